@@ -1,0 +1,117 @@
+#include "core/base/attrs.h"
+
+#include <charconv>
+
+#include "core/base/error.h"
+
+namespace ds {
+
+Attrs::Attrs(std::initializer_list<std::pair<std::string, Value>> items) : items_(items) {}
+
+void Attrs::set(std::string_view name, Value value) {
+  for (auto& [key, old] : items_) {
+    if (key == name) {
+      old = std::move(value);
+      return;
+    }
+  }
+  items_.emplace_back(std::string(name), std::move(value));
+}
+
+const Attrs::Value* Attrs::find(std::string_view name) const {
+  for (const auto& [key, value] : items_) {
+    if (key == name) return &value;
+  }
+  return nullptr;
+}
+
+int64_t Attrs::integer(std::string_view name) const {
+  const Value* v = find(name);
+  require(v && std::holds_alternative<int64_t>(*v), "attribute '{}' must be an integer, got {}", name,
+          print());
+  return std::get<int64_t>(*v);
+}
+
+double Attrs::real(std::string_view name) const {
+  const Value* v = find(name);
+  if (v && std::holds_alternative<int64_t>(*v)) return static_cast<double>(std::get<int64_t>(*v));
+  require(v && std::holds_alternative<double>(*v), "attribute '{}' must be a number, got {}", name, print());
+  return std::get<double>(*v);
+}
+
+const std::string& Attrs::text(std::string_view name) const {
+  const Value* v = find(name);
+  require(v && std::holds_alternative<std::string>(*v), "attribute '{}' must be a string, got {}", name,
+          print());
+  return std::get<std::string>(*v);
+}
+
+namespace {
+
+std::string print_real(double x) {
+  char buffer[40];
+  auto [end, code] = std::to_chars(buffer, buffer + sizeof buffer, x);
+  std::string out(buffer, end);
+  if (out.find_first_of(".en") == std::string::npos) out += ".0";
+  return out;
+}
+
+}  // namespace
+
+std::string Attrs::print() const {
+  if (items_.empty()) return "";
+  std::string out = "{";
+  for (const auto& [name, value] : items_) {
+    if (out.size() > 1) out += ' ';
+    out += name + "=";
+    if (const auto* i = std::get_if<int64_t>(&value)) {
+      out += std::to_string(*i);
+    } else if (const auto* d = std::get_if<double>(&value)) {
+      out += print_real(*d);
+    } else {
+      out += '"' + std::get<std::string>(value) + '"';
+    }
+  }
+  return out + "}";
+}
+
+Attrs Attrs::parse(std::string_view text) {
+  Attrs attrs;
+  if (text.empty()) return attrs;
+  require(text.front() == '{' && text.back() == '}', "attributes must be like {{a=1 b=0.5}}, got '{}'", text);
+  std::string_view rest = text.substr(1, text.size() - 2);
+  while (!rest.empty()) {
+    if (rest.front() == ' ') {
+      rest.remove_prefix(1);
+      continue;
+    }
+    size_t equal = rest.find('=');
+    require(equal != std::string_view::npos && equal + 1 < rest.size(),
+            "attribute must be name=value, got '{}'", rest);
+    std::string_view name = rest.substr(0, equal);
+    rest.remove_prefix(equal + 1);
+    if (rest.front() == '"') {
+      size_t close = rest.find('"', 1);
+      require(close != std::string_view::npos, "attribute '{}' has no closing quote in '{}'", name, text);
+      attrs.set(name, std::string(rest.substr(1, close - 1)));
+      rest.remove_prefix(close + 1);
+      continue;
+    }
+    std::string_view word = rest.substr(0, rest.find(' '));
+    rest.remove_prefix(word.size());
+    int64_t i = 0;
+    double d = 0;
+    auto whole = std::from_chars(word.data(), word.data() + word.size(), i);
+    if (whole.ec == std::errc() && whole.ptr == word.data() + word.size()) {
+      attrs.set(name, i);
+      continue;
+    }
+    auto real = std::from_chars(word.data(), word.data() + word.size(), d);
+    require(real.ec == std::errc() && real.ptr == word.data() + word.size(),
+            "attribute '{}' must be a number, got '{}'", name, word);
+    attrs.set(name, d);
+  }
+  return attrs;
+}
+
+}  // namespace ds

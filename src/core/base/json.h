@@ -1,0 +1,58 @@
+#pragma once
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace ds {
+
+// A JSON document: object members keep their order, integers stay exact over the whole int64 range. The
+// parser accepts // and /* */ comments and refuses duplicate keys; errors name line and column.
+class Json {
+ public:
+  using Array = std::vector<Json>;
+  using Object = std::vector<std::pair<std::string, Json>>;
+
+  Json() = default;                                // null
+  Json(bool b) : value_(b) {}                      // NOLINT
+  Json(int i) : value_(int64_t{i}) {}              // NOLINT
+  Json(int64_t i) : value_(i) {}                   // NOLINT
+  Json(double d) : value_(d) {}                    // NOLINT
+  Json(const char* s) : value_(std::string(s)) {}  // NOLINT
+  Json(std::string s) : value_(std::move(s)) {}    // NOLINT
+  Json(Array a) : value_(std::move(a)) {}          // NOLINT
+  Json(Object o) : value_(std::move(o)) {}         // NOLINT
+
+  bool is_null() const { return std::holds_alternative<std::monostate>(value_); }
+  bool is_bool() const { return std::holds_alternative<bool>(value_); }
+  bool is_integer() const { return std::holds_alternative<int64_t>(value_); }
+  bool is_number() const { return is_integer() || std::holds_alternative<double>(value_); }
+  bool is_string() const { return std::holds_alternative<std::string>(value_); }
+  bool is_array() const { return std::holds_alternative<Array>(value_); }
+  bool is_object() const { return std::holds_alternative<Object>(value_); }
+  const char* kind() const;  // "null", "boolean", "integer", "number", "string", "array", "object"
+
+  // Typed access; throw DS_ERROR_CONFIG naming the kinds when the value is of another kind.
+  bool boolean() const;
+  int64_t integer() const;  // also a real with an integral value, such as 5e8
+  double number() const;
+  const std::string& string() const;
+  const Array& array() const;
+  const Object& object() const;
+  Array& array();
+  Object& object();
+
+  const Json* find(std::string_view key) const;  // member of an object, or nullptr
+  const Json& at(std::string_view key) const;    // throws DS_ERROR_CONFIG when absent
+  void set(std::string_view key, Json value);    // null becomes an object; replaces an equal key
+
+  std::string dump(int indent = 0) const;  // indent 0: one line; doubles round-trip
+  static Json parse(std::string_view text, std::string_view source = "json");  // throws DS_ERROR_CONFIG
+
+ private:
+  std::variant<std::monostate, bool, int64_t, double, std::string, Array, Object> value_;
+};
+
+}  // namespace ds

@@ -1,0 +1,36 @@
+#include "core/base/random.h"
+
+#include <cmath>
+#include <numbers>
+
+namespace ds {
+
+std::array<uint32_t, 4> philox(std::array<uint32_t, 4> c, std::array<uint32_t, 2> k) {
+  for (int round = 0; round < 10; ++round) {
+    uint64_t p0 = uint64_t{0xD2511F53u} * c[0];
+    uint64_t p1 = uint64_t{0xCD9E8D57u} * c[2];
+    c = {static_cast<uint32_t>(p1 >> 32) ^ c[1] ^ k[0], static_cast<uint32_t>(p1),
+         static_cast<uint32_t>(p0 >> 32) ^ c[3] ^ k[1], static_cast<uint32_t>(p0)};
+    k[0] += 0x9E3779B9u;
+    k[1] += 0xBB67AE85u;
+  }
+  return c;
+}
+
+std::array<uint32_t, 4> RandomStream::block(uint64_t index) const {
+  // The op fills the upper half of the block counter's second word: 2^48 blocks (2^50 elements) per
+  // operation.
+  std::array<uint32_t, 4> counter{static_cast<uint32_t>(index),
+                                  static_cast<uint32_t>(index >> 32) ^ (op << 16), step, leaf};
+  return philox(counter, {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)});
+}
+
+double normal_element(const RandomStream& stream, uint64_t element) {
+  std::array<uint32_t, 4> w = stream.block(element / 2);
+  bool second = element % 2 == 1;
+  double u = (static_cast<double>(w[second ? 2 : 0]) + 1.0) * 0x1p-32;
+  double v = static_cast<double>(w[second ? 3 : 1]) * 0x1p-32;
+  return std::sqrt(-2.0 * std::log(u)) * std::cos(2.0 * std::numbers::pi * v);
+}
+
+}  // namespace ds

@@ -1,0 +1,53 @@
+#include "core/base/shape.h"
+
+#include <charconv>
+
+#include "core/base/error.h"
+
+namespace ds {
+
+bool Shape::symbolic() const {
+  for (const Dim& d : dims_) {
+    if (d.symbolic) return true;
+  }
+  return false;
+}
+
+int64_t Shape::numel(int64_t n) const {
+  int64_t count = 1;
+  for (const Dim& d : dims_) count *= d.symbolic ? n : d.extent;
+  return count;
+}
+
+std::string Shape::text() const {
+  std::string out = "[";
+  for (size_t i = 0; i < dims_.size(); ++i) {
+    if (i > 0) out += ',';
+    out += dims_[i].symbolic ? std::string("n") : std::to_string(dims_[i].extent);
+  }
+  return out + "]";
+}
+
+Shape Shape::parse(std::string_view text) {
+  require(text.size() >= 2 && text.front() == '[' && text.back() == ']',
+          "shape must be like [n,384], got '{}'", text);
+  std::string_view body = text.substr(1, text.size() - 2);
+  std::vector<Dim> dims;
+  while (!body.empty()) {
+    size_t comma = body.find(',');
+    std::string_view word = body.substr(0, comma);
+    body = comma == std::string_view::npos ? std::string_view() : body.substr(comma + 1);
+    if (word == "n") {
+      dims.push_back(Dim::n());
+      continue;
+    }
+    int64_t extent = 0;
+    auto [end, code] = std::from_chars(word.data(), word.data() + word.size(), extent);
+    require(code == std::errc() && end == word.data() + word.size() && extent > 0,
+            "shape dimension must be n or a positive integer, got '{}' in '{}'", word, text);
+    dims.push_back(Dim(extent));
+  }
+  return Shape(std::move(dims));
+}
+
+}  // namespace ds

@@ -1,0 +1,113 @@
+#pragma once
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/base/dtype.h"
+#include "core/base/json.h"
+
+namespace ds {
+
+// Where a kind of state lives. Order: device memory, host memory, files.
+enum class Tier { device = 0, host = 1, nvme = 2 };
+const char* tier_name(Tier tier);  // "device", "host", "nvme" (config spelling of host: "cpu")
+
+struct ModelConfig {
+  std::string family;  // "gpt"; "" when the graph comes from the caller
+  int64_t layers = 0, hidden = 0, heads = 0, vocab = 0, positions = 0;
+  double dropout = 0;
+};
+
+struct DataConfig {
+  std::vector<std::string> paths;   // files or folders of text
+  std::string tokenizer = "bytes";  // the only one yet
+  double heldout = 0.05;            // share of files held out, chosen by content hash
+  int64_t max_bytes = 16 << 20;
+  bool strip_licences = true;  // remove leading licence comments
+};
+
+struct RunConfig {
+  std::string dir;  // run folder; "" = runs/NNN
+  int64_t steps = 100, eval_every = 0, eval_batches = 8, save_every = 0, sample_tokens = 256;
+  uint64_t seed = 0;
+};
+
+struct OptimizerConfig {
+  std::string type = "AdamW";  // Adam and AdamW; adam_w_mode false = L2
+  double lr = 1e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0;
+  bool adam_w_mode = true;
+};
+
+struct SchedulerConfig {
+  std::string type;  // "", "WarmupLR", "WarmupCosineLR"
+  double warmup_min_lr = 0, warmup_max_lr = 0;
+  int64_t warmup_num_steps = 1000, total_num_steps = 0;
+  bool warmup_max_given = false;
+  double warmup_min_ratio = 0, cos_min_ratio = 1e-4;
+  bool warmup_linear = false;  // warmup_type: log (default) or linear
+};
+
+struct ZeroConfig {
+  int stage = 0;
+  int64_t reduce_bucket_size = 500000000;        // elements
+  int64_t prefetch_bucket_size = 50000000;       // stage3_prefetch_bucket_size, elements
+  int64_t max_live_parameters = 1000000000;      // stage3_max_live_parameters, elements
+  int64_t max_reuse_distance = 1000000000;       // stage3_max_reuse_distance, elements
+  int64_t param_persistence_threshold = 100000;  // stage3_param_persistence_threshold, elements
+  int64_t sub_group_size = 1000000000;           // elements per rank of one update instruction
+  bool overlap_comm = true;                      // prefetch and overlap; never changes bits
+  Tier optimizer_tier = Tier::device;            // offload_optimizer.device: states and gradient accumulators
+  Tier param_tier = Tier::device;                // offload_param.device: parameter shards, stage 3
+  std::string nvme_path;                         // of either offload section
+  int buffer_count = 4;                          // ring slots of the nvme update
+};
+
+struct AioConfig {
+  int64_t block_size = 1 << 20;
+  int queue_depth = 8;
+};
+
+struct MemoryBudget {
+  int64_t device = -1, host = -1, nvme = -1;  // bytes per rank; -1: none
+};
+
+// Everything a run may say, checked and completed. One struct, validated in one place.
+struct Config {
+  int64_t train_batch = 0, micro_batch = 0, accumulation = 0;  // samples; the DeepSpeed triangle, all > 0
+  double gradient_clipping = 1.0;                              // 0: off
+  DType compute = DS_DTYPE_F32;                                // bf16.enabled -> BF16
+  ModelConfig model;
+  int64_t sequence = 128;  // run.sequence: tokens per sample
+  DataConfig data;
+  RunConfig run;
+  OptimizerConfig optimizer;
+  SchedulerConfig scheduler;
+  ZeroConfig zero;
+  AioConfig aio;
+  MemoryBudget memory_budget;
+  bool emulate_tiers = false;
+  bool reproducible = false;
+  std::string reduction = "micro";  // "micro"; "tree" when reproducible
+  int threads = 0;                  // compute threads per rank; 0: cores / local ranks
+  int64_t comm_timeout_ms = 300000;
+  int64_t steps_per_print = 10;
+  bool tensorboard = true, csv_monitor = true;
+
+  // Every value with where it came from ("config", "default", "derived").
+  Json effective() const;
+  std::map<std::string, std::string> origins;  // key path -> origin
+};
+
+// Parses a document (DeepSpeed's ds_config keys with DeepSpeed's meaning, plus libds keys; docs/config.md
+// lists every key). Unknown and misspelt keys are refused by full path with a suggestion; contradictions name
+// both keys and values; known DeepSpeed keys that libds does not have yet are refused as unsupported, by
+// path. All errors are DS_ERROR_CONFIG. world: data-parallel size, for the batch triangle.
+Config parse_config(const Json& document, int world);
+Config load_config(const std::string& path, int world);  // comments allowed
+
+// Learning rate of optimizer step k (0-based) as DeepSpeed's engine uses it (deepspeed.md 4.4).
+double learning_rate(const Config& config, int64_t step);
+
+}  // namespace ds

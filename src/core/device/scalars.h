@@ -1,0 +1,20 @@
+#pragma once
+#include <cstdint>
+
+namespace ds {
+
+// Values of a step that kernels read at run time: one block, so that a compiled program never changes.
+struct StepScalars {
+  uint64_t seed = 0;
+  int64_t step = 0;  // optimizer steps taken before this one
+  double lr = 0;
+  double correction1 = 1;  // 1 - beta1^t
+  double correction2 = 1;  // 1 - beta2^t
+  double grad_scale = 1;   // clip coefficient / leaves: multiplies gradient sums once, in update
+  double grad_norm = 0;    // before clipping, of the mean gradient
+  int64_t skip = 0;        // 1: update kernels do nothing (overflow)
+  int64_t train = 1;       // 0: dropout passes its input through
+};
+static_assert(sizeof(StepScalars) <= 256);
+
+}  // namespace ds

@@ -1,0 +1,36 @@
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+
+namespace ds {
+
+// The compute threads of one rank: the caller and size()-1 workers. Work is cut into tasks by the kernel,
+// from shapes only; which thread runs a task is not fixed, so results must not depend on it. Workers spin
+// briefly, then sleep. Not reentrant; one caller at a time.
+class ThreadTeam {
+ public:
+  // scratch_bytes: aligned private memory of each thread, allocated here once.
+  explicit ThreadTeam(int threads, size_t scratch_bytes = size_t{2} << 20);
+  ~ThreadTeam();
+  ThreadTeam(const ThreadTeam&) = delete;
+  ThreadTeam& operator=(const ThreadTeam&) = delete;
+
+  int size() const;
+  size_t scratch_bytes() const;
+
+  // Calls task(index, thread) for every index in [0, count), thread in [0, size()); returns when all are
+  // done. An exception of a task is rethrown here.
+  void parallel_for(int64_t count, const std::function<void(int64_t index, int thread)>& task);
+
+  // Scratch of `thread`, 64-byte aligned; contents are undefined between tasks.
+  std::span<std::byte> scratch(int thread);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace ds

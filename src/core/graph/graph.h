@@ -1,0 +1,90 @@
+#pragma once
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/base/attrs.h"
+#include "core/base/dtype.h"
+#include "core/base/shape.h"
+
+namespace ds {
+
+using ValueId = int32_t;
+using NodeId = int32_t;
+
+struct TensorType {
+  DType dtype = DS_DTYPE_NONE;
+  Shape shape;
+  bool operator==(const TensorType&) const = default;
+  std::string text() const;  // "bf16[n,384]"
+};
+
+// One SSA value. name is unique in the graph, without the '%'.
+struct Value {
+  std::string name;
+  TensorType type;
+  NodeId producer = -1;  // -1: an input or a parameter
+};
+
+struct Node {
+  std::string op;  // a name of the op table (core/graph/ops)
+  std::vector<ValueId> in;
+  std::vector<ValueId> out;
+  Attrs attrs;
+  bool operator==(const Node&) const = default;
+};
+
+// How a parameter is drawn: "zeros", "ones" (scale unused) or "normal" (scale = standard deviation).
+struct Init {
+  std::string kind = "zeros";
+  double scale = 0;
+  bool operator==(const Init&) const = default;
+};
+
+// A trainable tensor. Index in Graph::params is the parameter's identity (int32 at the C interface).
+struct Parameter {
+  std::string name;  // for example "h.3.attn.qkv.weight"
+  ValueId value = -1;
+  Init init;
+  ValueId grad = -1;  // set by differentiate()
+};
+
+// A model: nodes in a valid execution order. Built by nn/ or ds_graph_op, changed only by passes.
+class Graph {
+ public:
+  std::string name = "graph";
+  int64_t bound = 1;  // n <= bound
+  std::vector<Value> values;
+  std::vector<Node> nodes;
+  std::vector<ValueId> inputs;
+  std::vector<Parameter> params;
+  std::vector<ValueId> outputs;  // outputs[0] is the loss of a training graph
+  NodeId backward_begin = -1;    // first node of the backward part; -1 before differentiate()
+
+  ValueId add_input(std::string_view name, TensorType type);
+  ValueId add_param(std::string_view name, TensorType type, Init init);
+  // Appends a node: checks arity, types and attributes against the op table and infers output types. Output
+  // names are `name`, `name.1`, ...; an empty name makes one. Returns the first output.
+  ValueId add(std::string_view op, const std::vector<ValueId>& in, Attrs attrs = {},
+              std::string_view name = "");
+  void add_output(ValueId value);
+
+  const TensorType& type(ValueId value) const { return values.at(static_cast<size_t>(value)).type; }
+  ValueId find_value(std::string_view name) const;  // -1 when absent
+  int32_t find_param(std::string_view name) const;  // -1 when absent
+
+  // Text form; parse_graph(print()) gives an equal graph.
+  std::string print() const;
+  void check() const;  // SSA, order, arity, types: throws DS_ERROR_INVALID_ARGUMENT naming node and operand
+};
+
+Graph parse_graph(std::string_view text);
+
+// Appends the backward part: gradients of scalar `loss` by every parameter (Parameter::grad; -1 where the
+// loss does not depend on it) and, in `input_grads`, by the named values. The seed is a `fill` of 1.
+// Contributions to one value are summed with `add` in order of decreasing consumer position.
+void differentiate(Graph& graph, ValueId loss, const std::vector<ValueId>& wrt = {},
+                   std::vector<ValueId>* input_grads = nullptr);
+
+}  // namespace ds

@@ -1,0 +1,43 @@
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "core/base/trace.h"
+#include "io/file.h"
+
+namespace ds {
+
+// One transfer between memory and a file. With an O_DIRECT file, offset, bytes and data are multiples of
+// 4096.
+struct IoRequest {
+  bool write = false;
+  const File* file = nullptr;
+  int64_t offset = 0;
+  void* data = nullptr;
+  size_t bytes = 0;
+  std::string label;            // for errors and trace
+  std::function<void()> ready;  // called on the lane before it starts; may block (waits for another lane)
+};
+
+// A queue of transfers done in order by one background thread, each cut into chunks that are in flight
+// together (libaio). Tickets count from 1; done() and wait() see completions in order. After an error the
+// lane refuses everything; wait() rethrows it.
+class IoLane {
+ public:
+  // chunk_bytes, depth: DeepSpeed's aio.block_size and aio.queue_depth. trace may be null.
+  IoLane(std::string name, size_t chunk_bytes, int depth, Trace* trace);
+  ~IoLane();  // finishes what was submitted
+  uint64_t submit(IoRequest request);
+  bool done(uint64_t ticket) const;
+  void wait(uint64_t ticket);
+  int64_t bytes_read() const;
+  int64_t bytes_written() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace ds

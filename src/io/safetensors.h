@@ -1,0 +1,37 @@
+#pragma once
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/base/dtype.h"
+
+namespace ds {
+
+// One tensor of a safetensors file (format: 8-byte little-endian header length, JSON header, then data).
+struct SafetensorEntry {
+  std::string name;
+  DType dtype = DS_DTYPE_NONE;
+  std::vector<int64_t> shape;
+  int64_t begin = 0;  // byte offset in the file of the first data byte
+  int64_t bytes = 0;
+};
+
+struct SafetensorHeader {
+  std::vector<SafetensorEntry> entries;  // in file order
+  std::vector<std::pair<std::string, std::string>> metadata;
+  int64_t file_bytes = 0;
+  const SafetensorEntry* find(std::string_view name) const;
+};
+
+// Reads and checks a header: length within the file, known dtypes, bytes == shape, no overlap, no gap beyond
+// the file, no duplicate name. Throws DS_ERROR_CORRUPT naming path and tensor; allocates nothing of declared
+// size.
+SafetensorHeader read_safetensors_header(const std::string& path);
+
+// Lays out tensors (name, dtype, shape) in the given order; data starts at a multiple of 64. Returns the
+// header bytes to write at offset 0; entries get begin and bytes.
+std::string plan_safetensors(std::vector<SafetensorEntry>& entries,
+                             const std::vector<std::pair<std::string, std::string>>& metadata);
+
+}  // namespace ds

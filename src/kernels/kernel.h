@@ -1,0 +1,80 @@
+#pragma once
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/base/attrs.h"
+#include "core/base/dtype.h"
+#include "core/device/scalars.h"
+#include "core/device/thread_team.h"
+
+namespace ds {
+
+// A dense row-major tensor in memory of the kernel's device, 64-byte aligned at data unless it is a slice.
+struct TensorView {
+  void* data = nullptr;
+  DType dtype = DS_DTYPE_NONE;
+  int rank = 0;
+  int64_t dims[4] = {1, 1, 1, 1};
+
+  int64_t numel() const { return dims[0] * dims[1] * dims[2] * dims[3]; }
+  template <typename T>
+  T* as() const {
+    return static_cast<T*>(data);
+  }
+};
+
+// One launch. in and out follow the op's row in docs/ops.md; symbolic dims are already actual extents.
+// Kernels write every element of out (also those documented as 0), never read out unless the row says so, do
+// not allocate, and give bits that depend on shapes only, not on the team's size.
+struct KernelContext {
+  std::span<const TensorView> in;
+  std::span<const TensorView> out;
+  const Attrs& attrs;
+  const StepScalars& scalars;
+  int64_t leaf;  // micro_step * world + rank of the running micro-step; 0 in update
+  ThreadTeam& team;
+};
+using KernelFn = void (*)(const KernelContext&);
+
+// What a kernel is asked to run, before it runs.
+struct KernelQuery {
+  std::string_view op;
+  std::span<const DType> in;
+  std::span<const DType> out;
+  const Attrs& attrs;
+};
+
+// One implementation of one op. refuse returns "" to accept or the reason; it must not depend on data.
+struct KernelImpl {
+  std::string op;
+  std::string name;  // "onednn", "cpu", "ref"
+  KernelFn run = nullptr;
+  std::string (*refuse)(const KernelQuery&) = nullptr;
+};
+
+// Implementation lists: per op in order of registration, fastest first, reference last.
+class KernelRegistry {
+ public:
+  void add(KernelImpl impl);
+  // First implementation that accepts; throws DS_ERROR_UNSUPPORTED with every refusal when none does.
+  const KernelImpl& find(const KernelQuery& query) const;
+  // Why each implementation takes or refuses: one line per implementation, for `libds env` and DS_VERBOSE.
+  std::vector<std::string> explain(const KernelQuery& query) const;
+  const std::vector<KernelImpl>& all() const { return impls_; }
+
+ private:
+  std::vector<KernelImpl> impls_;
+};
+
+void register_onednn(KernelRegistry& registry);  // kernels/onednn
+void register_cpu(KernelRegistry& registry);     // kernels/cpu
+void register_ref(KernelRegistry& registry);     // kernels/ref: every op and instruction, f32, bf16 and f64
+
+// Every built-in implementation in dispatch order: onednn, cpu, ref. Environment DS_KERNELS (comma list of
+// families, for example "ref" or "cpu,ref") restricts it, for tests and bug reports.
+KernelRegistry built_in_kernels();
+
+}  // namespace ds

@@ -1,0 +1,28 @@
+#include "core/base/error.h"
+#include "kernels/kernel.h"
+
+namespace ds {
+
+void KernelRegistry::add(KernelImpl impl) { impls_.push_back(std::move(impl)); }
+
+const KernelImpl& KernelRegistry::find(const KernelQuery& query) const {
+  for (const KernelImpl& impl : impls_) {
+    if (impl.op == query.op && (!impl.refuse || impl.refuse(query).empty())) return impl;
+  }
+  std::string reasons;
+  for (const std::string& line : explain(query)) reasons += (reasons.empty() ? "" : "; ") + line;
+  raise(DS_ERROR_UNSUPPORTED, "no kernel runs '{}' ({})", query.op,
+        reasons.empty() ? "none is registered" : reasons);
+}
+
+std::vector<std::string> KernelRegistry::explain(const KernelQuery& query) const {
+  std::vector<std::string> lines;
+  for (const KernelImpl& impl : impls_) {
+    if (impl.op != query.op) continue;
+    std::string reason = impl.refuse ? impl.refuse(query) : "";
+    lines.push_back(impl.name + ": " + (reason.empty() ? "takes it" : reason));
+  }
+  return lines;
+}
+
+}  // namespace ds
