@@ -1,0 +1,171 @@
+#include "core/device/thread_team.h"
+
+#include <immintrin.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "core/base/error.h"
+
+namespace ds {
+namespace {
+
+constexpr size_t kLine = 64;
+constexpr size_t kPage = 4096;
+// Polls with a pause instruction before the spinning thread starts to yield, and the time it spins in all.
+constexpr int kPolls = 2000;
+constexpr std::chrono::microseconds kSpin{40};
+
+// Spins until ready() or the spin time is over; says which. After the first polls the core is offered to
+// others between polls, so that oversubscribed ranks pass it on instead of burning it.
+template <typename Ready>
+bool spin(const Ready& ready) {
+  for (int i = 0; i < kPolls; ++i) {
+    if (ready()) return true;
+    _mm_pause();
+  }
+  auto end = std::chrono::steady_clock::now() + kSpin;
+  do {
+    if (ready()) return true;
+    sched_yield();
+  } while (std::chrono::steady_clock::now() < end);
+  return ready();
+}
+
+size_t round_up(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
+
+}  // namespace
+
+// A job is open from the store of `unclaimed` until `done` reaches `count`. A claim is a successful decrement
+// of a positive `unclaimed`; it keeps the job open, so task and count may be read after it and only after it.
+struct ThreadTeam::Impl {
+  using Task = std::function<void(int64_t, int)>;
+
+  int size = 1;
+  size_t scratch_bytes = 0;
+  size_t scratch_stride = 0;
+  std::byte* scratch = nullptr;
+  std::vector<std::thread> workers;
+
+  const Task* task = nullptr;
+  int64_t count = 0;
+  std::mutex error_mutex;
+  std::exception_ptr error;  // of the lowest failed index
+  int64_t error_index = 0;
+
+  alignas(kLine) std::atomic<int64_t> unclaimed{0};
+  alignas(kLine) std::atomic<int64_t> done{0};
+  alignas(kLine) std::atomic<uint32_t> epoch{0};  // jobs opened; workers sleep on it
+  std::atomic<int> sleepers{0};
+  std::atomic<bool> caller_sleeps{false};
+  std::atomic<bool> stop{false};
+
+  void keep(std::exception_ptr e, int64_t index) {
+    std::lock_guard lock(error_mutex);
+    if (error && error_index < index) return;
+    error = std::move(e);
+    error_index = index;
+  }
+
+  void drain(int thread) {
+    for (;;) {
+      int64_t left = unclaimed.load(std::memory_order_acquire);
+      do {
+        if (left <= 0) return;
+      } while (!unclaimed.compare_exchange_weak(left, left - 1, std::memory_order_acq_rel));
+      int64_t total = count;
+      int64_t index = total - left;
+      try {
+        (*task)(index, thread);
+      } catch (...) {
+        keep(std::current_exception(), index);
+      }
+      bool last = done.fetch_add(1) + 1 == total;
+      if (last && caller_sleeps.load()) done.notify_one();
+    }
+  }
+
+  void work(int thread) {
+    uint32_t seen = 0;
+    for (;;) {
+      if (!spin([&] { return epoch.load(std::memory_order_acquire) != seen; })) {
+        sleepers.fetch_add(1);
+        epoch.wait(seen);
+        sleepers.fetch_sub(1);
+      }
+      seen = epoch.load(std::memory_order_acquire);
+      if (stop.load(std::memory_order_acquire)) return;
+      drain(thread);
+    }
+  }
+
+  void wake() {
+    epoch.fetch_add(1);
+    if (sleepers.load() > 0) epoch.notify_all();
+  }
+
+  void wait_done() {
+    if (spin([&] { return done.load(std::memory_order_acquire) == count; })) return;
+    caller_sleeps.store(true);
+    for (int64_t d = done.load(); d != count; d = done.load()) done.wait(d);
+    caller_sleeps.store(false);
+  }
+};
+
+ThreadTeam::ThreadTeam(int threads, size_t scratch_bytes) : impl_(std::make_unique<Impl>()) {
+  require(threads >= 1 && threads <= 1024, "threads must be 1 to 1024, got {}", threads);
+  impl_->size = threads;
+  impl_->scratch_bytes = scratch_bytes;
+  impl_->scratch_stride = round_up(std::max(scratch_bytes, kLine), kPage);
+  size_t bytes = impl_->scratch_stride * static_cast<size_t>(threads);
+  impl_->scratch = static_cast<std::byte*>(std::aligned_alloc(kPage, bytes));
+  if (!impl_->scratch) {
+    raise(DS_ERROR_OUT_OF_MEMORY, "scratch of {} threads needs {} bytes", threads, bytes);
+  }
+  impl_->workers.reserve(static_cast<size_t>(threads - 1));
+  for (int t = 1; t < threads; ++t) {
+    impl_->workers.emplace_back([impl = impl_.get(), t] { impl->work(t); });
+  }
+}
+
+ThreadTeam::~ThreadTeam() {
+  impl_->stop.store(true);
+  impl_->wake();
+  for (std::thread& worker : impl_->workers) worker.join();
+  std::free(impl_->scratch);
+}
+
+int ThreadTeam::size() const { return impl_->size; }
+
+size_t ThreadTeam::scratch_bytes() const { return impl_->scratch_bytes; }
+
+void ThreadTeam::parallel_for(int64_t count, const std::function<void(int64_t, int)>& task) {
+  if (impl_->size == 1 || count <= 1) {
+    for (int64_t i = 0; i < count; ++i) task(i, 0);
+    return;
+  }
+  impl_->task = &task;
+  impl_->count = count;
+  impl_->done.store(0);
+  impl_->unclaimed.store(count, std::memory_order_release);
+  impl_->wake();
+  impl_->drain(0);
+  impl_->wait_done();
+  if (std::exception_ptr error = std::exchange(impl_->error, nullptr)) std::rethrow_exception(error);
+}
+
+std::span<std::byte> ThreadTeam::scratch(int thread) {
+  require(thread >= 0 && thread < impl_->size, "thread must be below the team's size {}, got {}", impl_->size,
+          thread);
+  return {impl_->scratch + impl_->scratch_stride * static_cast<size_t>(thread), impl_->scratch_bytes};
+}
+
+}  // namespace ds
