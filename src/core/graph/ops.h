@@ -1,5 +1,6 @@
 #pragma once
 #include <functional>
+#include <initializer_list>
 #include <span>
 #include <string>
 #include <string_view>
@@ -10,11 +11,20 @@
 namespace ds {
 
 // What a backward rule sees: it appends nodes to `graph` and returns one gradient value per forward input
-// (-1: no gradient flows to that input).
+// (-1: no gradient flows to that input, or none is wanted).
 struct BackwardContext {
   Graph& graph;
   const Node& node;                   // a copy of the forward node (graph.nodes may reallocate)
-  std::vector<ValueId> output_grads;  // per output; -1: none
+  std::vector<ValueId> output_grads;  // per output; -1: none. At least one is present.
+  std::vector<bool> wanted;           // per input: whether the loss's gradient by it is needed
+
+  // The gradient of output 0, for ops whose other outputs are only kept for the backward part; throws when
+  // one of those has a gradient.
+  ValueId first_grad() const;
+  // Appends a node whose output i is the gradient of forward input `inputs[i]` and is named after it ("d.x").
+  // Returns the first output, or -1 without a node when none of `inputs` is wanted.
+  ValueId emit(std::string_view op, const std::vector<ValueId>& in, Attrs attrs,
+               std::initializer_list<size_t> inputs);
 };
 
 // One row of the op table: everything the compile side knows of an operation. No kernel is needed.
@@ -34,6 +44,11 @@ struct OpDef {
 const OpDef* find_op(std::string_view name);
 const OpDef& op(std::string_view name);  // throws, with the nearest name as a suggestion
 const std::vector<OpDef>& op_table();    // every row, in a fixed order
+// Checks arity, operand ids and attribute names of a node-to-be and returns its output types.
+std::vector<TensorType> infer_types(const Graph& graph, std::string_view op, std::span<const ValueId> in,
+                                    const Attrs& attrs);
+// `base` when no value has that name, else the first free of "base.1", "base.2", ...
+std::string unique_name(const Graph& graph, std::string_view base);
 // Nearest of `names` by edit distance, "" if none is near: for "did you mean" in every message.
 std::string suggest(std::string_view word, std::span<const std::string> names);
 

@@ -1,0 +1,146 @@
+#include "core/graph/graph.h"
+
+#include <unordered_set>
+
+#include "core/base/error.h"
+#include "core/graph/ops.h"
+
+namespace ds {
+namespace {
+
+// Names appear in text between blanks, after '%'.
+void require_name(std::string_view kind, std::string_view name) {
+  bool legal = !name.empty() && name.find_first_of(" \t\r\n%{}=;\"") == std::string_view::npos;
+  require(legal, "{} name must be without blanks and any of %{{}}=;\", got '{}'", kind, name);
+}
+
+ValueId append_value(Graph& graph, std::string_view name, TensorType type, NodeId producer) {
+  require_name("value", name);
+  ValueId other = graph.find_value(name);
+  require(other < 0, "value name '{}' is already used by value {}", name, other);
+  graph.values.push_back({std::string(name), std::move(type), producer});
+  return static_cast<ValueId>(graph.values.size()) - 1;
+}
+
+bool in_range(const Graph& graph, ValueId value) {
+  return value >= 0 && static_cast<size_t>(value) < graph.values.size();
+}
+
+void check_node(const Graph& graph, NodeId id, std::vector<bool>& defined) {
+  const Node& node = graph.nodes[static_cast<size_t>(id)];
+  for (size_t i = 0; i < node.in.size(); ++i) {
+    require(in_range(graph, node.in[i]) && defined[static_cast<size_t>(node.in[i])],
+            "node {} '{}': operand {} is used before it is defined", id, node.op, i);
+  }
+  std::vector<TensorType> types = infer_types(graph, node.op, node.in, node.attrs);
+  require(types.size() == node.out.size(), "node {} '{}': must have {} outputs, got {}", id, node.op,
+          types.size(), node.out.size());
+  for (size_t i = 0; i < types.size(); ++i) {
+    require(in_range(graph, node.out[i]), "node {} '{}': output {} is value {}, which does not exist", id,
+            node.op, i, node.out[i]);
+    const Value& value = graph.values[static_cast<size_t>(node.out[i])];
+    require(!defined[static_cast<size_t>(node.out[i])] && value.producer == id,
+            "node {} '{}': output %{} is produced by node {}", id, node.op, value.name, value.producer);
+    require(value.type == types[i], "node {} '{}': output %{} must be {}, got {}", id, node.op, value.name,
+            types[i].text(), value.type.text());
+    defined[static_cast<size_t>(node.out[i])] = true;
+  }
+}
+
+}  // namespace
+
+std::string TensorType::text() const { return dtype_name(dtype) + shape.text(); }
+
+std::string unique_name(const Graph& graph, std::string_view base) {
+  std::string name(base);
+  for (int i = 1; graph.find_value(name) >= 0; ++i) name = fmt::format("{}.{}", base, i);
+  return name;
+}
+
+ValueId Graph::add_input(std::string_view value_name, TensorType type) {
+  ValueId value = append_value(*this, value_name, std::move(type), -1);
+  inputs.push_back(value);
+  return value;
+}
+
+ValueId Graph::add_param(std::string_view value_name, TensorType type, Init init) {
+  require(!type.shape.symbolic(), "parameter '{}' must have a constant shape, got {}", value_name,
+          type.text());
+  require(init.kind == "zeros" || init.kind == "ones" || init.kind == "normal",
+          "init of parameter '{}' must be zeros, ones or normal, got '{}'", value_name, init.kind);
+  ValueId value = append_value(*this, value_name, std::move(type), -1);
+  params.push_back({std::string(value_name), value, std::move(init), -1});
+  return value;
+}
+
+ValueId Graph::add(std::string_view op_name, const std::vector<ValueId>& in, Attrs attrs,
+                   std::string_view value_name) {
+  std::vector<TensorType> types = infer_types(*this, op_name, in, attrs);
+  std::string base = value_name.empty() ? unique_name(*this, fmt::format("{}.{}", op_name, nodes.size()))
+                                        : std::string(value_name);
+  Node node{std::string(op_name), in, {}, std::move(attrs)};
+  NodeId id = static_cast<NodeId>(nodes.size());
+  for (size_t i = 0; i < types.size(); ++i) {
+    std::string out_name = i == 0 ? base : fmt::format("{}.{}", base, i);
+    node.out.push_back(append_value(*this, out_name, std::move(types[i]), id));
+  }
+  nodes.push_back(std::move(node));
+  return nodes.back().out.front();
+}
+
+void Graph::add_output(ValueId value) {
+  require(in_range(*this, value), "output must be a value from 0 to {}, got {}",
+          static_cast<int64_t>(values.size()) - 1, value);
+  outputs.push_back(value);
+}
+
+ValueId Graph::find_value(std::string_view value_name) const {
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (values[i].name == value_name) return static_cast<ValueId>(i);
+  }
+  return -1;
+}
+
+int32_t Graph::find_param(std::string_view param_name) const {
+  for (size_t i = 0; i < params.size(); ++i) {
+    if (params[i].name == param_name) return static_cast<int32_t>(i);
+  }
+  return -1;
+}
+
+void Graph::check() const {
+  require(bound >= 1, "bound of graph '{}' must be at least 1, got {}", name, bound);
+  std::unordered_set<std::string_view> names;
+  for (const Value& value : values) {
+    require_name("value", value.name);
+    require(names.insert(value.name).second, "value name '{}' is used twice", value.name);
+  }
+  std::vector<bool> defined(values.size(), false);
+  auto declare = [&](std::string_view kind, ValueId value) {
+    require(in_range(*this, value), "{} is value {}, which does not exist", kind, value);
+    const Value& v = values[static_cast<size_t>(value)];
+    require(v.producer == -1 && !defined[static_cast<size_t>(value)], "{} %{} is defined twice", kind,
+            v.name);
+    defined[static_cast<size_t>(value)] = true;
+  };
+  for (ValueId value : inputs) declare("input", value);
+  for (const Parameter& param : params) declare("parameter", param.value);
+  for (size_t i = 0; i < nodes.size(); ++i) check_node(*this, static_cast<NodeId>(i), defined);
+  for (size_t i = 0; i < values.size(); ++i) {
+    require(defined[i], "value %{} is neither an input, a parameter nor an output of a node", values[i].name);
+  }
+  for (ValueId value : outputs) {
+    require(in_range(*this, value), "output is value {}, which does not exist", value);
+  }
+  for (const Parameter& param : params) {
+    if (param.grad < 0) continue;
+    require(in_range(*this, param.grad), "gradient of '{}' is value {}, which does not exist", param.name,
+            param.grad);
+    require(type(param.grad) == type(param.value), "gradient of '{}' must be {}, got {}", param.name,
+            type(param.value).text(), type(param.grad).text());
+  }
+  require(backward_begin >= -1 && backward_begin <= static_cast<NodeId>(nodes.size()),
+          "backward_begin must be from -1 to {}, got {}", nodes.size(), backward_begin);
+}
+
+}  // namespace ds

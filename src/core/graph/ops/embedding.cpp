@@ -1,0 +1,71 @@
+#include "core/base/error.h"
+#include "core/graph/ops/rules.h"
+
+namespace ds {
+namespace {
+
+using Types = std::vector<TensorType>;
+using In = std::span<const TensorType>;
+
+Types infer_embedding(In in, const Attrs&) {
+  OperandCheck check("embedding", {"w", "ids"}, in);
+  check.matrix(0);
+  check.constant(0);
+  require(in[1].shape.rank() == 1, "embedding: operand 'ids' must be i32[n], got {}", in[1].text());
+  check.equal(1, {DS_DTYPE_I32, {in[1].shape[0]}});
+  return {{in[0].dtype, {in[1].shape[0], in[0].shape[1]}}};
+}
+
+Types infer_embedding_dw(In in, const Attrs& attrs) {
+  OperandCheck check("embedding_dw", {"dy", "ids"}, in);
+  check.matrix(0);
+  check.equal(1, {DS_DTYPE_I32, {in[0].shape[0]}});
+  return {{in[0].dtype, {check.positive(attrs, "rows"), in[0].shape[1]}}};
+}
+
+std::vector<ValueId> embedding_backward(BackwardContext& c) {
+  ValueId w = c.node.in[0];
+  Attrs rows{{"rows", c.graph.type(w).shape[0].extent}};
+  return {c.emit("embedding_dw", {c.first_grad(), c.node.in[1]}, rows, {0}), -1};
+}
+
+Types infer_position(In in, const Attrs& attrs) {
+  OperandCheck check("position", {"x", "w"}, in);
+  check.matrix(0);
+  check.matrix(1);
+  check.constant(1);
+  check.equal(1, {in[0].dtype, {in[1].shape[0], in[0].shape[1]}});
+  int64_t seq = check.positive(attrs, "seq");
+  require(seq <= in[1].shape[0].extent,
+          "position: attribute 'seq' must be at most the rows of operand 'w' {}, got {}", in[1].text(), seq);
+  return {in[0]};
+}
+
+Types infer_position_dw(In in, const Attrs& attrs) {
+  OperandCheck check("position_dw", {"dy"}, in);
+  check.matrix(0);
+  int64_t seq = check.positive(attrs, "seq"), rows = check.positive(attrs, "rows");
+  require(seq <= rows, "position_dw: attribute 'seq' must be at most 'rows' {}, got {}", rows, seq);
+  return {{in[0].dtype, {rows, in[0].shape[1]}}};
+}
+
+std::vector<ValueId> position_backward(BackwardContext& c) {
+  ValueId dy = c.first_grad();
+  Attrs attrs{{"seq", c.node.attrs.integer("seq")}, {"rows", c.graph.type(c.node.in[1]).shape[0].extent}};
+  return {dy, c.emit("position_dw", {dy}, attrs, {1})};
+}
+
+double add_per_element(In in, const Attrs&, int64_t n) { return static_cast<double>(in[0].shape.numel(n)); }
+
+double no_flops(In, const Attrs&, int64_t) { return 0; }
+
+}  // namespace
+
+void add_embedding_ops(std::vector<OpDef>& table) {
+  table.push_back({"embedding", 2, 2, {}, infer_embedding, embedding_backward, no_flops});
+  table.push_back({"embedding_dw", 2, 2, {"rows"}, infer_embedding_dw, {}, add_per_element});
+  table.push_back({"position", 2, 2, {"seq"}, infer_position, position_backward, add_per_element});
+  table.push_back({"position_dw", 1, 1, {"seq", "rows"}, infer_position_dw, {}, add_per_element});
+}
+
+}  // namespace ds

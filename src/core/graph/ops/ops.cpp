@@ -1,0 +1,103 @@
+#include "core/graph/ops.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "core/base/error.h"
+#include "core/graph/ops/rules.h"
+
+namespace ds {
+namespace {
+
+// Levenshtein distance.
+size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), size_t{0});
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t diagonal = row[0];
+    row[0] = i;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      size_t replace = diagonal + (a[i - 1] != b[j - 1]);
+      diagonal = row[j];
+      row[j] = std::min({row[j] + 1, row[j - 1] + 1, replace});
+    }
+  }
+  return row.back();
+}
+
+std::string did_you_mean(std::string_view word, std::span<const std::string> names) {
+  std::string near = suggest(word, names);
+  return near.empty() ? "" : "; did you mean '" + near + "'?";
+}
+
+std::vector<OpDef> build_table() {
+  std::vector<OpDef> table;
+  add_embedding_ops(table);
+  add_linear_ops(table);
+  add_norm_ops(table);
+  add_activation_ops(table);
+  add_attention_ops(table);
+  add_elementwise_ops(table);
+  add_loss_ops(table);
+  return table;
+}
+
+}  // namespace
+
+std::string suggest(std::string_view word, std::span<const std::string> names) {
+  std::string best;
+  size_t best_distance = std::max<size_t>(2, word.size() / 3) + 1;
+  for (const std::string& name : names) {
+    size_t distance = edit_distance(word, name);
+    if (distance < best_distance) {
+      best = name;
+      best_distance = distance;
+    }
+  }
+  return best;
+}
+
+const std::vector<OpDef>& op_table() {
+  static const std::vector<OpDef> table = build_table();
+  return table;
+}
+
+const OpDef* find_op(std::string_view name) {
+  for (const OpDef& row : op_table()) {
+    if (row.name == name) return &row;
+  }
+  return nullptr;
+}
+
+const OpDef& op(std::string_view name) {
+  const OpDef* row = find_op(name);
+  if (row) return *row;
+  std::vector<std::string> names;
+  for (const OpDef& known : op_table()) names.push_back(known.name);
+  raise(DS_ERROR_INVALID_ARGUMENT, "op '{}' is not known{}", name, did_you_mean(name, names));
+}
+
+std::vector<TensorType> infer_types(const Graph& graph, std::string_view name, std::span<const ValueId> in,
+                                    const Attrs& attrs) {
+  const OpDef& row = op(name);
+  int count = static_cast<int>(in.size());
+  require(count >= row.min_inputs && count <= row.max_inputs, "{}: takes {} to {} operands, got {}", name,
+          row.min_inputs, row.max_inputs, count);
+  std::vector<TensorType> types;
+  for (size_t i = 0; i < in.size(); ++i) {
+    require(in[i] >= 0 && static_cast<size_t>(in[i]) < graph.values.size(),
+            "{}: operand {} must be a value from 0 to {}, got {}", name, i,
+            static_cast<int64_t>(graph.values.size()) - 1, in[i]);
+    types.push_back(graph.type(in[i]));
+  }
+  for (const auto& item : attrs.items()) {
+    require(std::find(row.attrs.begin(), row.attrs.end(), item.first) != row.attrs.end(),
+            "{}: attribute '{}' is not known{}", name, item.first, did_you_mean(item.first, row.attrs));
+  }
+  for (const std::string& needed : row.attrs) {
+    require(attrs.has(needed), "{}: attribute '{}' is missing, got '{}'", name, needed, attrs.print());
+  }
+  return row.infer(types, attrs);
+}
+
+}  // namespace ds

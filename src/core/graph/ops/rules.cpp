@@ -1,0 +1,44 @@
+#include "core/graph/ops/rules.h"
+
+#include "core/base/error.h"
+
+namespace ds {
+
+bool is_floating(DType dtype) {
+  return dtype == DS_DTYPE_F32 || dtype == DS_DTYPE_BF16 || dtype == DS_DTYPE_F16 || dtype == DS_DTYPE_F64;
+}
+
+DType wide_type(DType dtype) { return dtype == DS_DTYPE_F64 ? DS_DTYPE_F64 : DS_DTYPE_F32; }
+
+void OperandCheck::floating(size_t i) const {
+  require(is_floating(in_[i].dtype), "{}: operand '{}' must be floating point, got {}", op_, names_[i],
+          in_[i].text());
+}
+
+void OperandCheck::matrix(size_t i) const {
+  floating(i);
+  const Shape& shape = in_[i].shape;
+  require(shape.rank() == 2 && !shape[1].symbolic,
+          "{}: operand '{}' must be a matrix with a constant last dimension, got {}", op_, names_[i],
+          in_[i].text());
+}
+
+void OperandCheck::constant(size_t i) const {
+  require(!in_[i].shape.symbolic(), "{}: operand '{}' must have a constant shape, got {}", op_, names_[i],
+          in_[i].text());
+}
+
+void OperandCheck::equal(size_t i, const TensorType& expected) const {
+  require(in_[i] == expected, "{}: operand '{}' must be {}, got {}", op_, names_[i], expected.text(),
+          in_[i].text());
+}
+
+int64_t OperandCheck::positive(const Attrs& attrs, std::string_view name) const {
+  const Attrs::Value* value = attrs.find(name);
+  const int64_t* integer = value ? std::get_if<int64_t>(value) : nullptr;
+  require(integer && *integer >= 1, "{}: attribute '{}' must be an integer >= 1, got '{}'", op_, name,
+          attrs.print());
+  return *integer;
+}
+
+}  // namespace ds
