@@ -1,0 +1,26 @@
+#include "kernels/ref/ref.h"
+
+namespace ds::ref {
+namespace {
+
+// y = x rounded to nearest even; through f32 when the target is 16 bits wide
+template <typename From, typename To>
+void cast(const KernelContext& c) {
+  const From* x = c.in[0].as<From>();
+  To* y = c.out[0].as<To>();
+  for (int64_t e = 0; e < c.in[0].numel(); ++e) {
+    y[e] = static_cast<To>(static_cast<Wide<To>>(get(x, e)));
+  }
+}
+
+}  // namespace
+
+void add_cast(KernelRegistry& registry) {
+  add_kernel(registry, "cast", [](const KernelContext& c) {
+    by_type(c.in[0].dtype, [&](auto from) {
+      by_type(c.out[0].dtype, [&](auto to) { cast<decltype(from), decltype(to)>(c); });
+    });
+  });
+}
+
+}  // namespace ds::ref

@@ -1,0 +1,81 @@
+#include "kernels/ref/ref.h"
+
+namespace ds::ref {
+namespace {
+
+// y = x w^T (+ b)
+template <typename T>
+void linear(const KernelContext& c) {
+  const T *x = c.in[0].as<T>(), *w = c.in[1].as<T>();
+  const T* b = c.in.size() == 3 ? c.in[2].as<T>() : nullptr;
+  T* y = c.out[0].as<T>();
+  int64_t rows = c.in[0].dims[0], inputs = c.in[0].dims[1], outputs = c.in[1].dims[0];
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t o = 0; o < outputs; ++o) {
+      Wide<T> sum = 0;
+      for (int64_t i = 0; i < inputs; ++i) sum += get(x, r * inputs + i) * get(w, o * inputs + i);
+      y[r * outputs + o] = static_cast<T>(b ? sum + get(b, o) : sum);
+    }
+  }
+}
+
+// dx = dy w
+template <typename T>
+void linear_dx(const KernelContext& c) {
+  const T *dy = c.in[0].as<T>(), *w = c.in[1].as<T>();
+  T* dx = c.out[0].as<T>();
+  int64_t rows = c.in[0].dims[0], outputs = c.in[0].dims[1], inputs = c.in[1].dims[1];
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t i = 0; i < inputs; ++i) {
+      Wide<T> sum = 0;
+      for (int64_t o = 0; o < outputs; ++o) sum += get(dy, r * outputs + o) * get(w, o * inputs + i);
+      dx[r * inputs + i] = static_cast<T>(sum);
+    }
+  }
+}
+
+// dw = dy^T x
+template <typename T>
+void linear_dw(const KernelContext& c) {
+  const T *dy = c.in[0].as<T>(), *x = c.in[1].as<T>();
+  T* dw = c.out[0].as<T>();
+  int64_t rows = c.in[0].dims[0], outputs = c.in[0].dims[1], inputs = c.in[1].dims[1];
+  for (int64_t o = 0; o < outputs; ++o) {
+    for (int64_t i = 0; i < inputs; ++i) {
+      Wide<T> sum = 0;
+      for (int64_t r = 0; r < rows; ++r) sum += get(dy, r * outputs + o) * get(x, r * inputs + i);
+      dw[o * inputs + i] = static_cast<T>(sum);
+    }
+  }
+}
+
+// db = column sums of dy
+template <typename T>
+void linear_db(const KernelContext& c) {
+  const T* dy = c.in[0].as<T>();
+  T* db = c.out[0].as<T>();
+  int64_t rows = c.in[0].dims[0], outputs = c.in[0].dims[1];
+  for (int64_t o = 0; o < outputs; ++o) {
+    Wide<T> sum = 0;
+    for (int64_t r = 0; r < rows; ++r) sum += get(dy, r * outputs + o);
+    db[o] = static_cast<T>(sum);
+  }
+}
+
+}  // namespace
+
+void add_linear(KernelRegistry& registry) {
+  add_kernel(registry, "linear",
+             [](const KernelContext& c) { by_type(c.in[0].dtype, [&](auto t) { linear<decltype(t)>(c); }); });
+  add_kernel(registry, "linear_dx", [](const KernelContext& c) {
+    by_type(c.in[0].dtype, [&](auto t) { linear_dx<decltype(t)>(c); });
+  });
+  add_kernel(registry, "linear_dw", [](const KernelContext& c) {
+    by_type(c.in[0].dtype, [&](auto t) { linear_dw<decltype(t)>(c); });
+  });
+  add_kernel(registry, "linear_db", [](const KernelContext& c) {
+    by_type(c.in[0].dtype, [&](auto t) { linear_db<decltype(t)>(c); });
+  });
+}
+
+}  // namespace ds::ref

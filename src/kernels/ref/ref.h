@@ -1,0 +1,70 @@
+#pragma once
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+
+#include "core/base/dtype.h"
+#include "core/base/error.h"
+#include "kernels/kernel.h"
+
+namespace ds::ref {
+
+// Arithmetic type of elements T: f32 for f32 and bf16, f64 for f64.
+template <typename T>
+using Wide = std::conditional_t<std::is_same_v<T, double>, double, float>;
+
+// Element i of p, widened.
+template <typename T>
+Wide<T> get(const T* p, int64_t i) {
+  return static_cast<Wide<T>>(p[i]);
+}
+
+// Calls f with a value of the C++ type of `dtype`: f32, bf16 or f64.
+template <typename F>
+void by_type(DType dtype, F f) {
+  switch (dtype) {
+    case DS_DTYPE_F32:
+      return f(float{});
+    case DS_DTYPE_BF16:
+      return f(bf16{});
+    case DS_DTYPE_F64:
+      return f(double{});
+    default:
+      raise(DS_ERROR_INTERNAL, "reference kernels take f32, bf16 and f64, got {}", dtype_name(dtype));
+  }
+}
+
+// The first `count` elements of type A of the caller's scratch; contents are undefined.
+template <typename A>
+std::span<A> scratch_of(const KernelContext& c, int64_t count) {
+  std::span<std::byte> bytes = c.team.scratch(0);
+  ensure(static_cast<size_t>(count) * sizeof(A) <= bytes.size(),
+         "scratch of {} bytes is too small for {} elements of {} bytes", bytes.size(), count, sizeof(A));
+  return {reinterpret_cast<A*>(bytes.data()), static_cast<size_t>(count)};
+}
+
+// Registers `run` as the reference of `op`; f16 operands are refused.
+void add_kernel(KernelRegistry& registry, std::string op, KernelFn run);
+
+// One per file of this folder.
+void add_embedding(KernelRegistry& registry);
+void add_position(KernelRegistry& registry);
+void add_linear(KernelRegistry& registry);
+void add_layer_norm(KernelRegistry& registry);
+void add_gelu(KernelRegistry& registry);
+void add_relu(KernelRegistry& registry);
+void add_attention(KernelRegistry& registry);
+void add_add(KernelRegistry& registry);
+void add_dropout(KernelRegistry& registry);
+void add_cross_entropy(KernelRegistry& registry);
+void add_mse(KernelRegistry& registry);
+void add_fill(KernelRegistry& registry);
+void add_cast(KernelRegistry& registry);
+void add_zero(KernelRegistry& registry);
+void add_accumulate(KernelRegistry& registry);
+void add_init_param(KernelRegistry& registry);
+void add_granule_norms(KernelRegistry& registry);
+void add_adamw(KernelRegistry& registry);
+
+}  // namespace ds::ref

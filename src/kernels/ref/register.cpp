@@ -1,0 +1,45 @@
+#include "kernels/ref/ref.h"
+
+namespace ds {
+namespace ref {
+namespace {
+
+std::string refuse_f16(const KernelQuery& query) {
+  for (std::span<const DType> types : {query.in, query.out}) {
+    for (DType type : types) {
+      if (type == DS_DTYPE_F16) return "f16 operands";
+    }
+  }
+  return "";
+}
+
+}  // namespace
+
+void add_kernel(KernelRegistry& registry, std::string op, KernelFn run) {
+  registry.add({std::move(op), "ref", run, refuse_f16});
+}
+
+}  // namespace ref
+
+void register_ref(KernelRegistry& registry) {
+  ref::add_embedding(registry);
+  ref::add_position(registry);
+  ref::add_linear(registry);
+  ref::add_layer_norm(registry);
+  ref::add_gelu(registry);
+  ref::add_relu(registry);
+  ref::add_attention(registry);
+  ref::add_add(registry);
+  ref::add_dropout(registry);
+  ref::add_cross_entropy(registry);
+  ref::add_mse(registry);
+  ref::add_fill(registry);
+  ref::add_cast(registry);
+  ref::add_zero(registry);
+  ref::add_accumulate(registry);
+  ref::add_init_param(registry);
+  ref::add_granule_norms(registry);
+  ref::add_adamw(registry);
+}
+
+}  // namespace ds

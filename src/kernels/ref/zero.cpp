@@ -1,0 +1,18 @@
+#include <cstring>
+
+#include "kernels/ref/ref.h"
+
+namespace ds::ref {
+namespace {
+
+// All bytes 0, for any element type.
+void zero(const KernelContext& c) {
+  const TensorView& out = c.out[0];
+  std::memset(out.data, 0, static_cast<size_t>(out.numel() * size_of(out.dtype)));
+}
+
+}  // namespace
+
+void add_zero(KernelRegistry& registry) { add_kernel(registry, "zero", zero); }
+
+}  // namespace ds::ref
