@@ -1,0 +1,85 @@
+#!/usr/bin/env python3
+"""Checks the include edges between the folders of src against the layers of docs/design.md.
+
+usage: check_layers.py [SRC] [--edges]   (--edges: also print every edge found)
+A folder may include itself, what its row names, and what every row may: the headers of include/.
+"""
+import pathlib
+import re
+import sys
+
+CORE = {"core/base", "core/config", "core/graph", "core/program", "core/device"}
+# Compile side: each folder sees core and the folders before it; never the run side.
+COMPILE = ["parallel", "zero", "offload", "passes", "compile"]
+# Run side: core only.
+RUN = {"kernels", "comm", "io", "data"}
+
+ALLOWED = {
+    "core/base": set(),
+    "core/device": {"core/base"},
+    "core/config": {"core/base"},
+    "core/graph": {"core/base"},
+    "core/program": CORE,
+    "nn": CORE,
+    "optim": CORE,
+    **{row: CORE for row in RUN},
+    **{row: CORE | {"nn", "optim"} | set(COMPILE[:i]) for i, row in enumerate(COMPILE)},
+    "exec": CORE | {"kernels", "comm", "io"},
+    "monitor": CORE,
+    "launch": set(),
+    "cli": {"launch"},
+}
+# Where both sides meet, from low to high.
+MEET = ["checkpoint", "engine", "inference", "tools", "api"]
+BELOW = CORE | {"nn", "optim", "exec", "monitor"} | RUN | set(COMPILE)
+for position, row in enumerate(MEET):
+    ALLOWED[row] = BELOW | set(MEET[:position])
+
+PUBLIC = {"ds.h", "ds_plugin.h", "ds_ops.h"}
+WITHOUT_PUBLIC = {"launch"}
+INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.M)
+
+
+def folder_of(path):
+    parts = path.split("/")
+    if parts[0] == "core":
+        return "/".join(parts[:2])
+    return parts[0]
+
+
+def edges(source):
+    """(file, including folder, included path) of every quoted include; paths are relative to src."""
+    for path in sorted(source.rglob("*")):
+        if path.suffix not in (".h", ".cpp", ".c", ".cu"):
+            continue
+        name = path.relative_to(source).as_posix()
+        for included in INCLUDE.findall(path.read_text(encoding="utf-8")):
+            yield name, folder_of(name), included
+
+
+def complaints(source):
+    for name, folder, included in edges(source):
+        if folder not in ALLOWED:
+            yield f"{name}: folder {folder} has no row in tools/check_layers.py"
+        elif included in PUBLIC:
+            if folder in WITHOUT_PUBLIC:
+                yield f"{name}: {folder} includes {included}; it may not use the library"
+        elif not (source / included).is_file():
+            yield f'{name}: "{included}" is no file relative to src'
+        elif folder_of(included) not in ALLOWED[folder] | {folder}:
+            yield f'{name}: {folder} may not include "{included}"'
+
+
+def main():
+    arguments = [a for a in sys.argv[1:] if a != "--edges"]
+    source = pathlib.Path(arguments[0] if arguments else pathlib.Path(__file__).parent.parent / "src")
+    if "--edges" in sys.argv:
+        for edge in sorted({(f, folder_of(i)) for _, f, i in edges(source) if folder_of(i) != f}):
+            print(*edge)
+    found = sorted(set(complaints(source)))
+    print("\n".join(found) if found else "layers: ok")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

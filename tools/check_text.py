@@ -1,0 +1,102 @@
+#!/usr/bin/env python3
+"""Checks the text of the project.
+
+usage: check_text.py [ROOT]
+- no work marker (the words spelt below) in sources, tests and documents;
+- every function, struct and enum of include/ds.h has a comment directly before it;
+- every folder of src with sources has a README.md (core: each of its folders);
+- relative links of Markdown files lead to existing files, and named anchors to existing headings.
+"""
+import pathlib
+import re
+import subprocess
+import sys
+
+MARKERS = re.compile(r"\b(" + "|".join(["TO" + "DO", "FIX" + "ME", "X" * 3]) + r")\b")
+TEXT = {".h", ".c", ".cpp", ".cu", ".py", ".sh", ".md", ".txt", ".json", ".cmake", ".in", ".yml", ""}
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+DECLARATION = re.compile(r"^(?:typedef enum|typedef struct|struct|enum|DS_API)\b")
+FIXTURES = "tests/tools/fixtures/"
+
+
+def tracked(root):
+    """Files git knows or would add; every file where there is no git."""
+    listing = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=root, capture_output=True, text=True)
+    inside = (root / ".git").exists() and listing.returncode == 0
+    names = listing.stdout.splitlines() if inside else [p.relative_to(root).as_posix() for p in root.rglob("*")]
+    return sorted(n for n in names if not n.startswith(FIXTURES) and (root / n).is_file())
+
+
+def markers(root, names):
+    for name in names:
+        if pathlib.PurePath(name).suffix not in TEXT:
+            continue
+        try:
+            lines = (root / name).read_text(encoding="utf-8").splitlines()
+        except UnicodeDecodeError:
+            continue
+        for number, line in enumerate(lines, 1):
+            if MARKERS.search(line):
+                yield f"{name}:{number}: work marker: {line.strip()}"
+
+
+def undocumented(root):
+    """Declarations of ds.h whose line before is no end of a comment; forward declarations share one comment."""
+    header = root / "include/ds.h"
+    if not header.is_file():
+        return
+    lines = header.read_text(encoding="utf-8").splitlines()
+    for index, line in enumerate(lines):
+        if not DECLARATION.match(line) or line.startswith("DS_API __attribute__"):
+            continue
+        before = lines[index - 1].strip()
+        opaque = re.fullmatch(r"typedef struct (\w+) \1;.*", line)
+        if before.endswith("*/") or (opaque and (before.startswith("typedef struct") or "/*" in line)):
+            continue
+        yield f"include/ds.h:{index + 1}: no comment before: {line.strip()}"
+
+
+def readmes(names):
+    have = set(names)
+    folders = set()
+    for name in names:
+        parts = name.split("/")
+        if parts[0] == "src" and len(parts) > 2 and parts[-1] != "README.md":
+            folders.add("/".join(parts[:3] if parts[1] == "core" and len(parts) > 3 else parts[:2]))
+    for folder in sorted(folders):
+        if f"{folder}/README.md" not in have:
+            yield f"{folder}: no README.md"
+
+
+def anchor(heading):
+    return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
+
+
+def links(root, names):
+    for name in names:
+        if not name.endswith(".md"):
+            continue
+        text = re.sub(r"```.*?```", "", (root / name).read_text(encoding="utf-8"), flags=re.S)
+        for target in LINK.findall(text):
+            if re.match(r"[a-z]+:", target):
+                continue
+            path, _, fragment = target.partition("#")
+            file = (root / name).parent / path if path else root / name
+            if not file.exists():
+                yield f"{name}: link to {target}: no such file"
+            elif fragment and file.suffix == ".md":
+                headings = re.findall(r"^#+ (.*)$", file.read_text(encoding="utf-8"), re.M)
+                if fragment not in map(anchor, headings):
+                    yield f"{name}: link to {target}: no such heading"
+
+
+def main():
+    root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent.parent).resolve()
+    names = tracked(root)
+    found = [*markers(root, names), *undocumented(root), *readmes(names), *links(root, names)]
+    print("\n".join(found) if found else f"text: ok ({len(names)} files)")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
