@@ -1,0 +1,79 @@
+#include "core/program/builder.h"
+
+#include "core/base/error.h"
+
+namespace ds {
+
+BufferId ProgramBuilder::transient(const std::string& name, DType dtype, int64_t numel, Tier tier) {
+  int use = uses_[name]++;
+  std::string unique = name;
+  while (use > 0) {
+    unique = name + "." + std::to_string(use);
+    if (uses_[unique]++ == 0) break;
+    use = uses_[name]++;
+  }
+  program_.buffers.push_back({std::move(unique), dtype, numel, tier, Residency::transient, -1});
+  return static_cast<BufferId>(program_.buffers.size() - 1);
+}
+
+Instr& ProgramBuilder::emit(Queue queue, std::string op, std::vector<Operand> operands, Attrs attrs, int32_t micro) {
+  Instr in;
+  in.queue = queue;
+  in.op = std::move(op);
+  in.operands = std::move(operands);
+  in.attrs = std::move(attrs);
+  in.micro = micro;
+  in.segment = static_cast<int32_t>(program_.segments.size());
+  program_.instrs.push_back(std::move(in));
+  return program_.instrs.back();
+}
+
+void ProgramBuilder::end_segment(std::string name) {
+  program_.segments.push_back({std::move(name), static_cast<InstrId>(program_.instrs.size())});
+}
+
+Operand flat(const Buffer& buffer, BufferId id, int64_t first, int64_t numel, Access access) {
+  ensure(first >= 0 && first + numel <= buffer.numel, "operand {}..{} of %{} with {} elements", first, first + numel,
+         buffer.name, buffer.numel);
+  return {id, first * size_of(buffer.dtype), {buffer.dtype, Shape{Dim(numel)}}, access, false};
+}
+
+void Splice::apply(Program& program) {
+  std::vector<Instr> out;
+  size_t segment = 0;
+  for (size_t i = 0; i < program.instrs.size(); ++i) {
+    while (segment < program.segments.size() && program.segments[segment].end <= static_cast<InstrId>(i)) {
+      program.segments[segment++].end = static_cast<InstrId>(out.size());
+    }
+    int32_t anchor = program.instrs[i].segment;
+    for (Instr& in : before_[i]) {
+      in.segment = anchor;
+      out.push_back(std::move(in));
+    }
+    out.push_back(std::move(program.instrs[i]));
+    for (Instr& in : after_[i]) {
+      in.segment = anchor;
+      out.push_back(std::move(in));
+    }
+  }
+  while (segment < program.segments.size()) program.segments[segment++].end = static_cast<InstrId>(out.size());
+  program.instrs = std::move(out);
+}
+
+void mark_last_uses(Program& program) {
+  std::vector<char> seen(program.buffers.size(), 0);
+  for (size_t i = program.instrs.size(); i-- > 0;) {
+    for (Operand& o : program.instrs[i].operands) {
+      size_t b = static_cast<size_t>(o.buffer);
+      o.last = program.buffers[b].residency == Residency::transient && !seen[b];
+      seen[b] = 1;
+    }
+  }
+}
+
+void number_collectives(Program& program) {
+  int32_t next = 0;
+  for (Instr& in : program.instrs) in.comm_order = in.queue == Queue::comm ? next++ : -1;
+}
+
+}  // namespace ds

@@ -1,0 +1,53 @@
+#pragma once
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "core/program/program.h"
+
+namespace ds {
+
+// Grows a program. Passes that insert instructions build a new list and splice it in.
+class ProgramBuilder {
+ public:
+  explicit ProgramBuilder(Program program) : program_(std::move(program)) {
+    for (const Buffer& b : program_.buffers) uses_[b.name] = 1;
+  }
+
+  // A new transient buffer; the name gets a suffix ".k" when it is taken.
+  BufferId transient(const std::string& name, DType dtype, int64_t numel, Tier tier);
+  Instr& emit(Queue queue, std::string op, std::vector<Operand> operands, Attrs attrs = {}, int32_t micro = 0);
+  void end_segment(std::string name);
+
+  const Buffer& buffer(BufferId id) const { return program_.buffers[static_cast<size_t>(id)]; }
+  Program& program() { return program_; }
+  Program take() { return std::move(program_); }
+
+ private:
+  Program program_;
+  std::unordered_map<std::string, int> uses_;
+};
+
+// A flat operand of `numel` elements starting at element `first` of the buffer.
+Operand flat(const Buffer& buffer, BufferId id, int64_t first, int64_t numel, Access access);
+
+// Instructions to put before and after each instruction of a program.
+class Splice {
+ public:
+  explicit Splice(const Program& program) : before_(program.instrs.size()), after_(program.instrs.size()) {}
+  void before(size_t index, Instr instr) { before_[index].push_back(std::move(instr)); }
+  void after(size_t index, Instr instr) { after_[index].push_back(std::move(instr)); }
+  // Rebuilds program.instrs; segment ends move along. An inserted instruction takes the segment of its anchor.
+  void apply(Program& program);
+
+ private:
+  std::vector<std::vector<Instr>> before_, after_;
+};
+
+// Sets Operand::last on the last use of every transient buffer, and clears it elsewhere.
+void mark_last_uses(Program& program);
+// Numbers the collectives in issue order.
+void number_collectives(Program& program);
+
+}  // namespace ds

@@ -1,0 +1,112 @@
+#include "core/program/granules.h"
+
+#include <cctype>
+#include <map>
+#include <utility>
+
+#include "core/base/error.h"
+
+namespace ds {
+namespace {
+
+int64_t round_up(int64_t x, int64_t unit) { return (x + unit - 1) / unit * unit; }
+
+// "h.3.mlp.fc.weight" -> "h.3"; "wte" -> "wte".
+std::string scope_of(const std::string& name) {
+  size_t begin = 0;
+  while (begin < name.size()) {
+    size_t end = name.find('.', begin);
+    if (end == std::string::npos) end = name.size();
+    if (std::isdigit(static_cast<unsigned char>(name[begin]))) return name.substr(0, end);
+    begin = end + 1;
+  }
+  return name.substr(0, name.find('.'));
+}
+
+// Fills buckets in the order of parameters; one open bucket for small ones, one for the current scope.
+class Packer {
+ public:
+  Packer(int world, int64_t bucket_size) : world_(world), bucket_size_(bucket_size) {}
+
+  void add(int32_t param, const ParamSpec& spec, bool small) {
+    std::string scope = small ? "small" : scope_of(spec.name);
+    int32_t& open = small ? open_small_ : open_large_;
+    int64_t padded = round_up(spec.numel, kGranule);
+    bool fits = open >= 0 && (small || scope == large_scope_) && at(open).numel + padded <= bucket_size_;
+    if (!fits) {
+      open = static_cast<int32_t>(layout.buckets.size());
+      int count = counts_[scope]++;
+      std::string name = count == 0 && !small ? scope : scope + "#" + std::to_string(count);
+      layout.buckets.push_back({std::move(name), {}, 0, small});
+      if (!small) large_scope_ = scope;
+    }
+    Bucket& bucket = at(open);
+    layout.bucket_of.push_back(open);
+    layout.place_of.push_back(static_cast<int32_t>(bucket.params.size()));
+    bucket.params.push_back({param, bucket.numel, spec.numel});
+    bucket.numel += padded;
+  }
+
+  void finish() {
+    for (Bucket& bucket : layout.buckets) bucket.numel = round_up(bucket.numel, world_ * kGranule);
+  }
+
+  Layout layout;
+
+ private:
+  Bucket& at(int32_t bucket) { return layout.buckets[static_cast<size_t>(bucket)]; }
+
+  int world_;
+  int64_t bucket_size_;
+  int32_t open_small_ = -1;
+  int32_t open_large_ = -1;
+  std::string large_scope_;
+  std::map<std::string, int> counts_;
+};
+
+}  // namespace
+
+std::vector<std::pair<int64_t, int64_t>> Bucket::padding() const {
+  std::vector<std::pair<int64_t, int64_t>> gaps;
+  int64_t at = 0;
+  for (const ParamPlace& p : params) {
+    if (p.begin > at) gaps.emplace_back(at, p.begin - at);
+    at = p.begin + p.numel;
+  }
+  if (numel > at) gaps.emplace_back(at, numel - at);
+  return gaps;
+}
+
+const ParamPlace& Layout::place(int32_t param) const {
+  size_t p = static_cast<size_t>(param);
+  return buckets.at(static_cast<size_t>(bucket_of.at(p))).params.at(static_cast<size_t>(place_of.at(p)));
+}
+
+int64_t Layout::numel() const {
+  int64_t sum = 0;
+  for (const Bucket& b : buckets) sum += b.numel;
+  return sum;
+}
+
+std::vector<std::pair<int32_t, int64_t>> Layout::granules_in_order() const {
+  std::vector<std::pair<int32_t, int64_t>> order;
+  for (size_t p = 0; p < bucket_of.size(); ++p) {
+    const ParamPlace& at = place(static_cast<int32_t>(p));
+    for (int64_t g = 0; g * kGranule < at.numel; ++g) order.emplace_back(bucket_of[p], at.begin / kGranule + g);
+  }
+  return order;
+}
+
+Layout make_layout(const std::vector<ParamSpec>& params, int world, int64_t bucket_size, int64_t persistence_threshold) {
+  require(world > 0, "world must be at least 1, got {}", world);
+  Packer packer(world, bucket_size);
+  packer.layout.world = world;
+  for (size_t p = 0; p < params.size(); ++p) {
+    require(params[p].numel > 0, "parameter '{}' must have elements, got {}", params[p].name, params[p].numel);
+    packer.add(static_cast<int32_t>(p), params[p], params[p].numel <= persistence_threshold);
+  }
+  packer.finish();
+  return std::move(packer.layout);
+}
+
+}  // namespace ds

@@ -1,0 +1,54 @@
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace ds {
+
+// The unit of ownership, norms and updates: 256 consecutive elements of one parameter, zero-padded.
+inline constexpr int64_t kGranule = 256;
+
+// A parameter as the layout sees it.
+struct ParamSpec {
+  std::string name;
+  int64_t numel = 0;
+};
+
+// Place of a parameter inside its bucket, in elements. begin is a multiple of kGranule.
+struct ParamPlace {
+  int32_t param = -1;
+  int64_t begin = 0;
+  int64_t numel = 0;
+};
+
+// Parameters that are gathered, reduced and updated together: padded to granules, concatenated, padded to
+// world granules, cut evenly: rank r owns elements [r * shard, (r + 1) * shard).
+struct Bucket {
+  std::string name;
+  std::vector<ParamPlace> params;
+  int64_t numel = 0;        // padded; a multiple of world * kGranule
+  bool persistent = false;  // small parameters: never partitioned in stage 3
+  int64_t shard(int world) const { return numel / world; }
+  // Gaps that no parameter fills, as (begin, numel).
+  std::vector<std::pair<int64_t, int64_t>> padding() const;
+};
+
+// Who owns what: one layout for all ZeRO stages.
+struct Layout {
+  int world = 1;
+  std::vector<Bucket> buckets;
+  std::vector<int32_t> bucket_of;  // per parameter
+  std::vector<int32_t> place_of;   // per parameter: index in its bucket's params
+
+  const ParamPlace& place(int32_t param) const;
+  int64_t numel() const;  // padded elements of all buckets
+  // (bucket, granule in bucket) of every granule in the order of parameters: the order of norms.
+  std::vector<std::pair<int32_t, int64_t>> granules_in_order() const;
+};
+
+// Parameters of at most persistence_threshold elements share buckets over the whole model; larger ones share a
+// bucket with their neighbours of the same scope (the name up to its first number: "h.3"). A bucket is cut before
+// it exceeds bucket_size elements.
+Layout make_layout(const std::vector<ParamSpec>& params, int world, int64_t bucket_size, int64_t persistence_threshold);
+
+}  // namespace ds

@@ -1,0 +1,80 @@
+#include "core/program/hazards.h"
+
+#include <algorithm>
+
+#include "core/base/error.h"
+
+namespace ds {
+
+void HazardMap::split(int64_t at) {
+  auto it = pieces_.upper_bound(at);
+  if (it == pieces_.begin()) return;
+  --it;
+  if (it->first == at || it->second.end <= at) return;
+  Piece tail = it->second;
+  it->second.end = at;
+  pieces_.emplace(at, tail);
+}
+
+void HazardMap::access(int64_t begin, int64_t end, bool write, InstrId instr, Queue queue, std::vector<InstrId>& out) {
+  if (begin >= end) return;
+  split(begin);
+  split(end);
+  auto it = pieces_.lower_bound(begin);
+  int64_t at = begin;
+  while (at < end) {
+    if (it == pieces_.end() || it->first > at) {  // bytes never touched yet
+      int64_t gap_end = it == pieces_.end() ? end : std::min(end, it->first);
+      Piece fresh;
+      fresh.end = gap_end;
+      it = pieces_.emplace(at, fresh).first;
+    }
+    Piece& piece = it->second;
+    if (piece.write >= 0) out.push_back(piece.write);
+    if (write) {
+      for (InstrId& read : piece.reads) {
+        if (read >= 0) out.push_back(read);
+        read = -1;
+      }
+      piece.write = instr;
+    } else {
+      piece.reads[static_cast<size_t>(queue)] = instr;
+    }
+    at = piece.end;
+    ++it;
+  }
+}
+
+PhysicalRange physical_range(const Program& program, const Operand& operand) {
+  const Buffer& buffer = program.buffers[static_cast<size_t>(operand.buffer)];
+  int64_t begin = buffer.offset + operand.begin;
+  return {static_cast<int>(buffer.tier) * 2 + static_cast<int>(buffer.residency), begin,
+          begin + operand.bytes(program.bound)};
+}
+
+void OrderTracker::begin(InstrId id, Queue queue) {
+  size_t q = static_cast<size_t>(queue);
+  current_ = id;
+  now_ = last_[q] >= 0 ? clocks_[static_cast<size_t>(last_[q])] : QueueClock{};
+  now_[q] = counts_[q];
+  places_[static_cast<size_t>(id)] = {static_cast<int>(q), ++counts_[q]};
+}
+
+bool OrderTracker::covered(InstrId earlier) const {
+  const Place& p = places_[static_cast<size_t>(earlier)];
+  return now_[static_cast<size_t>(p.queue)] >= p.position;
+}
+
+void OrderTracker::wait(InstrId earlier) {
+  const Place& p = places_[static_cast<size_t>(earlier)];
+  const QueueClock& theirs = clocks_[static_cast<size_t>(earlier)];
+  for (size_t q = 0; q < kQueues; ++q) now_[q] = std::max(now_[q], theirs[q]);
+  now_[static_cast<size_t>(p.queue)] = std::max(now_[static_cast<size_t>(p.queue)], p.position);
+}
+
+void OrderTracker::finish() {
+  clocks_[static_cast<size_t>(current_)] = now_;
+  last_[static_cast<size_t>(places_[static_cast<size_t>(current_)].queue)] = current_;
+}
+
+}  // namespace ds

@@ -1,0 +1,61 @@
+#pragma once
+#include <array>
+#include <map>
+#include <vector>
+
+#include "core/program/program.h"
+
+namespace ds {
+
+// Which earlier instructions an access of physical bytes conflicts with: reads with the last write; writes with
+// the last write and every read since. Bytes are those of one arena of one rank.
+class HazardMap {
+ public:
+  // Appends to `out` every earlier instruction that [begin, end) conflicts with, then records the access.
+  void access(int64_t begin, int64_t end, bool write, InstrId instr, Queue queue, std::vector<InstrId>& out);
+
+ private:
+  struct Piece {
+    int64_t end = 0;
+    InstrId write = -1;
+    std::array<InstrId, kQueues> reads{-1, -1, -1, -1, -1, -1};  // latest read since the write, per queue
+  };
+  void split(int64_t at);
+  std::map<int64_t, Piece> pieces_;  // by begin; disjoint
+};
+
+// Physical place of an operand: arena number (tier * 2 + residency) and byte range.
+struct PhysicalRange {
+  int arena = 0;
+  int64_t begin = 0;
+  int64_t end = 0;
+};
+PhysicalRange physical_range(const Program& program, const Operand& operand);
+
+// For each queue the number of its instructions known to be finished.
+using QueueClock = std::array<int32_t, kQueues>;
+
+// Follows the order that queues and waits give. Instructions are entered in issue order.
+class OrderTracker {
+ public:
+  explicit OrderTracker(size_t instrs) : clocks_(instrs), places_(instrs) {}
+  // Starts instruction `id`: clock before any wait.
+  void begin(InstrId id, Queue queue);
+  bool covered(InstrId earlier) const;  // is `earlier` finished before the current instruction starts?
+  void wait(InstrId earlier);           // the current instruction also waits for `earlier`
+  void finish();
+
+ private:
+  struct Place {
+    int queue = 0;
+    int32_t position = 0;  // 1-based in its queue
+  };
+  std::vector<QueueClock> clocks_;
+  std::vector<Place> places_;
+  std::array<InstrId, kQueues> last_{-1, -1, -1, -1, -1, -1};
+  QueueClock counts_{};
+  InstrId current_ = -1;
+  QueueClock now_{};
+};
+
+}  // namespace ds

@@ -1,0 +1,46 @@
+#pragma once
+#include <vector>
+
+#include "core/program/builder.h"
+#include "core/program/program.h"
+#include "zero/policy.h"
+
+namespace ds {
+
+// Buffers that stand for whole buckets in a program before ZeRO is inserted.
+struct StepBuffers {
+  // Per bucket: whole parameters. A transient stand-in for partitioned buckets, the persistent copy otherwise.
+  std::vector<BufferId> full;
+  // Per micro-step and bucket: gradients in the compute type, written by backward.
+  std::vector<std::vector<BufferId>> grads;
+};
+
+// Program with the engine's persistent buffers and a stand-in for every bucket.
+ProgramBuilder begin_program(const ZeroPlan& plan, const std::string& name, int64_t bound, StepBuffers& buffers);
+// Gradient buckets of one micro-step.
+void add_grad_buffers(ProgramBuilder& builder, const ZeroPlan& plan, StepBuffers& buffers);
+// Place of a parameter in a whole bucket.
+Operand param_operand(const ZeroPlan& plan, const ProgramBuilder& builder, BufferId bucket_buffer, int32_t param,
+                      const Shape& shape, Access access);
+
+// Ranges: cuts the uses of each partitioned bucket where the elements of other buckets used in between exceed
+// max_reuse_distance, or where max_live_parameters forces it (farthest next use first); an all_gather starts each
+// range. Throws DS_ERROR_CONFIG when one instruction alone needs more than max_live_parameters.
+void insert_gathers(Program& program, const ZeroPlan& plan, const ZeroConfig& zero, const StepBuffers& buffers);
+
+// After the last write of each gradient bucket: reduce_scatter or all_reduce into the accumulators. With overlap a
+// reduction is issued only after the next gather, so that the gather can be prefetched across it.
+void insert_reductions(Program& program, const ZeroPlan& plan, bool overlap, const StepBuffers& buffers);
+
+// The update segment: losses, norms, clip, optimizer, gather of what is not partitioned.
+void emit_update(ProgramBuilder& builder, const ZeroPlan& plan, const Config& config);
+
+// The init segment: every rank draws its own granules; the whole model never exists on one rank.
+void emit_init(ProgramBuilder& builder, const ZeroPlan& plan, const std::vector<Init>& inits);
+// Parameters from masters, after a checkpoint was loaded or a master was edited.
+void emit_refresh(ProgramBuilder& builder, const ZeroPlan& plan);
+
+// Where each granule's norm lies in the `norms` operand of the clip instruction, in the order of parameters.
+std::vector<int64_t> norm_order(const ZeroPlan& plan);
+
+}  // namespace ds

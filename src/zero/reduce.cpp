@@ -1,0 +1,141 @@
+#include <bit>
+
+#include "zero/insert.h"
+
+namespace ds {
+namespace {
+
+// Instructions that reduce one gradient bucket of one micro-step into the accumulators.
+class Reducer {
+ public:
+  Reducer(ProgramBuilder& builder, const ZeroPlan& plan) : builder_(builder), plan_(plan) {}
+
+  std::vector<Instr> reduce(size_t bucket, int32_t micro, BufferId grads) {
+    out_.clear();
+    bucket_ = bucket;
+    micro_ = micro;
+    if (plan_.tree) {
+      tree(grads);
+    } else if (micro == 0) {
+      collective(grads, acc(0));
+    } else {
+      BufferId sum = temporary();
+      collective(grads, sum);
+      accumulate(sum, acc(0), 1);
+    }
+    return std::move(out_);
+  }
+
+ private:
+  // Binary counter: level j holds the sum of 2^j micro-steps.
+  void tree(BufferId grads) {
+    int merges = std::countr_zero(static_cast<uint64_t>(micro_) + 1);
+    if (merges == 0) {
+      collective(grads, acc(0));
+    } else {
+      BufferId sum = temporary();
+      collective(grads, sum);
+      for (int j = 0; j < merges; ++j) accumulate(acc(j), sum, 1);
+      accumulate(sum, acc(merges), 0);
+    }
+    if (micro_ + 1 < plan_.accumulation) return;
+    int low = std::countr_zero(static_cast<uint64_t>(plan_.accumulation));
+    for (int level = low + 1; level <= plan_.grad_top(); ++level) {
+      if ((plan_.accumulation >> level & 1) == 0) continue;
+      accumulate(acc(low), acc(level), 1);
+      low = level;
+    }
+  }
+
+  BufferId acc(int level) const { return plan_.buckets[bucket_].grad[static_cast<size_t>(level)]; }
+
+  BufferId temporary() {
+    const Buffer& model = builder_.buffer(acc(0));
+    Tier tier = model.tier == Tier::device ? Tier::device : Tier::host;
+    return builder_.transient(plan_.layout.buckets[bucket_].name + ".sum", DS_DTYPE_F32, model.numel, tier);
+  }
+
+  void collective(BufferId grads, BufferId target) {
+    const Buffer& from = builder_.buffer(grads);
+    const Buffer& to = builder_.buffer(target);
+    push(Queue::comm, plan_.policy.partition_grads ? "reduce_scatter" : "all_reduce",
+         {flat(from, grads, 0, from.numel, Access::read), flat(to, target, 0, to.numel, Access::write)}, {});
+  }
+
+  void accumulate(BufferId from, BufferId into, int64_t beta) {
+    const Buffer& a = builder_.buffer(from);
+    push(Queue::compute, "accumulate",
+         {flat(a, from, 0, a.numel, Access::read),
+          flat(builder_.buffer(into), into, 0, a.numel, beta == 0 ? Access::write : Access::update)},
+         {{"beta", beta}});
+  }
+
+  void push(Queue queue, std::string op, std::vector<Operand> operands, Attrs attrs) {
+    Instr in;
+    in.queue = queue;
+    in.op = std::move(op);
+    in.operands = std::move(operands);
+    in.attrs = std::move(attrs);
+    in.micro = micro_;
+    out_.push_back(std::move(in));
+  }
+
+  ProgramBuilder& builder_;
+  const ZeroPlan& plan_;
+  size_t bucket_ = 0;
+  int32_t micro_ = 0;
+  std::vector<Instr> out_;
+};
+
+struct Ready {
+  size_t bucket = 0;
+  int32_t micro = 0;
+};
+
+// Per instruction: the gradient buckets that are complete when it has run, in order of buckets.
+std::vector<std::vector<Ready>> complete_after(const Program& program, const StepBuffers& buffers) {
+  std::vector<Ready> owner(program.buffers.size(), Ready{0, -1});
+  for (size_t m = 0; m < buffers.grads.size(); ++m) {
+    for (size_t b = 0; b < buffers.grads[m].size(); ++b) {
+      owner[static_cast<size_t>(buffers.grads[m][b])] = {b, static_cast<int32_t>(m)};
+    }
+  }
+  std::vector<std::vector<Ready>> ready(program.instrs.size());
+  for (size_t i = program.instrs.size(); i-- > 0;) {
+    for (const Operand& o : program.instrs[i].operands) {
+      Ready& r = owner[static_cast<size_t>(o.buffer)];
+      if (r.micro < 0) continue;
+      ready[i].push_back(r);
+      r.micro = -1;
+    }
+  }
+  return ready;
+}
+
+}  // namespace
+
+void insert_reductions(Program& program, const ZeroPlan& plan, bool overlap, const StepBuffers& buffers) {
+  std::vector<std::vector<Ready>> ready = complete_after(program, buffers);
+  Splice splice(program);
+  ProgramBuilder builder(std::move(program));
+  const std::vector<Instr>& instrs = builder.program().instrs;
+  Reducer reducer(builder, plan);
+  std::vector<Ready> pending;
+  auto flush = [&](size_t after) {
+    for (const Ready& r : pending) {
+      BufferId grads = buffers.grads[static_cast<size_t>(r.micro)][r.bucket];
+      for (Instr& in : reducer.reduce(r.bucket, r.micro, grads)) splice.after(after, std::move(in));
+    }
+    pending.clear();
+  };
+  for (size_t i = 0; i < ready.size(); ++i) {
+    if (instrs[i].op == "all_gather") flush(i);
+    pending.insert(pending.end(), ready[i].begin(), ready[i].end());
+    bool ends = i + 1 == ready.size() || instrs[i + 1].segment != instrs[i].segment;
+    if (!overlap || ends) flush(i);
+  }
+  program = builder.take();
+  splice.apply(program);
+}
+
+}  // namespace ds

@@ -1,0 +1,197 @@
+#include <algorithm>
+
+#include "core/base/error.h"
+#include "zero/insert.h"
+
+namespace ds {
+namespace {
+
+Operand part_of(const ProgramBuilder& b, const StateRef& ref, int64_t first, int64_t numel, Access access) {
+  return flat(b.buffer(ref.buffer), ref.buffer, ref.first + first, numel, access);
+}
+
+// Elements of one update instruction: sub-groups start on whole file blocks in every element type.
+int64_t sub_group(const ZeroConfig& zero, int64_t part) {
+  constexpr int64_t kBlock = 4096;
+  int64_t size = std::max<int64_t>(kBlock, zero.sub_group_size / kBlock * kBlock);
+  return std::min(size, part);
+}
+
+// Gathers every rank's updated place of a whole, unpartitioned copy.
+void gather_full(ProgramBuilder& b, const ZeroPlan& plan, size_t bucket) {
+  const BucketState& s = plan.buckets[bucket];
+  if (s.partitioned || !plan.policy.partition_states || plan.world == 1) return;
+  const Buffer& full = b.buffer(s.full);
+  b.emit(Queue::comm, "all_gather",
+         {part_of(b, s.param, 0, s.param.numel, Access::read), flat(full, s.full, 0, full.numel, Access::write)},
+         {{"bucket", static_cast<int64_t>(bucket)}});
+}
+
+void emit_losses(ProgramBuilder& b, const ZeroPlan& plan) {
+  if (plan.loss < 0) return;
+  int64_t mine = plan.accumulation;
+  BufferId losses = b.transient("losses", DS_DTYPE_F32, mine * plan.world, Tier::host);
+  b.emit(Queue::comm, "all_gather",
+         {flat(b.buffer(plan.loss), plan.loss, 0, mine, Access::read),
+          flat(b.buffer(losses), losses, 0, mine * plan.world, Access::write)});
+  b.emit(Queue::host, "losses", {flat(b.buffer(losses), losses, 0, mine * plan.world, Access::read)});
+}
+
+void emit_norms(ProgramBuilder& b, const ZeroPlan& plan, const Config& config) {
+  int64_t local = 0;
+  for (size_t k = 0; k < plan.buckets.size(); ++k) local += plan.part(k) / kGranule;
+  Tier tier = plan.policy.state_tier == Tier::device ? Tier::device : Tier::host;
+  BufferId norms = b.transient("norms", DS_DTYPE_F64, local, tier);
+  int64_t at = 0;
+  for (size_t k = 0; k < plan.buckets.size(); ++k) {
+    const BucketState& s = plan.buckets[k];
+    BufferId grad = s.grad[static_cast<size_t>(plan.grad_top())];
+    int64_t part = plan.part(k), group = sub_group(config.zero, part);
+    for (int64_t first = 0; first < part; first += group) {
+      int64_t count = std::min(group, part - first);
+      b.emit(Queue::compute, "granule_norms",
+             {flat(b.buffer(grad), grad, s.grad_first + first, count, Access::read),
+              flat(b.buffer(norms), norms, at + first / kGranule, count / kGranule, Access::write)});
+    }
+    at += part / kGranule;
+  }
+  BufferId all = norms;
+  if (plan.policy.partition_states) {
+    all = b.transient("all_norms", DS_DTYPE_F64, local * plan.world, Tier::host);
+    b.emit(Queue::comm, "all_gather",
+           {flat(b.buffer(norms), norms, 0, local, Access::read),
+            flat(b.buffer(all), all, 0, local * plan.world, Access::write)});
+  }
+  b.emit(Queue::host, "clip", {flat(b.buffer(all), all, 0, b.buffer(all).numel, Access::read)},
+         {{"max_norm", config.gradient_clipping}});
+}
+
+void emit_adamw(ProgramBuilder& b, const ZeroPlan& plan, const Config& config, size_t bucket) {
+  const OptimizerConfig& o = config.optimizer;
+  const BucketState& s = plan.buckets[bucket];
+  BufferId grad = s.grad[static_cast<size_t>(plan.grad_top())];
+  int64_t part = plan.part(bucket), group = sub_group(config.zero, part);
+  for (int64_t first = 0; first < part; first += group) {
+    int64_t count = std::min(group, part - first);
+    b.emit(Queue::compute, "adamw",
+           {flat(b.buffer(grad), grad, s.grad_first + first, count, Access::read),
+            part_of(b, s.master, first, count, Access::update), part_of(b, s.m, first, count, Access::update),
+            part_of(b, s.v, first, count, Access::update), part_of(b, s.param, first, count, Access::write)},
+           {{"beta1", o.beta1},
+            {"beta2", o.beta2},
+            {"eps", o.eps},
+            {"wd", o.weight_decay},
+            {"l2", static_cast<int64_t>(o.adam_w_mode ? 0 : 1)}});
+  }
+}
+
+// Draws this rank's part of one parameter, if it has any, into `draft` (f32[part]).
+void emit_draw(ProgramBuilder& b, const ZeroPlan& plan, size_t bucket, const ParamPlace& place, const Init& init,
+               BufferId draft) {
+  int64_t part = plan.part(bucket);
+  int64_t part_first = plan.policy.partition_states ? plan.rank * part : 0;
+  int64_t begin = std::max(place.begin, part_first);
+  int64_t end = std::min(place.begin + place.numel, part_first + part);
+  if (begin >= end || init.kind == "zeros") return;
+  b.emit(Queue::compute, "init_param", {flat(b.buffer(draft), draft, begin - part_first, end - begin, Access::update)},
+         {{"kind", init.kind},
+          {"scale", init.scale},
+          {"param", static_cast<int64_t>(place.param)},
+          {"begin", begin - place.begin}});
+}
+
+}  // namespace
+
+ProgramBuilder begin_program(const ZeroPlan& plan, const std::string& name, int64_t bound, StepBuffers& buffers) {
+  Program p;
+  p.name = name;
+  p.rank = plan.rank;
+  p.world = plan.world;
+  p.bound = bound;
+  p.buffers = plan.buffers;
+  ProgramBuilder builder(std::move(p));
+  for (size_t b = 0; b < plan.buckets.size(); ++b) {
+    const Bucket& bucket = plan.layout.buckets[b];
+    buffers.full.push_back(plan.buckets[b].partitioned
+                               ? builder.transient(bucket.name + ".whole", plan.compute, bucket.numel, Tier::device)
+                               : plan.buckets[b].full);
+  }
+  return builder;
+}
+
+void add_grad_buffers(ProgramBuilder& builder, const ZeroPlan& plan, StepBuffers& buffers) {
+  std::vector<BufferId> grads;
+  for (const Bucket& bucket : plan.layout.buckets) {
+    grads.push_back(builder.transient(bucket.name + ".g", plan.compute, bucket.numel, Tier::device));
+  }
+  buffers.grads.push_back(std::move(grads));
+}
+
+Operand param_operand(const ZeroPlan& plan, const ProgramBuilder& builder, BufferId bucket_buffer, int32_t param,
+                      const Shape& shape, Access access) {
+  const ParamPlace& place = plan.layout.place(param);
+  const Buffer& buffer = builder.buffer(bucket_buffer);
+  return {bucket_buffer, place.begin * size_of(buffer.dtype), {buffer.dtype, shape}, access, false};
+}
+
+void emit_update(ProgramBuilder& builder, const ZeroPlan& plan, const Config& config) {
+  emit_losses(builder, plan);
+  emit_norms(builder, plan, config);
+  for (size_t b = 0; b < plan.buckets.size(); ++b) emit_adamw(builder, plan, config, b);
+  for (size_t b = 0; b < plan.buckets.size(); ++b) gather_full(builder, plan, b);
+  builder.end_segment("update");
+}
+
+void emit_init(ProgramBuilder& builder, const ZeroPlan& plan, const std::vector<Init>& inits) {
+  for (size_t b = 0; b < plan.buckets.size(); ++b) {
+    const Bucket& bucket = plan.layout.buckets[b];
+    const BucketState& s = plan.buckets[b];
+    int64_t part = plan.part(b);
+    BufferId draft = builder.transient(bucket.name + ".draft", DS_DTYPE_F32, part, Tier::device);
+    builder.emit(Queue::compute, "zero", {flat(builder.buffer(draft), draft, 0, part, Access::write)});
+    for (const ParamPlace& place : bucket.params) {
+      emit_draw(builder, plan, b, place, inits[static_cast<size_t>(place.param)], draft);
+    }
+    builder.emit(Queue::compute, "accumulate",
+                 {flat(builder.buffer(draft), draft, 0, part, Access::read),
+                  part_of(builder, s.master, 0, part, Access::write)},
+                 {{"beta", int64_t{0}}});
+    for (const StateRef* state : {&s.m, &s.v}) {
+      builder.emit(Queue::compute, "zero", {part_of(builder, *state, 0, part, Access::write)});
+    }
+  }
+  emit_refresh(builder, plan);
+  builder.program().segments.back().name = "init";
+}
+
+void emit_refresh(ProgramBuilder& builder, const ZeroPlan& plan) {
+  for (size_t b = 0; b < plan.buckets.size(); ++b) {
+    const BucketState& s = plan.buckets[b];
+    if (s.master.buffer != s.param.buffer) {
+      builder.emit(Queue::compute, "cast",
+                   {part_of(builder, s.master, 0, plan.part(b), Access::read),
+                    part_of(builder, s.param, 0, plan.part(b), Access::write)},
+                   {{"dtype", std::string(dtype_name(plan.compute))}});
+    }
+    gather_full(builder, plan, b);
+  }
+  builder.end_segment("refresh");
+}
+
+std::vector<int64_t> norm_order(const ZeroPlan& plan) {
+  std::vector<int64_t> first(plan.buckets.size());
+  int64_t local = 0;
+  for (size_t b = 0; b < plan.buckets.size(); ++b) {
+    first[b] = local;
+    local += plan.part(b) / kGranule;
+  }
+  std::vector<int64_t> order;
+  for (auto [bucket, granule] : plan.layout.granules_in_order()) {
+    size_t b = static_cast<size_t>(bucket);
+    int64_t part = plan.part(b) / kGranule;
+    order.push_back(granule / part * local + first[b] + granule % part);
+  }
+  return order;
+}
+
+}  // namespace ds
