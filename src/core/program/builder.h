@@ -38,6 +38,7 @@ class Splice {
   explicit Splice(const Program& program) : before_(program.instrs.size()), after_(program.instrs.size()) {}
   void before(size_t index, Instr instr) { before_[index].push_back(std::move(instr)); }
   void after(size_t index, Instr instr) { after_[index].push_back(std::move(instr)); }
+  void after_front(size_t index, Instr instr) { after_[index].insert(after_[index].begin(), std::move(instr)); }
   // Rebuilds program.instrs; segment ends move along. An inserted instruction takes the segment of its anchor.
   void apply(Program& program);
 

@@ -1,0 +1,40 @@
+#pragma once
+#include "core/graph/graph.h"
+#include "core/program/builder.h"
+#include "zero/insert.h"
+
+namespace ds {
+
+// The linear order of one micro-step: a compute instruction per node, parameters as places in whole buckets,
+// gradients written straight into the micro-step's gradient buckets.
+class Lowering {
+ public:
+  // The graph has its final types. inputs of micro-step m are read at m * bound elements.
+  Lowering(const Graph& graph, const ZeroPlan& plan, ProgramBuilder& builder, StepBuffers& buffers);
+
+  // Nodes before the backward part; the loss goes to plan.loss[micro]. Ends a segment "forward[micro]".
+  void forward(int32_t micro);
+  // Nodes of the backward part, after zeroing the padding of the gradient buckets. Ends "backward[micro]" or
+  // "backward_last[micro]".
+  void backward(int32_t micro, bool last);
+  // Only the nodes that `wanted` depends on, which lands in the persistent buffer `target`. Ends segment `name`.
+  void evaluate(const std::string& name, const std::vector<std::pair<ValueId, BufferId>>& wanted);
+
+ private:
+  void start_micro(int32_t micro);
+  void node(NodeId id, int32_t micro);
+  Operand value(ValueId id, Access access);
+  Operand result(ValueId id);
+
+  const Graph& graph_;
+  const ZeroPlan& plan_;
+  ProgramBuilder& builder_;
+  StepBuffers& buffers_;
+  int32_t micro_ = 0;
+  std::vector<int32_t> param_of_;  // per value: parameter index or -1
+  std::vector<int32_t> grad_of_;   // per value: parameter whose gradient it is, or -1
+  std::vector<int32_t> input_of_;  // per value: input index or -1
+  std::vector<Operand> place_;     // per value of this micro-step
+};
+
+}  // namespace ds

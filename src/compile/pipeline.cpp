@@ -1,0 +1,178 @@
+#include "compile/pipeline.h"
+
+#include "compile/lower.h"
+#include "core/base/error.h"
+#include "core/base/hash.h"
+#include "offload/tiers.h"
+#include "passes/cse.h"
+#include "passes/precision.h"
+#include "passes/schedule.h"
+
+namespace ds {
+
+void finish_program(Program& program, const ZeroPlan& plan, const Config& config, const StepBuffers& buffers,
+                    const Machine& machine, bool prefetch, bool verify_passes) {
+  insert_gathers(program, plan, config.zero, buffers);
+  if (!buffers.grads.empty()) insert_reductions(program, plan, prefetch, buffers);
+  insert_tier_moves(program, config.emulate_tiers, machine.file_alignment);
+  if (prefetch) hoist(program, {config.zero.prefetch_bucket_size, config.zero.max_live_parameters});
+  number_collectives(program);
+  mark_last_uses(program);
+  if (verify_passes) verify(program, {.physical = false});
+  assign_offsets(program, {machine.alignment, machine.file_alignment});
+  insert_waits(program);
+  if (verify_passes) verify(program, {.physical = true});
+}
+
+namespace {
+
+class Compiler {
+ public:
+  Compiler(Plan& plan, const Config& config, const Machine& machine, bool prefetch, bool verify_passes)
+      : plan_(plan), config_(config), machine_(machine), prefetch_(prefetch), verify_(verify_passes) {}
+
+  void run() {
+    init();
+    refresh();
+    step();
+    evaluate(plan_.eval, "eval", {{plan_.graph.outputs[0], plan_.eval_loss}});
+    if (plan_.logits >= 0) evaluate(plan_.infer, "infer", {{plan_.graph.outputs[1], plan_.logits}});
+  }
+
+ private:
+  void finish(ProgramBuilder& builder, const StepBuffers& buffers, Program& out) {
+    out = builder.take();
+    finish_program(out, plan_.zero, config_, buffers, machine_, prefetch_, verify_);
+  }
+
+  void init() {
+    StepBuffers buffers;
+    ProgramBuilder builder = begin_program(plan_.zero, "init", plan_.graph.bound, buffers);
+    std::vector<Init> inits;
+    for (const Parameter& p : plan_.graph.params) inits.push_back(p.init);
+    emit_init(builder, plan_.zero, inits);
+    finish(builder, buffers, plan_.init);
+  }
+
+  void refresh() {
+    StepBuffers buffers;
+    ProgramBuilder builder = begin_program(plan_.zero, "refresh", plan_.graph.bound, buffers);
+    emit_refresh(builder, plan_.zero);
+    finish(builder, buffers, plan_.refresh);
+  }
+
+  void step() {
+    StepBuffers buffers;
+    ProgramBuilder builder = begin_program(plan_.zero, "step", plan_.graph.bound, buffers);
+    Lowering lowering(plan_.graph, plan_.zero, builder, buffers);
+    for (int32_t m = 0; m < config_.accumulation; ++m) {
+      lowering.forward(m);
+      lowering.backward(m, m + 1 == config_.accumulation);
+    }
+    emit_update(builder, plan_.zero, config_);
+    finish(builder, buffers, plan_.step);
+  }
+
+  void evaluate(Program& out, const std::string& name, const std::vector<std::pair<ValueId, BufferId>>& wanted) {
+    StepBuffers buffers;
+    ProgramBuilder builder = begin_program(plan_.zero, name, plan_.graph.bound, buffers);
+    Lowering(plan_.graph, plan_.zero, builder, buffers).evaluate(name, wanted);
+    finish(builder, buffers, out);
+  }
+
+  Plan& plan_;
+  const Config& config_;
+  const Machine& machine_;
+  bool prefetch_, verify_;
+};
+
+void add_engine_buffers(Plan& plan, const Config& config) {
+  for (ValueId in : plan.graph.inputs) {
+    const Value& value = plan.graph.values[static_cast<size_t>(in)];
+    int64_t numel = value.type.shape.numel(plan.graph.bound) * config.accumulation;
+    plan.zero.inputs.push_back(plan.zero.add("input." + value.name, value.type.dtype, numel, Tier::device));
+  }
+  DType loss = plan.graph.type(plan.graph.outputs[0]).dtype;
+  plan.zero.loss = plan.zero.add("loss", loss, config.accumulation, Tier::device);
+  plan.eval_loss = plan.zero.add("eval_loss", loss, 1, Tier::device);
+  if (plan.graph.outputs.size() > 1) {
+    const TensorType& type = plan.graph.type(plan.graph.outputs[1]);
+    plan.logits = plan.zero.add("infer.out", type.dtype, type.shape.numel(plan.graph.bound), Tier::device);
+  }
+}
+
+void check_training_graph(const Graph& graph) {
+  require(!graph.outputs.empty(), "graph '{}' must have an output: its loss", graph.name);
+  const TensorType& loss = graph.type(graph.outputs[0]);
+  require(loss.shape.rank() == 0, "output 0 of graph '{}' must be a scalar loss, got {}", graph.name, loss.text());
+  require(!graph.params.empty(), "graph '{}' must have a parameter", graph.name);
+}
+
+std::string plan_hash(const Plan& plan, const Config& config) {
+  Hash128 hash;
+  hash.update(plan.graph.print());
+  // Everything of the configuration but paths, the run and this rank's threads.
+  hash.update(fmt::format("{} {} {} {} {} {} {} {}", config.train_batch, config.micro_batch, config.accumulation,
+                          config.gradient_clipping, static_cast<int>(config.compute), config.reproducible,
+                          config.emulate_tiers, config.run.seed));
+  const OptimizerConfig& o = config.optimizer;
+  hash.update(fmt::format("{} {} {} {} {} {} {}", o.type, o.lr, o.beta1, o.beta2, o.eps, o.weight_decay, o.adam_w_mode));
+  hash.update(fmt::format("{} {} {} {} {}", config.scheduler.type, config.scheduler.warmup_max_lr,
+                          config.scheduler.warmup_num_steps, config.scheduler.total_num_steps,
+                          config.scheduler.cos_min_ratio));
+  for (const Instr& in : plan.step.instrs) {
+    if (in.queue != Queue::comm) continue;
+    hash.update(in.op);
+    for (const Operand& operand : in.operands) hash.update(operand.type.text());
+  }
+  return hash.hex();
+}
+
+bool fits(const MemoryPlan& memory, const MemoryBudget& budget) {
+  int64_t limits[3] = {budget.device, budget.host, budget.nvme};
+  for (int t = 0; t < 3; ++t) {
+    if (limits[t] >= 0 && memory.total(static_cast<Tier>(t)) > limits[t]) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+MemoryPlan memory_plan(const Plan& plan) {
+  MemoryPlan memory;
+  for (const Program* p : {&plan.init, &plan.refresh, &plan.step, &plan.eval, &plan.infer}) {
+    for (int t = 0; t < 3; ++t) {
+      memory.tiers[t].persistent = std::max(memory.tiers[t].persistent, p->arenas[t].persistent);
+      memory.tiers[t].transient = std::max(memory.tiers[t].transient, p->arenas[t].transient);
+    }
+  }
+  return memory;
+}
+
+Plan compile_plan(const Graph& forward, const Config& config, int rank, int world, const Machine& machine,
+                  bool verify_passes) {
+  check_training_graph(forward);
+  Plan plan;
+  plan.graph = forward;
+  set_precision(plan.graph, config.compute);
+  differentiate(plan.graph, plan.graph.outputs[0]);
+  eliminate_common_subexpressions(plan.graph);
+  std::vector<ParamSpec> params;
+  for (const Parameter& p : plan.graph.params) {
+    params.push_back({p.name, plan.graph.type(p.value).shape.numel(plan.graph.bound)});
+  }
+  plan.zero = make_zero_plan(config, params, rank, world);
+  add_engine_buffers(plan, config);
+  Compiler(plan, config, machine, config.zero.overlap_comm, verify_passes).run();
+  if (config.zero.overlap_comm && !fits(memory_plan(plan), config.memory_budget)) {
+    Compiler(plan, config, machine, false, verify_passes).run();
+    plan.notes.push_back("prefetch is off to fit memory_budget");
+  }
+  if (!fits(memory_plan(plan), config.memory_budget)) {
+    raise(DS_ERROR_OUT_OF_MEMORY, "memory_budget is too small for this plan:\n{}", memory_table(plan, config));
+  }
+  plan.hash = plan_hash(plan, config);
+  return plan;
+}
+
+}  // namespace ds

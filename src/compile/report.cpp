@@ -1,0 +1,46 @@
+#include <fmt/core.h>
+
+#include <map>
+
+#include "compile/pipeline.h"
+
+namespace ds {
+namespace {
+
+const char* kind_of(const Buffer& buffer) {
+  auto ends = [&](const char* suffix) { return buffer.name.ends_with(suffix); };
+  if (ends(".param")) return "parameters";
+  if (ends(".master") || ends(".m") || ends(".v")) return "optimizer states";
+  if (buffer.name.find(".grad") != std::string::npos) return "gradients";
+  return "inputs and results";
+}
+
+std::string budget_text(int64_t limit) { return limit < 0 ? "-" : std::to_string(limit); }
+
+}  // namespace
+
+std::string memory_table(const Plan& plan, const Config& config) {
+  std::map<std::string, int64_t> rows[3];
+  for (const Buffer& b : plan.step.buffers) {
+    if (b.residency == Residency::persistent) rows[static_cast<int>(b.tier)][kind_of(b)] += b.bytes();
+  }
+  MemoryPlan memory = memory_plan(plan);
+  int64_t limits[3] = {config.memory_budget.device, config.memory_budget.host, config.memory_budget.nvme};
+  std::string out = fmt::format("{:<8}{:<26}{:>16}\n", "tier", "kind", "bytes per rank");
+  for (int t = 0; t < 3; ++t) {
+    const char* tier = tier_name(static_cast<Tier>(t));
+    int64_t named = 0;
+    for (const auto& [kind, bytes] : rows[t]) {
+      out += fmt::format("{:<8}{:<26}{:>16}\n", tier, kind, bytes);
+      named += bytes;
+    }
+    int64_t padding = memory.tiers[t].persistent - named;
+    if (padding > 0) out += fmt::format("{:<8}{:<26}{:>16}\n", tier, "alignment", padding);
+    out += fmt::format("{:<8}{:<26}{:>16}\n", tier, "activations and buffers", memory.tiers[t].transient);
+    out += fmt::format("{:<8}{:<26}{:>16}  budget {}\n", tier, "total", memory.total(static_cast<Tier>(t)),
+                       budget_text(limits[t]));
+  }
+  return out;
+}
+
+}  // namespace ds

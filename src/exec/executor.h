@@ -1,0 +1,95 @@
+#pragma once
+#include <array>
+#include <functional>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "comm/communicator.h"
+#include "core/base/trace.h"
+#include "core/device/scalars.h"
+#include "core/device/thread_team.h"
+#include "core/program/program.h"
+#include "io/async_file.h"
+#include "kernels/kernel.h"
+
+namespace ds {
+
+// Memory of one rank. Arenas are indexed by tier (device, host) and residency; file extents of the nvme tier are
+// bytes of `file`.
+struct Memory {
+  std::byte* arena[2][2] = {};
+  const File* file = nullptr;
+};
+
+// What instructions run on. All pointers are borrowed and outlive the executor.
+struct ExecContext {
+  const KernelRegistry* kernels = nullptr;
+  Communicator* comm = nullptr;
+  ThreadTeam* team = nullptr;
+  Memory memory;
+  IoLane* read_lane = nullptr;   // null when the program has no file instructions
+  IoLane* write_lane = nullptr;
+  const StepScalars* scalars = nullptr;
+  Trace* trace = nullptr;  // null: no spans
+  // Instructions that the engine itself performs: clip, losses, lease, grad. Operands as views in order.
+  std::function<void(const Instr&, std::span<const TensorView>)> host_call;
+  // Called before each instruction is issued; null outside tests. It may kill the process.
+  std::function<void(size_t index)> before_instr;
+};
+
+// One instruction with everything resolved that does not change from step to step.
+struct Launch {
+  const Instr* instr = nullptr;
+  KernelFn kernel = nullptr;
+  int inputs = 0;                // views [0, inputs) are read, the rest written
+  std::vector<TensorView> views;  // extents of n are set by set_extent
+  std::string label;             // "all_gather h.3.param", for errors and trace
+  bool symbolic = false;
+};
+
+// Runs one program, again and again. One thread at a time.
+class Executor {
+ public:
+  virtual ~Executor() = default;
+  // Tokens of a micro-step from the next run on. 0 < n <= bound.
+  void set_extent(int32_t micro, int64_t n);
+  // Runs instructions [position, end) and stops; end = number of instructions finishes the program and rewinds.
+  // Any failure leaves the executor unusable.
+  virtual void run_to(InstrId end) = 0;
+  void run() { run_to(static_cast<InstrId>(program_.instrs.size())); }
+  InstrId position() const { return position_; }
+  const Program& program() const { return program_; }
+  // With true, every floating-point result is checked; first_bad() names the first tensor with NaN or infinity.
+  void check_results(bool on) { check_ = on; first_bad_.clear(); }
+  const std::string& first_bad() const { return first_bad_; }
+  // Bytes moved by copies, by instruction name ("fetch", "store").
+  const std::map<std::string, CommCount>& copies() const { return copies_; }
+
+ protected:
+  Executor(const Program& program, ExecContext context);
+  void perform(size_t index);                  // compute, host, comm, copy: here and now
+  IoRequest io_request(const Launch& launch);  // read, write
+  void check_launch(const Launch& launch);
+  void fail(size_t index, const std::exception& error);  // rethrows with the instruction's name
+
+  const Program& program_;
+  ExecContext context_;
+  std::vector<Launch> launches_;
+  std::vector<int64_t> extents_;  // per micro-step
+  InstrId position_ = 0;
+  bool check_ = false;
+  std::string first_bad_;
+  std::map<std::string, CommCount> copies_;
+};
+
+// Issue order on the calling thread; files asynchronous on two lanes.
+std::unique_ptr<Executor> make_executor(const Program& program, ExecContext context);
+
+// The chaos device: queues run in a random legal order (a function of seed), transient memory is filled with 0xFF
+// before the run and after the last use of each buffer, so that a missing wait changes the result.
+std::unique_ptr<Executor> make_chaos_executor(const Program& program, ExecContext context, uint64_t seed);
+
+}  // namespace ds

@@ -1,0 +1,165 @@
+#include <cmath>
+#include <cstring>
+
+#include "core/base/error.h"
+#include "exec/executor.h"
+
+namespace ds {
+namespace {
+
+bool engine_call(const std::string& op) { return op == "clip" || op == "losses" || op == "lease" || op == "grad"; }
+
+TensorView make_view(const Program& program, const Memory& memory, const Operand& o) {
+  const Buffer& buffer = program.buffers[static_cast<size_t>(o.buffer)];
+  TensorView view;
+  view.dtype = o.type.dtype;
+  view.rank = static_cast<int>(o.type.shape.rank());
+  for (size_t d = 0; d < o.type.shape.rank(); ++d) {
+    const Dim& dim = o.type.shape[d];
+    view.dims[d] = dim.symbolic ? program.bound : dim.extent;
+  }
+  if (buffer.tier != Tier::nvme) {
+    std::byte* base = memory.arena[static_cast<int>(buffer.tier)][static_cast<int>(buffer.residency)];
+    view.data = base + buffer.offset + o.begin;
+  }
+  return view;
+}
+
+KernelFn find_kernel(const KernelRegistry& kernels, const Instr& in, const Launch& launch) {
+  std::vector<DType> in_types, out_types;
+  for (size_t k = 0; k < launch.views.size(); ++k) {
+    (k < static_cast<size_t>(launch.inputs) ? in_types : out_types).push_back(launch.views[k].dtype);
+  }
+  return kernels.find({in.op, in_types, out_types, in.attrs}).run;
+}
+
+template <typename T>
+bool all_finite(const TensorView& view) {
+  const T* data = view.as<T>();
+  int64_t count = view.numel();
+  for (int64_t i = 0; i < count; ++i) {
+    if (!std::isfinite(static_cast<double>(data[i]))) return false;
+  }
+  return true;
+}
+
+bool finite(const TensorView& view) {
+  switch (view.dtype) {
+    case DS_DTYPE_F32: return all_finite<float>(view);
+    case DS_DTYPE_F64: return all_finite<double>(view);
+    case DS_DTYPE_BF16: return all_finite<bf16>(view);
+    default: return true;
+  }
+}
+
+}  // namespace
+
+Executor::Executor(const Program& program, ExecContext context) : program_(program), context_(std::move(context)) {
+  int32_t micros = 1;
+  launches_.reserve(program.instrs.size());
+  for (const Instr& in : program.instrs) {
+    Launch launch;
+    launch.instr = &in;
+    for (const Operand& o : in.operands) {
+      launch.views.push_back(make_view(program, context_.memory, o));
+      launch.inputs += o.access == Access::read ? 1 : 0;
+      launch.symbolic = launch.symbolic || o.type.shape.symbolic();
+    }
+    bool kernel = (in.queue == Queue::compute || in.queue == Queue::host) && !engine_call(in.op);
+    if (kernel) launch.kernel = find_kernel(*context_.kernels, in, launch);
+    launch.label = in.op;
+    if (!in.operands.empty()) launch.label += " " + program.buffers[static_cast<size_t>(in.operands.back().buffer)].name;
+    micros = std::max(micros, in.micro + 1);
+    launches_.push_back(std::move(launch));
+  }
+  extents_.assign(static_cast<size_t>(micros), program.bound);
+}
+
+void Executor::set_extent(int32_t micro, int64_t n) {
+  require(n > 0 && n <= program_.bound, "input length must be 1 to {} (the declared bound), got {}", program_.bound, n);
+  if (static_cast<size_t>(micro) >= extents_.size() || extents_[static_cast<size_t>(micro)] == n) return;
+  extents_[static_cast<size_t>(micro)] = n;
+  for (Launch& launch : launches_) {
+    if (!launch.symbolic || launch.instr->micro != micro) continue;
+    for (size_t k = 0; k < launch.views.size(); ++k) {
+      const Shape& shape = launch.instr->operands[k].type.shape;
+      for (size_t d = 0; d < shape.rank(); ++d) {
+        if (shape[d].symbolic) launch.views[k].dims[d] = n;
+      }
+    }
+  }
+}
+
+void Executor::perform(size_t index) {
+  const Launch& launch = launches_[index];
+  const Instr& in = *launch.instr;
+  std::span<const TensorView> views(launch.views);
+  std::span<const TensorView> reads = views.first(static_cast<size_t>(launch.inputs));
+  std::span<const TensorView> writes = views.subspan(static_cast<size_t>(launch.inputs));
+  if (launch.kernel) {
+    int64_t leaf = int64_t{in.micro} * program_.world + program_.rank;
+    launch.kernel({reads, writes, in.attrs, *context_.scalars, leaf, *context_.team});
+    if (check_) check_launch(launch);
+    return;
+  }
+  if (in.queue == Queue::comm) {
+    if (in.op == "all_gather") {
+      size_t bytes = static_cast<size_t>(reads[0].numel() * size_of(reads[0].dtype));
+      context_.comm->all_gather(reads[0].data, writes[0].data, bytes, launch.label);
+    } else if (in.op == "reduce_scatter") {
+      context_.comm->reduce_scatter(reads[0].data, writes[0].data, static_cast<size_t>(writes[0].numel()),
+                                    reads[0].dtype, launch.label);
+    } else {
+      ensure(in.op == "all_reduce", "no collective is named '{}'", in.op);
+      context_.comm->all_reduce(reads[0].data, writes[0].data, static_cast<size_t>(writes[0].numel()), reads[0].dtype,
+                                launch.label);
+    }
+    return;
+  }
+  if (in.queue == Queue::copy) {
+    int64_t bytes = reads[0].numel() * size_of(reads[0].dtype);
+    std::memcpy(writes[0].data, reads[0].data, static_cast<size_t>(bytes));
+    CommCount& count = copies_[in.op];
+    ++count.calls;
+    count.bytes += bytes;
+    return;
+  }
+  context_.host_call(in, views);
+}
+
+IoRequest Executor::io_request(const Launch& launch) {
+  const Instr& in = *launch.instr;
+  bool write = in.queue == Queue::write;
+  const Operand& file = in.operands[write ? 1 : 0];
+  const TensorView& memory = launch.views[write ? 0 : 1];
+  constexpr int64_t kBlock = 4096;  // extents and slots are padded to whole blocks
+  int64_t bytes = (memory.numel() * size_of(memory.dtype) + kBlock - 1) / kBlock * kBlock;
+  IoRequest request;
+  request.write = write;
+  request.file = context_.memory.file;
+  request.offset = program_.buffers[static_cast<size_t>(file.buffer)].offset + file.begin;
+  request.data = memory.data;
+  request.bytes = static_cast<size_t>(bytes);
+  request.label = launch.label;
+  return request;
+}
+
+void Executor::check_launch(const Launch& launch) {
+  if (!first_bad_.empty()) return;
+  for (size_t k = static_cast<size_t>(launch.inputs); k < launch.views.size(); ++k) {
+    if (finite(launch.views[k])) continue;
+    const Operand& o = launch.instr->operands[k];
+    first_bad_ = fmt::format("{} of {} in micro-step {}", program_.buffers[static_cast<size_t>(o.buffer)].name,
+                             launch.instr->op, launch.instr->micro);
+    return;
+  }
+}
+
+void Executor::fail(size_t index, const std::exception& error) {
+  const auto* known = dynamic_cast<const Error*>(&error);
+  throw Error(known ? known->status() : DS_ERROR_INTERNAL,
+              fmt::format("rank {}, {} instruction {} ({}): {}", program_.rank, program_.name, index,
+                          launches_[index].label, error.what()));
+}
+
+}  // namespace ds

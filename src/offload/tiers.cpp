@@ -1,0 +1,126 @@
+#include "offload/tiers.h"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+#include "core/base/error.h"
+#include "core/program/builder.h"
+
+namespace ds {
+namespace {
+
+// Instructions that follow their state to the host.
+constexpr std::array<std::string_view, 6> kFollowState = {"adamw", "accumulate", "granule_norms",
+                                                          "zero",  "cast",       "init_param"};
+
+class TierMover {
+ public:
+  TierMover(Program& program, bool emulate, int64_t alignment)
+      : splice_(program), builder_(std::move(program)), emulate_(emulate), alignment_(alignment) {}
+
+  Program run() {
+    size_t count = builder_.program().instrs.size();
+    for (size_t i = 0; i < count; ++i) {
+      choose_queue(builder_.program().instrs[i]);
+      size_t operands = builder_.program().instrs[i].operands.size();
+      for (size_t k = 0; k < operands; ++k) move(i, k);
+    }
+    Program program = builder_.take();
+    splice_.apply(program);
+    return program;
+  }
+
+ private:
+  Tier tier(const Operand& o) const { return builder_.buffer(o.buffer).tier; }
+
+  void choose_queue(Instr& in) {
+    bool follows = std::find(kFollowState.begin(), kFollowState.end(), in.op) != kFollowState.end();
+    if (in.queue != Queue::compute || !follows) return;
+    for (const Operand& o : in.operands) {
+      if (tier(o) != Tier::device) in.queue = Queue::host;
+    }
+  }
+
+  void move(size_t index, size_t k) {
+    const Instr in = builder_.program().instrs[index];
+    Operand o = in.operands[k];
+    Tier wanted = in.queue == Queue::host ? Tier::host : Tier::device;
+    Tier home = tier(o);
+    if (home == wanted || (!emulate_ && home != Tier::nvme)) return;
+    bool direct = home == Tier::nvme && (wanted == Tier::host || !emulate_);
+    Operand host = o;
+    if (home == Tier::nvme) {
+      host = file_to_host(index, in, o);
+      if (direct) {
+        builder_.program().instrs[index].operands[k] = host;
+        return;
+      }
+    }
+    builder_.program().instrs[index].operands[k] = copy(index, in, host, wanted);
+  }
+
+  // Host slot of a file operand with a load before and a save after, as the access asks.
+  Operand file_to_host(size_t index, const Instr& in, const Operand& o) {
+    int64_t bytes = o.bytes(builder_.program().bound);
+    int64_t unit = size_of(o.type.dtype);
+    int64_t skip = o.begin % alignment_;
+    ensure(skip == 0 || o.access == Access::read, "'{}' writes %{} at byte {}, not a multiple of {}", in.op,
+           builder_.buffer(o.buffer).name, o.begin, alignment_);
+    int64_t numel = (skip + bytes) / unit;
+    BufferId slot = builder_.transient(builder_.buffer(o.buffer).name + ".slot", o.type.dtype, numel, Tier::host);
+    Operand file = flat(builder_.buffer(o.buffer), o.buffer, (o.begin - skip) / unit, numel, Access::read);
+    Operand whole = flat(builder_.buffer(slot), slot, 0, numel, Access::write);
+    if (o.access != Access::write) splice_.before(index, transfer(Queue::read, "load", in, file, whole));
+    if (o.access != Access::read) splice_.after(index, transfer(Queue::write, "save", in, whole, file));
+    Operand used = o;
+    used.buffer = slot;
+    used.begin = skip;
+    return used;
+  }
+
+  // Copy of an operand in the other memory, with a fetch or store before and after.
+  Operand copy(size_t index, const Instr& in, const Operand& o, Tier wanted) {
+    const Buffer& home = builder_.buffer(o.buffer);
+    int64_t numel = o.type.shape.numel(builder_.program().bound);
+    bool to_device = wanted == Tier::device;
+    BufferId twin = builder_.transient(home.name + (to_device ? ".dev" : ".host"), o.type.dtype, numel, wanted);
+    Operand there = o;
+    there.buffer = twin;
+    there.begin = 0;
+    Operand source = o;
+    if (o.access != Access::write) {
+      splice_.before(index, transfer(Queue::copy, to_device ? "fetch" : "store", in, source, there));
+    }
+    if (o.access != Access::read) {
+      // After the instruction but before a save of the same slot: saves were queued first, so this goes in front.
+      splice_.after_front(index, transfer(Queue::copy, to_device ? "store" : "fetch", in, there, source));
+    }
+    return there;
+  }
+
+  Instr transfer(Queue queue, std::string op, const Instr& in, Operand from, Operand to) {
+    Instr t;
+    t.queue = queue;
+    t.op = std::move(op);
+    t.micro = in.micro;
+    from.access = Access::read;
+    to.access = Access::write;
+    from.last = to.last = false;
+    t.operands = {from, to};
+    return t;
+  }
+
+  Splice splice_;
+  ProgramBuilder builder_;
+  bool emulate_;
+  int64_t alignment_;
+};
+
+}  // namespace
+
+void insert_tier_moves(Program& program, bool emulate, int64_t file_alignment) {
+  program = TierMover(program, emulate, file_alignment).run();
+}
+
+}  // namespace ds

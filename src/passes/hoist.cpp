@@ -1,0 +1,162 @@
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
+#include "core/base/error.h"
+#include "passes/schedule.h"
+
+namespace ds {
+namespace {
+
+constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
+
+enum class Kind { fixed = -1, gather = 0, fetch, load };
+constexpr size_t kKinds = 3;
+
+// A new place for every instruction: it comes directly before old instruction `anchor`, starts before others.
+class Hoister {
+ public:
+  Hoister(Program& program, const HoistOptions& options)
+      : program_(program),
+        options_(options),
+        anchor_(program.instrs.size()),
+        first_use_(program.buffers.size(), kNever),
+        writer_(program.buffers.size(), -1),
+        live_(live_parameters(program)) {
+    std::iota(anchor_.begin(), anchor_.end(), 0);
+    find_consumers();
+  }
+
+  void run() {
+    for (size_t i = 0; i < program_.instrs.size(); ++i) {
+      Kind kind = kind_of(program_.instrs[i]);
+      if (kind != Kind::fixed) place(i, kind);
+      note(i);
+    }
+    reorder();
+  }
+
+ private:
+  Kind kind_of(const Instr& in) const {
+    if (in.operands.size() < 2 || buffer(in.operands[1]).residency != Residency::transient) return Kind::fixed;
+    if (in.op == "all_gather" && in.attrs.has("bucket")) return Kind::gather;
+    if (in.op == "fetch") return Kind::fetch;
+    return in.op == "load" ? Kind::load : Kind::fixed;
+  }
+
+  const Buffer& buffer(const Operand& o) const { return program_.buffers[static_cast<size_t>(o.buffer)]; }
+
+  // first_use_: the first instruction that reads what a start writes.
+  void find_consumers() {
+    for (size_t i = 0; i < program_.instrs.size(); ++i) {
+      bool start = kind_of(program_.instrs[i]) != Kind::fixed;
+      for (size_t k = 0; k < program_.instrs[i].operands.size(); ++k) {
+        if (start && k == 1) continue;
+        int64_t& use = first_use_[static_cast<size_t>(program_.instrs[i].operands[k].buffer)];
+        use = std::min(use, static_cast<int64_t>(i));
+      }
+    }
+  }
+
+  // Earliest anchor that keeps data dependences and the order of the queue.
+  int64_t earliest(size_t i) const {
+    const Instr& in = program_.instrs[i];
+    int64_t bound = queue_bound_[static_cast<size_t>(in.queue)];
+    int64_t writer = writer_[static_cast<size_t>(in.operands[0].buffer)];
+    return std::max(bound, writer < 0 ? 0 : after(static_cast<size_t>(writer)));
+  }
+  // The first anchor behind an instruction that has its place.
+  int64_t after(size_t i) const {
+    return kind_of(program_.instrs[i]) == Kind::fixed ? static_cast<int64_t>(i) + 1 : anchor_[i];
+  }
+
+  void place(size_t i, Kind kind) {
+    size_t target = static_cast<size_t>(program_.instrs[i].operands[1].buffer);
+    int64_t consumer = first_use_[target];
+    Lookahead& look = look_[static_cast<size_t>(kind)];
+    if (consumer != look.consumer) {
+      look.previous = look.consumer;
+      look.consumer = consumer;
+    }
+    int64_t wanted = look.previous < 0 ? static_cast<int64_t>(i) : look_back(look.previous);
+    wanted = std::max(std::min(wanted, static_cast<int64_t>(i)), earliest(i));
+    if (kind == Kind::gather) wanted = within_limits(i, wanted, program_.buffers[target].numel);
+    anchor_[i] = std::min(wanted, static_cast<int64_t>(i));
+  }
+
+  // Before the previous consumer; when that is itself a start that moved, before its new place.
+  int64_t look_back(int64_t consumer) const { return anchor_[static_cast<size_t>(consumer)]; }
+
+  // Latest anchor <= i from `wanted` on where the whole parameter fits under max_live; then it lives from there.
+  int64_t within_limits(size_t i, int64_t wanted, int64_t numel) {
+    if (numel > options_.prefetch_elements) return static_cast<int64_t>(i);
+    int64_t at = static_cast<int64_t>(i);
+    while (at > wanted && live_[static_cast<size_t>(at) - 1] + numel <= options_.max_live_elements) --at;
+    for (size_t k = static_cast<size_t>(at); k < i; ++k) live_[k] += numel;
+    return at;
+  }
+
+  void note(size_t i) {
+    const Instr& in = program_.instrs[i];
+    for (const Operand& o : in.operands) {
+      if (o.access != Access::read) writer_[static_cast<size_t>(o.buffer)] = static_cast<int64_t>(i);
+    }
+    queue_bound_[static_cast<size_t>(in.queue)] = after(i);
+  }
+
+  void reorder() {
+    std::vector<size_t> order(program_.instrs.size());
+    std::iota(order.begin(), order.end(), size_t{0});
+    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+      if (anchor_[a] != anchor_[b]) return anchor_[a] < anchor_[b];
+      return (anchor_[a] == static_cast<int64_t>(a)) < (anchor_[b] == static_cast<int64_t>(b));
+    });
+    std::vector<Instr> out;
+    out.reserve(order.size());
+    for (size_t i : order) out.push_back(std::move(program_.instrs[i]));
+    for (Segment& s : program_.segments) s.end = 0;
+    program_.instrs = std::move(out);
+    // A segment ends behind its last instruction that did not move; what moved ahead belongs to where it runs.
+    std::vector<InstrId> ends(program_.segments.size(), 0);
+    for (size_t at = 0; at < order.size(); ++at) {
+      if (anchor_[order[at]] != static_cast<int64_t>(order[at])) continue;
+      ends[static_cast<size_t>(program_.instrs[at].segment)] = static_cast<InstrId>(at + 1);
+    }
+    close_segments(ends);
+  }
+
+  void close_segments(const std::vector<InstrId>& ends) {
+    InstrId previous = 0;
+    for (size_t s = 0; s < program_.segments.size(); ++s) {
+      previous = std::max(previous, ends[s]);
+      program_.segments[s].end = previous;
+    }
+    if (!program_.segments.empty()) program_.segments.back().end = static_cast<InstrId>(program_.instrs.size());
+    size_t s = 0;
+    for (size_t at = 0; at < program_.instrs.size(); ++at) {
+      while (s + 1 < program_.segments.size() && program_.segments[s].end <= static_cast<InstrId>(at)) ++s;
+      program_.instrs[at].segment = static_cast<int32_t>(s);
+    }
+  }
+
+  struct Lookahead {
+    int64_t consumer = -1, previous = -1;
+  };
+
+  Program& program_;
+  const HoistOptions& options_;
+  std::vector<int64_t> anchor_;
+  std::vector<int64_t> first_use_;
+  std::vector<int64_t> writer_;  // per buffer: last writer so far
+  std::vector<int64_t> live_;
+  int64_t queue_bound_[kQueues] = {};
+  Lookahead look_[kKinds];
+};
+
+}  // namespace
+
+void hoist(Program& program, const HoistOptions& options) {
+  if (!program.instrs.empty()) Hoister(program, options).run();
+}
+
+}  // namespace ds
