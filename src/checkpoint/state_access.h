@@ -1,0 +1,33 @@
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "comm/communicator.h"
+#include "core/program/granules.h"
+
+namespace ds {
+
+// Kinds of per-element training state that a checkpoint holds, all f32.
+enum class StateKind { master = 0, exp_avg = 1, exp_avg_sq = 2 };
+inline constexpr int kStateKinds = 3;
+const char* state_kind_name(StateKind kind);  // "master", "exp_avg", "exp_avg_sq"
+
+// What checkpoint code sees of an engine: named f32 state, cut by one layout. Elements of bucket b that this
+// rank holds are [first(b), first(b) + held(b)); every element is held by at least one rank, and rank r
+// writes the r-th of world equal cuts of each bucket, which every layout has it hold.
+class StateAccess {
+ public:
+  virtual ~StateAccess() = default;
+  virtual Communicator& comm() = 0;
+  virtual const Layout& layout() const = 0;
+  virtual const std::vector<std::string>& param_names() const = 0;
+  virtual const std::vector<std::vector<int64_t>>& param_shapes() const = 0;
+  virtual int64_t first(size_t bucket) const = 0;
+  virtual int64_t held(size_t bucket) const = 0;
+  // Copies elements [begin, begin + count) of the bucket, which this rank holds.
+  virtual void read_state(StateKind kind, size_t bucket, int64_t begin, int64_t count, float* out) = 0;
+  virtual void write_state(StateKind kind, size_t bucket, int64_t begin, int64_t count, const float* in) = 0;
+};
+
+}  // namespace ds

@@ -1,0 +1,66 @@
+#include "engine/arena.h"
+
+#include <sys/mman.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "core/base/error.h"
+#include "core/base/log.h"
+
+namespace ds {
+
+EngineMemory::Mapping EngineMemory::map(int64_t bytes) {
+  if (bytes == 0) return {};
+  size_t size = static_cast<size_t>(bytes);
+  void* data = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (data == MAP_FAILED) {
+    raise(DS_ERROR_OUT_OF_MEMORY, "the system refuses an arena of {} bytes: {}", bytes, std::strerror(errno));
+  }
+  return {static_cast<std::byte*>(data), size};
+}
+
+EngineMemory::EngineMemory(const MemoryPlan& plan, const std::string& nvme_folder) {
+  for (int tier = 0; tier < 2; ++tier) {
+    arenas_[tier][0] = map(plan.tiers[tier].persistent);
+    arenas_[tier][1] = map(plan.tiers[tier].transient);
+  }
+  file_bytes_ = plan.total(Tier::nvme);
+  if (file_bytes_ == 0) return;
+  if (nvme_folder.empty()) raise(DS_ERROR_CONFIG, "offload to nvme needs nvme_path, got none");
+  make_folders(nvme_folder);
+  try {
+    file_ = File::scratch(nvme_folder, true);
+  } catch (const Error&) {
+    file_ = File::scratch(nvme_folder, false);
+    log_line(LogLevel::warning,
+             "nvme_path '" + nvme_folder + "' takes no O_DIRECT: files go through the page cache");
+  }
+  file_.resize(file_bytes_);
+}
+
+EngineMemory::~EngineMemory() {
+  for (auto& tier : arenas_) {
+    for (Mapping& m : tier) {
+      if (m.data) munmap(m.data, m.bytes);
+    }
+  }
+}
+
+Memory EngineMemory::memory() const {
+  Memory memory;
+  for (int tier = 0; tier < 2; ++tier) {
+    for (int residency = 0; residency < 2; ++residency)
+      memory.arena[tier][residency] = arenas_[tier][residency].data;
+  }
+  memory.file = &file_;
+  return memory;
+}
+
+int64_t EngineMemory::mapped(Tier tier) const {
+  if (tier == Tier::nvme) return file_bytes_;
+  const auto& t = arenas_[static_cast<int>(tier)];
+  return static_cast<int64_t>(t[0].bytes + t[1].bytes);
+}
+
+}  // namespace ds
