@@ -1,88 +1,32 @@
 #include "engine/engine.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 
 #include "core/base/error.h"
-#include "core/base/hash.h"
 
 namespace ds {
 
 Engine::Engine(Config config, const Graph& forward, Communicator& comm, EngineOptions options)
-    : config_(std::move(config)), comm_(comm), options_(std::move(options)), kernels_(built_in_kernels()) {
+    : EngineCore(std::move(config), comm, std::move(options)) {
   plan_ = compile_plan(forward, config_, comm_.rank(), comm_.size(), options_.machine);
   if (options_.program_filter) options_.program_filter(plan_.step);
-  compare_plans();
   for (const Parameter& p : plan_.graph.params) {
-    names_.push_back(p.name);
     std::vector<int64_t> shape;
     for (const Dim& d : plan_.graph.type(p.value).shape.dims()) shape.push_back(d.extent);
-    shapes_.push_back(std::move(shape));
+    add_param(p.name, std::move(shape));
   }
-  norm_order_ = norm_order(plan_.zero);
-  memory_ = std::make_unique<EngineMemory>(memory_plan(plan_), config_.zero.nvme_path);
-  team_ = std::make_unique<ThreadTeam>(options_.threads);
-  if (options_.trace) trace_ = std::make_unique<Trace>(comm_.rank());
-  if (memory_plan(plan_).total(Tier::nvme) > 0) {
-    size_t block = static_cast<size_t>(config_.aio.block_size);
-    read_lane_ = std::make_unique<IoLane>("read", block, config_.aio.queue_depth, trace_.get());
-    write_lane_ = std::make_unique<IoLane>("write", block, config_.aio.queue_depth, trace_.get());
-  }
-  scalars_.seed = config_.run.seed;
-  build_executors();
-  guarded([&] { init_->run(); });
-}
-
-Engine::~Engine() = default;
-
-void Engine::compare_plans() {
-  std::string all(32 * static_cast<size_t>(comm_.size()), ' ');
-  comm_.all_gather(plan_.hash.data(), all.data(), 32, "plan hash");
-  for (int r = 0; r < comm_.size(); ++r) {
-    std::string theirs = all.substr(32 * static_cast<size_t>(r), 32);
-    if (theirs == plan_.hash) continue;
-    raise(DS_ERROR_CONFIG,
-          "rank {} compiled plan {}, rank {} compiled plan {}: their configurations or models differ",
-          comm_.rank(), plan_.hash, r, theirs);
-  }
-}
-
-void Engine::build_executors() {
-  init_ = executor(plan_.init);
+  start(memory_plan(plan_));
   refresh_ = executor(plan_.refresh);
   step_ = executor(plan_.step);
   eval_ = executor(plan_.eval);
   if (plan_.logits >= 0) infer_ = executor(plan_.infer);
+  std::unique_ptr<Executor> init = executor(plan_.init);
+  guarded([&] { init->run(); });
+  running_.pop_back();
 }
 
-std::unique_ptr<Executor> Engine::executor(Program& program) {
-  ExecContext context;
-  context.kernels = &kernels_;
-  context.comm = &comm_;
-  context.team = team_.get();
-  context.memory = memory_->memory();
-  context.read_lane = read_lane_.get();
-  context.write_lane = write_lane_.get();
-  context.scalars = &scalars_;
-  context.trace = trace_.get();
-  context.host_call = [this](const Instr& in, std::span<const TensorView> views) { host_call(in, views); };
-  if (&program == &plan_.step) context.before_instr = options_.before_instr;
-  if (options_.chaos_seed) return make_chaos_executor(program, std::move(context), *options_.chaos_seed);
-  return make_executor(program, std::move(context));
-}
-
-void Engine::guarded(const std::function<void()>& body) {
-  if (!poison_.empty()) raise(DS_ERROR_POISONED, "the engine is unusable since: {}", poison_);
-  try {
-    body();
-  } catch (const std::exception& error) {
-    poison_ = error.what();
-    throw;
-  }
-}
-
-void Engine::require_idle(const char* call) const {
+void Engine::require_idle(const char* call) {
   if (phase_ == Phase::idle && micro_ == 0) return;
   raise(DS_ERROR_STATE, "{} must not be called between forward and step: {} of {} micro-steps are done", call,
         micro_, config_.accumulation);
@@ -95,20 +39,6 @@ InstrId Engine::segment_end(const std::string& name) const {
   raise(DS_ERROR_INTERNAL, "program step has no segment '{}'", name);
 }
 
-std::byte* Engine::device_bytes(BufferId id) const {
-  const Buffer& b = plan_.step.buffers[static_cast<size_t>(id)];
-  return memory_->memory().arena[static_cast<int>(b.tier)][0] + b.offset;
-}
-
-void Engine::begin_step() {
-  scalars_.train = 1;
-  scalars_.skip = 0;
-  scalars_.lr = learning_rate(config_, scalars_.step);
-  double t = static_cast<double>(scalars_.step + 1);
-  scalars_.correction1 = 1 - std::pow(config_.optimizer.beta1, t);
-  scalars_.correction2 = 1 - std::pow(config_.optimizer.beta2, t);
-}
-
 StepResult Engine::train_batch(std::span<const InputView> inputs) {
   require_idle("train_batch");
   int64_t n = check_inputs(inputs, config_.accumulation);
@@ -118,6 +48,7 @@ StepResult Engine::train_batch(std::span<const InputView> inputs) {
     put_inputs(inputs, 0, config_.accumulation, n);
     step_->run();
   });
+  if (skipped()) name_bad_tensor();
   return finish_step();
 }
 
@@ -135,7 +66,7 @@ double Engine::forward(std::span<const InputView> inputs) {
   });
   phase_ = Phase::forward_done;
   float loss = 0;
-  std::memcpy(&loss, device_bytes(plan_.zero.loss) + micro_ * int64_t{sizeof loss}, sizeof loss);
+  std::memcpy(&loss, address(plan_.zero.loss) + micro_ * int64_t{sizeof loss}, sizeof loss);
   return loss;
 }
 
@@ -157,13 +88,8 @@ StepResult Engine::step() {
   guarded([&] { step_->run(); });
   phase_ = Phase::idle;
   micro_ = 0;
+  if (skipped()) name_bad_tensor();
   return finish_step();
-}
-
-StepResult Engine::finish_step() {
-  if (scalars_.skip != 0) name_bad_tensor();
-  ++scalars_.step;
-  return {scalars_.step, loss_, scalars_.grad_norm, scalars_.lr};
 }
 
 // Runs the step's micro-steps again with every result checked; the update is skipped, so nothing changes.
@@ -190,7 +116,7 @@ double Engine::eval_batch(std::span<const InputView> inputs) {
     eval_->set_extent(0, n);
     put_inputs(inputs, 0, 1, n);
     eval_->run();
-    std::memcpy(&loss, device_bytes(plan_.eval_loss), sizeof loss);
+    std::memcpy(&loss, address(plan_.eval_loss), sizeof loss);
     comm_.all_gather(&loss, all.data(), sizeof loss, "eval loss");
   });
   double sum = 0;
@@ -212,7 +138,7 @@ std::vector<float> Engine::infer(std::span<const InputView> inputs) {
   });
   const TensorType& type = plan_.graph.type(plan_.graph.outputs[1]);
   std::vector<float> out(static_cast<size_t>(type.shape.numel(n)));
-  const std::byte* data = device_bytes(plan_.logits);
+  const std::byte* data = address(plan_.logits);
   for (size_t i = 0; i < out.size(); ++i) {
     if (type.dtype == DS_DTYPE_BF16) {
       out[i] = static_cast<float>(reinterpret_cast<const bf16*>(data)[i]);
@@ -223,29 +149,61 @@ std::vector<float> Engine::infer(std::span<const InputView> inputs) {
   return out;
 }
 
-std::map<std::string, CommCount> Engine::ledger() const {
-  std::map<std::string, CommCount> out = comm_.counts();
-  for (const Executor* e : {init_.get(), refresh_.get(), step_.get(), eval_.get(), infer_.get()}) {
-    if (!e) continue;
-    for (const auto& [name, count] : e->copies()) {
-      out[name].calls += count.calls;
-      out[name].bytes += count.bytes;
-    }
+int64_t Engine::check_inputs(std::span<const InputView> inputs, int64_t micros) const {
+  const Graph& g = plan_.graph;
+  require(inputs.size() == g.inputs.size(), "the graph has {} inputs, got {}", g.inputs.size(),
+          inputs.size());
+  int64_t n = -1;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const Value& value = g.values[static_cast<size_t>(g.inputs[i])];
+    require(inputs[i].dtype == value.type.dtype, "input '{}' must be {}, got {}", value.name,
+            dtype_name(value.type.dtype), dtype_name(inputs[i].dtype));
+    int64_t row = value.type.shape.numel(1) * micros;
+    require(inputs[i].numel > 0 && inputs[i].numel % row == 0,
+            "input '{}' must have a multiple of {} elements, got {}", value.name, row, inputs[i].numel);
+    int64_t mine = value.type.shape.symbolic() ? inputs[i].numel / row : n;
+    require(n < 0 || mine == n, "input '{}' has {} rows, the inputs before it have {}", value.name, mine, n);
+    n = mine;
+    require(n <= g.bound, "input '{}' has {} rows, the declared bound is {}", value.name, n, g.bound);
+    check_ids(i, inputs[i]);
   }
-  if (read_lane_) out["load"].bytes = read_lane_->bytes_read();
-  if (write_lane_) out["save"].bytes = write_lane_->bytes_written();
-  return out;
+  return std::max<int64_t>(n, 1);
 }
 
-std::string Engine::numerics_key() const {
-  Hash128 hash;
-  hash.update(plan_.graph.print());
-  const OptimizerConfig& o = config_.optimizer;
-  return fmt::format(
-      "model {} micro_batch {} leaves {} ranks {} dtype {} reduction {} optimizer {} threads any",
-      hash.hex().substr(0, 16), config_.micro_batch, config_.accumulation * comm_.size(),
-      config_.reproducible ? std::string("any") : std::to_string(comm_.size()), dtype_name(config_.compute),
-      config_.reduction, o.type);
+// Ids are checked against the table or logits that they select from.
+void Engine::check_ids(size_t input, const InputView& view) const {
+  if (view.dtype != DS_DTYPE_I32) return;
+  const Graph& g = plan_.graph;
+  ValueId value = g.inputs[input];
+  int64_t limit = INT32_MAX;
+  bool targets = false;
+  for (const Node& node : g.nodes) {
+    if (node.op == "embedding" && node.in[1] == value)
+      limit = std::min(limit, g.type(node.in[0]).shape[0].extent);
+    if (node.op == "cross_entropy" && node.in[1] == value) {
+      limit = std::min(limit, g.type(node.in[0]).shape[1].extent);
+      targets = true;
+    }
+  }
+  const auto* ids = static_cast<const int32_t*>(view.data);
+  for (int64_t i = 0; i < view.numel; ++i) {
+    bool ok = (ids[i] >= 0 && ids[i] < limit) || (targets && ids[i] == -100);
+    require(ok, "input '{}' must have ids from 0 to {}, got {} at {}",
+            g.values[static_cast<size_t>(value)].name, limit - 1, ids[i], i);
+  }
+}
+
+void Engine::put_inputs(std::span<const InputView> inputs, int64_t micro, int64_t micros, int64_t n) {
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const TensorType& type = plan_.graph.type(plan_.graph.inputs[i]);
+    int64_t unit = size_of(type.dtype);
+    int64_t bytes = type.shape.numel(n) * unit, slot = type.shape.numel(plan_.graph.bound) * unit;
+    const auto* from = static_cast<const std::byte*>(inputs[i].data);
+    std::byte* to = address(plan_.zero.inputs[i]);
+    for (int64_t m = 0; m < micros; ++m) {
+      std::memcpy(to + (micro + m) * slot, from + m * bytes, static_cast<size_t>(bytes));
+    }
+  }
 }
 
 }  // namespace ds

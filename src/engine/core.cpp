@@ -1,0 +1,151 @@
+#include "engine/core.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/base/error.h"
+
+namespace ds {
+
+EngineCore::EngineCore(Config config, Communicator& comm, EngineOptions options)
+    : config_(std::move(config)),
+      comm_(comm),
+      options_(std::move(options)),
+      kernels_(built_in_kernels()),
+      team_(std::make_unique<ThreadTeam>(options_.threads)) {
+  scalars_.seed = config_.run.seed;
+  if (options_.trace) trace_ = std::make_unique<Trace>(comm_.rank());
+}
+
+EngineCore::~EngineCore() = default;
+
+void EngineCore::add_param(std::string name, std::vector<int64_t> shape) {
+  names_.push_back(std::move(name));
+  shapes_.push_back(std::move(shape));
+}
+
+void EngineCore::compare_plans() {
+  const std::string& mine = plan_hash();
+  std::string all(mine.size() * static_cast<size_t>(comm_.size()), ' ');
+  comm_.all_gather(mine.data(), all.data(), mine.size(), "plan hash");
+  for (int r = 0; r < comm_.size(); ++r) {
+    std::string theirs = all.substr(mine.size() * static_cast<size_t>(r), mine.size());
+    if (theirs == mine) continue;
+    raise(DS_ERROR_CONFIG,
+          "rank {} compiled plan {}, rank {} compiled plan {}: their configurations or models differ",
+          comm_.rank(), mine, r, theirs);
+  }
+}
+
+void EngineCore::start(const MemoryPlan& memory) {
+  compare_plans();
+  norm_order_ = norm_order(zero());
+  memory_ = std::make_unique<EngineMemory>(memory, config_.zero.nvme_path);
+  if (memory.total(Tier::nvme) == 0) return;
+  size_t block = static_cast<size_t>(config_.aio.block_size);
+  read_lane_ = std::make_unique<IoLane>("read", block, config_.aio.queue_depth, trace_.get());
+  write_lane_ = std::make_unique<IoLane>("write", block, config_.aio.queue_depth, trace_.get());
+}
+
+std::unique_ptr<Executor> EngineCore::executor(const Program& program) {
+  ExecContext context;
+  context.kernels = &kernels_;
+  context.comm = &comm_;
+  context.team = team_.get();
+  context.memory = memory_->memory();
+  context.read_lane = read_lane_.get();
+  context.write_lane = write_lane_.get();
+  context.scalars = &scalars_;
+  context.trace = trace_.get();
+  context.host_call = [this](const Instr& in, std::span<const TensorView> views) { host_call(in, views); };
+  if (program.name == "step") context.before_instr = options_.before_instr;
+  std::unique_ptr<Executor> made =
+      options_.chaos_seed ? make_chaos_executor(program, std::move(context), *options_.chaos_seed)
+                          : make_executor(program, std::move(context));
+  running_.push_back(made.get());
+  return made;
+}
+
+void EngineCore::guarded(const std::function<void()>& body) {
+  if (!poison_.empty()) raise(DS_ERROR_POISONED, "the engine is unusable since: {}", poison_);
+  try {
+    body();
+  } catch (const std::exception& error) {
+    poison_ = error.what();
+    throw;
+  }
+}
+
+std::byte* EngineCore::address(BufferId id) const {
+  const Buffer& b = placed().buffers[static_cast<size_t>(id)];
+  return memory_->memory().arena[static_cast<int>(b.tier)][0] + b.offset;
+}
+
+void EngineCore::begin_step() {
+  scalars_.train = 1;
+  scalars_.skip = 0;
+  scalars_.lr = learning_rate(config_, scalars_.step);
+  double t = static_cast<double>(scalars_.step + 1);
+  scalars_.correction1 = 1 - std::pow(config_.optimizer.beta1, t);
+  scalars_.correction2 = 1 - std::pow(config_.optimizer.beta2, t);
+}
+
+StepResult EngineCore::finish_step() {
+  ++scalars_.step;
+  last_ = {scalars_.step, loss_, scalars_.grad_norm, scalars_.lr};
+  return last_;
+}
+
+void EngineCore::host_call(const Instr& in, std::span<const TensorView> views) {
+  if (in.op == "clip") return clip(in, views[0]);
+  if (in.op == "losses") return losses(views[0]);
+  raise(DS_ERROR_INTERNAL, "this engine does not perform '{}'", in.op);
+}
+
+// Norm of the mean gradient: granule partials added in the order of parameters, in f64.
+void EngineCore::clip(const Instr& in, const TensorView& norms) {
+  const double* partial = norms.as<double>();
+  double sum = 0;
+  for (int64_t at : norm_order_) sum += partial[at];
+  double leaves = static_cast<double>(config_.accumulation * comm_.size());
+  double norm = std::sqrt(sum) / leaves;
+  double max_norm = in.attrs.real("max_norm");
+  double coefficient = max_norm > 0 ? std::min(1.0, max_norm / (norm + 1e-6)) : 1.0;
+  scalars_.grad_norm = norm;
+  scalars_.grad_scale = coefficient / leaves;
+  scalars_.skip = std::isfinite(norm) && std::isfinite(loss_) ? 0 : 1;
+}
+
+// Leaves in the order of leaf numbers: micro_step * world + rank.
+void EngineCore::losses(const TensorView& losses) {
+  const float* all = losses.as<float>();
+  int64_t micros = config_.accumulation;
+  double sum = 0;
+  for (int64_t m = 0; m < micros; ++m) {
+    for (int64_t r = 0; r < comm_.size(); ++r) sum += all[r * micros + m];
+  }
+  loss_ = sum / static_cast<double>(micros * comm_.size());
+}
+
+std::map<std::string, CommCount> EngineCore::ledger() const {
+  std::map<std::string, CommCount> out = comm_.counts();
+  for (const Executor* e : running_) {
+    for (const auto& [name, count] : e->copies()) {
+      out[name].calls += count.calls;
+      out[name].bytes += count.bytes;
+    }
+  }
+  if (read_lane_) out["load"].bytes = read_lane_->bytes_read();
+  if (write_lane_) out["save"].bytes = write_lane_->bytes_written();
+  return out;
+}
+
+std::string EngineCore::numerics_key() const {
+  return fmt::format("plan {} micro_batch {} leaves {} ranks {} dtype {} reduction {} optimizer {}",
+                     plan_hash().substr(0, 16), config_.micro_batch, config_.accumulation * comm_.size(),
+                     config_.reproducible ? std::string("any") : std::to_string(comm_.size()),
+                     dtype_name(config_.compute), config_.reproducible ? "tree" : config_.reduction,
+                     config_.optimizer.type);
+}
+
+}  // namespace ds

@@ -1,0 +1,124 @@
+#pragma once
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "checkpoint/checkpoint.h"
+#include "compile/pipeline.h"
+#include "core/base/trace.h"
+#include "engine/arena.h"
+#include "exec/executor.h"
+
+namespace ds {
+
+struct StepResult {
+  int64_t step = 0;      // optimizer steps taken so far
+  double loss = 0;       // mean of the leaf means over all ranks
+  double grad_norm = 0;  // before clipping
+  double lr = 0;
+};
+
+struct EngineOptions {
+  int threads = 1;
+  bool trace = false;
+  std::optional<uint64_t> chaos_seed;  // run on the chaos device
+  Machine machine;
+  // Tests only: changes the compiled step before it runs; called before each of its instructions.
+  std::function<void(Program&)> program_filter;
+  std::function<void(size_t)> before_instr;
+};
+
+// What native and delegate engines share: memory, executors, scalars of the step, state by name, checkpoints.
+// One thread at a time. Every call marked collective is made by all ranks in the same order. After a failed
+// instruction the engine is poisoned: every later call throws DS_ERROR_POISONED.
+class EngineCore : public StateAccess {
+ public:
+  ~EngineCore() override;
+
+  // Collective: whole tensors by parameter index, f32. kind "param" (compute copy), "master", "exp_avg",
+  // "exp_avg_sq", "grad" (mean gradient of the last step before clipping).
+  std::vector<float> read_tensor(int32_t param, const std::string& kind);
+  void write_tensor(int32_t param, const std::string& kind,
+                    std::span<const float> values);  // master, exp_avg*
+
+  // Collective.
+  std::string save(const std::string& folder, const Json& client = {}, int keep = 0);
+  CheckpointInfo load(const std::string& path);
+
+  int64_t steps_taken() const { return scalars_.step; }
+  const StepResult& last_step() const { return last_; }
+  const Config& config() const { return config_; }
+  std::string numerics_key() const;
+  Trace* trace() { return trace_.get(); }
+  const EngineMemory& memory() const { return *memory_; }
+  // Counted traffic by operation: collectives, copies, file bytes.
+  std::map<std::string, CommCount> ledger() const;
+
+  // The step program as compiled, and bytes per tier.
+  virtual std::string print_plan() const = 0;
+  virtual std::string report_plan() const = 0;
+
+  // StateAccess
+  Communicator& comm() override { return comm_; }
+  const Layout& layout() const override { return zero().layout; }
+  const std::vector<std::string>& param_names() const override { return names_; }
+  const std::vector<std::vector<int64_t>>& param_shapes() const override { return shapes_; }
+  int64_t first(size_t bucket) const override;
+  int64_t held(size_t bucket) const override { return zero().part(bucket); }
+  void read_state(StateKind kind, size_t bucket, int64_t begin, int64_t count, float* out) override;
+  void write_state(StateKind kind, size_t bucket, int64_t begin, int64_t count, const float* in) override;
+
+ protected:
+  EngineCore(Config config, Communicator& comm, EngineOptions options);
+
+  // Of the compiled plan: what is persistent, and where (any of its programs has the same offsets).
+  virtual const ZeroPlan& zero() const = 0;
+  virtual const Program& placed() const = 0;
+  virtual const std::string& plan_hash() const = 0;
+  virtual Executor& refresh() = 0;                  // parameters from masters
+  virtual void require_idle(const char* call) = 0;  // throws DS_ERROR_STATE inside a step
+
+  void add_param(std::string name, std::vector<int64_t> shape);
+  // Compares plan hashes over all ranks, then takes the planned memory. Collective.
+  void start(const MemoryPlan& memory);
+  std::unique_ptr<Executor> executor(const Program& program);
+  virtual void host_call(const Instr& in, std::span<const TensorView> views);
+  std::byte* address(BufferId id) const;  // of a persistent buffer in memory
+  void begin_step();
+  StepResult finish_step();
+  void guarded(const std::function<void()>& body);
+  bool skipped() const { return scalars_.skip != 0; }
+
+  Config config_;
+  Communicator& comm_;
+  EngineOptions options_;
+  StepScalars scalars_;
+  double loss_ = 0;
+  StepResult last_;
+  std::vector<std::string> names_;
+  std::vector<Executor*> running_;  // every executor made, for the ledger
+
+ private:
+  void compare_plans();
+  void clip(const Instr& in, const TensorView& norms);
+  void losses(const TensorView& losses);
+  void transfer_state(BufferId id, int64_t element, int64_t count, float* out, const float* in);
+  void transfer_file(const Buffer& buffer, int64_t element, int64_t count, float* out, const float* in);
+  std::vector<float> gather_part(int32_t param, const StateRef& part);
+  void check_param(int32_t param) const;
+
+  std::vector<std::vector<int64_t>> shapes_;
+  std::vector<int64_t> norm_order_;
+  KernelRegistry kernels_;
+  std::unique_ptr<EngineMemory> memory_;
+  std::unique_ptr<ThreadTeam> team_;
+  std::unique_ptr<Trace> trace_;
+  std::unique_ptr<IoLane> read_lane_, write_lane_;
+  std::string poison_;
+};
+
+}  // namespace ds
