@@ -79,6 +79,7 @@ class EngineCore : public StateAccess {
   virtual const ZeroPlan& zero() const = 0;
   virtual const Program& placed() const = 0;
   virtual const std::string& plan_hash() const = 0;
+  virtual std::string model_text() const = 0;  // what the numerics key hashes: equal for every layout
   virtual Executor& refresh() = 0;                  // parameters from masters
   virtual void require_idle(const char* call) = 0;  // throws DS_ERROR_STATE inside a step
 

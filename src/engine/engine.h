@@ -38,6 +38,7 @@ class Engine final : public EngineCore {
   const ZeroPlan& zero() const override { return plan_.zero; }
   const Program& placed() const override { return plan_.step; }
   const std::string& plan_hash() const override { return plan_.hash; }
+  std::string model_text() const override { return plan_.graph.print(); }
   Executor& refresh() override { return *refresh_; }
   void require_idle(const char* call) override;
 
