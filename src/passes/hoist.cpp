@@ -38,7 +38,8 @@ class Hoister {
 
  private:
   Kind kind_of(const Instr& in) const {
-    if (in.operands.size() < 2 || buffer(in.operands[1]).residency != Residency::transient) return Kind::fixed;
+    if (in.operands.size() < 2 || buffer(in.operands[1]).residency != Residency::transient)
+      return Kind::fixed;
     if (in.op == "all_gather" && in.attrs.has("bucket")) return Kind::gather;
     if (in.op == "fetch") return Kind::fetch;
     return in.op == "load" ? Kind::load : Kind::fixed;
@@ -87,7 +88,8 @@ class Hoister {
   // Before the previous consumer; when that is itself a start that moved, before its new place.
   int64_t look_back(int64_t consumer) const { return anchor_[static_cast<size_t>(consumer)]; }
 
-  // Latest anchor <= i from `wanted` on where the whole parameter fits under max_live; then it lives from there.
+  // Latest anchor <= i from `wanted` on where the whole parameter fits under max_live; then it lives from
+  // there.
   int64_t within_limits(size_t i, int64_t wanted, int64_t numel) {
     if (numel > options_.prefetch_elements) return static_cast<int64_t>(i);
     int64_t at = static_cast<int64_t>(i);
@@ -116,7 +118,8 @@ class Hoister {
     for (size_t i : order) out.push_back(std::move(program_.instrs[i]));
     for (Segment& s : program_.segments) s.end = 0;
     program_.instrs = std::move(out);
-    // A segment ends behind its last instruction that did not move; what moved ahead belongs to where it runs.
+    // A segment ends behind its last instruction that did not move; what moved ahead belongs to where it
+    // runs.
     std::vector<InstrId> ends(program_.segments.size(), 0);
     for (size_t at = 0; at < order.size(); ++at) {
       if (anchor_[order[at]] != static_cast<int64_t>(order[at])) continue;
@@ -131,7 +134,8 @@ class Hoister {
       previous = std::max(previous, ends[s]);
       program_.segments[s].end = previous;
     }
-    if (!program_.segments.empty()) program_.segments.back().end = static_cast<InstrId>(program_.instrs.size());
+    if (!program_.segments.empty())
+      program_.segments.back().end = static_cast<InstrId>(program_.instrs.size());
     size_t s = 0;
     for (size_t at = 0; at < program_.instrs.size(); ++at) {
       while (s + 1 < program_.segments.size() && program_.segments[s].end <= static_cast<InstrId>(at)) ++s;

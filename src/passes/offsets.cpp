@@ -152,7 +152,8 @@ std::vector<int64_t> live_parameters(const Program& program) {
     if (in.op != "all_gather" || !in.attrs.has("bucket")) continue;
     size_t b = static_cast<size_t>(in.operands.at(1).buffer);
     if (program.buffers[b].residency != Residency::transient) continue;
-    for (int64_t i = lives[b].first; i <= lives[b].last; ++i) live[static_cast<size_t>(i)] += program.buffers[b].numel;
+    for (int64_t i = lives[b].first; i <= lives[b].last; ++i)
+      live[static_cast<size_t>(i)] += program.buffers[b].numel;
   }
   return live;
 }

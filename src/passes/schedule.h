@@ -11,21 +11,21 @@ struct HoistOptions {
   int64_t max_live_elements = 0;  // whole parameters that may live at once (partitioned buckets)
 };
 
-// Moves starts (all_gather of parameters, fetch, load) to before the consumer of the previous start of the same
-// kind, so that transfer i+1 runs under compute i, as far as data, the order of each queue and the limits allow.
-// Collectives keep their order.
+// Moves starts (all_gather of parameters, fetch, load) to before the consumer of the previous start of the
+// same kind, so that transfer i+1 runs under compute i, as far as data, the order of each queue and the
+// limits allow. Collectives keep their order.
 void hoist(Program& program, const HoistOptions& options);
 
-// Places: persistent buffers one after the other (the same for every program with the same buffers), transient
-// ones by best fit over their lifetimes in issue order. Sets offsets and Program::arenas.
+// Places: persistent buffers one after the other (the same for every program with the same buffers),
+// transient ones by best fit over their lifetimes in issue order. Sets offsets and Program::arenas.
 struct OffsetOptions {
   int64_t alignment = 64;
   int64_t file_alignment = 4096;  // of file extents and of host buffers that files touch, begin and size
 };
 void assign_offsets(Program& program, const OffsetOptions& options);
 
-// Waits: for each instruction the fewest earlier ones on other queues that cover every conflict on its physical
-// bytes, including reuse of memory.
+// Waits: for each instruction the fewest earlier ones on other queues that cover every conflict on its
+// physical bytes, including reuse of memory.
 void insert_waits(Program& program);
 
 // Whole-parameter elements of partitioned buckets live at each instruction (for reports and tests).

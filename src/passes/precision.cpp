@@ -1,0 +1,28 @@
+#include "passes/precision.h"
+
+#include "core/base/error.h"
+#include "core/graph/ops.h"
+
+namespace ds {
+namespace {
+
+bool floating(DType dtype) {
+  return dtype == DS_DTYPE_F32 || dtype == DS_DTYPE_BF16 || dtype == DS_DTYPE_F16 || dtype == DS_DTYPE_F64;
+}
+
+}  // namespace
+
+void set_precision(Graph& graph, DType compute) {
+  ensure(graph.backward_begin < 0, "precision of graph '{}' is set after differentiate", graph.name);
+  for (Value& value : graph.values) {
+    if (value.producer < 0 && floating(value.type.dtype)) value.type.dtype = compute;
+  }
+  for (const Node& node : graph.nodes) {
+    std::vector<TensorType> in;
+    for (ValueId id : node.in) in.push_back(graph.type(id));
+    std::vector<TensorType> out = op(node.op).infer(in, node.attrs);
+    for (size_t k = 0; k < out.size(); ++k) graph.values[static_cast<size_t>(node.out[k])].type = out[k];
+  }
+}
+
+}  // namespace ds

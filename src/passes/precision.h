@@ -1,0 +1,10 @@
+#pragma once
+#include "core/graph/graph.h"
+
+namespace ds {
+
+// Sets the compute type of a forward graph: parameters and floating-point inputs become `compute` and every
+// node's outputs are inferred anew. Call before differentiate().
+void set_precision(Graph& graph, DType compute);
+
+}  // namespace ds
