@@ -1,0 +1,133 @@
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <thread>
+
+#include "core/base/attrs.h"
+#include "core/base/error.h"
+#include "core/base/hash.h"
+#include "core/base/json.h"
+#include "core/base/log.h"
+#include "core/base/shape.h"
+#include "core/base/trace.h"
+
+namespace ds {
+namespace {
+
+TEST(Error, CarriesStatusAndMessage) {
+  try {
+    raise(DS_ERROR_IO, "{}: {} bytes", "a.bin", 7);
+  } catch (const Error& e) {
+    EXPECT_EQ(e.status(), DS_ERROR_IO);
+    EXPECT_STREQ(e.what(), "a.bin: 7 bytes");
+  }
+  EXPECT_NO_THROW(require(true, "x"));
+  EXPECT_THROW(require(false, "x"), Error);
+  for (int s = 0; s >= -13; --s) EXPECT_NE(std::string(status_name(static_cast<ds_status>(s))), "");
+}
+
+TEST(Shape, TextAndElements) {
+  Shape s{Dim::n(), 384};
+  EXPECT_EQ(s.text(), "[n,384]");
+  EXPECT_TRUE(s.symbolic());
+  EXPECT_EQ(s.numel(10), 3840);
+  EXPECT_EQ(Shape{}.numel(5), 1);
+  EXPECT_EQ(Shape{}.text(), "[]");
+  for (const char* text : {"[]", "[n]", "[1,2,3,4]", "[n,7]"}) EXPECT_EQ(Shape::parse(text).text(), text);
+  EXPECT_NE(Shape::parse("[n]"), Shape::parse("[1]"));
+  for (const char* text :
+       {"", "[", "1,2", "[a]", "[-1]", "[0]", "[1 2]", "[1,,2]", "[99999999999999999999]"}) {
+    EXPECT_THROW(Shape::parse(text), Error) << text;
+  }
+}
+
+TEST(Attrs, PrintParsesBack) {
+  Attrs a{{"heads", int64_t{6}}, {"eps", 1e-5}, {"one", 1.0}, {"kind", std::string("tanh x")}};
+  EXPECT_EQ(Attrs::parse(a.print()), a);
+  a.set("heads", int64_t{7});
+  EXPECT_EQ(a.integer("heads"), 7);
+  EXPECT_EQ(a.real("heads"), 7.0);
+  EXPECT_EQ(a.text("kind"), "tanh x");
+  EXPECT_EQ(a.integer_or("absent", 3), 3);
+  EXPECT_THROW(a.integer("eps"), Error);
+  EXPECT_THROW(a.text("absent"), Error);
+  EXPECT_EQ(Attrs().print(), "");
+  for (double x : {0.1, -0.0, 1e300, 5e-324, std::numeric_limits<double>::infinity()}) {
+    Attrs b{{"x", x}};
+    EXPECT_EQ(std::bit_cast<uint64_t>(Attrs::parse(b.print()).real("x")), std::bit_cast<uint64_t>(x))
+        << b.print();
+  }
+  for (const char* text : {"a=1", "{a}", "{a=}", "{a=\"x}", "{a=1x}"})
+    EXPECT_THROW(Attrs::parse(text), Error);
+}
+
+TEST(Hash, KnownAnswersAndStreaming) {
+  EXPECT_EQ(hash_hex(""), "99aa06d3014798d86001c324468d497f");  // xxh3-128 of nothing
+  EXPECT_EQ(hash64(""), 0x2d06800538d394c2u);                   // xxh3-64 of nothing
+  std::string bytes(100000, 'x');
+  bytes[500] = 'y';
+  Hash128 h;
+  for (size_t i = 0; i < bytes.size(); i += 777) h.update(std::string_view(bytes).substr(i, 777));
+  EXPECT_EQ(h.hex(), hash_hex(bytes));
+  EXPECT_EQ(h.hex().size(), 32u);
+  bytes[501] = 'y';
+  EXPECT_NE(h.hex(), hash_hex(bytes));
+}
+
+TEST(Trace, IsAJsonDocument) {
+  Trace a(0), b(3, /*capacity=*/2);
+  a.span("comp", "linear \"h.0\"", 5000, 7500, 12);
+  a.span("comm", "gather\n", 6000, 6000);
+  b.span("comp", "x", 4000, 4001);
+  b.span("comp", "y", 4000, 3000);
+  b.span("comp", "z", 1, 2);
+  EXPECT_EQ(b.dropped(), 1);
+  Json doc = Json::parse(trace_json({{0, a.take()}, {3, b.take()}}));
+  EXPECT_TRUE(a.take().empty());
+  std::vector<Json> spans;
+  size_t names = 0;
+  for (const Json& e : doc.at("traceEvents").array()) {
+    if (e.at("ph").string() == "X") {
+      spans.push_back(e);
+    } else {
+      ++names;
+    }
+  }
+  EXPECT_EQ(names, 2u + 3u);  // two processes, three tracks
+  ASSERT_EQ(spans.size(), 4u);
+  EXPECT_EQ(spans[0].at("name").string(), "linear \"h.0\"");
+  EXPECT_EQ(spans[0].at("ts").number(), 1.0);  // microseconds after the first span
+  EXPECT_EQ(spans[0].at("dur").number(), 2.5);
+  EXPECT_EQ(spans[0].at("args").at("bytes").integer(), 12);
+  EXPECT_NE(spans[0].at("tid").integer(), spans[1].at("tid").integer());
+  EXPECT_EQ(spans[2].at("pid").integer(), 3);
+  EXPECT_EQ(spans[3].at("dur").number(), 0.0);
+  EXPECT_EQ(Json::parse(trace_json({})).at("traceEvents").array().size(), 0u);
+}
+
+TEST(Log, SinkRunsOnTheFlushingThread) {
+  std::vector<std::string> lines;
+  std::thread::id where;
+  set_log_sink([&](LogLevel level, std::string_view line) {
+    where = std::this_thread::get_id();
+    lines.push_back(std::to_string(static_cast<int>(level)) + std::string(line));
+    if (lines.size() == 1) log_line(LogLevel::debug, "from the sink");  // must not deadlock
+  });
+  std::thread worker([] { log_line(LogLevel::warning, "from a worker"); });
+  worker.join();
+  EXPECT_TRUE(lines.empty());
+  flush_log();
+  EXPECT_EQ(lines, (std::vector<std::string>{"2from a worker", "0from the sink"}));
+  EXPECT_EQ(where, std::this_thread::get_id());
+  lines.assign(1, "");  // the sink does not log again
+  for (int i = 0; i < 20000; ++i) log_line(LogLevel::info, "x");
+  flush_log();
+  EXPECT_EQ(lines.size(), 10002u);
+  EXPECT_EQ(lines.back(), "210000 log lines were dropped");
+  set_log_sink(nullptr);
+}
+
+}  // namespace
+}  // namespace ds
