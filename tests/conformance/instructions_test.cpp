@@ -1,0 +1,87 @@
+// Update and bookkeeping instructions of the reference against values worked out in f64.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "support/conformance.h"
+
+namespace ds::test {
+namespace {
+
+class Instructions : public testing::Test {
+ protected:
+  void SetUp() override { register_ref(registry_); }
+  std::vector<Tensor> run(const InstructionCase& c) {
+    return run_case(implementation(registry_, c.op, "ref"), c, team_);
+  }
+  KernelRegistry registry_;
+  ThreadTeam team_{1};
+};
+
+TEST_F(Instructions, AdamwFollowsTheFormula) {
+  int64_t moved = 0;
+  for (const InstructionCase& c : instruction_cases()) {
+    if (c.op != "adamw") continue;
+    std::vector<Tensor> out = run(c);
+    if (c.scalars.skip) {
+      for (size_t i = 0; i < out.size(); ++i) EXPECT_TRUE(out[i] == c.out[i]) << "output " << i;
+      continue;
+    }
+    double b1 = c.attrs.real("beta1"), b2 = c.attrs.real("beta2"), wd = c.attrs.real("wd");
+    bool l2 = c.attrs.integer("l2") != 0;
+    for (int64_t e = 0; e < out[0].numel(); ++e) {
+      double p = c.out[0].at(e), g = c.in[0].at(e) * c.scalars.grad_scale;
+      if (l2) g += wd * p;
+      if (!l2) p -= c.scalars.lr * wd * p;
+      double m = b1 * c.out[1].at(e) + (1 - b1) * g, v = b2 * c.out[2].at(e) + (1 - b2) * g * g;
+      p -= c.scalars.lr * (m / c.scalars.correction1) / (std::sqrt(v / c.scalars.correction2) + 1e-8);
+      EXPECT_NEAR(out[0].at(e), p, 3e-7);
+      EXPECT_NEAR(out[1].at(e), m, 3e-7);
+      EXPECT_NEAR(out[2].at(e), v, 3e-7);
+      EXPECT_EQ(out[3].at(e), Tensor(out[0]).as(out[3].dtype()).at(e));
+      moved += out[0].at(e) != c.out[0].at(e);
+    }
+  }
+  EXPECT_GT(moved, 1000);
+}
+
+TEST_F(Instructions, AccumulateOverwritesOrAdds) {
+  Tensor x = random_tensor(DS_DTYPE_F32, {256}, 1), acc = random_tensor(DS_DTYPE_F32, {256}, 2), nan = acc;
+  nan.poison();
+  EXPECT_TRUE(run({"accumulate", {{"beta", int64_t{0}}}, {x}, {nan}})[0] == x);
+  Tensor sum = run({"accumulate", {{"beta", int64_t{1}}}, {x}, {acc}})[0];
+  for (int64_t e = 0; e < 256; ++e) EXPECT_EQ(sum.at(e), static_cast<float>(x.at(e) + acc.at(e)));
+}
+
+TEST_F(Instructions, GranuleNormsAreSumsOfSquares) {
+  Tensor x(DS_DTYPE_F32, {512});
+  for (int64_t e = 0; e < 512; ++e) x.set(e, e < 256 ? 2 : 3);
+  Tensor norms = run({"granule_norms", {}, {x}, {Tensor(DS_DTYPE_F64, {2})}})[0];
+  EXPECT_EQ(norms.at(0), 4.0 * 256);
+  EXPECT_EQ(norms.at(1), 9.0 * 256);
+}
+
+TEST_F(Instructions, InitParamDoesNotDependOnTheShard) {
+  auto draw = [&](int64_t begin, int64_t count) {
+    Attrs attrs{{"kind", "normal"}, {"scale", 0.5}, {"param", int64_t{2}}, {"begin", begin}};
+    return run({"init_param", attrs, {}, {Tensor(DS_DTYPE_F32, {count})}})[0];
+  };
+  Tensor whole = draw(0, 4096), part = draw(1001, 7);
+  for (int64_t e = 0; e < 7; ++e) EXPECT_EQ(part.at(e), whole.at(1001 + e));
+  double sum = 0, squares = 0;
+  for (int64_t e = 0; e < 4096; ++e) {
+    sum += whole.at(e);
+    squares += whole.at(e) * whole.at(e);
+  }
+  EXPECT_NEAR(sum / 4096, 0, 0.03);
+  EXPECT_NEAR(std::sqrt(squares / 4096), 0.5, 0.02);
+}
+
+TEST_F(Instructions, ZeroClearsEveryByte) {
+  Tensor x(DS_DTYPE_BF16, {257});
+  x.poison();
+  EXPECT_TRUE(run({"zero", {}, {}, {x}})[0] == Tensor(DS_DTYPE_BF16, {257}));
+}
+
+}  // namespace
+}  // namespace ds::test

@@ -1,0 +1,111 @@
+// Every registered implementation of every op against the f64 reference.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <set>
+
+#include "core/graph/ops.h"
+#include "support/conformance.h"
+
+namespace ds::test {
+namespace {
+
+KernelRegistry reference() {
+  KernelRegistry registry;
+  register_ref(registry);
+  return registry;
+}
+
+TEST(Reference, EveryOpIsRegisteredAndHasACase) {
+  KernelRegistry registry = reference();
+  std::set<std::string> with_case;
+  for (const OpCase& c : op_cases()) with_case.insert(c.op);
+  for (const OpDef& row : op_table()) {
+    EXPECT_NO_THROW(implementation(registry, row.name, "ref"));
+    EXPECT_TRUE(with_case.count(row.name)) << row.name;
+  }
+  for (const char* op : {"zero", "accumulate", "init_param", "granule_norms", "adamw"}) {
+    EXPECT_NO_THROW(implementation(registry, op, "ref"));
+  }
+}
+
+TEST(Reference, RoundsOnceInF32AndBf16) {
+  KernelRegistry registry = reference();
+  ThreadTeam team(1);
+  for (const OpCase& c : op_cases()) {
+    for (DType dtype : {DS_DTYPE_F32, DS_DTYPE_BF16}) {
+      const KernelImpl& impl = implementation(registry, c.op, "ref");
+      ASSERT_EQ(refusal(impl, c, dtype), "") << c.label();
+      Deviation d = deviation(impl, c, dtype, team);
+      EXPECT_LT(d.error, 8) << c.label() << " " << dtype_name(dtype) << " " << d.where;
+    }
+  }
+}
+
+TEST(Reference, DeviationSeesAWrongKernel) {
+  ThreadTeam team(1);
+  KernelImpl wrong{"linear", "wrong", [](const KernelContext& c) {
+                     for (int64_t e = 0; e < c.out[0].numel(); ++e) c.out[0].as<float>()[e] = 0.25f;
+                   }};
+  OpCase c{"linear", {}, {random_tensor(DS_DTYPE_F64, {3, 4}, 1), random_tensor(DS_DTYPE_F64, {2, 4}, 2)}, 4};
+  EXPECT_GT(deviation(wrong, c, DS_DTYPE_F32, team).error, 1e4);
+}
+
+TEST(Reference, RefusesF16) {
+  KernelRegistry registry = reference();
+  const DType in[] = {DS_DTYPE_F16}, out[] = {DS_DTYPE_F16};
+  Attrs none;
+  EXPECT_THROW(registry.find({"gelu", in, out, none}), std::runtime_error);
+}
+
+TEST(Dropout, KeepsTheAskedFractionAndScalesIt) {
+  KernelRegistry registry = reference();
+  ThreadTeam team(1);
+  const KernelImpl& impl = implementation(registry, "dropout", "ref");
+  constexpr int64_t kCount = 20000;
+  Tensor x(DS_DTYPE_F32, {kCount}), y(DS_DTYPE_F32, {kCount}), z(DS_DTYPE_F32, {kCount});
+  for (int64_t e = 0; e < kCount; ++e) x.set(e, 1);
+  Attrs attrs{{"p", 0.25}, {"op", int64_t{3}}}, other{{"p", 0.25}, {"op", int64_t{4}}};
+  StepScalars scalars;
+  scalars.seed = 1;
+  std::vector<TensorView> in{x.view()}, out{y.view()}, out_other{z.view()};
+  launch(impl, attrs, in, out, team, scalars, 2);
+  launch(impl, other, in, out_other, team, scalars, 2);
+  int64_t kept = 0, same = 0;
+  for (int64_t e = 0; e < kCount; ++e) {
+    EXPECT_TRUE(y.at(e) == 0 || y.at(e) == static_cast<double>(static_cast<float>(1 / 0.75)));
+    kept += y.at(e) != 0;
+    same += y.at(e) == z.at(e);
+  }
+  // Standard deviation of both counts is below 71.
+  EXPECT_NEAR(static_cast<double>(kept), 0.75 * kCount, 300);
+  EXPECT_NEAR(static_cast<double>(same), (0.75 * 0.75 + 0.25 * 0.25) * kCount, 300);
+  scalars.train = 0;
+  launch(impl, attrs, in, out, team, scalars, 2);
+  EXPECT_TRUE(y == x);
+}
+
+TEST(CrossEntropy, WithoutTargetsIsZero) {
+  KernelRegistry registry = reference();
+  ThreadTeam team(1);
+  Tensor targets(DS_DTYPE_I32, {3});
+  for (int64_t r = 0; r < 3; ++r) targets.set(r, -100);
+  OpCase c{"cross_entropy", {}, {random_tensor(DS_DTYPE_F64, {3, 4}, 1), targets}, 4};
+  std::vector<Tensor> out = run_case(implementation(registry, c.op, "ref"), c, DS_DTYPE_F32, team);
+  EXPECT_EQ(out[0].at(0), 0);
+}
+
+TEST(Cast, RoundsToNearestEven) {
+  KernelRegistry registry = reference();
+  ThreadTeam team(1);
+  Tensor x(DS_DTYPE_F32, {4}), y(DS_DTYPE_BF16, {4});
+  const double given[] = {1 + 0x1p-8, 1 + 0x1.8p-7, 1 + 0x1.01p-8, -(1 + 0x1p-8)};
+  const double rounded[] = {1, 1 + 0x1p-6, 1 + 0x1p-7, -1};
+  for (int64_t e = 0; e < 4; ++e) x.set(e, given[e]);
+  std::vector<TensorView> in{x.view()}, out{y.view()};
+  launch(implementation(registry, "cast", "ref"), {{"dtype", "bf16"}}, in, out, team);
+  for (int64_t e = 0; e < 4; ++e) EXPECT_EQ(y.at(e), rounded[e]) << e;
+}
+
+}  // namespace
+}  // namespace ds::test

@@ -1,0 +1,92 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "core/base/error.h"
+#include "support/gradient.h"
+#include "support/graphs.h"
+
+namespace ds::test {
+namespace {
+
+std::vector<std::string> backward_ops(const Graph& graph) {
+  std::vector<std::string> ops;
+  for (size_t i = static_cast<size_t>(graph.backward_begin); i < graph.nodes.size(); ++i) {
+    ops.push_back(graph.nodes[i].op);
+  }
+  return ops;
+}
+
+TEST(Autodiff, EmitsOnlyWhatParametersNeed) {
+  Graph graph = two_layer_mlp();
+  differentiate(graph, graph.outputs[0]);
+  graph.check();
+  EXPECT_EQ(backward_ops(graph),
+            (std::vector<std::string>{"fill", "mse_dx", "linear_dx", "linear_dw", "layer_norm_dx",
+                                      "layer_norm_dw", "gelu_dx", "linear_dw", "linear_db"}));
+  for (const Parameter& param : graph.params) {
+    ASSERT_GE(param.grad, 0) << param.name;
+    EXPECT_EQ(graph.values[static_cast<size_t>(param.grad)].name, "d." + param.name);
+    EXPECT_EQ(graph.type(param.grad), graph.type(param.value));
+  }
+}
+
+TEST(Autodiff, GradientsOfInputsOnRequest) {
+  Graph graph = two_layer_mlp();
+  std::vector<ValueId> grads;
+  differentiate(graph, graph.outputs[0], {graph.find_value("x"), graph.find_value("target")}, &grads);
+  graph.check();
+  ASSERT_EQ(grads.size(), 2u);
+  EXPECT_EQ(graph.type(grads[0]), graph.type(graph.find_value("x")));
+  EXPECT_EQ(graph.type(grads[1]), graph.type(graph.find_value("target")));
+}
+
+TEST(Autodiff, SumsContributionsInOrderOfDecreasingConsumer) {
+  Graph graph;
+  TensorType type{DS_DTYPE_F64, {3, 4}};
+  ValueId w = graph.add_param("w", type, {"ones", 0}), target = graph.add_input("t", type);
+  ValueId a = graph.add("gelu", {w}, {}, "a"), b = graph.add("relu", {w}, {}, "b");
+  ValueId s = graph.add("add", {graph.add("add", {a, b}, {}, "ab"), w}, {}, "abw");
+  graph.add_output(graph.add("mse", {s, target}, {}, "loss"));
+  differentiate(graph, graph.outputs[0]);
+  graph.check();
+  EXPECT_EQ(backward_ops(graph),
+            (std::vector<std::string>{"fill", "mse_dx", "relu_dx", "add", "gelu_dx", "add"}));
+  const Node& last = graph.nodes.back();
+  EXPECT_EQ(last.out[0], graph.params[0].grad);
+  EXPECT_EQ(last.in[1], graph.nodes[graph.nodes.size() - 2].out[0]);  // gelu's comes last
+  KernelRegistry registry;
+  register_ref(registry);
+  ThreadTeam team(1);
+  Interpreter run(graph, registry, team, 1);
+  run.set(w, random_tensor(DS_DTYPE_F64, {3, 4}, 1));
+  run.set(target, random_tensor(DS_DTYPE_F64, {3, 4}, 2));
+  EXPECT_LT(gradient_error(run, graph, graph.outputs[0], w, graph.params[0].grad), 1e-7);
+}
+
+TEST(Autodiff, UnreachedParameterHasNoGradient) {
+  Graph graph = two_layer_mlp();
+  graph.add_param("unused", {DS_DTYPE_F32, {4}}, {});
+  differentiate(graph, graph.outputs[0]);
+  EXPECT_EQ(graph.params.back().grad, -1);
+  EXPECT_THROW(differentiate(graph, graph.outputs[0]), Error);  // only once
+}
+
+TEST(Autodiff, RefusesNonScalarsAndSecondDerivatives) {
+  Graph graph = two_layer_mlp();
+  EXPECT_THROW(differentiate(graph, graph.find_value("fc1")), Error);
+  Graph second;
+  ValueId x = second.add_param("x", {DS_DTYPE_F32, {2, 2}}, {}),
+          t = second.add_input("t", {DS_DTYPE_F32, {2, 2}});
+  ValueId y = second.add("relu_dx", {x, x}, {}, "y");
+  ValueId loss = second.add("mse", {y, t}, {}, "loss");
+  try {
+    differentiate(second, loss);
+    FAIL() << "relu_dx has no gradient";
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(), "op 'relu_dx' of value %y has no gradient");
+  }
+}
+
+}  // namespace
+}  // namespace ds::test

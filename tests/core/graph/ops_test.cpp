@@ -1,0 +1,120 @@
+#include "core/graph/ops.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "core/base/error.h"
+
+namespace ds::test {
+namespace {
+
+std::string refusal(std::string_view name, const std::vector<TensorType>& in, const Attrs& attrs = {}) {
+  Graph graph;
+  std::vector<ValueId> values;
+  for (size_t i = 0; i < in.size(); ++i) values.push_back(graph.add_input("x" + std::to_string(i), in[i]));
+  try {
+    graph.add(name, values, attrs);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.status(), DS_ERROR_INVALID_ARGUMENT);
+    return error.what();
+  }
+  return "accepted";
+}
+
+const Dim n = Dim::n();
+constexpr DType f32 = DS_DTYPE_F32, bf16_ = DS_DTYPE_BF16, f64 = DS_DTYPE_F64, i32 = DS_DTYPE_I32;
+
+TEST(Ops, RefusalsNameOpOperandAndBothTypes) {
+  EXPECT_EQ(refusal("linear", {{f32, {n, 8}}, {f32, {4, 7}}}),
+            "linear: operand 'w' must be f32[4,8], got f32[4,7]");
+  EXPECT_EQ(refusal("linear", {{bf16_, {n, 8}}, {f32, {4, 8}}}),
+            "linear: operand 'w' must be bf16[4,8], got f32[4,8]");
+  EXPECT_EQ(refusal("embedding", {{f32, {9, 4}}, {f32, {n}}}),
+            "embedding: operand 'ids' must be i32[n], got f32[n]");
+  EXPECT_EQ(refusal("add", {{f32, {n, 4}}, {f32, {4}}}), "add: operand 'b' must be f32[n,4], got f32[4]");
+  EXPECT_EQ(refusal("attention", {{f32, {n, 12}}}, {{"heads", int64_t{3}}, {"seq", int64_t{4}}}),
+            "attention: operand 'qkv' must have a multiple of 3*heads = 9 columns, got f32[n,12]");
+  EXPECT_EQ(refusal("position", {{f32, {n, 4}}, {f32, {8, 4}}}, {{"seq", int64_t{9}}}),
+            "position: attribute 'seq' must be at most the rows of operand 'w' f32[8,4], got 9");
+  EXPECT_EQ(refusal("cross_entropy", {{f32, {n, 4}}, {i32, {5}}}),
+            "cross_entropy: operand 'targets' must be i32[n], got i32[5]");
+}
+
+TEST(Ops, RefusesArityAndAttributes) {
+  EXPECT_EQ(refusal("gelu", {}), "gelu: takes 1 to 1 operands, got 0");
+  EXPECT_EQ(refusal("layernorm", {}), "op 'layernorm' is not known; did you mean 'layer_norm'?");
+  EXPECT_EQ(refusal("fill", {}, {{"value", 1.0}}), "fill: attribute 'dtype' is missing, got '{value=1.0}'");
+  EXPECT_EQ(refusal("fill", {}, {{"valu", 1.0}}),
+            "fill: attribute 'valu' is not known; did you mean 'value'?");
+  EXPECT_EQ(refusal("dropout", {{f32, {n, 4}}}, {{"p", 1.0}, {"op", int64_t{0}}}),
+            "dropout: attribute 'p' must be in [0, 1), got 1");
+}
+
+TEST(Ops, StatisticsAreF32ExceptForF64) {
+  auto statistic = [](DType dtype) {
+    Graph graph;
+    ValueId x = graph.add_input("x", {dtype, {n, 4}}), w = graph.add_input("w", {dtype, {4}});
+    ValueId y = graph.add("layer_norm", {x, w, w}, {{"eps", 1e-5}});
+    return graph.type(y + 1).dtype;
+  };
+  EXPECT_EQ(statistic(bf16_), f32);
+  EXPECT_EQ(statistic(f32), f32);
+  EXPECT_EQ(statistic(f64), f64);
+}
+
+TEST(Ops, CountsFloatingPointOperations) {
+  std::vector<TensorType> in{{f32, {n, 8}}, {f32, {4, 8}}}, grads{{f32, {n, 4}}, {f32, {n, 8}}};
+  EXPECT_EQ(op("linear").flops(in, {}, 10), 2.0 * 10 * 8 * 4);
+  EXPECT_EQ(op("linear_dw").flops(grads, {}, 10), 2.0 * 10 * 8 * 4);
+  std::vector<TensorType> qkv{{f32, {n, 12}}};
+  EXPECT_EQ(op("attention").flops(qkv, {{"heads", int64_t{2}}, {"seq", int64_t{5}}}, 10),
+            2 * 2.0 * 10 * 3 * 4);
+}
+
+TEST(Ops, NamesAreUnique) {
+  std::set<std::string> names;
+  for (const OpDef& row : op_table()) EXPECT_TRUE(names.insert(row.name).second) << row.name;
+}
+
+TEST(Suggest, FindsTheNearestOrNothing) {
+  const std::vector<std::string> names{"optimizer", "scheduler", "zero_optimization"};
+  EXPECT_EQ(suggest("optimiser", names), "optimizer");
+  EXPECT_EQ(suggest("sheduler", names), "scheduler");
+  EXPECT_EQ(suggest("fp16", names), "");
+}
+
+TEST(Graph, NamesAreUniqueAndMade) {
+  Graph graph;
+  ValueId x = graph.add_input("x", {f32, {n, 4}});
+  EXPECT_THROW(graph.add_input("x", {f32, {n, 4}}), Error);
+  EXPECT_THROW(graph.add_input("a b", {f32, {n, 4}}), Error);
+  EXPECT_THROW(graph.add_param("w", {f32, {n, 4}}, {}), Error);
+  EXPECT_THROW(graph.add_param("w", {f32, {4}}, {"uniform", 1}), Error);
+  ValueId y = graph.add("gelu", {x}), z = graph.add("gelu", {x});
+  EXPECT_NE(graph.values[static_cast<size_t>(y)].name, graph.values[static_cast<size_t>(z)].name);
+  graph.check();
+}
+
+TEST(Graph, CheckFindsDamage) {
+  Graph good;
+  ValueId x = good.add_input("x", {f32, {n, 4}});
+  ValueId y = good.add("gelu", {x}, {}, "y");
+  good.add_output(good.add("add", {x, y}, {}, "z"));
+  good.check();
+  Graph swapped = good;
+  std::swap(swapped.nodes[0], swapped.nodes[1]);
+  EXPECT_THROW(swapped.check(), Error);
+  Graph retyped = good;
+  retyped.values[1].type.dtype = f64;
+  EXPECT_THROW(retyped.check(), Error);
+  Graph dangling = good;
+  dangling.outputs[0] = 17;
+  EXPECT_THROW(dangling.check(), Error);
+  Graph orphan = good;
+  orphan.nodes.pop_back();
+  EXPECT_THROW(orphan.check(), Error);
+}
+
+}  // namespace
+}  // namespace ds::test

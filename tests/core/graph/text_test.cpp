@@ -1,0 +1,90 @@
+#include <gtest/gtest.h>
+
+#include "core/base/error.h"
+#include "support/graphs.h"
+
+namespace ds::test {
+namespace {
+
+void expect_equal(const Graph& a, const Graph& b) {
+  EXPECT_EQ(a.name, b.name);
+  EXPECT_EQ(a.bound, b.bound);
+  EXPECT_EQ(a.backward_begin, b.backward_begin);
+  EXPECT_EQ(a.inputs, b.inputs);
+  EXPECT_EQ(a.outputs, b.outputs);
+  EXPECT_EQ(a.nodes, b.nodes);
+  ASSERT_EQ(a.values.size(), b.values.size());
+  for (size_t i = 0; i < a.values.size(); ++i) {
+    EXPECT_EQ(a.values[i].name, b.values[i].name);
+    EXPECT_EQ(a.values[i].type, b.values[i].type);
+    EXPECT_EQ(a.values[i].producer, b.values[i].producer);
+  }
+  ASSERT_EQ(a.params.size(), b.params.size());
+  for (size_t i = 0; i < a.params.size(); ++i) {
+    EXPECT_EQ(a.params[i].name, b.params[i].name);
+    EXPECT_EQ(a.params[i].value, b.params[i].value);
+    EXPECT_EQ(a.params[i].init, b.params[i].init);
+    EXPECT_EQ(a.params[i].grad, b.params[i].grad);
+  }
+}
+
+std::string error_of(std::string_view text) {
+  try {
+    parse_graph(text);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.status(), DS_ERROR_INVALID_ARGUMENT);
+    return error.what();
+  }
+  return "parsed";
+}
+
+TEST(GraphText, PrintsWhatIsDocumented) {
+  Graph graph;
+  graph.name = "tiny";
+  graph.bound = 64;
+  ValueId x = graph.add_input("x", {DS_DTYPE_BF16, {Dim::n(), 8}});
+  ValueId w = graph.add_param("w", {DS_DTYPE_BF16, {4, 8}}, {"normal", 0.02});
+  ValueId y = graph.add("linear", {x, w}, {}, "y");
+  graph.add_output(graph.add("dropout", {y}, {{"p", 0.5}, {"op", int64_t{3}}}, "z"));
+  EXPECT_EQ(graph.print(),
+            "graph tiny n<=64\n"
+            "  input %x bf16[n,8]\n"
+            "  param %w bf16[4,8] = normal 0.02\n"
+            "  %y = linear %x %w -> bf16[n,4]\n"
+            "  %z = dropout %y {p=0.5 op=3} -> bf16[n,4]\n"
+            "  output %z\n");
+}
+
+TEST(GraphText, RoundTripsForwardAndBackward) {
+  Graph graph = two_layer_mlp();
+  expect_equal(parse_graph(graph.print()), graph);
+  differentiate(graph, graph.outputs[0]);
+  EXPECT_GE(graph.backward_begin, 0);
+  expect_equal(parse_graph(graph.print()), graph);
+  EXPECT_EQ(parse_graph(graph.print()).print(), graph.print());
+}
+
+TEST(GraphText, TakesCommentsAndBlankLines) {
+  Graph graph =
+      parse_graph("; a comment\n\ngraph g n<=4 ; here\n  input %x f32[n,2]   ; and here\n\n  output %x");
+  EXPECT_EQ(graph.bound, 4);
+  EXPECT_EQ(graph.outputs.size(), 1u);
+}
+
+TEST(GraphText, RefusalsNameLineAndFault) {
+  const std::string head = "graph g n<=4\ninput %x f32[n,2]\n";
+  EXPECT_EQ(error_of("input %x f32[n]"),
+            "graph text line 1: the first line, and only that, must be 'graph NAME n<=BOUND', got 'input'");
+  EXPECT_EQ(error_of(head + "%y = gelo %x -> f32[n,2]"),
+            "graph text line 3: op 'gelo' is not known; did you mean 'gelu'?");
+  EXPECT_EQ(error_of(head + "%y = gelu %z -> f32[n,2]"), "graph text line 3: value %z is not defined");
+  EXPECT_EQ(error_of(head + "%y = gelu %x -> f32[n,3]"),
+            "graph text line 3: gelu: output %y is f32[n,2], got f32[n,3]");
+  EXPECT_EQ(error_of(head + "%x = gelu %x -> f32[n,2]"), "value name 'x' is used twice");
+  EXPECT_EQ(
+      error_of(head + "frobnicate"),
+      "graph text line 3: line must begin with input, param, %value, backward or output, got 'frobnicate'");
+}
+
+}  // namespace
+}  // namespace ds::test

@@ -1,0 +1,155 @@
+#include "core/base/error.h"
+#include "support/conformance.h"
+
+namespace ds::test {
+namespace {
+
+struct Sizes {
+  int64_t n, heads, depth, out, vocab, seq;
+  int64_t width() const { return heads * depth; }
+};
+
+// Collects cases at one set of sizes; statistics come from the f64 reference.
+class CaseBuilder {
+ public:
+  CaseBuilder(const Sizes& sizes, std::vector<OpCase>& cases) : s_(sizes), cases_(cases) {
+    register_ref(registry_);
+  }
+
+  void build() {
+    embedding();
+    linear();
+    layer_norm();
+    elementwise();
+    attention();
+    losses();
+  }
+
+ private:
+  Tensor real(std::vector<int64_t> dims) { return random_tensor(DS_DTYPE_F64, std::move(dims), ++seed_); }
+  void add(std::string op, Attrs attrs, std::vector<Tensor> in, int64_t terms) {
+    cases_.push_back({std::move(op), std::move(attrs), std::move(in), terms});
+  }
+  // Outputs of the last added case.
+  std::vector<Tensor> outputs() {
+    return run_case(implementation(registry_, cases_.back().op, "ref"), cases_.back(), DS_DTYPE_F64, team_);
+  }
+
+  void embedding() {
+    int64_t rows = s_.seq + 2;
+    Tensor ids = random_ids(s_.n, s_.vocab, 5), x = real({s_.n, s_.width()});
+    add("embedding", {}, {real({s_.vocab, s_.width()}), ids}, 1);
+    add("embedding_dw", {{"rows", s_.vocab}}, {x, ids}, s_.n);
+    add("position", {{"seq", s_.seq}}, {x, real({rows, s_.width()})}, 1);
+    add("position_dw", {{"seq", s_.seq}, {"rows", rows}}, {x}, s_.n);
+  }
+
+  void linear() {
+    Tensor x = real({s_.n, s_.width()}), w = real({s_.out, s_.width()}), dy = real({s_.n, s_.out});
+    add("linear", {}, {x, w}, s_.width());
+    add("linear", {}, {x, w, real({s_.out})}, s_.width());
+    add("linear_dx", {}, {dy, w}, s_.out);
+    add("linear_dw", {}, {dy, x}, s_.n);
+    add("linear_db", {}, {dy}, s_.n);
+  }
+
+  void layer_norm() {
+    Tensor x = real({s_.n, s_.width()}), w = real({s_.width()}), dy = real({s_.n, s_.width()});
+    add("layer_norm", {{"eps", 1e-5}}, {x, w, real({s_.width()})}, s_.width());
+    std::vector<Tensor> y = outputs();
+    add("layer_norm_dx", {}, {dy, x, w, y[1], y[2]}, s_.width());
+    add("layer_norm_dw", {}, {dy, x, y[1], y[2]}, s_.n);
+  }
+
+  void elementwise() {
+    Tensor x = real({s_.n, s_.width()}), dy = real({s_.n, s_.width()});
+    add("gelu", {}, {x}, 1);
+    add("gelu_dx", {}, {dy, x}, 1);
+    add("relu", {}, {x}, 1);
+    add("relu_dx", {}, {dy, x}, 1);
+    add("add", {}, {x, dy}, 1);
+    add("dropout", {{"p", 0.3}, {"op", int64_t{9}}}, {x}, 1);
+    add("cast", {{"dtype", "f64"}}, {x}, 1);
+    add("fill", {{"value", 0.5}, {"dtype", "f64"}}, {}, 1);
+  }
+
+  void attention() {
+    Attrs attrs{{"heads", s_.heads}, {"seq", s_.seq}};
+    Tensor qkv = real({s_.n, 3 * s_.width()});
+    add("attention", attrs, {qkv}, std::max(s_.depth, s_.seq));
+    std::vector<Tensor> y = outputs();
+    add("attention_dx", attrs, {real({s_.n, s_.width()}), qkv, y[0], y[1]}, s_.depth + s_.seq);
+  }
+
+  void losses() {
+    Tensor logits = real({s_.n, s_.vocab}), targets = random_ids(s_.n, s_.vocab, 6), one = real({});
+    if (s_.n > 2) targets.set(1, -100);
+    add("cross_entropy", {}, {logits, targets}, s_.vocab);
+    std::vector<Tensor> loss = outputs();
+    add("cross_entropy_dx", {}, {one, logits, targets, loss[1]}, 1);
+    Tensor target = real({s_.n, s_.vocab});
+    add("mse", {}, {logits, target}, s_.n * s_.vocab);
+    add("mse_dx", {}, {one, logits, target}, 1);
+  }
+
+  Sizes s_;
+  std::vector<OpCase>& cases_;
+  KernelRegistry registry_;
+  ThreadTeam team_{1};
+  uint64_t seed_ = 100;
+};
+
+std::vector<OpCase> build(std::initializer_list<Sizes> all) {
+  std::vector<OpCase> cases;
+  for (const Sizes& sizes : all) CaseBuilder(sizes, cases).build();
+  return cases;
+}
+
+InstructionCase adamw_case(int64_t count, DType param, bool l2, int64_t skip) {
+  InstructionCase c{"adamw",
+                    {{"beta1", 0.9}, {"beta2", 0.95}, {"eps", 1e-8}, {"wd", 0.1}, {"l2", int64_t{l2}}},
+                    {random_tensor(DS_DTYPE_F32, {count}, 1)},
+                    {random_tensor(DS_DTYPE_F32, {count}, 2), random_tensor(DS_DTYPE_F32, {count}, 3),
+                     random_tensor(DS_DTYPE_F32, {count}, 4), Tensor(param, {count})}};
+  for (int64_t e = 0; e < count; ++e) c.out[2].set(e, std::abs(c.out[2].at(e)));  // second moments
+  c.scalars.lr = 3e-4;
+  c.scalars.correction1 = 0.19;
+  c.scalars.correction2 = 0.0975;
+  c.scalars.grad_scale = 0.3;
+  c.scalars.skip = skip;
+  return c;
+}
+
+}  // namespace
+
+std::vector<OpCase> op_cases() {
+  return build({{7, 2, 3, 5, 11, 3}, {1, 1, 1, 1, 2, 1}, {10, 3, 4, 7, 6, 16}, {9, 1, 5, 3, 4, 4}});
+}
+
+std::vector<OpCase> large_op_cases() {
+  return build({{33, 4, 16, 65, 131, 16}, {50, 3, 17, 48, 63, 20}, {130, 2, 64, 127, 257, 64}});
+}
+
+std::vector<InstructionCase> instruction_cases() {
+  std::vector<InstructionCase> cases;
+  for (int64_t count : {int64_t{256}, int64_t{768}, int64_t{5 * 256}}) {
+    Tensor x = random_tensor(DS_DTYPE_F32, {count}, 11), y = random_tensor(DS_DTYPE_F32, {count}, 12);
+    cases.push_back({"zero", {}, {}, {x}});
+    cases.push_back({"zero", {}, {}, {x.as(DS_DTYPE_BF16)}});
+    cases.push_back({"accumulate", {{"beta", int64_t{0}}}, {x}, {y}});
+    cases.push_back({"accumulate", {{"beta", int64_t{1}}}, {x}, {y}});
+    cases.push_back({"granule_norms", {}, {x}, {Tensor(DS_DTYPE_F64, {count / 256})}});
+    for (const char* kind : {"zeros", "ones", "normal"}) {
+      Attrs attrs{{"kind", kind}, {"scale", 0.02}, {"param", int64_t{4}}, {"begin", count + 3}};
+      cases.push_back({"init_param", attrs, {}, {Tensor(DS_DTYPE_F32, {count})}});
+      cases.back().scalars.seed = 99;
+    }
+    for (DType param : {DS_DTYPE_F32, DS_DTYPE_BF16}) {
+      for (bool l2 : {false, true}) cases.push_back(adamw_case(count, param, l2, 0));
+    }
+    cases.push_back(adamw_case(count, DS_DTYPE_F32, false, 1));
+  }
+  return cases;
+}
+
+}  // namespace ds::test
