@@ -51,7 +51,7 @@ TEST(Gradient, EveryBackwardRuleMatchesFiniteDifferences) {
     }
   }
   for (const OpDef& row : op_table()) {
-    if (row.backward) EXPECT_TRUE(tested.count(row.name)) << row.name << " has no gradient case";
+    EXPECT_TRUE(!row.backward || tested.count(row.name)) << row.name << " has no gradient case";
   }
 }
 
