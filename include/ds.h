@@ -7,15 +7,15 @@
  * Conventions, cited below by name
  * Status     Every function that can fail returns ds_status. ds_last_error_message() has one line about it.
  * Ownership  [owned]: the caller destroys it. [borrowed: x]: valid as long as x. Handles may be destroyed in any
- *            order and by any thread that is alone with them; destroy accepts NULL and never fails. An engine uses
- *            its comm until it is destroyed; destroying the comm first ends the engine's collectives with
- *            DS_ERROR_COMM, nothing worse.
- * Threads    Distinct handles are independent. One handle is used by one thread at a time, unless a function says
- *            [threadsafe]. Callbacks run on the thread that is inside the ds_ call, and nowhere else.
+ *            order and by any thread that is alone with them; destroy accepts NULL and never fails. An engine keeps
+ *            its comm: the rank leaves the group when the last of them is destroyed.
+ * Threads    Distinct handles are independent, but a comm and its engines count as one. One handle is used by one
+ *            thread at a time, unless a function says [threadsafe]. Callbacks run on the thread that is inside the
+ *            ds_ call, and nowhere else.
  * Collective Made by all ranks of the comm in the same order; blocks until the data is there; ends with
  *            DS_ERROR_COMM on every rank when one dies, aborts or stops making progress.
  * Strings    UTF-8, NUL-terminated. Texts come out through (buffer, buffer_size, out_size): out_size gets the bytes
- *            needed with the NUL; nothing is written beyond buffer_size; buffer may be NULL with size 0 to ask.
+ *            needed with the NUL; a text that does not fit is cut, with its NUL; buffer may be NULL with size 0 to ask.
  * Options    Structs begin with struct_size and are filled by their _init function; they hold no training options:
  *            those are JSON (docs/config.md).
  * Tags       [nullable] [out] [owned] [borrowed: x] [threadsafe] are part of the contract and reach the bindings.
@@ -136,9 +136,9 @@ DS_API ds_status ds_comm_options_init(ds_comm_options *options, size_t struct_si
  * @return DS_ERROR_COMM when a rank is missing after join_ms, given twice, or differs in size or version */
 DS_API ds_status ds_comm_create(const char *url, const ds_comm_options *options, ds_comm **out);
 
-/* This rank, 0 .. size-1. */
+/* This rank, 0 .. size-1; -1 for NULL. */
 DS_API int32_t ds_comm_rank(const ds_comm *comm);
-/* Number of ranks. */
+/* Number of ranks; -1 for NULL. */
 DS_API int32_t ds_comm_size(const ds_comm *comm);
 
 /* Concatenates every rank's `in` (in_size bytes) in rank order into `out` (in_size * size bytes). Collective. */
@@ -186,8 +186,9 @@ DS_API void ds_tensor_destroy(ds_tensor *tensor);
 /* An empty model graph. Values are numbers returned by the calls below; operations are listed in docs/ops.md.
  * @param bound largest number of rows n of one micro-step  @param out [out] [owned] */
 DS_API ds_status ds_graph_create(const char *name, int64_t bound, ds_graph **out);
-/* The graph of a configuration's `model` section. @param config JSON text  @param out [out] [owned] */
-DS_API ds_status ds_graph_from_config(const char *config, ds_graph **out);
+/* The graph of a configuration's `model` section. @param config JSON text  @param size ranks that will train it: the
+ * micro-batch, and with it the bound, may follow from it  @param out [out] [owned] */
+DS_API ds_status ds_graph_from_config(const char *config, int32_t size, ds_graph **out);
 /* Reads the text form that ds_graph_print writes. @param out [out] [owned] */
 DS_API ds_status ds_graph_parse(const char *text, ds_graph **out);
 /* Text form. See Strings. */
@@ -207,10 +208,11 @@ DS_API ds_status ds_graph_op(ds_graph *graph, const char *op, const int32_t *inp
 /* Marks a value as the next output. Output 0 of a trained graph is its scalar loss; output 1 is what ds_infer
  * returns. */
 DS_API ds_status ds_graph_output(ds_graph *graph, int32_t value);
-/* Appends the gradient of scalar `loss` by `value` (a parameter, input or intermediate result): training needs no
- * call of this, the engine does it. A graph that was differentiated is for printing and study, not for an engine.
- * @param out [out] the gradient's value, -1 when loss does not depend on it */
-DS_API ds_status ds_graph_grad(ds_graph *graph, int32_t loss, int32_t value, int32_t *out);
+/* Appends the gradients of scalar `loss` by `values` (parameters, inputs or intermediate results); once per graph.
+ * Training needs no call of this, the engine does it: a differentiated graph is for printing and study.
+ * @param out [out] values_count gradients, -1 where loss does not depend on the value */
+DS_API ds_status ds_graph_grad(ds_graph *graph, int32_t loss, const int32_t *values, size_t values_count,
+                               int32_t *out);
 /* @param graph [nullable] */
 DS_API void ds_graph_destroy(ds_graph *graph);
 
@@ -282,7 +284,7 @@ DS_API ds_status ds_release_params(ds_engine *engine, const int32_t *params, siz
 /* Hands over this rank's gradient of a parameter for the running micro-step: compute type or f32, copied. */
 DS_API ds_status ds_grad_ready(ds_engine *engine, int32_t param, const ds_tensor *grad);
 
-/* Number of parameters. */
+/* Number of parameters; -1 for NULL. */
 DS_API int32_t ds_engine_param_count(const ds_engine *engine);
 /* Number of a name. @return DS_ERROR_NOT_FOUND with the nearest name */
 DS_API ds_status ds_engine_param_find(const ds_engine *engine, const char *name, int32_t *out);
@@ -311,6 +313,9 @@ DS_API ds_status ds_engine_get(const ds_engine *engine, const char *name, double
 DS_API ds_status ds_engine_plan_print(const ds_engine *engine, char *buffer, size_t buffer_size, size_t *out_size);
 /* Bytes per tier and kind. See Strings. */
 DS_API ds_status ds_engine_plan_report(const ds_engine *engine, char *buffer, size_t buffer_size, size_t *out_size);
+/* Writes the spans recorded since the last call to `path` as Chrome trace-event JSON, this rank's queues as tracks.
+ * @return DS_ERROR_STATE when options.trace was 0 */
+DS_API ds_status ds_engine_trace(ds_engine *engine, const char *path);
 /* @param engine [nullable] Never communicates. */
 DS_API void ds_engine_destroy(ds_engine *engine);
 
