@@ -56,11 +56,13 @@ Operand Lowering::result(ValueId id) {
     size_t bucket = static_cast<size_t>(plan_.layout.bucket_of[static_cast<size_t>(p)]);
     BufferId grads = buffers_.grads[static_cast<size_t>(micro_)][bucket];
     o = param_operand(plan_, builder_, grads, p, type.shape, Access::write);
-  } else if (!graph_.outputs.empty() && id == graph_.outputs[0] && plan_.loss >= 0 && type.shape.rank() == 0) {
+  } else if (!graph_.outputs.empty() && id == graph_.outputs[0] && plan_.loss >= 0 &&
+             type.shape.rank() == 0) {
     o.buffer = plan_.loss;
     o.begin = micro_ * size_of(type.dtype);
   } else {
-    o.buffer = builder_.transient(graph_.values[v].name, type.dtype, type.shape.numel(graph_.bound), Tier::device);
+    o.buffer =
+        builder_.transient(graph_.values[v].name, type.dtype, type.shape.numel(graph_.bound), Tier::device);
   }
   place_[v] = o;
   return o;
@@ -97,20 +99,23 @@ void Lowering::backward(int32_t micro, bool last) {
     for (size_t first = 0; first < holes.size(); first += 8) {
       size_t end = std::min(holes.size(), first + 8);
       builder_.emit(Queue::compute, "zero",
-                    {holes.begin() + static_cast<std::ptrdiff_t>(first), holes.begin() + static_cast<std::ptrdiff_t>(end)},
+                    {holes.begin() + static_cast<std::ptrdiff_t>(first),
+                     holes.begin() + static_cast<std::ptrdiff_t>(end)},
                     {}, micro);
     }
   }
-  for (NodeId id = graph_.backward_begin; id < static_cast<NodeId>(graph_.nodes.size()); ++id) node(id, micro);
+  for (NodeId id = graph_.backward_begin; id < static_cast<NodeId>(graph_.nodes.size()); ++id)
+    node(id, micro);
   for (size_t p = 0; p < graph_.params.size(); ++p) {  // gradients that are not a node's own result
     ValueId grad = graph_.params[p].grad;
     if (grad < 0 || grad_of_[static_cast<size_t>(grad)] == static_cast<int32_t>(p)) continue;
     size_t bucket = static_cast<size_t>(plan_.layout.bucket_of[p]);
     const TensorType& type = graph_.type(graph_.params[p].value);
-    builder_.emit(Queue::compute, "cast",
-                  {value(grad, Access::read), param_operand(plan_, builder_, grads[bucket], static_cast<int32_t>(p),
-                                                            type.shape, Access::write)},
-                  {{"dtype", std::string(dtype_name(type.dtype))}}, micro);
+    builder_.emit(
+        Queue::compute, "cast",
+        {value(grad, Access::read),
+         param_operand(plan_, builder_, grads[bucket], static_cast<int32_t>(p), type.shape, Access::write)},
+        {{"dtype", std::string(dtype_name(type.dtype))}}, micro);
   }
   builder_.end_segment(fmt::format("{}[{}]", last ? "backward_last" : "backward", micro));
 }

@@ -17,7 +17,8 @@ class Lowering {
   // Nodes of the backward part, after zeroing the padding of the gradient buckets. Ends "backward[micro]" or
   // "backward_last[micro]".
   void backward(int32_t micro, bool last);
-  // Only the nodes that `wanted` depends on, which lands in the persistent buffer `target`. Ends segment `name`.
+  // Only the nodes that `wanted` depends on, which lands in the persistent buffer `target`. Ends segment
+  // `name`.
   void evaluate(const std::string& name, const std::vector<std::pair<ValueId, BufferId>>& wanted);
 
  private:

@@ -73,7 +73,8 @@ class Compiler {
     finish(builder, buffers, plan_.step);
   }
 
-  void evaluate(Program& out, const std::string& name, const std::vector<std::pair<ValueId, BufferId>>& wanted) {
+  void evaluate(Program& out, const std::string& name,
+                const std::vector<std::pair<ValueId, BufferId>>& wanted) {
     StepBuffers buffers;
     ProgramBuilder builder = begin_program(plan_.zero, name, plan_.graph.bound, buffers);
     Lowering(plan_.graph, plan_.zero, builder, buffers).evaluate(name, wanted);
@@ -104,7 +105,8 @@ void add_engine_buffers(Plan& plan, const Config& config) {
 void check_training_graph(const Graph& graph) {
   require(!graph.outputs.empty(), "graph '{}' must have an output: its loss", graph.name);
   const TensorType& loss = graph.type(graph.outputs[0]);
-  require(loss.shape.rank() == 0, "output 0 of graph '{}' must be a scalar loss, got {}", graph.name, loss.text());
+  require(loss.shape.rank() == 0, "output 0 of graph '{}' must be a scalar loss, got {}", graph.name,
+          loss.text());
   require(!graph.params.empty(), "graph '{}' must have a parameter", graph.name);
 }
 
@@ -112,11 +114,12 @@ std::string plan_hash(const Plan& plan, const Config& config) {
   Hash128 hash;
   hash.update(plan.graph.print());
   // Everything of the configuration but paths, the run and this rank's threads.
-  hash.update(fmt::format("{} {} {} {} {} {} {} {}", config.train_batch, config.micro_batch, config.accumulation,
-                          config.gradient_clipping, static_cast<int>(config.compute), config.reproducible,
-                          config.emulate_tiers, config.run.seed));
+  hash.update(fmt::format("{} {} {} {} {} {} {} {}", config.train_batch, config.micro_batch,
+                          config.accumulation, config.gradient_clipping, static_cast<int>(config.compute),
+                          config.reproducible, config.emulate_tiers, config.run.seed));
   const OptimizerConfig& o = config.optimizer;
-  hash.update(fmt::format("{} {} {} {} {} {} {}", o.type, o.lr, o.beta1, o.beta2, o.eps, o.weight_decay, o.adam_w_mode));
+  hash.update(fmt::format("{} {} {} {} {} {} {}", o.type, o.lr, o.beta1, o.beta2, o.eps, o.weight_decay,
+                          o.adam_w_mode));
   hash.update(fmt::format("{} {} {} {} {}", config.scheduler.type, config.scheduler.warmup_max_lr,
                           config.scheduler.warmup_num_steps, config.scheduler.total_num_steps,
                           config.scheduler.cos_min_ratio));
@@ -169,7 +172,8 @@ Plan compile_plan(const Graph& forward, const Config& config, int rank, int worl
     plan.notes.push_back("prefetch is off to fit memory_budget");
   }
   if (!fits(memory_plan(plan), config.memory_budget)) {
-    raise(DS_ERROR_OUT_OF_MEMORY, "memory_budget is too small for this plan:\n{}", memory_table(plan, config));
+    raise(DS_ERROR_OUT_OF_MEMORY, "memory_budget is too small for this plan:\n{}",
+          memory_table(plan, config));
   }
   plan.hash = plan_hash(plan, config);
   return plan;

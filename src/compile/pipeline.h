@@ -12,16 +12,17 @@ namespace ds {
 // Everything an engine runs, compiled for one rank: a pure function of (graph, config, rank, world, machine).
 struct Plan {
   ZeroPlan zero;
-  Graph graph;           // with precision, backward and cse applied
+  Graph graph;              // with precision, backward and cse applied
   BufferId eval_loss = -1;  // f32[1]
   BufferId logits = -1;     // compute type [bound, vocabulary], when the graph has a second output
-  Program init;          // draws parameters
-  Program refresh;       // parameters from masters
-  Program step;          // forward[0] backward[0] ... update
-  Program eval;          // forward without dropout
-  Program infer;         // outputs[1] of the graph; empty without one
-  std::string hash;      // plan hash: equal on all ranks
-  std::vector<std::string> notes;  // what the compiler decided, for reports ("prefetch off to fit the budget")
+  Program init;             // draws parameters
+  Program refresh;          // parameters from masters
+  Program step;             // forward[0] backward[0] ... update
+  Program eval;             // forward without dropout
+  Program infer;            // outputs[1] of the graph; empty without one
+  std::string hash;         // plan hash: equal on all ranks
+  std::vector<std::string>
+      notes;  // what the compiler decided, for reports ("prefetch off to fit the budget")
 };
 
 // Bytes a rank needs, by tier: arenas shared by all programs.
@@ -34,8 +35,8 @@ struct MemoryPlan {
 };
 MemoryPlan memory_plan(const Plan& plan);
 
-// Compiles. Throws DS_ERROR_CONFIG on contradictions and DS_ERROR_OUT_OF_MEMORY with a table when memory_budget
-// is exceeded on every retry. `verify_passes`: run the program verifier after the passes.
+// Compiles. Throws DS_ERROR_CONFIG on contradictions and DS_ERROR_OUT_OF_MEMORY with a table when
+// memory_budget is exceeded on every retry. `verify_passes`: run the program verifier after the passes.
 Plan compile_plan(const Graph& forward, const Config& config, int rank, int world, const Machine& machine,
                   bool verify_passes = true);
 

@@ -41,10 +41,26 @@ EngineMemory::EngineMemory(const MemoryPlan& plan, const std::string& nvme_folde
 
 EngineMemory::~EngineMemory() {
   for (auto& tier : arenas_) {
-    for (Mapping& m : tier) {
-      if (m.data) munmap(m.data, m.bytes);
-    }
+    for (Mapping& m : tier) unmap(m);
   }
+}
+
+void EngineMemory::unmap(Mapping& mapping) {
+  if (mapping.data) munmap(mapping.data, mapping.bytes);
+  mapping = {};
+}
+
+void EngineMemory::resize_transient(const MemoryPlan& plan) {
+  for (int tier = 0; tier < 2; ++tier) {
+    unmap(arenas_[tier][1]);
+    arenas_[tier][1] = map(plan.tiers[tier].transient);
+  }
+}
+
+void EngineMemory::discard(int64_t offset, int64_t bytes) {
+  constexpr int64_t kPage = 4096;
+  int64_t low = (offset + kPage - 1) / kPage * kPage, high = (offset + bytes) / kPage * kPage;
+  if (low < high) madvise(arenas_[0][0].data + low, static_cast<size_t>(high - low), MADV_DONTNEED);
 }
 
 Memory EngineMemory::memory() const {

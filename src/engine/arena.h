@@ -17,6 +17,11 @@ class EngineMemory {
   EngineMemory(const EngineMemory&) = delete;
   EngineMemory& operator=(const EngineMemory&) = delete;
 
+  // Replaces the transient arenas by ones of the new sizes. Pointers into the old ones end.
+  void resize_transient(const MemoryPlan& plan);
+  // Returns the pages of a range of the persistent device arena to the system; it reads as zero again.
+  void discard(int64_t offset, int64_t bytes);
+
   Memory memory() const;
   File& file() { return file_; }
   int64_t mapped(Tier tier) const;  // bytes allocated
@@ -27,6 +32,7 @@ class EngineMemory {
     size_t bytes = 0;
   };
   static Mapping map(int64_t bytes);
+  static void unmap(Mapping& mapping);
   Mapping arenas_[2][2];
   File file_;
   int64_t file_bytes_ = 0;

@@ -79,7 +79,7 @@ class EngineCore : public StateAccess {
   virtual const ZeroPlan& zero() const = 0;
   virtual const Program& placed() const = 0;
   virtual const std::string& plan_hash() const = 0;
-  virtual std::string model_text() const = 0;  // what the numerics key hashes: equal for every layout
+  virtual std::string model_text() const = 0;       // what the numerics key hashes: equal for every layout
   virtual Executor& refresh() = 0;                  // parameters from masters
   virtual void require_idle(const char* call) = 0;  // throws DS_ERROR_STATE inside a step
 
@@ -87,6 +87,7 @@ class EngineCore : public StateAccess {
   // Compares plan hashes over all ranks, then takes the planned memory. Collective.
   void start(const MemoryPlan& memory);
   std::unique_ptr<Executor> executor(const Program& program);
+  EngineMemory& own_memory() { return *memory_; }
   virtual void host_call(const Instr& in, std::span<const TensorView> views);
   std::byte* address(BufferId id) const;  // of a persistent buffer in memory
   void begin_step();

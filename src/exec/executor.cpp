@@ -33,6 +33,11 @@ class InOrderExecutor final : public Executor {
     }
   }
 
+  void abandon() override {
+    drain();
+    position_ = 0;
+  }
+
  private:
   static bool is_file(const Instr& in) { return in.queue == Queue::read || in.queue == Queue::write; }
 

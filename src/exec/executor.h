@@ -61,6 +61,8 @@ class Executor {
   virtual void run_to(InstrId end) = 0;
   void run() { run_to(static_cast<InstrId>(program_.instrs.size())); }
   InstrId position() const { return position_; }
+  // Gives the rest of the program up: waits for what is in flight and rewinds.
+  virtual void abandon() { position_ = 0; }
   const Program& program() const { return program_; }
   // With true, every floating-point result is checked; first_bad() names the first tensor with NaN or infinity.
   void check_results(bool on) { check_ = on; first_bad_.clear(); }

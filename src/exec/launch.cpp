@@ -7,7 +7,9 @@
 namespace ds {
 namespace {
 
-bool engine_call(const std::string& op) { return op == "clip" || op == "losses" || op == "lease" || op == "grad"; }
+bool engine_call(const std::string& op) {
+  return op == "clip" || op == "losses" || op == "lease" || op == "grad" || op == "release";
+}
 
 TensorView make_view(const Program& program, const Memory& memory, const Operand& o) {
   const Buffer& buffer = program.buffers[static_cast<size_t>(o.buffer)];

@@ -32,6 +32,9 @@ void insert_gathers(Program& program, const ZeroPlan& plan, const ZeroConfig& ze
 // reduction is issued only after the next gather, so that the gather can be prefetched across it.
 void insert_reductions(Program& program, const ZeroPlan& plan, bool overlap, const StepBuffers& buffers);
 
+// The same reduction of one bucket of gradients behind the last instruction (a fragment of delegate mode).
+void append_reduction(Program& program, const ZeroPlan& plan, size_t bucket, int32_t micro, BufferId grads);
+
 // The update segment: losses, norms, clip, optimizer, gather of what is not partitioned.
 void emit_update(ProgramBuilder& builder, const ZeroPlan& plan, const Config& config);
 

@@ -48,7 +48,8 @@ BucketState make_state(ZeroPlan& plan, size_t index) {
   bool own_master = plan.compute == DS_DTYPE_F32 && policy.state_tier == Tier::device &&
                     plan.buffers[static_cast<size_t>(s.param.buffer)].tier == Tier::device;
   s.master = own_master ? s.param
-                        : StateRef{plan.add(bucket.name + ".master", DS_DTYPE_F32, part, policy.state_tier), 0, part};
+                        : StateRef{plan.add(bucket.name + ".master", DS_DTYPE_F32, part, policy.state_tier),
+                                   0, part};
   s.m = {plan.add(bucket.name + ".m", DS_DTYPE_F32, part, policy.state_tier), 0, part};
   s.v = {plan.add(bucket.name + ".v", DS_DTYPE_F32, part, policy.state_tier), 0, part};
   int64_t grad = policy.partition_grads ? shard : bucket.numel;
@@ -70,7 +71,8 @@ ZeroPlan make_zero_plan(const Config& config, const std::vector<ParamSpec>& para
   plan.tree = config.reproducible;
   plan.compute = config.compute;
   plan.policy = make_policy(config.zero);
-  plan.layout = make_layout(params, world, config.zero.reduce_bucket_size, config.zero.param_persistence_threshold);
+  plan.layout =
+      make_layout(params, world, config.zero.reduce_bucket_size, config.zero.param_persistence_threshold);
   for (size_t b = 0; b < plan.layout.buckets.size(); ++b) plan.buckets.push_back(make_state(plan, b));
   return plan;
 }

@@ -20,10 +20,15 @@ struct Uses {
 class Ranger {
  public:
   Ranger(const Program& program, const ZeroPlan& plan, const ZeroConfig& zero, const StepBuffers& buffers)
-      : program_(program), plan_(plan), zero_(zero), uses_(plan.buckets.size()), sites_(program.instrs.size()) {
+      : program_(program),
+        plan_(plan),
+        zero_(zero),
+        uses_(plan.buckets.size()),
+        sites_(program.instrs.size()) {
     std::vector<int32_t> bucket_of(program.buffers.size(), -1);
     for (size_t b = 0; b < plan.buckets.size(); ++b) {
-      if (plan.buckets[b].partitioned) bucket_of[static_cast<size_t>(buffers.full[b])] = static_cast<int32_t>(b);
+      if (plan.buckets[b].partitioned)
+        bucket_of[static_cast<size_t>(buffers.full[b])] = static_cast<int32_t>(b);
     }
     for (size_t i = 0; i < program.instrs.size(); ++i) {
       for (const Operand& o : program.instrs[i].operands) {
@@ -54,6 +59,9 @@ class Ranger {
  private:
   int64_t numel(size_t bucket) const { return plan_.layout.buckets[bucket].numel; }
 
+  // The end of a lease: the host still holds the memory of the use before it.
+  bool leased(size_t use) const { return program_.instrs[use].op == "release"; }
+
   // passed[i]: elements of buckets that came into use before instruction i.
   void cut_by_distance() {
     std::vector<int64_t> passed(program_.instrs.size() + 1, 0);
@@ -68,7 +76,8 @@ class Ranger {
     for (Uses& u : uses_) {
       u.cut.assign(u.at.size(), 0);
       for (size_t i = 0; i < u.at.size(); ++i) {
-        u.cut[i] = i == 0 || passed[u.at[i]] - passed[u.at[i - 1] + 1] > zero_.max_reuse_distance;
+        bool far = i > 0 && passed[u.at[i]] - passed[u.at[i - 1] + 1] > zero_.max_reuse_distance;
+        u.cut[i] = i == 0 || (far && !leased(u.at[i]));
       }
     }
   }
@@ -97,7 +106,8 @@ class Ranger {
       live_[b] = 1;
     }
     if (need > zero_.max_live_parameters) {
-      raise(DS_ERROR_CONFIG, "zero_optimization.stage3_max_live_parameters is {}, but '{}' alone needs {} elements",
+      raise(DS_ERROR_CONFIG,
+            "zero_optimization.stage3_max_live_parameters is {}, but '{}' alone needs {} elements",
             zero_.max_live_parameters, program_.instrs[i].op, need);
     }
   }
@@ -107,18 +117,24 @@ class Ranger {
     total_ -= numel(bucket);
   }
 
+  // Throws when only leases are left.
   void evict(size_t i) {
     size_t victim = SIZE_MAX, far = 0;
     for (size_t b = 0; b < uses_.size(); ++b) {
       bool needed = std::find(sites_[i].begin(), sites_[i].end(), b) != sites_[i].end();
       if (!live_[b] || needed) continue;
       size_t at = uses_[b].at[next_[b]];
+      if (leased(at)) continue;
       if (victim == SIZE_MAX || at > far) {
         victim = b;
         far = at;
       }
     }
-    ensure(victim != SIZE_MAX, "no bucket to evict at instruction {}", i);
+    if (victim == SIZE_MAX) {
+      raise(DS_ERROR_CONFIG,
+            "zero_optimization.stage3_max_live_parameters is {}, but {} elements are leased at once",
+            zero_.max_live_parameters, total_);
+    }
     uses_[victim].cut[next_[victim]] = 1;
     drop(victim);
   }
@@ -135,7 +151,8 @@ class Ranger {
 
 }  // namespace
 
-void insert_gathers(Program& program, const ZeroPlan& plan, const ZeroConfig& zero, const StepBuffers& buffers) {
+void insert_gathers(Program& program, const ZeroPlan& plan, const ZeroConfig& zero,
+                    const StepBuffers& buffers) {
   std::vector<Range> ranges = Ranger(program, plan, zero, buffers).run();
   std::sort(ranges.begin(), ranges.end(), [](const Range& a, const Range& b) { return a.first < b.first; });
   Splice splice(program);

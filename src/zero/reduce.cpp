@@ -138,4 +138,13 @@ void insert_reductions(Program& program, const ZeroPlan& plan, bool overlap, con
   splice.apply(program);
 }
 
+void append_reduction(Program& program, const ZeroPlan& plan, size_t bucket, int32_t micro, BufferId grads) {
+  Splice splice(program);
+  ProgramBuilder builder(std::move(program));
+  size_t last = builder.program().instrs.size() - 1;
+  for (Instr& in : Reducer(builder, plan).reduce(bucket, micro, grads)) splice.after(last, std::move(in));
+  program = builder.take();
+  splice.apply(program);
+}
+
 }  // namespace ds

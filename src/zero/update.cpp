@@ -22,9 +22,10 @@ void gather_full(ProgramBuilder& b, const ZeroPlan& plan, size_t bucket) {
   const BucketState& s = plan.buckets[bucket];
   if (s.partitioned || !plan.policy.partition_states || plan.world == 1) return;
   const Buffer& full = b.buffer(s.full);
-  b.emit(Queue::comm, "all_gather",
-         {part_of(b, s.param, 0, s.param.numel, Access::read), flat(full, s.full, 0, full.numel, Access::write)},
-         {{"bucket", static_cast<int64_t>(bucket)}});
+  b.emit(
+      Queue::comm, "all_gather",
+      {part_of(b, s.param, 0, s.param.numel, Access::read), flat(full, s.full, 0, full.numel, Access::write)},
+      {{"bucket", static_cast<int64_t>(bucket)}});
 }
 
 void emit_losses(ProgramBuilder& b, const ZeroPlan& plan) {
@@ -86,14 +87,15 @@ void emit_adamw(ProgramBuilder& b, const ZeroPlan& plan, const Config& config, s
 }
 
 // Draws this rank's part of one parameter, if it has any, into `draft` (f32[part]).
-void emit_draw(ProgramBuilder& b, const ZeroPlan& plan, size_t bucket, const ParamPlace& place, const Init& init,
-               BufferId draft) {
+void emit_draw(ProgramBuilder& b, const ZeroPlan& plan, size_t bucket, const ParamPlace& place,
+               const Init& init, BufferId draft) {
   int64_t part = plan.part(bucket);
   int64_t part_first = plan.policy.partition_states ? plan.rank * part : 0;
   int64_t begin = std::max(place.begin, part_first);
   int64_t end = std::min(place.begin + place.numel, part_first + part);
   if (begin >= end || init.kind == "zeros") return;
-  b.emit(Queue::compute, "init_param", {flat(b.buffer(draft), draft, begin - part_first, end - begin, Access::update)},
+  b.emit(Queue::compute, "init_param",
+         {flat(b.buffer(draft), draft, begin - part_first, end - begin, Access::update)},
          {{"kind", init.kind},
           {"scale", init.scale},
           {"param", static_cast<int64_t>(place.param)},
@@ -102,7 +104,8 @@ void emit_draw(ProgramBuilder& b, const ZeroPlan& plan, size_t bucket, const Par
 
 }  // namespace
 
-ProgramBuilder begin_program(const ZeroPlan& plan, const std::string& name, int64_t bound, StepBuffers& buffers) {
+ProgramBuilder begin_program(const ZeroPlan& plan, const std::string& name, int64_t bound,
+                             StepBuffers& buffers) {
   Program p;
   p.name = name;
   p.rank = plan.rank;
@@ -112,9 +115,10 @@ ProgramBuilder begin_program(const ZeroPlan& plan, const std::string& name, int6
   ProgramBuilder builder(std::move(p));
   for (size_t b = 0; b < plan.buckets.size(); ++b) {
     const Bucket& bucket = plan.layout.buckets[b];
-    buffers.full.push_back(plan.buckets[b].partitioned
-                               ? builder.transient(bucket.name + ".whole", plan.compute, bucket.numel, Tier::device)
-                               : plan.buckets[b].full);
+    buffers.full.push_back(
+        plan.buckets[b].partitioned
+            ? builder.transient(bucket.name + ".whole", plan.compute, bucket.numel, Tier::device)
+            : plan.buckets[b].full);
   }
   return builder;
 }
@@ -127,8 +131,8 @@ void add_grad_buffers(ProgramBuilder& builder, const ZeroPlan& plan, StepBuffers
   buffers.grads.push_back(std::move(grads));
 }
 
-Operand param_operand(const ZeroPlan& plan, const ProgramBuilder& builder, BufferId bucket_buffer, int32_t param,
-                      const Shape& shape, Access access) {
+Operand param_operand(const ZeroPlan& plan, const ProgramBuilder& builder, BufferId bucket_buffer,
+                      int32_t param, const Shape& shape, Access access) {
   const ParamPlace& place = plan.layout.place(param);
   const Buffer& buffer = builder.buffer(bucket_buffer);
   return {bucket_buffer, place.begin * size_of(buffer.dtype), {buffer.dtype, shape}, access, false};

@@ -1,0 +1,44 @@
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "compile/pipeline.h"
+
+namespace ds {
+
+// One call of a delegate host within a step.
+struct HostEvent {
+  enum class Kind { gather = 0, release, grad, end };  // end: of a micro-step
+  Kind kind = Kind::gather;
+  std::vector<int32_t> params;
+  bool operator==(const HostEvent&) const = default;
+};
+
+// A delegate engine's programs; `zero` holds the persistent buffers of all of them.
+struct DelegatePlan {
+  ZeroPlan zero;
+  std::vector<TensorType> types;  // per parameter, compute type
+  // First step, or after the host changed its order: every bucket has a place of its own, backed by pages
+  // only while it is leased.
+  std::vector<BufferId> lease;  // per bucket: whole parameters; the persistent copy when not partitioned
+  std::vector<BufferId> grads;  // per bucket
+  Program init, refresh, update;
+  std::string hash;
+};
+
+DelegatePlan compile_delegate(const Config& config, const std::vector<ParamSpec>& params,
+                              const std::vector<Shape>& shapes, int rank, int world, const Machine& machine);
+
+// Fragments of the first step.
+Program gather_fragment(const DelegatePlan& plan, const Config& config, const Machine& machine,
+                        size_t bucket);
+Program reduce_fragment(const DelegatePlan& plan, const Config& config, const Machine& machine, size_t bucket,
+                        int32_t micro);
+
+// The whole step as a host did it: the same passes as a native step, with a lease, grad or release
+// instruction (attribute `event`) where the host runs. Throws DS_ERROR_OUT_OF_MEMORY when memory_budget is
+// exceeded.
+Program compile_recorded(const DelegatePlan& plan, const Config& config, const Machine& machine,
+                         const std::vector<HostEvent>& events);
+
+}  // namespace ds

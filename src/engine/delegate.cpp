@@ -1,0 +1,246 @@
+#include "engine/delegate.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/base/error.h"
+#include "core/base/hash.h"
+
+namespace ds {
+
+DelegateEngine::DelegateEngine(Config config, Communicator& comm, EngineOptions options)
+    : EngineCore(std::move(config), comm, std::move(options)) {}
+
+int32_t DelegateEngine::add_param(const std::string& name, const std::vector<int64_t>& shape,
+                                  std::span<const float> data) {
+  if (started_)
+    raise(DS_ERROR_STATE, "parameter '{}' must be added before the first gather, gradient or step", name);
+  require(!name.empty(), "name must not be empty");
+  require(std::find(names_.begin(), names_.end(), name) == names_.end(), "parameter '{}' is added twice",
+          name);
+  std::vector<Dim> dims;
+  int64_t numel = 1;
+  for (int64_t d : shape) {
+    require(d > 0, "parameter '{}' must have positive dimensions, got {}", name, d);
+    dims.emplace_back(d);
+    numel *= d;
+  }
+  require(data.empty() || static_cast<int64_t>(data.size()) == numel,
+          "parameter '{}' has {} elements, got data of {}", name, numel, data.size());
+  EngineCore::add_param(name, shape);
+  specs_.push_back({name, numel});
+  shapes_.emplace_back(std::move(dims));
+  initial_.emplace_back(data.begin(), data.end());
+  return static_cast<int32_t>(specs_.size()) - 1;
+}
+
+void DelegateEngine::ensure_started() {
+  if (started_) return;
+  if (specs_.empty())
+    raise(DS_ERROR_STATE, "a delegate engine needs a parameter before its first gather or step");
+  plan_ = compile_delegate(config_, specs_, shapes_, comm_.rank(), comm_.size(), options_.machine);
+  // Fragments are small; the largest transient memory of any of them is planned here.
+  MemoryPlan memory;
+  std::vector<Program> all{plan_.init, plan_.refresh, plan_.update};
+  for (size_t b = 0; b < plan_.lease.size(); ++b) {
+    all.push_back(gather_fragment(plan_, config_, options_.machine, b));
+    for (int32_t m = 0; m < config_.accumulation; ++m) {
+      all.push_back(reduce_fragment(plan_, config_, options_.machine, b, m));
+    }
+  }
+  for (const Program& p : all) {
+    for (int t = 0; t < 3; ++t) {
+      memory.tiers[t].persistent = std::max(memory.tiers[t].persistent, p.arenas[t].persistent);
+      memory.tiers[t].transient = std::max(memory.tiers[t].transient, p.arenas[t].transient);
+    }
+  }
+  for (int t = 0; t < 3; ++t) fragment_transient_[t] = memory.tiers[t].transient;
+  start(memory);
+  started_ = true;
+  refresh_ = executor(plan_.refresh);
+  update_ = executor(plan_.update);
+  std::unique_ptr<Executor> init = executor(plan_.init);
+  guarded([&] {
+    init->run();
+    for (size_t p = 0; p < specs_.size(); ++p) {
+      if (initial_[p].empty()) continue;
+      const ParamPlace& place = zero().layout.place(static_cast<int32_t>(p));
+      size_t b = bucket_of(static_cast<int32_t>(p));
+      int64_t begin = std::max(place.begin, first(b)),
+              end = std::min(place.begin + place.numel, first(b) + held(b));
+      if (begin < end)
+        write_state(StateKind::master, b, begin, end - begin, initial_[p].data() + begin - place.begin);
+    }
+    refresh_->run();
+  });
+  running_.pop_back();
+  initial_.clear();
+  leases_.assign(specs_.size(), 0);
+  where_.assign(specs_.size(), nullptr);
+  has_grad_.assign(specs_.size(), 0);
+  bucket_leases_.assign(plan_.lease.size(), 0);
+  for (const Bucket& b : zero().layout.buckets) missing_.push_back(static_cast<int32_t>(b.params.size()));
+  next_reduce_ = static_cast<int64_t>(plan_.lease.size()) - 1;
+}
+
+void DelegateEngine::check(int32_t param, const char* call) const {
+  require(param >= 0 && static_cast<size_t>(param) < specs_.size(), "{}: param must be 0 to {}, got {}", call,
+          static_cast<int64_t>(specs_.size()) - 1, param);
+}
+
+size_t DelegateEngine::bucket_of(int32_t param) const {
+  return static_cast<size_t>(zero().layout.bucket_of[static_cast<size_t>(param)]);
+}
+
+void DelegateEngine::gather(std::span<const int32_t> params) {
+  for (int32_t p : params) check(p, "gather");
+  ensure_started();
+  if (events_.empty()) begin_step();
+  HostEvent event{HostEvent::Kind::gather, {params.begin(), params.end()}};
+  bool followed = follow(event);
+  guarded([&] {
+    for (int32_t p : params) {
+      size_t i = static_cast<size_t>(p), b = bucket_of(p);
+      if (!followed && leases_[i] == 0) {
+        if (bucket_leases_[b]++ == 0) gather_bucket(b);
+        where_[i] = lease_address(p);
+      }
+      ++leases_[i];
+    }
+  });
+}
+
+void DelegateEngine::release(std::span<const int32_t> params) {
+  for (int32_t p : params) {
+    check(p, "release");
+    if (!started_ || leases_[static_cast<size_t>(p)] == 0) {
+      raise(DS_ERROR_STATE, "parameter '{}' is released without a lease",
+            specs_[static_cast<size_t>(p)].name);
+    }
+  }
+  HostEvent event{HostEvent::Kind::release, {params.begin(), params.end()}};
+  bool followed = follow(event);
+  for (int32_t p : params) {
+    size_t i = static_cast<size_t>(p), b = bucket_of(p);
+    if (--leases_[i] > 0) continue;
+    where_[i] = nullptr;
+    bool own = !followed && bucket_leases_[b] > 0;
+    if (own && --bucket_leases_[b] == 0 && zero().buckets[b].partitioned) {
+      const Buffer& lease = placed().buffers[static_cast<size_t>(plan_.lease[b])];
+      own_memory().discard(lease.offset, lease.bytes());
+    }
+  }
+}
+
+TensorView DelegateEngine::view(int32_t param) {
+  check(param, "view");
+  size_t i = static_cast<size_t>(param);
+  if (!started_ || leases_[i] == 0) {
+    raise(DS_ERROR_STATE, "parameter '{}' must be gathered before it is viewed", specs_[i].name);
+  }
+  TensorView view;
+  view.data = where_[i];
+  view.dtype = config_.compute;
+  view.rank = static_cast<int>(shapes_[i].rank());
+  for (size_t d = 0; d < shapes_[i].rank(); ++d) view.dims[d] = shapes_[i][d].extent;
+  return view;
+}
+
+void DelegateEngine::grad_ready(int32_t param, const void* data, DType dtype, int64_t numel) {
+  check(param, "grad_ready");
+  ensure_started();
+  size_t i = static_cast<size_t>(param);
+  require(numel == specs_[i].numel, "gradient of '{}' must have {} elements, got {}", specs_[i].name,
+          specs_[i].numel, numel);
+  require(dtype == config_.compute || dtype == DS_DTYPE_F32, "gradient of '{}' must be {} or f32, got {}",
+          specs_[i].name, dtype_name(config_.compute), dtype_name(dtype));
+  if (has_grad_[i])
+    raise(DS_ERROR_STATE, "parameter '{}' has its gradient of this micro-step already", specs_[i].name);
+  if (micro_ >= config_.accumulation) {
+    raise(DS_ERROR_STATE, "gradient of '{}' comes after {} of {} micro-steps", specs_[i].name, micro_,
+          config_.accumulation);
+  }
+  if (events_.empty()) begin_step();
+  pending_grad_ = data;
+  pending_dtype_ = dtype;
+  has_grad_[i] = 1;
+  --missing_[bucket_of(param)];
+  if (follow({HostEvent::Kind::grad, {param}})) return;
+  guarded([&] {
+    copy_grad(grad_address(param), numel);
+    reduce_ready(false);
+  });
+}
+
+void DelegateEngine::end_micro_step() {
+  ensure_started();
+  if (micro_ >= config_.accumulation) {
+    raise(DS_ERROR_STATE, "backward comes after {} of {} micro-steps: step must follow", micro_,
+          config_.accumulation);
+  }
+  if (events_.empty()) begin_step();
+  if (!follow({HostEvent::Kind::end, {}})) guarded([&] { reduce_ready(true); });
+  ++micro_;
+  std::fill(has_grad_.begin(), has_grad_.end(), 0);
+  for (size_t b = 0; b < missing_.size(); ++b) {
+    missing_[b] = static_cast<int32_t>(zero().layout.buckets[b].params.size());
+  }
+  next_reduce_ = static_cast<int64_t>(plan_.lease.size()) - 1;
+}
+
+StepResult DelegateEngine::step() {
+  ensure_started();
+  if (micro_ != config_.accumulation) {
+    raise(DS_ERROR_STATE, "step must follow {} micro-steps, {} are done", config_.accumulation, micro_);
+  }
+  for (size_t p = 0; p < leases_.size(); ++p) {
+    if (leases_[p] > 0)
+      raise(DS_ERROR_STATE, "parameter '{}' is leased {} times at step", specs_[p].name, leases_[p]);
+  }
+  guarded([&] {
+    if (following_) {
+      step_->run();
+    } else {
+      update_->run();
+      record();
+    }
+  });
+  events_.clear();
+  micro_ = 0;
+  following_ = step_ != nullptr;
+  if (skipped()) {
+    raise(DS_ERROR_NUMERIC, "step {} is skipped: gradient norm {}", scalars_.step, scalars_.grad_norm);
+  }
+  return finish_step();
+}
+
+std::string DelegateEngine::model_text() const {
+  std::string text = "delegate";
+  for (size_t p = 0; p < specs_.size(); ++p) text += " " + specs_[p].name + shapes_[p].text();
+  return text;
+}
+
+Executor& DelegateEngine::refresh() {
+  ensure_started();
+  return *refresh_;
+}
+
+void DelegateEngine::require_idle(const char* call) {
+  ensure_started();
+  if (events_.empty()) return;
+  raise(DS_ERROR_STATE, "{} must not be called inside a step: {} host calls are done", call, events_.size());
+}
+
+std::string DelegateEngine::print_plan() const { return program_ ? program_->print() : plan_.update.print(); }
+
+std::string DelegateEngine::report_plan() const {
+  const Program& p = program_ ? *program_ : plan_.update;
+  std::string out;
+  for (int t = 0; t < 3; ++t) {
+    out += fmt::format("{:<8}persistent {:>14}  transient {:>14}\n", tier_name(static_cast<Tier>(t)),
+                       p.arenas[t].persistent, p.arenas[t].transient);
+  }
+  return out;
+}
+
+}  // namespace ds

@@ -1,0 +1,98 @@
+#pragma once
+#include <map>
+#include <memory>
+#include <set>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "compile/delegate.h"
+#include "engine/core.h"
+
+namespace ds {
+
+// Delegate mode: a host framework keeps forward and backward. Its calls of the first step are recorded; from
+// the second step on the recorded step is one program, so that gathers are prefetched along the host's order.
+// A host that leaves its order is served call by call until the end of that step, and recorded again.
+//
+// All calls but add_param and view are collective: the same calls in the same order on all ranks.
+class DelegateEngine final : public EngineCore {
+ public:
+  DelegateEngine(Config config, Communicator& comm, EngineOptions options);
+
+  // Before the first of the calls below. data: numel f32 values, the same on all ranks; empty: zeros.
+  int32_t add_param(const std::string& name, const std::vector<int64_t>& shape, std::span<const float> data);
+  // Leases are counted per parameter; all end before step().
+  void gather(std::span<const int32_t> params);
+  void release(std::span<const int32_t> params);
+  // A leased parameter in the compute type; valid until its last release.
+  TensorView view(int32_t param);
+  // This rank's gradient in this micro-step, in the compute type or f32; copied. Once per parameter.
+  void grad_ready(int32_t param, const void* data, DType dtype, int64_t numel);
+  void end_micro_step();
+  StepResult step();
+
+  std::string print_plan() const override;
+  std::string report_plan() const override;
+  bool recorded() const { return step_ != nullptr; }
+
+ protected:
+  const ZeroPlan& zero() const override { return plan_.zero; }
+  const Program& placed() const override { return plan_.init; }
+  const std::string& plan_hash() const override { return plan_.hash; }
+  std::string model_text() const override;
+  Executor& refresh() override;
+  void require_idle(const char* call) override;
+  void host_call(const Instr& in, std::span<const TensorView> views) override;
+
+ private:
+  void ensure_started();
+  void check(int32_t param, const char* call) const;
+  size_t bucket_of(int32_t param) const;
+  // True when the recorded program expects this event and has run up to it.
+  bool follow(const HostEvent& event);
+  void leave_record();
+  void record();
+  void compare_records();
+  // Call by call.
+  void gather_bucket(size_t bucket);
+  void reduce_ready(bool all);
+  std::byte* lease_address(int32_t param) const;
+  std::byte* grad_address(int32_t param) const;
+  void copy_grad(std::byte* to, int64_t numel) const;
+
+  struct Fragment {
+    std::unique_ptr<Program> program;
+    std::unique_ptr<Executor> executor;
+  };
+  Fragment& fragment(size_t bucket, int32_t micro);  // micro -1: gather
+
+  std::vector<ParamSpec> specs_;
+  std::vector<Shape> shapes_;
+  std::vector<std::vector<float>> initial_;
+  bool started_ = false;
+  DelegatePlan plan_;
+  std::unique_ptr<Executor> refresh_, update_;
+  std::map<std::pair<size_t, int32_t>, Fragment> fragments_;
+  int64_t fragment_transient_[3] = {};  // most that any fragment needs, by tier
+
+  std::vector<HostEvent> events_;     // of this step so far
+  std::vector<HostEvent> record_;     // of the step that step_ was compiled from
+  std::unique_ptr<Program> program_;  // null: nothing recorded
+  std::unique_ptr<Executor> step_;
+  std::vector<InstrId> event_end_;  // per event of record_: one past its instruction
+  bool following_ = false;
+
+  std::vector<int32_t> leases_;         // per parameter: count
+  std::vector<int32_t> bucket_leases_;  // call by call: leased parameters of the bucket
+  std::vector<std::byte*> where_;       // per leased parameter
+  std::vector<char> has_grad_;          // in this micro-step
+  std::vector<int32_t> missing_;        // per bucket: parameters without gradient in this micro-step
+  int64_t next_reduce_ = 0;             // buckets above it are reduced in this micro-step
+  int32_t micro_ = 0;
+  const void* pending_grad_ = nullptr;  // what copy_grad reads
+  DType pending_dtype_ = DS_DTYPE_NONE;
+};
+
+}  // namespace ds
