@@ -6,6 +6,11 @@
 #include "engine/delegate.h"
 
 namespace ds {
+namespace {
+
+int64_t round_up_block(int64_t bytes) { return (bytes + 4095) / 4096 * 4096; }
+
+}  // namespace
 
 bool DelegateEngine::follow(const HostEvent& event) {
   events_.push_back(event);
@@ -60,7 +65,7 @@ void DelegateEngine::record() {
   program_ = std::move(program);
   MemoryPlan memory;
   for (int t = 0; t < 3; ++t) {
-    memory.tiers[t].transient = std::max(program_->arenas[t].transient, fragment_transient_[t]);
+    memory.tiers[t].transient = round_up_block(program_->arenas[t].transient) + fragment_transient_[t];
   }
   own_memory().resize_transient(memory);
   for (size_t b = 0; b < plan_.grads.size(); ++b) {  // pages of the call-by-call step
@@ -119,6 +124,12 @@ DelegateEngine::Fragment& DelegateEngine::fragment(size_t bucket, int32_t micro)
   f.program =
       std::make_unique<Program>(micro < 0 ? gather_fragment(plan_, config_, options_.machine, bucket)
                                           : reduce_fragment(plan_, config_, options_.machine, bucket, micro));
+  if (program_) {  // behind the recorded program's memory, where leases may still be
+    for (Buffer& buffer : f.program->buffers) {
+      if (buffer.residency != Residency::transient || buffer.tier == Tier::nvme) continue;
+      buffer.offset += round_up_block(program_->arenas[static_cast<int>(buffer.tier)].transient);
+    }
+  }
   f.executor = executor(*f.program);
   return f;
 }
