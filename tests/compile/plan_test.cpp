@@ -1,0 +1,149 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+
+#include "compile/pipeline.h"
+#include "core/base/error.h"
+#include "passes/schedule.h"
+#include "support/models.h"
+
+namespace ds {
+namespace {
+
+using test::make_config;
+using test::make_mlp;
+
+Config eight_layers() {
+  Config c = make_config(3, 2, 2);
+  c.zero.param_persistence_threshold = 1000;
+  c.zero.max_reuse_distance = 0;
+  c.zero.max_live_parameters = 3 * 64 * 64;
+  return c;
+}
+
+TEST(Plan, EveryStageAndTierVerifies) {
+  Graph g = make_mlp(3, 64, 16);
+  for (int stage = 0; stage <= 3; ++stage) {
+    for (Tier tier : {Tier::device, Tier::host, Tier::nvme}) {
+      for (bool tree : {false, true}) {
+        for (bool emulate : {false, true}) {
+          Config c = make_config(stage, 3, 2);
+          c.zero.param_persistence_threshold = 100;
+          c.zero.optimizer_tier = c.zero.param_tier = tier;
+          c.reproducible = tree;
+          c.emulate_tiers = emulate;
+          c.compute = DS_DTYPE_BF16;
+          Plan plan = compile_plan(g, c, 1, 2, Machine{});
+          std::string text = plan.step.print();
+          EXPECT_EQ(parse_program(text).print(), text);
+        }
+      }
+    }
+  }
+}
+
+TEST(Plan, AtMostThreeLayersAreLive) {
+  Plan plan = compile_plan(make_mlp(8, 64, 16), eight_layers(), 0, 2, Machine{});
+  std::vector<int64_t> live = live_parameters(plan.step);
+  int64_t most = *std::max_element(live.begin(), live.end());
+  EXPECT_LE(most, 3 * 64 * 64);
+  EXPECT_GE(most, 2 * 64 * 64) << "nothing is prefetched";
+  EXPECT_LE(most, 8 * 64 * 64 / 2);
+}
+
+// Index of the n-th instruction for which the predicate holds, or -1.
+int find(const Program& p, int n, const std::function<bool(const Instr&)>& is) {
+  for (size_t i = 0; i < p.instrs.size(); ++i) {
+    if (is(p.instrs[i]) && n-- == 0) return static_cast<int>(i);
+  }
+  return -1;
+}
+
+TEST(Plan, NextLayerIsGatheredBeforeThisOneComputes) {
+  Plan plan = compile_plan(make_mlp(8, 64, 16), eight_layers(), 0, 2, Machine{});
+  auto gather_of = [&](const std::string& layer) {
+    return find(plan.step, 0, [&](const Instr& in) {
+      return in.op == "all_gather" && in.operands.size() == 2 &&
+             plan.step.buffers[static_cast<size_t>(in.operands[1].buffer)].name.starts_with(layer);
+    });
+  };
+  for (int l = 1; l < 7; ++l) {
+    int compute = find(plan.step, l, [](const Instr& in) { return in.op == "linear"; });
+    int next = gather_of("h." + std::to_string(l + 1) + ".full");
+    ASSERT_GE(next, 0);
+    EXPECT_LT(next, compute) << "layer " << l;
+    bool last = false;
+    for (const Operand& o : plan.step.instrs[static_cast<size_t>(compute)].operands) last = last || o.last;
+    EXPECT_TRUE(last) << "the last use of layer " << l << " in forward frees it";
+  }
+}
+
+TEST(Plan, ReuseDistanceKeepsTheLastLayer) {
+  Config c = eight_layers();
+  auto gathers = [&](int64_t distance) {
+    c.zero.max_reuse_distance = distance;
+    Plan plan = compile_plan(make_mlp(8, 64, 16), c, 0, 2, Machine{});
+    return std::count_if(plan.step.instrs.begin(), plan.step.instrs.end(),
+                         [](const Instr& in) { return in.op == "all_gather" && in.attrs.has("bucket"); });
+  };
+  EXPECT_LT(gathers(64 * 64), gathers(0));
+}
+
+TEST(Plan, LiveLimitTooSmallForOneInstructionIsRefused) {
+  Config c = eight_layers();
+  c.zero.max_live_parameters = 4000;
+  EXPECT_THROW(compile_plan(make_mlp(8, 64, 16), c, 0, 2, Machine{}), Error);
+}
+
+TEST(Plan, HashesAgreeOverRanksAndDifferOverConfigs) {
+  Graph g = make_mlp(3, 64, 16);
+  Config c = eight_layers();
+  EXPECT_EQ(compile_plan(g, c, 0, 2, Machine{}).hash, compile_plan(g, c, 1, 2, Machine{}).hash);
+  Config other = c;
+  other.optimizer.lr = 3e-3;
+  EXPECT_NE(compile_plan(g, c, 0, 2, Machine{}).hash, compile_plan(g, other, 0, 2, Machine{}).hash);
+}
+
+TEST(Plan, BudgetIsRefusedWithATable) {
+  Config c = eight_layers();
+  c.memory_budget.device = 1000;
+  try {
+    compile_plan(make_mlp(8, 64, 16), c, 0, 2, Machine{});
+    FAIL() << "a budget of 1000 bytes was accepted";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.status(), DS_ERROR_OUT_OF_MEMORY);
+    EXPECT_NE(std::string(e.what()).find("optimizer states"), std::string::npos) << e.what();
+  }
+}
+
+TEST(Plan, OffsetsStayNearTheLowerBound) {
+  Plan plan = compile_plan(make_mlp(8, 64, 64), eight_layers(), 0, 2, Machine{});
+  int64_t bound = transient_lower_bound(plan.step, Tier::device);
+  EXPECT_LE(plan.step.arenas[0].transient, bound * 13 / 10);
+}
+
+TEST(Plan, EveryWaitMatters) {
+  Config c = eight_layers();
+  c.zero.optimizer_tier = c.zero.param_tier = Tier::nvme;
+  c.emulate_tiers = true;
+  Plan plan = compile_plan(make_mlp(2, 64, 16), c, 0, 2, Machine{});
+  int waits = 0, caught = 0;
+  for (size_t i = 0; i < plan.step.instrs.size(); ++i) {
+    for (size_t w = 0; w < plan.step.instrs[i].waits.size(); ++w) {
+      Program broken = plan.step;
+      broken.instrs[i].waits.erase(broken.instrs[i].waits.begin() + static_cast<std::ptrdiff_t>(w));
+      ++waits;
+      try {
+        verify(broken, {});
+      } catch (const Error&) {
+        ++caught;
+      }
+    }
+  }
+  EXPECT_GT(waits, 50);
+  EXPECT_EQ(caught, waits);
+}
+
+}  // namespace
+}  // namespace ds

@@ -1,0 +1,96 @@
+#include "core/program/program.h"
+
+#include <gtest/gtest.h>
+
+#include "core/base/error.h"
+#include "core/program/builder.h"
+#include "core/program/granules.h"
+
+namespace ds {
+namespace {
+
+Program sample() {
+  Program p;
+  p.name = "sample";
+  p.rank = 1;
+  p.world = 2;
+  p.bound = 8;
+  p.buffers.push_back({"w", DS_DTYPE_BF16, 512, Tier::host, Residency::persistent, 0});
+  ProgramBuilder b(std::move(p));
+  BufferId w = b.transient("w.dev", DS_DTYPE_BF16, 512, Tier::device);
+  BufferId y = b.transient("y", DS_DTYPE_F32, 16, Tier::device);
+  b.emit(Queue::copy, "fetch",
+         {flat(b.buffer(0), 0, 0, 512, Access::read), flat(b.buffer(w), w, 0, 512, Access::write)});
+  b.end_segment("forward[0]");
+  b.emit(Queue::compute, "linear",
+         {{w, 64, {DS_DTYPE_BF16, Shape{2, 2}}, Access::read, true},
+          {y, 0, {DS_DTYPE_F32, Shape{Dim::n(), 2}}, Access::write, false}},
+         {{"eps", 1e-5}, {"name", std::string("a b")}}, 1);
+  b.end_segment("update");
+  Program out = b.take();
+  out.instrs[1].waits = {0};
+  out.arenas[0] = {0, 1088};
+  out.arenas[1] = {1024, 0};
+  out.buffers[1].offset = 0;
+  out.buffers[2].offset = 1024;
+  return out;
+}
+
+TEST(ProgramText, ParsesBack) {
+  std::string text = sample().print();
+  EXPECT_EQ(parse_program(text).print(), text);
+  EXPECT_NE(text.find("1 comp linear !%w.dev+64:bf16[2,2] =%y:f32[n,2]"), std::string::npos) << text;
+}
+
+TEST(ProgramText, RefusesUnknownQueueAndBuffer) {
+  EXPECT_THROW(parse_program("0 gpu linear\n"), Error);
+  EXPECT_THROW(parse_program("0 comp linear %x:f32[2]\n"), Error);
+}
+
+TEST(Verify, AcceptsTheSample) { EXPECT_NO_THROW(verify(sample(), {})); }
+
+TEST(Verify, FindsWhatIsWrong) {
+  Program no_wait = sample();
+  no_wait.instrs[1].waits.clear();
+  EXPECT_THROW(verify(no_wait, {}), Error);
+  Program outside = sample();
+  outside.instrs[1].operands[0].begin = 1020;
+  EXPECT_THROW(verify(outside, {}), Error);
+  Program unwritten = sample();
+  unwritten.instrs.erase(unwritten.instrs.begin());
+  EXPECT_THROW(verify(unwritten, {.physical = false}), Error);
+  Program small_arena = sample();
+  small_arena.arenas[0].transient = 1000;
+  EXPECT_THROW(verify(small_arena, {}), Error);
+  Program dead = sample();
+  dead.instrs.push_back(dead.instrs[1]);
+  EXPECT_THROW(verify(dead, {.physical = false}), Error);
+}
+
+TEST(Layout, PadsAndCutsEvenly) {
+  Layout l = make_layout({{"wte", 100000}, {"h.0.w", 1000}, {"h.0.v", 300}, {"h.1.w", 1000}, {"b", 3}}, 2,
+                         1 << 20, 64);
+  ASSERT_EQ(l.buckets.size(), 4u);
+  EXPECT_EQ(l.buckets[0].name, "wte");
+  EXPECT_EQ(l.buckets[1].name, "h.0");
+  EXPECT_EQ(l.buckets[1].numel, 1536);  // 1024 + 512
+  EXPECT_EQ(l.place(2).begin, 1024);
+  EXPECT_EQ(l.buckets[3].name, "small#0");
+  EXPECT_TRUE(l.buckets[3].persistent);
+  EXPECT_EQ(l.buckets[3].numel, 512);
+  for (const Bucket& b : l.buckets) EXPECT_EQ(b.numel % (2 * kGranule), 0);
+  auto holes = l.buckets[1].padding();
+  ASSERT_EQ(holes.size(), 2u);
+  EXPECT_EQ(holes[0], (std::pair<int64_t, int64_t>{1000, 24}));
+  EXPECT_EQ(holes[1], (std::pair<int64_t, int64_t>{1324, 212}));
+}
+
+TEST(Layout, CutsAtBucketSize) {
+  Layout l = make_layout({{"h.0.a", 512}, {"h.0.b", 512}, {"h.0.c", 512}}, 1, 1024, 0);
+  ASSERT_EQ(l.buckets.size(), 2u);
+  EXPECT_EQ(l.buckets[0].params.size(), 2u);
+  EXPECT_EQ(l.buckets[1].name, "h.0#1");
+}
+
+}  // namespace
+}  // namespace ds

@@ -1,0 +1,19 @@
+#pragma once
+#include "core/config/config.h"
+#include "core/graph/graph.h"
+
+namespace ds::test {
+
+// `layers` equal square layers of `width` (linear with bias and gelu) and a mean squared error; inputs x and
+// target f32[n,width], bound rows.
+Graph make_mlp(int layers, int64_t width, int64_t bound);
+
+// One GPT-like block stack by hand: embedding, dropout, layer norm, attention, mlp, tied head, cross-entropy.
+// Inputs tokens and targets i32[n].
+Graph make_tiny_gpt(int layers, int64_t width, int64_t heads, int64_t vocab, int64_t seq, int64_t bound,
+                    double dropout);
+
+// A configuration with AdamW, clipping 1, micro-batch 1 and the given stage.
+Config make_config(int stage, int64_t accumulation, int world);
+
+}  // namespace ds::test
