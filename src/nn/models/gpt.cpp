@@ -1,0 +1,70 @@
+#include "nn/models/gpt.h"
+
+#include <cmath>
+
+#include "core/base/error.h"
+#include "nn/layers.h"
+
+namespace ds {
+namespace {
+
+constexpr double kStddev = 0.02;
+
+void check_config(const ModelConfig& config, int64_t bound, int64_t seq) {
+  require(config.layers >= 1, "model.layers must be at least 1, got {}", config.layers);
+  require(config.heads >= 1 && config.hidden >= 1 && config.hidden % config.heads == 0,
+          "model.hidden must be a multiple of model.heads {}, got {}", config.heads, config.hidden);
+  require(config.vocab >= 2, "model.vocab must be at least 2, got {}", config.vocab);
+  require(config.dropout >= 0 && config.dropout < 1, "model.dropout must be in [0, 1), got {}",
+          config.dropout);
+  require(seq >= 1 && seq <= config.positions, "sequence must be from 1 to model.positions {}, got {}",
+          config.positions, seq);
+  require(bound >= 1, "bound must be at least 1, got {}", bound);
+}
+
+// x + dropout(branch)
+ValueId residual(Graph& graph, LayerBuilder& build, const std::string& name, ValueId x, ValueId branch,
+                 double p) {
+  branch = build.dropout(name + ".dropout", branch, p);
+  return graph.add("add", {x, branch}, {}, name + ".residual");
+}
+
+ValueId block(Graph& graph, LayerBuilder& build, const std::string& name, ValueId x,
+              const ModelConfig& config, int64_t seq) {
+  double branch_stddev = kStddev / std::sqrt(2.0 * static_cast<double>(config.layers));
+  ValueId h = build.layer_norm(name + ".ln_1", x);
+  h = build.linear(name + ".attn.qkv", h, 3 * config.hidden, kStddev);
+  h = graph.add("attention", {h}, {{"heads", config.heads}, {"seq", seq}}, name + ".attn");
+  h = build.linear(name + ".attn.proj", h, config.hidden, branch_stddev);
+  x = residual(graph, build, name + ".attn", x, h, config.dropout);
+  h = build.layer_norm(name + ".ln_2", x);
+  h = build.linear(name + ".mlp.fc", h, 4 * config.hidden, kStddev);
+  h = graph.add("gelu", {h}, {}, name + ".mlp.gelu");
+  h = build.linear(name + ".mlp.proj", h, config.hidden, branch_stddev);
+  return residual(graph, build, name + ".mlp", x, h, config.dropout);
+}
+
+}  // namespace
+
+Graph build_gpt(const ModelConfig& config, int64_t bound, int64_t seq) {
+  check_config(config, bound, seq);
+  Graph graph;
+  graph.name = "gpt";
+  graph.bound = bound;
+  LayerBuilder build(graph);
+  ValueId tokens = graph.add_input("tokens", {DS_DTYPE_I32, {Dim::n()}});
+  ValueId targets = graph.add_input("targets", {DS_DTYPE_I32, {Dim::n()}});
+  ValueId x = build.embedding("wte", tokens, config.vocab, config.hidden, kStddev);
+  x = build.position("wpe", x, config.positions, seq, kStddev);
+  x = build.dropout("dropout", x, config.dropout);
+  for (int64_t i = 0; i < config.layers; ++i) {
+    x = block(graph, build, fmt::format("h.{}", i), x, config, seq);
+  }
+  x = build.layer_norm("ln_f", x);
+  ValueId logits = build.tied_linear("logits", x, "wte.weight");
+  graph.add_output(graph.add("cross_entropy", {logits, targets}, {}, "loss"));
+  graph.add_output(logits);
+  return graph;
+}
+
+}  // namespace ds
