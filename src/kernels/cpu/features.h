@@ -1,0 +1,24 @@
+#pragma once
+#include <string>
+#include <vector>
+
+namespace ds {
+
+// Instruction sets above `limit` that neither our kernels nor oneDNN may use. Order: sse4 < avx2 < avx512 <
+// avx512_bf16 < amx.
+enum class Isa { sse4 = 0, avx2 = 1, avx512 = 2, avx512_bf16 = 3, amx = 4 };
+const char* isa_name(Isa isa);
+
+// The best instruction set that this machine has.
+Isa machine_isa();
+// The best one in use: machine_isa() capped by environment DS_MAX_ISA. Part of the numerics key. Throws when
+// DS_MAX_ISA names none of the five.
+Isa effective_isa();
+
+// Applies DS_MAX_ISA to Highway's dispatch and to oneDNN, once per process, before the first kernel.
+void limit_isa_from_environment();
+
+// Facts for `libds env`: one line each.
+std::vector<std::string> kernel_report();
+
+}  // namespace ds

@@ -1,0 +1,182 @@
+#include "kernels/onednn/adapter.h"
+
+#include <omp.h>
+
+#include <array>
+#include <cstdlib>
+#include <dnnl.hpp>
+
+#include "core/base/error.h"
+
+namespace ds::onednn {
+namespace {
+
+// The one difference between the two interfaces that libds meets: version 3 has no operation descriptors.
+#if DNNL_VERSION_MAJOR >= 3
+dnnl::matmul::primitive_desc describe(const dnnl::engine& engine, const dnnl::memory::desc& a,
+                                      const dnnl::memory::desc& b, const dnnl::memory::desc& bias,
+                                      const dnnl::memory::desc& c, const dnnl::primitive_attr& attr) {
+  return {engine, a, b, bias, c, attr};
+}
+#else
+dnnl::matmul::primitive_desc describe(const dnnl::engine& engine, const dnnl::memory::desc& a,
+                                      const dnnl::memory::desc& b, const dnnl::memory::desc& bias,
+                                      const dnnl::memory::desc& c, const dnnl::primitive_attr& attr) {
+  return {dnnl::matmul::desc(a, b, bias, c), attr, engine};
+}
+#endif
+
+struct IsaName {
+  const char* name;   // as users write it
+  const char* label;  // as oneDNN calls it
+  dnnl::cpu_isa isa;
+};
+constexpr std::array kIsas{IsaName{"sse4", "sse41", dnnl::cpu_isa::sse41},
+                           IsaName{"avx", "avx", dnnl::cpu_isa::avx},
+                           IsaName{"avx2", "avx2", dnnl::cpu_isa::avx2},
+                           IsaName{"avx2_vnni", "avx2_vnni", dnnl::cpu_isa::avx2_vnni},
+                           IsaName{"avx512", "avx512_core", dnnl::cpu_isa::avx512_core},
+                           IsaName{"avx512_vnni", "avx512_core_vnni", dnnl::cpu_isa::avx512_core_vnni},
+                           IsaName{"avx512_bf16", "avx512_core_bf16", dnnl::cpu_isa::avx512_core_bf16},
+                           IsaName{"amx", "avx512_core_amx", dnnl::cpu_isa::avx512_core_amx}};
+
+dnnl::memory::data_type type_of(DType dtype) {
+  return dtype == DS_DTYPE_BF16 ? dnnl::memory::data_type::bf16 : dnnl::memory::data_type::f32;
+}
+
+// A rows x columns matrix, stored with leading dimension `lead`, transposed or not.
+dnnl::memory::desc matrix(int64_t rows, int64_t columns, DType dtype, int64_t lead, bool transposed) {
+  dnnl::memory::dims strides = transposed ? dnnl::memory::dims{1, lead} : dnnl::memory::dims{lead, 1};
+  return {{rows, columns}, type_of(dtype), strides};
+}
+
+void check(dnnl_status_t status, const char* what) {
+  ensure(status == dnnl_success, "oneDNN: {} returned status {}", what, static_cast<int>(status));
+}
+
+struct FreeDeleter {
+  void operator()(std::byte* p) const { std::free(p); }
+};
+
+// What one thread needs to run a primitive: memory objects whose pointers change with each run.
+struct Context {
+  dnnl::stream stream;
+  dnnl::memory a, b, bias, c, scratch;
+  std::unique_ptr<std::byte, FreeDeleter> own_scratch;
+};
+
+}  // namespace
+
+struct Matmul::Impl {
+  dnnl::engine engine{dnnl::engine::kind::cpu, 0};
+  MatmulKey key;
+  dnnl::matmul::primitive_desc description;
+  dnnl::matmul primitive;
+  size_t scratch_bytes = 0;
+  std::mutex mutex;
+  std::vector<std::unique_ptr<Context>> idle;
+
+  std::unique_ptr<Context> take() {
+    {
+      std::lock_guard lock(mutex);
+      if (!idle.empty()) {
+        std::unique_ptr<Context> context = std::move(idle.back());
+        idle.pop_back();
+        return context;
+      }
+    }
+    auto empty = [&](const dnnl::memory::desc& d) { return dnnl::memory(d, engine, DNNL_MEMORY_NONE); };
+    auto context = std::make_unique<Context>();
+    context->stream = dnnl::stream(engine);
+    context->a = empty(description.src_desc());
+    context->b = empty(description.weights_desc());
+    if (key.bias) context->bias = empty(description.bias_desc());
+    context->c = empty(description.dst_desc());
+    context->scratch = empty(description.scratchpad_desc());
+    return context;
+  }
+
+  void give(std::unique_ptr<Context> context) {
+    std::lock_guard lock(mutex);
+    idle.push_back(std::move(context));
+  }
+};
+
+Matmul::Matmul(const MatmulKey& key) : impl_(std::make_unique<Impl>()) {
+  OneThread single;
+  impl_->key = key;
+  dnnl::primitive_attr attr;
+  attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+  dnnl::memory::desc bias = key.bias ? matrix(1, key.n, key.dtype, key.n, false) : dnnl::memory::desc();
+  try {
+    impl_->description = describe(impl_->engine, matrix(key.m, key.k, key.dtype, key.lda, key.transpose_a),
+                                  matrix(key.k, key.n, key.dtype, key.ldb, key.transpose_b), bias,
+                                  matrix(key.m, key.n, key.dtype, key.ldc, false), attr);
+    impl_->primitive = dnnl::matmul(impl_->description);
+  } catch (const dnnl::error& e) {
+    raise(DS_ERROR_UNSUPPORTED, "oneDNN has no {} matmul of {} x {} x {}: {}", dtype_name(key.dtype), key.m,
+          key.n, key.k, e.message);
+  }
+  impl_->scratch_bytes = impl_->description.scratchpad_desc().get_size();
+}
+
+Matmul::~Matmul() = default;
+
+size_t Matmul::scratch_bytes() const { return impl_->scratch_bytes; }
+
+std::string Matmul::implementation() const { return impl_->description.impl_info_str(); }
+
+void Matmul::run(const void* a, const void* b, const void* bias, void* c, std::byte* scratch,
+                 size_t available) const {
+  OneThread single;
+  std::unique_ptr<Context> context = impl_->take();
+  if (impl_->scratch_bytes > available && !context->own_scratch) {
+    size_t bytes = (impl_->scratch_bytes + 4095) / 4096 * 4096;
+    context->own_scratch.reset(static_cast<std::byte*>(std::aligned_alloc(4096, bytes)));
+    if (!context->own_scratch) raise(DS_ERROR_OUT_OF_MEMORY, "oneDNN scratchpad needs {} bytes", bytes);
+  }
+  void* pad = impl_->scratch_bytes > available ? context->own_scratch.get() : scratch;
+  std::array<dnnl_exec_arg_t, 5> arguments{};
+  int count = 0;
+  auto bind = [&](int argument, dnnl::memory& memory, const void* data) {
+    memory.set_data_handle(const_cast<void*>(data));
+    arguments[static_cast<size_t>(count++)] = {argument, memory.get()};
+  };
+  bind(DNNL_ARG_SRC, context->a, a);
+  bind(DNNL_ARG_WEIGHTS, context->b, b);
+  bind(DNNL_ARG_DST, context->c, c);
+  bind(DNNL_ARG_SCRATCHPAD, context->scratch, pad);
+  if (impl_->key.bias) bind(DNNL_ARG_BIAS, context->bias, bias);
+  check(dnnl_primitive_execute(impl_->primitive.get(), context->stream.get(), count, arguments.data()),
+        "matmul execute");
+  check(dnnl_stream_wait(context->stream.get()), "stream wait");
+  impl_->give(std::move(context));
+}
+
+OneThread::OneThread() : before_(omp_get_max_threads()) { omp_set_num_threads(1); }
+
+OneThread::~OneThread() { omp_set_num_threads(before_); }
+
+std::string version() {
+  const dnnl_version_t* v = dnnl_version();
+  return fmt::format("{}.{}.{}", v->major, v->minor, v->patch);
+}
+
+std::string effective_isa() {
+  dnnl::cpu_isa isa = dnnl::get_effective_cpu_isa();
+  for (const IsaName& row : kIsas) {
+    if (row.isa == isa) return row.label;
+  }
+  return fmt::format("isa {:#x}", static_cast<unsigned>(isa));
+}
+
+std::string limit_isa(const std::string& isa) {
+  for (const IsaName& row : kIsas) {
+    if (isa != row.name) continue;
+    if (dnnl::set_max_cpu_isa(row.isa) == dnnl::status::success) return "";
+    return "oneDNN was used before its instruction set could be limited to " + isa;
+  }
+  return "oneDNN has no instruction set '" + isa + "'";
+}
+
+}  // namespace ds::onednn

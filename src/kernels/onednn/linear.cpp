@@ -1,0 +1,130 @@
+#include "kernels/onednn/linear.h"
+
+#include <algorithm>
+
+#include "core/base/error.h"
+#include "kernels/cpu/features.h"
+#include "kernels/kernel.h"
+#include "kernels/onednn/primitive_cache.h"
+
+namespace ds {
+namespace onednn {
+namespace {
+
+// [M] a primitive costs about 50 KiB, so a full cache is about 25 MiB.
+constexpr size_t kCachedPrimitives = 512;
+
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+int64_t round_up(int64_t a, int64_t unit) { return ceil_div(a, unit) * unit; }
+
+// Extent of one of an even number of pieces, at least `fewest`, each of about `target`.
+int64_t piece(int64_t extent, int64_t target, int64_t fewest, int64_t unit) {
+  int64_t pieces = std::max(fewest, round_up(ceil_div(extent, target), 2));
+  return std::min(extent, round_up(ceil_div(extent, pieces), unit));
+}
+
+// The process's primitives: making one costs milliseconds, and ranks of one process need the same ones.
+PrimitiveCache& cache() {
+  static PrimitiveCache primitives(kCachedPrimitives);
+  return primitives;
+}
+
+const std::byte* at(const void* base, int64_t element, DType dtype) {
+  return static_cast<const std::byte*>(base) + element * size_of(dtype);
+}
+
+// One matrix product of the whole problem; `whole` has its shape and leading dimensions.
+struct Product {
+  MatmulKey whole;
+  const void *a, *b, *bias;
+  void* c;
+
+  void run(ThreadTeam& team) const {
+    Tile tile = tile_for(whole.m, whole.n, whole.transpose_a);
+    int64_t rows = ceil_div(whole.m, tile.rows), columns = ceil_div(whole.n, tile.columns);
+    // Rows run fastest: tasks next to each other share a slab of b.
+    team.parallel_for(rows * columns, [&](int64_t task, int thread) {
+      run_tile(tile, task % rows * tile.rows, task / rows * tile.columns, team.scratch(thread));
+    });
+  }
+
+  void run_tile(const Tile& tile, int64_t row, int64_t column, std::span<std::byte> scratch) const {
+    MatmulKey key = whole;
+    key.m = std::min(tile.rows, whole.m - row);
+    key.n = std::min(tile.columns, whole.n - column);
+    const std::byte* from_a = at(a, whole.transpose_a ? row : row * whole.lda, whole.dtype);
+    const std::byte* from_b = at(b, whole.transpose_b ? column * whole.ldb : column, whole.dtype);
+    const std::byte* from_bias = whole.bias ? at(bias, column, whole.dtype) : nullptr;
+    std::byte* to = const_cast<std::byte*>(at(c, row * whole.ldc + column, whole.dtype));
+    cache().get(key)->run(from_a, from_b, from_bias, to, scratch.data(), scratch.size());
+  }
+};
+
+// y[n,O] = x[n,I] w[O,I]^T (+ b)
+void linear(const KernelContext& c) {
+  int64_t rows = c.in[0].dims[0], inputs = c.in[0].dims[1], outputs = c.in[1].dims[0];
+  MatmulKey key{rows, outputs, inputs, inputs, inputs, outputs, false, true, c.in.size() == 3, c.in[0].dtype};
+  Product{key, c.in[0].data, c.in[1].data, key.bias ? c.in[2].data : nullptr, c.out[0].data}.run(c.team);
+}
+
+// dx[n,I] = dy[n,O] w[O,I]
+void linear_dx(const KernelContext& c) {
+  int64_t rows = c.in[0].dims[0], outputs = c.in[0].dims[1], inputs = c.in[1].dims[1];
+  MatmulKey key{rows, inputs, outputs, outputs, inputs, inputs, false, false, false, c.in[0].dtype};
+  Product{key, c.in[0].data, c.in[1].data, nullptr, c.out[0].data}.run(c.team);
+}
+
+// dw[O,I] = dy[n,O]^T x[n,I]
+void linear_dw(const KernelContext& c) {
+  int64_t rows = c.in[0].dims[0], outputs = c.in[0].dims[1], inputs = c.in[1].dims[1];
+  MatmulKey key{outputs, inputs, rows, outputs, inputs, inputs, true, false, false, c.in[0].dtype};
+  Product{key, c.in[0].data, c.in[1].data, nullptr, c.out[0].data}.run(c.team);
+}
+
+// Why this machine's oneDNN should not run bf16 products; "" when it should.
+std::string bf16_refusal() {
+  MatmulKey probe{64, 64, 64, 64, 64, 64, false, false, false, DS_DTYPE_BF16};
+  try {
+    std::string name = Matmul(probe).implementation();
+    if (!name.starts_with("ref")) return "";
+    return "oneDNN " + effective_isa() + " runs bf16 with its reference code only";
+  } catch (const Error&) {
+    return "oneDNN " + effective_isa() + " has no bf16 matmul";
+  }
+}
+
+std::string refuse(const KernelQuery& query) {
+  DType dtype = query.in[0];
+  if (dtype != DS_DTYPE_F32 && dtype != DS_DTYPE_BF16) return std::string(dtype_name(dtype)) + " elements";
+  for (std::span<const DType> types : {query.in, query.out}) {
+    for (DType other : types) {
+      if (other != dtype) return fmt::format("{} mixed with {}", dtype_name(dtype), dtype_name(other));
+    }
+  }
+  static const std::string bf16 = bf16_refusal();
+  return dtype == DS_DTYPE_BF16 ? bf16 : "";
+}
+
+}  // namespace
+
+Tile tile_for(int64_t m, int64_t n, bool transpose_a) {
+  // Measured on Zen 5, one thread: 256 rows of the whole of n run within 2 % of the uncut product, 128 rows
+  // at 94 %; of dy^T x 384 rows at 100 %. Above 3072 columns a slab of b leaves the second-level cache.
+  Tile tile{piece(m, transpose_a ? 384 : 256, m >= 384 ? 4 : 2, 32), n};
+  if (n > 3072) tile.columns = 1536;
+  if (m < 64) tile = {m, piece(n, 1536, 4, 64)};
+  return tile;
+}
+
+int64_t cached_primitives() { return cache().size(); }
+
+}  // namespace onednn
+
+void register_onednn(KernelRegistry& registry) {
+  limit_isa_from_environment();
+  registry.add({"linear", "onednn", onednn::linear, onednn::refuse});
+  registry.add({"linear_dx", "onednn", onednn::linear_dx, onednn::refuse});
+  registry.add({"linear_dw", "onednn", onednn::linear_dw, onednn::refuse});
+}
+
+}  // namespace ds

@@ -1,0 +1,128 @@
+// Matrix products at sizes of more than one tile, run by several ranks of one process.
+#include <gtest/gtest.h>
+#include <omp.h>
+
+#include <thread>
+
+#include "kernels/onednn/linear.h"
+#include "support/conformance.h"
+
+namespace ds::test {
+namespace {
+
+std::vector<OpCase> tiled_cases() {
+  auto real = [seed = uint64_t{0}](std::vector<int64_t> dims) mutable {
+    return random_tensor(DS_DTYPE_F64, std::move(dims), ++seed);
+  };
+  std::vector<OpCase> cases;
+  cases.push_back({"linear", {}, {real({515, 40}), real({72, 40}), real({72})}, 40});
+  cases.push_back({"linear", {}, {real({3, 40}), real({3107, 40})}, 40});
+  cases.push_back({"linear_dx", {}, {real({515, 24}), real({24, 70})}, 24});
+  cases.push_back({"linear_dw", {}, {real({90, 1153}), real({90, 33})}, 90});
+  return cases;
+}
+
+void for_each_run(const std::function<void(const KernelImpl&, const OpCase&, DType)>& f) {
+  KernelRegistry registry;
+  register_onednn(registry);
+  for (const OpCase& c : tiled_cases()) {
+    for (const KernelImpl& impl : registry.all()) {
+      if (impl.op != c.op) continue;
+      for (DType dtype : {DS_DTYPE_F32, DS_DTYPE_BF16}) {
+        if (refusal(impl, c, dtype).empty()) f(impl, c, dtype);
+      }
+    }
+  }
+}
+
+TEST(Linear, TilesCoverTheProduct) {
+  ThreadTeam team(2);
+  for_each_run([&](const KernelImpl& impl, const OpCase& c, DType dtype) {
+    Deviation d = deviation(impl, c, dtype, team);
+    EXPECT_LT(d.error, 8) << impl.name << " " << c.label() << " " << dtype_name(dtype) << " " << d.where;
+  });
+}
+
+TEST(Linear, BitsDoNotDependOnTheTeam) {
+  ThreadTeam one(1), two(2), three(3);
+  for_each_run([&](const KernelImpl& impl, const OpCase& c, DType dtype) {
+    std::vector<Tensor> want = run_case(impl, c, dtype, one);
+    EXPECT_TRUE(run_case(impl, c, dtype, two) == want) << impl.name << " " << c.label();
+    EXPECT_TRUE(run_case(impl, c, dtype, three) == want) << impl.name << " " << c.label();
+  });
+}
+
+TEST(Linear, LargeScratchpadDoesNotNeedTheTeams) {
+  ThreadTeam tiny(2, 256), normal(1);
+  for_each_run([&](const KernelImpl& impl, const OpCase& c, DType dtype) {
+    EXPECT_TRUE(run_case(impl, c, dtype, tiny) == run_case(impl, c, dtype, normal))
+        << impl.name << " " << c.label();
+  });
+}
+
+TEST(Linear, RanksOfOneProcessShareThePrimitives) {
+  KernelRegistry registry;
+  register_onednn(registry);
+  const std::vector<OpCase> cases = tiled_cases();
+  ThreadTeam single(1);
+  std::vector<std::vector<Tensor>> want;
+  for (const OpCase& c : cases) {
+    want.push_back(run_case(implementation(registry, c.op, "onednn"), c, DS_DTYPE_F32, single));
+  }
+  std::vector<std::thread> ranks;
+  std::atomic<int> wrong{0};
+  for (int r = 0; r < 4; ++r) {
+    ranks.emplace_back([&] {
+      ThreadTeam team(2);
+      for (size_t i = 0; i < cases.size(); ++i) {
+        const KernelImpl& impl = implementation(registry, cases[i].op, "onednn");
+        if (run_case(impl, cases[i], DS_DTYPE_F32, team) != want[i]) ++wrong;
+      }
+    });
+  }
+  for (std::thread& r : ranks) r.join();
+  EXPECT_EQ(wrong.load(), 0);
+}
+
+TEST(Linear, CacheOfPrimitivesIsCapped) {
+  KernelRegistry registry;
+  register_onednn(registry);
+  const KernelImpl& impl = implementation(registry, "linear", "onednn");
+  ThreadTeam team(1);
+  for (int64_t n = 1; n <= 600; ++n) {
+    OpCase c{"linear", {}, {Tensor(DS_DTYPE_F64, {n % 63 + 1, n}), Tensor(DS_DTYPE_F64, {1, n})}, n};
+    run_case(impl, c, DS_DTYPE_F32, team);
+  }
+  EXPECT_GT(onednn::cached_primitives(), 100);
+  EXPECT_LE(onednn::cached_primitives(), 512);
+}
+
+TEST(Linear, TheCallersOpenmpThreadsStayAsTheyAre) {
+  KernelRegistry registry;
+  register_onednn(registry);
+  ThreadTeam team(1);
+  int before = omp_get_max_threads();
+  omp_set_num_threads(3);
+  OpCase c = tiled_cases()[0];
+  run_case(implementation(registry, "linear", "onednn"), c, DS_DTYPE_F32, team);
+  EXPECT_EQ(omp_get_max_threads(), 3);
+  omp_set_num_threads(before);
+}
+
+TEST(LinearTile, FeedsTwoThreadsAndCoversTheMainJob) {
+  struct Row {
+    int64_t m, n;
+    bool transpose_a;
+    int64_t tasks;
+  };
+  for (const Row& r : {Row{1024, 1152, false, 4}, Row{1024, 384, false, 4}, Row{1152, 384, true, 4},
+                       Row{384, 384, true, 4}, Row{1536, 384, true, 4}, Row{256, 384, true, 2},
+                       Row{2048, 50257, false, 8 * 33}, Row{1, 4096, false, 4}}) {
+    onednn::Tile tile = onednn::tile_for(r.m, r.n, r.transpose_a);
+    int64_t tasks = ((r.m + tile.rows - 1) / tile.rows) * ((r.n + tile.columns - 1) / tile.columns);
+    EXPECT_EQ(tasks, r.tasks) << r.m << " x " << r.n;
+  }
+}
+
+}  // namespace
+}  // namespace ds::test
