@@ -1,0 +1,37 @@
+#include "core/base/error.h"
+#include "core/config/schema.h"
+
+namespace ds {
+
+// train_batch_size = train_micro_batch_size_per_gpu * gradient_accumulation_steps * world. Whatever one or
+// two of the three determine is derived, by integer division as in DeepSpeed; the product is checked at the
+// end.
+void complete_batch(Config& config, int world) {
+  int64_t& train = config.train_batch;
+  int64_t& micro = config.micro_batch;
+  int64_t& steps = config.accumulation;
+  const bool has_train = config.origins.contains("train_batch_size");
+  const bool has_micro = config.origins.contains("train_micro_batch_size_per_gpu");
+  const bool has_steps = config.origins.contains("gradient_accumulation_steps");
+  if (!has_train && !has_micro) {
+    raise(DS_ERROR_CONFIG,
+          "train_batch_size or train_micro_batch_size_per_gpu needs to be given; both are missing");
+  }
+  for (const auto& [given, value, name] : {std::tuple{has_train, train, "train_batch_size"},
+                                           std::tuple{has_micro, micro, "train_micro_batch_size_per_gpu"},
+                                           std::tuple{has_steps, steps, "gradient_accumulation_steps"}}) {
+    if (given && value <= 0) raise(DS_ERROR_CONFIG, "{}: {} is not positive", name, value);
+  }
+  if (!has_steps) steps = has_train && has_micro ? train / micro / world : 1;
+  if (!has_micro) micro = train / world / steps;
+  if (!has_train) train = micro * steps * world;
+  if (train != micro * steps * world || micro <= 0 || steps <= 0) {
+    raise(DS_ERROR_CONFIG,
+          "train_batch_size {} != train_micro_batch_size_per_gpu {} * gradient_accumulation_steps {} * world "
+          "size {}{}",
+          train, micro, steps, world,
+          has_train && has_micro && has_steps ? "" : " (derived by integer division)");
+  }
+}
+
+}  // namespace ds

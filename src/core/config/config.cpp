@@ -1,0 +1,263 @@
+#include "core/config/config.h"
+
+#include <algorithm>
+#include <bit>
+#include <fstream>
+#include <set>
+#include <sstream>
+
+#include "core/base/error.h"
+#include "core/config/schema.h"
+
+namespace ds {
+namespace {
+
+// The document's values by canonical path, in reading order.
+class Reader {
+ public:
+  Reader() {
+    for (const Key& key : config_keys()) {
+      add(key.path, key.path);
+      if (!key.other.empty()) add(sibling(key.path, key.other), key.path);
+    }
+    for (const ForeignKey& key : foreign_keys()) {
+      add(key.path, key.path);
+      if (key.rule == ForeignKey::Rule::section) whole_.insert(key.path);
+    }
+    // Deprecated names of DeepSpeed.
+    add("bfloat16.enabled", "bf16.enabled");
+    for (const char* name : {"immediate_grad_update", "check_grad_overflow"}) {
+      add(std::string("bfloat16.") + name, std::string("bf16.") + name);
+    }
+    add("zero_optimization.cpu_offload", "zero_optimization.offload_optimizer.device");
+    add("zero_optimization.cpu_offload_param", "zero_optimization.offload_param.device");
+    sections_.insert("memory_budget");
+  }
+
+  void read(const Json& section, const std::string& prefix) {
+    for (const auto& [name, value] : section.object()) member(prefix + name, value);
+  }
+
+  const Json* find(const std::string& path) const {
+    for (const auto& [name, value] : values_) {
+      if (name == path) return &value;
+    }
+    return nullptr;
+  }
+
+ private:
+  static std::string sibling(const std::string& path, const std::string& name) {
+    return path.substr(0, path.rfind('.') + 1) + name;
+  }
+
+  void add(const std::string& name, const std::string& canonical) {
+    names_[name] = canonical;
+    known_.push_back(name);
+    for (size_t dot = name.find('.'); dot != std::string::npos; dot = name.find('.', dot + 1)) {
+      if (sections_.insert(name.substr(0, dot)).second) known_.push_back(name.substr(0, dot));
+    }
+  }
+
+  void member(const std::string& path, const Json& value) {
+    if (value.is_null()) return;                           // null: not given
+    if (path == "zero_optimization" && value.is_bool()) {  // before sections: true means stage 1
+      give("zero_optimization.stage", path, value.boolean() ? 1 : 0);
+      return;
+    }
+    if (!whole_.contains(path) && sections_.contains(path)) {
+      if (!value.is_object()) raise(DS_ERROR_CONFIG, "{}: expected a section, got {}", path, value.dump());
+      read(value, path + ".");
+      return;
+    }
+    const auto found = names_.find(path);
+    if (found == names_.end()) {
+      const std::string near = nearest_path(path, known_);
+      raise(DS_ERROR_CONFIG, "{}: unknown key{}", path, near.empty() ? "" : "; did you mean " + near + "?");
+    }
+    if (auto_means_default(path) && value.is_string() && value.string() == "auto") return;
+    const bool old_switch = path.starts_with("zero_optimization.cpu_offload") && found->second != path;
+    if (!old_switch) return give(found->second, path, value);
+    bool on = false;
+    read_value(path, value, {}, on);
+    if (on) give(found->second, path, "cpu");
+  }
+
+  // "auto" stands for the default inside sections, except where DeepSpeed leaves it to the caller.
+  static bool auto_means_default(const std::string& path) {
+    return path.find('.') != std::string::npos && !path.starts_with("optimizer.") &&
+           !path.starts_with("scheduler.");
+  }
+
+  void give(const std::string& canonical, const std::string& name, const Json& value) {
+    const auto [before, fresh] = given_as_.emplace(canonical, name);
+    if (!fresh) raise(DS_ERROR_CONFIG, "{} and {} are two names of one key; give one", before->second, name);
+    values_.emplace_back(canonical, value);
+  }
+
+  std::map<std::string, std::string> names_;  // accepted name -> canonical path
+  std::set<std::string> sections_;            // every path that holds others
+  std::set<std::string> whole_;               // sections that are checked as one value
+  std::vector<std::string> known_;
+  std::map<std::string, std::string> given_as_;
+  std::vector<std::pair<std::string, Json>> values_;
+};
+
+void refuse_max_grad_norm(const Json& document) {
+  const Json* optimizer = document.find("optimizer");
+  const Json* params = optimizer && optimizer->is_object() ? optimizer->find("params") : nullptr;
+  if (params && params->is_object() && params->find("max_grad_norm")) {
+    raise(DS_ERROR_CONFIG, "optimizer.params.max_grad_norm: no optimizer parameter; use gradient_clipping");
+  }
+}
+
+void complete_optimizer(Config& c, const Reader& reader) {
+  if (c.optimizer.type == "AdamW") c.optimizer.adam_w_mode = true;
+  // torch's AdamW, which torch_adam selects in DeepSpeed, decays by 0.01 unless told otherwise.
+  const Json* torch = reader.find("optimizer.params.torch_adam");
+  const bool torch_adamw = torch && torch->is_bool() && torch->boolean() && c.optimizer.adam_w_mode;
+  if (torch_adamw && !c.origins.contains("optimizer.params.weight_decay")) {
+    c.optimizer.weight_decay = 0.01;
+    c.origins["optimizer.params.weight_decay"] = "derived";
+  }
+  if (c.scheduler.type == "WarmupLR" && !c.scheduler.warmup_max_given) {
+    c.scheduler.warmup_max_lr = c.optimizer.lr;
+    c.origins["scheduler.params.warmup_max_lr"] = "derived";
+  }
+  if (c.scheduler.type == "WarmupCosineLR" && c.scheduler.total_num_steps == 0) {
+    raise(DS_ERROR_CONFIG, "scheduler.params.total_num_steps: missing; WarmupCosineLR needs it");
+  }
+}
+
+void complete_model(Config& c) {
+  ModelConfig& m = c.model;
+  if (m.family.empty()) return;
+  if (m.vocab == 0) {
+    m.vocab = 256;
+    c.origins["model.vocab"] = "derived";
+  }
+  if (m.positions == 0) {
+    m.positions = c.sequence;
+    c.origins["model.positions"] = "derived";
+  }
+  for (const auto& [name, value] :
+       {std::pair{"layers", m.layers}, {"hidden", m.hidden}, {"heads", m.heads}}) {
+    if (value == 0) raise(DS_ERROR_CONFIG, "model.{}: missing; family \"{}\" needs it", name, m.family);
+  }
+  if (m.hidden % m.heads != 0) {
+    raise(DS_ERROR_CONFIG, "model.hidden {} is no multiple of model.heads {}", m.hidden, m.heads);
+  }
+  if (c.sequence > m.positions) {
+    raise(DS_ERROR_CONFIG, "run.sequence {} is above model.positions {}", c.sequence, m.positions);
+  }
+}
+
+void check_tiers(const Config& c) {
+  const bool nvme = c.zero.optimizer_tier == Tier::nvme || c.zero.param_tier == Tier::nvme;
+  if (nvme && c.zero.nvme_path.empty()) {
+    const char* section = c.zero.optimizer_tier == Tier::nvme ? "offload_optimizer" : "offload_param";
+    raise(DS_ERROR_CONFIG, "zero_optimization.{}.nvme_path: missing; device is \"nvme\"", section);
+  }
+  if (c.aio.block_size % 512 != 0) {
+    raise(DS_ERROR_CONFIG, "aio.block_size: {} is no multiple of 512", c.aio.block_size);
+  }
+}
+
+void complete_reduction(Config& c, int world) {
+  if (c.reproducible) {
+    const auto leaves = static_cast<uint64_t>(c.accumulation * world);
+    if (!std::has_single_bit(leaves)) {
+      raise(DS_ERROR_CONFIG,
+            "reproducible: gradient_accumulation_steps {} * world size {} = {} leaves is no power of two",
+            c.accumulation, world, leaves);
+    }
+    if (c.origins.contains("reduction") && c.reduction != "tree") {
+      raise(DS_ERROR_CONFIG, "reduction: \"{}\" contradicts reproducible: true, which needs \"tree\"",
+            c.reduction);
+    }
+    if (!c.origins.contains("reduction")) c.origins["reduction"] = "derived";
+    c.reduction = "tree";
+  } else if (c.reduction == "tree") {
+    raise(DS_ERROR_CONFIG, "reduction: \"tree\" needs reproducible: true, got false");
+  }
+}
+
+// Puts value at the dotted path, making the sections on the way.
+void put(Json& root, const std::string& path, const Json& value) {
+  const size_t dot = path.find('.');
+  if (dot == std::string::npos) return root.set(path, value);
+  const std::string section = path.substr(0, dot);
+  if (!root.find(section)) root.set(section, Json::Object{});
+  for (auto& [name, member] : root.object()) {
+    if (name == section) put(member, path.substr(dot + 1), value);
+  }
+}
+
+}  // namespace
+
+const char* tier_name(Tier tier) {
+  switch (tier) {
+    case Tier::device:
+      return "device";
+    case Tier::host:
+      return "host";
+    case Tier::nvme:
+      return "nvme";
+  }
+  return "unknown";
+}
+
+Config parse_config(const Json& document, int world) {
+  require(world > 0, "world: {} ranks, at least 1 needed", world);
+  if (!document.is_object()) raise(DS_ERROR_CONFIG, "config: expected an object, got {}", document.kind());
+  refuse_max_grad_norm(document);
+  Config config;
+  Reader reader;
+  reader.read(document, "");
+  for (const ForeignKey& key : foreign_keys()) {
+    if (const Json* given = reader.find(key.path)) check_foreign(key, *given);
+  }
+  for (const Key& key : config_keys()) {
+    const Json* given = reader.find(key.path);
+    if (!given) continue;
+    config.origins[key.path] = "config";
+    key.set(config, *given);
+  }
+  complete_batch(config, world);
+  complete_optimizer(config, reader);
+  complete_model(config);
+  check_tiers(config);
+  complete_reduction(config, world);
+  for (const char* name :
+       {"train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"}) {
+    config.origins.emplace(name, "derived");
+  }
+  for (const Key& key : config_keys()) config.origins.emplace(key.path, "default");
+  return config;
+}
+
+Config load_config(const std::string& path, int world) {
+  std::ifstream file(path);
+  if (!file) raise(DS_ERROR_NOT_FOUND, "config file '{}' cannot be read", path);
+  std::stringstream text;
+  text << file.rdbuf();
+  return parse_config(Json::parse(text.str(), path), world);
+}
+
+Json Config::effective() const {
+  Json values = Json::Object{};
+  Json from = Json::Object{};
+  for (const Key& key : config_keys()) {
+    const Json value = key.get(*this);
+    if (value.is_null()) continue;
+    put(values, key.path, value);
+    const auto origin = origins.find(key.path);
+    from.set(key.path, origin == origins.end() ? "default" : origin->second);
+  }
+  Json out = Json::Object{};
+  out.set("schema", 1);
+  out.set("config", values);
+  out.set("origins", from);
+  return out;
+}
+
+}  // namespace ds

@@ -1,0 +1,308 @@
+#include "core/config/schema.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "core/base/error.h"
+
+namespace ds {
+namespace {
+
+constexpr Limits positive{.low = 1};
+constexpr Limits not_negative{.low = 0};
+constexpr Limits share{.low = 0, .high = 1};
+
+// A key that is one field: `field` returns a reference into a Config.
+template <typename Field>
+Key key(std::string path, Field field, Limits limits = {}, std::string other = "") {
+  auto set = [path, field, limits](Config& config, const Json& given) {
+    read_value(path, given, limits, field(config));
+  };
+  auto get = [field](const Config& config) { return write_value(field(config)); };
+  return {std::move(path), std::move(other), set, get};
+}
+
+template <typename Field>
+Key bytes_key(std::string path, Field field) {
+  auto set = [path, field](Config& config, const Json& given) { field(config) = parse_bytes(path, given); };
+  auto get = [field](const Config& config) {
+    const int64_t value = field(config);
+    return value < 0 ? Json() : Json(value);
+  };
+  return {std::move(path), "", set, get};
+}
+
+// A key of the scheduler's parameters: as key(), but only part of schedulers of the given types ("": any),
+// and DeepSpeed's one-element list for its one parameter group is accepted.
+template <typename Field>
+Key schedule_key(std::string name, std::string_view type, Field field, Limits limits = {}) {
+  const std::string path = "scheduler.params." + std::move(name);
+  auto applies = [type](const Config& c) {
+    return !c.scheduler.type.empty() && (type.empty() || c.scheduler.type == type);
+  };
+  auto set = [path, field, limits, applies](Config& config, const Json& given) {
+    if (!applies(config)) {
+      raise(DS_ERROR_CONFIG, "{}: no parameter of scheduler.type \"{}\"", path, config.scheduler.type);
+    }
+    const bool list = given.is_array() && given.array().size() == 1;
+    read_value(path, list ? given.array()[0] : given, limits, field(config));
+  };
+  auto get = [field, applies](const Config& config) {
+    return applies(config) ? write_value(field(config)) : Json();
+  };
+  return {path, "", set, get};
+}
+
+std::string lower(std::string text) {
+  for (char& c : text) c = static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
+  return text;
+}
+
+// Refuses a name that is none of `supported`, telling DeepSpeed's other names from unknown ones.
+std::string choose(const std::string& path, const Json& given, const std::vector<std::string>& supported,
+                   const std::vector<std::string>& foreign) {
+  std::string name;
+  read_value(path, given, {}, name);
+  for (const std::string& one : supported) {
+    if (lower(one) == lower(name)) return one;
+  }
+  for (const std::string& one : foreign) {
+    if (lower(one) == lower(name)) {
+      raise(DS_ERROR_CONFIG, "{}: {} is unsupported by this version; supported: {}", path, one,
+            fmt::join(supported, ", "));
+    }
+  }
+  raise(DS_ERROR_CONFIG, "{}: \"{}\" is unknown; supported: {}", path, name, fmt::join(supported, ", "));
+}
+
+template <typename Field>
+Key choice_key(std::string path, Field field, std::vector<std::string> supported,
+               std::vector<std::string> foreign = {}) {
+  auto set = [=](Config& config, const Json& given) {
+    field(config) = choose(path, given, supported, foreign);
+  };
+  auto get = [field](const Config& config) {
+    const std::string& value = field(config);
+    return value.empty() ? Json() : Json(value);
+  };
+  return {path, "", set, get};
+}
+
+void batch_keys(std::vector<Key>& keys) {
+  keys.push_back(key("train_batch_size", [](auto& c) -> auto& { return c.train_batch; }));
+  keys.push_back(key("train_micro_batch_size_per_gpu", [](auto& c) -> auto& { return c.micro_batch; }));
+  keys.push_back(key("gradient_accumulation_steps", [](auto& c) -> auto& { return c.accumulation; }));
+}
+
+void general_keys(std::vector<Key>& keys) {
+  keys.push_back(key(
+      "gradient_clipping", [](auto& c) -> auto& { return c.gradient_clipping; }, not_negative));
+  keys.push_back({"bf16.enabled", "",
+                  [](Config& c, const Json& given) {
+                    bool on = false;
+                    read_value("bf16.enabled", given, {}, on);
+                    c.compute = on ? DS_DTYPE_BF16 : DS_DTYPE_F32;
+                  },
+                  [](const Config& c) { return Json(c.compute == DS_DTYPE_BF16); }});
+  keys.push_back(key(
+      "steps_per_print", [](auto& c) -> auto& { return c.steps_per_print; }, positive));
+  keys.push_back(key("tensorboard.enabled", [](auto& c) -> auto& { return c.tensorboard; }));
+  keys.push_back(key("csv_monitor.enabled", [](auto& c) -> auto& { return c.csv_monitor; }));
+  keys.push_back(key(
+      "comm_timeout_ms", [](auto& c) -> auto& { return c.comm_timeout_ms; }, positive));
+  keys.push_back(choice_key("reduction", [](auto& c) -> auto& { return c.reduction; }, {"micro", "tree"},
+                            {"boundary", "vendor"}));
+  keys.push_back(key("reproducible", [](auto& c) -> auto& { return c.reproducible; }));
+  keys.push_back(key("emulate_tiers", [](auto& c) -> auto& { return c.emulate_tiers; }));
+  keys.push_back(bytes_key("memory_budget.device", [](auto& c) -> auto& { return c.memory_budget.device; }));
+  keys.push_back(bytes_key("memory_budget.host", [](auto& c) -> auto& { return c.memory_budget.host; }));
+  keys.push_back(bytes_key("memory_budget.nvme", [](auto& c) -> auto& { return c.memory_budget.nvme; }));
+}
+
+Key betas_key() {
+  auto set = [](Config& c, const Json& given) {
+    const std::string path = "optimizer.params.betas";
+    if (!given.is_array() || given.array().size() != 2) {
+      raise(DS_ERROR_CONFIG, "{}: expected two numbers, got {}", path, given.dump());
+    }
+    read_value(path + "[0]", given.array()[0], share, c.optimizer.beta1);
+    read_value(path + "[1]", given.array()[1], share, c.optimizer.beta2);
+  };
+  auto get = [](const Config& c) { return Json(Json::Array{c.optimizer.beta1, c.optimizer.beta2}); };
+  return {"optimizer.params.betas", "", set, get};
+}
+
+void optimizer_keys(std::vector<Key>& keys) {
+  keys.push_back(
+      choice_key("optimizer.type", [](auto& c) -> auto& { return c.optimizer.type; }, {"Adam", "AdamW"},
+                 {"Lamb", "OneBitAdam", "OneBitLamb", "ZeroOneAdam", "Muon", "SGD", "Adagrad", "Lion"}));
+  keys.push_back(key(
+      "optimizer.params.lr", [](auto& c) -> auto& { return c.optimizer.lr; }, not_negative));
+  keys.push_back(betas_key());
+  keys.push_back(key(
+      "optimizer.params.eps", [](auto& c) -> auto& { return c.optimizer.eps; }, not_negative));
+  keys.push_back(key(
+      "optimizer.params.weight_decay", [](auto& c) -> auto& { return c.optimizer.weight_decay; },
+      not_negative));
+  keys.push_back(
+      key("optimizer.params.adam_w_mode", [](auto& c) -> auto& { return c.optimizer.adam_w_mode; }));
+}
+
+Key warmup_type_key() {
+  auto set = [](Config& c, const Json& given) {
+    c.scheduler.warmup_linear =
+        choose("scheduler.params.warmup_type", given, {"log", "linear"}, {}) == "linear";
+  };
+  auto get = [](const Config& c) {
+    return c.scheduler.type.empty() ? Json() : Json(c.scheduler.warmup_linear ? "linear" : "log");
+  };
+  return {"scheduler.params.warmup_type", "", set, get};
+}
+
+void scheduler_keys(std::vector<Key>& keys) {
+  keys.push_back(choice_key("scheduler.type", [](auto& c) -> auto& { return c.scheduler.type; },
+                            {"WarmupLR", "WarmupCosineLR"}, {"WarmupDecayLR", "OneCycle", "LRRangeTest"}));
+  keys.push_back(schedule_key(
+      "warmup_num_steps", "", [](auto& c) -> auto& { return c.scheduler.warmup_num_steps; }, positive));
+  keys.push_back(schedule_key(
+      "warmup_min_lr", "WarmupLR", [](auto& c) -> auto& { return c.scheduler.warmup_min_lr; }, not_negative));
+  Key max = schedule_key(
+      "warmup_max_lr", "WarmupLR", [](auto& c) -> auto& { return c.scheduler.warmup_max_lr; }, not_negative);
+  max.set = [set = max.set](Config& c, const Json& given) {
+    set(c, given);
+    c.scheduler.warmup_max_given = true;
+  };
+  keys.push_back(max);
+  keys.push_back(schedule_key(
+      "total_num_steps", "WarmupCosineLR", [](auto& c) -> auto& { return c.scheduler.total_num_steps; },
+      positive));
+  keys.push_back(schedule_key(
+      "warmup_min_ratio", "WarmupCosineLR", [](auto& c) -> auto& { return c.scheduler.warmup_min_ratio; },
+      not_negative));
+  keys.push_back(schedule_key(
+      "cos_min_ratio", "WarmupCosineLR", [](auto& c) -> auto& { return c.scheduler.cos_min_ratio; },
+      not_negative));
+  keys.push_back(warmup_type_key());
+}
+
+// nvme_path belongs to both offload sections; libds has one scratch folder.
+Key nvme_path_key(const std::string& section, Tier ZeroConfig::*tier) {
+  const std::string path = "zero_optimization." + section + ".nvme_path";
+  auto set = [path](Config& c, const Json& given) {
+    std::string folder;
+    read_value(path, given, {}, folder);
+    if (!c.zero.nvme_path.empty() && c.zero.nvme_path != folder) {
+      raise(DS_ERROR_CONFIG,
+            "{}: \"{}\" differs from \"{}\" of the other offload section; one folder is used", path, folder,
+            c.zero.nvme_path);
+    }
+    c.zero.nvme_path = folder;
+  };
+  auto get = [tier](const Config& c) { return c.zero.*tier == Tier::nvme ? Json(c.zero.nvme_path) : Json(); };
+  return {path, "", set, get};
+}
+
+void zero_keys(std::vector<Key>& keys) {
+  const std::string zero = "zero_optimization.";
+  auto add = [&](std::string name, auto field, Limits limits, std::string other = "") {
+    keys.push_back(key(zero + name, field, limits, std::move(other)));
+  };
+  add(
+      "stage", [](auto& c) -> auto& { return c.zero.stage; }, Limits{.low = 0, .high = 3});
+  add(
+      "reduce_bucket_size", [](auto& c) -> auto& { return c.zero.reduce_bucket_size; }, positive);
+  add(
+      "stage3_prefetch_bucket_size", [](auto& c) -> auto& { return c.zero.prefetch_bucket_size; },
+      not_negative, "prefetch_bucket_size");
+  add(
+      "stage3_max_live_parameters", [](auto& c) -> auto& { return c.zero.max_live_parameters; }, not_negative,
+      "max_live_parameters");
+  add(
+      "stage3_max_reuse_distance", [](auto& c) -> auto& { return c.zero.max_reuse_distance; }, not_negative,
+      "max_reuse_distance");
+  add(
+      "stage3_param_persistence_threshold",
+      [](auto& c) -> auto& { return c.zero.param_persistence_threshold; }, not_negative,
+      "param_persistence_threshold");
+  add(
+      "sub_group_size", [](auto& c) -> auto& { return c.zero.sub_group_size; }, positive);
+  add("overlap_comm", [](auto& c) -> auto& { return c.zero.overlap_comm; }, {});
+  add("offload_optimizer.device", [](auto& c) -> auto& { return c.zero.optimizer_tier; }, {});
+  keys.push_back(nvme_path_key("offload_optimizer", &ZeroConfig::optimizer_tier));
+  add(
+      "offload_optimizer.buffer_count", [](auto& c) -> auto& { return c.zero.buffer_count; }, positive);
+  add("offload_param.device", [](auto& c) -> auto& { return c.zero.param_tier; }, {});
+  keys.push_back(nvme_path_key("offload_param", &ZeroConfig::param_tier));
+  keys.push_back(key(
+      "aio.block_size", [](auto& c) -> auto& { return c.aio.block_size; }, Limits{.low = 512}));
+  keys.push_back(key(
+      "aio.queue_depth", [](auto& c) -> auto& { return c.aio.queue_depth; },
+      Limits{.low = 1, .high = 65536}));
+}
+
+// Keys of the built-in model; absent where the caller brings the graph.
+void model_keys(std::vector<Key>& keys) {
+  auto add = [&](const std::string& name, auto field, Limits limits) {
+    Key one = key("model." + name, field, limits);
+    one.get = [get = one.get](const Config& c) { return c.model.family.empty() ? Json() : get(c); };
+    keys.push_back(std::move(one));
+  };
+  keys.push_back(choice_key("model.family", [](auto& c) -> auto& { return c.model.family; }, {"gpt"}));
+  add(
+      "layers", [](auto& c) -> auto& { return c.model.layers; }, positive);
+  add(
+      "hidden", [](auto& c) -> auto& { return c.model.hidden; }, positive);
+  add(
+      "heads", [](auto& c) -> auto& { return c.model.heads; }, positive);
+  add(
+      "vocab", [](auto& c) -> auto& { return c.model.vocab; }, positive);
+  add(
+      "positions", [](auto& c) -> auto& { return c.model.positions; }, positive);
+  add(
+      "dropout", [](auto& c) -> auto& { return c.model.dropout; }, Limits{.low = 0, .high = 0.999});
+}
+
+void run_keys(std::vector<Key>& keys) {
+  keys.push_back(key("data.paths", [](auto& c) -> auto& { return c.data.paths; }));
+  keys.push_back(choice_key("data.tokenizer", [](auto& c) -> auto& { return c.data.tokenizer; }, {"bytes"}));
+  keys.push_back(key(
+      "data.heldout", [](auto& c) -> auto& { return c.data.heldout; }, Limits{.low = 0, .high = 0.9}));
+  keys.push_back(bytes_key("data.max_bytes", [](auto& c) -> auto& { return c.data.max_bytes; }));
+  keys.push_back(key("data.strip_licences", [](auto& c) -> auto& { return c.data.strip_licences; }));
+  keys.push_back(key("run.dir", [](auto& c) -> auto& { return c.run.dir; }));
+  keys.push_back(key(
+      "run.steps", [](auto& c) -> auto& { return c.run.steps; }, not_negative));
+  keys.push_back(key(
+      "run.eval_every", [](auto& c) -> auto& { return c.run.eval_every; }, not_negative));
+  keys.push_back(key(
+      "run.eval_batches", [](auto& c) -> auto& { return c.run.eval_batches; }, positive));
+  keys.push_back(key(
+      "run.save_every", [](auto& c) -> auto& { return c.run.save_every; }, not_negative));
+  keys.push_back(key(
+      "run.sample_tokens", [](auto& c) -> auto& { return c.run.sample_tokens; }, not_negative));
+  keys.push_back(key("run.seed", [](auto& c) -> auto& { return c.run.seed; }));
+  keys.push_back(key(
+      "run.sequence", [](auto& c) -> auto& { return c.sequence; }, positive));
+  keys.push_back(key(
+      "run.threads", [](auto& c) -> auto& { return c.threads; }, not_negative));
+}
+
+}  // namespace
+
+const std::vector<Key>& config_keys() {
+  static const std::vector<Key> keys = [] {
+    std::vector<Key> all;
+    batch_keys(all);
+    general_keys(all);
+    optimizer_keys(all);
+    scheduler_keys(all);
+    zero_keys(all);
+    model_keys(all);
+    run_keys(all);
+    return all;
+  }();
+  return keys;
+}
+
+}  // namespace ds

@@ -1,0 +1,47 @@
+#pragma once
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "core/config/config.h"
+#include "core/config/values.h"
+
+namespace ds {
+
+// One key that libds acts on.
+struct Key {
+  std::string path;   // dotted, from the top of the document
+  std::string other;  // a second accepted name of the last component, or ""
+  std::function<void(Config&, const Json& given)> set;
+  std::function<Json(const Config&)> get;  // null: does not apply to this configuration
+};
+
+// All keys, in the order in which they are set and printed.
+const std::vector<Key>& config_keys();
+
+// One key of DeepSpeed that libds knows by name only.
+struct ForeignKey {
+  enum class Rule {
+    no_effect,  // any value: it selects how DeepSpeed works, not what comes out
+    only,       // accepted with `neutral` (what DeepSpeed does when the key is absent), else unsupported
+    section,    // a section that is off unless its "enabled" says true; on is unsupported
+  };
+  std::string path;
+  Rule rule = Rule::no_effect;
+  Json neutral;                     // of rule only
+  std::vector<std::string> inside;  // of rule section: its keys; empty: anything
+};
+
+const std::vector<ForeignKey>& foreign_keys();
+
+// Throws DS_ERROR_CONFIG naming the path when the value asks for what libds does not have.
+void check_foreign(const ForeignKey& key, const Json& given);
+
+// The known path nearest to an unknown one, or "": the same last component elsewhere, or a few typing errors
+// away in the same section.
+std::string nearest_path(const std::string& unknown, const std::vector<std::string>& known);
+
+// Completes and checks train_batch, micro_batch and accumulation (0: not given).
+void complete_batch(Config& config, int world);
+
+}  // namespace ds

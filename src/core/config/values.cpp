@@ -1,0 +1,143 @@
+#include "core/config/values.h"
+
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <utility>
+
+#include "core/base/error.h"
+
+namespace ds {
+namespace {
+
+[[noreturn]] void wrong_kind(const std::string& path, const char* expected, const Json& given) {
+  const bool is_auto = given.is_string() && given.string() == "auto";
+  raise(DS_ERROR_CONFIG, "{}: expected {}, got {}{}", path, expected, given.dump(),
+        is_auto ? " (a host framework fills \"auto\" in; here a value is needed)" : "");
+}
+
+std::string number_text(double x) {
+  return std::fabs(x) < 1e15 && x == std::floor(x) ? std::to_string(static_cast<int64_t>(x))
+                                                   : fmt::format("{}", x);
+}
+
+void check_limits(const std::string& path, double x, const Limits& limits) {
+  if (x < limits.low)
+    raise(DS_ERROR_CONFIG, "{}: {} is below {}", path, number_text(x), number_text(limits.low));
+  if (x > limits.high)
+    raise(DS_ERROR_CONFIG, "{}: {} is above {}", path, number_text(x), number_text(limits.high));
+}
+
+// An exact integer: an integer, or a real with an integral value that an int64_t can hold.
+int64_t read_integer(const std::string& path, const Json& given, const Limits& limits) {
+  if (given.is_integer()) {
+    check_limits(path, static_cast<double>(given.integer()), limits);
+    return given.integer();
+  }
+  if (!given.is_number()) wrong_kind(path, "an integer", given);
+  const double x = given.number();
+  if (x != std::floor(x) || std::fabs(x) >= 0x1p63) wrong_kind(path, "an integer", given);
+  check_limits(path, x, limits);
+  return static_cast<int64_t>(x);
+}
+
+}  // namespace
+
+void read_value(const std::string& path, const Json& given, const Limits&, bool& out) {
+  if (!given.is_bool()) wrong_kind(path, "true or false", given);
+  out = given.boolean();
+}
+
+void read_value(const std::string& path, const Json& given, const Limits& limits, int& out) {
+  const int64_t x = read_integer(path, given, limits);
+  if (!std::in_range<int>(x)) wrong_kind(path, "a 32-bit integer", given);
+  out = static_cast<int>(x);
+}
+
+void read_value(const std::string& path, const Json& given, const Limits& limits, int64_t& out) {
+  out = read_integer(path, given, limits);
+}
+
+void read_value(const std::string& path, const Json& given, const Limits&, uint64_t& out) {
+  out = static_cast<uint64_t>(read_integer(path, given, Limits{.low = 0}));
+}
+
+void read_value(const std::string& path, const Json& given, const Limits& limits, double& out) {
+  if (!given.is_number()) wrong_kind(path, "a number", given);
+  const double x = given.number();
+  if (!std::isfinite(x)) wrong_kind(path, "a finite number", given);
+  check_limits(path, x, limits);
+  out = x;
+}
+
+void read_value(const std::string& path, const Json& given, const Limits&, std::string& out) {
+  if (!given.is_string()) wrong_kind(path, "a string", given);
+  out = given.string();
+}
+
+void read_value(const std::string& path, const Json& given, const Limits&, Tier& out) {
+  if (!given.is_string()) wrong_kind(path, "\"none\", \"cpu\" or \"nvme\"", given);
+  for (Tier tier : {Tier::device, Tier::host, Tier::nvme}) {
+    if (write_value(tier).string() == given.string()) {
+      out = tier;
+      return;
+    }
+  }
+  wrong_kind(path, "\"none\", \"cpu\" or \"nvme\"", given);
+}
+
+void read_value(const std::string& path, const Json& given, const Limits&, std::vector<std::string>& out) {
+  if (given.is_string()) {
+    out = {given.string()};
+    return;
+  }
+  if (!given.is_array()) wrong_kind(path, "an array of strings", given);
+  std::vector<std::string> read;
+  for (const Json& item : given.array()) {
+    if (!item.is_string()) wrong_kind(path, "an array of strings", given);
+    read.push_back(item.string());
+  }
+  out = std::move(read);
+}
+
+int64_t parse_bytes(const std::string& path, const Json& given) {
+  const char* expected = "bytes as an integer or as text like \"2GiB\"";
+  if (!given.is_string()) {
+    if (!given.is_number()) wrong_kind(path, expected, given);
+    return read_integer(path, given, Limits{.low = 0});
+  }
+  const std::string& text = given.string();
+  double amount = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), amount);
+  if (error != std::errc{}) wrong_kind(path, expected, given);
+  std::string_view unit(end, static_cast<size_t>(text.data() + text.size() - end));
+  while (unit.starts_with(' ')) unit.remove_prefix(1);
+  constexpr std::array<std::pair<std::string_view, double>, 10> units = {{
+      {"", 1},
+      {"B", 1},
+      {"KB", 1e3},
+      {"MB", 1e6},
+      {"GB", 1e9},
+      {"TB", 1e12},
+      {"KiB", 0x1p10},
+      {"MiB", 0x1p20},
+      {"GiB", 0x1p30},
+      {"TiB", 0x1p40},
+  }};
+  for (const auto& [name, factor] : units) {
+    const double bytes = amount * factor;
+    if (name == unit && bytes >= 0 && bytes < 0x1p63) return static_cast<int64_t>(bytes);
+  }
+  wrong_kind(path, expected, given);
+}
+
+Json write_value(bool value) { return value; }
+Json write_value(int value) { return value; }
+Json write_value(int64_t value) { return value; }
+Json write_value(uint64_t value) { return static_cast<int64_t>(value); }
+Json write_value(double value) { return value; }
+Json write_value(const std::string& value) { return value; }
+Json write_value(Tier value) { return value == Tier::device ? "none" : value == Tier::host ? "cpu" : "nvme"; }
+Json write_value(const std::vector<std::string>& value) { return Json::Array(value.begin(), value.end()); }
+
+}  // namespace ds

@@ -1,0 +1,43 @@
+#pragma once
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "core/base/json.h"
+#include "core/config/config.h"
+
+namespace ds {
+
+// Closed range of a number.
+struct Limits {
+  double low = -std::numeric_limits<double>::infinity();
+  double high = std::numeric_limits<double>::infinity();
+};
+
+// Sets `out` from the value given for key `path`; throws DS_ERROR_CONFIG naming the path when the value has
+// another kind or leaves the limits. Integers may be written as reals with an integral value (5e8); booleans
+// and strings are never numbers.
+void read_value(const std::string& path, const Json& given, const Limits& limits, bool& out);
+void read_value(const std::string& path, const Json& given, const Limits& limits, int& out);
+void read_value(const std::string& path, const Json& given, const Limits& limits, int64_t& out);
+void read_value(const std::string& path, const Json& given, const Limits& limits, uint64_t& out);
+void read_value(const std::string& path, const Json& given, const Limits& limits, double& out);
+void read_value(const std::string& path, const Json& given, const Limits& limits, std::string& out);
+void read_value(const std::string& path, const Json& given, const Limits& limits, Tier& out);
+void read_value(const std::string& path, const Json& given, const Limits& limits,
+                std::vector<std::string>& out);  // an array of strings, or one string
+
+// Bytes of "2GiB" and the like; throws DS_ERROR_CONFIG naming the path.
+int64_t parse_bytes(const std::string& path, const Json& given);
+
+// The config spelling of a value.
+Json write_value(bool value);
+Json write_value(int value);
+Json write_value(int64_t value);
+Json write_value(uint64_t value);
+Json write_value(double value);
+Json write_value(const std::string& value);
+Json write_value(Tier value);
+Json write_value(const std::vector<std::string>& value);
+
+}  // namespace ds
