@@ -1,0 +1,68 @@
+#include "api/boundary.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace ds {
+namespace {
+
+thread_local std::string last_message;
+
+}  // namespace
+
+ds_status set_last_error(ds_status status, const char* message) noexcept {
+  try {
+    last_message = message;
+  } catch (...) {
+    last_message.clear();
+  }
+  return status;
+}
+
+const char* last_error() noexcept { return last_message.c_str(); }
+
+void need_array(const void* array, size_t count, const char* argument) {
+  require(array != nullptr || count == 0, "{} must not be NULL with {}_count {}", argument, argument, count);
+}
+
+std::string_view need_text(const char* text, const char* argument) {
+  require(text != nullptr, "{} must not be NULL", argument);
+  return text;
+}
+
+void put_text(std::string_view text, char* buffer, size_t buffer_size, size_t* out_size) {
+  require(buffer != nullptr || buffer_size == 0, "buffer must not be NULL with buffer_size {}", buffer_size);
+  need(out_size, "out_size") = text.size() + 1;
+  if (buffer_size == 0) return;
+  size_t end = std::min(text.size(), buffer_size - 1);
+  auto continues = [&](size_t i) {
+    return i < text.size() && (static_cast<unsigned char>(text[i]) & 0xC0u) == 0x80u;
+  };
+  while (end > 0 && continues(end)) --end;
+  std::memcpy(buffer, text.data(), end);
+  buffer[end] = '\0';
+}
+
+void check_options(const void* options, size_t given, size_t size, const char* argument) {
+  require(given >= sizeof(size_t),
+          "{}.struct_size must be at least {}, got {}: call the _init function first", argument,
+          sizeof(size_t), given);
+  const auto* bytes = static_cast<const unsigned char*>(options);
+  for (size_t i = size; i < given; ++i) {
+    if (bytes[i] != 0) {
+      raise(DS_ERROR_UNSUPPORTED, "{} sets byte {} of a newer struct, this version knows {} bytes", argument,
+            i, size);
+    }
+  }
+}
+
+void write_options(void* options, size_t struct_size, const void* defaults, size_t size) {
+  need(static_cast<char*>(options), "options");
+  require(struct_size >= sizeof(size_t), "struct_size must be at least {}, got {}", sizeof(size_t),
+          struct_size);
+  std::memset(options, 0, struct_size);
+  std::memcpy(options, defaults, std::min(struct_size, size));
+  std::memcpy(options, &struct_size, sizeof struct_size);
+}
+
+}  // namespace ds

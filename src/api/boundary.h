@@ -1,0 +1,76 @@
+#pragma once
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <new>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/base/log.h"
+
+namespace ds {
+
+// Keeps the message of this thread for ds_last_error_message and returns the status.
+ds_status set_last_error(ds_status status, const char* message) noexcept;
+const char* last_error() noexcept;
+
+// The only place where exceptions become a status. Delivers queued log lines on the way out, as the calling
+// thread is the one that callbacks may run on.
+template <class F>
+ds_status boundary(F&& body) noexcept {
+  ds_status status = DS_OK;
+  try {
+    std::forward<F>(body)();
+  } catch (const Error& error) {
+    status = set_last_error(error.status(), error.what());
+  } catch (const std::bad_alloc&) {
+    status = set_last_error(DS_ERROR_OUT_OF_MEMORY, "the system refuses memory");
+  } catch (const std::exception& error) {
+    status = set_last_error(DS_ERROR_INTERNAL, error.what());
+  } catch (...) {
+    status = set_last_error(DS_ERROR_INTERNAL, "an exception of unknown type");
+  }
+  try {
+    flush_log();
+  } catch (...) {
+    // A log line that finds no memory is lost; the call's own status stands.
+  }
+  return status;
+}
+
+// A pointer argument that is not [nullable].
+template <class T>
+T& need(T* pointer, const char* argument) {
+  require(pointer != nullptr, "{} must not be NULL", argument);
+  return *pointer;
+}
+
+// An array argument: NULL is allowed for no elements only.
+void need_array(const void* array, size_t count, const char* argument);
+
+// A string argument that is not [nullable].
+std::string_view need_text(const char* text, const char* argument);
+
+// Hands a text out by the convention "Strings" of ds.h: a text that does not fit is cut at a character.
+void put_text(std::string_view text, char* buffer, size_t buffer_size, size_t* out_size);
+
+// Checks the head of an options struct: `size` bytes are known here, `given` are the caller's. Bytes that
+// only a newer caller knows must be zero.
+void check_options(const void* options, size_t given, size_t size, const char* argument);
+
+// The options that the caller gave, over the defaults.
+template <class T>
+T read_options(const T* options, const T& defaults, const char* argument) {
+  T out = defaults;
+  if (!options) return out;
+  check_options(options, options->struct_size, sizeof(T), argument);
+  std::memcpy(&out, options, std::min(options->struct_size, sizeof(T)));
+  return out;
+}
+
+// Fills as much of the defaults as the caller's struct holds; what only a newer caller knows becomes zero.
+void write_options(void* options, size_t struct_size, const void* defaults, size_t size);
+
+}  // namespace ds

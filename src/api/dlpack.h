@@ -1,0 +1,44 @@
+#pragma once
+#include <cstdint>
+
+// The managed tensor of DLPack 0.x as the bytes of its public ABI: what a host's <dlpack/dlpack.h> declares.
+// Private to tensor_api.cpp; ds.h only names DLManagedTensor.
+
+namespace ds::dlpack {
+
+inline constexpr int32_t kCpu = 1;  // device kind: host memory
+
+// Kinds of numbers.
+enum Code : uint8_t { kInt = 0, kUInt = 1, kFloat = 2, kBfloat = 4 };
+
+struct Device {
+  int32_t kind;
+  int32_t index;
+};
+
+struct Type {
+  uint8_t code;
+  uint8_t bits;
+  uint16_t lanes;  // 1: no vectors
+};
+
+struct Tensor {
+  void* data;
+  Device device;
+  int32_t rank;
+  Type type;
+  int64_t* shape;
+  int64_t* strides;  // in elements; null: compact row-major
+  uint64_t byte_offset;
+};
+
+}  // namespace ds::dlpack
+
+// The owner calls deleter(this) once, or never when deleter is null.
+struct DLManagedTensor {
+  ds::dlpack::Tensor tensor;
+  void* context;
+  void (*deleter)(DLManagedTensor* self);
+};
+
+static_assert(sizeof(void*) != 8 || (sizeof(ds::dlpack::Tensor) == 48 && sizeof(DLManagedTensor) == 64));

@@ -1,0 +1,144 @@
+#include <sched.h>
+
+#include <cstdlib>
+
+#include "api/boundary.h"
+#include "api/handles.h"
+
+namespace ds {
+namespace {
+
+constexpr ds_engine_options kDefaults = {sizeof(ds_engine_options), 0, 0};
+
+// Cores that this process may use, shared by the ranks of this host (LOCAL_SIZE of `libds launch`).
+int default_threads(int world) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  int cores = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+  const char* text = std::getenv("LOCAL_SIZE");
+  int ranks = text ? std::atoi(text) : world;
+  return std::max(1, cores / std::max(1, ranks));
+}
+
+EngineOptions engine_options(const ds_engine_options& given, const Config& config, int world) {
+  require(given.threads >= 0 && given.threads <= 4096, "options.threads must be 0 to 4096, got {}",
+          given.threads);
+  require(given.trace == 0 || given.trace == 1, "options.trace must be 0 or 1, got {}", given.trace);
+  EngineOptions out;
+  out.trace = given.trace == 1;
+  out.threads = given.threads > 0 ? given.threads : config.threads;
+  if (out.threads == 0) out.threads = default_threads(world);
+  return out;
+}
+
+std::vector<InputView> views(const ds_tensor* const* inputs, size_t count) {
+  need_array(inputs, count, "inputs");
+  std::vector<InputView> out;
+  for (size_t i = 0; i < count; ++i) {
+    require(inputs[i] != nullptr, "inputs[{}] must not be NULL", i);
+    out.push_back({inputs[i]->data, inputs[i]->dtype, inputs[i]->numel});
+  }
+  return out;
+}
+
+void keep(double* out, double value) {
+  if (out) *out = value;
+}
+
+}  // namespace
+
+void need_trainable(const Graph& graph) {
+  require(graph.backward_begin < 0, "graph '{}' must not be differentiated: the engine does it", graph.name);
+  require(!graph.outputs.empty(), "graph '{}' must have its loss as output 0, got no output", graph.name);
+  const TensorType& loss = graph.type(graph.outputs[0]);
+  require(loss.shape.rank() == 0, "output 0 of graph '{}' must be a scalar loss, got {}", graph.name,
+          loss.text());
+}
+
+EngineCore& core(const ds_engine* engine) { return *need(engine, "engine").core; }
+
+Engine& native(const ds_engine* engine, const char* call) {
+  const ds_engine& handle = need(engine, "engine");
+  if (!handle.native)
+    raise(DS_ERROR_STATE, "{} needs an engine with a graph, got one in delegate mode", call);
+  return *handle.native;
+}
+
+}  // namespace ds
+
+ds_status ds_engine_options_init(ds_engine_options* options, size_t struct_size) {
+  return ds::boundary([&] { ds::write_options(options, struct_size, &ds::kDefaults, sizeof ds::kDefaults); });
+}
+
+ds_status ds_engine_create(ds_comm* comm, const char* config, const ds_graph* graph,
+                           const ds_engine_options* options, ds_engine** out) {
+  return ds::boundary([&] {
+    ds::need(out, "out") = nullptr;
+    std::string_view text = ds::need_text(config, "config");
+    auto handle = std::make_unique<ds_engine>();
+    handle->comm = comm ? comm->comm : ds::create_communicator("self", {});
+    int world = handle->comm->size();
+    ds::Config parsed = ds::parse_config(ds::Json::parse(text, "config"), world);
+    ds::EngineOptions wanted =
+        ds::engine_options(ds::read_options(options, ds::kDefaults, "options"), parsed, world);
+    if (!graph) ds::raise(DS_ERROR_UNSUPPORTED, "graph must be given: this version has no delegate mode");
+    ds::need_trainable(graph->graph);
+    auto engine =
+        std::make_unique<ds::Engine>(std::move(parsed), graph->graph, *handle->comm, std::move(wanted));
+    handle->native = engine.get();
+    handle->core = std::move(engine);
+    *out = handle.release();
+  });
+}
+
+ds_status ds_train_batch(ds_engine* engine, const ds_tensor* const* inputs, size_t inputs_count,
+                         double* out_loss) {
+  return ds::boundary([&] {
+    ds::Engine& e = ds::native(engine, "ds_train_batch");
+    ds::keep(out_loss, e.train_batch(ds::views(inputs, inputs_count)).loss);
+  });
+}
+
+ds_status ds_forward(ds_engine* engine, const ds_tensor* const* inputs, size_t inputs_count,
+                     double* out_loss) {
+  return ds::boundary([&] {
+    ds::Engine& e = ds::native(engine, "ds_forward");
+    ds::keep(out_loss, e.forward(ds::views(inputs, inputs_count)));
+  });
+}
+
+ds_status ds_backward(ds_engine* engine) {
+  return ds::boundary([&] { ds::native(engine, "ds_backward").backward(); });
+}
+
+ds_status ds_step(ds_engine* engine) {
+  return ds::boundary([&] { ds::native(engine, "ds_step").step(); });
+}
+
+ds_status ds_eval_batch(ds_engine* engine, const ds_tensor* const* inputs, size_t inputs_count,
+                        double* out_loss) {
+  return ds::boundary([&] {
+    ds::Engine& e = ds::native(engine, "ds_eval_batch");
+    ds::need(out_loss, "out_loss") = e.eval_batch(ds::views(inputs, inputs_count));
+  });
+}
+
+ds_status ds_infer(ds_engine* engine, const ds_tensor* const* inputs, size_t inputs_count, ds_tensor** out) {
+  return ds::boundary([&] {
+    ds::need(out, "out") = nullptr;
+    ds::Engine& e = ds::native(engine, "ds_infer");
+    std::vector<float> values = e.infer(ds::views(inputs, inputs_count));
+    const ds::Graph& graph = e.plan().graph;
+    const ds::Shape& shape = graph.type(graph.outputs.at(1)).shape;
+    int64_t row = std::max<int64_t>(1, shape.numel(1));
+    std::vector<int64_t> dims;
+    for (const ds::Dim& d : shape.dims()) {
+      dims.push_back(d.symbolic ? static_cast<int64_t>(values.size()) / row : d.extent);
+    }
+    auto tensor = ds::own_tensor(DS_DTYPE_F32, dims);
+    std::memcpy(tensor->data, values.data(), values.size() * sizeof(float));
+    *out = tensor.release();
+  });
+}
+
+void ds_engine_destroy(ds_engine* engine) { delete engine; }

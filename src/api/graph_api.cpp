@@ -1,0 +1,164 @@
+#include "api/boundary.h"
+#include "api/handles.h"
+#include "core/base/json.h"
+#include "core/graph/ops.h"
+
+namespace ds {
+namespace {
+
+// -1 is n, the rows of a micro-step.
+Shape to_shape(const int64_t* dims, size_t dims_count) {
+  need_array(dims, dims_count, "dims");
+  require(dims_count <= 4, "dims_count must be at most 4, got {}", dims_count);
+  std::vector<Dim> out;
+  for (size_t i = 0; i < dims_count; ++i) {
+    require(dims[i] == -1 || dims[i] > 0, "dims[{}] must be positive, or -1 for n, got {}", i, dims[i]);
+    out.push_back(dims[i] == -1 ? Dim::n() : Dim(dims[i]));
+  }
+  return Shape(std::move(out));
+}
+
+// JSON's own errors speak of a configuration; here it is an argument that is wrong.
+Json parse_attrs(const char* text) {
+  try {
+    return Json::parse(text, "attrs");
+  } catch (const Error& error) {
+    throw Error(DS_ERROR_INVALID_ARGUMENT, error.what());
+  }
+}
+
+Attrs to_attrs(const char* text) {
+  Attrs out;
+  if (!text) return out;
+  Json json = parse_attrs(text);
+  require(json.is_object(), "attrs must be a JSON object, got {}", json.kind());
+  for (const auto& [name, value] : json.object()) {
+    if (value.is_integer()) {
+      out.set(name, value.integer());
+    } else if (value.is_number()) {
+      out.set(name, value.number());
+    } else if (value.is_string()) {
+      out.set(name, value.string());
+    } else {
+      raise(DS_ERROR_INVALID_ARGUMENT, "attrs.{} must be a number or a string, got {}", name, value.kind());
+    }
+  }
+  return out;
+}
+
+void need_value(const Graph& graph, int32_t value, const std::string& argument) {
+  int64_t count = static_cast<int64_t>(graph.values.size());
+  require(value >= 0 && value < count, "{} must be a value from 0 to {}, got {}", argument, count - 1, value);
+}
+
+void need_forward(const Graph& graph, const char* call) {
+  if (graph.backward_begin < 0) return;
+  raise(DS_ERROR_STATE, "{} must come before ds_graph_grad: graph '{}' is differentiated", call, graph.name);
+}
+
+}  // namespace
+
+}  // namespace ds
+
+ds_status ds_graph_create(const char* name, int64_t bound, ds_graph** out) {
+  return ds::boundary([&] {
+    ds::need(out, "out") = nullptr;
+    ds::require(bound >= 1, "bound must be at least 1, got {}", bound);
+    auto handle = std::make_unique<ds_graph>();
+    handle->graph.name = ds::need_text(name, "name");
+    handle->graph.bound = bound;
+    *out = handle.release();
+  });
+}
+
+ds_status ds_graph_from_config(const char* config, int32_t size, ds_graph** out) {
+  return ds::boundary([&] {
+    ds::need(out, "out") = nullptr;
+    std::string_view text = ds::need_text(config, "config");
+    ds::require(size >= 1, "size must be at least 1, got {}", size);
+    auto handle = std::make_unique<ds_graph>();
+    handle->graph = ds::model_graph(ds::parse_config(ds::Json::parse(text, "config"), size));
+    *out = handle.release();
+  });
+}
+
+ds_status ds_graph_parse(const char* text, ds_graph** out) {
+  return ds::boundary([&] {
+    ds::need(out, "out") = nullptr;
+    auto handle = std::make_unique<ds_graph>();
+    handle->graph = ds::parse_graph(ds::need_text(text, "text"));
+    *out = handle.release();
+  });
+}
+
+ds_status ds_graph_print(const ds_graph* graph, char* buffer, size_t buffer_size, size_t* out_size) {
+  return ds::boundary(
+      [&] { ds::put_text(ds::need(graph, "graph").graph.print(), buffer, buffer_size, out_size); });
+}
+
+ds_status ds_graph_input(ds_graph* graph, const char* name, ds_dtype dtype, const int64_t* dims,
+                         size_t dims_count, int32_t* out) {
+  return ds::boundary([&] {
+    ds::Graph& g = ds::need(graph, "graph").graph;
+    ds::need(out, "out") = -1;
+    ds::need_forward(g, "ds_graph_input");
+    ds::require(dtype >= DS_DTYPE_F32 && dtype <= DS_DTYPE_U8,
+                "dtype must be one of ds_dtype but NONE, got {}", static_cast<int>(dtype));
+    *out = g.add_input(ds::need_text(name, "name"), {dtype, ds::to_shape(dims, dims_count)});
+  });
+}
+
+ds_status ds_graph_param(ds_graph* graph, const char* name, const int64_t* dims, size_t dims_count,
+                         const char* init, double scale, int32_t* out) {
+  return ds::boundary([&] {
+    ds::Graph& g = ds::need(graph, "graph").graph;
+    ds::need(out, "out") = -1;
+    ds::need_forward(g, "ds_graph_param");
+    std::string kind(ds::need_text(init, "init"));
+    ds::require(scale >= 0, "scale must not be negative, got {}", scale);
+    *out = g.add_param(ds::need_text(name, "name"), {DS_DTYPE_F32, ds::to_shape(dims, dims_count)},
+                       {kind, scale});
+  });
+}
+
+ds_status ds_graph_op(ds_graph* graph, const char* op, const int32_t* inputs, size_t inputs_count,
+                      const char* attrs, int32_t* out) {
+  return ds::boundary([&] {
+    ds::Graph& g = ds::need(graph, "graph").graph;
+    ds::need(out, "out") = -1;
+    ds::need_forward(g, "ds_graph_op");
+    std::string_view name = ds::need_text(op, "op");
+    ds::need_array(inputs, inputs_count, "inputs");
+    for (size_t i = 0; i < inputs_count; ++i)
+      ds::need_value(g, inputs[i], fmt::format("{}: inputs[{}]", name, i));
+    *out = g.add(name, {inputs, inputs + inputs_count}, ds::to_attrs(attrs));
+  });
+}
+
+ds_status ds_graph_output(ds_graph* graph, int32_t value) {
+  return ds::boundary([&] {
+    ds::Graph& g = ds::need(graph, "graph").graph;
+    ds::need_forward(g, "ds_graph_output");
+    ds::need_value(g, value, "value");
+    g.add_output(value);
+  });
+}
+
+ds_status ds_graph_grad(ds_graph* graph, int32_t loss, const int32_t* values, size_t values_count,
+                        int32_t* out) {
+  return ds::boundary([&] {
+    ds::Graph& g = ds::need(graph, "graph").graph;
+    ds::need_forward(g, "ds_graph_grad");
+    ds::need_array(values, values_count, "values");
+    ds::need_array(out, values_count, "out");
+    ds::need_value(g, loss, "loss");
+    for (size_t i = 0; i < values_count; ++i) ds::need_value(g, values[i], fmt::format("values[{}]", i));
+    ds::Graph whole = g;  // a refused gradient leaves the graph as it was
+    std::vector<ds::ValueId> grads;
+    ds::differentiate(whole, loss, {values, values + values_count}, &grads);
+    g = std::move(whole);
+    for (size_t i = 0; i < values_count; ++i) out[i] = grads.at(i);
+  });
+}
+
+void ds_graph_destroy(ds_graph* graph) { delete graph; }

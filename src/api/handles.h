@@ -1,0 +1,66 @@
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "comm/communicator.h"
+#include "core/config/config.h"
+#include "engine/engine.h"
+
+// What the opaque handles of ds.h hold. A handle shares what it uses, so handles may be destroyed in any
+// order.
+
+struct ds_comm {
+  std::shared_ptr<ds::Communicator> comm;
+};
+
+// A dense row-major tensor on the host. owner keeps data alive; it is empty when the caller lent the memory.
+struct ds_tensor {
+  ds_dtype dtype = DS_DTYPE_NONE;
+  std::vector<int64_t> dims;
+  int64_t numel = 1;
+  void* data = nullptr;
+  std::shared_ptr<void> owner;
+
+  size_t bytes() const { return static_cast<size_t>(numel * ds::size_of(dtype)); }
+};
+
+struct ds_graph {
+  ds::Graph graph;
+};
+
+struct ds_plan {
+  ds::Config config;
+  ds::Plan plan;
+};
+
+// Members are destroyed in reverse order: the engine before its communicator.
+struct ds_engine {
+  std::shared_ptr<ds::Communicator> comm;
+  std::unique_ptr<ds::EngineCore> core;
+  ds::Engine* native = nullptr;  // core in native mode
+};
+
+namespace ds {
+
+// A tensor with memory of its own, zero-filled and 64-byte aligned.
+std::unique_ptr<ds_tensor> own_tensor(DType dtype, std::span<const int64_t> dims);
+
+// The graph of the configuration's `model` section.
+Graph model_graph(const Config& config);
+
+// A graph that an engine takes: forward only, with a scalar loss as output 0.
+void need_trainable(const Graph& graph);
+
+// The engine behind a handle, in either mode.
+EngineCore& core(const ds_engine* engine);
+// The same in native mode; in delegate mode `call` is refused.
+Engine& native(const ds_engine* engine, const char* call);
+
+// Bytes per tier and kind, instructions per queue, collectives.
+std::string plan_report(const Plan& plan, const Config& config);
+
+}  // namespace ds

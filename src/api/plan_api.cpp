@@ -1,0 +1,57 @@
+#include <map>
+
+#include "api/boundary.h"
+#include "api/handles.h"
+
+namespace ds {
+
+std::string plan_report(const Plan& plan, const Config& config) {
+  std::map<std::string, int64_t> collectives;
+  int64_t queues[kQueues] = {};
+  for (const Instr& instr : plan.step.instrs) {
+    ++queues[static_cast<int>(instr.queue)];
+    if (instr.queue == Queue::comm) ++collectives[instr.op];
+  }
+  std::string out = memory_table(plan, config);
+  out += fmt::format("\n{:<34}{:>16}\n", "queue", "instructions");
+  for (int q = 0; q < kQueues; ++q) {
+    if (queues[q] > 0) out += fmt::format("{:<34}{:>16}\n", queue_name(static_cast<Queue>(q)), queues[q]);
+  }
+  if (!collectives.empty()) out += fmt::format("\n{:<34}{:>16}\n", "collective", "calls per step");
+  for (const auto& [op, calls] : collectives) out += fmt::format("{:<34}{:>16}\n", op, calls);
+  out += fmt::format("\nplan {}\n", plan.hash);
+  for (const std::string& note : plan.notes) out += note + "\n";
+  return out;
+}
+
+}  // namespace ds
+
+ds_status ds_plan_create(const char* config, const ds_graph* graph, int32_t rank, int32_t size,
+                         ds_plan** out) {
+  return ds::boundary([&] {
+    ds::need(out, "out") = nullptr;
+    std::string_view text = ds::need_text(config, "config");
+    ds::require(size >= 1, "size must be at least 1, got {}", size);
+    ds::require(rank >= 0 && rank < size, "rank must be 0 to {}, got {}", size - 1, rank);
+    auto handle = std::make_unique<ds_plan>();
+    handle->config = ds::parse_config(ds::Json::parse(text, "config"), size);
+    if (graph) ds::need_trainable(graph->graph);
+    handle->plan = ds::compile_plan(graph ? graph->graph : ds::model_graph(handle->config), handle->config,
+                                    rank, size, ds::Machine{});
+    *out = handle.release();
+  });
+}
+
+ds_status ds_plan_report(const ds_plan* plan, char* buffer, size_t buffer_size, size_t* out_size) {
+  return ds::boundary([&] {
+    const ds_plan& p = ds::need(plan, "plan");
+    ds::put_text(ds::plan_report(p.plan, p.config), buffer, buffer_size, out_size);
+  });
+}
+
+ds_status ds_plan_print(const ds_plan* plan, char* buffer, size_t buffer_size, size_t* out_size) {
+  return ds::boundary(
+      [&] { ds::put_text(ds::need(plan, "plan").plan.step.print(), buffer, buffer_size, out_size); });
+}
+
+void ds_plan_destroy(ds_plan* plan) { delete plan; }

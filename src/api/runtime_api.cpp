@@ -1,0 +1,88 @@
+#include <sched.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <map>
+#include <string>
+
+#include "api/boundary.h"
+#include "kernels/kernel.h"
+
+namespace ds {
+namespace {
+
+constexpr const char* kVersion = DS_VERSION;
+
+std::string instruction_sets() {
+  const std::pair<const char*, int> known[] = {
+      {"sse4.2", __builtin_cpu_supports("sse4.2")},
+      {"avx2", __builtin_cpu_supports("avx2")},
+      {"fma", __builtin_cpu_supports("fma")},
+      {"avx512f", __builtin_cpu_supports("avx512f")},
+      {"avx512bw", __builtin_cpu_supports("avx512bw")},
+      {"avx512vnni", __builtin_cpu_supports("avx512vnni")},
+      {"avx512bf16", __builtin_cpu_supports("avx512bf16")},
+  };
+  std::string out;
+  for (const auto& [name, present] : known) {
+    if (present) out += (out.empty() ? "" : " ") + std::string(name);
+  }
+  return out.empty() ? "none of those that libds uses" : out;
+}
+
+int usable_cores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+}
+
+// Which implementation an all-f32 or all-bf16 call of each operation gets, and why others do not.
+std::string kernel_lines() {
+  KernelRegistry registry = built_in_kernels();
+  std::map<std::string, std::string> by_op;
+  for (const KernelImpl& impl : registry.all()) {
+    std::string& names = by_op[impl.op];
+    names += (names.empty() ? "" : ", ") + impl.name;
+  }
+  std::string out;
+  for (const auto& [op, names] : by_op) out += fmt::format("  {:<18}{}\n", op, names);
+  return out;
+}
+
+std::string env_report() {
+  utsname system{};
+  uname(&system);
+  int64_t page = sysconf(_SC_PAGESIZE);
+  constexpr int64_t kMiB = int64_t{1} << 20;
+  std::string out = fmt::format("libds             {}\n", kVersion);
+  out += fmt::format("compiler          {}\n", __VERSION__);
+  out += fmt::format("system            {} {} {}\n", system.sysname, system.release, system.machine);
+  out += fmt::format("instruction sets  {}\n", instruction_sets());
+  out += fmt::format("cores             {}\n", usable_cores());
+  out += fmt::format("memory            {} MiB, {} MiB free\n", sysconf(_SC_PHYS_PAGES) * page / kMiB,
+                     sysconf(_SC_AVPHYS_PAGES) * page / kMiB);
+  out += "kernels, in the order in which they are asked\n" + kernel_lines();
+  return out;
+}
+
+}  // namespace
+}  // namespace ds
+
+const char* ds_version(void) { return ds::kVersion; }
+
+const char* ds_status_name(ds_status status) { return ds::status_name(status); }
+
+const char* ds_last_error_message(void) { return ds::last_error(); }
+
+ds_status ds_log_set_fn(ds_log_fn* fn, void* user_data) {
+  return ds::boundary([&] {
+    if (!fn) return ds::set_log_sink({});
+    ds::set_log_sink([fn, user_data](ds::LogLevel level, std::string_view line) {
+      fn(static_cast<ds_log_level>(level), std::string(line).c_str(), user_data);
+    });
+  });
+}
+
+ds_status ds_env_report(char* buffer, size_t buffer_size, size_t* out_size) {
+  return ds::boundary([&] { ds::put_text(ds::env_report(), buffer, buffer_size, out_size); });
+}

@@ -1,0 +1,138 @@
+// What an engine holds: parameters by number, states, numbers, plan, trace.
+#include "api/boundary.h"
+#include "api/handles.h"
+#include "core/graph/ops.h"
+#include "io/file.h"
+
+namespace {
+
+size_t param_index(const ds::EngineCore& engine, int32_t param) {
+  int64_t count = static_cast<int64_t>(engine.param_names().size());
+  ds::require(param >= 0 && param < count, "param must be 0 to {}, got {}", count - 1, param);
+  return static_cast<size_t>(param);
+}
+
+const char* kind_name(ds_state_kind kind) {
+  switch (kind) {
+    case DS_STATE_KIND_PARAM:
+      return "param";
+    case DS_STATE_KIND_MASTER:
+      return "master";
+    case DS_STATE_KIND_EXP_AVG:
+      return "exp_avg";
+    case DS_STATE_KIND_EXP_AVG_SQ:
+      return "exp_avg_sq";
+    case DS_STATE_KIND_GRAD:
+      return "grad";
+    default:
+      ds::raise(DS_ERROR_INVALID_ARGUMENT, "kind must be 0 to {}, got {}",
+                static_cast<int>(DS_STATE_KIND_GRAD), static_cast<int>(kind));
+  }
+}
+
+double number(const ds_engine& handle, std::string_view name) {
+  const ds::EngineCore& e = ds::core(&handle);
+  if (name == "step") return static_cast<double>(e.steps_taken());
+  if (name == "loss") return e.last_step().loss;
+  if (name == "grad_norm") return e.last_step().grad_norm;
+  if (name == "lr") return e.last_step().lr;
+  for (ds::Tier tier : {ds::Tier::device, ds::Tier::host, ds::Tier::nvme}) {
+    if (name == std::string(ds::tier_name(tier)) + "_bytes")
+      return static_cast<double>(e.memory().mapped(tier));
+  }
+  ds::raise(DS_ERROR_NOT_FOUND,
+            "name must be step, loss, grad_norm, lr, device_bytes, host_bytes or nvme_bytes, got '{}'", name);
+}
+
+void check_count(const ds::EngineCore& engine, int32_t param, const float* data, size_t data_count) {
+  size_t index = param_index(engine, param);
+  ds::require(data != nullptr, "data must not be NULL");
+  size_t numel = 1;
+  for (int64_t d : engine.param_shapes()[index]) numel *= static_cast<size_t>(d);
+  ds::require(data_count == numel, "data_count of parameter '{}' must be {}, got {}",
+              engine.param_names()[index], numel, data_count);
+}
+
+}  // namespace
+
+int32_t ds_engine_param_count(const ds_engine* engine) {
+  if (!engine) return -1;
+  return static_cast<int32_t>(engine->core->param_names().size());
+}
+
+ds_status ds_engine_param_find(const ds_engine* engine, const char* name, int32_t* out) {
+  return ds::boundary([&] {
+    const ds::EngineCore& e = ds::core(engine);
+    ds::need(out, "out") = -1;
+    std::string_view wanted = ds::need_text(name, "name");
+    const std::vector<std::string>& names = e.param_names();
+    auto at = std::find(names.begin(), names.end(), wanted);
+    if (at == names.end()) {
+      std::string near = ds::suggest(wanted, names);
+      ds::raise(DS_ERROR_NOT_FOUND, "no parameter '{}'{}", wanted,
+                near.empty() ? near : fmt::format("; did you mean '{}'?", near));
+    }
+    *out = static_cast<int32_t>(at - names.begin());
+  });
+}
+
+ds_status ds_engine_param_info(const ds_engine* engine, int32_t param, const char** out_name,
+                               int64_t* out_dims, size_t dims_size, size_t* out_dims_count) {
+  return ds::boundary([&] {
+    const ds::EngineCore& e = ds::core(engine);
+    size_t index = param_index(e, param);
+    ds::require(out_dims || dims_size == 0, "out_dims must not be NULL with dims_size {}", dims_size);
+    const std::vector<int64_t>& shape = e.param_shapes()[index];
+    if (out_name) *out_name = e.param_names()[index].c_str();
+    for (size_t i = 0; i < std::min(dims_size, shape.size()); ++i) out_dims[i] = shape[i];
+    if (out_dims_count) *out_dims_count = shape.size();
+  });
+}
+
+ds_status ds_engine_read(ds_engine* engine, int32_t param, ds_state_kind kind, float* data,
+                         size_t data_count) {
+  return ds::boundary([&] {
+    ds::EngineCore& e = ds::core(engine);
+    check_count(e, param, data, data_count);
+    std::vector<float> values = e.read_tensor(param, kind_name(kind));
+    std::copy(values.begin(), values.end(), data);
+  });
+}
+
+ds_status ds_engine_write(ds_engine* engine, int32_t param, ds_state_kind kind, const float* data,
+                          size_t data_count) {
+  return ds::boundary([&] {
+    ds::EngineCore& e = ds::core(engine);
+    check_count(e, param, data, data_count);
+    e.write_tensor(param, kind_name(kind), {data, data_count});
+  });
+}
+
+ds_status ds_engine_get(const ds_engine* engine, const char* name, double* out) {
+  return ds::boundary([&] {
+    const ds_engine& handle = ds::need(engine, "engine");
+    ds::need(out, "out") = 0;
+    *out = number(handle, ds::need_text(name, "name"));
+  });
+}
+
+ds_status ds_engine_plan_print(const ds_engine* engine, char* buffer, size_t buffer_size, size_t* out_size) {
+  return ds::boundary([&] { ds::put_text(ds::core(engine).print_plan(), buffer, buffer_size, out_size); });
+}
+
+ds_status ds_engine_plan_report(const ds_engine* engine, char* buffer, size_t buffer_size, size_t* out_size) {
+  return ds::boundary([&] {
+    const ds::EngineCore& e = ds::core(engine);
+    ds::put_text(e.report_plan(), buffer, buffer_size, out_size);
+  });
+}
+
+ds_status ds_engine_trace(ds_engine* engine, const char* path) {
+  return ds::boundary([&] {
+    ds::EngineCore& e = ds::core(engine);
+    std::string file(ds::need_text(path, "path"));
+    ds::Trace* trace = e.trace();
+    if (!trace) ds::raise(DS_ERROR_STATE, "ds_engine_trace needs options.trace 1 at creation, got 0");
+    ds::write_file_atomic(file, ds::trace_json({{trace->rank(), trace->take()}}));
+  });
+}

@@ -1,0 +1,139 @@
+/* Building graphs, their text, gradients, errors; plans. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "support.h"
+
+static char* graph_text(const ds_graph* graph) {
+  size_t size = 0;
+  char* text;
+  check_ok(ds_graph_print(graph, NULL, 0, &size), "size");
+  text = malloc(size);
+  check(text != NULL, "memory");
+  check_ok(ds_graph_print(graph, text, size, &size), "print");
+  return text;
+}
+
+static void text_round_trip(void) {
+  ds_graph *graph = mlp_graph(), *parsed = NULL;
+  char *first = graph_text(graph), *second;
+  check_ok(ds_graph_parse(first, &parsed), "parse");
+  second = graph_text(parsed);
+  check(strcmp(first, second) == 0, "parse is the inverse of print");
+  check_error(ds_graph_parse("graph nonsense", &parsed), DS_ERROR_INVALID_ARGUMENT, "");
+  check(parsed == NULL, "nothing parsed");
+  free(first);
+  free(second);
+  ds_graph_destroy(graph);
+}
+
+static void refusals(void) {
+  const int64_t x_dims[] = {-1, 3}, w_dims[] = {5, 4}, bad_dims[] = {2, 0};
+  ds_graph* graph = NULL;
+  int32_t inputs[2], out = 0;
+  check_ok(ds_graph_create("g", 4, &graph), "graph");
+  check_ok(ds_graph_input(graph, "x", DS_DTYPE_F32, x_dims, 2, &inputs[0]), "x");
+  check_ok(ds_graph_param(graph, "w", w_dims, 2, "normal", 0.1, &inputs[1]), "w");
+  check_error(ds_graph_op(graph, "linear", inputs, 2, NULL, &out), DS_ERROR_INVALID_ARGUMENT, "linear");
+  check(strstr(ds_last_error_message(), "[n,3]") && strstr(ds_last_error_message(), "[5,4]"), "both shapes");
+  check(out == -1, "no value");
+  check_error(ds_graph_op(graph, "linaer", inputs, 2, NULL, &out), DS_ERROR_INVALID_ARGUMENT, "linear");
+  check_error(ds_graph_op(graph, "relu", inputs, 2, NULL, &out), DS_ERROR_INVALID_ARGUMENT, "relu");
+  check_error(ds_graph_op(graph, "relu", inputs, 1, "{\"slope\": 1}", &out), DS_ERROR_INVALID_ARGUMENT,
+              "slope");
+  check_error(ds_graph_op(graph, "relu", inputs, 1, "{\"slope\": ", &out), DS_ERROR_INVALID_ARGUMENT,
+              "attrs");
+  check_error(ds_graph_op(graph, "relu", inputs, 1, "[1]", &out), DS_ERROR_INVALID_ARGUMENT,
+              "attrs must be a JSON object");
+  inputs[0] = 9;
+  check_error(ds_graph_op(graph, "relu", inputs, 1, NULL, &out), DS_ERROR_INVALID_ARGUMENT,
+              "relu: inputs[0] must be a value from 0 to 1, got 9");
+  check_error(ds_graph_output(graph, -3), DS_ERROR_INVALID_ARGUMENT,
+              "value must be a value from 0 to 1, got -3");
+  check_error(ds_graph_input(graph, "x", DS_DTYPE_F32, x_dims, 2, &out), DS_ERROR_INVALID_ARGUMENT, "'x'");
+  check_error(ds_graph_input(graph, "y", DS_DTYPE_F32, bad_dims, 2, &out), DS_ERROR_INVALID_ARGUMENT,
+              "dims[1] must be positive, or -1 for n, got 0");
+  check_error(ds_graph_param(graph, "v", w_dims, 2, "uniform", 0, &out), DS_ERROR_INVALID_ARGUMENT,
+              "uniform");
+  check_error(ds_graph_create("g", 0, &graph), DS_ERROR_INVALID_ARGUMENT, "bound must be at least 1, got 0");
+}
+
+static void gradients(void) {
+  const int64_t dims[] = {-1, 2};
+  ds_graph* graph = NULL;
+  ds_engine* engine = NULL;
+  char config[512];
+  char* text;
+  int32_t pair[2], loss = -1, unused = -1, values[3], grads[3] = {0, 0, 0};
+  check_ok(ds_graph_create("g", 4, &graph), "graph");
+  check_ok(ds_graph_input(graph, "x", DS_DTYPE_F32, dims, 2, &pair[0]), "x");
+  check_ok(ds_graph_input(graph, "y", DS_DTYPE_F32, dims, 2, &pair[1]), "y");
+  check_ok(ds_graph_op(graph, "relu", pair, 1, NULL, &unused), "unused");
+  values[0] = pair[0];
+  check_ok(ds_graph_op(graph, "gelu", pair, 1, NULL, &pair[0]), "gelu");
+  check_ok(ds_graph_op(graph, "mse", pair, 2, NULL, &loss), "mse");
+  check_ok(ds_graph_output(graph, loss), "loss");
+  values[1] = pair[0];
+  values[2] = unused;
+  check_error(ds_graph_grad(graph, pair[0], values, 3, grads), DS_ERROR_INVALID_ARGUMENT, "scalar");
+  check_ok(ds_graph_grad(graph, loss, values, 3, grads), "gradients");
+  check(grads[0] > loss && grads[1] > loss && grads[2] == -1, "two gradients, none for the unused value");
+  check_error(ds_graph_grad(graph, loss, values, 3, grads), DS_ERROR_STATE, "differentiated");
+  text = graph_text(graph);
+  check(strstr(text, "gelu_dx") && strstr(text, "mse_dx"), "backward operations");
+  free(text);
+  mlp_config(config, sizeof config, 0, 1, 1);
+  check_error(ds_engine_create(NULL, config, graph, NULL, &engine), DS_ERROR_INVALID_ARGUMENT,
+              "differentiated");
+  ds_graph_destroy(graph);
+}
+
+static void plans(void) {
+  ds_graph* graph = mlp_graph();
+  ds_plan* plan = NULL;
+  char config[512], *text;
+  size_t size = 0;
+  mlp_config(config, sizeof config, 3, 1, 4);
+  check_ok(ds_plan_create(config, graph, 2, 4, &plan), "a plan for rank 2 of 4");
+  ds_graph_destroy(graph);
+  check_ok(ds_plan_print(plan, NULL, 0, &size), "size");
+  text = malloc(size);
+  check_ok(ds_plan_print(plan, text, size, &size), "print");
+  check(strstr(text, "all_gather") && strstr(text, "reduce_scatter") && strstr(text, "adamw"),
+        "a stage 3 step");
+  free(text);
+  check_ok(ds_plan_report(plan, NULL, 0, &size), "size");
+  text = malloc(size);
+  check_ok(ds_plan_report(plan, text, size, &size), "report");
+  check(strstr(text, "bytes per rank") && strstr(text, "all_gather"), "bytes and collectives");
+  free(text);
+  ds_plan_destroy(plan);
+  check_error(ds_plan_create(config, NULL, 0, 4, &plan), DS_ERROR_CONFIG, "model.family");
+  check_error(ds_plan_create(config, NULL, 4, 4, &plan), DS_ERROR_INVALID_ARGUMENT,
+              "rank must be 0 to 3, got 4");
+}
+
+static void model_of_config(void) {
+  const char* config =
+      "{\"train_micro_batch_size_per_gpu\": 2, \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": "
+      "0.001}},"
+      " \"model\": {\"family\": \"gpt\", \"layers\": 1, \"hidden\": 16, \"heads\": 2, \"vocab\": 32, "
+      "\"positions\": 8},"
+      " \"run\": {\"sequence\": 8}}";
+  ds_graph* graph = NULL;
+  char* text;
+  check_ok(ds_graph_from_config(config, 1, &graph), "model");
+  text = graph_text(graph);
+  check(strstr(text, "attention") && strstr(text, "cross_entropy"), "a language model");
+  free(text);
+  ds_graph_destroy(graph);
+}
+
+int main(void) {
+  text_round_trip();
+  refusals();
+  gradients();
+  plans();
+  model_of_config();
+  return 0;
+}

@@ -1,0 +1,169 @@
+/* What an engine refuses, and what it survives. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "support.h"
+
+static void configurations(void) {
+  ds_graph* graph = mlp_graph();
+  ds_engine* engine = NULL;
+  char config[512];
+  check_error(ds_engine_create(NULL, "{\"gradient_clippin\": 1.0}", graph, NULL, &engine), DS_ERROR_CONFIG,
+              "gradient_clipping");
+  check_error(ds_engine_create(NULL, "{\"zero_optimization\": {\"stage\": 7}}", graph, NULL, &engine),
+              DS_ERROR_CONFIG, "zero_optimization.stage");
+  check_error(ds_engine_create(NULL, "{", graph, NULL, &engine), DS_ERROR_CONFIG, "config");
+  mlp_config(config, sizeof config, 0, 1, 1);
+  strcpy(strrchr(config, '}'), ", \"memory_budget\": {\"device\": 1000}}");
+  check_error(ds_engine_create(NULL, config, graph, NULL, &engine), DS_ERROR_OUT_OF_MEMORY, "device");
+  check(engine == NULL, "no engine");
+  ds_graph_destroy(graph);
+}
+
+static void inputs(void) {
+  const int64_t too_many[] = {MLP_ROWS + 1, MLP_IN};
+  char config[512];
+  const ds_tensor* one[2];
+  ds_tensor* longer = NULL;
+  ds_engine* engine;
+  mlp_batch batch;
+  double loss = 0;
+  mlp_config(config, sizeof config, 0, 1, 1);
+  engine = mlp_engine(NULL, config);
+  make_batch(&batch, 0, 0, 1);
+  check_ok(ds_tensor_create(DS_DTYPE_F32, too_many, 2, NULL, &longer), "a longer input");
+  one[0] = longer;
+  one[1] = batch.tensors[1];
+  check_error(ds_train_batch(engine, one, 2, &loss), DS_ERROR_INVALID_ARGUMENT, "input 'x' has 7 rows");
+  check(strstr(ds_last_error_message(), "6") != NULL, "the bound is named");
+  one[1] = NULL;
+  check_error(ds_train_batch(engine, one, 2, &loss), DS_ERROR_INVALID_ARGUMENT, "inputs[1] must not be NULL");
+  check_error(ds_train_batch(engine, one, 1, &loss), DS_ERROR_INVALID_ARGUMENT, "2 inputs, got 1");
+  check_error(ds_train_batch(engine, NULL, 2, &loss), DS_ERROR_INVALID_ARGUMENT, "inputs must not be NULL");
+  check_ok(ds_train_batch(engine, batch_inputs(&batch), 2, &loss), "refused inputs harm nothing");
+  ds_tensor_destroy(longer);
+  free_batch(&batch);
+  ds_engine_destroy(engine);
+}
+
+static void token_ids(void) {
+  const int64_t ids_dims[] = {-1}, table_dims[] = {10, 4}, one_dim[] = {3};
+  int32_t ids_data[3] = {1, 9, 10}, target_data[3] = {0, 3, -100};
+  int32_t pair[2], ids = -1, targets = -1, loss = -1;
+  const ds_tensor* batch[2];
+  ds_tensor* tensors[2] = {NULL, NULL};
+  ds_graph* graph = NULL;
+  ds_engine* engine = NULL;
+  check_ok(ds_graph_create("table", 3, &graph), "graph");
+  check_ok(ds_graph_input(graph, "ids", DS_DTYPE_I32, ids_dims, 1, &ids), "ids");
+  check_ok(ds_graph_input(graph, "targets", DS_DTYPE_I32, ids_dims, 1, &targets), "targets");
+  check_ok(ds_graph_param(graph, "table", table_dims, 2, "normal", 1, &pair[0]), "table");
+  pair[1] = ids;
+  check_ok(ds_graph_op(graph, "embedding", pair, 2, NULL, &pair[0]), "embedding");
+  pair[1] = targets;
+  check_ok(ds_graph_op(graph, "cross_entropy", pair, 2, NULL, &loss), "loss");
+  check_ok(ds_graph_output(graph, loss), "output");
+  check_ok(ds_engine_create(NULL, "{\"train_batch_size\": 1, \"optimizer\": {\"type\": \"Adam\"}}", graph,
+                            NULL, &engine),
+           "engine");
+  check_ok(ds_tensor_create(DS_DTYPE_I32, one_dim, 1, ids_data, &tensors[0]), "ids");
+  check_ok(ds_tensor_create(DS_DTYPE_I32, one_dim, 1, target_data, &tensors[1]), "targets");
+  batch[0] = tensors[0];
+  batch[1] = tensors[1];
+  check_error(ds_train_batch(engine, batch, 2, NULL), DS_ERROR_INVALID_ARGUMENT,
+              "input 'ids' must have ids from 0 to 9, got 10 at 2");
+  ids_data[2] = 0;
+  target_data[1] = 4;
+  check_error(ds_train_batch(engine, batch, 2, NULL), DS_ERROR_INVALID_ARGUMENT,
+              "input 'targets' must have ids from 0 to 3, got 4 at 1");
+  target_data[1] = 3;
+  check_ok(ds_train_batch(engine, batch, 2, NULL), "ids in range; -100 is no target");
+  ds_tensor_destroy(tensors[0]);
+  ds_tensor_destroy(tensors[1]);
+  ds_graph_destroy(graph);
+  ds_engine_destroy(engine);
+}
+
+static void not_a_number(void) {
+  char config[512];
+  float before[MLP_OUT], after[MLP_OUT];
+  ds_engine* engine;
+  mlp_batch batch;
+  double step = -1;
+  mlp_config(config, sizeof config, 0, 1, 1);
+  engine = mlp_engine(NULL, config);
+  make_batch(&batch, 0, 0, 1);
+  check_ok(ds_train_batch(engine, batch_inputs(&batch), 2, NULL), "a good step");
+  check_ok(ds_engine_read(engine, 3, DS_STATE_KIND_MASTER, before, MLP_OUT), "before");
+  batch.x[5] = (float)NAN;
+  check_error(ds_train_batch(engine, batch_inputs(&batch), 2, NULL), DS_ERROR_NUMERIC,
+              "first tensor with NaN or infinity: linear");
+  check_ok(ds_engine_read(engine, 3, DS_STATE_KIND_MASTER, after, MLP_OUT), "after");
+  check(memcmp(before, after, sizeof after) == 0, "the update was skipped");
+  batch.x[5] = 0;
+  check_ok(ds_train_batch(engine, batch_inputs(&batch), 2, NULL), "the engine goes on");
+  check_ok(ds_engine_get(engine, "step", &step), "step");
+  check(step == 2, "the skipped step does not count");
+  free_batch(&batch);
+  ds_engine_destroy(engine);
+}
+
+static void different(int rank, ds_comm* comm, void* data) {
+  char config[512];
+  ds_graph* graph = mlp_graph();
+  ds_engine* engine = NULL;
+  (void)data;
+  mlp_config(config, sizeof config, rank == 0 ? 1 : 2, 1, 2);
+  check_error(ds_engine_create(comm, config, graph, NULL, &engine), DS_ERROR_CONFIG, "rank");
+  mlp_config(config, sizeof config, 1, 1, 2);
+  check_ok(ds_engine_create(comm, config, graph, NULL, &engine), "the group is usable");
+  ds_engine_destroy(engine);
+  ds_graph_destroy(graph);
+}
+
+static void aborted(int rank, ds_comm* comm, void* data) {
+  char config[512];
+  ds_engine* engine;
+  mlp_batch batch;
+  (void)data;
+  mlp_config(config, sizeof config, 3, 1, 2);
+  engine = mlp_engine(comm, config);
+  make_batch(&batch, rank, 0, 1);
+  check_ok(ds_train_batch(engine, batch_inputs(&batch), 2, NULL), "a step");
+  if (rank == 0) {
+    check_ok(ds_comm_abort(comm, "rank 0 gives up"), "abort");
+  } else {
+    check_error(ds_train_batch(engine, batch_inputs(&batch), 2, NULL), DS_ERROR_COMM, "rank 0 gives up");
+    check_error(ds_train_batch(engine, batch_inputs(&batch), 2, NULL), DS_ERROR_POISONED, "rank 0 gives up");
+  }
+  free_batch(&batch);
+  ds_engine_destroy(engine);
+}
+
+/* The comm goes first, then the graph, then the engine trains on. */
+static void any_order(int rank, void* data) {
+  char config[512];
+  ds_comm* comm = join_ranks("api_any_order", rank, 1);
+  ds_engine* engine;
+  mlp_batch batch;
+  (void)data;
+  mlp_config(config, sizeof config, 3, 1, 1);
+  engine = mlp_engine(comm, config);
+  ds_comm_destroy(comm);
+  make_batch(&batch, rank, 0, 1);
+  check_ok(ds_train_batch(engine, batch_inputs(&batch), 2, NULL), "the engine keeps its comm");
+  ds_engine_destroy(engine);
+  free_batch(&batch);
+}
+
+int main(void) {
+  configurations();
+  inputs();
+  token_ids();
+  not_a_number();
+  run_ranks("api_different", 2, different, NULL);
+  run_ranks("api_aborted", 2, aborted, NULL);
+  any_order(0, NULL);
+  return 0;
+}

@@ -1,0 +1,148 @@
+/* Reading and writing state, evaluation, inference, call order, checkpoints, trace. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "support.h"
+
+enum { RANKS = 2, BIAS = MLP_OUT };
+
+static const char* folder;
+
+static void state(ds_engine* engine) {
+  const char* name = NULL;
+  int64_t dims[2] = {0, 0};
+  size_t rank = 0;
+  int32_t param = -1;
+  float values[BIAS], back[BIAS], grads[BIAS];
+  double number = 0;
+  check(ds_engine_param_count(engine) == MLP_PARAMS, "four parameters");
+  check_ok(ds_engine_param_find(engine, "fc2.bias", &param), "find");
+  check_ok(ds_engine_param_info(engine, param, &name, dims, 2, &rank), "info");
+  check(strcmp(name, "fc2.bias") == 0 && rank == 1 && dims[0] == BIAS, "name and shape");
+  check_error(ds_engine_param_find(engine, "fc2.bais", &param), DS_ERROR_NOT_FOUND, "fc2.bias");
+  check_error(ds_engine_param_info(engine, 4, NULL, NULL, 0, NULL), DS_ERROR_INVALID_ARGUMENT,
+              "param must be 0 to 3, got 4");
+  check_ok(ds_engine_param_find(engine, "fc2.bias", &param), "find again");
+  values[0] = 0.5f;
+  values[1] = -2.0f;
+  check_ok(ds_engine_write(engine, param, DS_STATE_KIND_MASTER, values, BIAS), "write");
+  check_ok(ds_engine_read(engine, param, DS_STATE_KIND_MASTER, back, BIAS), "read");
+  check(memcmp(values, back, sizeof back) == 0, "what was written");
+  check_ok(ds_engine_read(engine, param, DS_STATE_KIND_PARAM, back, BIAS), "read the compute copy");
+  check(memcmp(values, back, sizeof back) == 0, "the compute copy follows");
+  check_ok(ds_engine_read(engine, param, DS_STATE_KIND_GRAD, grads, BIAS), "read the gradient");
+  check(grads[0] != 0.0f && isfinite(grads[0]), "a gradient");
+  check_error(ds_engine_read(engine, param, DS_STATE_KIND_MASTER, back, 1), DS_ERROR_INVALID_ARGUMENT,
+              "data_count of parameter 'fc2.bias' must be 2, got 1");
+  check_error(ds_engine_write(engine, param, DS_STATE_KIND_GRAD, values, BIAS), DS_ERROR_INVALID_ARGUMENT,
+              "grad");
+  check_error(ds_engine_read(engine, param, (ds_state_kind)9, back, BIAS), DS_ERROR_INVALID_ARGUMENT,
+              "kind must be");
+  check_error(ds_engine_get(engine, "speed", &number), DS_ERROR_NOT_FOUND, "speed");
+  check_ok(ds_engine_get(engine, "device_bytes", &number), "bytes");
+  check(number > 0, "bytes on the device");
+}
+
+static void order(ds_engine* engine, const mlp_batch* batch) {
+  double loss = 0;
+  check_error(ds_backward(engine), DS_ERROR_STATE, "backward");
+  check_error(ds_step(engine), DS_ERROR_STATE, "step");
+  check_ok(ds_forward(engine, batch_inputs(batch), 2, &loss), "forward");
+  check_error(ds_forward(engine, batch_inputs(batch), 2, &loss), DS_ERROR_STATE, "forward");
+  check_error(ds_train_batch(engine, batch_inputs(batch), 2, &loss), DS_ERROR_STATE, "train_batch");
+  check_error(ds_checkpoint_save(engine, folder), DS_ERROR_STATE, "save");
+  check_ok(ds_backward(engine), "backward");
+  check_ok(ds_step(engine), "step");
+}
+
+static void round_trip(int rank, ds_comm* comm, ds_engine* engine, const mlp_batch* batch) {
+  char config[512], path[512], text[4096];
+  double before = 0, after = 0, step = 0;
+  size_t size = 0;
+  ds_engine* other;
+  snprintf(path, sizeof path, "%s/state_test_checkpoint", folder);
+  check_ok(ds_checkpoint_save(engine, path), "save");
+  check_ok(ds_train_batch(engine, batch_inputs(batch), 2, &before), "a step after the save");
+  mlp_config(config, sizeof config, 0, 1, RANKS);
+  other = mlp_engine(comm, config); /* saved at stage 3, loaded at stage 0 */
+  check_ok(ds_checkpoint_load(other, path), "load");
+  check_ok(ds_train_batch(other, batch_inputs(batch), 2, &after), "the same step after the load");
+  check(before == after, "the same bits");
+  check_ok(ds_engine_get(other, "step", &step), "step");
+  check(step == 4, "the step count is part of a checkpoint");
+  ds_engine_destroy(other);
+  check_ok(ds_checkpoint_info(path, text, sizeof text, &size), "info");
+  check(strstr(text, "\"step\": 3") && strstr(text, "payload_hash"), "step and hash");
+  snprintf(path, sizeof path, "%s/state_test_nowhere", folder);
+  check_error(ds_checkpoint_load(engine, path), DS_ERROR_NOT_FOUND, "state_test_nowhere");
+  check_ok(ds_comm_barrier(comm), "barrier");
+  (void)rank;
+}
+
+static void rank_body(int rank, ds_comm* comm, void* data) {
+  char config[512], path[512];
+  mlp_batch batch;
+  double loss = 0, eval = 0, again = 0;
+  int64_t shape[2] = {0, 0};
+  size_t size = 0;
+  ds_tensor* out = NULL;
+  void* values = NULL;
+  ds_engine* engine;
+  (void)data;
+  mlp_config(config, sizeof config, 3, 1, RANKS);
+  engine = mlp_engine(comm, config);
+  make_batch(&batch, rank, 0, 1);
+  check_ok(ds_eval_batch(engine, batch_inputs(&batch), 2, &eval), "eval");
+  check_ok(ds_train_batch(engine, batch_inputs(&batch), 2, &loss), "train");
+  check(eval == loss, "evaluation before a step is the loss of the step");
+  check_ok(ds_eval_batch(engine, batch_inputs(&batch), 2, &again), "eval again");
+  check(again < eval, "a step helps");
+  check_ok(ds_infer(engine, batch_inputs(&batch), 2, &out), "infer");
+  check_ok(ds_tensor_info(out, NULL, shape, 2, &size, &values), "prediction");
+  check(size == 2 && shape[0] == MLP_ROWS && shape[1] == MLP_OUT && isfinite(*(float*)values),
+        "a prediction per row");
+  ds_tensor_destroy(out);
+  state(engine);
+  order(engine, &batch);
+  check_ok(ds_train_batch(engine, batch_inputs(&batch), 2, &loss), "third step");
+  round_trip(rank, comm, engine, &batch);
+  check_error(ds_engine_trace(engine, "x"), DS_ERROR_STATE, "options.trace");
+  check_ok(ds_engine_plan_print(engine, NULL, 0, &size), "plan");
+  check(size > 100, "a program");
+  check_ok(ds_engine_plan_report(engine, path, sizeof path, &size), "report");
+  check(strstr(path, "bytes per rank") != NULL, "a table");
+  free_batch(&batch);
+  ds_engine_destroy(engine);
+}
+
+static void trace(void) {
+  char config[512], path[512], text[64] = "";
+  ds_graph* graph = mlp_graph();
+  ds_engine* engine = NULL;
+  ds_engine_options options;
+  mlp_batch batch;
+  FILE* file;
+  mlp_config(config, sizeof config, 0, 1, 1);
+  check_ok(ds_engine_options_init(&options, sizeof options), "options");
+  options.trace = 1;
+  check_ok(ds_engine_create(NULL, config, graph, &options, &engine), "engine");
+  make_batch(&batch, 0, 0, 1);
+  check_ok(ds_train_batch(engine, batch_inputs(&batch), 2, NULL), "train");
+  snprintf(path, sizeof path, "%s/state_test_trace.json", folder);
+  check_ok(ds_engine_trace(engine, path), "trace");
+  file = fopen(path, "r");
+  check(file && fread(text, 1, sizeof text - 1, file) > 20, "a trace file");
+  fclose(file);
+  free_batch(&batch);
+  ds_engine_destroy(engine);
+  ds_graph_destroy(graph);
+}
+
+int main(int argc, char** argv) {
+  folder = argc > 1 ? argv[1] : ".";
+  run_ranks("api_state", RANKS, rank_body, NULL);
+  trace();
+  return 0;
+}

@@ -1,0 +1,117 @@
+/* Status, messages, texts, options and NULL arguments. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "support.h"
+
+static void texts(void) {
+  size_t size = 0, again = 0;
+  char* text;
+  char small[8];
+  check_ok(ds_env_report(NULL, 0, &size), "ask for the size");
+  check(size > 100, "the report has more than 100 bytes");
+  text = malloc(size);
+  check(text != NULL, "memory");
+  check_ok(ds_env_report(text, size, &again), "report");
+  check(strlen(text) + 1 <= size && strstr(text, "kernels") && strstr(text, "linear"), "kernels are listed");
+  memset(small, 'x', sizeof small);
+  check_ok(ds_env_report(small, sizeof small - 1, &again), "a cut report");
+  check(strlen(small) == sizeof small - 2 && small[7] == 'x' && memcmp(small, text, 6) == 0,
+        "cut with its NUL");
+  check_error(ds_env_report(NULL, 5, &size), DS_ERROR_INVALID_ARGUMENT,
+              "buffer must not be NULL with buffer_size 5");
+  check_error(ds_env_report(small, 5, NULL), DS_ERROR_INVALID_ARGUMENT, "out_size must not be NULL");
+  free(text);
+}
+
+static void option_structs(void) {
+  struct newer {
+    ds_comm_options options;
+    int64_t unknown;
+  } newer;
+  ds_comm_options options;
+  ds_comm* comm = NULL;
+  memset(&newer, 0xff, sizeof newer);
+  check_ok(ds_comm_options_init(&newer.options, sizeof newer), "a newer struct");
+  check(newer.options.struct_size == sizeof newer && newer.unknown == 0, "unknown fields become 0");
+  check(newer.options.size == 1 && newer.options.join_ms == 60000, "defaults");
+  check_ok(ds_comm_create("self", &newer.options, &comm), "newer options");
+  ds_comm_destroy(comm);
+  newer.unknown = 1;
+  check_error(ds_comm_create("self", &newer.options, &comm), DS_ERROR_UNSUPPORTED, "newer struct");
+  memset(&options, 0, sizeof options);
+  check_error(ds_comm_create("self", &options, &comm), DS_ERROR_INVALID_ARGUMENT,
+              "struct_size must be at least");
+  /* an older program knows less: the rest keeps its defaults */
+  options.struct_size = offsetof(ds_comm_options, timeout_ms);
+  options.size = 1;
+  options.timeout_ms = -1;
+  check_ok(ds_comm_create("self", &options, &comm), "older options");
+  ds_comm_destroy(comm);
+  options.struct_size = sizeof options;
+  check_error(ds_comm_create("self", &options, &comm), DS_ERROR_INVALID_ARGUMENT,
+              "options.timeout_ms must be positive");
+  options.timeout_ms = 1;
+  options.rank = 3;
+  check_error(ds_comm_create("self", &options, &comm), DS_ERROR_INVALID_ARGUMENT,
+              "options.rank must be 0 to 0, got 3");
+  check_error(ds_comm_create("carrier-pigeon://x", NULL, &comm), DS_ERROR_INVALID_ARGUMENT, "carrier-pigeon");
+}
+
+static void nulls(void) {
+  ds_comm* comm = NULL;
+  ds_graph* graph = NULL;
+  ds_plan* plan = NULL;
+  ds_engine* engine = NULL;
+  ds_tensor* tensor = NULL;
+  int32_t number = 0;
+  double loss = 0;
+  float value = 0;
+  size_t size = 0;
+  check_error(ds_comm_create(NULL, NULL, &comm), DS_ERROR_INVALID_ARGUMENT, "url must not be NULL");
+  check_error(ds_comm_create("self", NULL, NULL), DS_ERROR_INVALID_ARGUMENT, "out must not be NULL");
+  check_error(ds_comm_barrier(NULL), DS_ERROR_INVALID_ARGUMENT, "comm must not be NULL");
+  check_error(ds_comm_all_gather(NULL, &value, 4, &value), DS_ERROR_INVALID_ARGUMENT,
+              "comm must not be NULL");
+  check_error(ds_graph_create(NULL, 1, &graph), DS_ERROR_INVALID_ARGUMENT, "name must not be NULL");
+  check_error(ds_graph_output(NULL, 0), DS_ERROR_INVALID_ARGUMENT, "graph must not be NULL");
+  check_error(ds_graph_parse(NULL, &graph), DS_ERROR_INVALID_ARGUMENT, "text must not be NULL");
+  check_error(ds_plan_create(NULL, NULL, 0, 1, &plan), DS_ERROR_INVALID_ARGUMENT, "config must not be NULL");
+  check_error(ds_plan_print(NULL, NULL, 0, &size), DS_ERROR_INVALID_ARGUMENT, "plan must not be NULL");
+  check_error(ds_engine_create(NULL, NULL, NULL, NULL, &engine), DS_ERROR_INVALID_ARGUMENT,
+              "config must not be NULL");
+  check_error(ds_engine_create(NULL, "{}", NULL, NULL, NULL), DS_ERROR_INVALID_ARGUMENT,
+              "out must not be NULL");
+  check_error(ds_train_batch(NULL, NULL, 0, &loss), DS_ERROR_INVALID_ARGUMENT, "engine must not be NULL");
+  check_error(ds_backward(NULL), DS_ERROR_INVALID_ARGUMENT, "engine must not be NULL");
+  check_error(ds_engine_param_find(NULL, "w", &number), DS_ERROR_INVALID_ARGUMENT, "engine must not be NULL");
+  check_error(ds_engine_read(NULL, 0, DS_STATE_KIND_MASTER, &value, 1), DS_ERROR_INVALID_ARGUMENT,
+              "engine must not");
+  check_error(ds_checkpoint_save(NULL, "x"), DS_ERROR_INVALID_ARGUMENT, "engine must not be NULL");
+  check_error(ds_checkpoint_info(NULL, NULL, 0, &size), DS_ERROR_INVALID_ARGUMENT, "path must not be NULL");
+  check_error(ds_tensor_create(DS_DTYPE_F32, NULL, 2, NULL, &tensor), DS_ERROR_INVALID_ARGUMENT,
+              "dims must not be NULL");
+  check_error(ds_tensor_copy(NULL, NULL), DS_ERROR_INVALID_ARGUMENT, "to must not be NULL");
+  check_error(ds_tensor_from_dlpack(NULL, &tensor), DS_ERROR_INVALID_ARGUMENT, "managed must not be NULL");
+  check(!comm && !graph && !plan && !engine && !tensor, "nothing was made");
+  check(ds_comm_rank(NULL) == -1 && ds_comm_size(NULL) == -1 && ds_engine_param_count(NULL) == -1,
+        "-1 for NULL");
+  ds_comm_destroy(NULL);
+  ds_graph_destroy(NULL);
+  ds_plan_destroy(NULL);
+  ds_engine_destroy(NULL);
+  ds_tensor_destroy(NULL);
+}
+
+int main(void) {
+  check(strcmp(ds_last_error_message(), "") == 0, "no message before any error");
+  check(ds_version()[0] >= '0' && ds_version()[0] <= '9', "a version");
+  check(strcmp(ds_status_name(DS_OK), "ok") == 0, "name of DS_OK");
+  check(strcmp(ds_status_name(DS_ERROR_NUMERIC), "numeric") == 0, "name of DS_ERROR_NUMERIC");
+  check(strcmp(ds_status_name((ds_status)99), "unknown") == 0, "name of no status");
+  texts();
+  option_structs();
+  nulls();
+  return 0;
+}
