@@ -23,7 +23,9 @@ struct IoRequest {
 
 // A queue of transfers done in order by one background thread, each cut into chunks that are in flight
 // together (libaio). Tickets count from 1; done() and wait() see completions in order. After an error the
-// lane refuses everything; wait() rethrows it.
+// lane refuses everything: submit(), wait() and done() rethrow it for every ticket that did not complete.
+// submit() checks the request (DS_ERROR_INVALID_ARGUMENT); transfers end in DS_ERROR_IO with path and label.
+// File and memory live until completion; all calls may come from any thread.
 class IoLane {
  public:
   // chunk_bytes, depth: DeepSpeed's aio.block_size and aio.queue_depth. trace may be null.

@@ -24,13 +24,14 @@ struct SafetensorHeader {
   const SafetensorEntry* find(std::string_view name) const;
 };
 
-// Reads and checks a header: length within the file, known dtypes, bytes == shape, no overlap, no gap beyond
-// the file, no duplicate name. Throws DS_ERROR_CORRUPT naming path and tensor; allocates nothing of declared
-// size.
+// Reads and checks a header: length within the file and at most 100 MB, known dtypes, bytes == shape, every
+// data byte in exactly one tensor, no duplicate name. Throws DS_ERROR_CORRUPT naming path and tensor, or
+// DS_ERROR_UNSUPPORTED for an element type of the format that libds does not have; allocates nothing of
+// declared size beyond the header itself.
 SafetensorHeader read_safetensors_header(const std::string& path);
 
-// Lays out tensors (name, dtype, shape) in the given order; data starts at a multiple of 64. Returns the
-// header bytes to write at offset 0; entries get begin and bytes.
+// Lays out tensors (name, dtype, shape) in the given order without gaps; data starts at a multiple of 64.
+// Returns the header bytes to write at offset 0; entries get begin and bytes.
 std::string plan_safetensors(std::vector<SafetensorEntry>& entries,
                              const std::vector<std::pair<std::string, std::string>>& metadata);
 

@@ -1,0 +1,181 @@
+#include "io/safetensors.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+#include <unordered_set>
+
+#include "core/base/error.h"
+#include "core/base/json.h"
+#include "io/file.h"
+
+namespace ds {
+namespace {
+
+static_assert(std::endian::native == std::endian::little);
+constexpr int64_t max_header = 100'000'000;
+constexpr std::string_view metadata_key = "__metadata__";
+
+constexpr std::array<std::pair<DType, std::string_view>, 7> dtypes{{{DS_DTYPE_F32, "F32"},
+                                                                    {DS_DTYPE_BF16, "BF16"},
+                                                                    {DS_DTYPE_F16, "F16"},
+                                                                    {DS_DTYPE_F64, "F64"},
+                                                                    {DS_DTYPE_I32, "I32"},
+                                                                    {DS_DTYPE_I64, "I64"},
+                                                                    {DS_DTYPE_U8, "U8"}}};
+// Element types of the format that libds does not have.
+constexpr std::array<std::string_view, 12> other_dtypes{
+    "BOOL", "I8", "I16", "U16", "U32", "U64", "F4", "F8_E4M3", "F8_E5M2", "F8_E8M0", "C64", "F6_E2M3"};
+
+std::string_view format_name(DType dtype) {
+  for (const auto& [known, name] : dtypes) {
+    if (known == dtype) return name;
+  }
+  raise(DS_ERROR_INVALID_ARGUMENT, "dtype of a safetensors entry must be a ds_dtype, got {}",
+        static_cast<int>(dtype));
+}
+
+DType element_type(const std::string& name, const std::string& tensor) {
+  for (const auto& [dtype, known] : dtypes) {
+    if (known == name) return dtype;
+  }
+  if (std::find(other_dtypes.begin(), other_dtypes.end(), name) != other_dtypes.end()) {
+    raise(DS_ERROR_UNSUPPORTED, "tensor '{}' has dtype {}, which libds does not have", tensor, name);
+  }
+  raise(DS_ERROR_CORRUPT, "tensor '{}' has unknown dtype '{}'", tensor, name);
+}
+
+// Bytes of a tensor. Throws when the product leaves int64 or an extent is negative.
+int64_t byte_count(const SafetensorEntry& entry, ds_status status) {
+  int64_t bytes = size_of(entry.dtype);
+  for (int64_t extent : entry.shape) {
+    if (extent < 0) raise(status, "tensor '{}' has a negative dimension {}", entry.name, extent);
+    if (__builtin_mul_overflow(bytes, extent, &bytes)) {
+      raise(status, "tensor '{}' has more than 2^63 bytes", entry.name);
+    }
+  }
+  return bytes;
+}
+
+// data_begin: file offset of the first data byte; data_bytes: bytes from there to the end of the file.
+SafetensorEntry read_entry(const std::string& name, const Json& value, int64_t data_begin,
+                           int64_t data_bytes) {
+  SafetensorEntry entry;
+  entry.name = name;
+  entry.dtype = element_type(value.at("dtype").string(), name);
+  for (const Json& extent : value.at("shape").array()) entry.shape.push_back(extent.integer());
+  const Json::Array& offsets = value.at("data_offsets").array();
+  if (offsets.size() != 2) {
+    raise(DS_ERROR_CORRUPT, "tensor '{}' must have 2 data_offsets, got {}", name, offsets.size());
+  }
+  int64_t begin = offsets[0].integer();
+  int64_t end = offsets[1].integer();
+  if (begin < 0 || end < begin || end > data_bytes) {
+    raise(DS_ERROR_CORRUPT, "tensor '{}' has data_offsets [{}, {}] in {} data bytes", name, begin, end,
+          data_bytes);
+  }
+  int64_t bytes = byte_count(entry, DS_ERROR_CORRUPT);
+  if (bytes != end - begin) {
+    raise(DS_ERROR_CORRUPT, "tensor '{}' has {} bytes by its shape, but {} by data_offsets", name, bytes,
+          end - begin);
+  }
+  entry.begin = data_begin + begin;
+  entry.bytes = bytes;
+  return entry;
+}
+
+void check_coverage(const SafetensorHeader& header, int64_t data_begin) {
+  int64_t at = data_begin;
+  for (const auto& entry : header.entries) {
+    if (entry.begin != at) {
+      raise(DS_ERROR_CORRUPT, "tensor '{}' begins at byte {}, but the data before it ends at {}", entry.name,
+            entry.begin, at);
+    }
+    at += entry.bytes;
+  }
+  if (at != header.file_bytes) {
+    raise(DS_ERROR_CORRUPT, "tensors end at byte {}, but the file has {} bytes", at, header.file_bytes);
+  }
+}
+
+SafetensorHeader read_header(const File& file) {
+  SafetensorHeader header;
+  header.file_bytes = file.size();
+  if (header.file_bytes < 8) {
+    raise(DS_ERROR_CORRUPT, "a safetensors file has at least 8 bytes, got {}", header.file_bytes);
+  }
+  uint64_t length = 0;
+  file.read(&length, 8, 0);
+  auto limit = static_cast<uint64_t>(std::min(header.file_bytes - 8, max_header));
+  if (length > limit) {
+    raise(DS_ERROR_CORRUPT, "header has {} bytes, but at most {} are possible", length, limit);
+  }
+  std::string text(static_cast<size_t>(length), '\0');
+  file.read(text.data(), text.size(), 8);
+  int64_t data_begin = 8 + static_cast<int64_t>(length);
+  const Json document = Json::parse(text, "header");
+  for (const auto& [name, value] : document.object()) {
+    if (name == metadata_key) {
+      for (const auto& [key, item] : value.object()) header.metadata.emplace_back(key, item.string());
+    } else {
+      header.entries.push_back(read_entry(name, value, data_begin, header.file_bytes - data_begin));
+    }
+  }
+  std::stable_sort(header.entries.begin(), header.entries.end(), [](const auto& a, const auto& b) {
+    return std::pair(a.begin, a.bytes) < std::pair(b.begin, b.bytes);  // an empty tensor before its neighbour
+  });
+  check_coverage(header, data_begin);
+  return header;
+}
+
+}  // namespace
+
+const SafetensorEntry* SafetensorHeader::find(std::string_view name) const {
+  for (const auto& entry : entries) {
+    if (entry.name == name) return &entry;
+  }
+  return nullptr;
+}
+
+SafetensorHeader read_safetensors_header(const std::string& path) {
+  File file(path, File::Mode::read);
+  try {
+    return read_header(file);
+  } catch (const Error& error) {
+    if (error.status() == DS_ERROR_IO) throw;
+    ds_status status = error.status() == DS_ERROR_UNSUPPORTED ? DS_ERROR_UNSUPPORTED : DS_ERROR_CORRUPT;
+    raise(status, "{}: {}", path, error.what());
+  }
+}
+
+std::string plan_safetensors(std::vector<SafetensorEntry>& entries,
+                             const std::vector<std::pair<std::string, std::string>>& metadata) {
+  Json::Object document;
+  if (!metadata.empty()) {
+    Json texts;
+    for (const auto& [key, text] : metadata) texts.set(key, text);
+    document.emplace_back(metadata_key, std::move(texts));
+  }
+  std::unordered_set<std::string_view> names{metadata_key};
+  int64_t at = 0;
+  for (auto& entry : entries) {
+    require(names.insert(entry.name).second, "tensor name '{}' is taken", entry.name);
+    entry.bytes = byte_count(entry, DS_ERROR_INVALID_ARGUMENT);
+    entry.begin = at;
+    at += entry.bytes;
+    document.emplace_back(entry.name,
+                          Json::Object{{"dtype", std::string(format_name(entry.dtype))},
+                                       {"shape", Json::Array(entry.shape.begin(), entry.shape.end())},
+                                       {"data_offsets", Json::Array{entry.begin, at}}});
+  }
+  std::string text = Json(std::move(document)).dump();
+  while ((8 + text.size()) % 64 != 0) text += ' ';
+  for (auto& entry : entries) entry.begin += 8 + static_cast<int64_t>(text.size());
+  uint64_t length = text.size();
+  std::string bytes(8, '\0');
+  std::memcpy(bytes.data(), &length, 8);
+  return bytes + text;
+}
+
+}  // namespace ds
