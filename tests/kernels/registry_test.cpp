@@ -1,0 +1,83 @@
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <set>
+#include <string>
+
+#include "core/base/error.h"
+#include "kernels/kernel.h"
+
+namespace ds::test {
+namespace {
+
+// Sets DS_KERNELS for one test and restores it.
+class KernelFamilies : public testing::Test {
+ protected:
+  void SetUp() override {
+    const char* value = std::getenv("DS_KERNELS");
+    had_ = value != nullptr;
+    if (had_) before_ = value;
+  }
+  void TearDown() override {
+    if (had_) {
+      setenv("DS_KERNELS", before_.c_str(), 1);
+    } else {
+      unsetenv("DS_KERNELS");
+    }
+  }
+  std::set<std::string> families(const char* list) {
+    setenv("DS_KERNELS", list, 1);
+    KernelRegistry registry = built_in_kernels();
+    std::set<std::string> names;
+    for (const KernelImpl& impl : registry.all()) names.insert(impl.name);
+    return names;
+  }
+
+ private:
+  bool had_ = false;
+  std::string before_;
+};
+
+std::string refuse_always(const KernelQuery&) { return "never"; }
+std::string accept_always(const KernelQuery&) { return ""; }
+
+TEST_F(KernelFamilies, VariableRestrictsThem) {
+  EXPECT_EQ(families("ref"), std::set<std::string>{"ref"});
+  EXPECT_TRUE(families("").count("ref"));
+  try {
+    families("ref,gpu");
+    FAIL() << "gpu is no family";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.status(), DS_ERROR_INVALID_ARGUMENT);
+    EXPECT_NE(std::string(error.what()).find("'gpu'"), std::string::npos);
+  }
+}
+
+TEST(KernelRegistry, FirstAcceptingImplementationWins) {
+  KernelRegistry registry;
+  registry.add({"gelu", "a", nullptr, refuse_always});
+  registry.add({"relu", "b", nullptr, accept_always});
+  registry.add({"gelu", "c", nullptr, accept_always});
+  registry.add({"gelu", "d", nullptr, nullptr});
+  Attrs none;
+  EXPECT_EQ(registry.find({"gelu", {}, {}, none}).name, "c");
+  EXPECT_EQ(registry.explain({"gelu", {}, {}, none}),
+            (std::vector<std::string>{"a: never", "c: takes it", "d: takes it"}));
+}
+
+TEST(KernelRegistry, MissNamesOpAndEveryReason) {
+  KernelRegistry registry;
+  registry.add({"gelu", "a", nullptr, refuse_always});
+  Attrs none;
+  try {
+    registry.find({"gelu", {}, {}, none});
+    FAIL() << "nothing accepts gelu";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.status(), DS_ERROR_UNSUPPORTED);
+    EXPECT_STREQ(error.what(), "no kernel runs 'gelu' (a: never)");
+  }
+  EXPECT_THROW(registry.find({"relu", {}, {}, none}), Error);
+}
+
+}  // namespace
+}  // namespace ds::test
