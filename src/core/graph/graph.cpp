@@ -18,6 +18,10 @@ ValueId append_value(Graph& graph, std::string_view name, TensorType type, NodeI
   require_name("value", name);
   ValueId other = graph.find_value(name);
   require(other < 0, "value name '{}' is already used by value {}", name, other);
+  bool sized = type.shape.rank() <= 4;
+  for (const Dim& dim : type.shape.dims()) sized = sized && (dim.symbolic || dim.extent >= 1);
+  require(sized, "value '{}' must have at most 4 dimensions, each n or at least 1, got {}", name,
+          type.text());
   graph.values.push_back({std::string(name), std::move(type), producer});
   return static_cast<ValueId>(graph.values.size()) - 1;
 }

@@ -89,6 +89,8 @@ TEST(Graph, NamesAreUniqueAndMade) {
   ValueId x = graph.add_input("x", {f32, {n, 4}});
   EXPECT_THROW(graph.add_input("x", {f32, {n, 4}}), Error);
   EXPECT_THROW(graph.add_input("a b", {f32, {n, 4}}), Error);
+  EXPECT_THROW(graph.add_input("empty", {f32, {n, 0}}), Error);
+  EXPECT_THROW(graph.add_input("deep", {f32, {n, 1, 1, 1, 1}}), Error);
   EXPECT_THROW(graph.add_param("w", {f32, {n, 4}}, {}), Error);
   EXPECT_THROW(graph.add_param("w", {f32, {4}}, {"uniform", 1}), Error);
   ValueId y = graph.add("gelu", {x}), z = graph.add("gelu", {x});
