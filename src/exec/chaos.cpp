@@ -1,5 +1,6 @@
 #include <cstring>
 #include <deque>
+#include <map>
 
 #include "core/base/error.h"
 #include "core/base/random.h"
@@ -7,6 +8,38 @@
 
 namespace ds {
 namespace {
+
+// Which buffer last began to use each byte of an arena.
+class Owners {
+ public:
+  void take(int64_t begin, int64_t end, size_t owner) {
+    split(begin);
+    split(end);
+    pieces_.erase(pieces_.lower_bound(begin), pieces_.lower_bound(end));
+    pieces_[begin] = {end, owner};
+  }
+  // Calls fill(begin, end) for the bytes of the range that are still the owner's.
+  template <typename F>
+  void each(int64_t begin, int64_t end, size_t owner, F&& fill) {
+    split(begin);
+    split(end);
+    for (auto it = pieces_.lower_bound(begin); it != pieces_.end() && it->first < end; ++it) {
+      if (it->second.second == owner) fill(it->first, it->second.first);
+    }
+  }
+
+ private:
+  void split(int64_t at) {
+    auto it = pieces_.upper_bound(at);
+    if (it == pieces_.begin()) return;
+    --it;
+    if (it->first == at || it->second.first <= at) return;
+    auto tail = it->second;
+    it->second.first = at;
+    pieces_.emplace(at, tail);
+  }
+  std::map<int64_t, std::pair<int64_t, size_t>> pieces_;  // begin -> (end, owner)
+};
 
 class ChaosExecutor final : public Executor {
  public:
@@ -17,7 +50,8 @@ class ChaosExecutor final : public Executor {
     if (position_ == 0) start();
     std::deque<size_t> queues[kQueues];
     for (InstrId i = position_; i < end; ++i) {
-      queues[static_cast<size_t>(program_.instrs[static_cast<size_t>(i)].queue)].push_back(static_cast<size_t>(i));
+      queues[static_cast<size_t>(program_.instrs[static_cast<size_t>(i)].queue)].push_back(
+          static_cast<size_t>(i));
     }
     for (InstrId left = end - position_; left > 0; --left) {
       int q = pick(queues);
@@ -35,14 +69,35 @@ class ChaosExecutor final : public Executor {
     for (const Instr& in : program_.instrs) {
       for (const Operand& o : in.operands) ++uses_[static_cast<size_t>(o.buffer)];
     }
-    for (size_t b = 0; b < program_.buffers.size(); ++b) poison(b);
+    owned_.assign(program_.buffers.size(), 0);
+    for (size_t b = 0; b < program_.buffers.size(); ++b) {
+      if (!poisonable(b)) continue;
+      own(b);
+      poison(b);
+      owned_[b] = 0;
+    }
   }
 
+  bool poisonable(size_t b) const {
+    const Buffer& buffer = program_.buffers[b];
+    return buffer.residency == Residency::transient && buffer.tier != Tier::nvme && buffer.offset >= 0;
+  }
+
+  void own(size_t b) {
+    const Buffer& buffer = program_.buffers[b];
+    owned_[b] = 1;
+    owners_[static_cast<int>(buffer.tier)].take(buffer.offset, buffer.offset + buffer.bytes(), b);
+  }
+
+  // Memory that another buffer has begun to use is left alone.
   void poison(size_t b) {
     const Buffer& buffer = program_.buffers[b];
-    if (buffer.residency == Residency::persistent || buffer.tier == Tier::nvme || buffer.offset < 0) return;
-    std::byte* base = context_.memory.arena[static_cast<int>(buffer.tier)][static_cast<int>(buffer.residency)];
-    std::memset(base + buffer.offset, 0xFF, static_cast<size_t>(buffer.bytes()));
+    std::byte* base =
+        context_.memory.arena[static_cast<int>(buffer.tier)][static_cast<int>(buffer.residency)];
+    owners_[static_cast<int>(buffer.tier)].each(
+        buffer.offset, buffer.offset + buffer.bytes(), b, [&](int64_t begin, int64_t end) {
+          std::memset(base + begin, 0xFF, static_cast<size_t>(end - begin));
+        });
   }
 
   bool ready(size_t i) const {
@@ -65,6 +120,10 @@ class ChaosExecutor final : public Executor {
   void step(size_t i) {
     const Instr& in = program_.instrs[i];
     if (context_.before_instr) context_.before_instr(i);
+    for (const Operand& o : in.operands) {
+      size_t b = static_cast<size_t>(o.buffer);
+      if (poisonable(b) && !owned_[b]) own(b);
+    }
     try {
       if (in.queue == Queue::read || in.queue == Queue::write) {
         IoLane* lane = in.queue == Queue::read ? context_.read_lane : context_.write_lane;
@@ -78,13 +137,15 @@ class ChaosExecutor final : public Executor {
     done_[i] = 1;
     for (const Operand& o : in.operands) {
       size_t b = static_cast<size_t>(o.buffer);
-      if (--uses_[b] == 0) poison(b);
+      if (--uses_[b] == 0 && poisonable(b)) poison(b);
     }
   }
 
   RandomStream stream_;
   uint64_t draws_ = 0;
   std::vector<char> done_;
+  Owners owners_[2];  // transient arenas of device and host
+  std::vector<char> owned_;
   std::vector<int32_t> uses_;  // per buffer: operands still to come
 };
 

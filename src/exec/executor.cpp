@@ -5,11 +5,14 @@
 namespace ds {
 namespace {
 
-// Issue order. comm, copy, compute and host run inline, so only files can be in flight when an instruction waits.
+// Issue order. comm, copy, compute and host run inline, so only files can be in flight when an instruction
+// waits.
 class InOrderExecutor final : public Executor {
  public:
   InOrderExecutor(const Program& program, ExecContext context)
-      : Executor(program, std::move(context)), tickets_(program.instrs.size(), 0), file_waits_(program.instrs.size()) {
+      : Executor(program, std::move(context)),
+        tickets_(program.instrs.size(), 0),
+        file_waits_(program.instrs.size()) {
     for (size_t i = 0; i < program.instrs.size(); ++i) {
       for (InstrId wait : program.instrs[i].waits) {
         if (is_file(program.instrs[static_cast<size_t>(wait)])) file_waits_[i].push_back(wait);
@@ -65,7 +68,8 @@ class InOrderExecutor final : public Executor {
   }
 
   IoLane* lane(InstrId id) const {
-    return program_.instrs[static_cast<size_t>(id)].queue == Queue::read ? context_.read_lane : context_.write_lane;
+    return program_.instrs[static_cast<size_t>(id)].queue == Queue::read ? context_.read_lane
+                                                                         : context_.write_lane;
   }
 
   void drain() {

@@ -17,8 +17,8 @@
 
 namespace ds {
 
-// Memory of one rank. Arenas are indexed by tier (device, host) and residency; file extents of the nvme tier are
-// bytes of `file`.
+// Memory of one rank. Arenas are indexed by tier (device, host) and residency; file extents of the nvme tier
+// are bytes of `file`.
 struct Memory {
   std::byte* arena[2][2] = {};
   const File* file = nullptr;
@@ -30,7 +30,7 @@ struct ExecContext {
   Communicator* comm = nullptr;
   ThreadTeam* team = nullptr;
   Memory memory;
-  IoLane* read_lane = nullptr;   // null when the program has no file instructions
+  IoLane* read_lane = nullptr;  // null when the program has no file instructions
   IoLane* write_lane = nullptr;
   const StepScalars* scalars = nullptr;
   Trace* trace = nullptr;  // null: no spans
@@ -44,9 +44,10 @@ struct ExecContext {
 struct Launch {
   const Instr* instr = nullptr;
   KernelFn kernel = nullptr;
-  int inputs = 0;                // views [0, inputs) are read, the rest written
-  std::vector<TensorView> views;  // extents of n are set by set_extent
-  std::string label;             // "all_gather h.3.param", for errors and trace
+  int inputs = 0;                        // views [0, inputs) are read, the rest written
+  std::vector<const Operand*> operands;  // those of instr that are views
+  std::vector<TensorView> views;         // extents of n are set by set_extent
+  std::string label;                     // "all_gather h.3.param", for errors and trace
   bool symbolic = false;
 };
 
@@ -56,16 +57,20 @@ class Executor {
   virtual ~Executor() = default;
   // Tokens of a micro-step from the next run on. 0 < n <= bound.
   void set_extent(int32_t micro, int64_t n);
-  // Runs instructions [position, end) and stops; end = number of instructions finishes the program and rewinds.
-  // Any failure leaves the executor unusable.
+  // Runs instructions [position, end) and stops; end = number of instructions finishes the program and
+  // rewinds. Any failure leaves the executor unusable.
   virtual void run_to(InstrId end) = 0;
   void run() { run_to(static_cast<InstrId>(program_.instrs.size())); }
   InstrId position() const { return position_; }
   // Gives the rest of the program up: waits for what is in flight and rewinds.
   virtual void abandon() { position_ = 0; }
   const Program& program() const { return program_; }
-  // With true, every floating-point result is checked; first_bad() names the first tensor with NaN or infinity.
-  void check_results(bool on) { check_ = on; first_bad_.clear(); }
+  // With true, every floating-point result is checked; first_bad() names the first tensor with NaN or
+  // infinity.
+  void check_results(bool on) {
+    check_ = on;
+    first_bad_.clear();
+  }
   const std::string& first_bad() const { return first_bad_; }
   // Bytes moved by copies, by instruction name ("fetch", "store").
   const std::map<std::string, CommCount>& copies() const { return copies_; }
@@ -90,8 +95,8 @@ class Executor {
 // Issue order on the calling thread; files asynchronous on two lanes.
 std::unique_ptr<Executor> make_executor(const Program& program, ExecContext context);
 
-// The chaos device: queues run in a random legal order (a function of seed), transient memory is filled with 0xFF
-// before the run and after the last use of each buffer, so that a missing wait changes the result.
+// The chaos device: queues run in a random legal order (a function of seed), transient memory is filled with
+// 0xFF before the run and after the last use of each buffer, so that a missing wait changes the result.
 std::unique_ptr<Executor> make_chaos_executor(const Program& program, ExecContext context, uint64_t seed);
 
 }  // namespace ds

@@ -47,22 +47,29 @@ bool all_finite(const TensorView& view) {
 
 bool finite(const TensorView& view) {
   switch (view.dtype) {
-    case DS_DTYPE_F32: return all_finite<float>(view);
-    case DS_DTYPE_F64: return all_finite<double>(view);
-    case DS_DTYPE_BF16: return all_finite<bf16>(view);
-    default: return true;
+    case DS_DTYPE_F32:
+      return all_finite<float>(view);
+    case DS_DTYPE_F64:
+      return all_finite<double>(view);
+    case DS_DTYPE_BF16:
+      return all_finite<bf16>(view);
+    default:
+      return true;
   }
 }
 
 }  // namespace
 
-Executor::Executor(const Program& program, ExecContext context) : program_(program), context_(std::move(context)) {
+Executor::Executor(const Program& program, ExecContext context)
+    : program_(program), context_(std::move(context)) {
   int32_t micros = 1;
   launches_.reserve(program.instrs.size());
   for (const Instr& in : program.instrs) {
     Launch launch;
     launch.instr = &in;
     for (const Operand& o : in.operands) {
+      if (program.buffers[static_cast<size_t>(o.buffer)].name == kScalarBlock) continue;
+      launch.operands.push_back(&o);
       launch.views.push_back(make_view(program, context_.memory, o));
       launch.inputs += o.access == Access::read ? 1 : 0;
       launch.symbolic = launch.symbolic || o.type.shape.symbolic();
@@ -70,7 +77,8 @@ Executor::Executor(const Program& program, ExecContext context) : program_(progr
     bool kernel = (in.queue == Queue::compute || in.queue == Queue::host) && !engine_call(in.op);
     if (kernel) launch.kernel = find_kernel(*context_.kernels, in, launch);
     launch.label = in.op;
-    if (!in.operands.empty()) launch.label += " " + program.buffers[static_cast<size_t>(in.operands.back().buffer)].name;
+    if (!in.operands.empty())
+      launch.label += " " + program.buffers[static_cast<size_t>(in.operands.back().buffer)].name;
     micros = std::max(micros, in.micro + 1);
     launches_.push_back(std::move(launch));
   }
@@ -78,13 +86,14 @@ Executor::Executor(const Program& program, ExecContext context) : program_(progr
 }
 
 void Executor::set_extent(int32_t micro, int64_t n) {
-  require(n > 0 && n <= program_.bound, "input length must be 1 to {} (the declared bound), got {}", program_.bound, n);
+  require(n > 0 && n <= program_.bound, "input length must be 1 to {} (the declared bound), got {}",
+          program_.bound, n);
   if (static_cast<size_t>(micro) >= extents_.size() || extents_[static_cast<size_t>(micro)] == n) return;
   extents_[static_cast<size_t>(micro)] = n;
   for (Launch& launch : launches_) {
     if (!launch.symbolic || launch.instr->micro != micro) continue;
     for (size_t k = 0; k < launch.views.size(); ++k) {
-      const Shape& shape = launch.instr->operands[k].type.shape;
+      const Shape& shape = launch.operands[k]->type.shape;
       for (size_t d = 0; d < shape.rank(); ++d) {
         if (shape[d].symbolic) launch.views[k].dims[d] = n;
       }
@@ -113,8 +122,8 @@ void Executor::perform(size_t index) {
                                     reads[0].dtype, launch.label);
     } else {
       ensure(in.op == "all_reduce", "no collective is named '{}'", in.op);
-      context_.comm->all_reduce(reads[0].data, writes[0].data, static_cast<size_t>(writes[0].numel()), reads[0].dtype,
-                                launch.label);
+      context_.comm->all_reduce(reads[0].data, writes[0].data, static_cast<size_t>(writes[0].numel()),
+                                reads[0].dtype, launch.label);
     }
     return;
   }
@@ -150,9 +159,10 @@ void Executor::check_launch(const Launch& launch) {
   if (!first_bad_.empty()) return;
   for (size_t k = static_cast<size_t>(launch.inputs); k < launch.views.size(); ++k) {
     if (finite(launch.views[k])) continue;
-    const Operand& o = launch.instr->operands[k];
-    first_bad_ = fmt::format("{} of {} in micro-step {}", program_.buffers[static_cast<size_t>(o.buffer)].name,
-                             launch.instr->op, launch.instr->micro);
+    const Operand& o = *launch.operands[k];
+    first_bad_ =
+        fmt::format("{} of {} in micro-step {}", program_.buffers[static_cast<size_t>(o.buffer)].name,
+                    launch.instr->op, launch.instr->micro);
     return;
   }
 }

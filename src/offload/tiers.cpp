@@ -48,6 +48,7 @@ class TierMover {
     Tier wanted = in.queue == Queue::host ? Tier::host : Tier::device;
     Tier home = tier(o);
     if (home == wanted || (!emulate_ && home != Tier::nvme)) return;
+    if (builder_.buffer(o.buffer).name == kScalarBlock) return;  // every memory has them
     bool direct = home == Tier::nvme && (wanted == Tier::host || !emulate_);
     Operand host = o;
     if (home == Tier::nvme) {
@@ -68,7 +69,8 @@ class TierMover {
     ensure(skip == 0 || o.access == Access::read, "'{}' writes %{} at byte {}, not a multiple of {}", in.op,
            builder_.buffer(o.buffer).name, o.begin, alignment_);
     int64_t numel = (skip + bytes) / unit;
-    BufferId slot = builder_.transient(builder_.buffer(o.buffer).name + ".slot", o.type.dtype, numel, Tier::host);
+    BufferId slot =
+        builder_.transient(builder_.buffer(o.buffer).name + ".slot", o.type.dtype, numel, Tier::host);
     Operand file = flat(builder_.buffer(o.buffer), o.buffer, (o.begin - skip) / unit, numel, Access::read);
     Operand whole = flat(builder_.buffer(slot), slot, 0, numel, Access::write);
     if (o.access != Access::write) splice_.before(index, transfer(Queue::read, "load", in, file, whole));
@@ -84,7 +86,8 @@ class TierMover {
     const Buffer& home = builder_.buffer(o.buffer);
     int64_t numel = o.type.shape.numel(builder_.program().bound);
     bool to_device = wanted == Tier::device;
-    BufferId twin = builder_.transient(home.name + (to_device ? ".dev" : ".host"), o.type.dtype, numel, wanted);
+    BufferId twin =
+        builder_.transient(home.name + (to_device ? ".dev" : ".host"), o.type.dtype, numel, wanted);
     Operand there = o;
     there.buffer = twin;
     there.begin = 0;
@@ -93,7 +96,8 @@ class TierMover {
       splice_.before(index, transfer(Queue::copy, to_device ? "fetch" : "store", in, source, there));
     }
     if (o.access != Access::read) {
-      // After the instruction but before a save of the same slot: saves were queued first, so this goes in front.
+      // After the instruction but before a save of the same slot: saves were queued first, so this goes in
+      // front.
       splice_.after_front(index, transfer(Queue::copy, to_device ? "store" : "fetch", in, there, source));
     }
     return there;

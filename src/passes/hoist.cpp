@@ -68,7 +68,7 @@ class Hoister {
   }
   // The first anchor behind an instruction that has its place.
   int64_t after(size_t i) const {
-    return kind_of(program_.instrs[i]) == Kind::fixed ? static_cast<int64_t>(i) + 1 : anchor_[i];
+    return anchor_[i] == static_cast<int64_t>(i) ? anchor_[i] + 1 : anchor_[i];
   }
 
   void place(size_t i, Kind kind) {

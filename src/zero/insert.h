@@ -9,27 +9,30 @@ namespace ds {
 
 // Buffers that stand for whole buckets in a program before ZeRO is inserted.
 struct StepBuffers {
-  // Per bucket: whole parameters. A transient stand-in for partitioned buckets, the persistent copy otherwise.
+  // Per bucket: whole parameters. A transient stand-in for partitioned buckets, the persistent copy
+  // otherwise.
   std::vector<BufferId> full;
   // Per micro-step and bucket: gradients in the compute type, written by backward.
   std::vector<std::vector<BufferId>> grads;
 };
 
 // Program with the engine's persistent buffers and a stand-in for every bucket.
-ProgramBuilder begin_program(const ZeroPlan& plan, const std::string& name, int64_t bound, StepBuffers& buffers);
+ProgramBuilder begin_program(const ZeroPlan& plan, const std::string& name, int64_t bound,
+                             StepBuffers& buffers);
 // Gradient buckets of one micro-step.
 void add_grad_buffers(ProgramBuilder& builder, const ZeroPlan& plan, StepBuffers& buffers);
 // Place of a parameter in a whole bucket.
-Operand param_operand(const ZeroPlan& plan, const ProgramBuilder& builder, BufferId bucket_buffer, int32_t param,
-                      const Shape& shape, Access access);
+Operand param_operand(const ZeroPlan& plan, const ProgramBuilder& builder, BufferId bucket_buffer,
+                      int32_t param, const Shape& shape, Access access);
 
 // Ranges: cuts the uses of each partitioned bucket where the elements of other buckets used in between exceed
-// max_reuse_distance, or where max_live_parameters forces it (farthest next use first); an all_gather starts each
-// range. Throws DS_ERROR_CONFIG when one instruction alone needs more than max_live_parameters.
-void insert_gathers(Program& program, const ZeroPlan& plan, const ZeroConfig& zero, const StepBuffers& buffers);
+// max_reuse_distance, or where max_live_parameters forces it (farthest next use first); an all_gather starts
+// each range. Throws DS_ERROR_CONFIG when one instruction alone needs more than max_live_parameters.
+void insert_gathers(Program& program, const ZeroPlan& plan, const ZeroConfig& zero,
+                    const StepBuffers& buffers);
 
-// After the last write of each gradient bucket: reduce_scatter or all_reduce into the accumulators. With overlap a
-// reduction is issued only after the next gather, so that the gather can be prefetched across it.
+// After the last write of each gradient bucket: reduce_scatter or all_reduce into the accumulators. With
+// overlap a reduction is issued only after the next gather, so that the gather can be prefetched across it.
 void insert_reductions(Program& program, const ZeroPlan& plan, bool overlap, const StepBuffers& buffers);
 
 // The same reduction of one bucket of gradients behind the last instruction (a fragment of delegate mode).

@@ -73,6 +73,7 @@ ZeroPlan make_zero_plan(const Config& config, const std::vector<ParamSpec>& para
   plan.policy = make_policy(config.zero);
   plan.layout =
       make_layout(params, world, config.zero.reduce_bucket_size, config.zero.param_persistence_threshold);
+  plan.scalars = plan.add(kScalarBlock, DS_DTYPE_U8, 256, Tier::device);
   for (size_t b = 0; b < plan.layout.buckets.size(); ++b) plan.buckets.push_back(make_state(plan, b));
   return plan;
 }

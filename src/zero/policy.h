@@ -48,6 +48,7 @@ struct ZeroPlan {
   std::vector<Buffer> buffers;       // every persistent buffer of the engine, without offsets
   std::vector<BucketState> buckets;  // per layout bucket
   std::vector<BufferId> inputs;      // per graph input: accumulation x bound elements
+  BufferId scalars = -1;             // kScalarBlock
   BufferId loss = -1;                // f32[accumulation]: loss of each micro-step of this rank
 
   int64_t part(size_t bucket) const;  // elements of a bucket that this rank updates

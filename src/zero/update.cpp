@@ -10,6 +10,11 @@ Operand part_of(const ProgramBuilder& b, const StateRef& ref, int64_t first, int
   return flat(b.buffer(ref.buffer), ref.buffer, ref.first + first, numel, access);
 }
 
+Operand scalars_of(const ProgramBuilder& b, const ZeroPlan& plan, Access access) {
+  const Buffer& block = b.buffer(plan.scalars);
+  return flat(block, plan.scalars, 0, block.numel, access);
+}
+
 // Elements of one update instruction: sub-groups start on whole file blocks in every element type.
 int64_t sub_group(const ZeroConfig& zero, int64_t part) {
   constexpr int64_t kBlock = 4096;
@@ -35,7 +40,9 @@ void emit_losses(ProgramBuilder& b, const ZeroPlan& plan) {
   b.emit(Queue::comm, "all_gather",
          {flat(b.buffer(plan.loss), plan.loss, 0, mine, Access::read),
           flat(b.buffer(losses), losses, 0, mine * plan.world, Access::write)});
-  b.emit(Queue::host, "losses", {flat(b.buffer(losses), losses, 0, mine * plan.world, Access::read)});
+  b.emit(Queue::host, "losses",
+         {flat(b.buffer(losses), losses, 0, mine * plan.world, Access::read),
+          scalars_of(b, plan, Access::update)});
 }
 
 void emit_norms(ProgramBuilder& b, const ZeroPlan& plan, const Config& config) {
@@ -63,8 +70,10 @@ void emit_norms(ProgramBuilder& b, const ZeroPlan& plan, const Config& config) {
            {flat(b.buffer(norms), norms, 0, local, Access::read),
             flat(b.buffer(all), all, 0, local * plan.world, Access::write)});
   }
-  b.emit(Queue::host, "clip", {flat(b.buffer(all), all, 0, b.buffer(all).numel, Access::read)},
-         {{"max_norm", config.gradient_clipping}});
+  b.emit(
+      Queue::host, "clip",
+      {flat(b.buffer(all), all, 0, b.buffer(all).numel, Access::read), scalars_of(b, plan, Access::update)},
+      {{"max_norm", config.gradient_clipping}});
 }
 
 void emit_adamw(ProgramBuilder& b, const ZeroPlan& plan, const Config& config, size_t bucket) {
@@ -76,8 +85,9 @@ void emit_adamw(ProgramBuilder& b, const ZeroPlan& plan, const Config& config, s
     int64_t count = std::min(group, part - first);
     b.emit(Queue::compute, "adamw",
            {flat(b.buffer(grad), grad, s.grad_first + first, count, Access::read),
-            part_of(b, s.master, first, count, Access::update), part_of(b, s.m, first, count, Access::update),
-            part_of(b, s.v, first, count, Access::update), part_of(b, s.param, first, count, Access::write)},
+            scalars_of(b, plan, Access::read), part_of(b, s.master, first, count, Access::update),
+            part_of(b, s.m, first, count, Access::update), part_of(b, s.v, first, count, Access::update),
+            part_of(b, s.param, first, count, Access::write)},
            {{"beta1", o.beta1},
             {"beta2", o.beta2},
             {"eps", o.eps},

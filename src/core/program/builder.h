@@ -17,7 +17,8 @@ class ProgramBuilder {
 
   // A new transient buffer; the name gets a suffix ".k" when it is taken.
   BufferId transient(const std::string& name, DType dtype, int64_t numel, Tier tier);
-  Instr& emit(Queue queue, std::string op, std::vector<Operand> operands, Attrs attrs = {}, int32_t micro = 0);
+  Instr& emit(Queue queue, std::string op, std::vector<Operand> operands, Attrs attrs = {},
+              int32_t micro = 0);
   void end_segment(std::string name);
 
   const Buffer& buffer(BufferId id) const { return program_.buffers[static_cast<size_t>(id)]; }
@@ -38,8 +39,11 @@ class Splice {
   explicit Splice(const Program& program) : before_(program.instrs.size()), after_(program.instrs.size()) {}
   void before(size_t index, Instr instr) { before_[index].push_back(std::move(instr)); }
   void after(size_t index, Instr instr) { after_[index].push_back(std::move(instr)); }
-  void after_front(size_t index, Instr instr) { after_[index].insert(after_[index].begin(), std::move(instr)); }
-  // Rebuilds program.instrs; segment ends move along. An inserted instruction takes the segment of its anchor.
+  void after_front(size_t index, Instr instr) {
+    after_[index].insert(after_[index].begin(), std::move(instr));
+  }
+  // Rebuilds program.instrs; segment ends move along. An inserted instruction takes the segment of its
+  // anchor.
   void apply(Program& program);
 
  private:

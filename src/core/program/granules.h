@@ -46,9 +46,10 @@ struct Layout {
   std::vector<std::pair<int32_t, int64_t>> granules_in_order() const;
 };
 
-// Parameters of at most persistence_threshold elements share buckets over the whole model; larger ones share a
-// bucket with their neighbours of the same scope (the name up to its first number: "h.3"). A bucket is cut before
-// it exceeds bucket_size elements.
-Layout make_layout(const std::vector<ParamSpec>& params, int world, int64_t bucket_size, int64_t persistence_threshold);
+// Parameters of at most persistence_threshold elements share buckets over the whole model; larger ones share
+// a bucket with their neighbours of the same scope (the name up to its first number: "h.3"). A bucket is cut
+// before it exceeds bucket_size elements.
+Layout make_layout(const std::vector<ParamSpec>& params, int world, int64_t bucket_size,
+                   int64_t persistence_threshold);
 
 }  // namespace ds

@@ -7,8 +7,8 @@
 
 namespace ds {
 
-// Which earlier instructions an access of physical bytes conflicts with: reads with the last write; writes with
-// the last write and every read since. Bytes are those of one arena of one rank.
+// Which earlier instructions an access of physical bytes conflicts with: reads with the last write; writes
+// with the last write and every read since. Bytes are those of one arena of one rank.
 class HazardMap {
  public:
   // Appends to `out` every earlier instruction that [begin, end) conflicts with, then records the access.

@@ -38,6 +38,11 @@ struct Buffer {
 
 enum class Access : int8_t { read = 0, write, update };  // update: read and written
 
+// Name of the persistent buffer that stands for the step's scalars (core/device/scalars.h): instructions that
+// read or write them declare it as an operand, so that waits order them; kernels reach the scalars by
+// pointer, not as a view.
+inline constexpr const char* kScalarBlock = "scalars";
+
 // A tensor inside a buffer. begin is in bytes. last marks the last use of a transient buffer ('!' in text):
 // its memory is free when the instruction has finished.
 struct Operand {

@@ -5,10 +5,11 @@
 namespace ds::ref {
 namespace {
 
-// All bytes 0, for any element type.
+// All bytes of every output 0, for any element type.
 void zero(const KernelContext& c) {
-  const TensorView& out = c.out[0];
-  std::memset(out.data, 0, static_cast<size_t>(out.numel() * size_of(out.dtype)));
+  for (const TensorView& out : c.out) {
+    std::memset(out.data, 0, static_cast<size_t>(out.numel() * size_of(out.dtype)));
+  }
 }
 
 }  // namespace

@@ -1,0 +1,129 @@
+#include "training/same_bits.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <thread>
+
+#include "core/base/hash.h"
+#include "core/base/random.h"
+#include "support/models.h"
+
+namespace ds::test {
+namespace {
+
+constexpr int64_t kSeq = 8, kRows = 2 * kSeq, kVocab = 29, kWidth = 24;
+
+Config config_of(const Point& p) {
+  Config c = make_config(p.stage, p.leaves / p.world, p.world);
+  c.zero.optimizer_tier = c.zero.param_tier = p.tier;
+  c.zero.nvme_path = std::string(DS_BINARY_DIR) + "/scratch";
+  c.zero.overlap_comm = p.overlap;
+  c.zero.param_persistence_threshold = 600;
+  c.zero.max_reuse_distance = 2000;
+  c.zero.sub_group_size = 4096;
+  c.emulate_tiers = p.emulate;
+  c.reproducible = p.reproducible;
+  c.compute = p.compute;
+  c.gradient_clipping = p.clipping;
+  c.run.seed = p.seed;
+  return c;
+}
+
+// Tokens of leaf `leaf` of step `step`: the same whatever the layout of ranks.
+void draw_tokens(int64_t step, int64_t leaf, int32_t* tokens, int32_t* targets) {
+  RandomStream stream{99, static_cast<uint32_t>(step), static_cast<uint32_t>(leaf), 0};
+  for (int64_t i = 0; i < kRows; ++i) {
+    std::array<uint32_t, 4> words = stream.block(static_cast<uint64_t>(i));
+    tokens[i] = static_cast<int32_t>(words[0] % kVocab);
+    targets[i] = static_cast<int32_t>((words[0] * 7 + 3) % kVocab);
+  }
+  targets[0] = -100;
+}
+
+std::string state_hash(EngineCore& engine) {
+  Hash128 hash;
+  std::vector<size_t> order(engine.param_names().size());
+  for (size_t i = 0; i < order.size(); ++i) order[i] = i;
+  std::sort(order.begin(), order.end(),
+            [&](size_t a, size_t b) { return engine.param_names()[a] < engine.param_names()[b]; });
+  for (const char* kind : {"master", "exp_avg", "exp_avg_sq", "param"}) {
+    for (size_t p : order) {
+      std::vector<float> tensor = engine.read_tensor(static_cast<int32_t>(p), kind);
+      hash.update(engine.param_names()[p]);
+      hash.update(tensor.data(), tensor.size() * sizeof(float));
+    }
+  }
+  return hash.hex();
+}
+
+}  // namespace
+
+std::string Point::name() const {
+  return fmt::format("stage {} tier {} world {} threads {} overlap {} emulate {} reproducible {} leaves {} chaos {} {}",
+                     stage, tier_name(tier), world, threads, overlap, emulate, reproducible, leaves,
+                     chaos ? std::to_string(*chaos) : "off", dtype_name(compute));
+}
+
+Outcome train_rank(const Point& p, int steps, Communicator& comm, const std::function<void(Program&)>& filter) {
+  EngineOptions options;
+  options.threads = p.threads;
+  options.chaos_seed = p.chaos;
+  options.program_filter = filter;
+  Graph graph = make_tiny_gpt(2, kWidth, 2, kVocab, kSeq, kRows, p.dropout);
+  Engine engine(config_of(p), graph, comm, options);
+  int64_t micros = p.leaves / p.world;
+  std::vector<int32_t> tokens(static_cast<size_t>(micros * kRows)), targets(tokens.size());
+  Outcome out;
+  for (int s = 0; s < steps; ++s) {
+    for (int64_t m = 0; m < micros; ++m) {
+      draw_tokens(s, m * p.world + comm.rank(), tokens.data() + m * kRows, targets.data() + m * kRows);
+    }
+    int64_t numel = static_cast<int64_t>(tokens.size());
+    InputView inputs[] = {{tokens.data(), DS_DTYPE_I32, numel}, {targets.data(), DS_DTYPE_I32, numel}};
+    StepResult r = engine.train_batch(inputs);
+    out.losses.push_back(r.loss);
+    out.grad_norms.push_back(r.grad_norm);
+  }
+  out.ledgers.push_back(engine.ledger());
+  out.hash = state_hash(engine);
+  return out;
+}
+
+Outcome train_threads(const Point& p, int steps, const std::function<void(Program&)>& filter) {
+  static std::atomic<int> serial{0};
+  std::string url = "threads://same-bits-" + std::to_string(serial++);
+  std::vector<Outcome> outcomes(static_cast<size_t>(p.world));
+  std::vector<std::exception_ptr> errors(static_cast<size_t>(p.world));
+  std::vector<std::thread> ranks;
+  for (int r = 0; r < p.world; ++r) {
+    ranks.emplace_back([&, r] {
+      try {
+        CommOptions options;
+        options.rank = r;
+        options.size = p.world;
+        std::unique_ptr<Communicator> comm = create_communicator(url, options);
+        try {
+          outcomes[static_cast<size_t>(r)] = train_rank(p, steps, *comm, filter);
+        } catch (const std::exception& e) {
+          comm->abort(e.what());
+          throw;
+        }
+      } catch (...) {
+        errors[static_cast<size_t>(r)] = std::current_exception();
+      }
+    });
+  }
+  for (std::thread& t : ranks) t.join();
+  for (const std::exception_ptr& e : errors) {
+    if (e) std::rethrow_exception(e);
+  }
+  Outcome out = outcomes[0];
+  out.ledgers.clear();
+  for (const Outcome& o : outcomes) out.ledgers.push_back(o.ledgers[0]);
+  return out;
+}
+
+}  // namespace ds::test

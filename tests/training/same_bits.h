@@ -1,0 +1,44 @@
+#pragma once
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/engine.h"
+
+namespace ds::test {
+
+// One point of the same-bits matrix.
+struct Point {
+  int stage = 0;
+  Tier tier = Tier::device;  // states and accumulators; in stage 3 also parameter shards
+  int world = 2;
+  int threads = 1;
+  bool overlap = true;
+  bool emulate = true;
+  bool reproducible = false;
+  int64_t leaves = 4;  // a step; accumulation = leaves / world
+  std::optional<uint64_t> chaos;
+  DType compute = DS_DTYPE_BF16;
+  double dropout = 0.1;
+  double clipping = 0.05;
+  uint64_t seed = 7;
+  std::string name() const;
+};
+
+// What a run of a point leaves behind.
+struct Outcome {
+  std::string hash;             // of masters and moments of all parameters, unpadded, in name order
+  std::vector<double> losses;   // per step
+  std::vector<std::map<std::string, CommCount>> ledgers;  // per rank
+  std::vector<double> grad_norms;
+};
+
+// Trains the tiny GPT for `steps` steps with every rank a thread of this process. `filter` may change rank r's
+// compiled step (faults of `mutate`). Throws what a rank throws.
+Outcome train_threads(const Point& point, int steps, const std::function<void(Program&)>& filter = {});
+
+// One rank's part of the above on a communicator of the caller.
+Outcome train_rank(const Point& point, int steps, Communicator& comm, const std::function<void(Program&)>& filter = {});
+
+}  // namespace ds::test
