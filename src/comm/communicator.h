@@ -49,6 +49,9 @@ class Communicator {
   // Marks progress: a rank that computes for long between collectives calls this (the executor does).
   virtual void tick() = 0;
 
+  // Bytes of shared staging that this rank's share of the group takes, outside any plan.
+  virtual int64_t overhead_bytes() const { return 0; }
+
   std::map<std::string, CommCount> counts() const;  // keyed by operation name
 
  protected:

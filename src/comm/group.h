@@ -1,0 +1,60 @@
+#pragma once
+#include <functional>
+#include <string>
+
+#include "comm/transport/transport.h"
+
+namespace ds {
+
+// Collectives of ranks that share a segment. Data goes through the slots in chunks: a rank writes its chunk
+// into one half of its slot, publishes the exchange, waits for the others and reads theirs. A half is written
+// again two exchanges later, when everyone has published the exchange between and so has finished reading.
+class Group final : public Communicator {
+ public:
+  Group(std::unique_ptr<Sharing> sharing, const CommOptions& options);
+  ~Group() override;
+
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+  int64_t overhead_bytes() const override;
+  void all_gather(const void* in, void* out, size_t bytes, std::string_view label) override;
+  void reduce_scatter(const void* in, void* out, size_t count, DType wire, std::string_view label) override;
+  void all_reduce(const void* in, void* out, size_t count, DType wire, std::string_view label) override;
+  void all_to_all(const void* in, void* out, size_t bytes, std::string_view label) override;
+  void broadcast(void* data, size_t bytes, int root, std::string_view label) override;
+  void barrier(std::string_view label) override;
+  void abort(std::string_view reason) override;
+  void tick() override;
+
+ private:
+  static constexpr size_t kHalf = kSlotBytes / 2;
+
+  // Begins a collective: what it is, for the check of the first exchange and for messages.
+  void begin(const char* operation, uint64_t bytes, std::string_view label);
+  // This rank's half for the next exchange, and any rank's half of the last one.
+  std::byte* mine();
+  const std::byte* theirs(int rank) const;
+  // Publishes this rank's half and waits until every rank has published.
+  void exchange();
+  // Calls body(offset, bytes) for chunks of at most `most` bytes; at least once.
+  static void chunks(size_t bytes, size_t most, const std::function<void(size_t, size_t)>& body);
+
+  void wait_for(int peer, uint32_t phase);
+  void check_peer(int peer, uint32_t& progress, int64_t& since);
+  void compare_intents();
+  [[noreturn]] void fail(const std::string& reason);
+  void check_abort();
+
+  std::unique_ptr<Sharing> sharing_;
+  Segment& segment_;
+  int rank_, size_;
+  int64_t timeout_ms_;
+  int spins_;
+  uint32_t phase_ = 0;
+  uint64_t sequence_ = 0;
+  bool first_ = true;  // no exchange of this collective yet
+  bool joined_ = false;
+  Intent intent_;
+};
+
+}  // namespace ds

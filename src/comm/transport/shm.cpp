@@ -1,0 +1,249 @@
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "comm/transport/transport.h"
+#include "core/base/error.h"
+#include "core/base/trace.h"
+
+// Processes of one host. Rank 0 makes an anonymous memory file (memfd) and hands it to the others over a unix
+// socket in the abstract namespace. Neither has a name in a file system, so nothing is left behind however a
+// rank ends. Each rank holds a lock on its own byte of the memory file through a file description of its own;
+// the kernel drops the lock when the process dies, which is how the others know.
+namespace ds {
+namespace {
+
+class Fd {
+ public:
+  explicit Fd(int fd = -1) : fd_(fd) {}
+  ~Fd() {
+    if (fd_ >= 0) close(fd_);
+  }
+  Fd(Fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Fd& operator=(Fd&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  int get() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+[[noreturn]] void system_error(const std::string& name, const char* what) {
+  raise(DS_ERROR_COMM, "shm://{}: {}: {}", name, what, std::strerror(errno));
+}
+
+struct Hello {
+  uint32_t magic = 0x64732d31;
+  uint32_t version = kSegmentVersion;
+  int32_t size = 0;
+  int32_t rank = 0;
+};
+
+struct Address {
+  sockaddr_un address{};
+  socklen_t length = 0;
+  explicit Address(const std::string& name) {
+    std::string path = fmt::format("libds.{}.{}", getuid(), name);
+    address.sun_family = AF_UNIX;
+    std::memcpy(address.sun_path + 1, path.data(), path.size());  // a leading 0: the abstract namespace
+    length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + path.size());
+  }
+  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&address); }
+};
+
+// Answer to a hello: "" with the memory file, or the reason of a refusal.
+void answer(int socket, const std::string& refusal, int memory) {
+  char text[256] = {};
+  std::memcpy(text, refusal.data(), std::min(refusal.size(), sizeof text - 1));
+  iovec data{text, sizeof text};
+  msghdr message{};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  if (memory >= 0) {
+    message.msg_control = control;
+    message.msg_controllen = sizeof control;
+    cmsghdr* header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof(int));
+    std::memcpy(CMSG_DATA(header), &memory, sizeof(int));
+  }
+  (void)!sendmsg(socket, &message, MSG_NOSIGNAL);  // a peer that is gone is found missing later
+}
+
+Fd receive_memory(const std::string& name, int socket) {
+  char text[256] = {};
+  iovec data{text, sizeof text};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  msghdr message{};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof control;
+  ssize_t got = recvmsg(socket, &message, MSG_CMSG_CLOEXEC | MSG_WAITALL);
+  if (got < static_cast<ssize_t>(sizeof text))
+    raise(DS_ERROR_COMM, "shm://{}: rank 0 went away while joining", name);
+  const cmsghdr* header = CMSG_FIRSTHDR(&message);
+  if (text[0] != '\0' || !header) raise(DS_ERROR_COMM, "shm://{}: {}", name, text);
+  int fd = -1;
+  std::memcpy(&fd, CMSG_DATA(header), sizeof(int));
+  return Fd(fd);
+}
+
+int milliseconds_left(int64_t deadline) {
+  int64_t left = (deadline - now_ns()) / 1'000'000;
+  return left < 0 ? 0 : static_cast<int>(left);
+}
+
+class Host {
+ public:
+  Host(const std::string& name, const CommOptions& options) : name_(name), options_(options) {}
+
+  // Collects one hello of every other rank, then hands the memory out.
+  Fd run() {
+    Fd memory(memfd_create("libds", MFD_CLOEXEC));
+    if (memory.get() < 0) system_error(name_, "no memory file");
+    if (ftruncate(memory.get(), static_cast<off_t>(Segment::bytes(options_.size))) != 0) {
+      system_error(name_, "the memory file cannot grow");
+    }
+    Fd listener(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    Address address(name_);
+    if (bind(listener.get(), address.get(), address.length) != 0) {
+      if (errno == EADDRINUSE)
+        raise(DS_ERROR_COMM, "shm://{}: another group of this name is forming on this host", name_);
+      system_error(name_, "no socket");
+    }
+    if (listen(listener.get(), kMaxRanks) != 0) system_error(name_, "no socket");
+    int64_t deadline = now_ns() + options_.join_ms * 1'000'000;
+    std::vector<Fd> peers(static_cast<size_t>(options_.size));
+    for (int missing = options_.size - 1; missing > 0;) {
+      pollfd ready{listener.get(), POLLIN, 0};
+      if (poll(&ready, 1, milliseconds_left(deadline)) <= 0) refuse_all(peers, missing);
+      Fd peer(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+      missing -= admit(std::move(peer), peers) ? 1 : 0;
+    }
+    for (const Fd& peer : peers) {
+      if (peer.get() >= 0) answer(peer.get(), "", memory.get());
+    }
+    return memory;
+  }
+
+ private:
+  bool admit(Fd peer, std::vector<Fd>& peers) {
+    Hello hello;
+    timeval limit{2, 0};
+    setsockopt(peer.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+    if (recv(peer.get(), &hello, sizeof hello, MSG_WAITALL) != sizeof hello) return false;
+    std::string refusal;
+    Hello expected;
+    if (hello.magic != expected.magic || hello.version != expected.version) {
+      refusal = fmt::format("rank 0 speaks version {}, a joining rank {}", expected.version, hello.version);
+    } else if (hello.size != options_.size) {
+      refusal =
+          fmt::format("rank 0 says size {}, rank {} says size {}", options_.size, hello.rank, hello.size);
+    } else if (hello.rank < 1 || hello.rank >= options_.size ||
+               peers[static_cast<size_t>(hello.rank)].get() >= 0) {
+      refusal = fmt::format("rank {} has joined already: is another job using this name?", hello.rank);
+    }
+    if (!refusal.empty()) {
+      answer(peer.get(), refusal, -1);
+      return false;
+    }
+    peers[static_cast<size_t>(hello.rank)] = std::move(peer);
+    return true;
+  }
+
+  [[noreturn]] void refuse_all(const std::vector<Fd>& peers, int missing) {
+    std::string reason =
+        fmt::format("{} of {} ranks have not joined within {} ms", missing, options_.size, options_.join_ms);
+    for (const Fd& peer : peers) {
+      if (peer.get() >= 0) answer(peer.get(), reason, -1);
+    }
+    raise(DS_ERROR_COMM, "shm://{}: {}", name_, reason);
+  }
+
+  const std::string& name_;
+  const CommOptions& options_;
+};
+
+Fd join(const std::string& name, const CommOptions& options) {
+  Address address(name);
+  int64_t deadline = now_ns() + options.join_ms * 1'000'000;
+  Fd socket_fd;
+  for (;;) {
+    socket_fd = Fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    if (connect(socket_fd.get(), address.get(), address.length) == 0) break;
+    if (now_ns() > deadline)
+      raise(DS_ERROR_COMM, "shm://{}: rank 0 has not come within {} ms", name, options.join_ms);
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  Hello hello;
+  hello.size = options.size;
+  hello.rank = options.rank;
+  if (send(socket_fd.get(), &hello, sizeof hello, MSG_NOSIGNAL) != sizeof hello)
+    system_error(name, "no hello");
+  pollfd ready{socket_fd.get(), POLLIN, 0};
+  if (poll(&ready, 1, milliseconds_left(deadline) + 1000) <= 0) {
+    raise(DS_ERROR_COMM, "shm://{}: not all of {} ranks have joined within {} ms", name, options.size,
+          options.join_ms);
+  }
+  return receive_memory(name, socket_fd.get());
+}
+
+struct flock lock_of(int rank, short type) {
+  struct flock lock {};
+  lock.l_type = type;
+  lock.l_whence = SEEK_SET;
+  lock.l_start = rank;
+  lock.l_len = 1;
+  return lock;
+}
+
+class ShmSharing final : public Sharing {
+ public:
+  ShmSharing(const std::string& name, Fd memory, const CommOptions& options)
+      : bytes_(Segment::bytes(options.size)) {
+    // A description of its own: locks belong to descriptions, and the one received is shared by all ranks.
+    description_ = Fd(open(fmt::format("/proc/self/fd/{}", memory.get()).c_str(), O_RDWR | O_CLOEXEC));
+    if (description_.get() < 0) system_error(name, "the memory file cannot be opened again");
+    struct flock own = lock_of(options.rank, F_WRLCK);
+    if (fcntl(description_.get(), F_OFD_SETLK, &own) != 0) system_error(name, "no lock on the memory file");
+    void* data = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, description_.get(), 0);
+    if (data == MAP_FAILED) system_error(name, "the memory file cannot be mapped");
+    segment_ = static_cast<Segment*>(data);
+  }
+  ~ShmSharing() override { munmap(segment_, bytes_); }
+
+  Segment& segment() override { return *segment_; }
+  bool alive(int rank) const override {
+    struct flock probe = lock_of(rank, F_WRLCK);
+    return fcntl(description_.get(), F_OFD_GETLK, &probe) != 0 || probe.l_type != F_UNLCK;
+  }
+
+ private:
+  size_t bytes_;
+  Fd description_;
+  Segment* segment_ = nullptr;
+};
+
+}  // namespace
+
+std::unique_ptr<Communicator> make_shm(const std::string& name, const CommOptions& options) {
+  Fd memory = options.rank == 0 ? Host(name, options).run() : join(name, options);
+  return make_group(std::make_unique<ShmSharing>(name, std::move(memory), options), options);
+}
+
+}  // namespace ds

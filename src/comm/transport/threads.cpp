@@ -1,0 +1,80 @@
+#include <chrono>
+#include <condition_variable>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <mutex>
+
+#include "comm/transport/transport.h"
+#include "core/base/error.h"
+
+namespace ds {
+namespace {
+
+struct Meeting {
+  explicit Meeting(int ranks) : size(ranks), taken(static_cast<size_t>(ranks), false) {
+    size_t bytes = (Segment::bytes(ranks) + 4095) / 4096 * 4096;
+    memory.reset(std::aligned_alloc(4096, bytes));
+    if (!memory) raise(DS_ERROR_OUT_OF_MEMORY, "the system refuses {} bytes of staging", bytes);
+    std::memset(memory.get(), 0, sizeof(Segment) + static_cast<size_t>(ranks - 1) * sizeof(RankBlock));
+  }
+  int size;
+  int joined = 0;
+  std::vector<bool> taken;
+  std::unique_ptr<void, decltype(&std::free)> memory{nullptr, &std::free};
+};
+
+// Groups that are forming, by name. Ranks of one process can only find each other through the process.
+struct Lobby {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::map<std::string, std::shared_ptr<Meeting>> meetings;
+};
+
+Lobby& lobby() {
+  static Lobby instance;
+  return instance;
+}
+
+class ThreadSharing final : public Sharing {
+ public:
+  explicit ThreadSharing(std::shared_ptr<Meeting> meeting) : meeting_(std::move(meeting)) {}
+  Segment& segment() override { return *static_cast<Segment*>(meeting_->memory.get()); }
+  bool alive(int) const override { return true; }
+
+ private:
+  std::shared_ptr<Meeting> meeting_;
+};
+
+}  // namespace
+
+std::unique_ptr<Communicator> make_threads(const std::string& name, const CommOptions& options) {
+  Lobby& hall = lobby();
+  std::shared_ptr<Meeting> meeting;
+  {
+    std::unique_lock lock(hall.mutex);
+    std::shared_ptr<Meeting>& open = hall.meetings[name];
+    if (!open) open = std::make_shared<Meeting>(options.size);
+    meeting = open;
+    require(meeting->size == options.size, "threads://{} has {} ranks, rank {} says size {}", name,
+            meeting->size, options.rank, options.size);
+    size_t rank = static_cast<size_t>(options.rank);
+    if (meeting->taken[rank]) raise(DS_ERROR_COMM, "threads://{} has rank {} already", name, options.rank);
+    meeting->taken[rank] = true;
+    if (++meeting->joined == options.size) {
+      hall.meetings.erase(name);  // the name is free for the next group
+      hall.changed.notify_all();
+    } else {
+      auto complete = [&] { return meeting->joined == options.size; };
+      if (!hall.changed.wait_for(lock, std::chrono::milliseconds(options.join_ms), complete)) {
+        meeting->taken[rank] = false;
+        if (--meeting->joined == 0) hall.meetings.erase(name);
+        raise(DS_ERROR_COMM, "threads://{}: {} of {} ranks have joined within {} ms", name,
+              meeting->joined + 1, options.size, options.join_ms);
+      }
+    }
+  }
+  return make_group(std::make_unique<ThreadSharing>(std::move(meeting)), options);
+}
+
+}  // namespace ds
