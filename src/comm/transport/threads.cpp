@@ -4,6 +4,7 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <vector>
 
 #include "comm/transport/transport.h"
 #include "core/base/error.h"
