@@ -16,19 +16,23 @@ struct CheckpointInfo {
   Json client;  // the caller's own state (sampler position, metrics)
 };
 
-// Canonical checkpoint, collective over all ranks: folder/step-NNNNNNNN/ with one safetensors file per state
-// kind (tensors by parameter name, unpadded, f32), each written by all ranks at disjoint offsets, then
-// synced; then rank 0 commits manifest.json (all ranks' piece hashes) by an atomic rename. A folder without
-// manifest is no checkpoint and is removed by the next save. keep > 0: older complete ones are removed after
-// the commit.
+// Canonical checkpoint, collective over all ranks, on a file system that all ranks share. Makes
+// folder/step-NNNNNNNN-C/ with one safetensors file per state kind (tensors by parameter name, unpadded,
+// f32), each written by all ranks at disjoint offsets, then synced; then rank 0 commits manifest.json (all
+// ranks' piece hashes) by an atomic rename. C counts the commits into folder, so saving a step again never
+// touches the older checkpoint of it. A folder without manifest is no checkpoint and is removed by the next
+// save. keep > 0: after the commit all but the `keep` last committed ones are removed. Returns the path. If
+// one rank fails, every rank throws its error and nothing is committed.
 std::string save_checkpoint(StateAccess& state, const std::string& folder, const CheckpointInfo& info,
                             int keep = 0);
 
-// Path of the newest complete checkpoint below folder, or "" when there is none. Local.
+// Path of the last committed checkpoint below folder whose files are all there in full size, or "" when there
+// is none. Local.
 std::string latest_checkpoint(const std::string& folder);
 
 // Reads a checkpoint made at any world size and stage: names and shapes must match the engine's
-// (DS_ERROR_CORRUPT or _CONFIG naming both), hashes are checked (each rank a share). Collective.
+// (DS_ERROR_CONFIG naming both). All hashes are checked, each rank a share, before any state changes
+// (DS_ERROR_CORRUPT naming tensor and file). Collective: if one rank fails, every rank throws its error.
 CheckpointInfo load_checkpoint(StateAccess& state, const std::string& path);
 CheckpointInfo read_checkpoint_info(const std::string& path);
 

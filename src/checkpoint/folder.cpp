@@ -1,0 +1,104 @@
+// Checkpoints of a folder: names, which are whole, their headers.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <charconv>
+
+#include "checkpoint/manifest.h"
+#include "core/base/error.h"
+#include "core/base/hash.h"
+#include "io/file.h"
+
+namespace ds {
+namespace {
+
+// Digits only, at least one.
+bool parse_number(std::string_view text, int64_t* out) {
+  if (text.empty() || text.front() == '-') return false;
+  auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), *out);
+  return code == std::errc{} && end == text.data() + text.size();
+}
+
+bool parse_name(const std::string& name, CheckpointName* out) {
+  constexpr std::string_view prefix = "step-";
+  size_t dash = name.rfind('-');
+  if (!name.starts_with(prefix) || dash < prefix.size()) return false;
+  std::string_view text = name;
+  out->name = name;
+  return parse_number(text.substr(prefix.size(), dash - prefix.size()), &out->step) &&
+         parse_number(text.substr(dash + 1), &out->commit);
+}
+
+bool whole(const std::string& path) {
+  try {
+    Manifest m = read_manifest(path);
+    for (int k = 0; k < kStateKinds; ++k) {
+      File file(path + "/" + state_file(static_cast<StateKind>(k)), File::Mode::read);
+      if (file.size() != m.files[static_cast<size_t>(k)].bytes) return false;
+    }
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+}  // namespace
+
+std::string checkpoint_name(int64_t step, int64_t commit) {
+  return fmt::format("step-{:08}-{}", step, commit);
+}
+
+std::vector<CheckpointName> list_checkpoints(const std::string& folder) {
+  std::vector<CheckpointName> out;
+  if (!exists(folder)) return out;
+  for (const std::string& name : list_folder(folder)) {
+    CheckpointName parsed;
+    if (parse_name(name, &parsed)) out.push_back(std::move(parsed));
+  }
+  std::sort(out.begin(), out.end(), [](const auto& a, const auto& b) { return a.commit < b.commit; });
+  return out;
+}
+
+std::string latest_checkpoint(const std::string& folder) {
+  std::vector<CheckpointName> all = list_checkpoints(folder);
+  for (auto it = all.rbegin(); it != all.rend(); ++it) {
+    std::string path = folder + "/" + it->name;
+    if (whole(path)) return path;
+  }
+  return "";
+}
+
+CheckpointInfo read_checkpoint_info(const std::string& path) { return read_manifest(path).info; }
+
+SafetensorHeader read_state_header(const Manifest& manifest, const std::string& path, StateKind kind) {
+  const ManifestFile& said = manifest.files[static_cast<size_t>(kind)];
+  std::string name = path + "/" + state_file(kind);
+  if (!exists(name)) raise(DS_ERROR_CORRUPT, "'{}' does not exist, {} names it", name, kManifestName);
+  File file(name, File::Mode::read);
+  if (file.size() != said.bytes) {
+    raise(DS_ERROR_CORRUPT, "'{}' has {} bytes, {} says {}", name, file.size(), kManifestName, said.bytes);
+  }
+  SafetensorHeader header = read_safetensors_header(name);
+  if (header.entries.size() != manifest.tensors.size()) {
+    raise(DS_ERROR_CORRUPT, "'{}' holds {} tensors, {} says {}", name, header.entries.size(), kManifestName,
+          manifest.tensors.size());
+  }
+  int64_t begin = said.bytes;
+  for (const SafetensorEntry& e : header.entries) begin = std::min(begin, e.begin);
+  std::string bytes(static_cast<size_t>(begin), '\0');
+  file.read(bytes.data(), bytes.size(), 0);
+  if (hash_hex(bytes) != said.header) {
+    raise(DS_ERROR_CORRUPT, "the header of '{}' has hash {}, {} says {}", name, hash_hex(bytes),
+          kManifestName, said.header);
+  }
+  for (const ManifestTensor& t : manifest.tensors) {
+    const SafetensorEntry* e = header.find(t.name);
+    if (!e || e->dtype != DS_DTYPE_F32 || e->shape != t.shape) {
+      raise(DS_ERROR_CORRUPT, "'{}': tensor '{}' is absent, or has another type or shape than {} says", name,
+            t.name, kManifestName);
+    }
+  }
+  return header;
+}
+
+}  // namespace ds

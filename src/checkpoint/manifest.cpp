@@ -1,0 +1,190 @@
+#include "checkpoint/manifest.h"
+
+#include <algorithm>
+#include <charconv>
+#include <tuple>
+
+#include "core/base/error.h"
+#include "core/base/hash.h"
+#include "io/file.h"
+
+namespace ds {
+namespace {
+
+Json print_pieces(const Manifest& m, size_t& next, int kind, size_t tensor) {
+  Json::Array out;
+  for (; next < m.pieces.size(); ++next) {
+    const Piece& p = m.pieces[next];
+    if (p.kind != kind || static_cast<size_t>(p.tensor) != tensor) break;
+    out.push_back(Json::Array{p.begin, p.count, std::string(p.hash.data(), p.hash.size())});
+  }
+  return out;
+}
+
+void parse_pieces(Manifest& m, const Json& list, int kind, size_t tensor) {
+  for (const Json& item : list.array()) {
+    const Json::Array& row = item.array();
+    if (row.size() != 3 || row[2].string().size() != Piece{}.hash.size()) {
+      raise(DS_ERROR_CORRUPT, "a piece must be [begin, count, 32 digits], got {}", item.dump());
+    }
+    Piece p{kind, static_cast<int32_t>(tensor), row[0].integer(), row[1].integer(), {}};
+    std::copy_n(row[2].string().data(), p.hash.size(), p.hash.data());
+    m.pieces.push_back(p);
+  }
+}
+
+Json::Array print_shape(const std::vector<int64_t>& shape) { return {shape.begin(), shape.end()}; }
+
+void parse_files(Manifest& m, const Json& files) {
+  for (int k = 0; k < kStateKinds; ++k) {
+    const Json& file = files.at(state_file(static_cast<StateKind>(k)));
+    m.files[static_cast<size_t>(k)] = {file.at("bytes").integer(), file.at("header").string()};
+  }
+}
+
+void parse_tensors(Manifest& m, const Json& tensors, const Json& pieces) {
+  for (const Json& item : tensors.array()) {
+    ManifestTensor tensor{item.at("name").string(), {}};
+    for (const Json& extent : item.at("shape").array()) tensor.shape.push_back(extent.integer());
+    m.tensors.push_back(std::move(tensor));
+  }
+  for (int k = 0; k < kStateKinds; ++k) {
+    const Json::Array& lists = pieces.at(state_kind_name(static_cast<StateKind>(k))).array();
+    if (lists.size() != m.tensors.size()) {
+      raise(DS_ERROR_CORRUPT, "pieces.{} has {} lists, there are {} tensors",
+            state_kind_name(static_cast<StateKind>(k)), lists.size(), m.tensors.size());
+    }
+    for (size_t t = 0; t < lists.size(); ++t) parse_pieces(m, lists[t], k, t);
+  }
+}
+
+// The members before "hash", whose printed form was hashed.
+void check_hash(const Json& document, const std::string& source) {
+  Json::Object members = document.object();
+  if (members.empty() || members.back().first != "hash") {
+    raise(DS_ERROR_CORRUPT, "{}: the last member must be hash", source);
+  }
+  std::string said = members.back().second.string();
+  members.pop_back();
+  std::string found = hash_hex(Json(std::move(members)).dump());
+  if (said != found) raise(DS_ERROR_CORRUPT, "{}: hash says {}, the content has {}", source, said, found);
+}
+
+Manifest parse_checked(const Json& document, const std::string& source) {
+  int64_t schema = document.at("libds_checkpoint").integer();
+  if (schema != kManifestSchema) {
+    raise(DS_ERROR_UNSUPPORTED, "{}: checkpoint schema is {}, this build reads {}", source, schema,
+          kManifestSchema);
+  }
+  check_hash(document, source);
+  Manifest m;
+  m.info.step = document.at("step").integer();
+  const std::string& seed = document.at("seed").string();
+  auto [end, code] = std::from_chars(seed.data(), seed.data() + seed.size(), m.info.seed);
+  if (code != std::errc{} || end != seed.data() + seed.size()) {
+    raise(DS_ERROR_CORRUPT, "seed must be an unsigned 64-bit number, got '{}'", seed);
+  }
+  m.info.numerics_key = document.at("numerics_key").string();
+  m.world = document.at("world").integer();
+  parse_files(m, document.at("files"));
+  parse_tensors(m, document.at("tensors"), document.at("pieces"));
+  m.info.config = document.at("config");
+  m.info.client = document.at("client");
+  sort_and_check_pieces(m, source);
+  return m;
+}
+
+}  // namespace
+
+const char* state_kind_name(StateKind kind) {
+  constexpr const char* names[kStateKinds] = {"master", "exp_avg", "exp_avg_sq"};
+  return names[static_cast<int>(kind)];
+}
+
+std::string state_file(StateKind kind) { return std::string(state_kind_name(kind)) + ".safetensors"; }
+
+int64_t ManifestTensor::numel() const {
+  int64_t n = 1;
+  for (int64_t extent : shape) {
+    if (extent < 0 || __builtin_mul_overflow(n, extent, &n)) {
+      raise(DS_ERROR_CORRUPT, "tensor '{}' has an extent of {}, its size is no 64-bit number", name, extent);
+    }
+  }
+  return n;
+}
+
+std::string Manifest::print() const {
+  Json document, by_file, lists;
+  document.set("libds_checkpoint", kManifestSchema);
+  document.set("step", info.step);
+  document.set("seed", std::to_string(info.seed));
+  document.set("numerics_key", info.numerics_key);
+  document.set("world", world);
+  Json::Array list;
+  for (const ManifestTensor& t : tensors) {
+    list.push_back(Json::Object{{"name", t.name}, {"shape", print_shape(t.shape)}});
+  }
+  size_t next = 0;
+  for (int k = 0; k < kStateKinds; ++k) {
+    auto kind = static_cast<StateKind>(k);
+    const ManifestFile& file = files[static_cast<size_t>(k)];
+    by_file.set(state_file(kind), Json::Object{{"bytes", file.bytes}, {"header", file.header}});
+    Json::Array of_kind;
+    for (size_t t = 0; t < tensors.size(); ++t) of_kind.push_back(print_pieces(*this, next, k, t));
+    lists.set(state_kind_name(kind), std::move(of_kind));
+  }
+  document.set("files", std::move(by_file));
+  document.set("tensors", std::move(list));
+  document.set("pieces", std::move(lists));
+  document.set("config", info.config);
+  document.set("client", info.client);
+  document = Json::parse(document.dump());  // what a reader sees: the client's text may not be UTF-8
+  document.set("hash", hash_hex(document.dump()));
+  return document.dump() + "\n";
+}
+
+void sort_and_check_pieces(Manifest& m, const std::string& source) {
+  auto order = [](const Piece& p) { return std::make_tuple(p.kind, p.tensor, p.begin); };
+  std::sort(m.pieces.begin(), m.pieces.end(),
+            [&](const Piece& a, const Piece& b) { return order(a) < order(b); });
+  size_t next = 0;
+  for (int k = 0; k < kStateKinds; ++k) {
+    for (size_t t = 0; t < m.tensors.size(); ++t) {
+      int64_t at = 0, numel = m.tensors[t].numel();
+      for (; next < m.pieces.size(); ++next) {
+        const Piece& p = m.pieces[next];
+        if (p.kind != k || static_cast<size_t>(p.tensor) != t) break;
+        if (p.begin != at || p.count <= 0 || p.count > numel - at) {
+          raise(DS_ERROR_CORRUPT, "{}: {} of '{}': a piece of {} elements begins at {}, expected {} of {}",
+                source, state_kind_name(static_cast<StateKind>(k)), m.tensors[t].name, p.count, p.begin, at,
+                numel);
+        }
+        at += p.count;
+      }
+      if (at != numel) {
+        raise(DS_ERROR_CORRUPT, "{}: {} of '{}': pieces end at element {} of {}", source,
+              state_kind_name(static_cast<StateKind>(k)), m.tensors[t].name, at, numel);
+      }
+    }
+  }
+  if (next != m.pieces.size()) {
+    raise(DS_ERROR_CORRUPT, "{}: piece {} of {} belongs to no tensor", source, next, m.pieces.size());
+  }
+}
+
+Manifest parse_manifest(std::string_view text, const std::string& source) {
+  try {
+    return parse_checked(Json::parse(text, source), source);
+  } catch (const Error& error) {
+    if (error.status() != DS_ERROR_CONFIG) throw;
+    raise(DS_ERROR_CORRUPT, "{}: {}", source, error.what());
+  }
+}
+
+Manifest read_manifest(const std::string& path) {
+  std::string file = path + "/" + std::string(kManifestName);
+  if (!exists(file)) raise(DS_ERROR_NOT_FOUND, "no checkpoint at '{}': it has no {}", path, kManifestName);
+  return parse_manifest(read_file(file), file);
+}
+
+}  // namespace ds

@@ -1,0 +1,70 @@
+#pragma once
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "checkpoint/checkpoint.h"
+#include "io/safetensors.h"
+
+namespace ds {
+
+inline constexpr int kManifestSchema = 1;
+inline constexpr std::string_view kManifestName = "manifest.json";
+inline constexpr size_t kPieceBytes = size_t{4} << 20;  // memory of one transfer between file and state
+
+// Elements [begin, begin + count) of one tensor of one kind with the hash of their bytes: what one rank
+// wrote. Plain bytes, because ranks exchange them.
+struct Piece {
+  int32_t kind = 0;
+  int32_t tensor = 0;
+  int64_t begin = 0;
+  int64_t count = 0;
+  std::array<char, 32> hash = {};  // xxh3-128, hexadecimal
+};
+
+struct ManifestTensor {
+  std::string name;
+  std::vector<int64_t> shape;
+  int64_t numel() const;
+};
+
+struct ManifestFile {
+  int64_t bytes = 0;
+  std::string header;  // hash of the bytes before the first tensor
+};
+
+// The commit record of a checkpoint: what it must contain to be whole.
+struct Manifest {
+  CheckpointInfo info;
+  int64_t world = 1;  // ranks that wrote it
+  std::array<ManifestFile, kStateKinds> files;
+  std::vector<ManifestTensor> tensors;  // in the order of parameters
+  std::vector<Piece> pieces;            // sorted by (kind, tensor, begin); they tile every tensor
+
+  std::string print() const;  // JSON; its last member is the hash of all before it
+};
+
+std::string state_file(StateKind kind);  // "exp_avg.safetensors"
+
+// Reads and checks path/manifest.json. DS_ERROR_NOT_FOUND without one; DS_ERROR_CORRUPT when it is cut off,
+// changed, or its pieces do not tile the tensors; DS_ERROR_UNSUPPORTED for another schema.
+Manifest read_manifest(const std::string& path);
+Manifest parse_manifest(std::string_view text, const std::string& source);
+void sort_and_check_pieces(Manifest& manifest, const std::string& source);
+
+// The header of the file of one kind, which must hold exactly the manifest's tensors: size, header hash,
+// names, shapes. DS_ERROR_CORRUPT naming path and both values.
+SafetensorHeader read_state_header(const Manifest& manifest, const std::string& path, StateKind kind);
+
+// Names below folder that save_checkpoint makes, parsed; in the order of commits.
+struct CheckpointName {
+  int64_t step = 0;
+  int64_t commit = 0;
+  std::string name;
+};
+std::vector<CheckpointName> list_checkpoints(const std::string& folder);
+std::string checkpoint_name(int64_t step, int64_t commit);
+
+}  // namespace ds

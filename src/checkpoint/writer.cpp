@@ -1,0 +1,191 @@
+// Order of a save, and what a crash leaves: folder and files made (no manifest: no checkpoint), data written
+// and synced by all ranks, manifest renamed into place (the commit), older checkpoints removed manifest
+// first.
+#include <algorithm>
+#include <array>
+#include <filesystem>
+
+#include "checkpoint/agree.h"
+#include "checkpoint/manifest.h"
+#include "core/base/error.h"
+#include "core/base/hash.h"
+#include "core/base/log.h"
+#include "io/file.h"
+
+namespace ds {
+namespace {
+
+using PathBytes = std::array<char, 64>;
+
+class Writer {
+ public:
+  Writer(StateAccess& state, const std::string& folder, const CheckpointInfo& info)
+      : state_(state), comm_(state.comm()), folder_(folder) {
+    manifest_.info = info;
+    manifest_.world = comm_.size();
+    for (size_t p = 0; p < state.param_names().size(); ++p) {
+      manifest_.tensors.push_back({state.param_names()[p], state.param_shapes()[p]});
+    }
+    for (int k = 0; k < kStateKinds; ++k) plan(k);
+  }
+
+  std::string save(int keep) {
+    try {
+      write();
+    } catch (...) {
+      if (made_) remove_checkpoint(path_);
+      throw;
+    }
+    if (comm_.rank() == 0) remove_older(keep);
+    return path_;
+  }
+
+ private:
+  void write() {
+    agree(comm_, "checkpoint folder", [&] {
+      if (comm_.rank() == 0) make_files();
+    });
+    PathBytes name = {};
+    std::copy_n(name_.data(), std::min(name_.size(), name.size() - 1), name.data());
+    comm_.broadcast(name.data(), name.size(), 0, "checkpoint name");
+    path_ = folder_ + "/" + name.data();
+    agree(comm_, "checkpoint data", [&] {
+      for (int k = 0; k < kStateKinds; ++k) write_kind(k);
+    });
+    gather_pieces();
+    agree(comm_, "checkpoint commit", [&] {
+      if (comm_.rank() == 0) commit();
+    });
+  }
+
+  // Offsets of all tensors; the same on all ranks.
+  void plan(int kind) {
+    std::vector<SafetensorEntry>& entries = entries_[static_cast<size_t>(kind)];
+    for (const ManifestTensor& t : manifest_.tensors) {
+      entries.push_back({t.name, DS_DTYPE_F32, t.shape, 0, t.numel() * int64_t{sizeof(float)}});
+    }
+    std::string& header = headers_[static_cast<size_t>(kind)];
+    header = plan_safetensors(entries, {{"kind", state_kind_name(static_cast<StateKind>(kind))}});
+    ManifestFile& file = manifest_.files[static_cast<size_t>(kind)];
+    file.bytes = static_cast<int64_t>(header.size());
+    for (const SafetensorEntry& e : entries) file.bytes = std::max(file.bytes, e.begin + e.bytes);
+    file.header = hash_hex(header);
+  }
+
+  // Rank 0: removes what is no checkpoint, then makes a fresh folder with files of full size.
+  void make_files() {
+    make_folders(folder_);
+    int64_t commit = 0;
+    for (const CheckpointName& old : list_checkpoints(folder_)) {
+      commit = std::max(commit, old.commit);
+      std::string path = folder_ + "/" + old.name;
+      if (!exists(path + "/" + std::string(kManifestName))) remove_checkpoint(path);
+    }
+    name_ = checkpoint_name(manifest_.info.step, commit + 1);
+    path_ = folder_ + "/" + name_;
+    made_ = true;
+    make_folders(path_);
+    for (int k = 0; k < kStateKinds; ++k) {
+      File file(file_path(k), File::Mode::write_new);
+      file.resize(manifest_.files[static_cast<size_t>(k)].bytes);
+      const std::string& header = headers_[static_cast<size_t>(k)];
+      file.write(header.data(), header.size(), 0);
+      file.sync();
+    }
+    sync_folder(path_);
+    sync_folder(folder_);
+  }
+
+  std::string file_path(int kind) const { return path_ + "/" + state_file(static_cast<StateKind>(kind)); }
+
+  // This rank's cut of every bucket, without padding.
+  void write_kind(int kind) {
+    File file(file_path(kind), File::Mode::read_write);
+    const Layout& layout = state_.layout();
+    for (size_t b = 0; b < layout.buckets.size(); ++b) {
+      int64_t shard = layout.buckets[b].shard(comm_.size());
+      int64_t low = comm_.rank() * shard, high = low + shard;
+      for (const ParamPlace& p : layout.buckets[b].params) {
+        int64_t begin = std::max(low, p.begin), end = std::min(high, p.begin + p.numel);
+        if (begin < end) write_piece(file, kind, b, p, begin, end);
+      }
+    }
+    file.sync();
+  }
+
+  // Elements [begin, end) of the bucket, which lie within the parameter at `place`.
+  void write_piece(File& file, int kind, size_t bucket, const ParamPlace& place, int64_t begin, int64_t end) {
+    const SafetensorEntry& entry = entries_[static_cast<size_t>(kind)][static_cast<size_t>(place.param)];
+    int64_t offset = entry.begin - place.begin * int64_t{sizeof(float)};
+    Hash128 hash;
+    for (int64_t at = begin; at < end;) {
+      int64_t n = std::min<int64_t>(end - at, static_cast<int64_t>(block_.size()));
+      state_.read_state(static_cast<StateKind>(kind), bucket, at, n, block_.data());
+      size_t bytes = static_cast<size_t>(n) * sizeof(float);
+      hash.update(block_.data(), bytes);
+      file.write(block_.data(), bytes, offset + at * int64_t{sizeof(float)});
+      at += n;
+    }
+    Piece piece{kind, place.param, begin - place.begin, end - begin, {}};
+    std::copy_n(hash.hex().data(), piece.hash.size(), piece.hash.data());
+    mine_.push_back(piece);
+  }
+
+  void gather_pieces() {
+    int64_t count = static_cast<int64_t>(mine_.size());
+    std::vector<int64_t> counts(static_cast<size_t>(comm_.size()));
+    comm_.all_gather(&count, counts.data(), sizeof count, "checkpoint piece counts");
+    size_t most = static_cast<size_t>(*std::max_element(counts.begin(), counts.end()));
+    mine_.resize(most);
+    std::vector<Piece> all(most * counts.size());
+    comm_.all_gather(mine_.data(), all.data(), most * sizeof(Piece), "checkpoint pieces");
+    for (size_t r = 0; r < counts.size(); ++r) {
+      auto first = all.begin() + static_cast<int64_t>(r * most);
+      manifest_.pieces.insert(manifest_.pieces.end(), first, first + counts[r]);
+    }
+  }
+
+  void commit() {
+    sort_and_check_pieces(manifest_, path_);
+    write_file_atomic(path_ + "/" + std::string(kManifestName), manifest_.print());
+    made_ = false;
+  }
+
+  // Manifest first: half removed is no checkpoint. What cannot be removed is logged, not thrown: it harms no
+  // other checkpoint.
+  static void remove_checkpoint(const std::string& path) {
+    try {
+      if (std::filesystem::remove(path + "/" + std::string(kManifestName))) sync_folder(path);
+      std::filesystem::remove_all(path);
+    } catch (const std::exception& error) {
+      log_line(LogLevel::warning, fmt::format("cannot remove '{}': {}", path, error.what()));
+    }
+  }
+
+  void remove_older(int keep) {
+    std::vector<CheckpointName> all = list_checkpoints(folder_);
+    for (size_t i = 0; keep > 0 && i + static_cast<size_t>(keep) < all.size(); ++i) {
+      remove_checkpoint(folder_ + "/" + all[i].name);
+    }
+  }
+
+  StateAccess& state_;
+  Communicator& comm_;
+  std::string folder_, name_, path_;
+  bool made_ = false;  // rank 0 made path_ and has not committed it
+  Manifest manifest_;
+  std::array<std::vector<SafetensorEntry>, kStateKinds> entries_;
+  std::array<std::string, kStateKinds> headers_;
+  std::vector<Piece> mine_;
+  std::vector<float> block_ = std::vector<float>(kPieceBytes / sizeof(float));
+};
+
+}  // namespace
+
+std::string save_checkpoint(StateAccess& state, const std::string& folder, const CheckpointInfo& info,
+                            int keep) {
+  require(keep >= 0, "keep must be at least 0, got {}", keep);
+  return Writer(state, folder, info).save(keep);
+}
+
+}  // namespace ds
