@@ -1,4 +1,4 @@
-#include "training/same_bits.h"
+#include "support/same_bits.h"
 
 #include <gtest/gtest.h>
 

@@ -28,17 +28,18 @@ struct Point {
 
 // What a run of a point leaves behind.
 struct Outcome {
-  std::string hash;             // of masters and moments of all parameters, unpadded, in name order
-  std::vector<double> losses;   // per step
+  std::string hash;            // of masters and moments of all parameters, unpadded, in name order
+  std::vector<double> losses;  // per step
   std::vector<std::map<std::string, CommCount>> ledgers;  // per rank
   std::vector<double> grad_norms;
 };
 
-// Trains the tiny GPT for `steps` steps with every rank a thread of this process. `filter` may change rank r's
-// compiled step (faults of `mutate`). Throws what a rank throws.
+// Trains the tiny GPT for `steps` steps with every rank a thread of this process. `filter` may change rank
+// r's compiled step (faults of `mutate`). Throws what a rank throws.
 Outcome train_threads(const Point& point, int steps, const std::function<void(Program&)>& filter = {});
 
 // One rank's part of the above on a communicator of the caller.
-Outcome train_rank(const Point& point, int steps, Communicator& comm, const std::function<void(Program&)>& filter = {});
+Outcome train_rank(const Point& point, int steps, Communicator& comm,
+                   const std::function<void(Program&)>& filter = {});
 
 }  // namespace ds::test

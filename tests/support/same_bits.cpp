@@ -1,4 +1,4 @@
-#include "training/same_bits.h"
+#include "support/same_bits.h"
 
 #include <fmt/core.h>
 
@@ -62,12 +62,14 @@ std::string state_hash(EngineCore& engine) {
 }  // namespace
 
 std::string Point::name() const {
-  return fmt::format("stage {} tier {} world {} threads {} overlap {} emulate {} reproducible {} leaves {} chaos {} {}",
-                     stage, tier_name(tier), world, threads, overlap, emulate, reproducible, leaves,
-                     chaos ? std::to_string(*chaos) : "off", dtype_name(compute));
+  return fmt::format(
+      "stage {} tier {} world {} threads {} overlap {} emulate {} reproducible {} leaves {} chaos {} {}",
+      stage, tier_name(tier), world, threads, overlap, emulate, reproducible, leaves,
+      chaos ? std::to_string(*chaos) : "off", dtype_name(compute));
 }
 
-Outcome train_rank(const Point& p, int steps, Communicator& comm, const std::function<void(Program&)>& filter) {
+Outcome train_rank(const Point& p, int steps, Communicator& comm,
+                   const std::function<void(Program&)>& filter) {
   EngineOptions options;
   options.threads = p.threads;
   options.chaos_seed = p.chaos;
