@@ -41,19 +41,19 @@ def markers(root, names):
 
 
 def undocumented(root):
-    """Declarations of ds.h whose line before is no end of a comment; forward declarations share one comment."""
+    """Declarations of ds.h without a comment before them. Lines that follow one another share a comment."""
     header = root / "include/ds.h"
     if not header.is_file():
         return
-    lines = header.read_text(encoding="utf-8").splitlines()
-    for index, line in enumerate(lines):
-        if not DECLARATION.match(line) or line.startswith("DS_API __attribute__"):
-            continue
-        before = lines[index - 1].strip()
-        opaque = re.fullmatch(r"typedef struct (\w+) \1;.*", line)
-        if before.endswith("*/") or (opaque and (before.startswith("typedef struct") or "/*" in line)):
-            continue
-        yield f"include/ds.h:{index + 1}: no comment before: {line.strip()}"
+    covered = False
+    for number, line in enumerate(header.read_text(encoding="utf-8").splitlines(), 1):
+        stripped = line.strip()
+        if stripped.endswith("*/") and not DECLARATION.match(line):
+            covered = True
+        elif not stripped or stripped.startswith("#"):
+            covered = False
+        elif DECLARATION.match(line) and not covered:
+            yield f"include/ds.h:{number}: no comment before: {stripped}"
 
 
 def readmes(names):

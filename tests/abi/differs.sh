@@ -1,0 +1,20 @@
+#!/bin/sh
+# Each check of tools/abi.sh must see a change of its golden file. usage: differs.sh SOURCE_DIR BUILD
+set -eu
+golden=$(mktemp -d)
+trap 'rm -rf "$golden"' EXIT
+cp "$1"/tests/abi/*.golden "$1/tests/abi/ds.abi" "$golden"
+sed -i '/^ds_step@@/d' "$golden/symbols.golden"
+sed -i 's/^  timeout_ms int64_t 16$/  timeout_ms int64_t 24/' "$golden/layout.golden"
+sed -i "s/name='timeout_ms' type-id='[^']*'/name='timeout_ms_was' type-id='0'/; s/name='ds_step'/name='ds_stride'/g" \
+  "$golden/ds.abi"
+for what in symbols layout abidiff; do
+  if said=$(sh "$1/tools/abi.sh" check $what "$2" "$golden" 2>&1); then
+    echo "abi.sh check $what accepted a changed golden file"
+    exit 1
+  fi
+  case $said in
+    *"./run abi"*) ;;
+    *) echo "abi.sh check $what said: $said"; exit 1 ;;
+  esac
+done

@@ -1,0 +1,57 @@
+#!/bin/sh
+# The binary interface of libds.so against what is committed.
+# usage: abi.sh check symbols|layout|abidiff BUILD [GOLDEN]    abi.sh renew BUILD
+# GOLDEN (tests/abi) holds symbols.golden, layout.golden and ds.abi.
+set -eu
+cd "$(dirname "$0")/.."
+dump="python3 tools/api_dump.py include/ds.h"
+# What abidw and abidiff look at: types of our headers, nothing that names this machine.
+abidw_options="--headers-dir include --drop-private-types --no-show-locs --no-corpus-path --no-comp-dir-path
+  --type-id-style hash"
+
+exported() {
+  nm -D --defined-only --with-symbol-versions "$1/lib/libds.so" | awk '$2 != "A" { print $3 }' | sort
+}
+
+layout() {
+  $dump layout > "$1/layout.c"
+  cc -Iinclude -o "$1/layout" "$1/layout.c"
+  "$1/layout"
+}
+
+check() {
+  what=$1
+  build=$2
+  golden=${3:-tests/abi}
+  scratch=$(mktemp -d)
+  trap 'rm -rf "$scratch"' EXIT
+  case $what in
+    symbols)
+      exported "$build" > "$scratch/symbols"
+      $dump symbols | sed 's/$/@@DS_0.1/' | sort > "$scratch/declared"
+      diff -u --label declared --label exported "$scratch/declared" "$scratch/symbols"
+      diff -u --label golden --label exported "$golden/symbols.golden" "$scratch/symbols" ;;
+    layout)
+      layout "$scratch" > "$scratch/now"
+      diff -u --label golden --label now "$golden/layout.golden" "$scratch/now" ;;
+    abidiff)
+      abidiff --headers-dir2 include --drop-private-types "$golden/ds.abi" "$build/lib/libds.so" ;;
+    *) echo "abi.sh: $what: not symbols, layout or abidiff" >&2; exit 2 ;;
+  esac || { echo "abi: $what differ; if that is meant, run: ./run abi"; exit 1; }
+}
+
+renew() {
+  mkdir -p tests/abi
+  exported "$1" > tests/abi/symbols.golden
+  layout "$1" > tests/abi/layout.golden
+  # shellcheck disable=SC2086
+  abidw $abidw_options --out-file tests/abi/ds.abi "$1/lib/libds.so"
+}
+
+action=$1
+shift
+case $action in
+  check) check "$@" ;;
+  renew) renew "$@" ;;
+  *) echo "abi.sh: $action: not check or renew" >&2; exit 2 ;;
+esac
