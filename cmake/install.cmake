@@ -1,0 +1,25 @@
+# cmake --install: header, library, command, CMake package (find_package(ds) gives ds::ds) and pkg-config file.
+include(CMakePackageConfigHelpers)
+
+if(TARGET ds)
+  set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/ds)
+  install(FILES ${CMAKE_SOURCE_DIR}/include/ds.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+  install(TARGETS ds EXPORT dsTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+  install(EXPORT dsTargets NAMESPACE ds:: DESTINATION ${package_dir})
+
+  configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/dsConfig.cmake.in ${CMAKE_BINARY_DIR}/dsConfig.cmake
+                                INSTALL_DESTINATION ${package_dir})
+  # Before 1.0 a minor version may break its callers.
+  write_basic_package_version_file(${CMAKE_BINARY_DIR}/dsConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+  install(FILES ${CMAKE_BINARY_DIR}/dsConfig.cmake ${CMAKE_BINARY_DIR}/dsConfigVersion.cmake DESTINATION ${package_dir})
+
+  file(RELATIVE_PATH DS_PC_PREFIX /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
+  configure_file(${CMAKE_CURRENT_LIST_DIR}/ds.pc.in ${CMAKE_BINARY_DIR}/ds.pc @ONLY)
+  install(FILES ${CMAKE_BINARY_DIR}/ds.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+  install(FILES ${CMAKE_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+endif()
+if(TARGET libds)
+  file(RELATIVE_PATH lib_of_bin /${CMAKE_INSTALL_BINDIR} /${CMAKE_INSTALL_LIBDIR})
+  set_target_properties(libds PROPERTIES INSTALL_RPATH "$ORIGIN/${lib_of_bin}")
+  install(TARGETS libds RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+endif()

@@ -1,0 +1,38 @@
+#!/bin/sh
+# Installs to a scratch prefix, then builds and runs consumers there, by find_package and by pkg-config.
+# usage: install_test.sh SOURCE_DIR BUILD
+set -eu
+source=$1
+build=$2
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+prefix=$scratch/prefix
+here=$source/tests/install
+
+cmake --install "$build" --prefix "$prefix" > "$scratch/install.log"
+for file in include/ds.h bin/libds; do
+  [ -e "$prefix/$file" ] || { echo "not installed: $file"; exit 1; }
+done
+"$prefix/bin/libds" --help > /dev/null
+
+mkdir "$scratch/outside"
+cp "$here/consumer/CMakeLists.txt" "$here/consumer/version.c" "$scratch/outside"
+# The example of the README, exactly as printed there.
+awk '/^```c$/ { inside = 1; next } /^```$/ && inside { exit } inside' "$source/README.md" > "$scratch/outside/readme.c"
+[ -s "$scratch/outside/readme.c" ] || { echo "README.md has no C example"; exit 1; }
+
+cmake -S "$scratch/outside" -B "$scratch/outside/build" -G Ninja -DCMAKE_PREFIX_PATH="$prefix" > "$scratch/cmake.log" ||
+  { cat "$scratch/cmake.log"; exit 1; }
+ninja -C "$scratch/outside/build" > "$scratch/ninja.log" || { cat "$scratch/ninja.log"; exit 1; }
+
+pc=$(dirname "$(find "$prefix" -name ds.pc)")
+export PKG_CONFIG_PATH="$pc"
+libdir=$(pkg-config --variable=libdir ds)
+for program in version readme; do
+  # shellcheck disable=SC2046
+  cc -std=c99 -Wall -Wextra -pedantic -Werror "$scratch/outside/$program.c" $(pkg-config --cflags --libs ds) -lm \
+    "-Wl,-rpath,$libdir" -o "$scratch/$program"
+  (cd "$scratch" && "./$program" > "$program.pkg-config" && "./outside/build/$program" > "$program.cmake")
+  cmp "$scratch/$program.pkg-config" "$scratch/$program.cmake"
+done
+grep -qx "$(pkg-config --modversion ds)" "$scratch/version.cmake"
