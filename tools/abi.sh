@@ -29,7 +29,7 @@ check() {
     symbols)
       exported "$build" > "$scratch/symbols"
       $dump symbols | sed 's/$/@@DS_0.1/' | sort > "$scratch/declared"
-      diff -u --label declared --label exported "$scratch/declared" "$scratch/symbols"
+      diff -u --label declared --label exported "$scratch/declared" "$scratch/symbols" &&
       diff -u --label golden --label exported "$golden/symbols.golden" "$scratch/symbols" ;;
     layout)
       layout "$scratch" > "$scratch/now"
