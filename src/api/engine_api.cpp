@@ -64,6 +64,13 @@ Engine& native(const ds_engine* engine, const char* call) {
   return *handle.native;
 }
 
+DelegateEngine& delegate(const ds_engine* engine, const char* call) {
+  const ds_engine& handle = need(engine, "engine");
+  if (!handle.delegate)
+    raise(DS_ERROR_STATE, "{} needs an engine in delegate mode, got one with a graph", call);
+  return *handle.delegate;
+}
+
 }  // namespace ds
 
 ds_status ds_engine_options_init(ds_engine_options* options, size_t struct_size) {
@@ -81,12 +88,17 @@ ds_status ds_engine_create(ds_comm* comm, const char* config, const ds_graph* gr
     ds::Config parsed = ds::parse_config(ds::Json::parse(text, "config"), world);
     ds::EngineOptions wanted =
         ds::engine_options(ds::read_options(options, ds::kDefaults, "options"), parsed, world);
-    if (!graph) ds::raise(DS_ERROR_UNSUPPORTED, "graph must be given: this version has no delegate mode");
-    ds::need_trainable(graph->graph);
-    auto engine =
-        std::make_unique<ds::Engine>(std::move(parsed), graph->graph, *handle->comm, std::move(wanted));
-    handle->native = engine.get();
-    handle->core = std::move(engine);
+    if (graph) {
+      ds::need_trainable(graph->graph);
+      auto engine =
+          std::make_unique<ds::Engine>(std::move(parsed), graph->graph, *handle->comm, std::move(wanted));
+      handle->native = engine.get();
+      handle->core = std::move(engine);
+    } else {
+      auto engine = std::make_unique<ds::DelegateEngine>(std::move(parsed), *handle->comm, std::move(wanted));
+      handle->delegate = engine.get();
+      handle->core = std::move(engine);
+    }
     *out = handle.release();
   });
 }
@@ -108,11 +120,20 @@ ds_status ds_forward(ds_engine* engine, const ds_tensor* const* inputs, size_t i
 }
 
 ds_status ds_backward(ds_engine* engine) {
-  return ds::boundary([&] { ds::native(engine, "ds_backward").backward(); });
+  return ds::boundary([&] {
+    if (ds::need(engine, "engine").delegate) return engine->delegate->end_micro_step();
+    ds::native(engine, "ds_backward").backward();
+  });
 }
 
 ds_status ds_step(ds_engine* engine) {
-  return ds::boundary([&] { ds::native(engine, "ds_step").step(); });
+  return ds::boundary([&] {
+    if (ds::need(engine, "engine").delegate) {
+      engine->delegate->step();
+    } else {
+      ds::native(engine, "ds_step").step();
+    }
+  });
 }
 
 ds_status ds_eval_batch(ds_engine* engine, const ds_tensor* const* inputs, size_t inputs_count,

@@ -8,6 +8,7 @@
 
 #include "comm/communicator.h"
 #include "core/config/config.h"
+#include "engine/delegate.h"
 #include "engine/engine.h"
 
 // What the opaque handles of ds.h hold. A handle shares what it uses, so handles may be destroyed in any
@@ -41,7 +42,8 @@ struct ds_plan {
 struct ds_engine {
   std::shared_ptr<ds::Communicator> comm;
   std::unique_ptr<ds::EngineCore> core;
-  ds::Engine* native = nullptr;  // core in native mode
+  ds::Engine* native = nullptr;            // core in native mode
+  ds::DelegateEngine* delegate = nullptr;  // core in delegate mode
 };
 
 namespace ds {
@@ -59,6 +61,8 @@ void need_trainable(const Graph& graph);
 EngineCore& core(const ds_engine* engine);
 // The same in native mode; in delegate mode `call` is refused.
 Engine& native(const ds_engine* engine, const char* call);
+// The same in delegate mode; in native mode `call` is refused.
+DelegateEngine& delegate(const ds_engine* engine, const char* call);
 
 // Bytes per tier and kind, instructions per queue, collectives.
 std::string plan_report(const Plan& plan, const Config& config);

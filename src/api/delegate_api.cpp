@@ -1,0 +1,61 @@
+#include "api/boundary.h"
+#include "api/handles.h"
+
+namespace ds {
+namespace {
+
+std::span<const int32_t> numbers(const int32_t* params, size_t count) {
+  need_array(params, count, "params");
+  return {params, count};
+}
+
+}  // namespace
+}  // namespace ds
+
+ds_status ds_engine_param_add(ds_engine* engine, const char* name, const int64_t* dims, size_t dims_count,
+                              const float* data, int32_t* out) {
+  return ds::boundary([&] {
+    ds::DelegateEngine& e = ds::delegate(engine, "ds_engine_param_add");
+    ds::need_array(dims, dims_count, "dims");
+    ds::need(out, "out");
+    ds::require(dims_count <= 4, "dims_count must be at most 4, got {}", dims_count);
+    int64_t numel = 1;
+    for (size_t i = 0; i < dims_count; ++i) {
+      ds::require(dims[i] > 0 && dims[i] <= INT64_MAX / numel,
+                  "dims[{}] must be positive and small enough, got {}", i, dims[i]);
+      numel *= dims[i];
+    }
+    std::span<const float> values(data, data ? static_cast<size_t>(numel) : 0);
+    *out = e.add_param(std::string(ds::need_text(name, "name")), {dims, dims + dims_count}, values);
+  });
+}
+
+ds_status ds_gather_params(ds_engine* engine, const int32_t* params, size_t params_count) {
+  return ds::boundary(
+      [&] { ds::delegate(engine, "ds_gather_params").gather(ds::numbers(params, params_count)); });
+}
+
+ds_status ds_release_params(ds_engine* engine, const int32_t* params, size_t params_count) {
+  return ds::boundary(
+      [&] { ds::delegate(engine, "ds_release_params").release(ds::numbers(params, params_count)); });
+}
+
+ds_status ds_engine_param_view(ds_engine* engine, int32_t param, ds_tensor** out) {
+  return ds::boundary([&] {
+    ds::need(out, "out") = nullptr;
+    ds::TensorView view = ds::delegate(engine, "ds_engine_param_view").view(param);
+    auto tensor = std::make_unique<ds_tensor>();
+    tensor->dtype = view.dtype;
+    tensor->dims.assign(view.dims, view.dims + view.rank);
+    tensor->numel = view.numel();
+    tensor->data = view.data;
+    *out = tensor.release();
+  });
+}
+
+ds_status ds_grad_ready(ds_engine* engine, int32_t param, const ds_tensor* grad) {
+  return ds::boundary([&] {
+    const ds_tensor& tensor = ds::need(grad, "grad");
+    ds::delegate(engine, "ds_grad_ready").grad_ready(param, tensor.data, tensor.dtype, tensor.numel);
+  });
+}

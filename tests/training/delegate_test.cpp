@@ -1,0 +1,226 @@
+#include "engine/delegate.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <thread>
+
+#include "core/base/error.h"
+#include "core/base/random.h"
+#include "engine/engine.h"
+#include "support/models.h"
+
+namespace ds {
+namespace {
+
+constexpr int kLayers = 4, kSteps = 20;
+constexpr int64_t kWidth = 32, kRows = 8, kMicros = 2, kWorld = 2;
+
+Config config_for(int stage, Tier tier, int64_t accumulation, int64_t world) {
+  Config c = test::make_config(stage, accumulation, static_cast<int>(world));
+  c.zero.param_persistence_threshold = 100;
+  c.zero.max_reuse_distance = 0;
+  c.zero.optimizer_tier = c.zero.param_tier = tier;
+  c.zero.nvme_path = std::string(DS_BINARY_DIR) + "/scratch";
+  c.emulate_tiers = true;
+  c.gradient_clipping = 0.5;
+  return c;
+}
+
+struct Batch {
+  std::vector<float> x, target;
+};
+
+Batch draw(int64_t step, int64_t leaf) {
+  Batch b;
+  RandomStream stream{5, static_cast<uint32_t>(step), static_cast<uint32_t>(leaf), 0};
+  for (uint64_t i = 0; i < kRows * kWidth; ++i) {
+    b.x.push_back(static_cast<float>(normal_element(stream, i)));
+    b.target.push_back(static_cast<float>(normal_element(stream, i + 100000)));
+  }
+  return b;
+}
+
+std::array<InputView, 2> views(const std::vector<float>& x, const std::vector<float>& target) {
+  return {InputView{x.data(), DS_DTYPE_F32, static_cast<int64_t>(x.size())},
+          InputView{target.data(), DS_DTYPE_F32, static_cast<int64_t>(target.size())}};
+}
+
+using State = std::vector<std::vector<float>>;
+
+State state_of(EngineCore& engine) {
+  State out;
+  for (size_t p = 0; p < engine.param_names().size(); ++p) {
+    for (const char* kind : {"master", "exp_avg", "exp_avg_sq", "param"}) {
+      out.push_back(engine.read_tensor(static_cast<int32_t>(p), kind));
+    }
+  }
+  return out;
+}
+
+// Gathers, reductions and updates of a program, by name and the buffer they write.
+std::vector<std::string> moves(const std::string& text) {
+  Program p = parse_program(text);
+  std::vector<std::string> out;
+  for (const Instr& in : p.instrs) {
+    bool keep = in.op == "all_gather" || in.op == "reduce_scatter" || in.op == "all_reduce" ||
+                in.op == "adamw" || in.op == "accumulate" || in.op == "granule_norms" || in.op == "clip";
+    if (!keep || (in.op == "all_gather" && !in.attrs.has("bucket"))) continue;
+    out.push_back(in.op + " " + p.buffers[static_cast<size_t>(in.operands.back().buffer)].name + " " +
+                  std::to_string(in.micro));
+  }
+  return out;
+}
+
+void run_ranks(const std::function<void(Communicator&)>& body) {
+  static int serial = 0;
+  std::string url = "threads://delegate-" + std::to_string(serial++);
+  std::vector<std::thread> ranks;
+  std::vector<std::string> errors(kWorld);
+  for (int r = 0; r < kWorld; ++r) {
+    ranks.emplace_back([&, r] {
+      CommOptions options;
+      options.rank = r;
+      options.size = kWorld;
+      auto comm = create_communicator(url, options);
+      try {
+        body(*comm);
+      } catch (const std::exception& e) {
+        errors[static_cast<size_t>(r)] = e.what();
+        comm->abort(e.what());
+      }
+    });
+  }
+  for (std::thread& t : ranks) t.join();
+  for (const std::string& e : errors) EXPECT_EQ(e, "");
+}
+
+// A host with a network of its own: a second engine of one rank computes leaf gradients and never trains.
+class Host {
+ public:
+  Host(DelegateEngine& engine, Engine& calculator) : engine_(engine), calculator_(calculator) {}
+
+  // gather_order: leaves the usual order of calls when reversed.
+  void micro_step(const Batch& batch, bool odd) {
+    for (int l = 0; l < kLayers; ++l) lease(odd ? kLayers - 1 - l : l);
+    calculator_.forward(views(batch.x, batch.target));
+    calculator_.backward();
+    for (int l = kLayers - 1; l >= 0; --l) {
+      if (l > 0) lease(l);
+      for (int32_t p : {2 * l, 2 * l + 1}) {
+        std::vector<float> grad = calculator_.read_tensor(p, "grad");
+        engine_.grad_ready(p, grad.data(), DS_DTYPE_F32, static_cast<int64_t>(grad.size()));
+      }
+    }
+    calculator_.step();
+    engine_.end_micro_step();
+  }
+
+ private:
+  void lease(int layer) {
+    int32_t params[] = {2 * layer, 2 * layer + 1};
+    engine_.gather(params);
+    for (int32_t p : params) {
+      TensorView v = engine_.view(p);
+      calculator_.write_tensor(p, "master", {v.as<float>(), static_cast<size_t>(v.numel())});
+    }
+    engine_.release(params);
+  }
+
+  DelegateEngine& engine_;
+  Engine& calculator_;
+};
+
+struct Trained {
+  State state;
+  std::string program;
+};
+
+Trained train_native(int stage, Tier tier) {
+  Trained out;
+  run_ranks([&](Communicator& comm) {
+    Engine engine(config_for(stage, tier, kMicros, kWorld), test::make_mlp(kLayers, kWidth, kRows), comm, {});
+    for (int s = 0; s < kSteps; ++s) {
+      std::vector<float> x, target;
+      for (int64_t m = 0; m < kMicros; ++m) {
+        Batch b = draw(s, m * kWorld + comm.rank());
+        x.insert(x.end(), b.x.begin(), b.x.end());
+        target.insert(target.end(), b.target.begin(), b.target.end());
+      }
+      engine.train_batch(views(x, target));
+    }
+    State state = state_of(engine);
+    if (comm.rank() == 0) out = {state, engine.print_plan()};
+  });
+  return out;
+}
+
+Trained train_delegate(int stage, Tier tier, int odd_step) {
+  Trained out;
+  run_ranks([&](Communicator& comm) {
+    Graph graph = test::make_mlp(kLayers, kWidth, kRows);
+    auto self = create_communicator("self", {});
+    Engine calculator(config_for(0, Tier::device, 1, 1), graph, *self, {});
+    DelegateEngine engine(config_for(stage, tier, kMicros, kWorld), comm, {});
+    for (size_t p = 0; p < graph.params.size(); ++p) {
+      std::vector<float> initial = calculator.read_tensor(static_cast<int32_t>(p), "master");
+      engine.add_param(graph.params[p].name, calculator.param_shapes()[p], initial);
+    }
+    Host host(engine, calculator);
+    for (int s = 0; s < kSteps; ++s) {
+      for (int64_t m = 0; m < kMicros; ++m) {
+        host.micro_step(draw(s, m * kWorld + comm.rank()), s == odd_step && m == 1);
+      }
+      engine.step();
+      EXPECT_TRUE(engine.recorded());
+    }
+    State state = state_of(engine);
+    if (comm.rank() == 0) out = {state, engine.print_plan()};
+  });
+  return out;
+}
+
+TEST(Delegate, SameBitsAndInstructionsAsNative) {
+  for (int stage : {0, 1, 2, 3}) {
+    for (Tier tier : {Tier::device, Tier::nvme}) {
+      Trained native = train_native(stage, tier), delegate = train_delegate(stage, tier, -1);
+      EXPECT_EQ(native.state, delegate.state) << "stage " << stage << " tier " << tier_name(tier);
+      EXPECT_EQ(moves(native.program), moves(delegate.program))
+          << "stage " << stage << " tier " << tier_name(tier);
+    }
+  }
+}
+
+TEST(Delegate, AHostThatLeavesItsOrderGetsTheSameBits) {
+  for (int stage : {0, 3}) {
+    Trained usual = train_delegate(stage, Tier::host, -1), odd = train_delegate(stage, Tier::host, 7);
+    EXPECT_EQ(usual.state, odd.state) << "stage " << stage;
+  }
+}
+
+TEST(Delegate, WrongCallsAreRefused) {
+  auto self = create_communicator("self", {});
+  DelegateEngine engine(config_for(3, Tier::device, 1, 1), *self, {});
+  std::vector<float> w(64, 1.0f);
+  int32_t p = engine.add_param("w", {8, 8}, w);
+  EXPECT_THROW(engine.add_param("w", {2}, {}), Error);
+  EXPECT_THROW(engine.view(p), Error);
+  EXPECT_THROW(engine.grad_ready(p, w.data(), DS_DTYPE_F32, 3), Error);
+  EXPECT_THROW(engine.grad_ready(1, w.data(), DS_DTYPE_F32, 64), Error);
+  EXPECT_THROW(engine.step(), Error);
+  int32_t params[] = {p};
+  engine.gather(params);
+  EXPECT_EQ(engine.view(p).as<float>()[5], 1.0f);
+  EXPECT_THROW(engine.add_param("late", {2}, {}), Error);
+  engine.grad_ready(p, w.data(), DS_DTYPE_F32, 64);
+  EXPECT_THROW(engine.grad_ready(p, w.data(), DS_DTYPE_F32, 64), Error);
+  engine.end_micro_step();
+  EXPECT_THROW(engine.step(), Error) << "a lease is open";
+  engine.release(params);
+  EXPECT_THROW(engine.release(params), Error);
+  engine.step();
+  EXPECT_EQ(engine.steps_taken(), 1);
+}
+
+}  // namespace
+}  // namespace ds
