@@ -102,11 +102,11 @@ class Host {
 
   // gather_order: leaves the usual order of calls when reversed.
   void micro_step(const Batch& batch, bool odd) {
-    for (int l = 0; l < kLayers; ++l) lease(odd ? kLayers - 1 - l : l);
+    for (int l = 0; l < kLayers; ++l) lease(odd ? kLayers - 1 - l : l, true);
     calculator_.forward(views(batch.x, batch.target));
     calculator_.backward();
     for (int l = kLayers - 1; l >= 0; --l) {
-      if (l > 0) lease(l);
+      if (l > 0) lease(l, false);
       for (int32_t p : {2 * l, 2 * l + 1}) {
         std::vector<float> grad = calculator_.read_tensor(p, "grad");
         engine_.grad_ready(p, grad.data(), DS_DTYPE_F32, static_cast<int64_t>(grad.size()));
@@ -117,11 +117,12 @@ class Host {
   }
 
  private:
-  void lease(int layer) {
+  void lease(int layer, bool use) {
     int32_t params[] = {2 * layer, 2 * layer + 1};
     engine_.gather(params);
     for (int32_t p : params) {
       TensorView v = engine_.view(p);
+      if (!use) continue;
       calculator_.write_tensor(p, "master", {v.as<float>(), static_cast<size_t>(v.numel())});
     }
     engine_.release(params);
