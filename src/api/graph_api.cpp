@@ -100,7 +100,7 @@ ds_status ds_graph_input(ds_graph* graph, const char* name, ds_dtype dtype, cons
                          size_t dims_count, int32_t* out) {
   return ds::boundary([&] {
     ds::Graph& g = ds::need(graph, "graph").graph;
-    ds::need(out, "out") = -1;
+    ds::need(out, "out");
     ds::need_forward(g, "ds_graph_input");
     ds::require(dtype >= DS_DTYPE_F32 && dtype <= DS_DTYPE_U8,
                 "dtype must be one of ds_dtype but NONE, got {}", static_cast<int>(dtype));
@@ -112,7 +112,7 @@ ds_status ds_graph_param(ds_graph* graph, const char* name, const int64_t* dims,
                          const char* init, double scale, int32_t* out) {
   return ds::boundary([&] {
     ds::Graph& g = ds::need(graph, "graph").graph;
-    ds::need(out, "out") = -1;
+    ds::need(out, "out");
     ds::need_forward(g, "ds_graph_param");
     std::string kind(ds::need_text(init, "init"));
     ds::require(scale >= 0, "scale must not be negative, got {}", scale);
@@ -125,7 +125,7 @@ ds_status ds_graph_op(ds_graph* graph, const char* op, const int32_t* inputs, si
                       const char* attrs, int32_t* out) {
   return ds::boundary([&] {
     ds::Graph& g = ds::need(graph, "graph").graph;
-    ds::need(out, "out") = -1;
+    ds::need(out, "out");
     ds::need_forward(g, "ds_graph_op");
     std::string_view name = ds::need_text(op, "op");
     ds::need_array(inputs, inputs_count, "inputs");

@@ -63,7 +63,7 @@ int32_t ds_engine_param_count(const ds_engine* engine) {
 ds_status ds_engine_param_find(const ds_engine* engine, const char* name, int32_t* out) {
   return ds::boundary([&] {
     const ds::EngineCore& e = ds::core(engine);
-    ds::need(out, "out") = -1;
+    ds::need(out, "out");
     std::string_view wanted = ds::need_text(name, "name");
     const std::vector<std::string>& names = e.param_names();
     auto at = std::find(names.begin(), names.end(), wanted);
@@ -111,7 +111,7 @@ ds_status ds_engine_write(ds_engine* engine, int32_t param, ds_state_kind kind, 
 ds_status ds_engine_get(const ds_engine* engine, const char* name, double* out) {
   return ds::boundary([&] {
     const ds_engine& handle = ds::need(engine, "engine");
-    ds::need(out, "out") = 0;
+    ds::need(out, "out");
     *out = number(handle, ds::need_text(name, "name"));
   });
 }
