@@ -27,15 +27,17 @@ static int32_t linear(ds_graph* graph, int32_t x, int32_t weight, int32_t bias) 
 static ds_graph* define(int32_t* weight, int32_t* loss) {
   const int64_t x_dims[] = {-1, 2}, y_dims[] = {-1, 1};
   ds_graph* graph;
-  int32_t x, y, hidden, pair[2];
+  int32_t x, y, bias, hidden, out_weight, pair[2];
   must(ds_graph_create("xor", 4, &graph));
   must(ds_graph_input(graph, "x", DS_DTYPE_F32, x_dims, 2, &x));
   must(ds_graph_input(graph, "y", DS_DTYPE_F32, y_dims, 2, &y));
   *weight = param(graph, "fc1.weight", 16, 2, "normal");
-  hidden = linear(graph, x, *weight, param(graph, "fc1.bias", 16, 0, "zeros"));
+  bias = param(graph, "fc1.bias", 16, 0, "zeros");
+  hidden = linear(graph, x, *weight, bias);
   must(ds_graph_op(graph, "gelu", &hidden, 1, NULL, &hidden));
-  pair[0] = linear(graph, hidden, param(graph, "fc2.weight", 1, 16, "normal"),
-                   param(graph, "fc2.bias", 1, 0, "zeros"));
+  out_weight = param(graph, "fc2.weight", 1, 16, "normal");
+  bias = param(graph, "fc2.bias", 1, 0, "zeros");
+  pair[0] = linear(graph, hidden, out_weight, bias);
   pair[1] = y;
   must(ds_graph_op(graph, "mse", pair, 2, NULL, loss));
   must(ds_graph_output(graph, *loss));

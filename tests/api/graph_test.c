@@ -35,7 +35,8 @@ static void refusals(void) {
   check_ok(ds_graph_input(graph, "x", DS_DTYPE_F32, x_dims, 2, &inputs[0]), "x");
   check_ok(ds_graph_param(graph, "w", w_dims, 2, "normal", 0.1, &inputs[1]), "w");
   check_error(ds_graph_op(graph, "linear", inputs, 2, NULL, &out), DS_ERROR_INVALID_ARGUMENT, "linear");
-  check(strstr(ds_last_error_message(), "f32[5,3]") && strstr(ds_last_error_message(), "f32[5,4]"), "both shapes");
+  check(strstr(ds_last_error_message(), "f32[5,3]") && strstr(ds_last_error_message(), "f32[5,4]"),
+        "both shapes");
   check(out == 0, "numbers are written on success only");
   check_error(ds_graph_op(graph, "linaer", inputs, 2, NULL, &out), DS_ERROR_INVALID_ARGUMENT, "linear");
   check_error(ds_graph_op(graph, "relu", inputs, 2, NULL, &out), DS_ERROR_INVALID_ARGUMENT, "relu");

@@ -90,15 +90,16 @@ static int32_t op(ds_graph* graph, const char* name, int32_t a, int32_t b, int32
 ds_graph* mlp_graph(void) {
   const int64_t x_dims[] = {-1, MLP_IN}, y_dims[] = {-1, MLP_OUT};
   ds_graph* graph = NULL;
-  int32_t x, y, hidden, out;
+  int32_t x, y, weight, bias, hidden, out;
   check_ok(ds_graph_create("mlp", MLP_ROWS, &graph), "graph");
   check_ok(ds_graph_input(graph, "x", DS_DTYPE_F32, x_dims, 2, &x), "x");
   check_ok(ds_graph_input(graph, "y", DS_DTYPE_F32, y_dims, 2, &y), "y");
-  hidden = op(graph, "linear", x, param(graph, "fc1.weight", MLP_HIDDEN, MLP_IN),
-              param(graph, "fc1.bias", MLP_HIDDEN, 0));
-  hidden = op(graph, "relu", hidden, -1, -1);
-  out = op(graph, "linear", hidden, param(graph, "fc2.weight", MLP_OUT, MLP_HIDDEN),
-           param(graph, "fc2.bias", MLP_OUT, 0));
+  weight = param(graph, "fc1.weight", MLP_HIDDEN, MLP_IN);
+  bias = param(graph, "fc1.bias", MLP_HIDDEN, 0);
+  hidden = op(graph, "relu", op(graph, "linear", x, weight, bias), -1, -1);
+  weight = param(graph, "fc2.weight", MLP_OUT, MLP_HIDDEN);
+  bias = param(graph, "fc2.bias", MLP_OUT, 0);
+  out = op(graph, "linear", hidden, weight, bias);
   check_ok(ds_graph_output(graph, op(graph, "mse", out, y, -1)), "loss");
   check_ok(ds_graph_output(graph, out), "prediction");
   return graph;
