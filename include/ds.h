@@ -1,27 +1,28 @@
 /* ds.h: the public C interface of libds, and its specification.
  *
- * libds trains large models. In native mode it owns forward and backward: define a graph (or name a model family in
- * the configuration), create an engine, call ds_train_batch. In delegate mode (graph NULL) a host framework keeps
- * forward and backward: it registers parameters, leases whole parameters, hands gradients over, calls ds_step.
+ * libds trains large models. In native mode it owns forward and backward: define a graph (or name a model
+ * family in the configuration), create an engine, call ds_train_batch. In delegate mode (graph NULL) a host
+ * framework keeps forward and backward: it registers parameters, leases whole parameters, hands gradients
+ * over, calls ds_step.
  *
  * Conventions, cited below by name
  * Status     Every function that can fail returns ds_status. ds_last_error_message() has one line about it.
- * Ownership  [owned]: the caller destroys it. [borrowed: x]: valid as long as x. Handles may be destroyed in any
- *            order and by any thread that is alone with them; destroy accepts NULL and never fails. An engine keeps
+ * Ownership  [owned]: the caller destroys it. [borrowed: x]: valid as long as x. Handles may be destroyed in
+ * any order and by any thread that is alone with them; destroy accepts NULL and never fails. An engine keeps
  *            its comm: the rank leaves the group when the last of them is destroyed.
- * Threads    Distinct handles are independent, but a comm and its engines count as one. One handle is used by one
- *            thread at a time, unless a function says [threadsafe]. Callbacks run on the thread that is inside the
+ * Threads    Distinct handles are independent, but a comm and its engines count as one. One handle is used by
+ * one thread at a time, unless a function says [threadsafe]. Callbacks run on the thread that is inside the
  *            ds_ call, and nowhere else.
  * Collective Made by all ranks of the comm in the same order; blocks until the data is there; ends with
  *            DS_ERROR_COMM on every rank when one dies, aborts or stops making progress.
- * Strings    UTF-8, NUL-terminated. Texts come out through (buffer, buffer_size, out_size): out_size gets the bytes
- *            needed with the NUL; a text that does not fit is cut, with its NUL; buffer may be NULL with size 0 to ask.
- * Options    Structs begin with struct_size and are filled by their _init function; they hold no training options:
- *            those are JSON (docs/config.md).
- * Tags       [nullable] [out] [owned] [borrowed: x] [threadsafe] are part of the contract and reach the bindings.
+ * Strings    UTF-8, NUL-terminated. Texts come out through (buffer, buffer_size, out_size): out_size gets the
+ * bytes needed with the NUL; a text that does not fit is cut, with its NUL; buffer may be NULL with size 0 to
+ * ask. Options    Structs begin with struct_size and are filled by their _init function; they hold no
+ * training options: those are JSON (docs/config.md). Tags       [nullable] [out] [owned] [borrowed: x]
+ * [threadsafe] are part of the contract and reach the bindings.
  *
- * Dialect: C99, only <stddef.h> and <stdint.h>; named enums with 0 as default; opaque handles; no typedef of a
- * pointer, union, bit-field, varargs, inline function or by-value struct.
+ * Dialect: C99, only <stddef.h> and <stdint.h>; named enums with 0 as default; opaque handles; no typedef of
+ * a pointer, union, bit-field, varargs, inline function or by-value struct.
  */
 #ifndef DS_H
 #define DS_H
@@ -86,14 +87,14 @@ struct DLManagedTensor;
 /* ---------------------------------------------------------------- runtime */
 
 /* Version of the library as "major.minor.patch". [threadsafe] Process lifetime. */
-DS_API const char *ds_version(void);
+DS_API const char* ds_version(void);
 
 /* Name of a status, for example "invalid argument". [threadsafe] Process lifetime. */
-DS_API const char *ds_status_name(ds_status status);
+DS_API const char* ds_status_name(ds_status status);
 
-/* Message of the last call that failed on this thread, "" before any. [threadsafe] Valid until the next failing call
- * of this thread. */
-DS_API const char *ds_last_error_message(void);
+/* Message of the last call that failed on this thread, "" before any. [threadsafe] Valid until the next
+ * failing call of this thread. */
+DS_API const char* ds_last_error_message(void);
 
 /* Severity of a log line. */
 typedef enum ds_log_level {
@@ -105,15 +106,15 @@ typedef enum ds_log_level {
 } ds_log_level;
 
 /* Receives one log line. */
-typedef void ds_log_fn(ds_log_level level, const char *line, void *user_data);
+typedef void ds_log_fn(ds_log_level level, const char* line, void* user_data);
 
 /* Sends the process's log lines to fn; NULL restores the default (warnings and errors to stderr).
  * @param fn [nullable]  @param user_data [nullable] passed to fn */
-DS_API ds_status ds_log_set_fn(ds_log_fn *fn, void *user_data);
+DS_API ds_status ds_log_set_fn(ds_log_fn* fn, void* user_data);
 
-/* Facts of this machine and build as text: instruction sets, which kernels run and why, libraries, cores, memory.
- * See Strings. */
-DS_API ds_status ds_env_report(char *buffer, size_t buffer_size, size_t *out_size);
+/* Facts of this machine and build as text: instruction sets, which kernels run and why, libraries, cores,
+ * memory. See Strings. */
+DS_API ds_status ds_env_report(char* buffer, size_t buffer_size, size_t* out_size);
 
 /* ---------------------------------------------------------------- comm */
 
@@ -127,106 +128,112 @@ typedef struct ds_comm_options {
 } ds_comm_options;
 
 /* Fills the defaults: rank 0 of 1. @param struct_size sizeof(ds_comm_options) of the caller */
-DS_API ds_status ds_comm_options_init(ds_comm_options *options, size_t struct_size);
+DS_API ds_status ds_comm_options_init(ds_comm_options* options, size_t struct_size);
 
 /* Joins a group of ranks. Collective.
- * @param url "self" (one rank), "threads://NAME" (ranks are threads of this process), "shm://NAME" (processes of
- *            one host), "env" (as `libds launch` set the environment; one rank without it)
+ * @param url "self" (one rank), "threads://NAME" (ranks are threads of this process), "shm://NAME" (processes
+ * of one host), "env" (as `libds launch` set the environment; one rank without it)
  * @param options [nullable]  @param out [out] [owned]
  * @return DS_ERROR_COMM when a rank is missing after join_ms, given twice, or differs in size or version */
-DS_API ds_status ds_comm_create(const char *url, const ds_comm_options *options, ds_comm **out);
+DS_API ds_status ds_comm_create(const char* url, const ds_comm_options* options, ds_comm** out);
 
 /* This rank, 0 .. size-1; -1 for NULL. */
-DS_API int32_t ds_comm_rank(const ds_comm *comm);
+DS_API int32_t ds_comm_rank(const ds_comm* comm);
 /* Number of ranks; -1 for NULL. */
-DS_API int32_t ds_comm_size(const ds_comm *comm);
+DS_API int32_t ds_comm_size(const ds_comm* comm);
 
-/* Concatenates every rank's `in` (in_size bytes) in rank order into `out` (in_size * size bytes). Collective. */
-DS_API ds_status ds_comm_all_gather(ds_comm *comm, const void *in, size_t in_size, void *out);
-/* Sums `count` elements over all ranks in f32 (f64 for f64), as a balanced tree in rank order: the same bits on any
- * transport. Collective. @param in f32, bf16 or f64  @param out f32 (f64 for f64), not overlapping in */
-DS_API ds_status ds_comm_all_reduce(ds_comm *comm, const void *in, size_t count, ds_dtype dtype, void *out);
+/* Concatenates every rank's `in` (in_size bytes) in rank order into `out` (in_size * size bytes). Collective.
+ */
+DS_API ds_status ds_comm_all_gather(ds_comm* comm, const void* in, size_t in_size, void* out);
+/* Sums `count` elements over all ranks in f32 (f64 for f64), as a balanced tree in rank order: the same bits
+ * on any transport. Collective. @param in f32, bf16 or f64  @param out f32 (f64 for f64), not overlapping in
+ */
+DS_API ds_status ds_comm_all_reduce(ds_comm* comm, const void* in, size_t count, ds_dtype dtype, void* out);
 /* The same sum of size * count elements; rank r gets elements [r * count, (r + 1) * count). Collective. */
-DS_API ds_status ds_comm_reduce_scatter(ds_comm *comm, const void *in, size_t count, ds_dtype dtype, void *out);
+DS_API ds_status ds_comm_reduce_scatter(ds_comm* comm, const void* in, size_t count, ds_dtype dtype,
+                                        void* out);
 /* Block b of `in` goes to rank b, block r of `out` comes from rank r; block_size bytes each. Collective. */
-DS_API ds_status ds_comm_all_to_all(ds_comm *comm, const void *in, size_t block_size, void *out);
+DS_API ds_status ds_comm_all_to_all(ds_comm* comm, const void* in, size_t block_size, void* out);
 /* Copies data_size bytes from rank `root` to all. Collective. */
-DS_API ds_status ds_comm_broadcast(ds_comm *comm, void *data, size_t data_size, int32_t root);
+DS_API ds_status ds_comm_broadcast(ds_comm* comm, void* data, size_t data_size, int32_t root);
 /* Returns when every rank has called it. Collective. */
-DS_API ds_status ds_comm_barrier(ds_comm *comm);
+DS_API ds_status ds_comm_barrier(ds_comm* comm);
 /* Ends this and every later collective of all ranks with DS_ERROR_COMM and this reason. [threadsafe] */
-DS_API ds_status ds_comm_abort(ds_comm *comm, const char *reason);
+DS_API ds_status ds_comm_abort(ds_comm* comm, const char* reason);
 /* Leaves the group. @param comm [nullable] */
-DS_API void ds_comm_destroy(ds_comm *comm);
+DS_API void ds_comm_destroy(ds_comm* comm);
 
 /* ---------------------------------------------------------------- tensor */
 
 /* A dense row-major tensor on the host.
  * @param data [nullable] borrowed memory that must outlive the tensor; NULL: own memory, zero-filled
  * @param out [out] [owned] */
-DS_API ds_status ds_tensor_create(ds_dtype dtype, const int64_t *dims, size_t dims_count, void *data,
-                                  ds_tensor **out);
-/* Takes a DLPack tensor (CPU, compact row-major, f32, f64, bf16, f16, i32, i64 or u8) without a copy; its deleter
- * runs when the tensor is destroyed. On an error the caller keeps it. @param out [out] [owned] */
-DS_API ds_status ds_tensor_from_dlpack(struct DLManagedTensor *managed, ds_tensor **out);
+DS_API ds_status ds_tensor_create(ds_dtype dtype, const int64_t* dims, size_t dims_count, void* data,
+                                  ds_tensor** out);
+/* Takes a DLPack tensor (CPU, compact row-major, f32, f64, bf16, f16, i32, i64 or u8) without a copy; its
+ * deleter runs when the tensor is destroyed. On an error the caller keeps it. @param out [out] [owned] */
+DS_API ds_status ds_tensor_from_dlpack(struct DLManagedTensor* managed, ds_tensor** out);
 /* A DLPack view without a copy; it keeps the memory alive after ds_tensor_destroy.
  * @param out [out] the consumer calls its deleter */
-DS_API ds_status ds_tensor_to_dlpack(ds_tensor *tensor, struct DLManagedTensor **out);
+DS_API ds_status ds_tensor_to_dlpack(ds_tensor* tensor, struct DLManagedTensor** out);
 /* Element type, dimensions (up to dims_size are written) and data. All outputs [nullable].
  * @param out_data [out] [borrowed: tensor] */
-DS_API ds_status ds_tensor_info(const ds_tensor *tensor, ds_dtype *out_dtype, int64_t *out_dims, size_t dims_size,
-                                size_t *out_dims_count, void **out_data);
+DS_API ds_status ds_tensor_info(const ds_tensor* tensor, ds_dtype* out_dtype, int64_t* out_dims,
+                                size_t dims_size, size_t* out_dims_count, void** out_data);
 /* Copies elements; dtypes and shapes are equal. */
-DS_API ds_status ds_tensor_copy(ds_tensor *to, const ds_tensor *from);
+DS_API ds_status ds_tensor_copy(ds_tensor* to, const ds_tensor* from);
 /* @param tensor [nullable] */
-DS_API void ds_tensor_destroy(ds_tensor *tensor);
+DS_API void ds_tensor_destroy(ds_tensor* tensor);
 
 /* ---------------------------------------------------------------- graph */
 
 /* An empty model graph. Values are numbers returned by the calls below; operations are listed in docs/ops.md.
  * @param bound largest number of rows n of one micro-step  @param out [out] [owned] */
-DS_API ds_status ds_graph_create(const char *name, int64_t bound, ds_graph **out);
-/* The graph of a configuration's `model` section. @param config JSON text  @param size ranks that will train it: the
- * micro-batch, and with it the bound, may follow from it  @param out [out] [owned] */
-DS_API ds_status ds_graph_from_config(const char *config, int32_t size, ds_graph **out);
+DS_API ds_status ds_graph_create(const char* name, int64_t bound, ds_graph** out);
+/* The graph of a configuration's `model` section. @param config JSON text  @param size ranks that will train
+ * it: the micro-batch, and with it the bound, may follow from it  @param out [out] [owned] */
+DS_API ds_status ds_graph_from_config(const char* config, int32_t size, ds_graph** out);
 /* Reads the text form that ds_graph_print writes. @param out [out] [owned] */
-DS_API ds_status ds_graph_parse(const char *text, ds_graph **out);
+DS_API ds_status ds_graph_parse(const char* text, ds_graph** out);
 /* Text form. See Strings. */
-DS_API ds_status ds_graph_print(const ds_graph *graph, char *buffer, size_t buffer_size, size_t *out_size);
+DS_API ds_status ds_graph_print(const ds_graph* graph, char* buffer, size_t buffer_size, size_t* out_size);
 /* Adds an input. A dimension of -1 is n, the rows of a micro-step. @param out [out] its value */
-DS_API ds_status ds_graph_input(ds_graph *graph, const char *name, ds_dtype dtype, const int64_t *dims,
-                                size_t dims_count, int32_t *out);
+DS_API ds_status ds_graph_input(ds_graph* graph, const char* name, ds_dtype dtype, const int64_t* dims,
+                                size_t dims_count, int32_t* out);
 /* Adds an f32 parameter. @param init "zeros", "ones" or "normal"  @param scale standard deviation of "normal"
  * @param out [out] its value */
-DS_API ds_status ds_graph_param(ds_graph *graph, const char *name, const int64_t *dims, size_t dims_count,
-                                const char *init, double scale, int32_t *out);
+DS_API ds_status ds_graph_param(ds_graph* graph, const char* name, const int64_t* dims, size_t dims_count,
+                                const char* init, double scale, int32_t* out);
 /* Adds an operation. @param op name in docs/ops.md  @param inputs values
  * @param attrs [nullable] JSON object, for example {"eps": 1e-5}
  * @param out [out] its first output; further outputs are the numbers after it */
-DS_API ds_status ds_graph_op(ds_graph *graph, const char *op, const int32_t *inputs, size_t inputs_count,
-                             const char *attrs, int32_t *out);
+DS_API ds_status ds_graph_op(ds_graph* graph, const char* op, const int32_t* inputs, size_t inputs_count,
+                             const char* attrs, int32_t* out);
 /* Marks a value as the next output. Output 0 of a trained graph is its scalar loss; output 1 is what ds_infer
  * returns. */
-DS_API ds_status ds_graph_output(ds_graph *graph, int32_t value);
-/* Appends the gradients of scalar `loss` by `values` (parameters, inputs or intermediate results); once per graph.
- * Training needs no call of this, the engine does it: a differentiated graph is for printing and study.
+DS_API ds_status ds_graph_output(ds_graph* graph, int32_t value);
+/* Appends the gradients of scalar `loss` by `values` (parameters, inputs or intermediate results); once per
+ * graph. Training needs no call of this, the engine does it: a differentiated graph is for printing and
+ * study.
  * @param out [out] values_count gradients, -1 where loss does not depend on the value */
-DS_API ds_status ds_graph_grad(ds_graph *graph, int32_t loss, const int32_t *values, size_t values_count,
-                               int32_t *out);
+DS_API ds_status ds_graph_grad(ds_graph* graph, int32_t loss, const int32_t* values, size_t values_count,
+                               int32_t* out);
 /* @param graph [nullable] */
-DS_API void ds_graph_destroy(ds_graph *graph);
+DS_API void ds_graph_destroy(ds_graph* graph);
 
 /* ---------------------------------------------------------------- plan */
 
 /* Compiles a configuration for one rank of a group without taking memory or communicating.
- * @param config JSON text  @param graph [nullable] NULL: the configuration's model  @param out [out] [owned] */
-DS_API ds_status ds_plan_create(const char *config, const ds_graph *graph, int32_t rank, int32_t size, ds_plan **out);
+ * @param config JSON text  @param graph [nullable] NULL: the configuration's model  @param out [out] [owned]
+ */
+DS_API ds_status ds_plan_create(const char* config, const ds_graph* graph, int32_t rank, int32_t size,
+                                ds_plan** out);
 /* Bytes per tier and kind, instructions per queue, collectives. See Strings. */
-DS_API ds_status ds_plan_report(const ds_plan *plan, char *buffer, size_t buffer_size, size_t *out_size);
+DS_API ds_status ds_plan_report(const ds_plan* plan, char* buffer, size_t buffer_size, size_t* out_size);
 /* The step program in its text form. See Strings. */
-DS_API ds_status ds_plan_print(const ds_plan *plan, char *buffer, size_t buffer_size, size_t *out_size);
+DS_API ds_status ds_plan_print(const ds_plan* plan, char* buffer, size_t buffer_size, size_t* out_size);
 /* @param plan [nullable] */
-DS_API void ds_plan_destroy(ds_plan *plan);
+DS_API void ds_plan_destroy(ds_plan* plan);
 
 /* ---------------------------------------------------------------- engine */
 
@@ -238,59 +245,63 @@ typedef struct ds_engine_options {
 } ds_engine_options;
 
 /* Fills the defaults. @param struct_size sizeof(ds_engine_options) of the caller */
-DS_API ds_status ds_engine_options_init(ds_engine_options *options, size_t struct_size);
+DS_API ds_status ds_engine_options_init(ds_engine_options* options, size_t struct_size);
 
-/* Creates a training engine. Collective. The memory is planned, checked against memory_budget and taken here (in
- * delegate mode at the first gather, gradient or step).
+/* Creates a training engine. Collective. The memory is planned, checked against memory_budget and taken here
+ * (in delegate mode at the first gather, gradient or step).
  * @param comm [nullable] NULL: one rank. It is used until the engine is destroyed.
  * @param config JSON text (docs/config.md)
  * @param graph [nullable] copied; NULL: delegate mode, parameters come by ds_engine_param_add
  * @param options [nullable]  @param out [out] [owned]
- * @return DS_ERROR_CONFIG also when ranks have different configurations; DS_ERROR_OUT_OF_MEMORY with a table when a
- *         budget is too small */
-DS_API ds_status ds_engine_create(ds_comm *comm, const char *config, const ds_graph *graph,
-                                  const ds_engine_options *options, ds_engine **out);
+ * @return DS_ERROR_CONFIG also when ranks have different configurations; DS_ERROR_OUT_OF_MEMORY with a table
+ * when a budget is too small */
+DS_API ds_status ds_engine_create(ds_comm* comm, const char* config, const ds_graph* graph,
+                                  const ds_engine_options* options, ds_engine** out);
 
-/* One step: inputs in graph order, each with gradient_accumulation_steps micro-batches one after the other in the
- * first dimension. Collective. @param out_loss [out] [nullable] mean loss over all ranks
- * @return DS_ERROR_NUMERIC: loss or gradients are not finite, the update was skipped, the message names the first
- *         such tensor, the engine goes on */
-DS_API ds_status ds_train_batch(ds_engine *engine, const ds_tensor *const *inputs, size_t inputs_count,
-                                double *out_loss);
-/* A step in pieces: (ds_forward, ds_backward) x gradient_accumulation_steps, ds_step; the same bits. Collective.
- * In delegate mode ds_forward is not used and ds_backward ends a micro-step: parameters whose gradient did not come
- * count as zero. @param out_loss [out] [nullable] this rank's loss of this micro-batch */
-DS_API ds_status ds_forward(ds_engine *engine, const ds_tensor *const *inputs, size_t inputs_count, double *out_loss);
-DS_API ds_status ds_backward(ds_engine *engine);
-DS_API ds_status ds_step(ds_engine *engine);
+/* One step: inputs in graph order, each with gradient_accumulation_steps micro-batches one after the other in
+ * the first dimension. Collective. @param out_loss [out] [nullable] mean loss over all ranks
+ * @return DS_ERROR_NUMERIC: loss or gradients are not finite, the update was skipped, the message names the
+ * first such tensor, the engine goes on */
+DS_API ds_status ds_train_batch(ds_engine* engine, const ds_tensor* const* inputs, size_t inputs_count,
+                                double* out_loss);
+/* A step in pieces: (ds_forward, ds_backward) x gradient_accumulation_steps, ds_step; the same bits.
+ * Collective. In delegate mode ds_forward is not used and ds_backward ends a micro-step: parameters whose
+ * gradient did not come count as zero. @param out_loss [out] [nullable] this rank's loss of this micro-batch
+ */
+DS_API ds_status ds_forward(ds_engine* engine, const ds_tensor* const* inputs, size_t inputs_count,
+                            double* out_loss);
+DS_API ds_status ds_backward(ds_engine* engine);
+DS_API ds_status ds_step(ds_engine* engine);
 /* Loss of one micro-batch without dropout, mean over ranks. Collective. */
-DS_API ds_status ds_eval_batch(ds_engine *engine, const ds_tensor *const *inputs, size_t inputs_count,
-                               double *out_loss);
+DS_API ds_status ds_eval_batch(ds_engine* engine, const ds_tensor* const* inputs, size_t inputs_count,
+                               double* out_loss);
 /* Output 1 of the graph for one micro-batch, as f32. Collective. @param out [out] [owned] */
-DS_API ds_status ds_infer(ds_engine *engine, const ds_tensor *const *inputs, size_t inputs_count, ds_tensor **out);
+DS_API ds_status ds_infer(ds_engine* engine, const ds_tensor* const* inputs, size_t inputs_count,
+                          ds_tensor** out);
 
 /* Delegate mode: registers a parameter before the first gather; the order of calls is its number.
  * @param data [nullable] f32 initial values, numel elements, the same on all ranks; NULL: zeros
  * @param out [out] parameter number */
-DS_API ds_status ds_engine_param_add(ds_engine *engine, const char *name, const int64_t *dims, size_t dims_count,
-                                     const float *data, int32_t *out);
-/* Leases whole parameters in the compute type, until released as often as gathered. Collective: the same parameters
- * in the same order on all ranks; an order that differs between ranks is DS_ERROR_COMM, not a hang. */
-DS_API ds_status ds_gather_params(ds_engine *engine, const int32_t *params, size_t params_count);
+DS_API ds_status ds_engine_param_add(ds_engine* engine, const char* name, const int64_t* dims,
+                                     size_t dims_count, const float* data, int32_t* out);
+/* Leases whole parameters in the compute type, until released as often as gathered. Collective: the same
+ * parameters in the same order on all ranks; an order that differs between ranks is DS_ERROR_COMM, not a
+ * hang. */
+DS_API ds_status ds_gather_params(ds_engine* engine, const int32_t* params, size_t params_count);
 /* The leased values. @param out [out] [owned] tensor whose memory is [borrowed: lease] */
-DS_API ds_status ds_engine_param_view(ds_engine *engine, int32_t param, ds_tensor **out);
+DS_API ds_status ds_engine_param_view(ds_engine* engine, int32_t param, ds_tensor** out);
 /* Ends leases. */
-DS_API ds_status ds_release_params(ds_engine *engine, const int32_t *params, size_t params_count);
+DS_API ds_status ds_release_params(ds_engine* engine, const int32_t* params, size_t params_count);
 /* Hands over this rank's gradient of a parameter for the running micro-step: compute type or f32, copied. */
-DS_API ds_status ds_grad_ready(ds_engine *engine, int32_t param, const ds_tensor *grad);
+DS_API ds_status ds_grad_ready(ds_engine* engine, int32_t param, const ds_tensor* grad);
 
 /* Number of parameters; -1 for NULL. */
-DS_API int32_t ds_engine_param_count(const ds_engine *engine);
+DS_API int32_t ds_engine_param_count(const ds_engine* engine);
 /* Number of a name. @return DS_ERROR_NOT_FOUND with the nearest name */
-DS_API ds_status ds_engine_param_find(const ds_engine *engine, const char *name, int32_t *out);
+DS_API ds_status ds_engine_param_find(const ds_engine* engine, const char* name, int32_t* out);
 /* Name and shape. All outputs [nullable]. @param out_name [out] [borrowed: engine] */
-DS_API ds_status ds_engine_param_info(const ds_engine *engine, int32_t param, const char **out_name, int64_t *out_dims,
-                                      size_t dims_size, size_t *out_dims_count);
+DS_API ds_status ds_engine_param_info(const ds_engine* engine, int32_t param, const char** out_name,
+                                      int64_t* out_dims, size_t dims_size, size_t* out_dims_count);
 /* What ds_engine_read and _write access. */
 typedef enum ds_state_kind {
   DS_STATE_KIND_PARAM = 0, /* compute copy; read only */
@@ -301,34 +312,39 @@ typedef enum ds_state_kind {
   DS_STATE_KIND_FORCE_INT32 = 0x7FFFFFFF
 } ds_state_kind;
 /* Copies a whole tensor out (f32, numel elements on every rank). Collective. */
-DS_API ds_status ds_engine_read(ds_engine *engine, int32_t param, ds_state_kind kind, float *data, size_t data_count);
+DS_API ds_status ds_engine_read(ds_engine* engine, int32_t param, ds_state_kind kind, float* data,
+                                size_t data_count);
 /* Replaces a whole tensor; the compute copy follows its master. The same values on all ranks. Collective. */
-DS_API ds_status ds_engine_write(ds_engine *engine, int32_t param, ds_state_kind kind, const float *data,
+DS_API ds_status ds_engine_write(ds_engine* engine, int32_t param, ds_state_kind kind, const float* data,
                                  size_t data_count);
 /* A number by name: "step", "loss", "grad_norm", "lr" (of the last step), "device_bytes", "host_bytes",
  * "nvme_bytes" (allocated). */
-DS_API ds_status ds_engine_get(const ds_engine *engine, const char *name, double *out);
+DS_API ds_status ds_engine_get(const ds_engine* engine, const char* name, double* out);
 
-/* The step program in its text form; in delegate mode the recorded one, from the second step on. See Strings. */
-DS_API ds_status ds_engine_plan_print(const ds_engine *engine, char *buffer, size_t buffer_size, size_t *out_size);
+/* The step program in its text form; in delegate mode the recorded one, from the second step on. See Strings.
+ */
+DS_API ds_status ds_engine_plan_print(const ds_engine* engine, char* buffer, size_t buffer_size,
+                                      size_t* out_size);
 /* Bytes per tier and kind. See Strings. */
-DS_API ds_status ds_engine_plan_report(const ds_engine *engine, char *buffer, size_t buffer_size, size_t *out_size);
-/* Writes the spans recorded since the last call to `path` as Chrome trace-event JSON, this rank's queues as tracks.
+DS_API ds_status ds_engine_plan_report(const ds_engine* engine, char* buffer, size_t buffer_size,
+                                       size_t* out_size);
+/* Writes the spans recorded since the last call to `path` as Chrome trace-event JSON, this rank's queues as
+ * tracks.
  * @return DS_ERROR_STATE when options.trace was 0 */
-DS_API ds_status ds_engine_trace(ds_engine *engine, const char *path);
+DS_API ds_status ds_engine_trace(ds_engine* engine, const char* path);
 /* @param engine [nullable] Never communicates. */
-DS_API void ds_engine_destroy(ds_engine *engine);
+DS_API void ds_engine_destroy(ds_engine* engine);
 
 /* ---------------------------------------------------------------- checkpoint */
 
-/* Saves masters, moments and the step below `folder` (docs/checkpoint_format.md); complete and on disk on return.
- * Collective. */
-DS_API ds_status ds_checkpoint_save(ds_engine *engine, const char *folder);
-/* Loads the newest complete checkpoint below `folder`, or the one at `folder`; made at any world size, stage and
- * tier. Collective. @return DS_ERROR_NOT_FOUND when there is none, DS_ERROR_CORRUPT naming the file */
-DS_API ds_status ds_checkpoint_load(ds_engine *engine, const char *folder);
+/* Saves masters, moments and the step below `folder` (docs/checkpoint_format.md); complete and on disk on
+ * return. Collective. */
+DS_API ds_status ds_checkpoint_save(ds_engine* engine, const char* folder);
+/* Loads the newest complete checkpoint below `folder`, or the one at `folder`; made at any world size, stage
+ * and tier. Collective. @return DS_ERROR_NOT_FOUND when there is none, DS_ERROR_CORRUPT naming the file */
+DS_API ds_status ds_checkpoint_load(ds_engine* engine, const char* folder);
 /* JSON about a checkpoint: step, seed, numerics key, payload hash. See Strings. */
-DS_API ds_status ds_checkpoint_info(const char *path, char *buffer, size_t buffer_size, size_t *out_size);
+DS_API ds_status ds_checkpoint_info(const char* path, char* buffer, size_t buffer_size, size_t* out_size);
 
 /* ---------------------------------------------------------------- run */
 
@@ -343,29 +359,31 @@ typedef struct ds_run_progress {
   double lr;
   double tokens_per_second;
 } ds_run_progress;
-/* Called after each step on rank 0's thread. Returning another status than DS_OK stops the run after a checkpoint;
- * ds_run_train then returns DS_ERROR_USER. */
-typedef ds_status ds_run_progress_fn(const ds_run_progress *progress, void *user_data);
+/* Called after each step on rank 0's thread. Returning another status than DS_OK stops the run after a
+ * checkpoint; ds_run_train then returns DS_ERROR_USER. */
+typedef ds_status ds_run_progress_fn(const ds_run_progress* progress, void* user_data);
 /* Fills `tokens` and `targets` (tokens_count elements each) for one micro-batch of this rank: leaf
  * micro_step * size + rank of the step. */
-typedef ds_status ds_run_batch_fn(int64_t step, int32_t micro_step, int32_t *tokens, int32_t *targets,
-                                  size_t tokens_count, void *user_data);
+typedef ds_status ds_run_batch_fn(int64_t step, int32_t micro_step, int32_t* tokens, int32_t* targets,
+                                  size_t tokens_count, void* user_data);
 
 /* Trains as `libds train` does: data, model, run folder, checkpoints, report. Collective.
  * @param comm [nullable] NULL: one rank  @param config JSON text
  * @param resume [nullable] run folder to go on with; config is then [nullable] too
  * @param quiet 1: plain lines instead of a progress bar, 2: no output
  * @param batch [nullable] replaces the configured data  @param progress [nullable]
- * @param stop [nullable] may become non-zero at any time (also in a signal handler): the run saves and ends with DS_OK
+ * @param stop [nullable] may become non-zero at any time (also in a signal handler): the run saves and ends
+ * with DS_OK
  */
-DS_API ds_status ds_run_train(ds_comm *comm, const char *config, const char *resume, int32_t quiet,
-                              ds_run_batch_fn *batch, ds_run_progress_fn *progress, const volatile int32_t *stop,
-                              void *user_data);
-/* Continues a prompt with a trained run's newest checkpoint. Collective; the same text on all ranks. See Strings.
+DS_API ds_status ds_run_train(ds_comm* comm, const char* config, const char* resume, int32_t quiet,
+                              ds_run_batch_fn* batch, ds_run_progress_fn* progress,
+                              const volatile int32_t* stop, void* user_data);
+/* Continues a prompt with a trained run's newest checkpoint. Collective; the same text on all ranks. See
+ * Strings.
  * @param temperature 0: the most probable token */
-DS_API ds_status ds_run_generate(ds_comm *comm, const char *run, const char *prompt, int32_t tokens,
-                                 double temperature, uint64_t seed, char *buffer, size_t buffer_size,
-                                 size_t *out_size);
+DS_API ds_status ds_run_generate(ds_comm* comm, const char* run, const char* prompt, int32_t tokens,
+                                 double temperature, uint64_t seed, char* buffer, size_t buffer_size,
+                                 size_t* out_size);
 
 #ifdef __cplusplus
 }

@@ -91,6 +91,9 @@ struct type {};
   %append_output(SWIG_NewPointerObj(*$1, $descriptor(type *), SWIG_POINTER_OWN));
 }
 %enddef
+// These touch Python objects, the destructor through the deleter of a foreign tensor.
+%nothread ds_tensor::~ds_tensor;
+%nothread ds_tensor::memory;
 %ds_handle(ds_comm)
 %ds_handle(ds_tensor)
 %ds_handle(ds_graph)
