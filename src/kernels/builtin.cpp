@@ -12,7 +12,7 @@ struct Family {
   std::string_view name;
   void (*add)(KernelRegistry& registry);
 };
-constexpr Family kFamilies[] = {{"onednn", register_onednn}, {"ref", register_ref}};
+constexpr Family kFamilies[] = {{"onednn", register_onednn}, {"cpu", register_cpu}, {"ref", register_ref}};
 
 }  // namespace
 

@@ -1,0 +1,43 @@
+#include "kernels/cpu/targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/accumulate.cpp"
+#include <hwy/foreach_target.h>
+
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/simd-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace ds::cpu::HWY_NAMESPACE {
+
+// acc = x (beta 0: acc is not read) or acc + x (beta 1); f32
+void accumulate(const KernelContext& c) {
+  const float* x = c.in[0].as<float>();
+  float* acc = c.out[0].as<float>();
+  bool keep = c.attrs.real("beta") != 0;
+  for_blocks(c.team, c.in[0].numel(), kBlock, [=](int64_t begin, int64_t end) HWY_ATTR {
+    if (keep) {
+      map(
+          begin, end, acc, [](Vec a, Vec v) HWY_ATTR { return hn::Add(a, v); },
+          static_cast<const float*>(acc), x);
+    } else {
+      map(
+          begin, end, acc, [](Vec v) HWY_ATTR { return v; }, x);
+    }
+  });
+}
+
+}  // namespace ds::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace ds::cpu {
+
+HWY_EXPORT(accumulate);
+
+void add_accumulate(KernelRegistry& registry) {
+  add_kernel(registry, "accumulate", [](const KernelContext& c) { HWY_DYNAMIC_DISPATCH(accumulate)(c); });
+}
+
+}  // namespace ds::cpu
+#endif  // HWY_ONCE

@@ -1,0 +1,60 @@
+#pragma once
+#include <algorithm>
+#include <string>
+
+#include "core/base/error.h"
+#include "kernels/kernel.h"
+
+namespace ds::cpu {
+
+// Elements of one task of an element-wise kernel: fixed, and a multiple of every vector width, so that tails
+// are where they are on any machine.
+constexpr int64_t kBlock = 16384;
+
+inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+inline int64_t round_up(int64_t a, int64_t unit) { return ceil_div(a, unit) * unit; }
+
+// Calls f(begin, end) for the pieces of [0, count) of `block` elements each, as tasks of the team.
+template <typename F>
+void for_blocks(ThreadTeam& team, int64_t count, int64_t block, const F& f) {
+  team.parallel_for(ceil_div(count, block),
+                    [&](int64_t task, int) { f(task * block, std::min(count, (task + 1) * block)); });
+}
+
+// Rows of `width` elements that make about kBlock elements.
+inline int64_t rows_per_task(int64_t width) {
+  return std::max<int64_t>(1, kBlock / std::max<int64_t>(1, width));
+}
+
+// Calls f with a value of the C++ type of `dtype`: f32 or bf16.
+template <typename F>
+void by_type(DType dtype, const F& f) {
+  if (dtype == DS_DTYPE_BF16) return f(bf16{});
+  ensure(dtype == DS_DTYPE_F32, "cpu kernels take f32 and bf16, got {}", dtype_name(dtype));
+  f(float{});
+}
+
+// Registers `run` as family "cpu" of `op`: every operand is f32, bf16 or i32 (granule_norms: f64 too).
+void add_kernel(KernelRegistry& registry, std::string op, KernelFn run);
+
+// One per file of this folder.
+void add_embedding(KernelRegistry& registry);
+void add_position(KernelRegistry& registry);
+void add_linear(KernelRegistry& registry);
+void add_linear_db(KernelRegistry& registry);
+void add_layer_norm(KernelRegistry& registry);
+void add_gelu(KernelRegistry& registry);
+void add_relu(KernelRegistry& registry);
+void add_attention(KernelRegistry& registry);
+void add_attention_dx(KernelRegistry& registry);
+void add_add(KernelRegistry& registry);
+void add_dropout(KernelRegistry& registry);
+void add_cross_entropy(KernelRegistry& registry);
+void add_mse(KernelRegistry& registry);
+void add_cast(KernelRegistry& registry);
+void add_zero(KernelRegistry& registry);
+void add_accumulate(KernelRegistry& registry);
+void add_granule_norms(KernelRegistry& registry);
+void add_adamw(KernelRegistry& registry);
+
+}  // namespace ds::cpu

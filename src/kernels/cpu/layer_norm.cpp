@@ -1,0 +1,144 @@
+#include <cmath>
+
+#include "kernels/cpu/targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/layer_norm.cpp"
+#include <hwy/foreach_target.h>
+
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/simd-inl.h"
+#include "kernels/cpu/sum_rows-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace ds::cpu::HWY_NAMESPACE {
+
+// Sums f over [0, width) of vectors from several arrays, in four chains that are added as a tree, then the
+// tail. The order depends on the vector width.
+template <typename F, typename... X>
+HWY_INLINE float sum_of(int64_t width, const F& f, const X*... x) {
+  const Lanes d;
+  int64_t k = 0, step = lanes();
+  Vec s0 = hn::Zero(d), s1 = s0, s2 = s0, s3 = s0;
+  for (; k + 4 * step <= width; k += 4 * step) {
+    s0 = hn::Add(s0, f(load(x + k)...));
+    s1 = hn::Add(s1, f(load(x + k + step)...));
+    s2 = hn::Add(s2, f(load(x + k + 2 * step)...));
+    s3 = hn::Add(s3, f(load(x + k + 3 * step)...));
+  }
+  for (; k + step <= width; k += step) s0 = hn::Add(s0, f(load(x + k)...));
+  if (int64_t left = width - k; left > 0) {
+    // Lanes past the end must add nothing whatever f gives for zeros.
+    auto used = hn::FirstN(d, static_cast<size_t>(left));
+    s1 = hn::Add(s1, hn::IfThenElseZero(used, f(load_part(x + k, left)...)));
+  }
+  return sum(hn::Add(hn::Add(s0, s1), hn::Add(s2, s3)));
+}
+
+// y = (x - mean) * rstd * w + b; mean and rstd = 1 / sqrt(var + eps) per row, var = mean of (x - mean)^2
+template <typename T>
+void layer_norm_of(const KernelContext& c) {
+  const T *x = c.in[0].as<T>(), *w = c.in[1].as<T>(), *b = c.in[2].as<T>();
+  T* y = c.out[0].as<T>();
+  float *means = c.out[1].as<float>(), *rstds = c.out[2].as<float>();
+  int64_t width = c.in[0].dims[1];
+  float eps = static_cast<float>(c.attrs.real("eps")), count = static_cast<float>(width);
+  for_blocks(c.team, c.in[0].dims[0], rows_per_task(width), [=](int64_t begin, int64_t end) HWY_ATTR {
+    for (int64_t r = begin; r < end; ++r) {
+      const T* row = x + r * width;
+      float mean = sum_of(
+                       width, [](Vec v) HWY_ATTR { return v; }, row) /
+                   count;
+      Vec center = hn::Set(Lanes(), mean);
+      auto square = [=](Vec v) HWY_ATTR {
+        Vec centered = hn::Sub(v, center);
+        return hn::Mul(centered, centered);
+      };
+      float rstd = 1 / std::sqrt(sum_of(width, square, row) / count + eps);
+      Vec scale = hn::Set(Lanes(), rstd);
+      auto normal = [=](Vec v, Vec weight, Vec bias)
+                        HWY_ATTR { return hn::MulAdd(hn::Mul(hn::Sub(v, center), scale), weight, bias); };
+      map(0, width, y + r * width, normal, row, w, b);
+      means[r] = mean;
+      rstds[r] = rstd;
+    }
+  });
+}
+
+void layer_norm(const KernelContext& c) {
+  by_type(c.in[0].dtype, [&](auto t) { layer_norm_of<decltype(t)>(c); });
+}
+
+// With g = dy w and h = (x - mean) rstd: dx = rstd (g - mean(g) - h mean(g h))
+template <typename T>
+void layer_norm_dx_of(const KernelContext& c) {
+  const T *dy = c.in[0].as<T>(), *x = c.in[1].as<T>(), *w = c.in[2].as<T>();
+  const float *means = c.in[3].as<float>(), *rstds = c.in[4].as<float>();
+  T* dx = c.out[0].as<T>();
+  int64_t width = c.in[0].dims[1];
+  float count = static_cast<float>(width);
+  for_blocks(c.team, c.in[0].dims[0], rows_per_task(width), [=](int64_t begin, int64_t end) HWY_ATTR {
+    const Lanes d;
+    for (int64_t r = begin; r < end; ++r) {
+      const T *gradient = dy + r * width, *row = x + r * width;
+      Vec center = hn::Set(d, means[r]), scale = hn::Set(d, rstds[r]);
+      auto product = [=](Vec g, Vec weight, Vec v)
+                         HWY_ATTR { return hn::Mul(hn::Mul(g, weight), hn::Mul(hn::Sub(v, center), scale)); };
+      float sum_g = sum_of(
+          width, [](Vec g, Vec weight) HWY_ATTR { return hn::Mul(g, weight); }, gradient, w);
+      float sum_gh = sum_of(width, product, gradient, w, row);
+      Vec mean_g = hn::Set(d, sum_g / count), mean_gh = hn::Set(d, sum_gh / count);
+      auto result = [=](Vec g, Vec weight, Vec v) HWY_ATTR {
+        Vec h = hn::Mul(hn::Sub(v, center), scale);
+        return hn::Mul(scale, hn::NegMulAdd(h, mean_gh, hn::Sub(hn::Mul(g, weight), mean_g)));
+      };
+      map(0, width, dx + r * width, result, gradient, w, row);
+    }
+  });
+}
+
+void layer_norm_dx(const KernelContext& c) {
+  by_type(c.in[0].dtype, [&](auto t) { layer_norm_dx_of<decltype(t)>(c); });
+}
+
+// dw = sum over rows of dy (x - mean) rstd, db = sum over rows of dy
+template <typename T>
+void layer_norm_dw_of(const KernelContext& c) {
+  const T *dy = c.in[0].as<T>(), *x = c.in[1].as<T>();
+  const float *means = c.in[2].as<float>(), *rstds = c.in[3].as<float>();
+  T *dw = c.out[0].as<T>(), *db = c.out[1].as<T>();
+  int64_t width = c.in[0].dims[1];
+  auto weight = [=](int64_t r, Vec g, Vec v) HWY_ATTR {
+    const Lanes d;
+    return hn::Mul(g, hn::Mul(hn::Sub(v, hn::Set(d, means[r])), hn::Set(d, rstds[r])));
+  };
+  auto bias = [](int64_t, Vec g, Vec) HWY_ATTR { return g; };
+  sum_rows(c.team, c.in[0].dims[0], width, dw, db, weight, bias, dy, x);
+}
+
+void layer_norm_dw(const KernelContext& c) {
+  by_type(c.in[0].dtype, [&](auto t) { layer_norm_dw_of<decltype(t)>(c); });
+}
+
+}  // namespace ds::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace ds::cpu {
+
+HWY_EXPORT(layer_norm);
+HWY_EXPORT(layer_norm_dx);
+HWY_EXPORT(layer_norm_dw);
+
+void add_layer_norm(KernelRegistry& registry) {
+  add_kernel(registry, "layer_norm", [](const KernelContext& c) { HWY_DYNAMIC_DISPATCH(layer_norm)(c); });
+  add_kernel(registry, "layer_norm_dx", [](const KernelContext& c) {
+    HWY_DYNAMIC_DISPATCH(layer_norm_dx)(c);
+  });
+  add_kernel(registry, "layer_norm_dw", [](const KernelContext& c) {
+    HWY_DYNAMIC_DISPATCH(layer_norm_dw)(c);
+  });
+}
+
+}  // namespace ds::cpu
+#endif  // HWY_ONCE

@@ -1,0 +1,49 @@
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/features.h"
+
+namespace ds {
+namespace cpu {
+namespace {
+
+std::string refuse(const KernelQuery& query) {
+  for (std::span<const DType> types : {query.in, query.out}) {
+    for (DType type : types) {
+      bool sums = query.op == "granule_norms" && type == DS_DTYPE_F64;
+      if (type == DS_DTYPE_F64 && !sums) return "f64 operands";
+      if (type == DS_DTYPE_F16) return "f16 operands";
+    }
+  }
+  return "";
+}
+
+}  // namespace
+
+void add_kernel(KernelRegistry& registry, std::string op, KernelFn run) {
+  registry.add({std::move(op), "cpu", run, refuse});
+}
+
+}  // namespace cpu
+
+void register_cpu(KernelRegistry& registry) {
+  limit_isa_from_environment();
+  cpu::add_embedding(registry);
+  cpu::add_position(registry);
+  cpu::add_linear(registry);
+  cpu::add_linear_db(registry);
+  cpu::add_layer_norm(registry);
+  cpu::add_gelu(registry);
+  cpu::add_relu(registry);
+  cpu::add_attention(registry);
+  cpu::add_attention_dx(registry);
+  cpu::add_add(registry);
+  cpu::add_dropout(registry);
+  cpu::add_cross_entropy(registry);
+  cpu::add_mse(registry);
+  cpu::add_cast(registry);
+  cpu::add_zero(registry);
+  cpu::add_accumulate(registry);
+  cpu::add_granule_norms(registry);
+  cpu::add_adamw(registry);
+}
+
+}  // namespace ds

@@ -1,0 +1,67 @@
+// Sums over the rows of matrices, compiled once per instruction set.
+#if defined(DS_KERNELS_CPU_SUM_ROWS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef DS_KERNELS_CPU_SUM_ROWS_INL_H_
+#undef DS_KERNELS_CPU_SUM_ROWS_INL_H_
+#else
+#define DS_KERNELS_CPU_SUM_ROWS_INL_H_
+#endif
+
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/simd-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace ds::cpu::HWY_NAMESPACE {
+
+// Rows are added in runs of this many, then the runs' sums in order: one f32 sum of all rows would lose
+// accuracy with their number. Columns are cut into tasks of kColumns. Every lane is one column, so bits do
+// not depend on the vector width (where MulAdd is fused or nowhere used).
+constexpr int64_t kRun = 64;
+constexpr int64_t kColumns = 64;
+
+// One vector of columns from `k` on: a[k] = sum over rows r of fa(r, x[r, k]...), and b with fb unless null.
+template <typename T, typename Fa, typename Fb, typename Load>
+HWY_INLINE void sum_columns(int64_t rows, const Fa& fa, const Fb& fb, const Load& at, T* a, T* b,
+                            int64_t count) {
+  Vec total_a = hn::Zero(Lanes()), total_b = total_a;
+  for (int64_t first = 0; first < rows; first += kRun) {
+    Vec run_a = hn::Zero(Lanes()), run_b = run_a;
+    for (int64_t r = first; r < std::min(rows, first + kRun); ++r) {
+      run_a = hn::Add(run_a, at(r, fa));
+      run_b = hn::Add(run_b, at(r, fb));
+    }
+    total_a = hn::Add(total_a, run_a);
+    total_b = hn::Add(total_b, run_b);
+  }
+  if (count == lanes()) {
+    store(total_a, a);
+    if (b) store(total_b, b);
+  } else {
+    store_part(total_a, a, count);
+    if (b) store_part(total_b, b, count);
+  }
+}
+
+template <typename T, typename Fa, typename Fb, typename... X>
+void sum_rows(ThreadTeam& team, int64_t rows, int64_t width, T* a, T* b, const Fa& fa, const Fb& fb,
+              const X*... x) {
+  for_blocks(team, width, kColumns, [&](int64_t begin, int64_t end) HWY_ATTR {
+    int64_t step = lanes();
+    for (int64_t k = begin; k < end; k += step) {
+      int64_t count = std::min(step, end - k);
+      T* to_b = b ? b + k : nullptr;
+      if (count == step) {
+        auto whole = [&](int64_t r, const auto& f) HWY_ATTR { return f(r, load(x + r * width + k)...); };
+        sum_columns(rows, fa, fb, whole, a + k, to_b, count);
+      } else {
+        auto part = [&](int64_t r, const auto& f)
+                        HWY_ATTR { return f(r, load_part(x + r * width + k, count)...); };
+        sum_columns(rows, fa, fb, part, a + k, to_b, count);
+      }
+    }
+  });
+}
+
+}  // namespace ds::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target include guard

@@ -1,0 +1,21 @@
+#include <cstring>
+
+#include "kernels/cpu/cpu.h"
+
+namespace ds::cpu {
+namespace {
+
+// All bytes 0.
+void zero(const KernelContext& c) {
+  std::byte* data = c.out[0].as<std::byte>();
+  int64_t bytes = c.out[0].numel() * size_of(c.out[0].dtype);
+  for_blocks(c.team, bytes, int64_t{1} << 20, [=](int64_t begin, int64_t end) {
+    std::memset(data + begin, 0, static_cast<size_t>(end - begin));
+  });
+}
+
+}  // namespace
+
+void add_zero(KernelRegistry& registry) { add_kernel(registry, "zero", zero); }
+
+}  // namespace ds::cpu

@@ -1,0 +1,140 @@
+// Kernels whose bits must equal the reference's at any instruction set and team, at sizes of several tasks.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "support/conformance.h"
+
+namespace ds::test {
+namespace {
+
+constexpr int64_t kCount = 3 * 16384 + 37;  // three tasks and a tail
+
+class Exact : public testing::Test {
+ protected:
+  void SetUp() override {
+    register_cpu(cpu_);
+    register_ref(ref_);
+  }
+  // Whether both families give the same bytes; out is what update operands hold before.
+  bool equal(const std::string& op, const Attrs& attrs, const std::vector<Tensor>& in,
+             const std::vector<Tensor>& out, const StepScalars& scalars = {}) {
+    InstructionCase c{op, attrs, in, out, scalars};
+    std::vector<Tensor> want = run_case(implementation(ref_, op, "ref"), c, one_);
+    return run_case(implementation(cpu_, op, "cpu"), c, one_) == want &&
+           run_case(implementation(cpu_, op, "cpu"), c, three_) == want;
+  }
+  static Tensor poisoned(DType dtype, std::vector<int64_t> dims) {
+    Tensor t(dtype, std::move(dims));
+    t.poison();
+    return t;
+  }
+  // Every kind of f32: ties of bf16 rounding, subnormals, infinities, overflow to infinity; with_nan: NaN.
+  static Tensor awkward(bool with_nan) {
+    Tensor x(DS_DTYPE_F32, {kCount});
+    const double special[] = {0.0,
+                              -0.0,
+                              1 + 0x1p-8,
+                              1 + 0x1.8p-7,
+                              1 + 0x1.01p-8,
+                              0x1p-149,
+                              0x1.fep-130,
+                              3.4e38,
+                              -3.4028234e38,
+                              std::numeric_limits<double>::infinity(),
+                              -std::numeric_limits<double>::infinity()};
+    Tensor random = random_tensor(DS_DTYPE_F32, {kCount}, 3);
+    for (int64_t e = 0; e < kCount; ++e) {
+      x.set(e, e % 3 == 0 ? special[e / 3 % 11]
+                          : random.at(e) * std::ldexp(1.0003, static_cast<int>(e % 60) - 30));
+    }
+    if (with_nan) x.set(kCount - 1, std::nan(""));
+    if (with_nan) x.set(5, std::nan(""));
+    return x;
+  }
+  KernelRegistry cpu_, ref_;
+  ThreadTeam one_{1}, three_{3};
+};
+
+TEST_F(Exact, Cast) {
+  for (DType to : {DS_DTYPE_BF16, DS_DTYPE_F32}) {
+    Attrs attrs{{"dtype", dtype_name(to)}};
+    EXPECT_TRUE(equal("cast", attrs, {awkward(true)}, {poisoned(to, {kCount})})) << dtype_name(to);
+    EXPECT_TRUE(equal("cast", attrs, {awkward(false).as(DS_DTYPE_BF16)}, {poisoned(to, {kCount})}));
+  }
+}
+
+TEST_F(Exact, Accumulate) {
+  Tensor x = awkward(false), acc = random_tensor(DS_DTYPE_F32, {kCount}, 8);
+  EXPECT_TRUE(equal("accumulate", {{"beta", int64_t{0}}}, {x}, {poisoned(DS_DTYPE_F32, {kCount})}));
+  EXPECT_TRUE(equal("accumulate", {{"beta", int64_t{1}}}, {x}, {acc}));
+}
+
+TEST_F(Exact, ZeroOfAnyType) {
+  for (DType dtype : {DS_DTYPE_F32, DS_DTYPE_BF16, DS_DTYPE_I32, DS_DTYPE_U8}) {
+    EXPECT_TRUE(equal("zero", {}, {}, {poisoned(dtype, {(1 << 20) + 3})})) << dtype_name(dtype);
+  }
+}
+
+TEST_F(Exact, GranuleNorms) {
+  for (int64_t granules : {1, 7, 8, 64, 203}) {
+    EXPECT_TRUE(equal("granule_norms", {}, {random_tensor(DS_DTYPE_F32, {256 * granules}, 5)},
+                      {Tensor(DS_DTYPE_F64, {granules})}))
+        << granules;
+  }
+}
+
+TEST_F(Exact, Adamw) {
+  auto random = [](uint64_t seed) { return random_tensor(DS_DTYPE_F32, {kCount}, seed); };
+  Tensor second = random(4);
+  for (int64_t e = 0; e < kCount; ++e) second.set(e, std::abs(second.at(e)) * 1.00017e-3);
+  StepScalars scalars;
+  scalars.lr = 3.1e-4;
+  scalars.correction1 = 0.271;
+  scalars.correction2 = 0.0142;
+  scalars.grad_scale = 0.37;
+  for (DType param : {DS_DTYPE_F32, DS_DTYPE_BF16}) {
+    for (int64_t l2 : {0, 1}) {
+      Attrs attrs{{"beta1", 0.9}, {"beta2", 0.95}, {"eps", 1e-8}, {"wd", 0.1}, {"l2", l2}};
+      EXPECT_TRUE(equal("adamw", attrs, {awkward(false)},
+                        {random(2), random(3), second, poisoned(param, {kCount})}, scalars))
+          << dtype_name(param) << " l2 " << l2;
+    }
+  }
+}
+
+TEST_F(Exact, DropoutDrawsTheReferencesStream) {
+  StepScalars scalars;
+  scalars.seed = 0x123456789abcdefull;
+  scalars.step = 77;
+  Attrs attrs{{"p", 0.37}, {"op", int64_t{0x1f3}}};
+  for (DType dtype : {DS_DTYPE_F32, DS_DTYPE_BF16}) {
+    Tensor x = random_tensor(dtype, {kCount}, 6);
+    scalars.train = 1;
+    EXPECT_TRUE(equal("dropout", attrs, {x}, {poisoned(dtype, {kCount})}, scalars));
+    scalars.train = 0;
+    EXPECT_TRUE(equal("dropout", attrs, {x}, {poisoned(dtype, {kCount})}, scalars));
+  }
+}
+
+TEST_F(Exact, ElementwiseAndGathers) {
+  for (DType dtype : {DS_DTYPE_F32, DS_DTYPE_BF16}) {
+    Tensor x = awkward(false).as(dtype), y = random_tensor(dtype, {kCount}, 9);
+    std::vector<Tensor> out{poisoned(dtype, {kCount})};
+    EXPECT_TRUE(equal("add", {}, {x, y}, out));
+    EXPECT_TRUE(equal("relu", {}, {x}, out));
+    EXPECT_TRUE(equal("relu_dx", {}, {y, x}, out));
+    Tensor rows = random_tensor(dtype, {500, 67}, 10), ids = random_ids(500, 131, 11);
+    EXPECT_TRUE(equal("embedding", {}, {rows, ids}, {poisoned(dtype, {500, 67})}));
+    EXPECT_TRUE(equal("embedding_dw", {{"rows", int64_t{131}}}, {rows, ids}, {poisoned(dtype, {131, 67})}));
+    Attrs seq{{"seq", int64_t{9}}};
+    EXPECT_TRUE(
+        equal("position", seq, {rows, random_tensor(dtype, {12, 67}, 13)}, {poisoned(dtype, {500, 67})}));
+    EXPECT_TRUE(equal("position_dw", {{"seq", int64_t{9}}, {"rows", int64_t{12}}}, {rows},
+                      {poisoned(dtype, {12, 67})}));
+  }
+}
+
+}  // namespace
+}  // namespace ds::test
