@@ -1,11 +1,16 @@
 #!/bin/sh
-# Fails, naming the places, when a C or C++ file differs from what clang-format-16 makes of it.
-# usage: check_format.sh [FILE...]   (no file: every tracked one)
+# Fails, naming the files and the first place in each, when a C or C++ file differs from what clang-format-16 makes
+# of it. usage: check_format.sh [FILE...]   (no file: every tracked one)
 set -eu
 cd "$(dirname "$0")/.."
-if [ $# -gt 0 ]; then
-  clang-format-16 --dry-run -Werror "$@"
-else
-  git ls-files -z '*.h' '*.c' '*.cpp' ':!tests/tools/fixtures' | xargs -0 -r clang-format-16 --dry-run -Werror
+if [ $# -eq 0 ]; then
+  # shellcheck disable=SC2046
+  set -- $(git ls-files '*.h' '*.c' '*.cpp' ':!tests/tools/fixtures')
 fi
-echo "format: ok"
+if said=$(clang-format-16 --dry-run -Werror "$@" 2>&1); then
+  echo "format: ok ($# files)"
+else
+  echo "$said" | grep ' error: ' | sort -t: -u -k1,1
+  echo "format: run ./run fmt"
+  exit 1
+fi
