@@ -1,0 +1,21 @@
+#pragma once
+#include "data/token_file.h"
+
+namespace ds {
+
+// Cross-entropy of simple models of the training text on the held-out text, in nats per token (per byte with
+// the bytes tokenizer), over the held-out tokens after the first.
+//   unigram  p(b) = (c(b) + 1) / (N + V): add-one smoothing, V the vocabulary
+//   bigram   p(b|a) = (c(ab) + T(a) p(b)) / (c(a) + T(a)): Witten-Bell interpolation with the unigram model,
+//            T(a) the number of different tokens that follow a (Witten and Bell, IEEE Trans. Inf. Theory
+//            37(4), 1991)
+// A trained model that does not beat `bigram` has learnt less than adjacent pairs.
+struct Baselines {
+  double unigram = 0;
+  double bigram = 0;
+};
+
+// Needs a vocabulary of at most 4096 and two held-out tokens; throws otherwise.
+Baselines measure_baselines(const TokenFile& train, const TokenFile& heldout);
+
+}  // namespace ds

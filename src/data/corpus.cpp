@@ -1,0 +1,168 @@
+#include "data/corpus.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <unordered_set>
+
+#include "core/base/error.h"
+#include "core/base/hash.h"
+#include "core/base/utf8.h"
+
+namespace ds {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Found {
+  std::string path;
+  bool named;  // by the caller, so that a refusal is an error
+};
+
+void search_folder(const fs::path& folder, std::vector<Found>& found) {
+  std::error_code code;
+  fs::recursive_directory_iterator entry(folder, fs::directory_options::skip_permission_denied, code);
+  if (code) raise(DS_ERROR_IO, "data path '{}': {}", folder.string(), code.message());
+  while (entry != fs::recursive_directory_iterator()) {
+    std::error_code unknown;  // a dangling link is no regular file
+    if (entry->is_regular_file(unknown)) found.push_back({entry->path().string(), false});
+    entry.increment(code);
+    if (code) raise(DS_ERROR_IO, "data path '{}': {}", folder.string(), code.message());
+  }
+}
+
+// Files in order of their paths, each once.
+std::vector<Found> find_files(const std::vector<std::string>& paths) {
+  std::vector<Found> found;
+  for (const std::string& path : paths) {
+    std::error_code code;
+    fs::file_status status = fs::status(path, code);
+    if (!fs::exists(status)) {
+      raise(DS_ERROR_NOT_FOUND, "data path '{}' does not exist", path);
+    }
+    if (fs::is_directory(status)) {
+      search_folder(path, found);
+    } else {
+      found.push_back({path, true});
+    }
+  }
+  std::stable_sort(found.begin(), found.end(), [](const Found& a, const Found& b) {
+    return std::pair(a.path, !a.named) < std::pair(b.path, !b.named);
+  });
+  found.erase(std::unique(found.begin(), found.end(),
+                          [](const Found& a, const Found& b) { return a.path == b.path; }),
+              found.end());
+  return found;
+}
+
+// The first `limit` bytes of a file; false when the system refuses it.
+bool read_prefix(const std::string& path, int64_t limit, std::string& text) {
+  std::ifstream stream(path, std::ios::binary);
+  if (!stream) return false;
+  text.clear();
+  std::string chunk(1 << 16, '\0');
+  while (static_cast<int64_t>(text.size()) < limit) {
+    int64_t want = std::min<int64_t>(limit - static_cast<int64_t>(text.size()), 1 << 16);
+    stream.read(chunk.data(), want);
+    text.append(chunk, 0, static_cast<size_t>(stream.gcount()));
+    if (stream.bad()) return false;
+    if (!stream) break;
+  }
+  return true;
+}
+
+// Cuts to at most `limit` bytes without splitting a character.
+void cut_text(std::string& text, size_t limit) {
+  if (text.size() <= limit) return;
+  while (limit > 0 && (static_cast<uint8_t>(text[limit]) & 0xc0) == 0x80) --limit;
+  text.resize(limit);
+}
+
+bool is_text(std::string_view text) {
+  return text.find('\0') == text.npos && text.find_first_not_of(" \t\r\n") != text.npos && is_utf8(text);
+}
+
+struct Document {
+  std::string text;
+  bool heldout;
+};
+
+// Fills the counters of corpus; returns the documents to keep.
+std::vector<Document> read_documents(const CorpusOptions& options, Corpus& corpus) {
+  std::vector<Document> documents;
+  std::unordered_set<std::string> seen;
+  int64_t room = options.max_bytes;
+  std::string text;
+  for (const Found& file : find_files(options.paths)) {
+    // Enough to see whether the text fits, and the end of its last character.
+    if (!read_prefix(file.path, options.max_bytes + 4, text)) {
+      if (file.named) raise(DS_ERROR_IO, "data path '{}' cannot be read", file.path);
+      ++corpus.unreadable;
+      continue;
+    }
+    cut_text(text, static_cast<size_t>(options.max_bytes));
+    if (options.strip_licences) text = strip_licence(text);
+    if (!is_text(text)) {
+      ++corpus.not_text;
+      continue;
+    }
+    if (!seen.insert(hash_hex(text)).second) {
+      ++corpus.duplicates;
+      continue;
+    }
+    // Decided before the cut, so that max_bytes does not move a file to the other side.
+    bool heldout = static_cast<double>(hash64(text)) * 0x1p-64 < options.heldout;
+    corpus.full = static_cast<int64_t>(text.size()) >= room;
+    cut_text(text, static_cast<size_t>(room - 1));
+    room -= static_cast<int64_t>(text.size()) + 1;
+    documents.push_back({text, heldout});
+    if (corpus.full) break;
+  }
+  return documents;
+}
+
+void hold_out_tail(Corpus& corpus, double share) {
+  std::string all = corpus.train + corpus.heldout;  // one of them is empty
+  auto keep = static_cast<size_t>(static_cast<double>(all.size()) * (1 - share));
+  while (keep > 0 && keep < all.size() && (static_cast<uint8_t>(all[keep]) & 0xc0) == 0x80) --keep;
+  corpus.heldout = all.substr(keep);
+  corpus.train = all.substr(0, keep);
+}
+
+}  // namespace
+
+Corpus read_corpus(const CorpusOptions& options) {
+  require(!options.paths.empty(), "data paths must name a file or folder, got none");
+  require(options.heldout >= 0 && options.heldout < 1, "heldout must be in [0, 1), got {}", options.heldout);
+  require(options.max_bytes > 0, "max_bytes must be positive, got {}", options.max_bytes);
+  Corpus corpus;
+  for (const Document& document : read_documents(options, corpus)) {
+    std::string& side = document.heldout ? corpus.heldout : corpus.train;
+    side.append(document.text).push_back('\0');
+    ++(document.heldout ? corpus.heldout_files : corpus.train_files);
+  }
+  if (corpus.train.empty() && corpus.heldout.empty()) {
+    raise(DS_ERROR_CONFIG, "data paths hold no text: first is '{}', {} files are not text, {} unreadable",
+          options.paths.front(), corpus.not_text, corpus.unreadable);
+  }
+  if (options.heldout > 0 && (corpus.train.empty() || corpus.heldout.empty())) {
+    hold_out_tail(corpus, options.heldout);
+  }
+  Hash128 hash;
+  hash.update(fmt::format("{} {}\n", corpus.train.size(), corpus.heldout.size()));
+  hash.update(corpus.train);
+  hash.update(corpus.heldout);
+  corpus.hash = hash.hex();
+  return corpus;
+}
+
+std::string describe(const Corpus& corpus) {
+  return fmt::format(
+      "corpus: {} files, {} bytes to train; {} files, {} bytes held out; left out: {} duplicates, {} not "
+      "text, "
+      "{} unreadable, {} bytes cut; hash {}",
+      corpus.train_files, corpus.train.size(), corpus.heldout_files, corpus.heldout.size(), corpus.duplicates,
+      corpus.not_text, corpus.unreadable, corpus.full ? ", all beyond max_bytes" : "", corpus.hash);
+}
+
+}  // namespace ds

@@ -1,0 +1,40 @@
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace ds {
+
+struct CorpusOptions {
+  std::vector<std::string> paths;  // files, and folders searched to any depth
+  double heldout = 0.05;           // share of the text held out, 0 <= share < 1
+  int64_t max_bytes = 16 << 20;    // of train and held-out text together
+  bool strip_licences = true;      // remove leading comments that state a licence
+};
+
+// Text for training and evaluation, gathered from files. A pure function of the options and of the files'
+// content and names.
+struct Corpus {
+  std::string train, heldout;  // each file followed by one NUL byte, which no text contains
+  std::string hash;            // xxh3-128 over both texts
+  int64_t train_files = 0, heldout_files = 0;
+  int64_t duplicates = 0;  // files left out because an earlier one has the same content
+  int64_t not_text = 0;    // files left out because of a NUL byte, invalid UTF-8, or nothing but space
+  int64_t unreadable = 0;  // files in folders that the system refuses to open
+  bool full = false;       // max_bytes was reached: the last file may be cut, no later one was read
+};
+
+// Reads files in order of their paths until max_bytes. A symbolic link inside a folder is followed to a file,
+// not to a folder. A file is held out when the hash of its content says so, so a text never moves between
+// the two sides when other files come or go; if that holds out nothing or everything, the last share of the
+// text is held out instead. Throws DS_ERROR_NOT_FOUND naming the path, DS_ERROR_CONFIG when there is no text.
+Corpus read_corpus(const CorpusOptions& options);
+
+// The text without its leading comment blocks (/* */, // lines, # lines) that contain "copyright", "license"
+// or "licence" in any case. Other leading comments stay.
+std::string strip_licence(const std::string& text);
+
+// One line for the log: files, bytes, what was left out, hash.
+std::string describe(const Corpus& corpus);
+
+}  // namespace ds

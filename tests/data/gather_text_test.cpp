@@ -1,0 +1,56 @@
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "data/corpus.h"
+#include "support/temp_folder.h"
+
+namespace ds {
+namespace {
+
+std::string run(const std::string& arguments, const std::string& output) {
+  std::string command = "sh '" DS_SOURCE_DIR "/tools/gather_text.sh' " + arguments + " > '" + output + "'";
+  int status = std::system(command.c_str());
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << command;
+  std::ostringstream text;
+  text << std::ifstream(output).rdbuf();
+  return text.str();
+}
+
+TEST(GatherText, ChoosesTheSameBoundedText) {
+  test::TempFolder folder;
+  std::string list = run("", folder / "out");
+  EXPECT_EQ(run("", folder / "out"), list);
+  std::vector<std::string> files;
+  uintmax_t bytes = 0;
+  std::istringstream lines(list);
+  for (std::string line; std::getline(lines, line);) {
+    files.push_back(line);
+    bytes += std::filesystem::file_size(line);
+  }
+  EXPECT_TRUE(std::is_sorted(files.begin(), files.end()));
+  EXPECT_LE(bytes, 16000000u);
+  ASSERT_GT(bytes, 1000000u);  // a machine that can build this has its headers
+
+  std::string copy = folder / "text";
+  run("'" + copy + "'", folder / "out");
+  Corpus corpus = read_corpus({{copy}, 0.05, 16 << 20, true});
+  EXPECT_GT(corpus.train.size(), bytes / 2);
+  EXPECT_GT(corpus.heldout.size(), 0u);
+  EXPECT_EQ(corpus.unreadable, 0);
+  // An unchanged choice is not copied again; a changed one is.
+  std::ofstream(copy + "/kept") << "x";
+  run("'" + copy + "'", folder / "out");
+  EXPECT_TRUE(std::filesystem::exists(copy + "/kept"));
+  std::ofstream(copy + ".list") << "other\n";
+  run("'" + copy + "'", folder / "out");
+  EXPECT_FALSE(std::filesystem::exists(copy + "/kept"));
+}
+
+}  // namespace
+}  // namespace ds
