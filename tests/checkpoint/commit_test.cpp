@@ -1,0 +1,82 @@
+#include "checkpoint/fake_state.h"
+
+namespace ds::test {
+namespace {
+
+std::vector<std::string> names(const std::string& folder) { return list_folder(folder); }
+using Names = std::vector<std::string>;
+
+TEST(CheckpointCommit, KeepRemovesOlderOnes) {
+  TempFolder folder;
+  for (int64_t step : {2, 4, 6, 8}) save_fake(folder.path(), step, 2, 2);
+  EXPECT_EQ(names(folder.path()), (Names{"step-00000006-3", "step-00000008-4"}));
+}
+
+TEST(CheckpointCommit, KeepZeroRemovesNothing) {
+  TempFolder folder;
+  for (int64_t step : {2, 4, 6}) save_fake(folder.path(), step);
+  EXPECT_EQ(names(folder.path()).size(), 3u);
+}
+
+TEST(CheckpointCommit, SameStepTwiceLeavesTheFirstUntilCommitted) {
+  TempFolder folder;
+  std::string first = save_fake(folder.path(), 4), hash = payload_hash(first);
+  std::string second = save_fake(folder.path(), 4);
+  EXPECT_NE(first, second);
+  EXPECT_EQ(payload_hash(first), hash);
+  EXPECT_EQ(latest_checkpoint(folder.path()), second);
+  std::filesystem::remove(second + "/manifest.json");  // as if killed before the commit
+  EXPECT_EQ(latest_checkpoint(folder.path()), first);
+}
+
+// A run that went back to step 4 continues from its own step 6, not from the abandoned step 8.
+TEST(CheckpointCommit, NewestIsTheLastCommitted) {
+  TempFolder folder;
+  for (int64_t step : {4, 8}) save_fake(folder.path(), step);
+  std::string again = save_fake(folder.path(), 6);
+  EXPECT_EQ(latest_checkpoint(folder.path()), again);
+}
+
+TEST(CheckpointCommit, NextSaveRemovesWhatIsNoCheckpoint) {
+  TempFolder folder;
+  std::string whole = save_fake(folder.path(), 2), cut = save_fake(folder.path(), 4);
+  std::filesystem::remove(cut + "/manifest.json");
+  write_file_atomic(folder / "notes.txt", "kept");
+  make_folders(folder / "step-by-step");
+  std::string next = save_fake(folder.path(), 6);
+  EXPECT_FALSE(exists(cut));
+  EXPECT_TRUE(exists(whole) && exists(next) && exists(folder / "notes.txt") &&
+              exists(folder / "step-by-step"));
+}
+
+TEST(CheckpointCommit, OneFailingRankFailsAll) {
+  TempFolder folder;
+  std::string old = save_fake(folder.path(), 2);
+  run_ranks(3, [&](Communicator& comm) {
+    FakeState state(comm, true);
+    state.fill();
+    if (comm.rank() == 1) state.on_read = [] { raise(DS_ERROR_IO, "no space left"); };
+    try {
+      save_checkpoint(state, folder.path(), fake_info(4));
+      ADD_FAILURE() << "rank " << comm.rank() << " did not throw";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.status(), DS_ERROR_IO);
+      EXPECT_STREQ(error.what(), "rank 1: no space left");
+    }
+    comm.barrier("still usable");
+  });
+  EXPECT_EQ(names(folder.path()), (Names{"step-00000002-1"}));
+  EXPECT_EQ(latest_checkpoint(folder.path()), old);
+}
+
+TEST(CheckpointCommit, FolderThatCannotBeMade) {
+  TempFolder folder;
+  write_file_atomic(folder / "file", "x");
+  run_ranks(2, [&](Communicator& comm) {
+    FakeState state(comm, true);
+    EXPECT_THROW(save_checkpoint(state, folder / "file", fake_info(1)), Error);
+  });
+}
+
+}  // namespace
+}  // namespace ds::test

@@ -1,0 +1,88 @@
+#include "checkpoint/fake_state.h"
+#include "io/safetensors.h"
+
+namespace ds::test {
+namespace {
+
+bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+TEST(CheckpointDamage, ByteOfATensorIsNamed) {
+  for (int world : {1, 3}) {
+    TempFolder folder;
+    std::string path = save_fake(folder.path(), 1, 2), file = path + "/exp_avg_sq.safetensors";
+    flip_byte(file, read_safetensors_header(file).find("h.1.weight")->begin + 1000);
+    auto [status, text] = load_error(path, world);
+    EXPECT_EQ(status, DS_ERROR_CORRUPT);
+    EXPECT_TRUE(has(text, "'h.1.weight'") && has(text, file)) << text;
+  }
+}
+
+TEST(CheckpointDamage, ByteOfAHeader) {
+  TempFolder folder;
+  std::string path = save_fake(folder.path(), 1), file = path + "/master.safetensors";
+  std::string text = read_file(file);
+  flip_byte(file, static_cast<int64_t>(text.find("wte")) + 1);
+  EXPECT_EQ(load_error(path).first, DS_ERROR_CORRUPT);
+}
+
+TEST(CheckpointDamage, EveryByteOfTheManifestCounts) {
+  TempFolder folder;
+  std::string path = save_fake(folder.path(), 1), file = path + "/manifest.json";
+  std::string text = read_file(file);
+  for (size_t i = 0; i + 2 < text.size(); i += 13) {  // the last line break may change
+    flip_byte(file, static_cast<int64_t>(i));
+    EXPECT_NE(load_error(path).first, DS_OK) << "byte " << i << " '" << text[i] << "'";
+    flip_byte(file, static_cast<int64_t>(i));
+  }
+  EXPECT_EQ(load_error(path).first, DS_OK);
+}
+
+TEST(CheckpointDamage, TruncatedManifest) {
+  TempFolder folder;
+  std::string path = save_fake(folder.path(), 1), file = path + "/manifest.json";
+  std::string text = read_file(file);
+  for (size_t size : {size_t{0}, size_t{1}, text.size() / 3, text.size() - 2}) {
+    std::filesystem::resize_file(file, size);
+    EXPECT_EQ(load_error(path).first, DS_ERROR_CORRUPT) << size << " bytes";
+    EXPECT_EQ(latest_checkpoint(folder.path()), "");
+    write_file_atomic(file, text);
+  }
+}
+
+TEST(CheckpointDamage, MissingAndShortFiles) {
+  TempFolder folder;
+  std::string first = save_fake(folder.path(), 1), second = save_fake(folder.path(), 2);
+  std::string file = second + "/exp_avg.safetensors";
+  EXPECT_EQ(latest_checkpoint(folder.path()), second);
+  std::filesystem::resize_file(file, std::filesystem::file_size(file) - 1);
+  EXPECT_EQ(latest_checkpoint(folder.path()), first);
+  EXPECT_EQ(load_error(second).first, DS_ERROR_CORRUPT);
+  std::filesystem::remove(file);
+  EXPECT_EQ(latest_checkpoint(folder.path()), first);
+  auto [status, text] = load_error(second);
+  EXPECT_EQ(status, DS_ERROR_CORRUPT);
+  EXPECT_TRUE(has(text, file)) << text;
+}
+
+TEST(CheckpointDamage, OtherModelsAreRefusedByName) {
+  TempFolder folder;
+  std::string path = save_fake(folder.path(), 1, 2);
+  std::vector<FakeParam> shape = fake_params(), more = fake_params(), fewer = fake_params();
+  shape[3].shape = {100, 7};
+  more.push_back({"lm_head", {3}});
+  fewer.erase(fewer.begin() + 2);
+  auto [status, text] = load_error(path, 2, shape);
+  EXPECT_EQ(status, DS_ERROR_CONFIG);
+  EXPECT_TRUE(has(text, "'h.1.weight'") && has(text, "[100,7]") && has(text, "[7,100]")) << text;
+  EXPECT_TRUE(has(load_error(path, 1, more).second, "'lm_head'"));
+  EXPECT_TRUE(has(load_error(path, 1, fewer).second, "'h.0.bias'"));
+}
+
+TEST(CheckpointDamage, NoCheckpoint) {
+  TempFolder folder;
+  EXPECT_EQ(latest_checkpoint(folder / "nowhere"), "");
+  EXPECT_EQ(load_error(folder / "nowhere", 2).first, DS_ERROR_NOT_FOUND);
+}
+
+}  // namespace
+}  // namespace ds::test

@@ -1,0 +1,164 @@
+#pragma once
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "checkpoint/checkpoint.h"
+#include "core/base/error.h"
+#include "io/file.h"
+#include "support/ranks.h"
+#include "support/temp_folder.h"
+
+namespace ds::test {
+
+struct FakeParam {
+  std::string name;
+  std::vector<int64_t> shape;
+};
+
+inline std::vector<FakeParam> fake_params() {
+  return {
+      {"wte", {29, 24}}, {"h.0.weight", {40, 33}}, {"h.0.bias", {40}}, {"h.1.weight", {7, 100}}, {"z", {1}}};
+}
+
+// What element `i` of a parameter holds: different for every kind, parameter and element.
+inline float fake_value(int kind, int32_t param, int64_t i) {
+  return static_cast<float>(kind + 1) * 0x1p20f + static_cast<float>(param) * 0x1p16f + static_cast<float>(i);
+}
+
+// State of one rank in plain vectors. Partitioned: the rank's cut of every bucket, as from stage 1 on;
+// otherwise all of it. Padding holds NaN, so that its use shows.
+class FakeState : public StateAccess {
+ public:
+  FakeState(Communicator& comm, bool partitioned, std::vector<FakeParam> params = fake_params())
+      : comm_(comm), partitioned_(partitioned) {
+    std::vector<ParamSpec> specs;
+    for (const FakeParam& p : params) {
+      int64_t numel = 1;
+      for (int64_t d : p.shape) numel *= d;
+      specs.push_back({p.name, numel});
+      names_.push_back(p.name);
+      shapes_.push_back(p.shape);
+    }
+    layout_ = make_layout(specs, comm.size(), 2000, 100);
+    for (auto& kind : data_) {
+      for (size_t b = 0; b < layout_.buckets.size(); ++b) {
+        kind.emplace_back(static_cast<size_t>(held(b)), std::numeric_limits<float>::quiet_NaN());
+      }
+    }
+  }
+
+  Communicator& comm() override { return comm_; }
+  const Layout& layout() const override { return layout_; }
+  const std::vector<std::string>& param_names() const override { return names_; }
+  const std::vector<std::vector<int64_t>>& param_shapes() const override { return shapes_; }
+  int64_t first(size_t b) const override {
+    return partitioned_ ? comm_.rank() * layout_.buckets[b].shard(comm_.size()) : 0;
+  }
+  int64_t held(size_t b) const override {
+    return partitioned_ ? layout_.buckets[b].shard(comm_.size()) : layout_.buckets[b].numel;
+  }
+  void read_state(StateKind kind, size_t b, int64_t begin, int64_t count, float* out) override {
+    if (on_read) on_read();
+    ASSERT_GE(begin, first(b));
+    ASSERT_LE(begin + count, first(b) + held(b));
+    std::copy_n(at(kind, b, begin), count, out);
+  }
+  void write_state(StateKind kind, size_t b, int64_t begin, int64_t count, const float* in) override {
+    ASSERT_GE(begin, first(b));
+    ASSERT_LE(begin + count, first(b) + held(b));
+    std::copy_n(in, count, at(kind, b, begin));
+    written += count;
+  }
+
+  // Visits every held element that a parameter fills.
+  void each(const std::function<void(int kind, int32_t param, int64_t i, float& value)>& visit) {
+    for (int k = 0; k < kStateKinds; ++k) {
+      for (size_t b = 0; b < layout_.buckets.size(); ++b) {
+        for (const ParamPlace& p : layout_.buckets[b].params) {
+          int64_t begin = std::max(p.begin, first(b)), end = std::min(p.begin + p.numel, first(b) + held(b));
+          for (int64_t e = begin; e < end; ++e) {
+            visit(k, p.param, e - p.begin, *at(static_cast<StateKind>(k), b, e));
+          }
+        }
+      }
+    }
+  }
+  void fill() {
+    each([](int kind, int32_t param, int64_t i, float& v) { v = fake_value(kind, param, i); });
+  }
+  int64_t wrong() {
+    int64_t count = 0;
+    each([&](int kind, int32_t param, int64_t i, float& v) { count += v != fake_value(kind, param, i); });
+    return count;
+  }
+
+  std::function<void()> on_read;
+  int64_t written = 0;
+
+ private:
+  float* at(StateKind kind, size_t b, int64_t element) {
+    return data_[static_cast<size_t>(kind)][b].data() + (element - first(b));
+  }
+
+  Communicator& comm_;
+  bool partitioned_;
+  Layout layout_;
+  std::vector<std::string> names_;
+  std::vector<std::vector<int64_t>> shapes_;
+  std::array<std::vector<std::vector<float>>, kStateKinds> data_;
+};
+
+inline CheckpointInfo fake_info(int64_t step) {
+  CheckpointInfo info;
+  info.step = step;
+  info.seed = 0xfedcba9876543210u;
+  info.numerics_key = "key \"quoted\"";
+  info.config.set("lr", 1e-3);
+  info.client.set("sampler", int64_t{17});
+  return info;
+}
+
+// Saves known values at `world` ranks and returns the path.
+inline std::string save_fake(const std::string& folder, int64_t step, int world = 1, int keep = 0,
+                             bool partitioned = true, const std::vector<FakeParam>& params = fake_params()) {
+  std::string path;
+  run_ranks(world, [&](Communicator& comm) {
+    FakeState state(comm, partitioned, params);
+    state.fill();
+    std::string mine = save_checkpoint(state, folder, fake_info(step), keep);
+    if (comm.rank() == 0) path = mine;
+  });
+  return path;
+}
+
+// The status and message of loading path at `world` ranks; nothing may be written into the state.
+inline std::pair<ds_status, std::string> load_error(const std::string& path, int world = 1,
+                                                    const std::vector<FakeParam>& params = fake_params()) {
+  std::pair<ds_status, std::string> out{DS_OK, ""};
+  run_ranks(world, [&](Communicator& comm) {
+    FakeState state(comm, true, params);
+    try {
+      load_checkpoint(state, path);
+    } catch (const Error& error) {
+      EXPECT_EQ(state.written, 0);
+      if (comm.rank() == world - 1) out = {error.status(), error.what()};
+    }
+  });
+  return out;
+}
+
+inline void flip_byte(const std::string& path, int64_t offset) {
+  File file(path, File::Mode::read_write);
+  char byte = 0;
+  file.read(&byte, 1, offset);
+  byte = static_cast<char>(byte ^ 1);
+  file.write(&byte, 1, offset);
+}
+
+}  // namespace ds::test

@@ -1,0 +1,82 @@
+#include "checkpoint/fake_state.h"
+#include "io/safetensors.h"
+
+namespace ds::test {
+namespace {
+
+TEST(Checkpoint, LoadsAtEveryWorldSizeAndCut) {
+  TempFolder folder;
+  std::string path = save_fake(folder / "a", 12, 4);
+  std::string hash = payload_hash(path);
+  for (int world : {1, 2, 3, 4}) {
+    for (bool partitioned : {false, true}) {
+      std::string again;
+      run_ranks(world, [&](Communicator& comm) {
+        FakeState state(comm, partitioned);
+        CheckpointInfo info = load_checkpoint(state, path);
+        EXPECT_EQ(state.wrong(), 0) << "world " << world;
+        std::string mine = save_checkpoint(state, folder / "b", info);
+        if (comm.rank() == 0) again = mine;
+      });
+      EXPECT_EQ(payload_hash(again), hash) << "world " << world << " partitioned " << partitioned;
+    }
+  }
+}
+
+TEST(Checkpoint, TensorsLargerThanOneBlock) {
+  TempFolder folder;
+  std::vector<FakeParam> params = {{"big", {1100, 1000}}, {"small", {3}}};
+  std::string path = save_fake(folder.path(), 1, 1, 0, false, params);
+  run_ranks(2, [&](Communicator& comm) {
+    FakeState state(comm, true, params);
+    load_checkpoint(state, path);
+    EXPECT_EQ(state.wrong(), 0);
+  });
+}
+
+TEST(Checkpoint, InfoComesBack) {
+  TempFolder folder;
+  CheckpointInfo info = read_checkpoint_info(save_fake(folder.path(), 12)), saved = fake_info(12);
+  EXPECT_EQ(info.step, 12);
+  EXPECT_EQ(info.seed, saved.seed);
+  EXPECT_EQ(info.numerics_key, saved.numerics_key);
+  EXPECT_EQ(info.config.dump(), saved.config.dump());
+  EXPECT_EQ(info.client.dump(), saved.client.dump());
+}
+
+TEST(Checkpoint, ClientTextNeedNotBeUtf8) {
+  TempFolder folder;
+  run_ranks(1, [&](Communicator& comm) {
+    FakeState state(comm, true);
+    state.fill();
+    CheckpointInfo info = fake_info(1);
+    info.client.set("bytes", "\xff\xfe");
+    info.client.set("loss", std::numeric_limits<double>::quiet_NaN());
+    std::string path = save_checkpoint(state, folder.path(), info);
+    EXPECT_TRUE(read_checkpoint_info(path).client.at("loss").is_null());
+  });
+}
+
+TEST(Checkpoint, PayloadHashSeesOneBit) {
+  TempFolder folder;
+  std::string path = save_fake(folder.path(), 1), hash = payload_hash(path);
+  std::string file = path + "/exp_avg.safetensors";
+  flip_byte(file, File(file, File::Mode::read).size() - 1);
+  EXPECT_NE(payload_hash(path), hash);
+}
+
+TEST(Checkpoint, FilesAreSafetensorsWithoutPadding) {
+  TempFolder folder;
+  SafetensorHeader header = read_safetensors_header(save_fake(folder.path(), 1, 3) + "/master.safetensors");
+  ASSERT_EQ(header.entries.size(), fake_params().size());
+  int64_t at = header.entries[0].begin;
+  for (size_t i = 0; i < header.entries.size(); ++i) {
+    EXPECT_EQ(header.entries[i].name, fake_params()[i].name);
+    EXPECT_EQ(header.entries[i].begin, at);
+    at += header.entries[i].bytes;
+  }
+  EXPECT_EQ(at, header.file_bytes);
+}
+
+}  // namespace
+}  // namespace ds::test

@@ -1,0 +1,39 @@
+#include "support/ranks.h"
+
+#include <atomic>
+#include <exception>
+#include <thread>
+#include <vector>
+
+namespace ds::test {
+
+void run_ranks(int world, const std::function<void(Communicator&)>& body) {
+  static std::atomic<int> serial{0};
+  std::string url = "threads://ranks-" + std::to_string(serial++);
+  std::vector<std::exception_ptr> errors(static_cast<size_t>(world));
+  std::vector<std::thread> ranks;
+  for (int r = 0; r < world; ++r) {
+    ranks.emplace_back([&, r] {
+      try {
+        CommOptions options;
+        options.rank = r;
+        options.size = world;
+        std::unique_ptr<Communicator> comm = create_communicator(url, options);
+        try {
+          body(*comm);
+        } catch (const std::exception& error) {
+          comm->abort(error.what());
+          throw;
+        }
+      } catch (...) {
+        errors[static_cast<size_t>(r)] = std::current_exception();
+      }
+    });
+  }
+  for (std::thread& t : ranks) t.join();
+  for (const std::exception_ptr& e : errors) {
+    if (e) std::rethrow_exception(e);
+  }
+}
+
+}  // namespace ds::test
