@@ -1,0 +1,112 @@
+// Tokens per second of the main job's model (7M GPT, bf16, ZeRO-3, tier device unless --tier) on 2 ranks as
+// processes with one thread each; random bytes. Prints the best and the median step.
+//   bench_train_small [STEPS] [device|cpu|nvme] [STAGE] [--profile]
+#include <fmt/core.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+
+#include "core/base/random.h"
+#include "core/base/trace.h"
+#include "engine/engine.h"
+#include "nn/models/gpt.h"
+
+namespace ds {
+namespace {
+
+constexpr int kRanks = 2;
+constexpr int64_t kSeq = 128, kMicro = 8, kRows = kSeq * kMicro;
+
+Config main_job(const std::string& tier, int stage) {
+  Config c;
+  c.micro_batch = kMicro;
+  c.accumulation = 1;
+  c.train_batch = kMicro * kRanks;
+  c.compute = DS_DTYPE_BF16;
+  c.optimizer.lr = 1e-3;
+  c.optimizer.beta2 = 0.95;
+  c.optimizer.weight_decay = 0.1;
+  c.zero.stage = stage;
+  c.zero.optimizer_tier = tier == "nvme" ? Tier::nvme : (tier == "cpu" ? Tier::host : Tier::device);
+  c.zero.nvme_path = ".cache/nvme";
+  return c;
+}
+
+ModelConfig model() {
+  ModelConfig m;
+  m.family = "gpt";
+  m.layers = 4;
+  m.hidden = 384;
+  m.heads = 6;
+  m.vocab = 256;
+  m.positions = kSeq;
+  return m;
+}
+
+void print_profile(std::vector<Trace::Span> spans, int steps) {
+  std::map<std::string, std::pair<double, int>> rows;
+  for (const Trace::Span& s : spans) {
+    auto& row = rows[s.track + " " + s.name.substr(0, s.name.find(' '))];
+    row.first += static_cast<double>(s.end_ns - s.begin_ns) * 1e-6;
+    ++row.second;
+  }
+  std::vector<std::pair<double, std::string>> order;
+  for (const auto& [name, row] : rows)
+    order.emplace_back(row.first, fmt::format("{:<24} {:>6}", name, row.second / steps));
+  std::sort(order.rbegin(), order.rend());
+  for (const auto& [ms, text] : order) fmt::print("{} {:8.3f} ms a step\n", text, ms / steps);
+}
+
+int rank_main(int rank, const std::string& url, int steps, const std::string& tier, int stage, bool profile) {
+  CommOptions options;
+  options.rank = rank;
+  options.size = kRanks;
+  auto comm = create_communicator(url, options);
+  EngineOptions engine_options;
+  engine_options.trace = profile;
+  Engine engine(main_job(tier, stage), build_gpt(model(), kRows, kSeq), *comm, engine_options);
+  std::vector<int32_t> tokens(kRows), targets(kRows);
+  std::vector<double> seconds;
+  for (int s = 0; s < steps + 3; ++s) {
+    RandomStream stream{1, static_cast<uint32_t>(s), static_cast<uint32_t>(rank), 0};
+    for (int64_t i = 0; i < kRows; ++i) {
+      tokens[static_cast<size_t>(i)] = static_cast<int32_t>(stream.block(static_cast<uint64_t>(i))[0] % 256);
+      targets[static_cast<size_t>(i)] = static_cast<int32_t>(stream.block(static_cast<uint64_t>(i))[1] % 256);
+    }
+    InputView inputs[] = {{tokens.data(), DS_DTYPE_I32, kRows}, {targets.data(), DS_DTYPE_I32, kRows}};
+    if (s == 3 && profile) engine.trace()->take();
+    int64_t begin = now_ns();
+    engine.train_batch(inputs);
+    if (s >= 3) seconds.push_back(static_cast<double>(now_ns() - begin) * 1e-9);
+  }
+  std::sort(seconds.begin(), seconds.end());
+  double tokens_per_step = kRows * kRanks;
+  if (rank == 0) {
+    fmt::print("libds ranks=2 threads=1 stage={} tier={}: best {:.0f} tok/s median {:.0f} loss {:.3f}\n",
+               stage, tier, tokens_per_step / seconds.front(), tokens_per_step / seconds[seconds.size() / 2],
+               engine.last_step().loss);
+    if (profile) print_profile(engine.trace()->take(), steps);
+    std::fflush(stdout);
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace ds
+
+int main(int argc, char** argv) {
+  int steps = argc > 1 ? std::atoi(argv[1]) : 20;
+  std::string tier = argc > 2 ? argv[2] : "device";
+  int stage = argc > 3 ? std::atoi(argv[3]) : 3;
+  bool profile = argc > 4 && std::strcmp(argv[4], "--profile") == 0;
+  std::string url = fmt::format("shm://bench-{}", getpid());
+  for (int rank = 0; rank < ds::kRanks; ++rank) {
+    if (fork() == 0) _exit(ds::rank_main(rank, url, steps, tier, stage, profile));
+  }
+  int failed = 0, status = 0;
+  while (wait(&status) > 0) failed += status != 0;
+  return failed != 0;
+}
