@@ -1,0 +1,99 @@
+#include "launch/rank.h"
+
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <random>
+#include <string_view>
+#include <system_error>
+
+namespace ds {
+namespace {
+
+[[noreturn]] void no_process(const char* what) {
+  throw std::system_error(errno, std::generic_category(), what);
+}
+
+// The words of an exec call; valid while `words` lives.
+std::vector<char*> pointers(const std::vector<std::string>& words) {
+  std::vector<char*> list;
+  for (const std::string& word : words) list.push_back(const_cast<char*>(word.c_str()));
+  list.push_back(nullptr);
+  return list;
+}
+
+// This process's environment with the rank's own variables in place of inherited ones.
+std::vector<std::string> environment_of(const RankEnvironment& rank) {
+  std::vector<std::string> own = {fmt::format("RANK={}", rank.rank), fmt::format("LOCAL_RANK={}", rank.rank),
+                                  fmt::format("WORLD_SIZE={}", rank.size),
+                                  fmt::format("LOCAL_SIZE={}", rank.size),
+                                  fmt::format("DS_COMM_URL={}", rank.url)};
+  std::vector<std::string> all = own;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    std::string_view text(*entry);
+    bool replaced = false;
+    for (const std::string& mine : own) {
+      std::string_view name(mine.data(), mine.find('=') + 1);
+      replaced |= text.substr(0, name.size()) == name;
+    }
+    if (!replaced) all.emplace_back(text);
+  }
+  return all;
+}
+
+// In the child, after fork: only calls that are safe there. Returns errno when the program cannot run.
+int become(char* const* words, char* const* environment, const sigset_t& mask, pid_t parent) {
+  setpgid(0, 0);
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != parent) _exit(1);  // the parent died before prctl
+  int nothing = open("/dev/null", O_RDONLY);
+  if (nothing > 0) {
+    dup2(nothing, STDIN_FILENO);
+    close(nothing);
+  }
+  pthread_sigmask(SIG_SETMASK, &mask, nullptr);
+  execvpe(words[0], words, environment);
+  return errno;
+}
+
+}  // namespace
+
+Started start_rank(const std::vector<std::string>& command, const RankEnvironment& environment,
+                   const sigset_t& mask) {
+  std::vector<std::string> variables = environment_of(environment);
+  std::vector<char*> words = pointers(command), names = pointers(variables);
+  int report[2];  // closed by a successful exec, else carries errno
+  if (pipe2(report, O_CLOEXEC) != 0) no_process("pipe");
+  pid_t parent = getpid();
+  pid_t pid = fork();
+  if (pid == 0) {
+    int error = become(words.data(), names.data(), mask, parent);
+    (void)!write(report[1], &error, sizeof error);
+    _exit(127);
+  }
+  int fork_error = errno;
+  close(report[1]);
+  Started started{pid, 0};
+  if (pid > 0) {
+    setpgid(pid, pid);  // whoever of the two comes first
+    while (read(report[0], &started.error, sizeof started.error) < 0 && errno == EINTR) continue;
+  }
+  close(report[0]);
+  errno = fork_error;
+  if (pid < 0) no_process("fork");
+  if (started.error != 0) waitpid(pid, nullptr, 0);
+  return started;
+}
+
+std::string fresh_url() {
+  std::random_device random;
+  uint64_t number = (static_cast<uint64_t>(random()) << 32) | random();
+  return fmt::format("shm://launch-{}-{:016x}", getpid(), number);
+}
+
+}  // namespace ds

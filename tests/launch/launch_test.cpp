@@ -1,0 +1,211 @@
+#include "launch/launch.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <set>
+#include <stdexcept>
+#include <string>
+#include <thread>
+
+#include "support/temp_folder.h"
+
+namespace ds {
+namespace {
+
+using test::TempFolder;
+using Words = std::vector<std::string>;
+
+struct Outcome {
+  int code = 0;
+  std::string complaint;
+};
+
+Outcome shell(const LaunchOptions& options, const std::string& script, const Words& more = {}) {
+  Words words = {"sh", "-c", script, "sh"};
+  words.insert(words.end(), more.begin(), more.end());
+  testing::internal::CaptureStderr();
+  int code = launch(options, words);
+  return {code, testing::internal::GetCapturedStderr()};
+}
+
+std::string text_of(const std::string& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+bool within_ten_seconds(const std::function<bool()>& condition) {
+  for (int i = 0; i < 1000; ++i) {
+    if (condition()) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  return false;
+}
+
+// Runs launch in a child process; returns when every rank has written its file <rank> into the folder.
+pid_t launch_beside(const LaunchOptions& options, const std::string& script, const std::string& folder) {
+  pid_t pid = fork();
+  if (pid == 0) _exit(launch(options, {"sh", "-c", script, "sh", folder}));
+  EXPECT_TRUE(within_ten_seconds([&] {
+    for (int r = 0; r < options.ranks; ++r) {
+      if (text_of(folder + "/" + std::to_string(r)).empty()) return false;
+    }
+    return true;
+  }));
+  return pid;
+}
+
+int code_of(pid_t pid) {
+  int status = 0;
+  waitpid(pid, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+TEST(Launch, EveryRankKnowsItsPlace) {
+  TempFolder folder;
+  setenv("RANK", "stale", 1);
+  Outcome outcome =
+      shell({.ranks = 3}, "echo $RANK $LOCAL_RANK $WORLD_SIZE $LOCAL_SIZE $DS_COMM_URL > $1/$RANK",
+            {folder.path()});
+  unsetenv("RANK");
+  EXPECT_EQ(outcome.code, 0);
+  EXPECT_EQ(outcome.complaint, "");
+  std::set<std::string> urls;
+  for (int r = 0; r < 3; ++r) {
+    std::string line = text_of(folder.path() + "/" + std::to_string(r));
+    std::string place = std::to_string(r) + " " + std::to_string(r) + " 3 3 shm://launch-";
+    EXPECT_EQ(line.substr(0, place.size()), place);
+    urls.insert(line.substr(8));
+  }
+  EXPECT_EQ(urls.size(), 1u);
+}
+
+TEST(Launch, TwoJobsHaveTwoNames) {
+  TempFolder folder;
+  shell({.ranks = 1}, "echo $DS_COMM_URL > $1/a", {folder.path()});
+  shell({.ranks = 1}, "echo $DS_COMM_URL > $1/b", {folder.path()});
+  EXPECT_NE(text_of(folder.path() + "/a"), text_of(folder.path() + "/b"));
+}
+
+TEST(Launch, KeepsTheFirstFailure) {
+  TempFolder folder;
+  Outcome outcome =
+      shell({.ranks = 3},
+            "[ $RANK = 1 ] && { sleep 0.2; touch $1/x; exit 7; }; while [ ! -e $1/x ]; do sleep 0.05; done; "
+            "sleep 0.4; exit 9",
+            {folder.path()});
+  EXPECT_EQ(outcome.code, 7);
+  EXPECT_EQ(outcome.complaint, "libds launch: rank 1 exited with code 7\n");
+}
+
+TEST(Launch, NamesTheSignalOfARank) {
+  Outcome outcome = shell({.ranks = 2}, "[ $RANK = 1 ] && kill -9 $$; exit 0");
+  EXPECT_EQ(outcome.code, 137);
+  EXPECT_EQ(outcome.complaint, "libds launch: rank 1 was killed by signal 9\n");
+}
+
+TEST(Launch, NamesACommandThatCannotRun) {
+  testing::internal::CaptureStderr();
+  int code = launch({.ranks = 2}, {"/nonexistent/program"});
+  std::string complaint = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(code, 127);
+  EXPECT_EQ(complaint, "libds launch: '/nonexistent/program' cannot be run: No such file or directory\n");
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(launch({.ranks = 1}, {"/"}), 126);
+  testing::internal::GetCapturedStderr();
+}
+
+TEST(Launch, RefusesNothingToDo) {
+  EXPECT_THROW(launch({.ranks = 0}, {"true"}), std::invalid_argument);
+  EXPECT_THROW(launch({.ranks = 1}, {}), std::invalid_argument);
+}
+
+TEST(Launch, EndsRanksThatOutliveTheGrace) {
+  auto begin = std::chrono::steady_clock::now();
+  Outcome outcome = shell({.ranks = 2, .grace_ms = 100, .term_ms = 100},
+                          "[ $RANK = 0 ] && exit 3; trap '' TERM; while :; do sleep 60; done");
+  EXPECT_EQ(outcome.code, 3);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(30));
+}
+
+TEST(Launch, LeavesNoZombieAndNoGrandchild) {
+  TempFolder folder;
+  Outcome outcome = shell({.ranks = 2}, "sleep 60 & echo $! > $1/$RANK", {folder.path()});
+  EXPECT_EQ(outcome.code, 0);
+  EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), -1);
+  EXPECT_EQ(errno, ECHILD);
+  for (const char* rank : {"/0", "/1"}) {
+    pid_t pid = std::stoi(text_of(folder.path() + rank));
+    EXPECT_TRUE(within_ten_seconds([&] {
+      std::string state = text_of("/proc/" + std::to_string(pid) + "/stat");
+      return state.empty() || state.find(") Z") != std::string::npos;
+    }));
+  }
+}
+
+TEST(Launch, DiesWithItsRanks) {
+  TempFolder folder;
+  pid_t pid = launch_beside({.ranks = 2}, "echo $$ > $1/$RANK; exec sleep 60", folder.path());
+  kill(pid, SIGKILL);
+  EXPECT_EQ(code_of(pid), 137);
+  for (const char* rank : {"/0", "/1"}) {
+    pid_t orphan = std::stoi(text_of(folder.path() + rank));
+    EXPECT_TRUE(within_ten_seconds([&] {
+      std::string state = text_of("/proc/" + std::to_string(orphan) + "/stat");
+      return state.empty() || state.find(") Z") != std::string::npos;
+    }));
+  }
+}
+
+// Appends a word for each SIGINT and ends with 0 when told by the second file.
+constexpr const char* kCounting =
+    "trap 'echo hit >> $1/hits$RANK' INT; echo $$ > $1/$RANK; "
+    "while [ ! -e $1/end ]; do sleep 0.05; done; exit 0";
+
+TEST(Launch, PassesAnInterruptOnOnce) {
+  for (int number : {SIGINT, SIGTERM}) {
+    TempFolder folder;
+    pid_t pid = launch_beside({.ranks = 2}, kCounting, folder.path());
+    kill(pid, number);
+    EXPECT_TRUE(within_ten_seconds([&] {
+      return !text_of(folder.path() + "/hits0").empty() && !text_of(folder.path() + "/hits1").empty();
+    }));
+    std::ofstream(folder.path() + "/end") << "now";
+    EXPECT_EQ(code_of(pid), 0);
+    EXPECT_EQ(text_of(folder.path() + "/hits0"), "hit\n");
+    EXPECT_EQ(text_of(folder.path() + "/hits1"), "hit\n");
+  }
+}
+
+TEST(Launch, TerminalInterruptIsNotCountedTwice) {
+  TempFolder folder;
+  pid_t pid = fork();
+  if (pid == 0) {
+    setpgid(0, 0);
+    _exit(launch({.ranks = 1}, {"sh", "-c", kCounting, "sh", folder.path()}));
+  }
+  EXPECT_TRUE(within_ten_seconds([&] { return !text_of(folder.path() + "/0").empty(); }));
+  kill(-pid, SIGINT);  // what a terminal does on Ctrl-C
+  EXPECT_TRUE(within_ten_seconds([&] { return !text_of(folder.path() + "/hits0").empty(); }));
+  std::ofstream(folder.path() + "/end") << "now";
+  EXPECT_EQ(code_of(pid), 0);
+  EXPECT_EQ(text_of(folder.path() + "/hits0"), "hit\n");
+}
+
+TEST(Launch, ASecondInterruptKills) {
+  TempFolder folder;
+  pid_t pid = launch_beside({.ranks = 2}, kCounting, folder.path());
+  kill(pid, SIGINT);
+  EXPECT_TRUE(within_ten_seconds([&] { return !text_of(folder.path() + "/hits0").empty(); }));
+  kill(pid, SIGINT);
+  EXPECT_EQ(code_of(pid), 137);
+}
+
+}  // namespace
+}  // namespace ds
