@@ -5,23 +5,33 @@
  * framework keeps forward and backward: it registers parameters, leases whole parameters, hands gradients
  * over, calls ds_step.
  *
- * Conventions, cited below by name
- * Status     Every function that can fail returns ds_status. ds_last_error_message() has one line about it.
- * Ownership  [owned]: the caller destroys it. [borrowed: x]: valid as long as x. Handles may be destroyed in
- * any order and by any thread that is alone with them; destroy accepts NULL and never fails. An engine keeps
- *            its comm: the rank leaves the group when the last of them is destroyed.
- * Threads    Distinct handles are independent, but a comm and its engines count as one. One handle is used by
- * one thread at a time, unless a function says [threadsafe]. Callbacks run on the thread that is inside the
- *            ds_ call, and nowhere else.
- * Collective Made by all ranks of the comm in the same order; blocks until the data is there; ends with
- *            DS_ERROR_COMM on every rank when one dies, aborts or stops making progress.
- * Strings    UTF-8, NUL-terminated. Texts come out through (buffer, buffer_size, out_size): out_size gets the
- * bytes needed with the NUL; a text that does not fit is cut, with its NUL; buffer may be NULL with size 0 to
- * ask. Options    Structs begin with struct_size and are filled by their _init function; they hold no
- * training options: those are JSON (docs/config.md). Tags       [nullable] [out] [owned] [borrowed: x]
- * [threadsafe] are part of the contract and reach the bindings.
+ * Conventions, cited below by name:
  *
- * Dialect: C99, only <stddef.h> and <stdint.h>; named enums with 0 as default; opaque handles; no typedef of
+ * Status. Every function that can fail returns ds_status. ds_last_error_message() has one line about it.
+ *
+ * Ownership. [owned]: the caller destroys it. [borrowed: x]: valid as long as x. Handles may be destroyed in
+ * any order and by any thread that is alone with them; destroy accepts NULL and never fails. An engine keeps
+ * its comm: the rank leaves the group when the last of them is destroyed.
+ *
+ * Threads. Distinct handles are independent, but a comm and its engines count as one. One handle is used by
+ * one thread at a time, unless a function says [threadsafe]. Callbacks run on the thread that is inside the
+ * ds_ call, and nowhere else.
+ *
+ * Collective. Made by all ranks of the comm in the same order; blocks until the data is there; ends with
+ * DS_ERROR_COMM on every rank when one dies, aborts or stops making progress.
+ *
+ * Strings. UTF-8, NUL-terminated. Texts come out through (buffer, buffer_size, out_size): out_size gets the
+ * bytes needed with the NUL; a text that does not fit is cut, with its NUL; buffer may be NULL with size 0 to
+ * ask.
+ *
+ * Outputs. After an error an out handle is NULL and out numbers are as they were.
+ *
+ * Options. Structs begin with struct_size and are filled by their _init function; they hold no training
+ * options: those are JSON (docs/config.md).
+ *
+ * Tags. [nullable] [out] [owned] [borrowed: x] [threadsafe] are part of the contract and reach the bindings.
+ *
+ * Dialect. C99, only <stddef.h> and <stdint.h>; named enums with 0 as default; opaque handles; no typedef of
  * a pointer, union, bit-field, varargs, inline function or by-value struct.
  */
 #ifndef DS_H
