@@ -77,6 +77,10 @@ TEST_F(Exact, ZeroOfAnyType) {
   }
 }
 
+TEST_F(Exact, ZeroOfEveryOutput) {
+  EXPECT_TRUE(equal("zero", {}, {}, {poisoned(DS_DTYPE_F32, {7}), poisoned(DS_DTYPE_F32, {300})}));
+}
+
 TEST_F(Exact, GranuleNorms) {
   for (int64_t granules : {1, 7, 8, 64, 203}) {
     EXPECT_TRUE(equal("granule_norms", {}, {random_tensor(DS_DTYPE_F32, {256 * granules}, 5)},

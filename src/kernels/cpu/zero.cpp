@@ -5,13 +5,15 @@
 namespace ds::cpu {
 namespace {
 
-// All bytes 0.
+// All bytes of every output 0.
 void zero(const KernelContext& c) {
-  std::byte* data = c.out[0].as<std::byte>();
-  int64_t bytes = c.out[0].numel() * size_of(c.out[0].dtype);
-  for_blocks(c.team, bytes, int64_t{1} << 20, [=](int64_t begin, int64_t end) {
-    std::memset(data + begin, 0, static_cast<size_t>(end - begin));
-  });
+  for (const TensorView& out : c.out) {
+    std::byte* data = out.as<std::byte>();
+    int64_t bytes = out.numel() * size_of(out.dtype);
+    for_blocks(c.team, bytes, int64_t{1} << 20, [=](int64_t begin, int64_t end) {
+      std::memset(data + begin, 0, static_cast<size_t>(end - begin));
+    });
+  }
 }
 
 }  // namespace
