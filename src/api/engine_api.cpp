@@ -4,6 +4,7 @@
 
 #include "api/boundary.h"
 #include "api/handles.h"
+#include "checkpoint/agree.h"
 
 namespace ds {
 namespace {
@@ -81,15 +82,18 @@ ds_status ds_engine_create(ds_comm* comm, const char* config, const ds_graph* gr
                            const ds_engine_options* options, ds_engine** out) {
   return ds::boundary([&] {
     ds::need(out, "out") = nullptr;
-    std::string_view text = ds::need_text(config, "config");
     auto handle = std::make_unique<ds_engine>();
     handle->comm = comm ? comm->comm : ds::create_communicator("self", {});
-    int world = handle->comm->size();
-    ds::Config parsed = ds::parse_config(ds::Json::parse(text, "config"), world);
-    ds::EngineOptions wanted =
-        ds::engine_options(ds::read_options(options, ds::kDefaults, "options"), parsed, world);
+    ds::Config parsed;
+    ds::EngineOptions wanted;
+    // No rank may wait for one whose arguments are refused.
+    ds::agree(*handle->comm, "ds_engine_create", [&] {
+      int world = handle->comm->size();
+      parsed = ds::parse_config(ds::Json::parse(ds::need_text(config, "config"), "config"), world);
+      wanted = ds::engine_options(ds::read_options(options, ds::kDefaults, "options"), parsed, world);
+      if (graph) ds::need_trainable(graph->graph);
+    });
     if (graph) {
-      ds::need_trainable(graph->graph);
       auto engine =
           std::make_unique<ds::Engine>(std::move(parsed), graph->graph, *handle->comm, std::move(wanted));
       handle->native = engine.get();

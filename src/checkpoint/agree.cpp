@@ -10,10 +10,10 @@
 namespace ds {
 namespace {
 
-// How a rank's part ended; fixed size, for all_gather.
+// How a rank's part ended, for all_gather: of fixed size. 4 KiB hold a table of memory.
 struct Outcome {
   int32_t status = DS_OK;
-  char message[508] = {};
+  char message[4092] = {};
 
   void set(ds_status code, std::string_view text) {
     status = code;

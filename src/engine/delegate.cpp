@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "checkpoint/agree.h"
 #include "core/base/error.h"
 #include "core/base/hash.h"
 
@@ -38,7 +39,9 @@ void DelegateEngine::ensure_started() {
   if (started_) return;
   if (specs_.empty())
     raise(DS_ERROR_STATE, "a delegate engine needs a parameter before its first gather or step");
-  plan_ = compile_delegate(config_, specs_, shapes_, comm_.rank(), comm_.size(), options_.machine);
+  agree(comm_, "compile", [&] {
+    plan_ = compile_delegate(config_, specs_, shapes_, comm_.rank(), comm_.size(), options_.machine);
+  });
   // Fragments are small; the largest transient memory of any of them is planned here.
   MemoryPlan memory;
   std::vector<Program> all{plan_.init, plan_.refresh, plan_.update};

@@ -116,6 +116,13 @@ static void different(int rank, ds_comm* comm, void* data) {
   (void)data;
   mlp_config(config, sizeof config, rank == 0 ? 1 : 2, 1, 2);
   check_error(ds_engine_create(comm, config, graph, NULL, &engine), DS_ERROR_CONFIG, "rank");
+  /* refused on one rank only: the other one does not wait for it */
+  mlp_config(config, sizeof config, 1, 1, 2);
+  if (rank == 1) strcpy(strrchr(config, '}'), ", \"gradient_clippin\": 1}");
+  check_error(ds_engine_create(comm, config, graph, NULL, &engine), DS_ERROR_CONFIG, "gradient_clipping");
+  mlp_config(config, sizeof config, 1, 1, 2);
+  if (rank == 0) strcpy(strrchr(config, '}'), ", \"memory_budget\": {\"device\": 1000}}");
+  check_error(ds_engine_create(comm, config, graph, NULL, &engine), DS_ERROR_OUT_OF_MEMORY, "device");
   mlp_config(config, sizeof config, 1, 1, 2);
   check_ok(ds_engine_create(comm, config, graph, NULL, &engine), "the group is usable");
   ds_engine_destroy(engine);
