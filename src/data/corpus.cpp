@@ -160,7 +160,7 @@ std::string describe(const Corpus& corpus) {
   return fmt::format(
       "corpus: {} files, {} bytes to train; {} files, {} bytes held out; left out: {} duplicates, {} not "
       "text, "
-      "{} unreadable, {} bytes cut; hash {}",
+      "{} unreadable{}; hash {}",
       corpus.train_files, corpus.train.size(), corpus.heldout_files, corpus.heldout.size(), corpus.duplicates,
       corpus.not_text, corpus.unreadable, corpus.full ? ", all beyond max_bytes" : "", corpus.hash);
 }

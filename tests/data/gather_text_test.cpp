@@ -25,7 +25,6 @@ std::string run(const std::string& arguments, const std::string& output) {
 TEST(GatherText, ChoosesTheSameBoundedText) {
   test::TempFolder folder;
   std::string list = run("", folder / "out");
-  EXPECT_EQ(run("", folder / "out"), list);
   std::vector<std::string> files;
   uintmax_t bytes = 0;
   std::istringstream lines(list);
@@ -39,6 +38,9 @@ TEST(GatherText, ChoosesTheSameBoundedText) {
 
   std::string copy = folder / "text";
   run("'" + copy + "'", folder / "out");
+  std::ostringstream copied;
+  copied << std::ifstream(copy + ".list").rdbuf();
+  EXPECT_EQ(copied.str(), list);
   Corpus corpus = read_corpus({{copy}, 0.05, 16 << 20, true});
   EXPECT_GT(corpus.train.size(), bytes / 2);
   EXPECT_GT(corpus.heldout.size(), 0u);

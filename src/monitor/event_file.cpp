@@ -1,0 +1,122 @@
+#include "monitor/event_file.h"
+
+#include <unistd.h>
+
+#include <array>
+#include <bit>
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <system_error>
+
+#include "core/base/error.h"
+
+namespace ds {
+namespace {
+
+constexpr std::array<uint32_t, 256> crc_table = [] {
+  std::array<uint32_t, 256> table{};
+  for (uint32_t i = 0; i < 256; ++i) {
+    uint32_t c = i;
+    for (int bit = 0; bit < 8; ++bit) c = (c >> 1) ^ (c & 1 ? 0x82f63b78u : 0);
+    table[i] = c;
+  }
+  return table;
+}();
+
+// A CRC of data that contains CRCs is weak, so the format stores it rotated and shifted.
+uint32_t masked_crc(std::string_view bytes) { return std::rotr(crc32c(bytes), 15) + 0xa282ead8u; }
+
+template <typename T>
+std::string raw(T value) {
+  static_assert(std::endian::native == std::endian::little);
+  std::string bytes(sizeof value, '\0');
+  std::memcpy(bytes.data(), &value, sizeof value);
+  return bytes;
+}
+
+// Protocol buffer encoding: a field is its key (number * 8 + wire type), then a varint, 8 bytes, a length
+// with bytes, or 4 bytes.
+std::string varint(uint64_t value) {
+  std::string bytes;
+  while (value >= 0x80) {
+    bytes += static_cast<char>(value | 0x80);
+    value >>= 7;
+  }
+  return bytes + static_cast<char>(value);
+}
+std::string key(int number, int wire) { return varint(static_cast<uint64_t>(number * 8 + wire)); }
+std::string integer_field(int number, int64_t value) {
+  return key(number, 0) + varint(static_cast<uint64_t>(value));
+}
+std::string double_field(int number, double value) { return key(number, 1) + raw(value); }
+std::string bytes_field(int number, std::string_view bytes) {
+  return key(number, 2) + varint(bytes.size()) + std::string(bytes);
+}
+std::string float_field(int number, float value) { return key(number, 5) + raw(value); }
+
+double wall_seconds() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  if (::gethostname(name.data(), name.size() - 1) != 0) return "localhost";
+  return name.data();
+}
+
+// Creates a file that did not exist, so that two writers in one second do not share one.
+std::string create_event_file(const std::string& folder) {
+  for (int attempt = 0; attempt < 1000; ++attempt) {
+    std::string path = fmt::format("{}/events.out.tfevents.{:010}.{}.{}.{}", folder,
+                                   static_cast<int64_t>(wall_seconds()), host_name(), ::getpid(), attempt);
+    if (std::FILE* file = std::fopen(path.c_str(), "wbx")) {
+      std::fclose(file);
+      return path;
+    }
+    if (errno != EEXIST) raise(DS_ERROR_IO, "{}: {}", path, std::generic_category().message(errno));
+  }
+  raise(DS_ERROR_IO, "{}: 1000 event files of this second exist", folder);
+}
+
+}  // namespace
+
+uint32_t crc32c(std::string_view bytes) {
+  uint32_t crc = ~0u;
+  for (char c : bytes) crc = (crc >> 8) ^ crc_table[(crc ^ static_cast<uint8_t>(c)) & 0xff];
+  return ~crc;
+}
+
+EventFile::EventFile(const std::string& folder) : path_(create_event_file(folder)) {
+  stream_.open(path_, std::ios::binary | std::ios::trunc);
+  record(double_field(1, wall_seconds()) + bytes_field(3, "brain.Event:2"));
+}
+
+// Event {double wall_time = 1; int64 step = 2; string file_version = 3; Summary summary = 5}
+// Summary {repeated Value value = 1}; Value {string tag = 1; float simple_value = 2}
+void EventFile::scalar(std::string_view tag, int64_t step, double value) {
+  std::string item = bytes_field(1, tag) + float_field(2, static_cast<float>(value));
+  record(double_field(1, wall_seconds()) + integer_field(2, step) + bytes_field(5, bytes_field(1, item)));
+}
+
+void EventFile::write(const StepRecord& r) {
+  scalar("train/loss", r.step, r.loss);
+  scalar("train/lr", r.step, r.lr);
+  scalar("train/grad_norm", r.step, r.grad_norm);
+  scalar("speed/tokens_per_second", r.step, r.tokens_per_second);
+  scalar("speed/seconds_per_step", r.step, r.seconds);
+  scalar("memory/device", r.step, static_cast<double>(r.bytes.device));
+  scalar("memory/host", r.step, static_cast<double>(r.bytes.host));
+  scalar("memory/nvme", r.step, static_cast<double>(r.bytes.nvme));
+}
+
+void EventFile::write(const EvalRecord& r) { scalar("heldout/loss", r.step, r.loss); }
+
+void EventFile::record(std::string_view event) {
+  std::string length = raw(static_cast<uint64_t>(event.size()));
+  stream_ << length << raw(masked_crc(length)) << event << raw(masked_crc(event)) << std::flush;
+  if (!stream_) raise(DS_ERROR_IO, "{}: an event was not written", path_);
+}
+
+}  // namespace ds

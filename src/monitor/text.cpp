@@ -1,0 +1,86 @@
+#include "monitor/text.h"
+
+#include <cerrno>
+#include <cmath>
+#include <cstdio>
+#include <fstream>
+#include <system_error>
+
+#include "core/base/error.h"
+
+namespace ds {
+namespace {
+
+// Three significant digits.
+std::string three_digits(double x) { return fmt::format("{:.{}f}", x, x < 9.995 ? 2 : x < 99.95 ? 1 : 0); }
+
+}  // namespace
+
+std::string bytes_text(int64_t bytes) {
+  if (bytes < 1024) return fmt::format("{} B", bytes);
+  constexpr const char* units[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+  double x = static_cast<double>(bytes) / 1024;
+  size_t unit = 0;
+  while (x >= 999.5 && unit + 1 < std::size(units)) {
+    x /= 1024;
+    ++unit;
+  }
+  return three_digits(x) + " " + units[unit];
+}
+
+std::string count_text(double count) {
+  if (!(std::abs(count) >= 999.5)) return fmt::format("{:.0f}", count);
+  constexpr const char* units[] = {"k", "M", "G", "T", "P"};
+  double x = count / 1000;
+  size_t unit = 0;
+  while (std::abs(x) >= 999.5 && unit + 1 < std::size(units)) {
+    x /= 1000;
+    ++unit;
+  }
+  return three_digits(x) + units[unit];
+}
+
+std::string duration_text(double seconds) {
+  if (!std::isfinite(seconds) || seconds < 0 || seconds > 1e12) return "-:--";
+  auto total = static_cast<int64_t>(seconds + 0.5);
+  int64_t days = total / 86400, hours = total / 3600 % 24, minutes = total / 60 % 60;
+  if (days > 0) return fmt::format("{}d {:02}:{:02}", days, hours, minutes);
+  if (hours > 0) return fmt::format("{}:{:02}:{:02}", hours, minutes, total % 60);
+  return fmt::format("{}:{:02}", minutes, total % 60);
+}
+
+std::string html_text(std::string_view text) {
+  std::string out;
+  for (char c : text) {
+    switch (c) {
+      case '&':
+        out += "&amp;";
+        break;
+      case '<':
+        out += "&lt;";
+        break;
+      case '>':
+        out += "&gt;";
+        break;
+      case '"':
+        out += "&quot;";
+        break;
+      default:
+        out += c;
+    }
+  }
+  return out;
+}
+
+void replace_file(const std::string& path, std::string_view bytes) {
+  std::string temporary = path + ".tmp";
+  errno = 0;
+  std::ofstream stream(temporary, std::ios::binary | std::ios::trunc);
+  stream.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  stream.close();
+  if (!stream || std::rename(temporary.c_str(), path.c_str()) != 0) {
+    raise(DS_ERROR_IO, "{}: write {} bytes: {}", path, bytes.size(), std::generic_category().message(errno));
+  }
+}
+
+}  // namespace ds

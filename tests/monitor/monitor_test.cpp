@@ -1,0 +1,311 @@
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "core/base/error.h"
+#include "core/base/utf8.h"
+#include "monitor/event_file.h"
+#include "monitor/metrics.h"
+#include "monitor/progress.h"
+#include "monitor/text.h"
+#include "support/temp_folder.h"
+
+namespace ds {
+namespace {
+
+constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+
+StepRecord record(int64_t step) { return {step, 2.5 + 1.0 / 3, 1e-4, 0.75, 12345.6, 0.25, {3 << 20, 0, 7}}; }
+
+std::string content(const std::string& path) {
+  std::ostringstream text;
+  text << std::ifstream(path, std::ios::binary).rdbuf();
+  return text.str();
+}
+
+TEST(Text, NumbersForPeople) {
+  EXPECT_EQ(bytes_text(0), "0 B");
+  EXPECT_EQ(bytes_text(1023), "1023 B");
+  EXPECT_EQ(bytes_text(3 << 19), "1.50 MiB");
+  EXPECT_EQ(bytes_text((int64_t{1} << 30) - 1), "1.00 GiB");
+  EXPECT_EQ(bytes_text(int64_t{12} << 30), "12.0 GiB");
+  EXPECT_EQ(bytes_text(INT64_MAX), "8.00 EiB");
+  EXPECT_EQ(count_text(999.4), "999");
+  EXPECT_EQ(count_text(999.6), "1.00k");
+  EXPECT_EQ(count_text(12345), "12.3k");
+  EXPECT_EQ(count_text(4.56e6), "4.56M");
+  EXPECT_EQ(duration_text(42.4), "0:42");
+  EXPECT_EQ(duration_text(3909), "1:05:09");
+  EXPECT_EQ(duration_text(3 * 86400 + 4 * 3600), "3d 04:00");
+  EXPECT_EQ(duration_text(nan), "-:--");
+  EXPECT_EQ(html_text("a<b>&\"c\""), "a&lt;b&gt;&amp;&quot;c&quot;");
+  EXPECT_THROW(replace_file("/nowhere/at/all", "x"), Error);
+}
+
+TEST(MetricsCsv, ReadsBackTheSameBits) {
+  test::TempFolder folder;
+  std::string path = folder / "metrics.csv";
+  {
+    MetricsCsv csv(path);
+    csv.write(record(1));
+    csv.write(EvalRecord{1, 0.1});
+    StepRecord odd = record(2);
+    odd.loss = nan;
+    odd.grad_norm = std::numeric_limits<double>::infinity();
+    odd.lr = 5e-324;
+    csv.write(odd);
+  }
+  Metrics back = read_metrics(path);
+  ASSERT_EQ(back.steps.size(), 2u);
+  ASSERT_EQ(back.evals.size(), 1u);
+  EXPECT_EQ(back.steps[0].loss, 2.5 + 1.0 / 3);
+  EXPECT_EQ(back.steps[0].tokens_per_second, 12345.6);
+  EXPECT_EQ(back.steps[0].bytes.device, 3 << 20);
+  EXPECT_EQ(back.steps[0].bytes.nvme, 7);
+  EXPECT_TRUE(std::isnan(back.steps[1].loss));
+  EXPECT_TRUE(std::isinf(back.steps[1].grad_norm));
+  EXPECT_EQ(back.steps[1].lr, 5e-324);
+  EXPECT_EQ(back.evals[0].loss, 0.1);
+  EXPECT_EQ(content(path).substr(0, 10), "step,loss,");
+}
+
+TEST(MetricsCsv, GoesOnAfterACheckpoint) {
+  test::TempFolder folder;
+  std::string path = folder / "metrics.csv";
+  {
+    MetricsCsv csv(path, 5);  // no file yet
+    for (int64_t s = 1; s <= 6; ++s) {
+      csv.write(record(s));
+      if (s % 2 == 0) csv.write(EvalRecord{s, 1.0});
+    }
+  }
+  std::ofstream(path, std::ios::app) << "7,1.5";  // the process died here
+  MetricsCsv csv(path, 4);
+  csv.write(record(5));
+  Metrics back = read_metrics(path);
+  ASSERT_EQ(back.steps.size(), 5u);
+  EXPECT_EQ(back.steps.back().step, 5);
+  ASSERT_EQ(back.evals.size(), 2u);
+  EXPECT_EQ(back.evals.back().step, 4);
+}
+
+TEST(MetricsCsv, RefusesOtherFiles) {
+  test::TempFolder folder;
+  std::string path = folder / "metrics.csv";
+  { MetricsCsv csv(path); }
+  std::string header = content(path);
+  for (const std::string& bad : {std::string("a,b\n"), header + "1,2\n", header + "1,x,,0,0,0,0,0,0,0\n",
+                                 header + "1,1,,0,0,0,0,0,0,0,0\n", header + "\n"}) {
+    std::ofstream(path, std::ios::trunc) << bad;
+    EXPECT_THROW(read_metrics(path), Error) << bad;
+  }
+  EXPECT_THROW(read_metrics(folder / "none"), Error);
+  EXPECT_THROW(MetricsCsv("/nowhere/metrics.csv"), Error);
+}
+
+// CRC32C by the definition, bit by bit.
+uint32_t slow_crc32c(std::string_view bytes) {
+  uint32_t crc = 0xffffffffu;
+  for (char c : bytes) {
+    for (int bit = 0; bit < 8; ++bit) {
+      uint32_t in = (static_cast<uint8_t>(c) >> bit) & 1u;
+      bool carry = ((crc ^ in) & 1u) != 0;
+      crc >>= 1;
+      if (carry) crc ^= 0x82f63b78u;
+    }
+  }
+  return crc ^ 0xffffffffu;
+}
+
+// A small decoder of what TensorBoard reads: records with both checks, then fields of the messages.
+struct Decoder {
+  std::string_view rest;
+
+  template <typename T>
+  T take() {
+    EXPECT_GE(rest.size(), sizeof(T));
+    T value;
+    std::memcpy(&value, rest.data(), sizeof value);
+    rest.remove_prefix(sizeof value);
+    return value;
+  }
+  std::string_view bytes(size_t n) {
+    EXPECT_GE(rest.size(), n);
+    std::string_view out = rest.substr(0, n);
+    rest.remove_prefix(out.size());
+    return out;
+  }
+  std::string_view record() {
+    std::string_view length_bytes = rest.substr(0, 8);
+    auto length = take<uint64_t>();
+    EXPECT_EQ(take<uint32_t>(), mask(slow_crc32c(length_bytes)));
+    std::string_view data = bytes(length);
+    EXPECT_EQ(take<uint32_t>(), mask(slow_crc32c(data)));
+    return data;
+  }
+  uint64_t varint() {
+    uint64_t value = 0;
+    for (int shift = 0;; shift += 7) {
+      auto byte = take<uint8_t>();
+      value |= uint64_t{byte & 0x7fu} << shift;
+      if (byte < 0x80) return value;
+    }
+  }
+  static uint32_t mask(uint32_t crc) { return ((crc >> 15) | (crc << 17)) + 0xa282ead8u; }
+};
+
+struct Event {
+  double wall_time = 0;
+  int64_t step = 0;
+  std::string version, tag;
+  float value = 0;
+};
+
+void decode(std::string_view message, int depth, Event& event) {
+  Decoder d{message};
+  while (!d.rest.empty()) {
+    uint64_t key = d.varint();
+    switch (depth * 1000 + static_cast<int>(key)) {
+      case 0 * 1000 + 1 * 8 + 1:
+        event.wall_time = d.take<double>();
+        break;
+      case 0 * 1000 + 2 * 8 + 0:
+        event.step = static_cast<int64_t>(d.varint());
+        break;
+      case 0 * 1000 + 3 * 8 + 2:
+        event.version = d.bytes(d.varint());
+        break;
+      case 0 * 1000 + 5 * 8 + 2:
+        decode(d.bytes(d.varint()), 1, event);
+        break;  // summary
+      case 1 * 1000 + 1 * 8 + 2:
+        decode(d.bytes(d.varint()), 2, event);
+        break;  // value
+      case 2 * 1000 + 1 * 8 + 2:
+        event.tag = d.bytes(d.varint());
+        break;
+      case 2 * 1000 + 2 * 8 + 5:
+        event.value = d.take<float>();
+        break;
+      default:
+        FAIL() << "field " << key << " at depth " << depth;
+    }
+  }
+}
+
+TEST(EventFile, DecodesWithChecks) {
+  EXPECT_EQ(crc32c("123456789"), 0xe3069283u);  // the published check value
+  test::TempFolder folder;
+  std::string path;
+  {
+    EventFile events(folder.path());
+    EventFile other(folder.path());
+    EXPECT_NE(events.path(), other.path());
+    path = events.path();
+    events.write(record(300));
+    events.write(EvalRecord{300, 1.25});
+    events.scalar(std::string(300, 't'), int64_t{1} << 40, -0.5);
+  }
+  std::string bytes = content(path);
+  Decoder file{bytes};
+  std::vector<Event> events;
+  while (!file.rest.empty() && !HasFailure()) {
+    events.emplace_back();
+    decode(file.record(), 0, events.back());
+    EXPECT_GT(events.back().wall_time, 1.7e9);
+  }
+  ASSERT_EQ(events.size(), 11u);
+  EXPECT_EQ(events[0].version, "brain.Event:2");
+  EXPECT_EQ(events[1].tag, "train/loss");
+  EXPECT_EQ(events[1].value, static_cast<float>(2.5 + 1.0 / 3));
+  EXPECT_EQ(events[1].step, 300);
+  EXPECT_EQ(events[6].tag, "memory/device");
+  EXPECT_EQ(events[6].value, static_cast<float>(3 << 20));
+  EXPECT_EQ(events[9].tag, "heldout/loss");
+  EXPECT_EQ(events[10].tag.size(), 300u);
+  EXPECT_EQ(events[10].step, int64_t{1} << 40);
+  EXPECT_EQ(events[10].value, -0.5f);
+  EXPECT_NE(std::filesystem::path(path).filename().string().find("events.out.tfevents."), std::string::npos);
+  EXPECT_THROW(EventFile("/nowhere/at/all"), Error);
+}
+
+TEST(Progress, PlainLines) {
+  std::string out;
+  ProgressOptions options;
+  options.steps = 25;
+  options.print_every = 10;
+  options.plan = {4 << 20, 0, 8};
+  Progress progress(options, [&](std::string_view text) { out += text; });
+  EXPECT_TRUE(std::isnan(progress.remaining_seconds()));
+  for (int64_t s = 1; s <= 25; ++s) progress.step(record(s));
+  progress.eval({25, 1.5});
+  progress.finish();
+  EXPECT_EQ(out.find_first_of("\r\x1b"), out.npos);
+  EXPECT_EQ(std::count(out.begin(), out.end(), '\n'), 5);  // steps 1, 10, 20, 25 and the evaluation
+  EXPECT_EQ(out.substr(0, out.find('\n')),
+            "step  1/25  loss 2.8333  lr 1.000e-04  norm 0.750  12.3k tokens/s  ETA 0:06  device 3.00 "
+            "MiB/4.00 MiB  "
+            "nvme 7 B/8 B");
+  EXPECT_NE(out.find("step 25  held-out loss 1.5000\n"), out.npos);
+}
+
+TEST(Progress, BarFitsAndFills) {
+  ProgressOptions options;
+  options.steps = 200;
+  options.bar = true;
+  options.plan = {4 << 20, 5 << 20, 0};
+  for (int columns : {1, 5, 20, 40, 60, 80, 120, 200}) {
+    options.columns = columns;
+    std::string bar = progress_bar(record(50), 1.5, 61, options);
+    EXPECT_TRUE(is_utf8(bar));
+    auto width = std::count_if(bar.begin(), bar.end(), [](char c) { return (c & 0xc0) != 0x80; });
+    EXPECT_LT(width, columns) << bar;
+  }
+  EXPECT_EQ(progress_bar(record(50), 1.5, 61, options),
+            " 50/200  █████···············   25%  loss 2.8333 (held out 1.5000)  12.3k tok/s  ETA 1:01  "
+            "device 3.00 MiB/4.00 MiB  host 0 B/5.00 MiB  nvme 7 B/0 B");
+  EXPECT_NE(progress_bar(record(52), nan, 61, options).find("█████▏·"), std::string::npos);
+  EXPECT_NE(progress_bar(record(200), nan, 0, options).find("████████████████████  100%"), std::string::npos);
+}
+
+TEST(Progress, MessagesStandAboveTheBar) {
+  std::string out;
+  ProgressOptions options;
+  options.steps = 4;
+  options.bar = true;
+  Progress progress(options, [&](std::string_view text) { out += text; });
+  progress.message("first");
+  EXPECT_EQ(out, "first\n");
+  progress.step(record(1));
+  std::string bar = out.substr(out.find("\x1b[2K") + 4);
+  out.clear();
+  progress.message("saved");
+  EXPECT_EQ(out, "\r\x1b[2Ksaved\n" + bar);
+  out.clear();
+  progress.finish();
+  EXPECT_EQ(out, "\n");
+}
+
+TEST(Progress, RemainingTimeForgetsASlowStart) {
+  ProgressOptions options;
+  options.steps = 1000;
+  options.first_step = 500;
+  Progress progress(options, [](std::string_view) {});
+  StepRecord r = record(501);
+  r.seconds = 100;
+  progress.step(r);
+  EXPECT_DOUBLE_EQ(progress.remaining_seconds(), 100.0 * 499);
+  for (r.step = 502; r.step <= 800; ++r.step) {
+    r.seconds = 1;
+    progress.step(r);
+  }
+  EXPECT_NEAR(progress.remaining_seconds(), 200, 1);
+}
+
+}  // namespace
+}  // namespace ds
