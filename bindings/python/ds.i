@@ -196,6 +196,9 @@ struct type {};
 %ds_floats(float, PyBUF_WRITABLE)
 %ds_floats(const float, 0)
 
+// Delegate mode: parameters begin as zeros; engine_write gives them values.
+%typemap(in, numinputs=0) const float *data "$1 = NULL;"
+
 // --- tensors --------------------------------------------------------------------------------------------------------
 // tensor_create makes memory of its own; tensor_from_dlpack shares that of NumPy and others.
 %typemap(in, numinputs=0) void *data "$1 = NULL;"
@@ -270,10 +273,5 @@ struct type {};
 %ignore ds_run_progress;
 %ignore ds_run_train;
 %ignore ds_run_generate;
-%ignore ds_engine_param_add;
-%ignore ds_engine_param_view;
-%ignore ds_gather_params;
-%ignore ds_release_params;
-%ignore ds_grad_ready;
 
 %include "ds.h"
