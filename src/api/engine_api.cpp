@@ -42,6 +42,12 @@ std::vector<InputView> views(const ds_tensor* const* inputs, size_t count) {
   return out;
 }
 
+void log_plan(const Plan& plan) {
+  log_line(LogLevel::debug,
+           fmt::format("rank {} of {}: plan {}", plan.zero.rank, plan.zero.world, plan.hash));
+  for (const std::string& note : plan.notes) log_line(LogLevel::info, note);
+}
+
 void keep(double* out, double value) {
   if (out) *out = value;
 }
@@ -96,6 +102,7 @@ ds_status ds_engine_create(ds_comm* comm, const char* config, const ds_graph* gr
     if (graph) {
       auto engine =
           std::make_unique<ds::Engine>(std::move(parsed), graph->graph, *handle->comm, std::move(wanted));
+      ds::log_plan(engine->plan());
       handle->native = engine.get();
       handle->core = std::move(engine);
     } else {

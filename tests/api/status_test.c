@@ -1,4 +1,5 @@
 /* Status, messages, texts, options and NULL arguments. */
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -104,6 +105,32 @@ static void nulls(void) {
   ds_tensor_destroy(NULL);
 }
 
+typedef struct lines {
+  pthread_t thread;
+  int count;
+  char last[256];
+} lines;
+
+static void take_line(ds_log_level level, const char* line, void* user_data) {
+  lines* seen = user_data;
+  check(level >= DS_LOG_LEVEL_DEBUG && level <= DS_LOG_LEVEL_ERROR, "a level");
+  check(pthread_equal(seen->thread, pthread_self()), "on the thread inside the call");
+  ++seen->count;
+  snprintf(seen->last, sizeof seen->last, "%s", line);
+}
+
+static void log_lines(void) {
+  char config[512];
+  lines seen = {pthread_self(), 0, ""};
+  mlp_config(config, sizeof config, 0, 1, 1);
+  check_ok(ds_log_set_fn(take_line, &seen), "set");
+  ds_engine_destroy(mlp_engine(NULL, config));
+  check(seen.count == 1 && strstr(seen.last, "rank 0 of 1: plan "), "the line of a new engine");
+  check_ok(ds_log_set_fn(NULL, NULL), "reset");
+  ds_engine_destroy(mlp_engine(NULL, config));
+  check(seen.count == 1, "no line after the reset");
+}
+
 int main(void) {
   check(strcmp(ds_last_error_message(), "") == 0, "no message before any error");
   check(ds_version()[0] >= '0' && ds_version()[0] <= '9', "a version");
@@ -113,5 +140,6 @@ int main(void) {
   texts();
   option_structs();
   nulls();
+  log_lines();
   return 0;
 }
