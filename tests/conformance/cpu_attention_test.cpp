@@ -103,18 +103,20 @@ TEST(CpuGelu, EndsAreFlat) {
   KernelRegistry registry;
   register_cpu(registry);
   ThreadTeam team(1);
-  const double given[] = {1e30, -1e30, 100, -100, 0};
-  Tensor x(DS_DTYPE_F32, {5}), one(DS_DTYPE_F32, {5}), y(DS_DTYPE_F32, {5}), dx(DS_DTYPE_F32, {5});
-  for (int64_t e = 0; e < 5; ++e) x.set(e, given[e]);
-  for (int64_t e = 0; e < 5; ++e) one.set(e, 1);
+  const double given[] = {1e30, -1e30, 100, -100, 0, std::nan("")};
+  Tensor x(DS_DTYPE_F32, {6}), one(DS_DTYPE_F32, {6}), y(DS_DTYPE_F32, {6}), dx(DS_DTYPE_F32, {6});
+  for (int64_t e = 0; e < 6; ++e) x.set(e, given[e]);
+  for (int64_t e = 0; e < 6; ++e) one.set(e, 1);
   std::vector<TensorView> in{x.view()}, out{y.view()}, in_dx{one.view(), x.view()}, out_dx{dx.view()};
   launch(implementation(registry, "gelu", "cpu"), {}, in, out, team);
   launch(implementation(registry, "gelu_dx", "cpu"), {}, in_dx, out_dx, team);
   const double want_dx[] = {1, 0, 1, 0, 0.5};
   for (int64_t e = 0; e < 5; ++e) {
-    EXPECT_EQ(y.at(e), std::max(x.at(e), 0.0)) << given[e];
-    EXPECT_EQ(dx.at(e), want_dx[e]) << given[e];
+    EXPECT_NEAR(y.at(e), std::max(x.at(e), 0.0), 1e-30) << given[e];
+    EXPECT_NEAR(dx.at(e), want_dx[e], 1e-30) << given[e];
   }
+  EXPECT_TRUE(std::isnan(y.at(5)));
+  EXPECT_TRUE(std::isnan(dx.at(5)));
 }
 
 }  // namespace

@@ -31,8 +31,8 @@ struct AttentionBlock {
     total = carve.floats(block);
   }
 
-  // Scores of one query, in place, become exp(score - top); `valid` of them count, the rest up to `end`
-  // become 0. Rescales the query's running sum and output.
+  // Scores of one query, times log2 e, become exp2(score - top) in place; `valid` of them count, the rest up
+  // to `end` become 0. Rescales the query's running sum and output.
   HWY_INLINE void softmax(float* row, int64_t valid, int64_t end, int64_t query, bool first) {
     const Lanes d;
     const int64_t step = lanes();
@@ -48,7 +48,7 @@ struct AttentionBlock {
     float before = top[query], now = std::max(before, maximum(most));
     Vec shift = hn::Set(d, now), partial = hn::Zero(d);
     for (j = 0; j < valid; j += step) {
-      Vec p = exp_negative(hn::Sub(load(row + j), shift));
+      Vec p = exp2_negative(hn::Sub(load(row + j), shift));
       store(p, row + j);
       partial = hn::Add(partial, p);
     }
@@ -59,7 +59,7 @@ struct AttentionBlock {
       total[query] = added;
       return;
     }
-    float shrink = std::exp(before - now);
+    float shrink = std::exp2(before - now);
     total[query] = total[query] * shrink + added;
     Vec factor = hn::Set(d, shrink);
     float* out = o + query * padded;
@@ -85,7 +85,7 @@ struct AttentionBlock {
     const T* at = qkv + begin * stride + head * s.depth;
     int64_t queries = std::min(block, length - q0);
     std::fill(top, top + queries, -INFINITY);
-    pack_rows(at + q0 * stride, stride, queries, s.depth, s.scale, q, s.depth);
+    pack_rows(at + q0 * stride, stride, queries, s.depth, s.scale * kLog2E, q, s.depth);
     for (int64_t k0 = 0; k0 < q0 + queries; k0 += block) {
       int64_t keys = std::min(block, q0 + queries - k0);
       const T* key = at + k0 * stride + s.width;
@@ -100,7 +100,7 @@ struct AttentionBlock {
           0, s.depth, y + row * s.width + head * s.depth,
           [=](Vec value) HWY_ATTR { return hn::Mul(value, factor); },
           static_cast<const float*>(o + i * padded));
-      lse[head * s.rows + row] = top[i] + std::log(total[i]);
+      lse[head * s.rows + row] = top[i] * kLn2 + std::log(total[i]);
     }
   }
 };

@@ -27,7 +27,8 @@ struct GradientBlock {
   AttentionGradient<T> g;
   int64_t sequence, head;
   int64_t padded;  // depth, padded to a panel
-  // Packed: q (scaled), dy, k as rows; k and v transposed. Scores and their gradients as [queries, keys].
+  // Packed: q (times scale log2 e), dy, k as rows; k and v transposed. Scores and their gradients as
+  // [queries, keys].
   float *q, *dy, *k, *kt, *vt, *p, *ds, *dk, *dv, *delta, *dq;
   int64_t dq_rows = 0;  // rows that dq has room for: the sequence, or one block
 
@@ -56,7 +57,7 @@ struct GradientBlock {
   HWY_INLINE void pack_queries(int64_t q0, int64_t queries) {
     const T* gradient = g.dy + row(q0) * s.width + head * s.depth;
     const T* value = g.y + row(q0) * s.width + head * s.depth;
-    pack_rows(part(q0, 0), 3 * s.width, queries, s.depth, s.scale, q, padded);
+    pack_rows(part(q0, 0), 3 * s.width, queries, s.depth, s.scale * kLog2E, q, padded);
     pack_rows(gradient, s.width, queries, s.depth, 1.0f, dy, padded);
     for (int64_t i = 0; i < queries; ++i) {
       Vec dot = hn::Zero(Lanes());
@@ -78,9 +79,9 @@ struct GradientBlock {
   // Row `i` of p and ds from scores and dy v^T, in place; 0 from `valid` to `end`.
   HWY_INLINE void weights(float* score, float* product, int64_t valid, int64_t end, float lse, float mean) {
     const Lanes d;
-    Vec shift = hn::Set(d, lse), center = hn::Set(d, mean);
+    Vec shift = hn::Set(d, lse * kLog2E), center = hn::Set(d, mean);
     for (int64_t j = 0; j < end; j += lanes()) {
-      Vec weight = exp_negative(hn::Sub(load(score + j), shift));
+      Vec weight = exp2_negative(hn::Sub(load(score + j), shift));
       if (j + lanes() > valid) {
         weight =
             hn::IfThenElseZero(hn::FirstN(d, static_cast<size_t>(std::max<int64_t>(0, valid - j))), weight);
@@ -150,7 +151,7 @@ struct GradientBlock {
         add_dkv(q0, queries, k0, keys, q0 == k0);
         if (with_dq) add_dq(q0, queries, k0, keys, dq + q0 * padded);
       }
-      store_rows(dk, k0, keys, 1, 1.0f);  // q is packed scaled
+      store_rows(dk, k0, keys, 1, kLn2);  // the packed q is too large by log2 e
       store_rows(dv, k0, keys, 2, 1.0f);
     }
     if (with_dq) store_rows(dq, 0, length, 0, s.scale);

@@ -10,23 +10,25 @@
 HWY_BEFORE_NAMESPACE();
 namespace ds::cpu::HWY_NAMESPACE {
 
-constexpr float kTwoScale = 2 * 0.7978845608028654;  // 2 sqrt(2 / pi)
-constexpr float kCubic = 0.044715f;
-// Beyond this |x| both logistic(2u) and its slope are constants in f32.
-constexpr float kFlat = 16.0f;
+constexpr double kTwoScale = 2 * 0.7978845608028654;  // 2 sqrt(2 / pi)
+constexpr double kCubic = 0.044715;
+// Beyond this |x| logistic(2u) is 1, or below 2^-111: the same in f32.
+constexpr float kFlat = 9.5f;
 
-// logistic(2 u), u = sqrt(2/pi) (x + 0.044715 x^3); |x| <= kFlat. (1 + tanh(u)) / 2 without its cancellation:
-// relative error below 5 units in the last place.
-HWY_INLINE Vec gate(Vec x, Vec xx) {
-  const Lanes d;
-  Vec inner = hn::MulAdd(hn::Mul(hn::Set(d, kCubic), xx), x, x);
-  Vec e = exp(hn::Mul(hn::Set(d, -kTwoScale), inner));
-  return hn::Div(hn::Set(d, 1.0f), hn::Add(e, hn::Set(d, 1.0f)));
-}
-
+// x as far as logistic(2u) changes; NaN stays NaN (x86: the second operand wins).
 HWY_INLINE Vec flatten(Vec x) {
   const Lanes d;
-  return hn::Min(hn::Max(x, hn::Set(d, -kFlat)), hn::Set(d, kFlat));
+  return hn::Min(hn::Set(d, kFlat), hn::Max(hn::Set(d, -kFlat), x));
+}
+
+// logistic(2u) = (1 + tanh(u)) / 2, u = sqrt(2/pi) (x + 0.044715 x^3), of a flattened x: no cancellation for
+// negative x, but u's rounding counts 2u times.
+HWY_INLINE Vec gate(Vec x, Vec xx) {
+  const Lanes d;
+  const Vec one = hn::Set(d, 1.0f);
+  Vec scale = hn::MulAdd(xx, hn::Set(d, static_cast<float>(-kTwoScale * kLog2E * kCubic)),
+                         hn::Set(d, static_cast<float>(-kTwoScale * kLog2E)));
+  return hn::Div(one, hn::Add(exp2_bounded(hn::Mul(x, scale)), one));
 }
 
 // y = 0.5 x (1 + tanh(u)) = x logistic(2u)
@@ -39,7 +41,7 @@ void gelu_of(const KernelContext& c) {
         begin, end, y,
         [](Vec v) HWY_ATTR {
           Vec flat = flatten(v);
-          return hn::Mul(v, gate(flat, hn::Mul(flat, flat)));
+          return hn::Mul(hn::Max(hn::Set(Lanes(), -kFlat), v), gate(flat, hn::Mul(flat, flat)));
         },
         x);
   });
@@ -60,8 +62,9 @@ void gelu_dx_of(const KernelContext& c) {
         [](Vec g, Vec v) HWY_ATTR {
           const Lanes d;
           Vec flat = flatten(v), xx = hn::Mul(flat, flat), s = gate(flat, xx);
-          Vec slope = hn::MulAdd(hn::Set(d, 3 * kCubic * kTwoScale), xx, hn::Set(d, kTwoScale));
-          Vec bend = hn::Mul(hn::Mul(v, s), hn::Sub(hn::Set(d, 1.0f), s));
+          Vec slope = hn::MulAdd(xx, hn::Set(d, static_cast<float>(3 * kCubic * kTwoScale)),
+                                 hn::Set(d, static_cast<float>(kTwoScale)));
+          Vec bend = hn::Mul(hn::Mul(flat, s), hn::Sub(hn::Set(d, 1.0f), s));
           return hn::Mul(g, hn::MulAdd(bend, slope, s));
         },
         dy, x);

@@ -6,6 +6,8 @@
 #define DS_KERNELS_CPU_GEMM_INL_H_
 #endif
 
+#include <hwy/cache_control.h>
+
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/simd-inl.h"
 
@@ -16,7 +18,7 @@ namespace ds::cpu::HWY_NAMESPACE {
 constexpr int64_t kTileRows = hn::MaxLanes(Lanes()) >= 16 ? 8 : 4;
 
 // Columns of one register tile; n of gemm and the rows of b and c are padded to it.
-HWY_INLINE int64_t panel() { return 2 * lanes(); }
+HWY_INLINE int64_t panel() { return std::max<int64_t>(4, 2 * lanes()); }
 
 // Element (i, p) of an operand is data[i * row + p * step].
 struct Operand {
@@ -54,7 +56,7 @@ HWY_INLINE void gemm_tile(int64_t k, Operand a, const float* b, int64_t ldb, flo
 // c[m,n] = a[m,k] b[k,n] (+ c when add). n is a multiple of panel(). Each element is one chain over k.
 HWY_INLINE void gemm(int64_t m, int64_t n, int64_t k, Operand a, const float* b, int64_t ldb, float* c,
                      int64_t ldc, bool add) {
-  for (int64_t j = 0; j < n; j += panel()) {
+  for (int64_t j = 0; j < n; j += 2 * lanes()) {
     int64_t i = 0;
     auto at = [&](int64_t row) { return Operand{a.data + row * a.row, a.row, a.step}; };
     for (; i + kTileRows <= m; i += kTileRows) {
@@ -72,29 +74,66 @@ HWY_INLINE void gemm(int64_t m, int64_t n, int64_t k, Operand a, const float* b,
   }
 }
 
+// Rows ahead that pack_rows asks for: heads lie far apart in a batch, which no hardware prefetcher follows.
+constexpr int64_t kAhead = 8;
+
 // out[rows, padded] = x[rows, columns] * scale as f32, zeros up to `padded`.
 template <typename T>
 HWY_INLINE void pack_rows(const T* x, int64_t stride, int64_t rows, int64_t columns, float scale, float* out,
                           int64_t padded) {
   Vec factor = hn::Set(Lanes(), scale);
   for (int64_t r = 0; r < rows; ++r) {
+    const T* row = x + r * stride;
+    for (int64_t k = 0; k < columns; k += 64 / static_cast<int64_t>(sizeof(T))) {
+      hwy::Prefetch(row + kAhead * stride + k);
+    }
     map(
-        0, columns, out + r * padded, [=](Vec v) HWY_ATTR { return hn::Mul(v, factor); }, x + r * stride);
+        0, columns, out + r * padded, [=](Vec v) HWY_ATTR { return hn::Mul(v, factor); }, row);
     std::fill(out + r * padded + columns, out + (r + 1) * padded, 0.0f);
   }
 }
 
-// out[columns, padded] = x[rows, columns]^T as f32, zeros up to `padded`.
+// Writes the transposed 4 x 4 blocks of four vectors: element b of v_i goes to out[b * stride + i].
+#if HWY_TARGET == HWY_SCALAR
+HWY_INLINE void store_transposed(Vec v0, Vec v1, Vec v2, Vec v3, int64_t count, float* out, int64_t stride) {
+  const float quad[4] = {hn::GetLane(v0), hn::GetLane(v1), hn::GetLane(v2), hn::GetLane(v3)};
+  std::copy_n(quad, 4, out + (count - 1) * stride);  // count is 1
+}
+#else
+HWY_INLINE void store_transposed(Vec v0, Vec v1, Vec v2, Vec v3, int64_t count, float* out, int64_t stride) {
+  const Lanes d;
+  const hn::FixedTag<float, 4> four;
+  Vec low02 = hn::InterleaveLower(d, v0, v2), low13 = hn::InterleaveLower(d, v1, v3);
+  Vec high02 = hn::InterleaveUpper(d, v0, v2), high13 = hn::InterleaveUpper(d, v1, v3);
+  // Row j of quads: elements j, 4 + j, 8 + j ... of the four vectors.
+  HWY_ALIGN float quads[4][hn::MaxLanes(Lanes())];
+  hn::Store(hn::InterleaveLower(d, low02, low13), d, quads[0]);
+  hn::Store(hn::InterleaveUpper(d, low02, low13), d, quads[1]);
+  hn::Store(hn::InterleaveLower(d, high02, high13), d, quads[2]);
+  hn::Store(hn::InterleaveUpper(d, high02, high13), d, quads[3]);
+  for (int64_t b = 0; b < count; ++b) {
+    hn::StoreU(hn::Load(four, quads[b % 4] + b / 4 * 4), four, out + b * stride);
+  }
+}
+#endif
+
+// out[columns, padded] = x[rows, columns]^T as f32, zeros up to `padded`, a multiple of 4.
 template <typename T>
 HWY_INLINE void pack_transposed(const T* x, int64_t stride, int64_t rows, int64_t columns, float* out,
                                 int64_t padded) {
-  constexpr int64_t kStrip = 16;
-  for (int64_t r = 0; r < padded; r += kStrip) {
-    int64_t strip = std::min(kStrip, padded - r), used = std::clamp<int64_t>(rows - r, 0, strip);
-    for (int64_t p = 0; p < columns; ++p) {
-      float* to = out + p * padded + r;
-      for (int64_t i = 0; i < used; ++i) to[i] = static_cast<float>(x[(r + i) * stride + p]);
-      for (int64_t i = used; i < strip; ++i) to[i] = 0.0f;
+  for (int64_t r = 0; r < padded; r += 4) {
+    for (int64_t p = 0; p < columns; p += lanes()) {
+      int64_t count = std::min(lanes(), columns - p);
+      Vec v[4];
+      for (int64_t i = 0; i < 4; ++i) {
+        const T* at = x + (r + i) * stride + p;
+        if (r + i >= rows) {
+          v[i] = hn::Zero(Lanes());
+        } else {
+          v[i] = count == lanes() ? load(at) : load_part(at, count);
+        }
+      }
+      store_transposed(v[0], v[1], v[2], v[3], count, out + p * padded + r, padded);
     }
   }
 }
