@@ -49,7 +49,7 @@ std::string path_data(const std::vector<std::pair<double, double>>& points, cons
 
 std::string axes(const LineChart& chart, const Frame& frame) {
   std::string svg;
-  for (double tick : axis_ticks(frame.y0, frame.y1, chart.height / 50)) {
+  for (double tick : axis_ticks(frame.y0, frame.y1, chart.height / 38)) {
     double y = frame.y(tick);
     svg += fmt::format(R"(<path class="grid" d="M{:.1f} {:.1f}H{:.1f}"/>)", frame.left, y, frame.right);
     svg += fmt::format(R"(<text class="tick" text-anchor="end" x="{:.1f}" y="{:.1f}">{}</text>)",
@@ -67,6 +67,7 @@ std::string axes(const LineChart& chart, const Frame& frame) {
 
 // Names of the lines stand above the plot; those of the levels on their line.
 std::string legend(const LineChart& chart) {
+  if (chart.series.size() < 2) return "";  // the title says it
   std::string html;
   for (const Series& series : chart.series) {
     if (series.faint || series.name.empty()) continue;
@@ -145,7 +146,7 @@ std::vector<double> axis_ticks(double low, double high, int wanted) {
     if (power * factor >= rough * (1 - 1e-9)) step = power * factor;
   }
   for (double i = std::ceil(low / step - 1e-9); i * step <= high + step * 1e-9; ++i)
-    ticks.push_back(i * step);
+    ticks.push_back(i * step + 0.0);  // no negative zero
   return ticks;
 }
 
@@ -171,12 +172,10 @@ std::vector<std::pair<double, double>> thin_points(const std::vector<std::pair<d
 std::vector<std::pair<double, double>> smooth_points(const std::vector<std::pair<double, double>>& points,
                                                      double span) {
   auto out = points;
-  double weight = 2 / (span + 1), mean = 0;
-  bool started = false;
+  double mean = 0, seen = 0;
   for (auto& [x, y] : out) {
     if (!std::isfinite(y)) continue;
-    mean = started ? mean + weight * (y - mean) : y;
-    started = true;
+    mean += std::max(2 / (span + 1), 1 / ++seen) * (y - mean);
     y = mean;
   }
   return out;
@@ -211,7 +210,7 @@ std::string line_chart(const LineChart& chart) {
 }
 
 std::string bar_chart(const std::vector<Bar>& bars, int width) {
-  constexpr int row = 26, name_width = 118, text_width = 150;
+  constexpr int row = 26, name_width = 118, text_width = 168;
   double most = 0;
   for (const Bar& bar : bars) most = std::max({most, bar.value, bar.mark});
   if (bars.empty()) return "";

@@ -48,7 +48,7 @@ std::vector<double> axis_ticks(double low, double high, int wanted);
 std::vector<std::pair<double, double>> thin_points(const std::vector<std::pair<double, double>>& points,
                                                    size_t buckets);
 
-// Exponential moving average with the given span, started at the first finite value.
+// Exponential moving average with the given span; the plain mean until that is as long.
 std::vector<std::pair<double, double>> smooth_points(const std::vector<std::pair<double, double>>& points,
                                                      double span);
 

@@ -30,7 +30,7 @@ svg .label, svg .value { font-size: 12px; fill: var(--text); } svg .value { fill
 svg .name { fill: var(--text); stroke: var(--card); stroke-width: 4px; paint-order: stroke; }
 .grid { stroke: var(--line); } .axis { stroke: var(--soft); } .level { stroke: var(--soft); stroke-dasharray: 5 4; }
 .line { fill: none; stroke: currentColor; stroke-width: 1.9; stroke-linejoin: round; }
-.faint { stroke-width: 1; opacity: .28; } .dot { fill: currentColor; stroke: var(--card); stroke-width: 1.2; }
+.faint { stroke-width: 1; opacity: .42; } .dot { fill: currentColor; stroke: var(--card); stroke-width: 1.2; }
 .track { fill: var(--line); opacity: .55; } .bar { fill: currentColor; opacity: .5; } .part { opacity: 1; }
 .timeline rect[class^=c] { fill: currentColor; }
 .mark { stroke: var(--text); stroke-width: 2; } .cursor { stroke: var(--soft); visibility: hidden; }
