@@ -30,7 +30,7 @@ ALLOWED = {
     "cli": {"launch"},
 }
 # Where both sides meet, from low to high.
-MEET = ["checkpoint", "engine", "inference", "tools", "api"]
+MEET = ["checkpoint", "engine", "inference", "run", "tools", "api"]
 BELOW = CORE | {"nn", "optim", "exec", "monitor"} | RUN | set(COMPILE)
 for position, row in enumerate(MEET):
     ALLOWED[row] = BELOW | set(MEET[:position])

@@ -2,6 +2,7 @@
 #include "api/handles.h"
 #include "core/base/json.h"
 #include "core/graph/ops.h"
+#include "nn/models/model.h"
 
 namespace ds {
 namespace {

@@ -51,9 +51,6 @@ namespace ds {
 // A tensor with memory of its own, zero-filled and 64-byte aligned.
 std::unique_ptr<ds_tensor> own_tensor(DType dtype, std::span<const int64_t> dims);
 
-// The graph of the configuration's `model` section.
-Graph model_graph(const Config& config);
-
 // A graph that an engine takes: forward only, with a scalar loss as output 0.
 void need_trainable(const Graph& graph);
 

@@ -2,6 +2,7 @@
 
 #include "api/boundary.h"
 #include "api/handles.h"
+#include "nn/models/model.h"
 
 namespace ds {
 

@@ -1,4 +1,5 @@
-#include "api/handles.h"
+#include "nn/models/model.h"
+
 #include "core/base/error.h"
 #include "nn/models/gpt.h"
 

@@ -1,0 +1,55 @@
+#include "run/data.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "core/base/error.h"
+#include "io/file.h"
+
+namespace ds {
+
+RunData::RunData(const Config& config, int rank, int world, const std::string& folder, BatchCallback batch)
+    : rank_(rank),
+      world_(world),
+      micro_batch_(config.micro_batch),
+      accumulation_(config.accumulation),
+      batch_(std::move(batch)) {
+  baselines_.unigram = baselines_.bigram = std::numeric_limits<double>::quiet_NaN();
+  if (batch_) return;
+  dataset_ = open_dataset(folder);
+  hash_ = dataset_.train.corpus_hash();
+  train_.emplace(dataset_.train, config.sequence, config.run.seed, micro_batch_ * accumulation_ * world_);
+  if (dataset_.heldout.size() <= config.sequence) return;  // shorter than one window: nothing to evaluate on
+  heldout_.emplace(dataset_.heldout, config.sequence);
+  baselines_ = measure_baselines(dataset_.train, dataset_.heldout);
+}
+
+bool RunData::fill(int64_t step, int32_t micro, std::span<int32_t> tokens, std::span<int32_t> targets) const {
+  if (batch_) return batch_(step, micro, tokens, targets);
+  train_->leaf(step, accumulation_ * world_, int64_t{micro} * world_ + rank_, micro_batch_, tokens, targets);
+  return true;
+}
+
+void RunData::fill_heldout(int64_t index, int64_t batches, std::span<int32_t> tokens,
+                           std::span<int32_t> targets) const {
+  int64_t first = (index * world_ + rank_) * micro_batch_;
+  heldout_->windows(first, micro_batch_, batches * world_ * micro_batch_, tokens, targets);
+}
+
+std::vector<int32_t> RunData::prompt(int64_t tokens) const {
+  if (batch_) return {};
+  const TokenFile& text = dataset_.heldout.size() > 0 ? dataset_.heldout : dataset_.train;
+  std::vector<int32_t> out(static_cast<size_t>(std::min(tokens, text.size())));
+  text.copy(0, out);
+  return out;
+}
+
+std::string prepare_run_data(const Config& config, const std::string& folder) {
+  const DataConfig& data = config.data;
+  if (data.paths.empty()) raise(DS_ERROR_CONFIG, "data.paths must name files or folders of text, got none");
+  make_folders(folder);
+  return prepare_dataset({data.paths, data.heldout, data.max_bytes, data.strip_licences}, data.tokenizer,
+                         folder);
+}
+
+}  // namespace ds

@@ -1,0 +1,50 @@
+#pragma once
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/config/config.h"
+#include "data/baselines.h"
+#include "data/dataset.h"
+#include "run/train.h"
+
+namespace ds {
+
+// Where a run's batches come from: token files, or the caller. A batch is micro_batch * sequence token ids
+// and the id that follows each.
+class RunData {
+ public:
+  // Opens the token files in `folder`, unless `batch` replaces them; batch is copied.
+  RunData(const Config& config, int rank, int world, const std::string& folder, BatchCallback batch);
+  RunData(const RunData&) = delete;
+  RunData& operator=(const RunData&) = delete;
+
+  // The micro-batch of this rank; false when the caller's batch function ends the run.
+  bool fill(int64_t step, int32_t micro, std::span<int32_t> tokens, std::span<int32_t> targets) const;
+  // Batch `index` of `batches` of this rank of the held-out text; the same at every evaluation.
+  void fill_heldout(int64_t index, int64_t batches, std::span<int32_t> tokens,
+                    std::span<int32_t> targets) const;
+  bool has_heldout() const { return heldout_.has_value(); }
+
+  const std::string& hash() const { return hash_; }          // of the text; "caller" with a batch function
+  const Baselines& baselines() const { return baselines_; }  // NaN without held-out text
+  // First tokens of the held-out (else the training) text, the prompt of the run's sample; none without text.
+  std::vector<int32_t> prompt(int64_t tokens) const;
+
+ private:
+  const int rank_, world_;
+  const int64_t micro_batch_, accumulation_;
+  BatchCallback batch_;
+  Dataset dataset_;
+  std::optional<TrainSampler> train_;
+  std::optional<HeldoutSampler> heldout_;
+  std::string hash_ = "caller";
+  Baselines baselines_;
+};
+
+// Gathers config.data's text and writes its token files into `folder`, which it makes. Returns one line about
+// the text. One rank does this.
+std::string prepare_run_data(const Config& config, const std::string& folder);
+
+}  // namespace ds

@@ -1,0 +1,126 @@
+#include "run/loop.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "core/base/error.h"
+#include "run/agree.h"
+
+namespace ds {
+namespace {
+
+constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+
+// Steps whose spans are kept: after the first few, when the pace is steady.
+constexpr int64_t kTraceBegin = 4, kTraceEnd = 10;
+
+bool due(int64_t every, int64_t step) { return every > 0 && step % every == 0; }
+
+}  // namespace
+
+Loop::Loop(Engine& engine, const RunData& data, const RunFolder& folder, const TrainOptions& options,
+           Record* record)
+    : engine_(engine),
+      data_(data),
+      folder_(folder),
+      options_(options),
+      record_(record),
+      config_(engine.config()),
+      batch_tokens_(config_.micro_batch * config_.sequence),
+      tokens_(static_cast<size_t>(batch_tokens_ * config_.accumulation)),
+      targets_(tokens_.size()),
+      first_(engine.steps_taken()) {
+  report_.loss = report_.heldout_loss = kNone;
+  report_.step = first_;
+  if (first_ > 0) saved_ = first_;  // resumed from it
+}
+
+std::vector<InputView> Loop::views(int64_t micros) const {
+  int64_t count = micros * batch_tokens_;
+  return {{tokens_.data(), DS_DTYPE_I32, count}, {targets_.data(), DS_DTYPE_I32, count}};
+}
+
+// Fills the step's batches, unless this rank wishes to end.
+Loop::Wish Loop::prepare(int64_t step) {
+  if (callback_ended_) return Wish::end_by_callback;
+  if (options_.stop && *options_.stop != 0) return Wish::stop;
+  auto unit = static_cast<size_t>(batch_tokens_);
+  for (int64_t micro = 0; micro < config_.accumulation && step < config_.run.steps; ++micro) {
+    std::span<int32_t> tokens(tokens_.data() + static_cast<size_t>(micro) * unit, unit);
+    std::span<int32_t> targets(targets_.data() + static_cast<size_t>(micro) * unit, unit);
+    if (!data_.fill(step, static_cast<int32_t>(micro), tokens, targets)) return Wish::end_by_callback;
+  }
+  return Wish::go_on;
+}
+
+RunReport Loop::run() {
+  for (int64_t step = first_;; ++step) {
+    Wish wish = prepare(step);
+    wish = static_cast<Wish>(agree_max(engine_.comm(), static_cast<int>(wish), "stop flag"));
+    if (wish != Wish::go_on) {
+      report_.end = wish == Wish::stop ? RunEnd::stopped : RunEnd::callback;
+      break;
+    }
+    if (step >= config_.run.steps) break;
+    int64_t begin = now_ns();
+    StepResult result = engine_.train_batch(views(config_.accumulation));
+    double seconds = static_cast<double>(now_ns() - begin) * 1e-9;
+    keep_spans(result.step);
+    double heldout = kNone;
+    if (due(config_.run.eval_every, result.step) || result.step == config_.run.steps) heldout = evaluate();
+    if (due(config_.run.save_every, result.step)) save(result.step);
+    observe(result, heldout, seconds);
+  }
+  if (report_.step != saved_) save(report_.step);
+  return report_;
+}
+
+// Mean loss of eval_batches held-out batches a rank; NaN without held-out text. Overwrites the batch.
+double Loop::evaluate() {
+  int64_t batches = config_.run.eval_batches;
+  if (batches <= 0 || !data_.has_heldout()) return kNone;
+  double sum = 0;
+  auto unit = static_cast<size_t>(batch_tokens_);
+  for (int64_t b = 0; b < batches; ++b) {
+    data_.fill_heldout(b, batches, std::span(tokens_).first(unit), std::span(targets_).first(unit));
+    sum += engine_.eval_batch(views(1));
+  }
+  return sum / static_cast<double>(batches);
+}
+
+void Loop::save(int64_t step) {
+  Json client;
+  client.set("corpus", data_.hash());
+  report_.checkpoint = engine_.save(folder_.checkpoints(), client);
+  saved_ = step;
+}
+
+void Loop::observe(const StepResult& result, double heldout, double seconds) {
+  report_.step = result.step;
+  report_.loss = result.loss;
+  if (!std::isnan(heldout)) report_.heldout_loss = heldout;
+  if (!record_) return;
+  double tokens = static_cast<double>(batch_tokens_ * config_.accumulation * engine_.comm().size());
+  const EngineMemory& memory = engine_.memory();
+  TierBytes bytes{memory.mapped(Tier::device), memory.mapped(Tier::host), memory.mapped(Tier::nvme)};
+  record_->step({result.step, result.loss, result.lr, result.grad_norm, tokens / seconds, seconds, bytes});
+  if (!std::isnan(heldout)) record_->eval({result.step, heldout});
+  RunProgress progress{result.step,      config_.run.steps, result.loss,     heldout,
+                       result.grad_norm, result.lr,         tokens / seconds};
+  if (options_.progress && !options_.progress(progress)) callback_ended_ = true;
+}
+
+void Loop::keep_spans(int64_t step) {
+  if (!engine_.trace()) return;
+  std::vector<Trace::Span> spans = engine_.trace()->take();
+  int64_t made = step - first_;
+  if (made > kTraceBegin && made <= kTraceEnd) {
+    std::move(spans.begin(), spans.end(), std::back_inserter(spans_));
+  } else if (made <= 2) {
+    spans_ = std::move(spans);  // a run too short to reach a steady pace still has a trace
+  }
+  if (made == kTraceBegin) spans_.clear();
+}
+
+}  // namespace ds

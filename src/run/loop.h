@@ -1,0 +1,51 @@
+#pragma once
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "engine/engine.h"
+#include "run/data.h"
+#include "run/folder.h"
+#include "run/record.h"
+#include "run/train.h"
+
+namespace ds {
+
+// The steps of one run on one rank: train, evaluate, save, until the last step or an agreed stop. All ranks
+// make the same calls. Everything is borrowed.
+class Loop {
+ public:
+  // record is null on all ranks but 0.
+  Loop(Engine& engine, const RunData& data, const RunFolder& folder, const TrainOptions& options,
+       Record* record);
+  RunReport run();
+  const std::vector<Trace::Span>& spans() const { return spans_; }  // of a few steps early in the run
+
+ private:
+  // What a rank wishes at a step's beginning; the highest wish of all ranks is done.
+  enum class Wish : uint8_t { go_on = 0, stop, end_by_callback };
+
+  Wish prepare(int64_t step);
+  StepResult step();
+  double evaluate();
+  void save(int64_t step);
+  void observe(const StepResult& result, double heldout, double seconds);
+  void keep_spans(int64_t step);
+  std::vector<InputView> views(int64_t micros) const;
+
+  Engine& engine_;
+  const RunData& data_;
+  const RunFolder& folder_;
+  const TrainOptions& options_;
+  Record* record_;
+  const Config& config_;
+  const int64_t batch_tokens_;  // of one micro-batch
+  std::vector<int32_t> tokens_, targets_;
+  std::vector<Trace::Span> spans_;
+  int64_t first_ = 0;  // step the run begins at
+  int64_t saved_ = -1;
+  bool callback_ended_ = false;
+  RunReport report_;
+};
+
+}  // namespace ds

@@ -1,0 +1,76 @@
+#include "run/sample.h"
+
+#include "core/base/error.h"
+#include "inference/generate.h"
+#include "io/file.h"
+#include "nn/models/model.h"
+#include "run/agree.h"
+#include "run/folder.h"
+#include "run/setup.h"
+
+namespace ds {
+namespace {
+
+constexpr int64_t kPromptTokens = 48;
+constexpr SamplingOptions kRunSampling{0.8, 40, 0};
+
+std::vector<int32_t> to_tokens(const std::string& text) {
+  std::vector<int32_t> tokens;
+  for (char c : text) tokens.push_back(static_cast<unsigned char>(c));
+  return tokens;
+}
+
+// A token of the byte tokenizer is a byte; ids beyond (a vocabulary padded by the user) print as '?'.
+std::string to_text(std::span<const int32_t> tokens) {
+  std::string text;
+  for (int32_t token : tokens) text += token < 256 ? static_cast<char>(token) : '?';
+  return text;
+}
+
+// A small engine for the model of `values`, the configuration that a checkpoint was made with: one sequence,
+// no offload.
+Json generation_config(const Json& values) {
+  Json run, zero, document;
+  run.set("sequence", values.at("run").at("sequence"));
+  zero.set("stage", values.at("zero_optimization").at("stage"));
+  document.set("train_micro_batch_size_per_gpu", 1);
+  document.set("model", values.at("model"));
+  document.set("run", std::move(run));
+  document.set("zero_optimization", std::move(zero));
+  document.set("bf16", values.at("bf16"));
+  return document;
+}
+
+// The newest checkpoint of a run folder, or `run` itself when it is one.
+std::string newest_checkpoint(const std::string& run) {
+  if (exists(run + "/manifest.json")) return run;
+  RunFolder folder = open_run_folder(run);
+  std::string path = latest_checkpoint(folder.checkpoints());
+  if (path.empty()) raise(DS_ERROR_NOT_FOUND, "no complete checkpoint in '{}'", folder.checkpoints());
+  return path;
+}
+
+}  // namespace
+
+std::string run_sample(Engine& engine, const RunData& data) {
+  int64_t tokens = engine.config().run.sample_tokens;
+  if (tokens <= 0) return "";
+  std::vector<int32_t> prompt = data.prompt(kPromptTokens);
+  if (prompt.empty()) return "";
+  return to_text(prompt) + to_text(generate(engine, prompt, tokens, kRunSampling));
+}
+
+std::string generate_from_run(Communicator& comm, const std::string& run, const std::string& prompt,
+                              int64_t tokens, const SamplingOptions& options) {
+  require(!prompt.empty(), "prompt must not be empty");
+  std::string path = on_root(comm, "newest checkpoint", [&] { return newest_checkpoint(run); });
+  Json values = read_checkpoint_info(path).config.at("config");
+  Config config = parse_config(generation_config(values), comm.size());
+  EngineOptions engine_options;
+  engine_options.threads = rank_threads(config, comm);
+  Engine engine(config, model_graph(config), comm, engine_options);
+  engine.load(path);
+  return to_text(generate(engine, to_tokens(prompt), tokens, options));
+}
+
+}  // namespace ds

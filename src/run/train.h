@@ -1,0 +1,58 @@
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <span>
+#include <string>
+
+#include "comm/communicator.h"
+#include "core/base/json.h"
+
+namespace ds {
+
+// State of a run after a step.
+struct RunProgress {
+  int64_t step = 0;  // optimizer steps taken
+  int64_t steps = 0;
+  double loss = 0;
+  double heldout_loss = std::numeric_limits<double>::quiet_NaN();  // NaN: not evaluated at this step
+  double grad_norm = 0;
+  double lr = 0;
+  double tokens_per_second = 0;  // of all ranks, this step
+};
+
+// Fills tokens and targets (micro_batch * sequence each) of leaf micro_step * world + rank of a step; false
+// ends the run.
+using BatchCallback = std::function<bool(int64_t step, int32_t micro_step, std::span<int32_t> tokens,
+                                         std::span<int32_t> targets)>;
+
+struct TrainOptions {
+  std::string resume;   // run folder to go on with; "" starts a new one
+  int quiet = 0;        // 0: progress bar on a terminal, else plain lines; 1: plain lines; 2: nothing
+  BatchCallback batch;  // null: the configured data
+  std::function<bool(const RunProgress&)>
+      progress;                            // rank 0, after each step; false ends the run; null: none
+  const volatile int32_t* stop = nullptr;  // non-zero on any rank ends the run after its step
+};
+
+enum class RunEnd { finished, stopped, callback };
+
+struct RunReport {
+  std::string folder;
+  RunEnd end = RunEnd::finished;
+  int64_t step = 0;
+  double loss = 0;                           // of the last step; NaN when no step was made
+  double heldout_loss = 0;                   // of the last evaluation; NaN: none
+  double unigram_loss = 0, bigram_loss = 0;  // held-out cross-entropy of counted models; NaN without data
+  std::string checkpoint;                    // path of the last one
+  std::string sample;
+};
+
+// Trains as config says: data, model, run folder, evaluation, checkpoints, sample, report. Collective: every
+// rank passes an equal document and equal options but for the callbacks. Only rank 0 writes outside of
+// checkpoints. However the run ends without an error (all steps done, stop flag, callback), a checkpoint of
+// the last step is complete on disk. config is null with `resume` to use the run folder's own; otherwise it
+// replaces that (more steps, another stage or world size).
+RunReport train(const Json& config, Communicator& comm, const TrainOptions& options);
+
+}  // namespace ds

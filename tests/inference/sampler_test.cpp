@@ -1,0 +1,65 @@
+#include "inference/sampler.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "core/base/error.h"
+
+namespace ds {
+namespace {
+
+const std::vector<float> kLogits{0.0f, 2.0f, 1.0f, 2.0f};
+
+TEST(sampler, greedy_takes_the_first_largest) { EXPECT_EQ(sample_token(kLogits, {}, 0), 1); }
+
+TEST(sampler, is_a_function_of_seed_and_position) {
+  SamplingOptions options{1.0, 0, 7};
+  std::vector<int32_t> first, again, other;
+  for (int64_t p = 0; p < 64; ++p) {
+    first.push_back(sample_token(kLogits, options, p));
+    again.push_back(sample_token(kLogits, options, p));
+    other.push_back(sample_token(kLogits, {1.0, 0, 8}, p));
+  }
+  EXPECT_EQ(first, again);
+  EXPECT_NE(first, other);
+}
+
+TEST(sampler, frequencies_follow_the_softmax) {
+  constexpr int64_t kDraws = 20000;
+  std::vector<double> count(kLogits.size());
+  for (int64_t p = 0; p < kDraws; ++p) ++count[static_cast<size_t>(sample_token(kLogits, {0.5, 0, 3}, p))];
+  double sum = 0;
+  for (float l : kLogits) sum += std::exp(l / 0.5);
+  for (size_t i = 0; i < count.size(); ++i) {
+    double p = std::exp(kLogits[i] / 0.5) / sum;
+    EXPECT_NEAR(count[i] / kDraws, p, 4 * std::sqrt(p * (1 - p) / kDraws)) << i;
+  }
+}
+
+TEST(sampler, top_k_keeps_the_k_most_probable) {
+  for (int64_t p = 0; p < 200; ++p) {
+    int32_t token = sample_token(kLogits, {5.0, 2, 1}, p);
+    EXPECT_TRUE(token == 1 || token == 3) << token;
+  }
+}
+
+TEST(sampler, refuses_bad_options_and_logits) {
+  EXPECT_THROW(sample_token(kLogits, {-1.0, 0, 0}, 0), Error);
+  EXPECT_THROW(sample_token(kLogits, {1.0, -1, 0}, 0), Error);
+  EXPECT_THROW(sample_token({}, {}, 0), Error);
+  float nan = std::numeric_limits<float>::quiet_NaN();
+  try {
+    sample_token(std::vector<float>{nan, nan}, {}, 5);
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.status(), DS_ERROR_NUMERIC);
+    EXPECT_NE(std::string(e.what()).find("position 5"), std::string::npos);
+  }
+  EXPECT_EQ(sample_token(std::vector<float>{nan, 1.0f}, {}, 0), 1);
+}
+
+}  // namespace
+}  // namespace ds

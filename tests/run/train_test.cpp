@@ -1,0 +1,236 @@
+#include "run/train.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <thread>
+
+#include "checkpoint/checkpoint.h"
+#include "core/base/error.h"
+#include "io/file.h"
+#include "monitor/metrics.h"
+#include "run/sample.h"
+#include "run/setup.h"
+#include "support/temp_folder.h"
+
+namespace ds {
+namespace {
+
+std::string english(int sentences) {
+  static const char* words[] = {"the", "shard", "gathers", "a", "bucket", "of", "rows", "and", "frees", "it"};
+  std::string text;
+  for (int i = 0; i < sentences; ++i) {
+    for (int w = 0; w < 9; ++w)
+      text += std::string(words[(i * 7 + w * w + i / 3) % 10]) + (w == 8 ? ".\n" : " ");
+  }
+  return text;
+}
+
+class RunTrain : public testing::Test {
+ protected:
+  static TrainOptions quiet(const std::string& resume = "") {
+    TrainOptions options;
+    options.resume = resume;
+    options.quiet = 2;
+    return options;
+  }
+
+  void SetUp() override {
+    text_ = folder_.path() + "/text";
+    make_folders(text_);
+    write_file_atomic(text_ + "/a.txt", english(200));
+    write_file_atomic(text_ + "/b.txt", english(230).substr(900));
+  }
+
+  Json config(const std::string& dir, int steps) const {
+    Json c = Json::parse(R"({
+      "train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 2, "gradient_clipping": 1.0,
+      "optimizer": {"type": "AdamW", "params": {"lr": 0.005}},
+      "zero_optimization": {"stage": 3, "stage3_param_persistence_threshold": 100},
+      "model": {"family": "gpt", "layers": 2, "hidden": 32, "heads": 2, "dropout": 0.1},
+      "data": {"heldout": 0.1},
+      "run": {"sequence": 32, "eval_every": 2, "eval_batches": 2, "save_every": 2, "sample_tokens": 8,
+              "seed": 5, "threads": 1}
+    })");
+    Json patch;
+    Json run, data;
+    run.set("dir", folder_.path() + "/" + dir);
+    run.set("steps", steps);
+    data.set("paths", Json::Array{text_});
+    patch.set("run", run);
+    patch.set("data", data);
+    merge_patch(c, patch);
+    return c;
+  }
+
+  // All ranks of one run, as threads; the report of rank 0, or its error.
+  RunReport train_on(int ranks, const Json& config, const TrainOptions& options) const {
+    static int number = 0;
+    std::string url = "threads://run_train_" + std::to_string(number++);
+    std::vector<std::exception_ptr> errors(static_cast<size_t>(ranks));
+    RunReport report;
+    auto body = [&](int rank) {
+      try {
+        auto comm = create_communicator(url, {rank, ranks, 20000, 20000});
+        RunReport mine = train(config, *comm, options);
+        if (rank == 0) report = mine;
+      } catch (...) {
+        errors[static_cast<size_t>(rank)] = std::current_exception();
+      }
+    };
+    std::vector<std::thread> others;
+    for (int r = 1; r < ranks; ++r) others.emplace_back(body, r);
+    body(0);
+    for (std::thread& t : others) t.join();
+    for (const std::exception_ptr& e : errors) {
+      if (e) std::rethrow_exception(e);
+    }
+    return report;
+  }
+
+  std::string error_of(const Json& config, ds_status status, const TrainOptions& options = quiet()) const {
+    try {
+      train_on(1, config, options);
+    } catch (const Error& e) {
+      EXPECT_EQ(e.status(), status) << e.what();
+      return e.what();
+    }
+    ADD_FAILURE() << "no error";
+    return "";
+  }
+
+  test::TempFolder folder_;
+  std::string text_;
+};
+
+TEST_F(RunTrain, writes_the_whole_run_folder) {
+  RunReport report = train_on(2, config("a", 6), quiet());
+  EXPECT_EQ(report.end, RunEnd::finished);
+  EXPECT_EQ(report.step, 6);
+  Metrics metrics = read_metrics(report.folder + "/metrics.csv");
+  const std::vector<StepRecord>& rows = metrics.steps;
+  ASSERT_EQ(rows.size(), 6u);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    EXPECT_EQ(rows[i].step, static_cast<int64_t>(i) + 1);
+    EXPECT_GT(rows[i].tokens_per_second, 0);
+  }
+  ASSERT_EQ(metrics.evals.size(), 3u);
+  for (size_t i = 0; i < 3; ++i) EXPECT_EQ(metrics.evals[i].step, static_cast<int64_t>(2 * i + 2));
+  EXPECT_LT(rows.back().loss, rows.front().loss);
+  EXPECT_EQ(metrics.evals.back().loss, report.heldout_loss);
+  EXPECT_LT(report.bigram_loss, report.unigram_loss);
+  EXPECT_FALSE(report.sample.empty());
+  EXPECT_EQ(read_checkpoint_info(report.checkpoint).step, 6);
+  std::string html = read_file(report.folder + "/report.html");
+  EXPECT_NE(html.find("<polyline"), std::string::npos);
+  EXPECT_EQ(html.find("nan"), std::string::npos);
+  Json trace = Json::parse(read_file(report.folder + "/trace.json"));
+  bool ranks[2] = {};
+  for (const Json& event : trace.at("traceEvents").array()) ranks[event.at("pid").integer()] = true;
+  EXPECT_TRUE(ranks[0] && ranks[1]);
+  Json saved = Json::parse(read_file(report.folder + "/config.json"));
+  EXPECT_EQ(saved.at("origins").at("run.seed").string(), "config");
+}
+
+TEST_F(RunTrain, resumed_run_is_bit_equal_to_the_unbroken_one) {
+  RunReport whole = train_on(2, config("whole", 6), quiet());
+  TrainOptions interrupted = quiet();
+  interrupted.progress = [](const RunProgress& p) { return p.step < 3; };
+  RunReport part = train_on(2, config("part", 6), interrupted);
+  EXPECT_EQ(part.end, RunEnd::callback);
+  EXPECT_EQ(part.step, 3);
+  // Rows beyond the checkpoint, as a killed run leaves them, are made again.
+  MetricsCsv(part.folder + "/metrics.csv", 3).write(StepRecord{4, 99, 99, 99, 99, 99, {}});
+  RunReport rest = train_on(2, {}, quiet(part.folder));
+  EXPECT_EQ(rest.step, 6);
+  EXPECT_EQ(payload_hash(rest.checkpoint), payload_hash(whole.checkpoint));
+  std::vector<StepRecord> a = read_metrics(whole.folder + "/metrics.csv").steps;
+  std::vector<StepRecord> b = read_metrics(rest.folder + "/metrics.csv").steps;
+  ASSERT_EQ(a.size(), b.size());
+  for (size_t i = 0; i < a.size(); ++i) {
+    EXPECT_EQ(a[i].step, b[i].step);
+    EXPECT_EQ(a[i].loss, b[i].loss) << "step " << a[i].step;
+    EXPECT_EQ(a[i].grad_norm, b[i].grad_norm);
+    EXPECT_EQ(a[i].lr, b[i].lr);
+  }
+  EXPECT_EQ(whole.heldout_loss, rest.heldout_loss);
+  EXPECT_EQ(whole.sample, rest.sample);
+}
+
+TEST_F(RunTrain, stop_flag_saves_and_ends) {
+  volatile int32_t stop = 0;
+  TrainOptions options = quiet();
+  options.stop = &stop;
+  options.progress = [&](const RunProgress& p) {
+    if (p.step == 3) stop = 1;
+    return true;
+  };
+  RunReport report = train_on(2, config("a", 100), options);
+  EXPECT_EQ(report.end, RunEnd::stopped);
+  EXPECT_EQ(report.step, 3);
+  EXPECT_EQ(read_checkpoint_info(report.checkpoint).step, 3);
+  EXPECT_TRUE(exists(report.folder + "/report.html"));
+}
+
+TEST_F(RunTrain, caller_supplies_batches_and_ends_the_run) {
+  TrainOptions options = quiet();
+  std::vector<std::pair<int64_t, int32_t>> calls;
+  options.batch = [&](int64_t step, int32_t micro, std::span<int32_t> tokens, std::span<int32_t> targets) {
+    calls.emplace_back(step, micro);
+    EXPECT_EQ(tokens.size(), 64u);
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      tokens[i] = static_cast<int32_t>(i % 7);
+      targets[i] = static_cast<int32_t>((i + 1) % 7);
+    }
+    return step < 2;
+  };
+  RunReport report = train_on(1, config("a", 10), options);
+  EXPECT_EQ(report.end, RunEnd::callback);
+  EXPECT_EQ(report.step, 2);
+  EXPECT_TRUE(std::isnan(report.heldout_loss));
+  std::vector<std::pair<int64_t, int32_t>> want{{0, 0}, {0, 1}, {1, 0}, {1, 1}, {2, 0}};
+  EXPECT_EQ(calls, want);
+}
+
+TEST_F(RunTrain, generates_the_same_text_on_any_number_of_ranks) {
+  RunReport report = train_on(1, config("a", 4), quiet());
+  auto comm = create_communicator("self", {});
+  std::string text = generate_from_run(*comm, report.folder, "the shard", 12, {0.7, 0, 3});
+  EXPECT_EQ(text.size(), 12u);
+  EXPECT_EQ(text, generate_from_run(*comm, report.checkpoint, "the shard", 12, {0.7, 0, 3}));
+  EXPECT_NE(text, generate_from_run(*comm, report.folder, "the shard", 12, {0.7, 0, 4}));
+}
+
+TEST_F(RunTrain, bad_input_is_named_and_leaves_no_folder) {
+  Json missing = config("bad", 2);
+  Json patch = Json::parse(R"({"data": {"paths": ["no/such/text"]}})");
+  merge_patch(missing, patch);
+  EXPECT_NE(error_of(missing, DS_ERROR_NOT_FOUND).find("no/such/text"), std::string::npos);
+  EXPECT_FALSE(exists(folder_.path() + "/bad"));
+
+  std::string empty = folder_.path() + "/empty.txt";
+  write_file_atomic(empty, "");
+  Json data, paths;
+  paths.set("paths", Json::Array{empty});
+  data.set("data", paths);
+  Json no_text = config("bad", 2);
+  merge_patch(no_text, data);
+  EXPECT_NE(error_of(no_text, DS_ERROR_CONFIG).find("text"), std::string::npos);
+  EXPECT_FALSE(exists(folder_.path() + "/bad"));
+
+  Json misspelt = config("bad", 2);
+  merge_patch(misspelt, Json::parse(R"({"run": {"stepz": 3}})"));
+  std::string message = error_of(misspelt, DS_ERROR_CONFIG);
+  EXPECT_NE(message.find("run.stepz"), std::string::npos) << message;
+  EXPECT_NE(message.find("steps"), std::string::npos) << message;
+
+  EXPECT_NE(error_of({}, DS_ERROR_NOT_FOUND, quiet(text_)).find("no run folder"), std::string::npos);
+}
+
+TEST_F(RunTrain, a_used_folder_is_refused) {
+  train_on(1, config("a", 1), quiet());
+  EXPECT_NE(error_of(config("a", 1), DS_ERROR_STATE).find("run.dir"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace ds
