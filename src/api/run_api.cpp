@@ -1,0 +1,70 @@
+#include <algorithm>
+
+#include "api/boundary.h"
+#include "api/handles.h"
+#include "run/sample.h"
+#include "run/train.h"
+
+namespace {
+
+std::shared_ptr<ds::Communicator> group(ds_comm* comm) {
+  return comm ? comm->comm : ds::create_communicator("self", {});
+}
+
+ds::BatchCallback batch_callback(ds_run_batch_fn* fn, void* user_data) {
+  if (!fn) return nullptr;
+  return [=](int64_t step, int32_t micro_step, std::span<int32_t> tokens, std::span<int32_t> targets) {
+    return fn(step, micro_step, tokens.data(), targets.data(), tokens.size(), user_data) == DS_OK;
+  };
+}
+
+std::function<bool(const ds::RunProgress&)> progress_callback(ds_run_progress_fn* fn, void* user_data) {
+  if (!fn) return nullptr;
+  return [=](const ds::RunProgress& now) {
+    ds_run_progress out{};
+    out.struct_size = sizeof out;
+    out.step = now.step;
+    out.steps = now.steps;
+    out.loss = now.loss;
+    out.heldout_loss = now.heldout_loss;
+    out.grad_norm = now.grad_norm;
+    out.lr = now.lr;
+    out.tokens_per_second = now.tokens_per_second;
+    return fn(&out, user_data) == DS_OK;
+  };
+}
+
+}  // namespace
+
+ds_status ds_run_train(ds_comm* comm, const char* config, const char* resume, int32_t quiet,
+                       ds_run_batch_fn* batch, ds_run_progress_fn* progress, const volatile int32_t* stop,
+                       void* user_data) {
+  return ds::boundary([&] {
+    ds::require(config || resume, "config must not be NULL without resume");
+    ds::require(quiet >= 0 && quiet <= 2, "quiet must be 0 to 2, got {}", quiet);
+    ds::TrainOptions options;
+    options.resume = resume ? resume : "";
+    options.quiet = quiet;
+    options.batch = batch_callback(batch, user_data);
+    options.progress = progress_callback(progress, user_data);
+    options.stop = stop;
+    ds::Json document = config ? ds::Json::parse(config, "config") : ds::Json();
+    ds::RunReport report = ds::train(document, *group(comm), options);
+    if (report.end == ds::RunEnd::callback) {
+      ds::raise(DS_ERROR_USER, "a callback asked to stop after step {}; saved in '{}'", report.step,
+                report.folder);
+    }
+  });
+}
+
+ds_status ds_run_generate(ds_comm* comm, const char* run, const char* prompt, int32_t tokens,
+                          double temperature, uint64_t seed, char* buffer, size_t buffer_size,
+                          size_t* out_size) {
+  return ds::boundary([&] {
+    ds::require(tokens >= 1, "tokens must be at least 1, got {}", tokens);
+    std::string folder(ds::need_text(run, "run"));
+    std::string start(ds::need_text(prompt, "prompt"));
+    std::string text = ds::generate_from_run(*group(comm), folder, start, tokens, {temperature, 0, seed});
+    ds::put_text(text, buffer, buffer_size, out_size);
+  });
+}

@@ -1,0 +1,65 @@
+#define _POSIX_C_SOURCE 200809L
+/* The training run from C: own data, progress, a callback that stops, resume, generate. */
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "support.h"
+
+typedef struct record {
+  int batches, steps, stop_at;
+  double first, last;
+} record;
+
+static ds_status batch(int64_t step, int32_t micro_step, int32_t* tokens, int32_t* targets,
+                       size_t tokens_count, void* user_data) {
+  record* seen = user_data;
+  size_t i;
+  (void)step;
+  (void)micro_step;
+  ++seen->batches;
+  for (i = 0; i < tokens_count; ++i) {
+    tokens[i] = 'a' + (int32_t)(i % 4);
+    targets[i] = 'a' + (int32_t)((i + 1) % 4);
+  }
+  return DS_OK;
+}
+
+static ds_status progress(const ds_run_progress* now, void* user_data) {
+  record* seen = user_data;
+  check(now->struct_size == sizeof *now && now->lr > 0 && now->grad_norm > 0, "numbers of a step");
+  if (seen->steps++ == 0) seen->first = now->loss;
+  seen->last = now->loss;
+  return now->step == seen->stop_at ? DS_ERROR_USER : DS_OK;
+}
+
+int main(int argc, char** argv) {
+  char config[1024], folder[512], text[256], again[256];
+  record seen = {0, 0, 30, 0, 0};
+  volatile int32_t stop = 0;
+  size_t size = 0;
+  snprintf(folder, sizeof folder, "%s/run_test_folder_%d", argc > 1 ? argv[1] : ".", (int)getpid());
+  snprintf(config, sizeof config,
+           "{\"train_batch_size\": 4, \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 0.01}},"
+           " \"model\": {\"family\": \"gpt\", \"layers\": 1, \"hidden\": 32, \"heads\": 2, \"vocab\": 256,"
+           " \"positions\": 16}, \"run\": {\"dir\": \"%s\", \"steps\": 40, \"sequence\": 16, "
+           "\"sample_tokens\": 0}}",
+           folder);
+  check_error(ds_run_train(NULL, NULL, NULL, 2, NULL, NULL, NULL, NULL), DS_ERROR_INVALID_ARGUMENT, "config");
+  check_error(ds_run_train(NULL, config, NULL, 3, NULL, NULL, NULL, NULL), DS_ERROR_INVALID_ARGUMENT,
+              "quiet must be 0 to 2, got 3");
+  check_error(ds_run_train(NULL, config, NULL, 2, batch, progress, &stop, &seen), DS_ERROR_USER,
+              "after step 30");
+  check(seen.steps == 30 && seen.batches >= 30, "a step and a batch at a time");
+  check(seen.last < 0.5 * seen.first, "the loss falls");
+  seen.stop_at = -1;
+  check_ok(ds_run_train(NULL, NULL, folder, 2, batch, progress, &stop, &seen), "resume");
+  check(seen.steps == 40, "only the missing steps are made");
+  check_ok(ds_run_generate(NULL, folder, "abcdab", 10, 0, 0, text, sizeof text, &size), "generate");
+  check(strncmp(text, "cdabcdabcd", 10) == 0, "the pattern goes on");
+  check_ok(ds_run_generate(NULL, folder, "abcdab", 10, 0, 1, again, sizeof again, &size), "generate again");
+  check(strcmp(text, again) == 0, "the most probable token needs no seed");
+  check_error(ds_run_generate(NULL, "nowhere/at/all", "a", 1, 0, 0, text, sizeof text, &size),
+              DS_ERROR_NOT_FOUND, "nowhere/at/all");
+  return 0;
+}
