@@ -1,0 +1,209 @@
+// Kills a training run again and again and lets it resume: whatever the moment, the last committed checkpoint
+// loads, no committed step is lost, and every loss after it has the bits of a run that was never killed.
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <gtest/gtest.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <fstream>
+#include <map>
+#include <random>
+
+#include "checkpoint/checkpoint.h"
+#include "io/file.h"
+#include "support/temp_folder.h"
+
+namespace ds::test {
+namespace {
+
+constexpr int64_t kSteps = 12;
+const std::string kBinary = DS_BINARY_DIR;
+
+struct Place {
+  int world = 2;
+  int stage = 1;
+  std::string tier = "device";
+  bool reproducible = false;
+};
+
+// Where rank `victim` is killed: at the n-th call of a kind of the shim, or before the n-th instruction.
+struct KillPoint {
+  std::string kind = "none";
+  int n = 0;
+  int victim = 0;
+  std::string text() const { return fmt::format("{}:{} on rank {}", kind, n, victim); }
+};
+
+struct Launch {
+  bool killed = false;  // the victim died at its kill point
+  bool finished = false;
+  int64_t resumed = 0;
+  std::map<int64_t, std::string> losses;  // step -> hexadecimal float
+  std::string errors;
+};
+
+pid_t start(const std::vector<std::string>& args, const std::string& kill, const std::string& out,
+            const std::string& err) {
+  std::vector<std::string> environment;
+  for (char** e = environ; *e; ++e) environment.emplace_back(*e);
+  environment.emplace_back("ASAN_OPTIONS=verify_asan_link_order=0");
+  if (!kill.empty()) {
+    environment.push_back("LD_PRELOAD=" + kBinary + "/lib/libds_fault_shim.so");
+    environment.push_back("DS_TEST_KILL=" + kill);
+  }
+  std::vector<char*> argv, envp;
+  for (const std::string& a : args) argv.push_back(const_cast<char*>(a.c_str()));
+  for (const std::string& e : environment) envp.push_back(const_cast<char*>(e.c_str()));
+  argv.push_back(nullptr);
+  envp.push_back(nullptr);
+  posix_spawn_file_actions_t files;
+  posix_spawn_file_actions_init(&files);
+  int flags = O_WRONLY | O_CREAT | O_TRUNC;
+  posix_spawn_file_actions_addopen(&files, 1, out.c_str(), flags, 0600);
+  posix_spawn_file_actions_addopen(&files, 2, err.c_str(), flags, 0600);
+  pid_t pid = -1;
+  EXPECT_EQ(posix_spawn(&pid, argv[0], &files, nullptr, argv.data(), envp.data()), 0);
+  posix_spawn_file_actions_destroy(&files);
+  return pid;
+}
+
+// Waits for all ranks; kills the others when one ends badly, as a launcher does.
+void wait_ranks(std::vector<pid_t> ranks, int victim, Launch& launch) {
+  launch.finished = true;
+  for (size_t left = ranks.size(); left > 0; --left) {
+    int status = 0;
+    pid_t pid = waitpid(-1, &status, 0);
+    bool ok = WIFEXITED(status) && WEXITSTATUS(status) == 0;
+    if (WIFSIGNALED(status) && pid == ranks[static_cast<size_t>(victim)] && launch.finished) {
+      launch.killed = true;
+    }
+    for (pid_t& rank : ranks) {
+      if (rank == pid) {
+        rank = -1;
+      } else if (!ok && rank > 0) {
+        kill(rank, SIGKILL);
+      }
+    }
+    launch.finished = launch.finished && ok;
+  }
+}
+
+Launch run(const std::string& folder, const Place& place, int64_t steps, const KillPoint& point) {
+  static int serial = 0;
+  TempFolder output;
+  std::string url = fmt::format("shm://crash-{}-{}", getpid(), serial++);
+  std::vector<pid_t> ranks;
+  for (int r = 0; r < place.world; ++r) {
+    bool mine = r == point.victim, instr = point.kind == "instr";
+    std::string kill = mine && !instr && point.n > 0 ? fmt::format("{}:{}", point.kind, point.n) : "";
+    ranks.push_back(start({kBinary + "/bin/crash_driver", std::to_string(r), std::to_string(place.world), url,
+                           folder, std::to_string(steps), std::to_string(place.stage), place.tier,
+                           place.reproducible ? "1" : "0", mine && instr ? std::to_string(point.n) : "0"},
+                          kill, output / fmt::format("out{}", r), output / fmt::format("err{}", r)));
+  }
+  Launch launch;
+  wait_ranks(ranks, point.victim, launch);
+  std::ifstream out(output / "out0");
+  std::string word, value;
+  while (out >> word >> value) {
+    if (word == "resume") {
+      launch.resumed = std::stoll(value);
+    } else {
+      launch.losses[std::stoll(word)] = value;
+    }
+  }
+  for (int r = 0; r < place.world; ++r) launch.errors += read_file(output / fmt::format("err{}", r));
+  return launch;
+}
+
+// The run that nobody kills.
+struct Reference {
+  std::map<int64_t, std::string> losses;
+  std::string hash;
+
+  explicit Reference(const Place& place) {
+    TempFolder folder;
+    Launch whole = run(folder.path(), place, kSteps, {});
+    EXPECT_TRUE(whole.finished) << whole.errors;
+    losses = whole.losses;
+    hash = payload_hash(latest_checkpoint(folder.path()));
+    EXPECT_EQ(losses.size(), static_cast<size_t>(kSteps));
+    EXPECT_NE(losses[1], losses[kSteps]);
+  }
+};
+
+int64_t committed(const std::string& folder) {
+  std::string last = latest_checkpoint(folder);
+  return last.empty() ? 0 : read_checkpoint_info(last).step;
+}
+
+// Kill points whose numbers fall into about the first two saves of a launch.
+KillPoint draw(std::mt19937& random, int world) {
+  static const std::vector<std::pair<std::string, int>> kinds = {
+      {"write", 140}, {"sync", 24}, {"rename", 3}, {"unlink", 12}, {"instr", 700}};
+  const auto& [kind, range] = kinds[random() % kinds.size()];
+  KillPoint point{kind, 1 + static_cast<int>(random() % static_cast<uint32_t>(range)), 0};
+  // Only rank 0 renames and removes.
+  if (kind != "rename" && kind != "unlink") point.victim = static_cast<int>(random()) & (world - 1);
+  return point;
+}
+
+// Runs until `kills` launches were killed at their point; a run that reaches the last step is checked and a
+// new one begun. place_of chooses where each launch runs.
+void survive(const Reference& reference, int kills, uint32_t seed,
+             const std::function<Place(std::mt19937&)>& place_of) {
+  std::mt19937 random(seed);
+  std::map<std::string, int> killed;
+  int64_t resumed = 0;
+  auto folder = std::make_unique<TempFolder>();
+  for (int done = 0, launches = 0; done < kills; ++launches) {
+    ASSERT_LT(launches, 3 * kills) << "too few kill points are reached";
+    Place place = place_of(random);
+    KillPoint point = draw(random, place.world);
+    SCOPED_TRACE(fmt::format("launch {}: kill {}, world {} stage {} tier {}", launches, point.text(),
+                             place.world, place.stage, place.tier));
+    int64_t before = committed(folder->path());
+    Launch launch = run(folder->path(), place, kSteps, point);
+    ASSERT_TRUE(launch.killed || launch.finished) << launch.errors;
+    if (launch.finished || !launch.losses.empty()) {
+      ASSERT_EQ(launch.resumed, before);
+    }
+    for (const auto& [step, loss] : launch.losses)
+      ASSERT_EQ(loss, reference.losses.at(step)) << "step " << step;
+    int64_t after = committed(folder->path());
+    ASSERT_GE(after, before);
+    // A save returns only when it is committed: the next step's loss proves that it did.
+    int64_t reached = launch.losses.empty() ? 0 : launch.losses.rbegin()->first;
+    ASSERT_GE(after, (reached - 1) / 2 * 2);
+    done += launch.killed;
+    killed[point.kind] += launch.killed;
+    resumed += launch.resumed > 0;
+    if (launch.finished) {
+      ASSERT_EQ(payload_hash(latest_checkpoint(folder->path())), reference.hash);
+      folder = std::make_unique<TempFolder>();
+    }
+  }
+  EXPECT_GT(resumed, kills / 3);
+  for (const auto& [kind, count] : killed) fmt::print("killed at {}: {}\n", kind, count);
+  EXPECT_EQ(killed.size(), 5u);
+}
+
+TEST(Crash, TwoRanksResumeWithTheSameBits) {
+  Place place{2, 1, "device", false};
+  survive(Reference(place), 50, 1, [&](std::mt19937&) { return place; });
+}
+
+TEST(Crash, AnyWorldSizeStageAndTierResumesWithTheSameBits) {
+  survive(Reference({2, 0, "device", true}), 25, 2, [](std::mt19937& random) {
+    static const std::vector<Place> places = {{1, 0, "device", true}, {2, 1, "device", true},
+                                              {1, 3, "device", true}, {2, 3, "nvme", true},
+                                              {2, 2, "cpu", true},    {2, 3, "device", true}};
+    return places[random() % places.size()];
+  });
+}
+
+}  // namespace
+}  // namespace ds::test
