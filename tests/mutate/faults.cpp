@@ -1,0 +1,112 @@
+#include "mutate/faults.h"
+
+namespace ds::test {
+namespace {
+
+// The n-th instruction of a name, or null.
+Instr* nth(Program& p, const std::string& op, int n = 0) {
+  for (Instr& in : p.instrs) {
+    if (in.op == op && n-- == 0) return &in;
+  }
+  return nullptr;
+}
+
+bool set_attr(Program& p, const std::string& op, const char* name, double factor) {
+  bool any = false;
+  for (Instr& in : p.instrs) {
+    if (in.op != op) continue;
+    in.attrs.set(name, in.attrs.real(name) * factor);
+    any = true;
+  }
+  return any;
+}
+
+bool remove(Program& p, const std::string& op, int n = 0) {
+  Instr* in = nth(p, op, n);
+  if (!in) return false;
+  in->op = "zero";  // a harmless instruction on no memory keeps numbers and waits as they are
+  in->queue = in->queue == Queue::comm ? Queue::compute : in->queue;
+  in->operands.clear();
+  return true;
+}
+
+// The operands of two instructions of one name change places.
+bool swap_operand(Program& p, const std::string& op, size_t operand) {
+  Instr *a = nth(p, op, 0), *b = nth(p, op, 1);
+  if (!a || !b || a->operands.size() <= operand || b->operands.size() <= operand) return false;
+  if (!(a->operands[operand].type == b->operands[operand].type)) return false;
+  std::swap(a->operands[operand].buffer, b->operands[operand].buffer);
+  std::swap(a->operands[operand].begin, b->operands[operand].begin);
+  return true;
+}
+
+// Backward writes a gradient one granule further.
+bool shift_gradient(Program& p) {
+  for (Instr& in : p.instrs) {
+    if (in.op != "linear_dw") continue;
+    Operand& out = in.operands.back();
+    const Buffer& b = p.buffers[static_cast<size_t>(out.buffer)];
+    int64_t step = 256 * size_of(b.dtype);
+    if (b.name.find(".g") == std::string::npos || out.begin + out.bytes(p.bound) + step > b.bytes()) continue;
+    out.begin += step;
+    return true;
+  }
+  return false;
+}
+
+bool wrong_micro_step(Program& p) {
+  for (Instr& in : p.instrs) {
+    if (in.op == "dropout" && in.micro == 1) {
+      in.micro = 0;
+      return true;
+    }
+  }
+  return false;
+}
+
+bool flip_beta(Program& p) {
+  Instr* in = nth(p, "accumulate");
+  if (!in) return false;
+  in->attrs.set("beta", in->attrs.integer("beta") == 0 ? int64_t{1} : int64_t{0});
+  return true;
+}
+
+}  // namespace
+
+const std::vector<Fault>& faults() {
+  static const std::vector<Fault> all = {
+      {"weight decay x 1.01", [](Program& p) { return set_attr(p, "adamw", "wd", 1.01); }},
+      {"beta1 x 0.99", [](Program& p) { return set_attr(p, "adamw", "beta1", 0.99); }},
+      {"beta2 x 0.999", [](Program& p) { return set_attr(p, "adamw", "beta2", 0.999); }},
+      {"eps x 10", [](Program& p) { return set_attr(p, "adamw", "eps", 10); }},
+      {"clip limit x 1.01", [](Program& p) { return set_attr(p, "clip", "max_norm", 1.01); }},
+      {"dropout share x 1.1", [](Program& p) { return set_attr(p, "dropout", "p", 1.1); }},
+      {"an update is left out", [](Program& p) { return remove(p, "adamw", 1); }},
+      {"an accumulation is left out", [](Program& p) { return remove(p, "accumulate"); }},
+      {"an accumulation overwrites or adds the wrong way", flip_beta},
+      {"padding is not zeroed", [](Program& p) { return remove(p, "zero"); }},
+      {"a save is left out", [](Program& p) { return remove(p, "save", 2); }},
+      {"two loads change places", [](Program& p) { return swap_operand(p, "load", 0); }},
+      {"two saves change places", [](Program& p) { return swap_operand(p, "save", 1); }},
+      {"two fetches change places", [](Program& p) { return swap_operand(p, "fetch", 0); }},
+      {"a gradient is one granule off", shift_gradient},
+      {"dropout draws for another micro-step", wrong_micro_step},
+      {"layer norm eps x 100", [](Program& p) { return set_attr(p, "layer_norm", "eps", 100); }},
+  };
+  return all;
+}
+
+std::vector<std::pair<size_t, size_t>> waits_of(const Program& program) {
+  std::vector<std::pair<size_t, size_t>> out;
+  for (size_t i = 0; i < program.instrs.size(); ++i) {
+    for (size_t w = 0; w < program.instrs[i].waits.size(); ++w) out.emplace_back(i, w);
+  }
+  return out;
+}
+
+void drop_wait(Program& program, std::pair<size_t, size_t> wait) {
+  auto& waits = program.instrs[wait.first].waits;
+  waits.erase(waits.begin() + static_cast<std::ptrdiff_t>(wait.second));
+}
+
+}  // namespace ds::test

@@ -1,0 +1,24 @@
+#pragma once
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "core/program/program.h"
+
+namespace ds::test {
+
+// A seeded fault: a change of a compiled step. apply returns false when the program has nothing to break that
+// way.
+struct Fault {
+  std::string name;
+  std::function<bool(Program&)> apply;
+};
+
+// Faults other than dropped waits.
+const std::vector<Fault>& faults();
+
+// Every (instruction, wait) of a program.
+std::vector<std::pair<size_t, size_t>> waits_of(const Program& program);
+void drop_wait(Program& program, std::pair<size_t, size_t> wait);
+
+}  // namespace ds::test

@@ -1,0 +1,113 @@
+// ./run mutate: seeded faults, injected into compiled steps at run time; each must be caught by a check that
+// exists without it. Prints a line per kind and exits with 1 when one is missed. `--quick` tries every tenth
+// wait.
+#include <fmt/core.h>
+
+#include <cstring>
+
+#include "compile/pipeline.h"
+#include "core/base/error.h"
+#include "mutate/faults.h"
+#include "support/same_bits.h"
+
+namespace ds::test {
+namespace {
+
+Point offloaded() {
+  Point p;
+  p.stage = 3;
+  p.tier = Tier::nvme;
+  return p;
+}
+
+// What caught a changed step: the verifier, an error, the bits under in-order or chaos execution; "" when
+// nothing did.
+std::string caught_by(const std::function<void(Program&)>& change, const std::string& reference, int steps,
+                      int seeds) {
+  for (int seed = 0; seed <= seeds; ++seed) {
+    Point p = offloaded();
+    if (seed > 0) p.chaos = static_cast<uint64_t>(seed);
+    try {
+      if (train_threads(p, steps, change).hash != reference) return seed == 0 ? "bits" : "bits under chaos";
+    } catch (const Error& e) {
+      return e.status() == DS_ERROR_COMM ? "comm" : "error";
+    }
+  }
+  return "";
+}
+
+bool verifier_refuses(const std::function<void(Program&)>& change) {
+  bool refused = false;
+  Point p = offloaded();
+  p.world = 1;
+  p.leaves = 2;
+  train_threads(p, 1, [&](Program& program) {
+    Program broken = program;
+    change(broken);
+    try {
+      verify(broken, {});
+    } catch (const Error&) {
+      refused = true;
+    }
+  });
+  return refused;
+}
+
+int dropped_waits(bool quick) {
+  Program step;
+  Point p = offloaded();
+  train_threads(p, 1, [&](Program& program) {
+    if (program.rank == 0) step = program;
+  });
+  int total = 0, refused = 0, chaos = 0, tried = 0;
+  std::string reference = train_threads(p, 2).hash;
+  std::vector<std::pair<size_t, size_t>> waits = waits_of(step);
+  for (size_t k = 0; k < waits.size(); ++k) {
+    ++total;
+    Program broken = step;
+    drop_wait(broken, waits[k]);
+    try {
+      verify(broken, {});
+    } catch (const Error&) {
+      ++refused;
+    }
+    if (k % (quick ? 100 : 10) != 0) continue;
+    ++tried;
+    chaos += caught_by([&](Program& program) { drop_wait(program, waits[k]); }, reference, 2, 8) != "";
+  }
+  fmt::print(
+      "dropped waits: {} of {} refused by the verifier; of {} tried without it, {} caught within 8 chaos "
+      "seeds\n",
+      refused, total, tried, chaos);
+  return total - refused;
+}
+
+int other_faults() {
+  constexpr int kSteps = 4;
+  std::string reference = train_threads(offloaded(), kSteps).hash;
+  int missed = 0, kinds = 0;
+  for (const Fault& fault : faults()) {
+    bool applied = false;
+    auto change = [&](Program& program) {
+      bool done = fault.apply(program);
+      applied = applied || done;
+    };
+    std::string by = verifier_refuses(change) ? "verifier" : caught_by(change, reference, kSteps, 2);
+    if (!applied) continue;
+    ++kinds;
+    missed += by.empty();
+    fmt::print("{:<50} {}\n", fault.name, by.empty() ? "MISSED" : by);
+  }
+  fmt::print("other faults: {} of {} kinds caught\n", kinds - missed, kinds);
+  return missed + (kinds < 10);
+}
+
+}  // namespace
+}  // namespace ds::test
+
+int main(int argc, char** argv) {
+  bool quick = argc > 1 && std::strcmp(argv[1], "--quick") == 0;
+  int missed = ds::test::dropped_waits(quick);
+  missed += ds::test::other_faults();
+  return missed == 0 ? 0 : 1;
+}
