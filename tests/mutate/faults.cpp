@@ -25,7 +25,7 @@ bool remove(Program& p, const std::string& op, int n = 0) {
   Instr* in = nth(p, op, n);
   if (!in) return false;
   in->op = "zero";  // a harmless instruction on no memory keeps numbers and waits as they are
-  in->queue = in->queue == Queue::comm ? Queue::compute : in->queue;
+  in->queue = Queue::compute;
   in->operands.clear();
   return true;
 }
