@@ -157,6 +157,7 @@ void Group::check_abort() {
   if (by == 0) return;
   for (int i = 0; i < 1000 && segment_.reason_ready.load(std::memory_order_acquire) == 0; ++i)
     std::this_thread::yield();
+  if (by == static_cast<uint32_t>(rank_) + 1) throw Error(DS_ERROR_COMM, segment_.reason);
   bool ready = segment_.reason_ready.load(std::memory_order_acquire) != 0;
   raise(DS_ERROR_COMM, "rank {} in {} '{}': the group was ended by rank {}: {}", rank_, intent_.operation,
         intent_.label, by - 1, ready ? segment_.reason : "(it died before it said why)");

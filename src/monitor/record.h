@@ -51,7 +51,7 @@ struct RunSummary {
   TierBytes plan;                                         // what the memory plan says for one rank
   std::vector<CommRecord> comm;                           // of one rank, over the run
   RankSpans spans;
-  Json config;               // effective configuration
+  Json config;               // Config::effective(), or any object
   std::string numerics_key;  // one line
   std::string sample;        // generated text
 };

@@ -1,5 +1,6 @@
 #include "monitor/text.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <cstdio>
@@ -7,6 +8,7 @@
 #include <system_error>
 
 #include "core/base/error.h"
+#include "core/base/utf8.h"
 
 namespace ds {
 namespace {
@@ -51,23 +53,26 @@ std::string duration_text(double seconds) {
 
 std::string html_text(std::string_view text) {
   std::string out;
-  for (char c : text) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      default:
-        out += c;
+  while (!text.empty()) {
+    char c = text.front();
+    size_t length = utf8_sequence(text);
+    bool control = static_cast<unsigned char>(c) < 0x20 && c != '\n' && c != '\t';
+    if (length == 0 || control) {
+      out += "\xef\xbf\xbd";  // U+FFFD
+    } else if (c == '&') {
+      out += "&amp;";
+    } else if (c == '<') {
+      out += "&lt;";
+    } else if (c == '>') {
+      out += "&gt;";
+    } else if (c == '"') {
+      out += "&quot;";
+    } else if (c == '\'') {
+      out += "&#39;";
+    } else {
+      out += text.substr(0, length);
     }
+    text.remove_prefix(std::max<size_t>(length, 1));
   }
   return out;
 }

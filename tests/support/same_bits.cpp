@@ -68,12 +68,13 @@ std::string Point::name() const {
       chaos ? std::to_string(*chaos) : "off", dtype_name(compute));
 }
 
-Outcome train_rank(const Point& p, int steps, Communicator& comm,
-                   const std::function<void(Program&)>& filter) {
+Outcome train_rank(const Point& p, int steps, Communicator& comm, const std::function<void(Program&)>& filter,
+                   const std::function<void(size_t)>& before_instr) {
   EngineOptions options;
   options.threads = p.threads;
   options.chaos_seed = p.chaos;
   options.program_filter = filter;
+  options.before_instr = before_instr;
   Graph graph = make_tiny_gpt(2, kWidth, 2, kVocab, kSeq, kRows, p.dropout);
   Engine engine(config_of(p), graph, comm, options);
   int64_t micros = p.leaves / p.world;

@@ -39,7 +39,9 @@ struct Outcome {
 Outcome train_threads(const Point& point, int steps, const std::function<void(Program&)>& filter = {});
 
 // One rank's part of the above on a communicator of the caller.
+// before_instr is called before each instruction of the step.
 Outcome train_rank(const Point& point, int steps, Communicator& comm,
-                   const std::function<void(Program&)>& filter = {});
+                   const std::function<void(Program&)>& filter = {},
+                   const std::function<void(size_t)>& before_instr = {});
 
 }  // namespace ds::test
