@@ -3,15 +3,16 @@
 
 namespace ds {
 
-// Gives every instruction operands it can reach. ZeRO names state where it lives; this pass inserts the way there:
-// load (file -> host), fetch (host -> device), store (device -> host), save (host -> file) around each use, through
-// transient buffers. Update instructions whose state is not on the device move to the host queue and run there.
+// Gives every instruction operands it can reach. ZeRO names state where it lives; this pass inserts the way
+// there: load (file -> host), fetch (host -> device), store (device -> host), save (host -> file) around each
+// use, through transient buffers. Update instructions whose state is not on the device move to the host queue
+// and run there.
 //
-// emulate false: device memory is host memory (a CPU), so fetch and store lower to nothing and only files move.
-// emulate true: the tiers are separate memories and every crossing is a copy.
+// emulate false: device memory is host memory (a CPU), so fetch and store lower to nothing and only files
+// move. emulate true: the tiers are separate memories and every crossing is a copy.
 //
-// File operands start on multiples of `file_alignment`; a read that does not is widened to whole blocks, a write
-// that does not is an internal error (sub-groups are cut on blocks).
+// File operands start on multiples of `file_alignment`; a read that does not is widened to whole blocks, a
+// write that does not is an internal error (sub-groups are cut on blocks).
 void insert_tier_moves(Program& program, bool emulate, int64_t file_alignment);
 
 }  // namespace ds

@@ -16,7 +16,8 @@ BufferId ProgramBuilder::transient(const std::string& name, DType dtype, int64_t
   return static_cast<BufferId>(program_.buffers.size() - 1);
 }
 
-Instr& ProgramBuilder::emit(Queue queue, std::string op, std::vector<Operand> operands, Attrs attrs, int32_t micro) {
+Instr& ProgramBuilder::emit(Queue queue, std::string op, std::vector<Operand> operands, Attrs attrs,
+                            int32_t micro) {
   Instr in;
   in.queue = queue;
   in.op = std::move(op);
@@ -33,8 +34,8 @@ void ProgramBuilder::end_segment(std::string name) {
 }
 
 Operand flat(const Buffer& buffer, BufferId id, int64_t first, int64_t numel, Access access) {
-  ensure(first >= 0 && first + numel <= buffer.numel, "operand {}..{} of %{} with {} elements", first, first + numel,
-         buffer.name, buffer.numel);
+  ensure(first >= 0 && first + numel <= buffer.numel, "operand {}..{} of %{} with {} elements", first,
+         first + numel, buffer.name, buffer.numel);
   return {id, first * size_of(buffer.dtype), {buffer.dtype, Shape{Dim(numel)}}, access, false};
 }
 
@@ -56,7 +57,8 @@ void Splice::apply(Program& program) {
       out.push_back(std::move(in));
     }
   }
-  while (segment < program.segments.size()) program.segments[segment++].end = static_cast<InstrId>(out.size());
+  while (segment < program.segments.size())
+    program.segments[segment++].end = static_cast<InstrId>(out.size());
   program.instrs = std::move(out);
 }
 

@@ -92,17 +92,20 @@ std::vector<std::pair<int32_t, int64_t>> Layout::granules_in_order() const {
   std::vector<std::pair<int32_t, int64_t>> order;
   for (size_t p = 0; p < bucket_of.size(); ++p) {
     const ParamPlace& at = place(static_cast<int32_t>(p));
-    for (int64_t g = 0; g * kGranule < at.numel; ++g) order.emplace_back(bucket_of[p], at.begin / kGranule + g);
+    for (int64_t g = 0; g * kGranule < at.numel; ++g)
+      order.emplace_back(bucket_of[p], at.begin / kGranule + g);
   }
   return order;
 }
 
-Layout make_layout(const std::vector<ParamSpec>& params, int world, int64_t bucket_size, int64_t persistence_threshold) {
+Layout make_layout(const std::vector<ParamSpec>& params, int world, int64_t bucket_size,
+                   int64_t persistence_threshold) {
   require(world > 0, "world must be at least 1, got {}", world);
   Packer packer(world, bucket_size);
   packer.layout.world = world;
   for (size_t p = 0; p < params.size(); ++p) {
-    require(params[p].numel > 0, "parameter '{}' must have elements, got {}", params[p].name, params[p].numel);
+    require(params[p].numel > 0, "parameter '{}' must have elements, got {}", params[p].name,
+            params[p].numel);
     packer.add(static_cast<int32_t>(p), params[p], params[p].numel <= persistence_threshold);
   }
   packer.finish();

@@ -16,7 +16,8 @@ void HazardMap::split(int64_t at) {
   pieces_.emplace(at, tail);
 }
 
-void HazardMap::access(int64_t begin, int64_t end, bool write, InstrId instr, Queue queue, std::vector<InstrId>& out) {
+void HazardMap::access(int64_t begin, int64_t end, bool write, InstrId instr, Queue queue,
+                       std::vector<InstrId>& out) {
   if (begin >= end) return;
   split(begin);
   split(end);

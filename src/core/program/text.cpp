@@ -41,7 +41,8 @@ std::vector<std::string> words(std::string_view line) {
 int64_t number(std::string_view text) {
   int64_t value = 0;
   auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
-  require(code == std::errc() && end == text.data() + text.size(), "program text must have an integer, got '{}'", text);
+  require(code == std::errc() && end == text.data() + text.size(),
+          "program text must have an integer, got '{}'", text);
   return value;
 }
 
@@ -164,11 +165,13 @@ const char* queue_name(Queue queue) { return kQueueNames[static_cast<int>(queue)
 std::string Program::print() const {
   std::string out = fmt::format("program {} rank={} world={} n={}\n", name, rank, world, bound);
   for (int t = 0; t < 3; ++t) {
-    out += fmt::format("arena {} persistent={} transient={}\n", kTierNames[t], arenas[t].persistent, arenas[t].transient);
+    out += fmt::format("arena {} persistent={} transient={}\n", kTierNames[t], arenas[t].persistent,
+                       arenas[t].transient);
   }
   for (const Buffer& b : buffers) {
-    out += fmt::format("buffer %{} {} {}[{}] {} @{}\n", b.name, kTierNames[static_cast<int>(b.tier)], dtype_name(b.dtype),
-                       b.numel, b.residency == Residency::persistent ? "persistent" : "transient", b.offset);
+    out += fmt::format("buffer %{} {} {}[{}] {} @{}\n", b.name, kTierNames[static_cast<int>(b.tier)],
+                       dtype_name(b.dtype), b.numel,
+                       b.residency == Residency::persistent ? "persistent" : "transient", b.offset);
   }
   size_t segment = 0;
   for (size_t i = 0; i < instrs.size(); ++i) {

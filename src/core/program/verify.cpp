@@ -16,20 +16,22 @@ void verify_logical(const Program& p) {
   for (size_t i = 0; i < p.instrs.size(); ++i) {
     const Instr& in = p.instrs[i];
     if (in.queue == Queue::comm && in.comm_order >= 0) {
-      ensure(in.comm_order > comm_order, "{} has place {} after {} in the order of collectives", at(p, i), in.comm_order,
-             comm_order);
+      ensure(in.comm_order > comm_order, "{} has place {} after {} in the order of collectives", at(p, i),
+             in.comm_order, comm_order);
       comm_order = in.comm_order;
     }
     for (const Operand& o : in.operands) {
-      ensure(o.buffer >= 0 && static_cast<size_t>(o.buffer) < p.buffers.size(), "{} names buffer {} of {}", at(p, i),
-             o.buffer, p.buffers.size());
+      ensure(o.buffer >= 0 && static_cast<size_t>(o.buffer) < p.buffers.size(), "{} names buffer {} of {}",
+             at(p, i), o.buffer, p.buffers.size());
       size_t b = static_cast<size_t>(o.buffer);
       const Buffer& buffer = p.buffers[b];
-      ensure(o.begin >= 0 && o.begin + o.bytes(p.bound) <= buffer.bytes(), "{} uses bytes {}..{} of %{} ({} bytes)",
-             at(p, i), o.begin, o.begin + o.bytes(p.bound), buffer.name, buffer.bytes());
+      ensure(o.begin >= 0 && o.begin + o.bytes(p.bound) <= buffer.bytes(),
+             "{} uses bytes {}..{} of %{} ({} bytes)", at(p, i), o.begin, o.begin + o.bytes(p.bound),
+             buffer.name, buffer.bytes());
       if (buffer.residency == Residency::persistent) continue;
       ensure(!dead[b], "{} uses %{} after its last use", at(p, i), buffer.name);
-      ensure(o.access == Access::write || written[b], "{} reads %{} before it is written", at(p, i), buffer.name);
+      ensure(o.access == Access::write || written[b], "{} reads %{} before it is written", at(p, i),
+             buffer.name);
       if (o.access != Access::read) written[b] = 1;
     }
     for (const Operand& o : in.operands) {
@@ -44,9 +46,12 @@ bool reachable(Queue queue, Tier tier, Access access) {
     case Queue::compute:
     case Queue::comm:
     case Queue::host:
-    case Queue::copy: return tier != Tier::nvme;
-    case Queue::read: return access == Access::read ? tier == Tier::nvme : tier == Tier::host;
-    case Queue::write: return access == Access::read ? tier == Tier::host : tier == Tier::nvme;
+    case Queue::copy:
+      return tier != Tier::nvme;
+    case Queue::read:
+      return access == Access::read ? tier == Tier::nvme : tier == Tier::host;
+    case Queue::write:
+      return access == Access::read ? tier == Tier::host : tier == Tier::nvme;
   }
   return false;
 }
@@ -67,13 +72,13 @@ void verify_physical(const Program& p) {
       PhysicalRange range = physical_range(p, o);
       const ArenaSizes& sizes = p.arenas[static_cast<int>(buffer.tier)];
       int64_t size = buffer.residency == Residency::persistent ? sizes.persistent : sizes.transient;
-      ensure(buffer.offset >= 0 && range.end <= size, "{} uses %{} at {}..{} of an arena of {} bytes", at(p, i),
-             buffer.name, range.begin, range.end, size);
-      ensure(reachable(in.queue, buffer.tier, o.access), "{} on queue {} cannot touch %{} in tier {}", at(p, i),
-             queue_name(in.queue), buffer.name, tier_name(buffer.tier));
+      ensure(buffer.offset >= 0 && range.end <= size, "{} uses %{} at {}..{} of an arena of {} bytes",
+             at(p, i), buffer.name, range.begin, range.end, size);
+      ensure(reachable(in.queue, buffer.tier, o.access), "{} on queue {} cannot touch %{} in tier {}",
+             at(p, i), queue_name(in.queue), buffer.name, tier_name(buffer.tier));
       conflicts.clear();
-      maps[range.arena].access(range.begin, range.end, o.access != Access::read, static_cast<InstrId>(i), in.queue,
-                               conflicts);
+      maps[range.arena].access(range.begin, range.end, o.access != Access::read, static_cast<InstrId>(i),
+                               in.queue, conflicts);
       for (InstrId earlier : conflicts) {
         if (static_cast<size_t>(earlier) == i) continue;
         ensure(order.covered(earlier), "{} touches %{} without waiting for {}", at(p, i), buffer.name,
