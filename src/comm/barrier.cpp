@@ -4,7 +4,7 @@ namespace ds {
 
 // One empty exchange.
 void Group::barrier(std::string_view label) {
-  begin("barrier", 0, label);
+  begin("barrier", "", 0, label);
   exchange();
   count("barrier", 0);
 }

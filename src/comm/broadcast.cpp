@@ -1,5 +1,3 @@
-#include <cstring>
-
 #include "comm/group.h"
 #include "core/base/error.h"
 
@@ -8,12 +6,12 @@ namespace ds {
 // The root publishes; everyone copies. Received: bytes, 0 at the root.
 void Group::broadcast(void* data, size_t bytes, int root, std::string_view label) {
   require(root >= 0 && root < size_, "root must be 0 to {}, got {}", size_ - 1, root);
-  begin("broadcast", bytes * static_cast<size_t>(size_) + static_cast<size_t>(root), label);
+  begin("broadcast", fmt::format("from {}", root), bytes, label);
   auto* to = static_cast<std::byte*>(data);
   chunks(bytes, kHalf, [&](size_t offset, size_t part) {
-    if (rank_ == root) std::memcpy(mine(), to + offset, part);
+    if (rank_ == root) copy(mine(), to + offset, part);
     exchange();
-    if (rank_ != root) std::memcpy(to + offset, theirs(root), part);
+    if (rank_ != root) copy(to + offset, theirs(root), part);
   });
   count("broadcast", rank_ == root ? 0 : static_cast<int64_t>(bytes));
 }

@@ -38,7 +38,7 @@ class Communicator {
   // not overlap in.
   virtual void reduce_scatter(const void* in, void* out, size_t count, DType wire,
                               std::string_view label) = 0;
-  // The same sum of all `count` elements on every rank.
+  // The same sum of all `count` elements on every rank. out may be in where both have one type (f32, f64).
   virtual void all_reduce(const void* in, void* out, size_t count, DType wire, std::string_view label) = 0;
   // Block b of in goes to rank b; block r of out comes from rank r. bytes per block.
   virtual void all_to_all(const void* in, void* out, size_t bytes, std::string_view label) = 0;

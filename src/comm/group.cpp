@@ -17,7 +17,8 @@
 namespace ds {
 namespace {
 
-constexpr int64_t kSleepNs = 20'000'000;  // between looks at a peer that does not come
+constexpr int64_t kSleepNs = 20'000'000;         // between looks at a peer that does not come
+constexpr int64_t kLongestStepNs = 200'000'000;  // of one look; more is this rank's own standstill
 
 void futex_wait(std::atomic<uint32_t>& word, uint32_t value) {
   timespec limit{0, kSleepNs};
@@ -28,10 +29,23 @@ void futex_wake(std::atomic<uint32_t>& word) {
   syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
 
-void put_text(char* to, size_t size, std::string_view text) {
-  size_t count = std::min(size - 1, text.size());
-  std::memcpy(to, text.data(), count);
-  to[count] = '\0';
+// Appends to the text in to[0..size), which stays a C string; returns its new length.
+size_t put_text(char* to, size_t size, std::string_view text, size_t at = 0) {
+  size_t count = std::min(size - 1 - at, text.size());
+  if (count != 0) std::memcpy(to + at, text.data(), count);
+  to[at + count] = '\0';
+  return at + count;
+}
+
+// Publishing rank and sleeper each write one word and then read the other's (both seq_cst): one of them sees.
+void wake(RankBlock& block) {
+  if (block.sleepers.load() != 0) futex_wake(block.phase);
+}
+
+void sleep_on(RankBlock& block, uint32_t seen) {
+  block.sleepers.fetch_add(1);
+  if (block.phase.load() == seen) futex_wait(block.phase, seen);
+  block.sleepers.fetch_sub(1);
 }
 
 }  // namespace
@@ -42,9 +56,11 @@ Group::Group(std::unique_ptr<Sharing> sharing, const CommOptions& options)
       rank_(options.rank),
       size_(options.size),
       timeout_ms_(options.join_ms) {
-  // More ranks than cores: spinning only keeps the others from running.
-  spins_ = static_cast<unsigned>(size_) > std::thread::hardware_concurrency() ? 50 : 4000;
-  barrier("join");
+  // About as long as a sleep and a wake cost; with more ranks than cores, spinning keeps the others from
+  // running.
+  spins_ = static_cast<unsigned>(size_) > std::thread::hardware_concurrency() ? 50 : 300;
+  begin("join", "", 0, "");
+  exchange();
   joined_ = true;
   timeout_ms_ = options.timeout_ms;
 }
@@ -58,13 +74,16 @@ int64_t Group::overhead_bytes() const { return static_cast<int64_t>(Segment::byt
 
 void Group::tick() { segment_.ranks[rank_].progress.fetch_add(1, std::memory_order_relaxed); }
 
-void Group::begin(const char* operation, uint64_t bytes, std::string_view label) {
+void Group::begin(std::string_view operation, std::string_view detail, uint64_t bytes,
+                  std::string_view label) {
   check_abort();
   first_ = true;
   intent_.sequence = sequence_++;
   intent_.bytes = bytes;
   intent_.label_hash = hash64(label);
-  put_text(intent_.operation, sizeof intent_.operation, operation);
+  size_t at = put_text(intent_.operation, sizeof intent_.operation, operation);
+  if (!detail.empty()) at = put_text(intent_.operation, sizeof intent_.operation, " ", at);
+  put_text(intent_.operation, sizeof intent_.operation, detail, at);
   put_text(intent_.label, sizeof intent_.label, label);
 }
 
@@ -77,47 +96,46 @@ void Group::exchange() {
   ++phase_;
   own.intents[phase_ & 1] = intent_;
   own.progress.fetch_add(1, std::memory_order_relaxed);
-  own.phase.store(phase_, std::memory_order_release);
-  futex_wake(own.phase);
+  own.phase.store(phase_);
+  wake(own);
   for (int step = 1; step < size_; ++step) wait_for((rank_ + step) % size_, phase_);
   if (first_) compare_intents();
   first_ = false;
 }
 
 void Group::wait_for(int peer, uint32_t phase) {
-  std::atomic<uint32_t>& word = segment_.ranks[peer].phase;
+  const std::atomic<uint32_t>& word = segment_.ranks[peer].phase;
   auto reached = [&] { return static_cast<int32_t>(word.load(std::memory_order_acquire) - phase) >= 0; };
   for (int i = 0; i < spins_; ++i) {
     if (reached()) return;
     __builtin_ia32_pause();
   }
-  uint32_t progress = segment_.ranks[peer].progress.load();
-  int64_t since = now_ns();
+  Patience patience{segment_.ranks[peer].progress.load(), now_ns(), 0};
   while (!reached()) {
-    check_peer(peer, progress, since);
+    check_abort();
+    std::string reason = missing(peer, patience);
+    if (reached()) return;  // it came, finished and left between the looks
+    if (!reason.empty()) fail(reason);
     uint32_t seen = word.load(std::memory_order_acquire);
     if (static_cast<int32_t>(seen - phase) >= 0) return;
-    futex_wait(word, seen);
+    sleep_on(segment_.ranks[peer], seen);
     tick();  // waiting for a slow peer is no standstill of this rank
   }
 }
 
-// Throws when the peer cannot come any more.
-void Group::check_peer(int peer, uint32_t& progress, int64_t& since) {
-  check_abort();
+std::string Group::missing(int peer, Patience& patience) {
   RankBlock& block = segment_.ranks[peer];
   bool started = joined_ || block.phase.load() > 0;
-  if (started && block.left.load() != 0) fail(fmt::format("rank {} has left the group", peer));
-  if (started && !sharing_->alive(peer)) fail(fmt::format("rank {} is dead", peer));
-  uint32_t now = block.progress.load();
-  if (now != progress) {
-    progress = now;
-    since = now_ns();
-  }
-  if (now_ns() - since > timeout_ms_ * 1'000'000) {
-    fail(joined_ ? fmt::format("rank {} has made no progress for {} ms", peer, timeout_ms_)
-                 : fmt::format("rank {} has not joined within {} ms", peer, timeout_ms_));
-  }
+  if (started && block.left.load() != 0) return fmt::format("rank {} has left the group", peer);
+  if (started && !sharing_->alive(peer)) return fmt::format("rank {} is dead", peer);
+  int64_t now = now_ns();
+  patience.waited_ns += std::min(now - patience.looked_ns, kLongestStepNs);
+  patience.looked_ns = now;
+  uint32_t progress = block.progress.load();
+  if (progress != patience.progress) patience = {progress, now, 0};
+  if (patience.waited_ns <= timeout_ms_ * 1'000'000) return "";
+  return joined_ ? fmt::format("rank {} has made no progress for {} ms", peer, timeout_ms_)
+                 : fmt::format("rank {} has not joined within {} ms", peer, timeout_ms_);
 }
 
 void Group::compare_intents() {
@@ -139,7 +157,7 @@ void Group::fail(const std::string& reason) {
   std::string message =
       fmt::format("rank {} in {} '{}': {}", rank_, intent_.operation, intent_.label, reason);
   abort(message);
-  check_abort();
+  if (segment_.aborted.load() != static_cast<uint32_t>(rank_) + 1) check_abort();
   throw Error(DS_ERROR_COMM, message);
 }
 
@@ -161,15 +179,6 @@ void Group::check_abort() {
   bool ready = segment_.reason_ready.load(std::memory_order_acquire) != 0;
   raise(DS_ERROR_COMM, "rank {} in {} '{}': the group was ended by rank {}: {}", rank_, intent_.operation,
         intent_.label, by - 1, ready ? segment_.reason : "(it died before it said why)");
-}
-
-void Group::chunks(size_t bytes, size_t most, const std::function<void(size_t, size_t)>& body) {
-  size_t offset = 0;
-  do {
-    size_t part = std::min(most, bytes - offset);
-    body(offset, part);
-    offset += part;
-  } while (offset < bytes);
 }
 
 std::unique_ptr<Communicator> make_group(std::unique_ptr<Sharing> sharing, const CommOptions& options) {

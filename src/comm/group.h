@@ -1,5 +1,6 @@
 #pragma once
-#include <functional>
+#include <algorithm>
+#include <cstring>
 #include <string>
 
 #include "comm/transport/transport.h"
@@ -29,18 +30,39 @@ class Group final : public Communicator {
  private:
   static constexpr size_t kHalf = kSlotBytes / 2;
 
-  // Begins a collective: what it is, for the check of the first exchange and for messages.
-  void begin(const char* operation, uint64_t bytes, std::string_view label);
+  // Begins a collective: what it is, for the check of the first exchange and for messages. `detail` is what
+  // ranks must agree on besides: the wire type, the root.
+  void begin(std::string_view operation, std::string_view detail, uint64_t bytes, std::string_view label);
   // This rank's half for the next exchange, and any rank's half of the last one.
   std::byte* mine();
   const std::byte* theirs(int rank) const;
   // Publishes this rank's half and waits until every rank has published.
   void exchange();
   // Calls body(offset, bytes) for chunks of at most `most` bytes; at least once.
-  static void chunks(size_t bytes, size_t most, const std::function<void(size_t, size_t)>& body);
+  template <typename Body>
+  static void chunks(size_t bytes, size_t most, Body body) {
+    size_t offset = 0;
+    do {
+      size_t part = std::min(most, bytes - offset);
+      body(offset, part);
+      offset += part;
+    } while (offset < bytes);
+  }
+  static void copy(void* to, const void* from, size_t bytes) {
+    if (bytes != 0) std::memcpy(to, from, bytes);  // of no bytes, either pointer may be null
+  }
+
+  // How long a peer has stood still, by this rank's own steps: time in which this rank did not run either
+  // (a suspended job) does not count.
+  struct Patience {
+    uint32_t progress = 0;
+    int64_t looked_ns = 0;
+    int64_t waited_ns = 0;
+  };
 
   void wait_for(int peer, uint32_t phase);
-  void check_peer(int peer, uint32_t& progress, int64_t& since);
+  // "" or why the peer cannot come any more.
+  std::string missing(int peer, Patience& patience);
   void compare_intents();
   [[noreturn]] void fail(const std::string& reason);
   void check_abort();

@@ -5,8 +5,10 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <climits>
 #include <cstring>
 #include <thread>
 #include <utility>
@@ -105,7 +107,23 @@ Fd receive_memory(const std::string& name, int socket) {
 
 int milliseconds_left(int64_t deadline) {
   int64_t left = (deadline - now_ns()) / 1'000'000;
-  return left < 0 ? 0 : static_cast<int>(left);
+  return static_cast<int>(std::clamp<int64_t>(left, 0, INT_MAX));
+}
+
+// False when nothing has come by the deadline. A signal is no reason to give up.
+bool readable(int fd, int64_t deadline) {
+  for (;;) {
+    pollfd ready{fd, POLLIN, 0};
+    int got = poll(&ready, 1, milliseconds_left(deadline));
+    if (got >= 0 || errno != EINTR) return got > 0;
+  }
+}
+
+// The abstract namespace has no permissions: both ends ask who the other is.
+bool same_user(int socket) {
+  ucred peer{};
+  socklen_t length = sizeof peer;
+  return getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.uid == getuid();
 }
 
 class Host {
@@ -130,8 +148,7 @@ class Host {
     int64_t deadline = now_ns() + options_.join_ms * 1'000'000;
     std::vector<Fd> peers(static_cast<size_t>(options_.size));
     for (int missing = options_.size - 1; missing > 0;) {
-      pollfd ready{listener.get(), POLLIN, 0};
-      if (poll(&ready, 1, milliseconds_left(deadline)) <= 0) refuse_all(peers, missing);
+      if (!readable(listener.get(), deadline)) refuse_all(peers, missing);
       Fd peer(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
       missing -= admit(std::move(peer), peers) ? 1 : 0;
     }
@@ -143,6 +160,7 @@ class Host {
 
  private:
   bool admit(Fd peer, std::vector<Fd>& peers) {
+    if (!same_user(peer.get())) return false;
     Hello hello;
     timeval limit{2, 0};
     setsockopt(peer.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
@@ -160,6 +178,7 @@ class Host {
     }
     if (!refusal.empty()) {
       answer(peer.get(), refusal, -1);
+      last_refusal_ = " (" + refusal + ")";
       return false;
     }
     peers[static_cast<size_t>(hello.rank)] = std::move(peer);
@@ -167,8 +186,8 @@ class Host {
   }
 
   [[noreturn]] void refuse_all(const std::vector<Fd>& peers, int missing) {
-    std::string reason =
-        fmt::format("{} of {} ranks have not joined within {} ms", missing, options_.size, options_.join_ms);
+    std::string reason = fmt::format("{} of {} ranks have not joined within {} ms{}", missing, options_.size,
+                                     options_.join_ms, last_refusal_);
     for (const Fd& peer : peers) {
       if (peer.get() >= 0) answer(peer.get(), reason, -1);
     }
@@ -177,6 +196,7 @@ class Host {
 
   const std::string& name_;
   const CommOptions& options_;
+  std::string last_refusal_;
 };
 
 Fd join(const std::string& name, const CommOptions& options) {
@@ -190,13 +210,13 @@ Fd join(const std::string& name, const CommOptions& options) {
       raise(DS_ERROR_COMM, "shm://{}: rank 0 has not come within {} ms", name, options.join_ms);
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
+  if (!same_user(socket_fd.get())) raise(DS_ERROR_COMM, "shm://{}: another user holds this name", name);
   Hello hello;
   hello.size = options.size;
   hello.rank = options.rank;
   if (send(socket_fd.get(), &hello, sizeof hello, MSG_NOSIGNAL) != sizeof hello)
     system_error(name, "no hello");
-  pollfd ready{socket_fd.get(), POLLIN, 0};
-  if (poll(&ready, 1, milliseconds_left(deadline) + 1000) <= 0) {
+  if (!readable(socket_fd.get(), deadline + 1'000'000'000)) {
     raise(DS_ERROR_COMM, "shm://{}: not all of {} ranks have joined within {} ms", name, options.size,
           options.join_ms);
   }

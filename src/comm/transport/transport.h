@@ -29,8 +29,9 @@ struct Intent {
 struct alignas(4096) RankBlock {
   std::atomic<uint32_t> phase;
   std::atomic<uint32_t> progress;
-  std::atomic<uint32_t> left;  // the rank has destroyed its communicator
-  Intent intents[2];           // by parity of the exchange
+  std::atomic<uint32_t> sleepers;  // ranks asleep on phase
+  std::atomic<uint32_t> left;      // the rank has destroyed its communicator
+  Intent intents[2];               // by parity of the exchange
 };
 
 // Memory shared by all ranks of a group; begins as zero bytes.
