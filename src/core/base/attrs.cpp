@@ -27,23 +27,21 @@ const Attrs::Value* Attrs::find(std::string_view name) const {
 
 int64_t Attrs::integer(std::string_view name) const {
   const Value* v = find(name);
-  require(v && std::holds_alternative<int64_t>(*v), "attribute '{}' must be an integer, got {}", name,
-          print());
-  return std::get<int64_t>(*v);
+  if (v && std::holds_alternative<int64_t>(*v)) return std::get<int64_t>(*v);
+  raise(DS_ERROR_INVALID_ARGUMENT, "attribute '{}' must be an integer, got {}", name, print());
 }
 
 double Attrs::real(std::string_view name) const {
   const Value* v = find(name);
   if (v && std::holds_alternative<int64_t>(*v)) return static_cast<double>(std::get<int64_t>(*v));
-  require(v && std::holds_alternative<double>(*v), "attribute '{}' must be a number, got {}", name, print());
-  return std::get<double>(*v);
+  if (v && std::holds_alternative<double>(*v)) return std::get<double>(*v);
+  raise(DS_ERROR_INVALID_ARGUMENT, "attribute '{}' must be a number, got {}", name, print());
 }
 
 const std::string& Attrs::text(std::string_view name) const {
   const Value* v = find(name);
-  require(v && std::holds_alternative<std::string>(*v), "attribute '{}' must be a string, got {}", name,
-          print());
-  return std::get<std::string>(*v);
+  if (v && std::holds_alternative<std::string>(*v)) return std::get<std::string>(*v);
+  raise(DS_ERROR_INVALID_ARGUMENT, "attribute '{}' must be a string, got {}", name, print());
 }
 
 namespace {

@@ -113,7 +113,7 @@ void attention_of(const KernelContext& c) {
   T* y = c.out[0].as<T>();
   float* lse = c.out[1].as<float>();
   int64_t blocks = ceil_div(s.seq, s.block());
-  c.team.parallel_for(s.sequences * s.heads * blocks, [&](int64_t task, int thread) HWY_ATTR {
+  for_tasks(c.team, s.sequences * s.heads * blocks, [&](int64_t task, int thread) HWY_ATTR {
     // The longest blocks, those with the most keys, start first.
     int64_t q0 = (blocks - 1 - task / (s.sequences * s.heads)) * s.block();
     int64_t sequence = task / s.heads % s.sequences, head = task % s.heads;

@@ -185,7 +185,7 @@ void attention_dx_of(const KernelContext& c) {
   HeadsShape s(c.in[1], c.attrs);
   AttentionGradient<T> g{c.in[0].as<T>(), c.in[1].as<T>(), c.in[2].as<T>(), c.in[3].as<float>(),
                          c.out[0].as<T>()};
-  c.team.parallel_for(s.sequences * s.heads, [&](int64_t task, int thread) HWY_ATTR {
+  for_tasks(c.team, s.sequences * s.heads, [&](int64_t task, int thread) HWY_ATTR {
     GradientBlock<T>(s, g, c.team.scratch(thread), task / s.heads, task % s.heads).run();
   });
 }

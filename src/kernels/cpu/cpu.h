@@ -1,5 +1,6 @@
 #pragma once
 #include <algorithm>
+#include <functional>
 #include <string>
 
 #include "core/base/error.h"
@@ -14,11 +15,18 @@ constexpr int64_t kBlock = 16384;
 inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 inline int64_t round_up(int64_t a, int64_t unit) { return ceil_div(a, unit) * unit; }
 
+// Calls task(index, thread) for every index in [0, count) on the team. Passes the task by reference: a
+// std::function that holds a large lambda would allocate.
+template <typename Task>
+void for_tasks(ThreadTeam& team, int64_t count, const Task& task) {
+  team.parallel_for(count, std::cref(task));
+}
+
 // Calls f(begin, end) for the pieces of [0, count) of `block` elements each, as tasks of the team.
 template <typename F>
 void for_blocks(ThreadTeam& team, int64_t count, int64_t block, const F& f) {
-  team.parallel_for(ceil_div(count, block),
-                    [&](int64_t task, int) { f(task * block, std::min(count, (task + 1) * block)); });
+  for_tasks(team, ceil_div(count, block),
+            [&](int64_t task, int) { f(task * block, std::min(count, (task + 1) * block)); });
 }
 
 // Rows of `width` elements that make about kBlock elements.

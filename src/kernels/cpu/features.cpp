@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "core/base/error.h"
+#include "kernels/cpu/targets.h"
 #include "kernels/onednn/adapter.h"
 
 namespace ds {
@@ -77,8 +78,8 @@ void limit_isa_from_environment() {
 
 std::vector<std::string> kernel_report() {
   limit_isa_from_environment();
-  int64_t targets = hwy::SupportedTargets();
-  int64_t best = targets & -targets;  // a lower bit is a better target
+  int64_t targets = hwy::SupportedTargets() & HWY_TARGETS;  // those that kernels are compiled for
+  int64_t best = targets & -targets;                        // a lower bit is a better target
   const char* set = std::getenv("DS_MAX_ISA");
   return {
       fmt::format("instruction sets: machine {}, in use {}", isa_name(machine_isa()),

@@ -1,39 +1,79 @@
-#include <array>
+#include "kernels/cpu/targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/granule_norms.cpp"
+#include <hwy/foreach_target.h>
 
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/simd-inl.h"
 
-namespace ds::cpu {
-namespace {
+HWY_BEFORE_NAMESPACE();
+namespace ds::cpu::HWY_NAMESPACE {
 
 constexpr int64_t kGranule = 256;
-// Granules whose sums run side by side: each is a chain in element order, so more than one hides its latency.
+// Granules whose sums run side by side: each is a chain of additions in element order, whose latency only
+// other chains can hide.
 constexpr int64_t kChains = 8;
 
-// sum[j] = sum of squares of granule first + j, in element order in f64
-template <int64_t N>
-void sums(const float* grad, double* sum) {
-  std::array<double, N> chain{};
-  for (int64_t e = 0; e < kGranule; ++e) {
-    for (int64_t j = 0; j < N; ++j) {
-      double g = static_cast<double>(grad[j * kGranule + e]);
-      chain[static_cast<size_t>(j)] += g * g;
-    }
+// squares[e] = x[e]^2 in f64, which is exact
+HWY_INLINE void square(const float* x, double* squares) {
+  const hn::ScalableTag<double> d;
+  const hn::Rebind<float, decltype(d)> half;
+  for (int64_t e = 0; e < kGranule; e += static_cast<int64_t>(hn::Lanes(d))) {
+    auto wide = hn::PromoteTo(d, hn::LoadU(half, x + e));
+    hn::StoreU(hn::Mul(wide, wide), d, squares + e);
   }
-  for (int64_t j = 0; j < N; ++j) sum[j] = chain[static_cast<size_t>(j)];
+}
+
+// sum[j] = sum of squares of granule j, in element order in f64
+HWY_INLINE void eight_sums(const float* grad, double* sum) {
+  double squares[kChains][kGranule];
+  for (int64_t j = 0; j < kChains; ++j) square(grad + j * kGranule, squares[j]);
+  double s0 = 0, s1 = 0, s2 = 0, s3 = 0, s4 = 0, s5 = 0, s6 = 0, s7 = 0;
+  for (int64_t e = 0; e < kGranule; ++e) {
+    s0 += squares[0][e];
+    s1 += squares[1][e];
+    s2 += squares[2][e];
+    s3 += squares[3][e];
+    s4 += squares[4][e];
+    s5 += squares[5][e];
+    s6 += squares[6][e];
+    s7 += squares[7][e];
+  }
+  const double sums[kChains] = {s0, s1, s2, s3, s4, s5, s6, s7};
+  std::copy(sums, sums + kChains, sum);
+}
+
+HWY_INLINE double one_sum(const float* grad) {
+  double squares[kGranule], sum = 0;
+  square(grad, squares);
+  for (double s : squares) sum += s;
+  return sum;
 }
 
 void granule_norms(const KernelContext& c) {
   const float* grad = c.in[0].as<float>();
   double* out = c.out[0].as<double>();
-  for_blocks(c.team, c.in[0].numel() / kGranule, 8 * kChains, [=](int64_t begin, int64_t end) {
+  for_blocks(c.team, c.in[0].numel() / kGranule, 8 * kChains, [=](int64_t begin, int64_t end) HWY_ATTR {
     int64_t k = begin;
-    for (; k + kChains <= end; k += kChains) sums<kChains>(grad + k * kGranule, out + k);
-    for (; k < end; ++k) sums<1>(grad + k * kGranule, out + k);
+    for (; k + kChains <= end; k += kChains) eight_sums(grad + k * kGranule, out + k);
+    for (; k < end; ++k) out[k] = one_sum(grad + k * kGranule);
   });
 }
 
-}  // namespace
+}  // namespace ds::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
 
-void add_granule_norms(KernelRegistry& registry) { add_kernel(registry, "granule_norms", granule_norms); }
+#if HWY_ONCE
+namespace ds::cpu {
+
+HWY_EXPORT(granule_norms);
+
+void add_granule_norms(KernelRegistry& registry) {
+  add_kernel(registry, "granule_norms", [](const KernelContext& c) {
+    HWY_DYNAMIC_DISPATCH(granule_norms)(c);
+  });
+}
 
 }  // namespace ds::cpu
+#endif  // HWY_ONCE

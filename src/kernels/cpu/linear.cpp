@@ -57,7 +57,7 @@ struct Product {
 
   void run(ThreadTeam& team) const {
     int64_t rows = ceil_div(m, kTileM);
-    team.parallel_for(rows * ceil_div(n, kTileN), [this, rows, &team](int64_t task, int thread) HWY_ATTR {
+    for_tasks(team, rows * ceil_div(n, kTileN), [this, rows, &team](int64_t task, int thread) HWY_ATTR {
       std::span<std::byte> scratch = team.scratch(thread);
       constexpr size_t kNeed = (kTileM * kTileK + kTileK * kTileN + kTileM * kTileN) * sizeof(float);
       ensure(kNeed <= scratch.size(), "linear needs {} bytes of scratch, team has {}", kNeed, scratch.size());

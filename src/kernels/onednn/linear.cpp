@@ -1,6 +1,7 @@
 #include "kernels/onednn/linear.h"
 
 #include <algorithm>
+#include <functional>
 
 #include "core/base/error.h"
 #include "kernels/cpu/features.h"
@@ -43,9 +44,10 @@ struct Product {
     Tile tile = tile_for(whole.m, whole.n, whole.transpose_a);
     int64_t rows = ceil_div(whole.m, tile.rows), columns = ceil_div(whole.n, tile.columns);
     // Rows run fastest: tasks next to each other share a slab of b.
-    team.parallel_for(rows * columns, [&](int64_t task, int thread) {
+    auto run = [&](int64_t task, int thread) {
       run_tile(tile, task % rows * tile.rows, task / rows * tile.columns, team.scratch(thread));
-    });
+    };
+    team.parallel_for(rows * columns, std::cref(run));  // by reference: a std::function of it would allocate
   }
 
   void run_tile(const Tile& tile, int64_t row, int64_t column, std::span<std::byte> scratch) const {
