@@ -105,7 +105,7 @@ TokenFile& TokenFile::operator=(TokenFile&& other) noexcept {
 void TokenFile::copy(int64_t begin, std::span<int32_t> out) const {
   auto wanted = static_cast<int64_t>(out.size());
   require(begin >= 0 && wanted <= count_ && begin <= count_ - wanted,
-          "{}: tokens {} to {} wanted, but the file has {}", path_, begin, begin + wanted, count_);
+          "{}: {} tokens wanted at {}, but the file has {}", path_, wanted, begin, count_);
   const uint8_t* at = map_ + sizeof(Header) + begin * width_;
   for (int32_t& token : out) {
     uint32_t value = 0;

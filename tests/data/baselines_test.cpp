@@ -19,13 +19,13 @@ TokenFile file_of(const std::string& path, const std::vector<int32_t>& tokens, i
 
 TEST(Baselines, ByHand) {
   test::TempFolder folder;
-  // c = {3, 2, 0}, pairs 01 x2, 10 x2; held out: 0 1 2.
-  TokenFile train = file_of(folder / "t", {0, 1, 0, 1, 0}, 3);
+  // c = {3, 2, 1}; pairs 01 twice, 10, 02 and 20 once; held out: 0 1 2.
+  TokenFile train = file_of(folder / "t", {0, 1, 0, 2, 0, 1}, 3);
   TokenFile heldout = file_of(folder / "h", {0, 1, 2}, 3);
   Baselines b = measure_baselines(train, heldout);
-  double p1 = 3.0 / 8, p2 = 1.0 / 8;
+  double p1 = 3.0 / 9, p2 = 2.0 / 9;
   EXPECT_NEAR(b.unigram, -(std::log(p1) + std::log(p2)) / 2, 1e-12);
-  double p01 = (2 + 1 * p1) / (2 + 1), p12 = (0 + 1 * p2) / (2 + 1);
+  double p01 = (2 + 2 * p1) / (3 + 2), p12 = (0 + 1 * p2) / (1 + 1);
   EXPECT_NEAR(b.bigram, -(std::log(p01) + std::log(p12)) / 2, 1e-12);
 }
 
