@@ -9,7 +9,6 @@
 #include <string_view>
 
 #include "core/base/error.h"
-#include "kernels/cpu/targets.h"
 #include "kernels/onednn/adapter.h"
 
 namespace ds {
@@ -78,7 +77,7 @@ void limit_isa_from_environment() {
 
 std::vector<std::string> kernel_report() {
   limit_isa_from_environment();
-  int64_t targets = hwy::SupportedTargets() & HWY_TARGETS;  // those that kernels are compiled for
+  int64_t targets = hwy::SupportedTargets() & HWY_TARGETS;  // those that kernels may be compiled for
   int64_t best = targets & -targets;                        // a lower bit is a better target
   const char* set = std::getenv("DS_MAX_ISA");
   return {
