@@ -17,9 +17,15 @@ done
 
 mkdir "$scratch/outside"
 cp "$here/consumer/CMakeLists.txt" "$here/consumer/version.c" "$scratch/outside"
-# The example of the README, exactly as printed there.
-awk '/^```c$/ { inside = 1; next } /^```$/ && inside { exit } inside' "$source/README.md" > "$scratch/outside/readme.c"
-[ -s "$scratch/outside/readme.c" ] || { echo "README.md has no C example"; exit 1; }
+# The example that README.md shows an excerpt of; each of the excerpt's lines stands in it, spaces aside.
+cp "$source/examples/quickstart.c" "$scratch/outside/readme.c"
+awk '/^```c$/ { inside = 1; next } /^```$/ && inside { exit } inside' "$source/README.md" > "$scratch/excerpt"
+[ -s "$scratch/excerpt" ] || { echo "README.md has no C example"; exit 1; }
+tr -d ' ' < "$source/examples/quickstart.c" > "$scratch/lines"
+tr -d ' ' < "$scratch/excerpt" | while IFS= read -r line; do
+  [ -z "$line" ] || grep -qxF -- "$line" "$scratch/lines" ||
+    { echo "README.md: not in examples/quickstart.c: $line"; exit 1; }
+done
 
 cmake -S "$scratch/outside" -B "$scratch/outside/build" -G Ninja -DCMAKE_PREFIX_PATH="$prefix" > "$scratch/cmake.log" ||
   { cat "$scratch/cmake.log"; exit 1; }
