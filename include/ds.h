@@ -377,9 +377,14 @@ typedef ds_status ds_run_progress_fn(const ds_run_progress* progress, void* user
 typedef ds_status ds_run_batch_fn(int64_t step, int32_t micro_step, int32_t* tokens, int32_t* targets,
                                   size_t tokens_count, void* user_data);
 
+/* Lays `patch` over `config`, both JSON texts: members of patch replace those of config, objects are merged,
+ * null removes (JSON merge patch, RFC 7396). See Strings. */
+DS_API ds_status ds_config_merge(const char* config, const char* patch, char* buffer, size_t buffer_size,
+                                 size_t* out_size);
 /* Trains as `libds train` does: data, model, run folder, checkpoints, report. Collective.
  * @param comm [nullable] NULL: one rank  @param config JSON text
- * @param resume [nullable] run folder to go on with; config is then [nullable] too
+ * @param resume [nullable] run folder to go on with, from its newest checkpoint; config is then [nullable] and
+ *               laid over the run's own as ds_config_merge does
  * @param quiet 1: plain lines instead of a progress bar, 2: no output
  * @param batch [nullable] replaces the configured data  @param progress [nullable]
  * @param stop [nullable] may become non-zero at any time (also in a signal handler): the run saves and ends

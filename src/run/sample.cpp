@@ -1,6 +1,9 @@
 #include "run/sample.h"
 
+#include <algorithm>
+
 #include "core/base/error.h"
+#include "core/base/utf8.h"
 #include "inference/generate.h"
 #include "io/file.h"
 #include "nn/models/model.h"
@@ -20,10 +23,19 @@ std::vector<int32_t> to_tokens(const std::string& text) {
   return tokens;
 }
 
-// A token of the byte tokenizer is a byte; ids beyond (a vocabulary padded by the user) print as '?'.
+// Bytes to UTF-8: a NUL, which ends a file of the training text, becomes a newline; what is no UTF-8, '?'.
 std::string to_text(std::span<const int32_t> tokens) {
-  std::string text;
-  for (int32_t token : tokens) text += token < 256 ? static_cast<char>(token) : '?';
+  std::string bytes, text;
+  for (int32_t token : tokens) bytes += token < 256 ? static_cast<char>(token) : '?';
+  for (std::string_view rest = bytes; !rest.empty();) {
+    size_t length = utf8_sequence(rest);
+    if (length == 0) {
+      text += '?';
+    } else {
+      text += rest[0] == '\0' ? "\n" : rest.substr(0, length);
+    }
+    rest.remove_prefix(std::max<size_t>(1, length));
+  }
   return text;
 }
 

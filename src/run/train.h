@@ -51,8 +51,8 @@ struct RunReport {
 // Trains as config says: data, model, run folder, evaluation, checkpoints, sample, report. Collective: every
 // rank passes an equal document and equal options but for the callbacks. Only rank 0 writes outside of
 // checkpoints. However the run ends without an error (all steps done, stop flag, callback), a checkpoint of
-// the last step is complete on disk. config is null with `resume` to use the run folder's own; otherwise it
-// replaces that (more steps, another stage or world size).
+// the last step is complete on disk. With `resume` config is laid over the run's own by merge_patch (more
+// steps, another stage); null: nothing changes.
 RunReport train(const Json& config, Communicator& comm, const TrainOptions& options);
 
 }  // namespace ds
