@@ -1,0 +1,47 @@
+#pragma once
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <memory>
+#include <stdexcept>
+#include <string>
+
+#include "ds.h"
+
+namespace ds::cli {
+
+// An error of a ds_ call, or of the command itself; main prints it as one line and returns 1. `everywhere`:
+// each rank has the same one, so only rank 0 prints it.
+struct Failure : std::runtime_error {
+  Failure(const std::string& message, bool same) : std::runtime_error(message), everywhere(same) {}
+  bool everywhere;
+};
+
+// Throws the last error of this thread unless status is DS_OK.
+void check(ds_status status);
+
+// The text that a ds_ call hands out by the convention "Strings" of ds.h.
+std::string text_of(const std::function<ds_status(char* buffer, size_t buffer_size, size_t* out_size)>& call);
+
+// A file's content; throws Failure naming path and errno text.
+std::string read_text(const std::string& path);
+
+// A JSON string literal.
+std::string quoted(const std::string& text);
+
+struct CommDeleter {
+  void operator()(ds_comm* comm) const { ds_comm_destroy(comm); }
+};
+using Comm = std::unique_ptr<ds_comm, CommDeleter>;
+
+// Joins the group that `libds launch` or another launcher put into the environment.
+Comm join();
+
+// One subcommand each: declares options, sets the callback, which writes the exit code.
+void add_train(CLI::App& app, int& code);
+void add_generate(CLI::App& app, int& code);
+void add_plan(CLI::App& app, int& code);
+void add_env(CLI::App& app, int& code);
+void add_launch(CLI::App& app, int& code);
+void add_verify(CLI::App& app, int& code);
+
+}  // namespace ds::cli

@@ -1,0 +1,102 @@
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "cli/commands.h"
+#include "launch/launch.h"
+
+namespace ds::cli {
+namespace {
+
+struct PlanDeleter {
+  void operator()(ds_plan* plan) const { ds_plan_destroy(plan); }
+};
+
+void plan(const std::string& path, int32_t rank, int32_t ranks, bool print) {
+  std::string config = read_text(path);
+  ds_plan* made = nullptr;
+  check(ds_plan_create(config.c_str(), nullptr, rank, ranks, &made));
+  std::unique_ptr<ds_plan, PlanDeleter> plan(made);
+  auto call = print ? ds_plan_print : ds_plan_report;
+  std::string text =
+      text_of([&](char* buffer, size_t size, size_t* out) { return call(plan.get(), buffer, size, out); });
+  fmt::print("{}", text);
+}
+
+// Whether scratch files with O_DIRECT work on a folder's file system.
+std::string direct_io(const std::string& folder) {
+  int fd = ::open(folder.c_str(), O_TMPFILE | O_RDWR | O_DIRECT | O_CLOEXEC, 0600);
+  if (fd < 0) return std::string("no: ") + std::strerror(errno);
+  ::close(fd);
+  return "yes";
+}
+
+void env(const std::string& folder) {
+  std::string report = text_of(ds_env_report);
+  while (!report.empty() && report.back() == '\n') report.pop_back();
+  fmt::print("{}\nO_DIRECT in '{}': {}\n", report, folder, direct_io(folder));
+}
+
+// The member of a flat JSON object of strings and numbers that ds_checkpoint_info writes.
+std::string member(const std::string& json, const std::string& key) {
+  std::string head = quoted(key) + ": \"";
+  size_t begin = json.find(head);
+  if (begin == std::string::npos) throw Failure("the checkpoint's information has no " + key, true);
+  begin += head.size();
+  return json.substr(begin, json.find('"', begin) - begin);
+}
+
+}  // namespace
+
+void add_plan(CLI::App& app, int&) {
+  CLI::App* command = app.add_subcommand("plan", "Compile a configuration without running it");
+  struct Args {
+    std::string config;
+    int32_t rank = 0, ranks = 1;
+    bool print = false;
+  };
+  auto args = std::make_shared<Args>();
+  command->add_option("--config", args->config, "JSON configuration")->required();
+  command->add_option("-n", args->ranks, "Ranks of the group")->check(CLI::PositiveNumber);
+  command->add_option("--rank", args->rank, "Rank to compile for")->check(CLI::NonNegativeNumber);
+  command->add_flag("--print", args->print, "The step program instead of the tables");
+  command->callback([args] { plan(args->config, args->rank, args->ranks, args->print); });
+}
+
+void add_env(CLI::App& app, int&) {
+  CLI::App* command = app.add_subcommand("env", "Say what libds finds on this machine");
+  auto folder = std::make_shared<std::string>(".");
+  command->add_option("folder", *folder, "Where offload to files would go");
+  command->callback([folder] { env(*folder); });
+}
+
+void add_launch(CLI::App& app, int& code) {
+  CLI::App* command = app.add_subcommand("launch", "Run a command once per rank on this host");
+  auto options = std::make_shared<LaunchOptions>();
+  command->add_option("-n", options->ranks, "Ranks")->required()->check(CLI::PositiveNumber);
+  command->prefix_command();
+  command->callback([options, command, &code] {
+    std::vector<std::string> words = command->remaining();
+    if (!words.empty() && words.front() == "--") words.erase(words.begin());
+    if (words.empty()) throw CLI::RequiredError("launch: a command");
+    code = launch(*options, words);
+  });
+}
+
+void add_verify(CLI::App& app, int&) {
+  CLI::App* command = app.add_subcommand("verify", "Check what is on disk");
+  auto folder = std::make_shared<std::string>();
+  command->add_option("--hash", *folder, "Checkpoint, or folder of them: print the newest one's payload hash")
+      ->required();
+  command->callback([folder] {
+    std::string info = text_of([&](char* buffer, size_t size, size_t* out) {
+      return ds_checkpoint_info(folder->c_str(), buffer, size, out);
+    });
+    fmt::print("{}  {}\n", member(info, "payload_hash"), member(info, "path"));
+  });
+}
+
+}  // namespace ds::cli

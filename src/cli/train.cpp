@@ -1,0 +1,107 @@
+#include <fmt/core.h>
+
+#include <csignal>
+
+#include "cli/commands.h"
+
+namespace ds::cli {
+namespace {
+
+volatile int32_t stop_requested = 0;
+
+extern "C" void request_stop(int) { stop_requested = 1; }
+
+// The first SIGINT or SIGTERM asks the run to save and end; the second one kills.
+void catch_signals() {
+  struct sigaction action = {};
+  action.sa_handler = request_stop;
+  action.sa_flags = SA_RESETHAND | SA_RESTART;
+  sigemptyset(&action.sa_mask);
+  sigaction(SIGINT, &action, nullptr);
+  sigaction(SIGTERM, &action, nullptr);
+}
+
+struct TrainArgs {
+  std::string config, dir, resume;
+  std::vector<std::string> data;
+  int64_t steps = -1;
+  bool quiet = false;
+};
+
+// What the command line says, as a patch of the configuration.
+std::string patch_of(const TrainArgs& args) {
+  std::string run, data;
+  if (!args.dir.empty()) run += "\"dir\":" + quoted(args.dir);
+  if (args.steps >= 0) run += fmt::format("{}\"steps\":{}", run.empty() ? "" : ",", args.steps);
+  for (const std::string& path : args.data) data += (data.empty() ? "" : ",") + quoted(path);
+  std::string patch = "{\"run\":{" + run + "}";
+  if (!data.empty()) patch += ",\"data\":{\"paths\":[" + data + "]}";
+  return patch + "}";
+}
+
+void train(const TrainArgs& args) {
+  std::string base = args.config.empty() ? "{}" : read_text(args.config);
+  std::string patch = patch_of(args);
+  std::string config = text_of([&](char* buffer, size_t size, size_t* out) {
+    return ds_config_merge(base.c_str(), patch.c_str(), buffer, size, out);
+  });
+  Comm comm = join();
+  catch_signals();
+  check(ds_run_train(comm.get(), config.c_str(), args.resume.empty() ? nullptr : args.resume.c_str(),
+                     args.quiet ? 1 : 0, nullptr, nullptr, &stop_requested, nullptr));
+}
+
+struct GenerateArgs {
+  std::string run, prompt;
+  int32_t tokens = 256;
+  double temperature = 0.8;
+  uint64_t seed = 0;
+};
+
+void generate(const GenerateArgs& args) {
+  Comm comm = join();
+  std::string text(static_cast<size_t>(args.tokens) * 4 + 1, '\0');  // a token is at most one UTF-8 character
+  size_t size = 0;
+  check(ds_run_generate(comm.get(), args.run.c_str(), args.prompt.c_str(), args.tokens, args.temperature,
+                        args.seed, text.data(), text.size(), &size));
+  text.resize(std::min(text.size(), size) - 1);
+  if (ds_comm_rank(comm.get()) == 0) fmt::print("{}{}\n", args.prompt, text);
+}
+
+}  // namespace
+
+void add_train(CLI::App& app, int&) {
+  CLI::App* command = app.add_subcommand("train", "Train a model on text and write a run folder");
+  auto args = std::make_shared<TrainArgs>();
+  command->add_option("--config", args->config, "JSON configuration (docs/config.md)");
+  command->add_option("--data", args->data, "Files or folders of text, instead of data.paths");
+  command->add_option("--dir", args->dir, "Run folder, instead of run.dir; default runs/NNN");
+  command->add_option("--steps", args->steps, "Optimizer steps, instead of run.steps")
+      ->check(CLI::NonNegativeNumber);
+  command->add_option("--resume", args->resume, "Run folder to go on with");
+  command->add_flag("--quiet", args->quiet, "Plain lines instead of a progress bar");
+  command->callback([args, command] {
+    if (args->config.empty() && args->resume.empty()) {
+      throw CLI::RequiredError("train: --config or --resume");
+    }
+    if (!args->resume.empty() && (!args->dir.empty() || !args->data.empty())) {
+      throw CLI::ValidationError("train",
+                                 "--resume keeps the run's folder and data: leave out --dir, --data");
+    }
+    train(*args);
+  });
+}
+
+void add_generate(CLI::App& app, int&) {
+  CLI::App* command = app.add_subcommand("generate", "Continue a prompt with a trained run");
+  auto args = std::make_shared<GenerateArgs>();
+  command->add_option("run", args->run, "Run folder or checkpoint")->required();
+  command->add_option("--prompt", args->prompt, "Text to continue")->required();
+  command->add_option("--tokens", args->tokens, "Tokens to add")->check(CLI::Range(1, 1 << 20));
+  command->add_option("--temperature", args->temperature, "0: always the most probable token")
+      ->check(CLI::NonNegativeNumber);
+  command->add_option("--seed", args->seed, "Of the draws");
+  command->callback([args] { generate(*args); });
+}
+
+}  // namespace ds::cli

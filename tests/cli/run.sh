@@ -1,0 +1,54 @@
+#!/bin/sh
+# A run on two ranks, Ctrl-C, resume, generation, hash, plan, env.
+# usage: run.sh LIBDS
+set -eu
+libds=$1
+here=$(cd "$(dirname "$0")" && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work"
+i=0
+while [ $i -lt 400 ]; do
+  echo "line $i of a text about shards, buckets and granules: $((i * 7919 % 1000))"
+  i=$((i + 1))
+done > text.txt
+
+fail() {
+  echo "$1"
+  exit 1
+}
+
+"$libds" launch -n 2 "$libds" train --config "$here/tiny.json" --data text.txt --steps 4 --quiet > out
+grep -q 'step *4/4' out || fail "no line of step 4: $(cat out)"
+[ -s runs/001/report.html ] && [ -s runs/001/metrics.csv ] && [ -s runs/001/trace.json ] || fail "run folder incomplete"
+
+# Ctrl-C to the launcher: saved, exit code 0; the resumed run goes on to the same bits as one that was left alone.
+"$libds" launch -n 2 "$libds" train --config "$here/tiny.json" --data text.txt --steps 100000 --quiet > out &
+pid=$!
+tries=0
+until grep -q 'step *10/' out 2> /dev/null; do
+  tries=$((tries + 1))
+  [ $tries -lt 600 ] || fail "no step 10: $(cat out)"
+  sleep 0.1
+done
+kill -INT $pid
+wait $pid || fail "exit code $? after SIGINT: $(cat out)"
+grep -q 'go on with --resume runs/002' out || fail "no word of the stop: $(cat out)"
+saved=$(sed -n 's/.*stopped after step \([0-9]*\).*/\1/p' out)
+goal=$((saved + 3))
+"$libds" launch -n 2 "$libds" train --resume runs/002 --steps $goal --quiet > out
+"$libds" launch -n 2 "$libds" train --config "$here/tiny.json" --data text.txt --steps $goal --quiet > out
+[ "$("$libds" verify --hash runs/002/checkpoints | cut -d' ' -f1)" = \
+  "$("$libds" verify --hash runs/003/checkpoints | cut -d' ' -f1)" ] || fail "resumed run has other bits"
+
+text=$("$libds" generate runs/001 --prompt "line 1" --tokens 8 --temperature 0)
+case $text in "line 1"*) ;; *) fail "generated: $text" ;; esac
+[ "$text" = "$("$libds" launch -n 2 "$libds" generate runs/001 --prompt "line 1" --tokens 8 --temperature 0)" ] ||
+  fail "two ranks generate another text"
+
+"$libds" plan --config "$here/tiny.json" -n 2 | grep -q device || fail "plan without a table"
+"$libds" plan --config "$here/tiny.json" -n 2 --print | grep -q '^program' || fail "plan without a program"
+"$libds" env | grep -q O_DIRECT || fail "env without O_DIRECT"
+set +e
+"$libds" launch -n 2 sh -c 'exit 7' 2> err
+[ $? -eq 7 ] || fail "launch does not pass the exit code on"
