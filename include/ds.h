@@ -383,8 +383,8 @@ DS_API ds_status ds_config_merge(const char* config, const char* patch, char* bu
                                  size_t* out_size);
 /* Trains as `libds train` does: data, model, run folder, checkpoints, report. Collective.
  * @param comm [nullable] NULL: one rank  @param config JSON text
- * @param resume [nullable] run folder to go on with, from its newest checkpoint; config is then [nullable] and
- *               laid over the run's own as ds_config_merge does
+ * @param resume [nullable] run folder to go on with, from its newest checkpoint; config is then [nullable]
+ * and laid over the run's own as ds_config_merge does
  * @param quiet 1: plain lines instead of a progress bar, 2: no output
  * @param batch [nullable] replaces the configured data  @param progress [nullable]
  * @param stop [nullable] may become non-zero at any time (also in a signal handler): the run saves and ends
