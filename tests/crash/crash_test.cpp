@@ -70,24 +70,14 @@ pid_t start(const std::vector<std::string>& args, const std::string& kill, const
   return pid;
 }
 
-// Waits for all ranks; kills the others when one ends badly, as a launcher does.
-void wait_ranks(std::vector<pid_t> ranks, int victim, Launch& launch) {
+// Waits for all ranks. Nobody else sends a signal: when one dies, the others end by themselves.
+void wait_ranks(const std::vector<pid_t>& ranks, int victim, Launch& launch) {
   launch.finished = true;
   for (size_t left = ranks.size(); left > 0; --left) {
     int status = 0;
     pid_t pid = waitpid(-1, &status, 0);
-    bool ok = WIFEXITED(status) && WEXITSTATUS(status) == 0;
-    if (WIFSIGNALED(status) && pid == ranks[static_cast<size_t>(victim)] && launch.finished) {
-      launch.killed = true;
-    }
-    for (pid_t& rank : ranks) {
-      if (rank == pid) {
-        rank = -1;
-      } else if (!ok && rank > 0) {
-        kill(rank, SIGKILL);
-      }
-    }
-    launch.finished = launch.finished && ok;
+    launch.finished = launch.finished && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+    if (WIFSIGNALED(status) && pid == ranks[static_cast<size_t>(victim)]) launch.killed = true;
   }
 }
 
