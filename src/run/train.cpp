@@ -4,12 +4,11 @@
 #include <memory>
 
 #include "core/base/error.h"
-#include "io/file.h"
+#include "monitor/report.h"
 #include "monitor/text.h"
 #include "nn/models/model.h"
 #include "run/agree.h"
 #include "run/loop.h"
-#include "run/report.h"
 #include "run/sample.h"
 #include "run/setup.h"
 #include "run/spans.h"
@@ -115,8 +114,8 @@ class Run {
     on_root(comm_, "report", [&] {
       record_->finish();
       tell(report);
-      write_file_atomic(folder_.file("trace.json"), trace_json(spans));
-      write_file_atomic(folder_.file("report.html"), run_page(summary(report, std::move(spans))));
+      write_trace(folder_.file("trace.json"), spans);
+      write_report(folder_.file("report.html"), summary(report, std::move(spans)));
       return std::string();
     });
     return report;
