@@ -76,7 +76,6 @@ void Group::tick() { segment_.ranks[rank_].progress.fetch_add(1, std::memory_ord
 
 void Group::begin(std::string_view operation, std::string_view detail, uint64_t bytes,
                   std::string_view label) {
-  check_abort();
   first_ = true;
   intent_.sequence = sequence_++;
   intent_.bytes = bytes;
@@ -85,6 +84,7 @@ void Group::begin(std::string_view operation, std::string_view detail, uint64_t 
   if (!detail.empty()) at = put_text(intent_.operation, sizeof intent_.operation, " ", at);
   put_text(intent_.operation, sizeof intent_.operation, detail, at);
   put_text(intent_.label, sizeof intent_.label, label);
+  check_abort();  // last: the message names this collective
 }
 
 std::byte* Group::mine() { return segment_.slot(size_, rank_) + ((phase_ + 1) & 1) * kHalf; }
@@ -112,9 +112,10 @@ void Group::wait_for(int peer, uint32_t phase) {
   }
   Patience patience{segment_.ranks[peer].progress.load(), now_ns(), 0};
   while (!reached()) {
-    check_abort();
+    bool ended = segment_.aborted.load() != 0;
     std::string reason = missing(peer, patience);
-    if (reached()) return;  // it came, finished and left between the looks
+    if (reached()) return;  // it came, finished and left (or ended the group later on) between the looks
+    if (ended) check_abort();
     if (!reason.empty()) fail(reason);
     uint32_t seen = word.load(std::memory_order_acquire);
     if (static_cast<int32_t>(seen - phase) >= 0) return;

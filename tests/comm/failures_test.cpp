@@ -1,0 +1,175 @@
+#include <fmt/core.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <fstream>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "comm/communicator.h"
+#include "core/base/error.h"
+#include "support/spawn.h"
+
+// What every other rank sees when one rank goes wrong.
+namespace ds {
+namespace {
+
+std::string message_of(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.status(), DS_ERROR_COMM) << error.what();
+    return error.what();
+  }
+  ADD_FAILURE() << "no error";
+  return "";
+}
+
+void expect_names(const std::string& message, const std::vector<std::string>& parts) {
+  for (const std::string& part : parts) {
+    EXPECT_NE(message.find(part), std::string::npos) << "'" << part << "' in: " << message;
+  }
+}
+
+void pause_ms(int ms) { std::this_thread::sleep_for(std::chrono::milliseconds(ms)); }
+
+class Failures : public testing::TestWithParam<const char*> {
+ protected:
+  std::string url() const { return fmt::format("{}://failures-{}", GetParam(), getpid()); }
+  // Runs body in ranks of the transport; every rank must end well.
+  void on_all(int ranks, const std::function<void(int, const std::string&)>& body) {
+    std::string name = url();
+    auto one = [&](int rank) { body(rank, name); };
+    if (std::string(GetParam()) == "threads") return test::spawn_threads(ranks, one);
+    EXPECT_EQ(test::spawn_processes(ranks, one), std::vector<int>(static_cast<size_t>(ranks), 0));
+  }
+};
+
+TEST_P(Failures, DivergenceNamesBothCalls) {
+  on_all(2, [](int rank, const std::string& url) {
+    auto comm = create_communicator(url, {.rank = rank, .size = 2});
+    std::vector<float> in(16), out(32);
+    std::string message = message_of([&] {
+      if (rank == 0) comm->all_gather(in.data(), out.data(), 64, "h.3");
+      if (rank == 1) comm->all_reduce(in.data(), out.data(), 8, DS_DTYPE_F32, "h.4");
+    });
+    expect_names(message,
+                 {"all_gather 'h.3' of 64 bytes", "all_reduce f32 'h.4' of 32 bytes", "rank 0", "rank 1"});
+    message_of([&] { comm->barrier("later"); });
+    pause_ms(50);
+  });
+}
+
+TEST_P(Failures, BytesTypesAndLabelsMustAgree) {
+  for (int what = 0; what < 3; ++what) {
+    on_all(2, [what](int rank, const std::string& url) {
+      auto comm = create_communicator(url, {.rank = rank, .size = 2});
+      std::vector<float> in(16), out(32);
+      bool other = rank == 1;
+      std::string message = message_of([&] {
+        if (what == 0) comm->all_gather(in.data(), out.data(), other ? 60 : 64, "x");
+        if (what == 1) comm->all_gather(in.data(), out.data(), 64, other ? "y" : "x");
+        if (what == 2)
+          comm->all_reduce(in.data(), out.data(), other ? 8 : 4, other ? DS_DTYPE_BF16 : DS_DTYPE_F32, "x");
+      });
+      expect_names(message, {"ranks differ"});
+    });
+  }
+}
+
+TEST_P(Failures, AbortReachesSleepers) {
+  on_all(2, [](int rank, const std::string& url) {
+    auto comm = create_communicator(url, {.rank = rank, .size = 2});
+    std::thread other;
+    if (rank == 1) {
+      other = std::thread([&] {
+        pause_ms(30);
+        comm->abort("the disk is full");
+      });
+      other.join();
+    }
+    std::string message = message_of([&] { comm->barrier("end"); });
+    expect_names(message, {"the disk is full"});
+    if (rank == 0) expect_names(message, {"rank 0 in", "ended by rank 1"});
+  });
+}
+
+TEST_P(Failures, ARankThatLeavesIsNamed) {
+  on_all(3, [](int rank, const std::string& url) {
+    auto comm = create_communicator(url, {.rank = rank, .size = 3});
+    if (rank == 2) return;
+    expect_names(message_of([&] { comm->barrier("end"); }),
+                 {fmt::format("rank {} in barrier 'end'", rank), "rank 2 has left"});
+    pause_ms(100);
+  });
+}
+
+TEST_P(Failures, LeavingAfterTheLastCollectiveIsNoFailure) {
+  for (int i = 0; i < 50; ++i) {
+    on_all(2, [](int rank, const std::string& url) {
+      auto comm = create_communicator(url, {.rank = rank, .size = 2});
+      comm->barrier("last");
+    });
+  }
+}
+
+TEST_P(Failures, StandstillIsAnErrorAndSlownessIsNot) {
+  on_all(2, [](int rank, const std::string& url) {
+    auto comm = create_communicator(url, {.rank = rank, .size = 2, .timeout_ms = 400});
+    for (int i = 0; rank == 1 && i < 50; ++i) {
+      pause_ms(20);
+      comm->tick();
+    }
+    comm->barrier("slow");
+    if (rank == 1) {
+      pause_ms(1500);
+      return;
+    }
+    expect_names(message_of([&] { comm->barrier("still"); }),
+                 {"rank 0 in barrier 'still'", "rank 1 has made no progress"});
+  });
+}
+
+TEST_P(Failures, AMissingRankIsAJoinError) {
+  std::string name = url();
+  message_of([&] { create_communicator(name, {.rank = 0, .size = 2, .join_ms = 50}); });
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Failures, testing::Values("threads", "shm"),
+                         [](const auto& info) { return std::string(info.param); });
+
+TEST(ShmFailures, AKilledRankIsNamedAndNothingIsLeft) {
+  std::string url = fmt::format("shm://killed-{}", getpid());
+  auto begin = std::chrono::steady_clock::now();
+  std::vector<int> codes = test::spawn_processes(3, [&](int rank) {
+    auto comm = create_communicator(url, {.rank = rank, .size = 3});
+    std::vector<float> data(1000);
+    comm->all_reduce(data.data(), data.data(), 1000, DS_DTYPE_F32, "good");
+    if (rank == 1) kill(getpid(), SIGKILL);
+    expect_names(
+        message_of([&] { comm->all_reduce(data.data(), data.data(), 1000, DS_DTYPE_F32, "grad h.3"); }),
+        {fmt::format("rank {} in all_reduce f32 'grad h.3'", rank), "rank 1 is dead"});
+  });
+  EXPECT_EQ(codes, (std::vector<int>{0, 137, 0}));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
+  std::ifstream sockets("/proc/net/unix");
+  std::string all{std::istreambuf_iterator<char>(sockets), {}};
+  EXPECT_EQ(all.find(url.substr(6)), std::string::npos);
+}
+
+TEST(ShmFailures, RanksOfTwoSizesDoNotMeet) {
+  std::string url = fmt::format("shm://sizes-{}", getpid());
+  std::vector<int> codes = test::spawn_processes(2, [&](int rank) {
+    expect_names(
+        message_of([&] { create_communicator(url, {.rank = rank, .size = 2 + rank, .join_ms = 300}); }),
+        {"rank 0 says size 2, rank 1 says size 3"});
+  });
+  EXPECT_EQ(codes, (std::vector<int>{0, 0}));
+}
+
+}  // namespace
+}  // namespace ds
