@@ -55,6 +55,7 @@ Group::Group(std::unique_ptr<Sharing> sharing, const CommOptions& options)
       segment_(sharing_->segment()),
       rank_(options.rank),
       size_(options.size),
+      process_(getpid()),
       timeout_ms_(options.join_ms) {
   // About as long as a sleep and a wake cost; with more ranks than cores, spinning keeps the others from
   // running.
@@ -66,6 +67,10 @@ Group::Group(std::unique_ptr<Sharing> sharing, const CommOptions& options)
 }
 
 Group::~Group() {
+  if (getpid() != process_) {  // a forked child has no part in the group
+    (void)sharing_.release();
+    return;
+  }
   segment_.ranks[rank_].left.store(1);
   futex_wake(segment_.ranks[rank_].phase);
 }
@@ -76,6 +81,10 @@ void Group::tick() { segment_.ranks[rank_].progress.fetch_add(1, std::memory_ord
 
 void Group::begin(std::string_view operation, std::string_view detail, uint64_t bytes,
                   std::string_view label) {
+  if (getpid() != process_) {
+    raise(DS_ERROR_STATE, "{} '{}': the communicator was made by process {}, not by its child {}", operation,
+          label, process_, getpid());
+  }
   first_ = true;
   intent_.sequence = sequence_++;
   intent_.bytes = bytes;

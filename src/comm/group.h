@@ -70,6 +70,7 @@ class Group final : public Communicator {
   std::unique_ptr<Sharing> sharing_;
   Segment& segment_;
   int rank_, size_;
+  int process_;  // that joined
   int64_t timeout_ms_;
   int spins_;
   uint32_t phase_ = 0;

@@ -142,6 +142,32 @@ TEST_P(Failures, AMissingRankIsAJoinError) {
 INSTANTIATE_TEST_SUITE_P(All, Failures, testing::Values("threads", "shm"),
                          [](const auto& info) { return std::string(info.param); });
 
+// A child keeps every descriptor of its parent open; the parent's death must show all the same.
+TEST(ShmFailures, AForkedChildNeitherHidesADeathNorTakesPart) {
+  std::string url = fmt::format("shm://forked-{}", getpid());
+  std::vector<int> codes = test::spawn_processes(2, [&](int rank) {
+    auto comm = create_communicator(url, {.rank = rank, .size = 2});
+    if (rank == 1) {
+      int refused[2];
+      ASSERT_EQ(pipe(refused), 0);
+      if (fork() == 0) {
+        char answer =
+            message_of([&] { comm->barrier("child"); }).find("not by its child") != std::string::npos;
+        (void)!write(refused[1], &answer, 1);
+        sleep(5);
+        _exit(0);
+      }
+      char answer = 0;
+      ASSERT_EQ(read(refused[0], &answer, 1), 1);
+      ASSERT_EQ(answer, 1);
+      kill(getpid(), SIGKILL);
+    }
+    expect_names(message_of([&] { comm->barrier("after"); }),
+                 {"rank 0 in barrier 'after'", "rank 1 is dead"});
+  });
+  EXPECT_EQ(codes, (std::vector<int>{0, 137}));
+}
+
 TEST(ShmFailures, AKilledRankIsNamedAndNothingIsLeft) {
   std::string url = fmt::format("shm://killed-{}", getpid());
   auto begin = std::chrono::steady_clock::now();

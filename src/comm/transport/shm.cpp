@@ -234,28 +234,31 @@ struct flock lock_of(int rank, short type) {
 
 class ShmSharing final : public Sharing {
  public:
+  // The lock belongs to a description of this rank's own, which only the mapping keeps: a forked child
+  // inherits neither, so it cannot hide the death of its parent. `memory` is the description that all ranks
+  // share.
   ShmSharing(const std::string& name, Fd memory, const CommOptions& options)
-      : bytes_(Segment::bytes(options.size)) {
-    // A description of its own: locks belong to descriptions, and the one received is shared by all ranks.
-    description_ = Fd(open(fmt::format("/proc/self/fd/{}", memory.get()).c_str(), O_RDWR | O_CLOEXEC));
-    if (description_.get() < 0) system_error(name, "the memory file cannot be opened again");
-    struct flock own = lock_of(options.rank, F_WRLCK);
-    if (fcntl(description_.get(), F_OFD_SETLK, &own) != 0) system_error(name, "no lock on the memory file");
-    void* data = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, description_.get(), 0);
+      : bytes_(Segment::bytes(options.size)), memory_(std::move(memory)) {
+    Fd own(open(fmt::format("/proc/self/fd/{}", memory_.get()).c_str(), O_RDWR | O_CLOEXEC));
+    if (own.get() < 0) system_error(name, "the memory file cannot be opened again");
+    struct flock lock = lock_of(options.rank, F_WRLCK);
+    if (fcntl(own.get(), F_OFD_SETLK, &lock) != 0) system_error(name, "no lock on the memory file");
+    void* data = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, own.get(), 0);
     if (data == MAP_FAILED) system_error(name, "the memory file cannot be mapped");
     segment_ = static_cast<Segment*>(data);
+    madvise(data, bytes_, MADV_DONTFORK);
   }
   ~ShmSharing() override { munmap(segment_, bytes_); }
 
   Segment& segment() override { return *segment_; }
   bool alive(int rank) const override {
     struct flock probe = lock_of(rank, F_WRLCK);
-    return fcntl(description_.get(), F_OFD_GETLK, &probe) != 0 || probe.l_type != F_UNLCK;
+    return fcntl(memory_.get(), F_OFD_GETLK, &probe) != 0 || probe.l_type != F_UNLCK;
   }
 
  private:
   size_t bytes_;
-  Fd description_;
+  Fd memory_;
   Segment* segment_ = nullptr;
 };
 
