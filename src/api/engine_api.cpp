@@ -1,25 +1,12 @@
-#include <sched.h>
-
-#include <cstdlib>
-
 #include "api/boundary.h"
 #include "api/handles.h"
 #include "checkpoint/agree.h"
+#include "engine/threads.h"
 
 namespace ds {
 namespace {
 
 constexpr ds_engine_options kDefaults = {sizeof(ds_engine_options), 0, 0};
-
-// Cores that this process may use, shared by the ranks of this host (LOCAL_SIZE of `libds launch`).
-int default_threads(int world) {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  int cores = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-  const char* text = std::getenv("LOCAL_SIZE");
-  int ranks = text ? std::atoi(text) : world;
-  return std::max(1, cores / std::max(1, ranks));
-}
 
 EngineOptions engine_options(const ds_engine_options& given, const Config& config, int world) {
   require(given.threads >= 0 && given.threads <= 4096, "options.threads must be 0 to 4096, got {}",
@@ -27,8 +14,7 @@ EngineOptions engine_options(const ds_engine_options& given, const Config& confi
   require(given.trace == 0 || given.trace == 1, "options.trace must be 0 or 1, got {}", given.trace);
   EngineOptions out;
   out.trace = given.trace == 1;
-  out.threads = given.threads > 0 ? given.threads : config.threads;
-  if (out.threads == 0) out.threads = default_threads(world);
+  out.threads = given.threads > 0 ? given.threads : threads_of_rank(config, world);
   return out;
 }
 

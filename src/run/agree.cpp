@@ -1,7 +1,6 @@
 #include "run/agree.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "core/base/error.h"
 
@@ -53,21 +52,6 @@ std::vector<std::string> gather_texts(Communicator& comm, const std::string& min
   comm.all_gather(padded.data(), all.data(), largest, label);
   for (size_t r = 0; r < ranks; ++r) texts[r] = all.substr(r * largest, sizes[r]);
   return texts;
-}
-
-void on_each(Communicator& comm, const char* label, const std::function<void()>& part) {
-  Outcome mine = attempt([&] {
-    part();
-    return std::string();
-  });
-  std::string packed(sizeof mine.status, '\0');
-  std::memcpy(packed.data(), &mine.status, sizeof mine.status);
-  for (const std::string& text : gather_texts(comm, packed + mine.text, label)) {
-    Outcome theirs;
-    std::memcpy(&theirs.status, text.data(), sizeof theirs.status);
-    theirs.text = text.substr(sizeof theirs.status);
-    unwrap(theirs);
-  }
 }
 
 void require_equal(Communicator& comm, const char* what, const std::string& value) {

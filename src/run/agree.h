@@ -11,10 +11,6 @@ namespace ds {
 // Collective.
 std::string on_root(Communicator& comm, const char* label, const std::function<std::string()>& make);
 
-// Runs a rank's own part of a collective set-up: when it throws on any rank, every rank throws the error of
-// the lowest such rank. Collective.
-void on_each(Communicator& comm, const char* label, const std::function<void()>& part);
-
 // Throws DS_ERROR_CONFIG naming both values when `value` differs between ranks. Collective.
 void require_equal(Communicator& comm, const char* what, const std::string& value);
 

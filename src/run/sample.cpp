@@ -4,6 +4,7 @@
 
 #include "core/base/error.h"
 #include "core/base/utf8.h"
+#include "engine/threads.h"
 #include "inference/generate.h"
 #include "io/file.h"
 #include "nn/models/model.h"
@@ -79,7 +80,7 @@ std::string generate_from_run(Communicator& comm, const std::string& run, const 
   Json values = read_checkpoint_info(path).config.at("config");
   Config config = parse_config(generation_config(values), comm.size());
   EngineOptions engine_options;
-  engine_options.threads = rank_threads(config, comm);
+  engine_options.threads = threads_of_rank(config, comm.size());
   Engine engine(config, model_graph(config), comm, engine_options);
   engine.load(path);
   return to_text(generate(engine, to_tokens(prompt), tokens, options));

@@ -1,20 +1,6 @@
 #include "run/setup.h"
 
-#include <sched.h>
-
-#include <algorithm>
-#include <thread>
-
 namespace ds {
-
-int rank_threads(const Config& config, const Communicator& comm) {
-  if (config.threads > 0) return config.threads;
-  cpu_set_t cores;
-  int count = sched_getaffinity(0, sizeof cores, &cores) == 0
-                  ? CPU_COUNT(&cores)
-                  : static_cast<int>(std::thread::hardware_concurrency());
-  return std::max(1, count / comm.size());
-}
 
 void merge_patch(Json& document, const Json& patch) {
   if (!patch.is_object()) {

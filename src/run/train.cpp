@@ -3,7 +3,9 @@
 #include <cmath>
 #include <memory>
 
+#include "checkpoint/agree.h"
 #include "core/base/error.h"
+#include "engine/threads.h"
 #include "monitor/report.h"
 #include "monitor/text.h"
 #include "nn/models/model.h"
@@ -68,12 +70,12 @@ class Run {
   RunReport train() {
     // First what refuses a bad configuration, so that such a run leaves no folder.
     EngineOptions engine_options;
-    engine_options.threads = rank_threads(config_, comm_);
+    engine_options.threads = threads_of_rank(config_, comm_.size());
     engine_options.trace = true;
     engine_ = std::make_unique<Engine>(config_, model_graph(config_), comm_, engine_options);
     folder_.path =
         on_root(comm_, "run folder", [&] { return open_folder(config_, document_, options_, text_).path; });
-    on_each(comm_, "data", [&] {
+    agree(comm_, "data", [&] {
       data_ = std::make_unique<RunData>(config_, comm_.rank(), comm_.size(), folder_.data(), options_.batch);
     });
     std::string loaded;
@@ -97,7 +99,7 @@ class Run {
     record_->note("run folder " + folder_.path);
     if (!text_.empty()) record_->note(text_);
     record_->note(fmt::format("ranks {}, threads a rank {}; memory a rank: device {}, host {}, nvme {}",
-                              comm_.size(), rank_threads(config_, comm_), bytes_text(plan.device),
+                              comm_.size(), threads_of_rank(config_, comm_.size()), bytes_text(plan.device),
                               bytes_text(plan.host), bytes_text(plan.nvme)));
     for (const std::string& line : engine_->plan().notes) record_->note(line);
   }

@@ -3,13 +3,11 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <atomic>
-#include <exception>
-#include <thread>
 
 #include "core/base/hash.h"
 #include "core/base/random.h"
 #include "support/models.h"
+#include "support/ranks.h"
 
 namespace ds::test {
 namespace {
@@ -96,33 +94,10 @@ Outcome train_rank(const Point& p, int steps, Communicator& comm, const std::fun
 }
 
 Outcome train_threads(const Point& p, int steps, const std::function<void(Program&)>& filter) {
-  static std::atomic<int> serial{0};
-  std::string url = "threads://same-bits-" + std::to_string(serial++);
   std::vector<Outcome> outcomes(static_cast<size_t>(p.world));
-  std::vector<std::exception_ptr> errors(static_cast<size_t>(p.world));
-  std::vector<std::thread> ranks;
-  for (int r = 0; r < p.world; ++r) {
-    ranks.emplace_back([&, r] {
-      try {
-        CommOptions options;
-        options.rank = r;
-        options.size = p.world;
-        std::unique_ptr<Communicator> comm = create_communicator(url, options);
-        try {
-          outcomes[static_cast<size_t>(r)] = train_rank(p, steps, *comm, filter);
-        } catch (const std::exception& e) {
-          comm->abort(e.what());
-          throw;
-        }
-      } catch (...) {
-        errors[static_cast<size_t>(r)] = std::current_exception();
-      }
-    });
-  }
-  for (std::thread& t : ranks) t.join();
-  for (const std::exception_ptr& e : errors) {
-    if (e) std::rethrow_exception(e);
-  }
+  run_ranks(p.world, [&](Communicator& comm) {
+    outcomes[static_cast<size_t>(comm.rank())] = train_rank(p, steps, comm, filter);
+  });
   Outcome out = outcomes[0];
   out.ledgers.clear();
   for (const Outcome& o : outcomes) out.ledgers.push_back(o.ledgers[0]);

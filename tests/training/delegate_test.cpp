@@ -2,13 +2,13 @@
 
 #include <gtest/gtest.h>
 
-#include <functional>
-#include <thread>
+#include <array>
 
 #include "core/base/error.h"
 #include "core/base/random.h"
 #include "engine/engine.h"
 #include "support/models.h"
+#include "support/ranks.h"
 
 namespace ds {
 namespace {
@@ -72,29 +72,6 @@ std::vector<std::string> moves(const std::string& text) {
   return out;
 }
 
-void run_ranks(const std::function<void(Communicator&)>& body) {
-  static int serial = 0;
-  std::string url = "threads://delegate-" + std::to_string(serial++);
-  std::vector<std::thread> ranks;
-  std::vector<std::string> errors(kWorld);
-  for (int r = 0; r < kWorld; ++r) {
-    ranks.emplace_back([&, r] {
-      CommOptions options;
-      options.rank = r;
-      options.size = kWorld;
-      auto comm = create_communicator(url, options);
-      try {
-        body(*comm);
-      } catch (const std::exception& e) {
-        errors[static_cast<size_t>(r)] = e.what();
-        comm->abort(e.what());
-      }
-    });
-  }
-  for (std::thread& t : ranks) t.join();
-  for (const std::string& e : errors) EXPECT_EQ(e, "");
-}
-
 // A host with a network of its own: a second engine of one rank computes leaf gradients and never trains.
 class Host {
  public:
@@ -139,7 +116,7 @@ struct Trained {
 
 Trained train_native(int stage, Tier tier) {
   Trained out;
-  run_ranks([&](Communicator& comm) {
+  test::run_ranks(kWorld, [&](Communicator& comm) {
     Engine engine(config_for(stage, tier, kMicros, kWorld), test::make_mlp(kLayers, kWidth, kRows), comm, {});
     for (int s = 0; s < kSteps; ++s) {
       std::vector<float> x, target;
@@ -158,7 +135,7 @@ Trained train_native(int stage, Tier tier) {
 
 Trained train_delegate(int stage, Tier tier, int odd_step) {
   Trained out;
-  run_ranks([&](Communicator& comm) {
+  test::run_ranks(kWorld, [&](Communicator& comm) {
     Graph graph = test::make_mlp(kLayers, kWidth, kRows);
     auto self = create_communicator("self", {});
     Engine calculator(config_for(0, Tier::device, 1, 1), graph, *self, {});
