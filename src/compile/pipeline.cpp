@@ -14,7 +14,8 @@ void finish_program(Program& program, const ZeroPlan& plan, const Config& config
                     const Machine& machine, bool prefetch, bool verify_passes) {
   insert_gathers(program, plan, config.zero, buffers);
   if (!buffers.grads.empty()) insert_reductions(program, plan, prefetch, buffers);
-  insert_tier_moves(program, config.emulate_tiers, machine.file_alignment);
+  int64_t resident = config.zero.buffer_count * update_group(config.zero) * size_of(DS_DTYPE_F32);
+  insert_tier_moves(program, {config.emulate_tiers, machine.file_alignment, prefetch ? resident : 0});
   if (prefetch) hoist(program, {config.zero.prefetch_bucket_size, config.zero.max_live_parameters});
   number_collectives(program);
   mark_last_uses(program);

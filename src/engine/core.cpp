@@ -56,6 +56,7 @@ std::unique_ptr<Executor> EngineCore::executor(const Program& program) {
   context.memory = memory_->memory();
   context.read_lane = read_lane_.get();
   context.write_lane = write_lane_.get();
+  context.tail = &tail_;
   context.scalars = &scalars_;
   context.trace = trace_.get();
   context.host_call = [this](const Instr& in, std::span<const TensorView> views) { host_call(in, views); };
@@ -80,6 +81,10 @@ void EngineCore::guarded(const std::function<void()>& body) {
 std::byte* EngineCore::address(BufferId id) const {
   const Buffer& b = placed().buffers[static_cast<size_t>(id)];
   return memory_->memory().arena[static_cast<int>(b.tier)][0] + b.offset;
+}
+
+void EngineCore::settle() const {
+  if (tail_.owner) tail_.owner->settle();
 }
 
 void EngineCore::begin_step() {
@@ -129,6 +134,7 @@ void EngineCore::losses(const TensorView& losses) {
 }
 
 std::map<std::string, CommCount> EngineCore::ledger() const {
+  settle();
   std::map<std::string, CommCount> out = comm_.counts();
   for (const Executor* e : running_) {
     for (const auto& [name, count] : e->copies()) {

@@ -87,9 +87,13 @@ class EngineCore : public StateAccess {
   // Compares plan hashes over all ranks, then takes the planned memory. Collective.
   void start(const MemoryPlan& memory);
   std::unique_ptr<Executor> executor(const Program& program);
-  EngineMemory& own_memory() { return *memory_; }
+  EngineMemory& own_memory() {
+    settle();
+    return *memory_;
+  }
   virtual void host_call(const Instr& in, std::span<const TensorView> views);
   std::byte* address(BufferId id) const;  // of a persistent buffer in memory
+  void settle() const;                    // ends what the last run left in flight
   void begin_step();
   StepResult finish_step();
   void guarded(const std::function<void()>& body);
@@ -120,6 +124,7 @@ class EngineCore : public StateAccess {
   std::unique_ptr<ThreadTeam> team_;
   std::unique_ptr<Trace> trace_;
   std::unique_ptr<IoLane> read_lane_, write_lane_;
+  FileTail tail_;
   std::string poison_;
 };
 

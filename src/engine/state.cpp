@@ -41,6 +41,7 @@ void EngineCore::transfer_state(BufferId id, int64_t element, int64_t count, flo
 
 // Files are read and written by whole blocks.
 void EngineCore::transfer_file(const Buffer& b, int64_t element, int64_t count, float* out, const float* in) {
+  settle();
   constexpr int64_t kBlock = 4096;
   int64_t unit = size_of(b.dtype);
   int64_t begin = b.offset + element * unit, end = begin + count * unit;

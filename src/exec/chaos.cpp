@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstring>
 #include <deque>
 #include <map>
@@ -46,6 +47,8 @@ class ChaosExecutor final : public Executor {
   ChaosExecutor(const Program& program, ExecContext context, uint64_t seed)
       : Executor(program, std::move(context)), stream_{seed, 0, static_cast<uint32_t>(program.rank), 0} {}
 
+  ~ChaosExecutor() override { leave_tail(); }
+
   void run_to(InstrId end) override {
     if (position_ == 0) start();
     std::deque<size_t> queues[kQueues];
@@ -53,17 +56,55 @@ class ChaosExecutor final : public Executor {
       queues[static_cast<size_t>(program_.instrs[static_cast<size_t>(i)].queue)].push_back(
           static_cast<size_t>(i));
     }
-    for (InstrId left = end - position_; left > 0; --left) {
+    bool ends = static_cast<size_t>(end) == program_.instrs.size();
+    while (left(queues, ends)) {
       int q = pick(queues);
+      if (q == kTail) {
+        settle_one();
+        continue;
+      }
       size_t i = queues[q].front();
       queues[q].pop_front();
       step(i);
     }
-    position_ = static_cast<size_t>(end) == program_.instrs.size() ? 0 : end;
+    tail_.insert(tail_.end(), queues[kWrite].begin(), queues[kWrite].end());
+    if (!context_.tail) settle();
+    position_ = ends ? 0 : end;
+  }
+
+  void settle() override {
+    while (!tail_.empty()) settle_one();
+  }
+
+  void abandon() override {
+    settle();
+    position_ = 0;
   }
 
  private:
+  static constexpr int kWrite = static_cast<int>(Queue::write);
+  static constexpr int kTail = kQueues;  // saves of the run before
+
+  // Is there more to do in this call? Saves at the end of a program may wait for the next run.
+  bool left(const std::deque<size_t>* queues, bool ends) const {
+    for (int q = 0; q < kQueues; ++q) {
+      if (!queues[q].empty() && !(ends && q == kWrite)) return true;
+    }
+    return false;
+  }
+
+  void settle_one() {
+    size_t i = tail_.front();
+    tail_.pop_front();
+    transfer(i);
+  }
+
   void start() {
+    take_tail();
+    carried_.assign(program_.buffers.size(), 0);
+    for (size_t i : tail_) {
+      for (const Operand& o : program_.instrs[i].operands) carried_[static_cast<size_t>(o.buffer)] = 1;
+    }
     done_.assign(program_.instrs.size(), 0);
     uses_.assign(program_.buffers.size(), 0);
     for (const Instr& in : program_.instrs) {
@@ -71,11 +112,15 @@ class ChaosExecutor final : public Executor {
     }
     owned_.assign(program_.buffers.size(), 0);
     for (size_t b = 0; b < program_.buffers.size(); ++b) {
-      if (!poisonable(b)) continue;
-      own(b);
-      poison(b);
-      owned_[b] = 0;
+      if (poisonable(b) && !carried_[b]) own(b);
     }
+    for (size_t b = 0; b < program_.buffers.size(); ++b) {
+      if (carried_[b] && poisonable(b)) own(b);
+    }
+    for (size_t b = 0; b < program_.buffers.size(); ++b) {
+      if (poisonable(b) && !carried_[b]) poison(b);
+    }
+    owned_.assign(program_.buffers.size(), 0);
   }
 
   bool poisonable(size_t b) const {
@@ -102,16 +147,20 @@ class ChaosExecutor final : public Executor {
 
   bool ready(size_t i) const {
     for (InstrId wait : program_.instrs[i].waits) {
-      if (!done_[static_cast<size_t>(wait)]) return false;
+      if (wait >= 0 && !done_[static_cast<size_t>(wait)]) return false;
+      if (wait < 0 && in_tail(static_cast<size_t>(wait + static_cast<InstrId>(done_.size())))) return false;
     }
     return true;
   }
+  bool in_tail(size_t i) const { return std::find(tail_.begin(), tail_.end(), i) != tail_.end(); }
 
   int pick(const std::deque<size_t>* queues) {
-    int choices[kQueues], count = 0;
+    int choices[kQueues + 1], count = 0;
     for (int q = 0; q < kQueues; ++q) {
-      if (!queues[q].empty() && ready(queues[q].front())) choices[count++] = q;
+      bool behind = q == kWrite && !tail_.empty();
+      if (!queues[q].empty() && !behind && ready(queues[q].front())) choices[count++] = q;
     }
+    if (!tail_.empty()) choices[count++] = kTail;
     ensure(count > 0, "no queue of program {} can go on: its waits form a circle", program_.name);
     uint32_t draw = stream_.block(draws_++)[0];
     return choices[draw % static_cast<uint32_t>(count)];
@@ -126,8 +175,7 @@ class ChaosExecutor final : public Executor {
     }
     try {
       if (in.queue == Queue::read || in.queue == Queue::write) {
-        IoLane* lane = in.queue == Queue::read ? context_.read_lane : context_.write_lane;
-        lane->wait(lane->submit(io_request(launches_[i])));
+        transfer(i);
       } else {
         perform(i);
       }
@@ -141,11 +189,18 @@ class ChaosExecutor final : public Executor {
     }
   }
 
+  void transfer(size_t i) {
+    IoLane* lane = program_.instrs[i].queue == Queue::read ? context_.read_lane : context_.write_lane;
+    lane->wait(lane->submit(io_request(launches_[i])));
+  }
+
   RandomStream stream_;
   uint64_t draws_ = 0;
   std::vector<char> done_;
   Owners owners_[2];  // transient arenas of device and host
   std::vector<char> owned_;
+  std::deque<size_t> tail_;    // saves that a run left, in order
+  std::vector<char> carried_;  // buffers that they read when the run began
   std::vector<int32_t> uses_;  // per buffer: operands still to come
 };
 

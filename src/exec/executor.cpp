@@ -1,5 +1,7 @@
 #include "exec/executor.h"
 
+#include <algorithm>
+
 #include "core/base/error.h"
 
 namespace ds {
@@ -12,15 +14,22 @@ class InOrderExecutor final : public Executor {
   InOrderExecutor(const Program& program, ExecContext context)
       : Executor(program, std::move(context)),
         tickets_(program.instrs.size(), 0),
+        previous_(program.instrs.size(), 0),
         file_waits_(program.instrs.size()) {
     for (size_t i = 0; i < program.instrs.size(); ++i) {
       for (InstrId wait : program.instrs[i].waits) {
-        if (is_file(program.instrs[static_cast<size_t>(wait)])) file_waits_[i].push_back(wait);
+        if (is_file(instr(wait))) file_waits_[i].push_back(wait);
       }
     }
   }
 
+  ~InOrderExecutor() override { leave_tail(); }
+
   void run_to(InstrId end) override {
+    if (position_ == 0) {
+      take_tail();
+      std::swap(previous_, tickets_);
+    }
     for (; position_ < end; ++position_) {
       size_t i = static_cast<size_t>(position_);
       if (context_.before_instr) context_.before_instr(i);
@@ -31,23 +40,55 @@ class InOrderExecutor final : public Executor {
       }
     }
     if (static_cast<size_t>(position_) == program_.instrs.size()) {
-      drain();
+      if (last_.read != 0) context_.read_lane->wait(last_.read);
+      if (!context_.tail) settle();
       position_ = 0;
     }
   }
 
+  void settle() override {
+    if (last_.write != 0) context_.write_lane->wait(last_.write);
+  }
+
   void abandon() override {
-    drain();
+    if (last_.read != 0) context_.read_lane->wait(last_.read);
+    settle();
     position_ = 0;
   }
 
  private:
+  // Lanes complete in order, so waiting for the latest of several tickets of a lane is enough.
+  struct Tickets {
+    uint64_t read = 0, write = 0;
+  };
+
   static bool is_file(const Instr& in) { return in.queue == Queue::read || in.queue == Queue::write; }
+
+  const Instr& instr(InstrId wait) const {
+    size_t i = static_cast<size_t>(wait < 0 ? wait + static_cast<InstrId>(program_.instrs.size()) : wait);
+    return program_.instrs[i];
+  }
+
+  Tickets awaited(size_t i) const {
+    Tickets t;
+    for (InstrId wait : file_waits_[i]) {
+      size_t at = static_cast<size_t>(wait < 0 ? wait + static_cast<InstrId>(program_.instrs.size()) : wait);
+      uint64_t ticket = wait < 0 ? previous_[at] : tickets_[at];
+      uint64_t& latest = program_.instrs[at].queue == Queue::read ? t.read : t.write;
+      latest = std::max(latest, ticket);
+    }
+    return t;
+  }
+
+  static void wait(const ExecContext& context, const Tickets& t) {
+    if (t.read != 0) context.read_lane->wait(t.read);
+    if (t.write != 0) context.write_lane->wait(t.write);
+  }
 
   void issue(size_t i) {
     const Instr& in = program_.instrs[i];
     if (is_file(in)) return submit(i);
-    for (InstrId wait : file_waits_[i]) lane(wait)->wait(tickets_[static_cast<size_t>(wait)]);
+    if (!file_waits_[i].empty()) wait(context_, awaited(i));
     if ((i & 15) == 0) context_.comm->tick();
     if (!context_.trace) return perform(i);
     int64_t begin = now_ns();
@@ -57,29 +98,15 @@ class InOrderExecutor final : public Executor {
 
   void submit(size_t i) {
     IoRequest request = io_request(launches_[i]);
-    if (!file_waits_[i].empty()) {
-      request.ready = [this, i] {
-        for (InstrId wait : file_waits_[i]) lane(wait)->wait(tickets_[static_cast<size_t>(wait)]);
-      };
-    }
-    IoLane* target = program_.instrs[i].queue == Queue::read ? context_.read_lane : context_.write_lane;
-    tickets_[i] = target->submit(std::move(request));
-    last_[target == context_.write_lane] = tickets_[i];
+    if (!file_waits_[i].empty()) request.ready = [this, t = awaited(i)] { wait(context_, t); };
+    bool read = program_.instrs[i].queue == Queue::read;
+    tickets_[i] = (read ? context_.read_lane : context_.write_lane)->submit(std::move(request));
+    (read ? last_.read : last_.write) = tickets_[i];
   }
 
-  IoLane* lane(InstrId id) const {
-    return program_.instrs[static_cast<size_t>(id)].queue == Queue::read ? context_.read_lane
-                                                                         : context_.write_lane;
-  }
-
-  void drain() {
-    if (last_[0] != 0) context_.read_lane->wait(last_[0]);
-    if (last_[1] != 0) context_.write_lane->wait(last_[1]);
-  }
-
-  std::vector<uint64_t> tickets_;
+  std::vector<uint64_t> tickets_, previous_;  // of file instructions in this run and the one before
   std::vector<std::vector<InstrId>> file_waits_;
-  uint64_t last_[2] = {0, 0};
+  Tickets last_;
 };
 
 }  // namespace

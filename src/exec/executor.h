@@ -24,6 +24,13 @@ struct Memory {
   const File* file = nullptr;
 };
 
+class Executor;
+
+// Who has saves of its last run still in flight: executors that share memory share one of these.
+struct FileTail {
+  Executor* owner = nullptr;
+};
+
 // What instructions run on. All pointers are borrowed and outlive the executor.
 struct ExecContext {
   const KernelRegistry* kernels = nullptr;
@@ -32,6 +39,7 @@ struct ExecContext {
   Memory memory;
   IoLane* read_lane = nullptr;  // null when the program has no file instructions
   IoLane* write_lane = nullptr;
+  FileTail* tail = nullptr;  // null: a run ends when its saves have ended
   const StepScalars* scalars = nullptr;
   Trace* trace = nullptr;  // null: no spans
   // Instructions that the engine itself performs: clip, losses, lease, grad. Operands as views in order.
@@ -51,7 +59,8 @@ struct Launch {
   bool symbolic = false;
 };
 
-// Runs one program, again and again. One thread at a time.
+// Runs one program, again and again; saves of a run may go on into the next run of the same program. Another
+// executor with the same FileTail waits for them first. One thread at a time.
 class Executor {
  public:
   virtual ~Executor() = default;
@@ -61,9 +70,11 @@ class Executor {
   // rewinds. Any failure leaves the executor unusable.
   virtual void run_to(InstrId end) = 0;
   void run() { run_to(static_cast<InstrId>(program_.instrs.size())); }
+  // Ends the saves that the last run left in flight. Call it before memory or files are read from outside.
+  virtual void settle() = 0;
   InstrId position() const { return position_; }
   // Gives the rest of the program up: waits for what is in flight and rewinds.
-  virtual void abandon() { position_ = 0; }
+  virtual void abandon() = 0;
   const Program& program() const { return program_; }
   // With true, every floating-point result is checked; first_bad() names the first tensor with NaN or
   // infinity.
@@ -81,6 +92,8 @@ class Executor {
   IoRequest io_request(const Launch& launch);  // read, write
   void check_launch(const Launch& launch);
   void fail(size_t index, const std::exception& error);  // rethrows with the instruction's name
+  void take_tail();   // a run begins: ends what another executor left in flight
+  void leave_tail();  // for destructors: settles, errors stay with the lane
 
   const Program& program_;
   ExecContext context_;

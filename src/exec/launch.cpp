@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "core/base/error.h"
+#include "core/base/log.h"
 #include "exec/executor.h"
 
 namespace ds {
@@ -165,6 +166,22 @@ void Executor::check_launch(const Launch& launch) {
                     launch.instr->op, launch.instr->micro);
     return;
   }
+}
+
+void Executor::take_tail() {
+  if (!context_.tail) return;
+  if (context_.tail->owner && context_.tail->owner != this) context_.tail->owner->settle();
+  context_.tail->owner = this;
+}
+
+void Executor::leave_tail() {
+  if (!context_.tail || context_.tail->owner != this) return;
+  try {
+    settle();
+  } catch (const std::exception& error) {
+    log_line(LogLevel::error, error.what());
+  }
+  context_.tail->owner = nullptr;
 }
 
 void Executor::fail(size_t index, const std::exception& error) {

@@ -16,8 +16,17 @@ constexpr std::array<std::string_view, 6> kFollowState = {"adamw", "accumulate",
 
 class TierMover {
  public:
-  TierMover(Program& program, bool emulate, int64_t alignment)
-      : splice_(program), builder_(std::move(program)), emulate_(emulate), alignment_(alignment) {}
+  TierMover(Program& program, const TierOptions& options)
+      : splice_(program),
+        builder_(std::move(program)),
+        options_(options),
+        last_use_(builder_.program().buffers.size(), 0),
+        resident_(builder_.program().buffers.size(), -1) {
+    const std::vector<Instr>& instrs = builder_.program().instrs;
+    for (size_t i = 0; i < instrs.size(); ++i) {
+      for (const Operand& o : instrs[i].operands) last_use_[static_cast<size_t>(o.buffer)] = i;
+    }
+  }
 
   Program run() {
     size_t count = builder_.program().instrs.size();
@@ -47,9 +56,9 @@ class TierMover {
     Operand o = in.operands[k];
     Tier wanted = in.queue == Queue::host ? Tier::host : Tier::device;
     Tier home = tier(o);
-    if (home == wanted || (!emulate_ && home != Tier::nvme)) return;
+    if (home == wanted || (!options_.emulate && home != Tier::nvme)) return;
     if (builder_.buffer(o.buffer).name == kScalarBlock) return;  // every memory has them
-    bool direct = home == Tier::nvme && (wanted == Tier::host || !emulate_);
+    bool direct = home == Tier::nvme && (wanted == Tier::host || !options_.emulate);
     Operand host = o;
     if (home == Tier::nvme) {
       host = file_to_host(index, in, o);
@@ -65,20 +74,36 @@ class TierMover {
   Operand file_to_host(size_t index, const Instr& in, const Operand& o) {
     int64_t bytes = o.bytes(builder_.program().bound);
     int64_t unit = size_of(o.type.dtype);
-    int64_t skip = o.begin % alignment_;
+    int64_t skip = o.begin % options_.file_alignment;
     ensure(skip == 0 || o.access == Access::read, "'{}' writes %{} at byte {}, not a multiple of {}", in.op,
-           builder_.buffer(o.buffer).name, o.begin, alignment_);
+           builder_.buffer(o.buffer).name, o.begin, options_.file_alignment);
+    BufferId& resident = resident_[static_cast<size_t>(o.buffer)];
+    bool loaded = resident >= 0;
     int64_t numel = (skip + bytes) / unit;
-    BufferId slot =
-        builder_.transient(builder_.buffer(o.buffer).name + ".slot", o.type.dtype, numel, Tier::host);
-    Operand file = flat(builder_.buffer(o.buffer), o.buffer, (o.begin - skip) / unit, numel, Access::read);
-    Operand whole = flat(builder_.buffer(slot), slot, 0, numel, Access::write);
-    if (o.access != Access::write) splice_.before(index, transfer(Queue::read, "load", in, file, whole));
-    if (o.access != Access::read) splice_.after(index, transfer(Queue::write, "save", in, whole, file));
+    BufferId slot = loaded ? resident
+                           : builder_.transient(builder_.buffer(o.buffer).name + ".slot", o.type.dtype, numel,
+                                                Tier::host);
     Operand used = o;
     used.buffer = slot;
-    used.begin = skip;
+    used.begin = loaded ? o.begin : skip;
+    Operand near = flat(builder_.buffer(slot), slot, (used.begin - skip) / unit, numel, Access::write);
+    Operand file = flat(builder_.buffer(o.buffer), o.buffer, (o.begin - skip) / unit, numel, Access::read);
+    if (o.access != Access::write && !loaded)
+      splice_.before(index, transfer(Queue::read, "load", in, file, near));
+    if (o.access != Access::read) splice_.after(index, transfer(Queue::write, "save", in, near, file));
+    if (!loaded && stays(index, o)) resident = slot;
     return used;
+  }
+
+  // Takes room for the buffer when it may stay in its slot after instruction `index`.
+  bool stays(size_t index, const Operand& o) {
+    const Buffer& buffer = builder_.buffer(o.buffer);
+    bool whole = o.begin == 0 && o.bytes(builder_.program().bound) == buffer.bytes();
+    bool again = last_use_[static_cast<size_t>(o.buffer)] > index;
+    if (o.access == Access::read || !whole || !again) return false;
+    if (taken_ + buffer.bytes() > options_.resident_bytes) return false;
+    taken_ += buffer.bytes();
+    return true;
   }
 
   // Copy of an operand in the other memory, with a fetch or store before and after.
@@ -117,14 +142,16 @@ class TierMover {
 
   Splice splice_;
   ProgramBuilder builder_;
-  bool emulate_;
-  int64_t alignment_;
+  TierOptions options_;
+  std::vector<size_t> last_use_;    // per buffer of the program as given
+  std::vector<BufferId> resident_;  // per such buffer: the slot that holds all of it; -1 when none does
+  int64_t taken_ = 0;               // bytes of resident slots
 };
 
 }  // namespace
 
-void insert_tier_moves(Program& program, bool emulate, int64_t file_alignment) {
-  program = TierMover(program, emulate, file_alignment).run();
+void insert_tier_moves(Program& program, const TierOptions& options) {
+  program = TierMover(program, options).run();
 }
 
 }  // namespace ds

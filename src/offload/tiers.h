@@ -11,8 +11,17 @@ namespace ds {
 // emulate false: device memory is host memory (a CPU), so fetch and store lower to nothing and only files
 // move. emulate true: the tiers are separate memories and every crossing is a copy.
 //
+// A file buffer that is written whole and used again later in the program stays in its host slot from then
+// on, as long as all such slots together take at most `resident_bytes`: its later uses need no load. Every
+// write is still saved.
+//
 // File operands start on multiples of `file_alignment`; a read that does not is widened to whole blocks, a
 // write that does not is an internal error (sub-groups are cut on blocks).
-void insert_tier_moves(Program& program, bool emulate, int64_t file_alignment);
+struct TierOptions {
+  bool emulate = false;
+  int64_t file_alignment = 4096;
+  int64_t resident_bytes = 0;
+};
+void insert_tier_moves(Program& program, const TierOptions& options);
 
 }  // namespace ds

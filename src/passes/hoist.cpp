@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "core/base/error.h"
+#include "core/program/hazards.h"
 #include "passes/schedule.h"
 
 namespace ds {
@@ -12,6 +13,9 @@ constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 
 enum class Kind { fixed = -1, gather = 0, fetch, load };
 constexpr size_t kKinds = 3;
+// Consumers that a start may run ahead: the slots of a kind are one more. The first loads of a program start
+// as early as they can: a ring of three host slots is filled while the program begins.
+constexpr size_t kAhead[kKinds] = {1, 1, 2};
 
 // A new place for every instruction: it comes directly before old instruction `anchor`, starts before others.
 class Hoister {
@@ -21,7 +25,7 @@ class Hoister {
         options_(options),
         anchor_(program.instrs.size()),
         first_use_(program.buffers.size(), kNever),
-        writer_(program.buffers.size(), -1),
+        writers_(program.buffers.size()),
         live_(live_parameters(program)) {
     std::iota(anchor_.begin(), anchor_.end(), 0);
     find_consumers();
@@ -60,11 +64,20 @@ class Hoister {
   }
 
   // Earliest anchor that keeps data dependences and the order of the queue.
-  int64_t earliest(size_t i) const {
+  int64_t earliest(size_t i) {
     const Instr& in = program_.instrs[i];
     int64_t bound = queue_bound_[static_cast<size_t>(in.queue)];
-    int64_t writer = writer_[static_cast<size_t>(in.operands[0].buffer)];
-    return std::max(bound, writer < 0 ? 0 : after(static_cast<size_t>(writer)));
+    for (InstrId writer : writers(i, in.operands[0])) {
+      if (static_cast<size_t>(writer) != i) bound = std::max(bound, after(static_cast<size_t>(writer)));
+    }
+    return bound;
+  }
+  // Instructions so far that wrote bytes of the operand, which instruction i reads.
+  const std::vector<InstrId>& writers(size_t i, const Operand& o) {
+    found_.clear();
+    writers_[static_cast<size_t>(o.buffer)].access(o.begin, o.begin + o.bytes(program_.bound), false,
+                                                   static_cast<InstrId>(i), program_.instrs[i].queue, found_);
+    return found_;
   }
   // The first anchor behind an instruction that has its place.
   int64_t after(size_t i) const {
@@ -74,18 +87,17 @@ class Hoister {
   void place(size_t i, Kind kind) {
     size_t target = static_cast<size_t>(program_.instrs[i].operands[1].buffer);
     int64_t consumer = first_use_[target];
-    Lookahead& look = look_[static_cast<size_t>(kind)];
-    if (consumer != look.consumer) {
-      look.previous = look.consumer;
-      look.consumer = consumer;
-    }
-    int64_t wanted = look.previous < 0 ? static_cast<int64_t>(i) : look_back(look.previous);
+    std::vector<int64_t>& seen = consumers_[static_cast<size_t>(kind)];
+    if (seen.empty() || consumer != seen.back()) seen.push_back(consumer);
+    size_t ahead = kAhead[static_cast<size_t>(kind)];
+    int64_t wanted = kind == Kind::load ? 0 : static_cast<int64_t>(i);
+    if (seen.size() > ahead) wanted = look_back(seen[seen.size() - 1 - ahead]);
     wanted = std::max(std::min(wanted, static_cast<int64_t>(i)), earliest(i));
     if (kind == Kind::gather) wanted = within_limits(i, wanted, program_.buffers[target].numel);
     anchor_[i] = std::min(wanted, static_cast<int64_t>(i));
   }
 
-  // Before the previous consumer; when that is itself a start that moved, before its new place.
+  // Before an earlier consumer; when that is itself a start that moved, before its new place.
   int64_t look_back(int64_t consumer) const { return anchor_[static_cast<size_t>(consumer)]; }
 
   // Latest anchor <= i from `wanted` on where the whole parameter fits under max_live; then it lives from
@@ -101,7 +113,10 @@ class Hoister {
   void note(size_t i) {
     const Instr& in = program_.instrs[i];
     for (const Operand& o : in.operands) {
-      if (o.access != Access::read) writer_[static_cast<size_t>(o.buffer)] = static_cast<int64_t>(i);
+      if (o.access == Access::read) continue;
+      found_.clear();
+      writers_[static_cast<size_t>(o.buffer)].access(o.begin, o.begin + o.bytes(program_.bound), true,
+                                                     static_cast<InstrId>(i), in.queue, found_);
     }
     queue_bound_[static_cast<size_t>(in.queue)] = after(i);
   }
@@ -143,18 +158,15 @@ class Hoister {
     }
   }
 
-  struct Lookahead {
-    int64_t consumer = -1, previous = -1;
-  };
-
   Program& program_;
   const HoistOptions& options_;
   std::vector<int64_t> anchor_;
   std::vector<int64_t> first_use_;
-  std::vector<int64_t> writer_;  // per buffer: last writer so far
+  std::vector<HazardMap> writers_;  // per buffer, in its own bytes
+  std::vector<InstrId> found_;
   std::vector<int64_t> live_;
   int64_t queue_bound_[kQueues] = {};
-  Lookahead look_[kKinds];
+  std::vector<int64_t> consumers_[kKinds];  // of the starts so far, each once
 };
 
 }  // namespace

@@ -11,9 +11,9 @@ struct HoistOptions {
   int64_t max_live_elements = 0;  // whole parameters that may live at once (partitioned buckets)
 };
 
-// Moves starts (all_gather of parameters, fetch, load) to before the consumer of the previous start of the
-// same kind, so that transfer i+1 runs under compute i, as far as data, the order of each queue and the
-// limits allow. Collectives keep their order.
+// Moves starts (all_gather of parameters, fetch, load) to before the consumer of an earlier start of the same
+// kind (one before; two for loads: a ring of three slots), so that transfer i+1 runs under compute i, as far
+// as data, the order of each queue and the limits allow. Collectives keep their order.
 void hoist(Program& program, const HoistOptions& options);
 
 // Places: persistent buffers one after the other (the same for every program with the same buffers),
@@ -25,7 +25,8 @@ struct OffsetOptions {
 void assign_offsets(Program& program, const OffsetOptions& options);
 
 // Waits: for each instruction the fewest earlier ones on other queues that cover every conflict on its
-// physical bytes, including reuse of memory.
+// physical bytes, including reuse of memory; and, as negative numbers, the saves of the program's previous
+// run.
 void insert_waits(Program& program);
 
 // Whole-parameter elements of partitioned buckets live at each instruction (for reports and tests).

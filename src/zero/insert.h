@@ -31,14 +31,19 @@ Operand param_operand(const ZeroPlan& plan, const ProgramBuilder& builder, Buffe
 void insert_gathers(Program& program, const ZeroPlan& plan, const ZeroConfig& zero,
                     const StepBuffers& buffers);
 
-// After the last write of each gradient bucket: reduce_scatter or all_reduce into the accumulators. With
-// overlap a reduction is issued only after the next gather, so that the gather can be prefetched across it.
+// After the last write of each gradient bucket: reduce_scatter or all_reduce into the accumulators, in the
+// last micro-step followed by the granule norms of this rank's part. With overlap a reduction is issued only
+// after the next gather, so that the gather can be prefetched across it.
 void insert_reductions(Program& program, const ZeroPlan& plan, bool overlap, const StepBuffers& buffers);
 
 // The same reduction of one bucket of gradients behind the last instruction (a fragment of delegate mode).
 void append_reduction(Program& program, const ZeroPlan& plan, size_t bucket, int32_t micro, BufferId grads);
 
-// The update segment: losses, norms, clip, optimizer, gather of what is not partitioned.
+// Elements that one update instruction covers at most: sub_group_size in whole file blocks of every element
+// type.
+int64_t update_group(const ZeroConfig& zero);
+
+// The update segment: losses, clip, optimizer, gather of what is not partitioned.
 void emit_update(ProgramBuilder& builder, const ZeroPlan& plan, const Config& config);
 
 // The init segment: every rank draws its own granules; the whole model never exists on one rank.

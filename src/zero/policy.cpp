@@ -74,7 +74,14 @@ ZeroPlan make_zero_plan(const Config& config, const std::vector<ParamSpec>& para
   plan.layout =
       make_layout(params, world, config.zero.reduce_bucket_size, config.zero.param_persistence_threshold);
   plan.scalars = plan.add(kScalarBlock, DS_DTYPE_U8, 256, Tier::device);
-  for (size_t b = 0; b < plan.layout.buckets.size(); ++b) plan.buckets.push_back(make_state(plan, b));
+  int64_t granules = 0;
+  for (size_t b = 0; b < plan.layout.buckets.size(); ++b) {
+    plan.buckets.push_back(make_state(plan, b));
+    plan.buckets.back().norm_first = granules;
+    granules += plan.part(b) / kGranule;
+  }
+  Tier near = plan.policy.state_tier == Tier::device ? Tier::device : Tier::host;
+  plan.norms = plan.add("norms", DS_DTYPE_F64, granules, near);
   return plan;
 }
 

@@ -34,6 +34,7 @@ struct BucketState {
   StateRef master, m, v;       // f32: what this rank updates
   std::vector<BufferId> grad;  // f32 accumulators: one; with tree order one per binary-counter level
   int64_t grad_first = 0;      // element of grad where the part that this rank updates begins
+  int64_t norm_first = 0;      // element of ZeroPlan::norms of this part's first granule
 };
 
 // What a program is compiled for, besides the graph.
@@ -49,7 +50,8 @@ struct ZeroPlan {
   std::vector<BucketState> buckets;  // per layout bucket
   std::vector<BufferId> inputs;      // per graph input: accumulation x bound elements
   BufferId scalars = -1;             // kScalarBlock
-  BufferId loss = -1;                // f32[accumulation]: loss of each micro-step of this rank
+  BufferId norms = -1;  // f64, one per granule that this rank updates: sums of squares of the step
+  BufferId loss = -1;   // f32[accumulation]: loss of each micro-step of this rank
 
   int64_t part(size_t bucket) const;  // elements of a bucket that this rank updates
   int grad_top() const;               // index in BucketState::grad of the finished sum

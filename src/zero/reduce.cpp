@@ -23,6 +23,7 @@ class Reducer {
       collective(grads, sum);
       accumulate(sum, acc(0), 1);
     }
+    if (micro + 1 == plan_.accumulation) norms();
     return std::move(out_);
   }
 
@@ -45,6 +46,17 @@ class Reducer {
       accumulate(acc(low), acc(level), 1);
       low = level;
     }
+  }
+
+  // Sums of squares of the finished sum, while it is near.
+  void norms() {
+    const BucketState& s = plan_.buckets[bucket_];
+    BufferId sum = acc(plan_.grad_top());
+    int64_t part = plan_.part(bucket_);
+    push(Queue::compute, "granule_norms",
+         {flat(builder_.buffer(sum), sum, s.grad_first, part, Access::read),
+          flat(builder_.buffer(plan_.norms), plan_.norms, s.norm_first, part / kGranule, Access::write)},
+         {});
   }
 
   BufferId acc(int level) const { return plan_.buckets[bucket_].grad[static_cast<size_t>(level)]; }

@@ -15,13 +15,6 @@ Operand scalars_of(const ProgramBuilder& b, const ZeroPlan& plan, Access access)
   return flat(block, plan.scalars, 0, block.numel, access);
 }
 
-// Elements of one update instruction: sub-groups start on whole file blocks in every element type.
-int64_t sub_group(const ZeroConfig& zero, int64_t part) {
-  constexpr int64_t kBlock = 4096;
-  int64_t size = std::max<int64_t>(kBlock, zero.sub_group_size / kBlock * kBlock);
-  return std::min(size, part);
-}
-
 // Gathers every rank's updated place of a whole, unpartitioned copy.
 void gather_full(ProgramBuilder& b, const ZeroPlan& plan, size_t bucket) {
   const BucketState& s = plan.buckets[bucket];
@@ -45,29 +38,13 @@ void emit_losses(ProgramBuilder& b, const ZeroPlan& plan) {
           scalars_of(b, plan, Access::update)});
 }
 
-void emit_norms(ProgramBuilder& b, const ZeroPlan& plan, const Config& config) {
-  int64_t local = 0;
-  for (size_t k = 0; k < plan.buckets.size(); ++k) local += plan.part(k) / kGranule;
-  Tier tier = plan.policy.state_tier == Tier::device ? Tier::device : Tier::host;
-  BufferId norms = b.transient("norms", DS_DTYPE_F64, local, tier);
-  int64_t at = 0;
-  for (size_t k = 0; k < plan.buckets.size(); ++k) {
-    const BucketState& s = plan.buckets[k];
-    BufferId grad = s.grad[static_cast<size_t>(plan.grad_top())];
-    int64_t part = plan.part(k), group = sub_group(config.zero, part);
-    for (int64_t first = 0; first < part; first += group) {
-      int64_t count = std::min(group, part - first);
-      b.emit(Queue::compute, "granule_norms",
-             {flat(b.buffer(grad), grad, s.grad_first + first, count, Access::read),
-              flat(b.buffer(norms), norms, at + first / kGranule, count / kGranule, Access::write)});
-    }
-    at += part / kGranule;
-  }
-  BufferId all = norms;
+void emit_clip(ProgramBuilder& b, const ZeroPlan& plan, const Config& config) {
+  int64_t local = b.buffer(plan.norms).numel;
+  BufferId all = plan.norms;
   if (plan.policy.partition_states) {
     all = b.transient("all_norms", DS_DTYPE_F64, local * plan.world, Tier::host);
     b.emit(Queue::comm, "all_gather",
-           {flat(b.buffer(norms), norms, 0, local, Access::read),
+           {flat(b.buffer(plan.norms), plan.norms, 0, local, Access::read),
             flat(b.buffer(all), all, 0, local * plan.world, Access::write)});
   }
   b.emit(
@@ -80,7 +57,7 @@ void emit_adamw(ProgramBuilder& b, const ZeroPlan& plan, const Config& config, s
   const OptimizerConfig& o = config.optimizer;
   const BucketState& s = plan.buckets[bucket];
   BufferId grad = s.grad[static_cast<size_t>(plan.grad_top())];
-  int64_t part = plan.part(bucket), group = sub_group(config.zero, part);
+  int64_t part = plan.part(bucket), group = update_group(config.zero);
   for (int64_t first = 0; first < part; first += group) {
     int64_t count = std::min(group, part - first);
     b.emit(Queue::compute, "adamw",
@@ -113,6 +90,11 @@ void emit_draw(ProgramBuilder& b, const ZeroPlan& plan, size_t bucket, const Par
 }
 
 }  // namespace
+
+int64_t update_group(const ZeroConfig& zero) {
+  constexpr int64_t kBlock = 4096;
+  return std::max(kBlock, zero.sub_group_size / kBlock * kBlock);
+}
 
 ProgramBuilder begin_program(const ZeroPlan& plan, const std::string& name, int64_t bound,
                              StepBuffers& buffers) {
@@ -150,7 +132,7 @@ Operand param_operand(const ZeroPlan& plan, const ProgramBuilder& builder, Buffe
 
 void emit_update(ProgramBuilder& builder, const ZeroPlan& plan, const Config& config) {
   emit_losses(builder, plan);
-  emit_norms(builder, plan, config);
+  emit_clip(builder, plan, config);
   for (size_t b = 0; b < plan.buckets.size(); ++b) emit_adamw(builder, plan, config, b);
   for (size_t b = 0; b < plan.buckets.size(); ++b) gather_full(builder, plan, b);
   builder.end_segment("update");
@@ -193,17 +175,12 @@ void emit_refresh(ProgramBuilder& builder, const ZeroPlan& plan) {
 }
 
 std::vector<int64_t> norm_order(const ZeroPlan& plan) {
-  std::vector<int64_t> first(plan.buckets.size());
-  int64_t local = 0;
-  for (size_t b = 0; b < plan.buckets.size(); ++b) {
-    first[b] = local;
-    local += plan.part(b) / kGranule;
-  }
+  int64_t local = plan.buffers[static_cast<size_t>(plan.norms)].numel;
   std::vector<int64_t> order;
   for (auto [bucket, granule] : plan.layout.granules_in_order()) {
     size_t b = static_cast<size_t>(bucket);
     int64_t part = plan.part(b) / kGranule;
-    order.push_back(granule / part * local + first[b] + granule % part);
+    order.push_back(granule / part * local + plan.buckets[b].norm_first + granule % part);
   }
   return order;
 }

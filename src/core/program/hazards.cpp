@@ -57,6 +57,7 @@ void OrderTracker::begin(InstrId id, Queue queue) {
   size_t q = static_cast<size_t>(queue);
   current_ = id;
   now_ = last_[q] >= 0 ? clocks_[static_cast<size_t>(last_[q])] : QueueClock{};
+  for (size_t k = 0; k < kQueues; ++k) now_[k] = std::max(now_[k], finished_[k]);
   now_[q] = counts_[q];
   places_[static_cast<size_t>(id)] = {static_cast<int>(q), ++counts_[q]};
 }
@@ -71,6 +72,17 @@ void OrderTracker::wait(InstrId earlier) {
   const QueueClock& theirs = clocks_[static_cast<size_t>(earlier)];
   for (size_t q = 0; q < kQueues; ++q) now_[q] = std::max(now_[q], theirs[q]);
   now_[static_cast<size_t>(p.queue)] = std::max(now_[static_cast<size_t>(p.queue)], p.position);
+}
+
+void OrderTracker::end_run() {
+  QueueClock all = counts_;
+  all[static_cast<size_t>(Queue::write)] = finished_[static_cast<size_t>(Queue::write)];
+  // What is known of saves: those that a finished instruction has waited for.
+  for (InstrId last : last_) {
+    if (last < 0 || places_[static_cast<size_t>(last)].queue == static_cast<int>(Queue::write)) continue;
+    for (size_t q = 0; q < kQueues; ++q) all[q] = std::max(all[q], clocks_[static_cast<size_t>(last)][q]);
+  }
+  finished_ = all;
 }
 
 void OrderTracker::finish() {

@@ -35,7 +35,8 @@ PhysicalRange physical_range(const Program& program, const Operand& operand);
 // For each queue the number of its instructions known to be finished.
 using QueueClock = std::array<int32_t, kQueues>;
 
-// Follows the order that queues and waits give. Instructions are entered in issue order.
+// Follows the order that queues and waits give. Instructions are entered in issue order, those of a second
+// run behind those of the first.
 class OrderTracker {
  public:
   explicit OrderTracker(size_t instrs) : clocks_(instrs), places_(instrs) {}
@@ -44,6 +45,8 @@ class OrderTracker {
   bool covered(InstrId earlier) const;  // is `earlier` finished before the current instruction starts?
   void wait(InstrId earlier);           // the current instruction also waits for `earlier`
   void finish();
+  // A run ends: everything but the write queue has finished before what is entered from here on.
+  void end_run();
 
  private:
   struct Place {
@@ -56,6 +59,7 @@ class OrderTracker {
   QueueClock counts_{};
   InstrId current_ = -1;
   QueueClock now_{};
+  QueueClock finished_{};  // by the ends of runs
 };
 
 }  // namespace ds

@@ -16,7 +16,8 @@ using BufferId = int32_t;
 using InstrId = int32_t;
 
 // The in-order queues of one rank. Instructions of one queue start and finish in issue order; across queues
-// only waits order them. compute: device kernels; host: kernels on host memory; comm: collectives; copy:
+// only waits order them. A run of a program starts when all queues but `write` have finished the run before:
+// saves may go on into it. compute: device kernels; host: kernels on host memory; comm: collectives; copy:
 // device <-> host; read, write: file <-> host.
 enum class Queue : int8_t { compute = 0, host, comm, copy, read, write };
 inline constexpr int kQueues = 6;
@@ -68,7 +69,8 @@ struct Instr {
   int32_t micro = 0;        // micro-step it belongs to (selects n and the leaf)
   int32_t segment = 0;      // index in Program::segments
   int32_t comm_order = -1;  // place in the rank's total order of collectives
-  std::vector<InstrId> waits;
+  std::vector<InstrId>
+      waits;  // earlier ones; k < 0: instruction (number of instructions) + k of the previous run
 };
 
 // A named run of instructions: "forward[0]", "backward[1]", "update".

@@ -56,44 +56,69 @@ bool reachable(Queue queue, Tier tier, Access access) {
   return false;
 }
 
-void verify_physical(const Program& p) {
-  HazardMap maps[6];
-  OrderTracker order(p.instrs.size());
-  std::vector<InstrId> conflicts;
-  for (size_t i = 0; i < p.instrs.size(); ++i) {
-    const Instr& in = p.instrs[i];
-    order.begin(static_cast<InstrId>(i), in.queue);
-    for (InstrId wait : in.waits) {
-      ensure(wait >= 0 && static_cast<size_t>(wait) < i, "{} waits for instruction {}", at(p, i), wait);
-      order.wait(wait);
+// Two runs, one after the other: every conflict is ordered by queues and waits, also that of the second run
+// with saves of the first.
+class PhysicalCheck {
+ public:
+  explicit PhysicalCheck(const Program& p) : p_(p), order_(2 * p.instrs.size()) {}
+
+  void run() {
+    for (size_t base : {size_t{0}, p_.instrs.size()}) {
+      for (size_t i = 0; i < p_.instrs.size(); ++i) enter(base, i);
+      order_.end_run();
     }
-    for (const Operand& o : in.operands) {
-      const Buffer& buffer = p.buffers[static_cast<size_t>(o.buffer)];
-      PhysicalRange range = physical_range(p, o);
-      const ArenaSizes& sizes = p.arenas[static_cast<int>(buffer.tier)];
-      int64_t size = buffer.residency == Residency::persistent ? sizes.persistent : sizes.transient;
-      ensure(buffer.offset >= 0 && range.end <= size, "{} uses %{} at {}..{} of an arena of {} bytes",
-             at(p, i), buffer.name, range.begin, range.end, size);
-      ensure(reachable(in.queue, buffer.tier, o.access), "{} on queue {} cannot touch %{} in tier {}",
-             at(p, i), queue_name(in.queue), buffer.name, tier_name(buffer.tier));
-      conflicts.clear();
-      maps[range.arena].access(range.begin, range.end, o.access != Access::read, static_cast<InstrId>(i),
-                               in.queue, conflicts);
-      for (InstrId earlier : conflicts) {
-        if (static_cast<size_t>(earlier) == i) continue;
-        ensure(order.covered(earlier), "{} touches %{} without waiting for {}", at(p, i), buffer.name,
-               at(p, static_cast<size_t>(earlier)));
-      }
-    }
-    order.finish();
   }
-}
+
+ private:
+  void enter(size_t base, size_t i) {
+    const Instr& in = p_.instrs[i];
+    InstrId count = static_cast<InstrId>(p_.instrs.size()), id = static_cast<InstrId>(base + i);
+    order_.begin(id, in.queue);
+    for (InstrId wait : in.waits) {
+      ensure(wait >= -count && wait < static_cast<InstrId>(i), "{} waits for instruction {}", at(p_, i),
+             wait);
+      if (wait >= 0 || base > 0) order_.wait(static_cast<InstrId>(base) + wait);
+    }
+    for (const Operand& o : in.operands) place(in, i, o);
+    for (const Operand& o : in.operands) conflicts(in, i, id, o);
+    order_.finish();
+  }
+
+  void place(const Instr& in, size_t i, const Operand& o) {
+    const Buffer& buffer = p_.buffers[static_cast<size_t>(o.buffer)];
+    PhysicalRange range = physical_range(p_, o);
+    const ArenaSizes& sizes = p_.arenas[static_cast<int>(buffer.tier)];
+    int64_t size = buffer.residency == Residency::persistent ? sizes.persistent : sizes.transient;
+    ensure(buffer.offset >= 0 && range.end <= size, "{} uses %{} at {}..{} of an arena of {} bytes",
+           at(p_, i), buffer.name, range.begin, range.end, size);
+    ensure(reachable(in.queue, buffer.tier, o.access), "{} on queue {} cannot touch %{} in tier {}",
+           at(p_, i), queue_name(in.queue), buffer.name, tier_name(buffer.tier));
+  }
+
+  void conflicts(const Instr& in, size_t i, InstrId id, const Operand& o) {
+    PhysicalRange range = physical_range(p_, o);
+    found_.clear();
+    maps_[range.arena].access(range.begin, range.end, o.access != Access::read, id, in.queue, found_);
+    for (InstrId earlier : found_) {
+      if (earlier == id || order_.covered(earlier)) continue;
+      size_t count = p_.instrs.size(), other = static_cast<size_t>(earlier);
+      raise(DS_ERROR_INTERNAL, "{} touches %{} without waiting for {}{}", at(p_, i),
+            p_.buffers[static_cast<size_t>(o.buffer)].name, at(p_, other % count),
+            other < count && static_cast<size_t>(id) >= count ? " of the run before" : "");
+    }
+  }
+
+  const Program& p_;
+  HazardMap maps_[6];
+  OrderTracker order_;
+  std::vector<InstrId> found_;
+};
 
 }  // namespace
 
 void verify(const Program& program, const VerifyOptions& options) {
   verify_logical(program);
-  if (options.physical) verify_physical(program);
+  if (options.physical) PhysicalCheck(program).run();
 }
 
 }  // namespace ds
