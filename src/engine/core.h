@@ -5,6 +5,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "checkpoint/checkpoint.h"
@@ -57,6 +58,8 @@ class EngineCore : public StateAccess {
   const EngineMemory& memory() const { return *memory_; }
   // Counted traffic by operation: collectives, copies, file bytes.
   std::map<std::string, CommCount> ledger() const;
+  // Bytes of this rank's state by tier and kind: "param", "master", "m", "v", "grad".
+  std::map<std::pair<Tier, std::string>, int64_t> state_bytes() const;
 
   // The step program as compiled, and bytes per tier.
   virtual std::string print_plan() const = 0;

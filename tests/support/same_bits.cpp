@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <fstream>
 
 #include "core/base/hash.h"
 #include "core/base/random.h"
@@ -22,6 +23,7 @@ Config config_of(const Point& p) {
   c.zero.param_persistence_threshold = 600;
   c.zero.max_reuse_distance = 2000;
   c.zero.sub_group_size = 4096;
+  c.zero.reduce_bucket_size = p.bucket_size;
   c.emulate_tiers = p.emulate;
   c.reproducible = p.reproducible;
   c.compute = p.compute;
@@ -57,6 +59,43 @@ std::string state_hash(EngineCore& engine) {
   return hash.hex();
 }
 
+ProcessIo process_io() {
+  std::ifstream file("/proc/self/io");
+  ProcessIo io;
+  std::string word;
+  int64_t value = 0;
+  while (file >> word >> value) {
+    if (word == "read_bytes:") io.read = value;
+    if (word == "write_bytes:") io.written = value;
+  }
+  return io;
+}
+
+// Counts what happens from its construction to finish().
+class LedgerSpan {
+ public:
+  explicit LedgerSpan(EngineCore& engine)
+      : engine_(engine), before_(engine.ledger()), process_(process_io()) {}
+  RankLedger finish() const {
+    ProcessIo process = process_io();
+    RankLedger out;
+    for (const auto& [name, count] : engine_.ledger()) {
+      auto it = before_.find(name);
+      CommCount start = it == before_.end() ? CommCount{} : it->second;
+      out.steps[name] = {count.calls - start.calls, count.bytes - start.bytes};
+    }
+    out.state = engine_.state_bytes();
+    out.file_bytes = engine_.memory().mapped(Tier::nvme);
+    out.process = {process.read - process_.read, process.written - process_.written};
+    return out;
+  }
+
+ private:
+  EngineCore& engine_;
+  std::map<std::string, CommCount> before_;
+  ProcessIo process_;
+};
+
 }  // namespace
 
 std::string Point::name() const {
@@ -78,6 +117,7 @@ Outcome train_rank(const Point& p, int steps, Communicator& comm, const std::fun
   int64_t micros = p.leaves / p.world;
   std::vector<int32_t> tokens(static_cast<size_t>(micros * kRows)), targets(tokens.size());
   Outcome out;
+  LedgerSpan span(engine);
   for (int s = 0; s < steps; ++s) {
     for (int64_t m = 0; m < micros; ++m) {
       draw_tokens(s, m * p.world + comm.rank(), tokens.data() + m * kRows, targets.data() + m * kRows);
@@ -88,7 +128,7 @@ Outcome train_rank(const Point& p, int steps, Communicator& comm, const std::fun
     out.losses.push_back(r.loss);
     out.grad_norms.push_back(r.grad_norm);
   }
-  out.ledgers.push_back(engine.ledger());
+  out.ledgers.push_back(span.finish());
   out.hash = state_hash(engine);
   return out;
 }

@@ -22,15 +22,29 @@ struct Point {
   DType compute = DS_DTYPE_BF16;
   double dropout = 0.1;
   double clipping = 0.05;
+  int64_t bucket_size = 500000000;  // elements
   uint64_t seed = 7;
   std::string name() const;
 };
 
+// Bytes that this process moved to and from storage, from /proc/self/io.
+struct ProcessIo {
+  int64_t read = 0, written = 0;
+};
+
+// What one rank counted.
+struct RankLedger {
+  std::map<std::string, CommCount> steps;  // by operation, from the first step to the last
+  std::map<std::pair<Tier, std::string>, int64_t> state;
+  int64_t file_bytes = 0;  // of the scratch file
+  ProcessIo process;       // over the steps; of all ranks where ranks are threads
+};
+
 // What a run of a point leaves behind.
 struct Outcome {
-  std::string hash;            // of masters and moments of all parameters, unpadded, in name order
-  std::vector<double> losses;  // per step
-  std::vector<std::map<std::string, CommCount>> ledgers;  // per rank
+  std::string hash;                 // of masters and moments of all parameters, unpadded, in name order
+  std::vector<double> losses;       // per step
+  std::vector<RankLedger> ledgers;  // per rank
   std::vector<double> grad_norms;
 };
 

@@ -1,0 +1,27 @@
+#include "core/base/error.h"
+#include "engine/core.h"
+
+namespace ds {
+
+// Counts the buffers that the arenas and the scratch file were sized for, each once: a parameter that is its
+// own master is a parameter.
+std::map<std::pair<Tier, std::string>, int64_t> EngineCore::state_bytes() const {
+  std::map<std::pair<Tier, std::string>, int64_t> out;
+  std::vector<char> seen(placed().buffers.size(), 0);
+  auto add = [&](BufferId id, const char* kind) {
+    const Buffer& b = placed().buffers[static_cast<size_t>(id)];
+    ensure(b.offset >= 0, "%{} has no place", b.name);
+    if (!seen[static_cast<size_t>(id)]) out[{b.tier, kind}] += b.bytes();
+    seen[static_cast<size_t>(id)] = 1;
+  };
+  for (const BucketState& s : zero().buckets) {
+    add(s.param.buffer, "param");
+    add(s.master.buffer, "master");
+    add(s.m.buffer, "m");
+    add(s.v.buffer, "v");
+    for (BufferId grad : s.grad) add(grad, "grad");
+  }
+  return out;
+}
+
+}  // namespace ds

@@ -1,0 +1,311 @@
+// Closed form of the ledger: the bytes of state and the traffic that one optimizer step must have, computed
+// from the written rules (DESIGN 1.1, docs/design.md) and nothing of src.
+#pragma once
+#include <algorithm>
+#include <cctype>
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace ds::test {
+
+struct Traffic {
+  int64_t calls = 0, bytes = 0;
+};
+
+// What the traffic of one rank depends on. Sizes in elements where no unit is named.
+struct LedgerCase {
+  struct Parameter {
+    std::string name;
+    int64_t numel = 0;
+  };
+  std::vector<Parameter> parameters;  // in the order in which forward first uses them
+  // Large parameters in the order in which the instructions of one micro-step read them.
+  std::vector<std::string> reads;
+  int64_t world = 1, rank = 0;
+  int stage = 0;
+  std::string tier = "device";  // of states and accumulators; in stage 3 also of parameter shards
+  bool emulate = false;         // device and host are separate memories
+  bool overlap = true;
+  bool tree = false;  // binary counter over micro-steps, else one accumulator
+  int64_t accumulation = 1;
+  int64_t wire = 4;                   // bytes of a parameter and of a gradient before its reduction
+  int64_t bucket_size = 0;            // a bucket is cut before it exceeds this
+  int64_t persistence_threshold = 0;  // parameters up to this size are small: never partitioned
+  int64_t max_reuse_distance = 0;     // a gathered bucket is kept when at most this much passes in between
+  int64_t sub_group_size = 0;         // of one update instruction
+  int64_t resident_accumulators = 0;  // bytes of accumulators of the file tier that stay in host memory
+};
+
+class ClosedForm {
+ public:
+  explicit ClosedForm(LedgerCase given) : c_(std::move(given)) { make_buckets(); }
+
+  // (tier, kind) -> bytes of one rank; kinds param, master, m, v, grad.
+  std::map<std::pair<std::string, std::string>, int64_t> state() const {
+    std::map<std::pair<std::string, std::string>, int64_t> out;
+    for (const Bucket& b : buckets_) {
+      out[{partitioned(b) ? c_.tier : "device", "param"}] += (partitioned(b) ? shard(b) : b.numel) * c_.wire;
+      if (!own_master()) out[{c_.tier, "master"}] += part(b) * 4;
+      out[{c_.tier, "m"}] += part(b) * 4;
+      out[{c_.tier, "v"}] += part(b) * 4;
+      out[{c_.tier, "grad"}] += accumulator(b) * 4 * levels();
+    }
+    return out;
+  }
+
+  // Bytes of the scratch file: every state of the file tier in whole blocks.
+  int64_t file_bytes() const {
+    if (c_.tier != "nvme") return 0;
+    int64_t sum = 0;
+    for (const Bucket& b : buckets_) {
+      sum += 3 * blocks(part(b) * 4) + levels() * blocks(accumulator(b) * 4);
+      if (partitioned(b)) sum += blocks(shard(b) * c_.wire);
+    }
+    return sum;
+  }
+
+  // Traffic of one step: collectives (bytes received from other ranks), fetch and store (bytes copied), load
+  // and save (file bytes, calls not counted).
+  std::map<std::string, Traffic> step() {
+    out_.clear();
+    reduce_gradients();
+    gather_parameters();
+    exchange_scalars();
+    update();
+    if (c_.tier == "nvme") gradient_files();
+    std::erase_if(out_, [](const auto& entry) { return entry.second.calls + entry.second.bytes == 0; });
+    return out_;
+  }
+
+ private:
+  static constexpr int64_t kGranule = 256, kBlock = 4096;
+
+  struct Bucket {
+    std::string scope;
+    bool small = false;
+    std::vector<size_t> params;
+    int64_t numel = 0;
+  };
+
+  static int64_t round_up(int64_t x, int64_t unit) { return (x + unit - 1) / unit * unit; }
+  static int64_t blocks(int64_t bytes) { return round_up(bytes, kBlock); }
+
+  // "h.3.mlp.fc.weight" -> "h.3", "wte.weight" -> "wte".
+  static std::string scope_of(const std::string& name) {
+    size_t begin = 0, end = name.find('.');
+    std::string first = name.substr(0, end);
+    while (begin < name.size()) {
+      end = std::min(name.find('.', begin), name.size());
+      if (std::isdigit(static_cast<unsigned char>(name[begin]))) return name.substr(0, end);
+      begin = end + 1;
+    }
+    return first;
+  }
+
+  // Small parameters share buckets over the model, large ones with their neighbours of one scope.
+  void make_buckets() {
+    size_t none = c_.parameters.size(), open[2] = {none, none};
+    for (size_t p = 0; p < c_.parameters.size(); ++p) {
+      const LedgerCase::Parameter& parameter = c_.parameters[p];
+      bool small = parameter.numel <= c_.persistence_threshold;
+      std::string scope = small ? "" : scope_of(parameter.name);
+      int64_t padded = round_up(parameter.numel, kGranule);
+      size_t& at = open[small];
+      if (at == none || buckets_[at].scope != scope || buckets_[at].numel + padded > c_.bucket_size) {
+        at = buckets_.size();
+        buckets_.push_back({scope, small, {}, 0});
+      }
+      bucket_of_[parameter.name] = at;
+      buckets_[at].params.push_back(p);
+      buckets_[at].numel += padded;
+    }
+    for (Bucket& b : buckets_) b.numel = round_up(b.numel, kGranule * c_.world);
+  }
+
+  bool partitioned(const Bucket& b) const { return c_.stage == 3 && !b.small; }
+  int64_t shard(const Bucket& b) const { return b.numel / c_.world; }
+  int64_t part(const Bucket& b) const { return c_.stage >= 1 ? shard(b) : b.numel; }         // updated here
+  int64_t accumulator(const Bucket& b) const { return c_.stage >= 2 ? shard(b) : b.numel; }  // summed here
+  bool own_master() const { return c_.wire == 4 && c_.tier == "device"; }
+  // Accumulators of a bucket: one, or one per bit of the number of micro-steps.
+  int64_t levels() const {
+    int64_t count = 1;
+    while (c_.tree && c_.accumulation >> count) ++count;
+    return count;
+  }
+  int64_t group() const { return std::max(kBlock, c_.sub_group_size / kBlock * kBlock); }
+  bool away() const { return c_.tier != "device"; }  // states live apart from the device
+
+  void count(const std::string& what, int64_t bytes, int64_t calls = 1) {
+    out_[what].calls += calls;
+    out_[what].bytes += bytes;
+  }
+  void copy(const std::string& what, int64_t bytes) {
+    if (c_.emulate) count(what, bytes);
+  }
+  void file(const std::string& what, int64_t bytes) {
+    if (c_.tier == "nvme") count(what, blocks(bytes), 0);
+  }
+  void all_gather(int64_t bytes) { count("all_gather", bytes * (c_.world - 1)); }
+
+  // Every bucket in every micro-step, in the wire type; sums are f32 and leave the device with the states.
+  void reduce_gradients() {
+    for (const Bucket& b : buckets_) {
+      for (int64_t m = 0; m < c_.accumulation; ++m) {
+        if (c_.stage >= 2) {
+          count("reduce_scatter", shard(b) * c_.wire * (c_.world - 1));
+        } else {
+          count("all_reduce", b.numel * (c_.wire + 4) * (c_.world - 1) / c_.world);
+        }
+        if (away()) copy("store", accumulator(b) * 4);
+      }
+    }
+  }
+
+  void gather_parameters() {
+    std::vector<int64_t> ranges = gather_ranges();
+    for (size_t k = 0; k < buckets_.size(); ++k) {
+      const Bucket& b = buckets_[k];
+      if (!partitioned(b)) {  // once, after the update
+        if (c_.stage >= 1 && c_.world > 1) all_gather(shard(b) * c_.wire);
+        continue;
+      }
+      for (int64_t i = 0; i < ranges[k]; ++i) {
+        file("load", shard(b) * c_.wire);
+        if (away()) copy("fetch", shard(b) * c_.wire);
+        all_gather(shard(b) * c_.wire);
+      }
+    }
+  }
+
+  // Per bucket: runs of its uses between which more than the reuse distance of other buckets comes into use.
+  std::vector<int64_t> gather_ranges() const {
+    std::vector<size_t> visits;
+    for (int64_t m = 0; m < c_.accumulation; ++m) {
+      for (const std::string& name : c_.reads) {
+        size_t b = bucket_of_.at(name);
+        if (partitioned(buckets_[b]) && (visits.empty() || visits.back() != b)) visits.push_back(b);
+      }
+    }
+    std::vector<int64_t> ranges(buckets_.size(), 0);
+    for (size_t i = 0; i < visits.size(); ++i) {
+      int64_t between = 0;
+      size_t j = i;
+      while (j > 0 && visits[j - 1] != visits[i]) between += buckets_[visits[--j]].numel;
+      if (j == 0 || between > c_.max_reuse_distance) ++ranges[visits[i]];
+    }
+    return ranges;
+  }
+
+  // Losses of the micro-steps (f32) and, where states are partitioned, f64 norms of granules; both end on the
+  // host.
+  void exchange_scalars() {
+    all_gather(c_.accumulation * 4);
+    copy("store", c_.accumulation * 4 * c_.world);
+    int64_t norms = 0;
+    for (const Bucket& b : buckets_) norms += part(b) / kGranule * 8;
+    if (c_.stage >= 1) {
+      if (away()) copy("fetch", norms);
+      all_gather(norms);
+      copy("store", norms * c_.world);
+    } else if (!away()) {
+      copy("store", norms);
+    }
+  }
+
+  // Master and moments are read and written once; parameters on the device get what was updated elsewhere.
+  void update() {
+    for (const Bucket& b : buckets_) {
+      for (int64_t first = 0; first < part(b); first += group()) {
+        int64_t numel = std::min(group(), part(b) - first);
+        for (int state = 0; state < 3; ++state) {
+          file("load", numel * 4);
+          file("save", numel * 4);
+        }
+        if (partitioned(b)) file("save", numel * c_.wire);
+        if (away() && !partitioned(b)) copy("fetch", numel * c_.wire);
+      }
+    }
+  }
+
+  // --- accumulators on files: every write is saved; a read is a load unless the accumulator is resident ---
+
+  void gradient_files() {
+    resident_.clear();
+    resident_bytes_ = 0;
+    std::vector<size_t> order = completion_order();
+    for (int64_t m = 0; m < c_.accumulation; ++m) {
+      for (size_t b : order) {
+        c_.tree ? count_up(b, m) : add(b, m);
+        if (m + 1 == c_.accumulation) read_sum(b, 0, part(buckets_[b]));
+      }
+    }
+    for (size_t b = 0; b < buckets_.size(); ++b) {
+      int64_t all = part(buckets_[b]);
+      for (int64_t first = 0; first < all; first += group())
+        read_sum(b, first, std::min(group(), all - first));
+    }
+  }
+
+  // A bucket is complete with its first parameter, because backward goes from the last to the first.
+  std::vector<size_t> completion_order() const {
+    std::vector<size_t> order(buckets_.size());
+    for (size_t b = 0; b < order.size(); ++b) order[b] = b;
+    std::sort(order.begin(), order.end(),
+              [&](size_t a, size_t b) { return buckets_[a].params[0] > buckets_[b].params[0]; });
+    return order;
+  }
+
+  void add(size_t b, int64_t micro) {
+    if (micro > 0) read(b, 0);
+    write(b, 0);
+  }
+
+  // Binary counter: micro-step m carries through the low set bits of m; at the end the levels are added up.
+  void count_up(size_t b, int64_t micro) {
+    int64_t level = 0;
+    for (; micro >> level & 1; ++level) read(b, level);
+    write(b, level);
+    if (micro + 1 < c_.accumulation) return;
+    for (int64_t next = level + 1; next < levels(); ++next) {
+      if ((c_.accumulation >> next & 1) == 0) continue;
+      read(b, level);
+      read(b, next);
+      write(b, next);
+      level = next;
+    }
+  }
+
+  void read(size_t b, int64_t level) { load(b, level, 0, accumulator(buckets_[b])); }
+
+  // Part of the finished sum that this rank updates.
+  void read_sum(size_t b, int64_t first, int64_t numel) {
+    int64_t own = c_.stage == 1 ? c_.rank * shard(buckets_[b]) : 0;
+    load(b, levels() - 1, own + first, numel);
+  }
+
+  void load(size_t b, int64_t level, int64_t first, int64_t numel) {
+    if (!resident_.count({b, level})) file("load", first * 4 % kBlock + numel * 4);
+  }
+
+  void write(size_t b, int64_t level) {
+    int64_t bytes = accumulator(buckets_[b]) * 4;
+    file("save", bytes);
+    bool room = resident_bytes_ + bytes <= c_.resident_accumulators;
+    if (!c_.overlap || !room || !resident_.insert({b, level}).second) return;
+    resident_bytes_ += bytes;
+  }
+
+  LedgerCase c_;
+  std::vector<Bucket> buckets_;
+  std::map<std::string, size_t> bucket_of_;
+  std::map<std::string, Traffic> out_;
+  std::set<std::pair<size_t, int64_t>> resident_;  // (bucket, level)
+  int64_t resident_bytes_ = 0;
+};
+
+}  // namespace ds::test

@@ -1,0 +1,119 @@
+// What a run counts equals the closed form.
+#include "training/ledger.h"
+
+#include <fmt/core.h>
+#include <gtest/gtest.h>
+
+#include "support/same_bits.h"
+
+namespace ds::test {
+namespace {
+
+constexpr int kSteps = 3;
+
+// The model of train_rank, and the settings that it fixes.
+LedgerCase ledger_case(const Point& p, int rank) {
+  constexpr int64_t kWidth = 24, kVocab = 29, kSeq = 8;
+  LedgerCase c;
+  auto linear = [&](const std::string& name, int64_t out, int64_t in) {
+    c.parameters.push_back({name + ".weight", out * in});
+    c.parameters.push_back({name + ".bias", out});
+  };
+  auto norm = [&](const std::string& name) {
+    c.parameters.push_back({name + ".weight", kWidth});
+    c.parameters.push_back({name + ".bias", kWidth});
+  };
+  c.parameters.push_back({"wte.weight", kVocab * kWidth});
+  c.parameters.push_back({"wpe.weight", kSeq * kWidth});
+  for (std::string h : {"h.0.", "h.1."}) {
+    norm(h + "ln_1");
+    linear(h + "attn.qkv", 3 * kWidth, kWidth);
+    linear(h + "attn.proj", kWidth, kWidth);
+    norm(h + "ln_2");
+    linear(h + "mlp.fc", 4 * kWidth, kWidth);
+    linear(h + "mlp.proj", kWidth, 4 * kWidth);
+  }
+  norm("ln_f");
+  const char* layer[] = {"attn.qkv", "mlp.fc", "mlp.proj"};
+  c.reads.push_back("wte.weight");
+  for (const char* h : {"h.0.", "h.1."}) {
+    for (const char* name : layer) c.reads.push_back(fmt::format("{}{}.weight", h, name));
+  }
+  std::vector<std::string> back(c.reads.rbegin(), c.reads.rend() - 1);  // the embedding reads no weights back
+  c.reads.push_back("wte.weight");                                      // tied head, forward and backward
+  c.reads.insert(c.reads.end(), back.begin(), back.end());
+
+  c.world = p.world;
+  c.rank = rank;
+  c.stage = p.stage;
+  c.tier = tier_name(p.tier);
+  c.emulate = p.emulate;
+  c.overlap = p.overlap;
+  c.tree = p.reproducible;
+  c.accumulation = p.leaves / p.world;
+  c.wire = p.compute == DS_DTYPE_BF16 ? 2 : 4;
+  c.bucket_size = p.bucket_size;
+  c.persistence_threshold = 600;
+  c.max_reuse_distance = 2000;
+  c.sub_group_size = 4096;
+  c.resident_accumulators = int64_t{4} * 4096 * 4;  // buffer_count sub-groups
+  return c;
+}
+
+template <typename Counts>
+std::string lines(const Counts& counts, int steps) {
+  std::string out;
+  for (const auto& [name, count] : counts) {
+    if (count.calls == 0 && count.bytes == 0) continue;
+    out += fmt::format("{}: {} calls, {} bytes\n", name, count.calls * steps, count.bytes * steps);
+  }
+  return out;
+}
+
+void expect_ledger(const Point& p, int rank, const RankLedger& counted) {
+  ClosedForm form(ledger_case(p, rank));
+  std::string where = fmt::format("rank {} of {}, bucket {}", rank, p.name(), p.bucket_size);
+  EXPECT_EQ(lines(counted.steps, 1), lines(form.step(), kSteps)) << where;
+  std::map<std::pair<std::string, std::string>, int64_t> state;
+  for (const auto& [key, bytes] : counted.state) state[{tier_name(key.first), key.second}] = bytes;
+  EXPECT_EQ(state, form.state()) << where;
+  EXPECT_EQ(counted.file_bytes, form.file_bytes()) << where;
+}
+
+void expect_ledger(const Point& p) {
+  Outcome out = train_threads(p, kSteps);
+  for (int r = 0; r < p.world; ++r) expect_ledger(p, r, out.ledgers[static_cast<size_t>(r)]);
+}
+
+TEST(Ledger, StageTierEmulateOverlap) {
+  for (int i = 0; i < 4 * 3 * 4; ++i) {
+    Point p;
+    p.stage = i / 12;
+    p.tier = static_cast<Tier>(i / 4 % 3);
+    p.emulate = i % 2 == 0;
+    p.overlap = i / 2 % 2 == 0;
+    expect_ledger(p);
+  }
+}
+
+TEST(Ledger, WorldOrderTypeBucket) {
+  int i = 0;
+  for (int world : {1, 4}) {
+    for (int stage = 0; stage <= 3; ++stage) {
+      for (Tier tier : {Tier::device, Tier::host, Tier::nvme}) {
+        Point p;
+        p.world = world;
+        p.stage = stage;
+        p.tier = tier;
+        p.reproducible = true;
+        p.compute = ++i % 2 == 0 ? DS_DTYPE_F32 : DS_DTYPE_BF16;
+        p.leaves = world * (i % 3 == 0 ? 3 : 4);
+        p.bucket_size = i % 4 < 2 ? 500000000 : 4000;
+        expect_ledger(p);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ds::test
