@@ -77,9 +77,10 @@ class LedgerSpan {
   explicit LedgerSpan(EngineCore& engine)
       : engine_(engine), before_(engine.ledger()), process_(process_io()) {}
   RankLedger finish() const {
-    ProcessIo process = process_io();
     RankLedger out;
-    for (const auto& [name, count] : engine_.ledger()) {
+    std::map<std::string, CommCount> counted = engine_.ledger();
+    ProcessIo process = process_io();
+    for (const auto& [name, count] : counted) {
       auto it = before_.find(name);
       CommCount start = it == before_.end() ? CommCount{} : it->second;
       out.steps[name] = {count.calls - start.calls, count.bytes - start.bytes};
