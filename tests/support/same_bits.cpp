@@ -21,7 +21,7 @@ Config config_of(const Point& p) {
   c.zero.nvme_path = std::string(DS_BINARY_DIR) + "/scratch";
   c.zero.overlap_comm = p.overlap;
   c.zero.param_persistence_threshold = 600;
-  c.zero.max_reuse_distance = 2000;
+  c.zero.max_reuse_distance = p.max_reuse_distance;
   c.zero.sub_group_size = 4096;
   c.zero.reduce_bucket_size = p.bucket_size;
   c.emulate_tiers = p.emulate;

@@ -22,7 +22,8 @@ struct Point {
   DType compute = DS_DTYPE_BF16;
   double dropout = 0.1;
   double clipping = 0.05;
-  int64_t bucket_size = 500000000;  // elements
+  int64_t bucket_size = 500000000;    // elements
+  int64_t max_reuse_distance = 2000;  // elements
   uint64_t seed = 7;
   std::string name() const;
 };

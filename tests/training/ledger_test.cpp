@@ -54,7 +54,7 @@ LedgerCase ledger_case(const Point& p, int rank) {
   c.wire = p.compute == DS_DTYPE_BF16 ? 2 : 4;
   c.bucket_size = p.bucket_size;
   c.persistence_threshold = 600;
-  c.max_reuse_distance = 2000;
+  c.max_reuse_distance = p.max_reuse_distance;
   c.sub_group_size = 4096;
   c.resident_accumulators = int64_t{4} * 4096 * 4;  // buffer_count sub-groups
   return c;
@@ -72,7 +72,8 @@ std::string lines(const Counts& counts, int steps) {
 
 void expect_ledger(const Point& p, int rank, const RankLedger& counted) {
   ClosedForm form(ledger_case(p, rank));
-  std::string where = fmt::format("rank {} of {}, bucket {}", rank, p.name(), p.bucket_size);
+  std::string where =
+      fmt::format("rank {} of {}, bucket {}, reuse {}", rank, p.name(), p.bucket_size, p.max_reuse_distance);
   EXPECT_EQ(lines(counted.steps, 1), lines(form.step(), kSteps)) << where;
   std::map<std::pair<std::string, std::string>, int64_t> state;
   for (const auto& [key, bytes] : counted.state) state[{tier_name(key.first), key.second}] = bytes;
@@ -109,6 +110,7 @@ TEST(Ledger, WorldOrderTypeBucket) {
         p.compute = ++i % 2 == 0 ? DS_DTYPE_F32 : DS_DTYPE_BF16;
         p.leaves = world * (i % 3 == 0 ? 3 : 4);
         p.bucket_size = i % 4 < 2 ? 500000000 : 4000;
+        p.max_reuse_distance = i % 5 < 3 ? 2000 : 5000;
         expect_ledger(p);
       }
     }
