@@ -18,7 +18,7 @@ constexpr int64_t kSeq = 8, kRows = 2 * kSeq, kVocab = 29, kWidth = 24;
 Config config_of(const Point& p) {
   Config c = make_config(p.stage, p.leaves / p.world, p.world);
   c.zero.optimizer_tier = c.zero.param_tier = p.tier;
-  c.zero.nvme_path = std::string(DS_BINARY_DIR) + "/scratch";
+  c.zero.nvme_path = scratch_folder();
   c.zero.overlap_comm = p.overlap;
   c.zero.param_persistence_threshold = 600;
   c.zero.max_reuse_distance = p.max_reuse_distance;
@@ -98,6 +98,8 @@ class LedgerSpan {
 };
 
 }  // namespace
+
+std::string scratch_folder() { return std::string(DS_BINARY_DIR) + "/scratch"; }
 
 std::string Point::name() const {
   return fmt::format(

@@ -49,6 +49,9 @@ struct Outcome {
   std::vector<double> grad_norms;
 };
 
+// Where the files of offloaded states are made.
+std::string scratch_folder();
+
 // Trains the tiny GPT for `steps` steps with every rank a thread of this process. `filter` may change rank
 // r's compiled step (faults of `mutate`). Throws what a rank throws.
 Outcome train_threads(const Point& point, int steps, const std::function<void(Program&)>& filter = {});

@@ -3,8 +3,12 @@
 
 #include <fmt/core.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include "core/base/error.h"
+#include "io/file.h"
 #include "support/same_bits.h"
+#include "support/spawn.h"
 
 namespace ds::test {
 namespace {
@@ -114,6 +118,44 @@ TEST(Ledger, WorldOrderTypeBucket) {
         expect_ledger(p);
       }
     }
+  }
+}
+
+bool takes_direct(const std::string& folder) {
+  try {
+    make_folders(folder);
+    return File::scratch(folder, true).direct();
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+// The kernel's own count of what a rank process moved to and from storage.
+TEST(Ledger, FileBytesAreStorageBytes) {
+  if (!takes_direct(scratch_folder())) GTEST_SKIP() << scratch_folder() << " takes no O_DIRECT";
+  for (int stage = 0; stage <= 3; ++stage) {
+    Point p;
+    p.stage = stage;
+    p.tier = Tier::nvme;
+    p.overlap = stage % 2 == 0;
+    std::string url = fmt::format("shm://ledger-{}-{}", getpid(), stage);
+    std::vector<int> codes = spawn_processes(p.world, [&](int rank) {
+      CommOptions options;
+      options.rank = rank;
+      options.size = p.world;
+      std::unique_ptr<Communicator> comm = create_communicator(url, options);
+      RankLedger counted = train_rank(p, 40, *comm).ledgers[0];
+      auto near = [&](const char* what, int64_t storage) {
+        int64_t bytes = counted.steps.at(what).bytes;
+        EXPECT_GT(bytes, 0) << what;
+        EXPECT_NEAR(static_cast<double>(storage), static_cast<double>(bytes),
+                    0.01 * static_cast<double>(bytes))
+            << what << ", rank " << rank << " of " << p.name();
+      };
+      near("load", counted.process.read);
+      near("save", counted.process.written);
+    });
+    EXPECT_EQ(codes, std::vector<int>(codes.size(), 0));
   }
 }
 
