@@ -1,9 +1,13 @@
 #include "support/same_bits.h"
 
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
 #include <set>
+
+#include "core/base/trace.h"
+#include "support/processes.h"
 
 namespace ds::test {
 namespace {
@@ -62,14 +66,64 @@ std::vector<Point> cover() {
   return points;
 }
 
-TEST(SameBits, StageTierOverlapThreadsChaos) {
-  const char* full = std::getenv("DS_SAME_BITS");
-  std::vector<Point> points = full && std::string(full) == "full" ? full_product() : cover();
-  for (const Point& p : points) EXPECT_EQ(train_threads(p, kSteps).hash, reference_hash()) << p.name();
-  std::printf("same bits: %zu points\n", points.size());
+// The same axes without chaos, for ranks that are processes; the cover has each stage with each
+// tier, and both values of overlap and threads with each of them.
+std::vector<Point> process_points(bool full) {
+  std::vector<Point> points;
+  for (int stage = 0; stage <= 3; ++stage) {
+    for (Tier tier : {Tier::device, Tier::host, Tier::nvme}) {
+      for (int variant = 0; variant < (full ? 4 : 1); ++variant) {
+        int choice = stage + static_cast<int>(tier) + variant;
+        Point p;
+        p.stage = stage;
+        p.tier = tier;
+        p.overlap = choice % 2 == 0;
+        p.threads = 1 + choice / 2 % 2;
+        points.push_back(p);
+      }
+    }
+  }
+  return points;
 }
 
-TEST(SameBits, ReproducibleOverWorldSizes) {
+bool want_full() {
+  const char* full = std::getenv("DS_SAME_BITS");
+  return full && std::string(full) == "full";
+}
+
+// Counts the points that were compared; the last line of the suite says how many and how long they took.
+class SameBits : public testing::Test {
+ protected:
+  static void SetUpTestSuite() { begin_ = now_ns(); }
+  static void TearDownTestSuite() {
+    fmt::print("same bits: {} points with ranks as threads, {} with ranks as processes, {:.1f} s\n", threads_,
+               processes_, static_cast<double>(now_ns() - begin_) * 1e-9);
+  }
+  static std::string hash_of(const Point& p) {
+    ++threads_;
+    return train_threads(p, kSteps).hash;
+  }
+  static void expect_processes(const Point& p, const std::string& hash) {
+    ++processes_;
+    for (const RankReport& r : train_processes(p, kSteps))
+      EXPECT_TRUE(r.ok && r.text == hash) << "processes, " << p.name() << ": " << r.text;
+  }
+
+ private:
+  static inline int64_t begin_ = 0;
+  static inline int threads_ = 0, processes_ = 0;
+};
+
+TEST_F(SameBits, StageTierOverlapThreadsChaos) {
+  for (const Point& p : want_full() ? full_product() : cover())
+    EXPECT_EQ(hash_of(p), reference_hash()) << p.name();
+}
+
+TEST_F(SameBits, StageTierOverlapThreadsProcesses) {
+  for (const Point& p : process_points(want_full())) expect_processes(p, reference_hash());
+}
+
+TEST_F(SameBits, ReproducibleOverWorldSizes) {
   for (DType compute : {DS_DTYPE_BF16, DS_DTYPE_F32}) {
     std::set<std::string> hashes;
     for (int i = 0; i < 12; ++i) {
@@ -80,34 +134,34 @@ TEST(SameBits, ReproducibleOverWorldSizes) {
       p.world = world;
       p.stage = stage;
       p.tier = stage == 3 ? Tier::nvme : Tier::device;
-      hashes.insert(train_threads(p, kSteps).hash);
+      hashes.insert(hash_of(p));
     }
     EXPECT_EQ(hashes.size(), 1u) << dtype_name(compute);
   }
 }
 
 // Without `reproducible` the order of additions depends on the number of ranks.
-TEST(SameBits, MicroOrderDependsOnWorldSize) {
+TEST_F(SameBits, MicroOrderDependsOnWorldSize) {
   Point one, four;
   one.world = 1;
   four.world = 4;
   one.leaves = four.leaves = 8;
   one.compute = four.compute = DS_DTYPE_F32;  // sums of eight bf16 values are exact in f32
-  EXPECT_NE(train_threads(one, kSteps).hash, train_threads(four, kSteps).hash);
+  EXPECT_NE(hash_of(one), hash_of(four));
 }
 
-TEST(SameBits, EveryFeatureIsOn) {
+TEST_F(SameBits, EveryFeatureIsOn) {
   Point seed, dropout, clipping, leaves;
   seed.seed = 8;
   dropout.dropout = 0;
   clipping.clipping = 0;
   leaves.leaves = 2;
   std::set<std::string> hashes{reference_hash()};
-  for (const Point& p : {seed, dropout, clipping, leaves}) hashes.insert(train_threads(p, kSteps).hash);
+  for (const Point& p : {seed, dropout, clipping, leaves}) hashes.insert(hash_of(p));
   EXPECT_EQ(hashes.size(), 5u);
 }
 
-TEST(SameBits, LossFalls) {
+TEST_F(SameBits, LossFalls) {
   Point p;
   Outcome out = train_threads(p, kSteps);
   EXPECT_LT(out.losses.back(), out.losses.front() - 0.1);
