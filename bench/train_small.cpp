@@ -1,6 +1,6 @@
 // Tokens per second of the main job's model (7M GPT, bf16, ZeRO-3, tier device unless --tier) on 2 ranks as
 // processes with one thread each; random bytes. Prints the best and the median step.
-//   bench_train_small [STEPS] [device|cpu|nvme] [STAGE] [--profile]
+//   bench_train_small [STEPS] [device|cpu|nvme] [STAGE] [SUB_GROUP_SIZE] [--profile]
 #include <fmt/core.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -20,7 +20,7 @@ namespace {
 constexpr int kRanks = 2;
 constexpr int64_t kSeq = 128, kMicro = 8, kRows = kSeq * kMicro;
 
-Config main_job(const std::string& tier, int stage) {
+Config main_job(const std::string& tier, int stage, int64_t sub_group) {
   Config c;
   c.micro_batch = kMicro;
   c.accumulation = 1;
@@ -32,6 +32,9 @@ Config main_job(const std::string& tier, int stage) {
   c.zero.stage = stage;
   c.zero.optimizer_tier = tier == "nvme" ? Tier::nvme : (tier == "cpu" ? Tier::host : Tier::device);
   c.zero.nvme_path = ".cache/nvme";
+  c.zero.param_persistence_threshold = 2000;
+  c.zero.reduce_bucket_size = c.zero.prefetch_bucket_size = 2000000;
+  c.zero.sub_group_size = sub_group;
   return c;
 }
 
@@ -60,14 +63,15 @@ void print_profile(std::vector<Trace::Span> spans, int steps) {
   for (const auto& [ms, text] : order) fmt::print("{} {:8.3f} ms a step\n", text, ms / steps);
 }
 
-int rank_main(int rank, const std::string& url, int steps, const std::string& tier, int stage, bool profile) {
+int rank_main(int rank, const std::string& url, int steps, const std::string& tier, int stage,
+              int64_t sub_group, bool profile) {
   CommOptions options;
   options.rank = rank;
   options.size = kRanks;
   auto comm = create_communicator(url, options);
   EngineOptions engine_options;
   engine_options.trace = profile;
-  Engine engine(main_job(tier, stage), build_gpt(model(), kRows, kSeq), *comm, engine_options);
+  Engine engine(main_job(tier, stage, sub_group), build_gpt(model(), kRows, kSeq), *comm, engine_options);
   std::vector<int32_t> tokens(kRows), targets(kRows);
   std::vector<double> seconds;
   for (int s = 0; s < steps + 3; ++s) {
@@ -101,10 +105,11 @@ int main(int argc, char** argv) {
   int steps = argc > 1 ? std::atoi(argv[1]) : 20;
   std::string tier = argc > 2 ? argv[2] : "device";
   int stage = argc > 3 ? std::atoi(argv[3]) : 3;
-  bool profile = argc > 4 && std::strcmp(argv[4], "--profile") == 0;
+  bool profile = argc > 4 && std::strcmp(argv[argc - 1], "--profile") == 0;
+  int64_t sub_group = argc > 4 && !(profile && argc == 5) ? std::atoll(argv[4]) : 1000000;
   std::string url = fmt::format("shm://bench-{}", getpid());
   for (int rank = 0; rank < ds::kRanks; ++rank) {
-    if (fork() == 0) _exit(ds::rank_main(rank, url, steps, tier, stage, profile));
+    if (fork() == 0) _exit(ds::rank_main(rank, url, steps, tier, stage, sub_group, profile));
   }
   int failed = 0, status = 0;
   while (wait(&status) > 0) failed += status != 0;

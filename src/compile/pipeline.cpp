@@ -14,9 +14,16 @@ void finish_program(Program& program, const ZeroPlan& plan, const Config& config
                     const Machine& machine, bool prefetch, bool verify_passes) {
   insert_gathers(program, plan, config.zero, buffers);
   if (!buffers.grads.empty()) insert_reductions(program, plan, prefetch, buffers);
-  int64_t resident = config.zero.buffer_count * update_group(config.zero) * size_of(DS_DTYPE_F32);
+  // A sub-group of one f32 state is the unit of host memory for states on files.
+  int64_t unit = update_group(config.zero) * size_of(DS_DTYPE_F32);
+  int64_t resident = config.zero.buffer_count * unit;
   insert_tier_moves(program, {config.emulate_tiers, machine.file_alignment, prefetch ? resident : 0});
-  if (prefetch) hoist(program, {config.zero.prefetch_bucket_size, config.zero.max_live_parameters});
+  constexpr int64_t kStates = 3;  // a slot of the ring holds a sub-group's master and two moments
+  HoistOptions limits;
+  limits.prefetch_elements = config.zero.prefetch_bucket_size;
+  limits.max_live_elements = config.zero.max_live_parameters;
+  limits.load_bytes = config.zero.buffer_count * kStates * unit;
+  if (prefetch) hoist(program, limits);
   number_collectives(program);
   mark_last_uses(program);
   if (verify_passes) verify(program, {.physical = false});

@@ -13,8 +13,7 @@ constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 
 enum class Kind { fixed = -1, gather = 0, fetch, load };
 constexpr size_t kKinds = 3;
-// Consumers that a start may run ahead: the slots of a kind are one more. The first loads of a program start
-// as early as they can: a ring of three host slots is filled while the program begins.
+// Consumers that a start may run ahead; loads for the host queue go by bytes instead.
 constexpr size_t kAhead[kKinds] = {1, 1, 2};
 
 // A new place for every instruction: it comes directly before old instruction `anchor`, starts before others.
@@ -25,6 +24,7 @@ class Hoister {
         options_(options),
         anchor_(program.instrs.size()),
         first_use_(program.buffers.size(), kNever),
+        loaded_(program.instrs.size(), 0),
         writers_(program.buffers.size()),
         live_(live_parameters(program)) {
     std::iota(anchor_.begin(), anchor_.end(), 0);
@@ -61,6 +61,11 @@ class Hoister {
         use = std::min(use, static_cast<int64_t>(i));
       }
     }
+    for (const Instr& in : program_.instrs) {
+      if (kind_of(in) != Kind::load) continue;
+      int64_t use = first_use_[static_cast<size_t>(in.operands[1].buffer)];
+      if (use != kNever) loaded_[static_cast<size_t>(use)] += in.operands[1].bytes(program_.bound);
+    }
   }
 
   // Earliest anchor that keeps data dependences and the order of the queue.
@@ -89,12 +94,27 @@ class Hoister {
     int64_t consumer = first_use_[target];
     std::vector<int64_t>& seen = consumers_[static_cast<size_t>(kind)];
     if (seen.empty() || consumer != seen.back()) seen.push_back(consumer);
+    bool by_bytes = kind == Kind::load && consumer != kNever &&
+                    program_.instrs[static_cast<size_t>(consumer)].queue == Queue::host;
+    int64_t wanted = by_bytes ? within_ring(seen) : static_cast<int64_t>(i);
     size_t ahead = kAhead[static_cast<size_t>(kind)];
-    int64_t wanted = kind == Kind::load ? 0 : static_cast<int64_t>(i);
-    if (seen.size() > ahead) wanted = look_back(seen[seen.size() - 1 - ahead]);
+    if (!by_bytes && seen.size() > ahead) wanted = look_back(seen[seen.size() - 1 - ahead]);
     wanted = std::max(std::min(wanted, static_cast<int64_t>(i)), earliest(i));
     if (kind == Kind::gather) wanted = within_limits(i, wanted, program_.buffers[target].numel);
     anchor_[i] = std::min(wanted, static_cast<int64_t>(i));
+  }
+
+  // Before the earliest consumer whose slots, those of the last consumer and all between fit in the ring; but
+  // at least one ahead.
+  int64_t within_ring(const std::vector<int64_t>& seen) const {
+    size_t k = seen.size() - 1;
+    int64_t bytes = loaded_[static_cast<size_t>(seen[k])];
+    while (k > 0) {
+      bytes += loaded_[static_cast<size_t>(seen[k - 1])];
+      if (bytes > options_.load_bytes && k + 1 < seen.size()) break;
+      --k;
+    }
+    return k == 0 && bytes <= options_.load_bytes ? 0 : look_back(seen[k]);
   }
 
   // Before an earlier consumer; when that is itself a start that moved, before its new place.
@@ -162,6 +182,7 @@ class Hoister {
   const HoistOptions& options_;
   std::vector<int64_t> anchor_;
   std::vector<int64_t> first_use_;
+  std::vector<int64_t> loaded_;     // per instruction: bytes that loads bring for it
   std::vector<HazardMap> writers_;  // per buffer, in its own bytes
   std::vector<InstrId> found_;
   std::vector<int64_t> live_;

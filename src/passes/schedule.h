@@ -8,12 +8,13 @@ namespace ds {
 // Limits of prefetch.
 struct HoistOptions {
   int64_t prefetch_elements = 0;  // a gather larger than this is not moved
+  int64_t load_bytes = 0;         // host slots that loads for the host queue may fill ahead
   int64_t max_live_elements = 0;  // whole parameters that may live at once (partitioned buckets)
 };
 
 // Moves starts (all_gather of parameters, fetch, load) to before the consumer of an earlier start of the same
-// kind (one before; two for loads: a ring of three slots), so that transfer i+1 runs under compute i, as far
-// as data, the order of each queue and the limits allow. Collectives keep their order.
+// kind (one before; two for loads, or as many as load_bytes allows), so that transfer i+1 runs under compute
+// i, as far as data, the order of each queue and the limits allow. Collectives keep their order.
 void hoist(Program& program, const HoistOptions& options);
 
 // Places: persistent buffers one after the other (the same for every program with the same buffers),

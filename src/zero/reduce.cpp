@@ -140,11 +140,15 @@ void insert_reductions(Program& program, const ZeroPlan& plan, bool overlap, con
     }
     pending.clear();
   };
+  std::vector<char> gathers_follow(ready.size(), 0);  // later in the segment
+  for (size_t i = ready.size(); i-- > 1;) {
+    bool same = instrs[i - 1].segment == instrs[i].segment;
+    gathers_follow[i - 1] = same && (gathers_follow[i] || instrs[i].op == "all_gather");
+  }
   for (size_t i = 0; i < ready.size(); ++i) {
     if (instrs[i].op == "all_gather") flush(i);
     pending.insert(pending.end(), ready[i].begin(), ready[i].end());
-    bool ends = i + 1 == ready.size() || instrs[i + 1].segment != instrs[i].segment;
-    if (!overlap || ends) flush(i);
+    if (!overlap || !gathers_follow[i]) flush(i);
   }
   program = builder.take();
   splice.apply(program);

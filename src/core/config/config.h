@@ -61,7 +61,7 @@ struct ZeroConfig {
   Tier optimizer_tier = Tier::device;            // offload_optimizer.device: states and gradient accumulators
   Tier param_tier = Tier::device;                // offload_param.device: parameter shards, stage 3
   std::string nvme_path;                         // of either offload section
-  int buffer_count = 4;                          // sub-groups of f32 accumulators on files that may stay in host memory until the update
+  int buffer_count = 4;  // sub-groups of states on files that host memory has slots for
 };
 
 struct AioConfig {
