@@ -144,12 +144,14 @@ IoRequest Executor::io_request(const Launch& launch) {
   bool write = in.queue == Queue::write;
   const Operand& file = in.operands[write ? 1 : 0];
   const TensorView& memory = launch.views[write ? 0 : 1];
-  constexpr int64_t kBlock = 4096;  // extents and slots are padded to whole blocks
-  int64_t bytes = (memory.numel() * size_of(memory.dtype) + kBlock - 1) / kBlock * kBlock;
+  int64_t bytes = (memory.numel() * size_of(memory.dtype) + kFileBlock - 1) / kFileBlock * kFileBlock;
   IoRequest request;
   request.write = write;
   request.file = context_.memory.file;
-  request.offset = program_.buffers[static_cast<size_t>(file.buffer)].offset + file.begin;
+  const Buffer& extent = program_.buffers[static_cast<size_t>(file.buffer)];
+  request.offset = extent.offset + file.begin;
+  if (extent.residency == Residency::transient)  // the file holds one arena after the other
+    request.offset += program_.arenas[static_cast<int>(Tier::nvme)].persistent;
   request.data = memory.data;
   request.bytes = static_cast<size_t>(bytes);
   request.label = launch.label;

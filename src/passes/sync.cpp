@@ -29,7 +29,7 @@ class Syncer {
     for (InstrId wait : in.waits) order_.wait(base + wait);
     conflicts_.clear();
     for (const Operand& o : in.operands) {
-      PhysicalRange r = physical_range(program_, o);
+      PhysicalRange r = physical_range(program_, in, o);
       maps_[r.arena].access(r.begin, r.end, o.access != Access::read, id, in.queue, conflicts_);
     }
     // Latest first: what it has waited for itself often covers the others.

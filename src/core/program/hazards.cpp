@@ -46,11 +46,13 @@ void HazardMap::access(int64_t begin, int64_t end, bool write, InstrId instr, Qu
   }
 }
 
-PhysicalRange physical_range(const Program& program, const Operand& operand) {
+PhysicalRange physical_range(const Program& program, const Instr& instr, const Operand& operand) {
   const Buffer& buffer = program.buffers[static_cast<size_t>(operand.buffer)];
   int64_t begin = buffer.offset + operand.begin;
-  return {static_cast<int>(buffer.tier) * 2 + static_cast<int>(buffer.residency), begin,
-          begin + operand.bytes(program.bound)};
+  int64_t bytes = operand.bytes(program.bound);
+  if (instr.queue == Queue::read || instr.queue == Queue::write)
+    bytes = (bytes + kFileBlock - 1) / kFileBlock * kFileBlock;
+  return {static_cast<int>(buffer.tier) * 2 + static_cast<int>(buffer.residency), begin, begin + bytes};
 }
 
 void OrderTracker::begin(InstrId id, Queue queue) {

@@ -24,13 +24,14 @@ class HazardMap {
   std::map<int64_t, Piece> pieces_;  // by begin; disjoint
 };
 
-// Physical place of an operand: arena number (tier * 2 + residency) and byte range.
+// Physical place of an operand of an instruction: arena number (tier * 2 + residency) and byte range, with
+// the rest of the last block of a file transfer.
 struct PhysicalRange {
   int arena = 0;
   int64_t begin = 0;
   int64_t end = 0;
 };
-PhysicalRange physical_range(const Program& program, const Operand& operand);
+PhysicalRange physical_range(const Program& program, const Instr& instr, const Operand& operand);
 
 // For each queue the number of its instructions known to be finished.
 using QueueClock = std::array<int32_t, kQueues>;

@@ -23,6 +23,9 @@ enum class Queue : int8_t { compute = 0, host, comm, copy, read, write };
 inline constexpr int kQueues = 6;
 const char* queue_name(Queue queue);
 
+// File transfers move whole blocks, to the end of the last: buffers that files touch are padded.
+inline constexpr int64_t kFileBlock = 4096;
+
 // persistent: parameters, states, accumulators, inputs, losses: one layout per engine, the same in all
 // programs. transient: lives from its first write to its last use; shares memory with others.
 enum class Residency : int8_t { persistent = 0, transient };

@@ -86,7 +86,7 @@ class PhysicalCheck {
 
   void place(const Instr& in, size_t i, const Operand& o) {
     const Buffer& buffer = p_.buffers[static_cast<size_t>(o.buffer)];
-    PhysicalRange range = physical_range(p_, o);
+    PhysicalRange range = physical_range(p_, in, o);
     const ArenaSizes& sizes = p_.arenas[static_cast<int>(buffer.tier)];
     int64_t size = buffer.residency == Residency::persistent ? sizes.persistent : sizes.transient;
     ensure(buffer.offset >= 0 && range.end <= size, "{} uses %{} at {}..{} of an arena of {} bytes",
@@ -96,7 +96,7 @@ class PhysicalCheck {
   }
 
   void conflicts(const Instr& in, size_t i, InstrId id, const Operand& o) {
-    PhysicalRange range = physical_range(p_, o);
+    PhysicalRange range = physical_range(p_, in, o);
     found_.clear();
     maps_[range.arena].access(range.begin, range.end, o.access != Access::read, id, in.queue, found_);
     for (InstrId earlier : found_) {
