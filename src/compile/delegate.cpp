@@ -110,7 +110,7 @@ DelegatePlan compile_delegate(const Config& config, const std::vector<ParamSpec>
     ProgramBuilder builder = begin_program(plan.zero, name, 1, buffers);
     emit(builder);
     Program program = builder.take();
-    finish_program(program, plan.zero, config, buffers, machine, config.zero.overlap_comm, true);
+    finish_program(program, plan.zero, config, buffers, machine, {config.zero.overlap_comm, true, false});
     return program;
   };
   plan.init =
@@ -132,7 +132,7 @@ Program gather_fragment(const DelegatePlan& plan, const Config& config, const Ma
          {{"bucket", static_cast<int64_t>(bucket)}});
   b.end_segment("gather");
   Program program = b.take();
-  finish_program(program, plan.zero, config, buffers, machine, false, true);
+  finish_program(program, plan.zero, config, buffers, machine, {false, true, false});
   return program;
 }
 
@@ -146,7 +146,7 @@ Program reduce_fragment(const DelegatePlan& plan, const Config& config, const Ma
   b.end_segment("reduce");
   Program program = b.take();
   append_reduction(program, plan.zero, bucket, micro, plan.grads[bucket]);
-  finish_program(program, plan.zero, config, buffers, machine, false, true);
+  finish_program(program, plan.zero, config, buffers, machine, {false, true, false});
   return program;
 }
 
@@ -158,7 +158,7 @@ Program compile_recorded(const DelegatePlan& plan, const Config& config, const M
     Recorder(plan, builder, buffers).emit(events);
     emit_update(builder, plan.zero, config);
     Program program = builder.take();
-    finish_program(program, plan.zero, config, buffers, machine, prefetch, true);
+    finish_program(program, plan.zero, config, buffers, machine, {prefetch, true, true});
     int64_t limits[3] = {config.memory_budget.device, config.memory_budget.host, config.memory_budget.nvme};
     bool fits = true;
     for (int t = 0; t < 3; ++t) {

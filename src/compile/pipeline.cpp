@@ -11,25 +11,26 @@
 namespace ds {
 
 void finish_program(Program& program, const ZeroPlan& plan, const Config& config, const StepBuffers& buffers,
-                    const Machine& machine, bool prefetch, bool verify_passes) {
+                    const Machine& machine, const FinishOptions& options) {
   insert_gathers(program, plan, config.zero, buffers);
-  if (!buffers.grads.empty()) insert_reductions(program, plan, prefetch, buffers);
+  if (!buffers.grads.empty()) insert_reductions(program, plan, options.prefetch, buffers);
   // A sub-group of one f32 state is the unit of host memory for states on files.
   int64_t unit = update_group(config.zero) * size_of(DS_DTYPE_F32);
   int64_t resident = config.zero.buffer_count * unit;
-  insert_tier_moves(program, {config.emulate_tiers, machine.file_alignment, prefetch ? resident : 0});
+  insert_tier_moves(program, {config.emulate_tiers, machine.file_alignment, options.prefetch ? resident : 0,
+                              options.may_end_early});
   constexpr int64_t kStates = 3;  // a slot of the ring holds a sub-group's master and two moments
   HoistOptions limits;
   limits.prefetch_elements = config.zero.prefetch_bucket_size;
   limits.max_live_elements = config.zero.max_live_parameters;
   limits.load_bytes = config.zero.buffer_count * kStates * unit;
-  if (prefetch) hoist(program, limits);
+  if (options.prefetch) hoist(program, limits);
   number_collectives(program);
   mark_last_uses(program);
-  if (verify_passes) verify(program, {.physical = false});
+  if (options.verify_passes) verify(program, {.physical = false});
   assign_offsets(program, {machine.alignment, machine.file_alignment});
   insert_waits(program);
-  if (verify_passes) verify(program, {.physical = true});
+  if (options.verify_passes) verify(program, {.physical = true});
 }
 
 namespace {
@@ -50,7 +51,7 @@ class Compiler {
  private:
   void finish(ProgramBuilder& builder, const StepBuffers& buffers, Program& out) {
     out = builder.take();
-    finish_program(out, plan_.zero, config_, buffers, machine_, prefetch_, verify_);
+    finish_program(out, plan_.zero, config_, buffers, machine_, {prefetch_, verify_, false});
   }
 
   void init() {

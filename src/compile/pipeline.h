@@ -40,9 +40,14 @@ MemoryPlan memory_plan(const Plan& plan);
 Plan compile_plan(const Graph& forward, const Config& config, int rank, int world, const Machine& machine,
                   bool verify_passes = true);
 
+struct FinishOptions {
+  bool prefetch = false;       // overlap_comm, unless it did not fit memory_budget
+  bool verify_passes = false;  // run the program verifier after the passes
+  bool may_end_early = false;  // the program may be given up half-way: files are current after every write
+};
 // The ordered list of passes that turns a linear order into a program that runs.
 void finish_program(Program& program, const ZeroPlan& plan, const Config& config, const StepBuffers& buffers,
-                    const Machine& machine, bool prefetch, bool verify_passes);
+                    const Machine& machine, const FinishOptions& options);
 
 // A table of bytes by tier and kind (parameters, states, gradients, activations and buffers).
 std::string memory_table(const Plan& plan, const Config& config);

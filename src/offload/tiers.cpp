@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <string_view>
 
 #include "core/base/error.h"
@@ -35,6 +36,7 @@ class TierMover {
       size_t operands = builder_.program().instrs[i].operands.size();
       for (size_t k = 0; k < operands; ++k) move(i, k);
     }
+    for (const auto& [buffer, save] : last_saves_) splice_.after(save.first, save.second);
     Program program = builder_.take();
     splice_.apply(program);
     return program;
@@ -90,9 +92,19 @@ class TierMover {
     Operand file = flat(builder_.buffer(o.buffer), o.buffer, (o.begin - skip) / unit, numel, Access::read);
     if (o.access != Access::write && !loaded)
       splice_.before(index, transfer(Queue::read, "load", in, file, near));
-    if (o.access != Access::read) splice_.after(index, transfer(Queue::write, "save", in, near, file));
     if (!loaded && stays(index, o)) resident = slot;
+    if (o.access != Access::read) save(index, o.buffer, transfer(Queue::write, "save", in, near, file));
     return used;
+  }
+
+  // The last save of a whole resident buffer replaces those before it.
+  void save(size_t index, BufferId file, Instr instr) {
+    bool whole = instr.operands[1].bytes(builder_.program().bound) == builder_.buffer(file).bytes();
+    if (options_.save_every_write || resident_[static_cast<size_t>(file)] < 0 || !whole) {
+      splice_.after(index, std::move(instr));
+    } else {
+      last_saves_.insert_or_assign(file, std::make_pair(index, std::move(instr)));
+    }
   }
 
   // Takes room for the buffer when it may stay in its slot after instruction `index`.
@@ -146,6 +158,7 @@ class TierMover {
   std::vector<size_t> last_use_;    // per buffer of the program as given
   std::vector<BufferId> resident_;  // per such buffer: the slot that holds all of it; -1 when none does
   int64_t taken_ = 0;               // bytes of resident slots
+  std::map<BufferId, std::pair<size_t, Instr>> last_saves_;  // of resident buffers: behind which instruction
 };
 
 }  // namespace

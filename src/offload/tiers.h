@@ -12,8 +12,9 @@ namespace ds {
 // move. emulate true: the tiers are separate memories and every crossing is a copy.
 //
 // A file buffer that is written whole and used again later in the program stays in its host slot from then
-// on, as long as all such slots together take at most `resident_bytes`: its later uses need no load. Every
-// write is still saved.
+// on, as long as all such slots together take at most `resident_bytes`: its later uses need no load, and of
+// its writes only the last is saved, or every one where the program may be given up half-way
+// (`save_every_write`).
 //
 // File operands start on multiples of `file_alignment`; a read that does not is widened to whole blocks, a
 // write that does not is an internal error (sub-groups are cut on blocks).
@@ -21,6 +22,7 @@ struct TierOptions {
   bool emulate = false;
   int64_t file_alignment = 4096;
   int64_t resident_bytes = 0;
+  bool save_every_write = false;
 };
 void insert_tier_moves(Program& program, const TierOptions& options);
 

@@ -49,7 +49,7 @@ std::string state_hash(EngineCore& engine) {
   for (size_t i = 0; i < order.size(); ++i) order[i] = i;
   std::sort(order.begin(), order.end(),
             [&](size_t a, size_t b) { return engine.param_names()[a] < engine.param_names()[b]; });
-  for (const char* kind : {"master", "exp_avg", "exp_avg_sq", "param"}) {
+  for (const char* kind : {"master", "exp_avg", "exp_avg_sq", "param", "grad"}) {
     for (size_t p : order) {
       std::vector<float> tensor = engine.read_tensor(static_cast<int32_t>(p), kind);
       hash.update(engine.param_names()[p]);

@@ -43,7 +43,7 @@ struct RankLedger {
 
 // What a run of a point leaves behind.
 struct Outcome {
-  std::string hash;                 // of masters and moments of all parameters, unpadded, in name order
+  std::string hash;                 // of masters, moments, parameters and gradients, unpadded, in name order
   std::vector<double> losses;       // per step
   std::vector<RankLedger> ledgers;  // per rank
   std::vector<double> grad_norms;
