@@ -232,7 +232,8 @@ class ClosedForm {
     }
   }
 
-  // --- accumulators on files: every write is saved; a read is a load unless the accumulator is resident ---
+  // --- accumulators on files: a read is a load and a write a save; a resident one is saved once, never
+  // loaded ---
 
   void gradient_files() {
     resident_.clear();
@@ -293,10 +294,12 @@ class ClosedForm {
   }
 
   void write(size_t b, int64_t level) {
+    if (resident_.count({b, level})) return;
     int64_t bytes = accumulator(buckets_[b]) * 4;
     file("save", bytes);
     bool room = resident_bytes_ + bytes <= c_.resident_accumulators;
-    if (!c_.overlap || !room || !resident_.insert({b, level}).second) return;
+    if (!c_.overlap || !room) return;
+    resident_.insert({b, level});
     resident_bytes_ += bytes;
   }
 
