@@ -30,14 +30,23 @@ bool remove(Program& p, const std::string& op, int n = 0) {
   return true;
 }
 
-// The operands of two instructions of one name change places.
+// Two operands of one type change places between instructions of one name. Gradients aside: a file copy of an
+// accumulator that stays in host memory is never read.
 bool swap_operand(Program& p, const std::string& op, size_t operand) {
-  Instr *a = nth(p, op, 0), *b = nth(p, op, 1);
-  if (!a || !b || a->operands.size() <= operand || b->operands.size() <= operand) return false;
-  if (!(a->operands[operand].type == b->operands[operand].type)) return false;
-  std::swap(a->operands[operand].buffer, b->operands[operand].buffer);
-  std::swap(a->operands[operand].begin, b->operands[operand].begin);
-  return true;
+  std::vector<Operand*> seen;
+  for (Instr& in : p.instrs) {
+    if (in.op != op || in.operands.size() <= operand) continue;
+    Operand& o = in.operands[operand];
+    if (p.buffers[static_cast<size_t>(o.buffer)].name.find(".grad") != std::string::npos) continue;
+    for (Operand* other : seen) {
+      if (!(other->type == o.type) || other->buffer == o.buffer) continue;
+      std::swap(other->buffer, o.buffer);
+      std::swap(other->begin, o.begin);
+      return true;
+    }
+    seen.push_back(&o);
+  }
+  return false;
 }
 
 // Backward writes a gradient one granule further.
