@@ -79,10 +79,10 @@ class TierMover {
     int64_t skip = o.begin % options_.file_alignment;
     ensure(skip == 0 || o.access == Access::read, "'{}' writes %{} at byte {}, not a multiple of {}", in.op,
            builder_.buffer(o.buffer).name, o.begin, options_.file_alignment);
-    BufferId& resident = resident_[static_cast<size_t>(o.buffer)];
-    bool loaded = resident >= 0;
+    BufferId held = slot_of(index, o);
+    bool loaded = held >= 0;
     int64_t numel = (skip + bytes) / unit;
-    BufferId slot = loaded ? resident
+    BufferId slot = loaded ? held
                            : builder_.transient(builder_.buffer(o.buffer).name + ".slot", o.type.dtype, numel,
                                                 Tier::host);
     Operand used = o;
@@ -92,27 +92,38 @@ class TierMover {
     Operand file = flat(builder_.buffer(o.buffer), o.buffer, (o.begin - skip) / unit, numel, Access::read);
     if (o.access != Access::write && !loaded)
       splice_.before(index, transfer(Queue::read, "load", in, file, near));
-    if (!loaded && stays(index, o)) resident = slot;
+    if (!loaded && stays(index, o)) resident_[static_cast<size_t>(o.buffer)] = slot;
+    if (o.access != Access::read && whole(o)) written_ = {o.buffer, slot, index};
     if (o.access != Access::read) save(index, o.buffer, transfer(Queue::write, "save", in, near, file));
     return used;
   }
 
   // The last save of a whole resident buffer replaces those before it.
   void save(size_t index, BufferId file, Instr instr) {
-    bool whole = instr.operands[1].bytes(builder_.program().bound) == builder_.buffer(file).bytes();
-    if (options_.save_every_write || resident_[static_cast<size_t>(file)] < 0 || !whole) {
+    if (options_.save_every_write || resident_[static_cast<size_t>(file)] < 0 || !whole(instr.operands[1])) {
       splice_.after(index, std::move(instr));
     } else {
       last_saves_.insert_or_assign(file, std::make_pair(index, std::move(instr)));
     }
   }
 
+  // A slot with the operand's bytes: a resident one, or that of the instruction just before. -1: none.
+  BufferId slot_of(size_t index, const Operand& o) const {
+    BufferId resident = resident_[static_cast<size_t>(o.buffer)];
+    if (resident >= 0) return resident;
+    bool near = written_.buffer == o.buffer && written_.index + 1 == index && o.access == Access::read;
+    return near ? written_.slot : -1;
+  }
+
+  bool whole(const Operand& o) {
+    return o.begin == 0 && o.bytes(builder_.program().bound) == builder_.buffer(o.buffer).bytes();
+  }
+
   // Takes room for the buffer when it may stay in its slot after instruction `index`.
   bool stays(size_t index, const Operand& o) {
     const Buffer& buffer = builder_.buffer(o.buffer);
-    bool whole = o.begin == 0 && o.bytes(builder_.program().bound) == buffer.bytes();
     bool again = last_use_[static_cast<size_t>(o.buffer)] > index;
-    if (o.access == Access::read || !whole || !again) return false;
+    if (o.access == Access::read || !whole(o) || !again) return false;
     if (taken_ + buffer.bytes() > options_.resident_bytes) return false;
     taken_ += buffer.bytes();
     return true;
@@ -157,7 +168,12 @@ class TierMover {
   TierOptions options_;
   std::vector<size_t> last_use_;    // per buffer of the program as given
   std::vector<BufferId> resident_;  // per such buffer: the slot that holds all of it; -1 when none does
-  int64_t taken_ = 0;               // bytes of resident slots
+  struct Written {
+    BufferId buffer = -1, slot = -1;
+    size_t index = 0;
+  };
+  Written written_;    // the last whole file buffer that an instruction wrote
+  int64_t taken_ = 0;  // bytes of resident slots
   std::map<BufferId, std::pair<size_t, Instr>> last_saves_;  // of resident buffers: behind which instruction
 };
 

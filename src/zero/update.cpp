@@ -133,7 +133,8 @@ Operand param_operand(const ZeroPlan& plan, const ProgramBuilder& builder, Buffe
 void emit_update(ProgramBuilder& builder, const ZeroPlan& plan, const Config& config) {
   emit_losses(builder, plan);
   emit_clip(builder, plan, config);
-  for (size_t b = 0; b < plan.buckets.size(); ++b) emit_adamw(builder, plan, config, b);
+  // In the order of the reductions: gradients that stayed near come first, loads of the others run behind them.
+  for (size_t b = plan.buckets.size(); b-- > 0;) emit_adamw(builder, plan, config, b);
   for (size_t b = 0; b < plan.buckets.size(); ++b) gather_full(builder, plan, b);
   builder.end_segment("update");
 }

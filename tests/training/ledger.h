@@ -240,10 +240,7 @@ class ClosedForm {
     resident_bytes_ = 0;
     std::vector<size_t> order = completion_order();
     for (int64_t m = 0; m < c_.accumulation; ++m) {
-      for (size_t b : order) {
-        c_.tree ? count_up(b, m) : add(b, m);
-        if (m + 1 == c_.accumulation) read_sum(b, 0, part(buckets_[b]));
-      }
+      for (size_t b : order) c_.tree ? count_up(b, m) : add(b, m);
     }
     for (size_t b = 0; b < buckets_.size(); ++b) {
       int64_t all = part(buckets_[b]);
@@ -274,7 +271,6 @@ class ClosedForm {
     if (micro + 1 < c_.accumulation) return;
     for (int64_t next = level + 1; next < levels(); ++next) {
       if ((c_.accumulation >> next & 1) == 0) continue;
-      read(b, level);
       read(b, next);
       write(b, next);
       level = next;
