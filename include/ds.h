@@ -328,14 +328,14 @@ DS_API ds_status ds_engine_read(ds_engine* engine, int32_t param, ds_state_kind 
 DS_API ds_status ds_engine_write(ds_engine* engine, int32_t param, ds_state_kind kind, const float* data,
                                  size_t data_count);
 /* A number by name: "step", "loss", "grad_norm", "lr" (of the last step), "device_bytes", "host_bytes",
- * "nvme_bytes" (allocated). */
+ * "nvme_bytes" (allocated), "overhead_bytes" (library memory outside the plan, measured at creation). */
 DS_API ds_status ds_engine_get(const ds_engine* engine, const char* name, double* out);
 
 /* The step program in its text form; in delegate mode the recorded one, from the second step on. See Strings.
  */
 DS_API ds_status ds_engine_plan_print(const ds_engine* engine, char* buffer, size_t buffer_size,
                                       size_t* out_size);
-/* Bytes per tier and kind. See Strings. */
+/* Bytes per tier and kind, and the overhead outside the plan by part. See Strings. */
 DS_API ds_status ds_engine_plan_report(const ds_engine* engine, char* buffer, size_t buffer_size,
                                        size_t* out_size);
 /* Writes the spans recorded since the last call to `path` as Chrome trace-event JSON, this rank's queues as

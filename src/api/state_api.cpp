@@ -40,8 +40,11 @@ double number(const ds_engine& handle, std::string_view name) {
     if (name == std::string(ds::tier_name(tier)) + "_bytes")
       return static_cast<double>(e.memory().mapped(tier));
   }
+  if (name == "overhead_bytes") return static_cast<double>(e.overhead().total());
   ds::raise(DS_ERROR_NOT_FOUND,
-            "name must be step, loss, grad_norm, lr, device_bytes, host_bytes or nvme_bytes, got '{}'", name);
+            "name must be step, loss, grad_norm, lr, device_bytes, host_bytes, nvme_bytes or overhead_bytes, "
+            "got '{}'",
+            name);
 }
 
 void check_count(const ds::EngineCore& engine, int32_t param, const float* data, size_t data_count) {

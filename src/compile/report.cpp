@@ -26,18 +26,18 @@ std::string memory_table(const Plan& plan, const Config& config) {
   }
   MemoryPlan memory = memory_plan(plan);
   int64_t limits[3] = {config.memory_budget.device, config.memory_budget.host, config.memory_budget.nvme};
-  std::string out = fmt::format("{:<8}{:<26}{:>16}\n", "tier", "kind", "bytes per rank");
+  std::string out = fmt::format("{:<10}{:<26}{:>16}\n", "tier", "kind", "bytes per rank");
   for (int t = 0; t < 3; ++t) {
     const char* tier = tier_name(static_cast<Tier>(t));
     int64_t named = 0;
     for (const auto& [kind, bytes] : rows[t]) {
-      out += fmt::format("{:<8}{:<26}{:>16}\n", tier, kind, bytes);
+      out += fmt::format("{:<10}{:<26}{:>16}\n", tier, kind, bytes);
       named += bytes;
     }
     int64_t padding = memory.tiers[t].persistent - named;
-    if (padding > 0) out += fmt::format("{:<8}{:<26}{:>16}\n", tier, "alignment", padding);
-    out += fmt::format("{:<8}{:<26}{:>16}\n", tier, "activations and buffers", memory.tiers[t].transient);
-    out += fmt::format("{:<8}{:<26}{:>16}  budget {}\n", tier, "total", memory.total(static_cast<Tier>(t)),
+    if (padding > 0) out += fmt::format("{:<10}{:<26}{:>16}\n", tier, "alignment", padding);
+    out += fmt::format("{:<10}{:<26}{:>16}\n", tier, "activations and buffers", memory.tiers[t].transient);
+    out += fmt::format("{:<10}{:<26}{:>16}  budget {}\n", tier, "total", memory.total(static_cast<Tier>(t)),
                        budget_text(limits[t]));
   }
   return out;

@@ -5,15 +5,14 @@
 
 #include "core/base/error.h"
 #include "core/base/hash.h"
+#include "engine/prepare.h"
 
 namespace ds {
 
 EngineCore::EngineCore(Config config, Communicator& comm, EngineOptions options)
-    : config_(std::move(config)),
-      comm_(comm),
-      options_(std::move(options)),
-      kernels_(built_in_kernels()),
-      team_(std::make_unique<ThreadTeam>(options_.threads)) {
+    : config_(std::move(config)), comm_(comm), options_(std::move(options)) {
+  overhead_.measure("thread scratch", [&] { team_ = std::make_unique<ThreadTeam>(options_.threads); });
+  overhead_.measure("kernels", [&] { kernels_ = built_in_kernels(); });
   scalars_.seed = config_.run.seed;
   if (options_.trace) trace_ = std::make_unique<Trace>(comm_.rank());
 }
@@ -40,9 +39,14 @@ void EngineCore::compare_plans() {
 
 void EngineCore::start(const MemoryPlan& memory) {
   compare_plans();
-  norm_order_ = norm_order(zero());
+  overhead_.measure("programs", [&] { norm_order_ = norm_order(zero()); });
+  bool files = memory.total(Tier::nvme) > 0;
+  add_known_overhead(overhead_, comm_, options_.threads - 1 + (files ? 2 : 0));
   memory_ = std::make_unique<EngineMemory>(memory, config_.zero.nvme_path);
-  if (memory.total(Tier::nvme) == 0) return;
+  if (files) overhead_.measure("I/O lanes", [&] { start_lanes(); });
+}
+
+void EngineCore::start_lanes() {
   size_t block = static_cast<size_t>(config_.aio.block_size);
   read_lane_ = std::make_unique<IoLane>("read", block, config_.aio.queue_depth, trace_.get());
   write_lane_ = std::make_unique<IoLane>("write", block, config_.aio.queue_depth, trace_.get());
@@ -61,9 +65,14 @@ std::unique_ptr<Executor> EngineCore::executor(const Program& program) {
   context.trace = trace_.get();
   context.host_call = [this](const Instr& in, std::span<const TensorView> views) { host_call(in, views); };
   if (program.name == "step") context.before_instr = options_.before_instr;
-  std::unique_ptr<Executor> made =
-      options_.chaos_seed ? make_chaos_executor(program, std::move(context), *options_.chaos_seed)
-                          : make_executor(program, std::move(context));
+  std::unique_ptr<Executor> made;
+  overhead_.measure("launch tables", [&] {
+    made = options_.chaos_seed ? make_chaos_executor(program, std::move(context), *options_.chaos_seed)
+                               : make_executor(program, std::move(context));
+  });
+  int64_t launch = 0;
+  overhead_.measure("kernels", [&] { launch = prepare_kernels(program, kernels_, *team_); });
+  overhead_.raise_to("running kernel", launch);
   running_.push_back(made.get());
   return made;
 }

@@ -12,6 +12,7 @@
 #include "compile/pipeline.h"
 #include "core/base/trace.h"
 #include "engine/arena.h"
+#include "engine/overhead.h"
 #include "exec/executor.h"
 
 namespace ds {
@@ -64,6 +65,8 @@ class EngineCore : public StateAccess {
   // The step program as compiled, and bytes per tier.
   virtual std::string print_plan() const = 0;
   virtual std::string report_plan() const = 0;
+  // Memory outside the plan; complete once the engine has its programs.
+  const Overhead& overhead() const { return overhead_; }
 
   // StateAccess
   Communicator& comm() override { return comm_; }
@@ -102,6 +105,7 @@ class EngineCore : public StateAccess {
   void guarded(const std::function<void()>& body);
   bool skipped() const { return scalars_.skip != 0; }
 
+  Overhead overhead_;  // first: it measures what the others take
   Config config_;
   Communicator& comm_;
   EngineOptions options_;
@@ -113,6 +117,7 @@ class EngineCore : public StateAccess {
 
  private:
   void compare_plans();
+  void start_lanes();
   void clip(const Instr& in, const TensorView& norms);
   void losses(const TensorView& losses);
   void transfer_state(BufferId id, int64_t element, int64_t count, float* out, const float* in);

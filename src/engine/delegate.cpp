@@ -40,7 +40,9 @@ void DelegateEngine::ensure_started() {
   if (specs_.empty())
     raise(DS_ERROR_STATE, "a delegate engine needs a parameter before its first gather or step");
   agree(comm_, "compile", [&] {
-    plan_ = compile_delegate(config_, specs_, shapes_, comm_.rank(), comm_.size(), options_.machine);
+    overhead_.measure("programs", [&] {
+      plan_ = compile_delegate(config_, specs_, shapes_, comm_.rank(), comm_.size(), options_.machine);
+    });
   });
   // Fragments are small; the largest transient memory of any of them is planned here.
   MemoryPlan memory;
@@ -240,10 +242,10 @@ std::string DelegateEngine::report_plan() const {
   const Program& p = program_ ? *program_ : plan_.update;
   std::string out;
   for (int t = 0; t < 3; ++t) {
-    out += fmt::format("{:<8}persistent {:>14}  transient {:>14}\n", tier_name(static_cast<Tier>(t)),
+    out += fmt::format("{:<10}persistent {:>14}  transient {:>14}\n", tier_name(static_cast<Tier>(t)),
                        p.arenas[t].persistent, p.arenas[t].transient);
   }
-  return out;
+  return out + overhead().table();
 }
 
 }  // namespace ds

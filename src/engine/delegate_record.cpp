@@ -57,7 +57,12 @@ void DelegateEngine::leave_record() {
 void DelegateEngine::record() {
   compare_records();
   record_ = events_;
-  auto program = std::make_unique<Program>(compile_recorded(plan_, config_, options_.machine, record_));
+  overhead_.reset("launch tables");  // all are made anew
+  overhead_.reset("recorded program");
+  std::unique_ptr<Program> program;
+  overhead_.measure("recorded program", [&] {
+    program = std::make_unique<Program>(compile_recorded(plan_, config_, options_.machine, record_));
+  });
   if (options_.program_filter) options_.program_filter(*program);
   step_.reset();
   fragments_.clear();

@@ -10,8 +10,11 @@ namespace ds {
 
 Engine::Engine(Config config, const Graph& forward, Communicator& comm, EngineOptions options)
     : EngineCore(std::move(config), comm, std::move(options)) {
-  agree(comm_, "compile",
-        [&] { plan_ = compile_plan(forward, config_, comm_.rank(), comm_.size(), options_.machine); });
+  agree(comm_, "compile", [&] {
+    overhead_.measure("programs", [&] {
+      plan_ = compile_plan(forward, config_, comm_.rank(), comm_.size(), options_.machine);
+    });
+  });
   if (options_.program_filter) options_.program_filter(plan_.step);
   for (const Parameter& p : plan_.graph.params) {
     std::vector<int64_t> shape;

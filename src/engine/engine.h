@@ -32,7 +32,7 @@ class Engine final : public EngineCore {
 
   const Plan& plan() const { return plan_; }
   std::string print_plan() const override { return plan_.step.print(); }
-  std::string report_plan() const override { return memory_table(plan_, config_); }
+  std::string report_plan() const override { return memory_table(plan_, config_) + overhead().table(); }
 
  protected:
   const ZeroPlan& zero() const override { return plan_.zero; }

@@ -53,6 +53,9 @@ struct KernelImpl {
   std::string name;  // "onednn", "cpu", "ref"
   KernelFn run = nullptr;
   std::string (*refuse)(const KernelQuery&) = nullptr;
+  // Takes now what run would take at its first launch with these shapes and keep; data pointers are null.
+  // Returns the most bytes that a launch takes from the heap and gives back. Null: run takes nothing.
+  int64_t (*prepare)(const KernelContext&) = nullptr;
 };
 
 // Implementation lists: per op in order of registration, fastest first, reference last.

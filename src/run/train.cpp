@@ -98,9 +98,10 @@ class Run {
     record_ = std::make_unique<Record>(config_, folder_, engine_->steps_taken(), options_.quiet, plan);
     record_->note("run folder " + folder_.path);
     if (!text_.empty()) record_->note(text_);
-    record_->note(fmt::format("ranks {}, threads a rank {}; memory a rank: device {}, host {}, nvme {}",
-                              comm_.size(), threads_of_rank(config_, comm_.size()), bytes_text(plan.device),
-                              bytes_text(plan.host), bytes_text(plan.nvme)));
+    record_->note(
+        fmt::format("ranks {}, threads a rank {}; memory a rank: device {}, host {}, nvme {}, overhead {}",
+                    comm_.size(), threads_of_rank(config_, comm_.size()), bytes_text(plan.device),
+                    bytes_text(plan.host), bytes_text(plan.nvme), bytes_text(engine_->overhead().total())));
     for (const std::string& line : engine_->plan().notes) record_->note(line);
   }
 
@@ -154,6 +155,7 @@ class Run {
     out.title = folder_.path;
     out.facts = {{"end", fmt::format("{} after step {}", ends[static_cast<int>(report.end)], report.step)},
                  {"ranks", std::to_string(comm_.size())},
+                 {"overhead of rank 0", bytes_text(engine_->overhead().total())},
                  {"text", text_.empty() ? data_->hash() : text_},
                  {"checkpoint", report.checkpoint}};
     out.steps = record_->history().steps;

@@ -1,9 +1,7 @@
 // Kills a training run again and again and lets it resume: whatever the moment, the last committed checkpoint
 // loads, no committed step is lost, and every loss after it has the bits of a run that was never killed.
-#include <fcntl.h>
 #include <fmt/core.h>
 #include <gtest/gtest.h>
-#include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -14,6 +12,7 @@
 
 #include "checkpoint/checkpoint.h"
 #include "io/file.h"
+#include "support/spawn.h"
 #include "support/temp_folder.h"
 
 namespace ds::test {
@@ -45,31 +44,6 @@ struct Launch {
   std::string errors;
 };
 
-pid_t start(const std::vector<std::string>& args, const std::string& kill, const std::string& out,
-            const std::string& err) {
-  std::vector<std::string> environment;
-  for (char** e = environ; *e; ++e) environment.emplace_back(*e);
-  environment.emplace_back("ASAN_OPTIONS=verify_asan_link_order=0");
-  if (!kill.empty()) {
-    environment.push_back("LD_PRELOAD=" + kBinary + "/lib/libds_fault_shim.so");
-    environment.push_back("DS_TEST_KILL=" + kill);
-  }
-  std::vector<char*> argv, envp;
-  for (const std::string& a : args) argv.push_back(const_cast<char*>(a.c_str()));
-  for (const std::string& e : environment) envp.push_back(const_cast<char*>(e.c_str()));
-  argv.push_back(nullptr);
-  envp.push_back(nullptr);
-  posix_spawn_file_actions_t files;
-  posix_spawn_file_actions_init(&files);
-  int flags = O_WRONLY | O_CREAT | O_TRUNC;
-  posix_spawn_file_actions_addopen(&files, 1, out.c_str(), flags, 0600);
-  posix_spawn_file_actions_addopen(&files, 2, err.c_str(), flags, 0600);
-  pid_t pid = -1;
-  EXPECT_EQ(posix_spawn(&pid, argv[0], &files, nullptr, argv.data(), envp.data()), 0);
-  posix_spawn_file_actions_destroy(&files);
-  return pid;
-}
-
 // Waits for all ranks. Nobody else sends a signal: when one dies, the others end by themselves.
 void wait_ranks(const std::vector<pid_t>& ranks, int victim, Launch& launch) {
   launch.finished = true;
@@ -88,11 +62,16 @@ Launch run(const std::string& folder, const Place& place, int64_t steps, const K
   std::vector<pid_t> ranks;
   for (int r = 0; r < place.world; ++r) {
     bool mine = r == point.victim, instr = point.kind == "instr";
-    std::string kill = mine && !instr && point.n > 0 ? fmt::format("{}:{}", point.kind, point.n) : "";
-    ranks.push_back(start({kBinary + "/bin/crash_driver", std::to_string(r), std::to_string(place.world), url,
-                           folder, std::to_string(steps), std::to_string(place.stage), place.tier,
-                           place.reproducible ? "1" : "0", mine && instr ? std::to_string(point.n) : "0"},
-                          kill, output / fmt::format("out{}", r), output / fmt::format("err{}", r)));
+    std::vector<std::string> environment = {"ASAN_OPTIONS=verify_asan_link_order=0"};
+    if (mine && !instr && point.n > 0) {
+      environment.push_back("LD_PRELOAD=" + kBinary + "/lib/libds_fault_shim.so");
+      environment.push_back(fmt::format("DS_TEST_KILL={}:{}", point.kind, point.n));
+    }
+    ranks.push_back(
+        start_process({kBinary + "/bin/crash_driver", std::to_string(r), std::to_string(place.world), url,
+                       folder, std::to_string(steps), std::to_string(place.stage), place.tier,
+                       place.reproducible ? "1" : "0", mine && instr ? std::to_string(point.n) : "0"},
+                      environment, output / fmt::format("out{}", r), output / fmt::format("err{}", r)));
   }
   Launch launch;
   wait_ranks(ranks, point.victim, launch);

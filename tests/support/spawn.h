@@ -1,5 +1,8 @@
 #pragma once
+#include <sys/types.h>
+
 #include <functional>
+#include <string>
 #include <vector>
 
 namespace ds::test {
@@ -11,5 +14,10 @@ void spawn_threads(int ranks, const std::function<void(int)>& body);
 // expectation failed (both are printed), or 128 + the signal that ended it. Call it while this process has
 // one thread.
 std::vector<int> spawn_processes(int ranks, const std::function<void(int)>& body);
+
+// Starts the program args[0] with this environment and `environment` ("NAME=VALUE") added; its stdout and
+// stderr go to files made anew. The caller waits for it.
+pid_t start_process(const std::vector<std::string>& args, const std::vector<std::string>& environment,
+                    const std::string& out, const std::string& err);
 
 }  // namespace ds::test

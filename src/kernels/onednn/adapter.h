@@ -33,6 +33,11 @@ class Matmul {
   // for scratch_bytes(), else the context keeps a buffer of its own.
   void run(const void* a, const void* b, const void* bias, void* c, std::byte* scratch,
            size_t available) const;
+  // Makes contexts for `threads` concurrent runs that each have `available` bytes of scratch, and oneDNN's
+  // code for them.
+  void reserve(int threads, size_t available) const;
+  // Bytes that oneDNN takes from the heap for each run and gives back: an upper estimate.
+  int64_t run_bytes() const;
   size_t scratch_bytes() const;
   std::string implementation() const;  // oneDNN's name, such as "brg:avx512_core_bf16"
 

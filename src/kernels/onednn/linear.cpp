@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <utility>
 
 #include "core/base/error.h"
 #include "kernels/cpu/features.h"
@@ -50,10 +51,31 @@ struct Product {
     team.parallel_for(rows * columns, std::cref(run));  // by reference: a std::function of it would allocate
   }
 
-  void run_tile(const Tile& tile, int64_t row, int64_t column, std::span<std::byte> scratch) const {
+  // Makes the primitives of all tiles: inner ones and those at the edges. Returns what a run takes from the
+  // heap.
+  int64_t prepare(ThreadTeam& team) const {
+    int64_t most = 0;
+    Tile tile = tile_for(whole.m, whole.n, whole.transpose_a);
+    int64_t last_row = (whole.m - 1) / tile.rows * tile.rows;
+    int64_t last_column = (whole.n - 1) / tile.columns * tile.columns;
+    for (auto [row, column] :
+         {std::pair<int64_t, int64_t>{0, 0}, {last_row, 0}, {0, last_column}, {last_row, last_column}}) {
+      std::shared_ptr<const Matmul> matmul = cache().get(tile_key(tile, row, column));
+      matmul->reserve(team.size(), team.scratch_bytes());
+      most = std::max(most, matmul->run_bytes());
+    }
+    return most * team.size();
+  }
+
+  MatmulKey tile_key(const Tile& tile, int64_t row, int64_t column) const {
     MatmulKey key = whole;
     key.m = std::min(tile.rows, whole.m - row);
     key.n = std::min(tile.columns, whole.n - column);
+    return key;
+  }
+
+  void run_tile(const Tile& tile, int64_t row, int64_t column, std::span<std::byte> scratch) const {
+    MatmulKey key = tile_key(tile, row, column);
     const std::byte* from_a = at(a, whole.transpose_a ? row : row * whole.lda, whole.dtype);
     const std::byte* from_b = at(b, whole.transpose_b ? column * whole.ldb : column, whole.dtype);
     const std::byte* from_bias = whole.bias ? at(bias, column, whole.dtype) : nullptr;
@@ -63,24 +85,30 @@ struct Product {
 };
 
 // y[n,O] = x[n,I] w[O,I]^T (+ b)
-void linear(const KernelContext& c) {
+Product linear(const KernelContext& c) {
   int64_t rows = c.in[0].dims[0], inputs = c.in[0].dims[1], outputs = c.in[1].dims[0];
   MatmulKey key{rows, outputs, inputs, inputs, inputs, outputs, false, true, c.in.size() == 3, c.in[0].dtype};
-  Product{key, c.in[0].data, c.in[1].data, key.bias ? c.in[2].data : nullptr, c.out[0].data}.run(c.team);
+  return {key, c.in[0].data, c.in[1].data, key.bias ? c.in[2].data : nullptr, c.out[0].data};
 }
 
 // dx[n,I] = dy[n,O] w[O,I]
-void linear_dx(const KernelContext& c) {
+Product linear_dx(const KernelContext& c) {
   int64_t rows = c.in[0].dims[0], outputs = c.in[0].dims[1], inputs = c.in[1].dims[1];
   MatmulKey key{rows, inputs, outputs, outputs, inputs, inputs, false, false, false, c.in[0].dtype};
-  Product{key, c.in[0].data, c.in[1].data, nullptr, c.out[0].data}.run(c.team);
+  return {key, c.in[0].data, c.in[1].data, nullptr, c.out[0].data};
 }
 
 // dw[O,I] = dy[n,O]^T x[n,I]
-void linear_dw(const KernelContext& c) {
+Product linear_dw(const KernelContext& c) {
   int64_t rows = c.in[0].dims[0], outputs = c.in[0].dims[1], inputs = c.in[1].dims[1];
   MatmulKey key{outputs, inputs, rows, outputs, inputs, inputs, true, false, false, c.in[0].dtype};
-  Product{key, c.in[0].data, c.in[1].data, nullptr, c.out[0].data}.run(c.team);
+  return {key, c.in[0].data, c.in[1].data, nullptr, c.out[0].data};
+}
+
+template <Product (*product)(const KernelContext&)>
+KernelImpl row(const std::string& op, std::string (*refuse)(const KernelQuery&)) {
+  return {op, "onednn", [](const KernelContext& c) { product(c).run(c.team); }, refuse,
+          [](const KernelContext& c) { return product(c).prepare(c.team); }};
 }
 
 // Why this machine's oneDNN should not run bf16 products; "" when it should.
@@ -124,9 +152,9 @@ int64_t cached_primitives() { return cache().size(); }
 
 void register_onednn(KernelRegistry& registry) {
   limit_isa_from_environment();
-  registry.add({"linear", "onednn", onednn::linear, onednn::refuse});
-  registry.add({"linear_dx", "onednn", onednn::linear_dx, onednn::refuse});
-  registry.add({"linear_dw", "onednn", onednn::linear_dw, onednn::refuse});
+  registry.add(onednn::row<onednn::linear>("linear", onednn::refuse));
+  registry.add(onednn::row<onednn::linear_dx>("linear_dx", onednn::refuse));
+  registry.add(onednn::row<onednn::linear_dw>("linear_dw", onednn::refuse));
 }
 
 }  // namespace ds

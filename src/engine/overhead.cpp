@@ -1,0 +1,86 @@
+#include "engine/overhead.h"
+
+#include <fmt/core.h>
+#include <malloc.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+
+#include "checkpoint/manifest.h"
+
+namespace ds {
+namespace {
+
+// Bytes of this process's mappings that are executable and belong to no file. A line of maps:
+// "7f0a12340000-7f0a12380000 rwxp 00000000 00:00 0", with a path or "[vdso]" behind when it has a name.
+int64_t anonymous_code() {
+  std::ifstream maps("/proc/self/maps");
+  std::string line;
+  int64_t sum = 0;
+  while (std::getline(maps, line)) {
+    unsigned long low = 0, high = 0, inode = 0;
+    char rights[5] = {}, name[2] = {};
+    if (std::sscanf(line.c_str(), "%lx-%lx %4s %*s %*s %lu %1s", &low, &high, rights, &inode, name) != 4)
+      continue;
+    if (rights[2] == 'x' && inode == 0) sum += static_cast<int64_t>(high - low);
+  }
+  return sum;
+}
+
+int64_t heap_now() {
+  struct mallinfo2 heap = mallinfo2();
+  return static_cast<int64_t>(heap.uordblks + heap.hblkhd);
+}
+
+int64_t taken_now() { return heap_now() + anonymous_code(); }
+
+}  // namespace
+
+void Overhead::measure(const std::string& part, const std::function<void()>& body) {
+  int64_t before = taken_now();
+  body();
+  add(part, taken_now() - before);
+}
+
+void Overhead::add(const std::string& part, int64_t bytes) {
+  auto at = std::find_if(parts_.begin(), parts_.end(), [&](const auto& p) { return p.first == part; });
+  if (at == parts_.end()) at = parts_.emplace(at, part, 0);
+  at->second += bytes;
+}
+
+void Overhead::raise_to(const std::string& part, int64_t least) {
+  if (least > bytes(part)) add(part, least - bytes(part));
+}
+
+int64_t Overhead::bytes(const std::string& part) const {
+  for (const auto& [name, bytes] : parts_) {
+    if (name == part) return std::max<int64_t>(bytes, 0);
+  }
+  return 0;
+}
+
+int64_t Overhead::total() const {
+  int64_t sum = 0;
+  for (const auto& [name, bytes] : parts_) sum += std::max<int64_t>(bytes, 0);
+  return sum;
+}
+
+std::string Overhead::table() const {
+  std::string out;
+  for (const auto& [name, bytes] : parts_) {
+    out += fmt::format("{:<10}{:<26}{:>16}\n", "overhead", name, std::max<int64_t>(bytes, 0));
+  }
+  out += fmt::format("{:<10}{:<26}{:>16}{}\n", "overhead", "total", total(),
+                     heap_now() > 0 ? "" : "  without the heap: malloc is not glibc's");
+  return out;
+}
+
+void add_known_overhead(Overhead& overhead, const Communicator& comm, int threads) {
+  overhead.add("communicator staging", comm.overhead_bytes());
+  overhead.add("checkpoint block", static_cast<int64_t>(kPieceBytes));
+  overhead.add("thread stacks", threads * Overhead::kStackBytes);
+  overhead.add("running calls", Overhead::kCallBytes);
+}
+
+}  // namespace ds

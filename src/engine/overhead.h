@@ -1,0 +1,46 @@
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "comm/communicator.h"
+
+namespace ds {
+
+// Memory of one rank outside its plan, by part: exact where libds knows the bytes, measured where only the
+// process does. A part is what the process grew by while it was made: bytes in use in glibc's heap and
+// executable anonymous mappings (oneDNN's code). So what an earlier engine left for this one (cached
+// primitives) is not counted again, and ranks that are threads of one process count each other's bytes: for
+// them the row is an upper bound. Under another malloc only exact parts are known; table() says so.
+class Overhead {
+ public:
+  // Of a thread's stack: [M] a compute thread touches 12 KiB of its stack, an I/O lane 8.
+  static constexpr int64_t kStackBytes = int64_t{64} << 10;
+  // Of running calls: labels, requests, counters.
+  static constexpr int64_t kCallBytes = int64_t{64} << 10;
+
+  // Adds what the process grows by while body runs to `part`. Not nested.
+  void measure(const std::string& part, const std::function<void()>& body);
+  // Adds bytes that libds knows.
+  void add(const std::string& part, int64_t bytes);
+  // `part` is at least this much: what one of several takes at a time.
+  void raise_to(const std::string& part, int64_t bytes);
+  // `part` is made anew: what it had is given back.
+  void reset(const std::string& part) { add(part, -bytes(part)); }
+
+  int64_t total() const;
+  int64_t bytes(const std::string& part) const;  // 0: no such part
+  // Rows "overhead PART BYTES" and their total, as in memory_table().
+  std::string table() const;
+
+ private:
+  std::vector<std::pair<std::string, int64_t>> parts_;  // in order of first mention
+};
+
+// Adds what is known: the communicator's staging, the block of a checkpoint's transfers, the stacks of
+// `threads` and what running calls take.
+void add_known_overhead(Overhead& overhead, const Communicator& comm, int threads);
+
+}  // namespace ds

@@ -1,0 +1,42 @@
+#include "engine/prepare.h"
+
+#include <algorithm>
+#include <vector>
+
+namespace ds {
+namespace {
+
+TensorView shape_only(const Operand& o, int64_t bound) {
+  TensorView view;
+  view.dtype = o.type.dtype;
+  view.rank = static_cast<int>(o.type.shape.rank());
+  for (size_t d = 0; d < o.type.shape.rank(); ++d) {
+    const Dim& dim = o.type.shape[d];
+    view.dims[d] = dim.symbolic ? bound : dim.extent;
+  }
+  return view;
+}
+
+}  // namespace
+
+int64_t prepare_kernels(const Program& program, const KernelRegistry& kernels, ThreadTeam& team) {
+  const StepScalars scalars;
+  int64_t most = 0;
+  std::vector<TensorView> in, out;
+  std::vector<DType> in_types, out_types;
+  for (const Instr& instr : program.instrs) {
+    if (instr.queue != Queue::compute) continue;
+    in.clear(), out.clear(), in_types.clear(), out_types.clear();
+    for (const Operand& o : instr.operands) {
+      if (program.buffers[static_cast<size_t>(o.buffer)].name == kScalarBlock) continue;
+      bool read = o.access == Access::read;
+      (read ? in : out).push_back(shape_only(o, program.bound));
+      (read ? in_types : out_types).push_back(o.type.dtype);
+    }
+    const KernelImpl& kernel = kernels.find({instr.op, in_types, out_types, instr.attrs});
+    if (kernel.prepare) most = std::max(most, kernel.prepare({in, out, instr.attrs, scalars, 0, team}));
+  }
+  return most;
+}
+
+}  // namespace ds

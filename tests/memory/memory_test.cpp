@@ -1,0 +1,199 @@
+// The memory promise seen from outside: what count_shim.c counts in each rank's process is the plan and the
+// overhead row, and what the kernel says is resident is within both and 64 MiB.
+#include <fmt/core.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <map>
+#include <sstream>
+
+#include "io/file.h"
+#include "support/spawn.h"
+#include "support/temp_folder.h"
+
+namespace ds::test {
+namespace {
+
+constexpr int64_t kPage = 4096, kMiB = int64_t{1} << 20;
+const std::string kBinary = DS_BINARY_DIR;
+
+struct Mapping {
+  int64_t asked = 0, bytes = 0;
+  bool shared = false;
+};
+
+// What one rank printed.
+struct Rank {
+  std::map<std::string, std::vector<int64_t>> values;
+  std::vector<Mapping> mappings;
+  std::string errors;
+  bool finished = false;
+
+  int64_t operator[](const std::string& name) const {
+    auto at = values.find(name);
+    if (at == values.end()) ADD_FAILURE() << "no " << name << "; " << errors;
+    return at == values.end() ? 0 : at->second.back();
+  }
+  int64_t plan(const std::string& tier) const {
+    return (*this)["plan." + tier + ".persistent"] + (*this)["plan." + tier + ".transient"];
+  }
+};
+
+Rank read_rank(const std::string& out, const std::string& err) {
+  Rank rank;
+  std::istringstream lines(read_file(out));
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream words(line);
+    std::string name;
+    words >> name;
+    if (name == "mapping") {
+      Mapping m;
+      words >> m.asked >> m.bytes >> m.shared;
+      rank.mappings.push_back(m);
+    } else if (int64_t value = 0; words >> value) {
+      rank.values[name].push_back(value);
+    }
+  }
+  rank.errors = read_file(err);
+  return rank;
+}
+
+std::vector<Rank> launch(int world, int steps, int stage, const std::string& tier, int64_t budget = -1) {
+  static int serial = 0;
+  TempFolder folder, output;
+  std::string url = world == 1 ? "self" : fmt::format("shm://memory-{}-{}", getpid(), serial++);
+  std::vector<pid_t> pids;
+  for (int r = 0; r < world; ++r) {
+    pids.push_back(start_process(
+        {kBinary + "/bin/memory_driver", std::to_string(r), std::to_string(world), url, folder.path(),
+         std::to_string(steps), std::to_string(stage), tier, std::to_string(budget)},
+        {"LD_PRELOAD=" + kBinary + "/lib/libds_count_shim.so"}, output / fmt::format("out{}", r),
+        output / fmt::format("err{}", r)));
+  }
+  std::vector<Rank> ranks;
+  for (int r = 0; r < world; ++r) {
+    int status = 0;
+    waitpid(pids[static_cast<size_t>(r)], &status, 0);
+    ranks.push_back(read_rank(output / fmt::format("out{}", r), output / fmt::format("err{}", r)));
+    ranks.back().finished = WIFEXITED(status) && WEXITSTATUS(status) == 0;
+  }
+  return ranks;
+}
+
+int64_t whole_pages(int64_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
+
+// Takes the arenas of the plan out of the live mappings, each by its exact size; returns their bytes in
+// pages.
+int64_t find_arenas(const Rank& rank) {
+  std::vector<Mapping> left = rank.mappings;
+  int64_t sum = 0;
+  for (const char* arena : {"device.persistent", "device.transient", "host.persistent", "host.transient"}) {
+    int64_t planned = rank[std::string("plan.") + arena];
+    if (planned == 0) continue;
+    auto at = std::find_if(left.begin(), left.end(),
+                           [&](const Mapping& m) { return !m.shared && m.asked == planned; });
+    if (at == left.end()) {
+      ADD_FAILURE() << "no mapping has the " << planned << " bytes of " << arena;
+      continue;
+    }
+    EXPECT_EQ(at->bytes, whole_pages(planned));
+    sum += at->bytes;
+    left.erase(at);
+  }
+  // The rest is oneDNN's code, a primitive at a time.
+  for (const Mapping& m : left) EXPECT_TRUE(m.shared || m.bytes <= 256 * 1024) << m.bytes;
+  return sum;
+}
+
+struct Place {
+  int stage;
+  std::string tier;
+};
+void PrintTo(const Place& place, std::ostream* out) {
+  *out << "stage " << place.stage << " tier " << place.tier;
+}
+
+class MemoryOnce : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!exists(kBinary + "/bin/memory_driver")) GTEST_SKIP() << "a sanitizer's malloc is not counted";
+  }
+};
+
+class Memory : public MemoryOnce, public testing::WithParamInterface<Place> {};
+
+TEST_P(Memory, SeenFromOutsideIsPlanAndOverhead) {
+  auto [stage, tier] = GetParam();
+  for (const Rank& rank : launch(2, 6, stage, tier)) {
+    ASSERT_TRUE(rank.finished) << rank.errors;
+    int64_t arenas = find_arenas(rank);
+    EXPECT_EQ(rank["create.file"], rank.plan("nvme"));
+    EXPECT_EQ(rank["create.file_calls"], tier == "nvme" ? 1 : 0);
+    EXPECT_EQ(rank.plan("nvme") > 0, tier == "nvme");
+    EXPECT_GT(rank.plan(tier == "cpu" ? "host" : tier), kMiB);
+    // Everything else at its peak, over creation, steps and a save; each rank has its share of the staging.
+    int64_t peak = std::max({rank["create.total_peak"], rank["train.total_peak"], rank["save.total_peak"]});
+    int64_t other = peak - rank["base.heap"] - arenas + rank["create.shared"] / 2 + rank["train.stacks"];
+    EXPECT_LE(other, rank["overhead"]);
+    EXPECT_LE(rank["overhead"], other + other / 4) << "the overhead row is padded";
+    EXPECT_LE(rank["train.stacks"], rank["thread_stacks"]);
+    // All of it is taken at creation.
+    EXPECT_EQ(rank["train.mapped"], rank["create.mapped"]);
+    EXPECT_EQ(rank["train.shared_peak"], rank["create.shared"]);
+    EXPECT_EQ(rank["train.file_peak"], rank["create.file"]);
+    EXPECT_LE(rank["train.heap"] - rank["create.heap"], kPage);
+  }
+}
+
+TEST_P(Memory, ResidentIsWithinPlanAndOverhead) {
+  auto [stage, tier] = GetParam();
+  for (const Rank& rank : launch(2, 10, stage, tier)) {
+    ASSERT_TRUE(rank.finished) << rank.errors;
+    const std::vector<int64_t>& resident = rank.values.at("resident");
+    ASSERT_EQ(resident.size(), 10u);
+    // Every rank is charged all the staging pages it has touched, also those of the other's slot.
+    int64_t plan = rank.plan("device") + rank.plan("host"),
+            most = *std::max_element(resident.begin(), resident.end());
+    EXPECT_LE(most, plan + rank["overhead"] + 64 * kMiB);
+    EXPECT_LE(most - rank["base.resident"], plan + rank["overhead"]);
+    EXPECT_GT(most, plan / 2) << "the samples do not show the arenas";
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Places, Memory,
+                         testing::Values(Place{0, "device"}, Place{0, "nvme"}, Place{3, "device"},
+                                         Place{3, "cpu"}, Place{3, "nvme"}),
+                         [](const auto& p) {
+                           return fmt::format("stage{}_{}", p.param.stage, p.param.tier);
+                         });
+
+TEST_F(MemoryOnce, SmallBudgetIsRefusedBeforeAnythingIsTaken) {
+  for (const Rank& rank : launch(2, 1, 3, "nvme", 1'000'000)) {
+    EXPECT_FALSE(rank.finished);
+    EXPECT_NE(rank.errors.find("memory_budget is too small"), std::string::npos) << rank.errors;
+    EXPECT_NE(rank.errors.find("optimizer states"), std::string::npos) << rank.errors;
+    EXPECT_EQ(rank["refused.largest_mapping"], 0);
+    EXPECT_EQ(rank["refused.file_calls"], 0);
+    EXPECT_LE(rank["refused.largest_chunk"], 4 * kMiB + 2 * kPage);  // scratch of two threads
+  }
+}
+
+TEST_F(MemoryOnce, ThreeHundredStepsTakeNothing) {
+  Rank rank = launch(1, 300, 3, "nvme")[0];
+  ASSERT_TRUE(rank.finished) << rank.errors;
+  auto grown = [&](const std::string& name) {
+    const std::vector<int64_t>& samples = rank.values.at(name);
+    EXPECT_EQ(samples.size(), 300u);
+    return samples.back() - samples.at(49);
+  };
+  EXPECT_EQ(grown("descriptors"), 0);
+  EXPECT_LE(grown("heap"), 1024);
+  EXPECT_LE(grown("resident"), 256 * 1024);
+  EXPECT_EQ(rank["train.mapped"], rank["create.mapped"]);
+}
+
+}  // namespace
+}  // namespace ds::test
