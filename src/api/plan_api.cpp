@@ -14,6 +14,7 @@ std::string plan_report(const Plan& plan, const Config& config) {
     if (instr.queue == Queue::comm) ++collectives[instr.op];
   }
   std::string out = memory_table(plan, config);
+  out += "overhead  measured when an engine is created\n";
   out += fmt::format("\n{:<34}{:>16}\n", "queue", "instructions");
   for (int q = 0; q < kQueues; ++q) {
     if (queues[q] > 0) out += fmt::format("{:<34}{:>16}\n", queue_name(static_cast<Queue>(q)), queues[q]);

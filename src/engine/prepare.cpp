@@ -1,6 +1,7 @@
 #include "engine/prepare.h"
 
 #include <algorithm>
+#include <string>
 #include <vector>
 
 namespace ds {
@@ -17,6 +18,11 @@ TensorView shape_only(const Operand& o, int64_t bound) {
   return view;
 }
 
+bool may_prepare(const KernelRegistry& kernels, const std::string& op) {
+  const std::vector<KernelImpl>& all = kernels.all();
+  return std::any_of(all.begin(), all.end(), [&](const KernelImpl& k) { return k.prepare && k.op == op; });
+}
+
 }  // namespace
 
 int64_t prepare_kernels(const Program& program, const KernelRegistry& kernels, ThreadTeam& team) {
@@ -25,7 +31,7 @@ int64_t prepare_kernels(const Program& program, const KernelRegistry& kernels, T
   std::vector<TensorView> in, out;
   std::vector<DType> in_types, out_types;
   for (const Instr& instr : program.instrs) {
-    if (instr.queue != Queue::compute) continue;
+    if (!may_prepare(kernels, instr.op)) continue;
     in.clear(), out.clear(), in_types.clear(), out_types.clear();
     for (const Operand& o : instr.operands) {
       if (program.buffers[static_cast<size_t>(o.buffer)].name == kScalarBlock) continue;
