@@ -1,7 +1,7 @@
 #include <algorithm>
 
-#include "core/base/random.h"
 #include "core/program/builder.h"
+#include "support/dice.h"
 #include "support/tags.h"
 
 namespace ds::test {
@@ -12,7 +12,7 @@ constexpr size_t kMostLive = 4;  // transient buffers of one tier between two dr
 
 class Writer {
  public:
-  Writer(uint64_t seed, int rank, int world) : builder_(start(seed, rank, world)), stream_{seed, 1, 0, 0} {
+  Writer(uint64_t seed, int rank, int world) : builder_(start(seed, rank, world)), dice_(seed, 1) {
     for (size_t b = 0; b < builder_.program().buffers.size(); ++b) {
       const Buffer& buffer = builder_.buffer(static_cast<BufferId>(b));
       kept_[static_cast<int>(buffer.tier)].push_back(static_cast<BufferId>(b));
@@ -34,15 +34,14 @@ class Writer {
  private:
   // The persistent buffers: of odd sizes, files also of whole blocks.
   static Program start(uint64_t seed, int rank, int world) {
-    RandomStream stream{seed, 0, 0, 0};
+    Dice dice(seed);
     Program p;
     p.name = "random-" + std::to_string(seed);
     p.rank = rank;
     p.world = world;
-    uint64_t draws = 0;
     for (Tier tier : {Tier::device, Tier::host, Tier::nvme}) {
       for (int k = 0; k < 3; ++k) {
-        int64_t numel = 1 + stream.block(draws++)[0] % 1500;
+        int64_t numel = 1 + dice.below(1500);
         if (tier == Tier::nvme && k == 0) numel = 1024;
         p.buffers.push_back(
             {tier_name(tier) + std::to_string(k), kTypes[k], numel, tier, Residency::persistent, -1});
@@ -51,7 +50,7 @@ class Writer {
     return p;
   }
 
-  int64_t draw(int64_t end) { return stream_.block(draws_++)[0] % end; }
+  int64_t draw(int64_t end) { return dice_.below(end); }
   const Buffer& buffer(BufferId id) const { return builder_.buffer(id); }
   std::vector<BufferId>& live(Tier tier) { return live_[static_cast<int>(tier)]; }
 
@@ -219,8 +218,7 @@ class Writer {
   }
 
   ProgramBuilder builder_;
-  RandomStream stream_;
-  uint64_t draws_ = 0;
+  Dice dice_;
   int64_t serial_ = 0;
   std::vector<BufferId> kept_[3], live_[3];  // by tier: persistent; transient and written
 };
