@@ -12,30 +12,16 @@
 
 #include "comm/communicator.h"
 #include "core/base/error.h"
+#include "support/errors.h"
 #include "support/spawn.h"
 
 // What every other rank sees when one rank goes wrong.
 namespace ds {
 namespace {
 
-std::string message_of(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.status(), DS_ERROR_COMM) << error.what();
-    return error.what();
-  }
-  ADD_FAILURE() << "no error";
-  return "";
-}
-
-void expect_names(const std::string& message, const std::vector<std::string>& parts) {
-  for (const std::string& part : parts) {
-    EXPECT_NE(message.find(part), std::string::npos) << "'" << part << "' in: " << message;
-  }
-}
-
-void pause_ms(int ms) { std::this_thread::sleep_for(std::chrono::milliseconds(ms)); }
+using test::expect_names;
+using test::message_of;
+using test::pause_ms;
 
 class Failures : public testing::TestWithParam<const char*> {
  protected:
