@@ -6,6 +6,7 @@
 #include <string>
 
 #include "api/boundary.h"
+#include "comm/communicator.h"
 #include "kernels/kernel.h"
 
 namespace ds {
@@ -61,6 +62,7 @@ std::string env_report() {
   out += fmt::format("cores             {}\n", usable_cores());
   out += fmt::format("memory            {} MiB, {} MiB free\n", sysconf(_SC_PHYS_PAGES) * page / kMiB,
                      sysconf(_SC_AVPHYS_PAGES) * page / kMiB);
+  out += "communicators\n" + communicator_report();
   out += "kernels, in the order in which they are asked\n" + kernel_lines();
   return out;
 }

@@ -22,6 +22,8 @@ void Communicator::count(std::string_view operation, int64_t bytes) {
 
 namespace {
 
+constexpr std::string_view kNotBuilt[] = {"mpi", "gloo", "nccl", "ccl", "hccl"};
+
 int environment_number(const char* name) {
   const char* text = std::getenv(name);
   if (!text) raise(DS_ERROR_INVALID_ARGUMENT, "comm url 'env' needs {} in the environment, got none", name);
@@ -50,6 +52,19 @@ std::unique_ptr<Communicator> from_environment(const CommOptions& options) {
 
 }  // namespace
 
+std::string communicator_report() {
+  std::string out;
+  auto line = [&](std::string_view url, std::string_view what) {
+    out += fmt::format("  {:<18}{}\n", url, what);
+  };
+  line("self", "one rank");
+  line("threads://NAME", fmt::format("ranks are threads of one process, 1 to {}", kMaxRanks));
+  line("shm://NAME", fmt::format("ranks are processes of one host, 1 to {}", kMaxRanks));
+  line("env", "what RANK, WORLD_SIZE and DS_COMM_URL say (set by `libds launch`)");
+  for (std::string_view known : kNotBuilt) line(fmt::format("{}://NAME", known), "not in this build");
+  return out;
+}
+
 std::unique_ptr<Communicator> create_communicator(std::string_view url, const CommOptions& options) {
   if (url == "env") return from_environment(options);
   require(options.size >= 1 && options.size <= kMaxRanks, "size must be 1 to {}, got {}", kMaxRanks,
@@ -68,7 +83,7 @@ std::unique_ptr<Communicator> create_communicator(std::string_view url, const Co
             "comm url must be {}://NAME with 1 to 80 characters, got '{}'", scheme, url);
     return scheme == "threads" ? make_threads(name, options) : make_shm(name, options);
   }
-  for (std::string_view known : {"mpi", "gloo", "nccl", "ccl", "hccl"}) {
+  for (std::string_view known : kNotBuilt) {
     if (scheme == known)
       raise(DS_ERROR_UNSUPPORTED, "comm url '{}': the {} backend is not in this build", url, known);
   }

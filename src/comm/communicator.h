@@ -75,6 +75,9 @@ struct CommOptions {
 // _COMM.
 std::unique_ptr<Communicator> create_communicator(std::string_view url, const CommOptions& options);
 
+// A line for each form of url and whether this build has it.
+std::string communicator_report();
+
 // dst[i] = tree sum over r of src[r][i], the one summation order of libds: neighbours first (0+1)+(2+3); an
 // odd last one is carried up. f32 sums for f32 and bf16, f64 for f64.
 void tree_sum(const void* const* src, int ranks, DType wire, void* dst, size_t count);

@@ -82,7 +82,7 @@ void EngineCore::guarded(const std::function<void()>& body) {
   try {
     body();
   } catch (const std::exception& error) {
-    poison_ = error.what();
+    poison(error);
     throw;
   }
 }

@@ -124,6 +124,7 @@ class EngineCore : public StateAccess {
   void transfer_file(const Buffer& buffer, int64_t element, int64_t count, float* out, const float* in);
   std::vector<float> gather_part(int32_t param, const StateRef& part);
   void check_param(int32_t param) const;
+  void poison(const std::exception& error) { poison_ = error.what(); }
 
   std::vector<std::vector<int64_t>> shapes_;
   std::vector<int64_t> norm_order_;
@@ -134,6 +135,7 @@ class EngineCore : public StateAccess {
   std::unique_ptr<IoLane> read_lane_, write_lane_;
   FileTail tail_;
   std::string poison_;
+  bool overwriting_ = false;  // a load has begun to change states
 };
 
 }  // namespace ds

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "core/base/error.h"
+#include "core/base/log.h"
 #include "engine/core.h"
 
 namespace ds {
@@ -64,6 +65,7 @@ void EngineCore::read_state(StateKind kind, size_t bucket, int64_t begin, int64_
 
 void EngineCore::write_state(StateKind kind, size_t bucket, int64_t begin, int64_t count, const float* in) {
   const StateRef& ref = state_ref(zero().buckets.at(bucket), kind);
+  overwriting_ = true;
   transfer_state(ref.buffer, ref.first + begin - first(bucket), count, nullptr, in);
 }
 
@@ -91,8 +93,7 @@ void EngineCore::check_param(int32_t param) const {
 }
 
 std::vector<float> EngineCore::read_tensor(int32_t param, const std::string& kind) {
-  require(param >= 0 && static_cast<size_t>(param) < names_.size(), "param must be 0 to {}, got {}",
-          names_.size() - 1, param);
+  check_param(param);
   size_t b = static_cast<size_t>(zero().layout.bucket_of[static_cast<size_t>(param)]);
   const BucketState& s = zero().buckets[b];
   std::vector<float> out;
@@ -116,8 +117,7 @@ std::vector<float> EngineCore::read_tensor(int32_t param, const std::string& kin
 
 void EngineCore::write_tensor(int32_t param, const std::string& kind, std::span<const float> values) {
   require_idle("write_tensor");
-  require(param >= 0 && static_cast<size_t>(param) < names_.size(), "param must be 0 to {}, got {}",
-          names_.size() - 1, param);
+  check_param(param);
   const ParamPlace& place = zero().layout.place(param);
   require(static_cast<int64_t>(values.size()) == place.numel, "parameter '{}' has {} elements, got {}",
           names_[static_cast<size_t>(param)], place.numel, values.size());
@@ -153,8 +153,22 @@ std::string EngineCore::save(const std::string& folder, const Json& client, int 
 
 CheckpointInfo EngineCore::load(const std::string& path) {
   require_idle("load");
-  CheckpointInfo info = load_checkpoint(*this, path);
+  overwriting_ = false;
+  CheckpointInfo info;
+  try {
+    info = load_checkpoint(*this, path);
+  } catch (const std::exception& error) {
+    if (overwriting_) poison(error);
+    throw;
+  }
   guarded([&] { refresh().run(); });
+  if (info.numerics_key != numerics_key() && comm_.rank() == 0) {
+    log_line(
+        LogLevel::warning,
+        fmt::format("checkpoint '{}' has numerics key '{}', this engine '{}': what follows will agree, but "
+                    "not bit for bit",
+                    path, info.numerics_key, numerics_key()));
+  }
   scalars_.step = info.step;
   scalars_.seed = info.seed;
   return info;
