@@ -41,7 +41,7 @@ void EngineCore::start(const MemoryPlan& memory) {
   compare_plans();
   overhead_.measure("programs", [&] { norm_order_ = norm_order(zero()); });
   bool files = memory.total(Tier::nvme) > 0;
-  add_known_overhead(overhead_, comm_, options_.threads - 1 + (files ? 2 : 0));
+  add_known_overhead(overhead_, comm_, options_.threads - 1 + (files ? 2 : 0), files);
   memory_ = std::make_unique<EngineMemory>(memory, config_.zero.nvme_path);
   if (files) overhead_.measure("I/O lanes", [&] { start_lanes(); });
 }

@@ -13,10 +13,11 @@ namespace ds {
 // process does. A part is what the process grew by while it was made: bytes in use in glibc's heap and
 // executable anonymous mappings (oneDNN's code). So what an earlier engine left for this one (cached
 // primitives) is not counted again, and ranks that are threads of one process count each other's bytes: for
-// them the row is an upper bound. Under another malloc only exact parts are known; table() says so.
+// them the row is an estimate, mostly too high. Under another malloc only exact parts are known; table() says
+// so.
 class Overhead {
  public:
-  // Of a thread's stack: [M] a compute thread touches 12 KiB of its stack, an I/O lane 8.
+  // Of a thread's stack: [M] a compute thread touches 8 KiB of it, an I/O lane 16.
   static constexpr int64_t kStackBytes = int64_t{64} << 10;
   // Of running calls: labels, requests, counters.
   static constexpr int64_t kCallBytes = int64_t{64} << 10;
@@ -39,8 +40,8 @@ class Overhead {
   std::vector<std::pair<std::string, int64_t>> parts_;  // in order of first mention
 };
 
-// Adds what is known: the communicator's staging, the block of a checkpoint's transfers, the stacks of
-// `threads` and what running calls take.
-void add_known_overhead(Overhead& overhead, const Communicator& comm, int threads);
+// Adds what is known: the communicator's staging, the blocks of a checkpoint's transfers (one more where
+// state lives in files), the stacks of `threads` and what running calls take.
+void add_known_overhead(Overhead& overhead, const Communicator& comm, int threads, bool files);
 
 }  // namespace ds

@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <malloc.h>
 #include <pthread.h>
+#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -166,6 +167,20 @@ int munmap(void* address, size_t bytes) {
   int (*real)(void*, size_t) = (int (*)(void*, size_t))dlsym(RTLD_NEXT, "munmap");
   mapping_ended(address);
   return real(address, bytes);
+}
+
+void* mremap(void* old, size_t old_bytes, size_t bytes, int flags, ...) {
+  void* (*real)(void*, size_t, size_t, int, void*) =
+      (void* (*)(void*, size_t, size_t, int, void*))dlsym(RTLD_NEXT, "mremap");
+  va_list rest;
+  va_start(rest, flags);
+  void* wanted = (flags & MREMAP_FIXED) != 0 ? va_arg(rest, void*) : NULL;
+  va_end(rest);
+  void* p = real(old, old_bytes, bytes, flags, wanted);
+  if (p == MAP_FAILED) return p;
+  mapping_ended(old);
+  mapping_made(p, bytes, MAP_PRIVATE | MAP_ANONYMOUS);
+  return p;
 }
 
 /* ---- files ---- */

@@ -1,8 +1,9 @@
 // One rank of the memory tests, run under count_shim.c: trains a GPT of a few MB of state and prints what it
 // planned and what was seen.
-//   memory_driver RANK WORLD URL FOLDER STEPS STAGE TIER BUDGET
+//   memory_driver RANK WORLD URL FOLDER STEPS STAGE TIER BUDGET MODEL
 // TIER: device, cpu or nvme. BUDGET: bytes of memory_budget.device, or -1. FOLDER is nvme_path and takes the
-// checkpoint that is saved after the last step.
+// checkpoint that is saved after the last step and loaded again. MODEL: small, vocab (one parameter of
+// 8 MiB), or main (the model of bench_train_small).
 // stdout: lines "NAME VALUE", and "mapping ASKED BYTES SHARED" for each live mapping after creation.
 #include <dirent.h>
 #include <dlfcn.h>
@@ -23,8 +24,17 @@
 
 namespace {
 
-constexpr int64_t kLayers = 2, kWidth = 128, kHeads = 4, kVocab = 512, kSeq = 32, kRows = 2 * kSeq,
-                  kMicros = 2;
+struct Model {
+  int64_t layers, width, heads, vocab, seq, rows, sub_group;
+  int threads;
+};
+constexpr Model kSmall{2, 128, 4, 512, 32, 64, 100'000, 2}, kVocab{1, 128, 4, 16384, 32, 64, 2'000'000, 1},
+    kMain{4, 384, 6, 256, 128, 1024, 2'000'000, 1};
+constexpr int64_t kMicros = 2;
+
+const Model& model_of(const std::string& name) {
+  return name == "main" ? kMain : name == "vocab" ? kVocab : kSmall;
+}
 
 struct Shim {
   void (*read)(shim_counts*) = nullptr;
@@ -82,14 +92,14 @@ long open_descriptors() {
   return count;
 }
 
-ds::Config config_of(char** argv, int world) {
+ds::Config config_of(char** argv, const Model& model, int world) {
   ds::Config c = ds::test::make_config(std::stoi(argv[6]), kMicros, world);
   std::string tier = argv[7];
   c.zero.optimizer_tier = tier == "nvme" ? ds::Tier::nvme : tier == "cpu" ? ds::Tier::host : ds::Tier::device;
   if (c.zero.stage == 3) c.zero.param_tier = c.zero.optimizer_tier;
   c.zero.nvme_path = argv[4];
   c.zero.param_persistence_threshold = 1000;
-  c.zero.sub_group_size = 100000;
+  c.zero.sub_group_size = model.sub_group;
   c.compute = DS_DTYPE_BF16;
   c.emulate_tiers = true;
   c.memory_budget.device = std::stoll(argv[8]);
@@ -98,22 +108,23 @@ ds::Config config_of(char** argv, int world) {
 
 class Rank {
  public:
-  explicit Rank(char** argv) : argv_(argv) {
+  explicit Rank(char** argv) : argv_(argv), model_(model_of(argv[9])) {
     options_.rank = std::stoi(argv[1]);
     options_.size = std::stoi(argv[2]);
-    graph_ = ds::test::make_tiny_gpt(kLayers, kWidth, kHeads, kVocab, kSeq, kRows, 0.1);
-    tokens_.resize(static_cast<size_t>(kMicros * kRows));
+    graph_ = ds::test::make_tiny_gpt(model_.layers, model_.width, model_.heads, model_.vocab, model_.seq,
+                                     model_.rows, 0.1);
+    tokens_.resize(static_cast<size_t>(kMicros * model_.rows));
     targets_.resize(tokens_.size());
   }
 
   void run() {
-    ds::Config config = config_of(argv_, options_.size);
+    ds::Config config = config_of(argv_, model_, options_.size);
     shim_.reset();
     print("base", shim_.counts());
     print("base.resident", resident());
     std::unique_ptr<ds::Communicator> comm = ds::create_communicator(argv_[3], options_);
     ds::EngineOptions engine_options;
-    engine_options.threads = 2;
+    engine_options.threads = model_.threads;
     shim_.reset();
     try {
       ds::Engine engine(config, graph_, *comm, engine_options);
@@ -135,6 +146,7 @@ class Rank {
       print("plan." + tier + ".transient", memory.tiers[t].transient);
     }
     print("overhead", engine.overhead().total());
+    std::fputs(engine.report_plan().c_str(), stdout);
     print("thread_stacks", engine.overhead().bytes("thread stacks"));
     std::array<shim_mapping, 4096> live{};
     int count = shim_.mappings(live.data(), static_cast<int>(live.size()));
@@ -145,7 +157,7 @@ class Rank {
 
   void train(ds::Engine& engine) {
     shim_.reset();
-    int64_t steps = std::stoll(argv_[5]), numel = kMicros * kRows;
+    int64_t steps = std::stoll(argv_[5]), numel = kMicros * model_.rows;
     for (int64_t s = 1; s <= steps; ++s) {
       draw(s);
       ds::InputView inputs[] = {{tokens_.data(), DS_DTYPE_I32, numel},
@@ -157,7 +169,7 @@ class Rank {
     }
     print("train", shim_.counts());
     shim_.reset();
-    engine.save(argv_[4]);
+    engine.load(engine.save(argv_[4]));
     print("save", shim_.counts());
     print("save.resident", resident());
   }
@@ -166,12 +178,13 @@ class Rank {
     ds::RandomStream stream{5, static_cast<uint32_t>(step), static_cast<uint32_t>(options_.rank), 0};
     for (size_t i = 0; i < tokens_.size(); ++i) {
       std::array<uint32_t, 4> words = stream.block(i);
-      tokens_[i] = static_cast<int32_t>(words[0] % kVocab);
-      targets_[i] = static_cast<int32_t>(words[1] % kVocab);
+      tokens_[i] = static_cast<int32_t>(words[0] % model_.vocab);
+      targets_[i] = static_cast<int32_t>(words[1] % model_.vocab);
     }
   }
 
   char** argv_;
+  Model model_;
   Shim shim_;
   ds::CommOptions options_;
   ds::Graph graph_;
@@ -181,7 +194,7 @@ class Rank {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 9) return 2;
+  if (argc != 10) return 2;
   try {
     Rank(argv).run();
     return 0;

@@ -61,7 +61,15 @@ Rank read_rank(const std::string& out, const std::string& err) {
   return rank;
 }
 
-std::vector<Rank> launch(int world, int steps, int stage, const std::string& tier, int64_t budget = -1) {
+struct Place {
+  int stage;
+  std::string tier, model = "small";
+};
+void PrintTo(const Place& place, std::ostream* out) {
+  *out << place.model << " stage " << place.stage << " tier " << place.tier;
+}
+
+std::vector<Rank> launch(int world, int steps, const Place& place, int64_t budget = -1) {
   static int serial = 0;
   TempFolder folder, output;
   std::string url = world == 1 ? "self" : fmt::format("shm://memory-{}-{}", getpid(), serial++);
@@ -69,7 +77,7 @@ std::vector<Rank> launch(int world, int steps, int stage, const std::string& tie
   for (int r = 0; r < world; ++r) {
     pids.push_back(start_process(
         {kBinary + "/bin/memory_driver", std::to_string(r), std::to_string(world), url, folder.path(),
-         std::to_string(steps), std::to_string(stage), tier, std::to_string(budget)},
+         std::to_string(steps), std::to_string(place.stage), place.tier, std::to_string(budget), place.model},
         {"LD_PRELOAD=" + kBinary + "/lib/libds_count_shim.so"}, output / fmt::format("out{}", r),
         output / fmt::format("err{}", r)));
   }
@@ -103,17 +111,9 @@ int64_t find_arenas(const Rank& rank) {
     sum += at->bytes;
     left.erase(at);
   }
-  // The rest is oneDNN's code, a primitive at a time.
-  for (const Mapping& m : left) EXPECT_TRUE(m.shared || m.bytes <= 256 * 1024) << m.bytes;
+  // The rest is oneDNN's code, a mapping for each primitive.
+  for (const Mapping& m : left) EXPECT_TRUE(m.shared || m.bytes < kMiB) << m.bytes;
   return sum;
-}
-
-struct Place {
-  int stage;
-  std::string tier;
-};
-void PrintTo(const Place& place, std::ostream* out) {
-  *out << "stage " << place.stage << " tier " << place.tier;
 }
 
 class MemoryOnce : public testing::Test {
@@ -125,53 +125,55 @@ class MemoryOnce : public testing::Test {
 
 class Memory : public MemoryOnce, public testing::WithParamInterface<Place> {};
 
+// What the kernel says at every step. Every rank is charged all the staging pages it has touched, also those
+// of the other's slot.
+void check_resident(const Rank& rank, size_t steps) {
+  const std::vector<int64_t>& resident = rank.values.at("resident");
+  ASSERT_EQ(resident.size(), steps);
+  int64_t most = *std::max_element(resident.begin(), resident.end());
+  int64_t plan = rank.plan("device") + rank.plan("host");
+  EXPECT_LE(most, plan + rank["overhead"] + 64 * kMiB);
+  EXPECT_LE(most - rank["base.resident"], plan + rank["overhead"]);
+  EXPECT_GT(most, plan / 2) << "the samples do not show the arenas";
+}
+
 TEST_P(Memory, SeenFromOutsideIsPlanAndOverhead) {
-  auto [stage, tier] = GetParam();
-  for (const Rank& rank : launch(2, 6, stage, tier)) {
+  const std::string& tier = GetParam().tier;
+  int steps = GetParam().model == "main" ? 2 : 10;
+  for (const Rank& rank : launch(2, steps, GetParam())) {
     ASSERT_TRUE(rank.finished) << rank.errors;
     int64_t arenas = find_arenas(rank);
     EXPECT_EQ(rank["create.file"], rank.plan("nvme"));
     EXPECT_EQ(rank["create.file_calls"], tier == "nvme" ? 1 : 0);
     EXPECT_EQ(rank.plan("nvme") > 0, tier == "nvme");
     EXPECT_GT(rank.plan(tier == "cpu" ? "host" : tier), kMiB);
-    // Everything else at its peak, over creation, steps and a save; each rank has its share of the staging.
+    // Everything else at its peak, over creation, steps, a save and a load; each rank has its share of the
+    // staging.
     int64_t peak = std::max({rank["create.total_peak"], rank["train.total_peak"], rank["save.total_peak"]});
     int64_t other = peak - rank["base.heap"] - arenas + rank["create.shared"] / 2 + rank["train.stacks"];
     EXPECT_LE(other, rank["overhead"]);
-    EXPECT_LE(rank["overhead"], other + other / 4) << "the overhead row is padded";
+    // [M] 1.02 to 1.10 times what is seen; 1.21 where no parameter fills a checkpoint block.
+    EXPECT_LE(rank["overhead"], other + other / 3) << "the overhead row is padded";
     EXPECT_LE(rank["train.stacks"], rank["thread_stacks"]);
     // All of it is taken at creation.
     EXPECT_EQ(rank["train.mapped"], rank["create.mapped"]);
     EXPECT_EQ(rank["train.shared_peak"], rank["create.shared"]);
     EXPECT_EQ(rank["train.file_peak"], rank["create.file"]);
     EXPECT_LE(rank["train.heap"] - rank["create.heap"], kPage);
-  }
-}
-
-TEST_P(Memory, ResidentIsWithinPlanAndOverhead) {
-  auto [stage, tier] = GetParam();
-  for (const Rank& rank : launch(2, 10, stage, tier)) {
-    ASSERT_TRUE(rank.finished) << rank.errors;
-    const std::vector<int64_t>& resident = rank.values.at("resident");
-    ASSERT_EQ(resident.size(), 10u);
-    // Every rank is charged all the staging pages it has touched, also those of the other's slot.
-    int64_t plan = rank.plan("device") + rank.plan("host"),
-            most = *std::max_element(resident.begin(), resident.end());
-    EXPECT_LE(most, plan + rank["overhead"] + 64 * kMiB);
-    EXPECT_LE(most - rank["base.resident"], plan + rank["overhead"]);
-    EXPECT_GT(most, plan / 2) << "the samples do not show the arenas";
+    check_resident(rank, static_cast<size_t>(steps));
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(Places, Memory,
                          testing::Values(Place{0, "device"}, Place{0, "nvme"}, Place{3, "device"},
-                                         Place{3, "cpu"}, Place{3, "nvme"}),
+                                         Place{3, "cpu"}, Place{3, "nvme"}, Place{3, "nvme", "vocab"},
+                                         Place{3, "nvme", "main"}),
                          [](const auto& p) {
-                           return fmt::format("stage{}_{}", p.param.stage, p.param.tier);
+                           return fmt::format("{}_stage{}_{}", p.param.model, p.param.stage, p.param.tier);
                          });
 
 TEST_F(MemoryOnce, SmallBudgetIsRefusedBeforeAnythingIsTaken) {
-  for (const Rank& rank : launch(2, 1, 3, "nvme", 1'000'000)) {
+  for (const Rank& rank : launch(2, 1, {3, "nvme"}, 1'000'000)) {
     EXPECT_FALSE(rank.finished);
     EXPECT_NE(rank.errors.find("memory_budget is too small"), std::string::npos) << rank.errors;
     EXPECT_NE(rank.errors.find("optimizer states"), std::string::npos) << rank.errors;
@@ -182,7 +184,7 @@ TEST_F(MemoryOnce, SmallBudgetIsRefusedBeforeAnythingIsTaken) {
 }
 
 TEST_F(MemoryOnce, ThreeHundredStepsTakeNothing) {
-  Rank rank = launch(1, 300, 3, "nvme")[0];
+  Rank rank = launch(1, 300, {3, "nvme"})[0];
   ASSERT_TRUE(rank.finished) << rank.errors;
   auto grown = [&](const std::string& name) {
     const std::vector<int64_t>& samples = rank.values.at(name);
