@@ -1,0 +1,159 @@
+"""What other frameworks say of libds, outside the test suite (./run interop [STEPS]).
+
+1. The main job's model in PyTorch, with libds's initial weights, the same batches, AdamW, schedule and clipping: losses of
+   f32 agree to 1e-5 of the loss, and the parameters at the end to 1e-3 of each tensor's largest value.
+2. The `safetensors` package reads a libds checkpoint and finds the same tensors as ds_engine_read.
+3. The `tensorboard` package reads the event file of a run.
+"""
+import glob
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+import torch
+from torch.nn import functional as F
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path.insert(0, os.path.join(ROOT, "build", "python"))
+import libds as ds  # noqa: E402
+
+STEPS = int(sys.argv[1]) if len(sys.argv) > 1 else 20
+LAYERS, WIDTH, HEADS, VOCAB, SEQ, MICRO = 4, 384, 6, 256, 128, 8
+
+
+def config(total):
+    with open(os.path.join(ROOT, "examples", "train.json"), encoding="utf-8") as file:
+        text = "".join(line.split("//")[0] + "\n" for line in file)
+    made = json.loads(text)
+    made["bf16"]["enabled"] = False
+    made["zero_optimization"] = {"stage": 0}
+    made["scheduler"]["params"]["total_num_steps"] = total
+    made["run"]["steps"] = total
+    return made
+
+
+def text():
+    """Bytes of every C header: text that a Debian with a compiler has."""
+    parts = []
+    for path in sorted(glob.glob("/usr/include/*.h")):
+        with open(path, "rb") as file:
+            parts.append(np.frombuffer(file.read(), dtype=np.uint8))
+    return np.concatenate(parts).astype(np.int32)
+
+
+def batches(data, steps):
+    draw = np.random.default_rng(5)
+    for _ in range(steps):
+        starts = draw.integers(0, len(data) - SEQ - 1, MICRO)
+        yield np.stack([data[s:s + SEQ] for s in starts]), np.stack([data[s + 1:s + SEQ + 1] for s in starts])
+
+
+def read(engine, kind):
+    out = {}
+    for i in range(ds.engine_param_count(engine)):
+        name, dims = ds.engine_param_info(engine, i)
+        values = np.zeros(dims, dtype=np.float32)
+        ds.engine_read(engine, i, kind, values.reshape(-1))
+        out[name] = values
+    return out
+
+
+def forward(p, tokens, targets):
+    x = p["wte.weight"][tokens] + p["wpe.weight"][:SEQ]
+    for i in range(LAYERS):
+        h = f"h.{i}."
+        y = F.layer_norm(x, (WIDTH,), p[h + "ln_1.weight"], p[h + "ln_1.bias"])
+        q, k, v = F.linear(y, p[h + "attn.qkv.weight"], p[h + "attn.qkv.bias"]).split(WIDTH, dim=-1)
+        q, k, v = (t.view(MICRO, SEQ, HEADS, WIDTH // HEADS).transpose(1, 2) for t in (q, k, v))
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(MICRO, SEQ, WIDTH)
+        x = x + F.linear(y, p[h + "attn.proj.weight"], p[h + "attn.proj.bias"])
+        y = F.layer_norm(x, (WIDTH,), p[h + "ln_2.weight"], p[h + "ln_2.bias"])
+        y = F.gelu(F.linear(y, p[h + "mlp.fc.weight"], p[h + "mlp.fc.bias"]), approximate="tanh")
+        x = x + F.linear(y, p[h + "mlp.proj.weight"], p[h + "mlp.proj.bias"])
+    x = F.layer_norm(x, (WIDTH,), p["ln_f.weight"], p["ln_f.bias"])
+    return F.cross_entropy(F.linear(x, p["wte.weight"]).view(-1, VOCAB), targets.reshape(-1))
+
+
+def check(name, ok, detail):
+    print(f"{'ok  ' if ok else 'FAIL'} {name}: {detail}", flush=True)
+    return ok
+
+
+def same_training(engine, total):
+    params = {k: torch.tensor(v, requires_grad=True) for k, v in read(engine, ds.STATE_KIND_MASTER).items()}
+    optimizer = torch.optim.AdamW(params.values(), lr=1e-3, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1)
+    worst, first, last = 0.0, None, None
+    for step, (tokens, targets) in enumerate(batches(text(), total)):
+        inputs = [ds.tensor_from_dlpack(a.reshape(-1).copy()) for a in (tokens, targets)]
+        ours = ds.train_batch(engine, inputs)
+        optimizer.param_groups[0]["lr"] = ds.engine_get(engine, "lr")
+        loss = forward(params, torch.from_numpy(tokens).long(), torch.from_numpy(targets).long())
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(list(params.values()), 1.0)
+        optimizer.step()
+        first, last = first or ours, ours
+        worst = max(worst, abs(ours - loss.item()) / abs(loss.item()))
+        if step % 50 == 49:
+            print(f"     step {step + 1}: libds {ours:.5f} torch {loss.item():.5f}", flush=True)
+    ok = check("losses", worst <= 1e-5, f"{total} steps, {first:.4f} -> {last:.4f}, largest difference {worst:.2e}")
+    error, where = 0.0, ""
+    for name, mine in read(engine, ds.STATE_KIND_MASTER).items():
+        theirs = params[name].detach().numpy()
+        e = float(np.abs(mine - theirs).max() / np.abs(theirs).max())
+        if e > error:
+            error, where = e, name
+    return check("parameters", error <= 1e-3, f"largest difference {error:.2e} of the largest value, in {where}") and ok
+
+
+def same_checkpoint(engine, folder):
+    from safetensors.numpy import load_file
+
+    ds.checkpoint_save(engine, folder)
+    kinds = {ds.STATE_KIND_MASTER: "master", ds.STATE_KIND_EXP_AVG: "exp_avg", ds.STATE_KIND_EXP_AVG_SQ: "exp_avg_sq"}
+    files = glob.glob(os.path.join(folder, "**", "*.safetensors"), recursive=True)
+    wrong, seen = [], 0
+    for kind, word in kinds.items():
+        (path,) = [f for f in files if os.path.basename(f).split(".")[0] == word]
+        saved, mine = load_file(path), read(engine, kind)
+        seen += len(saved)
+        wrong += [f"{word} {n}" for n in mine if n not in saved or not np.array_equal(saved[n], mine[n])]
+    return check("safetensors", seen > 0 and not wrong, f"{seen} tensors, wrong: {wrong[:3]}")
+
+
+def same_events(folder):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    made = config(6)
+    made["model"].update(layers=1, hidden=32, heads=2)
+    made["run"].update(dir=os.path.join(folder, "runs"), eval_every=3, save_every=6)
+    os.mkdir(os.path.join(folder, "text"))
+    with open(os.path.join(folder, "text", "a.txt"), "w", encoding="utf-8") as file:
+        file.writelines(f"line {i} of a text about nothing much, number {i * i}\n" for i in range(20000))
+    path = os.path.join(folder, "config.json")
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(made, file)
+    command = [os.path.join(ROOT, "build", "bin", "libds"), "train", "--config", path, "--data", os.path.join(folder, "text")]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    (events,) = glob.glob(os.path.join(folder, "runs", "**", "*tfevents*"), recursive=True)
+    accumulator = EventAccumulator(events)
+    accumulator.Reload()
+    tags = accumulator.Tags()["scalars"]
+    steps = max((len(accumulator.Scalars(t)) for t in tags), default=0)
+    return check("tensorboard", steps == 6, f"{len(tags)} scalars, {steps} steps")
+
+
+def main():
+    made = config(STEPS)
+    graph = ds.graph_from_config(json.dumps(made), 1)
+    engine = ds.engine_create(None, json.dumps(made), graph, ds.engine_options())
+    with tempfile.TemporaryDirectory() as folder:
+        done = [same_training(engine, STEPS), same_checkpoint(engine, os.path.join(folder, "checkpoints")), same_events(folder)]
+    return 0 if all(done) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
