@@ -1,0 +1,14 @@
+#pragma once
+#include <string>
+
+#include "nn/models/hf.h"
+
+namespace ds {
+
+// config.json of a Hugging Face model folder. DS_ERROR_NOT_FOUND, DS_ERROR_CORRUPT (no JSON object).
+Json read_model_config(const std::string& folder);
+
+// hf_model() of the folder's config.json; errors name the file.
+HfModel build_hf_model(const std::string& folder, int64_t bound, int64_t seq);
+
+}  // namespace ds

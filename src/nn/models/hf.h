@@ -1,0 +1,34 @@
+#pragma once
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/base/json.h"
+#include "core/graph/graph.h"
+
+namespace ds {
+
+// A model of Hugging Face Transformers as a forward graph in f32, as in its evaluation mode (without dropout).
+//
+// Parameters have the names, shapes and element order of the model's safetensors file, a tied tensor once.
+// Inputs, all i32[n], found by name: `tokens`; `targets` (causal: of the next token, shifted by the feeder;
+// -100 is none); `token_types` (bert); `mask` (bert, opt: 1 is a token, 0 padding that no row sees);
+// `positions` (opt: rows of the position table, position_offset - 1 + the number of unmasked tokens up to and
+// including this one, and position_offset - 1 where mask is 0).
+// Outputs: loss f32[] (mixtral with output_router_logits: cross entropy + router_aux_loss_coef * balance),
+// logits f32[n, vocab]. Rows are packed sequences of `seq`; the last one may be shorter.
+struct HfModel {
+  Graph graph;
+  std::string family;  // model_type of config.json
+  bool causal = true;  // false: a masked language model
+  std::vector<std::pair<std::string, std::string>> tied;  // (name without tensor, the parameter it is)
+  int64_t position_offset = 0;                            // see `positions`
+};
+
+// The model of a config.json of Transformers 4 or 5, for batches of n <= bound rows. Throws
+// DS_ERROR_UNSUPPORTED for an architecture or option that libds does not have, naming key and value, and
+// DS_ERROR_INVALID_ARGUMENT for values that contradict each other.
+HfModel hf_model(const Json& config, int64_t bound, int64_t seq);
+
+}  // namespace ds
