@@ -155,9 +155,9 @@ class ChaosExecutor final : public Executor {
   bool in_tail(size_t i) const { return std::find(tail_.begin(), tail_.end(), i) != tail_.end(); }
 
   // Of all that can go on, the queue (or kTail) that the order of the moment prefers. A new order is drawn
-  // every 1 to 32 picks, so that now and then one queue runs far ahead of the others.
+  // every 1 to 512 picks (by seed), so that now and then one queue runs far ahead of the others.
   int pick(const std::deque<size_t>* queues) {
-    std::array<uint32_t, 4> order = stream_.block(draws_++ >> (stream_.seed % 6));
+    std::array<uint32_t, 4> order = stream_.block(draws_++ >> (3 * stream_.seed % 10));
     auto rank = [&](int q) { return order[static_cast<size_t>(q % 4)] >> (q / 4 * 16) & 0xFFFF; };
     int best = tail_.empty() ? -1 : kTail;
     for (int q = 0; q < kQueues; ++q) {

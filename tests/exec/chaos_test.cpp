@@ -154,7 +154,7 @@ TEST(Chaos, RandomProgramsKeepTheirBytes) {
 }
 
 // insert_waits leaves no wait that another covers, so the verifier refuses each time. Chaos sees it only
-// where the bytes live on: of all 1354 waits it catches 94 % within 8 seeds and 97 % within 100.
+// where the bytes live on: of all 1354 waits it catches 96 % within 8 seeds.
 TEST(Chaos, ADroppedWaitShows) {
   TempFolder folder;
   Devices devices[2]{Devices(folder.path()), Devices(folder.path())};
@@ -182,7 +182,7 @@ TEST(Chaos, ADroppedWaitShows) {
   }
   EXPECT_EQ(refused, dropped);
   EXPECT_GT(tried, 300);
-  EXPECT_GT(caught * 100, tried * 88) << caught << " of " << tried;
+  EXPECT_GT(caught * 100, tried * 92) << caught << " of " << tried;
 }
 
 }  // namespace
