@@ -11,16 +11,17 @@ namespace ds {
 // LayerNorm.gamma), and so is a tied tensor that is stored under its other name, or twice if both are equal.
 // Constants that old files hold beside the parameters (causal masks, rope frequencies) are passed over.
 
-// Masters from the folder's f32, f16 or bf16 tensors; each rank reads only the elements that it holds. Headers
-// of all files, names, dtypes and shapes are checked before anything is read: DS_ERROR_CORRUPT for a damaged
-// file, DS_ERROR_CONFIG for a missing, surplus or different tensor, DS_ERROR_NOT_FOUND for a missing file.
-// Optimizer states keep their values. Collective: if one rank fails, every rank throws its error.
+// Masters from the folder's f32, f16 or bf16 tensors; each rank reads only the elements that it holds.
+// Headers of all files, names, dtypes and shapes are checked before anything is read: DS_ERROR_CORRUPT for a
+// damaged file, DS_ERROR_CONFIG for a missing, surplus or different tensor, DS_ERROR_NOT_FOUND for a missing
+// file. Optimizer states keep their values. Collective: if one rank fails, every rank throws its error.
 // EngineCore::load_weights also renews the compute copies; call that one for an engine.
 void load_weights(StateAccess& state, const std::string& folder);
 
 // Masters to `folder`, which is made. With `like`, the folder they were loaded from: the same files with the
-// same tensor names, dtypes and order, and its config and tokenizer files; without: one model.safetensors, f32,
-// tensors in the order of parameters. Each file appears at once and whole (rename). Collective, as above.
+// same tensor names, dtypes and order, and its config and tokenizer files; without: one model.safetensors,
+// f32, tensors in the order of parameters. Each file appears at once and whole (rename). Collective, as
+// above.
 void save_weights(StateAccess& state, const std::string& folder, const std::string& like = "");
 
 }  // namespace ds

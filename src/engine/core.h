@@ -50,6 +50,9 @@ class EngineCore : public StateAccess {
   // Collective.
   std::string save(const std::string& folder, const Json& client = {}, int keep = 0);
   CheckpointInfo load(const std::string& path);
+  // Weights of a Hugging Face model folder (checkpoint/weights.h); optimizer states and counters stay.
+  void load_weights(const std::string& folder);
+  void save_weights(const std::string& folder, const std::string& like = "");
 
   int64_t steps_taken() const { return scalars_.step; }
   const StepResult& last_step() const { return last_; }
@@ -124,6 +127,7 @@ class EngineCore : public StateAccess {
   void transfer_file(const Buffer& buffer, int64_t element, int64_t count, float* out, const float* in);
   std::vector<float> gather_part(int32_t param, const StateRef& part);
   void check_param(int32_t param) const;
+  void overwrite(const std::function<void()>& body);
   void poison(const std::exception& error) { poison_ = error.what(); }
 
   std::vector<std::vector<int64_t>> shapes_;

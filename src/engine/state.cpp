@@ -2,6 +2,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "checkpoint/weights.h"
 #include "core/base/error.h"
 #include "core/base/log.h"
 #include "engine/core.h"
@@ -151,17 +152,33 @@ std::string EngineCore::save(const std::string& folder, const Json& client, int 
   return path;
 }
 
-CheckpointInfo EngineCore::load(const std::string& path) {
-  require_idle("load");
+// Runs `body`, which writes states, then renews the parameters. An error after the first state poisons.
+void EngineCore::overwrite(const std::function<void()>& body) {
   overwriting_ = false;
-  CheckpointInfo info;
   try {
-    info = load_checkpoint(*this, path);
+    body();
   } catch (const std::exception& error) {
     if (overwriting_) poison(error);
     throw;
   }
   guarded([&] { refresh().run(); });
+}
+
+void EngineCore::load_weights(const std::string& folder) {
+  require_idle("load_weights");
+  overwrite([&] { ds::load_weights(*this, folder); });
+}
+
+void EngineCore::save_weights(const std::string& folder, const std::string& like) {
+  require_idle("save_weights");
+  guarded([] {});  // a poisoned engine saves nothing; a folder that cannot be written poisons none
+  ds::save_weights(*this, folder, like);
+}
+
+CheckpointInfo EngineCore::load(const std::string& path) {
+  require_idle("load");
+  CheckpointInfo info;
+  overwrite([&] { info = load_checkpoint(*this, path); });
   if (info.numerics_key != numerics_key() && comm_.rank() == 0) {
     log_line(
         LogLevel::warning,

@@ -138,6 +138,19 @@ std::string read_file(const std::string& path) {
   return bytes;
 }
 
+void require_regular_file(const std::string& path) {
+  struct stat status;
+  if (::stat(path.c_str(), &status) != 0) raise_errno(path, "open", errno);
+  if (!S_ISREG(status.st_mode)) raise(DS_ERROR_CORRUPT, "{}: not a regular file", path);
+}
+
+std::string read_small_file(const std::string& path, int64_t limit) {
+  require_regular_file(path);
+  int64_t size = File(path, File::Mode::read).size();
+  if (size > limit) raise(DS_ERROR_CORRUPT, "{}: at most {} bytes are possible, got {}", path, limit, size);
+  return read_file(path);
+}
+
 void write_file_atomic(const std::string& path, std::string_view bytes) {
   std::string temporary = path + ".tmp";
   try {
@@ -170,6 +183,11 @@ void make_folders(const std::string& path) {
 bool exists(const std::string& path) {
   struct stat status;
   return ::stat(path.c_str(), &status) == 0;
+}
+
+bool name_exists(const std::string& path) {
+  struct stat status;
+  return ::lstat(path.c_str(), &status) == 0;
 }
 
 std::vector<std::string> list_folder(const std::string& path) {

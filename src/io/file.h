@@ -37,11 +37,16 @@ class File {
 };
 
 std::string read_file(const std::string& path);
+// The same of a regular file of at most `limit` bytes; DS_ERROR_CORRUPT for anything else, before it is
+// opened.
+std::string read_small_file(const std::string& path, int64_t limit);
+void require_regular_file(const std::string& path);  // DS_ERROR_CORRUPT for a folder, device or pipe
 // Replaces path atomically: writes path.tmp, syncs, renames, syncs the folder.
 void write_file_atomic(const std::string& path, std::string_view bytes);
 void sync_folder(const std::string& path);
 void make_folders(const std::string& path);  // like mkdir -p
 bool exists(const std::string& path);
+bool name_exists(const std::string& path);  // also when it is a symbolic link that leads nowhere
 std::vector<std::string> list_folder(const std::string& path);  // sorted names without . and ..
 
 }  // namespace ds

@@ -139,6 +139,7 @@ const SafetensorEntry* SafetensorHeader::find(std::string_view name) const {
 }
 
 SafetensorHeader read_safetensors_header(const std::string& path) {
+  require_regular_file(path);
   File file(path, File::Mode::read);
   try {
     return read_header(file);

@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "core/base/error.h"
-#include "nn/layers.h"
+#include "nn/layers/layers.h"
 
 namespace ds {
 namespace {

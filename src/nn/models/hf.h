@@ -9,7 +9,8 @@
 
 namespace ds {
 
-// A model of Hugging Face Transformers as a forward graph in f32, as in its evaluation mode (without dropout).
+// A model of Hugging Face Transformers as a forward graph in f32, as in its evaluation mode (without
+// dropout).
 //
 // Parameters have the names, shapes and element order of the model's safetensors file, a tied tensor once.
 // Inputs, all i32[n], found by name: `tokens`; `targets` (causal: of the next token, shifted by the feeder;
@@ -20,8 +21,8 @@ namespace ds {
 // logits f32[n, vocab]. Rows are packed sequences of `seq`; the last one may be shorter.
 struct HfModel {
   Graph graph;
-  std::string family;  // model_type of config.json
-  bool causal = true;  // false: a masked language model
+  std::string family;                                     // model_type of config.json
+  bool causal = true;                                     // false: a masked language model
   std::vector<std::pair<std::string, std::string>> tied;  // (name without tensor, the parameter it is)
   int64_t position_offset = 0;                            // see `positions`
 };

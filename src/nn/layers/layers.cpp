@@ -1,4 +1,4 @@
-#include "nn/layers.h"
+#include "nn/layers/layers.h"
 
 #include "core/base/error.h"
 

@@ -1,0 +1,99 @@
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "checkpoint/agree.h"
+#include "checkpoint/weight_match.h"
+#include "checkpoint/weights.h"
+#include "core/base/error.h"
+#include "core/base/half.h"
+#include "io/file.h"
+
+namespace ds {
+namespace {
+
+constexpr size_t kBlock = 1 << 18;  // elements read at once
+
+void widen(DType dtype, const std::byte* data, size_t count, float* out) {
+  if (dtype == DS_DTYPE_F32) {
+    std::memcpy(out, data, count * sizeof(float));
+    return;
+  }
+  for (size_t i = 0; i < count; ++i) {
+    uint16_t bits = 0;
+    std::memcpy(&bits, data + 2 * i, 2);
+    out[i] =
+        dtype == DS_DTYPE_F16 ? widen_half(bits) : std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
+  }
+}
+
+class Loader {
+ public:
+  Loader(StateAccess& state, const std::string& path) : state_(state), path_(path) {}
+
+  void load() {
+    agree(state_.comm(), "weights check", [&] {
+      match_ = match_weights(state_, path_);
+      for (size_t f = 0; f < match_.folder.files.size(); ++f) {
+        files_.emplace_back(match_.folder.file_path(f), File::Mode::read);
+      }
+      if (state_.comm().rank() == 0) {
+        for (size_t copy : match_.copies) check_copy(copy);
+      }
+    });
+    agree(state_.comm(), "weights read", [&] {
+      for (size_t b = 0; b < state_.layout().buckets.size(); ++b) read_bucket(b);
+    });
+  }
+
+ private:
+  // A tied tensor that is stored twice has the same bytes twice.
+  void check_copy(size_t copy) {
+    const WeightSource& source = match_.sources[copy];
+    const WeightSource& first = match_.sources[match_.of_param[static_cast<size_t>(source.param)]];
+    const SafetensorEntry &a = match_.entry(first), &b = match_.entry(source);
+    bool equal = a.dtype == b.dtype;
+    std::vector<std::byte> left(bytes_.size()), right(bytes_.size());
+    for (int64_t at = 0; equal && at < a.bytes;) {
+      size_t n = std::min(left.size(), static_cast<size_t>(a.bytes - at));
+      files_[first.file].read(left.data(), n, a.begin + at);
+      files_[source.file].read(right.data(), n, b.begin + at);
+      equal = std::memcmp(left.data(), right.data(), n) == 0;
+      at += static_cast<int64_t>(n);
+    }
+    if (equal) return;
+    raise(DS_ERROR_CONFIG, "'{}': tensors '{}' and '{}' are one in the model, but not equal", path_, a.name,
+          b.name);
+  }
+
+  void read_bucket(size_t b) {
+    int64_t low = state_.first(b), high = low + state_.held(b);
+    for (const ParamPlace& p : state_.layout().buckets[b].params) {
+      const WeightSource& source = match_.sources[match_.of_param[static_cast<size_t>(p.param)]];
+      const SafetensorEntry& entry = match_.entry(source);
+      int64_t unit = size_of(entry.dtype), end = std::min(high, p.begin + p.numel);
+      for (int64_t at = std::max(low, p.begin); at < end;) {
+        int64_t n = std::min(end - at, static_cast<int64_t>(block_.size()));
+        auto count = static_cast<size_t>(n);
+        files_[source.file].read(bytes_.data(), count * static_cast<size_t>(unit),
+                                 entry.begin + (at - p.begin) * unit);
+        widen(entry.dtype, bytes_.data(), count, block_.data());
+        state_.write_state(StateKind::master, b, at, n, block_.data());
+        at += n;
+      }
+    }
+  }
+
+  StateAccess& state_;
+  std::string path_;
+  WeightMatch match_;
+  std::vector<File> files_;
+  std::vector<float> block_ = std::vector<float>(kBlock);
+  std::vector<std::byte> bytes_ = std::vector<std::byte>(kBlock * sizeof(float));
+};
+
+}  // namespace
+
+void load_weights(StateAccess& state, const std::string& folder) { Loader(state, folder).load(); }
+
+}  // namespace ds

@@ -1,0 +1,193 @@
+// Order of a save: rank 0 makes NAME.tmp files of full size with their headers, every rank writes its cuts,
+// rank 0 renames.
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <filesystem>
+
+#include "checkpoint/agree.h"
+#include "checkpoint/weight_match.h"
+#include "checkpoint/weights.h"
+#include "core/base/error.h"
+#include "core/base/half.h"
+#include "io/file.h"
+
+namespace ds {
+namespace {
+
+constexpr size_t kBlock = 1 << 18;  // elements written at once
+
+// Beside the weights: what makes a folder loadable, none of it large.
+constexpr std::array<std::string_view, 10> side_files{"config.json",       "generation_config.json",
+                                                      "tokenizer.json",    "tokenizer_config.json",
+                                                      "tokenizer.model",   "vocab.json",
+                                                      "merges.txt",        "vocab.txt",
+                                                      "added_tokens.json", "special_tokens_map.json"};
+constexpr int64_t kMaxSideFile = 1 << 28;
+
+void narrow(DType dtype, const float* values, size_t count, std::byte* out) {
+  if (dtype == DS_DTYPE_F32) {
+    std::memcpy(out, values, count * sizeof(float));
+    return;
+  }
+  for (size_t i = 0; i < count; ++i) {
+    uint16_t bits = dtype == DS_DTYPE_F16 ? narrow_half(values[i]) : bf16(values[i]).bits;
+    std::memcpy(out + 2 * i, &bits, 2);
+  }
+}
+
+class Saver {
+ public:
+  Saver(StateAccess& state, const std::string& folder, const std::string& like)
+      : state_(state), rank_(state.comm().rank()), folder_(folder), like_(like) {}
+
+  void save() {
+    agree(state_.comm(), "weights plan", [&] {
+      if (like_.empty()) {
+        plan_alone();
+      } else {
+        match_ = match_weights(state_, like_);
+      }
+    });
+    try {
+      agree(state_.comm(), "weights files", [&] {
+        if (rank_ == 0) make_files();
+      });
+      agree(state_.comm(), "weights write", [&] { write(); });
+    } catch (...) {
+      if (rank_ == 0) remove_temporaries();
+      throw;
+    }
+    agree(state_.comm(), "weights commit", [&] {
+      if (rank_ == 0) commit();
+    });
+  }
+
+ private:
+  const std::vector<TensorFile>& files() const { return match_.folder.files; }
+  std::string final_path(size_t file) const { return folder_ + "/" + files()[file].name; }
+  std::string temporary(size_t file) const { return final_path(file) + ".tmp"; }
+
+  void plan_alone() {
+    TensorFile file;
+    file.name = kTensorFile;
+    for (size_t p = 0; p < state_.param_names().size(); ++p) {
+      file.header.entries.push_back({state_.param_names()[p], DS_DTYPE_F32, state_.param_shapes()[p], 0, 0});
+      match_.sources.push_back({0, p, static_cast<int32_t>(p)});
+      match_.of_param.push_back(p);
+    }
+    header_ = plan_safetensors(file.header.entries, {{"format", "pt"}});
+    file.header.file_bytes = static_cast<int64_t>(header_.size());
+    for (const SafetensorEntry& e : file.header.entries) file.header.file_bytes += e.bytes;
+    match_.folder.files.push_back(std::move(file));
+  }
+
+  void make_files() {
+    make_folders(folder_);
+    for (size_t f = 0; f < files().size(); ++f) {
+      File file(temporary(f), File::Mode::write_new);
+      file.resize(files()[f].header.file_bytes);
+      if (like_.empty()) {
+        file.write(header_.data(), header_.size(), 0);
+      } else {
+        copy_rest(f, file);
+      }
+      file.sync();
+    }
+  }
+
+  // The header and the constants, as they were read.
+  void copy_rest(size_t f, File& file) {
+    File source(match_.folder.file_path(f), File::Mode::read);
+    int64_t data_begin = files()[f].header.file_bytes;
+    for (const SafetensorEntry& e : files()[f].header.entries) data_begin = std::min(data_begin, e.begin);
+    copy(source, file, 0, data_begin);
+    for (const WeightSource& s : match_.sources) {
+      if (s.file == f && s.param < 0) copy(source, file, match_.entry(s).begin, match_.entry(s).bytes);
+    }
+  }
+
+  void copy(const File& from, File& to, int64_t begin, int64_t count) {
+    for (int64_t at = begin, end = begin + count; at < end;) {
+      size_t n = std::min(bytes_.size(), static_cast<size_t>(end - at));
+      from.read(bytes_.data(), n, at);
+      to.write(bytes_.data(), n, at);
+      at += static_cast<int64_t>(n);
+    }
+  }
+
+  // This rank's cut of every bucket.
+  void write() {
+    for (size_t f = 0; f < files().size(); ++f) open_.emplace_back(temporary(f), File::Mode::read_write);
+    const Layout& layout = state_.layout();
+    std::vector<std::vector<size_t>> sources(state_.param_names().size());
+    for (size_t s = 0; s < match_.sources.size(); ++s) {
+      if (match_.sources[s].param >= 0) sources[static_cast<size_t>(match_.sources[s].param)].push_back(s);
+    }
+    for (size_t b = 0; b < layout.buckets.size(); ++b) {
+      int64_t shard = layout.buckets[b].shard(state_.comm().size()), low = rank_ * shard;
+      for (const ParamPlace& p : layout.buckets[b].params) {
+        int64_t end = std::min(low + shard, p.begin + p.numel);
+        for (int64_t at = std::max(low, p.begin); at < end;) {
+          int64_t n = std::min(end - at, static_cast<int64_t>(block_.size()));
+          state_.read_state(StateKind::master, b, at, n, block_.data());
+          for (size_t s : sources[static_cast<size_t>(p.param)])
+            write_block(match_.sources[s], at - p.begin, n);
+          at += n;
+        }
+      }
+    }
+    for (File& file : open_) file.sync();
+  }
+
+  void write_block(const WeightSource& source, int64_t element, int64_t count) {
+    const SafetensorEntry& entry = match_.entry(source);
+    int64_t unit = size_of(entry.dtype);
+    narrow(entry.dtype, block_.data(), static_cast<size_t>(count), bytes_.data());
+    open_[source.file].write(bytes_.data(), static_cast<size_t>(count * unit), entry.begin + element * unit);
+  }
+
+  void commit() {
+    for (size_t f = 0; f < files().size(); ++f) {
+      std::error_code code;
+      std::filesystem::rename(temporary(f), final_path(f), code);
+      if (code) raise(DS_ERROR_IO, "{}: rename from .tmp: {}", final_path(f), code.message());
+    }
+    if (!like_.empty() && !std::filesystem::equivalent(like_, folder_)) copy_side_files();
+    sync_folder(folder_);
+  }
+
+  void copy_side_files() {
+    if (match_.folder.sharded) copy_text(std::string(kTensorIndex));
+    for (std::string_view name : side_files) {
+      if (exists(like_ + "/" + std::string(name))) copy_text(std::string(name));
+    }
+  }
+
+  void copy_text(const std::string& name) {
+    write_file_atomic(folder_ + "/" + name, read_small_file(like_ + "/" + name, kMaxSideFile));
+  }
+
+  void remove_temporaries() {
+    for (size_t f = 0; f < files().size(); ++f) ::unlink(temporary(f).c_str());
+  }
+
+  StateAccess& state_;
+  int rank_;
+  std::string folder_, like_;
+  WeightMatch match_;
+  std::string header_;  // of a file that is like none
+  std::vector<File> open_;
+  std::vector<float> block_ = std::vector<float>(kBlock);
+  std::vector<std::byte> bytes_ = std::vector<std::byte>(kBlock * sizeof(float));
+};
+
+}  // namespace
+
+void save_weights(StateAccess& state, const std::string& folder, const std::string& like) {
+  Saver(state, folder, like).save();
+}
+
+}  // namespace ds

@@ -1,0 +1,254 @@
+#include "checkpoint/weights.h"
+
+#include <bit>
+#include <cstring>
+
+#include "checkpoint/fake_state.h"
+#include "core/base/half.h"
+#include "io/safetensors.h"
+#include "support/errors.h"
+
+namespace ds::test {
+namespace {
+
+struct Stored {
+  std::string name;
+  DType dtype = DS_DTYPE_F32;
+  std::vector<int64_t> shape;
+  int32_t param = -1;  // whose values it holds; -1: ones of f32
+};
+
+// What parameter `param` holds in these tests: exact in every dtype of a file.
+float weight(int32_t param, int64_t i) {
+  return static_cast<float>((i * 7 + param * 3) % 127 - 63) * (param % 2 == 0 ? 1.0f : 0x1p-20f);
+}
+
+std::string element(DType dtype, float value) {
+  std::string bytes(static_cast<size_t>(size_of(dtype)), '\0');
+  uint16_t half = dtype == DS_DTYPE_F16 ? narrow_half(value) : bf16(value).bits;
+  if (dtype == DS_DTYPE_F32) {
+    std::memcpy(bytes.data(), &value, 4);
+  } else {
+    std::memcpy(bytes.data(), &half, bytes.size() < 2 ? 1 : 2);
+  }
+  return bytes;
+}
+
+std::string file_bytes(const std::vector<Stored>& tensors) {
+  std::vector<SafetensorEntry> entries;
+  for (const Stored& t : tensors) entries.push_back({t.name, t.dtype, t.shape, 0, 0});
+  std::string bytes = plan_safetensors(entries, {{"format", "pt"}});
+  for (size_t t = 0; t < tensors.size(); ++t) {
+    int64_t numel = entries[t].bytes / size_of(tensors[t].dtype);
+    for (int64_t i = 0; i < numel; ++i) {
+      bytes += element(tensors[t].dtype, tensors[t].param < 0 ? 1.0f : weight(tensors[t].param, i));
+    }
+  }
+  return bytes;
+}
+
+// fake_params() in another order, under their own names.
+std::vector<Stored> plain() {
+  std::vector<FakeParam> params = fake_params();
+  std::vector<Stored> tensors;
+  for (int32_t p : {3, 0, 4, 1, 2}) {
+    const FakeParam& param = params[static_cast<size_t>(p)];
+    tensors.push_back({param.name, DS_DTYPE_F32, param.shape, p});
+  }
+  return tensors;
+}
+
+class Weights : public testing::Test {
+ protected:
+  void write(const std::vector<Stored>& tensors, const std::string& name = "model.safetensors") {
+    make_folders(folder_ / "model");
+    write_file_atomic(folder_ / "model/" + name, file_bytes(tensors));
+  }
+  std::string path() const { return folder_ / "model"; }
+
+  // Loads at `world` ranks, counts wrong elements, saves back into `saved`.
+  void round_trip(int world, bool partitioned, const std::string& saved, const std::string& like,
+                  const std::vector<FakeParam>& params = fake_params()) {
+    run_ranks(world, [&](Communicator& comm) {
+      FakeState state(comm, partitioned, params);
+      load_weights(state, path());
+      int64_t wrong = 0;
+      state.each([&](int kind, int32_t param, int64_t i, float& value) {
+        if (kind == 0) wrong += std::bit_cast<uint32_t>(value) != std::bit_cast<uint32_t>(weight(param, i));
+        if (kind != 0) wrong += value == value;  // moments are not touched: still NaN
+      });
+      EXPECT_EQ(wrong, 0) << world << " ranks";
+      save_weights(state, saved, like);
+    });
+  }
+
+  std::string refusal(ds_status status = DS_ERROR_CONFIG,
+                      const std::vector<FakeParam>& params = fake_params()) {
+    return message_of(
+        [&] {
+          run_ranks(2, [&](Communicator& comm) {
+            FakeState state(comm, true, params);
+            try {
+              load_weights(state, path());
+            } catch (const Error&) {
+              EXPECT_EQ(state.written, 0);
+              throw;
+            }
+          });
+        },
+        status);
+  }
+  std::string saved_file(const std::string& folder, const std::string& name = "model.safetensors") const {
+    return read_file(folder_ / folder + "/" + name);
+  }
+  TempFolder folder_;
+};
+
+TEST_F(Weights, LoadAndSaveBackEveryByteAtAnyWorld) {
+  write(plain());
+  for (int world : {1, 2, 3}) {
+    for (bool partitioned : {false, true}) {
+      round_trip(world, partitioned, folder_ / "back", path());
+      EXPECT_EQ(saved_file("back"), saved_file("model"));
+      EXPECT_EQ(list_folder(folder_ / "back"), std::vector<std::string>{"model.safetensors"});
+    }
+  }
+}
+
+TEST_F(Weights, SixteenBitsWidenExactlyAndAreSavedAlike) {
+  std::vector<Stored> tensors = plain();
+  tensors[0].dtype = DS_DTYPE_BF16;
+  tensors[1].dtype = DS_DTYPE_F16;
+  tensors[3].dtype = DS_DTYPE_F16;  // subnormal values
+  write(tensors);
+  round_trip(2, true, folder_ / "back", path());
+  EXPECT_EQ(saved_file("back"), saved_file("model"));
+}
+
+TEST_F(Weights, WithoutLikeOneF32FileInTheOrderOfParameters) {
+  write(plain());
+  round_trip(2, true, folder_ / "new", "");
+  std::vector<Stored> wanted;
+  for (size_t p = 0; p < fake_params().size(); ++p) {
+    wanted.push_back({fake_params()[p].name, DS_DTYPE_F32, fake_params()[p].shape, static_cast<int32_t>(p)});
+  }
+  EXPECT_EQ(saved_file("new"), file_bytes(wanted));
+}
+
+TEST_F(Weights, ShardsAreSavedAsShardsWithIndexConfigAndTokenizer) {
+  std::vector<Stored> all = plain();
+  write({all[0], all[1]}, "model-1.safetensors");
+  write({all[2], all[3], all[4]}, "model-2.safetensors");
+  std::string map = R"({"weight_map":{)";
+  for (size_t t = 0; t < all.size(); ++t) {
+    map += fmt::format("{}\"{}\":\"model-{}.safetensors\"", t ? "," : "", all[t].name, t < 2 ? 1 : 2);
+  }
+  write_file_atomic(path() + "/model.safetensors.index.json", map + "}}");
+  write_file_atomic(path() + "/config.json", "{}");
+  write_file_atomic(path() + "/tokenizer.json", "{1}");
+  write_file_atomic(path() + "/notes.txt", "not copied");
+  round_trip(2, true, folder_ / "back", path());
+  std::vector<std::string> names{"config.json", "model-1.safetensors", "model-2.safetensors",
+                                 "model.safetensors.index.json", "tokenizer.json"};
+  EXPECT_EQ(list_folder(folder_ / "back"), names);
+  for (const std::string& name : names) EXPECT_EQ(saved_file("back", name), saved_file("model", name));
+  round_trip(1, true, path(), path());  // in place
+  for (const std::string& name : names) EXPECT_EQ(saved_file("back", name), saved_file("model", name));
+}
+
+// Names of old files, a tied head that is stored twice, constants.
+std::vector<FakeParam> gpt2_params() {
+  return {{"transformer.wte.weight", {9, 4}}, {"transformer.h.0.ln_1.weight", {4}}};
+}
+
+TEST_F(Weights, OldNamesAreUnderstoodAndSavedBack) {
+  std::vector<Stored> tensors{{"h.0.ln_1.weight", DS_DTYPE_F32, {4}, 1},
+                              {"h.0.attn.bias", DS_DTYPE_U8, {1, 1, 3, 3}, -1},
+                              {"wte.weight", DS_DTYPE_F32, {9, 4}, 0}};
+  write(tensors);
+  round_trip(2, true, folder_ / "back", path(), gpt2_params());
+  EXPECT_EQ(saved_file("back"), saved_file("model"));
+  tensors.push_back({"lm_head.weight", DS_DTYPE_F32, {9, 4}, 0});
+  write(tensors);
+  round_trip(2, false, folder_ / "twice", path(), gpt2_params());
+  EXPECT_EQ(saved_file("twice"), saved_file("model"));
+  tensors.erase(tensors.begin() + 2);  // under the other name only
+  write(tensors);
+  round_trip(2, true, folder_ / "other", path(), gpt2_params());
+  EXPECT_EQ(saved_file("other"), saved_file("model"));
+  std::vector<FakeParam> bert{{"bert.embeddings.LayerNorm.weight", {4}},
+                              {"bert.embeddings.LayerNorm.bias", {4}}};
+  write({{"bert.embeddings.LayerNorm.beta", DS_DTYPE_F32, {4}, 1},
+         {"bert.embeddings.LayerNorm.gamma", DS_DTYPE_F32, {4}, 0},
+         {"bert.pooler.dense.bias", DS_DTYPE_F32, {4}, -1}});
+  round_trip(1, true, folder_ / "bert", path(), bert);
+  EXPECT_EQ(saved_file("bert"), saved_file("model"));
+}
+
+TEST_F(Weights, TwoTensorsOfOneParameter) {
+  write({{"transformer.wte.weight", DS_DTYPE_F32, {9, 4}, 0},
+         {"wte.weight", DS_DTYPE_F32, {9, 4}, 0},
+         {"h.0.ln_1.weight", DS_DTYPE_F32, {4}, 1}});
+  expect_names(refusal(DS_ERROR_CONFIG, gpt2_params()), {"'transformer.wte.weight'", "'wte.weight'"});
+  write({{"wte.weight", DS_DTYPE_F32, {9, 4}, 0},
+         {"lm_head.weight", DS_DTYPE_F32, {9, 4}, 1},
+         {"h.0.ln_1.weight", DS_DTYPE_F32, {4}, 1}});
+  expect_names(refusal(DS_ERROR_CONFIG, gpt2_params()), {"'lm_head.weight'", "'wte.weight'", "not equal"});
+}
+
+TEST_F(Weights, MissingSurplusAndDifferentTensors) {
+  std::vector<Stored> tensors = plain();
+  tensors.pop_back();
+  write(tensors);
+  expect_names(refusal(), {"'h.0.bias'", path()});
+  tensors = plain();
+  tensors.push_back({"h.7.bias", DS_DTYPE_F32, {2}, -1});
+  write(tensors);
+  expect_names(refusal(), {"'h.7.bias'", "model.safetensors"});
+  tensors = plain();
+  tensors[0].shape = {100, 7};
+  write(tensors);
+  expect_names(refusal(), {"'h.1.weight'", "[100,7]", "[7,100]"});
+  for (DType dtype : {DS_DTYPE_I32, DS_DTYPE_F64, DS_DTYPE_U8}) {
+    tensors = plain();
+    tensors[1].dtype = dtype;
+    write(tensors);
+    expect_names(refusal(), {"'wte'", dtype_name(dtype)});
+  }
+}
+
+TEST_F(Weights, DamagedFilesAreRefusedBeforeAnyStateChanges) {
+  expect_names(refusal(DS_ERROR_NOT_FOUND), {"model.safetensors"});
+  write(plain());
+  std::string file = path() + "/model.safetensors", good = read_file(file);
+  for (size_t size : {size_t{0}, size_t{7}, size_t{8}, size_t{100}, good.size() - 1}) {
+    write_file_atomic(file, good.substr(0, size));
+    expect_names(refusal(DS_ERROR_CORRUPT), {file});
+  }
+  std::string huge = good;
+  uint64_t length = uint64_t{1} << 62;
+  std::memcpy(huge.data(), &length, 8);
+  write_file_atomic(file, huge);
+  expect_names(refusal(DS_ERROR_CORRUPT), {file, "4611686018427387904"});
+}
+
+TEST_F(Weights, ASaveThatCannotBeMadeLeavesNothing) {
+  write(plain());
+  write_file_atomic(folder_ / "file", "");
+  run_ranks(2, [&](Communicator& comm) {
+    FakeState state(comm, true);
+    load_weights(state, path());
+    EXPECT_THROW(save_weights(state, folder_ / "file"), Error);
+    EXPECT_THROW(save_weights(state, folder_ / "none", folder_ / "nowhere"), Error);
+    state.on_read = [&] {
+      if (comm.rank() == 1) raise(DS_ERROR_IO, "no state");
+    };
+    std::string text = message_of([&] { save_weights(state, folder_ / "half", path()); }, DS_ERROR_IO);
+    expect_names(text, {"rank 1", "no state"});
+  });
+  EXPECT_TRUE(list_folder(folder_ / "half").empty());
+  EXPECT_FALSE(exists(folder_ / "none"));
+}
+
+}  // namespace
+}  // namespace ds::test
