@@ -28,6 +28,9 @@ class Attrs {
     return has(name) ? integer(name) : otherwise;
   }
   double real_or(std::string_view name, double otherwise) const { return has(name) ? real(name) : otherwise; }
+  std::string_view text_or(std::string_view name, std::string_view otherwise) const {
+    return has(name) ? std::string_view(text(name)) : otherwise;
+  }
 
   bool empty() const { return items_.empty(); }
   const std::vector<std::pair<std::string, Value>>& items() const { return items_; }

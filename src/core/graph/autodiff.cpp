@@ -31,7 +31,7 @@ ValueId BackwardContext::first_grad() const {
 }
 
 ValueId BackwardContext::emit(std::string_view op_name, const std::vector<ValueId>& in, Attrs attrs,
-                              std::initializer_list<size_t> forward_inputs) {
+                              const std::vector<size_t>& forward_inputs) {
   bool any = false;
   for (size_t i : forward_inputs) any = any || wanted[i];
   if (!any) return -1;

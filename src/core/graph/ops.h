@@ -1,6 +1,5 @@
 #pragma once
 #include <functional>
-#include <initializer_list>
 #include <span>
 #include <string>
 #include <string_view>
@@ -24,7 +23,7 @@ struct BackwardContext {
   // Appends a node whose output i is the gradient of forward input `inputs[i]` and is named after it ("d.x").
   // Returns the first output, or -1 without a node when none of `inputs` is wanted.
   ValueId emit(std::string_view op, const std::vector<ValueId>& in, Attrs attrs,
-               std::initializer_list<size_t> inputs);
+               const std::vector<size_t>& inputs);
 };
 
 // One row of the op table: everything the compile side knows of an operation. No kernel is needed.
@@ -32,13 +31,15 @@ struct OpDef {
   std::string name;
   int min_inputs = 0;
   int max_inputs = 0;
-  std::vector<std::string> attrs;  // known attribute names; others are refused
+  std::vector<std::string> attrs;  // attributes that a node must have; those of neither list are refused
   // Output types from input types; throws DS_ERROR_INVALID_ARGUMENT naming op, operand and both shapes.
   std::function<std::vector<TensorType>(std::span<const TensorType> in, const Attrs& attrs)> infer;
   // Empty: not differentiable (refused by name when a gradient is asked for).
   std::function<std::vector<ValueId>(BackwardContext&)> backward;
   // Floating-point operations at extent n; bytes are the sum of operands.
   std::function<double(std::span<const TensorType> in, const Attrs& attrs, int64_t n)> flops;
+  // Attributes that a node may have; an absent one means the default of docs/ops.md.
+  std::vector<std::string> optional = {};
 };
 
 const OpDef* find_op(std::string_view name);

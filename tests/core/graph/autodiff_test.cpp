@@ -31,6 +31,41 @@ TEST(Autodiff, EmitsOnlyWhatParametersNeed) {
   }
 }
 
+// Every op of a model's family emits its own backward ops; defaults stay out of their attributes.
+TEST(Autodiff, AttributesReachTheBackwardOps) {
+  Graph graph;
+  ValueId x = graph.add_param("x", {DS_DTYPE_F32, {4, 8}}, {"ones", 0});
+  ValueId w = graph.add_param("w", {DS_DTYPE_F32, {8, 8}}, {"ones", 0});
+  ValueId target = graph.add_input("t", {DS_DTYPE_F32, {4, 8}});
+  ValueId y = graph.add("linear", {x, w}, {{"transposed", int64_t{1}}});
+  y = graph.add("rope", {y}, {{"heads", int64_t{2}}, {"seq", int64_t{4}}, {"theta", 1e4}});
+  y = graph.add("gelu", {y}, {{"form", "erf"}});
+  graph.add_output(graph.add("mse", {y, target}));
+  differentiate(graph, graph.outputs[0]);
+  graph.check();
+  EXPECT_EQ(backward_ops(graph),
+            (std::vector<std::string>{"fill", "mse_dx", "gelu_dx", "rope", "linear_dx", "linear_dw"}));
+  size_t first = static_cast<size_t>(graph.backward_begin);
+  EXPECT_EQ(graph.nodes[first + 2].attrs.print(), "{form=\"erf\"}");
+  EXPECT_EQ(graph.nodes[first + 3].attrs.print(), "{heads=2 seq=4 theta=10000.0 inverse=1}");
+  EXPECT_EQ(graph.nodes[first + 4].attrs.print(), "{transposed=1}");
+  EXPECT_EQ(graph.nodes[first + 5].attrs.print(), "{transposed=1}");
+}
+
+TEST(Autodiff, EveryInputOfAnOpWithManyHasItsGradient) {
+  Graph graph;
+  Dim n = Dim::n();
+  std::vector<ValueId> logits;
+  for (const char* name : {"a", "b", "c"}) logits.push_back(graph.add_input(name, {DS_DTYPE_F32, {n, 4}}));
+  graph.add_output(graph.add("load_balance", logits, {{"k", int64_t{2}}}));
+  std::vector<ValueId> grads;
+  differentiate(graph, graph.outputs[0], logits, &grads);
+  graph.check();
+  EXPECT_EQ(backward_ops(graph), (std::vector<std::string>{"fill", "load_balance_dx"}));
+  const char* names[] = {"d.a", "d.b", "d.c"};
+  for (size_t i = 0; i < 3; ++i) EXPECT_EQ(graph.values[static_cast<size_t>(grads[i])].name, names[i]);
+}
+
 TEST(Autodiff, GradientsOfInputsOnRequest) {
   Graph graph = two_layer_mlp();
   std::vector<ValueId> grads;

@@ -51,6 +51,69 @@ TEST(Ops, RefusesArityAndAttributes) {
             "dropout: attribute 'p' must be in [0, 1), got 1");
 }
 
+TEST(Ops, OptionalAttributesAreChecked) {
+  const TensorType x{f32, {n, 12}};
+  EXPECT_EQ(refusal("gelu", {x}, {{"form", "erf"}}), "accepted");
+  EXPECT_EQ(refusal("gelu", {x}, {{"form", "exact"}}),
+            "gelu: attribute 'form' must be one of tanh erf, got '{form=\"exact\"}'");
+  EXPECT_EQ(refusal("relu", {x}, {{"form", "erf"}}), "relu: attribute 'form' is not known");
+  EXPECT_EQ(refusal("linear", {x, {f32, {5, 12}}}, {{"transpose", int64_t{1}}}),
+            "linear: attribute 'transpose' is not known; did you mean 'transposed'?");
+  EXPECT_EQ(refusal("linear", {x, {f32, {5, 12}}}, {{"transposed", int64_t{2}}}),
+            "linear: attribute 'transposed' must be an integer from 0 to 1, got '{transposed=2}'");
+}
+
+TEST(Ops, RefusesWhatModelsGetWrong) {
+  const TensorType x{f32, {n, 12}}, w{f32, {5, 12}};
+  const Attrs turned{{"transposed", int64_t{1}}};
+  EXPECT_EQ(refusal("linear", {x, w}, turned), "linear: operand 'w' must be f32[12,12], got f32[5,12]");
+  EXPECT_EQ(refusal("linear", {x, {f32, {12, 5}}, {f32, {5}}}, turned), "accepted");
+  EXPECT_EQ(refusal("rms_norm", {x, {f32, {5}}}, {{"eps", 1e-6}}),
+            "rms_norm: operand 'x' must have a multiple of 5 columns, the width of 'w', got f32[n,12]");
+  EXPECT_EQ(refusal("rms_norm", {x, {bf16_, {6}}}, {{"eps", 1e-6}}),
+            "rms_norm: operand 'w' must be f32[6], got bf16[6]");
+  EXPECT_EQ(refusal("glu", {{f32, {n, 7}}}, {{"act", "silu"}}),
+            "glu: operand 'x' must have an even number of columns, got f32[n,7]");
+  EXPECT_EQ(refusal("glu", {x}, {{"act", "swish"}}),
+            "glu: attribute 'act' must be one of silu gelu_tanh gelu_erf relu, got '{act=\"swish\"}'");
+  EXPECT_EQ(refusal("softcap", {x}, {{"cap", 0.0}}), "softcap: attribute 'cap' must be > 0, got 0");
+  EXPECT_EQ(refusal("top_gates", {{f32, {n, 4}}}, {{"k", int64_t{5}}}),
+            "top_gates: attribute 'k' must be at most the columns of operand 'logits' f32[n,4], got 5");
+  EXPECT_EQ(refusal("scale_rows", {x, {f32, {n, 4}}}, {{"column", int64_t{4}}}),
+            "scale_rows: attribute 'column' must be from 0 to 3, got 4");
+  EXPECT_EQ(refusal("load_balance", {{f32, {n, 4}}, {f32, {n, 5}}}, {{"k", int64_t{1}}}),
+            "load_balance: operand 1 must be f32[n,4], got f32[n,5]");
+}
+
+TEST(Ops, RopeChecksHeadsAndScaling) {
+  const TensorType x{f32, {n, 12}};
+  Attrs attrs{{"heads", int64_t{2}}, {"seq", int64_t{4}}, {"theta", 1e4}};
+  auto with = [&](std::string_view name, Attrs::Value value) {
+    Attrs more = attrs;
+    more.set(name, std::move(value));
+    return refusal("rope", {x}, more);
+  };
+  EXPECT_EQ(refusal("rope", {x}, attrs), "accepted");
+  EXPECT_EQ(with("heads", int64_t{4}),
+            "rope: operand 'x' must have a multiple of 2*heads = 8 columns, got f32[n,12]");
+  EXPECT_EQ(with("dims", int64_t{3}), "rope: attribute 'dims' must be even, got 3");
+  EXPECT_EQ(with("scaling", "linear"),
+            "attribute 'factor' must be a number, got {heads=2 seq=4 theta=10000.0 scaling=\"linear\"}");
+  for (const char* name : {"factor", "low", "original"}) attrs.set(name, int64_t{4});
+  attrs.set("high", 1.0);
+  EXPECT_EQ(with("scaling", "yarn"), "rope: attribute 'high' must be greater than 'low' 4, got 1");
+  attrs.set("high", 32.0);
+  EXPECT_EQ(with("scaling", "yarn"), "accepted");
+}
+
+TEST(Ops, RmsNormStatisticsHaveOneColumnARun) {
+  Graph graph;
+  ValueId x = graph.add_input("x", {bf16_, {n, 12}}), w = graph.add_input("w", {bf16_, {4}});
+  ValueId y = graph.add("rms_norm", {x, w}, {{"eps", 1e-6}, {"offset", int64_t{1}}});
+  EXPECT_EQ(graph.type(y).text(), "bf16[n,12]");
+  EXPECT_EQ(graph.type(y + 1).text(), "f32[n,3]");
+}
+
 TEST(Ops, StatisticsAreF32ExceptForF64) {
   auto statistic = [](DType dtype) {
     Graph graph;
@@ -70,6 +133,21 @@ TEST(Ops, CountsFloatingPointOperations) {
   std::vector<TensorType> qkv{{f32, {n, 12}}};
   EXPECT_EQ(op("attention").flops(qkv, {{"heads", int64_t{2}}, {"seq", int64_t{5}}}, 10),
             2 * 2.0 * 10 * 3 * 4);
+  const Attrs turned{{"transposed", int64_t{1}}};
+  std::vector<TensorType> conv{{f32, {n, 8}}, {f32, {8, 4}}}, conv_dx{{f32, {n, 4}}, {f32, {8, 4}}};
+  EXPECT_EQ(op("linear").flops(conv, turned, 10), 2.0 * 10 * 8 * 4);
+  EXPECT_EQ(op("linear_dx").flops(conv_dx, turned, 10), 2.0 * 10 * 8 * 4);
+  EXPECT_EQ(op("linear_dw").flops(grads, turned, 10), 2.0 * 10 * 8 * 4);
+  std::vector<TensorType> heads{{f32, {n, 36}}};  // 6 heads of 6
+  Attrs rope{{"heads", int64_t{6}}, {"seq", int64_t{5}}, {"theta", 1e4}, {"dims", int64_t{4}}};
+  EXPECT_EQ(op("rope").flops(heads, rope, 10), 3.0 * 10 * 6 * 4);
+  rope.set("period", int64_t{4});
+  rope.set("rotated", int64_t{1});
+  EXPECT_EQ(op("rope").flops(heads, rope, 10), 3.0 * 10 * 2 * 4);  // heads 0 and 4
+  std::vector<TensorType> pair{{f32, {n, 6}}, {f32, {n, 6}}}, packed{{f32, {n, 12}}};
+  const Attrs relu{{"act", "relu"}};
+  EXPECT_EQ(op("glu").flops(pair, relu, 10), 2.0 * 10 * 6);
+  EXPECT_EQ(op("glu").flops(packed, relu, 10), 2.0 * 10 * 6);
 }
 
 TEST(Ops, NamesAreUnique) {

@@ -6,32 +6,40 @@ namespace {
 using Types = std::vector<TensorType>;
 using In = std::span<const TensorType>;
 
-Types infer_linear(In in, const Attrs&) {
+// The type of a weight with `outputs` and `inputs`.
+TensorType weight_type(bool transposed, DType dtype, Dim outputs, Dim inputs) {
+  return transposed ? TensorType{dtype, {inputs, outputs}} : TensorType{dtype, {outputs, inputs}};
+}
+
+Types infer_linear(In in, const Attrs& attrs) {
   OperandCheck check("linear", {"x", "w", "b"}, in);
   check.matrix(0);
   check.matrix(1);
   check.constant(1);
+  bool transposed = check.flag(attrs, "transposed");
   DType t = in[0].dtype;
-  Dim outputs = in[1].shape[0];
-  check.equal(1, {t, {outputs, in[0].shape[1]}});
+  Dim outputs = in[1].shape[transposed ? 1 : 0];
+  check.equal(1, weight_type(transposed, t, outputs, in[0].shape[1]));
   if (in.size() == 3) check.equal(2, {t, {outputs}});
   return {{t, {in[0].shape[0], outputs}}};
 }
 
-Types infer_linear_dx(In in, const Attrs&) {
+Types infer_linear_dx(In in, const Attrs& attrs) {
   OperandCheck check("linear_dx", {"dy", "w"}, in);
   check.matrix(0);
   check.matrix(1);
-  check.equal(1, {in[0].dtype, {in[0].shape[1], in[1].shape[1]}});
-  return {{in[0].dtype, {in[0].shape[0], in[1].shape[1]}}};
+  bool transposed = check.flag(attrs, "transposed");
+  Dim inputs = in[1].shape[transposed ? 0 : 1];
+  check.equal(1, weight_type(transposed, in[0].dtype, in[0].shape[1], inputs));
+  return {{in[0].dtype, {in[0].shape[0], inputs}}};
 }
 
-Types infer_linear_dw(In in, const Attrs&) {
+Types infer_linear_dw(In in, const Attrs& attrs) {
   OperandCheck check("linear_dw", {"dy", "x"}, in);
   check.matrix(0);
   check.matrix(1);
   check.equal(1, {in[0].dtype, {in[0].shape[0], in[1].shape[1]}});
-  return {{in[0].dtype, {in[0].shape[1], in[1].shape[1]}}};
+  return {weight_type(check.flag(attrs, "transposed"), in[0].dtype, in[0].shape[1], in[1].shape[1])};
 }
 
 Types infer_linear_db(In in, const Attrs&) {
@@ -43,8 +51,8 @@ Types infer_linear_db(In in, const Attrs&) {
 std::vector<ValueId> linear_backward(BackwardContext& c) {
   ValueId dy = c.first_grad();
   std::vector<ValueId> grads(c.node.in.size(), -1);
-  grads[0] = c.emit("linear_dx", {dy, c.node.in[1]}, {}, {0});
-  grads[1] = c.emit("linear_dw", {dy, c.node.in[0]}, {}, {1});
+  grads[0] = c.emit("linear_dx", {dy, c.node.in[1]}, c.node.attrs, {0});
+  grads[1] = c.emit("linear_dw", {dy, c.node.in[0]}, c.node.attrs, {1});
   if (grads.size() == 3) grads[2] = c.emit("linear_db", {dy}, {}, {2});
   return grads;
 }
@@ -54,16 +62,22 @@ double product_flops(In in, int64_t n, size_t free_dim) {
   const Dim& dim = in[1].shape[free_dim];
   return 2.0 * static_cast<double>(in[0].shape.numel(n)) * static_cast<double>(dim.symbolic ? n : dim.extent);
 }
-double linear_flops(In in, const Attrs&, int64_t n) { return product_flops(in, n, 0); }
-double linear_dx_flops(In in, const Attrs&, int64_t n) { return product_flops(in, n, 1); }
+size_t free_of(const Attrs& attrs, size_t dim) {
+  return attrs.integer_or("transposed", 0) != 0 ? 1 - dim : dim;
+}
+double linear_flops(In in, const Attrs& attrs, int64_t n) { return product_flops(in, n, free_of(attrs, 0)); }
+double linear_dx_flops(In in, const Attrs& attrs, int64_t n) {
+  return product_flops(in, n, free_of(attrs, 1));
+}
+double linear_dw_flops(In in, const Attrs&, int64_t n) { return product_flops(in, n, 1); }
 double linear_db_flops(In in, const Attrs&, int64_t n) { return static_cast<double>(in[0].shape.numel(n)); }
 
 }  // namespace
 
 void add_linear_ops(std::vector<OpDef>& table) {
-  table.push_back({"linear", 2, 3, {}, infer_linear, linear_backward, linear_flops});
-  table.push_back({"linear_dx", 2, 2, {}, infer_linear_dx, {}, linear_dx_flops});
-  table.push_back({"linear_dw", 2, 2, {}, infer_linear_dw, {}, linear_dx_flops});
+  table.push_back({"linear", 2, 3, {}, infer_linear, linear_backward, linear_flops, {"transposed"}});
+  table.push_back({"linear_dx", 2, 2, {}, infer_linear_dx, {}, linear_dx_flops, {"transposed"}});
+  table.push_back({"linear_dw", 2, 2, {}, infer_linear_dw, {}, linear_dw_flops, {"transposed"}});
   table.push_back({"linear_db", 1, 1, {}, infer_linear_db, {}, linear_db_flops});
 }
 

@@ -47,8 +47,63 @@ std::vector<ValueId> layer_norm_backward(BackwardContext& c) {
   return {dx, dw, dw < 0 ? -1 : dw + 1};
 }
 
+// Extent of dimension `columns` of x must be a multiple of `width`: runs of it are normalized by themselves.
+TensorType run_statistics(std::string_view op, const TensorType& x, int64_t width) {
+  int64_t columns = x.shape[1].extent;
+  require(width >= 1 && columns % width == 0,
+          "{}: operand 'x' must have a multiple of {} columns, the width of 'w', got {}", op, width,
+          x.text());
+  return {wide_type(x.dtype), {x.shape[0], columns / width}};
+}
+
+Types infer_rms_norm(In in, const Attrs& attrs) {
+  OperandCheck check("rms_norm", {"x", "w"}, in);
+  check.matrix(0);
+  check.constant(1);
+  require(in[1].shape.rank() == 1, "rms_norm: operand 'w' must have one dimension, got {}", in[1].text());
+  check.equal(1, {in[0].dtype, in[1].shape});
+  require(attrs.real("eps") > 0, "rms_norm: attribute 'eps' must be > 0, got {}", attrs.real("eps"));
+  check.flag(attrs, "offset");
+  return {in[0], run_statistics("rms_norm", in[0], in[1].shape[0].extent)};
+}
+
+Types infer_rms_norm_dx(In in, const Attrs& attrs) {
+  OperandCheck check("rms_norm_dx", {"dy", "x", "w", "rstd"}, in);
+  check.matrix(0);
+  check.equal(1, in[0]);
+  check.constant(2);
+  require(in[2].shape.rank() == 1, "rms_norm_dx: operand 'w' must have one dimension, got {}", in[2].text());
+  check.equal(2, {in[0].dtype, in[2].shape});
+  check.equal(3, run_statistics("rms_norm_dx", in[0], in[2].shape[0].extent));
+  check.flag(attrs, "offset");
+  return {in[0]};
+}
+
+Types infer_rms_norm_dw(In in, const Attrs& attrs) {
+  OperandCheck check("rms_norm_dw", {"dy", "x", "rstd"}, in);
+  check.matrix(0);
+  check.equal(1, in[0]);
+  int64_t width = check.positive(attrs, "width");
+  check.equal(2, run_statistics("rms_norm_dw", in[0], width));
+  return {{in[0].dtype, {width}}};
+}
+
+std::vector<ValueId> rms_norm_backward(BackwardContext& c) {
+  ValueId dy = c.first_grad(), x = c.node.in[0], w = c.node.in[1], rstd = c.node.out[1];
+  Attrs offset;
+  if (c.node.attrs.integer_or("offset", 0) != 0) offset.set("offset", int64_t{1});
+  ValueId dx = c.emit("rms_norm_dx", {dy, x, w, rstd}, offset, {0});
+  Attrs width{{"width", c.graph.type(w).shape[0].extent}};
+  return {dx, c.emit("rms_norm_dw", {dy, x, rstd}, width, {1})};
+}
+
 // Mean, variance, normalization and affine map: about 8 operations an element; backward about as many.
 double norm_flops(In in, const Attrs&, int64_t n) { return 8.0 * static_cast<double>(in[0].shape.numel(n)); }
+// Square, sum, rstd and weight; backward the weighted gradient, its mean with x and the difference.
+template <int kFlops>
+double rms_flops(In in, const Attrs&, int64_t n) {
+  return kFlops * static_cast<double>(in[0].shape.numel(n));
+}
 
 }  // namespace
 
@@ -56,6 +111,9 @@ void add_norm_ops(std::vector<OpDef>& table) {
   table.push_back({"layer_norm", 3, 3, {"eps"}, infer_layer_norm, layer_norm_backward, norm_flops});
   table.push_back({"layer_norm_dx", 5, 5, {}, infer_layer_norm_dx, {}, norm_flops});
   table.push_back({"layer_norm_dw", 4, 4, {}, infer_layer_norm_dw, {}, norm_flops});
+  table.push_back({"rms_norm", 2, 2, {"eps"}, infer_rms_norm, rms_norm_backward, rms_flops<4>, {"offset"}});
+  table.push_back({"rms_norm_dx", 4, 4, {}, infer_rms_norm_dx, {}, rms_flops<7>, {"offset"}});
+  table.push_back({"rms_norm_dw", 3, 3, {"width"}, infer_rms_norm_dw, {}, rms_flops<3>});
 }
 
 }  // namespace ds

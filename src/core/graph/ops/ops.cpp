@@ -36,7 +36,10 @@ std::vector<OpDef> build_table() {
   add_linear_ops(table);
   add_norm_ops(table);
   add_activation_ops(table);
+  add_gate_ops(table);
   add_attention_ops(table);
+  add_rope_ops(table);
+  add_router_ops(table);
   add_elementwise_ops(table);
   add_loss_ops(table);
   return table;
@@ -90,9 +93,11 @@ std::vector<TensorType> infer_types(const Graph& graph, std::string_view name, s
             static_cast<int64_t>(graph.values.size()) - 1, in[i]);
     types.push_back(graph.type(in[i]));
   }
+  std::vector<std::string> known = row.attrs;
+  known.insert(known.end(), row.optional.begin(), row.optional.end());
   for (const auto& item : attrs.items()) {
-    require(std::find(row.attrs.begin(), row.attrs.end(), item.first) != row.attrs.end(),
-            "{}: attribute '{}' is not known{}", name, item.first, did_you_mean(item.first, row.attrs));
+    require(std::find(known.begin(), known.end(), item.first) != known.end(),
+            "{}: attribute '{}' is not known{}", name, item.first, did_you_mean(item.first, known));
   }
   for (const std::string& needed : row.attrs) {
     require(attrs.has(needed), "{}: attribute '{}' is missing, got '{}'", name, needed, attrs.print());

@@ -1,5 +1,9 @@
 #include "core/graph/ops/rules.h"
 
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
 #include "core/base/error.h"
 
 namespace ds {
@@ -39,6 +43,29 @@ int64_t OperandCheck::positive(const Attrs& attrs, std::string_view name) const 
   require(integer && *integer >= 1, "{}: attribute '{}' must be an integer >= 1, got '{}'", op_, name,
           attrs.print());
   return *integer;
+}
+
+int64_t OperandCheck::within(const Attrs& attrs, std::string_view name, int64_t low, int64_t high,
+                             int64_t otherwise) const {
+  const Attrs::Value* value = attrs.find(name);
+  if (!value) return otherwise;
+  const int64_t* integer = std::get_if<int64_t>(value);
+  require(integer && *integer >= low && *integer <= high,
+          "{}: attribute '{}' must be an integer from {} to {}, got '{}'", op_, name, low, high,
+          attrs.print());
+  return *integer;
+}
+
+std::string_view OperandCheck::word(const Attrs& attrs, std::string_view name,
+                                    std::initializer_list<std::string_view> words,
+                                    std::string_view otherwise) const {
+  const Attrs::Value* value = attrs.find(name);
+  if (!value) return otherwise;
+  const std::string* text = std::get_if<std::string>(value);
+  bool known = text && std::find(words.begin(), words.end(), *text) != words.end();
+  require(known, "{}: attribute '{}' must be one of {}, got '{}'", op_, name, fmt::join(words, " "),
+          attrs.print());
+  return *text;
 }
 
 }  // namespace ds

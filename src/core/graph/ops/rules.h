@@ -20,6 +20,14 @@ class OperandCheck {
   void equal(size_t i, const TensorType& expected) const;
   // Attribute `name` must be an integer >= 1.
   int64_t positive(const Attrs& attrs, std::string_view name) const;
+  // Attribute `name`, `otherwise` when absent, must be an integer in [low, high].
+  int64_t within(const Attrs& attrs, std::string_view name, int64_t low, int64_t high,
+                 int64_t otherwise) const;
+  // Attribute `name`, 0 when absent, must be 0 or 1.
+  bool flag(const Attrs& attrs, std::string_view name) const { return within(attrs, name, 0, 1, 0) != 0; }
+  // Attribute `name`, `otherwise` when absent, must be a string of `words`.
+  std::string_view word(const Attrs& attrs, std::string_view name,
+                        std::initializer_list<std::string_view> words, std::string_view otherwise = "") const;
 
  private:
   std::string_view op_;
@@ -36,7 +44,10 @@ void add_embedding_ops(std::vector<OpDef>& table);
 void add_linear_ops(std::vector<OpDef>& table);
 void add_norm_ops(std::vector<OpDef>& table);
 void add_activation_ops(std::vector<OpDef>& table);
+void add_gate_ops(std::vector<OpDef>& table);
 void add_attention_ops(std::vector<OpDef>& table);
+void add_rope_ops(std::vector<OpDef>& table);
+void add_router_ops(std::vector<OpDef>& table);
 void add_elementwise_ops(std::vector<OpDef>& table);
 void add_loss_ops(std::vector<OpDef>& table);
 

@@ -1,0 +1,130 @@
+#include "core/base/error.h"
+#include "core/graph/ops/rules.h"
+
+namespace ds {
+namespace {
+
+using Types = std::vector<TensorType>;
+using In = std::span<const TensorType>;
+
+void check_act(const OperandCheck& check, const Attrs& attrs) {
+  check.word(attrs, "act", {"silu", "gelu_tanh", "gelu_erf", "relu"});
+}
+
+// Operands gate and up of one type, or the one matrix x = [gate | up].
+Types infer_glu(In in, const Attrs& attrs) {
+  if (in.size() == 2) {
+    OperandCheck check("glu", {"gate", "up"}, in);
+    check.matrix(0);
+    check.equal(1, in[0]);
+    check_act(check, attrs);
+    return {in[0]};
+  }
+  OperandCheck check("glu", {"x"}, in);
+  check.matrix(0);
+  check_act(check, attrs);
+  int64_t columns = in[0].shape[1].extent;
+  require(columns % 2 == 0, "glu: operand 'x' must have an even number of columns, got {}", in[0].text());
+  return {{in[0].dtype, {in[0].shape[0], columns / 2}}};
+}
+
+Types infer_glu_dx(In in, const Attrs& attrs) {
+  if (in.size() == 3) {
+    OperandCheck check("glu_dx", {"dy", "gate", "up"}, in);
+    check.matrix(0);
+    check.equal(1, in[0]);
+    check.equal(2, in[0]);
+    check_act(check, attrs);
+    return {in[0], in[0]};
+  }
+  OperandCheck check("glu_dx", {"dy", "x"}, in);
+  check.matrix(0);
+  check.equal(1, {in[0].dtype, {in[0].shape[0], 2 * in[0].shape[1].extent}});
+  check_act(check, attrs);
+  return {in[1]};
+}
+
+std::vector<ValueId> glu_backward(BackwardContext& c) {
+  ValueId dy = c.first_grad();
+  if (c.node.in.size() == 1) return {c.emit("glu_dx", {dy, c.node.in[0]}, c.node.attrs, {0})};
+  ValueId dgate = c.emit("glu_dx", {dy, c.node.in[0], c.node.in[1]}, c.node.attrs, {0, 1});
+  return {dgate, dgate < 0 ? -1 : dgate + 1};
+}
+
+// act(gate) and one product; backward act, its derivative and three products. gelu counts as 15, silu as 7
+// forward and 11 backward, as these ops do.
+double glu_flops_per_element(const Attrs& attrs, bool backward) {
+  const std::string& act = attrs.text("act");
+  double forward = act == "relu" ? 1 : act == "silu" ? 7 : 15, slope = act == "silu" ? 11 : forward;
+  return backward ? forward + slope + 2 : forward + 1;
+}
+double glu_flops(In in, const Attrs& attrs, int64_t n) {
+  double elements = static_cast<double>(in[0].shape.numel(n)) / (in.size() == 1 ? 2 : 1);
+  return elements * glu_flops_per_element(attrs, false);
+}
+double glu_dx_flops(In in, const Attrs& attrs, int64_t n) {
+  return static_cast<double>(in[0].shape.numel(n)) * glu_flops_per_element(attrs, true);
+}
+
+Types infer_mul(In in, const Attrs&) {
+  OperandCheck check("mul", {"a", "b"}, in);
+  check.floating(0);
+  check.equal(1, in[0]);
+  return {in[0]};
+}
+
+std::vector<ValueId> mul_backward(BackwardContext& c) {
+  ValueId dy = c.first_grad();
+  ValueId da = c.emit("mul", {dy, c.node.in[1]}, {}, {0});
+  return {da, c.emit("mul", {dy, c.node.in[0]}, {}, {1})};
+}
+
+Types infer_scale(In in, const Attrs& attrs) {
+  OperandCheck("scale", {"x"}, in).floating(0);
+  attrs.real("factor");
+  return {in[0]};
+}
+
+std::vector<ValueId> scale_backward(BackwardContext& c) {
+  return {c.emit("scale", {c.first_grad()}, c.node.attrs, {0})};
+}
+
+void check_cap(std::string_view op, const Attrs& attrs) {
+  require(attrs.real("cap") > 0, "{}: attribute 'cap' must be > 0, got {}", op, attrs.real("cap"));
+}
+
+Types infer_softcap(In in, const Attrs& attrs) {
+  OperandCheck("softcap", {"x"}, in).floating(0);
+  check_cap("softcap", attrs);
+  return {in[0]};
+}
+
+Types infer_softcap_dx(In in, const Attrs& attrs) {
+  OperandCheck check("softcap_dx", {"dy", "y"}, in);
+  check.floating(0);
+  check.equal(1, in[0]);
+  check_cap("softcap_dx", attrs);
+  return {in[0]};
+}
+
+std::vector<ValueId> softcap_backward(BackwardContext& c) {
+  return {c.emit("softcap_dx", {c.first_grad(), c.node.out[0]}, c.node.attrs, {0})};
+}
+
+template <int kFlops>
+double per_element(In in, const Attrs&, int64_t n) {
+  return kFlops * static_cast<double>(in[0].shape.numel(n));
+}
+
+}  // namespace
+
+void add_gate_ops(std::vector<OpDef>& table) {
+  table.push_back({"glu", 1, 2, {"act"}, infer_glu, glu_backward, glu_flops});
+  table.push_back({"glu_dx", 2, 3, {"act"}, infer_glu_dx, {}, glu_dx_flops});
+  table.push_back({"mul", 2, 2, {}, infer_mul, mul_backward, per_element<1>});
+  table.push_back({"scale", 1, 1, {"factor"}, infer_scale, scale_backward, per_element<1>});
+  table.push_back({"softcap", 1, 1, {"cap"}, infer_softcap, softcap_backward, per_element<6>});
+  table.push_back({"softcap_dx", 2, 2, {"cap"}, infer_softcap_dx, {}, per_element<4>});
+}
+
+}  // namespace ds

@@ -1,0 +1,78 @@
+#include "core/base/error.h"
+#include "core/graph/ops/rules.h"
+
+namespace ds {
+namespace {
+
+using Types = std::vector<TensorType>;
+using In = std::span<const TensorType>;
+
+void check_positive(const Attrs& attrs, std::string_view name) {
+  require(attrs.real(name) > 0, "rope: attribute '{}' must be > 0, got {}", name, attrs.real(name));
+}
+
+void check_scaling(const OperandCheck& check, const Attrs& attrs) {
+  std::string_view scaling = check.word(attrs, "scaling", {"none", "linear", "llama3", "yarn"}, "none");
+  if (scaling == "none") return;
+  check_positive(attrs, "factor");
+  if (scaling == "linear") return;
+  check.positive(attrs, "original");
+  check_positive(attrs, "low");
+  double low = attrs.real("low"), high = attrs.real("high");
+  require(high > low, "rope: attribute 'high' must be greater than 'low' {}, got {}", low, high);
+}
+
+Types infer_rope(In in, const Attrs& attrs) {
+  OperandCheck check("rope", {"x"}, in);
+  check.matrix(0);
+  int64_t heads = check.positive(attrs, "heads");
+  check.positive(attrs, "seq");
+  require(attrs.real("theta") > 1, "rope: attribute 'theta' must be > 1, got {}", attrs.real("theta"));
+  int64_t columns = in[0].shape[1].extent;
+  require(columns % (2 * heads) == 0,
+          "rope: operand 'x' must have a multiple of 2*heads = {} columns, got {}", 2 * heads, in[0].text());
+  int64_t dims = check.within(attrs, "dims", 0, columns / heads, 0);
+  require(dims % 2 == 0, "rope: attribute 'dims' must be even, got {}", dims);
+  int64_t period = check.within(attrs, "period", 1, heads, heads);
+  check.within(attrs, "rotated", 1, period, period);
+  check.flag(attrs, "interleaved");
+  check.flag(attrs, "inverse");
+  check_scaling(check, attrs);
+  return {in[0]};
+}
+
+// The adjoint of a rotation is the rotation by the opposite angle.
+std::vector<ValueId> rope_backward(BackwardContext& c) {
+  Attrs attrs;
+  for (const auto& [name, value] : c.node.attrs.items()) {
+    if (name != "inverse") attrs.set(name, value);
+  }
+  if (c.node.attrs.integer_or("inverse", 0) == 0) attrs.set("inverse", int64_t{1});
+  return {c.emit("rope", {c.first_grad()}, attrs, {0})};
+}
+
+// Four products and two sums a rotated pair.
+double rope_flops(In in, const Attrs& attrs, int64_t n) {
+  int64_t heads = attrs.integer("heads"), depth = in[0].shape[1].extent / heads;
+  int64_t dims = attrs.integer_or("dims", 0), period = attrs.integer_or("period", heads);
+  int64_t rotated = attrs.integer_or("rotated", period);
+  int64_t turning = heads / period * rotated + std::min(heads % period, rotated);
+  double rows = static_cast<double>(in[0].shape.numel(n)) / static_cast<double>(heads * depth);
+  return 3.0 * rows * static_cast<double>(turning * (dims == 0 ? depth : dims));
+}
+
+}  // namespace
+
+void add_rope_ops(std::vector<OpDef>& table) {
+  table.push_back({"rope",
+                   1,
+                   1,
+                   {"heads", "seq", "theta"},
+                   infer_rope,
+                   rope_backward,
+                   rope_flops,
+                   {"dims", "period", "rotated", "interleaved", "inverse", "scaling", "factor", "low", "high",
+                    "original"}});
+}
+
+}  // namespace ds

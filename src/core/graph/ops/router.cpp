@@ -1,0 +1,139 @@
+#include <numeric>
+
+#include "core/base/error.h"
+#include "core/graph/ops/rules.h"
+
+namespace ds {
+namespace {
+
+using Types = std::vector<TensorType>;
+using In = std::span<const TensorType>;
+
+constexpr int kMaxLayers = 1024;  // logits that one load_balance takes
+
+// Attribute 'k' chooses among the columns of `logits`.
+void check_k(std::string_view op, const OperandCheck& check, const Attrs& attrs, const TensorType& logits) {
+  int64_t k = check.positive(attrs, "k"), experts = logits.shape[1].extent;
+  require(k <= experts, "{}: attribute 'k' must be at most the columns of operand 'logits' {}, got {}", op,
+          logits.text(), k);
+}
+
+Types infer_top_gates(In in, const Attrs& attrs) {
+  OperandCheck check("top_gates", {"logits"}, in);
+  check.matrix(0);
+  check_k("top_gates", check, attrs, in[0]);
+  check.within(attrs, "normalize", 0, 1, 1);
+  return {in[0]};
+}
+
+Types infer_top_gates_dx(In in, const Attrs& attrs) {
+  OperandCheck check("top_gates_dx", {"dy", "logits"}, in);
+  check.matrix(0);
+  check.equal(1, in[0]);
+  check_k("top_gates_dx", check, attrs, in[1]);
+  check.within(attrs, "normalize", 0, 1, 1);
+  return {in[1]};
+}
+
+std::vector<ValueId> top_gates_backward(BackwardContext& c) {
+  return {c.emit("top_gates_dx", {c.first_grad(), c.node.in[0]}, c.node.attrs, {0})};
+}
+
+// Attribute 'column', an index below `columns`.
+void check_column(std::string_view op, const Attrs& attrs, int64_t columns) {
+  int64_t column = attrs.integer("column");
+  require(column >= 0 && column < columns, "{}: attribute 'column' must be from 0 to {}, got {}", op,
+          columns - 1, column);
+}
+
+Types infer_scale_rows(In in, const Attrs& attrs) {
+  OperandCheck check("scale_rows", {"x", "gates"}, in);
+  check.matrix(0);
+  check.matrix(1);
+  check.equal(1, {in[0].dtype, {in[0].shape[0], in[1].shape[1]}});
+  check_column("scale_rows", attrs, in[1].shape[1].extent);
+  return {in[0]};
+}
+
+Types infer_scale_rows_dw(In in, const Attrs& attrs) {
+  OperandCheck check("scale_rows_dw", {"dy", "x"}, in);
+  check.matrix(0);
+  check.equal(1, in[0]);
+  int64_t columns = check.positive(attrs, "columns");
+  check_column("scale_rows_dw", attrs, columns);
+  return {{in[0].dtype, {in[0].shape[0], columns}}};
+}
+
+std::vector<ValueId> scale_rows_backward(BackwardContext& c) {
+  ValueId dy = c.first_grad(), x = c.node.in[0], gates = c.node.in[1];
+  ValueId dx = c.emit("scale_rows", {dy, gates}, c.node.attrs, {0});
+  Attrs attrs{{"columns", c.graph.type(gates).shape[1].extent}, {"column", c.node.attrs.integer("column")}};
+  return {dx, c.emit("scale_rows_dw", {dy, x}, attrs, {1})};
+}
+
+Types infer_load_balance(In in, const Attrs& attrs) {
+  OperandCheck check("load_balance", {"logits"}, in);
+  check.matrix(0);
+  check_k("load_balance", check, attrs, in[0]);
+  for (size_t i = 1; i < in.size(); ++i) {
+    require(in[i] == in[0], "load_balance: operand {} must be {}, got {}", i, in[0].text(), in[i].text());
+  }
+  return {{wide_type(in[0].dtype), {}}};
+}
+
+Types infer_load_balance_dx(In in, const Attrs& attrs) {
+  OperandCheck check("load_balance_dx", {"dloss", "logits"}, in);
+  check.matrix(1);
+  Types loss = infer_load_balance(in.subspan(1), attrs);
+  check.equal(0, loss[0]);
+  return {in.begin() + 1, in.end()};
+}
+
+std::vector<ValueId> load_balance_backward(BackwardContext& c) {
+  std::vector<ValueId> in{c.first_grad()};
+  in.insert(in.end(), c.node.in.begin(), c.node.in.end());
+  std::vector<size_t> all(c.node.in.size());
+  std::iota(all.begin(), all.end(), size_t{0});
+  ValueId first = c.emit("load_balance_dx", in, c.node.attrs, all);
+  std::vector<ValueId> grads(all.size(), -1);
+  if (first >= 0) std::iota(grads.begin(), grads.end(), first);
+  return grads;
+}
+
+// Softmax of every element (an exponential counts as 4) and a comparison for each of the k choices.
+double choice_flops(const TensorType& logits, const Attrs& attrs, int64_t n) {
+  double elements = static_cast<double>(logits.shape.numel(n));
+  return elements * (6 + static_cast<double>(attrs.integer("k")));
+}
+double top_gates_flops(In in, const Attrs& attrs, int64_t n) { return choice_flops(in[0], attrs, n); }
+double top_gates_dx_flops(In in, const Attrs& attrs, int64_t n) {
+  return choice_flops(in[1], attrs, n) + 4 * static_cast<double>(in[1].shape.numel(n));
+}
+double scale_rows_flops(In in, const Attrs&, int64_t n) { return static_cast<double>(in[0].shape.numel(n)); }
+double scale_rows_dw_flops(In in, const Attrs&, int64_t n) {
+  return 2 * static_cast<double>(in[0].shape.numel(n));
+}
+double load_balance_flops(In in, const Attrs& attrs, int64_t n) {
+  return static_cast<double>(in.size()) * choice_flops(in[0], attrs, n);
+}
+double load_balance_dx_flops(In in, const Attrs& attrs, int64_t n) {
+  double layers = static_cast<double>(in.size()) - 1, elements = static_cast<double>(in[1].shape.numel(n));
+  return layers * (choice_flops(in[1], attrs, n) + 4 * elements);
+}
+
+}  // namespace
+
+void add_router_ops(std::vector<OpDef>& table) {
+  table.push_back(
+      {"top_gates", 1, 1, {"k"}, infer_top_gates, top_gates_backward, top_gates_flops, {"normalize"}});
+  table.push_back({"top_gates_dx", 2, 2, {"k"}, infer_top_gates_dx, {}, top_gates_dx_flops, {"normalize"}});
+  table.push_back({"scale_rows", 2, 2, {"column"}, infer_scale_rows, scale_rows_backward, scale_rows_flops});
+  table.push_back(
+      {"scale_rows_dw", 2, 2, {"columns", "column"}, infer_scale_rows_dw, {}, scale_rows_dw_flops});
+  table.push_back(
+      {"load_balance", 1, kMaxLayers, {"k"}, infer_load_balance, load_balance_backward, load_balance_flops});
+  table.push_back(
+      {"load_balance_dx", 2, kMaxLayers + 1, {"k"}, infer_load_balance_dx, {}, load_balance_dx_flops});
+}
+
+}  // namespace ds
