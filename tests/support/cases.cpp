@@ -22,6 +22,7 @@ class CaseBuilder {
     layer_norm();
     elementwise();
     attention();
+    attention_variants();
     losses();
   }
 
@@ -79,6 +80,43 @@ class CaseBuilder {
     add("attention", attrs, {qkv}, std::max(s_.depth, s_.seq));
     std::vector<Tensor> y = outputs();
     add("attention_dx", attrs, {real({s_.n, s_.width()}), qkv, y[0], y[1]}, s_.depth + s_.seq);
+  }
+
+  // q, k, v of `groups` key heads: packed when `parts` is 1.
+  std::vector<Tensor> heads_of(size_t parts, int64_t groups) {
+    if (parts == 1) return {real({s_.n, (s_.heads + 2 * groups) * s_.depth})};
+    return {real({s_.n, s_.width()}), real({s_.n, groups * s_.depth}), real({s_.n, groups * s_.depth})};
+  }
+
+  // The second sequence sees nothing, and neither does row 0 when causal.
+  Tensor key_mask() {
+    Tensor mask(DS_DTYPE_I32, {s_.n});
+    for (int64_t r = 0; r < s_.n; ++r) mask.set(r, r != 0 && r / s_.seq != 1 && r % 5 != 3);
+    return mask;
+  }
+
+  void attention_case(size_t parts, int64_t groups, bool masked, Attrs attrs) {
+    attrs.set("heads", s_.heads);
+    attrs.set("seq", s_.seq);
+    if (groups != s_.heads) attrs.set("kv_heads", groups);
+    std::vector<Tensor> in = heads_of(parts, groups);
+    if (masked) in.push_back(key_mask());
+    add("attention", attrs, in, std::max(s_.depth, s_.seq));
+    std::vector<Tensor> y = outputs();
+    in.insert(in.begin(), real({s_.n, s_.width()}));
+    in.insert(in.end(), y.begin(), y.end());
+    int64_t group = s_.heads / groups;
+    add("attention_dx", attrs, in, s_.depth + group * s_.seq);
+  }
+
+  void attention_variants() {
+    attention_case(3, s_.heads, false, {});
+    attention_case(3, 1, true, {});
+    attention_case(1, 1, false, {{"window", int64_t{2}}});
+    attention_case(1, s_.heads, true, {{"causal", int64_t{0}}});
+    attention_case(3, 1, false, {{"causal", int64_t{0}}, {"scale", 0.75}});
+    attention_case(3, s_.heads, true, {{"softcap", 0.5}, {"window", s_.seq / 2 + 1}});
+    attention_case(1, s_.heads, true, {{"per_head", int64_t{1}}, {"scale", 1.5}});
   }
 
   void losses() {

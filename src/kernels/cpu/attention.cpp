@@ -135,7 +135,8 @@ namespace ds::cpu {
 HWY_EXPORT(attention);
 
 void add_attention(KernelRegistry& registry) {
-  add_kernel(registry, "attention", [](const KernelContext& c) { HWY_DYNAMIC_DISPATCH(attention)(c); });
+  KernelFn run = [](const KernelContext& c) { HWY_DYNAMIC_DISPATCH(attention)(c); };
+  registry.add({"attention", "cpu", run, refuse_attention});
 }
 
 }  // namespace ds::cpu

@@ -27,6 +27,14 @@ struct HeadsShape {
   int64_t block() const { return depth <= 256 ? 128 : 32; }
 };
 
+// Takes packed causal heads of f32 and bf16 without optional attributes.
+inline std::string refuse_attention(const KernelQuery& query) {
+  if (query.in.size() != (query.op == "attention" ? 1 : 4)) return "operands other than qkv";
+  if (query.attrs.items().size() != 2) return "attributes " + query.attrs.print();
+  DType dtype = query.out[0];
+  return dtype == DS_DTYPE_F32 || dtype == DS_DTYPE_BF16 ? "" : std::string(dtype_name(dtype)) + " operands";
+}
+
 // Rows of queries whose scores are alive at the same time.
 constexpr int64_t kStrip = 16;
 

@@ -203,7 +203,8 @@ namespace ds::cpu {
 HWY_EXPORT(attention_dx);
 
 void add_attention_dx(KernelRegistry& registry) {
-  add_kernel(registry, "attention_dx", [](const KernelContext& c) { HWY_DYNAMIC_DISPATCH(attention_dx)(c); });
+  KernelFn run = [](const KernelContext& c) { HWY_DYNAMIC_DISPATCH(attention_dx)(c); };
+  registry.add({"attention_dx", "cpu", run, refuse_attention});
 }
 
 }  // namespace ds::cpu

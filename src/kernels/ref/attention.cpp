@@ -1,104 +1,177 @@
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "kernels/ref/ref.h"
 
 namespace ds::ref {
 namespace {
 
-// The causal heads of one packed batch. Row r of qkv is q, k, v, each `width` = heads * depth wide; sequence
-// s is rows [s * seq, min((s + 1) * seq, rows)).
+// Head h of row r of an operand or a gradient starts at data + r * row + h * head.
+template <typename T>
+struct Part {
+  T* data;
+  int64_t row, head;
+  T* at(int64_t r, int64_t h) const { return data + r * row + h * head; }
+};
+
+// The heads of one batch. Sequence s is rows [s * seq, min((s + 1) * seq, rows)); query head h reads key and
+// value head h / group.
 template <typename T>
 struct Heads {
   using A = Wide<T>;
-  const T* qkv;
-  int64_t rows, width, heads, depth, seq;
-  A scale;
+  int64_t rows, heads, groups, group, depth, seq, window;
+  bool packed, causal, per_head;
+  A scale, cap;
+  Part<const T> q, k, v;
+  const int32_t* mask;  // null: every key counts
 
-  Heads(const TensorView& view, const Attrs& attrs)
-      : qkv(view.as<T>()),
-        rows(view.dims[0]),
-        width(view.dims[1] / 3),
+  // `in` is qkv or q, k, v, then perhaps a mask.
+  Heads(std::span<const TensorView> in, const Attrs& attrs)
+      : rows(in[0].dims[0]),
         heads(attrs.integer("heads")),
-        depth(width / heads),
+        groups(attrs.integer_or("kv_heads", 0) == 0 ? heads : attrs.integer("kv_heads")),
+        group(heads / groups),
         seq(attrs.integer("seq")),
-        scale(static_cast<A>(1 / std::sqrt(static_cast<double>(depth)))) {}
+        window(attrs.integer_or("window", 0)),
+        packed(in.size() < 3),
+        causal(attrs.integer_or("causal", 1) != 0),
+        per_head(attrs.integer_or("per_head", 0) != 0),
+        cap(static_cast<A>(attrs.real_or("softcap", 0))),
+        mask(in.size() % 2 == 0 ? in.back().as<int32_t>() : nullptr) {
+    depth = in[0].dims[1] / (packed ? heads + 2 * groups : heads);
+    double factor = attrs.real_or("scale", 0);
+    scale = static_cast<A>(factor == 0 ? 1 / std::sqrt(static_cast<double>(depth)) : factor);
+    const T *second = packed ? nullptr : in[1].as<T>(), *third = packed ? nullptr : in[2].as<T>();
+    q = part<const T>(in[0].as<T>(), second, third, 0);
+    k = part<const T>(in[0].as<T>(), second, third, 1);
+    v = part<const T>(in[0].as<T>(), second, third, 2);
+  }
 
-  const T* q(int64_t row, int64_t head) const { return qkv + row * 3 * width + head * depth; }
-  const T* k(int64_t row, int64_t head) const { return q(row, head) + width; }
-  const T* v(int64_t row, int64_t head) const { return q(row, head) + 2 * width; }
-  int64_t first_key(int64_t row) const { return row / seq * seq; }
-  int64_t end_query(int64_t row) const { return std::min(first_key(row) + seq, rows); }
+  // Part 0 (q), 1 (k) or 2 (v) of one packed array (a) or of three, laid out as the operands are.
+  template <typename U>
+  Part<U> part(U* a, U* b, U* c, int64_t which) const {
+    if (per_head) return {a + which * depth, 3 * heads * depth, 3 * depth};
+    int64_t keys = groups * depth, queries = heads * depth;
+    if (packed) return {a + (which == 0 ? 0 : queries + (which - 1) * keys), queries + 2 * keys, depth};
+    return which == 0 ? Part<U>{a, queries, depth} : Part<U>{which == 1 ? b : c, keys, depth};
+  }
+
+  int64_t begin(int64_t row) const { return row / seq * seq; }
+  int64_t end(int64_t row) const { return std::min(begin(row) + seq, rows); }
+  bool sees(int64_t query, int64_t key) const {
+    return begin(query) == begin(key) && (!causal || key <= query) && (window == 0 || key > query - window) &&
+           (!mask || mask[key] != 0);
+  }
   A dot(const T* a, const T* b) const {
     A sum = 0;
     for (int64_t d = 0; d < depth; ++d) sum += get(a, d) * get(b, d);
     return sum;
   }
   A score(int64_t query, int64_t key, int64_t head) const {
-    return scale * dot(q(query, head), k(key, head));
+    A s = scale * dot(q.at(query, head), k.at(key, head / group));
+    return cap == 0 ? s : cap * std::tanh(s / cap);
   }
 };
 
-// y[i] = sum over keys j <= i of exp(s_ij - lse_i) v_j, lse_i = log sum exp s_ij
+// y[i] = sum over keys j that i sees of exp(s_ij - lse_i) v_j, lse_i = log sum exp s_ij; 0 and 0 when there
+// are none. s_ij = scale q_i . k_j, then cap tanh(s_ij / cap).
 template <typename T>
 void attention(const KernelContext& c) {
-  Heads<T> a(c.in[0], c.attrs);
+  using A = Wide<T>;
+  Heads<T> a(c.in, c.attrs);
   T* y = c.out[0].as<T>();
-  Wide<T>* lse = c.out[1].as<Wide<T>>();
-  std::span<Wide<T>> p = scratch_of<Wide<T>>(c, a.seq);
+  std::span<A> p = scratch_of<A>(c, std::min(a.seq, a.rows));
   for (int64_t h = 0; h < a.heads; ++h) {
     for (int64_t i = 0; i < a.rows; ++i) {
-      int64_t begin = a.first_key(i);
-      Wide<T> top = a.score(i, begin, h), sum = 0;
-      for (int64_t j = begin; j <= i; ++j) {
-        p[j - begin] = a.score(i, j, h);
+      int64_t begin = a.begin(i), end = a.end(i);
+      A top = -std::numeric_limits<A>::infinity(), sum = 0;
+      for (int64_t j = begin; j < end; ++j) {
+        p[j - begin] = a.sees(i, j) ? a.score(i, j, h) : -std::numeric_limits<A>::infinity();
         top = std::max(top, p[j - begin]);
       }
-      for (int64_t j = begin; j <= i; ++j) sum += std::exp(p[j - begin] - top);
-      lse[h * a.rows + i] = top + std::log(sum);
-      for (int64_t j = begin; j <= i; ++j) p[j - begin] = std::exp(p[j - begin] - lse[h * a.rows + i]);
+      for (int64_t j = begin; j < end; ++j) sum += a.sees(i, j) ? std::exp(p[j - begin] - top) : 0;
+      A lse = sum == 0 ? 0 : top + std::log(sum);
+      c.out[1].as<A>()[h * a.rows + i] = lse;
+      for (int64_t j = begin; j < end; ++j) p[j - begin] = a.sees(i, j) ? std::exp(p[j - begin] - lse) : 0;
       for (int64_t d = 0; d < a.depth; ++d) {
-        Wide<T> value = 0;
-        for (int64_t j = begin; j <= i; ++j) value += p[j - begin] * get(a.v(j, h), d);
-        y[i * a.width + h * a.depth + d] = static_cast<T>(value);
+        A value = 0;
+        for (int64_t j = begin; j < end; ++j) {
+          if (a.sees(i, j)) value += p[j - begin] * get(a.v.at(j, h / a.group), d);
+        }
+        y[(i * a.heads + h) * a.depth + d] = static_cast<T>(value);
       }
     }
   }
 }
 
-// With p_ij = exp(s_ij - lse_i) and ds_ij = p_ij (dy_i . v_j - dy_i . y_i):
-// dq_i = scale sum_j ds_ij k_j, dk_j = scale sum_i ds_ij q_i, dv_j = sum_i p_ij dy_i
+// p_ij and the gradient of q_i . k_j, both 0 where i does not see j. With p_ij = exp(s_ij - lse_i):
+// ds_ij = scale p_ij (dy_i . v_j - dy_i . y_i) (1 - (s_ij / cap)^2)
+template <typename T>
+struct Gradient {
+  using A = Wide<T>;
+  Heads<T> a;
+  Part<const T> dy, y;
+  const A* lse;
+
+  A p(int64_t i, int64_t j, int64_t h) const {
+    return a.sees(i, j) ? std::exp(a.score(i, j, h) - lse[h * a.rows + i]) : 0;
+  }
+  A ds(int64_t i, int64_t j, int64_t h) const {
+    if (!a.sees(i, j)) return 0;
+    A slope = 1;
+    if (a.cap != 0) {
+      A bent = a.score(i, j, h) / a.cap;
+      slope = 1 - bent * bent;
+    }
+    A product = a.dot(dy.at(i, h), a.v.at(j, h / a.group)) - a.dot(dy.at(i, h), y.at(i, h));
+    return a.scale * p(i, j, h) * product * slope;
+  }
+};
+
+template <typename T>
+void store_row(std::span<const Wide<T>> sums, T* out) {
+  for (size_t d = 0; d < sums.size(); ++d) out[d] = static_cast<T>(sums[d]);
+}
+
+// dq_i = sum_j ds_ij k_j, dk_j = sum_i ds_ij q_i, dv_j = sum_i p_ij dy_i; keys sum over their query heads
+// too.
 template <typename T>
 void attention_dx(const KernelContext& c) {
-  Heads<T> a(c.in[1], c.attrs);
-  const T *dy = c.in[0].as<T>(), *y = c.in[2].as<T>();
-  const Wide<T>* lse = c.in[3].as<Wide<T>>();
-  T* dx = c.out[0].as<T>();
-  std::span<Wide<T>> sums = scratch_of<Wide<T>>(c, 3 * a.depth);
-  Wide<T>*dq = sums.data(), *dk = dq + a.depth, *dv = dk + a.depth;
-  auto p = [&](int64_t i, int64_t j, int64_t h) { return std::exp(a.score(i, j, h) - lse[h * a.rows + i]); };
-  auto ds = [&](int64_t i, int64_t j, int64_t h) {
-    int64_t at = i * a.width + h * a.depth;
-    return a.scale * p(i, j, h) * (a.dot(dy + at, a.v(j, h)) - a.dot(dy + at, y + at));
-  };
-  for (int64_t h = 0; h < a.heads; ++h) {
-    for (int64_t r = 0; r < a.rows; ++r) {
-      std::fill(sums.begin(), sums.end(), Wide<T>(0));
-      for (int64_t j = a.first_key(r); j <= r; ++j) {  // r as a query
-        Wide<T> weight = ds(r, j, h);
-        for (int64_t d = 0; d < a.depth; ++d) dq[d] += weight * get(a.k(j, h), d);
+  using A = Wide<T>;
+  std::span<const TensorView> y = c.in.last(2);
+  Heads<T> a(c.in.subspan(1, c.in.size() - 3), c.attrs);
+  int64_t width = a.heads * a.depth;
+  Gradient<T> g{a, {c.in[0].as<T>(), width, a.depth}, {y[0].as<T>(), width, a.depth}, y[1].as<A>()};
+  T *first = c.out[0].as<T>(), *second = a.packed ? nullptr : c.out[1].as<T>(),
+    *third = a.packed ? nullptr : c.out[2].as<T>();
+  Part<T> dq = a.part(first, second, third, 0), dk = a.part(first, second, third, 1),
+          dv = a.part(first, second, third, 2);
+  std::span<A> sums = scratch_of<A>(c, 2 * a.depth), low = sums.first(a.depth), high = sums.last(a.depth);
+  for (int64_t i = 0; i < a.rows; ++i) {
+    for (int64_t h = 0; h < a.heads; ++h) {
+      std::fill(low.begin(), low.end(), A(0));
+      for (int64_t j = a.begin(i); j < a.end(i); ++j) {
+        A weight = g.ds(i, j, h);
+        for (int64_t d = 0; d < a.depth; ++d) low[d] += weight * get(a.k.at(j, h / a.group), d);
       }
-      for (int64_t i = r; i < a.end_query(r); ++i) {  // r as a key
-        Wide<T> weight = ds(i, r, h), probability = p(i, r, h);
-        for (int64_t d = 0; d < a.depth; ++d) {
-          dk[d] += weight * get(a.q(i, h), d);
-          dv[d] += probability * get(dy, i * a.width + h * a.depth + d);
+      store_row<T>(low, dq.at(i, h));
+    }
+  }
+  for (int64_t j = 0; j < a.rows; ++j) {
+    for (int64_t kv = 0; kv < a.groups; ++kv) {
+      std::fill(sums.begin(), sums.end(), A(0));
+      for (int64_t h = kv * a.group; h < (kv + 1) * a.group; ++h) {
+        for (int64_t i = a.begin(j); i < a.end(j); ++i) {
+          A weight = g.ds(i, j, h), probability = g.p(i, j, h);
+          for (int64_t d = 0; d < a.depth; ++d) {
+            low[d] += weight * get(a.q.at(i, h), d);
+            high[d] += probability * get(g.dy.at(i, h), d);
+          }
         }
       }
-      for (int64_t part = 0; part < 3; ++part) {
-        T* out = dx + r * 3 * a.width + part * a.width + h * a.depth;
-        for (int64_t d = 0; d < a.depth; ++d) out[d] = static_cast<T>(sums[part * a.depth + d]);
-      }
+      store_row<T>(low, dk.at(j, kv));
+      store_row<T>(high, dv.at(j, kv));
     }
   }
 }

@@ -41,6 +41,39 @@ TEST(Ops, RefusalsNameOpOperandAndBothTypes) {
             "cross_entropy: operand 'targets' must be i32[n], got i32[5]");
 }
 
+TEST(Ops, RefusesAttentionThatHasNoMeaning) {
+  auto attention = [](const std::vector<TensorType>& in, std::vector<std::pair<const char*, double>> more) {
+    Attrs attrs{{"heads", int64_t{4}}, {"seq", int64_t{8}}};
+    for (auto [name, value] : more) {
+      bool real = std::string_view(name) == "scale" || std::string_view(name) == "softcap";
+      attrs.set(name, real ? Attrs::Value(value) : Attrs::Value(static_cast<int64_t>(value)));
+    }
+    return refusal("attention", in, attrs);
+  };
+  TensorType packed{f32, {n, 24}}, q{f32, {n, 8}}, k{f32, {n, 4}}, mask{i32, {n}};
+  EXPECT_EQ(attention({packed, mask}, {}), "accepted");
+  EXPECT_EQ(attention({q, k, k, mask}, {{"kv_heads", 2}, {"window", 3}, {"scale", 2}, {"softcap", 30}}),
+            "accepted");
+  EXPECT_EQ(attention({q, k, q}, {{"kv_heads", 2}}), "attention: operand 'v' must be f32[n,4], got f32[n,8]");
+  EXPECT_EQ(attention({q, k, k, q}, {{"kv_heads", 2}}),
+            "attention: operand 'mask' must be i32[n], got f32[n,8]");
+  EXPECT_EQ(attention({packed, k}, {}), "attention: operand 'mask' must be i32[n], got f32[n,4]");
+  EXPECT_EQ(attention({{f32, {n, 10}}}, {{"kv_heads", 2}}),
+            "attention: operand 'qkv' must have a multiple of heads+2*kv_heads = 8 columns, got f32[n,10]");
+  EXPECT_EQ(attention({{f32, {n, 6}}, k, k}, {{"kv_heads", 2}}),
+            "attention: operand 'q' must have a multiple of heads = 4 columns, got f32[n,6]");
+  EXPECT_EQ(attention({packed}, {{"kv_heads", 3}}),
+            "attention: attribute 'kv_heads' must divide heads = 4, got 3");
+  EXPECT_EQ(attention({packed}, {{"causal", 0}, {"window", 5}}),
+            "attention: attribute 'window' must be 0 when 'causal' is 0, got 5");
+  EXPECT_EQ(attention({packed}, {{"softcap", -1}}),
+            "attention: attribute 'softcap' must be a number >= 0, got -1");
+  EXPECT_EQ(attention({q, k, k}, {{"per_head", 1}, {"kv_heads", 2}}),
+            "attention: attribute 'per_head' must be 0 when q, k and v are separate, got 1");
+  EXPECT_EQ(attention({packed}, {{"per_head", 1}, {"kv_heads", 2}}),
+            "attention: attribute 'kv_heads' must be heads = 4 when 'per_head' is 1, got 2");
+}
+
 TEST(Ops, RefusesArityAndAttributes) {
   EXPECT_EQ(refusal("gelu", {}), "gelu: takes 1 to 1 operands, got 0");
   EXPECT_EQ(refusal("layernorm", {}), "op 'layernorm' is not known; did you mean 'layer_norm'?");
@@ -148,6 +181,16 @@ TEST(Ops, CountsFloatingPointOperations) {
   const Attrs relu{{"act", "relu"}};
   EXPECT_EQ(op("glu").flops(pair, relu, 10), 2.0 * 10 * 6);
   EXPECT_EQ(op("glu").flops(packed, relu, 10), 2.0 * 10 * 6);
+}
+
+TEST(Ops, AttentionCountsTheKeysThatRowsSee) {
+  std::vector<TensorType> qkv{{f32, {n, 12}}};
+  Attrs attrs{{"heads", int64_t{2}}, {"seq", int64_t{5}}, {"window", int64_t{2}}};
+  EXPECT_EQ(op("attention").flops(qkv, attrs, 10), 2 * 2.0 * 10 * (9 / 5.0) * 4);  // 1, 2, 2, 2, 2 keys
+  attrs = {{"heads", int64_t{2}}, {"seq", int64_t{5}}, {"causal", int64_t{0}}};
+  EXPECT_EQ(op("attention").flops(qkv, attrs, 10), 2 * 2.0 * 10 * 5 * 4);
+  std::vector<TensorType> dx{{f32, {n, 4}}, qkv[0], {f32, {n, 4}}, {f32, {2, n}}};
+  EXPECT_EQ(op("attention_dx").flops(dx, attrs, 10), 5 * 2.0 * 10 * 5 * 4);
 }
 
 TEST(Ops, NamesAreUnique) {

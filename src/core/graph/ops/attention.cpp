@@ -1,3 +1,7 @@
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
 #include "core/base/error.h"
 #include "core/graph/ops/rules.h"
 
@@ -7,60 +11,145 @@ namespace {
 using Types = std::vector<TensorType>;
 using In = std::span<const TensorType>;
 
-// Width C of one of q, k, v in rows of 3C; checks that `heads` divides it.
-int64_t attention_width(const OperandCheck& check, std::string_view op, const TensorType& qkv,
-                        const Attrs& attrs) {
+// What stands between the first operand and y of one node: qkv or q, k, v, then perhaps a mask.
+struct Operands {
+  bool packed, masked;
+
+  explicit Operands(size_t count) : packed(count < 3), masked(count % 2 == 0) {}
+
+  // Operand names with those of attention_dx around them when `dx`.
+  std::vector<std::string_view> names(bool dx) const {
+    std::vector<std::string_view> all =
+        packed ? std::vector<std::string_view>{"qkv"} : std::vector<std::string_view>{"q", "k", "v"};
+    if (masked) all.push_back("mask");
+    if (!dx) return all;
+    all.insert(all.begin(), "dy");
+    all.insert(all.end(), {"y", "lse"});
+    return all;
+  }
+};
+
+constexpr size_t kAroundDx = 3;  // dy, y, lse
+
+// Key and value heads of a node whose attributes are checked.
+int64_t kv_heads(const Attrs& attrs) {
+  int64_t groups = attrs.integer_or("kv_heads", 0);
+  return groups == 0 ? attrs.integer("heads") : groups;
+}
+
+void check_real(std::string_view op, const Attrs& attrs, std::string_view name) {
+  double value = attrs.real_or(name, 0);
+  require(std::isfinite(value) && value >= 0, "{}: attribute '{}' must be a number >= 0, got {}", op, name,
+          value);
+}
+
+void check_attributes(const OperandCheck& check, std::string_view op, const Attrs& attrs, bool packed) {
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
   int64_t heads = check.positive(attrs, "heads");
   check.positive(attrs, "seq");
-  int64_t columns = qkv.shape[1].extent;
-  require(columns % (3 * heads) == 0,
-          "{}: operand 'qkv' must have a multiple of 3*heads = {} columns, got {}", op, 3 * heads,
-          qkv.text());
-  return columns / 3;
+  check.within(attrs, "kv_heads", 0, heads, 0);
+  int64_t groups = kv_heads(attrs);
+  require(heads % groups == 0, "{}: attribute 'kv_heads' must divide heads = {}, got {}", op, heads, groups);
+  bool causal = check.within(attrs, "causal", 0, 1, 1) != 0;
+  int64_t window = check.within(attrs, "window", 0, kMost, 0);
+  require(causal || window == 0, "{}: attribute 'window' must be 0 when 'causal' is 0, got {}", op, window);
+  check_real(op, attrs, "scale");
+  check_real(op, attrs, "softcap");
+  if (!check.flag(attrs, "per_head")) return;
+  require(packed, "{}: attribute 'per_head' must be 0 when q, k and v are separate, got 1", op);
+  require(groups == heads, "{}: attribute 'kv_heads' must be heads = {} when 'per_head' is 1, got {}", op,
+          heads, groups);
+}
+
+// Checks everything from operand `first` to the mask and returns the type of y.
+TensorType check_inputs(const OperandCheck& check, std::string_view op, In in, const Attrs& attrs,
+                        size_t first, const Operands& kind) {
+  check.matrix(first);
+  check_attributes(check, op, attrs, kind.packed);
+  int64_t heads = attrs.integer("heads"), groups = kv_heads(attrs);
+  int64_t columns = in[first].shape[1].extent, unit = kind.packed ? heads + 2 * groups : heads;
+  std::string_view formula = !kind.packed ? "heads" : groups == heads ? "3*heads" : "heads+2*kv_heads";
+  require(columns % unit == 0, "{}: operand '{}' must have a multiple of {} = {} columns, got {}", op,
+          kind.packed ? "qkv" : "q", formula, unit, in[first].text());
+  int64_t depth = columns / unit;
+  DType dtype = in[first].dtype;
+  Dim rows = in[first].shape[0];
+  if (!kind.packed) {
+    check.equal(first + 1, {dtype, {rows, groups * depth}});
+    check.equal(first + 2, {dtype, {rows, groups * depth}});
+  }
+  if (kind.masked) check.equal(first + (kind.packed ? 1 : 3), {DS_DTYPE_I32, {rows}});
+  return {dtype, {rows, heads * depth}};
+}
+
+TensorType lse_type(const TensorType& y, const Attrs& attrs) {
+  return {wide_type(y.dtype), {attrs.integer("heads"), y.shape[0]}};
 }
 
 Types infer_attention(In in, const Attrs& attrs) {
-  OperandCheck check("attention", {"qkv"}, in);
-  check.matrix(0);
-  int64_t width = attention_width(check, "attention", in[0], attrs);
-  Dim rows = in[0].shape[0];
-  return {{in[0].dtype, {rows, width}}, {wide_type(in[0].dtype), {attrs.integer("heads"), rows}}};
+  Operands kind(in.size());
+  OperandCheck check("attention", kind.names(false), in);
+  TensorType y = check_inputs(check, "attention", in, attrs, 0, kind);
+  return {y, lse_type(y, attrs)};
 }
 
 Types infer_attention_dx(In in, const Attrs& attrs) {
-  OperandCheck check("attention_dx", {"dy", "qkv", "y", "lse"}, in);
-  check.matrix(0);
-  check.matrix(1);
-  int64_t width = attention_width(check, "attention_dx", in[1], attrs);
-  Dim rows = in[1].shape[0];
-  TensorType y{in[1].dtype, {rows, width}};
+  Operands kind(in.size() - kAroundDx);
+  OperandCheck check("attention_dx", kind.names(true), in);
+  TensorType y = check_inputs(check, "attention_dx", in, attrs, 1, kind);
   check.equal(0, y);
-  check.equal(2, y);
-  check.equal(3, {wide_type(in[1].dtype), {attrs.integer("heads"), rows}});
-  return {in[1]};
+  check.equal(in.size() - 2, y);
+  check.equal(in.size() - 1, lse_type(y, attrs));
+  return kind.packed ? Types{in[1]} : Types{in[1], in[2], in[3]};
 }
 
 std::vector<ValueId> attention_backward(BackwardContext& c) {
-  return {c.emit("attention_dx", {c.first_grad(), c.node.in[0], c.node.out[0], c.node.out[1]}, c.node.attrs,
-                 {0})};
+  std::vector<ValueId> in{c.first_grad()}, grads(c.node.in.size(), -1);
+  in.insert(in.end(), c.node.in.begin(), c.node.in.end());
+  in.insert(in.end(), c.node.out.begin(), c.node.out.end());
+  if (Operands(c.node.in.size()).packed) {
+    grads[0] = c.emit("attention_dx", in, c.node.attrs, {0});
+    return grads;
+  }
+  ValueId first = c.emit("attention_dx", in, c.node.attrs, {0, 1, 2});
+  for (int i = 0; first >= 0 && i < 3; ++i) grads[static_cast<size_t>(i)] = first + i;
+  return grads;
 }
 
-// Causal: half of seq columns a row on average; q k^T and p v forward, five products backward.
-double causal_flops(int64_t products, const TensorType& qkv, const Attrs& attrs, int64_t n) {
-  double width = static_cast<double>(qkv.shape[1].extent) / 3;
-  double columns = (static_cast<double>(attrs.integer("seq")) + 1) / 2;
-  double rows = static_cast<double>(qkv.shape[0].symbolic ? n : qkv.shape[0].extent);
-  return 2.0 * static_cast<double>(products) * rows * columns * width;
+// Keys that a row sees on average in a sequence of `seq` rows, masks not counted.
+double mean_keys(double seq, const Attrs& attrs) {
+  if (attrs.integer_or("causal", 1) == 0) return seq;
+  double window = static_cast<double>(attrs.integer_or("window", 0));
+  if (window == 0 || window >= seq) return (seq + 1) / 2;
+  return window * (2 * seq - window + 1) / (2 * seq);
 }
-double attention_flops(In in, const Attrs& attrs, int64_t n) { return causal_flops(2, in[0], attrs, n); }
-double attention_dx_flops(In in, const Attrs& attrs, int64_t n) { return causal_flops(5, in[1], attrs, n); }
+
+double product_flops(int64_t products, const TensorType& y, const Attrs& attrs, int64_t n) {
+  double rows = static_cast<double>(y.shape[0].symbolic ? n : y.shape[0].extent);
+  double keys = mean_keys(static_cast<double>(attrs.integer("seq")), attrs);
+  return 2.0 * static_cast<double>(products) * rows * keys * static_cast<double>(y.shape[1].extent);
+}
+// q k^T and p v
+double attention_flops(In in, const Attrs& attrs, int64_t n) {
+  return product_flops(2, infer_attention(in, attrs)[0], attrs, n);
+}
+// Both forms of scores again, then dq, dk and dv.
+double attention_dx_flops(In in, const Attrs& attrs, int64_t n) { return product_flops(5, in[0], attrs, n); }
 
 }  // namespace
 
 void add_attention_ops(std::vector<OpDef>& table) {
+  const std::vector<std::string> optional{"kv_heads", "causal", "window", "scale", "softcap", "per_head"};
   table.push_back(
-      {"attention", 1, 1, {"heads", "seq"}, infer_attention, attention_backward, attention_flops});
-  table.push_back({"attention_dx", 4, 4, {"heads", "seq"}, infer_attention_dx, {}, attention_dx_flops});
+      {"attention", 1, 4, {"heads", "seq"}, infer_attention, attention_backward, attention_flops, optional});
+  table.push_back({"attention_dx",
+                   1 + kAroundDx,
+                   4 + kAroundDx,
+                   {"heads", "seq"},
+                   infer_attention_dx,
+                   {},
+                   attention_dx_flops,
+                   optional});
 }
 
 }  // namespace ds

@@ -10,9 +10,8 @@ namespace ds {
 // Operands of one op inside its shape rule. Every refusal names the op, the operand and both types.
 class OperandCheck {
  public:
-  OperandCheck(std::string_view op, std::initializer_list<std::string_view> names,
-               std::span<const TensorType> in)
-      : op_(op), names_(names), in_(in) {}
+  OperandCheck(std::string_view op, std::vector<std::string_view> names, std::span<const TensorType> in)
+      : op_(op), names_(std::move(names)), in_(in) {}
 
   void floating(size_t i) const;  // f32, bf16, f16 or f64
   void matrix(size_t i) const;    // floating, two dimensions, the last one constant
