@@ -19,6 +19,11 @@ std::vector<OpCase> tiled_cases() {
   cases.push_back({"linear", {}, {real({3, 40}), real({3107, 40})}, 40});
   cases.push_back({"linear_dx", {}, {real({515, 24}), real({24, 70})}, 24});
   cases.push_back({"linear_dw", {}, {real({90, 1153}), real({90, 33})}, 90});
+  const Attrs transposed{{"transposed", int64_t{1}}};
+  cases.push_back({"linear", transposed, {real({515, 40}), real({40, 72}), real({72})}, 40});
+  cases.push_back({"linear", transposed, {real({3, 40}), real({40, 3107})}, 40});
+  cases.push_back({"linear_dx", transposed, {real({515, 24}), real({70, 24})}, 24});
+  cases.push_back({"linear_dw", transposed, {real({90, 33}), real({90, 1153})}, 90});
   return cases;
 }
 

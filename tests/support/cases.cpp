@@ -20,7 +20,11 @@ class CaseBuilder {
     embedding();
     linear();
     layer_norm();
+    rms_norm();
     elementwise();
+    gates();
+    rope();
+    router();
     attention();
     attention_variants();
     losses();
@@ -52,6 +56,12 @@ class CaseBuilder {
     add("linear_dx", {}, {dy, w}, s_.out);
     add("linear_dw", {}, {dy, x}, s_.n);
     add("linear_db", {}, {dy}, s_.n);
+    const Attrs transposed{{"transposed", int64_t{1}}};
+    Tensor turned = real({s_.width(), s_.out});
+    add("linear", transposed, {x, turned}, s_.width());
+    add("linear", transposed, {x, turned, real({s_.out})}, s_.width());
+    add("linear_dx", transposed, {dy, turned}, s_.out);
+    add("linear_dw", transposed, {dy, x}, s_.n);
   }
 
   void layer_norm() {
@@ -62,16 +72,102 @@ class CaseBuilder {
     add("layer_norm_dw", {}, {dy, x, y[1], y[2]}, s_.n);
   }
 
+  // Whole rows, and each head by itself. With a small eps the gradient of a run of one column cancels.
+  void rms_norm() {
+    Tensor x = real({s_.n, s_.width()}), dy = real({s_.n, s_.width()});
+    for (int64_t width : {s_.width(), s_.depth}) {
+      for (int64_t offset : {0, 1}) {
+        Attrs attrs{{"eps", 0.1}}, attrs_dx;
+        if (offset != 0) attrs.set("offset", offset);
+        if (offset != 0) attrs_dx.set("offset", offset);
+        Tensor w = real({width});
+        add("rms_norm", attrs, {x, w}, width);
+        Tensor rstd = outputs()[1];
+        add("rms_norm_dx", attrs_dx, {dy, x, w, rstd}, width);
+        if (offset == 0) add("rms_norm_dw", {{"width", width}}, {dy, x, rstd}, x.numel() / width);
+      }
+    }
+  }
+
   void elementwise() {
     Tensor x = real({s_.n, s_.width()}), dy = real({s_.n, s_.width()});
     add("gelu", {}, {x}, 1);
     add("gelu_dx", {}, {dy, x}, 1);
+    add("gelu", {{"form", "erf"}}, {x}, 1);
+    add("gelu_dx", {{"form", "erf"}}, {dy, x}, 1);
+    add("silu", {}, {x}, 1);
+    add("silu_dx", {}, {dy, x}, 1);
     add("relu", {}, {x}, 1);
     add("relu_dx", {}, {dy, x}, 1);
     add("add", {}, {x, dy}, 1);
     add("dropout", {{"p", 0.3}, {"op", int64_t{9}}}, {x}, 1);
     add("cast", {{"dtype", "f64"}}, {x}, 1);
     add("fill", {{"value", 0.5}, {"dtype", "f64"}}, {}, 1);
+  }
+
+  void gates() {
+    Tensor x = real({s_.n, s_.width()}), y = real({s_.n, s_.width()}), dy = real({s_.n, s_.width()});
+    Tensor packed = real({s_.n, 2 * s_.width()});
+    for (const char* act : {"silu", "gelu_tanh", "gelu_erf", "relu"}) {
+      Attrs attrs{{"act", act}};
+      add("glu", attrs, {x, y}, 1);
+      add("glu", attrs, {packed}, 1);
+      add("glu_dx", attrs, {dy, x, y}, 1);
+      add("glu_dx", attrs, {dy, packed}, 1);
+    }
+    add("mul", {}, {x, y}, 1);
+    add("scale", {{"factor", 0.37}}, {x}, 1);
+    add("softcap", {{"cap", 0.6}}, {x}, 1);
+    add("softcap_dx", {{"cap", 1.5}}, {dy, y}, 1);
+  }
+
+  void rope() {
+    int64_t depth = 2 * s_.depth, heads = s_.heads;
+    Attrs plain{{"heads", heads}, {"seq", s_.seq}, {"theta", 1e4}};
+    auto with = [&](std::initializer_list<std::pair<const char*, Attrs::Value>> more) {
+      Attrs attrs = plain;
+      for (const auto& [name, value] : more) attrs.set(name, value);
+      return attrs;
+    };
+    Tensor x = real({s_.n, heads * depth});
+    int64_t original = 8 * s_.seq;
+    add("rope", plain, {x}, 1);
+    add("rope", with({{"interleaved", int64_t{1}}, {"inverse", int64_t{1}}}), {x}, 1);
+    add("rope", with({{"dims", (s_.depth + 1) / 2 * 2}, {"interleaved", int64_t{1}}}), {x}, 1);
+    add("rope", with({{"scaling", "linear"}, {"factor", 2.5}, {"dims", (s_.depth + 1) / 2 * 2}}), {x}, 1);
+    for (const char* scaling : {"llama3", "yarn"}) {
+      add("rope",
+          with({{"scaling", scaling}, {"factor", 4.0}, {"low", 1.0}, {"high", 4.0}, {"original", original}}),
+          {x}, 1);
+    }
+    add("rope", with({{"heads", 3 * heads}, {"period", int64_t{3}}, {"rotated", int64_t{2}}}),
+        {real({s_.n, 3 * heads * depth})}, 1);
+  }
+
+  // Values of a row differ by more than a finite difference, so that the choice of the largest stays.
+  Tensor logits() {
+    Tensor z = real({s_.n, s_.out});
+    for (int64_t e = 0; e < z.numel(); ++e) {
+      z.set(e, static_cast<double>((e % s_.out + 3 * (e / s_.out)) % s_.out) * 0.125 - 1);
+    }
+    return z;
+  }
+
+  void router() {
+    Tensor z = logits(), x = real({s_.n, s_.width()}), dy = real({s_.n, s_.out}), one = real({});
+    int64_t k = (s_.out + 1) / 2;
+    for (int64_t normalize : {0, 1}) {
+      Attrs attrs{{"k", k}};
+      if (normalize == 0) attrs.set("normalize", normalize);
+      add("top_gates", attrs, {z}, s_.out);
+      add("top_gates_dx", attrs, {dy, z}, s_.out);
+    }
+    add("scale_rows", {{"column", s_.out - 1}}, {x, dy}, 1);
+    add("scale_rows_dw", {{"columns", s_.out}, {"column", s_.out / 2}}, {x, real({s_.n, s_.width()})},
+        s_.width());
+    add("load_balance", {{"k", k}}, {z}, s_.out);
+    add("load_balance", {{"k", int64_t{1}}}, {z, dy, z}, s_.out);
+    add("load_balance_dx", {{"k", k}}, {one, z, dy}, s_.out);
   }
 
   void attention() {

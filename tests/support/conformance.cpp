@@ -16,11 +16,9 @@ bool is_statistic(std::string_view op, size_t input, size_t inputs) {
     std::string_view op;
     size_t first, last;
   };
-  constexpr Row kRows[] = {{"layer_norm_dx", 3, 4},
-                           {"layer_norm_dw", 2, 3},
-                           {"cross_entropy_dx", 0, 0},
-                           {"cross_entropy_dx", 3, 3},
-                           {"mse_dx", 0, 0}};
+  constexpr Row kRows[] = {{"layer_norm_dx", 3, 4},    {"layer_norm_dw", 2, 3},   {"rms_norm_dx", 3, 3},
+                           {"rms_norm_dw", 2, 2},      {"load_balance_dx", 0, 0}, {"cross_entropy_dx", 0, 0},
+                           {"cross_entropy_dx", 3, 3}, {"mse_dx", 0, 0}};
   return std::any_of(std::begin(kRows), std::end(kRows),
                      [&](const Row& row) { return row.op == op && input >= row.first && input <= row.last; });
 }

@@ -66,14 +66,19 @@ struct Product {
   }
 };
 
+// Whether a weight is stored [I,O], which only moves the transposition to another operand.
+bool transposed(const KernelContext& c) { return c.attrs.integer_or("transposed", 0) != 0; }
+
 // y = x w^T (+ b)
 void linear(const KernelContext& c) {
   by_type(c.in[0].dtype, [&](auto t) {
     using T = decltype(t);
     const T* bias = c.in.size() == 3 ? c.in[2].as<T>() : nullptr;
-    Product<T>{c.in[0].dims[0],  c.in[1].dims[0], c.in[0].dims[1],
-               c.in[0].as<T>(),  c.in[1].as<T>(), bias,
-               c.out[0].as<T>(), false,           true}
+    Product<T>{c.in[0].dims[0],  c.out[0].dims[1],
+               c.in[0].dims[1],  c.in[0].as<T>(),
+               c.in[1].as<T>(),  bias,
+               c.out[0].as<T>(), false,
+               !transposed(c)}
         .run(c.team);
   });
 }
@@ -82,26 +87,18 @@ void linear(const KernelContext& c) {
 void linear_dx(const KernelContext& c) {
   by_type(c.in[0].dtype, [&](auto t) {
     using T = decltype(t);
-    Product<T>{c.in[0].dims[0],  c.in[1].dims[1], c.in[0].dims[1],
-               c.in[0].as<T>(),  c.in[1].as<T>(), nullptr,
-               c.out[0].as<T>(), false,           false}
+    Product<T>{c.in[0].dims[0], c.out[0].dims[1], c.in[0].dims[1], c.in[0].as<T>(), c.in[1].as<T>(),
+               nullptr,         c.out[0].as<T>(), false,           transposed(c)}
         .run(c.team);
   });
 }
 
-// dw = dy^T x
+// dw = dy^T x, or x^T dy
 void linear_dw(const KernelContext& c) {
-  by_type(c.in[0].dtype, [&](auto t) {
+  const TensorView &a = c.in[transposed(c) ? 1 : 0], &b = c.in[transposed(c) ? 0 : 1];
+  by_type(a.dtype, [&](auto t) {
     using T = decltype(t);
-    Product<T>{c.in[0].dims[1],
-               c.in[1].dims[1],
-               c.in[0].dims[0],
-               c.in[0].as<T>(),
-               c.in[1].as<T>(),
-               nullptr,
-               c.out[0].as<T>(),
-               true,
-               false}
+    Product<T>{a.dims[1], b.dims[1], a.dims[0], a.as<T>(), b.as<T>(), nullptr, c.out[0].as<T>(), true, false}
         .run(c.team);
   });
 }

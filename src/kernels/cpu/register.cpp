@@ -13,6 +13,7 @@ std::string refuse(const KernelQuery& query) {
       if (type == DS_DTYPE_F16) return "f16 operands";
     }
   }
+  if (query.attrs.text_or("form", "tanh") != "tanh") return "form erf";
   return "";
 }
 

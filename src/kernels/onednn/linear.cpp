@@ -84,25 +84,33 @@ struct Product {
   }
 };
 
-// y[n,O] = x[n,I] w[O,I]^T (+ b)
+// Whether a weight is stored [I,O], which only moves the transposition to another operand.
+bool transposed(const KernelContext& c) { return c.attrs.integer_or("transposed", 0) != 0; }
+
+// y[n,O] = x[n,I] w[O,I]^T (+ b), or x w[I,O] (+ b)
 Product linear(const KernelContext& c) {
-  int64_t rows = c.in[0].dims[0], inputs = c.in[0].dims[1], outputs = c.in[1].dims[0];
-  MatmulKey key{rows, outputs, inputs, inputs, inputs, outputs, false, true, c.in.size() == 3, c.in[0].dtype};
+  bool plain = transposed(c);
+  int64_t rows = c.in[0].dims[0], inputs = c.in[0].dims[1], outputs = c.out[0].dims[1];
+  MatmulKey key{rows,    outputs, inputs, inputs,           plain ? outputs : inputs,
+                outputs, false,   !plain, c.in.size() == 3, c.in[0].dtype};
   return {key, c.in[0].data, c.in[1].data, key.bias ? c.in[2].data : nullptr, c.out[0].data};
 }
 
-// dx[n,I] = dy[n,O] w[O,I]
+// dx[n,I] = dy[n,O] w[O,I], or dy w[I,O]^T
 Product linear_dx(const KernelContext& c) {
-  int64_t rows = c.in[0].dims[0], outputs = c.in[0].dims[1], inputs = c.in[1].dims[1];
-  MatmulKey key{rows, inputs, outputs, outputs, inputs, inputs, false, false, false, c.in[0].dtype};
+  bool turned = transposed(c);
+  int64_t rows = c.in[0].dims[0], outputs = c.in[0].dims[1], inputs = c.out[0].dims[1];
+  MatmulKey key{rows,   inputs, outputs, outputs, turned ? outputs : inputs,
+                inputs, false,  turned,  false,   c.in[0].dtype};
   return {key, c.in[0].data, c.in[1].data, nullptr, c.out[0].data};
 }
 
-// dw[O,I] = dy[n,O]^T x[n,I]
+// dw[O,I] = dy[n,O]^T x[n,I], or dw[I,O] = x^T dy
 Product linear_dw(const KernelContext& c) {
-  int64_t rows = c.in[0].dims[0], outputs = c.in[0].dims[1], inputs = c.in[1].dims[1];
-  MatmulKey key{outputs, inputs, rows, outputs, inputs, inputs, true, false, false, c.in[0].dtype};
-  return {key, c.in[0].data, c.in[1].data, nullptr, c.out[0].data};
+  const TensorView &a = c.in[transposed(c) ? 1 : 0], &b = c.in[transposed(c) ? 0 : 1];
+  int64_t rows = a.dims[0], m = a.dims[1], n = b.dims[1];
+  MatmulKey key{m, n, rows, m, n, n, true, false, false, a.dtype};
+  return {key, a.data, b.data, nullptr, c.out[0].data};
 }
 
 template <Product (*product)(const KernelContext&)>

@@ -3,18 +3,32 @@
 namespace ds::ref {
 namespace {
 
+// A weight, or its gradient: element (o, i) is at o * output + i * input.
+struct Weight {
+  Weight(const TensorView& w, const Attrs& attrs) {
+    bool transposed = attrs.integer_or("transposed", 0) != 0;
+    outputs = w.dims[transposed ? 1 : 0];
+    inputs = w.dims[transposed ? 0 : 1];
+    output = transposed ? 1 : inputs;
+    input = transposed ? outputs : 1;
+  }
+  int64_t at(int64_t o, int64_t i) const { return o * output + i * input; }
+  int64_t outputs, inputs, output, input;
+};
+
 // y = x w^T (+ b)
 template <typename T>
 void linear(const KernelContext& c) {
   const T *x = c.in[0].as<T>(), *w = c.in[1].as<T>();
   const T* b = c.in.size() == 3 ? c.in[2].as<T>() : nullptr;
   T* y = c.out[0].as<T>();
-  int64_t rows = c.in[0].dims[0], inputs = c.in[0].dims[1], outputs = c.in[1].dims[0];
-  for (int64_t r = 0; r < rows; ++r) {
-    for (int64_t o = 0; o < outputs; ++o) {
+  const Weight weight(c.in[1], c.attrs);
+  for (int64_t r = 0; r < c.in[0].dims[0]; ++r) {
+    for (int64_t o = 0; o < weight.outputs; ++o) {
       Wide<T> sum = 0;
-      for (int64_t i = 0; i < inputs; ++i) sum += get(x, r * inputs + i) * get(w, o * inputs + i);
-      y[r * outputs + o] = static_cast<T>(b ? sum + get(b, o) : sum);
+      for (int64_t i = 0; i < weight.inputs; ++i)
+        sum += get(x, r * weight.inputs + i) * get(w, weight.at(o, i));
+      y[r * weight.outputs + o] = static_cast<T>(b ? sum + get(b, o) : sum);
     }
   }
 }
@@ -24,12 +38,13 @@ template <typename T>
 void linear_dx(const KernelContext& c) {
   const T *dy = c.in[0].as<T>(), *w = c.in[1].as<T>();
   T* dx = c.out[0].as<T>();
-  int64_t rows = c.in[0].dims[0], outputs = c.in[0].dims[1], inputs = c.in[1].dims[1];
-  for (int64_t r = 0; r < rows; ++r) {
-    for (int64_t i = 0; i < inputs; ++i) {
+  const Weight weight(c.in[1], c.attrs);
+  for (int64_t r = 0; r < c.in[0].dims[0]; ++r) {
+    for (int64_t i = 0; i < weight.inputs; ++i) {
       Wide<T> sum = 0;
-      for (int64_t o = 0; o < outputs; ++o) sum += get(dy, r * outputs + o) * get(w, o * inputs + i);
-      dx[r * inputs + i] = static_cast<T>(sum);
+      for (int64_t o = 0; o < weight.outputs; ++o)
+        sum += get(dy, r * weight.outputs + o) * get(w, weight.at(o, i));
+      dx[r * weight.inputs + i] = static_cast<T>(sum);
     }
   }
 }
@@ -39,12 +54,14 @@ template <typename T>
 void linear_dw(const KernelContext& c) {
   const T *dy = c.in[0].as<T>(), *x = c.in[1].as<T>();
   T* dw = c.out[0].as<T>();
-  int64_t rows = c.in[0].dims[0], outputs = c.in[0].dims[1], inputs = c.in[1].dims[1];
-  for (int64_t o = 0; o < outputs; ++o) {
-    for (int64_t i = 0; i < inputs; ++i) {
+  const Weight weight(c.out[0], c.attrs);
+  for (int64_t o = 0; o < weight.outputs; ++o) {
+    for (int64_t i = 0; i < weight.inputs; ++i) {
       Wide<T> sum = 0;
-      for (int64_t r = 0; r < rows; ++r) sum += get(dy, r * outputs + o) * get(x, r * inputs + i);
-      dw[o * inputs + i] = static_cast<T>(sum);
+      for (int64_t r = 0; r < c.in[0].dims[0]; ++r) {
+        sum += get(dy, r * weight.outputs + o) * get(x, r * weight.inputs + i);
+      }
+      dw[weight.at(o, i)] = static_cast<T>(sum);
     }
   }
 }

@@ -28,6 +28,16 @@ void register_ref(KernelRegistry& registry) {
   ref::add_layer_norm(registry);
   ref::add_gelu(registry);
   ref::add_relu(registry);
+  ref::add_silu(registry);
+  ref::add_rms_norm(registry);
+  ref::add_glu(registry);
+  ref::add_mul(registry);
+  ref::add_scale(registry);
+  ref::add_softcap(registry);
+  ref::add_rope(registry);
+  ref::add_top_gates(registry);
+  ref::add_scale_rows(registry);
+  ref::add_load_balance(registry);
   ref::add_attention(registry);
   ref::add_add(registry);
   ref::add_dropout(registry);

@@ -1,0 +1,84 @@
+#pragma once
+#include <cmath>
+#include <numbers>
+#include <string_view>
+
+#include "core/base/error.h"
+
+namespace ds::ref {
+
+// Activations as pairs of a value and a slope in arithmetic type A, shared by their ops and by glu.
+
+// 0.5 x (1 + tanh(u)), u = sqrt(2/pi) (x + 0.044715 x^3)
+struct GeluTanh {
+  static constexpr double kScale = 0.7978845608028654;  // sqrt(2 / pi)
+  static constexpr double kCubic = 0.044715;
+
+  template <typename A>
+  static A value(A x) {
+    A u = A(kScale) * (x + A(kCubic) * x * x * x);
+    return A(0.5) * x * (1 + std::tanh(u));
+  }
+  // 0.5 (1 + t) + 0.5 x (1 - t^2) u', t = tanh(u), u' = sqrt(2/pi) (1 + 3 0.044715 x^2)
+  template <typename A>
+  static A slope(A x) {
+    A t = std::tanh(A(kScale) * (x + A(kCubic) * x * x * x));
+    A inner = A(kScale) * (1 + 3 * A(kCubic) * x * x);
+    return A(0.5) * (1 + t) + A(0.5) * x * (1 - t * t) * inner;
+  }
+};
+
+// x P, P = 0.5 (1 + erf(x / sqrt(2))) = 0.5 erfc(-x / sqrt(2)), without cancellation for negative x
+struct GeluErf {
+  template <typename A>
+  static A chance(A x) {
+    return A(0.5) * std::erfc(-x * A(1 / std::numbers::sqrt2));
+  }
+  template <typename A>
+  static A value(A x) {
+    return x * chance(x);
+  }
+  // P + x exp(-x^2 / 2) / sqrt(2 pi)
+  template <typename A>
+  static A slope(A x) {
+    constexpr double kDensity = std::numbers::inv_sqrtpi / std::numbers::sqrt2;
+    return chance(x) + x * A(kDensity) * std::exp(A(-0.5) * x * x);
+  }
+};
+
+// x s, s = 1 / (1 + exp(-x))
+struct Silu {
+  template <typename A>
+  static A value(A x) {
+    return x / (1 + std::exp(-x));
+  }
+  // s (1 + x (1 - s))
+  template <typename A>
+  static A slope(A x) {
+    A s = 1 / (1 + std::exp(-x));
+    return s * (1 + x * (1 - s));
+  }
+};
+
+struct Relu {
+  template <typename A>
+  static A value(A x) {
+    return x > 0 ? x : A(0);
+  }
+  template <typename A>
+  static A slope(A x) {
+    return x > 0 ? A(1) : A(0);
+  }
+};
+
+// Calls f with the activation that attribute `act` of glu names.
+template <typename F>
+void by_activation(std::string_view act, F f) {
+  if (act == "silu") return f(Silu{});
+  if (act == "gelu_tanh") return f(GeluTanh{});
+  if (act == "gelu_erf") return f(GeluErf{});
+  ensure(act == "relu", "activation '{}' is not known", act);
+  f(Relu{});
+}
+
+}  // namespace ds::ref

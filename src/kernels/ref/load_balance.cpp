@@ -1,0 +1,79 @@
+#include "kernels/ref/choice.h"
+
+namespace ds::ref {
+namespace {
+
+// f[e] = share of the rows of all layers with e among their k largest, p[e] = mean of softmax(row)[e]
+template <typename T>
+void shares(const KernelContext& c, std::span<const TensorView> layers, std::span<double> f,
+            std::span<double> p) {
+  int64_t rows = layers[0].dims[0], experts = layers[0].dims[1], k = c.attrs.integer("k");
+  std::fill(f.begin(), f.end(), 0.0);
+  std::fill(p.begin(), p.end(), 0.0);
+  double weight = 1 / (static_cast<double>(rows) * static_cast<double>(layers.size()));
+  for (const TensorView& layer : layers) {
+    for (int64_t r = 0; r < rows; ++r) {
+      const T* row = layer.as<T>() + r * experts;
+      Wide<T> base = softmax_base(row, experts);
+      for (int64_t e = 0; e < experts; ++e) {
+        size_t at = static_cast<size_t>(e);
+        if (among_largest(row, experts, e, k)) f[at] += weight;
+        p[at] += weight * static_cast<double>(std::exp(get(row, e) - base));
+      }
+    }
+  }
+}
+
+// loss = E sum over e of f_e p_e
+template <typename T>
+void load_balance(const KernelContext& c) {
+  int64_t experts = c.in[0].dims[1];
+  size_t count = static_cast<size_t>(experts);
+  std::span<double> scratch = scratch_of<double>(c, 2 * experts);
+  std::span<double> f = scratch.first(count), p = scratch.subspan(count);
+  shares<T>(c, c.in, f, p);
+  double sum = 0;
+  for (size_t e = 0; e < count; ++e) sum += f[e] * p[e];
+  c.out[0].as<Wide<T>>()[0] = static_cast<Wide<T>>(static_cast<double>(experts) * sum);
+}
+
+// dz_j = dloss E / rows * s_j (f_j - sum over e of f_e s_e), s = softmax of the row
+template <typename T>
+void load_balance_dx(const KernelContext& c) {
+  std::span<const TensorView> layers = c.in.subspan(1);
+  int64_t rows = layers[0].dims[0], experts = layers[0].dims[1];
+  size_t count = static_cast<size_t>(experts);
+  std::span<double> scratch = scratch_of<double>(c, 2 * experts);
+  std::span<double> f = scratch.first(count), p = scratch.subspan(count);
+  shares<T>(c, layers, f, p);
+  double weight = static_cast<double>(c.in[0].as<Wide<T>>()[0]) * static_cast<double>(experts) /
+                  (static_cast<double>(rows) * static_cast<double>(layers.size()));
+  for (size_t layer = 0; layer < layers.size(); ++layer) {
+    for (int64_t r = 0; r < rows; ++r) {
+      const T* row = layers[layer].as<T>() + r * experts;
+      T* dz = c.out[layer].as<T>() + r * experts;
+      Wide<T> base = softmax_base(row, experts);
+      double mean = 0;
+      for (size_t e = 0; e < count; ++e) {
+        p[e] = static_cast<double>(std::exp(get(row, static_cast<int64_t>(e)) - base));
+        mean += f[e] * p[e];
+      }
+      for (size_t e = 0; e < count; ++e) {
+        dz[e] = static_cast<T>(static_cast<Wide<T>>(weight * p[e] * (f[e] - mean)));
+      }
+    }
+  }
+}
+
+}  // namespace
+
+void add_load_balance(KernelRegistry& registry) {
+  add_kernel(registry, "load_balance", [](const KernelContext& c) {
+    by_type(c.in[0].dtype, [&](auto t) { load_balance<decltype(t)>(c); });
+  });
+  add_kernel(registry, "load_balance_dx", [](const KernelContext& c) {
+    by_type(c.in[1].dtype, [&](auto t) { load_balance_dx<decltype(t)>(c); });
+  });
+}
+
+}  // namespace ds::ref

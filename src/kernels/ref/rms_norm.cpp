@@ -1,0 +1,81 @@
+#include <cmath>
+
+#include "kernels/ref/ref.h"
+
+namespace ds::ref {
+namespace {
+
+// w, or 1 + w when `offset` is 1
+template <typename T>
+Wide<T> weight(const T* w, int64_t k, int64_t offset) {
+  return offset == 0 ? get(w, k) : 1 + get(w, k);
+}
+
+// y = x rstd w, rstd = 1 / sqrt(mean of x^2 + eps), of each run of w's width
+template <typename T>
+void rms_norm(const KernelContext& c) {
+  const T *x = c.in[0].as<T>(), *w = c.in[1].as<T>();
+  T* y = c.out[0].as<T>();
+  Wide<T>* rstds = c.out[1].as<Wide<T>>();
+  int64_t width = c.in[1].dims[0], runs = c.in[0].numel() / width, offset = c.attrs.integer_or("offset", 0);
+  Wide<T> eps = static_cast<Wide<T>>(c.attrs.real("eps")), count = static_cast<Wide<T>>(width);
+  for (int64_t r = 0; r < runs; ++r) {
+    Wide<T> squares = 0;
+    for (int64_t k = 0; k < width; ++k) squares += get(x, r * width + k) * get(x, r * width + k);
+    Wide<T> rstd = 1 / std::sqrt(squares / count + eps);
+    for (int64_t k = 0; k < width; ++k) {
+      y[r * width + k] = static_cast<T>(get(x, r * width + k) * rstd * weight(w, k, offset));
+    }
+    rstds[r] = rstd;
+  }
+}
+
+// With g = dy w and h = x rstd: dx = rstd (g - h mean(g h))
+template <typename T>
+void rms_norm_dx(const KernelContext& c) {
+  const T *dy = c.in[0].as<T>(), *x = c.in[1].as<T>(), *w = c.in[2].as<T>();
+  const Wide<T>* rstds = c.in[3].as<Wide<T>>();
+  T* dx = c.out[0].as<T>();
+  int64_t width = c.in[2].dims[0], runs = c.in[0].numel() / width, offset = c.attrs.integer_or("offset", 0);
+  Wide<T> count = static_cast<Wide<T>>(width);
+  for (int64_t r = 0; r < runs; ++r) {
+    Wide<T> sum_gh = 0;
+    for (int64_t k = 0; k < width; ++k) {
+      sum_gh += get(dy, r * width + k) * weight(w, k, offset) * (get(x, r * width + k) * rstds[r]);
+    }
+    for (int64_t k = 0; k < width; ++k) {
+      Wide<T> g = get(dy, r * width + k) * weight(w, k, offset), h = get(x, r * width + k) * rstds[r];
+      dx[r * width + k] = static_cast<T>(rstds[r] * (g - h * (sum_gh / count)));
+    }
+  }
+}
+
+// dw = sum over runs of dy x rstd
+template <typename T>
+void rms_norm_dw(const KernelContext& c) {
+  const T *dy = c.in[0].as<T>(), *x = c.in[1].as<T>();
+  const Wide<T>* rstds = c.in[2].as<Wide<T>>();
+  T* dw = c.out[0].as<T>();
+  int64_t width = c.out[0].dims[0], runs = c.in[0].numel() / width;
+  for (int64_t k = 0; k < width; ++k) {
+    Wide<T> sum = 0;
+    for (int64_t r = 0; r < runs; ++r) sum += get(dy, r * width + k) * (get(x, r * width + k) * rstds[r]);
+    dw[k] = static_cast<T>(sum);
+  }
+}
+
+}  // namespace
+
+void add_rms_norm(KernelRegistry& registry) {
+  add_kernel(registry, "rms_norm", [](const KernelContext& c) {
+    by_type(c.in[0].dtype, [&](auto t) { rms_norm<decltype(t)>(c); });
+  });
+  add_kernel(registry, "rms_norm_dx", [](const KernelContext& c) {
+    by_type(c.in[0].dtype, [&](auto t) { rms_norm_dx<decltype(t)>(c); });
+  });
+  add_kernel(registry, "rms_norm_dw", [](const KernelContext& c) {
+    by_type(c.in[0].dtype, [&](auto t) { rms_norm_dw<decltype(t)>(c); });
+  });
+}
+
+}  // namespace ds::ref

@@ -1,0 +1,43 @@
+#include "kernels/rope.h"
+
+#include <cmath>
+
+#include "kernels/ref/ref.h"
+
+namespace ds::ref {
+namespace {
+
+// (a, b) -> m (a cos - b sin, b cos + a sin) of the angle (row mod seq) f_i; other columns are copied
+template <typename T>
+void rope(const KernelContext& c) {
+  using A = Wide<T>;
+  const T* x = c.in[0].as<T>();
+  T* y = c.out[0].as<T>();
+  int64_t rows = c.in[0].dims[0], width = c.in[0].dims[1];
+  const Rope rope(c.attrs, width);
+  for (int64_t e = 0; e < rows * width; ++e) y[e] = x[e];
+  for (int64_t i = 0; i < rope.dims / 2; ++i) {
+    double frequency = rope.frequency(i);
+    for (int64_t r = 0; r < rows; ++r) {
+      double angle = static_cast<double>(r % rope.seq) * frequency;
+      A cosine = static_cast<A>(rope.magnitude * std::cos(angle));
+      A sine = static_cast<A>(rope.magnitude * std::sin(angle));
+      for (int64_t h = 0; h < rope.heads; ++h) {
+        if (!rope.turns(h)) continue;
+        int64_t first = r * width + h * rope.depth + rope.first(i), second = first + rope.distance();
+        A a = get(x, first), b = get(x, second);
+        y[first] = static_cast<T>(a * cosine - b * sine);
+        y[second] = static_cast<T>(b * cosine + a * sine);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+void add_rope(KernelRegistry& registry) {
+  add_kernel(registry, "rope",
+             [](const KernelContext& c) { by_type(c.in[0].dtype, [&](auto t) { rope<decltype(t)>(c); }); });
+}
+
+}  // namespace ds::ref

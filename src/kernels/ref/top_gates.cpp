@@ -1,0 +1,69 @@
+#include "kernels/ref/choice.h"
+
+namespace ds::ref {
+namespace {
+
+// Gates of one row, at(e): exp(z_e - top) over its sum, of the k largest only when normalized; 0 elsewhere.
+template <typename T>
+struct Gates {
+  Gates(const T* logits, int64_t columns, const Attrs& attrs)
+      : row(logits),
+        experts(columns),
+        k(attrs.integer("k")),
+        normalize(attrs.integer_or("normalize", 1) != 0) {
+    top = largest(row, experts);
+    for (int64_t e = 0; e < experts; ++e) {
+      if (!normalize || chosen(e)) sum += std::exp(get(row, e) - top);
+    }
+  }
+  bool chosen(int64_t e) const { return among_largest(row, experts, e, k); }
+  Wide<T> share(int64_t e) const { return std::exp(get(row, e) - top) / sum; }
+  Wide<T> at(int64_t e) const { return chosen(e) ? share(e) : 0; }
+
+  const T* row;
+  int64_t experts, k;
+  bool normalize;
+  Wide<T> top = 0, sum = 0;
+};
+
+template <typename T>
+void top_gates(const KernelContext& c) {
+  int64_t rows = c.in[0].dims[0], experts = c.in[0].dims[1];
+  T* y = c.out[0].as<T>();
+  for (int64_t r = 0; r < rows; ++r) {
+    Gates<T> gates(c.in[0].as<T>() + r * experts, experts, c.attrs);
+    for (int64_t e = 0; e < experts; ++e) y[r * experts + e] = static_cast<T>(gates.at(e));
+  }
+}
+
+// dz_j = p_j ([j chosen] dy_j - sum over the chosen of dy p), p = softmax over all, or over the chosen when
+// normalized: then p_j = 0 for the others.
+template <typename T>
+void top_gates_dx(const KernelContext& c) {
+  int64_t rows = c.in[1].dims[0], experts = c.in[1].dims[1];
+  T* dz = c.out[0].as<T>();
+  for (int64_t r = 0; r < rows; ++r) {
+    const T* dy = c.in[0].as<T>() + r * experts;
+    Gates<T> gates(c.in[1].as<T>() + r * experts, experts, c.attrs);
+    Wide<T> mean = 0;
+    for (int64_t e = 0; e < experts; ++e) mean += get(dy, e) * gates.at(e);
+    for (int64_t e = 0; e < experts; ++e) {
+      Wide<T> own = gates.chosen(e) ? get(dy, e) : 0;
+      Wide<T> p = gates.normalize ? gates.at(e) : gates.share(e);
+      dz[r * experts + e] = static_cast<T>(p * (own - mean));
+    }
+  }
+}
+
+}  // namespace
+
+void add_top_gates(KernelRegistry& registry) {
+  add_kernel(registry, "top_gates", [](const KernelContext& c) {
+    by_type(c.in[0].dtype, [&](auto t) { top_gates<decltype(t)>(c); });
+  });
+  add_kernel(registry, "top_gates_dx", [](const KernelContext& c) {
+    by_type(c.in[0].dtype, [&](auto t) { top_gates_dx<decltype(t)>(c); });
+  });
+}
+
+}  // namespace ds::ref

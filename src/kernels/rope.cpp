@@ -1,0 +1,55 @@
+#include "kernels/rope.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+namespace ds {
+
+Rope::Rope(const Attrs& attrs, int64_t columns)
+    : heads(attrs.integer("heads")),
+      depth(columns / heads),
+      dims(attrs.integer_or("dims", 0)),
+      period(attrs.integer_or("period", heads)),
+      rotated(attrs.integer_or("rotated", period)),
+      seq(attrs.integer("seq")),
+      interleaved(attrs.integer_or("interleaved", 0) != 0),
+      magnitude(1),
+      theta_(attrs.real("theta")),
+      sign_(attrs.integer_or("inverse", 0) != 0 ? -1 : 1),
+      factor_(attrs.real_or("factor", 1)),
+      low_(attrs.real_or("low", 0)),
+      high_(attrs.real_or("high", 0)),
+      original_(attrs.real_or("original", 0)) {
+  if (dims == 0) dims = depth;
+  std::string_view scaling = attrs.text_or("scaling", "none");
+  scaling_ = scaling == "yarn"     ? Scaling::yarn
+             : scaling == "llama3" ? Scaling::llama3
+             : scaling == "linear" ? Scaling::linear
+                                   : Scaling::none;
+  if (scaling_ == Scaling::yarn && factor_ > 1) magnitude = 1 + 0.1 * std::log(factor_);
+}
+
+double Rope::kept(double plain, int64_t pair) const {
+  if (scaling_ == Scaling::linear) return 0;
+  if (scaling_ == Scaling::llama3) {
+    return std::clamp((original_ * plain / (2 * std::numbers::pi) - low_) / (high_ - low_), 0.0, 1.0);
+  }
+  // The pair that turns `turns` times within the original length.
+  auto pair_of = [&](double turns) {
+    return static_cast<double>(dims) * std::log(original_ / (2 * std::numbers::pi * turns)) /
+           (2 * std::log(theta_));
+  };
+  double first = std::max(std::floor(pair_of(high_)), 0.0);
+  double last = std::min(std::ceil(pair_of(low_)), static_cast<double>(dims - 1));
+  return 1 - std::clamp((static_cast<double>(pair) - first) / std::max(last - first, 0.001), 0.0, 1.0);
+}
+
+double Rope::frequency(int64_t pair) const {
+  double plain = std::pow(theta_, -2.0 * static_cast<double>(pair) / static_cast<double>(dims));
+  if (scaling_ == Scaling::none) return sign_ * plain;
+  double s = kept(plain, pair);
+  return sign_ * plain * ((1 - s) / factor_ + s);
+}
+
+}  // namespace ds

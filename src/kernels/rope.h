@@ -1,0 +1,32 @@
+#pragma once
+#include <cstdint>
+
+#include "core/base/attrs.h"
+
+namespace ds {
+
+// The attributes of `rope` in docs/ops.md, for a row of `columns`: which pairs turn, and how fast. One
+// formula for all implementations.
+struct Rope {
+  Rope(const Attrs& attrs, int64_t columns);
+
+  int64_t heads, depth, dims, period, rotated, seq;
+  bool interleaved;
+  double magnitude;  // of the rotation: cos and sin are multiplied by it
+
+  bool turns(int64_t head) const { return head % period < rotated; }
+  // Columns of pair i of a head: first(i) and first(i) + distance().
+  int64_t first(int64_t pair) const { return interleaved ? 2 * pair : pair; }
+  int64_t distance() const { return interleaved ? 1 : dims / 2; }
+  // Radians that pair i < dims/2 turns from one position to the next; negative for `inverse`.
+  double frequency(int64_t pair) const;
+
+ private:
+  enum class Scaling { none, linear, llama3, yarn };
+  double kept(double plain, int64_t pair) const;  // s of docs/ops.md
+
+  double theta_, sign_, factor_, low_, high_, original_;
+  Scaling scaling_;
+};
+
+}  // namespace ds
