@@ -14,11 +14,13 @@ namespace {
 // What old files leave out of every name.
 constexpr std::array<std::string_view, 4> prefixes{"transformer.", "model.", "bert.", "gpt_neox."};
 
-// A tied tensor's other name, and the parameter that it is.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 6> tied_names{
+// Other names of a head, and the parameter that it is: tied to the embedding, or called otherwise.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 8> tied_names{
     {{"lm_head.weight", "transformer.wte.weight"},
      {"lm_head.weight", "model.embed_tokens.weight"},
      {"lm_head.weight", "model.decoder.embed_tokens.weight"},
+     {"lm_head.weight", "gpt_neox.embed_in.weight"},
+     {"lm_head.weight", "embed_out.weight"},
      {"embed_out.weight", "gpt_neox.embed_in.weight"},
      {"cls.predictions.decoder.weight", "bert.embeddings.word_embeddings.weight"},
      {"cls.predictions.decoder.bias", "cls.predictions.bias"}}};

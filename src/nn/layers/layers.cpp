@@ -34,22 +34,85 @@ ValueId LayerBuilder::position(std::string_view name, ValueId x, int64_t rows, i
   return graph_.add("position", {x, w}, {{"seq", seq}}, name);
 }
 
-ValueId LayerBuilder::linear(std::string_view name, ValueId x, int64_t outputs, double stddev) {
-  ValueId w = param(name, "weight", {outputs, width(x)}, {"normal", stddev});
-  ValueId b = param(name, "bias", {outputs}, {"zeros", 0});
-  return graph_.add("linear", {x, w, b}, {}, name);
+ValueId LayerBuilder::linear(std::string_view name, ValueId x, int64_t outputs,
+                             const LinearOptions& options) {
+  int64_t inputs = width(x);
+  Shape shape = options.transposed ? Shape{inputs, outputs} : Shape{outputs, inputs};
+  std::vector<ValueId> in{x, param(name, "weight", shape, {"normal", options.stddev})};
+  if (options.bias) in.push_back(param(name, "bias", {outputs}, {"zeros", 0}));
+  Attrs attrs;
+  if (options.transposed) attrs.set("transposed", int64_t{1});
+  return graph_.add("linear", in, attrs, name);
 }
 
-ValueId LayerBuilder::tied_linear(std::string_view name, ValueId x, std::string_view tied) {
+ValueId LayerBuilder::tied_linear(std::string_view name, ValueId x, std::string_view tied,
+                                  std::string_view bias) {
   int32_t index = graph_.find_param(tied);
   require(index >= 0, "tied_linear '{}': parameter '{}' does not exist", name, tied);
-  return graph_.add("linear", {x, graph_.params[static_cast<size_t>(index)].value}, {}, name);
+  std::vector<ValueId> in{x, graph_.params[static_cast<size_t>(index)].value};
+  if (!bias.empty()) {
+    Dim outputs = graph_.type(in[1]).shape[0];
+    in.push_back(graph_.add_param(bias, {dtype_, {outputs}}, {"zeros", 0}));
+  }
+  return graph_.add("linear", in, {}, name);
 }
 
-ValueId LayerBuilder::layer_norm(std::string_view name, ValueId x) {
+ValueId LayerBuilder::layer_norm(std::string_view name, ValueId x, double eps) {
   ValueId w = param(name, "weight", {width(x)}, {"ones", 0});
   ValueId b = param(name, "bias", {width(x)}, {"zeros", 0});
-  return graph_.add("layer_norm", {x, w, b}, {{"eps", 1e-5}}, name);
+  return graph_.add("layer_norm", {x, w, b}, {{"eps", eps}}, name);
+}
+
+ValueId LayerBuilder::rms_norm(std::string_view name, ValueId x, double eps, int64_t columns, bool offset) {
+  ValueId w = param(name, "weight", {columns == 0 ? width(x) : columns}, {offset ? "zeros" : "ones", 0});
+  Attrs attrs{{"eps", eps}};
+  if (offset) attrs.set("offset", int64_t{1});
+  return graph_.add("rms_norm", {x, w}, attrs, name);
+}
+
+ValueId LayerBuilder::activation(std::string_view name, ValueId x, const std::string& act) {
+  if (act == "gelu_tanh") return graph_.add("gelu", {x}, {}, name);
+  if (act == "gelu_erf") return graph_.add("gelu", {x}, {{"form", "erf"}}, name);
+  return graph_.add(act, {x}, {}, name);
+}
+
+ValueId LayerBuilder::gated(std::string_view name, const std::vector<ValueId>& gate_and_up,
+                            const std::string& act) {
+  return graph_.add("glu", gate_and_up, {{"act", act}}, name);
+}
+
+ValueId LayerBuilder::rope(std::string_view name, ValueId x, int64_t heads, int64_t seq, const Rope& rope,
+                           int64_t period, int64_t rotated) {
+  Attrs attrs{{"heads", heads}, {"seq", seq}, {"theta", rope.theta}};
+  if (rope.dims != 0) attrs.set("dims", rope.dims);
+  if (period != 0) attrs.set("period", period);
+  if (rotated != 0) attrs.set("rotated", rotated);
+  if (rope.scaling != "none") {
+    attrs.set("scaling", rope.scaling);
+    attrs.set("factor", rope.factor);
+  }
+  if (rope.scaling == "llama3" || rope.scaling == "yarn") {
+    attrs.set("low", rope.low);
+    attrs.set("high", rope.high);
+    attrs.set("original", rope.original);
+  }
+  return graph_.add("rope", {x}, attrs, name);
+}
+
+ValueId LayerBuilder::attention(std::string_view name, const std::vector<ValueId>& operands,
+                                const AttentionOptions& options) {
+  Attrs attrs{{"heads", options.heads}, {"seq", options.seq}};
+  if (options.kv_heads != options.heads) attrs.set("kv_heads", options.kv_heads);
+  if (!options.causal) attrs.set("causal", int64_t{0});
+  if (options.window != 0) attrs.set("window", options.window);
+  if (options.scale != 0) attrs.set("scale", options.scale);
+  if (options.softcap != 0) attrs.set("softcap", options.softcap);
+  if (options.per_head) attrs.set("per_head", int64_t{1});
+  return graph_.add("attention", operands, attrs, name);
+}
+
+ValueId LayerBuilder::add(std::string_view name, ValueId a, ValueId b) {
+  return graph_.add("add", {a, b}, {}, name);
 }
 
 ValueId LayerBuilder::dropout(std::string_view name, ValueId x, double p) {

@@ -2,10 +2,37 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/graph/graph.h"
 
 namespace ds {
+
+struct LinearOptions {
+  double stddev = 0.02;  // W ~ normal(stddev), b 0
+  bool bias = true;
+  bool transposed = false;  // W is stored [inputs, outputs]
+};
+
+// Rotation of queries and keys by position; docs/ops.md, `rope`, has the formulas.
+struct Rope {
+  double theta = 10000;
+  int64_t dims = 0;  // of each head that turn; 0: all
+  std::string scaling = "none";
+  double factor = 1, low = 1, high = 1;
+  int64_t original = 0;  // positions before scaling
+};
+
+struct AttentionOptions {
+  int64_t heads = 1;
+  int64_t kv_heads = 1;
+  int64_t seq = 1;
+  bool causal = true;
+  int64_t window = 0;  // keys that a row sees, itself included; 0: all
+  double scale = 0;    // of scores; 0: 1 / sqrt(head width)
+  double softcap = 0;  // 0: none
+  bool per_head = false;
+};
 
 // Builds layers into a graph. Every layer takes and gives [n, C] values of the element type of `dtype`; its
 // parameters are NAME.weight and NAME.bias. The graph outlives the builder.
@@ -17,11 +44,24 @@ class LayerBuilder {
   ValueId embedding(std::string_view name, ValueId ids, int64_t rows, int64_t width, double stddev);
   // Adds row r mod seq of weight [rows, width] ~ normal(stddev) to row r of x.
   ValueId position(std::string_view name, ValueId x, int64_t rows, int64_t seq, double stddev);
-  // x W^T + b; W [outputs, C] ~ normal(stddev), b 0.
-  ValueId linear(std::string_view name, ValueId x, int64_t outputs, double stddev);
-  // x W^T with an existing parameter (a tied head).
-  ValueId tied_linear(std::string_view name, ValueId x, std::string_view param);
-  ValueId layer_norm(std::string_view name, ValueId x);  // eps 1e-5; weight 1, bias 0
+  // x W^T + b; W [outputs, C].
+  ValueId linear(std::string_view name, ValueId x, int64_t outputs, const LinearOptions& options);
+  // x W^T with an existing parameter (a tied head), and + b with a new one unless `bias` is empty.
+  ValueId tied_linear(std::string_view name, ValueId x, std::string_view param, std::string_view bias = "");
+  ValueId layer_norm(std::string_view name, ValueId x, double eps = 1e-5);  // weight 1, bias 0
+  // Every `width` columns by themselves (0: whole rows). weight [width] 1; `offset`: 0, and 1 is added to it.
+  ValueId rms_norm(std::string_view name, ValueId x, double eps, int64_t width = 0, bool offset = false);
+  // "gelu_tanh", "gelu_erf", "relu", "silu"; also of a gated pair, act(gate) * up, or of both in one [gate,
+  // up].
+  ValueId activation(std::string_view name, ValueId x, const std::string& act);
+  ValueId gated(std::string_view name, const std::vector<ValueId>& gate_and_up, const std::string& act);
+  // Turns the first `rotated` of every `period` heads (0: all).
+  ValueId rope(std::string_view name, ValueId x, int64_t heads, int64_t seq, const Rope& rope,
+               int64_t period = 0, int64_t rotated = 0);
+  // qkv, or q, k and v; then perhaps mask i32[n].
+  ValueId attention(std::string_view name, const std::vector<ValueId>& operands,
+                    const AttentionOptions& options);
+  ValueId add(std::string_view name, ValueId a, ValueId b);
   // x itself when p is 0. Each call gets a random stream of its own.
   ValueId dropout(std::string_view name, ValueId x, double p);
 

@@ -33,14 +33,14 @@ ValueId block(Graph& graph, LayerBuilder& build, const std::string& name, ValueI
               const ModelConfig& config, int64_t seq) {
   double branch_stddev = kStddev / std::sqrt(2.0 * static_cast<double>(config.layers));
   ValueId h = build.layer_norm(name + ".ln_1", x);
-  h = build.linear(name + ".attn.qkv", h, 3 * config.hidden, kStddev);
+  h = build.linear(name + ".attn.qkv", h, 3 * config.hidden, {kStddev});
   h = graph.add("attention", {h}, {{"heads", config.heads}, {"seq", seq}}, name + ".attn");
-  h = build.linear(name + ".attn.proj", h, config.hidden, branch_stddev);
+  h = build.linear(name + ".attn.proj", h, config.hidden, {branch_stddev});
   x = residual(graph, build, name + ".attn", x, h, config.dropout);
   h = build.layer_norm(name + ".ln_2", x);
-  h = build.linear(name + ".mlp.fc", h, 4 * config.hidden, kStddev);
+  h = build.linear(name + ".mlp.fc", h, 4 * config.hidden, {kStddev});
   h = graph.add("gelu", {h}, {}, name + ".mlp.gelu");
-  h = build.linear(name + ".mlp.proj", h, config.hidden, branch_stddev);
+  h = build.linear(name + ".mlp.proj", h, config.hidden, {branch_stddev});
   return residual(graph, build, name + ".mlp", x, h, config.dropout);
 }
 

@@ -1,0 +1,86 @@
+// BertForMaskedLM: encoder with norms after the residuals; the head is tied to the word embeddings.
+#include "core/base/error.h"
+#include "nn/models/hf_families.h"
+#include "nn/models/hf_options.h"
+
+namespace ds {
+namespace {
+
+struct Bert {
+  int64_t vocab, hidden, inner, heads, seq;
+  double eps;
+  std::string act;
+  LinearOptions linear;
+};
+
+Bert read_bert(HfConfig& config, int64_t seq) {
+  Bert bert;
+  bert.vocab = config.size("vocab_size");
+  bert.hidden = config.size("hidden_size");
+  bert.inner = config.size("intermediate_size");
+  bert.heads = config.size("num_attention_heads");
+  bert.seq = seq;
+  require(bert.hidden % bert.heads == 0,
+          "key 'hidden_size' must be a multiple of num_attention_heads {}, got {}", bert.heads, bert.hidden);
+  bert.eps = config.positive_or("layer_norm_eps", 1e-12);
+  bert.act = read_activation(config, "hidden_act", "gelu");
+  bert.linear = {config.positive_or("initializer_range", 0.02)};
+  config.only("is_decoder", false);
+  config.only("position_embedding_type", "absolute");
+  config.only("tie_word_embeddings", true);
+  return bert;
+}
+
+ValueId embeddings(HfModel& model, LayerBuilder& build, HfConfig& config, const Bert& bert) {
+  const std::string name = "bert.embeddings.";
+  double stddev = bert.linear.stddev;
+  int64_t positions = config.size("max_position_embeddings");
+  check_positions("max_position_embeddings", positions, bert.seq);
+  ValueId tokens = model.graph.find_value("tokens"), types = add_ids(model, "token_types");
+  ValueId x = build.embedding(name + "word_embeddings", tokens, bert.vocab, bert.hidden, stddev);
+  ValueId type = build.embedding(name + "token_type_embeddings", types, config.size_or("type_vocab_size", 2),
+                                 bert.hidden, stddev);
+  x = build.add(name + "sum", x, type);
+  x = build.position(name + "position_embeddings", x, positions, bert.seq, stddev);
+  return build.layer_norm(name + "LayerNorm", x, bert.eps);
+}
+
+ValueId block(LayerBuilder& build, const Bert& bert, const std::string& name, ValueId x, ValueId mask) {
+  const std::string self = name + ".attention.self", out = name + ".attention.output";
+  AttentionOptions options{bert.heads, bert.heads, bert.seq};
+  options.causal = false;
+  ValueId q = build.linear(self + ".query", x, bert.hidden, bert.linear);
+  ValueId k = build.linear(self + ".key", x, bert.hidden, bert.linear);
+  ValueId v = build.linear(self + ".value", x, bert.hidden, bert.linear);
+  ValueId h =
+      build.linear(out + ".dense", build.attention(self, {q, k, v, mask}, options), bert.hidden, bert.linear);
+  x = build.layer_norm(out + ".LayerNorm", build.add(out + ".residual", x, h), bert.eps);
+  h = build.linear(name + ".intermediate.dense", x, bert.inner, bert.linear);
+  h = build.activation(name + ".intermediate.act", h, bert.act);
+  h = build.linear(name + ".output.dense", h, bert.hidden, bert.linear);
+  return build.layer_norm(name + ".output.LayerNorm", build.add(name + ".output.residual", x, h), bert.eps);
+}
+
+}  // namespace
+
+HfModel build_bert(HfConfig& config, int64_t bound, int64_t seq) {
+  Bert bert = read_bert(config, seq);
+  int64_t layers = read_layers(config, "num_hidden_layers");
+  HfModel model = begin_model(config, bound);
+  model.causal = false;
+  ValueId mask = add_ids(model, "mask");
+  LayerBuilder build(model.graph);
+  ValueId x = embeddings(model, build, config, bert);
+  for (int64_t i = 0; i < layers; ++i) {
+    x = block(build, bert, fmt::format("bert.encoder.layer.{}", i), x, mask);
+  }
+  const std::string head = "cls.predictions.", words = "bert.embeddings.word_embeddings.weight";
+  x = build.linear(head + "transform.dense", x, bert.hidden, bert.linear);
+  x = build.activation(head + "transform.act", x, bert.act);
+  x = build.layer_norm(head + "transform.LayerNorm", x, bert.eps);
+  model.tied = {{head + "decoder.weight", words}, {head + "decoder.bias", head + "bias"}};
+  end_model(model, config, build.tied_linear("logits", x, words, head + "bias"));
+  return model;
+}
+
+}  // namespace ds

@@ -1,0 +1,37 @@
+#pragma once
+#include <string>
+#include <vector>
+
+#include "nn/models/hf_options.h"
+
+namespace ds {
+
+// What the Llama-like families share: pre-norm decoders with RMSNorm, rope, grouped queries and gated
+// feed-forward layers, without biases but where said.
+struct Decoder {
+  int64_t vocab, hidden, inner, layers, heads, kv_heads, width;  // width: of a head
+  double eps, stddev;
+  std::string act;
+  Rope rope;
+  std::vector<int64_t> windows;  // by layer
+  bool qkv_bias = false, out_bias = false, mlp_bias = false;
+  bool qk_norm = false;           // RMSNorm of each head of q and k
+  bool norm_offset = false;       // norms multiply by 1 + weight
+  double scale = 0, softcap = 0;  // of attention
+};
+
+// Sizes, eps and initializer_range; head_dim is `width` when absent (0: hidden / heads).
+Decoder read_decoder(HfConfig& config, double eps, int64_t width = 0);
+
+// NAME.self_attn with q_proj, k_proj, v_proj and o_proj.
+ValueId decoder_attention(LayerBuilder& build, const Decoder& decoder, const std::string& name, int64_t layer,
+                          ValueId x, int64_t seq);
+// NAME.mlp with gate_proj, up_proj and down_proj.
+ValueId decoder_mlp(LayerBuilder& build, const Decoder& decoder, const std::string& name, ValueId x);
+AttentionOptions attention_options(const Decoder& decoder, int64_t layer, int64_t seq);
+
+// Inputs and model.embed_tokens; the caller's layers; model.norm.
+ValueId decoder_embedding(HfModel& model, LayerBuilder& build, const Decoder& decoder);
+ValueId decoder_norm(LayerBuilder& build, const Decoder& decoder, const std::string& name, ValueId x);
+
+}  // namespace ds

@@ -1,0 +1,57 @@
+// Gemma2ForCausalLM: norms before and after every branch, weights of norms as 1 + w, scores and logits
+// capped, every other layer with a window, embeddings times sqrt(hidden).
+#include <cmath>
+
+#include "core/base/error.h"
+#include "nn/models/decoder.h"
+#include "nn/models/hf_families.h"
+
+namespace ds {
+namespace {
+
+Decoder read_gemma2(HfConfig& config) {
+  Decoder d = read_decoder(config, 1e-6, 256);
+  d.norm_offset = true;
+  d.act = read_activation(config, "hidden_activation", "gelu_pytorch_tanh");
+  config.pass_over("hidden_act");  // hidden_activation counts
+  d.rope = read_rope(config, d.width);
+  config.only("use_bidirectional_attention", false);
+  d.qkv_bias = d.out_bias = config.flag_or("attention_bias", false);
+  d.scale = 1 / std::sqrt(config.positive_or("query_pre_attn_scalar", 256));
+  d.softcap = config.positive_or_none("attn_logit_softcapping", 50);
+  std::vector<bool> sliding;
+  for (int64_t i = 0; i < d.layers; ++i) sliding.push_back(i % 2 == 0);
+  d.windows = read_windows(config, config.size_or_none("sliding_window", 4096), sliding);
+  return d;
+}
+
+ValueId block(LayerBuilder& build, const Decoder& d, int64_t layer, ValueId x, int64_t seq) {
+  std::string name = fmt::format("model.layers.{}", layer);
+  ValueId h = decoder_norm(build, d, name + ".input_layernorm", x);
+  h = decoder_attention(build, d, name, layer, h, seq);
+  h = decoder_norm(build, d, name + ".post_attention_layernorm", h);
+  x = build.add(name + ".self_attn.residual", x, h);
+  h = decoder_norm(build, d, name + ".pre_feedforward_layernorm", x);
+  h = decoder_mlp(build, d, name, h);
+  h = decoder_norm(build, d, name + ".post_feedforward_layernorm", h);
+  return build.add(name + ".mlp.residual", x, h);
+}
+
+}  // namespace
+
+HfModel build_gemma2(HfConfig& config, int64_t bound, int64_t seq) {
+  Decoder d = read_gemma2(config);
+  double cap = config.positive_or_none("final_logit_softcapping", 30);
+  HfModel model = begin_model(config, bound);
+  LayerBuilder build(model.graph);
+  double root = std::sqrt(static_cast<double>(d.hidden));
+  ValueId x = model.graph.add("scale", {decoder_embedding(model, build, d)}, {{"factor", root}}, "scaled");
+  for (int64_t i = 0; i < d.layers; ++i) x = block(build, d, i, x, seq);
+  x = decoder_norm(build, d, "model.norm", x);
+  ValueId logits = add_head(model, build, config, x, "lm_head", "model.embed_tokens", d.stddev, true);
+  if (cap > 0) logits = model.graph.add("softcap", {logits}, {{"cap", cap}}, "logits.capped");
+  end_model(model, config, logits);
+  return model;
+}
+
+}  // namespace ds

@@ -1,0 +1,75 @@
+// GPT2LMHeadModel: pre-norm decoder, learned positions, weights of linear layers stored [inputs, outputs].
+#include <cmath>
+
+#include "core/base/error.h"
+#include "nn/models/hf_families.h"
+#include "nn/models/hf_options.h"
+
+namespace ds {
+namespace {
+
+struct Gpt2 {
+  int64_t hidden, inner, layers;
+  double eps;
+  std::string act;
+  AttentionOptions attention;
+  bool scale_by_layer;
+  LinearOptions in, out;  // into a branch, and back to the residual
+};
+
+Gpt2 read_gpt2(HfConfig& config, int64_t seq) {
+  Gpt2 gpt;
+  gpt.hidden = config.size("n_embd");
+  gpt.inner = config.size_or("n_inner", 4 * gpt.hidden);
+  gpt.layers = read_layers(config, "n_layer");
+  gpt.eps = config.positive_or("layer_norm_epsilon", 1e-5);
+  gpt.act = read_activation(config, "activation_function", "gelu_new");
+  int64_t heads = config.size("n_head");
+  require(gpt.hidden % heads == 0, "key 'n_embd' must be a multiple of n_head {}, got {}", heads, gpt.hidden);
+  gpt.attention = {heads, heads, seq};
+  bool scaled = config.flag_or("scale_attn_weights", true);
+  gpt.scale_by_layer = config.flag_or("scale_attn_by_inverse_layer_idx", false);
+  if (!scaled || gpt.scale_by_layer) {
+    gpt.attention.scale = scaled ? 1 / std::sqrt(static_cast<double>(gpt.hidden / heads)) : 1;
+  }
+  double stddev = config.positive_or("initializer_range", 0.02);
+  gpt.in = {stddev, true, true};
+  gpt.out = {stddev / std::sqrt(2 * static_cast<double>(gpt.layers)), true, true};
+  return gpt;
+}
+
+ValueId block(LayerBuilder& build, const Gpt2& gpt, int64_t layer, ValueId x) {
+  std::string name = fmt::format("transformer.h.{}", layer);
+  AttentionOptions attention = gpt.attention;
+  if (gpt.scale_by_layer) attention.scale /= static_cast<double>(layer + 1);
+  ValueId h = build.layer_norm(name + ".ln_1", x, gpt.eps);
+  h = build.linear(name + ".attn.c_attn", h, 3 * gpt.hidden, gpt.in);
+  h = build.attention(name + ".attn", {h}, attention);
+  h = build.linear(name + ".attn.c_proj", h, gpt.hidden, gpt.out);
+  x = build.add(name + ".attn.residual", x, h);
+  h = build.layer_norm(name + ".ln_2", x, gpt.eps);
+  h = build.linear(name + ".mlp.c_fc", h, gpt.inner, gpt.in);
+  h = build.activation(name + ".mlp.act", h, gpt.act);
+  h = build.linear(name + ".mlp.c_proj", h, gpt.hidden, gpt.out);
+  return build.add(name + ".mlp.residual", x, h);
+}
+
+}  // namespace
+
+HfModel build_gpt2(HfConfig& config, int64_t bound, int64_t seq) {
+  Gpt2 gpt = read_gpt2(config, seq);
+  int64_t positions = config.size("n_positions");
+  check_positions("n_positions", positions, seq);
+  HfModel model = begin_model(config, bound);
+  LayerBuilder build(model.graph);
+  double stddev = gpt.in.stddev;
+  ValueId tokens = model.graph.find_value("tokens");
+  ValueId x = build.embedding("transformer.wte", tokens, config.size("vocab_size"), gpt.hidden, stddev);
+  x = build.position("transformer.wpe", x, positions, seq, stddev);
+  for (int64_t i = 0; i < gpt.layers; ++i) x = block(build, gpt, i, x);
+  x = build.layer_norm("transformer.ln_f", x, gpt.eps);
+  end_model(model, config, add_head(model, build, config, x, "lm_head", "transformer.wte", stddev, true));
+  return model;
+}
+
+}  // namespace ds

@@ -1,0 +1,70 @@
+// GPTNeoXForCausalLM: decoder with both branches on the same input, rope on part of each head, and q, k, v
+// interleaved by head in one matrix.
+#include "core/base/error.h"
+#include "nn/models/hf_families.h"
+#include "nn/models/hf_options.h"
+
+namespace ds {
+namespace {
+
+struct NeoX {
+  int64_t hidden, inner, heads;
+  double eps;
+  std::string act;
+  Rope rope;
+  bool parallel;
+  LinearOptions attention, mlp;
+};
+
+NeoX read_neox(HfConfig& config) {
+  NeoX neox;
+  neox.hidden = config.size("hidden_size");
+  neox.inner = config.size("intermediate_size");
+  neox.heads = config.size("num_attention_heads");
+  require(neox.hidden % neox.heads == 0,
+          "key 'hidden_size' must be a multiple of num_attention_heads {}, got {}", neox.heads, neox.hidden);
+  neox.eps = config.positive_or("layer_norm_eps", 1e-5);
+  neox.act = read_activation(config, "hidden_act", "gelu");
+  neox.rope = read_rope(config, neox.hidden / neox.heads, 0.25, "rotary_emb_base", "rotary_pct");
+  neox.parallel = config.flag_or("use_parallel_residual", true);
+  double stddev = config.positive_or("initializer_range", 0.02);
+  neox.attention = {stddev, config.flag_or("attention_bias", true)};
+  neox.mlp = {stddev, true};
+  config.pass_over("max_position_embeddings");  // rope has no table
+  return neox;
+}
+
+ValueId block(LayerBuilder& build, const NeoX& neox, const std::string& name, ValueId x, int64_t seq) {
+  AttentionOptions options{neox.heads, neox.heads, seq};
+  options.per_head = true;
+  ValueId h = build.layer_norm(name + ".input_layernorm", x, neox.eps);
+  h = build.linear(name + ".attention.query_key_value", h, 3 * neox.hidden, neox.attention);
+  h = build.rope(name + ".attention.rope", h, 3 * neox.heads, seq, neox.rope, 3, 2);
+  h = build.attention(name + ".attention", {h}, options);
+  h = build.linear(name + ".attention.dense", h, neox.hidden, neox.attention);
+  ValueId after = build.add(name + ".attention.residual", x, h);
+  h = build.layer_norm(name + ".post_attention_layernorm", neox.parallel ? x : after, neox.eps);
+  h = build.linear(name + ".mlp.dense_h_to_4h", h, neox.inner, neox.mlp);
+  h = build.activation(name + ".mlp.act", h, neox.act);
+  h = build.linear(name + ".mlp.dense_4h_to_h", h, neox.hidden, neox.mlp);
+  return build.add(name + ".mlp.residual", after, h);
+}
+
+}  // namespace
+
+HfModel build_gpt_neox(HfConfig& config, int64_t bound, int64_t seq) {
+  NeoX neox = read_neox(config);
+  int64_t layers = read_layers(config, "num_hidden_layers");
+  double stddev = neox.mlp.stddev;
+  HfModel model = begin_model(config, bound);
+  LayerBuilder build(model.graph);
+  ValueId tokens = model.graph.find_value("tokens");
+  ValueId x = build.embedding("gpt_neox.embed_in", tokens, config.size("vocab_size"), neox.hidden, stddev);
+  for (int64_t i = 0; i < layers; ++i) x = block(build, neox, fmt::format("gpt_neox.layers.{}", i), x, seq);
+  x = build.layer_norm("gpt_neox.final_layer_norm", x, neox.eps);
+  end_model(model, config,
+            add_head(model, build, config, x, "embed_out", "gpt_neox.embed_in", stddev, false));
+  return model;
+}
+
+}  // namespace ds

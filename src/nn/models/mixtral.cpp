@@ -1,0 +1,89 @@
+// MixtralForCausalLM: Llama with a router and experts in place of the feed-forward layer. Every expert runs
+// on all rows; its result is multiplied by the row's gate, which is 0 unless it was chosen.
+#include "core/base/error.h"
+#include "nn/models/decoder.h"
+#include "nn/models/hf_families.h"
+
+namespace ds {
+namespace {
+
+struct Mixtral {
+  Decoder decoder;
+  int64_t experts, chosen;
+  double balance;  // weight of the router's loss; 0: none
+};
+
+Mixtral read_mixtral(HfConfig& config) {
+  Mixtral m;
+  m.decoder = read_decoder(config, 1e-5);
+  Decoder& d = m.decoder;
+  d.act = read_activation(config, "hidden_act", "silu");
+  d.rope = read_rope(config, d.width);
+  d.windows =
+      read_windows(config, config.size_or("sliding_window", 0), std::vector<bool>(d.windows.size(), true));
+  m.experts = config.size("num_local_experts");
+  m.chosen = config.size("num_experts_per_tok");
+  require(m.chosen <= m.experts, "key 'num_experts_per_tok' must be at most num_local_experts {}, got {}",
+          m.experts, m.chosen);
+  bool counted = config.flag_or("output_router_logits", false);
+  const Json* weight = config.find("router_aux_loss_coef");
+  m.balance = weight != nullptr && weight->is_number() && weight->number() == 0
+                  ? 0
+                  : config.positive_or("router_aux_loss_coef", 0.001);
+  if (!counted) m.balance = 0;
+  return m;
+}
+
+ValueId expert(LayerBuilder& build, const Decoder& d, const std::string& name, ValueId x) {
+  LinearOptions linear{d.stddev, false};
+  ValueId gate = build.linear(name + ".w1", x, d.inner, linear);
+  ValueId up = build.linear(name + ".w3", x, d.inner, linear);
+  return build.linear(name + ".w2", build.gated(name + ".act", {gate, up}, d.act), d.hidden, linear);
+}
+
+// Sum of the experts' weighted results; appends the router's logits.
+ValueId mixture(Graph& graph, LayerBuilder& build, const Mixtral& m, const std::string& name, ValueId x,
+                std::vector<ValueId>& routers) {
+  ValueId logits = build.linear(name + ".gate", x, m.experts, {m.decoder.stddev, false});
+  routers.push_back(logits);
+  ValueId gates = graph.add("top_gates", {logits}, {{"k", m.chosen}}, name + ".gates");
+  ValueId sum = -1;
+  for (int64_t e = 0; e < m.experts; ++e) {
+    std::string part = fmt::format("{}.experts.{}", name, e);
+    ValueId y = expert(build, m.decoder, part, x);
+    y = graph.add("scale_rows", {y, gates}, {{"column", e}}, part + ".weighted");
+    sum = sum < 0 ? y : build.add(part + ".sum", sum, y);
+  }
+  return sum;
+}
+
+}  // namespace
+
+HfModel build_mixtral(HfConfig& config, int64_t bound, int64_t seq) {
+  Mixtral m = read_mixtral(config);
+  const Decoder& d = m.decoder;
+  HfModel model = begin_model(config, bound);
+  Graph& graph = model.graph;
+  LayerBuilder build(graph);
+  std::vector<ValueId> routers;
+  ValueId x = decoder_embedding(model, build, d);
+  for (int64_t i = 0; i < d.layers; ++i) {
+    std::string name = fmt::format("model.layers.{}", i);
+    ValueId h = decoder_norm(build, d, name + ".input_layernorm", x);
+    x = build.add(name + ".self_attn.residual", x, decoder_attention(build, d, name, i, h, seq));
+    h = decoder_norm(build, d, name + ".post_attention_layernorm", x);
+    h = mixture(graph, build, m, name + ".block_sparse_moe", h, routers);
+    x = build.add(name + ".block_sparse_moe.residual", x, h);
+  }
+  x = decoder_norm(build, d, "model.norm", x);
+  ValueId logits = add_head(model, build, config, x, "lm_head", "model.embed_tokens", d.stddev, false);
+  ValueId balance = -1;
+  if (m.balance > 0) {
+    balance = graph.add("load_balance", routers, {{"k", m.chosen}}, "balance");
+    balance = graph.add("scale", {balance}, {{"factor", m.balance}}, "balance.weighted");
+  }
+  end_model(model, config, logits, balance);
+  return model;
+}
+
+}  // namespace ds

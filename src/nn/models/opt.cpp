@@ -1,0 +1,90 @@
+// OPTForCausalLM: learned positions by the number of tokens before, which come as an input; norms before the
+// branches or after the residuals.
+#include "core/base/error.h"
+#include "nn/models/hf_families.h"
+#include "nn/models/hf_options.h"
+
+namespace ds {
+namespace {
+
+constexpr double kEps = 1e-5;   // the configuration has no key for it
+constexpr int64_t kOffset = 2;  // first row of the table that a token has
+
+struct Opt {
+  int64_t hidden, inner, heads, embedding;  // embedding: width of the token table
+  std::string act;
+  bool norm_before;
+  LinearOptions linear;
+};
+
+Opt read_opt(HfConfig& config) {
+  Opt opt;
+  opt.hidden = config.size("hidden_size");
+  opt.inner = config.size("ffn_dim");
+  opt.heads = config.size("num_attention_heads");
+  opt.embedding = config.size_or("word_embed_proj_dim", opt.hidden);
+  require(opt.hidden % opt.heads == 0,
+          "key 'hidden_size' must be a multiple of num_attention_heads {}, got {}", opt.heads, opt.hidden);
+  opt.act = read_activation(config, "activation_function", "relu");
+  opt.norm_before = config.flag_or("do_layer_norm_before", true);
+  opt.linear = {config.positive_or("init_std", 0.02), config.flag_or("enable_bias", true)};
+  config.only("layer_norm_elementwise_affine", true);
+  return opt;
+}
+
+ValueId attention(LayerBuilder& build, const Opt& opt, const std::string& name, ValueId x, ValueId mask,
+                  int64_t seq) {
+  std::string self = name + ".self_attn";
+  ValueId q = build.linear(self + ".q_proj", x, opt.hidden, opt.linear);
+  ValueId k = build.linear(self + ".k_proj", x, opt.hidden, opt.linear);
+  ValueId v = build.linear(self + ".v_proj", x, opt.hidden, opt.linear);
+  ValueId y = build.attention(self, {q, k, v, mask}, {opt.heads, opt.heads, seq});
+  return build.linear(self + ".out_proj", y, opt.hidden, opt.linear);
+}
+
+ValueId block(LayerBuilder& build, const Opt& opt, const std::string& name, ValueId x, ValueId mask,
+              int64_t seq) {
+  auto norm = [&](const char* part, ValueId v, bool here) {
+    return here ? build.layer_norm(name + part, v, kEps) : v;
+  };
+  ValueId h = norm(".self_attn_layer_norm", x, opt.norm_before);
+  x = build.add(name + ".self_attn.residual", x, attention(build, opt, name, h, mask, seq));
+  x = norm(".self_attn_layer_norm", x, !opt.norm_before);
+  h = norm(".final_layer_norm", x, opt.norm_before);
+  h = build.activation(name + ".act", build.linear(name + ".fc1", h, opt.inner, opt.linear), opt.act);
+  x = build.add(name + ".residual", x, build.linear(name + ".fc2", h, opt.hidden, opt.linear));
+  return norm(".final_layer_norm", x, !opt.norm_before);
+}
+
+}  // namespace
+
+HfModel build_opt(HfConfig& config, int64_t bound, int64_t seq) {
+  Opt opt = read_opt(config);
+  int64_t layers = read_layers(config, "num_hidden_layers");
+  int64_t positions = config.size("max_position_embeddings");
+  check_positions("max_position_embeddings", positions, seq);
+  bool last_norm = !config.flag_or("_remove_final_layer_norm", false) && opt.norm_before;
+  double stddev = opt.linear.stddev;
+  HfModel model = begin_model(config, bound);
+  model.position_offset = kOffset;
+  ValueId mask = add_ids(model, "mask"), rows = add_ids(model, "positions");
+  LayerBuilder build(model.graph);
+  const std::string decoder = "model.decoder.";
+  ValueId tokens = model.graph.find_value("tokens");
+  ValueId x =
+      build.embedding(decoder + "embed_tokens", tokens, config.size("vocab_size"), opt.embedding, stddev);
+  bool projected = opt.embedding != opt.hidden;
+  if (projected) x = build.linear(decoder + "project_in", x, opt.hidden, {stddev, false});
+  ValueId place = build.embedding(decoder + "embed_positions", rows, positions + kOffset, opt.hidden, stddev);
+  x = build.add(decoder + "embedding", x, place);
+  for (int64_t i = 0; i < layers; ++i) {
+    x = block(build, opt, fmt::format("{}layers.{}", decoder, i), x, mask, seq);
+  }
+  if (last_norm) x = build.layer_norm(decoder + "final_layer_norm", x, kEps);
+  if (projected) x = build.linear(decoder + "project_out", x, opt.embedding, {stddev, false});
+  end_model(model, config,
+            add_head(model, build, config, x, "lm_head", decoder + "embed_tokens", stddev, true));
+  return model;
+}
+
+}  // namespace ds
