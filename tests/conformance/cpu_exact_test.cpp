@@ -129,9 +129,13 @@ TEST_F(Exact, ElementwiseAndGathers) {
     EXPECT_TRUE(equal("add", {}, {x, y}, out));
     EXPECT_TRUE(equal("relu", {}, {x}, out));
     EXPECT_TRUE(equal("relu_dx", {}, {y, x}, out));
+    EXPECT_TRUE(equal("mul", {}, {x, y}, out));
+    EXPECT_TRUE(equal("scale", {{"factor", 0.3}}, {x}, out));
     Tensor rows = random_tensor(dtype, {500, 67}, 10), ids = random_ids(500, 131, 11);
     EXPECT_TRUE(equal("embedding", {}, {rows, ids}, {poisoned(dtype, {500, 67})}));
     EXPECT_TRUE(equal("embedding_dw", {{"rows", int64_t{131}}}, {rows, ids}, {poisoned(dtype, {131, 67})}));
+    Tensor gates = random_tensor(dtype, {500, 5}, 12);
+    EXPECT_TRUE(equal("scale_rows", {{"column", int64_t{3}}}, {rows, gates}, {poisoned(dtype, {500, 67})}));
     Attrs seq{{"seq", int64_t{9}}};
     EXPECT_TRUE(
         equal("position", seq, {rows, random_tensor(dtype, {12, 67}, 13)}, {poisoned(dtype, {500, 67})}));

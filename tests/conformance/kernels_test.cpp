@@ -95,6 +95,38 @@ TEST(CrossEntropy, WithoutTargetsIsZero) {
   EXPECT_EQ(out[0].at(0), 0);
 }
 
+TEST(TopGates, KeepsTheLowerIndexOfEqualLogits) {
+  KernelRegistry registry = reference();
+  ThreadTeam team(1);
+  Tensor z(DS_DTYPE_F32, {2, 4}), y(DS_DTYPE_F32, {2, 4});
+  const double logits[] = {0, 0, 0, 0, 1, 2, 2, 1};
+  for (int64_t e = 0; e < 8; ++e) z.set(e, logits[e]);
+  std::vector<TensorView> in{z.view()}, out{y.view()};
+  launch(implementation(registry, "top_gates", "ref"), {{"k", int64_t{2}}}, in, out, team);
+  const double normalized[] = {0.5, 0.5, 0, 0, 0, 0.5, 0.5, 0};
+  for (int64_t e = 0; e < 8; ++e) EXPECT_EQ(y.at(e), normalized[e]) << e;
+  Attrs shares{{"k", int64_t{3}}, {"normalize", int64_t{0}}};
+  launch(implementation(registry, "top_gates", "ref"), shares, in, out, team);
+  double low = 1 / (2 + 2 * std::exp(1.0)), high = std::exp(1.0) * low;
+  const double kept[] = {0.25, 0.25, 0.25, 0, low, high, high, 0};
+  for (int64_t e = 0; e < 8; ++e) EXPECT_NEAR(y.at(e), kept[e], 1e-7) << e;
+}
+
+// Two layers of two rows: f = (3/4, 1/4) for k = 1, p = mean softmax.
+TEST(LoadBalance, IsHuggingFacesOverAllLayers) {
+  KernelRegistry registry = reference();
+  ThreadTeam team(1);
+  Tensor a(DS_DTYPE_F64, {2, 2}), b(DS_DTYPE_F64, {2, 2}), loss(DS_DTYPE_F64, {});
+  const double logits_a[] = {0, 0, 1, 0}, logits_b[] = {0, 2, 3, 0};
+  for (int64_t e = 0; e < 4; ++e) a.set(e, logits_a[e]);
+  for (int64_t e = 0; e < 4; ++e) b.set(e, logits_b[e]);
+  std::vector<TensorView> in{a.view(), b.view()}, out{loss.view()};
+  launch(implementation(registry, "load_balance", "ref"), {{"k", int64_t{1}}}, in, out, team);
+  auto logistic = [](double x) { return 1 / (1 + std::exp(-x)); };
+  double p = (logistic(0) + logistic(1) + logistic(-2) + logistic(3)) / 4;
+  EXPECT_NEAR(loss.at(0), 2 * (0.75 * p + 0.25 * (1 - p)), 1e-15);
+}
+
 TEST(Cast, RoundsToNearestEven) {
   KernelRegistry registry = reference();
   ThreadTeam team(1);

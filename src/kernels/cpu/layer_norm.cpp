@@ -13,28 +13,6 @@
 HWY_BEFORE_NAMESPACE();
 namespace ds::cpu::HWY_NAMESPACE {
 
-// Sums f over [0, width) of vectors from several arrays, in four chains that are added as a tree, then the
-// tail. The order depends on the vector width.
-template <typename F, typename... X>
-HWY_INLINE float sum_of(int64_t width, const F& f, const X*... x) {
-  const Lanes d;
-  int64_t k = 0, step = lanes();
-  Vec s0 = hn::Zero(d), s1 = s0, s2 = s0, s3 = s0;
-  for (; k + 4 * step <= width; k += 4 * step) {
-    s0 = hn::Add(s0, f(load(x + k)...));
-    s1 = hn::Add(s1, f(load(x + k + step)...));
-    s2 = hn::Add(s2, f(load(x + k + 2 * step)...));
-    s3 = hn::Add(s3, f(load(x + k + 3 * step)...));
-  }
-  for (; k + step <= width; k += step) s0 = hn::Add(s0, f(load(x + k)...));
-  if (int64_t left = width - k; left > 0) {
-    // Lanes past the end must add nothing whatever f gives for zeros.
-    auto used = hn::FirstN(d, static_cast<size_t>(left));
-    s1 = hn::Add(s1, hn::IfThenElseZero(used, f(load_part(x + k, left)...)));
-  }
-  return sum(hn::Add(hn::Add(s0, s1), hn::Add(s2, s3)));
-}
-
 // y = (x - mean) * rstd * w + b; mean and rstd = 1 / sqrt(var + eps) per row, var = mean of (x - mean)^2
 template <typename T>
 void layer_norm_of(const KernelContext& c) {

@@ -13,7 +13,6 @@ std::string refuse(const KernelQuery& query) {
       if (type == DS_DTYPE_F16) return "f16 operands";
     }
   }
-  if (query.attrs.text_or("form", "tanh") != "tanh") return "form erf";
   return "";
 }
 
@@ -33,6 +32,14 @@ void register_cpu(KernelRegistry& registry) {
   cpu::add_linear_db(registry);
   cpu::add_layer_norm(registry);
   cpu::add_gelu(registry);
+  cpu::add_silu(registry);
+  cpu::add_rms_norm(registry);
+  cpu::add_glu(registry);
+  cpu::add_mul(registry);
+  cpu::add_scale(registry);
+  cpu::add_softcap(registry);
+  cpu::add_rope(registry);
+  cpu::add_scale_rows(registry);
   cpu::add_relu(registry);
   cpu::add_attention(registry);
   cpu::add_attention_dx(registry);

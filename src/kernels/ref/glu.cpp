@@ -6,8 +6,8 @@ namespace {
 
 // gate and up of a row: two tensors, or the halves of one. `in` begins with the first of them.
 template <typename T>
-struct Halves {
-  explicit Halves(std::span<const TensorView> in) {
+struct Gated {
+  explicit Gated(std::span<const TensorView> in) {
     bool packed = in.size() == 1;
     width = packed ? in[0].dims[1] / 2 : in[0].dims[1];
     stride = in[0].dims[1];
@@ -21,7 +21,7 @@ struct Halves {
 // y = act(gate) up
 template <typename T, typename Act>
 void glu(const KernelContext& c) {
-  Halves<T> x(c.in);
+  Gated<T> x(c.in);
   T* y = c.out[0].as<T>();
   for (int64_t r = 0; r < c.out[0].dims[0]; ++r) {
     for (int64_t k = 0; k < x.width; ++k) {
@@ -35,7 +35,7 @@ void glu(const KernelContext& c) {
 template <typename T, typename Act>
 void glu_dx(const KernelContext& c) {
   const T* dy = c.in[0].as<T>();
-  Halves<T> x(c.in.subspan(1)), dx(c.out);
+  Gated<T> x(c.in.subspan(1)), dx(c.out);
   for (int64_t r = 0; r < c.in[0].dims[0]; ++r) {
     for (int64_t k = 0; k < x.width; ++k) {
       int64_t e = r * x.stride + k;

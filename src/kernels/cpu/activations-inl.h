@@ -1,0 +1,150 @@
+// Activations and their slopes, compiled once per instruction set: shared by their ops and by glu.
+#if defined(DS_KERNELS_CPU_ACTIVATIONS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef DS_KERNELS_CPU_ACTIVATIONS_INL_H_
+#undef DS_KERNELS_CPU_ACTIVATIONS_INL_H_
+#else
+#define DS_KERNELS_CPU_ACTIVATIONS_INL_H_
+#endif
+
+#include <string_view>
+
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/simd-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace ds::cpu::HWY_NAMESPACE {
+
+// 0.5 x (1 + tanh(u)) = x logistic(2u), u = sqrt(2/pi) (x + 0.044715 x^3)
+struct GeluTanh {
+  static constexpr double kTwoScale = 2 * 0.7978845608028654;  // 2 sqrt(2 / pi)
+  static constexpr double kCubic = 0.044715;
+  // Beyond this |x| logistic(2u) is 1, or below 2^-111: the same in f32.
+  static constexpr float kFlat = 9.5f;
+
+  // x as far as logistic(2u) changes; NaN stays NaN (x86: the second operand wins).
+  static HWY_INLINE Vec flatten(Vec x) {
+    const Lanes d;
+    return hn::Min(hn::Set(d, kFlat), hn::Max(hn::Set(d, -kFlat), x));
+  }
+
+  // logistic(2u) of a flattened x: no cancellation for negative x, but u's rounding counts 2u times.
+  static HWY_INLINE Vec gate(Vec x, Vec xx) {
+    const Lanes d;
+    const Vec one = hn::Set(d, 1.0f);
+    Vec scale = hn::MulAdd(xx, hn::Set(d, static_cast<float>(-kTwoScale * kLog2E * kCubic)),
+                           hn::Set(d, static_cast<float>(-kTwoScale * kLog2E)));
+    return hn::Div(one, hn::Add(exp2_bounded(hn::Mul(x, scale)), one));
+  }
+
+  static HWY_INLINE Vec value(Vec x) {
+    Vec flat = flatten(x);
+    return hn::Mul(hn::Max(hn::Set(Lanes(), -kFlat), x), gate(flat, hn::Mul(flat, flat)));
+  }
+
+  // s + x s (1 - s) 2u', s = logistic(2u), u' = sqrt(2/pi) (1 + 3 0.044715 x^2)
+  static HWY_INLINE Vec slope(Vec x) {
+    const Lanes d;
+    Vec flat = flatten(x), xx = hn::Mul(flat, flat), s = gate(flat, xx);
+    Vec inner = hn::MulAdd(xx, hn::Set(d, static_cast<float>(3 * kCubic * kTwoScale)),
+                           hn::Set(d, static_cast<float>(kTwoScale)));
+    Vec bend = hn::Mul(hn::Mul(flat, s), hn::Sub(hn::Set(d, 1.0f), s));
+    return hn::MulAdd(bend, inner, s);
+  }
+};
+
+// x P, P = 0.5 (1 + erf(x / sqrt(2))): the normal distribution function
+struct GeluErf {
+  // |x| as far as exp(-x^2 / 2) is above 0 in f32; NaN stays NaN (x86: the second operand wins).
+  static HWY_INLINE Vec size(Vec x) { return hn::Min(hn::Set(Lanes(), 14.0f), hn::Abs(x)); }
+
+  // exp(-x^2 / 2); the square's rounding is put back where the target has fused multiply-add.
+  static HWY_INLINE Vec bell(Vec x) {
+    const Lanes d;
+    Vec half = hn::Set(d, -0.5f), t = size(x), square = hn::Mul(t, t), rest = hn::MulSub(t, t, square);
+    Vec e = exp_negative(hn::Mul(square, half));
+    return hn::MulAdd(e, hn::Mul(rest, half), e);
+  }
+
+  // P from bell(x). Of t = |x|: P(-t) = bell r f(q) with r = 1 / (t / sqrt(2) + 3/2) and q = 1 - 3 r in [-1,
+  // 1]; f = 0.5 erfcx(t / sqrt(2)) / r, least squares of degree 10 at Chebyshev nodes, relative error 3.4e-8.
+  static HWY_INLINE Vec chance(Vec x, Vec bell) {
+    const Lanes d;
+    const Vec one = hn::Set(d, 1.0f);
+    Vec r = hn::Div(one, hn::MulAdd(size(x), hn::Set(d, 0.70710678118654752f), hn::Set(d, 1.5f)));
+    Vec q = hn::NegMulAdd(r, hn::Set(d, 3.0f), one);
+    constexpr float kTerms[] = {-8.278636960312724e-05f,  0.0003657502238638699f, 0.0009102498879656196f,
+                                -0.00036866453592665493f, -0.004735525231808424f, -0.004067317117005587f,
+                                0.023884674534201622f,    0.03781144320964813f,   -0.25392502546310425f,
+                                0.48237812519073486f};
+    Vec f = hn::Set(d, -6.774917710572481e-05f);
+    for (float term : kTerms) f = hn::MulAdd(f, q, hn::Set(d, term));
+    Vec below = hn::Mul(hn::Mul(bell, r), f);
+    return hn::IfThenElse(hn::Lt(x, hn::Zero(d)), below, hn::Sub(one, below));
+  }
+
+  static HWY_INLINE Vec value(Vec x) { return hn::Mul(x, chance(x, bell(x))); }
+
+  // P + x exp(-x^2 / 2) / sqrt(2 pi)
+  static HWY_INLINE Vec slope(Vec x) {
+    Vec e = bell(x);
+    return hn::MulAdd(hn::Mul(x, hn::Set(Lanes(), 0.3989422804014327f)), e, chance(x, e));
+  }
+};
+
+// x s, s = 1 / (1 + exp(-x))
+struct Silu {
+  // s and 1 - s, both without cancellation.
+  struct Parts {
+    Vec s, rest;
+  };
+  static HWY_INLINE Parts parts(Vec x) {
+    const Lanes d;
+    const Vec one = hn::Set(d, 1.0f);
+    Vec e = exp_negative(hn::Neg(hn::Abs(x))), r = hn::Div(one, hn::Add(one, e)), small = hn::Mul(e, r);
+    auto negative = hn::Lt(x, hn::Zero(d));
+    return {hn::IfThenElse(negative, small, r), hn::IfThenElse(negative, r, small)};
+  }
+
+  static HWY_INLINE Vec value(Vec x) { return hn::Mul(x, parts(x).s); }
+
+  // s (1 + x (1 - s))
+  static HWY_INLINE Vec slope(Vec x) {
+    Parts p = parts(x);
+    return hn::MulAdd(hn::Mul(x, p.rest), p.s, p.s);
+  }
+};
+
+struct Relu {
+  static HWY_INLINE Vec value(Vec x) { return hn::IfThenElseZero(hn::Gt(x, hn::Zero(Lanes())), x); }
+  static HWY_INLINE Vec slope(Vec x) {
+    const Lanes d;
+    return hn::IfThenElseZero(hn::Gt(x, hn::Zero(d)), hn::Set(d, 1.0f));
+  }
+};
+
+// y = Act(x)
+template <typename T, typename Act>
+void activate(const KernelContext& c) {
+  const T* x = c.in[0].as<T>();
+  T* y = c.out[0].as<T>();
+  for_blocks(c.team, c.in[0].numel(), kBlock, [=](int64_t begin, int64_t end) HWY_ATTR {
+    map(
+        begin, end, y, [](Vec v) HWY_ATTR { return Act::value(v); }, x);
+  });
+}
+
+// dx = dy Act'(x)
+template <typename T, typename Act>
+void activate_dx(const KernelContext& c) {
+  const T *dy = c.in[0].as<T>(), *x = c.in[1].as<T>();
+  T* dx = c.out[0].as<T>();
+  for_blocks(c.team, c.in[0].numel(), kBlock, [=](int64_t begin, int64_t end) HWY_ATTR {
+    map(
+        begin, end, dx, [](Vec g, Vec v) HWY_ATTR { return hn::Mul(g, Act::slope(v)); }, dy, x);
+  });
+}
+
+}  // namespace ds::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target include guard

@@ -1,0 +1,132 @@
+#include "kernels/rope.h"
+
+#include <cmath>
+
+#include "kernels/cpu/targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/rope.cpp"
+#include <hwy/foreach_target.h>
+
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/simd-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace ds::cpu::HWY_NAMESPACE {
+
+// Positions of one task, for all sequences: the angles of its first are worked out, those of the others
+// follow by turning in f64, whose error after so few steps is far below f32's.
+constexpr int64_t kPositions = 32;
+
+// cos and sin of every pair at a position that moves on; in the task's scratch.
+class Angles {
+ public:
+  Angles(const Rope& rope, int64_t position, std::span<std::byte> scratch)
+      : pairs_(rope.dims / 2), magnitude_(rope.magnitude) {
+    size_t need = static_cast<size_t>(pairs_) * (4 * sizeof(double) + 2 * sizeof(float));
+    ensure(need <= scratch.size(), "rope needs {} bytes of scratch, team has {}", need, scratch.size());
+    cos_ = reinterpret_cast<double*>(scratch.data());
+    sin_ = cos_ + pairs_;
+    cos_step_ = sin_ + pairs_;
+    sin_step_ = cos_step_ + pairs_;
+    cosine = reinterpret_cast<float*>(sin_step_ + pairs_);
+    sine = cosine + pairs_;
+    for (int64_t i = 0; i < pairs_; ++i) {
+      double frequency = rope.frequency(i), angle = static_cast<double>(position) * frequency;
+      cos_[i] = std::cos(angle);
+      sin_[i] = std::sin(angle);
+      cos_step_[i] = std::cos(frequency);
+      sin_step_[i] = std::sin(frequency);
+    }
+    round();
+  }
+
+  void advance() {
+    for (int64_t i = 0; i < pairs_; ++i) {
+      double cos = cos_[i] * cos_step_[i] - sin_[i] * sin_step_[i];
+      sin_[i] = sin_[i] * cos_step_[i] + cos_[i] * sin_step_[i];
+      cos_[i] = cos;
+    }
+    round();
+  }
+
+  float *cosine, *sine;  // of the position, times the magnitude
+
+ private:
+  void round() {
+    for (int64_t i = 0; i < pairs_; ++i) {
+      cosine[i] = static_cast<float>(magnitude_ * cos_[i]);
+      sine[i] = static_cast<float>(magnitude_ * sin_[i]);
+    }
+  }
+
+  int64_t pairs_;
+  double magnitude_;
+  double *cos_, *sin_, *cos_step_, *sin_step_;
+};
+
+// (a, b) -> (a cos - b sin, b cos + a sin); columns from dims on are copied.
+template <typename T>
+HWY_INLINE void turn_head(const Rope& rope, const Angles& angles, const T* x, T* y) {
+  int64_t pairs = rope.dims / 2;
+  if (rope.interleaved) {  // pairs of neighbours, one by one: rare
+    for (int64_t i = 0; i < pairs; ++i) {
+      float a = static_cast<float>(x[2 * i]), b = static_cast<float>(x[2 * i + 1]);
+      y[2 * i] = T(a * angles.cosine[i] - b * angles.sine[i]);
+      y[2 * i + 1] = T(b * angles.cosine[i] + a * angles.sine[i]);
+    }
+  } else {
+    auto left = [](Vec a, Vec b, Vec cos, Vec sin)
+                    HWY_ATTR { return hn::NegMulAdd(b, sin, hn::Mul(a, cos)); };
+    auto right = [](Vec a, Vec b, Vec cos, Vec sin) HWY_ATTR { return hn::MulAdd(a, sin, hn::Mul(b, cos)); };
+    map(0, pairs, y, left, x, x + pairs, angles.cosine, angles.sine);
+    map(0, pairs, y + pairs, right, x, x + pairs, angles.cosine, angles.sine);
+  }
+  std::copy(x + rope.dims, x + rope.depth, y + rope.dims);
+}
+
+template <typename T>
+void rope_of(const KernelContext& c) {
+  const T* x = c.in[0].as<T>();
+  T* y = c.out[0].as<T>();
+  int64_t rows = c.in[0].dims[0], width = c.in[0].dims[1];
+  const Rope rope(c.attrs, width);
+  int64_t positions = std::min(rope.seq, rows);
+  for_tasks(c.team, ceil_div(positions, kPositions), [&](int64_t task, int thread) HWY_ATTR {
+    int64_t begin = task * kPositions, end = std::min(positions, begin + kPositions);
+    Angles angles(rope, begin, c.team.scratch(thread));
+    for (int64_t p = begin; p < end; ++p) {
+      if (p > begin) angles.advance();
+      for (int64_t r = p; r < rows; r += rope.seq) {
+        for (int64_t h = 0; h < rope.heads; ++h) {
+          const T* from = x + r * width + h * rope.depth;
+          T* to = y + r * width + h * rope.depth;
+          if (rope.turns(h)) {
+            turn_head(rope, angles, from, to);
+          } else {
+            std::copy(from, from + rope.depth, to);
+          }
+        }
+      }
+    }
+  });
+}
+
+void rope(const KernelContext& c) {
+  by_type(c.in[0].dtype, [&](auto t) { rope_of<decltype(t)>(c); });
+}
+
+}  // namespace ds::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace ds::cpu {
+
+HWY_EXPORT(rope);
+
+void add_rope(KernelRegistry& registry) {
+  add_kernel(registry, "rope", [](const KernelContext& c) { HWY_DYNAMIC_DISPATCH(rope)(c); });
+}
+
+}  // namespace ds::cpu
+#endif  // HWY_ONCE

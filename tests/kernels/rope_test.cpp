@@ -1,0 +1,67 @@
+// Frequencies of rope against those of Hugging Face Transformers 5.23, which are f32.
+#include "kernels/rope.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cmath>
+
+namespace ds::test {
+namespace {
+
+constexpr int64_t kHeads = 4, kDepth = 16;
+
+Attrs rope_attrs(std::string_view scaling, double factor, double low = 0, double high = 0) {
+  Attrs attrs{{"heads", kHeads}, {"seq", int64_t{256}}, {"theta", 10000.0}};
+  attrs.set("scaling", std::string(scaling));
+  attrs.set("factor", factor);
+  attrs.set("low", low);
+  attrs.set("high", high);
+  attrs.set("original", int64_t{64});
+  return attrs;
+}
+
+void expect_frequencies(const Attrs& attrs, const std::array<double, 8>& want) {
+  Rope rope(attrs, kHeads * kDepth);
+  ASSERT_EQ(rope.dims, kDepth);
+  for (int64_t i = 0; i < 8; ++i) {
+    double expected = want[static_cast<size_t>(i)];
+    EXPECT_NEAR(rope.frequency(i), expected, 3e-7 * expected) << i;
+  }
+}
+
+TEST(Rope, LinearScaling) {
+  expect_frequencies(
+      rope_attrs("linear", 4),
+      {0.25, 0.07905694097280502, 0.02500000037252903, 0.007905694656074047, 0.0024999999441206455,
+       0.0007905694656074047, 0.0002500000118743628, 7.905694656074047e-05});
+}
+
+TEST(Rope, Llama3Scaling) {
+  expect_frequencies(
+      rope_attrs("llama3", 8, 1, 4),
+      {1.0, 0.24438458681106567, 0.013042256236076355, 0.0039528473280370235, 0.0012499999720603228,
+       0.00039528473280370235, 0.0001250000059371814, 3.9528473280370235e-05});
+}
+
+TEST(Rope, YarnScalesFrequencyAndMagnitude) {
+  Attrs attrs = rope_attrs("yarn", 4, 1, 32);
+  expect_frequencies(
+      attrs, {1.0, 0.23717081546783447, 0.04999999701976766, 0.007905694656074047, 0.0024999999441206455,
+              0.0007905694656074047, 0.0002500000118743628, 7.905694656074047e-05});
+  EXPECT_NEAR(Rope(attrs, kHeads * kDepth).magnitude, 1.138629436111989, 1e-12);
+}
+
+TEST(Rope, HeadsOfAPeriodTurn) {
+  Attrs attrs{{"heads", int64_t{7}},  {"seq", int64_t{4}},     {"theta", 1e4},
+              {"period", int64_t{3}}, {"rotated", int64_t{2}}, {"inverse", int64_t{1}}};
+  Rope rope(attrs, 7 * kDepth);
+  const bool want[] = {true, true, false, true, true, false, true};
+  for (int64_t h = 0; h < 7; ++h) EXPECT_EQ(rope.turns(h), want[h]) << h;
+  EXPECT_EQ(rope.frequency(0), -1);
+  EXPECT_EQ(rope.first(3), 3);
+  EXPECT_EQ(rope.distance(), kDepth / 2);
+}
+
+}  // namespace
+}  // namespace ds::test
