@@ -115,6 +115,11 @@ void linear_jobs(DType t, std::vector<Job>& jobs) {
     jobs.push_back({"linear/" + name, "linear", {}, {x, w, b}, {y}, flops});
     jobs.push_back({"linear_dx/" + name, "linear_dx", {}, {y, w}, {x}, flops});
     jobs.push_back({"linear_dw/" + name, "linear_dw", {}, {y, x}, {w}, flops});
+    const Attrs turned{{"transposed", int64_t{1}}};
+    Operand wt{t, {l.in, l.out}};
+    jobs.push_back({"linear_t/" + name, "linear", turned, {x, wt, b}, {y}, flops});
+    jobs.push_back({"linear_dx_t/" + name, "linear_dx", turned, {y, wt}, {x}, flops});
+    jobs.push_back({"linear_dw_t/" + name, "linear_dw", turned, {y, x}, {wt}, flops});
     jobs.push_back({"linear_db/" + name, "linear_db", {}, {y}, {b}});
   }
 }
@@ -150,6 +155,35 @@ void row_jobs(DType t, std::vector<Job>& jobs) {
   jobs.push_back({"cross_entropy_dx", "cross_entropy_dx", {}, {one, logits, ids, stat}, {logits}});
 }
 
+// What Llama's family has and GPT-2's has not; heads as wide as attention's.
+void gated_jobs(DType t, std::vector<Job>& jobs) {
+  Operand x{t, {kRows, kWidth}}, w{t, {kWidth}}, stat{DS_DTYPE_F32, {kRows, 1}},
+      one_head{t, {kWidth / kHeads}};
+  Operand stats{DS_DTYPE_F32, {kRows, kHeads}}, wide{t, {kRows, 4 * kWidth}}, gates{t, {kRows, 8}};
+  Attrs eps{{"eps", 1e-6}}, rope{{"heads", kHeads}, {"seq", kSeq}, {"theta", 1e4}};
+  jobs.push_back({"rms_norm", "rms_norm", eps, {x, w}, {x, stat}});
+  jobs.push_back({"rms_norm/heads", "rms_norm", eps, {x, one_head}, {x, stats}});
+  jobs.push_back({"rms_norm_dx", "rms_norm_dx", {}, {x, x, w, stat}, {x}});
+  jobs.push_back({"rms_norm_dw", "rms_norm_dw", {{"width", kWidth}}, {x, x, stat}, {w}});
+  jobs.push_back(
+      {"rms_norm_dw/heads", "rms_norm_dw", {{"width", kWidth / kHeads}}, {x, x, stats}, {one_head}});
+  jobs.push_back({"rope", "rope", rope, {x}, {x}});
+  for (const char* act : {"silu", "gelu_tanh", "gelu_erf"}) {
+    Attrs attrs{{"act", act}};
+    jobs.push_back({std::string("glu/") + act, "glu", attrs, {wide, wide}, {wide}});
+    jobs.push_back({std::string("glu_dx/") + act, "glu_dx", attrs, {wide, wide, wide}, {wide, wide}});
+  }
+  jobs.push_back({"gelu/erf", "gelu", {{"form", "erf"}}, {wide}, {wide}});
+  jobs.push_back({"silu", "silu", {}, {wide}, {wide}});
+  jobs.push_back({"mul", "mul", {}, {x, x}, {x}});
+  jobs.push_back({"scale", "scale", {{"factor", 0.5}}, {x}, {x}});
+  jobs.push_back({"softcap", "softcap", {{"cap", 30.0}}, {wide}, {wide}});
+  jobs.push_back({"scale_rows", "scale_rows", {{"column", int64_t{3}}}, {x, gates}, {x}});
+  Attrs columns{{"columns", int64_t{8}}, {"column", int64_t{3}}};
+  jobs.push_back({"scale_rows_dw", "scale_rows_dw", columns, {x, x}, {gates}});
+  jobs.push_back({"top_gates", "top_gates", {{"k", int64_t{2}}}, {gates}, {gates}});
+}
+
 void update_jobs(std::vector<Job>& jobs) {
   Operand f{DS_DTYPE_F32, {kParams}}, h{DS_DTYPE_BF16, {kParams}}, norms{DS_DTYPE_F64, {kParams / 256}};
   Attrs adamw{{"beta1", 0.9}, {"beta2", 0.95}, {"eps", 1e-8}, {"wd", 0.1}, {"l2", int64_t{0}}};
@@ -167,6 +201,7 @@ std::vector<Job> jobs() {
     linear_jobs(t, all);
     for (int64_t seq : {int64_t{128}, int64_t{256}, int64_t{1024}}) attention_jobs(t, seq, all);
     row_jobs(t, all);
+    gated_jobs(t, all);
     for (size_t i = first; i < all.size(); ++i) all[i].name += std::string("/") + dtype_name(t);
   }
   update_jobs(all);
