@@ -10,36 +10,42 @@
 namespace ds {
 namespace {
 
-// How a rank's part ended, for all_gather: of fixed size. 4 KiB hold a table of memory.
+// How a rank's part ended: its result, or status and message of what it threw.
 struct Outcome {
+  int32_t status = DS_OK;
+  std::string text;
+};
+
+Outcome attempt(const std::function<std::string()>& make) {
+  try {
+    return {DS_OK, make()};
+  } catch (const Error& error) {
+    return {error.status(), error.what()};
+  } catch (const std::bad_alloc&) {
+    return {DS_ERROR_OUT_OF_MEMORY, "the system refuses memory"};
+  } catch (const std::exception& error) {
+    return {DS_ERROR_INTERNAL, error.what()};
+  }
+}
+
+// An outcome without result for all_gather: of fixed size. 4 KiB hold a table of memory.
+struct Wire {
   int32_t status = DS_OK;
   char message[4092] = {};
 
-  void set(ds_status code, std::string_view text) {
-    status = code;
-    std::memcpy(message, text.data(), std::min(text.size(), sizeof message - 1));
+  explicit Wire(const Outcome& outcome = {}) : status(outcome.status) {
+    std::memcpy(message, outcome.text.data(), std::min(outcome.text.size(), sizeof message - 1));
   }
 };
-
-Outcome run(const std::function<void()>& body) {
-  Outcome mine;
-  try {
-    body();
-  } catch (const Error& error) {
-    mine.set(error.status(), error.what());
-  } catch (const std::bad_alloc&) {
-    mine.set(DS_ERROR_OUT_OF_MEMORY, "the system refuses memory");
-  } catch (const std::exception& error) {
-    mine.set(DS_ERROR_INTERNAL, error.what());
-  }
-  return mine;
-}
 
 }  // namespace
 
 void agree(Communicator& comm, std::string_view label, const std::function<void()>& body) {
-  Outcome mine = run(body);
-  std::vector<Outcome> all(static_cast<size_t>(comm.size()));
+  Wire mine(attempt([&] {
+    body();
+    return std::string();
+  }));
+  std::vector<Wire> all(static_cast<size_t>(comm.size()));
   comm.all_gather(&mine, all.data(), sizeof mine, label);
   for (size_t r = 0; r < all.size(); ++r) {
     if (all[r].status == DS_OK) continue;
@@ -47,6 +53,17 @@ void agree(Communicator& comm, std::string_view label, const std::function<void(
     if (comm.size() == 1) throw Error(status, all[r].message);
     raise(status, "rank {}: {}", r, all[r].message);
   }
+}
+
+std::string on_root(Communicator& comm, std::string_view label, const std::function<std::string()>& make) {
+  Outcome outcome;
+  if (comm.rank() == 0) outcome = attempt(make);
+  uint64_t header[2] = {static_cast<uint64_t>(outcome.status), outcome.text.size()};
+  comm.broadcast(header, sizeof header, 0, label);
+  outcome.text.resize(header[1]);
+  if (header[1] > 0) comm.broadcast(outcome.text.data(), outcome.text.size(), 0, label);
+  if (header[0] != DS_OK) throw Error(static_cast<ds_status>(header[0]), outcome.text);
+  return outcome.text;
 }
 
 }  // namespace ds

@@ -1,5 +1,6 @@
 #pragma once
 #include <functional>
+#include <string>
 #include <string_view>
 
 #include "comm/communicator.h"
@@ -10,5 +11,9 @@ namespace ds {
 // the lowest such rank, so that no rank waits for one that gave up. Collective; body itself must not
 // communicate.
 void agree(Communicator& comm, std::string_view label, const std::function<void()>& body);
+
+// Calls make() on rank 0 and gives its result to every rank; if it threw there, all ranks throw its error.
+// Collective; make itself must not communicate.
+std::string on_root(Communicator& comm, std::string_view label, const std::function<std::string()>& make);
 
 }  // namespace ds

@@ -27,8 +27,10 @@ std::string save_checkpoint(StateAccess& state, const std::string& folder, const
                             int keep = 0);
 
 // Path of the last committed checkpoint below folder whose files are all there in full size, or "" when there
-// is none. Local.
+// is none. Logs a warning for each later one that is damaged. Local.
 std::string latest_checkpoint(const std::string& folder);
+// Whether a checkpoint was committed below folder, damaged or not.
+bool has_checkpoints(const std::string& folder);
 
 // Reads a checkpoint made at any world size and stage: names and shapes must match the engine's
 // (DS_ERROR_CONFIG naming both). All hashes are checked, each rank a share, before any state changes

@@ -7,6 +7,7 @@
 #include "checkpoint/manifest.h"
 #include "core/base/error.h"
 #include "core/base/hash.h"
+#include "core/base/log.h"
 #include "io/file.h"
 
 namespace ds {
@@ -29,16 +30,25 @@ bool parse_name(const std::string& name, CheckpointName* out) {
          parse_number(text.substr(dash + 1), &out->commit);
 }
 
-bool whole(const std::string& path) {
+bool committed(const std::string& path) { return exists(path + "/" + std::string(kManifestName)); }
+
+void check_size(const Manifest& manifest, const std::string& path, StateKind kind) {
+  const ManifestFile& said = manifest.files[static_cast<size_t>(kind)];
+  std::string name = path + "/" + state_file(kind);
+  if (!exists(name)) raise(DS_ERROR_CORRUPT, "'{}' does not exist, {} names it", name, kManifestName);
+  int64_t size = File(name, File::Mode::read).size();
+  if (size == said.bytes) return;
+  raise(DS_ERROR_CORRUPT, "'{}' has {} bytes, {} says {}", name, size, kManifestName, said.bytes);
+}
+
+// Why the checkpoint is not whole, or "".
+std::string damage(const std::string& path) {
   try {
     Manifest m = read_manifest(path);
-    for (int k = 0; k < kStateKinds; ++k) {
-      File file(path + "/" + state_file(static_cast<StateKind>(k)), File::Mode::read);
-      if (file.size() != m.files[static_cast<size_t>(k)].bytes) return false;
-    }
-    return true;
-  } catch (const Error&) {
-    return false;
+    for (int k = 0; k < kStateKinds; ++k) check_size(m, path, static_cast<StateKind>(k));
+    return "";
+  } catch (const Error& error) {
+    return error.what();
   }
 }
 
@@ -63,9 +73,17 @@ std::string latest_checkpoint(const std::string& folder) {
   std::vector<CheckpointName> all = list_checkpoints(folder);
   for (auto it = all.rbegin(); it != all.rend(); ++it) {
     std::string path = folder + "/" + it->name;
-    if (whole(path)) return path;
+    if (!committed(path)) continue;  // a save that was cut off
+    std::string why = damage(path);
+    if (why.empty()) return path;
+    log_line(LogLevel::warning, fmt::format("checkpoint '{}' is skipped: {}", path, why));
   }
   return "";
+}
+
+bool has_checkpoints(const std::string& folder) {
+  std::vector<CheckpointName> all = list_checkpoints(folder);
+  return std::any_of(all.begin(), all.end(), [&](const auto& c) { return committed(folder + "/" + c.name); });
 }
 
 CheckpointInfo read_checkpoint_info(const std::string& path) { return read_manifest(path).info; }
@@ -73,11 +91,8 @@ CheckpointInfo read_checkpoint_info(const std::string& path) { return read_manif
 SafetensorHeader read_state_header(const Manifest& manifest, const std::string& path, StateKind kind) {
   const ManifestFile& said = manifest.files[static_cast<size_t>(kind)];
   std::string name = path + "/" + state_file(kind);
-  if (!exists(name)) raise(DS_ERROR_CORRUPT, "'{}' does not exist, {} names it", name, kManifestName);
+  check_size(manifest, path, kind);
   File file(name, File::Mode::read);
-  if (file.size() != said.bytes) {
-    raise(DS_ERROR_CORRUPT, "'{}' has {} bytes, {} says {}", name, file.size(), kManifestName, said.bytes);
-  }
   SafetensorHeader header = read_safetensors_header(name);
   if (header.entries.size() != manifest.tensors.size()) {
     raise(DS_ERROR_CORRUPT, "'{}' holds {} tensors, {} says {}", name, header.entries.size(), kManifestName,

@@ -55,7 +55,11 @@ TEST(CheckpointDamage, MissingAndShortFiles) {
   std::string file = second + "/exp_avg.safetensors";
   EXPECT_EQ(latest_checkpoint(folder.path()), second);
   std::filesystem::resize_file(file, std::filesystem::file_size(file) - 1);
+  testing::internal::CaptureStderr();
   EXPECT_EQ(latest_checkpoint(folder.path()), first);
+  std::string warning = testing::internal::GetCapturedStderr();
+  EXPECT_TRUE(has(warning, "checkpoint '" + second + "' is skipped: '" + file + "' has ")) << warning;
+  EXPECT_EQ(std::count(warning.begin(), warning.end(), '\n'), 1);
   EXPECT_EQ(load_error(second).first, DS_ERROR_CORRUPT);
   std::filesystem::remove(file);
   EXPECT_EQ(latest_checkpoint(folder.path()), first);
