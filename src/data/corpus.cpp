@@ -19,11 +19,18 @@ struct Found {
   bool named;  // by the caller, so that a refusal is an error
 };
 
-void search_folder(const fs::path& folder, std::vector<Found>& found) {
+void check_stop(const CorpusOptions& options) {
+  if (options.stop && *options.stop != 0) {
+    raise(DS_ERROR_USER, "a stop was asked for while the text was read");
+  }
+}
+
+void search_folder(const CorpusOptions& options, const fs::path& folder, std::vector<Found>& found) {
   std::error_code code;
   fs::recursive_directory_iterator entry(folder, fs::directory_options::skip_permission_denied, code);
   if (code) raise(DS_ERROR_IO, "data path '{}': {}", folder.string(), code.message());
   while (entry != fs::recursive_directory_iterator()) {
+    check_stop(options);
     std::error_code unknown;  // a dangling link is no regular file
     if (entry->is_regular_file(unknown)) found.push_back({entry->path().string(), false});
     entry.increment(code);
@@ -32,18 +39,20 @@ void search_folder(const fs::path& folder, std::vector<Found>& found) {
 }
 
 // Files in order of their paths, each once.
-std::vector<Found> find_files(const std::vector<std::string>& paths) {
+std::vector<Found> find_files(const CorpusOptions& options) {
   std::vector<Found> found;
-  for (const std::string& path : paths) {
+  for (const std::string& path : options.paths) {
     std::error_code code;
     fs::file_status status = fs::status(path, code);
     if (!fs::exists(status)) {
       raise(DS_ERROR_NOT_FOUND, "data path '{}' does not exist", path);
     }
     if (fs::is_directory(status)) {
-      search_folder(path, found);
-    } else {
+      search_folder(options, path, found);
+    } else if (fs::is_regular_file(status)) {
       found.push_back({path, true});
+    } else {
+      raise(DS_ERROR_CONFIG, "data path '{}' is neither a file nor a folder", path);
     }
   }
   std::stable_sort(found.begin(), found.end(), [](const Found& a, const Found& b) {
@@ -93,7 +102,8 @@ std::vector<Document> read_documents(const CorpusOptions& options, Corpus& corpu
   std::unordered_set<std::string> seen;
   int64_t room = options.max_bytes;
   std::string text;
-  for (const Found& file : find_files(options.paths)) {
+  for (const Found& file : find_files(options)) {
+    check_stop(options);
     // Enough to see whether the text fits, and the end of its last character.
     if (!read_prefix(file.path, options.max_bytes + 4, text)) {
       if (file.named) raise(DS_ERROR_IO, "data path '{}' cannot be read", file.path);

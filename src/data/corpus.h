@@ -6,10 +6,11 @@
 namespace ds {
 
 struct CorpusOptions {
-  std::vector<std::string> paths;  // files, and folders searched to any depth
-  double heldout = 0.05;           // share of the text held out, 0 <= share < 1
-  int64_t max_bytes = 16 << 20;    // of train and held-out text together
-  bool strip_licences = true;      // remove leading comments that state a licence
+  std::vector<std::string> paths;          // files, and folders searched to any depth
+  double heldout = 0.05;                   // share of the text held out, 0 <= share < 1
+  int64_t max_bytes = 16 << 20;            // of train and held-out text together
+  bool strip_licences = true;              // remove leading comments that state a licence
+  const volatile int32_t* stop = nullptr;  // non-zero ends read_corpus with DS_ERROR_USER, between two files
 };
 
 // Text for training and evaluation, gathered from files. A pure function of the options and of the files'
@@ -27,7 +28,8 @@ struct Corpus {
 // Reads files in order of their paths until max_bytes. A symbolic link inside a folder is followed to a file,
 // not to a folder. A file is held out when the hash of its content says so, so a text never moves between
 // the two sides when other files come or go; if that holds out nothing or everything, the last share of the
-// text is held out instead. Throws DS_ERROR_NOT_FOUND naming the path, DS_ERROR_CONFIG when there is no text.
+// text is held out instead. Throws DS_ERROR_NOT_FOUND naming the path, DS_ERROR_CONFIG when there is no text
+// or a path is neither a file nor a folder (a pipe has no end).
 Corpus read_corpus(const CorpusOptions& options);
 
 // The text without its leading comment blocks (/* */, // lines, # lines) that contain "copyright", "license"

@@ -7,7 +7,7 @@
 namespace ds {
 
 std::vector<int32_t> generate(Engine& engine, std::span<const int32_t> prompt, int64_t tokens,
-                              const SamplingOptions& options, const std::function<void(int32_t)>& each) {
+                              const SamplingOptions& options, const std::function<bool(int32_t)>& each) {
   require(!prompt.empty(), "prompt must have at least one token, got none");
   require(tokens >= 0, "tokens must be >= 0, got {}", tokens);
   const Graph& graph = engine.plan().graph;
@@ -27,7 +27,7 @@ std::vector<int32_t> generate(Engine& engine, std::span<const int32_t> prompt, i
     size_t vocabulary = logits.size() / n;
     std::span<const float> last(logits.data() + (n - 1) * vocabulary, vocabulary);
     text.push_back(sample_token(last, options, position));
-    if (each) each(text.back());
+    if (each && !each(text.back())) break;
   }
   return {text.begin() + static_cast<std::ptrdiff_t>(prompt.size()), text.end()};
 }

@@ -7,6 +7,23 @@
 #include "io/file.h"
 
 namespace ds {
+namespace {
+
+// Every token of the text must be one that the model has a row for.
+void check_vocabulary(const TokenFile& text, const Config& config) {
+  if (config.model.vocab >= text.vocab()) return;
+  std::vector<int32_t> block(1 << 16);
+  for (int64_t at = 0; at < text.size(); at += static_cast<int64_t>(block.size())) {
+    auto count = static_cast<size_t>(std::min(text.size() - at, static_cast<int64_t>(block.size())));
+    text.copy(at, std::span(block).first(count));
+    int32_t largest = *std::max_element(block.begin(), block.begin() + static_cast<std::ptrdiff_t>(count));
+    if (largest < config.model.vocab) continue;
+    raise(DS_ERROR_CONFIG, "model.vocab: {} is too small for the text, which has token {}; {} needs {}",
+          config.model.vocab, largest, config.data.tokenizer, text.vocab());
+  }
+}
+
+}  // namespace
 
 RunData::RunData(const Config& config, int rank, int world, const std::string& folder, BatchCallback batch)
     : rank_(rank),
@@ -18,6 +35,7 @@ RunData::RunData(const Config& config, int rank, int world, const std::string& f
   if (batch_) return;
   dataset_ = open_dataset(folder);
   hash_ = dataset_.train.corpus_hash();
+  for (const TokenFile* text : {&dataset_.train, &dataset_.heldout}) check_vocabulary(*text, config);
   train_.emplace(dataset_.train, config.sequence, config.run.seed, micro_batch_ * accumulation_ * world_);
   if (dataset_.heldout.size() <= config.sequence) return;  // shorter than one window: nothing to evaluate on
   heldout_.emplace(dataset_.heldout, config.sequence);
@@ -44,12 +62,12 @@ std::vector<int32_t> RunData::prompt(int64_t tokens) const {
   return out;
 }
 
-std::string prepare_run_data(const Config& config, const std::string& folder) {
+std::string prepare_run_data(const Config& config, const std::string& folder, const volatile int32_t* stop) {
   const DataConfig& data = config.data;
   if (data.paths.empty()) raise(DS_ERROR_CONFIG, "data.paths must name files or folders of text, got none");
   make_folders(folder);
-  return prepare_dataset({data.paths, data.heldout, data.max_bytes, data.strip_licences}, data.tokenizer,
-                         folder);
+  return prepare_dataset({data.paths, data.heldout, data.max_bytes, data.strip_licences, stop},
+                         data.tokenizer, folder);
 }
 
 }  // namespace ds

@@ -15,7 +15,8 @@ namespace ds {
 // and the id that follows each.
 class RunData {
  public:
-  // Opens the token files in `folder`, unless `batch` replaces them; batch is copied.
+  // Opens the token files in `folder`, unless `batch` replaces them; batch is copied. DS_ERROR_CONFIG when
+  // there are not enough tokens for a batch, or tokens that the model's vocabulary has not.
   RunData(const Config& config, int rank, int world, const std::string& folder, BatchCallback batch);
   RunData(const RunData&) = delete;
   RunData& operator=(const RunData&) = delete;
@@ -44,7 +45,7 @@ class RunData {
 };
 
 // Gathers config.data's text and writes its token files into `folder`, which it makes. Returns one line about
-// the text. One rank does this.
-std::string prepare_run_data(const Config& config, const std::string& folder);
+// the text. One rank does this. DS_ERROR_USER when *stop [nullable] becomes non-zero meanwhile.
+std::string prepare_run_data(const Config& config, const std::string& folder, const volatile int32_t* stop);
 
 }  // namespace ds

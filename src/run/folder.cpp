@@ -1,16 +1,18 @@
 #include "run/folder.h"
 
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 
 #include "core/base/error.h"
 #include "io/file.h"
 
 namespace ds {
 namespace {
+
+namespace fs = std::filesystem;
 
 constexpr const char* kConfig = "config.json";
 
@@ -24,30 +26,45 @@ bool claim(const std::string& path) {
 }  // namespace
 
 RunFolder create_run_folder(const std::string& wanted) {
-  if (!wanted.empty()) {
-    if (exists(wanted + "/" + kConfig)) {
-      raise(DS_ERROR_STATE, "run.dir '{}' holds a run already: resume it or name another folder", wanted);
+  RunFolder folder;
+  if (wanted.empty()) {
+    make_folders("runs");
+    for (int number = 1; !folder.made; ++number) {
+      folder.path = fmt::format("runs/{:03}", number);
+      folder.made = claim(folder.path);
     }
+  } else {
+    folder.path = wanted;
+    folder.made = !exists(wanted);
     make_folders(wanted);
-    return {wanted};
   }
-  make_folders("runs");
-  for (int number = 1;; ++number) {
-    std::string path = fmt::format("runs/{:03}", number);
-    if (claim(path)) return {path};
+  folder.lock = FolderLock(folder.path);
+  if (exists(folder.file(kConfig))) {
+    raise(DS_ERROR_STATE, "run.dir '{}' holds a run already: resume it or name another folder", wanted);
   }
+  return folder;
 }
 
-void discard_run_folder(const RunFolder& folder) {
-  rmdir(folder.data().c_str());
-  rmdir(folder.path.c_str());
+void discard_run_folder(RunFolder& folder) noexcept {
+  std::error_code ignored;
+  for (const char* name : {kConfig, "metrics.csv", "data/train.tokens", "data/heldout.tokens", "data"}) {
+    fs::remove(fs::path(folder.path) / name, ignored);
+  }
+  for (fs::directory_iterator entry(folder.path, ignored), end; !ignored && entry != end;
+       entry.increment(ignored)) {
+    if (entry->path().filename().native().starts_with("events.out.tfevents.")) {
+      fs::remove(entry->path(), ignored);
+    }
+  }
+  folder.lock = {};
+  if (folder.made) fs::remove(folder.path, ignored);  // only when it is empty
 }
 
 RunFolder open_run_folder(const std::string& path) {
   if (!exists(path + "/" + kConfig)) {
     raise(DS_ERROR_NOT_FOUND, "'{}' is no run folder: it has no {}", path, kConfig);
   }
-  return {path};
+  return {.path = path};
 }
 
 void write_run_config(const RunFolder& folder, const Json& document, Json effective) {
@@ -57,7 +74,22 @@ void write_run_config(const RunFolder& folder, const Json& document, Json effect
 
 Json read_run_config(const RunFolder& folder) {
   std::string path = folder.file(kConfig);
-  return Json::parse(read_file(path), path).at("document");
+  Json values = Json::parse(read_file(path), path);
+  const Json* document = values.is_object() ? values.find("document") : nullptr;
+  if (!document || !document->is_object()) {
+    raise(DS_ERROR_CORRUPT, "{}: the member \"document\", which a resume starts from, is {}", path,
+          document ? document->kind() : "absent");
+  }
+  return *document;
+}
+
+RunName parse_run_name(const std::string& name) {
+  fs::path path(name);
+  if (!path.has_filename()) path = path.parent_path();  // RUN/
+  bool inside = path.parent_path().filename() == "checkpoints" && !exists((path / kConfig).string());
+  if (!inside) return {name, ""};
+  std::string folder = path.parent_path().parent_path().string();
+  return {folder.empty() ? "." : folder, path.string()};
 }
 
 }  // namespace ds

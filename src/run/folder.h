@@ -2,29 +2,42 @@
 #include <string>
 
 #include "core/base/json.h"
+#include "run/lock.h"
 
 namespace ds {
 
 // A run folder: config.json (every value and its origin, and the document they come from), metrics.csv,
-// trace.json, report.html, TensorBoard events, data/ (token files), checkpoints/.
+// trace.json, report.html, TensorBoard events, data/ (token files), checkpoints/, and while a process trains
+// in it, lock.
 struct RunFolder {
   std::string path;
+  FolderLock lock = {};  // of rank 0
+  bool made = false;     // by create_run_folder: the folder was not there before
   std::string file(const char* name) const { return path + "/" + name; }
   std::string data() const { return file("data"); }
   std::string checkpoints() const { return file("checkpoints"); }
 };
 
-// Makes `wanted`, or the next free runs/NNN when it is "". DS_ERROR_STATE when `wanted` holds a run already.
+// Makes and locks `wanted`, or the next free runs/NNN when it is "". DS_ERROR_STATE when `wanted` holds a run
+// already or another process is making one there.
 RunFolder create_run_folder(const std::string& wanted);
 
-// Removes what a run that never began left in a folder that create_run_folder made: empty folders only.
-void discard_run_folder(const RunFolder& folder);
+// Removes what a run that made no step left in a folder that create_run_folder gave, so that it may be given
+// again. Other files stay. Never throws.
+void discard_run_folder(RunFolder& folder) noexcept;
 
-// The folder of an earlier run; DS_ERROR_NOT_FOUND naming the file that makes it one.
+// The folder of an earlier run; DS_ERROR_NOT_FOUND naming the file that makes it one. Not locked.
 RunFolder open_run_folder(const std::string& path);
 
 void write_run_config(const RunFolder& folder, const Json& document, Json effective);
-// The document.
+// The document. DS_ERROR_CORRUPT naming the file when it has none.
 Json read_run_config(const RunFolder& folder);
+
+// A run as named by a user: its folder, or one of its checkpoints RUN/checkpoints/NAME.
+struct RunName {
+  std::string folder;
+  std::string checkpoint;  // "": the newest one
+};
+RunName parse_run_name(const std::string& name);
 
 }  // namespace ds

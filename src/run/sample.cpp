@@ -65,12 +65,15 @@ std::string newest_checkpoint(const std::string& run) {
 
 }  // namespace
 
-std::string run_sample(Engine& engine, const RunData& data) {
+std::string run_sample(Engine& engine, const RunData& data, const volatile int32_t* stop) {
   int64_t tokens = engine.config().run.sample_tokens;
   if (tokens <= 0) return "";
   std::vector<int32_t> prompt = data.prompt(kPromptTokens);
   if (prompt.empty()) return "";
-  return to_text(prompt) + to_text(generate(engine, prompt, tokens, kRunSampling));
+  auto go_on = [&](int32_t) {
+    return agree_max(engine.comm(), stop && *stop != 0 ? 1 : 0, "stop flag") == 0;
+  };
+  return to_text(prompt) + to_text(generate(engine, prompt, tokens, kRunSampling, go_on));
 }
 
 std::string generate_from_run(Communicator& comm, const std::string& run, const std::string& prompt,

@@ -8,8 +8,9 @@
 
 namespace ds {
 
-// The run's sample: the beginning of the held-out text, then what the model continues it with. Collective.
-std::string run_sample(Engine& engine, const RunData& data);
+// The run's sample: the beginning of the held-out text, then what the model continues it with; less of it
+// when *stop [nullable] becomes non-zero on any rank. Collective.
+std::string run_sample(Engine& engine, const RunData& data, const volatile int32_t* stop);
 
 // Loads the newest checkpoint of a run folder (or the checkpoint `run` itself) and continues `prompt` by
 // `tokens` tokens. Returns the continuation. Collective; the same text on every rank.

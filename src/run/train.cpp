@@ -18,47 +18,68 @@
 namespace ds {
 namespace {
 
+std::string member_text(const Json& document, std::string_view name) {
+  const Json* member = document.find(name);
+  return member ? member->dump() : "nothing";
+}
+
 // The document of a run: what was given, laid over what the resumed run has.
 Json run_document(const Json& config, Communicator& comm, const std::string& resume) {
   if (resume.empty()) {
     if (config.is_null()) raise(DS_ERROR_INVALID_ARGUMENT, "config must be given without resume, got none");
     return config;
   }
+  std::string folder = parse_run_name(resume).folder;
   std::string text =
-      on_root(comm, "run config", [&] { return read_run_config(open_run_folder(resume)).dump(); });
-  Json document = Json::parse(text, resume + "/config.json");
+      on_root(comm, "run config", [&] { return read_run_config(open_run_folder(folder)).dump(); });
+  Json document = Json::parse(text, folder + "/config.json"), old = document;
   if (!config.is_null()) merge_patch(document, config);
+  if (member_text(document, "data") != member_text(old, "data")) {
+    raise(DS_ERROR_CONFIG, "data: a resumed run keeps its text; it has {}, the new configuration {}",
+          member_text(old, "data"), member_text(document, "data"));
+  }
   return document;
 }
 
-// Makes the folder of a new run with its token files and configuration, or opens that of an earlier one.
-RunFolder open_folder(const Config& config, const Json& document, const TrainOptions& options,
-                      std::string& text) {
+// Makes the folder of a new run with its token files, or opens that of an earlier one; locked either way. A
+// path of "" is left when a stop was asked for meanwhile.
+RunFolder open_folder(const Config& config, const TrainOptions& options, std::string& text) {
   if (!options.resume.empty()) {
-    RunFolder folder = open_run_folder(options.resume);
-    write_run_config(folder, document, config.effective());
+    RunFolder folder = open_run_folder(parse_run_name(options.resume).folder);
+    folder.lock = FolderLock(folder.path);
     return folder;
   }
   RunFolder folder = create_run_folder(config.run.dir);
   try {
-    if (!options.batch) text = prepare_run_data(config, folder.data());
-    write_run_config(folder, document, config.effective());
-  } catch (const Error&) {
+    if (!options.batch) text = prepare_run_data(config, folder.data(), options.stop);
+  } catch (const std::exception& error) {
     discard_run_folder(folder);
-    throw;
+    const auto* own = dynamic_cast<const Error*>(&error);
+    if (!own || own->status() != DS_ERROR_USER) throw;
+    folder.path = "";
   }
   return folder;
 }
 
-// Loads the newest checkpoint of a resumed run. Returns its path.
-std::string load_newest(Engine& engine, const RunFolder& folder) {
-  std::string path =
-      on_root(engine.comm(), "newest checkpoint", [&] { return latest_checkpoint(folder.checkpoints()); });
-  if (path.empty()) {
-    raise(DS_ERROR_NOT_FOUND, "no complete checkpoint in '{}' to resume from", folder.checkpoints());
+// The checkpoint a resumed run goes on from: the one that was named, else the newest whole one; "" when the
+// run was ended before it saved any.
+std::string resumed_checkpoint(const RunFolder& folder, const std::string& resume) {
+  RunName name = parse_run_name(resume);
+  if (!name.checkpoint.empty()) return name.checkpoint;
+  std::string path = latest_checkpoint(folder.checkpoints());
+  if (path.empty() && has_checkpoints(folder.checkpoints())) {
+    raise(DS_ERROR_NOT_FOUND, "no checkpoint in '{}' is whole, so there is none to resume from",
+          folder.checkpoints());
   }
-  engine.load(path);
   return path;
+}
+
+// The text of a resumed run is the one its checkpoint was trained on.
+void check_corpus(const CheckpointInfo& info, const std::string& path, const RunData& data) {
+  const Json* saved = info.client.is_object() ? info.client.find("corpus") : nullptr;
+  if (!saved || !saved->is_string() || saved->string() == data.hash()) return;
+  raise(DS_ERROR_CONFIG, "checkpoint '{}' was trained on corpus {}, this run has corpus {}", path,
+        saved->string(), data.hash());
 }
 
 // One run on one rank, from the parsed configuration to the report.
@@ -73,21 +94,76 @@ class Run {
     engine_options.threads = threads_of_rank(config_, comm_.size());
     engine_options.trace = true;
     engine_ = std::make_unique<Engine>(config_, model_graph(config_), comm_, engine_options);
-    folder_.path =
-        on_root(comm_, "run folder", [&] { return open_folder(config_, document_, options_, text_).path; });
-    agree(comm_, "data", [&] {
-      data_ = std::make_unique<RunData>(config_, comm_.rank(), comm_.size(), folder_.data(), options_.batch);
+    folder_.path = on_root(comm_, "run folder", [&] {
+      folder_ = open_folder(config_, options_, text_);
+      return folder_.path;
     });
-    std::string loaded;
-    if (!options_.resume.empty()) loaded = load_newest(*engine_, folder_);
-    on_root(comm_, "run record", [&] {
-      open_record();
-      return std::string();
-    });
-    return steps(loaded);
+    if (folder_.path.empty()) return stopped_early();
+    try {
+      return train_in_folder();
+    } catch (...) {
+      bool begun = engine_->steps_taken() > 0 || has_checkpoints(folder_.checkpoints());
+      if (comm_.rank() == 0 && options_.resume.empty() && !begun) {
+        record_.reset();
+        discard_run_folder(folder_);
+      }
+      throw;
+    }
   }
 
  private:
+  RunReport train_in_folder() {
+    agree(comm_, "data", [&] {
+      data_ = std::make_unique<RunData>(config_, comm_.rank(), comm_.size(), folder_.data(), options_.batch);
+    });
+    std::string loaded = options_.resume.empty() ? "" : load();
+    if (!loaded.empty() && engine_->steps_taken() >= config_.run.steps) return nothing_left(loaded);
+    on_root(comm_, "run record", [&] {
+      write_run_config(folder_, document_, config_.effective());
+      open_record();
+      return std::string();
+    });
+    RunReport report = steps(loaded);
+    if (report.end == RunEnd::skipped) {
+      raise(DS_ERROR_NUMERIC, "{}; saved after step {} in '{}'", report.failure, report.step,
+            report.checkpoint);
+    }
+    return report;
+  }
+
+  // Loads what a resumed run goes on from. Returns its path.
+  std::string load() {
+    std::string path =
+        on_root(comm_, "resumed checkpoint", [&] { return resumed_checkpoint(folder_, options_.resume); });
+    if (path.empty()) return path;
+    agree(comm_, "corpus", [&] { check_corpus(read_checkpoint_info(path), path, *data_); });
+    engine_->load(path);
+    return path;
+  }
+
+  void say(const std::string& line) const {
+    if (comm_.rank() == 0 && options_.quiet < 2) fmt::print("{}\n", line);
+  }
+
+  RunReport stopped_early() {
+    say("stopped before the text was read; nothing is left of the run");
+    RunReport report;
+    report.end = RunEnd::stopped;
+    report.loss = report.heldout_loss = report.unigram_loss = report.bigram_loss = std::nan("");
+    return report;
+  }
+
+  RunReport nothing_left(const std::string& loaded) {
+    say(fmt::format("step {} of run.steps {} is done in '{}': nothing is left to do", engine_->steps_taken(),
+                    config_.run.steps, loaded));
+    RunReport report;
+    report.folder = folder_.path;
+    report.step = engine_->steps_taken();
+    report.checkpoint = loaded;
+    report.loss = report.heldout_loss = report.unigram_loss = report.bigram_loss = std::nan("");
+    return report;
+  }
+
   TierBytes planned() const {
     MemoryPlan plan = memory_plan(engine_->plan());
     return {plan.total(Tier::device), plan.total(Tier::host), plan.total(Tier::nvme)};
@@ -112,7 +188,7 @@ class Run {
     report.folder = folder_.path;
     report.unigram_loss = data_->baselines().unigram;
     report.bigram_loss = data_->baselines().bigram;
-    if (report.end == RunEnd::finished) report.sample = run_sample(*engine_, *data_);
+    if (report.end == RunEnd::finished) report.sample = run_sample(*engine_, *data_, options_.stop);
     RankSpans spans = gather_spans(comm_, loop.spans());
     on_root(comm_, "report", [&] {
       record_->finish();
@@ -128,8 +204,8 @@ class Run {
   RunReport aborting(const std::function<RunReport()>& body) {
     try {
       return body();
-    } catch (const Error& error) {
-      if (error.status() != DS_ERROR_NUMERIC) comm_.abort(error.what());
+    } catch (const std::exception& error) {
+      comm_.abort(error.what());
       throw;
     }
   }
@@ -143,14 +219,15 @@ class Run {
           report.bigram_loss, report.heldout_loss - report.bigram_loss));
     }
     if (!report.sample.empty()) record_->note("sample:\n" + report.sample);
-    if (report.end != RunEnd::finished) {
+    if (report.end == RunEnd::stopped || report.end == RunEnd::callback) {
       record_->note(fmt::format("stopped after step {}; go on with --resume {}", report.step, folder_.path));
     }
     record_->note(fmt::format("checkpoint {}\nreport {}", report.checkpoint, folder_.file("report.html")));
   }
 
   RunSummary summary(const RunReport& report, RankSpans spans) const {
-    const char* ends[] = {"finished", "stopped by its caller", "ended by a callback"};
+    const char* ends[] = {"finished", "stopped by its caller", "ended by a callback",
+                          "ended by a step with NaN or infinity"};
     RunSummary out;
     out.title = folder_.path;
     out.facts = {{"end", fmt::format("{} after step {}", ends[static_cast<int>(report.end)], report.step)},

@@ -27,7 +27,7 @@ using BatchCallback = std::function<bool(int64_t step, int32_t micro_step, std::
                                          std::span<int32_t> targets)>;
 
 struct TrainOptions {
-  std::string resume;   // run folder to go on with; "" starts a new one
+  std::string resume;   // run folder to go on with, or a checkpoint RUN/checkpoints/NAME; "" starts a new one
   int quiet = 0;        // 0: progress bar on a terminal, else plain lines; 1: plain lines; 2: nothing
   BatchCallback batch;  // null: the configured data
   std::function<bool(const RunProgress&)>
@@ -35,11 +35,17 @@ struct TrainOptions {
   const volatile int32_t* stop = nullptr;  // non-zero on any rank ends the run after its step
 };
 
-enum class RunEnd { finished, stopped, callback };
+enum class RunEnd {
+  finished,
+  stopped,
+  callback,
+  skipped,  // a step had NaN or infinity
+};
 
 struct RunReport {
-  std::string folder;
+  std::string folder;  // "" when the run was stopped before its text was read: nothing is left of it
   RunEnd end = RunEnd::finished;
+  std::string failure;  // what the engine says of a skipped step
   int64_t step = 0;
   double loss = 0;                           // of the last step; NaN when no step was made
   double heldout_loss = 0;                   // of the last evaluation; NaN: none
@@ -51,8 +57,10 @@ struct RunReport {
 // Trains as config says: data, model, run folder, evaluation, checkpoints, sample, report. Collective: every
 // rank passes an equal document and equal options but for the callbacks. Only rank 0 writes outside of
 // checkpoints. However the run ends without an error (all steps done, stop flag, callback), a checkpoint of
-// the last step is complete on disk. With `resume` config is laid over the run's own by merge_patch (more
-// steps, another stage); null: nothing changes.
+// the last step is complete on disk; the same when a step is skipped for NaN or infinity, which ends with
+// DS_ERROR_NUMERIC after the report. A new run that fails before its first step leaves nothing. With `resume`
+// config is laid over the run's own by merge_patch (more steps, another stage; not other data); null: nothing
+// changes. A run without any checkpoint begins at step 0.
 RunReport train(const Json& config, Communicator& comm, const TrainOptions& options);
 
 }  // namespace ds

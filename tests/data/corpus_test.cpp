@@ -1,12 +1,14 @@
 #include "data/corpus.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 #include <fstream>
 
 #include "core/base/error.h"
 #include "core/base/utf8.h"
+#include "support/errors.h"
 #include "support/temp_folder.h"
 
 namespace ds {
@@ -57,6 +59,21 @@ TEST_F(CorpusFiles, GathersSortedTextOnce) {
       "corpus: 3 files, 22 bytes to train; 0 files, 0 bytes held out; left out: 1 duplicates, 4 not text, 0 "
       "unreadable; hash " +
           corpus.hash);
+}
+
+TEST_F(CorpusFiles, RefusesAPipeAndStopsWhenAsked) {
+  write("a.txt", "text");
+  ASSERT_EQ(mkfifo((folder_ / "pipe").c_str(), 0600), 0);
+  EXPECT_EQ(read_corpus(all()).train_files, 1);  // in a folder it is no text file
+  CorpusOptions options = all();
+  options.paths = {folder_ / "pipe"};
+  test::expect_names(test::message_of([&] { read_corpus(options); }, DS_ERROR_CONFIG), {folder_ / "pipe"});
+  options.paths = {"/dev/zero"};
+  test::expect_names(test::message_of([&] { read_corpus(options); }, DS_ERROR_CONFIG), {"/dev/zero"});
+  volatile int32_t stop = 1;
+  options = all();
+  options.stop = &stop;
+  test::message_of([&] { read_corpus(options); }, DS_ERROR_USER);
 }
 
 TEST_F(CorpusFiles, HoldsOutWholeFilesByContent) {

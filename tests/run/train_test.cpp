@@ -1,12 +1,15 @@
 #include "run/train.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cmath>
+#include <filesystem>
 #include <thread>
 
 #include "checkpoint/checkpoint.h"
 #include "core/base/error.h"
+#include "data/dataset.h"
 #include "io/file.h"
 #include "monitor/metrics.h"
 #include "run/sample.h"
@@ -224,6 +227,105 @@ TEST_F(RunTrain, bad_input_is_named_and_leaves_no_folder) {
   EXPECT_NE(message.find("steps"), std::string::npos) << message;
 
   EXPECT_NE(error_of({}, DS_ERROR_NOT_FOUND, quiet(text_)).find("no run folder"), std::string::npos);
+}
+
+TEST_F(RunTrain, a_refused_resume_changes_nothing) {
+  RunReport first = train_on(1, config("a", 2), quiet());
+  std::string before = read_file(first.folder + "/config.json");
+  Json wider = Json::parse(R"({"model": {"hidden": 64}, "run": {"steps": 4}})");
+  EXPECT_NE(error_of(wider, DS_ERROR_CONFIG, quiet(first.folder)).find("shape"), std::string::npos);
+  Json other = Json::parse(R"({"data": {"max_bytes": 1000}, "run": {"steps": 4}})");
+  EXPECT_NE(error_of(other, DS_ERROR_CONFIG, quiet(first.folder)).find("data:"), std::string::npos);
+  EXPECT_EQ(read_file(first.folder + "/config.json"), before);
+  EXPECT_EQ(train_on(1, Json::parse(R"({"run": {"steps": 3}})"), quiet(first.folder)).step, 3);
+}
+
+TEST_F(RunTrain, a_run_in_use_is_refused_by_folder_and_process) {
+  Json own = config("a", 2);
+  std::string said[2];
+  TrainOptions options = quiet();
+  options.progress = [&](const RunProgress& now) {
+    said[now.step - 1] =
+        now.step == 1 ? error_of({}, DS_ERROR_STATE, quiet(folder_ / "a")) : error_of(own, DS_ERROR_STATE);
+    return true;
+  };
+  train_on(1, own, options);
+  for (const std::string& line : said) {
+    EXPECT_EQ(line, "run folder '" + (folder_ / "a") + "' is in use by process " + std::to_string(getpid()));
+  }
+  EXPECT_FALSE(exists(folder_ / "a/lock"));
+}
+
+TEST_F(RunTrain, a_run_without_a_first_step_leaves_its_folder_free) {
+  Json small = config("a", 2);
+  merge_patch(small, Json::parse(R"({"model": {"vocab": 100}})"));
+  std::string message = error_of(small, DS_ERROR_CONFIG);
+  EXPECT_NE(message.find("model.vocab: 100 is too small for the text, which has token 1"), std::string::npos)
+      << message;
+  EXPECT_FALSE(exists(folder_ / "a"));
+  Json few = config("a", 2);
+  merge_patch(few, Json::parse(R"({"train_micro_batch_size_per_gpu": 20000})"));
+  make_folders(folder_ / "a");
+  write_file_atomic(folder_ / "a/notes", "mine");
+  EXPECT_NE(error_of(few, DS_ERROR_CONFIG).find("samples"), std::string::npos);
+  EXPECT_EQ(list_folder(folder_ / "a"), std::vector<std::string>{"notes"});
+  EXPECT_EQ(train_on(1, config("a", 1), quiet()).step, 1);
+}
+
+TEST_F(RunTrain, a_run_killed_before_its_first_checkpoint_begins_again) {
+  RunReport first = train_on(1, config("a", 2), quiet());
+  std::string hash = payload_hash(first.checkpoint);
+  std::filesystem::remove_all(first.folder + "/checkpoints");
+  EXPECT_EQ(payload_hash(train_on(1, {}, quiet(first.folder)).checkpoint), hash);
+}
+
+TEST_F(RunTrain, a_stop_is_seen_while_text_is_read_and_in_an_evaluation) {
+  volatile int32_t stop = 1;
+  TrainOptions options = quiet();
+  options.stop = &stop;
+  RunReport early = train_on(2, config("a", 2), options);
+  EXPECT_EQ(early.end, RunEnd::stopped);
+  EXPECT_EQ(early.folder, "");
+  EXPECT_FALSE(exists(folder_ / "a"));
+}
+
+TEST_F(RunTrain, a_checkpoint_is_resumed_by_name_and_a_damaged_one_by_no_chance) {
+  RunReport whole = train_on(1, config("a", 6), quiet());
+  std::string folder = whole.folder + "/checkpoints/", hash = payload_hash(whole.checkpoint);
+  std::string second = folder + list_folder(folder)[0];
+  ASSERT_EQ(read_checkpoint_info(second).step, 2);
+  std::string file = whole.checkpoint + "/master.safetensors", bytes = read_file(file);
+  bytes[bytes.size() - 3] ^= 1;
+  write_file_atomic(file, bytes);
+  EXPECT_NE(error_of({}, DS_ERROR_CORRUPT, quiet(whole.folder)).find("master.safetensors"),
+            std::string::npos);
+  RunReport again = train_on(1, {}, quiet(second));
+  EXPECT_EQ(again.folder, whole.folder);
+  EXPECT_NE(again.checkpoint, whole.checkpoint);
+  EXPECT_EQ(payload_hash(again.checkpoint), hash);
+}
+
+TEST_F(RunTrain, a_resume_with_another_text_is_refused_by_both_hashes) {
+  RunReport first = train_on(1, config("a", 1), quiet());
+  std::string mine = TokenFile(first.folder + "/data/train.tokens").corpus_hash();
+  prepare_dataset({.paths = {text_ + "/b.txt"}}, "bytes", first.folder + "/data");
+  std::string other = TokenFile(first.folder + "/data/train.tokens").corpus_hash();
+  std::string message =
+      error_of(Json::parse(R"({"run": {"steps": 2}})"), DS_ERROR_CONFIG, quiet(first.folder));
+  EXPECT_NE(message.find("corpus " + mine), std::string::npos) << message;
+  EXPECT_NE(message.find("corpus " + other), std::string::npos) << message;
+}
+
+TEST_F(RunTrain, a_finished_run_has_nothing_left) {
+  RunReport first = train_on(1, config("a", 2), quiet());
+  std::string before = read_file(first.folder + "/config.json");
+  RunReport again = train_on(1, Json::parse(R"({"run": {"steps": 1}})"), quiet(first.folder));
+  EXPECT_EQ(again.step, 2);
+  EXPECT_EQ(again.checkpoint, first.checkpoint);
+  EXPECT_EQ(read_file(first.folder + "/config.json"), before);
+  write_file_atomic(first.folder + "/config.json", "{}");
+  EXPECT_NE(error_of({}, DS_ERROR_CORRUPT, quiet(first.folder)).find(first.folder + "/config.json"),
+            std::string::npos);
 }
 
 TEST_F(RunTrain, a_used_folder_is_refused) {
