@@ -9,9 +9,15 @@
 namespace ds {
 namespace {
 
-constexpr Limits positive{.low = 1};
 constexpr Limits not_negative{.low = 0};
-constexpr Limits share{.low = 0, .high = 1};
+constexpr Limits decay{.low = 0, .below = 1};
+// Counts of things: with these bounds, and those of check_sizes on their products, no size overflows.
+constexpr double kMost = 2147483647, kMostElements = 1e15;
+constexpr Limits positive{.low = 1, .high = kMost};
+constexpr Limits count{.low = 0, .high = kMost};
+constexpr Limits positive_elements{.low = 1, .high = kMostElements};
+constexpr Limits elements{.low = 0, .high = kMostElements};
+constexpr Limits most{.high = kMost};
 
 // A key that is one field: `field` returns a reference into a Config.
 template <typename Field>
@@ -24,8 +30,10 @@ Key key(std::string path, Field field, Limits limits = {}, std::string other = "
 }
 
 template <typename Field>
-Key bytes_key(std::string path, Field field) {
-  auto set = [path, field](Config& config, const Json& given) { field(config) = parse_bytes(path, given); };
+Key bytes_key(std::string path, Field field, Limits limits = not_negative) {
+  auto set = [path, field, limits](Config& config, const Json& given) {
+    field(config) = parse_bytes(path, given, limits);
+  };
   auto get = [field](const Config& config) {
     const int64_t value = field(config);
     return value < 0 ? Json() : Json(value);
@@ -90,9 +98,12 @@ Key choice_key(std::string path, Field field, std::vector<std::string> supported
 }
 
 void batch_keys(std::vector<Key>& keys) {
-  keys.push_back(key("train_batch_size", [](auto& c) -> auto& { return c.train_batch; }));
-  keys.push_back(key("train_micro_batch_size_per_gpu", [](auto& c) -> auto& { return c.micro_batch; }));
-  keys.push_back(key("gradient_accumulation_steps", [](auto& c) -> auto& { return c.accumulation; }));
+  keys.push_back(key(
+      "train_batch_size", [](auto& c) -> auto& { return c.train_batch; }, most));
+  keys.push_back(key(
+      "train_micro_batch_size_per_gpu", [](auto& c) -> auto& { return c.micro_batch; }, most));
+  keys.push_back(key(
+      "gradient_accumulation_steps", [](auto& c) -> auto& { return c.accumulation; }, Limits{.high = 65536}));
 }
 
 void general_keys(std::vector<Key>& keys) {
@@ -126,8 +137,8 @@ Key betas_key() {
     if (!given.is_array() || given.array().size() != 2) {
       raise(DS_ERROR_CONFIG, "{}: expected two numbers, got {}", path, given.dump());
     }
-    read_value(path + "[0]", given.array()[0], share, c.optimizer.beta1);
-    read_value(path + "[1]", given.array()[1], share, c.optimizer.beta2);
+    read_value(path + "[0]", given.array()[0], decay, c.optimizer.beta1);
+    read_value(path + "[1]", given.array()[1], decay, c.optimizer.beta2);
   };
   auto get = [](const Config& c) { return Json(Json::Array{c.optimizer.beta1, c.optimizer.beta2}); };
   return {"optimizer.params.betas", "", set, get};
@@ -211,22 +222,22 @@ void zero_keys(std::vector<Key>& keys) {
   add(
       "stage", [](auto& c) -> auto& { return c.zero.stage; }, Limits{.low = 0, .high = 3});
   add(
-      "reduce_bucket_size", [](auto& c) -> auto& { return c.zero.reduce_bucket_size; }, positive);
+      "reduce_bucket_size", [](auto& c) -> auto& { return c.zero.reduce_bucket_size; }, positive_elements);
   add(
-      "stage3_prefetch_bucket_size", [](auto& c) -> auto& { return c.zero.prefetch_bucket_size; },
-      not_negative, "prefetch_bucket_size");
+      "stage3_prefetch_bucket_size", [](auto& c) -> auto& { return c.zero.prefetch_bucket_size; }, elements,
+      "prefetch_bucket_size");
   add(
-      "stage3_max_live_parameters", [](auto& c) -> auto& { return c.zero.max_live_parameters; }, not_negative,
+      "stage3_max_live_parameters", [](auto& c) -> auto& { return c.zero.max_live_parameters; }, elements,
       "max_live_parameters");
   add(
-      "stage3_max_reuse_distance", [](auto& c) -> auto& { return c.zero.max_reuse_distance; }, not_negative,
+      "stage3_max_reuse_distance", [](auto& c) -> auto& { return c.zero.max_reuse_distance; }, elements,
       "max_reuse_distance");
   add(
       "stage3_param_persistence_threshold",
-      [](auto& c) -> auto& { return c.zero.param_persistence_threshold; }, not_negative,
+      [](auto& c) -> auto& { return c.zero.param_persistence_threshold; }, elements,
       "param_persistence_threshold");
   add(
-      "sub_group_size", [](auto& c) -> auto& { return c.zero.sub_group_size; }, positive);
+      "sub_group_size", [](auto& c) -> auto& { return c.zero.sub_group_size; }, positive_elements);
   add("overlap_comm", [](auto& c) -> auto& { return c.zero.overlap_comm; }, {});
   add("offload_optimizer.device", [](auto& c) -> auto& { return c.zero.optimizer_tier; }, {});
   keys.push_back(nvme_path_key("offload_optimizer", &ZeroConfig::optimizer_tier));
@@ -235,7 +246,8 @@ void zero_keys(std::vector<Key>& keys) {
   add("offload_param.device", [](auto& c) -> auto& { return c.zero.param_tier; }, {});
   keys.push_back(nvme_path_key("offload_param", &ZeroConfig::param_tier));
   keys.push_back(key(
-      "aio.block_size", [](auto& c) -> auto& { return c.aio.block_size; }, Limits{.low = 512}));
+      "aio.block_size", [](auto& c) -> auto& { return c.aio.block_size; },
+      Limits{.low = 512, .high = 1 << 30}));
   keys.push_back(key(
       "aio.queue_depth", [](auto& c) -> auto& { return c.aio.queue_depth; },
       Limits{.low = 1, .high = 65536}));
@@ -250,7 +262,7 @@ void model_keys(std::vector<Key>& keys) {
   };
   keys.push_back(choice_key("model.family", [](auto& c) -> auto& { return c.model.family; }, {"gpt"}));
   add(
-      "layers", [](auto& c) -> auto& { return c.model.layers; }, positive);
+      "layers", [](auto& c) -> auto& { return c.model.layers; }, Limits{.low = 1, .high = 10000});
   add(
       "hidden", [](auto& c) -> auto& { return c.model.hidden; }, positive);
   add(
@@ -268,24 +280,26 @@ void run_keys(std::vector<Key>& keys) {
   keys.push_back(choice_key("data.tokenizer", [](auto& c) -> auto& { return c.data.tokenizer; }, {"bytes"}));
   keys.push_back(key(
       "data.heldout", [](auto& c) -> auto& { return c.data.heldout; }, Limits{.low = 0, .high = 0.9}));
-  keys.push_back(bytes_key("data.max_bytes", [](auto& c) -> auto& { return c.data.max_bytes; }));
+  keys.push_back(bytes_key(
+      "data.max_bytes", [](auto& c) -> auto& { return c.data.max_bytes; }, Limits{.low = 1, .high = 0x1p40}));
   keys.push_back(key("data.strip_licences", [](auto& c) -> auto& { return c.data.strip_licences; }));
   keys.push_back(key("run.dir", [](auto& c) -> auto& { return c.run.dir; }));
   keys.push_back(key(
-      "run.steps", [](auto& c) -> auto& { return c.run.steps; }, not_negative));
+      "run.steps", [](auto& c) -> auto& { return c.run.steps; }, count));
   keys.push_back(key(
-      "run.eval_every", [](auto& c) -> auto& { return c.run.eval_every; }, not_negative));
+      "run.eval_every", [](auto& c) -> auto& { return c.run.eval_every; }, count));
   keys.push_back(key(
-      "run.eval_batches", [](auto& c) -> auto& { return c.run.eval_batches; }, positive));
+      "run.eval_batches", [](auto& c) -> auto& { return c.run.eval_batches; },
+      Limits{.low = 1, .high = 1 << 20}));
   keys.push_back(key(
-      "run.save_every", [](auto& c) -> auto& { return c.run.save_every; }, not_negative));
+      "run.save_every", [](auto& c) -> auto& { return c.run.save_every; }, count));
   keys.push_back(key(
-      "run.sample_tokens", [](auto& c) -> auto& { return c.run.sample_tokens; }, not_negative));
+      "run.sample_tokens", [](auto& c) -> auto& { return c.run.sample_tokens; }, count));
   keys.push_back(key("run.seed", [](auto& c) -> auto& { return c.run.seed; }));
   keys.push_back(key(
       "run.sequence", [](auto& c) -> auto& { return c.sequence; }, positive));
   keys.push_back(key(
-      "run.threads", [](auto& c) -> auto& { return c.threads; }, not_negative));
+      "run.threads", [](auto& c) -> auto& { return c.threads; }, Limits{.low = 0, .high = 1024}));
 }
 
 }  // namespace

@@ -26,6 +26,8 @@ void check_limits(const std::string& path, double x, const Limits& limits) {
     raise(DS_ERROR_CONFIG, "{}: {} is below {}", path, number_text(x), number_text(limits.low));
   if (x > limits.high)
     raise(DS_ERROR_CONFIG, "{}: {} is above {}", path, number_text(x), number_text(limits.high));
+  if (x >= limits.below)
+    raise(DS_ERROR_CONFIG, "{}: {} is not below {}", path, number_text(x), number_text(limits.below));
 }
 
 // An exact integer: an integer, or a real with an integral value that an int64_t can hold.
@@ -100,11 +102,11 @@ void read_value(const std::string& path, const Json& given, const Limits&, std::
   out = std::move(read);
 }
 
-int64_t parse_bytes(const std::string& path, const Json& given) {
+int64_t parse_bytes(const std::string& path, const Json& given, const Limits& limits) {
   const char* expected = "bytes as an integer or as text like \"2GiB\"";
   if (!given.is_string()) {
     if (!given.is_number()) wrong_kind(path, expected, given);
-    return read_integer(path, given, Limits{.low = 0});
+    return read_integer(path, given, limits);
   }
   const std::string& text = given.string();
   double amount = 0;
@@ -126,7 +128,9 @@ int64_t parse_bytes(const std::string& path, const Json& given) {
   }};
   for (const auto& [name, factor] : units) {
     const double bytes = amount * factor;
-    if (name == unit && bytes >= 0 && bytes < 0x1p63) return static_cast<int64_t>(bytes);
+    if (name != unit || bytes < 0 || bytes >= 0x1p63) continue;
+    check_limits(path, std::floor(bytes), limits);
+    return static_cast<int64_t>(bytes);
   }
   wrong_kind(path, expected, given);
 }

@@ -8,10 +8,11 @@
 
 namespace ds {
 
-// Closed range of a number.
+// Range of a number, closed but for `below`.
 struct Limits {
   double low = -std::numeric_limits<double>::infinity();
   double high = std::numeric_limits<double>::infinity();
+  double below = std::numeric_limits<double>::infinity();
 };
 
 // Sets `out` from the value given for key `path`; throws DS_ERROR_CONFIG naming the path when the value has
@@ -28,7 +29,7 @@ void read_value(const std::string& path, const Json& given, const Limits& limits
                 std::vector<std::string>& out);  // an array of strings, or one string
 
 // Bytes of "2GiB" and the like; throws DS_ERROR_CONFIG naming the path.
-int64_t parse_bytes(const std::string& path, const Json& given);
+int64_t parse_bytes(const std::string& path, const Json& given, const Limits& limits = {.low = 0});
 
 // The config spelling of a value.
 Json write_value(bool value);

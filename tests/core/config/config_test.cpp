@@ -285,6 +285,32 @@ TEST(Config, own_keys) {
       "run.sequence 128 is above model.positions 64");
 }
 
+TEST(Config, sizes_that_overflow_are_refused_by_key_value_and_limit) {
+  const std::string model = R"("model": {"family": "gpt", "layers": 2, "hidden": 8, "heads": 2)";
+  const std::map<std::string, std::string> refused = {
+      {R"("gradient_accumulation_steps": 65537)", "gradient_accumulation_steps: 65537 is above 65536"},
+      {R"("gradient_accumulation_steps": 1e300)",
+       "gradient_accumulation_steps: expected an integer, got 1e+300"},
+      {R"("model": {"layers": 10001})", "model.layers: 10001 is above 10000"},
+      {R"("model": {"hidden": 2147483648})", "model.hidden: 2147483648 is above 2147483647"},
+      {R"("run": {"sequence": 9223372036854775807})",
+       "run.sequence: 9.223372036854776e+18 is above 2147483647"},
+      {R"("run": {"threads": 1025})", "run.threads: 1025 is above 1024"},
+      {R"("aio": {"block_size": 1073742336})", "aio.block_size: 1073742336 is above 1073741824"},
+      {R"("data": {"max_bytes": 0})", "data.max_bytes: 0 is below 1"},
+      {R"("data": {"max_bytes": "0.5 B"})", "data.max_bytes: 0 is below 1"},
+      {R"("data": {"max_bytes": "2 TiB"})", "data.max_bytes: 2199023255552 is above 1099511627776"},
+      {R"("optimizer": {"params": {"betas": [0.9, 1]}})", "optimizer.params.betas[1]: 1 is not below 1"},
+      {R"("optimizer": {"params": {"betas": [1.0, 0.9]}})", "optimizer.params.betas[0]: 1 is not below 1"},
+      {R"("zero_optimization": {"sub_group_size": 1e16})",
+       "zero_optimization.sub_group_size: 1e+16 is above 1000000000000000"},
+  };
+  for (const auto& [rest, message] : refused) EXPECT_EQ(refusal_with(rest), message) << rest;
+  EXPECT_EQ(refusal(Json::parse(R"({"train_batch_size": 2147483648})")),
+            "train_batch_size: 2147483648 is above 2147483647");
+  EXPECT_EQ(refusal_with(model + R"(, "vocab": 250000}, "run": {"sequence": 1048576})"), "");
+}
+
 TEST(Config, reproducible_means_tree) {
   const Config c = with("\"reproducible\": true, \"gradient_accumulation_steps\": 2", 2);
   EXPECT_EQ(c.reduction, "tree");
