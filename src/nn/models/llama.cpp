@@ -9,6 +9,7 @@ namespace {
 
 // Qwen: layers from max_window_layers on slide, where windows are used at all.
 void read_qwen_windows(HfConfig& config, Decoder& d) {
+  config.only("use_mrope", false);
   bool used = config.flag_or("use_sliding_window", false);
   int64_t window = config.size_or_none("sliding_window", 4096);
   int64_t full = config.count_or("max_window_layers", 28);
