@@ -5,10 +5,11 @@
 
 namespace {
 
-// The checkpoint that `folder` is, or the newest complete one below it.
+// The checkpoint that `folder` is, or the newest complete one below it or below the checkpoints/ of a run.
 std::string checkpoint_at(const std::string& folder) {
   if (ds::exists(folder + "/manifest.json")) return folder;
   std::string path = ds::exists(folder) ? ds::latest_checkpoint(folder) : "";
+  if (path.empty()) path = ds::latest_checkpoint(folder + "/checkpoints");
   if (path.empty()) ds::raise(DS_ERROR_NOT_FOUND, "no complete checkpoint at or below '{}'", folder);
   return path;
 }

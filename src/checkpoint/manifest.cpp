@@ -177,7 +177,9 @@ Manifest parse_manifest(std::string_view text, const std::string& source) {
     return parse_checked(Json::parse(text, source), source);
   } catch (const Error& error) {
     if (error.status() != DS_ERROR_CONFIG) throw;
-    raise(DS_ERROR_CORRUPT, "{}: {}", source, error.what());
+    std::string_view said = error.what();  // a parse error names the source already
+    if (said.starts_with(source)) raise(DS_ERROR_CORRUPT, "{}", said);
+    raise(DS_ERROR_CORRUPT, "{}: {}", source, said);
   }
 }
 

@@ -4,16 +4,16 @@
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "ds.h"
 
 namespace ds::cli {
 
-// An error of a ds_ call, or of the command itself; main prints it as one line and returns 1. `everywhere`:
-// each rank has the same one, so only rank 0 prints it.
+// An error of a ds_ call, or of the command itself; main prints it as one line, which names the rank where
+// there are several, and returns 1.
 struct Failure : std::runtime_error {
-  Failure(const std::string& message, bool same) : std::runtime_error(message), everywhere(same) {}
-  bool everywhere;
+  using std::runtime_error::runtime_error;
 };
 
 // Throws the last error of this thread unless status is DS_OK.
@@ -24,6 +24,14 @@ std::string text_of(const std::function<ds_status(char* buffer, size_t buffer_si
 
 // A file's content; throws Failure naming path and errno text.
 std::string read_text(const std::string& path);
+
+// Refuses an option's text unless it is an integer, or a number, within the closed range.
+CLI::Validator integer_range(int64_t low, int64_t high);
+CLI::Validator number_range(double low, double high);
+
+// The name that `word` was meant to be: at most two letters are wrong, missing or too many; "" when there is
+// none.
+std::string nearest(const std::string& word, const std::vector<std::string>& names);
 
 // A JSON string literal.
 std::string quoted(const std::string& text);

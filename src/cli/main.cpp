@@ -1,6 +1,9 @@
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "cli/commands.h"
 
@@ -8,14 +11,27 @@ namespace {
 
 constexpr int kFailed = 1, kUsage = 2;
 
-bool first_rank() {
+// "rank 3: " where `libds launch` or another launcher started several; else "".
+std::string place() {
+  const char* size = std::getenv("WORLD_SIZE");
   const char* rank = std::getenv("RANK");
-  return rank == nullptr || std::string_view(rank) == "0";
+  bool several = size != nullptr && rank != nullptr && std::string_view(size) != "1";
+  return several ? std::string("rank ") + rank + ": " : "";
 }
 
-int failed(const char* message) {
-  std::fprintf(stderr, "libds: %s\n", message);
+int failed(const std::string& message) {
+  std::fprintf(stderr, "libds: %s%s\n", place().c_str(), message.c_str());
   return kFailed;
+}
+
+// What is wrong with the first word, which must be a command, or "".
+std::string wrong_command(const CLI::App& app, const char* word) {
+  if (word == nullptr || word[0] == '-') return "";
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands({})) names.push_back(command->get_name());
+  if (std::find(names.begin(), names.end(), word) != names.end()) return "";
+  std::string near = ds::cli::nearest(word, names);
+  return std::string("'") + word + "' is no command" + (near.empty() ? "" : "; did you mean " + near + "?");
 }
 
 }  // namespace
@@ -31,6 +47,10 @@ int main(int argc, char** argv) {
   ds::cli::add_env(app, code);
   ds::cli::add_launch(app, code);
   ds::cli::add_verify(app, code);
+  if (std::string wrong = wrong_command(app, argv[1]); !wrong.empty()) {
+    failed(wrong);
+    return kUsage;
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& help) {
@@ -38,8 +58,6 @@ int main(int argc, char** argv) {
   } catch (const CLI::Error& error) {
     failed(error.what());
     return kUsage;
-  } catch (const ds::cli::Failure& failure) {
-    return failure.everywhere && !first_rank() ? kFailed : failed(failure.what());
   } catch (const std::exception& error) {
     return failed(error.what());
   }

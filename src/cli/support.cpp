@@ -1,19 +1,19 @@
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <cstring>
 #include <fstream>
 #include <sstream>
+#include <utility>
 
 #include "cli/commands.h"
 
 namespace ds::cli {
 
 void check(ds_status status) {
-  if (status == DS_OK) return;
-  bool alone = status == DS_ERROR_COMM || status == DS_ERROR_IO || status == DS_ERROR_INTERNAL ||
-               status == DS_ERROR_OUT_OF_MEMORY || status == DS_ERROR_POISONED;
-  throw Failure(ds_last_error_message(), !alone);
+  if (status != DS_OK) throw Failure(ds_last_error_message());
 }
 
 std::string text_of(const std::function<ds_status(char*, size_t, size_t*)>& call) {
@@ -29,8 +29,58 @@ std::string read_text(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::stringstream text;
   if (file) text << file.rdbuf();
-  if (!file || text.fail()) throw Failure(fmt::format("'{}': {}", path, std::strerror(errno)), true);
+  if (!file || text.fail()) throw Failure(fmt::format("'{}': {}", path, std::strerror(errno)));
   return text.str();
+}
+
+CLI::Validator integer_range(int64_t low, int64_t high) {
+  auto check = [=](const std::string& text) {
+    int64_t value = 0;
+    auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
+    bool whole = code == std::errc{} && end == text.data() + text.size();
+    if (whole && value >= low && value <= high) return std::string();
+    return fmt::format("must be an integer from {} to {}, got {}", low, high, text);
+  };
+  return CLI::Validator(check, fmt::format("{} to {}", low, high));
+}
+
+CLI::Validator number_range(double low, double high) {
+  auto check = [=](const std::string& text) {
+    double value = 0;
+    auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
+    bool whole = code == std::errc{} && end == text.data() + text.size();
+    if (whole && value >= low && value <= high) return std::string();
+    return fmt::format("must be a number from {} to {}, got {}", low, high, text);
+  };
+  return CLI::Validator(check, fmt::format("{} to {}", low, high));
+}
+
+// Levenshtein's distance, a row at a time.
+static size_t typing_errors(const std::string& a, const std::string& b) {
+  std::vector<size_t> row(b.size() + 1);
+  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (size_t i = 0; i < a.size(); ++i) {
+    size_t corner = std::exchange(row[0], i + 1);
+    for (size_t j = 0; j < b.size(); ++j) {
+      size_t replaced = corner + (a[i] == b[j] ? 0 : 1);
+      corner = row[j + 1];
+      row[j + 1] = std::min({replaced, row[j] + 1, corner + 1});
+    }
+  }
+  return row.back();
+}
+
+std::string nearest(const std::string& word, const std::vector<std::string>& names) {
+  std::string best;
+  size_t least = 3;
+  for (const std::string& name : names) {
+    size_t errors = typing_errors(word, name);
+    if (errors < least) {
+      least = errors;
+      best = name;
+    }
+  }
+  return best;
 }
 
 std::string quoted(const std::string& text) {

@@ -44,7 +44,7 @@ void env(const std::string& folder) {
 std::string member(const std::string& json, const std::string& key) {
   std::string head = quoted(key) + ": \"";
   size_t begin = json.find(head);
-  if (begin == std::string::npos) throw Failure("the checkpoint's information has no " + key, true);
+  if (begin == std::string::npos) throw Failure("the checkpoint's information has no " + key);
   begin += head.size();
   return json.substr(begin, json.find('"', begin) - begin);
 }
@@ -60,8 +60,8 @@ void add_plan(CLI::App& app, int&) {
   };
   auto args = std::make_shared<Args>();
   command->add_option("--config", args->config, "JSON configuration")->required();
-  command->add_option("-n", args->ranks, "Ranks of the group")->check(CLI::PositiveNumber);
-  command->add_option("--rank", args->rank, "Rank to compile for")->check(CLI::NonNegativeNumber);
+  command->add_option("-n", args->ranks, "Ranks of the group")->check(integer_range(1, INT32_MAX));
+  command->add_option("--rank", args->rank, "Rank to compile for")->check(integer_range(0, INT32_MAX));
   command->add_flag("--print", args->print, "The step program instead of the tables");
   command->callback([args] { plan(args->config, args->rank, args->ranks, args->print); });
 }
@@ -76,7 +76,7 @@ void add_env(CLI::App& app, int&) {
 void add_launch(CLI::App& app, int& code) {
   CLI::App* command = app.add_subcommand("launch", "Run a command once per rank on this host");
   auto options = std::make_shared<LaunchOptions>();
-  command->add_option("-n", options->ranks, "Ranks")->required()->check(CLI::PositiveNumber);
+  command->add_option("-n", options->ranks, "Ranks")->required()->check(integer_range(1, 4096));
   command->prefix_command();
   command->callback([options, command, &code] {
     std::vector<std::string> words = command->remaining();
@@ -89,7 +89,9 @@ void add_launch(CLI::App& app, int& code) {
 void add_verify(CLI::App& app, int&) {
   CLI::App* command = app.add_subcommand("verify", "Check what is on disk");
   auto folder = std::make_shared<std::string>();
-  command->add_option("--hash", *folder, "Checkpoint, or folder of them: print the newest one's payload hash")
+  command
+      ->add_option("--hash", *folder,
+                   "Checkpoint, folder of them, or run: print the newest one's payload hash")
       ->required();
   command->callback([folder] {
     std::string info = text_of([&](char* buffer, size_t size, size_t* out) {

@@ -3,6 +3,7 @@
 #include <csignal>
 
 #include "cli/commands.h"
+#include "launch/watch.h"
 
 namespace ds::cli {
 namespace {
@@ -45,6 +46,7 @@ void train(const TrainArgs& args) {
   std::string config = text_of([&](char* buffer, size_t size, size_t* out) {
     return ds_config_merge(base.c_str(), patch.c_str(), buffer, size, out);
   });
+  watch_launcher();
   Comm comm = join();
   catch_signals();
   check(ds_run_train(comm.get(), config.c_str(), args.resume.empty() ? nullptr : args.resume.c_str(),
@@ -59,6 +61,7 @@ struct GenerateArgs {
 };
 
 void generate(const GenerateArgs& args) {
+  watch_launcher();
   Comm comm = join();
   std::string text(static_cast<size_t>(args.tokens) * 4 + 1, '\0');  // a token is at most one UTF-8 character
   size_t size = 0;
@@ -77,8 +80,9 @@ void add_train(CLI::App& app, int&) {
   command->add_option("--data", args->data, "Files or folders of text, instead of data.paths");
   command->add_option("--dir", args->dir, "Run folder, instead of run.dir; default runs/NNN");
   command->add_option("--steps", args->steps, "Optimizer steps, instead of run.steps")
-      ->check(CLI::NonNegativeNumber);
-  command->add_option("--resume", args->resume, "Run folder to go on with");
+      ->check(integer_range(0, INT32_MAX));
+  command->add_option("--resume", args->resume,
+                      "Run folder to go on with, or a checkpoint RUN/checkpoints/NAME");
   command->add_flag("--quiet", args->quiet, "Plain lines instead of a progress bar");
   command->callback([args, command] {
     if (args->config.empty() && args->resume.empty()) {
@@ -97,10 +101,10 @@ void add_generate(CLI::App& app, int&) {
   auto args = std::make_shared<GenerateArgs>();
   command->add_option("run", args->run, "Run folder or checkpoint")->required();
   command->add_option("--prompt", args->prompt, "Text to continue")->required();
-  command->add_option("--tokens", args->tokens, "Tokens to add")->check(CLI::Range(1, 1 << 20));
+  command->add_option("--tokens", args->tokens, "Tokens to add")->check(integer_range(1, 1 << 20));
   command->add_option("--temperature", args->temperature, "0: always the most probable token")
-      ->check(CLI::NonNegativeNumber);
-  command->add_option("--seed", args->seed, "Of the draws");
+      ->check(number_range(0, 1e6));
+  command->add_option("--seed", args->seed, "Of the draws")->check(integer_range(0, INT64_MAX));
   command->callback([args] { generate(*args); });
 }
 

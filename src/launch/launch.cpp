@@ -18,12 +18,12 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// SIGINT, SIGTERM and SIGCHLD wait to be fetched by next(), for the life of this object.
+// SIGINT, SIGTERM, SIGHUP and SIGCHLD wait to be fetched by next(), for the life of this object.
 class Signals {
  public:
   Signals() {
     sigemptyset(&set_);
-    for (int number : {SIGINT, SIGTERM, SIGCHLD}) sigaddset(&set_, number);
+    for (int number : {SIGINT, SIGTERM, SIGHUP, SIGCHLD}) sigaddset(&set_, number);
     struct sigaction normal {};
     normal.sa_handler = SIG_DFL;
     sigaction(SIGCHLD, &normal, &child_);  // an inherited "ignore" would take the exit codes away
@@ -63,6 +63,8 @@ class Job {
     while (running_ > 0) {
       int number = signals_.next(kLookMs);
       if (number == SIGINT || number == SIGTERM) stop(interrupts_++ == 0 ? SIGINT : SIGKILL);
+      // A closed terminal may send several; the ranks save and end.
+      if (number == SIGHUP && interrupts_++ == 0) stop(SIGTERM);
       for (size_t r = 0; r < ranks_.size(); ++r) collect(r);
       if (code_ != 0) press();
     }
@@ -73,7 +75,7 @@ class Job {
   static constexpr int64_t kLookMs = 200;
 
   void start(int rank) {
-    RankEnvironment environment{rank, options_.ranks, url_};
+    RankEnvironment environment{rank, options_.ranks, url_, &pipe_};
     Started started = start_rank(command_, environment, signals_.mask());
     if (started.error == 0) {
       ranks_.push_back(started.pid);
@@ -134,6 +136,7 @@ class Job {
   const LaunchOptions& options_;
   const std::vector<std::string>& command_;
   std::string url_;
+  LauncherPipe pipe_;
   Signals signals_;
   std::vector<pid_t> ranks_;  // 0: has ended
   int running_ = 0;

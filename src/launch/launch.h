@@ -13,13 +13,16 @@ struct LaunchOptions {
 
 // Runs `command` (found on PATH) once per rank on this host and waits for all of them. Each rank gets RANK,
 // LOCAL_RANK, WORLD_SIZE, LOCAL_SIZE and DS_COMM_URL (a fresh shm:// name) and an empty standard input; it
-// leads a process group of its own, whose remains are killed when it ends, and dies with the calling thread.
+// leads a process group of its own, whose remains are killed when it ends, and dies with the calling thread;
+// a descendant that calls watch_launcher ends with this process, too.
 //
 // Returns 0 when every rank returned 0, else the code of the rank that failed first: its exit code, 128 + n
 // when signal n killed it, 127 or 126 when the command cannot be found or run. One line on stderr names that
-// rank. The first SIGINT or SIGTERM to this process reaches the ranks as SIGINT, a later one as SIGKILL.
+// rank. The first SIGINT or SIGTERM to this process reaches the ranks as SIGINT, a first SIGHUP as SIGTERM, a
+// later SIGINT or SIGTERM as SIGKILL.
 // Throws std::invalid_argument (ranks below 1, no command) and std::system_error (the system has no process).
-// Call it from a process with one thread: SIGINT, SIGTERM and SIGCHLD are blocked for the time of the call.
+// Call it from a process with one thread: SIGINT, SIGTERM, SIGHUP and SIGCHLD are blocked for the time of the
+// call.
 int launch(const LaunchOptions& options, const std::vector<std::string>& command);
 
 }  // namespace ds

@@ -29,10 +29,10 @@ std::vector<char*> pointers(const std::vector<std::string>& words) {
 
 // This process's environment with the rank's own variables in place of inherited ones.
 std::vector<std::string> environment_of(const RankEnvironment& rank) {
-  std::vector<std::string> own = {fmt::format("RANK={}", rank.rank), fmt::format("LOCAL_RANK={}", rank.rank),
-                                  fmt::format("WORLD_SIZE={}", rank.size),
-                                  fmt::format("LOCAL_SIZE={}", rank.size),
-                                  fmt::format("DS_COMM_URL={}", rank.url)};
+  std::vector<std::string> own = {
+      fmt::format("RANK={}", rank.rank),       fmt::format("LOCAL_RANK={}", rank.rank),
+      fmt::format("WORLD_SIZE={}", rank.size), fmt::format("LOCAL_SIZE={}", rank.size),
+      fmt::format("DS_COMM_URL={}", rank.url), rank.pipe->variable()};
   std::vector<std::string> all = own;
   for (char** entry = environ; *entry != nullptr; ++entry) {
     std::string_view text(*entry);
@@ -47,10 +47,11 @@ std::vector<std::string> environment_of(const RankEnvironment& rank) {
 }
 
 // In the child, after fork: only calls that are safe there. Returns errno when the program cannot run.
-int become(char* const* words, char* const* environment, const sigset_t& mask, pid_t parent) {
+int become(char* const* words, char* const* environment, const sigset_t& mask, pid_t parent, int inherited) {
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(1);  // the parent died before prctl
+  fcntl(inherited, F_SETFD, 0);
   int nothing = open("/dev/null", O_RDONLY);
   if (nothing > 0) {
     dup2(nothing, STDIN_FILENO);
@@ -72,7 +73,7 @@ Started start_rank(const std::vector<std::string>& command, const RankEnvironmen
   pid_t parent = getpid();
   pid_t pid = fork();
   if (pid == 0) {
-    int error = become(words.data(), names.data(), mask, parent);
+    int error = become(words.data(), names.data(), mask, parent, environment.pipe->inherited());
     (void)!write(report[1], &error, sizeof error);
     _exit(127);
   }

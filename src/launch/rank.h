@@ -5,12 +5,15 @@
 #include <string>
 #include <vector>
 
+#include "launch/watch.h"
+
 namespace ds {
 
 struct RankEnvironment {
   int rank = 0;
   int size = 1;
   std::string url;  // DS_COMM_URL
+  const LauncherPipe* pipe = nullptr;
 };
 
 struct Started {
@@ -19,7 +22,8 @@ struct Started {
 };
 
 // Starts one rank: leader of its own process group, standard input empty, signal mask `mask`, SIGKILL when
-// the calling thread ends. Returns when the program is running. Throws std::system_error.
+// the calling thread ends, the reading end of the pipe inherited. Returns when the program is running. Throws
+// std::system_error.
 Started start_rank(const std::vector<std::string>& command, const RankEnvironment& environment,
                    const sigset_t& mask);
 

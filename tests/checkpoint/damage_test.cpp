@@ -43,7 +43,9 @@ TEST(CheckpointDamage, TruncatedManifest) {
   std::string text = read_file(file);
   for (size_t size : {size_t{0}, size_t{1}, text.size() / 3, text.size() - 2}) {
     std::filesystem::resize_file(file, size);
-    EXPECT_EQ(load_error(path).first, DS_ERROR_CORRUPT) << size << " bytes";
+    auto [status, said] = load_error(path);
+    EXPECT_EQ(status, DS_ERROR_CORRUPT) << size << " bytes";
+    EXPECT_EQ(said.find(file), said.rfind(file)) << said;
     EXPECT_EQ(latest_checkpoint(folder.path()), "");
     write_file_atomic(file, text);
   }

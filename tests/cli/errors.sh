@@ -29,6 +29,14 @@ printf '{"run": \n' > broken.json
 
 refused 2 subcommand
 refused 2 resume train
+refused 2 "'trian' is no command; did you mean train?" trian --config x
+refused 2 "'deploy' is no command$" deploy
+refused 2 "steps: must be an integer from 0 to 2147483647, got 99999999999999999999" train --config "$here/tiny.json" --steps 99999999999999999999
+refused 2 "steps: must be an integer from 0 to 2147483647, got -3" train --config "$here/tiny.json" --steps -3
+refused 2 "seed: must be an integer from 0 to 9223372036854775807, got -1" generate somewhere --prompt x --seed -1
+refused 2 "temperature: must be a number from 0 to 1000000, got -0.5" generate somewhere --prompt x --temperature -0.5
+refused 2 "n: must be an integer from 1 to 4096, got -2" launch -n -2 true
+refused 2 "n: must be an integer from 1 to 2147483647, got -1" plan --config "$here/tiny.json" -n -1
 refused 2 nonsense train --config "$here/tiny.json" --nonsense
 refused 2 steps train --config "$here/tiny.json" --steps x
 refused 2 "a command" launch -n 2
@@ -43,5 +51,20 @@ refused 1 "data.paths" train --config "$here/tiny.json"
 refused 1 "no run folder" train --resume .
 refused 1 nowhere generate nowhere --prompt x
 refused 1 nowhere verify --hash nowhere
+mkfifo pipe
+refused 1 "data path 'pipe' is neither a file nor a folder" train --config "$here/tiny.json" --data pipe
+mkdir odd
+echo '{}' > odd/config.json
+refused 1 "odd/config.json: the member" train --resume odd
+
+# Every rank says what is wrong with it.
+echo "a line of text about ranks" > text.txt
+RANK=1 WORLD_SIZE=2 "$libds" train --config nope.json 2> err
+grep -q "^libds: rank 1: 'nope.json': No such file" err || { echo "no word of rank 1: $(cat err)"; bad=1; }
+"$libds" launch -n 2 sh -c '[ "$RANK" = 0 ] || exec "$0" train --config misspelt.json; exec "$0" train --config "$1" --data text.txt' \
+  "$libds" "$here/tiny.json" > out 2> err
+grep -q "^libds: rank 1: run.stepz: unknown key" err || { echo "no word of rank 1: $(cat err)"; bad=1; }
+[ "$(grep -c "^libds: rank 0: " err)" -eq 1 ] || { echo "no word of rank 0: $(cat err)"; bad=1; }
+
 [ ! -e runs/001 ] || { echo "a refused run left runs/001"; bad=1; }
 exit $bad

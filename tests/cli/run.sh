@@ -46,6 +46,29 @@ case $text in "line 1"*) ;; *) fail "generated: $text" ;; esac
 [ "$text" = "$("$libds" launch -n 2 "$libds" generate runs/001 --prompt "line 1" --tokens 8 --temperature 0)" ] ||
   fail "two ranks generate another text"
 
+[ "$("$libds" verify --hash runs/001)" = "$("$libds" verify --hash runs/001/checkpoints)" ] || fail "hash of a run folder"
+"$libds" train --resume runs/001 --steps 4 | grep -q 'nothing is left to do' || fail "a finished run says nothing"
+
+# kill -9 of the launcher ends also what its ranks have started.
+"$libds" launch -n 2 sh -c '"$0" train --config "$1" --data text.txt --steps 100000 --dir killed --quiet; true' \
+  "$libds" "$here/tiny.json" > out 2> err &
+pid=$!
+tries=0
+until grep -q 'step *10/' out 2> /dev/null; do
+  tries=$((tries + 1))
+  [ $tries -lt 600 ] || fail "no step 10: $(cat out)"
+  sleep 0.1
+done
+read -r trainer < killed/lock
+kill -KILL $pid
+tries=0
+while kill -0 "$trainer" 2> /dev/null; do
+  tries=$((tries + 1))
+  [ $tries -lt 600 ] || fail "rank 0 outlives its launcher"
+  sleep 0.1
+done
+grep -q '^libds: rank 0: the launcher is gone$' err || fail "no word of the launcher's end: $(cat err)"
+
 "$libds" plan --config "$here/tiny.json" -n 2 | grep -q device || fail "plan without a table"
 "$libds" plan --config "$here/tiny.json" -n 2 --print | grep -q '^program' || fail "plan without a program"
 "$libds" env | grep -q O_DIRECT || fail "env without O_DIRECT"

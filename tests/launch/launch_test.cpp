@@ -6,6 +6,8 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -14,6 +16,7 @@
 #include <string>
 #include <thread>
 
+#include "launch/watch.h"
 #include "support/temp_folder.h"
 
 namespace ds {
@@ -181,6 +184,52 @@ TEST(Launch, PassesAnInterruptOnOnce) {
     EXPECT_EQ(text_of(folder.path() + "/hits0"), "hit\n");
     EXPECT_EQ(text_of(folder.path() + "/hits1"), "hit\n");
   }
+}
+
+TEST(Launch, PassesHangupsOnAsOneTerm) {
+  TempFolder folder;
+  pid_t pid = launch_beside({.ranks = 2},
+                            "trap 'echo term >> $1/hits$RANK' TERM; echo $$ > $1/$RANK; "
+                            "while [ ! -e $1/end ]; do sleep 0.05; done; exit 0",
+                            folder.path());
+  for (const char* expected : {"term\n", "term\n"}) {
+    kill(pid, SIGHUP);
+    EXPECT_TRUE(within_ten_seconds([&] {
+      return text_of(folder.path() + "/hits0") == expected && text_of(folder.path() + "/hits1") == expected;
+    }));
+  }
+  std::ofstream(folder.path() + "/end") << "now";
+  EXPECT_EQ(code_of(pid), 0);
+  EXPECT_EQ(text_of(folder.path() + "/hits0"), "term\n");
+}
+
+TEST(Launch, WatchersEndWithTheLauncher) {
+  TempFolder folder;
+  std::string said = folder.path() + "/said";
+  pid_t pid = fork();
+  if (pid == 0) {
+    // A rank's child that lives on: what libds train does below a shell.
+    LauncherPipe pipe;
+    pid_t child = fork();
+    if (child == 0) {
+      close(pipe.inherited() + 1);  // the writing end, which exec closes
+      putenv(strdup(pipe.variable().c_str()));
+      setenv("RANK", "1", 1);
+      (void)!freopen(said.c_str(), "w", stderr);
+      watch_launcher();
+      std::ofstream(folder.path() + "/watching") << "yes";
+      for (;;) pause();
+    }
+    std::ofstream(folder.path() + "/child") << child << "\n";
+    for (;;) pause();
+  }
+  EXPECT_TRUE(within_ten_seconds([&] {
+    return !text_of(folder.path() + "/watching").empty() && !text_of(folder.path() + "/child").empty();
+  }));
+  EXPECT_EQ(text_of(said), "");
+  kill(pid, SIGKILL);
+  EXPECT_EQ(code_of(pid), 137);
+  EXPECT_TRUE(within_ten_seconds([&] { return text_of(said) == "libds: rank 1: the launcher is gone\n"; }));
 }
 
 TEST(Launch, TerminalInterruptIsNotCountedTwice) {
