@@ -318,7 +318,7 @@ typedef enum ds_state_kind {
   DS_STATE_KIND_MASTER = 1,
   DS_STATE_KIND_EXP_AVG = 2,
   DS_STATE_KIND_EXP_AVG_SQ = 3,
-  DS_STATE_KIND_GRAD = 4, /* mean gradient of the last step, before clipping; read only */
+  DS_STATE_KIND_GRAD = 4, /* mean gradient, before clipping; read only; refused while a step has some of its gradients */
   DS_STATE_KIND_FORCE_INT32 = 0x7FFFFFFF
 } ds_state_kind;
 /* Copies a whole tensor out (f32, numel elements on every rank). Collective. */

@@ -9,8 +9,8 @@ namespace {
 constexpr ds_engine_options kDefaults = {sizeof(ds_engine_options), 0, 0};
 
 EngineOptions engine_options(const ds_engine_options& given, const Config& config, int world) {
-  require(given.threads >= 0 && given.threads <= 4096, "options.threads must be 0 to 4096, got {}",
-          given.threads);
+  require(given.threads >= 0 && given.threads <= ThreadTeam::kMostThreads,
+          "options.threads must be 0 to {}, got {}", ThreadTeam::kMostThreads, given.threads);
   require(given.trace == 0 || given.trace == 1, "options.trace must be 0 or 1, got {}", given.trace);
   EngineOptions out;
   out.trace = given.trace == 1;

@@ -64,7 +64,7 @@ void need_forward(const Graph& graph, const char* call) {
 ds_status ds_graph_create(const char* name, int64_t bound, ds_graph** out) {
   return ds::boundary([&] {
     ds::need(out, "out") = nullptr;
-    ds::require(bound >= 1, "bound must be at least 1, got {}", bound);
+    ds::require(bound >= 1 && bound <= INT32_MAX, "bound must be 1 to {}, got {}", INT32_MAX, bound);
     auto handle = std::make_unique<ds_graph>();
     handle->graph.name = ds::need_text(name, "name");
     handle->graph.bound = bound;

@@ -13,7 +13,7 @@ std::string plan_report(const Plan& plan, const Config& config) {
     ++queues[static_cast<int>(instr.queue)];
     if (instr.queue == Queue::comm) ++collectives[instr.op];
   }
-  std::string out = memory_table(plan, config);
+  std::string out = memory_table(plan.zero.buffers, memory_plan(plan), config.memory_budget);
   out += "overhead  measured when an engine is created\n";
   out += fmt::format("\n{:<34}{:>16}\n", "queue", "instructions");
   for (int q = 0; q < kQueues; ++q) {

@@ -7,6 +7,7 @@
 
 #include "api/boundary.h"
 #include "comm/communicator.h"
+#include "kernels/cpu/features.h"
 #include "kernels/kernel.h"
 
 namespace ds {
@@ -14,30 +15,13 @@ namespace {
 
 constexpr const char* kVersion = DS_VERSION;
 
-std::string instruction_sets() {
-  const std::pair<const char*, int> known[] = {
-      {"sse4.2", __builtin_cpu_supports("sse4.2")},
-      {"avx2", __builtin_cpu_supports("avx2")},
-      {"fma", __builtin_cpu_supports("fma")},
-      {"avx512f", __builtin_cpu_supports("avx512f")},
-      {"avx512bw", __builtin_cpu_supports("avx512bw")},
-      {"avx512vnni", __builtin_cpu_supports("avx512vnni")},
-      {"avx512bf16", __builtin_cpu_supports("avx512bf16")},
-  };
-  std::string out;
-  for (const auto& [name, present] : known) {
-    if (present) out += (out.empty() ? "" : " ") + std::string(name);
-  }
-  return out.empty() ? "none of those that libds uses" : out;
-}
-
 int usable_cores() {
   cpu_set_t set;
   CPU_ZERO(&set);
   return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
 }
 
-// Which implementation an all-f32 or all-bf16 call of each operation gets, and why others do not.
+// Implementations of each operation, in the order in which they are asked; ref takes every type.
 std::string kernel_lines() {
   KernelRegistry registry = built_in_kernels();
   std::map<std::string, std::string> by_op;
@@ -58,7 +42,7 @@ std::string env_report() {
   std::string out = fmt::format("libds             {}\n", kVersion);
   out += fmt::format("compiler          {}\n", __VERSION__);
   out += fmt::format("system            {} {} {}\n", system.sysname, system.release, system.machine);
-  out += fmt::format("instruction sets  {}\n", instruction_sets());
+  for (const std::string& line : kernel_report()) out += line + "\n";
   out += fmt::format("cores             {}\n", usable_cores());
   out += fmt::format("memory            {} MiB, {} MiB free\n", sysconf(_SC_PHYS_PAGES) * page / kMiB,
                      sysconf(_SC_AVPHYS_PAGES) * page / kMiB);

@@ -37,8 +37,7 @@ double number(const ds_engine& handle, std::string_view name) {
   if (name == "grad_norm") return e.last_step().grad_norm;
   if (name == "lr") return e.last_step().lr;
   for (ds::Tier tier : {ds::Tier::device, ds::Tier::host, ds::Tier::nvme}) {
-    if (name == std::string(ds::tier_name(tier)) + "_bytes")
-      return static_cast<double>(e.memory().mapped(tier));
+    if (name == std::string(ds::tier_name(tier)) + "_bytes") return static_cast<double>(e.mapped(tier));
   }
   if (name == "overhead_bytes") return static_cast<double>(e.overhead().total());
   ds::raise(DS_ERROR_NOT_FOUND,

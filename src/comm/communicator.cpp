@@ -44,6 +44,7 @@ std::unique_ptr<Communicator> from_environment(const CommOptions& options) {
           "WORLD_SIZE is {}, but DS_COMM_URL is not set: start the ranks with `libds launch -n {}`", world,
           world);
   }
+  require(std::string_view(url) != "env", "DS_COMM_URL must name a group, got 'env'");
   CommOptions own = options;
   own.rank = environment_number("RANK");
   own.size = environment_number("WORLD_SIZE");

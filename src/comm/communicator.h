@@ -49,6 +49,9 @@ class Communicator {
   // Marks progress: a rank that computes for long between collectives calls this (the executor does).
   virtual void tick() = 0;
 
+  // How long a peer may make no progress before that is an error, from the next collective on.
+  virtual void set_timeout(int64_t /*ms*/) {}
+
   // Bytes of shared staging that this rank's share of the group takes, outside any plan.
   virtual int64_t overhead_bytes() const { return 0; }
 

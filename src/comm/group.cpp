@@ -143,7 +143,7 @@ std::string Group::missing(int peer, Patience& patience) {
   patience.looked_ns = now;
   uint32_t progress = block.progress.load();
   if (progress != patience.progress) patience = {progress, now, 0};
-  if (patience.waited_ns <= timeout_ms_ * 1'000'000) return "";
+  if (patience.waited_ns / 1'000'000 <= timeout_ms_) return "";
   return joined_ ? fmt::format("rank {} has made no progress for {} ms", peer, timeout_ms_)
                  : fmt::format("rank {} has not joined within {} ms", peer, timeout_ms_);
 }

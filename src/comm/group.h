@@ -26,6 +26,7 @@ class Group final : public Communicator {
   void barrier(std::string_view label) override;
   void abort(std::string_view reason) override;
   void tick() override;
+  void set_timeout(int64_t ms) override { timeout_ms_ = ms; }
 
  private:
   static constexpr size_t kHalf = kSlotBytes / 2;

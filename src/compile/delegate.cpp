@@ -150,8 +150,9 @@ Program reduce_fragment(const DelegatePlan& plan, const Config& config, const Ma
   return program;
 }
 
-Program compile_recorded(const DelegatePlan& plan, const Config& config, const Machine& machine,
-                         const std::vector<HostEvent>& events) {
+std::optional<Program> compile_recorded(const DelegatePlan& plan, const Config& config,
+                                        const Machine& machine, const std::vector<HostEvent>& events,
+                                        std::span<const int64_t, 3> beside) {
   for (bool prefetch : {config.zero.overlap_comm, false}) {
     StepBuffers buffers;
     ProgramBuilder builder = begin_program(plan.zero, "step", 1, buffers);
@@ -159,16 +160,14 @@ Program compile_recorded(const DelegatePlan& plan, const Config& config, const M
     emit_update(builder, plan.zero, config);
     Program program = builder.take();
     finish_program(program, plan.zero, config, buffers, machine, {prefetch, true, true});
-    int64_t limits[3] = {config.memory_budget.device, config.memory_budget.host, config.memory_budget.nvme};
-    bool fits = true;
-    for (int t = 0; t < 3; ++t) {
-      fits =
-          fits && (limits[t] < 0 || program.arenas[t].persistent + program.arenas[t].transient <= limits[t]);
+    MemoryPlan memory;
+    for (size_t t = 0; t < 3; ++t) {
+      memory.tiers[t] = program.arenas[t];
+      memory.tiers[t].transient += beside[t];
     }
-    if (fits) return program;
+    if (fits(memory, config.memory_budget)) return program;
   }
-  raise(DS_ERROR_OUT_OF_MEMORY, "memory_budget is too small for the recorded step of {} host calls",
-        events.size());
+  return std::nullopt;
 }
 
 }  // namespace ds

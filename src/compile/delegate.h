@@ -1,5 +1,7 @@
 #pragma once
 #include <cstdint>
+#include <optional>
+#include <span>
 #include <vector>
 
 #include "compile/pipeline.h"
@@ -36,9 +38,10 @@ Program reduce_fragment(const DelegatePlan& plan, const Config& config, const Ma
                         int32_t micro);
 
 // The whole step as a host did it: the same passes as a native step, with a lease, grad or release
-// instruction (attribute `event`) where the host runs. Throws DS_ERROR_OUT_OF_MEMORY when memory_budget is
-// exceeded.
-Program compile_recorded(const DelegatePlan& plan, const Config& config, const Machine& machine,
-                         const std::vector<HostEvent>& events);
+// instruction (attribute `event`) where the host runs. `beside`: transient bytes that stay taken beside it,
+// by tier. None when memory_budget takes no such program.
+std::optional<Program> compile_recorded(const DelegatePlan& plan, const Config& config,
+                                        const Machine& machine, const std::vector<HostEvent>& events,
+                                        std::span<const int64_t, 3> beside);
 
 }  // namespace ds

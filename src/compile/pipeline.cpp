@@ -122,16 +122,7 @@ void check_training_graph(const Graph& graph) {
 std::string plan_hash(const Plan& plan, const Config& config) {
   Hash128 hash;
   hash.update(plan.graph.print());
-  // Everything of the configuration but paths, the run and this rank's threads.
-  hash.update(fmt::format("{} {} {} {} {} {} {} {}", config.train_batch, config.micro_batch,
-                          config.accumulation, config.gradient_clipping, static_cast<int>(config.compute),
-                          config.reproducible, config.emulate_tiers, config.run.seed));
-  const OptimizerConfig& o = config.optimizer;
-  hash.update(fmt::format("{} {} {} {} {} {} {}", o.type, o.lr, o.beta1, o.beta2, o.eps, o.weight_decay,
-                          o.adam_w_mode));
-  hash.update(fmt::format("{} {} {} {} {}", config.scheduler.type, config.scheduler.warmup_max_lr,
-                          config.scheduler.warmup_num_steps, config.scheduler.total_num_steps,
-                          config.scheduler.cos_min_ratio));
+  hash.update(config.shared_text());
   for (const Instr& in : plan.step.instrs) {
     if (in.queue != Queue::comm) continue;
     hash.update(in.op);
@@ -140,6 +131,8 @@ std::string plan_hash(const Plan& plan, const Config& config) {
   return hash.hex();
 }
 
+}  // namespace
+
 bool fits(const MemoryPlan& memory, const MemoryBudget& budget) {
   int64_t limits[3] = {budget.device, budget.host, budget.nvme};
   for (int t = 0; t < 3; ++t) {
@@ -147,8 +140,6 @@ bool fits(const MemoryPlan& memory, const MemoryBudget& budget) {
   }
   return true;
 }
-
-}  // namespace
 
 MemoryPlan memory_plan(const Plan& plan) {
   MemoryPlan memory;
@@ -182,7 +173,7 @@ Plan compile_plan(const Graph& forward, const Config& config, int rank, int worl
   }
   if (!fits(memory_plan(plan), config.memory_budget)) {
     raise(DS_ERROR_OUT_OF_MEMORY, "memory_budget is too small for this plan:\n{}",
-          memory_table(plan, config));
+          memory_table(plan.zero.buffers, memory_plan(plan), config.memory_budget));
   }
   plan.hash = plan_hash(plan, config);
   return plan;

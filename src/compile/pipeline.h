@@ -1,4 +1,5 @@
 #pragma once
+#include <span>
 #include <string>
 #include <vector>
 
@@ -34,6 +35,7 @@ struct MemoryPlan {
   }
 };
 MemoryPlan memory_plan(const Plan& plan);
+bool fits(const MemoryPlan& memory, const MemoryBudget& budget);
 
 // Compiles. Throws DS_ERROR_CONFIG on contradictions and DS_ERROR_OUT_OF_MEMORY with a table when
 // memory_budget is exceeded on every retry. `verify_passes`: run the program verifier after the passes.
@@ -49,7 +51,9 @@ struct FinishOptions {
 void finish_program(Program& program, const ZeroPlan& plan, const Config& config, const StepBuffers& buffers,
                     const Machine& machine, const FinishOptions& options);
 
-// A table of bytes by tier and kind (parameters, states, gradients, activations and buffers).
-std::string memory_table(const Plan& plan, const Config& config);
+// A table of bytes by tier and kind (parameters, states, gradients, activations and buffers). `buffers`: the
+// engine's persistent ones.
+std::string memory_table(std::span<const Buffer> buffers, const MemoryPlan& memory,
+                         const MemoryBudget& budget);
 
 }  // namespace ds

@@ -19,13 +19,13 @@ std::string budget_text(int64_t limit) { return limit < 0 ? "-" : std::to_string
 
 }  // namespace
 
-std::string memory_table(const Plan& plan, const Config& config) {
+std::string memory_table(std::span<const Buffer> buffers, const MemoryPlan& memory,
+                         const MemoryBudget& budget) {
   std::map<std::string, int64_t> rows[3];
-  for (const Buffer& b : plan.step.buffers) {
+  for (const Buffer& b : buffers) {
     if (b.residency == Residency::persistent) rows[static_cast<int>(b.tier)][kind_of(b)] += b.bytes();
   }
-  MemoryPlan memory = memory_plan(plan);
-  int64_t limits[3] = {config.memory_budget.device, config.memory_budget.host, config.memory_budget.nvme};
+  int64_t limits[3] = {budget.device, budget.host, budget.nvme};
   std::string out = fmt::format("{:<10}{:<26}{:>16}\n", "tier", "kind", "bytes per rank");
   for (int t = 0; t < 3; ++t) {
     const char* tier = tier_name(static_cast<Tier>(t));

@@ -10,20 +10,26 @@
 
 namespace ds {
 
-EngineMemory::Mapping EngineMemory::map(int64_t bytes) {
-  if (bytes == 0) return {};
-  size_t size = static_cast<size_t>(bytes);
-  void* data = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (data == MAP_FAILED) {
-    raise(DS_ERROR_OUT_OF_MEMORY, "the system refuses an arena of {} bytes: {}", bytes, std::strerror(errno));
+EngineMemory::Mapping::Mapping(int64_t wanted) {
+  if (wanted == 0) return;
+  void* made =
+      mmap(nullptr, static_cast<size_t>(wanted), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (made == MAP_FAILED) {
+    raise(DS_ERROR_OUT_OF_MEMORY, "the system refuses an arena of {} bytes: {}", wanted,
+          std::strerror(errno));
   }
-  return {static_cast<std::byte*>(data), size};
+  data = static_cast<std::byte*>(made);
+  bytes = static_cast<size_t>(wanted);
+}
+
+EngineMemory::Mapping::~Mapping() {
+  if (data) munmap(data, bytes);
 }
 
 EngineMemory::EngineMemory(const MemoryPlan& plan, const std::string& nvme_folder) {
   for (int tier = 0; tier < 2; ++tier) {
-    arenas_[tier][0] = map(plan.tiers[tier].persistent);
-    arenas_[tier][1] = map(plan.tiers[tier].transient);
+    arenas_[tier][0] = Mapping(plan.tiers[tier].persistent);
+    arenas_[tier][1] = Mapping(plan.tiers[tier].transient);
   }
   file_bytes_ = plan.total(Tier::nvme);
   if (file_bytes_ == 0) return;
@@ -39,21 +45,10 @@ EngineMemory::EngineMemory(const MemoryPlan& plan, const std::string& nvme_folde
   file_.resize(file_bytes_);
 }
 
-EngineMemory::~EngineMemory() {
-  for (auto& tier : arenas_) {
-    for (Mapping& m : tier) unmap(m);
-  }
-}
-
-void EngineMemory::unmap(Mapping& mapping) {
-  if (mapping.data) munmap(mapping.data, mapping.bytes);
-  mapping = {};
-}
-
 void EngineMemory::resize_transient(const MemoryPlan& plan) {
   for (int tier = 0; tier < 2; ++tier) {
-    unmap(arenas_[tier][1]);
-    arenas_[tier][1] = map(plan.tiers[tier].transient);
+    arenas_[tier][1] = Mapping();  // the old one first: both together may not fit
+    arenas_[tier][1] = Mapping(plan.tiers[tier].transient);
   }
 }
 

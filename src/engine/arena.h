@@ -1,6 +1,7 @@
 #pragma once
 #include <cstddef>
 #include <string>
+#include <utility>
 
 #include "compile/pipeline.h"
 #include "exec/executor.h"
@@ -13,7 +14,6 @@ class EngineMemory {
  public:
   // nvme_folder is used when the plan has nvme bytes; O_DIRECT when its file system takes it.
   EngineMemory(const MemoryPlan& plan, const std::string& nvme_folder);
-  ~EngineMemory();
   EngineMemory(const EngineMemory&) = delete;
   EngineMemory& operator=(const EngineMemory&) = delete;
 
@@ -27,12 +27,25 @@ class EngineMemory {
   int64_t mapped(Tier tier) const;  // bytes allocated
 
  private:
-  struct Mapping {
+  // Anonymous memory of its own; of 0 bytes, none.
+  class Mapping {
+   public:
+    explicit Mapping(int64_t bytes = 0);
+    ~Mapping();
+    Mapping(Mapping&& other) noexcept { swap(other); }
+    Mapping& operator=(Mapping&& other) noexcept {
+      swap(other);
+      return *this;
+    }
     std::byte* data = nullptr;
     size_t bytes = 0;
+
+   private:
+    void swap(Mapping& other) noexcept {
+      std::swap(data, other.data);
+      std::swap(bytes, other.bytes);
+    }
   };
-  static Mapping map(int64_t bytes);
-  static void unmap(Mapping& mapping);
   Mapping arenas_[2][2];
   File file_;
   int64_t file_bytes_ = 0;

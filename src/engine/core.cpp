@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <sstream>
 
+#include "checkpoint/agree.h"
 #include "core/base/error.h"
 #include "core/base/hash.h"
 #include "engine/prepare.h"
@@ -11,13 +13,20 @@ namespace ds {
 
 EngineCore::EngineCore(Config config, Communicator& comm, EngineOptions options)
     : config_(std::move(config)), comm_(comm), options_(std::move(options)) {
-  overhead_.measure("thread scratch", [&] { team_ = std::make_unique<ThreadTeam>(options_.threads); });
-  overhead_.measure("kernels", [&] { kernels_ = built_in_kernels(); });
+  agree(comm_, "threads", [&] {
+    overhead_.measure("thread scratch", [&] { team_ = std::make_unique<ThreadTeam>(options_.threads); });
+    overhead_.measure("kernels", [&] { kernels_ = built_in_kernels(); });
+  });
+  comm_.set_timeout(config_.comm_timeout_ms);
   scalars_.seed = config_.run.seed;
   if (options_.trace) trace_ = std::make_unique<Trace>(comm_.rank());
 }
 
-EngineCore::~EngineCore() = default;
+EngineCore::~EngineCore() {
+  // Transfers of one lane may wait for the other.
+  if (read_lane_) read_lane_->finish();
+  if (write_lane_) write_lane_->finish();
+}
 
 void EngineCore::add_param(std::string name, std::vector<int64_t> shape) {
   names_.push_back(std::move(name));
@@ -30,20 +39,45 @@ void EngineCore::compare_plans() {
   comm_.all_gather(mine.data(), all.data(), mine.size(), "plan hash");
   for (int r = 0; r < comm_.size(); ++r) {
     std::string theirs = all.substr(mine.size() * static_cast<size_t>(r), mine.size());
-    if (theirs == mine) continue;
-    raise(DS_ERROR_CONFIG,
-          "rank {} compiled plan {}, rank {} compiled plan {}: their configurations or models differ",
-          comm_.rank(), mine, r, theirs);
+    if (theirs == all.substr(0, mine.size())) continue;
+    raise(DS_ERROR_CONFIG, "rank 0 compiled plan {}, rank {} compiled plan {}: {}",
+          all.substr(0, mine.size()), r, theirs, first_difference());
   }
+}
+
+// The first key of the configuration that a rank has otherwise than rank 0. Collective.
+std::string EngineCore::first_difference() {
+  std::string mine = config_.shared_text();
+  std::vector<int64_t> sizes(static_cast<size_t>(comm_.size()));
+  auto size = static_cast<int64_t>(mine.size());
+  comm_.all_gather(&size, sizes.data(), sizeof size, "configuration size");
+  auto most = static_cast<size_t>(*std::max_element(sizes.begin(), sizes.end()));
+  mine.resize(most, ' ');
+  std::string all(most * sizes.size(), ' ');
+  comm_.all_gather(mine.data(), all.data(), most, "configuration");
+  std::map<std::string, std::string> first;
+  for (size_t r = 0; r < sizes.size(); ++r) {
+    std::istringstream lines(all.substr(r * most, static_cast<size_t>(sizes[r])));
+    for (std::string line; std::getline(lines, line);) {
+      std::string key = line.substr(0, line.find(' ')), value = line.substr(line.find(' ') + 1);
+      if (r == 0) first[key] = value;
+      if (first[key] == value) continue;
+      return fmt::format("{} is {} on rank 0, {} on rank {}", key,
+                         first[key].empty() ? "not set" : first[key], value, r);
+    }
+  }
+  return "their models differ";
 }
 
 void EngineCore::start(const MemoryPlan& memory) {
   compare_plans();
-  overhead_.measure("programs", [&] { norm_order_ = norm_order(zero()); });
-  bool files = memory.total(Tier::nvme) > 0;
-  add_known_overhead(overhead_, comm_, options_.threads - 1 + (files ? 2 : 0), files);
-  memory_ = std::make_unique<EngineMemory>(memory, config_.zero.nvme_path);
-  if (files) overhead_.measure("I/O lanes", [&] { start_lanes(); });
+  agree(comm_, "memory", [&] {
+    overhead_.measure("programs", [&] { norm_order_ = norm_order(zero()); });
+    bool files = memory.total(Tier::nvme) > 0;
+    add_known_overhead(overhead_, comm_, options_.threads - 1 + (files ? 2 : 0), files);
+    memory_ = std::make_unique<EngineMemory>(memory, config_.zero.nvme_path);
+    if (files) overhead_.measure("I/O lanes", [&] { start_lanes(); });
+  });
 }
 
 void EngineCore::start_lanes() {
@@ -77,12 +111,18 @@ std::unique_ptr<Executor> EngineCore::executor(const Program& program) {
   return made;
 }
 
-void EngineCore::guarded(const std::function<void()>& body) {
+void EngineCore::require_usable() const {
   if (!poison_.empty()) raise(DS_ERROR_POISONED, "the engine is unusable since: {}", poison_);
+}
+
+// A failure ends the group, too: the other ranks would wait for this one.
+void EngineCore::guarded(const std::function<void()>& body) {
+  require_usable();
   try {
     body();
   } catch (const std::exception& error) {
     poison(error);
+    comm_.abort(error.what());
     throw;
   }
 }

@@ -59,7 +59,8 @@ class EngineCore : public StateAccess {
   const Config& config() const { return config_; }
   std::string numerics_key() const;
   Trace* trace() { return trace_.get(); }
-  const EngineMemory& memory() const { return *memory_; }
+  // Bytes taken in a tier; 0 before a delegate engine's first call that needs them.
+  int64_t mapped(Tier tier) const { return memory_ ? memory_->mapped(tier) : 0; }
   // Counted traffic by operation: collectives, copies, file bytes.
   std::map<std::string, CommCount> ledger() const;
   // Bytes of this rank's state by tier and kind: "param", "master", "m", "v", "grad".
@@ -91,9 +92,12 @@ class EngineCore : public StateAccess {
   virtual std::string model_text() const = 0;       // what the numerics key hashes: equal for every layout
   virtual Executor& refresh() = 0;                  // parameters from masters
   virtual void require_idle(const char* call) = 0;  // throws DS_ERROR_STATE inside a step
+  virtual bool in_accumulation() const = 0;         // has some, but not all gradients of a step
+  virtual void ensure_started() {}  // compiled and in memory; collective where it has to be done
 
   void add_param(std::string name, std::vector<int64_t> shape);
-  // Compares plan hashes over all ranks, then takes the planned memory. Collective.
+  // Compares plan hashes over all ranks, then takes the planned memory; a rank that cannot is an error on
+  // all. Collective.
   void start(const MemoryPlan& memory);
   std::unique_ptr<Executor> executor(const Program& program);
   EngineMemory& own_memory() {
@@ -120,6 +124,8 @@ class EngineCore : public StateAccess {
 
  private:
   void compare_plans();
+  std::string first_difference();
+  void require_usable() const;
   void start_lanes();
   void clip(const Instr& in, const TensorView& norms);
   void losses(const TensorView& losses);

@@ -20,12 +20,13 @@ int32_t DelegateEngine::add_param(const std::string& name, const std::vector<int
   require(std::find(names_.begin(), names_.end(), name) == names_.end(), "parameter '{}' is added twice",
           name);
   std::vector<Dim> dims;
-  int64_t numel = 1;
   for (int64_t d : shape) {
     require(d > 0, "parameter '{}' must have positive dimensions, got {}", name, d);
     dims.emplace_back(d);
-    numel *= d;
   }
+  int64_t numel = Shape(dims).numel(1);
+  constexpr int64_t kMost = int64_t{1} << 40;
+  require(numel <= kMost, "parameter '{}' must have at most {} elements, got {}", name, kMost, numel);
   require(data.empty() || static_cast<int64_t>(data.size()) == numel,
           "parameter '{}' has {} elements, got data of {}", name, numel, data.size());
   EngineCore::add_param(name, shape);
@@ -35,17 +36,8 @@ int32_t DelegateEngine::add_param(const std::string& name, const std::vector<int
   return static_cast<int32_t>(specs_.size()) - 1;
 }
 
-void DelegateEngine::ensure_started() {
-  if (started_) return;
-  if (specs_.empty())
-    raise(DS_ERROR_STATE, "a delegate engine needs a parameter before its first gather or step");
-  agree(comm_, "compile", [&] {
-    overhead_.measure("programs", [&] {
-      plan_ = compile_delegate(config_, specs_, shapes_, comm_.rank(), comm_.size(), options_.machine);
-    });
-  });
-  // Fragments are small; the largest transient memory of any of them is planned here.
-  MemoryPlan memory;
+// What the call-by-call step needs: the largest transient memory of any fragment.
+MemoryPlan DelegateEngine::fragment_memory() {
   std::vector<Program> all{plan_.init, plan_.refresh, plan_.update};
   for (size_t b = 0; b < plan_.lease.size(); ++b) {
     all.push_back(gather_fragment(plan_, config_, options_.machine, b));
@@ -53,18 +45,39 @@ void DelegateEngine::ensure_started() {
       all.push_back(reduce_fragment(plan_, config_, options_.machine, b, m));
     }
   }
+  MemoryPlan memory;
   for (const Program& p : all) {
     for (int t = 0; t < 3; ++t) {
       memory.tiers[t].persistent = std::max(memory.tiers[t].persistent, p.arenas[t].persistent);
       memory.tiers[t].transient = std::max(memory.tiers[t].transient, p.arenas[t].transient);
     }
   }
+  return memory;
+}
+
+void DelegateEngine::ensure_started() {
+  if (started_) return;
+  if (specs_.empty())
+    raise(DS_ERROR_STATE, "a delegate engine needs a parameter before its first gather or step");
+  MemoryPlan memory;
+  agree(comm_, "compile", [&] {
+    overhead_.measure("programs", [&] {
+      plan_ = compile_delegate(config_, specs_, shapes_, comm_.rank(), comm_.size(), options_.machine);
+    });
+    memory = fragment_memory();
+    if (fits(memory, config_.memory_budget)) return;
+    raise(DS_ERROR_OUT_OF_MEMORY, "memory_budget is too small for this engine:\n{}",
+          memory_table(plan_.zero.buffers, memory, config_.memory_budget));
+  });
   for (int t = 0; t < 3; ++t) fragment_transient_[t] = memory.tiers[t].transient;
   start(memory);
   started_ = true;
-  refresh_ = executor(plan_.refresh);
-  update_ = executor(plan_.update);
-  std::unique_ptr<Executor> init = executor(plan_.init);
+  std::unique_ptr<Executor> init;
+  agree(comm_, "kernels", [&] {
+    refresh_ = executor(plan_.refresh);
+    update_ = executor(plan_.update);
+    init = executor(plan_.init);
+  });
   guarded([&] {
     init->run();
     for (size_t p = 0; p < specs_.size(); ++p) {
@@ -236,16 +249,15 @@ void DelegateEngine::require_idle(const char* call) {
   raise(DS_ERROR_STATE, "{} must not be called inside a step: {} host calls are done", call, events_.size());
 }
 
-std::string DelegateEngine::print_plan() const { return program_ ? program_->print() : plan_.update.print(); }
+std::string DelegateEngine::print_plan() const { return step_ ? program_->print() : plan_.update.print(); }
 
 std::string DelegateEngine::report_plan() const {
-  const Program& p = program_ ? *program_ : plan_.update;
-  std::string out;
+  MemoryPlan memory;
   for (int t = 0; t < 3; ++t) {
-    out += fmt::format("{:<10}persistent {:>14}  transient {:>14}\n", tier_name(static_cast<Tier>(t)),
-                       p.arenas[t].persistent, p.arenas[t].transient);
+    memory.tiers[t].persistent = plan_.update.arenas[t].persistent;
+    memory.tiers[t].transient = fragment_transient_[t] + program_bytes(t);
   }
-  return out + overhead().table();
+  return memory_table(plan_.zero.buffers, memory, config_.memory_budget) + overhead().table();
 }
 
 }  // namespace ds

@@ -43,11 +43,14 @@ class DelegateEngine final : public EngineCore {
   const std::string& plan_hash() const override { return plan_.hash; }
   std::string model_text() const override;
   Executor& refresh() override;
+  bool in_accumulation() const override { return !events_.empty() && micro_ < config_.accumulation; }
   void require_idle(const char* call) override;
+  void ensure_started() override;
   void host_call(const Instr& in, std::span<const TensorView> views) override;
 
  private:
-  void ensure_started();
+  MemoryPlan fragment_memory();
+  int64_t program_bytes(int tier) const;  // transient bytes of the recorded program, in whole blocks
   void check(int32_t param, const char* call) const;
   size_t bucket_of(int32_t param) const;
   // True when the recorded program expects this event and has run up to it.
@@ -75,6 +78,7 @@ class DelegateEngine final : public EngineCore {
   DelegatePlan plan_;
   std::unique_ptr<Executor> refresh_, update_;
   std::map<std::pair<size_t, int32_t>, Fragment> fragments_;
+  bool told_ = false;                   // that the record does not fit
   int64_t fragment_transient_[3] = {};  // most that any fragment needs, by tier
 
   std::vector<HostEvent> events_;     // of this step so far

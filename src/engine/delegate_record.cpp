@@ -3,15 +3,10 @@
 
 #include "core/base/error.h"
 #include "core/base/hash.h"
+#include "core/base/log.h"
 #include "engine/delegate.h"
 
 namespace ds {
-namespace {
-
-int64_t round_up_block(int64_t bytes) { return (bytes + 4095) / 4096 * 4096; }
-
-}  // namespace
-
 bool DelegateEngine::follow(const HostEvent& event) {
   events_.push_back(event);
   if (!following_) return false;
@@ -53,16 +48,28 @@ void DelegateEngine::leave_record() {
   // Leases that the program gave stay where they are until released; they are not counted per bucket.
 }
 
+int64_t DelegateEngine::program_bytes(int tier) const {
+  constexpr int64_t kBlock = 4096;
+  return program_ ? (program_->arenas[tier].transient + kBlock - 1) / kBlock * kBlock : 0;
+}
+
 // Compiles the step that was just made call by call.
 void DelegateEngine::record() {
   compare_records();
   record_ = events_;
-  overhead_.reset("launch tables");  // all are made anew
-  overhead_.reset("recorded program");
-  std::unique_ptr<Program> program;
-  overhead_.measure("recorded program", [&] {
-    program = std::make_unique<Program>(compile_recorded(plan_, config_, options_.machine, record_));
-  });
+  constexpr int64_t kBlock = 4096;  // the program's memory is rounded up to it
+  int64_t beside[3];
+  for (int t = 0; t < 3; ++t) beside[t] = fragment_transient_[t] + kBlock;
+  std::optional<Program> made = compile_recorded(plan_, config_, options_.machine, record_, beside);
+  if (!made) {
+    if (comm_.rank() == 0 && !told_) {
+      log_line(LogLevel::warning, "memory_budget has no room for the recorded step: it goes on call by call");
+    }
+    told_ = true;
+    step_.reset();
+    return;
+  }
+  auto program = std::make_unique<Program>(std::move(*made));
   if (options_.program_filter) options_.program_filter(*program);
   step_.reset();
   fragments_.clear();
@@ -70,7 +77,7 @@ void DelegateEngine::record() {
   program_ = std::move(program);
   MemoryPlan memory;
   for (int t = 0; t < 3; ++t) {
-    memory.tiers[t].transient = round_up_block(program_->arenas[t].transient) + fragment_transient_[t];
+    memory.tiers[t].transient = program_bytes(t) + fragment_transient_[t];
   }
   own_memory().resize_transient(memory);
   for (size_t b = 0; b < plan_.grads.size(); ++b) {  // pages of the call-by-call step
@@ -132,7 +139,7 @@ DelegateEngine::Fragment& DelegateEngine::fragment(size_t bucket, int32_t micro)
   if (program_) {  // behind the recorded program's memory, where leases may still be
     for (Buffer& buffer : f.program->buffers) {
       if (buffer.residency != Residency::transient || buffer.tier == Tier::nvme) continue;
-      buffer.offset += round_up_block(program_->arenas[static_cast<int>(buffer.tier)].transient);
+      buffer.offset += program_bytes(static_cast<int>(buffer.tier));
     }
   }
   f.executor = executor(*f.program);

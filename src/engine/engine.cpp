@@ -22,11 +22,14 @@ Engine::Engine(Config config, const Graph& forward, Communicator& comm, EngineOp
     add_param(p.name, std::move(shape));
   }
   start(memory_plan(plan_));
-  refresh_ = executor(plan_.refresh);
-  step_ = executor(plan_.step);
-  eval_ = executor(plan_.eval);
-  if (plan_.logits >= 0) infer_ = executor(plan_.infer);
-  std::unique_ptr<Executor> init = executor(plan_.init);
+  std::unique_ptr<Executor> init;
+  agree(comm_, "kernels", [&] {
+    refresh_ = executor(plan_.refresh);
+    step_ = executor(plan_.step);
+    eval_ = executor(plan_.eval);
+    if (plan_.logits >= 0) infer_ = executor(plan_.infer);
+    init = executor(plan_.init);
+  });
   guarded([&] { init->run(); });
   running_.pop_back();
 }

@@ -32,7 +32,9 @@ class Engine final : public EngineCore {
 
   const Plan& plan() const { return plan_; }
   std::string print_plan() const override { return plan_.step.print(); }
-  std::string report_plan() const override { return memory_table(plan_, config_) + overhead().table(); }
+  std::string report_plan() const override {
+    return memory_table(plan_.zero.buffers, memory_plan(plan_), config_.memory_budget) + overhead().table();
+  }
 
  protected:
   const ZeroPlan& zero() const override { return plan_.zero; }
@@ -40,6 +42,7 @@ class Engine final : public EngineCore {
   const std::string& plan_hash() const override { return plan_.hash; }
   std::string model_text() const override { return plan_.graph.print(); }
   Executor& refresh() override { return *refresh_; }
+  bool in_accumulation() const override { return micro_ > 0 && micro_ < config_.accumulation; }
   void require_idle(const char* call) override;
 
  private:

@@ -95,25 +95,30 @@ void EngineCore::check_param(int32_t param) const {
 
 std::vector<float> EngineCore::read_tensor(int32_t param, const std::string& kind) {
   check_param(param);
+  ensure_started();
+  if (kind == "grad" && in_accumulation()) {
+    raise(DS_ERROR_STATE,
+          "gradient of '{}' must be read before the first or after the last backward of a step",
+          names_[static_cast<size_t>(param)]);
+  }
+  guarded([&] { settle(); });
   size_t b = static_cast<size_t>(zero().layout.bucket_of[static_cast<size_t>(param)]);
   const BucketState& s = zero().buckets[b];
-  std::vector<float> out;
-  guarded([&] {
-    if (kind == "param") {
-      StateRef whole = s.partitioned ? s.param : StateRef{s.full, 0, zero().layout.buckets[b].numel};
-      out = gather_part(param, whole);
-    } else if (kind == "grad") {
-      BufferId grad = s.grad[static_cast<size_t>(zero().grad_top())];
-      out = gather_part(param, {grad, 0, placed().buffers[static_cast<size_t>(grad)].numel});
-      float scale = 1.0f / static_cast<float>(config_.accumulation * comm_.size());
-      for (float& g : out) g *= scale;
-    } else if (kind == "master" || kind == "exp_avg" || kind == "exp_avg_sq") {
-      const StateRef& ref = kind == "master" ? s.master : (kind == "exp_avg" ? s.m : s.v);
-      out = gather_part(param, ref);
-    }
-  });
-  require(!out.empty(), "kind must be param, master, exp_avg, exp_avg_sq or grad, got '{}'", kind);
-  return out;
+  if (kind == "param") {
+    return gather_part(param, s.partitioned ? s.param : StateRef{s.full, 0, zero().layout.buckets[b].numel});
+  }
+  if (kind == "grad") {
+    BufferId grad = s.grad[static_cast<size_t>(zero().grad_top())];
+    std::vector<float> out = gather_part(param, {grad, 0, placed().buffers[static_cast<size_t>(grad)].numel});
+    float scale = 1.0f / static_cast<float>(config_.accumulation * comm_.size());
+    for (float& g : out) g *= scale;
+    return out;
+  }
+  for (int k = 0; k < kStateKinds; ++k) {
+    auto state = static_cast<StateKind>(k);
+    if (kind == state_kind_name(state)) return gather_part(param, state_ref(s, state));
+  }
+  raise(DS_ERROR_INVALID_ARGUMENT, "kind must be param, master, exp_avg, exp_avg_sq or grad, got '{}'", kind);
 }
 
 void EngineCore::write_tensor(int32_t param, const std::string& kind, std::span<const float> values) {
@@ -147,9 +152,8 @@ std::string EngineCore::save(const std::string& folder, const Json& client, int 
   info.numerics_key = numerics_key();
   info.config = config_.effective();
   info.client = client;
-  std::string path;
-  guarded([&] { path = save_checkpoint(*this, folder, info, keep); });
-  return path;
+  guarded([&] { settle(); });
+  return save_checkpoint(*this, folder, info, keep);  // a folder that cannot be written changes nothing here
 }
 
 // Runs `body`, which writes states, then renews the parameters. An error after the first state poisons.
@@ -177,6 +181,7 @@ void EngineCore::save_weights(const std::string& folder, const std::string& like
 
 CheckpointInfo EngineCore::load(const std::string& path) {
   require_idle("load");
+  guarded([&] { settle(); });
   CheckpointInfo info;
   overwrite([&] { info = load_checkpoint(*this, path); });
   if (info.numerics_key != numerics_key() && comm_.rank() == 0) {

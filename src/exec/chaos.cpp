@@ -50,7 +50,8 @@ class ChaosExecutor final : public Executor {
   ~ChaosExecutor() override { leave_tail(); }
 
   void run_to(InstrId end) override {
-    if (position_ == 0) start();
+    take_tail();
+    if (position_ == 0 && end > 0) start();
     std::deque<size_t> queues[kQueues];
     for (InstrId i = position_; i < end; ++i) {
       queues[static_cast<size_t>(program_.instrs[static_cast<size_t>(i)].queue)].push_back(
@@ -100,7 +101,6 @@ class ChaosExecutor final : public Executor {
   }
 
   void start() {
-    take_tail();
     carried_.assign(program_.buffers.size(), 0);
     for (size_t i : tail_) {
       for (const Operand& o : program_.instrs[i].operands) carried_[static_cast<size_t>(o.buffer)] = 1;

@@ -18,7 +18,7 @@ class InOrderExecutor final : public Executor {
         file_waits_(program.instrs.size()) {
     for (size_t i = 0; i < program.instrs.size(); ++i) {
       for (InstrId wait : program.instrs[i].waits) {
-        if (is_file(instr(wait))) file_waits_[i].push_back(wait);
+        if (is_file(program_.instrs[index_of(wait)])) file_waits_[i].push_back(wait);
       }
     }
   }
@@ -26,10 +26,8 @@ class InOrderExecutor final : public Executor {
   ~InOrderExecutor() override { leave_tail(); }
 
   void run_to(InstrId end) override {
-    if (position_ == 0) {
-      take_tail();
-      std::swap(previous_, tickets_);
-    }
+    take_tail();
+    if (position_ == 0 && end > 0) std::swap(previous_, tickets_);
     for (; position_ < end; ++position_) {
       size_t i = static_cast<size_t>(position_);
       if (context_.before_instr) context_.before_instr(i);
@@ -64,15 +62,15 @@ class InOrderExecutor final : public Executor {
 
   static bool is_file(const Instr& in) { return in.queue == Queue::read || in.queue == Queue::write; }
 
-  const Instr& instr(InstrId wait) const {
-    size_t i = static_cast<size_t>(wait < 0 ? wait + static_cast<InstrId>(program_.instrs.size()) : wait);
-    return program_.instrs[i];
+  // Index of the instruction that a wait names, in this run or the one before.
+  size_t index_of(InstrId wait) const {
+    return static_cast<size_t>(wait < 0 ? wait + static_cast<InstrId>(program_.instrs.size()) : wait);
   }
 
   Tickets awaited(size_t i) const {
     Tickets t;
     for (InstrId wait : file_waits_[i]) {
-      size_t at = static_cast<size_t>(wait < 0 ? wait + static_cast<InstrId>(program_.instrs.size()) : wait);
+      size_t at = index_of(wait);
       uint64_t ticket = wait < 0 ? previous_[at] : tickets_[at];
       uint64_t& latest = program_.instrs[at].queue == Queue::read ? t.read : t.write;
       latest = std::max(latest, ticket);
@@ -80,15 +78,22 @@ class InOrderExecutor final : public Executor {
     return t;
   }
 
-  static void wait(const ExecContext& context, const Tickets& t) {
-    if (t.read != 0) context.read_lane->wait(t.read);
-    if (t.write != 0) context.write_lane->wait(t.write);
+  void wait(const Tickets& t) const {
+    if (t.read != 0) context_.read_lane->wait(t.read);
+    if (t.write != 0) context_.write_lane->wait(t.write);
+  }
+  // May be called when this executor is no more: lanes live longer.
+  std::function<void()> waiter(const Tickets& t) const {
+    return [t, read = context_.read_lane, write = context_.write_lane] {
+      if (t.read != 0) read->wait(t.read);
+      if (t.write != 0) write->wait(t.write);
+    };
   }
 
   void issue(size_t i) {
     const Instr& in = program_.instrs[i];
     if (is_file(in)) return submit(i);
-    if (!file_waits_[i].empty()) wait(context_, awaited(i));
+    if (!file_waits_[i].empty()) wait(awaited(i));
     if ((i & 15) == 0) context_.comm->tick();
     if (!context_.trace) return perform(i);
     int64_t begin = now_ns();
@@ -98,7 +103,7 @@ class InOrderExecutor final : public Executor {
 
   void submit(size_t i) {
     IoRequest request = io_request(launches_[i]);
-    if (!file_waits_[i].empty()) request.ready = [this, t = awaited(i)] { wait(context_, t); };
+    if (!file_waits_[i].empty()) request.ready = waiter(awaited(i));
     bool read = program_.instrs[i].queue == Queue::read;
     tickets_[i] = (read ? context_.read_lane : context_.write_lane)->submit(std::move(request));
     (read ? last_.read : last_.write) = tickets_[i];

@@ -92,7 +92,7 @@ class Executor {
   IoRequest io_request(const Launch& launch);  // read, write
   void check_launch(const Launch& launch);
   void fail(size_t index, const std::exception& error);  // rethrows with the instruction's name
-  void take_tail();   // a run begins: ends what another executor left in flight
+  void take_tail();   // a run begins or goes on: ends what another executor left in flight
   void leave_tail();  // for destructors: settles, errors stay with the lane
 
   const Program& program_;

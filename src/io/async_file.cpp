@@ -128,6 +128,11 @@ void IoLane::wait(uint64_t ticket) {
   if (ticket > impl_->completed) std::rethrow_exception(impl_->error);
 }
 
+void IoLane::finish() noexcept {
+  std::unique_lock lock(impl_->mutex);
+  impl_->finished.wait(lock, [&] { return impl_->completed == impl_->last_ticket || impl_->error; });
+}
+
 int64_t IoLane::bytes_read() const { return impl_->bytes_read; }
 int64_t IoLane::bytes_written() const { return impl_->bytes_written; }
 

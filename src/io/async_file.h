@@ -34,6 +34,8 @@ class IoLane {
   uint64_t submit(IoRequest request);
   bool done(uint64_t ticket) const;
   void wait(uint64_t ticket);
+  // Waits until nothing is queued or in flight. Errors stay for later calls.
+  void finish() noexcept;
   int64_t bytes_read() const;
   int64_t bytes_written() const;
 

@@ -102,8 +102,7 @@ void Loop::observe(const StepResult& result, double heldout, double seconds) {
   if (!std::isnan(heldout)) report_.heldout_loss = heldout;
   if (!record_) return;
   double tokens = static_cast<double>(batch_tokens_ * config_.accumulation * engine_.comm().size());
-  const EngineMemory& memory = engine_.memory();
-  TierBytes bytes{memory.mapped(Tier::device), memory.mapped(Tier::host), memory.mapped(Tier::nvme)};
+  TierBytes bytes{engine_.mapped(Tier::device), engine_.mapped(Tier::host), engine_.mapped(Tier::nvme)};
   record_->step({result.step, result.loss, result.lr, result.grad_norm, tokens / seconds, seconds, bytes});
   if (!std::isnan(heldout)) record_->eval({result.step, heldout});
   RunProgress progress{result.step,      config_.run.steps, result.loss,     heldout,

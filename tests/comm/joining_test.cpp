@@ -199,5 +199,31 @@ TEST(ShmJoining, ARankLearnsThatRankZeroDiedWhileJoining) {
   EXPECT_FALSE(name_in_use(url));
 }
 
+TEST(Joining, TimeoutsBeyondTheClockMeanNever) {
+  for (const char* url : {"threads://never", "shm://never"}) {
+    CommOptions options;
+    options.size = 2;
+    options.timeout_ms = options.join_ms = INT64_MAX;
+    std::thread other([=] {
+      CommOptions mine = options;
+      mine.rank = 1;
+      std::unique_ptr<Communicator> comm = create_communicator(url, mine);
+      comm->barrier("b");
+    });
+    std::unique_ptr<Communicator> comm = create_communicator(url, options);
+    comm->barrier("b");
+    other.join();
+  }
+}
+
+TEST(Joining, TheEnvironmentMustNameAGroup) {
+  setenv("WORLD_SIZE", "2", 1);
+  setenv("RANK", "0", 1);
+  setenv("DS_COMM_URL", "env", 1);
+  expect_names(message_of([] { create_communicator("env", {}); }, DS_ERROR_INVALID_ARGUMENT),
+               {"DS_COMM_URL", "'env'"});
+  for (const char* name : {"WORLD_SIZE", "RANK", "DS_COMM_URL"}) unsetenv(name);
+}
+
 }  // namespace
 }  // namespace ds

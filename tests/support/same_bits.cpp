@@ -86,7 +86,7 @@ class LedgerSpan {
       out.steps[name] = {count.calls - start.calls, count.bytes - start.bytes};
     }
     out.state = engine_.state_bytes();
-    out.file_bytes = engine_.memory().mapped(Tier::nvme);
+    out.file_bytes = engine_.mapped(Tier::nvme);
     out.process = {process.read - process_.read, process.written - process_.written};
     return out;
   }

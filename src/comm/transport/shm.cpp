@@ -25,6 +25,12 @@
 namespace ds {
 namespace {
 
+// In now_ns(); never, for times beyond it.
+int64_t deadline_after(int64_t ms) {
+  constexpr int64_t kMost = INT64_MAX / 2'000'000;
+  return now_ns() + std::min(ms, kMost) * 1'000'000;
+}
+
 class Fd {
  public:
   explicit Fd(int fd = -1) : fd_(fd) {}
@@ -145,7 +151,7 @@ class Host {
       system_error(name_, "no socket");
     }
     if (listen(listener.get(), kMaxRanks) != 0) system_error(name_, "no socket");
-    int64_t deadline = now_ns() + options_.join_ms * 1'000'000;
+    int64_t deadline = deadline_after(options_.join_ms);
     std::vector<Fd> peers(static_cast<size_t>(options_.size));
     for (int missing = options_.size - 1; missing > 0;) {
       if (!readable(listener.get(), deadline)) refuse_all(peers, missing);
@@ -201,7 +207,7 @@ class Host {
 
 Fd join(const std::string& name, const CommOptions& options) {
   Address address(name);
-  int64_t deadline = now_ns() + options.join_ms * 1'000'000;
+  int64_t deadline = deadline_after(options.join_ms);
   Fd socket_fd;
   for (;;) {
     socket_fd = Fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));

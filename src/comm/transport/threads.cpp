@@ -67,7 +67,9 @@ std::unique_ptr<Communicator> make_threads(const std::string& name, const CommOp
       hall.changed.notify_all();
     } else {
       auto complete = [&] { return meeting->joined == options.size; };
-      if (!hall.changed.wait_for(lock, std::chrono::milliseconds(options.join_ms), complete)) {
+      if (!hall.changed.wait_for(
+              lock, std::chrono::milliseconds(std::min<int64_t>(options.join_ms, int64_t{1} << 40)),
+              complete)) {
         meeting->taken[rank] = false;
         if (--meeting->joined == 0) hall.meetings.erase(name);
         raise(DS_ERROR_COMM, "threads://{}: {} of {} ranks have joined within {} ms", name,

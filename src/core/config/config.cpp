@@ -243,6 +243,18 @@ Config load_config(const std::string& path, int world) {
   return parse_config(Json::parse(text.str(), path), world);
 }
 
+std::string Config::shared_text() const {
+  constexpr std::string_view kOwn[] = {"run.dir", "run.threads", "data.paths"};
+  std::string out;
+  for (const Key& key : config_keys()) {
+    bool own = std::find(std::begin(kOwn), std::end(kOwn), key.path) != std::end(kOwn);
+    if (own || key.path.ends_with("nvme_path")) continue;
+    const Json value = key.get(*this);
+    if (!value.is_null()) out += key.path + " " + value.dump() + "\n";
+  }
+  return out;
+}
+
 Json Config::effective() const {
   Json values = Json::Object{};
   Json from = Json::Object{};

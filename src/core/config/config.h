@@ -97,6 +97,8 @@ struct Config {
 
   // Every value with where it came from ("config", "default", "derived").
   Json effective() const;
+  // A line "key value" for every key that must be equal on all ranks: all but paths and threads.
+  std::string shared_text() const;
   std::map<std::string, std::string> origins;  // key path -> origin
 };
 

@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <exception>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -118,10 +119,17 @@ struct ThreadTeam::Impl {
     for (int64_t d = done.load(); d != count; d = done.load()) done.wait(d);
     caller_sleeps.store(false);
   }
+
+  ~Impl() {
+    stop.store(true);
+    wake();
+    for (std::thread& worker : workers) worker.join();
+    std::free(scratch);
+  }
 };
 
 ThreadTeam::ThreadTeam(int threads, size_t scratch_bytes) : impl_(std::make_unique<Impl>()) {
-  require(threads >= 1 && threads <= 1024, "threads must be 1 to 1024, got {}", threads);
+  require(threads >= 1 && threads <= kMostThreads, "threads must be 1 to {}, got {}", kMostThreads, threads);
   impl_->size = threads;
   impl_->scratch_bytes = scratch_bytes;
   impl_->scratch_stride = round_up(std::max(scratch_bytes, kLine), kPage);
@@ -132,16 +140,16 @@ ThreadTeam::ThreadTeam(int threads, size_t scratch_bytes) : impl_(std::make_uniq
   }
   impl_->workers.reserve(static_cast<size_t>(threads - 1));
   for (int t = 1; t < threads; ++t) {
-    impl_->workers.emplace_back([impl = impl_.get(), t] { impl->work(t); });
+    try {
+      impl_->workers.emplace_back([impl = impl_.get(), t] { impl->work(t); });
+    } catch (const std::system_error& error) {
+      raise(DS_ERROR_OUT_OF_MEMORY, "the system refuses thread {} of {}: {}", t + 1, threads,
+            error.code().message());
+    }
   }
 }
 
-ThreadTeam::~ThreadTeam() {
-  impl_->stop.store(true);
-  impl_->wake();
-  for (std::thread& worker : impl_->workers) worker.join();
-  std::free(impl_->scratch);
-}
+ThreadTeam::~ThreadTeam() = default;
 
 int ThreadTeam::size() const { return impl_->size; }
 

@@ -12,6 +12,7 @@ namespace ds {
 // briefly, then sleep. Not reentrant; one caller at a time.
 class ThreadTeam {
  public:
+  static constexpr int kMostThreads = 1024;
   // scratch_bytes: aligned private memory of each thread, allocated here once.
   explicit ThreadTeam(int threads, size_t scratch_bytes = size_t{2} << 20);
   ~ThreadTeam();

@@ -22,6 +22,10 @@ ValueId append_value(Graph& graph, std::string_view name, TensorType type, NodeI
   for (const Dim& dim : type.shape.dims()) sized = sized && (dim.symbolic || dim.extent >= 1);
   require(sized, "value '{}' must have at most 4 dimensions, each n or at least 1, got {}", name,
           type.text());
+  constexpr int64_t kMost = int64_t{1} << 40;
+  int64_t numel = type.shape.numel(graph.bound);
+  require(numel <= kMost, "value '{}' must have at most {} elements at n = {}, got {} of {}", name, kMost,
+          graph.bound, numel, type.text());
   graph.values.push_back({std::string(name), std::move(type), producer});
   return static_cast<ValueId>(graph.values.size()) - 1;
 }

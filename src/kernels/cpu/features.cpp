@@ -80,12 +80,11 @@ std::vector<std::string> kernel_report() {
   int64_t targets = hwy::SupportedTargets() & HWY_TARGETS;  // those that kernels may be compiled for
   int64_t best = targets & -targets;                        // a lower bit is a better target
   const char* set = std::getenv("DS_MAX_ISA");
-  return {
-      fmt::format("instruction sets: machine {}, in use {}", isa_name(machine_isa()),
-                  isa_name(effective_isa())),
-      fmt::format("highway target: {}", hwy::TargetName(best)),
-      fmt::format("oneDNN {}: {}", onednn::version(), onednn::effective_isa()),
-      fmt::format("DS_MAX_ISA: {} (sse4, avx2, avx512, avx512_bf16 or amx)", set && *set ? set : "not set")};
+  return {fmt::format("instruction sets  machine {}, in use {} (limit DS_MAX_ISA: {}; sse4, avx2, avx512, "
+                      "avx512_bf16 or amx)",
+                      isa_name(machine_isa()), isa_name(effective_isa()), set && *set ? set : "not set"),
+          fmt::format("Highway           {}", hwy::TargetName(best)),
+          fmt::format("oneDNN            {}, {}", onednn::version(), onednn::effective_isa())};
 }
 
 }  // namespace ds
