@@ -23,10 +23,10 @@ Json read_model_config(const std::string& folder) {
   }
 }
 
-HfModel build_hf_model(const std::string& folder, int64_t bound, int64_t seq) {
+HfModel build_hf_model(const std::string& folder, int64_t bound, int64_t seq, HfMode mode) {
   Json config = read_model_config(folder);
   try {
-    return hf_model(config, bound, seq);
+    return hf_model(config, bound, seq, mode);
   } catch (const Error& error) {
     raise(error.status(), "{}: {}", config_path(folder), error.what());
   }

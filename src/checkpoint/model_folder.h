@@ -9,6 +9,7 @@ namespace ds {
 Json read_model_config(const std::string& folder);
 
 // hf_model() of the folder's config.json; errors name the file.
-HfModel build_hf_model(const std::string& folder, int64_t bound, int64_t seq);
+HfModel build_hf_model(const std::string& folder, int64_t bound, int64_t seq,
+                       HfMode mode = HfMode::evaluation);
 
 }  // namespace ds

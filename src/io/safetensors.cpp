@@ -25,8 +25,8 @@ constexpr std::array<std::pair<DType, std::string_view>, 7> dtypes{{{DS_DTYPE_F3
                                                                     {DS_DTYPE_I64, "I64"},
                                                                     {DS_DTYPE_U8, "U8"}}};
 // Element types of the format that libds does not have.
-constexpr std::array<std::string_view, 12> other_dtypes{
-    "BOOL", "I8", "I16", "U16", "U32", "U64", "F4", "F8_E4M3", "F8_E5M2", "F8_E8M0", "C64", "F6_E2M3"};
+constexpr std::array<std::string_view, 11> other_dtypes{
+    "I8", "I16", "U16", "U32", "U64", "F4", "F8_E4M3", "F8_E5M2", "F8_E8M0", "C64", "F6_E2M3"};
 
 std::string_view format_name(DType dtype) {
   for (const auto& [known, name] : dtypes) {
@@ -40,6 +40,7 @@ DType element_type(const std::string& name, const std::string& tensor) {
   for (const auto& [dtype, known] : dtypes) {
     if (known == name) return dtype;
   }
+  if (name == "BOOL") return DS_DTYPE_U8;
   if (std::find(other_dtypes.begin(), other_dtypes.end(), name) != other_dtypes.end()) {
     raise(DS_ERROR_UNSUPPORTED, "tensor '{}' has dtype {}, which libds does not have", tensor, name);
   }

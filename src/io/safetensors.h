@@ -26,7 +26,8 @@ struct SafetensorHeader {
 
 // Reads and checks a header: length within the file and at most 100 MB, known dtypes, bytes == shape, every
 // data byte in exactly one tensor, no duplicate name. Throws DS_ERROR_CORRUPT naming path and tensor, or
-// DS_ERROR_UNSUPPORTED for an element type of the format that libds does not have; allocates nothing of
+// DS_ERROR_UNSUPPORTED for an element type of the format that libds does not have (BOOL is
+// read as u8); allocates nothing of
 // declared size beyond the header itself.
 SafetensorHeader read_safetensors_header(const std::string& path);
 

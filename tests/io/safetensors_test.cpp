@@ -151,7 +151,8 @@ TEST_F(Safetensors, HostileHeaders) {
     EXPECT_NE(what, "") << shape << offsets;
   }
   EXPECT_NE(refusal_of_header(tensor("F31", "[2]", "[0, 8]"), 8).find("F31"), std::string::npos);
-  EXPECT_NE(refusal_of_header(tensor("BOOL", "[8]", "[0, 8]"), 8, DS_ERROR_UNSUPPORTED), "");
+  EXPECT_NE(refusal_of_header(tensor("I8", "[8]", "[0, 8]"), 8, DS_ERROR_UNSUPPORTED), "");
+  EXPECT_EQ(refusal_of_header(tensor("BOOL", "[8]", "[0, 8]"), 8), "");
   for (const char* header : {"[]", "1", "{\"t\": 1}", "{\"t\": {}}", "{\"__metadata__\": 1}",
                              "{\"__metadata__\": {\"a\": 1}}", "{", "\xff\xff"}) {
     EXPECT_NE(refusal_of_header(header, 0), "") << header;

@@ -99,6 +99,24 @@ TEST_F(TensorFolderTest, DamagedIndexes) {
   expect_names(refusal(), {"index.json", "100000000", "1099511627776"});
 }
 
+TEST_F(TensorFolderTest, AnyChangedByteOfAnIndexEndsInAFolderOrAnError) {
+  two_shards();
+  write_index(kGoodMap);
+  std::string path = folder_ / "model.safetensors.index.json", good = read_file(path);
+  for (size_t at = 0; at < good.size(); ++at) {
+    for (char c : {'\0', '"', '{', '}', ',', '/', '0', '\xff', static_cast<char>(good[at] ^ 1)}) {
+      File(path, File::Mode::read_write).write(&c, 1, static_cast<int64_t>(at));
+      try {
+        EXPECT_EQ(read_tensor_folder(folder_.path()).files.size(), 2u);
+      } catch (const Error& error) {
+        EXPECT_TRUE(error.status() == DS_ERROR_CORRUPT || error.status() == DS_ERROR_NOT_FOUND)
+            << error.what();
+      }
+    }
+    File(path, File::Mode::read_write).write(&good[at], 1, static_cast<int64_t>(at));
+  }
+}
+
 TEST_F(TensorFolderTest, OddFiles) {
   expect_names(refusal(DS_ERROR_NOT_FOUND), {"model.safetensors"});
   std::filesystem::create_symlink("model.safetensors", folder_ / "model.safetensors");

@@ -1,5 +1,9 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <tuple>
+
+#include "core/base/error.h"
 #include "core/base/json.h"
 #include "io/file.h"
 #include "nn/models/hf.h"
@@ -129,6 +133,83 @@ TEST(HfConfig, KeysWithoutEffectAndNullChangeNothing) {
                                }))
         << model;
   }
+}
+
+TEST(HfConfig, NoiseIsPartOfTrainingOnly) {
+  auto graph = [](const std::string& model, const char* key, double p, HfMode mode) {
+    Json config = config_of(model);
+    config.set(key, p);
+    return hf_model(config, 32, 16, mode).graph;
+  };
+  auto dropouts = [](const Graph& graph) {
+    return std::count_if(graph.nodes.begin(), graph.nodes.end(),
+                         [](const Node& n) { return n.op == "dropout"; });
+  };
+  // Two layers with two branches, and the embeddings where they have it.
+  for (auto [model, key, count] : {std::tuple{"gpt2", "resid_pdrop", 4},
+                                   {"gpt2", "embd_pdrop", 1},
+                                   {"bert", "hidden_dropout_prob", 5},
+                                   {"opt", "dropout", 4}}) {
+    EXPECT_EQ(dropouts(graph(model, key, 0.1, HfMode::training)), count) << key;
+    EXPECT_EQ(dropouts(graph(model, key, 0, HfMode::training)), 0) << key;
+    EXPECT_EQ(dropouts(graph(model, key, 0.1, HfMode::evaluation)), 0) << key;
+    EXPECT_THROW(graph(model, key, 1.0, HfMode::training), Error);
+  }
+  for (auto [model, key] : {std::pair{"gpt2", "attn_pdrop"},
+                            {"bert", "attention_probs_dropout_prob"},
+                            {"llama", "attention_dropout"},
+                            {"opt", "layerdrop"},
+                            {"mixtral", "router_jitter_noise"}}) {
+    expect_names(message_of([&] { graph(model, key, 0.1, HfMode::training); }, DS_ERROR_UNSUPPORTED),
+                 {key, "training", "0.1"});
+    EXPECT_EQ(graph(model, key, 0, HfMode::training).print(),
+              graph(model, key, 0.1, HfMode::evaluation).print());
+  }
+}
+
+// Whatever a configuration says, the answer is a graph or one error.
+TEST(HfConfig, AnyValueOfAnyKeyEndsInAGraphOrAnError) {
+  const char* values[] = {"null",
+                          "true",
+                          "false",
+                          "0",
+                          "-1",
+                          "1",
+                          "2",
+                          "3",
+                          "1e300",
+                          "1e-300",
+                          "0.5",
+                          "9223372036854775807",
+                          "\"\"",
+                          "\"gelu\"",
+                          "[]",
+                          "[1]",
+                          "{}",
+                          "{\"rope_type\": 3}",
+                          "[\"full_attention\", \"sliding_attention\"]"};
+  int64_t graphs = 0, errors = 0;
+  for (const std::string& model : golden_models()) {
+    Json config = config_of(model);
+    for (size_t k = 0; k < config.object().size(); ++k) {
+      for (const char* value : values) {
+        Json changed = config;
+        changed.object()[k].second = Json::parse(value);
+        try {
+          hf_model(changed, 32, 16).graph.check();
+          ++graphs;
+        } catch (const Error& error) {
+          ds_status status = error.status();
+          EXPECT_TRUE(status == DS_ERROR_UNSUPPORTED || status == DS_ERROR_INVALID_ARGUMENT)
+              << model << ": " << config.object()[k].first << " = " << value << ": " << error.what();
+          EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos);
+          ++errors;
+        }
+      }
+    }
+  }
+  EXPECT_GT(graphs, 500);
+  EXPECT_GT(errors, 500);
 }
 
 TEST(HfConfig, WindowsByLayer) {

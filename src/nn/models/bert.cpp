@@ -10,6 +10,7 @@ struct Bert {
   int64_t vocab, hidden, inner, heads, seq;
   double eps;
   std::string act;
+  double dropout;
   LinearOptions linear;
 };
 
@@ -24,6 +25,7 @@ Bert read_bert(HfConfig& config, int64_t seq) {
           "key 'hidden_size' must be a multiple of num_attention_heads {}, got {}", bert.heads, bert.hidden);
   bert.eps = config.positive_or("layer_norm_eps", 1e-12);
   bert.act = read_activation(config, "hidden_act", "gelu");
+  bert.dropout = config.dropout("hidden_dropout_prob");
   bert.linear = {config.positive_or("initializer_range", 0.02)};
   config.only("is_decoder", false);
   config.only("position_embedding_type", "absolute");
@@ -42,7 +44,8 @@ ValueId embeddings(HfModel& model, LayerBuilder& build, HfConfig& config, const 
                                  bert.hidden, stddev);
   x = build.add(name + "sum", x, type);
   x = build.position(name + "position_embeddings", x, positions, bert.seq, stddev);
-  return build.layer_norm(name + "LayerNorm", x, bert.eps);
+  x = build.layer_norm(name + "LayerNorm", x, bert.eps);
+  return build.dropout(name + "dropout", x, bert.dropout);
 }
 
 ValueId block(LayerBuilder& build, const Bert& bert, const std::string& name, ValueId x, ValueId mask) {
@@ -54,10 +57,12 @@ ValueId block(LayerBuilder& build, const Bert& bert, const std::string& name, Va
   ValueId v = build.linear(self + ".value", x, bert.hidden, bert.linear);
   ValueId h =
       build.linear(out + ".dense", build.attention(self, {q, k, v, mask}, options), bert.hidden, bert.linear);
+  h = build.dropout(out + ".dropout", h, bert.dropout);
   x = build.layer_norm(out + ".LayerNorm", build.add(out + ".residual", x, h), bert.eps);
   h = build.linear(name + ".intermediate.dense", x, bert.inner, bert.linear);
   h = build.activation(name + ".intermediate.act", h, bert.act);
   h = build.linear(name + ".output.dense", h, bert.hidden, bert.linear);
+  h = build.dropout(name + ".output.dropout", h, bert.dropout);
   return build.layer_norm(name + ".output.LayerNorm", build.add(name + ".output.residual", x, h), bert.eps);
 }
 

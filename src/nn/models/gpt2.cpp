@@ -14,6 +14,7 @@ struct Gpt2 {
   std::string act;
   AttentionOptions attention;
   bool scale_by_layer;
+  double dropout;         // of branches
   LinearOptions in, out;  // into a branch, and back to the residual
 };
 
@@ -32,6 +33,7 @@ Gpt2 read_gpt2(HfConfig& config, int64_t seq) {
   if (!scaled || gpt.scale_by_layer) {
     gpt.attention.scale = scaled ? 1 / std::sqrt(static_cast<double>(gpt.hidden / heads)) : 1;
   }
+  gpt.dropout = config.dropout("resid_pdrop");
   double stddev = config.positive_or("initializer_range", 0.02);
   gpt.in = {stddev, true, true};
   gpt.out = {stddev / std::sqrt(2 * static_cast<double>(gpt.layers)), true, true};
@@ -46,11 +48,13 @@ ValueId block(LayerBuilder& build, const Gpt2& gpt, int64_t layer, ValueId x) {
   h = build.linear(name + ".attn.c_attn", h, 3 * gpt.hidden, gpt.in);
   h = build.attention(name + ".attn", {h}, attention);
   h = build.linear(name + ".attn.c_proj", h, gpt.hidden, gpt.out);
+  h = build.dropout(name + ".attn.dropout", h, gpt.dropout);
   x = build.add(name + ".attn.residual", x, h);
   h = build.layer_norm(name + ".ln_2", x, gpt.eps);
   h = build.linear(name + ".mlp.c_fc", h, gpt.inner, gpt.in);
   h = build.activation(name + ".mlp.act", h, gpt.act);
   h = build.linear(name + ".mlp.c_proj", h, gpt.hidden, gpt.out);
+  h = build.dropout(name + ".mlp.dropout", h, gpt.dropout);
   return build.add(name + ".mlp.residual", x, h);
 }
 
@@ -66,6 +70,7 @@ HfModel build_gpt2(HfConfig& config, int64_t bound, int64_t seq) {
   ValueId tokens = model.graph.find_value("tokens");
   ValueId x = build.embedding("transformer.wte", tokens, config.size("vocab_size"), gpt.hidden, stddev);
   x = build.position("transformer.wpe", x, positions, seq, stddev);
+  x = build.dropout("transformer.drop", x, config.dropout("embd_pdrop"));
   for (int64_t i = 0; i < gpt.layers; ++i) x = block(build, gpt, i, x);
   x = build.layer_norm("transformer.ln_f", x, gpt.eps);
   end_model(model, config, add_head(model, build, config, x, "lm_head", "transformer.wte", stddev, true));

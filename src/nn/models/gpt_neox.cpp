@@ -13,6 +13,7 @@ struct NeoX {
   std::string act;
   Rope rope;
   bool parallel;
+  double dropout;
   LinearOptions attention, mlp;
 };
 
@@ -27,6 +28,7 @@ NeoX read_neox(HfConfig& config) {
   neox.act = read_activation(config, "hidden_act", "gelu");
   neox.rope = read_rope(config, neox.hidden / neox.heads, 0.25, "rotary_emb_base", "rotary_pct");
   neox.parallel = config.flag_or("use_parallel_residual", true);
+  neox.dropout = config.dropout("hidden_dropout");
   double stddev = config.positive_or("initializer_range", 0.02);
   neox.attention = {stddev, config.flag_or("attention_bias", true)};
   neox.mlp = {stddev, true};
@@ -42,11 +44,13 @@ ValueId block(LayerBuilder& build, const NeoX& neox, const std::string& name, Va
   h = build.rope(name + ".attention.rope", h, 3 * neox.heads, seq, neox.rope, 3, 2);
   h = build.attention(name + ".attention", {h}, options);
   h = build.linear(name + ".attention.dense", h, neox.hidden, neox.attention);
+  h = build.dropout(name + ".attention.dropout", h, neox.dropout);
   ValueId after = build.add(name + ".attention.residual", x, h);
   h = build.layer_norm(name + ".post_attention_layernorm", neox.parallel ? x : after, neox.eps);
   h = build.linear(name + ".mlp.dense_h_to_4h", h, neox.inner, neox.mlp);
   h = build.activation(name + ".mlp.act", h, neox.act);
   h = build.linear(name + ".mlp.dense_4h_to_h", h, neox.hidden, neox.mlp);
+  h = build.dropout(name + ".mlp.dropout", h, neox.dropout);
   return build.add(name + ".mlp.residual", after, h);
 }
 
@@ -60,6 +64,7 @@ HfModel build_gpt_neox(HfConfig& config, int64_t bound, int64_t seq) {
   LayerBuilder build(model.graph);
   ValueId tokens = model.graph.find_value("tokens");
   ValueId x = build.embedding("gpt_neox.embed_in", tokens, config.size("vocab_size"), neox.hidden, stddev);
+  x = build.dropout("gpt_neox.emb_dropout", x, neox.dropout);
   for (int64_t i = 0; i < layers; ++i) x = block(build, neox, fmt::format("gpt_neox.layers.{}", i), x, seq);
   x = build.layer_norm("gpt_neox.final_layer_norm", x, neox.eps);
   end_model(model, config,

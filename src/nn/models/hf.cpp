@@ -45,10 +45,10 @@ void check_architecture(HfConfig& config, const Family& family) {
 
 }  // namespace
 
-HfModel hf_model(const Json& config, int64_t bound, int64_t seq) {
+HfModel hf_model(const Json& config, int64_t bound, int64_t seq, HfMode mode) {
   require(bound >= 1, "bound must be at least 1, got {}", bound);
   require(seq >= 1, "sequence must be at least 1, got {}", seq);
-  HfConfig reader(config);
+  HfConfig reader(config, mode == HfMode::training);
   const Family& family = find_family(reader);
   check_architecture(reader, family);
   return family.build(reader, bound, seq);

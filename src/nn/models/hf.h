@@ -9,8 +9,11 @@
 
 namespace ds {
 
-// A model of Hugging Face Transformers as a forward graph in f32, as in its evaluation mode (without
-// dropout).
+// Whether a graph has the noise (dropout) that Transformers adds in training mode. from_pretrained() gives a
+// model in evaluation mode.
+enum class HfMode { evaluation, training };
+
+// A model of Hugging Face Transformers as a forward graph in f32.
 //
 // Parameters have the names, shapes and element order of the model's safetensors file, a tied tensor once.
 // Inputs, all i32[n], found by name: `tokens`; `targets` (causal: of the next token, shifted by the feeder;
@@ -29,7 +32,8 @@ struct HfModel {
 
 // The model of a config.json of Transformers 4 or 5, for batches of n <= bound rows. Throws
 // DS_ERROR_UNSUPPORTED for an architecture or option that libds does not have, naming key and value, and
-// DS_ERROR_INVALID_ARGUMENT for values that contradict each other.
-HfModel hf_model(const Json& config, int64_t bound, int64_t seq);
+// DS_ERROR_INVALID_ARGUMENT for values that contradict each other. In training mode these are refused unless
+// they are 0: dropout of attention weights, layerdrop, noise of routers.
+HfModel hf_model(const Json& config, int64_t bound, int64_t seq, HfMode mode = HfMode::evaluation);
 
 }  // namespace ds

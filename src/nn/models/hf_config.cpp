@@ -85,7 +85,7 @@ constexpr auto no_effect = std::to_array<std::string_view>({
     "pooler_size_per_head",
 });
 
-// Noise of training mode, which these models do not have.
+// Noise of training mode. A family that has it asks for its key by dropout().
 constexpr auto training_noise = std::to_array<std::string_view>(
     {"attention_dropout", "attention_probs_dropout_prob", "attn_pdrop", "dropout", "activation_dropout",
      "embd_pdrop", "hidden_dropout", "hidden_dropout_prob", "layerdrop", "resid_pdrop", "router_jitter_noise",
@@ -108,7 +108,7 @@ std::string shown(const Json& value) {
 
 }  // namespace
 
-HfConfig::HfConfig(const Json& document) : document_(document) {
+HfConfig::HfConfig(const Json& document, bool training) : document_(document), training_(training) {
   if (!document.is_object()) {
     raise(DS_ERROR_INVALID_ARGUMENT, "a model's configuration must be an object, got {}", document.kind());
   }
@@ -162,6 +162,14 @@ bool HfConfig::flag_or(std::string_view key, bool otherwise) {
   return value->boolean();
 }
 
+double HfConfig::dropout(std::string_view key) {
+  const Json* value = find(key);
+  if (value == nullptr) return 0;
+  bool good = value->is_number() && value->number() >= 0 && value->number() < 1;
+  if (!good) wrong(key, "a number in [0, 1)", *value);
+  return training_ ? value->number() : 0;
+}
+
 std::string HfConfig::text_or(std::string_view key, const std::string& otherwise) {
   const Json* value = find(key);
   if (value == nullptr) return otherwise;
@@ -182,8 +190,13 @@ void HfConfig::only(std::string_view key, const Json& value) {
 
 void HfConfig::check_all_read() const {
   for (const auto& [key, value] : document_.object()) {
-    if (value.is_null() || read_.contains(key) || holds(no_effect, key) || holds(training_noise, key))
-      continue;
+    if (value.is_null() || read_.contains(key) || holds(no_effect, key)) continue;
+    bool noise = holds(training_noise, key);
+    if (noise && (!training_ || (value.is_number() && value.number() == 0))) continue;
+    if (noise) {
+      raise(DS_ERROR_UNSUPPORTED, "key '{}' of a {} model must be 0 in training, got {}", key, family_,
+            shown(value));
+    }
     raise(DS_ERROR_UNSUPPORTED, "key '{}' = {} is not supported for a {} model", key, shown(value), family_);
   }
 }

@@ -14,6 +14,7 @@ struct Opt {
   int64_t hidden, inner, heads, embedding;  // embedding: width of the token table
   std::string act;
   bool norm_before;
+  double dropout;  // of branches
   LinearOptions linear;
 };
 
@@ -27,6 +28,7 @@ Opt read_opt(HfConfig& config) {
           "key 'hidden_size' must be a multiple of num_attention_heads {}, got {}", opt.heads, opt.hidden);
   opt.act = read_activation(config, "activation_function", "relu");
   opt.norm_before = config.flag_or("do_layer_norm_before", true);
+  opt.dropout = config.dropout("dropout");
   opt.linear = {config.positive_or("init_std", 0.02), config.flag_or("enable_bias", true)};
   config.only("layer_norm_elementwise_affine", true);
   return opt;
@@ -48,11 +50,13 @@ ValueId block(LayerBuilder& build, const Opt& opt, const std::string& name, Valu
     return here ? build.layer_norm(name + part, v, kEps) : v;
   };
   ValueId h = norm(".self_attn_layer_norm", x, opt.norm_before);
-  x = build.add(name + ".self_attn.residual", x, attention(build, opt, name, h, mask, seq));
+  h = build.dropout(name + ".self_attn.dropout", attention(build, opt, name, h, mask, seq), opt.dropout);
+  x = build.add(name + ".self_attn.residual", x, h);
   x = norm(".self_attn_layer_norm", x, !opt.norm_before);
   h = norm(".final_layer_norm", x, opt.norm_before);
   h = build.activation(name + ".act", build.linear(name + ".fc1", h, opt.inner, opt.linear), opt.act);
-  x = build.add(name + ".residual", x, build.linear(name + ".fc2", h, opt.hidden, opt.linear));
+  h = build.dropout(name + ".dropout", build.linear(name + ".fc2", h, opt.hidden, opt.linear), opt.dropout);
+  x = build.add(name + ".residual", x, h);
   return norm(".final_layer_norm", x, !opt.norm_before);
 }
 
