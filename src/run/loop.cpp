@@ -58,25 +58,45 @@ RunReport Loop::run() {
   for (int64_t step = first_;; ++step) {
     Wish wish = prepare(step);
     wish = static_cast<Wish>(agree_max(engine_.comm(), static_cast<int>(wish), "stop flag"));
-    if (wish != Wish::go_on) {
+    bool done = step >= config_.run.steps;
+    if (wish == Wish::end_by_callback || (wish == Wish::stop && !done)) {
       report_.end = wish == Wish::stop ? RunEnd::stopped : RunEnd::callback;
       break;
     }
-    if (step >= config_.run.steps) break;
-    int64_t begin = now_ns();
-    StepResult result = engine_.train_batch(views(config_.accumulation));
-    double seconds = static_cast<double>(now_ns() - begin) * 1e-9;
-    keep_spans(result.step);
-    double heldout = kNone;
-    if (due(config_.run.eval_every, result.step) || result.step == config_.run.steps) heldout = evaluate();
-    if (due(config_.run.save_every, result.step)) save(result.step);
-    observe(result, heldout, seconds);
+    if (done || !this->step()) break;
   }
   if (report_.step != saved_) save(report_.step);
   return report_;
 }
 
-// Mean loss of eval_batches held-out batches a rank; NaN without held-out text. Overwrites the batch.
+bool Loop::step() {
+  int64_t begin = now_ns();
+  StepResult result;
+  try {
+    result = engine_.train_batch(views(config_.accumulation));
+  } catch (const Error& error) {
+    if (error.status() != DS_ERROR_NUMERIC) throw;  // that one changes no state, and every rank throws it
+    report_.end = RunEnd::skipped;
+    report_.failure = error.what();
+    return false;
+  }
+  double seconds = static_cast<double>(now_ns() - begin) * 1e-9;
+  keep_spans(result.step);
+  double heldout = kNone;
+  if (due(config_.run.eval_every, result.step) || result.step == config_.run.steps) heldout = evaluate();
+  if (due(config_.run.save_every, result.step)) save(result.step);
+  observe(result, heldout, seconds);
+  return true;
+}
+
+// Whether any rank was asked to stop. Collective.
+bool Loop::stop_asked() {
+  bool mine = options_.stop && *options_.stop != 0;
+  return agree_max(engine_.comm(), mine ? 1 : 0, "stop flag") != 0;
+}
+
+// Mean loss of eval_batches held-out batches a rank; NaN without held-out text, or when a stop is asked for
+// meanwhile. Overwrites the batch.
 double Loop::evaluate() {
   int64_t batches = config_.run.eval_batches;
   if (batches <= 0 || !data_.has_heldout()) return kNone;
@@ -85,6 +105,7 @@ double Loop::evaluate() {
   for (int64_t b = 0; b < batches; ++b) {
     data_.fill_heldout(b, batches, std::span(tokens_).first(unit), std::span(targets_).first(unit));
     sum += engine_.eval_batch(views(1));
+    if (b + 1 < batches && stop_asked()) return kNone;
   }
   return sum / static_cast<double>(batches);
 }

@@ -11,8 +11,8 @@
 
 namespace ds {
 
-// The steps of one run on one rank: train, evaluate, save, until the last step or an agreed stop. All ranks
-// make the same calls. Everything is borrowed.
+// The steps of one run on one rank: train, evaluate, save, until the last step, an agreed stop, or a step
+// that is skipped for NaN or infinity. All ranks make the same calls. Everything is borrowed.
 class Loop {
  public:
   // record is null on all ranks but 0.
@@ -26,8 +26,10 @@ class Loop {
   enum class Wish : uint8_t { go_on = 0, stop, end_by_callback };
 
   Wish prepare(int64_t step);
-  StepResult step();
+  // Makes one step with its evaluation; false when it was skipped.
+  bool step();
   double evaluate();
+  bool stop_asked();
   void save(int64_t step);
   void observe(const StepResult& result, double heldout, double seconds);
   void keep_spans(int64_t step);

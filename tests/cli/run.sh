@@ -49,6 +49,21 @@ case $text in "line 1"*) ;; *) fail "generated: $text" ;; esac
 [ "$("$libds" verify --hash runs/001)" = "$("$libds" verify --hash runs/001/checkpoints)" ] || fail "hash of a run folder"
 "$libds" train --resume runs/001 --steps 4 | grep -q 'nothing is left to do' || fail "a finished run says nothing"
 
+# One Ctrl-C is seen in an evaluation that would take hours.
+sed 's/"eval_batches": 1,/"eval_batches": 1000000, "eval_every": 1,/' "$here/tiny.json" > long.json
+"$libds" train --config long.json --data text.txt --quiet --dir long > out &
+pid=$!
+tries=0
+until [ -s long/metrics.csv ]; do
+  tries=$((tries + 1))
+  [ $tries -lt 600 ] || fail "no run folder: $(cat out)"
+  sleep 0.1
+done
+sleep 0.3
+kill -INT $pid
+wait $pid || fail "exit code $? after SIGINT in an evaluation: $(cat out)"
+grep -q 'go on with --resume long' out || fail "no word of the stop: $(cat out)"
+
 # kill -9 of the launcher ends also what its ranks have started.
 "$libds" launch -n 2 sh -c '"$0" train --config "$1" --data text.txt --steps 100000 --dir killed --quiet; true' \
   "$libds" "$here/tiny.json" > out 2> err &

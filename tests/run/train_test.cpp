@@ -316,6 +316,21 @@ TEST_F(RunTrain, a_resume_with_another_text_is_refused_by_both_hashes) {
   EXPECT_NE(message.find("corpus " + other), std::string::npos) << message;
 }
 
+TEST_F(RunTrain, a_step_with_infinity_ends_the_run_saved_and_reported) {
+  Json c = config("a", 8);
+  merge_patch(c, Json::parse(R"({"optimizer": {"params": {"lr": 1e38}}, "gradient_clipping": 0,
+                                 "run": {"save_every": 0, "eval_every": 0}})"));
+  std::string message = error_of(c, DS_ERROR_NUMERIC);
+  std::string path = latest_checkpoint(folder_ / "a/checkpoints");
+  ASSERT_NE(path, "");
+  int64_t step = read_checkpoint_info(path).step;
+  EXPECT_GT(step, 0);
+  EXPECT_NE(message.find(fmt::format("saved after step {} in '{}'", step, path)), std::string::npos)
+      << message;
+  EXPECT_NE(read_file(folder_ / "a/report.html").find("NaN or infinity"), std::string::npos);
+  EXPECT_EQ(read_metrics(folder_ / "a/metrics.csv").steps.size(), static_cast<size_t>(step));
+}
+
 TEST_F(RunTrain, a_finished_run_has_nothing_left) {
   RunReport first = train_on(1, config("a", 2), quiet());
   std::string before = read_file(first.folder + "/config.json");
