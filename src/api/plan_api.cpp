@@ -2,6 +2,7 @@
 
 #include "api/boundary.h"
 #include "api/handles.h"
+#include "comm/communicator.h"
 #include "nn/models/model.h"
 
 namespace ds {
@@ -33,7 +34,8 @@ ds_status ds_plan_create(const char* config, const ds_graph* graph, int32_t rank
   return ds::boundary([&] {
     ds::need(out, "out") = nullptr;
     std::string_view text = ds::need_text(config, "config");
-    ds::require(size >= 1, "size must be at least 1, got {}", size);
+    ds::require(size >= 1 && size <= ds::kMaxRanks, "size must be 1 to {} ranks, got {}", ds::kMaxRanks,
+                size);
     ds::require(rank >= 0 && rank < size, "rank must be 0 to {}, got {}", size - 1, rank);
     auto handle = std::make_unique<ds_plan>();
     handle->config = ds::parse_config(ds::Json::parse(text, "config"), size);

@@ -11,6 +11,8 @@
 
 namespace ds {
 
+inline constexpr int kMaxRanks = 64;  // of a group
+
 // What a communicator counted: (operation, group) -> calls and payload bytes (bytes a rank receives from
 // others).
 struct CommCount {

@@ -9,7 +9,6 @@
 
 namespace ds {
 
-inline constexpr int kMaxRanks = 64;
 inline constexpr size_t kSlotBytes = size_t{2} << 20;  // staging of one rank: two halves used in turn
 inline constexpr uint32_t kSegmentVersion = 1;
 

@@ -2,9 +2,7 @@
 
 #include <algorithm>
 #include <bit>
-#include <fstream>
 #include <set>
-#include <sstream>
 
 #include "core/base/error.h"
 #include "core/config/schema.h"
@@ -225,6 +223,7 @@ Config parse_config(const Json& document, int world) {
   complete_batch(config, world);
   complete_optimizer(config, reader);
   complete_model(config);
+  check_sizes(config);
   check_tiers(config);
   complete_reduction(config, world);
   for (const char* name :
@@ -233,14 +232,6 @@ Config parse_config(const Json& document, int world) {
   }
   for (const Key& key : config_keys()) config.origins.emplace(key.path, "default");
   return config;
-}
-
-Config load_config(const std::string& path, int world) {
-  std::ifstream file(path);
-  if (!file) raise(DS_ERROR_NOT_FOUND, "config file '{}' cannot be read", path);
-  std::stringstream text;
-  text << file.rdbuf();
-  return parse_config(Json::parse(text.str(), path), world);
 }
 
 std::string Config::shared_text() const {

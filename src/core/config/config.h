@@ -107,7 +107,6 @@ struct Config {
 // both keys and values; known DeepSpeed keys that libds does not have yet are refused as unsupported, by
 // path. All errors are DS_ERROR_CONFIG. world: data-parallel size, for the batch triangle.
 Config parse_config(const Json& document, int world);
-Config load_config(const std::string& path, int world);  // comments allowed
 
 // Learning rate of optimizer step k (0-based) as DeepSpeed's engine uses it (deepspeed.md 4.4).
 double learning_rate(const Config& config, int64_t step);

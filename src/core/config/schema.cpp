@@ -262,7 +262,7 @@ void model_keys(std::vector<Key>& keys) {
   };
   keys.push_back(choice_key("model.family", [](auto& c) -> auto& { return c.model.family; }, {"gpt"}));
   add(
-      "layers", [](auto& c) -> auto& { return c.model.layers; }, Limits{.low = 1, .high = 10000});
+      "layers", [](auto& c) -> auto& { return c.model.layers; }, Limits{.low = 1, .high = 1000});
   add(
       "hidden", [](auto& c) -> auto& { return c.model.hidden; }, positive);
   add(

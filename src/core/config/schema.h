@@ -41,6 +41,10 @@ void check_foreign(const ForeignKey& key, const Json& given);
 // away in the same section.
 std::string nearest_path(const std::string& unknown, const std::vector<std::string>& known);
 
+// Refuses sizes whose products no machine has and 64-bit offsets could not count, naming the keys. The batch
+// and the model are complete.
+void check_sizes(const Config& config);
+
 // Completes and checks train_batch, micro_batch and accumulation (0: not given).
 void complete_batch(Config& config, int world);
 

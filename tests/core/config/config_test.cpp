@@ -291,7 +291,7 @@ TEST(Config, sizes_that_overflow_are_refused_by_key_value_and_limit) {
       {R"("gradient_accumulation_steps": 65537)", "gradient_accumulation_steps: 65537 is above 65536"},
       {R"("gradient_accumulation_steps": 1e300)",
        "gradient_accumulation_steps: expected an integer, got 1e+300"},
-      {R"("model": {"layers": 10001})", "model.layers: 10001 is above 10000"},
+      {R"("model": {"layers": 1001})", "model.layers: 1001 is above 1000"},
       {R"("model": {"hidden": 2147483648})", "model.hidden: 2147483648 is above 2147483647"},
       {R"("run": {"sequence": 9223372036854775807})",
        "run.sequence: 9.223372036854776e+18 is above 2147483647"},
@@ -304,10 +304,24 @@ TEST(Config, sizes_that_overflow_are_refused_by_key_value_and_limit) {
       {R"("optimizer": {"params": {"betas": [1.0, 0.9]}})", "optimizer.params.betas[0]: 1 is not below 1"},
       {R"("zero_optimization": {"sub_group_size": 1e16})",
        "zero_optimization.sub_group_size: 1e+16 is above 1000000000000000"},
+      {model + R"(}, "gradient_accumulation_steps": 65536, "run": {"sequence": 32768})",
+       "train_micro_batch_size_per_gpu 1 * gradient_accumulation_steps 65536 * run.sequence 32768 = "
+       "2147483648 "
+       "tokens of a rank's step is above 2147483647"},
+      {R"("model": {"family": "gpt", "layers": 1000, "hidden": 1048576, "heads": 2})",
+       "model.layers 1000 * model.hidden 1048576 * model.hidden 1048576 = 1099511627776000 weights is "
+       "above "
+       "8796093022208"},
+      {model + R"(, "vocab": 2147483647}, "run": {"sequence": 1048576})",
+       "train_micro_batch_size_per_gpu 1 * run.sequence 1048576 * model.vocab 2147483647 = 2251799812636672 "
+       "values "
+       "is above 1125899906842624"},
   };
   for (const auto& [rest, message] : refused) EXPECT_EQ(refusal_with(rest), message) << rest;
   EXPECT_EQ(refusal(Json::parse(R"({"train_batch_size": 2147483648})")),
             "train_batch_size: 2147483648 is above 2147483647");
+  EXPECT_EQ(refusal(Json::parse(R"({"train_micro_batch_size_per_gpu": 2147483647})"), 2),
+            "train_batch_size: 4294967294 is above 2147483647");
   EXPECT_EQ(refusal_with(model + R"(, "vocab": 250000}, "run": {"sequence": 1048576})"), "");
 }
 

@@ -1,0 +1,52 @@
+#include <array>
+#include <string>
+
+#include "core/base/error.h"
+#include "core/config/schema.h"
+
+namespace ds {
+namespace {
+
+struct Factor {
+  const char* path;
+  double value;
+};
+
+// `what` is the product of the factors, of which 1 says nothing. In f64: a product near 2^63 must not wrap.
+template <size_t n>
+void check_product(const char* what, const std::array<Factor, n>& factors, double limit) {
+  double product = 1;
+  std::string text;
+  for (const Factor& factor : factors) {
+    product *= factor.value;
+    text += fmt::format("{}{} {:.0f}", text.empty() ? "" : " * ", factor.path, factor.value);
+  }
+  if (product > limit) raise(DS_ERROR_CONFIG, "{} = {:.0f} {} is above {:.0f}", text, product, what, limit);
+}
+
+double real(int64_t value) { return static_cast<double>(value); }
+
+}  // namespace
+
+void check_sizes(const Config& c) {
+  constexpr double kTokens = 2147483647, kWeights = 0x1p43, kValues = 0x1p50;
+  const Factor micro{"train_micro_batch_size_per_gpu", real(c.micro_batch)},
+      sequence{"run.sequence", real(c.sequence)};
+  if (c.train_batch > static_cast<int64_t>(kTokens)) {
+    raise(DS_ERROR_CONFIG, "train_batch_size: {} is above {:.0f}", c.train_batch, kTokens);
+  }
+  if (c.model.family.empty()) return;  // the caller's graph says what a sample is
+  check_product("tokens of a rank's step",
+                std::array{micro, Factor{"gradient_accumulation_steps", real(c.accumulation)}, sequence},
+                kTokens);
+  const ModelConfig& m = c.model;
+  const Factor layers{"model.layers", real(m.layers)}, hidden{"model.hidden", real(m.hidden)},
+      vocab{"model.vocab", real(m.vocab)};
+  check_product("weights", std::array{layers, hidden, hidden}, kWeights);
+  check_product("weights", std::array{vocab, hidden}, kWeights);
+  check_product("weights", std::array{Factor{"model.positions", real(m.positions)}, hidden}, kWeights);
+  check_product("values", std::array{micro, sequence, layers, hidden}, kValues);
+  check_product("values", std::array{micro, sequence, vocab}, kValues);
+}
+
+}  // namespace ds
