@@ -353,7 +353,7 @@ DS_API ds_status ds_checkpoint_save(ds_engine* engine, const char* folder);
 /* Loads the newest complete checkpoint below `folder`, or the one at `folder`; made at any world size, stage
  * and tier. Collective. @return DS_ERROR_NOT_FOUND when there is none, DS_ERROR_CORRUPT naming the file */
 DS_API ds_status ds_checkpoint_load(ds_engine* engine, const char* folder);
-/* JSON about a checkpoint: step, seed, numerics key, payload hash. See Strings. */
+/* JSON about a checkpoint, or the newest one of a folder of them or of a run: step, seed, numerics key, payload hash. See Strings. */
 DS_API ds_status ds_checkpoint_info(const char* path, char* buffer, size_t buffer_size, size_t* out_size);
 
 /* ---------------------------------------------------------------- run */
@@ -383,8 +383,8 @@ DS_API ds_status ds_config_merge(const char* config, const char* patch, char* bu
                                  size_t* out_size);
 /* Trains as `libds train` does: data, model, run folder, checkpoints, report. Collective.
  * @param comm [nullable] NULL: one rank  @param config JSON text
- * @param resume [nullable] run folder to go on with, from its newest checkpoint; config is then [nullable]
- * and laid over the run's own as ds_config_merge does
+ * @param resume [nullable] run folder to go on with, from its newest checkpoint, or one of its checkpoints;
+ * config is then [nullable] and laid over the run's own as ds_config_merge does
  * @param quiet 1: plain lines instead of a progress bar, 2: no output
  * @param batch [nullable] replaces the configured data  @param progress [nullable]
  * @param stop [nullable] may become non-zero at any time (also in a signal handler): the run saves and ends
