@@ -318,7 +318,8 @@ typedef enum ds_state_kind {
   DS_STATE_KIND_MASTER = 1,
   DS_STATE_KIND_EXP_AVG = 2,
   DS_STATE_KIND_EXP_AVG_SQ = 3,
-  DS_STATE_KIND_GRAD = 4, /* mean gradient, before clipping; read only; refused while a step has some of its gradients */
+  DS_STATE_KIND_GRAD =
+      4, /* mean gradient, before clipping; read only; refused while a step has some of its gradients */
   DS_STATE_KIND_FORCE_INT32 = 0x7FFFFFFF
 } ds_state_kind;
 /* Copies a whole tensor out (f32, numel elements on every rank). Collective. */
@@ -353,7 +354,8 @@ DS_API ds_status ds_checkpoint_save(ds_engine* engine, const char* folder);
 /* Loads the newest complete checkpoint below `folder`, or the one at `folder`; made at any world size, stage
  * and tier. Collective. @return DS_ERROR_NOT_FOUND when there is none, DS_ERROR_CORRUPT naming the file */
 DS_API ds_status ds_checkpoint_load(ds_engine* engine, const char* folder);
-/* JSON about a checkpoint, or the newest one of a folder of them or of a run: step, seed, numerics key, payload hash. See Strings. */
+/* JSON about a checkpoint, or the newest one of a folder of them or of a run: step, seed, numerics key,
+ * payload hash. See Strings. */
 DS_API ds_status ds_checkpoint_info(const char* path, char* buffer, size_t buffer_size, size_t* out_size);
 
 /* ---------------------------------------------------------------- run */
