@@ -124,12 +124,12 @@ void linear_jobs(DType t, std::vector<Job>& jobs) {
   }
 }
 
-// Flops count the causal half of the scores.
-void attention_jobs(DType t, int64_t seq, std::vector<Job>& jobs) {
-  Attrs attrs{{"heads", kHeads}, {"seq", seq}};
-  Operand x{t, {kRows, kWidth}}, qkv{t, {kRows, 3 * kWidth}}, lse{DS_DTYPE_F32, {kHeads, kRows}};
-  double flops = 2.0 * kRows * static_cast<double>(kWidth * (seq + 1));
-  std::string name = std::to_string(seq);
+// Heads of 64. Flops count the causal half of the scores.
+void attention_jobs(DType t, const std::string& name, int64_t rows, int64_t heads, int64_t seq,
+                    std::vector<Job>& jobs) {
+  Attrs attrs{{"heads", heads}, {"seq", seq}};
+  Operand x{t, {rows, 64 * heads}}, qkv{t, {rows, 3 * 64 * heads}}, lse{DS_DTYPE_F32, {heads, rows}};
+  double flops = 2.0 * static_cast<double>(rows * 64 * heads * (seq + 1));
   jobs.push_back({"attention/" + name, "attention", attrs, {qkv}, {x, lse}, flops});
   jobs.push_back({"attention_dx/" + name, "attention_dx", attrs, {x, qkv, x, lse}, {qkv}, 2.5 * flops});
 }
@@ -199,7 +199,10 @@ std::vector<Job> jobs() {
   for (DType t : {DS_DTYPE_BF16, DS_DTYPE_F32}) {
     size_t first = all.size();
     linear_jobs(t, all);
-    for (int64_t seq : {int64_t{128}, int64_t{256}, int64_t{1024}}) attention_jobs(t, seq, all);
+    for (int64_t seq : {int64_t{128}, int64_t{256}, int64_t{1024}}) {
+      attention_jobs(t, std::to_string(seq), kRows, kHeads, seq, all);
+    }
+    attention_jobs(t, "gpt2_124m", 2048, 12, 512, all);
     row_jobs(t, all);
     gated_jobs(t, all);
     for (size_t i = first; i < all.size(); ++i) all[i].name += std::string("/") + dtype_name(t);
