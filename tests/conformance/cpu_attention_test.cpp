@@ -27,9 +27,106 @@ class CpuAttention : public testing::Test {
                     seq + depth};
     return {forward, backward};
   }
+  // The same of 4 heads of 20: packed when `groups` is 0, else q, k and v with that many key heads; masked
+  // keys are a third, all those of the second sequence, and key 0.
+  std::vector<OpCase> cases_with(int64_t rows, int64_t seq, int64_t groups, bool masked, Attrs attrs) {
+    constexpr int64_t kHeads = 4, kDepth = 20;
+    attrs.set("heads", kHeads);
+    attrs.set("seq", seq);
+    if (groups) attrs.set("kv_heads", groups);
+    std::vector<Tensor> in{random_tensor(DS_DTYPE_F64, {rows, (groups ? 1 : 3) * kHeads * kDepth}, 1)};
+    for (uint64_t i = 2; groups && i < 4; ++i) {
+      in.push_back(random_tensor(DS_DTYPE_F64, {rows, groups * kDepth}, i));
+    }
+    if (masked) {
+      in.push_back(Tensor(DS_DTYPE_I32, {rows}));
+      for (int64_t r = 0; r < rows; ++r) in.back().set(r, r % 3 != 0 && r / seq != 1);
+    }
+    OpCase forward{"attention", attrs, in, seq + kDepth};
+    std::vector<Tensor> y = run_case(implementation(ref_, "attention", "ref"), forward, DS_DTYPE_F64, one_);
+    in.insert(in.begin(), random_tensor(DS_DTYPE_F64, y[0].dims(), 4));
+    in.insert(in.end(), y.begin(), y.end());
+    return {forward, OpCase{"attention_dx", attrs, in, (groups ? 4 / groups : 1) * seq + kDepth}};
+  }
+  // All forms over two blocks of keys; the last sequence ends short, inside a strip.
+  std::vector<OpCase> forms() {
+    std::vector<OpCase> all;
+    auto add = [&](int64_t groups, bool masked, const Attrs& attrs) {
+      for (OpCase& c : cases_with(350, 170, groups, masked, attrs)) all.push_back(std::move(c));
+    };
+    add(2, false, {});
+    add(1, false, {{"window", int64_t{5}}});
+    add(4, true, {{"window", int64_t{131}}});
+    add(0, false, {{"causal", int64_t{0}}});
+    add(2, true, {{"causal", int64_t{0}}, {"scale", 0.5}});
+    add(2, true, {{"softcap", 0.75}, {"window", int64_t{140}}});
+    add(0, true, {{"per_head", int64_t{1}}, {"softcap", 50.0}});
+    return all;
+  }
   KernelRegistry cpu_, ref_;
   ThreadTeam one_{1}, three_{3};
 };
+
+TEST_F(CpuAttention, EveryFormOverBlocksOfKeys) {
+  for (const OpCase& c : forms()) {
+    for (DType dtype : {DS_DTYPE_F32, DS_DTYPE_BF16}) {
+      Deviation d = deviation(cpu(c.op.c_str()), c, dtype, three_);
+      EXPECT_LT(d.error, 8) << c.label() << " " << dtype_name(dtype) << " " << d.where;
+    }
+    EXPECT_TRUE(run_case(cpu(c.op.c_str()), c, DS_DTYPE_BF16, three_) ==
+                run_case(cpu(c.op.c_str()), c, DS_DTYPE_BF16, one_))
+        << c.label();
+  }
+}
+
+TEST_F(CpuAttention, EveryFormInTwoPasses) {
+  // Buffers of one block of depth 20 take 248 KiB; dq of one block 16 KiB more, of one head 21 KiB more.
+  ThreadTeam small(2, 266 << 10);
+  for (const OpCase& c : forms()) {
+    if (c.op != "attention_dx") continue;
+    EXPECT_TRUE(run_case(cpu("attention_dx"), c, DS_DTYPE_F32, small) ==
+                run_case(cpu("attention_dx"), c, DS_DTYPE_F32, one_))
+        << c.label();
+  }
+}
+
+TEST_F(CpuAttention, RowsThatSeeNothingAreZero) {
+  for (const KernelRegistry* registry : {&cpu_, &ref_}) {
+    const char* family = registry == &cpu_ ? "cpu" : "ref";
+    for (int64_t causal : {0, 1}) {
+      std::vector<OpCase> both = cases_with(70, 40, 2, true, {{"causal", causal}});
+      std::vector<Tensor> y =
+          run_case(implementation(*registry, "attention", family), both[0], DS_DTYPE_F32, one_);
+      std::vector<Tensor> dx =
+          run_case(implementation(*registry, "attention_dx", family), both[1], DS_DTYPE_F32, one_);
+      for (int64_t r = 0; r < 70; ++r) {
+        if (r < 40 && !(r == 0 && causal)) continue;
+        for (int64_t e = 0; e < 80; ++e) {
+          ASSERT_EQ(y[0].at(r * 80 + e), 0) << family << " row " << r;
+          ASSERT_EQ(dx[0].at(r * 80 + e), 0) << family << " row " << r;
+        }
+        for (int64_t h = 0; h < 4; ++h) ASSERT_EQ(y[1].at(h * 70 + r), 0) << family << " row " << r;
+      }
+      EXPECT_NE(y[0].at(80), 0);
+    }
+  }
+}
+
+TEST_F(CpuAttention, NothingOfAMaskedKeyIsRead) {
+  std::vector<OpCase> both = cases_with(70, 40, 2, true, {{"causal", int64_t{0}}});
+  std::vector<OpCase> spoilt = both;
+  for (int64_t e = 0; e < 40; ++e) {  // key 3 of both heads
+    for (size_t i : {1, 2}) {
+      spoilt[0].in[i].set(3 * 40 + e, std::nan(""));
+      spoilt[1].in[i + 1].set(3 * 40 + e, std::nan(""));
+    }
+  }
+  for (size_t i : {0, 1}) {
+    EXPECT_TRUE(run_case(cpu(both[i].op.c_str()), both[i], DS_DTYPE_F32, one_) ==
+                run_case(cpu(both[i].op.c_str()), spoilt[i], DS_DTYPE_F32, one_))
+        << both[i].op;
+  }
+}
 
 TEST_F(CpuAttention, BlocksOfKeysMeet) {
   for (auto [rows, heads, depth, seq] :
@@ -52,8 +149,8 @@ TEST_F(CpuAttention, BitsDoNotDependOnTheTeam) {
 }
 
 TEST_F(CpuAttention, SequencesTooLongForScratchTakeTwoPasses) {
-  // Buffers of one block of depth 32 take 241 KiB; dq of one block 16 KiB more, of 600 rows 75 KiB more.
-  ThreadTeam small(2, 270 << 10);
+  // Buffers of one block of depth 32 take 261 KiB; dq of one block 16 KiB more, of 600 rows 75 KiB more.
+  ThreadTeam small(2, 280 << 10);
   OpCase c = cases(1200, 1, 32, 600)[1];
   for (DType dtype : {DS_DTYPE_F32, DS_DTYPE_BF16}) {
     EXPECT_TRUE(run_case(cpu("attention_dx"), c, dtype, small) ==

@@ -4,121 +4,145 @@
 #define HWY_TARGET_INCLUDE "kernels/cpu/attention.cpp"
 #include <hwy/foreach_target.h>
 
-#include "kernels/cpu/attention.h"
-#include "kernels/cpu/gemm-inl.h"
+#include "kernels/cpu/attention-inl.h"
+#include "kernels/cpu/cpu.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ds::cpu::HWY_NAMESPACE {
 
-// One block of queries of one head against the keys before them, one block of keys at a time, with the
+// Queries of one task: their q and sums take up to 256 KiB, half of a second-level cache, and every key is
+// packed once for all of them.
+HWY_INLINE int64_t chunk_of(const HeadsShape& s) {
+  return std::clamp<int64_t>(32768 / (s.depth * s.block()), 1, 4) * s.block();
+}
+
+// One chunk of queries of one head against the keys that they see, one block of keys at a time, with the
 // running maximum and sum of Milakov and Gimelshein, "Online normalizer calculation for softmax" (2018).
 template <typename T>
-struct AttentionBlock {
-  HeadsShape s;
-  int64_t padded;  // depth, padded to a panel
-  float *q, *kt, *v, *scores, *o, *top, *total;
+struct AttentionChunk {
+  const HeadsShape& s;
+  Part<const T> q_in, k_in, v_in;
+  int64_t head, begin, length;  // first row and rows of the sequence
+  int64_t padded, ld;           // row distances of v and o, and of scores
+  const float* hidden = nullptr;
+  float *q, *kt, *v, *scores, *o, *top, *total, *unseen;
 
-  AttentionBlock(const HeadsShape& shape, std::span<std::byte> scratch) : s(shape) {
+  AttentionChunk(const HeadsShape& shape, std::span<const TensorView> in, std::span<std::byte> scratch,
+                 int64_t sequence, int64_t at_head)
+      : s(shape),
+        q_in(s.part<const T>(in, 0)),
+        k_in(s.part<const T>(in, 1)),
+        v_in(s.part<const T>(in, 2)),
+        head(at_head),
+        begin(sequence * s.seq),
+        length(s.length(sequence)),
+        padded(round_up(s.depth, panel())),
+        ld(s.columns()) {
     Carver carve(scratch);
-    int64_t block = s.block();
-    padded = round_up(s.depth, panel());
-    q = carve.floats(block * s.depth);
-    kt = carve.floats(s.depth * block);
-    v = carve.floats(block * padded);
-    scores = carve.floats(kStrip * block);
-    o = carve.floats(block * padded);
-    top = carve.floats(block);
-    total = carve.floats(block);
+    int64_t chunk = chunk_of(s);
+    q = carve.floats(chunk * s.depth);
+    kt = carve.floats(s.depth * ld);
+    v = carve.floats(s.block() * padded);
+    scores = carve.floats(kStrip * ld);
+    o = carve.floats(chunk * padded);
+    top = carve.floats(chunk);
+    total = carve.floats(chunk);
+    unseen = carve.floats(s.block());
   }
 
-  // Scores of one query, times log2 e, become exp2(score - top) in place; `valid` of them count, the rest up
-  // to `end` become 0. Rescales the query's running sum and output.
-  HWY_INLINE void softmax(float* row, int64_t valid, int64_t end, int64_t query, bool first) {
+  // Scores of one query become exp2(score - top) in place. Rescales the query's running sum and output when
+  // its maximum grows.
+  HWY_INLINE void softmax(float* row, Range all, int64_t query) {
     const Lanes d;
     const int64_t step = lanes();
-    Vec minus = hn::Set(d, -INFINITY), most = minus;
-    int64_t j = 0;
-    for (; j + step <= valid; j += step) most = hn::Max(most, load(row + j));
-    if (j < valid) {
-      auto used = hn::FirstN(d, static_cast<size_t>(valid - j));
-      Vec masked = hn::IfThenElse(used, load(row + j), minus);
-      store(masked, row + j);
-      most = hn::Max(most, masked);
-    }
+    Vec most = hn::Set(d, -INFINITY);
+    for (int64_t j = all.begin; j < all.end; j += step) most = hn::Max(most, load(row + j));
     float before = top[query], now = std::max(before, maximum(most));
-    Vec shift = hn::Set(d, now), partial = hn::Zero(d);
-    for (j = 0; j < valid; j += step) {
+    Vec shift = hn::Set(d, now == -INFINITY ? 0.0f : now), partial = hn::Zero(d);
+    for (int64_t j = all.begin; j < all.end; j += step) {
       Vec p = exp2_negative(hn::Sub(load(row + j), shift));
       store(p, row + j);
       partial = hn::Add(partial, p);
     }
-    for (; j < end; j += step) store(hn::Zero(d), row + j);
-    top[query] = now;
     float added = sum(partial);
-    if (first) {
-      total[query] = added;
-      return;
+    if (now == before || before == -INFINITY) {
+      total[query] += added;
+    } else {
+      float shrink = std::exp2(before - now);
+      total[query] = total[query] * shrink + added;
+      Vec factor = hn::Set(d, shrink);
+      float* out = o + query * padded;
+      for (int64_t e = 0; e < padded; e += step) store(hn::Mul(load(out + e), factor), out + e);
     }
-    float shrink = std::exp2(before - now);
-    total[query] = total[query] * shrink + added;
-    Vec factor = hn::Set(d, shrink);
-    float* out = o + query * padded;
-    for (int64_t k = 0; k < padded; k += step) store(hn::Mul(load(out + k), factor), out + k);
+    top[query] = now;
   }
 
-  // Queries [q0, q0 + queries) and keys [k0, k0 + keys) of the sequence, packed.
+  // The packed queries [q0, q0 + queries) against the packed keys [k0, k0 + keys).
   HWY_INLINE void keys_block(int64_t q0, int64_t queries, int64_t k0, int64_t keys) {
-    int64_t width = round_up(keys, panel());
     for (int64_t r = 0; r < queries; r += kStrip) {
-      int64_t rows = std::min(kStrip, queries - r), end = std::min(keys, q0 + r + rows - k0);
-      gemm(rows, round_up(end, panel()), s.depth, {q + r * s.depth, s.depth, 1}, kt, width, scores, width,
-           false);
+      int64_t rows = std::min(kStrip, queries - r);
+      Range used = s.columns_of(q0 + r, rows, k0, keys, length), all = round_out(used);
+      if (used.empty()) continue;
+      gemm(rows, all.end - all.begin, s.depth, {q + r * s.depth, s.depth, 1}, kt + all.begin, ld,
+           scores + all.begin, ld, false);
       for (int64_t i = 0; i < rows; ++i) {
-        softmax(scores + i * width, std::min(keys, q0 + r + i + 1 - k0), end, r + i, k0 == 0);
+        float* row = scores + i * ld;
+        finish_scores(row, all, s.columns_of(q0 + r + i, 1, k0, keys, length), s.limit, hidden);
+        softmax(row, all, r + i);
       }
-      gemm(rows, padded, end, {scores, width, 1}, v, padded, o + r * padded, padded, k0 > 0);
+      gemm(rows, padded, used.end - all.begin, {scores + all.begin, ld, 1}, v + all.begin * padded, padded,
+           o + r * padded, padded, true);
     }
   }
 
-  void run(const T* qkv, int64_t sequence, int64_t head, int64_t q0, T* y, float* lse) {
-    int64_t begin = sequence * s.seq, length = s.length(sequence), stride = 3 * s.width, block = s.block();
-    const T* at = qkv + begin * stride + head * s.depth;
-    int64_t queries = std::min(block, length - q0);
+  HWY_INLINE void prefetch_keys(int64_t k0, int64_t keys) {
+    prefetch_rows(k_in.at(begin + k0, head / s.group), k_in.row, keys, s.depth);
+    prefetch_rows(v_in.at(begin + k0, head / s.group), v_in.row, keys, s.depth);
+  }
+
+  void run(int64_t q0, T* y, float* lse) {
+    int64_t queries = std::min(chunk_of(s), length - q0), block = s.block(), kv = head / s.group;
+    Range seen = s.keys_of(q0, queries, length);
+    prefetch_keys(seen.begin / block * block, std::min(block, seen.end));
+    pack_rows(q_in.at(begin + q0, head), q_in.row, queries, s.depth, s.factor, q, s.depth);
     std::fill(top, top + queries, -INFINITY);
-    pack_rows(at + q0 * stride, stride, queries, s.depth, s.scale * kLog2E, q, s.depth);
-    for (int64_t k0 = 0; k0 < q0 + queries; k0 += block) {
-      int64_t keys = std::min(block, q0 + queries - k0);
-      const T* key = at + k0 * stride + s.width;
-      pack_transposed(key, stride, keys, s.depth, kt, round_up(keys, panel()));
-      pack_rows(key + s.width, stride, keys, s.depth, 1.0f, v, padded);
+    std::fill(total, total + queries, 0.0f);
+    std::fill(o, o + queries * padded, 0.0f);
+    for (int64_t k0 = seen.begin / block * block; k0 < seen.end; k0 += block) {
+      int64_t keys = std::min(block, seen.end - k0), row = begin + k0;
+      pack_transposed(k_in.at(row, kv), k_in.row, keys, s.depth, kt, round_up(keys, kStrip), ld);
+      pack_rows(v_in.at(row, kv), v_in.row, keys, s.depth, 1.0f, v, padded);
+      hidden = pack_mask(s, row, keys, unseen, v, padded);
+      prefetch_keys(k0 + block, std::clamp<int64_t>(seen.end - k0 - block, 0, block));
       keys_block(q0, queries, k0, keys);
     }
     for (int64_t i = 0; i < queries; ++i) {
       int64_t row = begin + q0 + i;
-      Vec factor = hn::Set(Lanes(), 1 / total[i]);
+      bool blind = total[i] == 0;  // no key is seen
+      Vec factor = hn::Set(Lanes(), blind ? 0.0f : 1 / total[i]);
       map(
-          0, s.depth, y + row * s.width + head * s.depth,
+          0, s.depth, y + (row * s.heads + head) * s.depth,
           [=](Vec value) HWY_ATTR { return hn::Mul(value, factor); },
           static_cast<const float*>(o + i * padded));
-      lse[head * s.rows + row] = top[i] * kLn2 + std::log(total[i]);
+      lse[head * s.rows + row] = blind ? 0.0f : top[i] * kLn2 + std::log(total[i]);
     }
   }
 };
 
-// y[i] = sum over keys j <= i of exp(s_ij - lse_i) v_j, lse_i = log sum exp s_ij
+// y[i] = sum over keys j that i sees of exp(s_ij - lse_i) v_j, lse_i = log sum exp s_ij; 0 and 0 when there
+// are none.
 template <typename T>
 void attention_of(const KernelContext& c) {
-  HeadsShape s(c.in[0], c.attrs);
-  const T* qkv = c.in[0].as<T>();
+  HeadsShape s(c.in, c.attrs);
   T* y = c.out[0].as<T>();
   float* lse = c.out[1].as<float>();
-  int64_t blocks = ceil_div(s.seq, s.block());
-  for_tasks(c.team, s.sequences * s.heads * blocks, [&](int64_t task, int thread) HWY_ATTR {
-    // The longest blocks, those with the most keys, start first.
-    int64_t q0 = (blocks - 1 - task / (s.sequences * s.heads)) * s.block();
+  int64_t chunk = chunk_of(s), chunks = ceil_div(s.seq, chunk);
+  for_tasks(c.team, s.sequences * s.heads * chunks, [&](int64_t task, int thread) HWY_ATTR {
+    // The longest chunks, those with the most keys, start first.
+    int64_t q0 = (chunks - 1 - task / (s.sequences * s.heads)) * chunk;
     int64_t sequence = task / s.heads % s.sequences, head = task % s.heads;
     if (q0 >= s.length(sequence)) return;
-    AttentionBlock<T>(s, c.team.scratch(thread)).run(qkv, sequence, head, q0, y, lse);
+    AttentionChunk<T>(s, c.in, c.team.scratch(thread), sequence, head).run(q0, y, lse);
   });
 }
 
@@ -135,8 +159,7 @@ namespace ds::cpu {
 HWY_EXPORT(attention);
 
 void add_attention(KernelRegistry& registry) {
-  KernelFn run = [](const KernelContext& c) { HWY_DYNAMIC_DISPATCH(attention)(c); };
-  registry.add({"attention", "cpu", run, refuse_attention});
+  add_kernel(registry, "attention", [](const KernelContext& c) { HWY_DYNAMIC_DISPATCH(attention)(c); });
 }
 
 }  // namespace ds::cpu

@@ -7,36 +7,95 @@
 
 namespace ds::cpu {
 
-// The causal heads of one packed batch: row r of qkv is q, k, v, each `width` = heads * depth wide; sequence
-// s is rows [s * seq, min((s + 1) * seq, rows)).
-struct HeadsShape {
-  int64_t rows, width, heads, depth, seq, sequences;
-  float scale;  // 1 / sqrt(depth)
+constexpr double kLog2OfE = 1.4426950408889634;
 
-  HeadsShape(const TensorView& qkv, const Attrs& attrs)
-      : rows(qkv.dims[0]),
-        width(qkv.dims[1] / 3),
-        heads(attrs.integer("heads")),
-        depth(width / heads),
-        seq(std::min(attrs.integer("seq"), rows)),
-        sequences(ceil_div(rows, seq)),
-        scale(static_cast<float>(1 / std::sqrt(static_cast<double>(depth)))) {}
+// Rows of queries whose scores are alive at the same time; columns of scores come in multiples of it.
+constexpr int64_t kStrip = 16;
 
-  int64_t length(int64_t sequence) const { return std::min(seq, rows - sequence * seq); }
-  // Rows of a block of queries or keys: its f32 copies stay in the second-level cache.
-  int64_t block() const { return depth <= 256 ? 128 : 32; }
+struct Range {
+  int64_t begin, end;
+  bool empty() const { return begin >= end; }
 };
 
-// Takes packed causal heads of f32 and bf16 without optional attributes.
-inline std::string refuse_attention(const KernelQuery& query) {
-  if (query.in.size() != (query.op == "attention" ? 1 : 4)) return "operands other than qkv";
-  if (query.attrs.items().size() != 2) return "attributes " + query.attrs.print();
-  DType dtype = query.out[0];
-  return dtype == DS_DTYPE_F32 || dtype == DS_DTYPE_BF16 ? "" : std::string(dtype_name(dtype)) + " operands";
-}
+// Head h of row r of an operand or a gradient starts at data + r * row + h * head.
+template <typename T>
+struct Part {
+  T* data;
+  int64_t row, head;
+  T* at(int64_t r, int64_t h) const { return data + r * row + h * head; }
+};
 
-// Rows of queries whose scores are alive at the same time.
-constexpr int64_t kStrip = 16;
+// The heads of one batch and what their attributes mean for blocks of scores. Sequence s is rows
+// [s * seq, min((s + 1) * seq, rows)); query head h reads key and value head h / group. Places of queries and
+// keys count from the start of their sequence, whose `length` is given where it matters.
+struct HeadsShape {
+  int64_t rows, heads, groups, group, depth, seq, sequences, window;
+  bool packed, causal, per_head;
+  const int32_t* mask;  // null: every key counts
+  float scale;
+  float factor;    // q is packed times this: products are then scores times log2 e, or scores / cap
+  float limit;     // cap times log2 e; 0 without a cap
+  float unfactor;  // scale / factor
+
+  // `in` is qkv or q, k, v, then perhaps a mask.
+  HeadsShape(std::span<const TensorView> in, const Attrs& attrs)
+      : rows(in[0].dims[0]),
+        heads(attrs.integer("heads")),
+        groups(attrs.integer_or("kv_heads", 0) == 0 ? heads : attrs.integer("kv_heads")),
+        group(heads / groups),
+        seq(std::min(attrs.integer("seq"), rows)),
+        sequences(ceil_div(rows, seq)),
+        window(attrs.integer_or("window", 0)),
+        packed(in.size() < 3),
+        causal(attrs.integer_or("causal", 1) != 0),
+        per_head(attrs.integer_or("per_head", 0) != 0),
+        mask(in.size() % 2 == 0 ? in.back().as<int32_t>() : nullptr) {
+    depth = in[0].dims[1] / (packed ? heads + 2 * groups : heads);
+    double given = attrs.real_or("scale", 0), cap = attrs.real_or("softcap", 0);
+    double product = given == 0 ? 1 / std::sqrt(static_cast<double>(depth)) : given;
+    double unit = cap == 0 ? kLog2OfE : 1 / cap;
+    scale = static_cast<float>(product);
+    factor = static_cast<float>(product * unit);
+    limit = static_cast<float>(cap * kLog2OfE);
+    unfactor = static_cast<float>(1 / unit);
+  }
+
+  // q (0), k (1) or v (2) of operands or gradients, one array of them when packed.
+  template <typename T>
+  Part<T> part(std::span<const TensorView> views, size_t which) const {
+    T* data = views[packed ? 0 : which].as<std::remove_const_t<T>>();
+    int64_t keys = groups * depth, queries = heads * depth, index = static_cast<int64_t>(which);
+    if (per_head) return {data + index * depth, 3 * queries, 3 * depth};
+    if (!packed) return {data, which == 0 ? queries : keys, depth};
+    return {data + (which == 0 ? 0 : queries + (index - 1) * keys), queries + 2 * keys, depth};
+  }
+
+  int64_t length(int64_t sequence) const { return std::min(seq, rows - sequence * seq); }
+  // Keys that queries [first, first + count) see, all together.
+  Range keys_of(int64_t first, int64_t count, int64_t length) const {
+    return {window == 0 ? 0 : std::max<int64_t>(0, first - window + 1), causal ? first + count : length};
+  }
+  // Queries that see one of the keys [first, first + count).
+  Range queries_of(int64_t first, int64_t count, int64_t length) const {
+    return {causal ? first : 0, window == 0 ? length : std::min(length, first + count - 1 + window)};
+  }
+  // Columns in a block of keys [k0, k0 + keys) that the queries see.
+  Range columns_of(int64_t first, int64_t count, int64_t k0, int64_t keys, int64_t length) const {
+    Range seen = keys_of(first, count, length);
+    return {std::max<int64_t>(0, seen.begin - k0), std::min(keys, seen.end - k0)};
+  }
+
+  // Rows of a block of queries or keys: its f32 copies stay in the second-level cache.
+  int64_t block() const { return std::min<int64_t>(depth <= 256 ? 128 : 32, round_up(seq, kStrip)); }
+  // Distance of rows whose columns are the keys of a block: no power of two, which would map them to few
+  // sets of the first-level cache.
+  int64_t columns() const { return block() + kStrip; }
+};
+
+// Rounded out to multiples of kStrip; empty stays empty.
+inline Range round_out(Range r) {
+  return r.empty() ? Range{0, 0} : Range{r.begin / kStrip * kStrip, round_up(r.end, kStrip)};
+}
 
 // Hands out f32 arrays of one thread's scratch, 64-byte aligned.
 class Carver {

@@ -4,65 +4,89 @@
 #define HWY_TARGET_INCLUDE "kernels/cpu/attention_dx.cpp"
 #include <hwy/foreach_target.h>
 
-#include "kernels/cpu/attention.h"
-#include "kernels/cpu/gemm-inl.h"
+#include "kernels/cpu/attention-inl.h"
+#include "kernels/cpu/cpu.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ds::cpu::HWY_NAMESPACE {
 
-// Operands of one call.
+// Operands and results of one call.
 template <typename T>
-struct AttentionGradient {
-  const T *dy, *qkv, *y;
+struct GradientOperands {
+  Part<const T> dy, q, k, v, y;
   const float* lse;
-  T* dx;
+  Part<T> dq, dk, dv;
+
+  GradientOperands(const KernelContext& c, const HeadsShape& s) {
+    std::span<const TensorView> in = c.in.subspan(1, c.in.size() - 3), tail = c.in.last(2);
+    int64_t width = s.heads * s.depth;
+    dy = {c.in[0].as<T>(), width, s.depth};
+    y = {tail[0].as<T>(), width, s.depth};
+    lse = tail[1].as<float>();
+    q = s.part<const T>(in, 0);
+    k = s.part<const T>(in, 1);
+    v = s.part<const T>(in, 2);
+    dq = s.part<T>(c.out, 0);
+    dk = s.part<T>(c.out, 1);
+    dv = s.part<T>(c.out, 2);
+  }
 };
 
-// Blocks of queries against blocks of keys of one head. With p_ij = exp(s_ij - lse_i) and
-// ds_ij = p_ij (dy_i . v_j - dy_i . y_i):
+// Blocks of queries against blocks of keys of one key and value head and its query heads. With
+// p_ij = exp(s_ij - lse_i) and ds_ij = p_ij (dy_i . v_j - dy_i . y_i) (1 - (s_ij / cap)^2):
 // dq_i = scale sum_j ds_ij k_j, dk_j = scale sum_i ds_ij q_i, dv_j = sum_i p_ij dy_i
 template <typename T>
 struct GradientBlock {
-  HeadsShape s;
-  AttentionGradient<T> g;
-  int64_t sequence, head;
-  int64_t padded;  // depth, padded to a panel
-  // Packed: q (times scale log2 e), dy, k as rows; k and v transposed. Scores and their gradients as
+  const HeadsShape& s;
+  const GradientOperands<T>& g;
+  int64_t kv, begin, length;      // first row and rows of the sequence
+  int64_t block, padded, ld;      // row distances of q and the like, and of scores
+  const float* hidden = nullptr;  // of the packed keys
+  // Packed: q (times factor), dy, k as rows; k and v transposed. Scores and their gradients as
   // [queries, keys].
-  float *q, *dy, *k, *kt, *vt, *p, *ds, *dk, *dv, *delta, *dq;
-  int64_t dq_rows = 0;  // rows that dq has room for: the sequence, or one block
+  float *q, *dy, *k, *kt, *vt, *p, *ds, *dk, *dv, *delta, *unseen, *dq;
+  bool whole;  // dq has room for all query heads of the sequence, else for one block
 
-  GradientBlock(const HeadsShape& shape, const AttentionGradient<T>& operands, std::span<std::byte> scratch,
-                int64_t at_sequence, int64_t at_head)
-      : s(shape), g(operands), sequence(at_sequence), head(at_head) {
+  GradientBlock(const HeadsShape& shape, const GradientOperands<T>& operands, std::span<std::byte> scratch,
+                int64_t sequence, int64_t at_kv)
+      : s(shape),
+        g(operands),
+        kv(at_kv),
+        begin(sequence * s.seq),
+        length(s.length(sequence)),
+        block(s.block()),
+        padded(round_up(s.depth, panel())),
+        ld(s.columns()) {
     Carver carve(scratch);
-    int64_t block = s.block();
-    padded = round_up(s.depth, panel());
     for (float** rows : {&q, &dy, &k, &dk, &dv}) *rows = carve.floats(block * padded);
-    for (float** columns : {&kt, &vt}) *columns = carve.floats(s.depth * block);
-    for (float** square : {&p, &ds}) *square = carve.floats(block * block);
-    delta = carve.floats(block);
-    dq_rows = s.length(sequence) * padded <= carve.left() ? s.length(sequence) : block;
-    dq = carve.floats(dq_rows * padded);
+    for (float** columns : {&kt, &vt}) *columns = carve.floats(s.depth * ld);
+    for (float** square : {&p, &ds}) *square = carve.floats(block * ld);
+    for (float** row : {&delta, &unseen}) *row = carve.floats(block);
+    whole = s.group * length * padded <= carve.left();
+    dq = carve.floats((whole ? s.group * length : block) * padded);
   }
 
-  int64_t row(int64_t i) const { return sequence * s.seq + i; }  // row of the batch of row i of the sequence
-  const T* part(int64_t i, int64_t which) const {
-    return g.qkv + row(i) * 3 * s.width + which * s.width + head * s.depth;
-  }
-  T* out(int64_t i, int64_t which) const {
-    return g.dx + row(i) * 3 * s.width + which * s.width + head * s.depth;
+  HWY_INLINE void prefetch_queries(int64_t head, int64_t q0) {
+    int64_t row = begin + q0, queries = std::clamp<int64_t>(length - q0, 0, block);
+    prefetch_rows(g.q.at(row, head), g.q.row, queries, s.depth);
+    prefetch_rows(g.dy.at(row, head), g.dy.row, queries, s.depth);
+    prefetch_rows(g.y.at(row, head), g.y.row, queries, s.depth);
   }
 
-  HWY_INLINE void pack_queries(int64_t q0, int64_t queries) {
-    const T* gradient = g.dy + row(q0) * s.width + head * s.depth;
-    const T* value = g.y + row(q0) * s.width + head * s.depth;
-    pack_rows(part(q0, 0), 3 * s.width, queries, s.depth, s.scale * kLog2E, q, padded);
-    pack_rows(gradient, s.width, queries, s.depth, 1.0f, dy, padded);
+  HWY_INLINE void prefetch_keys(int64_t k0) {
+    int64_t row = begin + k0, keys = std::clamp<int64_t>(length - k0, 0, block);
+    prefetch_rows(g.k.at(row, kv), g.k.row, keys, s.depth);
+    prefetch_rows(g.v.at(row, kv), g.v.row, keys, s.depth);
+  }
+
+  HWY_INLINE void pack_queries(int64_t head, int64_t q0, int64_t queries) {
+    int64_t row = begin + q0;
+    pack_rows(g.q.at(row, head), g.q.row, queries, s.depth, s.factor, q, padded);
+    pack_rows(g.dy.at(row, head), g.dy.row, queries, s.depth, 1.0f, dy, padded);
     for (int64_t i = 0; i < queries; ++i) {
       Vec dot = hn::Zero(Lanes());
       int64_t step = lanes(), e = 0;
-      const T* at = value + i * s.width;
+      const T* at = g.y.at(row + i, head);
       for (; e + step <= s.depth; e += step) dot = hn::MulAdd(load(at + e), load(dy + i * padded + e), dot);
       if (e < s.depth) dot = hn::MulAdd(load_part(at + e, s.depth - e), load(dy + i * padded + e), dot);
       delta[i] = sum(dot);
@@ -70,123 +94,152 @@ struct GradientBlock {
   }
 
   HWY_INLINE void pack_keys(int64_t k0, int64_t keys) {
-    int64_t width = round_up(keys, panel());
-    pack_rows(part(k0, 1), 3 * s.width, keys, s.depth, 1.0f, k, padded);
-    pack_transposed(part(k0, 1), 3 * s.width, keys, s.depth, kt, width);
-    pack_transposed(part(k0, 2), 3 * s.width, keys, s.depth, vt, width);
+    int64_t row = begin + k0, width = round_up(keys, kStrip);
+    pack_rows(g.k.at(row, kv), g.k.row, keys, s.depth, 1.0f, k, padded);
+    pack_transposed(g.k.at(row, kv), g.k.row, keys, s.depth, kt, width, ld);
+    pack_transposed(g.v.at(row, kv), g.v.row, keys, s.depth, vt, width, ld);
+    hidden = pack_mask(s, row, keys, unseen, k, padded);
   }
 
-  // Row `i` of p and ds from scores and dy v^T, in place; 0 from `valid` to `end`.
-  HWY_INLINE void weights(float* score, float* product, int64_t valid, int64_t end, float lse, float mean) {
+  // Rows of p and ds from scores and dy v^T, in place; 0 where a score is -infinity.
+  template <bool kCapped>
+  HWY_INLINE void weights(float* score, float* product, Range all, float lse, float mean) {
     const Lanes d;
-    Vec shift = hn::Set(d, lse * kLog2E), center = hn::Set(d, mean);
-    for (int64_t j = 0; j < end; j += lanes()) {
-      Vec weight = exp2_negative(hn::Sub(load(score + j), shift));
-      if (j + lanes() > valid) {
-        weight =
-            hn::IfThenElseZero(hn::FirstN(d, static_cast<size_t>(std::max<int64_t>(0, valid - j))), weight);
+    const Vec shift = hn::Set(d, lse * kLog2E), center = hn::Set(d, mean), minus = hn::Set(d, -INFINITY);
+    const Vec one = hn::Set(d, 1.0f), unit = hn::Set(d, kCapped ? 1 / s.limit : 0.0f);
+    for (int64_t j = all.begin; j < all.end; j += lanes()) {
+      Vec x = load(score + j), weight = exp2_negative(hn::Sub(x, shift));
+      Vec gradient = hn::Mul(weight, hn::Sub(load(product + j), center));
+      if constexpr (kCapped) {
+        Vec bent = hn::Mul(x, unit);
+        gradient = hn::Mul(gradient, hn::NegMulAdd(bent, bent, one));
       }
       store(weight, score + j);
-      store(hn::Mul(weight, hn::Sub(load(product + j), center)), product + j);
+      store(hn::IfThenZeroElse(hn::Eq(x, minus), gradient), product + j);
     }
   }
 
-  // p and ds of packed queries [q0, q0 + queries) and keys [k0, k0 + keys), strip by strip.
-  HWY_INLINE void scores(int64_t q0, int64_t queries, int64_t k0, int64_t keys) {
-    int64_t width = round_up(keys, panel());
+  // p and ds of the packed queries [q0, q0 + queries) and keys [k0, k0 + keys), strip by strip, in the
+  // columns that the strip sees, rounded out.
+  HWY_INLINE void scores(int64_t head, int64_t q0, int64_t queries, int64_t k0, int64_t keys) {
     for (int64_t r = 0; r < queries; r += kStrip) {
-      int64_t rows = std::min(kStrip, queries - r), end = std::min(keys, q0 + r + rows - k0);
-      int64_t columns = round_up(end, panel());
-      gemm(rows, columns, s.depth, {q + r * padded, padded, 1}, kt, width, p + r * width, width, false);
-      gemm(rows, columns, s.depth, {dy + r * padded, padded, 1}, vt, width, ds + r * width, width, false);
+      int64_t rows = std::min(kStrip, queries - r);
+      Range all = round_out(s.columns_of(q0 + r, rows, k0, keys, length));
+      int64_t columns = all.end - all.begin;
+      if (columns == 0) continue;
+      float *p_at = p + r * ld + all.begin, *ds_at = ds + r * ld + all.begin;
+      gemm(rows, columns, s.depth, {q + r * padded, padded, 1}, kt + all.begin, ld, p_at, ld, false);
+      gemm(rows, columns, s.depth, {dy + r * padded, padded, 1}, vt + all.begin, ld, ds_at, ld, false);
       for (int64_t i = r; i < r + rows; ++i) {
-        weights(p + i * width, ds + i * width, std::min(keys, q0 + i + 1 - k0), end,
-                g.lse[head * s.rows + row(q0 + i)], delta[i]);
+        finish_scores(p + i * ld, all, s.columns_of(q0 + i, 1, k0, keys, length), s.limit, hidden);
+        float lse = g.lse[head * s.rows + begin + q0 + i];
+        if (s.limit > 0) {
+          weights<true>(p + i * ld, ds + i * ld, all, lse, delta[i]);
+        } else {
+          weights<false>(p + i * ld, ds + i * ld, all, lse, delta[i]);
+        }
       }
     }
   }
 
   // dq of the packed queries (at `sum`) += ds k
   HWY_INLINE void add_dq(int64_t q0, int64_t queries, int64_t k0, int64_t keys, float* sum) {
-    int64_t width = round_up(keys, panel());
     for (int64_t r = 0; r < queries; r += kStrip) {
-      int64_t rows = std::min(kStrip, queries - r), end = std::min(keys, q0 + r + rows - k0);
-      gemm(rows, padded, end, {ds + r * width, width, 1}, k, padded, sum + r * padded, padded, k0 > 0);
+      int64_t rows = std::min(kStrip, queries - r);
+      Range used = s.columns_of(q0 + r, rows, k0, keys, length);
+      if (used.empty()) continue;
+      int64_t from = round_out(used).begin;
+      gemm(rows, padded, used.end - from, {ds + r * ld + from, ld, 1}, k + from * padded, padded,
+           sum + r * padded, padded, true);
     }
   }
 
   // dk and dv of the packed keys += ds^T q, p^T dy
-  HWY_INLINE void add_dkv(int64_t q0, int64_t queries, int64_t k0, int64_t keys, bool first) {
-    int64_t width = round_up(keys, panel());
+  HWY_INLINE void add_dkv(int64_t q0, int64_t queries, int64_t k0, int64_t keys) {
     for (int64_t j = 0; j < keys; j += kStrip) {
       int64_t rows = std::min(kStrip, keys - j);
-      int64_t from = std::max<int64_t>(0, k0 + j - q0) / kStrip * kStrip;  // earlier queries do not see j
-      int64_t count = queries - from;
-      const float *p_at = p + from * width + j, *ds_at = ds + from * width + j;
-      gemm(rows, padded, count, {ds_at, 1, width}, q + from * padded, padded, dk + j * padded, padded,
-           !first);
-      gemm(rows, padded, count, {p_at, 1, width}, dy + from * padded, padded, dv + j * padded, padded,
-           !first);
+      // The strips of queries that see one of these keys: those whose columns hold j.
+      Range seen = s.queries_of(k0 + j, rows, length);
+      int64_t from = std::max<int64_t>(0, seen.begin - q0) / kStrip * kStrip;
+      int64_t count = std::min(queries, round_up(std::max<int64_t>(0, seen.end - q0), kStrip)) - from;
+      if (count <= 0) continue;
+      const float *p_at = p + from * ld + j, *ds_at = ds + from * ld + j;
+      gemm(rows, padded, count, {ds_at, 1, ld}, q + from * padded, padded, dk + j * padded, padded, true);
+      gemm(rows, padded, count, {p_at, 1, ld}, dy + from * padded, padded, dv + j * padded, padded, true);
     }
   }
 
-  HWY_INLINE void store_rows(const float* from, int64_t first, int64_t rows, int64_t which, float scale) {
+  HWY_INLINE void store_rows(const float* from, const Part<T>& out, int64_t head, int64_t first, int64_t rows,
+                             float scale) {
     Vec factor = hn::Set(Lanes(), scale);
     for (int64_t i = 0; i < rows; ++i) {
       map(
-          0, s.depth, out(first + i, which), [=](Vec x) HWY_ATTR { return hn::Mul(x, factor); },
+          0, s.depth, out.at(begin + first + i, head), [=](Vec x) HWY_ATTR { return hn::Mul(x, factor); },
           from + i * padded);
     }
   }
 
-  // Keys outside, queries inside: dk and dv, and dq too when the whole sequence's fits.
-  void keys_first(int64_t length, int64_t block, bool with_dq) {
+  // Keys outside, queries inside: dk and dv, and dq too when that of the whole sequence fits.
+  void keys_first() {
+    if (whole) std::fill(dq, dq + s.group * length * padded, 0.0f);
+    prefetch_keys(0);
     for (int64_t k0 = 0; k0 < length; k0 += block) {
       int64_t keys = std::min(block, length - k0);
+      prefetch_queries(kv * s.group, k0);
       pack_keys(k0, keys);
-      for (int64_t q0 = k0; q0 < length; q0 += block) {
-        int64_t queries = std::min(block, length - q0);
-        pack_queries(q0, queries);
-        scores(q0, queries, k0, keys);
-        add_dkv(q0, queries, k0, keys, q0 == k0);
-        if (with_dq) add_dq(q0, queries, k0, keys, dq + q0 * padded);
+      prefetch_keys(k0 + block);
+      for (float* sums : {dk, dv}) std::fill(sums, sums + keys * padded, 0.0f);
+      Range seen = s.queries_of(k0, keys, length);
+      for (int64_t h = 0; h < s.group; ++h) {
+        for (int64_t q0 = seen.begin / block * block; q0 < seen.end; q0 += block) {
+          int64_t queries = std::min(block, length - q0), head = kv * s.group + h;
+          pack_queries(head, q0, queries);
+          prefetch_queries(head, q0 + block);
+          scores(head, q0, queries, k0, keys);
+          add_dkv(q0, queries, k0, keys);
+          if (whole) add_dq(q0, queries, k0, keys, dq + (h * length + q0) * padded);
+        }
       }
-      store_rows(dk, k0, keys, 1, kLn2);  // the packed q is too large by log2 e
-      store_rows(dv, k0, keys, 2, 1.0f);
+      store_rows(dk, g.dk, kv, k0, keys, s.unfactor);
+      store_rows(dv, g.dv, kv, k0, keys, 1.0f);
     }
-    if (with_dq) store_rows(dq, 0, length, 0, s.scale);
+    for (int64_t h = 0; whole && h < s.group; ++h) {
+      store_rows(dq + h * length * padded, g.dq, kv * s.group + h, 0, length, s.scale);
+    }
   }
 
-  // Queries outside: dq of a sequence too long for scratch.
-  void queries_first(int64_t length, int64_t block) {
-    for (int64_t q0 = 0; q0 < length; q0 += block) {
-      int64_t queries = std::min(block, length - q0);
-      pack_queries(q0, queries);
-      for (int64_t k0 = 0; k0 <= q0; k0 += block) {
-        int64_t keys = std::min(block, length - k0);
-        pack_keys(k0, keys);
-        scores(q0, queries, k0, keys);
-        add_dq(q0, queries, k0, keys, dq);
+  // Queries outside: dq of sequences too long for scratch.
+  void queries_first() {
+    for (int64_t head = kv * s.group; head < (kv + 1) * s.group; ++head) {
+      for (int64_t q0 = 0; q0 < length; q0 += block) {
+        int64_t queries = std::min(block, length - q0);
+        pack_queries(head, q0, queries);
+        std::fill(dq, dq + queries * padded, 0.0f);
+        Range seen = s.keys_of(q0, queries, length);
+        for (int64_t k0 = seen.begin / block * block; k0 < seen.end; k0 += block) {
+          int64_t keys = std::min(block, length - k0);
+          pack_keys(k0, keys);
+          prefetch_keys(k0 + block);
+          scores(head, q0, queries, k0, keys);
+          add_dq(q0, queries, k0, keys, dq);
+        }
+        store_rows(dq, g.dq, head, q0, queries, s.scale);
       }
-      store_rows(dq, q0, queries, 0, s.scale);
     }
   }
 
   void run() {
-    int64_t length = s.length(sequence), block = s.block();
-    bool whole = dq_rows == length;
-    keys_first(length, block, whole);
-    if (!whole) queries_first(length, block);
+    keys_first();
+    if (!whole) queries_first();
   }
 };
 
 template <typename T>
 void attention_dx_of(const KernelContext& c) {
-  HeadsShape s(c.in[1], c.attrs);
-  AttentionGradient<T> g{c.in[0].as<T>(), c.in[1].as<T>(), c.in[2].as<T>(), c.in[3].as<float>(),
-                         c.out[0].as<T>()};
-  for_tasks(c.team, s.sequences * s.heads, [&](int64_t task, int thread) HWY_ATTR {
-    GradientBlock<T>(s, g, c.team.scratch(thread), task / s.heads, task % s.heads).run();
+  HeadsShape s(c.in.subspan(1, c.in.size() - 3), c.attrs);
+  GradientOperands<T> g(c, s);
+  for_tasks(c.team, s.sequences * s.groups, [&](int64_t task, int thread) HWY_ATTR {
+    GradientBlock<T>(s, g, c.team.scratch(thread), task / s.groups, task % s.groups).run();
   });
 }
 
@@ -203,8 +256,7 @@ namespace ds::cpu {
 HWY_EXPORT(attention_dx);
 
 void add_attention_dx(KernelRegistry& registry) {
-  KernelFn run = [](const KernelContext& c) { HWY_DYNAMIC_DISPATCH(attention_dx)(c); };
-  registry.add({"attention_dx", "cpu", run, refuse_attention});
+  add_kernel(registry, "attention_dx", [](const KernelContext& c) { HWY_DYNAMIC_DISPATCH(attention_dx)(c); });
 }
 
 }  // namespace ds::cpu

@@ -17,7 +17,7 @@ namespace ds::cpu::HWY_NAMESPACE {
 // Registers: kTileRows x 2 accumulators, 2 vectors of b, 1 broadcast of a.
 constexpr int64_t kTileRows = hn::MaxLanes(Lanes()) >= 16 ? 8 : 4;
 
-// Columns of one register tile; n of gemm and the rows of b and c are padded to it.
+// Columns of one register tile.
 HWY_INLINE int64_t panel() { return std::max<int64_t>(4, 2 * lanes()); }
 
 // Element (i, p) of an operand is data[i * row + p * step].
@@ -26,7 +26,8 @@ struct Operand {
   int64_t row, step;
 };
 
-template <int64_t kRows>
+// kRows rows of two vectors of columns, or of one when not kWide.
+template <int64_t kRows, bool kWide>
 HWY_INLINE void gemm_tile(int64_t k, Operand a, const float* b, int64_t ldb, float* c, int64_t ldc,
                           bool add) {
   const Lanes d;
@@ -35,47 +36,65 @@ HWY_INLINE void gemm_tile(int64_t k, Operand a, const float* b, int64_t ldb, flo
 #pragma GCC unroll 8
   for (int64_t i = 0; i < kRows; ++i) {
     left[i] = add ? load(c + i * ldc) : hn::Zero(d);
-    right[i] = add ? load(c + i * ldc + width) : hn::Zero(d);
+    if constexpr (kWide) right[i] = add ? load(c + i * ldc + width) : hn::Zero(d);
   }
   for (int64_t p = 0; p < k; ++p) {
-    Vec b0 = load(b + p * ldb), b1 = load(b + p * ldb + width);
+    Vec b0 = load(b + p * ldb), b1 = b0;
+    if constexpr (kWide) b1 = load(b + p * ldb + width);
 #pragma GCC unroll 8
     for (int64_t i = 0; i < kRows; ++i) {
       Vec x = hn::Set(d, a.data[i * a.row + p * a.step]);
       left[i] = hn::MulAdd(x, b0, left[i]);
-      right[i] = hn::MulAdd(x, b1, right[i]);
+      if constexpr (kWide) right[i] = hn::MulAdd(x, b1, right[i]);
     }
   }
 #pragma GCC unroll 8
   for (int64_t i = 0; i < kRows; ++i) {
     store(left[i], c + i * ldc);
-    store(right[i], c + i * ldc + width);
+    if constexpr (kWide) store(right[i], c + i * ldc + width);
   }
 }
 
-// c[m,n] = a[m,k] b[k,n] (+ c when add). n is a multiple of panel(). Each element is one chain over k.
+// The m rows of one panel of columns.
+template <bool kWide>
+HWY_INLINE void gemm_panel(int64_t m, int64_t k, Operand a, const float* b, int64_t ldb, float* c,
+                           int64_t ldc, bool add) {
+  int64_t i = 0;
+  auto at = [&](int64_t row) { return Operand{a.data + row * a.row, a.row, a.step}; };
+  for (; i + kTileRows <= m; i += kTileRows) {
+    gemm_tile<kTileRows, kWide>(k, at(i), b, ldb, c + i * ldc, ldc, add);
+  }
+  if (i + 4 <= m) {
+    gemm_tile<4, kWide>(k, at(i), b, ldb, c + i * ldc, ldc, add);
+    i += 4;
+  }
+  if (i + 2 <= m) {
+    gemm_tile<2, kWide>(k, at(i), b, ldb, c + i * ldc, ldc, add);
+    i += 2;
+  }
+  if (i < m) gemm_tile<1, kWide>(k, at(i), b, ldb, c + i * ldc, ldc, add);
+}
+
+// c[m,n] = a[m,k] b[k,n] (+ c when add). n is a multiple of lanes(). Each element is one chain over k.
 HWY_INLINE void gemm(int64_t m, int64_t n, int64_t k, Operand a, const float* b, int64_t ldb, float* c,
                      int64_t ldc, bool add) {
-  for (int64_t j = 0; j < n; j += 2 * lanes()) {
-    int64_t i = 0;
-    auto at = [&](int64_t row) { return Operand{a.data + row * a.row, a.row, a.step}; };
-    for (; i + kTileRows <= m; i += kTileRows) {
-      gemm_tile<kTileRows>(k, at(i), b + j, ldb, c + i * ldc + j, ldc, add);
-    }
-    if (i + 4 <= m) {
-      gemm_tile<4>(k, at(i), b + j, ldb, c + i * ldc + j, ldc, add);
-      i += 4;
-    }
-    if (i + 2 <= m) {
-      gemm_tile<2>(k, at(i), b + j, ldb, c + i * ldc + j, ldc, add);
-      i += 2;
-    }
-    if (i < m) gemm_tile<1>(k, at(i), b + j, ldb, c + i * ldc + j, ldc, add);
-  }
+  int64_t j = 0, wide = 2 * lanes();
+  for (; j + wide <= n; j += wide) gemm_panel<true>(m, k, a, b + j, ldb, c + j, ldc, add);
+  if (j < n) gemm_panel<false>(m, k, a, b + j, ldb, c + j, ldc, add);
 }
 
 // Rows ahead that pack_rows asks for: heads lie far apart in a batch, which no hardware prefetcher follows.
 constexpr int64_t kAhead = 8;
+
+// Asks for x[rows, columns], to be packed a while later.
+template <typename T>
+HWY_INLINE void prefetch_rows(const T* x, int64_t stride, int64_t rows, int64_t columns) {
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t k = 0; k < columns; k += 64 / static_cast<int64_t>(sizeof(T))) {
+      hwy::Prefetch(x + r * stride + k);
+    }
+  }
+}
 
 // out[rows, padded] = x[rows, columns] * scale as f32, zeros up to `padded`.
 template <typename T>
@@ -117,10 +136,11 @@ HWY_INLINE void store_transposed(Vec v0, Vec v1, Vec v2, Vec v3, int64_t count, 
 }
 #endif
 
-// out[columns, padded] = x[rows, columns]^T as f32, zeros up to `padded`, a multiple of 4.
+// out[columns, padded] = x[rows, columns]^T as f32, zeros up to `padded`, a multiple of 4. Rows of out lie
+// `ld` apart.
 template <typename T>
 HWY_INLINE void pack_transposed(const T* x, int64_t stride, int64_t rows, int64_t columns, float* out,
-                                int64_t padded) {
+                                int64_t padded, int64_t ld) {
   for (int64_t r = 0; r < padded; r += 4) {
     for (int64_t p = 0; p < columns; p += lanes()) {
       int64_t count = std::min(lanes(), columns - p);
@@ -133,7 +153,7 @@ HWY_INLINE void pack_transposed(const T* x, int64_t stride, int64_t rows, int64_
           v[i] = count == lanes() ? load(at) : load_part(at, count);
         }
       }
-      store_transposed(v[0], v[1], v[2], v[3], count, out + p * padded + r, padded);
+      store_transposed(v[0], v[1], v[2], v[3], count, out + p * ld + r, ld);
     }
   }
 }

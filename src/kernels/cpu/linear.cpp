@@ -36,7 +36,7 @@ struct Product {
         pack_rows(a + i * k + p, k, rows, depth, 1.0f, left, kTileK);
       }
       if (b_transposed) {
-        pack_transposed(b + j * k + p, k, columns, depth, right, width);
+        pack_transposed(b + j * k + p, k, columns, depth, right, width, width);
       } else {
         pack_rows(b + p * n + j, n, depth, columns, 1.0f, right, width);
       }

@@ -1,0 +1,68 @@
+// What both directions of attention do to rows of scores, compiled once per instruction set.
+#if defined(DS_KERNELS_CPU_ATTENTION_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef DS_KERNELS_CPU_ATTENTION_INL_H_
+#undef DS_KERNELS_CPU_ATTENTION_INL_H_
+#else
+#define DS_KERNELS_CPU_ATTENTION_INL_H_
+#endif
+
+#include "kernels/cpu/attention.h"
+#include "kernels/cpu/gemm-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace ds::cpu::HWY_NAMESPACE {
+
+static_assert(kStrip % hn::MaxLanes(Lanes()) == 0);
+
+// -infinity in the columns of `all` (multiples of kStrip) that are not in `seen`.
+HWY_INLINE void hide_outside(float* row, Range all, Range seen) {
+  const Lanes d;
+  const Vec minus = hn::Set(d, -INFINITY);
+  for (int64_t j = all.begin; j < all.end; j += lanes()) {
+    if (j >= seen.begin && j + lanes() <= seen.end) {
+      j = std::max(j, seen.end / lanes() * lanes() - lanes());  // to the last vector that is all seen
+      continue;
+    }
+    auto before = hn::FirstN(d, static_cast<size_t>(std::clamp<int64_t>(seen.begin - j, 0, lanes())));
+    auto until = hn::FirstN(d, static_cast<size_t>(std::clamp<int64_t>(seen.end - j, 0, lanes())));
+    Vec kept = hn::IfThenElse(until, load(row + j), minus);
+    store(hn::IfThenElse(before, minus, kept), row + j);
+  }
+}
+
+// Products of packed q and k become scores times log2 e, -infinity where the row does not see the key.
+// unseen: per column 0, or below 0 for a key that is masked; null without a mask.
+HWY_INLINE void finish_scores(float* row, Range all, Range seen, float limit, const float* unseen) {
+  const Lanes d;
+  if (limit > 0) {
+    for (int64_t j = all.begin; j < all.end; j += lanes()) {
+      store(hn::Mul(tanh_of(load(row + j)), hn::Set(d, limit)), row + j);
+    }
+  }
+  if (unseen) {
+    for (int64_t j = all.begin; j < all.end; j += lanes()) {
+      auto hidden = hn::Lt(load(unseen + j), hn::Zero(d));
+      store(hn::IfThenElse(hidden, hn::Set(d, -INFINITY), load(row + j)), row + j);
+    }
+  }
+  if (seen.begin > all.begin || seen.end < all.end) hide_outside(row, all, seen);
+}
+
+// Fills unseen[0, keys) from the mask of rows [first, first + keys), and rows of `packed` whose keys are
+// masked with 0, so that nothing of them is read. Returns null when there is no mask.
+HWY_INLINE const float* pack_mask(const HeadsShape& s, int64_t first, int64_t keys, float* unseen,
+                                  float* packed, int64_t padded) {
+  if (!s.mask) return nullptr;
+  for (int64_t j = 0; j < keys; ++j) {
+    bool hidden = s.mask[first + j] == 0;
+    unseen[j] = hidden ? -1.0f : 0.0f;
+    if (hidden) std::fill_n(packed + j * padded, padded, 0.0f);
+  }
+  std::fill(unseen + keys, unseen + round_up(keys, kStrip), -1.0f);
+  return unseen;
+}
+
+}  // namespace ds::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target include guard
