@@ -14,8 +14,10 @@ namespace ds {
 EngineCore::EngineCore(Config config, Communicator& comm, EngineOptions options)
     : config_(std::move(config)), comm_(comm), options_(std::move(options)) {
   agree(comm_, "threads", [&] {
-    overhead_.measure("thread scratch", [&] { team_ = std::make_unique<ThreadTeam>(options_.threads); });
-    overhead_.measure("kernels", [&] { kernels_ = built_in_kernels(); });
+    overhead_.measure("threads and kernel table", [&] {
+      team_ = std::make_unique<ThreadTeam>(options_.threads);
+      kernels_ = built_in_kernels();
+    });
   });
   comm_.set_timeout(config_.comm_timeout_ms);
   scalars_.seed = config_.run.seed;
@@ -99,20 +101,20 @@ std::unique_ptr<Executor> EngineCore::executor(const Program& program) {
   context.trace = trace_.get();
   context.host_call = [this](const Instr& in, std::span<const TensorView> views) { host_call(in, views); };
   if (program.name == "step") context.before_instr = options_.before_instr;
-  std::unique_ptr<Executor> made;
-  overhead_.measure("launch tables", [&] {
-    made = options_.chaos_seed ? make_chaos_executor(program, std::move(context), *options_.chaos_seed)
-                               : make_executor(program, std::move(context));
-  });
-  int64_t launch = 0;
-  overhead_.measure("kernels", [&] { launch = prepare_kernels(program, kernels_, *team_); });
-  overhead_.raise_to("running kernel", launch);
+  std::unique_ptr<Executor> made =
+      options_.chaos_seed ? make_chaos_executor(program, std::move(context), *options_.chaos_seed)
+                          : make_executor(program, std::move(context));
+  overhead_.raise_to("running kernel", prepare_kernels(program, kernels_, *team_));
   running_.push_back(made.get());
   return made;
 }
 
 void EngineCore::require_usable() const {
   if (!poison_.empty()) raise(DS_ERROR_POISONED, "the engine is unusable since: {}", poison_);
+}
+
+void EngineCore::make_executors(const std::function<void()>& body) {
+  agree(comm_, "kernels", [&] { overhead_.measure("kernels and launch tables", body); });
 }
 
 // A failure ends the group, too: the other ranks would wait for this one.

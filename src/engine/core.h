@@ -99,6 +99,8 @@ class EngineCore : public StateAccess {
   // Compares plan hashes over all ranks, then takes the planned memory; a rank that cannot is an error on
   // all. Collective.
   void start(const MemoryPlan& memory);
+  // Runs body, which makes executors; what they and their kernels take is measured. Collective.
+  void make_executors(const std::function<void()>& body);
   std::unique_ptr<Executor> executor(const Program& program);
   EngineMemory& own_memory() {
     settle();

@@ -73,7 +73,7 @@ void DelegateEngine::ensure_started() {
   start(memory);
   started_ = true;
   std::unique_ptr<Executor> init;
-  agree(comm_, "kernels", [&] {
+  make_executors([&] {
     refresh_ = executor(plan_.refresh);
     update_ = executor(plan_.update);
     init = executor(plan_.init);

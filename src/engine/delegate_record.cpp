@@ -84,9 +84,11 @@ void DelegateEngine::record() {
     const Buffer& grads = placed().buffers[static_cast<size_t>(plan_.grads[b])];
     own_memory().discard(grads.offset, grads.bytes());
   }
-  refresh_ = executor(plan_.refresh);
-  update_ = executor(plan_.update);
-  step_ = executor(*program_);
+  make_executors([&] {
+    refresh_ = executor(plan_.refresh);
+    update_ = executor(plan_.update);
+    step_ = executor(*program_);
+  });
   event_end_.assign(record_.size(), 0);
   for (size_t i = 0; i < program_->instrs.size(); ++i) {
     const Instr& in = program_->instrs[i];
@@ -142,7 +144,7 @@ DelegateEngine::Fragment& DelegateEngine::fragment(size_t bucket, int32_t micro)
       buffer.offset += program_bytes(static_cast<int>(buffer.tier));
     }
   }
-  f.executor = executor(*f.program);
+  overhead_.measure("kernels and launch tables", [&] { f.executor = executor(*f.program); });
   return f;
 }
 

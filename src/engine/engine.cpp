@@ -23,7 +23,7 @@ Engine::Engine(Config config, const Graph& forward, Communicator& comm, EngineOp
   }
   start(memory_plan(plan_));
   std::unique_ptr<Executor> init;
-  agree(comm_, "kernels", [&] {
+  make_executors([&] {
     refresh_ = executor(plan_.refresh);
     step_ = executor(plan_.step);
     eval_ = executor(plan_.eval);
