@@ -110,8 +110,8 @@ void Engine::name_bad_tensor() {
   std::string bad = step_->first_bad();
   step_->check_results(false);
   raise(DS_ERROR_NUMERIC,
-        "step {} is skipped: loss {}, gradient norm {}; first tensor with NaN or infinity: {}", scalars_.step,
-        loss, norm, bad.empty() ? "on another rank" : bad);
+        "step {} is skipped: loss {}, gradient norm {}; first tensor with NaN or infinity: {}",
+        scalars_.step + 1, loss, norm, bad.empty() ? "on another rank" : bad);
 }
 
 double Engine::eval_batch(std::span<const InputView> inputs) {

@@ -327,6 +327,7 @@ TEST_F(RunTrain, a_step_with_infinity_ends_the_run_saved_and_reported) {
   EXPECT_GT(step, 0);
   EXPECT_NE(message.find(fmt::format("saved after step {} in '{}'", step, path)), std::string::npos)
       << message;
+  EXPECT_NE(message.find(fmt::format("step {} is skipped", step + 1)), std::string::npos) << message;
   EXPECT_NE(read_file(folder_ / "a/report.html").find("NaN or infinity"), std::string::npos);
   EXPECT_EQ(read_metrics(folder_ / "a/metrics.csv").steps.size(), static_cast<size_t>(step));
 }
