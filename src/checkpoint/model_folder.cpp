@@ -1,5 +1,6 @@
 #include "checkpoint/model_folder.h"
 
+#include "checkpoint/weight_match.h"
 #include "core/base/error.h"
 #include "io/file.h"
 
@@ -8,28 +9,48 @@ namespace {
 
 constexpr int64_t kMaxConfig = 1 << 24;
 
+bool has_weights(const std::string& folder) {
+  return name_exists(fmt::format("{}/{}", folder, kTensorFile)) ||
+         name_exists(fmt::format("{}/{}", folder, kTensorIndex));
+}
+
+void check_weights(const Graph& graph, const std::string& folder) {
+  std::vector<std::string> names;
+  std::vector<std::vector<int64_t>> shapes;
+  for (const Parameter& param : graph.params) {
+    names.push_back(param.name);
+    shapes.emplace_back();
+    for (const Dim& dim : graph.type(param.value).shape.dims()) shapes.back().push_back(dim.extent);
+  }
+  match_weights(names, shapes, folder);
+}
+
 std::string config_path(const std::string& folder) { return folder + "/config.json"; }
 
 }  // namespace
 
 Json read_model_config(const std::string& folder) {
   std::string path = config_path(folder), text = read_small_file(path, kMaxConfig);
+  Json config;
   try {
-    Json config = Json::parse(text, path);
-    config.object();
-    return config;
+    config = Json::parse(text, path);
   } catch (const Error& error) {
     raise(DS_ERROR_CORRUPT, "{}", error.what());
   }
+  if (!config.is_object()) raise(DS_ERROR_CORRUPT, "{}: must be an object, got {}", path, config.kind());
+  return config;
 }
 
 HfModel build_hf_model(const std::string& folder, int64_t bound, int64_t seq, HfMode mode) {
   Json config = read_model_config(folder);
+  HfModel model;
   try {
-    return hf_model(config, bound, seq, mode);
+    model = hf_model(config, bound, seq, mode);
   } catch (const Error& error) {
     raise(error.status(), "{}: {}", config_path(folder), error.what());
   }
+  if (has_weights(folder)) check_weights(model.graph, folder);
+  return model;
 }
 
 }  // namespace ds

@@ -48,10 +48,12 @@ std::string modern_spelling(std::string name) {
 
 class Matcher {
  public:
-  Matcher(const StateAccess& state, const std::string& path) : state_(state) {
+  Matcher(const std::vector<std::string>& names, const std::vector<std::vector<int64_t>>& shapes,
+          const std::string& path)
+      : names_(names), shapes_(shapes) {
     match_.folder = read_tensor_folder(path);
-    for (size_t p = 0; p < state.param_names().size(); ++p) {
-      index_.emplace(state.param_names()[p], static_cast<int32_t>(p));
+    for (size_t p = 0; p < names.size(); ++p) {
+      index_.emplace(names[p], static_cast<int32_t>(p));
     }
   }
 
@@ -73,8 +75,7 @@ class Matcher {
     }
     for (size_t p = 0; p < match_.of_param.size(); ++p) {
       if (match_.of_param[p] != kNone) continue;
-      raise(DS_ERROR_CONFIG, "the model has parameter '{}', '{}' does not", state_.param_names()[p],
-            match_.folder.path);
+      raise(DS_ERROR_CONFIG, "the model has parameter '{}', '{}' does not", names_[p], match_.folder.path);
     }
     return std::move(match_);
   }
@@ -132,13 +133,13 @@ class Matcher {
     }
     raise(DS_ERROR_CONFIG, "'{}': tensors '{}' and '{}' are both parameter '{}'", match_.folder.path,
           match_.entry(match_.sources[slot]).name, match_.entry(match_.sources[source]).name,
-          state_.param_names()[static_cast<size_t>(match_.sources[source].param)]);
+          names_[static_cast<size_t>(match_.sources[source].param)]);
   }
 
   void check(const WeightSource& source) const {
     const SafetensorEntry& stored = match_.entry(source);
     std::string path = match_.folder.file_path(source.file);
-    const std::vector<int64_t>& wanted = state_.param_shapes()[static_cast<size_t>(source.param)];
+    const std::vector<int64_t>& wanted = shapes_[static_cast<size_t>(source.param)];
     if (stored.shape != wanted) {
       raise(DS_ERROR_CONFIG, "{}: tensor '{}' has shape {}, the model's parameter {}", path, stored.name,
             text(stored.shape), text(wanted));
@@ -152,15 +153,17 @@ class Matcher {
     return Shape(std::vector<Dim>(extents.begin(), extents.end())).text();
   }
 
-  const StateAccess& state_;
+  const std::vector<std::string>& names_;
+  const std::vector<std::vector<int64_t>>& shapes_;
   std::unordered_map<std::string, int32_t> index_;
   WeightMatch match_;
 };
 
 }  // namespace
 
-WeightMatch match_weights(const StateAccess& state, const std::string& path) {
-  return Matcher(state, path).match();
+WeightMatch match_weights(const std::vector<std::string>& names,
+                          const std::vector<std::vector<int64_t>>& shapes, const std::string& path) {
+  return Matcher(names, shapes, path).match();
 }
 
 }  // namespace ds

@@ -1,8 +1,8 @@
 #pragma once
+#include <cstdint>
 #include <string>
 #include <vector>
 
-#include "checkpoint/state_access.h"
 #include "io/tensor_folder.h"
 
 namespace ds {
@@ -28,6 +28,8 @@ struct WeightMatch {
   }
 };
 
-WeightMatch match_weights(const StateAccess& state, const std::string& path);
+// The model's parameters by name and shape.
+WeightMatch match_weights(const std::vector<std::string>& names,
+                          const std::vector<std::vector<int64_t>>& shapes, const std::string& path);
 
 }  // namespace ds

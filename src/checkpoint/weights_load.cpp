@@ -33,7 +33,7 @@ class Loader {
 
   void load() {
     agree(state_.comm(), "weights check", [&] {
-      match_ = match_weights(state_, path_);
+      match_ = match_weights(state_.param_names(), state_.param_shapes(), path_);
       for (size_t f = 0; f < match_.folder.files.size(); ++f) {
         files_.emplace_back(match_.folder.file_path(f), File::Mode::read);
       }

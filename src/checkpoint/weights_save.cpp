@@ -48,7 +48,7 @@ class Saver {
       if (like_.empty()) {
         plan_alone();
       } else {
-        match_ = match_weights(state_, like_);
+        match_ = match_weights(state_.param_names(), state_.param_shapes(), like_);
       }
     });
     try {

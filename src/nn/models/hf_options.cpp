@@ -10,6 +10,7 @@ namespace ds {
 namespace {
 
 constexpr int64_t kMaxLayers = 4096;
+constexpr double kMaxParameters = 1e13;
 
 constexpr std::array<std::pair<std::string_view, std::string_view>, 8> activations{
     {{"gelu", "gelu_erf"},
@@ -59,6 +60,16 @@ struct RopeSource {
     }
   }
 };
+
+// Each parameter has at most HfConfig's sizes; together they are still to be counted in bytes.
+void check_total(const Graph& graph) {
+  double total = 0;
+  for (const Parameter& param : graph.params) {
+    total += static_cast<double>(graph.type(param.value).shape.numel(1));
+  }
+  require(total <= kMaxParameters, "the model must have at most {} parameters, got {}", kMaxParameters,
+          total);
+}
 
 void read_llama3(const RopeSource& source, Rope& rope) {
   source.check_members({"factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"});
@@ -223,6 +234,7 @@ void end_model(HfModel& model, const HfConfig& config, ValueId logits, ValueId e
   graph.add_output(loss);
   graph.add_output(logits);
   config.check_all_read();
+  check_total(graph);
 }
 
 }  // namespace ds

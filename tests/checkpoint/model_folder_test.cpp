@@ -1,0 +1,81 @@
+#include "checkpoint/model_folder.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "io/file.h"
+#include "support/errors.h"
+#include "support/hf_golden.h"
+#include "support/temp_folder.h"
+
+namespace ds::test {
+namespace {
+
+class ModelFolder : public testing::Test {
+ protected:
+  void SetUp() override {
+    for (const char* name : {"config.json", "model.safetensors"}) {
+      std::filesystem::copy_file(golden_path("llama") + "/" + name, folder_ / name);
+    }
+  }
+  void change(const std::string& key, const Json& value) {
+    Json config = read_model_config(folder_.path());
+    config.set(key, value);
+    write_file_atomic(folder_ / "config.json", config.dump());
+  }
+  std::string refusal(ds_status status) {
+    return message_of([&] { build_hf_model(folder_.path(), 32, 16); }, status);
+  }
+  TempFolder folder_;
+};
+
+TEST_F(ModelFolder, BuildsWithAndWithoutWeights) {
+  size_t count = build_hf_model(folder_.path(), 32, 16).graph.params.size();
+  std::filesystem::remove(folder_ / "model.safetensors");
+  EXPECT_EQ(build_hf_model(folder_.path(), 32, 16).graph.params.size(), count);
+}
+
+TEST_F(ModelFolder, AConfigurationThatIsNotThatOfTheWeights) {
+  change("vocab_size", 1 << 28);  // 64 GiB a table: refused from headers alone
+  expect_names(refusal(DS_ERROR_CONFIG), {"model.safetensors", "[160,64]", "[268435456,64]"});
+  change("vocab_size", 160);
+  change("num_hidden_layers", 3);
+  expect_names(refusal(DS_ERROR_CONFIG), {"'model.layers.2.", folder_.path()});
+  change("num_hidden_layers", 1);
+  expect_names(refusal(DS_ERROR_CONFIG), {"model.safetensors", "'model.layers.1."});
+  change("num_hidden_layers", 2);
+  change("tie_word_embeddings", true);  // the head is stored, and differs: load_weights compares
+  EXPECT_EQ(build_hf_model(folder_.path(), 32, 16).tied.size(), 1u);
+}
+
+TEST_F(ModelFolder, ErrorsNameTheFile) {
+  std::string path = folder_ / "config.json";
+  change("hidden_act", "quick_gelu");
+  expect_names(refusal(DS_ERROR_UNSUPPORTED), {path, "hidden_act", "quick_gelu"});
+  change("hidden_act", 7);
+  expect_names(refusal(DS_ERROR_INVALID_ARGUMENT), {path, "hidden_act", "7"});
+  std::filesystem::remove(folder_ / "model.safetensors");
+  change("hidden_act", "silu");
+  change("vocab_size", 1 << 28);
+  change("hidden_size", 1 << 28);
+  expect_names(refusal(DS_ERROR_INVALID_ARGUMENT), {path, "at most", "72057594037927936"});
+  change("vocab_size", 160);
+  change("hidden_size", 1 << 13);
+  change("intermediate_size", 1 << 26);
+  change("num_hidden_layers", 64);
+  expect_names(refusal(DS_ERROR_INVALID_ARGUMENT), {path, "parameters", "at most"});
+  for (const char* text : {"", "{", "[]", "3", "{\"a\": 1, \"a\": 2}"}) {
+    write_file_atomic(path, text);
+    expect_names(refusal(DS_ERROR_CORRUPT), {path});
+  }
+  std::filesystem::resize_file(path, 1LL << 40);  // a hole
+  expect_names(refusal(DS_ERROR_CORRUPT), {path, "1099511627776"});
+  std::filesystem::remove(path);
+  expect_names(refusal(DS_ERROR_NOT_FOUND), {path});
+  std::filesystem::create_symlink("config.json", path);
+  expect_names(refusal(DS_ERROR_IO), {path, "symbolic links"});
+}
+
+}  // namespace
+}  // namespace ds::test
