@@ -312,7 +312,8 @@ DS_API ds_status ds_engine_param_find(const ds_engine* engine, const char* name,
 /* Name and shape. All outputs [nullable]. @param out_name [out] [borrowed: engine] */
 DS_API ds_status ds_engine_param_info(const ds_engine* engine, int32_t param, const char** out_name,
                                       int64_t* out_dims, size_t dims_size, size_t* out_dims_count);
-/* What ds_engine_read and _write access. */
+/* What ds_engine_read and _write access: EXP_AVG and EXP_AVG_SQ are states of Adam and AdamW, MOMENTUM_BUFFER
+ * of SGD. */
 typedef enum ds_state_kind {
   DS_STATE_KIND_PARAM = 0, /* compute copy; read only */
   DS_STATE_KIND_MASTER = 1,
@@ -320,6 +321,7 @@ typedef enum ds_state_kind {
   DS_STATE_KIND_EXP_AVG_SQ = 3,
   DS_STATE_KIND_GRAD =
       4, /* mean gradient, before clipping; read only; refused while a step has some of its gradients */
+  DS_STATE_KIND_MOMENTUM_BUFFER = 5,
   DS_STATE_KIND_FORCE_INT32 = 0x7FFFFFFF
 } ds_state_kind;
 /* Copies a whole tensor out (f32, numel elements on every rank). Collective. */

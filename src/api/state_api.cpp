@@ -24,9 +24,11 @@ const char* kind_name(ds_state_kind kind) {
       return "exp_avg_sq";
     case DS_STATE_KIND_GRAD:
       return "grad";
+    case DS_STATE_KIND_MOMENTUM_BUFFER:
+      return "momentum_buffer";
     default:
       ds::raise(DS_ERROR_INVALID_ARGUMENT, "kind must be 0 to {}, got {}",
-                static_cast<int>(DS_STATE_KIND_GRAD), static_cast<int>(kind));
+                static_cast<int>(DS_STATE_KIND_MOMENTUM_BUFFER), static_cast<int>(kind));
   }
 }
 

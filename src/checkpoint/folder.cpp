@@ -32,9 +32,9 @@ bool parse_name(const std::string& name, CheckpointName* out) {
 
 bool committed(const std::string& path) { return exists(path + "/" + std::string(kManifestName)); }
 
-void check_size(const Manifest& manifest, const std::string& path, StateKind kind) {
-  const ManifestFile& said = manifest.files[static_cast<size_t>(kind)];
-  std::string name = path + "/" + state_file(kind);
+void check_size(const Manifest& manifest, const std::string& path, size_t kind) {
+  const ManifestFile& said = manifest.files.at(kind);
+  std::string name = path + "/" + state_file(manifest.kinds[kind]);
   if (!exists(name)) raise(DS_ERROR_CORRUPT, "'{}' does not exist, {} names it", name, kManifestName);
   int64_t size = File(name, File::Mode::read).size();
   if (size == said.bytes) return;
@@ -45,7 +45,7 @@ void check_size(const Manifest& manifest, const std::string& path, StateKind kin
 std::string damage(const std::string& path) {
   try {
     Manifest m = read_manifest(path);
-    for (int k = 0; k < kStateKinds; ++k) check_size(m, path, static_cast<StateKind>(k));
+    for (size_t k = 0; k < m.kinds.size(); ++k) check_size(m, path, k);
     return "";
   } catch (const Error& error) {
     return error.what();
@@ -88,9 +88,9 @@ bool has_checkpoints(const std::string& folder) {
 
 CheckpointInfo read_checkpoint_info(const std::string& path) { return read_manifest(path).info; }
 
-SafetensorHeader read_state_header(const Manifest& manifest, const std::string& path, StateKind kind) {
-  const ManifestFile& said = manifest.files[static_cast<size_t>(kind)];
-  std::string name = path + "/" + state_file(kind);
+SafetensorHeader read_state_header(const Manifest& manifest, const std::string& path, size_t kind) {
+  const ManifestFile& said = manifest.files.at(kind);
+  std::string name = path + "/" + state_file(manifest.kinds[kind]);
   check_size(manifest, path, kind);
   File file(name, File::Mode::read);
   SafetensorHeader header = read_safetensors_header(name);

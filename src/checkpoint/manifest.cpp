@@ -11,23 +11,25 @@
 namespace ds {
 namespace {
 
-Json print_pieces(const Manifest& m, size_t& next, int kind, size_t tensor) {
+constexpr std::string_view kSuffix = ".safetensors";
+
+Json print_pieces(const Manifest& m, size_t& next, size_t kind, size_t tensor) {
   Json::Array out;
   for (; next < m.pieces.size(); ++next) {
     const Piece& p = m.pieces[next];
-    if (p.kind != kind || static_cast<size_t>(p.tensor) != tensor) break;
+    if (static_cast<size_t>(p.kind) != kind || static_cast<size_t>(p.tensor) != tensor) break;
     out.push_back(Json::Array{p.begin, p.count, std::string(p.hash.data(), p.hash.size())});
   }
   return out;
 }
 
-void parse_pieces(Manifest& m, const Json& list, int kind, size_t tensor) {
+void parse_pieces(Manifest& m, const Json& list, size_t kind, size_t tensor) {
   for (const Json& item : list.array()) {
     const Json::Array& row = item.array();
     if (row.size() != 3 || row[2].string().size() != Piece{}.hash.size()) {
       raise(DS_ERROR_CORRUPT, "a piece must be [begin, count, 32 digits], got {}", item.dump());
     }
-    Piece p{kind, static_cast<int32_t>(tensor), row[0].integer(), row[1].integer(), {}};
+    Piece p{static_cast<int32_t>(kind), static_cast<int32_t>(tensor), row[0].integer(), row[1].integer(), {}};
     std::copy_n(row[2].string().data(), p.hash.size(), p.hash.data());
     m.pieces.push_back(p);
   }
@@ -35,10 +37,22 @@ void parse_pieces(Manifest& m, const Json& list, int kind, size_t tensor) {
 
 Json::Array print_shape(const std::vector<int64_t>& shape) { return {shape.begin(), shape.end()}; }
 
+// The files name the kinds of state.
 void parse_files(Manifest& m, const Json& files) {
-  for (int k = 0; k < kStateKinds; ++k) {
-    const Json& file = files.at(state_file(static_cast<StateKind>(k)));
-    m.files[static_cast<size_t>(k)] = {file.at("bytes").integer(), file.at("header").string()};
+  for (const auto& [name, file] : files.object()) {
+    size_t stem = name.size() - std::min(name.size(), kSuffix.size());
+    bool plain = std::all_of(name.begin(), name.begin() + static_cast<std::ptrdiff_t>(stem), [](char c) {
+      return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_';
+    });
+    if (stem == 0 || !plain || !name.ends_with(kSuffix)) {
+      raise(DS_ERROR_CORRUPT, "'{}' is no file name of a kind of state", name);
+    }
+    m.kinds.push_back(name.substr(0, stem));
+    m.files.push_back({file.at("bytes").integer(), file.at("header").string()});
+  }
+  if (m.kinds.empty() || m.kinds[0] != kMasterName) {
+    raise(DS_ERROR_CORRUPT, "the first kind of state must be {}, got '{}'", kMasterName,
+          m.kinds.empty() ? "" : m.kinds[0]);
   }
 }
 
@@ -48,11 +62,11 @@ void parse_tensors(Manifest& m, const Json& tensors, const Json& pieces) {
     for (const Json& extent : item.at("shape").array()) tensor.shape.push_back(extent.integer());
     m.tensors.push_back(std::move(tensor));
   }
-  for (int k = 0; k < kStateKinds; ++k) {
-    const Json::Array& lists = pieces.at(state_kind_name(static_cast<StateKind>(k))).array();
+  for (size_t k = 0; k < m.kinds.size(); ++k) {
+    const Json::Array& lists = pieces.at(m.kinds[k]).array();
     if (lists.size() != m.tensors.size()) {
-      raise(DS_ERROR_CORRUPT, "pieces.{} has {} lists, there are {} tensors",
-            state_kind_name(static_cast<StateKind>(k)), lists.size(), m.tensors.size());
+      raise(DS_ERROR_CORRUPT, "pieces.{} has {} lists, there are {} tensors", m.kinds[k], lists.size(),
+            m.tensors.size());
     }
     for (size_t t = 0; t < lists.size(); ++t) parse_pieces(m, lists[t], k, t);
   }
@@ -96,12 +110,7 @@ Manifest parse_checked(const Json& document, const std::string& source) {
 
 }  // namespace
 
-const char* state_kind_name(StateKind kind) {
-  constexpr const char* names[kStateKinds] = {"master", "exp_avg", "exp_avg_sq"};
-  return names[static_cast<int>(kind)];
-}
-
-std::string state_file(StateKind kind) { return std::string(state_kind_name(kind)) + ".safetensors"; }
+std::string state_file(const std::string& kind) { return kind + std::string(kSuffix); }
 
 int64_t ManifestTensor::numel() const {
   int64_t n = 1;
@@ -125,13 +134,12 @@ std::string Manifest::print() const {
     list.push_back(Json::Object{{"name", t.name}, {"shape", print_shape(t.shape)}});
   }
   size_t next = 0;
-  for (int k = 0; k < kStateKinds; ++k) {
-    auto kind = static_cast<StateKind>(k);
-    const ManifestFile& file = files[static_cast<size_t>(k)];
-    by_file.set(state_file(kind), Json::Object{{"bytes", file.bytes}, {"header", file.header}});
+  for (size_t k = 0; k < kinds.size(); ++k) {
+    const ManifestFile& file = files[k];
+    by_file.set(state_file(kinds[k]), Json::Object{{"bytes", file.bytes}, {"header", file.header}});
     Json::Array of_kind;
     for (size_t t = 0; t < tensors.size(); ++t) of_kind.push_back(print_pieces(*this, next, k, t));
-    lists.set(state_kind_name(kind), std::move(of_kind));
+    lists.set(kinds[k], std::move(of_kind));
   }
   document.set("files", std::move(by_file));
   document.set("tensors", std::move(list));
@@ -148,22 +156,21 @@ void sort_and_check_pieces(Manifest& m, const std::string& source) {
   std::sort(m.pieces.begin(), m.pieces.end(),
             [&](const Piece& a, const Piece& b) { return order(a) < order(b); });
   size_t next = 0;
-  for (int k = 0; k < kStateKinds; ++k) {
+  for (size_t k = 0; k < m.kinds.size(); ++k) {
     for (size_t t = 0; t < m.tensors.size(); ++t) {
       int64_t at = 0, numel = m.tensors[t].numel();
       for (; next < m.pieces.size(); ++next) {
         const Piece& p = m.pieces[next];
-        if (p.kind != k || static_cast<size_t>(p.tensor) != t) break;
+        if (static_cast<size_t>(p.kind) != k || static_cast<size_t>(p.tensor) != t) break;
         if (p.begin != at || p.count <= 0 || p.count > numel - at) {
           raise(DS_ERROR_CORRUPT, "{}: {} of '{}': a piece of {} elements begins at {}, expected {} of {}",
-                source, state_kind_name(static_cast<StateKind>(k)), m.tensors[t].name, p.count, p.begin, at,
-                numel);
+                source, m.kinds[k], m.tensors[t].name, p.count, p.begin, at, numel);
         }
         at += p.count;
       }
       if (at != numel) {
-        raise(DS_ERROR_CORRUPT, "{}: {} of '{}': pieces end at element {} of {}", source,
-              state_kind_name(static_cast<StateKind>(k)), m.tensors[t].name, at, numel);
+        raise(DS_ERROR_CORRUPT, "{}: {} of '{}': pieces end at element {} of {}", source, m.kinds[k],
+              m.tensors[t].name, at, numel);
       }
     }
   }

@@ -38,15 +38,16 @@ struct ManifestFile {
 // The commit record of a checkpoint: what it must contain to be whole.
 struct Manifest {
   CheckpointInfo info;
-  int64_t world = 1;  // ranks that wrote it
-  std::array<ManifestFile, kStateKinds> files;
+  int64_t world = 1;                    // ranks that wrote it
+  std::vector<std::string> kinds;       // of state, master first; each has one file
+  std::vector<ManifestFile> files;      // by kind
   std::vector<ManifestTensor> tensors;  // in the order of parameters
   std::vector<Piece> pieces;            // sorted by (kind, tensor, begin); they tile every tensor
 
   std::string print() const;  // JSON; its last member is the hash of all before it
 };
 
-std::string state_file(StateKind kind);  // "exp_avg.safetensors"
+std::string state_file(const std::string& kind);  // "exp_avg.safetensors"
 
 // Reads and checks path/manifest.json. DS_ERROR_NOT_FOUND without one; DS_ERROR_CORRUPT when it is cut off,
 // changed, or its pieces do not tile the tensors; DS_ERROR_UNSUPPORTED for another schema.
@@ -56,7 +57,7 @@ void sort_and_check_pieces(Manifest& manifest, const std::string& source);
 
 // The header of the file of one kind, which must hold exactly the manifest's tensors: size, header hash,
 // names, shapes. DS_ERROR_CORRUPT naming path and both values.
-SafetensorHeader read_state_header(const Manifest& manifest, const std::string& path, StateKind kind);
+SafetensorHeader read_state_header(const Manifest& manifest, const std::string& path, size_t kind);
 
 // Names below folder that save_checkpoint makes, parsed; in the order of commits.
 struct CheckpointName {

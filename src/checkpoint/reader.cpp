@@ -1,3 +1,5 @@
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <array>
 #include <map>
@@ -21,28 +23,31 @@ class Reader {
     agree(comm, "checkpoint check", [&] {
       manifest_ = read_manifest(path_);
       match_model();
-      for (int k = 0; k < kStateKinds; ++k) {
-        auto i = static_cast<size_t>(k);
-        headers_[i] = read_state_header(manifest_, path_, static_cast<StateKind>(k));
-        files_[i] = File(file_path(k), File::Mode::read);
+      for (size_t k = 0; k < manifest_.kinds.size(); ++k) {
+        headers_.push_back(read_state_header(manifest_, path_, k));
+        files_.push_back(File(file_path(k), File::Mode::read));
       }
       check_share();
     });
     agree(comm, "checkpoint read", [&] {
-      for (int k = 0; k < kStateKinds; ++k) read_kind(k);
+      for (size_t k = 0; k < manifest_.kinds.size(); ++k) read_kind(k);
     });
     return manifest_.info;
   }
 
  private:
-  std::string file_path(int kind) const { return path_ + "/" + state_file(static_cast<StateKind>(kind)); }
+  std::string file_path(size_t kind) const { return path_ + "/" + state_file(manifest_.kinds[kind]); }
 
-  const SafetensorEntry& entry(int kind, const std::string& name) const {
-    return *headers_[static_cast<size_t>(kind)].find(name);
+  const SafetensorEntry& entry(size_t kind, const std::string& name) const {
+    return *headers_[kind].find(name);
   }
 
-  // The engine's parameters and the checkpoint's tensors are the same set with the same shapes.
+  // The engine has the checkpoint's kinds of state, its parameters are the checkpoint's tensors.
   void match_model() {
+    if (state_.state_kinds() != manifest_.kinds) {
+      raise(DS_ERROR_CONFIG, "the optimizer has states {}, checkpoint '{}' has {}",
+            fmt::join(state_.state_kinds(), ", "), path_, fmt::join(manifest_.kinds, ", "));
+    }
     std::map<std::string, const ManifestTensor*> saved;
     for (const ManifestTensor& t : manifest_.tensors) saved[t.name] = &t;
     for (size_t p = 0; p < state_.param_names().size(); ++p) {
@@ -80,25 +85,26 @@ class Reader {
     const std::string& name = manifest_.tensors[static_cast<size_t>(piece.tensor)].name;
     Hash128 hash;
     for (int64_t at = 0; at < piece.count;) {
-      int64_t n = read_block(piece.kind, name, piece.begin + at, piece.count - at);
+      int64_t n = read_block(static_cast<size_t>(piece.kind), name, piece.begin + at, piece.count - at);
       hash.update(block_.data(), static_cast<size_t>(n) * sizeof(float));
       at += n;
     }
     std::string said(piece.hash.data(), piece.hash.size()), found = hash.hex();
     if (said == found) return;
     raise(DS_ERROR_CORRUPT, "tensor '{}' in '{}': elements {} to {} have hash {}, {} says {}", name,
-          file_path(piece.kind), piece.begin, piece.begin + piece.count - 1, found, kManifestName, said);
+          file_path(static_cast<size_t>(piece.kind)), piece.begin, piece.begin + piece.count - 1, found,
+          kManifestName, said);
   }
 
   // Elements [begin, begin + at most count) of a tensor into block_; returns how many.
-  int64_t read_block(int kind, const std::string& name, int64_t begin, int64_t count) {
+  int64_t read_block(size_t kind, const std::string& name, int64_t begin, int64_t count) {
     int64_t n = std::min(count, static_cast<int64_t>(block_.size()));
-    files_[static_cast<size_t>(kind)].read(block_.data(), static_cast<size_t>(n) * sizeof(float),
-                                           entry(kind, name).begin + begin * int64_t{sizeof(float)});
+    files_[kind].read(block_.data(), static_cast<size_t>(n) * sizeof(float),
+                      entry(kind, name).begin + begin * int64_t{sizeof(float)});
     return n;
   }
 
-  void read_kind(int kind) {
+  void read_kind(size_t kind) {
     const Layout& layout = state_.layout();
     for (size_t b = 0; b < layout.buckets.size(); ++b) {
       int64_t low = state_.first(b), high = low + state_.held(b);
@@ -117,8 +123,8 @@ class Reader {
   StateAccess& state_;
   std::string path_;
   Manifest manifest_;
-  std::array<SafetensorHeader, kStateKinds> headers_;
-  std::array<File, kStateKinds> files_;
+  std::vector<SafetensorHeader> headers_;  // by kind
+  std::vector<File> files_;
   std::vector<float> block_ = std::vector<float>(kPieceBytes / sizeof(float));
 };
 

@@ -8,10 +8,10 @@
 
 namespace ds {
 
-// Kinds of per-element training state that a checkpoint holds, all f32.
-enum class StateKind { master = 0, exp_avg = 1, exp_avg_sq = 2 };
-inline constexpr int kStateKinds = 3;
-const char* state_kind_name(StateKind kind);  // "master", "exp_avg", "exp_avg_sq"
+// A kind of per-element training state, f32: its position in StateAccess::state_kinds. Master comes first,
+// then the optimizer's states in the order of its row (optim/optimizer.h).
+enum class StateKind : int32_t { master = 0 };
+inline constexpr const char* kMasterName = "master";
 
 // What checkpoint code sees of an engine: named f32 state, cut by one layout. Elements of bucket b that this
 // rank holds are [first(b), first(b) + held(b)); every element is held by at least one rank, and rank r
@@ -23,6 +23,7 @@ class StateAccess {
   virtual const Layout& layout() const = 0;
   virtual const std::vector<std::string>& param_names() const = 0;
   virtual const std::vector<std::vector<int64_t>>& param_shapes() const = 0;
+  virtual const std::vector<std::string>& state_kinds() const = 0;  // names: {"master", "exp_avg", ...}
   virtual int64_t first(size_t bucket) const = 0;
   virtual int64_t held(size_t bucket) const = 0;
   // Copies elements [begin, begin + count) of the bucket, which this rank holds.

@@ -26,7 +26,11 @@ class Writer {
     for (size_t p = 0; p < state.param_names().size(); ++p) {
       manifest_.tensors.push_back({state.param_names()[p], state.param_shapes()[p]});
     }
-    for (int k = 0; k < kStateKinds; ++k) plan(k);
+    manifest_.kinds = state.state_kinds();
+    manifest_.files.resize(manifest_.kinds.size());
+    entries_.resize(manifest_.kinds.size());
+    headers_.resize(manifest_.kinds.size());
+    for (size_t k = 0; k < manifest_.kinds.size(); ++k) plan(k);
   }
 
   std::string save(int keep) {
@@ -50,7 +54,7 @@ class Writer {
     comm_.broadcast(name.data(), name.size(), 0, "checkpoint name");
     path_ = folder_ + "/" + name.data();
     agree(comm_, "checkpoint data", [&] {
-      for (int k = 0; k < kStateKinds; ++k) write_kind(k);
+      for (size_t k = 0; k < manifest_.kinds.size(); ++k) write_kind(k);
     });
     gather_pieces();
     agree(comm_, "checkpoint commit", [&] {
@@ -59,14 +63,14 @@ class Writer {
   }
 
   // Offsets of all tensors; the same on all ranks.
-  void plan(int kind) {
-    std::vector<SafetensorEntry>& entries = entries_[static_cast<size_t>(kind)];
+  void plan(size_t kind) {
+    std::vector<SafetensorEntry>& entries = entries_[kind];
     for (const ManifestTensor& t : manifest_.tensors) {
       entries.push_back({t.name, DS_DTYPE_F32, t.shape, 0, t.numel() * int64_t{sizeof(float)}});
     }
-    std::string& header = headers_[static_cast<size_t>(kind)];
-    header = plan_safetensors(entries, {{"kind", state_kind_name(static_cast<StateKind>(kind))}});
-    ManifestFile& file = manifest_.files[static_cast<size_t>(kind)];
+    std::string& header = headers_[kind];
+    header = plan_safetensors(entries, {{"kind", manifest_.kinds[kind]}});
+    ManifestFile& file = manifest_.files[kind];
     file.bytes = static_cast<int64_t>(header.size());
     for (const SafetensorEntry& e : entries) file.bytes = std::max(file.bytes, e.begin + e.bytes);
     file.header = hash_hex(header);
@@ -85,10 +89,10 @@ class Writer {
     path_ = folder_ + "/" + name_;
     made_ = true;
     make_folders(path_);
-    for (int k = 0; k < kStateKinds; ++k) {
+    for (size_t k = 0; k < manifest_.kinds.size(); ++k) {
       File file(file_path(k), File::Mode::write_new);
-      file.resize(manifest_.files[static_cast<size_t>(k)].bytes);
-      const std::string& header = headers_[static_cast<size_t>(k)];
+      file.resize(manifest_.files[k].bytes);
+      const std::string& header = headers_[k];
       file.write(header.data(), header.size(), 0);
       file.sync();
     }
@@ -96,10 +100,10 @@ class Writer {
     sync_folder(folder_);
   }
 
-  std::string file_path(int kind) const { return path_ + "/" + state_file(static_cast<StateKind>(kind)); }
+  std::string file_path(size_t kind) const { return path_ + "/" + state_file(manifest_.kinds[kind]); }
 
   // This rank's cut of every bucket, without padding.
-  void write_kind(int kind) {
+  void write_kind(size_t kind) {
     File file(file_path(kind), File::Mode::read_write);
     const Layout& layout = state_.layout();
     for (size_t b = 0; b < layout.buckets.size(); ++b) {
@@ -114,8 +118,9 @@ class Writer {
   }
 
   // Elements [begin, end) of the bucket, which lie within the parameter at `place`.
-  void write_piece(File& file, int kind, size_t bucket, const ParamPlace& place, int64_t begin, int64_t end) {
-    const SafetensorEntry& entry = entries_[static_cast<size_t>(kind)][static_cast<size_t>(place.param)];
+  void write_piece(File& file, size_t kind, size_t bucket, const ParamPlace& place, int64_t begin,
+                   int64_t end) {
+    const SafetensorEntry& entry = entries_[kind][static_cast<size_t>(place.param)];
     int64_t offset = entry.begin - place.begin * int64_t{sizeof(float)};
     Hash128 hash;
     for (int64_t at = begin; at < end;) {
@@ -126,7 +131,7 @@ class Writer {
       file.write(block_.data(), bytes, offset + at * int64_t{sizeof(float)});
       at += n;
     }
-    Piece piece{kind, place.param, begin - place.begin, end - begin, {}};
+    Piece piece{static_cast<int32_t>(kind), place.param, begin - place.begin, end - begin, {}};
     std::copy_n(hash.hex().data(), piece.hash.size(), piece.hash.data());
     mine_.push_back(piece);
   }
@@ -174,8 +179,8 @@ class Writer {
   std::string folder_, name_, path_;
   bool made_ = false;  // rank 0 made path_ and has not committed it
   Manifest manifest_;
-  std::array<std::vector<SafetensorEntry>, kStateKinds> entries_;
-  std::array<std::string, kStateKinds> headers_;
+  std::vector<std::vector<SafetensorEntry>> entries_;  // by kind
+  std::vector<std::string> headers_;
   std::vector<Piece> mine_;
   std::vector<float> block_ = std::vector<float>(kPieceBytes / sizeof(float));
 };

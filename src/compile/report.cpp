@@ -3,14 +3,20 @@
 #include <map>
 
 #include "compile/pipeline.h"
+#include "optim/optimizer.h"
 
 namespace ds {
 namespace {
 
 const char* kind_of(const Buffer& buffer) {
-  auto ends = [&](const char* suffix) { return buffer.name.ends_with(suffix); };
+  auto ends = [&](const std::string& suffix) { return buffer.name.ends_with(suffix); };
   if (ends(".param")) return "parameters";
-  if (ends(".master") || ends(".m") || ends(".v")) return "optimizer states";
+  if (ends(".master")) return "optimizer states";
+  for (const Optimizer& row : optimizers()) {
+    for (const std::string& state : row.states) {
+      if (ends("." + state)) return "optimizer states";
+    }
+  }
   if (buffer.name.find(".grad") != std::string::npos) return "gradients";
   return "inputs and results";
 }

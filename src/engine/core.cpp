@@ -8,6 +8,7 @@
 #include "core/base/error.h"
 #include "core/base/hash.h"
 #include "engine/prepare.h"
+#include "optim/optimizer.h"
 
 namespace ds {
 
@@ -21,6 +22,9 @@ EngineCore::EngineCore(Config config, Communicator& comm, EngineOptions options)
   });
   comm_.set_timeout(config_.comm_timeout_ms);
   scalars_.seed = config_.run.seed;
+  const std::vector<std::string>& states = optimizer_of(config_.optimizer).states;
+  state_kinds_ = {kMasterName};
+  state_kinds_.insert(state_kinds_.end(), states.begin(), states.end());
   if (options_.trace) trace_ = std::make_unique<Trace>(comm_.rank());
 }
 

@@ -41,11 +41,10 @@ class EngineCore : public StateAccess {
  public:
   ~EngineCore() override;
 
-  // Collective: whole tensors by parameter index, f32. kind "param" (compute copy), "master", "exp_avg",
-  // "exp_avg_sq", "grad" (mean gradient of the last step before clipping).
+  // Collective: whole tensors by parameter index, f32. kind "param" (compute copy), one of state_kinds(),
+  // "grad" (mean gradient of the last step before clipping). Only state_kinds() are written.
   std::vector<float> read_tensor(int32_t param, const std::string& kind);
-  void write_tensor(int32_t param, const std::string& kind,
-                    std::span<const float> values);  // master, exp_avg*
+  void write_tensor(int32_t param, const std::string& kind, std::span<const float> values);
 
   // Collective.
   std::string save(const std::string& folder, const Json& client = {}, int keep = 0);
@@ -63,7 +62,7 @@ class EngineCore : public StateAccess {
   int64_t mapped(Tier tier) const { return memory_ ? memory_->mapped(tier) : 0; }
   // Counted traffic by operation: collectives, copies, file bytes.
   std::map<std::string, CommCount> ledger() const;
-  // Bytes of this rank's state by tier and kind: "param", "master", "m", "v", "grad".
+  // Bytes of this rank's state by tier and kind: "param", those of state_kinds(), "grad".
   std::map<std::pair<Tier, std::string>, int64_t> state_bytes() const;
 
   // The step program as compiled, and bytes per tier.
@@ -77,6 +76,7 @@ class EngineCore : public StateAccess {
   const Layout& layout() const override { return zero().layout; }
   const std::vector<std::string>& param_names() const override { return names_; }
   const std::vector<std::vector<int64_t>>& param_shapes() const override { return shapes_; }
+  const std::vector<std::string>& state_kinds() const override { return state_kinds_; }
   int64_t first(size_t bucket) const override;
   int64_t held(size_t bucket) const override { return zero().part(bucket); }
   void read_state(StateKind kind, size_t bucket, int64_t begin, int64_t count, float* out) override;
@@ -136,9 +136,11 @@ class EngineCore : public StateAccess {
   std::vector<float> gather_part(int32_t param, const StateRef& part);
   void check_param(int32_t param) const;
   void overwrite(const std::function<void()>& body);
+  int state_index(const std::string& kind) const;  // in state_kinds(); -1: none of them
   void poison(const std::exception& error) { poison_ = error.what(); }
 
   std::vector<std::vector<int64_t>> shapes_;
+  std::vector<std::string> state_kinds_;
   std::vector<int64_t> norm_order_;
   KernelRegistry kernels_;
   std::unique_ptr<EngineMemory> memory_;

@@ -8,7 +8,7 @@ namespace ds {
 std::map<std::pair<Tier, std::string>, int64_t> EngineCore::state_bytes() const {
   std::map<std::pair<Tier, std::string>, int64_t> out;
   std::vector<char> seen(placed().buffers.size(), 0);
-  auto add = [&](BufferId id, const char* kind) {
+  auto add = [&](BufferId id, const std::string& kind) {
     const Buffer& b = placed().buffers[static_cast<size_t>(id)];
     ensure(b.offset >= 0, "%{} has no place", b.name);
     if (!seen[static_cast<size_t>(id)]) out[{b.tier, kind}] += b.bytes();
@@ -17,8 +17,7 @@ std::map<std::pair<Tier, std::string>, int64_t> EngineCore::state_bytes() const 
   for (const BucketState& s : zero().buckets) {
     add(s.param.buffer, "param");
     add(s.master.buffer, "master");
-    add(s.m.buffer, "m");
-    add(s.v.buffer, "v");
+    for (size_t i = 0; i < s.states.size(); ++i) add(s.states[i].buffer, state_kinds()[i + 1]);
     for (BufferId grad : s.grad) add(grad, "grad");
   }
   return out;

@@ -1,3 +1,5 @@
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -25,8 +27,7 @@ void widen(DType dtype, const std::byte* data, int64_t count, float* out) {
 }
 
 const StateRef& state_ref(const BucketState& s, StateKind kind) {
-  if (kind == StateKind::master) return s.master;
-  return kind == StateKind::exp_avg ? s.m : s.v;
+  return kind == StateKind::master ? s.master : s.states.at(static_cast<size_t>(kind) - 1);
 }
 
 }  // namespace
@@ -93,6 +94,11 @@ void EngineCore::check_param(int32_t param) const {
           static_cast<int64_t>(names_.size()) - 1, param);
 }
 
+int EngineCore::state_index(const std::string& kind) const {
+  auto at = std::find(state_kinds_.begin(), state_kinds_.end(), kind);
+  return at == state_kinds_.end() ? -1 : static_cast<int>(at - state_kinds_.begin());
+}
+
 std::vector<float> EngineCore::read_tensor(int32_t param, const std::string& kind) {
   check_param(param);
   ensure_started();
@@ -114,11 +120,9 @@ std::vector<float> EngineCore::read_tensor(int32_t param, const std::string& kin
     for (float& g : out) g *= scale;
     return out;
   }
-  for (int k = 0; k < kStateKinds; ++k) {
-    auto state = static_cast<StateKind>(k);
-    if (kind == state_kind_name(state)) return gather_part(param, state_ref(s, state));
-  }
-  raise(DS_ERROR_INVALID_ARGUMENT, "kind must be param, master, exp_avg, exp_avg_sq or grad, got '{}'", kind);
+  int index = state_index(kind);
+  require(index >= 0, "kind must be param, grad, {}, got '{}'", fmt::join(state_kinds_, ", "), kind);
+  return gather_part(param, state_ref(s, static_cast<StateKind>(index)));
 }
 
 void EngineCore::write_tensor(int32_t param, const std::string& kind, std::span<const float> values) {
@@ -127,11 +131,8 @@ void EngineCore::write_tensor(int32_t param, const std::string& kind, std::span<
   const ParamPlace& place = zero().layout.place(param);
   require(static_cast<int64_t>(values.size()) == place.numel, "parameter '{}' has {} elements, got {}",
           names_[static_cast<size_t>(param)], place.numel, values.size());
-  int index = -1;
-  for (int k = 0; k < kStateKinds; ++k) {
-    if (kind == state_kind_name(static_cast<StateKind>(k))) index = k;
-  }
-  require(index >= 0, "kind must be master, exp_avg or exp_avg_sq, got '{}'", kind);
+  int index = state_index(kind);
+  require(index >= 0, "kind must be one of {}, got '{}'", fmt::join(state_kinds_, ", "), kind);
   size_t b = static_cast<size_t>(zero().layout.bucket_of[static_cast<size_t>(param)]);
   int64_t begin = std::max(place.begin, first(b)),
           end = std::min(place.begin + place.numel, first(b) + held(b));

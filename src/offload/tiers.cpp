@@ -7,13 +7,14 @@
 
 #include "core/base/error.h"
 #include "core/program/builder.h"
+#include "optim/optimizer.h"
 
 namespace ds {
 namespace {
 
-// Instructions that follow their state to the host.
-constexpr std::array<std::string_view, 6> kFollowState = {"adamw", "accumulate", "granule_norms",
-                                                          "zero",  "cast",       "init_param"};
+// Instructions that follow their state to the host, beside updates.
+constexpr std::array<std::string_view, 5> kFollowState = {"accumulate", "granule_norms", "zero", "cast",
+                                                          "init_param"};
 
 class TierMover {
  public:
@@ -46,7 +47,8 @@ class TierMover {
   Tier tier(const Operand& o) const { return builder_.buffer(o.buffer).tier; }
 
   void choose_queue(Instr& in) {
-    bool follows = std::find(kFollowState.begin(), kFollowState.end(), in.op) != kFollowState.end();
+    bool follows =
+        is_update(in.op) || std::find(kFollowState.begin(), kFollowState.end(), in.op) != kFollowState.end();
     if (in.queue != Queue::compute || !follows) return;
     for (const Operand& o : in.operands) {
       if (tier(o) != Tier::device) in.queue = Queue::host;

@@ -51,6 +51,7 @@ Json generation_config(const Json& values) {
   document.set("run", std::move(run));
   document.set("zero_optimization", std::move(zero));
   document.set("bf16", values.at("bf16"));
+  document.set("optimizer", values.at("optimizer"));  // its states are those of the checkpoint
   return document;
 }
 

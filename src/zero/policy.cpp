@@ -3,6 +3,7 @@
 #include <bit>
 
 #include "core/base/error.h"
+#include "optim/optimizer.h"
 
 namespace ds {
 
@@ -31,7 +32,7 @@ BufferId ZeroPlan::add(std::string name, DType dtype, int64_t numel, Tier tier) 
 
 namespace {
 
-BucketState make_state(ZeroPlan& plan, size_t index) {
+BucketState make_state(ZeroPlan& plan, const Optimizer& optimizer, size_t index) {
   const Bucket& bucket = plan.layout.buckets[index];
   const Policy& policy = plan.policy;
   int64_t shard = bucket.shard(plan.world), part = plan.part(index);
@@ -50,8 +51,9 @@ BucketState make_state(ZeroPlan& plan, size_t index) {
   s.master = own_master ? s.param
                         : StateRef{plan.add(bucket.name + ".master", DS_DTYPE_F32, part, policy.state_tier),
                                    0, part};
-  s.m = {plan.add(bucket.name + ".m", DS_DTYPE_F32, part, policy.state_tier), 0, part};
-  s.v = {plan.add(bucket.name + ".v", DS_DTYPE_F32, part, policy.state_tier), 0, part};
+  for (const std::string& state : optimizer.states) {
+    s.states.push_back({plan.add(bucket.name + "." + state, DS_DTYPE_F32, part, policy.state_tier), 0, part});
+  }
   int64_t grad = policy.partition_grads ? shard : bucket.numel;
   for (int level = 0; level <= plan.grad_top(); ++level) {
     std::string name = bucket.name + ".grad" + (level == 0 ? "" : "." + std::to_string(level));
@@ -74,9 +76,10 @@ ZeroPlan make_zero_plan(const Config& config, const std::vector<ParamSpec>& para
   plan.layout =
       make_layout(params, world, config.zero.reduce_bucket_size, config.zero.param_persistence_threshold);
   plan.scalars = plan.add(kScalarBlock, DS_DTYPE_U8, 256, Tier::device);
+  const Optimizer& optimizer = optimizer_of(config.optimizer);
   int64_t granules = 0;
   for (size_t b = 0; b < plan.layout.buckets.size(); ++b) {
-    plan.buckets.push_back(make_state(plan, b));
+    plan.buckets.push_back(make_state(plan, optimizer, b));
     plan.buckets.back().norm_first = granules;
     granules += plan.part(b) / kGranule;
   }

@@ -28,13 +28,14 @@ struct StateRef {
 
 // Persistent state of one bucket.
 struct BucketState {
-  bool partitioned = false;    // parameters live as shards
-  StateRef param;              // what update writes: this rank's place in the full copy, or the shard
-  BufferId full = -1;          // whole parameters on the device; -1 when partitioned
-  StateRef master, m, v;       // f32: what this rank updates
-  std::vector<BufferId> grad;  // f32 accumulators: one; with tree order one per binary-counter level
-  int64_t grad_first = 0;      // element of grad where the part that this rank updates begins
-  int64_t norm_first = 0;      // element of ZeroPlan::norms of this part's first granule
+  bool partitioned = false;      // parameters live as shards
+  StateRef param;                // what update writes: this rank's place in the full copy, or the shard
+  BufferId full = -1;            // whole parameters on the device; -1 when partitioned
+  StateRef master;               // f32: what this rank updates
+  std::vector<StateRef> states;  // f32, beside master: those of the optimizer, in its order
+  std::vector<BufferId> grad;    // f32 accumulators: one; with tree order one per binary-counter level
+  int64_t grad_first = 0;        // element of grad where the part that this rank updates begins
+  int64_t norm_first = 0;        // element of ZeroPlan::norms of this part's first granule
 };
 
 // What a program is compiled for, besides the graph.

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "core/base/error.h"
+#include "optim/optimizer.h"
 #include "zero/insert.h"
 
 namespace ds {
@@ -53,23 +54,20 @@ void emit_clip(ProgramBuilder& b, const ZeroPlan& plan, const Config& config) {
       {{"max_norm", config.gradient_clipping}});
 }
 
-void emit_adamw(ProgramBuilder& b, const ZeroPlan& plan, const Config& config, size_t bucket) {
-  const OptimizerConfig& o = config.optimizer;
+void emit_optimizer(ProgramBuilder& b, const ZeroPlan& plan, const Config& config, size_t bucket) {
+  const Optimizer& optimizer = optimizer_of(config.optimizer);
   const BucketState& s = plan.buckets[bucket];
   BufferId grad = s.grad[static_cast<size_t>(plan.grad_top())];
   int64_t part = plan.part(bucket), group = update_group(config.zero);
   for (int64_t first = 0; first < part; first += group) {
     int64_t count = std::min(group, part - first);
-    b.emit(Queue::compute, "adamw",
-           {flat(b.buffer(grad), grad, s.grad_first + first, count, Access::read),
-            scalars_of(b, plan, Access::read), part_of(b, s.master, first, count, Access::update),
-            part_of(b, s.m, first, count, Access::update), part_of(b, s.v, first, count, Access::update),
-            part_of(b, s.param, first, count, Access::write)},
-           {{"beta1", o.beta1},
-            {"beta2", o.beta2},
-            {"eps", o.eps},
-            {"wd", o.weight_decay},
-            {"l2", static_cast<int64_t>(o.adam_w_mode ? 0 : 1)}});
+    std::vector<Operand> operands{flat(b.buffer(grad), grad, s.grad_first + first, count, Access::read),
+                                  scalars_of(b, plan, Access::read),
+                                  part_of(b, s.master, first, count, Access::update)};
+    for (const StateRef& state : s.states)
+      operands.push_back(part_of(b, state, first, count, Access::update));
+    operands.push_back(part_of(b, s.param, first, count, Access::write));
+    b.emit(Queue::compute, optimizer.op, std::move(operands), optimizer.attrs(config.optimizer));
   }
 }
 
@@ -133,8 +131,9 @@ Operand param_operand(const ZeroPlan& plan, const ProgramBuilder& builder, Buffe
 void emit_update(ProgramBuilder& builder, const ZeroPlan& plan, const Config& config) {
   emit_losses(builder, plan);
   emit_clip(builder, plan, config);
-  // In the order of the reductions: gradients that stayed near come first, loads of the others run behind them.
-  for (size_t b = plan.buckets.size(); b-- > 0;) emit_adamw(builder, plan, config, b);
+  // In the order of the reductions: gradients that stayed near come first, loads of the others run behind
+  // them.
+  for (size_t b = plan.buckets.size(); b-- > 0;) emit_optimizer(builder, plan, config, b);
   for (size_t b = 0; b < plan.buckets.size(); ++b) gather_full(builder, plan, b);
   builder.end_segment("update");
 }
@@ -153,8 +152,8 @@ void emit_init(ProgramBuilder& builder, const ZeroPlan& plan, const std::vector<
                  {flat(builder.buffer(draft), draft, 0, part, Access::read),
                   part_of(builder, s.master, 0, part, Access::write)},
                  {{"beta", int64_t{0}}});
-    for (const StateRef* state : {&s.m, &s.v}) {
-      builder.emit(Queue::compute, "zero", {part_of(builder, *state, 0, part, Access::write)});
+    for (const StateRef& state : s.states) {
+      builder.emit(Queue::compute, "zero", {part_of(builder, state, 0, part, Access::write)});
     }
   }
   emit_refresh(builder, plan);

@@ -35,8 +35,9 @@ inline float fake_value(int kind, int32_t param, int64_t i) {
 // otherwise all of it. Padding holds NaN, so that its use shows.
 class FakeState : public StateAccess {
  public:
-  FakeState(Communicator& comm, bool partitioned, std::vector<FakeParam> params = fake_params())
-      : comm_(comm), partitioned_(partitioned) {
+  FakeState(Communicator& comm, bool partitioned, std::vector<FakeParam> params = fake_params(),
+            std::vector<std::string> kinds = {"master", "exp_avg", "exp_avg_sq"})
+      : comm_(comm), partitioned_(partitioned), kinds_(std::move(kinds)), data_(kinds_.size()) {
     std::vector<ParamSpec> specs;
     for (const FakeParam& p : params) {
       int64_t numel = 1;
@@ -57,6 +58,7 @@ class FakeState : public StateAccess {
   const Layout& layout() const override { return layout_; }
   const std::vector<std::string>& param_names() const override { return names_; }
   const std::vector<std::vector<int64_t>>& param_shapes() const override { return shapes_; }
+  const std::vector<std::string>& state_kinds() const override { return kinds_; }
   int64_t first(size_t b) const override {
     return partitioned_ ? comm_.rank() * layout_.buckets[b].shard(comm_.size()) : 0;
   }
@@ -78,7 +80,7 @@ class FakeState : public StateAccess {
 
   // Visits every held element that a parameter fills.
   void each(const std::function<void(int kind, int32_t param, int64_t i, float& value)>& visit) {
-    for (int k = 0; k < kStateKinds; ++k) {
+    for (int k = 0; k < static_cast<int>(kinds_.size()); ++k) {
       for (size_t b = 0; b < layout_.buckets.size(); ++b) {
         for (const ParamPlace& p : layout_.buckets[b].params) {
           int64_t begin = std::max(p.begin, first(b)), end = std::min(p.begin + p.numel, first(b) + held(b));
@@ -111,7 +113,8 @@ class FakeState : public StateAccess {
   Layout layout_;
   std::vector<std::string> names_;
   std::vector<std::vector<int64_t>> shapes_;
-  std::array<std::vector<std::vector<float>>, kStateKinds> data_;
+  std::vector<std::string> kinds_;
+  std::vector<std::vector<std::vector<float>>> data_;  // by kind and bucket
 };
 
 inline CheckpointInfo fake_info(int64_t step) {

@@ -34,6 +34,30 @@ TEST(Checkpoint, TensorsLargerThanOneBlock) {
   });
 }
 
+TEST(Checkpoint, KindsAreTheOptimizers) {
+  TempFolder folder;
+  const std::vector<std::string> sgd = {"master", "momentum_buffer"};
+  std::string path;
+  run_ranks(2, [&](Communicator& comm) {
+    FakeState state(comm, true, fake_params(), sgd);
+    state.fill();
+    std::string mine = save_checkpoint(state, folder.path(), fake_info(3));
+    if (comm.rank() == 0) path = mine;
+  });
+  EXPECT_TRUE(exists(path + "/momentum_buffer.safetensors"));
+  EXPECT_FALSE(exists(path + "/exp_avg.safetensors"));
+  EXPECT_EQ(latest_checkpoint(folder.path()), path);
+  run_ranks(1, [&](Communicator& comm) {
+    FakeState state(comm, true, fake_params(), sgd);
+    load_checkpoint(state, path);
+    EXPECT_EQ(state.wrong(), 0);
+  });
+  auto [status, message] = load_error(path);
+  EXPECT_EQ(status, DS_ERROR_CONFIG);
+  EXPECT_EQ(message, "the optimizer has states master, exp_avg, exp_avg_sq, checkpoint '" + path +
+                         "' has master, momentum_buffer");
+}
+
 TEST(Checkpoint, InfoComesBack) {
   TempFolder folder;
   CheckpointInfo info = read_checkpoint_info(save_fake(folder.path(), 12)), saved = fake_info(12);

@@ -108,6 +108,22 @@ TEST_F(Exact, Adamw) {
   }
 }
 
+TEST_F(Exact, Sgd) {
+  StepScalars scalars;
+  scalars.lr = 3.1e-2;
+  scalars.grad_scale = 0.37;
+  for (DType param : {DS_DTYPE_F32, DS_DTYPE_BF16}) {
+    for (int64_t nesterov : {0, 1}) {
+      Attrs attrs{{"momentum", 0.9}, {"wd", 0.1}, {"nesterov", nesterov}};
+      EXPECT_TRUE(equal("sgd", attrs, {awkward(false)},
+                        {random_tensor(DS_DTYPE_F32, {kCount}, 2), random_tensor(DS_DTYPE_F32, {kCount}, 3),
+                         poisoned(param, {kCount})},
+                        scalars))
+          << dtype_name(param) << " nesterov " << nesterov;
+    }
+  }
+}
+
 TEST_F(Exact, DropoutDrawsTheReferencesStream) {
   StepScalars scalars;
   scalars.seed = 0x123456789abcdefull;

@@ -45,6 +45,29 @@ TEST_F(Instructions, AdamwFollowsTheFormula) {
   EXPECT_GT(moved, 1000);
 }
 
+TEST_F(Instructions, SgdFollowsTheFormula) {
+  int64_t moved = 0;
+  for (const InstructionCase& c : instruction_cases()) {
+    if (c.op != "sgd") continue;
+    std::vector<Tensor> out = run(c);
+    if (c.scalars.skip) {
+      for (size_t i = 0; i < out.size(); ++i) EXPECT_TRUE(out[i] == c.out[i]) << "output " << i;
+      continue;
+    }
+    double momentum = c.attrs.real("momentum");
+    for (int64_t e = 0; e < out[0].numel(); ++e) {
+      double p = c.out[0].at(e), g = c.in[0].at(e) * c.scalars.grad_scale + c.attrs.real("wd") * p;
+      double buffer = momentum * c.out[1].at(e) + g;
+      p -= c.scalars.lr * (c.attrs.integer("nesterov") ? g + momentum * buffer : buffer);
+      EXPECT_NEAR(out[0].at(e), p, 3e-7);
+      EXPECT_NEAR(out[1].at(e), buffer, 3e-7);
+      EXPECT_EQ(out[2].at(e), Tensor(out[0]).as(out[2].dtype()).at(e));
+      moved += out[0].at(e) != c.out[0].at(e);
+    }
+  }
+  EXPECT_GT(moved, 1000);
+}
+
 TEST_F(Instructions, AccumulateOverwritesOrAdds) {
   Tensor x = random_tensor(DS_DTYPE_F32, {256}, 1), acc = random_tensor(DS_DTYPE_F32, {256}, 2), nan = acc;
   nan.poison();

@@ -254,6 +254,18 @@ InstructionCase adamw_case(int64_t count, DType param, bool l2, int64_t skip) {
   return c;
 }
 
+InstructionCase sgd_case(int64_t count, DType param, bool nesterov, int64_t skip) {
+  InstructionCase c{"sgd",
+                    {{"momentum", 0.9}, {"wd", 0.1}, {"nesterov", int64_t{nesterov}}},
+                    {random_tensor(DS_DTYPE_F32, {count}, 1)},
+                    {random_tensor(DS_DTYPE_F32, {count}, 2), random_tensor(DS_DTYPE_F32, {count}, 3),
+                     Tensor(param, {count})}};
+  c.scalars.lr = 3e-2;
+  c.scalars.grad_scale = 0.3;
+  c.scalars.skip = skip;
+  return c;
+}
+
 }  // namespace
 
 std::vector<OpCase> op_cases() {
@@ -282,6 +294,10 @@ std::vector<InstructionCase> instruction_cases() {
       for (bool l2 : {false, true}) cases.push_back(adamw_case(count, param, l2, 0));
     }
     cases.push_back(adamw_case(count, DS_DTYPE_F32, false, 1));
+    for (DType param : {DS_DTYPE_F32, DS_DTYPE_BF16}) {
+      for (bool nesterov : {false, true}) cases.push_back(sgd_case(count, param, nesterov, 0));
+    }
+    cases.push_back(sgd_case(count, DS_DTYPE_F32, false, 1));
   }
   return cases;
 }

@@ -29,6 +29,13 @@ Config config_of(const Point& p) {
   c.compute = p.compute;
   c.gradient_clipping = p.clipping;
   c.run.seed = p.seed;
+  c.optimizer.type = p.optimizer;
+  if (p.optimizer == "SGD") {
+    c.optimizer.lr = 0.1;
+    c.optimizer.momentum = 0.9;
+    c.optimizer.weight_decay = 0.01;
+    c.optimizer.nesterov = true;
+  }
   return c;
 }
 
@@ -49,7 +56,9 @@ std::string state_hash(EngineCore& engine) {
   for (size_t i = 0; i < order.size(); ++i) order[i] = i;
   std::sort(order.begin(), order.end(),
             [&](size_t a, size_t b) { return engine.param_names()[a] < engine.param_names()[b]; });
-  for (const char* kind : {"master", "exp_avg", "exp_avg_sq", "param", "grad"}) {
+  std::vector<std::string> kinds = engine.state_kinds();
+  kinds.insert(kinds.end(), {"param", "grad"});
+  for (const std::string& kind : kinds) {
     for (size_t p : order) {
       std::vector<float> tensor = engine.read_tensor(static_cast<int32_t>(p), kind);
       hash.update(engine.param_names()[p]);
@@ -103,9 +112,9 @@ std::string scratch_folder() { return std::string(DS_BINARY_DIR) + "/scratch"; }
 
 std::string Point::name() const {
   return fmt::format(
-      "stage {} tier {} world {} threads {} overlap {} emulate {} reproducible {} leaves {} chaos {} {}",
+      "stage {} tier {} world {} threads {} overlap {} emulate {} reproducible {} leaves {} chaos {} {} {}",
       stage, tier_name(tier), world, threads, overlap, emulate, reproducible, leaves,
-      chaos ? std::to_string(*chaos) : "off", dtype_name(compute));
+      chaos ? std::to_string(*chaos) : "off", dtype_name(compute), optimizer);
 }
 
 Outcome train_rank(const Point& p, int steps, Communicator& comm, const std::function<void(Program&)>& filter,

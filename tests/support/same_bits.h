@@ -20,6 +20,7 @@ struct Point {
   int64_t leaves = 4;  // a step; accumulation = leaves / world
   std::optional<uint64_t> chaos;
   DType compute = DS_DTYPE_BF16;
+  std::string optimizer = "AdamW";  // "SGD": momentum 0.9, weight decay 0.01, nesterov
   double dropout = 0.1;
   double clipping = 0.05;
   int64_t bucket_size = 500000000;    // elements

@@ -50,8 +50,8 @@ class ClosedForm {
     for (const Bucket& b : buckets_) {
       out[{partitioned(b) ? c_.tier : "device", "param"}] += (partitioned(b) ? shard(b) : b.numel) * c_.wire;
       if (!own_master()) out[{c_.tier, "master"}] += part(b) * 4;
-      out[{c_.tier, "m"}] += part(b) * 4;
-      out[{c_.tier, "v"}] += part(b) * 4;
+      out[{c_.tier, "exp_avg"}] += part(b) * 4;
+      out[{c_.tier, "exp_avg_sq"}] += part(b) * 4;
       out[{c_.tier, "grad"}] += accumulator(b) * 4 * levels();
     }
     return out;

@@ -140,6 +140,24 @@ TEST_F(SameBits, ReproducibleOverWorldSizes) {
   }
 }
 
+// Its own states and update instruction.
+TEST_F(SameBits, SgdStageTierChaos) {
+  std::set<std::string> hashes;
+  for (int stage = 0; stage <= 3; ++stage) {
+    for (Tier tier : {Tier::device, Tier::host, Tier::nvme}) {
+      Point p;
+      p.optimizer = "SGD";
+      p.stage = stage;
+      p.tier = tier;
+      p.threads = 1 + stage % 2;
+      if (tier != Tier::device) p.chaos = static_cast<uint64_t>(1 + stage);
+      hashes.insert(hash_of(p));
+    }
+  }
+  EXPECT_EQ(hashes.size(), 1u);
+  EXPECT_NE(*hashes.begin(), reference_hash());
+}
+
 // Without `reproducible` the order of additions depends on the number of ranks.
 TEST_F(SameBits, MicroOrderDependsOnWorldSize) {
   Point one, four;

@@ -112,10 +112,15 @@ void complete_optimizer(Config& c, const Reader& reader) {
   if (c.optimizer.type == "AdamW") c.optimizer.adam_w_mode = true;
   // torch's AdamW, which torch_adam selects in DeepSpeed, decays by 0.01 unless told otherwise.
   const Json* torch = reader.find("optimizer.params.torch_adam");
-  const bool torch_adamw = torch && torch->is_bool() && torch->boolean() && c.optimizer.adam_w_mode;
+  const bool torch_adamw =
+      torch && torch->is_bool() && torch->boolean() && c.optimizer.adam() && c.optimizer.adam_w_mode;
   if (torch_adamw && !c.origins.contains("optimizer.params.weight_decay")) {
     c.optimizer.weight_decay = 0.01;
     c.origins["optimizer.params.weight_decay"] = "derived";
+  }
+  if (c.optimizer.nesterov && c.optimizer.momentum == 0) {
+    raise(DS_ERROR_CONFIG, "optimizer.params.nesterov: true needs momentum above 0, got {}",
+          c.optimizer.momentum);
   }
   if (c.scheduler.type == "WarmupLR" && !c.scheduler.warmup_max_given) {
     c.scheduler.warmup_max_lr = c.optimizer.lr;

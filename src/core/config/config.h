@@ -35,9 +35,13 @@ struct RunConfig {
 };
 
 struct OptimizerConfig {
-  std::string type = "AdamW";  // Adam and AdamW; adam_w_mode false = L2
-  double lr = 1e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0;
-  bool adam_w_mode = true;
+  std::string type = "AdamW";  // "Adam", "AdamW", "SGD"
+  double lr = 1e-3, weight_decay = 0;
+  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;  // Adam, AdamW
+  bool adam_w_mode = true;                        // false: L2
+  double momentum = 0;                            // SGD
+  bool nesterov = false;
+  bool adam() const { return type == "Adam" || type == "AdamW"; }
 };
 
 struct SchedulerConfig {

@@ -131,6 +131,19 @@ void general_keys(std::vector<Key>& keys) {
   keys.push_back(bytes_key("memory_budget.nvme", [](auto& c) -> auto& { return c.memory_budget.nvme; }));
 }
 
+// A key that only optimizers of one family have.
+Key only_for(bool adam, Key key) {
+  auto applies = [adam](const Config& c) { return c.optimizer.adam() == adam; };
+  key.set = [path = key.path, applies, set = key.set](Config& config, const Json& given) {
+    if (!applies(config)) {
+      raise(DS_ERROR_CONFIG, "{}: no parameter of optimizer.type \"{}\"", path, config.optimizer.type);
+    }
+    set(config, given);
+  };
+  key.get = [applies, get = key.get](const Config& config) { return applies(config) ? get(config) : Json(); };
+  return key;
+}
+
 Key betas_key() {
   auto set = [](Config& c, const Json& given) {
     const std::string path = "optimizer.params.betas";
@@ -145,19 +158,25 @@ Key betas_key() {
 }
 
 void optimizer_keys(std::vector<Key>& keys) {
+  const std::string params = "optimizer.params.";
+  keys.push_back(choice_key("optimizer.type", [](auto& c) -> auto& { return c.optimizer.type; },
+                            {"Adam", "AdamW", "SGD"},
+                            {"Lamb", "OneBitAdam", "OneBitLamb", "ZeroOneAdam", "Muon", "Adagrad", "Lion"}));
+  keys.push_back(key(
+      params + "lr", [](auto& c) -> auto& { return c.optimizer.lr; }, not_negative));
+  keys.push_back(only_for(true, betas_key()));
   keys.push_back(
-      choice_key("optimizer.type", [](auto& c) -> auto& { return c.optimizer.type; }, {"Adam", "AdamW"},
-                 {"Lamb", "OneBitAdam", "OneBitLamb", "ZeroOneAdam", "Muon", "SGD", "Adagrad", "Lion"}));
+      only_for(true, key(
+                         params + "eps", [](auto& c) -> auto& { return c.optimizer.eps; }, not_negative)));
   keys.push_back(key(
-      "optimizer.params.lr", [](auto& c) -> auto& { return c.optimizer.lr; }, not_negative));
-  keys.push_back(betas_key());
-  keys.push_back(key(
-      "optimizer.params.eps", [](auto& c) -> auto& { return c.optimizer.eps; }, not_negative));
-  keys.push_back(key(
-      "optimizer.params.weight_decay", [](auto& c) -> auto& { return c.optimizer.weight_decay; },
-      not_negative));
+      params + "weight_decay", [](auto& c) -> auto& { return c.optimizer.weight_decay; }, not_negative));
   keys.push_back(
-      key("optimizer.params.adam_w_mode", [](auto& c) -> auto& { return c.optimizer.adam_w_mode; }));
+      only_for(true, key(params + "adam_w_mode", [](auto& c) -> auto& { return c.optimizer.adam_w_mode; })));
+  keys.push_back(only_for(
+      false, key(
+                 params + "momentum", [](auto& c) -> auto& { return c.optimizer.momentum; }, not_negative)));
+  keys.push_back(
+      only_for(false, key(params + "nesterov", [](auto& c) -> auto& { return c.optimizer.nesterov; })));
 }
 
 Key warmup_type_key() {

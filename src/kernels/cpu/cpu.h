@@ -72,5 +72,6 @@ void add_zero(KernelRegistry& registry);
 void add_accumulate(KernelRegistry& registry);
 void add_granule_norms(KernelRegistry& registry);
 void add_adamw(KernelRegistry& registry);
+void add_sgd(KernelRegistry& registry);
 
 }  // namespace ds::cpu

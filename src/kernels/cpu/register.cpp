@@ -52,6 +52,7 @@ void register_cpu(KernelRegistry& registry) {
   cpu::add_accumulate(registry);
   cpu::add_granule_norms(registry);
   cpu::add_adamw(registry);
+  cpu::add_sgd(registry);
 }
 
 }  // namespace ds

@@ -76,5 +76,6 @@ void add_accumulate(KernelRegistry& registry);
 void add_init_param(KernelRegistry& registry);
 void add_granule_norms(KernelRegistry& registry);
 void add_adamw(KernelRegistry& registry);
+void add_sgd(KernelRegistry& registry);
 
 }  // namespace ds::ref

@@ -50,6 +50,7 @@ void register_ref(KernelRegistry& registry) {
   ref::add_init_param(registry);
   ref::add_granule_norms(registry);
   ref::add_adamw(registry);
+  ref::add_sgd(registry);
 }
 
 }  // namespace ds

@@ -188,12 +188,30 @@ TEST(Config, kinds_and_ranges_name_the_path_and_the_value) {
             "memory_budget.host: expected bytes as an integer or as text like \"2GiB\", got \"2 gigs\"");
 }
 
+TEST(Config, optimizers_take_their_own_parameters_only) {
+  const Config c = with(
+      "\"optimizer\": {\"type\": \"sgd\", \"params\": {\"lr\": 0.1, \"momentum\": 0.9, \"nesterov\": true, "
+      "\"weight_decay\": 0.01, \"dampening\": 0}}");
+  EXPECT_EQ(c.optimizer.type, "SGD");
+  EXPECT_EQ(c.optimizer.momentum, 0.9);
+  EXPECT_TRUE(c.optimizer.nesterov);
+  EXPECT_EQ(c.optimizer.weight_decay, 0.01);
+  EXPECT_EQ(refusal_with("\"optimizer\": {\"type\": \"SGD\", \"params\": {\"betas\": [0.9, 0.95]}}"),
+            "optimizer.params.betas: no parameter of optimizer.type \"SGD\"");
+  EXPECT_EQ(refusal_with("\"optimizer\": {\"params\": {\"momentum\": 0.9}}"),
+            "optimizer.params.momentum: no parameter of optimizer.type \"AdamW\"");
+  EXPECT_EQ(refusal_with("\"optimizer\": {\"type\": \"SGD\", \"params\": {\"nesterov\": true}}"),
+            "optimizer.params.nesterov: true needs momentum above 0, got 0");
+  EXPECT_EQ(refusal_with("\"optimizer\": {\"type\": \"SGD\", \"params\": {\"dampening\": 0.1}}"),
+            "optimizer.params.dampening: 0.1 is unsupported by this version; supported: 0.0");
+}
+
 TEST(Config, unsupported_features_are_refused_by_path_and_their_defaults_accepted) {
   EXPECT_EQ(refusal_with("\"fp16\": {\"enabled\": true}"),
             "fp16.enabled: true is unsupported by this version");
   EXPECT_EQ(refusal_with("\"fp16\": {\"enabled\": false, \"loss_scale\": 0}"), "");
   EXPECT_EQ(refusal_with("\"optimizer\": {\"type\": \"Lamb\"}"),
-            "optimizer.type: Lamb is unsupported by this version; supported: Adam, AdamW");
+            "optimizer.type: Lamb is unsupported by this version; supported: Adam, AdamW, SGD");
   EXPECT_EQ(refusal_with("\"prescale_gradients\": true"),
             "prescale_gradients: true is unsupported by this version; supported: false");
   EXPECT_EQ(refusal_with("\"prescale_gradients\": false"), "");

@@ -1,0 +1,33 @@
+#include "kernels/ref/ref.h"
+
+namespace ds::ref {
+namespace {
+
+// Sutskever et al., "On the importance of initialization and momentum in deep learning" (2013), in the form
+// of torch.optim.SGD: the rate multiplies the buffer, not what enters it. docs/ops.md has the order of
+// operations.
+template <typename T>
+void sgd(const KernelContext& c) {
+  if (c.scalars.skip != 0) return;
+  const float* grad = c.in[0].as<float>();
+  float *master = c.out[0].as<float>(), *buffer = c.out[1].as<float>();
+  T* param = c.out[2].as<T>();
+  bool nesterov = c.attrs.integer("nesterov") != 0;
+  float grad_scale = static_cast<float>(c.scalars.grad_scale), rate = static_cast<float>(c.scalars.lr);
+  float momentum = static_cast<float>(c.attrs.real("momentum")), wd = static_cast<float>(c.attrs.real("wd"));
+  for (int64_t e = 0; e < c.in[0].numel(); ++e) {
+    float g = grad[e] * grad_scale + wd * master[e];
+    buffer[e] = momentum * buffer[e] + g;
+    master[e] = master[e] - rate * (nesterov ? g + momentum * buffer[e] : buffer[e]);
+    param[e] = static_cast<T>(master[e]);
+  }
+}
+
+}  // namespace
+
+void add_sgd(KernelRegistry& registry) {
+  add_kernel(registry, "sgd",
+             [](const KernelContext& c) { by_type(c.out[2].dtype, [&](auto t) { sgd<decltype(t)>(c); }); });
+}
+
+}  // namespace ds::ref

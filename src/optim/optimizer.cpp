@@ -1,0 +1,46 @@
+#include "optim/optimizer.h"
+
+#include <algorithm>
+
+#include "core/base/error.h"
+
+namespace ds {
+namespace {
+
+Attrs adam_attrs(const OptimizerConfig& o) {
+  return {{"beta1", o.beta1},
+          {"beta2", o.beta2},
+          {"eps", o.eps},
+          {"wd", o.weight_decay},
+          {"l2", static_cast<int64_t>(o.adam_w_mode ? 0 : 1)}};
+}
+
+Attrs sgd_attrs(const OptimizerConfig& o) {
+  return {{"momentum", o.momentum},
+          {"wd", o.weight_decay},
+          {"nesterov", static_cast<int64_t>(o.nesterov ? 1 : 0)}};
+}
+
+}  // namespace
+
+const std::vector<Optimizer>& optimizers() {
+  static const std::vector<Optimizer> rows{
+      {{"Adam", "AdamW"}, "adamw", {"exp_avg", "exp_avg_sq"}, adam_attrs},
+      {{"SGD"}, "sgd", {"momentum_buffer"}, sgd_attrs},
+  };
+  return rows;
+}
+
+const Optimizer& optimizer_of(const OptimizerConfig& config) {
+  for (const Optimizer& row : optimizers()) {
+    if (std::find(row.types.begin(), row.types.end(), config.type) != row.types.end()) return row;
+  }
+  raise(DS_ERROR_CONFIG, "optimizer.type: \"{}\" is unknown", config.type);
+}
+
+bool is_update(std::string_view op) {
+  return std::any_of(optimizers().begin(), optimizers().end(),
+                     [&](const Optimizer& row) { return row.op == op; });
+}
+
+}  // namespace ds
