@@ -403,6 +403,16 @@ DS_API ds_status ds_run_train(ds_comm* comm, const char* config, const char* res
 DS_API ds_status ds_run_generate(ds_comm* comm, const char* run, const char* prompt, int32_t tokens,
                                  double temperature, uint64_t seed, char* buffer, size_t buffer_size,
                                  size_t* out_size);
+/* Computes the numbers that are recorded beside a model (golden.json and golden.safetensors, docs/verify.md)
+ * and compares, as `libds verify` does: one line per comparison with the largest error, its tolerance and
+ * where it is. Collective; the same result on all ranks. See Strings, but every call computes, also one that
+ * only asks.
+ * @param model folder of a Hugging Face model
+ * @param options [nullable] JSON: "stage" (0), "tier" ("device", "cpu", "nvme"), "dtype" ("f32", "bf16",
+ * "both"), "kinds" (all that are recorded), "nvme_path" ("."), "threads" (0), "format" ("text", "json")
+ * @param out_failed [out] comparisons beyond their tolerance */
+DS_API ds_status ds_run_verify(ds_comm* comm, const char* model, const char* options, int32_t* out_failed,
+                               char* buffer, size_t buffer_size, size_t* out_size);
 
 #ifdef __cplusplus
 }

@@ -4,6 +4,7 @@
 #include "api/handles.h"
 #include "run/sample.h"
 #include "run/train.h"
+#include "tools/verify.h"
 
 namespace {
 
@@ -66,5 +67,18 @@ ds_status ds_run_generate(ds_comm* comm, const char* run, const char* prompt, in
     std::string start(ds::need_text(prompt, "prompt"));
     std::string text = ds::generate_from_run(*group(comm), folder, start, tokens, {temperature, 0, seed});
     ds::put_text(text, buffer, buffer_size, out_size);
+  });
+}
+
+ds_status ds_run_verify(ds_comm* comm, const char* model, const char* options, int32_t* out_failed,
+                        char* buffer, size_t buffer_size, size_t* out_size) {
+  return ds::boundary([&] {
+    std::string folder(ds::need_text(model, "model"));
+    ds::need(out_failed, "out_failed");
+    ds::Json document = options ? ds::Json::parse(options, "options") : ds::Json(ds::Json::Object{});
+    ds::VerifyRequest parsed = ds::verify_request(document);
+    ds::VerifyReport report = ds::verify_folder(folder, parsed, *group(comm));
+    ds::put_text(parsed.json ? report.json().dump(1) : report.text(), buffer, buffer_size, out_size);
+    *out_failed = report.failed();
   });
 }

@@ -2,6 +2,7 @@
 #include <fmt/core.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -49,6 +50,43 @@ std::string member(const std::string& json, const std::string& key) {
   return json.substr(begin, json.find('"', begin) - begin);
 }
 
+void print_hash(const std::string& folder) {
+  std::string info = text_of([&](char* buffer, size_t size, size_t* out) {
+    return ds_checkpoint_info(folder.c_str(), buffer, size, out);
+  });
+  fmt::print("{}  {}\n", member(info, "payload_hash"), member(info, "path"));
+}
+
+struct VerifyArgs {
+  std::string model, checkpoint, dtype = "both", tier = "device", nvme_path = ".";
+  int32_t stage = 0;
+  std::vector<std::string> kinds;
+  bool json = false;
+};
+
+// The options of ds_run_verify.
+std::string verify_options(const VerifyArgs& args) {
+  std::string kinds;
+  for (const std::string& kind : args.kinds) kinds += (kinds.empty() ? "" : ", ") + quoted(kind);
+  return fmt::format(
+      R"({{"stage": {}, "tier": {}, "dtype": {}, "nvme_path": {}, "kinds": [{}], "format": {}}})", args.stage,
+      quoted(args.tier), quoted(args.dtype), quoted(args.nvme_path), kinds,
+      quoted(args.json ? "json" : "text"));
+}
+
+// Exit code 1 when a tolerance is passed.
+int verify(const VerifyArgs& args) {
+  Comm comm = join();
+  std::string text(size_t{4} << 20, '\0');  // more than a report of all kinds takes
+  size_t size = 0;
+  int32_t failed = 0;
+  check(ds_run_verify(comm.get(), args.model.c_str(), verify_options(args).c_str(), &failed, text.data(),
+                      text.size(), &size));
+  text.resize(std::min(text.size(), size) - 1);
+  if (ds_comm_rank(comm.get()) <= 0) fmt::print("{}", text);
+  return failed == 0 ? 0 : 1;
+}
+
 }  // namespace
 
 void add_plan(CLI::App& app, int&) {
@@ -86,18 +124,28 @@ void add_launch(CLI::App& app, int& code) {
   });
 }
 
-void add_verify(CLI::App& app, int&) {
-  CLI::App* command = app.add_subcommand("verify", "Check what is on disk");
-  auto folder = std::make_shared<std::string>();
-  command
-      ->add_option("--hash", *folder,
-                   "Checkpoint, folder of them, or run: print the newest one's payload hash")
-      ->required();
-  command->callback([folder] {
-    std::string info = text_of([&](char* buffer, size_t size, size_t* out) {
-      return ds_checkpoint_info(folder->c_str(), buffer, size, out);
-    });
-    fmt::print("{}  {}\n", member(info, "payload_hash"), member(info, "path"));
+void add_verify(CLI::App& app, int& code) {
+  CLI::App* command =
+      app.add_subcommand("verify", "Check a model against recorded numbers, or hash a checkpoint");
+  auto args = std::make_shared<VerifyArgs>();
+  command->add_option("model", args->model, "Model folder with golden.json and golden.safetensors");
+  command->add_option("--stage", args->stage, "ZeRO stage")->check(CLI::Range(0, 3));
+  command->add_option("--dtype", args->dtype, "Which kinds: f32, bf16 or both")
+      ->check(CLI::IsMember({"f32", "bf16", "both"}));
+  command->add_option("--tier", args->tier, "Where states are: device, cpu or nvme")
+      ->check(CLI::IsMember({"device", "cpu", "nvme"}));
+  command->add_option("--kinds", args->kinds, "Only these comparisons, for example logits,grad")
+      ->delimiter(',');
+  command->add_option("--nvme-path", args->nvme_path, "Folder of the scratch file of --tier nvme");
+  command->add_flag("--json", args->json, "Print JSON");
+  command->add_option("--hash", args->checkpoint,
+                      "Checkpoint, folder of them, or run: print the newest one's payload hash");
+  command->callback([args, &code] {
+    if (args->model.empty() == args->checkpoint.empty()) {
+      throw CLI::RequiredError("verify: a model folder or --hash");
+    }
+    if (args->model.empty()) return print_hash(args->checkpoint);
+    code = verify(*args);
   });
 }
 

@@ -51,6 +51,9 @@ refused 1 "data.paths" train --config "$here/tiny.json"
 refused 1 "no run folder" train --resume .
 refused 1 nowhere generate nowhere --prompt x
 refused 1 nowhere verify --hash nowhere
+refused 2 "model folder or --hash" verify
+refused 2 gpu verify nowhere --tier gpu
+refused 1 nowhere/golden.json verify nowhere
 mkfifo pipe
 refused 1 "data path 'pipe' is neither a file nor a folder" train --config "$here/tiny.json" --data pipe
 mkdir odd

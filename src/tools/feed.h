@@ -1,0 +1,26 @@
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "engine/engine.h"
+#include "nn/models/hf.h"
+#include "tools/golden.h"
+
+namespace ds {
+
+// The inputs of a model graph for recorded batches, in graph order: one batch, or the micro-batches of a step
+// one after the other.
+class Feed {
+ public:
+  // Throws DS_ERROR_UNSUPPORTED when a batch has padding or token types that the model has no input for.
+  Feed(const HfModel& model, const std::vector<const GoldenBatch*>& batches);
+  std::vector<InputView> views() const;
+
+ private:
+  std::vector<std::vector<int32_t>> inputs_;
+};
+
+// A batch of one row: every token real, of type 0, without targets.
+GoldenBatch plain_batch(std::vector<int32_t> ids);
+
+}  // namespace ds

@@ -1,0 +1,125 @@
+#include "tools/trial.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "core/base/error.h"
+#include "engine/threads.h"
+
+namespace ds {
+namespace {
+
+// Small enough that several buckets are partitioned and gathered more than once.
+Json zero_section(const VerifyRequest& options, int64_t numel) {
+  Json zero;
+  zero.set("stage", options.stage);
+  zero.set("stage3_param_persistence_threshold", 0);
+  zero.set("stage3_max_reuse_distance", std::max<int64_t>(1, numel / 4));
+  zero.set("reduce_bucket_size", std::max<int64_t>(1, numel / 8));
+  if (options.tier == Tier::device) return zero;
+  Json place;
+  place.set("device", options.tier == Tier::host ? "cpu" : "nvme");
+  if (options.tier == Tier::nvme) place.set("nvme_path", options.nvme_path);
+  zero.set("offload_optimizer", place);
+  if (options.stage == 3) zero.set("offload_param", place);
+  return zero;
+}
+
+struct Setup {
+  int64_t rows = 1, tokens = 1, accumulation = 1;
+  const GoldenRun* run = nullptr;
+};
+
+std::unique_ptr<Engine> make_engine(const Setup& setup, const HfModel& model, const VerifySubject& subject,
+                                    const VerifyRequest& options, Communicator& comm) {
+  int64_t numel = 0;
+  for (const Parameter& p : model.graph.params) numel += model.graph.type(p.value).shape.numel(1);
+  Json document, section;
+  document.set("train_micro_batch_size_per_gpu", setup.rows);
+  document.set("gradient_accumulation_steps", setup.accumulation);
+  document.set("zero_optimization", zero_section(options, numel));
+  document.set("emulate_tiers", options.tier != Tier::device);
+  section.set("sequence", setup.tokens);
+  section.set("threads", options.threads);
+  document.set("run", std::move(section));
+  if (setup.run) {
+    Json bf16;
+    bf16.set("enabled", setup.run->bf16);
+    document.set("bf16", std::move(bf16));
+    document.set("optimizer", setup.run->optimizer);
+    document.set("gradient_clipping", setup.run->clip);
+  }
+  Config config = parse_config(document, comm.size());
+  EngineOptions engine_options;
+  engine_options.threads = threads_of_rank(config, comm.size());
+  auto engine = std::make_unique<Engine>(config, model.graph, comm, engine_options);
+  subject.load(*engine);
+  return engine;
+}
+
+}  // namespace
+
+Trial::Trial(const VerifySubject& subject, const Golden& golden, const GoldenRun* run,
+             const VerifyRequest& options, Communicator& comm)
+    : model_(subject.build(golden.batch.rows * golden.batch.tokens, golden.batch.tokens)) {
+  Setup setup{golden.batch.rows, golden.batch.tokens, 1, run};
+  all_ = {&golden.batch};
+  if (run && run->accum) {
+    all_.clear();
+    for (const GoldenBatch& micro : golden.micro) all_.push_back(&micro);
+  }
+  size_t count = all_.size(), world = static_cast<size_t>(comm.size());
+  size_t leaves = std::lcm(count, world);
+  for (size_t l = static_cast<size_t>(comm.rank()); l < leaves; l += world) mine_.push_back(all_[l % count]);
+  setup.accumulation = static_cast<int64_t>(mine_.size());
+  engine_ = make_engine(setup, model_, subject, options, comm);
+  feed_ = std::make_unique<Feed>(model_, mine_);
+}
+
+std::vector<float> Trial::logits() { return engine_->infer(Feed(model_, {all_[0]}).views()); }
+
+double Trial::loss() {
+  double sum = 0;
+  for (const GoldenBatch* batch : all_) sum += engine_->eval_batch(Feed(model_, {batch}).views());
+  return sum / static_cast<double>(all_.size());
+}
+
+void Trial::step() {
+  StepResult result = engine_->train_batch(feed_->views());
+  numbers_.loss.push_back(result.loss);
+  numbers_.grad_norm.push_back(result.grad_norm);
+}
+
+std::vector<float> Trial::tensor(const std::string& name, const std::string& kind) {
+  const std::vector<std::string>& names = engine_->param_names();
+  auto at = std::find(names.begin(), names.end(), name);
+  if (at == names.end()) {
+    raise(DS_ERROR_CONFIG, "the recorded numbers have tensor '{}', the model does not", name);
+  }
+  return engine_->read_tensor(static_cast<int32_t>(at - names.begin()), kind);
+}
+
+GreedyTrial::GreedyTrial(const VerifySubject& subject, const Golden& golden, const VerifyRequest& options,
+                         Communicator& comm) {
+  size_t longest = 1;
+  for (const GoldenText& text : golden.greedy) {
+    longest = std::max(longest, text.prompt.size() + text.tokens.size());
+  }
+  Setup setup;
+  setup.tokens = static_cast<int64_t>(longest);
+  model_ = subject.build(setup.tokens, setup.tokens);
+  engine_ = make_engine(setup, model_, subject, options, comm);
+}
+
+std::vector<int32_t> GreedyTrial::continue_text(const GoldenText& text) {
+  std::vector<int32_t> all = text.prompt;
+  while (all.size() < text.prompt.size() + text.tokens.size()) {
+    GoldenBatch batch = plain_batch(all);
+    std::vector<float> logits = engine_->infer(Feed(model_, {&batch}).views());
+    auto last = logits.end() - static_cast<std::ptrdiff_t>(logits.size() / all.size());
+    all.push_back(static_cast<int32_t>(std::max_element(last, logits.end()) - last));
+  }
+  return {all.begin() + static_cast<std::ptrdiff_t>(text.prompt.size()), all.end()};
+}
+
+}  // namespace ds

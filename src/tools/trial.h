@@ -1,0 +1,45 @@
+#pragma once
+#include <memory>
+
+#include "tools/feed.h"
+#include "tools/verify.h"
+
+namespace ds {
+
+// One engine with the subject's weights, which trains as a record says.
+class Trial {
+ public:
+  // run [nullable]: its optimizer, clipping, element type and batches; null: AdamW in f32 on the batch.
+  Trial(const VerifySubject& subject, const Golden& golden, const GoldenRun* run,
+        const VerifyRequest& options, Communicator& comm);
+
+  std::vector<float> logits();  // of the batch
+  double loss();                // of the batches of the run, without an update
+  void step();                  // one step; appends to numbers()
+  const RunNumbers& numbers() const { return numbers_; }
+  std::vector<std::string> params() const { return engine_->param_names(); }
+  // kind as of EngineCore::read_tensor. DS_ERROR_CONFIG when the model has no parameter of this name.
+  std::vector<float> tensor(const std::string& name, const std::string& kind);
+
+ private:
+  HfModel model_;
+  std::vector<const GoldenBatch*> all_, mine_;  // of the run; of a step of this rank
+  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<Feed> feed_;
+  RunNumbers numbers_;
+};
+
+// Continues prompts with the most probable token, each alone. Every token is a forward pass over the whole
+// text.
+class GreedyTrial {
+ public:
+  GreedyTrial(const VerifySubject& subject, const Golden& golden, const VerifyRequest& options,
+              Communicator& comm);
+  std::vector<int32_t> continue_text(const GoldenText& text);
+
+ private:
+  HfModel model_;
+  std::unique_ptr<Engine> engine_;
+};
+
+}  // namespace ds

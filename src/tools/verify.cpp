@@ -1,0 +1,254 @@
+#include "tools/verify.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+
+#include "checkpoint/agree.h"
+#include "core/base/error.h"
+#include "core/graph/ops.h"
+#include "tools/trial.h"
+
+namespace ds {
+namespace {
+
+// A run that met NaN or infinity: nothing of it was compared.
+Finding not_finite(const std::string& kind, double tolerance, const std::string& message) {
+  Finding out{kind, "", 0, tolerance, "", {}};
+  out.see(std::numeric_limits<double>::infinity(), tolerance, message);
+  return out;
+}
+
+class Verifier {
+ public:
+  Verifier(const VerifySubject& subject, const Golden& golden, const VerifyRequest& options,
+           Communicator& comm)
+      : subject_(subject), golden_(golden), options_(options), comm_(comm) {}
+
+  std::vector<Finding> run() {
+    check_kinds();
+    base();
+    for (const char* kind : {"accum", "sgd"}) trajectory(kind);
+    if (wanted("greedy")) greedy();
+    for (const char* kind : {"bf16", "bf16_accum"}) trajectory(kind);
+    return std::move(findings_);
+  }
+
+ private:
+  bool recorded(const std::string& kind) const {
+    if (kind == "logits" || kind == "loss" || kind == "grad") return true;
+    if (kind == "final_params") return !golden_.final_params.empty() && golden_.run("adamw");
+    if (kind == "greedy") return !golden_.greedy.empty();
+    return golden_.run(kind) != nullptr;
+  }
+
+  bool wanted(const std::string& kind) const {
+    const std::vector<std::string>& kinds = options_.kinds;
+    bool type = kind.starts_with("bf16") ? options_.bf16 : options_.f32;
+    return type && recorded(kind) &&
+           (kinds.empty() || std::find(kinds.begin(), kinds.end(), kind) != kinds.end());
+  }
+
+  void check_kinds() const {
+    for (const std::string& kind : options_.kinds) {
+      if (!recorded(kind)) raise(DS_ERROR_NOT_FOUND, "kind '{}' is not among the recorded numbers", kind);
+    }
+    bool any = std::any_of(verify_kinds().begin(), verify_kinds().end(),
+                           [&](const std::string& kind) { return wanted(kind); });
+    if (!any) raise(DS_ERROR_CONFIG, "dtype leaves none of the kinds {}", fmt::join(options_.kinds, ", "));
+  }
+
+  void add(Finding finding) { findings_.push_back(std::move(finding)); }
+
+  // Runs body; NaN or infinity in a step becomes a finding of `kind`. Every rank throws that alike.
+  template <typename Body>
+  void finite(const std::string& kind, double tolerance, Body body) {
+    try {
+      body();
+    } catch (const Error& error) {
+      if (error.status() != DS_ERROR_NUMERIC) throw;
+      add(not_finite(kind, tolerance, error.what()));
+    }
+  }
+
+  // Everything that starts from the batch in f32.
+  void base() {
+    bool logits = wanted("logits"), loss = wanted("loss"), grad = wanted("grad"), adamw = wanted("adamw"),
+         params = wanted("final_params");
+    if (!logits && !loss && !grad && !adamw && !params) return;
+    Trial trial(subject_, golden_, golden_.run("adamw"), options_, comm_);
+    if (logits) add(compare_logits(golden_.batch, trial.logits(), golden_.logits(), golden_.logits_abs));
+    if (loss) {
+      Finding found{"loss", "abs", 0, golden_.loss_abs, "", {}};
+      found.see(std::abs(trial.loss() - golden_.loss), golden_.loss_abs, "the batch");
+      add(found);
+    }
+    if (!grad && !adamw && !params) return;
+    finite(adamw || params ? "adamw" : "grad", golden_.grad_rel, [&] {
+      trial.step();
+      if (grad) gradients(trial);
+      if (adamw || params) rest(trial, *golden_.run("adamw"), adamw);
+      if (params) final_params(trial);
+    });
+  }
+
+  void gradients(Trial& trial) {
+    check_names(trial.params());
+    GradComparison comparison(golden_);
+    for (const std::string& name : golden_.grad_names) {
+      comparison.see(name, trial.tensor(name, "grad"), golden_.grad(name));
+    }
+    add(comparison.absolute());
+    add(comparison.relative());
+  }
+
+  // Every parameter has a recorded gradient; the other way round is seen when it is read.
+  void check_names(const std::vector<std::string>& params) const {
+    for (const std::string& name : params) {
+      const std::vector<std::string>& names = golden_.grad_names;
+      if (std::find(names.begin(), names.end(), name) != names.end()) continue;
+      raise(DS_ERROR_CONFIG, "the model has parameter '{}', the recorded numbers have no gradient of it",
+            name);
+    }
+  }
+
+  // The steps of a run that are still to come.
+  void rest(Trial& trial, const GoldenRun& run, bool compared) {
+    while (trial.numbers().loss.size() < run.loss.size()) trial.step();
+    if (!compared) return;
+    RunNumbers numbers = trial.numbers();
+    if (run.final_loss) numbers.final_loss = trial.loss();
+    for (Finding& found : compare_run(run, numbers)) add(std::move(found));
+  }
+
+  void final_params(Trial& trial) {
+    ParamComparison comparison;
+    for (const GoldenParam& param : golden_.final_params) {
+      comparison.see(param, trial.tensor(param.name, "master"));
+    }
+    add(comparison.sum());
+    add(comparison.l2());
+  }
+
+  void trajectory(const std::string& kind) {
+    if (!wanted(kind)) return;
+    const GoldenRun& run = *golden_.run(kind);
+    Trial trial(subject_, golden_, &run, options_, comm_);
+    finite(kind, run.loss_abs, [&] { rest(trial, run, true); });
+  }
+
+  void greedy() {
+    GreedyTrial trial(subject_, golden_, options_, comm_);
+    Finding found{"greedy", "other tokens", 0, 0, "", {}};
+    for (size_t i = 0; i < golden_.greedy.size(); ++i) {
+      compare_text(golden_.greedy[i], i, trial.continue_text(golden_.greedy[i]), golden_.logits_abs, found);
+    }
+    add(found);
+  }
+
+  const VerifySubject& subject_;
+  const Golden& golden_;
+  const VerifyRequest& options_;
+  Communicator& comm_;
+  std::vector<Finding> findings_;
+};
+
+const std::string& choice(const std::string& key, const Json& value,
+                          const std::vector<std::string>& allowed) {
+  const std::string& text = value.string();
+  if (std::find(allowed.begin(), allowed.end(), text) != allowed.end()) return text;
+  raise(DS_ERROR_CONFIG, "{}: expected one of {}, got \"{}\"", key, fmt::join(allowed, ", "), text);
+}
+
+int bounded(const std::string& key, const Json& value, int64_t low, int64_t high) {
+  int64_t number = value.integer();
+  if (number >= low && number <= high) return static_cast<int>(number);
+  raise(DS_ERROR_CONFIG, "{}: must be {} to {}, got {}", key, low, high, number);
+}
+
+void set_option(VerifyRequest& options, const std::string& key, const Json& value) {
+  if (key == "stage") {
+    options.stage = bounded(key, value, 0, 3);
+  } else if (key == "tier") {
+    const std::string& tier = choice(key, value, {"device", "cpu", "nvme"});
+    options.tier = tier == "device" ? Tier::device : tier == "cpu" ? Tier::host : Tier::nvme;
+  } else if (key == "dtype") {
+    const std::string& dtype = choice(key, value, {"f32", "bf16", "both"});
+    options.f32 = dtype != "bf16";
+    options.bf16 = dtype != "f32";
+  } else if (key == "kinds") {
+    for (const Json& kind : value.array()) options.kinds.push_back(choice(key, kind, verify_kinds()));
+  } else if (key == "nvme_path") {
+    options.nvme_path = value.string();
+  } else if (key == "threads") {
+    options.threads = bounded(key, value, 0, 4096);
+  } else if (key == "format") {
+    options.json = choice(key, value, {"text", "json"}) == "json";
+  } else {
+    const std::vector<std::string> keys{"stage", "tier", "dtype", "kinds", "nvme_path", "threads", "format"};
+    std::string near = suggest(key, keys);
+    raise(DS_ERROR_CONFIG, "{}: unknown key{}", key, near.empty() ? "" : "; did you mean " + near + "?");
+  }
+}
+
+}  // namespace
+
+const std::vector<std::string>& verify_kinds() {
+  static const std::vector<std::string> kinds{"logits", "loss",         "grad",   "adamw", "accum",
+                                              "sgd",    "final_params", "greedy", "bf16",  "bf16_accum"};
+  return kinds;
+}
+
+VerifyRequest verify_request(const Json& document) {
+  VerifyRequest options;
+  for (const auto& [key, value] : document.object()) set_option(options, key, value);
+  return options;
+}
+
+int VerifyReport::failed() const {
+  return static_cast<int>(
+      std::count_if(findings.begin(), findings.end(), [](const Finding& f) { return !f.passed(); }));
+}
+
+std::string VerifyReport::text() const {
+  std::string end = failed() == 0 ? fmt::format("passed: {} comparisons\n", findings.size())
+                                  : fmt::format("FAILED: {} of {} comparisons\n", failed(), findings.size());
+  return title + "\n" + findings_text(findings) + end;
+}
+
+Json VerifyReport::json() const {
+  Json out;
+  out.set("schema", 1);
+  out.set("title", title);
+  out.set("failed", failed());
+  out.set("findings", findings_json(findings));
+  return out;
+}
+
+VerifyReport verify(const VerifySubject& subject, const Golden& golden, const VerifyRequest& options,
+                    Communicator& comm) {
+  VerifyReport report;
+  report.findings = Verifier(subject, golden, options, comm).run();
+  report.title =
+      fmt::format("{} ranks, stage {}, tier {}", comm.size(), options.stage, tier_name(options.tier));
+  return report;
+}
+
+VerifyReport verify_folder(const std::string& folder, const VerifyRequest& options, Communicator& comm) {
+  std::optional<Golden> golden;
+  Json config;
+  agree(comm, "recorded numbers", [&] {
+    golden.emplace(folder);
+    config = Json::parse(read_file(folder + "/config.json"), folder + "/config.json");
+  });
+  VerifySubject subject;
+  subject.build = [&](int64_t bound, int64_t seq) { return hf_model(config, bound, seq); };
+  subject.load = [&](Engine& engine) { engine.load_weights(folder); };
+  VerifyReport report = verify(subject, *golden, options, comm);
+  report.title = folder + ": " + report.title;
+  return report;
+}
+
+}  // namespace ds

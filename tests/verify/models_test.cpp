@@ -1,0 +1,219 @@
+// The reference models against their recorded numbers, and that every mistake in a model shows.
+#include <fmt/core.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "support/errors.h"
+#include "support/ranks.h"
+#include "support/same_bits.h"
+#include "tools/verify.h"
+
+namespace ds::test {
+namespace {
+
+std::string folder_of(const std::string& family) {
+  return std::string(DS_SOURCE_DIR) + "/tests/data/models/" + family;
+}
+
+// DS_VERIFY=full: every family where a few stand for all otherwise.
+bool want_full() {
+  const char* full = std::getenv("DS_VERIFY");
+  return full && std::string(full) == "full";
+}
+
+struct Case {
+  const char* family;
+  int world;
+  int stage;
+  Tier tier;
+};
+
+void PrintTo(const Case& c, std::ostream* out) {
+  *out << c.family << " ranks " << c.world << " stage " << c.stage << " " << tier_name(c.tier);
+}
+
+class Models : public testing::TestWithParam<Case> {};
+
+TEST_P(Models, AgreeWithTheRecordedNumbers) {
+  const Case& c = GetParam();
+  VerifyRequest options;
+  options.stage = c.stage;
+  options.tier = c.tier;
+  options.nvme_path = scratch_folder();
+  options.threads = 1;
+  run_ranks(c.world, [&](Communicator& comm) {
+    VerifyReport report = verify_folder(folder_of(c.family), options, comm);
+    if (comm.rank() == 0) fmt::print("{}", report.text());
+    EXPECT_EQ(report.failed(), 0) << report.text();
+    bool causal = std::string(c.family) != "bert";
+    // Two findings of grad, final_params and each of five runs; one of logits, loss and greedy.
+    EXPECT_EQ(report.findings.size(), causal ? 17u : 16u);
+  });
+}
+
+std::vector<Case> cases() {
+  std::vector<Case> out;
+  for (const char* family : {"gpt2", "llama", "mixtral", "bert", "qwen2", "opt"}) {
+    out.push_back({family, 1, 0, Tier::device});
+    out.push_back({family, 2, 0, Tier::device});
+    out.push_back({family, 2, 3, Tier::device});
+  }
+  out.push_back({"llama", 2, 3, Tier::nvme});
+  out.push_back({"bert", 2, 2, Tier::host});
+  return out;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Models, testing::ValuesIn(cases()));
+
+// A model folder whose weights and record may be changed before use.
+struct Damaged {
+  using Edit = std::function<void(const std::string& name, std::vector<float>& values)>;
+  explicit Damaged(const std::string& family)
+      : folder(folder_of(family)), golden(folder), config(Json::parse(read_file(folder + "/config.json"))) {}
+
+  // Comparisons beyond their tolerance with the edited weights.
+  int failed(const Edit& edit, std::vector<std::string> kinds = {"logits", "loss", "grad"}) {
+    VerifySubject subject;
+    subject.build = [&](int64_t bound, int64_t seq) { return hf_model(config, bound, seq); };
+    subject.load = [&](Engine& engine) {
+      engine.load_weights(folder);
+      if (edit) apply(engine, edit);
+    };
+    VerifyRequest options;
+    options.kinds = std::move(kinds);
+    options.threads = 1;
+    int out = 0;
+    run_ranks(1, [&](Communicator& comm) { out = verify(subject, golden, options, comm).failed(); });
+    return out;
+  }
+
+  static void apply(Engine& engine, const Edit& edit) {
+    for (size_t p = 0; p < engine.param_names().size(); ++p) {
+      auto index = static_cast<int32_t>(p);
+      std::vector<float> values = engine.read_tensor(index, "master"), before = values;
+      edit(engine.param_names()[p], values);
+      if (values != before) engine.write_tensor(index, "master", values);
+    }
+  }
+
+  std::string folder;
+  Golden golden;
+  Json config;
+};
+
+class Sensitivity : public testing::TestWithParam<const char*> {};
+
+TEST_P(Sensitivity, EveryTensorTimes101Shows) {
+  Damaged model(GetParam());
+  EXPECT_EQ(model.failed({}), 0);
+  const std::vector<std::string>& zero = model.golden.grad_zero;
+  int seen = 0;
+  for (const std::string& tensor : model.golden.grad_names) {
+    if (std::find(zero.begin(), zero.end(), tensor) != zero.end()) continue;
+    int failed = model.failed([&](const std::string& name, std::vector<float>& values) {
+      if (name != tensor) return;
+      for (float& v : values) v *= 1.01f;
+    });
+    EXPECT_GT(failed, 0) << tensor;
+    ++seen;
+  }
+  EXPECT_EQ(static_cast<size_t>(seen) + zero.size(), model.golden.grad_names.size());
+}
+
+// Without what a layer adds to its input the layer is not there.
+TEST_P(Sensitivity, ASkippedLayerShows) {
+  const std::vector<std::string> ends{"attn.c_proj.", "mlp.c_proj.", "o_proj.", "down_proj.",
+                                      "w2.",          "out_proj.",   "fc2.",    "output.dense."};
+  Damaged model(GetParam());
+  for (const char* layer : {".0.", ".1."}) {
+    int cleared = 0;
+    int failed = model.failed([&](const std::string& name, std::vector<float>& values) {
+      size_t at = name.find(layer);
+      if (at == std::string::npos || name.find("experts") < at) return;
+      bool output = std::any_of(ends.begin(), ends.end(), [&](const std::string& end) {
+        return name.find(end, at) != std::string::npos;
+      });
+      if (!output) return;
+      values.assign(values.size(), 0.0f);
+      ++cleared;
+    });
+    EXPECT_GE(cleared, 2) << layer;
+    EXPECT_GE(failed, 3) << layer;  // at least logits and both of grad
+  }
+}
+
+std::vector<const char*> sensitive() {
+  if (want_full()) return {"gpt2", "llama", "mixtral", "bert", "qwen2", "opt"};
+  return {"gpt2", "llama"};
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Sensitivity, testing::ValuesIn(sensitive()));
+
+// The record says one thing, the run does another: each run sees it.
+class Runs : public testing::Test {
+ protected:
+  // Findings beyond tolerance when member `key` of `run`'s optimizer parameters is `value`.
+  int failed(const std::string& run, const char* key, const Json& value) {
+    Damaged model("opt");
+    for (GoldenRun& r : model.golden.runs) {
+      if (r.name != run) continue;
+      Json params = r.optimizer.at("params");
+      params.set(key, value);
+      r.optimizer.set("params", params);
+    }
+    return model.failed({}, {run});
+  }
+};
+
+TEST_F(Runs, AnotherOptimizerSettingShows) {
+  EXPECT_EQ(failed("adamw", "lr", 1e-3), 0);
+  EXPECT_GT(failed("adamw", "lr", 1.01e-3), 0);
+  EXPECT_GT(failed("adamw", "weight_decay", 0.09), 0);
+  EXPECT_GT(failed("adamw", "eps", 1e-6), 0);
+  EXPECT_EQ(failed("sgd", "momentum", 0.9), 0);
+  EXPECT_GT(failed("sgd", "momentum", 0.89), 0);
+  EXPECT_GT(failed("sgd", "nesterov", true), 0);
+}
+
+TEST_F(Runs, ClippingAndMicroBatchesShow) {
+  Damaged clip("opt"), swapped("opt");
+  for (GoldenRun& r : clip.golden.runs) r.clip = 0;
+  EXPECT_GT(clip.failed({}, {"accum"}), 0);
+  swapped.golden.micro[1] = swapped.golden.micro[0];
+  EXPECT_GT(swapped.failed({}, {"accum"}), 0);
+}
+
+TEST_F(Runs, FinalParamsShowADriftingTensor) {
+  Damaged model("opt");
+  for (GoldenParam& p : model.golden.final_params) {
+    if (p.name.find("fc1.weight") != std::string::npos) p.l2 *= 1.0001;
+  }
+  EXPECT_EQ(model.failed({}, {"final_params"}), 1);
+}
+
+TEST_F(Runs, GreedyShowsAnotherToken) {
+  Damaged model("opt");
+  EXPECT_EQ(model.failed({}, {"greedy"}), 0);
+  model.golden.greedy[1].tokens.back() ^= 1;
+  EXPECT_EQ(model.failed({}, {"greedy"}), 1);
+}
+
+TEST_F(Runs, WhatIsNotRecordedIsRefused) {
+  Damaged model("bert");
+  expect_names(message_of([&] { model.failed({}, {"greedy"}); }, DS_ERROR_NOT_FOUND), {"greedy"});
+}
+
+TEST_F(Runs, NanFailsTheKind) {
+  Damaged model("opt");
+  int failed = model.failed(
+      [](const std::string& name, std::vector<float>& values) {
+        if (name.find("fc1.weight") != std::string::npos) values[0] = std::numeric_limits<float>::quiet_NaN();
+      },
+      {"logits", "adamw"});
+  EXPECT_EQ(failed, 2);
+}
+
+}  // namespace
+}  // namespace ds::test
