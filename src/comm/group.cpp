@@ -75,7 +75,7 @@ Group::~Group() {
   futex_wake(segment_.ranks[rank_].phase);
 }
 
-int64_t Group::overhead_bytes() const { return static_cast<int64_t>(Segment::bytes(size_)) / size_; }
+int64_t Group::overhead_bytes() const { return static_cast<int64_t>(SharedSegment::bytes(size_)) / size_; }
 
 void Group::tick() { segment_.ranks[rank_].progress.fetch_add(1, std::memory_order_relaxed); }
 

@@ -69,7 +69,7 @@ class Group final : public Communicator {
   void check_abort();
 
   std::unique_ptr<Sharing> sharing_;
-  Segment& segment_;
+  SharedSegment& segment_;
   int rank_, size_;
   int process_;  // that joined
   int64_t timeout_ms_;

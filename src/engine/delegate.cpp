@@ -227,7 +227,7 @@ StepResult DelegateEngine::step() {
   micro_ = 0;
   following_ = step_ != nullptr;
   if (skipped()) {
-    raise(DS_ERROR_NUMERIC, "step {} is skipped: gradient norm {}", scalars_.step, scalars_.grad_norm);
+    raise(DS_ERROR_NUMERIC, "step {} is skipped: gradient norm {}", scalars_.step + 1, scalars_.grad_norm);
   }
   return finish_step();
 }

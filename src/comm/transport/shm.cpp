@@ -140,7 +140,7 @@ class Host {
   Fd run() {
     Fd memory(memfd_create("libds", MFD_CLOEXEC));
     if (memory.get() < 0) system_error(name_, "no memory file");
-    if (ftruncate(memory.get(), static_cast<off_t>(Segment::bytes(options_.size))) != 0) {
+    if (ftruncate(memory.get(), static_cast<off_t>(SharedSegment::bytes(options_.size))) != 0) {
       system_error(name_, "the memory file cannot grow");
     }
     Fd listener(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -244,19 +244,19 @@ class ShmSharing final : public Sharing {
   // inherits neither, so it cannot hide the death of its parent. `memory` is the description that all ranks
   // share.
   ShmSharing(const std::string& name, Fd memory, const CommOptions& options)
-      : bytes_(Segment::bytes(options.size)), memory_(std::move(memory)) {
+      : bytes_(SharedSegment::bytes(options.size)), memory_(std::move(memory)) {
     Fd own(open(fmt::format("/proc/self/fd/{}", memory_.get()).c_str(), O_RDWR | O_CLOEXEC));
     if (own.get() < 0) system_error(name, "the memory file cannot be opened again");
     struct flock lock = lock_of(options.rank, F_WRLCK);
     if (fcntl(own.get(), F_OFD_SETLK, &lock) != 0) system_error(name, "no lock on the memory file");
     void* data = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, own.get(), 0);
     if (data == MAP_FAILED) system_error(name, "the memory file cannot be mapped");
-    segment_ = static_cast<Segment*>(data);
+    segment_ = static_cast<SharedSegment*>(data);
     madvise(data, bytes_, MADV_DONTFORK);
   }
   ~ShmSharing() override { munmap(segment_, bytes_); }
 
-  Segment& segment() override { return *segment_; }
+  SharedSegment& segment() override { return *segment_; }
   bool alive(int rank) const override {
     struct flock probe = lock_of(rank, F_WRLCK);
     return fcntl(memory_.get(), F_OFD_GETLK, &probe) != 0 || probe.l_type != F_UNLCK;
@@ -265,7 +265,7 @@ class ShmSharing final : public Sharing {
  private:
   size_t bytes_;
   Fd memory_;
-  Segment* segment_ = nullptr;
+  SharedSegment* segment_ = nullptr;
 };
 
 }  // namespace

@@ -14,10 +14,10 @@ namespace {
 
 struct Meeting {
   explicit Meeting(int ranks) : size(ranks), taken(static_cast<size_t>(ranks), false) {
-    size_t bytes = (Segment::bytes(ranks) + 4095) / 4096 * 4096;
+    size_t bytes = (SharedSegment::bytes(ranks) + 4095) / 4096 * 4096;
     memory.reset(std::aligned_alloc(4096, bytes));
     if (!memory) raise(DS_ERROR_OUT_OF_MEMORY, "the system refuses {} bytes of staging", bytes);
-    std::memset(memory.get(), 0, sizeof(Segment) + static_cast<size_t>(ranks - 1) * sizeof(RankBlock));
+    std::memset(memory.get(), 0, sizeof(SharedSegment) + static_cast<size_t>(ranks - 1) * sizeof(RankBlock));
   }
   int size;
   int joined = 0;
@@ -40,7 +40,7 @@ Lobby& lobby() {
 class ThreadSharing final : public Sharing {
  public:
   explicit ThreadSharing(std::shared_ptr<Meeting> meeting) : meeting_(std::move(meeting)) {}
-  Segment& segment() override { return *static_cast<Segment*>(meeting_->memory.get()); }
+  SharedSegment& segment() override { return *static_cast<SharedSegment*>(meeting_->memory.get()); }
   bool alive(int) const override { return true; }
 
  private:

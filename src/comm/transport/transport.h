@@ -34,18 +34,18 @@ struct alignas(4096) RankBlock {
 };
 
 // Memory shared by all ranks of a group; begins as zero bytes.
-struct Segment {
+struct SharedSegment {
   std::atomic<uint32_t> aborted;  // 1 + rank that aborted first
   std::atomic<uint32_t> reason_ready;
   char reason[496];
   RankBlock ranks[1];  // size of them, then the slots
 
   static size_t bytes(int size) {
-    return sizeof(Segment) + static_cast<size_t>(size - 1) * sizeof(RankBlock) +
+    return sizeof(SharedSegment) + static_cast<size_t>(size - 1) * sizeof(RankBlock) +
            static_cast<size_t>(size) * kSlotBytes;
   }
   std::byte* slot(int size, int rank) {
-    return reinterpret_cast<std::byte*>(this) + sizeof(Segment) +
+    return reinterpret_cast<std::byte*>(this) + sizeof(SharedSegment) +
            static_cast<size_t>(size - 1) * sizeof(RankBlock) + static_cast<size_t>(rank) * kSlotBytes;
   }
 };
@@ -54,7 +54,7 @@ struct Segment {
 class Sharing {
  public:
   virtual ~Sharing() = default;  // gives the segment up
-  virtual Segment& segment() = 0;
+  virtual SharedSegment& segment() = 0;
   virtual bool alive(int rank) const = 0;  // false: the process of that rank is dead
 };
 
