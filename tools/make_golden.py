@@ -212,8 +212,9 @@ def run_tolerance(run, wide):
             "loss_abs": ceil2(max(10 * loss, 16 * ULP * max(run["loss"]))), "grad_norm_rel": ceil2(max(10 * norm, 16 * ULP))}
 
 
-def half_tolerance(run, other, single):
-    loss, norm = (max(pair) for pair in zip(distance(run, single), distance(run, other), distance(other, single)))
+def half_tolerance(run, others, single):
+    pairs = [(run, single)] + [pair for other in others for pair in ((run, other), (other, single))]
+    loss, norm = (max(values) for values in zip(*(distance(*pair) for pair in pairs)))
     return {"measured_loss_abs": loss, "measured_grad_norm_rel": norm, "loss_abs": ceil2(max(2 * loss, 0.02)),
             "grad_norm_rel": ceil2(max(2 * norm, 0.05))}
 
@@ -230,7 +231,10 @@ def grad_tolerance(grads, wide):
 
 
 def param_records(single, wide, grads, wide_grads, steps):
-    """Sums and norms; Adam makes whole steps of gradients that are noise, so elements with such may stray."""
+    """Sums and norms; Adam divides a gradient by its size, so noise moves an element by its share of the gradient.
+
+    Where that is all of it, whole steps may differ; elsewhere the shares of a tensor add up as independent errors.
+    """
     top = max(g.abs().max().item() for g in wide_grads.values())
     out = {}
     for name, param in single.items():
@@ -239,10 +243,14 @@ def param_records(single, wide, grads, wide_grads, steps):
         zero = (h.abs() < 1e-12 * top) & (g != 0)
         unsure = (h.abs() < 10 * noise) & (g != 0) & ~zero
         stray = ADAMW["lr"] * (2 * steps * zero.double() + 4 * unsure.double())
+        share = torch.where(zero | unsure | (h == 0), torch.zeros_like(h), noise / h.abs())
+        drift = ADAMW["lr"] * math.sqrt(steps) * share
         l2 = p.norm().item()
         reach = ((2 * p.abs() * stray + stray**2).sum() / (2 * l2)).item() if l2 else stray.norm().item()
+        reach += (p * drift).norm().item() / l2 if l2 else drift.norm().item()
         out[name] = {"sum": p.sum().item(), "l2": l2,
-                     "sum_tol": ceil2(max(10 * abs((p - q).sum().item()), 4 * ULP * p.abs().sum().item(), stray.sum().item())),
+                     "sum_tol": ceil2(max(10 * abs((p - q).sum().item()), 4 * ULP * p.abs().sum().item(),
+                                        stray.sum().item() + drift.norm().item())),
                      "l2_tol": ceil2(max(10 * abs(l2 - q.norm().item()), 8 * ULP * l2, reach)),
                      "unsure": int(unsure.sum()), "zero": int(zero.sum())}
     return out
@@ -256,9 +264,16 @@ def evaluate(model, batch):
     return loss, grads, logits
 
 
-def bf16_run(folder, batches, steps, threads):
-    torch.set_num_threads(threads)
-    run = train(Model(folder), Model(folder, torch.bfloat16), batches, ADAMW, CLIP, steps)
+def bf16_run(folder, batches, steps, shake=None):
+    """`shake`: seed of a change of the weights below what bfloat16 resolves."""
+    masters, worker = Model(folder), Model(folder, torch.bfloat16)
+    if shake is not None:
+        draw = torch.Generator().manual_seed(shake)
+        with torch.no_grad():
+            for name, param in masters.named().items():
+                param.mul_(1 + 2.0**-11 * torch.randn(param.shape, generator=draw))
+                worker.named()[name].copy_(param)
+    run = train(masters, worker, batches, ADAMW, CLIP, steps)
     del run["final_loss"]
     return run
 
@@ -296,12 +311,13 @@ def record(folder, args):
             doc["final_params"] = param_records(one.in_file(one.named()), two.in_file(two.named()), grads,
                                                 wide_grads, steps)
     for name, (batches, like) in {"bf16": ([batch], "adamw"), "bf16_accum": (micro, "accum")}.items():
-        print(f"{name}: {args.steps} steps, twice", flush=True)
-        run = bf16_run(folder, batches, args.steps, 1)
+        print(f"{name}: {args.steps} steps, in five variations", flush=True)
+        run = bf16_run(folder, batches, args.steps)
         with torch.backends.mkldnn.flags(enabled=False):
-            other = bf16_run(folder, batches, args.steps, 1)
+            others = [bf16_run(folder, batches, args.steps)]
+        others += [bf16_run(folder, batches, args.steps, shake) for shake in range(3)]
         doc[name] = {**hyper, **run}
-        tolerance[name] = half_tolerance(run, other, doc[like])
+        tolerance[name] = half_tolerance(run, others, doc[like])
     if texts:
         doc["greedy"] = texts
     doc["tolerance"] = tolerance
