@@ -56,7 +56,8 @@ static void refusals(void) {
               "dims[1] must be positive, or -1 for n, got 0");
   check_error(ds_graph_param(graph, "v", w_dims, 2, "uniform", 0, &out), DS_ERROR_INVALID_ARGUMENT,
               "uniform");
-  check_error(ds_graph_create("g", 0, &graph), DS_ERROR_INVALID_ARGUMENT, "bound must be 1 to 2147483647, got 0");
+  check_error(ds_graph_create("g", 0, &graph), DS_ERROR_INVALID_ARGUMENT,
+              "bound must be 1 to 2147483647, got 0");
 }
 
 static void gradients(void) {
