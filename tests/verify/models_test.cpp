@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdlib>
 
 #include "support/errors.h"
 #include "support/ranks.h"
@@ -15,12 +14,6 @@ namespace {
 
 std::string folder_of(const std::string& family) {
   return std::string(DS_SOURCE_DIR) + "/tests/data/models/" + family;
-}
-
-// DS_VERIFY=full: every family where a few stand for all otherwise.
-bool want_full() {
-  const char* full = std::getenv("DS_VERIFY");
-  return full && std::string(full) == "full";
 }
 
 struct Case {
@@ -144,12 +137,8 @@ TEST_P(Sensitivity, ASkippedLayerShows) {
   }
 }
 
-std::vector<const char*> sensitive() {
-  if (want_full()) return {"gpt2", "llama", "mixtral", "bert", "qwen2", "opt"};
-  return {"gpt2", "llama"};
-}
-
-INSTANTIATE_TEST_SUITE_P(All, Sensitivity, testing::ValuesIn(sensitive()));
+INSTANTIATE_TEST_SUITE_P(All, Sensitivity,
+                         testing::Values("gpt2", "llama", "mixtral", "bert", "qwen2", "opt"));
 
 // The record says one thing, the run does another: each run sees it.
 class Runs : public testing::Test {
