@@ -5,7 +5,9 @@
 #include "core/base/hash.h"
 #include "offload/tiers.h"
 #include "passes/cse.h"
+#include "passes/fusion.h"
 #include "passes/precision.h"
+#include "passes/recompute.h"
 #include "passes/schedule.h"
 
 namespace ds {
@@ -158,8 +160,10 @@ Plan compile_plan(const Graph& forward, const Config& config, int rank, int worl
   Plan plan;
   plan.graph = forward;
   set_precision(plan.graph, config.compute);
+  fuse(plan.graph);
   differentiate(plan.graph, plan.graph.outputs[0]);
   eliminate_common_subexpressions(plan.graph);
+  if (config.recompute) recompute_cheap(plan.graph);
   std::vector<ParamSpec> params;
   for (const Parameter& p : plan.graph.params) {
     params.push_back({p.name, plan.graph.type(p.value).shape.numel(plan.graph.bound)});
@@ -170,6 +174,11 @@ Plan compile_plan(const Graph& forward, const Config& config, int rank, int worl
   if (config.zero.overlap_comm && !fits(memory_plan(plan), config.memory_budget)) {
     Compiler(plan, config, machine, false, verify_passes).run();
     plan.notes.push_back("prefetch is off to fit memory_budget");
+  }
+  if (!config.recompute && !fits(memory_plan(plan), config.memory_budget)) {
+    recompute_cheap(plan.graph);
+    Compiler(plan, config, machine, false, verify_passes).run();
+    plan.notes.push_back("cheap activations are computed again to fit memory_budget");
   }
   if (!fits(memory_plan(plan), config.memory_budget)) {
     raise(DS_ERROR_OUT_OF_MEMORY, "memory_budget is too small for this plan:\n{}",

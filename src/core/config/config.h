@@ -92,6 +92,7 @@ struct Config {
   AioConfig aio;
   MemoryBudget memory_budget;
   bool emulate_tiers = false;
+  bool recompute = false;  // cheap activations are made again in backward; never changes bits
   bool reproducible = false;
   std::string reduction = "micro";  // "micro"; "tree" when reproducible
   int threads = 0;                  // compute threads per rank; 0: cores / local ranks

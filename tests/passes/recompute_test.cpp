@@ -1,0 +1,123 @@
+#include "passes/recompute.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "compile/pipeline.h"
+#include "engine/engine.h"
+#include "passes/cse.h"
+#include "passes/fusion.h"
+#include "support/graphs.h"
+#include "support/models.h"
+
+namespace ds::test {
+namespace {
+
+constexpr int64_t kSeq = 8, kRows = 16, kVocab = 29;
+
+Graph gpt() { return make_tiny_gpt(2, 24, 2, kVocab, kSeq, kRows, 0.1); }
+
+int64_t count(const Graph& graph, const std::string& op) {
+  return std::count_if(graph.nodes.begin(), graph.nodes.end(), [&](const Node& n) { return n.op == op; });
+}
+
+TEST(Recompute, MakesCheapResultsAgainAndIsLegal) {
+  Graph graph = gpt();
+  differentiate(graph, graph.outputs[0]);
+  eliminate_common_subexpressions(graph);
+  int64_t gelu = count(graph, "gelu"), linear = count(graph, "linear");
+  recompute_cheap(graph);
+  graph.check();
+  EXPECT_EQ(count(graph, "gelu"), 2 * gelu);
+  EXPECT_EQ(count(graph, "linear"), linear) << "products are not cheap";
+  for (size_t i = 0; i < graph.nodes.size(); ++i) {
+    for (ValueId out : graph.nodes[i].out) {
+      EXPECT_EQ(graph.values[static_cast<size_t>(out)].producer, static_cast<NodeId>(i));
+    }
+  }
+}
+
+struct Trained {
+  std::vector<double> losses;
+  std::vector<std::vector<float>> masters;
+  int64_t transient = 0;
+  std::vector<std::string> notes;
+};
+
+Trained train(Config c, bool chaos) {
+  auto comm = create_communicator("self", {});
+  EngineOptions options;
+  if (chaos) options.chaos_seed = 3;
+  Engine engine(c, gpt(), *comm, options);
+  std::vector<int32_t> tokens(kRows), targets(kRows);
+  for (size_t i = 0; i < kRows; ++i) {
+    tokens[i] = static_cast<int32_t>(i * 5 % kVocab);
+    targets[i] = static_cast<int32_t>(i * 11 % kVocab);
+  }
+  std::vector<InputView> inputs{{tokens.data(), DS_DTYPE_I32, kRows}, {targets.data(), DS_DTYPE_I32, kRows}};
+  Trained run;
+  for (int s = 0; s < 4; ++s) run.losses.push_back(engine.train_batch(inputs).loss);
+  for (size_t p = 0; p < engine.param_names().size(); ++p) {
+    run.masters.push_back(engine.read_tensor(static_cast<int32_t>(p), "master"));
+  }
+  run.transient = engine.plan().step.arenas[0].transient;
+  run.notes = engine.plan().notes;
+  return run;
+}
+
+TEST(Recompute, SameBitsWithLessMemory) {
+  for (DType dtype : {DS_DTYPE_F32, DS_DTYPE_BF16}) {
+    Config c = make_config(0, 1, 1);
+    c.compute = dtype;
+    Trained kept = train(c, false);
+    c.recompute = true;
+    for (bool chaos : {false, true}) {
+      Trained again = train(c, chaos);
+      EXPECT_EQ(again.losses, kept.losses);
+      EXPECT_EQ(again.masters, kept.masters);
+      EXPECT_LT(again.transient, kept.transient);
+    }
+  }
+}
+
+TEST(Recompute, ABudgetTurnsItOn) {
+  Config c = make_config(0, 1, 1);
+  c.recompute = true;
+  auto comm = create_communicator("self", {});
+  int64_t least = memory_plan(compile_plan(gpt(), c, 0, 1, Machine{})).total(Tier::device);
+  c.recompute = false;
+  c.memory_budget.device = least + 512;
+  Trained run = train(c, false);
+  ASSERT_FALSE(run.notes.empty());
+  EXPECT_NE(run.notes.back().find("computed again"), std::string::npos);
+}
+
+TEST(Fusion, ActivationTimesValueIsGlu) {
+  Graph graph = parse_graph(
+      "graph g n<=8\n"
+      "input %x f32[n,4]\n"
+      "input %u f32[n,4]\n"
+      "%a = silu %x -> f32[n,4]\n"
+      "%b = mul %u %a -> f32[n,4]\n"
+      "%c = gelu %x {form=\"erf\"} -> f32[n,4]\n"
+      "%d = mul %c %u -> f32[n,4]\n"
+      "%e = relu %x -> f32[n,4]\n"
+      "%f = mul %e %u -> f32[n,4]\n"
+      "output %b %d %f %e\n");
+  fuse(graph);
+  eliminate_common_subexpressions(graph);
+  graph.check();
+  EXPECT_EQ(graph.print(),
+            "graph g n<=8\n"
+            "  input %x f32[n,4]\n"
+            "  input %u f32[n,4]\n"
+            "  %b = glu %x %u {act=\"silu\"} -> f32[n,4]\n"
+            "  %d = glu %x %u {act=\"gelu_erf\"} -> f32[n,4]\n"
+            "  %e = relu %x -> f32[n,4]\n"
+            "  %f = mul %e %u -> f32[n,4]\n"
+            "  output %b %d %f %e\n");
+}
+
+}  // namespace
+}  // namespace ds::test
