@@ -18,6 +18,21 @@ fail() {
   exit 1
 }
 
+# wait_until WHAT COMMAND...: waits a minute for COMMAND to succeed
+wait_until() {
+  what=$1
+  shift
+  tries=0
+  until "$@" 2> /dev/null; do
+    tries=$((tries + 1))
+    [ $tries -lt 600 ] || fail "waited in vain: $what: $(cat out)"
+    sleep 0.1
+  done
+}
+has_step_10() { grep -q 'step *10/' out; }
+# A process that ended may stay as a zombie: not every container's first process reaps orphans.
+has_ended() { ! grep -q '^State:[[:space:]]*[^[:space:]ZX]' "/proc/$1/status"; }
+
 "$libds" launch -n 2 "$libds" train --config "$here/tiny.json" --data text.txt --steps 4 --quiet > out
 grep -q 'step *4/4' out || fail "no line of step 4: $(cat out)"
 [ -s runs/001/report.html ] && [ -s runs/001/metrics.csv ] && [ -s runs/001/trace.json ] || fail "run folder incomplete"
@@ -25,12 +40,7 @@ grep -q 'step *4/4' out || fail "no line of step 4: $(cat out)"
 # Ctrl-C to the launcher: saved, exit code 0; the resumed run goes on to the same bits as one that was left alone.
 "$libds" launch -n 2 "$libds" train --config "$here/tiny.json" --data text.txt --steps 100000 --quiet > out &
 pid=$!
-tries=0
-until grep -q 'step *10/' out 2> /dev/null; do
-  tries=$((tries + 1))
-  [ $tries -lt 600 ] || fail "no step 10: $(cat out)"
-  sleep 0.1
-done
+wait_until "step 10" has_step_10
 kill -INT $pid
 wait $pid || fail "exit code $? after SIGINT: $(cat out)"
 grep -q 'go on with --resume runs/002' out || fail "no word of the stop: $(cat out)"
@@ -53,12 +63,7 @@ case $text in "line 1"*) ;; *) fail "generated: $text" ;; esac
 sed 's/"eval_batches": 1,/"eval_batches": 1000000, "eval_every": 1,/' "$here/tiny.json" > long.json
 "$libds" train --config long.json --data text.txt --quiet --dir long > out &
 pid=$!
-tries=0
-until [ -s long/metrics.csv ]; do
-  tries=$((tries + 1))
-  [ $tries -lt 600 ] || fail "no run folder: $(cat out)"
-  sleep 0.1
-done
+wait_until "a run folder" test -s long/metrics.csv
 sleep 0.3
 kill -INT $pid
 wait $pid || fail "exit code $? after SIGINT in an evaluation: $(cat out)"
@@ -68,20 +73,10 @@ grep -q 'go on with --resume long' out || fail "no word of the stop: $(cat out)"
 "$libds" launch -n 2 sh -c '"$0" train --config "$1" --data text.txt --steps 100000 --dir killed --quiet; true' \
   "$libds" "$here/tiny.json" > out 2> err &
 pid=$!
-tries=0
-until grep -q 'step *10/' out 2> /dev/null; do
-  tries=$((tries + 1))
-  [ $tries -lt 600 ] || fail "no step 10: $(cat out)"
-  sleep 0.1
-done
+wait_until "step 10" has_step_10
 read -r trainer < killed/lock
 kill -KILL $pid
-tries=0
-while kill -0 "$trainer" 2> /dev/null; do
-  tries=$((tries + 1))
-  [ $tries -lt 600 ] || fail "rank 0 outlives its launcher"
-  sleep 0.1
-done
+wait_until "the end of rank 0, whose launcher is gone" has_ended "$trainer"
 grep -q '^libds: rank 0: the launcher is gone$' err || fail "no word of the launcher's end: $(cat err)"
 
 "$libds" plan --config "$here/tiny.json" -n 2 | grep -q device || fail "plan without a table"
