@@ -2,6 +2,7 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "comm/communicator.h"
 
@@ -15,5 +16,11 @@ void agree(Communicator& comm, std::string_view label, const std::function<void(
 // Calls make() on rank 0 and gives its result to every rank; if it threw there, all ranks throw its error.
 // Collective; make itself must not communicate.
 std::string on_root(Communicator& comm, std::string_view label, const std::function<std::string()>& make);
+
+// Largest value of any rank, 0 to 255. Collective.
+int agree_max(Communicator& comm, int value, const char* label);
+
+// Texts of different lengths of all ranks, on every rank, in rank order. Collective.
+std::vector<std::string> gather_texts(Communicator& comm, const std::string& mine, const char* label);
 
 }  // namespace ds

@@ -53,23 +53,18 @@ void EngineCore::compare_plans() {
 
 // The first key of the configuration that a rank has otherwise than rank 0. Collective.
 std::string EngineCore::first_difference() {
-  std::string mine = config_.shared_text();
-  std::vector<int64_t> sizes(static_cast<size_t>(comm_.size()));
-  auto size = static_cast<int64_t>(mine.size());
-  comm_.all_gather(&size, sizes.data(), sizeof size, "configuration size");
-  auto most = static_cast<size_t>(*std::max_element(sizes.begin(), sizes.end()));
-  mine.resize(most, ' ');
-  std::string all(most * sizes.size(), ' ');
-  comm_.all_gather(mine.data(), all.data(), most, "configuration");
-  std::map<std::string, std::string> first;
-  for (size_t r = 0; r < sizes.size(); ++r) {
-    std::istringstream lines(all.substr(r * most, static_cast<size_t>(sizes[r])));
-    for (std::string line; std::getline(lines, line);) {
-      std::string key = line.substr(0, line.find(' ')), value = line.substr(line.find(' ') + 1);
-      if (r == 0) first[key] = value;
-      if (first[key] == value) continue;
-      return fmt::format("{} is {} on rank 0, {} on rank {}", key,
-                         first[key].empty() ? "not set" : first[key], value, r);
+  std::vector<std::map<std::string, std::string>> ranks;
+  for (const std::string& text : gather_texts(comm_, config_.shared_text(), "configuration")) {
+    ranks.emplace_back();
+    std::istringstream lines(text);
+    for (std::string key, value; lines >> key && std::getline(lines >> std::ws, value);)
+      ranks.back()[key] = value;
+  }
+  for (size_t r = 1; r < ranks.size(); ++r) {
+    for (const auto& [key, value] : ranks[r]) ranks[0].try_emplace(key, "not set");
+    for (const auto& [key, value] : ranks[0]) {
+      const std::string& theirs = ranks[r].try_emplace(key, "not set").first->second;
+      if (theirs != value) return fmt::format("{} is {} on rank 0, {} on rank {}", key, value, theirs, r);
     }
   }
   return "their models differ";

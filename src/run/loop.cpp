@@ -4,8 +4,8 @@
 #include <cmath>
 #include <limits>
 
+#include "checkpoint/agree.h"
 #include "core/base/error.h"
-#include "run/agree.h"
 
 namespace ds {
 namespace {

@@ -2,13 +2,13 @@
 
 #include <algorithm>
 
+#include "checkpoint/agree.h"
 #include "core/base/error.h"
 #include "core/base/utf8.h"
 #include "engine/threads.h"
 #include "inference/generate.h"
 #include "io/file.h"
 #include "nn/models/model.h"
-#include "run/agree.h"
 #include "run/folder.h"
 #include "run/setup.h"
 

@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "run/agree.h"
+#include "checkpoint/agree.h"
 
 namespace ds {
 namespace {

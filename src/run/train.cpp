@@ -9,7 +9,6 @@
 #include "monitor/report.h"
 #include "monitor/text.h"
 #include "nn/models/model.h"
-#include "run/agree.h"
 #include "run/loop.h"
 #include "run/sample.h"
 #include "run/setup.h"
