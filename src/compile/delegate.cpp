@@ -110,7 +110,8 @@ DelegatePlan compile_delegate(const Config& config, const std::vector<ParamSpec>
     ProgramBuilder builder = begin_program(plan.zero, name, 1, buffers);
     emit(builder);
     Program program = builder.take();
-    finish_program(program, plan.zero, config, buffers, machine, {config.zero.overlap_comm, true, false});
+    finish_program(program, plan.zero, config, buffers, machine,
+                   {.prefetch = config.zero.overlap_comm, .verify_passes = true});
     return program;
   };
   plan.init =
@@ -132,7 +133,7 @@ Program gather_fragment(const DelegatePlan& plan, const Config& config, const Ma
          {{"bucket", static_cast<int64_t>(bucket)}});
   b.end_segment("gather");
   Program program = b.take();
-  finish_program(program, plan.zero, config, buffers, machine, {false, true, false});
+  finish_program(program, plan.zero, config, buffers, machine, {.verify_passes = true});
   return program;
 }
 
@@ -146,7 +147,7 @@ Program reduce_fragment(const DelegatePlan& plan, const Config& config, const Ma
   b.end_segment("reduce");
   Program program = b.take();
   append_reduction(program, plan.zero, bucket, micro, plan.grads[bucket]);
-  finish_program(program, plan.zero, config, buffers, machine, {false, true, false});
+  finish_program(program, plan.zero, config, buffers, machine, {.verify_passes = true});
   return program;
 }
 
@@ -159,7 +160,8 @@ std::optional<Program> compile_recorded(const DelegatePlan& plan, const Config& 
     Recorder(plan, builder, buffers).emit(events);
     emit_update(builder, plan.zero, config);
     Program program = builder.take();
-    finish_program(program, plan.zero, config, buffers, machine, {prefetch, true, true});
+    finish_program(program, plan.zero, config, buffers, machine,
+                   {.prefetch = prefetch, .verify_passes = true, .may_end_early = true});
     MemoryPlan memory;
     for (size_t t = 0; t < 3; ++t) {
       memory.tiers[t] = program.arenas[t];

@@ -4,6 +4,7 @@
 #include "core/base/error.h"
 #include "core/base/hash.h"
 #include "offload/tiers.h"
+#include "optim/optimizer.h"
 #include "passes/cse.h"
 #include "passes/fusion.h"
 #include "passes/precision.h"
@@ -19,13 +20,16 @@ void finish_program(Program& program, const ZeroPlan& plan, const Config& config
   // A sub-group of one f32 state is the unit of host memory for states on files.
   int64_t unit = update_group(config.zero) * size_of(DS_DTYPE_F32);
   int64_t resident = config.zero.buffer_count * unit;
-  insert_tier_moves(program, {config.emulate_tiers, machine.file_alignment, options.prefetch ? resident : 0,
-                              options.may_end_early});
-  constexpr int64_t kStates = 3;  // a slot of the ring holds a sub-group's master and two moments
+  insert_tier_moves(program, {.emulate = config.emulate_tiers,
+                              .file_alignment = machine.file_alignment,
+                              .resident_bytes = options.prefetch ? resident : 0,
+                              .save_every_write = options.may_end_early});
+  // A slot of the ring holds a sub-group's master and states.
+  auto states = static_cast<int64_t>(1 + optimizer_of(config.optimizer).states.size());
   HoistOptions limits;
   limits.prefetch_elements = config.zero.prefetch_bucket_size;
   limits.max_live_elements = config.zero.max_live_parameters;
-  limits.load_bytes = config.zero.buffer_count * kStates * unit;
+  limits.load_bytes = config.zero.buffer_count * states * unit;
   if (options.prefetch) hoist(program, limits);
   number_collectives(program);
   mark_last_uses(program);
@@ -53,7 +57,8 @@ class Compiler {
  private:
   void finish(ProgramBuilder& builder, const StepBuffers& buffers, Program& out) {
     out = builder.take();
-    finish_program(out, plan_.zero, config_, buffers, machine_, {prefetch_, verify_, false});
+    finish_program(out, plan_.zero, config_, buffers, machine_,
+                   {.prefetch = prefetch_, .verify_passes = verify_});
   }
 
   void init() {

@@ -49,17 +49,16 @@ void DelegateEngine::leave_record() {
 }
 
 int64_t DelegateEngine::program_bytes(int tier) const {
-  constexpr int64_t kBlock = 4096;
-  return program_ ? (program_->arenas[tier].transient + kBlock - 1) / kBlock * kBlock : 0;
+  return program_ ? (program_->arenas[tier].transient + kFileBlock - 1) / kFileBlock * kFileBlock : 0;
 }
 
 // Compiles the step that was just made call by call.
 void DelegateEngine::record() {
   compare_records();
   record_ = events_;
-  constexpr int64_t kBlock = 4096;  // the program's memory is rounded up to it
   int64_t beside[3];
-  for (int t = 0; t < 3; ++t) beside[t] = fragment_transient_[t] + kBlock;
+  // The program's memory is rounded up to whole blocks.
+  for (int t = 0; t < 3; ++t) beside[t] = fragment_transient_[t] + kFileBlock;
   std::optional<Program> made = compile_recorded(plan_, config_, options_.machine, record_, beside);
   if (!made) {
     if (comm_.rank() == 0 && !told_) {

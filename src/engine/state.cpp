@@ -45,12 +45,11 @@ void EngineCore::transfer_state(BufferId id, int64_t element, int64_t count, flo
 // Files are read and written by whole blocks.
 void EngineCore::transfer_file(const Buffer& b, int64_t element, int64_t count, float* out, const float* in) {
   settle();
-  constexpr int64_t kBlock = 4096;
   int64_t unit = size_of(b.dtype);
   int64_t begin = b.offset + element * unit, end = begin + count * unit;
-  int64_t low = begin / kBlock * kBlock, high = (end + kBlock - 1) / kBlock * kBlock;
+  int64_t low = begin / kFileBlock * kFileBlock, high = (end + kFileBlock - 1) / kFileBlock * kFileBlock;
   size_t size = static_cast<size_t>(high - low);
-  std::unique_ptr<void, decltype(&std::free)> block(std::aligned_alloc(kBlock, size), &std::free);
+  std::unique_ptr<void, decltype(&std::free)> block(std::aligned_alloc(kFileBlock, size), &std::free);
   auto* bytes = static_cast<std::byte*>(block.get());
   memory_->file().read(bytes, size, low);
   if (in) {

@@ -14,14 +14,13 @@ namespace ds {
 // A file buffer that is written whole and used again later in the program stays in its host slot from then
 // on, as long as all such slots together take at most `resident_bytes`: its later uses need no load, and of
 // its writes only the last is saved, or every one where the program may be given up half-way
-// (`save_every_write`). The instruction after the one that wrote a
-// buffer needs no load either.
+// (`save_every_write`). The instruction after the one that wrote a buffer needs no load either.
 //
 // File operands start on multiples of `file_alignment`; a read that does not is widened to whole blocks, a
 // write that does not is an internal error (sub-groups are cut on blocks).
 struct TierOptions {
   bool emulate = false;
-  int64_t file_alignment = 4096;
+  int64_t file_alignment = kFileBlock;
   int64_t resident_bytes = 0;
   bool save_every_write = false;
 };

@@ -21,7 +21,8 @@ void hoist(Program& program, const HoistOptions& options);
 // transient ones by best fit over their lifetimes in issue order. Sets offsets and Program::arenas.
 struct OffsetOptions {
   int64_t alignment = 64;
-  int64_t file_alignment = 4096;  // of file extents and of host buffers that files touch, begin and size
+  int64_t file_alignment =
+      kFileBlock;  // of file extents and of host buffers that files touch, begin and size
 };
 void assign_offsets(Program& program, const OffsetOptions& options);
 

@@ -90,8 +90,8 @@ void emit_draw(ProgramBuilder& b, const ZeroPlan& plan, size_t bucket, const Par
 }  // namespace
 
 int64_t update_group(const ZeroConfig& zero) {
-  constexpr int64_t kBlock = 4096;
-  return std::max(kBlock, zero.sub_group_size / kBlock * kBlock);
+  // As many elements of any type are whole blocks.
+  return std::max(kFileBlock, zero.sub_group_size / kFileBlock * kFileBlock);
 }
 
 ProgramBuilder begin_program(const ZeroPlan& plan, const std::string& name, int64_t bound,

@@ -119,8 +119,8 @@ struct Machine {
   double device_bytes_per_second = 1e10;
   double link_bytes_per_second = 3e9;  // collectives, and host <-> device
   double file_bytes_per_second = 1e9;
-  int64_t alignment = 64;         // of device and host buffers
-  int64_t file_alignment = 4096;  // of file extents and of host buffers that files touch
+  int64_t alignment = 64;               // of device and host buffers
+  int64_t file_alignment = kFileBlock;  // of file extents and of host buffers that files touch
 };
 
 }  // namespace ds
