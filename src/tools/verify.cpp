@@ -7,7 +7,9 @@
 #include <optional>
 
 #include "checkpoint/agree.h"
+#include "checkpoint/model_folder.h"
 #include "core/base/error.h"
+#include "core/device/thread_team.h"
 #include "core/graph/ops.h"
 #include "tools/trial.h"
 
@@ -183,7 +185,7 @@ void set_option(VerifyRequest& options, const std::string& key, const Json& valu
   } else if (key == "nvme_path") {
     options.nvme_path = value.string();
   } else if (key == "threads") {
-    options.threads = bounded(key, value, 0, 4096);
+    options.threads = bounded(key, value, 0, ThreadTeam::kMostThreads);
   } else if (key == "format") {
     options.json = choice(key, value, {"text", "json"}) == "json";
   } else {
@@ -241,7 +243,9 @@ VerifyReport verify_folder(const std::string& folder, const VerifyRequest& optio
   Json config;
   agree(comm, "recorded numbers", [&] {
     golden.emplace(folder);
-    config = Json::parse(read_file(folder + "/config.json"), folder + "/config.json");
+    config = read_model_config(folder);
+    // Refuses weights of another size than the model's before an engine takes memory for it.
+    build_hf_model(folder, golden->batch.rows * golden->batch.tokens, golden->batch.tokens);
   });
   VerifySubject subject;
   subject.build = [&](int64_t bound, int64_t seq) { return hf_model(config, bound, seq); };
