@@ -6,23 +6,10 @@
 
 #include "kernels/cpu/activations-inl.h"
 #include "kernels/cpu/cpu.h"
+#include "kernels/gated.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ds::cpu::HWY_NAMESPACE {
-
-// gate and up of a row: two tensors, or the halves of one. `in` begins with the first of them.
-template <typename T>
-struct Gated {
-  explicit Gated(std::span<const TensorView> in) {
-    bool packed = in.size() == 1;
-    stride = in[0].dims[1];
-    width = packed ? stride / 2 : stride;
-    gate = in[0].as<T>();
-    up = packed ? gate + width : in[1].as<T>();
-  }
-  int64_t width, stride;
-  T *gate, *up;
-};
 
 // y = act(gate) up
 template <typename T, typename Act>

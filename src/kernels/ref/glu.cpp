@@ -1,22 +1,9 @@
+#include "kernels/gated.h"
 #include "kernels/ref/activations.h"
 #include "kernels/ref/ref.h"
 
 namespace ds::ref {
 namespace {
-
-// gate and up of a row: two tensors, or the halves of one. `in` begins with the first of them.
-template <typename T>
-struct Gated {
-  explicit Gated(std::span<const TensorView> in) {
-    bool packed = in.size() == 1;
-    width = packed ? in[0].dims[1] / 2 : in[0].dims[1];
-    stride = in[0].dims[1];
-    gate = in[0].as<T>();
-    up = packed ? gate + width : in[1].as<T>();
-  }
-  int64_t width, stride;
-  T *gate, *up;
-};
 
 // y = act(gate) up
 template <typename T, typename Act>
