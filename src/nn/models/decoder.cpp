@@ -28,10 +28,20 @@ AttentionOptions attention_options(const Decoder& d, int64_t layer, int64_t seq)
   return options;
 }
 
-ValueId decoder_attention(LayerBuilder& build, const Decoder& d, const std::string& name, int64_t layer,
-                          ValueId x, int64_t seq) {
-  std::string self = name + ".self_attn";
-  LinearOptions in{d.stddev, d.qkv_bias}, out{d.stddev, d.out_bias};
+namespace {
+
+// Attention before o_proj.
+ValueId packed_attention(LayerBuilder& build, const Decoder& d, const std::string& self, ValueId x,
+                         const AttentionOptions& options) {
+  int64_t heads = d.heads + 2 * d.kv_heads;
+  ValueId h = build.linear(self + ".qkv_proj", x, heads * d.width, {d.stddev, d.qkv_bias});
+  h = build.rope(self + ".rope", h, heads, options.seq, d.rope, heads, d.heads + d.kv_heads);
+  return build.attention(self, {h}, options);
+}
+
+ValueId split_attention(LayerBuilder& build, const Decoder& d, const std::string& self, ValueId x,
+                        const AttentionOptions& options) {
+  LinearOptions in{d.stddev, d.qkv_bias};
   ValueId q = build.linear(self + ".q_proj", x, d.heads * d.width, in);
   ValueId k = build.linear(self + ".k_proj", x, d.kv_heads * d.width, in);
   ValueId v = build.linear(self + ".v_proj", x, d.kv_heads * d.width, in);
@@ -39,18 +49,48 @@ ValueId decoder_attention(LayerBuilder& build, const Decoder& d, const std::stri
     q = build.rms_norm(self + ".q_norm", q, d.eps, d.width);
     k = build.rms_norm(self + ".k_norm", k, d.eps, d.width);
   }
-  q = build.rope(self + ".q_rope", q, d.heads, seq, d.rope);
-  k = build.rope(self + ".k_rope", k, d.kv_heads, seq, d.rope);
-  ValueId y = build.attention(self, {q, k, v}, attention_options(d, layer, seq));
-  return build.linear(self + ".o_proj", y, d.hidden, out);
+  q = build.rope(self + ".q_rope", q, d.heads, options.seq, d.rope);
+  k = build.rope(self + ".k_rope", k, d.kv_heads, options.seq, d.rope);
+  return build.attention(self, {q, k, v}, options);
+}
+
+}  // namespace
+
+ValueId decoder_attention(LayerBuilder& build, const Decoder& d, const std::string& name, int64_t layer,
+                          ValueId x, int64_t seq) {
+  std::string self = name + ".self_attn";
+  AttentionOptions options = attention_options(d, layer, seq);
+  ValueId y =
+      d.packed ? packed_attention(build, d, self, x, options) : split_attention(build, d, self, x, options);
+  return build.linear(self + ".o_proj", y, d.hidden, {d.stddev, d.out_bias});
 }
 
 ValueId decoder_mlp(LayerBuilder& build, const Decoder& d, const std::string& name, ValueId x) {
   LinearOptions linear{d.stddev, d.mlp_bias};
-  ValueId gate = build.linear(name + ".mlp.gate_proj", x, d.inner, linear);
-  ValueId up = build.linear(name + ".mlp.up_proj", x, d.inner, linear);
-  return build.linear(name + ".mlp.down_proj", build.gated(name + ".mlp.act", {gate, up}, d.act), d.hidden,
+  std::vector<ValueId> gated;
+  if (d.packed) {
+    gated = {build.linear(name + ".mlp.gate_up_proj", x, 2 * d.inner, linear)};
+  } else {
+    gated.push_back(build.linear(name + ".mlp.gate_proj", x, d.inner, linear));
+    gated.push_back(build.linear(name + ".mlp.up_proj", x, d.inner, linear));
+  }
+  return build.linear(name + ".mlp.down_proj", build.gated(name + ".mlp.act", gated, d.act), d.hidden,
                       linear);
+}
+
+ValueId attention_branch(LayerBuilder& build, const Decoder& d, const std::string& name, int64_t layer,
+                         ValueId x, int64_t seq) {
+  ValueId h = decoder_norm(build, d, name + ".input_layernorm", x);
+  h = decoder_attention(build, d, name, layer, h, seq);
+  h = build.dropout(name + ".self_attn.dropout", h, d.dropout);
+  return build.add(name + ".self_attn.residual", x, h);
+}
+
+ValueId mlp_branch(LayerBuilder& build, const Decoder& d, const std::string& name, ValueId x) {
+  ValueId h = decoder_norm(build, d, name + ".post_attention_layernorm", x);
+  h = decoder_mlp(build, d, name, h);
+  h = build.dropout(name + ".mlp.dropout", h, d.dropout);
+  return build.add(name + ".mlp.residual", x, h);
 }
 
 ValueId decoder_embedding(HfModel& model, LayerBuilder& build, const Decoder& d) {
@@ -59,6 +99,25 @@ ValueId decoder_embedding(HfModel& model, LayerBuilder& build, const Decoder& d)
 
 ValueId decoder_norm(LayerBuilder& build, const Decoder& d, const std::string& name, ValueId x) {
   return build.rms_norm(name, x, d.eps, 0, d.norm_offset);
+}
+
+ValueId decoder_logits(HfModel& model, LayerBuilder& build, HfConfig& config, const Decoder& d, ValueId x,
+                       bool tied_default) {
+  x = decoder_norm(build, d, "model.norm", x);
+  return add_head(model, build, config, x, "lm_head", "model.embed_tokens", d.stddev, tied_default);
+}
+
+HfModel build_decoder(HfConfig& config, const Decoder& d, int64_t bound, int64_t seq) {
+  HfModel model = begin_model(config, bound);
+  LayerBuilder build(model.graph);
+  ValueId x = decoder_embedding(model, build, d);
+  for (int64_t i = 0; i < d.layers; ++i) {
+    std::string name = fmt::format("model.layers.{}", i);
+    x = attention_branch(build, d, name, i, x, seq);
+    x = mlp_branch(build, d, name, x);
+  }
+  end_model(model, config, decoder_logits(model, build, config, d, x));
+  return model;
 }
 
 }  // namespace ds

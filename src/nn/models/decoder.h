@@ -17,21 +17,33 @@ struct Decoder {
   bool qkv_bias = false, out_bias = false, mlp_bias = false;
   bool qk_norm = false;           // RMSNorm of each head of q and k
   bool norm_offset = false;       // norms multiply by 1 + weight
+  bool packed = false;            // q, k, v in one matrix; gate, up in one
+  double dropout = 0;             // of both branches
   double scale = 0, softcap = 0;  // of attention
 };
 
 // Sizes, eps and initializer_range; head_dim is `width` when absent (0: hidden / heads).
 Decoder read_decoder(HfConfig& config, double eps, int64_t width = 0);
 
-// NAME.self_attn with q_proj, k_proj, v_proj and o_proj.
+// NAME.self_attn with q_proj, k_proj, v_proj (packed: qkv_proj) and o_proj.
 ValueId decoder_attention(LayerBuilder& build, const Decoder& decoder, const std::string& name, int64_t layer,
                           ValueId x, int64_t seq);
-// NAME.mlp with gate_proj, up_proj and down_proj.
+// NAME.mlp with gate_proj, up_proj (packed: gate_up_proj) and down_proj.
 ValueId decoder_mlp(LayerBuilder& build, const Decoder& decoder, const std::string& name, ValueId x);
 AttentionOptions attention_options(const Decoder& decoder, int64_t layer, int64_t seq);
 
-// Inputs and model.embed_tokens; the caller's layers; model.norm.
+// x + attention of its norm, and x + mlp of its norm, as Llama has them.
+ValueId attention_branch(LayerBuilder& build, const Decoder& decoder, const std::string& name, int64_t layer,
+                         ValueId x, int64_t seq);
+ValueId mlp_branch(LayerBuilder& build, const Decoder& decoder, const std::string& name, ValueId x);
+
+// Inputs and model.embed_tokens; the caller's layers; model.norm with the logits.
 ValueId decoder_embedding(HfModel& model, LayerBuilder& build, const Decoder& decoder);
 ValueId decoder_norm(LayerBuilder& build, const Decoder& decoder, const std::string& name, ValueId x);
+ValueId decoder_logits(HfModel& model, LayerBuilder& build, HfConfig& config, const Decoder& decoder,
+                       ValueId x, bool tied_default = false);
+
+// A model of both branches per layer and nothing else.
+HfModel build_decoder(HfConfig& config, const Decoder& decoder, int64_t bound, int64_t seq);
 
 }  // namespace ds

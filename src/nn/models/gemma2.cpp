@@ -47,8 +47,7 @@ HfModel build_gemma2(HfConfig& config, int64_t bound, int64_t seq) {
   double root = std::sqrt(static_cast<double>(d.hidden));
   ValueId x = model.graph.add("scale", {decoder_embedding(model, build, d)}, {{"factor", root}}, "scaled");
   for (int64_t i = 0; i < d.layers; ++i) x = block(build, d, i, x, seq);
-  x = decoder_norm(build, d, "model.norm", x);
-  ValueId logits = add_head(model, build, config, x, "lm_head", "model.embed_tokens", d.stddev, true);
+  ValueId logits = decoder_logits(model, build, config, d, x, true);
   if (cap > 0) logits = model.graph.add("softcap", {logits}, {{"cap", cap}}, "logits.capped");
   end_model(model, config, logits);
   return model;

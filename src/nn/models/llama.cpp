@@ -40,21 +40,7 @@ Decoder read_llama(HfConfig& config) {
 }  // namespace
 
 HfModel build_llama(HfConfig& config, int64_t bound, int64_t seq) {
-  Decoder d = read_llama(config);
-  HfModel model = begin_model(config, bound);
-  LayerBuilder build(model.graph);
-  ValueId x = decoder_embedding(model, build, d);
-  for (int64_t i = 0; i < d.layers; ++i) {
-    std::string name = fmt::format("model.layers.{}", i);
-    ValueId h = decoder_norm(build, d, name + ".input_layernorm", x);
-    x = build.add(name + ".self_attn.residual", x, decoder_attention(build, d, name, i, h, seq));
-    h = decoder_norm(build, d, name + ".post_attention_layernorm", x);
-    x = build.add(name + ".mlp.residual", x, decoder_mlp(build, d, name, h));
-  }
-  x = decoder_norm(build, d, "model.norm", x);
-  ValueId logits = add_head(model, build, config, x, "lm_head", "model.embed_tokens", d.stddev, false);
-  end_model(model, config, logits);
-  return model;
+  return build_decoder(config, read_llama(config), bound, seq);
 }
 
 }  // namespace ds

@@ -69,14 +69,12 @@ HfModel build_mixtral(HfConfig& config, int64_t bound, int64_t seq) {
   ValueId x = decoder_embedding(model, build, d);
   for (int64_t i = 0; i < d.layers; ++i) {
     std::string name = fmt::format("model.layers.{}", i);
-    ValueId h = decoder_norm(build, d, name + ".input_layernorm", x);
-    x = build.add(name + ".self_attn.residual", x, decoder_attention(build, d, name, i, h, seq));
-    h = decoder_norm(build, d, name + ".post_attention_layernorm", x);
+    x = attention_branch(build, d, name, i, x, seq);
+    ValueId h = decoder_norm(build, d, name + ".post_attention_layernorm", x);
     h = mixture(graph, build, m, name + ".block_sparse_moe", h, routers);
     x = build.add(name + ".block_sparse_moe.residual", x, h);
   }
-  x = decoder_norm(build, d, "model.norm", x);
-  ValueId logits = add_head(model, build, config, x, "lm_head", "model.embed_tokens", d.stddev, false);
+  ValueId logits = decoder_logits(model, build, config, d, x);
   ValueId balance = -1;
   if (m.balance > 0) {
     balance = graph.add("load_balance", routers, {{"k", m.chosen}}, "balance");
