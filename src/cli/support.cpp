@@ -33,27 +33,21 @@ std::string read_text(const std::string& path) {
   return text.str();
 }
 
-CLI::Validator integer_range(int64_t low, int64_t high) {
+// kind: as in "must be an integer".
+template <typename Number>
+static CLI::Validator range(std::string_view kind, Number low, Number high) {
   auto check = [=](const std::string& text) {
-    int64_t value = 0;
+    Number value = 0;
     auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
     bool whole = code == std::errc{} && end == text.data() + text.size();
     if (whole && value >= low && value <= high) return std::string();
-    return fmt::format("must be an integer from {} to {}, got {}", low, high, text);
+    return fmt::format("must be {} from {} to {}, got {}", kind, low, high, text);
   };
   return CLI::Validator(check, fmt::format("{} to {}", low, high));
 }
 
-CLI::Validator number_range(double low, double high) {
-  auto check = [=](const std::string& text) {
-    double value = 0;
-    auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
-    bool whole = code == std::errc{} && end == text.data() + text.size();
-    if (whole && value >= low && value <= high) return std::string();
-    return fmt::format("must be a number from {} to {}, got {}", low, high, text);
-  };
-  return CLI::Validator(check, fmt::format("{} to {}", low, high));
-}
+CLI::Validator integer_range(int64_t low, int64_t high) { return range("an integer", low, high); }
+CLI::Validator number_range(double low, double high) { return range("a number", low, high); }
 
 // Levenshtein's distance, a row at a time.
 static size_t typing_errors(const std::string& a, const std::string& b) {
