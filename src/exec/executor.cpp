@@ -78,13 +78,9 @@ class InOrderExecutor final : public Executor {
     return t;
   }
 
-  void wait(const Tickets& t) const {
-    if (t.read != 0) context_.read_lane->wait(t.read);
-    if (t.write != 0) context_.write_lane->wait(t.write);
-  }
-  // May be called when this executor is no more: lanes live longer.
-  std::function<void()> waiter(const Tickets& t) const {
-    return [t, read = context_.read_lane, write = context_.write_lane] {
+  // Waits for what instruction i awaits; may be called when this executor is no more: lanes live longer.
+  auto waiter(size_t i) const {
+    return [t = awaited(i), read = context_.read_lane, write = context_.write_lane] {
       if (t.read != 0) read->wait(t.read);
       if (t.write != 0) write->wait(t.write);
     };
@@ -93,7 +89,7 @@ class InOrderExecutor final : public Executor {
   void issue(size_t i) {
     const Instr& in = program_.instrs[i];
     if (is_file(in)) return submit(i);
-    if (!file_waits_[i].empty()) wait(awaited(i));
+    if (!file_waits_[i].empty()) waiter(i)();
     if ((i & 15) == 0) context_.comm->tick();
     if (!context_.trace) return perform(i);
     int64_t begin = now_ns();
@@ -103,7 +99,7 @@ class InOrderExecutor final : public Executor {
 
   void submit(size_t i) {
     IoRequest request = io_request(launches_[i]);
-    if (!file_waits_[i].empty()) request.ready = waiter(awaited(i));
+    if (!file_waits_[i].empty()) request.ready = waiter(i);
     bool read = program_.instrs[i].queue == Queue::read;
     tickets_[i] = (read ? context_.read_lane : context_.write_lane)->submit(std::move(request));
     (read ? last_.read : last_.write) = tickets_[i];
