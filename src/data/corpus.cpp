@@ -7,6 +7,7 @@
 
 #include "core/base/error.h"
 #include "core/base/hash.h"
+#include "core/base/stop.h"
 #include "core/base/utf8.h"
 
 namespace ds {
@@ -20,7 +21,7 @@ struct Found {
 };
 
 void check_stop(const CorpusOptions& options) {
-  if (options.stop && *options.stop != 0) {
+  if (stop_asked(options.stop)) {
     raise(DS_ERROR_USER, "a stop was asked for while the text was read");
   }
 }

@@ -2,15 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "checkpoint/agree.h"
 #include "core/base/error.h"
+#include "run/stop.h"
 
 namespace ds {
 namespace {
-
-constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 
 // Steps whose spans are kept: after the first few, when the pace is steady.
 constexpr int64_t kTraceBegin = 4, kTraceEnd = 10;
@@ -31,7 +29,6 @@ Loop::Loop(Engine& engine, const RunData& data, const RunFolder& folder, const T
       tokens_(static_cast<size_t>(batch_tokens_ * config_.accumulation)),
       targets_(tokens_.size()),
       first_(engine.steps_taken()) {
-  report_.loss = report_.heldout_loss = kNone;
   report_.step = first_;
   if (first_ > 0) saved_ = first_;  // resumed from it
 }
@@ -44,7 +41,7 @@ std::vector<InputView> Loop::views(int64_t micros) const {
 // Fills the step's batches, unless this rank wishes to end.
 Loop::Wish Loop::prepare(int64_t step) {
   if (callback_ended_) return Wish::end_by_callback;
-  if (options_.stop && *options_.stop != 0) return Wish::stop;
+  if (stop_asked(options_.stop)) return Wish::stop;
   auto unit = static_cast<size_t>(batch_tokens_);
   for (int64_t micro = 0; micro < config_.accumulation && step < config_.run.steps; ++micro) {
     std::span<int32_t> tokens(tokens_.data() + static_cast<size_t>(micro) * unit, unit);
@@ -82,30 +79,24 @@ bool Loop::step() {
   }
   double seconds = static_cast<double>(now_ns() - begin) * 1e-9;
   keep_spans(result.step);
-  double heldout = kNone;
+  double heldout = kNoLoss;
   if (due(config_.run.eval_every, result.step) || result.step == config_.run.steps) heldout = evaluate();
   if (due(config_.run.save_every, result.step)) save(result.step);
   observe(result, heldout, seconds);
   return true;
 }
 
-// Whether any rank was asked to stop. Collective.
-bool Loop::stop_asked() {
-  bool mine = options_.stop && *options_.stop != 0;
-  return agree_max(engine_.comm(), mine ? 1 : 0, "stop flag") != 0;
-}
-
 // Mean loss of eval_batches held-out batches a rank; NaN without held-out text, or when a stop is asked for
 // meanwhile. Overwrites the batch.
 double Loop::evaluate() {
   int64_t batches = config_.run.eval_batches;
-  if (batches <= 0 || !data_.has_heldout()) return kNone;
+  if (batches <= 0 || !data_.has_heldout()) return kNoLoss;
   double sum = 0;
   auto unit = static_cast<size_t>(batch_tokens_);
   for (int64_t b = 0; b < batches; ++b) {
     data_.fill_heldout(b, batches, std::span(tokens_).first(unit), std::span(targets_).first(unit));
     sum += engine_.eval_batch(views(1));
-    if (b + 1 < batches && stop_asked()) return kNone;
+    if (b + 1 < batches && stop_asked_of_any(engine_.comm(), options_.stop)) return kNoLoss;
   }
   return sum / static_cast<double>(batches);
 }

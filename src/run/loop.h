@@ -29,7 +29,6 @@ class Loop {
   // Makes one step with its evaluation; false when it was skipped.
   bool step();
   double evaluate();
-  bool stop_asked();
   void save(int64_t step);
   void observe(const StepResult& result, double heldout, double seconds);
   void keep_spans(int64_t step);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "checkpoint/agree.h"
 #include "core/base/error.h"
 #include "core/base/utf8.h"
 #include "engine/threads.h"
@@ -11,6 +10,7 @@
 #include "nn/models/model.h"
 #include "run/folder.h"
 #include "run/setup.h"
+#include "run/stop.h"
 
 namespace ds {
 namespace {
@@ -71,9 +71,7 @@ std::string run_sample(Engine& engine, const RunData& data, const volatile int32
   if (tokens <= 0) return "";
   std::vector<int32_t> prompt = data.prompt(kPromptTokens);
   if (prompt.empty()) return "";
-  auto go_on = [&](int32_t) {
-    return agree_max(engine.comm(), stop && *stop != 0 ? 1 : 0, "stop flag") == 0;
-  };
+  auto go_on = [&](int32_t) { return !stop_asked_of_any(engine.comm(), stop); };
   return to_text(prompt) + to_text(generate(engine, prompt, tokens, kRunSampling, go_on));
 }
 

@@ -148,7 +148,6 @@ class Run {
     say("stopped before the text was read; nothing is left of the run");
     RunReport report;
     report.end = RunEnd::stopped;
-    report.loss = report.heldout_loss = report.unigram_loss = report.bigram_loss = std::nan("");
     return report;
   }
 
@@ -159,7 +158,6 @@ class Run {
     report.folder = folder_.path;
     report.step = engine_->steps_taken();
     report.checkpoint = loaded;
-    report.loss = report.heldout_loss = report.unigram_loss = report.bigram_loss = std::nan("");
     return report;
   }
 

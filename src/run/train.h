@@ -10,12 +10,14 @@
 
 namespace ds {
 
+inline constexpr double kNoLoss = std::numeric_limits<double>::quiet_NaN();
+
 // State of a run after a step.
 struct RunProgress {
   int64_t step = 0;  // optimizer steps taken
   int64_t steps = 0;
   double loss = 0;
-  double heldout_loss = std::numeric_limits<double>::quiet_NaN();  // NaN: not evaluated at this step
+  double heldout_loss = kNoLoss;  // NaN: not evaluated at this step
   double grad_norm = 0;
   double lr = 0;
   double tokens_per_second = 0;  // of all ranks, this step
@@ -47,10 +49,10 @@ struct RunReport {
   RunEnd end = RunEnd::finished;
   std::string failure;  // what the engine says of a skipped step
   int64_t step = 0;
-  double loss = 0;                           // of the last step; NaN when no step was made
-  double heldout_loss = 0;                   // of the last evaluation; NaN: none
-  double unigram_loss = 0, bigram_loss = 0;  // held-out cross-entropy of counted models; NaN without data
-  std::string checkpoint;                    // path of the last one
+  double loss = kNoLoss;                                 // of the last step; NaN when no step was made
+  double heldout_loss = kNoLoss;                         // of the last evaluation; NaN: none
+  double unigram_loss = kNoLoss, bigram_loss = kNoLoss;  // held-out, of counted models; NaN without data
+  std::string checkpoint;                                // path of the last one
   std::string sample;
 };
 

@@ -1,0 +1,12 @@
+#pragma once
+#include "checkpoint/agree.h"
+#include "core/base/stop.h"
+
+namespace ds {
+
+// Whether any rank's stop flag asks to end. Collective.
+inline bool stop_asked_of_any(Communicator& comm, const volatile int32_t* stop) {
+  return agree_max(comm, stop_asked(stop) ? 1 : 0, "stop flag") != 0;
+}
+
+}  // namespace ds
