@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <bit>
 #include <cstring>
 
 #include "checkpoint/agree.h"
@@ -13,19 +12,6 @@ namespace ds {
 namespace {
 
 constexpr size_t kBlock = 1 << 18;  // elements read at once
-
-void widen(DType dtype, const std::byte* data, size_t count, float* out) {
-  if (dtype == DS_DTYPE_F32) {
-    std::memcpy(out, data, count * sizeof(float));
-    return;
-  }
-  for (size_t i = 0; i < count; ++i) {
-    uint16_t bits = 0;
-    std::memcpy(&bits, data + 2 * i, 2);
-    out[i] =
-        dtype == DS_DTYPE_F16 ? widen_half(bits) : std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
-  }
-}
 
 class Loader {
  public:
@@ -74,10 +60,9 @@ class Loader {
       int64_t unit = size_of(entry.dtype), end = std::min(high, p.begin + p.numel);
       for (int64_t at = std::max(low, p.begin); at < end;) {
         int64_t n = std::min(end - at, static_cast<int64_t>(block_.size()));
-        auto count = static_cast<size_t>(n);
-        files_[source.file].read(bytes_.data(), count * static_cast<size_t>(unit),
+        files_[source.file].read(bytes_.data(), static_cast<size_t>(n * unit),
                                  entry.begin + (at - p.begin) * unit);
-        widen(entry.dtype, bytes_.data(), count, block_.data());
+        widen(entry.dtype, bytes_.data(), n, block_.data());
         state_.write_state(StateKind::master, b, at, n, block_.data());
         at += n;
       }

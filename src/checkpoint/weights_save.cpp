@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <filesystem>
 
 #include "checkpoint/agree.h"
@@ -26,17 +25,6 @@ constexpr std::array<std::string_view, 10> side_files{"config.json",       "gene
                                                       "merges.txt",        "vocab.txt",
                                                       "added_tokens.json", "special_tokens_map.json"};
 constexpr int64_t kMaxSideFile = 1 << 28;
-
-void narrow(DType dtype, const float* values, size_t count, std::byte* out) {
-  if (dtype == DS_DTYPE_F32) {
-    std::memcpy(out, values, count * sizeof(float));
-    return;
-  }
-  for (size_t i = 0; i < count; ++i) {
-    uint16_t bits = dtype == DS_DTYPE_F16 ? narrow_half(values[i]) : bf16(values[i]).bits;
-    std::memcpy(out + 2 * i, &bits, 2);
-  }
-}
 
 class Saver {
  public:
@@ -145,7 +133,7 @@ class Saver {
   void write_block(const WeightSource& source, int64_t element, int64_t count) {
     const SafetensorEntry& entry = match_.entry(source);
     int64_t unit = size_of(entry.dtype);
-    narrow(entry.dtype, block_.data(), static_cast<size_t>(count), bytes_.data());
+    narrow(entry.dtype, block_.data(), count, bytes_.data());
     open_[source.file].write(bytes_.data(), static_cast<size_t>(count * unit), entry.begin + element * unit);
   }
 

@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "core/base/error.h"
+#include "core/base/half.h"
 #include "core/base/hash.h"
 #include "core/base/log.h"
 #include "engine/delegate.h"
@@ -179,9 +180,7 @@ void DelegateEngine::copy_grad(std::byte* to, int64_t numel) const {
     std::memcpy(to, pending_grad_, static_cast<size_t>(numel * size_of(config_.compute)));
     return;
   }
-  const auto* from = static_cast<const float*>(pending_grad_);
-  auto* narrow = reinterpret_cast<bf16*>(to);
-  for (int64_t i = 0; i < numel; ++i) narrow[i] = bf16(from[i]);
+  narrow(config_.compute, static_cast<const float*>(pending_grad_), numel, to);
 }
 
 }  // namespace ds

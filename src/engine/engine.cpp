@@ -5,6 +5,7 @@
 
 #include "checkpoint/agree.h"
 #include "core/base/error.h"
+#include "core/base/half.h"
 
 namespace ds {
 
@@ -146,14 +147,7 @@ std::vector<float> Engine::infer(std::span<const InputView> inputs) {
   });
   const TensorType& type = plan_.graph.type(plan_.graph.outputs[1]);
   std::vector<float> out(static_cast<size_t>(type.shape.numel(n)));
-  const std::byte* data = address(plan_.logits);
-  for (size_t i = 0; i < out.size(); ++i) {
-    if (type.dtype == DS_DTYPE_BF16) {
-      out[i] = static_cast<float>(reinterpret_cast<const bf16*>(data)[i]);
-    } else {
-      out[i] = reinterpret_cast<const float*>(data)[i];
-    }
-  }
+  widen(type.dtype, address(plan_.logits), static_cast<int64_t>(out.size()), out.data());
   return out;
 }
 

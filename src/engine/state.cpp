@@ -6,6 +6,7 @@
 
 #include "checkpoint/weights.h"
 #include "core/base/error.h"
+#include "core/base/half.h"
 #include "core/base/log.h"
 #include "engine/core.h"
 
@@ -16,15 +17,6 @@ int64_t EngineCore::first(size_t bucket) const {
 }
 
 namespace {
-
-void widen(DType dtype, const std::byte* data, int64_t count, float* out) {
-  if (dtype == DS_DTYPE_F32) {
-    std::memcpy(out, data, static_cast<size_t>(count) * sizeof(float));
-    return;
-  }
-  ensure(dtype == DS_DTYPE_BF16, "state of type {} cannot be read as f32", dtype_name(dtype));
-  for (int64_t i = 0; i < count; ++i) out[i] = static_cast<float>(reinterpret_cast<const bf16*>(data)[i]);
-}
 
 const StateRef& state_ref(const BucketState& s, StateKind kind) {
   return kind == StateKind::master ? s.master : s.states.at(static_cast<size_t>(kind) - 1);

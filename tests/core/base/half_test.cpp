@@ -5,6 +5,9 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <vector>
+
+#include "core/base/error.h"
 
 namespace ds {
 namespace {
@@ -47,6 +50,27 @@ TEST(Half, RoundsToNearestEven) {
   EXPECT_EQ(narrow_half(65519.99f), 0x7bff);
   EXPECT_EQ(narrow_half(65520.0f), 0x7c00);
   EXPECT_EQ(narrow_half(1e30f), 0x7c00);
+}
+
+TEST(Half, RunsOfEveryFloatTypeNarrowAndWiden) {
+  const std::vector<float> values{1.0f, -0.5f, 3.14159274f, 1e-3f, 70000.0f};
+  for (DType dtype : {DS_DTYPE_F32, DS_DTYPE_BF16, DS_DTYPE_F16}) {
+    std::vector<std::byte> bytes(4 * values.size() + 1);
+    std::byte* odd = bytes.data() + 1;
+    std::vector<float> back(values.size());
+    narrow(dtype, values.data(), static_cast<int64_t>(values.size()), odd);
+    widen(dtype, odd, static_cast<int64_t>(values.size()), back.data());
+    for (size_t i = 0; i < values.size(); ++i) {
+      float expected = dtype == DS_DTYPE_F32    ? values[i]
+                       : dtype == DS_DTYPE_BF16 ? static_cast<float>(bf16(values[i]))
+                                                : widen_half(narrow_half(values[i]));
+      EXPECT_EQ(back[i], expected) << dtype_name(dtype) << " " << i;
+    }
+  }
+  std::byte none{};
+  float value = 0;
+  EXPECT_THROW(widen(DS_DTYPE_I32, &none, 0, &value), Error);
+  EXPECT_THROW(narrow(DS_DTYPE_I32, &value, 0, &none), Error);
 }
 
 }  // namespace
