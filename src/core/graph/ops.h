@@ -36,10 +36,15 @@ struct OpDef {
   std::function<std::vector<TensorType>(std::span<const TensorType> in, const Attrs& attrs)> infer;
   // Empty: not differentiable (refused by name when a gradient is asked for).
   std::function<std::vector<ValueId>(BackwardContext&)> backward;
-  // Floating-point operations at extent n; bytes are the sum of operands.
+  // Floating-point operations at extent n. A product and a sum are two, an exponential or tanh is four.
   std::function<double(std::span<const TensorType> in, const Attrs& attrs, int64_t n)> flops;
   // Attributes that a node may have; an absent one means the default of docs/ops.md.
   std::vector<std::string> optional = {};
+  // The operations are products of operands, which run at the machine's rate for the operands' type; of
+  // others, arithmetic is in f32.
+  bool products = false;
+  // Bytes read at extent n; empty: all of every input.
+  std::function<double(std::span<const TensorType> in, const Attrs& attrs, int64_t n)> read_bytes = {};
 };
 
 const OpDef* find_op(std::string_view name);

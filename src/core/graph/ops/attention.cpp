@@ -140,8 +140,15 @@ double attention_dx_flops(In in, const Attrs& attrs, int64_t n) { return product
 
 void add_attention_ops(std::vector<OpDef>& table) {
   const std::vector<std::string> optional{"kv_heads", "causal", "window", "scale", "softcap", "per_head"};
-  table.push_back(
-      {"attention", 1, 4, {"heads", "seq"}, infer_attention, attention_backward, attention_flops, optional});
+  table.push_back({"attention",
+                   1,
+                   4,
+                   {"heads", "seq"},
+                   infer_attention,
+                   attention_backward,
+                   attention_flops,
+                   optional,
+                   true});
   table.push_back({"attention_dx",
                    1 + kAroundDx,
                    4 + kAroundDx,
@@ -149,7 +156,8 @@ void add_attention_ops(std::vector<OpDef>& table) {
                    infer_attention_dx,
                    {},
                    attention_dx_flops,
-                   optional});
+                   optional,
+                   true});
 }
 
 }  // namespace ds

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "core/base/error.h"
 #include "core/graph/ops/rules.h"
 
@@ -59,12 +61,34 @@ double add_per_element(In in, const Attrs&, int64_t n) { return static_cast<doub
 
 double no_flops(In, const Attrs&, int64_t) { return 0; }
 
+// The rows that ids select, and ids.
+double embedding_read(In in, const Attrs&, int64_t n) {
+  int64_t rows = in[1].shape.numel(n), row = in[0].shape[1].extent * size_of(in[0].dtype);
+  return static_cast<double>(rows * (row + size_of(in[1].dtype)));
+}
+// x, and the rows of w that sequences reach.
+double position_read(In in, const Attrs& attrs, int64_t n) {
+  int64_t rows = in[0].shape.numel(n) / in[1].shape[1].extent;
+  int64_t used = rows + std::min(rows, attrs.integer("seq"));
+  return static_cast<double>(used * in[1].shape[1].extent * size_of(in[0].dtype));
+}
+
 }  // namespace
 
 void add_embedding_ops(std::vector<OpDef>& table) {
-  table.push_back({"embedding", 2, 2, {}, infer_embedding, embedding_backward, no_flops});
+  table.push_back(
+      {"embedding", 2, 2, {}, infer_embedding, embedding_backward, no_flops, {}, false, embedding_read});
   table.push_back({"embedding_dw", 2, 2, {"rows"}, infer_embedding_dw, {}, add_per_element});
-  table.push_back({"position", 2, 2, {"seq"}, infer_position, position_backward, add_per_element});
+  table.push_back({"position",
+                   2,
+                   2,
+                   {"seq"},
+                   infer_position,
+                   position_backward,
+                   add_per_element,
+                   {},
+                   false,
+                   position_read});
   table.push_back({"position_dw", 1, 1, {"seq", "rows"}, infer_position_dw, {}, add_per_element});
 }
 

@@ -75,9 +75,9 @@ double linear_db_flops(In in, const Attrs&, int64_t n) { return static_cast<doub
 }  // namespace
 
 void add_linear_ops(std::vector<OpDef>& table) {
-  table.push_back({"linear", 2, 3, {}, infer_linear, linear_backward, linear_flops, {"transposed"}});
-  table.push_back({"linear_dx", 2, 2, {}, infer_linear_dx, {}, linear_dx_flops, {"transposed"}});
-  table.push_back({"linear_dw", 2, 2, {}, infer_linear_dw, {}, linear_dw_flops, {"transposed"}});
+  table.push_back({"linear", 2, 3, {}, infer_linear, linear_backward, linear_flops, {"transposed"}, true});
+  table.push_back({"linear_dx", 2, 2, {}, infer_linear_dx, {}, linear_dx_flops, {"transposed"}, true});
+  table.push_back({"linear_dw", 2, 2, {}, infer_linear_dw, {}, linear_dw_flops, {"transposed"}, true});
   table.push_back({"linear_db", 1, 1, {}, infer_linear_db, {}, linear_db_flops});
 }
 

@@ -1,0 +1,115 @@
+#include "core/program/cost.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <set>
+#include <sstream>
+
+#include "core/graph/ops.h"
+#include "core/program/builder.h"
+
+namespace ds {
+namespace {
+
+const Dim n = Dim::n();
+constexpr DType f32 = DS_DTYPE_F32, bf16_ = DS_DTYPE_BF16, i32 = DS_DTYPE_I32, f64 = DS_DTYPE_F64;
+
+Cost cost(std::string_view op, const std::vector<TensorType>& in, const std::vector<TensorType>& out,
+          const Attrs& attrs = {}, int64_t extent = 10) {
+  return launch_cost(op, in, out, attrs, extent);
+}
+
+TEST(Cost, OfGraphOperations) {
+  TensorType x{bf16_, {n, 8}}, w{bf16_, {4, 8}}, b{bf16_, {4}}, y{bf16_, {n, 4}};
+  Cost linear = cost("linear", {x, w, b}, {y});
+  EXPECT_EQ(linear.flops, 2 * 10 * 8 * 4);
+  EXPECT_EQ(linear.bytes, 2 * (80 + 32 + 4 + 40));
+  EXPECT_EQ(linear.arithmetic, bf16_);
+
+  TensorType qkv{bf16_, {n, 12}}, lse{f32, {2, n}};
+  Cost attention = cost("attention", {qkv}, {y, lse}, {{"heads", int64_t{2}}, {"seq", int64_t{5}}});
+  EXPECT_EQ(attention.flops, 2 * 2 * 10 * 3 * 4);  // q k^T and p v; a row of 5 sees 3 keys on average
+  EXPECT_EQ(attention.bytes, 2 * 120 + 2 * 40 + 4 * 20);
+  EXPECT_EQ(attention.arithmetic, bf16_);
+
+  Cost gelu = cost("gelu", {y}, {y});
+  EXPECT_EQ(gelu.flops, 15 * 40);
+  EXPECT_EQ(gelu.bytes, 2 * 2 * 40);
+  EXPECT_EQ(gelu.arithmetic, f32);
+  EXPECT_EQ(cost("gelu", {{f64, {3}}}, {{f64, {3}}}).arithmetic, f64);
+
+  Cost norm =
+      cost("layer_norm", {x, {bf16_, {8}}, {bf16_, {8}}}, {x, {f32, {n}}, {f32, {n}}}, {{"eps", 1e-5}});
+  EXPECT_EQ(norm.flops, 8 * 80);
+  EXPECT_EQ(norm.bytes, 2 * (80 + 8 + 8 + 80) + 4 * 20);
+
+  Cost entropy = cost("cross_entropy", {x, {i32, {n}}}, {{f32, {}}, {f32, {n}}});
+  EXPECT_EQ(entropy.flops, 6 * 80);
+  EXPECT_EQ(entropy.bytes, 2 * 80 + 4 * 10 + 4 + 40);
+}
+
+TEST(Cost, TablesCountTheRowsThatAreRead) {
+  TensorType ids{i32, {n}}, y{bf16_, {n, 8}}, table{bf16_, {1000, 8}};
+  EXPECT_EQ(cost("embedding", {table, ids}, {y}).bytes, 2 * 80 + 40 + 2 * 80);
+  Attrs seq{{"seq", int64_t{5}}};
+  EXPECT_EQ(cost("position", {y, table}, {y}, seq).bytes, 2 * 80 + 2 * 40 + 2 * 80);
+  EXPECT_EQ(cost("position", {y, table}, {y}, seq, 3).bytes, 3 * 2 * 3 * 8);
+}
+
+TEST(Cost, OfUpdatesAndMoves) {
+  TensorType f{f32, {512}}, h{bf16_, {512}};
+  Attrs adamw{{"l2", int64_t{0}}};
+  EXPECT_EQ(cost("adamw", {f}, {f, f, f, h}, adamw).bytes, 512 * (4 + 2 * 12 + 2));
+  EXPECT_EQ(cost("adamw", {f}, {f, f, f, h}, adamw).flops, 512 * 16);
+  EXPECT_EQ(cost("sgd", {f}, {f, f, h}, {{"nesterov", int64_t{1}}}).bytes, 512 * (4 + 2 * 8 + 2));
+  EXPECT_EQ(cost("sgd", {f}, {f, f, h}, {{"nesterov", int64_t{1}}}).flops, 512 * 9);
+  EXPECT_EQ(cost("accumulate", {f}, {f}, {{"beta", int64_t{1}}}).bytes, 512 * 12);
+  EXPECT_EQ(cost("accumulate", {f}, {f}, {{"beta", int64_t{0}}}).bytes, 512 * 8);
+  EXPECT_EQ(cost("zero", {}, {f, h}).bytes, 512 * 6);
+  EXPECT_EQ(cost("granule_norms", {f}, {{f64, {2}}}).flops, 1024);
+  EXPECT_EQ(cost("all_gather", {h}, {{bf16_, {1024}}}).bytes, 3 * 1024);
+  EXPECT_EQ(cost("all_gather", {h}, {{bf16_, {1024}}}).flops, 0);
+}
+
+TEST(Cost, OfAnInstructionLeavesTheScalarsOut) {
+  Program start;
+  start.buffers.push_back({kScalarBlock, f32, 64, Tier::device, Residency::persistent});
+  ProgramBuilder builder(std::move(start));
+  BufferId x = builder.transient("x", f32, 40, Tier::device),
+           y = builder.transient("y", f32, 40, Tier::device);
+  builder.emit(Queue::compute, "dropout",
+               {{x, 0, {f32, {n, 4}}, Access::read},
+                flat(builder.buffer(0), 0, 0, 64, Access::read),
+                {y, 0, {f32, {n, 4}}, Access::write}},
+               {{"p", 0.1}, {"op", int64_t{0}}});
+  Program program = builder.take();
+  EXPECT_EQ(instruction_cost(program, program.instrs[0], 7).bytes, 2 * 4 * 28);
+}
+
+// First words of the rows of the tables in docs/ops.md: graph ops, then instructions.
+std::vector<std::set<std::string>> documented() {
+  std::ifstream file(DS_SOURCE_DIR "/docs/ops.md");
+  std::vector<std::set<std::string>> tables;
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with("| ---")) tables.emplace_back();
+    if (line.starts_with("| `")) tables.back().insert(line.substr(3, line.find('`', 3) - 3));
+  }
+  return tables;
+}
+
+TEST(Cost, EveryDocumentedOperationHasOne) {
+  std::vector<std::set<std::string>> tables = documented();
+  ASSERT_EQ(tables.size(), 2u);
+  std::set<std::string> ops, instructions;
+  for (const OpDef& row : op_table()) {
+    ops.insert(row.name);
+    EXPECT_TRUE(static_cast<bool>(row.flops)) << row.name;
+  }
+  for (const InstructionCost& row : instruction_costs()) instructions.insert(row.name);
+  EXPECT_EQ(ops, tables[0]);
+  EXPECT_EQ(instructions, tables[1]);
+}
+
+}  // namespace
+}  // namespace ds
