@@ -14,22 +14,16 @@ import tempfile
 
 import numpy as np
 import torch
-from torch.nn import functional as F
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-sys.path.insert(0, os.path.join(ROOT, "build", "python"))
-import libds as ds  # noqa: E402
+import main_job
+from main_job import MICRO, ROOT, SEQ, check, ds, forward, read
 
 STEPS = int(sys.argv[1]) if len(sys.argv) > 1 else 20
-LAYERS, WIDTH, HEADS, VOCAB, SEQ, MICRO = 4, 384, 6, 256, 128, 8
 
 
 def config(total):
-    with open(os.path.join(ROOT, "examples", "train.json"), encoding="utf-8") as file:
-        text = "".join(line.split("//")[0] + "\n" for line in file)
-    made = json.loads(text)
+    made = main_job.config()
     made["bf16"]["enabled"] = False
-    made["zero_optimization"] = {"stage": 0}
     made["scheduler"]["params"]["total_num_steps"] = total
     made["run"]["steps"] = total
     return made
@@ -49,37 +43,6 @@ def batches(data, steps):
     for _ in range(steps):
         starts = draw.integers(0, len(data) - SEQ - 1, MICRO)
         yield np.stack([data[s:s + SEQ] for s in starts]), np.stack([data[s + 1:s + SEQ + 1] for s in starts])
-
-
-def read(engine, kind):
-    out = {}
-    for i in range(ds.engine_param_count(engine)):
-        name, dims = ds.engine_param_info(engine, i)
-        values = np.zeros(dims, dtype=np.float32)
-        ds.engine_read(engine, i, kind, values.reshape(-1))
-        out[name] = values
-    return out
-
-
-def forward(p, tokens, targets):
-    x = p["wte.weight"][tokens] + p["wpe.weight"][:SEQ]
-    for i in range(LAYERS):
-        h = f"h.{i}."
-        y = F.layer_norm(x, (WIDTH,), p[h + "ln_1.weight"], p[h + "ln_1.bias"])
-        q, k, v = F.linear(y, p[h + "attn.qkv.weight"], p[h + "attn.qkv.bias"]).split(WIDTH, dim=-1)
-        q, k, v = (t.view(MICRO, SEQ, HEADS, WIDTH // HEADS).transpose(1, 2) for t in (q, k, v))
-        y = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(MICRO, SEQ, WIDTH)
-        x = x + F.linear(y, p[h + "attn.proj.weight"], p[h + "attn.proj.bias"])
-        y = F.layer_norm(x, (WIDTH,), p[h + "ln_2.weight"], p[h + "ln_2.bias"])
-        y = F.gelu(F.linear(y, p[h + "mlp.fc.weight"], p[h + "mlp.fc.bias"]), approximate="tanh")
-        x = x + F.linear(y, p[h + "mlp.proj.weight"], p[h + "mlp.proj.bias"])
-    x = F.layer_norm(x, (WIDTH,), p["ln_f.weight"], p["ln_f.bias"])
-    return F.cross_entropy(F.linear(x, p["wte.weight"]).view(-1, VOCAB), targets.reshape(-1))
-
-
-def check(name, ok, detail):
-    print(f"{'ok  ' if ok else 'FAIL'} {name}: {detail}", flush=True)
-    return ok
 
 
 def same_training(engine, total):

@@ -1,0 +1,143 @@
+"""Does training in bf16 with f32 masters follow PyTorch's? (./run interop curve [SEEDS])
+
+The main job's model and text, 200 steps of 2 x 8 sequences. Both sides of a seed start from the same weights and see the
+same batches in the same order: bf16 parameters, activations and gradients of a micro-batch, f32 sums over micro-batches,
+clipping at 1, AdamW on f32 masters, the same learning rates. Two losses are compared: of the training batch of a step, and
+of the same held-out sequences after it. Passed: at steps 50, 100, 150 and 200 the means over seeds differ by at most two
+standard errors of their difference (of unpaired samples, Welch). The pairs' own difference is printed beside them: with
+equal weights and batches it has far less noise.
+"""
+import json
+import os
+import sys
+import time
+
+import numpy as np
+import torch
+
+import main_job
+from main_job import MICRO, ROOT, SEQ, check, ds
+
+STEPS, MARKS = 200, (50, 100, 150, 200)
+ACCUMULATION, HELDOUT_BATCHES = 2, 16
+
+
+def corpus():
+    """(training text, held-out text) as bytes: what ./run train has gathered; its last 2 % are held out."""
+    parts = []
+    for folder, _, names in sorted(os.walk(os.path.join(ROOT, ".cache", "text"))):
+        for name in sorted(names):
+            with open(os.path.join(folder, name), "rb") as file:
+                parts.append(np.frombuffer(file.read(), dtype=np.uint8))
+    data = np.concatenate(parts).astype(np.int32)
+    cut = len(data) * 98 // 100
+    return data[:cut], data[cut:]
+
+
+def draw(data, rng, count):
+    """`count` micro-batches (tokens, targets) of [MICRO, SEQ]."""
+    for _ in range(count):
+        starts = rng.integers(0, len(data) - SEQ - 1, MICRO)
+        yield np.stack([data[s:s + SEQ] for s in starts]), np.stack([data[s + 1:s + SEQ + 1] for s in starts])
+
+
+class Ours:
+    """libds: the engine of the configuration, whose seed draws the weights."""
+
+    def __init__(self, seed):
+        made = main_job.config()
+        made["gradient_accumulation_steps"] = ACCUMULATION
+        made["run"].update(steps=STEPS, seed=seed)
+        text = json.dumps(made)
+        self.engine = ds.engine_create(None, text, ds.graph_from_config(text, 1), ds.engine_options())
+        self.weights = main_job.read(self.engine, ds.STATE_KIND_MASTER)
+        self.lrs = []
+
+    def step(self, _, micros):
+        inputs = [np.concatenate([m[i].reshape(-1) for m in micros]) for i in (0, 1)]
+        loss = ds.train_batch(self.engine, [ds.tensor_from_dlpack(a) for a in inputs])
+        self.lrs.append(ds.engine_get(self.engine, "lr"))
+        return loss
+
+    def heldout(self, batches):
+        return [ds.eval_batch(self.engine, [ds.tensor_from_dlpack(a.reshape(-1).copy()) for a in b]) for b in batches]
+
+
+class Theirs:
+    """PyTorch: f32 masters, from which bf16 parameters are rounded after every step."""
+
+    def __init__(self, weights, lrs):
+        self.masters = {k: torch.tensor(v) for k, v in weights.items()}
+        self.params = {k: v.to(torch.bfloat16).requires_grad_() for k, v in self.masters.items()}
+        self.optimizer = torch.optim.AdamW(self.masters.values(), betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1)
+        self.lrs = lrs
+
+    def loss(self, batch):
+        return main_job.forward(self.params, *(torch.from_numpy(a).long() for a in batch))
+
+    def step(self, step, micros):
+        losses = []
+        for master in self.masters.values():
+            master.grad = torch.zeros_like(master)
+        for micro in micros:
+            loss = self.loss(micro)
+            loss.backward()
+            losses.append(loss.item())
+            for name, param in self.params.items():
+                self.masters[name].grad += param.grad.float() / len(micros)
+                param.grad = None
+        torch.nn.utils.clip_grad_norm_(list(self.masters.values()), 1.0)
+        self.optimizer.param_groups[0]["lr"] = self.lrs[step]
+        self.optimizer.step()
+        with torch.no_grad():
+            for name, param in self.params.items():
+                param.copy_(self.masters[name])
+        return sum(losses) / len(losses)
+
+    def heldout(self, batches):
+        with torch.no_grad():
+            return [self.loss(b).item() for b in batches]
+
+
+def train(name, side, seed, text, heldout):
+    """Losses [2, marks]: of the training batch, of the held-out text."""
+    rng, losses, begin = np.random.default_rng(seed), np.zeros((2, len(MARKS))), time.monotonic()
+    for step in range(STEPS):
+        loss = side.step(step, list(draw(text, rng, ACCUMULATION)))
+        if step + 1 in MARKS:
+            losses[:, MARKS.index(step + 1)] = loss, np.mean(side.heldout(heldout))
+    seconds = time.monotonic() - begin
+    print(f"seed {seed} {name:5}: {seconds:4.0f} s; train {losses[0].round(4)} held-out {losses[1].round(4)}", flush=True)
+    return losses
+
+
+def compare(what, ours, theirs):
+    """ours, theirs: [seeds, marks]. Prints a table; whether every mark is within two standard errors."""
+    passed = True
+    print(f"{what}\n  step   libds   torch  differ  std.err  ratio   of pairs")
+    for i, mark in enumerate(MARKS):
+        a, b = ours[:, i], theirs[:, i]
+        error = np.sqrt((a.var(ddof=1) + b.var(ddof=1)) / len(a))
+        differ, pairs = a.mean() - b.mean(), a - b
+        passed = passed and abs(differ) <= 2 * error
+        print(f"  {mark:4} {a.mean():7.4f} {b.mean():7.4f} {differ:+7.4f}  {error:7.4f}  {abs(differ) / error:5.2f}"
+              f"   {pairs.mean():+.4f} +- {pairs.std(ddof=1) / np.sqrt(len(a)):.4f}", flush=True)
+    return check(what, passed, f"means of {len(ours)} seeds within 2 standard errors at steps {MARKS}")
+
+
+def main():
+    seeds = int(sys.argv[1]) if len(sys.argv) > 1 else 3
+    text, held = corpus()
+    heldout = list(draw(held, np.random.default_rng(1234), HELDOUT_BATCHES))
+    runs = {"libds": [], "torch": []}
+    for seed in range(1, seeds + 1):
+        ours = Ours(seed)
+        runs["libds"].append(train("libds", ours, seed, text, heldout))
+        runs["torch"].append(train("torch", Theirs(ours.weights, ours.lrs), seed, text, heldout))
+    ours, theirs = (np.stack(runs[side]) for side in ("libds", "torch"))
+    done = [compare(w, ours[:, i], theirs[:, i]) for i, w in enumerate(("training batch", "held-out text"))]
+    return 0 if all(done) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,54 @@
+"""The main job (examples/train.json) for comparisons with PyTorch: its configuration, model, parameters."""
+import json
+import os
+import sys
+
+import numpy as np
+from torch.nn import functional as F
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path.insert(0, os.path.join(ROOT, "build", "python"))
+import libds as ds  # noqa: E402
+
+LAYERS, WIDTH, HEADS, VOCAB, SEQ, MICRO = 4, 384, 6, 256, 128, 8
+
+
+def config():
+    """examples/train.json on one rank with states in memory."""
+    with open(os.path.join(ROOT, "examples", "train.json"), encoding="utf-8") as file:
+        made = json.loads("".join(line.split("//")[0] + "\n" for line in file))
+    made["zero_optimization"] = {"stage": 0}
+    return made
+
+
+def read(engine, kind):
+    """Every parameter's values of a state kind, f32, by name."""
+    out = {}
+    for i in range(ds.engine_param_count(engine)):
+        name, dims = ds.engine_param_info(engine, i)
+        values = np.zeros(dims, dtype=np.float32)
+        ds.engine_read(engine, i, kind, values.reshape(-1))
+        out[name] = values
+    return out
+
+
+def forward(p, tokens, targets):
+    """Loss of one micro-batch in the element type of the parameters `p`; the softmax over logits is in f32."""
+    x = p["wte.weight"][tokens] + p["wpe.weight"][:SEQ]
+    for i in range(LAYERS):
+        h = f"h.{i}."
+        y = F.layer_norm(x, (WIDTH,), p[h + "ln_1.weight"], p[h + "ln_1.bias"])
+        q, k, v = F.linear(y, p[h + "attn.qkv.weight"], p[h + "attn.qkv.bias"]).split(WIDTH, dim=-1)
+        q, k, v = (t.view(MICRO, SEQ, HEADS, WIDTH // HEADS).transpose(1, 2) for t in (q, k, v))
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(MICRO, SEQ, WIDTH)
+        x = x + F.linear(y, p[h + "attn.proj.weight"], p[h + "attn.proj.bias"])
+        y = F.layer_norm(x, (WIDTH,), p[h + "ln_2.weight"], p[h + "ln_2.bias"])
+        y = F.gelu(F.linear(y, p[h + "mlp.fc.weight"], p[h + "mlp.fc.bias"]), approximate="tanh")
+        x = x + F.linear(y, p[h + "mlp.proj.weight"], p[h + "mlp.proj.bias"])
+    x = F.layer_norm(x, (WIDTH,), p["ln_f.weight"], p["ln_f.bias"])
+    return F.cross_entropy(F.linear(x, p["wte.weight"]).view(-1, VOCAB).float(), targets.reshape(-1))
+
+
+def check(name, ok, detail):
+    print(f"{'ok  ' if ok else 'FAIL'} {name}: {detail}", flush=True)
+    return ok
