@@ -12,7 +12,8 @@ struct Family {
   std::string_view name;
   void (*add)(KernelRegistry& registry);
 };
-constexpr Family kFamilies[] = {{"onednn", register_onednn}, {"cpu", register_cpu}, {"ref", register_ref}};
+constexpr Family kFamilies[] = {
+    {"gemm", register_gemm}, {"onednn", register_onednn}, {"cpu", register_cpu}, {"ref", register_ref}};
 
 }  // namespace
 
@@ -26,7 +27,8 @@ KernelRegistry built_in_kernels() {
     list.remove_prefix(std::min(comma + 1, list.size()));
     bool known = std::any_of(std::begin(kFamilies), std::end(kFamilies),
                              [&](const Family& family) { return family.name == word; });
-    require(known, "DS_KERNELS must list families of onednn, cpu, ref that this build has, got '{}'", word);
+    require(known, "DS_KERNELS must list families of gemm, onednn, cpu, ref that this build has, got '{}'",
+            word);
     chosen.push_back(word);
   }
   KernelRegistry registry;

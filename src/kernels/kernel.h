@@ -50,7 +50,7 @@ struct KernelQuery {
 // One implementation of one op. refuse returns "" to accept or the reason; it must not depend on data.
 struct KernelImpl {
   std::string op;
-  std::string name;  // "onednn", "cpu", "ref"
+  std::string name;  // "gemm", "onednn", "cpu", "ref"
   KernelFn run = nullptr;
   std::string (*refuse)(const KernelQuery&) = nullptr;
   // Takes now what run would take at its first launch with these shapes and keep; data pointers are null.
@@ -72,11 +72,12 @@ class KernelRegistry {
   std::vector<KernelImpl> impls_;
 };
 
+void register_gemm(KernelRegistry& registry);    // kernels/gemm: products of bf16
 void register_onednn(KernelRegistry& registry);  // kernels/onednn
 void register_cpu(KernelRegistry& registry);     // kernels/cpu
 void register_ref(KernelRegistry& registry);     // kernels/ref: every op and instruction, f32, bf16 and f64
 
-// Every built-in implementation in dispatch order: onednn, cpu, ref. Environment DS_KERNELS (comma list of
+// Every built-in implementation in dispatch order: gemm, onednn, cpu, ref. Environment DS_KERNELS (comma list of
 // families, for example "ref" or "cpu,ref") restricts it, for tests and bug reports.
 KernelRegistry built_in_kernels();
 

@@ -29,6 +29,7 @@ std::vector<OpCase> tiled_cases() {
 
 void for_each_run(const std::function<void(const KernelImpl&, const OpCase&, DType)>& f) {
   KernelRegistry registry;
+  register_gemm(registry);
   register_onednn(registry);
   register_cpu(registry);
   for (const OpCase& c : tiled_cases()) {

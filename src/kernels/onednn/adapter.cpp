@@ -70,7 +70,7 @@ struct Context {
 
 struct Matmul::Impl {
   dnnl::engine engine{dnnl::engine::kind::cpu, 0};
-  MatmulKey key;
+  MatrixShape key;
   dnnl::matmul::primitive_desc description;
   dnnl::matmul primitive;
   size_t scratch_bytes = 0;
@@ -120,7 +120,7 @@ namespace {
 // own.
 bool is_gemm(const Matmul& matmul) { return matmul.implementation().starts_with("gemm"); }
 
-void warm_gemm(MatmulKey key) {
+void warm_gemm(MatrixShape key) {
   static std::once_flag warm[2];
   std::call_once(warm[key.dtype == DS_DTYPE_BF16], [&] {
     constexpr int64_t kSide = 64,
@@ -136,7 +136,7 @@ void warm_gemm(MatmulKey key) {
 
 }  // namespace
 
-Matmul::Matmul(const MatmulKey& key) : impl_(std::make_unique<Impl>()) {
+Matmul::Matmul(const MatrixShape& key) : impl_(std::make_unique<Impl>()) {
   OneThread single;
   impl_->key = key;
   dnnl::primitive_attr attr;
@@ -170,7 +170,7 @@ void Matmul::reserve(int threads, size_t available) const {
 // within 2 % where k > 768 bytes, up to 3.5 times as much as seen elsewhere.
 int64_t Matmul::run_bytes() const {
   if (!is_gemm(*this)) return 0;
-  const MatmulKey& key = impl_->key;
+  const MatrixShape& key = impl_->key;
   int64_t unit = size_of(key.dtype), depth = std::clamp<int64_t>(key.k * unit, 256, 1536) + 8;
   return (key.m + key.n + 72) * depth + 40 * 1024;
 }

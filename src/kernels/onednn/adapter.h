@@ -6,25 +6,15 @@
 #include <string>
 #include <vector>
 
-#include "core/base/dtype.h"
+#include "kernels/matrix_product.h"
 
 namespace ds::onednn {
-
-// c[m,n] = op(a)[m,k] op(b)[k,n] (+ bias[n]): one dtype (f32 or bf16), f32 accumulation, one rounding. A
-// leading dimension is the distance of rows of a matrix as it is stored: a[m,k], or a[k,m] when transpose_a.
-struct MatmulKey {
-  int64_t m = 0, n = 0, k = 0;
-  int64_t lda = 0, ldb = 0, ldc = 0;
-  bool transpose_a = false, transpose_b = false, bias = false;
-  DType dtype = DS_DTYPE_F32;
-  auto operator<=>(const MatmulKey&) const = default;
-};
 
 // A single-threaded matmul primitive. Threads may run one object at the same time; each takes one of its
 // contexts, made on first use and kept. Throws DS_ERROR_UNSUPPORTED when oneDNN has no implementation.
 class Matmul {
  public:
-  explicit Matmul(const MatmulKey& key);
+  explicit Matmul(const MatrixShape& key);
   ~Matmul();
   Matmul(const Matmul&) = delete;
   Matmul& operator=(const Matmul&) = delete;

@@ -35,13 +35,11 @@ const std::byte* at(const void* base, int64_t element, DType dtype) {
   return static_cast<const std::byte*>(base) + element * size_of(dtype);
 }
 
-// One matrix product of the whole problem; `whole` has its shape and leading dimensions.
-struct Product {
-  MatmulKey whole;
-  const void *a, *b, *bias;
-  void* c;
+struct Tiled {
+  MatrixProduct product;
 
   void run(ThreadTeam& team) const {
+    const MatrixShape& whole = product.shape;
     Tile tile = tile_for(whole.m, whole.n, whole.transpose_a);
     int64_t rows = ceil_div(whole.m, tile.rows), columns = ceil_div(whole.n, tile.columns);
     // Rows run fastest: tasks next to each other share a slab of b.
@@ -54,6 +52,7 @@ struct Product {
   // Makes the primitives of all tiles: inner ones and those at the edges. Returns what a run takes from the
   // heap.
   int64_t prepare(ThreadTeam& team) const {
+    const MatrixShape& whole = product.shape;
     int64_t most = 0;
     Tile tile = tile_for(whole.m, whole.n, whole.transpose_a);
     int64_t last_row = (whole.m - 1) / tile.rows * tile.rows;
@@ -67,61 +66,34 @@ struct Product {
     return most * team.size();
   }
 
-  MatmulKey tile_key(const Tile& tile, int64_t row, int64_t column) const {
-    MatmulKey key = whole;
+  MatrixShape tile_key(const Tile& tile, int64_t row, int64_t column) const {
+    const MatrixShape& whole = product.shape;
+    MatrixShape key = whole;
     key.m = std::min(tile.rows, whole.m - row);
     key.n = std::min(tile.columns, whole.n - column);
     return key;
   }
 
   void run_tile(const Tile& tile, int64_t row, int64_t column, std::span<std::byte> scratch) const {
-    MatmulKey key = tile_key(tile, row, column);
-    const std::byte* from_a = at(a, whole.transpose_a ? row : row * whole.lda, whole.dtype);
-    const std::byte* from_b = at(b, whole.transpose_b ? column * whole.ldb : column, whole.dtype);
-    const std::byte* from_bias = whole.bias ? at(bias, column, whole.dtype) : nullptr;
-    std::byte* to = const_cast<std::byte*>(at(c, row * whole.ldc + column, whole.dtype));
+    const MatrixShape& whole = product.shape;
+    MatrixShape key = tile_key(tile, row, column);
+    const std::byte* from_a = at(product.a, whole.transpose_a ? row : row * whole.lda, whole.dtype);
+    const std::byte* from_b = at(product.b, whole.transpose_b ? column * whole.ldb : column, whole.dtype);
+    const std::byte* from_bias = whole.bias ? at(product.bias, column, whole.dtype) : nullptr;
+    std::byte* to = const_cast<std::byte*>(at(product.c, row * whole.ldc + column, whole.dtype));
     cache().get(key)->run(from_a, from_b, from_bias, to, scratch.data(), scratch.size());
   }
 };
 
-// Whether a weight is stored [I,O], which only moves the transposition to another operand.
-bool transposed(const KernelContext& c) { return c.attrs.integer_or("transposed", 0) != 0; }
-
-// y[n,O] = x[n,I] w[O,I]^T (+ b), or x w[I,O] (+ b)
-Product linear(const KernelContext& c) {
-  bool plain = transposed(c);
-  int64_t rows = c.in[0].dims[0], inputs = c.in[0].dims[1], outputs = c.out[0].dims[1];
-  MatmulKey key{rows,    outputs, inputs, inputs,           plain ? outputs : inputs,
-                outputs, false,   !plain, c.in.size() == 3, c.in[0].dtype};
-  return {key, c.in[0].data, c.in[1].data, key.bias ? c.in[2].data : nullptr, c.out[0].data};
-}
-
-// dx[n,I] = dy[n,O] w[O,I], or dy w[I,O]^T
-Product linear_dx(const KernelContext& c) {
-  bool turned = transposed(c);
-  int64_t rows = c.in[0].dims[0], outputs = c.in[0].dims[1], inputs = c.out[0].dims[1];
-  MatmulKey key{rows,   inputs, outputs, outputs, turned ? outputs : inputs,
-                inputs, false,  turned,  false,   c.in[0].dtype};
-  return {key, c.in[0].data, c.in[1].data, nullptr, c.out[0].data};
-}
-
-// dw[O,I] = dy[n,O]^T x[n,I], or dw[I,O] = x^T dy
-Product linear_dw(const KernelContext& c) {
-  const TensorView &a = c.in[transposed(c) ? 1 : 0], &b = c.in[transposed(c) ? 0 : 1];
-  int64_t rows = a.dims[0], m = a.dims[1], n = b.dims[1];
-  MatmulKey key{m, n, rows, m, n, n, true, false, false, a.dtype};
-  return {key, a.data, b.data, nullptr, c.out[0].data};
-}
-
-template <Product (*product)(const KernelContext&)>
+template <MatrixProduct (*product)(const KernelContext&)>
 KernelImpl row(const std::string& op, std::string (*refuse)(const KernelQuery&)) {
-  return {op, "onednn", [](const KernelContext& c) { product(c).run(c.team); }, refuse,
-          [](const KernelContext& c) { return product(c).prepare(c.team); }};
+  return {op, "onednn", [](const KernelContext& c) { Tiled{product(c)}.run(c.team); }, refuse,
+          [](const KernelContext& c) { return Tiled{product(c)}.prepare(c.team); }};
 }
 
 // Why this machine's oneDNN should not run bf16 products; "" when it should.
 std::string bf16_refusal() {
-  MatmulKey probe{64, 64, 64, 64, 64, 64, false, false, false, DS_DTYPE_BF16};
+  MatrixShape probe{64, 64, 64, 64, 64, 64, false, false, false, DS_DTYPE_BF16};
   try {
     std::string name = Matmul(probe).implementation();
     if (!name.starts_with("ref")) return "";
@@ -134,11 +106,7 @@ std::string bf16_refusal() {
 std::string refuse(const KernelQuery& query) {
   DType dtype = query.in[0];
   if (dtype != DS_DTYPE_F32 && dtype != DS_DTYPE_BF16) return std::string(dtype_name(dtype)) + " elements";
-  for (std::span<const DType> types : {query.in, query.out}) {
-    for (DType other : types) {
-      if (other != dtype) return fmt::format("{} mixed with {}", dtype_name(dtype), dtype_name(other));
-    }
-  }
+  if (std::string mixed = mixed_dtypes(query); !mixed.empty()) return mixed;
   static const std::string bf16 = bf16_refusal();
   return dtype == DS_DTYPE_BF16 ? bf16 : "";
 }
@@ -160,9 +128,9 @@ int64_t cached_primitives() { return cache().size(); }
 
 void register_onednn(KernelRegistry& registry) {
   limit_isa_from_environment();
-  registry.add(onednn::row<onednn::linear>("linear", onednn::refuse));
-  registry.add(onednn::row<onednn::linear_dx>("linear_dx", onednn::refuse));
-  registry.add(onednn::row<onednn::linear_dw>("linear_dw", onednn::refuse));
+  registry.add(onednn::row<product_of_linear>("linear", onednn::refuse));
+  registry.add(onednn::row<product_of_linear_dx>("linear_dx", onednn::refuse));
+  registry.add(onednn::row<product_of_linear_dw>("linear_dw", onednn::refuse));
 }
 
 }  // namespace ds

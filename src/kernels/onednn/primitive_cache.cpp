@@ -2,14 +2,14 @@
 
 namespace ds::onednn {
 
-std::shared_ptr<const Matmul> PrimitiveCache::find(const MatmulKey& key) {
+std::shared_ptr<const Matmul> PrimitiveCache::find(const MatrixShape& key) {
   auto at = index_.find(key);
   if (at == index_.end()) return nullptr;
   order_.splice(order_.begin(), order_, at->second);
   return order_.front().second;
 }
 
-std::shared_ptr<const Matmul> PrimitiveCache::get(const MatmulKey& key) {
+std::shared_ptr<const Matmul> PrimitiveCache::get(const MatrixShape& key) {
   {
     std::lock_guard lock(mutex_);
     if (auto found = find(key)) return found;

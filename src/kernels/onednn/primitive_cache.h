@@ -15,17 +15,17 @@ namespace ds::onednn {
 class PrimitiveCache {
  public:
   explicit PrimitiveCache(size_t capacity) : capacity_(capacity) {}
-  std::shared_ptr<const Matmul> get(const MatmulKey& key);
+  std::shared_ptr<const Matmul> get(const MatrixShape& key);
   int64_t size() const;
 
  private:
-  using Entry = std::pair<MatmulKey, std::shared_ptr<const Matmul>>;
-  std::shared_ptr<const Matmul> find(const MatmulKey& key);  // with the lock held
+  using Entry = std::pair<MatrixShape, std::shared_ptr<const Matmul>>;
+  std::shared_ptr<const Matmul> find(const MatrixShape& key);  // with the lock held
 
   size_t capacity_;
   mutable std::mutex mutex_;
   std::list<Entry> order_;  // most recently used first
-  std::map<MatmulKey, std::list<Entry>::iterator> index_;
+  std::map<MatrixShape, std::list<Entry>::iterator> index_;
 };
 
 }  // namespace ds::onednn

@@ -1,0 +1,158 @@
+#include "kernels/gemm/gemm.h"
+
+#include <algorithm>
+#include <functional>
+
+#include "core/base/error.h"
+#include "kernels/gemm/micro.h"
+#include "kernels/gemm/pack.h"
+
+namespace ds::gemm {
+namespace {
+
+constexpr int64_t kGroup = 32;  // rows of a that are packed together: one cache line of a stored row
+constexpr int64_t kSlabBytes = 600 << 10;
+constexpr int64_t kDepth = 1024;
+constexpr int64_t kTasksPerThread = 4;
+
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+int64_t round_up(int64_t a, int64_t unit) { return ceil_div(a, unit) * unit; }
+
+int64_t slab_bytes(const Cut& cut) { return cut.width * cut.depth * 2; }
+int64_t group_bytes(const Cut& cut) { return kGroup * cut.depth * 2; }
+int64_t partial_bytes(const Cut& cut) { return cut.rows * cut.width * 4; }
+
+int64_t bytes_of(const Cut& cut, int64_t k) {
+  return slab_bytes(cut) + group_bytes(cut) + (k > cut.depth ? partial_bytes(cut) : 0);
+}
+
+// One task: some rows of one slab of columns.
+class Task {
+ public:
+  Task(const MatrixProduct& product, const Cut& cut, int64_t row, int64_t column, std::byte* scratch)
+      : product_(product),
+        shape_(product.shape),
+        cut_(cut),
+        row_(row),
+        column_(column),
+        rows_(std::min(cut.rows, shape_.m - row)),
+        columns_(std::min(cut.width, shape_.n - column)),
+        slab_(reinterpret_cast<uint32_t*>(scratch)),
+        group_(reinterpret_cast<uint32_t*>(scratch + slab_bytes(cut))),
+        partial_(reinterpret_cast<float*>(scratch + slab_bytes(cut) + group_bytes(cut))) {}
+
+  void run() {
+    for (k_ = 0; k_ < shape_.k; k_ += cut_.depth) {
+      depth_ = std::min(cut_.depth, shape_.k - k_);
+      pack_slab();
+      for (int64_t g = 0; g < rows_; g += kGroup) run_group(g, std::min(kGroup, rows_ - g));
+    }
+  }
+
+ private:
+  int64_t pairs() const { return (depth_ + 1) / 2; }
+
+  void pack_slab() {
+    const auto* b = static_cast<const bf16*>(product_.b);
+    for (int64_t j = 0; j < columns_; j += kTileColumns) {
+      uint32_t* to = slab_ + j * pairs();
+      int64_t count = std::min(kTileColumns, columns_ - j);
+      if (shape_.transpose_b) {
+        pack_along(b + (column_ + j) * shape_.ldb + k_, shape_.ldb, count, depth_, kTileColumns, to);
+      } else {
+        pack_across(b + k_ * shape_.ldb + column_ + j, shape_.ldb, count, depth_, kTileColumns, to);
+      }
+    }
+  }
+
+  // `count` <= 32 rows from row g of the task.
+  void run_group(int64_t g, int64_t count) {
+    const auto* a = static_cast<const bf16*>(product_.a);
+    if (shape_.transpose_a)
+      pack_across_4x8(a + k_ * shape_.lda + row_ + g, shape_.lda, count, depth_, group_);
+    for (int64_t i = 0; i < count; i += kTileRows) {
+      int64_t rows = std::min(kTileRows, count - i);
+      TileJob job;
+      job.pairs = pairs();
+      bool packed = shape_.transpose_a || rows < kTileRows || depth_ % 2 != 0;
+      const bf16* first = a + (row_ + g + i) * shape_.lda + k_;
+      if (!packed) {
+        job.a = reinterpret_cast<const std::byte*>(first);
+        job.a_row = shape_.lda * 2;
+      } else {
+        uint32_t* panel = group_ + (shape_.transpose_a ? i * pairs() : 0);
+        if (!shape_.transpose_a) pack_along(first, shape_.lda, rows, depth_, kTileRows, panel);
+        job.a = reinterpret_cast<const std::byte*>(panel);
+        job.a_row = 4;
+      }
+      run_row(job, packed, g + i, rows);
+    }
+  }
+
+  // All tiles of eight rows.
+  void run_row(TileJob& job, bool packed, int64_t row, int64_t rows) {
+    job.first = k_ == 0;
+    job.last = k_ + depth_ == shape_.k;
+    job.rows = rows;
+    job.ldc = shape_.ldc;
+    for (int64_t j = 0; j < columns_; j += kTileColumns) {
+      job.b = slab_ + j * pairs();
+      job.columns = std::min(kTileColumns, columns_ - j);
+      job.partial = partial_ + (row * cut_.width + j * kTileRows);
+      job.c = static_cast<bf16*>(product_.c) + (row_ + row) * shape_.ldc + column_ + j;
+      job.bias = product_.bias ? static_cast<const bf16*>(product_.bias) + column_ + j : nullptr;
+      packed ? run_tile_packed(job) : run_tile_direct(job);
+    }
+  }
+
+  const MatrixProduct& product_;
+  const MatrixShape& shape_;
+  const Cut& cut_;
+  const int64_t row_, column_, rows_, columns_;
+  uint32_t* const slab_;   // [panel][pair][48]
+  uint32_t* const group_;  // up to [4][pair][8]
+  float* const partial_;   // [row / 8][panel][8][48]
+  int64_t k_ = 0, depth_ = 0;
+};
+
+}  // namespace
+
+Cut cut_product(const MatrixShape& shape, int threads, size_t scratch_bytes) {
+  int64_t blocks = std::max<int64_t>(1, ceil_div(shape.k, kDepth));
+  int64_t panels = ceil_div(shape.n, kTileColumns);
+  Cut cut{round_up(ceil_div(shape.k, blocks), 2), 0, round_up(shape.m, kGroup)};
+  cut.rows = std::min<int64_t>(cut.rows, blocks > 1 ? 512 : 1024);
+  int64_t most = std::max<int64_t>(1, kSlabBytes / (cut.depth * 2 * kTileColumns));
+  auto set_width = [&] { cut.width = ceil_div(panels, ceil_div(panels, most)) * kTileColumns; };
+  set_width();
+  auto tasks = [&] { return ceil_div(shape.m, cut.rows) * ceil_div(shape.n, cut.width); };
+  while (tasks() < kTasksPerThread * threads && (cut.rows > 128 || most > 1)) {
+    if (cut.rows > 128) {
+      cut.rows = round_up(cut.rows / 2, kGroup);
+    } else {
+      most = (most + 1) / 2;
+      set_width();
+    }
+  }
+  auto limit = static_cast<int64_t>(scratch_bytes);
+  while (bytes_of(cut, shape.k) > limit && cut.rows > kGroup) cut.rows = round_up(cut.rows / 2, kGroup);
+  while (bytes_of(cut, shape.k) > limit && cut.width > kTileColumns) {
+    cut.width = round_up(cut.width / 2, kTileColumns);
+  }
+  while (bytes_of(cut, shape.k) > limit && cut.depth > 2) cut.depth = round_up(cut.depth / 2, 2);
+  ensure(bytes_of(cut, shape.k) <= limit, "scratch of {} bytes holds no tile of a product", scratch_bytes);
+  return cut;
+}
+
+void multiply(const MatrixProduct& product, ThreadTeam& team) {
+  const MatrixShape& shape = product.shape;
+  const Cut cut = cut_product(shape, team.size(), team.scratch_bytes());
+  const int64_t rows = ceil_div(shape.m, cut.rows), columns = ceil_div(shape.n, cut.width);
+  // Rows run fastest: tasks next to each other share columns of b.
+  auto run = [&](int64_t task, int thread) {
+    Task(product, cut, task % rows * cut.rows, task / rows * cut.width, team.scratch(thread).data()).run();
+  };
+  team.parallel_for(rows * columns, std::cref(run));  // by reference: a std::function of it would allocate
+}
+
+}  // namespace ds::gemm

@@ -1,0 +1,33 @@
+#pragma once
+#include <compare>
+#include <cstdint>
+
+#include "kernels/kernel.h"
+
+namespace ds {
+
+// c[m,n] = op(a)[m,k] op(b)[k,n] (+ bias[n]): one dtype, one rounding. A leading dimension is the distance of
+// rows of a matrix as it is stored: a[m,k], or a[k,m] when transpose_a.
+struct MatrixShape {
+  int64_t m = 0, n = 0, k = 0;
+  int64_t lda = 0, ldb = 0, ldc = 0;
+  bool transpose_a = false, transpose_b = false, bias = false;
+  DType dtype = DS_DTYPE_F32;
+  auto operator<=>(const MatrixShape&) const = default;
+};
+
+// The product that a launch of `linear`, `linear_dx` or `linear_dw` is.
+struct MatrixProduct {
+  MatrixShape shape;
+  const void *a, *b, *bias;
+  void* c;
+};
+
+MatrixProduct product_of_linear(const KernelContext& c);
+MatrixProduct product_of_linear_dx(const KernelContext& c);
+MatrixProduct product_of_linear_dw(const KernelContext& c);
+
+// Why products of one dtype do not take these operands: "" or the two dtypes that are mixed.
+std::string mixed_dtypes(const KernelQuery& query);
+
+}  // namespace ds
