@@ -58,10 +58,10 @@ void check_outputs(std::span<int32_t> tokens, std::span<int32_t> targets, int64_
 
 std::string prepare_dataset(const CorpusOptions& options, const std::string& tokenizer,
                             const std::string& folder) {
-  Tokenizer encoder(tokenizer);
+  auto encoder = open_tokenizer(tokenizer);
   Corpus corpus = read_corpus(options);
-  write_token_file(folder + "/train.tokens", encoder.encode(corpus.train), encoder.vocab(), corpus.hash);
-  write_token_file(folder + "/heldout.tokens", encoder.encode(corpus.heldout), encoder.vocab(), corpus.hash);
+  write_token_file(folder + "/train.tokens", encoder->encode(corpus.train), encoder->vocab(), corpus.hash);
+  write_token_file(folder + "/heldout.tokens", encoder->encode(corpus.heldout), encoder->vocab(), corpus.hash);
   return describe(corpus);
 }
 

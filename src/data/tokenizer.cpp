@@ -1,28 +1,112 @@
 #include "data/tokenizer.h"
 
+#include <algorithm>
+#include <filesystem>
+
 #include "core/base/error.h"
+#include "core/base/utf8.h"
+#include "data/tokenizers/kinds.h"
 
 namespace ds {
+namespace {
 
-Tokenizer::Tokenizer(std::string_view name) : name_(name) {
-  if (name != "bytes") raise(DS_ERROR_UNSUPPORTED, "tokenizer must be one of: bytes; got '{}'", name);
-}
+constexpr std::string_view replacement = "\xef\xbf\xbd";  // U+FFFD
 
-std::vector<int32_t> Tokenizer::encode(std::string_view text) const {
-  std::vector<int32_t> tokens;
-  tokens.reserve(text.size());
-  for (char c : text) tokens.push_back(static_cast<uint8_t>(c));
-  return tokens;
-}
+// A token a byte, 256 of them. NUL, which no text contains, ends a text; it is decoded like any byte.
+class Bytes : public Tokenizer {
+ public:
+  const std::string& name() const override { return name_; }
+  int64_t vocab() const override { return 256; }
+  std::optional<int32_t> end_of_text() const override { return 0; }
 
-std::string Tokenizer::decode(std::span<const int32_t> tokens) const {
-  std::string text;
-  text.reserve(tokens.size());
-  for (int32_t token : tokens) {
-    require(token >= 0 && token < vocab(), "token must be from 0 to {}, got {}", vocab() - 1, token);
-    text.push_back(static_cast<char>(token));
+  std::vector<int32_t> encode(std::string_view text, bool) const override {
+    std::vector<int32_t> tokens(text.size());
+    for (size_t i = 0; i < text.size(); ++i) tokens[i] = static_cast<uint8_t>(text[i]);
+    return tokens;
   }
-  return text;
+
+  std::string decode(std::span<const int32_t> tokens, bool) const override {
+    std::string text;
+    text.reserve(tokens.size());
+    for (int32_t token : tokens) {
+      if (token >= 0 && token < 256) {
+        text.push_back(static_cast<char>(token));
+      } else {
+        text += replacement;
+      }
+    }
+    return text;
+  }
+
+ private:
+  std::string name_ = "bytes";
+};
+
+// Bytes at the end of `text` that may be the beginning of a character, or stand for one that is incomplete.
+size_t unfinished_tail(std::string_view text) {
+  size_t whole = text.size();
+  while (whole >= replacement.size() && text.substr(0, whole).ends_with(replacement)) {
+    whole -= replacement.size();
+  }
+  for (size_t back = 1; back <= 3 && back <= whole; ++back) {
+    auto byte = static_cast<uint8_t>(text[whole - back]);
+    if (byte < 0x80) break;
+    if (byte < 0xc0) continue;  // inside a character: look for its lead
+    if (utf8_sequence(text.substr(whole - back)) == 0) whole -= back;
+    break;
+  }
+  return text.size() - whole;
+}
+
+}  // namespace
+
+std::unique_ptr<const Tokenizer> open_tokenizer(const std::string& name) {
+  if (name == "bytes") return std::make_unique<Bytes>();
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  if (!fs::is_directory(name, ignored)) {
+    if (!fs::exists(name, ignored)) {
+      raise(DS_ERROR_NOT_FOUND, "tokenizer must be 'bytes' or a file or folder that exists, got '{}'", name);
+    }
+    return name.ends_with(".model") ? open_sentencepiece(name) : open_hugging_face(name);
+  }
+  auto has = [&](const char* file) { return fs::exists(fs::path(name) / file, ignored); };
+  if (has("tokenizer.json")) return open_hugging_face(name + "/tokenizer.json");
+  if (has("tokenizer.model")) return open_sentencepiece(name + "/tokenizer.model");
+  if (has("vocab.json") && has("merges.txt")) return open_gpt2_pair(name);
+  raise(DS_ERROR_NOT_FOUND,
+        "no tokenizer in '{}': looked for tokenizer.json, tokenizer.model, vocab.json with merges.txt", name);
+}
+
+std::string TextStream::push(int32_t token) {
+  tokens_.push_back(token);
+  return take(false);
+}
+
+std::string TextStream::finish() {
+  std::string rest = take(true);
+  tokens_.clear();
+  context_ = shown_ = 0;
+  return rest;
+}
+
+// The context gives the held tokens the surroundings that decoding looks at (a first token loses its leading
+// space). It begins anew once all tokens have been shown, at tokens that have a text of their own.
+std::string TextStream::take(bool all) {
+  constexpr size_t most_held = 64;  // tokens; so many that make no character will not become one
+  std::string text = tokenizer_->decode(tokens_, skip_special_);
+  size_t tail = all || tokens_.size() - context_ > most_held ? 0 : unfinished_tail(text);
+  size_t end = std::max(text.size() - tail, shown_);
+  std::string part = repair_utf8(std::string_view(text).substr(std::min(shown_, text.size()), end - shown_));
+  shown_ = end;
+  if (tail > 0 || tokens_.size() == context_) return part;
+  std::span<const int32_t> fresh = std::span(tokens_).subspan(context_);
+  size_t fresh_bytes = tokenizer_->decode(fresh, skip_special_).size();
+  if (fresh_bytes == 0) return part;
+  tokens_.assign(fresh.begin(), fresh.end());
+  context_ = tokens_.size();
+  shown_ = fresh_bytes;
+  return part;
 }
 
 }  // namespace ds

@@ -1,5 +1,7 @@
 #pragma once
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -7,17 +9,50 @@
 
 namespace ds {
 
-// Text to token ids and back. "bytes" is the only one: token = byte, 256 of them.
+// Text to token ids and back. Immutable: any number of threads may use one. Kinds and files:
+// docs/tokenizers.md.
 class Tokenizer {
  public:
-  explicit Tokenizer(std::string_view name);  // throws DS_ERROR_UNSUPPORTED, naming the known ones
-  const std::string& name() const { return name_; }
-  int64_t vocab() const { return 256; }
-  std::vector<int32_t> encode(std::string_view text) const;
-  std::string decode(std::span<const int32_t> tokens) const;  // throws on a token outside the vocabulary
+  virtual ~Tokenizer() = default;
+  virtual const std::string& name() const = 0;  // "bytes", or the path of the file it was read from
+  virtual int64_t vocab() const = 0;            // every id is in [0, vocab)
+
+  // Ids of a text. Special tokens that the text spells are recognized; with `special`, those that the file
+  // puts around a text are added (a beginning-of-text token, say). Bytes that are not UTF-8 count as U+FFFD
+  // each maximal part; only "bytes" keeps them.
+  virtual std::vector<int32_t> encode(std::string_view text, bool special = true) const = 0;
+
+  // Text of ids, without special tokens if `skip_special`. An id that no token has, as models with a padded
+  // vocabulary may draw, reads as U+FFFD. The text is UTF-8 (of "bytes": whatever the bytes are).
+  virtual std::string decode(std::span<const int32_t> tokens, bool skip_special = true) const = 0;
+
+  virtual std::optional<int32_t> end_of_text()
+      const = 0;  // the token that ends a text, when the files name one
+};
+
+// "bytes"; else a tokenizer.json, a sentencepiece .model, or a folder with (the first that is there)
+// tokenizer.json, tokenizer.model, vocab.json and merges.txt. Throws DS_ERROR_NOT_FOUND when there is none,
+// _CORRUPT or _CONFIG for a damaged file, _UNSUPPORTED for a part that libds does not have: all name file and
+// key.
+std::unique_ptr<const Tokenizer> open_tokenizer(const std::string& name);
+
+// Decoding as tokens come: the parts that push() and finish() return, joined, are the text of all tokens, and
+// each part is whole characters. A character whose bytes are spread over tokens comes with the last of them.
+class TextStream {
+ public:
+  explicit TextStream(const Tokenizer& tokenizer, bool skip_special = true)  // the tokenizer outlives it
+      : tokenizer_(&tokenizer), skip_special_(skip_special) {}
+  std::string push(int32_t token);
+  std::string finish();  // what was held back, with U+FFFD for incomplete characters
 
  private:
-  std::string name_;
+  std::string take(bool all);
+
+  const Tokenizer* tokenizer_;
+  bool skip_special_;
+  std::vector<int32_t> tokens_;  // context_ tokens that have been shown, then those that are held back
+  size_t context_ = 0;
+  size_t shown_ = 0;  // bytes of the text of tokens_ that have been returned
 };
 
 }  // namespace ds

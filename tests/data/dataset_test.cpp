@@ -25,16 +25,6 @@ TokenFile counting_file(const test::TempFolder& folder, int64_t count, int64_t v
   return TokenFile(folder / "count.tokens");
 }
 
-TEST(Tokenizer, Bytes) {
-  Tokenizer bytes("bytes");
-  EXPECT_EQ(bytes.vocab(), 256);
-  std::string text = "a\xff\x01";
-  EXPECT_EQ(bytes.encode(text), (std::vector<int32_t>{97, 255, 1}));
-  EXPECT_EQ(bytes.decode(bytes.encode(text)), text);
-  EXPECT_THROW(bytes.decode(std::vector<int32_t>{256}), Error);
-  EXPECT_THROW(Tokenizer("gpt2"), Error);
-}
-
 TEST(TokenFile, KeepsTokensOfEachWidth) {
   test::TempFolder folder;
   for (int64_t vocab : {2, 256, 257, 65536, 65537, 1000000}) {
@@ -101,7 +91,7 @@ TEST(Dataset, PreparesAndOpens) {
   EXPECT_EQ(dataset.heldout.size(), static_cast<int64_t>(corpus.heldout.size()));
   std::vector<int32_t> tokens(corpus.train.size());
   dataset.train.copy(0, tokens);
-  EXPECT_EQ(Tokenizer("bytes").decode(tokens), corpus.train);
+  EXPECT_EQ(open_tokenizer("bytes")->decode(tokens), corpus.train);
   write_token_file(folder / "heldout.tokens", tokens, 256, hash_a);
   EXPECT_THROW(open_dataset(folder.path()), Error);
 }

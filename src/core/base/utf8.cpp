@@ -4,21 +4,36 @@
 
 namespace ds {
 
-size_t utf8_sequence(std::string_view text) {
-  if (text.empty()) return 0;
+namespace {
+
+struct Prefix {
+  size_t length;  // of the longest beginning of a sequence, 1 at least
+  bool whole;     // it is a sequence
+};
+
+Prefix longest_prefix(std::string_view text) {
   auto byte = [&](size_t i) { return static_cast<uint8_t>(text[i]); };
   uint8_t lead = byte(0);
-  if (lead < 0x80) return 1;
+  if (lead < 0x80) return {1, true};
+  if (lead < 0xc2 || lead > 0xf4) return {1, false};
   size_t length = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : 2;
-  if (lead < 0xc2 || lead > 0xf4 || text.size() < length) return 0;
   // The second byte's range excludes overlong forms, surrogates and values above U+10FFFF.
   uint8_t low = lead == 0xe0 ? 0xa0 : lead == 0xf0 ? 0x90 : 0x80;
   uint8_t high = lead == 0xed ? 0x9f : lead == 0xf4 ? 0x8f : 0xbf;
-  if (byte(1) < low || byte(1) > high) return 0;
-  for (size_t i = 2; i < length; ++i) {
-    if ((byte(i) & 0xc0) != 0x80) return 0;
+  for (size_t i = 1; i < length; ++i) {
+    if (i == text.size() || byte(i) < low || byte(i) > high) return {i, false};
+    low = 0x80;
+    high = 0xbf;
   }
-  return length;
+  return {length, true};
+}
+
+}  // namespace
+
+size_t utf8_sequence(std::string_view text) {
+  if (text.empty()) return 0;
+  Prefix prefix = longest_prefix(text);
+  return prefix.whole ? prefix.length : 0;
 }
 
 bool is_utf8(std::string_view text) {
@@ -28,6 +43,34 @@ bool is_utf8(std::string_view text) {
     text.remove_prefix(length);
   }
   return true;
+}
+
+std::string repair_utf8(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  while (!text.empty()) {
+    Prefix prefix = longest_prefix(text);
+    out += prefix.whole ? text.substr(0, prefix.length) : "\xef\xbf\xbd";
+    text.remove_prefix(prefix.length);
+  }
+  return out;
+}
+
+char32_t utf8_first(std::string_view text) {
+  auto lead = static_cast<uint8_t>(text[0]);
+  if (lead < 0x80) return lead;
+  size_t length = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : 2;
+  char32_t point = lead & (0x7f >> length);
+  for (size_t i = 1; i < length; ++i) point = point << 6 | (static_cast<uint8_t>(text[i]) & 0x3f);
+  return point;
+}
+
+void utf8_append(std::string& text, char32_t code_point) {
+  auto add = [&](char32_t byte) { text.push_back(static_cast<char>(byte)); };
+  if (code_point < 0x80) return add(code_point);
+  int more = code_point < 0x800 ? 1 : code_point < 0x10000 ? 2 : 3;
+  add((0xff00 >> (more + 1) & 0xff) | code_point >> 6 * more);
+  while (more-- > 0) add(0x80 | (code_point >> 6 * more & 0x3f));
 }
 
 }  // namespace ds

@@ -1,5 +1,6 @@
 #pragma once
 #include <cstddef>
+#include <string>
 #include <string_view>
 
 namespace ds {
@@ -8,5 +9,11 @@ namespace ds {
 // forms, no surrogates, nothing above U+10FFFF; also 0 for an empty text).
 size_t utf8_sequence(std::string_view text);
 bool is_utf8(std::string_view text);
+// The text with U+FFFD for every maximal part of an ill-formed sequence (Unicode 15, section 3.9).
+std::string repair_utf8(std::string_view text);
+
+// The code point of the sequence at the start of UTF-8 text, which is not empty.
+char32_t utf8_first(std::string_view text);
+void utf8_append(std::string& text, char32_t code_point);  // below 0x110000 and no surrogate
 
 }  // namespace ds

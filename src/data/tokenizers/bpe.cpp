@@ -1,0 +1,311 @@
+#include "data/tokenizers/bpe.h"
+
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <limits>
+#include <mutex>
+#include <optional>
+#include <span>
+
+#include "core/base/hash.h"
+#include "core/base/utf8.h"
+
+namespace ds {
+namespace {
+
+constexpr int32_t no_rank = std::numeric_limits<int32_t>::max();
+constexpr size_t short_word = 48;  // symbols; up to here a scan for the lowest rank beats a heap
+
+}  // namespace
+
+// Recent words and their tokens; a word's place is its hash, and a new word takes the place of an old one.
+class Bpe::Cache {
+ public:
+  std::mutex mutex;
+
+  bool find(std::string_view word, std::vector<int32_t>& out) {
+    last_ = nullptr;
+    if (word.size() > sizeof Entry::word) return false;
+    if (entries_.empty()) entries_.resize(1 << 15);
+    last_ = &entries_[hash64(word) % entries_.size()];
+    if (last_->bytes != word.size() || std::memcmp(last_->word, word.data(), word.size()) != 0) return false;
+    out.insert(out.end(), last_->tokens, last_->tokens + last_->count);
+    return true;
+  }
+
+  // The tokens of the word that was not found just now.
+  void keep(std::string_view word, std::span<const int32_t> tokens) {
+    if (!last_ || tokens.size() > std::size(last_->tokens)) return;
+    last_->bytes = static_cast<uint8_t>(word.size());
+    last_->count = static_cast<uint8_t>(tokens.size());
+    std::memcpy(last_->word, word.data(), word.size());
+    std::copy(tokens.begin(), tokens.end(), last_->tokens);
+  }
+
+ private:
+  struct alignas(64) Entry {
+    int32_t tokens[8];
+    uint8_t bytes = 0, count = 0;  // bytes 0: unused
+    char word[30];
+  };
+  std::vector<Entry> entries_;
+  Entry* last_ = nullptr;
+};
+
+struct Bpe::Scratch {
+  struct Symbol {
+    int32_t token, before, after;  // neighbours by index, -1: none; token -1: joined to the one before
+  };
+  struct Join {
+    int32_t rank, at, token;
+    bool operator>(const Join& other) const { return rank != other.rank ? rank > other.rank : at > other.at; }
+  };
+  std::vector<int32_t> tokens, ranks;
+  std::vector<Symbol> symbols;
+  std::vector<Join> heap;
+  std::optional<int32_t> unknown;  // the token of unknown characters that is still to be added
+};
+
+Bpe::Bpe(Section& section, bool spell_bytes) : spell_bytes_(spell_bytes), cache_(new Cache) {
+  if (section.text("type", "BPE") != "BPE") section.unsupported("type");
+  if (section.find("dropout")) section.unsupported("dropout");
+  prefix_ = section.text("continuing_subword_prefix", "");
+  suffix_ = section.text("end_of_word_suffix", "");
+  unknown_ = section.text("unk_token", "");
+  byte_fallback_ = section.flag("byte_fallback", false);
+  fuse_unknown_ = section.flag("fuse_unk", false);
+  ignore_merges_ = section.flag("ignore_merges", false);
+  read_vocabulary(section);
+  if (!unknown_.empty() && find(unknown_) < 0) {
+    raise(DS_ERROR_CORRUPT, "{}: '{}' is not in the vocabulary", section.path("unk_token"), unknown_);
+  }
+  read_merges(section);
+  section.done();
+  fill_byte_tokens();
+}
+
+Bpe::~Bpe() = default;
+
+void Bpe::read_vocabulary(Section& section) {
+  const Json& vocabulary = section.at("vocab");
+  std::string where = section.path("vocab");
+  if (!vocabulary.is_object())
+    raise(DS_ERROR_CORRUPT, "{} must be an object, got {}", where, vocabulary.kind());
+  const Json::Object& pieces = vocabulary.object();
+  std::vector<int32_t> ids;
+  vocabulary_.reserve(pieces.size());
+  ids.reserve(pieces.size());
+  for (const auto& [piece, id] : pieces) {
+    if (!id.is_integer() || id.integer() < 0 || id.integer() > max_token_id) {
+      raise(DS_ERROR_CORRUPT, "{}['{}'] must be an id from 0 to {}, got {}", where, piece, max_token_id,
+            id.dump());
+    }
+    ids.push_back(static_cast<int32_t>(id.integer()));
+    vocabulary_.emplace(piece, ids.back());
+  }
+  std::sort(ids.begin(), ids.end());
+  auto twice = std::adjacent_find(ids.begin(), ids.end());
+  if (twice != ids.end()) raise(DS_ERROR_CORRUPT, "{}: id {} is given to two pieces", where, *twice);
+}
+
+// A merge is "left right" or ["left", "right"]; its rank is its place in the list.
+void Bpe::read_merges(Section& section) {
+  const Json::Array& list = section.array("merges");
+  merges_ = PairTable(list.size());
+  cut_at_spaces_ = prefix_.empty() && suffix_.empty() && !ignore_merges_ && find(space_mark) >= 0;
+  for (size_t rank = 0; rank < list.size(); ++rank) {
+    auto where = [&] { return fmt::format("{}[{}]", section.path("merges"), rank); };
+    std::string left, right;
+    if (const Json& one = list[rank]; one.is_string()) {
+      size_t space = one.string().find(' ');
+      if (space == std::string::npos || one.string().find(' ', space + 1) != std::string::npos) {
+        raise(DS_ERROR_CORRUPT, "{} must be two pieces with a space between them, got '{}'", where(),
+              one.string());
+      }
+      left = one.string().substr(0, space);
+      right = one.string().substr(space + 1);
+    } else {
+      if (!one.is_array() || one.array().size() != 2 || !one.array()[0].is_string() ||
+          !one.array()[1].is_string()) {
+        raise(DS_ERROR_CORRUPT, "{} must be a string or two strings, got {}", where(), one.dump());
+      }
+      left = one.array()[0].string();
+      right = one.array()[1].string();
+    }
+    auto id_of = [&](const std::string& piece) {
+      int32_t id = find(piece);
+      if (id < 0) raise(DS_ERROR_CORRUPT, "{}: '{}' is not in the vocabulary", where(), piece);
+      return id;
+    };
+    int32_t left_id = id_of(left), right_id = id_of(right);
+    if (right.size() < prefix_.size())
+      raise(DS_ERROR_CORRUPT, "{}: '{}' has no '{}'", where(), right, prefix_);
+    merges_.set(left_id, right_id, {static_cast<int32_t>(rank), id_of(left + right.substr(prefix_.size()))});
+    if (right.starts_with(space_mark) && !left.ends_with(space_mark)) cut_at_spaces_ = false;
+  }
+}
+
+void Bpe::fill_byte_tokens() {
+  for (size_t byte = 0; byte < 256; ++byte) {
+    spelt_byte_[byte] = find(alphabet_.spelling(static_cast<uint8_t>(byte)));
+    fallback_byte_[byte] = byte_fallback_ ? find(fmt::format("<0x{:02X}>", byte)) : -1;
+  }
+}
+
+int32_t Bpe::find(std::string_view text) const {
+  auto found = vocabulary_.find(text);
+  return found == vocabulary_.end() ? -1 : found->second;
+}
+
+void Bpe::encode(const Pieces& words, std::vector<int32_t>& out) const {
+  Scratch scratch;
+  // One thread at a time uses the cache; another one that comes meanwhile does without.
+  std::unique_lock<std::mutex> lock(cache_->mutex, std::try_to_lock);
+  Cache* cache = lock ? cache_.get() : nullptr;
+  for (Range range : words.ranges) {
+    std::string_view word = std::string_view(words.text).substr(range.begin, range.end - range.begin);
+    while (cut_at_spaces_ && !word.empty()) {
+      size_t end = 0;
+      while (word.substr(end).starts_with(space_mark)) end += space_mark.size();
+      end = std::min(word.find(space_mark, end), word.size());
+      encode_word(word.substr(0, end), scratch, cache, out);
+      word.remove_prefix(end);
+    }
+    if (!word.empty()) encode_word(word, scratch, cache, out);
+  }
+}
+
+void Bpe::encode_word(std::string_view word, Scratch& scratch, Cache* cache,
+                      std::vector<int32_t>& out) const {
+  if (cache && cache->find(word, out)) return;
+  size_t begin = out.size();
+  int32_t whole = !ignore_merges_ ? -1 : find(spell_bytes_ ? alphabet_.spell(word) : std::string(word));
+  if (whole >= 0) {
+    out.push_back(whole);
+  } else {
+    first_tokens(word, scratch);
+    if (scratch.tokens.size() <= short_word) {
+      join_short(scratch.tokens, scratch.ranks);
+    } else {
+      join_long(scratch);
+    }
+    out.insert(out.end(), scratch.tokens.begin(), scratch.tokens.end());
+  }
+  if (cache) cache->keep(word, std::span(out).subspan(begin));
+}
+
+// The word's characters as tokens.
+void Bpe::first_tokens(std::string_view word, Scratch& scratch) const {
+  scratch.tokens.clear();
+  scratch.unknown.reset();
+  bool plain = prefix_.empty() && suffix_.empty();
+  if (spell_bytes_ && plain) {
+    for (char c : word) {
+      auto byte = static_cast<uint8_t>(c);
+      if (spelt_byte_[byte] >= 0 && !scratch.unknown) {
+        scratch.tokens.push_back(spelt_byte_[byte]);
+      } else {
+        add_character(alphabet_.spelling(byte), scratch);
+      }
+    }
+  } else {
+    std::string spelt;
+    if (spell_bytes_) word = spelt = alphabet_.spell(word);
+    for (size_t at = 0, next; at < word.size(); at = next) {
+      next = at + std::max<size_t>(1, utf8_sequence(word.substr(at)));
+      if (plain) {
+        add_character(word.substr(at, next - at), scratch);
+      } else {
+        std::string text = at > 0 ? prefix_ : "";
+        text += word.substr(at, next - at);
+        if (next == word.size()) text += suffix_;
+        add_character(text, scratch);
+      }
+    }
+  }
+  if (scratch.unknown) scratch.tokens.push_back(*scratch.unknown);
+}
+
+// A character outside the vocabulary is its bytes' tokens, where there is one for each byte; else the unknown
+// token, once for a run of them if fused; else nothing.
+void Bpe::add_character(std::string_view text, Scratch& scratch) const {
+  std::vector<int32_t>& tokens = scratch.tokens;
+  if (int32_t id = find(text); id >= 0) {
+    if (scratch.unknown) tokens.push_back(*scratch.unknown);
+    scratch.unknown.reset();
+    tokens.push_back(id);
+    return;
+  }
+  auto token_of = [&](char c) { return fallback_byte_[static_cast<uint8_t>(c)]; };
+  if (byte_fallback_ && std::all_of(text.begin(), text.end(), [&](char c) { return token_of(c) >= 0; })) {
+    std::transform(text.begin(), text.end(), std::back_inserter(tokens), token_of);
+    return;
+  }
+  if (unknown_.empty()) return;
+  if (scratch.unknown && !fuse_unknown_) tokens.push_back(*scratch.unknown);
+  scratch.unknown = find(unknown_);
+}
+
+void Bpe::join_short(std::vector<int32_t>& tokens, std::vector<int32_t>& ranks) const {
+  auto rank_at = [&](size_t i) {
+    const PairTable::Merge* merge = merges_.find(tokens[i], tokens[i + 1]);
+    return merge ? merge->rank : no_rank;
+  };
+  ranks.clear();
+  for (size_t i = 0; i + 1 < tokens.size(); ++i) ranks.push_back(rank_at(i));
+  while (!ranks.empty()) {
+    auto lowest = std::min_element(ranks.begin(), ranks.end());
+    if (*lowest == no_rank) return;
+    auto at = static_cast<size_t>(lowest - ranks.begin());
+    tokens[at] = merges_.find(tokens[at], tokens[at + 1])->token;
+    tokens.erase(tokens.begin() + static_cast<std::ptrdiff_t>(at) + 1);
+    ranks.erase(lowest);
+    if (at < ranks.size()) ranks[at] = rank_at(at);
+    if (at > 0) ranks[at - 1] = rank_at(at - 1);
+  }
+}
+
+void Bpe::join_long(Scratch& scratch) const {
+  std::vector<Scratch::Symbol>& symbols = scratch.symbols;
+  std::vector<Scratch::Join>& heap = scratch.heap;
+  auto count = static_cast<int32_t>(scratch.tokens.size());
+  symbols.clear();
+  heap.clear();
+  for (int32_t i = 0; i < count; ++i) {
+    symbols.push_back({scratch.tokens[static_cast<size_t>(i)], i - 1, i + 1 < count ? i + 1 : -1});
+  }
+  auto at = [&](int32_t i) -> Scratch::Symbol& { return symbols[static_cast<size_t>(i)]; };
+  auto candidate = [&](int32_t i) {  // the pair that begins at i
+    if (i < 0 || at(i).after < 0) return;
+    const PairTable::Merge* merge = merges_.find(at(i).token, at(at(i).after).token);
+    if (merge) heap.push_back({merge->rank, i, merge->token});
+  };
+  for (int32_t i = 0; i < count; ++i) candidate(i);
+  std::make_heap(heap.begin(), heap.end(), std::greater<>());
+  auto push = [&](int32_t i) {
+    size_t before = heap.size();
+    candidate(i);
+    if (heap.size() > before) std::push_heap(heap.begin(), heap.end(), std::greater<>());
+  };
+  while (!heap.empty()) {
+    std::pop_heap(heap.begin(), heap.end(), std::greater<>());
+    Scratch::Join best = heap.back();
+    heap.pop_back();
+    Scratch::Symbol& left = at(best.at);
+    if (left.token < 0 || left.after < 0) continue;
+    Scratch::Symbol& right = at(left.after);
+    const PairTable::Merge* merge = merges_.find(left.token, right.token);
+    if (!merge || merge->token != best.token) continue;  // one of the two has been joined meanwhile
+    left.token = best.token;
+    left.after = right.after;
+    right.token = -1;
+    if (left.after >= 0) at(left.after).before = best.at;
+    push(left.before);
+    push(best.at);
+  }
+  scratch.tokens.clear();
+  for (int32_t i = 0; i >= 0 && count > 0; i = at(i).after) scratch.tokens.push_back(at(i).token);
+}
+
+}  // namespace ds

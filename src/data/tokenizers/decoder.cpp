@@ -1,0 +1,165 @@
+#include "data/tokenizers/decoder.h"
+
+#include <charconv>
+#include <memory>
+#include <optional>
+#include <string_view>
+
+#include "core/base/utf8.h"
+#include "data/tokenizers/byte_alphabet.h"
+#include "data/tokenizers/pattern.h"
+
+namespace ds {
+namespace {
+
+using Texts = std::vector<std::string>;
+
+Texts join(const Texts& tokens, std::string_view between) {
+  std::string text;
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (i > 0) text += between;
+    text += tokens[i];
+  }
+  return {text};
+}
+
+// Bytes that are no UTF-8, such as those of half a character, become U+FFFD.
+Texts byte_level(const ByteAlphabet& alphabet, const Texts& tokens) {
+  std::string bytes;
+  for (const std::string& token : tokens) bytes += alphabet.bytes(token).value_or(token);
+  return {repair_utf8(bytes)};
+}
+
+std::optional<char> byte_of(std::string_view token) {
+  if (token.size() != 6 || !token.starts_with("<0x") || token.back() != '>') return std::nullopt;
+  unsigned value = 0;
+  auto [end, error] = std::from_chars(token.data() + 3, token.data() + 5, value, 16);
+  if (error != std::errc() || end != token.data() + 5) return std::nullopt;
+  return static_cast<char>(value);
+}
+
+// Runs of "<0xNN>" become the text of their bytes; a run that is not UTF-8, U+FFFD for each byte.
+Texts byte_fallback(Texts tokens) {
+  Texts out;
+  std::string run;
+  auto flush = [&] {
+    if (is_utf8(run)) {
+      if (!run.empty()) out.push_back(run);
+    } else {
+      out.insert(out.end(), run.size(), "\xef\xbf\xbd");
+    }
+    run.clear();
+  };
+  for (std::string& token : tokens) {
+    if (auto byte = byte_of(token)) {
+      run += *byte;
+    } else {
+      flush();
+      out.push_back(std::move(token));
+    }
+  }
+  flush();
+  return out;
+}
+
+// Removes up to `start` times `mark` from the beginning and up to `stop` times from the end.
+std::string strip(std::string_view text, std::string_view mark, int64_t start, int64_t stop) {
+  for (int64_t i = 0; i < start && text.starts_with(mark); ++i) text.remove_prefix(mark.size());
+  for (int64_t i = 0; i < stop && text.ends_with(mark); ++i) text.remove_suffix(mark.size());
+  return std::string(text);
+}
+
+// Space marks become spaces; with a prefix, those of the first token vanish.
+Texts metaspace(Texts tokens, const std::string& mark, bool prefixed) {
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    std::string out;
+    for (std::string_view rest = tokens[i]; !rest.empty();) {
+      bool is_mark = rest.starts_with(mark);
+      size_t bytes = is_mark ? mark.size() : 1;
+      if (!is_mark) out += rest[0];
+      if (is_mark && !(i == 0 && prefixed)) out += ' ';
+      rest.remove_prefix(bytes);
+    }
+    tokens[i] = out;
+  }
+  return tokens;
+}
+
+Decoder read_metaspace(Section& section) {
+  std::string mark = section.text("replacement", "\xe2\x96\x81");
+  bool add = section.flag("add_prefix_space", true);
+  std::string scheme = section.text("prepend_scheme", add ? "always" : "never");
+  section.skip("split");
+  section.skip("str_rep");
+  if (mark.empty()) section.unsupported("replacement");
+  return [mark, prefixed = scheme != "never"](Texts tokens) {
+    return metaspace(std::move(tokens), mark, prefixed);
+  };
+}
+
+Decoder read_replace(Section& section) {
+  auto pattern = std::make_shared<const Regex>(read_pattern(section));
+  return [pattern, by = section.text("content")](Texts tokens) {
+    for (std::string& token : tokens) token = replace_all(*pattern, token, by);
+    return tokens;
+  };
+}
+
+Decoder read_strip(Section& section) {
+  std::string mark = section.text("content");
+  int64_t start = section.integer("start", 0, 1 << 20), stop = section.integer("stop", 0, 1 << 20);
+  if (mark.empty()) section.unsupported("content");
+  return [=](Texts tokens) {
+    for (std::string& token : tokens) token = strip(token, mark, start, stop);
+    return tokens;
+  };
+}
+
+// The suffix of a token is the space after it; the last token has none.
+Decoder read_bpe_decoder(Section& section) {
+  std::string suffix = section.text("suffix", "</w>");
+  auto pattern = std::make_shared<const Regex>(escape_regex(suffix), section.path("suffix"));
+  return [pattern](Texts tokens) {
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      tokens[i] = replace_all(*pattern, tokens[i], i + 1 < tokens.size() ? " " : "");
+    }
+    return tokens;
+  };
+}
+
+Decoder read_sequence(Section& section) {
+  std::vector<Decoder> steps;
+  for (const Json& one : section.array("decoders")) {
+    steps.push_back(read_decoder(&one, fmt::format("{}[{}]", section.path("decoders"), steps.size())));
+  }
+  return [steps](Texts tokens) {
+    for (const Decoder& step : steps) tokens = step(std::move(tokens));
+    return tokens;
+  };
+}
+
+Decoder read_type(const std::string& type, Section& section) {
+  if (type == "Sequence") return read_sequence(section);
+  if (type == "Replace") return read_replace(section);
+  if (type == "Strip") return read_strip(section);
+  if (type == "Metaspace") return read_metaspace(section);
+  if (type == "BPEDecoder") return read_bpe_decoder(section);
+  if (type == "ByteFallback") return byte_fallback;
+  if (type == "Fuse") return [](const Texts& tokens) { return join(tokens, ""); };
+  if (type != "ByteLevel") section.unsupported("type");
+  for (const char* key : {"add_prefix_space", "trim_offsets", "use_regex"}) section.skip(key);
+  auto alphabet = std::make_shared<const ByteAlphabet>();
+  return [alphabet](const Texts& tokens) { return byte_level(*alphabet, tokens); };
+}
+
+}  // namespace
+
+Decoder read_decoder(const Json* json, const std::string& where) {
+  if (!json || json->is_null()) return [](const Texts& tokens) { return join(tokens, " "); };
+  Section section(*json, where);
+  Decoder decoder = read_type(section.text("type"), section);
+  section.done();
+  return decoder;
+}
+
+}  // namespace ds

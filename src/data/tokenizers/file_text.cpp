@@ -1,0 +1,42 @@
+#include "data/tokenizers/file_text.h"
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "core/base/error.h"
+
+namespace ds {
+namespace {
+
+constexpr uintmax_t max_file_bytes = 256 << 20;
+
+}  // namespace
+
+std::string read_tokenizer_file(const std::string& path) {
+  std::error_code error;
+  if (!std::filesystem::exists(path, error)) raise(DS_ERROR_NOT_FOUND, "{}: no such file", path);
+  if (!std::filesystem::is_regular_file(path, error)) raise(DS_ERROR_CORRUPT, "{}: not a regular file", path);
+  uintmax_t bytes = std::filesystem::file_size(path, error);
+  if (error || bytes > max_file_bytes) {
+    raise(DS_ERROR_CORRUPT, "{}: a tokenizer file has at most {} bytes, got {}", path, max_file_bytes, bytes);
+  }
+  std::string text(bytes, '\0');
+  std::ifstream stream(path, std::ios::binary);
+  if (!stream || !stream.read(text.data(), static_cast<std::streamsize>(bytes))) {
+    raise(DS_ERROR_IO, "{}: {}", path, std::strerror(errno));
+  }
+  return text;
+}
+
+Json read_tokenizer_json(const std::string& path) {
+  std::string text = read_tokenizer_file(path);
+  try {
+    return Json::parse(text, path);
+  } catch (const Error& error) {
+    raise(DS_ERROR_CORRUPT, "{}", error.what());
+  }
+}
+
+}  // namespace ds

@@ -1,0 +1,88 @@
+// vocab.json and merges.txt, the two files of GPT-2 (also OPT and others): the same as a tokenizer.json of
+// byte-level BPE, which is made of them here.
+#include <algorithm>
+#include <sstream>
+
+#include "core/base/error.h"
+#include "data/tokenizers/file_text.h"
+#include "data/tokenizers/hugging_face.h"
+#include "data/tokenizers/kinds.h"
+
+namespace ds {
+namespace {
+
+// A line a merge, after an optional first line "#version: ...".
+Json::Array read_merges(const std::string& path) {
+  Json::Array merges;
+  std::istringstream lines(read_tokenizer_file(path));
+  for (std::string line; std::getline(lines, line);) {
+    if (line.ends_with('\r')) line.pop_back();
+    if (line.empty() || (merges.empty() && line.starts_with("#version"))) continue;
+    merges.emplace_back(line);
+  }
+  return merges;
+}
+
+Json byte_level(bool add_prefix_space) {
+  Json out;
+  out.set("type", "ByteLevel");
+  out.set("add_prefix_space", add_prefix_space);
+  return out;
+}
+
+// Those of the tokens that the vocabulary has.
+Json::Array special_entries(const Json& vocabulary, const SpecialTokens& tokens) {
+  Json::Array out;
+  std::vector<std::string> seen;
+  for (const std::string& content : {tokens.begin, tokens.end, tokens.unknown, tokens.pad}) {
+    const Json* id = content.empty() ? nullptr : vocabulary.find(content);
+    if (!id || std::find(seen.begin(), seen.end(), content) != seen.end()) continue;
+    seen.push_back(content);
+    Json token;
+    token.set("id", *id);
+    token.set("content", content);
+    token.set("special", true);
+    out.push_back(std::move(token));
+  }
+  return out;
+}
+
+// The template that puts `begin` before a text.
+Json begin_template(const Json& vocabulary, const std::string& begin, const std::string& path) {
+  const Json* id = vocabulary.find(begin);
+  if (!id) raise(DS_ERROR_CORRUPT, "{}: bos_token '{}' is to be added, but is no piece", path, begin);
+  Json cls, special, out, item, sequence;
+  special.set("ids", Json::Array{*id});
+  cls.set(begin, std::move(special));
+  item.set("id", begin);
+  Json first, second;
+  first.set("SpecialToken", std::move(item));
+  sequence.set("id", "A");
+  second.set("Sequence", std::move(sequence));
+  out.set("type", "TemplateProcessing");
+  out.set("single", Json::Array{std::move(first), std::move(second)});
+  out.set("special_tokens", std::move(cls));
+  return out;
+}
+
+}  // namespace
+
+std::unique_ptr<const Tokenizer> open_gpt2_pair(const std::string& folder) {
+  std::string path = folder + "/vocab.json";
+  Json vocabulary = read_tokenizer_json(path);
+  if (!vocabulary.is_object())
+    raise(DS_ERROR_CORRUPT, "{} must be an object, got {}", path, vocabulary.kind());
+  SpecialTokens tokens = read_special_tokens(folder);
+  if (tokens.end.empty()) tokens.end = "<|endoftext|>";
+  Json model, json;
+  json.set("added_tokens", special_entries(vocabulary, tokens));
+  if (tokens.add_begin) json.set("post_processor", begin_template(vocabulary, tokens.begin, path));
+  model.set("vocab", std::move(vocabulary));
+  model.set("merges", read_merges(folder + "/merges.txt"));
+  json.set("pre_tokenizer", byte_level(tokens.add_prefix_space));
+  json.set("decoder", byte_level(false));
+  json.set("model", std::move(model));
+  return make_hugging_face(json, path, tokens.end);
+}
+
+}  // namespace ds

@@ -1,0 +1,25 @@
+#pragma once
+#include <memory>
+#include <string>
+
+#include "core/base/json.h"
+#include "data/tokenizer.h"
+
+namespace ds {
+
+// The content of a tokenizer.json; path: for messages, and the tokenizer's name. end_of_text [may be empty]:
+// the spelling of the token that ends a text.
+std::unique_ptr<const Tokenizer> make_hugging_face(const Json& json, const std::string& path,
+                                                   const std::string& end_of_text);
+
+// The special tokens that the files beside a tokenizer name: tokenizer_config.json, then
+// special_tokens_map.json.
+struct SpecialTokens {
+  std::string begin, end, unknown, pad;  // "": not named
+  bool add_begin = false, add_end = false, begin_given = false,
+       end_given = false;  // *_given: add_* is in a file
+  bool add_prefix_space = false;
+};
+SpecialTokens read_special_tokens(const std::string& folder);
+
+}  // namespace ds

@@ -1,0 +1,124 @@
+#include "data/tokenizers/normalizer.h"
+
+#include <utf8proc.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <vector>
+
+#include "core/base/utf8.h"
+#include "data/tokenizers/pattern.h"
+
+namespace ds {
+namespace {
+
+bool is_ascii(std::string_view text) {
+  return std::all_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x80; });
+}
+
+// The normalization forms of Unicode annex 15.
+class UnicodeForm : public Normalizer {
+ public:
+  explicit UnicodeForm(int options) : options_(options | UTF8PROC_STABLE) {}
+
+  std::string apply(std::string text) const override {
+    if (is_ascii(text)) return text;
+    utf8proc_uint8_t* mapped = nullptr;
+    utf8proc_ssize_t length = utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
+                                           static_cast<utf8proc_ssize_t>(text.size()), &mapped,
+                                           static_cast<utf8proc_option_t>(options_));
+    std::unique_ptr<utf8proc_uint8_t, decltype(&std::free)> owner(mapped, std::free);
+    if (length < 0) {
+      raise(DS_ERROR_OUT_OF_MEMORY, "normalization of {} bytes: {}", text.size(), utf8proc_errmsg(length));
+    }
+    return {reinterpret_cast<const char*>(mapped), static_cast<size_t>(length)};
+  }
+
+ private:
+  int options_;
+};
+
+class Prepend : public Normalizer {
+ public:
+  explicit Prepend(std::string prefix) : prefix_(std::move(prefix)) {}
+  std::string apply(std::string text) const override { return text.empty() ? text : prefix_ + text; }
+
+ private:
+  std::string prefix_;
+};
+
+class Replace : public Normalizer {
+ public:
+  Replace(Regex pattern, std::string content) : pattern_(std::move(pattern)), content_(std::move(content)) {}
+
+  std::string apply(std::string text) const override { return replace_all(pattern_, text, content_); }
+
+ private:
+  Regex pattern_;
+  std::string content_;
+};
+
+class Strip : public Normalizer {
+ public:
+  Strip(bool left, bool right, const std::string& where)
+      : left_(left), right_(right), space_("\\s+", where) {}
+
+  std::string apply(std::string text) const override {
+    size_t begin = 0, end = text.size();
+    Regex::Matches spaces(space_, text);
+    while (auto space = spaces.next()) {
+      if (right_ && space->end == text.size()) end = space->begin;
+      if (left_ && space->begin == 0) begin = space->end;
+    }
+    return begin < end ? text.substr(begin, end - begin) : "";
+  }
+
+ private:
+  bool left_, right_;
+  Regex space_;
+};
+
+class Sequence : public Normalizer {
+ public:
+  explicit Sequence(std::vector<std::unique_ptr<const Normalizer>> steps) : steps_(std::move(steps)) {}
+  std::string apply(std::string text) const override {
+    for (const auto& step : steps_) text = step->apply(std::move(text));
+    return text;
+  }
+
+ private:
+  std::vector<std::unique_ptr<const Normalizer>> steps_;
+};
+
+std::unique_ptr<const Normalizer> make(const std::string& type, Section& section) {
+  constexpr int compose = UTF8PROC_COMPOSE, decompose = UTF8PROC_DECOMPOSE;
+  if (type == "NFC") return std::make_unique<UnicodeForm>(compose);
+  if (type == "NFD") return std::make_unique<UnicodeForm>(decompose);
+  if (type == "NFKC") return std::make_unique<UnicodeForm>(compose | UTF8PROC_COMPAT);
+  if (type == "NFKD") return std::make_unique<UnicodeForm>(decompose | UTF8PROC_COMPAT);
+  if (type == "Prepend") return std::make_unique<Prepend>(section.text("prepend"));
+  if (type == "Replace") return std::make_unique<Replace>(read_pattern(section), section.text("content"));
+  if (type == "Strip") {
+    return std::make_unique<Strip>(section.flag("strip_left", true), section.flag("strip_right", true),
+                                   section.where());
+  }
+  if (type != "Sequence") section.unsupported("type");
+  std::vector<std::unique_ptr<const Normalizer>> steps;
+  for (const Json& one : section.array("normalizers")) {
+    auto step = read_normalizer(&one, fmt::format("{}[{}]", section.path("normalizers"), steps.size()));
+    if (step) steps.push_back(std::move(step));
+  }
+  return std::make_unique<Sequence>(std::move(steps));
+}
+
+}  // namespace
+
+std::unique_ptr<const Normalizer> read_normalizer(const Json* json, const std::string& where) {
+  if (!json || json->is_null()) return nullptr;
+  Section section(*json, where);
+  auto step = make(section.text("type"), section);
+  section.done();
+  return step;
+}
+
+}  // namespace ds

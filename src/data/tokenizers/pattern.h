@@ -1,0 +1,16 @@
+#pragma once
+#include <string>
+#include <string_view>
+
+#include "data/tokenizers/regex.h"
+#include "data/tokenizers/section.h"
+
+namespace ds {
+
+// The expression of a "pattern" object, {"String": literal} or {"Regex": expression}.
+Regex read_pattern(Section& section);
+
+// The text with `by` for each match.
+std::string replace_all(const Regex& pattern, std::string_view text, std::string_view by);
+
+}  // namespace ds

@@ -1,0 +1,184 @@
+#include "data/tokenizers/pre_tokenizer.h"
+
+#include <string_view>
+#include <utility>
+
+#include "data/tokenizers/byte_alphabet.h"
+#include "data/tokenizers/pattern.h"
+#include "data/tokenizers/split.h"
+
+namespace ds {
+namespace {
+
+// The words of GPT-2: contractions, letters, numbers and other signs with the space before them, and spaces.
+constexpr std::string_view gpt2_words =
+    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+
+class Split : public PreTokenizerStep {
+ public:
+  Split(Regex pattern, SplitBehavior behavior, bool invert = false)
+      : pattern_(std::move(pattern)), behavior_(behavior), invert_(invert) {}
+
+  void apply(Pieces& pieces, bool) const override {
+    std::vector<Range> cut;
+    cut.reserve(pieces.ranges.size() + pieces.text.size() / 4);
+    for (Range range : pieces.ranges) split(pattern_, behavior_, invert_, pieces.text, range, cut);
+    pieces.ranges = std::move(cut);
+  }
+
+ private:
+  Regex pattern_;
+  SplitBehavior behavior_;
+  bool invert_;
+};
+
+// A step that rewrites each piece by itself.
+class Rewrite : public PreTokenizerStep {
+ public:
+  void apply(Pieces& pieces, bool at_start) const override {
+    Pieces out;
+    out.text.reserve(pieces.text.size() + pieces.text.size() / 8);
+    out.ranges.reserve(pieces.ranges.size());
+    for (Range range : pieces.ranges) {
+      size_t begin = out.text.size();
+      std::string_view piece = std::string_view(pieces.text).substr(range.begin, range.end - range.begin);
+      rewrite(piece, at_start && range.begin == 0, out.text);
+      append_range(out.ranges, begin, out.text.size());
+    }
+    pieces = std::move(out);
+  }
+
+ private:
+  virtual void rewrite(std::string_view piece, bool first, std::string& out) const = 0;
+};
+
+// A prefix for the pieces that do not have it: all of them, or the one that begins the input.
+class Prefix : public Rewrite {
+ public:
+  Prefix(std::string prefix, bool only_first) : prefix_(std::move(prefix)), only_first_(only_first) {}
+
+ private:
+  void rewrite(std::string_view piece, bool first, std::string& out) const override {
+    if ((first || !only_first_) && !piece.starts_with(prefix_)) out += prefix_;
+    out += piece;
+  }
+
+  std::string prefix_;
+  bool only_first_;
+};
+
+class SpellBytes : public Rewrite {
+ private:
+  void rewrite(std::string_view piece, bool, std::string& out) const override {
+    out += alphabet_.spell(piece);
+  }
+
+  ByteAlphabet alphabet_;
+};
+
+class ReplaceSpaces : public Rewrite {
+ public:
+  explicit ReplaceSpaces(std::string by) : by_(std::move(by)) {}
+
+ private:
+  void rewrite(std::string_view piece, bool, std::string& out) const override {
+    for (char c : piece) {
+      if (c == ' ') {
+        out += by_;
+      } else {
+        out += c;
+      }
+    }
+  }
+
+  std::string by_;
+};
+
+using Steps = std::vector<std::unique_ptr<const PreTokenizerStep>>;
+
+SplitBehavior read_behavior(Section& section) {
+  std::string name = section.text("behavior");
+  if (name == "Removed") return SplitBehavior::removed;
+  if (name == "Isolated") return SplitBehavior::isolated;
+  if (name == "MergedWithPrevious") return SplitBehavior::merged_with_previous;
+  if (name == "MergedWithNext") return SplitBehavior::merged_with_next;
+  if (name == "Contiguous") return SplitBehavior::contiguous;
+  section.unsupported("behavior");
+}
+
+void add_byte_level(Section& section, Steps& steps) {
+  section.skip("trim_offsets");  // offsets only
+  if (section.flag("add_prefix_space", true)) steps.push_back(std::make_unique<Prefix>(" ", false));
+  if (section.flag("use_regex", true)) {
+    steps.push_back(std::make_unique<Split>(Regex(gpt2_words, section.where()), SplitBehavior::isolated));
+  }
+  steps.push_back(std::make_unique<SpellBytes>());
+}
+
+void add_metaspace(Section& section, Steps& steps) {
+  std::string space = section.text("replacement", "\xe2\x96\x81");
+  bool add = section.flag("add_prefix_space", true);  // older files say only this
+  std::string scheme = section.text("prepend_scheme", add ? "always" : "never");
+  if (scheme != "always" && scheme != "first" && scheme != "never") section.unsupported("prepend_scheme");
+  section.skip("str_rep");  // the replacement once more
+  if (space.empty()) section.unsupported("replacement");
+  steps.push_back(std::make_unique<ReplaceSpaces>(space));
+  if (scheme != "never") steps.push_back(std::make_unique<Prefix>(space, scheme == "first"));
+  if (section.flag("split", true)) {
+    steps.push_back(std::make_unique<Split>(Regex(escape_regex(space), section.path("replacement")),
+                                            SplitBehavior::merged_with_next));
+  }
+}
+
+void add_steps(const Json* json, const std::string& where, Steps& steps) {
+  if (!json || json->is_null()) return;
+  Section section(*json, where);
+  std::string type = section.text("type");
+  auto add_split = [&](std::string_view pattern, SplitBehavior behavior) {
+    steps.push_back(std::make_unique<Split>(Regex(pattern, where), behavior));
+  };
+  if (type == "Sequence") {
+    size_t index = 0;
+    for (const Json& one : section.array("pretokenizers")) {
+      add_steps(&one, fmt::format("{}[{}]", section.path("pretokenizers"), index++), steps);
+    }
+  } else if (type == "ByteLevel") {
+    add_byte_level(section, steps);
+  } else if (type == "Metaspace") {
+    add_metaspace(section, steps);
+  } else if (type == "Split") {
+    SplitBehavior behavior = read_behavior(section);
+    bool invert = section.flag("invert", false);
+    steps.push_back(std::make_unique<Split>(read_pattern(section), behavior, invert));
+  } else if (type == "Digits") {
+    bool each = section.flag("individual_digits", false);
+    add_split("\\p{N}", each ? SplitBehavior::isolated : SplitBehavior::contiguous);
+  } else if (type == "Punctuation") {
+    bool given = section.find("behavior") != nullptr;
+    add_split("[\\p{P}$+<=>^`|~]", given ? read_behavior(section) : SplitBehavior::isolated);
+  } else if (type == "WhitespaceSplit") {
+    add_split("\\s", SplitBehavior::removed);
+  } else {
+    section.unsupported("type");
+  }
+  section.done();
+}
+
+}  // namespace
+
+PreTokenizer read_pre_tokenizer(const Json* json, const std::string& where) {
+  PreTokenizer out;
+  add_steps(json, where, out.steps);
+  out.spells_bytes = !out.steps.empty() && dynamic_cast<const SpellBytes*>(out.steps.back().get());
+  if (out.spells_bytes) out.steps.pop_back();
+  return out;
+}
+
+Pieces PreTokenizer::apply(std::string text, bool at_start) const {
+  Pieces pieces{std::move(text), {}};
+  append_range(pieces.ranges, 0, pieces.text.size());
+  for (const auto& step : steps) step->apply(pieces, at_start);
+  return pieces;
+}
+
+}  // namespace ds

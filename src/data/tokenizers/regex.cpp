@@ -1,0 +1,211 @@
+#include "data/tokenizers/regex.h"
+
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+
+#include <algorithm>
+#include <cctype>
+
+#include "core/base/error.h"
+#include "core/base/utf8.h"
+
+namespace ds {
+namespace {
+
+constexpr size_t max_pattern_bytes = 1 << 16;
+constexpr uint32_t match_limit = 4000000;  // steps of one match
+constexpr size_t jit_stack_bytes = 1 << 20;
+
+// The pattern in the words of PCRE2. Escapes that mean the same in both are kept, \s \w and their opposites
+// become Unicode properties, all others are refused.
+class Translator {
+ public:
+  Translator(std::string_view pattern, const std::string& where) : in_(pattern), where_(where) {}
+
+  std::string translate() {
+    while (at_ < in_.size()) {
+      char c = in_[at_];
+      if (c == '\\') {
+        escape();
+        continue;
+      }
+      if (in_class_ && in_.substr(at_, 2) == "&&") refuse(2);
+      if (c == '[') in_class_ += 1;
+      if (in_class_ > 1 && in_.substr(at_, 2) != "[:") refuse(1);
+      if (in_class_ > 1) {
+        posix_class();
+        continue;
+      }
+      if (c == ']' && in_class_ > 0) in_class_ -= 1;
+      if (c == '(' && !in_class_) check_group();
+      // {,n} and {n,m}+ are read differently.
+      if (!in_class_ && (in_.substr(at_, 2) == "{," || in_.substr(at_, 2) == "}+")) refuse(2);
+      out_ += c;
+      ++at_;
+    }
+    return out_;
+  }
+
+ private:
+  void escape() {
+    if (at_ + 1 >= in_.size()) refuse(1);
+    char c = in_[at_ + 1];
+    if (c == 's' || c == 'S') return replace(2, c == 's' ? "\\p{White_Space}" : "\\P{White_Space}");
+    if (c == 'w' && !in_class_) return replace(2, "[\\p{L}\\p{M}\\p{Nd}\\p{Pc}]");
+    if (c == 'w') return replace(2, "\\p{L}\\p{M}\\p{Nd}\\p{Pc}");
+    if (c == 'W' && !in_class_) return replace(2, "[^\\p{L}\\p{M}\\p{Nd}\\p{Pc}]");
+    bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+    constexpr std::string_view same = "dDpPnrtfx";
+    bool digit = c >= '0' && c <= '9';
+    if ((letter && same.find(c) == std::string_view::npos) || digit) refuse(2);
+    size_t braces = in_.substr(at_ + 2).starts_with('{') ? in_.find('}', at_) : std::string_view::npos;
+    bool named = (c == 'p' || c == 'P' || c == 'x') && braces != std::string_view::npos;
+    size_t bytes = named ? braces + 1 - at_ : 2;
+    replace(bytes, in_.substr(at_, bytes));
+  }
+
+  // [[:alpha:]] and the like inside a class: kept, PCRE2_UCP gives them their Unicode meaning.
+  void posix_class() {
+    size_t end = in_.find(":]", at_);
+    constexpr std::string_view same[] = {"[:alpha:]", "[:digit:]", "[:upper:]", "[:lower:]"};
+    if (end == std::string_view::npos) refuse(2);
+    std::string_view name = in_.substr(at_, end + 2 - at_);
+    if (std::find(std::begin(same), std::end(same), name) == std::end(same)) refuse(name.size());
+    in_class_ -= 1;
+    replace(name.size(), name);
+  }
+
+  // Groups whose meaning is the same.
+  void check_group() const {
+    if (in_.substr(at_, 2) == "(*") refuse(2);
+    if (in_.substr(at_, 2) != "(?") return;
+    constexpr std::string_view same[] = {"(?:", "(?=", "(?!", "(?<=", "(?<!", "(?>", "(?i:"};
+    for (std::string_view group : same) {
+      if (in_.substr(at_).starts_with(group)) return;
+    }
+    if (at_ == 0 && in_.starts_with("(?i)")) return;
+    refuse(3);
+  }
+
+  void replace(size_t bytes, std::string_view by) {
+    out_ += by;
+    at_ += bytes;
+  }
+
+  [[noreturn]] void refuse(size_t bytes) const {
+    raise(DS_ERROR_UNSUPPORTED, "{}: '{}' at byte {} of the regular expression is not supported", where_,
+          in_.substr(at_, bytes), at_);
+  }
+
+  std::string_view in_;
+  const std::string& where_;
+  std::string out_;
+  size_t at_ = 0;
+  int in_class_ = 0;
+};
+
+std::string pcre_message(int code) {
+  PCRE2_UCHAR text[256];
+  pcre2_get_error_message(code, text, sizeof text);
+  return reinterpret_cast<const char*>(text);
+}
+
+}  // namespace
+
+struct Regex::Code {
+  pcre2_code* code = nullptr;
+  pcre2_match_context* context = pcre2_match_context_create(nullptr);
+  ~Code() {
+    pcre2_code_free(code);
+    pcre2_match_context_free(context);
+  }
+};
+
+Regex::Regex(std::string_view pattern, std::string where) : where_(std::move(where)), code_(new Code) {
+  if (pattern.empty() || pattern.size() > max_pattern_bytes || !is_utf8(pattern)) {
+    raise(DS_ERROR_UNSUPPORTED, "{}: a regular expression must be 1 to {} bytes of UTF-8, got {}", where_,
+          max_pattern_bytes, pattern.size());
+  }
+  std::string text = Translator(pattern, where_).translate();
+  int error = 0;
+  PCRE2_SIZE offset = 0;
+  constexpr uint32_t options = PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C;
+  std::unique_ptr<pcre2_compile_context, decltype(&pcre2_compile_context_free)> context(
+      pcre2_compile_context_create(nullptr), pcre2_compile_context_free);
+  pcre2_set_newline(context.get(), PCRE2_NEWLINE_LF);
+  code_->code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), options, &error,
+                              &offset, context.get());
+  if (!code_->code) raise(DS_ERROR_UNSUPPORTED, "{}: regular expression: {}", where_, pcre_message(error));
+  if (!code_->context) raise(DS_ERROR_OUT_OF_MEMORY, "{}: no memory for a regular expression", where_);
+  pcre2_set_match_limit(code_->context, match_limit);
+  pcre2_jit_compile(code_->code, PCRE2_JIT_COMPLETE);  // where there is no JIT, the interpreter matches
+}
+
+Regex::~Regex() = default;
+Regex::Regex(Regex&&) noexcept = default;
+
+struct Regex::Matches::State {
+  pcre2_match_data* data = nullptr;
+  pcre2_match_context* context = nullptr;  // with a stack of its own; made when the usual stack was too small
+  pcre2_jit_stack* stack = nullptr;
+  ~State() {
+    pcre2_match_data_free(data);
+    pcre2_match_context_free(context);
+    pcre2_jit_stack_free(stack);
+  }
+};
+
+Regex::Matches::Matches(const Regex& regex, std::string_view text)
+    : regex_(&regex), text_(text), state_(new State) {
+  state_->data = pcre2_match_data_create_from_pattern(regex.code_->code, nullptr);
+  if (!state_->data) raise(DS_ERROR_OUT_OF_MEMORY, "{}: no memory to match", regex.where_);
+}
+
+Regex::Matches::~Matches() = default;
+
+int Regex::Matches::match() {
+  pcre2_match_context* context = state_->context ? state_->context : regex_->code_->context;
+  return pcre2_match(regex_->code_->code, reinterpret_cast<PCRE2_SPTR>(text_.data()), text_.size(), at_,
+                     PCRE2_NO_UTF_CHECK, state_->data, context);
+}
+
+int Regex::Matches::match_with_stack() {
+  state_->stack = pcre2_jit_stack_create(1 << 15, jit_stack_bytes, nullptr);
+  state_->context = pcre2_match_context_copy(regex_->code_->context);
+  if (!state_->stack || !state_->context)
+    raise(DS_ERROR_OUT_OF_MEMORY, "{}: no memory to match", regex_->where_);
+  pcre2_jit_stack_assign(state_->context, nullptr, state_->stack);
+  return match();
+}
+
+std::optional<Range> Regex::Matches::next() {
+  if (at_ > text_.size()) return std::nullopt;
+  int rc = match();
+  if (rc == PCRE2_ERROR_JIT_STACKLIMIT && !state_->stack) rc = match_with_stack();
+  if (rc == PCRE2_ERROR_NOMATCH) {
+    at_ = text_.size() + 1;
+    return std::nullopt;
+  }
+  if (rc < 0) {
+    raise(DS_ERROR_UNSUPPORTED, "{}: the regular expression at byte {} of a text of {}: {}", regex_->where_,
+          at_, text_.size(), pcre_message(rc));
+  }
+  const PCRE2_SIZE* ends = pcre2_get_ovector_pointer(state_->data);
+  Range range{ends[0], ends[1]};
+  at_ = range.end;
+  // After an empty match, on to the next character.
+  if (range.begin == range.end) at_ += std::max<size_t>(1, utf8_sequence(text_.substr(at_)));
+  return range;
+}
+
+std::string escape_regex(std::string_view literal) {
+  std::string out;
+  for (char c : literal) {
+    auto byte = static_cast<unsigned char>(c);
+    if (byte > ' ' && byte < 0x7f && !std::isalnum(byte)) out += '\\';
+    out += c;
+  }
+  return out;
+}
+
+}  // namespace ds

@@ -1,0 +1,84 @@
+// A sentencepiece tokenizer.model (BPE or unigram) through the library of the same name.
+#include <sentencepiece_processor.h>
+
+#include <filesystem>
+
+#include "core/base/error.h"
+#include "core/base/utf8.h"
+#include "data/tokenizers/file_text.h"
+#include "data/tokenizers/hugging_face.h"
+#include "data/tokenizers/kinds.h"
+
+namespace ds {
+namespace {
+
+class SentencePiece : public Tokenizer {
+ public:
+  explicit SentencePiece(const std::string& path) : name_(path) {
+    auto status = processor_.LoadFromSerializedProto(read_tokenizer_file(path));
+    if (!status.ok()) raise(DS_ERROR_CORRUPT, "{}: {}", path, one_line(status.message()));
+    std::string folder = std::filesystem::path(path).parent_path().string();
+    SpecialTokens tokens = read_special_tokens(folder.empty() ? "." : folder);
+    add_begin_ = (tokens.add_begin || !tokens.begin_given) && processor_.bos_id() >= 0;
+    add_end_ = tokens.add_end && processor_.eos_id() >= 0;
+  }
+
+  const std::string& name() const override { return name_; }
+  int64_t vocab() const override { return processor_.GetPieceSize(); }
+  std::optional<int32_t> end_of_text() const override {
+    return processor_.eos_id() >= 0 ? std::optional(processor_.eos_id()) : std::nullopt;
+  }
+
+  std::vector<int32_t> encode(std::string_view text, bool special) const override {
+    std::string repaired;
+    if (!is_utf8(text)) text = repaired = repair_utf8(text);
+    std::vector<int> ids;
+    check(processor_.Encode({text.data(), text.size()}, &ids));
+    if (special && add_begin_) ids.insert(ids.begin(), processor_.bos_id());
+    if (special && add_end_) ids.push_back(processor_.eos_id());
+    return {ids.begin(), ids.end()};
+  }
+
+  // Control pieces have no text here, so that skip_special changes nothing.
+  std::string decode(std::span<const int32_t> tokens, bool) const override {
+    std::vector<int> ids;
+    std::string text;
+    auto flush = [&] {
+      std::string part;
+      check(processor_.Decode(ids, &part));
+      text += part;
+      ids.clear();
+    };
+    for (int32_t token : tokens) {
+      if (token >= 0 && token < vocab()) {
+        ids.push_back(token);
+        continue;
+      }
+      flush();
+      text += "\xef\xbf\xbd";
+    }
+    flush();
+    return text;
+  }
+
+ private:
+  static std::string one_line(std::string text) {
+    for (char& c : text) c = c == '\n' ? ' ' : c;
+    return text;
+  }
+  void check(const sentencepiece::util::Status& status) const {
+    if (!status.ok()) raise(DS_ERROR_INTERNAL, "{}: {}", name_, one_line(status.message()));
+  }
+
+  std::string name_;
+  sentencepiece::SentencePieceProcessor processor_;
+  bool add_begin_ = false, add_end_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<const Tokenizer> open_sentencepiece(const std::string& path) {
+  return std::make_unique<SentencePiece>(path);
+}
+
+}  // namespace ds

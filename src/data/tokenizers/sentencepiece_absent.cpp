@@ -1,0 +1,11 @@
+// Stands in for sentencepiece.cpp where the library was not found when libds was built.
+#include "core/base/error.h"
+#include "data/tokenizers/kinds.h"
+
+namespace ds {
+
+std::unique_ptr<const Tokenizer> open_sentencepiece(const std::string& path) {
+  raise(DS_ERROR_UNSUPPORTED, "{}: this build has no sentencepiece (Debian: libsentencepiece-dev)", path);
+}
+
+}  // namespace ds
