@@ -23,14 +23,14 @@ class Reader {
     agree(comm, "checkpoint check", [&] {
       manifest_ = read_manifest(path_);
       match_model();
-      for (size_t k = 0; k < manifest_.kinds.size(); ++k) {
+      for (size_t k = 0; k < state_.state_kinds().size(); ++k) {
         headers_.push_back(read_state_header(manifest_, path_, k));
         files_.push_back(File(file_path(k), File::Mode::read));
       }
       check_share();
     });
     agree(comm, "checkpoint read", [&] {
-      for (size_t k = 0; k < manifest_.kinds.size(); ++k) read_kind(k);
+      for (size_t k = 0; k < state_.state_kinds().size(); ++k) read_kind(k);
     });
     return manifest_.info;
   }
@@ -42,9 +42,11 @@ class Reader {
     return *headers_[kind].find(name);
   }
 
-  // The engine has the checkpoint's kinds of state, its parameters are the checkpoint's tensors.
+  // The engine has the checkpoint's kinds of state, or masters only; its parameters are the checkpoint's
+  // tensors.
   void match_model() {
-    if (state_.state_kinds() != manifest_.kinds) {
+    bool masters = state_.state_kinds().size() == 1 && state_.state_kinds()[0] == manifest_.kinds.at(0);
+    if (!masters && state_.state_kinds() != manifest_.kinds) {
       raise(DS_ERROR_CONFIG, "the optimizer has states {}, checkpoint '{}' has {}",
             fmt::join(state_.state_kinds(), ", "), path_, fmt::join(manifest_.kinds, ", "));
     }
@@ -77,7 +79,7 @@ class Reader {
   void check_share() {
     auto world = static_cast<size_t>(state_.comm().size());
     for (auto i = static_cast<size_t>(state_.comm().rank()); i < manifest_.pieces.size(); i += world) {
-      check_piece(manifest_.pieces[i]);
+      if (static_cast<size_t>(manifest_.pieces[i].kind) < files_.size()) check_piece(manifest_.pieces[i]);
     }
   }
 

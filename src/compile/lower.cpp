@@ -1,12 +1,15 @@
 #include "compile/lower.h"
 
 #include "core/base/error.h"
+#include "core/graph/ops.h"
 
 namespace ds {
 
-Lowering::Lowering(const Graph& graph, const ZeroPlan& plan, ProgramBuilder& builder, StepBuffers& buffers)
+Lowering::Lowering(const Graph& graph, const ZeroPlan& plan, const std::vector<BufferId>& inputs,
+                   ProgramBuilder& builder, StepBuffers& buffers)
     : graph_(graph),
       plan_(plan),
+      inputs_(inputs),
       builder_(builder),
       buffers_(buffers),
       param_of_(graph.values.size(), -1),
@@ -40,7 +43,7 @@ Operand Lowering::value(ValueId id, Access access) {
   }
   if (int32_t i = input_of_[v]; i >= 0) {
     int64_t bytes = type.shape.numel(graph_.bound) * size_of(type.dtype);
-    return {plan_.inputs[static_cast<size_t>(i)], micro_ * bytes, type, access, false};
+    return {inputs_[static_cast<size_t>(i)], micro_ * bytes, type, access, false};
   }
   Operand o = place_[v];
   ensure(o.buffer >= 0, "value %{} is used before it is made", graph_.values[v].name);
@@ -72,7 +75,11 @@ void Lowering::node(NodeId id, int32_t micro) {
   const Node& n = graph_.nodes[static_cast<size_t>(id)];
   std::vector<Operand> operands;
   for (ValueId in : n.in) operands.push_back(value(in, Access::read));
-  for (ValueId out : n.out) operands.push_back(result(out));
+  bool in_place = op(n.op).updates_last && input_of_[static_cast<size_t>(n.in.back())] >= 0;
+  for (ValueId out : n.out) {
+    bool update = in_place && out == n.out.back();
+    operands.push_back(update ? value(n.in.back(), Access::update) : result(out));
+  }
   builder_.emit(Queue::compute, n.op, std::move(operands), n.attrs, micro);
 }
 

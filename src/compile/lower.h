@@ -9,8 +9,10 @@ namespace ds {
 // gradients written straight into the micro-step's gradient buckets.
 class Lowering {
  public:
-  // The graph has its final types. inputs of micro-step m are read at m * bound elements.
-  Lowering(const Graph& graph, const ZeroPlan& plan, ProgramBuilder& builder, StepBuffers& buffers);
+  // The graph has its final types; `inputs` are its inputs' buffers, of which those of micro-step m are read
+  // at m * bound elements. All are borrowed.
+  Lowering(const Graph& graph, const ZeroPlan& plan, const std::vector<BufferId>& inputs,
+           ProgramBuilder& builder, StepBuffers& buffers);
 
   // Nodes before the backward part; the loss goes to plan.loss[micro]. Ends a segment "forward[micro]".
   void forward(int32_t micro);
@@ -29,6 +31,7 @@ class Lowering {
 
   const Graph& graph_;
   const ZeroPlan& plan_;
+  const std::vector<BufferId>& inputs_;
   ProgramBuilder& builder_;
   StepBuffers& buffers_;
   int32_t micro_ = 0;

@@ -1,5 +1,6 @@
 #include "compile/pipeline.h"
 
+#include "compile/decode.h"
 #include "compile/lower.h"
 #include "core/base/error.h"
 #include "core/base/hash.h"
@@ -52,6 +53,9 @@ class Compiler {
     step();
     evaluate(plan_.eval, "eval", {{plan_.graph.outputs[0], plan_.eval_loss}});
     if (plan_.logits >= 0) evaluate(plan_.infer, "infer", {{plan_.graph.outputs[1], plan_.logits}});
+    if (plan_.decode) {
+      finish_decode(*plan_.decode, plan_.zero, config_, machine_, {prefetch_, verify_, false});
+    }
   }
 
  private:
@@ -80,7 +84,7 @@ class Compiler {
   void step() {
     StepBuffers buffers;
     ProgramBuilder builder = begin_program(plan_.zero, "step", plan_.graph.bound, buffers);
-    Lowering lowering(plan_.graph, plan_.zero, builder, buffers);
+    Lowering lowering(plan_.graph, plan_.zero, plan_.zero.inputs, builder, buffers);
     for (int32_t m = 0; m < config_.accumulation; ++m) {
       lowering.forward(m);
       lowering.backward(m, m + 1 == config_.accumulation);
@@ -93,7 +97,7 @@ class Compiler {
                 const std::vector<std::pair<ValueId, BufferId>>& wanted) {
     StepBuffers buffers;
     ProgramBuilder builder = begin_program(plan_.zero, name, plan_.graph.bound, buffers);
-    Lowering(plan_.graph, plan_.zero, builder, buffers).evaluate(name, wanted);
+    Lowering(plan_.graph, plan_.zero, plan_.zero.inputs, builder, buffers).evaluate(name, wanted);
     finish(builder, buffers, out);
   }
 
@@ -103,7 +107,7 @@ class Compiler {
   bool prefetch_, verify_;
 };
 
-void add_engine_buffers(Plan& plan, const Config& config) {
+void add_engine_buffers(Plan& plan, const Config& config, bool infer) {
   for (ValueId in : plan.graph.inputs) {
     const Value& value = plan.graph.values[static_cast<size_t>(in)];
     int64_t numel = value.type.shape.numel(plan.graph.bound) * config.accumulation;
@@ -112,7 +116,7 @@ void add_engine_buffers(Plan& plan, const Config& config) {
   DType loss = plan.graph.type(plan.graph.outputs[0]).dtype;
   plan.zero.loss = plan.zero.add("loss", loss, config.accumulation, Tier::device);
   plan.eval_loss = plan.zero.add("eval_loss", loss, 1, Tier::device);
-  if (plan.graph.outputs.size() > 1) {
+  if (infer && plan.graph.outputs.size() > 1) {
     const TensorType& type = plan.graph.type(plan.graph.outputs[1]);
     plan.logits = plan.zero.add("infer.out", type.dtype, type.shape.numel(plan.graph.bound), Tier::device);
   }
@@ -130,6 +134,7 @@ std::string plan_hash(const Plan& plan, const Config& config) {
   Hash128 hash;
   hash.update(plan.graph.print());
   hash.update(config.shared_text());
+  if (plan.decode) hash.update(plan.decode->graph.print());
   for (const Instr& in : plan.step.instrs) {
     if (in.queue != Queue::comm) continue;
     hash.update(in.op);
@@ -148,19 +153,22 @@ bool fits(const MemoryPlan& memory, const MemoryBudget& budget) {
   return true;
 }
 
+void MemoryPlan::add(const Program& program) {
+  for (int t = 0; t < 3; ++t) {
+    tiers[t].persistent = std::max(tiers[t].persistent, program.arenas[t].persistent);
+    tiers[t].transient = std::max(tiers[t].transient, program.arenas[t].transient);
+  }
+}
+
 MemoryPlan memory_plan(const Plan& plan) {
   MemoryPlan memory;
-  for (const Program* p : {&plan.init, &plan.refresh, &plan.step, &plan.eval, &plan.infer}) {
-    for (int t = 0; t < 3; ++t) {
-      memory.tiers[t].persistent = std::max(memory.tiers[t].persistent, p->arenas[t].persistent);
-      memory.tiers[t].transient = std::max(memory.tiers[t].transient, p->arenas[t].transient);
-    }
-  }
+  for (const Program* p : {&plan.init, &plan.refresh, &plan.step, &plan.eval, &plan.infer}) memory.add(*p);
+  if (plan.decode) memory.add(plan.decode->program);
   return memory;
 }
 
 Plan compile_plan(const Graph& forward, const Config& config, int rank, int world, const Machine& machine,
-                  bool verify_passes) {
+                  bool verify_passes, const PlanPrograms& programs) {
   check_training_graph(forward);
   Plan plan;
   plan.graph = forward;
@@ -174,7 +182,10 @@ Plan compile_plan(const Graph& forward, const Config& config, int rank, int worl
     params.push_back({p.name, plan.graph.type(p.value).shape.numel(plan.graph.bound)});
   }
   plan.zero = make_zero_plan(config, params, rank, world);
-  add_engine_buffers(plan, config);
+  add_engine_buffers(plan, config, programs.infer);
+  if (programs.decode.positions > 0) {
+    plan.decode = begin_decode(forward, config.compute, programs.decode, plan.zero);
+  }
   Compiler(plan, config, machine, config.zero.overlap_comm, verify_passes).run();
   if (config.zero.overlap_comm && !fits(memory_plan(plan), config.memory_budget)) {
     Compiler(plan, config, machine, false, verify_passes).run();

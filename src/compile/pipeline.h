@@ -1,4 +1,5 @@
 #pragma once
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -9,6 +10,25 @@
 #include "zero/insert.h"
 
 namespace ds {
+
+// Asks for a program that continues text token by token; docs/adr/0009.
+struct DecodeRequest {
+  int64_t positions = 0;        // tokens of the longest text; 0: no such program
+  int64_t position_offset = 0;  // of an input `positions` of the model (HfModel::position_offset)
+  int64_t chunk = 64;           // tokens of a prompt fed at once, at most
+};
+// Programs of a plan beside training and evaluation.
+struct PlanPrograms {
+  bool infer = true;  // when the graph has a second output
+  DecodeRequest decode;
+};
+struct DecodePlan {
+  Graph graph;                   // of decode_graph(), in its final types
+  std::vector<BufferId> inputs;  // per graph input
+  BufferId logits = -1;          // compute type [1, vocabulary]
+  int64_t positions = 0, position_offset = 0;
+  Program program;  // "decode"
+};
 
 // Everything an engine runs, compiled for one rank: a pure function of (graph, config, rank, world, machine).
 struct Plan {
@@ -21,7 +41,8 @@ struct Plan {
   Program step;             // forward[0] backward[0] ... update
   Program eval;             // forward without dropout
   Program infer;            // outputs[1] of the graph; empty without one
-  std::string hash;         // plan hash: equal on all ranks
+  std::optional<DecodePlan> decode;
+  std::string hash;  // plan hash: equal on all ranks
   std::vector<std::string>
       notes;  // what the compiler decided, for reports ("prefetch off to fit the budget")
 };
@@ -33,6 +54,7 @@ struct MemoryPlan {
     const ArenaSizes& a = tiers[static_cast<int>(tier)];
     return a.persistent + a.transient;
   }
+  void add(const Program& program);  // shares its arenas with the programs before
 };
 MemoryPlan memory_plan(const Plan& plan);
 bool fits(const MemoryPlan& memory, const MemoryBudget& budget);
@@ -40,7 +62,7 @@ bool fits(const MemoryPlan& memory, const MemoryBudget& budget);
 // Compiles. Throws DS_ERROR_CONFIG on contradictions and DS_ERROR_OUT_OF_MEMORY with a table when
 // memory_budget is exceeded on every retry. `verify_passes`: run the program verifier after the passes.
 Plan compile_plan(const Graph& forward, const Config& config, int rank, int world, const Machine& machine,
-                  bool verify_passes = true);
+                  bool verify_passes = true, const PlanPrograms& programs = {});
 
 struct FinishOptions {
   bool prefetch = false;       // overlap_comm, unless it did not fit memory_budget

@@ -12,7 +12,7 @@
 
 namespace ds {
 
-EngineCore::EngineCore(Config config, Communicator& comm, EngineOptions options)
+EngineCore::EngineCore(Config config, Communicator& comm, EngineOptions options, Keeps keeps)
     : config_(std::move(config)), comm_(comm), options_(std::move(options)) {
   agree(comm_, "threads", [&] {
     overhead_.measure("threads and kernel table", [&] {
@@ -22,9 +22,11 @@ EngineCore::EngineCore(Config config, Communicator& comm, EngineOptions options)
   });
   comm_.set_timeout(config_.comm_timeout_ms);
   scalars_.seed = config_.run.seed;
-  const std::vector<std::string>& states = optimizer_of(config_.optimizer).states;
   state_kinds_ = {kMasterName};
-  state_kinds_.insert(state_kinds_.end(), states.begin(), states.end());
+  if (keeps == Keeps::training) {
+    const std::vector<std::string>& states = optimizer_of(config_.optimizer).states;
+    state_kinds_.insert(state_kinds_.end(), states.begin(), states.end());
+  }
   if (options_.trace) trace_ = std::make_unique<Trace>(comm_.rank());
 }
 
@@ -37,6 +39,14 @@ EngineCore::~EngineCore() {
 void EngineCore::add_param(std::string name, std::vector<int64_t> shape) {
   names_.push_back(std::move(name));
   shapes_.push_back(std::move(shape));
+}
+
+void EngineCore::add_params(const Graph& graph) {
+  for (const Parameter& p : graph.params) {
+    std::vector<int64_t> shape;
+    for (const Dim& d : graph.type(p.value).shape.dims()) shape.push_back(d.extent);
+    add_param(p.name, std::move(shape));
+  }
 }
 
 void EngineCore::compare_plans() {
@@ -73,7 +83,9 @@ std::string EngineCore::first_difference() {
 void EngineCore::start(const MemoryPlan& memory) {
   compare_plans();
   agree(comm_, "memory", [&] {
-    overhead_.measure("programs", [&] { norm_order_ = norm_order(zero()); });
+    overhead_.measure("programs", [&] {
+      if (zero().norms >= 0) norm_order_ = norm_order(zero());
+    });
     bool files = memory.total(Tier::nvme) > 0;
     add_known_overhead(overhead_, comm_, options_.threads - 1 + (files ? 2 : 0), files);
     memory_ = std::make_unique<EngineMemory>(memory, config_.zero.nvme_path);
@@ -138,6 +150,7 @@ void EngineCore::settle() const {
 }
 
 void EngineCore::begin_step() {
+  if (decoding_) decoding_->forget();
   scalars_.train = 1;
   scalars_.skip = 0;
   scalars_.lr = learning_rate(config_, scalars_.step);

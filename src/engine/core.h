@@ -12,6 +12,7 @@
 #include "compile/pipeline.h"
 #include "core/base/trace.h"
 #include "engine/arena.h"
+#include "engine/decode.h"
 #include "engine/overhead.h"
 #include "exec/executor.h"
 
@@ -29,6 +30,7 @@ struct EngineOptions {
   bool trace = false;
   std::optional<uint64_t> chaos_seed;  // run on the chaos device
   Machine machine;
+  PlanPrograms programs;  // an InferenceEngine has only programs.decode
   // Tests only: changes the compiled step before it runs; called before each of its instructions.
   std::function<void(Program&)> program_filter;
   std::function<void(size_t)> before_instr;
@@ -52,6 +54,11 @@ class EngineCore : public StateAccess {
   // Weights of a Hugging Face model folder (checkpoint/weights.h); optimizer states and counters stay.
   void load_weights(const std::string& folder);
   void save_weights(const std::string& folder, const std::string& like = "");
+
+  // Collective: tokens as places [first, first + count) of one text whose places before `first` were fed
+  // before; returns the logits behind the last. Arguments as of Decoding::check.
+  std::vector<float> decode(std::span<const int32_t> tokens, int64_t first);
+  int64_t positions() const;  // tokens of the longest text that decode takes; 0: none
 
   int64_t steps_taken() const { return scalars_.step; }
   const StepResult& last_step() const { return last_; }
@@ -83,7 +90,8 @@ class EngineCore : public StateAccess {
   void write_state(StateKind kind, size_t bucket, int64_t begin, int64_t count, const float* in) override;
 
  protected:
-  EngineCore(Config config, Communicator& comm, EngineOptions options);
+  enum class Keeps { training, weights };
+  EngineCore(Config config, Communicator& comm, EngineOptions options, Keeps keeps = Keeps::training);
 
   // Of the compiled plan: what is persistent, and where (any of its programs has the same offsets).
   virtual const ZeroPlan& zero() const = 0;
@@ -96,12 +104,14 @@ class EngineCore : public StateAccess {
   virtual void ensure_started() {}  // compiled and in memory; collective where it has to be done
 
   void add_param(std::string name, std::vector<int64_t> shape);
+  void add_params(const Graph& graph);
   // Compares plan hashes over all ranks, then takes the planned memory; a rank that cannot is an error on
   // all. Collective.
   void start(const MemoryPlan& memory);
   // Runs body, which makes executors; what they and their kernels take is measured. Collective.
   void make_executors(const std::function<void()>& body);
   std::unique_ptr<Executor> executor(const Program& program);
+  void make_decoding(const DecodePlan& plan);
   EngineMemory& own_memory() {
     settle();
     return *memory_;
@@ -148,6 +158,7 @@ class EngineCore : public StateAccess {
   std::unique_ptr<Trace> trace_;
   std::unique_ptr<IoLane> read_lane_, write_lane_;
   FileTail tail_;
+  std::unique_ptr<Decoding> decoding_;
   std::string poison_;
   bool overwriting_ = false;  // a load has begun to change states
 };

@@ -13,15 +13,12 @@ Engine::Engine(Config config, const Graph& forward, Communicator& comm, EngineOp
     : EngineCore(std::move(config), comm, std::move(options)) {
   agree(comm_, "compile", [&] {
     overhead_.measure("programs", [&] {
-      plan_ = compile_plan(forward, config_, comm_.rank(), comm_.size(), options_.machine);
+      plan_ = compile_plan(forward, config_, comm_.rank(), comm_.size(), options_.machine, true,
+                           options_.programs);
     });
   });
   if (options_.program_filter) options_.program_filter(plan_.step);
-  for (const Parameter& p : plan_.graph.params) {
-    std::vector<int64_t> shape;
-    for (const Dim& d : plan_.graph.type(p.value).shape.dims()) shape.push_back(d.extent);
-    add_param(p.name, std::move(shape));
-  }
+  add_params(plan_.graph);
   start(memory_plan(plan_));
   std::unique_ptr<Executor> init;
   make_executors([&] {
@@ -29,10 +26,11 @@ Engine::Engine(Config config, const Graph& forward, Communicator& comm, EngineOp
     step_ = executor(plan_.step);
     eval_ = executor(plan_.eval);
     if (plan_.logits >= 0) infer_ = executor(plan_.infer);
+    if (plan_.decode) make_decoding(*plan_.decode);
     init = executor(plan_.init);
   });
   guarded([&] { init->run(); });
-  running_.pop_back();
+  running_.pop_back();  // init, which ends here
 }
 
 void Engine::require_idle(const char* call) {
@@ -136,8 +134,8 @@ double Engine::eval_batch(std::span<const InputView> inputs) {
 std::vector<float> Engine::infer(std::span<const InputView> inputs) {
   require_idle("infer");
   if (!infer_)
-    raise(DS_ERROR_STATE, "infer needs a graph with a second output, got {} outputs",
-          plan_.graph.outputs.size());
+    raise(DS_ERROR_STATE, "infer needs a graph with a second output, got {} outputs{}",
+          plan_.graph.outputs.size(), options_.programs.infer ? "" : " and an engine made without it");
   int64_t n = check_inputs(inputs, 1);
   scalars_.train = 0;
   guarded([&] {

@@ -27,10 +27,9 @@ const StateRef& state_ref(const BucketState& s, StateKind kind) {
 // Copies between the caller and a persistent buffer in any tier.
 void EngineCore::transfer_state(BufferId id, int64_t element, int64_t count, float* out, const float* in) {
   const Buffer& b = placed().buffers[static_cast<size_t>(id)];
-  ensure(b.dtype == DS_DTYPE_F32 || in == nullptr, "%{} is not f32", b.name);
   if (b.tier == Tier::nvme) return transfer_file(b, element, count, out, in);
   std::byte* data = address(id) + element * size_of(b.dtype);
-  if (in) std::memcpy(data, in, static_cast<size_t>(count) * sizeof(float));
+  if (in) narrow(b.dtype, in, count, data);
   if (out) widen(b.dtype, data, count, out);
 }
 
@@ -45,7 +44,7 @@ void EngineCore::transfer_file(const Buffer& b, int64_t element, int64_t count, 
   auto* bytes = static_cast<std::byte*>(block.get());
   memory_->file().read(bytes, size, low);
   if (in) {
-    std::memcpy(bytes + (begin - low), in, static_cast<size_t>(count * unit));
+    narrow(b.dtype, in, count, bytes + (begin - low));
     memory_->file().write(bytes, size, low);
   }
   if (out) widen(b.dtype, bytes + (begin - low), count, out);
@@ -104,7 +103,7 @@ std::vector<float> EngineCore::read_tensor(int32_t param, const std::string& kin
   if (kind == "param") {
     return gather_part(param, s.partitioned ? s.param : StateRef{s.full, 0, zero().layout.buckets[b].numel});
   }
-  if (kind == "grad") {
+  if (kind == "grad" && !s.grad.empty()) {
     BufferId grad = s.grad[static_cast<size_t>(zero().grad_top())];
     std::vector<float> out = gather_part(param, {grad, 0, placed().buffers[static_cast<size_t>(grad)].numel});
     float scale = 1.0f / static_cast<float>(config_.accumulation * comm_.size());
@@ -134,6 +133,7 @@ void EngineCore::write_tensor(int32_t param, const std::string& kind, std::span<
     }
     refresh().run();
   });
+  if (decoding_) decoding_->forget();
 }
 
 std::string EngineCore::save(const std::string& folder, const Json& client, int keep) {
@@ -158,6 +158,7 @@ void EngineCore::overwrite(const std::function<void()>& body) {
     throw;
   }
   guarded([&] { refresh().run(); });
+  if (decoding_) decoding_->forget();
 }
 
 void EngineCore::load_weights(const std::string& folder) {
@@ -176,7 +177,8 @@ CheckpointInfo EngineCore::load(const std::string& path) {
   guarded([&] { settle(); });
   CheckpointInfo info;
   overwrite([&] { info = load_checkpoint(*this, path); });
-  if (info.numerics_key != numerics_key() && comm_.rank() == 0) {
+  bool training = state_kinds_.size() > 1;  // only then does anything follow
+  if (training && info.numerics_key != numerics_key() && comm_.rank() == 0) {
     log_line(
         LogLevel::warning,
         fmt::format("checkpoint '{}' has numerics key '{}', this engine '{}': what follows will agree, but "

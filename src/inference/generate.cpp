@@ -5,31 +5,52 @@
 #include "core/base/error.h"
 
 namespace ds {
+namespace {
 
-std::vector<int32_t> generate(Engine& engine, std::span<const int32_t> prompt, int64_t tokens,
-                              const SamplingOptions& options, const std::function<bool(int32_t)>& each) {
+// The text, and which of its tokens the caches hold: [begin_, begin_ + fed_).
+class Window {
+ public:
+  Window(EngineCore& engine, std::span<const int32_t> prompt)
+      : engine_(engine), text_(prompt.begin(), prompt.end()) {}
+
+  std::vector<float> logits() {
+    auto most = static_cast<size_t>(engine_.positions());
+    if (text_.size() - begin_ > most) {
+      begin_ = text_.size() - (most + 1) / 2;
+      fed_ = 0;
+    }
+    std::span<const int32_t> fresh = std::span(text_).subspan(begin_ + fed_);
+    std::vector<float> out = engine_.decode(fresh, static_cast<int64_t>(fed_));
+    fed_ += fresh.size();
+    return out;
+  }
+  void push(int32_t token) { text_.push_back(token); }
+
+ private:
+  EngineCore& engine_;
+  std::vector<int32_t> text_;
+  size_t begin_ = 0, fed_ = 0;
+};
+
+}  // namespace
+
+std::vector<int32_t> generate(EngineCore& engine, std::span<const int32_t> prompt,
+                              const GenerateOptions& options, const std::function<bool(int32_t)>& each) {
   require(!prompt.empty(), "prompt must have at least one token, got none");
-  require(tokens >= 0, "tokens must be >= 0, got {}", tokens);
-  const Graph& graph = engine.plan().graph;
-  for (ValueId input : graph.inputs) {
-    require(graph.type(input).dtype == DS_DTYPE_I32, "generation needs i32 inputs, got '{}' of {}",
-            graph.values[static_cast<size_t>(input)].name, graph.type(input).text());
+  require(options.tokens >= 0, "tokens must be >= 0, got {}", options.tokens);
+  auto length = static_cast<int64_t>(prompt.size());
+  require(options.roll || length + options.tokens <= engine.positions(),
+          "the prompt has {} tokens and {} are asked for: together they must be at most {} positions", length,
+          options.tokens, engine.positions());
+  Window window(engine, prompt);
+  std::vector<int32_t> fresh;
+  for (int64_t position = 0; position < options.tokens; ++position) {
+    fresh.push_back(sample_token(window.logits(), options.sampling, position));
+    window.push(fresh.back());
+    if (each && !each(fresh.back())) break;
+    if (std::find(options.ends.begin(), options.ends.end(), fresh.back()) != options.ends.end()) break;
   }
-  auto window = static_cast<size_t>(std::min(engine.config().sequence, graph.bound));
-  const std::vector<int32_t> no_targets(window, -100);
-  std::vector<int32_t> text(prompt.begin(), prompt.end());
-  for (int64_t position = 0; position < tokens; ++position) {
-    size_t n = std::min(text.size(), window);
-    auto rows = static_cast<int64_t>(n);
-    std::vector<InputView> inputs{{text.data() + (text.size() - n), DS_DTYPE_I32, rows}};
-    inputs.resize(graph.inputs.size(), {no_targets.data(), DS_DTYPE_I32, rows});
-    std::vector<float> logits = engine.infer(inputs);
-    size_t vocabulary = logits.size() / n;
-    std::span<const float> last(logits.data() + (n - 1) * vocabulary, vocabulary);
-    text.push_back(sample_token(last, options, position));
-    if (each && !each(text.back())) break;
-  }
-  return {text.begin() + static_cast<std::ptrdiff_t>(prompt.size()), text.end()};
+  return fresh;
 }
 
 }  // namespace ds

@@ -4,17 +4,24 @@
 #include <span>
 #include <vector>
 
-#include "engine/engine.h"
+#include "engine/core.h"
 #include "inference/sampler.h"
 
 namespace ds {
 
-// Continues `prompt` by `tokens` tokens. There is no cache: every token is a forward pass over the last
-// Config::sequence tokens at most. Collective: all ranks pass the same arguments and get the same tokens.
-// The engine's graph has i32[n] inputs (token ids first; any others are filled with -100, "no target") and
-// logits [n,V] as output 1. each [nullable] sees every new token as it is drawn; false, on all ranks, ends
-// the text there.
-std::vector<int32_t> generate(Engine& engine, std::span<const int32_t> prompt, int64_t tokens,
-                              const SamplingOptions& options, const std::function<bool(int32_t)>& each = {});
+struct GenerateOptions {
+  int64_t tokens = 0;  // new ones, at most
+  SamplingOptions sampling;
+  std::vector<int32_t> ends;  // tokens that end the text; one of them is its last token then
+  // A text may grow beyond EngineCore::positions: when the caches are full, the last half of what they hold
+  // is fed again from place 0. Otherwise such a text is refused.
+  bool roll = false;
+};
+
+// Continues `prompt`: the whole of it in chunks, then token by token over the caches. Collective: all ranks
+// pass the same arguments and get the same tokens. The engine is made with EngineOptions::programs.decode.
+// each [nullable] sees every new token as it is drawn; false, on all ranks, ends the text there.
+std::vector<int32_t> generate(EngineCore& engine, std::span<const int32_t> prompt,
+                              const GenerateOptions& options, const std::function<bool(int32_t)>& each = {});
 
 }  // namespace ds

@@ -20,6 +20,30 @@ double draw(uint64_t seed, int64_t position) {
   return (static_cast<double>(words[0]) + static_cast<double>(words[1]) * 0x1p-32) * 0x1p-32;
 }
 
+// The first of the largest logits; NaN is less than any other.
+int32_t largest(std::span<const float> logits) {
+  size_t best = 0;
+  for (size_t i = 1; i < logits.size(); ++i) {
+    if (logits[i] > logits[best] || (std::isnan(logits[best]) && !std::isnan(logits[i]))) best = i;
+  }
+  return static_cast<int32_t>(best);
+}
+
+// The k largest, largest first, of equal ones the smaller id first; k = 0: all, by id.
+std::vector<int32_t> candidates(std::span<const float> logits, int64_t k) {
+  std::vector<int32_t> order(logits.size());
+  std::iota(order.begin(), order.end(), 0);
+  if (k == 0 || static_cast<size_t>(k) >= order.size()) return order;
+  auto before = [&](int32_t a, int32_t b) {
+    float x = logits[static_cast<size_t>(a)], y = logits[static_cast<size_t>(b)];
+    if (std::isnan(x) || std::isnan(y)) return std::isnan(x) == std::isnan(y) ? a < b : std::isnan(y);
+    return x > y || (x == y && a < b);
+  };
+  std::partial_sort(order.begin(), order.begin() + k, order.end(), before);
+  order.resize(static_cast<size_t>(k));
+  return order;
+}
+
 }  // namespace
 
 int32_t sample_token(std::span<const float> logits, const SamplingOptions& options, int64_t position) {
@@ -27,17 +51,11 @@ int32_t sample_token(std::span<const float> logits, const SamplingOptions& optio
   require(options.temperature >= 0 && std::isfinite(options.temperature), "temperature must be >= 0, got {}",
           options.temperature);
   require(options.top_k >= 0, "top_k must be >= 0, got {}", options.top_k);
-  std::vector<int32_t> order(logits.size());
-  std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {
-    float x = logits[static_cast<size_t>(a)], y = logits[static_cast<size_t>(b)];
-    return std::isnan(x) ? false : (std::isnan(y) || x > y);
-  });
-  double top = logits[static_cast<size_t>(order[0])];
+  double top = logits[static_cast<size_t>(largest(logits))];
   if (!std::isfinite(top)) raise(DS_ERROR_NUMERIC, "the largest logit of position {} is {}", position, top);
-  if (options.temperature == 0) return order[0];
+  if (options.temperature == 0) return largest(logits);
 
-  if (options.top_k > 0) order.resize(std::min(order.size(), static_cast<size_t>(options.top_k)));
+  std::vector<int32_t> order = candidates(logits, options.top_k);
   std::vector<double> cumulative;
   double sum = 0;
   for (int32_t id : order) {

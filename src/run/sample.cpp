@@ -4,6 +4,7 @@
 
 #include "core/base/error.h"
 #include "core/base/utf8.h"
+#include "engine/inference.h"
 #include "engine/threads.h"
 #include "inference/generate.h"
 #include "io/file.h"
@@ -51,7 +52,6 @@ Json generation_config(const Json& values) {
   document.set("run", std::move(run));
   document.set("zero_optimization", std::move(zero));
   document.set("bf16", values.at("bf16"));
-  document.set("optimizer", values.at("optimizer"));  // its states are those of the checkpoint
   return document;
 }
 
@@ -72,7 +72,8 @@ std::string run_sample(Engine& engine, const RunData& data, const volatile int32
   std::vector<int32_t> prompt = data.prompt(kPromptTokens);
   if (prompt.empty()) return "";
   auto go_on = [&](int32_t) { return !stop_asked_of_any(engine.comm(), stop); };
-  return to_text(prompt) + to_text(generate(engine, prompt, tokens, kRunSampling, go_on));
+  GenerateOptions options{tokens, kRunSampling, {}, true};
+  return to_text(prompt) + to_text(generate(engine, prompt, options, go_on));
 }
 
 std::string generate_from_run(Communicator& comm, const std::string& run, const std::string& prompt,
@@ -83,9 +84,10 @@ std::string generate_from_run(Communicator& comm, const std::string& run, const 
   Config config = parse_config(generation_config(values), comm.size());
   EngineOptions engine_options;
   engine_options.threads = threads_of_rank(config, comm.size());
-  Engine engine(config, model_graph(config), comm, engine_options);
+  engine_options.programs.decode.positions = config.sequence;
+  InferenceEngine engine(config, model_graph(config), comm, engine_options);
   engine.load(path);
-  return to_text(generate(engine, to_tokens(prompt), tokens, options));
+  return to_text(generate(engine, to_tokens(prompt), {tokens, options, {}, true}));
 }
 
 }  // namespace ds

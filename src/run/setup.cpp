@@ -20,4 +20,11 @@ void merge_patch(Json& document, const Json& patch) {
   }
 }
 
+PlanPrograms run_programs(const Config& config) {
+  PlanPrograms programs;
+  programs.infer = false;
+  if (config.run.sample_tokens > 0) programs.decode.positions = config.sequence;
+  return programs;
+}
+
 }  // namespace ds

@@ -92,6 +92,7 @@ class Run {
     EngineOptions engine_options;
     engine_options.threads = threads_of_rank(config_, comm_.size());
     engine_options.trace = true;
+    engine_options.programs = run_programs(config_);
     engine_ = std::make_unique<Engine>(config_, model_graph(config_), comm_, engine_options);
     folder_.path = on_root(comm_, "run folder", [&] {
       folder_ = open_folder(config_, options_, text_);

@@ -84,13 +84,4 @@ std::vector<InputView> Feed::views() const {
   return out;
 }
 
-GoldenBatch plain_batch(std::vector<int32_t> ids) {
-  GoldenBatch out;
-  out.rows = 1;
-  out.tokens = static_cast<int64_t>(ids.size());
-  out.labels.assign(ids.size(), kNoTarget);
-  out.ids = std::move(ids);
-  return out;
-}
-
 }  // namespace ds

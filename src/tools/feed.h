@@ -20,7 +20,4 @@ class Feed {
   std::vector<std::vector<int32_t>> inputs_;
 };
 
-// A batch of one row: every token real, of type 0, without targets.
-GoldenBatch plain_batch(std::vector<int32_t> ids);
-
 }  // namespace ds

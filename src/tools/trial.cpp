@@ -5,6 +5,7 @@
 
 #include "core/base/error.h"
 #include "engine/threads.h"
+#include "inference/generate.h"
 
 namespace ds {
 namespace {
@@ -30,8 +31,7 @@ struct Setup {
   const GoldenRun* run = nullptr;
 };
 
-std::unique_ptr<Engine> make_engine(const Setup& setup, const HfModel& model, const VerifySubject& subject,
-                                    const VerifyRequest& options, Communicator& comm) {
+Config trial_config(const Setup& setup, const HfModel& model, const VerifyRequest& options, int world) {
   int64_t numel = 0;
   for (const Parameter& p : model.graph.params) numel += model.graph.type(p.value).shape.numel(1);
   Json document, section;
@@ -49,12 +49,7 @@ std::unique_ptr<Engine> make_engine(const Setup& setup, const HfModel& model, co
     document.set("optimizer", setup.run->optimizer);
     document.set("gradient_clipping", setup.run->clip);
   }
-  Config config = parse_config(document, comm.size());
-  EngineOptions engine_options;
-  engine_options.threads = threads_of_rank(config, comm.size());
-  auto engine = std::make_unique<Engine>(config, model.graph, comm, engine_options);
-  subject.load(*engine);
-  return engine;
+  return parse_config(document, world);
 }
 
 }  // namespace
@@ -72,7 +67,11 @@ Trial::Trial(const VerifySubject& subject, const Golden& golden, const GoldenRun
   size_t leaves = std::lcm(count, world);
   for (size_t l = static_cast<size_t>(comm.rank()); l < leaves; l += world) mine_.push_back(all_[l % count]);
   setup.accumulation = static_cast<int64_t>(mine_.size());
-  engine_ = make_engine(setup, model_, subject, options, comm);
+  Config config = trial_config(setup, model_, options, comm.size());
+  EngineOptions engine_options;
+  engine_options.threads = threads_of_rank(config, comm.size());
+  engine_ = std::make_unique<Engine>(config, model_.graph, comm, engine_options);
+  subject.load(*engine_);
   feed_ = std::make_unique<Feed>(model_, mine_);
 }
 
@@ -107,19 +106,17 @@ GreedyTrial::GreedyTrial(const VerifySubject& subject, const Golden& golden, con
   }
   Setup setup;
   setup.tokens = static_cast<int64_t>(longest);
-  model_ = subject.build(setup.tokens, setup.tokens);
-  engine_ = make_engine(setup, model_, subject, options, comm);
+  HfModel model = subject.build(setup.tokens, setup.tokens);
+  Config config = trial_config(setup, model, options, comm.size());
+  EngineOptions engine_options;
+  engine_options.threads = threads_of_rank(config, comm.size());
+  engine_options.programs.decode = {setup.tokens, model.position_offset};
+  engine_ = std::make_unique<InferenceEngine>(config, model.graph, comm, engine_options);
+  subject.load(*engine_);
 }
 
 std::vector<int32_t> GreedyTrial::continue_text(const GoldenText& text) {
-  std::vector<int32_t> all = text.prompt;
-  while (all.size() < text.prompt.size() + text.tokens.size()) {
-    GoldenBatch batch = plain_batch(all);
-    std::vector<float> logits = engine_->infer(Feed(model_, {&batch}).views());
-    auto last = logits.end() - static_cast<std::ptrdiff_t>(logits.size() / all.size());
-    all.push_back(static_cast<int32_t>(std::max_element(last, logits.end()) - last));
-  }
-  return {all.begin() + static_cast<std::ptrdiff_t>(text.prompt.size()), all.end()};
+  return generate(*engine_, text.prompt, {static_cast<int64_t>(text.tokens.size()), {}, {}, false});
 }
 
 }  // namespace ds

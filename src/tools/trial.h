@@ -1,6 +1,7 @@
 #pragma once
 #include <memory>
 
+#include "engine/inference.h"
 #include "tools/feed.h"
 #include "tools/verify.h"
 
@@ -29,8 +30,7 @@ class Trial {
   RunNumbers numbers_;
 };
 
-// Continues prompts with the most probable token, each alone. Every token is a forward pass over the whole
-// text.
+// Continues prompts with the most probable token, each alone, as `libds generate` does.
 class GreedyTrial {
  public:
   GreedyTrial(const VerifySubject& subject, const Golden& golden, const VerifyRequest& options,
@@ -38,8 +38,7 @@ class GreedyTrial {
   std::vector<int32_t> continue_text(const GoldenText& text);
 
  private:
-  HfModel model_;
-  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<InferenceEngine> engine_;
 };
 
 }  // namespace ds

@@ -249,7 +249,7 @@ VerifyReport verify_folder(const std::string& folder, const VerifyRequest& optio
   });
   VerifySubject subject;
   subject.build = [&](int64_t bound, int64_t seq) { return hf_model(config, bound, seq); };
-  subject.load = [&](Engine& engine) { engine.load_weights(folder); };
+  subject.load = [&](EngineCore& engine) { engine.load_weights(folder); };
   VerifyReport report = verify(subject, *golden, options, comm);
   report.title = folder + ": " + report.title;
   return report;

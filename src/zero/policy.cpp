@@ -32,7 +32,8 @@ BufferId ZeroPlan::add(std::string name, DType dtype, int64_t numel, Tier tier) 
 
 namespace {
 
-BucketState make_state(ZeroPlan& plan, const Optimizer& optimizer, size_t index) {
+// Where a bucket's parameters live.
+BucketState make_params(ZeroPlan& plan, size_t index) {
   const Bucket& bucket = plan.layout.buckets[index];
   const Policy& policy = plan.policy;
   int64_t shard = bucket.shard(plan.world), part = plan.part(index);
@@ -45,12 +46,22 @@ BucketState make_state(ZeroPlan& plan, const Optimizer& optimizer, size_t index)
     s.full = plan.add(bucket.name + ".param", plan.compute, bucket.numel, Tier::device);
     s.param = {s.full, part_first, part};
   }
+  s.master = s.param;
+  return s;
+}
+
+// The same with what training keeps beside them.
+BucketState make_state(ZeroPlan& plan, const Optimizer& optimizer, size_t index) {
+  const Bucket& bucket = plan.layout.buckets[index];
+  const Policy& policy = plan.policy;
+  int64_t shard = bucket.shard(plan.world), part = plan.part(index);
+  BucketState s = make_params(plan, index);
   // In f32 on the device the parameter is its own master.
   bool own_master = plan.compute == DS_DTYPE_F32 && policy.state_tier == Tier::device &&
                     plan.buffers[static_cast<size_t>(s.param.buffer)].tier == Tier::device;
-  s.master = own_master ? s.param
-                        : StateRef{plan.add(bucket.name + ".master", DS_DTYPE_F32, part, policy.state_tier),
-                                   0, part};
+  if (!own_master) {
+    s.master = {plan.add(bucket.name + ".master", DS_DTYPE_F32, part, policy.state_tier), 0, part};
+  }
   for (const std::string& state : optimizer.states) {
     s.states.push_back({plan.add(bucket.name + "." + state, DS_DTYPE_F32, part, policy.state_tier), 0, part});
   }
@@ -59,13 +70,14 @@ BucketState make_state(ZeroPlan& plan, const Optimizer& optimizer, size_t index)
     std::string name = bucket.name + ".grad" + (level == 0 ? "" : "." + std::to_string(level));
     s.grad.push_back(plan.add(name, DS_DTYPE_F32, grad, policy.state_tier));
   }
-  s.grad_first = policy.partition_grads ? 0 : part_first;
+  s.grad_first = policy.partition_grads || !policy.partition_states ? 0 : plan.rank * shard;
   return s;
 }
 
 }  // namespace
 
-ZeroPlan make_zero_plan(const Config& config, const std::vector<ParamSpec>& params, int rank, int world) {
+ZeroPlan make_zero_plan(const Config& config, const std::vector<ParamSpec>& params, int rank, int world,
+                        bool training) {
   ZeroPlan plan;
   plan.rank = rank;
   plan.world = world;
@@ -73,9 +85,14 @@ ZeroPlan make_zero_plan(const Config& config, const std::vector<ParamSpec>& para
   plan.tree = config.reproducible;
   plan.compute = config.compute;
   plan.policy = make_policy(config.zero);
+  if (!training && config.zero.stage < 3) plan.policy = {};  // nothing but states and gradients is cut
   plan.layout =
       make_layout(params, world, config.zero.reduce_bucket_size, config.zero.param_persistence_threshold);
   plan.scalars = plan.add(kScalarBlock, DS_DTYPE_U8, 256, Tier::device);
+  if (!training) {
+    for (size_t b = 0; b < plan.layout.buckets.size(); ++b) plan.buckets.push_back(make_params(plan, b));
+    return plan;
+  }
   const Optimizer& optimizer = optimizer_of(config.optimizer);
   int64_t granules = 0;
   for (size_t b = 0; b < plan.layout.buckets.size(); ++b) {

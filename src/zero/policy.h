@@ -31,7 +31,7 @@ struct BucketState {
   bool partitioned = false;      // parameters live as shards
   StateRef param;                // what update writes: this rank's place in the full copy, or the shard
   BufferId full = -1;            // whole parameters on the device; -1 when partitioned
-  StateRef master;               // f32: what this rank updates
+  StateRef master;               // f32: what this rank updates; without training the same as param
   std::vector<StateRef> states;  // f32, beside master: those of the optimizer, in its order
   std::vector<BufferId> grad;    // f32 accumulators: one; with tree order one per binary-counter level
   int64_t grad_first = 0;        // element of grad where the part that this rank updates begins
@@ -51,7 +51,8 @@ struct ZeroPlan {
   std::vector<BucketState> buckets;  // per layout bucket
   std::vector<BufferId> inputs;      // per graph input: accumulation x bound elements
   BufferId scalars = -1;             // kScalarBlock
-  BufferId norms = -1;  // f64, one per granule that this rank updates: sums of squares of the step
+  BufferId norms = -1;  // f64, one per granule that this rank updates: sums of squares of the step; -1
+                        // without training
   BufferId loss = -1;   // f32[accumulation]: loss of each micro-step of this rank
 
   int64_t part(size_t bucket) const;  // elements of a bucket that this rank updates
@@ -60,6 +61,8 @@ struct ZeroPlan {
 };
 
 // Layout and states of the parameters under the configuration. Inputs and loss are added by the caller.
-ZeroPlan make_zero_plan(const Config& config, const std::vector<ParamSpec>& params, int rank, int world);
+// Without `training` there are parameters only: each is its own master, in the compute type.
+ZeroPlan make_zero_plan(const Config& config, const std::vector<ParamSpec>& params, int rank, int world,
+                        bool training = true);
 
 }  // namespace ds

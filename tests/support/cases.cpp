@@ -27,6 +27,7 @@ class CaseBuilder {
     router();
     attention();
     attention_variants();
+    cached_attention();
     losses();
   }
 
@@ -47,6 +48,7 @@ class CaseBuilder {
     add("embedding_dw", {{"rows", s_.vocab}}, {x, ids}, s_.n);
     add("position", {{"seq", s_.seq}}, {x, real({rows, s_.width()})}, 1);
     add("position_dw", {{"seq", s_.seq}, {"rows", rows}}, {x}, s_.n);
+    add("last_row", {}, {x}, 1);
   }
 
   void linear() {
@@ -142,6 +144,14 @@ class CaseBuilder {
     }
     add("rope", with({{"heads", 3 * heads}, {"period", int64_t{3}}, {"rotated", int64_t{2}}}),
         {real({s_.n, 3 * heads * depth})}, 1);
+    add("rope", plain, {x, places(3)}, 1);
+  }
+
+  // Of a text's rows: `first` and following, but the last row stands alone, before them.
+  Tensor places(int64_t first) {
+    Tensor out(DS_DTYPE_I32, {s_.n});
+    for (int64_t r = 0; r < s_.n; ++r) out.set(r, r + 1 == s_.n ? first - 1 : first + r);
+    return out;
   }
 
   // Values of a row differ by more than a finite difference, so that the choice of the largest stays.
@@ -213,6 +223,24 @@ class CaseBuilder {
     attention_case(3, 1, false, {{"causal", int64_t{0}}, {"scale", 0.75}});
     attention_case(3, s_.heads, true, {{"softcap", 0.5}, {"window", s_.seq / 2 + 1}});
     attention_case(1, s_.heads, true, {{"per_head", int64_t{1}}, {"scale", 1.5}});
+  }
+
+  void cached_case(size_t parts, int64_t groups, Attrs attrs) {
+    constexpr int64_t kBefore = 5;
+    attrs.set("heads", s_.heads);
+    if (groups != s_.heads) attrs.set("kv_heads", groups);
+    std::vector<Tensor> in = heads_of(parts, groups);
+    in.push_back(places(kBefore));
+    in.push_back(real({2 * groups, s_.n + kBefore + 2, s_.depth}));
+    add("cached_attention", attrs, in, std::max(s_.depth, s_.n + kBefore));
+  }
+
+  void cached_attention() {
+    cached_case(1, s_.heads, {});
+    cached_case(1, 1, {{"window", int64_t{3}}});
+    cached_case(3, s_.heads, {{"softcap", 0.5}, {"scale", 0.75}});
+    cached_case(3, 1, {{"window", s_.n + 2}, {"scale", 1.5}});
+    cached_case(1, s_.heads, {{"per_head", int64_t{1}}});
   }
 
   void losses() {

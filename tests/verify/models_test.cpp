@@ -70,7 +70,7 @@ struct Damaged {
   int failed(const Edit& edit, std::vector<std::string> kinds = {"logits", "loss", "grad"}) {
     VerifySubject subject;
     subject.build = [&](int64_t bound, int64_t seq) { return hf_model(config, bound, seq); };
-    subject.load = [&](Engine& engine) {
+    subject.load = [&](EngineCore& engine) {
       engine.load_weights(folder);
       if (edit) apply(engine, edit);
     };
@@ -82,7 +82,7 @@ struct Damaged {
     return out;
   }
 
-  static void apply(Engine& engine, const Edit& edit) {
+  static void apply(EngineCore& engine, const Edit& edit) {
     for (size_t p = 0; p < engine.param_names().size(); ++p) {
       auto index = static_cast<int32_t>(p);
       std::vector<float> values = engine.read_tensor(index, "master"), before = values;

@@ -45,6 +45,9 @@ struct OpDef {
   bool products = false;
   // Bytes read at extent n; empty: all of every input.
   std::function<double(std::span<const TensorType> in, const Attrs& attrs, int64_t n)> read_bytes = {};
+  // The last output is the last input with some rows replaced: a program that finds that input in a buffer
+  // of its own gives both this one place.
+  bool updates_last = false;
 };
 
 const OpDef* find_op(std::string_view name);

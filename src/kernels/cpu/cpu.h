@@ -48,6 +48,7 @@ void add_kernel(KernelRegistry& registry, std::string op, KernelFn run);
 // One per file of this folder.
 void add_embedding(KernelRegistry& registry);
 void add_position(KernelRegistry& registry);
+void add_last_row(KernelRegistry& registry);
 void add_linear(KernelRegistry& registry);
 void add_linear_db(KernelRegistry& registry);
 void add_layer_norm(KernelRegistry& registry);
@@ -62,6 +63,7 @@ void add_rope(KernelRegistry& registry);
 void add_scale_rows(KernelRegistry& registry);
 void add_relu(KernelRegistry& registry);
 void add_attention(KernelRegistry& registry);
+void add_cached_attention(KernelRegistry& registry);
 void add_attention_dx(KernelRegistry& registry);
 void add_add(KernelRegistry& registry);
 void add_dropout(KernelRegistry& registry);

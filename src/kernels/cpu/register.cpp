@@ -28,6 +28,7 @@ void register_cpu(KernelRegistry& registry) {
   limit_isa_from_environment();
   cpu::add_embedding(registry);
   cpu::add_position(registry);
+  cpu::add_last_row(registry);
   cpu::add_linear(registry);
   cpu::add_linear_db(registry);
   cpu::add_layer_norm(registry);
@@ -42,6 +43,7 @@ void register_cpu(KernelRegistry& registry) {
   cpu::add_scale_rows(registry);
   cpu::add_relu(registry);
   cpu::add_attention(registry);
+  cpu::add_cached_attention(registry);
   cpu::add_attention_dx(registry);
   cpu::add_add(registry);
   cpu::add_dropout(registry);

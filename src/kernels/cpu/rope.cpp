@@ -86,28 +86,53 @@ HWY_INLINE void turn_head(const Rope& rope, const Angles& angles, const T* x, T*
 }
 
 template <typename T>
+HWY_INLINE void turn_row(const Rope& rope, const Angles& angles, const T* x, T* y) {
+  for (int64_t h = 0; h < rope.heads; ++h) {
+    const T* from = x + h * rope.depth;
+    T* to = y + h * rope.depth;
+    if (rope.turns(h)) {
+      turn_head(rope, angles, from, to);
+    } else {
+      std::copy(from, from + rope.depth, to);
+    }
+  }
+}
+
+// Row r at positions[r]: of rows that follow each other, the angles do, too.
+template <typename T>
+void rope_at(const KernelContext& c, const Rope& rope) {
+  const T* x = c.in[0].as<T>();
+  const int32_t* positions = c.in[1].as<int32_t>();
+  T* y = c.out[0].as<T>();
+  int64_t rows = c.in[0].dims[0], width = c.in[0].dims[1];
+  for_tasks(c.team, ceil_div(rows, kPositions), [&](int64_t task, int thread) HWY_ATTR {
+    int64_t begin = task * kPositions, end = std::min(rows, begin + kPositions);
+    Angles angles(rope, positions[begin], c.team.scratch(thread));
+    for (int64_t r = begin; r < end; ++r) {
+      if (r > begin && positions[r] == positions[r - 1] + 1) {
+        angles.advance();
+      } else if (r > begin) {
+        angles = Angles(rope, positions[r], c.team.scratch(thread));
+      }
+      turn_row(rope, angles, x + r * width, y + r * width);
+    }
+  });
+}
+
+template <typename T>
 void rope_of(const KernelContext& c) {
   const T* x = c.in[0].as<T>();
   T* y = c.out[0].as<T>();
   int64_t rows = c.in[0].dims[0], width = c.in[0].dims[1];
   const Rope rope(c.attrs, width);
+  if (c.in.size() == 2) return rope_at<T>(c, rope);
   int64_t positions = std::min(rope.seq, rows);
   for_tasks(c.team, ceil_div(positions, kPositions), [&](int64_t task, int thread) HWY_ATTR {
     int64_t begin = task * kPositions, end = std::min(positions, begin + kPositions);
     Angles angles(rope, begin, c.team.scratch(thread));
     for (int64_t p = begin; p < end; ++p) {
       if (p > begin) angles.advance();
-      for (int64_t r = p; r < rows; r += rope.seq) {
-        for (int64_t h = 0; h < rope.heads; ++h) {
-          const T* from = x + r * width + h * rope.depth;
-          T* to = y + r * width + h * rope.depth;
-          if (rope.turns(h)) {
-            turn_head(rope, angles, from, to);
-          } else {
-            std::copy(from, from + rope.depth, to);
-          }
-        }
-      }
+      for (int64_t r = p; r < rows; r += rope.seq) turn_row(rope, angles, x + r * width, y + r * width);
     }
   });
 }

@@ -50,6 +50,7 @@ void add_kernel(KernelRegistry& registry, std::string op, KernelFn run);
 // One per file of this folder.
 void add_embedding(KernelRegistry& registry);
 void add_position(KernelRegistry& registry);
+void add_last_row(KernelRegistry& registry);
 void add_linear(KernelRegistry& registry);
 void add_layer_norm(KernelRegistry& registry);
 void add_gelu(KernelRegistry& registry);
@@ -65,6 +66,7 @@ void add_top_gates(KernelRegistry& registry);
 void add_scale_rows(KernelRegistry& registry);
 void add_load_balance(KernelRegistry& registry);
 void add_attention(KernelRegistry& registry);
+void add_cached_attention(KernelRegistry& registry);
 void add_add(KernelRegistry& registry);
 void add_dropout(KernelRegistry& registry);
 void add_cross_entropy(KernelRegistry& registry);

@@ -24,6 +24,7 @@ void add_kernel(KernelRegistry& registry, std::string op, KernelFn run) {
 void register_ref(KernelRegistry& registry) {
   ref::add_embedding(registry);
   ref::add_position(registry);
+  ref::add_last_row(registry);
   ref::add_linear(registry);
   ref::add_layer_norm(registry);
   ref::add_gelu(registry);
@@ -39,6 +40,7 @@ void register_ref(KernelRegistry& registry) {
   ref::add_scale_rows(registry);
   ref::add_load_balance(registry);
   ref::add_attention(registry);
+  ref::add_cached_attention(registry);
   ref::add_add(registry);
   ref::add_dropout(registry);
   ref::add_cross_entropy(registry);

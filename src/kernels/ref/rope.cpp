@@ -7,19 +7,21 @@
 namespace ds::ref {
 namespace {
 
-// (a, b) -> m (a cos - b sin, b cos + a sin) of the angle (row mod seq) f_i; other columns are copied
+// (a, b) -> m (a cos - b sin, b cos + a sin) of the angle p f_i with p = row mod seq, or positions[row];
+// other columns are copied
 template <typename T>
 void rope(const KernelContext& c) {
   using A = Wide<T>;
   const T* x = c.in[0].as<T>();
   T* y = c.out[0].as<T>();
+  const int32_t* positions = c.in.size() == 2 ? c.in[1].as<int32_t>() : nullptr;
   int64_t rows = c.in[0].dims[0], width = c.in[0].dims[1];
   const Rope rope(c.attrs, width);
   for (int64_t e = 0; e < rows * width; ++e) y[e] = x[e];
   for (int64_t i = 0; i < rope.dims / 2; ++i) {
     double frequency = rope.frequency(i);
     for (int64_t r = 0; r < rows; ++r) {
-      double angle = static_cast<double>(r % rope.seq) * frequency;
+      double angle = static_cast<double>(positions ? positions[r] : r % rope.seq) * frequency;
       A cosine = static_cast<A>(rope.magnitude * std::cos(angle));
       A sine = static_cast<A>(rope.magnitude * std::sin(angle));
       for (int64_t h = 0; h < rope.heads; ++h) {

@@ -30,6 +30,7 @@ struct Operands {
 };
 
 constexpr size_t kAroundDx = 3;  // dy, y, lse
+constexpr std::string_view kCached = "cached_attention";
 
 // Key and value heads of a node whose attributes are checked.
 int64_t kv_heads(const Attrs& attrs) {
@@ -46,7 +47,7 @@ void check_real(std::string_view op, const Attrs& attrs, std::string_view name) 
 void check_attributes(const OperandCheck& check, std::string_view op, const Attrs& attrs, bool packed) {
   constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
   int64_t heads = check.positive(attrs, "heads");
-  check.positive(attrs, "seq");
+  if (op != kCached) check.positive(attrs, "seq");
   check.within(attrs, "kv_heads", 0, heads, 0);
   int64_t groups = kv_heads(attrs);
   require(heads % groups == 0, "{}: attribute 'kv_heads' must divide heads = {}, got {}", op, heads, groups);
@@ -103,6 +104,24 @@ Types infer_attention_dx(In in, const Attrs& attrs) {
   return kind.packed ? Types{in[1]} : Types{in[1], in[2], in[3]};
 }
 
+// qkv, or q, k and v; positions; cache
+Types infer_cached_attention(In in, const Attrs& attrs) {
+  require(in.size() == 3 || in.size() == 5, "{}: takes 3 or 5 operands, got {}", kCached, in.size());
+  Operands kind(in.size() - 2);
+  std::vector<std::string_view> names = kind.names(false);
+  names.insert(names.end(), {"positions", "cache"});
+  OperandCheck check(kCached, names, in);
+  TensorType y = check_inputs(check, kCached, in, attrs, 0, kind);
+  check.equal(in.size() - 2, {DS_DTYPE_I32, {y.shape[0]}});
+  const TensorType& cache = in.back();
+  check.constant(in.size() - 1);
+  require(cache.shape.rank() == 3, "{}: operand 'cache' must have 3 dimensions, got {}", kCached,
+          cache.text());
+  int64_t depth = y.shape[1].extent / attrs.integer("heads");
+  check.equal(in.size() - 1, {y.dtype, {2 * kv_heads(attrs), cache.shape[1], depth}});
+  return {y, cache};
+}
+
 std::vector<ValueId> attention_backward(BackwardContext& c) {
   std::vector<ValueId> in{c.first_grad()}, grads(c.node.in.size(), -1);
   in.insert(in.end(), c.node.in.begin(), c.node.in.end());
@@ -133,6 +152,13 @@ double product_flops(int64_t products, const TensorType& y, const Attrs& attrs, 
 double attention_flops(In in, const Attrs& attrs, int64_t n) {
   return product_flops(2, infer_attention(in, attrs)[0], attrs, n);
 }
+// The same, of a cache that is half full.
+double cached_attention_flops(In in, const Attrs& attrs, int64_t n) {
+  const TensorType y = infer_cached_attention(in, attrs)[0];
+  double rows = static_cast<double>(y.shape[0].symbolic ? n : y.shape[0].extent);
+  double keys = mean_keys(static_cast<double>(in.back().shape[1].extent), attrs);
+  return 4.0 * rows * keys * static_cast<double>(y.shape[1].extent);
+}
 // Both forms of scores again, then dq, dk and dv.
 double attention_dx_flops(In in, const Attrs& attrs, int64_t n) { return product_flops(5, in[0], attrs, n); }
 
@@ -158,6 +184,17 @@ void add_attention_ops(std::vector<OpDef>& table) {
                    attention_dx_flops,
                    optional,
                    true});
+  OpDef cached{std::string(kCached),
+               3,
+               5,
+               {"heads"},
+               infer_cached_attention,
+               {},
+               cached_attention_flops,
+               {"kv_heads", "window", "scale", "softcap", "per_head"}};
+  cached.products = true;
+  cached.updates_last = true;
+  table.push_back(std::move(cached));
 }
 
 }  // namespace ds

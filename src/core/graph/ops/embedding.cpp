@@ -57,6 +57,11 @@ std::vector<ValueId> position_backward(BackwardContext& c) {
   return {dy, c.emit("position_dw", {dy}, attrs, {1})};
 }
 
+Types infer_last_row(In in, const Attrs&) {
+  OperandCheck("last_row", {"x"}, in).matrix(0);
+  return {{in[0].dtype, {1, in[0].shape[1]}}};
+}
+
 double add_per_element(In in, const Attrs&, int64_t n) { return static_cast<double>(in[0].shape.numel(n)); }
 
 double no_flops(In, const Attrs&, int64_t) { return 0; }
@@ -71,6 +76,10 @@ double position_read(In in, const Attrs& attrs, int64_t n) {
   int64_t rows = in[0].shape.numel(n) / in[1].shape[1].extent;
   int64_t used = rows + std::min(rows, attrs.integer("seq"));
   return static_cast<double>(used * in[1].shape[1].extent * size_of(in[0].dtype));
+}
+
+double one_row_read(In in, const Attrs&, int64_t) {
+  return static_cast<double>(in[0].shape[1].extent * size_of(in[0].dtype));
 }
 
 }  // namespace
@@ -90,6 +99,7 @@ void add_embedding_ops(std::vector<OpDef>& table) {
                    false,
                    position_read});
   table.push_back({"position_dw", 1, 1, {"seq", "rows"}, infer_position_dw, {}, add_per_element});
+  table.push_back({"last_row", 1, 1, {}, infer_last_row, {}, no_flops, {}, false, one_row_read});
 }
 
 }  // namespace ds

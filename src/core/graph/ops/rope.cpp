@@ -23,8 +23,9 @@ void check_scaling(const OperandCheck& check, const Attrs& attrs) {
 }
 
 Types infer_rope(In in, const Attrs& attrs) {
-  OperandCheck check("rope", {"x"}, in);
+  OperandCheck check("rope", {"x", "positions"}, in);
   check.matrix(0);
+  if (in.size() == 2) check.equal(1, {DS_DTYPE_I32, {in[0].shape[0]}});
   int64_t heads = check.positive(attrs, "heads");
   check.positive(attrs, "seq");
   require(attrs.real("theta") > 1, "rope: attribute 'theta' must be > 1, got {}", attrs.real("theta"));
@@ -48,7 +49,10 @@ std::vector<ValueId> rope_backward(BackwardContext& c) {
     if (name != "inverse") attrs.set(name, value);
   }
   if (c.node.attrs.integer_or("inverse", 0) == 0) attrs.set("inverse", int64_t{1});
-  return {c.emit("rope", {c.first_grad()}, attrs, {0})};
+  std::vector<ValueId> in = c.node.in, grads(in.size(), -1);
+  in[0] = c.first_grad();
+  grads[0] = c.emit("rope", in, attrs, {0});
+  return grads;
 }
 
 // Four products and two sums a rotated pair.
@@ -66,7 +70,7 @@ double rope_flops(In in, const Attrs& attrs, int64_t n) {
 void add_rope_ops(std::vector<OpDef>& table) {
   table.push_back({"rope",
                    1,
-                   1,
+                   2,
                    {"heads", "seq", "theta"},
                    infer_rope,
                    rope_backward,

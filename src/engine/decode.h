@@ -1,0 +1,39 @@
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "compile/pipeline.h"
+#include "exec/executor.h"
+
+namespace ds {
+
+// A plan's decode program in memory: continues one text. All arguments of the constructor are borrowed.
+class Decoding {
+ public:
+  Decoding(const DecodePlan& plan, std::unique_ptr<Executor> executor,
+           std::function<std::byte*(BufferId)> address);
+
+  int64_t positions() const { return plan_.positions; }
+  int64_t vocabulary() const;
+  // Throws DS_ERROR_INVALID_ARGUMENT, naming both values: no token, a token outside of the vocabulary, more
+  // positions than there are, or `first` behind the tokens fed so far.
+  void check(std::span<const int32_t> tokens, int64_t first) const;
+  // Feeds checked tokens as places [first, first + count) of the text, in chunks; what stood from `first` on
+  // is forgotten. Returns the logits behind the last one.
+  std::vector<float> feed(std::span<const int32_t> tokens, int64_t first);
+  void forget() { fed_ = 0; }  // parameters change: caches are of no use
+
+ private:
+  void put(std::span<const int32_t> tokens, int64_t first);
+  std::vector<float> logits() const;
+
+  const DecodePlan& plan_;
+  std::unique_ptr<Executor> executor_;
+  std::function<std::byte*(BufferId)> address_;
+  int64_t fed_ = 0;  // places of the text whose keys and values the caches have
+};
+
+}  // namespace ds

@@ -1,0 +1,169 @@
+#include "kernels/cached_attention.h"
+
+#include "kernels/cpu/targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/cached_attention.cpp"
+#include <hwy/foreach_target.h>
+
+#include "kernels/cpu/attention.h"
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/simd-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace ds::cpu::HWY_NAMESPACE {
+
+// Keys whose products with a query are added up at the same time.
+constexpr int64_t kKeys = 4;
+
+// Products of q (f32) and kKeys rows of keys, `depth` columns each.
+template <typename T>
+HWY_INLINE void dots(const float* q, const T* keys, int64_t depth, float* out) {
+  Vec sums[kKeys] = {hn::Zero(Lanes()), hn::Zero(Lanes()), hn::Zero(Lanes()), hn::Zero(Lanes())};
+  int64_t d = 0, step = lanes();
+  for (; d + step <= depth; d += step) {
+    Vec x = load(q + d);
+    for (int64_t j = 0; j < kKeys; ++j) sums[j] = hn::MulAdd(x, load(keys + j * depth + d), sums[j]);
+  }
+  if (d < depth) {
+    Vec x = load_part(q + d, depth - d);
+    for (int64_t j = 0; j < kKeys; ++j) {
+      sums[j] = hn::MulAdd(x, load_part(keys + j * depth + d, depth - d), sums[j]);
+    }
+  }
+  for (int64_t j = 0; j < kKeys; ++j) out[j] = sum(sums[j]);
+}
+
+template <typename T>
+HWY_INLINE float dot(const float* q, const T* key, int64_t depth) {
+  Vec total = hn::Zero(Lanes());
+  int64_t d = 0, step = lanes();
+  for (; d + step <= depth; d += step) total = hn::MulAdd(load(q + d), load(key + d), total);
+  if (d < depth) total = hn::MulAdd(load_part(q + d, depth - d), load_part(key + d, depth - d), total);
+  return sum(total);
+}
+
+// One row of one query head against the rows of the cache that it sees.
+template <typename T>
+struct CachedRow {
+  const CachedAttention& a;
+  float *q, *weights, *o;  // o: lanes() more than depth
+
+  CachedRow(const CachedAttention& shape, std::span<std::byte> scratch) : a(shape) {
+    Carver carve(scratch);
+    q = carve.floats(a.depth);
+    o = carve.floats(round_up(a.depth, lanes()));
+    weights = carve.floats(a.capacity + kStrip);
+  }
+
+  // weights[j] = exp2((score j - largest) log2 e), their sum is returned.
+  HWY_INLINE float softmax(const T* keys, int64_t first, int64_t end) {
+    const Lanes d;
+    int64_t j = first, step = lanes();
+    for (; j + kKeys <= end; j += kKeys) dots(q, keys + j * a.depth, a.depth, weights + j);
+    for (; j < end; ++j) weights[j] = dot(q, keys + j * a.depth, a.depth);
+    if (a.softcap != 0) {
+      Vec limit = hn::Set(d, static_cast<float>(a.softcap * kLog2OfE));
+      map(
+          first, end, weights, [=](Vec x) HWY_ATTR { return hn::Mul(tanh_of(x), limit); },
+          static_cast<const float*>(weights));
+    }
+    std::fill(weights + end, weights + end + step, -INFINITY);
+    Vec most = hn::Set(d, -INFINITY);
+    for (j = first; j < end; j += step) most = hn::Max(most, load(weights + j));
+    Vec top = hn::Set(d, maximum(most)), total = hn::Zero(d);
+    for (j = first; j < end; j += step) {
+      Vec p = exp2_negative(hn::Sub(load(weights + j), top));
+      store(p, weights + j);
+      total = hn::Add(total, p);
+    }
+    return sum(total);
+  }
+
+  // y = sum of weights[j] values[j] / total, four vectors of columns at a time.
+  HWY_INLINE void mix(const T* values, int64_t first, int64_t end, float total, T* y) {
+    const Lanes d;
+    constexpr int64_t kWide = 4;
+    int64_t e = 0, step = lanes();
+    for (; e + kWide * step <= a.depth; e += kWide * step) {
+      Vec s[kWide] = {hn::Zero(d), hn::Zero(d), hn::Zero(d), hn::Zero(d)};
+      for (int64_t j = first; j < end; ++j) {
+        Vec w = hn::Set(d, weights[j]);
+        for (int64_t i = 0; i < kWide; ++i) {
+          s[i] = hn::MulAdd(w, load(values + j * a.depth + e + i * step), s[i]);
+        }
+      }
+      for (int64_t i = 0; i < kWide; ++i) store(s[i], o + e + i * step);
+    }
+    for (; e < a.depth; e += step) {
+      int64_t count = std::min(step, a.depth - e);
+      Vec s = hn::Zero(d);
+      for (int64_t j = first; j < end; ++j) {
+        const T* at = values + j * a.depth + e;
+        s = hn::MulAdd(hn::Set(d, weights[j]), count == step ? load(at) : load_part(at, count), s);
+      }
+      store(s, o + e);
+    }
+    Vec factor = hn::Set(d, 1 / total);
+    map(
+        0, a.depth, y, [=](Vec x) HWY_ATTR { return hn::Mul(x, factor); }, static_cast<const float*>(o));
+  }
+
+  HWY_INLINE void run(const T* query, const T* keys, const T* values, int64_t position, T* y) {
+    double unit = a.softcap == 0 ? kLog2OfE : 1 / a.softcap;
+    Vec factor = hn::Set(Lanes(), static_cast<float>(a.scale * unit));
+    map(
+        0, a.depth, q, [=](Vec x) HWY_ATTR { return hn::Mul(x, factor); }, query);
+    int64_t first = a.first_key(position), end = position + 1;
+    float total = softmax(keys, first, end);
+    mix(values, first, end, total, y);
+  }
+};
+
+// Rows of k and v into the cache, then every row of every head by itself.
+template <typename T>
+void cached_attention_of(const KernelContext& c) {
+  const CachedAttention a(c.in, c.attrs);
+  copy_cache(c.in.back(), c.out[1]);
+  T* cache = c.out[1].as<T>();
+  const T *q = c.in[a.place[0].operand].as<T>(), *k = c.in[a.place[1].operand].as<T>(),
+          *v = c.in[a.place[2].operand].as<T>();
+  T* y = c.out[0].as<T>();
+  for (int64_t r = 0; r < a.rows; ++r) {
+    int64_t p = a.positions[r];
+    ensure(p >= 0 && p < a.capacity, "cached_attention: position of row {} must be from 0 to {}, got {}", r,
+           a.capacity - 1, p);
+    for (int64_t kv = 0; kv < a.groups; ++kv) {
+      std::copy_n(k + a.place[1].at(r, kv), a.depth, cache + a.key(kv, p));
+      std::copy_n(v + a.place[2].at(r, kv), a.depth, cache + a.value(kv, p));
+    }
+  }
+  // Rows of one head are neighbours: they read the same keys and values.
+  for_tasks(c.team, a.rows * a.heads, [&](int64_t task, int thread) HWY_ATTR {
+    int64_t h = task / a.rows, r = task % a.rows, kv = h / a.group;
+    CachedRow<T>(a, c.team.scratch(thread))
+        .run(q + a.place[0].at(r, h), cache + a.key(kv, 0), cache + a.value(kv, 0), a.positions[r],
+             y + (r * a.heads + h) * a.depth);
+  });
+}
+
+void cached_attention(const KernelContext& c) {
+  by_type(c.in[0].dtype, [&](auto t) { cached_attention_of<decltype(t)>(c); });
+}
+
+}  // namespace ds::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace ds::cpu {
+
+HWY_EXPORT(cached_attention);
+
+void add_cached_attention(KernelRegistry& registry) {
+  add_kernel(registry, "cached_attention", [](const KernelContext& c) {
+    HWY_DYNAMIC_DISPATCH(cached_attention)(c);
+  });
+}
+
+}  // namespace ds::cpu
+#endif  // HWY_ONCE

@@ -1,0 +1,84 @@
+#include "kernels/cached_attention.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "kernels/ref/ref.h"
+
+namespace ds::ref {
+namespace {
+
+// Row positions[r] of the cache becomes row r of k and v.
+template <typename T>
+void store_rows(const KernelContext& c, const CachedAttention& a, T* cache) {
+  const T *k = c.in[a.place[1].operand].as<T>(), *v = c.in[a.place[2].operand].as<T>();
+  for (int64_t r = 0; r < a.rows; ++r) {
+    int64_t p = a.positions[r];
+    ensure(p >= 0 && p < a.capacity, "cached_attention: position of row {} must be from 0 to {}, got {}", r,
+           a.capacity - 1, p);
+    for (int64_t kv = 0; kv < a.groups; ++kv) {
+      std::copy_n(k + a.place[1].at(r, kv), a.depth, cache + a.key(kv, p));
+      std::copy_n(v + a.place[2].at(r, kv), a.depth, cache + a.value(kv, p));
+    }
+  }
+}
+
+template <typename T>
+Wide<T> score(const CachedAttention& a, const T* q, const T* k) {
+  using A = Wide<T>;
+  A sum = 0, cap = static_cast<A>(a.softcap);
+  for (int64_t d = 0; d < a.depth; ++d) sum += get(q, d) * get(k, d);
+  A s = static_cast<A>(a.scale) * sum;
+  return cap == 0 ? s : cap * std::tanh(s / cap);
+}
+
+// `attention` of one row of one head at position p, its keys and values from the cache: the same arithmetic
+// in the same order.
+template <typename T>
+void attend(const CachedAttention& a, const T* q, const T* keys, const T* values, int64_t p,
+            std::span<Wide<T>> weights, T* y) {
+  using A = Wide<T>;
+  int64_t first = a.first_key(p);
+  A top = -std::numeric_limits<A>::infinity(), sum = 0;
+  for (int64_t j = first; j <= p; ++j) {
+    weights[j] = score(a, q, keys + j * a.depth);
+    top = std::max(top, weights[j]);
+  }
+  for (int64_t j = first; j <= p; ++j) sum += std::exp(weights[j] - top);
+  A lse = top + std::log(sum);
+  for (int64_t j = first; j <= p; ++j) weights[j] = std::exp(weights[j] - lse);
+  for (int64_t d = 0; d < a.depth; ++d) {
+    A value = 0;
+    for (int64_t j = first; j <= p; ++j) value += weights[j] * get(values + j * a.depth, d);
+    y[d] = static_cast<T>(value);
+  }
+}
+
+template <typename T>
+void cached_attention(const KernelContext& c) {
+  const CachedAttention a(c.in, c.attrs);
+  copy_cache(c.in.back(), c.out[1]);
+  T* cache = c.out[1].as<T>();
+  store_rows(c, a, cache);
+  const T* q = c.in[0].as<T>();
+  T* y = c.out[0].as<T>();
+  std::span<Wide<T>> weights = scratch_of<Wide<T>>(c, a.capacity);
+  for (int64_t r = 0; r < a.rows; ++r) {
+    for (int64_t h = 0; h < a.heads; ++h) {
+      int64_t kv = h / a.group;
+      attend(a, q + a.place[0].at(r, h), cache + a.key(kv, 0), cache + a.value(kv, 0),
+             int64_t{a.positions[r]}, weights, y + (r * a.heads + h) * a.depth);
+    }
+  }
+}
+
+}  // namespace
+
+void add_cached_attention(KernelRegistry& registry) {
+  add_kernel(registry, "cached_attention", [](const KernelContext& c) {
+    by_type(c.in[0].dtype, [&](auto t) { cached_attention<decltype(t)>(c); });
+  });
+}
+
+}  // namespace ds::ref
