@@ -51,7 +51,7 @@ void agree(Communicator& comm, std::string_view label, const std::function<void(
     if (all[r].status == DS_OK) continue;
     auto status = static_cast<ds_status>(all[r].status);
     if (comm.size() == 1) throw Error(status, all[r].message);
-    raise(status, "rank {}: {}", r, all[r].message);
+    throw Error(status, fmt::format("rank {}: {}", r, all[r].message));
   }
 }
 

@@ -197,8 +197,9 @@ Plan compile_plan(const Graph& forward, const Config& config, int rank, int worl
     plan.notes.push_back("cheap activations are computed again to fit memory_budget");
   }
   if (!fits(memory_plan(plan), config.memory_budget)) {
-    raise(DS_ERROR_OUT_OF_MEMORY, "memory_budget is too small for this plan:\n{}",
-          memory_table(plan.zero.buffers, memory_plan(plan), config.memory_budget));
+    throw Error(DS_ERROR_OUT_OF_MEMORY,
+                fmt::format("memory_budget is too small for this plan:\n{}",
+                            memory_table(plan.zero.buffers, memory_plan(plan), config.memory_budget)));
   }
   plan.hash = plan_hash(plan, config);
   return plan;

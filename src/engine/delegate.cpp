@@ -66,8 +66,9 @@ void DelegateEngine::ensure_started() {
     });
     memory = fragment_memory();
     if (fits(memory, config_.memory_budget)) return;
-    raise(DS_ERROR_OUT_OF_MEMORY, "memory_budget is too small for this engine:\n{}",
-          memory_table(plan_.zero.buffers, memory, config_.memory_budget));
+    throw Error(DS_ERROR_OUT_OF_MEMORY,
+                fmt::format("memory_budget is too small for this engine:\n{}",
+                            memory_table(plan_.zero.buffers, memory, config_.memory_budget)));
   });
   for (int t = 0; t < 3; ++t) fragment_transient_[t] = memory.tiers[t].transient;
   start(memory);

@@ -1,6 +1,40 @@
 #include "core/base/error.h"
 
+#include <algorithm>
+
+#include "core/base/utf8.h"
+
 namespace ds {
+namespace {
+
+constexpr std::string_view kCut = " ... ";
+
+// Whether the byte is inside of a UTF-8 sequence.
+bool continues(char c) { return (static_cast<unsigned char>(c) & 0xc0) == 0x80; }
+
+std::string shortened(const std::string& text) {
+  size_t head = (kMostMessage - kCut.size()) / 2, tail = text.size() - head;
+  while (head > 0 && continues(text[head])) --head;
+  while (tail < text.size() && continues(text[tail])) ++tail;
+  return text.substr(0, head).append(kCut).append(text, tail);
+}
+
+}  // namespace
+
+std::string one_line(std::string_view text) {
+  std::string out;
+  while (!text.empty()) {
+    auto c = static_cast<unsigned char>(text[0]);
+    size_t length = c < 0x20 || c == 0x7f ? 0 : utf8_sequence(text);
+    if (length > 0) {
+      out += text.substr(0, length);
+    } else {
+      out += c == '\n' ? "\\n" : fmt::format("\\x{:02x}", c);
+    }
+    text.remove_prefix(std::max<size_t>(1, length));
+  }
+  return out.size() <= kMostMessage ? out : shortened(out);
+}
 
 const char* status_name(ds_status status) {
   switch (status) {

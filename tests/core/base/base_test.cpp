@@ -12,6 +12,7 @@
 #include "core/base/log.h"
 #include "core/base/shape.h"
 #include "core/base/trace.h"
+#include "core/base/utf8.h"
 
 namespace ds {
 namespace {
@@ -26,6 +27,29 @@ TEST(Error, CarriesStatusAndMessage) {
   EXPECT_NO_THROW(require(true, "x"));
   EXPECT_THROW(require(false, "x"), Error);
   for (int s = 0; s >= -13; --s) EXPECT_NE(std::string(status_name(static_cast<ds_status>(s))), "");
+}
+
+TEST(Error, MessagesAreOneLineOfBoundedLength) {
+  EXPECT_EQ(one_line("a\nb\r\t\x7f"), "a\\nb\\x0d\\x09\\x7f");
+  EXPECT_EQ(one_line(std::string("\0", 1)), "\\x00");
+  EXPECT_EQ(one_line("\xffz\xc3"), "\\xffz\\xc3");
+  EXPECT_EQ(one_line("\u00fcber"), "\u00fcber");
+  EXPECT_EQ(one_line(std::string(kMostMessage, 'x')), std::string(kMostMessage, 'x'));
+  for (size_t shift : {0, 1}) {
+    std::string text =
+        std::string(shift, 'a');  // "\u00fc" has two bytes: one of the texts is cut inside of one
+    for (int i = 0; i < 400; ++i) text += "\u00fc";
+    std::string cut = one_line(text + "end");
+    EXPECT_LE(cut.size(), kMostMessage);
+    EXPECT_GE(cut.size(), kMostMessage - 2);
+    EXPECT_TRUE(is_utf8(cut));
+    EXPECT_TRUE(cut.ends_with("\u00fcend"));
+  }
+  try {
+    raise(DS_ERROR_IO, "file '{}'", "a\nb");
+  } catch (const Error& e) {
+    EXPECT_STREQ(e.what(), "file 'a\\nb'");
+  }
 }
 
 TEST(Shape, TextAndElements) {
