@@ -83,13 +83,11 @@ class Reducer {
   }
 
   void push(Queue queue, std::string op, std::vector<Operand> operands, Attrs attrs) {
-    Instr in;
-    in.queue = queue;
-    in.op = std::move(op);
-    in.operands = std::move(operands);
-    in.attrs = std::move(attrs);
-    in.micro = micro_;
-    out_.push_back(std::move(in));
+    out_.push_back({.queue = queue,
+                    .op = std::move(op),
+                    .operands = std::move(operands),
+                    .attrs = std::move(attrs),
+                    .micro = micro_});
   }
 
   ProgramBuilder& builder_;

@@ -18,14 +18,12 @@ BufferId ProgramBuilder::transient(const std::string& name, DType dtype, int64_t
 
 Instr& ProgramBuilder::emit(Queue queue, std::string op, std::vector<Operand> operands, Attrs attrs,
                             int32_t micro) {
-  Instr in;
-  in.queue = queue;
-  in.op = std::move(op);
-  in.operands = std::move(operands);
-  in.attrs = std::move(attrs);
-  in.micro = micro;
-  in.segment = static_cast<int32_t>(program_.segments.size());
-  program_.instrs.push_back(std::move(in));
+  program_.instrs.push_back({.queue = queue,
+                             .op = std::move(op),
+                             .operands = std::move(operands),
+                             .attrs = std::move(attrs),
+                             .micro = micro,
+                             .segment = static_cast<int32_t>(program_.segments.size())});
   return program_.instrs.back();
 }
 

@@ -21,8 +21,7 @@ Bert read_bert(HfConfig& config, int64_t seq) {
   bert.inner = config.size("intermediate_size");
   bert.heads = config.size("num_attention_heads");
   bert.seq = seq;
-  require(bert.hidden % bert.heads == 0,
-          "key 'hidden_size' must be a multiple of num_attention_heads {}, got {}", bert.heads, bert.hidden);
+  check_heads(bert.hidden, bert.heads);
   bert.eps = config.positive_or("layer_norm_eps", 1e-12);
   bert.act = read_activation(config, "hidden_act", "gelu");
   bert.dropout = config.dropout("hidden_dropout_prob");

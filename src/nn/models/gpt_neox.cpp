@@ -22,8 +22,7 @@ NeoX read_neox(HfConfig& config) {
   neox.hidden = config.size("hidden_size");
   neox.inner = config.size("intermediate_size");
   neox.heads = config.size("num_attention_heads");
-  require(neox.hidden % neox.heads == 0,
-          "key 'hidden_size' must be a multiple of num_attention_heads {}, got {}", neox.heads, neox.hidden);
+  check_heads(neox.hidden, neox.heads);
   neox.eps = config.positive_or("layer_norm_eps", 1e-5);
   neox.act = read_activation(config, "hidden_act", "gelu");
   neox.rope = read_rope(config, neox.hidden / neox.heads, 0.25, "rotary_emb_base", "rotary_pct");

@@ -193,6 +193,11 @@ int64_t read_head_width(HfConfig& config, int64_t hidden, int64_t heads, int64_t
   if (width > 0) return width;
   require(hidden % heads == 0, "key 'hidden_size' must be a multiple of num_attention_heads {}, got {}",
           heads, hidden);
+  check_heads(hidden, heads);
+  return hidden / heads;
+}
+
+void check_heads(int64_t hidden, int64_t heads) {
   return hidden / heads;
 }
 

@@ -22,6 +22,9 @@ std::vector<int64_t> read_windows(HfConfig& config, int64_t window, const std::v
 int64_t read_kv_heads(HfConfig& config, int64_t heads);
 int64_t read_head_width(HfConfig& config, int64_t hidden, int64_t heads, int64_t otherwise = 0);
 
+// hidden is a multiple of heads.
+void check_heads(int64_t hidden, int64_t heads);
+
 // Inputs tokens and targets, name and bound.
 HfModel begin_model(HfConfig& config, int64_t bound);
 // Learned positions: seq <= rows of the table, which has `positions` of them under `key`.

@@ -24,8 +24,7 @@ Opt read_opt(HfConfig& config) {
   opt.inner = config.size("ffn_dim");
   opt.heads = config.size("num_attention_heads");
   opt.embedding = config.size_or("word_embed_proj_dim", opt.hidden);
-  require(opt.hidden % opt.heads == 0,
-          "key 'hidden_size' must be a multiple of num_attention_heads {}, got {}", opt.heads, opt.hidden);
+  check_heads(opt.hidden, opt.heads);
   opt.act = read_activation(config, "activation_function", "relu");
   opt.norm_before = config.flag_or("do_layer_norm_before", true);
   opt.dropout = config.dropout("dropout");
