@@ -3,7 +3,7 @@
 # TSan (preset tsan). usage: sanitize.sh list PRESET | build PRESET | run PRESET PROGRAM
 set -eu
 cd "$(dirname "$0")/.."
-asan="core io comm exec kernels checkpoint data monitor"
+asan="core io comm exec kernels checkpoint data monitor fuzz"
 tsan="core io comm exec"
 
 action=$1

@@ -24,6 +24,7 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 8> activatio
 
 // The object that describes the scaling, under its old or new key, and what it is called in messages.
 struct RopeSource {
+  static constexpr double kMost = 1e12;  // positions and factors that fit everything computed from them
   HfConfig& config;
   std::string_view key;
   const Json* object;
@@ -35,8 +36,9 @@ struct RopeSource {
   double number(std::string_view name, double otherwise) const {
     const Json* value = find(name);
     if (value == nullptr) return otherwise;
-    if (value->is_number() && value->number() > 0) return value->number();
-    raise(DS_ERROR_INVALID_ARGUMENT, "key '{}.{}' must be a number > 0, got {}", key, name, value->dump());
+    if (value->is_number() && value->number() > 0 && value->number() <= kMost) return value->number();
+    raise(DS_ERROR_INVALID_ARGUMENT, "key '{}.{}' must be a number > 0 and at most {}, got {}", key, name,
+          kMost, value->dump());
   }
   double needed(std::string_view name) const {
     if (find(name) != nullptr) return number(name, 0);
@@ -129,7 +131,7 @@ Rope read_rope(HfConfig& config, int64_t width, double partial, std::string_view
   Rope rope;
   rope.theta = source.number("rope_theta", config.positive_or(theta_key, 10000));
   partial = source.number("partial_rotary_factor", config.positive_or(partial_key, partial));
-  int64_t dims = static_cast<int64_t>(static_cast<double>(width) * partial);
+  int64_t dims = static_cast<int64_t>(static_cast<double>(width) * std::min(partial, 1.0));
   if (partial > 1 || dims < 2 || dims % 2 != 0) {
     raise(DS_ERROR_INVALID_ARGUMENT, "key '{}' must leave an even number of a head's {} columns, got {}",
           partial_key, width, partial);
@@ -191,14 +193,13 @@ int64_t read_kv_heads(HfConfig& config, int64_t heads) {
 int64_t read_head_width(HfConfig& config, int64_t hidden, int64_t heads, int64_t otherwise) {
   int64_t width = config.size_or("head_dim", otherwise);
   if (width > 0) return width;
-  require(hidden % heads == 0, "key 'hidden_size' must be a multiple of num_attention_heads {}, got {}",
-          heads, hidden);
   check_heads(hidden, heads);
   return hidden / heads;
 }
 
 void check_heads(int64_t hidden, int64_t heads) {
-  return hidden / heads;
+  require(hidden % heads == 0, "key 'hidden_size' must be a multiple of num_attention_heads {}, got {}",
+          heads, hidden);
 }
 
 HfModel begin_model(HfConfig& config, int64_t bound) {

@@ -7,6 +7,8 @@
 namespace ds {
 namespace {
 
+constexpr int64_t kMostExperts = 4096;  // of all layers: each has nodes of its own
+
 struct Mixtral {
   Decoder decoder;
   int64_t experts, chosen;
@@ -25,6 +27,9 @@ Mixtral read_mixtral(HfConfig& config) {
   m.chosen = config.size("num_experts_per_tok");
   require(m.chosen <= m.experts, "key 'num_experts_per_tok' must be at most num_local_experts {}, got {}",
           m.experts, m.chosen);
+  require(m.experts <= kMostExperts / d.layers,
+          "key 'num_local_experts' must be at most {} for {} layers, got {}", kMostExperts / d.layers,
+          d.layers, m.experts);
   bool counted = config.flag_or("output_router_logits", false);
   const Json* weight = config.find("router_aux_loss_coef");
   m.balance = weight != nullptr && weight->is_number() && weight->number() == 0

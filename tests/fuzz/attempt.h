@@ -1,0 +1,75 @@
+#pragma once
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <functional>
+#include <string>
+
+#include "core/base/error.h"
+#include "core/base/utf8.h"
+#include "heap.h"
+#include "io/file.h"
+
+namespace ds::test {
+
+inline void expect_good_message(const Error& error) {
+  std::string text = error.what();
+  EXPECT_NE(error.status(), DS_ERROR_INTERNAL) << text;
+  EXPECT_NE(text, "");
+  EXPECT_LE(text.size(), kMostMessage);
+  EXPECT_TRUE(is_utf8(text)) << text;
+  for (char c : text) {
+    if (static_cast<unsigned char>(c) >= 0x20 && c != 0x7f) continue;
+    ADD_FAILURE() << "character " << int{c} << " in: " << text;
+    break;
+  }
+}
+
+// How readers ended that were given damaged input: with a value, or with one good ds::Error; never otherwise,
+// and never with more than `limit` bytes held meanwhile.
+class Attempts {
+ public:
+  explicit Attempts(size_t limit = size_t{4} << 20) : limit_(limit) {}
+
+  // True: it gave a value.
+  bool run(const std::function<void()>& body) {
+    HeapPeak heap;
+    bool good = ends_well(body);
+    EXPECT_LE(heap.bytes(), limit_);
+    ++(good ? loaded : refused);
+    return good;
+  }
+
+  int loaded = 0, refused = 0;
+
+ private:
+  static bool ends_well(const std::function<void()>& body) {
+    try {
+      body();
+      return true;
+    } catch (const Error& error) {
+      expect_good_message(error);
+    } catch (const std::exception& error) {
+      ADD_FAILURE() << "no ds::Error: " << error.what();
+    }
+    return false;
+  }
+
+  size_t limit_;
+};
+
+// Not by O_TRUNC: ext4 writes a file that was truncated and filled again to disk when it is closed.
+inline void put_file(const std::string& path, std::string_view bytes) {
+  File file(path, File::Mode::read_write);
+  file.write(bytes.data(), bytes.size(), 0);
+  file.resize(static_cast<int64_t>(bytes.size()));
+}
+
+inline std::string get_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string bytes{std::istreambuf_iterator<char>(file), {}};
+  if (!file) throw std::runtime_error("cannot read " + path);
+  return bytes;
+}
+
+}  // namespace ds::test

@@ -1,0 +1,17 @@
+#pragma once
+#include <cstddef>
+
+namespace ds::test {
+
+// How much operator new holds at most from its construction on, beyond what it held then. This program's
+// operator new counts (heap_test.cpp), and refuses single requests above 1 GiB.
+class HeapPeak {
+ public:
+  HeapPeak();
+  size_t bytes() const;
+
+ private:
+  size_t before_;
+};
+
+}  // namespace ds::test
