@@ -25,6 +25,15 @@ std::atomic<size_t> live = 0, peak = 0;
   return data;
 }
 
+// The library's own would go on to malloc past the count.
+[[gnu::noinline]] void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
+  try {
+    return operator new(bytes);
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
+
 [[gnu::noinline]] void operator delete(void* data) noexcept {
   live -= malloc_usable_size(data);
   std::free(data);
@@ -47,6 +56,8 @@ TEST(HeapPeak, SeesWhatIsHeldAtMost) {
   EXPECT_GE(heap.bytes(), size_t{1} << 20);
   EXPECT_LT(heap.bytes(), (size_t{1} << 20) + (1 << 18));
   EXPECT_THROW(std::vector<char>(size_t{1} << 31), std::bad_alloc);
+  operator delete(operator new(size_t{1} << 22, std::nothrow));  // as algorithms take their buffers
+  EXPECT_GE(heap.bytes(), size_t{1} << 22);
 }
 
 }  // namespace
