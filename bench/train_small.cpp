@@ -7,12 +7,11 @@
 
 #include <algorithm>
 #include <cstring>
-#include <map>
 
 #include "core/base/random.h"
-#include "core/base/trace.h"
 #include "engine/engine.h"
 #include "nn/models/gpt.h"
+#include "tools/profile_table.h"
 
 namespace ds {
 namespace {
@@ -49,29 +48,21 @@ ModelConfig model() {
   return m;
 }
 
-void print_profile(std::vector<Trace::Span> spans, int steps) {
-  std::map<std::string, std::pair<double, int>> rows;
-  for (const Trace::Span& s : spans) {
-    auto& row = rows[s.track + " " + s.name.substr(0, s.name.find(' '))];
-    row.first += static_cast<double>(s.end_ns - s.begin_ns) * 1e-6;
-    ++row.second;
-  }
-  std::vector<std::pair<double, std::string>> order;
-  for (const auto& [name, row] : rows)
-    order.emplace_back(row.first, fmt::format("{:<24} {:>6}", name, row.second / steps));
-  std::sort(order.rbegin(), order.rend());
-  for (const auto& [ms, text] : order) fmt::print("{} {:8.3f} ms a step\n", text, ms / steps);
-}
-
 int rank_main(int rank, const std::string& url, int steps, const std::string& tier, int stage,
               int64_t sub_group, bool profile) {
   CommOptions options;
   options.rank = rank;
   options.size = kRanks;
   auto comm = create_communicator(url, options);
+  Peak peak;
+  if (profile) {
+    ThreadTeam one(1);
+    peak = measure_peak(one);
+  }
   EngineOptions engine_options;
   engine_options.trace = profile;
   Engine engine(main_job(tier, stage, sub_group), build_gpt(model(), kRows, kSeq), *comm, engine_options);
+  StepProfile sums(engine.plan().step, peak);
   std::vector<int32_t> tokens(kRows), targets(kRows);
   std::vector<double> seconds;
   for (int s = 0; s < steps + 3; ++s) {
@@ -81,10 +72,13 @@ int rank_main(int rank, const std::string& url, int steps, const std::string& ti
       targets[static_cast<size_t>(i)] = static_cast<int32_t>(stream.block(static_cast<uint64_t>(i))[1] % 256);
     }
     InputView inputs[] = {{tokens.data(), DS_DTYPE_I32, kRows}, {targets.data(), DS_DTYPE_I32, kRows}};
-    if (s == 3 && profile) engine.trace()->take();
     int64_t begin = now_ns();
     engine.train_batch(inputs);
-    if (s >= 3) seconds.push_back(static_cast<double>(now_ns() - begin) * 1e-9);
+    int64_t end = now_ns();
+    if (s >= 3) seconds.push_back(static_cast<double>(end - begin) * 1e-9);
+    if (!profile) continue;
+    std::vector<Trace::Span> spans = engine.trace()->take();
+    if (s >= 3) sums.add(spans, begin, end);
   }
   std::sort(seconds.begin(), seconds.end());
   double tokens_per_step = kRows * kRanks;
@@ -92,7 +86,7 @@ int rank_main(int rank, const std::string& url, int steps, const std::string& ti
     fmt::print("libds ranks=2 threads=1 stage={} tier={}: best {:.0f} tok/s median {:.0f} loss {:.3f}\n",
                stage, tier, tokens_per_step / seconds.front(), tokens_per_step / seconds[seconds.size() / 2],
                engine.last_step().loss);
-    if (profile) print_profile(engine.trace()->take(), steps);
+    if (profile) fmt::print("{}", sums.table().text());
     std::fflush(stdout);
   }
   return 0;

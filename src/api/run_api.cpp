@@ -4,6 +4,7 @@
 #include "api/handles.h"
 #include "run/sample.h"
 #include "run/train.h"
+#include "tools/profile.h"
 #include "tools/verify.h"
 
 namespace {
@@ -80,5 +81,16 @@ ds_status ds_run_verify(ds_comm* comm, const char* model, const char* options, i
     ds::VerifyReport report = ds::verify_folder(folder, parsed, *group(comm));
     ds::put_text(parsed.json ? report.json().dump(1) : report.text(), buffer, buffer_size, out_size);
     *out_failed = report.failed();
+  });
+}
+
+ds_status ds_run_profile(ds_comm* comm, const char* config, const char* model, const char* options,
+                         char* buffer, size_t buffer_size, size_t* out_size) {
+  return ds::boundary([&] {
+    ds::Json document = config ? ds::Json::parse(config, "config") : ds::Json();
+    ds::Json parsed = options ? ds::Json::parse(options, "options") : ds::Json(ds::Json::Object{});
+    ds::ProfileRequest request = ds::profile_request(parsed);
+    ds::ProfileReport report = ds::profile(document, model ? model : "", request, *group(comm));
+    ds::put_text(request.json ? report.json().dump(1) : report.text(), buffer, buffer_size, out_size);
   });
 }

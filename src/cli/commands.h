@@ -22,6 +22,10 @@ void check(ds_status status);
 // The text that a ds_ call hands out by the convention "Strings" of ds.h.
 std::string text_of(const std::function<ds_status(char* buffer, size_t buffer_size, size_t* out_size)>& call);
 
+// The same of a call that does its work every time it is called: once, into 4 MiB.
+std::string report_of(
+    const std::function<ds_status(char* buffer, size_t buffer_size, size_t* out_size)>& call);
+
 // A file's content; throws Failure naming path and errno text.
 std::string read_text(const std::string& path);
 
@@ -51,5 +55,6 @@ void add_plan(CLI::App& app, int& code);
 void add_env(CLI::App& app, int& code);
 void add_launch(CLI::App& app, int& code);
 void add_verify(CLI::App& app, int& code);
+void add_profile(CLI::App& app, int& code);
 
 }  // namespace ds::cli

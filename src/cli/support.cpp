@@ -25,6 +25,14 @@ std::string text_of(const std::function<ds_status(char*, size_t, size_t*)>& call
   return text;
 }
 
+std::string report_of(const std::function<ds_status(char*, size_t, size_t*)>& call) {
+  std::string text(size_t{4} << 20, '\0');
+  size_t size = 0;
+  check(call(text.data(), text.size(), &size));
+  text.resize(std::min(text.size(), size) - 1);
+  return text;
+}
+
 std::string read_text(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::stringstream text;

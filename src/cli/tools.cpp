@@ -77,12 +77,11 @@ std::string verify_options(const VerifyArgs& args) {
 // Exit code 1 when a tolerance is passed.
 int verify(const VerifyArgs& args) {
   Comm comm = join();
-  std::string text(size_t{4} << 20, '\0');  // more than a report of all kinds takes
-  size_t size = 0;
   int32_t failed = 0;
-  check(ds_run_verify(comm.get(), args.model.c_str(), verify_options(args).c_str(), &failed, text.data(),
-                      text.size(), &size));
-  text.resize(std::min(text.size(), size) - 1);
+  std::string options = verify_options(args);
+  std::string text = report_of([&](char* buffer, size_t size, size_t* out) {
+    return ds_run_verify(comm.get(), args.model.c_str(), options.c_str(), &failed, buffer, size, out);
+  });
   if (ds_comm_rank(comm.get()) <= 0) fmt::print("{}", text);
   return failed == 0 ? 0 : 1;
 }

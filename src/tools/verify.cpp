@@ -10,7 +10,7 @@
 #include "checkpoint/model_folder.h"
 #include "core/base/error.h"
 #include "core/device/thread_team.h"
-#include "core/graph/ops.h"
+#include "tools/options.h"
 #include "tools/trial.h"
 
 namespace ds {
@@ -157,41 +157,29 @@ class Verifier {
   std::vector<Finding> findings_;
 };
 
-const std::string& choice(const std::string& key, const Json& value,
-                          const std::vector<std::string>& allowed) {
-  const std::string& text = value.string();
-  if (std::find(allowed.begin(), allowed.end(), text) != allowed.end()) return text;
-  raise(DS_ERROR_CONFIG, "{}: expected one of {}, got \"{}\"", key, fmt::join(allowed, ", "), text);
-}
-
-int bounded(const std::string& key, const Json& value, int64_t low, int64_t high) {
-  int64_t number = value.integer();
-  if (number >= low && number <= high) return static_cast<int>(number);
-  raise(DS_ERROR_CONFIG, "{}: must be {} to {}, got {}", key, low, high, number);
-}
-
 void set_option(VerifyRequest& options, const std::string& key, const Json& value) {
+  const std::vector<std::string> keys{"stage", "tier", "dtype", "kinds", "nvme_path", "threads", "format"};
+  const std::vector<std::string> tiers{"device", "cpu", "nvme"}, dtypes{"f32", "bf16", "both"},
+      formats{"text", "json"};
   if (key == "stage") {
-    options.stage = bounded(key, value, 0, 3);
+    options.stage = static_cast<int>(option_integer(key, value, 0, 3));
   } else if (key == "tier") {
-    const std::string& tier = choice(key, value, {"device", "cpu", "nvme"});
+    const std::string& tier = option_word(key, value, tiers);
     options.tier = tier == "device" ? Tier::device : tier == "cpu" ? Tier::host : Tier::nvme;
   } else if (key == "dtype") {
-    const std::string& dtype = choice(key, value, {"f32", "bf16", "both"});
+    const std::string& dtype = option_word(key, value, dtypes);
     options.f32 = dtype != "bf16";
     options.bf16 = dtype != "f32";
   } else if (key == "kinds") {
-    for (const Json& kind : value.array()) options.kinds.push_back(choice(key, kind, verify_kinds()));
+    for (const Json& kind : value.array()) options.kinds.push_back(option_word(key, kind, verify_kinds()));
   } else if (key == "nvme_path") {
     options.nvme_path = value.string();
   } else if (key == "threads") {
-    options.threads = bounded(key, value, 0, ThreadTeam::kMostThreads);
+    options.threads = static_cast<int>(option_integer(key, value, 0, ThreadTeam::kMostThreads));
   } else if (key == "format") {
-    options.json = choice(key, value, {"text", "json"}) == "json";
+    options.json = option_word(key, value, formats) == "json";
   } else {
-    const std::vector<std::string> keys{"stage", "tier", "dtype", "kinds", "nvme_path", "threads", "format"};
-    std::string near = suggest(key, keys);
-    raise(DS_ERROR_CONFIG, "{}: unknown key{}", key, near.empty() ? "" : "; did you mean " + near + "?");
+    unknown_option(key, keys);
   }
 }
 

@@ -54,6 +54,10 @@ refused 1 nowhere verify --hash nowhere
 refused 2 "model folder or --hash" verify
 refused 2 gpu verify nowhere --tier gpu
 refused 1 nowhere/golden.json verify nowhere
+refused 2 "--config or --model" profile
+refused 2 f16 profile --model nowhere --dtype f16
+refused 1 nowhere profile --model nowhere
+refused 2 "1 to" profile --model nowhere --steps 0
 mkfifo pipe
 refused 1 "data path 'pipe' is neither a file nor a folder" train --config "$here/tiny.json" --data pipe
 mkdir odd

@@ -1,0 +1,158 @@
+#include "jobs.h"
+
+namespace ds::bench {
+namespace {
+
+// A graph's shape is ds::Shape, this file's Shape is a model's.
+TensorType tensor(DType dtype, std::vector<int64_t> dims) {
+  return {dtype, ds::Shape(std::vector<Dim>(dims.begin(), dims.end()))};
+}
+
+constexpr DType f32 = DS_DTYPE_F32, i32 = DS_DTYPE_I32;
+constexpr int64_t kExperts = 8;
+
+void linear_jobs(const Shape& s, DType t, std::vector<Job>& jobs) {
+  struct Layer {
+    const char* name;
+    int64_t out, in;
+  };
+  const Attrs turned{{"transposed", int64_t{1}}};
+  for (const Layer& l : {Layer{"qkv", 3 * s.width, s.width},
+                         {"proj", s.width, s.width},
+                         {"fc", 4 * s.width, s.width},
+                         {"fc_proj", s.width, 4 * s.width},
+                         {"head", s.vocab, s.width}}) {
+    TensorType x = tensor(t, {s.rows, l.in}), w = tensor(t, {l.out, l.in}), b = tensor(t, {l.out}),
+               y = tensor(t, {s.rows, l.out}), wt = tensor(t, {l.in, l.out});
+    std::string name = l.name;
+    jobs.push_back({"linear/" + name, "linear", {}, {x, w, b}, {y}});
+    jobs.push_back({"linear_dx/" + name, "linear_dx", {}, {y, w}, {x}});
+    jobs.push_back({"linear_dw/" + name, "linear_dw", {}, {y, x}, {w}});
+    jobs.push_back({"linear/" + name + "_t", "linear", turned, {x, wt, b}, {y}});
+    jobs.push_back({"linear_dx/" + name + "_t", "linear_dx", turned, {y, wt}, {x}});
+    jobs.push_back({"linear_dw/" + name + "_t", "linear_dw", turned, {y, x}, {wt}});
+    jobs.push_back({"linear_db/" + name, "linear_db", {}, {y}, {b}});
+  }
+}
+
+void attention_jobs(const Shape& s, DType t, std::vector<Job>& jobs) {
+  TensorType x = tensor(t, {s.rows, s.width}), qkv = tensor(t, {s.rows, 3 * s.width}),
+             lse = tensor(f32, {s.heads, s.rows}), few = tensor(t, {s.rows, s.width / s.heads * 2});
+  Attrs packed{{"heads", s.heads}, {"seq", s.seq}};
+  Attrs grouped{{"heads", s.heads}, {"seq", s.seq}, {"kv_heads", int64_t{2}}};
+  jobs.push_back({"attention", "attention", packed, {qkv}, {x, lse}});
+  jobs.push_back({"attention_dx", "attention_dx", packed, {x, qkv, x, lse}, {qkv}});
+  jobs.push_back({"attention/grouped", "attention", grouped, {x, few, few}, {x, lse}});
+  jobs.push_back({"attention_dx/grouped", "attention_dx", grouped, {x, x, few, few, x, lse}, {x, few, few}});
+}
+
+void row_jobs(const Shape& s, DType t, std::vector<Job>& jobs) {
+  TensorType x = tensor(t, {s.rows, s.width}), w = tensor(t, {s.width}), stat = tensor(f32, {s.rows}),
+             one = tensor(f32, {}), ids = tensor(i32, {s.rows}), table = tensor(t, {s.vocab, s.width}),
+             places = tensor(t, {s.seq, s.width}), logits = tensor(t, {s.rows, s.vocab});
+  Attrs seq{{"seq", s.seq}}, rows{{"rows", s.vocab}}, seq_rows{{"seq", s.seq}, {"rows", s.seq}};
+  jobs.push_back({"embedding", "embedding", {}, {table, ids}, {x}});
+  jobs.push_back({"embedding_dw", "embedding_dw", rows, {x, ids}, {table}});
+  jobs.push_back({"position", "position", seq, {x, places}, {x}});
+  jobs.push_back({"position_dw", "position_dw", seq_rows, {x}, {places}});
+  jobs.push_back({"layer_norm", "layer_norm", {{"eps", 1e-5}}, {x, w, w}, {x, stat, stat}});
+  jobs.push_back({"layer_norm_dx", "layer_norm_dx", {}, {x, x, w, stat, stat}, {x}});
+  jobs.push_back({"layer_norm_dw", "layer_norm_dw", {}, {x, x, stat, stat}, {w, w}});
+  jobs.push_back({"add", "add", {}, {x, x}, {x}});
+  jobs.push_back({"dropout", "dropout", {{"p", 0.1}, {"op", int64_t{3}}}, {x}, {x}});
+  jobs.push_back({"cross_entropy", "cross_entropy", {}, {logits, ids}, {one, stat}});
+  jobs.push_back({"cross_entropy_dx", "cross_entropy_dx", {}, {one, logits, ids, stat}, {logits}});
+  jobs.push_back({"mse", "mse", {}, {x, x}, {one}});
+  jobs.push_back({"mse_dx", "mse_dx", {}, {one, x, x}, {x}});
+}
+
+// Activations at the width of the feed-forward part.
+void activation_jobs(const Shape& s, DType t, std::vector<Job>& jobs) {
+  TensorType wide = tensor(t, {s.rows, 4 * s.width});
+  struct Case {
+    const char *name, *op;
+    Attrs attrs;
+  };
+  for (const Case& c : {Case{"gelu", "gelu", {}},
+                        {"gelu/erf", "gelu", {{"form", "erf"}}},
+                        {"relu", "relu", {}},
+                        {"silu", "silu", {}},
+                        {"softcap", "softcap", {{"cap", 30.0}}}}) {
+    std::string name = c.name, op = c.op;
+    std::string dx = op + "_dx" + name.substr(op.size());
+    jobs.push_back({name, op, c.attrs, {wide}, {wide}});
+    jobs.push_back({dx, op + "_dx", c.attrs, {wide, wide}, {wide}});
+  }
+  for (const char* act : {"silu", "gelu_tanh", "gelu_erf", "relu"}) {
+    Attrs attrs{{"act", act}};
+    jobs.push_back({std::string("glu/") + act, "glu", attrs, {wide, wide}, {wide}});
+    jobs.push_back({std::string("glu_dx/") + act, "glu_dx", attrs, {wide, wide, wide}, {wide, wide}});
+  }
+}
+
+// What Llama's family has and GPT-2's has not; heads as wide as attention's.
+void gated_jobs(const Shape& s, DType t, std::vector<Job>& jobs) {
+  int64_t depth = s.width / s.heads;
+  TensorType x = tensor(t, {s.rows, s.width}), w = tensor(t, {s.width}), one_head = tensor(t, {depth}),
+             stat = tensor(f32, {s.rows, 1}), stats = tensor(f32, {s.rows, s.heads}),
+             gates = tensor(t, {s.rows, kExperts});
+  Attrs eps{{"eps", 1e-6}}, rope{{"heads", s.heads}, {"seq", s.seq}, {"theta", 1e4}};
+  Attrs column{{"column", int64_t{3}}}, columns{{"columns", kExperts}, {"column", int64_t{3}}};
+  jobs.push_back({"rms_norm", "rms_norm", eps, {x, w}, {x, stat}});
+  jobs.push_back({"rms_norm/heads", "rms_norm", eps, {x, one_head}, {x, stats}});
+  jobs.push_back({"rms_norm_dx", "rms_norm_dx", {}, {x, x, w, stat}, {x}});
+  jobs.push_back({"rms_norm_dx/heads", "rms_norm_dx", {}, {x, x, one_head, stats}, {x}});
+  jobs.push_back({"rms_norm_dw", "rms_norm_dw", {{"width", s.width}}, {x, x, stat}, {w}});
+  jobs.push_back({"rms_norm_dw/heads", "rms_norm_dw", {{"width", depth}}, {x, x, stats}, {one_head}});
+  jobs.push_back({"rope", "rope", rope, {x}, {x}});
+  jobs.push_back({"mul", "mul", {}, {x, x}, {x}});
+  jobs.push_back({"scale", "scale", {{"factor", 0.5}}, {x}, {x}});
+  jobs.push_back({"scale_rows", "scale_rows", column, {x, gates}, {x}});
+  jobs.push_back({"scale_rows_dw", "scale_rows_dw", columns, {x, x}, {gates}});
+}
+
+// f32 masters and states of `elements` parameters; param is the copy that they are rounded to.
+void update_jobs(const Shape& s, DType param, std::vector<Job>& jobs) {
+  TensorType f = tensor(f32, {s.elements}), p = tensor(param, {s.elements});
+  Attrs adamw{{"beta1", 0.9}, {"beta2", 0.95}, {"eps", 1e-8}, {"wd", 0.1}, {"l2", int64_t{0}}};
+  Attrs sgd{{"momentum", 0.9}, {"wd", 0.1}, {"nesterov", int64_t{0}}};
+  jobs.push_back({"adamw", "adamw", adamw, {f}, {f, f, f, p}});
+  jobs.push_back({"sgd", "sgd", sgd, {f}, {f, f, p}});
+  if (param == f32) {
+    jobs.push_back({"accumulate", "accumulate", {{"beta", int64_t{1}}}, {f}, {f}});
+    jobs.push_back({"granule_norms", "granule_norms", {}, {f}, {tensor(DS_DTYPE_F64, {s.elements / 256})}});
+    jobs.push_back({"zero", "zero", {}, {}, {f}});
+    return;
+  }
+  jobs.push_back({"cast/to", "cast", {{"dtype", dtype_name(param)}}, {f}, {p}});
+  jobs.push_back({"cast/from", "cast", {{"dtype", dtype_name(f32)}}, {p}, {f}});
+}
+
+}  // namespace
+
+const std::vector<Shape>& shapes() {
+  static const std::vector<Shape> all{
+      {"gpt2", 2048, 768, 12, 512, 50257, 1 << 25},
+      {"main", 1024, 384, 6, 128, 256, 1 << 21},
+  };
+  return all;
+}
+
+std::vector<Job> jobs(const Shape& shape) {
+  std::vector<Job> all;
+  for (DType t : {DS_DTYPE_BF16, DS_DTYPE_F32}) {
+    size_t first = all.size();
+    linear_jobs(shape, t, all);
+    attention_jobs(shape, t, all);
+    row_jobs(shape, t, all);
+    activation_jobs(shape, t, all);
+    gated_jobs(shape, t, all);
+    update_jobs(shape, t, all);
+    for (size_t i = first; i < all.size(); ++i) {
+      all[i].name = std::string(shape.name) + "/" + all[i].name + "/" + dtype_name(t);
+    }
+  }
+  return all;
+}
+
+}  // namespace ds::bench

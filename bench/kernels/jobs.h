@@ -1,0 +1,32 @@
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/base/attrs.h"
+#include "core/graph/graph.h"
+
+namespace ds::bench {
+
+// One kernel on operands of constant shapes, in the order of docs/ops.md.
+struct Job {
+  std::string name;  // SHAPE/OP[/CASE][/DTYPE]
+  std::string op;
+  Attrs attrs;
+  std::vector<TensorType> in, out;
+};
+
+// What the operands of a training step are cut from.
+struct Shape {
+  const char* name;
+  int64_t rows, width, heads, seq, vocab;
+  int64_t elements;  // of a launch that updates parameters
+};
+
+// "gpt2": GPT-2 124M on 4 x 512 tokens. "main": the main job, a 7M GPT on 8 x 128 tokens.
+const std::vector<Shape>& shapes();
+
+// Every op that has an optimized kernel, in f32 and bf16.
+std::vector<Job> jobs(const Shape& shape);
+
+}  // namespace ds::bench

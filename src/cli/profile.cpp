@@ -1,0 +1,59 @@
+#include <fmt/core.h>
+
+#include "cli/commands.h"
+
+namespace ds::cli {
+namespace {
+
+struct ProfileArgs {
+  std::string config, model, dtype;
+  int64_t micro_batch = 0, sequence = 0;  // 0: not given
+  int32_t threads = 0, steps = 3;
+  bool by_instruction = false, json = false;
+};
+
+// The options of ds_run_profile.
+std::string options_of(const ProfileArgs& args) {
+  std::string out =
+      fmt::format(R"({{"threads": {}, "steps": {}, "by": {}, "format": {})", args.threads, args.steps,
+                  quoted(args.by_instruction ? "instruction" : "op"), quoted(args.json ? "json" : "text"));
+  if (args.micro_batch > 0) out += fmt::format(R"(, "micro_batch": {})", args.micro_batch);
+  if (args.sequence > 0) out += fmt::format(R"(, "sequence": {})", args.sequence);
+  if (!args.dtype.empty()) out += fmt::format(R"(, "dtype": {})", quoted(args.dtype));
+  return out + "}";
+}
+
+void profile(const ProfileArgs& args) {
+  std::string config = args.config.empty() ? "" : read_text(args.config), options = options_of(args);
+  Comm comm = join();
+  std::string text = report_of([&](char* buffer, size_t size, size_t* out) {
+    return ds_run_profile(comm.get(), args.config.empty() ? nullptr : config.c_str(),
+                          args.model.empty() ? nullptr : args.model.c_str(), options.c_str(), buffer, size,
+                          out);
+  });
+  if (ds_comm_rank(comm.get()) <= 0) fmt::print("{}", text);
+}
+
+}  // namespace
+
+void add_profile(CLI::App& app, int&) {
+  CLI::App* command = app.add_subcommand("profile", "Say where the time of a training step goes");
+  auto args = std::make_shared<ProfileArgs>();
+  command->add_option("--config", args->config, "JSON configuration");
+  command->add_option("--model", args->model, "Hugging Face folder, in place of the configuration's model");
+  command->add_option("--micro-batch", args->micro_batch, "Sequences of a micro-batch")
+      ->check(integer_range(1, INT32_MAX));
+  command->add_option("--seq", args->sequence, "Tokens of a sequence")->check(integer_range(1, INT32_MAX));
+  command->add_option("--dtype", args->dtype, "Compute type")->check(CLI::IsMember({"f32", "bf16"}));
+  command->add_option("--threads", args->threads, "Compute threads of a rank; 0: cores / ranks")
+      ->check(integer_range(0, 1024));
+  command->add_option("--steps", args->steps, "Measured steps")->check(integer_range(1, 1000));
+  command->add_flag("--by-instr", args->by_instruction, "A line for each instruction");
+  command->add_flag("--json", args->json, "Print JSON");
+  command->callback([args] {
+    if (args->config.empty() && args->model.empty()) throw CLI::RequiredError("profile: --config or --model");
+    profile(*args);
+  });
+}
+
+}  // namespace ds::cli

@@ -1,0 +1,23 @@
+#pragma once
+#include "core/device/thread_team.h"
+#include "core/program/cost.h"
+
+namespace ds {
+
+// What the threads of a team reach together: floating-point operations a second with all operands in
+// registers, and bytes a second of STREAM's triad (a = b + s c) on arrays of 128 MiB, stored past the caches.
+struct Peak {
+  double f32_flops = 0;   // 0: not measured (no fused multiply-add)
+  double bf16_flops = 0;  // as f32 where there is no bf16 product of vectors; AMX is not measured
+  double bytes = 0;
+
+  double flops(DType arithmetic) const;
+  // The least time of a launch: its flops at their rate or its bytes at theirs, whichever takes longer. What
+  // finds its operands in a cache may take less.
+  double seconds(const Cost& cost) const;
+};
+
+// About half a second, and 384 MiB meanwhile.
+Peak measure_peak(ThreadTeam& team);
+
+}  // namespace ds

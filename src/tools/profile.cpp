@@ -1,0 +1,170 @@
+#include "tools/profile.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "checkpoint/agree.h"
+#include "checkpoint/model_folder.h"
+#include "core/base/error.h"
+#include "core/base/random.h"
+#include "engine/engine.h"
+#include "engine/threads.h"
+#include "nn/models/model.h"
+#include "tools/feed.h"
+#include "tools/options.h"
+
+namespace ds {
+namespace {
+
+constexpr int64_t kMicroBatch = 4, kSequence = 128;  // without a configuration
+constexpr int64_t kMostSteps = 1000, kMostRows = int64_t{1} << 24;
+
+void set_option(ProfileRequest& request, const std::string& key, const Json& value) {
+  const std::vector<std::string> keys{"micro_batch", "sequence", "dtype", "threads", "steps", "by", "format"};
+  const std::vector<std::string> dtypes{"f32", "bf16"}, rows{"op", "instruction"}, formats{"text", "json"};
+  if (key == "micro_batch") {
+    request.micro_batch = option_integer(key, value, 1, kMostRows);
+  } else if (key == "sequence") {
+    request.sequence = option_integer(key, value, 1, kMostRows);
+  } else if (key == "dtype") {
+    request.dtype = parse_dtype(option_word(key, value, dtypes));
+  } else if (key == "threads") {
+    request.threads = static_cast<int>(option_integer(key, value, 0, ThreadTeam::kMostThreads));
+  } else if (key == "steps") {
+    request.steps = static_cast<int>(option_integer(key, value, 1, kMostSteps));
+  } else if (key == "by") {
+    request.by_instruction = option_word(key, value, rows) == "instruction";
+  } else if (key == "format") {
+    request.json = option_word(key, value, formats) == "json";
+  } else {
+    unknown_option(key, keys);
+  }
+}
+
+Config config_of(const Json& document, const ProfileRequest& request, int world) {
+  Config config;
+  if (document.is_null()) {
+    config.micro_batch = kMicroBatch;
+    config.accumulation = 1;
+    config.sequence = kSequence;
+    config.compute = DS_DTYPE_BF16;
+  } else {
+    config = parse_config(document, world);
+  }
+  if (request.micro_batch > 0) config.micro_batch = request.micro_batch;
+  if (request.sequence > 0) config.sequence = request.sequence;
+  if (request.dtype != DS_DTYPE_NONE) config.compute = request.dtype;
+  if (request.threads > 0) config.threads = request.threads;
+  config.train_batch = config.micro_batch * config.accumulation * world;
+  return config;
+}
+
+HfModel model_of(const Config& config, const std::string& folder) {
+  if (!folder.empty()) {
+    return hf_model(read_model_config(folder), config.micro_batch * config.sequence, config.sequence);
+  }
+  HfModel model;
+  model.graph = model_graph(config);
+  model.family = config.model.family;
+  return model;
+}
+
+// Rows of the table that ids of the model's tokens choose from.
+int64_t vocabulary(const Graph& graph) {
+  ValueId tokens = graph.find_value("tokens");
+  for (const Node& node : graph.nodes) {
+    if (node.op == "embedding" && node.in[1] == tokens) return graph.type(node.in[0]).shape[0].extent;
+  }
+  raise(DS_ERROR_UNSUPPORTED, "graph '{}' has no embedding of an input 'tokens'", graph.name);
+}
+
+GoldenBatch random_batch(const Config& config, int64_t vocabulary, int rank) {
+  GoldenBatch batch;
+  batch.rows = config.micro_batch * config.accumulation;
+  batch.tokens = config.sequence;
+  RandomStream stream{1, 0, static_cast<uint32_t>(rank), 0};
+  for (int64_t i = 0; i < batch.rows * batch.tokens; ++i) {
+    uint32_t word = stream.block(static_cast<uint64_t>(i))[0];
+    batch.ids.push_back(static_cast<int32_t>(word % static_cast<uint64_t>(vocabulary)));
+  }
+  batch.labels = batch.ids;
+  return batch;
+}
+
+Peak peak_of(Communicator& comm, int threads) {
+  Peak peak;
+  comm.barrier("profile");
+  agree(comm, "peaks", [&] {
+    ThreadTeam team(threads);
+    peak = measure_peak(team);
+  });
+  return peak;
+}
+
+}  // namespace
+
+ProfileRequest profile_request(const Json& document) {
+  ProfileRequest request;
+  for (const auto& [key, value] : document.object()) set_option(request, key, value);
+  return request;
+}
+
+std::string ProfileReport::text() const {
+  const Peak& peak = table.peak;
+  return fmt::format(
+      "{}\nlimit of a rank: {:.0f} GFLOP/s bf16, {:.0f} f32 (registers), {:.1f} GB/s (STREAM triad)\n\n{}\n"
+      "{:.0f} tokens/s\n",
+      title, peak.bf16_flops * 1e-9, peak.f32_flops * 1e-9, peak.bytes * 1e-9, table.text(),
+      static_cast<double>(tokens) / table.step);
+}
+
+Json ProfileReport::json() const {
+  Json out;
+  out.set("schema", 1);
+  out.set("title", title);
+  out.set("tokens", tokens);
+  Json rest = table.json();
+  for (auto& [key, value] : rest.object()) out.set(key, std::move(value));
+  return out;
+}
+
+ProfileReport profile(const Json& document, const std::string& folder, const ProfileRequest& request,
+                      Communicator& comm) {
+  Config config;
+  HfModel model;
+  agree(comm, "profile", [&] {
+    require(!document.is_null() || !folder.empty(), "config must be given without model, got neither");
+    config = config_of(document, request, comm.size());
+    model = model_of(config, folder);
+  });
+  EngineOptions options;
+  options.threads = threads_of_rank(config, comm.size());
+  options.trace = true;
+  Peak peak = peak_of(comm, options.threads);
+  Engine engine(config, model.graph, comm, options);
+  GoldenBatch batch = random_batch(config, vocabulary(model.graph), comm.rank());
+  Feed feed(model, {&batch});
+  std::vector<InputView> inputs = feed.views();
+
+  StepProfile sums(engine.plan().step, peak);
+  engine.train_batch(inputs);
+  for (int step = 0; step < request.steps; ++step) {
+    engine.trace()->take();
+    int64_t begin = now_ns();
+    engine.train_batch(inputs);
+    int64_t end = now_ns();
+    sums.add(engine.trace()->take(), begin, end);
+  }
+  ProfileReport report;
+  report.title = fmt::format(
+      "{}: {} x {} threads, {} x {} x {} tokens a rank, {}, stage {}; mean of {} steps",
+      folder.empty() ? model.family : folder, comm.size(), options.threads, config.accumulation,
+      config.micro_batch, config.sequence, dtype_name(config.compute), config.zero.stage, request.steps);
+  report.tokens = batch.rows * batch.tokens * comm.size();
+  report.table = sums.table(request.by_instruction);
+  return report;
+}
+
+}  // namespace ds
