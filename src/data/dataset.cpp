@@ -61,7 +61,8 @@ std::string prepare_dataset(const CorpusOptions& options, const std::string& tok
   auto encoder = open_tokenizer(tokenizer);
   Corpus corpus = read_corpus(options);
   write_token_file(folder + "/train.tokens", encoder->encode(corpus.train), encoder->vocab(), corpus.hash);
-  write_token_file(folder + "/heldout.tokens", encoder->encode(corpus.heldout), encoder->vocab(), corpus.hash);
+  write_token_file(folder + "/heldout.tokens", encoder->encode(corpus.heldout), encoder->vocab(),
+                   corpus.hash);
   return describe(corpus);
 }
 
