@@ -38,7 +38,8 @@ Counts count_tokens(const TokenFile& file) {
 }  // namespace
 
 Baselines measure_baselines(const TokenFile& train, const TokenFile& heldout) {
-  require(train.vocab() <= 4096, "vocab of a bigram baseline must be at most 4096, got {}", train.vocab());
+  require(train.vocab() <= kBaselineVocab, "vocab of a bigram baseline must be at most {}, got {}",
+          kBaselineVocab, train.vocab());
   require(train.vocab() == heldout.vocab(),
           "train and held-out tokens must share a vocabulary, got {} and {}", train.vocab(), heldout.vocab());
   require(heldout.size() >= 2, "held-out text must have 2 tokens, got {}", heldout.size());

@@ -15,7 +15,9 @@ struct Baselines {
   double bigram = 0;
 };
 
-// Needs a vocabulary of at most 4096 and two held-out tokens; throws otherwise.
+constexpr int64_t kBaselineVocab = 4096;  // the largest vocabulary they are measured for
+
+// Needs a vocabulary of at most kBaselineVocab and two held-out tokens; throws otherwise.
 Baselines measure_baselines(const TokenFile& train, const TokenFile& heldout);
 
 }  // namespace ds

@@ -54,14 +54,29 @@ void check_outputs(std::span<int32_t> tokens, std::span<int32_t> targets, int64_
           targets.size());
 }
 
+// Tokens of a corpus text: those of each file by itself, and between files the token that ends a text.
+std::vector<int32_t> encode_files(const Tokenizer& tokenizer, std::string_view text) {
+  std::vector<int32_t> tokens;
+  tokens.reserve(text.size() / 4);
+  while (true) {
+    size_t end = std::min(text.find('\0'), text.size());
+    std::vector<int32_t> file = tokenizer.encode(text.substr(0, end));
+    tokens.insert(tokens.end(), file.begin(), file.end());
+    if (end == text.size()) return tokens;
+    if (auto last = tokenizer.end_of_text()) tokens.push_back(*last);
+    text.remove_prefix(end + 1);
+  }
+}
+
 }  // namespace
 
 std::string prepare_dataset(const CorpusOptions& options, const std::string& tokenizer,
                             const std::string& folder) {
   auto encoder = open_tokenizer(tokenizer);
   Corpus corpus = read_corpus(options);
-  write_token_file(folder + "/train.tokens", encoder->encode(corpus.train), encoder->vocab(), corpus.hash);
-  write_token_file(folder + "/heldout.tokens", encoder->encode(corpus.heldout), encoder->vocab(),
+  write_token_file(folder + "/train.tokens", encode_files(*encoder, corpus.train), encoder->vocab(),
+                   corpus.hash);
+  write_token_file(folder + "/heldout.tokens", encode_files(*encoder, corpus.heldout), encoder->vocab(),
                    corpus.hash);
   return describe(corpus);
 }

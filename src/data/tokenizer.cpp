@@ -75,7 +75,9 @@ std::unique_ptr<const Tokenizer> open_tokenizer(const std::string& name) {
   if (has("tokenizer.model")) return open_sentencepiece(name + "/tokenizer.model");
   if (has("vocab.json") && has("merges.txt")) return open_gpt2_pair(name);
   raise(DS_ERROR_NOT_FOUND,
-        "no tokenizer in '{}': looked for tokenizer.json, tokenizer.model, vocab.json with merges.txt", name);
+        "no tokenizer in '{}': looked for tokenizer.json, tokenizer.model, vocab.json with merges.txt; "
+        "without one, give token ids (--ids)",
+        name);
 }
 
 std::string TextStream::push(int32_t token) {

@@ -33,12 +33,14 @@ RunData::RunData(const Config& config, int rank, int world, const std::string& f
       batch_(std::move(batch)) {
   baselines_.unigram = baselines_.bigram = std::numeric_limits<double>::quiet_NaN();
   if (batch_) return;
+  tokenizer_ = open_tokenizer(config.data.tokenizer);
   dataset_ = open_dataset(folder);
   hash_ = dataset_.train.corpus_hash();
   for (const TokenFile* text : {&dataset_.train, &dataset_.heldout}) check_vocabulary(*text, config);
   train_.emplace(dataset_.train, config.sequence, config.run.seed, micro_batch_ * accumulation_ * world_);
   if (dataset_.heldout.size() <= config.sequence) return;  // shorter than one window: nothing to evaluate on
   heldout_.emplace(dataset_.heldout, config.sequence);
+  if (dataset_.train.vocab() > kBaselineVocab) return;
   baselines_ = measure_baselines(dataset_.train, dataset_.heldout);
 }
 

@@ -1,4 +1,5 @@
 #pragma once
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -7,6 +8,7 @@
 #include "core/config/config.h"
 #include "data/baselines.h"
 #include "data/dataset.h"
+#include "data/tokenizer.h"
 #include "run/train.h"
 
 namespace ds {
@@ -28,15 +30,19 @@ class RunData {
                     std::span<int32_t> targets) const;
   bool has_heldout() const { return heldout_.has_value(); }
 
-  const std::string& hash() const { return hash_; }          // of the text; "caller" with a batch function
-  const Baselines& baselines() const { return baselines_; }  // NaN without held-out text
+  const std::string& hash() const { return hash_; }  // of the text; "caller" with a batch function
+  const Baselines& baselines() const {
+    return baselines_;
+  }  // NaN without held-out text or of a large vocabulary
   // First tokens of the held-out (else the training) text, the prompt of the run's sample; none without text.
   std::vector<int32_t> prompt(int64_t tokens) const;
+  const Tokenizer* tokenizer() const { return tokenizer_.get(); }  // nullptr with a batch function
 
  private:
   const int rank_, world_;
   const int64_t micro_batch_, accumulation_;
   BatchCallback batch_;
+  std::unique_ptr<const Tokenizer> tokenizer_;
   Dataset dataset_;
   std::optional<TrainSampler> train_;
   std::optional<HeldoutSampler> heldout_;

@@ -4,6 +4,7 @@
 
 #include "core/base/error.h"
 #include "core/base/utf8.h"
+#include "data/tokenizer.h"
 #include "engine/inference.h"
 #include "engine/threads.h"
 #include "inference/generate.h"
@@ -19,16 +20,10 @@ namespace {
 constexpr int64_t kPromptTokens = 48;
 constexpr SamplingOptions kRunSampling{0.8, 40, 0};
 
-std::vector<int32_t> to_tokens(const std::string& text) {
-  std::vector<int32_t> tokens;
-  for (char c : text) tokens.push_back(static_cast<unsigned char>(c));
-  return tokens;
-}
-
-// Bytes to UTF-8: a NUL, which ends a file of the training text, becomes a newline; what is no UTF-8, '?'.
-std::string to_text(std::span<const int32_t> tokens) {
-  std::string bytes, text;
-  for (int32_t token : tokens) bytes += token < 256 ? static_cast<char>(token) : '?';
+// The text of tokens as UTF-8: a NUL, which ends a file of the training text, becomes a newline; what is no
+// UTF-8, '?'.
+std::string to_text(const Tokenizer& tokenizer, std::span<const int32_t> tokens) {
+  std::string bytes = tokenizer.decode(tokens), text;
   for (std::string_view rest = bytes; !rest.empty();) {
     size_t length = utf8_sequence(rest);
     if (length == 0) {
@@ -73,7 +68,9 @@ std::string run_sample(Engine& engine, const RunData& data, const volatile int32
   if (prompt.empty()) return "";
   auto go_on = [&](int32_t) { return !stop_asked_of_any(engine.comm(), stop); };
   GenerateOptions options{tokens, kRunSampling, {}, true};
-  return to_text(prompt) + to_text(generate(engine, prompt, options, go_on));
+  std::vector<int32_t> all = prompt, more = generate(engine, prompt, options, go_on);
+  all.insert(all.end(), more.begin(), more.end());
+  return to_text(*data.tokenizer(), all);
 }
 
 std::string generate_from_run(Communicator& comm, const std::string& run, const std::string& prompt,
@@ -81,13 +78,16 @@ std::string generate_from_run(Communicator& comm, const std::string& run, const 
   require(!prompt.empty(), "prompt must not be empty");
   std::string path = on_root(comm, "newest checkpoint", [&] { return newest_checkpoint(run); });
   Json values = read_checkpoint_info(path).config.at("config");
+  auto tokenizer = open_tokenizer(values.at("data").at("tokenizer").string());
   Config config = parse_config(generation_config(values), comm.size());
   EngineOptions engine_options;
   engine_options.threads = threads_of_rank(config, comm.size());
   engine_options.programs.decode.positions = config.sequence;
   InferenceEngine engine(config, model_graph(config), comm, engine_options);
   engine.load(path);
-  return to_text(generate(engine, to_tokens(prompt), {tokens, options, {}, true}));
+  std::vector<int32_t> ids = tokenizer->encode(prompt);
+  require(!ids.empty(), "prompt must have at least one token, got none");
+  return to_text(*tokenizer, generate(engine, ids, {tokens, options, {}, true}));
 }
 
 }  // namespace ds

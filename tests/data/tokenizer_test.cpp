@@ -93,5 +93,114 @@ INSTANTIATE_TEST_SUITE_P(Tokenizers, Family,
                                            std::pair{"spm_unigram", "spm_unigram"}),
                          [](const auto& info) { return std::string(info.param.first); });
 
+// What opening a tokenizer.json of this content ends with.
+std::string refusal(const test::TempFolder& folder, const std::string& content) {
+  std::ofstream(folder / "tokenizer.json", std::ios::binary) << content;
+  try {
+    open_tokenizer(folder.path());
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+// A tokenizer.json of the letters a, b and ab, with one more part or another model.
+std::string small(const std::string& part, const std::string& vocabulary = R"({"a":0,"b":1,"ab":2})",
+                  const std::string& merges = R"(["a b"])", const std::string& model = "") {
+  return "{" + part + (part.empty() ? "" : ",") + R"("model":{"type":"BPE","vocab":)" + vocabulary +
+         R"(,"merges":)" + merges + model + "}}";
+}
+
+TEST(TokenizerJson, RefusesWithFileAndKey) {
+  test::TempFolder folder;
+  EXPECT_EQ(refusal(folder, small("")), "");
+  const std::pair<std::string, std::string> cases[] = {
+      {small(R"("normalizer":{"type":"Lowercase"})"), "normalizer.type: \"Lowercase\" is not supported"},
+      {small(R"("pre_tokenizer":{"type":"ByteLevel","more":1})"), "pre_tokenizer.more: 1 is not supported"},
+      {small(R"("truncation":{"max_length":8})"), "tokenizer.json: truncation: {"},
+      {small("", R"({"a":0,"b":0})", "[]"), "model.vocab: id 0 is given to two pieces"},
+      {small("", R"({"a":-1})", "[]"), "model.vocab['a'] must be an id from 0"},
+      {small("", R"({"a":99999999999})", "[]"), "model.vocab['a'] must be an id from 0"},
+      {small("", R"({"a":0})", R"(["a b"])"), "model.merges[0]: 'b' is not in the vocabulary"},
+      {small("", R"({"a":0,"b":1})", R"([["a","b"]])"), "model.merges[0]: 'ab' is not in the vocabulary"},
+      {small("", R"({"a":0})", R"(["a"])"), "model.merges[0] must be two pieces"},
+      {small("", R"({"a":0})", "[]", R"(,"dropout":0.1)"), "model.dropout: 0.1 is not supported"},
+      {small("", R"({"a":0})", "[]", R"(,"unk_token":"u")"), "model.unk_token: 'u' is not in the vocabulary"},
+      {R"({"model":{"type":"Unigram","vocab":[]}})", "model.type: \"Unigram\" is not supported"},
+      {"{}", "model is missing"},
+      {"[]", "must be an object, got array"},
+      {small(R"("added_tokens":[{"id":0,"content":"x"}])"), "id 0 is given to 'x' and to 'a' of the model"},
+      {small(R"("added_tokens":[{"id":7,"content":"a"}])"), "'a' has id 7, but 0 in the model"},
+      {small(R"("added_tokens":[{"id":7,"content":"x"},{"id":7,"content":"y"}])"),
+       "id 7 is given to 'x' and to 'y'"},
+      {small(R"("pre_tokenizer":{"type":"Split","pattern":{"Regex":"\\h+"},"behavior":"Isolated"})"),
+       "pattern.Regex: '\\h' at byte 0 of the regular expression is not supported"},
+      {small(R"("pre_tokenizer":{"type":"Split","pattern":{"Regex":"(a"},"behavior":"Isolated"})"),
+       "pattern.Regex: regular expression: missing closing parenthesis"},
+      {small(R"("pre_tokenizer":{"type":"Split","pattern":{"Regex":")" + std::string(70000, 'a') +
+             R"("},"behavior":"Isolated"})"),
+       "must be 1 to 65536 bytes"},
+      {small(R"("post_processor":{"type":"BertProcessing","cls":["c",9],"sep":["s",1]})"),
+       "post_processor: id 9 is no token"},
+  };
+  for (const auto& [content, message] : cases) {
+    std::string got = refusal(folder, content);
+    EXPECT_NE(got.find(message), std::string::npos) << "want: " << message << "\ngot: " << got;
+    EXPECT_NE(got.find(folder / "tokenizer.json"), std::string::npos) << got;
+    EXPECT_EQ(got.find('\n'), std::string::npos) << got;
+  }
+}
+
+// Every cut of a file, and bytes changed at random: an error or a tokenizer that works, never anything else.
+TEST(TokenizerJson, SurvivesDamage) {
+  test::TempFolder folder;
+  std::string good = read(folders + "unknown/tokenizer.json");
+  test::Dice dice(3);
+  for (int i = 0; i < 60; ++i) {
+    EXPECT_NE(refusal(folder,
+                      good.substr(0, static_cast<size_t>(dice.below(static_cast<int64_t>(good.size()) - 1)))),
+              "");
+    std::string bad = good;
+    bad[static_cast<size_t>(dice.below(static_cast<int64_t>(bad.size())))] =
+        static_cast<char>(dice.below(256));
+    if (refusal(folder, bad).empty()) open_tokenizer(folder.path())->encode("harbour \xff 12");
+  }
+}
+
+TEST(TokenizerJson, ExponentialExpressionEndsWithAnError) {
+  test::TempFolder folder;
+  EXPECT_EQ(
+      refusal(
+          folder,
+          small(R"("pre_tokenizer":{"type":"Split","pattern":{"Regex":"(a+)+b"},"behavior":"Isolated"})")),
+      "");
+  auto tokenizer = open_tokenizer(folder.path());
+  EXPECT_EQ(tokenizer->encode("aab"), (std::vector<int32_t>{0, 2}));
+  EXPECT_THROW(tokenizer->encode(std::string(200, 'a') + "cb"), Error);
+}
+
+TEST(TokenizerJson, LongWordsAndForeignBytes) {
+  auto tokenizer = open_tokenizer(folders + "llama2");
+  std::string text = "x" + std::string(300000, 'a') + "\xf0\x9f\x99\x82";
+  EXPECT_EQ(tokenizer->decode(tokenizer->encode(text)), text);
+  EXPECT_EQ(tokenizer->encode("a\xff\xe2\x82"), tokenizer->encode("a\xef\xbf\xbd\xef\xbf\xbd"));
+  EXPECT_EQ(tokenizer->decode(std::vector<int32_t>{100000, -5}), "\xef\xbf\xbd\xef\xbf\xbd");
+}
+
+TEST(OpenTokenizer, NamesWhatItLookedFor) {
+  test::TempFolder folder;
+  EXPECT_THROW(open_tokenizer("gpt2"), Error);
+  try {
+    open_tokenizer(folder.path());
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.status(), DS_ERROR_NOT_FOUND);
+    for (const char* part : {"tokenizer.json", "tokenizer.model", "merges.txt", "--ids"}) {
+      EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
+    }
+  }
+  EXPECT_EQ(open_tokenizer(folders + "gpt2_pair")->end_of_text(), 0);
+}
+
 }  // namespace
 }  // namespace ds

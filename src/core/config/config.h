@@ -22,7 +22,7 @@ struct ModelConfig {
 
 struct DataConfig {
   std::vector<std::string> paths;   // files or folders of text
-  std::string tokenizer = "bytes";  // the only one yet
+  std::string tokenizer = "bytes";  // or a tokenizer's file or folder
   double heldout = 0.05;            // share of files held out, chosen by content hash
   int64_t max_bytes = 16 << 20;
   bool strip_licences = true;  // remove leading licence comments

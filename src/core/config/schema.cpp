@@ -297,7 +297,7 @@ void model_keys(std::vector<Key>& keys) {
 
 void run_keys(std::vector<Key>& keys) {
   keys.push_back(key("data.paths", [](auto& c) -> auto& { return c.data.paths; }));
-  keys.push_back(choice_key("data.tokenizer", [](auto& c) -> auto& { return c.data.tokenizer; }, {"bytes"}));
+  keys.push_back(key("data.tokenizer", [](auto& c) -> auto& { return c.data.tokenizer; }));
   keys.push_back(key(
       "data.heldout", [](auto& c) -> auto& { return c.data.heldout; }, Limits{.low = 0, .high = 0.9}));
   keys.push_back(bytes_key(

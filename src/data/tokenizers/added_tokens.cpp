@@ -7,6 +7,9 @@
 namespace ds {
 namespace {
 
+// Unicode's definition of a word character (technical standard 18, annex C).
+constexpr std::string_view word_character = R"([\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\p{Join_Control}])";
+
 // The character that ends at `end`, which is not 0.
 std::string_view character_before(std::string_view text, size_t end) {
   size_t begin = end - 1;
@@ -24,7 +27,7 @@ bool matches(const Regex& regex, std::string_view text) {
 
 }  // namespace
 
-AddedTokenFinder::AddedTokenFinder() : space_("\\s", "added_tokens"), word_("\\w", "added_tokens") {}
+AddedTokenFinder::AddedTokenFinder() : space_("\\s", "added_tokens"), word_(word_character, "added_tokens") {}
 
 void AddedTokenFinder::add(std::string_view content, const AddedToken& token) {
   begins_[static_cast<uint8_t>(content[0])] = true;

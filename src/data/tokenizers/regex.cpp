@@ -30,13 +30,8 @@ class Translator {
         continue;
       }
       if (in_class_ && in_.substr(at_, 2) == "&&") refuse(2);
-      if (c == '[') in_class_ += 1;
-      if (in_class_ > 1 && in_.substr(at_, 2) != "[:") refuse(1);
-      if (in_class_ > 1) {
-        posix_class();
-        continue;
-      }
-      if (c == ']' && in_class_ > 0) in_class_ -= 1;
+      if (c == '[' && in_class_) refuse(2);  // a set within a set, or [:name:]
+      if (c == '[' || c == ']') in_class_ = c == '[';
       if (c == '(' && !in_class_) check_group();
       // {,n} and {n,m}+ are read differently.
       if (!in_class_ && (in_.substr(at_, 2) == "{," || in_.substr(at_, 2) == "}+")) refuse(2);
@@ -51,9 +46,9 @@ class Translator {
     if (at_ + 1 >= in_.size()) refuse(1);
     char c = in_[at_ + 1];
     if (c == 's' || c == 'S') return replace(2, c == 's' ? "\\p{White_Space}" : "\\P{White_Space}");
-    if (c == 'w' && !in_class_) return replace(2, "[\\p{L}\\p{M}\\p{Nd}\\p{Pc}]");
-    if (c == 'w') return replace(2, "\\p{L}\\p{M}\\p{Nd}\\p{Pc}");
-    if (c == 'W' && !in_class_) return replace(2, "[^\\p{L}\\p{M}\\p{Nd}\\p{Pc}]");
+    if (c == 'w' && !in_class_) return replace(2, "[\\p{L}\\p{M}\\p{N}\\p{Pc}]");
+    if (c == 'w') return replace(2, "\\p{L}\\p{M}\\p{N}\\p{Pc}");
+    if (c == 'W' && !in_class_) return replace(2, "[^\\p{L}\\p{M}\\p{N}\\p{Pc}]");
     bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
     constexpr std::string_view same = "dDpPnrtfx";
     bool digit = c >= '0' && c <= '9';
@@ -62,17 +57,6 @@ class Translator {
     bool named = (c == 'p' || c == 'P' || c == 'x') && braces != std::string_view::npos;
     size_t bytes = named ? braces + 1 - at_ : 2;
     replace(bytes, in_.substr(at_, bytes));
-  }
-
-  // [[:alpha:]] and the like inside a class: kept, PCRE2_UCP gives them their Unicode meaning.
-  void posix_class() {
-    size_t end = in_.find(":]", at_);
-    constexpr std::string_view same[] = {"[:alpha:]", "[:digit:]", "[:upper:]", "[:lower:]"};
-    if (end == std::string_view::npos) refuse(2);
-    std::string_view name = in_.substr(at_, end + 2 - at_);
-    if (std::find(std::begin(same), std::end(same), name) == std::end(same)) refuse(name.size());
-    in_class_ -= 1;
-    replace(name.size(), name);
   }
 
   // Groups whose meaning is the same.
@@ -101,7 +85,7 @@ class Translator {
   const std::string& where_;
   std::string out_;
   size_t at_ = 0;
-  int in_class_ = 0;
+  bool in_class_ = false;
 };
 
 std::string pcre_message(int code) {
