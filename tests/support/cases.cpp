@@ -55,11 +55,15 @@ class CaseBuilder {
     Tensor x = real({s_.n, s_.width()}), w = real({s_.out, s_.width()}), dy = real({s_.n, s_.out});
     add("linear", {}, {x, w}, s_.width());
     add("linear", {}, {x, w, real({s_.out})}, s_.width());
+    add("linear", {}, {real({3, s_.width()}), w, real({s_.out})}, s_.width());
     add("linear_dx", {}, {dy, w}, s_.out);
     add("linear_dw", {}, {dy, x}, s_.n);
     add("linear_db", {}, {dy}, s_.n);
     const Attrs transposed{{"transposed", int64_t{1}}};
     Tensor turned = real({s_.width(), s_.out});
+    add("linear", transposed, {real({3, s_.width()}), turned, real({s_.out})}, s_.width());
+    Tensor deep = real({90 * s_.out, s_.width()});  // several pieces of inputs
+    add("linear", transposed, {real({2, 90 * s_.out}), deep}, 90 * s_.out);
     add("linear", transposed, {x, turned}, s_.width());
     add("linear", transposed, {x, turned, real({s_.out})}, s_.width());
     add("linear_dx", transposed, {dy, turned}, s_.out);

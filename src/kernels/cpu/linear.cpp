@@ -1,3 +1,4 @@
+#include "kernels/cpu/linear_few.h"
 #include "kernels/cpu/targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -114,7 +115,10 @@ HWY_EXPORT(linear_dx);
 HWY_EXPORT(linear_dw);
 
 void add_linear(KernelRegistry& registry) {
-  add_kernel(registry, "linear", [](const KernelContext& c) { HWY_DYNAMIC_DISPATCH(linear)(c); });
+  add_kernel(registry, "linear", [](const KernelContext& c) {
+    if (has_few_rows(c)) return linear_few(c);
+    HWY_DYNAMIC_DISPATCH(linear)(c);
+  });
   add_kernel(registry, "linear_dx", [](const KernelContext& c) { HWY_DYNAMIC_DISPATCH(linear_dx)(c); });
   add_kernel(registry, "linear_dw", [](const KernelContext& c) { HWY_DYNAMIC_DISPATCH(linear_dw)(c); });
 }

@@ -1,5 +1,6 @@
 // Registers the products of bf16 on machines with AVX512_BF16 and without AMX.
 #include "kernels/cpu/features.h"
+#include "kernels/cpu/linear_few.h"
 #include "kernels/gemm/gemm.h"
 
 namespace ds {
@@ -15,17 +16,22 @@ std::string refuse(const KernelQuery& query) {
 }
 
 template <MatrixProduct (*product)(const KernelContext&)>
-void add(KernelRegistry& registry, const std::string& op) {
-  registry.add({op, "gemm", [](const KernelContext& c) { multiply(product(c), c.team); }, refuse});
+void run(const KernelContext& c) {
+  multiply(product(c), c.team);
+}
+
+void linear(const KernelContext& c) {
+  if (cpu::has_few_rows(c)) return cpu::linear_few(c);
+  run<product_of_linear>(c);
 }
 
 }  // namespace
 }  // namespace gemm
 
 void register_gemm(KernelRegistry& registry) {
-  gemm::add<product_of_linear>(registry, "linear");
-  gemm::add<product_of_linear_dx>(registry, "linear_dx");
-  gemm::add<product_of_linear_dw>(registry, "linear_dw");
+  registry.add({"linear", "gemm", gemm::linear, gemm::refuse});
+  registry.add({"linear_dx", "gemm", gemm::run<product_of_linear_dx>, gemm::refuse});
+  registry.add({"linear_dw", "gemm", gemm::run<product_of_linear_dw>, gemm::refuse});
 }
 
 }  // namespace ds

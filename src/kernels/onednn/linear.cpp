@@ -6,6 +6,7 @@
 
 #include "core/base/error.h"
 #include "kernels/cpu/features.h"
+#include "kernels/cpu/linear_few.h"
 #include "kernels/kernel.h"
 #include "kernels/onednn/primitive_cache.h"
 
@@ -86,8 +87,18 @@ struct Tiled {
 };
 
 template <MatrixProduct (*product)(const KernelContext&)>
-KernelImpl row(const std::string& op, std::string (*refuse)(const KernelQuery&)) {
-  return {op, "onednn", [](const KernelContext& c) { Tiled{product(c)}.run(c.team); }, refuse,
+void run(const KernelContext& c) {
+  Tiled{product(c)}.run(c.team);
+}
+
+void linear(const KernelContext& c) {
+  if (cpu::has_few_rows(c)) return cpu::linear_few(c);
+  run<product_of_linear>(c);
+}
+
+template <MatrixProduct (*product)(const KernelContext&)>
+KernelImpl row(const std::string& op, KernelFn run, std::string (*refuse)(const KernelQuery&)) {
+  return {op, "onednn", run, refuse,
           [](const KernelContext& c) { return Tiled{product(c)}.prepare(c.team); }};
 }
 
@@ -128,9 +139,11 @@ int64_t cached_primitives() { return cache().size(); }
 
 void register_onednn(KernelRegistry& registry) {
   limit_isa_from_environment();
-  registry.add(onednn::row<product_of_linear>("linear", onednn::refuse));
-  registry.add(onednn::row<product_of_linear_dx>("linear_dx", onednn::refuse));
-  registry.add(onednn::row<product_of_linear_dw>("linear_dw", onednn::refuse));
+  registry.add(onednn::row<product_of_linear>("linear", onednn::linear, onednn::refuse));
+  registry.add(
+      onednn::row<product_of_linear_dx>("linear_dx", onednn::run<product_of_linear_dx>, onednn::refuse));
+  registry.add(
+      onednn::row<product_of_linear_dw>("linear_dw", onednn::run<product_of_linear_dw>, onednn::refuse));
 }
 
 }  // namespace ds
