@@ -62,7 +62,7 @@ int rank_main(int rank, const std::string& url, int steps, const std::string& ti
   EngineOptions engine_options;
   engine_options.trace = profile;
   Engine engine(main_job(tier, stage, sub_group), build_gpt(model(), kRows, kSeq), *comm, engine_options);
-  StepProfile sums(engine.plan().step, peak);
+  StepProfile sums(engine.plan().step);
   std::vector<int32_t> tokens(kRows), targets(kRows);
   std::vector<double> seconds;
   for (int s = 0; s < steps + 3; ++s) {
@@ -86,7 +86,7 @@ int rank_main(int rank, const std::string& url, int steps, const std::string& ti
     fmt::print("libds ranks=2 threads=1 stage={} tier={}: best {:.0f} tok/s median {:.0f} loss {:.3f}\n",
                stage, tier, tokens_per_step / seconds.front(), tokens_per_step / seconds[seconds.size() / 2],
                engine.last_step().loss);
-    if (profile) fmt::print("{}", sums.table().text());
+    if (profile) fmt::print("{}", sums.table(peak).text());
     std::fflush(stdout);
   }
   return 0;

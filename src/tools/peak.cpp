@@ -15,7 +15,7 @@ namespace {
 
 constexpr long kTurns = 2'000'000;
 constexpr int kChains = 12;  // more than latency times instructions per cycle
-constexpr int kRepeats = 5;
+constexpr int kRepeats = 10;
 constexpr int64_t kNumbers = int64_t{16} << 20;  // doubles of one array of the triad
 constexpr int64_t kBlock = int64_t{1} << 16;     // of them, one task
 
@@ -127,6 +127,11 @@ double Peak::flops(DType arithmetic) const {
 double Peak::seconds(const Cost& cost) const {
   double rate = flops(cost.arithmetic);
   return std::max(rate > 0 ? cost.flops / rate : 0, cost.bytes / bytes);
+}
+
+Peak best(const Peak& a, const Peak& b) {
+  return {std::max(a.f32_flops, b.f32_flops), std::max(a.bf16_flops, b.bf16_flops),
+          std::max(a.bytes, b.bytes)};
 }
 
 Peak measure_peak(ThreadTeam& team) {

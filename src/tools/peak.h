@@ -17,6 +17,9 @@ struct Peak {
   double seconds(const Cost& cost) const;
 };
 
+// The larger of each: another program may have disturbed one measurement, and nothing makes one too fast.
+Peak best(const Peak& a, const Peak& b);
+
 // About half a second, and 384 MiB meanwhile.
 Peak measure_peak(ThreadTeam& team);
 

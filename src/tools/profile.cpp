@@ -148,7 +148,7 @@ ProfileReport profile(const Json& document, const std::string& folder, const Pro
   Feed feed(model, {&batch});
   std::vector<InputView> inputs = feed.views();
 
-  StepProfile sums(engine.plan().step, peak);
+  StepProfile sums(engine.plan().step);
   engine.train_batch(inputs);
   for (int step = 0; step < request.steps; ++step) {
     engine.trace()->take();
@@ -163,7 +163,7 @@ ProfileReport profile(const Json& document, const std::string& folder, const Pro
       folder.empty() ? model.family : folder, comm.size(), options.threads, config.accumulation,
       config.micro_batch, config.sequence, dtype_name(config.compute), config.zero.stage, request.steps);
   report.tokens = batch.rows * batch.tokens * comm.size();
-  report.table = sums.table(request.by_instruction);
+  report.table = sums.table(best(peak, peak_of(comm, options.threads)), request.by_instruction);
   return report;
 }
 

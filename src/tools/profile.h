@@ -30,8 +30,8 @@ struct ProfileReport {
 // Trains a few steps on random tokens with tracing on and says where the time goes. config: a training
 // configuration, null for its defaults on the model; model: folder of a Hugging Face model, of which only
 // config.json is read (weights are drawn), "" for the configuration's own. Collective: all ranks pass equal
-// arguments. The peaks are measured first, on all ranks at the same time, so that ranks of one machine share
-// it.
+// arguments. The peaks are measured before and after, on all ranks at the same time:
+// ranks of one machine share it.
 ProfileReport profile(const Json& config, const std::string& model, const ProfileRequest& request,
                       Communicator& comm);
 

@@ -96,8 +96,8 @@ Json ProfileTable::json() const {
   return out;
 }
 
-StepProfile::StepProfile(const Program& step, const Peak& peak)
-    : step_(step), peak_(peak), seconds_(step.instrs.size(), 0), labels_(step.instrs.size()) {
+StepProfile::StepProfile(const Program& step)
+    : step_(step), seconds_(step.instrs.size(), 0), labels_(step.instrs.size()) {
   for (size_t i = 0; i < step.instrs.size(); ++i) {
     if (!is_file(step.instrs[i].queue)) inline_.push_back(i);
   }
@@ -123,7 +123,7 @@ void StepProfile::add(std::span<const Trace::Span> spans, int64_t begin_ns, int6
   ++steps_;
 }
 
-ProfileTable StepProfile::table(bool by_instruction) const {
+ProfileTable StepProfile::table(const Peak& peak, bool by_instruction) const {
   double steps = std::max(1, steps_);
   std::vector<ProfileRow> rows;
   double busy = 0;
@@ -133,7 +133,7 @@ ProfileTable StepProfile::table(bool by_instruction) const {
     double seconds = seconds_[i] / steps;
     std::string name = by_instruction ? fmt::format("{} {}", i, labels_[i]) : instr.op;
     rows.push_back(
-        {queue_name(instr.queue), std::move(name), 1, seconds, peak_.seconds(cost), cost.flops, cost.bytes});
+        {queue_name(instr.queue), std::move(name), 1, seconds, peak.seconds(cost), cost.flops, cost.bytes});
     busy += seconds;
   }
   for (ProfileRow row : files_) {
@@ -144,7 +144,7 @@ ProfileTable StepProfile::table(bool by_instruction) const {
   rows = merged(std::move(rows));
   std::stable_sort(rows.begin(), rows.end(),
                    [](const ProfileRow& a, const ProfileRow& b) { return a.seconds > b.seconds; });
-  return {std::move(rows), total_ / steps, total_ / steps - busy, peak_};
+  return {std::move(rows), total_ / steps, total_ / steps - busy, peak};
 }
 
 }  // namespace ds

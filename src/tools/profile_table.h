@@ -34,16 +34,15 @@ struct ProfileTable {
 // Adds up the traced steps of one program that the in-order executor ran at its bound. `step` is borrowed.
 class StepProfile {
  public:
-  StepProfile(const Program& step, const Peak& peak);
+  explicit StepProfile(const Program& step);
   // Spans of one run that began and ended at these times. Throws DS_ERROR_INTERNAL when they are not those of
   // the program.
   void add(std::span<const Trace::Span> spans, int64_t begin_ns, int64_t end_ns);
   // Means over the added steps: a row for each op of a queue, or for each instruction.
-  ProfileTable table(bool by_instruction = false) const;
+  ProfileTable table(const Peak& peak, bool by_instruction = false) const;
 
  private:
   const Program& step_;
-  Peak peak_;
   std::vector<double> seconds_;      // by instruction
   std::vector<std::string> labels_;  // by instruction
   std::vector<ProfileRow> files_;    // by label

@@ -49,10 +49,10 @@ const ProfileRow& row(const ProfileTable& table, const std::string& name) {
 
 TEST(Profile, AddsUpByOpAndDividesByTheLimit) {
   Program p = program();
-  StepProfile sums(p, peak());
+  StepProfile sums(p);
   sums.add(spans(), 0, 10'000'000);
   sums.add(spans(), 0, 12'000'000);
-  ProfileTable table = sums.table();
+  ProfileTable table = sums.table(peak());
   ASSERT_EQ(table.rows.size(), 3u);
   const ProfileRow& linear = row(table, "linear");
   EXPECT_EQ(linear.calls, 2);
@@ -74,9 +74,9 @@ TEST(Profile, AddsUpByOpAndDividesByTheLimit) {
 
 TEST(Profile, ByInstructionKeepsThemApart) {
   Program p = program();
-  StepProfile sums(p, peak());
+  StepProfile sums(p);
   sums.add(spans(), 0, 10'000'000);
-  ProfileTable table = sums.table(true);
+  ProfileTable table = sums.table(peak(), true);
   ASSERT_EQ(table.rows.size(), 4u);
   EXPECT_NEAR(row(table, "2 linear y").seconds, 4 * kMs, 1e-12);
   EXPECT_NEAR(row(table, "1 linear y").seconds, 2 * kMs, 1e-12);
@@ -84,12 +84,12 @@ TEST(Profile, ByInstructionKeepsThemApart) {
 
 TEST(Profile, RefusesSpansOfAnotherProgram) {
   Program p = program();
-  StepProfile sums(p, peak());
+  StepProfile sums(p);
   std::vector<Trace::Span> few = spans(), other = spans();
   few.pop_back();
   other[0].name = "store w";
   EXPECT_THROW(sums.add(few, 0, 1), Error);
-  EXPECT_THROW(StepProfile(p, peak()).add(other, 0, 1), Error);
+  EXPECT_THROW(StepProfile(p).add(other, 0, 1), Error);
 }
 
 TEST(Profile, PeaksAreThoseOfAMachine) {
