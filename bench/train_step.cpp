@@ -1,5 +1,5 @@
-// One training step (forward, backward, clip 1.0, AdamW) of a 124M GPT-2 or a 125M Llama, bf16 with f32 masters
-// and states, 1 rank, batch 4 x 512 random tokens. Prints the best and the median step and ru_maxrss.
+// One training step (forward, backward, clip 1.0, AdamW) of a 124M GPT-2 or a 125M Llama, bf16 with f32
+// masters and states, 1 rank, batch 4 x 512 random tokens. Prints the best and the median step and ru_maxrss.
 //   bench_train_step gpt2|llama THREADS STEPS [--profile]
 #include <fmt/core.h>
 #include <sys/resource.h>
@@ -91,9 +91,10 @@ int run(const std::string& name, int threads, int steps, bool profile) {
   std::sort(seconds.begin(), seconds.end());
   rusage usage;
   getrusage(RUSAGE_SELF, &usage);
-  fmt::print("libds {} bf16 th={} B={} T={}: best {:.0f} tok/s median {:.0f} loss {:.3f} peakRSS {:.2f} GiB\n", name,
-             threads, kMicro, kSeq, kRows / seconds.front(), kRows / seconds[seconds.size() / 2],
-             engine.last_step().loss, static_cast<double>(usage.ru_maxrss) / (1 << 20));
+  fmt::print(
+      "libds {} bf16 th={} B={} T={}: best {:.0f} tok/s median {:.0f} loss {:.3f} peakRSS {:.2f} GiB\n", name,
+      threads, kMicro, kSeq, kRows / seconds.front(), kRows / seconds[seconds.size() / 2],
+      engine.last_step().loss, static_cast<double>(usage.ru_maxrss) / (1 << 20));
   if (profile) print_profile(engine.trace()->take(), steps);
   return 0;
 }
@@ -107,7 +108,8 @@ int main(int argc, char** argv) {
     return 2;
   }
   try {
-    return ds::run(argv[1], std::atoi(argv[2]), std::atoi(argv[3]), argc > 4 && std::strcmp(argv[4], "--profile") == 0);
+    return ds::run(argv[1], std::atoi(argv[2]), std::atoi(argv[3]),
+                   argc > 4 && std::strcmp(argv[4], "--profile") == 0);
   } catch (const ds::Error& error) {
     fmt::print(stderr, "{}\n", error.what());
     return 1;

@@ -20,6 +20,8 @@ EngineMemory::Mapping::Mapping(int64_t wanted) {
   }
   data = static_cast<std::byte*>(made);
   bytes = static_cast<size_t>(wanted);
+  // A wish: matrices walk over far more pages than the processor remembers translations of.
+  madvise(made, bytes, MADV_HUGEPAGE);
 }
 
 EngineMemory::Mapping::~Mapping() {

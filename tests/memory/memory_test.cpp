@@ -152,8 +152,10 @@ TEST_P(Memory, SeenFromOutsideIsPlanAndOverhead) {
     int64_t peak = std::max({rank["create.total_peak"], rank["train.total_peak"], rank["save.total_peak"]});
     int64_t other = peak - rank["base.heap"] - arenas + rank["create.shared"] / 2 + rank["train.stacks"];
     EXPECT_LE(other, rank["overhead"]);
-    // [M] 1.02 to 1.10 times what is seen; 1.21 where no parameter fills a checkpoint block.
-    EXPECT_LE(rank["overhead"], other + other / 3) << "the overhead row is padded";
+    // [M] 1.01 to 1.10 times what is seen. With state in files one checkpoint block more is counted, which only
+    // a parameter of its size touches.
+    int64_t untouched = tier == "nvme" && GetParam().model == "small" ? 4 * kMiB : 0;
+    EXPECT_LE(rank["overhead"] - untouched, other + other / 4) << "the overhead row is padded";
     EXPECT_LE(rank["train.stacks"], rank["thread_stacks"]);
     // All of it is taken at creation.
     EXPECT_EQ(rank["train.mapped"], rank["create.mapped"]);

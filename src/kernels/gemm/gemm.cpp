@@ -13,7 +13,8 @@ namespace {
 constexpr int64_t kGroup = 32;  // rows of a that are packed together: one cache line of a stored row
 constexpr int64_t kSlabBytes = 600 << 10;
 constexpr int64_t kDepth = 1024;
-constexpr int64_t kTasksPerThread = 4;
+constexpr int64_t kTasksPerThread = 8;
+constexpr int64_t kFewestRows = 128;
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 int64_t round_up(int64_t a, int64_t unit) { return ceil_div(a, unit) * unit; }
@@ -54,14 +55,12 @@ class Task {
 
   void pack_slab() {
     const auto* b = static_cast<const bf16*>(product_.b);
+    if (!shape_.transpose_b) {
+      return pack_across_panels(b + k_ * shape_.ldb + column_, shape_.ldb, columns_, depth_, slab_);
+    }
     for (int64_t j = 0; j < columns_; j += kTileColumns) {
-      uint32_t* to = slab_ + j * pairs();
-      int64_t count = std::min(kTileColumns, columns_ - j);
-      if (shape_.transpose_b) {
-        pack_along(b + (column_ + j) * shape_.ldb + k_, shape_.ldb, count, depth_, kTileColumns, to);
-      } else {
-        pack_across(b + k_ * shape_.ldb + column_ + j, shape_.ldb, count, depth_, kTileColumns, to);
-      }
+      pack_along(b + (column_ + j) * shape_.ldb + k_, shape_.ldb, std::min(kTileColumns, columns_ - j),
+                 depth_, kTileColumns, slab_ + j * pairs());
     }
   }
 
@@ -121,17 +120,19 @@ Cut cut_product(const MatrixShape& shape, int threads, size_t scratch_bytes) {
   int64_t blocks = std::max<int64_t>(1, ceil_div(shape.k, kDepth));
   int64_t panels = ceil_div(shape.n, kTileColumns);
   Cut cut{round_up(ceil_div(shape.k, blocks), 2), 0, round_up(shape.m, kGroup)};
-  cut.rows = std::min<int64_t>(cut.rows, blocks > 1 ? 512 : 1024);
+  cut.rows = std::min<int64_t>(cut.rows, blocks > 1 ? 1024 : 2048);
   int64_t most = std::max<int64_t>(1, kSlabBytes / (cut.depth * 2 * kTileColumns));
   auto set_width = [&] { cut.width = ceil_div(panels, ceil_div(panels, most)) * kTileColumns; };
   set_width();
   auto tasks = [&] { return ceil_div(shape.m, cut.rows) * ceil_div(shape.n, cut.width); };
-  while (tasks() < kTasksPerThread * threads && (cut.rows > 128 || most > 1)) {
-    if (cut.rows > 128) {
-      cut.rows = round_up(cut.rows / 2, kGroup);
-    } else {
+  // Half the columns packs nothing twice when a is read as it is stored; half the rows packs b twice.
+  while (tasks() < kTasksPerThread * threads && (cut.rows > kFewestRows || most > 1)) {
+    bool narrow = most > (shape.transpose_a ? 1 : 2) && (!shape.transpose_a || cut.rows <= kFewestRows);
+    if (narrow || cut.rows <= kFewestRows) {
       most = (most + 1) / 2;
       set_width();
+    } else {
+      cut.rows = round_up(cut.rows / 2, kGroup);
     }
   }
   auto limit = static_cast<int64_t>(scratch_bytes);

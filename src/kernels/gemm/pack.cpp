@@ -15,6 +15,14 @@ __mmask32 lanes32(int64_t count) {
   return static_cast<__mmask32>(count >= 32 ? ~0u : (count <= 0 ? 0u : (1u << count) - 1));
 }
 
+// Rows lie far apart, so the hardware does not see them come.
+constexpr int64_t kRowsAhead = 32;
+
+void prefetch_row(const bf16* row) {
+  _mm_prefetch(row, _MM_HINT_T0);
+  _mm_prefetch(row + kTileRows * 4 - 1, _MM_HINT_T0);
+}
+
 // v[i] word j <-> v[j] word i.
 DS_TARGET_AVX512_BF16 inline __attribute__((always_inline)) void transpose_16x16(__m512i (&v)[16]) {
   __m512i t[16];
@@ -84,13 +92,23 @@ DS_TARGET_AVX512_BF16 void pack_along(const bf16* from, int64_t ld, int64_t coun
   }
 }
 
-DS_TARGET_AVX512_BF16 void pack_across(const bf16* from, int64_t ld, int64_t count, int64_t depth,
-                                       int64_t width, uint32_t* to) {
-  for (int64_t k = 0; k < depth; k += 2) {
-    for (int64_t j = 0; j < width; j += 16) {
-      __m512i words =
-          interleave(from + k * ld + j, ld, lanes16(std::max<int64_t>(0, count - j)), k + 1 < depth);
-      _mm512_mask_storeu_epi32(to + k / 2 * width + j, lanes16(width - j), words);
+DS_TARGET_AVX512_BF16 void pack_across_panels(const bf16* from, int64_t ld, int64_t count, int64_t depth,
+                                              uint32_t* to) {
+  const int64_t panel = (depth + 1) / 2 * kTileColumns;
+  const int64_t whole = count / kTileColumns * kTileColumns;
+  for (int64_t k = 0; k < depth; k += 2, from += 2 * ld, to += kTileColumns) {
+    const bool second = k + 1 < depth;
+    uint32_t* out = to;
+    for (int64_t j = 0; j < whole; j += kTileColumns, out += panel) {
+#pragma GCC unroll 3
+      for (int i = 0; i < kTileColumns; i += 16) {
+        _mm512_store_si512(out + i, interleave(from + j + i, ld, lanes16(16), second));
+      }
+    }
+    if (whole == count) continue;
+    for (int i = 0; i < kTileColumns; i += 16) {
+      __mmask16 mask = lanes16(std::max<int64_t>(0, count - whole - i));
+      _mm512_store_si512(out + i, interleave(from + whole + i, ld, mask, second));
     }
   }
 }
@@ -100,6 +118,8 @@ DS_TARGET_AVX512_BF16 void pack_across_4x8(const bf16* from, int64_t ld, int64_t
   const int64_t panel = (depth + 1) / 2 * kTileRows;
   const __mmask16 first = lanes16(count), second = lanes16(std::max<int64_t>(0, count - 16));
   for (int64_t k = 0; k < depth; k += 2, from += 2 * ld, to += kTileRows) {
+    prefetch_row(from + kRowsAhead * ld);
+    prefetch_row(from + (kRowsAhead + 1) * ld);
     __m512i low = interleave(from, ld, first, k + 1 < depth);
     __m512i high = interleave(from + 16, ld, second, k + 1 < depth);
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm512_castsi512_si256(low));

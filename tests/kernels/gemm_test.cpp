@@ -1,0 +1,130 @@
+// The cut of a bf16 product must not show in its bits, and every element must be the plain sum in order.
+#include "kernels/gemm/gemm.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "core/base/random.h"
+#include "kernels/cpu/features.h"
+
+namespace ds::test {
+namespace {
+
+class Gemm : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (machine_isa() < Isa::avx512_bf16) GTEST_SKIP() << "this machine has no AVX512_BF16";
+  }
+};
+
+std::vector<bf16> random_values(int64_t count, uint32_t seed) {
+  std::vector<bf16> out(static_cast<size_t>(count));
+  RandomStream stream{seed, 0, 0, 0};
+  for (size_t i = 0; i < out.size(); ++i) {
+    out[i] = bf16(static_cast<float>(stream.block(i)[0] % 2001) / 1000.0f - 1.0f);
+  }
+  return out;
+}
+
+struct Problem {
+  MatrixShape shape;
+  std::vector<bf16> a, b, bias, c;
+
+  Problem(int64_t m, int64_t n, int64_t k, bool transpose_a, bool transpose_b, bool with_bias)
+      : shape{m, n,           k,           transpose_a ? m : k, transpose_b ? k : n,
+              n, transpose_a, transpose_b, with_bias,           DS_DTYPE_BF16},
+        a(random_values(m * k, 1)),
+        b(random_values(n * k, 2)),
+        bias(random_values(n, 3)),
+        c(static_cast<size_t>(m * n)) {}
+
+  std::vector<uint16_t> run(ThreadTeam& team) {
+    std::fill(c.begin(), c.end(), bf16(std::nanf("")));
+    gemm::multiply({shape, a.data(), b.data(), shape.bias ? bias.data() : nullptr, c.data()}, team);
+    std::vector<uint16_t> bits(c.size());
+    std::memcpy(bits.data(), c.data(), bits.size() * 2);
+    return bits;
+  }
+
+  float at_a(int64_t i, int64_t k) const {
+    return static_cast<float>(
+        a[static_cast<size_t>(shape.transpose_a ? k * shape.lda + i : i * shape.lda + k)]);
+  }
+  float at_b(int64_t k, int64_t j) const {
+    return static_cast<float>(
+        b[static_cast<size_t>(shape.transpose_b ? j * shape.ldb + k : k * shape.ldb + j)]);
+  }
+
+  // Largest distance to the f64 sum, in units of what f32 sums of k terms and one rounding to bf16 may lose.
+  double worst() const {
+    double most = 0;
+    for (int64_t i = 0; i < shape.m; ++i) {
+      for (int64_t j = 0; j < shape.n; ++j) {
+        double sum = shape.bias ? static_cast<float>(bias[static_cast<size_t>(j)]) : 0, size = std::abs(sum);
+        for (int64_t k = 0; k < shape.k; ++k) {
+          double term = static_cast<double>(at_a(i, k)) * at_b(k, j);
+          sum += term;
+          size += std::abs(term);
+        }
+        double got = static_cast<float>(c[static_cast<size_t>(i * shape.n + j)]);
+        double allowed = std::abs(sum) * 0x1p-8 + size * std::sqrt(static_cast<double>(shape.k)) * 0x1p-23;
+        double off = std::abs(got - sum) / allowed;
+        most = std::max(most, std::isnan(off) ? INFINITY : off);
+      }
+    }
+    return most;
+  }
+};
+
+TEST_F(Gemm, EveryLayoutAndEdge) {
+  ThreadTeam team(2);
+  struct Size {
+    int64_t m, n, k;
+  };
+  for (Size s : {Size{1, 1, 1}, Size{8, 48, 2}, Size{9, 49, 3}, Size{37, 101, 70}, Size{70, 47, 1025},
+                 Size{33, 130, 2051}, Size{7, 500, 33}, Size{257, 17, 64}}) {
+    for (int layout = 0; layout < 8; ++layout) {
+      Problem p(s.m, s.n, s.k, layout & 1, layout & 2, layout & 4);
+      p.run(team);
+      EXPECT_LT(p.worst(), 1) << s.m << " x " << s.n << " x " << s.k << " layout " << layout;
+    }
+  }
+}
+
+TEST_F(Gemm, BitsDoNotDependOnTheCut) {
+  ThreadTeam one(1), many(5), tight(3, 64 << 10), tighter(2, 16 << 10);
+  for (bool turned : {false, true}) {
+    Problem p(203, 391, 2307, turned, !turned, true);
+    const std::vector<uint16_t> want = p.run(one);
+    EXPECT_EQ(p.run(many), want);
+    EXPECT_EQ(p.run(tight), want);
+    EXPECT_EQ(p.run(tighter), want);
+  }
+}
+
+TEST_F(Gemm, BitsOfARowDoNotDependOnTheOthers) {
+  ThreadTeam team(2);
+  Problem whole(100, 96, 77, false, true, false), first(3, 96, 77, false, true, false);
+  std::vector<uint16_t> all = whole.run(team), some = first.run(team);
+  EXPECT_TRUE(std::equal(some.begin(), some.end(), all.begin()));
+}
+
+TEST(GemmCut, FitsTheScratch) {
+  for (size_t scratch : {size_t{8} << 10, size_t{64} << 10, size_t{2} << 20}) {
+    for (int64_t k : {1, 768, 3072, 50257}) {
+      MatrixShape shape{2048, 768, k, k, k, 768, false, true, false, DS_DTYPE_BF16};
+      gemm::Cut cut = gemm::cut_product(shape, 2, scratch);
+      int64_t bytes =
+          cut.width * cut.depth * 2 + 32 * cut.depth * 2 + (k > cut.depth ? cut.rows * cut.width * 4 : 0);
+      EXPECT_LE(bytes, static_cast<int64_t>(scratch)) << k;
+      EXPECT_EQ(cut.depth % 2, 0);
+      EXPECT_EQ(cut.width % 48, 0);
+      EXPECT_EQ(cut.rows % 32, 0);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ds::test
