@@ -1,19 +1,17 @@
 // One training step (forward, backward, clip 1.0, AdamW) of a 124M GPT-2 or a 125M Llama, bf16 with f32
 // masters and states, 1 rank, batch 4 x 512 random tokens. Prints the best and the median step and ru_maxrss.
-//   bench_train_step gpt2|llama THREADS STEPS [--profile]
+//   bench_train_step gpt2|llama THREADS STEPS [--profile|--by-instr]
 #include <fmt/core.h>
 #include <sys/resource.h>
 
 #include <algorithm>
-#include <cstring>
-#include <map>
 
 #include "core/base/error.h"
 #include "core/base/json.h"
 #include "core/base/random.h"
-#include "core/base/trace.h"
 #include "engine/engine.h"
 #include "nn/models/hf.h"
+#include "tools/profile_table.h"
 
 namespace ds {
 namespace {
@@ -56,21 +54,8 @@ std::vector<int32_t> targets_of(const std::vector<int32_t>& tokens) {
   return targets;
 }
 
-void print_profile(std::vector<Trace::Span> spans, int steps) {
-  std::map<std::string, std::pair<double, int>> rows;
-  for (const Trace::Span& s : spans) {
-    auto& row = rows[s.track + " " + s.name];
-    row.first += static_cast<double>(s.end_ns - s.begin_ns) * 1e-6;
-    ++row.second;
-  }
-  std::vector<std::pair<double, std::string>> order;
-  for (const auto& [name, row] : rows)
-    order.emplace_back(row.first, fmt::format("{:<60} {:>6}", name, row.second / steps));
-  std::sort(order.rbegin(), order.rend());
-  for (const auto& [ms, text] : order) fmt::print("{} {:8.3f} ms a step\n", text, ms / steps);
-}
-
-int run(const std::string& name, int threads, int steps, bool profile) {
+int run(const std::string& name, int threads, int steps, const std::string& table) {
+  bool by_instruction = table == "--by-instr", profile = by_instruction || table == "--profile";
   Json json = Json::parse(name == "llama" ? kLlama : kGpt2, name);
   HfModel model = hf_model(json, kRows, kSeq, HfMode::training);
   CommOptions comm_options;
@@ -78,15 +63,24 @@ int run(const std::string& name, int threads, int steps, bool profile) {
   EngineOptions options;
   options.threads = threads;
   options.trace = profile;
+  Peak peak;
+  if (profile) {
+    ThreadTeam team(threads);
+    peak = measure_peak(team);
+  }
   Engine engine(config_of(), model.graph, *comm, options);
   std::vector<int32_t> tokens = random_tokens(name == "llama" ? 32000 : 50257), targets = targets_of(tokens);
+  StepProfile sums(engine.plan().step);
   std::vector<double> seconds;
   for (int s = 0; s < steps + kWarm; ++s) {
     InputView inputs[] = {{tokens.data(), DS_DTYPE_I32, kRows}, {targets.data(), DS_DTYPE_I32, kRows}};
-    if (s == kWarm && profile) engine.trace()->take();
     int64_t begin = now_ns();
     engine.train_batch(inputs);
-    if (s >= kWarm) seconds.push_back(static_cast<double>(now_ns() - begin) * 1e-9);
+    int64_t end = now_ns();
+    if (s >= kWarm) seconds.push_back(static_cast<double>(end - begin) * 1e-9);
+    if (!profile) continue;
+    std::vector<Trace::Span> spans = engine.trace()->take();
+    if (s >= kWarm) sums.add(spans, begin, end);
   }
   std::sort(seconds.begin(), seconds.end());
   rusage usage;
@@ -95,7 +89,7 @@ int run(const std::string& name, int threads, int steps, bool profile) {
       "libds {} bf16 th={} B={} T={}: best {:.0f} tok/s median {:.0f} loss {:.3f} peakRSS {:.2f} GiB\n", name,
       threads, kMicro, kSeq, kRows / seconds.front(), kRows / seconds[seconds.size() / 2],
       engine.last_step().loss, static_cast<double>(usage.ru_maxrss) / (1 << 20));
-  if (profile) print_profile(engine.trace()->take(), steps);
+  if (profile) fmt::print("{}", sums.table(peak, by_instruction).text());
   return 0;
 }
 
@@ -104,12 +98,11 @@ int run(const std::string& name, int threads, int steps, bool profile) {
 
 int main(int argc, char** argv) {
   if (argc < 4) {
-    fmt::print(stderr, "usage: bench_train_step gpt2|llama THREADS STEPS [--profile]\n");
+    fmt::print(stderr, "usage: bench_train_step gpt2|llama THREADS STEPS [--profile|--by-instr]\n");
     return 2;
   }
   try {
-    return ds::run(argv[1], std::atoi(argv[2]), std::atoi(argv[3]),
-                   argc > 4 && std::strcmp(argv[4], "--profile") == 0);
+    return ds::run(argv[1], std::atoi(argv[2]), std::atoi(argv[3]), argc > 4 ? argv[4] : "");
   } catch (const ds::Error& error) {
     fmt::print(stderr, "{}\n", error.what());
     return 1;
