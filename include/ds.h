@@ -414,13 +414,15 @@ DS_API ds_status ds_run_generate(ds_comm* comm, const char* run, const char* pro
 DS_API ds_status ds_run_verify(ds_comm* comm, const char* model, const char* options, int32_t* out_failed,
                                char* buffer, size_t buffer_size, size_t* out_size);
 /* Trains a few steps on random tokens and says where their time goes, as `libds profile` does: calls, time,
- * floating-point operations, bytes and the share of what this machine can reach, by operation (docs/profile.md).
- * Collective; every rank gets its own table. See Strings, but every call runs, also one that only asks.
+ * floating-point operations, bytes and the share of what this machine can reach, by operation
+ * (docs/profile.md). Collective; every rank gets its own table. See Strings, but every call runs, also one
+ * that only asks.
  * @param config [nullable] JSON text; NULL: defaults, bf16, stage 0
- * @param model [nullable] folder of a Hugging Face model in place of the configuration's; weights are drawn. One
- * of config and model must be given
+ * @param model [nullable] folder of a Hugging Face model in place of the configuration's; weights are drawn.
+ * One of config and model must be given
  * @param options [nullable] JSON: "micro_batch" and "sequence" (the configuration's, without one 4 and 128),
- * "dtype" ("f32", "bf16"), "threads" (0), "steps" (3), "by" ("op", "instruction"), "format" ("text", "json") */
+ * "dtype" ("f32", "bf16"), "threads" (0), "steps" (3), "by" ("op", "instruction"), "format" ("text", "json")
+ */
 DS_API ds_status ds_run_profile(ds_comm* comm, const char* config, const char* model, const char* options,
                                 char* buffer, size_t buffer_size, size_t* out_size);
 

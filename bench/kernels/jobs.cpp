@@ -46,6 +46,17 @@ void attention_jobs(const Shape& s, DType t, std::vector<Job>& jobs) {
   jobs.push_back({"attention_dx/grouped", "attention_dx", grouped, {x, x, few, few, x, lse}, {x, few, few}});
 }
 
+// One token of a text whose cache holds `seq` positions.
+void decode_jobs(const Shape& s, DType t, std::vector<Job>& jobs) {
+  TensorType x = tensor(t, {1, s.width}), qkv = tensor(t, {1, 3 * s.width}), at = tensor(i32, {1}),
+             cache = tensor(t, {2 * s.heads, s.seq, s.width / s.heads}), rows = tensor(t, {s.rows, s.width}),
+             head = tensor(t, {s.vocab, s.width}), logits = tensor(t, {1, s.vocab});
+  jobs.push_back(
+      {"cached_attention", "cached_attention", {{"heads", s.heads}}, {qkv, at, cache}, {x, cache}});
+  jobs.push_back({"last_row", "last_row", {}, {rows}, {x}});
+  jobs.push_back({"linear/head_of_one_row", "linear", {}, {x, head}, {logits}});
+}
+
 void row_jobs(const Shape& s, DType t, std::vector<Job>& jobs) {
   TensorType x = tensor(t, {s.rows, s.width}), w = tensor(t, {s.width}), stat = tensor(f32, {s.rows}),
              one = tensor(f32, {}), ids = tensor(i32, {s.rows}), table = tensor(t, {s.vocab, s.width}),
@@ -144,6 +155,7 @@ std::vector<Job> jobs(const Shape& shape) {
     size_t first = all.size();
     linear_jobs(shape, t, all);
     attention_jobs(shape, t, all);
+    decode_jobs(shape, t, all);
     row_jobs(shape, t, all);
     activation_jobs(shape, t, all);
     gated_jobs(shape, t, all);

@@ -14,6 +14,7 @@ struct Job {
   std::string op;
   Attrs attrs;
   std::vector<TensorType> in, out;
+  int64_t ids = 0;  // what operands of integers are below; 0: the vocabulary
 };
 
 // What the operands of a training step are cut from.

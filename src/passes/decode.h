@@ -16,10 +16,11 @@ inline constexpr const char* kDecodePositions = "decode.positions";  // i32[n]: 
 
 // The graph that continues one text: `forward`'s output 1, logits T[n,V], becomes output 0, T[1,V] of the
 // last row fed. Every causal attention becomes `cached_attention` with a cache input of its own, named after
-// it (NAME.cache); rope goes by kDecodePositions, and so does position, as an embedding; only the last row goes through the head.
-// Dropout falls away, and so do masks that are inputs: one text has no padding. Parameters stay what they
-// are, all of them and in order. Call before set_precision() and differentiate(). Throws
-// DS_ERROR_UNSUPPORTED naming the value when rows see later rows, or are mixed by anything but attention.
+// it (NAME.cache); rope goes by kDecodePositions, and so does position, as an embedding; only the last row
+// goes through the head. Dropout falls away, and so do masks that are inputs: one text has no padding.
+// Parameters stay what they are, all of them and in order. Call before set_precision() and differentiate().
+// Throws DS_ERROR_UNSUPPORTED naming the value when rows see later rows, or are mixed by anything but
+// attention.
 Graph decode_graph(const Graph& forward, const DecodeOptions& options);
 
 }  // namespace ds

@@ -152,8 +152,8 @@ TEST_P(Memory, SeenFromOutsideIsPlanAndOverhead) {
     int64_t peak = std::max({rank["create.total_peak"], rank["train.total_peak"], rank["save.total_peak"]});
     int64_t other = peak - rank["base.heap"] - arenas + rank["create.shared"] / 2 + rank["train.stacks"];
     EXPECT_LE(other, rank["overhead"]);
-    // [M] 1.01 to 1.10 times what is seen. With state in files one checkpoint block more is counted, which only
-    // a parameter of its size touches.
+    // [M] 1.01 to 1.10 times what is seen. With state in files one checkpoint block more is counted, which
+    // only a parameter of its size touches.
     int64_t untouched = tier == "nvme" && GetParam().model == "small" ? 4 * kMiB : 0;
     EXPECT_LE(rank["overhead"] - untouched, other + other / 4) << "the overhead row is padded";
     EXPECT_LE(rank["train.stacks"], rank["thread_stacks"]);
