@@ -52,7 +52,7 @@ void decode_jobs(const Shape& s, DType t, std::vector<Job>& jobs) {
              cache = tensor(t, {2 * s.heads, s.seq, s.width / s.heads}), rows = tensor(t, {s.rows, s.width}),
              head = tensor(t, {s.vocab, s.width}), logits = tensor(t, {1, s.vocab});
   jobs.push_back(
-      {"cached_attention", "cached_attention", {{"heads", s.heads}}, {qkv, at, cache}, {x, cache}});
+      {"cached_attention", "cached_attention", {{"heads", s.heads}}, {qkv, at, cache}, {x, cache}, s.seq});
   jobs.push_back({"last_row", "last_row", {}, {rows}, {x}});
   jobs.push_back({"linear/head_of_one_row", "linear", {}, {x, head}, {logits}});
 }

@@ -127,7 +127,9 @@ int main(int argc, char** argv) {
       return 1;
     }
     for (const Job& job : all) {
-      auto run = [job, ids = shape.vocab](benchmark::State& state) { measure(state, job, ids); };
+      auto run = [job, ids = job.ids ? job.ids : shape.vocab](benchmark::State& state) {
+        measure(state, job, ids);
+      };
       benchmark::RegisterBenchmark(job.name.c_str(), run)->Unit(benchmark::kMillisecond);
     }
   }
