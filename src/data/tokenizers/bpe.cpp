@@ -93,12 +93,13 @@ void Bpe::read_vocabulary(Section& section) {
   if (!vocabulary.is_object())
     raise(DS_ERROR_CORRUPT, "{} must be an object, got {}", where, vocabulary.kind());
   const Json::Object& pieces = vocabulary.object();
+  const int64_t largest = largest_id(pieces.size());
   std::vector<int32_t> ids;
   vocabulary_.reserve(pieces.size());
   ids.reserve(pieces.size());
   for (const auto& [piece, id] : pieces) {
-    if (!id.is_integer() || id.integer() < 0 || id.integer() > max_token_id) {
-      raise(DS_ERROR_CORRUPT, "{}['{}'] must be an id from 0 to {}, got {}", where, piece, max_token_id,
+    if (!id.is_integer() || id.integer() < 0 || id.integer() > largest) {
+      raise(DS_ERROR_CORRUPT, "{}['{}'] must be an id from 0 to {}, got {}", where, piece, largest,
             id.dump());
     }
     ids.push_back(static_cast<int32_t>(id.integer()));

@@ -1,4 +1,5 @@
 #pragma once
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <memory>
@@ -23,6 +24,11 @@ using Vocabulary = std::unordered_map<std::string, int32_t, TextHash, std::equal
 
 constexpr std::string_view space_mark = "\xe2\x96\x81";  // U+2581, which sentencepiece writes for a space
 constexpr int64_t max_token_id = (1 << 24) - 1;
+
+// Largest id in a file of `tokens` tokens: ids may leave holes, but a table of them stays of the file's size.
+constexpr int64_t largest_id(size_t tokens) {
+  return std::min(max_token_id, 2 * static_cast<int64_t>(tokens) + 65535);
+}
 
 // Byte pair encoding (Sennrich et al., ACL 2016) as the "model" of a tokenizer.json has it: a word is its
 // characters' tokens; the adjacent pair of lowest rank, the leftmost of equals, is joined until none has a

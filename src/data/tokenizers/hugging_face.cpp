@@ -109,11 +109,12 @@ class HuggingFace : public Tokenizer {
   }
 
   void read_added_tokens(Section& file) {
+    const int64_t largest = largest_id(bpe_.vocabulary().size() + file.array("added_tokens").size());
     std::map<int32_t, std::string> seen;
     for (const Json& one : file.array("added_tokens")) {
       Section section(one, fmt::format("{}[{}]", file.path("added_tokens"), seen.size()));
       AddedToken token;
-      token.id = static_cast<int32_t>(section.integer("id", 0, max_token_id));
+      token.id = static_cast<int32_t>(section.integer("id", 0, largest));
       token.content = section.text("content");
       token.special = section.flag("special", false);
       token.normalized = section.flag("normalized", !token.special);

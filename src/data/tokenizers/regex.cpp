@@ -16,8 +16,8 @@ constexpr size_t max_pattern_bytes = 1 << 16;
 constexpr uint32_t match_limit = 4000000;  // steps of one match
 constexpr size_t jit_stack_bytes = 1 << 20;
 
-// The pattern in the words of PCRE2. Escapes that mean the same in both are kept, \s \w and their opposites
-// become Unicode properties, all others are refused.
+// The pattern in the words of PCRE2. Escapes that mean the same in both are kept, \s and \S become Unicode
+// properties, all others are refused (\w too: the engines disagree about a thousand characters).
 class Translator {
  public:
   Translator(std::string_view pattern, const std::string& where) : in_(pattern), where_(where) {}
@@ -46,9 +46,6 @@ class Translator {
     if (at_ + 1 >= in_.size()) refuse(1);
     char c = in_[at_ + 1];
     if (c == 's' || c == 'S') return replace(2, c == 's' ? "\\p{White_Space}" : "\\P{White_Space}");
-    if (c == 'w' && !in_class_) return replace(2, "[\\p{L}\\p{M}\\p{N}\\p{Pc}]");
-    if (c == 'w') return replace(2, "\\p{L}\\p{M}\\p{N}\\p{Pc}");
-    if (c == 'W' && !in_class_) return replace(2, "[^\\p{L}\\p{M}\\p{N}\\p{Pc}]");
     bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
     constexpr std::string_view same = "dDpPnrtfx";
     bool digit = c >= '0' && c <= '9';

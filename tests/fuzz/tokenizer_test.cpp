@@ -1,0 +1,90 @@
+#include "data/tokenizer.h"
+
+#include <filesystem>
+
+#include "attempt.h"
+#include "support/mutate.h"
+#include "support/temp_folder.h"
+
+namespace ds::test {
+namespace {
+
+const std::string kFolders = std::string(DS_SOURCE_DIR) + "/tests/data/tokenizers/";
+
+// What a tokenizer promises, whatever its file says.
+void use(const std::string& name) {
+  auto tokenizer = open_tokenizer(name);
+  for (const char* text : {"", "a", "Hello, world 12345!\n\tif (x) {}", "\u00fc\u4e16\u754c \xf0\x9f\x99\x82",
+                           "<s></s><|endoftext|>", "\xff\xc3"}) {
+    std::vector<int32_t> ids = tokenizer->encode(text);
+    for (int32_t id : ids) {
+      EXPECT_GE(id, 0);
+      EXPECT_LT(id, tokenizer->vocab());
+    }
+    EXPECT_TRUE(is_utf8(tokenizer->decode(ids)));
+    EXPECT_TRUE(is_utf8(tokenizer->decode(ids, false)));
+  }
+}
+
+class FuzzTokenizer : public testing::TestWithParam<const char*> {};
+
+TEST_P(FuzzTokenizer, RandomDocuments) {
+  TempFolder folder;
+  std::string path = folder / "tokenizer.json", text = get_file(kFolders + GetParam() + "/tokenizer.json");
+  Json document = Json::parse(text);
+  Attempts attempts;
+  for (uint32_t i = 0; i < 250; ++i) {
+    Dice dice(61, i);
+    SCOPED_TRACE(i);
+    put_file(path, dice.one_in(3) ? mutate_bytes(text, dice) : mutate_json(document, dice).dump());
+    attempts.run([&] { use(path); });
+  }
+  EXPECT_GT(attempts.refused, 50);
+}
+
+// The vocabulary is most of the document: here are edits of the rest.
+TEST_P(FuzzTokenizer, RandomParts) {
+  TempFolder folder;
+  std::string path = folder / "tokenizer.json";
+  Json document = Json::parse(get_file(kFolders + GetParam() + "/tokenizer.json"));
+  Attempts attempts;
+  for (uint32_t i = 0; i < 500; ++i) {
+    Dice dice(62, i);
+    SCOPED_TRACE(i);
+    Json damaged = document;
+    for (auto& [name, part] : damaged.object()) {
+      if (name != "model" && dice.one_in(3)) part = mutate_json(part, dice);
+    }
+    put_file(path, damaged.dump());
+    attempts.run([&] { use(path); });
+  }
+  EXPECT_GT(attempts.loaded, 10);
+  EXPECT_GT(attempts.refused, 50);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, FuzzTokenizer,
+                         testing::Values("gpt2", "llama2", "llama3", "metaspace", "split_steps", "unknown"));
+
+TEST(FuzzTokenizerPair, RandomFiles) {
+  TempFolder folder;
+  const std::vector<std::string> names{"merges.txt", "tokenizer_config.json", "vocab.json"};
+  std::vector<std::string> good;
+  for (const std::string& name : names) {
+    good.push_back(get_file(kFolders + "gpt2_pair/" + name));
+    put_file(folder / name, good.back());
+  }
+  Attempts attempts;
+  for (uint32_t i = 0; i < 600; ++i) {
+    Dice dice(63, i);
+    SCOPED_TRACE(i);
+    auto which = static_cast<size_t>(dice.below(3));
+    put_file(folder / names[which], mutate_bytes(good[which], dice));
+    attempts.run([&] { use(folder.path()); });
+    put_file(folder / names[which], good[which]);
+  }
+  EXPECT_GT(attempts.loaded, 20);
+  EXPECT_GT(attempts.refused, 100);
+}
+
+}  // namespace
+}  // namespace ds::test
