@@ -1,8 +1,14 @@
+#include <algorithm>
+#include <functional>
+
 #include "core/base/random.h"
 #include "kernels/ref/ref.h"
 
 namespace ds::ref {
 namespace {
+
+// The one kernel of its instruction, so it uses the team: a large model draws for minutes on one thread.
+constexpr int64_t kBlock = 16384;
 
 // out[i] = element begin + i of parameter `param`: 0, 1, or scale times a standard normal; f32
 void init_param(const KernelContext& c) {
@@ -13,13 +19,15 @@ void init_param(const KernelContext& c) {
   RandomStream stream{c.scalars.seed, 0, 0, static_cast<uint32_t>(c.attrs.integer("param"))};
   ensure(kind == "zeros" || kind == "ones" || kind == "normal",
          "init_param: kind must be zeros, ones or normal, got '{}'", kind);
-  for (int64_t i = 0; i < c.out[0].numel(); ++i) {
-    if (kind == "normal") {
-      out[i] = static_cast<float>(scale * normal_element(stream, static_cast<uint64_t>(begin + i)));
-    } else {
-      out[i] = kind == "ones" ? 1.0f : 0.0f;
+  const int64_t count = c.out[0].numel();
+  auto draw = [&](int64_t task, int) {
+    for (int64_t i = task * kBlock; i < std::min(count, (task + 1) * kBlock); ++i) {
+      out[i] = kind == "normal"
+                   ? static_cast<float>(scale * normal_element(stream, static_cast<uint64_t>(begin + i)))
+                   : (kind == "ones" ? 1.0f : 0.0f);
     }
-  }
+  };
+  c.team.parallel_for((count + kBlock - 1) / kBlock, std::cref(draw));
 }
 
 }  // namespace
