@@ -397,11 +397,19 @@ DS_API ds_status ds_config_merge(const char* config, const char* patch, char* bu
 DS_API ds_status ds_run_train(ds_comm* comm, const char* config, const char* resume, int32_t quiet,
                               ds_run_batch_fn* batch, ds_run_progress_fn* progress,
                               const volatile int32_t* stop, void* user_data);
-/* Continues a prompt with a trained run's newest checkpoint. Collective; the same text on all ranks. See
- * Strings.
- * @param temperature 0: the most probable token */
-DS_API ds_status ds_run_generate(ds_comm* comm, const char* run, const char* prompt, int32_t tokens,
-                                 double temperature, uint64_t seed, char* buffer, size_t buffer_size,
+/* Called with each new part of a text, whole UTF-8 characters, on the thread inside ds_run_generate. */
+typedef void ds_run_text_fn(const char* part, void* user_data);
+/* Continues a text over caches of keys and values, as `libds generate` does. Collective; the same text on all
+ * ranks. See Strings, but every call computes, also one that only asks.
+ * @param model run folder (its newest checkpoint), checkpoint, or folder of a Hugging Face model
+ * @param prompt [nullable] text to continue; NULL or empty when options has "ids"
+ * @param options [nullable] JSON: "ids" (token numbers instead of a prompt, continued with numbers), "tokens"
+ * (256), "temperature" (0.8; 0: the most probable token), "top_k" (0: all), "seed" (0), "dtype" ("f32",
+ * "bf16"; a run's own, f32 for a model folder), "threads" (0), "stage" (a run's own, 0 for a model folder),
+ * "ignore_eos" (false)
+ * @param text [nullable] called on every rank */
+DS_API ds_status ds_run_generate(ds_comm* comm, const char* model, const char* prompt, const char* options,
+                                 ds_run_text_fn* text, void* user_data, char* buffer, size_t buffer_size,
                                  size_t* out_size);
 /* Computes the numbers that are recorded beside a model (golden.json and golden.safetensors, docs/verify.md)
  * and compares, as `libds verify` does: one line per comparison with the largest error, its tolerance and

@@ -266,7 +266,7 @@ struct type {};
   log_callable = (PyObject *)$2;
 }
 
-// Calls that do not cross yet: raw memory of unchecked size, and the training run with its callbacks.
+// Calls that do not cross yet: raw memory of unchecked size, and runs with their callbacks.
 %ignore ds_comm_all_gather;
 %ignore ds_comm_all_reduce;
 %ignore ds_comm_reduce_scatter;

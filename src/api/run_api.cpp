@@ -2,7 +2,7 @@
 
 #include "api/boundary.h"
 #include "api/handles.h"
-#include "run/sample.h"
+#include "run/generate.h"
 #include "run/train.h"
 #include "tools/profile.h"
 #include "tools/verify.h"
@@ -59,15 +59,16 @@ ds_status ds_run_train(ds_comm* comm, const char* config, const char* resume, in
   });
 }
 
-ds_status ds_run_generate(ds_comm* comm, const char* run, const char* prompt, int32_t tokens,
-                          double temperature, uint64_t seed, char* buffer, size_t buffer_size,
+ds_status ds_run_generate(ds_comm* comm, const char* model, const char* prompt, const char* options,
+                          ds_run_text_fn* text, void* user_data, char* buffer, size_t buffer_size,
                           size_t* out_size) {
   return ds::boundary([&] {
-    ds::require(tokens >= 1, "tokens must be at least 1, got {}", tokens);
-    std::string folder(ds::need_text(run, "run"));
-    std::string start(ds::need_text(prompt, "prompt"));
-    std::string text = ds::generate_from_run(*group(comm), folder, start, tokens, {temperature, 0, seed});
-    ds::put_text(text, buffer, buffer_size, out_size);
+    std::string folder(ds::need_text(model, "model"));
+    ds::Json document = options ? ds::Json::parse(options, "options") : ds::Json(ds::Json::Object{});
+    ds::TextRequest request = ds::text_request(prompt ? prompt : "", document);
+    std::function<void(const std::string&)> piece;
+    if (text) piece = [=](const std::string& part) { text(part.c_str(), user_data); };
+    ds::put_text(ds::generate_text(*group(comm), folder, request, piece), buffer, buffer_size, out_size);
   });
 }
 

@@ -53,24 +53,6 @@ void train(const TrainArgs& args) {
                      args.quiet ? 1 : 0, nullptr, nullptr, &stop_requested, nullptr));
 }
 
-struct GenerateArgs {
-  std::string run, prompt;
-  int32_t tokens = 256;
-  double temperature = 0.8;
-  uint64_t seed = 0;
-};
-
-void generate(const GenerateArgs& args) {
-  watch_launcher();
-  Comm comm = join();
-  std::string text(static_cast<size_t>(args.tokens) * 4 + 1, '\0');  // a token is at most one UTF-8 character
-  size_t size = 0;
-  check(ds_run_generate(comm.get(), args.run.c_str(), args.prompt.c_str(), args.tokens, args.temperature,
-                        args.seed, text.data(), text.size(), &size));
-  text.resize(std::min(text.size(), size) - 1);
-  if (ds_comm_rank(comm.get()) == 0) fmt::print("{}{}\n", args.prompt, text);
-}
-
 }  // namespace
 
 void add_train(CLI::App& app, int&) {
@@ -94,18 +76,6 @@ void add_train(CLI::App& app, int&) {
     }
     train(*args);
   });
-}
-
-void add_generate(CLI::App& app, int&) {
-  CLI::App* command = app.add_subcommand("generate", "Continue a prompt with a trained run");
-  auto args = std::make_shared<GenerateArgs>();
-  command->add_option("run", args->run, "Run folder or checkpoint")->required();
-  command->add_option("--prompt", args->prompt, "Text to continue")->required();
-  command->add_option("--tokens", args->tokens, "Tokens to add")->check(integer_range(1, 1 << 20));
-  command->add_option("--temperature", args->temperature, "0: always the most probable token")
-      ->check(number_range(0, 1e6));
-  command->add_option("--seed", args->seed, "Of the draws")->check(integer_range(0, INT64_MAX));
-  command->callback([args] { generate(*args); });
 }
 
 }  // namespace ds::cli

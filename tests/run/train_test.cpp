@@ -12,8 +12,9 @@
 #include "data/dataset.h"
 #include "io/file.h"
 #include "monitor/metrics.h"
-#include "run/sample.h"
+#include "run/generate.h"
 #include "run/setup.h"
+#include "support/ranks.h"
 #include "support/temp_folder.h"
 
 namespace ds {
@@ -197,10 +198,16 @@ TEST_F(RunTrain, caller_supplies_batches_and_ends_the_run) {
 TEST_F(RunTrain, generates_the_same_text_on_any_number_of_ranks) {
   RunReport report = train_on(1, config("a", 4), quiet());
   auto comm = create_communicator("self", {});
-  std::string text = generate_from_run(*comm, report.folder, "the shard", 12, {0.7, 0, 3});
-  EXPECT_EQ(text.size(), 12u);
-  EXPECT_EQ(text, generate_from_run(*comm, report.checkpoint, "the shard", 12, {0.7, 0, 3}));
-  EXPECT_NE(text, generate_from_run(*comm, report.folder, "the shard", 12, {0.7, 0, 4}));
+  TextRequest request{"the shard", {}, 40, {0.7, 0, 3}};  // beyond the sequence of 32
+  std::string parts, text = generate_text(*comm, report.folder, request, [&](auto part) { parts += part; });
+  EXPECT_EQ(text, parts);
+  EXPECT_EQ(text, generate_text(*comm, report.checkpoint, request));
+  test::run_ranks(2, [&](Communicator& pair) {
+    request.stage = 3;
+    EXPECT_EQ(text, generate_text(pair, report.folder, request));
+  });
+  request.sampling.seed = 4;
+  EXPECT_NE(text, generate_text(*comm, report.folder, request));
 }
 
 TEST_F(RunTrain, bad_input_is_named_and_leaves_no_folder) {

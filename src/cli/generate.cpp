@@ -1,0 +1,92 @@
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <cstdio>
+
+#include "cli/commands.h"
+#include "launch/watch.h"
+
+namespace ds::cli {
+namespace {
+
+struct GenerateArgs {
+  std::string model, prompt, dtype;
+  std::vector<int32_t> ids;
+  int32_t tokens = 256, threads = 0, stage = -1;
+  int64_t top_k = 0, seed = 0;
+  double temperature = 0.8;
+  bool ignore_eos = false;
+};
+
+// The options of ds_run_generate.
+std::string options_of(const GenerateArgs& args) {
+  std::string text =
+      fmt::format(R"({{"tokens": {}, "temperature": {}, "top_k": {}, "seed": {}, "threads": {})", args.tokens,
+                  args.temperature, args.top_k, args.seed, args.threads);
+  std::string ids;
+  for (int32_t id : args.ids) ids += (ids.empty() ? "" : ", ") + std::to_string(id);
+  if (!ids.empty()) text += ", \"ids\": [" + ids + "]";
+  if (!args.dtype.empty()) text += ", \"dtype\": " + quoted(args.dtype);
+  if (args.stage >= 0) text += fmt::format(", \"stage\": {}", args.stage);
+  if (args.ignore_eos) text += ", \"ignore_eos\": true";
+  return text + "}";
+}
+
+// What has come of the text; on a terminal it appears as it comes.
+struct Output {
+  bool live = false;
+  std::string text;
+};
+
+void put(Output& output, const std::string& part) {
+  output.text += part;
+  if (!output.live) return;
+  fmt::print("{}", part);
+  std::fflush(stdout);
+}
+
+extern "C" void take_part(const char* part, void* output) { put(*static_cast<Output*>(output), part); }
+
+void generate(const GenerateArgs& args) {
+  watch_launcher();
+  Comm comm = join();
+  bool first = ds_comm_rank(comm.get()) <= 0;
+  Output output{first && isatty(STDOUT_FILENO) == 1, {}};
+  size_t size = 0;
+  put(output, args.prompt);
+  check(ds_run_generate(comm.get(), args.model.c_str(), args.prompt.c_str(), options_of(args).c_str(),
+                        take_part, &output, nullptr, 0, &size));
+  if (first) fmt::print("{}\n", output.live ? "" : output.text);
+}
+
+}  // namespace
+
+void add_generate(CLI::App& app, int&) {
+  CLI::App* command = app.add_subcommand("generate", "Continue a text with a run or a model folder");
+  auto args = std::make_shared<GenerateArgs>();
+  command->add_option("model", args->model, "Run folder, checkpoint, or folder of a Hugging Face model")
+      ->required();
+  CLI::Option* prompt = command->add_option("--prompt", args->prompt, "Text to continue");
+  command->add_option("--ids", args->ids, "Token numbers instead, for example 1,2,3; prints numbers")
+      ->delimiter(',')
+      ->excludes(prompt);
+  command->add_option("--tokens", args->tokens, "Tokens to add")->check(integer_range(1, 1 << 20));
+  command->add_option("--temperature", args->temperature, "0: always the most probable token")
+      ->check(number_range(0, 1e6));
+  command->add_option("--top-k", args->top_k, "Draw among this many; 0: all")
+      ->check(integer_range(0, INT32_MAX));
+  command->add_option("--seed", args->seed, "Of the draws")->check(integer_range(0, INT64_MAX));
+  command->add_option("--dtype", args->dtype, "f32 or bf16; else a run's own, f32 for a model folder")
+      ->check(CLI::IsMember({"f32", "bf16"}));
+  command->add_option("--threads", args->threads, "Compute threads a rank; 0: cores / ranks")
+      ->check(integer_range(0, 1024));
+  command->add_option("--stage", args->stage, "ZeRO stage: 3 shards the parameters over the ranks")
+      ->check(integer_range(0, 3));
+  command->add_flag("--ignore-eos", args->ignore_eos, "Go on behind the model's end of text");
+  command->callback([args] {
+    if (args->prompt.empty() && args->ids.empty()) throw CLI::RequiredError("generate: --prompt or --ids");
+    generate(*args);
+  });
+}
+
+}  // namespace ds::cli

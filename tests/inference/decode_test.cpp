@@ -1,0 +1,231 @@
+#include "passes/decode.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+
+#include "checkpoint/model_folder.h"
+#include "core/base/error.h"
+#include "engine/engine.h"
+#include "engine/inference.h"
+#include "inference/generate.h"
+#include "support/errors.h"
+#include "support/hf_golden.h"
+#include "support/interpret.h"
+#include "support/ranks.h"
+#include "tools/golden.h"
+
+namespace ds::test {
+namespace {
+
+constexpr int64_t kPositions = 14;
+
+std::vector<std::string> causal_models() {
+  std::vector<std::string> names = golden_models();
+  std::erase(names, "bert");
+  return names;
+}
+
+HfModel model_of(const std::string& name, int64_t positions = kPositions) {
+  return build_hf_model(golden_path(name), positions, positions);
+}
+
+Config config_of(int world, int stage = 0, DType compute = DS_DTYPE_F32) {
+  Json document, zero;
+  document.set("train_micro_batch_size_per_gpu", 1);
+  zero.set("stage", stage);
+  zero.set("stage3_param_persistence_threshold", 0);
+  zero.set("reduce_bucket_size", 5000);
+  document.set("zero_optimization", std::move(zero));
+  Config config = parse_config(document, world);
+  config.compute = compute;
+  return config;
+}
+
+std::vector<int32_t> some_tokens(uint64_t seed) {
+  Tensor ids = random_ids(kPositions, 90, seed);
+  std::vector<int32_t> out;
+  for (int64_t i = 0; i < kPositions; ++i) out.push_back(static_cast<int32_t>(ids.at(i)));
+  return out;
+}
+
+std::unique_ptr<InferenceEngine> engine_of(const std::string& name, Communicator& comm, int stage = 0,
+                                           int64_t chunk = 64, int64_t positions = kPositions) {
+  HfModel model = model_of(name, positions);
+  EngineOptions options;
+  options.programs.decode = {positions, model.position_offset, chunk};
+  auto engine = std::make_unique<InferenceEngine>(config_of(comm.size(), stage), model.graph, comm, options);
+  engine->load_weights(golden_path(name));
+  return engine;
+}
+
+// Logits behind every token, by a whole pass over the text.
+std::vector<std::vector<float>> full_logits(Engine& engine, const HfModel& model,
+                                            const std::vector<int32_t>& text) {
+  std::vector<int32_t> none(text.size(), -100), ones(text.size(), 1), rows(text.size());
+  for (size_t i = 0; i < rows.size(); ++i)
+    rows[i] = static_cast<int32_t>(model.position_offset) + static_cast<int32_t>(i);
+  std::vector<InputView> inputs;
+  for (ValueId in : model.graph.inputs) {
+    const std::string& input = model.graph.values[static_cast<size_t>(in)].name;
+    const auto& data = input == "tokens" ? text : input == "targets" ? none : input == "mask" ? ones : rows;
+    inputs.push_back({data.data(), DS_DTYPE_I32, static_cast<int64_t>(data.size())});
+  }
+  std::vector<float> all = engine.infer(inputs);
+  std::vector<std::vector<float>> out;
+  size_t vocabulary = all.size() / text.size();
+  for (size_t i = 0; i < text.size(); ++i) {
+    out.emplace_back(all.begin() + static_cast<std::ptrdiff_t>(i * vocabulary),
+                     all.begin() + static_cast<std::ptrdiff_t>((i + 1) * vocabulary));
+  }
+  return out;
+}
+
+std::vector<std::vector<float>> full_logits(const std::string& name, const std::vector<int32_t>& text,
+                                            Communicator& comm) {
+  HfModel model = model_of(name);
+  Engine engine(config_of(1), model.graph, comm, {});
+  engine.load_weights(golden_path(name));
+  return full_logits(engine, model, text);
+}
+
+float distance(const std::vector<float>& a, const std::vector<float>& b) {
+  EXPECT_EQ(a.size(), b.size());
+  float most = 0;
+  for (size_t i = 0; i < a.size(); ++i) most = std::max(most, std::abs(a[i] - b[i]));
+  return most;
+}
+
+class Decode : public testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(All, Decode, testing::ValuesIn(causal_models()));
+
+TEST_P(Decode, cached_logits_are_those_of_whole_passes_in_any_chunks) {
+  auto comm = create_communicator("self", {});
+  std::vector<int32_t> text = some_tokens(3);
+  std::vector<std::vector<float>> want = full_logits(GetParam(), text, *comm);
+  for (int64_t chunk : {1, 3, 64}) {
+    auto engine = engine_of(GetParam(), *comm, 0, chunk);
+    std::span<const int32_t> all(text);
+    for (size_t first : {size_t{0}, size_t{5}}) {  // the second time over caches that hold more
+      EXPECT_LT(distance(engine->decode(all.first(first + 6), 0), want[first + 5]), 2e-5f);
+      for (size_t i = first + 6; i < text.size(); ++i) {
+        ASSERT_LT(distance(engine->decode(all.subspan(i, 1), static_cast<int64_t>(i)), want[i]), 2e-5f)
+            << "chunk " << chunk << " token " << i;
+      }
+    }
+  }
+}
+
+// Families without recorded numbers: windows shorter than the text, softcaps, rope of half a head and scaled.
+constexpr std::array<const char*, 4> kMoreFamilies{
+    R"({"model_type": "mistral", "vocab_size": 90, "hidden_size": 16, "intermediate_size": 24,
+        "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 4,
+        "initializer_range": 0.5, "sliding_window": 4})",
+    R"({"model_type": "phi3", "vocab_size": 90, "hidden_size": 16, "intermediate_size": 24,
+        "num_hidden_layers": 2, "num_attention_heads": 2, "initializer_range": 0.5, "sliding_window": 7,
+        "rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+                         "original_max_position_embeddings": 8192}})",
+    R"({"model_type": "gemma2", "vocab_size": 90, "hidden_size": 16, "intermediate_size": 24, "head_dim": 4,
+        "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 1, "sliding_window": 4,
+        "initializer_range": 0.5, "hidden_activation": "gelu_pytorch_tanh", "query_pre_attn_scalar": 4,
+        "attn_logit_softcapping": 2.0, "final_logit_softcapping": 30.0})",
+    R"({"model_type": "gpt_neox", "vocab_size": 90, "hidden_size": 16, "intermediate_size": 24,
+        "num_hidden_layers": 2, "num_attention_heads": 2, "rotary_pct": 0.5, "hidden_act": "gelu",
+        "initializer_range": 0.5, "use_parallel_residual": true})"};
+
+class DecodeFamilies : public testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(All, DecodeFamilies, testing::ValuesIn(kMoreFamilies));
+
+TEST_P(DecodeFamilies, cached_logits_are_those_of_whole_passes) {
+  auto comm = create_communicator("self", {});
+  HfModel model = hf_model(Json::parse(GetParam(), "config.json"), kPositions, kPositions);
+  EngineOptions options;
+  options.programs.decode = {kPositions, model.position_offset, 3};
+  Engine engine(config_of(1), model.graph, *comm, options);
+  std::vector<int32_t> text = some_tokens(6);
+  std::vector<std::vector<float>> want = full_logits(engine, model, text);
+  EXPECT_LT(distance(engine.decode(std::span(text).first(5), 0), want[4]), 5e-5f);
+  for (size_t i = 5; i < text.size(); ++i) {
+    EXPECT_LT(distance(engine.decode(std::span(text).subspan(i, 1), static_cast<int64_t>(i)), want[i]), 5e-5f)
+        << "token " << i;
+  }
+}
+
+// The most probable tokens as Transformers found them.
+void expect_recorded(const std::string& name, Communicator& comm, int stage) {
+  Golden golden(golden_path(name));
+  ASSERT_FALSE(golden.greedy.empty());
+  for (const GoldenText& text : golden.greedy) {
+    auto count = static_cast<int64_t>(text.tokens.size());
+    auto length = static_cast<int64_t>(text.prompt.size()) + count;
+    auto engine = engine_of(name, comm, stage, 4, length);
+    EXPECT_EQ(generate(*engine, text.prompt, {count}), text.tokens);
+  }
+}
+
+TEST_P(Decode, greedy_texts_are_those_recorded) {
+  auto comm = create_communicator("self", {});
+  expect_recorded(GetParam(), *comm, 0);
+  run_ranks(2, [&](Communicator& pair) { expect_recorded(GetParam(), pair, 3); });
+}
+
+TEST_P(Decode, shards_on_two_ranks_give_the_same_bits) {
+  auto comm = create_communicator("self", {});
+  std::vector<int32_t> text = some_tokens(4);
+  std::vector<float> want = engine_of(GetParam(), *comm)->decode(text, 0);
+  run_ranks(2, [&](Communicator& pair) {
+    auto engine = engine_of(GetParam(), pair, 3);
+    EXPECT_EQ(engine->decode(text, 0), want);
+    EXPECT_GT(engine->ledger()["all_gather"].calls, 0);
+  });
+}
+
+TEST(Decode, refuses_texts_that_do_not_fit) {
+  auto comm = create_communicator("self", {});
+  auto engine = engine_of("gpt2", *comm);
+  std::vector<int32_t> text(kPositions - 2, 1), high{1, 500};
+  auto refusal = [&](const std::function<void()>& body) {
+    return message_of(body, DS_ERROR_INVALID_ARGUMENT);
+  };
+  expect_names(refusal([&] { generate(*engine, text, {3}); }), {"12", "3", "14"});
+  expect_names(refusal([&] { generate(*engine, {}, {3}); }), {"at least one", "none"});
+  expect_names(refusal([&] { engine->decode(high, 0); }), {"token 1", "127", "500"});
+  expect_names(refusal([&] { engine->decode(text, 1); }), {"0 to 0", "got 1"});
+  engine->decode(text, 0);
+  expect_names(refusal([&] { engine->decode(text, 12); }), {"14", "24"});
+  EXPECT_EQ(generate(*engine, text, {9, {}, {}, true}).size(), 9u);  // beyond the caches
+  EXPECT_GT(engine->mapped(Tier::device), 0);
+}
+
+TEST(Decode, ends_at_an_end_token) {
+  auto comm = create_communicator("self", {});
+  auto engine = engine_of("gpt2", *comm);
+  std::vector<int32_t> text{1, 2, 3}, all = generate(*engine, text, {8});
+  EXPECT_EQ(generate(*engine, text, {8, {}, {all[0]}}), std::vector<int32_t>{all[0]});
+}
+
+TEST(Decode, graph_refuses_rows_that_see_later_rows) {
+  HfModel model = model_of("bert");
+  std::string message = message_of([&] { decode_graph(model.graph, {kPositions, 4}); }, DS_ERROR_UNSUPPORTED);
+  expect_names(message, {"attention", "later rows"});
+}
+
+TEST(Decode, training_engines_continue_with_their_newest_parameters) {
+  auto comm = create_communicator("self", {});
+  HfModel model = model_of("gpt2");
+  EngineOptions options;
+  options.programs.decode.positions = kPositions;
+  Engine engine(config_of(1), model.graph, *comm, options);
+  engine.load_weights(golden_path("gpt2"));
+  std::vector<int32_t> text = some_tokens(5);
+  std::vector<float> before = engine.decode(text, 0);
+  EXPECT_LT(distance(before, engine_of("gpt2", *comm)->decode(text, 0)), 1e-6f);
+  InputView ids{text.data(), DS_DTYPE_I32, kPositions};
+  engine.train_batch(std::vector<InputView>{ids, ids});
+  EXPECT_THROW(engine.decode(std::span(text).last(1), kPositions - 1), Error);  // its caches are stale
+  EXPECT_GT(distance(engine.decode(text, 0), before), 1e-4f);
+}
+
+}  // namespace
+}  // namespace ds::test
