@@ -1,10 +1,13 @@
 // One training step (forward, backward, clip 1.0, AdamW) of a 124M GPT-2 or a 125M Llama, bf16 with f32
 // masters and states, 1 rank, batch 4 x 512 random tokens. Prints the best and the median step and ru_maxrss.
 //   bench_train_step gpt2|llama THREADS STEPS [--profile|--by-instr]
+// STEPS 0: prints "ready", then runs one step for every line of standard input and prints its seconds
+// (bench/train_step.py takes turns with torch in this way).
 #include <fmt/core.h>
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <cstdio>
 
 #include "core/base/error.h"
 #include "core/base/json.h"
@@ -54,6 +57,36 @@ std::vector<int32_t> targets_of(const std::vector<int32_t>& tokens) {
   return targets;
 }
 
+// Whether to take one more step, having taken `done`: `steps` in all, or as long as standard input has lines.
+bool one_more(int steps, int done) {
+  if (steps > 0) return done < steps;
+  if (done == 0) fmt::print("ready\n");
+  std::fflush(stdout);
+  int c;
+  while ((c = std::getchar()) != '\n') {
+    if (c == EOF) return false;
+  }
+  return true;
+}
+
+double train_once(Engine& engine, const std::vector<int32_t>& tokens, const std::vector<int32_t>& targets) {
+  InputView inputs[] = {{tokens.data(), DS_DTYPE_I32, kRows}, {targets.data(), DS_DTYPE_I32, kRows}};
+  int64_t begin = now_ns();
+  engine.train_batch(inputs);
+  return static_cast<double>(now_ns() - begin) * 1e-9;
+}
+
+void print_summary(const std::string& name, int threads, std::vector<double> seconds, double loss) {
+  if (seconds.empty()) throw Error(DS_ERROR_INVALID_ARGUMENT, "no step was asked for");
+  std::sort(seconds.begin(), seconds.end());
+  rusage usage;
+  getrusage(RUSAGE_SELF, &usage);
+  fmt::print(
+      "libds {} bf16 th={} B={} T={}: best {:.0f} tok/s median {:.0f} loss {:.3f} peakRSS {:.2f} GiB\n", name,
+      threads, kMicro, kSeq, kRows / seconds.front(), kRows / seconds[seconds.size() / 2], loss,
+      static_cast<double>(usage.ru_maxrss) / (1 << 20));
+}
+
 int run(const std::string& name, int threads, int steps, const std::string& table) {
   bool by_instruction = table == "--by-instr", profile = by_instruction || table == "--profile";
   Json json = Json::parse(name == "llama" ? kLlama : kGpt2, name);
@@ -70,25 +103,17 @@ int run(const std::string& name, int threads, int steps, const std::string& tabl
   }
   Engine engine(config_of(), model.graph, *comm, options);
   std::vector<int32_t> tokens = random_tokens(name == "llama" ? 32000 : 50257), targets = targets_of(tokens);
+  for (int s = 0; s < kWarm; ++s) train_once(engine, tokens, targets);
   StepProfile sums(engine.plan().step);
+  if (profile) engine.trace()->take();
   std::vector<double> seconds;
-  for (int s = 0; s < steps + kWarm; ++s) {
-    InputView inputs[] = {{tokens.data(), DS_DTYPE_I32, kRows}, {targets.data(), DS_DTYPE_I32, kRows}};
+  while (one_more(steps, static_cast<int>(seconds.size()))) {
     int64_t begin = now_ns();
-    engine.train_batch(inputs);
-    int64_t end = now_ns();
-    if (s >= kWarm) seconds.push_back(static_cast<double>(end - begin) * 1e-9);
-    if (!profile) continue;
-    std::vector<Trace::Span> spans = engine.trace()->take();
-    if (s >= kWarm) sums.add(spans, begin, end);
+    seconds.push_back(train_once(engine, tokens, targets));
+    if (profile) sums.add(engine.trace()->take(), begin, now_ns());
+    if (steps == 0) fmt::print("{:.6f}\n", seconds.back());
   }
-  std::sort(seconds.begin(), seconds.end());
-  rusage usage;
-  getrusage(RUSAGE_SELF, &usage);
-  fmt::print(
-      "libds {} bf16 th={} B={} T={}: best {:.0f} tok/s median {:.0f} loss {:.3f} peakRSS {:.2f} GiB\n", name,
-      threads, kMicro, kSeq, kRows / seconds.front(), kRows / seconds[seconds.size() / 2],
-      engine.last_step().loss, static_cast<double>(usage.ru_maxrss) / (1 << 20));
+  print_summary(name, threads, seconds, engine.last_step().loss);
   if (profile) fmt::print("{}", sums.table(peak, by_instruction).text());
   return 0;
 }
