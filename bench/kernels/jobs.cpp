@@ -129,8 +129,8 @@ void update_jobs(const Shape& s, DType param, std::vector<Job>& jobs) {
   Attrs sgd{{"momentum", 0.9}, {"wd", 0.1}, {"nesterov", int64_t{0}}};
   jobs.push_back({"adamw", "adamw", adamw, {f}, {f, f, f, p}});
   jobs.push_back({"sgd", "sgd", sgd, {f}, {f, f, p}});
+  jobs.push_back({"accumulate", "accumulate", {{"beta", int64_t{1}}}, {p}, {f}});
   if (param == f32) {
-    jobs.push_back({"accumulate", "accumulate", {{"beta", int64_t{1}}}, {f}, {f}});
     jobs.push_back({"granule_norms", "granule_norms", {}, {f}, {tensor(DS_DTYPE_F64, {s.elements / 256})}});
     jobs.push_back({"zero", "zero", {}, {}, {f}});
     return;

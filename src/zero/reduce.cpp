@@ -16,11 +16,11 @@ class Reducer {
     micro_ = micro;
     if (plan_.tree) {
       tree(grads);
-    } else if (micro == 0) {
-      collective(grads, acc(0));
+    } else if (micro == 0 || plan_.world == 1) {
+      sum_of_ranks(grads, acc(0), micro == 0 ? 0 : 1);
     } else {
       BufferId sum = temporary();
-      collective(grads, sum);
+      sum_of_ranks(grads, sum, 0);
       accumulate(sum, acc(0), 1);
     }
     if (micro + 1 == plan_.accumulation) norms();
@@ -32,10 +32,10 @@ class Reducer {
   void tree(BufferId grads) {
     int merges = std::countr_zero(static_cast<uint64_t>(micro_) + 1);
     if (merges == 0) {
-      collective(grads, acc(0));
+      sum_of_ranks(grads, acc(0), 0);
     } else {
       BufferId sum = temporary();
-      collective(grads, sum);
+      sum_of_ranks(grads, sum, 0);
       for (int j = 0; j < merges; ++j) accumulate(acc(j), sum, 1);
       accumulate(sum, acc(merges), 0);
     }
@@ -67,7 +67,10 @@ class Reducer {
     return builder_.transient(plan_.layout.buckets[bucket_].name + ".sum", DS_DTYPE_F32, model.numel, tier);
   }
 
-  void collective(BufferId grads, BufferId target) {
+  // target = the leaves of all ranks added up in f32. The sum of one rank is its own leaf, which all threads
+  // widen; only there may beta be 1, which adds it to target.
+  void sum_of_ranks(BufferId grads, BufferId target, int64_t beta) {
+    if (plan_.world == 1) return accumulate(grads, target, beta);
     const Buffer& from = builder_.buffer(grads);
     const Buffer& to = builder_.buffer(target);
     push(Queue::comm, plan_.policy.partition_grads ? "reduce_scatter" : "all_reduce",

@@ -66,9 +66,12 @@ TEST_F(Exact, Cast) {
 }
 
 TEST_F(Exact, Accumulate) {
-  Tensor x = awkward(false), acc = random_tensor(DS_DTYPE_F32, {kCount}, 8);
-  EXPECT_TRUE(equal("accumulate", {{"beta", int64_t{0}}}, {x}, {poisoned(DS_DTYPE_F32, {kCount})}));
-  EXPECT_TRUE(equal("accumulate", {{"beta", int64_t{1}}}, {x}, {acc}));
+  Tensor acc = random_tensor(DS_DTYPE_F32, {kCount}, 8);
+  for (DType from : {DS_DTYPE_F32, DS_DTYPE_BF16}) {
+    Tensor x = awkward(false).as(from);
+    EXPECT_TRUE(equal("accumulate", {{"beta", int64_t{0}}}, {x}, {poisoned(DS_DTYPE_F32, {kCount})}));
+    EXPECT_TRUE(equal("accumulate", {{"beta", int64_t{1}}}, {x}, {acc}));
+  }
 }
 
 TEST_F(Exact, ZeroOfAnyType) {

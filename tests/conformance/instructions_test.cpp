@@ -76,6 +76,18 @@ TEST_F(Instructions, AccumulateOverwritesOrAdds) {
   for (int64_t e = 0; e < 256; ++e) EXPECT_EQ(sum.at(e), static_cast<float>(x.at(e) + acc.at(e)));
 }
 
+TEST_F(Instructions, AccumulateWidensItsInput) {
+  Tensor x = random_tensor(DS_DTYPE_F32, {256}, 1).as(DS_DTYPE_BF16), nan(DS_DTYPE_F32, {256});
+  Tensor acc = random_tensor(DS_DTYPE_F32, {256}, 2);
+  nan.poison();
+  Tensor wide = run({"accumulate", {{"beta", int64_t{0}}}, {x}, {nan}})[0];
+  Tensor sum = run({"accumulate", {{"beta", int64_t{1}}}, {x}, {acc}})[0];
+  for (int64_t e = 0; e < 256; ++e) {
+    EXPECT_EQ(wide.at(e), x.at(e));
+    EXPECT_EQ(sum.at(e), static_cast<float>(x.at(e) + acc.at(e)));
+  }
+}
+
 TEST_F(Instructions, GranuleNormsAreSumsOfSquares) {
   Tensor x(DS_DTYPE_F32, {512});
   for (int64_t e = 0; e < 512; ++e) x.set(e, e < 256 ? 2 : 3);

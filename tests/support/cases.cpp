@@ -314,8 +314,9 @@ std::vector<InstructionCase> instruction_cases() {
     Tensor x = random_tensor(DS_DTYPE_F32, {count}, 11), y = random_tensor(DS_DTYPE_F32, {count}, 12);
     cases.push_back({"zero", {}, {}, {x}});
     cases.push_back({"zero", {}, {}, {x.as(DS_DTYPE_BF16)}});
-    cases.push_back({"accumulate", {{"beta", int64_t{0}}}, {x}, {y}});
-    cases.push_back({"accumulate", {{"beta", int64_t{1}}}, {x}, {y}});
+    for (DType from : {DS_DTYPE_F32, DS_DTYPE_BF16}) {
+      for (int64_t beta : {0, 1}) cases.push_back({"accumulate", {{"beta", beta}}, {x.as(from)}, {y}});
+    }
     cases.push_back({"granule_norms", {}, {x}, {Tensor(DS_DTYPE_F64, {count / 256})}});
     for (const char* kind : {"zeros", "ones", "normal"}) {
       Attrs attrs{{"kind", kind}, {"scale", 0.02}, {"param", int64_t{4}}, {"begin", count + 3}};

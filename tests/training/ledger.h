@@ -153,9 +153,14 @@ class ClosedForm {
   void all_gather(int64_t bytes) { count("all_gather", bytes * (c_.world - 1)); }
 
   // Every bucket in every micro-step, in the wire type; sums are f32 and leave the device with the states.
+  // One rank has nothing to add up: its leaves leave the device as they are.
   void reduce_gradients() {
     for (const Bucket& b : buckets_) {
       for (int64_t m = 0; m < c_.accumulation; ++m) {
+        if (c_.world == 1) {
+          if (away()) copy("store", accumulator(b) * c_.wire);
+          continue;
+        }
         if (c_.stage >= 2) {
           count("reduce_scatter", shard(b) * c_.wire * (c_.world - 1));
         } else {

@@ -10,9 +10,10 @@
 HWY_BEFORE_NAMESPACE();
 namespace ds::cpu::HWY_NAMESPACE {
 
-// acc = x (beta 0: acc is not read) or acc + x (beta 1); f32
-void accumulate(const KernelContext& c) {
-  const float* x = c.in[0].as<float>();
+// acc = x (beta 0: acc is not read) or acc + x (beta 1), in f32
+template <typename T>
+void accumulate_of(const KernelContext& c) {
+  const T* x = c.in[0].as<T>();
   float* acc = c.out[0].as<float>();
   bool keep = c.attrs.real("beta") != 0;
   for_blocks(c.team, c.in[0].numel(), kBlock, [=](int64_t begin, int64_t end) HWY_ATTR {
@@ -25,6 +26,10 @@ void accumulate(const KernelContext& c) {
           begin, end, acc, [](Vec v) HWY_ATTR { return v; }, x);
     }
   });
+}
+
+void accumulate(const KernelContext& c) {
+  by_type(c.in[0].dtype, [&](auto t) { accumulate_of<decltype(t)>(c); });
 }
 
 }  // namespace ds::cpu::HWY_NAMESPACE

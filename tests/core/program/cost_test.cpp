@@ -66,6 +66,7 @@ TEST(Cost, OfUpdatesAndMoves) {
   EXPECT_EQ(cost("sgd", {f}, {f, f, h}, {{"nesterov", int64_t{1}}}).flops, 512 * 9);
   EXPECT_EQ(cost("accumulate", {f}, {f}, {{"beta", int64_t{1}}}).bytes, 512 * 12);
   EXPECT_EQ(cost("accumulate", {f}, {f}, {{"beta", int64_t{0}}}).bytes, 512 * 8);
+  EXPECT_EQ(cost("accumulate", {h}, {f}, {{"beta", int64_t{1}}}).bytes, 512 * 10);
   EXPECT_EQ(cost("zero", {}, {f, h}).bytes, 512 * 6);
   EXPECT_EQ(cost("granule_norms", {f}, {{f64, {2}}}).flops, 1024);
   EXPECT_EQ(cost("all_gather", {h}, {{bf16_, {1024}}}).bytes, 3 * 1024);
