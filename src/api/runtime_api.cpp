@@ -1,4 +1,3 @@
-#include <sched.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
@@ -7,6 +6,7 @@
 
 #include "api/boundary.h"
 #include "comm/communicator.h"
+#include "engine/threads.h"
 #include "kernels/cpu/features.h"
 #include "kernels/kernel.h"
 
@@ -14,12 +14,6 @@ namespace ds {
 namespace {
 
 constexpr const char* kVersion = DS_VERSION;
-
-int usable_cores() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-}
 
 // Implementations of each operation, in the order in which they are asked; ref takes every type.
 std::string kernel_lines() {
@@ -43,7 +37,8 @@ std::string env_report() {
   out += fmt::format("compiler          {}\n", __VERSION__);
   out += fmt::format("system            {} {} {}\n", system.sysname, system.release, system.machine);
   for (const std::string& line : kernel_report()) out += line + "\n";
-  out += fmt::format("cores             {}\n", usable_cores());
+  out += fmt::format("cores             {} of {} online, by the affinity mask\n", usable_cpus().size(),
+                     sysconf(_SC_NPROCESSORS_ONLN));
   out += fmt::format("memory            {} MiB, {} MiB free\n", sysconf(_SC_PHYS_PAGES) * page / kMiB,
                      sysconf(_SC_AVPHYS_PAGES) * page / kMiB);
   out += "communicators\n" + communicator_report();

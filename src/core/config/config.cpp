@@ -240,7 +240,7 @@ Config parse_config(const Json& document, int world) {
 }
 
 std::string Config::shared_text() const {
-  constexpr std::string_view kOwn[] = {"run.dir", "run.threads", "data.paths"};
+  constexpr std::string_view kOwn[] = {"run.dir", "run.threads", "run.pin_threads", "data.paths"};
   std::string out;
   for (const Key& key : config_keys()) {
     bool own = std::find(std::begin(kOwn), std::end(kOwn), key.path) != std::end(kOwn);

@@ -96,13 +96,15 @@ struct Config {
   bool reproducible = false;
   std::string reduction = "micro";  // "micro"; "tree" when reproducible
   int threads = 0;                  // compute threads per rank; 0: cores / local ranks
+  bool pin_threads = true;          // where the ranks of a machine have shared out its cores evenly
   int64_t comm_timeout_ms = 300000;
   int64_t steps_per_print = 10;
   bool tensorboard = true, csv_monitor = true;
 
   // Every value with where it came from ("config", "default", "derived").
   Json effective() const;
-  // A line "key value" for every key that must be equal on all ranks: all but paths and threads.
+  // A line "key value" for every key that must be equal on all ranks: all but paths and what concerns
+  // threads.
   std::string shared_text() const;
   std::map<std::string, std::string> origins;  // key path -> origin
 };

@@ -1,6 +1,7 @@
 #include "core/device/thread_team.h"
 
 #include <immintrin.h>
+#include <pthread.h>
 #include <sched.h>
 
 #include <algorithm>
@@ -42,6 +43,15 @@ bool spin(const Ready& ready) {
 }
 
 size_t round_up(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
+
+// Keeps the thread on one CPU; it stays as it is where the system refuses.
+void pin(std::thread& thread, int cpu) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (cpu < 0 || cpu >= CPU_SETSIZE) return;
+  CPU_SET(cpu, &set);
+  pthread_setaffinity_np(thread.native_handle(), sizeof set, &set);
+}
 
 }  // namespace
 
@@ -128,8 +138,11 @@ struct ThreadTeam::Impl {
   }
 };
 
-ThreadTeam::ThreadTeam(int threads, size_t scratch_bytes) : impl_(std::make_unique<Impl>()) {
+ThreadTeam::ThreadTeam(int threads, size_t scratch_bytes, std::span<const int> cpus)
+    : impl_(std::make_unique<Impl>()) {
   require(threads >= 1 && threads <= kMostThreads, "threads must be 1 to {}, got {}", kMostThreads, threads);
+  require(cpus.empty() || cpus.size() >= static_cast<size_t>(threads),
+          "cpus must name one for each of {} threads, got {}", threads, cpus.size());
   impl_->size = threads;
   impl_->scratch_bytes = scratch_bytes;
   impl_->scratch_stride = round_up(std::max(scratch_bytes, kLine), kPage);
@@ -146,6 +159,7 @@ ThreadTeam::ThreadTeam(int threads, size_t scratch_bytes) : impl_(std::make_uniq
       raise(DS_ERROR_OUT_OF_MEMORY, "the system refuses thread {} of {}: {}", t + 1, threads,
             error.code().message());
     }
+    if (!cpus.empty()) pin(impl_->workers.back(), cpus[static_cast<size_t>(t)]);
   }
 }
 

@@ -13,8 +13,11 @@ namespace ds {
 class ThreadTeam {
  public:
   static constexpr int kMostThreads = 1024;
-  // scratch_bytes: aligned private memory of each thread, allocated here once.
-  explicit ThreadTeam(int threads, size_t scratch_bytes = size_t{2} << 20);
+  static constexpr size_t kScratchBytes = size_t{2} << 20;
+  // scratch_bytes: aligned private memory of each thread, allocated here once. cpus: empty, or one a thread:
+  // worker t runs on cpus[t] only, where the system allows it. The caller is the host's thread and stays
+  // free.
+  explicit ThreadTeam(int threads, size_t scratch_bytes = kScratchBytes, std::span<const int> cpus = {});
   ~ThreadTeam();
   ThreadTeam(const ThreadTeam&) = delete;
   ThreadTeam& operator=(const ThreadTeam&) = delete;

@@ -1,14 +1,18 @@
 #include "core/device/thread_team.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <set>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include "core/base/error.h"
+#include "support/affinity.h"
 
 namespace ds {
 namespace {
@@ -127,6 +131,25 @@ TEST(ThreadTeam, ScratchIsPrivateAndAligned) {
   }
   EXPECT_THROW(team.scratch(3), Error);
   EXPECT_THROW(ThreadTeam(0), Error);
+}
+
+TEST(ThreadTeam, PinsWorkersWhereTheSystemAllowsIt) {
+  cpu_set_t mask;
+  ASSERT_EQ(sched_getaffinity(0, sizeof mask, &mask), 0);
+  int first = 0, last = CPU_SETSIZE - 1;
+  while (!CPU_ISSET(first, &mask)) ++first;
+  while (!CPU_ISSET(last, &mask)) --last;
+  auto before = test::allowed_cpus();
+  std::string free = before.begin()->second;
+  int nobody = 1 << 20;
+  std::vector<int> cpus{last, first, last, nobody, -1};
+  ThreadTeam team(5, 1000, cpus);
+  std::vector<std::string> expected{std::to_string(first), std::to_string(last), free, free};
+  std::sort(expected.begin(), expected.end());
+  EXPECT_EQ(test::allowed_since(before), expected);
+  auto after = test::allowed_cpus();
+  for (const auto& [thread, list] : before) EXPECT_EQ(after[thread], list);
+  EXPECT_THROW(ThreadTeam(3, 1000, std::vector<int>{0, 1}), Error);
 }
 
 TEST(ThreadTeam, ManyTeamsAtOnce) {
