@@ -356,6 +356,15 @@ DS_API ds_status ds_checkpoint_save(ds_engine* engine, const char* folder);
 /* Loads the newest complete checkpoint below `folder`, or the one at `folder`; made at any world size, stage
  * and tier. Collective. @return DS_ERROR_NOT_FOUND when there is none, DS_ERROR_CORRUPT naming the file */
 DS_API ds_status ds_checkpoint_load(ds_engine* engine, const char* folder);
+/* Takes the weights of a Hugging Face model folder (docs/models.md) for the engine's parameters, by name;
+ * optimizer states and the step stay. Collective. @return DS_ERROR_NOT_FOUND for a missing file,
+ * DS_ERROR_CONFIG naming a tensor that is missing, too many or of another shape, DS_ERROR_CORRUPT naming a
+ * damaged file */
+DS_API ds_status ds_checkpoint_load_model(ds_engine* engine, const char* folder);
+/* Writes the masters to `folder` as a Hugging Face model, each file at once and whole. Collective.
+ * @param like [nullable] the model folder whose files, names, dtypes, configuration and tokenizer it gets;
+ * none, or one without weights: a single model.safetensors of f32 */
+DS_API ds_status ds_checkpoint_save_model(ds_engine* engine, const char* folder, const char* like);
 /* JSON about a checkpoint, or the newest one of a folder of them or of a run: step, seed, numerics key,
  * payload hash. See Strings. */
 DS_API ds_status ds_checkpoint_info(const char* path, char* buffer, size_t buffer_size, size_t* out_size);

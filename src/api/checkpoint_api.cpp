@@ -30,6 +30,20 @@ ds_status ds_checkpoint_load(ds_engine* engine, const char* folder) {
   });
 }
 
+ds_status ds_checkpoint_load_model(ds_engine* engine, const char* folder) {
+  return ds::boundary([&] {
+    ds::EngineCore& e = ds::core(engine);
+    e.load_weights(std::string(ds::need_text(folder, "folder")));
+  });
+}
+
+ds_status ds_checkpoint_save_model(ds_engine* engine, const char* folder, const char* like) {
+  return ds::boundary([&] {
+    ds::EngineCore& e = ds::core(engine);
+    e.save_weights(std::string(ds::need_text(folder, "folder")), like ? like : "");
+  });
+}
+
 ds_status ds_checkpoint_info(const char* path, char* buffer, size_t buffer_size, size_t* out_size) {
   return ds::boundary([&] {
     std::string found = checkpoint_at(std::string(ds::need_text(path, "path")));

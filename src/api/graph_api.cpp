@@ -1,8 +1,8 @@
 #include "api/boundary.h"
 #include "api/handles.h"
+#include "checkpoint/model_folder.h"
 #include "core/base/json.h"
 #include "core/graph/ops.h"
-#include "nn/models/model.h"
 
 namespace ds {
 namespace {
@@ -78,7 +78,7 @@ ds_status ds_graph_from_config(const char* config, int32_t size, ds_graph** out)
     std::string_view text = ds::need_text(config, "config");
     ds::require(size >= 1, "size must be at least 1, got {}", size);
     auto handle = std::make_unique<ds_graph>();
-    handle->graph = ds::model_graph(ds::parse_config(ds::Json::parse(text, "config"), size));
+    handle->graph = ds::configured_model(ds::parse_config(ds::Json::parse(text, "config"), size)).graph;
     *out = handle.release();
   });
 }

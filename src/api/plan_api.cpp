@@ -2,8 +2,8 @@
 
 #include "api/boundary.h"
 #include "api/handles.h"
+#include "checkpoint/model_folder.h"
 #include "comm/communicator.h"
-#include "nn/models/model.h"
 #include "run/setup.h"
 
 namespace ds {
@@ -41,9 +41,14 @@ ds_status ds_plan_create(const char* config, const ds_graph* graph, int32_t rank
     auto handle = std::make_unique<ds_plan>();
     handle->config = ds::parse_config(ds::Json::parse(text, "config"), size);
     if (graph) ds::need_trainable(graph->graph);
-    handle->plan =
-        ds::compile_plan(graph ? graph->graph : ds::model_graph(handle->config), handle->config, rank, size,
-                         ds::Machine{}, true, graph ? ds::PlanPrograms{} : ds::run_programs(handle->config));
+    ds::PlanPrograms programs;
+    ds::HfModel model;
+    if (!graph) {
+      model = ds::configured_model(handle->config);
+      programs = ds::run_programs(handle->config, model);
+    }
+    handle->plan = ds::compile_plan(graph ? graph->graph : model.graph, handle->config, rank, size,
+                                    ds::Machine{}, true, programs);
     *out = handle.release();
   });
 }

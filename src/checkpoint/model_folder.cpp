@@ -3,16 +3,12 @@
 #include "checkpoint/weight_match.h"
 #include "core/base/error.h"
 #include "io/file.h"
+#include "nn/models/gpt.h"
 
 namespace ds {
 namespace {
 
 constexpr int64_t kMaxConfig = 1 << 24;
-
-bool has_weights(const std::string& folder) {
-  return name_exists(fmt::format("{}/{}", folder, kTensorFile)) ||
-         name_exists(fmt::format("{}/{}", folder, kTensorIndex));
-}
 
 void check_weights(const Graph& graph, const std::string& folder) {
   std::vector<std::string> names;
@@ -28,6 +24,11 @@ void check_weights(const Graph& graph, const std::string& folder) {
 std::string config_path(const std::string& folder) { return folder + "/config.json"; }
 
 }  // namespace
+
+bool has_weights(const std::string& folder) {
+  return name_exists(fmt::format("{}/{}", folder, kTensorFile)) ||
+         name_exists(fmt::format("{}/{}", folder, kTensorIndex));
+}
 
 Json read_model_config(const std::string& folder) {
   std::string path = config_path(folder), text = read_small_file(path, kMaxConfig);
@@ -50,6 +51,22 @@ HfModel build_hf_model(const std::string& folder, int64_t bound, int64_t seq, Hf
     raise(error.status(), "{}: {}", config_path(folder), error.what());
   }
   if (has_weights(folder)) check_weights(model.graph, folder);
+  return model;
+}
+
+HfModel configured_model(const Config& config) {
+  int64_t bound = config.micro_batch * config.sequence;
+  if (!config.model.folder.empty()) {
+    bool noise = config.origins.at("model.dropout") == "default";
+    return build_hf_model(config.model.folder, bound, config.sequence,
+                          noise ? HfMode::training : HfMode::evaluation);
+  }
+  if (config.model.family.empty()) {
+    raise(DS_ERROR_CONFIG, "model.family or model.folder must be given when there is no graph, got none");
+  }
+  HfModel model;
+  model.graph = build_gpt(config.model, bound, config.sequence);
+  model.family = config.model.family;
   return model;
 }
 

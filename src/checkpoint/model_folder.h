@@ -1,6 +1,7 @@
 #pragma once
 #include <string>
 
+#include "core/config/config.h"
 #include "nn/models/hf.h"
 
 namespace ds {
@@ -8,10 +9,18 @@ namespace ds {
 // config.json of a Hugging Face model folder. DS_ERROR_NOT_FOUND, DS_ERROR_CORRUPT (no JSON object).
 Json read_model_config(const std::string& folder);
 
+// Whether the folder has a file of weights, or an index of several.
+bool has_weights(const std::string& folder);
+
 // hf_model() of the folder's config.json; errors name the file. When the folder has weights, their headers,
 // names, dtypes and shapes are checked against the model (errors as of load_weights), so that whoever goes on
 // to take memory for it has a model of the files' size.
 HfModel build_hf_model(const std::string& folder, int64_t bound, int64_t seq,
                        HfMode mode = HfMode::evaluation);
+
+// The model that config.model names, built in or in a folder, for micro-batches of micro_batch * sequence
+// tokens; DS_ERROR_CONFIG when it names none. A folder's model has its config.json's dropout, unless
+// model.dropout is given (as 0).
+HfModel configured_model(const Config& config);
 
 }  // namespace ds

@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "checkpoint/agree.h"
+#include "checkpoint/model_folder.h"
 #include "checkpoint/weight_match.h"
 #include "checkpoint/weights.h"
 #include "core/base/error.h"
@@ -33,7 +34,8 @@ class Saver {
 
   void save() {
     agree(state_.comm(), "weights plan", [&] {
-      if (like_.empty()) {
+      alone_ = like_.empty() || !has_weights(like_);
+      if (alone_) {
         plan_alone();
       } else {
         match_ = match_weights(state_.param_names(), state_.param_shapes(), like_);
@@ -77,7 +79,7 @@ class Saver {
     for (size_t f = 0; f < files().size(); ++f) {
       File file(temporary(f), File::Mode::write_new);
       file.resize(files()[f].header.file_bytes);
-      if (like_.empty()) {
+      if (alone_) {
         file.write(header_.data(), header_.size(), 0);
       } else {
         copy_rest(f, file);
@@ -165,6 +167,7 @@ class Saver {
   StateAccess& state_;
   int rank_;
   std::string folder_, like_;
+  bool alone_ = true;  // no weights to be like
   WeightMatch match_;
   std::string header_;  // of a file that is like none
   std::vector<File> open_;

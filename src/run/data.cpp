@@ -10,22 +10,23 @@ namespace ds {
 namespace {
 
 // Every token of the text must be one that the model has a row for.
-void check_vocabulary(const TokenFile& text, const Config& config) {
-  if (config.model.vocab >= text.vocab()) return;
+void check_vocabulary(const TokenFile& text, int64_t vocabulary, const Config& config) {
+  if (vocabulary >= text.vocab()) return;
   std::vector<int32_t> block(1 << 16);
   for (int64_t at = 0; at < text.size(); at += static_cast<int64_t>(block.size())) {
     auto count = static_cast<size_t>(std::min(text.size() - at, static_cast<int64_t>(block.size())));
     text.copy(at, std::span(block).first(count));
     int32_t largest = *std::max_element(block.begin(), block.begin() + static_cast<std::ptrdiff_t>(count));
-    if (largest < config.model.vocab) continue;
+    if (largest < vocabulary) continue;
     raise(DS_ERROR_CONFIG, "model.vocab: {} is too small for the text, which has token {}; {} needs {}",
-          config.model.vocab, largest, config.data.tokenizer, text.vocab());
+          vocabulary, largest, config.data.tokenizer, text.vocab());
   }
 }
 
 }  // namespace
 
-RunData::RunData(const Config& config, int rank, int world, const std::string& folder, BatchCallback batch)
+RunData::RunData(const Config& config, int64_t vocabulary, int rank, int world, const std::string& folder,
+                 BatchCallback batch)
     : rank_(rank),
       world_(world),
       micro_batch_(config.micro_batch),
@@ -36,7 +37,9 @@ RunData::RunData(const Config& config, int rank, int world, const std::string& f
   tokenizer_ = open_tokenizer(config.data.tokenizer);
   dataset_ = open_dataset(folder);
   hash_ = dataset_.train.corpus_hash();
-  for (const TokenFile* text : {&dataset_.train, &dataset_.heldout}) check_vocabulary(*text, config);
+  for (const TokenFile* text : {&dataset_.train, &dataset_.heldout}) {
+    check_vocabulary(*text, vocabulary, config);
+  }
   train_.emplace(dataset_.train, config.sequence, config.run.seed, micro_batch_ * accumulation_ * world_);
   if (dataset_.heldout.size() <= config.sequence) return;  // shorter than one window: nothing to evaluate on
   heldout_.emplace(dataset_.heldout, config.sequence);

@@ -17,9 +17,11 @@ namespace ds {
 // and the id that follows each.
 class RunData {
  public:
-  // Opens the token files in `folder`, unless `batch` replaces them; batch is copied. DS_ERROR_CONFIG when
-  // there are not enough tokens for a batch, or tokens that the model's vocabulary has not.
-  RunData(const Config& config, int rank, int world, const std::string& folder, BatchCallback batch);
+  // Opens the token files in `folder`, unless `batch` replaces them; batch is copied. vocabulary: ids that
+  // the model knows. DS_ERROR_CONFIG when there are not enough tokens for a batch, or one that it does not
+  // know.
+  RunData(const Config& config, int64_t vocabulary, int rank, int world, const std::string& folder,
+          BatchCallback batch);
   RunData(const RunData&) = delete;
   RunData& operator=(const RunData&) = delete;
 

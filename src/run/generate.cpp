@@ -15,7 +15,6 @@
 #include "engine/threads.h"
 #include "inference/generate.h"
 #include "io/file.h"
-#include "nn/models/model.h"
 #include "run/folder.h"
 
 namespace ds {
@@ -81,7 +80,8 @@ Source open_run(Communicator& comm, const std::string& folder, const TextRequest
                                   values.at("bf16").at("enabled").boolean());
   document.set("model", values.at("model"));
   Config config = parse_config(document, comm.size());
-  source.engine = make_engine(config, model_graph(config), {config.sequence}, comm);
+  HfModel model = configured_model(config);
+  source.engine = make_engine(config, model.graph, {config.sequence, model.position_offset}, comm);
   source.engine->load(path);
   return source;
 }

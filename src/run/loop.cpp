@@ -17,9 +17,10 @@ bool due(int64_t every, int64_t step) { return every > 0 && step % every == 0; }
 
 }  // namespace
 
-Loop::Loop(Engine& engine, const RunData& data, const RunFolder& folder, const TrainOptions& options,
-           Record* record)
+Loop::Loop(Engine& engine, const ModelInputs& inputs, const RunData& data, const RunFolder& folder,
+           const TrainOptions& options, Record* record)
     : engine_(engine),
+      inputs_(inputs),
       data_(data),
       folder_(folder),
       options_(options),
@@ -34,8 +35,8 @@ Loop::Loop(Engine& engine, const RunData& data, const RunFolder& folder, const T
 }
 
 std::vector<InputView> Loop::views(int64_t micros) const {
-  int64_t count = micros * batch_tokens_;
-  return {{tokens_.data(), DS_DTYPE_I32, count}, {targets_.data(), DS_DTYPE_I32, count}};
+  auto count = static_cast<size_t>(micros * batch_tokens_);
+  return inputs_.views(std::span(tokens_).first(count), std::span(targets_).first(count));
 }
 
 // Fills the step's batches, unless this rank wishes to end.

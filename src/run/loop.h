@@ -6,6 +6,7 @@
 #include "engine/engine.h"
 #include "run/data.h"
 #include "run/folder.h"
+#include "run/inputs.h"
 #include "run/record.h"
 #include "run/train.h"
 
@@ -16,8 +17,8 @@ namespace ds {
 class Loop {
  public:
   // record is null on all ranks but 0.
-  Loop(Engine& engine, const RunData& data, const RunFolder& folder, const TrainOptions& options,
-       Record* record);
+  Loop(Engine& engine, const ModelInputs& inputs, const RunData& data, const RunFolder& folder,
+       const TrainOptions& options, Record* record);
   RunReport run();
   const std::vector<Trace::Span>& spans() const { return spans_; }  // of a few steps early in the run
 
@@ -35,6 +36,7 @@ class Loop {
   std::vector<InputView> views(int64_t micros) const;
 
   Engine& engine_;
+  const ModelInputs& inputs_;
   const RunData& data_;
   const RunFolder& folder_;
   const TrainOptions& options_;

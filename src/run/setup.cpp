@@ -20,10 +20,10 @@ void merge_patch(Json& document, const Json& patch) {
   }
 }
 
-PlanPrograms run_programs(const Config& config) {
+PlanPrograms run_programs(const Config& config, const HfModel& model) {
   PlanPrograms programs;
   programs.infer = false;
-  if (config.run.sample_tokens > 0) programs.decode.positions = config.sequence;
+  if (config.run.sample_tokens > 0) programs.decode = {config.sequence, model.position_offset};
   return programs;
 }
 

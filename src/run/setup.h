@@ -1,6 +1,7 @@
 #pragma once
 #include "compile/pipeline.h"
 #include "core/base/json.h"
+#include "nn/models/hf.h"
 
 namespace ds {
 
@@ -10,6 +11,6 @@ void merge_patch(Json& document, const Json& patch);
 
 // The programs of a run's engine beside training and evaluation: text is continued for the sample, within a
 // sequence.
-PlanPrograms run_programs(const Config& config);
+PlanPrograms run_programs(const Config& config, const HfModel& model);
 
 }  // namespace ds

@@ -2,13 +2,15 @@
 
 #include <cmath>
 #include <memory>
+#include <optional>
 
 #include "checkpoint/agree.h"
+#include "checkpoint/model_folder.h"
 #include "core/base/error.h"
 #include "engine/threads.h"
 #include "monitor/report.h"
 #include "monitor/text.h"
-#include "nn/models/model.h"
+#include "run/inputs.h"
 #include "run/loop.h"
 #include "run/sample.h"
 #include "run/setup.h"
@@ -92,8 +94,10 @@ class Run {
     EngineOptions engine_options;
     engine_options.threads = threads_of_rank(config_, comm_.size());
     engine_options.trace = true;
-    engine_options.programs = run_programs(config_);
-    engine_ = std::make_unique<Engine>(config_, model_graph(config_), comm_, engine_options);
+    HfModel model = configured_model(config_);
+    inputs_.emplace(model, config_.micro_batch * config_.accumulation * config_.sequence, config_.sequence);
+    engine_options.programs = run_programs(config_, model);
+    engine_ = std::make_unique<Engine>(config_, model.graph, comm_, engine_options);
     folder_.path = on_root(comm_, "run folder", [&] {
       folder_ = open_folder(config_, options_, text_);
       return folder_.path;
@@ -114,9 +118,10 @@ class Run {
  private:
   RunReport train_in_folder() {
     agree(comm_, "data", [&] {
-      data_ = std::make_unique<RunData>(config_, comm_.rank(), comm_.size(), folder_.data(), options_.batch);
+      data_ = std::make_unique<RunData>(config_, inputs_->vocabulary(), comm_.rank(), comm_.size(),
+                                        folder_.data(), options_.batch);
     });
-    std::string loaded = options_.resume.empty() ? "" : load();
+    std::string loaded = begin();
     if (!loaded.empty() && engine_->steps_taken() >= config_.run.steps) return nothing_left(loaded);
     on_root(comm_, "run record", [&] {
       write_run_config(folder_, document_, config_.effective());
@@ -131,7 +136,15 @@ class Run {
     return report;
   }
 
-  // Loads what a resumed run goes on from. Returns its path.
+  // Loads the checkpoint that a resumed run goes on from and returns its path; else the weights that a run on
+  // a model folder begins with.
+  std::string begin() {
+    std::string loaded = options_.resume.empty() ? "" : load();
+    bool own = !config_.model.folder.empty() && config_.model.init == "folder";
+    if (loaded.empty() && own) engine_->load_weights(config_.model.folder);
+    return loaded;
+  }
+
   std::string load() {
     std::string path =
         on_root(comm_, "resumed checkpoint", [&] { return resumed_checkpoint(folder_, options_.resume); });
@@ -180,13 +193,16 @@ class Run {
   }
 
   RunReport steps(const std::string& loaded) {
-    Loop loop(*engine_, *data_, folder_, options_, record_.get());
+    Loop loop(*engine_, *inputs_, *data_, folder_, options_, record_.get());
     RunReport report = aborting([&] { return loop.run(); });
     if (report.checkpoint.empty()) report.checkpoint = loaded;
     report.folder = folder_.path;
     report.unigram_loss = data_->baselines().unigram;
     report.bigram_loss = data_->baselines().bigram;
-    if (report.end == RunEnd::finished) report.sample = run_sample(*engine_, *data_, options_.stop);
+    if (report.end == RunEnd::finished) {
+      save_model();
+      report.sample = run_sample(*engine_, *data_, options_.stop);
+    }
     RankSpans spans = gather_spans(comm_, loop.spans());
     on_root(comm_, "report", [&] {
       record_->finish();
@@ -196,6 +212,13 @@ class Run {
       return std::string();
     });
     return report;
+  }
+
+  // A run on a model folder that ends leaves one of the same layout.
+  void save_model() {
+    if (config_.model.folder.empty()) return;
+    engine_->save_weights(folder_.file("model"), config_.model.folder);
+    if (record_) record_->note("model " + folder_.file("model"));
   }
 
   // A rank that fails alone (a full disk under metrics.csv, say) ends the others at once.
@@ -254,6 +277,7 @@ class Run {
   std::string text_;  // one line about the text; rank 0 of a new run
   std::unique_ptr<RunData> data_;
   RunFolder folder_;
+  std::optional<ModelInputs> inputs_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<Record> record_;
 };

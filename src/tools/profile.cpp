@@ -11,7 +11,6 @@
 #include "core/base/random.h"
 #include "engine/engine.h"
 #include "engine/threads.h"
-#include "nn/models/model.h"
 #include "tools/feed.h"
 #include "tools/options.h"
 
@@ -65,10 +64,7 @@ HfModel model_of(const Config& config, const std::string& folder) {
   if (!folder.empty()) {
     return hf_model(read_model_config(folder), config.micro_batch * config.sequence, config.sequence);
   }
-  HfModel model;
-  model.graph = model_graph(config);
-  model.family = config.model.family;
-  return model;
+  return configured_model(config);
 }
 
 // Rows of the table that ids of the model's tokens choose from.

@@ -107,6 +107,65 @@ class RunTrain : public testing::Test {
   std::string text_;
 };
 
+Json on_folder(Json c, const std::string& model) {
+  Json patch = Json::parse(R"({"model": null, "data": {"tokenizer": "bytes"}, "run": {"sequence": 16}})");
+  merge_patch(c, patch);
+  Json section;
+  section.set("folder", model);
+  section.set("dropout", 0);
+  c.set("model", std::move(section));
+  return c;
+}
+
+std::string reference_model(const char* family) {
+  return std::string(DS_SOURCE_DIR) + "/tests/data/models/" + family;
+}
+
+class RunTrainModel : public RunTrain, public testing::WithParamInterface<const char*> {};
+
+TEST_P(RunTrainModel, trains_a_folder_and_leaves_one) {
+  std::string model = reference_model(GetParam());
+  RunReport report = train_on(2, on_folder(config("m", 6), model), quiet());
+  EXPECT_EQ(report.end, RunEnd::finished);
+  Metrics metrics = read_metrics(report.folder + "/metrics.csv");
+  EXPECT_LT(metrics.steps.back().loss, metrics.steps.front().loss);
+  std::string left = report.folder + "/model";
+  EXPECT_EQ(read_file(left + "/config.json"), read_file(model + "/config.json"));
+
+  // The folder that is left is a model like the first: a run on it goes on from the loss that was reached.
+  RunReport more = train_on(1, on_folder(config("n", 2), left), quiet());
+  double reached = read_metrics(more.folder + "/metrics.csv").evals.front().loss;
+  EXPECT_LT(reached, metrics.evals.front().loss);
+
+  // A resumed run takes its checkpoint, not the folder again.
+  Json longer = config("m", 8);
+  RunReport resumed = train_on(2, Json::parse(R"({"run": {"steps": 8}})"), quiet(report.folder));
+  EXPECT_EQ(resumed.step, 8);
+  EXPECT_LT(resumed.loss, metrics.steps.front().loss);
+}
+
+INSTANTIATE_TEST_SUITE_P(Folders, RunTrainModel, testing::Values("gpt2", "llama", "opt", "qwen2"),
+                         [](const auto& info) { return std::string(info.param); });
+
+TEST_F(RunTrain, a_folder_may_begin_with_random_weights) {
+  std::string model = folder_.path() + "/bare";
+  make_folders(model);
+  write_file_atomic(model + "/config.json", read_file(reference_model("qwen2") + "/config.json"));
+  Json c = on_folder(config("r", 2), model);
+  std::string why = error_of(c, DS_ERROR_NOT_FOUND);
+  EXPECT_NE(why.find("model.safetensors"), std::string::npos) << why;
+  Json patch = Json::parse(R"({"model": {"init": "random"}})");
+  merge_patch(c, patch);
+  RunReport report = train_on(1, c, quiet());
+  EXPECT_TRUE(exists(report.folder + "/model/model.safetensors"));
+  EXPECT_TRUE(exists(report.folder + "/model/config.json"));
+}
+
+TEST_F(RunTrain, a_folder_that_predicts_masked_tokens_is_refused) {
+  std::string why = error_of(on_folder(config("b", 2), reference_model("bert")), DS_ERROR_UNSUPPORTED);
+  EXPECT_NE(why.find("bert"), std::string::npos) << why;
+}
+
 TEST_F(RunTrain, writes_the_whole_run_folder) {
   RunReport report = train_on(2, config("a", 6), quiet());
   EXPECT_EQ(report.end, RunEnd::finished);

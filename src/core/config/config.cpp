@@ -131,8 +131,35 @@ void complete_optimizer(Config& c, const Reader& reader) {
   }
 }
 
+// A folder's config.json has the sizes; of its dropout a run can only say that there is none.
+void complete_model_folder(Config& c) {
+  if (!c.model.family.empty()) {
+    raise(DS_ERROR_CONFIG, "model.folder: \"{}\" contradicts model.family \"{}\"; give one of them",
+          c.model.folder, c.model.family);
+  }
+  for (const char* name : {"layers", "hidden", "heads", "vocab", "positions"}) {
+    if (!c.origins.contains(std::string("model.") + name)) continue;
+    raise(DS_ERROR_CONFIG, "model.{}: given beside model.folder \"{}\", whose config.json has it", name,
+          c.model.folder);
+  }
+  if (c.model.dropout != 0) {
+    raise(DS_ERROR_CONFIG,
+          "model.dropout: beside model.folder it may be 0 (none at all) or absent (as config.json says), got "
+          "{}",
+          c.model.dropout);
+  }
+  if (!c.origins.contains("data.tokenizer")) {
+    c.data.tokenizer = c.model.folder;
+    c.origins["data.tokenizer"] = "derived";
+  }
+}
+
 void complete_model(Config& c) {
   ModelConfig& m = c.model;
+  if (!m.folder.empty()) return complete_model_folder(c);
+  if (c.origins.contains("model.init")) {
+    raise(DS_ERROR_CONFIG, "model.init: \"{}\" needs model.folder, got none", m.init);
+  }
   if (m.family.empty()) return;
   if (m.vocab == 0) {
     m.vocab = 256;
@@ -240,7 +267,8 @@ Config parse_config(const Json& document, int world) {
 }
 
 std::string Config::shared_text() const {
-  constexpr std::string_view kOwn[] = {"run.dir", "run.threads", "run.pin_threads", "data.paths"};
+  constexpr std::string_view kOwn[] = {"run.dir",    "run.threads",    "run.pin_threads",
+                                       "data.paths", "data.tokenizer", "model.folder"};
   std::string out;
   for (const Key& key : config_keys()) {
     bool own = std::find(std::begin(kOwn), std::end(kOwn), key.path) != std::end(kOwn);

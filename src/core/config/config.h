@@ -15,7 +15,9 @@ enum class Tier { device = 0, host = 1, nvme = 2 };
 const char* tier_name(Tier tier);  // "device", "host", "nvme" (config spelling of host: "cpu")
 
 struct ModelConfig {
-  std::string family;  // "gpt"; "" when the graph comes from the caller
+  std::string family;           // "gpt"; "" when the graph comes from a folder or from the caller
+  std::string folder;           // Hugging Face model folder, in place of a family
+  std::string init = "folder";  // weights that a run on a folder begins with: its own, or "random" ones
   int64_t layers = 0, hidden = 0, heads = 0, vocab = 0, positions = 0;
   double dropout = 0;
 };

@@ -273,7 +273,7 @@ void zero_keys(std::vector<Key>& keys) {
       Limits{.low = 1, .high = 65536}));
 }
 
-// Keys of the built-in model; absent where the caller brings the graph.
+// Keys of the built-in model and of a model folder; absent where the caller brings the graph.
 void model_keys(std::vector<Key>& keys) {
   auto add = [&](const std::string& name, auto field, Limits limits) {
     Key one = key("model." + name, field, limits);
@@ -281,6 +281,12 @@ void model_keys(std::vector<Key>& keys) {
     keys.push_back(std::move(one));
   };
   keys.push_back(choice_key("model.family", [](auto& c) -> auto& { return c.model.family; }, {"gpt"}));
+  auto of_folder = [&](Key one) {
+    one.get = [get = one.get](const Config& c) { return c.model.folder.empty() ? Json() : get(c); };
+    keys.push_back(std::move(one));
+  };
+  of_folder(key("model.folder", [](auto& c) -> auto& { return c.model.folder; }));
+  of_folder(choice_key("model.init", [](auto& c) -> auto& { return c.model.init; }, {"folder", "random"}));
   add(
       "layers", [](auto& c) -> auto& { return c.model.layers; }, Limits{.low = 1, .high = 1000});
   add(
