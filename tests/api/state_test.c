@@ -81,6 +81,26 @@ static void round_trip(int rank, ds_comm* comm, ds_engine* engine, const mlp_bat
   (void)rank;
 }
 
+/* Weights to a model folder and back, f32: what is read afterwards is what was written. */
+static void model_folder(ds_comm* comm, ds_engine* engine) {
+  float kept[BIAS], other[BIAS] = {0}, back[BIAS];
+  char path[512];
+  int32_t param = -1;
+  int i;
+  check_ok(ds_engine_param_find(engine, "fc2.bias", &param), "find");
+  check_ok(ds_engine_read(engine, param, DS_STATE_KIND_MASTER, kept, BIAS), "read");
+  snprintf(path, sizeof path, "%s/state_test_model", folder);
+  check_ok(ds_checkpoint_save_model(engine, path, NULL), "save the model");
+  check_ok(ds_engine_write(engine, param, DS_STATE_KIND_MASTER, other, BIAS), "write");
+  check_ok(ds_checkpoint_load_model(engine, path), "load the model");
+  check_ok(ds_engine_read(engine, param, DS_STATE_KIND_MASTER, back, BIAS), "read");
+  for (i = 0; i < BIAS; ++i) check(kept[i] == back[i], "the weights that were saved");
+  snprintf(path, sizeof path, "%s/state_test_nowhere", folder);
+  check_error(ds_checkpoint_load_model(engine, path), DS_ERROR_NOT_FOUND, "state_test_nowhere");
+  check_error(ds_checkpoint_load_model(engine, NULL), DS_ERROR_INVALID_ARGUMENT, "folder");
+  check_ok(ds_comm_barrier(comm), "barrier");
+}
+
 static void rank_body(int rank, ds_comm* comm, void* data) {
   char config[512], path[512];
   mlp_batch batch;
@@ -108,6 +128,7 @@ static void rank_body(int rank, ds_comm* comm, void* data) {
   order(engine, &batch);
   check_ok(ds_train_batch(engine, batch_inputs(&batch), 2, &loss), "third step");
   round_trip(rank, comm, engine, &batch);
+  model_folder(comm, engine);
   check_error(ds_engine_trace(engine, "x"), DS_ERROR_STATE, "options.trace");
   check_ok(ds_engine_plan_print(engine, NULL, 0, &size), "plan");
   check(size > 100, "a program");
