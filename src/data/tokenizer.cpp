@@ -60,24 +60,47 @@ size_t unfinished_tail(std::string_view text) {
 
 }  // namespace
 
-std::unique_ptr<const Tokenizer> open_tokenizer(const std::string& name) {
-  if (name == "bytes") return std::make_unique<Bytes>();
+std::vector<TokenizerFile> tokenizer_files(const std::string& name) {
+  if (name == "bytes") return {};
   namespace fs = std::filesystem;
   std::error_code ignored;
+  // A link that leads nowhere or in a circle is there: opening it tells.
+  auto there = [&](const fs::path& path) { return fs::exists(fs::symlink_status(path, ignored)); };
+  fs::path folder(name);
+  std::vector<TokenizerFile> files;
+  auto add = [&](const char* file) { files.push_back({(folder / file).string(), file}); };
   if (!fs::is_directory(name, ignored)) {
-    if (!fs::exists(name, ignored)) {
+    if (!there(name)) {
       raise(DS_ERROR_NOT_FOUND, "tokenizer must be 'bytes' or a file or folder that exists, got '{}'", name);
     }
-    return name.ends_with(".model") ? open_sentencepiece(name) : open_hugging_face(name);
+    files.push_back({name, name.ends_with(".model") ? "tokenizer.model" : "tokenizer.json"});
+    folder = folder.parent_path();
+  } else if (there(folder / "tokenizer.json")) {
+    add("tokenizer.json");
+  } else if (there(folder / "tokenizer.model")) {
+    add("tokenizer.model");
+  } else if (there(folder / "vocab.json") && there(folder / "merges.txt")) {
+    add("vocab.json");
+    add("merges.txt");
+  } else {
+    raise(DS_ERROR_NOT_FOUND,
+          "no tokenizer in '{}': looked for tokenizer.json, tokenizer.model, vocab.json with merges.txt; "
+          "without one, give token ids",
+          name);
   }
-  auto has = [&](const char* file) { return fs::exists(fs::path(name) / file, ignored); };
-  if (has("tokenizer.json")) return open_hugging_face(name + "/tokenizer.json");
-  if (has("tokenizer.model")) return open_sentencepiece(name + "/tokenizer.model");
-  if (has("vocab.json") && has("merges.txt")) return open_gpt2_pair(name);
-  raise(DS_ERROR_NOT_FOUND,
-        "no tokenizer in '{}': looked for tokenizer.json, tokenizer.model, vocab.json with merges.txt; "
-        "without one, give token ids (--ids)",
-        name);
+  for (const char* file : {"tokenizer_config.json", "special_tokens_map.json"}) {
+    if (there(folder / file)) add(file);
+  }
+  return files;
+}
+
+std::unique_ptr<const Tokenizer> open_tokenizer(const std::string& name) {
+  std::vector<TokenizerFile> files = tokenizer_files(name);
+  if (files.empty()) return std::make_unique<Bytes>();
+  const TokenizerFile& first = files[0];
+  if (first.name == "tokenizer.json") return open_hugging_face(first.path);
+  if (first.name == "tokenizer.model") return open_sentencepiece(first.path);
+  return open_gpt2_pair(name);
 }
 
 std::string TextStream::push(int32_t token) {

@@ -36,6 +36,17 @@ class Tokenizer {
 // key.
 std::unique_ptr<const Tokenizer> open_tokenizer(const std::string& name);
 
+// The files that open_tokenizer(name) reads: none for "bytes". A copy of each under its `name` in one folder
+// is the same tokenizer. Throws as open_tokenizer where none is found.
+struct TokenizerFile {
+  std::string path, name;
+};
+std::vector<TokenizerFile> tokenizer_files(const std::string& name);
+// All names that a TokenizerFile may have.
+inline constexpr const char* kTokenizerFiles[] = {
+    "tokenizer.json", "tokenizer.model",       "vocab.json",
+    "merges.txt",     "tokenizer_config.json", "special_tokens_map.json"};
+
 // Decoding as tokens come: the parts that push() and finish() return, joined, are the text of all tokens, and
 // each part is whole characters. A character whose bytes are spread over tokens comes with the last of them.
 class TextStream {

@@ -195,7 +195,7 @@ TEST(OpenTokenizer, NamesWhatItLookedFor) {
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.status(), DS_ERROR_NOT_FOUND);
-    for (const char* part : {"tokenizer.json", "tokenizer.model", "merges.txt", "--ids"}) {
+    for (const char* part : {"tokenizer.json", "tokenizer.model", "merges.txt", "token ids"}) {
       EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
     }
   }

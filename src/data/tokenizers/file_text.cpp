@@ -16,8 +16,12 @@ constexpr uintmax_t max_file_bytes = 256 << 20;
 
 std::string read_tokenizer_file(const std::string& path) {
   std::error_code error;
-  if (!std::filesystem::exists(path, error)) raise(DS_ERROR_NOT_FOUND, "{}: no such file", path);
-  if (!std::filesystem::is_regular_file(path, error)) raise(DS_ERROR_CORRUPT, "{}: not a regular file", path);
+  std::filesystem::file_status status = std::filesystem::status(path, error);
+  if (status.type() == std::filesystem::file_type::not_found) {
+    raise(DS_ERROR_NOT_FOUND, "{}: no such file", path);
+  }
+  if (error) raise(DS_ERROR_IO, "{}: {}", path, error.message());
+  if (!std::filesystem::is_regular_file(status)) raise(DS_ERROR_CORRUPT, "{}: not a regular file", path);
   uintmax_t bytes = std::filesystem::file_size(path, error);
   if (error || bytes > max_file_bytes) {
     raise(DS_ERROR_CORRUPT, "{}: a tokenizer file has at most {} bytes, got {}", path, max_file_bytes, bytes);

@@ -26,7 +26,7 @@ SpecialTokens read_special_tokens(const std::string& folder) {
   SpecialTokens out;
   for (const char* name : {"/tokenizer_config.json", "/special_tokens_map.json"}) {
     std::error_code ignored;
-    if (!std::filesystem::exists(folder + name, ignored)) continue;
+    if (!std::filesystem::exists(std::filesystem::symlink_status(folder + name, ignored))) continue;
     Json json = read_tokenizer_json(folder + name);
     if (!json.is_object()) continue;
     take_text(json, "bos_token", out.begin);
