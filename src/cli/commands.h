@@ -33,6 +33,10 @@ std::string read_text(const std::string& path);
 CLI::Validator integer_range(int64_t low, int64_t high);
 CLI::Validator number_range(double low, double high);
 
+// The token numbers of "1,2,3". Throws CLI::ValidationError naming `option` and the element that is no number
+// from 0 to 2147483647 in decimal digits.
+std::vector<int32_t> token_list(const std::string& option, const std::string& text);
+
 // The name that `word` was meant to be: at most two letters are wrong, missing or too many; "" when there is
 // none.
 std::string nearest(const std::string& word, const std::vector<std::string>& names);

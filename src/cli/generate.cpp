@@ -10,8 +10,8 @@ namespace ds::cli {
 namespace {
 
 struct GenerateArgs {
-  std::string model, prompt, dtype;
-  std::vector<int32_t> ids;
+  std::string model, prompt, dtype, list;
+  std::vector<int32_t> ids;  // of list
   int32_t tokens = 256, threads = 0, stage = -1;
   int64_t top_k = 0, seed = 0;
   double temperature = 0.8;
@@ -67,9 +67,9 @@ void add_generate(CLI::App& app, int&) {
   command->add_option("model", args->model, "Run folder, checkpoint, or folder of a Hugging Face model")
       ->required();
   CLI::Option* prompt = command->add_option("--prompt", args->prompt, "Text to continue");
-  command->add_option("--ids", args->ids, "Token numbers instead, for example 1,2,3; prints numbers")
-      ->delimiter(',')
-      ->excludes(prompt);
+  CLI::Option* ids =
+      command->add_option("--ids", args->list, "Token numbers instead, for example 1,2,3; prints numbers")
+          ->excludes(prompt);
   command->add_option("--tokens", args->tokens, "Tokens to add")->check(integer_range(1, 1 << 20));
   command->add_option("--temperature", args->temperature, "0: always the most probable token")
       ->check(number_range(0, 1e6));
@@ -83,7 +83,8 @@ void add_generate(CLI::App& app, int&) {
   command->add_option("--stage", args->stage, "ZeRO stage: 3 shards the parameters over the ranks")
       ->check(integer_range(0, 3));
   command->add_flag("--ignore-eos", args->ignore_eos, "Go on behind the model's end of text");
-  command->callback([args] {
+  command->callback([args, ids] {
+    if (ids->count() > 0) args->ids = token_list("ids", args->list);
     if (args->prompt.empty() && args->ids.empty()) throw CLI::RequiredError("generate: --prompt or --ids");
     generate(*args);
   });

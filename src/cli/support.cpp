@@ -36,8 +36,10 @@ std::string report_of(const std::function<ds_status(char*, size_t, size_t*)>& ca
 std::string read_text(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::stringstream text;
-  if (file) text << file.rdbuf();
-  if (!file || text.fail()) throw Failure(fmt::format("'{}': {}", path, std::strerror(errno)));
+  bool empty = file.is_open() && file.peek() == std::ifstream::traits_type::eof() && !file.bad();
+  if (!empty && file) text << file.rdbuf();
+  if (!file.is_open() || file.bad() || text.fail())
+    throw Failure(fmt::format("'{}': {}", path, std::strerror(errno)));
   return text.str();
 }
 
@@ -56,6 +58,23 @@ static CLI::Validator range(std::string_view kind, Number low, Number high) {
 
 CLI::Validator integer_range(int64_t low, int64_t high) { return range("an integer", low, high); }
 CLI::Validator number_range(double low, double high) { return range("a number", low, high); }
+
+std::vector<int32_t> token_list(const std::string& option, const std::string& text) {
+  std::vector<int32_t> tokens;
+  for (size_t begin = 0; begin <= text.size();) {
+    size_t end = std::min(text.find(',', begin), text.size());
+    uint32_t value = 0;
+    auto [last, code] = std::from_chars(text.data() + begin, text.data() + end, value);
+    if (code != std::errc{} || last != text.data() + end || value > INT32_MAX) {
+      throw CLI::ValidationError(
+          option, fmt::format("number {} must be an integer from 0 to {}, got \"{}\"", tokens.size() + 1,
+                              INT32_MAX, text.substr(begin, end - begin)));
+    }
+    tokens.push_back(static_cast<int32_t>(value));
+    begin = end + 1;
+  }
+  return tokens;
+}
 
 // Levenshtein's distance, a row at a time.
 static size_t typing_errors(const std::string& a, const std::string& b) {

@@ -26,6 +26,7 @@ printf '{"run": {"stepz": 3}, "train_micro_batch_size_per_gpu": 1}\n' > misspelt
 printf '{"train_batch_size": 8, "train_micro_batch_size_per_gpu": 3, "gradient_accumulation_steps": 2}\n' > batch.json
 printf '{"run": \n' > broken.json
 : > empty.txt
+: > empty.json
 
 refused 2 subcommand
 refused 2 resume train
@@ -41,7 +42,13 @@ refused 2 nonsense train --config "$here/tiny.json" --nonsense
 refused 2 steps train --config "$here/tiny.json" --steps x
 refused 2 "a command" launch -n 2
 refused 2 prompt generate somewhere
+refused 2 'ids: number 1 must be an integer from 0 to 2147483647, got ""' generate somewhere --ids ""
+refused 2 'ids: number 2 must be an integer from 0 to 2147483647, got ""' generate somewhere --ids 1,,2
+refused 2 'ids: number 2 must be an integer from 0 to 2147483647, got "x"' generate somewhere --ids 1,x
+refused 2 'ids: number 1 must be an integer from 0 to 2147483647, got "0x10"' generate somewhere --ids 0x10
 refused 1 nope.json train --config nope.json
+refused 1 "config: line 1, column 1" train --config empty.json
+refused 1 "'.': Is a directory" train --config .
 refused 1 "line" train --config broken.json
 refused 1 run.stepz train --config misspelt.json
 refused 1 train_batch_size train --config batch.json
@@ -53,6 +60,8 @@ refused 1 nowhere generate nowhere --prompt x
 refused 1 nowhere verify --hash nowhere
 refused 2 "model folder or --hash" verify
 refused 2 gpu verify nowhere --tier gpu
+refused 1 "nvme_path: 'no/such' is no folder" verify "$here/../data/models/gpt2" --tier nvme --nvme-path no/such
+[ ! -e no ] || { echo "verify made a folder"; bad=1; }
 refused 1 nowhere/golden.json verify nowhere
 refused 2 "--config or --model" profile
 refused 2 f16 profile --model nowhere --dtype f16
