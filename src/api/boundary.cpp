@@ -30,9 +30,14 @@ std::string_view need_text(const char* text, const char* argument) {
   return text;
 }
 
-void put_text(std::string_view text, char* buffer, size_t buffer_size, size_t* out_size) {
+void need_text_out(const char* buffer, size_t buffer_size, const size_t* out_size) {
   require(buffer != nullptr || buffer_size == 0, "buffer must not be NULL with buffer_size {}", buffer_size);
-  need(out_size, "out_size") = text.size() + 1;
+  need(out_size, "out_size");
+}
+
+void put_text(std::string_view text, char* buffer, size_t buffer_size, size_t* out_size) {
+  need_text_out(buffer, buffer_size, out_size);
+  *out_size = text.size() + 1;
   if (buffer_size == 0) return;
   size_t end = std::min(text.size(), buffer_size - 1);
   auto continues = [&](size_t i) {

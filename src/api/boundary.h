@@ -53,6 +53,9 @@ void need_array(const void* array, size_t count, const char* argument);
 // A string argument that is not [nullable].
 std::string_view need_text(const char* text, const char* argument);
 
+// Where a text is to go, checked before there is one: calls that compute it do so once.
+void need_text_out(const char* buffer, size_t buffer_size, const size_t* out_size);
+
 // Hands a text out by the convention "Strings" of ds.h: a text that does not fit is cut at a character.
 void put_text(std::string_view text, char* buffer, size_t buffer_size, size_t* out_size);
 

@@ -64,6 +64,7 @@ ds_status ds_run_generate(ds_comm* comm, const char* model, const char* prompt, 
                           size_t* out_size) {
   return ds::boundary([&] {
     std::string folder(ds::need_text(model, "model"));
+    ds::need_text_out(buffer, buffer_size, out_size);
     ds::Json document = options ? ds::Json::parse(options, "options") : ds::Json(ds::Json::Object{});
     ds::TextRequest request = ds::text_request(prompt ? prompt : "", document);
     std::function<void(const std::string&)> piece;
@@ -76,6 +77,7 @@ ds_status ds_run_verify(ds_comm* comm, const char* model, const char* options, i
                         char* buffer, size_t buffer_size, size_t* out_size) {
   return ds::boundary([&] {
     std::string folder(ds::need_text(model, "model"));
+    ds::need_text_out(buffer, buffer_size, out_size);
     ds::need(out_failed, "out_failed");
     ds::Json document = options ? ds::Json::parse(options, "options") : ds::Json(ds::Json::Object{});
     ds::VerifyRequest parsed = ds::verify_request(document);
@@ -88,6 +90,7 @@ ds_status ds_run_verify(ds_comm* comm, const char* model, const char* options, i
 ds_status ds_run_profile(ds_comm* comm, const char* config, const char* model, const char* options,
                          char* buffer, size_t buffer_size, size_t* out_size) {
   return ds::boundary([&] {
+    ds::need_text_out(buffer, buffer_size, out_size);
     ds::Json document = config ? ds::Json::parse(config, "config") : ds::Json();
     ds::Json parsed = options ? ds::Json::parse(options, "options") : ds::Json(ds::Json::Object{});
     ds::ProfileRequest request = ds::profile_request(parsed);

@@ -2,6 +2,7 @@
 
 #include "checkpoint/weight_match.h"
 #include "core/base/error.h"
+#include "core/base/json_read.h"
 #include "io/file.h"
 #include "nn/models/gpt.h"
 
@@ -40,6 +41,15 @@ Json read_model_config(const std::string& folder) {
   }
   if (!config.is_object()) raise(DS_ERROR_CORRUPT, "{}: must be an object, got {}", path, config.kind());
   return config;
+}
+
+int64_t model_positions(const std::string& folder, const Json& config) {
+  constexpr int64_t kMost = 1 << 28;
+  JsonReader reader(config_path(folder), config, ": ");
+  for (const char* key : {"n_positions", "max_position_embeddings"}) {
+    if (auto value = reader.find(key)) return value->integer(1, kMost);
+  }
+  return 0;
 }
 
 HfModel build_hf_model(const std::string& folder, int64_t bound, int64_t seq, HfMode mode) {

@@ -9,6 +9,10 @@ namespace ds {
 // config.json of a Hugging Face model folder. DS_ERROR_NOT_FOUND, DS_ERROR_CORRUPT (no JSON object).
 Json read_model_config(const std::string& folder);
 
+// Positions that the folder's config.json says its model was made for; 0: it does not say. DS_ERROR_CONFIG
+// naming file and key.
+int64_t model_positions(const std::string& folder, const Json& config);
+
 // Whether the folder has a file of weights, or an index of several.
 bool has_weights(const std::string& folder);
 

@@ -34,7 +34,7 @@ RunData::RunData(const Config& config, int64_t vocabulary, int rank, int world, 
       batch_(std::move(batch)) {
   baselines_.unigram = baselines_.bigram = std::numeric_limits<double>::quiet_NaN();
   if (batch_) return;
-  tokenizer_ = open_tokenizer(config.data.tokenizer);
+  tokenizer_ = open_tokenizer(run_tokenizer(folder, config.data.tokenizer));
   dataset_ = open_dataset(folder);
   hash_ = dataset_.train.corpus_hash();
   for (const TokenFile* text : {&dataset_.train, &dataset_.heldout}) {
@@ -67,12 +67,23 @@ std::vector<int32_t> RunData::prompt(int64_t tokens) const {
   return out;
 }
 
+std::string run_tokenizer(const std::string& folder, const std::string& name) {
+  std::string copy = folder + "/tokenizer";
+  return name != "bytes" && name_exists(copy) ? copy : name;
+}
+
 std::string prepare_run_data(const Config& config, const std::string& folder, const volatile int32_t* stop) {
   const DataConfig& data = config.data;
   if (data.paths.empty()) raise(DS_ERROR_CONFIG, "data.paths must name files or folders of text, got none");
   make_folders(folder);
-  return prepare_dataset({data.paths, data.heldout, data.max_bytes, data.strip_licences, stop},
-                         data.tokenizer, folder);
+  std::string line = prepare_dataset({data.paths, data.heldout, data.max_bytes, data.strip_licences, stop},
+                                     data.tokenizer, folder);
+  std::vector<TokenizerFile> files = tokenizer_files(data.tokenizer);
+  if (!files.empty()) make_folders(folder + "/tokenizer");
+  for (const TokenizerFile& file : files) {
+    write_file_atomic(folder + "/tokenizer/" + file.name, read_file(file.path));
+  }
+  return line;
 }
 
 }  // namespace ds

@@ -52,7 +52,12 @@ class RunData {
   Baselines baselines_;
 };
 
-// Gathers config.data's text and writes its token files into `folder`, which it makes. Returns one line about
+// What a run reads its tokenizer from: the copy that prepare_run_data left in `folder`, a run's data/, or
+// `name` itself where there is none.
+std::string run_tokenizer(const std::string& folder, const std::string& name);
+
+// Gathers config.data's text and writes its token files into `folder`, which it makes, and a copy of the
+// tokenizer's own files into folder/tokenizer. Returns one line about
 // the text. One rank does this. DS_ERROR_USER when *stop [nullable] becomes non-zero meanwhile.
 std::string prepare_run_data(const Config& config, const std::string& folder, const volatile int32_t* stop);
 

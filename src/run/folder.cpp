@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "core/base/error.h"
+#include "data/tokenizer.h"
 #include "io/file.h"
 
 namespace ds {
@@ -47,8 +48,11 @@ RunFolder create_run_folder(const std::string& wanted) {
 
 void discard_run_folder(RunFolder& folder) noexcept {
   std::error_code ignored;
-  for (const char* name : {kConfig, "metrics.csv", "data/train.tokens", "data/heldout.tokens", "data"}) {
-    fs::remove(fs::path(folder.path) / name, ignored);
+  auto remove = [&](const std::string& name) { fs::remove(fs::path(folder.path) / name, ignored); };
+  for (const char* name : kTokenizerFiles) remove(std::string("data/tokenizer/") + name);
+  for (const char* name :
+       {kConfig, "metrics.csv", "data/train.tokens", "data/heldout.tokens", "data/tokenizer", "data"}) {
+    remove(name);
   }
   for (fs::directory_iterator entry(folder.path, ignored), end; !ignored && entry != end;
        entry.increment(ignored)) {
@@ -61,7 +65,7 @@ void discard_run_folder(RunFolder& folder) noexcept {
 }
 
 RunFolder open_run_folder(const std::string& path) {
-  if (!exists(path + "/" + kConfig)) {
+  if (!name_exists(path + "/" + kConfig)) {
     raise(DS_ERROR_NOT_FOUND, "'{}' is no run folder: it has no {}", path, kConfig);
   }
   return {.path = path};

@@ -36,7 +36,7 @@ TextRequest text_request(const std::string& prompt, const Json& document);
 std::string generate_text(Communicator& comm, const std::string& folder, const TextRequest& request,
                           const std::function<void(const std::string&)>& piece = {});
 
-// For reading: a NUL, which ends a file of the training text, as a newline; what is no UTF-8 as '?'.
+// For reading: a NUL, which ends a file of the training text, as a newline; what is no UTF-8 as U+FFFD.
 std::string readable(std::string_view bytes);
 
 }  // namespace ds

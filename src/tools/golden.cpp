@@ -3,55 +3,57 @@
 #include <algorithm>
 
 #include "core/base/error.h"
+#include "core/base/json_read.h"
 
 namespace ds {
 namespace {
 
 constexpr std::string_view kGrad = "grad.";
 
-std::vector<double> numbers(const Json& list) {
+std::vector<double> numbers(const JsonReader& list) {
   std::vector<double> out;
-  for (const Json& item : list.array()) out.push_back(item.number());
+  for (const JsonReader& item : list.items()) out.push_back(item.number());
   return out;
 }
 
-std::vector<int32_t> ids(const Json& list) {
+std::vector<int32_t> ids(const JsonReader& list) {
   std::vector<int32_t> out;
-  for (const Json& item : list.array()) out.push_back(static_cast<int32_t>(item.integer()));
+  for (const JsonReader& item : list.items()) {
+    out.push_back(static_cast<int32_t>(item.integer(0, INT32_MAX)));
+  }
   return out;
 }
 
 // The configuration's optimizer section for what torch was told.
-Json optimizer_section(const Json& run) {
-  const std::string& torch = run.at("optimizer").string();
+Json optimizer_section(const JsonReader& run) {
+  const std::string& torch = run.at("optimizer").text();
   bool sgd = torch == "torch.optim.SGD";
   if (!sgd && torch != "torch.optim.AdamW") {
     raise(DS_ERROR_UNSUPPORTED, "optimizer: '{}' is neither torch.optim.AdamW nor torch.optim.SGD", torch);
   }
   Json params, section;
-  for (const char* name : {"lr", "weight_decay"}) params.set(name, run.at(name));
+  for (const char* name : {"lr", "weight_decay"}) params.set(name, run.at(name).json());
   for (const char* name : {"betas", "eps"}) {
-    if (!sgd) params.set(name, run.at(name));
+    if (!sgd) params.set(name, run.at(name).json());
   }
   for (const char* name : {"momentum", "dampening", "nesterov"}) {
-    if (const Json* value = sgd ? run.find(name) : nullptr) params.set(name, *value);
+    if (auto value = sgd ? run.find(name) : std::nullopt) params.set(name, value->json());
   }
   section.set("type", sgd ? "SGD" : "AdamW");
   section.set("params", std::move(params));
   return section;
 }
 
-GoldenRun read_run(const std::string& name, const Json& run, const Json& tolerance) {
+GoldenRun read_run(const std::string& name, const JsonReader& run, const JsonReader& tolerance) {
   GoldenRun out;
   out.name = name;
   out.bf16 = name.starts_with("bf16");
   out.accum = name.ends_with("accum");
   out.optimizer = optimizer_section(run);
-  const Json* clip = run.find("clip_grad_norm");
-  out.clip = clip && !clip->is_null() ? clip->number() : 0;
+  if (auto clip = run.find("clip_grad_norm")) out.clip = clip->number();
   out.loss = numbers(run.at("loss"));
   out.grad_norm = numbers(run.at("grad_norm"));
-  if (const Json* final_loss = run.find("final_loss")) out.final_loss = final_loss->number();
+  if (auto final_loss = run.find("final_loss")) out.final_loss = final_loss->number();
   out.loss_abs = tolerance.at("loss_abs").number();
   out.grad_norm_rel = tolerance.at("grad_norm_rel").number();
   if (out.loss.empty() || out.loss.size() != out.grad_norm.size()) {
@@ -66,7 +68,7 @@ GoldenRun read_run(const std::string& name, const Json& run, const Json& toleran
 Golden::Golden(const std::string& folder) {
   std::string numbers = folder + "/golden.json", tensors = folder + "/golden.safetensors";
   for (const std::string& path : {numbers, tensors}) {
-    if (!exists(path)) raise(DS_ERROR_NOT_FOUND, "no recorded numbers: '{}' does not exist", path);
+    if (!name_exists(path)) raise(DS_ERROR_NOT_FOUND, "no recorded numbers: '{}' does not exist", path);
   }
   header_ = read_safetensors_header(tensors);
   file_ = File(tensors, File::Mode::read);
@@ -83,35 +85,35 @@ Golden::Golden(const std::string& folder) {
   }
   Json document = Json::parse(read_file(numbers), numbers);
   try {
-    read_document(document);
+    read_document({numbers, document, ": "});
   } catch (const Error& error) {
     if (error.status() != DS_ERROR_CONFIG) throw;
-    raise(DS_ERROR_CORRUPT, "{}: {}", numbers, error.what());
+    raise(DS_ERROR_CORRUPT, "{}", error.what());
   }
 }
 
-void Golden::read_document(const Json& document) {
-  const Json& tolerance = document.at("tolerance");
+void Golden::read_document(const JsonReader& document) {
+  const JsonReader tolerance = document.at("tolerance");
   loss = document.at("loss").at("value").number();
   loss_abs = tolerance.at("loss").at("abs").number();
   logits_abs = tolerance.at("logits").at("abs").number();
   grad_abs = tolerance.at("grad").at("abs").number();
   grad_rel = tolerance.at("grad").at("rel").number();
-  for (const Json& name : tolerance.at("grad").at("zero").array()) grad_zero.push_back(name.string());
+  for (const JsonReader& name : tolerance.at("grad").at("zero").items()) grad_zero.push_back(name.text());
   for (const char* name : {"adamw", "accum", "sgd", "bf16", "bf16_accum"}) {
-    if (const Json* run = document.find(name)) runs.push_back(read_run(name, *run, tolerance.at(name)));
+    if (auto run = document.find(name)) runs.push_back(read_run(name, *run, tolerance.at(name)));
     if (!runs.empty() && runs.back().accum && micro.empty()) {
       raise(DS_ERROR_CORRUPT, "run '{}' needs micro-batches, the tensors have none", name);
     }
   }
-  if (const Json* params = document.find("final_params")) {
-    for (const auto& [name, p] : params->object()) {
+  if (auto params = document.find("final_params")) {
+    for (const auto& [name, p] : params->members()) {
       final_params.push_back({name, p.at("sum").number(), p.at("l2").number(), p.at("sum_tol").number(),
                               p.at("l2_tol").number()});
     }
   }
-  if (const Json* texts = document.find("greedy")) {
-    for (const Json& text : texts->array()) {
+  if (auto texts = document.find("greedy")) {
+    for (const JsonReader& text : texts->items()) {
       greedy.push_back({ids(text.at("prompt")), ids(text.at("tokens")), numbers(text.at("margin"))});
       if (greedy.back().prompt.empty() || greedy.back().tokens.size() != greedy.back().margin.size()) {
         raise(DS_ERROR_CORRUPT, "greedy: a text has {} prompt tokens, {} tokens, {} margins",

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "core/base/json.h"
+#include "core/base/json_read.h"
 #include "io/file.h"
 #include "io/safetensors.h"
 
@@ -63,7 +63,7 @@ class Golden {
   std::vector<float> grad(const std::string& name) const;
 
  private:
-  void read_document(const Json& document);
+  void read_document(const JsonReader& document);
   GoldenBatch read_batch(const std::string& prefix) const;
   std::vector<int32_t> read_ints(const std::string& name, const GoldenBatch& like) const;
   std::vector<float> read_floats(const std::string& name) const;

@@ -9,10 +9,10 @@
 #include "checkpoint/model_folder.h"
 #include "core/base/error.h"
 #include "core/base/random.h"
+#include "core/config/options.h"
 #include "engine/engine.h"
 #include "engine/threads.h"
 #include "tools/feed.h"
-#include "tools/options.h"
 
 namespace ds {
 namespace {
@@ -20,34 +20,40 @@ namespace {
 constexpr int64_t kMicroBatch = 4, kSequence = 128;  // without a configuration
 constexpr int64_t kMostSteps = 1000, kMostRows = int64_t{1} << 24;
 
-void set_option(ProfileRequest& request, const std::string& key, const Json& value) {
+void set_option(ProfileRequest& request, const std::string& key, const JsonReader& value) {
   const std::vector<std::string> keys{"micro_batch", "sequence", "dtype", "threads", "steps", "by", "format"};
   const std::vector<std::string> dtypes{"f32", "bf16"}, rows{"op", "instruction"}, formats{"text", "json"};
   if (key == "micro_batch") {
-    request.micro_batch = option_integer(key, value, 1, kMostRows);
+    request.micro_batch = value.integer(1, kMostRows);
   } else if (key == "sequence") {
-    request.sequence = option_integer(key, value, 1, kMostRows);
+    request.sequence = value.integer(1, kMostRows);
   } else if (key == "dtype") {
-    request.dtype = parse_dtype(option_word(key, value, dtypes));
+    request.dtype = parse_dtype(value.word(dtypes));
   } else if (key == "threads") {
-    request.threads = static_cast<int>(option_integer(key, value, 0, ThreadTeam::kMostThreads));
+    request.threads = static_cast<int>(value.integer(0, ThreadTeam::kMostThreads));
   } else if (key == "steps") {
-    request.steps = static_cast<int>(option_integer(key, value, 1, kMostSteps));
+    request.steps = static_cast<int>(value.integer(1, kMostSteps));
   } else if (key == "by") {
-    request.by_instruction = option_word(key, value, rows) == "instruction";
+    request.by_instruction = value.word(rows) == "instruction";
   } else if (key == "format") {
-    request.json = option_word(key, value, formats) == "json";
+    request.json = value.word(formats) == "json";
   } else {
     unknown_option(key, keys);
   }
 }
 
-Config config_of(const Json& document, const ProfileRequest& request, int world) {
+// Without a configuration a sequence is as long as the model in `folder` allows, up to kSequence.
+int64_t default_sequence(const std::string& folder) {
+  int64_t positions = model_positions(folder, read_model_config(folder));
+  return positions > 0 ? std::min(kSequence, positions) : kSequence;
+}
+
+Config config_of(const Json& document, const std::string& folder, const ProfileRequest& request, int world) {
   Config config;
   if (document.is_null()) {
     config.micro_batch = kMicroBatch;
     config.accumulation = 1;
-    config.sequence = kSequence;
+    config.sequence = default_sequence(folder);
     config.compute = DS_DTYPE_BF16;
   } else {
     config = parse_config(document, world);
@@ -103,7 +109,7 @@ Peak peak_of(Communicator& comm, int threads) {
 
 ProfileRequest profile_request(const Json& document) {
   ProfileRequest request;
-  for (const auto& [key, value] : document.object()) set_option(request, key, value);
+  for (const auto& [key, value] : read_options(document).members()) set_option(request, key, value);
   return request;
 }
 
@@ -132,12 +138,13 @@ ProfileReport profile(const Json& document, const std::string& folder, const Pro
   HfModel model;
   agree(comm, "profile", [&] {
     require(!document.is_null() || !folder.empty(), "config must be given without model, got neither");
-    config = config_of(document, request, comm.size());
+    config = config_of(document, folder, request, comm.size());
     model = model_of(config, folder);
   });
   EngineOptions options;
   options.threads = threads_of_rank(config, comm.size());
   options.trace = true;
+  options.programs.infer = false;  // a run has none either
   Peak peak = peak_of(comm, options.threads);
   Engine engine(config, model.graph, comm, options);
   GoldenBatch batch = random_batch(config, vocabulary(model.graph), comm.rank());

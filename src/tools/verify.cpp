@@ -3,14 +3,15 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <limits>
 #include <optional>
 
 #include "checkpoint/agree.h"
 #include "checkpoint/model_folder.h"
 #include "core/base/error.h"
+#include "core/config/options.h"
 #include "core/device/thread_team.h"
-#include "tools/options.h"
 #include "tools/trial.h"
 
 namespace ds {
@@ -157,27 +158,27 @@ class Verifier {
   std::vector<Finding> findings_;
 };
 
-void set_option(VerifyRequest& options, const std::string& key, const Json& value) {
+void set_option(VerifyRequest& options, const std::string& key, const JsonReader& value) {
   const std::vector<std::string> keys{"stage", "tier", "dtype", "kinds", "nvme_path", "threads", "format"};
   const std::vector<std::string> tiers{"device", "cpu", "nvme"}, dtypes{"f32", "bf16", "both"},
       formats{"text", "json"};
   if (key == "stage") {
-    options.stage = static_cast<int>(option_integer(key, value, 0, 3));
+    options.stage = static_cast<int>(value.integer(0, 3));
   } else if (key == "tier") {
-    const std::string& tier = option_word(key, value, tiers);
+    const std::string& tier = value.word(tiers);
     options.tier = tier == "device" ? Tier::device : tier == "cpu" ? Tier::host : Tier::nvme;
   } else if (key == "dtype") {
-    const std::string& dtype = option_word(key, value, dtypes);
+    const std::string& dtype = value.word(dtypes);
     options.f32 = dtype != "bf16";
     options.bf16 = dtype != "f32";
   } else if (key == "kinds") {
-    for (const Json& kind : value.array()) options.kinds.push_back(option_word(key, kind, verify_kinds()));
+    for (const JsonReader& kind : value.items()) options.kinds.push_back(kind.word(verify_kinds()));
   } else if (key == "nvme_path") {
-    options.nvme_path = value.string();
+    options.nvme_path = value.text();
   } else if (key == "threads") {
-    options.threads = static_cast<int>(option_integer(key, value, 0, ThreadTeam::kMostThreads));
+    options.threads = static_cast<int>(value.integer(0, ThreadTeam::kMostThreads));
   } else if (key == "format") {
-    options.json = option_word(key, value, formats) == "json";
+    options.json = value.word(formats) == "json";
   } else {
     unknown_option(key, keys);
   }
@@ -193,7 +194,7 @@ const std::vector<std::string>& verify_kinds() {
 
 VerifyRequest verify_request(const Json& document) {
   VerifyRequest options;
-  for (const auto& [key, value] : document.object()) set_option(options, key, value);
+  for (const auto& [key, value] : read_options(document).members()) set_option(options, key, value);
   return options;
 }
 
@@ -230,6 +231,9 @@ VerifyReport verify_folder(const std::string& folder, const VerifyRequest& optio
   std::optional<Golden> golden;
   Json config;
   agree(comm, "recorded numbers", [&] {
+    if (options.tier == Tier::nvme && !std::filesystem::is_directory(options.nvme_path)) {
+      raise(DS_ERROR_NOT_FOUND, "options.nvme_path: '{}' is no folder", options.nvme_path);
+    }
     golden.emplace(folder);
     config = read_model_config(folder);
     // Refuses weights of another size than the model's before an engine takes memory for it.

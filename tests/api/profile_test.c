@@ -33,6 +33,8 @@ int main(int argc, char** argv) {
               "config must be given");
   check_error(ds_run_profile(NULL, NULL, model, "{\"step\": 1}", text, sizeof text, &size), DS_ERROR_CONFIG,
               "did you mean steps?");
+  check_error(ds_run_profile(NULL, NULL, "nowhere", NULL, text, sizeof text, NULL), DS_ERROR_INVALID_ARGUMENT,
+              "out_size");
   check_error(ds_run_profile(NULL, NULL, "nowhere", NULL, text, sizeof text, &size), DS_ERROR_NOT_FOUND,
               "nowhere/config.json");
   return 0;

@@ -64,6 +64,13 @@ int main(int argc, char** argv) {
   check_ok(ds_run_generate(NULL, folder, "abcdab", greedy, add_text, parts, again, sizeof again, &size),
            "generate again");
   check(strcmp(text, again) == 0 && strcmp(text, parts) == 0, "the same text, also part by part");
+  /* Before anything is computed: no part of a text comes. */
+  parts[0] = '\0';
+  check_error(ds_run_generate(NULL, folder, "abcdab", greedy, add_text, parts, text, sizeof text, NULL),
+              DS_ERROR_INVALID_ARGUMENT, "out_size");
+  check_error(ds_run_generate(NULL, folder, "abcdab", greedy, add_text, parts, NULL, 3, &size),
+              DS_ERROR_INVALID_ARGUMENT, "buffer_size 3");
+  check(parts[0] == '\0', "nothing was computed");
   check_error(ds_run_generate(NULL, "nowhere/at/all", "a", NULL, NULL, NULL, text, sizeof text, &size),
               DS_ERROR_NOT_FOUND, "nowhere/at/all");
   return 0;

@@ -38,5 +38,10 @@ int main(int argc, char** argv) {
               "nowhere/golden.json");
   check_error(ds_run_verify(NULL, model, NULL, NULL, text, sizeof text, &size), DS_ERROR_INVALID_ARGUMENT,
               "out_failed");
+  check_error(ds_run_verify(NULL, "nowhere", NULL, &failed, text, sizeof text, NULL),
+              DS_ERROR_INVALID_ARGUMENT, "out_size");
+  check_error(ds_run_verify(NULL, model, "{\"tier\": \"nvme\", \"nvme_path\": \"no/such\"}", &failed, text,
+                            sizeof text, &size),
+              DS_ERROR_NOT_FOUND, "no/such");
   return 0;
 }

@@ -28,6 +28,9 @@ got=$("$libds" generate "$models/gpt2" --ids $ids --tokens 5 --top-k 1 --seed 7 
 [ "$got" = "55 58 49 55 105" ] || fail "the first of one is the most probable: $got"
 "$libds" generate "$models/llama" --ids 3,4,5 --tokens 8 --dtype bf16 > /dev/null || fail "llama in bf16"
 
+[ "$("$libds" generate --ids 010,0 "$models/gpt2" --tokens 2)" = "$("$libds" generate "$models/gpt2" --ids 10,0 --tokens 2)" ] ||
+  fail "010 is ten, and the folder may come after the numbers"
+
 refused "rows see later rows" "$models/bert" --ids 1,2 --tokens 4
 refused "5 must be 0 to 127" "$models/gpt2" --ids 1,2,3,4,5,500 --tokens 1
 refused "the prompt has 3 tokens and 100000 are asked for" "$models/gpt2" --ids 1,2,3 --tokens 100000
@@ -41,7 +44,8 @@ cp "$models/../tokenizers/qwen2/tokenizer.json" "$work/text"
 want=$(printf ']{tqj4\357\277\275Wmyo9vMW@ZI&~\357\277\275')
 got=$("$libds" generate "$work/text" --prompt ']{tqj' --tokens 16 --temperature 0)
 [ "$got" = "$want" ] || fail "text: $got"
-refused "token 0 must be 0 to 111, got 220" "$work/text" --tokens 4 --prompt ' '
+refused "token 0 of the prompt must be 0 to 111, the vocabulary of '$work/text', got 220 from tokenizer '$work/text/tokenizer.json'" \
+  "$work/text" --tokens 4 --prompt ' '
 
 # The end of text: generation_config.json before config.json.
 cp -r "$models/gpt2" "$work/ends"

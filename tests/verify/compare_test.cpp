@@ -151,6 +151,10 @@ TEST(Options, AreCheckedByKey) {
   expect_names(refusal(R"({"tier": "host"})"), {"tier", "device, cpu, nvme", "host"});
   expect_names(refusal(R"({"kinds": ["grads"]})"), {"kinds", "grads"});
   expect_names(refusal(R"({"stages": 1})"), {"stages", "did you mean stage?"});
+  EXPECT_EQ(refusal(R"({"kinds": 3})"), "options.kinds: must be an array, got integer 3");
+  EXPECT_EQ(refusal(R"({"kinds": [3]})"), "options.kinds[0]: must be a string, got integer 3");
+  EXPECT_EQ(refusal(R"({"nvme_path": 3})"), "options.nvme_path: must be a string, got integer 3");
+  EXPECT_EQ(refusal("null"), "options: must be an object, got null");
 }
 
 // A copy of a folder whose golden.json may be edited.
@@ -170,6 +174,17 @@ class GoldenFiles : public testing::Test {
   }
   TempFolder folder_;
 };
+
+TEST_F(GoldenFiles, ErrorsNameFileAndKey) {
+  edit("\"loss_abs\": ", "\"loss_abs\": \"x\", \"was\": ");
+  expect_names(refusal(), {"golden.json: tolerance.", ".loss_abs: must be a number, got string \"x\""});
+}
+
+TEST_F(GoldenFiles, LinksInACircleAreNoAbsentFiles) {
+  std::filesystem::remove(folder_ / "golden.json");
+  std::filesystem::create_symlink("golden.json", folder_ / "golden.json");
+  expect_names(refusal(DS_ERROR_IO), {"golden.json", "Too many levels"});
+}
 
 TEST_F(GoldenFiles, AreRead) {
   Golden golden(folder_.path());

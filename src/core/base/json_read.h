@@ -1,0 +1,44 @@
+#pragma once
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/base/json.h"
+
+namespace ds {
+
+// A JSON value with what messages call it: "options.top_k", "folder/config.json: n_positions". Reading it as
+// another kind than it has, or outside of a closed range, is DS_ERROR_CONFIG with its name and both values.
+class JsonReader {
+ public:
+  // Members are called name + separator + key. The value is borrowed.
+  JsonReader(std::string name, const Json& value, std::string_view separator = ".")
+      : name_(std::move(name)), value_(&value), separator_(separator) {}
+
+  const std::string& name() const { return name_; }
+  const Json& json() const { return *value_; }
+
+  bool flag() const;
+  int64_t integer(int64_t low, int64_t high) const;
+  double number() const;
+  double number(double low, double high) const;
+  const std::string& text() const;
+  const std::string& word(std::span<const std::string> allowed) const;
+
+  JsonReader at(std::string_view key) const;
+  std::optional<JsonReader> find(std::string_view key) const;  // none when absent or null
+  std::vector<std::pair<std::string, JsonReader>> members() const;
+  std::vector<JsonReader> items() const;  // name[0], name[1], ...
+
+ private:
+  void require_kind(bool good, const char* wanted) const;
+  JsonReader member(std::string_view key, const Json& value) const;
+
+  std::string name_;
+  const Json* value_;
+  std::string separator_;
+};
+
+}  // namespace ds

@@ -1,0 +1,161 @@
+#include "run/source.h"
+
+#include <optional>
+
+#include "checkpoint/agree.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/model_folder.h"
+#include "core/base/error.h"
+#include "core/base/json_read.h"
+#include "engine/threads.h"
+#include "io/file.h"
+#include "run/data.h"
+#include "run/folder.h"
+
+namespace ds {
+namespace {
+
+constexpr int64_t kMaxDocument = 1 << 24;
+constexpr int64_t kMostPositions = 1 << 28;
+
+// What the ranks agree on before there is an engine.
+struct Opened {
+  Source source;
+  Config config;
+  HfModel model;
+  DecodeRequest decode;
+};
+
+std::vector<int32_t> tokens_of(const TextRequest& request, const Tokenizer* tokenizer) {
+  if (!tokenizer) return request.ids;
+  std::vector<int32_t> tokens = tokenizer->encode(request.prompt);
+  require(!tokens.empty(), "prompt must have at least one token, got none");
+  return tokens;
+}
+
+// A tokenizer may have tokens that the model in `folder` has no row for.
+void check_vocabulary(const Opened& opened, const std::string& folder) {
+  const Graph& graph = opened.model.graph;
+  const Source& source = opened.source;
+  if (!source.tokenizer || graph.outputs.size() < 2) return;
+  int64_t vocabulary = graph.type(graph.outputs[1]).shape[1].extent;
+  for (size_t i = 0; i < source.prompt.size(); ++i) {
+    require(source.prompt[i] < vocabulary,
+            "token {} of the prompt must be 0 to {}, the vocabulary of '{}', got {} from tokenizer '{}'", i,
+            vocabulary - 1, folder, source.prompt[i], source.tokenizer->name());
+  }
+}
+
+Json engine_document(const TextRequest& request, int64_t sequence, int64_t stage, bool bf16) {
+  Json run, zero, half, document;
+  run.set("sequence", sequence);
+  run.set("threads", request.threads);
+  zero.set("stage", request.stage < 0 ? stage : request.stage);
+  half.set("enabled", request.dtype.empty() ? bf16 : request.dtype == "bf16");
+  document.set("train_micro_batch_size_per_gpu", 1);
+  document.set("run", std::move(run));
+  document.set("zero_optimization", std::move(zero));
+  document.set("bf16", std::move(half));
+  return document;
+}
+
+bool is_model(const std::string& folder) {
+  return name_exists(folder + "/config.json") && !name_exists(folder + "/checkpoints") &&
+         !name_exists(folder + "/manifest.json");
+}
+
+// The newest checkpoint of a run folder, or `run` itself when it is one.
+std::string newest_checkpoint(const std::string& run) {
+  if (name_exists(run + "/manifest.json")) return run;
+  if (!name_exists(run + "/config.json")) {
+    raise(DS_ERROR_NOT_FOUND,
+          "'{}' is no run or model folder and no checkpoint: it has neither config.json nor manifest.json",
+          run);
+  }
+  RunFolder folder = open_run_folder(run);
+  std::string path = latest_checkpoint(folder.checkpoints());
+  if (path.empty()) raise(DS_ERROR_NOT_FOUND, "no complete checkpoint in '{}'", folder.checkpoints());
+  return path;
+}
+
+Opened open_run(const std::string& path, const TextRequest& request, int world) {
+  Json info = read_checkpoint_info(path).config;
+  JsonReader saved = JsonReader(path + "/manifest.json: config", info).at("config");
+  Opened out;
+  if (request.ids.empty()) {
+    RunFolder run{.path = parse_run_name(path).folder};
+    out.source.tokenizer = open_tokenizer(run_tokenizer(run.data(), saved.at("data").at("tokenizer").text()));
+  }
+  out.source.roll = true;
+  int64_t sequence = saved.at("run").at("sequence").integer(1, kMostPositions);
+  int64_t stage = saved.at("zero_optimization").at("stage").integer(0, 3);
+  Json document = engine_document(request, sequence, stage, saved.at("bf16").at("enabled").flag());
+  document.set("model", saved.at("model").json());
+  out.config = parse_config(document, world);
+  out.model = configured_model(out.config);
+  out.decode = {out.config.sequence, out.model.position_offset};
+  out.source.prompt = tokens_of(request, out.source.tokenizer.get());
+  check_vocabulary(out, path);
+  return out;
+}
+
+// eos_token_id: a number, several, or none; generation_config.json goes before config.json.
+std::vector<int32_t> end_tokens(const std::string& folder, const Json& config) {
+  std::string path = folder + "/generation_config.json";
+  Json own{Json::Object{}};
+  if (name_exists(path)) own = Json::parse(read_small_file(path, kMaxDocument), path);
+  std::optional<JsonReader> ids = JsonReader(path, own, ": ").find("eos_token_id");
+  if (!ids) ids = JsonReader(folder + "/config.json", config, ": ").find("eos_token_id");
+  if (!ids) return {};
+  std::vector<int32_t> ends;
+  for (const JsonReader& id : ids->json().is_array() ? ids->items() : std::vector{*ids}) {
+    ends.push_back(static_cast<int32_t>(id.integer(0, INT32_MAX)));
+  }
+  return ends;
+}
+
+Opened open_model(const std::string& folder, const TextRequest& request, int world) {
+  Opened out;
+  Json document = read_model_config(folder);
+  int64_t most = model_positions(folder, document);
+  if (!request.ignore_eos) out.source.ends = end_tokens(folder, document);
+  if (request.ids.empty()) out.source.tokenizer = open_tokenizer(folder);
+  out.source.prompt = tokens_of(request, out.source.tokenizer.get());
+  auto length = static_cast<int64_t>(out.source.prompt.size());
+  require(most == 0 || length + request.tokens <= most,
+          "the prompt has {} tokens and {} are asked for: together they must be at most {}, the positions of "
+          "'{}'",
+          length, request.tokens, most, folder);
+  int64_t positions = length + request.tokens;
+  out.model = build_hf_model(folder, positions, positions);
+  check_vocabulary(out, folder);
+  out.decode = {positions, out.model.position_offset};
+  out.config = parse_config(engine_document(request, positions, 0, false), world);
+  return out;
+}
+
+}  // namespace
+
+Source open_source(Communicator& comm, const std::string& folder, const TextRequest& request) {
+  std::string checkpoint = on_root(comm, "what is continued", [&] {
+    return is_model(folder) ? std::string() : newest_checkpoint(folder);
+  });
+  bool run = !checkpoint.empty();
+  Opened opened;
+  agree(comm, "text", [&] {
+    opened = run ? open_run(checkpoint, request, comm.size()) : open_model(folder, request, comm.size());
+  });
+  EngineOptions options;
+  options.threads = threads_of_rank(opened.config, comm.size());
+  options.programs.decode = opened.decode;
+  Source source = std::move(opened.source);
+  source.engine = std::make_unique<InferenceEngine>(opened.config, opened.model.graph, comm, options);
+  if (run) {
+    source.engine->load(checkpoint);
+  } else {
+    source.engine->load_weights(folder);
+  }
+  return source;
+}
+
+}  // namespace ds

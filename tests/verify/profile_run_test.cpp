@@ -1,0 +1,26 @@
+#include <gtest/gtest.h>
+
+#include "checkpoint/model_folder.h"
+#include "compile/pipeline.h"
+#include "tools/profile.h"
+
+namespace ds {
+namespace {
+
+// A profile has the programs of a run, and no more memory than it.
+TEST(ProfileRun, FitsTheMemoryOfARun) {
+  Json document = Json::parse(R"({
+    "train_micro_batch_size_per_gpu": 1, "run": {"sequence": 16, "threads": 1},
+    "model": {"family": "gpt", "layers": 1, "hidden": 16, "heads": 2, "vocab": 4096}})");
+  Config config = parse_config(document, 1);
+  Plan plan = compile_plan(configured_model(config).graph, config, 0, 1, {}, true, {.infer = false});
+  Json budget;
+  budget.set("device", memory_plan(plan).total(Tier::device));
+  document.set("memory_budget", std::move(budget));
+  ProfileRequest request;
+  request.steps = 1;
+  EXPECT_GT(profile(document, "", request, *create_communicator("self", {})).tokens, 0);
+}
+
+}  // namespace
+}  // namespace ds
