@@ -115,6 +115,7 @@ Deviation deviation(const KernelImpl& impl, const OpCase& c, DType dtype, Thread
     double largest = std::numeric_limits<double>::min();
     for (int64_t e = 0; e < want[i].numel(); ++e) largest = std::max(largest, std::abs(want[i].at(e)));
     double floor = std::sqrt(static_cast<double>(c.terms)) * eps_sum * largest;
+    if (c.op == "attention" || c.op == "attention_dx") floor += unit_roundoff(got[i].dtype()) * largest / 4;
     for (int64_t e = 0; e < want[i].numel(); ++e) {
       double x = got[i].at(e), y = want[i].at(e);
       double error = std::abs(x - y) / (floor + unit_roundoff(got[i].dtype()) * std::abs(y));

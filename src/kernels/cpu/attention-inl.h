@@ -7,12 +7,16 @@
 #endif
 
 #include "kernels/cpu/attention.h"
-#include "kernels/cpu/gemm-inl.h"
+#include "kernels/cpu/pairs-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ds::cpu::HWY_NAMESPACE {
 
 static_assert(kStrip % hn::MaxLanes(Lanes()) == 0);
+
+// Whether products of bf16 operands run in pairs: exact ones of q, k, v and dy, as in f32, and those of
+// weights and their gradients rounded to bf16. Sums and all else are f32.
+inline bool takes_pairs(const HeadsShape& s) { return runs_pairs() && s.depth % 2 == 0 && !s.mask; }
 
 // -infinity in the columns of `all` (multiples of kStrip) that are not in `seen`.
 HWY_INLINE void hide_outside(float* row, Range all, Range seen) {

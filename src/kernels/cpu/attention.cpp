@@ -18,7 +18,7 @@ HWY_INLINE int64_t chunk_of(const HeadsShape& s) {
 
 // One chunk of queries of one head against the keys that they see, one block of keys at a time, with the
 // running maximum and sum of Milakov and Gimelshein, "Online normalizer calculation for softmax" (2018).
-template <typename T>
+template <typename T, bool kPairs>
 struct AttentionChunk {
   const HeadsShape& s;
   Part<const T> q_in, k_in, v_in;
@@ -40,9 +40,10 @@ struct AttentionChunk {
         ld(s.columns()) {
     Carver carve(scratch);
     int64_t chunk = chunk_of(s);
-    q = carve.floats(chunk * s.depth);
-    kt = carve.floats(s.depth * ld);
-    v = carve.floats(s.block() * padded);
+    int64_t unit = kPairs ? 2 : 1;
+    q = carve.floats(kPairs ? 0 : chunk * s.depth);  // pairs are read where they are
+    kt = carve.floats(s.depth / unit * ld);
+    v = carve.floats(s.block() / unit * padded);
     scores = carve.floats(kStrip * ld);
     o = carve.floats(chunk * padded);
     top = carve.floats(chunk);
@@ -50,18 +51,23 @@ struct AttentionChunk {
     unseen = carve.floats(s.block());
   }
 
-  // Scores of one query become exp2(score - top) in place. Rescales the query's running sum and output when
-  // its maximum grows.
+  // Scores of one query become exp2(score - top) in place, as pairs from the first of `all` on. Rescales the
+  // query's running sum and output when its maximum grows.
   HWY_INLINE void softmax(float* row, Range all, int64_t query) {
     const Lanes d;
     const int64_t step = lanes();
     Vec most = hn::Set(d, -INFINITY);
     for (int64_t j = all.begin; j < all.end; j += step) most = hn::Max(most, load(row + j));
+    [[maybe_unused]] auto* pairs = reinterpret_cast<uint16_t*>(row + all.begin);
     float before = top[query], now = std::max(before, maximum(most));
     Vec shift = hn::Set(d, now == -INFINITY ? 0.0f : now), partial = hn::Zero(d);
     for (int64_t j = all.begin; j < all.end; j += step) {
       Vec p = exp2_negative(hn::Sub(load(row + j), shift));
-      store(p, row + j);
+      if constexpr (kPairs) {
+        store(rounded(p), pairs + (j - all.begin));
+      } else {
+        store(p, row + j);
+      }
       partial = hn::Add(partial, p);
     }
     float added = sum(partial);
@@ -77,21 +83,51 @@ struct AttentionChunk {
     top[query] = now;
   }
 
+  // Products of `rows` queries from `first`, packed from row r on, with the packed keys of `all`.
+  HWY_INLINE void multiply_keys(int64_t first, int64_t r, int64_t rows, Range all) {
+    int64_t columns = all.end - all.begin;
+    if constexpr (kPairs) {
+      Operand a{words(q_in.at(begin + first, head)), q_in.row / 2, 1};
+      gemm(rows, columns, s.depth / 2, a, kt + all.begin, ld, scores + all.begin, ld, false, Pairs{s.factor});
+    } else {
+      gemm(rows, columns, s.depth, {q + r * s.depth, s.depth, 1}, kt + all.begin, ld, scores + all.begin, ld,
+           false);
+    }
+  }
+
+  HWY_INLINE void pack_keys(int64_t k0, int64_t keys) {
+    int64_t row = begin + k0, kv = head / s.group, width = round_up(keys, kStrip);
+    const T *k = k_in.at(row, kv), *v_at = v_in.at(row, kv);
+    if constexpr (kPairs) {
+      pack_transposed(words(k), k_in.row / 2, keys, s.depth / 2, kt, width, ld);
+      pack_pairs(v_at, v_in.row, keys, s.depth, v, padded);
+    } else {
+      pack_transposed(k, k_in.row, keys, s.depth, kt, width, ld);
+      pack_rows(v_at, v_in.row, keys, s.depth, 1.0f, v, padded);
+      hidden = pack_mask(s, row, keys, unseen, v, padded);
+    }
+  }
+
   // The packed queries [q0, q0 + queries) against the packed keys [k0, k0 + keys).
   HWY_INLINE void keys_block(int64_t q0, int64_t queries, int64_t k0, int64_t keys) {
     for (int64_t r = 0; r < queries; r += kStrip) {
       int64_t rows = std::min(kStrip, queries - r);
       Range used = s.columns_of(q0 + r, rows, k0, keys, length), all = round_out(used);
       if (used.empty()) continue;
-      gemm(rows, all.end - all.begin, s.depth, {q + r * s.depth, s.depth, 1}, kt + all.begin, ld,
-           scores + all.begin, ld, false);
+      multiply_keys(q0 + r, r, rows, all);
       for (int64_t i = 0; i < rows; ++i) {
         float* row = scores + i * ld;
         finish_scores(row, all, s.columns_of(q0 + r + i, 1, k0, keys, length), s.limit, hidden);
         softmax(row, all, r + i);
       }
-      gemm(rows, padded, used.end - all.begin, {scores + all.begin, ld, 1}, v + all.begin * padded, padded,
-           o + r * padded, padded, true);
+      Operand p{scores + all.begin, ld, 1};
+      int64_t count = used.end - all.begin;
+      if constexpr (kPairs) {
+        gemm(rows, padded, ceil_div(count, 2), p, v + all.begin / 2 * padded, padded, o + r * padded, padded,
+             true, Pairs());
+      } else {
+        gemm(rows, padded, count, p, v + all.begin * padded, padded, o + r * padded, padded, true);
+      }
     }
   }
 
@@ -101,18 +137,16 @@ struct AttentionChunk {
   }
 
   void run(int64_t q0, T* y, float* lse) {
-    int64_t queries = std::min(chunk_of(s), length - q0), block = s.block(), kv = head / s.group;
+    int64_t queries = std::min(chunk_of(s), length - q0), block = s.block();
     Range seen = s.keys_of(q0, queries, length);
     prefetch_keys(seen.begin / block * block, std::min(block, seen.end));
-    pack_rows(q_in.at(begin + q0, head), q_in.row, queries, s.depth, s.factor, q, s.depth);
+    if (!kPairs) pack_rows(q_in.at(begin + q0, head), q_in.row, queries, s.depth, s.factor, q, s.depth);
     std::fill(top, top + queries, -INFINITY);
     std::fill(total, total + queries, 0.0f);
     std::fill(o, o + queries * padded, 0.0f);
     for (int64_t k0 = seen.begin / block * block; k0 < seen.end; k0 += block) {
-      int64_t keys = std::min(block, seen.end - k0), row = begin + k0;
-      pack_transposed(k_in.at(row, kv), k_in.row, keys, s.depth, kt, round_up(keys, kStrip), ld);
-      pack_rows(v_in.at(row, kv), v_in.row, keys, s.depth, 1.0f, v, padded);
-      hidden = pack_mask(s, row, keys, unseen, v, padded);
+      int64_t keys = std::min(block, seen.end - k0);
+      pack_keys(k0, keys);
       prefetch_keys(k0 + block, std::clamp<int64_t>(seen.end - k0 - block, 0, block));
       keys_block(q0, queries, k0, keys);
     }
@@ -131,7 +165,7 @@ struct AttentionChunk {
 
 // y[i] = sum over keys j that i sees of exp(s_ij - lse_i) v_j, lse_i = log sum exp s_ij; 0 and 0 when there
 // are none.
-template <typename T>
+template <typename T, bool kPairs>
 void attention_of(const KernelContext& c) {
   HeadsShape s(c.in, c.attrs);
   T* y = c.out[0].as<T>();
@@ -142,12 +176,18 @@ void attention_of(const KernelContext& c) {
     int64_t q0 = (chunks - 1 - task / (s.sequences * s.heads)) * chunk;
     int64_t sequence = task / s.heads % s.sequences, head = task % s.heads;
     if (q0 >= s.length(sequence)) return;
-    AttentionChunk<T>(s, c.in, c.team.scratch(thread), sequence, head).run(q0, y, lse);
+    AttentionChunk<T, kPairs>(s, c.in, c.team.scratch(thread), sequence, head).run(q0, y, lse);
   });
 }
 
 void attention(const KernelContext& c) {
-  by_type(c.in[0].dtype, [&](auto t) { attention_of<decltype(t)>(c); });
+  by_type(c.in[0].dtype, [&](auto t) {
+    using T = decltype(t);
+    if constexpr (kHasPairs && std::is_same_v<T, bf16>) {
+      if (takes_pairs(HeadsShape(c.in, c.attrs))) return attention_of<T, true>(c);
+    }
+    attention_of<T, false>(c);
+  });
 }
 
 }  // namespace ds::cpu::HWY_NAMESPACE

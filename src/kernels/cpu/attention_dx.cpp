@@ -35,17 +35,18 @@ struct GradientOperands {
 // Blocks of queries against blocks of keys of one key and value head and its query heads. With
 // p_ij = exp(s_ij - lse_i) and ds_ij = p_ij (dy_i . v_j - dy_i . y_i) (1 - (s_ij / cap)^2):
 // dq_i = scale sum_j ds_ij k_j, dk_j = scale sum_i ds_ij q_i, dv_j = sum_i p_ij dy_i
-template <typename T>
+template <typename T, bool kPairs>
 struct GradientBlock {
   const HeadsShape& s;
   const GradientOperands<T>& g;
   int64_t kv, begin, length;      // first row and rows of the sequence
   int64_t block, padded, ld;      // row distances of q and the like, and of scores
   const float* hidden = nullptr;  // of the packed keys
-  // Packed: q (times factor), dy, k as rows; k and v transposed. Scores and their gradients as
-  // [queries, keys].
+  // Packed: q (times factor, but not as pairs), dy, k as rows; k and v transposed. Scores and their gradients
+  // as [queries, keys].
   float *q, *dy, *k, *kt, *vt, *p, *ds, *dk, *dv, *delta, *unseen, *dq;
-  bool whole;  // dq has room for all query heads of the sequence, else for one block
+  float* ds_rows = nullptr;  // ds as pairs of keys, rows ld / 2 apart; p and ds are pairs of queries then
+  bool whole;                // dq has room for all query heads of the sequence, else for one block
 
   GradientBlock(const HeadsShape& shape, const GradientOperands<T>& operands, std::span<std::byte> scratch,
                 int64_t sequence, int64_t at_kv)
@@ -58,10 +59,13 @@ struct GradientBlock {
         padded(round_up(s.depth, panel())),
         ld(s.columns()) {
     Carver carve(scratch);
-    for (float** rows : {&q, &dy, &k, &dk, &dv}) *rows = carve.floats(block * padded);
-    for (float** columns : {&kt, &vt}) *columns = carve.floats(s.depth * ld);
+    constexpr int64_t kUnit = kPairs ? 2 : 1;
+    for (float** rows : {&q, &dy, &k}) *rows = carve.floats(block / kUnit * padded);
+    for (float** rows : {&dk, &dv}) *rows = carve.floats(block * padded);
+    for (float** columns : {&kt, &vt}) *columns = carve.floats(s.depth / kUnit * ld);
     for (float** square : {&p, &ds}) *square = carve.floats(block * ld);
     for (float** row : {&delta, &unseen}) *row = carve.floats(block);
+    if constexpr (kPairs) ds_rows = carve.floats(block * ld / 2);
     whole = s.group * length * padded <= carve.left();
     dq = carve.floats((whole ? s.group * length : block) * padded);
   }
@@ -81,20 +85,33 @@ struct GradientBlock {
 
   HWY_INLINE void pack_queries(int64_t head, int64_t q0, int64_t queries) {
     int64_t row = begin + q0;
-    pack_rows(g.q.at(row, head), g.q.row, queries, s.depth, s.factor, q, padded);
-    pack_rows(g.dy.at(row, head), g.dy.row, queries, s.depth, 1.0f, dy, padded);
+    if constexpr (kPairs) {
+      pack_pairs(g.q.at(row, head), g.q.row, queries, s.depth, q, padded);
+      pack_pairs(g.dy.at(row, head), g.dy.row, queries, s.depth, dy, padded);
+    } else {
+      pack_rows(g.q.at(row, head), g.q.row, queries, s.depth, s.factor, q, padded);
+      pack_rows(g.dy.at(row, head), g.dy.row, queries, s.depth, 1.0f, dy, padded);
+    }
     for (int64_t i = 0; i < queries; ++i) {
       Vec dot = hn::Zero(Lanes());
       int64_t step = lanes(), e = 0;
-      const T* at = g.y.at(row + i, head);
-      for (; e + step <= s.depth; e += step) dot = hn::MulAdd(load(at + e), load(dy + i * padded + e), dot);
-      if (e < s.depth) dot = hn::MulAdd(load_part(at + e, s.depth - e), load(dy + i * padded + e), dot);
+      const T *at = g.y.at(row + i, head), *by = g.dy.at(row + i, head);
+      for (; e + step <= s.depth; e += step) dot = hn::MulAdd(load(at + e), load(by + e), dot);
+      if (int64_t left = s.depth - e; left > 0) {
+        dot = hn::MulAdd(load_part(at + e, left), load_part(by + e, left), dot);
+      }
       delta[i] = sum(dot);
     }
   }
 
   HWY_INLINE void pack_keys(int64_t k0, int64_t keys) {
     int64_t row = begin + k0, width = round_up(keys, kStrip);
+    if constexpr (kPairs) {
+      pack_pairs(g.k.at(row, kv), g.k.row, keys, s.depth, k, padded);
+      pack_transposed(words(g.k.at(row, kv)), g.k.row / 2, keys, s.depth / 2, kt, width, ld);
+      pack_transposed(words(g.v.at(row, kv)), g.v.row / 2, keys, s.depth / 2, vt, width, ld);
+      return;
+    }
     pack_rows(g.k.at(row, kv), g.k.row, keys, s.depth, 1.0f, k, padded);
     pack_transposed(g.k.at(row, kv), g.k.row, keys, s.depth, kt, width, ld);
     pack_transposed(g.v.at(row, kv), g.v.row, keys, s.depth, vt, width, ld);
@@ -119,6 +136,24 @@ struct GradientBlock {
     }
   }
 
+  // p and ds of a strip become pairs of queries, in rows that no later strip needs, and ds rows of pairs too.
+  HWY_INLINE void round_strip(int64_t r, int64_t rows, Range all) {
+    auto* ds_of = reinterpret_cast<uint16_t*>(ds_rows);
+    for (int64_t i = r; i < r + rows; i += 2) {
+      bool two = i + 1 < r + rows;
+      for (int64_t j = all.begin; j < all.end; j += lanes()) {
+        auto second = [&](const float* x)
+                          HWY_ATTR { return rounded(two ? load(x + (i + 1) * ld + j) : hn::Zero(Lanes())); };
+        Rounded p0 = rounded(load(p + i * ld + j)), p1 = second(p);
+        Rounded ds0 = rounded(load(ds + i * ld + j)), ds1 = second(ds);
+        store(interleave(p0, p1), p + i / 2 * ld + j);
+        store(interleave(ds0, ds1), ds + i / 2 * ld + j);
+        store(ds0, ds_of + i * ld + j);
+        if (two) store(ds1, ds_of + (i + 1) * ld + j);
+      }
+    }
+  }
+
   // p and ds of the packed queries [q0, q0 + queries) and keys [k0, k0 + keys), strip by strip, in the
   // columns that the strip sees, rounded out.
   HWY_INLINE void scores(int64_t head, int64_t q0, int64_t queries, int64_t k0, int64_t keys) {
@@ -128,8 +163,16 @@ struct GradientBlock {
       int64_t columns = all.end - all.begin;
       if (columns == 0) continue;
       float *p_at = p + r * ld + all.begin, *ds_at = ds + r * ld + all.begin;
-      gemm(rows, columns, s.depth, {q + r * padded, padded, 1}, kt + all.begin, ld, p_at, ld, false);
-      gemm(rows, columns, s.depth, {dy + r * padded, padded, 1}, vt + all.begin, ld, ds_at, ld, false);
+      if constexpr (kPairs) {
+        int64_t row = begin + q0 + r, pairs = s.depth / 2;
+        Operand q_at{words(g.q.at(row, head)), g.q.row / 2, 1},
+            dy_at{words(g.dy.at(row, head)), g.dy.row / 2, 1};
+        gemm(rows, columns, pairs, q_at, kt + all.begin, ld, p_at, ld, false, Pairs{s.factor});
+        gemm(rows, columns, pairs, dy_at, vt + all.begin, ld, ds_at, ld, false, Pairs());
+      } else {
+        gemm(rows, columns, s.depth, {q + r * padded, padded, 1}, kt + all.begin, ld, p_at, ld, false);
+        gemm(rows, columns, s.depth, {dy + r * padded, padded, 1}, vt + all.begin, ld, ds_at, ld, false);
+      }
       for (int64_t i = r; i < r + rows; ++i) {
         finish_scores(p + i * ld, all, s.columns_of(q0 + i, 1, k0, keys, length), s.limit, hidden);
         float lse = g.lse[head * s.rows + begin + q0 + i];
@@ -139,6 +182,7 @@ struct GradientBlock {
           weights<false>(p + i * ld, ds + i * ld, all, lse, delta[i]);
         }
       }
+      if constexpr (kPairs) round_strip(r, rows, all);
     }
   }
 
@@ -149,8 +193,25 @@ struct GradientBlock {
       Range used = s.columns_of(q0 + r, rows, k0, keys, length);
       if (used.empty()) continue;
       int64_t from = round_out(used).begin;
-      gemm(rows, padded, used.end - from, {ds + r * ld + from, ld, 1}, k + from * padded, padded,
-           sum + r * padded, padded, true);
+      if constexpr (kPairs) {
+        gemm(rows, padded, ceil_div(used.end - from, 2), {ds_rows + (r * ld + from) / 2, ld / 2, 1},
+             k + from / 2 * padded, padded, sum + r * padded, padded, true, Pairs());
+      } else {
+        gemm(rows, padded, used.end - from, {ds + r * ld + from, ld, 1}, k + from * padded, padded,
+             sum + r * padded, padded, true);
+      }
+    }
+  }
+
+  // sum[rows, padded] += a b over the queries [from, from + count); from is even
+  HWY_INLINE void add_products(int64_t from, int64_t count, Operand a, const float* b, int64_t rows,
+                               float* sum) {
+    if constexpr (kPairs) {
+      a.data += from / 2 * ld;
+      gemm(rows, padded, ceil_div(count, 2), a, b + from / 2 * padded, padded, sum, padded, true, Pairs());
+    } else {
+      a.data += from * ld;
+      gemm(rows, padded, count, a, b + from * padded, padded, sum, padded, true);
     }
   }
 
@@ -163,9 +224,8 @@ struct GradientBlock {
       int64_t from = std::max<int64_t>(0, seen.begin - q0) / kStrip * kStrip;
       int64_t count = std::min(queries, round_up(std::max<int64_t>(0, seen.end - q0), kStrip)) - from;
       if (count <= 0) continue;
-      const float *p_at = p + from * ld + j, *ds_at = ds + from * ld + j;
-      gemm(rows, padded, count, {ds_at, 1, ld}, q + from * padded, padded, dk + j * padded, padded, true);
-      gemm(rows, padded, count, {p_at, 1, ld}, dy + from * padded, padded, dv + j * padded, padded, true);
+      add_products(from, count, {ds + j, 1, ld}, q, rows, dk + j * padded);
+      add_products(from, count, {p + j, 1, ld}, dy, rows, dv + j * padded);
     }
   }
 
@@ -200,7 +260,7 @@ struct GradientBlock {
           if (whole) add_dq(q0, queries, k0, keys, dq + (h * length + q0) * padded);
         }
       }
-      store_rows(dk, g.dk, kv, k0, keys, s.unfactor);
+      store_rows(dk, g.dk, kv, k0, keys, kPairs ? s.scale : s.unfactor);
       store_rows(dv, g.dv, kv, k0, keys, 1.0f);
     }
     for (int64_t h = 0; whole && h < s.group; ++h) {
@@ -234,17 +294,25 @@ struct GradientBlock {
   }
 };
 
-template <typename T>
+template <typename T, bool kPairs>
 void attention_dx_of(const KernelContext& c) {
   HeadsShape s(c.in.subspan(1, c.in.size() - 3), c.attrs);
   GradientOperands<T> g(c, s);
   for_tasks(c.team, s.sequences * s.groups, [&](int64_t task, int thread) HWY_ATTR {
-    GradientBlock<T>(s, g, c.team.scratch(thread), task / s.groups, task % s.groups).run();
+    GradientBlock<T, kPairs>(s, g, c.team.scratch(thread), task / s.groups, task % s.groups).run();
   });
 }
 
 void attention_dx(const KernelContext& c) {
-  by_type(c.in[1].dtype, [&](auto t) { attention_dx_of<decltype(t)>(c); });
+  by_type(c.in[1].dtype, [&](auto t) {
+    using T = decltype(t);
+    if constexpr (kHasPairs && std::is_same_v<T, bf16>) {
+      if (takes_pairs(HeadsShape(c.in.subspan(1, c.in.size() - 3), c.attrs))) {
+        return attention_dx_of<T, true>(c);
+      }
+    }
+    attention_dx_of<T, false>(c);
+  });
 }
 
 }  // namespace ds::cpu::HWY_NAMESPACE

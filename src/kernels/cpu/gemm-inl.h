@@ -26,10 +26,16 @@ struct Operand {
   int64_t row, step;
 };
 
+// Products of f32. `add` gives sum + x b, `finish` what is stored.
+struct Plain {
+  HWY_INLINE Vec add(Vec x, Vec b, Vec sum) const { return hn::MulAdd(x, b, sum); }
+  HWY_INLINE Vec finish(Vec sum) const { return sum; }
+};
+
 // kRows rows of two vectors of columns, or of one when not kWide.
-template <int64_t kRows, bool kWide>
-HWY_INLINE void gemm_tile(int64_t k, Operand a, const float* b, int64_t ldb, float* c, int64_t ldc,
-                          bool add) {
+template <int64_t kRows, bool kWide, typename Product>
+HWY_INLINE void gemm_tile(int64_t k, Operand a, const float* b, int64_t ldb, float* c, int64_t ldc, bool add,
+                          Product product) {
   const Lanes d;
   const int64_t width = lanes();
   Vec left[kRows], right[kRows];
@@ -44,43 +50,44 @@ HWY_INLINE void gemm_tile(int64_t k, Operand a, const float* b, int64_t ldb, flo
 #pragma GCC unroll 8
     for (int64_t i = 0; i < kRows; ++i) {
       Vec x = hn::Set(d, a.data[i * a.row + p * a.step]);
-      left[i] = hn::MulAdd(x, b0, left[i]);
-      if constexpr (kWide) right[i] = hn::MulAdd(x, b1, right[i]);
+      left[i] = product.add(x, b0, left[i]);
+      if constexpr (kWide) right[i] = product.add(x, b1, right[i]);
     }
   }
 #pragma GCC unroll 8
   for (int64_t i = 0; i < kRows; ++i) {
-    store(left[i], c + i * ldc);
-    if constexpr (kWide) store(right[i], c + i * ldc + width);
+    store(product.finish(left[i]), c + i * ldc);
+    if constexpr (kWide) store(product.finish(right[i]), c + i * ldc + width);
   }
 }
 
 // The m rows of one panel of columns.
-template <bool kWide>
+template <bool kWide, typename Product>
 HWY_INLINE void gemm_panel(int64_t m, int64_t k, Operand a, const float* b, int64_t ldb, float* c,
-                           int64_t ldc, bool add) {
+                           int64_t ldc, bool add, Product product) {
   int64_t i = 0;
   auto at = [&](int64_t row) { return Operand{a.data + row * a.row, a.row, a.step}; };
   for (; i + kTileRows <= m; i += kTileRows) {
-    gemm_tile<kTileRows, kWide>(k, at(i), b, ldb, c + i * ldc, ldc, add);
+    gemm_tile<kTileRows, kWide>(k, at(i), b, ldb, c + i * ldc, ldc, add, product);
   }
   if (i + 4 <= m) {
-    gemm_tile<4, kWide>(k, at(i), b, ldb, c + i * ldc, ldc, add);
+    gemm_tile<4, kWide>(k, at(i), b, ldb, c + i * ldc, ldc, add, product);
     i += 4;
   }
   if (i + 2 <= m) {
-    gemm_tile<2, kWide>(k, at(i), b, ldb, c + i * ldc, ldc, add);
+    gemm_tile<2, kWide>(k, at(i), b, ldb, c + i * ldc, ldc, add, product);
     i += 2;
   }
-  if (i < m) gemm_tile<1, kWide>(k, at(i), b, ldb, c + i * ldc, ldc, add);
+  if (i < m) gemm_tile<1, kWide>(k, at(i), b, ldb, c + i * ldc, ldc, add, product);
 }
 
 // c[m,n] = a[m,k] b[k,n] (+ c when add). n is a multiple of lanes(). Each element is one chain over k.
+template <typename Product = Plain>
 HWY_INLINE void gemm(int64_t m, int64_t n, int64_t k, Operand a, const float* b, int64_t ldb, float* c,
-                     int64_t ldc, bool add) {
+                     int64_t ldc, bool add, Product product = {}) {
   int64_t j = 0, wide = 2 * lanes();
-  for (; j + wide <= n; j += wide) gemm_panel<true>(m, k, a, b + j, ldb, c + j, ldc, add);
-  if (j < n) gemm_panel<false>(m, k, a, b + j, ldb, c + j, ldc, add);
+  for (; j + wide <= n; j += wide) gemm_panel<true>(m, k, a, b + j, ldb, c + j, ldc, add, product);
+  if (j < n) gemm_panel<false>(m, k, a, b + j, ldb, c + j, ldc, add, product);
 }
 
 // Rows ahead that pack_rows asks for: heads lie far apart in a batch, which no hardware prefetcher follows.

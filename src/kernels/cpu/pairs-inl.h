@@ -1,0 +1,81 @@
+// Products of bf16 whose operands are pairs: two neighbours along k in one 32-bit word, the lower k in the
+// low half. Words lie in f32 arrays, as gemm-inl.h takes them. Compiled once per instruction set.
+#if defined(DS_KERNELS_CPU_PAIRS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef DS_KERNELS_CPU_PAIRS_INL_H_
+#undef DS_KERNELS_CPU_PAIRS_INL_H_
+#else
+#define DS_KERNELS_CPU_PAIRS_INL_H_
+#endif
+
+#include "kernels/cpu/features.h"
+#include "kernels/cpu/gemm-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace ds::cpu::HWY_NAMESPACE {
+
+using Rounded = hn::Vec<Halves>;  // one vector of f32 as bf16
+
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
+// Highway 1.0 has neither instruction, and its targets do not turn them on for the compiler's intrinsics.
+constexpr bool kHasPairs = true;
+HWY_INLINE Vec dot_pairs(Vec x, Vec b, Vec sum) {
+  asm("vdpbf16ps %2, %1, %0" : "+v"(sum.raw) : "v"(x.raw), "v"(b.raw));
+  return sum;
+}
+HWY_INLINE Rounded rounded(Vec x) {
+  Rounded out;
+  asm("vcvtneps2bf16 %1, %0" : "=v"(out.raw) : "v"(x.raw));
+  return out;
+}
+#else
+constexpr bool kHasPairs = false;  // no definitions: nothing may use them
+Vec dot_pairs(Vec x, Vec b, Vec sum);
+Rounded rounded(Vec x);
+#endif
+
+// Whether the machine runs them.
+inline bool runs_pairs() {
+  static const bool yes = effective_isa() >= Isa::avx512_bf16;
+  return kHasPairs && yes;
+}
+
+// For gemm: k counts words, the result is times `scale`.
+struct Pairs {
+  float scale = 1;
+  HWY_INLINE Vec add(Vec x, Vec b, Vec sum) const { return dot_pairs(x, b, sum); }
+  HWY_INLINE Vec finish(Vec sum) const { return hn::Mul(sum, hn::Set(Lanes(), scale)); }
+};
+
+inline const float* words(const bf16* x) { return reinterpret_cast<const float*>(x); }
+
+HWY_INLINE void store(Rounded x, uint16_t* at) { hn::StoreU(x, Halves(), at); }
+HWY_INLINE Vec interleave(Rounded low, Rounded high) {
+  const Words d;
+  auto word = hn::Or(hn::PromoteTo(d, low), hn::ShiftLeft<16>(hn::PromoteTo(d, high)));
+  return hn::BitCast(Lanes(), word);
+}
+
+// out[ceil(rows / 2), padded]: pairs of neighbouring rows of x[rows, columns], zeros where there is none.
+HWY_INLINE void pack_pairs(const bf16* x, int64_t stride, int64_t rows, int64_t columns, float* out,
+                           int64_t padded) {
+  const Lanes d;
+  const Words bits;
+  for (int64_t r = 0; r < rows; r += 2) {
+    for (int64_t e = 0; e < padded; e += lanes()) {
+      const bf16* at = x + r * stride + e;
+      int64_t count = std::min(lanes(), columns - e);
+      auto row = [&](const bf16* from) HWY_ATTR {
+        return hn::BitCast(bits, count == lanes() ? load(from) : load_part(from, count));
+      };
+      auto word = hn::Zero(bits);
+      if (count > 0) word = hn::ShiftRight<16>(row(at));
+      if (count > 0 && r + 1 < rows) word = hn::Or(word, row(at + stride));
+      hn::StoreU(hn::BitCast(d, word), d, out + r / 2 * padded + e);
+    }
+  }
+}
+
+}  // namespace ds::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target include guard
