@@ -23,11 +23,18 @@ Rope::Rope(const Attrs& attrs, int64_t columns)
       original_(attrs.real_or("original", 0)) {
   if (dims == 0) dims = depth;
   std::string_view scaling = attrs.text_or("scaling", "none");
-  scaling_ = scaling == "yarn"     ? Scaling::yarn
-             : scaling == "llama3" ? Scaling::llama3
-             : scaling == "linear" ? Scaling::linear
-                                   : Scaling::none;
-  if (scaling_ == Scaling::yarn && factor_ > 1) magnitude = 1 + 0.1 * std::log(factor_);
+  scaling_ = scaling == "yarn"       ? Scaling::yarn
+             : scaling == "longrope" ? Scaling::longrope
+             : scaling == "llama3"   ? Scaling::llama3
+             : scaling == "linear"   ? Scaling::linear
+                                     : Scaling::none;
+  if (scaling_ == Scaling::longrope) read_rope_factors(attrs.text("factors"), factors_);
+  double given = attrs.real_or("magnitude", 0);
+  if (given > 0) {
+    magnitude = given;
+  } else if (scaling_ == Scaling::yarn && factor_ > 1) {
+    magnitude = 1 + 0.1 * std::log(factor_);
+  }
 }
 
 double Rope::kept(double plain, int64_t pair) const {
@@ -48,6 +55,7 @@ double Rope::kept(double plain, int64_t pair) const {
 double Rope::frequency(int64_t pair) const {
   double plain = std::pow(theta_, -2.0 * static_cast<double>(pair) / static_cast<double>(dims));
   if (scaling_ == Scaling::none) return sign_ * plain;
+  if (scaling_ == Scaling::longrope) return sign_ * plain / factors_[static_cast<size_t>(pair)];
   double s = kept(plain, pair);
   return sign_ * plain * ((1 - s) / factor_ + s);
 }

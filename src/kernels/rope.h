@@ -1,7 +1,9 @@
 #pragma once
+#include <array>
 #include <cstdint>
 
 #include "core/base/attrs.h"
+#include "core/graph/ops/rope_factors.h"
 
 namespace ds {
 
@@ -22,11 +24,12 @@ struct Rope {
   double frequency(int64_t pair) const;
 
  private:
-  enum class Scaling { none, linear, llama3, yarn };
+  enum class Scaling { none, linear, llama3, yarn, longrope };
   double kept(double plain, int64_t pair) const;  // s of docs/ops.md
 
   double theta_, sign_, factor_, low_, high_, original_;
   Scaling scaling_;
+  std::array<double, kMostRopeFactors> factors_;  // of longrope
 };
 
 }  // namespace ds

@@ -153,6 +153,8 @@ TEST_F(Exact, ElementwiseAndGathers) {
     Tensor rows = random_tensor(dtype, {500, 67}, 10), ids = random_ids(500, 131, 11);
     EXPECT_TRUE(equal("embedding", {}, {rows, ids}, {poisoned(dtype, {500, 67})}));
     EXPECT_TRUE(equal("embedding_dw", {{"rows", int64_t{131}}}, {rows, ids}, {poisoned(dtype, {131, 67})}));
+    EXPECT_TRUE(equal("embedding_dw", {{"rows", int64_t{131}}, {"padding", static_cast<int64_t>(ids.at(3))}},
+                      {rows, ids}, {poisoned(dtype, {131, 67})}));
     Tensor gates = random_tensor(dtype, {500, 5}, 12);
     EXPECT_TRUE(equal("scale_rows", {{"column", int64_t{3}}}, {rows, gates}, {poisoned(dtype, {500, 67})}));
     Attrs seq{{"seq", int64_t{9}}};

@@ -46,6 +46,8 @@ class CaseBuilder {
     Tensor ids = random_ids(s_.n, s_.vocab, 5), x = real({s_.n, s_.width()});
     add("embedding", {}, {real({s_.vocab, s_.width()}), ids}, 1);
     add("embedding_dw", {{"rows", s_.vocab}}, {x, ids}, s_.n);
+    auto padding = static_cast<int64_t>(ids.at(0));
+    add("embedding_dw", {{"rows", s_.vocab}, {"padding", padding}}, {x, ids}, s_.n);
     add("position", {{"seq", s_.seq}}, {x, real({rows, s_.width()})}, 1);
     add("position_dw", {{"seq", s_.seq}, {"rows", rows}}, {x}, s_.n);
     add("last_row", {}, {x}, 1);
@@ -146,6 +148,9 @@ class CaseBuilder {
           with({{"scaling", scaling}, {"factor", 4.0}, {"low", 1.0}, {"high", 4.0}, {"original", original}}),
           {x}, 1);
     }
+    std::string factors;
+    for (int64_t i = 0; i < s_.depth; ++i) factors += (i == 0 ? "" : " ") + std::to_string(1 + i % 3) + ".25";
+    add("rope", with({{"scaling", "longrope"}, {"factors", factors}, {"magnitude", 1.3}}), {x}, 1);
     add("rope", with({{"heads", 3 * heads}, {"period", int64_t{3}}, {"rotated", int64_t{2}}}),
         {real({s_.n, 3 * heads * depth})}, 1);
     add("rope", plain, {x, places(3)}, 1);

@@ -86,12 +86,18 @@ void embedding(const KernelContext& c) {
   });
 }
 
-// Sorts row numbers by id (counting sort, stable); starts[v] is where id v begins in order.
-void sort_rows(const int32_t* ids, int64_t rows, int64_t words, int32_t* starts, int32_t* order) {
+// Sorts row numbers by id (counting sort, stable), without those of the id `padding`; starts[v] is where id v
+// begins in order.
+void sort_rows(std::span<const int32_t> ids, int64_t words, int64_t padding, int32_t* starts,
+               int32_t* order) {
   std::fill(starts, starts + words + 1, 0);
-  for (int64_t r = 0; r < rows; ++r) ++starts[ids[r] + 1];
+  for (int32_t id : ids) {
+    if (id != padding) ++starts[id + 1];
+  }
   std::partial_sum(starts, starts + words + 1, starts);
-  for (int64_t r = 0; r < rows; ++r) order[starts[ids[r]]++] = static_cast<int32_t>(r);
+  for (size_t r = 0; r < ids.size(); ++r) {
+    if (ids[r] != padding) order[starts[ids[r]]++] = static_cast<int32_t>(r);
+  }
   // Each start has moved to the next one's place.
   std::copy_backward(starts, starts + words, starts + words + 1);
   starts[0] = 0;
@@ -105,7 +111,8 @@ void embedding_dw(const KernelContext& c) {
          "embedding_dw of {} rows and {} words needs {} bytes of scratch, team has {}", rows, words, need,
          scratch.size());
   int32_t *starts = reinterpret_cast<int32_t*>(scratch.data()), *order = starts + words + 1;
-  sort_rows(c.in[1].as<int32_t>(), rows, words, starts, order);
+  std::span<const int32_t> ids(c.in[1].as<int32_t>(), static_cast<size_t>(rows));
+  sort_rows(ids, words, c.attrs.integer_or("padding", -1), starts, order);
   const TensorView &dy = c.in[0], &dw = c.out[0];
   if (dy.dtype == DS_DTYPE_BF16) {
     HWY_DYNAMIC_DISPATCH(sum_bf16)(c.team, dy.as<bf16>(), width, words, starts, order, dw.as<bf16>());

@@ -1,5 +1,7 @@
 #include "nn/layers/layers.h"
 
+#include <fmt/ranges.h>
+
 #include "core/base/error.h"
 
 namespace ds {
@@ -24,9 +26,11 @@ ValueId LayerBuilder::param(std::string_view name, std::string_view part, Shape 
 }
 
 ValueId LayerBuilder::embedding(std::string_view name, ValueId ids, int64_t rows, int64_t width,
-                                double stddev) {
+                                double stddev, int64_t padding) {
   ValueId w = param(name, "weight", {rows, width}, {"normal", stddev});
-  return graph_.add("embedding", {w, ids}, {}, name);
+  Attrs attrs;
+  if (padding >= 0) attrs.set("padding", padding);
+  return graph_.add("embedding", {w, ids}, attrs, name);
 }
 
 ValueId LayerBuilder::position(std::string_view name, ValueId x, int64_t rows, int64_t seq, double stddev) {
@@ -87,10 +91,13 @@ ValueId LayerBuilder::rope(std::string_view name, ValueId x, int64_t heads, int6
   if (rope.dims != 0) attrs.set("dims", rope.dims);
   if (period != 0) attrs.set("period", period);
   if (rotated != 0) attrs.set("rotated", rotated);
-  if (rope.scaling != "none") {
-    attrs.set("scaling", rope.scaling);
+  if (rope.scaling != "none") attrs.set("scaling", rope.scaling);
+  if (rope.scaling == "longrope") {
+    attrs.set("factors", fmt::format("{}", fmt::join(rope.factors, " ")));
+  } else if (rope.scaling != "none") {
     attrs.set("factor", rope.factor);
   }
+  if (rope.magnitude != 0) attrs.set("magnitude", rope.magnitude);
   if (rope.scaling == "llama3" || rope.scaling == "yarn") {
     attrs.set("low", rope.low);
     attrs.set("high", rope.high);

@@ -20,7 +20,9 @@ struct Rope {
   int64_t dims = 0;  // of each head that turn; 0: all
   std::string scaling = "none";
   double factor = 1, low = 1, high = 1;
-  int64_t original = 0;  // positions before scaling
+  int64_t original = 0;         // positions before scaling
+  std::vector<double> factors;  // of longrope, by pair
+  double magnitude = 0;         // of the rotation; 0: as the scaling has it
 };
 
 struct AttentionOptions {
@@ -40,8 +42,10 @@ class LayerBuilder {
  public:
   explicit LayerBuilder(Graph& graph, DType dtype = DS_DTYPE_F32) : graph_(graph), dtype_(dtype) {}
 
-  // ids i32[n] -> [n, width]; weight [rows, width] ~ normal(stddev). The weight's name is NAME.weight.
-  ValueId embedding(std::string_view name, ValueId ids, int64_t rows, int64_t width, double stddev);
+  // ids i32[n] -> [n, width]; weight [rows, width] ~ normal(stddev). The weight's name is NAME.weight. Row
+  // `padding` (-1: none) gets no gradient from here.
+  ValueId embedding(std::string_view name, ValueId ids, int64_t rows, int64_t width, double stddev,
+                    int64_t padding = -1);
   // Adds row r mod seq of weight [rows, width] ~ normal(stddev) to row r of x.
   ValueId position(std::string_view name, ValueId x, int64_t rows, int64_t seq, double stddev);
   // x W^T + b; W [outputs, C].

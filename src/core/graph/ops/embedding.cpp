@@ -9,12 +9,18 @@ namespace {
 using Types = std::vector<TensorType>;
 using In = std::span<const TensorType>;
 
-Types infer_embedding(In in, const Attrs&) {
+// `rows`: of the table.
+void check_padding(const OperandCheck& check, const Attrs& attrs, int64_t rows) {
+  check.within(attrs, "padding", -1, rows - 1, -1);
+}
+
+Types infer_embedding(In in, const Attrs& attrs) {
   OperandCheck check("embedding", {"w", "ids"}, in);
   check.matrix(0);
   check.constant(0);
   require(in[1].shape.rank() == 1, "embedding: operand 'ids' must be i32[n], got {}", in[1].text());
   check.equal(1, {DS_DTYPE_I32, {in[1].shape[0]}});
+  check_padding(check, attrs, in[0].shape[0].extent);
   return {{in[0].dtype, {in[1].shape[0], in[0].shape[1]}}};
 }
 
@@ -22,13 +28,16 @@ Types infer_embedding_dw(In in, const Attrs& attrs) {
   OperandCheck check("embedding_dw", {"dy", "ids"}, in);
   check.matrix(0);
   check.equal(1, {DS_DTYPE_I32, {in[0].shape[0]}});
-  return {{in[0].dtype, {check.positive(attrs, "rows"), in[0].shape[1]}}};
+  int64_t rows = check.positive(attrs, "rows");
+  check_padding(check, attrs, rows);
+  return {{in[0].dtype, {rows, in[0].shape[1]}}};
 }
 
 std::vector<ValueId> embedding_backward(BackwardContext& c) {
   ValueId w = c.node.in[0];
-  Attrs rows{{"rows", c.graph.type(w).shape[0].extent}};
-  return {c.emit("embedding_dw", {c.first_grad(), c.node.in[1]}, rows, {0}), -1};
+  Attrs attrs{{"rows", c.graph.type(w).shape[0].extent}};
+  if (c.node.attrs.has("padding")) attrs.set("padding", c.node.attrs.integer("padding"));
+  return {c.emit("embedding_dw", {c.first_grad(), c.node.in[1]}, attrs, {0}), -1};
 }
 
 Types infer_position(In in, const Attrs& attrs) {
@@ -85,9 +94,17 @@ double one_row_read(In in, const Attrs&, int64_t) {
 }  // namespace
 
 void add_embedding_ops(std::vector<OpDef>& table) {
-  table.push_back(
-      {"embedding", 2, 2, {}, infer_embedding, embedding_backward, no_flops, {}, false, embedding_read});
-  table.push_back({"embedding_dw", 2, 2, {"rows"}, infer_embedding_dw, {}, add_per_element});
+  table.push_back({"embedding",
+                   2,
+                   2,
+                   {},
+                   infer_embedding,
+                   embedding_backward,
+                   no_flops,
+                   {"padding"},
+                   false,
+                   embedding_read});
+  table.push_back({"embedding_dw", 2, 2, {"rows"}, infer_embedding_dw, {}, add_per_element, {"padding"}});
   table.push_back({"position",
                    2,
                    2,

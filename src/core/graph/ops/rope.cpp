@@ -1,4 +1,8 @@
+#include <array>
+#include <cmath>
+
 #include "core/base/error.h"
+#include "core/graph/ops/rope_factors.h"
 #include "core/graph/ops/rules.h"
 
 namespace ds {
@@ -11,9 +15,25 @@ void check_positive(const Attrs& attrs, std::string_view name) {
   require(attrs.real(name) > 0, "rope: attribute '{}' must be > 0, got {}", name, attrs.real(name));
 }
 
-void check_scaling(const OperandCheck& check, const Attrs& attrs) {
-  std::string_view scaling = check.word(attrs, "scaling", {"none", "linear", "llama3", "yarn"}, "none");
+void check_factors(const Attrs& attrs, int64_t pairs) {
+  std::array<double, kMostRopeFactors> factors;
+  int64_t count = read_rope_factors(attrs.text("factors"), factors);
+  require(count == pairs && pairs <= kMostRopeFactors,
+          "rope: attribute 'factors' must hold dims/2 = {} numbers, at most {}, got {}", pairs,
+          kMostRopeFactors, count);
+  for (int64_t i = 0; i < count; ++i) {
+    double factor = factors[static_cast<size_t>(i)];
+    require(factor > 0 && std::isfinite(factor), "rope: attribute 'factors' must be > 0, got {}", factor);
+  }
+}
+
+void check_scaling(const OperandCheck& check, const Attrs& attrs, int64_t pairs) {
+  std::string_view scaling =
+      check.word(attrs, "scaling", {"none", "linear", "llama3", "yarn", "longrope"}, "none");
+  double magnitude = attrs.real_or("magnitude", 0);
+  require(magnitude >= 0, "rope: attribute 'magnitude' must be >= 0, got {}", magnitude);
   if (scaling == "none") return;
+  if (scaling == "longrope") return check_factors(attrs, pairs);
   check_positive(attrs, "factor");
   if (scaling == "linear") return;
   check.positive(attrs, "original");
@@ -38,7 +58,7 @@ Types infer_rope(In in, const Attrs& attrs) {
   check.within(attrs, "rotated", 1, period, period);
   check.flag(attrs, "interleaved");
   check.flag(attrs, "inverse");
-  check_scaling(check, attrs);
+  check_scaling(check, attrs, (dims == 0 ? columns / heads : dims) / 2);
   return {in[0]};
 }
 
@@ -76,7 +96,7 @@ void add_rope_ops(std::vector<OpDef>& table) {
                    rope_backward,
                    rope_flops,
                    {"dims", "period", "rotated", "interleaved", "inverse", "scaling", "factor", "low", "high",
-                    "original"}});
+                    "original", "factors", "magnitude"}});
 }
 
 }  // namespace ds
