@@ -66,8 +66,9 @@ class Model:
         self.dtype = dtype
 
     def named(self):
-        """Parameters by the name that they have in memory, a tied one once."""
-        return dict(self.net.named_parameters())
+        """Parameters by the name that they have in memory, a tied one once; without those that nothing reads."""
+        unread = {"cls.predictions.bias"} if self.masked_lm and not self.config.tie_word_embeddings else set()
+        return {name: param for name, param in self.net.named_parameters() if name not in unread}
 
     def in_file(self, tensors):
         """Tensors of parameters, given by name in memory, by the names and in the cut that the file has."""
@@ -146,12 +147,15 @@ def draw_batch(model, args, source, share):
     shape = (args.rows, args.tokens)
     ids = source(shape)
     picks = torch.rand(shape, generator=args.draw) < share
+    pad = getattr(model.config, "pad_token_id", None)
+    if pad is not None and args.tokens > 2:  # unmasked: its embedding counts, but has no gradient
+        ids[:, 2] = pad % model.config.vocab_size
+        picks[:, 2] &= not model.masked_lm
     batch = {"input_ids": ids}
     keep = torch.ones(shape, dtype=torch.int64)
     if model.config.model_type in TAKE_MASK:
         for row in range(args.rows):
             keep[row, args.tokens - row * args.tokens // (2 * args.rows):] = 0
-        pad = model.config.pad_token_id
         batch["input_ids"] = torch.where(keep == 1, ids, torch.full_like(ids, pad if pad is not None else 0))
         batch["attention_mask"] = keep
     picks[:, 1] = True  # never a batch without a target
@@ -167,7 +171,7 @@ def draw_batch(model, args, source, share):
 def id_source(model, args):
     """Draws tensors of token ids of a shape."""
     if not args.ids:
-        return lambda shape: torch.randint(3, model.config.vocab_size, shape, generator=args.draw)
+        return lambda shape: torch.randint(model.config.vocab_size, shape, generator=args.draw)
     given = torch.tensor([int(word) for word in pathlib.Path(args.ids).read_text().split()])
     place = [0]
 

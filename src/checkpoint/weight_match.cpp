@@ -25,18 +25,15 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 8> tied_name
      {"cls.predictions.decoder.weight", "bert.embeddings.word_embeddings.weight"},
      {"cls.predictions.decoder.bias", "cls.predictions.bias"}}};
 
-// Ends of names that are no weights of a language model: constants of old versions, and heads of BERT's
-// pre-training that masked language models do not have.
-constexpr std::array<std::string_view, 10> passed_over{".attn.bias",
-                                                       ".attn.masked_bias",
-                                                       ".attention.bias",
-                                                       ".attention.masked_bias",
-                                                       "rotary_emb.inv_freq",
-                                                       "embeddings.position_ids",
-                                                       "bert.pooler.dense.weight",
-                                                       "bert.pooler.dense.bias",
-                                                       "cls.seq_relationship.weight",
-                                                       "cls.seq_relationship.bias"};
+// Ends of names that are no weights of a language model: constants of old versions, heads of BERT's
+// pre-training that masked language models do not have, and the bias that an untied head does not read.
+constexpr std::array<std::string_view, 11> passed_over{
+    "cls.predictions.bias",     ".attn.bias",
+    ".attn.masked_bias",        ".attention.bias",
+    ".attention.masked_bias",   "rotary_emb.inv_freq",
+    "embeddings.position_ids",  "bert.pooler.dense.weight",
+    "bert.pooler.dense.bias",   "cls.seq_relationship.weight",
+    "cls.seq_relationship.bias"};
 
 std::string modern_spelling(std::string name) {
   for (auto [old, now] :

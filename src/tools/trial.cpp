@@ -107,6 +107,9 @@ GreedyTrial::GreedyTrial(const VerifySubject& subject, const Golden& golden, con
   Setup setup;
   setup.tokens = static_cast<int64_t>(longest);
   HfModel model = subject.build(setup.tokens, setup.tokens);
+  for (const GoldenText& text : golden.greedy) {
+    check_continuation(model, static_cast<int64_t>(text.prompt.size()), setup.tokens);
+  }
   Config config = trial_config(setup, model, options, comm.size());
   EngineOptions engine_options;
   engine_options.threads = threads_of_rank(config, comm.size());

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <tuple>
 
 #include "core/base/error.h"
@@ -61,17 +62,123 @@ TEST(HfConfig, RefusesRopesByKeyAndValue) {
   auto rope = [](const char* text, ds_status status = DS_ERROR_UNSUPPORTED) {
     return refusal("llama", status, "rope_parameters", Json::parse(text));
   };
-  expect_names(rope(R"({"rope_type": "longrope", "factor": 4.0})"),
-               {"rope_parameters.rope_type", "'longrope'"});
+  expect_names(rope(R"({"rope_type": "proportional", "factor": 4.0})"),
+               {"rope_parameters.rope_type", "'proportional'"});
+  expect_names(rope(R"({"rope_type": "longrope", "short_factor": [1], "long_factor": [1]})",
+                    DS_ERROR_INVALID_ARGUMENT),
+               {"rope_parameters.short_factor", "got 1"});
   expect_names(rope(R"({"rope_type": "linear", "factor": 4.0, "short": [1]})"),
                {"rope_parameters.short", "[1]"});
-  expect_names(rope(R"({"rope_type": "yarn", "factor": 4.0, "attention_factor": 3.0})"),
-               {"attention_factor", "3"});
+  expect_names(
+      rope(R"({"rope_type": "yarn", "factor": 4.0, "attention_factor": -3.0})", DS_ERROR_INVALID_ARGUMENT),
+      {"attention_factor", "-3"});
+  expect_names(rope(R"({"partial_rotary_factor": 0.5})"), {"partial_rotary_factor", "llama", "0.5"});
   expect_names(rope(R"({"rope_type": "yarn", "factor": 4.0, "truncate": false})"), {"truncate", "false"});
   expect_names(rope(R"({"rope_type": "linear"})", DS_ERROR_INVALID_ARGUMENT), {"rope_parameters.factor"});
   expect_names(rope(R"({"rope_type": "linear", "factor": -1})", DS_ERROR_INVALID_ARGUMENT), {"factor", "-1"});
   expect_names(rope("3", DS_ERROR_INVALID_ARGUMENT), {"rope_parameters", "3"});
-  expect_names(rope(R"({"partial_rotary_factor": 0.1})", DS_ERROR_INVALID_ARGUMENT), {"0.1"});
+}
+
+TEST(HfConfig, RopeScalingCountsBeforeRopeParameters) {
+  auto with = [](const char* now, const char* before) {
+    return graph_of("llama", [&](Json& c) {
+      c.set("rope_parameters", Json::parse(now));
+      c.set("rope_scaling", Json::parse(before));
+    });
+  };
+  const char *linear = R"({"type": "linear", "factor": 4.0})", *other = R"({"rope_theta": 50.0})";
+  std::string both = with(other, linear);
+  expect_names(both, {"scaling=\"linear\"", "theta=10000.0"});
+  expect_names(with(other, "{}"), {"theta=50.0"});
+}
+
+TEST(HfConfig, ThetaWithoutAKeyIsTheFamilys) {
+  auto bare = [](Json& c) {
+    drop(c, "rope_theta");
+    drop(c, "rope_parameters");
+    drop(c, "rope_scaling");
+  };
+  expect_names(graph_of("mixtral", bare), {"theta=1e+06"});
+  expect_names(graph_of("qwen2", bare), {"theta=10000.0"});
+}
+
+TEST(HfConfig, MagnitudeOfYarn) {
+  auto yarn = [](const char* more) {
+    Json rope = Json::parse(fmt::format(
+        R"({{"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16, {}}})", more));
+    return graph_of("llama", [&](Json& c) { c.set("rope_parameters", rope); });
+  };
+  // (0.1 * 0.5 ln 4 + 1) / (0.1 * 2 ln 4 + 1)
+  expect_names(yarn(R"("mscale": 0.5, "mscale_all_dim": 2)"), {"magnitude=0.83719"});
+  expect_names(yarn(R"("attention_factor": 3.5, "mscale": 0.5, "mscale_all_dim": 2)"), {"magnitude=3.5"});
+  EXPECT_EQ(yarn(R"("mscale": 0.5)").find("magnitude"), std::string::npos);
+}
+
+TEST(HfConfig, LengthOfTheSequenceDecidesLongropeAndDynamic) {
+  Json config = config_of("llama");
+  int64_t pairs = config.at("hidden_size").integer() / config.at("num_attention_heads").integer() / 2;
+  Json::Array brief(static_cast<size_t>(pairs), Json(1.5)), wide(static_cast<size_t>(pairs), Json(3.5));
+  Json rope = Json::parse(R"({"rope_type": "longrope", "original_max_position_embeddings": 16})");
+  rope.set("short_factor", brief);
+  rope.set("long_factor", wide);
+  config.set("rope_parameters", rope);
+  config.set("max_position_embeddings", 64);
+  // sqrt(1 + ln 4 / ln 16)
+  expect_names(hf_model(config, 16, 16).graph.print(), {"factors=\"1.5 1.5", "magnitude=1.22474"});
+  expect_names(hf_model(config, 17, 17).graph.print(), {"factors=\"3.5 3.5", "magnitude=1.22474"});
+  check_continuation(hf_model(config, 16, 16), 5, 16);
+  HfModel wider = hf_model(config, 20, 20);
+  check_continuation(wider, 17, 20);
+  expect_names(message_of([&] { check_continuation(wider, 16, 20); }, DS_ERROR_UNSUPPORTED),
+               {"llama", "16 tokens to 20", "beyond 16"});
+
+  config.set("rope_parameters", Json::parse(R"({"rope_type": "dynamic", "factor": 2.0})"));
+  config.set("max_position_embeddings", 16);
+  expect_names(hf_model(config, 16, 16).graph.print(), {"theta=10000.0"});
+  HfModel stretched = hf_model(config, 24, 24);
+  // 10000 * (2 * 24 / 16 - 1)^(dims / (dims - 2))
+  double theta = 10000 * std::pow(2.0, static_cast<double>(pairs) / static_cast<double>(pairs - 1));
+  Attrs want{{"theta", theta}};
+  expect_names(stretched.graph.print(), {want.print().substr(1, want.print().size() - 2)});
+  expect_names(message_of([&] { check_continuation(stretched, 20, 24); }, DS_ERROR_UNSUPPORTED),
+               {"beyond 16"});
+}
+
+TEST(HfConfig, NeoxTwinsMustAgree) {
+  Json config = Json::parse(R"({"model_type": "gpt_neox", "vocab_size": 32, "hidden_size": 32,
+    "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "rotary_pct": 0.5,
+    "rotary_emb_base": 500, "partial_rotary_factor": 0.5, "rope_theta": 500})");
+  expect_names(hf_model(config, 16, 16).graph.print(), {"dims=8", "theta=500.0"});
+  auto refused = [&](const char* key, double value) {
+    Json changed = config;
+    changed.set(key, value);
+    return message_of([&] { hf_model(changed, 16, 16); }, DS_ERROR_INVALID_ARGUMENT);
+  };
+  expect_names(refused("rope_theta", 600), {"rope_theta", "rotary_emb_base", "500", "600"});
+  expect_names(refused("partial_rotary_factor", 0.25),
+               {"partial_rotary_factor", "rotary_pct", "0.5", "0.25"});
+}
+
+TEST(HfConfig, PaddingTokens) {
+  auto padding = [](const std::string& model, const Json* value) {
+    std::string text = graph_of(model, [&](Json& c) {
+      drop(c, "pad_token_id");
+      if (value != nullptr) c.set("pad_token_id", *value);
+    });
+    size_t at = text.find("padding=");
+    return at == std::string::npos ? -1 : std::stol(text.substr(at + 8));
+  };
+  Json three = 3, last = -1, none;
+  for (const char* model : {"llama", "qwen2", "mixtral", "bert", "opt"}) {
+    EXPECT_EQ(padding(model, &three), 3) << model;
+    EXPECT_EQ(padding(model, &last), config_of(model).at("vocab_size").integer() - 1) << model;
+    EXPECT_EQ(padding(model, &none), -1) << model;
+  }
+  EXPECT_EQ(padding("gpt2", &three), -1);
+  EXPECT_EQ(padding("llama", nullptr), -1);
+  EXPECT_EQ(padding("bert", nullptr), 0);
+  EXPECT_EQ(padding("opt", nullptr), 1);
+  expect_names(refusal("llama", DS_ERROR_INVALID_ARGUMENT, "pad_token_id", 1000), {"pad_token_id", "1000"});
 }
 
 TEST(HfConfig, RefusesWhatItDoesNotKnow) {

@@ -1,4 +1,5 @@
-// BertForMaskedLM: encoder with norms after the residuals; the head is tied to the word embeddings.
+// BertForMaskedLM: encoder with norms after the residuals; the head is tied to the word
+// embeddings, or has a matrix of its own.
 #include "core/base/error.h"
 #include "nn/models/hf_families.h"
 #include "nn/models/hf_options.h"
@@ -28,7 +29,6 @@ Bert read_bert(HfConfig& config, int64_t seq) {
   bert.linear = {config.positive_or("initializer_range", 0.02)};
   config.only("is_decoder", false);
   config.only("position_embedding_type", "absolute");
-  config.only("tie_word_embeddings", true);
   return bert;
 }
 
@@ -38,7 +38,8 @@ ValueId embeddings(HfModel& model, LayerBuilder& build, HfConfig& config, const 
   int64_t positions = config.size("max_position_embeddings");
   check_positions("max_position_embeddings", positions, bert.seq);
   ValueId tokens = model.graph.find_value("tokens"), types = add_ids(model, "token_types");
-  ValueId x = build.embedding(name + "word_embeddings", tokens, bert.vocab, bert.hidden, stddev);
+  int64_t padding = read_padding(config, bert.vocab, 0);
+  ValueId x = build.embedding(name + "word_embeddings", tokens, bert.vocab, bert.hidden, stddev, padding);
   ValueId type = build.embedding(name + "token_type_embeddings", types, config.size_or("type_vocab_size", 2),
                                  bert.hidden, stddev);
   x = build.add(name + "sum", x, type);
@@ -78,12 +79,18 @@ HfModel build_bert(HfConfig& config, int64_t bound, int64_t seq) {
   for (int64_t i = 0; i < layers; ++i) {
     x = block(build, bert, fmt::format("bert.encoder.layer.{}", i), x, mask);
   }
-  const std::string head = "cls.predictions.", words = "bert.embeddings.word_embeddings.weight";
+  const std::string head = "cls.predictions.";
   x = build.linear(head + "transform.dense", x, bert.hidden, bert.linear);
   x = build.activation(head + "transform.act", x, bert.act);
   x = build.layer_norm(head + "transform.LayerNorm", x, bert.eps);
-  model.tied = {{head + "decoder.weight", words}, {head + "decoder.bias", head + "bias"}};
-  end_model(model, config, build.tied_linear("logits", x, words, head + "bias"));
+  if (config.flag_or("tie_word_embeddings", true)) {
+    const std::string words = "bert.embeddings.word_embeddings.weight";
+    model.tied = {{head + "decoder.weight", words}, {head + "decoder.bias", head + "bias"}};
+    x = build.tied_linear("logits", x, words, head + "bias");
+  } else {
+    x = build.linear(head + "decoder", x, bert.vocab, bert.linear);
+  }
+  end_model(model, config, x);
   return model;
 }
 

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "nn/models/hf_options.h"
+#include "nn/models/hf_rope.h"
 
 namespace ds {
 
@@ -12,7 +13,8 @@ struct Decoder {
   int64_t vocab, hidden, inner, layers, heads, kv_heads, width;  // width: of a head
   double eps, stddev;
   std::string act;
-  Rope rope;
+  HfRope rope;
+  int64_t padding = -1;          // row of the embedding without gradient
   std::vector<int64_t> windows;  // by layer
   bool qkv_bias = false, out_bias = false, mlp_bias = false;
   bool qk_norm = false;           // RMSNorm of each head of q and k
@@ -22,8 +24,9 @@ struct Decoder {
   double scale = 0, softcap = 0;  // of attention
 };
 
-// Sizes, eps and initializer_range; head_dim is `width` when absent (0: hidden / heads).
-Decoder read_decoder(HfConfig& config, double eps, int64_t width = 0);
+// Sizes, eps, initializer_range and padding; head_dim is `width` when absent (0: hidden / heads),
+// pad_token_id is `padding`.
+Decoder read_decoder(HfConfig& config, double eps, int64_t width = 0, int64_t padding = -1);
 
 // NAME.self_attn with q_proj, k_proj, v_proj (packed: qkv_proj) and o_proj.
 ValueId decoder_attention(LayerBuilder& build, const Decoder& decoder, const std::string& name, int64_t layer,

@@ -9,12 +9,12 @@
 namespace ds {
 namespace {
 
-Decoder read_gemma2(HfConfig& config) {
-  Decoder d = read_decoder(config, 1e-6, 256);
+Decoder read_gemma2(HfConfig& config, int64_t seq) {
+  Decoder d = read_decoder(config, 1e-6, 256, 0);
   d.norm_offset = true;
   d.act = read_activation(config, "hidden_activation", "gelu_pytorch_tanh");
   config.pass_over("hidden_act");  // hidden_activation counts
-  d.rope = read_rope(config, d.width);
+  d.rope = read_rope(config, d.width, seq);
   config.only("use_bidirectional_attention", false);
   d.qkv_bias = d.out_bias = config.flag_or("attention_bias", false);
   d.scale = 1 / std::sqrt(config.positive_or("query_pre_attn_scalar", 256));
@@ -40,7 +40,7 @@ ValueId block(LayerBuilder& build, const Decoder& d, int64_t layer, ValueId x, i
 }  // namespace
 
 HfModel build_gemma2(HfConfig& config, int64_t bound, int64_t seq) {
-  Decoder d = read_gemma2(config);
+  Decoder d = read_gemma2(config, seq);
   double cap = config.positive_or_none("final_logit_softcapping", 30);
   HfModel model = begin_model(config, bound);
   LayerBuilder build(model.graph);

@@ -64,6 +64,7 @@ HfModel build_gpt2(HfConfig& config, int64_t bound, int64_t seq) {
   Gpt2 gpt = read_gpt2(config, seq);
   int64_t positions = config.size("n_positions");
   check_positions("n_positions", positions, seq);
+  config.pass_over("pad_token_id");  // its row is as the others
   HfModel model = begin_model(config, bound);
   LayerBuilder build(model.graph);
   double stddev = gpt.in.stddev;

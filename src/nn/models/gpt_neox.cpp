@@ -3,6 +3,7 @@
 #include "core/base/error.h"
 #include "nn/models/hf_families.h"
 #include "nn/models/hf_options.h"
+#include "nn/models/hf_rope.h"
 
 namespace ds {
 namespace {
@@ -11,13 +12,13 @@ struct NeoX {
   int64_t hidden, inner, heads;
   double eps;
   std::string act;
-  Rope rope;
+  HfRope rope;
   bool parallel;
   double dropout;
   LinearOptions attention, mlp;
 };
 
-NeoX read_neox(HfConfig& config) {
+NeoX read_neox(HfConfig& config, int64_t seq) {
   NeoX neox;
   neox.hidden = config.size("hidden_size");
   neox.inner = config.size("intermediate_size");
@@ -25,13 +26,16 @@ NeoX read_neox(HfConfig& config) {
   check_heads(neox.hidden, neox.heads);
   neox.eps = config.positive_or("layer_norm_eps", 1e-5);
   neox.act = read_activation(config, "hidden_act", "gelu");
-  neox.rope = read_rope(config, neox.hidden / neox.heads, 0.25, "rotary_emb_base", "rotary_pct");
+  neox.rope = read_rope(
+      config, neox.hidden / neox.heads, seq,
+      {.partial = 0.25, .partly = true, .theta_key = "rotary_emb_base", .partial_key = "rotary_pct"});
   neox.parallel = config.flag_or("use_parallel_residual", true);
   neox.dropout = config.dropout("hidden_dropout");
   double stddev = config.positive_or("initializer_range", 0.02);
   neox.attention = {stddev, config.flag_or("attention_bias", true)};
   neox.mlp = {stddev, true};
   config.pass_over("max_position_embeddings");  // rope has no table
+  config.pass_over("pad_token_id");             // its row is as the others
   return neox;
 }
 
@@ -40,7 +44,7 @@ ValueId block(LayerBuilder& build, const NeoX& neox, const std::string& name, Va
   options.per_head = true;
   ValueId h = build.layer_norm(name + ".input_layernorm", x, neox.eps);
   h = build.linear(name + ".attention.query_key_value", h, 3 * neox.hidden, neox.attention);
-  h = build.rope(name + ".attention.rope", h, 3 * neox.heads, seq, neox.rope, 3, 2);
+  h = build.rope(name + ".attention.rope", h, 3 * neox.heads, seq, neox.rope.rope, 3, 2);
   h = build.attention(name + ".attention", {h}, options);
   h = build.linear(name + ".attention.dense", h, neox.hidden, neox.attention);
   h = build.dropout(name + ".attention.dropout", h, neox.dropout);
@@ -56,10 +60,11 @@ ValueId block(LayerBuilder& build, const NeoX& neox, const std::string& name, Va
 }  // namespace
 
 HfModel build_gpt_neox(HfConfig& config, int64_t bound, int64_t seq) {
-  NeoX neox = read_neox(config);
+  NeoX neox = read_neox(config, seq);
   int64_t layers = read_layers(config, "num_hidden_layers");
   double stddev = neox.mlp.stddev;
   HfModel model = begin_model(config, bound);
+  model.rope = neox.rope.span;
   LayerBuilder build(model.graph);
   ValueId tokens = model.graph.find_value("tokens");
   ValueId x = build.embedding("gpt_neox.embed_in", tokens, config.size("vocab_size"), neox.hidden, stddev);

@@ -54,4 +54,12 @@ HfModel hf_model(const Json& config, int64_t bound, int64_t seq, HfMode mode) {
   return family.build(reader, bound, seq);
 }
 
+void check_continuation(const HfModel& model, int64_t prompt, int64_t positions) {
+  int64_t steady = model.rope.steady;
+  if (steady == 0 || positions <= steady || (prompt > steady && !model.rope.grows)) return;
+  raise(DS_ERROR_UNSUPPORTED,
+        "a {} model with this rope_type cannot continue {} tokens to {}: rotations change beyond {} tokens",
+        model.family, prompt, positions, steady);
+}
+
 }  // namespace ds

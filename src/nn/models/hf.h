@@ -13,6 +13,13 @@ namespace ds {
 // model in evaluation mode.
 enum class HfMode { evaluation, training };
 
+// Sequences of up to `steady` tokens have the same rotations of positions (0: all have), longer ones others;
+// `grows`: each length its own.
+struct RopeSpan {
+  int64_t steady = 0;
+  bool grows = false;
+};
+
 // A model of Hugging Face Transformers as a forward graph in f32.
 //
 // Parameters have the names, shapes and element order of the model's safetensors file, a tied tensor once.
@@ -28,6 +35,7 @@ struct HfModel {
   bool causal = true;                                     // false: a masked language model
   std::vector<std::pair<std::string, std::string>> tied;  // (name without tensor, the parameter it is)
   int64_t position_offset = 0;                            // see `positions`
+  RopeSpan rope;
 };
 
 // The model of a config.json of Transformers 4 or 5, for batches of n <= bound rows. Throws
@@ -35,5 +43,9 @@ struct HfModel {
 // DS_ERROR_INVALID_ARGUMENT for values that contradict each other. In training mode these are refused unless
 // they are 0: dropout of attention weights, layerdrop, noise of routers.
 HfModel hf_model(const Json& config, int64_t bound, int64_t seq, HfMode mode = HfMode::evaluation);
+
+// Throws DS_ERROR_UNSUPPORTED unless a text of `prompt` tokens has the same rotations all the way to
+// `positions` tokens, as a cache of keys needs. The model is one for sequences of `positions`.
+void check_continuation(const HfModel& model, int64_t prompt, int64_t positions);
 
 }  // namespace ds

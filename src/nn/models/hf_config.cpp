@@ -45,7 +45,6 @@ constexpr auto no_effect = std::to_array<std::string_view>({
     // tokens and text generation
     "bos_token_id",
     "eos_token_id",
-    "pad_token_id",
     "sep_token_id",
     "cls_token_id",
     "mask_token_id",

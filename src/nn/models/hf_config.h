@@ -19,6 +19,7 @@ class HfConfig {
 
   const std::string& family() const { return family_; }  // model_type
   const Json* find(std::string_view key);                // nullptr when absent or null
+  bool has(std::string_view key) const { return document_.find(key) != nullptr; }  // null counts
 
   int64_t size(std::string_view key);  // needed; from 1 to kMaxSize
   int64_t size_or(std::string_view key, int64_t otherwise);

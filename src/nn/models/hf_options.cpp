@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 
 #include "core/base/error.h"
 
@@ -22,47 +21,6 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 8> activatio
      {"silu", "silu"},
      {"swish", "silu"}}};
 
-// The object that describes the scaling, under its old or new key, and what it is called in messages.
-struct RopeSource {
-  static constexpr double kMost = 1e12;  // positions and factors that fit everything computed from them
-  HfConfig& config;
-  std::string_view key;
-  const Json* object;
-
-  const Json* find(std::string_view name) const {
-    const Json* value = object == nullptr ? nullptr : object->find(name);
-    return value == nullptr || value->is_null() ? nullptr : value;
-  }
-  double number(std::string_view name, double otherwise) const {
-    const Json* value = find(name);
-    if (value == nullptr) return otherwise;
-    if (value->is_number() && value->number() > 0 && value->number() <= kMost) return value->number();
-    raise(DS_ERROR_INVALID_ARGUMENT, "key '{}.{}' must be a number > 0 and at most {}, got {}", key, name,
-          kMost, value->dump());
-  }
-  double needed(std::string_view name) const {
-    if (find(name) != nullptr) return number(name, 0);
-    raise(DS_ERROR_INVALID_ARGUMENT, "key '{}.{}' must be given, got none", key, name);
-  }
-  std::string type() const {
-    const Json* value = find("rope_type");
-    if (value == nullptr) value = find("type");
-    return value == nullptr ? "default" : value->is_string() ? value->string() : value->dump();
-  }
-  // Refuses members that `known` does not name.
-  void check_members(std::initializer_list<std::string_view> known) const {
-    if (object == nullptr) return;
-    for (const auto& [name, value] : object->object()) {
-      bool expected = name == "rope_type" || name == "type" || name == "rope_theta" ||
-                      name == "partial_rotary_factor" || value.is_null() ||
-                      std::find(known.begin(), known.end(), name) != known.end();
-      if (expected) continue;
-      raise(DS_ERROR_UNSUPPORTED, "key '{}.{}' = {} is not supported for rope_type '{}'", key, name,
-            value.dump(), type());
-    }
-  }
-};
-
 // Each parameter has at most HfConfig's sizes; together they are still to be counted in bytes.
 void check_total(const Graph& graph) {
   double total = 0;
@@ -71,35 +29,6 @@ void check_total(const Graph& graph) {
   }
   require(total <= kMaxParameters, "the model must have at most {} parameters, got {}", kMaxParameters,
           total);
-}
-
-void read_llama3(const RopeSource& source, Rope& rope) {
-  source.check_members({"factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"});
-  rope.factor = source.needed("factor");
-  rope.low = source.needed("low_freq_factor");
-  rope.high = source.needed("high_freq_factor");
-  rope.original = static_cast<int64_t>(source.needed("original_max_position_embeddings"));
-}
-
-void read_yarn(const RopeSource& source, Rope& rope) {
-  source.check_members({"factor", "beta_fast", "beta_slow", "original_max_position_embeddings",
-                        "attention_factor", "truncate"});
-  rope.factor = source.needed("factor");
-  rope.low = source.number("beta_slow", 1);
-  rope.high = source.number("beta_fast", 32);
-  int64_t positions = source.config.size_or("max_position_embeddings", 0);
-  rope.original =
-      static_cast<int64_t>(source.number("original_max_position_embeddings", static_cast<double>(positions)));
-  const Json* truncate = source.find("truncate");
-  if (truncate != nullptr && truncate->dump() != "true") {
-    raise(DS_ERROR_UNSUPPORTED, "key '{}.truncate' must be true, got {}", source.key, truncate->dump());
-  }
-  double usual = rope.factor <= 1 ? 1 : 1 + 0.1 * std::log(rope.factor);
-  double factor = source.number("attention_factor", usual);
-  if (std::fabs(factor - usual) > 1e-9) {
-    raise(DS_ERROR_UNSUPPORTED, "key '{}.attention_factor' must be 1 + 0.1 ln factor = {}, got {}",
-          source.key, usual, factor);
-  }
 }
 
 }  // namespace
@@ -119,42 +48,20 @@ std::string read_activation(HfConfig& config, std::string_view key, const std::s
   config.refuse(key, "one of " + known);
 }
 
-Rope read_rope(HfConfig& config, int64_t width, double partial, std::string_view theta_key,
-               std::string_view partial_key) {
-  const Json* now = config.find("rope_parameters");
-  const Json* before = config.find("rope_scaling");
-  RopeSource source{config, now != nullptr ? "rope_parameters" : "rope_scaling",
-                    now != nullptr ? now : before};
-  if (source.object != nullptr && !source.object->is_object()) {
-    raise(DS_ERROR_INVALID_ARGUMENT, "key '{}' must be an object, got {}", source.key, source.object->dump());
+int64_t read_padding(HfConfig& config, int64_t vocab, int64_t otherwise) {
+  if (!config.has("pad_token_id")) {
+    config.pass_over("pad_token_id");
+    return otherwise < vocab ? otherwise : -1;
   }
-  Rope rope;
-  rope.theta = source.number("rope_theta", config.positive_or(theta_key, 10000));
-  partial = source.number("partial_rotary_factor", config.positive_or(partial_key, partial));
-  int64_t dims = static_cast<int64_t>(static_cast<double>(width) * std::min(partial, 1.0));
-  if (partial > 1 || dims < 2 || dims % 2 != 0) {
-    raise(DS_ERROR_INVALID_ARGUMENT, "key '{}' must leave an even number of a head's {} columns, got {}",
-          partial_key, width, partial);
+  const Json* value = config.find("pad_token_id");
+  if (value == nullptr) return -1;
+  bool good = value->is_integer() && value->integer() >= -vocab && value->integer() < vocab;
+  if (!good) {
+    raise(DS_ERROR_INVALID_ARGUMENT,
+          "key 'pad_token_id' must be an integer from {} to {} (vocab_size {}), got {}", -vocab, vocab - 1,
+          vocab, value->dump());
   }
-  rope.dims = dims == width ? 0 : dims;
-  std::string type = source.type();
-  if (type == "default") {
-    source.check_members({});
-    return rope;
-  }
-  rope.scaling = type;
-  if (type == "linear") {
-    source.check_members({"factor"});
-    rope.factor = source.needed("factor");
-  } else if (type == "llama3") {
-    read_llama3(source, rope);
-  } else if (type == "yarn") {
-    read_yarn(source, rope);
-  } else {
-    raise(DS_ERROR_UNSUPPORTED, "key '{}.rope_type' must be default, linear, llama3 or yarn, got '{}'",
-          source.key, type);
-  }
-  return rope;
+  return value->integer() < 0 ? value->integer() + vocab : value->integer();
 }
 
 std::vector<int64_t> read_windows(HfConfig& config, int64_t window, const std::vector<bool>& sliding) {

@@ -13,9 +13,9 @@ namespace ds {
 int64_t read_layers(HfConfig& config, std::string_view key);
 // An activation by its name in Transformers, as LayerBuilder::activation names it.
 std::string read_activation(HfConfig& config, std::string_view key, const std::string& otherwise);
-// rope_parameters, or rope_theta (theta_key), rope_scaling and partial_rotary_factor. `width`: of a head.
-Rope read_rope(HfConfig& config, int64_t width, double partial = 1, std::string_view theta_key = "rope_theta",
-               std::string_view partial_key = "partial_rotary_factor");
+// The row of the token embedding that Transformers gives no gradient, -1: none. `otherwise`: pad_token_id
+// where the file has no such key, as the family's class has it (not null, which is none).
+int64_t read_padding(HfConfig& config, int64_t vocab, int64_t otherwise = -1);
 // Attention windows by layer, 0 is none: from layer_types if given, else `window` where `sliding[layer]`.
 std::vector<int64_t> read_windows(HfConfig& config, int64_t window, const std::vector<bool>& sliding);
 // Heads that share keys: divides `heads`.

@@ -18,11 +18,11 @@ void read_qwen_windows(HfConfig& config, Decoder& d) {
   d.windows = read_windows(config, used ? window : 0, sliding);
 }
 
-Decoder read_llama(HfConfig& config) {
+Decoder read_llama(HfConfig& config, int64_t seq) {
   const std::string& family = config.family();
   Decoder d = read_decoder(config, 1e-6, family == "qwen3" ? 128 : 0);
   d.act = read_activation(config, "hidden_act", "silu");
-  d.rope = read_rope(config, d.width);
+  d.rope = read_rope(config, d.width, seq);
   if (family == "llama" || family == "qwen3") {
     d.qkv_bias = d.out_bias = config.flag_or("attention_bias", false);
   }
@@ -40,7 +40,7 @@ Decoder read_llama(HfConfig& config) {
 }  // namespace
 
 HfModel build_llama(HfConfig& config, int64_t bound, int64_t seq) {
-  return build_decoder(config, read_llama(config), bound, seq);
+  return build_decoder(config, read_llama(config, seq), bound, seq);
 }
 
 }  // namespace ds

@@ -15,12 +15,14 @@ struct Mixtral {
   double balance;  // weight of the router's loss; 0: none
 };
 
-Mixtral read_mixtral(HfConfig& config) {
+Mixtral read_mixtral(HfConfig& config, int64_t seq) {
   Mixtral m;
   m.decoder = read_decoder(config, 1e-5);
   Decoder& d = m.decoder;
   d.act = read_activation(config, "hidden_act", "silu");
-  d.rope = read_rope(config, d.width);
+  RopeKeys rope;
+  rope.theta = 1e6;
+  d.rope = read_rope(config, d.width, seq, rope);
   d.windows =
       read_windows(config, config.size_or("sliding_window", 0), std::vector<bool>(d.windows.size(), true));
   m.experts = config.size("num_local_experts");
@@ -65,7 +67,7 @@ ValueId mixture(Graph& graph, LayerBuilder& build, const Mixtral& m, const std::
 }  // namespace
 
 HfModel build_mixtral(HfConfig& config, int64_t bound, int64_t seq) {
-  Mixtral m = read_mixtral(config);
+  Mixtral m = read_mixtral(config, seq);
   const Decoder& d = m.decoder;
   HfModel model = begin_model(config, bound);
   Graph& graph = model.graph;

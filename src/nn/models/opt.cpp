@@ -74,8 +74,8 @@ HfModel build_opt(HfConfig& config, int64_t bound, int64_t seq) {
   LayerBuilder build(model.graph);
   const std::string decoder = "model.decoder.";
   ValueId tokens = model.graph.find_value("tokens");
-  ValueId x =
-      build.embedding(decoder + "embed_tokens", tokens, config.size("vocab_size"), opt.embedding, stddev);
+  int64_t vocab = config.size("vocab_size"), padding = read_padding(config, vocab, 1);
+  ValueId x = build.embedding(decoder + "embed_tokens", tokens, vocab, opt.embedding, stddev, padding);
   bool projected = opt.embedding != opt.hidden;
   if (projected) x = build.linear(decoder + "project_in", x, opt.hidden, {stddev, false});
   ValueId place = build.embedding(decoder + "embed_positions", rows, positions + kOffset, opt.hidden, stddev);

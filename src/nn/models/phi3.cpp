@@ -6,11 +6,13 @@
 namespace ds {
 namespace {
 
-Decoder read_phi3(HfConfig& config) {
-  Decoder d = read_decoder(config, 1e-5);
+Decoder read_phi3(HfConfig& config, int64_t seq) {
+  Decoder d = read_decoder(config, 1e-5, 0, 32000);
   d.act = read_activation(config, "hidden_act", "silu");
-  d.rope = read_rope(config, d.width);
-  config.pass_over("original_max_position_embeddings");  // of rope_type longrope, which is refused
+  RopeKeys rope;
+  rope.partly = rope.longrope_only = true;
+  rope.original = 4096;
+  d.rope = read_rope(config, d.width, seq, rope);
   d.windows =
       read_windows(config, config.size_or("sliding_window", 0), std::vector<bool>(d.windows.size(), true));
   config.only("attention_bias", false);
@@ -22,7 +24,7 @@ Decoder read_phi3(HfConfig& config) {
 }  // namespace
 
 HfModel build_phi3(HfConfig& config, int64_t bound, int64_t seq) {
-  return build_decoder(config, read_phi3(config), bound, seq);
+  return build_decoder(config, read_phi3(config, seq), bound, seq);
 }
 
 }  // namespace ds

@@ -1,0 +1,217 @@
+#include "nn/models/hf_rope.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/base/error.h"
+
+namespace ds {
+namespace {
+
+// The object that describes the scaling, under its old or new key, and what it is called in messages.
+struct RopeSource {
+  static constexpr double kMost = 1e12;  // positions and factors that fit everything computed from them
+  HfConfig& config;
+  const RopeKeys& keys;
+  std::string_view key;
+  const Json* object;
+
+  const Json* find(std::string_view name) const {
+    const Json* value = object == nullptr ? nullptr : object->find(name);
+    return value == nullptr || value->is_null() ? nullptr : value;
+  }
+  double checked(std::string_view name, const Json& value) const {
+    if (value.is_number() && value.number() > 0 && value.number() <= kMost) return value.number();
+    raise(DS_ERROR_INVALID_ARGUMENT, "key '{}.{}' must be a number > 0 and at most {}, got {}", key, name,
+          kMost, value.dump());
+  }
+  double number(std::string_view name, double otherwise) const {
+    const Json* value = find(name);
+    return value == nullptr ? otherwise : checked(name, *value);
+  }
+  double needed(std::string_view name) const {
+    if (find(name) != nullptr) return number(name, 0);
+    raise(DS_ERROR_INVALID_ARGUMENT, "key '{}.{}' must be given, got none", key, name);
+  }
+  // `pairs` numbers.
+  std::vector<double> numbers(std::string_view name, int64_t pairs) const {
+    const Json* value = find(name);
+    if (value == nullptr || !value->is_array() || static_cast<int64_t>(value->array().size()) != pairs) {
+      raise(DS_ERROR_INVALID_ARGUMENT,
+            "key '{}.{}' must have {} numbers, half of the columns that turn, got {}", key, name, pairs,
+            value == nullptr    ? "none"
+            : value->is_array() ? fmt::format("{}", value->array().size())
+                                : value->dump());
+    }
+    std::vector<double> out;
+    for (const Json& item : value->array()) out.push_back(checked(name, item));
+    return out;
+  }
+  // Positions of training before scaling. A key beside the object counts before one in it.
+  int64_t original() const {
+    constexpr std::string_view name = "original_max_position_embeddings";
+    int64_t beside = config.size_or(name, static_cast<int64_t>(keys.original));
+    if (beside > 0) return beside;
+    if (find(name) != nullptr) return static_cast<int64_t>(number(name, 0));
+    return config.size("max_position_embeddings");
+  }
+  // A `factor` of null stands for the ratio of the positions.
+  double ratio() const {
+    return static_cast<double>(config.size("max_position_embeddings")) / static_cast<double>(original());
+  }
+  std::string type() const {
+    const Json* value = find("rope_type");
+    if (value == nullptr) value = find("type");
+    std::string name = value == nullptr ? "default" : value->is_string() ? value->string() : value->dump();
+    return keys.longrope_only && (name == "su" || name == "yarn") ? "longrope" : name;
+  }
+  // Refuses members that `known` does not name.
+  void check_members(std::initializer_list<std::string_view> known) const {
+    if (object == nullptr) return;
+    for (const auto& [name, value] : object->object()) {
+      bool expected = name == "rope_type" || name == "type" || name == "rope_theta" ||
+                      name == "partial_rotary_factor" || value.is_null() ||
+                      std::find(known.begin(), known.end(), name) != known.end();
+      if (expected) continue;
+      raise(DS_ERROR_UNSUPPORTED, "key '{}.{}' = {} is not supported for rope_type '{}'", key, name,
+            value.dump(), type());
+    }
+  }
+};
+
+// What describes the scaling, as Transformers 5 takes it: rope_scaling unless it is empty.
+RopeSource rope_source(HfConfig& config, const RopeKeys& keys) {
+  const Json* now = config.find("rope_parameters");
+  const Json* before = config.find("rope_scaling");
+  for (auto [key, value] : {std::pair{"rope_parameters", now}, {"rope_scaling", before}}) {
+    if (value == nullptr || value->is_object()) continue;
+    raise(DS_ERROR_INVALID_ARGUMENT, "key '{}' must be an object, got {}", key, value->dump());
+  }
+  bool old = before != nullptr && !before->object().empty();
+  return {config, keys, old ? "rope_scaling" : "rope_parameters", old ? before : now};
+}
+
+// Files of Transformers 4.4x have a value under two names; a name other than the family's may only repeat it.
+void check_twin(HfConfig& config, std::string_view twin, std::string_view key, double value) {
+  if (twin == key) return;
+  double other = config.positive_or(twin, value);
+  require(other == value, "key '{}' must be {} as '{}' is, got {}", twin, value, key, other);
+}
+
+// Columns of a head that turn, 0: all.
+int64_t read_dims(const RopeSource& source, int64_t width) {
+  HfConfig& config = source.config;
+  const RopeKeys& keys = source.keys;
+  double beside = config.positive_or(keys.partial_key, keys.partial);
+  check_twin(config, "partial_rotary_factor", keys.partial_key, beside);
+  double partial = source.number("partial_rotary_factor", beside);
+  if (!keys.partly && partial != 1) {
+    raise(DS_ERROR_UNSUPPORTED, "key 'partial_rotary_factor' of a {} model must be 1, got {}",
+          config.family(), partial);
+  }
+  int64_t dims = static_cast<int64_t>(static_cast<double>(width) * std::min(partial, 1.0));
+  if (partial > 1 || dims < 2 || dims % 2 != 0) {
+    raise(DS_ERROR_INVALID_ARGUMENT, "key '{}' must leave an even number of a head's {} columns, got {}",
+          keys.partial_key, width, partial);
+  }
+  return dims == width ? 0 : dims;
+}
+
+double read_theta(const RopeSource& source) {
+  const RopeKeys& keys = source.keys;
+  double beside = source.config.positive_or(keys.theta_key, keys.theta);
+  check_twin(source.config, "rope_theta", keys.theta_key, beside);
+  return source.number("rope_theta", beside);
+}
+
+void read_llama3(const RopeSource& source, Rope& rope) {
+  source.check_members({"factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"});
+  rope.factor = source.needed("factor");
+  rope.low = source.needed("low_freq_factor");
+  rope.high = source.needed("high_freq_factor");
+  rope.original = source.original();
+}
+
+void read_yarn(const RopeSource& source, Rope& rope) {
+  source.check_members({"factor", "beta_fast", "beta_slow", "original_max_position_embeddings",
+                        "attention_factor", "mscale", "mscale_all_dim", "truncate"});
+  bool derived = source.object->find("factor") != nullptr && source.find("factor") == nullptr;
+  rope.factor = derived ? source.ratio() : source.needed("factor");
+  rope.low = source.number("beta_slow", 1);
+  rope.high = source.number("beta_fast", 32);
+  rope.original = source.original();
+  const Json* truncate = source.find("truncate");
+  if (truncate != nullptr && truncate->dump() != "true") {
+    raise(DS_ERROR_UNSUPPORTED, "key '{}.truncate' must be true, got {}", source.key, truncate->dump());
+  }
+  auto grown = [&](std::string_view name) {
+    return rope.factor <= 1 ? 1 : 1 + 0.1 * source.number(name, 1) * std::log(rope.factor);
+  };
+  bool both = source.find("mscale") != nullptr && source.find("mscale_all_dim") != nullptr;
+  if (both) rope.magnitude = grown("mscale") / grown("mscale_all_dim");
+  rope.magnitude = source.number("attention_factor", rope.magnitude);
+}
+
+// arXiv:2402.13753. `pairs`: of columns that turn. Returns the longest sequence with the short factors.
+int64_t read_longrope(const RopeSource& source, int64_t pairs, int64_t seq, Rope& rope) {
+  source.check_members(
+      {"short_factor", "long_factor", "factor", "attention_factor", "original_max_position_embeddings"});
+  int64_t original = source.original();
+  std::vector<double> brief = source.numbers("short_factor", pairs);
+  std::vector<double> wide = source.numbers("long_factor", pairs);
+  rope.factors = seq > original ? wide : brief;
+  require(original > 1, "key 'original_max_position_embeddings' must be at least 2, got {}", original);
+  double factor = source.find("factor") != nullptr ? source.number("factor", 0) : source.ratio();
+  double usual = factor <= 1 ? 1 : std::sqrt(1 + std::log(factor) / std::log(static_cast<double>(original)));
+  rope.magnitude = source.number("attention_factor", usual);
+  return original;
+}
+
+// theta grows with the length of the sequence beyond max_position_embeddings, which it returns.
+int64_t read_dynamic(const RopeSource& source, int64_t dims, int64_t seq, Rope& rope) {
+  source.check_members({"factor"});
+  double factor = source.needed("factor");
+  int64_t positions = source.config.size("max_position_embeddings");
+  require(dims > 2, "rope_type 'dynamic' needs more than 2 columns of a head that turn, got {}", dims);
+  double length = static_cast<double>(std::max(seq, positions)) / static_cast<double>(positions);
+  double power = static_cast<double>(dims) / static_cast<double>(dims - 2);
+  rope.theta *= std::pow(factor * length - (factor - 1), power);
+  return positions;
+}
+
+}  // namespace
+
+HfRope read_rope(HfConfig& config, int64_t width, int64_t seq, const RopeKeys& keys) {
+  RopeSource source = rope_source(config, keys);
+  HfRope out;
+  Rope& rope = out.rope;
+  rope.theta = read_theta(source);
+  rope.dims = read_dims(source, width);
+  if (keys.original > 0) config.pass_over("original_max_position_embeddings");
+  int64_t dims = rope.dims == 0 ? width : rope.dims;
+  std::string type = source.type();
+  bool known = !keys.longrope_only || type == "default" || type == "longrope";
+  if (known && type == "default") {
+    source.check_members({});
+  } else if (known && type == "linear") {
+    source.check_members({"factor"});
+    rope.factor = source.needed("factor");
+  } else if (known && type == "llama3") {
+    read_llama3(source, rope);
+  } else if (known && type == "yarn") {
+    read_yarn(source, rope);
+  } else if (known && type == "longrope") {
+    out.span = {read_longrope(source, dims / 2, seq, rope), false};
+  } else if (known && type == "dynamic") {
+    out.span = {read_dynamic(source, dims, seq, rope), true};
+  } else {
+    raise(DS_ERROR_UNSUPPORTED, "key '{}.rope_type' of a {} model must be {}, got '{}'", source.key,
+          config.family(),
+          keys.longrope_only ? "default or longrope" : "default, linear, dynamic, llama3, yarn or longrope",
+          type);
+  }
+  if (type != "default" && type != "dynamic") rope.scaling = type;
+  return out;
+}
+
+}  // namespace ds
