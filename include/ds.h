@@ -142,7 +142,9 @@ DS_API ds_status ds_comm_options_init(ds_comm_options* options, size_t struct_si
 
 /* Joins a group of ranks. Collective.
  * @param url "self" (one rank), "threads://NAME" (ranks are threads of this process), "shm://NAME" (processes
- * of one host), "env" (as `libds launch` set the environment; one rank without it)
+ * of one host), "mpi" (the job that mpirun or srun started, on any hosts; needs the plugin libds_mpi.so and
+ * the job's own rank and size), "env" (as `libds launch` or mpirun set the environment; one rank without
+ * either)
  * @param options [nullable]  @param out [out] [owned]
  * @return DS_ERROR_COMM when a rank is missing after join_ms, given twice, or differs in size or version */
 DS_API ds_status ds_comm_create(const char* url, const ds_comm_options* options, ds_comm** out);

@@ -8,13 +8,13 @@ namespace {
 
 constexpr ds_engine_options kDefaults = {sizeof(ds_engine_options), 0, 0};
 
-EngineOptions engine_options(const ds_engine_options& given, const Config& config, int world) {
+EngineOptions engine_options(const ds_engine_options& given, const Config& config, int ranks) {
   require(given.threads >= 0 && given.threads <= ThreadTeam::kMostThreads,
           "options.threads must be 0 to {}, got {}", ThreadTeam::kMostThreads, given.threads);
   require(given.trace == 0 || given.trace == 1, "options.trace must be 0 or 1, got {}", given.trace);
   EngineOptions out;
   out.trace = given.trace == 1;
-  out.threads = given.threads > 0 ? given.threads : threads_of_rank(config, world);
+  out.threads = given.threads > 0 ? given.threads : threads_of_rank(config, ranks);
   return out;
 }
 
@@ -82,7 +82,8 @@ ds_status ds_engine_create(ds_comm* comm, const char* config, const ds_graph* gr
     ds::agree(*handle->comm, "ds_engine_create", [&] {
       int world = handle->comm->size();
       parsed = ds::parse_config(ds::Json::parse(ds::need_text(config, "config"), "config"), world);
-      wanted = ds::engine_options(ds::read_options(options, ds::kDefaults, "options"), parsed, world);
+      wanted = ds::engine_options(ds::read_options(options, ds::kDefaults, "options"), parsed,
+                                  handle->comm->local_size());
       if (graph) ds::need_trainable(graph->graph);
     });
     if (graph) {

@@ -1,8 +1,11 @@
 #include "comm/communicator.h"
 
+#include <array>
 #include <charconv>
 #include <cstdlib>
+#include <utility>
 
+#include "comm/plugin.h"
 #include "comm/transport/transport.h"
 #include "core/base/error.h"
 
@@ -22,7 +25,11 @@ void Communicator::count(std::string_view operation, int64_t bytes) {
 
 namespace {
 
-constexpr std::string_view kNotBuilt[] = {"mpi", "gloo", "nccl", "ccl", "hccl"};
+constexpr std::string_view kPlugins[] = {"mpi"};
+constexpr std::string_view kNotBuilt[] = {"gloo", "nccl", "ccl", "hccl"};
+// Rank and size as Open MPI, and as MPICH, Intel MPI and Slurm (PMI) tell a process they start.
+constexpr std::array<std::pair<const char*, const char*>, 2> kMpiVariables = {
+    {{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"}, {"PMI_RANK", "PMI_SIZE"}}};
 
 int environment_number(const char* name) {
   const char* text = std::getenv(name);
@@ -35,9 +42,31 @@ int environment_number(const char* name) {
   return value;
 }
 
+std::unique_ptr<Communicator> from_plugin(std::string_view name, const CommOptions& options) {
+  const ds_plugin_transport_table* transport = load_transport(name);
+  if (!transport) {
+    raise(DS_ERROR_UNSUPPORTED,
+          "comm url '{}' needs the plugin libds_{}.so: none beside libds or in DS_PLUGIN_PATH", name, name);
+  }
+  return make_linked(*transport, options);
+}
+
+std::unique_ptr<Communicator> from_mpi_environment(const CommOptions& options) {
+  for (auto [rank, size] : kMpiVariables) {
+    const char* world = std::getenv(size);
+    if (!world || std::string_view(world) == "1") continue;
+    CommOptions own = options;
+    own.rank = environment_number(rank);
+    own.size = environment_number(size);
+    return create_communicator("mpi", own);
+  }
+  return make_loopback();
+}
+
 std::unique_ptr<Communicator> from_environment(const CommOptions& options) {
   const char* world = std::getenv("WORLD_SIZE");
-  if (!world || std::string_view(world) == "1") return make_loopback();
+  if (!world) return from_mpi_environment(options);
+  if (std::string_view(world) == "1") return make_loopback();
   const char* url = std::getenv("DS_COMM_URL");
   if (!url) {
     raise(DS_ERROR_UNSUPPORTED,
@@ -51,6 +80,15 @@ std::unique_ptr<Communicator> from_environment(const CommOptions& options) {
   return create_communicator(url, own);
 }
 
+// Whether a plugin is there and fits.
+std::string plugin_state(std::string_view name) {
+  try {
+    return load_transport(name) ? "here" : "no plugin";
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
 }  // namespace
 
 std::string communicator_report() {
@@ -61,7 +99,10 @@ std::string communicator_report() {
   line("self", "one rank");
   line("threads://NAME", fmt::format("ranks are threads of one process, 1 to {}", kMaxRanks));
   line("shm://NAME", fmt::format("ranks are processes of one host, 1 to {}", kMaxRanks));
-  line("env", "what RANK, WORLD_SIZE and DS_COMM_URL say (set by `libds launch`)");
+  for (std::string_view name : kPlugins) {
+    line(name, fmt::format("ranks that mpirun or srun started, on any hosts: {}", plugin_state(name)));
+  }
+  line("env", "what RANK, WORLD_SIZE and DS_COMM_URL (`libds launch`) or mpirun's variables say");
   for (std::string_view known : kNotBuilt) line(fmt::format("{}://NAME", known), "not in this build");
   return out;
 }
@@ -76,6 +117,9 @@ std::unique_ptr<Communicator> create_communicator(std::string_view url, const Co
     require(options.size == 1, "comm url 'self' has one rank, got size {}", options.size);
     return make_loopback();
   }
+  for (std::string_view name : kPlugins) {
+    if (url == name) return from_plugin(name, options);
+  }
   size_t colon = url.find("://");
   std::string_view scheme = url.substr(0, colon);
   std::string name(colon == std::string_view::npos ? std::string_view() : url.substr(colon + 3));
@@ -88,7 +132,8 @@ std::unique_ptr<Communicator> create_communicator(std::string_view url, const Co
     if (scheme == known)
       raise(DS_ERROR_UNSUPPORTED, "comm url '{}': the {} backend is not in this build", url, known);
   }
-  raise(DS_ERROR_INVALID_ARGUMENT, "comm url must be self, env, threads://NAME or shm://NAME, got '{}'", url);
+  raise(DS_ERROR_INVALID_ARGUMENT, "comm url must be self, env, mpi, threads://NAME or shm://NAME, got '{}'",
+        url);
 }
 
 }  // namespace ds

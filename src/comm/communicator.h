@@ -31,6 +31,9 @@ class Communicator {
   virtual ~Communicator() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
+  // This rank among those of its host, and how many they are.
+  virtual int local_rank() const { return rank(); }
+  virtual int local_size() const { return size(); }
 
   // out holds size() * bytes; rank r's `in` lands at out + r * bytes. in may be its own place in out.
   virtual void all_gather(const void* in, void* out, size_t bytes, std::string_view label) = 0;
@@ -75,9 +78,10 @@ struct CommOptions {
 };
 
 // url: "self" (one rank), "threads://name" (ranks are threads of this process), "shm://name" (processes of
-// one host), "env" (RANK, WORLD_SIZE, DS_COMM_URL as set by `libds launch`; "self" when WORLD_SIZE is absent
-// or 1). Collective: returns when all ranks have joined. Throws DS_ERROR_INVALID_ARGUMENT, _UNSUPPORTED or
-// _COMM.
+// one host), "mpi" (the job that mpirun or srun started, on any hosts; a plugin), "env" (RANK, WORLD_SIZE,
+// DS_COMM_URL as set by `libds launch`; without them "mpi" where mpirun has started this process with others;
+// else "self"). Collective: returns when all ranks have joined. Throws DS_ERROR_INVALID_ARGUMENT,
+// _UNSUPPORTED or _COMM.
 std::unique_ptr<Communicator> create_communicator(std::string_view url, const CommOptions& options);
 
 // A line for each form of url and whether this build has it.

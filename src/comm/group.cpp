@@ -11,7 +11,6 @@
 #include <thread>
 
 #include "core/base/error.h"
-#include "core/base/hash.h"
 #include "core/base/trace.h"
 
 namespace ds {
@@ -27,14 +26,6 @@ void futex_wait(std::atomic<uint32_t>& word, uint32_t value) {
 
 void futex_wake(std::atomic<uint32_t>& word) {
   syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
-}
-
-// Appends to the text in to[0..size), which stays a C string; returns its new length.
-size_t put_text(char* to, size_t size, std::string_view text, size_t at = 0) {
-  size_t count = std::min(size - 1 - at, text.size());
-  if (count != 0) std::memcpy(to + at, text.data(), count);
-  to[at + count] = '\0';
-  return at + count;
 }
 
 // Publishing rank and sleeper each write one word and then read the other's (both seq_cst): one of them sees.
@@ -86,13 +77,7 @@ void Group::begin(std::string_view operation, std::string_view detail, uint64_t 
           label, process_, getpid());
   }
   first_ = true;
-  intent_.sequence = sequence_++;
-  intent_.bytes = bytes;
-  intent_.label_hash = hash64(label);
-  size_t at = put_text(intent_.operation, sizeof intent_.operation, operation);
-  if (!detail.empty()) at = put_text(intent_.operation, sizeof intent_.operation, " ", at);
-  put_text(intent_.operation, sizeof intent_.operation, detail, at);
-  put_text(intent_.label, sizeof intent_.label, label);
+  intent_.set(sequence_++, operation, detail, bytes, label);
   check_abort();  // last: the message names this collective
 }
 
@@ -150,16 +135,8 @@ std::string Group::missing(int peer, Patience& patience) {
 
 void Group::compare_intents() {
   for (int r = 0; r < size_; ++r) {
-    const Intent& other = segment_.ranks[r].intents[phase_ & 1];
-    if (other.sequence == intent_.sequence && other.bytes == intent_.bytes &&
-        other.label_hash == intent_.label_hash && std::strcmp(other.operation, intent_.operation) == 0) {
-      continue;
-    }
-    fail(fmt::format(
-        "ranks differ: rank {} calls {} '{}' of {} bytes as number {}, rank {} calls {} '{}' of {} bytes as "
-        "number {}",
-        rank_, intent_.operation, intent_.label, intent_.bytes, intent_.sequence, r, other.operation,
-        other.label, other.bytes, other.sequence));
+    std::string why = intents_differ(rank_, intent_, r, segment_.ranks[r].intents[phase_ & 1]);
+    if (!why.empty()) fail(why);
   }
 }
 

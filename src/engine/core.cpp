@@ -17,9 +17,9 @@ EngineCore::EngineCore(Config config, Communicator& comm, EngineOptions options,
     : config_(std::move(config)), comm_(comm), options_(std::move(options)) {
   agree(comm_, "threads", [&] {
     overhead_.measure("threads and kernel table", [&] {
-      team_ =
-          std::make_unique<ThreadTeam>(options_.threads, ThreadTeam::kScratchBytes,
-                                       cpus_of_rank(config_, comm_.rank(), comm_.size(), options_.threads));
+      team_ = std::make_unique<ThreadTeam>(
+          options_.threads, ThreadTeam::kScratchBytes,
+          cpus_of_rank(config_, comm_.local_rank(), comm_.local_size(), options_.threads));
       kernels_ = built_in_kernels();
     });
   });

@@ -92,7 +92,7 @@ class Run {
   RunReport train() {
     // First what refuses a bad configuration, so that such a run leaves no folder.
     EngineOptions engine_options;
-    engine_options.threads = threads_of_rank(config_, comm_.size());
+    engine_options.threads = threads_of_rank(config_, comm_.local_size());
     engine_options.trace = true;
     HfModel model = configured_model(config_);
     inputs_.emplace(model, config_.micro_batch * config_.accumulation * config_.sequence, config_.sequence);
@@ -187,7 +187,7 @@ class Run {
     if (!text_.empty()) record_->note(text_);
     record_->note(
         fmt::format("ranks {}, threads a rank {}; memory a rank: device {}, host {}, nvme {}, overhead {}",
-                    comm_.size(), threads_of_rank(config_, comm_.size()), bytes_text(plan.device),
+                    comm_.size(), threads_of_rank(config_, comm_.local_size()), bytes_text(plan.device),
                     bytes_text(plan.host), bytes_text(plan.nvme), bytes_text(engine_->overhead().total())));
     for (const std::string& line : engine_->plan().notes) record_->note(line);
   }

@@ -142,7 +142,7 @@ ProfileReport profile(const Json& document, const std::string& folder, const Pro
     model = model_of(config, folder);
   });
   EngineOptions options;
-  options.threads = threads_of_rank(config, comm.size());
+  options.threads = threads_of_rank(config, comm.local_size());
   options.trace = true;
   options.programs.infer = false;  // a run has none either
   Peak peak = peak_of(comm, options.threads);

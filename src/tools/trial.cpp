@@ -69,7 +69,7 @@ Trial::Trial(const VerifySubject& subject, const Golden& golden, const GoldenRun
   setup.accumulation = static_cast<int64_t>(mine_.size());
   Config config = trial_config(setup, model_, options, comm.size());
   EngineOptions engine_options;
-  engine_options.threads = threads_of_rank(config, comm.size());
+  engine_options.threads = threads_of_rank(config, comm.local_size());
   engine_ = std::make_unique<Engine>(config, model_.graph, comm, engine_options);
   subject.load(*engine_);
   feed_ = std::make_unique<Feed>(model_, mine_);
@@ -112,7 +112,7 @@ GreedyTrial::GreedyTrial(const VerifySubject& subject, const Golden& golden, con
   }
   Config config = trial_config(setup, model, options, comm.size());
   EngineOptions engine_options;
-  engine_options.threads = threads_of_rank(config, comm.size());
+  engine_options.threads = threads_of_rank(config, comm.local_size());
   engine_options.programs.decode = {setup.tokens, model.position_offset};
   engine_ = std::make_unique<InferenceEngine>(config, model.graph, comm, engine_options);
   subject.load(*engine_);

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <string>
@@ -31,7 +32,11 @@ class Collectives : public testing::TestWithParam<Case> {
       auto comm = create_communicator(url, {.rank = rank, .size = c.ranks, .timeout_ms = 60000});
       body(*comm);
     };
-    if (std::string(c.transport) == "threads") {
+    if (std::string(c.transport) == "mpi") {  // this process is one of the ranks
+      auto comm = create_communicator("env", {.timeout_ms = 60000});
+      ASSERT_EQ(comm->size(), c.ranks);
+      body(*comm);
+    } else if (std::string(c.transport) == "threads") {
       test::spawn_threads(c.ranks, one);
     } else {
       EXPECT_EQ(test::spawn_processes(c.ranks, one), std::vector<int>(static_cast<size_t>(c.ranks), 0));
@@ -156,11 +161,18 @@ std::string name_of(const testing::TestParamInfo<Case>& info) {
   return fmt::format("{}{}", info.param.transport, info.param.ranks);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Collectives,
-                         testing::Values(Case{"threads", 1}, Case{"threads", 2}, Case{"threads", 3},
-                                         Case{"threads", 4}, Case{"threads", 8}, Case{"shm", 1},
-                                         Case{"shm", 2}, Case{"shm", 3}, Case{"shm", 4}, Case{"shm", 8}),
-                         name_of);
+// All transports of one host; under mpirun (tests/comm/mpi.sh) the ranks that it started, and only those.
+std::vector<Case> cases() {
+  const char* size = std::getenv("OMPI_COMM_WORLD_SIZE");
+  if (size) return {{"mpi", std::atoi(size)}};
+  std::vector<Case> out;
+  for (const char* transport : {"threads", "shm"}) {
+    for (int ranks : {1, 2, 3, 4, 8}) out.push_back({transport, ranks});
+  }
+  return out;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Collectives, testing::ValuesIn(cases()), name_of);
 
 }  // namespace
 }  // namespace ds

@@ -6,6 +6,8 @@
 #include <string>
 
 #include "comm/communicator.h"
+#include "comm/intent.h"
+#include "ds_plugin.h"
 
 namespace ds {
 
@@ -13,15 +15,6 @@ inline constexpr size_t kSlotBytes = size_t{2} << 20;  // staging of one rank: t
 inline constexpr uint32_t kSegmentVersion = 1;
 
 size_t sum_size(DType wire);  // bytes of one element of a sum: 4, or 8 for f64
-
-// What a rank says it is doing, before the first exchange of a collective.
-struct Intent {
-  uint64_t sequence = 0;
-  uint64_t bytes = 0;
-  uint64_t label_hash = 0;
-  char operation[24] = {};
-  char label[88] = {};
-};
 
 // One rank's part of the shared segment. phase counts the exchanges it has published and is the word others
 // sleep on.
@@ -63,5 +56,8 @@ std::unique_ptr<Communicator> make_loopback();
 std::unique_ptr<Communicator> make_group(std::unique_ptr<Sharing> sharing, const CommOptions& options);
 std::unique_ptr<Communicator> make_threads(const std::string& name, const CommOptions& options);
 std::unique_ptr<Communicator> make_shm(const std::string& name, const CommOptions& options);
+// Ranks on any hosts, over the transport of a plugin.
+std::unique_ptr<Communicator> make_linked(const ds_plugin_transport_table& transport,
+                                          const CommOptions& options);
 
 }  // namespace ds

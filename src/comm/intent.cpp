@@ -1,0 +1,42 @@
+#include "comm/intent.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/base/hash.h"
+
+namespace ds {
+
+size_t put_text(char* to, size_t size, std::string_view text, size_t at) {
+  size_t count = std::min(size - 1 - at, text.size());
+  if (count != 0) std::memcpy(to + at, text.data(), count);
+  to[at + count] = '\0';
+  return at + count;
+}
+
+void Intent::set(uint64_t number, std::string_view name, std::string_view detail, uint64_t count,
+                 std::string_view about) {
+  sequence = number;
+  bytes = count;
+  label_hash = hash64(about);
+  size_t at = put_text(operation, sizeof operation, name);
+  if (!detail.empty()) at = put_text(operation, sizeof operation, " ", at);
+  put_text(operation, sizeof operation, detail, at);
+  put_text(label, sizeof label, about);
+}
+
+std::string intents_differ(int rank, const Intent& mine, int other, const Intent& theirs) {
+  if (theirs.sequence == mine.sequence && theirs.bytes == mine.bytes &&
+      theirs.label_hash == mine.label_hash && std::strcmp(theirs.operation, mine.operation) == 0) {
+    return "";
+  }
+  return fmt::format(
+      "ranks differ: rank {} calls {} '{}' of {} bytes as number {}, rank {} calls {} '{}' of {} bytes as "
+      "number {}",
+      rank, mine.operation, mine.label, mine.bytes, mine.sequence, other, theirs.operation, theirs.label,
+      theirs.bytes, theirs.sequence);
+}
+
+}  // namespace ds

@@ -1,0 +1,249 @@
+// The transport plugin libds_mpi.so: parts go as messages of a duplicate of MPI_COMM_WORLD. MPI is
+// process-wide and initialised once; every call is made under one lock, so MPI_THREAD_SERIALIZED is enough.
+#include <ds_plugin.h>
+#include <mpi.h>
+
+#include <cstdlib>
+#include <deque>
+#include <mutex>
+#include <string>
+#include <vector>
+
+struct ds_plugin_link {
+  MPI_Comm comm = MPI_COMM_NULL;
+  int rank = 0;
+  int size = 1;
+  std::vector<MPI_Request> sends, receives, notes;
+  std::vector<uint64_t> beats;
+  std::vector<uint8_t> left;
+  std::deque<std::string> texts;  // of notes that may still be on their way
+  int aborted_by = -1;
+  std::string reason, error;
+};
+
+namespace {
+
+enum Tag { kData = 1, kBeat, kAbort, kLeft };
+
+std::mutex mutex;
+std::string open_error;
+
+std::string text_of(int code) {
+  char text[MPI_MAX_ERROR_STRING];
+  int length = 0;
+  if (MPI_Error_string(code, text, &length) != MPI_SUCCESS) return "MPI error " + std::to_string(code);
+  return std::string(text, static_cast<size_t>(length));
+}
+
+void finalize() {
+  int done = 0;
+  if (MPI_Finalized(&done) == MPI_SUCCESS && !done) MPI_Finalize();
+}
+
+// Joins the job's MPI, unless the host program has.
+bool initialise() {
+  int ready = 0, level = MPI_THREAD_SINGLE;
+  MPI_Initialized(&ready);
+  if (ready) {
+    MPI_Query_thread(&level);
+  } else {
+    int code = MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &level);
+    if (code != MPI_SUCCESS) {
+      open_error = "MPI_Init_thread: " + text_of(code);
+      return false;
+    }
+    std::atexit(finalize);
+  }
+  if (level >= MPI_THREAD_SERIALIZED) return true;
+  open_error = "MPI must be initialised with MPI_THREAD_SERIALIZED or more";
+  return false;
+}
+
+int fail(ds_plugin_link* link, const char* what, int code) {
+  link->error = std::string(what) + ": " + text_of(code);
+  return 1;
+}
+
+// A message without an answer; its request is kept until it is done.
+void note(ds_plugin_link* link, int to, Tag tag, const std::string& text) {
+  MPI_Request request = MPI_REQUEST_NULL;
+  MPI_Isend(text.data(), static_cast<int>(text.size()), MPI_BYTE, to, tag, link->comm, &request);
+  link->notes.push_back(request);
+}
+
+void note_all(ds_plugin_link* link, Tag tag, const std::string& text) {
+  link->texts.push_back(text);
+  for (int r = 0; r < link->size; ++r) {
+    if (r != link->rank) note(link, r, tag, link->texts.back());
+  }
+}
+
+bool notes_done(ds_plugin_link* link) {
+  int done = 1;
+  if (!link->notes.empty()) {
+    MPI_Testall(static_cast<int>(link->notes.size()), link->notes.data(), &done, MPI_STATUSES_IGNORE);
+  }
+  if (done) {
+    link->notes.clear();
+    link->texts.clear();
+  }
+  return done != 0;
+}
+
+void take(ds_plugin_link* link, const MPI_Status& status) {
+  int bytes = 0;
+  MPI_Get_count(&status, MPI_BYTE, &bytes);
+  std::string text(static_cast<size_t>(bytes), '\0');
+  MPI_Recv(text.data(), bytes, MPI_BYTE, status.MPI_SOURCE, status.MPI_TAG, link->comm, MPI_STATUS_IGNORE);
+  auto from = static_cast<size_t>(status.MPI_SOURCE);
+  if (status.MPI_TAG == kBeat) ++link->beats[from];
+  if (status.MPI_TAG == kLeft) link->left[from] = 1;
+  if (status.MPI_TAG == kAbort && link->aborted_by < 0) {
+    link->aborted_by = status.MPI_SOURCE;
+    link->reason = text;
+  }
+}
+
+// Notes that have come.
+int listen(ds_plugin_link* link) {
+  for (int tag : {kBeat, kAbort, kLeft}) {
+    for (;;) {
+      int waiting = 0;
+      MPI_Status status;
+      int code = MPI_Iprobe(MPI_ANY_SOURCE, tag, link->comm, &waiting, &status);
+      if (code != MPI_SUCCESS) return fail(link, "MPI_Iprobe", code);
+      if (!waiting) break;
+      take(link, status);
+    }
+  }
+  return 0;
+}
+
+int32_t open_link(int32_t rank, int32_t size, ds_plugin_link** out) {
+  std::lock_guard lock(mutex);
+  *out = nullptr;
+  if (!initialise()) return 1;
+  int own = 0, world = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &own);
+  MPI_Comm_size(MPI_COMM_WORLD, &world);
+  if (own != rank || world != size) {
+    open_error = "rank " + std::to_string(rank) + " of " + std::to_string(size) +
+                 " is asked for, MPI has rank " + std::to_string(own) + " of " + std::to_string(world);
+    return 1;
+  }
+  auto* link = new ds_plugin_link;
+  link->rank = rank;
+  link->size = size;
+  link->beats.resize(static_cast<size_t>(size));
+  link->left.resize(static_cast<size_t>(size));
+  link->receives.assign(static_cast<size_t>(size), MPI_REQUEST_NULL);
+  int code = MPI_Comm_dup(MPI_COMM_WORLD, &link->comm);
+  if (code != MPI_SUCCESS) {
+    open_error = "MPI_Comm_dup: " + text_of(code);
+    delete link;
+    return 1;
+  }
+  MPI_Comm_set_errhandler(link->comm, MPI_ERRORS_RETURN);
+  *out = link;
+  return 0;
+}
+
+int32_t start(ds_plugin_link* link, const ds_plugin_part* sends, const ds_plugin_part* receives) {
+  std::lock_guard lock(mutex);
+  link->sends.clear();
+  for (int r = 0; r < link->size; ++r) {
+    if (r == link->rank || receives[r].size == 0) continue;
+    int code = MPI_Irecv(receives[r].data, static_cast<int>(receives[r].size), MPI_BYTE, r, kData, link->comm,
+                         &link->receives[static_cast<size_t>(r)]);
+    if (code != MPI_SUCCESS) return fail(link, "MPI_Irecv", code);
+  }
+  for (int step = 1; step < link->size; ++step) {
+    int r = (link->rank + step) % link->size;
+    if (sends[r].size == 0) continue;
+    link->sends.emplace_back();
+    int code = MPI_Isend(sends[r].data, static_cast<int>(sends[r].size), MPI_BYTE, r, kData, link->comm,
+                         &link->sends.back());
+    if (code != MPI_SUCCESS) return fail(link, "MPI_Isend", code);
+  }
+  return 0;
+}
+
+int32_t poll(ds_plugin_link* link, int32_t* out_done, uint8_t* arrived, uint64_t* beats) {
+  std::lock_guard lock(mutex);
+  int sent = 1, all = 1;
+  if (!link->sends.empty()) {
+    int code =
+        MPI_Testall(static_cast<int>(link->sends.size()), link->sends.data(), &sent, MPI_STATUSES_IGNORE);
+    if (code != MPI_SUCCESS) return fail(link, "MPI_Testall", code);
+  }
+  for (size_t r = 0; r < link->receives.size(); ++r) {
+    int here = 1;  // a finished request is MPI_REQUEST_NULL, which tests as done
+    int code = MPI_Test(&link->receives[r], &here, MPI_STATUS_IGNORE);
+    if (code != MPI_SUCCESS) return fail(link, "MPI_Test", code);
+    arrived[r] = static_cast<uint8_t>(here);
+    all &= here;
+  }
+  *out_done = sent & all;
+  if (!*out_done && listen(link) != 0) return 1;
+  for (size_t r = 0; r < link->beats.size(); ++r) beats[r] = link->beats[r];
+  return 0;
+}
+
+void beat(ds_plugin_link* link) {
+  std::lock_guard lock(mutex);
+  if (notes_done(link)) note_all(link, kBeat, "");
+}
+
+void abort_group(ds_plugin_link* link, const char* reason) {
+  std::lock_guard lock(mutex);
+  note_all(link, kAbort, reason);
+}
+
+int32_t aborted_by(ds_plugin_link* link) {
+  std::lock_guard lock(mutex);
+  listen(link);
+  return link->aborted_by;
+}
+
+int32_t has_left(ds_plugin_link* link, int32_t rank) {
+  std::lock_guard lock(mutex);
+  return link->left[static_cast<size_t>(rank)];
+}
+
+const char* message(ds_plugin_link* link) {
+  if (link == nullptr) return open_error.c_str();
+  return link->aborted_by >= 0 ? link->reason.c_str() : link->error.c_str();
+}
+
+// The duplicate stays until MPI_Finalize: giving it back would wait for the others. So does the link, which
+// requests may still point into.
+void close_link(ds_plugin_link* link) {
+  if (link == nullptr) return;
+  std::lock_guard lock(mutex);
+  int done = 0;
+  MPI_Finalized(&done);
+  if (done) return;
+  note_all(link, kLeft, "");
+  for (MPI_Request& request : link->receives) {
+    if (request != MPI_REQUEST_NULL) MPI_Cancel(&request);
+  }
+}
+
+const ds_plugin_transport_table table = {sizeof(ds_plugin_transport_table),
+                                         "mpi",
+                                         DS_PLUGIN_BUILD,
+                                         open_link,
+                                         start,
+                                         poll,
+                                         beat,
+                                         abort_group,
+                                         aborted_by,
+                                         has_left,
+                                         message,
+                                         close_link};
+
+}  // namespace
+
+extern "C" __attribute__((visibility("default"))) const ds_plugin_transport_table* ds_plugin_transport(void) {
+  return &table;
+}

@@ -1,0 +1,62 @@
+#include "comm/plugin.h"
+
+#include <dlfcn.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "core/base/error.h"
+
+namespace ds {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::vector<fs::path> folders() {
+  std::vector<fs::path> out;
+  if (const char* given = std::getenv("DS_PLUGIN_PATH")) {
+    std::string_view list(given);
+    for (size_t at = 0; at <= list.size();) {
+      size_t end = std::min(list.find(':', at), list.size());
+      if (end > at) out.emplace_back(list.substr(at, end - at));
+      at = end + 1;
+    }
+  }
+  Dl_info here{};
+  if (dladdr(reinterpret_cast<const void*>(&load_transport), &here) != 0 && here.dli_fname) {
+    std::error_code code;
+    fs::path own = fs::canonical(here.dli_fname, code);
+    if (!code) {
+      out.push_back(own.parent_path());
+      out.push_back(own.parent_path().parent_path() / "lib");
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+const ds_plugin_transport_table* load_transport(std::string_view name) {
+  for (const fs::path& folder : folders()) {
+    std::string file = (folder / fmt::format("libds_{}.so", name)).string();
+    std::error_code code;
+    if (!fs::exists(file, code)) continue;
+    void* object = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    if (!object) raise(DS_ERROR_UNSUPPORTED, "plugin '{}' cannot be loaded: {}", file, dlerror());
+    auto entry = reinterpret_cast<ds_plugin_transport_fn>(dlsym(object, "ds_plugin_transport"));
+    if (!entry) raise(DS_ERROR_UNSUPPORTED, "plugin '{}' has no symbol ds_plugin_transport", file);
+    const ds_plugin_transport_table* table = entry();
+    bool same = table->struct_size == sizeof *table && std::strcmp(table->build, DS_PLUGIN_BUILD) == 0;
+    if (!same) {
+      raise(DS_ERROR_UNSUPPORTED, "plugin '{}' was made with build '{}', this is '{}'", file, table->build,
+            DS_PLUGIN_BUILD);
+    }
+    return table;
+  }
+  return nullptr;
+}
+
+}  // namespace ds
