@@ -147,7 +147,7 @@ Source open_source(Communicator& comm, const std::string& folder, const TextRequ
     opened = run ? open_run(checkpoint, request, comm.size()) : open_model(folder, request, comm.size());
   });
   EngineOptions options;
-  options.threads = threads_of_rank(opened.config, comm.size());
+  options.threads = threads_of_rank(opened.config, comm.local_size());
   options.programs.decode = opened.decode;
   Source source = std::move(opened.source);
   source.engine = std::make_unique<InferenceEngine>(opened.config, opened.model.graph, comm, options);
