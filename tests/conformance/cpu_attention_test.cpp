@@ -90,6 +90,57 @@ TEST_F(CpuAttention, EveryFormInTwoPasses) {
   }
 }
 
+// 2 heads of 20, one row at each of `places`, over a cache of one key head.
+OpCase cached_case(int64_t capacity, const std::vector<int64_t>& places, Attrs attrs) {
+  constexpr int64_t kHeads = 2, kDepth = 20;
+  auto rows = static_cast<int64_t>(places.size());
+  attrs.set("heads", kHeads);
+  attrs.set("kv_heads", int64_t{1});
+  Tensor positions(DS_DTYPE_I32, {rows});
+  for (int64_t r = 0; r < rows; ++r) positions.set(r, static_cast<double>(places[static_cast<size_t>(r)]));
+  return {"cached_attention",
+          attrs,
+          {random_tensor(DS_DTYPE_F64, {rows, (kHeads + 2) * kDepth}, 1), positions,
+           random_tensor(DS_DTYPE_F64, {2, capacity, kDepth}, 2)},
+          capacity};
+}
+
+TEST_F(CpuAttention, CachesOfManyBlocksOfKeys) {
+  for (const Attrs& attrs : {Attrs{}, Attrs{{"window", int64_t{1500}}}, Attrs{{"softcap", 0.75}}}) {
+    OpCase c = cached_case(4000, {0, 1022, 1023, 1024, 2047, 2048, 3999}, attrs);
+    for (int64_t e = 0; e < 20; ++e)
+      c.in[2].set(3500 * 20 + e, 16 * c.in[2].at(e));  // the largest comes late
+    for (DType dtype : {DS_DTYPE_F32, DS_DTYPE_BF16}) {
+      Deviation d = deviation(cpu("cached_attention"), c, dtype, three_);
+      EXPECT_LT(d.error, 8) << c.label() << " " << dtype_name(dtype) << " " << d.where;
+    }
+    EXPECT_TRUE(run_case(cpu("cached_attention"), c, DS_DTYPE_BF16, three_) ==
+                run_case(cpu("cached_attention"), c, DS_DTYPE_BF16, one_));
+  }
+}
+
+// A row's bits are those that it has alone, however a text is cut.
+TEST_F(CpuAttention, CachedRowsDoNotDependOnTheirChunk) {
+  OpCase both = cached_case(3000, {2500, 2501}, {}), last = both;
+  std::vector<Tensor> want = run_case(cpu("cached_attention"), both, DS_DTYPE_F32, one_);
+  last.in[0] = Tensor(DS_DTYPE_F64, {1, 80});
+  last.in[1] = Tensor(DS_DTYPE_I32, {1});
+  last.in[2] = want[1];
+  for (int64_t e = 0; e < 80; ++e) last.in[0].set(e, both.in[0].at(80 + e));
+  last.in[1].set(0, 2501);
+  std::vector<Tensor> got = run_case(cpu("cached_attention"), last, DS_DTYPE_F32, one_);
+  for (int64_t e = 0; e < 40; ++e) ASSERT_EQ(got[0].at(e), want[0].at(40 + e)) << e;
+}
+
+TEST_F(CpuAttention, CachesHaveNoMostPositions) {
+  ThreadTeam small(2, 8 << 10);
+  OpCase c = cached_case(5000, {4999}, {});
+  EXPECT_TRUE(run_case(cpu("cached_attention"), c, DS_DTYPE_F32, small) ==
+              run_case(cpu("cached_attention"), c, DS_DTYPE_F32, one_));
+  EXPECT_TRUE(run_case(implementation(ref_, "cached_attention", "ref"), c, DS_DTYPE_F32, small) ==
+              run_case(implementation(ref_, "cached_attention", "ref"), c, DS_DTYPE_F32, one_));
+}
+
 TEST_F(CpuAttention, RowsThatSeeNothingAreZero) {
   for (const KernelRegistry* registry : {&cpu_, &ref_}) {
     const char* family = registry == &cpu_ ? "cpu" : "ref";

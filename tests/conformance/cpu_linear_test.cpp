@@ -23,6 +23,7 @@ std::vector<OpCase> tiled_cases() {
   const Attrs transposed{{"transposed", int64_t{1}}};
   cases.push_back({"linear", transposed, {real({515, 40}), real({40, 72}), real({72})}, 40});
   cases.push_back({"linear", transposed, {real({3, 40}), real({40, 3107})}, 40});
+  cases.push_back({"linear", transposed, {real({3, 40}), real({40, 4131}), real({4131})}, 40});
   cases.push_back({"linear_dx", transposed, {real({515, 24}), real({70, 24})}, 24});
   cases.push_back({"linear_dw", transposed, {real({90, 33}), real({90, 1153})}, 90});
   return cases;
@@ -68,6 +69,24 @@ TEST(Linear, LargeScratchpadDoesNotNeedTheTeams) {
     EXPECT_TRUE(run_case(impl, c, dtype, tiny) == run_case(impl, c, dtype, normal))
         << impl.name << " " << c.label();
   });
+}
+
+TEST(Linear, FewRowsPrepareNoPrimitive) {
+  KernelRegistry registry;
+  register_onednn(registry);
+  ThreadTeam team(1);
+  TensorView x{nullptr, DS_DTYPE_F32, 2, {4, 11}}, w{nullptr, DS_DTYPE_F32, 2, {9973, 11}},
+      y{nullptr, DS_DTYPE_F32, 2, {4, 9973}};
+  std::vector<TensorView> in{x, w}, out{y};
+  auto prepared = [&] {
+    return implementation(registry, "linear", "onednn").prepare({in, out, {}, {}, 0, team});
+  };
+  int64_t before = onednn::cached_primitives();
+  EXPECT_EQ(prepared(), 0);
+  EXPECT_EQ(onednn::cached_primitives(), before);
+  in[0].dims[0] = out[0].dims[0] = 5;
+  prepared();
+  EXPECT_GT(onednn::cached_primitives(), before);
 }
 
 TEST(Linear, RanksOfOneProcessShareThePrimitives) {

@@ -15,6 +15,9 @@ namespace ds::cpu::HWY_NAMESPACE {
 
 // Keys whose products with a query are added up at the same time.
 constexpr int64_t kKeys = 4;
+// Keys whose scores are alive at the same time. A row that sees more takes them block by block, with the
+// largest score so far (Milakov and Gimelshein 2018, arXiv:1805.02867), so that scratch is of fixed size.
+constexpr int64_t kKeyBlock = 1024;
 
 // Products of q (f32) and kKeys rows of keys, `depth` columns each.
 template <typename T>
@@ -47,48 +50,56 @@ HWY_INLINE float dot(const float* q, const T* key, int64_t depth) {
 template <typename T>
 struct CachedRow {
   const CachedAttention& a;
-  float *q, *weights, *o;  // o: lanes() more than depth
+  float *q, *weights, *o;  // o: a multiple of lanes() columns
 
   CachedRow(const CachedAttention& shape, std::span<std::byte> scratch) : a(shape) {
     Carver carve(scratch);
     q = carve.floats(a.depth);
     o = carve.floats(round_up(a.depth, lanes()));
-    weights = carve.floats(a.capacity + kStrip);
+    weights = carve.floats(kKeyBlock + kStrip);
   }
 
-  // weights[j] = exp2((score j - largest) log2 e), their sum is returned.
-  HWY_INLINE float softmax(const T* keys, int64_t first, int64_t end) {
+  // weights[j] = score of key j times log2 e, and -infinity in the lanes behind the last; returns the
+  // largest.
+  HWY_INLINE float score(const T* keys, int64_t count) {
     const Lanes d;
-    int64_t j = first, step = lanes();
-    for (; j + kKeys <= end; j += kKeys) dots(q, keys + j * a.depth, a.depth, weights + j);
-    for (; j < end; ++j) weights[j] = dot(q, keys + j * a.depth, a.depth);
+    int64_t j = 0, step = lanes();
+    for (; j + kKeys <= count; j += kKeys) dots(q, keys + j * a.depth, a.depth, weights + j);
+    for (; j < count; ++j) weights[j] = dot(q, keys + j * a.depth, a.depth);
     if (a.softcap != 0) {
       Vec limit = hn::Set(d, static_cast<float>(a.softcap * kLog2OfE));
       map(
-          first, end, weights, [=](Vec x) HWY_ATTR { return hn::Mul(tanh_of(x), limit); },
+          0, count, weights, [=](Vec x) HWY_ATTR { return hn::Mul(tanh_of(x), limit); },
           static_cast<const float*>(weights));
     }
-    std::fill(weights + end, weights + end + step, -INFINITY);
+    std::fill(weights + count, weights + count + step, -INFINITY);
     Vec most = hn::Set(d, -INFINITY);
-    for (j = first; j < end; j += step) most = hn::Max(most, load(weights + j));
-    Vec top = hn::Set(d, maximum(most)), total = hn::Zero(d);
-    for (j = first; j < end; j += step) {
-      Vec p = exp2_negative(hn::Sub(load(weights + j), top));
+    for (j = 0; j < count; j += step) most = hn::Max(most, load(weights + j));
+    return maximum(most);
+  }
+
+  // weights[j] = exp2(weights[j] - top); returns their sum.
+  HWY_INLINE float weigh(int64_t count, float top) {
+    const Lanes d;
+    Vec total = hn::Zero(d);
+    for (int64_t j = 0; j < count; j += lanes()) {
+      Vec p = exp2_negative(hn::Sub(load(weights + j), hn::Set(d, top)));
       store(p, weights + j);
       total = hn::Add(total, p);
     }
     return sum(total);
   }
 
-  // y = sum of weights[j] values[j] / total, four vectors of columns at a time.
-  HWY_INLINE void mix(const T* values, int64_t first, int64_t end, float total, T* y) {
-    const Lanes d;
+  // o = o * fade + sum of weights[j] values[j], four vectors of columns at a time.
+  HWY_INLINE void mix(const T* values, int64_t count, float fade) {
+    const Vec old = hn::Set(Lanes(), fade);
     constexpr int64_t kWide = 4;
     int64_t e = 0, step = lanes();
     for (; e + kWide * step <= a.depth; e += kWide * step) {
-      Vec s[kWide] = {hn::Zero(d), hn::Zero(d), hn::Zero(d), hn::Zero(d)};
-      for (int64_t j = first; j < end; ++j) {
-        Vec w = hn::Set(d, weights[j]);
+      Vec s[kWide];
+      for (int64_t i = 0; i < kWide; ++i) s[i] = hn::Mul(load(o + e + i * step), old);
+      for (int64_t j = 0; j < count; ++j) {
+        Vec w = hn::Set(Lanes(), weights[j]);
         for (int64_t i = 0; i < kWide; ++i) {
           s[i] = hn::MulAdd(w, load(values + j * a.depth + e + i * step), s[i]);
         }
@@ -96,17 +107,14 @@ struct CachedRow {
       for (int64_t i = 0; i < kWide; ++i) store(s[i], o + e + i * step);
     }
     for (; e < a.depth; e += step) {
-      int64_t count = std::min(step, a.depth - e);
-      Vec s = hn::Zero(d);
-      for (int64_t j = first; j < end; ++j) {
+      int64_t columns = std::min(step, a.depth - e);
+      Vec s = hn::Mul(load(o + e), old);
+      for (int64_t j = 0; j < count; ++j) {
         const T* at = values + j * a.depth + e;
-        s = hn::MulAdd(hn::Set(d, weights[j]), count == step ? load(at) : load_part(at, count), s);
+        s = hn::MulAdd(hn::Set(Lanes(), weights[j]), columns == step ? load(at) : load_part(at, columns), s);
       }
       store(s, o + e);
     }
-    Vec factor = hn::Set(d, 1 / total);
-    map(
-        0, a.depth, y, [=](Vec x) HWY_ATTR { return hn::Mul(x, factor); }, static_cast<const float*>(o));
   }
 
   HWY_INLINE void run(const T* query, const T* keys, const T* values, int64_t position, T* y) {
@@ -114,9 +122,20 @@ struct CachedRow {
     Vec factor = hn::Set(Lanes(), static_cast<float>(a.scale * unit));
     map(
         0, a.depth, q, [=](Vec x) HWY_ATTR { return hn::Mul(x, factor); }, query);
-    int64_t first = a.first_key(position), end = position + 1;
-    float total = softmax(keys, first, end);
-    mix(values, first, end, total, y);
+    std::fill(o, o + round_up(a.depth, lanes()), 0.0f);
+    float top = -INFINITY, total = 0, fade = 0;
+    int64_t end = position + 1;
+    for (int64_t j = a.first_key(position); j < end; j += kKeyBlock) {
+      int64_t count = std::min(kKeyBlock, end - j);
+      float most = std::max(top, score(keys + j * a.depth, count));
+      if (total != 0) fade = hn::GetLane(exp2_negative(hn::Set(Lanes(), top - most)));
+      top = most;
+      total = total * fade + weigh(count, top);
+      mix(values + j * a.depth, count, fade);
+    }
+    Vec share = hn::Set(Lanes(), 1 / total);
+    map(
+        0, a.depth, y, [=](Vec x) HWY_ATTR { return hn::Mul(x, share); }, static_cast<const float*>(o));
   }
 };
 

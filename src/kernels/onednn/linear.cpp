@@ -91,15 +91,15 @@ void run(const KernelContext& c) {
   Tiled{product(c)}.run(c.team);
 }
 
-void linear(const KernelContext& c) {
-  if (cpu::has_few_rows(c)) return cpu::linear_few(c);
-  run<product_of_linear>(c);
+template <MatrixProduct (*product)(const KernelContext&)>
+int64_t prepare(const KernelContext& c) {
+  return Tiled{product(c)}.prepare(c.team);
 }
 
-template <MatrixProduct (*product)(const KernelContext&)>
-KernelImpl row(const std::string& op, KernelFn run, std::string (*refuse)(const KernelQuery&)) {
-  return {op, "onednn", run, refuse,
-          [](const KernelContext& c) { return Tiled{product(c)}.prepare(c.team); }};
+void linear(const KernelContext& c) { cpu::has_few_rows(c) ? cpu::linear_few(c) : run<product_of_linear>(c); }
+
+int64_t prepare_linear(const KernelContext& c) {
+  return cpu::has_few_rows(c) ? 0 : prepare<product_of_linear>(c);
 }
 
 // Why this machine's oneDNN should not run bf16 products; "" when it should.
@@ -139,11 +139,10 @@ int64_t cached_primitives() { return cache().size(); }
 
 void register_onednn(KernelRegistry& registry) {
   limit_isa_from_environment();
-  registry.add(onednn::row<product_of_linear>("linear", onednn::linear, onednn::refuse));
-  registry.add(
-      onednn::row<product_of_linear_dx>("linear_dx", onednn::run<product_of_linear_dx>, onednn::refuse));
-  registry.add(
-      onednn::row<product_of_linear_dw>("linear_dw", onednn::run<product_of_linear_dw>, onednn::refuse));
+  using namespace onednn;
+  registry.add({"linear", "onednn", linear, refuse, prepare_linear});
+  registry.add({"linear_dx", "onednn", run<product_of_linear_dx>, refuse, prepare<product_of_linear_dx>});
+  registry.add({"linear_dw", "onednn", run<product_of_linear_dw>, refuse, prepare<product_of_linear_dw>});
 }
 
 }  // namespace ds

@@ -34,25 +34,23 @@ Wide<T> score(const CachedAttention& a, const T* q, const T* k) {
 }
 
 // `attention` of one row of one head at position p, its keys and values from the cache: the same arithmetic
-// in the same order.
+// in the same order. A score is worked out anew wherever it is used, so that `sums`, of `depth` elements, is
+// all the scratch of any number of positions.
 template <typename T>
 void attend(const CachedAttention& a, const T* q, const T* keys, const T* values, int64_t p,
-            std::span<Wide<T>> weights, T* y) {
+            std::span<Wide<T>> sums, T* y) {
   using A = Wide<T>;
   int64_t first = a.first_key(p);
   A top = -std::numeric_limits<A>::infinity(), sum = 0;
-  for (int64_t j = first; j <= p; ++j) {
-    weights[j] = score(a, q, keys + j * a.depth);
-    top = std::max(top, weights[j]);
-  }
-  for (int64_t j = first; j <= p; ++j) sum += std::exp(weights[j] - top);
+  for (int64_t j = first; j <= p; ++j) top = std::max(top, score(a, q, keys + j * a.depth));
+  for (int64_t j = first; j <= p; ++j) sum += std::exp(score(a, q, keys + j * a.depth) - top);
   A lse = top + std::log(sum);
-  for (int64_t j = first; j <= p; ++j) weights[j] = std::exp(weights[j] - lse);
-  for (int64_t d = 0; d < a.depth; ++d) {
-    A value = 0;
-    for (int64_t j = first; j <= p; ++j) value += weights[j] * get(values + j * a.depth, d);
-    y[d] = static_cast<T>(value);
+  std::fill(sums.begin(), sums.end(), A{0});
+  for (int64_t j = first; j <= p; ++j) {
+    A weight = std::exp(score(a, q, keys + j * a.depth) - lse);
+    for (int64_t d = 0; d < a.depth; ++d) sums[d] += weight * get(values + j * a.depth, d);
   }
+  for (int64_t d = 0; d < a.depth; ++d) y[d] = static_cast<T>(sums[d]);
 }
 
 template <typename T>
@@ -63,12 +61,12 @@ void cached_attention(const KernelContext& c) {
   store_rows(c, a, cache);
   const T* q = c.in[0].as<T>();
   T* y = c.out[0].as<T>();
-  std::span<Wide<T>> weights = scratch_of<Wide<T>>(c, a.capacity);
+  std::span<Wide<T>> sums = scratch_of<Wide<T>>(c, a.depth);
   for (int64_t r = 0; r < a.rows; ++r) {
     for (int64_t h = 0; h < a.heads; ++h) {
       int64_t kv = h / a.group;
       attend(a, q + a.place[0].at(r, h), cache + a.key(kv, 0), cache + a.value(kv, 0),
-             int64_t{a.positions[r]}, weights, y + (r * a.heads + h) * a.depth);
+             int64_t{a.positions[r]}, sums, y + (r * a.heads + h) * a.depth);
     }
   }
 }
