@@ -84,7 +84,7 @@ void compact(Graph& graph, const std::vector<char>& keep) {
   for (Parameter& p : graph.params) p.value = names[static_cast<size_t>(p.value)];
   rename_results(graph, names);
   if (graph.backward_begin >= 0) graph.backward_begin = places[static_cast<size_t>(graph.backward_begin)];
-  graph.values = std::move(values);
+  graph.replace_values(std::move(values));
   graph.nodes = std::move(nodes);
 }
 

@@ -74,8 +74,7 @@ class Recomputer {
     for (ValueId& out : node.out) {
       Value twin = graph_.values[static_cast<size_t>(out)];
       twin.name = unique_name(graph_, twin.name + ".again");
-      graph_.values.push_back(std::move(twin));
-      out = static_cast<ValueId>(graph_.values.size()) - 1;
+      out = graph_.append_value(std::move(twin));
     }
     again_[static_cast<size_t>(value)] = node.out[0];
     return node;

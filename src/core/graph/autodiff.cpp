@@ -38,8 +38,7 @@ ValueId BackwardContext::emit(std::string_view op_name, const std::vector<ValueI
   ValueId first = graph.add(op_name, in, std::move(attrs));
   ValueId out = first;
   for (size_t i : forward_inputs) {
-    std::string name = unique_name(graph, "d." + graph.values[at(node.in[i])].name);
-    graph.values[at(out++)].name = std::move(name);
+    graph.rename_value(out++, unique_name(graph, "d." + graph.values[at(node.in[i])].name));
   }
   return first;
 }

@@ -1,7 +1,5 @@
 #include "core/graph/graph.h"
 
-#include <unordered_set>
-
 #include "core/base/error.h"
 #include "core/graph/ops.h"
 
@@ -14,7 +12,7 @@ void require_name(std::string_view kind, std::string_view name) {
   require(legal, "{} name must be without blanks and any of %{{}}=;\", got '{}'", kind, name);
 }
 
-ValueId append_value(Graph& graph, std::string_view name, TensorType type, NodeId producer) {
+ValueId add_value(Graph& graph, std::string_view name, TensorType type, NodeId producer) {
   require_name("value", name);
   ValueId other = graph.find_value(name);
   require(other < 0, "value name '{}' is already used by value {}", name, other);
@@ -26,8 +24,7 @@ ValueId append_value(Graph& graph, std::string_view name, TensorType type, NodeI
   int64_t numel = type.shape.numel(graph.bound);
   require(numel <= kMost, "value '{}' must have at most {} elements at n = {}, got {} of {}", name, kMost,
           graph.bound, numel, type.text());
-  graph.values.push_back({std::string(name), std::move(type), producer});
-  return static_cast<ValueId>(graph.values.size()) - 1;
+  return graph.append_value({std::string(name), std::move(type), producer});
 }
 
 bool in_range(const Graph& graph, ValueId value) {
@@ -66,7 +63,7 @@ std::string unique_name(const Graph& graph, std::string_view base) {
 }
 
 ValueId Graph::add_input(std::string_view value_name, TensorType type) {
-  ValueId value = append_value(*this, value_name, std::move(type), -1);
+  ValueId value = add_value(*this, value_name, std::move(type), -1);
   inputs.push_back(value);
   return value;
 }
@@ -76,7 +73,7 @@ ValueId Graph::add_param(std::string_view value_name, TensorType type, Init init
           type.text());
   require(init.kind == "zeros" || init.kind == "ones" || init.kind == "normal",
           "init of parameter '{}' must be zeros, ones or normal, got '{}'", value_name, init.kind);
-  ValueId value = append_value(*this, value_name, std::move(type), -1);
+  ValueId value = add_value(*this, value_name, std::move(type), -1);
   params.push_back({std::string(value_name), value, std::move(init), -1});
   return value;
 }
@@ -90,7 +87,7 @@ ValueId Graph::add(std::string_view op_name, const std::vector<ValueId>& in, Att
   NodeId id = static_cast<NodeId>(nodes.size());
   for (size_t i = 0; i < types.size(); ++i) {
     std::string out_name = i == 0 ? base : fmt::format("{}.{}", base, i);
-    node.out.push_back(append_value(*this, out_name, std::move(types[i]), id));
+    node.out.push_back(add_value(*this, out_name, std::move(types[i]), id));
   }
   nodes.push_back(std::move(node));
   return nodes.back().out.front();
@@ -103,10 +100,28 @@ void Graph::add_output(ValueId value) {
 }
 
 ValueId Graph::find_value(std::string_view value_name) const {
-  for (size_t i = 0; i < values.size(); ++i) {
-    if (values[i].name == value_name) return static_cast<ValueId>(i);
-  }
-  return -1;
+  auto found = id_of_name_.find(value_name);
+  return found == id_of_name_.end() ? -1 : found->second;
+}
+
+ValueId Graph::append_value(Value value) {
+  auto id = static_cast<ValueId>(values.size());
+  id_of_name_.emplace(value.name, id);
+  values.push_back(std::move(value));
+  return id;
+}
+
+void Graph::rename_value(ValueId value, std::string value_name) {
+  Value& renamed = values.at(static_cast<size_t>(value));
+  if (find_value(renamed.name) == value) id_of_name_.erase(renamed.name);
+  renamed.name = std::move(value_name);
+  id_of_name_.emplace(renamed.name, value);
+}
+
+void Graph::replace_values(std::vector<Value> replacement) {
+  values = std::move(replacement);
+  id_of_name_.clear();
+  for (size_t i = 0; i < values.size(); ++i) id_of_name_.emplace(values[i].name, static_cast<ValueId>(i));
 }
 
 int32_t Graph::find_param(std::string_view param_name) const {
@@ -118,10 +133,10 @@ int32_t Graph::find_param(std::string_view param_name) const {
 
 void Graph::check() const {
   require(bound >= 1, "bound of graph '{}' must be at least 1, got {}", name, bound);
-  std::unordered_set<std::string_view> names;
-  for (const Value& value : values) {
-    require_name("value", value.name);
-    require(names.insert(value.name).second, "value name '{}' is used twice", value.name);
+  for (size_t i = 0; i < values.size(); ++i) {
+    require_name("value", values[i].name);
+    require(find_value(values[i].name) == static_cast<ValueId>(i), "value name '{}' is used twice",
+            values[i].name);
   }
   std::vector<bool> defined(values.size(), false);
   auto declare = [&](std::string_view kind, ValueId value) {

@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "core/base/attrs.h"
@@ -70,6 +71,12 @@ class Graph {
               std::string_view name = "");
   void add_output(ValueId value);
 
+  // The names in `values` change by these only: find_value looks them up in a table. None checks a name;
+  // check() does.
+  ValueId append_value(Value value);
+  void rename_value(ValueId value, std::string name);
+  void replace_values(std::vector<Value> values);
+
   const TensorType& type(ValueId value) const { return values.at(static_cast<size_t>(value)).type; }
   ValueId find_value(std::string_view name) const;  // -1 when absent
   int32_t find_param(std::string_view name) const;  // -1 when absent
@@ -77,6 +84,12 @@ class Graph {
   // Text form; parse_graph(print()) gives an equal graph.
   std::string print() const;
   void check() const;  // SSA, order, arity, types: throws DS_ERROR_INVALID_ARGUMENT naming node and operand
+
+ private:
+  struct NameHash : std::hash<std::string_view> {
+    using is_transparent = void;
+  };
+  std::unordered_map<std::string, ValueId, NameHash, std::equal_to<>> id_of_name_;
 };
 
 Graph parse_graph(std::string_view text);

@@ -158,9 +158,8 @@ class GraphParser {
     for (size_t i = 0; i < outs.size(); ++i) {
       require(parse_type(types[i]) == inferred[i], "{}: output {} is {}, got {}", node.op, outs[i],
               inferred[i].text(), types[i]);
-      node.out.push_back(static_cast<ValueId>(graph_.values.size()));
-      graph_.values.push_back(
-          {std::string(without_percent(outs[i])), inferred[i], static_cast<NodeId>(graph_.nodes.size())});
+      node.out.push_back(graph_.append_value(
+          {std::string(without_percent(outs[i])), inferred[i], static_cast<NodeId>(graph_.nodes.size())}));
     }
     graph_.nodes.push_back(std::move(node));
   }
