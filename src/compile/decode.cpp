@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "compile/lower.h"
-#include "core/base/error.h"
 #include "core/base/hash.h"
 #include "passes/cse.h"
 #include "passes/decode.h"
@@ -61,10 +60,7 @@ InferencePlan compile_inference(const Graph& forward, const Config& config, cons
   emit_refresh(builder, plan.zero);
   plan.refresh = builder.take();
   finish_program(plan.refresh, plan.zero, config, buffers, machine, options);
-  if (!fits(memory_plan(plan), config.memory_budget)) {
-    raise(DS_ERROR_OUT_OF_MEMORY, "memory_budget is too small for this plan:\n{}",
-          memory_table(plan.zero.buffers, memory_plan(plan), config.memory_budget));
-  }
+  check_budget(plan.zero.buffers, memory_plan(plan), config.memory_budget);
   Hash128 hash;
   hash.update(plan.decode.graph.print());
   hash.update(config.shared_text());

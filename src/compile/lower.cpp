@@ -14,7 +14,8 @@ Lowering::Lowering(const Graph& graph, const ZeroPlan& plan, const std::vector<B
       buffers_(buffers),
       param_of_(graph.values.size(), -1),
       grad_of_(graph.values.size(), -1),
-      input_of_(graph.values.size(), -1) {
+      input_of_(graph.values.size(), -1),
+      readers_(graph.values.size(), 0) {
   for (size_t p = 0; p < graph.params.size(); ++p) {
     param_of_[static_cast<size_t>(graph.params[p].value)] = static_cast<int32_t>(p);
     ValueId grad = graph.params[p].grad;
@@ -27,6 +28,10 @@ Lowering::Lowering(const Graph& graph, const ZeroPlan& plan, const std::vector<B
   for (size_t i = 0; i < graph.inputs.size(); ++i) {
     input_of_[static_cast<size_t>(graph.inputs[i])] = static_cast<int32_t>(i);
   }
+  for (const Node& n : graph.nodes) {
+    for (ValueId in : n.in) ++readers_[static_cast<size_t>(in)];
+  }
+  for (ValueId out : graph.outputs) ++readers_[static_cast<size_t>(out)];
 }
 
 void Lowering::start_micro(int32_t micro) {
@@ -75,7 +80,9 @@ void Lowering::node(NodeId id, int32_t micro) {
   const Node& n = graph_.nodes[static_cast<size_t>(id)];
   std::vector<Operand> operands;
   for (ValueId in : n.in) operands.push_back(value(in, Access::read));
-  bool in_place = op(n.op).updates_last && input_of_[static_cast<size_t>(n.in.back())] >= 0;
+  // An input that only this node reads is updated where it is; others must find it as it was.
+  size_t last = static_cast<size_t>(n.in.empty() ? 0 : n.in.back());
+  bool in_place = op(n.op).updates_last && input_of_[last] >= 0 && readers_[last] == 1;
   for (ValueId out : n.out) {
     bool update = in_place && out == n.out.back();
     operands.push_back(update ? value(n.in.back(), Access::update) : result(out));

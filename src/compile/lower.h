@@ -38,6 +38,7 @@ class Lowering {
   std::vector<int32_t> param_of_;  // per value: parameter index or -1
   std::vector<int32_t> grad_of_;   // per value: parameter whose gradient it is, or -1
   std::vector<int32_t> input_of_;  // per value: input index or -1
+  std::vector<int32_t> readers_;   // per value: operands and outputs of the graph that it is
   std::vector<Operand> place_;     // per value of this micro-step
 };
 

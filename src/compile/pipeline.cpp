@@ -153,6 +153,13 @@ bool fits(const MemoryPlan& memory, const MemoryBudget& budget) {
   return true;
 }
 
+void check_budget(std::span<const Buffer> buffers, const MemoryPlan& memory, const MemoryBudget& budget) {
+  if (fits(memory, budget)) return;
+  // Not by raise, which makes one short line of every message.
+  throw Error(DS_ERROR_OUT_OF_MEMORY, fmt::format("memory_budget is too small for this plan:\n{}",
+                                                  memory_table(buffers, memory, budget)));
+}
+
 void MemoryPlan::add(const Program& program) {
   for (int t = 0; t < 3; ++t) {
     tiers[t].persistent = std::max(tiers[t].persistent, program.arenas[t].persistent);
@@ -196,11 +203,7 @@ Plan compile_plan(const Graph& forward, const Config& config, int rank, int worl
     Compiler(plan, config, machine, false, verify_passes).run();
     plan.notes.push_back("cheap activations are computed again to fit memory_budget");
   }
-  if (!fits(memory_plan(plan), config.memory_budget)) {
-    throw Error(DS_ERROR_OUT_OF_MEMORY,
-                fmt::format("memory_budget is too small for this plan:\n{}",
-                            memory_table(plan.zero.buffers, memory_plan(plan), config.memory_budget)));
-  }
+  check_budget(plan.zero.buffers, memory_plan(plan), config.memory_budget);
   plan.hash = plan_hash(plan, config);
   return plan;
 }

@@ -58,6 +58,8 @@ struct MemoryPlan {
 };
 MemoryPlan memory_plan(const Plan& plan);
 bool fits(const MemoryPlan& memory, const MemoryBudget& budget);
+// Throws DS_ERROR_OUT_OF_MEMORY with the whole memory_table() of a plan that does not fit.
+void check_budget(std::span<const Buffer> buffers, const MemoryPlan& memory, const MemoryBudget& budget);
 
 // Compiles. Throws DS_ERROR_CONFIG on contradictions and DS_ERROR_OUT_OF_MEMORY with a table when
 // memory_budget is exceeded on every retry. `verify_passes`: run the program verifier after the passes.

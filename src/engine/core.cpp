@@ -153,7 +153,7 @@ void EngineCore::settle() const {
 }
 
 void EngineCore::begin_step() {
-  if (decoding_) decoding_->forget();
+  forget_text();
   scalars_.train = 1;
   scalars_.skip = 0;
   scalars_.lr = learning_rate(config_, scalars_.step);

@@ -58,7 +58,7 @@ class EngineCore : public StateAccess {
   // Collective: tokens as places [first, first + count) of one text whose places before `first` were fed
   // before; returns the logits behind the last. Arguments as of Decoding::check.
   std::vector<float> decode(std::span<const int32_t> tokens, int64_t first);
-  int64_t positions() const;  // tokens of the longest text that decode takes; 0: none
+  int64_t positions();  // tokens of the longest text that decode takes; 0: none
 
   int64_t steps_taken() const { return scalars_.step; }
   const StepResult& last_step() const { return last_; }
@@ -111,7 +111,8 @@ class EngineCore : public StateAccess {
   // Runs body, which makes executors; what they and their kernels take is measured. Collective.
   void make_executors(const std::function<void()>& body);
   std::unique_ptr<Executor> executor(const Program& program);
-  void make_decoding(const DecodePlan& plan);
+  std::unique_ptr<Decoding> make_decoding(const DecodePlan& plan);
+  virtual Decoding* decoding() { return nullptr; }  // of an engine that continues text
   EngineMemory& own_memory() {
     settle();
     return *memory_;
@@ -139,6 +140,7 @@ class EngineCore : public StateAccess {
   std::string first_difference();
   void require_usable() const;
   void start_lanes();
+  void forget_text();  // parameters have changed
   void clip(const Instr& in, const TensorView& norms);
   void losses(const TensorView& losses);
   void transfer_state(BufferId id, int64_t element, int64_t count, float* out, const float* in);
@@ -158,7 +160,6 @@ class EngineCore : public StateAccess {
   std::unique_ptr<Trace> trace_;
   std::unique_ptr<IoLane> read_lane_, write_lane_;
   FileTail tail_;
-  std::unique_ptr<Decoding> decoding_;
   std::string poison_;
   bool overwriting_ = false;  // a load has begun to change states
 };

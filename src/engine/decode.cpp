@@ -3,30 +3,26 @@
 #include <algorithm>
 
 #include "core/base/error.h"
+#include "core/base/half.h"
 #include "engine/core.h"
 #include "passes/decode.h"
 
 namespace ds {
-namespace {
-
-enum class Feed { tokens, places, table_rows, cache };
-
-// What an input of a decode graph holds.
-Feed feed_of(const Value& value) {
-  if (value.type.dtype != DS_DTYPE_I32) return Feed::cache;
-  if (value.name == kTokensInput) return Feed::tokens;
-  if (value.name == kDecodePositions) return Feed::places;
-  if (value.name == "positions") return Feed::table_rows;
-  raise(DS_ERROR_UNSUPPORTED, "text cannot be continued: the model's input '{}' has no value there",
-        value.name);
-}
-
-}  // namespace
 
 Decoding::Decoding(const DecodePlan& plan, std::unique_ptr<Executor> executor,
                    std::function<std::byte*(BufferId)> address)
     : plan_(plan), executor_(std::move(executor)), address_(std::move(address)) {
-  for (ValueId in : plan_.graph.inputs) feed_of(plan_.graph.values[static_cast<size_t>(in)]);
+  for (size_t i = 0; i < plan_.graph.inputs.size(); ++i) {
+    const Value& value = plan_.graph.values[static_cast<size_t>(plan_.graph.inputs[i])];
+    if (value.type.dtype != DS_DTYPE_I32) continue;  // a cache
+    bool tokens = value.name == kTokensInput, places = value.name == kDecodePositions;
+    if (!tokens && !places && value.name != "positions") {
+      raise(DS_ERROR_UNSUPPORTED, "text cannot be continued: the model's input '{}' has no value there",
+            value.name);
+    }
+    Content content = tokens ? Content::tokens : places ? Content::places : Content::table_rows;
+    feeds_.push_back({content, plan_.inputs[i]});
+  }
 }
 
 int64_t Decoding::vocabulary() const { return plan_.graph.type(plan_.graph.outputs[0]).shape[1].extent; }
@@ -44,16 +40,13 @@ void Decoding::check(std::span<const int32_t> tokens, int64_t first) const {
 }
 
 void Decoding::put(std::span<const int32_t> tokens, int64_t first) {
-  const Graph& g = plan_.graph;
-  for (size_t i = 0; i < g.inputs.size(); ++i) {
-    Feed feed = feed_of(g.values[static_cast<size_t>(g.inputs[i])]);
-    if (feed == Feed::cache) continue;
-    auto* to = reinterpret_cast<int32_t*>(address_(plan_.inputs[i]));
-    if (feed == Feed::tokens) {
+  for (const Feed& feed : feeds_) {
+    auto* to = reinterpret_cast<int32_t*>(address_(feed.buffer));
+    if (feed.content == Content::tokens) {
       std::copy(tokens.begin(), tokens.end(), to);
       continue;
     }
-    int64_t start = first + (feed == Feed::table_rows ? plan_.position_offset : 0);
+    int64_t start = first + (feed.content == Content::table_rows ? plan_.position_offset : 0);
     for (size_t r = 0; r < tokens.size(); ++r) to[r] = static_cast<int32_t>(start + static_cast<int64_t>(r));
   }
 }
@@ -73,30 +66,30 @@ std::vector<float> Decoding::feed(std::span<const int32_t> tokens, int64_t first
 
 std::vector<float> Decoding::logits() const {
   std::vector<float> out(static_cast<size_t>(vocabulary()));
-  const std::byte* data = address_(plan_.logits);
-  bool half = plan_.graph.type(plan_.graph.outputs[0]).dtype == DS_DTYPE_BF16;
-  for (size_t i = 0; i < out.size(); ++i) {
-    out[i] = half ? static_cast<float>(reinterpret_cast<const bf16*>(data)[i])
-                  : reinterpret_cast<const float*>(data)[i];
-  }
+  widen(plan_.graph.type(plan_.graph.outputs[0]).dtype, address_(plan_.logits), vocabulary(), out.data());
   return out;
 }
 
-int64_t EngineCore::positions() const { return decoding_ ? decoding_->positions() : 0; }
+int64_t EngineCore::positions() { return decoding() ? decoding()->positions() : 0; }
 
 std::vector<float> EngineCore::decode(std::span<const int32_t> tokens, int64_t first) {
   require_idle("decode");
-  if (!decoding_) raise(DS_ERROR_STATE, "decode needs an engine made for it: positions must be > 0, got 0");
-  decoding_->check(tokens, first);
+  Decoding* text = decoding();
+  if (!text) raise(DS_ERROR_STATE, "decode needs an engine made for it: positions must be > 0, got 0");
+  text->check(tokens, first);
   scalars_.train = 0;
   std::vector<float> logits;
-  guarded([&] { logits = decoding_->feed(tokens, first); });
+  guarded([&] { logits = text->feed(tokens, first); });
   return logits;
 }
 
-void EngineCore::make_decoding(const DecodePlan& plan) {
-  decoding_ =
-      std::make_unique<Decoding>(plan, executor(plan.program), [this](BufferId id) { return address(id); });
+std::unique_ptr<Decoding> EngineCore::make_decoding(const DecodePlan& plan) {
+  return std::make_unique<Decoding>(plan, executor(plan.program),
+                                    [this](BufferId id) { return address(id); });
+}
+
+void EngineCore::forget_text() {
+  if (Decoding* text = decoding()) text->forget();
 }
 
 }  // namespace ds

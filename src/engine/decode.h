@@ -10,7 +10,8 @@
 
 namespace ds {
 
-// A plan's decode program in memory: continues one text. All arguments of the constructor are borrowed.
+// A plan's decode program in memory: continues one text. The plan is borrowed and outlives it, as it does its
+// executor; address gives where a persistent buffer is.
 class Decoding {
  public:
   Decoding(const DecodePlan& plan, std::unique_ptr<Executor> executor,
@@ -27,12 +28,20 @@ class Decoding {
   void forget() { fed_ = 0; }  // parameters change: caches are of no use
 
  private:
+  // What an input holds that is filled before a run; caches are the program's own.
+  enum class Content { tokens, places, table_rows };
+  struct Feed {
+    Content content;
+    BufferId buffer;
+  };
+
   void put(std::span<const int32_t> tokens, int64_t first);
   std::vector<float> logits() const;
 
   const DecodePlan& plan_;
   std::unique_ptr<Executor> executor_;
   std::function<std::byte*(BufferId)> address_;
+  std::vector<Feed> feeds_;
   int64_t fed_ = 0;  // places of the text whose keys and values the caches have
 };
 

@@ -65,10 +65,7 @@ void DelegateEngine::ensure_started() {
       plan_ = compile_delegate(config_, specs_, shapes_, comm_.rank(), comm_.size(), options_.machine);
     });
     memory = fragment_memory();
-    if (fits(memory, config_.memory_budget)) return;
-    throw Error(DS_ERROR_OUT_OF_MEMORY,
-                fmt::format("memory_budget is too small for this engine:\n{}",
-                            memory_table(plan_.zero.buffers, memory, config_.memory_budget)));
+    check_budget(plan_.zero.buffers, memory, config_.memory_budget);
   });
   for (int t = 0; t < 3; ++t) fragment_transient_[t] = memory.tiers[t].transient;
   start(memory);

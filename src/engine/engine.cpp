@@ -26,7 +26,7 @@ Engine::Engine(Config config, const Graph& forward, Communicator& comm, EngineOp
     step_ = executor(plan_.step);
     eval_ = executor(plan_.eval);
     if (plan_.logits >= 0) infer_ = executor(plan_.infer);
-    if (plan_.decode) make_decoding(*plan_.decode);
+    if (plan_.decode) decoding_ = make_decoding(*plan_.decode);
     init = executor(plan_.init);
   });
   guarded([&] { init->run(); });

@@ -42,6 +42,7 @@ class Engine final : public EngineCore {
   const std::string& plan_hash() const override { return plan_.hash; }
   std::string model_text() const override { return plan_.graph.print(); }
   Executor& refresh() override { return *refresh_; }
+  Decoding* decoding() override { return decoding_.get(); }
   bool in_accumulation() const override { return micro_ > 0 && micro_ < config_.accumulation; }
   void require_idle(const char* call) override;
 
@@ -56,6 +57,7 @@ class Engine final : public EngineCore {
 
   Plan plan_;
   std::unique_ptr<Executor> refresh_, step_, eval_, infer_;
+  std::unique_ptr<Decoding> decoding_;
   Phase phase_ = Phase::idle;
   int64_t micro_ = 0;
 };

@@ -17,7 +17,7 @@ InferenceEngine::InferenceEngine(Config config, const Graph& forward, Communicat
   start(memory_plan(plan_));
   make_executors([&] {
     refresh_ = executor(plan_.refresh);
-    make_decoding(plan_.decode);
+    decoding_ = make_decoding(plan_.decode);
   });
 }
 

@@ -21,12 +21,14 @@ class InferenceEngine final : public EngineCore {
   const std::string& plan_hash() const override { return plan_.hash; }
   std::string model_text() const override { return plan_.decode.graph.print(); }
   Executor& refresh() override { return *refresh_; }
+  Decoding* decoding() override { return decoding_.get(); }
   void require_idle(const char*) override {}
   bool in_accumulation() const override { return false; }
 
  private:
   InferencePlan plan_;
   std::unique_ptr<Executor> refresh_;
+  std::unique_ptr<Decoding> decoding_;
 };
 
 }  // namespace ds

@@ -133,7 +133,7 @@ void EngineCore::write_tensor(int32_t param, const std::string& kind, std::span<
     }
     refresh().run();
   });
-  if (decoding_) decoding_->forget();
+  forget_text();
 }
 
 std::string EngineCore::save(const std::string& folder, const Json& client, int keep) {
@@ -158,7 +158,7 @@ void EngineCore::overwrite(const std::function<void()>& body) {
     throw;
   }
   guarded([&] { refresh().run(); });
-  if (decoding_) decoding_->forget();
+  forget_text();
 }
 
 void EngineCore::load_weights(const std::string& folder) {

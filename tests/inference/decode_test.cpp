@@ -51,11 +51,13 @@ std::vector<int32_t> some_tokens(uint64_t seed) {
 }
 
 std::unique_ptr<InferenceEngine> engine_of(const std::string& name, Communicator& comm, int stage = 0,
-                                           int64_t chunk = 64, int64_t positions = kPositions) {
+                                           int64_t chunk = 64, int64_t positions = kPositions,
+                                           DType compute = DS_DTYPE_F32) {
   HfModel model = model_of(name, positions);
   EngineOptions options;
   options.programs.decode = {positions, model.position_offset, chunk};
-  auto engine = std::make_unique<InferenceEngine>(config_of(comm.size(), stage), model.graph, comm, options);
+  auto engine =
+      std::make_unique<InferenceEngine>(config_of(comm.size(), stage, compute), model.graph, comm, options);
   engine->load_weights(golden_path(name));
   return engine;
 }
@@ -83,9 +85,9 @@ std::vector<std::vector<float>> full_logits(Engine& engine, const HfModel& model
 }
 
 std::vector<std::vector<float>> full_logits(const std::string& name, const std::vector<int32_t>& text,
-                                            Communicator& comm) {
+                                            Communicator& comm, DType compute = DS_DTYPE_F32) {
   HfModel model = model_of(name);
-  Engine engine(config_of(1), model.graph, comm, {});
+  Engine engine(config_of(1, 0, compute), model.graph, comm, {});
   engine.load_weights(golden_path(name));
   return full_logits(engine, model, text);
 }
@@ -114,6 +116,20 @@ TEST_P(Decode, cached_logits_are_those_of_whole_passes_in_any_chunks) {
             << "chunk " << chunk << " token " << i;
       }
     }
+  }
+}
+
+TEST_P(Decode, cached_logits_in_bf16_are_those_of_whole_passes_in_bf16) {
+  auto comm = create_communicator("self", {});
+  std::vector<int32_t> text = some_tokens(3);
+  std::vector<std::vector<float>> want = full_logits(GetParam(), text, *comm, DS_DTYPE_BF16);
+  auto engine = engine_of(GetParam(), *comm, 0, 3, kPositions, DS_DTYPE_BF16);
+  std::span<const int32_t> all(text);
+  for (size_t i = 5; i < text.size(); ++i) {
+    std::vector<float> got =
+        i == 5 ? engine->decode(all.first(6), 0) : engine->decode(all.subspan(i, 1), static_cast<int64_t>(i));
+    float most = *std::max_element(want[i].begin(), want[i].end());
+    EXPECT_LT(distance(got, want[i]), 0x1p-6f * most) << "token " << i;
   }
 }
 
@@ -195,7 +211,23 @@ TEST(Decode, refuses_texts_that_do_not_fit) {
   engine->decode(text, 0);
   expect_names(refusal([&] { engine->decode(text, 12); }), {"14", "24"});
   EXPECT_EQ(generate(*engine, text, {9, {}, {}, true}).size(), 9u);  // beyond the caches
-  EXPECT_GT(engine->mapped(Tier::device), 0);
+}
+
+TEST(Decode, takes_the_memory_of_its_plan_and_is_refused_with_a_byte_less) {
+  auto comm = create_communicator("self", {});
+  HfModel model = model_of("gpt2");
+  EngineOptions options;
+  options.programs.decode = {kPositions, model.position_offset};
+  Config config = config_of(1);
+  int64_t total = memory_plan(compile_inference(model.graph, config, options.programs.decode, 0, 1, {}))
+                      .total(Tier::device);
+  config.memory_budget.device = total;
+  EXPECT_EQ(InferenceEngine(config, model.graph, *comm, options).mapped(Tier::device), total);
+  config.memory_budget.device = total - 1;
+  std::string message =
+      message_of([&] { InferenceEngine(config, model.graph, *comm, options); }, DS_ERROR_OUT_OF_MEMORY);
+  expect_names(message, {"memory_budget", fmt::format("{}  budget {}\n", total, total - 1), "parameters",
+                         "activations and buffers", "nvme"});
 }
 
 TEST(Decode, ends_at_an_end_token) {

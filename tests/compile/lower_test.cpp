@@ -1,0 +1,58 @@
+#include "compile/lower.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "core/base/error.h"
+#include "support/models.h"
+
+namespace ds {
+namespace {
+
+// Rows of one head of four columns attend to a cache; `reader` is another node that reads the cache too.
+Graph cached(const char* reader) {
+  std::string text =
+      "graph g n<=2\n"
+      "input %qkv f32[n,12]\n"
+      "input %places i32[n]\n"
+      "input %cache f32[2,8,4]\n"
+      "%y %new = cached_attention %qkv %places %cache {heads=1} -> f32[n,4] f32[2,8,4]\n";
+  return parse_graph(text + reader);
+}
+
+// Accesses of the cache's own buffer, in order.
+std::vector<Access> accesses(const Graph& graph) {
+  Config config = test::make_config(0, 1, 1);
+  ZeroPlan zero = make_zero_plan(config, {}, 0, 1, false);
+  std::vector<BufferId> inputs;
+  for (ValueId in : graph.inputs) {
+    const Value& value = graph.values[static_cast<size_t>(in)];
+    inputs.push_back(zero.add(value.name, value.type.dtype, value.type.shape.numel(2), Tier::device));
+  }
+  std::vector<std::pair<ValueId, BufferId>> wanted;
+  for (ValueId out : graph.outputs) {
+    const TensorType& type = graph.type(out);
+    wanted.emplace_back(out, zero.add("out", type.dtype, type.shape.numel(2), Tier::device));
+  }
+  StepBuffers buffers;
+  ProgramBuilder builder = begin_program(zero, "decode", 2, buffers);
+  Lowering(graph, zero, inputs, builder, buffers).evaluate("decode", wanted);
+  std::vector<Access> out;
+  for (const Instr& instr : builder.take().instrs) {
+    for (const Operand& operand : instr.operands) {
+      if (operand.buffer == inputs[2]) out.push_back(operand.access);
+    }
+  }
+  return out;
+}
+
+TEST(Lowering, UpdatesAnInputInPlaceWhenNothingElseReadsIt) {
+  std::vector<Access> alone = accesses(cached("output %y\n"));
+  EXPECT_EQ(alone, (std::vector{Access::read, Access::update}));
+  std::vector<Access> shared = accesses(cached("%z = relu %cache -> f32[2,8,4]\noutput %y %z\n"));
+  EXPECT_EQ(shared, (std::vector{Access::read, Access::read}));
+}
+
+}  // namespace
+}  // namespace ds
