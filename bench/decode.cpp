@@ -1,6 +1,6 @@
 // Continues a random 124M GPT-2 token by token, batch 1, one rank: tokens a second, the bytes of weights that
 // this reads a second (every matrix and the tied head once a token), and their share of a STREAM triad that
-// the same threads make in the same run, before and after.
+// the same threads make in the same run, before and after (tools/peak.h: stored past the caches).
 //   bench_decode [THREADS=2] [TOKENS=64] [bf16|f32]
 #include <fmt/core.h>
 
@@ -16,6 +16,7 @@
 #include "engine/inference.h"
 #include "inference/generate.h"
 #include "nn/models/hf.h"
+#include "tools/peak.h"
 
 namespace ds {
 namespace {
@@ -26,24 +27,6 @@ constexpr const char* kGpt2 = R"({"model_type": "gpt2", "architectures": ["GPT2L
 
 double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-// Best rate of a[i] = b[i] + s c[i] over arrays of 128 MiB each; three of them count, as STREAM has it.
-double triad(ThreadTeam& team) {
-  constexpr int64_t kCount = int64_t{32} << 20, kBlock = 1 << 16;
-  std::vector<float> a(kCount), b(kCount, 1), c(kCount, 2);
-  double best = 0;
-  for (int turn = 0; turn < 5; ++turn) {
-    double begin = now();
-    team.parallel_for(kCount / kBlock, [&](int64_t block, int) {
-      for (int64_t i = block * kBlock; i < (block + 1) * kBlock; ++i) {
-        auto at = static_cast<size_t>(i);
-        a[at] = b[at] + 3.0f * c[at];
-      }
-    });
-    best = std::max(best, 3.0 * kCount * sizeof(float) / (now() - begin));
-  }
-  return best;
 }
 
 void fill(InferenceEngine& engine) {
@@ -85,7 +68,7 @@ void run(int threads, int64_t tokens, DType dtype) {
   InferenceEngine engine(config, model.graph, *comm, options);
   fill(engine);
   ThreadTeam team(threads);
-  double before = triad(team);
+  double before = measure_peak(team).bytes;
 
   std::vector<int32_t> prompt(kPrompt);
   for (size_t i = 0; i < prompt.size(); ++i) prompt[i] = static_cast<int32_t>(i * 997 % 50257);
@@ -95,7 +78,7 @@ void run(int threads, int64_t tokens, DType dtype) {
     at.push_back(now());
     return true;
   });
-  double after = triad(team), stream = std::max(before, after);
+  double after = measure_peak(team).bytes, stream = std::max(before, after);
   std::vector<double> each;
   for (size_t i = 1; i < at.size(); ++i) each.push_back(at[i] - at[i - 1]);
   std::sort(each.begin(), each.end());

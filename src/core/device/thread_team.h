@@ -7,9 +7,9 @@
 
 namespace ds {
 
-// The compute threads of one rank: the caller and size()-1 workers. Work is cut into tasks by the kernel,
-// from shapes only; which thread runs a task is not fixed, so results must not depend on it. Workers spin
-// briefly, then sleep. Not reentrant; one caller at a time.
+// The compute threads of one rank: the caller and size()-1 workers. Work is cut into tasks by the kernel
+// so that results do not depend on the team: neither on its size nor on which thread runs a task. Workers
+// spin briefly, then sleep. Not reentrant; one caller at a time.
 class ThreadTeam {
  public:
   static constexpr int kMostThreads = 1024;
