@@ -103,8 +103,15 @@ std::unique_ptr<const Tokenizer> open_tokenizer(const std::string& name) {
   return open_gpt2_pair(name);
 }
 
+void TextStream::begin(std::span<const int32_t> tokens) {
+  tokens_.assign(tokens.begin(), tokens.end());
+  context_ = tokens_.size();
+  shown_ = tokenizer_->decode(tokens_, skip_special_).size();
+}
+
 std::string TextStream::push(int32_t token) {
   tokens_.push_back(token);
+  if (tokenizer_->joins_next(token)) return "";
   return take(false);
 }
 

@@ -26,6 +26,10 @@ class Tokenizer {
   // vocabulary may draw, reads as U+FFFD. The text is UTF-8 (of "bytes": whatever the bytes are).
   virtual std::string decode(std::span<const int32_t> tokens, bool skip_special = true) const = 0;
 
+  // Whether the text of `token` may become another one by the token that follows: bytes that are spelled one
+  // a token (byte fallback) are a character only together.
+  virtual bool joins_next(int32_t token) const { return static_cast<void>(token), false; }
+
   virtual std::optional<int32_t> end_of_text()
       const = 0;  // the token that ends a text, when the files name one
 };
@@ -48,11 +52,15 @@ inline constexpr const char* kTokenizerFiles[] = {
     "merges.txt",     "tokenizer_config.json", "special_tokens_map.json"};
 
 // Decoding as tokens come: the parts that push() and finish() return, joined, are the text of all tokens, and
-// each part is whole characters. A character whose bytes are spread over tokens comes with the last of them.
+// each part is whole characters. A character whose bytes are spread over tokens comes with the last of them;
+// bytes of joins_next() tokens come with the token after their run.
 class TextStream {
  public:
   explicit TextStream(const Tokenizer& tokenizer, bool skip_special = true)  // the tokenizer outlives it
       : tokenizer_(&tokenizer), skip_special_(skip_special) {}
+  // Text that is known already and not returned again: what follows is decoded as its continuation, which may
+  // begin with a space. Before the first push.
+  void begin(std::span<const int32_t> tokens);
   std::string push(int32_t token);
   std::string finish();  // what was held back, with U+FFFD for incomplete characters
 

@@ -68,7 +68,7 @@ std::string generate_text(Communicator& comm, const std::string& folder, const T
                           const std::function<void(const std::string&)>& piece) {
   Source source = open_source(comm, folder, request);
   std::optional<TextStream> stream;
-  if (source.tokenizer) stream.emplace(*source.tokenizer);
+  if (source.tokenizer) stream.emplace(*source.tokenizer).begin(source.prompt);
   std::string text;
   auto tell = [&](const std::string& part) {
     text += part;

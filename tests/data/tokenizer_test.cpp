@@ -93,6 +93,45 @@ INSTANTIATE_TEST_SUITE_P(Tokenizers, Family,
                                            std::pair{"spm_unigram", "spm_unigram"}),
                          [](const auto& info) { return std::string(info.param.first); });
 
+// A text cut at any token continues as it is in the whole.
+TEST(TextStream, ContinuesAPrompt) {
+  for (const char* name : {"llama2", "metaspace", "gpt2"}) {
+    auto tokenizer = open_tokenizer(folders + name);
+    std::vector<int32_t> ids = tokenizer->encode("The harbour was quiet, and so was Anna.", false);
+    std::string whole = tokenizer->decode(ids);
+    bool spaced = false;
+    for (size_t cut = 1; cut < ids.size(); ++cut) {
+      std::span<const int32_t> prompt(ids.data(), cut);
+      TextStream stream(*tokenizer);
+      stream.begin(prompt);
+      std::string text;
+      for (size_t i = cut; i < ids.size(); ++i) text += stream.push(ids[i]);
+      text += stream.finish();
+      EXPECT_EQ(tokenizer->decode(prompt) + text, whole) << name << " at " << cut;
+      spaced |= text.starts_with(' ');
+    }
+    EXPECT_TRUE(spaced) << name;
+  }
+}
+
+// A valid byte that an invalid one follows is not shown as a character before.
+TEST(TextStream, HoldsRunsOfByteFallback) {
+  test::TempFolder folder;
+  std::ofstream(folder / "tokenizer.json")
+      << R"({"decoder":{"type":"Sequence","decoders":[{"type":"ByteFallback"},{"type":"Fuse"}]},)"
+      << R"("model":{"type":"BPE","vocab":{"a":0,"<0x41>":1,"<0xFF>":2},"merges":[]}})";
+  auto tokenizer = open_tokenizer(folder.path());
+  const std::string bad = "\xef\xbf\xbd";
+  TextStream stream(*tokenizer);
+  EXPECT_EQ(stream.push(0), "a");
+  EXPECT_EQ(stream.push(1), "");
+  EXPECT_EQ(stream.push(2), "");
+  EXPECT_EQ(stream.push(0), bad + bad + "a");
+  EXPECT_EQ(stream.push(1), "");
+  EXPECT_EQ(stream.finish(), "A");
+  EXPECT_EQ(tokenizer->decode(std::vector<int32_t>{0, 1, 2, 0, 1}), "a" + bad + bad + "aA");
+}
+
 // What opening a tokenizer.json of this content ends with.
 std::string refusal(const test::TempFolder& folder, const std::string& content) {
   std::ofstream(folder / "tokenizer.json", std::ios::binary) << content;
@@ -140,6 +179,12 @@ TEST(TokenizerJson, RefusesWithFileAndKey) {
       {small(R"("pre_tokenizer":{"type":"Split","pattern":{"Regex":")" + std::string(70000, 'a') +
              R"("},"behavior":"Isolated"})"),
        "must be 1 to 65536 bytes"},
+      {small(R"("pre_tokenizer":{"type":"Split","pattern":{"Regex":"a{2}?"},"behavior":"Isolated"})"),
+       "pattern.Regex: '{2}?' at byte 1 of the regular expression is not supported"},
+      {small(R"("pre_tokenizer":{"type":"Split","pattern":{"Regex":"\\p{Greeek}"},"behavior":"Isolated"})"),
+       "pattern.Regex: regular expression: unknown property"},
+      {small(R"("pre_tokenizer":{"type":"Split","pattern":{"Regex":"\\pL"},"behavior":"Isolated"})"),
+       "pattern.Regex: '\\p' at byte 0"},
       {small(R"("post_processor":{"type":"BertProcessing","cls":["c",9],"sep":["s",1]})"),
        "post_processor: id 9 is no token"},
   };
@@ -165,6 +210,104 @@ TEST(TokenizerJson, SurvivesDamage) {
         static_cast<char>(dice.below(256));
     if (refusal(folder, bad).empty()) open_tokenizer(folder.path())->encode("harbour \xff 12");
   }
+}
+
+// U+30FC, a mark of two scripts, has Script Common and Script_Extensions Hiragana Katakana.
+TEST(TokenizerJson, ScriptsAreNotScriptExtensions) {
+  test::TempFolder folder;
+  auto ids = [&](const std::string& expression) {
+    EXPECT_EQ(
+        refusal(folder, small(R"("pre_tokenizer":{"type":"Split","behavior":"Removed","pattern":{"Regex":")" +
+                                  expression + R"("}})",
+                              "{\"\u30a2\":0,\"\u30fc\":1}", "[]")),
+        "");
+    return open_tokenizer(folder.path())->encode("\u30a2\u30fc");
+  };
+  EXPECT_EQ(ids(R"(\\p{Katakana})"), (std::vector<int32_t>{1}));
+  EXPECT_EQ(ids(R"(\\P{Katakana})"), (std::vector<int32_t>{0}));
+  EXPECT_EQ(ids(R"(\\p{^Katakana})"), (std::vector<int32_t>{0}));
+  EXPECT_EQ(ids(R"(\\p{Lm})"), (std::vector<int32_t>{0}));
+}
+
+TEST(TokenizerJson, NormalizersGrowTextsSoFar) {
+  test::TempFolder folder;
+  std::string step = R"({"type":"Replace","pattern":{"String":"a"},"content":"aa"})", steps = step;
+  for (int i = 1; i < 30; ++i) steps += "," + step;
+  EXPECT_EQ(refusal(folder, small(R"("normalizer":{"type":"Sequence","normalizers":[)" + steps + "]}")), "");
+  auto tokenizer = open_tokenizer(folder.path());
+  EXPECT_EQ(tokenizer->encode("b"), (std::vector<int32_t>{1}));
+  try {
+    tokenizer->encode("a");
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.status(), DS_ERROR_UNSUPPORTED);
+    EXPECT_NE(std::string(error.what()).find("normalizer.normalizers[20]"), std::string::npos)
+        << error.what();
+  }
+}
+
+// What the files beside vocab.json and tokenizer.model say.
+class Beside : public ::testing::Test {
+ protected:
+  void copy(const std::string& from) {
+    std::filesystem::copy(
+        folders + from, folder_.path(),
+        std::filesystem::copy_options::recursive | std::filesystem::copy_options::overwrite_existing);
+  }
+  void write(const char* name, const std::string& content) { std::ofstream(folder_ / name) << content; }
+  std::string error() {
+    try {
+      open_tokenizer(folder_.path());
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  }
+  void expect_error(std::initializer_list<const char*> parts) {
+    std::string got = error();
+    for (const char* part : parts) EXPECT_NE(got.find(part), std::string::npos) << got;
+    EXPECT_EQ(got.find('\n'), std::string::npos) << got;
+  }
+  test::TempFolder folder_;
+};
+
+TEST_F(Beside, AddedTokensOfThePairAreFound) {
+  copy("gpt2_pair");
+  auto plain = open_tokenizer(folder_.path());
+  auto next = static_cast<int32_t>(plain->vocab());
+  write("added_tokens.json", fmt::format(R"({{"<think>": {}}})", next));
+  write("tokenizer_config.json",
+        fmt::format(R"({{"added_tokens_decoder": {{"{}": {{"content": "<tool>", "special": true}}}}}})",
+                    next + 1));
+  auto tokenizer = open_tokenizer(folder_.path());
+  EXPECT_EQ(tokenizer->vocab(), next + 2);
+  std::vector<int32_t> ids = plain->encode("so"), want = ids;
+  want.push_back(next);
+  want.push_back(next + 1);
+  EXPECT_EQ(tokenizer->encode("so<think><tool>"), want);
+  EXPECT_EQ(tokenizer->decode(want), "so<think>");
+  write("added_tokens.json", R"({"<think>": -3})");
+  expect_error({"added_tokens.json", "-3", "<think>"});
+}
+
+TEST_F(Beside, BeginTokenMustBeNamed) {
+  copy("gpt2_pair");
+  write("tokenizer_config.json", R"({"add_bos_token": true})");
+  expect_error({"vocab.json", "add_bos_token is true", "no bos_token"});
+  write("tokenizer_config.json", R"({"add_bos_token": true, "bos_token": "<s>"})");
+  expect_error({"vocab.json", "bos_token '<s>' is not in it"});
+}
+
+TEST_F(Beside, SentencepieceHasItsPiecesOnly) {
+  copy("spm_bpe");
+  if (error().find("sentencepiece") != std::string::npos) GTEST_SKIP() << error();
+  write("tokenizer_config.json", R"({"added_tokens_decoder": {"1": {"content": "<s>"}}})");
+  EXPECT_EQ(error(), "");
+  write("added_tokens.json", R"({"<think>": 32000})");
+  expect_error({"added_tokens.json", "'<think>'", "32000", "tokenizer.model"});
+  std::filesystem::remove(folder_ / "added_tokens.json");
+  write("tokenizer.model", read(folders + "spm_bpe/tokenizer.model").substr(0, 1000));
+  expect_error({"tokenizer.model: not a whole sentencepiece model"});
 }
 
 TEST(TokenizerJson, ExponentialExpressionEndsWithAnError) {

@@ -1,5 +1,6 @@
 #include "data/tokenizers/decoder.h"
 
+#include <algorithm>
 #include <charconv>
 #include <memory>
 #include <optional>
@@ -30,14 +31,6 @@ Texts byte_level(const ByteAlphabet& alphabet, const Texts& tokens) {
   return {repair_utf8(bytes)};
 }
 
-std::optional<char> byte_of(std::string_view token) {
-  if (token.size() != 6 || !token.starts_with("<0x") || token.back() != '>') return std::nullopt;
-  unsigned value = 0;
-  auto [end, error] = std::from_chars(token.data() + 3, token.data() + 5, value, 16);
-  if (error != std::errc() || end != token.data() + 5) return std::nullopt;
-  return static_cast<char>(value);
-}
-
 // Runs of "<0xNN>" become the text of their bytes; a run that is not UTF-8, U+FFFD for each byte.
 Texts byte_fallback(Texts tokens) {
   Texts out;
@@ -51,7 +44,7 @@ Texts byte_fallback(Texts tokens) {
     run.clear();
   };
   for (std::string& token : tokens) {
-    if (auto byte = byte_of(token)) {
+    if (auto byte = fallback_byte(token)) {
       run += *byte;
     } else {
       flush();
@@ -153,6 +146,23 @@ Decoder read_type(const std::string& type, Section& section) {
 }
 
 }  // namespace
+
+std::optional<char> fallback_byte(std::string_view token) {
+  if (token.size() != 6 || !token.starts_with("<0x") || token.back() != '>') return std::nullopt;
+  unsigned value = 0;
+  auto [end, error] = std::from_chars(token.data() + 3, token.data() + 5, value, 16);
+  if (error != std::errc() || end != token.data() + 5) return std::nullopt;
+  return static_cast<char>(value);
+}
+
+bool has_byte_fallback(const Json* json) {
+  if (!json || !json->is_object()) return false;
+  const Json *type = json->find("type"), *steps = json->find("decoders");
+  if (type && type->is_string() && type->string() == "ByteFallback") return true;
+  return steps && steps->is_array() &&
+         std::any_of(steps->array().begin(), steps->array().end(),
+                     [](const Json& step) { return has_byte_fallback(&step); });
+}
 
 Decoder read_decoder(const Json* json, const std::string& where) {
   if (!json || json->is_null()) return [](const Texts& tokens) { return join(tokens, " "); };

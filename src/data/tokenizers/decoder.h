@@ -1,6 +1,8 @@
 #pragma once
 #include <functional>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "data/tokenizers/section.h"
@@ -12,5 +14,9 @@ namespace ds {
 // between tokens.
 using Decoder = std::function<std::vector<std::string>(std::vector<std::string>)>;
 Decoder read_decoder(const Json* json, const std::string& where);
+
+// Whether a decoder of this JSON has a ByteFallback, and the byte that "<0xNN>" stands for there.
+bool has_byte_fallback(const Json* json);
+std::optional<char> fallback_byte(std::string_view token);
 
 }  // namespace ds

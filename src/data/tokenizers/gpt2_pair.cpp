@@ -30,10 +30,19 @@ Json byte_level(bool add_prefix_space) {
   return out;
 }
 
-// Those of the tokens that the vocabulary has.
-Json::Array special_entries(const Json& vocabulary, const SpecialTokens& tokens) {
+// Tokens added beside the vocabulary, and the special ones that it has.
+Json::Array added_entries(const std::string& folder, const Json& vocabulary, const SpecialTokens& tokens) {
   Json::Array out;
   std::vector<std::string> seen;
+  auto special = [&](const std::string& content) {
+    return content == tokens.begin || content == tokens.end || content == tokens.unknown ||
+           content == tokens.pad;
+  };
+  for (NamedToken& token : read_added_tokens(folder)) {
+    if (!token.entry.find("special") && special(token.content)) token.entry.set("special", true);
+    seen.push_back(token.content);
+    out.push_back(std::move(token.entry));
+  }
   for (const std::string& content : {tokens.begin, tokens.end, tokens.unknown, tokens.pad}) {
     const Json* id = content.empty() ? nullptr : vocabulary.find(content);
     if (!id || std::find(seen.begin(), seen.end(), content) != seen.end()) continue;
@@ -50,7 +59,10 @@ Json::Array special_entries(const Json& vocabulary, const SpecialTokens& tokens)
 // The template that puts `begin` before a text.
 Json begin_template(const Json& vocabulary, const std::string& begin, const std::string& path) {
   const Json* id = vocabulary.find(begin);
-  if (!id) raise(DS_ERROR_CORRUPT, "{}: bos_token '{}' is to be added, but is no piece", path, begin);
+  if (begin.empty()) {
+    raise(DS_ERROR_CORRUPT, "{}: add_bos_token is true, but the files beside it name no bos_token", path);
+  }
+  if (!id) raise(DS_ERROR_CORRUPT, "{}: add_bos_token is true, but bos_token '{}' is not in it", path, begin);
   Json cls, special, out, item, sequence;
   special.set("ids", Json::Array{*id});
   cls.set(begin, std::move(special));
@@ -75,7 +87,7 @@ std::unique_ptr<const Tokenizer> open_gpt2_pair(const std::string& folder) {
   SpecialTokens tokens = read_special_tokens(folder);
   if (tokens.end.empty()) tokens.end = "<|endoftext|>";
   Json model, json;
-  json.set("added_tokens", special_entries(vocabulary, tokens));
+  json.set("added_tokens", added_entries(folder, vocabulary, tokens));
   if (tokens.add_begin) json.set("post_processor", begin_template(vocabulary, tokens.begin, path));
   model.set("vocab", std::move(vocabulary));
   model.set("merges", read_merges(folder + "/merges.txt"));

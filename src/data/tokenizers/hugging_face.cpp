@@ -31,7 +31,11 @@ class HuggingFace : public Tokenizer {
     for (const char* key : {"truncation", "padding"}) {
       if (file.find(key)) file.unsupported(key);
     }
-    for (const auto& [piece, id] : bpe_.vocabulary()) spelling(id).text = piece;
+    bool fallback = has_byte_fallback(file.find("decoder"));
+    for (const auto& [piece, id] : bpe_.vocabulary()) {
+      spelling(id).text = piece;
+      spelling(id).byte = fallback && fallback_byte(piece);
+    }
     if (file.find("added_tokens")) read_added_tokens(file);
     file.done();
     for (int32_t id : template_.before) check_template(file, id);
@@ -42,6 +46,9 @@ class HuggingFace : public Tokenizer {
   const std::string& name() const override { return name_; }
   int64_t vocab() const override { return static_cast<int64_t>(spellings_.size()); }
   std::optional<int32_t> end_of_text() const override { return end_of_text_; }
+  bool joins_next(int32_t token) const override {
+    return token >= 0 && token < vocab() && spellings_[static_cast<size_t>(token)].byte;
+  }
 
   std::vector<int32_t> encode(std::string_view text, bool special) const override {
     std::vector<int32_t> out;
@@ -80,7 +87,7 @@ class HuggingFace : public Tokenizer {
  private:
   struct Spelling {
     std::string text;
-    bool special = false, hole = true;
+    bool special = false, hole = true, byte = false;  // byte: one of byte fallback
   };
 
   static Bpe read_model(Section& file, bool spell_bytes) {

@@ -1,6 +1,7 @@
 #pragma once
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "core/base/json.h"
 #include "data/tokenizer.h"
@@ -21,5 +22,14 @@ struct SpecialTokens {
   bool add_prefix_space = false;
 };
 SpecialTokens read_special_tokens(const std::string& folder);
+
+// The tokens that the files beside a tokenizer add to it: added_tokens.json, then added_tokens_decoder of
+// tokenizer_config.json. Of an id, the last one counts; in order of ids.
+struct NamedToken {
+  int32_t id = 0;
+  std::string content, file;
+  Json entry;  // as in "added_tokens" of a tokenizer.json
+};
+std::vector<NamedToken> read_added_tokens(const std::string& folder);
 
 }  // namespace ds

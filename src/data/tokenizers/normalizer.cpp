@@ -19,9 +19,11 @@ bool is_ascii(std::string_view text) {
 // The normalization forms of Unicode annex 15.
 class UnicodeForm : public Normalizer {
  public:
-  explicit UnicodeForm(int options) : options_(options | UTF8PROC_STABLE) {}
+  UnicodeForm(int options, std::string where)
+      : Normalizer(std::move(where)), options_(options | UTF8PROC_STABLE) {}
 
-  std::string apply(std::string text) const override {
+ private:
+  std::string step(std::string text, size_t) const override {
     if (is_ascii(text)) return text;
     utf8proc_uint8_t* mapped = nullptr;
     utf8proc_ssize_t length = utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
@@ -34,26 +36,29 @@ class UnicodeForm : public Normalizer {
     return {reinterpret_cast<const char*>(mapped), static_cast<size_t>(length)};
   }
 
- private:
   int options_;
 };
 
 class Prepend : public Normalizer {
  public:
-  explicit Prepend(std::string prefix) : prefix_(std::move(prefix)) {}
-  std::string apply(std::string text) const override { return text.empty() ? text : prefix_ + text; }
+  Prepend(std::string prefix, std::string where) : Normalizer(std::move(where)), prefix_(std::move(prefix)) {}
 
  private:
+  std::string step(std::string text, size_t) const override { return text.empty() ? text : prefix_ + text; }
+
   std::string prefix_;
 };
 
 class Replace : public Normalizer {
  public:
-  Replace(Regex pattern, std::string content) : pattern_(std::move(pattern)), content_(std::move(content)) {}
-
-  std::string apply(std::string text) const override { return replace_all(pattern_, text, content_); }
+  Replace(Regex pattern, std::string content, std::string where)
+      : Normalizer(std::move(where)), pattern_(std::move(pattern)), content_(std::move(content)) {}
 
  private:
+  std::string step(std::string text, size_t most) const override {
+    return replace_all(pattern_, text, content_, most);
+  }
+
   Regex pattern_;
   std::string content_;
 };
@@ -61,9 +66,10 @@ class Replace : public Normalizer {
 class Strip : public Normalizer {
  public:
   Strip(bool left, bool right, const std::string& where)
-      : left_(left), right_(right), space_("\\s+", where) {}
+      : Normalizer(where), left_(left), right_(right), space_("\\s+", where) {}
 
-  std::string apply(std::string text) const override {
+ private:
+  std::string step(std::string text, size_t) const override {
     size_t begin = 0, end = text.size();
     Regex::Matches spaces(space_, text);
     while (auto space = spaces.next()) {
@@ -73,31 +79,35 @@ class Strip : public Normalizer {
     return begin < end ? text.substr(begin, end - begin) : "";
   }
 
- private:
   bool left_, right_;
   Regex space_;
 };
 
 class Sequence : public Normalizer {
  public:
-  explicit Sequence(std::vector<std::unique_ptr<const Normalizer>> steps) : steps_(std::move(steps)) {}
-  std::string apply(std::string text) const override {
-    for (const auto& step : steps_) text = step->apply(std::move(text));
+  Sequence(std::vector<std::unique_ptr<const Normalizer>> steps, std::string where)
+      : Normalizer(std::move(where)), steps_(std::move(steps)) {}
+
+ private:
+  std::string step(std::string text, size_t most) const override {
+    for (const auto& step : steps_) text = step->apply(std::move(text), most);
     return text;
   }
 
- private:
   std::vector<std::unique_ptr<const Normalizer>> steps_;
 };
 
 std::unique_ptr<const Normalizer> make(const std::string& type, Section& section) {
   constexpr int compose = UTF8PROC_COMPOSE, decompose = UTF8PROC_DECOMPOSE;
-  if (type == "NFC") return std::make_unique<UnicodeForm>(compose);
-  if (type == "NFD") return std::make_unique<UnicodeForm>(decompose);
-  if (type == "NFKC") return std::make_unique<UnicodeForm>(compose | UTF8PROC_COMPAT);
-  if (type == "NFKD") return std::make_unique<UnicodeForm>(decompose | UTF8PROC_COMPAT);
-  if (type == "Prepend") return std::make_unique<Prepend>(section.text("prepend"));
-  if (type == "Replace") return std::make_unique<Replace>(read_pattern(section), section.text("content"));
+  if (type == "NFC") return std::make_unique<UnicodeForm>(compose, section.where());
+  if (type == "NFD") return std::make_unique<UnicodeForm>(decompose, section.where());
+  if (type == "NFKC") return std::make_unique<UnicodeForm>(compose | UTF8PROC_COMPAT, section.where());
+  if (type == "NFKD") return std::make_unique<UnicodeForm>(decompose | UTF8PROC_COMPAT, section.where());
+  if (type == "Prepend") return std::make_unique<Prepend>(section.text("prepend"), section.where());
+  if (type == "Replace") {
+    Regex pattern = read_pattern(section);
+    return std::make_unique<Replace>(std::move(pattern), section.text("content"), section.where());
+  }
   if (type == "Strip") {
     return std::make_unique<Strip>(section.flag("strip_left", true), section.flag("strip_right", true),
                                    section.where());
@@ -108,10 +118,19 @@ std::unique_ptr<const Normalizer> make(const std::string& type, Section& section
     auto step = read_normalizer(&one, fmt::format("{}[{}]", section.path("normalizers"), steps.size()));
     if (step) steps.push_back(std::move(step));
   }
-  return std::make_unique<Sequence>(std::move(steps));
+  return std::make_unique<Sequence>(std::move(steps), section.where());
 }
 
 }  // namespace
+
+std::string Normalizer::apply(std::string text, size_t most) const {
+  std::string out = step(std::move(text), most);
+  if (out.size() > most) {
+    raise(DS_ERROR_UNSUPPORTED, "{}: a text may grow to {} bytes, 64 times its own and 1 MiB, got more",
+          where_, most);
+  }
+  return out;
+}
 
 std::unique_ptr<const Normalizer> read_normalizer(const Json* json, const std::string& where) {
   if (!json || json->is_null()) return nullptr;

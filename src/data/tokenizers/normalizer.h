@@ -11,7 +11,21 @@ namespace ds {
 class Normalizer {
  public:
   virtual ~Normalizer() = default;
-  virtual std::string apply(std::string text) const = 0;
+  // Throws DS_ERROR_UNSUPPORTED, naming the step, for a text that grows beyond 64 times its bytes + 1 MiB.
+  std::string apply(std::string text) const {
+    size_t most = 64 * text.size() + (1 << 20);
+    return apply(std::move(text), most);
+  }
+  std::string apply(std::string text, size_t most) const;
+
+ protected:
+  explicit Normalizer(std::string where) : where_(std::move(where)) {}
+
+ private:
+  // A result of more than `most` bytes may be cut off behind them.
+  virtual std::string step(std::string text, size_t most) const = 0;
+
+  std::string where_;
 };
 
 // nullptr for JSON null. Types: Sequence NFC NFD NFKC NFKD Prepend Replace Strip.

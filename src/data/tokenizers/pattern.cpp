@@ -12,7 +12,7 @@ Regex read_pattern(Section& section) {
   return {literal ? escape_regex(text) : text, pattern.path(key)};
 }
 
-std::string replace_all(const Regex& pattern, std::string_view text, std::string_view by) {
+std::string replace_all(const Regex& pattern, std::string_view text, std::string_view by, size_t most) {
   std::string out;
   size_t done = 0;
   Regex::Matches matches(pattern, text);
@@ -20,6 +20,7 @@ std::string replace_all(const Regex& pattern, std::string_view text, std::string
     out.append(text, done, match->begin - done);
     out += by;
     done = match->end;
+    if (out.size() > most) return out;
   }
   return out.append(text, done);
 }

@@ -11,6 +11,8 @@ namespace ds {
 Regex read_pattern(Section& section);
 
 // The text with `by` for each match.
-std::string replace_all(const Regex& pattern, std::string_view text, std::string_view by);
+// Ends early once the result has more than `most` bytes.
+std::string replace_all(const Regex& pattern, std::string_view text, std::string_view by,
+                        size_t most = std::string::npos);
 
 }  // namespace ds

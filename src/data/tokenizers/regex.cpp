@@ -16,6 +16,14 @@ constexpr size_t max_pattern_bytes = 1 << 16;
 constexpr uint32_t match_limit = 4000000;  // steps of one match
 constexpr size_t jit_stack_bytes = 1 << 20;
 
+// General categories and binary properties, which are no scripts.
+constexpr std::string_view properties[] = {
+    "C",           "Cc",        "Cf",       "Cn", "Co", "Cs", "L",  "Ll",  "Lm",         "Lo",
+    "Lt",          "Lu",        "M",        "Mc", "Me", "Mn", "N",  "Nd",  "Nl",         "No",
+    "P",           "Pc",        "Pd",       "Pe", "Pf", "Pi", "Po", "Ps",  "S",          "Sc",
+    "Sk",          "Sm",        "So",       "Z",  "Zl", "Zp", "Zs", "Any", "Alphabetic", "Join_Control",
+    "White_Space", "Lowercase", "Uppercase"};
+
 // The pattern in the words of PCRE2. Escapes that mean the same in both are kept, \s and \S become Unicode
 // properties, all others are refused (\w too: the engines disagree about a thousand characters).
 class Translator {
@@ -33,7 +41,8 @@ class Translator {
       if (c == '[' && in_class_) refuse(2);  // a set within a set, or [:name:]
       if (c == '[' || c == ']') in_class_ = c == '[';
       if (c == '(' && !in_class_) check_group();
-      // {,n} and {n,m}+ are read differently.
+      // {,n}, {n,m}+ and {n}? are read differently.
+      if (!in_class_ && c == '{') check_count();
       if (!in_class_ && (in_.substr(at_, 2) == "{," || in_.substr(at_, 2) == "}+")) refuse(2);
       out_ += c;
       ++at_;
@@ -52,8 +61,35 @@ class Translator {
     if ((letter && same.find(c) == std::string_view::npos) || digit) refuse(2);
     size_t braces = in_.substr(at_ + 2).starts_with('{') ? in_.find('}', at_) : std::string_view::npos;
     bool named = (c == 'p' || c == 'P' || c == 'x') && braces != std::string_view::npos;
+    if ((c == 'p' || c == 'P') && !named) refuse(2);
     size_t bytes = named ? braces + 1 - at_ : 2;
+    if (named && c != 'x') return property(bytes);
     replace(bytes, in_.substr(at_, bytes));
+  }
+
+  // \p{name}, of `bytes`. A script is the characters of Script, for which PCRE2 would take Script_Extensions;
+  // a name that is none of these PCRE2 refuses.
+  void property(size_t bytes) {
+    std::string_view name = in_.substr(at_ + 3, bytes - 4);
+    bool inverted = name.starts_with('^');
+    if (inverted) name.remove_prefix(1);
+    bool letters = !name.empty() && std::all_of(name.begin(), name.end(), [](char c) {
+      return std::isalpha(static_cast<unsigned char>(c)) != 0 || c == '_';
+    });
+    if (!letters) refuse(bytes);
+    bool known = std::find(std::begin(properties), std::end(properties), name) != std::end(properties);
+    out_ += in_.substr(at_, 3);
+    if (inverted) out_ += '^';
+    if (!known) out_ += "sc:";
+    out_ += name;
+    out_ += '}';
+    at_ += bytes;
+  }
+
+  void check_count() const {
+    size_t end = at_ + 1;
+    while (end < in_.size() && in_[end] >= '0' && in_[end] <= '9') ++end;
+    if (end > at_ + 1 && in_.substr(end, 2) == "}?") refuse(end + 2 - at_);
   }
 
   // Groups whose meaning is the same.

@@ -16,9 +16,11 @@ class SentencePiece : public Tokenizer {
  public:
   explicit SentencePiece(const std::string& path) : name_(path) {
     auto status = processor_.LoadFromSerializedProto(read_tokenizer_file(path));
-    if (!status.ok()) raise(DS_ERROR_CORRUPT, "{}: {}", path, one_line(status.message()));
-    std::string folder = std::filesystem::path(path).parent_path().string();
-    SpecialTokens tokens = read_special_tokens(folder.empty() ? "." : folder);
+    if (!status.ok()) raise(DS_ERROR_CORRUPT, "{}: not a whole sentencepiece model", path);
+    std::filesystem::path parent = std::filesystem::path(path).parent_path();
+    std::string folder = parent.empty() ? "." : parent.string();
+    check_added_tokens(folder);
+    SpecialTokens tokens = read_special_tokens(folder);
     add_begin_ = (tokens.add_begin || !tokens.begin_given) && processor_.bos_id() >= 0;
     add_end_ = tokens.add_end && processor_.eos_id() >= 0;
   }
@@ -62,6 +64,15 @@ class SentencePiece : public Tokenizer {
   }
 
  private:
+  // Sentencepiece does not find a token in a text that is no piece of its own.
+  void check_added_tokens(const std::string& folder) const {
+    for (const NamedToken& token : read_added_tokens(folder)) {
+      if (token.id < vocab() && processor_.IdToPiece(token.id) == token.content) continue;
+      raise(DS_ERROR_UNSUPPORTED,
+            "{}: token '{}' with id {} is no piece of '{}', and added tokens are not supported beside it",
+            token.file, token.content, token.id, name_);
+    }
+  }
   static std::string one_line(std::string text) {
     for (char& c : text) c = c == '\n' ? ' ' : c;
     return text;

@@ -1,5 +1,9 @@
+#include <charconv>
+#include <cstdint>
 #include <filesystem>
+#include <map>
 
+#include "core/base/error.h"
 #include "data/tokenizers/file_text.h"
 #include "data/tokenizers/hugging_face.h"
 
@@ -20,7 +24,53 @@ bool take_flag(const Json& json, const char* key, bool& out) {
   return true;
 }
 
+// A token's entry must have `id` from 0 and `content`, told with the file's name.
+void add_token(std::map<int64_t, NamedToken>& tokens, const std::string& file, int64_t id, Json entry) {
+  const Json* content = entry.find("content");
+  if (id < 0 || id > INT32_MAX || !content || !content->is_string()) {
+    raise(DS_ERROR_CORRUPT, "{}: an added token must have an id from 0 and a content, got id {} and {}", file,
+          id, entry.dump());
+  }
+  std::string text = content->string();
+  entry.set("id", id);
+  tokens[id] = {static_cast<int32_t>(id), std::move(text), file, std::move(entry)};
+}
+
+bool is_file(const std::string& path) {
+  std::error_code ignored;
+  return std::filesystem::exists(std::filesystem::symlink_status(path, ignored));
+}
+
 }  // namespace
+
+std::vector<NamedToken> read_added_tokens(const std::string& folder) {
+  std::map<int64_t, NamedToken> tokens;
+  if (std::string file = folder + "/added_tokens.json"; is_file(file)) {
+    Json json = read_tokenizer_json(file);
+    if (!json.is_object()) raise(DS_ERROR_CORRUPT, "{} must be an object, got {}", file, json.kind());
+    for (const auto& [content, id] : json.object()) {
+      Json entry;
+      entry.set("content", content);
+      add_token(tokens, file, id.is_integer() ? id.integer() : -1, std::move(entry));
+    }
+  }
+  if (std::string file = folder + "/tokenizer_config.json"; is_file(file)) {
+    Json json = read_tokenizer_json(file);
+    const Json* added = json.is_object() ? json.find("added_tokens_decoder") : nullptr;
+    if (added && !added->is_object()) {
+      raise(DS_ERROR_CORRUPT, "{}: added_tokens_decoder must be an object, got {}", file, added->kind());
+    }
+    for (const auto& [key, entry] : added ? added->object() : Json::Object{}) {
+      int64_t id = -1;
+      auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
+      bool whole = error == std::errc() && end == key.data() + key.size();
+      add_token(tokens, file, whole ? id : -1, entry);
+    }
+  }
+  std::vector<NamedToken> out;
+  for (auto& [id, token] : tokens) out.push_back(std::move(token));
+  return out;
+}
 
 SpecialTokens read_special_tokens(const std::string& folder) {
   SpecialTokens out;
