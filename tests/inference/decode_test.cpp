@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 #include "checkpoint/model_folder.h"
 #include "core/base/error.h"
@@ -119,7 +120,20 @@ TEST_P(Decode, cached_logits_are_those_of_whole_passes_in_any_chunks) {
   }
 }
 
+// |a - b| / |b|
+double relative(const std::vector<float>& a, const std::vector<float>& b) {
+  EXPECT_EQ(a.size(), b.size());
+  double off = 0, size = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    off += std::pow(a[i] - b[i], 2);
+    size += std::pow(b[i], 2);
+  }
+  return std::sqrt(off / size);
+}
+
+// The two differ in what they round to bf16 (weights of attention) and in the order of sums.
 TEST_P(Decode, cached_logits_in_bf16_are_those_of_whole_passes_in_bf16) {
+  constexpr double kRounding = 0.05;  // of a few layers of roundings of 2^-9
   auto comm = create_communicator("self", {});
   std::vector<int32_t> text = some_tokens(3);
   std::vector<std::vector<float>> want = full_logits(GetParam(), text, *comm, DS_DTYPE_BF16);
@@ -128,8 +142,8 @@ TEST_P(Decode, cached_logits_in_bf16_are_those_of_whole_passes_in_bf16) {
   for (size_t i = 5; i < text.size(); ++i) {
     std::vector<float> got =
         i == 5 ? engine->decode(all.first(6), 0) : engine->decode(all.subspan(i, 1), static_cast<int64_t>(i));
-    float most = *std::max_element(want[i].begin(), want[i].end());
-    EXPECT_LT(distance(got, want[i]), 0x1p-6f * most) << "token " << i;
+    EXPECT_LT(relative(got, want[i]), kRounding) << "token " << i;
+    EXPECT_GT(relative(got, want[i - 1]), 8 * kRounding) << "token " << i;
   }
 }
 
@@ -137,11 +151,11 @@ TEST_P(Decode, cached_logits_in_bf16_are_those_of_whole_passes_in_bf16) {
 constexpr std::array<const char*, 4> kMoreFamilies{
     R"({"model_type": "mistral", "vocab_size": 90, "hidden_size": 16, "intermediate_size": 24,
         "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 4,
-        "initializer_range": 0.5, "sliding_window": 4})",
-    R"({"model_type": "phi3", "vocab_size": 90, "hidden_size": 16, "intermediate_size": 24,
-        "num_hidden_layers": 2, "num_attention_heads": 2, "initializer_range": 0.5, "sliding_window": 7,
+        "initializer_range": 0.5, "sliding_window": 4,
         "rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
                          "original_max_position_embeddings": 8192}})",
+    R"({"model_type": "phi3", "vocab_size": 90, "hidden_size": 16, "intermediate_size": 24,
+        "num_hidden_layers": 2, "num_attention_heads": 2, "initializer_range": 0.5, "sliding_window": 7})",
     R"({"model_type": "gemma2", "vocab_size": 90, "hidden_size": 16, "intermediate_size": 24, "head_dim": 4,
         "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 1, "sliding_window": 4,
         "initializer_range": 0.5, "hidden_activation": "gelu_pytorch_tanh", "query_pre_attn_scalar": 4,
