@@ -75,7 +75,10 @@ void HfGolden::fill(Interpreter& run, const HfModel& model) const {
   for (const Parameter& param : model.graph.params) run.set(param.value, weights.at(param.name));
 }
 
-std::vector<std::string> golden_models() { return {"gpt2", "llama", "mixtral", "bert", "qwen2", "opt"}; }
+std::vector<std::string> golden_models() {
+  return {"gpt2",    "llama", "mixtral", "bert",   "qwen2",   "opt",
+          "mistral", "qwen3", "phi3",    "gemma2", "gpt_neox"};
+}
 
 std::string golden_path(const std::string& name) {
   return std::string(DS_SOURCE_DIR) + "/tests/data/models/" + name;

@@ -53,6 +53,10 @@ std::vector<Case> cases() {
     out.push_back({family, 2, 0, Tier::device});
     out.push_back({family, 2, 3, Tier::device});
   }
+  for (const char* family : {"mistral", "qwen3", "phi3", "gemma2", "gpt_neox"}) {
+    out.push_back({family, 1, 0, Tier::device});
+    out.push_back({family, 2, 3, Tier::device});
+  }
   out.push_back({"llama", 2, 3, Tier::nvme});
   out.push_back({"bert", 2, 2, Tier::host});
   return out;
@@ -117,8 +121,9 @@ TEST_P(Sensitivity, EveryTensorTimes101Shows) {
 
 // Without what a layer adds to its input the layer is not there.
 TEST_P(Sensitivity, ASkippedLayerShows) {
-  const std::vector<std::string> ends{"attn.c_proj.", "mlp.c_proj.", "o_proj.", "down_proj.",
-                                      "w2.",          "out_proj.",   "fc2.",    "output.dense."};
+  const std::vector<std::string> ends{
+      "attn.c_proj.", "mlp.c_proj.", "o_proj.",       "down_proj.",       "w2.",
+      "out_proj.",    "fc2.",        "output.dense.", "attention.dense.", "dense_4h_to_h."};
   Damaged model(GetParam());
   for (const char* layer : {".0.", ".1."}) {
     int cleared = 0;
@@ -138,7 +143,8 @@ TEST_P(Sensitivity, ASkippedLayerShows) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Sensitivity,
-                         testing::Values("gpt2", "llama", "mixtral", "bert", "qwen2", "opt"));
+                         testing::Values("gpt2", "llama", "mixtral", "bert", "qwen2", "opt", "mistral",
+                                         "qwen3", "phi3", "gemma2", "gpt_neox"));
 
 // The record says one thing, the run does another: each run sees it.
 class Runs : public testing::Test {
