@@ -34,6 +34,9 @@ class Saver {
 
   void save() {
     agree(state_.comm(), "weights plan", [&] {
+      if (!like_.empty() && !std::filesystem::is_directory(like_)) {
+        raise(DS_ERROR_NOT_FOUND, "like: '{}' is no folder", like_);
+      }
       alone_ = like_.empty() || !has_weights(like_);
       if (alone_) {
         plan_alone();
