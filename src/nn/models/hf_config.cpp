@@ -193,8 +193,10 @@ void HfConfig::check_all_read() const {
     bool noise = holds(training_noise, key);
     if (noise && (!training_ || (value.is_number() && value.number() == 0))) continue;
     if (noise) {
-      raise(DS_ERROR_UNSUPPORTED, "key '{}' of a {} model must be 0 in training, got {}", key, family_,
-            shown(value));
+      raise(DS_ERROR_UNSUPPORTED,
+            "key '{}' of a {} model must be 0 in training, got {} (a run with model.dropout 0 leaves all of "
+            "it out)",
+            key, family_, shown(value));
     }
     raise(DS_ERROR_UNSUPPORTED, "key '{}' = {} is not supported for a {} model", key, shown(value), family_);
   }
