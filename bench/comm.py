@@ -1,0 +1,151 @@
+"""Collectives of 2, 4 and 8 ranks of one host beside Gloo and Open MPI, in turns: ./run bench comm [ROUNDS] [RANKS,..].
+
+One thread a rank, f32, 4 KiB to 256 MiB (the whole gathered or reduced buffer of a rank), best of the rounds. user: malloc;
+arena: anonymous memory with huge pages, as an engine maps its arena. Open MPI runs with both and the bars take its better
+one; Gloo runs through torch.distributed, its tensors with huge pages. "moved": bytes that the ranks have to read and write
+between them, over the time, as a share of what memcpy moves in all ranks at once at that size.
+Bars, on arena: at 2 ranks 3x Gloo and, from 1 MiB, 1x Open MPI; at more ranks at most 1.2 times Open MPI's time.
+"""
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+OPERATIONS = ("all_gather", "reduce_scatter", "all_reduce")
+SIZES = [4096 << (2 * i) for i in range(9)]
+
+
+def gloo_rank(rank, size, store):
+    import torch
+    import torch.distributed as dist
+
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method="file://" + store, rank=rank, world_size=size)
+    missing = set()
+    for bytes_ in SIZES:
+        whole, other = torch.ones(bytes_ // 4), torch.ones(bytes_ // 4)
+        share = torch.ones(bytes_ // 4 // size)
+        bodies = (lambda: dist.all_gather_into_tensor(whole, share), lambda: dist.reduce_scatter_tensor(share, whole),
+                  lambda: dist.all_reduce(other))
+        calls = min(max((4 << 20) // bytes_, 1), 64)
+        batches = 2 if bytes_ >= 64 << 20 else 5 if bytes_ >= 1 << 20 else 9
+        for name, body in zip(OPERATIONS, bodies):
+            if name in missing:
+                continue
+            best = float("inf")
+            try:
+                for i in range(-1, batches):
+                    dist.barrier()
+                    begin = time.perf_counter()
+                    for _ in range(calls):
+                        body()
+                    if i >= 0:
+                        best = min(best, (time.perf_counter() - begin) / calls)
+            except RuntimeError as error:  # an operation that this Gloo lacks
+                missing.add(name)
+                print(f"gloo: {name}: {str(error).splitlines()[0]}", file=sys.stderr)
+                continue
+            if rank == 0:
+                print(f"{name} user {bytes_} {best * 1e6:.2f}", flush=True)
+    dist.destroy_process_group()
+
+
+def gloo_side(size):
+    import torch  # noqa: F401  once, before the ranks part
+    with tempfile.TemporaryDirectory() as folder:
+        ranks = []
+        for rank in range(1, size):
+            child = os.fork()
+            if child == 0:
+                gloo_rank(rank, size, folder + "/store")
+                os._exit(0)
+            ranks.append(child)
+        gloo_rank(0, size, folder + "/store")
+        for child in ranks:
+            os.waitpid(child, 0)
+
+
+def run(command, environment):
+    text = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env={**os.environ, **environment}).stdout
+    out = {}
+    for line in text.splitlines():
+        name, kind, bytes_, us = line.split()
+        out[name, kind, int(bytes_)] = float(us)
+    return out
+
+
+def sides(root, size):
+    binary = os.path.join(root, "build", "bin")
+    out = {"libds": ([binary + "/bench_comm", str(size)], {})}
+    try:
+        import torch  # noqa: F401
+        out["gloo"] = ([sys.executable, os.path.abspath(__file__), "--gloo", str(size)],
+                       {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", "THP_MEM_ALLOC_ENABLE": "1"})
+    except ImportError:
+        print("gloo is left out: no torch")
+    if shutil.which("mpirun") and os.path.exists(binary + "/bench_comm_mpi"):
+        more = ["--oversubscribe"] if size > len(os.sched_getaffinity(0)) else []
+        out["mpi"] = (["mpirun", *more, "-n", str(size), binary + "/bench_comm_mpi"],
+                      {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"})
+    else:
+        print("Open MPI is left out: no mpirun or no bench_comm_mpi")
+    return out
+
+
+def needed_traffic(name, size):
+    """Bytes read and written per byte of the buffer, if every byte is read and written once where it has to be."""
+    if name == "all_gather":  # every rank writes all, and reads as much
+        return 2.0
+    if name == "reduce_scatter":  # its share of every rank's input, and the sums
+        return 1 + 1 / size
+    return 1 + 1 / size + 2 * (size - 1) / size
+
+
+def verdict(ok):
+    return "ok" if ok else "MISSED"
+
+
+def report(size, best):
+    print(f"{size} ranks: microseconds, and ratios of arena")
+    print(f"{'':15}{'KiB':>8}{'user':>11}{'arena':>11}{'gloo':>11}{'mpi user':>11}{'mpi arena':>11}{'/gloo':>8}{'/mpi':>7}"
+          f"{'moved':>7}")
+    for name in OPERATIONS:
+        for bytes_ in SIZES:
+            get = lambda side, kind: best.get((side, name, kind, bytes_))  # noqa: E731
+            ours, gloo = get("libds", "arena"), get("gloo", "user")
+            mpi = min((t for t in (get("mpi", "user"), get("mpi", "arena")) if t), default=None)
+            copy = best["libds", "copy", "arena", bytes_]
+            cells = "".join(f"{t:11.1f}" if t else f"{'-':>11}" for t in
+                            (get("libds", "user"), ours, gloo, get("mpi", "user"), get("mpi", "arena")))
+            bars = []
+            if size == 2 and gloo:
+                bars.append(f"gloo {verdict(gloo / ours >= 3)}")
+            if mpi and (size > 2 or bytes_ >= 1 << 20):
+                bars.append(f"mpi {verdict(ours <= mpi * (1 if size == 2 else 1.2))}")
+            ratios = "".join(f"{t / ours:{w}.2f}" if t else f"{'-':>{w}}" for t, w in ((gloo, 8), (mpi, 7)))
+            moved = needed_traffic(name, size) / 2 * copy / ours
+            print(f"{name:15}{bytes_ >> 10:8}{cells}{ratios}{moved:7.2f}  {', '.join(bars)}")
+
+
+def main():
+    if len(sys.argv) > 2 and sys.argv[1] == "--gloo":
+        return gloo_side(int(sys.argv[2]))
+    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 3
+    sizes = [int(word) for word in sys.argv[2].split(",")] if len(sys.argv) > 2 else [2, 4, 8]
+    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    for size in sizes:
+        best = {}
+        commands = sides(root, size)
+        for _ in range(rounds):
+            for side, (command, environment) in commands.items():
+                for (name, kind, bytes_), us in run(command, environment).items():
+                    key = side, name, kind, bytes_
+                    best[key] = min(us, best.get(key, us))
+        report(size, best)
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()
