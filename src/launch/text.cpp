@@ -1,0 +1,45 @@
+#include "launch/text.h"
+
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <system_error>
+
+namespace ds {
+
+std::string_view trimmed(std::string_view text) {
+  size_t begin = text.find_first_not_of(kBlanks);
+  if (begin == std::string_view::npos) return {};
+  return text.substr(begin, text.find_last_not_of(kBlanks) - begin + 1);
+}
+
+std::vector<std::string_view> split(std::string_view text, char separator) {
+  std::vector<std::string_view> parts;
+  for (size_t begin = 0; begin <= text.size();) {
+    size_t end = std::min(text.find(separator, begin), text.size());
+    parts.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return parts;
+}
+
+std::optional<std::string> read_small_file(const std::string& path, std::string_view what) {
+  int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0 && errno == ENOENT) return std::nullopt;
+  std::string text;
+  char part[4096];
+  ssize_t got = fd < 0 ? -1 : 1;
+  while (got > 0) {
+    got = read(fd, part, sizeof part);
+    if (got > 0) text.append(part, static_cast<size_t>(got));
+  }
+  int error = errno;
+  if (fd >= 0) close(fd);
+  if (got < 0) throw std::system_error(error, std::generic_category(), fmt::format("{} '{}'", what, path));
+  return text;
+}
+
+}  // namespace ds

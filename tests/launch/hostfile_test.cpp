@@ -1,0 +1,146 @@
+// Every case of tests/data/semantics/hostfile.json, which DeepSpeed's launcher recorded.
+#include "launch/hostfile.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <functional>
+#include <optional>
+#include <stdexcept>
+#include <system_error>
+
+#include "core/base/json.h"
+#include "support/temp_folder.h"
+
+namespace ds {
+namespace {
+
+Json recorded() {
+  std::ifstream file(DS_SOURCE_DIR "/tests/data/semantics/hostfile.json");
+  return Json::parse(std::string(std::istreambuf_iterator<char>(file), {}));
+}
+
+Hosts hosts_of(const Json& list) {
+  Hosts hosts;
+  for (const Json& pair : list.array()) {
+    Host host{pair.array()[0].string(), {}};
+    const Json& slots = pair.array()[1];
+    if (slots.is_array()) {
+      for (const Json& slot : slots.array()) host.slots.push_back(static_cast<int>(slot.integer()));
+    } else {
+      for (int s = 0; s < slots.integer(); ++s) host.slots.push_back(s);
+    }
+    hosts.push_back(host);
+  }
+  return hosts;
+}
+
+// A pool: [host, count of slots].
+void expect_result(const Json& result, const std::function<Hosts()>& call, const std::string& what) {
+  std::optional<Hosts> got;
+  try {
+    got = call();
+  } catch (const std::invalid_argument& refusal) {
+    EXPECT_EQ(std::string(refusal.what()).find('\n'), std::string::npos);
+  }
+  const Json* hosts = result.find("hosts");
+  ASSERT_EQ(got.has_value(), hosts != nullptr) << what;
+  if (hosts) {
+    EXPECT_EQ(*got, hosts_of(*hosts)) << what;
+  }
+}
+
+TEST(Hostfile, FilesAsRecorded) {
+  Json all = recorded();
+  int count = 0;
+  for (const Json& one : all.at("files").array()) {
+    if (one.at("text").is_null()) {
+      EXPECT_EQ(read_hostfile("no/such").has_value(), !one.at("result").at("hosts").is_null());
+      continue;
+    }
+    const std::string& text = one.at("text").string();
+    expect_result(
+        one.at("result"), [&] { return parse_hostfile(text, "f"); }, text);
+    ++count;
+  }
+  EXPECT_EQ(count, 13);
+}
+
+TEST(Hostfile, FiltersAsRecorded) {
+  Json all = recorded();
+  for (const Json& one : all.at("filters").array()) {
+    const std::string &include = one.at("include").string(), &exclude = one.at("exclude").string();
+    expect_result(
+        one.at("result"), [&] { return filter_hosts(hosts_of(one.at("pool")), include, exclude); },
+        include + " / " + exclude);
+  }
+  EXPECT_EQ(all.at("filters").array().size(), 25u);
+}
+
+TEST(Hostfile, TrimsAsRecorded) {
+  Json all = recorded();
+  for (const Json& one : all.at("trim").array()) {
+    auto number = [&](const char* key) { return static_cast<int>(one.at(key).integer()); };
+    expect_result(
+        one.at("result"),
+        [&] { return trim_hosts(hosts_of(one.at("pool")), number("num_nodes"), number("num_gpus")); },
+        "trim");
+  }
+  EXPECT_EQ(all.at("trim").array().size(), 6u);
+}
+
+TEST(Hostfile, WorldMapsAsRecorded) {
+  Json all = recorded();
+  for (const Json& one : all.at("world_info").array()) {
+    Hosts hosts = hosts_of(one.at("world_info"));
+    EXPECT_EQ(encode_world_map(hosts), one.at("base64").string());
+    EXPECT_EQ(rank_count(hosts), one.at("world_size").integer());
+    int rank = 0;
+    const Json::Array& ranks = one.at("global_ranks").array();
+    for (size_t h = 0; h < hosts.size(); ++h) {
+      for (size_t s = 0; s < hosts[h].slots.size(); ++s) {
+        EXPECT_EQ(ranks.at(h).array()[1].array().at(s).integer(), rank++);
+      }
+    }
+  }
+}
+
+std::string refusal(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+TEST(Hostfile, RefusalsNameFileLineAndText) {
+  auto of = [](const char* text) { return refusal([=] { parse_hostfile(text, "job/hosts"); }); };
+  EXPECT_EQ(of("# two\na slots=1\n\n a slots=2\n"),
+            "hostfile 'job/hosts', line 4: host 'a' is in line 2, too");
+  EXPECT_EQ(of("a slots=1\nb 2\n"), "hostfile 'job/hosts', line 2: must be 'HOST slots=N', got 'b 2'");
+  EXPECT_EQ(of("a slots=-1\n"), "hostfile 'job/hosts', line 1: must be 'HOST slots=N', got 'a slots=-1'");
+  EXPECT_EQ(of("a slots=4097\n"), "hostfile 'job/hosts', line 1: slots must be 0 to 4096, got 4097");
+  EXPECT_EQ(of("a slots=99999999999\n"),
+            "hostfile 'job/hosts', line 1: slots must be 0 to 4096, got 99999999999");
+  EXPECT_EQ(of("\n\n"), "hostfile 'job/hosts': must have a line 'HOST slots=N', has none");
+}
+
+TEST(Hostfile, RefusalsOfFiltersNameOptionAndText) {
+  Hosts pool = {{"a", {0, 1}}, {"b", {0}}};
+  auto of = [&](const char* in, const char* out) { return refusal([&] { filter_hosts(pool, in, out); }); };
+  EXPECT_EQ(of("c", ""), "--include: host 'c' is not in the hostfile");
+  EXPECT_EQ(of("", "b:3"), "--exclude: host 'b' has no slot 3, it has 1 slots");
+  EXPECT_EQ(of("a:x", ""), "--include: a slot of host 'a' must be a number, got 'x'");
+  EXPECT_EQ(of("a:0:1", ""), "--include: must be HOST or HOST:SLOT,..., got 'a:0:1'");
+  EXPECT_EQ(of("a", "b"), "--include and --exclude: one of the two, got 'a' and 'b'");
+}
+
+TEST(Hostfile, FilesThatCannotBeReadAreNamed) {
+  test::TempFolder folder;
+  EXPECT_EQ(refusal([&] { read_hostfile(folder.path()); }),
+            "hostfile '" + folder.path() + "': Is a directory");
+}
+
+}  // namespace
+}  // namespace ds
