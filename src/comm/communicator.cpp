@@ -1,10 +1,8 @@
 #include "comm/communicator.h"
 
-#include <array>
-#include <charconv>
 #include <cstdlib>
-#include <utility>
 
+#include "comm/environment.h"
 #include "comm/plugin.h"
 #include "comm/transport/transport.h"
 #include "core/base/error.h"
@@ -27,20 +25,6 @@ namespace {
 
 constexpr std::string_view kPlugins[] = {"mpi"};
 constexpr std::string_view kNotBuilt[] = {"gloo", "nccl", "ccl", "hccl"};
-// Rank and size as Open MPI, and as MPICH, Intel MPI and Slurm (PMI) tell a process they start.
-constexpr std::array<std::pair<const char*, const char*>, 2> kMpiVariables = {
-    {{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"}, {"PMI_RANK", "PMI_SIZE"}}};
-
-int environment_number(const char* name) {
-  const char* text = std::getenv(name);
-  if (!text) raise(DS_ERROR_INVALID_ARGUMENT, "comm url 'env' needs {} in the environment, got none", name);
-  int value = 0;
-  std::string_view word(text);
-  auto [end, code] = std::from_chars(word.data(), word.data() + word.size(), value);
-  require(code == std::errc() && end == word.data() + word.size(), "{} must be an integer, got '{}'", name,
-          word);
-  return value;
-}
 
 std::unique_ptr<Communicator> from_plugin(std::string_view name, const CommOptions& options) {
   const ds_plugin_transport_table* transport = load_transport(name);
@@ -51,33 +35,12 @@ std::unique_ptr<Communicator> from_plugin(std::string_view name, const CommOptio
   return make_linked(*transport, options);
 }
 
-std::unique_ptr<Communicator> from_mpi_environment(const CommOptions& options) {
-  for (auto [rank, size] : kMpiVariables) {
-    const char* world = std::getenv(size);
-    if (!world || std::string_view(world) == "1") continue;
-    CommOptions own = options;
-    own.rank = environment_number(rank);
-    own.size = environment_number(size);
-    return create_communicator("mpi", own);
-  }
-  return make_loopback();
-}
-
 std::unique_ptr<Communicator> from_environment(const CommOptions& options) {
-  const char* world = std::getenv("WORLD_SIZE");
-  if (!world) return from_mpi_environment(options);
-  if (std::string_view(world) == "1") return make_loopback();
-  const char* url = std::getenv("DS_COMM_URL");
-  if (!url) {
-    raise(DS_ERROR_UNSUPPORTED,
-          "WORLD_SIZE is {}, but DS_COMM_URL is not set: start the ranks with `libds launch -n {}`", world,
-          world);
-  }
-  require(std::string_view(url) != "env", "DS_COMM_URL must name a group, got 'env'");
+  Place place = place_of_environment([](const char* name) { return std::getenv(name); });
   CommOptions own = options;
-  own.rank = environment_number("RANK");
-  own.size = environment_number("WORLD_SIZE");
-  return create_communicator(url, own);
+  own.rank = place.rank;
+  own.size = place.size;
+  return create_communicator(place.url, own);
 }
 
 // Whether a plugin is there and fits.
@@ -102,7 +65,7 @@ std::string communicator_report() {
   for (std::string_view name : kPlugins) {
     line(name, fmt::format("ranks that mpirun or srun started, on any hosts: {}", plugin_state(name)));
   }
-  line("env", "what RANK, WORLD_SIZE and DS_COMM_URL (`libds launch`) or mpirun's variables say");
+  line("env", "what the variables of libds launch, torchrun, mpirun or srun say");
   for (std::string_view known : kNotBuilt) line(fmt::format("{}://NAME", known), "not in this build");
   return out;
 }

@@ -1,0 +1,90 @@
+#include "comm/environment.h"
+
+#include <charconv>
+#include <string_view>
+
+#include "core/base/error.h"
+
+namespace ds {
+namespace {
+
+class Environment {
+ public:
+  explicit Environment(const Lookup& variable) : variable_(variable) {}
+
+  bool has(const char* name) const { return variable_(name) != nullptr; }
+  std::string_view text(const char* name) const {
+    const char* value = variable_(name);
+    return value ? std::string_view(value) : std::string_view();
+  }
+  int number(const char* name) const {
+    if (!has(name)) {
+      raise(DS_ERROR_INVALID_ARGUMENT, "comm url 'env' needs {} in the environment, got none", name);
+    }
+    std::string_view word = text(name);
+    int value = 0;
+    auto [end, code] = std::from_chars(word.data(), word.data() + word.size(), value);
+    require(code == std::errc() && end == word.data() + word.size(), "{} must be an integer, got '{}'", name,
+            word);
+    return value;
+  }
+  // Whether `size` says that there are several ranks.
+  bool several(const char* size) const { return has(size) && text(size) != "1"; }
+
+ private:
+  const Lookup& variable_;
+};
+
+// Names over shared memory have 80 characters at most.
+std::string_view shortened(std::string_view id) { return id.substr(0, 40); }
+
+Place under_torchrun(const Environment& env) {
+  Place place{env.number("RANK"), env.number("WORLD_SIZE"), ""};
+  int local = env.number("LOCAL_WORLD_SIZE");
+  if (local != place.size) {
+    raise(DS_ERROR_UNSUPPORTED,
+          "torchrun started {} of {} ranks on this host: over several hosts, start them with `libds launch "
+          "--hostfile`, mpirun or srun",
+          local, place.size);
+  }
+  place.url = fmt::format("shm://torchrun-{}-{}-{}", env.text("MASTER_PORT"),
+                          env.text("TORCHELASTIC_RESTART_COUNT"), shortened(env.text("TORCHELASTIC_RUN_ID")));
+  return place;
+}
+
+Place under_srun(const Environment& env) {
+  Place place{env.number("SLURM_PROCID"), env.number("SLURM_STEP_NUM_TASKS"), "mpi"};
+  if (env.has("PMIX_RANK")) return place;
+  int hosts = env.number("SLURM_STEP_NUM_NODES");
+  if (hosts != 1) {
+    raise(DS_ERROR_UNSUPPORTED, "srun started {} ranks on {} hosts without PMIx: add --mpi=pmix to srun",
+          place.size, hosts);
+  }
+  place.url =
+      fmt::format("shm://slurm-{}-{}", shortened(env.text("SLURM_JOB_ID")), env.text("SLURM_STEP_ID"));
+  return place;
+}
+
+}  // namespace
+
+Place place_of_environment(const Lookup& variable) {
+  Environment env(variable);
+  if (env.has("WORLD_SIZE")) {
+    if (!env.several("WORLD_SIZE")) return {};
+    if (!env.has("DS_COMM_URL") && env.has("LOCAL_WORLD_SIZE")) return under_torchrun(env);
+    if (!env.has("DS_COMM_URL")) {
+      raise(DS_ERROR_UNSUPPORTED,
+            "WORLD_SIZE is {0}, but DS_COMM_URL is not set: start the ranks with `libds launch -n {0}`",
+            env.text("WORLD_SIZE"));
+    }
+    require(env.text("DS_COMM_URL") != "env", "DS_COMM_URL must name a group, got 'env'");
+    return {env.number("RANK"), env.number("WORLD_SIZE"), std::string(env.text("DS_COMM_URL"))};
+  }
+  if (env.several("OMPI_COMM_WORLD_SIZE"))
+    return {env.number("OMPI_COMM_WORLD_RANK"), env.number("OMPI_COMM_WORLD_SIZE"), "mpi"};
+  if (env.several("PMI_SIZE")) return {env.number("PMI_RANK"), env.number("PMI_SIZE"), "mpi"};
+  if (env.several("SLURM_STEP_NUM_TASKS")) return under_srun(env);
+  return {};
+}
+
+}  // namespace ds
