@@ -15,7 +15,14 @@ namespace ds::cpu::HWY_NAMESPACE {
 // A task of a weight [O,I] is this many outputs; of one [I,O] at least so many inputs, of which there are at
 // most kMostPieces, by at most kColumns columns.
 constexpr int64_t kTaskRows = 64, kTaskInputs = 64, kMostPieces = 24, kColumns = 4096;
-constexpr int64_t kTogether = 8;  // rows of a weight that are read side by side
+// A row of a weight is read alone, this far ahead of its use: one stream of addresses a core is faster than
+// several side by side (docs/benchmarks.md, decode). An address behind the weight is harmless.
+constexpr int64_t kAheadBytes = 8192;
+
+template <typename T>
+HWY_INLINE void fetch_ahead(const T* p) {
+  __builtin_prefetch(reinterpret_cast<const char*>(p) + kAheadBytes);
+}
 
 HWY_INLINE int64_t pair() { return 2 * lanes(); }
 
@@ -65,53 +72,40 @@ HWY_INLINE void store_pair(Vec a, Vec b, const T* bias, T* y, int64_t count) {
   }
 }
 
-// y[o] = sum over i of x[i] w[o * inputs + i], for kRows rows; x is packed.
-template <int64_t kRows, typename T>
-HWY_INLINE void dot_rows(const float* x, const T* w, int64_t inputs, const T* bias, T* y) {
-  Vec left[kRows], right[kRows], a, b;
-  for (int64_t r = 0; r < kRows; ++r) left[r] = right[r] = hn::Zero(Lanes());
+// Sum over i of x[i] w[i]; x is packed.
+template <typename T>
+HWY_INLINE float dot_row(const float* x, const T* w, int64_t inputs) {
+  Vec left = hn::Zero(Lanes()), right = left, a, b;
   int64_t i = 0;
   for (; i + pair() <= inputs; i += pair()) {
-    Vec u = load(x + i), v = load(x + i + lanes());
-    for (int64_t r = 0; r < kRows; ++r) {
-      load_pair(w + r * inputs + i, a, b);
-      left[r] = hn::MulAdd(u, a, left[r]);
-      right[r] = hn::MulAdd(v, b, right[r]);
-    }
+    fetch_ahead(w + i);
+    load_pair(w + i, a, b);
+    left = hn::MulAdd(load(x + i), a, left);
+    right = hn::MulAdd(load(x + i + lanes()), b, right);
   }
   if (i < inputs) {
-    for (int64_t r = 0; r < kRows; ++r) {
-      load_pair_part(w + r * inputs + i, inputs - i, a, b);
-      left[r] = hn::MulAdd(load(x + i), a, left[r]);
-      right[r] = hn::MulAdd(load(x + i + lanes()), b, right[r]);
-    }
+    load_pair_part(w + i, inputs - i, a, b);
+    left = hn::MulAdd(load(x + i), a, left);
+    right = hn::MulAdd(load(x + i + lanes()), b, right);
   }
-  for (int64_t r = 0; r < kRows; ++r) {
-    float total = sum(hn::Add(left[r], right[r]));
-    y[r] = static_cast<T>(bias ? total + static_cast<float>(bias[r]) : total);
-  }
+  return sum(hn::Add(left, right));
 }
 
-// sums[o] (in pairs of vectors) = sum over kRows rows i of x[i] w[i * stride + o], plus what is there when
-// `add`, for columns [0, columns).
-template <int64_t kRows, typename T>
-HWY_INLINE void add_rows(const T* x, const T* w, int64_t stride, int64_t columns, bool add, float* sums) {
-  Vec factor[kRows], a, b;
-  for (int64_t r = 0; r < kRows; ++r) factor[r] = hn::Set(Lanes(), static_cast<float>(x[r]));
+// sums[o] (in pairs of vectors) = x w[o], plus what is there when `add`, for columns [0, columns).
+template <typename T>
+HWY_INLINE void add_row(float x, const T* w, int64_t columns, bool add, float* sums) {
+  Vec factor = hn::Set(Lanes(), x), a, b;
   for (int64_t o = 0; o < columns; o += pair()) {
+    fetch_ahead(w + o);
+    if (o + pair() <= columns) {
+      load_pair(w + o, a, b);
+    } else {
+      load_pair_part(w + o, columns - o, a, b);
+    }
     Vec left = add ? load(sums + o) : hn::Zero(Lanes());
     Vec right = add ? load(sums + o + lanes()) : hn::Zero(Lanes());
-    for (int64_t r = 0; r < kRows; ++r) {
-      if (o + pair() <= columns) {
-        load_pair(w + r * stride + o, a, b);
-      } else {
-        load_pair_part(w + r * stride + o, columns - o, a, b);
-      }
-      left = hn::MulAdd(factor[r], a, left);
-      right = hn::MulAdd(factor[r], b, right);
-    }
-    store(left, sums + o);
-    store(right, sums + o + lanes());
+    store(hn::MulAdd(factor, a, left), sums + o);
+    store(hn::MulAdd(factor, b, right), sums + o + lanes());
   }
 }
 
@@ -125,34 +119,25 @@ struct FewRows {
   void by_rows(int64_t begin, int64_t end, float* packed) const {
     for (int64_t n = 0; n < rows; ++n) {
       pack_pairs(x + n * inputs, inputs, packed);
-      int64_t o = begin;
-      auto run = [&](auto count) HWY_ATTR {
-        dot_rows<decltype(count)::value>(packed, w + o * inputs, inputs, bias ? bias + o : nullptr,
-                                         y + n * outputs + o);
-        o += count;
-      };
-      while (o + kTogether <= end) run(std::integral_constant<int64_t, kTogether>());
-      while (o < end) run(std::integral_constant<int64_t, 1>());
+      for (int64_t o = begin; o < end; ++o) {
+        float total = dot_row(packed, w + o * inputs, inputs);
+        y[n * outputs + o] = static_cast<T>(bias ? total + static_cast<float>(bias[o]) : total);
+      }
     }
   }
 
   // A weight [I,O], columns [first, first + columns): tasks stream whole pieces of rows, kTaskInputs or more
   // inputs each, and leave a sum per piece and column in `sums`, which are added in the order of pieces.
   void by_pieces(ThreadTeam& team, int64_t first, int64_t columns, float* sums) const {
-    int64_t size = std::max(kTaskInputs, round_up(ceil_div(inputs, kMostPieces), kTogether));
+    int64_t size = std::max(kTaskInputs, ceil_div(inputs, kMostPieces));
     int64_t pieces = ceil_div(inputs, size), width = round_up(columns, pair());
     for_tasks(team, pieces, [&, this](int64_t piece, int) HWY_ATTR {
       int64_t begin = piece * size, end = std::min(inputs, begin + size);
       for (int64_t n = 0; n < rows; ++n) {
         float* to = sums + (n * pieces + piece) * width;
-        int64_t i = begin;
-        auto run = [&](auto count) HWY_ATTR {
-          add_rows<decltype(count)::value>(x + n * inputs + i, w + i * outputs + first, outputs, columns,
-                                           i > begin, to);
-          i += count;
-        };
-        while (i + kTogether <= end) run(std::integral_constant<int64_t, kTogether>());
-        while (i < end) run(std::integral_constant<int64_t, 1>());
+        for (int64_t i = begin; i < end; ++i) {
+          add_row(static_cast<float>(x[n * inputs + i]), w + i * outputs + first, columns, i > begin, to);
+        }
       }
     });
     for (int64_t n = 0; n < rows; ++n) {
