@@ -1,12 +1,18 @@
 // One training step (forward, backward, clip 1.0, AdamW) of a 124M GPT-2 or a 125M Llama, bf16 with f32
-// masters and states, 1 rank, batch 4 x 512 random tokens. Prints the best and the median step and ru_maxrss.
-//   bench_train_step gpt2|llama THREADS STEPS [--profile|--by-instr]
-// STEPS 0: prints "ready", then runs one step for every line of standard input and prints its seconds
-// (bench/train_step.py takes turns with torch in this way).
+// masters and states, batch 4 x 512 random tokens in all. Prints the best and the median step and ru_maxrss
+// of rank 0.
+//   bench_train_step gpt2|llama THREADS STEPS [--profile|--by-instr] [--ranks N] [--stage S]
+// THREADS of each rank; N (1, 2 or 4) processes over shared memory. STEPS 0: prints "ready", then runs one
+// step for every line of standard input and prints its seconds (bench/train_step.py takes turns with torch
+// and DeepSpeed in this way).
 #include <fmt/core.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
+#include <array>
 #include <cstdio>
 
 #include "core/base/error.h"
@@ -19,8 +25,15 @@
 namespace ds {
 namespace {
 
-constexpr int64_t kSeq = 512, kMicro = 4, kRows = kSeq * kMicro;
+constexpr int64_t kSeq = 512, kSamples = 4, kTokens = kSeq * kSamples;
 constexpr int kWarm = 2;
+
+struct Job {
+  std::string model;
+  int threads = 1, steps = 0, ranks = 1, stage = 0;
+  bool profile = false, by_instruction = false;
+  int64_t rows() const { return kTokens / ranks; }
+};
 
 constexpr const char* kGpt2 = R"({"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_embd": 768,
   "n_layer": 12, "n_head": 12, "n_positions": 1024, "vocab_size": 50257,
@@ -30,9 +43,11 @@ constexpr const char* kLlama = R"({"model_type": "llama", "architectures": ["Lla
   "num_key_value_heads": 4, "max_position_embeddings": 1024, "vocab_size": 32000, "rms_norm_eps": 1e-5,
   "rope_theta": 10000.0, "tie_word_embeddings": false})";
 
-Config config_of() {
+Config config_of(const Job& job) {
   Config c;
-  c.micro_batch = c.train_batch = kMicro;
+  c.train_batch = kSamples;
+  c.micro_batch = kSamples / job.ranks;
+  c.zero.stage = job.stage;
   c.accumulation = 1;
   c.compute = DS_DTYPE_BF16;
   c.optimizer.lr = 1e-4;
@@ -40,9 +55,9 @@ Config config_of() {
   return c;
 }
 
-std::vector<int32_t> random_tokens(int64_t vocab) {
-  std::vector<int32_t> tokens(kRows);
-  RandomStream stream{1, 0, 0, 0};
+std::vector<int32_t> random_tokens(int64_t rows, int rank, int64_t vocab) {
+  std::vector<int32_t> tokens(static_cast<size_t>(rows));
+  RandomStream stream{1, static_cast<uint32_t>(rank), 0, 0};
   for (size_t i = 0; i < tokens.size(); ++i) {
     tokens[i] = static_cast<int32_t>(stream.block(i)[0] % static_cast<uint32_t>(vocab));
   }
@@ -57,7 +72,43 @@ std::vector<int32_t> targets_of(const std::vector<int32_t>& tokens) {
   return targets;
 }
 
-// Whether to take one more step, having taken `done`: `steps` in all, or as long as standard input has lines.
+// One byte from rank 0 to every other rank for each step that it takes; the end of the bytes ends them.
+class Starter {
+ public:
+  explicit Starter(int ranks) : pipes_(static_cast<size_t>(ranks), {-1, -1}) {
+    for (auto& ends : pipes_) ensure(pipe(ends.data()) == 0, "a pipe for {} ranks", ranks);
+  }
+  ~Starter() {
+    for (auto& ends : pipes_) {
+      for (int end : ends) close(end);
+    }
+  }
+  // In each rank: keeps only its own ends.
+  void take_part(int rank) {
+    for (size_t r = 0; r < pipes_.size(); ++r) {
+      if (rank != 0) drop(pipes_[r][1]);
+      if (static_cast<int>(r) != rank) drop(pipes_[r][0]);
+    }
+  }
+  void start_others() {
+    for (size_t r = 1; r < pipes_.size(); ++r)
+      ensure(write(pipes_[r][1], "s", 1) == 1, "rank {} has gone", r);
+  }
+  bool wait_for_start(int rank) {
+    char byte;
+    return read(pipes_[static_cast<size_t>(rank)][0], &byte, 1) == 1;
+  }
+
+ private:
+  static void drop(int& end) {
+    close(end);
+    end = -1;
+  }
+  std::vector<std::array<int, 2>> pipes_;
+};
+
+// Whether rank 0 is to take one more step, having taken `done`: `steps` in all, or as long as standard input
+// has lines.
 bool one_more(int steps, int done) {
   if (steps > 0) return done < steps;
   if (done == 0) fmt::print("ready\n");
@@ -70,66 +121,101 @@ bool one_more(int steps, int done) {
 }
 
 double train_once(Engine& engine, const std::vector<int32_t>& tokens, const std::vector<int32_t>& targets) {
-  InputView inputs[] = {{tokens.data(), DS_DTYPE_I32, kRows}, {targets.data(), DS_DTYPE_I32, kRows}};
+  InputView inputs[] = {{tokens.data(), DS_DTYPE_I32, static_cast<int64_t>(tokens.size())},
+                        {targets.data(), DS_DTYPE_I32, static_cast<int64_t>(targets.size())}};
   int64_t begin = now_ns();
   engine.train_batch(inputs);
   return static_cast<double>(now_ns() - begin) * 1e-9;
 }
 
-void print_summary(const std::string& name, int threads, std::vector<double> seconds, double loss) {
+void print_summary(const Job& job, std::vector<double> seconds, double loss) {
   if (seconds.empty()) throw Error(DS_ERROR_INVALID_ARGUMENT, "no step was asked for");
   std::sort(seconds.begin(), seconds.end());
   rusage usage;
   getrusage(RUSAGE_SELF, &usage);
   fmt::print(
-      "libds {} bf16 th={} B={} T={}: best {:.0f} tok/s median {:.0f} loss {:.3f} peakRSS {:.2f} GiB\n", name,
-      threads, kMicro, kSeq, kRows / seconds.front(), kRows / seconds[seconds.size() / 2], loss,
-      static_cast<double>(usage.ru_maxrss) / (1 << 20));
+      "libds {} bf16 ranks={} stage={} th={} B={} T={}: best {:.0f} tok/s median {:.0f} loss {:.3f} peakRSS "
+      "{:.2f} "
+      "GiB\n",
+      job.model, job.ranks, job.stage, job.threads, kSamples / job.ranks, kSeq, kTokens / seconds.front(),
+      kTokens / seconds[seconds.size() / 2], loss, static_cast<double>(usage.ru_maxrss) / (1 << 20));
 }
 
-int run(const std::string& name, int threads, int steps, const std::string& table) {
-  bool by_instruction = table == "--by-instr", profile = by_instruction || table == "--profile";
-  Json json = Json::parse(name == "llama" ? kLlama : kGpt2, name);
-  HfModel model = hf_model(json, kRows, kSeq, HfMode::training);
+void rank_main(const Job& job, int rank, const std::string& url, Starter& starter) {
+  Json json = Json::parse(job.model == "llama" ? kLlama : kGpt2, job.model);
+  HfModel model = hf_model(json, job.rows(), kSeq, HfMode::training);
   CommOptions comm_options;
-  auto comm = create_communicator("self", comm_options);
+  comm_options.rank = rank;
+  comm_options.size = job.ranks;
+  auto comm = create_communicator(url, comm_options);
   EngineOptions options;
-  options.threads = threads;
-  options.trace = profile;
+  options.threads = job.threads;
+  options.trace = job.profile;
   Peak peak;
-  if (profile) {
-    ThreadTeam team(threads);
+  if (job.profile) {
+    ThreadTeam team(job.threads);
     peak = measure_peak(team);
   }
-  Engine engine(config_of(), model.graph, *comm, options);
-  std::vector<int32_t> tokens = random_tokens(name == "llama" ? 32000 : 50257), targets = targets_of(tokens);
+  Engine engine(config_of(job), model.graph, *comm, options);
+  std::vector<int32_t> tokens = random_tokens(job.rows(), rank, job.model == "llama" ? 32000 : 50257),
+                       targets = targets_of(tokens);
   for (int s = 0; s < kWarm; ++s) train_once(engine, tokens, targets);
+  while (rank != 0 && starter.wait_for_start(rank)) train_once(engine, tokens, targets);
+  if (rank != 0) return;
   StepProfile sums(engine.plan().step);
-  if (profile) engine.trace()->take();
+  if (job.profile) engine.trace()->take();
   std::vector<double> seconds;
-  while (one_more(steps, static_cast<int>(seconds.size()))) {
+  while (one_more(job.steps, static_cast<int>(seconds.size()))) {
+    starter.start_others();
     int64_t begin = now_ns();
     seconds.push_back(train_once(engine, tokens, targets));
-    if (profile) sums.add(engine.trace()->take(), begin, now_ns());
-    if (steps == 0) fmt::print("{:.6f}\n", seconds.back());
+    if (job.profile) sums.add(engine.trace()->take(), begin, now_ns());
+    if (job.steps == 0) fmt::print("{:.6f}\n", seconds.back());
   }
-  print_summary(name, threads, seconds, engine.last_step().loss);
-  if (profile) fmt::print("{}", sums.table(peak, by_instruction).text());
-  return 0;
+  print_summary(job, seconds, engine.last_step().loss);
+  if (job.profile) fmt::print("{}", sums.table(peak, job.by_instruction).text());
+}
+
+int guarded_rank(const Job& job, int rank, const std::string& url, Starter& starter) {
+  try {
+    starter.take_part(rank);
+    rank_main(job, rank, url, starter);
+    return 0;
+  } catch (const Error& error) {
+    fmt::print(stderr, "bench_train_step: {}\n", error.what());
+    return 1;
+  }
+}
+
+// Ranks above 0 are children of rank 0, whose input and output are this process's.
+int run(const Job& job) {
+  std::string url = job.ranks == 1 ? "self" : fmt::format("shm://bench-{}", getpid());
+  int code = 0, status = 0;
+  {
+    Starter starter(job.ranks);
+    for (int rank = 1; rank < job.ranks; ++rank) {
+      if (fork() == 0) _exit(guarded_rank(job, rank, url, starter));
+    }
+    code = guarded_rank(job, 0, url, starter);
+  }  // the others see the end of their bytes
+  while (wait(&status) > 0) code |= status != 0;
+  return code;
 }
 
 }  // namespace
 }  // namespace ds
 
 int main(int argc, char** argv) {
-  if (argc < 4) {
-    fmt::print(stderr, "usage: bench_train_step gpt2|llama THREADS STEPS [--profile|--by-instr]\n");
-    return 2;
-  }
-  try {
-    return ds::run(argv[1], std::atoi(argv[2]), std::atoi(argv[3]), argc > 4 ? argv[4] : "");
-  } catch (const ds::Error& error) {
-    fmt::print(stderr, "{}\n", error.what());
-    return 1;
-  }
+  ds::Job job;
+  CLI::App app("A training step of 124M parameters");
+  app.add_option("model", job.model)->required()->check(CLI::IsMember({"gpt2", "llama"}));
+  app.add_option("threads", job.threads)->required()->check(CLI::Range(1, 256));
+  app.add_option("steps", job.steps)->required()->check(CLI::NonNegativeNumber);
+  app.add_option("--ranks", job.ranks)->check(CLI::IsMember({1, 2, 4}));
+  app.add_option("--stage", job.stage)->check(CLI::Range(0, 3));
+  app.add_flag("--profile", job.profile);
+  app.add_flag("--by-instr", job.by_instruction);
+  CLI11_PARSE(app, argc, argv);
+  job.profile |= job.by_instruction;
+  return ds::run(job);
 }

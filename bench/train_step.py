@@ -1,14 +1,21 @@
-"""A training step beside torch, in turns: ./run bench train_step [ROUNDS] [gpt2|llama] [THREADS] [STEPS].
+"""A training step beside torch or DeepSpeed, in turns:
+  ./run bench train_step [ROUNDS] [gpt2|llama] [THREADS] [STEPS]
+  ./run bench train_step --ranks 2 [ROUNDS] [STAGES] [STEPS]      STAGES: as in 0123
 
 Both sides: GPT-2 124M (or a 125M Llama) of Transformers' shape, batch 4 x 512 random tokens, bf16, loss, gradient,
 clip 1.0, AdamW. libds: f32 masters and states, 1 rank. torch: f32 parameters under autocast, or bf16 parameters and
 states, each eager and compiled, fused AdamW, scaled_dot_product_attention. libds stays up; each mode of torch is
 started, warmed up, and takes ROUNDS turns of STEPS steps with it (one side waits while the other computes). Prints the
 best step of either side, ru_maxrss and the ratios; the bars are 1.7 x the faster eager mode, 1.2 x the faster compiled.
+
+With --ranks: GPT-2 on N processes of one thread, batch 4 x 512 in all, ZeRO stages, beside DeepSpeed on gloo with its own
+Adam and with torch's (bf16, f32 masters, overlap_comm, contiguous_gradients). Bars: 1.5 x the faster of the two at
+each stage, and libds's stage 3 within 10 % of its stage 0.
 """
 import os
 import re
 import resource
+import socket
 import subprocess
 import sys
 import time
@@ -63,11 +70,63 @@ def torch_side(name, threads, mode):
     print(f"torch {torch.__version__} {name} {mode} th={threads} peakRSS {peak:.2f} GiB")
 
 
-class Side:
-    """A process that takes one step for every line it is sent."""
+def deepspeed_side(rank, ranks, stage, torch_adam):
+    import deepspeed
+    import torch
 
-    def __init__(self, command, root):
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=root)
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    deepspeed.init_distributed("gloo", verbose=False)
+    model, vocab = build("gpt2")
+    engine, *_ = deepspeed.initialize(model=model, model_parameters=model.parameters(), config={
+        "train_micro_batch_size_per_gpu": ROWS // ranks, "gradient_clipping": 1.0, "bf16": {"enabled": True},
+        "zero_optimization": {"stage": stage, "overlap_comm": True, "contiguous_gradients": True},
+        "optimizer": {"type": "AdamW", "params": {"lr": 1e-4, "torch_adam": torch_adam}}})
+    tokens = torch.randint(0, vocab, (ROWS // ranks, SEQ))
+    go = torch.zeros(1)
+
+    def step():
+        begin = time.perf_counter()
+        engine.backward(engine(input_ids=tokens, labels=tokens).loss)
+        engine.step()
+        torch.distributed.barrier()
+        return time.perf_counter() - begin
+
+    step(), step()
+    if rank == 0:
+        print("ready", flush=True)
+    while True:  # rank 0 tells the others of every line, and of the end of lines
+        go[0] = float(rank == 0 and sys.stdin.readline() != "")
+        torch.distributed.broadcast(go, 0)
+        if go[0] == 0:
+            break
+        seconds = step()
+        if rank == 0:
+            print(f"{seconds:.6f}", flush=True)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    if rank == 0:
+        print(f"deepspeed {deepspeed.__version__} stage={stage} peakRSS {peak:.2f} GiB", flush=True)
+
+
+class Side:
+    """Processes that take one step for every line that the first of them is sent. Other output goes to a log."""
+
+    def __init__(self, command, root, ranks=1):
+        log = open(os.path.join(root, "build", "bench_rival.log"), "a")
+        environment = dict(os.environ)
+        if ranks > 1:
+            with socket.socket() as probe:
+                probe.bind(("127.0.0.1", 0))
+                port = probe.getsockname()[1]
+            environment |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(ranks)}
+        self.others = [
+            subprocess.Popen(command + [str(rank)], stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=root,
+                             env=environment | {"RANK": str(rank), "LOCAL_RANK": str(rank)})
+            for rank in range(1, ranks)]
+        first = command + ["0"] if ranks > 1 else command
+        environment |= {"RANK": "0", "LOCAL_RANK": "0"} if ranks > 1 else {}
+        self.process = subprocess.Popen(first, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True,
+                                        cwd=root, env=environment)
         while self.line() != "ready":
             pass
 
@@ -82,31 +141,70 @@ class Side:
         for _ in range(count):
             self.process.stdin.write("\n")
             self.process.stdin.flush()
-            seconds.append(float(self.line()))
+            text = self.line()
+            while not re.fullmatch(r"[\d.]+", text):  # a rival's chatter
+                text = self.line()
+            seconds.append(float(text))
         return min(seconds)
 
     def peak_gib(self):
         self.process.stdin.close()
         text = self.line()
-        self.process.wait()
+        while "peakRSS" not in text:
+            text = self.line()
+        for process in [self.process] + self.others:
+            process.wait()
         return float(re.search(r"peakRSS ([\d.]+)", text).group(1))
 
 
+def turns(ours, theirs, rounds, steps):
+    """The best seconds of either side."""
+    pairs = [(ours.steps(steps), theirs.steps(steps)) for _ in range(rounds)]
+    return min(pair[0] for pair in pairs), min(pair[1] for pair in pairs)
+
+
+def beside_deepspeed(root, ranks, rounds, stages, steps):
+    print(f"gpt2, {ranks} ranks of 1 thread, best of {rounds} turns of {steps} steps, tokens/s")
+
+    def libds(stage):
+        binary = os.path.join(root, "build", "bin", "bench_train_step")
+        return Side([binary, "gpt2", "1", "0", "--ranks", str(ranks), "--stage", stage], root)
+
+    for stage in stages:
+        ours, ratios = libds(stage), []
+        for adam in ("own", "torch"):
+            theirs = Side([sys.executable, os.path.abspath(__file__), "--deepspeed", str(ranks), stage, adam], root, ranks)
+            mine, other = turns(ours, theirs, rounds, steps)
+            ratios.append(other / mine)
+            print(f"stage {stage} {adam:5} Adam  libds {ROWS * SEQ / mine:6.0f}  DeepSpeed {ROWS * SEQ / other:6.0f}  "
+                  f"ratio {ratios[-1]:.2f}  ru_maxrss of rank 0 {theirs.peak_gib():.2f} GiB", flush=True)
+        print(f"stage {stage}: {min(ratios):.2f} x the faster of the two (bar 1.5), "
+              f"ru_maxrss of rank 0 {ours.peak_gib():.2f} GiB", flush=True)
+    first, last = libds("0"), libds("3")
+    zero, three = turns(first, last, rounds, steps)
+    print(f"libds stage 0 {ROWS * SEQ / zero:.0f}, stage 3 {ROWS * SEQ / three:.0f} tokens/s in turns: "
+          f"{zero / three:.2f} (bar 0.90)")
+    first.peak_gib(), last.peak_gib()
+
+
 def main():
+    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     if len(sys.argv) > 1 and sys.argv[1] == "--torch":
         return torch_side(sys.argv[2], int(sys.argv[3]), sys.argv[4])
+    if len(sys.argv) > 1 and sys.argv[1] == "--deepspeed":
+        ranks, stage, adam, rank = sys.argv[2:6]
+        return deepspeed_side(int(rank), int(ranks), int(stage), adam == "torch")
+    if len(sys.argv) > 1 and sys.argv[1] == "--ranks":
+        ranks, rounds, stages, steps = (sys.argv[2:] + ["2", "5", "0123", "1"][len(sys.argv) - 2:])[:4]
+        return beside_deepspeed(root, int(ranks), int(rounds), stages, int(steps))
     rounds, name, threads, steps = (sys.argv[1:] + ["5", "gpt2", "2", "2"][len(sys.argv) - 1:])[:4]
-    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     tokens = ROWS * SEQ
     ours = Side([os.path.join(root, "build", "bin", "bench_train_step"), name, threads, "0"], root)
     ratio, peak = {}, {}
     print(f"{name}, {threads} threads, best of {rounds} turns of {steps} steps, tokens/s")
     for mode in MODES:
         theirs = Side([sys.executable, os.path.abspath(__file__), "--torch", name, threads, mode], root)
-        best_ours = best_theirs = float("inf")
-        for _ in range(int(rounds)):
-            best_ours = min(best_ours, ours.steps(int(steps)))
-            best_theirs = min(best_theirs, theirs.steps(int(steps)))
+        best_ours, best_theirs = turns(ours, theirs, int(rounds), int(steps))
         ratio[mode], peak[mode] = best_theirs / best_ours, theirs.peak_gib()
         print(f"{mode:18} libds {tokens / best_ours:6.0f}  torch {tokens / best_theirs:6.0f}  "
               f"ratio {ratio[mode]:.2f}  ru_maxrss {peak[mode]:.2f} GiB", flush=True)
