@@ -1,22 +1,37 @@
-#include "comm/group.h"
+#include "comm/blocks.h"
 
 namespace ds {
 
-// Each rank publishes its bytes once; every other rank copies them. Received: (W-1) * bytes.
-void Group::all_gather(const void* in, void* out, size_t bytes, std::string_view label) {
+// Every rank gives its bytes to every other one. Received: (W-1) * bytes.
+void Communicator::all_gather(const void* in, void* out, size_t bytes, std::string_view label) {
   begin("all_gather", "", bytes, label);
-  auto* to = static_cast<std::byte*>(out);
-  const auto* from = static_cast<const std::byte*>(in);
-  chunks(bytes, kHalf, [&](size_t offset, size_t part) {
-    copy(mine(), from + offset, part);
-    exchange();
-    for (int r = 0; r < size_; ++r) {
-      std::byte* place = to + static_cast<size_t>(r) * bytes + offset;
-      if (r != rank_) copy(place, theirs(r), part);
-      if (r == rank_ && place != from + offset) copy(place, from + offset, part);
+  gather_blocks(in, out, Blocks(size_, bytes));
+  count("all_gather", bytes * static_cast<size_t>(size_ - 1));
+}
+
+void Communicator::all_gather_v(const void* in, void* out, std::span<const size_t> bytes,
+                                std::string_view label) {
+  Blocks blocks(size_, bytes, "bytes");
+  begin("all_gather_v", "", blocks.total(), label, blocks.hash());
+  gather_blocks(in, out, blocks);
+  count("all_gather_v", blocks.total() - blocks.size(static_cast<size_t>(rank_)));
+}
+
+void Communicator::gather_blocks(const void* in, void* out, const Blocks& blocks) {
+  auto ranks = static_cast<size_t>(size_), me = static_cast<size_t>(rank_);
+  exchange_->prepare(blocks.most());
+  size_t most = exchange_->part_bytes(Round::same), first = 0;
+  Parts parts;
+  do {
+    for (size_t r = 0; r < ranks; ++r) {
+      parts.sends[r] = part(at(in, first), blocks.part(me, first, most));
+      parts.receives[r] = {at(out, blocks.begin(r) + first), blocks.part(r, first, most)};
     }
-  });
-  count("all_gather", static_cast<int64_t>(bytes) * (size_ - 1));
+    exchange_->round(parts.sends, parts.receives);
+    copy(at(out, blocks.begin(me) + first), at(in, first), blocks.part(me, first, most));
+    first += std::min(most, blocks.most());
+  } while (first < blocks.most());
+  exchange_->end();
 }
 
 }  // namespace ds

@@ -1,37 +1,65 @@
-#include <algorithm>
-
-#include "comm/group.h"
+#include "comm/blocks.h"
+#include "comm/reduction.h"
 
 namespace ds {
+namespace {
 
-// Per chunk: a reduce_scatter, then an all_gather of the sums. Received, up to rounding to whole elements:
-// (W-1)/W * count of the wire type and as many sums.
-void Group::all_reduce(const void* in, void* out, size_t count_, DType wire, std::string_view label) {
-  size_t unit = static_cast<size_t>(size_of(wire)), sum = sum_size(wire), ranks = static_cast<size_t>(size_);
-  begin("all_reduce", dtype_name(wire), count_ * unit, label);
-  const auto* from = static_cast<const std::byte*>(in);
-  auto* to = static_cast<std::byte*>(out);
-  chunks(count_, kHalf / std::max(unit, sum), [&](size_t first, size_t part) {
-    size_t share = (part + ranks - 1) / ranks;
-    auto begin_of = [&](int r) { return std::min(part, static_cast<size_t>(r) * share); };
-    size_t own = begin_of(rank_), own_count = begin_of(rank_ + 1) - own;
-    size_t after = own + own_count;  // its own share it reads where it is
-    copy(mine(), from + first * unit, own * unit);
-    copy(mine() + after * unit, from + (first + after) * unit, (part - after) * unit);
-    exchange();
-    const void* src[kMaxRanks];
-    for (int r = 0; r < size_; ++r) src[r] = theirs(r) + own * unit;
-    src[rank_] = from + (first + own) * unit;
-    std::byte* sums = to + (first + own) * sum;
-    tree_sum(src, size_, wire, sums, own_count);
-    copy(mine(), sums, own_count * sum);
-    exchange();
-    for (int r = 0; r < size_; ++r) {
-      size_t begin = begin_of(r), end = begin_of(r + 1);
-      if (r != rank_) copy(to + (first + begin) * sum, theirs(r), (end - begin) * sum);
+// Bytes of sums between two rounds: they are read by others while the caches of this machine hold them.
+constexpr size_t kCached = size_t{4} << 20;
+
+}  // namespace
+
+// Received, up to rounding to whole elements: (W-1)/W * count of the wire type and as many sums.
+void Communicator::all_reduce(const void* in, void* out, size_t count_, DType wire, std::string_view label,
+                              ReduceOp op) {
+  check_reduction(wire, op);
+  size_t ranks = static_cast<size_t>(size_), bytes = count_ * unit_of(wire);
+  begin("all_reduce", reduction_detail(wire, op), bytes, label);
+  sum_to(in, out, count_, wire, op, -1);
+  count("all_reduce", (bytes + count_ * sum_size(wire)) * (ranks - 1) / ranks);
+}
+
+// Received: (W-1)/W * count of the wire type, and at the root as many sums.
+void Communicator::reduce(const void* in, void* out, size_t count_, DType wire, int root,
+                          std::string_view label, ReduceOp op) {
+  check_root(root);
+  check_reduction(wire, op);
+  size_t ranks = static_cast<size_t>(size_), bytes = count_ * unit_of(wire);
+  begin("reduce", fmt::format("{} to {}", reduction_detail(wire, op), root), bytes, label);
+  sum_to(in, out, count_, wire, op, root);
+  count("reduce", (bytes + (rank_ == root ? count_ * sum_size(wire) : 0)) * (ranks - 1) / ranks);
+}
+
+// Per chunk: each rank reduces its share over all ranks, then the shares go where they are wanted. A share is
+// read by others while its rank goes on to the next chunk, never written again.
+void Communicator::sum_to(const void* in, void* out, size_t count, DType wire, ReduceOp op, int root) {
+  size_t unit = unit_of(wire), sum = sum_size(wire), widest = std::max(unit, sum);
+  auto ranks = static_cast<size_t>(size_), me = static_cast<size_t>(rank_);
+  bool kept = root < 0 || root == rank_;  // the sums have a place in out
+  exchange_->prepare((count + ranks - 1) / ranks * widest);
+  size_t most = std::min(exchange_->part_bytes(Round::seen), kCached / ranks) / widest * ranks, first = 0;
+  std::vector<std::byte> scratch(kept ? 0 : (std::min(most, count) + ranks - 1) / ranks * sum);
+  Parts parts;
+  do {
+    size_t n = std::min(most, count - first), share = (n + ranks - 1) / ranks;
+    auto begin_of = [&](size_t r) { return first + std::min(n, r * share); };
+    auto count_of = [&](size_t r) { return begin_of(r + 1) - begin_of(r); };
+    for (size_t r = 0; r < ranks; ++r) {
+      parts.sends[r] = part(at(in, begin_of(r) * unit), count_of(r) * unit);
+      parts.receives[r] = {nullptr, count_of(me) * unit};
     }
-  });
-  count("all_reduce", static_cast<int64_t>(count_ * (unit + sum)) * (size_ - 1) / size_);
+    exchange_->round(parts.sends, parts.receives);
+    std::byte* sums = kept ? at(out, begin_of(me) * sum) : scratch.data();
+    sum_seen(at(in, begin_of(me) * unit), sums, count_of(me), wire, op);
+    for (size_t r = 0; r < ranks; ++r) {
+      bool given = root < 0 || static_cast<int>(r) == root;
+      parts.sends[r] = part(sums, given ? count_of(me) * sum : 0);
+      parts.receives[r] = {kept ? at(out, begin_of(r) * sum) : nullptr, kept ? count_of(r) * sum : 0};
+    }
+    exchange_->round(parts.sends, parts.receives);
+    first += n;
+  } while (first < count);
+  exchange_->end();
 }
 
 }  // namespace ds

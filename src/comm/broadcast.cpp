@@ -1,19 +1,25 @@
-#include "comm/group.h"
-#include "core/base/error.h"
+#include "comm/blocks.h"
 
 namespace ds {
 
-// The root publishes; everyone copies. Received: bytes, 0 at the root.
-void Group::broadcast(void* data, size_t bytes, int root, std::string_view label) {
-  require(root >= 0 && root < size_, "root must be 0 to {}, got {}", size_ - 1, root);
+// The root gives its bytes to everyone. Received: bytes, 0 at the root.
+void Communicator::broadcast(void* data, size_t bytes, int root, std::string_view label) {
+  check_root(root);
   begin("broadcast", fmt::format("from {}", root), bytes, label);
-  auto* to = static_cast<std::byte*>(data);
-  chunks(bytes, kHalf, [&](size_t offset, size_t part) {
-    if (rank_ == root) copy(mine(), to + offset, part);
-    exchange();
-    if (rank_ != root) copy(to + offset, theirs(root), part);
-  });
-  count("broadcast", rank_ == root ? 0 : static_cast<int64_t>(bytes));
+  exchange_->prepare(bytes);
+  size_t most = exchange_->part_bytes(Round::same), first = 0;
+  Parts parts;
+  do {
+    size_t n = std::min(most, bytes - first);
+    for (int r = 0; r < size_; ++r) {
+      parts.sends[r] = part(at(data, first), rank_ == root ? n : 0);
+      parts.receives[r] = {at(data, first), r == root ? n : 0};
+    }
+    exchange_->round(parts.sends, parts.receives);
+    first += n;
+  } while (first < bytes);
+  exchange_->end();
+  count("broadcast", rank_ == root ? 0 : bytes);
 }
 
 }  // namespace ds

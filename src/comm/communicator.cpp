@@ -1,102 +1,50 @@
 #include "comm/communicator.h"
 
-#include <cstdlib>
+#include <utility>
 
-#include "comm/environment.h"
-#include "comm/plugin.h"
-#include "comm/transport/transport.h"
+#include "comm/exchange.h"
 #include "core/base/error.h"
 
 namespace ds {
+
+Communicator::Communicator(std::unique_ptr<Exchange> exchange)
+    : exchange_(std::move(exchange)),
+      rank_(exchange_->rank()),
+      size_(exchange_->size()),
+      pairs_(static_cast<size_t>(size_)) {}
+
+Communicator::~Communicator() = default;
+
+int Communicator::local_rank() const { return exchange_->local_rank(); }
+int Communicator::local_size() const { return exchange_->local_size(); }
+void Communicator::abort(std::string_view reason) { exchange_->abort(reason); }
+void Communicator::tick() { exchange_->tick(); }
+void Communicator::set_timeout(int64_t ms) { exchange_->set_timeout(ms); }
+int64_t Communicator::overhead_bytes() const { return exchange_->overhead_bytes(); }
+bool Communicator::reads_directly() const { return exchange_->reads_directly(); }
 
 std::map<std::string, CommCount> Communicator::counts() const {
   std::lock_guard lock(mutex_);
   return counts_;
 }
 
-void Communicator::count(std::string_view operation, int64_t bytes) {
+void Communicator::begin(std::string_view operation, std::string_view detail, size_t bytes,
+                         std::string_view label, uint64_t counts_hash) {
+  Intent intent;
+  intent.set(sequence_++, operation, detail, bytes, label);
+  intent.counts_hash = counts_hash;
+  exchange_->begin(intent);
+}
+
+void Communicator::count(std::string_view operation, size_t bytes) {
   std::lock_guard lock(mutex_);
   CommCount& c = counts_[std::string(operation)];
   ++c.calls;
-  c.bytes += bytes;
+  c.bytes += static_cast<int64_t>(bytes);
 }
 
-namespace {
-
-constexpr std::string_view kPlugins[] = {"mpi"};
-constexpr std::string_view kNotBuilt[] = {"gloo", "nccl", "ccl", "hccl"};
-
-std::unique_ptr<Communicator> from_plugin(std::string_view name, const CommOptions& options) {
-  const ds_plugin_transport_table* transport = load_transport(name);
-  if (!transport) {
-    raise(DS_ERROR_UNSUPPORTED,
-          "comm url '{}' needs the plugin libds_{}.so: none beside libds or in DS_PLUGIN_PATH", name, name);
-  }
-  return make_linked(*transport, options);
-}
-
-std::unique_ptr<Communicator> from_environment(const CommOptions& options) {
-  Place place = place_of_environment([](const char* name) { return std::getenv(name); });
-  CommOptions own = options;
-  own.rank = place.rank;
-  own.size = place.size;
-  return create_communicator(place.url, own);
-}
-
-// Whether a plugin is there and fits.
-std::string plugin_state(std::string_view name) {
-  try {
-    return load_transport(name) ? "here" : "no plugin";
-  } catch (const Error& error) {
-    return error.what();
-  }
-}
-
-}  // namespace
-
-std::string communicator_report() {
-  std::string out;
-  auto line = [&](std::string_view url, std::string_view what) {
-    out += fmt::format("  {:<18}{}\n", url, what);
-  };
-  line("self", "one rank");
-  line("threads://NAME", fmt::format("ranks are threads of one process, 1 to {}", kMaxRanks));
-  line("shm://NAME", fmt::format("ranks are processes of one host, 1 to {}", kMaxRanks));
-  for (std::string_view name : kPlugins) {
-    line(name, fmt::format("ranks that mpirun or srun started, on any hosts: {}", plugin_state(name)));
-  }
-  line("env", "what the variables of libds launch, torchrun, mpirun or srun say");
-  for (std::string_view known : kNotBuilt) line(fmt::format("{}://NAME", known), "not in this build");
-  return out;
-}
-
-std::unique_ptr<Communicator> create_communicator(std::string_view url, const CommOptions& options) {
-  if (url == "env") return from_environment(options);
-  require(options.size >= 1 && options.size <= kMaxRanks, "size must be 1 to {}, got {}", kMaxRanks,
-          options.size);
-  require(options.rank >= 0 && options.rank < options.size, "rank must be 0 to {}, got {}", options.size - 1,
-          options.rank);
-  if (url == "self") {
-    require(options.size == 1, "comm url 'self' has one rank, got size {}", options.size);
-    return make_loopback();
-  }
-  for (std::string_view name : kPlugins) {
-    if (url == name) return from_plugin(name, options);
-  }
-  size_t colon = url.find("://");
-  std::string_view scheme = url.substr(0, colon);
-  std::string name(colon == std::string_view::npos ? std::string_view() : url.substr(colon + 3));
-  if (scheme == "threads" || scheme == "shm") {
-    require(!name.empty() && name.size() <= 80,
-            "comm url must be {}://NAME with 1 to 80 characters, got '{}'", scheme, url);
-    return scheme == "threads" ? make_threads(name, options) : make_shm(name, options);
-  }
-  for (std::string_view known : kNotBuilt) {
-    if (scheme == known)
-      raise(DS_ERROR_UNSUPPORTED, "comm url '{}': the {} backend is not in this build", url, known);
-  }
-  raise(DS_ERROR_INVALID_ARGUMENT, "comm url must be self, env, mpi, threads://NAME or shm://NAME, got '{}'",
-        url);
+void Communicator::check_root(int root) const {
+  require(root >= 0 && root < size_, "root must be 0 to {}, got {}", size_ - 1, root);
 }
 
 }  // namespace ds

@@ -4,12 +4,18 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/base/dtype.h"
+#include "ds_plugin.h"
 
 namespace ds {
+
+class Blocks;
+class Exchange;
 
 inline constexpr int kMaxRanks = 64;  // of a group
 
@@ -20,52 +26,114 @@ struct CommCount {
   int64_t bytes = 0;
 };
 
+// How elements of several ranks become one. mean: the sum divided by the ranks, of floating types only.
+// A NaN of any rank is the maximum and the minimum.
+enum class ReduceOp { sum, mean, max, min };
+
+const char* reduce_op_name(ReduceOp op);
+
 // A group of ranks that meets in collectives. All ranks issue the same collectives in the same order; one
-// thread at a time per rank. Every call carries a label ("gather h.3") for error messages.
+// thread at a time per rank. Every call carries a label ("gather h.3") for error messages. Payloads lie in
+// ordinary memory of the caller and are his again when the call returns.
+//
+// Reductions take elements of `wire`: f32, bf16, f16, f64, i32, i64 or u8. They are made in f32 for the
+// 16-bit types and come out as f32; in their own type, wrapping around, for all others. Order: a balanced
+// binary tree in rank order, never rounded in between, so the bits do not depend on chunking, transport or
+// timing. Where both have one type, out may be the place of the same elements in `in`, else they do not
+// overlap.
 //
 // Failure: a peer that dies, aborts, or makes no progress for timeout_ms ends every waiting and later call
 // with DS_ERROR_COMM; the message names this rank, the missing rank, operation, label. Progress is the peer's
-// progress word, not wall time: a slow peer that still works is waited for.
+// progress word, not wall time: a slow peer that still works is waited for. Ranks that call different
+// operations, or the same with other bytes, types or labels, end alike, with both calls named.
 class Communicator {
  public:
-  virtual ~Communicator() = default;
-  virtual int rank() const = 0;
-  virtual int size() const = 0;
+  explicit Communicator(std::unique_ptr<Exchange> exchange);
+  ~Communicator();
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
   // This rank among those of its host, and how many they are.
-  virtual int local_rank() const { return rank(); }
-  virtual int local_size() const { return size(); }
+  int local_rank() const;
+  int local_size() const;
 
   // out holds size() * bytes; rank r's `in` lands at out + r * bytes. in may be its own place in out.
-  virtual void all_gather(const void* in, void* out, size_t bytes, std::string_view label) = 0;
-  // in holds size() * count elements of `wire` (f32, bf16, f64). out = the count elements at in + rank() *
-  // count, summed over ranks in f32 (f64 for f64): a balanced binary tree in rank order, never rounded in
-  // between, so the bits do not depend on chunking, transport or timing. out is f32 (f64 for f64) and must
-  // not overlap in.
-  virtual void reduce_scatter(const void* in, void* out, size_t count, DType wire,
-                              std::string_view label) = 0;
-  // The same sum of all `count` elements on every rank. out may be in where both have one type (f32, f64).
-  virtual void all_reduce(const void* in, void* out, size_t count, DType wire, std::string_view label) = 0;
+  void all_gather(const void* in, void* out, size_t bytes, std::string_view label);
+  // The same with bytes[r] from rank r, one behind the other.
+  void all_gather_v(const void* in, void* out, std::span<const size_t> bytes, std::string_view label);
+  // in holds size() * count elements. out = the count elements at in + rank() * count, reduced over ranks.
+  void reduce_scatter(const void* in, void* out, size_t count, DType wire, std::string_view label,
+                      ReduceOp op = ReduceOp::sum);
+  // The same with counts[r] elements for rank r, one behind the other.
+  void reduce_scatter_v(const void* in, void* out, std::span<const size_t> counts, DType wire,
+                        std::string_view label, ReduceOp op = ReduceOp::sum);
+  // The same of all `count` elements on every rank.
+  void all_reduce(const void* in, void* out, size_t count, DType wire, std::string_view label,
+                  ReduceOp op = ReduceOp::sum);
+  // The same at the root alone; elsewhere out may be null.
+  void reduce(const void* in, void* out, size_t count, DType wire, int root, std::string_view label,
+              ReduceOp op = ReduceOp::sum);
   // Block b of in goes to rank b; block r of out comes from rank r. bytes per block.
-  virtual void all_to_all(const void* in, void* out, size_t bytes, std::string_view label) = 0;
-  virtual void broadcast(void* data, size_t bytes, int root, std::string_view label) = 0;
-  virtual void barrier(std::string_view label) = 0;
+  void all_to_all(const void* in, void* out, size_t bytes, std::string_view label);
+  // The same with send[r] bytes to and receive[r] bytes from rank r, one behind the other. What a rank sends
+  // another must be what that one receives; a difference names both ranks.
+  void all_to_all_v(const void* in, std::span<const size_t> send, void* out, std::span<const size_t> receive,
+                    std::string_view label);
+  void broadcast(void* data, size_t bytes, int root, std::string_view label);
+  // Every rank's `in` lands at out + r * bytes of the root; elsewhere out may be null. And back: scatter
+  // takes in + r * bytes of the root to out of rank r.
+  void gather(const void* in, void* out, size_t bytes, int root, std::string_view label);
+  void scatter(const void* in, void* out, size_t bytes, int root, std::string_view label);
+  void barrier(std::string_view label);
+
+  // From this rank to one other, which receives the same bytes under the same label. Both return when they
+  // are there: two ranks that send to each other at once differ, which is an error; a longer circle waits
+  // forever.
+  void send(const void* data, size_t bytes, int to, std::string_view label);
+  void receive(void* data, size_t bytes, int from, std::string_view label);
+
+  // Collective over this group: the ranks that give one color (0 or more) become a group, ordered by key,
+  // then by rank here. A negative color: nullptr, in no group. Its aborts are its own, an abort of this group
+  // ends it too. Over a plugin both share one link: whatever ends one of them ends both.
+  std::unique_ptr<Communicator> split(int color, int key, std::string_view label);
+
   // Ends this and all later calls of every rank with DS_ERROR_COMM and this reason. Threadsafe, idempotent.
-  virtual void abort(std::string_view reason) = 0;
+  void abort(std::string_view reason);
   // Marks progress: a rank that computes for long between collectives calls this (the executor does).
-  virtual void tick() = 0;
+  void tick();
 
   // How long a peer may make no progress before that is an error, from the next collective on.
-  virtual void set_timeout(int64_t /*ms*/) {}
+  void set_timeout(int64_t ms);
 
   // Bytes of shared staging that this rank's share of the group takes, outside any plan.
-  virtual int64_t overhead_bytes() const { return 0; }
+  int64_t overhead_bytes() const;
+  // Whether ranks read large payloads where they lie; else they go through the staging.
+  bool reads_directly() const;
 
   std::map<std::string, CommCount> counts() const;  // keyed by operation name
 
- protected:
-  void count(std::string_view operation, int64_t bytes);
-
  private:
+  // Begins a collective; `bytes` is what ranks compare, `detail` what they must agree on besides.
+  void begin(std::string_view operation, std::string_view detail, size_t bytes, std::string_view label,
+             uint64_t counts_hash = 0);
+  void count(std::string_view operation, size_t bytes);
+  void check_root(int root) const;
+  void gather_blocks(const void* in, void* out, const Blocks& blocks);
+  // `longest`: the longest block of any rank.
+  void swap_blocks(const void* in, const Blocks& from, void* out, const Blocks& to, size_t longest);
+  void scatter_sums(const void* in, void* out, const Blocks& blocks, DType wire, ReduceOp op);
+  // root -1: on every rank.
+  void sum_to(const void* in, void* out, size_t count, DType wire, ReduceOp op, int root);
+  // Reduces what all ranks have given this one to see with its own elements.
+  void sum_seen(const std::byte* own, std::byte* out, size_t count, DType wire, ReduceOp op);
+  void meet(int from, int to, ds_plugin_part give, ds_plugin_part take, std::string_view label);
+
+  std::unique_ptr<Exchange> exchange_;
+  const int rank_, size_;
+  uint64_t sequence_ = 0;
+  std::vector<uint64_t> pairs_;  // meetings with each rank
   mutable std::mutex mutex_;
   std::map<std::string, CommCount> counts_;
 };
@@ -75,6 +143,7 @@ struct CommOptions {
   int size = 1;
   int64_t timeout_ms = 300000;  // no progress of a peer for this long
   int64_t join_ms = 60000;      // waiting for peers at creation
+  bool direct = true;           // read each other's memory where the system allows it
 };
 
 // url: "self" (one rank), "threads://name" (ranks are threads of this process), "shm://name" (processes of
@@ -87,8 +156,11 @@ std::unique_ptr<Communicator> create_communicator(std::string_view url, const Co
 // A line for each form of url and whether this build has it.
 std::string communicator_report();
 
-// dst[i] = tree sum over r of src[r][i], the one summation order of libds: neighbours first (0+1)+(2+3); an
-// odd last one is carried up. f32 sums for f32 and bf16, f64 for f64.
-void tree_sum(const void* const* src, int ranks, DType wire, void* dst, size_t count);
+// dst[i] = reduction over r of src[r][i], in the one order of libds: neighbours first (0+1)+(2+3); an odd
+// last one is carried up. dst may be one of src where both have one type.
+void tree_reduce(const void* const* src, int ranks, DType wire, ReduceOp op, void* dst, size_t count);
+
+// Bytes of one element of a result.
+size_t sum_size(DType wire);
 
 }  // namespace ds

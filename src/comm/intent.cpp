@@ -28,9 +28,13 @@ void Intent::set(uint64_t number, std::string_view name, std::string_view detail
 }
 
 std::string intents_differ(int rank, const Intent& mine, int other, const Intent& theirs) {
-  if (theirs.sequence == mine.sequence && theirs.bytes == mine.bytes &&
-      theirs.label_hash == mine.label_hash && std::strcmp(theirs.operation, mine.operation) == 0) {
-    return "";
+  bool same = theirs.sequence == mine.sequence && theirs.bytes == mine.bytes &&
+              theirs.label_hash == mine.label_hash && std::strcmp(theirs.operation, mine.operation) == 0;
+  if (same && theirs.counts_hash == mine.counts_hash) return "";
+  if (same) {
+    return fmt::format("ranks differ: ranks {} and {} give other counts to {} '{}' of {} bytes as number {}",
+                       std::min(rank, other), std::max(rank, other), mine.operation, mine.label, mine.bytes,
+                       mine.sequence);
   }
   return fmt::format(
       "ranks differ: rank {} calls {} '{}' of {} bytes as number {}, rank {} calls {} '{}' of {} bytes as "

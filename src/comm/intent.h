@@ -9,12 +9,13 @@ namespace ds {
 // Appends to the text in to[0..size), which stays a C string; returns its new length.
 size_t put_text(char* to, size_t size, std::string_view text, size_t at = 0);
 
-// What a rank says it is doing, before the first exchange of a collective. Texts are cut to fit.
+// What a rank says it is doing, before the first round of a collective. Texts are cut to fit.
 struct Intent {
   uint64_t sequence = 0;
   uint64_t bytes = 0;
   uint64_t label_hash = 0;
-  char operation[24] = {};
+  uint64_t counts_hash = 0;  // of the counts of each rank, where they differ by rank
+  char operation[40] = {};
   char label[88] = {};
 
   // `detail` is what ranks must agree on besides the operation: the wire type, the root.

@@ -125,6 +125,32 @@ TEST_P(Failures, AMissingRankIsAJoinError) {
   message_of([&] { create_communicator(name, {.rank = 0, .size = 2, .join_ms = 50}); });
 }
 
+// A rank that ends alone frees what others are reading: they end too, and read nothing that is gone.
+TEST_P(Failures, APayloadMayEndWithItsRank) {
+  for (int turn = 0; turn < 20; ++turn) {
+    on_all(3, [turn](int rank, const std::string& url) {
+      auto comm = create_communicator(url, {.rank = rank, .size = 3});
+      EXPECT_TRUE(comm->reads_directly());
+      size_t bytes = size_t{3} << 20;
+      auto in = std::make_unique<char[]>(bytes), out = std::make_unique<char[]>(3 * bytes);
+      std::thread other;
+      if (rank == 1) {
+        other = std::thread([&] {
+          std::this_thread::sleep_for(std::chrono::microseconds(turn * 50));
+          comm->abort("enough");
+        });
+      }
+      std::string message = message_of([&] {
+        for (;;) comm->all_gather(in.get(), out.get(), bytes, "large");
+      });
+      in.reset();
+      out.reset();
+      if (other.joinable()) other.join();
+      expect_names(message, {"enough"});
+    });
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(All, Failures, testing::Values("threads", "shm"),
                          [](const auto& info) { return std::string(info.param); });
 
@@ -175,6 +201,30 @@ TEST(ShmFailures, AKilledRankIsNamedAndNothingIsLeft) {
   std::ifstream sockets("/proc/net/unix");
   std::string all{std::istreambuf_iterator<char>(sockets), {}};
   EXPECT_EQ(all.find(url.substr(6)), std::string::npos);
+}
+
+// Killed while others read its memory.
+TEST(ShmFailures, ARankKilledInALargeCollectiveIsNamed) {
+  std::string url = fmt::format("shm://killed-large-{}", getpid());
+  for (int turn = 0; turn < 6; ++turn) {
+    std::vector<int> codes = test::spawn_processes(2, [&](int rank) {
+      auto comm = create_communicator(url, {.rank = rank, .size = 2});
+      std::vector<float> data(size_t{4} << 20);
+      std::thread killer;
+      if (rank == 1) {
+        killer = std::thread([turn] {
+          std::this_thread::sleep_for(std::chrono::microseconds(20000 + turn * 700));
+          kill(getpid(), SIGKILL);
+        });
+      }
+      std::string message = message_of([&] {
+        for (;;) comm->all_reduce(data.data(), data.data(), data.size(), DS_DTYPE_F32, "grad h.3");
+      });
+      if (killer.joinable()) killer.join();
+      expect_names(message, {"rank 0 in all_reduce f32 'grad h.3'", "rank 1 is dead"});
+    });
+    EXPECT_EQ(codes, (std::vector<int>{0, 137}));
+  }
 }
 
 TEST(ShmFailures, RanksOfTwoSizesDoNotMeet) {

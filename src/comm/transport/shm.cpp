@@ -2,6 +2,7 @@
 #include <poll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -257,6 +258,21 @@ class ShmSharing final : public Sharing {
   ~ShmSharing() override { munmap(segment_, bytes_); }
 
   SharedSegment& segment() override { return *segment_; }
+  bool read(int rank, uint64_t from, void* to, size_t bytes) override {
+    pid_t process = segment_->ranks[rank].process.load();
+    while (bytes != 0) {
+      iovec local{to, bytes}, remote{reinterpret_cast<void*>(from), bytes};
+      ssize_t got = process_vm_readv(process, &local, 1, &remote, 1, 0);
+      if (got <= 0) return false;
+      from += static_cast<uint64_t>(got);
+      to = static_cast<std::byte*>(to) + got;
+      bytes -= static_cast<size_t>(got);
+    }
+    return true;
+  }
+  std::unique_ptr<Sharing> make(const std::string& name, const CommOptions& options) const override {
+    return share_processes(name, options);
+  }
   bool alive(int rank) const override {
     struct flock probe = lock_of(rank, F_WRLCK);
     return fcntl(memory_.get(), F_OFD_GETLK, &probe) != 0 || probe.l_type != F_UNLCK;
@@ -270,9 +286,9 @@ class ShmSharing final : public Sharing {
 
 }  // namespace
 
-std::unique_ptr<Communicator> make_shm(const std::string& name, const CommOptions& options) {
+std::unique_ptr<Sharing> share_processes(const std::string& name, const CommOptions& options) {
   Fd memory = options.rank == 0 ? Host(name, options).run() : join(name, options);
-  return make_group(std::make_unique<ShmSharing>(name, std::move(memory), options), options);
+  return std::make_unique<ShmSharing>(name, std::move(memory), options);
 }
 
 }  // namespace ds

@@ -1,9 +1,11 @@
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdlib>
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <thread>
 #include <vector>
 
 #include "comm/transport/transport.h"
@@ -23,6 +25,10 @@ struct Meeting {
   int joined = 0;
   std::vector<bool> taken;
   std::unique_ptr<void, decltype(&std::free)> memory{nullptr, &std::free};
+  // Who reads a rank's memory now. A reader counts itself, then looks whether it may; the owner forbids, then
+  // looks who is reading (all seq_cst).
+  std::atomic<int> readers[kMaxRanks] = {};
+  std::atomic<bool> withdrawn[kMaxRanks] = {};
 };
 
 // Groups that are forming, by name. Ranks of one process can only find each other through the process.
@@ -42,6 +48,20 @@ class ThreadSharing final : public Sharing {
   explicit ThreadSharing(std::shared_ptr<Meeting> meeting) : meeting_(std::move(meeting)) {}
   SharedSegment& segment() override { return *static_cast<SharedSegment*>(meeting_->memory.get()); }
   bool alive(int) const override { return true; }
+  bool read(int rank, uint64_t from, void* to, size_t bytes) override {
+    meeting_->readers[rank].fetch_add(1);
+    bool may = !meeting_->withdrawn[rank].load();
+    if (may && bytes != 0) std::memcpy(to, reinterpret_cast<const void*>(from), bytes);
+    meeting_->readers[rank].fetch_sub(1);
+    return may;
+  }
+  void withdraw(int rank) override {
+    meeting_->withdrawn[rank].store(true);
+    while (meeting_->readers[rank].load() != 0) std::this_thread::yield();
+  }
+  std::unique_ptr<Sharing> make(const std::string& name, const CommOptions& options) const override {
+    return share_threads(name, options);
+  }
 
  private:
   std::shared_ptr<Meeting> meeting_;
@@ -49,7 +69,7 @@ class ThreadSharing final : public Sharing {
 
 }  // namespace
 
-std::unique_ptr<Communicator> make_threads(const std::string& name, const CommOptions& options) {
+std::unique_ptr<Sharing> share_threads(const std::string& name, const CommOptions& options) {
   Lobby& hall = lobby();
   std::shared_ptr<Meeting> meeting;
   {
@@ -77,7 +97,7 @@ std::unique_ptr<Communicator> make_threads(const std::string& name, const CommOp
       }
     }
   }
-  return make_group(std::make_unique<ThreadSharing>(std::move(meeting)), options);
+  return std::make_unique<ThreadSharing>(std::move(meeting));
 }
 
 }  // namespace ds

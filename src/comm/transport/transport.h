@@ -12,18 +12,29 @@
 namespace ds {
 
 inline constexpr size_t kSlotBytes = size_t{2} << 20;  // staging of one rank: two halves used in turn
-inline constexpr uint32_t kSegmentVersion = 1;
+inline constexpr uint32_t kSegmentVersion = 2;
 
-size_t sum_size(DType wire);  // bytes of one element of a sum: 4, or 8 for f64
+// What a rank gives another: an address of its process, or an offset in its half of the staging.
+struct Offer {
+  uint64_t where;
+  uint64_t bytes;
+};
 
-// One rank's part of the shared segment. phase counts the exchanges it has published and is the word others
+// One rank's part of the shared segment. phase counts the rounds it has published and is a word that others
 // sleep on.
 struct alignas(4096) RankBlock {
   std::atomic<uint32_t> phase;
   std::atomic<uint32_t> progress;
-  std::atomic<uint32_t> sleepers;  // ranks asleep on phase
+  std::atomic<uint32_t> sleepers;  // ranks asleep on a word of this block
   std::atomic<uint32_t> left;      // the rank has destroyed its communicator
-  Intent intents[2];               // by parity of the exchange
+  std::atomic<int32_t> process;
+  std::atomic<uint32_t> reads;  // 1 + whether it can read the memory of all others; 0: not known yet
+  std::atomic<uint64_t> cookie, cookie_at;    // a value and where its process has it
+  Intent intents[2];                          // by parity of the exchange
+  Offer offers[2][kMaxRanks];                 // to each rank, the same
+  std::atomic<uint32_t> meetings[kMaxRanks];  // steps of the meetings with each rank; a word to sleep on
+  Intent meeting;
+  Offer met;
 };
 
 // Memory shared by all ranks of a group; begins as zero bytes.
@@ -43,19 +54,25 @@ struct SharedSegment {
   }
 };
 
-// How a group shares its segment and learns that a rank is gone.
+// How a group shares its segment and each other's memory, and learns that a rank is gone.
 class Sharing {
  public:
   virtual ~Sharing() = default;  // gives the segment up
   virtual SharedSegment& segment() = 0;
   virtual bool alive(int rank) const = 0;  // false: the process of that rank is dead
+  // Copies out of the memory of a rank's process. False: it cannot be read, or was withdrawn.
+  virtual bool read(int rank, uint64_t from, void* to, size_t bytes) = 0;
+  // The others can read this rank's memory no more; those that do so now have ended.
+  virtual void withdraw(int /*rank*/) {}
+  // Another group of this kind; joins.
+  virtual std::unique_ptr<Sharing> make(const std::string& name, const CommOptions& options) const = 0;
 };
 
+std::unique_ptr<Sharing> share_threads(const std::string& name, const CommOptions& options);
+std::unique_ptr<Sharing> share_processes(const std::string& name, const CommOptions& options);
+
 std::unique_ptr<Communicator> make_loopback();
-// The collectives over a shared segment; joins by a first exchange.
-std::unique_ptr<Communicator> make_group(std::unique_ptr<Sharing> sharing, const CommOptions& options);
-std::unique_ptr<Communicator> make_threads(const std::string& name, const CommOptions& options);
-std::unique_ptr<Communicator> make_shm(const std::string& name, const CommOptions& options);
+std::unique_ptr<Communicator> make_shared(std::unique_ptr<Sharing> sharing, const CommOptions& options);
 // Ranks on any hosts, over the transport of a plugin.
 std::unique_ptr<Communicator> make_linked(const ds_plugin_transport_table& transport,
                                           const CommOptions& options);

@@ -1,0 +1,62 @@
+#pragma once
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <span>
+
+#include "comm/communicator.h"
+#include "comm/exchange.h"
+#include "core/base/error.h"
+#include "core/base/hash.h"
+
+namespace ds {
+
+// Consecutive blocks of a buffer, one for each rank.
+class Blocks {
+ public:
+  // All of one size.
+  Blocks(int ranks, size_t each) : ranks_(static_cast<size_t>(ranks)), most_(each) {
+    for (size_t r = 0; r <= ranks_; ++r) begins_[r] = r * each;
+  }
+  Blocks(int ranks, std::span<const size_t> sizes, const char* name) : ranks_(static_cast<size_t>(ranks)) {
+    require(sizes.size() == ranks_, "{} must be of {} ranks, got {}", name, ranks, sizes.size());
+    for (size_t r = 0; r < ranks_; ++r) {
+      begins_[r + 1] = begins_[r] + sizes[r];
+      most_ = std::max(most_, sizes[r]);
+    }
+    hash_ = hash64({reinterpret_cast<const char*>(sizes.data()), sizes.size_bytes()});
+  }
+  size_t begin(size_t rank) const { return begins_[rank]; }
+  size_t size(size_t rank) const { return begins_[rank + 1] - begins_[rank]; }
+  // Of the rank's block, what lies in its elements [first, first + most).
+  size_t part(size_t rank, size_t first, size_t most) const {
+    return std::min(size(rank) - std::min(first, size(rank)), most);
+  }
+  size_t total() const { return begins_[ranks_]; }
+  size_t most() const { return most_; }
+  uint64_t hash() const { return hash_; }
+
+ private:
+  size_t ranks_, most_ = 0;
+  std::array<size_t, kMaxRanks + 1> begins_{};
+  uint64_t hash_ = 0;
+};
+
+// What one round gives and takes, by rank.
+struct Parts {
+  Part sends[kMaxRanks];
+  Part receives[kMaxRanks];
+};
+
+inline std::byte* at(void* data, size_t offset) { return static_cast<std::byte*>(data) + offset; }
+inline const std::byte* at(const void* data, size_t offset) {
+  return static_cast<const std::byte*>(data) + offset;
+}
+
+// A part to send; it is only read.
+inline Part part(const void* data, size_t bytes) { return {const_cast<void*>(data), bytes}; }
+
+// Of no bytes, either pointer may be null. What exceeds the caches goes past them.
+void copy(void* to, const void* from, size_t bytes);
+
+}  // namespace ds

@@ -1,0 +1,42 @@
+#include <immintrin.h>
+
+#include <cstring>
+
+#include "comm/blocks.h"
+
+namespace ds {
+namespace {
+
+constexpr size_t kFar = size_t{4} << 20;  // from here on the caches would keep little of it
+
+// [M] 13 GB/s in each of two processes at 64 MiB, where memcpy, which first reads what it overwrites, has 8.
+void copy_far(std::byte* to, const std::byte* from, size_t bytes) {
+  size_t head = -reinterpret_cast<uintptr_t>(to) % 64, lines = (bytes - head) / 64;
+  std::memcpy(to, from, head);
+  auto* line = reinterpret_cast<__m128i*>(to + head);
+  const auto* source = reinterpret_cast<const __m128i*>(from + head);
+  for (size_t i = 0; i < 4 * lines; i += 4) {
+    __m128i a = _mm_loadu_si128(source + i), b = _mm_loadu_si128(source + i + 1);
+    __m128i c = _mm_loadu_si128(source + i + 2), d = _mm_loadu_si128(source + i + 3);
+    _mm_stream_si128(line + i, a);
+    _mm_stream_si128(line + i + 1, b);
+    _mm_stream_si128(line + i + 2, c);
+    _mm_stream_si128(line + i + 3, d);
+  }
+  _mm_sfence();
+  size_t done = head + 64 * lines;
+  std::memcpy(to + done, from + done, bytes - done);
+}
+
+}  // namespace
+
+void copy(void* to, const void* from, size_t bytes) {
+  if (bytes == 0 || to == from) return;
+  if (bytes < kFar) {
+    std::memcpy(to, from, bytes);
+  } else {
+    copy_far(static_cast<std::byte*>(to), static_cast<const std::byte*>(from), bytes);
+  }
+}
+
+}  // namespace ds

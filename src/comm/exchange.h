@@ -1,0 +1,73 @@
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "comm/intent.h"
+#include "ds_plugin.h"
+
+namespace ds {
+
+struct CommOptions;
+
+// Bytes of one rank: where and how many.
+using Part = ds_plugin_part;
+
+// What a round's parts are.
+enum class Round {
+  same,  // a rank gives every other rank the same bytes
+  each,  // each its own
+  seen,  // each its own, which are looked at piece by piece
+};
+
+// How the ranks of a group reach each other's bytes: the collectives are written once, over this. A
+// collective is begin, prepare, rounds, end, the same on all ranks; an error in between ends the group.
+// One thread at a time, except abort.
+class Exchange {
+ public:
+  Exchange(int rank, int size) : rank_(rank), size_(size) {}
+  virtual ~Exchange() = default;
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  virtual int local_rank() const { return rank_; }
+  virtual int local_size() const { return size_; }
+
+  // Says what this rank is about to do. Ranks that differ learn it at the latest in the first round.
+  virtual void begin(const Intent& intent) = 0;
+  // A rank takes up to `bytes` from each other one in the following rounds; the same on all ranks.
+  virtual void prepare(size_t bytes) = 0;
+  // The most that a part of such a round may have.
+  virtual size_t part_bytes(Round kind) const = 0;
+  // Gives sends[r] to and takes receives[r] from every other rank r; entries of this rank are not looked at.
+  // What is taken with data NULL is there to be seen. Sent bytes do not change until
+  // all ranks have begun the next round, or until the end.
+  virtual void round(const Part* sends, const Part* receives) = 0;
+  // Part of what rank r gave this one in the last round, at most piece_bytes(); valid until the next round or
+  // look at r.
+  virtual const std::byte* see(int r, size_t offset, size_t bytes) = 0;
+  virtual size_t piece_bytes() const { return SIZE_MAX; }
+  // All ranks are done with this one's bytes.
+  virtual void end() = 0;
+  // The whole of a meeting of two: the same intent on both, one of send and receive empty.
+  virtual void pair(const Intent& intent, int peer, Part send, Part receive) = 0;
+
+  // Ends the group: `reason` reaches all ranks, the error names this rank and what it was about.
+  [[noreturn]] virtual void fail(const std::string& reason) = 0;
+  virtual void abort(std::string_view reason) = 0;
+  virtual void tick() = 0;
+  virtual void set_timeout(int64_t ms) = 0;
+  virtual int64_t overhead_bytes() const = 0;
+  // Whether large parts are read where they lie, not through staging.
+  virtual bool reads_directly() const { return false; }
+  // The group of `members` (ranks of this one in their new order), of which this rank is one; collective
+  // among them. `name` is theirs alone.
+  virtual std::unique_ptr<Exchange> split(const std::string& name, const std::vector<int>& members) = 0;
+
+ private:
+  const int rank_, size_;
+};
+
+}  // namespace ds

@@ -1,0 +1,91 @@
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "comm/exchange.h"
+#include "comm/transport/transport.h"
+
+namespace ds {
+
+// Ranks that share a segment. A small part is staged: a rank writes it into one half of its slot, publishes
+// the round, waits for the others and reads theirs; a half is written again two rounds later, when everyone
+// has published the round between and so has finished reading. A large part stays where it is: a rank
+// publishes its address, the others read it out of its process, and a last empty round ends the reading. The
+// second way is taken where every rank has shown, at joining, that it can read all others.
+class SharedExchange final : public Exchange {
+ public:
+  // `parent`: of the group that this one is a part of; its aborts end this one too.
+  SharedExchange(std::unique_ptr<Sharing> sharing, const CommOptions& options,
+                 std::shared_ptr<Sharing> parent = nullptr);
+  ~SharedExchange() override;
+
+  void begin(const Intent& intent) override;
+  void prepare(size_t bytes) override;
+  size_t part_bytes(Round kind) const override;
+  void round(const Part* sends, const Part* receives) override;
+  const std::byte* see(int r, size_t offset, size_t bytes) override;
+  size_t piece_bytes() const override;
+  void end() override;
+  void pair(const Intent& intent, int peer, Part send, Part receive) override;
+  [[noreturn]] void fail(const std::string& reason) override;
+  void abort(std::string_view reason) override;
+  void tick() override;
+  void set_timeout(int64_t ms) override { timeout_ms_ = ms; }
+  int64_t overhead_bytes() const override;
+  bool reads_directly() const override { return can_read_; }
+  std::unique_ptr<Exchange> split(const std::string& name, const std::vector<int>& members) override;
+
+ private:
+  static constexpr size_t kHalf = kSlotBytes / 2;
+
+  // How long a peer has stood still, by this rank's own steps: time in which this rank did not run either
+  // (a suspended job) does not count.
+  struct Patience {
+    uint32_t progress = 0;
+    int64_t looked_ns = 0;
+    int64_t waited_ns = 0;
+  };
+
+  // The half of a rank's slot that belongs to a round.
+  std::byte* half(int rank, uint32_t phase) const {
+    return segment_.slot(size(), rank) + (phase & 1) * kHalf;
+  }
+  void join(bool direct);
+  void leave();
+  void offer(const Part* sends);
+  void publish();
+  bool ended() const;
+  // Copies `bytes` at `offset` of what a peer gave in the last round.
+  void fetch(int peer, size_t offset, void* to, size_t bytes);
+  void read(int peer, uint64_t from, void* to, size_t bytes);
+  // One step of a meeting: returns when the peer has taken it too.
+  void step_with(int peer);
+  // Waits until the word of the peer's block has reached `count`. `meeting`: the peer may not be in a
+  // collective meanwhile.
+  void wait_for(int peer, const std::atomic<uint32_t>& word, uint32_t count, bool meeting);
+  // "" or why the peer cannot come any more.
+  std::string missing(int peer, bool meeting, Patience& patience);
+  void compare(int peer, const Intent& theirs);
+  void check_abort();
+  // Runs body; before an error leaves, nobody reads this rank's memory any more.
+  template <typename Body>
+  void guarded(Body body);
+
+  std::shared_ptr<Sharing> sharing_, parent_;
+  SharedSegment& segment_;
+  RankBlock& own_;
+  int process_;  // that joined
+  int64_t timeout_ms_, join_ms_;
+  int spins_;
+  uint32_t phase_ = 0;
+  std::vector<uint32_t> steps_;  // of meetings, with each rank
+  const std::vector<Part> none_;
+  bool first_ = true;  // no round of this collective yet
+  bool joined_ = false;
+  bool can_read_ = false;  // every rank all others
+  bool direct_ = false;    // this collective is read where its bytes lie
+  Intent intent_;
+};
+
+}  // namespace ds

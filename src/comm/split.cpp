@@ -1,0 +1,31 @@
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "comm/blocks.h"
+#include "core/base/trace.h"
+
+namespace ds {
+
+std::unique_ptr<Communicator> Communicator::split(int color, int key, std::string_view label) {
+  struct Choice {
+    int64_t color, key;
+    uint64_t token;  // rank 0's makes the name of the groups unlike any other
+  };
+  std::string seed = fmt::format("{} {} {}", getpid(), now_ns(), static_cast<const void*>(this));
+  Choice mine{color, key, hash64(seed)};
+  std::vector<Choice> all(static_cast<size_t>(size_));
+  all_gather(&mine, all.data(), sizeof mine, label);
+  if (color < 0) return nullptr;
+  std::vector<int> members;
+  for (int r = 0; r < size_; ++r) {
+    if (all[static_cast<size_t>(r)].color == color) members.push_back(r);
+  }
+  std::stable_sort(members.begin(), members.end(), [&](int a, int b) {
+    return all[static_cast<size_t>(a)].key < all[static_cast<size_t>(b)].key;
+  });
+  std::string name = fmt::format("split-{:x}-{}", all[0].token, color);
+  return std::make_unique<Communicator>(exchange_->split(name, members));
+}
+
+}  // namespace ds
