@@ -1,7 +1,6 @@
-#include "comm/communicator.h"
-
 #include <cstdlib>
 
+#include "comm/communicator.h"
 #include "comm/environment.h"
 #include "comm/plugin.h"
 #include "comm/transport/transport.h"
