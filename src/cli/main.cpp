@@ -46,6 +46,7 @@ int main(int argc, char** argv) {
   ds::cli::add_plan(app, code);
   ds::cli::add_env(app, code);
   ds::cli::add_launch(app, code);
+  ds::cli::add_agent(app, code);
   ds::cli::add_verify(app, code);
   ds::cli::add_profile(app, code);
   if (std::string wrong = wrong_command(app, argv[1]); !wrong.empty()) {

@@ -7,7 +7,6 @@
 #include <cstring>
 
 #include "cli/commands.h"
-#include "launch/launch.h"
 
 namespace ds::cli {
 namespace {
@@ -108,19 +107,6 @@ void add_env(CLI::App& app, int&) {
   auto folder = std::make_shared<std::string>(".");
   command->add_option("folder", *folder, "Where offload to files would go");
   command->callback([folder] { env(*folder); });
-}
-
-void add_launch(CLI::App& app, int& code) {
-  CLI::App* command = app.add_subcommand("launch", "Run a command once per rank on this host");
-  auto options = std::make_shared<LaunchOptions>();
-  command->add_option("-n", options->ranks, "Ranks")->required()->check(integer_range(1, 4096));
-  command->prefix_command();
-  command->callback([options, command, &code] {
-    std::vector<std::string> words = command->remaining();
-    if (!words.empty() && words.front() == "--") words.erase(words.begin());
-    if (words.empty()) throw CLI::RequiredError("launch: a command");
-    code = launch(*options, words);
-  });
 }
 
 void add_verify(CLI::App& app, int& code) {

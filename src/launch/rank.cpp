@@ -27,12 +27,8 @@ std::vector<char*> pointers(const std::vector<std::string>& words) {
   return list;
 }
 
-// This process's environment with the rank's own variables in place of inherited ones.
-std::vector<std::string> environment_of(const RankEnvironment& rank) {
-  std::vector<std::string> own = {
-      fmt::format("RANK={}", rank.rank),       fmt::format("LOCAL_RANK={}", rank.rank),
-      fmt::format("WORLD_SIZE={}", rank.size), fmt::format("LOCAL_SIZE={}", rank.size),
-      fmt::format("DS_COMM_URL={}", rank.url), rank.pipe->variable()};
+// This process's environment with `own` in place of what it has by the same names.
+std::vector<std::string> environment_with(const std::vector<std::string>& own) {
   std::vector<std::string> all = own;
   for (char** entry = environ; *entry != nullptr; ++entry) {
     std::string_view text(*entry);
@@ -47,33 +43,35 @@ std::vector<std::string> environment_of(const RankEnvironment& rank) {
 }
 
 // In the child, after fork: only calls that are safe there. Returns errno when the program cannot run.
-int become(char* const* words, char* const* environment, const sigset_t& mask, pid_t parent, int inherited) {
+int become(char* const* words, char* const* environment, const StartOptions& options, pid_t parent) {
   setpgid(0, 0);
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  prctl(PR_SET_PDEATHSIG, options.death_signal);
   if (getppid() != parent) _exit(1);  // the parent died before prctl
-  fcntl(inherited, F_SETFD, 0);
+  if (options.pipe != nullptr) fcntl(options.pipe->inherited(), F_SETFD, 0);
   int nothing = open("/dev/null", O_RDONLY);
   if (nothing > 0) {
     dup2(nothing, STDIN_FILENO);
     close(nothing);
   }
-  pthread_sigmask(SIG_SETMASK, &mask, nullptr);
+  if (options.output >= 0) dup2(options.output, STDOUT_FILENO);
+  if (options.errors >= 0) dup2(options.errors, STDERR_FILENO);
+  pthread_sigmask(SIG_SETMASK, &options.mask, nullptr);
   execvpe(words[0], words, environment);
   return errno;
 }
 
 }  // namespace
 
-Started start_rank(const std::vector<std::string>& command, const RankEnvironment& environment,
-                   const sigset_t& mask) {
-  std::vector<std::string> variables = environment_of(environment);
-  std::vector<char*> words = pointers(command), names = pointers(variables);
+Started start_process(const std::vector<std::string>& command, const std::vector<std::string>& variables,
+                      const StartOptions& options) {
+  std::vector<std::string> environment = environment_with(variables);
+  std::vector<char*> words = pointers(command), names = pointers(environment);
   int report[2];  // closed by a successful exec, else carries errno
   if (pipe2(report, O_CLOEXEC) != 0) no_process("pipe");
   pid_t parent = getpid();
   pid_t pid = fork();
   if (pid == 0) {
-    int error = become(words.data(), names.data(), mask, parent, environment.pipe->inherited());
+    int error = become(words.data(), names.data(), options, parent);
     (void)!write(report[1], &error, sizeof error);
     _exit(127);
   }
@@ -89,6 +87,18 @@ Started start_rank(const std::vector<std::string>& command, const RankEnvironmen
   if (pid < 0) no_process("fork");
   if (started.error != 0) waitpid(pid, nullptr, 0);
   return started;
+}
+
+std::vector<std::string> variables_of(const RankPlace& place) {
+  return {fmt::format("RANK={}", place.rank),
+          fmt::format("WORLD_SIZE={}", place.size),
+          fmt::format("LOCAL_RANK={}", place.local_rank),
+          fmt::format("LOCAL_SIZE={}", place.local_size),
+          fmt::format("CROSS_RANK={}", place.cross_rank),
+          fmt::format("CROSS_SIZE={}", place.cross_size),
+          fmt::format("DS_COMM_URL={}", place.url),
+          fmt::format("MASTER_ADDR={}", place.master_host),
+          fmt::format("MASTER_PORT={}", place.master_port)};
 }
 
 std::string fresh_url() {

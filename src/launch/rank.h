@@ -9,11 +9,15 @@
 
 namespace ds {
 
-struct RankEnvironment {
-  int rank = 0;
-  int size = 1;
-  std::string url;  // DS_COMM_URL
-  const LauncherPipe* pipe = nullptr;
+// What a rank finds in its environment.
+struct RankPlace {
+  int rank = 0, size = 1;              // RANK, WORLD_SIZE
+  int local_rank = 0, local_size = 1;  // LOCAL_RANK, LOCAL_SIZE: among the ranks of its host
+  int cross_rank = 0, cross_size = 1;  // CROSS_RANK, CROSS_SIZE: its host among the hosts
+  std::string host;                    // in messages; "": this one, unnamed
+  std::string url;                     // DS_COMM_URL
+  std::string master_host;             // MASTER_ADDR
+  int master_port = 0;                 // MASTER_PORT
 };
 
 struct Started {
@@ -21,11 +25,21 @@ struct Started {
   int error = 0;  // errno of exec; then there is no process
 };
 
-// Starts one rank: leader of its own process group, standard input empty, signal mask `mask`, SIGKILL when
-// the calling thread ends, the reading end of the pipe inherited. Returns when the program is running. Throws
-// std::system_error.
-Started start_rank(const std::vector<std::string>& command, const RankEnvironment& environment,
-                   const sigset_t& mask);
+struct StartOptions {
+  const LauncherPipe* pipe = nullptr;  // the reading end is inherited
+  sigset_t mask{};                     // the new process's
+  int output = -1, errors = -1;        // its standard output and error; -1: this process's
+  int death_signal = SIGKILL;          // when the calling thread ends
+};
+
+// Starts `command` (found on PATH) with this process's environment and `variables` (NAME=VALUE) in place of
+// those of the same names: leader of its own process group, standard input empty. Returns when the program is
+// running. Throws std::system_error.
+Started start_process(const std::vector<std::string>& command, const std::vector<std::string>& variables,
+                      const StartOptions& options);
+
+// NAME=VALUE of a place.
+std::vector<std::string> variables_of(const RankPlace& place);
 
 // shm://launch-<pid>-<random>
 std::string fresh_url();

@@ -131,7 +131,7 @@ TEST(Launch, RefusesNothingToDo) {
 
 TEST(Launch, EndsRanksThatOutliveTheGrace) {
   auto begin = std::chrono::steady_clock::now();
-  Outcome outcome = shell({.ranks = 2, .grace_ms = 100, .term_ms = 100},
+  Outcome outcome = shell({.ranks = 2, .job = {.grace_ms = 100, .term_ms = 100}},
                           "[ $RANK = 0 ] && exit 3; trap '' TERM; while :; do sleep 60; done");
   EXPECT_EQ(outcome.code, 3);
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(30));

@@ -1,0 +1,136 @@
+#include "launch/launch.h"
+
+#include <fmt/core.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <optional>
+
+#include "cli/commands.h"
+#include "launch/agent.h"
+#include "launch/cluster.h"
+
+namespace ds::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct LaunchArgs {
+  LaunchOptions local;
+  std::string hostfile, include, exclude, starter, starter_args;
+  int host_count = -1, ranks_per_host = -1, ssh_port = 0;
+  bool no_ssh_check = false;
+};
+
+// The words after the options, without the "--" that may begin them.
+std::vector<std::string> command_words(const CLI::App& app) {
+  std::vector<std::string> words = app.remaining();
+  if (!words.empty() && words.front() == "--") words.erase(words.begin());
+  if (words.empty()) throw CLI::RequiredError(app.get_name() + ": a command");
+  return words;
+}
+
+void refuse_without_hostfile(const CLI::App& command) {
+  for (const char* option : {"--include", "--exclude", "--num-nodes", "--num-ranks", "--launcher",
+                             "--launcher-args", "--ssh-port", "--no-ssh-check"}) {
+    if (command.count(option) > 0) throw CLI::ValidationError(option, "is for --hostfile");
+  }
+}
+
+Hosts hosts_of(const LaunchArgs& args) {
+  std::optional<Hosts> all = read_hostfile(args.hostfile);
+  if (!all) throw Failure(fmt::format("hostfile '{}': No such file or directory", args.hostfile));
+  Hosts hosts = filter_hosts(*all, args.include, args.exclude);
+  return trim_hosts(hosts, args.host_count, args.ranks_per_host);
+}
+
+// DeepSpeed's environment file: .deepspeed_env, or what DS_ENV_FILE names, at home, then here.
+Variables file_variables() {
+  const char* name = std::getenv("DS_ENV_FILE");
+  const char* home = std::getenv("HOME");
+  return read_env_files(name ? name : ".deepspeed_env", home ? home : "", ".");
+}
+
+int launch_hostfile(const LaunchArgs& args, const std::vector<std::string>& words) {
+  Hosts hosts = hosts_of(args);
+  bool here = hosts.size() == 1 && args.starter.empty() && is_this_host(hosts[0].name);
+  if (here && !hosts[0].slots.empty()) {
+    LaunchOptions local = args.local;
+    local.ranks = rank_count(hosts);
+    return launch(local, words);
+  }
+  ClusterOptions options;
+  options.hosts = std::move(hosts);
+  options.starter = args.starter == "srun" ? Starter::srun : Starter::mpirun;
+  options.extra = args.starter_args;
+  options.program = fs::read_symlink("/proc/self/exe").string();
+  options.folder = fs::current_path().string();
+  if (!args.local.job.log_dir.empty()) options.log_dir = fs::absolute(args.local.job.log_dir).string();
+  if (args.local.master_port != 0) options.master_port = args.local.master_port;
+  options.variables = file_variables();
+  options.ssh.port = args.ssh_port;
+  options.ssh_check = !args.no_ssh_check;
+  return launch_on_hosts(options, words);
+}
+
+void check_starter(const std::string& name) {
+  if (name.empty() || name == "mpirun" || name == "openmpi" || name == "srun" || name == "slurm") return;
+  throw CLI::ValidationError(
+      "--launcher",
+      fmt::format("must be mpirun or srun, got {}: data between hosts goes over MPI, which one of "
+                  "the two must start",
+                  name));
+}
+
+}  // namespace
+
+void add_launch(CLI::App& app, int& code) {
+  CLI::App* command = app.add_subcommand("launch", "Run a command once per rank, on this host or several");
+  auto args = std::make_shared<LaunchArgs>();
+  auto number = [&](const char* names, int& value, const char* text, int64_t low, int64_t high) {
+    return command->add_option(names, value, text)->check(integer_range(low, high));
+  };
+  CLI::Option* ranks = number("-n", args->local.ranks, "Ranks on this host", 1, 4096);
+  CLI::Option* hostfile =
+      command->add_option("-H,--hostfile", args->hostfile, "File of lines HOST slots=N: a rank per slot");
+  command->add_option("-i,--include", args->include, "Only these: HOST[:SLOT,...][@HOST...]");
+  command->add_option("-e,--exclude", args->exclude, "All but these, likewise");
+  number("--num-nodes,--num_nodes", args->host_count, "Only the first hosts", 1, 4096);
+  number("--num-ranks,--num_gpus,--num_accelerators", args->ranks_per_host,
+         "Ranks of each host, instead of its slots", 1, 4096);
+  command->add_option("--launcher", args->starter, "What reaches the hosts: mpirun (over ssh) or srun");
+  command->add_option("--launcher-args,--launcher_args", args->starter_args, "More options for it");
+  number("--ssh-port,--ssh_port", args->ssh_port, "Port of ssh on the hosts", 1, 65535);
+  command->add_flag("--no-ssh-check,--no_ssh_check", args->no_ssh_check, "Do not log in to each host first");
+  number("--master-port,--master_port", args->local.master_port, "MASTER_PORT of the ranks", 1, 65535);
+  command->add_option("--log-dir,--enable_each_rank_log", args->local.job.log_dir,
+                      "Folder for rank_N.log: output and errors of each rank");
+  command->prefix_command();
+  command->callback([=, &code] {
+    check_starter(args->starter);
+    if (args->starter == "slurm") args->starter = "srun";
+    if ((ranks->count() > 0) == (hostfile->count() > 0))
+      throw CLI::RequiredError("launch: one of -n and --hostfile");
+    if (hostfile->count() == 0) refuse_without_hostfile(*command);
+    if (command->count("--num-nodes") + command->count("--num-ranks") > 0 &&
+        !(args->include + args->exclude).empty())
+      throw CLI::ValidationError("--num-nodes, --num-ranks", "exclude --include and --exclude");
+    std::vector<std::string> words = command_words(*command);
+    code = hostfile->count() > 0 ? launch_hostfile(*args, words) : launch(args->local, words);
+  });
+}
+
+void add_agent(CLI::App& app, int& code) {
+  CLI::App* command =
+      app.add_subcommand("agent", "One rank of a job over several hosts: what launch starts there");
+  command->group("");  // not for users
+  auto options = std::make_shared<AgentOptions>();
+  command->add_option("--world", options->world)->required();
+  command->add_option("--folder", options->folder)->required();
+  command->add_option("--master-port", options->master_port)->check(integer_range(1, 65535));
+  command->add_option("--log-dir", options->log_dir);
+  command->prefix_command();
+  command->callback([=, &code] { code = run_agent(*options, command_words(*command)); });
+}
+
+}  // namespace ds::cli

@@ -1,0 +1,31 @@
+#pragma once
+#include <string>
+#include <vector>
+
+#include "launch/hostfile.h"
+#include "launch/job.h"
+
+namespace ds {
+
+// What the launcher of a job over several hosts tells each of its agents.
+struct AgentOptions {
+  std::string world;   // "HOST:RANKS,..." in the order of ranks
+  std::string folder;  // the command's working folder
+  std::string log_dir;
+  int master_port = 29500;
+  int64_t term_ms = 1500;  // less than the starter gives the agent
+};
+
+// "HOST:RANKS,..." and back; the latter throws std::invalid_argument.
+std::string world_text(const Hosts& hosts);
+Hosts parse_world(std::string_view text);
+
+// Rank `rank` of a job over these hosts. Throws std::invalid_argument when there is no such rank.
+RankPlace place_of_rank(const Hosts& hosts, int rank, int master_port);
+
+// What mpirun or srun runs once per rank: runs the command as the rank that their variables name and tells
+// the launcher of its failure, by a record on stderr (a line when there is no launcher). Returns the rank's
+// code. The rank ends when this process does, or when the process that started it is gone.
+int run_agent(const AgentOptions& options, const std::vector<std::string>& command);
+
+}  // namespace ds

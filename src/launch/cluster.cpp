@@ -1,0 +1,183 @@
+#include "launch/cluster.h"
+
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <poll.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <stdexcept>
+#include <system_error>
+
+#include "launch/port.h"
+#include "launch/report.h"
+#include "launch/signals.h"
+
+namespace ds {
+namespace {
+
+void require_host_name(const std::string& name) {
+  constexpr const char* kAllowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+  if (name.empty() || name[0] == '-' || name.find_first_not_of(kAllowed) != std::string::npos) {
+    throw std::invalid_argument(fmt::format(
+        "host '{}': must be a name or an IPv4 address, of letters, digits, '.', '-' and '_'", name));
+  }
+}
+
+// The hosts that have slots.
+Hosts in_use(const Hosts& hosts) {
+  Hosts out;
+  for (const Host& host : hosts) {
+    if (host.slots.empty()) continue;
+    require_host_name(host.name);
+    out.push_back(host);
+  }
+  if (out.empty()) throw std::invalid_argument("no slot is left on any host");
+  return out;
+}
+
+void check_before_start(const ClusterOptions& options) {
+  if (is_this_host(options.hosts[0].name)) require_free_port(options.master_port);
+  if (options.starter != Starter::mpirun || !options.ssh_check) return;
+  std::vector<std::string> others;
+  for (const Host& host : options.hosts) {
+    if (!is_this_host(host.name)) others.push_back(host.name);
+  }
+  check_hosts(others, {"orted", options.program}, options.ssh);
+}
+
+// mpirun or srun at work: passes its standard error on, without the agents' records, until it ends.
+class Starting {
+ public:
+  Starting(std::vector<std::string> words, std::vector<std::string> variables, std::string token)
+      : words_(std::move(words)),
+        variables_(std::move(variables)),
+        reports_(std::move(token)),
+        signals_{SIGINT, SIGTERM, SIGHUP} {}
+  ~Starting() {
+    if (pid_ > 0) {
+      kill(-pid_, SIGKILL);
+      waitpid(pid_, nullptr, 0);
+    }
+    if (errors_ >= 0) close(errors_);
+  }
+  Starting(const Starting&) = delete;
+  Starting& operator=(const Starting&) = delete;
+
+  int run() {
+    start();
+    while (!ended()) {
+      relay(kLookMs);
+      while (int number = signals_.next(0)) obey(number);
+    }
+    relay(0);
+    say(reports_.rest());
+    return verdict();
+  }
+
+ private:
+  static constexpr int kLookMs = 50;
+
+  void start() {
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) != 0) throw std::system_error(errno, std::generic_category(), "pipe");
+    errors_ = ends[0];
+    fcntl(errors_, F_SETFL, O_NONBLOCK);
+    // SIGTERM: mpirun and srun end their job before themselves.
+    Started started = start_process(words_, variables_,
+                                    {.mask = signals_.mask(), .errors = ends[1], .death_signal = SIGTERM});
+    close(ends[1]);
+    if (started.error != 0) {
+      throw std::invalid_argument(fmt::format("several hosts need {}, which cannot be run: {}", words_[0],
+                                              std::generic_category().message(started.error)));
+    }
+    pid_ = started.pid;
+  }
+
+  // Reads what is there, after at most that long without anything.
+  void relay(int milliseconds) {
+    pollfd ready{errors_, POLLIN, 0};
+    if (poll(&ready, 1, milliseconds) <= 0) return;
+    char part[65536];
+    ssize_t got = 0;
+    while ((got = read(errors_, part, sizeof part)) > 0) say(reports_.feed({part, static_cast<size_t>(got)}));
+    if (got == 0) signals_.next(milliseconds);  // the stream is over, the end comes
+  }
+
+  static void say(const std::string& text) {
+    for (size_t at = 0; at < text.size();) {
+      ssize_t put = write(STDERR_FILENO, text.data() + at, text.size() - at);
+      if (put < 0 && errno != EINTR) return;
+      if (put > 0) at += static_cast<size_t>(put);
+    }
+  }
+
+  // To the agents: SIGUSR1 for an interrupt, SIGUSR2 for a hangup; then to the starter itself.
+  void obey(int number) {
+    if (number == SIGCHLD) return;
+    if (number == SIGHUP && interrupts_ > 0) return;
+    ++interrupts_;
+    if (interrupts_ == 1) {
+      kill(pid_, number == SIGHUP ? SIGUSR2 : SIGUSR1);
+    } else {
+      kill(pid_, interrupts_ == 2 ? SIGTERM : SIGKILL);
+    }
+  }
+
+  bool ended() {
+    siginfo_t info{};
+    if (waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0)
+      return false;
+    kill(-pid_, SIGKILL);  // what the starter left in its process group
+    waitpid(pid_, nullptr, 0);
+    pid_ = 0;
+    code_ = info.si_code == CLD_EXITED ? info.si_status : 128 + info.si_status;
+    return true;
+  }
+
+  int verdict() const {
+    if (const auto& failure = reports_.first()) {
+      fmt::print(stderr, "libds launch: {}\n", failure->text);
+      return failure->code;
+    }
+    if (code_ != 0 && interrupts_ < 2)
+      fmt::print(stderr, "libds launch: {} ended with code {} and no rank said why\n", words_[0], code_);
+    return code_;
+  }
+
+  std::vector<std::string> words_, variables_;
+  ReportReader reports_;
+  Signals signals_;
+  pid_t pid_ = 0;
+  int errors_ = -1;
+  int code_ = 0;
+  int interrupts_ = 0;
+};
+
+}  // namespace
+
+int launch_on_hosts(const ClusterOptions& given, const std::vector<std::string>& command) {
+  if (command.empty()) throw std::invalid_argument("command must name a program, got no words");
+  ClusterOptions options = given;
+  options.hosts = in_use(given.hosts);
+  check_before_start(options);
+  std::string token = fresh_token();
+  Variables own = options.variables;
+  own["DS_LAUNCH_TOKEN"] = token;
+  own["DS_WORLD_INFO"] = encode_world_map(options.hosts);
+  std::vector<std::string> variables, names;
+  for (const auto& [name, value] : own) {
+    variables.push_back(fmt::format("{}={}", name, value));
+    names.push_back(name);
+  }
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    std::string_view text(*entry);
+    std::string name(text.substr(0, text.find('=')));
+    if (forwarded(name) && !own.contains(name)) names.push_back(name);
+  }
+  return Starting(starter_words(options, names, command), variables, token).run();
+}
+
+}  // namespace ds

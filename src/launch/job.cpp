@@ -1,0 +1,155 @@
+#include "launch/job.h"
+
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+namespace ds {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr int64_t kLookMs = 200;
+
+// A rank's log, emptied; -1 without a path.
+int open_log(const std::string& path) {
+  if (path.empty()) return -1;
+  int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0666);
+  if (fd < 0) throw std::system_error(errno, std::generic_category(), fmt::format("log '{}'", path));
+  return fd;
+}
+
+}  // namespace
+
+Job::Job(JobOptions options, std::vector<RankPlace> places, std::vector<std::string> command)
+    : options_(std::move(options)),
+      places_(std::move(places)),
+      command_(std::move(command)),
+      parent_(getppid()),
+      signals_{SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2} {}
+
+Job::~Job() {
+  stop(SIGKILL);
+  for (pid_t pid : ranks_) {
+    if (pid > 0) waitpid(pid, nullptr, 0);
+  }
+}
+
+void Job::start_all() {
+  if (!options_.log_dir.empty()) {
+    std::error_code error;
+    std::filesystem::create_directories(options_.log_dir, error);
+    if (error) throw std::system_error(error, fmt::format("log folder '{}'", options_.log_dir));
+  }
+  for (const RankPlace& place : places_) {
+    if (failure_.code == 0) start(place);
+  }
+}
+
+void Job::start(const RankPlace& place) {
+  std::vector<std::string> variables = variables_of(place);
+  variables.push_back(pipe_.variable());
+  int log = open_log(log_of(place.rank));
+  Started started = start_process(command_, variables,
+                                  {.pipe = &pipe_, .mask = signals_.mask(), .output = log, .errors = log});
+  if (log >= 0) close(log);
+  if (started.error == 0) {
+    ranks_.push_back(started.pid);
+    ++running_;
+    return;
+  }
+  std::string on = place.host.empty() ? "" : fmt::format(" on host '{}'", place.host);
+  fail({place.rank, started.error == ENOENT ? 127 : 126, false,
+        fmt::format("'{}' cannot be run{}: {}", command_[0], on,
+                    std::generic_category().message(started.error))});
+  stop(SIGKILL);
+}
+
+void Job::look() {
+  obey(signals_.next(kLookMs));
+  if (options_.part && getppid() != parent_) {
+    end_with_the_larger_job();
+    stop(SIGKILL);
+  }
+  for (size_t i = 0; i < ranks_.size(); ++i) collect(i);
+  if (failure_.code != 0 || ending_) press();
+}
+
+void Job::obey(int number) {
+  if (options_.part && (number == SIGTERM || number == SIGINT || number == SIGHUP)) {
+    end_with_the_larger_job();
+    return;
+  }
+  if (options_.part && number == SIGUSR1) number = SIGINT;
+  if (options_.part && number == SIGUSR2) number = SIGHUP;
+  if (number == SIGINT || number == SIGTERM) stop(interrupts_++ == 0 ? SIGINT : SIGKILL);
+  // A closed terminal may send several; the ranks save and end.
+  if (number == SIGHUP && interrupts_++ == 0) stop(SIGTERM);
+}
+
+// SIGTERM now, SIGKILL after term_ms, and no word of it.
+void Job::end_with_the_larger_job() {
+  if (ending_) return;
+  ending_ = true;
+  failed_ = Clock::now();
+  options_.grace_ms = 0;
+}
+
+// Takes the exit code of a rank that has ended, and kills what it left in its process group.
+void Job::collect(size_t index) {
+  pid_t& pid = ranks_[index];
+  siginfo_t info{};
+  if (pid == 0 || waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
+      info.si_pid == 0) {
+    return;
+  }
+  kill(-pid, SIGKILL);  // before the wait: until then the number cannot belong to someone else
+  waitpid(pid, nullptr, 0);
+  pid = 0;
+  --running_;
+  bool exited = info.si_code == CLD_EXITED;
+  if (exited && info.si_status == 0) return;
+  const RankPlace& place = places_[index];
+  std::string on = place.host.empty() ? "" : fmt::format(" on host '{}'", place.host);
+  std::string log = log_of(place.rank);
+  fail({place.rank, exited ? info.si_status : 128 + info.si_status, !exited,
+        fmt::format("rank {}{} {} {}{}", place.rank, on, exited ? "exited with code" : "was killed by signal",
+                    info.si_status, log.empty() ? "" : fmt::format("; its output is in '{}'", log))});
+}
+
+// Keeps the first failure.
+void Job::fail(RankFailure failure) {
+  if (failure_.code != 0) return;
+  failure_ = std::move(failure);
+  if (!ending_) failed_ = Clock::now();
+}
+
+// After a failure: patience, SIGTERM, SIGKILL.
+void Job::press() {
+  auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - failed_).count();
+  if (waited >= options_.grace_ms && pressure_ == 0) {
+    ++pressure_;
+    stop(SIGTERM);
+  }
+  if (waited >= options_.grace_ms + options_.term_ms && pressure_ == 1) {
+    ++pressure_;
+    stop(SIGKILL);
+  }
+}
+
+void Job::stop(int number) {
+  for (pid_t pid : ranks_) {
+    if (pid > 0) kill(-pid, number);
+  }
+}
+
+std::string Job::log_of(int rank) const {
+  return options_.log_dir.empty() ? "" : fmt::format("{}/rank_{}.log", options_.log_dir, rank);
+}
+
+}  // namespace ds

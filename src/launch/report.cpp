@@ -1,0 +1,75 @@
+#include "launch/report.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <charconv>
+#include <random>
+
+namespace ds {
+namespace {
+
+constexpr char kEnd = '\x1f';
+constexpr size_t kMostBytes = 4096;  // of a record
+
+// The longest end of `text` that `head` begins with.
+size_t overlap(std::string_view text, std::string_view head) {
+  for (size_t size = std::min(text.size(), head.size()); size > 0; --size) {
+    if (text.substr(text.size() - size) == head.substr(0, size)) return size;
+  }
+  return 0;
+}
+
+}  // namespace
+
+std::string report_record(std::string_view token, const RankFailure& failure) {
+  std::string text = failure.text.substr(0, kMostBytes / 2);
+  std::replace(text.begin(), text.end(), kEnd, ' ');
+  return fmt::format("\x1e{} {} {} {} {}{}", token, failure.rank, failure.code, failure.by_signal ? 1 : 0,
+                     text, kEnd);
+}
+
+std::string fresh_token() {
+  std::random_device random;
+  return fmt::format("{:08x}{:08x}{:08x}{:08x}", random(), random(), random(), random());
+}
+
+std::string ReportReader::feed(std::string_view bytes) {
+  waiting_ += bytes;
+  std::string out;
+  for (;;) {
+    size_t begin = waiting_.find(head_);
+    if (begin == std::string::npos) {
+      size_t keep = overlap(waiting_, head_);
+      out += waiting_.substr(0, waiting_.size() - keep);
+      waiting_.erase(0, waiting_.size() - keep);
+      return out;
+    }
+    out += waiting_.substr(0, begin);
+    waiting_.erase(0, begin);
+    size_t end = waiting_.find(kEnd);
+    if (end == std::string::npos) {
+      if (waiting_.size() > kMostBytes) out += std::move(waiting_), waiting_.clear();
+      return out;
+    }
+    take(std::string_view(waiting_).substr(head_.size(), end - head_.size()));
+    waiting_.erase(0, end + 1);
+  }
+}
+
+void ReportReader::take(std::string_view record) {
+  RankFailure failure;
+  int by_signal = 0;
+  const char* at = record.data();
+  const char* end = at + record.size();
+  for (int* number : {&failure.rank, &failure.code, &by_signal}) {
+    auto [next, code] = std::from_chars(at, end, *number);
+    if (code != std::errc{} || next == end) return;
+    at = next + 1;
+  }
+  failure.by_signal = by_signal != 0;
+  failure.text.assign(at, end);
+  if (!first_ || (failure.by_signal && !first_->by_signal)) first_ = std::move(failure);
+}
+
+}  // namespace ds

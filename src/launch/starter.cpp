@@ -1,0 +1,105 @@
+// The command lines of mpirun and srun.
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <stdexcept>
+
+#include "launch/agent.h"
+#include "launch/cluster.h"
+#include "launch/text.h"
+
+namespace ds {
+namespace {
+
+using Words = std::vector<std::string>;
+
+void append(Words& words, const Words& more) { words.insert(words.end(), more.begin(), more.end()); }
+
+// "a b"
+std::string joined(const Words& words) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : " ") + word;
+  return text;
+}
+
+Words blank_separated(std::string_view text) {
+  Words words;
+  for (std::string_view word : split(text, ' ')) {
+    if (!word.empty()) words.emplace_back(word);
+  }
+  return words;
+}
+
+// One part per host, since mpirun would count the ranks of its own host first.
+Words mpirun_words(const ClusterOptions& options, const Words& names, const Words& agent) {
+  Words words = {"mpirun", "-q", "--bind-to", "none", "--stdin", "none"};
+  if (geteuid() == 0) words.push_back("--allow-run-as-root");
+  append(words, {"--mca", "orte_keep_fqdn_hostnames", "1"});
+  append(words, {"--mca", "plm_rsh_args", joined(ssh_words(options.ssh))});
+  // After a failure: SIGCONT, this many seconds, SIGTERM, as many again, SIGKILL.
+  append(words, {"--mca", "odls_base_sigkill_timeout", "2"});
+  append(words, blank_separated(options.extra));
+  for (const Host& host : options.hosts) {
+    std::string ranks = std::to_string(host.slots.size());
+    if (&host != &options.hosts[0]) words.push_back(":");
+    append(words, {"--host", host.name + ":" + ranks, "-n", ranks});
+    for (const std::string& name : names) append(words, {"-x", name});
+    append(words, agent);
+  }
+  return words;
+}
+
+Words srun_words(const ClusterOptions& options) {
+  size_t each = options.hosts[0].slots.size();
+  std::string list;
+  for (const Host& host : options.hosts) {
+    if (host.slots.size() != each) {
+      throw std::invalid_argument(fmt::format(
+          "srun starts as many ranks on each host: '{}' has {} slots, '{}' has {}; use --launcher "
+          "mpirun or --num-ranks",
+          options.hosts[0].name, each, host.name, host.slots.size()));
+    }
+    list += (list.empty() ? "" : ",") + host.name;
+  }
+  return {"srun",
+          "--mpi=pmix",
+          fmt::format("--nodes={}", options.hosts.size()),
+          fmt::format("--ntasks={}", rank_count(options.hosts)),
+          fmt::format("--ntasks-per-node={}", each),
+          fmt::format("--nodelist={}", list),
+          "--distribution=block",
+          "--cpu-bind=none",
+          "--input=none",
+          "--kill-on-bad-exit=1",
+          "--export=ALL",
+          "--quiet"};
+}
+
+}  // namespace
+
+bool forwarded(std::string_view name) {
+  constexpr std::array<std::string_view, 6> kBeginnings = {"DS_", "MLFLOW", "PYTHON", "UCX", "NCCL", "OMP_"};
+  constexpr std::array<std::string_view, 2> kNames = {"PATH", "LD_LIBRARY_PATH"};
+  if (name == "DS_COMM_URL" || name == "DS_LAUNCHER_PIPE") return false;
+  return std::find(kNames.begin(), kNames.end(), name) != kNames.end() ||
+         std::any_of(kBeginnings.begin(), kBeginnings.end(),
+                     [&](std::string_view begin) { return name.substr(0, begin.size()) == begin; });
+}
+
+Words starter_words(const ClusterOptions& options, const Words& names, const Words& command) {
+  if (std::find(command.begin(), command.end(), ":") != command.end())
+    throw std::invalid_argument("command: a word ':' cannot be handed to mpirun; put it into a script");
+  Words agent = {options.program, "agent",        "--world",       world_text(options.hosts),
+                 "--folder",      options.folder, "--master-port", std::to_string(options.master_port)};
+  if (!options.log_dir.empty()) append(agent, {"--log-dir", options.log_dir});
+  append(agent, command);
+  if (options.starter == Starter::mpirun) return mpirun_words(options, names, agent);
+  Words words = srun_words(options);
+  append(words, blank_separated(options.extra));
+  append(words, agent);
+  return words;
+}
+
+}  // namespace ds

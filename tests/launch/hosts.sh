@@ -1,0 +1,230 @@
+#!/bin/sh
+# Jobs over two hosts, a and b: namespaces of network, host name, mounts and processes, each with its own sshd and
+# /dev/shm, on one bridge. All of them live in an outer set of namespaces, so that nothing outlives the test, and ports
+# and addresses are the test's own.  usage: hosts.sh BUILD SCRATCH
+set -eu
+skip() { echo "skipped: $*"; exit 77; }
+die() { echo "hosts: $*" >&2; exit 1; }
+
+if [ "${1:-}" != --inside ]; then
+  build=$(cd "$1" && pwd)
+  [ "$(id -u)" = 0 ] || skip "namespaces of hosts need root, this is user $(id -un)"
+  for tool in mpirun orted ssh ssh-keygen ip nsenter unshare /usr/sbin/sshd; do
+    command -v $tool > /dev/null || skip "$tool is not installed"
+  done
+  [ -e "$build/lib/libds_mpi.so" ] || skip "the transport mpi is not built"
+  unshare --mount --net --uts --pid --fork --mount-proc ip link add br0 type bridge 2> /dev/null ||
+    skip "this system gives no namespaces with a bridge"
+  rm -rf "$2"
+  mkdir -p "$2"
+  exec unshare --mount --net --uts --pid --fork --kill-child --mount-proc sh "$0" --inside "$build" "$2"
+fi
+build=$2
+source=$(cd "$(dirname "$0")/../.." && pwd)
+cd "$3"
+scratch=$PWD
+libds=$build/bin/libds
+
+# ---- the hosts --------------------------------------------------------------------------------------------------
+
+mkdir ssh
+ssh-keygen -q -t ed25519 -N '' -f ssh/id_ed25519
+cp ssh/id_ed25519.pub ssh/authorized_keys
+ssh-keygen -q -t ed25519 -N '' -f host_key
+for name in a b c d; do echo "$name $(cut -d' ' -f1,2 host_key.pub)"; done > ssh/known_hosts
+printf '127.0.0.1 localhost\n10.77.0.1 a\n10.77.0.2 b\n10.77.0.3 c\n10.77.0.9 d\n' > etc_hosts
+cat > sshd_config << END
+HostKey $scratch/host_key
+AuthorizedKeysFile $scratch/ssh/authorized_keys
+StrictModes no
+UsePAM no
+PermitRootLogin prohibit-password
+PidFile none
+END
+cat > host.sh << 'END'
+# host.sh NAME ADDRESS SSHD: one host, until it is killed
+set -e
+hostname "$1"
+mount -t tmpfs none /dev/shm
+mount -t tmpfs none /run
+mkdir -p /run/sshd /root/.ssh
+mount --bind ssh /root/.ssh
+mount --bind etc_hosts /etc/hosts
+ip link set lo up
+until ip link show eth0 > /dev/null 2>&1; do sleep 0.05; done
+ip address add "$2/24" dev eth0
+ip link set eth0 up
+[ "$3" = no ] || /usr/sbin/sshd -f sshd_config
+: > "up.$1"
+while :; do sleep 1; done
+END
+
+# host NAME ADDRESS SSHD: leaves the number of its first process in pid.NAME
+host() {
+  unshare --mount --net --uts --pid --fork --kill-child --mount-proc sh host.sh "$@" &
+  first=
+  until [ -n "$first" ]; do first=$(cat "/proc/$!/task/$!/children"); sleep 0.05; done
+  echo "${first% }" > "pid.$1"
+  ip link add "to_$1" type veth peer name eth0 netns "${first% }"
+  ip link set "to_$1" master br0 up
+  tries=0
+  until [ -e "up.$1" ]; do
+    tries=$((tries + 1))
+    [ $tries -lt 200 ] || die "host $1 does not come up"
+    sleep 0.05
+  done
+}
+on() {
+  name=$1
+  shift
+  nsenter --all --target "$(cat "pid.$name")" --wd="$scratch" "$@"
+}
+
+ip link add br0 type bridge
+ip link set br0 up
+host a 10.77.0.1 yes
+host b 10.77.0.2 yes
+host c 10.77.0.3 no
+
+# ---- what jobs leave behind --------------------------------------------------------------------------------------
+
+busy() { ps -eo stat=,comm= | grep -qE '^[^Z]\S* +(libds|mpirun|orted|ssh)$'; }
+# Nothing runs and nothing lies in either host's shared memory, ten seconds from now at the latest.
+require_quiet() {
+  tries=0
+  while busy || [ -n "$(on a ls /dev/shm)$(on b ls /dev/shm)" ]; do
+    tries=$((tries + 1))
+    [ $tries -lt 100 ] || { ps -ef; on a ls /dev/shm; on b ls /dev/shm; die "$1: processes or shared memory are left"; }
+    sleep 0.1
+  done
+}
+# wait_for WHAT COMMAND...
+wait_for() {
+  what=$1
+  shift
+  tries=0
+  until "$@" > /dev/null 2>&1; do
+    tries=$((tries + 1))
+    [ $tries -lt 300 ] || { cat err out; die "waited in vain: $what"; }
+    sleep 0.1
+  done
+}
+launch() { on a timeout 60 "$libds" launch "$@"; }
+
+# fails CODE TEXT OPTION...: that code, one line that says TEXT, nothing left
+fails() {
+  want=$1
+  text=$2
+  shift 2
+  code=0
+  launch "$@" > out 2> err || code=$?
+  if [ $code -ne "$want" ] || [ "$(wc -l < err)" -ne 1 ] || ! grep -qF -- "$text" err; then
+    cat err
+    die "launch $*: code $code (want $want), stderr above (want one line with '$text')"
+  fi
+  require_quiet "launch $*"
+}
+
+# ---- places ------------------------------------------------------------------------------------------------------
+
+printf 'a slots=1\nb slots=1\n' > two
+printf 'b slots=1\na slots=2\n' > three
+printf 'a slots=2\nb slots=2\n' > four
+place='echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_SIZE $CROSS_RANK/$CROSS_SIZE $(hostname) $MASTER_ADDR:$MASTER_PORT'
+launch --hostfile three --master-port 4711 sh -c "$place" | sort > out
+printf '0/3 0/1 0/2 b b:4711\n1/3 0/2 1/2 a b:4711\n2/3 1/2 1/2 a b:4711\n' > want
+cmp -s out want || { cat out; die "the places of ranks differ from the hostfile's order"; }
+launch --hostfile four --exclude a:1@b:0 sh -c "$place" | sort > out
+printf '0/2 0/1 0/2 a a:29500\n1/2 0/1 1/2 b a:29500\n' > want
+cmp -s out want || { cat out; die "the places of ranks differ from --exclude's"; }
+
+printf 'GREETING = good day\n' > .deepspeed_env
+launch --hostfile two --log-dir logs sh -c 'echo $GREETING from $(hostname) in $PWD; echo and more >&2' > out
+[ ! -s out ] || die "ranks with logs wrote to the terminal: $(cat out)"
+printf 'good day from b in %s\nand more\n' "$scratch" > want
+cmp -s logs/rank_1.log want || { cat logs/rank_1.log; die "the log of rank 1"; }
+rm .deepspeed_env
+
+# ---- training: the bits of one host ------------------------------------------------------------------------------
+
+mkdir text
+cp "$source"/docs/*.md text
+cat > config.json << 'END'
+{"train_micro_batch_size_per_gpu": 2, "bf16": {"enabled": true},
+ "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}}, "zero_optimization": {"stage": 3},
+ "model": {"family": "gpt", "layers": 2, "hidden": 64, "heads": 2, "dropout": 0.1},
+ "run": {"sequence": 32, "steps": 6, "threads": 1, "sample_tokens": 0, "seed": 3}}
+END
+train="$libds train --config config.json --data text --quiet"
+hash_of() { "$libds" verify --hash "$1" | cut -d' ' -f1; }
+for ranks in 2 4; do
+  [ $ranks = 2 ] && file=two || file=four
+  # shellcheck disable=SC2086
+  launch -n $ranks $train --dir local$ranks > log 2>&1 || { cat log; die "$ranks ranks of one host"; }
+  # shellcheck disable=SC2086
+  launch --hostfile $file $train --dir hosts$ranks > log 2>&1 || { cat log; die "$ranks ranks of two hosts"; }
+  one=$(hash_of local$ranks)
+  [ -n "$one" ] && [ "$one" = "$(hash_of hosts$ranks)" ] || die "payload hashes of $ranks ranks differ"
+done
+require_quiet "training"
+
+# ---- ends ---------------------------------------------------------------------------------------------------------
+
+# A long run in the background, past its step 10: `job` is its launcher.
+long_run() {
+  # shellcheck disable=SC2086
+  on a "$libds" launch --hostfile two $train --steps 100000 --dir "$1" > out 2> err &
+  wait_for "step 10 of $1" grep -q 'step *10/' out
+  job=$(pgrep -x -f "$libds launch .*")
+}
+end_of_run() { code=0; wait $! || code=$?; }
+
+long_run killed
+on b pkill -KILL -f "^$libds train"
+end_of_run
+[ $code -eq 137 ] || { cat err; die "a rank that is killed ends the job with code $code"; }
+grep -q "^libds launch: rank 1 on host 'b' was killed by signal 9$" err || { cat err; die "the dead rank is not named"; }
+require_quiet "a rank that is killed"
+
+long_run stopped
+kill -INT "$job"
+end_of_run
+[ $code -eq 0 ] || { cat err out; die "an interrupted run ends with code $code"; }
+grep -q 'go on with --resume stopped' out || { cat out; die "an interrupted run is not saved"; }
+require_quiet "an interrupted run"
+
+long_run orphaned
+kill -KILL "$job"
+end_of_run
+require_quiet "a launcher that is killed"
+
+fails 7 "libds launch: rank 1 on host 'b' exited with code 7" --hostfile two sh -c '[ $RANK = 0 ] || exit 7; sleep 30'
+
+# ---- bad input ------------------------------------------------------------------------------------------------------
+
+printf 'a slots=1\nc slots=1\n' > refusing
+printf 'a slots=1\nd slots=1\n' > absent
+printf 'a slots=1\nnobody slots=1\n' > unknown
+printf 'a slots=1\n-oProxyCommand=x slots=1\n' > evil
+printf 'a slots=1\nb slots=1\na slots=2\n' > double
+fails 1 "host 'c' cannot be logged in to by ssh: ssh: connect to host c port 22: Connection refused" --hostfile refusing true
+fails 1 "host 'd' cannot be logged in to by ssh: ssh: connect to host d port 22: No route to host" --hostfile absent true
+fails 1 "host 'nobody' cannot be logged in to by ssh: ssh: Could not resolve hostname nobody" --hostfile unknown true
+fails 1 "host '-oProxyCommand=x': must be a name" --hostfile evil true
+fails 1 "hostfile 'double', line 3: host 'a' is in line 1, too" --hostfile double true
+fails 1 "--master-port: port 22 is taken on this host" --hostfile two --master-port 22 true
+fails 1 "no slot is left on any host" --hostfile two --exclude a@b true
+on a cp /bin/true /dev/shm/only_here
+code=0
+launch --hostfile two /dev/shm/only_here 2> err || code=$?
+on a rm /dev/shm/only_here
+[ $code -eq 127 ] && grep -q "^libds launch: '/dev/shm/only_here' cannot be run on host 'b': No such file" err ||
+  { cat err; die "a program that only host a has: code $code"; }
+require_quiet "a program that only host a has"
+on a sh -c "cp '$libds' '$build'/lib/libds.so* /dev/shm"
+code=0
+on a env LD_LIBRARY_PATH=/dev/shm /dev/shm/libds launch --hostfile two true 2> err || code=$?
+on a sh -c 'rm /dev/shm/libds*'
+[ $code -eq 1 ] && grep -q "^libds: host 'b' has no program '/dev/shm/libds'$" err ||
+  { cat err; die "libds that only host a has: code $code"; }
+echo "hosts: 2 hosts, 2 and 4 ranks"
