@@ -1,127 +1,28 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <cstring>
-#include <deque>
 #include <functional>
-#include <map>
-#include <mutex>
 #include <thread>
 
 #include "comm/transport/transport.h"
 #include "core/base/error.h"
+#include "support/post_office.h"
 #include "support/spawn.h"
 
-// What a group over a plugin does when a peer fails. The transport is a post office in this process, so that
-// a test decides what arrives; real messages are tested by mpi.sh.
-struct ds_plugin_link {
-  int rank = 0;
-  std::vector<ds_plugin_part> wanted;
-  std::string error;
-};
-
+// What a group over a plugin does when a peer fails. A test decides what arrives; real messages are tested by
+// mpi.sh.
 namespace ds {
 namespace {
 
-struct Office {
-  std::mutex mutex;
-  int size = 2;
-  std::map<std::pair<int, int>, std::deque<std::vector<char>>> letters;  // (from, to)
-  std::vector<char> left = std::vector<char>(8);
-  int aborted_by = -1;
-  std::string reason;
-  bool lively = false;  // every poll sees signs of life of everyone
-  uint64_t beats = 0;
-};
-Office* office = nullptr;
-
-int32_t open(int32_t rank, int32_t size, ds_plugin_link** out) {
-  std::lock_guard lock(office->mutex);
-  office->size = size;
-  *out = new ds_plugin_link{rank, {}, {}};
-  return 0;
-}
-
-int32_t start(ds_plugin_link* link, const ds_plugin_part* sends, const ds_plugin_part* receives) {
-  std::lock_guard lock(office->mutex);
-  for (int r = 0; r < office->size; ++r) {
-    if (r == link->rank || sends[r].size == 0) continue;
-    const char* data = static_cast<const char*>(sends[r].data);
-    office->letters[{link->rank, r}].emplace_back(data, data + sends[r].size);
-  }
-  link->wanted.assign(receives, receives + office->size);
-  link->wanted[static_cast<size_t>(link->rank)].size = 0;
-  return 0;
-}
-
-int32_t poll(ds_plugin_link* link, int32_t* out_done, uint8_t* arrived, uint64_t* beats) {
-  std::lock_guard lock(office->mutex);
-  if (office->lively) ++office->beats;
-  *out_done = 1;
-  for (size_t r = 0; r < link->wanted.size(); ++r) {
-    ds_plugin_part& part = link->wanted[r];
-    auto& letters = office->letters[{static_cast<int>(r), link->rank}];
-    if (part.size != 0 && !letters.empty()) {
-      std::memcpy(part.data, letters.front().data(), part.size);
-      letters.pop_front();
-      part.size = 0;
-    }
-    arrived[r] = part.size == 0;
-    beats[r] = office->beats;
-    if (part.size != 0) *out_done = 0;
-  }
-  return 0;
-}
-
-void beat(ds_plugin_link*) {}
-
-void abort_group(ds_plugin_link* link, const char* reason) {
-  std::lock_guard lock(office->mutex);
-  if (office->aborted_by >= 0) return;
-  office->aborted_by = link->rank;
-  office->reason = reason;
-}
-
-int32_t aborted_by(ds_plugin_link* link) {
-  std::lock_guard lock(office->mutex);
-  return office->aborted_by == link->rank ? -1 : office->aborted_by;
-}
-
-int32_t has_left(ds_plugin_link*, int32_t rank) {
-  std::lock_guard lock(office->mutex);
-  return office->left[static_cast<size_t>(rank)];
-}
-
-const char* message(ds_plugin_link*) { return office->reason.c_str(); }
-
-void close(ds_plugin_link* link) {
-  std::lock_guard lock(office->mutex);
-  office->left[static_cast<size_t>(link->rank)] = 1;
-  delete link;
-}
-
-const ds_plugin_transport_table kPost = {sizeof(ds_plugin_transport_table),
-                                         "post",
-                                         DS_PLUGIN_BUILD,
-                                         open,
-                                         start,
-                                         poll,
-                                         beat,
-                                         abort_group,
-                                         aborted_by,
-                                         has_left,
-                                         message,
-                                         close};
-
 class Linked : public testing::Test {
  protected:
-  void SetUp() override { office = &office_; }
-  void TearDown() override { office = nullptr; }
+  void SetUp() override { test::open_office(&office_); }
+  void TearDown() override { test::open_office(nullptr); }
 
   // Runs body(communicator) on two ranks.
   static void on_both(int64_t timeout_ms, const std::function<void(Communicator&)>& body) {
     test::spawn_threads(2, [&](int rank) {
-      auto comm = make_linked(kPost, {.rank = rank, .size = 2, .timeout_ms = timeout_ms});
+      auto comm = make_linked(test::post_transport(), {.rank = rank, .size = 2, .timeout_ms = timeout_ms});
       body(*comm);
     });
   }
@@ -136,7 +37,7 @@ class Linked : public testing::Test {
     return "no error";
   }
 
-  Office office_;
+  test::Office office_;
 };
 
 TEST_F(Linked, AStandingPeerIsNamed) {

@@ -1,0 +1,108 @@
+#include "support/groups.h"
+
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+
+#include "comm/transport/transport.h"
+#include "core/base/half.h"
+#include "support/post_office.h"
+#include "support/spawn.h"
+
+namespace ds::test {
+
+namespace {
+
+std::vector<GroupCase> all_cases() {
+  std::vector<GroupCase> out;
+  for (const char* transport : {"threads", "shm", "post"}) {
+    for (int ranks : {1, 2, 3, 4}) out.push_back({transport, ranks});
+    for (int ranks : {2, 3}) {
+      if (std::string(transport) != "post") out.push_back({transport, ranks, false});
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+std::vector<GroupCase> group_cases() {
+  const char* size = std::getenv("OMPI_COMM_WORLD_SIZE");
+  return size ? std::vector<GroupCase>{{"mpi", std::atoi(size)}} : all_cases();
+}
+
+std::vector<GroupCase> group_cases(int ranks) {
+  std::vector<GroupCase> out = all_cases();
+  std::erase_if(out, [&](const GroupCase& c) { return c.ranks != ranks; });
+  return out;
+}
+
+std::string group_name(const testing::TestParamInfo<GroupCase>& info) {
+  return fmt::format("{}{}{}", info.param.transport, info.param.ranks, info.param.direct ? "" : "staged");
+}
+
+void on_group(const GroupCase& group, const std::function<void(Communicator&)>& body) {
+  if (group.transport == "mpi") {
+    auto comm = create_communicator("env", {.timeout_ms = 60000});
+    ASSERT_EQ(comm->size(), group.ranks);
+    return body(*comm);
+  }
+  bool post = group.transport == "post";
+  std::string url = fmt::format("{}://group-{}", group.transport, getpid());
+  auto one = [&](int rank) {
+    CommOptions options{.rank = rank, .size = group.ranks, .timeout_ms = 60000, .direct = group.direct};
+    auto comm = post ? make_linked(post_transport(), options) : create_communicator(url, options);
+    ASSERT_EQ(comm->reads_directly(), group.direct && !post);
+    body(*comm);
+  };
+  Office office;
+  open_office(&office);
+  if (group.transport == "shm") {
+    EXPECT_EQ(spawn_processes(group.ranks, one), std::vector<int>(static_cast<size_t>(group.ranks), 0));
+  } else {
+    spawn_threads(group.ranks, one);
+  }
+  open_office(nullptr);
+}
+
+std::vector<std::byte> elements(DType dtype, int rank, size_t count) {
+  auto unit = static_cast<size_t>(size_of(dtype));
+  std::vector<std::byte> out(count * unit);
+  for (size_t i = 0; i < count; ++i) {
+    size_t mix = (i * 2654435761u + static_cast<size_t>(rank) * 40503u + i / 2003) % 2003;
+    double value = (static_cast<double>(mix) - 1001) / 8 * (rank % 2 == 0 ? 1 : 37.25);
+    std::byte* to = out.data() + i * unit;
+    auto put = [&](auto x) { std::memcpy(to, &x, sizeof x); };
+    switch (dtype) {
+      case DS_DTYPE_F32:
+        put(static_cast<float>(value) * 1.0009f);
+        break;
+      case DS_DTYPE_BF16:
+        put(bf16(static_cast<float>(value)));
+        break;
+      case DS_DTYPE_F16:
+        put(narrow_half(static_cast<float>(value)));
+        break;
+      case DS_DTYPE_F64:
+        put(value * 1.0000000123);
+        break;
+      case DS_DTYPE_I32:
+        put(static_cast<int32_t>(value * 1e5));
+        break;
+      case DS_DTYPE_I64:
+        put(static_cast<int64_t>(value * 1e12));
+        break;
+      default:
+        put(static_cast<uint8_t>(mix));
+    }
+  }
+  return out;
+}
+
+std::byte byte_of(int from, int to, size_t i) {
+  return static_cast<std::byte>(static_cast<size_t>(from * 37 + to * 11 + 5) + i * 131 + (i >> 9));
+}
+
+}  // namespace ds::test

@@ -1,0 +1,30 @@
+#pragma once
+#include <deque>
+#include <map>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ds_plugin.h"
+
+namespace ds::test {
+
+// What ranks of this process have sent each other over `post_transport`.
+struct Office {
+  std::mutex mutex;
+  int size = 2;
+  std::map<std::pair<int, int>, std::deque<std::vector<char>>> letters;  // (from, to)
+  std::vector<char> left = std::vector<char>(8);
+  int aborted_by = -1;
+  std::string reason;
+  bool lively = false;  // every poll sees signs of life of everyone
+  uint64_t beats = 0;
+};
+
+// A plugin's transport between threads of this process, in which a test decides what arrives. Its links meet
+// in the office that was last opened.
+void open_office(Office* office);
+const ds_plugin_transport_table& post_transport();
+
+}  // namespace ds::test
