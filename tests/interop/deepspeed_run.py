@@ -1,0 +1,169 @@
+"""Ten steps of training beside DeepSpeed 0.19.8 on gloo, ZeRO stages 0 to 3 (./run interop deepspeed [STAGES]).
+
+Two ranks, f32, the recorded models of tests/data/models: GPT-2 and Llama start from the folder's weights and take
+micro-batch r on rank r (their target counts differ). SGD with momentum, unclipped: every parameter within 1e-5 of its
+tensor's largest value. AdamW with torch's and with DeepSpeed's own update, clipping at 1, weight decay everywhere: sum
+and norm of every tensor within the model's recorded `final_params` tolerances (elements whose gradient is rounding noise
+make full steps under Adam). Losses of every step, the mean over ranks: 1e-5 relative.
+"""
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+MODELS = os.path.join(ROOT, "tests", "data", "models")
+RANKS, STEPS = 2, 10
+CASES = {
+    "sgd": {"type": "SGD", "params": {"lr": 0.03, "momentum": 0.9}},
+    "adamw": {"type": "AdamW", "params": {"lr": 1e-3, "betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.1}},
+}
+
+
+def settings(case, stage):
+    return {"train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 1,
+            "gradient_clipping": 1.0 if case == "adamw" else 0.0, "optimizer": CASES[case],
+            "zero_optimization": {"stage": stage, "overlap_comm": True, "reduce_bucket_size": 5000,
+                                  "stage3_param_persistence_threshold": 100, "stage3_prefetch_bucket_size": 3000}}
+
+
+def batch(folder, rank):
+    """ids and unshifted labels [rows, tokens] of micro-batch `rank`."""
+    from safetensors.numpy import load_file
+
+    golden = load_file(os.path.join(folder, "golden.safetensors"))
+    return golden[f"micro.{rank}.input_ids"], golden[f"micro.{rank}.labels"]
+
+
+def theirs(folder, case, stage, rank, out, adam):
+    import deepspeed
+    import torch
+    import transformers
+
+    torch.set_num_threads(1)
+    deepspeed.init_distributed("gloo", verbose=False)
+    model = transformers.AutoModelForCausalLM.from_pretrained(
+        folder, dtype=torch.float32, attn_implementation="eager").eval()
+    made = settings(case, stage)
+    if case == "adamw":
+        made["optimizer"] = {"type": "AdamW", "params": {**CASES[case]["params"], "torch_adam": adam == "torch"}}
+    engine, *_ = deepspeed.initialize(model=model, model_parameters=model.parameters(),
+                                      config=made | {"zero_allow_untested_optimizer": True})
+    ids, labels = (torch.from_numpy(a).long() for a in batch(folder, rank))
+    losses = []
+    for _ in range(STEPS):
+        loss = engine(input_ids=ids, labels=labels).loss
+        losses.append(loss.item())
+        engine.backward(loss)
+        engine.step()
+    with deepspeed.zero.GatheredParameters(list(model.parameters()), enabled=stage == 3):
+        if rank == 0:
+            weights = {name: p.detach().clone() for name, p in model.named_parameters()}
+            model.save_pretrained(out, state_dict=weights)
+    return losses
+
+
+def ours(folder, case, stage, rank, out, _):
+    import numpy as np
+
+    sys.path.insert(0, os.path.join(ROOT, "build", "python"))
+    import libds as ds
+
+    ids, labels = batch(folder, rank)
+    targets = np.full_like(labels, -100)
+    targets[:, :-1] = labels[:, 1:]
+    text = json.dumps(settings(case, stage) | {
+        "model": {"folder": folder}, "run": {"sequence": int(ids.shape[1])}, "data": {"paths": ["none"]}})
+    comm = ds.comm_create("env", None)
+    engine = ds.engine_create(comm, text, ds.graph_from_config(text, RANKS), ds.engine_options())
+    ds.checkpoint_load_model(engine, folder)
+    inputs = [ds.tensor_from_dlpack(np.ascontiguousarray(a, dtype=np.int32).reshape(-1)) for a in (ids, targets)]
+    losses = []
+    for _ in range(STEPS):
+        losses.append(ds.train_batch(engine, inputs))
+    ds.checkpoint_save_model(engine, out, folder)
+    return losses
+
+
+def train(side, folder, case, stage, out, adam):
+    """Losses [rank][step]; leaves the trained model in `out`."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    os.makedirs(out)
+    ranks = []
+    for rank in range(RANKS):
+        environment = os.environ | {
+            "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(RANKS), "LOCAL_SIZE": str(RANKS),
+            "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "HF_HUB_OFFLINE": "1",
+            "DS_COMM_URL": f"shm://interop-{os.getpid()}-{port}"}
+        ranks.append(subprocess.Popen(
+            [sys.executable, os.path.abspath(__file__), "--rank", side, folder, case, str(stage), str(rank), out, adam],
+            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environment))
+    for rank in ranks:
+        errors = rank.communicate()[1]
+        if rank.returncode != 0:
+            sys.exit(f"{side} {case} stage {stage}: a rank ended with {rank.returncode}\n{errors[-2000:]}")
+    losses = []
+    for rank in range(RANKS):
+        with open(os.path.join(out, f"losses-{rank}.json"), encoding="utf-8") as file:
+            losses.append(json.load(file))
+    return losses
+
+
+def weights_of(folder):
+    from safetensors.numpy import load_file
+
+    return load_file(os.path.join(folder, "model.safetensors"))
+
+
+def parameters_agree(case, folder, mine, other):
+    """(whether, what to print): largest distance by the case's rule, as a share of what is allowed."""
+    with open(os.path.join(folder, "golden.json"), encoding="utf-8") as file:
+        rule = json.load(file)["final_params"]
+    worst, where = 0.0, ""
+    assert sorted(mine) == sorted(other), (sorted(mine), sorted(other))
+    for name, a in mine.items():
+        a, b = a.astype("f8"), other[name].astype("f8")
+        if case == "sgd":
+            share = abs(a - b).max() / (1e-5 * abs(b).max())
+        else:
+            allowed = rule[name]
+            share = max(abs(a.sum() - b.sum()) / allowed["sum_tol"],
+                        abs((a * a).sum() ** 0.5 - (b * b).sum() ** 0.5) / allowed["l2_tol"])
+        if share >= worst:
+            worst, where = share, name
+    return worst <= 1, f"parameters at {worst:.3f} of the tolerance ({where})"
+
+
+def compare(model, case, stage, adam):
+    folder = os.path.join(MODELS, model)
+    with tempfile.TemporaryDirectory() as scratch:
+        a, b = os.path.join(scratch, "ours"), os.path.join(scratch, "theirs")
+        mine, other = train("ours", folder, case, stage, a, adam), train("theirs", folder, case, stage, b, adam)
+        means = [sum(step) / RANKS for step in zip(*other)]  # DeepSpeed tells each rank's own, libds their mean
+        distance = max(abs(x - y) / y for rank in mine for x, y in zip(rank, means))
+        ok, line = parameters_agree(case, folder, weights_of(a), weights_of(b))
+    ok = ok and distance <= 1e-5
+    label = f"{model} stage {stage} {case}" + (f" ({adam})" if case == "adamw" else "")
+    print(f"{'ok  ' if ok else 'FAIL'} {label}: losses within {distance:.1e}, {line}", flush=True)
+    return ok
+
+
+def main():
+    if len(sys.argv) > 1 and sys.argv[1] == "--rank":
+        side, folder, case, stage, rank, out, adam = sys.argv[2:]
+        losses = (ours if side == "ours" else theirs)(folder, case, int(stage), int(rank), out, adam)
+        with open(os.path.join(out, f"losses-{rank}.json"), "w", encoding="utf-8") as file:
+            json.dump(losses, file)
+        return 0
+    stages = [int(s) for s in (sys.argv[1] if len(sys.argv) > 1 else "0123")]
+    done = [compare(model, case, stage, adam) for model in ("gpt2", "llama") for stage in stages
+            for case, adam in (("sgd", "torch"), ("adamw", "torch"), ("adamw", "own"))]
+    return 0 if all(done) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
