@@ -109,7 +109,7 @@ wait_for() {
     sleep 0.1
   done
 }
-launch() { on a timeout 60 "$libds" launch "$@"; }
+launch() { on a timeout -k 5 60 "$libds" launch "$@"; }
 
 # fails CODE TEXT OPTION...: that code, one line that says TEXT, nothing left
 fails() {

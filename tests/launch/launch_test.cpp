@@ -124,6 +124,20 @@ TEST(Launch, NamesACommandThatCannotRun) {
   testing::internal::GetCapturedStderr();
 }
 
+TEST(Launch, KeepsALogOfEachRank) {
+  TempFolder folder;
+  std::string logs = folder.path() + "/deep/logs";
+  LaunchOptions options{.ranks = 2, .job = {.log_dir = logs}};
+  Outcome outcome = shell(options, "echo out $RANK; echo err $RANK >&2; [ $RANK = 0 ] || exit 4");
+  EXPECT_EQ(outcome.code, 4);
+  EXPECT_EQ(outcome.complaint,
+            "libds launch: rank 1 exited with code 4; its output is in '" + logs + "/rank_1.log'\n");
+  EXPECT_EQ(text_of(logs + "/rank_0.log"), "out 0\nerr 0\n");
+  EXPECT_EQ(text_of(logs + "/rank_1.log"), "out 1\nerr 1\n");
+  options.job.log_dir = "/proc/no/logs";
+  EXPECT_THROW(launch(options, {"true"}), std::system_error);
+}
+
 TEST(Launch, RefusesNothingToDo) {
   EXPECT_THROW(launch({.ranks = 0}, {"true"}), std::invalid_argument);
   EXPECT_THROW(launch({.ranks = 1}, {}), std::invalid_argument);
