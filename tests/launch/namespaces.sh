@@ -1,0 +1,139 @@
+# Sourced by tests that need hosts: namespaces of network, host name, mounts and processes, each with its own sshd and
+# /dev/shm, on one bridge. All of them live in an outer set of namespaces, so that nothing outlives the test, and ports
+# and addresses are the test's own. The caller's arguments: BUILD SCRATCH. Skips (code 77) without what it takes.
+# Leaves: $build $source $scratch $libds, the working folder $scratch, and the functions below.
+set -eu
+skip() { echo "skipped: $*"; exit 77; }
+die() { echo "$(basename "$0"): $*" >&2; exit 1; }
+
+if [ "${1:-}" != --inside ]; then
+  build=$(cd "$1" && pwd)
+  [ "$(id -u)" = 0 ] || skip "namespaces of hosts need root, this is user $(id -un)"
+  for tool in ssh ssh-keygen ip nsenter unshare /usr/sbin/sshd; do
+    command -v $tool > /dev/null || skip "$tool is not installed"
+  done
+  [ -e "$build/lib/libds_mpi.so" ] || skip "the transport mpi is not built"
+  unshare --mount --net --uts --pid --fork --mount-proc ip link add br0 type bridge 2> /dev/null ||
+    skip "this system gives no namespaces with a bridge"
+  rm -rf "$2"
+  mkdir -p "$2"
+  exec unshare --mount --net --uts --pid --fork --kill-child --mount-proc sh "$0" --inside "$build" "$2"
+fi
+build=$2
+source=$(cd "$(dirname "$0")/../.." && pwd)
+cd "$3"
+scratch=$PWD
+libds=$build/bin/libds
+
+# ---- the hosts --------------------------------------------------------------------------------------------------
+
+mkdir ssh
+ssh-keygen -q -t ed25519 -N '' -f ssh/id_ed25519
+cp ssh/id_ed25519.pub ssh/authorized_keys
+ssh-keygen -q -t ed25519 -N '' -f host_key
+for name in a b c d; do echo "$name $(cut -d' ' -f1,2 host_key.pub)"; done > ssh/known_hosts
+printf '127.0.0.1 localhost\n10.77.0.1 a\n10.77.0.2 b\n10.77.0.3 c\n10.77.0.9 d\n' > etc_hosts
+cat > sshd_config << END
+HostKey $scratch/host_key
+AuthorizedKeysFile $scratch/ssh/authorized_keys
+StrictModes no
+UsePAM no
+PermitRootLogin prohibit-password
+PidFile none
+END
+cat > host.sh << 'END'
+# host.sh NAME ADDRESS SSHD: one host, until it is killed
+set -e
+hostname "$1"
+mount -t tmpfs none /dev/shm
+mount -t tmpfs none /run
+mkdir -p /run/sshd /root/.ssh
+mount --bind ssh /root/.ssh
+mount --bind etc_hosts /etc/hosts
+ip link set lo up
+until ip link show eth0 > /dev/null 2>&1; do sleep 0.05; done
+ip address add "$2/24" dev eth0
+ip link set eth0 up
+[ "$3" = no ] || /usr/sbin/sshd -f sshd_config
+: > "up.$1"
+while :; do sleep 1; done
+END
+
+# host NAME ADDRESS SSHD: leaves the number of its first process in pid.NAME
+host() {
+  unshare --mount --net --uts --pid --fork --kill-child --mount-proc sh host.sh "$@" &
+  first=
+  until [ -n "$first" ]; do first=$(cat "/proc/$!/task/$!/children"); sleep 0.05; done
+  echo "${first% }" > "pid.$1"
+  ip link add "to_$1" type veth peer name eth0 netns "${first% }"
+  ip link set "to_$1" master br0 up
+  tries=0
+  until [ -e "up.$1" ]; do
+    tries=$((tries + 1))
+    [ $tries -lt 200 ] || die "host $1 does not come up"
+    sleep 0.05
+  done
+}
+on() {
+  name=$1
+  shift
+  nsenter --all --target "$(cat "pid.$name")" --wd="$scratch" "$@"
+}
+
+ip link add br0 type bridge
+ip link set br0 up
+
+# ---- what jobs leave behind --------------------------------------------------------------------------------------
+
+busy() { ps -eo stat=,comm= | grep -qE '^[^Z]\S* +(libds|mpirun|orted|ssh)$'; }
+# Nothing runs and nothing lies in either host's shared memory, ten seconds from now at the latest.
+require_quiet() {
+  tries=0
+  while busy || [ -n "$(on a ls /dev/shm)$(on b ls /dev/shm)" ]; do
+    tries=$((tries + 1))
+    [ $tries -lt 100 ] || { ps -ef; on a ls /dev/shm; on b ls /dev/shm; die "$1: processes or shared memory are left"; }
+    sleep 0.1
+  done
+}
+# wait_for WHAT COMMAND...
+wait_for() {
+  what=$1
+  shift
+  tries=0
+  until "$@" > /dev/null 2>&1; do
+    tries=$((tries + 1))
+    [ $tries -lt 300 ] || { cat err out; die "waited in vain: $what"; }
+    sleep 0.1
+  done
+}
+launch() { on a timeout -k 5 60 "$libds" launch "$@"; }
+
+# fails CODE TEXT OPTION...: that code, one line that says TEXT, nothing left
+fails() {
+  want=$1
+  text=$2
+  shift 2
+  code=0
+  launch "$@" > out 2> err || code=$?
+  if [ $code -ne "$want" ] || [ "$(wc -l < err)" -ne 1 ] || ! grep -qF -- "$text" err; then
+    cat err
+    die "launch $*: code $code (want $want), stderr above (want one line with '$text')"
+  fi
+  require_quiet "launch $*"
+}
+
+# ---- training ----------------------------------------------------------------------------------------------------
+
+# $train: the command of a short run. hash_of FOLDER: its payload hash.
+make_training() {
+  mkdir text
+  cp "$source"/docs/*.md text
+  cat > config.json << 'END'
+{"train_micro_batch_size_per_gpu": 2, "bf16": {"enabled": true},
+ "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}}, "zero_optimization": {"stage": 3},
+ "model": {"family": "gpt", "layers": 2, "hidden": 64, "heads": 2, "dropout": 0.1},
+ "run": {"sequence": 32, "steps": 6, "threads": 1, "sample_tokens": 0, "seed": 3}}
+END
+  train="$libds train --config config.json --data text --quiet"
+}
+hash_of() { "$libds" verify --hash "$1" | cut -d' ' -f1; }

@@ -1,0 +1,86 @@
+#!/bin/sh
+# Ranks that srun starts, on two hosts of a Slurm of its own: `libds launch --launcher srun`, plain srun with PMIx over
+# both hosts and without on one, the bits of one host, a rank that fails.  usage: slurm.sh BUILD SCRATCH
+. "$(dirname "$0")/namespaces.sh"
+for tool in srun slurmctld slurmd munged; do
+  command -v $tool > /dev/null || skip "$tool is not installed"
+done
+host a 10.77.0.1 no
+host b 10.77.0.2 no
+
+# ---- Slurm ---------------------------------------------------------------------------------------------------------
+
+head -c 1024 /dev/urandom > munge.key
+chmod 400 munge.key
+mkdir state spool.a spool.b
+cat > slurm.conf << END
+ClusterName=test
+SlurmctldHost=a
+SlurmUser=root
+SlurmdUser=root
+AuthType=auth/munge
+AuthInfo=socket=/run/munge.socket
+StateSaveLocation=$scratch/state
+SlurmdSpoolDir=$scratch/spool.%n
+SlurmctldPidFile=/run/slurmctld.pid
+SlurmdPidFile=/run/slurmd.pid
+SlurmctldLogFile=$scratch/slurmctld.log
+SlurmdLogFile=$scratch/slurmd.%n.log
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/affinity
+SelectType=select/linear
+MpiDefault=none
+ReturnToService=2
+NodeName=a,b CPUs=2 State=UNKNOWN
+PartitionName=all Nodes=a,b Default=YES State=UP OverSubscribe=FORCE
+END
+echo "PMIxCliTmpDirBase=/run" > mpi.conf
+export SLURM_CONF=$scratch/slurm.conf
+srun --mpi=list 2>&1 | grep -q pmix || skip "this srun has no PMIx"
+for name in a b; do
+  on $name munged --force --key-file="$scratch/munge.key" --socket=/run/munge.socket --pid-file=/run/munged.pid \
+    --log-file=/run/munged.log --seed-file=/run/munged.seed > /dev/null 2>&1 || skip "munged does not start as root"
+done
+on a slurmctld || skip "slurmctld does not start"
+on a slurmd -N a || skip "slurmd does not start"
+on b slurmd -N b || skip "slurmd does not start"
+ready() { [ "$(on a sinfo -h -t idle -o %D)" = 2 ]; }
+tries=0
+until ready; do
+  tries=$((tries + 1))
+  [ $tries -lt 100 ] || { tail -n 5 slurm*.log; skip "this Slurm's hosts do not become idle"; }
+  sleep 0.1
+done
+
+# ---- ranks ----------------------------------------------------------------------------------------------------------
+
+printf 'a slots=1\nb slots=1\n' > two
+place='echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_SIZE $CROSS_RANK/$CROSS_SIZE $(hostname) $DS_COMM_URL'
+launch --hostfile two --launcher srun sh -c "$place" | sort > out
+printf '0/2 0/1 0/2 a mpi\n1/2 0/1 1/2 b mpi\n' > want
+cmp -s out want || { cat out; die "the places of ranks"; }
+
+make_training
+# shellcheck disable=SC2086
+{
+  launch -n 2 $train --dir local > log 2>&1 || { cat log; die "2 ranks of one host"; }
+  launch --hostfile two --launcher srun $train --dir launched > log 2>&1 || { cat log; die "libds launch over srun"; }
+  on a timeout -k 5 60 srun --mpi=pmix -N 2 -n 2 $train --dir plain > log 2>&1 || { cat log; die "srun --mpi=pmix"; }
+  on a timeout -k 5 60 srun --mpi=none -N 1 -n 2 $train --dir shared > log 2>&1 || { cat log; die "srun of one host"; }
+}
+one=$(hash_of local)
+for run in launched plain shared; do
+  [ -n "$one" ] && [ "$one" = "$(hash_of $run)" ] || die "the payload hash of '$run' differs"
+done
+code=0
+# shellcheck disable=SC2086
+on a timeout -k 5 60 srun --mpi=none -N 2 -n 2 $train --dir refused > log 2>&1 || code=$?
+[ $code -ne 0 ] && grep -q 'srun started 2 ranks on 2 hosts without PMIx: add --mpi=pmix to srun' log ||
+  { cat log; die "srun without PMIx over two hosts"; }
+# srun has its own lines beside ours.
+code=0
+launch --hostfile two --launcher srun sh -c '[ $RANK = 0 ] || exit 7; sleep 30' 2> err || code=$?
+[ $code -eq 7 ] && grep -q "^libds launch: rank 1 on host 'b' exited with code 7$" err ||
+  { cat err; die "a rank that fails: code $code"; }
+require_quiet "a rank that fails"
+echo "slurm: 2 hosts"
