@@ -2,6 +2,7 @@
 // masters and states, batch 4 x 512 random tokens in all. Prints the best and the median step and ru_maxrss
 // of rank 0.
 //   bench_train_step gpt2|llama THREADS STEPS [--profile|--by-instr] [--ranks N] [--stage S]
+//                    [--f32] [--fused-head auto|always|never]
 // THREADS of each rank; N (1, 2 or 4) processes over shared memory. STEPS 0: prints "ready", then runs one
 // step for every line of standard input and prints its seconds (bench/train_step.py takes turns with torch
 // and DeepSpeed in this way).
@@ -31,7 +32,8 @@ constexpr int kWarm = 2;
 struct Job {
   std::string model;
   int threads = 1, steps = 0, ranks = 1, stage = 0;
-  bool profile = false, by_instruction = false;
+  bool profile = false, by_instruction = false, f32 = false;
+  std::string fused_head = "auto";
   int64_t rows() const { return kTokens / ranks; }
 };
 
@@ -49,7 +51,8 @@ Config config_of(const Job& job) {
   c.micro_batch = kSamples / job.ranks;
   c.zero.stage = job.stage;
   c.accumulation = 1;
-  c.compute = DS_DTYPE_BF16;
+  c.compute = job.f32 ? DS_DTYPE_F32 : DS_DTYPE_BF16;
+  c.fused_head = job.fused_head;
   c.optimizer.lr = 1e-4;
   c.optimizer.weight_decay = 0.01;
   return c;
@@ -128,17 +131,18 @@ double train_once(Engine& engine, const std::vector<int32_t>& tokens, const std:
   return static_cast<double>(now_ns() - begin) * 1e-9;
 }
 
-void print_summary(const Job& job, std::vector<double> seconds, double loss) {
+void print_summary(const Job& job, int64_t transient, std::vector<double> seconds, double loss) {
   if (seconds.empty()) throw Error(DS_ERROR_INVALID_ARGUMENT, "no step was asked for");
   std::sort(seconds.begin(), seconds.end());
   rusage usage;
   getrusage(RUSAGE_SELF, &usage);
   fmt::print(
-      "libds {} bf16 ranks={} stage={} th={} B={} T={}: best {:.0f} tok/s median {:.0f} loss {:.3f} peakRSS "
+      "libds {} {} ranks={} stage={} th={} B={} T={}: best {:.0f} tok/s median {:.0f} loss {:.3f} transient "
       "{:.2f} "
-      "GiB\n",
-      job.model, job.ranks, job.stage, job.threads, kSamples / job.ranks, kSeq, kTokens / seconds.front(),
-      kTokens / seconds[seconds.size() / 2], loss, static_cast<double>(usage.ru_maxrss) / (1 << 20));
+      "peakRSS {:.2f} GiB\n",
+      job.model, job.f32 ? "f32" : "bf16", job.ranks, job.stage, job.threads, kSamples / job.ranks, kSeq,
+      kTokens / seconds.front(), kTokens / seconds[seconds.size() / 2], loss,
+      static_cast<double>(transient) / (1 << 30), static_cast<double>(usage.ru_maxrss) / (1 << 20));
 }
 
 void rank_main(const Job& job, int rank, const std::string& url, Starter& starter) {
@@ -172,7 +176,7 @@ void rank_main(const Job& job, int rank, const std::string& url, Starter& starte
     if (job.profile) sums.add(engine.trace()->take(), begin, now_ns());
     if (job.steps == 0) fmt::print("{:.6f}\n", seconds.back());
   }
-  print_summary(job, seconds, engine.last_step().loss);
+  print_summary(job, engine.plan().step.arenas[0].transient, seconds, engine.last_step().loss);
   if (job.profile) fmt::print("{}", sums.table(peak, job.by_instruction).text());
 }
 
@@ -213,6 +217,8 @@ int main(int argc, char** argv) {
   app.add_option("steps", job.steps)->required()->check(CLI::NonNegativeNumber);
   app.add_option("--ranks", job.ranks)->check(CLI::IsMember({1, 2, 4}));
   app.add_option("--stage", job.stage)->check(CLI::Range(0, 3));
+  app.add_flag("--f32", job.f32);
+  app.add_option("--fused-head", job.fused_head)->check(CLI::IsMember({"auto", "always", "never"}));
   app.add_flag("--profile", job.profile);
   app.add_flag("--by-instr", job.by_instruction);
   CLI11_PARSE(app, argc, argv);

@@ -1,5 +1,10 @@
 #include "jobs.h"
 
+#include <span>
+#include <string_view>
+
+#include "core/graph/ops.h"
+
 namespace ds::bench {
 namespace {
 
@@ -57,6 +62,18 @@ void decode_jobs(const Shape& s, DType t, std::vector<Job>& jobs) {
   jobs.push_back({"linear/head_of_one_row", "linear", {}, {x, head}, {logits}});
 }
 
+// Room as core/graph/ops plans it.
+void fused_head_jobs(const Shape& s, DType t, std::vector<Job>& jobs) {
+  TensorType x = tensor(t, {s.rows, s.width}), w = tensor(t, {s.vocab, s.width}), ids = tensor(i32, {s.rows}),
+             one = tensor(f32, {}), stat = tensor(f32, {s.rows});
+  const TensorType in[] = {x, w, ids}, in_dx[] = {one, x, w, ids, stat};
+  for (const char* name : {"linear_cross_entropy", "linear_cross_entropy_dx"}) {
+    bool forward = std::string_view(name) == "linear_cross_entropy";
+    std::span<const TensorType> operands = forward ? std::span<const TensorType>(in) : in_dx;
+    jobs.push_back({name, name, {}, {operands.begin(), operands.end()}, op(name).infer(operands, {})});
+  }
+}
+
 void row_jobs(const Shape& s, DType t, std::vector<Job>& jobs) {
   TensorType x = tensor(t, {s.rows, s.width}), w = tensor(t, {s.width}), stat = tensor(f32, {s.rows}),
              one = tensor(f32, {}), ids = tensor(i32, {s.rows}), table = tensor(t, {s.vocab, s.width}),
@@ -73,6 +90,7 @@ void row_jobs(const Shape& s, DType t, std::vector<Job>& jobs) {
   jobs.push_back({"dropout", "dropout", {{"p", 0.1}, {"op", int64_t{3}}}, {x}, {x}});
   jobs.push_back({"cross_entropy", "cross_entropy", {}, {logits, ids}, {one, stat}});
   jobs.push_back({"cross_entropy_dx", "cross_entropy_dx", {}, {one, logits, ids, stat}, {logits}});
+  fused_head_jobs(s, t, jobs);
   jobs.push_back({"mse", "mse", {}, {x, x}, {one}});
   jobs.push_back({"mse_dx", "mse_dx", {}, {one, x, x}, {x}});
 }

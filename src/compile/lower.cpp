@@ -1,5 +1,7 @@
 #include "compile/lower.h"
 
+#include <algorithm>
+
 #include "core/base/error.h"
 #include "core/graph/ops.h"
 
@@ -90,10 +92,31 @@ void Lowering::node(NodeId id, int32_t micro) {
   builder_.emit(Queue::compute, n.op, std::move(operands), n.attrs, micro);
 }
 
+NodeId Lowering::forward_end() const {
+  return graph_.backward_begin >= 0 ? graph_.backward_begin : static_cast<NodeId>(graph_.nodes.size());
+}
+
+void Lowering::need_inputs(std::vector<char>& needed) const {
+  for (size_t id = graph_.nodes.size(); id-- > 0;) {
+    if (!needed[id]) continue;
+    for (ValueId in : graph_.nodes[id].in) {
+      NodeId producer = graph_.values[static_cast<size_t>(in)].producer;
+      if (producer >= 0) needed[static_cast<size_t>(producer)] = 1;
+    }
+  }
+}
+
 void Lowering::forward(int32_t micro) {
   start_micro(micro);
-  NodeId end = graph_.backward_begin >= 0 ? graph_.backward_begin : static_cast<NodeId>(graph_.nodes.size());
-  for (NodeId id = 0; id < end; ++id) node(id, micro);
+  NodeId end = forward_end();
+  std::vector<char> needed(graph_.nodes.size(), 0);
+  std::fill(needed.begin() + end, needed.end(), 1);
+  NodeId loss = graph_.outputs.empty() ? -1 : graph_.values[static_cast<size_t>(graph_.outputs[0])].producer;
+  if (loss >= 0) needed[static_cast<size_t>(loss)] = 1;
+  need_inputs(needed);
+  for (NodeId id = 0; id < end; ++id) {
+    if (needed[static_cast<size_t>(id)]) node(id, micro);
+  }
   builder_.end_segment(fmt::format("forward[{}]", micro));
 }
 
@@ -136,7 +159,7 @@ void Lowering::backward(int32_t micro, bool last) {
 
 void Lowering::evaluate(const std::string& name, const std::vector<std::pair<ValueId, BufferId>>& wanted) {
   start_micro(0);
-  NodeId end = graph_.backward_begin >= 0 ? graph_.backward_begin : static_cast<NodeId>(graph_.nodes.size());
+  NodeId end = forward_end();
   std::vector<char> needed(graph_.nodes.size(), 0);
   for (auto [value, target] : wanted) {
     NodeId producer = graph_.values[static_cast<size_t>(value)].producer;
@@ -144,13 +167,7 @@ void Lowering::evaluate(const std::string& name, const std::vector<std::pair<Val
            graph_.values[static_cast<size_t>(value)].name);
     needed[static_cast<size_t>(producer)] = 1;
   }
-  for (NodeId id = end; id-- > 0;) {
-    if (!needed[static_cast<size_t>(id)]) continue;
-    for (ValueId in : graph_.nodes[static_cast<size_t>(id)].in) {
-      NodeId producer = graph_.values[static_cast<size_t>(in)].producer;
-      if (producer >= 0) needed[static_cast<size_t>(producer)] = 1;
-    }
-  }
+  need_inputs(needed);
   for (NodeId id = 0; id < end; ++id) {
     if (!needed[static_cast<size_t>(id)]) continue;
     node(id, 0);

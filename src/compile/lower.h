@@ -14,7 +14,8 @@ class Lowering {
   Lowering(const Graph& graph, const ZeroPlan& plan, const std::vector<BufferId>& inputs,
            ProgramBuilder& builder, StepBuffers& buffers);
 
-  // Nodes before the backward part; the loss goes to plan.loss[micro]. Ends a segment "forward[micro]".
+  // Nodes before the backward part that it or the loss needs; the loss goes to plan.loss[micro]. Ends a
+  // segment "forward[micro]".
   void forward(int32_t micro);
   // Nodes of the backward part, after zeroing the padding of the gradient buckets. Ends "backward[micro]" or
   // "backward_last[micro]".
@@ -25,6 +26,8 @@ class Lowering {
 
  private:
   void start_micro(int32_t micro);
+  NodeId forward_end() const;
+  void need_inputs(std::vector<char>& needed) const;  // per node: adds those that a needed one reads from
   void node(NodeId id, int32_t micro);
   Operand value(ValueId id, Access access);
   Operand result(ValueId id);

@@ -7,6 +7,7 @@
 #include "offload/tiers.h"
 #include "optim/optimizer.h"
 #include "passes/cse.h"
+#include "passes/fused_head.h"
 #include "passes/fusion.h"
 #include "passes/precision.h"
 #include "passes/recompute.h"
@@ -51,8 +52,10 @@ class Compiler {
     init();
     refresh();
     step();
-    evaluate(plan_.eval, "eval", {{plan_.graph.outputs[0], plan_.eval_loss}});
-    if (plan_.logits >= 0) evaluate(plan_.infer, "infer", {{plan_.graph.outputs[1], plan_.logits}});
+    evaluate(plan_.eval, "eval", plan_.eval_graph, {{plan_.eval_graph.outputs[0], plan_.eval_loss}});
+    if (plan_.logits >= 0) {
+      evaluate(plan_.infer, "infer", plan_.graph, {{plan_.graph.outputs[1], plan_.logits}});
+    }
     if (plan_.decode) {
       finish_decode(*plan_.decode, plan_.zero, config_, machine_, {prefetch_, verify_, false});
     }
@@ -93,11 +96,11 @@ class Compiler {
     finish(builder, buffers, plan_.step);
   }
 
-  void evaluate(Program& out, const std::string& name,
+  void evaluate(Program& out, const std::string& name, const Graph& graph,
                 const std::vector<std::pair<ValueId, BufferId>>& wanted) {
     StepBuffers buffers;
-    ProgramBuilder builder = begin_program(plan_.zero, name, plan_.graph.bound, buffers);
-    Lowering(plan_.graph, plan_.zero, plan_.zero.inputs, builder, buffers).evaluate(name, wanted);
+    ProgramBuilder builder = begin_program(plan_.zero, name, graph.bound, buffers);
+    Lowering(graph, plan_.zero, plan_.zero.inputs, builder, buffers).evaluate(name, wanted);
     finish(builder, buffers, out);
   }
 
@@ -128,6 +131,21 @@ void check_training_graph(const Graph& graph) {
   require(loss.shape.rank() == 0, "output 0 of graph '{}' must be a scalar loss, got {}", graph.name,
           loss.text());
   require(!graph.params.empty(), "graph '{}' must have a parameter", graph.name);
+}
+
+// From so many words on a head is worth making twice: the logits are four blocks and more.
+constexpr int64_t kFewestHeadWords = 4096;
+
+// The forward part in its final types. A fused head costs its product once more in a backward part and saves
+// the logits, which are twice as large in f32.
+Graph forward_part(const Graph& forward, const Config& config, bool differentiated) {
+  Graph graph = forward;
+  set_precision(graph, config.compute);
+  fuse(graph);
+  if (config.fused_head == "always") fuse_head(graph, 0);
+  bool pays = !differentiated || config.compute == DS_DTYPE_F32;
+  if (config.fused_head == "auto" && pays) fuse_head(graph, kFewestHeadWords);
+  return graph;
 }
 
 std::string plan_hash(const Plan& plan, const Config& config) {
@@ -178,9 +196,9 @@ Plan compile_plan(const Graph& forward, const Config& config, int rank, int worl
                   bool verify_passes, const PlanPrograms& programs) {
   check_training_graph(forward);
   Plan plan;
-  plan.graph = forward;
-  set_precision(plan.graph, config.compute);
-  fuse(plan.graph);
+  plan.eval_graph = forward_part(forward, config, false);
+  eliminate_common_subexpressions(plan.eval_graph);
+  plan.graph = forward_part(forward, config, true);
   differentiate(plan.graph, plan.graph.outputs[0]);
   eliminate_common_subexpressions(plan.graph);
   if (config.recompute) recompute_cheap(plan.graph);

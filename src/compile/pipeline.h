@@ -34,6 +34,7 @@ struct DecodePlan {
 struct Plan {
   ZeroPlan zero;
   Graph graph;              // with precision, backward and cse applied
+  Graph eval_graph;         // its forward part as `eval` runs it
   BufferId eval_loss = -1;  // f32[1]
   BufferId logits = -1;     // compute type [bound, vocabulary], when the graph has a second output
   Program init;             // draws parameters

@@ -184,6 +184,10 @@ void Engine::check_ids(size_t input, const InputView& view) const {
       limit = std::min(limit, g.type(node.in[0]).shape[1].extent);
       targets = true;
     }
+    if (node.op == "linear_cross_entropy" && node.in[2] == value) {
+      limit = std::min(limit, g.type(node.in[1]).shape[0].extent);
+      targets = true;
+    }
   }
   const auto* ids = static_cast<const int32_t*>(view.data);
   for (int64_t i = 0; i < view.numel; ++i) {

@@ -6,6 +6,14 @@
 
 namespace ds {
 
+// What becomes of a product's f32 sums. `wide` and `added` leave c in f32, whatever the dtype, and take no
+// bias.
+enum class Store : int8_t {
+  rounded,  // c in the dtype
+  wide,
+  added  // each sum goes on from what c holds
+};
+
 // c[m,n] = op(a)[m,k] op(b)[k,n] (+ bias[n]): one dtype, one rounding. A leading dimension is the distance of
 // rows of a matrix as it is stored: a[m,k], or a[k,m] when transpose_a.
 struct MatrixShape {
@@ -13,6 +21,8 @@ struct MatrixShape {
   int64_t lda = 0, ldb = 0, ldc = 0;
   bool transpose_a = false, transpose_b = false, bias = false;
   DType dtype = DS_DTYPE_F32;
+  Store store = Store::rounded;
+  DType result() const { return store == Store::rounded ? dtype : DS_DTYPE_F32; }
   auto operator<=>(const MatrixShape&) const = default;
 };
 

@@ -104,6 +104,34 @@ TEST_F(Gemm, BitsDoNotDependOnTheCut) {
   }
 }
 
+// f32 results, and sums that go on from what c holds: in two halves along k the bits of the whole.
+TEST_F(Gemm, WideSumsGoOn) {
+  ThreadTeam team(2), tight(3, 16 << 10);
+  for (bool turned : {false, true}) {
+    Problem p(37, 101, 2306, turned, !turned, false);
+    std::vector<float> whole(37 * 101, NAN), halves(whole);
+    MatrixShape shape = p.shape;
+    shape.store = Store::wide;
+    gemm::multiply({shape, p.a.data(), p.b.data(), nullptr, whole.data()}, team);
+    shape.k = 1100;
+    gemm::multiply({shape, p.a.data(), p.b.data(), nullptr, halves.data()}, team);
+    const bf16* a = p.a.data() + 1100 * (turned ? shape.lda : 1);
+    const bf16* b = p.b.data() + 1100 * (turned ? shape.ldb : 1);
+    shape.k = 2306 - 1100;
+    shape.store = Store::added;
+    std::vector<float> tightly = halves;
+    gemm::multiply({shape, a, b, nullptr, halves.data()}, team);
+    gemm::multiply({shape, a, b, nullptr, tightly.data()}, tight);
+    EXPECT_EQ(halves, whole);
+    EXPECT_EQ(tightly, whole);
+    std::vector<uint16_t> rounded = p.run(team);
+    for (size_t e = 0; e < whole.size(); ++e) {
+      bf16 once(whole[e]);
+      ASSERT_EQ(std::memcmp(&once, &rounded[e], 2), 0) << e;
+    }
+  }
+}
+
 TEST_F(Gemm, BitsOfARowDoNotDependOnTheOthers) {
   ThreadTeam team(2);
   Problem whole(100, 96, 77, false, true, false), first(3, 96, 77, false, true, false);

@@ -259,8 +259,16 @@ class CaseBuilder {
     std::vector<Tensor> loss = outputs();
     add("cross_entropy_dx", {}, {one, logits, targets, loss[1]}, 1);
     Tensor target = real({s_.n, s_.vocab});
+    head(s_.vocab, targets);
     add("mse", {}, {logits, target}, s_.n * s_.vocab);
     add("mse_dx", {}, {one, logits, target}, 1);
+  }
+
+  void head(int64_t words, const Tensor& targets) {
+    Tensor x = real({s_.n, s_.width()}), w = real({words, s_.width()});
+    add("linear_cross_entropy", {}, {x, w, targets}, words);
+    Tensor lse = outputs()[1];
+    add("linear_cross_entropy_dx", {}, {real({}), x, w, targets, lse}, std::max(words, s_.n));
   }
 
   Sizes s_;

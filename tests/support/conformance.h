@@ -33,9 +33,9 @@ std::vector<Tensor> run_case(const KernelImpl& impl, const OpCase& c, DType dtyp
 
 // Largest |got - want| / (sqrt(K) eps_sum max|want| + eps_store |want|) over all outputs, where want is the
 // f64 reference on the same rounded operands, eps_sum the unit roundoff of the arithmetic (f32; f64 for f64)
-// and eps_store that of the output's type; for attention, whose weights may be rounded to T (errors that
-// average out over the keys), eps_store max|want| / 4 is added below the line. A correct kernel stays below
-// a small constant c; NaN or infinity in got count as infinite.
+// and eps_store that of the output's type; for attention and the fused head, whose weights may be rounded to
+// T (errors that average out over the keys), eps_store max|want| / 4 is added below the line. A correct
+// kernel stays below a small constant c; NaN or infinity in got count as infinite.
 struct Deviation {
   double error = 0;
   std::string where;  // "output 0 element 17: got 1, want 2"

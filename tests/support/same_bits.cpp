@@ -27,6 +27,7 @@ Config config_of(const Point& p) {
   c.emulate_tiers = p.emulate;
   c.reproducible = p.reproducible;
   c.compute = p.compute;
+  c.fused_head = p.fused_head;
   c.gradient_clipping = p.clipping;
   c.run.seed = p.seed;
   c.optimizer.type = p.optimizer;

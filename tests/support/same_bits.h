@@ -21,6 +21,7 @@ struct Point {
   std::optional<uint64_t> chaos;
   DType compute = DS_DTYPE_BF16;
   std::string optimizer = "AdamW";  // "SGD": momentum 0.9, weight decay 0.01, nesterov
+  std::string fused_head = "auto";  // unfused: the vocabulary is small
   double dropout = 0.1;
   double clipping = 0.05;
   int64_t bucket_size = 500000000;    // elements

@@ -159,6 +159,22 @@ TEST_F(SameBits, SgdStageTierChaos) {
 }
 
 // Without `reproducible` the order of additions depends on the number of ranks.
+// Logits that are not rounded to bf16 give bits of their own, but the same on every stage and tier.
+TEST_F(SameBits, FusedHeadStageTier) {
+  std::set<std::string> hashes;
+  for (int stage = 0; stage <= 3; ++stage) {
+    Point p;
+    p.fused_head = "always";
+    p.stage = stage;
+    p.tier = stage < 2 ? Tier::device : Tier::host;
+    p.threads = 1 + stage % 2;
+    if (stage > 0) p.chaos = static_cast<uint64_t>(stage);
+    hashes.insert(hash_of(p));
+  }
+  EXPECT_EQ(hashes.size(), 1u);
+  EXPECT_NE(*hashes.begin(), reference_hash());
+}
+
 TEST_F(SameBits, MicroOrderDependsOnWorldSize) {
   Point one, four;
   one.world = 1;

@@ -94,7 +94,8 @@ struct Config {
   AioConfig aio;
   MemoryBudget memory_budget;
   bool emulate_tiers = false;
-  bool recompute = false;  // cheap activations are made again in backward; never changes bits
+  std::string fused_head = "auto";  // "always", "never": head and cross-entropy in one; "auto": where f32
+  bool recompute = false;           // cheap activations are made again in backward; never changes bits
   bool reproducible = false;
   std::string reduction = "micro";  // "micro"; "tree" when reproducible
   int threads = 0;                  // compute threads per rank; 0: cores / local ranks

@@ -126,6 +126,8 @@ void general_keys(std::vector<Key>& keys) {
                             {"boundary", "vendor"}));
   keys.push_back(key("reproducible", [](auto& c) -> auto& { return c.reproducible; }));
   keys.push_back(key("emulate_tiers", [](auto& c) -> auto& { return c.emulate_tiers; }));
+  keys.push_back(
+      choice_key("fused_head", [](auto& c) -> auto& { return c.fused_head; }, {"auto", "always", "never"}));
   keys.push_back(key("recompute", [](auto& c) -> auto& { return c.recompute; }));
   keys.push_back(bytes_key("memory_budget.device", [](auto& c) -> auto& { return c.memory_budget.device; }));
   keys.push_back(bytes_key("memory_budget.host", [](auto& c) -> auto& { return c.memory_budget.host; }));

@@ -1,4 +1,5 @@
 #pragma once
+#include <cstdint>
 #include <functional>
 #include <span>
 #include <string>
@@ -48,6 +49,9 @@ struct OpDef {
   // The last output is the last input with some rows replaced: a program that finds that input in a buffer
   // of its own gives both this one place.
   bool updates_last = false;
+  // Outputs from this one on are room for the kernel while it runs, planned like any result: nothing may read
+  // them. Absent: every output is a result.
+  size_t results = SIZE_MAX;
 };
 
 const OpDef* find_op(std::string_view name);

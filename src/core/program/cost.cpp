@@ -38,11 +38,19 @@ DType widest(std::span<const TensorType> types) {
   return DS_DTYPE_F32;
 }
 
+// What products multiply: the type of the first operand that is no scalar.
+DType factor_type(std::span<const TensorType> in) {
+  for (const TensorType& type : in) {
+    if (type.shape.rank() > 0) return type.dtype;
+  }
+  return in[0].dtype;
+}
+
 Cost op_cost(const OpDef& row, std::span<const TensorType> in, std::span<const TensorType> out,
              const Attrs& attrs, int64_t n) {
   double read = row.read_bytes ? row.read_bytes(in, attrs, n) : bytes_of(in, n);
   if (row.updates_last) out = out.first(out.size() - 1);  // some rows, which are small beside what is read
-  return {row.flops(in, attrs, n), read + bytes_of(out, n), row.products ? in[0].dtype : widest(in)};
+  return {row.flops(in, attrs, n), read + bytes_of(out, n), row.products ? factor_type(in) : widest(in)};
 }
 
 const InstructionCost* find_instruction(std::string_view name) {

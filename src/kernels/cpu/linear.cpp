@@ -1,3 +1,4 @@
+#include "kernels/cpu/linear_cross_entropy.h"
 #include "kernels/cpu/linear_few.h"
 #include "kernels/cpu/targets.h"
 
@@ -7,6 +8,7 @@
 
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/gemm-inl.h"
+#include "kernels/matrix_product.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ds::cpu::HWY_NAMESPACE {
@@ -14,93 +16,59 @@ namespace ds::cpu::HWY_NAMESPACE {
 // Tile of the output and piece of the sum that one task packs to f32: 320 KiB of scratch.
 constexpr int64_t kTileM = 128, kTileN = 128, kTileK = 256;
 
-// c[m,n] = op(a)[m,k] op(b)[k,n] (+ bias[n]). a is stored [m,k], or [k,m] when a_transposed; b is stored
-// [k,n], or [n,k] when b_transposed; all dense.
+// What becomes of the f32 sums of a row of a tile.
 template <typename T>
-struct Product {
-  int64_t m, n, k;
-  const T *a, *b, *bias;
-  T* c;
-  bool a_transposed, b_transposed;
-
-  void tile(int64_t i, int64_t j, float* scratch) const {
-    float *left = scratch, *right = left + kTileM * kTileK, *sums = right + kTileK * kTileN;
-    int64_t rows = std::min(kTileM, m - i), columns = std::min(kTileN, n - j);
-    int64_t width = round_up(columns, panel());
-    for (int64_t p = 0; p < k; p += kTileK) {
-      int64_t depth = std::min(kTileK, k - p);
-      Operand operand{left, kTileK, 1};
-      if (a_transposed) {
-        pack_rows(a + p * m + i, m, depth, rows, 1.0f, left, kTileM);
-        operand = {left, 1, kTileM};
-      } else {
-        pack_rows(a + i * k + p, k, rows, depth, 1.0f, left, kTileK);
-      }
-      if (b_transposed) {
-        pack_transposed(b + j * k + p, k, columns, depth, right, width, width);
-      } else {
-        pack_rows(b + p * n + j, n, depth, columns, 1.0f, right, width);
-      }
-      gemm(rows, width, depth, operand, right, width, sums, width, p > 0);
-    }
-    for (int64_t r = 0; r < rows; ++r) {
-      const float* sum = sums + r * width;
-      T* to = c + (i + r) * n + j;
-      if (bias) {
-        map(
-            0, columns, to, [](Vec x, Vec y) HWY_ATTR { return hn::Add(x, y); }, sum, bias + j);
-      } else {
-        map(
-            0, columns, to, [](Vec x) HWY_ATTR { return x; }, sum);
-      }
-    }
+void store_row(const MatrixProduct& product, int64_t row, int64_t column, int64_t columns, const float* sum) {
+  const MatrixShape& s = product.shape;
+  auto same = [](Vec x) HWY_ATTR { return x; };
+  auto plus = [](Vec x, Vec y) HWY_ATTR { return hn::Add(x, y); };
+  int64_t at = row * s.ldc + column;
+  if (s.store == Store::rounded) {
+    T* to = static_cast<T*>(product.c) + at;
+    s.bias ? map(0, columns, to, plus, sum, static_cast<const T*>(product.bias) + column)
+           : map(0, columns, to, same, sum);
+  } else {
+    float* to = static_cast<float*>(product.c) + at;
+    s.store == Store::added ? map(0, columns, to, plus, to, sum) : map(0, columns, to, same, sum);
   }
+}
 
-  void run(ThreadTeam& team) const {
-    int64_t rows = ceil_div(m, kTileM);
-    for_tasks(team, rows * ceil_div(n, kTileN), [this, rows, &team](int64_t task, int thread) HWY_ATTR {
-      std::span<std::byte> scratch = team.scratch(thread);
-      constexpr size_t kNeed = (kTileM * kTileK + kTileK * kTileN + kTileM * kTileN) * sizeof(float);
-      ensure(kNeed <= scratch.size(), "linear needs {} bytes of scratch, team has {}", kNeed, scratch.size());
-      tile(task % rows * kTileM, task / rows * kTileN, reinterpret_cast<float*>(scratch.data()));
+template <typename T>
+void tile_of(const MatrixProduct& product, int64_t i, int64_t j, float* scratch) {
+  const MatrixShape& s = product.shape;
+  const T *a = static_cast<const T*>(product.a), *b = static_cast<const T*>(product.b);
+  float *left = scratch, *right = left + kTileM * kTileK, *sums = right + kTileK * kTileN;
+  int64_t rows = std::min(kTileM, s.m - i), columns = std::min(kTileN, s.n - j);
+  int64_t width = round_up(columns, panel());
+  for (int64_t p = 0; p < s.k; p += kTileK) {
+    int64_t depth = std::min(kTileK, s.k - p);
+    Operand operand{left, kTileK, 1};
+    if (s.transpose_a) {
+      pack_rows(a + p * s.lda + i, s.lda, depth, rows, 1.0f, left, kTileM);
+      operand = {left, 1, kTileM};
+    } else {
+      pack_rows(a + i * s.lda + p, s.lda, rows, depth, 1.0f, left, kTileK);
+    }
+    if (s.transpose_b) {
+      pack_transposed(b + j * s.ldb + p, s.ldb, columns, depth, right, width, width);
+    } else {
+      pack_rows(b + p * s.ldb + j, s.ldb, depth, columns, 1.0f, right, width);
+    }
+    gemm(rows, width, depth, operand, right, width, sums, width, p > 0);
+  }
+  for (int64_t r = 0; r < rows; ++r) store_row<T>(product, i + r, j, columns, sums + r * width);
+}
+
+void multiply(const MatrixProduct& product, ThreadTeam& team) {
+  int64_t rows = ceil_div(product.shape.m, kTileM), columns = ceil_div(product.shape.n, kTileN);
+  for_tasks(team, rows * columns, [&, rows](int64_t task, int thread) HWY_ATTR {
+    std::span<std::byte> scratch = team.scratch(thread);
+    constexpr size_t kNeed = (kTileM * kTileK + kTileK * kTileN + kTileM * kTileN) * sizeof(float);
+    ensure(kNeed <= scratch.size(), "linear needs {} bytes of scratch, team has {}", kNeed, scratch.size());
+    by_type(product.shape.dtype, [&](auto t) HWY_ATTR {
+      tile_of<decltype(t)>(product, task % rows * kTileM, task / rows * kTileN,
+                           reinterpret_cast<float*>(scratch.data()));
     });
-  }
-};
-
-// Whether a weight is stored [I,O], which only moves the transposition to another operand.
-bool transposed(const KernelContext& c) { return c.attrs.integer_or("transposed", 0) != 0; }
-
-// y = x w^T (+ b)
-void linear(const KernelContext& c) {
-  by_type(c.in[0].dtype, [&](auto t) {
-    using T = decltype(t);
-    const T* bias = c.in.size() == 3 ? c.in[2].as<T>() : nullptr;
-    Product<T>{c.in[0].dims[0],  c.out[0].dims[1],
-               c.in[0].dims[1],  c.in[0].as<T>(),
-               c.in[1].as<T>(),  bias,
-               c.out[0].as<T>(), false,
-               !transposed(c)}
-        .run(c.team);
-  });
-}
-
-// dx = dy w
-void linear_dx(const KernelContext& c) {
-  by_type(c.in[0].dtype, [&](auto t) {
-    using T = decltype(t);
-    Product<T>{c.in[0].dims[0], c.out[0].dims[1], c.in[0].dims[1], c.in[0].as<T>(), c.in[1].as<T>(),
-               nullptr,         c.out[0].as<T>(), false,           transposed(c)}
-        .run(c.team);
-  });
-}
-
-// dw = dy^T x, or x^T dy
-void linear_dw(const KernelContext& c) {
-  const TensorView &a = c.in[transposed(c) ? 1 : 0], &b = c.in[transposed(c) ? 0 : 1];
-  by_type(a.dtype, [&](auto t) {
-    using T = decltype(t);
-    Product<T>{a.dims[1], b.dims[1], a.dims[0], a.as<T>(), b.as<T>(), nullptr, c.out[0].as<T>(), true, false}
-        .run(c.team);
   });
 }
 
@@ -110,17 +78,27 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace ds::cpu {
 
-HWY_EXPORT(linear);
-HWY_EXPORT(linear_dx);
-HWY_EXPORT(linear_dw);
+HWY_EXPORT(multiply);
+
+void multiply(const MatrixProduct& product, ThreadTeam& team) {
+  HWY_DYNAMIC_DISPATCH(multiply)(product, team);
+}
 
 void add_linear(KernelRegistry& registry) {
   add_kernel(registry, "linear", [](const KernelContext& c) {
-    if (has_few_rows(c)) return linear_few(c);
-    HWY_DYNAMIC_DISPATCH(linear)(c);
+    has_few_rows(c) ? linear_few(c) : multiply(product_of_linear(c), c.team);
   });
-  add_kernel(registry, "linear_dx", [](const KernelContext& c) { HWY_DYNAMIC_DISPATCH(linear_dx)(c); });
-  add_kernel(registry, "linear_dw", [](const KernelContext& c) { HWY_DYNAMIC_DISPATCH(linear_dw)(c); });
+  add_kernel(registry, "linear_dx",
+             [](const KernelContext& c) { multiply(product_of_linear_dx(c), c.team); });
+  add_kernel(registry, "linear_dw",
+             [](const KernelContext& c) { multiply(product_of_linear_dw(c), c.team); });
+}
+
+void add_linear_cross_entropy(KernelRegistry& registry) {
+  add_kernel(registry, "linear_cross_entropy",
+             [](const KernelContext& c) { linear_cross_entropy(c, multiply); });
+  add_kernel(registry, "linear_cross_entropy_dx",
+             [](const KernelContext& c) { linear_cross_entropy_dx(c, multiply); });
 }
 
 }  // namespace ds::cpu

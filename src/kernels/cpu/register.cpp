@@ -30,6 +30,7 @@ void register_cpu(KernelRegistry& registry) {
   cpu::add_position(registry);
   cpu::add_last_row(registry);
   cpu::add_linear(registry);
+  cpu::add_linear_cross_entropy(registry);
   cpu::add_linear_db(registry);
   cpu::add_layer_norm(registry);
   cpu::add_gelu(registry);

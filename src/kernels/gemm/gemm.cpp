@@ -90,17 +90,40 @@ class Task {
 
   // All tiles of eight rows.
   void run_row(TileJob& job, bool packed, int64_t row, int64_t rows) {
-    job.first = k_ == 0;
     job.last = k_ + depth_ == shape_.k;
     job.rows = rows;
     job.ldc = shape_.ldc;
     for (int64_t j = 0; j < columns_; j += kTileColumns) {
       job.b = slab_ + j * pairs();
+      job.first = k_ == 0;
       job.columns = std::min(kTileColumns, columns_ - j);
       job.partial = partial_ + (row * cut_.width + j * kTileRows);
-      job.c = static_cast<bf16*>(product_.c) + (row_ + row) * shape_.ldc + column_ + j;
+      place(job, (row_ + row) * shape_.ldc + column_ + j);
       job.bias = product_.bias ? static_cast<const bf16*>(product_.bias) + column_ + j : nullptr;
+      alignas(64) float before[kTileElements];
+      if (shape_.store == Store::added && k_ == 0) {
+        if (job.last) job.partial = before;  // with one block of k there is no other room for partial sums
+        load_partial(job);
+      }
       packed ? run_tile_packed(job) : run_tile_direct(job);
+    }
+  }
+
+  // Where the tile at `element` of c goes.
+  void place(TileJob& job, int64_t element) const {
+    if (shape_.store == Store::rounded) {
+      job.c = static_cast<bf16*>(product_.c) + element;
+    } else {
+      job.wide = static_cast<float*>(product_.c) + element;
+    }
+  }
+
+  // Sums go on from what c holds.
+  static void load_partial(TileJob& job) {
+    job.first = false;
+    std::fill(job.partial, job.partial + kTileElements, 0.0f);
+    for (int64_t i = 0; i < job.rows; ++i) {
+      std::copy_n(job.wide + i * job.ldc, job.columns, job.partial + i * kTileColumns);
     }
   }
 

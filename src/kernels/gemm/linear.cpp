@@ -1,5 +1,6 @@
 // Registers the products of bf16 on machines with AVX512_BF16 and without AMX.
 #include "kernels/cpu/features.h"
+#include "kernels/cpu/linear_cross_entropy.h"
 #include "kernels/cpu/linear_few.h"
 #include "kernels/gemm/gemm.h"
 
@@ -7,13 +8,22 @@ namespace ds {
 namespace gemm {
 namespace {
 
-std::string refuse(const KernelQuery& query) {
-  if (query.in[0] != DS_DTYPE_BF16) return std::string(dtype_name(query.in[0])) + " elements";
-  if (std::string mixed = mixed_dtypes(query); !mixed.empty()) return mixed;
+std::string refuse_type(DType dtype) {
+  if (dtype != DS_DTYPE_BF16) return std::string(dtype_name(dtype)) + " elements";
   static const Isa isa = effective_isa();
   if (isa == Isa::amx) return "AMX is faster, and oneDNN has it";
   return isa == Isa::avx512_bf16 ? "" : std::string(isa_name(isa)) + " has no bf16 dot product";
 }
+
+std::string refuse(const KernelQuery& query) {
+  std::string type = refuse_type(query.in[0]);
+  return type.empty() ? mixed_dtypes(query) : type;
+}
+
+std::string refuse_head(const KernelQuery& query) { return refuse_type(cpu::head_dtype(query)); }
+
+void linear_cross_entropy(const KernelContext& c) { cpu::linear_cross_entropy(c, multiply); }
+void linear_cross_entropy_dx(const KernelContext& c) { cpu::linear_cross_entropy_dx(c, multiply); }
 
 template <MatrixProduct (*product)(const KernelContext&)>
 void run(const KernelContext& c) {
@@ -32,6 +42,8 @@ void register_gemm(KernelRegistry& registry) {
   registry.add({"linear", "gemm", gemm::linear, gemm::refuse});
   registry.add({"linear_dx", "gemm", gemm::run<product_of_linear_dx>, gemm::refuse});
   registry.add({"linear_dw", "gemm", gemm::run<product_of_linear_dw>, gemm::refuse});
+  registry.add({"linear_cross_entropy", "gemm", gemm::linear_cross_entropy, gemm::refuse_head});
+  registry.add({"linear_cross_entropy_dx", "gemm", gemm::linear_cross_entropy_dx, gemm::refuse_head});
 }
 
 }  // namespace ds

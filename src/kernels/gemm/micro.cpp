@@ -34,6 +34,12 @@ DS_TARGET_AVX512_BF16 void store_tile(const TileJob& job, const Accumulators& su
     int64_t left = job.columns - 16 * j;
     if (left <= 0) return;
     auto mask = static_cast<__mmask16>(left >= 16 ? 0xffff : (1u << left) - 1);
+    if (job.wide) {
+      for (int i = 0; i < job.rows; ++i) {
+        _mm512_mask_storeu_ps(job.wide + i * job.ldc + 16 * j, mask, sum.v[i][j]);
+      }
+      continue;
+    }
     __m512 bias = _mm512_setzero_ps();
     if (job.bias) {
       __m512i wide = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, job.bias + 16 * j));

@@ -23,8 +23,10 @@ struct TileJob {
   int64_t pairs = 0;
   float* partial = nullptr;  // [8][48]; read unless first, written unless last
   bool first = true, last = true;
-  // Used when last: where the tile goes, rounded to bf16; rows <= 8, columns <= 48.
+  // Used when last: where the tile goes, rounded to c or as it is to the one of both that is not null;
+  // rows <= 8, columns <= 48.
   bf16* c = nullptr;
+  float* wide = nullptr;  // takes no bias
   int64_t ldc = 0, rows = kTileRows, columns = kTileColumns;
   const bf16* bias = nullptr;  // of the tile's columns; null: none
 };

@@ -141,11 +141,16 @@ Matmul::Matmul(const MatrixShape& key) : impl_(std::make_unique<Impl>()) {
   impl_->key = key;
   dnnl::primitive_attr attr;
   attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+  if (key.store == Store::added) {
+    dnnl::post_ops sum;
+    sum.append_sum(1.0f);
+    attr.set_post_ops(sum);
+  }
   dnnl::memory::desc bias = key.bias ? matrix(1, key.n, key.dtype, key.n, false) : dnnl::memory::desc();
   try {
     impl_->description = describe(impl_->engine, matrix(key.m, key.k, key.dtype, key.lda, key.transpose_a),
                                   matrix(key.k, key.n, key.dtype, key.ldb, key.transpose_b), bias,
-                                  matrix(key.m, key.n, key.dtype, key.ldc, false), attr);
+                                  matrix(key.m, key.n, key.result(), key.ldc, false), attr);
     impl_->primitive = dnnl::matmul(impl_->description);
   } catch (const dnnl::error& e) {
     raise(DS_ERROR_UNSUPPORTED, "oneDNN has no {} matmul of {} x {} x {}: {}", dtype_name(key.dtype), key.m,

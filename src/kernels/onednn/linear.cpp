@@ -6,6 +6,7 @@
 
 #include "core/base/error.h"
 #include "kernels/cpu/features.h"
+#include "kernels/cpu/linear_cross_entropy.h"
 #include "kernels/cpu/linear_few.h"
 #include "kernels/kernel.h"
 #include "kernels/onednn/primitive_cache.h"
@@ -81,7 +82,7 @@ struct Tiled {
     const std::byte* from_a = at(product.a, whole.transpose_a ? row : row * whole.lda, whole.dtype);
     const std::byte* from_b = at(product.b, whole.transpose_b ? column * whole.ldb : column, whole.dtype);
     const std::byte* from_bias = whole.bias ? at(product.bias, column, whole.dtype) : nullptr;
-    std::byte* to = const_cast<std::byte*>(at(product.c, row * whole.ldc + column, whole.dtype));
+    std::byte* to = const_cast<std::byte*>(at(product.c, row * whole.ldc + column, whole.result()));
     cache().get(key)->run(from_a, from_b, from_bias, to, scratch.data(), scratch.size());
   }
 };
@@ -95,6 +96,20 @@ template <MatrixProduct (*product)(const KernelContext&)>
 int64_t prepare(const KernelContext& c) {
   return Tiled{product(c)}.prepare(c.team);
 }
+
+void multiply(const MatrixProduct& product, ThreadTeam& team) { Tiled{product}.run(team); }
+
+template <void (*list)(const KernelContext&, const cpu::EachShape&)>
+int64_t prepare_products(const KernelContext& c) {
+  int64_t most = 0;
+  list(c, [&](const MatrixShape& shape) {
+    most = std::max(most, Tiled{{shape, nullptr, nullptr, nullptr, nullptr}}.prepare(c.team));
+  });
+  return most;
+}
+
+void linear_cross_entropy(const KernelContext& c) { cpu::linear_cross_entropy(c, multiply); }
+void linear_cross_entropy_dx(const KernelContext& c) { cpu::linear_cross_entropy_dx(c, multiply); }
 
 void linear(const KernelContext& c) { cpu::has_few_rows(c) ? cpu::linear_few(c) : run<product_of_linear>(c); }
 
@@ -114,13 +129,19 @@ std::string bf16_refusal() {
   }
 }
 
-std::string refuse(const KernelQuery& query) {
-  DType dtype = query.in[0];
+// Why there are no products of this type here.
+std::string refuse_type(DType dtype) {
   if (dtype != DS_DTYPE_F32 && dtype != DS_DTYPE_BF16) return std::string(dtype_name(dtype)) + " elements";
-  if (std::string mixed = mixed_dtypes(query); !mixed.empty()) return mixed;
   static const std::string bf16 = bf16_refusal();
   return dtype == DS_DTYPE_BF16 ? bf16 : "";
 }
+
+std::string refuse(const KernelQuery& query) {
+  std::string type = refuse_type(query.in[0]);
+  return type.empty() ? mixed_dtypes(query) : type;
+}
+
+std::string refuse_head(const KernelQuery& query) { return refuse_type(cpu::head_dtype(query)); }
 
 }  // namespace
 
@@ -143,6 +164,10 @@ void register_onednn(KernelRegistry& registry) {
   registry.add({"linear", "onednn", linear, refuse, prepare_linear});
   registry.add({"linear_dx", "onednn", run<product_of_linear_dx>, refuse, prepare<product_of_linear_dx>});
   registry.add({"linear_dw", "onednn", run<product_of_linear_dw>, refuse, prepare<product_of_linear_dw>});
+  registry.add({"linear_cross_entropy", "onednn", linear_cross_entropy, refuse_head,
+                prepare_products<cpu::list_head_products>});
+  registry.add({"linear_cross_entropy_dx", "onednn", linear_cross_entropy_dx, refuse_head,
+                prepare_products<cpu::list_head_dx_products>});
 }
 
 }  // namespace ds

@@ -52,6 +52,7 @@ void add_embedding(KernelRegistry& registry);
 void add_position(KernelRegistry& registry);
 void add_last_row(KernelRegistry& registry);
 void add_linear(KernelRegistry& registry);
+void add_linear_cross_entropy(KernelRegistry& registry);
 void add_layer_norm(KernelRegistry& registry);
 void add_gelu(KernelRegistry& registry);
 void add_relu(KernelRegistry& registry);

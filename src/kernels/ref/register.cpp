@@ -26,6 +26,7 @@ void register_ref(KernelRegistry& registry) {
   ref::add_position(registry);
   ref::add_last_row(registry);
   ref::add_linear(registry);
+  ref::add_linear_cross_entropy(registry);
   ref::add_layer_norm(registry);
   ref::add_gelu(registry);
   ref::add_relu(registry);

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "core/graph/ops/rules.h"
 
 namespace ds {
@@ -29,6 +31,53 @@ std::vector<ValueId> cross_entropy_backward(BackwardContext& c) {
   return {c.emit("cross_entropy_dx", {c.first_grad(), node.in[0], node.in[1], node.out[1]}, {}, {0}), -1};
 }
 
+// Vocabulary of a block of logits: about equal blocks of at most 1024, whatever the rows.
+int64_t block_of(int64_t words) {
+  constexpr int64_t kMost = 1024, kUnit = 16;
+  int64_t blocks = (words + kMost - 1) / kMost;
+  int64_t even = (words + blocks - 1) / blocks;
+  return std::min(words, (even + kUnit - 1) / kUnit * kUnit);
+}
+
+// Room for one block of logits.
+TensorType logits_block(const TensorType& x, const TensorType& w) {
+  return {wide_type(x.dtype), {x.shape[0], block_of(w.shape[0].extent)}};
+}
+
+Types infer_linear_cross_entropy(In in, const Attrs&) {
+  OperandCheck check("linear_cross_entropy", {"x", "w", "targets"}, in);
+  check.matrix(0);
+  check.matrix(1);
+  check.constant(1);
+  check.equal(1, {in[0].dtype, {in[1].shape[0], in[0].shape[1]}});
+  check.equal(2, {DS_DTYPE_I32, {in[0].shape[0]}});
+  DType wide = wide_type(in[0].dtype);
+  Dim rows = in[0].shape[0];
+  return {{wide, {}}, {wide, {rows}}, logits_block(in[0], in[1]), {wide, {rows, 2}}};
+}
+
+Types infer_linear_cross_entropy_dx(In in, const Attrs&) {
+  OperandCheck check("linear_cross_entropy_dx", {"dloss", "x", "w", "targets", "lse"}, in);
+  check.matrix(1);
+  check.matrix(2);
+  check.constant(2);
+  check.equal(2, {in[1].dtype, {in[2].shape[0], in[1].shape[1]}});
+  DType wide = wide_type(in[1].dtype);
+  check.equal(0, {wide, {}});
+  check.equal(3, {DS_DTYPE_I32, {in[1].shape[0]}});
+  check.equal(4, {wide, {in[1].shape[0]}});
+  Types out{in[1], in[2], logits_block(in[1], in[2])};
+  if (wide != in[1].dtype) out.push_back({wide, in[1].shape});
+  return out;
+}
+
+std::vector<ValueId> linear_cross_entropy_backward(BackwardContext& c) {
+  const Node& node = c.node;
+  ValueId dx = c.emit("linear_cross_entropy_dx",
+                      {c.first_grad(), node.in[0], node.in[1], node.in[2], node.out[1]}, {}, {0, 1});
+  return {dx, dx < 0 ? -1 : dx + 1, -1};
+}
+
 Types infer_mse(In in, const Attrs&) {
   OperandCheck check("mse", {"x", "target"}, in);
   check.floating(0);
@@ -58,6 +107,16 @@ double cross_entropy_flops(In in, const Attrs&, int64_t n) {
 double cross_entropy_dx_flops(In in, const Attrs&, int64_t n) {
   return 6.0 * static_cast<double>(in[1].shape.numel(n));
 }
+// One product of x and w, or three: the logits again, dx and dw.
+double head_flops(const TensorType& x, const TensorType& w, int64_t n, double products) {
+  double logits = static_cast<double>(x.shape[0].symbolic ? n : x.shape[0].extent) *
+                  static_cast<double>(w.shape[0].extent);
+  return logits * (2.0 * products * static_cast<double>(x.shape[1].extent) + 6.0);
+}
+double linear_cross_entropy_flops(In in, const Attrs&, int64_t n) { return head_flops(in[0], in[1], n, 1); }
+double linear_cross_entropy_dx_flops(In in, const Attrs&, int64_t n) {
+  return head_flops(in[1], in[2], n, 3);
+}
 double mse_flops(In in, const Attrs&, int64_t n) { return 3.0 * static_cast<double>(in[0].shape.numel(n)); }
 double mse_dx_flops(In in, const Attrs&, int64_t n) {
   return 2.0 * static_cast<double>(in[1].shape.numel(n));
@@ -69,6 +128,14 @@ void add_loss_ops(std::vector<OpDef>& table) {
   table.push_back(
       {"cross_entropy", 2, 2, {}, infer_cross_entropy, cross_entropy_backward, cross_entropy_flops});
   table.push_back({"cross_entropy_dx", 4, 4, {}, infer_cross_entropy_dx, {}, cross_entropy_dx_flops});
+  OpDef head{
+      "linear_cross_entropy",     3,  3,   {}, infer_linear_cross_entropy, linear_cross_entropy_backward,
+      linear_cross_entropy_flops, {}, true};
+  OpDef head_dx{"linear_cross_entropy_dx",     5,  5,   {}, infer_linear_cross_entropy_dx, {},
+                linear_cross_entropy_dx_flops, {}, true};
+  head.results = head_dx.results = 2;
+  table.push_back(std::move(head));
+  table.push_back(std::move(head_dx));
   table.push_back({"mse", 2, 2, {}, infer_mse, mse_backward, mse_flops});
   table.push_back({"mse_dx", 3, 3, {}, infer_mse_dx, {}, mse_dx_flops});
 }

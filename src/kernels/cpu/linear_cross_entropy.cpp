@@ -1,0 +1,124 @@
+#include "kernels/cpu/linear_cross_entropy.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/logits_block.h"
+
+namespace ds::cpu {
+namespace {
+
+// x[rows,width], w[words,width] and the room for `block` words of logits, of either op.
+struct Head {
+  int64_t rows, width, words, block;
+  DType dtype;
+  const std::byte *x, *w;
+  float* logits;
+
+  Head(const TensorView& x, const TensorView& w, const TensorView& room)
+      : rows(x.dims[0]),
+        width(x.dims[1]),
+        words(w.dims[0]),
+        block(room.dims[1]),
+        dtype(x.dtype),
+        x(x.as<std::byte>()),
+        w(w.as<std::byte>()),
+        logits(room.as<float>()) {}
+
+  int64_t count(int64_t first) const { return std::min(block, words - first); }
+  int64_t weight_offset(int64_t first) const { return first * width * size_of(dtype); }
+  const std::byte* weight(int64_t first) const { return w + weight_offset(first); }
+  // Distance of rows of gradients, in elements of the dtype, that lie where f32 logits lay.
+  int64_t gradient_ld() const { return block * size_of(DS_DTYPE_F32) / size_of(dtype); }
+
+  MatrixShape logits_shape(int64_t first) const {
+    return {rows, count(first), width, width, width, block, false, true, false, dtype, Store::wide};
+  }
+  MatrixShape dw_shape(int64_t first) const {
+    return {count(first), width, rows, gradient_ld(), width, width, true, false, false, dtype};
+  }
+  MatrixShape dx_shape(int64_t first) const {
+    return {rows, width, count(first), gradient_ld(), width, width, false, false, false, dtype, Store::added};
+  }
+  LogitsBlock at(int64_t first, const int32_t* targets) const {
+    return {logits, rows, count(first), block, first, targets};
+  }
+};
+
+Head head_of(const KernelContext& c) { return {c.in[0], c.in[1], c.out[2]}; }
+Head head_of_dx(const KernelContext& c) { return {c.in[1], c.in[2], c.out[2]}; }
+
+// Where dx is summed in f32.
+float* sums_of(const KernelContext& c) { return c.out[c.out.size() > 3 ? 3 : 0].as<float>(); }
+
+// First and last block: the others are as the first.
+template <typename F>
+void for_edges(const Head& head, const F& f) {
+  f(0);
+  int64_t last = (head.words - 1) / head.block * head.block;
+  if (head.count(last) != head.block) f(last);
+}
+
+}  // namespace
+
+void linear_cross_entropy(const KernelContext& c, Multiply multiply) {
+  const Head head = head_of(c);
+  const int32_t* targets = c.in[2].as<int32_t>();
+  float* lse = c.out[1].as<float>();
+  auto* states = c.out[3].as<RowState>();
+  for (int64_t first = 0; first < head.words; first += head.block) {
+    multiply({head.logits_shape(first), head.x, head.weight(first), nullptr, head.logits}, c.team);
+    fold_block(head.at(first, targets), lse, states, c.team);
+  }
+  double total = 0;
+  int64_t counted = 0;
+  for (int64_t r = 0; r < head.rows; ++r) {
+    lse[r] += std::log(states[r].sum);
+    if (targets[r] < 0) continue;
+    total += static_cast<double>(lse[r] - states[r].target);
+    ++counted;
+  }
+  c.out[0].as<float>()[0] = static_cast<float>(counted == 0 ? 0.0 : total / static_cast<double>(counted));
+}
+
+void linear_cross_entropy_dx(const KernelContext& c, Multiply multiply) {
+  const Head head = head_of_dx(c);
+  const int32_t* targets = c.in[3].as<int32_t>();
+  const float* lse = c.in[4].as<float>();
+  float* sums = sums_of(c);
+  int64_t counted = std::count_if(targets, targets + head.rows, [](int32_t target) { return target >= 0; });
+  float scale = counted == 0 ? 0 : c.in[0].as<float>()[0] / static_cast<float>(counted);
+  int64_t elements = head.rows * head.width;
+  for_blocks(c.team, elements, kBlock,
+             [=](int64_t begin, int64_t end) { std::fill(sums + begin, sums + end, 0.0f); });
+  for (int64_t first = 0; first < head.words; first += head.block) {
+    multiply({head.logits_shape(first), head.x, head.weight(first), nullptr, head.logits}, c.team);
+    logit_gradients(head.at(first, targets), lse, scale, head.dtype, c.team);
+    // Rows of dw are one product over all rows, rounded once.
+    std::byte* dw = c.out[1].as<std::byte>() + head.weight_offset(first);
+    multiply({head.dw_shape(first), head.logits, head.x, nullptr, dw}, c.team);
+    multiply({head.dx_shape(first), head.logits, head.weight(first), nullptr, sums}, c.team);
+  }
+  if (head.dtype == DS_DTYPE_F32) return;
+  auto* dx = c.out[0].as<bf16>();
+  for_blocks(c.team, elements, kBlock, [=](int64_t begin, int64_t end) {
+    for (int64_t e = begin; e < end; ++e) dx[e] = bf16(sums[e]);
+  });
+}
+
+void list_head_products(const KernelContext& c, const EachShape& each) {
+  const Head head = head_of(c);
+  for_edges(head, [&](int64_t first) { each(head.logits_shape(first)); });
+}
+
+void list_head_dx_products(const KernelContext& c, const EachShape& each) {
+  const Head head = head_of_dx(c);
+  for_edges(head, [&](int64_t first) {
+    each(head.logits_shape(first));
+    each(head.dw_shape(first));
+    each(head.dx_shape(first));
+  });
+}
+
+}  // namespace ds::cpu

@@ -1,0 +1,36 @@
+#include "passes/fused_head.h"
+
+#include "core/graph/ops.h"
+
+namespace ds {
+
+int fuse_head(Graph& graph, int64_t fewest_words) {
+  std::vector<int> readers(graph.values.size(), 0);
+  for (const Node& node : graph.nodes) {
+    for (ValueId in : node.in) ++readers[static_cast<size_t>(in)];
+  }
+  int replaced = 0;
+  for (size_t i = 0; i < graph.nodes.size(); ++i) {
+    const Node& loss = graph.nodes[i];
+    if (loss.op != "cross_entropy" || readers[static_cast<size_t>(loss.in[0])] != 1) continue;
+    NodeId producer = graph.values[static_cast<size_t>(loss.in[0])].producer;
+    if (producer < 0) continue;
+    const Node& head = graph.nodes[static_cast<size_t>(producer)];
+    bool plain = head.op == "linear" && head.in.size() == 2 && head.attrs.integer_or("transposed", 0) == 0;
+    if (!plain || graph.type(head.in[1]).shape[0].extent < fewest_words) continue;
+    Node fused{"linear_cross_entropy", {head.in[0], head.in[1], loss.in[1]}, loss.out, {}};
+    std::vector<TensorType> in;
+    for (ValueId value : fused.in) in.push_back(graph.type(value));
+    std::vector<TensorType> types = op(fused.op).infer(in, fused.attrs);
+    const std::string name = graph.values[static_cast<size_t>(loss.out[0])].name;
+    for (size_t k = fused.out.size(); k < types.size(); ++k) {
+      fused.out.push_back(
+          graph.append_value({unique_name(graph, name + ".room"), types[k], static_cast<NodeId>(i)}));
+    }
+    graph.nodes[i] = std::move(fused);
+    ++replaced;
+  }
+  return replaced;
+}
+
+}  // namespace ds

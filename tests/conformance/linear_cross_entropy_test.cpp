@@ -1,0 +1,127 @@
+// The fused head over several blocks of the vocabulary, by every family of products.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "support/conformance.h"
+
+namespace ds::test {
+namespace {
+
+constexpr int64_t kWords = 2100;  // blocks of 704, 704 and 692
+
+KernelRegistry families() {
+  KernelRegistry registry;
+  register_gemm(registry);
+  register_onednn(registry);
+  register_cpu(registry);
+  register_ref(registry);
+  return registry;
+}
+
+// Targets at the edges of blocks, two rows without one.
+OpCase forward_case(int64_t rows, int64_t width) {
+  Tensor targets = random_ids(rows, kWords, 3);
+  const double places[] = {0, 703, -100, 704, 1407, 1408, 2099, -100};
+  for (int64_t r = 0; r < std::min<int64_t>(rows, 8); ++r) targets.set(r, places[r]);
+  return {"linear_cross_entropy",
+          {},
+          {random_tensor(DS_DTYPE_F64, {rows, width}, 1), random_tensor(DS_DTYPE_F64, {kWords, width}, 2),
+           targets},
+          kWords};
+}
+
+OpCase backward_of(const OpCase& forward) {
+  KernelRegistry reference;
+  register_ref(reference);
+  ThreadTeam team(1);
+  std::vector<Tensor> y = run_case(implementation(reference, forward.op, "ref"), forward, DS_DTYPE_F64, team);
+  std::vector<Tensor> in{random_tensor(DS_DTYPE_F64, {}, 4), forward.in[0], forward.in[1], forward.in[2],
+                         y[1]};
+  return {"linear_cross_entropy_dx", {}, in, kWords};
+}
+
+// The case of both ops.
+std::vector<OpCase> both_cases(OpCase forward) {
+  OpCase backward = backward_of(forward);
+  return {std::move(forward), std::move(backward)};
+}
+
+void for_each_run(const std::function<void(const KernelImpl&, const OpCase&, DType)>& f) {
+  KernelRegistry registry = families();
+  for (auto [rows, width] : {std::pair<int64_t, int64_t>{70, 40}, {5, 33}, {1, 1}}) {
+    for (const OpCase& c : both_cases(forward_case(rows, width))) {
+      for (const KernelImpl& impl : registry.all()) {
+        if (impl.op != c.op) continue;
+        for (DType dtype : {DS_DTYPE_F32, DS_DTYPE_BF16}) {
+          if (refusal(impl, c, dtype).empty()) f(impl, c, dtype);
+        }
+      }
+    }
+  }
+}
+
+TEST(LinearCrossEntropy, BlocksMeet) {
+  ThreadTeam team(2);
+  int runs = 0;
+  for_each_run([&](const KernelImpl& impl, const OpCase& c, DType dtype) {
+    Deviation d = deviation(impl, c, dtype, team);
+    EXPECT_LT(d.error, 8) << impl.name << " " << c.label() << " " << dtype_name(dtype) << " " << d.where;
+    ++runs;
+  });
+  EXPECT_GE(runs, 3 * 2 * 5) << "f32 by onednn, cpu and ref, bf16 by cpu and ref";
+}
+
+TEST(LinearCrossEntropy, BitsDoNotDependOnTheTeam) {
+  ThreadTeam one(1), two(2), three(3);
+  for_each_run([&](const KernelImpl& impl, const OpCase& c, DType dtype) {
+    std::vector<Tensor> want = run_case(impl, c, dtype, one);
+    EXPECT_TRUE(run_case(impl, c, dtype, two) == want) << impl.name << " " << c.label();
+    EXPECT_TRUE(run_case(impl, c, dtype, three) == want) << impl.name << " " << c.label();
+  });
+}
+
+// The same loss and gradients as of the three operations that it stands for.
+TEST(LinearCrossEntropy, IsLinearThenCrossEntropy) {
+  KernelRegistry reference;
+  register_ref(reference);
+  ThreadTeam team(1);
+  auto run = [&](const char* op, std::vector<Tensor> in) {
+    return run_case(implementation(reference, op, "ref"), OpCase{op, {}, std::move(in), 1}, DS_DTYPE_F64,
+                    team);
+  };
+  OpCase fused = forward_case(9, 12), fused_dx = backward_of(fused);
+  const Tensor &x = fused.in[0], &w = fused.in[1], &targets = fused.in[2], &dloss = fused_dx.in[0];
+  Tensor logits = run("linear", {x, w})[0];
+  std::vector<Tensor> loss = run("cross_entropy", {logits, targets});
+  Tensor dlogits = run("cross_entropy_dx", {dloss, logits, targets, loss[1]})[0];
+  std::vector<Tensor> want{loss[0], run("linear_dx", {dlogits, w})[0], run("linear_dw", {dlogits, x})[0]};
+  std::vector<Tensor> got{run("linear_cross_entropy", fused.in)[0]};
+  for (Tensor& grad : run("linear_cross_entropy_dx", fused_dx.in)) got.push_back(std::move(grad));
+  ASSERT_EQ(got.size(), want.size());
+  for (size_t i = 0; i < want.size(); ++i) {
+    for (int64_t e = 0; e < want[i].numel(); ++e) {
+      ASSERT_NEAR(got[i].at(e), want[i].at(e), 1e-13) << "result " << i << " element " << e;
+    }
+  }
+}
+
+TEST(LinearCrossEntropy, WithoutTargetsAllIsZero) {
+  const KernelRegistry registry = families();
+  for (const KernelImpl& impl : registry.all()) {
+    OpCase forward = forward_case(3, 8);
+    for (int64_t r = 0; r < 3; ++r) forward.in[2].set(r, -100);
+    ThreadTeam team(2);
+    for (const OpCase& c : both_cases(forward)) {
+      if (impl.op != c.op || !refusal(impl, c, DS_DTYPE_F32).empty()) continue;
+      std::vector<Tensor> out = run_case(impl, c, DS_DTYPE_F32, team);
+      bool backward = c.op != forward.op;
+      for (size_t i = 0; i < (backward ? 2u : 1u); ++i) {
+        for (int64_t e = 0; e < out[i].numel(); ++e) ASSERT_EQ(out[i].at(e), 0) << impl.name << " " << c.op;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ds::test
