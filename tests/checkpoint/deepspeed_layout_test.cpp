@@ -1,0 +1,122 @@
+// Every layout of tests/data/semantics/zero_flat.json, which DeepSpeed's own engines recorded.
+#include "checkpoint/deepspeed_layout.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "core/base/error.h"
+#include "core/base/json.h"
+
+namespace ds {
+namespace {
+
+Json recorded() {
+  std::ifstream file(DS_SOURCE_DIR "/tests/data/semantics/zero_flat.json");
+  return Json::parse(std::string(std::istreambuf_iterator<char>(file), {}));
+}
+
+std::vector<int64_t> integers(const Json& list) {
+  std::vector<int64_t> out;
+  for (const Json& value : list.array()) out.push_back(value.integer());
+  return out;
+}
+
+TEST(DeepSpeedLayout, FlatBuffersOfStages1And2) {
+  Json all = recorded();
+  ASSERT_GE(all.at("stage1_2").array().size(), 13u);
+  for (const Json& c : all.at("stage1_2").array()) {
+    FlatOptions options{c.at("world").integer(), c.at("round_robin_gradients").boolean(), 1};
+    if (c.at("parameter_alignment").boolean()) options.align = c.at("dtype").string() == "bf16" ? 8 : 4;
+    for (const Json& group : c.at("groups").array()) {
+      FlatLayout got = flat_layout(integers(group.at("numel")), options);
+      EXPECT_EQ(got.numel, group.at("flat_numel").integer());
+      EXPECT_EQ(got.order, integers(group.at("order")));
+      EXPECT_EQ(got.offsets, integers(group.at("offsets")));
+      const auto& ranks = group.at("ranks").array();
+      ASSERT_EQ(got.slices.size(), ranks.size());
+      for (size_t r = 0; r < ranks.size(); ++r) {
+        EXPECT_EQ(std::vector<int64_t>({got.slices[r].begin, got.slices[r].end}),
+                  integers(ranks[r].at("range")));
+        EXPECT_EQ(got.slices[r].end - got.slices[r].begin, group.at("partition_size").integer());
+        EXPECT_EQ(got.slices[r].padding, ranks[r].at("padding").integer());
+        EXPECT_EQ(got.slices[r].params, integers(ranks[r].at("params_in_partition")));
+        EXPECT_EQ(got.slices[r].first_offset, ranks[r].at("first_offset").integer());
+      }
+    }
+  }
+}
+
+TEST(DeepSpeedLayout, ParameterSlicesOfStage3) {
+  Json all = recorded();
+  ASSERT_GE(all.at("stage3").array().size(), 9u);
+  for (const Json& c : all.at("stage3").array()) {
+    SliceOptions options;
+    options.world = c.at("world").integer();
+    if (auto size = c.find("sub_group_size")) options.sub_group_size = size->integer();
+    if (auto most = c.find("param_persistence_threshold")) options.persistence_threshold = most->integer();
+    std::vector<std::vector<int64_t>> groups;
+    for (const Json& group : c.at("groups").array()) groups.push_back(integers(group));
+    SlicedLayout got = sliced_layout(groups, options);
+    for (int64_t r = 0; r < options.world; ++r) {
+      for (size_t g = 0; g < groups.size(); ++g) {
+        for (size_t p = 0; p < groups[g].size(); ++p) {
+          const Json& want = c.at("ranks").array()[static_cast<size_t>(r)].array()[g].array()[p];
+          const SlicedParam& param = got.groups[g][p];
+          EXPECT_EQ(param.numel, want.at("numel").integer());
+          EXPECT_EQ(param.partition_numel, want.at("partition_numel").integer());
+          EXPECT_EQ(param.aligned_numel, want.at("aligned_numel").integer());
+          EXPECT_EQ(param.begin(r), want.at("start").integer());
+          EXPECT_EQ(param.valid(r), want.at("valid").integer());
+          EXPECT_EQ(param.persistent, want.at("persistent").boolean());
+        }
+      }
+    }
+    const auto& subs = c.at("sub_groups").array();
+    ASSERT_EQ(got.sub_groups.size(), subs.size());
+    for (size_t s = 0; s < subs.size(); ++s) {
+      EXPECT_EQ(got.sub_groups[s].group, subs[s].at("group").integer());
+      EXPECT_EQ(got.sub_groups[s].params, integers(subs[s].at("params")));
+      EXPECT_EQ(got.sub_groups[s].numel, c.at("sub_group_flat_numel").array()[s].integer());
+    }
+  }
+}
+
+// The slices of every tensor together are the mean over ranks, each rank's without padding.
+TEST(DeepSpeedLayout, CoalescedReduceScatter) {
+  Json all = recorded();
+  ASSERT_GE(all.at("reduce_scatter_coalesced").array().size(), 3u);
+  for (const Json& c : all.at("reduce_scatter_coalesced").array()) {
+    int64_t world = c.at("world").integer();
+    double scale = static_cast<double>(world + 1) / 2;  // mean over ranks of (r + 1)
+    std::vector<int64_t> numel;
+    for (const Json& shape : c.at("shapes").array()) {
+      int64_t count = 1;
+      for (int64_t extent : integers(shape)) count *= extent;
+      numel.push_back(count);
+    }
+    SliceOptions options;
+    options.world = world;
+    SlicedLayout layout = sliced_layout({numel}, options);
+    for (int64_t r = 0; r < world; ++r) {
+      for (size_t t = 0; t < numel.size(); ++t) {
+        const SlicedParam& param = layout.groups[0][t];
+        const auto& want = c.at("result").array()[static_cast<size_t>(r)].array()[t].array();
+        ASSERT_EQ(static_cast<int64_t>(want.size()), param.valid(r));
+        for (int64_t i = 0; i < param.valid(r); ++i) {
+          double element = static_cast<double>(param.begin(r) + i + 100 * static_cast<int64_t>(t) + 1);
+          EXPECT_EQ(want[static_cast<size_t>(i)].number(), element * scale);
+        }
+      }
+    }
+  }
+}
+
+TEST(DeepSpeedLayout, RefusesBadSizes) {
+  EXPECT_THROW(flat_layout({1}, {0, false, 1}), Error);
+  EXPECT_THROW(flat_layout({1}, {1, false, 0}), Error);
+  EXPECT_THROW(flat_layout({-1}, {1, false, 1}), Error);
+}
+
+}  // namespace
+}  // namespace ds
