@@ -31,8 +31,10 @@ SharedExchange::SharedExchange(std::unique_ptr<Sharing> sharing, const CommOptio
       steps_(static_cast<size_t>(options.size)),
       none_(static_cast<size_t>(options.size)) {
   // Some 50 us: a sleep and a wake cost as much. With more ranks than cores, spinning keeps the others from
-  // running.
-  spins_ = static_cast<unsigned>(size()) > std::thread::hardware_concurrency() ? 50 : 4000;
+  // running; giving the core to them costs less than a sleep.
+  bool crowded = static_cast<unsigned>(size()) > std::thread::hardware_concurrency();
+  spins_ = crowded ? 50 : 4000;
+  yields_ = crowded ? 32 : 0;
   join(options.direct);
   joined_ = true;
   timeout_ms_ = options.timeout_ms;

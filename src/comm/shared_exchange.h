@@ -77,7 +77,7 @@ class SharedExchange final : public Exchange {
   RankBlock& own_;
   int process_;  // that joined
   int64_t timeout_ms_, join_ms_;
-  int spins_;
+  int spins_, yields_;  // looks at a word before this rank sleeps on it
   uint32_t phase_ = 0;
   std::vector<uint32_t> steps_;  // of meetings, with each rank
   const std::vector<Part> none_;

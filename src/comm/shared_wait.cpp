@@ -70,6 +70,10 @@ void SharedExchange::wait_for(int peer, const std::atomic<uint32_t>& word, uint3
     if (reached()) return;
     __builtin_ia32_pause();
   }
+  for (int i = 0; i < yields_; ++i) {
+    if (reached()) return;
+    std::this_thread::yield();
+  }
   RankBlock& block = segment_.ranks[peer];
   Patience patience{block.progress.load(), now_ns(), 0};
   while (!reached()) {
