@@ -157,9 +157,10 @@ DS_API int32_t ds_comm_size(const ds_comm* comm);
 /* Concatenates every rank's `in` (in_size bytes) in rank order into `out` (in_size * size bytes). Collective.
  */
 DS_API ds_status ds_comm_all_gather(ds_comm* comm, const void* in, size_t in_size, void* out);
-/* Sums `count` elements over all ranks in f32 (f64 for f64), as a balanced tree in rank order: the same bits
- * on any transport. Collective. @param in f32, bf16 or f64  @param out f32 (f64 for f64), not overlapping in
- */
+/* Sums `count` elements over all ranks as a balanced tree in rank order: the same bits on any transport. f32,
+ * bf16 and f16 are summed in f32, other types in their own, integers wrapping around. Collective.
+ * @param in f32, bf16, f16, f64, i32, i64 or u8
+ * @param out f32 for bf16 and f16, not overlapping in; else of the type of in, and may be in */
 DS_API ds_status ds_comm_all_reduce(ds_comm* comm, const void* in, size_t count, ds_dtype dtype, void* out);
 /* The same sum of size * count elements; rank r gets elements [r * count, (r + 1) * count). Collective. */
 DS_API ds_status ds_comm_reduce_scatter(ds_comm* comm, const void* in, size_t count, ds_dtype dtype,
@@ -168,6 +169,54 @@ DS_API ds_status ds_comm_reduce_scatter(ds_comm* comm, const void* in, size_t co
 DS_API ds_status ds_comm_all_to_all(ds_comm* comm, const void* in, size_t block_size, void* out);
 /* Copies data_size bytes from rank `root` to all. Collective. */
 DS_API ds_status ds_comm_broadcast(ds_comm* comm, void* data, size_t data_size, int32_t root);
+/* How elements of several ranks become one. */
+typedef enum ds_reduce_op {
+  DS_REDUCE_OP_SUM = 0,
+  DS_REDUCE_OP_MEAN = 1, /* the sum divided by the ranks; of floating types */
+  DS_REDUCE_OP_MAX = 2,  /* a NaN of any rank is the maximum, and the minimum */
+  DS_REDUCE_OP_MIN = 3,
+  DS_REDUCE_OP_FORCE_INT32 = 0x7FFFFFFF
+} ds_reduce_op;
+
+/* ds_comm_all_reduce with any operation. Collective. */
+DS_API ds_status ds_comm_all_reduce_op(ds_comm* comm, const void* in, size_t count, ds_dtype dtype,
+                                       ds_reduce_op op, void* out);
+/* ds_comm_reduce_scatter with any operation. Collective. */
+DS_API ds_status ds_comm_reduce_scatter_op(ds_comm* comm, const void* in, size_t count, ds_dtype dtype,
+                                           ds_reduce_op op, void* out);
+/* The result of ds_comm_all_reduce_op at rank `root` alone. Collective. @param out [nullable] on other ranks
+ */
+DS_API ds_status ds_comm_reduce(ds_comm* comm, const void* in, size_t count, ds_dtype dtype, ds_reduce_op op,
+                                int32_t root, void* out);
+/* Concatenates every rank's `in` (in_size bytes) in rank order into `out` of rank `root`. Collective.
+ * @param out [nullable] on other ranks */
+DS_API ds_status ds_comm_gather(ds_comm* comm, const void* in, size_t in_size, int32_t root, void* out);
+/* Block r of rank root's `in` goes to `out` of rank r; block_size bytes each. Collective.
+ * @param in [nullable] on other ranks */
+DS_API ds_status ds_comm_scatter(ds_comm* comm, const void* in, size_t block_size, int32_t root, void* out);
+/* ds_comm_all_gather of sizes[r] bytes from rank r. Collective.
+ * @param sizes the same on all ranks  @param sizes_count number of ranks */
+DS_API ds_status ds_comm_all_gather_v(ds_comm* comm, const void* in, const size_t* sizes, size_t sizes_count,
+                                      void* out);
+/* ds_comm_reduce_scatter_op of counts[r] elements for rank r, one behind the other. Collective.
+ * @param counts the same on all ranks  @param counts_count number of ranks */
+DS_API ds_status ds_comm_reduce_scatter_v(ds_comm* comm, const void* in, const size_t* counts,
+                                          size_t counts_count, ds_dtype dtype, ds_reduce_op op, void* out);
+/* ds_comm_all_to_all of send_sizes[r] bytes to and receive_sizes[r] bytes from rank r, one behind the other.
+ * Collective. @param send_sizes_count number of ranks  @param receive_sizes_count number of ranks
+ * @return DS_ERROR_COMM when a rank sends other bytes than its peer expects; both are named */
+DS_API ds_status ds_comm_all_to_all_v(ds_comm* comm, const void* in, const size_t* send_sizes,
+                                      size_t send_sizes_count, void* out, const size_t* receive_sizes,
+                                      size_t receive_sizes_count);
+/* Sends data_size bytes to rank `to`, which calls ds_comm_receive with the same size; returns when they are
+ * there. Two ranks that send to each other at once are an error. */
+DS_API ds_status ds_comm_send(ds_comm* comm, const void* data, size_t data_size, int32_t to);
+/* Receives data_size bytes that rank `from` sends. */
+DS_API ds_status ds_comm_receive(ds_comm* comm, void* data, size_t data_size, int32_t from);
+/* Makes groups of the ranks that give the same color, ordered by key, then by rank. Collective. An abort of
+ * this group ends them too; over "mpi", whatever ends one of them ends all.
+ * @param color negative: this rank is in none, *out is NULL  @param out [out] [owned] */
+DS_API ds_status ds_comm_split(ds_comm* comm, int32_t color, int32_t key, ds_comm** out);
 /* Returns when every rank has called it. Collective. */
 DS_API ds_status ds_comm_barrier(ds_comm* comm);
 /* Ends this and every later collective of all ranks with DS_ERROR_COMM and this reason. [threadsafe] */

@@ -1,3 +1,6 @@
+#include <numeric>
+#include <span>
+
 #include "api/boundary.h"
 #include "api/handles.h"
 
@@ -7,18 +10,41 @@ constexpr ds_comm_options kDefaults = {sizeof(ds_comm_options), 0, 1, 300000, 60
 
 ds::Communicator& use(ds_comm* comm) { return *ds::need(comm, "comm").comm; }
 
-// Summed elements: a wire type and buffers for count elements each.
-void check_sum(const void* in, size_t count, ds_dtype dtype, const void* out) {
-  ds::require(dtype == DS_DTYPE_F32 || dtype == DS_DTYPE_BF16 || dtype == DS_DTYPE_F64,
-              "dtype must be f32, bf16 or f64, got {}", static_cast<int>(dtype));
+// Reduced elements: a wire type and buffers for count elements each.
+ds::ReduceOp check_reduced(const void* in, size_t count, ds_dtype dtype, ds_reduce_op op, const void* out,
+                           bool takes = true) {
+  ds::require(dtype >= DS_DTYPE_F32 && dtype <= DS_DTYPE_U8,
+              "dtype must be f32, bf16, f16, f64, i32, i64 or u8, got {}", static_cast<int>(dtype));
+  ds::require(op >= DS_REDUCE_OP_SUM && op <= DS_REDUCE_OP_MIN, "op must be sum, mean, max or min, got {}",
+              static_cast<int>(op));
   ds::require(in != nullptr || count == 0, "in must not be NULL with count {}", count);
-  ds::require(out != nullptr || count == 0, "out must not be NULL with count {}", count);
+  ds::require(out != nullptr || count == 0 || !takes, "out must not be NULL with count {}", count);
+  return static_cast<ds::ReduceOp>(op);
 }
 
 void check_bytes(const void* in, size_t bytes, const void* out) {
   ds::require(in != nullptr || bytes == 0, "in must not be NULL with {} bytes", bytes);
   ds::require(out != nullptr || bytes == 0, "out must not be NULL with {} bytes", bytes);
 }
+
+void check_data(const void* data, size_t data_size) {
+  ds::require(data != nullptr || data_size == 0, "data must not be NULL with data_size {}", data_size);
+}
+
+void check_root(const ds::Communicator& group, int32_t root) {
+  ds::require(root >= 0 && root < group.size(), "root must be 0 to {}, got {}", group.size() - 1, root);
+}
+
+// Sizes of a block for each rank, and their sum.
+std::span<const size_t> check_sizes(const ds::Communicator& group, const size_t* sizes, size_t count,
+                                    const char* name) {
+  ds::require(sizes != nullptr, "{} must not be NULL", name);
+  ds::require(count == static_cast<size_t>(group.size()), "{}_count must be {}, got {}", name, group.size(),
+              count);
+  return {sizes, count};
+}
+
+size_t sum(std::span<const size_t> sizes) { return std::accumulate(sizes.begin(), sizes.end(), size_t{0}); }
 
 }  // namespace
 
@@ -58,7 +84,7 @@ ds_status ds_comm_all_gather(ds_comm* comm, const void* in, size_t in_size, void
 ds_status ds_comm_all_reduce(ds_comm* comm, const void* in, size_t count, ds_dtype dtype, void* out) {
   return ds::boundary([&] {
     ds::Communicator& group = use(comm);
-    check_sum(in, count, dtype, out);
+    check_reduced(in, count, dtype, DS_REDUCE_OP_SUM, out);
     group.all_reduce(in, out, count, dtype, "ds_comm_all_reduce");
   });
 }
@@ -66,7 +92,7 @@ ds_status ds_comm_all_reduce(ds_comm* comm, const void* in, size_t count, ds_dty
 ds_status ds_comm_reduce_scatter(ds_comm* comm, const void* in, size_t count, ds_dtype dtype, void* out) {
   return ds::boundary([&] {
     ds::Communicator& group = use(comm);
-    check_sum(in, count, dtype, out);
+    check_reduced(in, count, dtype, DS_REDUCE_OP_SUM, out);
     group.reduce_scatter(in, out, count, dtype, "ds_comm_reduce_scatter");
   });
 }
@@ -82,9 +108,115 @@ ds_status ds_comm_all_to_all(ds_comm* comm, const void* in, size_t block_size, v
 ds_status ds_comm_broadcast(ds_comm* comm, void* data, size_t data_size, int32_t root) {
   return ds::boundary([&] {
     ds::Communicator& group = use(comm);
-    ds::require(data != nullptr || data_size == 0, "data must not be NULL with data_size {}", data_size);
-    ds::require(root >= 0 && root < group.size(), "root must be 0 to {}, got {}", group.size() - 1, root);
+    check_data(data, data_size);
+    check_root(group, root);
     group.broadcast(data, data_size, root, "ds_comm_broadcast");
+  });
+}
+
+ds_status ds_comm_all_reduce_op(ds_comm* comm, const void* in, size_t count, ds_dtype dtype, ds_reduce_op op,
+                                void* out) {
+  return ds::boundary([&] {
+    ds::Communicator& group = use(comm);
+    ds::ReduceOp how = check_reduced(in, count, dtype, op, out);
+    group.all_reduce(in, out, count, dtype, "ds_comm_all_reduce_op", how);
+  });
+}
+
+ds_status ds_comm_reduce_scatter_op(ds_comm* comm, const void* in, size_t count, ds_dtype dtype,
+                                    ds_reduce_op op, void* out) {
+  return ds::boundary([&] {
+    ds::Communicator& group = use(comm);
+    ds::ReduceOp how = check_reduced(in, count, dtype, op, out);
+    group.reduce_scatter(in, out, count, dtype, "ds_comm_reduce_scatter_op", how);
+  });
+}
+
+ds_status ds_comm_reduce(ds_comm* comm, const void* in, size_t count, ds_dtype dtype, ds_reduce_op op,
+                         int32_t root, void* out) {
+  return ds::boundary([&] {
+    ds::Communicator& group = use(comm);
+    check_root(group, root);
+    ds::ReduceOp how = check_reduced(in, count, dtype, op, out, group.rank() == root);
+    group.reduce(in, out, count, dtype, root, "ds_comm_reduce", how);
+  });
+}
+
+ds_status ds_comm_gather(ds_comm* comm, const void* in, size_t in_size, int32_t root, void* out) {
+  return ds::boundary([&] {
+    ds::Communicator& group = use(comm);
+    check_root(group, root);
+    check_bytes(in, in_size, group.rank() == root ? out : in);
+    group.gather(in, out, in_size, root, "ds_comm_gather");
+  });
+}
+
+ds_status ds_comm_scatter(ds_comm* comm, const void* in, size_t block_size, int32_t root, void* out) {
+  return ds::boundary([&] {
+    ds::Communicator& group = use(comm);
+    check_root(group, root);
+    check_bytes(group.rank() == root ? in : out, block_size, out);
+    group.scatter(in, out, block_size, root, "ds_comm_scatter");
+  });
+}
+
+ds_status ds_comm_all_gather_v(ds_comm* comm, const void* in, const size_t* sizes, size_t sizes_count,
+                               void* out) {
+  return ds::boundary([&] {
+    ds::Communicator& group = use(comm);
+    std::span<const size_t> blocks = check_sizes(group, sizes, sizes_count, "sizes");
+    check_bytes(in, blocks[static_cast<size_t>(group.rank())], out);
+    check_bytes(out, sum(blocks), out);
+    group.all_gather_v(in, out, blocks, "ds_comm_all_gather_v");
+  });
+}
+
+ds_status ds_comm_reduce_scatter_v(ds_comm* comm, const void* in, const size_t* counts, size_t counts_count,
+                                   ds_dtype dtype, ds_reduce_op op, void* out) {
+  return ds::boundary([&] {
+    ds::Communicator& group = use(comm);
+    std::span<const size_t> blocks = check_sizes(group, counts, counts_count, "counts");
+    bool takes = blocks[static_cast<size_t>(group.rank())] != 0;
+    ds::ReduceOp how = check_reduced(in, sum(blocks), dtype, op, out, takes);
+    group.reduce_scatter_v(in, out, blocks, dtype, "ds_comm_reduce_scatter_v", how);
+  });
+}
+
+ds_status ds_comm_all_to_all_v(ds_comm* comm, const void* in, const size_t* send_sizes,
+                               size_t send_sizes_count, void* out, const size_t* receive_sizes,
+                               size_t receive_sizes_count) {
+  return ds::boundary([&] {
+    ds::Communicator& group = use(comm);
+    std::span<const size_t> send = check_sizes(group, send_sizes, send_sizes_count, "send_sizes");
+    std::span<const size_t> receive = check_sizes(group, receive_sizes, receive_sizes_count, "receive_sizes");
+    check_bytes(in, sum(send), in);
+    check_bytes(out, sum(receive), out);
+    group.all_to_all_v(in, send, out, receive, "ds_comm_all_to_all_v");
+  });
+}
+
+ds_status ds_comm_send(ds_comm* comm, const void* data, size_t data_size, int32_t to) {
+  return ds::boundary([&] {
+    ds::Communicator& group = use(comm);
+    check_data(data, data_size);
+    group.send(data, data_size, to, "ds_comm_send");
+  });
+}
+
+ds_status ds_comm_receive(ds_comm* comm, void* data, size_t data_size, int32_t from) {
+  return ds::boundary([&] {
+    ds::Communicator& group = use(comm);
+    check_data(data, data_size);
+    group.receive(data, data_size, from, "ds_comm_send");  // the label of its sender
+  });
+}
+
+ds_status ds_comm_split(ds_comm* comm, int32_t color, int32_t key, ds_comm** out) {
+  return ds::boundary([&] {
+    ds::need(out, "out") = nullptr;
+    auto handle = std::make_unique<ds_comm>();
+    handle->comm = use(comm).split(color, key, "ds_comm_split");
+    if (handle->comm) *out = handle.release();
   });
 }
 

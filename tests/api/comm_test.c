@@ -31,11 +31,77 @@ static void collectives(int rank, ds_comm* comm, void* data) {
   check(word == 77, "rank 1's word");
   check_error(ds_comm_broadcast(comm, &word, sizeof word, RANKS), DS_ERROR_INVALID_ARGUMENT,
               "root must be 0 to 2, got 3");
-  check_error(ds_comm_all_reduce(comm, in, 1, DS_DTYPE_I32, sums), DS_ERROR_INVALID_ARGUMENT,
+  check_error(ds_comm_all_reduce(comm, in, 1, DS_DTYPE_NONE, sums), DS_ERROR_INVALID_ARGUMENT,
               "dtype must be f32");
   check_error(ds_comm_all_gather(comm, NULL, 4, all), DS_ERROR_INVALID_ARGUMENT,
               "in must not be NULL with 4 bytes");
   check_ok(ds_comm_barrier(comm), "barrier");
+}
+
+static void reductions(int rank, ds_comm* comm, void* data) {
+  int32_t number = rank == 1 ? -5 : rank, most = 0, whole[RANKS] = {1, 10, 100}, part = 0;
+  float value = (float)(3 * rank), mean = 0;
+  size_t counts[RANKS] = {1, 0, 2};
+  double wide[3] = {1, 2, 3}, some[2] = {0, 0};
+  (void)data;
+  check_ok(ds_comm_all_reduce_op(comm, &number, 1, DS_DTYPE_I32, DS_REDUCE_OP_MAX, &most), "max");
+  check(most == 2, "the largest of 0, -5 and 2");
+  check_ok(ds_comm_reduce(comm, &value, 1, DS_DTYPE_F32, DS_REDUCE_OP_MEAN, 2, rank == 2 ? &mean : NULL),
+           "mean");
+  check(rank != 2 || mean == 3.0f, "the mean of 0, 3 and 6 at rank 2");
+  check_ok(ds_comm_reduce_scatter_op(comm, whole, 1, DS_DTYPE_I32, DS_REDUCE_OP_SUM, &part), "own sum");
+  check(part == 3 * whole[rank], "three times this rank's element");
+  check_ok(ds_comm_reduce_scatter_v(comm, wide, counts, RANKS, DS_DTYPE_F64, DS_REDUCE_OP_SUM, some),
+           "own sums");
+  check(some[0] == (rank == 0   ? 3.0
+                    : rank == 2 ? 6.0
+                                : 0.0) &&
+            some[1] == (rank == 2 ? 9.0 : 0.0),
+        "1, 0 and 2");
+  check_error(ds_comm_all_reduce_op(comm, &number, 1, DS_DTYPE_I32, DS_REDUCE_OP_MEAN, &most),
+              DS_ERROR_INVALID_ARGUMENT, "mean takes f32");
+  check_error(ds_comm_all_reduce_op(comm, &number, 1, DS_DTYPE_I32, (ds_reduce_op)4, &most),
+              DS_ERROR_INVALID_ARGUMENT, "op must be sum");
+  check_error(ds_comm_reduce_scatter_v(comm, wide, counts, 2, DS_DTYPE_F64, DS_REDUCE_OP_SUM, some),
+              DS_ERROR_INVALID_ARGUMENT, "counts_count must be 3, got 2");
+}
+
+static void blocks(int rank, ds_comm* comm, void* data) {
+  unsigned char mine[RANKS], all[RANKS * RANKS], swapped[RANKS * RANKS], root[RANKS], one = 0;
+  size_t sizes[RANKS] = {1, 2, 3}, ones[RANKS] = {1, 1, 1}, own[RANKS];
+  int i;
+  (void)data;
+  for (i = 0; i < RANKS; ++i) mine[i] = (unsigned char)(10 * rank + i);
+  check_ok(ds_comm_all_gather_v(comm, mine, sizes, RANKS, all), "all_gather_v");
+  check(all[0] == 0 && all[1] == 10 && all[2] == 11 && all[3] == 20 && all[5] == 22, "1, 2 and 3 bytes");
+  check_ok(ds_comm_all_to_all_v(comm, mine, ones, RANKS, swapped, ones, RANKS), "all_to_all_v");
+  for (i = 0; i < RANKS; ++i) check(swapped[i] == 10 * i + rank, "block of every rank");
+  check_ok(ds_comm_gather(comm, mine, 1, 1, rank == 1 ? root : NULL), "gather");
+  check(rank != 1 || (root[0] == 0 && root[1] == 10 && root[2] == 20), "gathered at rank 1");
+  check_ok(ds_comm_scatter(comm, rank == 1 ? root : NULL, 1, 1, &one), "scatter");
+  check(one == 10 * rank, "scattered from rank 1");
+  if (rank == 0) check_ok(ds_comm_send(comm, mine, 2, 2), "send");
+  if (rank == 2) check_ok(ds_comm_receive(comm, swapped, 2, 0), "receive");
+  check(rank != 2 || (swapped[0] == 0 && swapped[1] == 1), "rank 0's bytes");
+  check_error(ds_comm_send(comm, mine, 1, rank), DS_ERROR_INVALID_ARGUMENT, "other rank");
+  check_ok(ds_comm_barrier(comm), "barrier");
+  for (i = 0; i < RANKS; ++i) own[i] = rank == 0 && i == 1 ? 2 : 1;
+  check_error(ds_comm_all_to_all_v(comm, mine, own, RANKS, swapped, ones, RANKS), DS_ERROR_COMM,
+              "rank 0 sends 2 bytes to rank 1, which expects 1");
+}
+
+static void groups(int rank, ds_comm* comm, void* data) {
+  ds_comm* pair = NULL;
+  ds_comm* none = NULL;
+  int32_t got[2] = {-1, -1}, mine = rank;
+  (void)data;
+  check_ok(ds_comm_split(comm, rank == 1 ? 5 : 0, -rank, &pair), "split");
+  check(ds_comm_size(pair) == (rank == 1 ? 1 : 2), "ranks 0 and 2, and rank 1");
+  check_ok(ds_comm_all_gather(pair, &mine, sizeof mine, got), "gather in the group");
+  check(rank == 1 ? got[0] == 1 : got[0] == 2 && got[1] == 0, "ordered by key");
+  check_ok(ds_comm_split(comm, -1, 0, &none), "in no group");
+  check(none == NULL, "no group");
+  ds_comm_destroy(pair);
 }
 
 static void aborted(int rank, ds_comm* comm, void* data) {
@@ -50,6 +116,9 @@ int main(void) {
   ds_comm* alone = NULL;
   float one = 1, sum = 0;
   run_ranks("api_comm_collectives", RANKS, collectives, NULL);
+  run_ranks("api_comm_reductions", RANKS, reductions, NULL);
+  run_ranks("api_comm_blocks", RANKS, blocks, NULL);
+  run_ranks("api_comm_groups", RANKS, groups, NULL);
   run_ranks("api_comm_aborted", 2, aborted, NULL);
   check_ok(ds_comm_create("self", NULL, &alone), "self");
   check_ok(ds_comm_all_reduce(alone, &one, 1, DS_DTYPE_F32, &sum), "alone");
