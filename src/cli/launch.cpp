@@ -22,10 +22,9 @@ struct LaunchArgs {
   bool no_ssh_check = false;
 };
 
-// The words after the options, without the "--" that may begin them.
+// The words after the options.
 std::vector<std::string> command_words(const CLI::App& app) {
   std::vector<std::string> words = app.remaining();
-  if (!words.empty() && words.front() == "--") words.erase(words.begin());
   if (words.empty()) throw CLI::RequiredError(app.get_name() + ": a command");
   return words;
 }

@@ -34,6 +34,26 @@ std::string wrong_command(const CLI::App& app, const char* word) {
   return std::string("'") + word + "' is no command" + (near.empty() ? "" : "; did you mean " + near + "?");
 }
 
+// The words after the program's name, in reverse, as CLI11 takes them; without the "--" that ends the options
+// of a command which runs another: CLI11 would hand what follows to the parser of the whole line.
+std::vector<std::string> words_of(const CLI::App& app, int argc, char** argv) {
+  std::vector<std::string> words(argv + 1, argv + argc);
+  const CLI::App* command = nullptr;
+  for (const CLI::App* one : app.get_subcommands({})) {
+    if (!words.empty() && one->get_name() == words[0]) command = one;
+  }
+  if (command != nullptr && command->get_prefix_command()) {
+    size_t at = 1;
+    while (at < words.size() && words[at].size() > 1 && words[at][0] == '-' && words[at] != "--") {
+      const CLI::Option* option = command->get_option_no_throw(words[at]);
+      at += option != nullptr && option->get_items_expected_min() > 0 ? 2 : 1;
+    }
+    if (at < words.size() && words[at] == "--") words.erase(words.begin() + static_cast<std::ptrdiff_t>(at));
+  }
+  std::reverse(words.begin(), words.end());
+  return words;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -54,7 +74,7 @@ int main(int argc, char** argv) {
     return kUsage;
   }
   try {
-    app.parse(argc, argv);
+    app.parse(words_of(app, argc, argv));
   } catch (const CLI::Success& help) {
     return app.exit(help);
   } catch (const CLI::Error& error) {

@@ -27,6 +27,8 @@ printf '{"train_batch_size": 8, "train_micro_batch_size_per_gpu": 3, "gradient_a
 printf '{"run": \n' > broken.json
 : > empty.txt
 : > empty.json
+printf 'a slots=1\nb\n' > bad_hosts
+printf 'a slots=1\nb slots=1\n' > good_hosts
 
 refused 2 subcommand
 refused 2 resume train
@@ -41,6 +43,17 @@ refused 2 "n: must be an integer from 1 to 2147483647, got -1" plan --config "$h
 refused 2 nonsense train --config "$here/tiny.json" --nonsense
 refused 2 steps train --config "$here/tiny.json" --steps x
 refused 2 "a command" launch -n 2
+refused 2 "a command" launch -n 2 --
+refused 2 "launch: one of -n and --hostfile" launch true
+refused 2 "launch: one of -n and --hostfile" launch -n 2 --hostfile hosts true
+refused 2 "include: is for --hostfile" launch -n 2 --include a true
+refused 2 "launcher: must be mpirun or srun, got pdsh" launch --hostfile hosts --launcher pdsh true
+refused 2 "num-ranks: exclude --include and --exclude" launch --hostfile hosts --num-ranks 2 --include a true
+refused 2 "master-port: must be an integer from 1 to 65535, got 0" launch -n 2 --master-port 0 true
+refused 1 "hostfile 'hosts': No such file or directory" launch --hostfile hosts true
+refused 1 "hostfile 'empty.txt': must have a line 'HOST slots=N', has none" launch --hostfile empty.txt true
+refused 1 "hostfile 'bad_hosts', line 2: must be 'HOST slots=N', got 'b'" launch --hostfile bad_hosts true
+refused 1 "include: host 'c' is not in the hostfile" launch --hostfile good_hosts --include c true
 refused 2 prompt generate somewhere
 refused 2 'ids: number 1 must be an integer from 0 to 2147483647, got ""' generate somewhere --ids ""
 refused 2 'ids: number 2 must be an integer from 0 to 2147483647, got ""' generate somewhere --ids 1,,2

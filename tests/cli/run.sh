@@ -82,6 +82,8 @@ grep -q '^libds: rank 0: the launcher is gone$' err || fail "no word of the laun
 "$libds" plan --config "$here/tiny.json" -n 2 | grep -q device || fail "plan without a table"
 "$libds" plan --config "$here/tiny.json" -n 2 --print | grep -q '^program' || fail "plan without a program"
 "$libds" env | grep -q O_DIRECT || fail "env without O_DIRECT"
+[ "$("$libds" launch -n 1 --log-dir=logs -- sh -c 'echo "$@"' sh -- -n 3)$(cat logs/rank_0.log)" = "-- -n 3" ] ||
+  fail "launch does not hand a command's words on: $(cat logs/rank_0.log)"
 set +e
 "$libds" launch -n 2 sh -c 'exit 7' 2> err
 [ $? -eq 7 ] || fail "launch does not pass the exit code on"
