@@ -28,7 +28,7 @@ void Communicator::gather_blocks(const void* in, void* out, const Blocks& blocks
       parts.receives[r] = {at(out, blocks.begin(r) + first), blocks.part(r, first, most)};
     }
     exchange_->round(parts.sends, parts.receives);
-    copy(at(out, blocks.begin(me) + first), at(in, first), blocks.part(me, first, most));
+    copy(at(out, blocks.begin(me) + first), at(in, first), blocks.part(me, first, most), blocks.size(me));
     first += std::min(most, blocks.most());
   } while (first < blocks.most());
   exchange_->end();

@@ -12,9 +12,12 @@
 namespace ds {
 namespace {
 
-// From here on a part is read where it lies: [M] at half of it staging takes 0.6 of the time, caches hold
+// A larger part is read where it lies: [M] at half of it staging takes 0.6 of the time, caches hold
 // both.
 constexpr size_t kDirectBytes = size_t{1} << 20;
+// What all ranks read of all others in one round: a cache that they share holds it. [M] 0.6 of the time at 8
+// ranks.
+constexpr size_t kTogether = size_t{16} << 20;
 
 }  // namespace
 
@@ -85,10 +88,10 @@ void SharedExchange::begin(const Intent& intent) {
   check_abort();  // last: the message names this collective
 }
 
-void SharedExchange::prepare(size_t bytes) { direct_ = can_read_ && size() > 1 && bytes >= kDirectBytes; }
+void SharedExchange::prepare(size_t bytes) { direct_ = can_read_ && size() > 1 && bytes > kDirectBytes; }
 
 size_t SharedExchange::part_bytes(Round kind) const {
-  if (direct_) return SIZE_MAX;
+  if (direct_) return kind == Round::same ? kTogether / static_cast<size_t>(size()) : SIZE_MAX;
   return kind == Round::same ? kHalf : kHalf / static_cast<size_t>(size()) / 64 * 64;
 }
 
