@@ -1,0 +1,107 @@
+"""Memory of ZeRO-3 at several world sizes beside the plan: ./run bench memory [LAYERS] [WORLDS] [STEPS].
+
+A GPT of width 1,024 in bf16 with AdamW: masters and moments of 29 layers take 4.1 GiB, with parameters and gradient
+accumulators 6.8; micro-batches of 1 x 16 bytes, so that the rest is small. Each world size in WORLDS (1248) trains with one
+thread a rank under `libds launch`; RssAnon + RssShmem of every rank is read every 20 ms. Bars: each rank within the memory of
+its plan (device and host, without the overhead that only a running engine knows) and 64 MiB, and the sum over ranks at
+most 1.15 x that of one rank.
+"""
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+LIBDS = os.path.join(ROOT, "build", "bin", "libds")
+SLACK = 64 << 20
+
+
+def config(layers, steps, folder):
+    return {
+        "train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 1, "bf16": {"enabled": True},
+        "optimizer": {"type": "AdamW", "params": {"lr": 1e-4}},
+        "zero_optimization": {"stage": 3, "stage3_param_persistence_threshold": 10000,
+                              "reduce_bucket_size": 4000000, "stage3_prefetch_bucket_size": 4000000,
+                              "stage3_max_live_parameters": 30000000},
+        "model": {"family": "gpt", "layers": layers, "hidden": 1024, "heads": 16, "vocab": 256, "positions": 16},
+        "data": {"paths": [os.path.join(folder, "text")]},
+        "run": {"dir": os.path.join(folder, "run"), "sequence": 16, "steps": steps, "eval_every": 0, "save_every": 0,
+                "threads": 1, "sample_tokens": 0}}
+
+
+def resident(pid):
+    """RssAnon + RssShmem in bytes; 0 when the process has gone."""
+    try:
+        with open(f"/proc/{pid}/status", encoding="ascii") as file:
+            return sum(1024 * int(n) for n in re.findall(r"Rss(?:Anon|Shmem):\s+(\d+) kB", file.read()))
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+
+
+def ranks_of(launcher):
+    """pid by rank of the launcher's children."""
+    found = {}
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/stat", encoding="ascii") as file:
+                parent = int(file.read().rsplit(")", 1)[1].split()[1])
+            if parent != launcher:
+                continue
+            with open(f"/proc/{pid}/environ", "rb") as file:
+                rank = re.search(rb"(?:^|\0)RANK=(\d+)", file.read())
+            if rank:
+                found[int(rank.group(1))] = pid
+        except (FileNotFoundError, ProcessLookupError, PermissionError):
+            continue
+    return found
+
+
+def planned(path, world, rank):
+    """Bytes of memory that `libds plan` states for a rank."""
+    text = subprocess.run([LIBDS, "plan", "--config", path, "-n", str(world), "--rank", str(rank)], check=True,
+                          capture_output=True, text=True).stdout
+    return sum(int(size) for size in re.findall(r"^(?:device|host) +total +(\d+)", text, re.MULTILINE))
+
+
+def run(world, layers, steps):
+    """Peak resident and planned bytes by rank, and the peak of the sum over ranks."""
+    with tempfile.TemporaryDirectory() as folder:
+        with open(os.path.join(folder, "text"), "w", encoding="ascii") as file:
+            file.writelines(f"line {i} of a text that is long enough\n" for i in range(20000))
+        path = os.path.join(folder, "config.json")
+        with open(path, "w", encoding="ascii") as file:
+            json.dump(config(layers, steps, folder), file)
+        job = subprocess.Popen([LIBDS, "launch", "-n", str(world), LIBDS, "train", "--config", path, "--quiet"],
+                               stdout=subprocess.DEVNULL)
+        peaks, total, ranks = {}, 0, {}
+        while job.poll() is None:
+            ranks = ranks if len(ranks) == world else ranks_of(job.pid)
+            now = {rank: resident(pid) for rank, pid in ranks.items()}
+            for rank, size in now.items():
+                peaks[rank] = max(peaks.get(rank, 0), size)
+            total = max(total, sum(now.values()))
+            time.sleep(0.02)
+        if job.returncode != 0:
+            sys.exit(f"{world} ranks: the job ended with {job.returncode}")
+        return peaks, [planned(path, world, rank) for rank in range(world)], total
+
+
+def main():
+    layers, worlds, steps = (sys.argv[1:] + ["29", "1248", "2"][len(sys.argv) - 1:])[:3]
+    alone, ok = None, True
+    for world in map(int, worlds):
+        peaks, plans, total = run(world, int(layers), int(steps))
+        above = max(peaks[rank] - plans[rank] for rank in range(world))
+        alone = alone or total
+        ok = ok and above <= SLACK and total <= 1.15 * alone
+        print(f"{world} ranks: plan {max(plans) / 2**20:.0f} MiB a rank, seen {max(peaks.values()) / 2**20:.0f}, at most "
+              f"{above / 2**20:+.0f} MiB to its plan (bar +64); sum {total / 2**20:.0f} MiB, {total / alone:.3f} x the first "
+              f"(bar 1.15)", flush=True)
+    return 0 if ok else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
