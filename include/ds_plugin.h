@@ -38,8 +38,9 @@ typedef struct ds_plugin_transport_table {
   /* Joins as rank `rank` of `size`; collective. After an error *out is NULL and message(NULL) says why. */
   int32_t (*open)(int32_t rank, int32_t size, ds_plugin_link** out);
   /* Begins to send sends[r] to and to receive receives[r] from every other rank r; entry `rank` is not looked
-   * at, nor are entries of size 0. A start is polled to its end before the next. Parts from one rank to another
-   * arrive in the order of starts; ranks that exchange nothing with each other need not start together. */
+   * at, nor are entries of size 0. A start is polled to its end before the next. Parts from one rank to
+   * another arrive in the order of starts; ranks that exchange nothing with each other need not start
+   * together. */
   int32_t (*start)(ds_plugin_link* link, const ds_plugin_part* sends, const ds_plugin_part* receives);
   /* Moves what can be moved without waiting. *out_done: all of it has. arrived[r]: that of rank r has.
    * beats[r]: signs of life from rank r so far. */
