@@ -128,7 +128,8 @@ class Communicator {
   void sum_to(const void* in, void* out, size_t count, DType wire, ReduceOp op, int root);
   // Reduces what all ranks have given this one to see with its own elements.
   void sum_seen(const std::byte* own, std::byte* out, size_t count, DType wire, ReduceOp op);
-  void meet(int from, int to, ds_plugin_part give, ds_plugin_part take, std::string_view label);
+  void meet(std::string_view argument, int from, int to, ds_plugin_part give, ds_plugin_part take,
+            std::string_view label);
 
   std::unique_ptr<Exchange> exchange_;
   const int rank_, size_;

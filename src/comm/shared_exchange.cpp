@@ -22,10 +22,10 @@ constexpr size_t kTogether = size_t{16} << 20;
 }  // namespace
 
 SharedExchange::SharedExchange(std::unique_ptr<Sharing> sharing, const CommOptions& options,
-                               std::shared_ptr<Sharing> parent)
+                               std::vector<std::shared_ptr<Sharing>> around)
     : Exchange(options.rank, options.size),
       sharing_(std::move(sharing)),
-      parent_(std::move(parent)),
+      around_(std::move(around)),
       segment_(sharing_->segment()),
       own_(segment_.ranks[options.rank]),
       process_(getpid()),
@@ -66,8 +66,9 @@ void SharedExchange::join(bool direct) {
 }
 
 SharedExchange::~SharedExchange() {
-  if (getpid() != process_) {                                 // a forked child has no part in the group
-    (void)new std::shared_ptr<Sharing>(std::move(sharing_));  // never ends: the mapping is not its own
+  if (getpid() != process_) {  // a forked child has no part in the group
+    around_.push_back(std::move(sharing_));
+    (void)new auto(std::move(around_));  // never ends: the mappings are not its own
     return;
   }
   leave();
@@ -166,7 +167,10 @@ void SharedExchange::fetch(int peer, size_t offset, void* to, size_t bytes) {
 
 // A process that dies loses its memory before its lock.
 void SharedExchange::read(int peer, uint64_t from, void* to, size_t bytes) {
-  if (sharing_->read(peer, from, to, bytes)) return;
+  if (sharing_->read(peer, from, to, bytes)) {
+    check_abort();  // the owner may have left this round, and have written over what was read
+    return;
+  }
   for (int look = 0; look < 200; ++look) {
     check_abort();
     if (!sharing_->alive(peer)) fail(fmt::format("rank {} is dead", peer));
@@ -217,7 +221,9 @@ std::unique_ptr<Exchange> SharedExchange::split(const std::string& name, const s
   options.timeout_ms = timeout_ms_;
   options.join_ms = join_ms_;
   options.direct = can_read_;
-  return std::make_unique<SharedExchange>(sharing_->make(name, options), options, sharing_);
+  std::vector<std::shared_ptr<Sharing>> around = around_;
+  around.push_back(sharing_);
+  return std::make_unique<SharedExchange>(sharing_->make(name, options), options, std::move(around));
 }
 
 std::unique_ptr<Communicator> make_shared(std::unique_ptr<Sharing> sharing, const CommOptions& options) {

@@ -15,9 +15,9 @@ namespace ds {
 // second way is taken where every rank has shown, at joining, that it can read all others.
 class SharedExchange final : public Exchange {
  public:
-  // `parent`: of the group that this one is a part of; its aborts end this one too.
+  // `around`: of the groups that this one is a part of; their aborts end this one too.
   SharedExchange(std::unique_ptr<Sharing> sharing, const CommOptions& options,
-                 std::shared_ptr<Sharing> parent = nullptr);
+                 std::vector<std::shared_ptr<Sharing>> around = {});
   ~SharedExchange() override;
 
   void begin(const Intent& intent) override;
@@ -55,7 +55,8 @@ class SharedExchange final : public Exchange {
   void leave();
   void offer(const Part* sends);
   void publish();
-  bool ended() const;
+  // The segment of this group or of one around it that has been ended; null: none.
+  SharedSegment* ended() const;
   // Copies `bytes` at `offset` of what a peer gave in the last round.
   void fetch(int peer, size_t offset, void* to, size_t bytes);
   void read(int peer, uint64_t from, void* to, size_t bytes);
@@ -72,7 +73,8 @@ class SharedExchange final : public Exchange {
   template <typename Body>
   void guarded(Body body);
 
-  std::shared_ptr<Sharing> sharing_, parent_;
+  std::shared_ptr<Sharing> sharing_;
+  std::vector<std::shared_ptr<Sharing>> around_;
   SharedSegment& segment_;
   RankBlock& own_;
   int process_;  // that joined

@@ -77,7 +77,7 @@ void SharedExchange::wait_for(int peer, const std::atomic<uint32_t>& word, uint3
   RankBlock& block = segment_.ranks[peer];
   Patience patience{block.progress.load(), now_ns(), 0};
   while (!reached()) {
-    bool over = ended();
+    bool over = ended() != nullptr;
     std::string reason = missing(peer, meeting, patience);
     if (reached()) return;  // it came, finished and left (or ended the group later on) between the looks
     if (over) check_abort();
@@ -122,6 +122,7 @@ void SharedExchange::fail(const std::string& reason) {
 }
 
 void SharedExchange::abort(std::string_view reason) {
+  if (getpid() != process_) return;  // a forked child has no part in the group
   uint32_t none = 0;
   if (segment_.aborted.compare_exchange_strong(none, static_cast<uint32_t>(rank()) + 1)) {
     put_text(segment_.reason, sizeof segment_.reason, reason);
@@ -130,13 +131,18 @@ void SharedExchange::abort(std::string_view reason) {
   for (int r = 0; r < size(); ++r) futex_wake(segment_.ranks[r].phase);
 }
 
-bool SharedExchange::ended() const {
-  return segment_.aborted.load() != 0 || (parent_ && parent_->segment().aborted.load() != 0);
+SharedSegment* SharedExchange::ended() const {
+  if (segment_.aborted.load() != 0) return &segment_;
+  for (const auto& sharing : around_) {
+    if (sharing->segment().aborted.load() != 0) return &sharing->segment();
+  }
+  return nullptr;
 }
 
 void SharedExchange::check_abort() {
-  if (!ended()) return;
-  SharedSegment& segment = segment_.aborted.load() != 0 ? segment_ : parent_->segment();
+  SharedSegment* over = ended();
+  if (!over) return;
+  SharedSegment& segment = *over;
   uint32_t by = segment.aborted.load();
   for (int i = 0; i < 1000 && segment.reason_ready.load(std::memory_order_acquire) == 0; ++i)
     std::this_thread::yield();

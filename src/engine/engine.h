@@ -40,7 +40,7 @@ class Engine final : public EngineCore {
   const ZeroPlan& zero() const override { return plan_.zero; }
   const Program& placed() const override { return plan_.step; }
   const std::string& plan_hash() const override { return plan_.hash; }
-  std::string model_text() const override { return plan_.graph.print(); }
+  std::string model_text() const override { return plan_.graph.print() + plan_.eval_graph.print(); }
   Executor& refresh() override { return *refresh_; }
   Decoding* decoding() override { return decoding_.get(); }
   bool in_accumulation() const override { return micro_ > 0 && micro_ < config_.accumulation; }

@@ -32,11 +32,30 @@ int given_rank() {
   throw std::invalid_argument("agent: no rank in the environment: mpirun or srun must start it");
 }
 
+// The launcher's secret, which the rank does not get to know; "" without a launcher.
+std::string take_token() {
+  const char* text = std::getenv("DS_LAUNCH_TOKEN");
+  std::string token = text ? text : "";
+  unsetenv("DS_LAUNCH_TOKEN");
+  return token;
+}
+
 // One write, so that records of several ranks do not mix.
-void tell(const RankFailure& failure) {
-  const char* token = std::getenv("DS_LAUNCH_TOKEN");
-  std::string text = token ? report_record(token, failure) : fmt::format("libds launch: {}\n", failure.text);
+void tell(const std::string& token, const RankFailure& failure) {
+  std::string text =
+      token.empty() ? fmt::format("libds launch: {}\n", failure.text) : report_record(token, failure);
   (void)!write(STDERR_FILENO, text.data(), text.size());
+}
+
+// Slurm has an order of hosts of its own. "" or why this rank is not where the hostfile has it.
+std::string misplaced(const RankPlace& place) {
+  const char* node = std::getenv("SLURMD_NODENAME");
+  if (!node) return "";
+  auto shorter = [](std::string_view name) { return name.substr(0, name.find('.')); };
+  if (shorter(node) == shorter(place.host) || isdigit(static_cast<unsigned char>(place.host[0]))) return "";
+  return fmt::format(
+      "Slurm runs rank {} on host '{}', the hostfile has it on '{}': list hosts as Slurm sorts them",
+      place.rank, node, place.host);
 }
 
 }  // namespace
@@ -87,14 +106,19 @@ RankPlace place_of_rank(const Hosts& hosts, int rank, int master_port) {
 int run_agent(const AgentOptions& options, const std::vector<std::string>& command) {
   if (command.empty()) throw std::invalid_argument("command must name a program, got no words");
   RankPlace place = place_of_rank(parse_world(options.world), given_rank(), options.master_port);
+  std::string token = take_token();
+  if (std::string why = misplaced(place); !why.empty()) {
+    tell(token, {place.rank, 1, false, why});
+    return 1;
+  }
   try {
     if (chdir(options.folder.c_str()) != 0)
       throw std::system_error(errno, std::generic_category(), fmt::format("folder '{}'", options.folder));
     JobOptions job{.term_ms = options.term_ms, .log_dir = options.log_dir, .part = true};
-    return Job(job, {place}, command).run(tell).code;
+    return Job(job, {place}, command).run([&](const RankFailure& failure) { tell(token, failure); }).code;
   } catch (const std::system_error& error) {
-    tell({place.rank, 126, false,
-          fmt::format("rank {} on host '{}' cannot start: {}", place.rank, place.host, error.what())});
+    tell(token, {place.rank, 126, false,
+                 fmt::format("rank {} on host '{}' cannot start: {}", place.rank, place.host, error.what())});
     return 126;
   }
 }

@@ -18,6 +18,8 @@
 namespace ds {
 namespace {
 
+constexpr int kUsualPort = 29500;  // of torch and DeepSpeed
+
 void require_host_name(const std::string& name) {
   constexpr const char* kAllowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
   if (name.empty() || name[0] == '-' || name.find_first_not_of(kAllowed) != std::string::npos) {
@@ -38,8 +40,10 @@ Hosts in_use(const Hosts& hosts) {
   return out;
 }
 
-void check_before_start(const ClusterOptions& options) {
-  if (is_this_host(options.hosts[0].name)) require_free_port(options.master_port);
+void check_before_start(ClusterOptions& options) {
+  bool here = is_this_host(options.hosts[0].name);
+  if (here && options.master_port != 0) require_free_port(options.master_port);
+  if (options.master_port == 0) options.master_port = here ? free_port() : kUsualPort;
   if (options.starter != Starter::mpirun || !options.ssh_check) return;
   std::vector<std::string> others;
   for (const Host& host : options.hosts) {
@@ -72,7 +76,7 @@ class Starting {
       relay(kLookMs);
       while (int number = signals_.next(0)) obey(number);
     }
-    relay(0);
+    while (relay(0)) continue;
     say(reports_.rest());
     return verdict();
   }
@@ -96,14 +100,15 @@ class Starting {
     pid_ = started.pid;
   }
 
-  // Reads what is there, after at most that long without anything.
-  void relay(int milliseconds) {
+  // Passes a piece of what is there on, after at most that long without anything; false: nothing.
+  bool relay(int milliseconds) {
     pollfd ready{errors_, POLLIN, 0};
-    if (poll(&ready, 1, milliseconds) <= 0) return;
+    if (poll(&ready, 1, milliseconds) <= 0) return false;
     char part[65536];
-    ssize_t got = 0;
-    while ((got = read(errors_, part, sizeof part)) > 0) say(reports_.feed({part, static_cast<size_t>(got)}));
-    if (got == 0) signals_.next(milliseconds);  // the stream is over, the end comes
+    ssize_t got = read(errors_, part, sizeof part);
+    if (got > 0) say(reports_.feed({part, static_cast<size_t>(got)}));
+    if (got == 0 && milliseconds > 0) obey(signals_.next(milliseconds));  // the stream is over, the end comes
+    return got > 0;
   }
 
   static void say(const std::string& text) {
@@ -116,7 +121,7 @@ class Starting {
 
   // To the agents: SIGUSR1 for an interrupt, SIGUSR2 for a hangup; then to the starter itself.
   void obey(int number) {
-    if (number == SIGCHLD) return;
+    if (number == 0 || number == SIGCHLD) return;
     if (number == SIGHUP && interrupts_ > 0) return;
     ++interrupts_;
     if (interrupts_ == 1) {

@@ -17,7 +17,7 @@ struct ClusterOptions {
   std::string program;  // path of libds, the same on all hosts
   std::string folder;   // the command's working folder, the same on all hosts
   std::string log_dir;  // on the host of each rank; "": no logs
-  int master_port = 29500;
+  int master_port = 0;  // 0: one that is free now where the first host is this one, else 29500
   Variables variables;  // for all ranks, beside this process's variables that forwarded() names
   SshOptions ssh;
   bool ssh_check = true;

@@ -1,6 +1,7 @@
 #include "launch/report.h"
 
 #include <fmt/core.h>
+#include <signal.h>
 
 #include <algorithm>
 #include <charconv>
@@ -18,6 +19,12 @@ size_t overlap(std::string_view text, std::string_view head) {
     if (text.substr(text.size() - size) == head.substr(0, size)) return size;
   }
   return 0;
+}
+
+// How much a failure is to blame.
+int weight(const RankFailure& failure) {
+  if (!failure.by_signal) return 1;
+  return failure.code == 128 + SIGTERM ? 0 : 2;
 }
 
 }  // namespace
@@ -69,7 +76,7 @@ void ReportReader::take(std::string_view record) {
   }
   failure.by_signal = by_signal != 0;
   failure.text.assign(at, end);
-  if (!first_ || (failure.by_signal && !first_->by_signal)) first_ = std::move(failure);
+  if (!first_ || weight(failure) > weight(*first_)) first_ = std::move(failure);
 }
 
 }  // namespace ds

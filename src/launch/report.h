@@ -25,7 +25,8 @@ class ReportReader {
   // What still waits at the end of the stream.
   std::string rest() { return std::move(waiting_); }
 
-  // What to blame: a signal before an exit, which may be the answer to it, then the earliest.
+  // What to blame: a signal before an exit, which may be the answer to it; SIGTERM last of all, which Slurm
+  // sends to every process of a job that has failed; then the earliest.
   const std::optional<RankFailure>& first() const { return first_; }
 
  private:

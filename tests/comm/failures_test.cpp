@@ -1,8 +1,10 @@
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <fstream>
 #include <functional>
@@ -225,6 +227,53 @@ TEST(ShmFailures, ARankKilledInALargeCollectiveIsNamed) {
     });
     EXPECT_EQ(codes, (std::vector<int>{0, 137}));
   }
+}
+
+// A third rank ends the group while rank 0 reads what rank 1 sends, which then writes over it.
+TEST(ShmFailures, AnAbortedSendIsNeverReceivedWrong) {
+  std::string url = fmt::format("shm://aborted-{}", getpid());
+  for (int turn = 0; turn < 4; ++turn) {
+    std::vector<int> codes = test::spawn_processes(3, [&](int rank) {
+      auto comm = create_communicator(url, {.rank = rank, .size = 3});
+      std::vector<uint8_t> data(rank == 2 ? 0 : size_t{192} << 20, uint8_t{1});
+      comm->barrier("ready");
+      if (rank == 2) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(10 + turn * 10));
+        comm->abort("enough");
+        return;
+      }
+      std::string message = message_of([&] {
+        if (rank == 1) comm->send(data.data(), data.size(), 0, "x");
+        if (rank == 0) comm->receive(data.data(), data.size(), 1, "x");
+      });
+      if (rank == 1) std::fill(data.begin(), data.end(), uint8_t{2});
+      if (rank == 0 && message.empty()) {
+        EXPECT_EQ(std::count(data.begin(), data.end(), uint8_t{2}), 0);
+      }
+    });
+    EXPECT_EQ(codes, (std::vector<int>{0, 0, 0}));
+  }
+}
+
+// What a forked child ends is its own only: neither its memory nor the group is touched.
+TEST(ShmFailures, AForkedChildMayEndASplitGroup) {
+  std::string url = fmt::format("shm://split-fork-{}", getpid());
+  std::vector<int> codes = test::spawn_processes(2, [&](int rank) {
+    auto comm = create_communicator(url, {.rank = rank, .size = 2});
+    auto group = comm->split(0, 0, "all");
+    comm.reset();
+    pid_t child = fork();
+    if (child == 0) {
+      group->abort("not mine");
+      group.reset();
+      _exit(7);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 7);
+    group->barrier("still whole");
+  });
+  EXPECT_EQ(codes, (std::vector<int>{0, 0}));
 }
 
 TEST(ShmFailures, RanksOfTwoSizesDoNotMeet) {

@@ -118,10 +118,11 @@ class ThreeRanks : public testing::TestWithParam<test::GroupCase> {};
 TEST_P(ThreeRanks, AnAbortEndsTheGroupsWithin) {
   test::on_group(GetParam(), [](Communicator& comm) {
     std::unique_ptr<Communicator> group = comm.split(comm.rank() / 2, 0, "groups");
+    std::unique_ptr<Communicator> within = group->split(0, 0, "groups of groups");
     comm.barrier("all are in");
     if (comm.rank() == 1) comm.abort("the disk is full");
     expect_names(message_of([&] {
-                   if (comm.rank() == 0) group->barrier("without rank 1");
+                   if (comm.rank() == 0) within->barrier("without rank 1");
                    if (comm.rank() != 0) comm.barrier("without rank 0");
                  }),
                  {"the disk is full"});

@@ -49,6 +49,7 @@ TEST(Starter, MpirunKeepsTheOrderOfHosts) {
   options.ssh.port = 2222;
   options.extra = " --mca  btl tcp,self ";
   options.log_dir = "/logs";
+  options.master_port = 29500;
   Words words = starter_words(options, {"DS_X"}, {"prog", "two words"});
   Words agent = {"/opt/libds",    "agent", "--world",   "b:2,a:1", "--folder", "/work dir",
                  "--master-port", "29500", "--log-dir", "/logs",   "prog",     "two words"};
@@ -148,6 +149,16 @@ TEST(Report, ASignalCountsBeforeAnExit) {
   reader.feed(report_record("t", {1, 137, true, "killed"}));
   reader.feed(report_record("t", {2, 139, true, "later"}));
   EXPECT_EQ(reader.first()->text, "killed");
+}
+
+// Slurm ends the other ranks of a failed job by SIGTERM, and their records may be the first to arrive.
+TEST(Report, RanksThatWereToldToEndAreNotToBlame) {
+  ReportReader reader("t");
+  reader.feed(report_record("t", {0, 143, true, "told to end"}));
+  EXPECT_EQ(reader.first()->text, "told to end");
+  reader.feed(report_record("t", {1, 7, false, "exited"}));
+  reader.feed(report_record("t", {2, 143, true, "told to end, too"}));
+  EXPECT_EQ(reader.first()->text, "exited");
 }
 
 TEST(Ports, AFreeOneIsFreeAndATakenOneIsRefused) {

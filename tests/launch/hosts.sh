@@ -8,6 +8,7 @@ done
 host a 10.77.0.1 yes
 host b 10.77.0.2 yes
 host c 10.77.0.3 no
+said=$(on a timeout 20 ssh -o BatchMode=yes b true 2>&1) || skip "this system's sshd lets root not in: $said"
 
 # ---- places ------------------------------------------------------------------------------------------------------
 
@@ -18,8 +19,8 @@ place='echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_SIZE $CROSS_RANK/$CROSS_SIZE $(
 launch --hostfile three --master-port 4711 sh -c "$place" | sort > out
 printf '0/3 0/1 0/2 b b:4711\n1/3 0/2 1/2 a b:4711\n2/3 1/2 1/2 a b:4711\n' > want
 cmp -s out want || { cat out; die "the places of ranks differ from the hostfile's order"; }
-launch --hostfile four --exclude a:1@b:0 sh -c "$place" | sort > out
-printf '0/2 0/1 0/2 a a:29500\n1/2 0/1 1/2 b a:29500\n' > want
+launch --hostfile four --exclude a:1@b:0 sh -c "$place" | sed 's/:[1-9][0-9]*$/:PORT/' | sort > out
+printf '0/2 0/1 0/2 a a:PORT\n1/2 0/1 1/2 b a:PORT\n' > want
 cmp -s out want || { cat out; die "the places of ranks differ from --exclude's"; }
 
 printf 'GREETING = good day\n' > .deepspeed_env

@@ -83,4 +83,10 @@ launch --hostfile two --launcher srun sh -c '[ $RANK = 0 ] || exit 7; sleep 30' 
 [ $code -eq 7 ] && grep -q "^libds launch: rank 1 on host 'b' exited with code 7$" err ||
   { cat err; die "a rank that fails: code $code"; }
 require_quiet "a rank that fails"
+printf 'b slots=1\na slots=1\n' > unsorted
+code=0
+launch --hostfile unsorted --launcher srun true 2> err || code=$?
+[ $code -eq 1 ] && grep -q "^libds launch: Slurm runs rank . on host '.', the hostfile has it on '.': list hosts" err ||
+  { cat err; die "hosts in another order than Slurm's: code $code"; }
+require_quiet "hosts in another order than Slurm's"
 echo "slurm: 2 hosts"
