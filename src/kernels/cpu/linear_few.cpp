@@ -109,6 +109,17 @@ HWY_INLINE void add_row(float x, const T* w, int64_t columns, bool add, float* s
   }
 }
 
+// Calls f(task, thread) for all tasks, a share of neighbours to each thread, which so reads on where it has
+// fetched ahead.
+template <typename F>
+void for_neighbours(ThreadTeam& team, int64_t tasks, const F& f) {
+  int64_t shares = std::min<int64_t>(team.size(), tasks);
+  for_tasks(team, shares, [&](int64_t share, int thread) HWY_ATTR {
+    int64_t end = tasks * (share + 1) / shares;
+    for (int64_t task = tasks * share / shares; task < end; ++task) f(task, thread);
+  });
+}
+
 template <typename T>
 struct FewRows {
   int64_t rows, inputs, outputs;
@@ -131,7 +142,7 @@ struct FewRows {
   void by_pieces(ThreadTeam& team, int64_t first, int64_t columns, float* sums) const {
     int64_t size = std::max(kTaskInputs, ceil_div(inputs, kMostPieces));
     int64_t pieces = ceil_div(inputs, size), width = round_up(columns, pair());
-    for_tasks(team, pieces, [&, this](int64_t piece, int) HWY_ATTR {
+    for_neighbours(team, pieces, [&, this](int64_t piece, int) HWY_ATTR {
       int64_t begin = piece * size, end = std::min(inputs, begin + size);
       for (int64_t n = 0; n < rows; ++n) {
         float* to = sums + (n * pieces + piece) * width;
@@ -165,7 +176,7 @@ struct FewRows {
       }
       return;
     }
-    for_tasks(team, ceil_div(outputs, kTaskRows), [&, this](int64_t task, int thread) HWY_ATTR {
+    for_neighbours(team, ceil_div(outputs, kTaskRows), [&, this](int64_t task, int thread) HWY_ATTR {
       int64_t begin = task * kTaskRows, end = std::min(outputs, begin + kTaskRows);
       by_rows(begin, end, reinterpret_cast<float*>(team.scratch(thread).data()));
     });
