@@ -4,6 +4,7 @@
 
 #include "core/base/error.h"
 #include "core/graph/ops.h"
+#include "core/graph/readers.h"
 
 namespace ds {
 
@@ -17,7 +18,7 @@ Lowering::Lowering(const Graph& graph, const ZeroPlan& plan, const std::vector<B
       param_of_(graph.values.size(), -1),
       grad_of_(graph.values.size(), -1),
       input_of_(graph.values.size(), -1),
-      readers_(graph.values.size(), 0) {
+      readers_(count_readers(graph)) {
   for (size_t p = 0; p < graph.params.size(); ++p) {
     param_of_[static_cast<size_t>(graph.params[p].value)] = static_cast<int32_t>(p);
     ValueId grad = graph.params[p].grad;
@@ -30,10 +31,6 @@ Lowering::Lowering(const Graph& graph, const ZeroPlan& plan, const std::vector<B
   for (size_t i = 0; i < graph.inputs.size(); ++i) {
     input_of_[static_cast<size_t>(graph.inputs[i])] = static_cast<int32_t>(i);
   }
-  for (const Node& n : graph.nodes) {
-    for (ValueId in : n.in) ++readers_[static_cast<size_t>(in)];
-  }
-  for (ValueId out : graph.outputs) ++readers_[static_cast<size_t>(out)];
 }
 
 void Lowering::start_micro(int32_t micro) {

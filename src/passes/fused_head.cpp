@@ -1,14 +1,13 @@
 #include "passes/fused_head.h"
 
 #include "core/graph/ops.h"
+#include "core/graph/readers.h"
 
 namespace ds {
 
 int fuse_head(Graph& graph, int64_t fewest_words) {
-  std::vector<int> readers(graph.values.size(), 0);
-  for (const Node& node : graph.nodes) {
-    for (ValueId in : node.in) ++readers[static_cast<size_t>(in)];
-  }
+  std::vector<int> readers = count_readers(graph);
+  for (ValueId out : graph.outputs) --readers[static_cast<size_t>(out)];  // an output does not keep the pair
   int replaced = 0;
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
     const Node& loss = graph.nodes[i];

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "core/graph/readers.h"
+
 namespace ds {
 namespace {
 
@@ -9,15 +11,6 @@ namespace {
 std::string activation(const Node& node) {
   if (node.op == "silu" || node.op == "relu") return node.op;
   return node.op == "gelu" ? "gelu_" + std::string(node.attrs.text_or("form", "tanh")) : "";
-}
-
-std::vector<int> count_readers(const Graph& graph) {
-  std::vector<int> readers(graph.values.size(), 0);
-  for (const Node& node : graph.nodes) {
-    for (ValueId in : node.in) ++readers[static_cast<size_t>(in)];
-  }
-  for (ValueId out : graph.outputs) ++readers[static_cast<size_t>(out)];
-  return readers;
 }
 
 }  // namespace
