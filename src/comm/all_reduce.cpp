@@ -1,4 +1,4 @@
-#include "comm/blocks.h"
+#include "comm/collective.h"
 #include "comm/reduction.h"
 
 namespace ds {
@@ -10,24 +10,26 @@ constexpr size_t kCached = size_t{4} << 20;
 }  // namespace
 
 // Received, up to rounding to whole elements: (W-1)/W * count of the wire type and as many sums.
-void Communicator::all_reduce(const void* in, void* out, size_t count_, DType wire, std::string_view label,
+void Communicator::all_reduce(const void* in, void* out, size_t count, DType wire, std::string_view label,
                               ReduceOp op) {
   check_reduction(wire, op);
-  size_t ranks = static_cast<size_t>(size_), bytes = count_ * unit_of(wire);
-  begin("all_reduce", reduction_detail(wire, op), bytes, label);
-  sum_to(in, out, count_, wire, op, -1);
-  count("all_reduce", (bytes + count_ * sum_size(wire)) * (ranks - 1) / ranks);
+  size_t ranks = static_cast<size_t>(size_), bytes = count * unit_of(wire);
+  perform({"all_reduce", reduction_detail(wire, op), bytes, label}, [&] {
+    sum_to(in, out, count, wire, op, -1);
+    return (bytes + count * sum_size(wire)) * (ranks - 1) / ranks;
+  });
 }
 
 // Received: (W-1)/W * count of the wire type, and at the root as many sums.
-void Communicator::reduce(const void* in, void* out, size_t count_, DType wire, int root,
+void Communicator::reduce(const void* in, void* out, size_t count, DType wire, int root,
                           std::string_view label, ReduceOp op) {
   check_root(root);
   check_reduction(wire, op);
-  size_t ranks = static_cast<size_t>(size_), bytes = count_ * unit_of(wire);
-  begin("reduce", fmt::format("{} to {}", reduction_detail(wire, op), root), bytes, label);
-  sum_to(in, out, count_, wire, op, root);
-  count("reduce", (bytes + (rank_ == root ? count_ * sum_size(wire) : 0)) * (ranks - 1) / ranks);
+  size_t ranks = static_cast<size_t>(size_), bytes = count * unit_of(wire);
+  perform({"reduce", fmt::format("{} to {}", reduction_detail(wire, op), root), bytes, label}, [&] {
+    sum_to(in, out, count, wire, op, root);
+    return (bytes + (rank_ == root ? count * sum_size(wire) : 0)) * (ranks - 1) / ranks;
+  });
 }
 
 // Per chunk: each rank reduces its share over all ranks, then the shares go where they are wanted. A share is
@@ -39,24 +41,24 @@ void Communicator::sum_to(const void* in, void* out, size_t count, DType wire, R
   exchange_->prepare((count + ranks - 1) / ranks * widest);
   size_t most = std::min(exchange_->part_bytes(Round::seen), kCached / ranks) / widest * ranks, first = 0;
   std::vector<std::byte> scratch(kept ? 0 : (std::min(most, count) + ranks - 1) / ranks * sum);
-  Parts parts;
+  Part sends[kMaxRanks], receives[kMaxRanks];
   do {
     size_t n = std::min(most, count - first), share = (n + ranks - 1) / ranks;
     auto begin_of = [&](size_t r) { return first + std::min(n, r * share); };
     auto count_of = [&](size_t r) { return begin_of(r + 1) - begin_of(r); };
     for (size_t r = 0; r < ranks; ++r) {
-      parts.sends[r] = part(at(in, begin_of(r) * unit), count_of(r) * unit);
-      parts.receives[r] = {nullptr, count_of(me) * unit};
+      sends[r] = part(at(in, begin_of(r) * unit), count_of(r) * unit);
+      receives[r] = {nullptr, count_of(me) * unit};
     }
-    exchange_->round(parts.sends, parts.receives);
+    exchange_->round(sends, receives);
     std::byte* sums = kept ? at(out, begin_of(me) * sum) : scratch.data();
     sum_seen(at(in, begin_of(me) * unit), sums, count_of(me), wire, op);
     for (size_t r = 0; r < ranks; ++r) {
       bool given = root < 0 || static_cast<int>(r) == root;
-      parts.sends[r] = part(sums, given ? count_of(me) * sum : 0);
-      parts.receives[r] = {kept ? at(out, begin_of(r) * sum) : nullptr, kept ? count_of(r) * sum : 0};
+      sends[r] = part(sums, given ? count_of(me) * sum : 0);
+      receives[r] = {kept ? at(out, begin_of(r) * sum) : nullptr, kept ? count_of(r) * sum : 0};
     }
-    exchange_->round(parts.sends, parts.receives);
+    exchange_->round(sends, receives);
     first += n;
   } while (first < count);
   exchange_->end();

@@ -1,17 +1,13 @@
-#include "comm/blocks.h"
+#include "comm/collective.h"
 
 namespace ds {
 
 // One empty round.
 void Communicator::barrier(std::string_view label) {
-  begin("barrier", "", 0, label);
-  Parts parts;
-  std::fill_n(parts.sends, size_, Part{});
-  std::fill_n(parts.receives, size_, Part{});
-  exchange_->prepare(0);
-  exchange_->round(parts.sends, parts.receives);
-  exchange_->end();
-  count("barrier", 0);
+  perform({"barrier", "", 0, label}, [&] {
+    in_rounds(*exchange_, Round::same, 0, [](size_t, size_t, size_t) { return GiveTake{}; });
+    return size_t{0};
+  });
 }
 
 }  // namespace ds

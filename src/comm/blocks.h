@@ -42,12 +42,6 @@ class Blocks {
   uint64_t hash_ = 0;
 };
 
-// What one round gives and takes, by rank.
-struct Parts {
-  Part sends[kMaxRanks];
-  Part receives[kMaxRanks];
-};
-
 inline std::byte* at(void* data, size_t offset) { return static_cast<std::byte*>(data) + offset; }
 inline const std::byte* at(const void* data, size_t offset) {
   return static_cast<const std::byte*>(data) + offset;

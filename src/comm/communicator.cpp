@@ -28,19 +28,31 @@ std::map<std::string, CommCount> Communicator::counts() const {
   return counts_;
 }
 
-void Communicator::begin(std::string_view operation, std::string_view detail, size_t bytes,
-                         std::string_view label, uint64_t counts_hash) {
-  Intent intent;
-  intent.set(sequence_++, operation, detail, bytes, label);
-  intent.counts_hash = counts_hash;
-  exchange_->begin(intent);
+void Communicator::start(const Call& call) {
+  bool pair = call.peer >= 0;
+  uint64_t number = pair ? pairs_[static_cast<size_t>(call.peer)]++ : sequence_++;
+  intent_.set(number, pair ? "send" : call.operation, call.detail, call.bytes, call.label);
+  intent_.counts_hash = call.counts_hash;
+  if (!pair) exchange_->begin(intent_);
 }
 
-void Communicator::count(std::string_view operation, size_t bytes) {
+void Communicator::finish(const Call& call, size_t received) {
   std::lock_guard lock(mutex_);
-  CommCount& c = counts_[std::string(operation)];
-  ++c.calls;
-  c.bytes += static_cast<int64_t>(bytes);
+  CommCount& count = counts_[std::string(call.operation)];
+  ++count.calls;
+  count.bytes += static_cast<int64_t>(received);
+}
+
+// Without memory of its own: its lack may be the error.
+void Communicator::give_up(const std::exception& error) noexcept {
+  char reason[kMostMessage];
+  char* end = fmt::format_to_n(reason, sizeof reason, "rank {} in {} '{}': {}", rank_, intent_.operation,
+                               intent_.label, error.what())
+                  .out;
+  try {
+    exchange_->drop({reason, static_cast<size_t>(end - reason)});
+  } catch (const std::exception&) {  // the group ends by its time-out
+  }
 }
 
 void Communicator::check_root(int root) const {

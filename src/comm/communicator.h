@@ -1,6 +1,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -9,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "comm/intent.h"
 #include "core/base/dtype.h"
 #include "ds_plugin.h"
 
@@ -115,10 +117,19 @@ class Communicator {
   std::map<std::string, CommCount> counts() const;  // keyed by operation name
 
  private:
-  // Begins a collective; `bytes` is what ranks compare, `detail` what they must agree on besides.
-  void begin(std::string_view operation, std::string_view detail, size_t bytes, std::string_view label,
-             uint64_t counts_hash = 0);
-  void count(std::string_view operation, size_t bytes);
+  // What ranks compare before the first round: `detail` is what they must agree on besides the operation.
+  struct Call {
+    std::string_view operation, detail;
+    size_t bytes;
+    std::string_view label;
+    uint64_t counts_hash = 0;
+    int peer = -1;  // of a meeting of two
+  };
+  template <typename Body>
+  void perform(const Call& call, Body body);
+  void start(const Call& call);
+  void finish(const Call& call, size_t received);
+  void give_up(const std::exception& error) noexcept;
   void check_root(int root) const;
   void gather_blocks(const void* in, void* out, const Blocks& blocks);
   // `longest`: the longest block of any rank.
@@ -128,13 +139,16 @@ class Communicator {
   void sum_to(const void* in, void* out, size_t count, DType wire, ReduceOp op, int root);
   // Reduces what all ranks have given this one to see with its own elements.
   void sum_seen(const std::byte* own, std::byte* out, size_t count, DType wire, ReduceOp op);
-  void meet(std::string_view argument, int from, int to, ds_plugin_part give, ds_plugin_part take,
-            std::string_view label);
+  size_t longest_block(std::span<const size_t> send, std::span<const size_t> receive);
+  void spread(void* data, size_t bytes, int root);
+  void meet(std::string_view operation, std::string_view argument, int peer, std::string_view direction,
+            ds_plugin_part give, ds_plugin_part take, std::string_view label);
 
   std::unique_ptr<Exchange> exchange_;
   const int rank_, size_;
   uint64_t sequence_ = 0;
-  std::vector<uint64_t> pairs_;  // meetings with each rank
+  std::vector<uint64_t> pairs_;  // meetings with each rank: no part of the order of collectives
+  Intent intent_;                // of the running collective, else of the last one
   mutable std::mutex mutex_;
   std::map<std::string, CommCount> counts_;
 };

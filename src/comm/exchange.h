@@ -24,8 +24,8 @@ enum class Round {
 };
 
 // How the ranks of a group reach each other's bytes: the collectives are written once, over this. A
-// collective is begin, prepare, rounds, end, the same on all ranks; an error in between ends the group.
-// One thread at a time, except abort.
+// collective is begin, prepare, rounds, end, the same on all ranks, or drop after an error; rounds with their
+// prepare and end may follow each other under one begin. One thread at a time, except abort.
 class Exchange {
  public:
   Exchange(int rank, int size) : rank_(rank), size_(size) {}
@@ -54,6 +54,9 @@ class Exchange {
   // The whole of a meeting of two: the same intent on both, one of send and receive empty.
   virtual void pair(const Intent& intent, int peer, Part send, Part receive) = 0;
 
+  // This rank leaves what it has begun, after any error: the group ends for `reason`, unless it has ended,
+  // and on return nobody reads this rank's bytes any more.
+  virtual void drop(std::string_view reason) = 0;
   // Ends the group: `reason` reaches all ranks, the error names this rank and what it was about.
   [[noreturn]] virtual void fail(const std::string& reason) = 0;
   virtual void abort(std::string_view reason) = 0;

@@ -216,6 +216,10 @@ void LinkedExchange::check_abort() {
         intent_.label, by, link_->transport.message(link_->link));
 }
 
+void LinkedExchange::drop(std::string_view reason) {
+  if (link_->transport.aborted_by(link_->link) < 0) abort(reason);
+}
+
 void LinkedExchange::fail(const std::string& reason) {
   check_abort();  // what ended the group first is the cause
   std::string message =

@@ -40,6 +40,7 @@ class LinkedExchange final : public Exchange {
   const std::byte* see(int r, size_t offset, size_t bytes) override;
   void end() override {}
   void pair(const Intent& intent, int peer, Part send, Part receive) override;
+  void drop(std::string_view reason) override;
   [[noreturn]] void fail(const std::string& reason) override;
   void abort(std::string_view reason) override;
   void tick() override;

@@ -100,14 +100,10 @@ size_t SharedExchange::piece_bytes() const {
   return direct_ ? kHalf / static_cast<size_t>(size()) / 64 * 64 : SIZE_MAX;
 }
 
-template <typename Body>
-void SharedExchange::guarded(Body body) {
-  try {
-    body();
-  } catch (...) {
-    if (direct_) sharing_->withdraw(rank());
-    throw;
-  }
+void SharedExchange::drop(std::string_view reason) {
+  if (getpid() != process_) return;  // a forked child has no part in the group
+  if (direct_) sharing_->withdraw(rank());
+  if (!ended()) abort(reason);
 }
 
 void SharedExchange::offer(const Part* sends) {
@@ -132,30 +128,28 @@ void SharedExchange::offer(const Part* sends) {
 }
 
 void SharedExchange::round(const Part* sends, const Part* receives) {
-  guarded([&] {
-    offer(sends);
-    publish();
-    for (int step = 1; step < size(); ++step) {
-      int peer = (rank() + step) % size();
-      const RankBlock& block = segment_.ranks[peer];
-      wait_for(peer, block.phase, phase_, false);
-      if (first_) compare(peer, block.intents[phase_ & 1]);
-      const Offer& offer = block.offers[phase_ & 1][rank()];
-      if (offer.bytes != receives[peer].size) {
-        fail(fmt::format("ranks differ: rank {} gives rank {} {} bytes, which expects {}", peer, rank(),
-                         offer.bytes, receives[peer].size));
-      }
-      if (receives[peer].data) fetch(peer, 0, receives[peer].data, offer.bytes);
+  offer(sends);
+  publish();
+  for (int step = 1; step < size(); ++step) {
+    int peer = (rank() + step) % size();
+    const RankBlock& block = segment_.ranks[peer];
+    wait_for(peer, block.phase, phase_, false);
+    if (first_) compare(peer, block.intents[phase_ & 1]);
+    const Offer& offer = block.offers[phase_ & 1][rank()];
+    if (offer.bytes != receives[peer].size) {
+      fail(fmt::format("ranks differ: rank {} gives rank {} {} bytes, which expects {}", peer, rank(),
+                       offer.bytes, receives[peer].size));
     }
-    first_ = false;
-  });
+    if (receives[peer].data) fetch(peer, 0, receives[peer].data, offer.bytes);
+  }
+  first_ = false;
 }
 
 const std::byte* SharedExchange::see(int r, size_t offset, size_t bytes) {
   if (!direct_) return half(r, phase_) + segment_.ranks[r].offers[phase_ & 1][rank()].where + offset;
   // This rank's own half of the round is free: nothing is staged.
   std::byte* piece = half(rank(), phase_) + static_cast<size_t>(r) * piece_bytes();
-  guarded([&] { fetch(r, offset, piece, bytes); });
+  fetch(r, offset, piece, bytes);
   return piece;
 }
 
@@ -189,28 +183,26 @@ void SharedExchange::end() {
 void SharedExchange::pair(const Intent& intent, int peer, Part send, Part receive) {
   begin(intent);
   prepare(intent.bytes);
-  guarded([&] {
-    const RankBlock& block = segment_.ranks[peer];
-    std::byte* stage = half(rank(), phase_ + 1);  // free between two rounds
-    size_t most = direct_ ? SIZE_MAX : kHalf, first = 0;
-    do {
-      size_t n = std::min(most, intent.bytes - first);
-      std::byte* data = static_cast<std::byte*>(send.data) + first;
-      own_.meeting = intent;
-      own_.met = {reinterpret_cast<uint64_t>(data), send.size};
-      if (!direct_ && send.size != 0) std::memcpy(stage, data, n);
-      step_with(peer);
-      if (first_) compare(peer, block.meeting);
-      first_ = false;
-      if (receive.size != 0) {
-        std::byte* to = static_cast<std::byte*>(receive.data) + first;
-        if (direct_) read(peer, block.met.where, to, n);
-        if (!direct_) std::memcpy(to, half(peer, phase_ + 1), n);
-      }
-      step_with(peer);
-      first += n;
-    } while (first < intent.bytes);
-  });
+  const RankBlock& block = segment_.ranks[peer];
+  std::byte* stage = half(rank(), phase_ + 1);  // free between two rounds
+  size_t most = direct_ ? SIZE_MAX : kHalf, first = 0;
+  do {
+    size_t n = std::min(most, intent.bytes - first);
+    std::byte* data = static_cast<std::byte*>(send.data) + first;
+    own_.meeting = intent;
+    own_.met = {reinterpret_cast<uint64_t>(data), send.size};
+    if (!direct_ && send.size != 0) std::memcpy(stage, data, n);
+    step_with(peer);
+    if (first_) compare(peer, block.meeting);
+    first_ = false;
+    if (receive.size != 0) {
+      std::byte* to = static_cast<std::byte*>(receive.data) + first;
+      if (direct_) read(peer, block.met.where, to, n);
+      if (!direct_) std::memcpy(to, half(peer, phase_ + 1), n);
+    }
+    step_with(peer);
+    first += n;
+  } while (first < intent.bytes);
   direct_ = false;
 }
 

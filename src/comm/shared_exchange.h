@@ -28,6 +28,7 @@ class SharedExchange final : public Exchange {
   size_t piece_bytes() const override;
   void end() override;
   void pair(const Intent& intent, int peer, Part send, Part receive) override;
+  void drop(std::string_view reason) override;
   [[noreturn]] void fail(const std::string& reason) override;
   void abort(std::string_view reason) override;
   void tick() override;
@@ -69,9 +70,6 @@ class SharedExchange final : public Exchange {
   std::string missing(int peer, bool meeting, Patience& patience);
   void compare(int peer, const Intent& theirs);
   void check_abort();
-  // Runs body; before an error leaves, nobody reads this rank's memory any more.
-  template <typename Body>
-  void guarded(Body body);
 
   std::shared_ptr<Sharing> sharing_;
   std::vector<std::shared_ptr<Sharing>> around_;

@@ -20,6 +20,7 @@ class Loopback final : public Exchange {
   void pair(const Intent&, int peer, Part, Part) override {
     raise(DS_ERROR_INTERNAL, "no rank {} to meet", peer);
   }
+  void drop(std::string_view reason) override { abort(reason); }
   void fail(const std::string& reason) override {
     abort(reason);
     throw Error(DS_ERROR_COMM, reason);
