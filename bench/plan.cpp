@@ -91,6 +91,7 @@ void bench_executor() {
   ThreadTeam team(2);
   StepScalars scalars;
   auto comm = create_communicator("self", {});
+  CommGroups groups(*comm);
   char path[] = "/tmp/ds_bench_XXXXXX";
   int fd = mkstemp(path);
   File file(path, File::Mode::read_write);
@@ -101,7 +102,7 @@ void bench_executor() {
   alignas(4096) static std::byte memory[2][4096];
   ExecContext context;
   context.kernels = &kernels;
-  context.comm = comm.get();
+  context.comm = &groups;
   context.team = &team;
   context.memory.arena[0][0] = memory[0];
   context.memory.arena[1][0] = memory[1];

@@ -14,8 +14,8 @@ enum class StateKind : int32_t { master = 0 };
 inline constexpr const char* kMasterName = "master";
 
 // What checkpoint code sees of an engine: named f32 state, cut by one layout. Elements of bucket b that this
-// rank holds are [first(b), first(b) + held(b)); every element is held by at least one rank, and rank r
-// writes the r-th of world equal cuts of each bucket, which every layout has it hold.
+// rank holds are [first(b), first(b) + held(b)); every element is held by at least one rank; of the
+// world equal cuts of each bucket a rank holds one that is its own to write.
 class StateAccess {
  public:
   virtual ~StateAccess() = default;
@@ -26,6 +26,8 @@ class StateAccess {
   virtual const std::vector<std::string>& state_kinds() const = 0;  // names: {"master", "exp_avg", ...}
   virtual int64_t first(size_t bucket) const = 0;
   virtual int64_t held(size_t bucket) const = 0;
+  // Where the rank's own cut of layout().buckets[b].numel / world elements begins.
+  virtual int64_t own_first(size_t bucket) const = 0;
   // Copies elements [begin, begin + count) of the bucket, which this rank holds.
   virtual void read_state(StateKind kind, size_t bucket, int64_t begin, int64_t count, float* out) = 0;
   virtual void write_state(StateKind kind, size_t bucket, int64_t begin, int64_t count, const float* in) = 0;

@@ -120,7 +120,7 @@ class Saver {
       if (match_.sources[s].param >= 0) sources[static_cast<size_t>(match_.sources[s].param)].push_back(s);
     }
     for (size_t b = 0; b < layout.buckets.size(); ++b) {
-      int64_t shard = layout.buckets[b].shard(state_.comm().size()), low = rank_ * shard;
+      int64_t shard = layout.buckets[b].shard(state_.comm().size()), low = state_.own_first(b);
       for (const ParamPlace& p : layout.buckets[b].params) {
         int64_t end = std::min(low + shard, p.begin + p.numel);
         for (int64_t at = std::max(low, p.begin); at < end;) {

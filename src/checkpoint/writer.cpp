@@ -107,8 +107,7 @@ class Writer {
     File file(file_path(kind), File::Mode::read_write);
     const Layout& layout = state_.layout();
     for (size_t b = 0; b < layout.buckets.size(); ++b) {
-      int64_t shard = layout.buckets[b].shard(comm_.size());
-      int64_t low = comm_.rank() * shard, high = low + shard;
+      int64_t low = state_.own_first(b), high = low + layout.buckets[b].shard(comm_.size());
       for (const ParamPlace& p : layout.buckets[b].params) {
         int64_t begin = std::max(low, p.begin), end = std::min(high, p.begin + p.numel);
         if (begin < end) write_piece(file, kind, b, p, begin, end);

@@ -11,10 +11,7 @@ namespace {
 std::string hash_of(const DelegatePlan& plan, const Config& config, const std::vector<ParamSpec>& params) {
   Hash128 hash;
   for (size_t p = 0; p < params.size(); ++p) hash.update(params[p].name + plan.types[p].text());
-  const OptimizerConfig& o = config.optimizer;
-  hash.update(fmt::format("{} {} {} {} {} {} {} {} {} {} {}", config.zero.stage, config.accumulation,
-                          config.gradient_clipping, config.reproducible, o.type, o.lr, o.beta1, o.beta2,
-                          o.eps, o.weight_decay, config.scheduler.type));
+  hash.update(config.shared_text());
   for (const Bucket& b : plan.zero.layout.buckets) hash.update(fmt::format("{} {}", b.name, b.numel));
   return hash.hex();
 }
@@ -93,7 +90,7 @@ class Recorder {
 DelegatePlan compile_delegate(const Config& config, const std::vector<ParamSpec>& params,
                               const std::vector<Shape>& shapes, int rank, int world, const Machine& machine) {
   DelegatePlan plan;
-  plan.zero = make_zero_plan(config, params, rank, world);
+  plan.zero = make_zero_plan(config, params, rank, world, machine);
   for (const Shape& shape : shapes) plan.types.push_back({config.compute, shape});
   for (size_t b = 0; b < plan.zero.buckets.size(); ++b) {
     const Bucket& bucket = plan.zero.layout.buckets[b];
@@ -125,12 +122,10 @@ Program gather_fragment(const DelegatePlan& plan, const Config& config, const Ma
                         size_t bucket) {
   StepBuffers buffers;
   ProgramBuilder b = begin_program(plan.zero, "gather", 1, buffers);
-  const StateRef& shard = plan.zero.buckets[bucket].param;
-  b.emit(Queue::comm, "all_gather",
-         {flat(b.buffer(shard.buffer), shard.buffer, 0, shard.numel, Access::read),
-          flat(b.buffer(plan.lease[bucket]), plan.lease[bucket], 0, b.buffer(plan.lease[bucket]).numel,
-               Access::write)},
-         {{"bucket", static_cast<int64_t>(bucket)}});
+  BufferId shard = plan.zero.buckets[bucket].param.buffer;
+  StateRef own{shard, 0, b.buffer(shard).numel};
+  for (Instr& in : gather_levels(b, plan.zero, bucket, own, plan.zero.policy.params, plan.lease[bucket], 0))
+    b.emit(std::move(in));
   b.end_segment("gather");
   Program program = b.take();
   finish_program(program, plan.zero, config, buffers, machine, {.verify_passes = true});

@@ -156,6 +156,7 @@ std::string plan_hash(const Plan& plan, const Config& config) {
   for (const Instr& in : plan.step.instrs) {
     if (in.queue != Queue::comm) continue;
     hash.update(in.op);
+    hash.update(in.attrs.print());
     for (const Operand& operand : in.operands) hash.update(operand.type.text());
   }
   return hash.hex();
@@ -206,7 +207,7 @@ Plan compile_plan(const Graph& forward, const Config& config, int rank, int worl
   for (const Parameter& p : plan.graph.params) {
     params.push_back({p.name, plan.graph.type(p.value).shape.numel(plan.graph.bound)});
   }
-  plan.zero = make_zero_plan(config, params, rank, world);
+  plan.zero = make_zero_plan(config, params, rank, world, machine);
   add_engine_buffers(plan, config, programs.infer);
   if (programs.decode.positions > 0) {
     plan.decode = begin_decode(forward, config.compute, programs.decode, plan.zero);

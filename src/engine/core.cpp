@@ -14,7 +14,7 @@
 namespace ds {
 
 EngineCore::EngineCore(Config config, Communicator& comm, EngineOptions options, Keeps keeps)
-    : config_(std::move(config)), comm_(comm), options_(std::move(options)) {
+    : config_(std::move(config)), comm_(comm), groups_(comm), options_(std::move(options)) {
   agree(comm_, "threads", [&] {
     overhead_.measure("threads and kernel table", [&] {
       team_ = std::make_unique<ThreadTeam>(
@@ -23,7 +23,8 @@ EngineCore::EngineCore(Config config, Communicator& comm, EngineOptions options,
       kernels_ = built_in_kernels();
     });
   });
-  comm_.set_timeout(config_.comm_timeout_ms);
+  groups_.set_timeout(config_.comm_timeout_ms);
+  if (options_.machine.ranks_per_node == 0) options_.machine.ranks_per_node = ranks_per_node(comm_);
   scalars_.seed = config_.run.seed;
   state_kinds_ = {kMasterName};
   if (keeps == Keeps::training) {
@@ -85,12 +86,15 @@ std::string EngineCore::first_difference() {
 
 void EngineCore::start(const MemoryPlan& memory) {
   compare_plans();
+  const RankLevels& levels = zero().levels;
+  for (int level = 0; level < levels.depth(); ++level)
+    groups_.add(levels.group(level).size, levels.group(level).stride);
   agree(comm_, "memory", [&] {
     overhead_.measure("programs", [&] {
       if (zero().norms >= 0) norm_order_ = norm_order(zero());
     });
     bool files = memory.total(Tier::nvme) > 0;
-    add_known_overhead(overhead_, comm_, options_.threads - 1 + (files ? 2 : 0), files);
+    add_known_overhead(overhead_, groups_, options_.threads - 1 + (files ? 2 : 0), files);
     memory_ = std::make_unique<EngineMemory>(memory, config_.zero.nvme_path);
     if (files) overhead_.measure("I/O lanes", [&] { start_lanes(); });
   });
@@ -105,7 +109,7 @@ void EngineCore::start_lanes() {
 std::unique_ptr<Executor> EngineCore::executor(const Program& program) {
   ExecContext context;
   context.kernels = &kernels_;
-  context.comm = &comm_;
+  context.comm = &groups_;
   context.team = team_.get();
   context.memory = memory_->memory();
   context.read_lane = read_lane_.get();
@@ -201,7 +205,7 @@ void EngineCore::losses(const TensorView& losses) {
 
 std::map<std::string, CommCount> EngineCore::ledger() const {
   settle();
-  std::map<std::string, CommCount> out = comm_.counts();
+  std::map<std::string, CommCount> out = groups_.counts();
   for (const Executor* e : running_) {
     for (const auto& [name, count] : e->copies()) {
       out[name].calls += count.calls;

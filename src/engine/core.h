@@ -84,8 +84,9 @@ class EngineCore : public StateAccess {
   const std::vector<std::string>& param_names() const override { return names_; }
   const std::vector<std::vector<int64_t>>& param_shapes() const override { return shapes_; }
   const std::vector<std::string>& state_kinds() const override { return state_kinds_; }
-  int64_t first(size_t bucket) const override;
+  int64_t first(size_t bucket) const override { return zero().part_first(bucket); }
   int64_t held(size_t bucket) const override { return zero().part(bucket); }
+  int64_t own_first(size_t bucket) const override { return zero().part_first(bucket, zero().levels.depth()); }
   void read_state(StateKind kind, size_t bucket, int64_t begin, int64_t count, float* out) override;
   void write_state(StateKind kind, size_t bucket, int64_t begin, int64_t count, const float* in) override;
 
@@ -128,6 +129,7 @@ class EngineCore : public StateAccess {
   Overhead overhead_;  // first: it measures what the others take
   Config config_;
   Communicator& comm_;
+  CommGroups groups_;
   EngineOptions options_;
   StepScalars scalars_;
   double loss_ = 0;
@@ -145,7 +147,7 @@ class EngineCore : public StateAccess {
   void losses(const TensorView& losses);
   void transfer_state(BufferId id, int64_t element, int64_t count, float* out, const float* in);
   void transfer_file(const Buffer& buffer, int64_t element, int64_t count, float* out, const float* in);
-  std::vector<float> gather_part(int32_t param, const StateRef& part);
+  std::vector<float> gather_part(int32_t param, const StateRef& part, int cut);
   void check_param(int32_t param) const;
   void overwrite(const std::function<void()>& body);
   int state_index(const std::string& kind) const;  // in state_kinds(); -1: none of them

@@ -76,7 +76,7 @@ std::string Overhead::table() const {
   return out;
 }
 
-void add_known_overhead(Overhead& overhead, const Communicator& comm, int threads, bool files) {
+void add_known_overhead(Overhead& overhead, const CommGroups& comm, int threads, bool files) {
   overhead.add("communicator staging", comm.overhead_bytes());
   overhead.add("checkpoint blocks", static_cast<int64_t>(kPieceBytes) * (files ? 2 : 1));
   overhead.add("thread stacks", threads * Overhead::kStackBytes);

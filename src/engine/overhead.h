@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "comm/communicator.h"
+#include "comm/groups.h"
 
 namespace ds {
 
@@ -42,6 +42,6 @@ class Overhead {
 
 // Adds what is known: the communicator's staging, the blocks of a checkpoint's transfers (one more where
 // state lives in files), the stacks of `threads` and what running calls take.
-void add_known_overhead(Overhead& overhead, const Communicator& comm, int threads, bool files);
+void add_known_overhead(Overhead& overhead, const CommGroups& comm, int threads, bool files);
 
 }  // namespace ds

@@ -12,10 +12,6 @@
 
 namespace ds {
 
-int64_t EngineCore::first(size_t bucket) const {
-  return zero().policy.partition_states ? comm_.rank() * zero().part(bucket) : 0;
-}
-
 namespace {
 
 const StateRef& state_ref(const BucketState& s, StateKind kind) {
@@ -61,22 +57,25 @@ void EngineCore::write_state(StateKind kind, size_t bucket, int64_t begin, int64
   transfer_state(ref.buffer, ref.first + begin - first(bucket), count, nullptr, in);
 }
 
-// A whole parameter's worth of a kind of which every rank holds `part` (all of the bucket when not
-// partitioned).
-std::vector<float> EngineCore::gather_part(int32_t param, const StateRef& part) {
+// A whole parameter's worth of a kind of which every rank holds `part`, its part of a cut over `cut` levels.
+std::vector<float> EngineCore::gather_part(int32_t param, const StateRef& part, int cut) {
   size_t b = static_cast<size_t>(zero().layout.bucket_of[static_cast<size_t>(param)]);
-  int64_t numel = zero().layout.buckets[b].numel;
-  std::vector<float> mine(static_cast<size_t>(part.numel)), all;
-  transfer_state(part.buffer, part.first, part.numel, mine.data(), nullptr);
-  if (part.numel < numel) {
-    all.resize(static_cast<size_t>(numel));
+  const RankLevels& levels = zero().levels;
+  std::vector<float> whole(static_cast<size_t>(zero().layout.buckets[b].numel));
+  if (part.numel == zero().layout.buckets[b].numel) {
+    transfer_state(part.buffer, part.first, part.numel, whole.data(), nullptr);
+  } else {
+    int64_t own = zero().part(b, levels.depth());  // of which every rank gives one
+    std::vector<float> mine(static_cast<size_t>(own)), all(whole.size());
+    int64_t first = part.first + own_first(b) - zero().part_first(b, cut);
+    transfer_state(part.buffer, first, own, mine.data(), nullptr);
     comm_.all_gather(mine.data(), all.data(), mine.size() * sizeof(float),
                      "read " + names_[static_cast<size_t>(param)]);
-  } else {
-    all = std::move(mine);
+    for (int r = 0; r < comm_.size(); ++r)
+      std::copy_n(all.begin() + r * own, own, whole.begin() + levels.part(r, levels.depth()) * own);
   }
   const ParamPlace& place = zero().layout.place(param);
-  return {all.begin() + place.begin, all.begin() + place.begin + place.numel};
+  return {whole.begin() + place.begin, whole.begin() + place.begin + place.numel};
 }
 
 void EngineCore::check_param(int32_t param) const {
@@ -101,18 +100,20 @@ std::vector<float> EngineCore::read_tensor(int32_t param, const std::string& kin
   size_t b = static_cast<size_t>(zero().layout.bucket_of[static_cast<size_t>(param)]);
   const BucketState& s = zero().buckets[b];
   if (kind == "param") {
-    return gather_part(param, s.partitioned ? s.param : StateRef{s.full, 0, zero().layout.buckets[b].numel});
+    int cut = s.partitioned ? zero().policy.params : 0;
+    return gather_part(param, {s.param.buffer, 0, zero().part(b, cut)}, cut);
   }
   if (kind == "grad" && !s.grad.empty()) {
     BufferId grad = s.grad[static_cast<size_t>(zero().grad_top())];
-    std::vector<float> out = gather_part(param, {grad, 0, placed().buffers[static_cast<size_t>(grad)].numel});
+    std::vector<float> out =
+        gather_part(param, {grad, 0, zero().part(b, zero().policy.grads)}, zero().policy.grads);
     float scale = 1.0f / static_cast<float>(config_.accumulation * comm_.size());
     for (float& g : out) g *= scale;
     return out;
   }
   int index = state_index(kind);
   require(index >= 0, "kind must be param, grad, {}, got '{}'", fmt::join(state_kinds_, ", "), kind);
-  return gather_part(param, state_ref(s, static_cast<StateKind>(index)));
+  return gather_part(param, state_ref(s, static_cast<StateKind>(index)), zero().policy.states);
 }
 
 void EngineCore::write_tensor(int32_t param, const std::string& kind, std::span<const float> values) {

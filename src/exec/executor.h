@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/communicator.h"
+#include "comm/groups.h"
 #include "core/base/trace.h"
 #include "core/device/scalars.h"
 #include "core/device/thread_team.h"
@@ -34,7 +34,7 @@ struct FileTail {
 // What instructions run on. All pointers are borrowed and outlive the executor.
 struct ExecContext {
   const KernelRegistry* kernels = nullptr;
-  Communicator* comm = nullptr;
+  CommGroups* comm = nullptr;  // with every group of the program's collectives
   ThreadTeam* team = nullptr;
   Memory memory;
   IoLane* read_lane = nullptr;  // null when the program has no file instructions
@@ -52,6 +52,7 @@ struct ExecContext {
 struct Launch {
   const Instr* instr = nullptr;
   KernelFn kernel = nullptr;
+  Communicator* comm = nullptr;          // of a collective
   int inputs = 0;                        // views [0, inputs) are read, the rest written
   std::vector<const Operand*> operands;  // those of instr that are views
   std::vector<TensorView> views;         // extents of n are set by set_extent

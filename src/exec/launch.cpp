@@ -77,6 +77,10 @@ Executor::Executor(const Program& program, ExecContext context)
     }
     bool kernel = (in.queue == Queue::compute || in.queue == Queue::host) && !engine_call(in.op);
     if (kernel) launch.kernel = find_kernel(*context_.kernels, in, launch);
+    if (in.queue == Queue::comm) {
+      int ranks = static_cast<int>(in.attrs.integer_or("ranks", program.world));
+      launch.comm = &context_.comm->of(ranks, static_cast<int>(in.attrs.integer_or("stride", 1)));
+    }
     launch.label = in.op;
     if (!in.operands.empty())
       launch.label += " " + program.buffers[static_cast<size_t>(in.operands.back().buffer)].name;
@@ -117,14 +121,14 @@ void Executor::perform(size_t index) {
   if (in.queue == Queue::comm) {
     if (in.op == "all_gather") {
       size_t bytes = static_cast<size_t>(reads[0].numel() * size_of(reads[0].dtype));
-      context_.comm->all_gather(reads[0].data, writes[0].data, bytes, launch.label);
+      launch.comm->all_gather(reads[0].data, writes[0].data, bytes, launch.label);
     } else if (in.op == "reduce_scatter") {
-      context_.comm->reduce_scatter(reads[0].data, writes[0].data, static_cast<size_t>(writes[0].numel()),
-                                    reads[0].dtype, launch.label);
+      launch.comm->reduce_scatter(reads[0].data, writes[0].data, static_cast<size_t>(writes[0].numel()),
+                                  reads[0].dtype, launch.label);
     } else {
       ensure(in.op == "all_reduce", "no collective is named '{}'", in.op);
-      context_.comm->all_reduce(reads[0].data, writes[0].data, static_cast<size_t>(writes[0].numel()),
-                                reads[0].dtype, launch.label);
+      launch.comm->all_reduce(reads[0].data, writes[0].data, static_cast<size_t>(writes[0].numel()),
+                              reads[0].dtype, launch.label);
     }
     return;
   }

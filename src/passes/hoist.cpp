@@ -24,6 +24,7 @@ class Hoister {
         options_(options),
         anchor_(program.instrs.size()),
         first_use_(program.buffers.size(), kNever),
+        gathered_(program.buffers.size(), 0),
         loaded_(program.instrs.size(), 0),
         writers_(program.buffers.size()),
         live_(live_parameters(program)) {
@@ -55,11 +56,21 @@ class Hoister {
   void find_consumers() {
     for (size_t i = 0; i < program_.instrs.size(); ++i) {
       bool start = kind_of(program_.instrs[i]) != Kind::fixed;
+      if (kind_of(program_.instrs[i]) == Kind::gather)
+        gathered_[static_cast<size_t>(program_.instrs[i].operands[1].buffer)] = 1;
       for (size_t k = 0; k < program_.instrs[i].operands.size(); ++k) {
         if (start && k == 1) continue;
         int64_t& use = first_use_[static_cast<size_t>(program_.instrs[i].operands[k].buffer)];
         use = std::min(use, static_cast<int64_t>(i));
       }
+    }
+    // A gather of what another one gathers waits for the same consumer.
+    for (size_t i = program_.instrs.size(); i-- > 0;) {
+      const Instr& in = program_.instrs[i];
+      if (kind_of(in) != Kind::gather) continue;
+      int64_t& use = first_use_[static_cast<size_t>(in.operands[0].buffer)];
+      if (use == static_cast<int64_t>(i) && gathered_[static_cast<size_t>(in.operands[0].buffer)])
+        use = first_use_[static_cast<size_t>(in.operands[1].buffer)];
     }
     for (const Instr& in : program_.instrs) {
       if (kind_of(in) != Kind::load) continue;
@@ -182,6 +193,7 @@ class Hoister {
   const HoistOptions& options_;
   std::vector<int64_t> anchor_;
   std::vector<int64_t> first_use_;
+  std::vector<char> gathered_;      // per buffer: a gather writes it
   std::vector<int64_t> loaded_;     // per instruction: bytes that loads bring for it
   std::vector<HazardMap> writers_;  // per buffer, in its own bytes
   std::vector<InstrId> found_;

@@ -21,6 +21,13 @@ ProgramBuilder begin_program(const ZeroPlan& plan, const std::string& name, int6
                              StepBuffers& buffers);
 // Gradient buckets of one micro-step.
 void add_grad_buffers(ProgramBuilder& builder, const ZeroPlan& plan, StepBuffers& buffers);
+// Gathers `bucket`, of which this rank holds at `own` its part of a cut over `from` levels, up to its part of
+// a cut over `to` of them, which is written to `target` (all of the buffer). What lies in between goes to
+// transient buffers, or, where own is a part of target on the device, to its place there.
+std::vector<Instr> gather_levels(ProgramBuilder& builder, const ZeroPlan& plan, size_t bucket,
+                                 const StateRef& own, int from, BufferId target, int to);
+// Marks a collective as one of the ranks of a level; those of all ranks have no mark.
+void set_group(Instr& instr, const RankLevels& levels, int level);
 // Place of a parameter in a whole bucket.
 Operand param_operand(const ZeroPlan& plan, const ProgramBuilder& builder, BufferId bucket_buffer,
                       int32_t param, const Shape& shape, Access access);

@@ -1,5 +1,6 @@
 #include "zero/policy.h"
 
+#include <algorithm>
 #include <bit>
 
 #include "core/base/error.h"
@@ -7,20 +8,68 @@
 
 namespace ds {
 
-Policy make_policy(const ZeroConfig& zero) {
+Policy make_policy(const ZeroConfig& zero, const RankLevels& levels) {
   require(zero.stage >= 0 && zero.stage <= 3, "zero_optimization.stage must be 0 to 3, got {}", zero.stage);
   Policy p;
-  p.partition_states = zero.stage >= 1;
-  p.partition_grads = zero.stage >= 2;
-  p.partition_params = zero.stage >= 3;
+  int shard = levels.within(zero.mics_shard_size > 0 ? zero.mics_shard_size : levels.ranks());
+  p.states = zero.stage >= 1 ? shard : 0;
+  p.grads = zero.stage >= 2 ? shard : 0;
+  p.params = zero.stage < 3                ? 0
+             : zero.hpz_partition_size > 1 ? levels.within(zero.hpz_partition_size)
+                                           : shard;
   p.state_tier = zero.optimizer_tier;
   p.param_tier = zero.stage >= 3 ? zero.param_tier : Tier::device;
   return p;
 }
 
-int64_t ZeroPlan::part(size_t bucket) const {
-  const Bucket& b = layout.buckets[bucket];
-  return policy.partition_states ? b.shard(world) : b.numel;
+namespace {
+
+// A shard group of `size` ranks, where the key asks for one.
+void check_shard_group(const char* key, int64_t size, int stage, int world) {
+  if (stage < 3) raise(DS_ERROR_CONFIG, "{} {} needs zero_optimization.stage 3, got {}", key, size, stage);
+  if (size > world || world % size != 0)
+    raise(DS_ERROR_CONFIG, "{} must divide the number of ranks, got {} and {}", key, size, world);
+  if (size < world && !std::has_single_bit(static_cast<uint64_t>(size))) {
+    raise(DS_ERROR_CONFIG, "{} must be a power of two or all {} ranks, got {}", key, world, size);
+  }
+}
+
+}  // namespace
+
+RankLevels make_levels(const Config& config, int world, int ranks_per_node) {
+  const ZeroConfig& zero = config.zero;
+  if (config.nodes > 0) {
+    if (world % config.nodes != 0) {
+      raise(DS_ERROR_CONFIG, "topology.nodes must divide the number of ranks, got {} and {}", config.nodes,
+            world);
+    }
+    ranks_per_node = world / static_cast<int>(config.nodes);
+  }
+  std::vector<int> blocks{world};
+  int64_t shard = 0;
+  if (zero.mics_shard_size > 0) {
+    check_shard_group("zero_optimization.mics_shard_size", zero.mics_shard_size, zero.stage, world);
+    shard = zero.mics_shard_size;
+  } else if (zero.hpz_partition_size > 1) {
+    check_shard_group("zero_optimization.zero_hpz_partition_size", zero.hpz_partition_size, zero.stage,
+                      world);
+    shard = zero.hpz_partition_size;
+  }
+  if (shard > 0) blocks.push_back(static_cast<int>(shard));
+  bool nodes = ranks_per_node > 0 && ranks_per_node < world && world % ranks_per_node == 0 &&
+               std::has_single_bit(static_cast<uint64_t>(ranks_per_node));
+  bool inside = ranks_per_node < zero.mics_shard_size;  // a shard group of several nodes
+  if (nodes && (!inside || zero.mics_hierarchical_gather)) blocks.push_back(ranks_per_node);
+  std::sort(blocks.begin(), blocks.end());
+  return RankLevels::of_blocks(std::move(blocks));
+}
+
+int64_t ZeroPlan::part(size_t bucket, int cut) const {
+  return layout.buckets[bucket].numel / levels.ways(cut);
+}
+
+int64_t ZeroPlan::part_first(size_t bucket, int cut) const {
+  return levels.part(rank, cut) * part(bucket, cut);
 }
 
 int ZeroPlan::grad_top() const { return tree ? std::bit_width(static_cast<uint64_t>(accumulation)) - 1 : 0; }
@@ -36,16 +85,13 @@ namespace {
 BucketState make_params(ZeroPlan& plan, size_t index) {
   const Bucket& bucket = plan.layout.buckets[index];
   const Policy& policy = plan.policy;
-  int64_t shard = bucket.shard(plan.world), part = plan.part(index);
-  int64_t part_first = policy.partition_states ? plan.rank * shard : 0;
   BucketState s;
-  s.partitioned = policy.partition_params && !bucket.persistent;
-  if (s.partitioned) {
-    s.param = {plan.add(bucket.name + ".param", plan.compute, shard, policy.param_tier), 0, shard};
-  } else {
-    s.full = plan.add(bucket.name + ".param", plan.compute, bucket.numel, Tier::device);
-    s.param = {s.full, part_first, part};
-  }
+  s.partitioned = policy.params > 0 && !bucket.persistent;
+  int cut = s.partitioned ? policy.params : 0;
+  BufferId held = plan.add(bucket.name + ".param", plan.compute, plan.part(index, cut),
+                           s.partitioned ? policy.param_tier : Tier::device);
+  s.full = s.partitioned ? -1 : held;
+  s.param = {held, plan.part_first(index) - plan.part_first(index, cut), plan.part(index)};
   s.master = s.param;
   return s;
 }
@@ -54,7 +100,7 @@ BucketState make_params(ZeroPlan& plan, size_t index) {
 BucketState make_state(ZeroPlan& plan, const Optimizer& optimizer, size_t index) {
   const Bucket& bucket = plan.layout.buckets[index];
   const Policy& policy = plan.policy;
-  int64_t shard = bucket.shard(plan.world), part = plan.part(index);
+  int64_t part = plan.part(index);
   BucketState s = make_params(plan, index);
   // In f32 on the device the parameter is its own master.
   bool own_master = plan.compute == DS_DTYPE_F32 && policy.state_tier == Tier::device &&
@@ -65,26 +111,26 @@ BucketState make_state(ZeroPlan& plan, const Optimizer& optimizer, size_t index)
   for (const std::string& state : optimizer.states) {
     s.states.push_back({plan.add(bucket.name + "." + state, DS_DTYPE_F32, part, policy.state_tier), 0, part});
   }
-  int64_t grad = policy.partition_grads ? shard : bucket.numel;
   for (int level = 0; level <= plan.grad_top(); ++level) {
     std::string name = bucket.name + ".grad" + (level == 0 ? "" : "." + std::to_string(level));
-    s.grad.push_back(plan.add(name, DS_DTYPE_F32, grad, policy.state_tier));
+    s.grad.push_back(plan.add(name, DS_DTYPE_F32, plan.part(index, policy.grads), policy.state_tier));
   }
-  s.grad_first = policy.partition_grads || !policy.partition_states ? 0 : plan.rank * shard;
+  s.grad_first = plan.part_first(index) - plan.part_first(index, policy.grads);
   return s;
 }
 
 }  // namespace
 
 ZeroPlan make_zero_plan(const Config& config, const std::vector<ParamSpec>& params, int rank, int world,
-                        bool training) {
+                        const Machine& machine, bool training) {
   ZeroPlan plan;
   plan.rank = rank;
   plan.world = world;
   plan.accumulation = config.accumulation;
   plan.tree = config.reproducible;
   plan.compute = config.compute;
-  plan.policy = make_policy(config.zero);
+  plan.levels = make_levels(config, world, machine.ranks_per_node);
+  plan.policy = make_policy(config.zero, plan.levels);
   if (!training && config.zero.stage < 3) plan.policy = {};  // nothing but states and gradients is cut
   plan.layout =
       make_layout(params, world, config.zero.reduce_bucket_size, config.zero.param_persistence_threshold);

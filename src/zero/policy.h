@@ -5,19 +5,26 @@
 
 #include "core/config/config.h"
 #include "core/program/granules.h"
+#include "core/program/levels.h"
 #include "core/program/program.h"
 
 namespace ds {
 
-// A ZeRO stage is a point: which kinds of state are partitioned over the ranks, and in which tier each lives.
+// A ZeRO stage is a point: over how many levels of ranks each kind of state is cut (0: every rank has all of
+// it), and in which tier each lives. Never params > states or grads > states.
 struct Policy {
-  bool partition_states = false;   // masters and moments
-  bool partition_grads = false;    // gradient accumulators
-  bool partition_params = false;   // compute copies of large parameters
+  int states = 0;                  // masters and moments
+  int grads = 0;                   // gradient accumulators
+  int params = 0;                  // compute copies of large parameters
   Tier state_tier = Tier::device;  // masters, moments, accumulators
   Tier param_tier = Tier::device;  // parameter shards
 };
-Policy make_policy(const ZeroConfig& zero);
+Policy make_policy(const ZeroConfig& zero, const RankLevels& levels);
+
+// Levels of `world` ranks: nodes, where there are several, and the shard group of mics_shard_size or
+// zero_hpz_partition_size. Blocks below all ranks are of a power of two, so that sums are added as without
+// them: a node that is none is no level. Throws DS_ERROR_CONFIG.
+RankLevels make_levels(const Config& config, int world, int ranks_per_node);
 
 // Elements of a buffer, for state that may be a part of a larger buffer.
 struct StateRef {
@@ -29,7 +36,7 @@ struct StateRef {
 // Persistent state of one bucket.
 struct BucketState {
   bool partitioned = false;      // parameters live as shards
-  StateRef param;                // what update writes: this rank's place in the full copy, or the shard
+  StateRef param;                // what update writes: this rank's place in the full copy or in the shard
   BufferId full = -1;            // whole parameters on the device; -1 when partitioned
   StateRef master;               // f32: what this rank updates; without training the same as param
   std::vector<StateRef> states;  // f32, beside master: those of the optimizer, in its order
@@ -42,6 +49,7 @@ struct BucketState {
 struct ZeroPlan {
   int rank = 0;
   int world = 1;
+  RankLevels levels;
   int64_t accumulation = 1;
   bool tree = false;  // reproducible: binary counter over micro-steps
   DType compute = DS_DTYPE_F32;
@@ -55,14 +63,19 @@ struct ZeroPlan {
                         // without training
   BufferId loss = -1;   // f32[accumulation]: loss of each micro-step of this rank
 
-  int64_t part(size_t bucket) const;  // elements of a bucket that this rank updates
-  int grad_top() const;               // index in BucketState::grad of the finished sum
+  // Of a bucket cut over `cut` levels: elements of a part, and where this rank's begins.
+  int64_t part(size_t bucket, int cut) const;
+  int64_t part_first(size_t bucket, int cut) const;
+  // The same of what this rank updates.
+  int64_t part(size_t bucket) const { return part(bucket, policy.states); }
+  int64_t part_first(size_t bucket) const { return part_first(bucket, policy.states); }
+  int grad_top() const;  // index in BucketState::grad of the finished sum
   BufferId add(std::string name, DType dtype, int64_t numel, Tier tier);
 };
 
 // Layout and states of the parameters under the configuration. Inputs and loss are added by the caller.
 // Without `training` there are parameters only: each is its own master, in the compute type.
 ZeroPlan make_zero_plan(const Config& config, const std::vector<ParamSpec>& params, int rank, int world,
-                        bool training = true);
+                        const Machine& machine, bool training = true);
 
 }  // namespace ds

@@ -159,16 +159,13 @@ void insert_gathers(Program& program, const ZeroPlan& plan, const ZeroConfig& ze
   ProgramBuilder builder(std::move(program));
   for (const Range& range : ranges) {
     const Bucket& bucket = plan.layout.buckets[range.bucket];
-    const StateRef& shard = plan.buckets[range.bucket].param;
+    BufferId shard = plan.buckets[range.bucket].param.buffer;
     BufferId full = builder.transient(bucket.name + ".full", plan.compute, bucket.numel, Tier::device);
-    Instr gather;
-    gather.queue = Queue::comm;
-    gather.op = "all_gather";
-    gather.micro = builder.program().instrs[range.first].micro;
-    gather.operands = {flat(builder.buffer(shard.buffer), shard.buffer, 0, shard.numel, Access::read),
-                       flat(builder.buffer(full), full, 0, bucket.numel, Access::write)};
-    gather.attrs.set("bucket", static_cast<int64_t>(range.bucket));
-    splice.before(range.first, std::move(gather));
+    StateRef own{shard, 0, builder.buffer(shard).numel};
+    for (Instr& gather : gather_levels(builder, plan, range.bucket, own, plan.policy.params, full, 0)) {
+      gather.micro = builder.program().instrs[range.first].micro;
+      splice.before(range.first, std::move(gather));
+    }
     for (size_t i = range.first; i <= range.last; ++i) {
       for (Operand& o : builder.program().instrs[i].operands) {
         if (o.buffer == buffers.full[range.bucket]) o.buffer = full;

@@ -1,3 +1,5 @@
+#include <fmt/core.h>
+
 #include <bit>
 
 #include "zero/insert.h"
@@ -71,10 +73,36 @@ class Reducer {
   // widen; only there may beta be 1, which adds it to target.
   void sum_of_ranks(BufferId grads, BufferId target, int64_t beta) {
     if (plan_.world == 1) return accumulate(grads, target, beta);
-    const Buffer& from = builder_.buffer(grads);
-    const Buffer& to = builder_.buffer(target);
-    push(Queue::comm, plan_.policy.partition_grads ? "reduce_scatter" : "all_reduce",
-         {flat(from, grads, 0, from.numel, Access::read), flat(to, target, 0, to.numel, Access::write)}, {});
+    int cut = plan_.policy.grads, last = plan_.levels.depth() - 1;
+    StateRef have{grads, 0, builder_.buffer(grads).numel};
+    for (int level = 0; level < cut; ++level) {
+      bool done = level == last;
+      have = collect("reduce_scatter", have, done ? target : partial(level + 1), level);
+    }
+    if (cut > last) return;
+    for (int level = cut; level < last; ++level) {
+      have = collect("reduce_scatter", have, partial(level + 1), level);
+    }
+    have = collect("all_reduce", have, cut == last ? target : partial(last), last);
+    for (int level = last; level-- > cut;) {
+      have = collect("all_gather", have, level == cut ? target : partial(level), level);
+    }
+  }
+
+  // f32 sums of a part of the bucket as a cut over `cut` levels has it.
+  BufferId partial(int cut) {
+    std::string name = fmt::format("{}.sum{}", plan_.layout.buckets[bucket_].name, cut);
+    return builder_.transient(name, DS_DTYPE_F32, plan_.part(bucket_, cut), Tier::device);
+  }
+
+  StateRef collect(const char* op, const StateRef& from, BufferId into, int level) {
+    const Buffer& to = builder_.buffer(into);
+    push(Queue::comm, op,
+         {flat(builder_.buffer(from.buffer), from.buffer, 0, from.numel, Access::read),
+          flat(to, into, 0, to.numel, Access::write)},
+         {});
+    set_group(out_.back(), plan_.levels, level);
+    return {into, 0, to.numel};
   }
 
   void accumulate(BufferId from, BufferId into, int64_t beta) {

@@ -1,3 +1,5 @@
+#include <fmt/core.h>
+
 #include <algorithm>
 
 #include "core/base/error.h"
@@ -16,15 +18,13 @@ Operand scalars_of(const ProgramBuilder& b, const ZeroPlan& plan, Access access)
   return flat(block, plan.scalars, 0, block.numel, access);
 }
 
-// Gathers every rank's updated place of a whole, unpartitioned copy.
-void gather_full(ProgramBuilder& b, const ZeroPlan& plan, size_t bucket) {
+// Gathers the updated places of the other ranks, where a rank keeps more of the parameters than it updates.
+void gather_params(ProgramBuilder& b, const ZeroPlan& plan, size_t bucket) {
   const BucketState& s = plan.buckets[bucket];
-  if (s.partitioned || !plan.policy.partition_states || plan.world == 1) return;
-  const Buffer& full = b.buffer(s.full);
-  b.emit(
-      Queue::comm, "all_gather",
-      {part_of(b, s.param, 0, s.param.numel, Access::read), flat(full, s.full, 0, full.numel, Access::write)},
-      {{"bucket", static_cast<int64_t>(bucket)}});
+  int kept = s.partitioned ? plan.policy.params : 0;
+  if (plan.world == 1) return;
+  for (Instr& in : gather_levels(b, plan, bucket, s.param, plan.policy.states, s.param.buffer, kept))
+    b.emit(std::move(in));
 }
 
 void emit_losses(ProgramBuilder& b, const ZeroPlan& plan) {
@@ -42,7 +42,7 @@ void emit_losses(ProgramBuilder& b, const ZeroPlan& plan) {
 void emit_clip(ProgramBuilder& b, const ZeroPlan& plan, const Config& config) {
   int64_t local = b.buffer(plan.norms).numel;
   BufferId all = plan.norms;
-  if (plan.policy.partition_states) {
+  if (plan.policy.states > 0) {
     all = b.transient("all_norms", DS_DTYPE_F64, local * plan.world, Tier::host);
     b.emit(Queue::comm, "all_gather",
            {flat(b.buffer(plan.norms), plan.norms, 0, local, Access::read),
@@ -75,7 +75,7 @@ void emit_optimizer(ProgramBuilder& b, const ZeroPlan& plan, const Config& confi
 void emit_draw(ProgramBuilder& b, const ZeroPlan& plan, size_t bucket, const ParamPlace& place,
                const Init& init, BufferId draft) {
   int64_t part = plan.part(bucket);
-  int64_t part_first = plan.policy.partition_states ? plan.rank * part : 0;
+  int64_t part_first = plan.part_first(bucket);
   int64_t begin = std::max(place.begin, part_first);
   int64_t end = std::min(place.begin + place.numel, part_first + part);
   if (begin >= end || init.kind == "zeros") return;
@@ -113,6 +113,37 @@ ProgramBuilder begin_program(const ZeroPlan& plan, const std::string& name, int6
   return builder;
 }
 
+void set_group(Instr& instr, const RankLevels& levels, int level) {
+  RankGroup group = levels.group(level);
+  if (group.size == levels.ranks()) return;
+  instr.attrs.set("ranks", static_cast<int64_t>(group.size));
+  instr.attrs.set("stride", static_cast<int64_t>(group.stride));
+}
+
+std::vector<Instr> gather_levels(ProgramBuilder& builder, const ZeroPlan& plan, size_t bucket,
+                                 const StateRef& own, int from, BufferId target, int to) {
+  std::vector<Instr> out;
+  const Bucket& b = plan.layout.buckets[bucket];
+  bool in_place = own.buffer == target && builder.buffer(target).tier == Tier::device;
+  StateRef have = own;
+  for (int level = from; level-- > to;) {
+    int64_t numel = plan.part(bucket, level);
+    StateRef into{target, plan.part_first(bucket, level) - plan.part_first(bucket, to), numel};
+    if (level > to && !in_place) {
+      std::string name = fmt::format("{}.part{}", b.name, level);
+      into = {builder.transient(name, plan.compute, numel, Tier::device), 0, numel};
+    }
+    Instr gather{.queue = Queue::comm, .op = "all_gather"};
+    gather.operands = {part_of(builder, have, 0, have.numel, Access::read),
+                       part_of(builder, into, 0, numel, Access::write)};
+    gather.attrs.set("bucket", static_cast<int64_t>(bucket));
+    set_group(gather, plan.levels, level);
+    out.push_back(std::move(gather));
+    have = into;
+  }
+  return out;
+}
+
 void add_grad_buffers(ProgramBuilder& builder, const ZeroPlan& plan, StepBuffers& buffers) {
   std::vector<BufferId> grads;
   for (const Bucket& bucket : plan.layout.buckets) {
@@ -134,7 +165,7 @@ void emit_update(ProgramBuilder& builder, const ZeroPlan& plan, const Config& co
   // In the order of the reductions: gradients that stayed near come first, loads of the others run behind
   // them.
   for (size_t b = plan.buckets.size(); b-- > 0;) emit_optimizer(builder, plan, config, b);
-  for (size_t b = 0; b < plan.buckets.size(); ++b) gather_full(builder, plan, b);
+  for (size_t b = 0; b < plan.buckets.size(); ++b) gather_params(builder, plan, b);
   builder.end_segment("update");
 }
 
@@ -169,7 +200,7 @@ void emit_refresh(ProgramBuilder& builder, const ZeroPlan& plan) {
                     part_of(builder, s.param, 0, plan.part(b), Access::write)},
                    {{"dtype", std::string(dtype_name(plan.compute))}});
     }
-    gather_full(builder, plan, b);
+    gather_params(builder, plan, b);
   }
   builder.end_segment("refresh");
 }
@@ -180,7 +211,8 @@ std::vector<int64_t> norm_order(const ZeroPlan& plan) {
   for (auto [bucket, granule] : plan.layout.granules_in_order()) {
     size_t b = static_cast<size_t>(bucket);
     int64_t part = plan.part(b) / kGranule;
-    order.push_back(granule / part * local + plan.buckets[b].norm_first + granule % part);
+    int holder = plan.levels.holder(static_cast<int>(granule / part), plan.policy.states);
+    order.push_back(holder * local + plan.buckets[b].norm_first + granule % part);
   }
   return order;
 }

@@ -62,6 +62,7 @@ class FakeState : public StateAccess {
   int64_t first(size_t b) const override {
     return partitioned_ ? comm_.rank() * layout_.buckets[b].shard(comm_.size()) : 0;
   }
+  int64_t own_first(size_t b) const override { return comm_.rank() * layout_.buckets[b].shard(comm_.size()); }
   int64_t held(size_t b) const override {
     return partitioned_ ? layout_.buckets[b].shard(comm_.size()) : layout_.buckets[b].numel;
   }

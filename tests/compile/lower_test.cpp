@@ -24,7 +24,7 @@ Graph cached(const char* reader) {
 // Accesses of the cache's own buffer, in order.
 std::vector<Access> accesses(const Graph& graph) {
   Config config = test::make_config(0, 1, 1);
-  ZeroPlan zero = make_zero_plan(config, {}, 0, 1, false);
+  ZeroPlan zero = make_zero_plan(config, {}, 0, 1, {}, false);
   std::vector<BufferId> inputs;
   for (ValueId in : graph.inputs) {
     const Value& value = graph.values[static_cast<size_t>(in)];

@@ -6,6 +6,7 @@
 #include "compile/pipeline.h"
 #include "core/base/error.h"
 #include "passes/schedule.h"
+#include "support/errors.h"
 #include "support/models.h"
 
 namespace ds {
@@ -77,6 +78,71 @@ TEST(Plan, NextLayerIsGatheredBeforeThisOneComputes) {
     for (const Operand& o : plan.step.instrs[static_cast<size_t>(compute)].operands) last = last || o.last;
     EXPECT_TRUE(last) << "the last use of layer " << l << " in forward frees it";
   }
+}
+
+// Both halves of a gather over nodes run ahead, and each is of its own level.
+TEST(Plan, AGatherOverNodesIsPrefetchedWhole) {
+  Config c = eight_layers();
+  c.nodes = 2;
+  c.zero.max_live_parameters = 4 * 64 * 64;
+  Plan plan = compile_plan(make_mlp(8, 64, 16), c, 0, 4, Machine{});
+  auto gather_into = [&](const std::string& name) {
+    return find(plan.step, 0, [&](const Instr& in) {
+      return in.op == "all_gather" &&
+             plan.step.buffers[static_cast<size_t>(in.operands[1].buffer)].name == name;
+    });
+  };
+  for (int l = 1; l < 7; ++l) {
+    int compute = find(plan.step, l, [](const Instr& in) { return in.op == "linear"; });
+    std::string next = "h." + std::to_string(l + 1);
+    int outer = gather_into(next + ".part1"), inner = gather_into(next + ".full");
+    ASSERT_GE(outer, 0);
+    EXPECT_LT(outer, inner);
+    EXPECT_LT(inner, compute) << "layer " << l;
+    const Attrs &across = plan.step.instrs[static_cast<size_t>(outer)].attrs,
+                &within = plan.step.instrs[static_cast<size_t>(inner)].attrs;
+    EXPECT_EQ(across.integer("stride"), 2);
+    EXPECT_EQ(within.integer("stride"), 1);
+  }
+}
+
+TEST(Plan, ShardGroupsThatDoNotFitAreRefused) {
+  struct Refused {
+    int stage, world;
+    int64_t nodes, mics, hpz;
+    std::vector<std::string> parts;
+  };
+  const Refused cases[] = {
+      {3, 4, 3, -1, 1, {"topology.nodes", "3 and 4"}},
+      {3, 8, 0, 16, 1, {"mics_shard_size", "16 and 8"}},
+      {3, 6, 0, 3, 1, {"mics_shard_size", "power of two", "got 3"}},
+      {2, 8, 0, 2, 1, {"mics_shard_size 2", "stage 3, got 2"}},
+      {3, 8, 0, -1, 5, {"zero_hpz_partition_size", "5 and 8"}},
+      {1, 8, 0, -1, 2, {"zero_hpz_partition_size 2", "stage 3, got 1"}},
+  };
+  for (const Refused& r : cases) {
+    Config c = make_config(r.stage, 1, r.world);
+    c.nodes = r.nodes;
+    c.zero.mics_shard_size = r.mics;
+    c.zero.hpz_partition_size = r.hpz;
+    std::string said = test::message_of([&] { compile_plan(make_mlp(2, 64, 16), c, 0, r.world, Machine{}); },
+                                        DS_ERROR_CONFIG);
+    test::expect_names(said, r.parts);
+  }
+}
+
+// Nodes of three ranks would change the order of sums: they are no level, nor is a node that holds all.
+TEST(Plan, OnlyNodesOfAPowerOfTwoAreLevels) {
+  Config c = make_config(3, 1, 6);
+  c.zero.param_persistence_threshold = 100;
+  Plan flat = compile_plan(make_mlp(2, 64, 16), c, 0, 6, Machine{});
+  c.nodes = 2;
+  Plan plan = compile_plan(make_mlp(2, 64, 16), c, 0, 6, Machine{});
+  EXPECT_EQ(plan.step.print(), flat.step.print());
+  c.nodes = 3;
+  plan = compile_plan(make_mlp(2, 64, 16), c, 0, 6, Machine{});
+  EXPECT_NE(plan.step.print(), flat.step.print());
+  EXPECT_EQ(plan.zero.levels.group(0).name(), "2x1");
 }
 
 TEST(Plan, ReuseDistanceKeepsTheLastLayer) {

@@ -37,12 +37,13 @@ struct Case {
     const ZeroConfig& z = config.zero;
     return fmt::format(
         "seed {}: stage {} states {} params {} world {} leaves {} {} {} clip {} bucket {} persist {} "
-        "prefetch {} live {} reuse {} group {} overlap {} emulate {} threads {} pieces {} chaos {}",
+        "prefetch {} live {} reuse {} group {} overlap {} emulate {} nodes {} mics {} hpz {} threads {} "
+        "pieces {} chaos {}",
         seed, z.stage, tier_name(z.optimizer_tier), tier_name(z.param_tier), world, leaves,
         config.reproducible ? "tree" : "micro", dtype_name(config.compute), config.gradient_clipping,
         z.reduce_bucket_size, z.param_persistence_threshold, z.prefetch_bucket_size, z.max_live_parameters,
-        z.max_reuse_distance, z.sub_group_size, z.overlap_comm, config.emulate_tiers, threads, pieces,
-        chaos ? std::to_string(*chaos) : "off");
+        z.max_reuse_distance, z.sub_group_size, z.overlap_comm, config.emulate_tiers, config.nodes,
+        z.mics_shard_size, z.hpz_partition_size, threads, pieces, chaos ? std::to_string(*chaos) : "off");
   }
 };
 
@@ -102,6 +103,14 @@ Case with_policy(Case c, uint32_t stream) {
       if (c.leaves % c.world == 0) break;
     }
     c.config.accumulation = c.leaves / c.world;
+  }
+  c.config.nodes = dice.pick({0, 1, c.world});
+  if (c.world == 4 && dice.one_in(2)) c.config.nodes = 2;
+  if (z.stage == 3 && c.world > 1 && dice.one_in(2)) {
+    int64_t shard = dice.pick({2, c.world});
+    bool mics = dice.one_in(2) || z.param_tier == Tier::nvme;
+    (mics ? z.mics_shard_size : z.hpz_partition_size) = shard;
+    z.mics_hierarchical_gather = dice.one_in(2);
   }
   if (dice.one_in(2)) z.max_live_parameters = enough_live(c, dice.pick<int64_t>({256, 1000, 4000}));
   return c;

@@ -100,8 +100,9 @@ std::vector<Bytes> run_rank(const Program& program, Communicator& comm, Devices&
                             std::optional<uint64_t> chaos) {
   RankMemory memory(program, devices.file);
   ExecContext context;
+  CommGroups groups(comm);
   context.kernels = &devices.kernels;
-  context.comm = &comm;
+  context.comm = &groups;
   context.team = &devices.team;
   context.memory = memory.memory();
   context.read_lane = &devices.read;

@@ -15,31 +15,6 @@ namespace {
 
 constexpr int64_t kSeq = 8, kRows = 2 * kSeq, kVocab = 29, kWidth = 24;
 
-Config config_of(const Point& p) {
-  Config c = make_config(p.stage, p.leaves / p.world, p.world);
-  c.zero.optimizer_tier = c.zero.param_tier = p.tier;
-  c.zero.nvme_path = scratch_folder();
-  c.zero.overlap_comm = p.overlap;
-  c.zero.param_persistence_threshold = 600;
-  c.zero.max_reuse_distance = p.max_reuse_distance;
-  c.zero.sub_group_size = 4096;
-  c.zero.reduce_bucket_size = p.bucket_size;
-  c.emulate_tiers = p.emulate;
-  c.reproducible = p.reproducible;
-  c.compute = p.compute;
-  c.fused_head = p.fused_head;
-  c.gradient_clipping = p.clipping;
-  c.run.seed = p.seed;
-  c.optimizer.type = p.optimizer;
-  if (p.optimizer == "SGD") {
-    c.optimizer.lr = 0.1;
-    c.optimizer.momentum = 0.9;
-    c.optimizer.weight_decay = 0.01;
-    c.optimizer.nesterov = true;
-  }
-  return c;
-}
-
 // Tokens of leaf `leaf` of step `step`: the same whatever the layout of ranks.
 void draw_tokens(int64_t step, int64_t leaf, int32_t* tokens, int32_t* targets) {
   RandomStream stream{99, static_cast<uint32_t>(step), static_cast<uint32_t>(leaf), 0};
@@ -49,24 +24,6 @@ void draw_tokens(int64_t step, int64_t leaf, int32_t* tokens, int32_t* targets) 
     targets[i] = static_cast<int32_t>((words[0] * 7 + 3) % kVocab);
   }
   targets[0] = -100;
-}
-
-std::string state_hash(EngineCore& engine) {
-  Hash128 hash;
-  std::vector<size_t> order(engine.param_names().size());
-  for (size_t i = 0; i < order.size(); ++i) order[i] = i;
-  std::sort(order.begin(), order.end(),
-            [&](size_t a, size_t b) { return engine.param_names()[a] < engine.param_names()[b]; });
-  std::vector<std::string> kinds = engine.state_kinds();
-  kinds.insert(kinds.end(), {"param", "grad"});
-  for (const std::string& kind : kinds) {
-    for (size_t p : order) {
-      std::vector<float> tensor = engine.read_tensor(static_cast<int32_t>(p), kind);
-      hash.update(engine.param_names()[p]);
-      hash.update(tensor.data(), tensor.size() * sizeof(float));
-    }
-  }
-  return hash.hex();
 }
 
 ProcessIo process_io() {
@@ -109,13 +66,76 @@ class LedgerSpan {
 
 }  // namespace
 
+Config config_of(const Point& p) {
+  Config c = make_config(p.stage, p.leaves / p.world, p.world);
+  c.zero.optimizer_tier = c.zero.param_tier = p.tier;
+  if (p.hpz > 1 && p.tier == Tier::nvme) c.zero.param_tier = Tier::host;
+  c.zero.nvme_path = scratch_folder();
+  c.zero.overlap_comm = p.overlap;
+  c.zero.param_persistence_threshold = 600;
+  c.zero.max_reuse_distance = p.max_reuse_distance;
+  c.zero.sub_group_size = 4096;
+  c.zero.reduce_bucket_size = p.bucket_size;
+  c.nodes = p.nodes;
+  c.zero.mics_shard_size = p.mics;
+  c.zero.hpz_partition_size = p.hpz;
+  c.zero.mics_hierarchical_gather = p.gather_by_node;
+  c.emulate_tiers = p.emulate;
+  c.reproducible = p.reproducible;
+  c.compute = p.compute;
+  c.fused_head = p.fused_head;
+  c.gradient_clipping = p.clipping;
+  c.run.seed = p.seed;
+  c.optimizer.type = p.optimizer;
+  if (p.optimizer == "SGD") {
+    c.optimizer.lr = 0.1;
+    c.optimizer.momentum = 0.9;
+    c.optimizer.weight_decay = 0.01;
+    c.optimizer.nesterov = true;
+  }
+  return c;
+}
+
+std::string state_hash(EngineCore& engine) {
+  Hash128 hash;
+  std::vector<size_t> order(engine.param_names().size());
+  for (size_t i = 0; i < order.size(); ++i) order[i] = i;
+  std::sort(order.begin(), order.end(),
+            [&](size_t a, size_t b) { return engine.param_names()[a] < engine.param_names()[b]; });
+  std::vector<std::string> kinds = engine.state_kinds();
+  kinds.insert(kinds.end(), {"param", "grad"});
+  for (const std::string& kind : kinds) {
+    for (size_t p : order) {
+      std::vector<float> tensor = engine.read_tensor(static_cast<int32_t>(p), kind);
+      hash.update(engine.param_names()[p]);
+      hash.update(tensor.data(), tensor.size() * sizeof(float));
+    }
+  }
+  return hash.hex();
+}
+
+Graph graph_of(const Point& p) { return make_tiny_gpt(2, kWidth, 2, kVocab, kSeq, kRows, p.dropout); }
+
+StepResult train_step(const Point& p, Engine& engine, int64_t step) {
+  int64_t micros = p.leaves / p.world;
+  std::vector<int32_t> tokens(static_cast<size_t>(micros * kRows)), targets(tokens.size());
+  for (int64_t m = 0; m < micros; ++m) {
+    draw_tokens(step, m * p.world + engine.comm().rank(), tokens.data() + m * kRows,
+                targets.data() + m * kRows);
+  }
+  int64_t numel = static_cast<int64_t>(tokens.size());
+  InputView inputs[] = {{tokens.data(), DS_DTYPE_I32, numel}, {targets.data(), DS_DTYPE_I32, numel}};
+  return engine.train_batch(inputs);
+}
+
 std::string scratch_folder() { return std::string(DS_BINARY_DIR) + "/scratch"; }
 
 std::string Point::name() const {
   return fmt::format(
-      "stage {} tier {} world {} threads {} overlap {} emulate {} reproducible {} leaves {} chaos {} {} {}",
-      stage, tier_name(tier), world, threads, overlap, emulate, reproducible, leaves,
-      chaos ? std::to_string(*chaos) : "off", dtype_name(compute), optimizer);
+      "stage {} tier {} world {} nodes {} mics {} hpz {} by node {} threads {} overlap {} emulate {} "
+      "reproducible {} leaves {} chaos {} {} {}",
+      stage, tier_name(tier), world, nodes, mics, hpz, gather_by_node, threads, overlap, emulate,
+      reproducible, leaves, chaos ? std::to_string(*chaos) : "off", dtype_name(compute), optimizer);
 }
 
 Outcome train_rank(const Point& p, int steps, Communicator& comm, const std::function<void(Program&)>& filter,
@@ -125,19 +145,11 @@ Outcome train_rank(const Point& p, int steps, Communicator& comm, const std::fun
   options.chaos_seed = p.chaos;
   options.program_filter = filter;
   options.before_instr = before_instr;
-  Graph graph = make_tiny_gpt(2, kWidth, 2, kVocab, kSeq, kRows, p.dropout);
-  Engine engine(config_of(p), graph, comm, options);
-  int64_t micros = p.leaves / p.world;
-  std::vector<int32_t> tokens(static_cast<size_t>(micros * kRows)), targets(tokens.size());
+  Engine engine(config_of(p), graph_of(p), comm, options);
   Outcome out;
   LedgerSpan span(engine);
   for (int s = 0; s < steps; ++s) {
-    for (int64_t m = 0; m < micros; ++m) {
-      draw_tokens(s, m * p.world + comm.rank(), tokens.data() + m * kRows, targets.data() + m * kRows);
-    }
-    int64_t numel = static_cast<int64_t>(tokens.size());
-    InputView inputs[] = {{tokens.data(), DS_DTYPE_I32, numel}, {targets.data(), DS_DTYPE_I32, numel}};
-    StepResult r = engine.train_batch(inputs);
+    StepResult r = train_step(p, engine, s);
     out.losses.push_back(r.loss);
     out.grad_norms.push_back(r.grad_norm);
   }

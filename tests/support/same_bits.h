@@ -11,13 +11,18 @@ namespace ds::test {
 // One point of the same-bits matrix.
 struct Point {
   int stage = 0;
-  Tier tier = Tier::device;  // states and accumulators; in stage 3 also parameter shards
+  Tier tier =
+      Tier::device;  // states and accumulators; in stage 3 also parameter shards, which hpz keeps in memory
   int world = 2;
   int threads = 1;
   bool overlap = true;
   bool emulate = true;
   bool reproducible = false;
-  int64_t leaves = 4;  // a step; accumulation = leaves / world
+  int64_t nodes = 0;            // 0: one
+  int64_t mics = -1;            // ranks of a shard group; stage 3
+  int64_t hpz = 1;              // the same of parameters alone
+  bool gather_by_node = false;  // mics_hierarchical_params_gather
+  int64_t leaves = 4;           // a step; accumulation = leaves / world
   std::optional<uint64_t> chaos;
   DType compute = DS_DTYPE_BF16;
   std::string optimizer = "AdamW";  // "SGD": momentum 0.9, weight decay 0.01, nesterov
@@ -57,6 +62,13 @@ std::string scratch_folder();
 // Trains the tiny GPT for `steps` steps with every rank a thread of this process. `filter` may change rank
 // r's compiled step (faults of `mutate`). Throws what a rank throws.
 Outcome train_threads(const Point& point, int steps, const std::function<void(Program&)>& filter = {});
+
+// What train_rank is made of.
+Config config_of(const Point& point);
+Graph graph_of(const Point& point);
+StepResult train_step(const Point& point, Engine& engine, int64_t step);
+// Of masters, moments, parameters and gradients as train_rank's. Collective.
+std::string state_hash(EngineCore& engine);
 
 // One rank's part of the above on a communicator of the caller.
 // before_instr is called before each instruction of the step.

@@ -14,9 +14,14 @@ namespace ds {
 namespace {
 
 constexpr int kLayers = 4, kSteps = 20;
-constexpr int64_t kWidth = 32, kRows = 8, kMicros = 2, kWorld = 2;
+constexpr int64_t kWidth = 32, kRows = 8, kMicros = 2;
 
-Config config_for(int stage, Tier tier, int64_t accumulation, int64_t world) {
+// Of more ranks than one: in shard groups, secondary shards, over nodes.
+struct Groups {
+  int64_t nodes = 0, mics = -1, hpz = 1;
+};
+
+Config config_for(int stage, Tier tier, int64_t accumulation, int64_t world, const Groups& groups = {}) {
   Config c = test::make_config(stage, accumulation, static_cast<int>(world));
   c.zero.param_persistence_threshold = 100;
   c.zero.max_reuse_distance = 0;
@@ -24,6 +29,9 @@ Config config_for(int stage, Tier tier, int64_t accumulation, int64_t world) {
   c.zero.nvme_path = std::string(DS_BINARY_DIR) + "/scratch";
   c.emulate_tiers = true;
   c.gradient_clipping = 0.5;
+  c.nodes = groups.nodes;
+  c.zero.mics_shard_size = groups.mics;
+  c.zero.hpz_partition_size = groups.hpz;
   return c;
 }
 
@@ -114,14 +122,15 @@ struct Trained {
   std::string program;
 };
 
-Trained train_native(int stage, Tier tier) {
+Trained train_native(int stage, Tier tier, int world = 2, const Groups& groups = {}) {
   Trained out;
-  test::run_ranks(kWorld, [&](Communicator& comm) {
-    Engine engine(config_for(stage, tier, kMicros, kWorld), test::make_mlp(kLayers, kWidth, kRows), comm, {});
+  test::run_ranks(world, [&](Communicator& comm) {
+    Engine engine(config_for(stage, tier, kMicros, world, groups), test::make_mlp(kLayers, kWidth, kRows),
+                  comm, {});
     for (int s = 0; s < kSteps; ++s) {
       std::vector<float> x, target;
       for (int64_t m = 0; m < kMicros; ++m) {
-        Batch b = draw(s, m * kWorld + comm.rank());
+        Batch b = draw(s, m * world + comm.rank());
         x.insert(x.end(), b.x.begin(), b.x.end());
         target.insert(target.end(), b.target.begin(), b.target.end());
       }
@@ -133,13 +142,13 @@ Trained train_native(int stage, Tier tier) {
   return out;
 }
 
-Trained train_delegate(int stage, Tier tier, int odd_step) {
+Trained train_delegate(int stage, Tier tier, int odd_step, int world = 2, const Groups& groups = {}) {
   Trained out;
-  test::run_ranks(kWorld, [&](Communicator& comm) {
+  test::run_ranks(world, [&](Communicator& comm) {
     Graph graph = test::make_mlp(kLayers, kWidth, kRows);
     auto self = create_communicator("self", {});
     Engine calculator(config_for(0, Tier::device, 1, 1), graph, *self, {});
-    DelegateEngine engine(config_for(stage, tier, kMicros, kWorld), comm, {});
+    DelegateEngine engine(config_for(stage, tier, kMicros, world, groups), comm, {});
     for (size_t p = 0; p < graph.params.size(); ++p) {
       std::vector<float> initial = calculator.read_tensor(static_cast<int32_t>(p), "master");
       engine.add_param(graph.params[p].name, calculator.param_shapes()[p], initial);
@@ -147,7 +156,7 @@ Trained train_delegate(int stage, Tier tier, int odd_step) {
     Host host(engine, calculator);
     for (int s = 0; s < kSteps; ++s) {
       for (int64_t m = 0; m < kMicros; ++m) {
-        host.micro_step(draw(s, m * kWorld + comm.rank()), s == odd_step && m == 1);
+        host.micro_step(draw(s, m * world + comm.rank()), s == odd_step && m == 1);
       }
       engine.step();
       EXPECT_TRUE(engine.recorded());
@@ -166,6 +175,17 @@ TEST(Delegate, SameBitsAndInstructionsAsNative) {
       EXPECT_EQ(moves(native.program), moves(delegate.program))
           << "stage " << stage << " tier " << tier_name(tier);
     }
+  }
+}
+
+TEST(Delegate, SameBitsInShardGroupsAndOverNodes) {
+  Trained plain = train_native(3, Tier::device, 4);
+  for (const Groups& groups : {Groups{2, -1, 1}, Groups{0, 2, 1}, Groups{0, -1, 2}}) {
+    Trained native = train_native(3, Tier::host, 4, groups);
+    Trained delegate = train_delegate(3, Tier::host, -1, 4, groups);
+    EXPECT_EQ(native.state, plain.state) << groups.nodes << " " << groups.mics << " " << groups.hpz;
+    EXPECT_EQ(delegate.state, plain.state) << groups.nodes << " " << groups.mics << " " << groups.hpz;
+    EXPECT_EQ(moves(native.program), moves(delegate.program));
   }
 }
 

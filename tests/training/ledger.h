@@ -26,6 +26,9 @@ struct LedgerCase {
   // Large parameters in the order in which the instructions of one micro-step read them.
   std::vector<std::string> reads;
   int64_t world = 1, rank = 0;
+  // Sizes of nested blocks of neighbours in units of the block before; their product is world.
+  std::vector<int64_t> levels;
+  size_t state_levels = 1, parameter_levels = 1;  // over how many of them is cut what the stage cuts
   int stage = 0;
   std::string tier = "device";  // of states and accumulators; in stage 3 also of parameter shards
   bool emulate = false;         // device and host are separate memories
@@ -127,9 +130,16 @@ class ClosedForm {
   }
 
   bool partitioned(const Bucket& b) const { return c_.stage == 3 && !b.small; }
-  int64_t shard(const Bucket& b) const { return b.numel / c_.world; }
-  int64_t part(const Bucket& b) const { return c_.stage >= 1 ? shard(b) : b.numel; }         // updated here
-  int64_t accumulator(const Bucket& b) const { return c_.stage >= 2 ? shard(b) : b.numel; }  // summed here
+  int64_t block(size_t levels) const {  // ranks of a block of so many levels
+    int64_t ranks = 1;
+    for (size_t l = 0; l < levels; ++l) ranks *= c_.levels[l];
+    return ranks;
+  }
+  size_t state_cut() const { return c_.stage >= 1 ? c_.state_levels : 0; }
+  size_t gradient_cut() const { return c_.stage >= 2 ? c_.state_levels : 0; }
+  int64_t shard(const Bucket& b) const { return b.numel / block(c_.parameter_levels); }
+  int64_t part(const Bucket& b) const { return b.numel / block(state_cut()); }            // updated here
+  int64_t accumulator(const Bucket& b) const { return b.numel / block(gradient_cut()); }  // summed here
   bool own_master() const { return c_.wire == 4 && c_.tier == "device"; }
   // Accumulators of a bucket: one, or one per bit of the number of micro-steps.
   int64_t levels() const {
@@ -151,6 +161,17 @@ class ClosedForm {
     if (c_.tier == "nvme") count(what, blocks(bytes), 0);
   }
   void all_gather(int64_t bytes) { count("all_gather", bytes * (c_.world - 1)); }
+  // An operation among the ranks of a level.
+  void on_level(const std::string& what, size_t level, int64_t bytes) {
+    int64_t ranks = c_.levels[level];
+    count(ranks == c_.world ? what : what + " " + std::to_string(ranks) + "x" + std::to_string(block(level)),
+          bytes);
+  }
+  // From a cut over `from` levels to one over `to`, the outermost first.
+  void gather_levels(const Bucket& b, size_t from, size_t to, int64_t width) {
+    for (size_t l = from; l-- > to;)
+      on_level("all_gather", l, b.numel / block(l + 1) * width * (c_.levels[l] - 1));
+  }
 
   // Every bucket in every micro-step, in the wire type; sums are f32 and leave the device with the states.
   // One rank has nothing to add up: its leaves leave the device as they are.
@@ -161,11 +182,16 @@ class ClosedForm {
           if (away()) copy("store", accumulator(b) * c_.wire);
           continue;
         }
-        if (c_.stage >= 2) {
-          count("reduce_scatter", shard(b) * c_.wire * (c_.world - 1));
-        } else {
-          count("all_reduce", b.numel * (c_.wire + 4) * (c_.world - 1) / c_.world);
+        size_t cut = gradient_cut(), all = c_.levels.size();
+        for (size_t l = 0; l < all; ++l) {  // leaves are added up in the innermost level, sums in all others
+          int64_t width = l == 0 ? c_.wire : 4, ranks = c_.levels[l];
+          if (cut < all && l + 1 == all) {
+            on_level("all_reduce", l, b.numel / block(l) * (width + 4) * (ranks - 1) / ranks);
+          } else {
+            on_level("reduce_scatter", l, b.numel / block(l + 1) * width * (ranks - 1));
+          }
         }
+        if (cut < all) gather_levels(b, all - 1, cut, 4);
         if (away()) copy("store", accumulator(b) * 4);
       }
     }
@@ -176,13 +202,18 @@ class ClosedForm {
     for (size_t k = 0; k < buckets_.size(); ++k) {
       const Bucket& b = buckets_[k];
       if (!partitioned(b)) {  // once, after the update
-        if (c_.stage >= 1 && c_.world > 1) all_gather(shard(b) * c_.wire);
+        if (c_.world > 1) gather_levels(b, state_cut(), 0, c_.wire);
         continue;
+      }
+      if (c_.parameter_levels < state_cut()) {  // shards that are larger than what a rank updates
+        if (away()) copy("fetch", part(b) * c_.wire);
+        gather_levels(b, state_cut(), c_.parameter_levels, c_.wire);
+        if (away()) copy("store", shard(b) * c_.wire);
       }
       for (int64_t i = 0; i < ranges[k]; ++i) {
         file("load", shard(b) * c_.wire);
         if (away()) copy("fetch", shard(b) * c_.wire);
-        all_gather(shard(b) * c_.wire);
+        gather_levels(b, c_.parameter_levels, 0, c_.wire);
       }
     }
   }
@@ -286,7 +317,10 @@ class ClosedForm {
 
   // Part of the finished sum that this rank updates.
   void read_sum(size_t b, int64_t first, int64_t numel) {
-    int64_t own = c_.stage == 1 ? c_.rank * shard(buckets_[b]) : 0;
+    int64_t own = 0;
+    for (size_t l = 0; c_.stage == 1 && l < state_cut(); ++l)
+      own = own * c_.levels[l] + c_.rank / block(l) % c_.levels[l];
+    own *= part(buckets_[b]);
     load(b, levels() - 1, own + first, numel);
   }
 

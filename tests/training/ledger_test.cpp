@@ -49,6 +49,7 @@ LedgerCase ledger_case(const Point& p, int rank) {
 
   c.world = p.world;
   c.rank = rank;
+  c.levels = {p.world};
   c.stage = p.stage;
   c.tier = tier_name(p.tier);
   c.emulate = p.emulate;
@@ -74,10 +75,10 @@ std::string lines(const Counts& counts, int steps) {
   return out;
 }
 
-void expect_ledger(const Point& p, int rank, const RankLedger& counted) {
-  ClosedForm form(ledger_case(p, rank));
-  std::string where =
-      fmt::format("rank {} of {}, bucket {}, reuse {}", rank, p.name(), p.bucket_size, p.max_reuse_distance);
+void expect_ledger(const LedgerCase& given, const std::string& point, const RankLedger& counted) {
+  ClosedForm form(given);
+  std::string where = fmt::format("rank {} of {}, bucket {}, reuse {}", given.rank, point, given.bucket_size,
+                                  given.max_reuse_distance);
   EXPECT_EQ(lines(counted.steps, 1), lines(form.step(), kSteps)) << where;
   std::map<std::pair<std::string, std::string>, int64_t> state;
   for (const auto& [key, bytes] : counted.state) state[{tier_name(key.first), key.second}] = bytes;
@@ -87,7 +88,8 @@ void expect_ledger(const Point& p, int rank, const RankLedger& counted) {
 
 void expect_ledger(const Point& p) {
   Outcome out = train_threads(p, kSteps);
-  for (int r = 0; r < p.world; ++r) expect_ledger(p, r, out.ledgers[static_cast<size_t>(r)]);
+  for (int r = 0; r < p.world; ++r)
+    expect_ledger(ledger_case(p, r), p.name(), out.ledgers[static_cast<size_t>(r)]);
 }
 
 TEST(Ledger, StageTierEmulateOverlap) {
@@ -116,6 +118,38 @@ TEST(Ledger, WorldOrderTypeBucket) {
         p.bucket_size = i % 4 < 2 ? 500000000 : 4000;
         p.max_reuse_distance = i % 5 < 3 ? 2000 : 5000;
         expect_ledger(p);
+      }
+    }
+  }
+}
+
+struct Nested {
+  Point point;
+  std::vector<int64_t> levels;
+  size_t state, parameter;
+};
+
+TEST(Ledger, ShardGroupsAndNodes) {
+  std::vector<Nested> cases;
+  for (int stage = 0; stage <= 3; ++stage) cases.push_back({{.stage = stage, .nodes = 2}, {4, 2}, 2, 2});
+  cases.push_back({{.stage = 3, .nodes = 4, .hpz = 2}, {2, 4}, 2, 1});
+  cases.push_back({{.stage = 3, .nodes = 2, .hpz = 2}, {2, 2, 2}, 3, 1});
+  cases.push_back({{.stage = 3, .mics = 4}, {4, 2}, 1, 1});
+  cases.push_back({{.stage = 3, .nodes = 4, .mics = 4}, {4, 2}, 1, 1});
+  cases.push_back({{.stage = 3, .nodes = 4, .mics = 4, .gather_by_node = true}, {2, 2, 2}, 2, 2});
+  for (Nested& n : cases) {
+    for (Tier tier : {Tier::device, Tier::host}) {
+      Point p = n.point;
+      p.world = 8;
+      p.leaves = 16;
+      p.tier = tier;
+      Outcome out = train_threads(p, kSteps);
+      for (int r = 0; r < p.world; ++r) {
+        LedgerCase c = ledger_case(p, r);
+        c.levels = n.levels;
+        c.state_levels = n.state;
+        c.parameter_levels = n.parameter;
+        expect_ledger(c, p.name(), out.ledgers[static_cast<size_t>(r)]);
       }
     }
   }

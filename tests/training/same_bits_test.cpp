@@ -140,6 +140,45 @@ TEST_F(SameBits, ReproducibleOverWorldSizes) {
   }
 }
 
+// Shard groups, secondary shards and nodes against the plain cut over all ranks.
+std::vector<Point> group_points(int world, bool full) {
+  std::vector<Point> points;
+  auto add = [&](Point p) {
+    p.world = world;
+    p.leaves = 2 * world;
+    for (Tier tier : {Tier::device, Tier::host, Tier::nvme}) {
+      size_t n = points.size();
+      if (!full && static_cast<int>(n % 3) != static_cast<int>(tier)) continue;
+      p.tier = tier;
+      p.threads = 1 + static_cast<int>(n % 2);
+      p.overlap = n % 3 != 1;
+      p.chaos.reset();
+      if (n % 2 == 1) p.chaos = static_cast<uint64_t>(1 + n % 8);
+      points.push_back(p);
+      if (!full) return;
+    }
+  };
+  for (int nodes = 1; nodes <= world; nodes *= 2) {
+    for (int stage = 0; stage <= 3; ++stage) add({.stage = stage, .nodes = nodes});
+    for (int shard = 2; shard < world; shard *= 2) {
+      add({.stage = 3, .nodes = nodes, .mics = shard});
+      add({.stage = 3, .nodes = nodes, .mics = shard, .gather_by_node = true});
+      add({.stage = 3, .nodes = nodes, .hpz = shard});
+    }
+  }
+  return points;
+}
+
+TEST_F(SameBits, ShardGroupsAndNodes) {
+  for (int world : {4, 8}) {
+    Point plain;
+    plain.world = world;
+    plain.leaves = 2 * world;
+    std::string expected = hash_of(plain);
+    for (const Point& p : group_points(world, want_full())) EXPECT_EQ(hash_of(p), expected) << p.name();
+  }
+}
+
 // Its own states and update instruction.
 TEST_F(SameBits, SgdStageTierChaos) {
   std::set<std::string> hashes;

@@ -187,6 +187,22 @@ void check_tiers(const Config& c) {
     const char* section = c.zero.optimizer_tier == Tier::nvme ? "offload_optimizer" : "offload_param";
     raise(DS_ERROR_CONFIG, "zero_optimization.{}.nvme_path: missing; device is \"nvme\"", section);
   }
+  if (c.zero.mics_shard_size == 0) {
+    raise(DS_ERROR_CONFIG, "zero_optimization.mics_shard_size: must be -1 or at least 1, got 0");
+  }
+  if (c.zero.mics_shard_size > 0 && c.zero.hpz_partition_size > 1) {
+    raise(
+        DS_ERROR_CONFIG,
+        "zero_optimization.mics_shard_size {} and zero_optimization.zero_hpz_partition_size {} exclude each "
+        "other",
+        c.zero.mics_shard_size, c.zero.hpz_partition_size);
+  }
+  if (c.zero.hpz_partition_size > 1 && c.zero.param_tier == Tier::nvme) {
+    raise(DS_ERROR_CONFIG,
+          "zero_optimization.zero_hpz_partition_size {} needs parameters in memory, "
+          "zero_optimization.offload_param.device is \"nvme\"",
+          c.zero.hpz_partition_size);
+  }
   if (c.aio.block_size % 512 != 0) {
     raise(DS_ERROR_CONFIG, "aio.block_size: {} is no multiple of 512", c.aio.block_size);
   }

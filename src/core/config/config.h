@@ -67,7 +67,10 @@ struct ZeroConfig {
   Tier optimizer_tier = Tier::device;            // offload_optimizer.device: states and gradient accumulators
   Tier param_tier = Tier::device;                // offload_param.device: parameter shards, stage 3
   std::string nvme_path;                         // of either offload section
-  int buffer_count = 4;  // sub-groups of states on files that host memory has slots for
+  int64_t mics_shard_size = -1;                  // ranks that hold all state among them; -1: all ranks
+  bool mics_hierarchical_gather = false;         // in a shard group of several nodes, too
+  int64_t hpz_partition_size = 1;  // ranks that hold all parameters among them; 1: as the states
+  int buffer_count = 4;            // sub-groups of states on files that host memory has slots for
 };
 
 struct AioConfig {
@@ -93,6 +96,7 @@ struct Config {
   ZeroConfig zero;
   AioConfig aio;
   MemoryBudget memory_budget;
+  int64_t nodes = 0;  // machines that the ranks are spread over evenly; 0: as detected
   bool emulate_tiers = false;
   std::string fused_head = "auto";  // "always", "never": head and cross-entropy in one; "auto": where f32
   bool recompute = false;           // cheap activations are made again in backward; never changes bits

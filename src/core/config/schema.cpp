@@ -125,6 +125,8 @@ void general_keys(std::vector<Key>& keys) {
   keys.push_back(choice_key("reduction", [](auto& c) -> auto& { return c.reduction; }, {"micro", "tree"},
                             {"boundary", "vendor"}));
   keys.push_back(key("reproducible", [](auto& c) -> auto& { return c.reproducible; }));
+  keys.push_back(key(
+      "topology.nodes", [](auto& c) -> auto& { return c.nodes; }, count));
   keys.push_back(key("emulate_tiers", [](auto& c) -> auto& { return c.emulate_tiers; }));
   keys.push_back(
       choice_key("fused_head", [](auto& c) -> auto& { return c.fused_head; }, {"auto", "always", "never"}));
@@ -265,6 +267,13 @@ void zero_keys(std::vector<Key>& keys) {
   keys.push_back(nvme_path_key("offload_optimizer", &ZeroConfig::optimizer_tier));
   add(
       "offload_optimizer.buffer_count", [](auto& c) -> auto& { return c.zero.buffer_count; }, positive);
+  add(
+      "mics_shard_size", [](auto& c) -> auto& { return c.zero.mics_shard_size; },
+      Limits{.low = -1, .high = kMost});
+  add("mics_hierarchical_params_gather", [](auto& c) -> auto& { return c.zero.mics_hierarchical_gather; },
+      {});
+  add(
+      "zero_hpz_partition_size", [](auto& c) -> auto& { return c.zero.hpz_partition_size; }, positive);
   add("offload_param.device", [](auto& c) -> auto& { return c.zero.param_tier; }, {});
   keys.push_back(nvme_path_key("offload_param", &ZeroConfig::param_tier));
   keys.push_back(key(

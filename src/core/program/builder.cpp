@@ -18,13 +18,16 @@ BufferId ProgramBuilder::transient(const std::string& name, DType dtype, int64_t
 
 Instr& ProgramBuilder::emit(Queue queue, std::string op, std::vector<Operand> operands, Attrs attrs,
                             int32_t micro) {
-  program_.instrs.push_back({.queue = queue,
-                             .op = std::move(op),
-                             .operands = std::move(operands),
-                             .attrs = std::move(attrs),
-                             .micro = micro,
-                             .segment = static_cast<int32_t>(program_.segments.size())});
-  return program_.instrs.back();
+  return emit({.queue = queue,
+               .op = std::move(op),
+               .operands = std::move(operands),
+               .attrs = std::move(attrs),
+               .micro = micro});
+}
+
+Instr& ProgramBuilder::emit(Instr instr) {
+  instr.segment = static_cast<int32_t>(program_.segments.size());
+  return program_.instrs.emplace_back(std::move(instr));
 }
 
 void ProgramBuilder::end_segment(std::string name) {

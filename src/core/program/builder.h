@@ -19,6 +19,7 @@ class ProgramBuilder {
   BufferId transient(const std::string& name, DType dtype, int64_t numel, Tier tier);
   Instr& emit(Queue queue, std::string op, std::vector<Operand> operands, Attrs attrs = {},
               int32_t micro = 0);
+  Instr& emit(Instr instr);
   void end_segment(std::string name);
 
   const Buffer& buffer(BufferId id) const { return program_.buffers[static_cast<size_t>(id)]; }

@@ -91,7 +91,8 @@ TEST(Config, decisions_are_deepspeeds_or_listed) {
                                                   "hybrid_engine",
                                                   "loss_scale",
                                                   "\"fp16\"",
-                                                  "allgather_bucket_size"};
+                                                  "allgather_bucket_size",
+                                                  "mics_shard_size"};
   size_t agreed = 0;
   const Json data = read_data("batch_config.json");
   for (const Json& item : data.at("fragments").array()) {

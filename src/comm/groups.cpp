@@ -1,0 +1,66 @@
+#include "comm/groups.h"
+
+#include <fmt/core.h>
+
+#include <vector>
+
+#include "core/base/error.h"
+
+namespace ds {
+
+int ranks_per_node(Communicator& comm) {
+  if (comm.local_size() == comm.size()) return comm.size();
+  int32_t local = comm.local_size();
+  int32_t mine = comm.local_rank() == comm.rank() % local ? local : 0;
+  std::vector<int32_t> all(static_cast<size_t>(comm.size()));
+  comm.all_gather(&mine, all.data(), sizeof mine, "ranks per node");
+  for (int32_t ranks : all) {
+    if (ranks == 0 || ranks != all[0]) return comm.size();
+  }
+  return local;
+}
+
+void CommGroups::add(int ranks, int stride) {
+  require(ranks > 0 && stride > 0 && world_.size() % (ranks * stride) == 0,
+          "groups of {} ranks with stride {} must divide {} ranks", ranks, stride, world_.size());
+  if (ranks == world_.size() || groups_.contains({ranks, stride})) return;
+  int block = world_.rank() / (ranks * stride), place = world_.rank() % stride;
+  std::unique_ptr<Communicator>& group = groups_[{ranks, stride}];
+  group = world_.split(block * stride + place, world_.rank(), fmt::format("groups {}x{}", ranks, stride));
+  if (timeout_ms_ > 0) group->set_timeout(timeout_ms_);
+}
+
+Communicator& CommGroups::of(int ranks, int stride) {
+  if (ranks == world_.size()) return world_;
+  auto it = groups_.find({ranks, stride});
+  ensure(it != groups_.end(), "no group {}x{} was made", ranks, stride);
+  return *it->second;
+}
+
+void CommGroups::tick() {
+  world_.tick();
+  for (auto& [key, group] : groups_) group->tick();
+}
+
+void CommGroups::set_timeout(int64_t ms) {
+  timeout_ms_ = ms;
+  world_.set_timeout(ms);
+  for (auto& [key, group] : groups_) group->set_timeout(ms);
+}
+
+int64_t CommGroups::overhead_bytes() const {
+  int64_t sum = world_.overhead_bytes();
+  for (const auto& [key, group] : groups_) sum += group->overhead_bytes();
+  return sum;
+}
+
+std::map<std::string, CommCount> CommGroups::counts() const {
+  std::map<std::string, CommCount> out = world_.counts();
+  for (const auto& [key, group] : groups_) {
+    for (const auto& [operation, count] : group->counts())
+      out[fmt::format("{} {}x{}", operation, key.first, key.second)] = count;
+  }
+  return out;
+}
+
+}  // namespace ds
