@@ -3,25 +3,39 @@
 #include <utility>
 
 #include "comm/exchange.h"
+#include "comm/flight.h"
 #include "core/base/error.h"
 
 namespace ds {
 
 Communicator::Communicator(std::unique_ptr<Exchange> exchange)
+    : Communicator(std::move(exchange), nullptr, "all") {}
+
+Communicator::Communicator(std::unique_ptr<Exchange> exchange, std::shared_ptr<FlightRecord> flight,
+                           std::string group)
     : exchange_(std::move(exchange)),
       rank_(exchange_->rank()),
       size_(exchange_->size()),
-      pairs_(static_cast<size_t>(size_)) {}
+      pairs_(static_cast<size_t>(size_)),
+      flight_(flight ? std::move(flight) : std::make_shared<FlightRecord>(rank_, size_)),
+      group_(std::move(group)) {}
 
 Communicator::~Communicator() = default;
 
 int Communicator::local_rank() const { return exchange_->local_rank(); }
 int Communicator::local_size() const { return exchange_->local_size(); }
-void Communicator::abort(std::string_view reason) { exchange_->abort(reason); }
+void Communicator::abort(std::string_view reason) {
+  exchange_->abort(reason);
+  flight_->write(reason);
+}
 void Communicator::tick() { exchange_->tick(); }
 void Communicator::set_timeout(int64_t ms) { exchange_->set_timeout(ms); }
 int64_t Communicator::overhead_bytes() const { return exchange_->overhead_bytes(); }
 bool Communicator::reads_directly() const { return exchange_->reads_directly(); }
+
+std::string Communicator::flight_record() const { return flight_->text(); }
+void Communicator::set_flight_folder(std::string folder) { flight_->set_folder(std::move(folder)); }
+std::string Communicator::flight_folder() const { return flight_->folder(); }
 
 std::map<std::string, CommCount> Communicator::counts() const {
   std::lock_guard lock(mutex_);
@@ -33,10 +47,12 @@ void Communicator::start(const Call& call) {
   uint64_t number = pair ? pairs_[static_cast<size_t>(call.peer)]++ : sequence_++;
   intent_.set(number, pair ? "send" : call.operation, call.detail, call.bytes, call.label);
   intent_.counts_hash = call.counts_hash;
+  flight_number_ = flight_->start(group_, call.operation, intent_);
   if (!pair) exchange_->begin(intent_);
 }
 
 void Communicator::finish(const Call& call, size_t received) {
+  flight_->end(flight_number_, true);
   std::lock_guard lock(mutex_);
   CommCount& count = counts_[std::string(call.operation)];
   ++count.calls;
@@ -53,6 +69,8 @@ void Communicator::give_up(const std::exception& error) noexcept {
     exchange_->drop({reason, static_cast<size_t>(end - reason)});
   } catch (const std::exception&) {  // the group ends by its time-out
   }
+  flight_->end(flight_number_, false);
+  flight_->write(error.what());
 }
 
 void Communicator::check_root(int root) const {

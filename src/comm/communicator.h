@@ -18,6 +18,7 @@ namespace ds {
 
 class Blocks;
 class Exchange;
+class FlightRecord;
 
 inline constexpr int kMaxRanks = 64;  // of a group
 
@@ -51,6 +52,8 @@ const char* reduce_op_name(ReduceOp op);
 class Communicator {
  public:
   explicit Communicator(std::unique_ptr<Exchange> exchange);
+  // A group of a rank that has others: they share one record. `group` names it there.
+  Communicator(std::unique_ptr<Exchange> exchange, std::shared_ptr<FlightRecord> flight, std::string group);
   ~Communicator();
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
@@ -116,6 +119,13 @@ class Communicator {
 
   std::map<std::string, CommCount> counts() const;  // keyed by operation name
 
+  // The last 64 operations of this rank in this group, the one it was split from and those split from either:
+  // a line each, with its state, times, bytes and label. Threadsafe, also while one is running.
+  std::string flight_record() const;
+  // Where that text goes as rank_N.txt when one of these groups ends by an error; "": nowhere.
+  void set_flight_folder(std::string folder);
+  std::string flight_folder() const;
+
  private:
   // What ranks compare before the first round: `detail` is what they must agree on besides the operation.
   struct Call {
@@ -149,6 +159,9 @@ class Communicator {
   uint64_t sequence_ = 0;
   std::vector<uint64_t> pairs_;  // meetings with each rank: no part of the order of collectives
   Intent intent_;                // of the running collective, else of the last one
+  const std::shared_ptr<FlightRecord> flight_;
+  const std::string group_;     // its name in the record
+  uint64_t flight_number_ = 0;  // of the running collective
   mutable std::mutex mutex_;
   std::map<std::string, CommCount> counts_;
 };

@@ -22,14 +22,6 @@ std::unique_ptr<Communicator> from_plugin(std::string_view name, const CommOptio
   return make_linked(*transport, options);
 }
 
-std::unique_ptr<Communicator> from_environment(const CommOptions& options) {
-  Place place = place_of_environment([](const char* name) { return std::getenv(name); });
-  CommOptions own = options;
-  own.rank = place.rank;
-  own.size = place.size;
-  return create_communicator(place.url, own);
-}
-
 // Whether a plugin is there and fits.
 std::string plugin_state(std::string_view name) {
   try {
@@ -57,8 +49,9 @@ std::string communicator_report() {
   return out;
 }
 
-std::unique_ptr<Communicator> create_communicator(std::string_view url, const CommOptions& options) {
-  if (url == "env") return from_environment(options);
+namespace {
+
+std::unique_ptr<Communicator> join(std::string_view url, const CommOptions& options) {
   require(options.size >= 1 && options.size <= kMaxRanks, "size must be 1 to {}, got {}", kMaxRanks,
           options.size);
   require(options.rank >= 0 && options.rank < options.size, "rank must be 0 to {}, got {}", options.size - 1,
@@ -85,6 +78,21 @@ std::unique_ptr<Communicator> create_communicator(std::string_view url, const Co
   }
   raise(DS_ERROR_INVALID_ARGUMENT, "comm url must be self, env, mpi, threads://NAME or shm://NAME, got '{}'",
         url);
+}
+
+}  // namespace
+
+std::unique_ptr<Communicator> create_communicator(std::string_view url, const CommOptions& options) {
+  CommOptions own = options;
+  Place place{.url = std::string(url)};
+  if (url == "env") {
+    place = place_of_environment([](const char* name) { return std::getenv(name); });
+    own.rank = place.rank;
+    own.size = place.size;
+  }
+  std::unique_ptr<Communicator> comm = join(place.url, own);
+  if (const char* folder = std::getenv("DS_FLIGHT_DIR")) comm->set_flight_folder(folder);
+  return comm;
 }
 
 }  // namespace ds

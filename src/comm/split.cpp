@@ -25,7 +25,8 @@ std::unique_ptr<Communicator> Communicator::split(int color, int key, std::strin
     return all[static_cast<size_t>(a)].key < all[static_cast<size_t>(b)].key;
   });
   std::string name = fmt::format("split-{:x}-{}", all[0].token, color);
-  return std::make_unique<Communicator>(exchange_->split(name, members));
+  return std::make_unique<Communicator>(exchange_->split(name, members), flight_,
+                                        fmt::format("{} {}", label, color));
 }
 
 }  // namespace ds

@@ -7,8 +7,8 @@
 namespace ds {
 
 // A run folder: config.json (every value and its origin, and the document they come from), metrics.csv,
-// trace.json, report.html, TensorBoard events, data/ (token files, tokenizer), checkpoints/, and while a
-// process trains in it, lock.
+// trace.json, report.html, TensorBoard events, data/ (token files, tokenizer), checkpoints/, flight/ (of
+// ranks whose group broke), and while a process trains in it, lock.
 struct RunFolder {
   std::string path;
   FolderLock lock = {};  // of rank 0

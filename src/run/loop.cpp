@@ -79,6 +79,7 @@ bool Loop::step() {
     return false;
   }
   double seconds = static_cast<double>(now_ns() - begin) * 1e-9;
+  if (result.step == first_ + 1) flight_.emplace(engine_.comm(), folder_.file("flight"));
   keep_spans(result.step);
   double heldout = kNoLoss;
   if (due(config_.run.eval_every, result.step) || result.step == config_.run.steps) heldout = evaluate();

@@ -12,6 +12,24 @@
 
 namespace ds {
 
+// While it lives, ranks whose group ends leave their flight records in `folder`, unless another one was set.
+class FlightFolder {
+ public:
+  FlightFolder(Communicator& comm, const std::string& folder)
+      : comm_(comm), own_(comm.flight_folder().empty()) {
+    if (own_) comm_.set_flight_folder(folder);
+  }
+  ~FlightFolder() {
+    if (own_) comm_.set_flight_folder("");
+  }
+  FlightFolder(const FlightFolder&) = delete;
+  FlightFolder& operator=(const FlightFolder&) = delete;
+
+ private:
+  Communicator& comm_;
+  const bool own_;
+};
+
 // The steps of one run on one rank: train, evaluate, save, until the last step, an agreed stop, or a step
 // that is skipped for NaN or infinity. All ranks make the same calls. Everything is borrowed.
 class Loop {
@@ -49,6 +67,7 @@ class Loop {
   int64_t saved_ = -1;
   bool callback_ended_ = false;
   RunReport report_;
+  std::optional<FlightFolder> flight_;  // from the first step on: a run that makes none leaves nothing
 };
 
 }  // namespace ds

@@ -69,6 +69,21 @@ kill -INT $pid
 wait $pid || fail "exit code $? after SIGINT in an evaluation: $(cat out)"
 grep -q 'go on with --resume long' out || fail "no word of the stop: $(cat out)"
 
+# A rank that is killed: the other one leaves its flight record in the run folder.
+"$libds" launch -n 2 "$libds" train --config "$here/tiny.json" --data text.txt --steps 100000 --dir dead --quiet \
+  > out 2> err &
+pid=$!
+wait_until "step 10" has_step_10
+read -r trainer < dead/lock
+kill -KILL "$trainer"
+set +e
+wait $pid
+[ $? -eq 137 ] || fail "a rank that is killed ends the job otherwise: $(cat err)"
+set -e
+grep -q 'rank 1 of 2: the last 64 of' dead/flight/rank_1.txt || fail "no flight record: $(ls dead) $(cat err)"
+tail -n 1 dead/flight/rank_1.txt | grep -q 'failed' || fail "no failed operation: $(cat dead/flight/rank_1.txt)"
+[ ! -e dead/flight/rank_0.txt ] || fail "a record of the dead"
+
 # kill -9 of the launcher ends also what its ranks have started.
 "$libds" launch -n 2 sh -c '"$0" train --config "$1" --data text.txt --steps 100000 --dir killed --quiet; true' \
   "$libds" "$here/tiny.json" > out 2> err &

@@ -1,8 +1,10 @@
 #include "run/train.h"
 
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <thread>
@@ -15,6 +17,7 @@
 #include "run/generate.h"
 #include "run/setup.h"
 #include "support/ranks.h"
+#include "support/spawn.h"
 #include "support/temp_folder.h"
 
 namespace ds {
@@ -192,6 +195,30 @@ TEST_F(RunTrain, writes_the_whole_run_folder) {
   EXPECT_TRUE(ranks[0] && ranks[1]);
   Json saved = Json::parse(read_file(report.folder + "/config.json"));
   EXPECT_EQ(saved.at("origins").at("run.seed").string(), "config");
+}
+
+TEST_F(RunTrain, the_flight_record_of_a_survivor_names_the_operations_of_the_step) {
+  Json document = config("killed", 6);
+  std::string url = "shm://run-killed-" + std::to_string(getpid());
+  std::vector<int> codes = test::spawn_processes(2, [&](int rank) {
+    auto comm = create_communicator(url, {.rank = rank, .size = 2});
+    TrainOptions options = quiet();
+    options.batch = [&](int64_t step, int32_t, std::span<int32_t> tokens, std::span<int32_t> targets) {
+      if (rank == 1 && step == 2) kill(getpid(), SIGKILL);
+      std::fill(tokens.begin(), tokens.end(), 1);
+      std::fill(targets.begin(), targets.end(), 2);
+      return true;
+    };
+    EXPECT_THROW(train(document, *comm, options), Error);
+  });
+  EXPECT_EQ(codes, (std::vector<int>{0, 137}));
+  std::string text = read_file(document.at("run").at("dir").string() + "/flight/rank_0.txt");
+  for (const char* part : {"rank 0 of 2", "rank 1 is dead", "reduce_scatter", "all_gather", "failed"}) {
+    EXPECT_NE(text.find(part), std::string::npos) << part << " in: " << text;
+  }
+  std::string last = text.substr(text.rfind('\n', text.size() - 2));
+  EXPECT_NE(last.find("failed"), std::string::npos) << last;
+  EXPECT_NE(last.find("'stop flag'"), std::string::npos) << last;  // what begins the next step
 }
 
 TEST_F(RunTrain, resumed_run_is_bit_equal_to_the_unbroken_one) {

@@ -1,0 +1,131 @@
+#include "comm/flight.h"
+
+#include <fmt/core.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <ctime>
+
+#include "core/base/log.h"
+
+namespace ds {
+namespace {
+
+int64_t clock_ms() {
+  timespec now;
+  clock_gettime(CLOCK_REALTIME_COARSE, &now);
+  return int64_t{now.tv_sec} * 1000 + now.tv_nsec / 1'000'000;
+}
+
+std::string time_text(int64_t ms) {
+  time_t seconds = ms / 1000;
+  tm parts;
+  gmtime_r(&seconds, &parts);
+  return fmt::format("{:02}:{:02}:{:02}.{:03}", parts.tm_hour, parts.tm_min, parts.tm_sec, ms % 1000);
+}
+
+std::string date_text(int64_t ms) {
+  time_t seconds = ms / 1000;
+  tm parts;
+  gmtime_r(&seconds, &parts);
+  return fmt::format("{:04}-{:02}-{:02} {}", parts.tm_year + 1900, parts.tm_mon + 1, parts.tm_mday,
+                     time_text(ms));
+}
+
+// Whole or not at all: a reader never sees half of it. Returns the errno, 0 when it is there.
+int write_whole(const std::string& path, const std::string& text) {
+  std::string part = path + ".part";
+  std::FILE* file = std::fopen(part.c_str(), "we");
+  if (!file) return errno;
+  bool good = std::fwrite(text.data(), 1, text.size(), file) == text.size();
+  int code = good ? 0 : errno;
+  if (std::fclose(file) != 0 && good) code = errno;
+  if (code == 0 && std::rename(part.c_str(), path.c_str()) != 0) code = errno;
+  if (code != 0) std::remove(part.c_str());
+  return code;
+}
+
+}  // namespace
+
+FlightRecord::FlightRecord(int rank, int size) : rank_(rank), size_(size), process_(getpid()) {}
+
+uint64_t FlightRecord::start(std::string_view group, std::string_view operation, const Intent& intent) {
+  int64_t now = clock_ms();
+  std::lock_guard lock(mutex_);
+  Entry& entry = entries_[next_ % kKept];
+  entry.intent = intent;
+  put_text(entry.operation, sizeof entry.operation, operation);
+  put_text(entry.group, sizeof entry.group, group);
+  entry.begun_ms = now;
+  entry.state = State::running;
+  return next_++;
+}
+
+void FlightRecord::end(uint64_t number, bool good) {
+  int64_t now = clock_ms();
+  std::lock_guard lock(mutex_);
+  if (next_ - number > kKept) return;
+  Entry& entry = entries_[number % kKept];
+  entry.ended_ms = now;
+  entry.state = good ? State::done : State::failed;
+}
+
+std::string FlightRecord::text() const {
+  std::lock_guard lock(mutex_);
+  return text_locked();
+}
+
+std::string FlightRecord::text_locked() const {
+  uint64_t kept = std::min<uint64_t>(next_, kKept);
+  std::string out =
+      fmt::format("rank {} of {}: the last {} of {} operations at {} UTC; {}\n", rank_, size_, kept, next_,
+                  date_text(clock_ms()), reason_.empty() ? "no failure" : "ended by: " + reason_);
+  out += fmt::format("{:<24}{:>10}  {:<14}{:<14}{:<9}{:<16}{:>14}  {}\n", "group", "number", "started",
+                     "ended", "state", "operation", "bytes", "label");
+  for (uint64_t i = next_ - kept; i < next_; ++i) {
+    const Entry& entry = entries_[i % kKept];
+    const char* states[] = {"running", "done", "failed"};
+    const Intent& intent = entry.intent;
+    const char* space = std::strchr(intent.operation, ' ');
+    out +=
+        fmt::format("{:<24}{:>10}  {:<14}{:<14}{:<9}{:<16}{:>14}  '{}'{}\n", entry.group, intent.sequence,
+                    time_text(entry.begun_ms), entry.state == State::running ? "" : time_text(entry.ended_ms),
+                    states[static_cast<int>(entry.state)], entry.operation, intent.bytes, intent.label,
+                    space ? space : "");
+  }
+  return out;
+}
+
+void FlightRecord::set_folder(std::string folder) {
+  std::lock_guard lock(mutex_);
+  folder_ = std::move(folder);
+  written_ = false;
+}
+
+std::string FlightRecord::folder() const {
+  std::lock_guard lock(mutex_);
+  return folder_;
+}
+
+void FlightRecord::write(std::string_view reason) noexcept try {
+  if (getpid() != process_) return;
+  std::lock_guard lock(mutex_);
+  if (reason_.empty()) reason_ = reason;
+  if (folder_.empty() || written_) return;
+  written_ = true;
+  mkdir(folder_.c_str(), 0777);  // that it cannot be made shows in the next line
+  std::string path = fmt::format("{}/rank_{}.txt", folder_, rank_);
+  int code = write_whole(path, text_locked());
+  if (code != 0) {
+    log_line(LogLevel::warning,
+             fmt::format("flight record '{}' cannot be written: {}", path, std::strerror(code)));
+  }
+} catch (const std::exception&) {
+  // Memory is short: the error that is on its way says so.
+}
+
+}  // namespace ds

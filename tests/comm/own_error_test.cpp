@@ -1,0 +1,75 @@
+#include <fmt/core.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <new>
+#include <string>
+#include <vector>
+
+#include "comm/shared_exchange.h"
+#include "support/errors.h"
+#include "support/spawn.h"
+
+// An error that one rank alone has, in the middle of a collective.
+namespace ds {
+namespace {
+
+// Finds no memory in one of its rounds.
+class Short final : public Exchange {
+ public:
+  Short(std::unique_ptr<Exchange> inner, int good)
+      : Exchange(*inner), inner_(std::move(inner)), left_(good) {}
+  void begin(const Intent& intent) override { inner_->begin(intent); }
+  void prepare(size_t bytes) override { inner_->prepare(bytes); }
+  size_t part_bytes(Round kind) const override { return inner_->part_bytes(kind); }
+  void round(const Part* sends, const Part* receives) override {
+    if (left_-- == 0) throw std::bad_alloc();
+    inner_->round(sends, receives);
+  }
+  const std::byte* see(int r, size_t offset, size_t bytes) override { return inner_->see(r, offset, bytes); }
+  size_t piece_bytes() const override { return inner_->piece_bytes(); }
+  void end() override { inner_->end(); }
+  void pair(const Intent& intent, int peer, Part send, Part receive) override {
+    inner_->pair(intent, peer, send, receive);
+  }
+  void drop(std::string_view reason) override { inner_->drop(reason); }
+  void fail(const std::string& reason) override { inner_->fail(reason); }
+  void abort(std::string_view reason) override { inner_->abort(reason); }
+  void tick() override { inner_->tick(); }
+  void set_timeout(int64_t ms) override { inner_->set_timeout(ms); }
+  int64_t overhead_bytes() const override { return inner_->overhead_bytes(); }
+  std::unique_ptr<Exchange> split(const std::string& name, const std::vector<int>& members) override {
+    return inner_->split(name, members);
+  }
+
+ private:
+  std::unique_ptr<Exchange> inner_;
+  int left_;
+};
+
+TEST(OwnError, EndsTheGroupAndTheReadingOfItsMemory) {
+  std::string name = fmt::format("own-error-{}", getpid());
+  for (size_t count : {size_t{100}, size_t{5} << 20}) {  // staged; read in place
+    for (int good : {0, 1}) {
+      test::spawn_threads(3, [&](int rank) {
+        CommOptions options{.rank = rank, .size = 3};
+        std::unique_ptr<Exchange> exchange =
+            std::make_unique<SharedExchange>(share_threads(name, options), options);
+        if (rank == 1) exchange = std::make_unique<Short>(std::move(exchange), good);
+        Communicator comm(std::move(exchange));
+        auto data = std::make_unique<std::vector<float>>(count);
+        auto sum = [&] { comm.all_reduce(data->data(), data->data(), count, DS_DTYPE_F32, "loss"); };
+        if (rank == 1) {
+          EXPECT_THROW(sum(), std::bad_alloc);
+          data.reset();  // a sanitizer sees who reads it now
+          test::message_of([&] { comm.barrier("later"); });
+        } else {
+          test::expect_names(test::message_of(sum), {"rank 1 in all_reduce f32 'loss'", "bad_alloc"});
+        }
+      });
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ds
