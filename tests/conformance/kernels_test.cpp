@@ -24,7 +24,8 @@ TEST(Reference, EveryOpIsRegisteredAndHasACase) {
     EXPECT_NO_THROW(implementation(registry, row.name, "ref"));
     EXPECT_TRUE(with_case.count(row.name)) << row.name;
   }
-  for (const char* op : {"zero", "accumulate", "init_param", "granule_norms", "adamw", "sgd"}) {
+  for (const char* op : {"zero", "accumulate", "init_param", "granule_norms", "quantize", "dequantize",
+                         "dequantize_sum", "adamw", "sgd"}) {
     EXPECT_NO_THROW(implementation(registry, op, "ref"));
   }
 }

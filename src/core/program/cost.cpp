@@ -31,6 +31,13 @@ size_t accumulate_updated(const Attrs& attrs) { return static_cast<size_t>(attrs
 double adamw_flops(const Attrs& attrs) { return attrs.integer("l2") != 0 ? 17 : 16; }
 double sgd_flops(const Attrs& attrs) { return attrs.integer("nesterov") != 0 ? 9 : 7; }
 
+// With an error: two sums and a difference, three products.
+double quantize_flops(const Attrs& attrs) { return attrs.has("err_beta") ? 8 : 2; }
+size_t quantize_updated(const Attrs& attrs) { return attrs.has("err_beta") ? 1 : 0; }
+// Of a byte of codes, which is one element or two.
+double dequantize_flops(const Attrs& attrs) { return 8 / static_cast<double>(attrs.integer("bits")); }
+double dequantize_sum_flops(const Attrs& attrs) { return 2 * dequantize_flops(attrs); }
+
 DType widest(std::span<const TensorType> types) {
   for (const TensorType& type : types) {
     if (type.dtype == DS_DTYPE_F64) return DS_DTYPE_F64;
@@ -70,9 +77,15 @@ Cost& Cost::operator+=(const Cost& other) {
 
 const std::vector<InstructionCost>& instruction_costs() {
   static const std::vector<InstructionCost> table{
-      {"zero", flops<0>, updated<0>},       {"accumulate", accumulate_flops, accumulate_updated},
-      {"init_param", flops<0>, updated<0>}, {"granule_norms", flops<2>, updated<0>},
-      {"adamw", adamw_flops, updated<3>},   {"sgd", sgd_flops, updated<2>},
+      {"zero", flops<0>, updated<0>},
+      {"accumulate", accumulate_flops, accumulate_updated},
+      {"init_param", flops<0>, updated<0>},
+      {"granule_norms", flops<2>, updated<0>},
+      {"quantize", quantize_flops, quantize_updated},
+      {"dequantize", dequantize_flops, updated<0>},
+      {"dequantize_sum", dequantize_sum_flops, updated<0>},
+      {"adamw", adamw_flops, updated<3>},
+      {"sgd", sgd_flops, updated<2>},
   };
   return table;
 }

@@ -74,6 +74,7 @@ void add_cast(KernelRegistry& registry);
 void add_zero(KernelRegistry& registry);
 void add_accumulate(KernelRegistry& registry);
 void add_granule_norms(KernelRegistry& registry);
+void add_quantize(KernelRegistry& registry);
 void add_adamw(KernelRegistry& registry);
 void add_sgd(KernelRegistry& registry);
 
