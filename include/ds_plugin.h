@@ -19,7 +19,7 @@ extern "C" {
 #endif
 
 /* Changes with every change of this file. */
-#define DS_PLUGIN_BUILD "ds-0.1-transport-1"
+#define DS_PLUGIN_BUILD "ds-0.1-transport-2"
 
 /* What one rank is sent, or sends. */
 typedef struct ds_plugin_part {
@@ -32,17 +32,20 @@ typedef struct ds_plugin_link ds_plugin_link;
 
 typedef struct ds_plugin_transport_table {
   size_t struct_size;
-  const char* name;  /* "mpi" */
+  const char* name;  /* NAME of libds_NAME.so */
   const char* build; /* DS_PLUGIN_BUILD */
 
-  /* Joins as rank `rank` of `size`; collective. After an error *out is NULL and message(NULL) says why. */
-  int32_t (*open)(int32_t rank, int32_t size, ds_plugin_link** out);
+  /* Joins as rank `rank` of `size`; collective. `address`: what follows :// in the comm url, "" without; what
+   * it means is the transport's own. It waits for the others at most join_ms where it can tell. After an
+   * error *out is NULL and message(NULL) says why. */
+  int32_t (*open)(const char* address, int32_t rank, int32_t size, int64_t join_ms, ds_plugin_link** out);
   /* Begins to send sends[r] to and to receive receives[r] from every other rank r; entry `rank` is not looked
    * at, nor are entries of size 0. A start is polled to its end before the next. Parts from one rank to
    * another arrive in the order of starts; ranks that exchange nothing with each other need not start
    * together. */
   int32_t (*start)(ds_plugin_link* link, const ds_plugin_part* sends, const ds_plugin_part* receives);
-  /* Moves what can be moved without waiting. *out_done: all of it has. arrived[r]: that of rank r has.
+  /* Moves what can be moved without waiting. *out_done: all of it has. arrived[r]: rank r is not
+   * waited for: its part has come, and it has taken its own where the transport knows.
    * beats[r]: signs of life from rank r so far. */
   int32_t (*poll)(ds_plugin_link* link, int32_t* out_done, uint8_t* arrived, uint64_t* beats);
   /* A sign of life to every other rank, without waiting. */
@@ -55,7 +58,8 @@ typedef struct ds_plugin_transport_table {
   int32_t (*has_left)(ds_plugin_link* link, int32_t rank);
   /* About the last error of this thread's last call; valid until the next call. */
   const char* (*message)(ds_plugin_link* link);
-  /* Leaves the group without waiting for anyone. link may be NULL. */
+  /* Leaves the group without waiting for anyone; the reason of an abort may take half a second to go. link
+   * may be NULL. */
   void (*close)(ds_plugin_link* link);
 } ds_plugin_transport_table;
 

@@ -10,16 +10,31 @@ namespace ds {
 
 namespace {
 
-constexpr std::string_view kPlugins[] = {"mpi"};
-constexpr std::string_view kNotBuilt[] = {"gloo", "nccl", "ccl", "hccl"};
+struct KnownPlugin {
+  std::string_view name, what;
+};
+// Those that this tree builds; any other NAME is looked for, too.
+constexpr KnownPlugin kPlugins[] = {
+    {"mpi", "ranks that mpirun or srun started, on any hosts"},
+    {"gloo", "ranks that meet at gloo://HOST:PORT, on any hosts"},
+};
 
-std::unique_ptr<Communicator> from_plugin(std::string_view name, const CommOptions& options) {
+// NAME of a file libds_NAME.so.
+bool is_plugin_name(std::string_view name) {
+  return !name.empty() && name.size() <= 32 &&
+         name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_") == std::string_view::npos;
+}
+
+std::unique_ptr<Communicator> from_plugin(std::string_view name, const std::string& address,
+                                          const CommOptions& options) {
   const ds_plugin_transport_table* transport = load_transport(name);
   if (!transport) {
     raise(DS_ERROR_UNSUPPORTED,
-          "comm url '{}' needs the plugin libds_{}.so: none beside libds or in DS_PLUGIN_PATH", name, name);
+          "comm url '{0}' needs a plugin: a libds_{0}.so that exports ds_plugin_transport() as ds_plugin.h "
+          "has it, beside libds or in a folder of DS_PLUGIN_PATH; there is none",
+          name);
   }
-  return make_linked(*transport, options);
+  return make_linked(*transport, address, options);
 }
 
 // Whether a plugin is there and fits.
@@ -41,11 +56,9 @@ std::string communicator_report() {
   line("self", "one rank");
   line("threads://NAME", fmt::format("ranks are threads of one process, 1 to {}", kMaxRanks));
   line("shm://NAME", fmt::format("ranks are processes of one host, 1 to {}", kMaxRanks));
-  for (std::string_view name : kPlugins) {
-    line(name, fmt::format("ranks that mpirun or srun started, on any hosts: {}", plugin_state(name)));
-  }
+  for (const auto& [name, what] : kPlugins) line(name, fmt::format("{}: {}", what, plugin_state(name)));
   line("env", "what the variables of libds launch, torchrun, mpirun or srun say");
-  for (std::string_view known : kNotBuilt) line(fmt::format("{}://NAME", known), "not in this build");
+  line("ccl, hccl, NAME", "any other transport: a plugin libds_NAME.so of yours, made with ds_plugin.h");
   return out;
 }
 
@@ -60,9 +73,6 @@ std::unique_ptr<Communicator> join(std::string_view url, const CommOptions& opti
     require(options.size == 1, "comm url 'self' has one rank, got size {}", options.size);
     return make_loopback();
   }
-  for (std::string_view name : kPlugins) {
-    if (url == name) return from_plugin(name, options);
-  }
   size_t colon = url.find("://");
   std::string_view scheme = url.substr(0, colon);
   std::string name(colon == std::string_view::npos ? std::string_view() : url.substr(colon + 3));
@@ -72,11 +82,10 @@ std::unique_ptr<Communicator> join(std::string_view url, const CommOptions& opti
     return make_shared(scheme == "threads" ? share_threads(name, options) : share_processes(name, options),
                        options);
   }
-  for (std::string_view known : kNotBuilt) {
-    if (scheme == known)
-      raise(DS_ERROR_UNSUPPORTED, "comm url '{}': the {} backend is not in this build", url, known);
-  }
-  raise(DS_ERROR_INVALID_ARGUMENT, "comm url must be self, env, mpi, threads://NAME or shm://NAME, got '{}'",
+  if (is_plugin_name(scheme)) return from_plugin(scheme, name, options);
+  raise(DS_ERROR_INVALID_ARGUMENT,
+        "comm url must be self, env, threads://NAME, shm://NAME or the name of a plugin, with or without "
+        "://ADDRESS; got '{}'",
         url);
 }
 

@@ -35,9 +35,9 @@ uint64_t host_identity() {
 
 }  // namespace
 
-Link::Link(const ds_plugin_transport_table& table, int own, int ranks)
-    : transport(table), rank(own), size(ranks) {
-  if (transport.open(rank, size, &link) != 0) {
+Link::Link(const ds_plugin_transport_table& table, const std::string& address, const CommOptions& options)
+    : transport(table), rank(options.rank), size(options.size) {
+  if (transport.open(address.c_str(), rank, size, options.join_ms, &link) != 0) {
     raise(DS_ERROR_COMM, "rank {} cannot join over {}: {}", rank, transport.name, transport.message(nullptr));
   }
 }
@@ -229,8 +229,8 @@ void LinkedExchange::fail(const std::string& reason) {
 }
 
 std::unique_ptr<Communicator> make_linked(const ds_plugin_transport_table& transport,
-                                          const CommOptions& options) {
-  auto link = std::make_shared<Link>(transport, options.rank, options.size);
+                                          const std::string& address, const CommOptions& options) {
+  auto link = std::make_shared<Link>(transport, address, options);
   std::vector<int> all(static_cast<size_t>(options.size));
   std::iota(all.begin(), all.end(), 0);
   return std::make_unique<Communicator>(

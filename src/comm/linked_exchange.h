@@ -10,7 +10,7 @@ namespace ds {
 
 // A rank's place in the group of a plugin, shared by the groups that were split from it.
 struct Link {
-  Link(const ds_plugin_transport_table& table, int rank, int size);
+  Link(const ds_plugin_transport_table& table, const std::string& address, const CommOptions& options);
   ~Link() { transport.close(link); }
   Link(const Link&) = delete;
   Link& operator=(const Link&) = delete;

@@ -22,7 +22,8 @@ class Linked : public testing::Test {
   // Runs body(communicator) on two ranks.
   static void on_both(int64_t timeout_ms, const std::function<void(Communicator&)>& body) {
     test::spawn_threads(2, [&](int rank) {
-      auto comm = make_linked(test::post_transport(), {.rank = rank, .size = 2, .timeout_ms = timeout_ms});
+      auto comm =
+          make_linked(test::post_transport(), "", {.rank = rank, .size = 2, .timeout_ms = timeout_ms});
       body(*comm);
     });
   }

@@ -6,10 +6,12 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "comm/plugin.h"
 #include "comm/transport/transport.h"
 #include "core/base/half.h"
 #include "support/post_office.h"
 #include "support/spawn.h"
+#include "support/temp_folder.h"
 
 namespace ds::test {
 
@@ -23,6 +25,7 @@ std::vector<GroupCase> all_cases() {
       if (std::string(transport) != "post") out.push_back({transport, ranks, false});
     }
   }
+  for (int ranks : {1, 2, 4}) out.push_back({"gloo", ranks});
   return out;
 }
 
@@ -49,12 +52,15 @@ void on_group(const GroupCase& group, const std::function<void(Communicator&)>& 
     ASSERT_EQ(comm->size(), group.ranks);
     return body(*comm);
   }
-  bool post = group.transport == "post";
-  std::string url = fmt::format("{}://group-{}", group.transport, getpid());
+  bool post = group.transport == "post", gloo = group.transport == "gloo";
+  if (gloo && !load_transport("gloo")) GTEST_SKIP() << "the transport gloo is not built";
+  TempFolder folder;
+  std::string name = gloo ? folder / "meet" : fmt::format("group-{}", getpid());
+  std::string url = fmt::format("{}://{}", group.transport, name);
   auto one = [&](int rank) {
     CommOptions options{.rank = rank, .size = group.ranks, .timeout_ms = 60000, .direct = group.direct};
-    auto comm = post ? make_linked(post_transport(), options) : create_communicator(url, options);
-    ASSERT_EQ(comm->reads_directly(), group.direct && !post);
+    auto comm = post ? make_linked(post_transport(), "", options) : create_communicator(url, options);
+    ASSERT_EQ(comm->reads_directly(), group.direct && !post && !gloo);
     body(*comm);
   };
   Office office;

@@ -119,9 +119,13 @@ int listen(ds_plugin_link* link) {
   return 0;
 }
 
-int32_t open_link(int32_t rank, int32_t size, ds_plugin_link** out) {
+int32_t open_link(const char* address, int32_t rank, int32_t size, int64_t, ds_plugin_link** out) {
   std::lock_guard lock(mutex);
   *out = nullptr;
+  if (*address != '\0') {
+    open_error = "the job that mpirun or srun started has no address, got '" + std::string(address) + "'";
+    return 1;
+  }
   if (!initialise()) return 1;
   int own = 0, world = 0;
   MPI_Comm_rank(MPI_COMM_WORLD, &own);

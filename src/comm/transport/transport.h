@@ -73,8 +73,8 @@ std::unique_ptr<Sharing> share_processes(const std::string& name, const CommOpti
 
 std::unique_ptr<Communicator> make_loopback();
 std::unique_ptr<Communicator> make_shared(std::unique_ptr<Sharing> sharing, const CommOptions& options);
-// Ranks on any hosts, over the transport of a plugin.
+// Ranks on any hosts, over the transport of a plugin, which knows what an address is.
 std::unique_ptr<Communicator> make_linked(const ds_plugin_transport_table& transport,
-                                          const CommOptions& options);
+                                          const std::string& address, const CommOptions& options);
 
 }  // namespace ds

@@ -1,0 +1,176 @@
+// The transport plugin libds_gloo.so: ranks connect over TCP, by Gloo, without a launcher of their own kind.
+// Everything that Gloo throws ends here.
+#include <ds_plugin.h>
+
+#include <memory>
+#include <mutex>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "comm/gloo/meeting_point.h"
+#include "comm/gloo/peer.h"
+#include "comm/gloo/rendezvous.h"
+
+struct ds_plugin_link {
+  std::mutex mutex;
+  size_t rank = 0;
+  std::unique_ptr<ds::Mesh> mesh;
+  std::vector<std::unique_ptr<ds::Peer>> peers;  // entry `rank` is empty
+  bool ended = false;                            // no part moves any more
+  int aborted_by = -1;
+  std::string reason, error;
+};
+
+namespace {
+
+constexpr std::chrono::milliseconds kLastWords(500);
+
+thread_local std::string open_error;
+
+void connect(ds_plugin_link* link, int rank, int size, const std::string& address, int64_t join_ms) {
+  ds::Rendezvous meeting(ds::parse_meeting_point(address), rank, size, join_ms);
+  link->mesh =
+      std::make_unique<ds::Mesh>(meeting.own_address(), rank, size, std::chrono::milliseconds(join_ms));
+  size_t own = static_cast<size_t>(rank);
+  std::vector<std::string> entries(static_cast<size_t>(size));
+  for (int r = 0; r < size; ++r) {
+    if (r != rank) entries[static_cast<size_t>(r)] = link->mesh->entry(r);
+  }
+  entries[own].assign(entries[own == 0 ? 1 : 0].size(), '\0');
+  entries = meeting.swap(entries);
+  for (int r = 0; r < size; ++r) {
+    if (r == rank) continue;
+    try {
+      link->mesh->connect(r, entries[static_cast<size_t>(r)]);
+    } catch (const std::exception& error) {
+      throw std::runtime_error("no connection with rank " + std::to_string(r) + ": " + error.what());
+    }
+    link->peers[static_cast<size_t>(r)] = std::make_unique<ds::Peer>(*link->mesh, r);
+  }
+}
+
+int32_t open_link(const char* address, int32_t rank, int32_t size, int64_t join_ms, ds_plugin_link** out) {
+  *out = nullptr;
+  try {
+    auto link = std::make_unique<ds_plugin_link>();
+    link->rank = static_cast<size_t>(rank);
+    link->peers.resize(static_cast<size_t>(size));
+    if (size > 1) connect(link.get(), rank, size, address, join_ms);
+    *out = link.release();
+    return 0;
+  } catch (const std::exception& error) {
+    open_error = error.what();
+    return 1;
+  }
+}
+
+// Parts that are on their way are their owners' again.
+void end_parts(ds_plugin_link* link) {
+  link->ended = true;
+  for (auto& peer : link->peers) {
+    if (peer) peer->give_up();
+  }
+}
+
+int32_t start(ds_plugin_link* link, const ds_plugin_part* sends, const ds_plugin_part* receives) {
+  std::lock_guard lock(link->mutex);
+  ds::SignalsBlocked blocked;
+  size_t ranks = link->peers.size();
+  for (size_t step = 1; step < ranks; ++step) {
+    size_t r = (link->rank + step) % ranks;
+    link->peers[r]->start(sends[r], receives[r]);
+  }
+  return 0;
+}
+
+int32_t poll(ds_plugin_link* link, int32_t* out_done, uint8_t* arrived, uint64_t* beats) {
+  std::lock_guard lock(link->mutex);
+  if (link->ended) {
+    link->error = "the group has ended";
+    return 1;
+  }
+  bool done = true;
+  for (size_t r = 0; r < link->peers.size(); ++r) {
+    const ds::Peer* peer = link->peers[r].get();
+    arrived[r] = peer == nullptr || (peer->arrived() && peer->gone());
+    beats[r] = peer == nullptr ? 0 : peer->beats();
+    done = done && arrived[r] != 0;
+  }
+  *out_done = done;
+  return 0;
+}
+
+void beat(ds_plugin_link* link) {
+  std::lock_guard lock(link->mutex);
+  ds::SignalsBlocked blocked;
+  for (auto& peer : link->peers) {
+    if (peer) peer->beat();
+  }
+}
+
+void abort_group(ds_plugin_link* link, const char* reason) {
+  std::lock_guard lock(link->mutex);
+  if (link->ended) return;
+  ds::SignalsBlocked blocked;
+  for (auto& peer : link->peers) {
+    if (peer) peer->tell(*reason != '\0' ? reason : "no reason given");
+  }
+  end_parts(link);
+}
+
+int32_t aborted_by(ds_plugin_link* link) {
+  std::lock_guard lock(link->mutex);
+  for (size_t r = 0; r < link->peers.size() && link->aborted_by < 0; ++r) {
+    const std::string* reason = link->peers[r] ? link->peers[r]->told() : nullptr;
+    if (reason == nullptr) continue;
+    link->aborted_by = static_cast<int>(r);
+    link->reason = *reason;
+    end_parts(link);
+  }
+  return link->aborted_by;
+}
+
+int32_t has_left(ds_plugin_link* link, int32_t rank) {
+  std::lock_guard lock(link->mutex);
+  auto& peer = link->peers[static_cast<size_t>(rank)];
+  return peer != nullptr && peer->lost();
+}
+
+const char* message(ds_plugin_link* link) {
+  if (link == nullptr) return open_error.c_str();
+  return link->aborted_by >= 0 ? link->reason.c_str() : link->error.c_str();
+}
+
+void close_link(ds_plugin_link* link) {
+  if (link == nullptr) return;
+  {
+    ds::SignalsBlocked blocked;
+    ds::Deadline deadline = ds::Clock::now() + kLastWords;
+    for (auto& peer : link->peers) {
+      if (peer) peer->linger(deadline);
+    }
+    link->peers.clear();
+    link->mesh.reset();
+  }
+  delete link;
+}
+
+const ds_plugin_transport_table table = {sizeof(ds_plugin_transport_table),
+                                         "gloo",
+                                         DS_PLUGIN_BUILD,
+                                         open_link,
+                                         start,
+                                         poll,
+                                         beat,
+                                         abort_group,
+                                         aborted_by,
+                                         has_left,
+                                         message,
+                                         close_link};
+
+}  // namespace
+
+extern "C" __attribute__((visibility("default"))) const ds_plugin_transport_table* ds_plugin_transport(void) {
+  return &table;
+}

@@ -1,0 +1,37 @@
+#!/bin/sh
+# A run over gloo: processes that nobody but the shell starts, the bits of one over shared memory.
+# usage: gloo.sh BUILD SCRATCH
+set -eu
+build=$(cd "$1" && pwd)
+source=$(cd "$(dirname "$0")/../.." && pwd)
+rm -rf "$2"
+mkdir -p "$2"
+cd "$2"
+die() { echo "gloo: $*" >&2; exit 1; }
+
+mkdir text
+cp "$source"/docs/*.md text
+cat > config.json << 'CONFIG'
+{"train_micro_batch_size_per_gpu": 2, "bf16": {"enabled": true},
+ "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}}, "zero_optimization": {"stage": 3},
+ "model": {"family": "gpt", "layers": 2, "hidden": 64, "heads": 2, "dropout": 0.1},
+ "run": {"sequence": 32, "steps": 6, "threads": 1, "sample_tokens": 0, "seed": 3}}
+CONFIG
+train="$build/bin/libds train --config config.json --data text --quiet"
+hash_of() { "$build/bin/libds" verify --hash "$1" | cut -d' ' -f1; }
+
+for ranks in 2 4; do
+  # shellcheck disable=SC2086
+  "$build/bin/libds" launch -n $ranks $train --dir shm$ranks > shm.log 2>&1 || { cat shm.log; die "$ranks ranks over shm"; }
+  started=
+  for rank in $(seq 0 $((ranks - 1))); do
+    # shellcheck disable=SC2086
+    RANK=$rank WORLD_SIZE=$ranks DS_COMM_URL="gloo://$PWD/meet" timeout 120 $train --dir gloo$ranks > $rank.log 2>&1 &
+    started="$started $!"
+  done
+  for process in $started; do wait $process || { cat ./[0-9].log; die "$ranks ranks over gloo"; }; done
+  one=$(hash_of shm$ranks)
+  [ -n "$one" ] && [ "$one" = "$(hash_of gloo$ranks)" ] || die "payload hashes of $ranks ranks differ"
+  [ ! -e meet ] || die "the meeting point is left"
+done
+echo "gloo: 2 and 4 ranks, bits $one"

@@ -1,0 +1,240 @@
+#include <arpa/inet.h>
+#include <fmt/core.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "comm/communicator.h"
+#include "comm/plugin.h"
+#include "support/errors.h"
+#include "support/spawn.h"
+#include "support/temp_folder.h"
+
+// How ranks meet over TCP, and what the others see when one goes wrong. Ports are those that the system gave.
+namespace ds {
+namespace {
+
+using test::expect_names;
+using test::message_of;
+using test::pause_ms;
+
+constexpr int64_t kJoin = 700;  // ms
+
+class Gloo : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!load_transport("gloo")) GTEST_SKIP() << "the transport gloo is not built";
+  }
+  std::string url() const { return "gloo://" + folder_ / "meet"; }
+
+  // Runs body(communicator) in processes, each a rank.
+  std::vector<int> on_ranks(int ranks, int64_t timeout_ms, const std::function<void(Communicator&)>& body) {
+    return test::spawn_processes(ranks, [&](int rank) {
+      auto comm = create_communicator(url(), {.rank = rank, .size = ranks, .timeout_ms = timeout_ms});
+      body(*comm);
+    });
+  }
+  // Its error when it joins alone.
+  std::string alone(const std::string& address, int rank, int size) {
+    return message_of([&] { create_communicator(address, {.rank = rank, .size = size, .join_ms = kJoin}); });
+  }
+  // Where rank 0 of a job that is given this url as a file waits now.
+  std::string waiting_at() const {
+    std::string host;
+    int port = 0;
+    for (; port == 0; pause_ms(5)) std::ifstream(folder_ / "meet") >> host >> port;
+    return fmt::format("127.0.0.1:{}", port);
+  }
+
+  test::TempFolder folder_;
+};
+
+TEST_F(Gloo, AMissingRankIsNamed) {
+  EXPECT_EQ(alone(url(), 0, 2), fmt::format("rank 0 cannot join over gloo: rank 1 of 2 did not come to {} "
+                                            "within {} ms",
+                                            folder_ / "meet", kJoin));
+  EXPECT_EQ(alone(url(), 1, 2),
+            fmt::format("rank 1 cannot join over gloo: rank 0 was not at {} within {} ms: "
+                        "no such file yet",
+                        folder_ / "meet", kJoin));
+  std::vector<std::string> said(4);
+  test::spawn_threads(4, [&](int rank) {
+    if (rank == 0 || rank == 2) said[static_cast<size_t>(rank)] = alone(url(), rank, 4);
+  });
+  for (int r : {0, 2}) expect_names(said[static_cast<size_t>(r)], {"ranks 1, 3 of 4 did not come to"});
+}
+
+TEST_F(Gloo, SizesThatDifferAreNamed) {
+  std::vector<std::string> said(2);
+  test::spawn_threads(
+      2, [&](int rank) { said[static_cast<size_t>(rank)] = alone(url(), rank, rank == 0 ? 2 : 3); });
+  for (const std::string& message : said)
+    expect_names(message, {"rank 1 is one of 3 ranks, rank 0 one of 2"});
+}
+
+TEST_F(Gloo, ATakenPortIsNamed) {
+  int door = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  ASSERT_EQ(bind(door, reinterpret_cast<sockaddr*>(&address), size), 0);
+  ASSERT_EQ(listen(door, 1), 0);
+  ASSERT_EQ(getsockname(door, reinterpret_cast<sockaddr*>(&address), &size), 0);
+  int port = ntohs(address.sin_port);
+  EXPECT_EQ(alone(fmt::format("gloo://127.0.0.1:{}", port), 0, 2),
+            fmt::format("rank 0 cannot join over gloo: port {} of this host is taken: another job or program "
+                        "listens there",
+                        port));
+  close(door);
+}
+
+// Ranks of another job, and a second rank of one number, are told so; the job that was there goes on.
+TEST_F(Gloo, StrangersAreTurnedAway) {
+  std::thread group([&] {
+    test::spawn_threads(2, [&](int rank) {
+      std::string at = rank == 0 ? url() : "gloo://" + waiting_at();
+      if (rank == 1) {
+        std::string other = alone(at + "/night-7", 1, 2);
+        expect_names(other, {"job '' meets, this is a rank of job 'night-7'"});
+      }
+      create_communicator(at, {.rank = rank, .size = 2})->barrier("met");
+    });
+  });
+  group.join();
+  std::atomic<int> refused{0}, met{0};
+  test::spawn_threads(4, [&](int thread) {
+    int rank = std::min(thread, 2);  // rank 2 comes twice, then rank 1
+    std::string at = rank == 0 ? url() : "gloo://" + waiting_at();
+    for (; rank == 1 && refused == 0; pause_ms(5)) continue;
+    try {
+      create_communicator(at, {.rank = rank, .size = 3})->barrier("met");
+      ++met;
+    } catch (const Error& error) {
+      expect_names(error.what(), {"rank 2 of 3 is there already"});
+      ++refused;
+    }
+  });
+  EXPECT_EQ(refused, 1);
+  EXPECT_EQ(met, 3);
+}
+
+TEST_F(Gloo, AddressesAreChecked) {
+  expect_names(alone("gloo://worker-0", 0, 2), {"HOST:PORT", "'worker-0'"});
+  expect_names(alone("gloo://worker-0:70000", 0, 2), {"1 to 65535", "'70000'"});
+  expect_names(alone("gloo://no.such.host.:4000", 1, 2), {"host 'no.such.host.' has no IPv4 address"});
+  unsetenv("MASTER_ADDR");
+  expect_names(alone("gloo", 0, 2), {"MASTER_ADDR", "got none"});
+}
+
+TEST_F(Gloo, AKilledRankIsNamed) {
+  auto codes = on_ranks(3, 60000, [](Communicator& comm) {
+    comm.barrier("first");
+    if (comm.rank() == 2) ::raise(SIGKILL);
+    std::vector<std::byte> block(1000), all(3000);
+    expect_names(message_of([&] { comm.all_gather(block.data(), all.data(), block.size(), "h.1"); }),
+                 {fmt::format("rank {} in all_gather 'h.1'", comm.rank()), "rank 2 has left the group"});
+  });
+  EXPECT_EQ(codes, (std::vector<int>{0, 0, 128 + SIGKILL}));
+}
+
+TEST_F(Gloo, AStoppedRankIsNamed) {
+  auto codes = on_ranks(2, 500, [](Communicator& comm) {
+    pid_t pid = getpid();
+    comm.broadcast(&pid, sizeof pid, 1, "pid");
+    if (comm.rank() == 1) ::raise(SIGSTOP);
+    expect_names(message_of([&] { comm.barrier("h.2"); }),
+                 {"rank 0 in barrier 'h.2': rank 1 has made no progress for 500 ms"});
+    kill(pid, SIGKILL);
+  });
+  EXPECT_EQ(codes, (std::vector<int>{0, 128 + SIGKILL}));
+}
+
+TEST_F(Gloo, ASlowRankThatWorksIsWaitedFor) {
+  auto codes = on_ranks(2, 400, [](Communicator& comm) {
+    for (int i = 0; comm.rank() == 1 && i < 60; ++i) {
+      pause_ms(20);
+      comm.tick();
+    }
+    comm.barrier("long");
+  });
+  EXPECT_EQ(codes, (std::vector<int>{0, 0}));
+}
+
+TEST_F(Gloo, AReasonArrivesEvenFromARankThatEndsAtOnce) {
+  for (int i = 0; i < 10; ++i) {
+    auto codes = on_ranks(3, 60000, [](Communicator& comm) {
+      comm.barrier("first");
+      if (comm.rank() == 1) return comm.abort("the disk is full");
+      std::string message = message_of([&] { comm.barrier("next"); });
+      expect_names(message, {"the disk is full"});
+    });
+    EXPECT_EQ(codes, (std::vector<int>{0, 0, 0}));
+  }
+}
+
+// The memory of a part that is on its way belongs to its owner again once the call has failed.
+TEST_F(Gloo, AnAbortEndsAPartOnItsWay) {
+  for (int ms : {0, 5, 20}) {
+    auto codes = on_ranks(2, 60000, [ms](Communicator& comm) {
+      std::vector<std::byte> data(size_t{96} << 20);
+      std::thread other([&] {
+        pause_ms(ms);
+        if (comm.rank() == 1) comm.abort("enough");
+      });
+      auto endless = [&] {
+        for (;;) comm.broadcast(data.data(), data.size(), 0, "w");
+      };
+      expect_names(message_of(endless), {"enough"});
+      std::vector<std::byte>().swap(data);
+      other.join();
+      pause_ms(30);
+    });
+    EXPECT_EQ(codes, (std::vector<int>{0, 0}));
+  }
+}
+
+size_t entries_of(const char* folder) {
+  auto all = std::filesystem::directory_iterator(folder);
+  return static_cast<size_t>(std::distance(begin(all), end(all)));
+}
+
+TEST_F(Gloo, NothingIsLeftOfAGroup) {
+  auto codes = test::spawn_processes(2, [&](int rank) {
+    create_communicator(url(), {.rank = rank, .size = 2})->barrier("first");
+    size_t files = entries_of("/proc/self/fd"), threads = entries_of("/proc/self/task");
+    for (int i = 0; i < 3; ++i) create_communicator(url(), {.rank = rank, .size = 2})->barrier("again");
+    EXPECT_EQ(entries_of("/proc/self/fd"), files);
+    EXPECT_EQ(entries_of("/proc/self/task"), threads);
+    EXPECT_EQ(threads, 1u);
+  });
+  EXPECT_EQ(codes, (std::vector<int>{0, 0}));
+  EXPECT_TRUE(std::filesystem::is_empty(folder_.path()));
+}
+
+TEST(Plugins, ANameWithoutAPluginSaysWhatOneMustBe) {
+  for (const char* url : {"ccl", "hccl", "nccl://job"}) {
+    std::string said = message_of([&] { create_communicator(url, {.size = 2}); }, DS_ERROR_UNSUPPORTED);
+    std::string name(url, std::string(url).find(':') == std::string::npos ? std::string(url).size() : 4);
+    expect_names(said, {fmt::format("'{}'", name), fmt::format("libds_{}.so", name), "ds_plugin_transport()",
+                        "ds_plugin.h", "DS_PLUGIN_PATH"});
+    EXPECT_EQ(said.find('\n'), std::string::npos);
+  }
+  message_of([] { create_communicator("../ccl", {.size = 2}); }, DS_ERROR_INVALID_ARGUMENT);
+  for (const char* part : {"gloo", "mpi", "ccl, hccl"}) {
+    EXPECT_NE(communicator_report().find(part), std::string::npos) << part;
+  }
+}
+
+}  // namespace
+}  // namespace ds
