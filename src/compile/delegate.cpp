@@ -122,10 +122,7 @@ Program gather_fragment(const DelegatePlan& plan, const Config& config, const Ma
                         size_t bucket) {
   StepBuffers buffers;
   ProgramBuilder b = begin_program(plan.zero, "gather", 1, buffers);
-  BufferId shard = plan.zero.buckets[bucket].param.buffer;
-  StateRef own{shard, 0, b.buffer(shard).numel};
-  for (Instr& in : gather_levels(b, plan.zero, bucket, own, plan.zero.policy.params, plan.lease[bucket], 0))
-    b.emit(std::move(in));
+  for (Instr& in : gather_bucket(b, plan.zero, bucket, plan.lease[bucket])) b.emit(std::move(in));
   b.end_segment("gather");
   Program program = b.take();
   finish_program(program, plan.zero, config, buffers, machine, {.verify_passes = true});

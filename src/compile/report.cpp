@@ -17,6 +17,7 @@ const char* kind_of(const Buffer& buffer) {
       if (ends("." + state)) return "optimizer states";
     }
   }
+  if (buffer.name.find(".error") != std::string::npos) return "quantization errors";
   if (buffer.name.find(".grad") != std::string::npos) return "gradients";
   return "inputs and results";
 }

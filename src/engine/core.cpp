@@ -218,11 +218,14 @@ std::map<std::string, CommCount> EngineCore::ledger() const {
 }
 
 std::string EngineCore::numerics_key() const {
-  return fmt::format(
-      "model {} micro_batch {} leaves {} ranks {} dtype {} reduction {} optimizer {}",
-      hash_hex(model_text()).substr(0, 16), config_.micro_batch, config_.accumulation * comm_.size(),
-      config_.reproducible ? std::string("any") : std::to_string(comm_.size()), dtype_name(config_.compute),
-      config_.reproducible ? "tree" : config_.reduction, config_.optimizer.type);
+  bool any_ranks = config_.reproducible && zero().quantization.gradients == 0;
+  std::string quantization = zero().quantization_key(config_.zero);
+  return fmt::format("model {} micro_batch {} leaves {} ranks {} dtype {} reduction {} optimizer {}{}",
+                     hash_hex(model_text()).substr(0, 16), config_.micro_batch,
+                     config_.accumulation * comm_.size(),
+                     any_ranks ? std::string("any") : std::to_string(comm_.size()),
+                     dtype_name(config_.compute), config_.reproducible ? "tree" : config_.reduction,
+                     config_.optimizer.type, quantization.empty() ? "" : " quantized" + quantization);
 }
 
 }  // namespace ds

@@ -69,7 +69,8 @@ class EngineCore : public StateAccess {
   int64_t mapped(Tier tier) const { return memory_ ? memory_->mapped(tier) : 0; }
   // Counted traffic by operation: collectives, copies, file bytes.
   std::map<std::string, CommCount> ledger() const;
-  // Bytes of this rank's state by tier and kind: "param", those of state_kinds(), "grad".
+  // Bytes of this rank's state by tier and kind: "param", those of state_kinds(), "grad", "error" (of
+  // quantization).
   std::map<std::pair<Tier, std::string>, int64_t> state_bytes() const;
 
   // The step program as compiled, and bytes per tier.

@@ -19,6 +19,7 @@ std::map<std::pair<Tier, std::string>, int64_t> EngineCore::state_bytes() const 
     add(s.master.buffer, "master");
     for (size_t i = 0; i < s.states.size(); ++i) add(s.states[i].buffer, state_kinds()[i + 1]);
     for (BufferId grad : s.grad) add(grad, "grad");
+    for (BufferId error : s.errors) add(error, "error");
   }
   return out;
 }

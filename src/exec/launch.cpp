@@ -125,6 +125,10 @@ void Executor::perform(size_t index) {
     } else if (in.op == "reduce_scatter") {
       launch.comm->reduce_scatter(reads[0].data, writes[0].data, static_cast<size_t>(writes[0].numel()),
                                   reads[0].dtype, launch.label);
+    } else if (in.op == "all_to_all") {
+      size_t bytes = static_cast<size_t>(reads[0].numel() * size_of(reads[0].dtype));
+      launch.comm->all_to_all(reads[0].data, writes[0].data, bytes / static_cast<size_t>(launch.comm->size()),
+                              launch.label);
     } else {
       ensure(in.op == "all_reduce", "no collective is named '{}'", in.op);
       launch.comm->all_reduce(reads[0].data, writes[0].data, static_cast<size_t>(writes[0].numel()),

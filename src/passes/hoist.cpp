@@ -45,7 +45,8 @@ class Hoister {
   Kind kind_of(const Instr& in) const {
     if (in.operands.size() < 2 || buffer(in.operands[1]).residency != Residency::transient)
       return Kind::fixed;
-    if (in.op == "all_gather" && in.attrs.has("bucket")) return Kind::gather;
+    bool gathers = in.op == "all_gather" || in.op == "quantize";  // that of the codes to gather
+    if (gathers && in.attrs.has("bucket")) return Kind::gather;
     if (in.op == "fetch") return Kind::fetch;
     return in.op == "load" ? Kind::load : Kind::fixed;
   }
@@ -79,10 +80,11 @@ class Hoister {
     }
   }
 
-  // Earliest anchor that keeps data dependences and the order of the queue.
+  // Earliest anchor that keeps data dependences and the order of the queue. Kernels, of which only those that
+  // make codes move, have no other order than their data's.
   int64_t earliest(size_t i) {
     const Instr& in = program_.instrs[i];
-    int64_t bound = queue_bound_[static_cast<size_t>(in.queue)];
+    int64_t bound = in.queue == Queue::compute ? 0 : queue_bound_[static_cast<size_t>(in.queue)];
     for (InstrId writer : writers(i, in.operands[0])) {
       if (static_cast<size_t>(writer) != i) bound = std::max(bound, after(static_cast<size_t>(writer)));
     }
@@ -111,7 +113,8 @@ class Hoister {
     size_t ahead = kAhead[static_cast<size_t>(kind)];
     if (!by_bytes && seen.size() > ahead) wanted = look_back(seen[seen.size() - 1 - ahead]);
     wanted = std::max(std::min(wanted, static_cast<int64_t>(i)), earliest(i));
-    if (kind == Kind::gather) wanted = within_limits(i, wanted, program_.buffers[target].numel);
+    if (program_.instrs[i].queue == Queue::comm)
+      wanted = within_limits(i, wanted, program_.buffers[target].numel);
     anchor_[i] = std::min(wanted, static_cast<int64_t>(i));
   }
 
@@ -193,7 +196,7 @@ class Hoister {
   const HoistOptions& options_;
   std::vector<int64_t> anchor_;
   std::vector<int64_t> first_use_;
-  std::vector<char> gathered_;      // per buffer: a gather writes it
+  std::vector<char> gathered_;      // per buffer: a gather or what makes its codes writes it
   std::vector<int64_t> loaded_;     // per instruction: bytes that loads bring for it
   std::vector<HazardMap> writers_;  // per buffer, in its own bytes
   std::vector<InstrId> found_;

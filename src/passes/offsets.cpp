@@ -149,7 +149,8 @@ std::vector<int64_t> live_parameters(const Program& program) {
   std::vector<Lifetime> lives = lifetimes(program);
   std::vector<int64_t> live(program.instrs.size(), 0);
   for (const Instr& in : program.instrs) {
-    if (in.op != "all_gather" || !in.attrs.has("bucket")) continue;
+    bool whole = in.op == "all_gather" || in.op == "dequantize";
+    if (!whole || !in.attrs.has("bucket")) continue;
     size_t b = static_cast<size_t>(in.operands.at(1).buffer);
     if (program.buffers[b].residency != Residency::transient) continue;
     for (int64_t i = lives[b].first; i <= lives[b].last; ++i)

@@ -22,10 +22,15 @@ ProgramBuilder begin_program(const ZeroPlan& plan, const std::string& name, int6
 // Gradient buckets of one micro-step.
 void add_grad_buffers(ProgramBuilder& builder, const ZeroPlan& plan, StepBuffers& buffers);
 // Gathers `bucket`, of which this rank holds at `own` its part of a cut over `from` levels, up to its part of
-// a cut over `to` of them, which is written to `target` (all of the buffer). What lies in between goes to
-// transient buffers, or, where own is a part of target on the device, to its place there.
+// a cut over `to` of them, which is written to `target` (all of the buffer; elements, or their codes). What
+// lies in between goes to transient buffers, or, where own is a part of target on the device, to its place
+// there.
 std::vector<Instr> gather_levels(ProgramBuilder& builder, const ZeroPlan& plan, size_t bucket,
                                  const StateRef& own, int from, BufferId target, int to);
+// Gathers all of a cut bucket into `target`, where weights are quantized as codes: each rank makes those of
+// its own part, and all ranks decode the same.
+std::vector<Instr> gather_bucket(ProgramBuilder& builder, const ZeroPlan& plan, size_t bucket,
+                                 BufferId target);
 // Marks a collective as one of the ranks of a level; those of all ranks have no mark.
 void set_group(Instr& instr, const RankLevels& levels, int level);
 // Place of a parameter in a whole bucket.
@@ -55,7 +60,8 @@ void emit_update(ProgramBuilder& builder, const ZeroPlan& plan, const Config& co
 
 // The init segment: every rank draws its own granules; the whole model never exists on one rank.
 void emit_init(ProgramBuilder& builder, const ZeroPlan& plan, const std::vector<Init>& inits);
-// Parameters from masters, after a checkpoint was loaded or a master was edited.
+// Parameters from masters, after a checkpoint was loaded or a master was edited; errors of quantization begin
+// again from 0.
 void emit_refresh(ProgramBuilder& builder, const ZeroPlan& plan);
 
 // Where each granule's norm lies in the `norms` operand of the clip instruction, in the order of parameters.

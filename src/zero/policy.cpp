@@ -1,5 +1,7 @@
 #include "zero/policy.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <bit>
 
@@ -74,6 +76,17 @@ int64_t ZeroPlan::part_first(size_t bucket, int cut) const {
 
 int ZeroPlan::grad_top() const { return tree ? std::bit_width(static_cast<uint64_t>(accumulation)) - 1 : 0; }
 
+std::string ZeroPlan::quantization_key(const ZeroConfig& zero) const {
+  std::string key;
+  if (quantization.weights > 0)
+    key += fmt::format(" weights int{} above {}", quantization.weights, zero.param_persistence_threshold);
+  if (quantization.gradients == 0) return key;
+  key += fmt::format(" gradients int{} over", quantization.gradients);
+  for (int level = 0; level < levels.depth(); ++level) key += " " + levels.group(level).name();
+  if (quantization.feedback) key += fmt::format(" feedback {} {}", quantization.err_beta, quantization.reset);
+  return key;
+}
+
 BufferId ZeroPlan::add(std::string name, DType dtype, int64_t numel, Tier tier) {
   buffers.push_back({std::move(name), dtype, numel, tier, Residency::persistent, -1});
   return static_cast<BufferId>(buffers.size() - 1);
@@ -115,8 +128,24 @@ BucketState make_state(ZeroPlan& plan, const Optimizer& optimizer, size_t index)
     std::string name = bucket.name + ".grad" + (level == 0 ? "" : "." + std::to_string(level));
     s.grad.push_back(plan.add(name, DS_DTYPE_F32, plan.part(index, policy.grads), policy.state_tier));
   }
+  for (int level = 0; plan.quantization.feedback && level < plan.levels.depth(); ++level) {
+    std::string name = bucket.name + ".error" + (level == 0 ? "" : "." + std::to_string(level));
+    s.errors.push_back(plan.add(name, DS_DTYPE_F32, plan.part(index, level), Tier::device));
+  }
   s.grad_first = plan.part_first(index) - plan.part_first(index, policy.grads);
   return s;
+}
+
+// One rank has nothing to send: its gradients stay as they are. Its weights do not: what a model computes
+// does not depend on the number of ranks.
+Quantization make_quantization(const ZeroConfig& zero, int world, bool training) {
+  Quantization q;
+  q.weights = zero.quantized_weights ? 8 : 0;
+  q.gradients = zero.quantized_gradients && training && world > 1 ? zero.gradient_bits : 0;
+  q.feedback = q.gradients > 0 && zero.error_feedback;
+  q.err_beta = zero.err_beta;
+  q.reset = zero.err_reset;
+  return q;
 }
 
 }  // namespace
@@ -131,6 +160,7 @@ ZeroPlan make_zero_plan(const Config& config, const std::vector<ParamSpec>& para
   plan.compute = config.compute;
   plan.levels = make_levels(config, world, machine.ranks_per_node);
   plan.policy = make_policy(config.zero, plan.levels);
+  plan.quantization = make_quantization(config.zero, world, training);
   if (!training && config.zero.stage < 3) plan.policy = {};  // nothing but states and gradients is cut
   plan.layout =
       make_layout(params, world, config.zero.reduce_bucket_size, config.zero.param_persistence_threshold);

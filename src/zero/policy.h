@@ -26,6 +26,17 @@ Policy make_policy(const ZeroConfig& zero, const RankLevels& levels);
 // them: a node that is none is no level. Throws DS_ERROR_CONFIG.
 RankLevels make_levels(const Config& config, int world, int ranks_per_node);
 
+// Bits of the codes (core/program/codes.h) in which compute copies of cut parameters are gathered and
+// gradients reduced; 0: they are not quantized. With feedback what a reduction has lost is added to the next
+// one (docs/ops.md, `quantize`).
+struct Quantization {
+  int64_t weights = 0;
+  int64_t gradients = 0;
+  bool feedback = false;
+  double err_beta = 0;
+  int64_t reset = 0;  // steps
+};
+
 // Elements of a buffer, for state that may be a part of a larger buffer.
 struct StateRef {
   BufferId buffer = -1;
@@ -41,8 +52,10 @@ struct BucketState {
   StateRef master;               // f32: what this rank updates; without training the same as param
   std::vector<StateRef> states;  // f32, beside master: those of the optimizer, in its order
   std::vector<BufferId> grad;    // f32 accumulators: one; with tree order one per binary-counter level
-  int64_t grad_first = 0;        // element of grad where the part that this rank updates begins
-  int64_t norm_first = 0;        // element of ZeroPlan::norms of this part's first granule
+  std::vector<BufferId>
+      errors;              // f32 on the device, with feedback: of what this rank quantizes at each level
+  int64_t grad_first = 0;  // element of grad where the part that this rank updates begins
+  int64_t norm_first = 0;  // element of ZeroPlan::norms of this part's first granule
 };
 
 // What a program is compiled for, besides the graph.
@@ -54,6 +67,7 @@ struct ZeroPlan {
   bool tree = false;  // reproducible: binary counter over micro-steps
   DType compute = DS_DTYPE_F32;
   Policy policy;
+  Quantization quantization;
   Layout layout;
   std::vector<Buffer> buffers;       // every persistent buffer of the engine, without offsets
   std::vector<BucketState> buckets;  // per layout bucket
@@ -70,6 +84,8 @@ struct ZeroPlan {
   int64_t part(size_t bucket) const { return part(bucket, policy.states); }
   int64_t part_first(size_t bucket) const { return part_first(bucket, policy.states); }
   int grad_top() const;  // index in BucketState::grad of the finished sum
+  // What the bits of a step depend on: a part of the numerics key; "" without quantization.
+  std::string quantization_key(const ZeroConfig& zero) const;
   BufferId add(std::string name, DType dtype, int64_t numel, Tier tier);
 };
 

@@ -159,10 +159,8 @@ void insert_gathers(Program& program, const ZeroPlan& plan, const ZeroConfig& ze
   ProgramBuilder builder(std::move(program));
   for (const Range& range : ranges) {
     const Bucket& bucket = plan.layout.buckets[range.bucket];
-    BufferId shard = plan.buckets[range.bucket].param.buffer;
     BufferId full = builder.transient(bucket.name + ".full", plan.compute, bucket.numel, Tier::device);
-    StateRef own{shard, 0, builder.buffer(shard).numel};
-    for (Instr& gather : gather_levels(builder, plan, range.bucket, own, plan.policy.params, full, 0)) {
+    for (Instr& gather : gather_bucket(builder, plan, range.bucket, full)) {
       gather.micro = builder.program().instrs[range.first].micro;
       splice.before(range.first, std::move(gather));
     }

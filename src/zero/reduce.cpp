@@ -2,6 +2,7 @@
 
 #include <bit>
 
+#include "core/program/codes.h"
 #include "zero/insert.h"
 
 namespace ds {
@@ -73,6 +74,7 @@ class Reducer {
   // widen; only there may beta be 1, which adds it to target.
   void sum_of_ranks(BufferId grads, BufferId target, int64_t beta) {
     if (plan_.world == 1) return accumulate(grads, target, beta);
+    if (plan_.quantization.gradients > 0) return sum_of_codes(grads, target);
     int cut = plan_.policy.grads, last = plan_.levels.depth() - 1;
     StateRef have{grads, 0, builder_.buffer(grads).numel};
     for (int level = 0; level < cut; ++level) {
@@ -87,6 +89,52 @@ class Reducer {
     for (int level = last; level-- > cut;) {
       have = collect("all_gather", have, level == cut ? target : partial(level), level);
     }
+  }
+
+  // The same sum of what each level's codes stand for: level by level every rank quantizes what it has, sends
+  // each rank of the level its part, and adds up what it gets. Sums that ranks share are gathered as they
+  // are.
+  void sum_of_codes(BufferId grads, BufferId target) {
+    int cut = plan_.policy.grads, depth = plan_.levels.depth();
+    StateRef have{grads, 0, builder_.buffer(grads).numel};
+    for (int level = 0; level < depth; ++level)
+      have = exchange(have, level + 1 == cut && cut == depth ? target : partial(level + 1), level);
+    for (int level = depth; level-- > cut;)
+      have = collect("all_gather", have, level == cut ? target : partial(level), level);
+  }
+
+  // Sums over a level of this rank's part, f32, by codes.
+  StateRef exchange(const StateRef& from, BufferId into, int level) {
+    int64_t bits = plan_.quantization.gradients, size = code_bytes(from.numel, bits);
+    const std::string& name = plan_.layout.buckets[bucket_].name;
+    BufferId codes =
+        builder_.transient(fmt::format("{}.codes{}", name, level), DS_DTYPE_U8, size, Tier::device);
+    BufferId theirs =
+        builder_.transient(fmt::format("{}.their_codes{}", name, level), DS_DTYPE_U8, size, Tier::device);
+    quantize(from, codes, level);
+    StateRef have = collect("all_to_all", {codes, 0, size}, theirs, level);
+    const Buffer& to = builder_.buffer(into);
+    push(Queue::compute, "dequantize_sum",
+         {flat(builder_.buffer(theirs), theirs, 0, have.numel, Access::read),
+          flat(to, into, 0, to.numel, Access::write)},
+         {{"bits", bits}, {"ranks", static_cast<int64_t>(plan_.levels.group(level).size)}});
+    return {into, 0, to.numel};
+  }
+
+  // Errors are forgotten at the begin of a step.
+  void quantize(const StateRef& from, BufferId codes, int level) {
+    std::vector<Operand> operands{
+        flat(builder_.buffer(from.buffer), from.buffer, 0, from.numel, Access::read)};
+    Attrs attrs{{"bits", plan_.quantization.gradients}};
+    if (plan_.quantization.feedback) {
+      BufferId error = plan_.buckets[bucket_].errors[static_cast<size_t>(level)];
+      operands.push_back(flat(builder_.buffer(error), error, 0, from.numel, Access::update));
+      attrs.set("err_beta", plan_.quantization.err_beta);
+      if (micro_ == 0) attrs.set("reset", plan_.quantization.reset);
+    }
+    const Buffer& to = builder_.buffer(codes);
+    operands.push_back(flat(to, codes, 0, to.numel, Access::write));
+    push(Queue::compute, "quantize", std::move(operands), std::move(attrs));
   }
 
   // f32 sums of a part of the bucket as a cut over `cut` levels has it.

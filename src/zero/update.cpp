@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/base/error.h"
+#include "core/program/codes.h"
 #include "optim/optimizer.h"
 #include "zero/insert.h"
 
@@ -124,14 +125,17 @@ std::vector<Instr> gather_levels(ProgramBuilder& builder, const ZeroPlan& plan, 
                                  const StateRef& own, int from, BufferId target, int to) {
   std::vector<Instr> out;
   const Bucket& b = plan.layout.buckets[bucket];
-  bool in_place = own.buffer == target && builder.buffer(target).tier == Tier::device;
+  const Buffer whole = builder.buffer(target);
+  bool in_place = own.buffer == target && whole.tier == Tier::device;
+  int64_t granule = whole.numel / (plan.part(bucket, to) / kGranule);  // in elements of the buffer
+  auto elements = [granule](int64_t numel) { return numel / kGranule * granule; };
   StateRef have = own;
   for (int level = from; level-- > to;) {
-    int64_t numel = plan.part(bucket, level);
-    StateRef into{target, plan.part_first(bucket, level) - plan.part_first(bucket, to), numel};
+    int64_t numel = elements(plan.part(bucket, level));
+    StateRef into{target, elements(plan.part_first(bucket, level) - plan.part_first(bucket, to)), numel};
     if (level > to && !in_place) {
       std::string name = fmt::format("{}.part{}", b.name, level);
-      into = {builder.transient(name, plan.compute, numel, Tier::device), 0, numel};
+      into = {builder.transient(name, whole.dtype, numel, Tier::device), 0, numel};
     }
     Instr gather{.queue = Queue::comm, .op = "all_gather"};
     gather.operands = {part_of(builder, have, 0, have.numel, Access::read),
@@ -141,6 +145,32 @@ std::vector<Instr> gather_levels(ProgramBuilder& builder, const ZeroPlan& plan, 
     out.push_back(std::move(gather));
     have = into;
   }
+  return out;
+}
+
+std::vector<Instr> gather_bucket(ProgramBuilder& builder, const ZeroPlan& plan, size_t bucket,
+                                 BufferId target) {
+  BufferId shard = plan.buckets[bucket].param.buffer;
+  StateRef own{shard, 0, builder.buffer(shard).numel};
+  int64_t bits = plan.quantization.weights;
+  if (bits == 0) return gather_levels(builder, plan, bucket, own, plan.policy.params, target, 0);
+  const Bucket& b = plan.layout.buckets[bucket];
+  int64_t mine = code_bytes(own.numel, bits), all = code_bytes(b.numel, bits);
+  BufferId codes = builder.transient(b.name + ".codes", DS_DTYPE_U8, mine, Tier::device);
+  BufferId gathered = builder.transient(b.name + ".all_codes", DS_DTYPE_U8, all, Tier::device);
+  Attrs attrs{{"bits", bits}, {"bucket", static_cast<int64_t>(bucket)}};
+  std::vector<Instr> out;
+  out.push_back({.op = "quantize",
+                 .operands = {part_of(builder, own, 0, own.numel, Access::read),
+                              flat(builder.buffer(codes), codes, 0, mine, Access::write)},
+                 .attrs = attrs});
+  StateRef from{codes, 0, mine};
+  for (Instr& gather : gather_levels(builder, plan, bucket, from, plan.policy.params, gathered, 0))
+    out.push_back(std::move(gather));
+  out.push_back({.op = "dequantize",
+                 .operands = {flat(builder.buffer(gathered), gathered, 0, all, Access::read),
+                              flat(builder.buffer(target), target, 0, b.numel, Access::write)},
+                 .attrs = attrs});
   return out;
 }
 
@@ -201,6 +231,10 @@ void emit_refresh(ProgramBuilder& builder, const ZeroPlan& plan) {
                    {{"dtype", std::string(dtype_name(plan.compute))}});
     }
     gather_params(builder, plan, b);
+    std::vector<Operand> errors;
+    for (BufferId e : s.errors)
+      errors.push_back(flat(builder.buffer(e), e, 0, builder.buffer(e).numel, Access::write));
+    if (!errors.empty()) builder.emit(Queue::compute, "zero", std::move(errors));
   }
   builder.end_segment("refresh");
 }

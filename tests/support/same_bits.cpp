@@ -80,6 +80,11 @@ Config config_of(const Point& p) {
   c.zero.mics_shard_size = p.mics;
   c.zero.hpz_partition_size = p.hpz;
   c.zero.mics_hierarchical_gather = p.gather_by_node;
+  c.zero.quantized_weights = p.quantized_weights;
+  c.zero.quantized_gradients = p.gradient_bits > 0;
+  if (p.gradient_bits > 0) c.zero.gradient_bits = p.gradient_bits;
+  c.zero.error_feedback = p.err_beta >= 0;
+  c.zero.err_beta = std::max(0.0, p.err_beta);
   c.emulate_tiers = p.emulate;
   c.reproducible = p.reproducible;
   c.compute = p.compute;
@@ -132,10 +137,11 @@ std::string scratch_folder() { return std::string(DS_BINARY_DIR) + "/scratch"; }
 
 std::string Point::name() const {
   return fmt::format(
-      "stage {} tier {} world {} nodes {} mics {} hpz {} by node {} threads {} overlap {} emulate {} "
-      "reproducible {} leaves {} chaos {} {} {}",
-      stage, tier_name(tier), world, nodes, mics, hpz, gather_by_node, threads, overlap, emulate,
-      reproducible, leaves, chaos ? std::to_string(*chaos) : "off", dtype_name(compute), optimizer);
+      "stage {} tier {} world {} nodes {} mics {} hpz {} by node {} quantized {} {} {} threads {} overlap {} "
+      "emulate {} reproducible {} leaves {} chaos {} {} {}",
+      stage, tier_name(tier), world, nodes, mics, hpz, gather_by_node, quantized_weights, gradient_bits,
+      err_beta, threads, overlap, emulate, reproducible, leaves, chaos ? std::to_string(*chaos) : "off",
+      dtype_name(compute), optimizer);
 }
 
 Outcome train_rank(const Point& p, int steps, Communicator& comm, const std::function<void(Program&)>& filter,

@@ -22,7 +22,10 @@ struct Point {
   int64_t mics = -1;            // ranks of a shard group; stage 3
   int64_t hpz = 1;              // the same of parameters alone
   bool gather_by_node = false;  // mics_hierarchical_params_gather
-  int64_t leaves = 4;           // a step; accumulation = leaves / world
+  bool quantized_weights = false;
+  int gradient_bits = 0;  // of quantized gradients; 0: none
+  double err_beta = -1;   // of their errors; below 0: no feedback
+  int64_t leaves = 4;     // a step; accumulation = leaves / world
   std::optional<uint64_t> chaos;
   DType compute = DS_DTYPE_BF16;
   std::string optimizer = "AdamW";  // "SGD": momentum 0.9, weight decay 0.01, nesterov

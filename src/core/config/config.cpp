@@ -208,6 +208,30 @@ void check_tiers(const Config& c) {
   }
 }
 
+void check_quantization(const Config& c) {
+  const ZeroConfig& zero = c.zero;
+  if (zero.quantized_weights && zero.stage < 3) {
+    raise(DS_ERROR_CONFIG,
+          "zero_optimization.zero_quantized_weights true needs zero_optimization.stage 3, got {}",
+          zero.stage);
+  }
+  if (zero.quantized_gradients && zero.stage < 2) {
+    raise(DS_ERROR_CONFIG,
+          "zero_optimization.zero_quantized_gradients true needs zero_optimization.stage 2 or 3, got {}",
+          zero.stage);
+  }
+  if (zero.gradient_bits != 4 && zero.gradient_bits != 8) {
+    raise(DS_ERROR_CONFIG, "zero_optimization.zero_quantized_gradients_bits: must be 4 or 8, got {}",
+          zero.gradient_bits);
+  }
+  for (const char* name :
+       {"zero_quantized_gradients_bits", "zeropp_loco_param.err_beta", "zeropp_loco_param.reset_T"}) {
+    const std::string path = std::string("zero_optimization.") + name;
+    if (zero.quantized_gradients || !c.origins.contains(path)) continue;
+    raise(DS_ERROR_CONFIG, "{}: needs zero_optimization.zero_quantized_gradients true, got false", path);
+  }
+}
+
 void complete_reduction(Config& c, int world) {
   if (c.reproducible) {
     const auto leaves = static_cast<uint64_t>(c.accumulation * world);
@@ -273,6 +297,7 @@ Config parse_config(const Json& document, int world) {
   complete_model(config);
   check_sizes(config);
   check_tiers(config);
+  check_quantization(config);
   complete_reduction(config, world);
   for (const char* name :
        {"train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"}) {

@@ -69,8 +69,14 @@ struct ZeroConfig {
   std::string nvme_path;                         // of either offload section
   int64_t mics_shard_size = -1;                  // ranks that hold all state among them; -1: all ranks
   bool mics_hierarchical_gather = false;         // in a shard group of several nodes, too
-  int64_t hpz_partition_size = 1;  // ranks that hold all parameters among them; 1: as the states
-  int buffer_count = 4;            // sub-groups of states on files that host memory has slots for
+  int64_t hpz_partition_size = 1;    // ranks that hold all parameters among them; 1: as the states
+  bool quantized_weights = false;    // gathered as 8-bit codes; stage 3
+  bool quantized_gradients = false;  // reduced as codes; stages 2 and 3
+  int gradient_bits = 4;             // of these: 4 or 8
+  bool error_feedback = false;       // zeropp_loco_param is given
+  double err_beta = 0.8;             // share of an error that stays
+  int64_t err_reset = 1024;          // steps between which errors are forgotten
+  int buffer_count = 4;              // sub-groups of states on files that host memory has slots for
 };
 
 struct AioConfig {

@@ -238,6 +238,35 @@ Key nvme_path_key(const std::string& section, Tier ZeroConfig::*tier) {
   return {path, "", set, get};
 }
 
+// Either parameter turns error feedback on.
+template <typename Field>
+Key loco_key(const std::string& name, Field field, Limits limits) {
+  Key one = key("zero_optimization.zeropp_loco_param." + name, field, limits);
+  one.set = [set = one.set](Config& c, const Json& given) {
+    set(c, given);
+    c.zero.error_feedback = true;
+  };
+  one.get = [get = one.get](const Config& c) { return c.zero.error_feedback ? get(c) : Json(); };
+  return one;
+}
+
+void quantization_keys(std::vector<Key>& keys) {
+  const std::string zero = "zero_optimization.";
+  keys.push_back(
+      key(zero + "zero_quantized_weights", [](auto& c) -> auto& { return c.zero.quantized_weights; }));
+  keys.push_back(
+      key(zero + "zero_quantized_gradients", [](auto& c) -> auto& { return c.zero.quantized_gradients; }));
+  Key bits = key(
+      zero + "zero_quantized_gradients_bits", [](auto& c) -> auto& { return c.zero.gradient_bits; },
+      Limits{.low = 4, .high = 8});
+  bits.get = [get = bits.get](const Config& c) { return c.zero.quantized_gradients ? get(c) : Json(); };
+  keys.push_back(std::move(bits));
+  keys.push_back(loco_key(
+      "err_beta", [](auto& c) -> auto& { return c.zero.err_beta; }, decay));
+  keys.push_back(loco_key(
+      "reset_T", [](auto& c) -> auto& { return c.zero.err_reset; }, positive));
+}
+
 void zero_keys(std::vector<Key>& keys) {
   const std::string zero = "zero_optimization.";
   auto add = [&](std::string name, auto field, Limits limits, std::string other = "") {
@@ -276,6 +305,7 @@ void zero_keys(std::vector<Key>& keys) {
       "zero_hpz_partition_size", [](auto& c) -> auto& { return c.zero.hpz_partition_size; }, positive);
   add("offload_param.device", [](auto& c) -> auto& { return c.zero.param_tier; }, {});
   keys.push_back(nvme_path_key("offload_param", &ZeroConfig::param_tier));
+  quantization_keys(keys);
   keys.push_back(key(
       "aio.block_size", [](auto& c) -> auto& { return c.aio.block_size; },
       Limits{.low = 512, .high = 1 << 30}));

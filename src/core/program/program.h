@@ -61,9 +61,9 @@ struct Operand {
 // One launch. operands: reads in the op's input order, then writes and updates in its output order. op is a
 // graph op, an instruction of docs/ops.md, or one of
 //   comm: all_gather (read shard, write full), reduce_scatter (read full, write f32 shard), all_reduce,
-//   gather_norms copy: fetch (host -> device), store (device -> host)     read/write: load (file -> host),
-//   save (host -> file) host: lease, grad (delegate: the host program runs here), clip (norm -> scalars),
-//   losses
+//   all_to_all (a block for, and one of, each rank)
+//   copy: fetch (host -> device), store (device -> host)     read/write: load (file -> host), save (host ->
+//   file)     host: lease, grad (delegate: the host program runs here), clip (norm -> scalars), losses
 struct Instr {
   Queue queue = Queue::compute;
   std::string op;

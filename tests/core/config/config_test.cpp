@@ -371,6 +371,36 @@ TEST(Config, effective_configuration_parses_back_and_names_origins) {
   EXPECT_EQ(origins.at("aio.queue_depth").string(), "default");
 }
 
+TEST(Config, quantization_needs_its_stage_and_its_switch) {
+  auto zero = [](const std::string& keys) { return "\"zero_optimization\": {" + keys + "}"; };
+  const std::string weights = "\"zero_quantized_weights\": true",
+                    gradients = "\"zero_quantized_gradients\": true";
+  EXPECT_EQ(refusal_with(zero("\"stage\": 2, " + weights)),
+            "zero_optimization.zero_quantized_weights true needs zero_optimization.stage 3, got 2");
+  EXPECT_EQ(refusal_with(zero("\"stage\": 1, " + gradients)),
+            "zero_optimization.zero_quantized_gradients true needs zero_optimization.stage 2 or 3, got 1");
+  EXPECT_EQ(refusal_with(zero("\"stage\": 2, " + gradients + ", \"zero_quantized_gradients_bits\": 6")),
+            "zero_optimization.zero_quantized_gradients_bits: must be 4 or 8, got 6");
+  EXPECT_EQ(
+      refusal_with(zero("\"stage\": 2, \"zeropp_loco_param\": {\"err_beta\": 0.8}")),
+      "zero_optimization.zeropp_loco_param.err_beta: needs zero_optimization.zero_quantized_gradients true, "
+      "got false");
+  const std::string loco = ", \"zeropp_loco_param\": {\"err_beta\": ";
+  EXPECT_NE(refusal_with(zero("\"stage\": 2, " + gradients + loco + "1}")), "");
+  EXPECT_NE(refusal_with(zero("\"stage\": 2, " + gradients + ", \"zeropp_loco_param\": {\"beta\": 0.8}")),
+            "");
+
+  const Config off = with(zero("\"stage\": 3, " + gradients + ", " + weights));
+  EXPECT_TRUE(off.zero.quantized_weights && off.zero.quantized_gradients && !off.zero.error_feedback);
+  EXPECT_EQ(off.zero.gradient_bits, 4);
+  const Config on = with(zero("\"stage\": 3, " + gradients + loco + "0.5}"));
+  EXPECT_TRUE(on.zero.error_feedback);
+  EXPECT_EQ(on.zero.err_beta, 0.5);
+  EXPECT_EQ(on.zero.err_reset, 1024);
+  const Json values = on.effective().at("config");
+  EXPECT_EQ(parse_config(values, 1).effective().at("config").dump(), values.dump());
+}
+
 // Every key stands in docs/config.md, in backquotes.
 TEST(Config, every_key_is_documented) {
   std::ifstream file(DS_SOURCE_DIR "/docs/config.md");
