@@ -35,8 +35,11 @@ struct LedgerCase {
   bool overlap = true;
   bool tree = false;  // binary counter over micro-steps, else one accumulator
   int64_t accumulation = 1;
-  int64_t wire = 4;                   // bytes of a parameter and of a gradient before its reduction
-  int64_t bucket_size = 0;            // a bucket is cut before it exceeds this
+  int64_t wire = 4;                // bytes of a parameter and of a gradient before its reduction
+  bool quantized_weights = false;  // gathered as 8-bit codes
+  int64_t gradient_bits = 0;       // gradients and their sums are exchanged as codes; 0: added up as they are
+  bool feedback = false;           // what each rank loses by that, at each level, is kept in f32
+  int64_t bucket_size = 0;         // a bucket is cut before it exceeds this
   int64_t persistence_threshold = 0;  // parameters up to this size are small: never partitioned
   int64_t max_reuse_distance = 0;     // a gathered bucket is kept when at most this much passes in between
   int64_t sub_group_size = 0;         // of one update instruction
@@ -56,6 +59,8 @@ class ClosedForm {
       out[{c_.tier, "exp_avg"}] += part(b) * 4;
       out[{c_.tier, "exp_avg_sq"}] += part(b) * 4;
       out[{c_.tier, "grad"}] += accumulator(b) * 4 * levels();
+      for (size_t l = 0; exchanges_codes() && c_.feedback && l < c_.levels.size(); ++l)
+        out[{"device", "error"}] += b.numel / block(l) * 4;
     }
     return out;
   }
@@ -141,6 +146,9 @@ class ClosedForm {
   int64_t part(const Bucket& b) const { return b.numel / block(state_cut()); }            // updated here
   int64_t accumulator(const Bucket& b) const { return b.numel / block(gradient_cut()); }  // summed here
   bool own_master() const { return c_.wire == 4 && c_.tier == "device"; }
+  bool exchanges_codes() const { return c_.gradient_bits > 0 && c_.world > 1; }
+  // A scale for every granule.
+  static int64_t codes(int64_t numel, int64_t bits) { return numel / kGranule * (4 + kGranule * bits / 8); }
   // Accumulators of a bucket: one, or one per bit of the number of micro-steps.
   int64_t levels() const {
     int64_t count = 1;
@@ -183,6 +191,11 @@ class ClosedForm {
           continue;
         }
         size_t cut = gradient_cut(), all = c_.levels.size();
+        if (exchanges_codes()) {
+          exchange(b);
+          if (away()) copy("store", accumulator(b) * 4);
+          continue;
+        }
         for (size_t l = 0; l < all; ++l) {  // leaves are added up in the innermost level, sums in all others
           int64_t width = l == 0 ? c_.wire : 4, ranks = c_.levels[l];
           if (cut < all && l + 1 == all) {
@@ -195,6 +208,13 @@ class ClosedForm {
         if (away()) copy("store", accumulator(b) * 4);
       }
     }
+  }
+
+  // At each level every rank sends each other one its part; sums that ranks share are gathered.
+  void exchange(const Bucket& b) {
+    for (size_t l = 0; l < c_.levels.size(); ++l)
+      on_level("all_to_all", l, codes(b.numel / block(l + 1), c_.gradient_bits) * (c_.levels[l] - 1));
+    gather_levels(b, c_.levels.size(), gradient_cut(), 4);
   }
 
   void gather_parameters() {
@@ -213,7 +233,12 @@ class ClosedForm {
       for (int64_t i = 0; i < ranges[k]; ++i) {
         file("load", shard(b) * c_.wire);
         if (away()) copy("fetch", shard(b) * c_.wire);
-        gather_levels(b, c_.parameter_levels, 0, c_.wire);
+        if (!c_.quantized_weights) {
+          gather_levels(b, c_.parameter_levels, 0, c_.wire);
+          continue;
+        }
+        for (size_t l = c_.parameter_levels; l-- > 0;)
+          on_level("all_gather", l, codes(b.numel / block(l + 1), 8) * (c_.levels[l] - 1));
       }
     }
   }

@@ -57,6 +57,9 @@ LedgerCase ledger_case(const Point& p, int rank) {
   c.tree = p.reproducible;
   c.accumulation = p.leaves / p.world;
   c.wire = p.compute == DS_DTYPE_BF16 ? 2 : 4;
+  c.quantized_weights = p.quantized_weights;
+  c.gradient_bits = p.gradient_bits;
+  c.feedback = p.err_beta >= 0;
   c.bucket_size = p.bucket_size;
   c.persistence_threshold = 600;
   c.max_reuse_distance = p.max_reuse_distance;
@@ -123,6 +126,29 @@ TEST(Ledger, WorldOrderTypeBucket) {
   }
 }
 
+TEST(Ledger, Codes) {
+  int i = 0;
+  for (int world : {1, 2, 4}) {
+    for (int stage : {2, 3}) {
+      for (Tier tier : {Tier::device, Tier::host, Tier::nvme}) {
+        Point p;
+        p.world = world;
+        p.stage = stage;
+        p.tier = tier;
+        p.leaves = 2 * world;
+        ++i;
+        p.quantized_weights = stage == 3 && i % 3 != 0;
+        p.gradient_bits = i % 2 == 0 ? 4 : 8;
+        p.err_beta = i % 4 < 2 ? 0.8 : -1;
+        p.compute = i % 2 == 0 ? DS_DTYPE_F32 : DS_DTYPE_BF16;
+        p.overlap = i % 3 != 1;
+        p.bucket_size = i % 4 < 3 ? 500000000 : 4000;
+        expect_ledger(p);
+      }
+    }
+  }
+}
+
 struct Nested {
   Point point;
   std::vector<int64_t> levels;
@@ -137,6 +163,14 @@ TEST(Ledger, ShardGroupsAndNodes) {
   cases.push_back({{.stage = 3, .mics = 4}, {4, 2}, 1, 1});
   cases.push_back({{.stage = 3, .nodes = 4, .mics = 4}, {4, 2}, 1, 1});
   cases.push_back({{.stage = 3, .nodes = 4, .mics = 4, .gather_by_node = true}, {2, 2, 2}, 2, 2});
+  for (size_t n = 0, plain = cases.size(); n < plain; ++n) {  // stage 2 and 3 with codes, too
+    if (cases[n].point.stage < 2) continue;
+    Nested coded = cases[n];
+    coded.point.quantized_weights = coded.point.stage == 3;
+    coded.point.gradient_bits = n % 2 == 0 ? 4 : 8;
+    coded.point.err_beta = n % 3 == 0 ? 0.8 : -1;
+    cases.push_back(coded);
+  }
   for (Nested& n : cases) {
     for (Tier tier : {Tier::device, Tier::host}) {
       Point p = n.point;
