@@ -3,6 +3,7 @@
 // of rank 0.
 //   bench_train_step gpt2|llama THREADS STEPS [--profile|--by-instr] [--ranks N] [--stage S]
 //                    [--f32] [--fused-head auto|always|never]
+//                    [--quantized-weights] [--gradient-bits 4|8] [--feedback]
 // THREADS of each rank; N (1, 2 or 4) processes over shared memory. STEPS 0: prints "ready", then runs one
 // step for every line of standard input and prints its seconds (bench/train_step.py takes turns with torch
 // and DeepSpeed in this way).
@@ -32,6 +33,8 @@ constexpr int kWarm = 2;
 struct Job {
   std::string model;
   int threads = 1, steps = 0, ranks = 1, stage = 0;
+  int gradient_bits = 0;  // 0: gradients are not quantized
+  bool quantized_weights = false, feedback = false;
   bool profile = false, by_instruction = false, f32 = false;
   std::string fused_head = "auto";
   int64_t rows() const { return kTokens / ranks; }
@@ -50,6 +53,10 @@ Config config_of(const Job& job) {
   c.train_batch = kSamples;
   c.micro_batch = kSamples / job.ranks;
   c.zero.stage = job.stage;
+  c.zero.quantized_weights = job.quantized_weights;
+  c.zero.quantized_gradients = job.gradient_bits > 0;
+  if (job.gradient_bits > 0) c.zero.gradient_bits = job.gradient_bits;
+  c.zero.error_feedback = job.feedback;
   c.accumulation = 1;
   c.compute = job.f32 ? DS_DTYPE_F32 : DS_DTYPE_BF16;
   c.fused_head = job.fused_head;
@@ -131,7 +138,19 @@ double train_once(Engine& engine, const std::vector<int32_t>& tokens, const std:
   return static_cast<double>(now_ns() - begin) * 1e-9;
 }
 
-void print_summary(const Job& job, int64_t transient, std::vector<double> seconds, double loss) {
+// Bytes that rank 0 has received from others.
+int64_t received(const Engine& engine) {
+  std::map<std::string, CommCount> ledger = engine.ledger();
+  int64_t sum = 0;
+  for (const char* what : {"all_gather", "reduce_scatter", "all_reduce", "all_to_all"}) {
+    auto at = ledger.find(what);
+    if (at != ledger.end()) sum += at->second.bytes;
+  }
+  return sum;
+}
+
+void print_summary(const Job& job, int64_t transient, int64_t bytes, std::vector<double> seconds,
+                   double loss) {
   if (seconds.empty()) throw Error(DS_ERROR_INVALID_ARGUMENT, "no step was asked for");
   std::sort(seconds.begin(), seconds.end());
   rusage usage;
@@ -139,10 +158,11 @@ void print_summary(const Job& job, int64_t transient, std::vector<double> second
   fmt::print(
       "libds {} {} ranks={} stage={} th={} B={} T={}: best {:.0f} tok/s median {:.0f} loss {:.3f} transient "
       "{:.2f} "
-      "peakRSS {:.2f} GiB\n",
+      "peakRSS {:.2f} GiB received {:.1f} MB a step\n",
       job.model, job.f32 ? "f32" : "bf16", job.ranks, job.stage, job.threads, kSamples / job.ranks, kSeq,
       kTokens / seconds.front(), kTokens / seconds[seconds.size() / 2], loss,
-      static_cast<double>(transient) / (1 << 30), static_cast<double>(usage.ru_maxrss) / (1 << 20));
+      static_cast<double>(transient) / (1 << 30), static_cast<double>(usage.ru_maxrss) / (1 << 20),
+      static_cast<double>(bytes) / 1e6 / static_cast<double>(seconds.size()));
 }
 
 void rank_main(const Job& job, int rank, const std::string& url, Starter& starter) {
@@ -169,6 +189,7 @@ void rank_main(const Job& job, int rank, const std::string& url, Starter& starte
   StepProfile sums(engine.plan().step);
   if (job.profile) engine.trace()->take();
   std::vector<double> seconds;
+  int64_t before = received(engine);
   while (one_more(job.steps, static_cast<int>(seconds.size()))) {
     starter.start_others();
     int64_t begin = now_ns();
@@ -176,7 +197,8 @@ void rank_main(const Job& job, int rank, const std::string& url, Starter& starte
     if (job.profile) sums.add(engine.trace()->take(), begin, now_ns());
     if (job.steps == 0) fmt::print("{:.6f}\n", seconds.back());
   }
-  print_summary(job, engine.plan().step.arenas[0].transient, seconds, engine.last_step().loss);
+  print_summary(job, engine.plan().step.arenas[0].transient, received(engine) - before, seconds,
+                engine.last_step().loss);
   if (job.profile) fmt::print("{}", sums.table(peak, job.by_instruction).text());
 }
 
@@ -217,6 +239,9 @@ int main(int argc, char** argv) {
   app.add_option("steps", job.steps)->required()->check(CLI::NonNegativeNumber);
   app.add_option("--ranks", job.ranks)->check(CLI::IsMember({1, 2, 4}));
   app.add_option("--stage", job.stage)->check(CLI::Range(0, 3));
+  app.add_flag("--quantized-weights", job.quantized_weights);
+  app.add_option("--gradient-bits", job.gradient_bits)->check(CLI::IsMember({0, 4, 8}));
+  app.add_flag("--feedback", job.feedback);
   app.add_flag("--f32", job.f32);
   app.add_option("--fused-head", job.fused_head)->check(CLI::IsMember({"auto", "always", "never"}));
   app.add_flag("--profile", job.profile);

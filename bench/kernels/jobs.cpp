@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "core/graph/ops.h"
+#include "core/program/codes.h"
 
 namespace ds::bench {
 namespace {
@@ -140,6 +141,22 @@ void gated_jobs(const Shape& s, DType t, std::vector<Job>& jobs) {
   jobs.push_back({"scale_rows_dw", "scale_rows_dw", columns, {x, x}, {gates}});
 }
 
+// Codes of `elements` elements, and the sum of two ranks'.
+void quantize_jobs(const Shape& s, DType t, std::vector<Job>& jobs) {
+  TensorType f = tensor(f32, {s.elements}), p = tensor(t, {s.elements});
+  for (int64_t bits : {8, 4}) {
+    TensorType codes = tensor(DS_DTYPE_U8, {code_bytes(s.elements, bits)}),
+               both = tensor(DS_DTYPE_U8, {2 * code_bytes(s.elements, bits)});
+    std::string kind = "/int" + std::to_string(bits);
+    Attrs attrs{{"bits", bits}}, sum{{"bits", bits}, {"ranks", int64_t{2}}},
+        fed{{"bits", bits}, {"err_beta", 0.8}};
+    jobs.push_back({"quantize" + kind, "quantize", attrs, {p}, {codes}});
+    jobs.push_back({"quantize/error" + kind, "quantize", fed, {p}, {f, codes}});
+    jobs.push_back({"dequantize" + kind, "dequantize", attrs, {codes}, {p}});
+    if (t == f32) jobs.push_back({"dequantize_sum" + kind, "dequantize_sum", sum, {both}, {f}});
+  }
+}
+
 // f32 masters and states of `elements` parameters; param is the copy that they are rounded to.
 void update_jobs(const Shape& s, DType param, std::vector<Job>& jobs) {
   TensorType f = tensor(f32, {s.elements}), p = tensor(param, {s.elements});
@@ -178,6 +195,7 @@ std::vector<Job> jobs(const Shape& shape) {
     activation_jobs(shape, t, all);
     gated_jobs(shape, t, all);
     update_jobs(shape, t, all);
+    quantize_jobs(shape, t, all);
     for (size_t i = first; i < all.size(); ++i) {
       all[i].name = std::string(shape.name) + "/" + all[i].name + "/" + dtype_name(t);
     }
