@@ -14,7 +14,7 @@ Instr* nth(Program& p, const std::string& op, int n = 0) {
 bool set_attr(Program& p, const std::string& op, const char* name, double factor) {
   bool any = false;
   for (Instr& in : p.instrs) {
-    if (in.op != op) continue;
+    if (in.op != op || !in.attrs.has(name)) continue;
     in.attrs.set(name, in.attrs.real(name) * factor);
     any = true;
   }
@@ -101,6 +101,18 @@ const std::vector<Fault>& faults() {
       {"a gradient is one granule off", shift_gradient},
       {"dropout draws for another micro-step", wrong_micro_step},
       {"layer norm eps x 100", [](Program& p) { return set_attr(p, "layer_norm", "eps", 100); }},
+  };
+  return all;
+}
+
+const std::vector<Fault>& code_faults() {
+  static const std::vector<Fault> all = {
+      {"an error stays x 1.01", [](Program& p) { return set_attr(p, "quantize", "err_beta", 1.01); }},
+      {"codes are not made", [](Program& p) { return remove(p, "quantize", 1); }},
+      {"codes are not summed", [](Program& p) { return remove(p, "dequantize_sum"); }},
+      {"weights stay as they were", [](Program& p) { return remove(p, "dequantize", 1); }},
+      {"codes of two buckets change places", [](Program& p) { return swap_operand(p, "quantize", 1); }},
+      {"two exchanges of codes change places", [](Program& p) { return swap_operand(p, "all_to_all", 0); }},
   };
   return all;
 }

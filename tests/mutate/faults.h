@@ -16,6 +16,8 @@ struct Fault {
 
 // Faults other than dropped waits.
 const std::vector<Fault>& faults();
+// Faults of quantized weights and gradients.
+const std::vector<Fault>& code_faults();
 
 // Every (instruction, wait) of a program.
 std::vector<std::pair<size_t, size_t>> waits_of(const Program& program);

@@ -20,12 +20,22 @@ Point offloaded() {
   return p;
 }
 
+// Weights and gradients as codes.
+Point coded() {
+  Point p = offloaded();
+  p.tier = Tier::host;
+  p.quantized_weights = true;
+  p.gradient_bits = 4;
+  p.err_beta = 0.8;
+  return p;
+}
+
 // What caught a changed step: the verifier, an error, the bits under in-order or chaos execution; "" when
 // nothing did.
-std::string caught_by(const std::function<void(Program&)>& change, const std::string& reference, int steps,
-                      int seeds) {
+std::string caught_by(const Point& point, const std::function<void(Program&)>& change,
+                      const std::string& reference, int steps, int seeds) {
   for (int seed = 0; seed <= seeds; ++seed) {
-    Point p = offloaded();
+    Point p = point;
     if (seed > 0) p.chaos = static_cast<uint64_t>(seed);
     try {
       if (train_threads(p, steps, change).hash != reference) return seed == 0 ? "bits" : "bits under chaos";
@@ -36,9 +46,8 @@ std::string caught_by(const std::function<void(Program&)>& change, const std::st
   return "";
 }
 
-bool verifier_refuses(const std::function<void(Program&)>& change) {
+bool verifier_refuses(Point p, const std::function<void(Program&)>& change) {
   bool refused = false;
-  Point p = offloaded();
   p.world = 1;
   p.leaves = 2;
   train_threads(p, 1, [&](Program& program) {
@@ -80,7 +89,8 @@ int dropped_waits(bool quick) {
     }
     if (quick && k % 10 != 0) continue;
     ++tried;
-    if (caught_by([&](Program& program) { drop_wait(program, waits[k]); }, reference, 2, 8) != "") {
+    if (caught_by(
+            p, [&](Program& program) { drop_wait(program, waits[k]); }, reference, 2, 8) != "") {
       ++chaos;
     } else {
       auto [i, w] = waits[k];
@@ -96,24 +106,25 @@ int dropped_waits(bool quick) {
   return total - refused;
 }
 
-int other_faults() {
+int other_faults(const Point& point, const std::vector<Fault>& faults, int fewest) {
   constexpr int kSteps = 4;
-  std::string reference = train_threads(offloaded(), kSteps).hash;
+  std::string reference = train_threads(point, kSteps).hash;
   int missed = 0, kinds = 0;
-  for (const Fault& fault : faults()) {
+  for (const Fault& fault : faults) {
     bool applied = false;
     auto change = [&](Program& program) {
       bool done = fault.apply(program);
       applied = applied || done;
     };
-    std::string by = verifier_refuses(change) ? "verifier" : caught_by(change, reference, kSteps, 2);
+    std::string by =
+        verifier_refuses(point, change) ? "verifier" : caught_by(point, change, reference, kSteps, 2);
     if (!applied) continue;
     ++kinds;
     missed += by.empty();
     fmt::print("{:<50} {}\n", fault.name, by.empty() ? "MISSED" : by);
   }
   fmt::print("other faults: {} of {} kinds caught\n", kinds - missed, kinds);
-  return missed + (kinds < 10);
+  return missed + (kinds < fewest);
 }
 
 }  // namespace
@@ -122,6 +133,7 @@ int other_faults() {
 int main(int argc, char** argv) {
   bool quick = argc > 1 && std::strcmp(argv[1], "--quick") == 0;
   int missed = ds::test::dropped_waits(quick);
-  missed += ds::test::other_faults();
+  missed += ds::test::other_faults(ds::test::offloaded(), ds::test::faults(), 10);
+  missed += ds::test::other_faults(ds::test::coded(), ds::test::code_faults(), 6);
   return missed == 0 ? 0 : 1;
 }
