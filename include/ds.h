@@ -142,9 +142,12 @@ DS_API ds_status ds_comm_options_init(ds_comm_options* options, size_t struct_si
 
 /* Joins a group of ranks. Collective.
  * @param url "self" (one rank), "threads://NAME" (ranks are threads of this process), "shm://NAME" (processes
- * of one host), "mpi" (the job that mpirun or srun started, on any hosts; needs the plugin libds_mpi.so and
- * the job's own rank and size), "env" (as `libds launch` or mpirun set the environment; one rank without
- * either)
+ * of one host), "mpi" (the job that mpirun or srun started, on any hosts; needs the job's own rank and size),
+ * "gloo://HOST:PORT", with or without "/JOB" (rank 0 listens there while the ranks of that job meet, on any
+ * hosts), "gloo:///PATH" (a file of a folder that all ranks see says where), "gloo" (MASTER_ADDR and
+ * MASTER_PORT do), "env" (as `libds launch`, torchrun, mpirun or srun set the environment; one rank without
+ * any), "env:URL" (rank and size of the environment, over URL). mpi and gloo are plugins, libds_NAME.so; any
+ * other NAME or "NAME://ADDRESS" is looked for likewise (ds_plugin.h)
  * @param options [nullable]  @param out [out] [owned]
  * @return DS_ERROR_COMM when a rank is missing after join_ms, given twice, or differs in size or version */
 DS_API ds_status ds_comm_create(const char* url, const ds_comm_options* options, ds_comm** out);
@@ -214,7 +217,7 @@ DS_API ds_status ds_comm_send(ds_comm* comm, const void* data, size_t data_size,
 /* Receives data_size bytes that rank `from` sends. */
 DS_API ds_status ds_comm_receive(ds_comm* comm, void* data, size_t data_size, int32_t from);
 /* Makes groups of the ranks that give the same color, ordered by key, then by rank. Collective. An abort of
- * this group ends them too; over "mpi", whatever ends one of them ends all.
+ * this group ends them too; over a plugin, whatever ends one of them ends all.
  * @param color negative: this rank is in none, *out is NULL  @param out [out] [owned] */
 DS_API ds_status ds_comm_split(ds_comm* comm, int32_t color, int32_t key, ds_comm** out);
 /* Returns when every rank has called it. Collective. */

@@ -49,8 +49,8 @@ struct CommDeleter {
 };
 using Comm = std::unique_ptr<ds_comm, CommDeleter>;
 
-// Joins the group that `libds launch` or another launcher put into the environment.
-Comm join();
+// Joins a group: that which `libds launch` or another launcher put into the environment.
+Comm join(const std::string& url = "env");
 
 // One subcommand each: declares options, sets the callback, which writes the exit code.
 void add_train(CLI::App& app, int& code);

@@ -60,7 +60,9 @@ int launch_hostfile(const LaunchArgs& args, const std::vector<std::string>& word
   }
   ClusterOptions options;
   options.hosts = std::move(hosts);
-  options.starter = args.starter == "srun" ? Starter::srun : Starter::mpirun;
+  options.starter = args.starter == "srun"  ? Starter::srun
+                    : args.starter == "ssh" ? Starter::ssh
+                                            : Starter::mpirun;
   options.extra = args.starter_args;
   options.program = fs::read_symlink("/proc/self/exe").string();
   options.folder = fs::current_path().string();
@@ -73,12 +75,10 @@ int launch_hostfile(const LaunchArgs& args, const std::vector<std::string>& word
 }
 
 void check_starter(const std::string& name) {
-  if (name.empty() || name == "mpirun" || name == "openmpi" || name == "srun" || name == "slurm") return;
-  throw CLI::ValidationError(
-      "--launcher",
-      fmt::format("must be mpirun or srun, got {}: data between hosts goes over MPI, which one of "
-                  "the two must start",
-                  name));
+  for (const char* known : {"", "mpirun", "openmpi", "srun", "slurm", "ssh"}) {
+    if (name == known) return;
+  }
+  throw CLI::ValidationError("--launcher", fmt::format("must be mpirun, srun or ssh, got {}", name));
 }
 
 }  // namespace
@@ -97,7 +97,8 @@ void add_launch(CLI::App& app, int& code) {
   number("--num-nodes,--num_nodes", args->host_count, "Only the first hosts", 1, 4096);
   number("--num-ranks,--num_gpus,--num_accelerators", args->ranks_per_host,
          "Ranks of each host, instead of its slots", 1, 4096);
-  command->add_option("--launcher", args->starter, "What reaches the hosts: mpirun (over ssh) or srun");
+  command->add_option("--launcher", args->starter,
+                      "What reaches the hosts: mpirun (over ssh), srun, or ssh alone");
   command->add_option("--launcher-args,--launcher_args", args->starter_args, "More options for it");
   number("--ssh-port,--ssh_port", args->ssh_port, "Port of ssh on the hosts", 1, 65535);
   command->add_flag("--no-ssh-check,--no_ssh_check", args->no_ssh_check, "Do not log in to each host first");
@@ -128,6 +129,8 @@ void add_agent(CLI::App& app, int& code) {
   command->add_option("--folder", options->folder)->required();
   command->add_option("--master-port", options->master_port)->check(integer_range(1, 65535));
   command->add_option("--log-dir", options->log_dir);
+  command->add_option("--host", options->host);
+  command->add_option("--url", options->url);
   command->prefix_command();
   command->callback([=, &code] { code = run_agent(*options, command_words(*command)); });
 }

@@ -118,9 +118,9 @@ std::string quoted(const std::string& text) {
   return out + '"';
 }
 
-Comm join() {
+Comm join(const std::string& url) {
   ds_comm* comm = nullptr;
-  check(ds_comm_create("env", nullptr, &comm));
+  check(ds_comm_create(url.c_str(), nullptr, &comm));
   return Comm(comm);
 }
 

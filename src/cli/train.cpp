@@ -40,6 +40,15 @@ std::string patch_of(const TrainArgs& args) {
   return patch + "}";
 }
 
+// The configuration's communicator; `config` is as ds_config_merge writes it, a line for each member.
+std::string url_of(const std::string& config) {
+  constexpr std::string_view kHead = "\n  \"communicator\": \"";
+  size_t begin = config.find(kHead);
+  if (begin == std::string::npos) return "env";
+  begin += kHead.size();
+  return config.substr(begin, config.find('"', begin) - begin);
+}
+
 void train(const TrainArgs& args) {
   std::string base = args.config.empty() ? "{}" : read_text(args.config);
   std::string patch = patch_of(args);
@@ -47,7 +56,7 @@ void train(const TrainArgs& args) {
     return ds_config_merge(base.c_str(), patch.c_str(), buffer, size, out);
   });
   watch_launcher();
-  Comm comm = join();
+  Comm comm = join(url_of(config));
   catch_signals();
   check(ds_run_train(comm.get(), config.c_str(), args.resume.empty() ? nullptr : args.resume.c_str(),
                      args.quiet ? 1 : 0, nullptr, nullptr, &stop_requested, nullptr));

@@ -58,6 +58,7 @@ std::string communicator_report() {
   line("shm://NAME", fmt::format("ranks are processes of one host, 1 to {}", kMaxRanks));
   for (const auto& [name, what] : kPlugins) line(name, fmt::format("{}: {}", what, plugin_state(name)));
   line("env", "what the variables of libds launch, torchrun, mpirun or srun say");
+  line("env:URL", "their rank and size, over URL");
   line("ccl, hccl, NAME", "any other transport: a plugin libds_NAME.so of yours, made with ds_plugin.h");
   return out;
 }
@@ -94,10 +95,11 @@ std::unique_ptr<Communicator> join(std::string_view url, const CommOptions& opti
 std::unique_ptr<Communicator> create_communicator(std::string_view url, const CommOptions& options) {
   CommOptions own = options;
   Place place{.url = std::string(url)};
-  if (url == "env") {
+  if (url == "env" || url.starts_with("env:")) {
     place = place_of_environment([](const char* name) { return std::getenv(name); });
     own.rank = place.rank;
     own.size = place.size;
+    if (url.size() > 4 && place.size > 1) place.url = url.substr(4);
   }
   std::unique_ptr<Communicator> comm = join(place.url, own);
   if (const char* folder = std::getenv("DS_FLIGHT_DIR")) comm->set_flight_folder(folder);

@@ -17,11 +17,14 @@ class Environment {
     const char* value = variable_(name);
     return value ? std::string_view(value) : std::string_view();
   }
-  int number(const char* name) const {
+  std::string_view needed(const char* name) const {
     if (!has(name)) {
       raise(DS_ERROR_INVALID_ARGUMENT, "comm url 'env' needs {} in the environment, got none", name);
     }
-    std::string_view word = text(name);
+    return text(name);
+  }
+  int number(const char* name) const {
+    std::string_view word = needed(name);
     int value = 0;
     auto [end, code] = std::from_chars(word.data(), word.data() + word.size(), value);
     require(code == std::errc() && end == word.data() + word.size(), "{} must be an integer, got '{}'", name,
@@ -38,17 +41,18 @@ class Environment {
 // Names over shared memory have 80 characters at most.
 std::string_view shortened(std::string_view id) { return id.substr(0, 40); }
 
+// Over several hosts ranks meet at the master's port; the next one where torchrun's own store listens there.
 Place under_torchrun(const Environment& env) {
   Place place{env.number("RANK"), env.number("WORLD_SIZE"), ""};
-  int local = env.number("LOCAL_WORLD_SIZE");
-  if (local != place.size) {
-    raise(DS_ERROR_UNSUPPORTED,
-          "torchrun started {} of {} ranks on this host: over several hosts, start them with `libds launch "
-          "--hostfile`, mpirun or srun",
-          local, place.size);
+  std::string job = fmt::format("{}-{}", env.text("TORCHELASTIC_RESTART_COUNT"),
+                                shortened(env.text("TORCHELASTIC_RUN_ID")));
+  if (env.number("LOCAL_WORLD_SIZE") == place.size) {
+    place.url = fmt::format("shm://torchrun-{}-{}", env.text("MASTER_PORT"), job);
+    return place;
   }
-  place.url = fmt::format("shm://torchrun-{}-{}-{}", env.text("MASTER_PORT"),
-                          env.text("TORCHELASTIC_RESTART_COUNT"), shortened(env.text("TORCHELASTIC_RUN_ID")));
+  int port = env.number("MASTER_PORT");
+  if (env.text("TORCHELASTIC_USE_AGENT_STORE") == "True") ++port;
+  place.url = fmt::format("gloo://{}:{}/torchrun-{}", env.needed("MASTER_ADDR"), port, job);
   return place;
 }
 
@@ -72,9 +76,15 @@ Place place_of_environment(const Lookup& variable) {
   if (env.has("WORLD_SIZE")) {
     if (!env.several("WORLD_SIZE")) return {};
     if (!env.has("DS_COMM_URL") && env.has("LOCAL_WORLD_SIZE")) return under_torchrun(env);
+    if (!env.has("DS_COMM_URL") && env.has("MASTER_ADDR") && env.has("MASTER_PORT")) {
+      return {env.number("RANK"), env.number("WORLD_SIZE"),
+              fmt::format("gloo://{}:{}", env.text("MASTER_ADDR"), env.number("MASTER_PORT"))};
+    }
     if (!env.has("DS_COMM_URL")) {
       raise(DS_ERROR_UNSUPPORTED,
-            "WORLD_SIZE is {0}, but DS_COMM_URL is not set: start the ranks with `libds launch -n {0}`",
+            "WORLD_SIZE is {0}, but neither DS_COMM_URL nor MASTER_ADDR and MASTER_PORT are set: start the "
+            "ranks "
+            "with `libds launch -n {0}`",
             env.text("WORLD_SIZE"));
     }
     require(env.text("DS_COMM_URL") != "env", "DS_COMM_URL must name a group, got 'env'");

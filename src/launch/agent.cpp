@@ -81,7 +81,7 @@ Hosts parse_world(std::string_view text) {
   return hosts;
 }
 
-RankPlace place_of_rank(const Hosts& hosts, int rank, int master_port) {
+RankPlace place_of_rank(const Hosts& hosts, int rank, int master_port, const std::string& url) {
   int before = 0;
   for (size_t h = 0; h < hosts.size(); ++h) {
     int here = static_cast<int>(hosts[h].slots.size());
@@ -93,7 +93,7 @@ RankPlace place_of_rank(const Hosts& hosts, int rank, int master_port) {
               .cross_rank = static_cast<int>(h),
               .cross_size = static_cast<int>(hosts.size()),
               .host = hosts[h].name,
-              .url = "mpi",
+              .url = url,
               .master_host = hosts[0].name,
               .master_port = master_port};
     }
@@ -103,22 +103,76 @@ RankPlace place_of_rank(const Hosts& hosts, int rank, int master_port) {
       fmt::format("agent: rank {} of {} ranks ({})", rank, before, world_text(hosts)));
 }
 
+std::string packed(const Variables& variables) {
+  std::string text;
+  for (const auto& [name, value] : variables) text += name + "=" + value + '\0';
+  return fmt::format("{:08d}", text.size()) + text;
+}
+
+Variables read_packed(int fd) {
+  auto take = [&](size_t size) {
+    std::string text(size, '\0');
+    for (size_t at = 0; at < size;) {
+      ssize_t got = read(fd, text.data() + at, size - at);
+      if (got < 0 && errno == EINTR) continue;
+      if (got <= 0)
+        throw std::invalid_argument("agent: no variables on standard input: libds launch must start it");
+      at += static_cast<size_t>(got);
+    }
+    return text;
+  };
+  Variables variables;
+  std::string text = take(static_cast<size_t>(number_of(take(8), "the size of variables")));
+  for (std::string_view entry : split(text, '\0')) {
+    size_t equals = entry.find('=');
+    if (equals != std::string_view::npos)
+      variables[std::string(entry.substr(0, equals))] = entry.substr(equals + 1);
+  }
+  return variables;
+}
+
+namespace {
+
+std::vector<RankPlace> places_of_agent(const AgentOptions& options) {
+  Hosts hosts = parse_world(options.world);
+  auto place = [&](int rank) { return place_of_rank(hosts, rank, options.master_port, options.url); };
+  if (options.host < 0) return {place(given_rank())};
+  std::vector<RankPlace> places;
+  for (int r = 0; r < rank_count(hosts); ++r) {
+    if (RankPlace one = place(r); one.cross_rank == options.host) places.push_back(one);
+  }
+  if (places.empty())
+    throw std::invalid_argument(fmt::format("agent: host {} of {}", options.host, options.world));
+  return places;
+}
+
+}  // namespace
+
 int run_agent(const AgentOptions& options, const std::vector<std::string>& command) {
   if (command.empty()) throw std::invalid_argument("command must name a program, got no words");
-  RankPlace place = place_of_rank(parse_world(options.world), given_rank(), options.master_port);
+  std::vector<RankPlace> places = places_of_agent(options);
+  if (options.host >= 0) {
+    for (const auto& [name, value] : read_packed(STDIN_FILENO)) setenv(name.c_str(), value.c_str(), 1);
+  }
   std::string token = take_token();
-  if (std::string why = misplaced(place); !why.empty()) {
-    tell(token, {place.rank, 1, false, why});
+  const RankPlace first = places[0];
+  if (std::string why = misplaced(first); !why.empty() && options.host < 0) {
+    tell(token, {first.rank, 1, false, why});
     return 1;
   }
   try {
     if (chdir(options.folder.c_str()) != 0)
       throw std::system_error(errno, std::generic_category(), fmt::format("folder '{}'", options.folder));
-    JobOptions job{.term_ms = options.term_ms, .log_dir = options.log_dir, .part = true};
-    return Job(job, {place}, command).run([&](const RankFailure& failure) { tell(token, failure); }).code;
+    JobOptions job{.term_ms = options.term_ms,
+                   .log_dir = options.log_dir,
+                   .part = true,
+                   .orders = options.host >= 0 ? STDIN_FILENO : -1};
+    return Job(job, std::move(places), command)
+        .run([&](const RankFailure& failure) { tell(token, failure); })
+        .code;
   } catch (const std::system_error& error) {
-    tell(token, {place.rank, 126, false,
-                 fmt::format("rank {} on host '{}' cannot start: {}", place.rank, place.host, error.what())});
+    tell(token, {first.rank, 126, false,
+                 fmt::format("rank {} on host '{}' cannot start: {}", first.rank, first.host, error.what())});
     return 126;
   }
 }

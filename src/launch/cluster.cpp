@@ -14,6 +14,8 @@
 #include "launch/port.h"
 #include "launch/report.h"
 #include "launch/signals.h"
+#include "launch/ssh_job.h"
+#include "launch/text.h"
 
 namespace ds {
 namespace {
@@ -44,12 +46,14 @@ void check_before_start(ClusterOptions& options) {
   bool here = is_this_host(options.hosts[0].name);
   if (here && options.master_port != 0) require_free_port(options.master_port);
   if (options.master_port == 0) options.master_port = here ? free_port() : kUsualPort;
-  if (options.starter != Starter::mpirun || !options.ssh_check) return;
+  if (options.starter == Starter::srun || !options.ssh_check) return;
   std::vector<std::string> others;
   for (const Host& host : options.hosts) {
     if (!is_this_host(host.name)) others.push_back(host.name);
   }
-  check_hosts(others, {"orted", options.program}, options.ssh);
+  std::vector<std::string> programs = {options.program};
+  if (options.starter == Starter::mpirun) programs.insert(programs.begin(), "orted");
+  check_hosts(others, programs, options.ssh);
 }
 
 // mpirun or srun at work: passes its standard error on, without the agents' records, until it ends.
@@ -77,7 +81,7 @@ class Starting {
       while (int number = signals_.next(0)) obey(number);
     }
     while (relay(0)) continue;
-    say(reports_.rest());
+    write_all(STDERR_FILENO, reports_.rest());
     return verdict();
   }
 
@@ -106,17 +110,9 @@ class Starting {
     if (poll(&ready, 1, milliseconds) <= 0) return false;
     char part[65536];
     ssize_t got = read(errors_, part, sizeof part);
-    if (got > 0) say(reports_.feed({part, static_cast<size_t>(got)}));
+    if (got > 0) write_all(STDERR_FILENO, reports_.feed({part, static_cast<size_t>(got)}));
     if (got == 0 && milliseconds > 0) obey(signals_.next(milliseconds));  // the stream is over, the end comes
     return got > 0;
-  }
-
-  static void say(const std::string& text) {
-    for (size_t at = 0; at < text.size();) {
-      ssize_t put = write(STDERR_FILENO, text.data() + at, text.size() - at);
-      if (put < 0 && errno != EINTR) return;
-      if (put > 0) at += static_cast<size_t>(put);
-    }
   }
 
   // To the agents: SIGUSR1 for an interrupt, SIGUSR2 for a hangup; then to the starter itself.
@@ -180,8 +176,11 @@ int launch_on_hosts(const ClusterOptions& given, const std::vector<std::string>&
   for (char** entry = environ; *entry != nullptr; ++entry) {
     std::string_view text(*entry);
     std::string name(text.substr(0, text.find('=')));
-    if (forwarded(name) && !own.contains(name)) names.push_back(name);
+    if (!forwarded(name) || own.contains(name)) continue;
+    names.push_back(name);
+    if (options.starter == Starter::ssh) own[name] = text.substr(name.size() + 1);
   }
+  if (options.starter == Starter::ssh) return run_over_ssh(options, own, token, command);
   return Starting(starter_words(options, names, command), variables, token).run();
 }
 

@@ -8,12 +8,12 @@
 
 namespace ds {
 
-enum class Starter { mpirun, srun };
+enum class Starter { mpirun, srun, ssh };
 
 struct ClusterOptions {
   Hosts hosts;  // in the order of ranks
   Starter starter = Starter::mpirun;
-  std::string extra;    // more options for mpirun or srun, separated by blanks
+  std::string extra;    // more options for the starter, separated by blanks
   std::string program;  // path of libds, the same on all hosts
   std::string folder;   // the command's working folder, the same on all hosts
   std::string log_dir;  // on the host of each rank; "": no logs
@@ -26,17 +26,23 @@ struct ClusterOptions {
 // Whether the ranks on other hosts get this variable of the launcher.
 bool forwarded(std::string_view name);
 
+// What runs over ssh on one host, "ssh" and all; on this host, what ssh would run. `url`: what carries the
+// data.
+std::vector<std::string> ssh_agent_words(const ClusterOptions& options, size_t host, const std::string& url,
+                                         const std::vector<std::string>& command);
+
 // The command line of mpirun or srun. `names`: the variables that mpirun takes from its own environment.
 // Throws std::invalid_argument for what the starter cannot do.
 std::vector<std::string> starter_words(const ClusterOptions& options, const std::vector<std::string>& names,
                                        const std::vector<std::string>& command);
 
-// Runs the command once per slot of the hosts, over mpirun (which starts its daemons by ssh) or srun; url mpi
-// carries the data. As launch() does: returns 0, or the code of the rank that failed first, which one line on
-// stderr names with its host; the first SIGINT or SIGTERM reaches the ranks as SIGINT, a first SIGHUP as
-// SIGTERM, a later one ends the job. When the launcher dies, so do the ranks on all hosts.
-// Throws std::invalid_argument: no slot, a name of a host that is none, a host that ssh cannot log in to or
-// that lacks a program, no mpirun or srun; std::system_error. Call it from a process with one thread.
+// Runs the command once per slot of the hosts, over mpirun (which starts its daemons by ssh) or srun, where
+// url mpi carries the data, or over ssh alone, where gloo does. As launch() does: returns 0, or the code of
+// the rank that failed first, which one line on stderr names with its host; the first SIGINT or SIGTERM
+// reaches the ranks as SIGINT, a first SIGHUP as SIGTERM, a later one ends the job. When the launcher dies,
+// so do the ranks on all hosts. Throws std::invalid_argument: no slot, a name of a host that is none, a host
+// that ssh cannot log in to or that lacks a program, no mpirun, srun or ssh; std::system_error. Call it from
+// a process with one thread.
 int launch_on_hosts(const ClusterOptions& options, const std::vector<std::string>& command);
 
 }  // namespace ds

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/core.h>
+#include <poll.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -72,6 +73,7 @@ void Job::start(const RankPlace& place) {
 
 void Job::look() {
   obey(signals_.next(kLookMs));
+  take_orders();
   if (options_.part && getppid() != parent_) {
     end_with_the_larger_job();
     stop(SIGKILL);
@@ -90,6 +92,23 @@ void Job::obey(int number) {
   if (number == SIGINT || number == SIGTERM) stop(interrupts_++ == 0 ? SIGINT : SIGKILL);
   // A closed terminal may send several; the ranks save and end.
   if (number == SIGHUP && interrupts_++ == 0) stop(SIGTERM);
+}
+
+void Job::take_orders() {
+  pollfd ready{options_.orders, POLLIN, 0};
+  while (options_.orders >= 0 && poll(&ready, 1, 0) > 0) {
+    Order order{};
+    if (read(options_.orders, &order, 1) != 1) {
+      options_.orders = -1;
+      end_with_the_larger_job();
+      stop(SIGKILL);
+    } else if (order == Order::interrupt || order == Order::hangup) {
+      obey(order == Order::interrupt ? SIGUSR1 : SIGUSR2);
+    } else if (order == Order::end && !ending_) {
+      ending_ = true;  // patience is as after a failure here
+      if (failure_.code == 0) failed_ = Clock::now();
+    }
+  }
 }
 
 // SIGTERM now, SIGKILL after term_ms, and no word of it.

@@ -20,7 +20,14 @@ struct JobOptions {
   // The job is a part of a larger one, whose launcher sends SIGUSR1 for an interrupt and SIGUSR2 for a
   // hangup; SIGTERM or the end of the parent says that the larger one ends: then nothing is reported.
   bool part = false;
+  // Where the launcher of the larger job gives orders, a letter each; its end is that of the launcher. -1: by
+  // signals.
+  int orders = -1;
 };
+
+// Orders. interrupt: as a first Ctrl-C, the second time as a second one. hangup: as a closed terminal. end: a
+// rank elsewhere has failed.
+enum class Order : char { interrupt = 'i', hangup = 'h', end = 'e' };
 
 // What is said of the rank that failed first.
 struct RankFailure {
@@ -58,6 +65,7 @@ class Job {
   void start(const RankPlace& place);
   void look();
   void obey(int signal_number);
+  void take_orders();
   void end_with_the_larger_job();
   void collect(size_t index);
   void fail(RankFailure failure);

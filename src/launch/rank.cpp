@@ -48,7 +48,8 @@ int become(char* const* words, char* const* environment, const StartOptions& opt
   prctl(PR_SET_PDEATHSIG, options.death_signal);
   if (getppid() != parent) _exit(1);  // the parent died before prctl
   if (options.pipe != nullptr) fcntl(options.pipe->inherited(), F_SETFD, 0);
-  int nothing = open("/dev/null", O_RDONLY);
+  int nothing = options.input >= 0 ? -1 : open("/dev/null", O_RDONLY);
+  if (options.input >= 0) dup2(options.input, STDIN_FILENO);
   if (nothing > 0) {
     dup2(nothing, STDIN_FILENO);
     close(nothing);

@@ -28,12 +28,13 @@ struct Started {
 struct StartOptions {
   const LauncherPipe* pipe = nullptr;  // the reading end is inherited
   sigset_t mask{};                     // the new process's
+  int input = -1;                      // its standard input; -1: empty
   int output = -1, errors = -1;        // its standard output and error; -1: this process's
   int death_signal = SIGKILL;          // when the calling thread ends
 };
 
 // Starts `command` (found on PATH) with this process's environment and `variables` (NAME=VALUE) in place of
-// those of the same names: leader of its own process group, standard input empty. Returns when the program is
+// those of the same names: leader of its own process group. Returns when the program is
 // running. Throws std::system_error.
 Started start_process(const std::vector<std::string>& command, const std::vector<std::string>& variables,
                       const StartOptions& options);

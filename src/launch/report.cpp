@@ -41,6 +41,10 @@ std::string fresh_token() {
   return fmt::format("{:08x}{:08x}{:08x}{:08x}", random(), random(), random(), random());
 }
 
+void Blame::add(const RankFailure& failure) {
+  if (!first_ || weight(failure) > weight(*first_)) first_ = failure;
+}
+
 std::string ReportReader::feed(std::string_view bytes) {
   waiting_ += bytes;
   std::string out;
@@ -76,7 +80,7 @@ void ReportReader::take(std::string_view record) {
   }
   failure.by_signal = by_signal != 0;
   failure.text.assign(at, end);
-  if (!first_ || weight(failure) > weight(*first_)) first_ = std::move(failure);
+  blame_.add(failure);
 }
 
 }  // namespace ds

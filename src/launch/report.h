@@ -15,6 +15,17 @@ std::string report_record(std::string_view token, const RankFailure& failure);
 // A fresh token.
 std::string fresh_token();
 
+// What to blame: a signal before an exit, which may be the answer to it; SIGTERM last of all, which Slurm
+// sends to every process of a job that has failed; then the earliest.
+class Blame {
+ public:
+  void add(const RankFailure& failure);
+  const std::optional<RankFailure>& first() const { return first_; }
+
+ private:
+  std::optional<RankFailure> first_;
+};
+
 // Takes records out of a stream of bytes.
 class ReportReader {
  public:
@@ -25,15 +36,13 @@ class ReportReader {
   // What still waits at the end of the stream.
   std::string rest() { return std::move(waiting_); }
 
-  // What to blame: a signal before an exit, which may be the answer to it; SIGTERM last of all, which Slurm
-  // sends to every process of a job that has failed; then the earliest.
-  const std::optional<RankFailure>& first() const { return first_; }
+  const std::optional<RankFailure>& first() const { return blame_.first(); }
 
  private:
   void take(std::string_view record);
 
   std::string head_, waiting_;
-  std::optional<RankFailure> first_;
+  Blame blame_;
 };
 
 }  // namespace ds

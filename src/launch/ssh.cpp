@@ -49,19 +49,6 @@ bool is_own_address(const sockaddr* address) {
   return false;
 }
 
-// A word of a POSIX shell.
-std::string shell_word(const std::string& text) {
-  std::string out = "'";
-  for (char c : text) {
-    if (c == '\'') {
-      out += "'\\''";
-    } else {
-      out += c;
-    }
-  }
-  return out + "'";
-}
-
 // A program's end and what it wrote to its standard error.
 struct Check {
   pid_t pid = 0;

@@ -1,4 +1,4 @@
-// The command lines of mpirun and srun.
+// The command lines of mpirun, srun and ssh.
 #include <fmt/core.h>
 #include <unistd.h>
 
@@ -77,6 +77,14 @@ Words srun_words(const ClusterOptions& options) {
           "--quiet"};
 }
 
+// "--world ..." and what follows.
+Words agent_words(const ClusterOptions& options) {
+  Words words = {options.program, "agent",        "--world",       world_text(options.hosts),
+                 "--folder",      options.folder, "--master-port", std::to_string(options.master_port)};
+  if (!options.log_dir.empty()) append(words, {"--log-dir", options.log_dir});
+  return words;
+}
+
 }  // namespace
 
 bool forwarded(std::string_view name) {
@@ -88,12 +96,27 @@ bool forwarded(std::string_view name) {
                      [&](std::string_view begin) { return name.substr(0, begin.size()) == begin; });
 }
 
+Words ssh_agent_words(const ClusterOptions& options, size_t host, const std::string& url,
+                      const Words& command) {
+  Words agent = agent_words(options);
+  append(agent, {"--host", std::to_string(host), "--url", url, "--"});
+  append(agent, command);
+  const std::string& name = options.hosts[host].name;
+  if (is_this_host(name)) return agent;
+  std::string line = "exec";
+  for (const std::string& word : agent) line += " " + shell_word(word);
+  Words words = {"ssh", "-T"};
+  append(words, ssh_words(options.ssh));
+  append(words, {"-o", "ServerAliveInterval=15", "-o", "ServerAliveCountMax=4"});
+  append(words, blank_separated(options.extra));
+  append(words, {name, line});
+  return words;
+}
+
 Words starter_words(const ClusterOptions& options, const Words& names, const Words& command) {
   if (std::find(command.begin(), command.end(), ":") != command.end())
     throw std::invalid_argument("command: a word ':' cannot be handed to mpirun; put it into a script");
-  Words agent = {options.program, "agent",        "--world",       world_text(options.hosts),
-                 "--folder",      options.folder, "--master-port", std::to_string(options.master_port)};
-  if (!options.log_dir.empty()) append(agent, {"--log-dir", options.log_dir});
+  Words agent = agent_words(options);
   append(agent, command);
   if (options.starter == Starter::mpirun) return mpirun_words(options, names, agent);
   Words words = srun_words(options);

@@ -42,4 +42,24 @@ std::optional<std::string> read_small_file(const std::string& path, std::string_
   return text;
 }
 
+std::string shell_word(const std::string& text) {
+  std::string out = "'";
+  for (char c : text) {
+    if (c == '\'') {
+      out += "'\\''";
+    } else {
+      out += c;
+    }
+  }
+  return out + "'";
+}
+
+void write_all(int fd, std::string_view text) {
+  while (!text.empty()) {
+    ssize_t put = write(fd, text.data(), text.size());
+    if (put < 0 && errno != EINTR) return;
+    if (put > 0) text.remove_prefix(static_cast<size_t>(put));
+  }
+}
+
 }  // namespace ds

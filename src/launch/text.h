@@ -18,4 +18,10 @@ std::vector<std::string_view> split(std::string_view text, char separator);
 // cannot be read.
 std::optional<std::string> read_small_file(const std::string& path, std::string_view what);
 
+// Writes all of it, unless the descriptor takes no more.
+void write_all(int fd, std::string_view text);
+
+// A word of a POSIX shell.
+std::string shell_word(const std::string& text);
+
 }  // namespace ds

@@ -47,7 +47,7 @@ refused 2 "a command" launch -n 2 --
 refused 2 "launch: one of -n and --hostfile" launch true
 refused 2 "launch: one of -n and --hostfile" launch -n 2 --hostfile hosts true
 refused 2 "include: is for --hostfile" launch -n 2 --include a true
-refused 2 "launcher: must be mpirun or srun, got pdsh" launch --hostfile hosts --launcher pdsh true
+refused 2 "launcher: must be mpirun, srun or ssh, got pdsh" launch --hostfile hosts --launcher pdsh true
 refused 2 "num-ranks: exclude --include and --exclude" launch --hostfile hosts --num-ranks 2 --include a true
 refused 2 "master-port: must be an integer from 1 to 65535, got 0" launch -n 2 --master-port 0 true
 refused 1 "hostfile 'hosts': No such file or directory" launch --hostfile hosts true

@@ -66,7 +66,14 @@ TEST(Environment, Torchrun) {
   Variables long_id = torchrun("4");
   long_id["TORCHELASTIC_RUN_ID"] = std::string(200, 'r');
   EXPECT_LE(place_of(long_id).url.size(), 80u);
-  EXPECT_EQ(refusal(torchrun("2")).substr(0, 44), "torchrun started 2 of 4 ranks on this host: ");
+  expect_place(torchrun("2"), 1, 4, "gloo://127.0.0.1:40001/torchrun-2-0a1b");
+  Variables own_store = torchrun("2");
+  own_store["TORCHELASTIC_USE_AGENT_STORE"] = "True";
+  expect_place(own_store, 1, 4, "gloo://127.0.0.1:40002/torchrun-2-0a1b");
+  own_store.erase("MASTER_ADDR");
+  EXPECT_EQ(refusal(own_store), "comm url 'env' needs MASTER_ADDR in the environment, got none");
+  expect_place({{"WORLD_SIZE", "4"}, {"RANK", "1"}, {"MASTER_ADDR", "a"}, {"MASTER_PORT", "9"}}, 1, 4,
+               "gloo://a:9");
 }
 
 TEST(Environment, Mpi) {
@@ -95,8 +102,10 @@ TEST(Environment, Slurm) {
 }
 
 TEST(Environment, RefusalsNameVariableAndValue) {
-  EXPECT_EQ(refusal({{"WORLD_SIZE", "4"}}),
-            "WORLD_SIZE is 4, but DS_COMM_URL is not set: start the ranks with `libds launch -n 4`");
+  EXPECT_EQ(
+      refusal({{"WORLD_SIZE", "4"}}),
+      "WORLD_SIZE is 4, but neither DS_COMM_URL nor MASTER_ADDR and MASTER_PORT are set: start the ranks "
+      "with `libds launch -n 4`");
   EXPECT_EQ(refusal({{"WORLD_SIZE", "4"}, {"DS_COMM_URL", "shm://x"}}),
             "comm url 'env' needs RANK in the environment, got none");
   EXPECT_EQ(refusal({{"WORLD_SIZE", "4"}, {"DS_COMM_URL", "shm://x"}, {"RANK", "one"}}),

@@ -34,4 +34,15 @@ for ranks in 2 4; do
   [ -n "$one" ] && [ "$one" = "$(hash_of gloo$ranks)" ] || die "payload hashes of $ranks ranks differ"
   [ ! -e meet ] || die "the meeting point is left"
 done
+
+# The configuration chooses; the launcher's ranks, its address and port.
+sed 's/^{/{"communicator": "env:gloo", /' config.json > chosen.json
+"$build/bin/libds" launch -n 2 "$build/bin/libds" train --config chosen.json --data text --quiet --dir chosen > log 2>&1 ||
+  { cat log; die "a run whose configuration names gloo"; }
+[ "$(hash_of chosen)" = "$(hash_of shm2)" ] || die "payload hashes differ by the communicator"
+sed 's/^{/{"communicator": "env:ccl", /' config.json > chosen.json
+if "$build/bin/libds" launch -n 2 "$build/bin/libds" train --config chosen.json --data text --quiet --dir none > log 2>&1; then
+  die "a run over a transport that is not there"
+fi
+grep -q "comm url 'ccl' needs a plugin: a libds_ccl.so" log || { cat log; die "what ccl lacks is not said"; }
 echo "gloo: 2 and 4 ranks, bits $one"

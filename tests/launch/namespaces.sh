@@ -1,7 +1,7 @@
 # Sourced by tests that need hosts: namespaces of network, host name, mounts and processes, each with its own sshd and
 # /dev/shm, on one bridge. All of them live in an outer set of namespaces, so that nothing outlives the test, and ports
 # and addresses are the test's own. The caller's arguments: BUILD SCRATCH. Skips (code 77) without what it takes.
-# Leaves: $build $source $scratch $libds, the working folder $scratch, and the functions below.
+# $transport: what they need (mpi, unless set). Leaves: $build $source $scratch $libds, the working folder $scratch, and the functions below.
 set -eu
 skip() { echo "skipped: $*"; exit 77; }
 die() { echo "$(basename "$0"): $*" >&2; exit 1; }
@@ -12,7 +12,7 @@ if [ "${1:-}" != --inside ]; then
   for tool in ssh ssh-keygen ip nsenter unshare /usr/sbin/sshd; do
     command -v $tool > /dev/null || skip "$tool is not installed"
   done
-  [ -e "$build/lib/libds_mpi.so" ] || skip "the transport mpi is not built"
+  [ -e "$build/lib/libds_${transport:=mpi}.so" ] || skip "the transport $transport is not built"
   probe='ip link add br0 type bridge && ip link add eth0 type veth peer name to_a && mount -t tmpfs none /dev/shm &&
     hostname a && cat /proc/$$/task/$$/children'
   said=$(unshare --mount --net --uts --pid --fork --mount-proc sh -c "$probe" 2>&1) ||

@@ -102,7 +102,8 @@ struct Config {
   ZeroConfig zero;
   AioConfig aio;
   MemoryBudget memory_budget;
-  int64_t nodes = 0;  // machines that the ranks are spread over evenly; 0: as detected
+  int64_t nodes = 0;                 // machines that the ranks are spread over evenly; 0: as detected
+  std::string communicator = "env";  // the command joins it before it reads anything else
   bool emulate_tiers = false;
   std::string fused_head = "auto";  // "always", "never": head and cross-entropy in one; "auto": where f32
   bool recompute = false;           // cheap activations are made again in backward; never changes bits

@@ -122,6 +122,7 @@ void general_keys(std::vector<Key>& keys) {
   keys.push_back(key("csv_monitor.enabled", [](auto& c) -> auto& { return c.csv_monitor; }));
   keys.push_back(key(
       "comm_timeout_ms", [](auto& c) -> auto& { return c.comm_timeout_ms; }, positive));
+  keys.push_back(key("communicator", [](auto& c) -> auto& { return c.communicator; }));
   keys.push_back(choice_key("reduction", [](auto& c) -> auto& { return c.reduction; }, {"micro", "tree"},
                             {"boundary", "vendor"}));
   keys.push_back(key("reproducible", [](auto& c) -> auto& { return c.reproducible; }));

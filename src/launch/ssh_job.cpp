@@ -1,0 +1,227 @@
+#include "launch/ssh_job.h"
+
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <memory>
+#include <stdexcept>
+#include <system_error>
+
+#include "launch/agent.h"
+#include "launch/report.h"
+#include "launch/signals.h"
+#include "launch/text.h"
+
+namespace ds {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr int kLookMs = 50;
+constexpr std::chrono::milliseconds kPatience{1000};  // for records of what caused the first one
+constexpr std::chrono::seconds kLimit{20};            // then agents have ended, or cannot be reached
+
+[[noreturn]] void no_job(const char* what) { throw std::system_error(errno, std::generic_category(), what); }
+
+// The agent of one host.
+struct Agent {
+  Agent(std::string host, const std::string& token) : name(std::move(host)), reports(token) {}
+  Agent(const Agent&) = delete;
+  Agent& operator=(const Agent&) = delete;
+  ~Agent() {
+    if (pid > 0) {
+      kill(-pid, SIGKILL);
+      waitpid(pid, nullptr, 0);
+    }
+    for (int fd : {orders, errors}) {
+      if (fd >= 0) close(fd);
+    }
+  }
+
+  void start(const std::vector<std::string>& words, const Variables& variables, const Signals& signals);
+  void send(std::string_view text) const;
+  bool relay();  // passes what is there on; false: nothing
+  void collect();
+
+  std::string name;
+  ReportReader reports;
+  pid_t pid = 0;
+  int orders = -1, errors = -1;
+  int code = 0;
+};
+
+void Agent::start(const std::vector<std::string>& words, const Variables& variables, const Signals& signals) {
+  int in[2], out[2];
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, in) != 0) no_job("socketpair");
+  orders = in[0];
+  if (pipe2(out, O_CLOEXEC) != 0) {
+    close(in[1]);
+    no_job("pipe");
+  }
+  errors = out[0];
+  fcntl(errors, F_SETFL, O_NONBLOCK);
+  Started started = start_process(words, {}, {.mask = signals.mask(), .input = in[1], .errors = out[1]});
+  close(in[1]);
+  close(out[1]);
+  if (started.error != 0) {
+    throw std::invalid_argument(fmt::format("host '{}' needs {}, which cannot be run: {}", name, words[0],
+                                            std::generic_category().message(started.error)));
+  }
+  pid = started.pid;
+  send(packed(variables));
+}
+
+// An agent that is gone gets nothing.
+void Agent::send(std::string_view text) const {
+  while (!text.empty()) {
+    ssize_t put = ::send(orders, text.data(), text.size(), MSG_NOSIGNAL);
+    if (put < 0 && errno != EINTR) return;
+    if (put > 0) text.remove_prefix(static_cast<size_t>(put));
+  }
+}
+
+bool Agent::relay() {
+  char part[65536];
+  ssize_t got = read(errors, part, sizeof part);
+  if (got > 0) write_all(STDERR_FILENO, reports.feed({part, static_cast<size_t>(got)}));
+  if (got == 0) {
+    close(errors);
+    errors = -1;
+  }
+  return got > 0;
+}
+
+void Agent::collect() {
+  siginfo_t info{};
+  if (pid == 0 || waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
+      info.si_pid == 0) {
+    return;
+  }
+  while (errors >= 0 && relay()) continue;
+  write_all(STDERR_FILENO, reports.rest());
+  kill(-pid, SIGKILL);
+  waitpid(pid, nullptr, 0);
+  pid = 0;
+  code = info.si_code == CLD_EXITED ? info.si_status : 128 + info.si_status;
+}
+
+class SshJob {
+ public:
+  SshJob() : signals_{SIGINT, SIGTERM, SIGHUP} {}
+
+  void start(const ClusterOptions& options, const Variables& variables, const std::string& token,
+             const std::vector<std::string>& command) {
+    std::string url = fmt::format("gloo://{}:{}/launch-{}", options.hosts[0].name, options.master_port,
+                                  fresh_token().substr(0, 16));
+    for (size_t host = 0; host < options.hosts.size(); ++host) {
+      agents_.push_back(std::make_unique<Agent>(options.hosts[host].name, token));
+      agents_.back()->start(ssh_agent_words(options, host, url, command), variables, signals_);
+    }
+  }
+
+  int run() {
+    while (running()) {
+      wait();
+      while (int number = signals_.next(0)) obey(number);
+      for (auto& agent : agents_) look_at(*agent);
+      press();
+    }
+    return verdict();
+  }
+
+ private:
+  bool running() const {
+    for (const auto& agent : agents_) {
+      if (agent->pid > 0) return true;
+    }
+    return false;
+  }
+
+  void wait() {
+    std::vector<pollfd> ready;
+    for (const auto& agent : agents_) {
+      if (agent->errors >= 0) ready.push_back({agent->errors, POLLIN, 0});
+    }
+    poll(ready.data(), ready.size(), kLookMs);
+  }
+
+  void look_at(Agent& agent) {
+    while (agent.errors >= 0 && agent.relay()) continue;
+    bool was_running = agent.pid > 0;
+    agent.collect();
+    if (agent.reports.first()) blame_.add(*agent.reports.first());
+    bool failed = blame_.first() || (was_running && agent.pid == 0 && agent.code != 0);
+    if (failed && failed_ == Clock::time_point{}) failed_ = Clock::now();
+  }
+
+  void tell_all(Order order) const {
+    char letter = static_cast<char>(order);
+    for (const auto& agent : agents_) {
+      if (agent->pid > 0) agent->send({&letter, 1});
+    }
+  }
+
+  void obey(int number) {
+    if (number == SIGCHLD || (number == SIGHUP && interrupts_ > 0)) return;
+    if (++interrupts_ <= 2) return tell_all(number == SIGHUP ? Order::hangup : Order::interrupt);
+    kill_all();
+  }
+
+  void kill_all() const {
+    for (const auto& agent : agents_) {
+      if (agent->pid > 0) kill(-agent->pid, SIGKILL);
+    }
+  }
+
+  // After a failure: patience, the order to end, the end of connections.
+  void press() {
+    if (failed_ == Clock::time_point{}) return;
+    auto waited = Clock::now() - failed_;
+    if (waited > kPatience && pressure_ == 0) {
+      ++pressure_;
+      tell_all(Order::end);
+    }
+    if (waited > kLimit && pressure_ == 1) {
+      ++pressure_;
+      kill_all();
+    }
+  }
+
+  int verdict() const {
+    if (const auto& failure = blame_.first()) {
+      fmt::print(stderr, "libds launch: {}\n", failure->text);
+      return failure->code;
+    }
+    for (const auto& agent : agents_) {
+      if (agent->code == 0) continue;
+      if (interrupts_ < 2)
+        fmt::print(stderr, "libds launch: host '{}': its agent ended with code {} and no rank said why\n",
+                   agent->name, agent->code);
+      return agent->code;
+    }
+    return 0;
+  }
+
+  Signals signals_;
+  std::vector<std::unique_ptr<Agent>> agents_;
+  Blame blame_;
+  Clock::time_point failed_{};
+  int interrupts_ = 0, pressure_ = 0;
+};
+
+}  // namespace
+
+int run_over_ssh(const ClusterOptions& options, const Variables& variables, const std::string& token,
+                 const std::vector<std::string>& command) {
+  SshJob job;
+  job.start(options, variables, token, command);
+  return job.run();
+}
+
+}  // namespace ds
