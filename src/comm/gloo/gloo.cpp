@@ -6,6 +6,7 @@
 #include <mutex>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "comm/gloo/meeting_point.h"
@@ -18,8 +19,8 @@ struct ds_plugin_link {
   std::unique_ptr<ds::Mesh> mesh;
   std::vector<std::unique_ptr<ds::Peer>> peers;  // entry `rank` is empty
   bool ended = false;                            // no part moves any more
-  int aborted_by = -1;
-  std::string reason, error;
+  ds::End end;                                   // by another rank
+  std::string error;
 };
 
 namespace {
@@ -65,9 +66,14 @@ int32_t open_link(const char* address, int32_t rank, int32_t size, int64_t join_
   }
 }
 
-// Parts that are on their way are their owners' again.
-void end_parts(ds_plugin_link* link) {
-  link->ended = true;
+// Tells all, and gives parts that are on their way back. Who was told tells the others, too: a reason is
+// there before any rank that knew it has left.
+void end_group(ds_plugin_link* link, const ds::End& end) {
+  if (std::exchange(link->ended, true)) return;
+  ds::SignalsBlocked blocked;
+  for (auto& peer : link->peers) {
+    if (peer) peer->tell(end);
+  }
   for (auto& peer : link->peers) {
     if (peer) peer->give_up();
   }
@@ -111,24 +117,18 @@ void beat(ds_plugin_link* link) {
 
 void abort_group(ds_plugin_link* link, const char* reason) {
   std::lock_guard lock(link->mutex);
-  if (link->ended) return;
-  ds::SignalsBlocked blocked;
-  for (auto& peer : link->peers) {
-    if (peer) peer->tell(*reason != '\0' ? reason : "no reason given");
-  }
-  end_parts(link);
+  end_group(link, {static_cast<int>(link->rank), *reason != '\0' ? reason : "no reason given"});
 }
 
 int32_t aborted_by(ds_plugin_link* link) {
   std::lock_guard lock(link->mutex);
-  for (size_t r = 0; r < link->peers.size() && link->aborted_by < 0; ++r) {
-    const std::string* reason = link->peers[r] ? link->peers[r]->told() : nullptr;
-    if (reason == nullptr) continue;
-    link->aborted_by = static_cast<int>(r);
-    link->reason = *reason;
-    end_parts(link);
+  for (size_t r = 0; r < link->peers.size() && link->end.rank < 0; ++r) {
+    const ds::End* end = link->peers[r] ? link->peers[r]->told() : nullptr;
+    if (end == nullptr || end->rank == static_cast<int>(link->rank)) continue;
+    link->end = *end;
+    end_group(link, *end);
   }
-  return link->aborted_by;
+  return link->end.rank;
 }
 
 int32_t has_left(ds_plugin_link* link, int32_t rank) {
@@ -139,7 +139,7 @@ int32_t has_left(ds_plugin_link* link, int32_t rank) {
 
 const char* message(ds_plugin_link* link) {
   if (link == nullptr) return open_error.c_str();
-  return link->aborted_by >= 0 ? link->reason.c_str() : link->error.c_str();
+  return link->end.rank >= 0 ? link->end.reason.c_str() : link->error.c_str();
 }
 
 void close_link(ds_plugin_link* link) {

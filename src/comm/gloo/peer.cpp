@@ -3,6 +3,7 @@
 #include <gloo/transport/pair.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
 #include <limits>
 
@@ -13,6 +14,24 @@ enum Slot : uint64_t { kPart = 1, kNote, kNever };
 
 constexpr std::chrono::hours kForever(100000);
 constexpr std::chrono::seconds kLate(1);  // what one connection may end after the other
+
+// A thread that waits is told of a lost connection, even if before that its transfer came to an end; asked
+// again, Gloo says so. False: the wait was broken off.
+bool received(gloo::transport::UnboundBuffer& buffer) {
+  try {
+    return buffer.waitRecv(kForever);
+  } catch (const std::exception&) {
+    return buffer.waitRecv(kForever);
+  }
+}
+
+bool sent(gloo::transport::UnboundBuffer& buffer) {
+  try {
+    return buffer.waitSend(kForever);
+  } catch (const std::exception&) {
+    return buffer.waitSend(kForever);
+  }
+}
 
 }  // namespace
 
@@ -66,8 +85,8 @@ void Peer::move_parts() {
     waiting_in_ = waiting_out_ = false;
     lock.unlock();
     try {
-      if (in && in_->waitRecv(kForever)) arrived_.store(true, std::memory_order_release);
-      if (out && out_->waitSend(kForever)) gone_.store(true, std::memory_order_release);
+      if (in && received(*in_)) arrived_.store(true, std::memory_order_release);
+      if (out && sent(*out_)) gone_.store(true, std::memory_order_release);
     } catch (const std::exception&) {
       broken_ = true;
     }
@@ -94,11 +113,12 @@ void Peer::give_up() {
 void Peer::listen() {
   for (;;) {
     try {
-      if (!heard_in_->waitRecv(kForever)) return;
+      if (!received(*heard_in_)) return;
       if (heard_.size == 0) {
         beats_.fetch_add(1, std::memory_order_release);
       } else if (!told_) {
-        reason_.assign(heard_.text, std::min<size_t>(heard_.size, sizeof heard_.text));
+        end_.rank = heard_.rank;
+        end_.reason.assign(heard_.text, std::min<size_t>(heard_.size, sizeof heard_.text));
         told_.store(true, std::memory_order_release);
       }
       heard_in_->recv(rank_, kNote);
@@ -122,11 +142,12 @@ void Peer::beat() {
   }
 }
 
-void Peer::tell(const std::string& reason) {
-  word_.size = static_cast<uint32_t>(std::min(reason.size(), sizeof word_.text));
-  std::memcpy(word_.text, reason.data(), word_.size);
+void Peer::tell(const End& end) {
+  word_.size = static_cast<uint32_t>(std::min(end.reason.size(), sizeof word_.text));
+  word_.rank = end.rank;
+  std::memcpy(word_.text, end.reason.data(), word_.size);
   try {
-    word_out_->send(rank_, kNote, 0, sizeof word_.size + word_.size);
+    word_out_->send(rank_, kNote, 0, offsetof(Note, text) + word_.size);
   } catch (const std::exception&) {
     silent_ = true;
   }

@@ -12,10 +12,17 @@
 
 namespace ds {
 
-// A word to another rank: that the group has ended, and why; without text, a sign of life.
+// Who ended the group, and why.
+struct End {
+  int rank = -1;
+  std::string reason;
+};
+
+// A word to another rank: an End; without text, a sign of life.
 struct Note {
   uint32_t size = 0;
-  char text[2044] = {};
+  int32_t rank = 0;
+  char text[2040] = {};
 };
 
 // What goes to and comes from one other rank. Gloo can only be waited for: one thread waits for the parts,
@@ -37,11 +44,11 @@ class Peer {
   // A sign of life, unless the last one may still be on its way.
   void beat();
   uint64_t beats() const { return beats_.load(std::memory_order_acquire); }
-  void tell(const std::string& reason);
+  void tell(const End& end);
   // Waits until what was told is on its way.
   void linger(Deadline deadline);
   // What this peer told, or nullptr.
-  const std::string* told() const { return told_.load(std::memory_order_acquire) ? &reason_ : nullptr; }
+  const End* told() const { return told_.load(std::memory_order_acquire) ? &end_ : nullptr; }
 
   // Whether it has closed its end, or its host or the way to it is gone; while a part is on its way.
   bool lost();
@@ -59,7 +66,7 @@ class Peer {
   Buffer heard_in_, word_out_, sign_out_[2];
   std::atomic<bool> arrived_{true}, gone_{true}, told_{false}, silent_{false}, broken_{false};
   std::atomic<uint64_t> beats_{0};
-  std::string reason_;  // before told_
+  End end_;  // before told_
   uint64_t signs_ = 0, beats_then_ = 0;
   Deadline ending_since_{};
 
