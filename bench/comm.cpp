@@ -1,5 +1,5 @@
 // The libds side of bench/comm.py: collectives of processes of this host, 4 KiB to 256 MiB a rank, f32.
-//   bench_comm RANKS [SCHEME]     SCHEME: shm (default) or threads
+//   bench_comm RANKS [SCHEME]     SCHEME: shm (default), threads or gloo
 // Prints "OPERATION KIND BYTES MICROSECONDS" a line. BYTES: the whole gathered or reduced buffer of a rank.
 // KIND: user (malloc) or arena (as an engine maps its arena). copy: memcpy of BYTES in every rank at once.
 #include <fmt/core.h>
@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <thread>
@@ -80,8 +81,10 @@ void bench_threads(int size) {
   for (std::thread& rank : ranks) rank.join();
 }
 
-void bench_processes(int size) {
-  std::string url = fmt::format("shm://bench-{}", getpid());
+void bench_processes(const std::string& scheme, int size) {
+  std::string name = fmt::format("bench-{}", getpid());
+  if (scheme == "gloo") name = std::filesystem::temp_directory_path() / name;
+  std::string url = fmt::format("{}://{}", scheme, name);
   for (int r = 1; r < size; ++r) {
     if (fork() != 0) continue;
     bench_rank(url, r, size);
@@ -96,6 +99,6 @@ void bench_processes(int size) {
 
 int main(int argc, char** argv) {
   int size = argc > 1 ? std::atoi(argv[1]) : 2;
-  bool threads = argc > 2 && std::strcmp(argv[2], "threads") == 0;
-  threads ? ds::bench_threads(size) : ds::bench_processes(size);
+  std::string scheme = argc > 2 ? argv[2] : "shm";
+  scheme == "threads" ? ds::bench_threads(size) : ds::bench_processes(scheme, size);
 }
