@@ -369,12 +369,13 @@ DS_API ds_status ds_engine_param_info(const ds_engine* engine, int32_t param, co
 /* What ds_engine_read and _write access: EXP_AVG and EXP_AVG_SQ are states of Adam and AdamW, MOMENTUM_BUFFER
  * of SGD. */
 typedef enum ds_state_kind {
-  DS_STATE_KIND_PARAM = 0, /* compute copy; read only */
+  DS_STATE_KIND_PARAM = 0, /* compute copy; writing it writes its master */
   DS_STATE_KIND_MASTER = 1,
   DS_STATE_KIND_EXP_AVG = 2,
   DS_STATE_KIND_EXP_AVG_SQ = 3,
   DS_STATE_KIND_GRAD =
-      4, /* mean gradient, before clipping; read only; refused while a step has some of its gradients */
+      4, /* mean gradient, before clipping. Read: refused while a step has some of its gradients. Written:
+            between the last backward of a step and ds_step, not on nvme; clipping sees what was written */
   DS_STATE_KIND_MOMENTUM_BUFFER = 5,
   DS_STATE_KIND_FORCE_INT32 = 0x7FFFFFFF
 } ds_state_kind;
@@ -384,6 +385,25 @@ DS_API ds_status ds_engine_read(ds_engine* engine, int32_t param, ds_state_kind 
 /* Replaces a whole tensor; the compute copy follows its master. The same values on all ranks. Collective. */
 DS_API ds_status ds_engine_write(ds_engine* engine, int32_t param, ds_state_kind kind, const float* data,
                                  size_t data_count);
+/* Elements of a flattened parameter of which this rank updates the states: [*out_first, *out_first +
+ * *out_count), count 0 where it has none. Over the ranks they are the whole parameter, once per copy.
+ * @param out_first [out] @param out_count [out] */
+DS_API ds_status ds_engine_local_range(ds_engine* engine, int32_t param, int64_t* out_first,
+                                       int64_t* out_count);
+/* The same as ds_engine_read and _write of these elements only; no communication. Compute copies follow their
+ * masters with the next step, or with ds_engine_refresh. data_count: that of ds_engine_local_range */
+DS_API ds_status ds_engine_read_local(ds_engine* engine, int32_t param, ds_state_kind kind, float* data,
+                                      size_t data_count);
+DS_API ds_status ds_engine_write_local(ds_engine* engine, int32_t param, ds_state_kind kind,
+                                       const float* data, size_t data_count);
+/* Makes all compute copies from their masters. Collective. */
+DS_API ds_status ds_engine_refresh(ds_engine* engine);
+/* Between steps: from the next step on the parameters are not trained (frozen 1), or trained again (0).
+ * What has optimizer states keeps them; what never had any gets them, zero, at the step count of the run.
+ * Compiles the step again; leases and views end. Collective, the same arguments on all ranks. Which
+ * parameters begin frozen: configuration, frozen_parameters. */
+DS_API ds_status ds_engine_freeze(ds_engine* engine, const int32_t* params, size_t params_count,
+                                  int32_t frozen);
 /* A number by name: "step", "loss", "grad_norm", "lr" (of the last step), "device_bytes", "host_bytes",
  * "nvme_bytes" (allocated), "overhead_bytes" (library memory outside the plan, measured at creation). */
 DS_API ds_status ds_engine_get(const ds_engine* engine, const char* name, double* out);

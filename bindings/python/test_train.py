@@ -50,6 +50,14 @@ assert any(bias)
 ds.engine_write(engine, index, ds.STATE_KIND_MASTER, array.array("f", [0.25] * 16))
 ds.engine_read(engine, index, ds.STATE_KIND_MASTER, bias)
 assert list(bias) == [0.25] * 16
+assert ds.engine_local_range(engine, index) == [0, 16]
+ds.engine_write_local(engine, index, ds.STATE_KIND_MASTER, array.array("f", [0.5] * 16))
+ds.engine_refresh(engine)
+ds.engine_freeze(engine, array.array("i", [index]), 1)
+ds.train_batch(engine, inputs)
+ds.engine_read(engine, index, ds.STATE_KIND_PARAM, bias)
+assert list(bias) == [0.5] * 16
+ds.engine_freeze(engine, array.array("i", [index]), 0)
 
 try:
     ds.engine_param_find(engine, "b11")

@@ -1,4 +1,6 @@
 // What an engine holds: parameters by number, states, numbers, plan, trace.
+#include <tuple>
+
 #include "api/boundary.h"
 #include "api/handles.h"
 #include "core/graph/ops.h"
@@ -57,6 +59,13 @@ void check_count(const ds::EngineCore& engine, int32_t param, const float* data,
               engine.param_names()[index], numel, data_count);
 }
 
+void check_local(ds::EngineCore& engine, int32_t param, const float* data, size_t data_count) {
+  auto count = static_cast<size_t>(engine.local_range(param).second);
+  ds::require(data || count == 0, "data must not be NULL");
+  ds::require(data_count == count, "data_count of this rank's elements of parameter '{}' must be {}, got {}",
+              engine.param_names()[static_cast<size_t>(param)], count, data_count);
+}
+
 }  // namespace
 
 int32_t ds_engine_param_count(const ds_engine* engine) {
@@ -109,6 +118,47 @@ ds_status ds_engine_write(ds_engine* engine, int32_t param, ds_state_kind kind, 
     ds::EngineCore& e = ds::core(engine);
     check_count(e, param, data, data_count);
     e.write_tensor(param, kind_name(kind), {data, data_count});
+  });
+}
+
+ds_status ds_engine_local_range(ds_engine* engine, int32_t param, int64_t* out_first, int64_t* out_count) {
+  return ds::boundary([&] {
+    ds::EngineCore& e = ds::core(engine);
+    ds::need(out_first, "out_first");
+    ds::need(out_count, "out_count");
+    std::tie(*out_first, *out_count) = e.local_range(param);
+  });
+}
+
+ds_status ds_engine_read_local(ds_engine* engine, int32_t param, ds_state_kind kind, float* data,
+                               size_t data_count) {
+  return ds::boundary([&] {
+    ds::EngineCore& e = ds::core(engine);
+    check_local(e, param, data, data_count);
+    std::vector<float> values = e.read_local(param, kind_name(kind));
+    std::copy(values.begin(), values.end(), data);
+  });
+}
+
+ds_status ds_engine_write_local(ds_engine* engine, int32_t param, ds_state_kind kind, const float* data,
+                                size_t data_count) {
+  return ds::boundary([&] {
+    ds::EngineCore& e = ds::core(engine);
+    check_local(e, param, data, data_count);
+    e.write_local(param, kind_name(kind), {data, data_count});
+  });
+}
+
+ds_status ds_engine_refresh(ds_engine* engine) {
+  return ds::boundary([&] { ds::core(engine).refresh_params(); });
+}
+
+ds_status ds_engine_freeze(ds_engine* engine, const int32_t* params, size_t params_count, int32_t frozen) {
+  return ds::boundary([&] {
+    ds::EngineCore& e = ds::core(engine);
+    ds::require(params || params_count == 0, "params must not be NULL with params_count {}", params_count);
+    ds::require(frozen == 0 || frozen == 1, "frozen must be 0 or 1, got {}", frozen);
+    e.freeze({params, params_count}, frozen == 1);
   });
 }
 

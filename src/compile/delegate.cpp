@@ -8,9 +8,11 @@
 namespace ds {
 namespace {
 
-std::string hash_of(const DelegatePlan& plan, const Config& config, const std::vector<ParamSpec>& params) {
+std::string hash_of(const DelegatePlan& plan, const Config& config) {
   Hash128 hash;
-  for (size_t p = 0; p < params.size(); ++p) hash.update(params[p].name + plan.types[p].text());
+  for (size_t p = 0; p < plan.params.size(); ++p) {
+    hash.update(plan.params[p].name + plan.types[p].text() + (plan.zero.frozen[p] ? " frozen" : ""));
+  }
   hash.update(config.shared_text());
   for (const Bucket& b : plan.zero.layout.buckets) hash.update(fmt::format("{} {}", b.name, b.numel));
   return hash.hex();
@@ -66,6 +68,7 @@ class Recorder {
     }
     const std::vector<BufferId>& grads = buffers_.grads[static_cast<size_t>(micro_)];
     for (size_t b = 0; b < grads.size(); ++b) {
+      if (grads[b] < 0) continue;
       std::vector<Operand> holes;
       auto hole = [&](int64_t begin, int64_t numel) {
         holes.push_back(flat(builder_.buffer(grads[b]), grads[b], begin, numel, Access::write));
@@ -85,23 +88,15 @@ class Recorder {
   int32_t micro_ = 0;
 };
 
-}  // namespace
-
-DelegatePlan compile_delegate(const Config& config, const std::vector<ParamSpec>& params,
-                              const std::vector<Shape>& shapes, int rank, int world, const Machine& machine) {
-  DelegatePlan plan;
-  plan.zero = make_zero_plan(config, params, rank, world, machine);
-  for (const Shape& shape : shapes) plan.types.push_back({config.compute, shape});
-  for (size_t b = 0; b < plan.zero.buckets.size(); ++b) {
+// What follows from plan.zero: places for gradients, the programs that every step needs.
+void compile_always(DelegatePlan& plan, const Config& config, const Machine& machine) {
+  plan.grads.resize(plan.zero.buckets.size(), -1);
+  for (size_t b = 0; b < plan.grads.size(); ++b) {
+    if (!plan.zero.trains(b) || plan.grads[b] >= 0) continue;
     const Bucket& bucket = plan.zero.layout.buckets[b];
-    const BucketState& state = plan.zero.buckets[b];
-    plan.lease.push_back(
-        state.partitioned ? plan.zero.add(bucket.name + ".lease", config.compute, bucket.numel, Tier::device)
-                          : state.full);
-    plan.grads.push_back(
-        plan.zero.add(bucket.name + ".lease_grad", config.compute, bucket.numel, Tier::device));
+    plan.grads[b] = plan.zero.add(bucket.name + ".lease_grad", config.compute, bucket.numel, Tier::device);
   }
-  plan.hash = hash_of(plan, config, params);
+  plan.hash = hash_of(plan, config);
   auto build = [&](const char* name, auto&& emit) {
     StepBuffers buffers;
     ProgramBuilder builder = begin_program(plan.zero, name, 1, buffers);
@@ -111,11 +106,41 @@ DelegatePlan compile_delegate(const Config& config, const std::vector<ParamSpec>
                    {.prefetch = config.zero.overlap_comm, .verify_passes = true});
     return program;
   };
-  plan.init =
-      build("init", [&](ProgramBuilder& b) { emit_init(b, plan.zero, std::vector<Init>(params.size())); });
+  plan.init = build(
+      "init", [&](ProgramBuilder& b) { emit_init(b, plan.zero, std::vector<Init>(plan.params.size())); });
   plan.refresh = build("refresh", [&](ProgramBuilder& b) { emit_refresh(b, plan.zero); });
   plan.update = build("update", [&](ProgramBuilder& b) { emit_update(b, plan.zero, config); });
+}
+
+}  // namespace
+
+DelegatePlan compile_delegate(const Config& config, const std::vector<ParamSpec>& params,
+                              const std::vector<Shape>& shapes, int rank, int world, const Machine& machine) {
+  DelegatePlan plan;
+  plan.params = params;
+  std::vector<std::string> names;
+  for (const ParamSpec& p : params) names.push_back(p.name);
+  std::vector<char> frozen = frozen_by_name(config, names);
+  for (size_t p = 0; p < params.size(); ++p) plan.params[p].frozen = frozen[p] != 0;
+  plan.zero = make_zero_plan(config, plan.params, rank, world, machine);
+  for (const Shape& shape : shapes) plan.types.push_back({config.compute, shape});
+  for (size_t b = 0; b < plan.zero.buckets.size(); ++b) {
+    const Bucket& bucket = plan.zero.layout.buckets[b];
+    const BucketState& state = plan.zero.buckets[b];
+    plan.lease.push_back(
+        state.partitioned ? plan.zero.add(bucket.name + ".lease", config.compute, bucket.numel, Tier::device)
+                          : state.full);
+  }
+  compile_always(plan, config, machine);
   return plan;
+}
+
+DelegatePlan recompile_delegate(const DelegatePlan& plan, const Config& config, const Machine& machine,
+                                const std::vector<char>& frozen) {
+  DelegatePlan next = plan;
+  set_frozen(next.zero, config, frozen);
+  compile_always(next, config, machine);
+  return next;
 }
 
 Program gather_fragment(const DelegatePlan& plan, const Config& config, const Machine& machine,

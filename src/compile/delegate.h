@@ -19,17 +19,22 @@ struct HostEvent {
 // A delegate engine's programs; `zero` holds the persistent buffers of all of them.
 struct DelegatePlan {
   ZeroPlan zero;
+  std::vector<ParamSpec> params;
   std::vector<TensorType> types;  // per parameter, compute type
   // First step, or after the host changed its order: every bucket has a place of its own, backed by pages
   // only while it is leased.
   std::vector<BufferId> lease;  // per bucket: whole parameters; the persistent copy when not partitioned
-  std::vector<BufferId> grads;  // per bucket
+  std::vector<BufferId> grads;  // per bucket; -1 where nothing was ever trained
   Program init, refresh, update;
   std::string hash;
 };
 
 DelegatePlan compile_delegate(const Config& config, const std::vector<ParamSpec>& params,
                               const std::vector<Shape>& shapes, int rank, int world, const Machine& machine);
+
+// The same with other parameters frozen; see recompile_plan.
+DelegatePlan recompile_delegate(const DelegatePlan& plan, const Config& config, const Machine& machine,
+                                const std::vector<char>& frozen);
 
 // Fragments of the first step.
 Program gather_fragment(const DelegatePlan& plan, const Config& config, const Machine& machine,

@@ -121,6 +121,7 @@ void Lowering::backward(int32_t micro, bool last) {
   add_grad_buffers(builder_, plan_, buffers_);
   const std::vector<BufferId>& grads = buffers_.grads[static_cast<size_t>(micro)];
   for (size_t b = 0; b < grads.size(); ++b) {
+    if (grads[b] < 0) continue;
     std::vector<Operand> holes;
     for (auto [begin, numel] : plan_.layout.buckets[b].padding()) {
       holes.push_back(flat(builder_.buffer(grads[b]), grads[b], begin, numel, Access::write));

@@ -1,9 +1,12 @@
 #include "compile/pipeline.h"
 
+#include <fnmatch.h>
+
 #include "compile/decode.h"
 #include "compile/lower.h"
 #include "core/base/error.h"
 #include "core/base/hash.h"
+#include "core/graph/ops.h"
 #include "offload/tiers.h"
 #include "optim/optimizer.h"
 #include "passes/cse.h"
@@ -193,25 +196,18 @@ MemoryPlan memory_plan(const Plan& plan) {
   return memory;
 }
 
-Plan compile_plan(const Graph& forward, const Config& config, int rank, int world, const Machine& machine,
-                  bool verify_passes, const PlanPrograms& programs) {
-  check_training_graph(forward);
-  Plan plan;
-  plan.eval_graph = forward_part(forward, config, false);
-  eliminate_common_subexpressions(plan.eval_graph);
+namespace {
+
+// Graph and programs of a plan whose buffers and frozen parameters are known.
+void compile_programs(Plan& plan, const Graph& forward, const Config& config, const Machine& machine,
+                      bool verify_passes) {
+  plan.notes.clear();
   plan.graph = forward_part(forward, config, true);
+  for (size_t p = 0; p < plan.graph.params.size(); ++p)
+    plan.graph.params[p].frozen = plan.zero.frozen[p] != 0;
   differentiate(plan.graph, plan.graph.outputs[0]);
   eliminate_common_subexpressions(plan.graph);
   if (config.recompute) recompute_cheap(plan.graph);
-  std::vector<ParamSpec> params;
-  for (const Parameter& p : plan.graph.params) {
-    params.push_back({p.name, plan.graph.type(p.value).shape.numel(plan.graph.bound)});
-  }
-  plan.zero = make_zero_plan(config, params, rank, world, machine);
-  add_engine_buffers(plan, config, programs.infer);
-  if (programs.decode.positions > 0) {
-    plan.decode = begin_decode(forward, config.compute, programs.decode, plan.zero);
-  }
   Compiler(plan, config, machine, config.zero.overlap_comm, verify_passes).run();
   if (config.zero.overlap_comm && !fits(memory_plan(plan), config.memory_budget)) {
     Compiler(plan, config, machine, false, verify_passes).run();
@@ -224,7 +220,58 @@ Plan compile_plan(const Graph& forward, const Config& config, int rank, int worl
   }
   check_budget(plan.zero.buffers, memory_plan(plan), config.memory_budget);
   plan.hash = plan_hash(plan, config);
+}
+
+}  // namespace
+
+std::vector<char> frozen_by_name(const Config& config, const std::vector<std::string>& names) {
+  std::vector<char> frozen(names.size(), 0);
+  for (const std::string& pattern : config.frozen) {
+    bool any = false;
+    for (size_t p = 0; p < names.size(); ++p) {
+      if (fnmatch(pattern.c_str(), names[p].c_str(), 0) != 0) continue;
+      frozen[p] = 1;
+      any = true;
+    }
+    if (!any) {
+      std::string near = suggest(pattern, names);
+      raise(DS_ERROR_CONFIG, "frozen_parameters: '{}' means none of {} parameters{}", pattern, names.size(),
+            near.empty() ? near : fmt::format("; did you mean '{}'?", near));
+    }
+  }
+  return frozen;
+}
+
+Plan compile_plan(const Graph& forward, const Config& config, int rank, int world, const Machine& machine,
+                  bool verify_passes, const PlanPrograms& programs) {
+  check_training_graph(forward);
+  Plan plan;
+  plan.eval_graph = forward_part(forward, config, false);
+  eliminate_common_subexpressions(plan.eval_graph);
+  plan.graph = forward_part(forward, config, true);
+  std::vector<std::string> names;
+  for (const Parameter& p : plan.graph.params) names.push_back(p.name);
+  std::vector<char> frozen = frozen_by_name(config, names);
+  std::vector<ParamSpec> params;
+  for (size_t p = 0; p < names.size(); ++p) {
+    int64_t numel = plan.graph.type(plan.graph.params[p].value).shape.numel(plan.graph.bound);
+    params.push_back({names[p], numel, frozen[p] != 0});
+  }
+  plan.zero = make_zero_plan(config, params, rank, world, machine);
+  add_engine_buffers(plan, config, programs.infer);
+  if (programs.decode.positions > 0) {
+    plan.decode = begin_decode(forward, config.compute, programs.decode, plan.zero);
+  }
+  compile_programs(plan, forward, config, machine, verify_passes);
   return plan;
+}
+
+Plan recompile_plan(const Plan& plan, const Graph& forward, const Config& config, const Machine& machine,
+                    const std::vector<char>& frozen, bool verify_passes) {
+  Plan next = plan;
+  set_frozen(next.zero, config, frozen);
+  compile_programs(next, forward, config, machine, verify_passes);
+  return next;
 }
 
 }  // namespace ds

@@ -67,6 +67,15 @@ void check_budget(std::span<const Buffer> buffers, const MemoryPlan& memory, con
 Plan compile_plan(const Graph& forward, const Config& config, int rank, int world, const Machine& machine,
                   bool verify_passes = true, const PlanPrograms& programs = {});
 
+// The same plan with other parameters frozen: layout and places of all buffers stay, new states lie behind
+// them.
+Plan recompile_plan(const Plan& plan, const Graph& forward, const Config& config, const Machine& machine,
+                    const std::vector<char>& frozen, bool verify_passes = true);
+
+// Which of the named parameters config.frozen_parameters means ('*' and '?' as in file names). Throws
+// DS_ERROR_CONFIG naming a pattern that means none.
+std::vector<char> frozen_by_name(const Config& config, const std::vector<std::string>& names);
+
 struct FinishOptions {
   bool prefetch = false;       // overlap_comm, unless it did not fit memory_budget
   bool verify_passes = false;  // run the program verifier after the passes

@@ -24,27 +24,54 @@ EngineMemory::Mapping::Mapping(int64_t wanted) {
   madvise(made, bytes, MADV_HUGEPAGE);
 }
 
+void EngineMemory::Mapping::grow(int64_t wanted) {
+  if (static_cast<int64_t>(bytes) >= wanted) return;
+  if (!data) {
+    *this = Mapping(wanted);
+    return;
+  }
+  void* moved = mremap(data, bytes, static_cast<size_t>(wanted), MREMAP_MAYMOVE);
+  if (moved == MAP_FAILED) {
+    raise(DS_ERROR_OUT_OF_MEMORY, "the system refuses an arena of {} bytes in place of {}: {}", wanted, bytes,
+          std::strerror(errno));
+  }
+  data = static_cast<std::byte*>(moved);
+  bytes = static_cast<size_t>(wanted);
+}
+
 EngineMemory::Mapping::~Mapping() {
   if (data) munmap(data, bytes);
 }
 
-EngineMemory::EngineMemory(const MemoryPlan& plan, const std::string& nvme_folder) {
+EngineMemory::EngineMemory(const MemoryPlan& plan, const std::string& nvme_folder) : folder_(nvme_folder) {
   for (int tier = 0; tier < 2; ++tier) {
     arenas_[tier][0] = Mapping(plan.tiers[tier].persistent);
     arenas_[tier][1] = Mapping(plan.tiers[tier].transient);
   }
   file_bytes_ = plan.total(Tier::nvme);
-  if (file_bytes_ == 0) return;
-  if (nvme_folder.empty()) raise(DS_ERROR_CONFIG, "offload to nvme needs nvme_path, got none");
-  make_folders(nvme_folder);
+  if (file_bytes_ > 0) open_file();
+}
+
+void EngineMemory::open_file() {
+  if (folder_.empty()) raise(DS_ERROR_CONFIG, "offload to nvme needs nvme_path, got none");
+  make_folders(folder_);
   try {
-    file_ = File::scratch(nvme_folder, true);
+    file_ = File::scratch(folder_, true);
   } catch (const Error&) {
-    file_ = File::scratch(nvme_folder, false);
+    file_ = File::scratch(folder_, false);
     log_line(LogLevel::warning,
-             "nvme_path '" + nvme_folder + "' takes no O_DIRECT: files go through the page cache");
+             "nvme_path '" + folder_ + "' takes no O_DIRECT: files go through the page cache");
   }
   file_.resize(file_bytes_);
+}
+
+void EngineMemory::grow(const MemoryPlan& plan) {
+  resize_transient(plan);
+  for (int tier = 0; tier < 2; ++tier) arenas_[tier][0].grow(plan.tiers[tier].persistent);
+  if (plan.total(Tier::nvme) == file_bytes_) return;
+  bool first = file_bytes_ == 0;
+  file_bytes_ = plan.total(Tier::nvme);
+  first ? open_file() : file_.resize(file_bytes_);
 }
 
 void EngineMemory::resize_transient(const MemoryPlan& plan) {

@@ -19,6 +19,9 @@ class EngineMemory {
 
   // Replaces the transient arenas by ones of the new sizes. Pointers into the old ones end.
   void resize_transient(const MemoryPlan& plan);
+  // As the plan says, which has the same persistent places and more behind them: arenas keep their contents
+  // and get zero bytes behind, the file's new bytes are undefined. Pointers into the old arenas end.
+  void grow(const MemoryPlan& plan);
   // Returns the pages of a range of the persistent device arena to the system; it reads as zero again.
   void discard(int64_t offset, int64_t bytes);
 
@@ -32,6 +35,7 @@ class EngineMemory {
    public:
     explicit Mapping(int64_t bytes = 0);
     ~Mapping();
+    void grow(int64_t wanted);  // keeps the contents; data may move
     Mapping(Mapping&& other) noexcept { swap(other); }
     Mapping& operator=(Mapping&& other) noexcept {
       swap(other);
@@ -46,6 +50,9 @@ class EngineMemory {
       std::swap(bytes, other.bytes);
     }
   };
+  void open_file();
+
+  std::string folder_;
   Mapping arenas_[2][2];
   File file_;
   int64_t file_bytes_ = 0;

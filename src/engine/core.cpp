@@ -100,6 +100,27 @@ void EngineCore::start(const MemoryPlan& memory) {
   });
 }
 
+void EngineCore::grow(const MemoryPlan& memory) {
+  compare_plans();
+  agree(comm_, "memory", [&] {
+    norm_order_ = norm_order(zero());
+    bool files = memory.total(Tier::nvme) > 0;
+    memory_->grow(memory);
+    if (files && !read_lane_) overhead_.measure("I/O lanes", [&] { start_lanes(); });
+  });
+}
+
+void EngineCore::forget_executors() {
+  settle();
+  for (const Executor* e : running_) {
+    for (const auto& [name, count] : e->copies()) {
+      past_copies_[name].calls += count.calls;
+      past_copies_[name].bytes += count.bytes;
+    }
+  }
+  running_.clear();
+}
+
 void EngineCore::start_lanes() {
   size_t block = static_cast<size_t>(config_.aio.block_size);
   read_lane_ = std::make_unique<IoLane>("read", block, config_.aio.queue_depth, trace_.get());
@@ -206,12 +227,14 @@ void EngineCore::losses(const TensorView& losses) {
 std::map<std::string, CommCount> EngineCore::ledger() const {
   settle();
   std::map<std::string, CommCount> out = groups_.counts();
-  for (const Executor* e : running_) {
-    for (const auto& [name, count] : e->copies()) {
+  auto add = [&](const std::map<std::string, CommCount>& copies) {
+    for (const auto& [name, count] : copies) {
       out[name].calls += count.calls;
       out[name].bytes += count.bytes;
     }
-  }
+  };
+  add(past_copies_);
+  for (const Executor* e : running_) add(e->copies());
   if (read_lane_) out["load"].bytes = read_lane_->bytes_read();
   if (write_lane_) out["save"].bytes = write_lane_->bytes_written();
   return out;

@@ -44,9 +44,24 @@ class EngineCore : public StateAccess {
   ~EngineCore() override;
 
   // Collective: whole tensors by parameter index, f32. kind "param" (compute copy), one of state_kinds(),
-  // "grad" (mean gradient of the last step before clipping). Only state_kinds() are written.
+  // "grad" (mean gradient of the last step before clipping). A written "param" is its master; "grad" is
+  // written between the last backward of a step and its update.
   std::vector<float> read_tensor(int32_t param, const std::string& kind);
   void write_tensor(int32_t param, const std::string& kind, std::span<const float> values);
+
+  // Elements of a parameter of which this rank updates the states, as (first, count); count may be 0.
+  std::pair<int64_t, int64_t> local_range(int32_t param);
+  // The same as above of these elements, without communication. Compute copies follow their masters with the
+  // next update or refresh_params().
+  std::vector<float> read_local(int32_t param, const std::string& kind);
+  void write_local(int32_t param, const std::string& kind, std::span<const float> values);
+  void refresh_params();  // collective
+
+  // Collective, between steps: these parameters are trained from the next step on, or no more. States of what
+  // is no more trained stay as they are; of what is trained for the first time they begin at zero, at the
+  // step count of the run.
+  void freeze(std::span<const int32_t> params, bool frozen);
+  bool is_frozen(int32_t param) const { return zero().frozen.at(static_cast<size_t>(param)) != 0; }
 
   // Collective.
   std::string save(const std::string& folder, const Json& client = {}, int keep = 0);
@@ -103,6 +118,9 @@ class EngineCore : public StateAccess {
   virtual Executor& refresh() = 0;                  // parameters from masters
   virtual void require_idle(const char* call) = 0;  // throws DS_ERROR_STATE inside a step
   virtual bool in_accumulation() const = 0;         // has some, but not all gradients of a step
+  virtual bool before_update() const = 0;           // has all of them, and the update is to come
+  // Compiles anew with other parameters frozen and calls grow().
+  virtual void recompile(const std::vector<char>& frozen) = 0;
   virtual void ensure_started() {}  // compiled and in memory; collective where it has to be done
 
   void add_param(std::string name, std::vector<int64_t> shape);
@@ -110,6 +128,9 @@ class EngineCore : public StateAccess {
   // Compares plan hashes over all ranks, then takes the planned memory; a rank that cannot is an error on
   // all. Collective.
   void start(const MemoryPlan& memory);
+  // The same for a plan with the same places and more behind them; executors are to be made again.
+  void grow(const MemoryPlan& memory);
+  void forget_executors();  // before they end: what they counted stays
   // Runs body, which makes executors; what they and their kernels take is measured. Collective.
   void make_executors(const std::function<void()>& body);
   std::unique_ptr<Executor> executor(const Program& program);
@@ -144,11 +165,25 @@ class EngineCore : public StateAccess {
   void require_usable() const;
   void start_lanes();
   void forget_text();  // parameters have changed
+  StateRef state_ref(size_t bucket, StateKind kind) const;
+  void begin_states(size_t bucket);
   void clip(const Instr& in, const TensorView& norms);
   void losses(const TensorView& losses);
   void transfer_state(BufferId id, int64_t element, int64_t count, float* out, const float* in);
   void transfer_file(const Buffer& buffer, int64_t element, int64_t count, float* out, const float* in);
-  std::vector<float> gather_part(int32_t param, const StateRef& part, int cut);
+  // What a rank holds of a kind: its part of a cut of the bucket over `cut` levels, to be multiplied by
+  // `scale`.
+  struct Held {
+    StateRef ref;  // without a buffer: zeros
+    int cut = 0;
+    float scale = 1;
+  };
+  Held held_of(int32_t param, const std::string& kind);
+  size_t bucket_with(int32_t param) const;
+  std::vector<float> gather_held(int32_t param, const Held& held);
+  void check_writable(int32_t param, const std::string& kind, size_t values, int64_t wanted);
+  void write_part(int32_t param, const std::string& kind, int64_t begin, int64_t end, const float* values);
+  void renew_norms(int32_t param);
   void check_param(int32_t param) const;
   void overwrite(const std::function<void()>& body);
   int state_index(const std::string& kind) const;  // in state_kinds(); -1: none of them
@@ -164,7 +199,8 @@ class EngineCore : public StateAccess {
   std::unique_ptr<IoLane> read_lane_, write_lane_;
   FileTail tail_;
   std::string poison_;
-  bool overwriting_ = false;  // a load has begun to change states
+  std::map<std::string, CommCount> past_copies_;  // of executors that are no more
+  bool overwriting_ = false;                      // a load has begun to change states
 };
 
 }  // namespace ds

@@ -37,12 +37,12 @@ int32_t DelegateEngine::add_param(const std::string& name, const std::vector<int
 }
 
 // What the call-by-call step needs: the largest transient memory of any fragment.
-MemoryPlan DelegateEngine::fragment_memory() {
-  std::vector<Program> all{plan_.init, plan_.refresh, plan_.update};
-  for (size_t b = 0; b < plan_.lease.size(); ++b) {
-    all.push_back(gather_fragment(plan_, config_, options_.machine, b));
-    for (int32_t m = 0; m < config_.accumulation; ++m) {
-      all.push_back(reduce_fragment(plan_, config_, options_.machine, b, m));
+MemoryPlan DelegateEngine::fragment_memory(const DelegatePlan& plan) const {
+  std::vector<Program> all{plan.init, plan.refresh, plan.update};
+  for (size_t b = 0; b < plan.lease.size(); ++b) {
+    all.push_back(gather_fragment(plan, config_, options_.machine, b));
+    for (int32_t m = 0; plan.zero.trains(b) && m < config_.accumulation; ++m) {
+      all.push_back(reduce_fragment(plan, config_, options_.machine, b, m));
     }
   }
   MemoryPlan memory;
@@ -64,7 +64,7 @@ void DelegateEngine::ensure_started() {
     overhead_.measure("programs", [&] {
       plan_ = compile_delegate(config_, specs_, shapes_, comm_.rank(), comm_.size(), options_.machine);
     });
-    memory = fragment_memory();
+    memory = fragment_memory(plan_);
     check_budget(plan_.zero.buffers, memory, config_.memory_budget);
   });
   for (int t = 0; t < 3; ++t) fragment_transient_[t] = memory.tiers[t].transient;
@@ -95,8 +95,47 @@ void DelegateEngine::ensure_started() {
   where_.assign(specs_.size(), nullptr);
   has_grad_.assign(specs_.size(), 0);
   bucket_leases_.assign(plan_.lease.size(), 0);
-  for (const Bucket& b : zero().layout.buckets) missing_.push_back(static_cast<int32_t>(b.params.size()));
+  for (size_t b = 0; b < plan_.lease.size(); ++b) missing_.push_back(trained(b));
   next_reduce_ = static_cast<int64_t>(plan_.lease.size()) - 1;
+}
+
+int32_t DelegateEngine::trained(size_t bucket) const {
+  int32_t count = 0;
+  for (const ParamPlace& p : zero().layout.buckets[bucket].params) count += !is_frozen(p.param);
+  return count;
+}
+
+void DelegateEngine::recompile(const std::vector<char>& frozen) {
+  DelegatePlan next;
+  MemoryPlan memory;
+  agree(comm_, "compile", [&] {
+    overhead_.measure("programs",
+                      [&] { next = recompile_delegate(plan_, config_, options_.machine, frozen); });
+    memory = fragment_memory(next);
+    check_budget(next.zero.buffers, memory, config_.memory_budget);
+  });
+  guarded([&] {
+    forget_executors();
+    forget_record();
+    fragments_.clear();
+    refresh_.reset();
+    update_.reset();
+    plan_ = std::move(next);
+    for (int t = 0; t < 3; ++t) fragment_transient_[t] = memory.tiers[t].transient;
+    grow(memory);
+    make_executors([&] {
+      refresh_ = executor(plan_.refresh);
+      update_ = executor(plan_.update);
+    });
+    for (size_t b = 0; b < missing_.size(); ++b) missing_[b] = trained(b);
+  });
+}
+
+void DelegateEngine::forget_record() {
+  step_.reset();
+  program_.reset();
+  record_.clear();
+  following_ = told_ = false;
 }
 
 void DelegateEngine::check(int32_t param, const char* call) const {
@@ -170,6 +209,9 @@ void DelegateEngine::grad_ready(int32_t param, const void* data, DType dtype, in
           specs_[i].numel, numel);
   require(dtype == config_.compute || dtype == DS_DTYPE_F32, "gradient of '{}' must be {} or f32, got {}",
           specs_[i].name, dtype_name(config_.compute), dtype_name(dtype));
+  if (is_frozen(param)) {
+    raise(DS_ERROR_STATE, "parameter '{}' is frozen: it takes no gradient", specs_[i].name);
+  }
   if (has_grad_[i])
     raise(DS_ERROR_STATE, "parameter '{}' has its gradient of this micro-step already", specs_[i].name);
   if (micro_ >= config_.accumulation) {
@@ -199,7 +241,7 @@ void DelegateEngine::end_micro_step() {
   ++micro_;
   std::fill(has_grad_.begin(), has_grad_.end(), 0);
   for (size_t b = 0; b < missing_.size(); ++b) {
-    missing_[b] = static_cast<int32_t>(zero().layout.buckets[b].params.size());
+    missing_[b] = trained(b);
   }
   next_reduce_ = static_cast<int64_t>(plan_.lease.size()) - 1;
 }
@@ -232,7 +274,10 @@ StepResult DelegateEngine::step() {
 
 std::string DelegateEngine::model_text() const {
   std::string text = "delegate";
-  for (size_t p = 0; p < specs_.size(); ++p) text += " " + specs_[p].name + shapes_[p].text();
+  for (size_t p = 0; p < specs_.size(); ++p) {
+    text += " " + specs_[p].name + shapes_[p].text();
+    if (started_ && is_frozen(static_cast<int32_t>(p))) text += " frozen";
+  }
   return text;
 }
 

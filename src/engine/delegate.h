@@ -44,12 +44,18 @@ class DelegateEngine final : public EngineCore {
   std::string model_text() const override;
   Executor& refresh() override;
   bool in_accumulation() const override { return !events_.empty() && micro_ < config_.accumulation; }
+  bool before_update() const override { return !events_.empty() && micro_ == config_.accumulation; }
   void require_idle(const char* call) override;
   void ensure_started() override;
   void host_call(const Instr& in, std::span<const TensorView> views) override;
 
+  void recompile(const std::vector<char>& frozen) override;
+
  private:
-  MemoryPlan fragment_memory();
+  MemoryPlan fragment_memory(const DelegatePlan& plan) const;
+  void forget_record();
+  // Trained parameters of a bucket.
+  int32_t trained(size_t bucket) const;
   int64_t program_bytes(int tier) const;  // transient bytes of the recorded program, in whole blocks
   void check(int32_t param, const char* call) const;
   size_t bucket_of(int32_t param) const;

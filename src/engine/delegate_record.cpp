@@ -71,9 +71,9 @@ void DelegateEngine::record() {
   }
   auto program = std::make_unique<Program>(std::move(*made));
   if (options_.program_filter) options_.program_filter(*program);
+  forget_executors();
   step_.reset();
   fragments_.clear();
-  running_.clear();
   program_ = std::move(program);
   MemoryPlan memory;
   for (int t = 0; t < 3; ++t) {
@@ -81,6 +81,7 @@ void DelegateEngine::record() {
   }
   own_memory().resize_transient(memory);
   for (size_t b = 0; b < plan_.grads.size(); ++b) {  // pages of the call-by-call step
+    if (plan_.grads[b] < 0) continue;
     const Buffer& grads = placed().buffers[static_cast<size_t>(plan_.grads[b])];
     own_memory().discard(grads.offset, grads.bytes());
   }
@@ -157,7 +158,7 @@ void DelegateEngine::gather_bucket(size_t bucket) {
 void DelegateEngine::reduce_ready(bool all) {
   for (; next_reduce_ >= 0; --next_reduce_) {
     size_t b = static_cast<size_t>(next_reduce_);
-    if (missing_[b] < 0) continue;
+    if (missing_[b] < 0 || !zero().trains(b)) continue;
     if (missing_[b] > 0 && !all) return;
     for (const ParamPlace& place : zero().layout.buckets[b].params) {
       if (has_grad_[static_cast<size_t>(place.param)]) continue;

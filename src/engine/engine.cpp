@@ -10,10 +10,10 @@
 namespace ds {
 
 Engine::Engine(Config config, const Graph& forward, Communicator& comm, EngineOptions options)
-    : EngineCore(std::move(config), comm, std::move(options)) {
+    : EngineCore(std::move(config), comm, std::move(options)), forward_(forward) {
   agree(comm_, "compile", [&] {
     overhead_.measure("programs", [&] {
-      plan_ = compile_plan(forward, config_, comm_.rank(), comm_.size(), options_.machine, true,
+      plan_ = compile_plan(forward_, config_, comm_.rank(), comm_.size(), options_.machine, true,
                            options_.programs);
     });
   });
@@ -21,16 +21,36 @@ Engine::Engine(Config config, const Graph& forward, Communicator& comm, EngineOp
   add_params(plan_.graph);
   start(memory_plan(plan_));
   std::unique_ptr<Executor> init;
+  make_all_executors();
+  make_executors([&] { init = executor(plan_.init); });
+  guarded([&] { init->run(); });
+  running_.pop_back();  // init, which ends here
+}
+
+void Engine::make_all_executors() {
   make_executors([&] {
     refresh_ = executor(plan_.refresh);
     step_ = executor(plan_.step);
     eval_ = executor(plan_.eval);
     if (plan_.logits >= 0) infer_ = executor(plan_.infer);
     if (plan_.decode) decoding_ = make_decoding(*plan_.decode);
-    init = executor(plan_.init);
   });
-  guarded([&] { init->run(); });
-  running_.pop_back();  // init, which ends here
+}
+
+void Engine::recompile(const std::vector<char>& frozen) {
+  Plan next;
+  agree(comm_, "compile", [&] {
+    overhead_.measure("programs",
+                      [&] { next = recompile_plan(plan_, forward_, config_, options_.machine, frozen); });
+  });
+  guarded([&] {
+    forget_executors();
+    decoding_.reset();
+    for (std::unique_ptr<Executor>* e : {&refresh_, &step_, &eval_, &infer_}) e->reset();
+    plan_ = std::move(next);
+    grow(memory_plan(plan_));
+    make_all_executors();
+  });
 }
 
 void Engine::require_idle(const char* call) {

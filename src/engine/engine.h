@@ -44,7 +44,10 @@ class Engine final : public EngineCore {
   Executor& refresh() override { return *refresh_; }
   Decoding* decoding() override { return decoding_.get(); }
   bool in_accumulation() const override { return micro_ > 0 && micro_ < config_.accumulation; }
+  bool before_update() const override { return micro_ == config_.accumulation; }
   void require_idle(const char* call) override;
+
+  void recompile(const std::vector<char>& frozen) override;
 
  private:
   enum class Phase { idle, forward_done, backward_done };
@@ -55,6 +58,9 @@ class Engine final : public EngineCore {
   void name_bad_tensor();
   InstrId segment_end(const std::string& name) const;
 
+  void make_all_executors();
+
+  Graph forward_;
   Plan plan_;
   std::unique_ptr<Executor> refresh_, step_, eval_, infer_;
   std::unique_ptr<Decoding> decoding_;

@@ -1,5 +1,3 @@
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -11,14 +9,6 @@
 #include "engine/core.h"
 
 namespace ds {
-
-namespace {
-
-const StateRef& state_ref(const BucketState& s, StateKind kind) {
-  return kind == StateKind::master ? s.master : s.states.at(static_cast<size_t>(kind) - 1);
-}
-
-}  // namespace
 
 // Copies between the caller and a persistent buffer in any tier.
 void EngineCore::transfer_state(BufferId id, int64_t element, int64_t count, float* out, const float* in) {
@@ -46,93 +36,65 @@ void EngineCore::transfer_file(const Buffer& b, int64_t element, int64_t count, 
   if (out) widen(b.dtype, bytes + (begin - low), count, out);
 }
 
+// Without a buffer: what is not trained yet has no such state.
+StateRef EngineCore::state_ref(size_t bucket, StateKind kind) const {
+  const BucketState& s = zero().buckets.at(bucket);
+  if (kind == StateKind::master) return s.master;
+  return s.states.empty() ? StateRef{} : s.states.at(static_cast<size_t>(kind) - 1);
+}
+
 void EngineCore::read_state(StateKind kind, size_t bucket, int64_t begin, int64_t count, float* out) {
-  const StateRef& ref = state_ref(zero().buckets.at(bucket), kind);
-  transfer_state(ref.buffer, ref.first + begin - first(bucket), count, out, nullptr);
+  StateRef ref = state_ref(bucket, kind);
+  if (ref.buffer < 0) {
+    std::fill_n(out, count, 0.0f);
+  } else {
+    transfer_state(ref.buffer, ref.first + begin - first(bucket), count, out, nullptr);
+  }
 }
 
 void EngineCore::write_state(StateKind kind, size_t bucket, int64_t begin, int64_t count, const float* in) {
-  const StateRef& ref = state_ref(zero().buckets.at(bucket), kind);
+  StateRef ref = state_ref(bucket, kind);
+  if (ref.buffer < 0) return;
   overwriting_ = true;
   transfer_state(ref.buffer, ref.first + begin - first(bucket), count, nullptr, in);
 }
 
-// A whole parameter's worth of a kind of which every rank holds `part`, its part of a cut over `cut` levels.
-std::vector<float> EngineCore::gather_part(int32_t param, const StateRef& part, int cut) {
-  size_t b = static_cast<size_t>(zero().layout.bucket_of[static_cast<size_t>(param)]);
-  const RankLevels& levels = zero().levels;
-  std::vector<float> whole(static_cast<size_t>(zero().layout.buckets[b].numel));
-  if (part.numel == zero().layout.buckets[b].numel) {
-    transfer_state(part.buffer, part.first, part.numel, whole.data(), nullptr);
-  } else {
-    int64_t own = zero().part(b, levels.depth());  // of which every rank gives one
-    std::vector<float> mine(static_cast<size_t>(own)), all(whole.size());
-    int64_t first = part.first + own_first(b) - zero().part_first(b, cut);
-    transfer_state(part.buffer, first, own, mine.data(), nullptr);
-    comm_.all_gather(mine.data(), all.data(), mine.size() * sizeof(float),
-                     "read " + names_[static_cast<size_t>(param)]);
-    for (int r = 0; r < comm_.size(); ++r)
-      std::copy_n(all.begin() + r * own, own, whole.begin() + levels.part(r, levels.depth()) * own);
+// A bucket has states for the first time: its master is the parameter, the others are zero.
+void EngineCore::begin_states(size_t bucket) {
+  const BucketState& s = zero().buckets[bucket];
+  std::vector<float> block(1 << 16);
+  auto pieces = [&](auto&& body) {
+    for (int64_t at = 0; at < held(bucket); at += static_cast<int64_t>(block.size()))
+      body(at, std::min(static_cast<int64_t>(block.size()), held(bucket) - at));
+  };
+  for (const StateRef& state : s.states) {
+    pieces([&](int64_t at, int64_t n) { transfer_state(state.buffer, at, n, nullptr, block.data()); });
   }
-  const ParamPlace& place = zero().layout.place(param);
-  return {whole.begin() + place.begin, whole.begin() + place.begin + place.numel};
+  if (s.master.buffer == s.param.buffer) return;
+  pieces([&](int64_t at, int64_t n) {
+    transfer_state(s.param.buffer, s.param.first + at, n, block.data(), nullptr);
+    transfer_state(s.master.buffer, s.master.first + at, n, nullptr, block.data());
+  });
 }
 
-void EngineCore::check_param(int32_t param) const {
-  require(param >= 0 && static_cast<size_t>(param) < names_.size(), "param must be 0 to {}, got {}",
-          static_cast<int64_t>(names_.size()) - 1, param);
-}
-
-int EngineCore::state_index(const std::string& kind) const {
-  auto at = std::find(state_kinds_.begin(), state_kinds_.end(), kind);
-  return at == state_kinds_.end() ? -1 : static_cast<int>(at - state_kinds_.begin());
-}
-
-std::vector<float> EngineCore::read_tensor(int32_t param, const std::string& kind) {
-  check_param(param);
-  ensure_started();
-  if (kind == "grad" && in_accumulation()) {
-    raise(DS_ERROR_STATE,
-          "gradient of '{}' must be read before the first or after the last backward of a step",
-          names_[static_cast<size_t>(param)]);
+void EngineCore::freeze(std::span<const int32_t> params, bool frozen) {
+  require_idle("freeze");
+  if (state_kinds_.size() == 1) raise(DS_ERROR_STATE, "an engine for inference alone trains no parameter");
+  std::vector<char> wanted = zero().frozen;
+  for (int32_t p : params) {
+    check_param(p);
+    wanted[static_cast<size_t>(p)] = frozen;
+  }
+  std::vector<size_t> fresh;
+  for (size_t b = 0; b < zero().buckets.size(); ++b) {
+    if (zero().buckets[b].grad.empty()) fresh.push_back(b);
   }
   guarded([&] { settle(); });
-  size_t b = static_cast<size_t>(zero().layout.bucket_of[static_cast<size_t>(param)]);
-  const BucketState& s = zero().buckets[b];
-  if (kind == "param") {
-    int cut = s.partitioned ? zero().policy.params : 0;
-    return gather_part(param, {s.param.buffer, 0, zero().part(b, cut)}, cut);
-  }
-  if (kind == "grad" && !s.grad.empty()) {
-    BufferId grad = s.grad[static_cast<size_t>(zero().grad_top())];
-    std::vector<float> out =
-        gather_part(param, {grad, 0, zero().part(b, zero().policy.grads)}, zero().policy.grads);
-    float scale = 1.0f / static_cast<float>(config_.accumulation * comm_.size());
-    for (float& g : out) g *= scale;
-    return out;
-  }
-  int index = state_index(kind);
-  require(index >= 0, "kind must be param, grad, {}, got '{}'", fmt::join(state_kinds_, ", "), kind);
-  return gather_part(param, state_ref(s, static_cast<StateKind>(index)), zero().policy.states);
-}
-
-void EngineCore::write_tensor(int32_t param, const std::string& kind, std::span<const float> values) {
-  require_idle("write_tensor");
-  check_param(param);
-  const ParamPlace& place = zero().layout.place(param);
-  require(static_cast<int64_t>(values.size()) == place.numel, "parameter '{}' has {} elements, got {}",
-          names_[static_cast<size_t>(param)], place.numel, values.size());
-  int index = state_index(kind);
-  require(index >= 0, "kind must be one of {}, got '{}'", fmt::join(state_kinds_, ", "), kind);
-  size_t b = static_cast<size_t>(zero().layout.bucket_of[static_cast<size_t>(param)]);
-  int64_t begin = std::max(place.begin, first(b)),
-          end = std::min(place.begin + place.numel, first(b) + held(b));
+  recompile(wanted);
   guarded([&] {
-    if (begin < end) {
-      write_state(static_cast<StateKind>(index), b, begin, end - begin,
-                  values.data() + (begin - place.begin));
+    for (size_t b : fresh) {
+      if (!zero().buckets[b].grad.empty()) begin_states(b);
     }
-    refresh().run();
   });
   forget_text();
 }

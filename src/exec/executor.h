@@ -58,6 +58,8 @@ struct Launch {
   std::vector<TensorView> views;         // extents of n are set by set_extent
   std::string label;                     // "all_gather h.3.param", for errors and trace
   bool symbolic = false;
+  std::vector<std::pair<int64_t, int64_t>> runs;  // elements of an update of which some are frozen
+  bool whole = true;                              // no elements are frozen: runs is empty
 };
 
 // Runs one program, again and again; saves of a run may go on into the next run of the same program. Another

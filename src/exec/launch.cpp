@@ -1,5 +1,6 @@
 #include <cmath>
 #include <cstring>
+#include <sstream>
 
 #include "core/base/error.h"
 #include "core/base/log.h"
@@ -26,6 +27,29 @@ TensorView make_view(const Program& program, const Memory& memory, const Operand
     view.data = base + buffer.offset + o.begin;
   }
   return view;
+}
+
+// What "begin:end,begin:end" leaves of [0, numel).
+std::vector<std::pair<int64_t, int64_t>> runs_between(const std::string& frozen, int64_t numel) {
+  std::vector<std::pair<int64_t, int64_t>> runs;
+  std::istringstream text(frozen);
+  int64_t at = 0, begin = 0, end = 0;
+  for (char mark = ','; mark == ',' && text >> begin >> mark >> end; mark = 0, text >> mark) {
+    if (begin > at) runs.emplace_back(at, begin);
+    at = end;
+  }
+  if (at < numel) runs.emplace_back(at, numel);
+  return runs;
+}
+
+// Elements [begin, end) of every operand of an element-wise update.
+std::vector<TensorView> part_of(std::span<const TensorView> views, int64_t begin, int64_t end) {
+  std::vector<TensorView> parts(views.begin(), views.end());
+  for (TensorView& v : parts) {
+    v.data = static_cast<std::byte*>(v.data) + begin * size_of(v.dtype);
+    v.dims[0] = end - begin;
+  }
+  return parts;
 }
 
 KernelFn find_kernel(const KernelRegistry& kernels, const Instr& in, const Launch& launch) {
@@ -81,6 +105,10 @@ Executor::Executor(const Program& program, ExecContext context)
       int ranks = static_cast<int>(in.attrs.integer_or("ranks", program.world));
       launch.comm = &context_.comm->of(ranks, static_cast<int>(in.attrs.integer_or("stride", 1)));
     }
+    if (const auto* frozen = in.attrs.find("frozen")) {
+      launch.whole = false;
+      launch.runs = runs_between(std::get<std::string>(*frozen), launch.views.at(0).numel());
+    }
     launch.label = in.op;
     if (!in.operands.empty())
       launch.label += " " + program.buffers[static_cast<size_t>(in.operands.back().buffer)].name;
@@ -114,7 +142,11 @@ void Executor::perform(size_t index) {
   std::span<const TensorView> writes = views.subspan(static_cast<size_t>(launch.inputs));
   if (launch.kernel) {
     int64_t leaf = int64_t{in.micro} * program_.world + program_.rank;
-    launch.kernel({reads, writes, in.attrs, *context_.scalars, leaf, *context_.team});
+    if (launch.whole) launch.kernel({reads, writes, in.attrs, *context_.scalars, leaf, *context_.team});
+    for (auto [begin, end] : launch.runs) {
+      launch.kernel({part_of(reads, begin, end), part_of(writes, begin, end), in.attrs, *context_.scalars,
+                     leaf, *context_.team});
+    }
     if (check_) check_launch(launch);
     return;
   }

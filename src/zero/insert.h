@@ -12,7 +12,8 @@ struct StepBuffers {
   // Per bucket: whole parameters. A transient stand-in for partitioned buckets, the persistent copy
   // otherwise.
   std::vector<BufferId> full;
-  // Per micro-step and bucket: gradients in the compute type, written by backward.
+  // Per micro-step and bucket: gradients in the compute type, written by backward; -1 where nothing is
+  // trained.
   std::vector<std::vector<BufferId>> grads;
 };
 
@@ -64,7 +65,8 @@ void emit_init(ProgramBuilder& builder, const ZeroPlan& plan, const std::vector<
 // again from 0.
 void emit_refresh(ProgramBuilder& builder, const ZeroPlan& plan);
 
-// Where each granule's norm lies in the `norms` operand of the clip instruction, in the order of parameters.
+// Where each granule's norm lies in the `norms` operand of the clip instruction, in the order of parameters;
+// not of buckets in which nothing is trained.
 std::vector<int64_t> norm_order(const ZeroPlan& plan);
 
 }  // namespace ds

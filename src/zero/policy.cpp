@@ -74,6 +74,12 @@ int64_t ZeroPlan::part_first(size_t bucket, int cut) const {
   return levels.part(rank, cut) * part(bucket, cut);
 }
 
+bool ZeroPlan::trains(size_t bucket) const {
+  const std::vector<ParamPlace>& params = layout.buckets[bucket].params;
+  return std::any_of(params.begin(), params.end(),
+                     [&](const ParamPlace& p) { return !frozen[static_cast<size_t>(p.param)]; });
+}
+
 int ZeroPlan::grad_top() const { return tree ? std::bit_width(static_cast<uint64_t>(accumulation)) - 1 : 0; }
 
 std::string ZeroPlan::quantization_key(const ZeroConfig& zero) const {
@@ -109,12 +115,12 @@ BucketState make_params(ZeroPlan& plan, size_t index) {
   return s;
 }
 
-// The same with what training keeps beside them.
-BucketState make_state(ZeroPlan& plan, const Optimizer& optimizer, size_t index) {
+// What training keeps beside the parameters.
+void add_state(ZeroPlan& plan, const Optimizer& optimizer, size_t index) {
   const Bucket& bucket = plan.layout.buckets[index];
   const Policy& policy = plan.policy;
   int64_t part = plan.part(index);
-  BucketState s = make_params(plan, index);
+  BucketState& s = plan.buckets[index];
   // In f32 on the device the parameter is its own master.
   bool own_master = plan.compute == DS_DTYPE_F32 && policy.state_tier == Tier::device &&
                     plan.buffers[static_cast<size_t>(s.param.buffer)].tier == Tier::device;
@@ -133,7 +139,18 @@ BucketState make_state(ZeroPlan& plan, const Optimizer& optimizer, size_t index)
     s.errors.push_back(plan.add(name, DS_DTYPE_F32, plan.part(index, level), Tier::device));
   }
   s.grad_first = plan.part_first(index) - plan.part_first(index, policy.grads);
-  return s;
+}
+
+// A place for the norm of every granule that has states.
+void add_norms(ZeroPlan& plan) {
+  int64_t granules = 0;
+  for (size_t b = 0; b < plan.buckets.size(); ++b) {
+    plan.buckets[b].norm_first = granules;
+    if (!plan.buckets[b].grad.empty()) granules += plan.part(b) / kGranule;
+  }
+  Tier near = plan.policy.state_tier == Tier::device ? Tier::device : Tier::host;
+  std::string name = plan.norms < 0 ? "norms" : fmt::format("norms.{}", granules);
+  plan.norms = plan.add(std::move(name), DS_DTYPE_F64, granules, near);
 }
 
 // One rank has nothing to send: its gradients stay as they are. Its weights do not: what a model computes
@@ -165,20 +182,25 @@ ZeroPlan make_zero_plan(const Config& config, const std::vector<ParamSpec>& para
   plan.layout =
       make_layout(params, world, config.zero.reduce_bucket_size, config.zero.param_persistence_threshold);
   plan.scalars = plan.add(kScalarBlock, DS_DTYPE_U8, 256, Tier::device);
-  if (!training) {
-    for (size_t b = 0; b < plan.layout.buckets.size(); ++b) plan.buckets.push_back(make_params(plan, b));
-    return plan;
-  }
-  const Optimizer& optimizer = optimizer_of(config.optimizer);
-  int64_t granules = 0;
-  for (size_t b = 0; b < plan.layout.buckets.size(); ++b) {
-    plan.buckets.push_back(make_state(plan, optimizer, b));
-    plan.buckets.back().norm_first = granules;
-    granules += plan.part(b) / kGranule;
-  }
-  Tier near = plan.policy.state_tier == Tier::device ? Tier::device : Tier::host;
-  plan.norms = plan.add("norms", DS_DTYPE_F64, granules, near);
+  std::vector<char> frozen;
+  for (const ParamSpec& p : params) frozen.push_back(p.frozen);
+  for (size_t b = 0; b < plan.layout.buckets.size(); ++b) plan.buckets.push_back(make_params(plan, b));
+  if (training) set_frozen(plan, config, frozen);
   return plan;
+}
+
+void set_frozen(ZeroPlan& plan, const Config& config, const std::vector<char>& frozen) {
+  if (std::find(frozen.begin(), frozen.end(), 0) == frozen.end())
+    raise(DS_ERROR_CONFIG, "frozen_parameters: all {} parameters are frozen, one at least must be trained",
+          frozen.size());
+  plan.frozen = frozen;
+  bool grown = plan.norms < 0;
+  for (size_t b = 0; b < plan.buckets.size(); ++b) {
+    if (!plan.trains(b) || !plan.buckets[b].grad.empty()) continue;
+    add_state(plan, optimizer_of(config.optimizer), b);
+    grown = true;
+  }
+  if (grown) add_norms(plan);
 }
 
 }  // namespace ds

@@ -73,9 +73,10 @@ struct ZeroPlan {
   std::vector<BucketState> buckets;  // per layout bucket
   std::vector<BufferId> inputs;      // per graph input: accumulation x bound elements
   BufferId scalars = -1;             // kScalarBlock
-  BufferId norms = -1;  // f64, one per granule that this rank updates: sums of squares of the step; -1
-                        // without training
-  BufferId loss = -1;   // f32[accumulation]: loss of each micro-step of this rank
+  BufferId norms = -1;       // f64, one per granule that this rank updates: sums of squares of the step; -1
+                             // without training
+  BufferId loss = -1;        // f32[accumulation]: loss of each micro-step of this rank
+  std::vector<char> frozen;  // per parameter: not trained now
 
   // Of a bucket cut over `cut` levels: elements of a part, and where this rank's begins.
   int64_t part(size_t bucket, int cut) const;
@@ -83,11 +84,17 @@ struct ZeroPlan {
   // The same of what this rank updates.
   int64_t part(size_t bucket) const { return part(bucket, policy.states); }
   int64_t part_first(size_t bucket) const { return part_first(bucket, policy.states); }
-  int grad_top() const;  // index in BucketState::grad of the finished sum
+  bool trains(size_t bucket) const;  // any of its parameters
+  int grad_top() const;              // index in BucketState::grad of the finished sum
   // What the bits of a step depend on: a part of the numerics key; "" without quantization.
   std::string quantization_key(const ZeroConfig& zero) const;
   BufferId add(std::string name, DType dtype, int64_t numel, Tier tier);
 };
+
+// From now on these parameters are not trained and the others are. What has states keeps them; a bucket that
+// is trained for the first time gets its own behind all other buffers. Throws DS_ERROR_CONFIG when nothing is
+// left to train.
+void set_frozen(ZeroPlan& plan, const Config& config, const std::vector<char>& frozen);
 
 // Layout and states of the parameters under the configuration. Inputs and loss are added by the caller.
 // Without `training` there are parameters only: each is its own master, in the compute type.

@@ -186,6 +186,7 @@ std::vector<std::vector<Ready>> complete_after(const Program& program, const Ste
   std::vector<Ready> owner(program.buffers.size(), Ready{0, -1});
   for (size_t m = 0; m < buffers.grads.size(); ++m) {
     for (size_t b = 0; b < buffers.grads[m].size(); ++b) {
+      if (buffers.grads[m][b] < 0) continue;
       owner[static_cast<size_t>(buffers.grads[m][b])] = {b, static_cast<int32_t>(m)};
     }
   }

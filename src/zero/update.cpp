@@ -55,7 +55,20 @@ void emit_clip(ProgramBuilder& b, const ZeroPlan& plan, const Config& config) {
       {{"max_norm", config.gradient_clipping}});
 }
 
+// Elements [first, first + count) of this rank's part that belong to frozen parameters, as "begin:end,...".
+std::string frozen_runs(const ZeroPlan& plan, size_t bucket, int64_t first, int64_t count) {
+  std::string runs;
+  int64_t low = plan.part_first(bucket) + first;
+  for (const ParamPlace& p : plan.layout.buckets[bucket].params) {
+    if (!plan.frozen[static_cast<size_t>(p.param)]) continue;
+    int64_t begin = std::max(p.begin - low, int64_t{0}), end = std::min(p.begin + p.numel - low, count);
+    if (begin < end) runs += fmt::format("{}{}:{}", runs.empty() ? "" : ",", begin, end);
+  }
+  return runs;
+}
+
 void emit_optimizer(ProgramBuilder& b, const ZeroPlan& plan, const Config& config, size_t bucket) {
+  if (!plan.trains(bucket)) return;
   const Optimizer& optimizer = optimizer_of(config.optimizer);
   const BucketState& s = plan.buckets[bucket];
   BufferId grad = s.grad[static_cast<size_t>(plan.grad_top())];
@@ -67,8 +80,11 @@ void emit_optimizer(ProgramBuilder& b, const ZeroPlan& plan, const Config& confi
                                   part_of(b, s.master, first, count, Access::update)};
     for (const StateRef& state : s.states)
       operands.push_back(part_of(b, state, first, count, Access::update));
-    operands.push_back(part_of(b, s.param, first, count, Access::write));
-    b.emit(Queue::compute, optimizer.op, std::move(operands), optimizer.attrs(config.optimizer));
+    Attrs attrs = optimizer.attrs(config.optimizer);
+    std::string frozen = frozen_runs(plan, bucket, first, count);
+    if (!frozen.empty()) attrs.set("frozen", frozen);
+    operands.push_back(part_of(b, s.param, first, count, frozen.empty() ? Access::write : Access::update));
+    b.emit(Queue::compute, optimizer.op, std::move(operands), std::move(attrs));
   }
 }
 
@@ -176,8 +192,11 @@ std::vector<Instr> gather_bucket(ProgramBuilder& builder, const ZeroPlan& plan, 
 
 void add_grad_buffers(ProgramBuilder& builder, const ZeroPlan& plan, StepBuffers& buffers) {
   std::vector<BufferId> grads;
-  for (const Bucket& bucket : plan.layout.buckets) {
-    grads.push_back(builder.transient(bucket.name + ".g", plan.compute, bucket.numel, Tier::device));
+  for (size_t b = 0; b < plan.layout.buckets.size(); ++b) {
+    const Bucket& bucket = plan.layout.buckets[b];
+    grads.push_back(plan.trains(b)
+                        ? builder.transient(bucket.name + ".g", plan.compute, bucket.numel, Tier::device)
+                        : -1);
   }
   buffers.grads.push_back(std::move(grads));
 }
@@ -195,7 +214,9 @@ void emit_update(ProgramBuilder& builder, const ZeroPlan& plan, const Config& co
   // In the order of the reductions: gradients that stayed near come first, loads of the others run behind
   // them.
   for (size_t b = plan.buckets.size(); b-- > 0;) emit_optimizer(builder, plan, config, b);
-  for (size_t b = 0; b < plan.buckets.size(); ++b) gather_params(builder, plan, b);
+  for (size_t b = 0; b < plan.buckets.size(); ++b) {
+    if (plan.trains(b)) gather_params(builder, plan, b);
+  }
   builder.end_segment("update");
 }
 
@@ -209,10 +230,13 @@ void emit_init(ProgramBuilder& builder, const ZeroPlan& plan, const std::vector<
     for (const ParamPlace& place : bucket.params) {
       emit_draw(builder, plan, b, place, inits[static_cast<size_t>(place.param)], draft);
     }
-    builder.emit(Queue::compute, "accumulate",
+    DType kept = builder.buffer(s.master.buffer).dtype;
+    bool cast = kept != DS_DTYPE_F32;  // the master of what is frozen is its parameter
+    Attrs attrs = cast ? Attrs{{"dtype", std::string(dtype_name(kept))}} : Attrs{{"beta", int64_t{0}}};
+    builder.emit(Queue::compute, cast ? "cast" : "accumulate",
                  {flat(builder.buffer(draft), draft, 0, part, Access::read),
                   part_of(builder, s.master, 0, part, Access::write)},
-                 {{"beta", int64_t{0}}});
+                 std::move(attrs));
     for (const StateRef& state : s.states) {
       builder.emit(Queue::compute, "zero", {part_of(builder, state, 0, part, Access::write)});
     }
@@ -244,6 +268,7 @@ std::vector<int64_t> norm_order(const ZeroPlan& plan) {
   std::vector<int64_t> order;
   for (auto [bucket, granule] : plan.layout.granules_in_order()) {
     size_t b = static_cast<size_t>(bucket);
+    if (!plan.trains(b)) continue;
     int64_t part = plan.part(b) / kGranule;
     int holder = plan.levels.holder(static_cast<int>(granule / part), plan.policy.states);
     order.push_back(holder * local + plan.buckets[b].norm_first + granule % part);

@@ -36,13 +36,52 @@ static void state(ds_engine* engine) {
   check(grads[0] != 0.0f && isfinite(grads[0]), "a gradient");
   check_error(ds_engine_read(engine, param, DS_STATE_KIND_MASTER, back, 1), DS_ERROR_INVALID_ARGUMENT,
               "data_count of parameter 'fc2.bias' must be 2, got 1");
-  check_error(ds_engine_write(engine, param, DS_STATE_KIND_GRAD, values, BIAS), DS_ERROR_INVALID_ARGUMENT,
-              "grad");
+  check_error(ds_engine_write(engine, param, DS_STATE_KIND_GRAD, values, BIAS), DS_ERROR_STATE,
+              "gradient of 'fc2.bias' must be written between");
   check_error(ds_engine_read(engine, param, (ds_state_kind)9, back, BIAS), DS_ERROR_INVALID_ARGUMENT,
               "kind must be");
   check_error(ds_engine_get(engine, "speed", &number), DS_ERROR_NOT_FOUND, "speed");
   check_ok(ds_engine_get(engine, "device_bytes", &number), "bytes");
   check(number > 0, "bytes on the device");
+}
+
+/* What this rank holds of a parameter, read and written without the others. */
+static void local(ds_engine* engine) {
+  int32_t param = -1;
+  int64_t first = -1, count = -1;
+  float part[BIAS] = {0, 0}, whole[BIAS];
+  check_ok(ds_engine_param_find(engine, "fc2.bias", &param), "find");
+  check_ok(ds_engine_local_range(engine, param, &first, &count), "local range");
+  check(first >= 0 && count >= 0 && first + count <= BIAS, "a range of the parameter");
+  check_ok(ds_engine_read_local(engine, param, DS_STATE_KIND_MASTER, part, (size_t)count), "read local");
+  check_ok(ds_engine_read(engine, param, DS_STATE_KIND_MASTER, whole, BIAS), "read");
+  check(memcmp(part, whole + first, (size_t)count * sizeof(float)) == 0, "a part of the whole");
+  check_error(ds_engine_read_local(engine, param, DS_STATE_KIND_MASTER, part, (size_t)count + 1),
+              DS_ERROR_INVALID_ARGUMENT, "data_count of this rank's elements of parameter 'fc2.bias'");
+  part[0] = part[1] = 0.25f;
+  check_ok(ds_engine_write_local(engine, param, DS_STATE_KIND_MASTER, part, (size_t)count), "write local");
+  check_ok(ds_engine_refresh(engine), "refresh");
+  check_ok(ds_engine_read(engine, param, DS_STATE_KIND_PARAM, whole, BIAS), "read the compute copy");
+  check(whole[0] == 0.25f && whole[1] == 0.25f, "all ranks' parts");
+}
+
+static void frozen(ds_engine* engine, const mlp_batch* batch) {
+  int32_t param = -1;
+  float before[BIAS], after[BIAS];
+  double loss = 0;
+  check_ok(ds_engine_param_find(engine, "fc2.bias", &param), "find");
+  check_ok(ds_engine_read(engine, param, DS_STATE_KIND_MASTER, before, BIAS), "read");
+  check_ok(ds_engine_freeze(engine, &param, 1, 1), "freeze");
+  check_ok(ds_train_batch(engine, batch_inputs(batch), 2, &loss), "step");
+  check_ok(ds_engine_read(engine, param, DS_STATE_KIND_MASTER, after, BIAS), "read");
+  check(memcmp(before, after, sizeof after) == 0, "a frozen parameter stays");
+  check_error(ds_engine_read(engine, param, DS_STATE_KIND_GRAD, after, BIAS), DS_ERROR_STATE, "frozen");
+  check_ok(ds_engine_freeze(engine, &param, 1, 0), "train it again");
+  check_ok(ds_train_batch(engine, batch_inputs(batch), 2, &loss), "step");
+  check_ok(ds_engine_read(engine, param, DS_STATE_KIND_MASTER, after, BIAS), "read");
+  check(memcmp(before, after, sizeof after) != 0, "it moves again");
+  check_error(ds_engine_freeze(engine, &param, 1, 2), DS_ERROR_INVALID_ARGUMENT,
+              "frozen must be 0 or 1, got 2");
 }
 
 static void order(ds_engine* engine, const mlp_batch* batch) {
@@ -125,6 +164,8 @@ static void rank_body(int rank, ds_comm* comm, void* data) {
         "a prediction per row");
   ds_tensor_destroy(out);
   state(engine);
+  local(engine);
+  frozen(engine, &batch);
   order(engine, &batch);
   check_ok(ds_train_batch(engine, batch_inputs(&batch), 2, &loss), "third step");
   round_trip(rank, comm, engine, &batch);

@@ -133,6 +133,19 @@ StepResult train_step(const Point& p, Engine& engine, int64_t step) {
   return engine.train_batch(inputs);
 }
 
+StepResult train_step_in_pieces(const Point& p, Engine& engine, int64_t step,
+                                const std::function<void()>& before_update) {
+  std::vector<int32_t> tokens(static_cast<size_t>(kRows)), targets(tokens.size());
+  for (int64_t m = 0; m < p.leaves / p.world; ++m) {
+    draw_tokens(step, m * p.world + engine.comm().rank(), tokens.data(), targets.data());
+    InputView inputs[] = {{tokens.data(), DS_DTYPE_I32, kRows}, {targets.data(), DS_DTYPE_I32, kRows}};
+    engine.forward(inputs);
+    engine.backward();
+  }
+  before_update();
+  return engine.step();
+}
+
 std::string scratch_folder() { return std::string(DS_BINARY_DIR) + "/scratch"; }
 
 std::string Point::name() const {

@@ -70,6 +70,9 @@ Outcome train_threads(const Point& point, int steps, const std::function<void(Pr
 Config config_of(const Point& point);
 Graph graph_of(const Point& point);
 StepResult train_step(const Point& point, Engine& engine, int64_t step);
+// The same by forward, backward and step; `before_update` runs before the last.
+StepResult train_step_in_pieces(const Point& point, Engine& engine, int64_t step,
+                                const std::function<void()>& before_update);
 // Of masters, moments, parameters and gradients as train_rank's. Collective.
 std::string state_hash(EngineCore& engine);
 

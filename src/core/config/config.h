@@ -108,6 +108,7 @@ struct Config {
   std::string fused_head = "auto";  // "always", "never": head and cross-entropy in one; "auto": where f32
   bool recompute = false;           // cheap activations are made again in backward; never changes bits
   bool reproducible = false;
+  std::vector<std::string> frozen;  // patterns of names of parameters that are not trained
   std::string reduction = "micro";  // "micro"; "tree" when reproducible
   int threads = 0;                  // compute threads per rank; 0: cores / local ranks
   bool pin_threads = true;          // where the ranks of a machine have shared out its cores evenly

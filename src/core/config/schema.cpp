@@ -128,6 +128,7 @@ void general_keys(std::vector<Key>& keys) {
   keys.push_back(key("reproducible", [](auto& c) -> auto& { return c.reproducible; }));
   keys.push_back(key(
       "topology.nodes", [](auto& c) -> auto& { return c.nodes; }, count));
+  keys.push_back(key("frozen_parameters", [](auto& c) -> auto& { return c.frozen; }));
   keys.push_back(key("emulate_tiers", [](auto& c) -> auto& { return c.emulate_tiers; }));
   keys.push_back(
       choice_key("fused_head", [](auto& c) -> auto& { return c.fused_head; }, {"auto", "always", "never"}));

@@ -10,7 +10,7 @@ size_t at(ValueId value) { return static_cast<size_t>(value); }
 // Which values depend on a parameter or on one of `wrt`: only those get gradients.
 std::vector<bool> values_wanting_gradient(const Graph& graph, const std::vector<ValueId>& wrt) {
   std::vector<bool> wanted(graph.values.size(), false);
-  for (const Parameter& param : graph.params) wanted[at(param.value)] = true;
+  for (const Parameter& param : graph.params) wanted[at(param.value)] = !param.frozen;
   for (ValueId value : wrt) wanted.at(at(value)) = true;
   for (const Node& node : graph.nodes) {
     bool any = false;

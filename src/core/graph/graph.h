@@ -43,12 +43,13 @@ struct Init {
   bool operator==(const Init&) const = default;
 };
 
-// A trainable tensor. Index in Graph::params is the parameter's identity (int32 at the C interface).
+// A tensor of the model. Index in Graph::params is the parameter's identity (int32 at the C interface).
 struct Parameter {
   std::string name;  // for example "h.3.attn.qkv.weight"
   ValueId value = -1;
   Init init;
-  ValueId grad = -1;  // set by differentiate()
+  ValueId grad = -1;    // set by differentiate()
+  bool frozen = false;  // gets none; no part of the text
 };
 
 // A model: nodes in a valid execution order. Built by nn/ or ds_graph_op, changed only by passes.
@@ -94,9 +95,9 @@ class Graph {
 
 Graph parse_graph(std::string_view text);
 
-// Appends the backward part: gradients of scalar `loss` by every parameter (Parameter::grad; -1 where the
-// loss does not depend on it) and, in `input_grads`, by the named values. The seed is a `fill` of 1.
-// Contributions to one value are summed with `add` in order of decreasing consumer position.
+// Appends the backward part: gradients of scalar `loss` by every parameter (Parameter::grad; -1 where it
+// is frozen or the loss does not depend on it) and, in `input_grads`, by the named values. The seed is a
+// `fill` of 1. Contributions to one value are summed with `add` in order of decreasing consumer position.
 void differentiate(Graph& graph, ValueId loss, const std::vector<ValueId>& wrt = {},
                    std::vector<ValueId>* input_grads = nullptr);
 

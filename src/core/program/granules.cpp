@@ -30,15 +30,16 @@ class Packer {
 
   void add(int32_t param, const ParamSpec& spec, bool small) {
     std::string scope = small ? "small" : scope_of(spec.name);
-    int32_t& open = small ? open_small_ : open_large_;
+    int32_t& open = open_[small][spec.frozen];
+    std::string& large_scope = large_scope_[spec.frozen];
     int64_t padded = round_up(spec.numel, kGranule);
-    bool fits = open >= 0 && (small || scope == large_scope_) && at(open).numel + padded <= bucket_size_;
+    bool fits = open >= 0 && (small || scope == large_scope) && at(open).numel + padded <= bucket_size_;
     if (!fits) {
       open = static_cast<int32_t>(layout.buckets.size());
       int count = counts_[scope]++;
       std::string name = count == 0 && !small ? scope : scope + "#" + std::to_string(count);
-      layout.buckets.push_back({std::move(name), {}, 0, small});
-      if (!small) large_scope_ = scope;
+      layout.buckets.push_back({std::move(name), {}, 0, small, spec.frozen});
+      if (!small) large_scope = scope;
     }
     Bucket& bucket = at(open);
     layout.bucket_of.push_back(open);
@@ -58,9 +59,8 @@ class Packer {
 
   int world_;
   int64_t bucket_size_;
-  int32_t open_small_ = -1;
-  int32_t open_large_ = -1;
-  std::string large_scope_;
+  int32_t open_[2][2] = {{-1, -1}, {-1, -1}};  // by small, frozen
+  std::string large_scope_[2];
   std::map<std::string, int> counts_;
 };
 

@@ -12,6 +12,7 @@ inline constexpr int64_t kGranule = 256;
 struct ParamSpec {
   std::string name;
   int64_t numel = 0;
+  bool frozen = false;  // not trained, as far as is known
 };
 
 // Place of a parameter inside its bucket, in elements. begin is a multiple of kGranule.
@@ -28,6 +29,7 @@ struct Bucket {
   std::vector<ParamPlace> params;
   int64_t numel = 0;        // padded; a multiple of world * kGranule
   bool persistent = false;  // small parameters: never partitioned in stage 3
+  bool frozen = false;      // of parameters that were made frozen: has no states until one is trained
   int64_t shard(int world) const { return numel / world; }
   // Gaps that no parameter fills, as (begin, numel).
   std::vector<std::pair<int64_t, int64_t>> padding() const;
@@ -47,8 +49,8 @@ struct Layout {
 };
 
 // Parameters of at most persistence_threshold elements share buckets over the whole model; larger ones share
-// a bucket with their neighbours of the same scope (the name up to its first number: "h.3"). A bucket is cut
-// before it exceeds bucket_size elements.
+// a bucket with their neighbours of the same scope (the name up to its first number: "h.3"); frozen ones
+// share none with others. A bucket is cut before it exceeds bucket_size elements.
 Layout make_layout(const std::vector<ParamSpec>& params, int world, int64_t bucket_size,
                    int64_t persistence_threshold);
 

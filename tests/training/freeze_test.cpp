@@ -1,0 +1,241 @@
+// Parameters that are not trained, from the beginning, for a while, or no more.
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <set>
+
+#include "engine/delegate.h"
+#include "support/errors.h"
+#include "support/models.h"
+#include "support/ranks.h"
+#include "support/same_bits.h"
+#include "support/temp_folder.h"
+
+namespace ds::test {
+namespace {
+
+// Names that are frozen here: some of a layer, some small, a whole layer.
+const std::vector<std::string> kPatterns = {"h.0.mlp.*", "ln_f.weight", "h.1.*"};
+
+std::vector<int32_t> frozen_params(const Engine& engine) {
+  Config c;
+  c.frozen = kPatterns;
+  std::vector<char> mask = frozen_by_name(c, engine.param_names());
+  std::vector<int32_t> out;
+  for (size_t p = 0; p < mask.size(); ++p) {
+    if (mask[p]) out.push_back(static_cast<int32_t>(p));
+  }
+  return out;
+}
+
+// When the patterns' parameters are frozen: by the configuration, or by calls before these steps.
+struct Schedule {
+  bool from_config = false;
+  int freeze_at = -1, thaw_at = -1;
+};
+
+std::string train(const Point& p, const Schedule& schedule, int steps) {
+  std::vector<std::string> hashes(static_cast<size_t>(p.world));
+  run_ranks(p.world, [&](Communicator& comm) {
+    Config c = config_of(p);
+    if (schedule.from_config) c.frozen = kPatterns;
+    EngineOptions options;
+    options.threads = p.threads;
+    options.chaos_seed = p.chaos;
+    Engine engine(c, graph_of(p), comm, options);
+    std::vector<int32_t> params = frozen_params(engine);
+    for (int s = 0; s < steps; ++s) {
+      if (s == schedule.freeze_at) engine.freeze(params, true);
+      if (s == schedule.thaw_at) engine.freeze(params, false);
+      train_step(p, engine, s);
+    }
+    engine.freeze(std::vector<int32_t>{}, true);  // changes nothing
+    std::string text;
+    for (const char* kind : {"master", "exp_avg", "exp_avg_sq", "param"}) {
+      for (size_t i = 0; i < engine.param_names().size(); ++i) {
+        std::vector<float> values = engine.read_tensor(static_cast<int32_t>(i), kind);
+        text.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
+      }
+    }
+    hashes[static_cast<size_t>(comm.rank())] = std::to_string(std::hash<std::string>{}(text));
+  });
+  for (const std::string& hash : hashes) EXPECT_EQ(hash, hashes[0]);
+  return hashes[0];
+}
+
+std::vector<Point> layouts(DType compute) {
+  std::vector<Point> points;
+  for (int stage = 0; stage <= 3; ++stage) {
+    for (Tier tier : {Tier::device, Tier::host, Tier::nvme}) {
+      Point p;
+      p.compute = compute;
+      p.stage = stage;
+      p.tier = tier;
+      p.threads = 1 + stage % 2;
+      p.emulate = tier != Tier::device;
+      if (stage % 2 == 1) p.chaos = static_cast<uint64_t>(stage);
+      points.push_back(p);
+    }
+  }
+  return points;
+}
+
+// Without states from the beginning, or with states that are not touched: the same bits, on every layout. In
+// f32, because bf16 keeps no master of what is frozen from the beginning.
+TEST(Freeze, FromTheBeginningOrByCall) {
+  std::vector<Point> points = layouts(DS_DTYPE_F32);
+  std::string expected = train(points[0], {.freeze_at = 0}, 4);
+  EXPECT_NE(expected, train(points[0], {}, 4));
+  for (const Point& p : points) {
+    EXPECT_EQ(train(p, {.from_config = true}, 4), expected) << p.name();
+    EXPECT_EQ(train(p, {.freeze_at = 0}, 4), expected) << p.name();
+  }
+}
+
+TEST(Freeze, TrainedLater) {
+  std::string expected = train(layouts(DS_DTYPE_F32)[0], {.freeze_at = 0, .thaw_at = 2}, 5);
+  for (DType compute : {DS_DTYPE_F32, DS_DTYPE_BF16}) {
+    std::set<std::string> hashes;
+    for (const Point& p : layouts(compute)) hashes.insert(train(p, {.from_config = true, .thaw_at = 2}, 5));
+    EXPECT_EQ(hashes.size(), 1u) << dtype_name(compute);
+    EXPECT_EQ(hashes.contains(expected), compute == DS_DTYPE_F32);
+  }
+}
+
+TEST(Freeze, ForAWhile) {
+  std::vector<Point> points = layouts(DS_DTYPE_BF16);
+  std::string expected = train(points[0], {.freeze_at = 1, .thaw_at = 3}, 5);
+  EXPECT_NE(expected, train(points[0], {.freeze_at = 0, .thaw_at = 3}, 5));
+  for (const Point& p : points) EXPECT_EQ(train(p, {.freeze_at = 1, .thaw_at = 3}, 5), expected) << p.name();
+  Point shard{.stage = 3, .tier = Tier::host, .world = 4, .mics = 2, .leaves = 8};
+  Point plain{.world = 4, .leaves = 8};
+  EXPECT_EQ(train(shard, {.freeze_at = 1, .thaw_at = 3}, 5), train(plain, {.freeze_at = 1, .thaw_at = 3}, 5));
+}
+
+// Frozen values stay to the bit, all others move; what was never trained has no states.
+TEST(Freeze, WhatStaysAndWhatItTakes) {
+  Point p;
+  p.world = 1;
+  p.emulate = false;
+  auto comm = create_communicator("self", {});
+  Config c = config_of(p);
+  Engine all(c, graph_of(p), *comm, {});
+  c.frozen = kPatterns;
+  Engine engine(c, graph_of(p), *comm, {});
+  std::vector<int32_t> frozen = frozen_params(engine);
+  ASSERT_FALSE(frozen.empty());
+  std::vector<std::vector<float>> before;
+  for (size_t i = 0; i < engine.param_names().size(); ++i)
+    before.push_back(engine.read_tensor(static_cast<int32_t>(i), "master"));
+  for (int s = 0; s < 3; ++s) train_step(p, engine, s);
+  for (size_t i = 0; i < before.size(); ++i) {
+    bool stays = std::find(frozen.begin(), frozen.end(), static_cast<int32_t>(i)) != frozen.end();
+    EXPECT_EQ(engine.read_tensor(static_cast<int32_t>(i), "master") == before[i], stays)
+        << engine.param_names()[i];
+  }
+  auto bytes = [](const EngineCore& e, const std::string& kind) {
+    return e.state_bytes().at({Tier::device, kind});
+  };
+  int64_t elements = 0;
+  for (int32_t i : frozen) elements += static_cast<int64_t>(before[static_cast<size_t>(i)].size());
+  EXPECT_LE(bytes(engine, "exp_avg"), bytes(all, "exp_avg") - 4 * elements);
+  EXPECT_LE(bytes(engine, "grad"), bytes(all, "grad") - 4 * elements);
+  EXPECT_EQ(bytes(engine, "param"), bytes(all, "param"));
+  engine.freeze(frozen, false);
+  EXPECT_EQ(bytes(engine, "exp_avg"), bytes(all, "exp_avg"));
+}
+
+TEST(Freeze, ACheckpointIsOfEveryParameter) {
+  TempFolder folder;
+  Point p;
+  run_ranks(p.world, [&](Communicator& comm) {
+    Config c = config_of(p);
+    Engine all(c, graph_of(p), comm, {});
+    for (int s = 0; s < 2; ++s) train_step(p, all, s);
+    std::string path = all.save(folder.path());
+    c.frozen = kPatterns;
+    Engine some(c, graph_of(p), comm, {});
+    some.load(path);
+    for (int s = 2; s < 4; ++s) train_step(p, some, s);
+    std::string later = some.save(folder.path());
+    Engine again(c, graph_of(p), comm, {});
+    again.load(later);
+    EXPECT_EQ(again.read_tensor(0, "master"), some.read_tensor(0, "master"));
+    int32_t fixed = frozen_params(some)[0];
+    EXPECT_EQ(again.read_tensor(fixed, "exp_avg"),
+              std::vector<float>(again.read_tensor(fixed, "exp_avg").size(), 0.0f));
+    all.load(later);
+    EXPECT_EQ(all.read_tensor(fixed, "param"), some.read_tensor(fixed, "param"));
+  });
+}
+
+TEST(Freeze, WhatCannotBeIsRefused) {
+  auto comm = create_communicator("self", {});
+  Point p;
+  p.world = 1;
+  Config c = config_of(p);
+  c.frozen = {"h.0.mlp.fc.wieght"};
+  expect_names(message_of([&] { Engine(c, graph_of(p), *comm, {}); }, DS_ERROR_CONFIG),
+               {"frozen_parameters", "wieght", "h.0.mlp.fc.weight"});
+  c.frozen = {"*"};
+  expect_names(message_of([&] { Engine(c, graph_of(p), *comm, {}); }, DS_ERROR_CONFIG),
+               {"frozen_parameters", "all"});
+  c.frozen.clear();
+  Engine engine(c, graph_of(p), *comm, {});
+  std::vector<int32_t> every(engine.param_names().size());
+  std::iota(every.begin(), every.end(), 0);
+  expect_names(message_of([&] { engine.freeze(every, true); }, DS_ERROR_CONFIG), {"all"});
+  int32_t wrong[] = {99};
+  message_of([&] { engine.freeze(wrong, true); }, DS_ERROR_INVALID_ARGUMENT);
+  train_step(p, engine, 0);  // still good
+  int32_t one[] = {3};
+  engine.freeze(one, true);
+  expect_names(message_of([&] { engine.read_tensor(3, "grad"); }, DS_ERROR_STATE),
+               {"frozen", engine.param_names()[3]});
+}
+
+// A host hands over gradients of what is trained; buckets of the rest are never reduced.
+TEST(Freeze, Delegate) {
+  constexpr int64_t kNumel = 4096;
+  std::vector<float> ones(kNumel, 1.0f);
+  for (int stage : {0, 3}) {
+    run_ranks(2, [&](Communicator& comm) {
+      Config c = make_config(stage, 1, 2);
+      c.zero.param_persistence_threshold = 100;
+      c.frozen = {"b"};
+      DelegateEngine engine(c, comm, {});
+      for (const char* name : {"a.0", "b", "c.0"}) engine.add_param(name, {kNumel}, ones);
+      auto step = [&](std::vector<int32_t> trained) {
+        for (int32_t p : {0, 1, 2}) {
+          int32_t one[] = {p};
+          engine.gather(one);
+          engine.release(one);
+        }
+        for (int32_t p : trained) engine.grad_ready(p, ones.data(), DS_DTYPE_F32, kNumel);
+        engine.end_micro_step();
+        engine.step();
+      };
+      step({0, 2});
+      step({2, 0});
+      EXPECT_EQ(engine.read_tensor(1, "master"), ones);
+      EXPECT_NE(engine.read_tensor(0, "master"), ones);
+      engine.gather(std::vector<int32_t>{1});
+      message_of([&] { engine.grad_ready(1, ones.data(), DS_DTYPE_F32, kNumel); }, DS_ERROR_STATE);
+      engine.release(std::vector<int32_t>{1});
+      for (int32_t p : {0, 2}) engine.grad_ready(p, ones.data(), DS_DTYPE_F32, kNumel);
+      engine.end_micro_step();
+      engine.step();
+      std::vector<float> kept = engine.read_tensor(0, "master");
+      engine.freeze(std::vector<int32_t>{1}, false);
+      engine.freeze(std::vector<int32_t>{0}, true);
+      step({1, 2});
+      step({1, 2});
+      EXPECT_NE(engine.read_tensor(1, "master"), ones);
+      EXPECT_EQ(engine.read_tensor(0, "master"), kept);
+      EXPECT_TRUE(engine.recorded());
+    });
+  }
+}
+
+}  // namespace
+}  // namespace ds::test
