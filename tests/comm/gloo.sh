@@ -35,6 +35,17 @@ for ranks in 2 4; do
   [ ! -e meet ] || die "the meeting point is left"
 done
 
+# Ranks in two groups, as if on two machines.
+sed 's/"stage": 3/"stage": 3, "stage3_param_persistence_threshold": 100, "zero_hpz_partition_size": 2/; s/^{/{"topology": {"nodes": 2}, /' config.json > groups.json
+started=
+for rank in 0 1 2 3; do
+  RANK=$rank WORLD_SIZE=4 DS_COMM_URL="gloo://$PWD/meet" timeout 120 "$build/bin/libds" train --config groups.json \
+    --data text --quiet --dir groups > $rank.log 2>&1 &
+  started="$started $!"
+done
+for process in $started; do wait $process || { cat ./[0-9].log; die "4 ranks in groups over gloo"; }; done
+[ "$(hash_of groups)" = "$(hash_of shm4)" ] || die "payload hashes of 4 ranks in groups differ"
+
 # The configuration chooses; the launcher's ranks, its address and port.
 sed 's/^{/{"communicator": "env:gloo", /' config.json > chosen.json
 "$build/bin/libds" launch -n 2 "$build/bin/libds" train --config chosen.json --data text --quiet --dir chosen > log 2>&1 ||

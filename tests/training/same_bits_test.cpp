@@ -126,11 +126,12 @@ TEST_F(SameBits, StageTierOverlapThreadsProcesses) {
 TEST_F(SameBits, ReproducibleOverWorldSizes) {
   for (DType compute : {DS_DTYPE_BF16, DS_DTYPE_F32}) {
     std::set<std::string> hashes;
-    for (int i = 0; i < 12; ++i) {
+    for (int i = 0; i < 16; ++i) {
       int world = 1 << (i / 4), stage = i % 4;
       Point p;
       p.compute = compute;
       p.reproducible = true;
+      p.leaves = 8;
       p.world = world;
       p.stage = stage;
       p.tier = stage == 3 ? Tier::nvme : Tier::device;
@@ -176,6 +177,14 @@ TEST_F(SameBits, ShardGroupsAndNodes) {
     plain.leaves = 2 * world;
     std::string expected = hash_of(plain);
     for (const Point& p : group_points(world, want_full())) EXPECT_EQ(hash_of(p), expected) << p.name();
+    if (world > 4 && !want_full()) continue;
+    for (Point p :
+         {Point{.stage = 2, .nodes = 2}, Point{.stage = 3, .tier = Tier::host, .nodes = 2, .hpz = 2},
+          Point{.stage = 3, .tier = Tier::nvme, .mics = 2}}) {
+      p.world = world;
+      p.leaves = 2 * world;
+      expect_processes(p, expected);
+    }
   }
 }
 
