@@ -328,6 +328,12 @@ DS_API ds_status ds_engine_create(ds_comm* comm, const char* config, const ds_gr
  * first such tensor, the engine goes on */
 DS_API ds_status ds_train_batch(ds_engine* engine, const ds_tensor* const* inputs, size_t inputs_count,
                                 double* out_loss);
+/* For a rank that has no data left in this epoch: takes part in the steps of the other ranks, without samples
+ * of its own, until all ranks have called this; then data may come again. Loss and gradient of such a step
+ * are means over the samples that there are. Native mode. Collective with the steps and this call of the
+ * others.
+ * @param out_steps [out] [nullable] steps that this rank took part in */
+DS_API ds_status ds_engine_join(ds_engine* engine, int64_t* out_steps);
 /* A step in pieces: (ds_forward, ds_backward) x gradient_accumulation_steps, ds_step; the same bits.
  * Collective. In delegate mode ds_forward is not used and ds_backward ends a micro-step: parameters whose
  * gradient did not come count as zero. @param out_loss [out] [nullable] this rank's loss of this micro-batch

@@ -109,6 +109,13 @@ ds_status ds_train_batch(ds_engine* engine, const ds_tensor* const* inputs, size
   });
 }
 
+ds_status ds_engine_join(ds_engine* engine, int64_t* out_steps) {
+  return ds::boundary([&] {
+    int64_t steps = ds::native(engine, "ds_engine_join").join();
+    if (out_steps) *out_steps = steps;
+  });
+}
+
 ds_status ds_forward(ds_engine* engine, const ds_tensor* const* inputs, size_t inputs_count,
                      double* out_loss) {
   return ds::boundary([&] {

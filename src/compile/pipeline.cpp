@@ -120,7 +120,7 @@ void add_engine_buffers(Plan& plan, const Config& config, bool infer) {
     plan.zero.inputs.push_back(plan.zero.add("input." + value.name, value.type.dtype, numel, Tier::device));
   }
   DType loss = plan.graph.type(plan.graph.outputs[0]).dtype;
-  plan.zero.loss = plan.zero.add("loss", loss, config.accumulation, Tier::device);
+  plan.zero.loss = plan.zero.add(kLossBuffer, loss, config.accumulation, Tier::device);
   plan.eval_loss = plan.zero.add("eval_loss", loss, 1, Tier::device);
   if (infer && plan.graph.outputs.size() > 1) {
     const TensorType& type = plan.graph.type(plan.graph.outputs[1]);

@@ -41,8 +41,7 @@ EngineCore::Held EngineCore::held_of(int32_t param, const std::string& kind) {
     if (is_frozen(param)) raise(DS_ERROR_STATE, "parameter '{}' is frozen: it has no gradient", name);
     int cut = zero().policy.grads;
     BufferId sum = s.grad[static_cast<size_t>(zero().grad_top())];
-    return {
-        {sum, 0, zero().part(b, cut)}, cut, 1.0f / static_cast<float>(config_.accumulation * comm_.size())};
+    return {{sum, 0, zero().part(b, cut)}, cut, 1.0f / static_cast<float>(std::max<int64_t>(leaves_, 1))};
   }
   int index = state_index(kind);
   require(index >= 0, "kind must be param, grad, {}, got '{}'", fmt::join(state_kinds_, ", "), kind);

@@ -1,6 +1,7 @@
 #include "engine/core.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <sstream>
 
@@ -180,6 +181,7 @@ void EngineCore::settle() const {
 void EngineCore::begin_step() {
   forget_text();
   scalars_.train = 1;
+  leaves_ = config_.accumulation * comm_.size();
   scalars_.skip = 0;
   scalars_.lr = learning_rate(config_, scalars_.step);
   double t = static_cast<double>(scalars_.step + 1);
@@ -204,7 +206,7 @@ void EngineCore::clip(const Instr& in, const TensorView& norms) {
   const double* partial = norms.as<double>();
   double sum = 0;
   for (int64_t at : norm_order_) sum += partial[at];
-  double leaves = static_cast<double>(config_.accumulation * comm_.size());
+  double leaves = static_cast<double>(std::max<int64_t>(leaves_, 1));
   double norm = std::sqrt(sum) / leaves;
   double max_norm = in.attrs.real("max_norm");
   double coefficient = max_norm > 0 ? std::min(1.0, max_norm / (norm + 1e-6)) : 1.0;
@@ -218,10 +220,16 @@ void EngineCore::losses(const TensorView& losses) {
   const float* all = losses.as<float>();
   int64_t micros = config_.accumulation;
   double sum = 0;
+  leaves_ = 0;
   for (int64_t m = 0; m < micros; ++m) {
-    for (int64_t r = 0; r < comm_.size(); ++r) sum += all[r * micros + m];
+    for (int64_t r = 0; r < comm_.size(); ++r) {
+      float loss = all[r * micros + m];
+      if (std::bit_cast<uint32_t>(loss) == kNoLeaf) continue;
+      sum += loss;
+      ++leaves_;
+    }
   }
-  loss_ = sum / static_cast<double>(micros * comm_.size());
+  loss_ = sum / static_cast<double>(leaves_);  // of no leaf: NaN, which skips the update
 }
 
 std::map<std::string, CommCount> EngineCore::ledger() const {

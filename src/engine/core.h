@@ -155,6 +155,7 @@ class EngineCore : public StateAccess {
   EngineOptions options_;
   StepScalars scalars_;
   double loss_ = 0;
+  int64_t leaves_ = 0;  // of the last step: those of ranks that had data
   StepResult last_;
   std::vector<std::string> names_;
   std::vector<Executor*> running_;  // every executor made, for the ledger

@@ -79,6 +79,25 @@ StepResult Engine::train_batch(std::span<const InputView> inputs) {
   return finish_step();
 }
 
+int64_t Engine::join() {
+  require_idle("join");
+  struct Absence {
+    StepScalars& scalars;
+    explicit Absence(StepScalars& s) : scalars(s) { scalars.absent = 1; }
+    ~Absence() { scalars.absent = 0; }
+  } absence(scalars_);
+  for (int64_t steps = 0;; ++steps) {
+    begin_step();
+    guarded([&] {
+      for (int32_t m = 0; m < config_.accumulation; ++m) step_->set_extent(m, 1);
+      step_->run();
+    });
+    if (leaves_ == 0) return steps;
+    if (skipped()) name_bad_tensor();
+    finish_step();
+  }
+}
+
 double Engine::forward(std::span<const InputView> inputs) {
   if (phase_ == Phase::forward_done || micro_ >= config_.accumulation) {
     raise(DS_ERROR_STATE, "forward must follow {}, {} of {} micro-steps are done",

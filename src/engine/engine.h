@@ -19,6 +19,9 @@ class Engine final : public EngineCore {
 
   // Collective. inputs follow Graph::inputs; every input has the same number of rows n per micro-step.
   StepResult train_batch(std::span<const InputView> inputs);
+  // For a rank that has no data left: takes part in the steps of the others, without leaves of its own, until
+  // all ranks have joined. Means are of the leaves that there are. Returns the steps taken.
+  int64_t join();
   // The same in pieces, in this order: (forward, backward) x accumulation, step. forward returns this rank's
   // loss.
   double forward(std::span<const InputView> micro_inputs);

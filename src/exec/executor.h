@@ -58,6 +58,7 @@ struct Launch {
   std::vector<TensorView> views;         // extents of n are set by set_extent
   std::string label;                     // "all_gather h.3.param", for errors and trace
   bool symbolic = false;
+  bool model = false;                             // an operation of the graph, in forward or backward
   std::vector<std::pair<int64_t, int64_t>> runs;  // elements of an update of which some are frozen
   bool whole = true;                              // no elements are frozen: runs is empty
 };
@@ -93,6 +94,7 @@ class Executor {
   Executor(const Program& program, ExecContext context);
   void perform(size_t index);                  // compute, host, comm, copy: here and now
   IoRequest io_request(const Launch& launch);  // read, write
+  void leave_out(const Launch& launch);
   void check_launch(const Launch& launch);
   void fail(size_t index, const std::exception& error);  // rethrows with the instruction's name
   void take_tail();   // a run begins or goes on: ends what another executor left in flight

@@ -4,6 +4,7 @@
 
 #include "core/base/error.h"
 #include "core/base/log.h"
+#include "core/graph/ops.h"
 #include "exec/executor.h"
 
 namespace ds {
@@ -109,6 +110,8 @@ Executor::Executor(const Program& program, ExecContext context)
       launch.whole = false;
       launch.runs = runs_between(std::get<std::string>(*frozen), launch.views.at(0).numel());
     }
+    launch.model = find_op(in.op) && in.queue == Queue::compute &&
+                   program.segments.at(static_cast<size_t>(in.segment)).name != "update";
     launch.label = in.op;
     if (!in.operands.empty())
       launch.label += " " + program.buffers[static_cast<size_t>(in.operands.back().buffer)].name;
@@ -134,12 +137,23 @@ void Executor::set_extent(int32_t micro, int64_t n) {
   }
 }
 
+// What an operation of the model leaves behind on a rank without data.
+void Executor::leave_out(const Launch& launch) {
+  for (size_t k = static_cast<size_t>(launch.inputs); k < launch.views.size(); ++k) {
+    const TensorView& view = launch.views[k];
+    std::memset(view.data, 0, static_cast<size_t>(view.numel() * size_of(view.dtype)));
+    bool loss = program_.buffers[static_cast<size_t>(launch.operands[k]->buffer)].name == kLossBuffer;
+    if (loss) std::memcpy(view.data, &kNoLeaf, sizeof kNoLeaf);
+  }
+}
+
 void Executor::perform(size_t index) {
   const Launch& launch = launches_[index];
   const Instr& in = *launch.instr;
   std::span<const TensorView> views(launch.views);
   std::span<const TensorView> reads = views.first(static_cast<size_t>(launch.inputs));
   std::span<const TensorView> writes = views.subspan(static_cast<size_t>(launch.inputs));
+  if (launch.model && context_.scalars->absent != 0) return leave_out(launch);
   if (launch.kernel) {
     int64_t leaf = int64_t{in.micro} * program_.world + program_.rank;
     if (launch.whole) launch.kernel({reads, writes, in.attrs, *context_.scalars, leaf, *context_.team});

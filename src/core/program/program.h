@@ -46,6 +46,8 @@ enum class Access : int8_t { read = 0, write, update };  // update: read and wri
 // read or write them declare it as an operand, so that waits order them; kernels reach the scalars by
 // pointer, not as a view.
 inline constexpr const char* kScalarBlock = "scalars";
+// The one with the losses of this rank's micro-steps, f32.
+inline constexpr const char* kLossBuffer = "loss";
 
 // A tensor inside a buffer. begin is in bytes. last marks the last use of a transient buffer ('!' in text):
 // its memory is free when the instruction has finished.

@@ -6,6 +6,7 @@
 
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/simd-inl.h"
+#include "kernels/skipped.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ds::cpu::HWY_NAMESPACE {
@@ -49,7 +50,7 @@ HWY_INLINE Element update(const Step& s, Vec grad, Element e) {
 
 template <typename T>
 void adamw_of(const KernelContext& c) {
-  if (c.scalars.skip != 0) return;
+  if (c.scalars.skip != 0) return skip_update(c);
   const float* grad = c.in[0].as<float>();
   float *master = c.out[0].as<float>(), *m = c.out[1].as<float>(), *v = c.out[2].as<float>();
   T* param = c.out[3].as<T>();

@@ -6,6 +6,7 @@
 
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/simd-inl.h"
+#include "kernels/skipped.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ds::cpu::HWY_NAMESPACE {
@@ -40,7 +41,7 @@ HWY_INLINE SgdElement sgd_update(const SgdStep& s, Vec grad, SgdElement e) {
 
 template <typename T>
 void sgd_of(const KernelContext& c) {
-  if (c.scalars.skip != 0) return;
+  if (c.scalars.skip != 0) return skip_update(c);
   const float* grad = c.in[0].as<float>();
   float *master = c.out[0].as<float>(), *buffer = c.out[1].as<float>();
   T* param = c.out[2].as<T>();

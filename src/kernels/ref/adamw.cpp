@@ -1,6 +1,7 @@
 #include <cmath>
 
 #include "kernels/ref/ref.h"
+#include "kernels/skipped.h"
 
 namespace ds::ref {
 namespace {
@@ -9,7 +10,7 @@ namespace {
 // are formed in f64 and rounded once. Every implementation follows this order of operations exactly.
 template <typename T>
 void adamw(const KernelContext& c) {
-  if (c.scalars.skip != 0) return;
+  if (c.scalars.skip != 0) return skip_update(c);
   const float* grad = c.in[0].as<float>();
   float *master = c.out[0].as<float>(), *m = c.out[1].as<float>(), *v = c.out[2].as<float>();
   T* param = c.out[3].as<T>();

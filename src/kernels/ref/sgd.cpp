@@ -1,4 +1,5 @@
 #include "kernels/ref/ref.h"
+#include "kernels/skipped.h"
 
 namespace ds::ref {
 namespace {
@@ -8,7 +9,7 @@ namespace {
 // operations.
 template <typename T>
 void sgd(const KernelContext& c) {
-  if (c.scalars.skip != 0) return;
+  if (c.scalars.skip != 0) return skip_update(c);
   const float* grad = c.in[0].as<float>();
   float *master = c.out[0].as<float>(), *buffer = c.out[1].as<float>();
   T* param = c.out[2].as<T>();

@@ -1,0 +1,124 @@
+// Ranks whose data end at different steps.
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "engine/engine.h"
+#include "support/errors.h"
+#include "support/models.h"
+#include "support/ranks.h"
+#include "support/same_bits.h"
+
+namespace ds::test {
+namespace {
+
+struct Joined {
+  std::string hash;
+  std::vector<double> losses;
+};
+
+// Rank r has data for `lengths[r]` steps.
+Joined train_uneven(const Point& p, const std::vector<int>& lengths) {
+  Joined out;
+  run_ranks(p.world, [&](Communicator& comm) {
+    EngineOptions options;
+    options.threads = p.threads;
+    options.chaos_seed = p.chaos;
+    Engine engine(config_of(p), graph_of(p), comm, options);
+    std::vector<double> losses;
+    int mine = lengths[static_cast<size_t>(comm.rank())];
+    for (int s = 0; s < mine; ++s) losses.push_back(train_step(p, engine, s).loss);
+    int64_t steps = engine.join();
+    EXPECT_EQ(mine + steps, *std::max_element(lengths.begin(), lengths.end()));
+    EXPECT_EQ(engine.steps_taken(), mine + steps);
+    for (int s = 0; s < 2; ++s) losses.push_back(train_step(p, engine, 10 + s).loss);  // a new epoch
+    std::string hash = state_hash(engine);
+    if (comm.rank() == 0) out = {hash, losses};
+  });
+  return out;
+}
+
+TEST(Join, UnevenRanksGoOnTogetherOnEveryLayout) {
+  const std::vector<int> lengths = {4, 2, 3, 0};
+  Point plain;
+  plain.world = 4;
+  plain.leaves = 8;
+  Joined expected = train_uneven(plain, lengths);
+  EXPECT_NE(expected.hash, train_uneven(plain, {4, 4, 4, 4}).hash);
+  std::vector<Point> points = {{.stage = 1},
+                               {.stage = 2, .tier = Tier::nvme, .threads = 2},
+                               {.stage = 3, .tier = Tier::host, .nodes = 2},
+                               {.stage = 3, .tier = Tier::nvme, .mics = 2, .chaos = 5}};
+  for (Point& p : points) {
+    p.world = 4;
+    p.leaves = 8;
+    EXPECT_EQ(train_uneven(p, lengths).hash, expected.hash) << p.name();
+  }
+}
+
+// When no rank has data the update is skipped, on every tier and in any order of queues.
+TEST(Join, AStepOfNoLeafChangesNothing) {
+  for (int stage = 0; stage <= 3; ++stage) {
+    for (Tier tier : {Tier::device, Tier::host, Tier::nvme}) {
+      for (const char* optimizer : {"AdamW", "SGD"}) {
+        Point p{.stage = stage, .tier = tier, .optimizer = optimizer};
+        p.chaos = 3;
+        run_ranks(2, [&](Communicator& comm) {
+          EngineOptions options;
+          options.chaos_seed = p.chaos;
+          Engine engine(config_of(p), graph_of(p), comm, options);
+          train_step(p, engine, 0);
+          auto state = [&] {
+            std::vector<std::vector<float>> out;
+            for (std::string kind : engine.state_kinds()) {
+              for (size_t i = 0; i < engine.param_names().size(); ++i)
+                out.push_back(engine.read_tensor(static_cast<int32_t>(i), kind));
+            }
+            for (size_t i = 0; i < engine.param_names().size(); ++i)
+              out.push_back(engine.read_tensor(static_cast<int32_t>(i), "param"));
+            return out;
+          };
+          auto before = state();
+          EXPECT_EQ(engine.join(), 0);
+          EXPECT_EQ(state(), before) << p.name();
+        });
+      }
+    }
+  }
+}
+
+// A rank that is not there is as if the group were smaller: means are of the leaves that there are.
+TEST(Join, MeansAreOfTheLeavesThatAreThere) {
+  Point one{.world = 1, .compute = DS_DTYPE_F32, .dropout = 0};
+  one.leaves = 1;
+  Point two = one;
+  two.world = two.leaves = 2;
+  StepResult alone, joined;
+  run_ranks(1, [&](Communicator& comm) {
+    Engine engine(config_of(one), graph_of(one), comm, {});
+    alone = train_step(one, engine, 0);
+  });
+  run_ranks(2, [&](Communicator& comm) {
+    Engine engine(config_of(two), graph_of(two), comm, {});
+    if (comm.rank() == 0) joined = train_step(two, engine, 0);
+    engine.join();
+  });
+  EXPECT_EQ(joined.loss, alone.loss);
+  EXPECT_EQ(joined.grad_norm, alone.grad_norm);
+}
+
+TEST(Join, ANanOfOneRankIsNamedOnAll) {
+  run_ranks(2, [&](Communicator& comm) {
+    Engine engine(make_config(3, 1, 2), make_mlp(2, 32, 8), comm, {});
+    std::vector<float> x(8 * 32, std::numeric_limits<float>::quiet_NaN()), target(x.size(), 1.0f);
+    auto numel = static_cast<int64_t>(x.size());
+    InputView views[] = {{x.data(), DS_DTYPE_F32, numel}, {target.data(), DS_DTYPE_F32, numel}};
+    message_of([&] { comm.rank() == 0 ? void(engine.train_batch(views)) : void(engine.join()); },
+               DS_ERROR_NUMERIC);
+    std::fill(x.begin(), x.end(), 0.5f);
+    EXPECT_GT(engine.train_batch(views).loss, 0);  // the engine is still good
+  });
+}
+
+}  // namespace
+}  // namespace ds::test
