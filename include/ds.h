@@ -224,6 +224,19 @@ DS_API ds_status ds_comm_split(ds_comm* comm, int32_t color, int32_t key, ds_com
 DS_API ds_status ds_comm_barrier(ds_comm* comm);
 /* Ends this and every later collective of all ranks with DS_ERROR_COMM and this reason. [threadsafe] */
 DS_API ds_status ds_comm_abort(ds_comm* comm, const char* reason);
+/* Times the collectives of this comm from now on, and of those split from it afterwards. Collective: between
+ * the same calls on all ranks. Every 1024th call then also compares times between ranks. */
+DS_API ds_status ds_comm_log_start(ds_comm* comm);
+/* A table of what this rank's collectives have cost by operation and size: calls, bytes, time, algorithm and
+ * bus bandwidth, time spent waiting for the slowest rank (docs/communication.md). Collective. See Strings,
+ * but every call computes, also one that only asks. @return DS_ERROR_STATE before ds_comm_log_start */
+DS_API ds_status ds_comm_log(ds_comm* comm, char* buffer, size_t buffer_size, size_t* out_size);
+/* The last 64 operations of this rank in this comm, the one it was split from and those split from either,
+ * oldest first, each with its state (running, done, failed). When such a group ends by an error, the text is
+ * also left as rank_N.txt in the folder that the environment variable DS_FLIGHT_DIR names. See Strings.
+ * [threadsafe] */
+DS_API ds_status ds_comm_flight_record(const ds_comm* comm, char* buffer, size_t buffer_size,
+                                       size_t* out_size);
 /* Leaves the group. @param comm [nullable] */
 DS_API void ds_comm_destroy(ds_comm* comm);
 

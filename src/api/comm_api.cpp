@@ -3,6 +3,7 @@
 
 #include "api/boundary.h"
 #include "api/handles.h"
+#include "comm/comm_log.h"
 
 namespace {
 
@@ -226,6 +227,26 @@ ds_status ds_comm_barrier(ds_comm* comm) {
 
 ds_status ds_comm_abort(ds_comm* comm, const char* reason) {
   return ds::boundary([&] { use(comm).abort(ds::need_text(reason, "reason")); });
+}
+
+ds_status ds_comm_log_start(ds_comm* comm) {
+  return ds::boundary([&] { use(comm).start_log(); });
+}
+
+ds_status ds_comm_log(ds_comm* comm, char* buffer, size_t buffer_size, size_t* out_size) {
+  return ds::boundary([&] {
+    ds::Communicator& group = use(comm);
+    ds::need_text_out(buffer, buffer_size, out_size);
+    ds::put_text(ds::comm_log_text(group.times()), buffer, buffer_size, out_size);
+  });
+}
+
+ds_status ds_comm_flight_record(const ds_comm* comm, char* buffer, size_t buffer_size, size_t* out_size) {
+  return ds::boundary([&] {
+    const ds::Communicator& group = *ds::need(comm, "comm").comm;
+    ds::need_text_out(buffer, buffer_size, out_size);
+    ds::put_text(group.flight_record(), buffer, buffer_size, out_size);
+  });
 }
 
 void ds_comm_destroy(ds_comm* comm) { delete comm; }

@@ -2,9 +2,11 @@
 
 #include <utility>
 
+#include "comm/comm_log.h"
 #include "comm/exchange.h"
 #include "comm/flight.h"
 #include "core/base/error.h"
+#include "core/base/trace.h"
 
 namespace ds {
 
@@ -43,6 +45,7 @@ std::map<std::string, CommCount> Communicator::counts() const {
 }
 
 void Communicator::start(const Call& call) {
+  if (log_) begun_ns_ = now_ns();
   bool pair = call.peer >= 0;
   uint64_t number = pair ? pairs_[static_cast<size_t>(call.peer)]++ : sequence_++;
   intent_.set(number, pair ? "send" : call.operation, call.detail, call.bytes, call.label);
@@ -53,10 +56,16 @@ void Communicator::start(const Call& call) {
 
 void Communicator::finish(const Call& call, size_t received) {
   flight_->end(flight_number_, true);
-  std::lock_guard lock(mutex_);
-  CommCount& count = counts_[std::string(call.operation)];
-  ++count.calls;
-  count.bytes += static_cast<int64_t>(received);
+  if (!call.counted) return;
+  {
+    std::lock_guard lock(mutex_);
+    CommCount& count = counts_[std::string(call.operation)];
+    ++count.calls;
+    count.bytes += static_cast<int64_t>(received);
+  }
+  if (!log_) return;
+  log_->add(call.operation, call.bytes, received, now_ns() - begun_ns_);
+  if (log_->full()) settle_log();
 }
 
 // Without memory of its own: its lack may be the error.

@@ -17,8 +17,10 @@
 namespace ds {
 
 class Blocks;
+class CommLog;
 class Exchange;
 class FlightRecord;
+struct CommTime;
 
 inline constexpr int kMaxRanks = 64;  // of a group
 
@@ -119,6 +121,14 @@ class Communicator {
 
   std::map<std::string, CommCount> counts() const;  // keyed by operation name
 
+  // From now on collectives are timed, here and in groups that are split from this one; no operation means
+  // all. The same on all ranks, between the same collectives; every 1024th one then compares times, which
+  // counts() leaves out.
+  void start_log(std::span<const std::string> operations = {});
+  bool logging() const { return log_ != nullptr; }
+  // What has been timed so far. Collective.
+  std::vector<CommTime> times();
+
   // The last 64 operations of this rank in this group, the one it was split from and those split from either:
   // a line each, with its state, times, bytes and label. Threadsafe, also while one is running.
   std::string flight_record() const;
@@ -133,13 +143,15 @@ class Communicator {
     size_t bytes;
     std::string_view label;
     uint64_t counts_hash = 0;
-    int peer = -1;  // of a meeting of two
+    int peer = -1;        // of a meeting of two
+    bool counted = true;  // in counts and in the log
   };
   template <typename Body>
   void perform(const Call& call, Body body);
   void start(const Call& call);
   void finish(const Call& call, size_t received);
   void give_up(const std::exception& error) noexcept;
+  void settle_log();
   void check_root(int root) const;
   void gather_blocks(const void* in, void* out, const Blocks& blocks);
   // `longest`: the longest block of any rank.
@@ -160,8 +172,10 @@ class Communicator {
   std::vector<uint64_t> pairs_;  // meetings with each rank: no part of the order of collectives
   Intent intent_;                // of the running collective, else of the last one
   const std::shared_ptr<FlightRecord> flight_;
-  const std::string group_;     // its name in the record
-  uint64_t flight_number_ = 0;  // of the running collective
+  const std::string group_;       // its name in the record
+  uint64_t flight_number_ = 0;    // of the running collective
+  std::unique_ptr<CommLog> log_;  // null: nothing is timed
+  int64_t begun_ns_ = 0;          // the running collective, when it is timed
   mutable std::mutex mutex_;
   std::map<std::string, CommCount> counts_;
 };

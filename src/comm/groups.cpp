@@ -2,7 +2,8 @@
 
 #include <fmt/core.h>
 
-#include <vector>
+#include <algorithm>
+#include <iterator>
 
 #include "core/base/error.h"
 
@@ -52,6 +53,18 @@ int64_t CommGroups::overhead_bytes() const {
   int64_t sum = world_.overhead_bytes();
   for (const auto& [key, group] : groups_) sum += group->overhead_bytes();
   return sum;
+}
+
+std::vector<CommTime> CommGroups::times() {
+  std::vector<CommTime> out;
+  auto add = [&](Communicator& group) {
+    if (!group.logging()) return;
+    std::vector<CommTime> own = group.times();
+    std::move(own.begin(), own.end(), std::back_inserter(out));
+  };
+  add(world_);
+  for (auto& [key, group] : groups_) add(*group);
+  return out;
 }
 
 std::map<std::string, CommCount> CommGroups::counts() const {

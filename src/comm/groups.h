@@ -3,7 +3,9 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "comm/comm_log.h"
 #include "comm/communicator.h"
 
 namespace ds {
@@ -26,6 +28,8 @@ class CommGroups {
   void tick();
   void set_timeout(int64_t ms);  // also of groups that are added later
   int64_t overhead_bytes() const;
+  // What the log of each has timed; none where it was not started before they were added. Collective.
+  std::vector<CommTime> times();
   // Of the world by operation, of groups by "operation ranks x stride".
   std::map<std::string, CommCount> counts() const;
 

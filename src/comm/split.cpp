@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "comm/blocks.h"
+#include "comm/comm_log.h"
 #include "core/base/trace.h"
 
 namespace ds {
@@ -25,8 +26,10 @@ std::unique_ptr<Communicator> Communicator::split(int color, int key, std::strin
     return all[static_cast<size_t>(a)].key < all[static_cast<size_t>(b)].key;
   });
   std::string name = fmt::format("split-{:x}-{}", all[0].token, color);
-  return std::make_unique<Communicator>(exchange_->split(name, members), flight_,
-                                        fmt::format("{} {}", label, color));
+  auto group = std::make_unique<Communicator>(exchange_->split(name, members), flight_,
+                                              fmt::format("{} {}", label, color));
+  if (log_) group->start_log(std::vector<std::string>(log_->operations().begin(), log_->operations().end()));
+  return group;
 }
 
 }  // namespace ds

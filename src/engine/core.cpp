@@ -25,6 +25,9 @@ EngineCore::EngineCore(Config config, Communicator& comm, EngineOptions options,
     });
   });
   groups_.set_timeout(config_.comm_timeout_ms);
+  const CommsLoggerConfig& logger = config_.comms_logger;
+  if (logger.enabled && (logger.all || !logger.operations.empty()))
+    comm_.start_log(logger.all ? std::vector<std::string>() : logger.operations);
   if (options_.machine.ranks_per_node == 0) options_.machine.ranks_per_node = ranks_per_node(comm_);
   scalars_.seed = config_.run.seed;
   state_kinds_ = {kMasterName};

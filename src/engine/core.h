@@ -84,6 +84,8 @@ class EngineCore : public StateAccess {
   int64_t mapped(Tier tier) const { return memory_ ? memory_->mapped(tier) : 0; }
   // Counted traffic by operation: collectives, copies, file bytes.
   std::map<std::string, CommCount> ledger() const;
+  // What the communication log has timed, of all groups; none unless comms_logger is on. Collective.
+  std::vector<CommTime> comm_times() { return groups_.times(); }
   // Bytes of this rank's state by tier and kind: "param", those of state_kinds(), "grad", "error" (of
   // quantization).
   std::map<std::pair<Tier, std::string>, int64_t> state_bytes() const;

@@ -8,6 +8,7 @@
 #include "checkpoint/model_folder.h"
 #include "core/base/error.h"
 #include "engine/threads.h"
+#include "io/file.h"
 #include "monitor/report.h"
 #include "monitor/text.h"
 #include "run/inputs.h"
@@ -204,9 +205,14 @@ class Run {
       report.sample = run_sample(*engine_, *data_, options_.stop);
     }
     RankSpans spans = gather_spans(comm_, loop.spans());
+    std::vector<CommTime> times = engine_->comm_times();
     on_root(comm_, "report", [&] {
       record_->finish();
       tell(report);
+      if (!times.empty()) {
+        record_->note("communication of rank 0\n" + comm_log_text(times));
+        write_file_atomic(folder_.file("communication.csv"), comm_log_csv(times));
+      }
       write_trace(folder_.file("trace.json"), spans);
       write_report(folder_.file("report.html"), summary(report, std::move(spans)));
       return std::string();

@@ -84,6 +84,12 @@ struct AioConfig {
   int queue_depth = 8;
 };
 
+struct CommsLoggerConfig {
+  bool enabled = false;
+  bool all = true;  // every collective, else:
+  std::vector<std::string> operations;
+};
+
 struct MemoryBudget {
   int64_t device = -1, host = -1, nvme = -1;  // bytes per rank; -1: none
 };
@@ -115,6 +121,7 @@ struct Config {
   int64_t comm_timeout_ms = 300000;
   int64_t steps_per_print = 10;
   bool tensorboard = true, csv_monitor = true;
+  CommsLoggerConfig comms_logger;
 
   // Every value with where it came from ("config", "default", "derived").
   Json effective() const;

@@ -115,7 +115,7 @@ void other_sections(std::vector<ForeignKey>& keys) {
   section(keys, "comet",
           {"samples_log_interval", "project", "workspace", "api_key", "experiment_name", "experiment_key",
            "online", "mode"});
-  section(keys, "comms_logger", {"prof_all", "prof_ops", "verbose", "debug"});
+  only(keys, "comms_logger.", {{"verbose", false}, {"debug", false}});
   section(keys, "flops_profiler",
           {"recompute_fwd_factor", "profile_step", "module_depth", "top_modules", "detailed", "output_file"});
   section(keys, "nebula",

@@ -120,6 +120,9 @@ void general_keys(std::vector<Key>& keys) {
       "steps_per_print", [](auto& c) -> auto& { return c.steps_per_print; }, positive));
   keys.push_back(key("tensorboard.enabled", [](auto& c) -> auto& { return c.tensorboard; }));
   keys.push_back(key("csv_monitor.enabled", [](auto& c) -> auto& { return c.csv_monitor; }));
+  keys.push_back(key("comms_logger.enabled", [](auto& c) -> auto& { return c.comms_logger.enabled; }));
+  keys.push_back(key("comms_logger.prof_all", [](auto& c) -> auto& { return c.comms_logger.all; }));
+  keys.push_back(key("comms_logger.prof_ops", [](auto& c) -> auto& { return c.comms_logger.operations; }));
   keys.push_back(key(
       "comm_timeout_ms", [](auto& c) -> auto& { return c.comm_timeout_ms; }, positive));
   keys.push_back(key("communicator", [](auto& c) -> auto& { return c.communicator; }));

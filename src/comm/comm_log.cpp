@@ -1,0 +1,152 @@
+#include "comm/comm_log.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "core/base/error.h"
+
+namespace ds {
+namespace {
+
+enum class Bus { once, shares, twice };  // what a link carries of a message: all, (W-1)/W, 2 (W-1)/W of it
+
+struct Operation {
+  std::string_view name;
+  Bus bus;
+  bool block;  // ranks compare one rank's block, the message is those of all
+};
+
+constexpr Operation kOperations[] = {
+    {"all_gather", Bus::shares, true},     {"all_gather_v", Bus::shares, false},
+    {"all_reduce", Bus::twice, false},     {"all_to_all", Bus::shares, true},
+    {"all_to_all_v", Bus::once, false},    {"barrier", Bus::once, false},
+    {"broadcast", Bus::once, false},       {"gather", Bus::shares, true},
+    {"receive", Bus::once, false},         {"reduce", Bus::once, false},
+    {"reduce_scatter", Bus::shares, true}, {"reduce_scatter_v", Bus::shares, false},
+    {"scatter", Bus::shares, true},        {"send", Bus::once, false},
+};
+
+struct Alias {
+  std::string_view theirs, ours;
+};
+constexpr Alias kAliases[] = {{"all_gather_into_tensor", "all_gather"},
+                              {"reduce_scatter_tensor", "reduce_scatter"},
+                              {"all_to_all_single", "all_to_all"}};
+
+// nullptr: there is none of that name.
+const Operation* find_operation(std::string_view name) {
+  for (const Operation& operation : kOperations) {
+    if (operation.name == name) return &operation;
+  }
+  return nullptr;
+}
+
+std::string size_text(uint64_t bytes) {
+  const char* units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  size_t unit = 0;
+  for (; bytes >= 1024 && unit < 4; ++unit) bytes /= 1024;
+  return fmt::format("{} {}", bytes, units[unit]);
+}
+
+double ms(int64_t ns) { return static_cast<double>(ns) * 1e-6; }
+
+}  // namespace
+
+uint64_t message_bytes(std::string_view operation, uint64_t bytes, int ranks) {
+  const Operation* known = find_operation(operation);
+  return known && known->block ? bytes * static_cast<uint64_t>(ranks) : bytes;
+}
+
+double algorithm_bandwidth(const CommTime& row) {
+  return row.ns > 0 ? static_cast<double>(row.bytes) / static_cast<double>(row.ns) * 1e9 : 0;
+}
+
+double bus_bandwidth(const CommTime& row) {
+  const Operation* known = find_operation(row.operation);
+  double share = static_cast<double>(row.ranks - 1) / row.ranks;
+  double factor = 1;
+  if (known && known->bus == Bus::shares) factor = share;
+  if (known && known->bus == Bus::twice) factor = 2 * share;
+  return factor * algorithm_bandwidth(row);
+}
+
+CommLog::CommLog(std::string group, int ranks, std::span<const std::string> operations)
+    : group_(std::move(group)), ranks_(ranks) {
+  for (const std::string& given : operations) {
+    std::string name = given;
+    for (const Alias& alias : kAliases) {
+      if (alias.theirs == given) name = alias.ours;
+    }
+    if (!find_operation(name)) {
+      std::string known;
+      for (const Operation& operation : kOperations) known += fmt::format(" {}", operation.name);
+      raise(DS_ERROR_CONFIG, "comms_logger.prof_ops: '{}' is none of{}", given, known);
+    }
+    operations_.insert(std::move(name));
+  }
+  times_.reserve(kBatch);
+  row_of_time_.reserve(kBatch);
+}
+
+size_t CommLog::row_of(std::string_view operation, uint64_t size) {
+  for (size_t i = 0; i < rows_.size(); ++i) {
+    if (rows_[i].size == size && rows_[i].operation == operation) return i;
+  }
+  CommTime row;
+  row.group = group_;
+  row.ranks = ranks_;
+  row.operation = operation;
+  row.size = size;
+  rows_.push_back(std::move(row));
+  return rows_.size() - 1;
+}
+
+void CommLog::add(std::string_view operation, uint64_t bytes, uint64_t received, int64_t ns) {
+  if (!operations_.empty() && !operations_.contains(operation)) return;
+  uint64_t message = message_bytes(operation, bytes, ranks_);
+  size_t at = row_of(operation, message == 0 ? 0 : std::bit_ceil(message));
+  CommTime& row = rows_[at];
+  ++row.calls;
+  row.bytes += message == 0 ? received : message;
+  row.ns += ns;
+  if (of_two(operation)) return;
+  times_.push_back(ns);
+  row_of_time_.push_back(at);
+}
+
+void CommLog::settle(std::span<const int64_t> least) {
+  for (size_t i = 0; i < least.size(); ++i) rows_[row_of_time_[i]].waited_ns += times_[i] - least[i];
+  times_.clear();
+  row_of_time_.clear();
+}
+
+std::string comm_log_text(std::span<const CommTime> rows) {
+  std::string out = fmt::format("{:<16}{:>6}  {:<18}{:>9}{:>8}{:>12}{:>12}{:>12}{:>10}{:>10}{:>12}  {}\n",
+                                "group", "ranks", "operation", "size to", "calls", "MiB", "ms", "us a call",
+                                "GB/s", "bus GB/s", "waited ms", "slowest");
+  for (const CommTime& row : rows) {
+    out += fmt::format(
+        "{:<16}{:>6}  {:<18}{:>9}{:>8}{:>12.3f}{:>12.3f}{:>12.1f}{:>10.3f}{:>10.3f}{:>12.3f}  {}\n",
+        row.group, row.ranks, row.operation, row.size == 0 ? "any" : size_text(row.size), row.calls,
+        static_cast<double>(row.bytes) / (1 << 20), ms(row.ns),
+        ms(row.ns) * 1e3 / static_cast<double>(row.calls), algorithm_bandwidth(row) * 1e-9,
+        bus_bandwidth(row) * 1e-9, ms(row.waited_ns),
+        row.slowest < 0 ? "-" : fmt::format("rank {}", row.slowest));
+  }
+  return out;
+}
+
+std::string comm_log_csv(std::span<const CommTime> rows) {
+  std::string out =
+      "group,ranks,operation,size,calls,bytes,seconds,algorithm_bytes_per_second,bus_bytes_per_second,"
+      "waited_seconds,slowest_rank\n";
+  for (const CommTime& row : rows) {
+    out += fmt::format("{},{},{},{},{},{},{:.9f},{:.0f},{:.0f},{:.9f},{}\n", row.group, row.ranks,
+                       row.operation, row.size, row.calls, row.bytes, static_cast<double>(row.ns) * 1e-9,
+                       algorithm_bandwidth(row), bus_bandwidth(row),
+                       static_cast<double>(row.waited_ns) * 1e-9, row.slowest);
+  }
+  return out;
+}
+
+}  // namespace ds

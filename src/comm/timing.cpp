@@ -1,0 +1,50 @@
+#include "comm/collective.h"
+#include "comm/comm_log.h"
+
+namespace ds {
+
+void Communicator::start_log(std::span<const std::string> operations) {
+  if (!log_) log_ = std::make_unique<CommLog>(group_, size_, operations);
+}
+
+// A collective of the times that ranks have not compared: as many on all of them.
+void Communicator::settle_log() {
+  std::span<const int64_t> own = log_->times();
+  std::vector<int64_t> least(own.size());
+  Call call{"comm_log", "", own.size_bytes(), "times"};
+  call.counted = false;
+  perform(call, [&] {
+    sum_to(own.data(), least.data(), least.size(), DS_DTYPE_I64, ReduceOp::min, -1);
+    return size_t{0};
+  });
+  log_->settle(least);
+}
+
+std::vector<CommTime> Communicator::times() {
+  if (!log_) raise(DS_ERROR_STATE, "the communication log of group '{}' was not started", group_);
+  settle_log();
+  std::vector<CommTime> rows = log_->rows();
+  std::stable_partition(rows.begin(), rows.end(),
+                        [](const CommTime& row) { return !CommLog::of_two(row.operation); });
+  std::vector<int64_t> own, all;
+  for (const CommTime& row : rows) {
+    if (!CommLog::of_two(row.operation)) own.push_back(row.waited_ns);
+  }
+  all.resize(own.size() * static_cast<size_t>(size_));
+  Call call{"comm_log", "", own.size() * sizeof own[0], "sums"};
+  call.counted = false;
+  perform(call, [&] {
+    gather_blocks(own.data(), all.data(), Blocks(size_, own.size() * sizeof own[0]));
+    return size_t{0};
+  });
+  for (size_t i = 0; i < own.size(); ++i) {
+    rows[i].slowest = 0;
+    for (size_t r = 1; r < static_cast<size_t>(size_); ++r) {
+      auto waited = [&](size_t rank) { return all[rank * own.size() + i]; };
+      if (waited(r) < waited(static_cast<size_t>(rows[i].slowest))) rows[i].slowest = static_cast<int>(r);
+    }
+  }
+  return rows;
+}
+
+}  // namespace ds
