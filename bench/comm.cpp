@@ -1,7 +1,9 @@
 // The libds side of bench/comm.py: collectives of processes of this host, 4 KiB to 256 MiB a rank, f32.
-//   bench_comm RANKS [SCHEME]     SCHEME: shm (default), threads or gloo
+//   bench_comm RANKS [SCHEME]     SCHEME: shm (default), threads or gloo; lists: shm, other measurements
 // Prints "OPERATION KIND BYTES MICROSECONDS" a line. BYTES: the whole gathered or reduced buffer of a rank.
 // KIND: user (malloc) or arena (as an engine maps its arena). copy: memcpy of BYTES in every rank at once.
+// lists: 64 buffers of 4 KiB by a call each, and coalesced; an all_reduce of 16 MiB beside a loop that takes
+// about as long: first one, then the other, and the first one started.
 #include <fmt/core.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -16,6 +18,7 @@
 #include <thread>
 #include <vector>
 
+#include "comm/comm_thread.h"
 #include "comm/communicator.h"
 #include "core/base/trace.h"
 
@@ -75,6 +78,68 @@ void bench_rank(const std::string& url, int rank, int size) {
   }
 }
 
+void bench_lists(Communicator& comm) {
+  constexpr size_t kBuffers = 64, kCount = 1024;
+  auto w = static_cast<size_t>(comm.size());
+  Buffer in = make_buffer(true, kBuffers * kCount * 4 * w),
+         out = make_buffer(true, kBuffers * kCount * 4 * w);
+  std::vector<const void*> ins;
+  std::vector<void*> outs;
+  std::vector<size_t> counts(kBuffers, kCount), bytes(kBuffers, kCount * 4);
+  for (size_t i = 0; i < kBuffers; ++i) {
+    ins.push_back(in.get() + i * kCount * w);
+    outs.push_back(out.get() + i * kCount * w);
+  }
+  auto report = [&](const char* name, const char* kind, const std::function<void()>& body) {
+    double us = best_us(comm, kBuffers * kCount * 4, body);
+    if (comm.rank() == 0) fmt::print("{} {} {} {:.2f}\n", name, kind, kBuffers * kCount * 4, us);
+  };
+  report("all_reduce", "calls", [&] {
+    for (size_t i = 0; i < kBuffers; ++i) comm.all_reduce(ins[i], outs[i], kCount, DS_DTYPE_F32, "bench");
+  });
+  report("all_reduce", "coalesced",
+         [&] { comm.all_reduce_coalesced(ins, outs, counts, DS_DTYPE_F32, "bench"); });
+  report("all_gather", "calls", [&] {
+    for (size_t i = 0; i < kBuffers; ++i) comm.all_gather(ins[i], outs[i], kCount * 4, "bench");
+  });
+  report("all_gather", "coalesced", [&] { comm.all_gather_coalesced(ins, outs, bytes, "bench"); });
+}
+
+void bench_started(Communicator& comm) {
+  constexpr size_t kBytes = size_t{16} << 20;
+  Buffer data = make_buffer(true, kBytes), sums = make_buffer(true, kBytes);
+  double sink = 1;
+  auto reduce = [&] { comm.all_reduce(data.get(), sums.get(), kBytes / 4, DS_DTYPE_F32, "bench"); };
+  int64_t turns = 1000;
+  auto compute = [&] {
+    for (int64_t i = 0; i < turns; ++i) sink = sink * 1.0000001 + 1e-9;
+  };
+  auto report = [&](const char* kind, const std::function<void()>& body) {
+    double us = best_us(comm, kBytes, body);
+    if (comm.rank() == 0) fmt::print("all_reduce+loop {} {} {:.2f}\n", kind, kBytes, us);
+    return us;
+  };
+  double alone = report("reduce", reduce), loop = report("calibration", compute);
+  comm.broadcast(&alone, sizeof alone, 0, "bench");
+  comm.broadcast(&loop, sizeof loop, 0, "bench");
+  turns = static_cast<int64_t>(static_cast<double>(turns) * alone / loop);
+  report("loop", compute);
+  report("in_turn", [&] { reduce(), compute(); });
+  report("started", [&] {
+    CommRequest request{CommRequest::Op::all_reduce, data.get(), sums.get(), kBytes / 4};
+    std::shared_ptr<Work> work = comm.start(request, "bench");
+    compute();
+    work->wait();
+  });
+  if (sink == 0) fmt::print("\n");  // its value is used
+}
+
+void bench_other(const std::string& url, int rank, int size) {
+  auto comm = create_communicator(url, {.rank = rank, .size = size});
+  bench_lists(*comm);
+  bench_started(*comm);
+}
+
 void bench_threads(int size) {
   std::vector<std::thread> ranks;
   for (int r = 0; r < size; ++r) ranks.emplace_back([=] { bench_rank("threads://bench", r, size); });
@@ -82,15 +147,17 @@ void bench_threads(int size) {
 }
 
 void bench_processes(const std::string& scheme, int size) {
+  bool lists = scheme == "lists";
+  auto bench = lists ? bench_other : bench_rank;
   std::string name = fmt::format("bench-{}", getpid());
   if (scheme == "gloo") name = std::filesystem::temp_directory_path() / name;
-  std::string url = fmt::format("{}://{}", scheme, name);
+  std::string url = fmt::format("{}://{}", lists ? "shm" : scheme, name);
   for (int r = 1; r < size; ++r) {
     if (fork() != 0) continue;
-    bench_rank(url, r, size);
+    bench(url, r, size);
     _exit(0);
   }
-  bench_rank(url, 0, size);
+  bench(url, 0, size);
   while (wait(nullptr) > 0) continue;
 }
 

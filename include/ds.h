@@ -86,6 +86,7 @@ typedef enum ds_dtype {
 
 /* Opaque handles. */
 typedef struct ds_comm ds_comm;
+typedef struct ds_work ds_work;
 typedef struct ds_tensor ds_tensor;
 typedef struct ds_graph ds_graph;
 typedef struct ds_plan ds_plan;
@@ -224,6 +225,51 @@ DS_API ds_status ds_comm_split(ds_comm* comm, int32_t color, int32_t key, ds_com
 DS_API ds_status ds_comm_barrier(ds_comm* comm);
 /* Ends this and every later collective of all ranks with DS_ERROR_COMM and this reason. [threadsafe] */
 DS_API ds_status ds_comm_abort(ds_comm* comm, const char* reason);
+/* Coalesced: one collective over counts_count (sizes_count) buffers; buffer i of each list as in a call of
+ * its own with counts[i] elements (sizes[i] bytes), with the same bits. Faster than single calls where
+ * buffers are small. Counts and their number are the same on all ranks. Collective. */
+DS_API ds_status ds_comm_all_reduce_coalesced(ds_comm* comm, const void* const* ins, const size_t* counts,
+                                              size_t counts_count, ds_dtype dtype, ds_reduce_op op,
+                                              void* const* outs);
+DS_API ds_status ds_comm_all_gather_coalesced(ds_comm* comm, const void* const* ins, const size_t* sizes,
+                                              size_t sizes_count, void* const* outs);
+DS_API ds_status ds_comm_reduce_scatter_coalesced(ds_comm* comm, const void* const* ins, const size_t* counts,
+                                                  size_t counts_count, ds_dtype dtype, ds_reduce_op op,
+                                                  void* const* outs);
+DS_API ds_status ds_comm_broadcast_coalesced(ds_comm* comm, void* const* datas, const size_t* sizes,
+                                             size_t sizes_count, int32_t root);
+
+/* What ds_comm_start starts. */
+typedef enum ds_comm_op {
+  DS_COMM_OP_ALL_REDUCE = 0,
+  DS_COMM_OP_ALL_GATHER = 1,
+  DS_COMM_OP_REDUCE_SCATTER = 2,
+  DS_COMM_OP_ALL_TO_ALL = 3,
+  DS_COMM_OP_BROADCAST = 4,
+  DS_COMM_OP_BARRIER = 5,
+  DS_COMM_OP_FORCE_INT32 = 0x7FFFFFFF
+} ds_comm_op;
+
+/* Starts a collective and returns; it is made on a thread of the comm, after what was started before. Its
+ * place among the collectives of all ranks is that of this call, and every other call of this comm, of the
+ * one it was split from and of those split from either first waits for what was started. Destroying the comm
+ * gives up what is unfinished. ds_comm_abort ends it as any other.
+ * @param in [nullable] for a broadcast and a barrier. Buffers are [borrowed: until ds_work_wait or another
+ * call of the comm has returned]
+ * @param count elements of dtype, as the call of that name counts: all_reduce and reduce_scatter elements,
+ * all_gather and all_to_all those of one block, broadcast those of the data
+ * @param op_of_reduction for reductions  @param root for a broadcast
+ * @param out [nullable] for a barrier; the data of a broadcast  @param out_work [out] [owned]
+ * @return DS_ERROR_INVALID_ARGUMENT for what the call itself would refuse; nothing is started */
+DS_API ds_status ds_comm_start(ds_comm* comm, ds_comm_op op, const void* in, size_t count, ds_dtype dtype,
+                               ds_reduce_op op_of_reduction, int32_t root, void* out, ds_work** out_work);
+/* Waits for the end of a started collective and returns its status; also again. [threadsafe] */
+DS_API ds_status ds_work_wait(ds_work* work);
+/* Whether it has ended, well or not, without waiting. @param out_done [out] 0 or 1  [threadsafe] */
+DS_API ds_status ds_work_test(const ds_work* work, int32_t* out_done);
+/* Forgets it; the collective goes on. @param work [nullable] */
+DS_API void ds_work_destroy(ds_work* work);
+
 /* Times the collectives of this comm from now on, and of those split from it afterwards. Collective: between
  * the same calls on all ranks. Every 1024th call then also compares times between ranks. */
 DS_API ds_status ds_comm_log_start(ds_comm* comm);

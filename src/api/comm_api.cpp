@@ -2,26 +2,16 @@
 #include <span>
 
 #include "api/boundary.h"
+#include "api/comm_arguments.h"
 #include "api/handles.h"
-#include "comm/comm_log.h"
+
+using ds::check_reduced;
+using ds::check_root;
+using ds::use;
 
 namespace {
 
 constexpr ds_comm_options kDefaults = {sizeof(ds_comm_options), 0, 1, 300000, 60000};
-
-ds::Communicator& use(ds_comm* comm) { return *ds::need(comm, "comm").comm; }
-
-// Reduced elements: a wire type and buffers for count elements each.
-ds::ReduceOp check_reduced(const void* in, size_t count, ds_dtype dtype, ds_reduce_op op, const void* out,
-                           bool takes = true) {
-  ds::require(dtype >= DS_DTYPE_F32 && dtype <= DS_DTYPE_U8,
-              "dtype must be f32, bf16, f16, f64, i32, i64 or u8, got {}", static_cast<int>(dtype));
-  ds::require(op >= DS_REDUCE_OP_SUM && op <= DS_REDUCE_OP_MIN, "op must be sum, mean, max or min, got {}",
-              static_cast<int>(op));
-  ds::require(in != nullptr || count == 0, "in must not be NULL with count {}", count);
-  ds::require(out != nullptr || count == 0 || !takes, "out must not be NULL with count {}", count);
-  return static_cast<ds::ReduceOp>(op);
-}
 
 void check_bytes(const void* in, size_t bytes, const void* out) {
   ds::require(in != nullptr || bytes == 0, "in must not be NULL with {} bytes", bytes);
@@ -30,10 +20,6 @@ void check_bytes(const void* in, size_t bytes, const void* out) {
 
 void check_data(const void* data, size_t data_size) {
   ds::require(data != nullptr || data_size == 0, "data must not be NULL with data_size {}", data_size);
-}
-
-void check_root(const ds::Communicator& group, int32_t root) {
-  ds::require(root >= 0 && root < group.size(), "root must be 0 to {}, got {}", group.size() - 1, root);
 }
 
 // Sizes of a block for each rank, and their sum.
@@ -227,26 +213,6 @@ ds_status ds_comm_barrier(ds_comm* comm) {
 
 ds_status ds_comm_abort(ds_comm* comm, const char* reason) {
   return ds::boundary([&] { use(comm).abort(ds::need_text(reason, "reason")); });
-}
-
-ds_status ds_comm_log_start(ds_comm* comm) {
-  return ds::boundary([&] { use(comm).start_log(); });
-}
-
-ds_status ds_comm_log(ds_comm* comm, char* buffer, size_t buffer_size, size_t* out_size) {
-  return ds::boundary([&] {
-    ds::Communicator& group = use(comm);
-    ds::need_text_out(buffer, buffer_size, out_size);
-    ds::put_text(ds::comm_log_text(group.times()), buffer, buffer_size, out_size);
-  });
-}
-
-ds_status ds_comm_flight_record(const ds_comm* comm, char* buffer, size_t buffer_size, size_t* out_size) {
-  return ds::boundary([&] {
-    const ds::Communicator& group = *ds::need(comm, "comm").comm;
-    ds::need_text_out(buffer, buffer_size, out_size);
-    ds::put_text(group.flight_record(), buffer, buffer_size, out_size);
-  });
 }
 
 void ds_comm_destroy(ds_comm* comm) { delete comm; }

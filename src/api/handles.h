@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "comm/comm_thread.h"
 #include "comm/communicator.h"
 #include "core/config/config.h"
 #include "engine/delegate.h"
@@ -16,6 +17,10 @@
 
 struct ds_comm {
   std::shared_ptr<ds::Communicator> comm;
+};
+
+struct ds_work {
+  std::shared_ptr<ds::Work> work;
 };
 
 // A dense row-major tensor on the host. owner keeps data alive; it is empty when the caller lent the memory.

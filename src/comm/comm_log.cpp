@@ -17,13 +17,24 @@ struct Operation {
 };
 
 constexpr Operation kOperations[] = {
-    {"all_gather", Bus::shares, true},     {"all_gather_v", Bus::shares, false},
-    {"all_reduce", Bus::twice, false},     {"all_to_all", Bus::shares, true},
-    {"all_to_all_v", Bus::once, false},    {"barrier", Bus::once, false},
-    {"broadcast", Bus::once, false},       {"gather", Bus::shares, true},
-    {"receive", Bus::once, false},         {"reduce", Bus::once, false},
-    {"reduce_scatter", Bus::shares, true}, {"reduce_scatter_v", Bus::shares, false},
-    {"scatter", Bus::shares, true},        {"send", Bus::once, false},
+    {"all_gather", Bus::shares, true},
+    {"all_gather_coalesced", Bus::shares, true},
+    {"all_gather_v", Bus::shares, false},
+    {"all_reduce", Bus::twice, false},
+    {"all_reduce_coalesced", Bus::twice, false},
+    {"all_to_all", Bus::shares, true},
+    {"all_to_all_v", Bus::once, false},
+    {"barrier", Bus::once, false},
+    {"broadcast", Bus::once, false},
+    {"broadcast_coalesced", Bus::once, false},
+    {"gather", Bus::shares, true},
+    {"receive", Bus::once, false},
+    {"reduce", Bus::once, false},
+    {"reduce_scatter", Bus::shares, true},
+    {"reduce_scatter_coalesced", Bus::shares, true},
+    {"reduce_scatter_v", Bus::shares, false},
+    {"scatter", Bus::shares, true},
+    {"send", Bus::once, false},
 };
 
 struct Alias {
@@ -121,12 +132,12 @@ void CommLog::settle(std::span<const int64_t> least) {
 }
 
 std::string comm_log_text(std::span<const CommTime> rows) {
-  std::string out = fmt::format("{:<16}{:>6}  {:<18}{:>9}{:>8}{:>12}{:>12}{:>12}{:>10}{:>10}{:>12}  {}\n",
+  std::string out = fmt::format("{:<16}{:>6}  {:<25}{:>9}{:>8}{:>12}{:>12}{:>12}{:>10}{:>10}{:>12}  {}\n",
                                 "group", "ranks", "operation", "size to", "calls", "MiB", "ms", "us a call",
                                 "GB/s", "bus GB/s", "waited ms", "slowest");
   for (const CommTime& row : rows) {
     out += fmt::format(
-        "{:<16}{:>6}  {:<18}{:>9}{:>8}{:>12.3f}{:>12.3f}{:>12.1f}{:>10.3f}{:>10.3f}{:>12.3f}  {}\n",
+        "{:<16}{:>6}  {:<25}{:>9}{:>8}{:>12.3f}{:>12.3f}{:>12.1f}{:>10.3f}{:>10.3f}{:>12.3f}  {}\n",
         row.group, row.ranks, row.operation, row.size == 0 ? "any" : size_text(row.size), row.calls,
         static_cast<double>(row.bytes) / (1 << 20), ms(row.ns),
         ms(row.ns) * 1e3 / static_cast<double>(row.calls), algorithm_bandwidth(row) * 1e-9,

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "comm/comm_log.h"
+#include "comm/comm_thread.h"
 #include "comm/exchange.h"
 #include "comm/flight.h"
 #include "core/base/error.h"
@@ -11,18 +12,32 @@
 namespace ds {
 
 Communicator::Communicator(std::unique_ptr<Exchange> exchange)
-    : Communicator(std::move(exchange), nullptr, "all") {}
-
-Communicator::Communicator(std::unique_ptr<Exchange> exchange, std::shared_ptr<FlightRecord> flight,
-                           std::string group)
     : exchange_(std::move(exchange)),
       rank_(exchange_->rank()),
       size_(exchange_->size()),
       pairs_(static_cast<size_t>(size_)),
-      flight_(flight ? std::move(flight) : std::make_shared<FlightRecord>(rank_, size_)),
+      flight_(std::make_shared<FlightRecord>(rank_, size_)),
+      thread_(std::make_shared<CommThread>()),
+      group_("all") {}
+
+Communicator::Communicator(std::unique_ptr<Exchange> exchange, const Communicator& whole, std::string group)
+    : exchange_(std::move(exchange)),
+      rank_(exchange_->rank()),
+      size_(exchange_->size()),
+      pairs_(static_cast<size_t>(size_)),
+      flight_(whole.flight_),
+      thread_(whole.thread_),
       group_(std::move(group)) {}
 
-Communicator::~Communicator() = default;
+Communicator::~Communicator() {
+  if (thread_->forked()) {
+    (void)new auto(thread_);  // never ends: the thread is not this process's
+    return;
+  }
+  thread_->leave(this, [this] {
+    abort(fmt::format("rank {} has destroyed its communicator in a started collective", rank_));
+  });
+}
 
 int Communicator::local_rank() const { return exchange_->local_rank(); }
 int Communicator::local_size() const { return exchange_->local_size(); }
@@ -30,8 +45,13 @@ void Communicator::abort(std::string_view reason) {
   exchange_->abort(reason);
   flight_->write(reason);
 }
-void Communicator::tick() { exchange_->tick(); }
-void Communicator::set_timeout(int64_t ms) { exchange_->set_timeout(ms); }
+void Communicator::set_timeout(int64_t ms) {
+  thread_->drain();
+  exchange_->set_timeout(ms);
+}
+void Communicator::tick() {
+  if (thread_->idle()) exchange_->tick();  // it shows progress itself
+}
 int64_t Communicator::overhead_bytes() const { return exchange_->overhead_bytes(); }
 bool Communicator::reads_directly() const { return exchange_->reads_directly(); }
 
@@ -45,6 +65,7 @@ std::map<std::string, CommCount> Communicator::counts() const {
 }
 
 void Communicator::start(const Call& call) {
+  thread_->drain();
   if (log_) begun_ns_ = now_ns();
   bool pair = call.peer >= 0;
   uint64_t number = pair ? pairs_[static_cast<size_t>(call.peer)]++ : sequence_++;

@@ -18,8 +18,10 @@ namespace ds {
 
 class Blocks;
 class CommLog;
+class CommThread;
 class Exchange;
 class FlightRecord;
+class Work;
 struct CommTime;
 
 inline constexpr int kMaxRanks = 64;  // of a group
@@ -36,6 +38,18 @@ struct CommCount {
 enum class ReduceOp { sum, mean, max, min };
 
 const char* reduce_op_name(ReduceOp op);
+
+// A collective to be started. bytes of a gather or a block are count elements of dtype.
+struct CommRequest {
+  enum class Op { all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, barrier };
+  Op op = Op::all_reduce;
+  const void* in = nullptr;
+  void* out = nullptr;  // of a broadcast: the data
+  size_t count = 0;
+  DType dtype = DS_DTYPE_F32;
+  ReduceOp reduce = ReduceOp::sum;
+  int root = 0;
+};
 
 // A group of ranks that meets in collectives. All ranks issue the same collectives in the same order; one
 // thread at a time per rank. Every call carries a label ("gather h.3") for error messages. Payloads lie in
@@ -54,8 +68,8 @@ const char* reduce_op_name(ReduceOp op);
 class Communicator {
  public:
   explicit Communicator(std::unique_ptr<Exchange> exchange);
-  // A group of a rank that has others: they share one record. `group` names it there.
-  Communicator(std::unique_ptr<Exchange> exchange, std::shared_ptr<FlightRecord> flight, std::string group);
+  // A part of `whole`: they share one record, in which `group` names this one, and one thread.
+  Communicator(std::unique_ptr<Exchange> exchange, const Communicator& whole, std::string group);
   ~Communicator();
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
@@ -94,6 +108,25 @@ class Communicator {
   void gather(const void* in, void* out, size_t bytes, int root, std::string_view label);
   void scatter(const void* in, void* out, size_t bytes, int root, std::string_view label);
   void barrier(std::string_view label);
+
+  // One collective over several buffers, number i of each list as in a call of its own: the same bits, begun
+  // once, and small ones share rounds, through up to 8 MiB of scratch.
+  void all_reduce_coalesced(std::span<const void* const> in, std::span<void* const> out,
+                            std::span<const size_t> counts, DType wire, std::string_view label,
+                            ReduceOp op = ReduceOp::sum);
+  void all_gather_coalesced(std::span<const void* const> in, std::span<void* const> out,
+                            std::span<const size_t> bytes, std::string_view label);
+  void reduce_scatter_coalesced(std::span<const void* const> in, std::span<void* const> out,
+                                std::span<const size_t> counts, DType wire, std::string_view label,
+                                ReduceOp op = ReduceOp::sum);
+  void broadcast_coalesced(std::span<void* const> data, std::span<const size_t> bytes, int root,
+                           std::string_view label);
+
+  // Starts a collective on the rank's own thread, which makes one after the other, of this group and those it
+  // shares a record with. Its place in the order of collectives is that of this call: every other call of
+  // these groups first waits for what was started. Buffers are borrowed until wait() has returned, or a later
+  // call of this group, or its end. A group that ends before gives its unfinished ones up, with an error.
+  std::shared_ptr<Work> start(const CommRequest& request, std::string_view label);
 
   // From this rank to one other, which receives the same bytes under the same label. Both return when they
   // are there: two ranks that send to each other at once differ, which is an error; a longer circle waits
@@ -152,6 +185,7 @@ class Communicator {
   void finish(const Call& call, size_t received);
   void give_up(const std::exception& error) noexcept;
   void settle_log();
+  void make(const CommRequest& request, std::string_view label);
   void check_root(int root) const;
   void gather_blocks(const void* in, void* out, const Blocks& blocks);
   // `longest`: the longest block of any rank.
@@ -172,6 +206,7 @@ class Communicator {
   std::vector<uint64_t> pairs_;  // meetings with each rank: no part of the order of collectives
   Intent intent_;                // of the running collective, else of the last one
   const std::shared_ptr<FlightRecord> flight_;
+  const std::shared_ptr<CommThread> thread_;
   const std::string group_;       // its name in the record
   uint64_t flight_number_ = 0;    // of the running collective
   std::unique_ptr<CommLog> log_;  // null: nothing is timed

@@ -32,6 +32,14 @@ class Exchange {
   virtual ~Exchange() = default;
   int rank() const { return rank_; }
   int size() const { return size_; }
+  // Memory for a collective's own use, kept for the next one; what it held may be lost.
+  std::byte* scratch(size_t bytes) {
+    if (bytes > scratch_bytes_) {
+      scratch_ = std::make_unique_for_overwrite<std::byte[]>(bytes);
+      scratch_bytes_ = bytes;
+    }
+    return scratch_.get();
+  }
   virtual int local_rank() const { return rank_; }
   virtual int local_size() const { return size_; }
 
@@ -71,6 +79,8 @@ class Exchange {
 
  private:
   const int rank_, size_;
+  std::unique_ptr<std::byte[]> scratch_;
+  size_t scratch_bytes_ = 0;
 };
 
 }  // namespace ds

@@ -84,7 +84,7 @@ std::string FlightRecord::text_locked() const {
   std::string out =
       fmt::format("rank {} of {}: the last {} of {} operations at {} UTC; {}\n", rank_, size_, kept, next_,
                   date_text(clock_ms()), reason_.empty() ? "no failure" : "ended by: " + reason_);
-  out += fmt::format("{:<24}{:>10}  {:<14}{:<14}{:<9}{:<16}{:>14}  {}\n", "group", "number", "started",
+  out += fmt::format("{:<24}{:>10}  {:<14}{:<14}{:<9}{:<25}{:>14}  {}\n", "group", "number", "started",
                      "ended", "state", "operation", "bytes", "label");
   for (uint64_t i = next_ - kept; i < next_; ++i) {
     const Entry& entry = entries_[i % kKept];
@@ -92,7 +92,7 @@ std::string FlightRecord::text_locked() const {
     const Intent& intent = entry.intent;
     const char* space = std::strchr(intent.operation, ' ');
     out +=
-        fmt::format("{:<24}{:>10}  {:<14}{:<14}{:<9}{:<16}{:>14}  '{}'{}\n", entry.group, intent.sequence,
+        fmt::format("{:<24}{:>10}  {:<14}{:<14}{:<9}{:<25}{:>14}  '{}'{}\n", entry.group, intent.sequence,
                     time_text(entry.begun_ms), entry.state == State::running ? "" : time_text(entry.ended_ms),
                     states[static_cast<int>(entry.state)], entry.operation, intent.bytes, intent.label,
                     space ? space : "");

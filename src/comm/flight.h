@@ -32,7 +32,7 @@ class FlightRecord {
   enum class State : uint8_t { running, done, failed };
   struct Entry {
     Intent intent;
-    char operation[24] = {}, group[24] = {};
+    char operation[32] = {}, group[24] = {};
     int64_t begun_ms = 0, ended_ms = 0;
     State state = State::running;
   };

@@ -1,9 +1,11 @@
 #include "comm/collective.h"
 #include "comm/comm_log.h"
+#include "comm/comm_thread.h"
 
 namespace ds {
 
 void Communicator::start_log(std::span<const std::string> operations) {
+  thread_->drain();
   if (!log_) log_ = std::make_unique<CommLog>(group_, size_, operations);
 }
 
@@ -22,6 +24,7 @@ void Communicator::settle_log() {
 
 std::vector<CommTime> Communicator::times() {
   if (!log_) raise(DS_ERROR_STATE, "the communication log of group '{}' was not started", group_);
+  thread_->drain();
   settle_log();
   std::vector<CommTime> rows = log_->rows();
   std::stable_partition(rows.begin(), rows.end(),

@@ -104,6 +104,77 @@ static void groups(int rank, ds_comm* comm, void* data) {
   ds_comm_destroy(pair);
 }
 
+static void lists(int rank, ds_comm* comm, void* data) {
+  float a[2] = {1, 2}, b[1] = {10}, sum_a[2], sum_b[1], part[2] = {0, 0}, six[RANKS] = {1, 2, 3};
+  unsigned char mine = (unsigned char)rank, all[RANKS], words[3] = {0, 0, 0};
+  const void *ins[2], *one[1], *table[2];
+  void *outs[2], *place[1], *parts[2], *datas[2];
+  size_t counts[2] = {2, 1}, single[1] = {1}, ones[2] = {1, 1}, sizes[2] = {1, 2};
+  int i;
+  (void)data;
+  ins[0] = a, ins[1] = b, outs[0] = sum_a, outs[1] = sum_b, one[0] = &mine, place[0] = all;
+  table[0] = six, table[1] = six, parts[0] = &part[0], parts[1] = &part[1];
+  check_ok(ds_comm_all_reduce_coalesced(comm, ins, counts, 2, DS_DTYPE_F32, DS_REDUCE_OP_SUM, outs), "sums");
+  check(sum_a[0] == 3 && sum_a[1] == 6 && sum_b[0] == 30, "both buffers");
+  check_ok(ds_comm_all_gather_coalesced(comm, one, single, 1, place), "gather");
+  for (i = 0; i < RANKS; ++i) check(all[i] == i, "gathered in rank order");
+  check_ok(ds_comm_reduce_scatter_coalesced(comm, table, ones, 2, DS_DTYPE_F32, DS_REDUCE_OP_MEAN, parts),
+           "own means");
+  check(part[0] == six[rank] && part[1] == six[rank], "this rank's means");
+  if (rank == 1) words[0] = 5, words[1] = 6, words[2] = 7;
+  datas[0] = words, datas[1] = words + 1;
+  check_ok(ds_comm_broadcast_coalesced(comm, datas, sizes, 2, 1), "words");
+  check(words[0] == 5 && words[1] == 6 && words[2] == 7, "rank 1's words");
+  outs[1] = NULL;
+  check_error(ds_comm_all_reduce_coalesced(comm, ins, counts, 2, DS_DTYPE_F32, DS_REDUCE_OP_SUM, outs),
+              DS_ERROR_INVALID_ARGUMENT, "outs[1] must not be NULL with 1");
+  check_ok(ds_comm_all_reduce_coalesced(comm, NULL, NULL, 0, DS_DTYPE_F32, DS_REDUCE_OP_SUM, NULL), "none");
+}
+
+static void started(int rank, ds_comm* comm, void* data) {
+  float value = 1, sum = 0;
+  int32_t done = -1, word = rank == 2 ? 9 : 0, i;
+  ds_work* works[3] = {NULL, NULL, NULL};
+  ds_work* none = (ds_work*)&done;
+  (void)data;
+  check_ok(ds_comm_start(comm, DS_COMM_OP_ALL_REDUCE, &value, 1, DS_DTYPE_F32, DS_REDUCE_OP_SUM, 0, &sum,
+                         &works[0]),
+           "start a sum");
+  check_ok(
+      ds_comm_start(comm, DS_COMM_OP_BROADCAST, NULL, 1, DS_DTYPE_I32, DS_REDUCE_OP_SUM, 2, &word, &works[1]),
+      "start a broadcast");
+  check_ok(
+      ds_comm_start(comm, DS_COMM_OP_BARRIER, NULL, 0, DS_DTYPE_NONE, DS_REDUCE_OP_SUM, 0, NULL, &works[2]),
+      "start a barrier");
+  ds_work_destroy(works[2]); /* nobody waits for it */
+  check_ok(ds_work_wait(works[1]), "wait");
+  check(word == 9 && sum == 3, "ended in order");
+  check_ok(ds_work_test(works[0], &done), "test");
+  check(done == 1, "has ended");
+  check_error(ds_comm_start(comm, (ds_comm_op)6, NULL, 0, DS_DTYPE_F32, DS_REDUCE_OP_SUM, 0, NULL, &none),
+              DS_ERROR_INVALID_ARGUMENT, "op must be one of ds_comm_op, 0 to 5, got 6");
+  check(none == NULL, "nothing was started");
+  check_error(
+      ds_comm_start(comm, DS_COMM_OP_ALL_GATHER, &value, 1, DS_DTYPE_F32, DS_REDUCE_OP_SUM, 0, NULL, &none),
+      DS_ERROR_INVALID_ARGUMENT, "out must not be NULL with count 1");
+  check_error(ds_work_wait(NULL), DS_ERROR_INVALID_ARGUMENT, "work must not be NULL");
+  for (i = 0; i < 2; ++i) ds_work_destroy(works[i]);
+  check_ok(ds_comm_barrier(comm), "a call after it");
+}
+
+static void telling(int rank, ds_comm* comm, void* data) {
+  char text[20000];
+  size_t size = 0;
+  (void)rank, (void)data;
+  check_error(ds_comm_log(comm, text, sizeof text, &size), DS_ERROR_STATE, "was not started");
+  check_ok(ds_comm_log_start(comm), "log");
+  check_ok(ds_comm_barrier(comm), "barrier");
+  check_ok(ds_comm_log(comm, text, sizeof text, &size), "table");
+  check(size <= sizeof text && strstr(text, "barrier") && strstr(text, "bus GB/s"), "a row of the barrier");
+  check_ok(ds_comm_flight_record(comm, text, sizeof text, &size), "record");
+  check(strstr(text, "ds_comm_barrier") && strstr(text, "done") && strstr(text, "no failure"), "the barrier");
+}
+
 static void aborted(int rank, ds_comm* comm, void* data) {
   (void)data;
   check_ok(ds_comm_barrier(comm), "a barrier before");
@@ -119,6 +190,9 @@ int main(void) {
   run_ranks("api_comm_reductions", RANKS, reductions, NULL);
   run_ranks("api_comm_blocks", RANKS, blocks, NULL);
   run_ranks("api_comm_groups", RANKS, groups, NULL);
+  run_ranks("api_comm_lists", RANKS, lists, NULL);
+  run_ranks("api_comm_started", RANKS, started, NULL);
+  run_ranks("api_comm_telling", RANKS, telling, NULL);
   run_ranks("api_comm_aborted", 2, aborted, NULL);
   check_ok(ds_comm_create("self", NULL, &alone), "self");
   check_ok(ds_comm_all_reduce(alone, &one, 1, DS_DTYPE_F32, &sum), "alone");

@@ -18,7 +18,7 @@ namespace {
 class Short final : public Exchange {
  public:
   Short(std::unique_ptr<Exchange> inner, int good)
-      : Exchange(*inner), inner_(std::move(inner)), left_(good) {}
+      : Exchange(inner->rank(), inner->size()), inner_(std::move(inner)), left_(good) {}
   void begin(const Intent& intent) override { inner_->begin(intent); }
   void prepare(size_t bytes) override { inner_->prepare(bytes); }
   size_t part_bytes(Round kind) const override { return inner_->part_bytes(kind); }

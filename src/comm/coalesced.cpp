@@ -1,0 +1,161 @@
+#include "comm/collective.h"
+#include "comm/reduction.h"
+
+// One collective over a list of buffers. Neighbours in the list that are small share rounds: they are packed
+// into scratch of this rank. A large buffer goes as it lies, in rounds of its own.
+namespace ds {
+namespace {
+
+constexpr size_t kPacked = size_t{2} << 20;  // of all ranks' shares together
+
+// Buffers [first, last) of a list go together; count is their sum of elements.
+struct Pack {
+  size_t first, last, count;
+  bool alone() const { return last - first == 1; }
+};
+
+std::vector<Pack> packs_of(std::span<const size_t> counts, size_t most) {
+  std::vector<Pack> out;
+  for (size_t i = 0; i < counts.size(); ++i) {
+    bool fits = !out.empty() && out.back().count + counts[i] <= most;
+    if (!fits) out.push_back({i, i, 0});
+    ++out.back().last;
+    out.back().count += counts[i];
+  }
+  return out;
+}
+
+size_t sum(std::span<const size_t> counts) {
+  size_t out = 0;
+  for (size_t count : counts) out += count;
+  return out;
+}
+
+uint64_t hash_of(std::span<const size_t> counts) {
+  return hash64({reinterpret_cast<const char*>(counts.data()), counts.size_bytes()});
+}
+
+// Room for the largest pack that is not alone: what is given, with `give` bytes an element, and what comes
+// out.
+struct Room {
+  Room(Exchange& exchange, const std::vector<Pack>& packs, size_t give, size_t take) {
+    size_t most = 0;
+    for (const Pack& pack : packs) most = std::max(most, pack.alone() ? 0 : pack.count);
+    size_t first = (most * give + 63) / 64 * 64;
+    given = exchange.scratch(first + most * take);
+    taken = given + first;
+  }
+  std::byte *given, *taken;
+};
+
+void check_lists(size_t in, size_t out, size_t counts) {
+  require(in == counts && out == counts, "buffers must be as many as counts ({}), got {} and {}", counts, in,
+          out);
+}
+
+}  // namespace
+
+void Communicator::all_reduce_coalesced(std::span<const void* const> in, std::span<void* const> out,
+                                        std::span<const size_t> counts, DType wire, std::string_view label,
+                                        ReduceOp op) {
+  check_reduction(wire, op);
+  check_lists(in.size(), out.size(), counts.size());
+  size_t ranks = static_cast<size_t>(size_), unit = unit_of(wire), to = sum_size(wire), all = sum(counts);
+  std::string detail = reduction_detail(wire, op);
+  perform({"all_reduce_coalesced", detail, all * unit, label, hash_of(counts)}, [&] {
+    std::vector<Pack> packs = packs_of(counts, kPacked / ranks / to);
+    Room room(*exchange_, packs, unit, to);
+    for (const Pack& pack : packs) {
+      if (pack.alone()) {
+        sum_to(in[pack.first], out[pack.first], pack.count, wire, op, -1);
+        continue;
+      }
+      for (size_t i = pack.first, at = 0; i < pack.last; at += counts[i++] * unit)
+        ds::copy(&room.given[at], in[i], counts[i] * unit);
+      sum_to(room.given, room.taken, pack.count, wire, op, -1);
+      for (size_t i = pack.first, at = 0; i < pack.last; at += counts[i++] * to)
+        ds::copy(out[i], &room.taken[at], counts[i] * to);
+    }
+    return all * (unit + to) * (ranks - 1) / ranks;
+  });
+}
+
+void Communicator::all_gather_coalesced(std::span<const void* const> in, std::span<void* const> out,
+                                        std::span<const size_t> bytes, std::string_view label) {
+  check_lists(in.size(), out.size(), bytes.size());
+  size_t ranks = static_cast<size_t>(size_), all = sum(bytes);
+  perform({"all_gather_coalesced", "", all, label, hash_of(bytes)}, [&] {
+    std::vector<Pack> packs = packs_of(bytes, kPacked / ranks);
+    Room room(*exchange_, packs, 1, ranks);
+    for (const Pack& pack : packs) {
+      Blocks blocks(size_, pack.count);
+      if (pack.alone()) {
+        gather_blocks(in[pack.first], out[pack.first], blocks);
+        continue;
+      }
+      for (size_t i = pack.first, at = 0; i < pack.last; at += bytes[i++])
+        ds::copy(&room.given[at], in[i], bytes[i]);
+      gather_blocks(room.given, room.taken, blocks);
+      for (size_t r = 0; r < ranks; ++r) {
+        for (size_t i = pack.first, from = blocks.begin(r); i < pack.last; from += bytes[i++])
+          ds::copy(at(out[i], r * bytes[i]), &room.taken[from], bytes[i]);
+      }
+    }
+    return all * (ranks - 1);
+  });
+}
+
+void Communicator::reduce_scatter_coalesced(std::span<const void* const> in, std::span<void* const> out,
+                                            std::span<const size_t> counts, DType wire,
+                                            std::string_view label, ReduceOp op) {
+  check_reduction(wire, op);
+  check_lists(in.size(), out.size(), counts.size());
+  size_t ranks = static_cast<size_t>(size_), unit = unit_of(wire), to = sum_size(wire), all = sum(counts);
+  std::string detail = reduction_detail(wire, op);
+  perform({"reduce_scatter_coalesced", detail, all * unit, label, hash_of(counts)}, [&] {
+    std::vector<Pack> packs = packs_of(counts, kPacked / ranks / unit);
+    Room room(*exchange_, packs, unit * ranks, to);
+    for (const Pack& pack : packs) {
+      Blocks blocks(size_, pack.count);
+      if (pack.alone()) {
+        scatter_sums(in[pack.first], out[pack.first], blocks, wire, op);
+        continue;
+      }
+      for (size_t r = 0; r < ranks; ++r) {
+        for (size_t i = pack.first, to_at = blocks.begin(r); i < pack.last; to_at += counts[i++])
+          ds::copy(&room.given[to_at * unit], at(in[i], r * counts[i] * unit), counts[i] * unit);
+      }
+      scatter_sums(room.given, room.taken, blocks, wire, op);
+      for (size_t i = pack.first, from = 0; i < pack.last; from += counts[i++] * to)
+        ds::copy(out[i], &room.taken[from], counts[i] * to);
+    }
+    return all * unit * (ranks - 1);
+  });
+}
+
+void Communicator::broadcast_coalesced(std::span<void* const> data, std::span<const size_t> bytes, int root,
+                                       std::string_view label) {
+  check_root(root);
+  check_lists(data.size(), data.size(), bytes.size());
+  size_t ranks = static_cast<size_t>(size_), all = sum(bytes);
+  std::string detail = fmt::format("from {}", root);
+  perform({"broadcast_coalesced", detail, all, label, hash_of(bytes)}, [&] {
+    std::vector<Pack> packs = packs_of(bytes, kPacked / ranks);
+    Room room(*exchange_, packs, 1, 0);
+    for (const Pack& pack : packs) {
+      if (pack.alone()) {
+        spread(data[pack.first], pack.count, root);
+        continue;
+      }
+      bool giver = rank_ == root;
+      for (size_t i = pack.first, at = 0; giver && i < pack.last; at += bytes[i++])
+        ds::copy(&room.given[at], data[i], bytes[i]);
+      spread(room.given, pack.count, root);
+      for (size_t i = pack.first, at = 0; !giver && i < pack.last; at += bytes[i++])
+        ds::copy(data[i], &room.given[at], bytes[i]);
+    }
+    return rank_ == root ? 0 : all;
+  });
+}
+
+}  // namespace ds

@@ -1,0 +1,120 @@
+#include "comm/comm_thread.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <new>
+#include <utility>
+
+#include "core/base/error.h"
+
+namespace ds {
+
+Work::Work() : process_(getpid()) {}
+
+void Work::end(ds_status status, std::string message) {
+  status_ = status;
+  message_ = std::move(message);
+  state_.store(1, std::memory_order_release);
+  state_.notify_all();
+}
+
+void Work::wait() const {
+  if (!done() && getpid() != process_) {
+    raise(DS_ERROR_STATE, "a collective that process {} has started is waited for in its child {}", process_,
+          getpid());
+  }
+  state_.wait(0, std::memory_order_acquire);
+  if (status_ != DS_OK) throw Error(status_, message_);
+}
+
+CommThread::CommThread() : process_(getpid()) {}
+
+CommThread::~CommThread() {
+  {
+    std::lock_guard lock(mutex_);
+    ending_ = true;
+  }
+  changed_.notify_all();
+  if (!thread_.joinable()) return;
+  if (thread_.get_id() == std::this_thread::get_id()) {
+    thread_.detach();  // a job held the last group
+  } else {
+    thread_.join();
+  }
+}
+
+bool CommThread::forked() const { return getpid() != process_; }
+
+std::shared_ptr<Work> CommThread::start(const void* owner, std::function<void()> make) {
+  if (forked()) {
+    raise(DS_ERROR_STATE, "the communicator was made by process {}, not by its child {}", process_, getpid());
+  }
+  auto work = std::make_shared<Work>();
+  std::lock_guard lock(mutex_);
+  if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
+  jobs_.push_back({owner, std::move(make), work});
+  pending_.fetch_add(1);
+  changed_.notify_all();
+  return work;
+}
+
+void CommThread::run() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    changed_.wait(lock, [&] { return ending_ || !jobs_.empty(); });
+    if (jobs_.empty()) return;
+    Job job = std::move(jobs_.front());
+    jobs_.pop_front();
+    running_ = job.owner;
+    lock.unlock();
+    ds_status status = DS_OK;
+    std::string message;
+    try {
+      job.make();
+    } catch (const Error& error) {
+      status = error.status();
+      message = error.what();
+    } catch (const std::bad_alloc&) {
+      status = DS_ERROR_OUT_OF_MEMORY;
+      message = "the system refuses memory";
+    } catch (const std::exception& error) {
+      status = DS_ERROR_INTERNAL;
+      message = error.what();
+    }
+    job.make = nullptr;
+    lock.lock();
+    running_ = nullptr;
+    finish(job, status, std::move(message));
+  }
+}
+
+void CommThread::finish(const Job& job, ds_status status, std::string message) {
+  job.work->end(status, std::move(message));
+  pending_.fetch_sub(1, std::memory_order_release);
+  changed_.notify_all();
+}
+
+void CommThread::drain_slowly() {
+  if (forked()) {
+    raise(DS_ERROR_STATE, "collectives that process {} has started are not its child {}'s", process_,
+          getpid());
+  }
+  std::unique_lock lock(mutex_);
+  if (thread_.get_id() == std::this_thread::get_id()) return;
+  changed_.wait(lock, [&] { return idle(); });
+}
+
+void CommThread::leave(const void* owner, const std::function<void()>& interrupt) {
+  std::unique_lock lock(mutex_);
+  auto own = [&](const Job& job) { return job.owner == owner; };
+  for (const Job& job : jobs_) {
+    if (own(job)) finish(job, DS_ERROR_COMM, "the communicator was destroyed before the collective began");
+  }
+  std::erase_if(jobs_, own);
+  if (running_ != owner || thread_.get_id() == std::this_thread::get_id()) return;
+  interrupt();
+  changed_.wait(lock, [&] { return running_ != owner; });
+}
+
+}  // namespace ds
