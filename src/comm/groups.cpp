@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "comm/flight.h"
 #include "core/base/error.h"
 
 namespace ds {
@@ -50,7 +51,7 @@ void CommGroups::set_timeout(int64_t ms) {
 }
 
 int64_t CommGroups::overhead_bytes() const {
-  int64_t sum = world_.overhead_bytes();
+  int64_t sum = world_.overhead_bytes() + static_cast<int64_t>(sizeof(FlightRecord));
   for (const auto& [key, group] : groups_) sum += group->overhead_bytes();
   return sum;
 }

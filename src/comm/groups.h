@@ -26,8 +26,8 @@ class CommGroups {
   Communicator& of(int ranks, int stride);
 
   void tick();
-  void set_timeout(int64_t ms);  // also of groups that are added later
-  int64_t overhead_bytes() const;
+  void set_timeout(int64_t ms);    // also of groups that are added later
+  int64_t overhead_bytes() const;  // staging of all groups, the flight record that they share
   // What the log of each has timed; none where it was not started before they were added. Collective.
   std::vector<CommTime> times();
   // Of the world by operation, of groups by "operation ranks x stride".

@@ -10,9 +10,10 @@
 namespace ds {
 
 Engine::Engine(Config config, const Graph& forward, Communicator& comm, EngineOptions options)
-    : EngineCore(std::move(config), comm, std::move(options)), forward_(forward) {
+    : EngineCore(std::move(config), comm, std::move(options)) {
   agree(comm_, "compile", [&] {
     overhead_.measure("programs", [&] {
+      forward_ = forward;
       plan_ = compile_plan(forward_, config_, comm_.rank(), comm_.size(), options_.machine, true,
                            options_.programs);
     });
