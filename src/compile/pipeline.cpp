@@ -198,11 +198,9 @@ MemoryPlan memory_plan(const Plan& plan) {
 
 namespace {
 
-// Graph and programs of a plan whose buffers and frozen parameters are known.
-void compile_programs(Plan& plan, const Graph& forward, const Config& config, const Machine& machine,
-                      bool verify_passes) {
+// The rest of a plan of which graph is the forward part, and buffers and frozen parameters are known.
+void compile_programs(Plan& plan, const Config& config, const Machine& machine, bool verify_passes) {
   plan.notes.clear();
-  plan.graph = forward_part(forward, config, true);
   for (size_t p = 0; p < plan.graph.params.size(); ++p)
     plan.graph.params[p].frozen = plan.zero.frozen[p] != 0;
   differentiate(plan.graph, plan.graph.outputs[0]);
@@ -262,7 +260,7 @@ Plan compile_plan(const Graph& forward, const Config& config, int rank, int worl
   if (programs.decode.positions > 0) {
     plan.decode = begin_decode(forward, config.compute, programs.decode, plan.zero);
   }
-  compile_programs(plan, forward, config, machine, verify_passes);
+  compile_programs(plan, config, machine, verify_passes);
   return plan;
 }
 
@@ -270,7 +268,8 @@ Plan recompile_plan(const Plan& plan, const Graph& forward, const Config& config
                     const std::vector<char>& frozen, bool verify_passes) {
   Plan next = plan;
   set_frozen(next.zero, config, frozen);
-  compile_programs(next, forward, config, machine, verify_passes);
+  next.graph = forward_part(forward, config, true);
+  compile_programs(next, config, machine, verify_passes);
   return next;
 }
 

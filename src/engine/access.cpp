@@ -18,7 +18,7 @@ int EngineCore::state_index(const std::string& kind) const {
   return at == state_kinds_.end() ? -1 : static_cast<int>(at - state_kinds_.begin());
 }
 
-size_t EngineCore::bucket_with(int32_t param) const {
+size_t EngineCore::bucket_of(int32_t param) const {
   return static_cast<size_t>(zero().layout.bucket_of[static_cast<size_t>(param)]);
 }
 
@@ -31,7 +31,7 @@ EngineCore::Held EngineCore::held_of(int32_t param, const std::string& kind) {
           "gradient of '{}' must be read before the first or after the last backward of a step", name);
   }
   guarded([&] { settle(); });
-  size_t b = bucket_with(param);
+  size_t b = bucket_of(param);
   const BucketState& s = zero().buckets[b];
   if (kind == "param") {
     int cut = s.partitioned ? zero().policy.params : 0;
@@ -50,7 +50,7 @@ EngineCore::Held EngineCore::held_of(int32_t param, const std::string& kind) {
 
 // Every rank gives one of the equal cuts of the bucket, which all layouts have it hold.
 std::vector<float> EngineCore::gather_held(int32_t param, const Held& held) {
-  size_t b = bucket_with(param);
+  size_t b = bucket_of(param);
   const ParamPlace& place = zero().layout.place(param);
   const RankLevels& levels = zero().levels;
   std::vector<float> whole(static_cast<size_t>(zero().layout.buckets[b].numel));
@@ -82,7 +82,7 @@ std::vector<float> EngineCore::read_tensor(int32_t param, const std::string& kin
 std::pair<int64_t, int64_t> EngineCore::local_range(int32_t param) {
   check_param(param);
   ensure_started();
-  size_t b = bucket_with(param);
+  size_t b = bucket_of(param);
   const ParamPlace& place = zero().layout.place(param);
   int64_t begin = std::max(place.begin, first(b)),
           end = std::min(place.begin + place.numel, first(b) + held(b));
@@ -94,7 +94,7 @@ std::vector<float> EngineCore::read_local(int32_t param, const std::string& kind
   auto [begin, count] = local_range(param);
   std::vector<float> out(static_cast<size_t>(count));
   if (held.ref.buffer < 0 || count == 0) return out;
-  size_t b = bucket_with(param);
+  size_t b = bucket_of(param);
   int64_t at = zero().layout.place(param).begin + begin - zero().part_first(b, held.cut);
   transfer_state(held.ref.buffer, held.ref.first + at, count, out.data(), nullptr);
   if (held.scale != 1) {
@@ -124,7 +124,7 @@ void EngineCore::check_writable(int32_t param, const std::string& kind, size_t v
 void EngineCore::write_part(int32_t param, const std::string& kind, int64_t begin, int64_t end,
                             const float* values) {
   Held held = held_of(param, kind);
-  size_t b = bucket_with(param);
+  size_t b = bucket_of(param);
   int64_t place = zero().layout.place(param).begin, low = zero().part_first(b, held.cut);
   int64_t from = std::max(place + begin, low), to = std::min(place + end, low + zero().part(b, held.cut));
   if (from >= to) return;
@@ -141,7 +141,7 @@ void EngineCore::write_part(int32_t param, const std::string& kind, int64_t begi
 void EngineCore::renew_norms(int32_t param) {
   auto [begin, count] = local_range(param);
   if (count == 0) return;
-  size_t b = bucket_with(param);
+  size_t b = bucket_of(param);
   const BucketState& s = zero().buckets[b];
   int64_t granule = (zero().layout.place(param).begin + begin - first(b)) / kGranule;
   int64_t granules = (count + kGranule - 1) / kGranule;

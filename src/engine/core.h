@@ -145,6 +145,7 @@ class EngineCore : public StateAccess {
   virtual void host_call(const Instr& in, std::span<const TensorView> views);
   std::byte* address(BufferId id) const;  // of a persistent buffer in memory
   void settle() const;                    // ends what the last run left in flight
+  size_t bucket_of(int32_t param) const;
   void begin_step();
   StepResult finish_step();
   void guarded(const std::function<void()>& body);
@@ -182,7 +183,6 @@ class EngineCore : public StateAccess {
     float scale = 1;
   };
   Held held_of(int32_t param, const std::string& kind);
-  size_t bucket_with(int32_t param) const;
   std::vector<float> gather_held(int32_t param, const Held& held);
   void check_writable(int32_t param, const std::string& kind, size_t values, int64_t wanted);
   void write_part(int32_t param, const std::string& kind, int64_t begin, int64_t end, const float* values);

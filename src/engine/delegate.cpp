@@ -80,12 +80,11 @@ void DelegateEngine::ensure_started() {
     init->run();
     for (size_t p = 0; p < specs_.size(); ++p) {
       if (initial_[p].empty()) continue;
-      const ParamPlace& place = zero().layout.place(static_cast<int32_t>(p));
-      size_t b = bucket_of(static_cast<int32_t>(p));
-      int64_t begin = std::max(place.begin, first(b)),
-              end = std::min(place.begin + place.numel, first(b) + held(b));
-      if (begin < end)
-        write_state(StateKind::master, b, begin, end - begin, initial_[p].data() + begin - place.begin);
+      auto [begin, count] = local_range(static_cast<int32_t>(p));
+      if (count == 0) continue;
+      write_state(StateKind::master, bucket_of(static_cast<int32_t>(p)),
+                  zero().layout.place(static_cast<int32_t>(p)).begin + begin, count,
+                  initial_[p].data() + begin);
     }
     refresh_->run();
   });
@@ -141,10 +140,6 @@ void DelegateEngine::forget_record() {
 void DelegateEngine::check(int32_t param, const char* call) const {
   require(param >= 0 && static_cast<size_t>(param) < specs_.size(), "{}: param must be 0 to {}, got {}", call,
           static_cast<int64_t>(specs_.size()) - 1, param);
-}
-
-size_t DelegateEngine::bucket_of(int32_t param) const {
-  return static_cast<size_t>(zero().layout.bucket_of[static_cast<size_t>(param)]);
 }
 
 void DelegateEngine::gather(std::span<const int32_t> params) {

@@ -58,7 +58,6 @@ class DelegateEngine final : public EngineCore {
   int32_t trained(size_t bucket) const;
   int64_t program_bytes(int tier) const;  // transient bytes of the recorded program, in whole blocks
   void check(int32_t param, const char* call) const;
-  size_t bucket_of(int32_t param) const;
   // True when the recorded program expects this event and has run up to it.
   bool follow(const HostEvent& event);
   void leave_record();
