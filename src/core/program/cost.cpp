@@ -84,6 +84,8 @@ const std::vector<InstructionCost>& instruction_costs() {
       {"quantize", quantize_flops, quantize_updated},
       {"dequantize", dequantize_flops, updated<0>},
       {"dequantize_sum", dequantize_sum_flops, updated<0>},
+      {"pack_rows", flops<0>, updated<0>, true},
+      {"sum_rows", flops<1>, updated<0>},
       {"adamw", adamw_flops, updated<3>},
       {"sgd", sgd_flops, updated<2>},
   };
@@ -98,6 +100,7 @@ Cost launch_cost(std::string_view name, std::span<const TensorType> in, std::spa
   if (!row) return cost;
   if (!in.empty()) cost.flops = row->flops(attrs) * static_cast<double>(in[0].shape.numel(n));
   cost.bytes += bytes_of(out.first(std::min(out.size(), row->updated(attrs))), n);
+  if (row->selects) cost.bytes += bytes_of(out[0], n) - bytes_of(in[0], n);
   return cost;
 }
 

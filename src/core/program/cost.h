@@ -23,6 +23,7 @@ struct InstructionCost {
   std::string name;
   double (*flops)(const Attrs& attrs);    // of an element of the first operand
   size_t (*updated)(const Attrs& attrs);  // leading outputs that are read, too
+  bool selects = false;                   // reads no more of its first operand than its first output holds
 };
 const std::vector<InstructionCost>& instruction_costs();
 

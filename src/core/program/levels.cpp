@@ -1,6 +1,6 @@
 #include "core/program/levels.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include "core/base/error.h"
 
@@ -25,6 +25,8 @@ RankLevels RankLevels::of_blocks(std::vector<int> bounds) {
   }
   return RankLevels(bounds);
 }
+
+std::string RankLevels::sizes() const { return fmt::format("{}", fmt::join(sizes_, "x")); }
 
 int RankLevels::ways(int cut) const {
   int product = 1;

@@ -75,6 +75,7 @@ void add_zero(KernelRegistry& registry);
 void add_accumulate(KernelRegistry& registry);
 void add_granule_norms(KernelRegistry& registry);
 void add_quantize(KernelRegistry& registry);
+void add_row_table(KernelRegistry& registry);
 void add_adamw(KernelRegistry& registry);
 void add_sgd(KernelRegistry& registry);
 

@@ -8,6 +8,7 @@
 
 #include "core/program/codes.h"
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/rank_sum-inl.h"
 #include "kernels/cpu/simd-inl.h"
 #include "kernels/feedback.h"
 
@@ -148,30 +149,18 @@ void dequantize(const KernelContext& c) {
   by_type(c.out[0].dtype, [&](auto t) { dequantize_of<decltype(t)>(c); });
 }
 
-HWY_INLINE void add_granule(const float* a, const float* b, float* sum) {
-  for (int64_t e = 0; e < kGranule; e += lanes()) store(hn::Add(load(a + e), load(b + e)), sum + e);
-}
-
-// One granule of all ranks, whose codes lie `stride` bytes apart: a binary counter over ranks, which adds
-// neighbours first and carries an odd last one up.
+// One granule of all ranks, whose codes lie `stride` bytes apart.
 HWY_INLINE void sum_granule(const uint8_t* codes, int64_t stride, int64_t ranks, int64_t bits, float* y) {
-  constexpr int64_t kRows = 16;  // for fewer than 2^15 ranks
-  HWY_ALIGN float row[kRows][kGranule];
-  int64_t rows = 0;
-  for (int64_t r = 0; r < ranks; ++r) {
-    decode(codes + r * stride, bits, row[rows++]);
-    for (int64_t count = r + 1; count % 2 == 0; count /= 2, --rows)
-      add_granule(row[rows - 2], row[rows - 1], row[rows - 2]);
-  }
-  for (; rows > 1; --rows) add_granule(row[rows - 2], row[rows - 1], row[rows - 2]);
-  std::copy_n(row[0], kGranule, y);
+  auto load_rank = [=](int64_t r, float* to) HWY_ATTR { decode(codes + r * stride, bits, to); };
+  sum_over_ranks(ranks, kGranule, load_rank, y);
 }
 
 void dequantize_sum(const KernelContext& c) {
   const auto* codes = c.in[0].as<uint8_t>();
   float* y = c.out[0].as<float>();
   int64_t bits = c.attrs.integer("bits"), ranks = c.attrs.integer("ranks");
-  ensure(ranks < 1 << 15, "dequantize_sum takes fewer than {} ranks, got {}", 1 << 15, ranks);
+  ensure(ranks < kMostSummedRanks, "dequantize_sum takes fewer than {} ranks, got {}", kMostSummedRanks,
+         ranks);
   int64_t stride = code_bytes(c.out[0].numel(), bits);
   for_blocks(c.team, c.out[0].numel() / kGranule, kGranulesOfTask, [=](int64_t begin, int64_t end) HWY_ATTR {
     for (int64_t g = begin; g < end; ++g)

@@ -55,6 +55,7 @@ void register_cpu(KernelRegistry& registry) {
   cpu::add_accumulate(registry);
   cpu::add_granule_norms(registry);
   cpu::add_quantize(registry);
+  cpu::add_row_table(registry);
   cpu::add_adamw(registry);
   cpu::add_sgd(registry);
 }

@@ -91,14 +91,6 @@ void dequantize(const KernelContext& c) {
     y[e] = static_cast<T>(decode(codes + code_bytes(e, bits), bits, e % kGranule));
 }
 
-// Neighbours are added up first; an odd last one is carried up.
-float tree_sum(std::span<const float> x) {
-  if (x.size() == 1) return x[0];
-  size_t half = 1;
-  while (half * 2 < x.size()) half *= 2;
-  return tree_sum(x.first(half)) + tree_sum(x.subspan(half));
-}
-
 void dequantize_sum(const KernelContext& c) {
   const auto* codes = c.in[0].as<uint8_t>();
   float* y = c.out[0].as<float>();

@@ -44,6 +44,14 @@ std::span<A> scratch_of(const KernelContext& c, int64_t count) {
   return {reinterpret_cast<A*>(bytes.data()), static_cast<size_t>(count)};
 }
 
+// The sum over ranks: neighbours are added up first, an odd last one is carried up.
+inline float tree_sum(std::span<const float> x) {
+  if (x.size() == 1) return x[0];
+  size_t half = 1;
+  while (half * 2 < x.size()) half *= 2;
+  return tree_sum(x.first(half)) + tree_sum(x.subspan(half));
+}
+
 // Registers `run` as the reference of `op`; f16 operands are refused.
 void add_kernel(KernelRegistry& registry, std::string op, KernelFn run);
 
@@ -79,6 +87,7 @@ void add_accumulate(KernelRegistry& registry);
 void add_init_param(KernelRegistry& registry);
 void add_granule_norms(KernelRegistry& registry);
 void add_quantize(KernelRegistry& registry);
+void add_row_table(KernelRegistry& registry);
 void add_adamw(KernelRegistry& registry);
 void add_sgd(KernelRegistry& registry);
 
