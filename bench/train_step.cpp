@@ -1,10 +1,11 @@
 // One training step (forward, backward, clip 1.0, AdamW) of a 124M GPT-2 or a 125M Llama, bf16 with f32
-// masters and states, batch 4 x 512 random tokens in all. Prints the best and the median step and ru_maxrss
-// of rank 0.
+// masters and states, batch S (4) x 512 random tokens in all. Prints the best and the median step and
+// ru_maxrss of rank 0.
 //   bench_train_step gpt2|llama THREADS STEPS [--profile|--by-instr] [--ranks N] [--stage S]
 //                    [--f32] [--fused-head auto|always|never]
-//                    [--quantized-weights] [--gradient-bits 4|8] [--feedback]
-// THREADS of each rank; N (1, 2 or 4) processes over shared memory. STEPS 0: prints "ready", then runs one
+//                    [--quantized-weights] [--gradient-bits 4|8] [--feedback] [--sparse] [--samples S]
+//                    [--layers L]
+// THREADS of each rank; N (1, 2, 4 or 8) processes over shared memory. STEPS 0: prints "ready", then runs one
 // step for every line of standard input and prints its seconds (bench/train_step.py takes turns with torch
 // and DeepSpeed in this way).
 #include <fmt/core.h>
@@ -27,17 +28,20 @@
 namespace ds {
 namespace {
 
-constexpr int64_t kSeq = 512, kSamples = 4, kTokens = kSeq * kSamples;
+constexpr int64_t kSeq = 512;
 constexpr int kWarm = 2;
 
 struct Job {
   std::string model;
   int threads = 1, steps = 0, ranks = 1, stage = 0;
   int gradient_bits = 0;  // 0: gradients are not quantized
-  bool quantized_weights = false, feedback = false;
+  int64_t samples = 4;    // of a step, over all ranks
+  int64_t layers = 12;
+  bool quantized_weights = false, feedback = false, sparse = false;
   bool profile = false, by_instruction = false, f32 = false;
   std::string fused_head = "auto";
-  int64_t rows() const { return kTokens / ranks; }
+  int64_t tokens() const { return samples * kSeq; }
+  int64_t rows() const { return tokens() / ranks; }
 };
 
 constexpr const char* kGpt2 = R"({"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_embd": 768,
@@ -50,13 +54,14 @@ constexpr const char* kLlama = R"({"model_type": "llama", "architectures": ["Lla
 
 Config config_of(const Job& job) {
   Config c;
-  c.train_batch = kSamples;
-  c.micro_batch = kSamples / job.ranks;
+  c.train_batch = job.samples;
+  c.micro_batch = job.samples / job.ranks;
   c.zero.stage = job.stage;
   c.zero.quantized_weights = job.quantized_weights;
   c.zero.quantized_gradients = job.gradient_bits > 0;
   if (job.gradient_bits > 0) c.zero.gradient_bits = job.gradient_bits;
   c.zero.error_feedback = job.feedback;
+  c.sparse_gradients = job.sparse;
   c.accumulation = 1;
   c.compute = job.f32 ? DS_DTYPE_F32 : DS_DTYPE_BF16;
   c.fused_head = job.fused_head;
@@ -153,20 +158,22 @@ void print_summary(const Job& job, int64_t transient, int64_t bytes, std::vector
                    double loss) {
   if (seconds.empty()) throw Error(DS_ERROR_INVALID_ARGUMENT, "no step was asked for");
   std::sort(seconds.begin(), seconds.end());
+  auto tokens = static_cast<double>(job.tokens());
   rusage usage;
   getrusage(RUSAGE_SELF, &usage);
   fmt::print(
       "libds {} {} ranks={} stage={} th={} B={} T={}: best {:.0f} tok/s median {:.0f} loss {:.3f} transient "
       "{:.2f} "
       "peakRSS {:.2f} GiB received {:.1f} MB a step\n",
-      job.model, job.f32 ? "f32" : "bf16", job.ranks, job.stage, job.threads, kSamples / job.ranks, kSeq,
-      kTokens / seconds.front(), kTokens / seconds[seconds.size() / 2], loss,
+      job.model, job.f32 ? "f32" : "bf16", job.ranks, job.stage, job.threads, job.samples / job.ranks, kSeq,
+      tokens / seconds.front(), tokens / seconds[seconds.size() / 2], loss,
       static_cast<double>(transient) / (1 << 30), static_cast<double>(usage.ru_maxrss) / (1 << 20),
       static_cast<double>(bytes) / 1e6 / static_cast<double>(seconds.size()));
 }
 
 void rank_main(const Job& job, int rank, const std::string& url, Starter& starter) {
   Json json = Json::parse(job.model == "llama" ? kLlama : kGpt2, job.model);
+  json.set(job.model == "llama" ? "num_hidden_layers" : "n_layer", job.layers);
   HfModel model = hf_model(json, job.rows(), kSeq, HfMode::training);
   CommOptions comm_options;
   comm_options.rank = rank;
@@ -237,16 +244,23 @@ int main(int argc, char** argv) {
   app.add_option("model", job.model)->required()->check(CLI::IsMember({"gpt2", "llama"}));
   app.add_option("threads", job.threads)->required()->check(CLI::Range(1, 256));
   app.add_option("steps", job.steps)->required()->check(CLI::NonNegativeNumber);
-  app.add_option("--ranks", job.ranks)->check(CLI::IsMember({1, 2, 4}));
+  app.add_option("--ranks", job.ranks)->check(CLI::IsMember({1, 2, 4, 8}));
   app.add_option("--stage", job.stage)->check(CLI::Range(0, 3));
   app.add_flag("--quantized-weights", job.quantized_weights);
   app.add_option("--gradient-bits", job.gradient_bits)->check(CLI::IsMember({0, 4, 8}));
   app.add_flag("--feedback", job.feedback);
+  app.add_flag("--sparse", job.sparse);
+  app.add_option("--samples", job.samples)->check(CLI::Range(1, 1024));
+  app.add_option("--layers", job.layers)->check(CLI::Range(1, 12));
   app.add_flag("--f32", job.f32);
   app.add_option("--fused-head", job.fused_head)->check(CLI::IsMember({"auto", "always", "never"}));
   app.add_flag("--profile", job.profile);
   app.add_flag("--by-instr", job.by_instruction);
   CLI11_PARSE(app, argc, argv);
+  if (job.samples % job.ranks != 0) {
+    fmt::print(stderr, "--samples must be a multiple of --ranks {}, got {}\n", job.ranks, job.samples);
+    return 2;
+  }
   job.profile |= job.by_instruction;
   return ds::run(job);
 }

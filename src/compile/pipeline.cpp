@@ -200,7 +200,7 @@ namespace {
 
 // The rest of a plan of which graph is the forward part, and buffers and frozen parameters are known.
 void compile_programs(Plan& plan, const Config& config, const Machine& machine, bool verify_passes) {
-  plan.notes.clear();
+  plan.notes = plan.zero.notes;
   for (size_t p = 0; p < plan.graph.params.size(); ++p)
     plan.graph.params[p].frozen = plan.zero.frozen[p] != 0;
   differentiate(plan.graph, plan.graph.outputs[0]);
@@ -255,7 +255,8 @@ Plan compile_plan(const Graph& forward, const Config& config, int rank, int worl
     int64_t numel = plan.graph.type(plan.graph.params[p].value).shape.numel(plan.graph.bound);
     params.push_back({names[p], numel, frozen[p] != 0});
   }
-  plan.zero = make_zero_plan(config, params, rank, world, machine);
+  plan.zero =
+      make_zero_plan(config, std::move(params), rank, world, machine, true, find_row_tables(plan.graph));
   add_engine_buffers(plan, config, programs.infer);
   if (programs.decode.positions > 0) {
     plan.decode = begin_decode(forward, config.compute, programs.decode, plan.zero);

@@ -10,7 +10,10 @@
 namespace ds {
 
 DelegateEngine::DelegateEngine(Config config, Communicator& comm, EngineOptions options)
-    : EngineCore(std::move(config), comm, std::move(options)) {}
+    : EngineCore(std::move(config), comm, std::move(options)) {
+  if (config_.sparse_gradients)
+    raise(DS_ERROR_CONFIG, "sparse_gradients: true needs a graph, whose ids name rows; a delegate has none");
+}
 
 int32_t DelegateEngine::add_param(const std::string& name, const std::vector<int64_t>& shape,
                                   std::span<const float> data) {

@@ -80,6 +80,13 @@ bool ZeroPlan::trains(size_t bucket) const {
                      [&](const ParamPlace& p) { return !frozen[static_cast<size_t>(p.param)]; });
 }
 
+const RowTable* ZeroPlan::table(size_t bucket) const {
+  for (const RowTable& t : tables) {
+    if (layout.bucket_of[static_cast<size_t>(t.param)] == static_cast<int32_t>(bucket)) return &t;
+  }
+  return nullptr;
+}
+
 int ZeroPlan::grad_top() const { return tree ? std::bit_width(static_cast<uint64_t>(accumulation)) - 1 : 0; }
 
 std::string ZeroPlan::quantization_key(const ZeroConfig& zero) const {
@@ -90,6 +97,7 @@ std::string ZeroPlan::quantization_key(const ZeroConfig& zero) const {
   key += fmt::format(" gradients int{} over", quantization.gradients);
   for (int level = 0; level < levels.depth(); ++level) key += " " + levels.group(level).name();
   if (quantization.feedback) key += fmt::format(" feedback {} {}", quantization.err_beta, quantization.reset);
+  for (const RowTable& t : tables) key += " but " + t.name;
   return key;
 }
 
@@ -134,7 +142,8 @@ void add_state(ZeroPlan& plan, const Optimizer& optimizer, size_t index) {
     std::string name = bucket.name + ".grad" + (level == 0 ? "" : "." + std::to_string(level));
     s.grad.push_back(plan.add(name, DS_DTYPE_F32, plan.part(index, policy.grads), policy.state_tier));
   }
-  for (int level = 0; plan.quantization.feedback && level < plan.levels.depth(); ++level) {
+  bool feedback = plan.quantization.feedback && !plan.table(index);
+  for (int level = 0; feedback && level < plan.levels.depth(); ++level) {
     std::string name = bucket.name + ".error" + (level == 0 ? "" : "." + std::to_string(level));
     s.errors.push_back(plan.add(name, DS_DTYPE_F32, plan.part(index, level), Tier::device));
   }
@@ -167,8 +176,8 @@ Quantization make_quantization(const ZeroConfig& zero, int world, bool training)
 
 }  // namespace
 
-ZeroPlan make_zero_plan(const Config& config, const std::vector<ParamSpec>& params, int rank, int world,
-                        const Machine& machine, bool training) {
+ZeroPlan make_zero_plan(const Config& config, std::vector<ParamSpec> params, int rank, int world,
+                        const Machine& machine, bool training, std::span<const RowTable> tables) {
   ZeroPlan plan;
   plan.rank = rank;
   plan.world = world;
@@ -179,6 +188,7 @@ ZeroPlan make_zero_plan(const Config& config, const std::vector<ParamSpec>& para
   plan.policy = make_policy(config.zero, plan.levels);
   plan.quantization = make_quantization(config.zero, world, training);
   if (!training && config.zero.stage < 3) plan.policy = {};  // nothing but states and gradients is cut
+  if (config.sparse_gradients && training) choose_row_tables(plan, tables, params);
   plan.layout =
       make_layout(params, world, config.zero.reduce_bucket_size, config.zero.param_persistence_threshold);
   plan.scalars = plan.add(kScalarBlock, DS_DTYPE_U8, 256, Tier::device);

@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -7,6 +8,7 @@
 #include "core/program/granules.h"
 #include "core/program/levels.h"
 #include "core/program/program.h"
+#include "zero/row_tables.h"
 
 namespace ds {
 
@@ -69,6 +71,8 @@ struct ZeroPlan {
   Policy policy;
   Quantization quantization;
   Layout layout;
+  std::vector<RowTable> tables;      // of which gradients are reduced as rows, each in a bucket of its own
+  std::vector<std::string> notes;    // what was decided about them, a line each
   std::vector<Buffer> buffers;       // every persistent buffer of the engine, without offsets
   std::vector<BucketState> buckets;  // per layout bucket
   std::vector<BufferId> inputs;      // per graph input: accumulation x bound elements
@@ -84,8 +88,9 @@ struct ZeroPlan {
   // The same of what this rank updates.
   int64_t part(size_t bucket) const { return part(bucket, policy.states); }
   int64_t part_first(size_t bucket) const { return part_first(bucket, policy.states); }
-  bool trains(size_t bucket) const;  // any of its parameters
-  int grad_top() const;              // index in BucketState::grad of the finished sum
+  bool trains(size_t bucket) const;            // any of its parameters
+  const RowTable* table(size_t bucket) const;  // that it holds, or null
+  int grad_top() const;                        // index in BucketState::grad of the finished sum
   // What the bits of a step depend on: a part of the numerics key; "" without quantization.
   std::string quantization_key(const ZeroConfig& zero) const;
   BufferId add(std::string name, DType dtype, int64_t numel, Tier tier);
@@ -97,8 +102,9 @@ struct ZeroPlan {
 void set_frozen(ZeroPlan& plan, const Config& config, const std::vector<char>& frozen);
 
 // Layout and states of the parameters under the configuration. Inputs and loss are added by the caller.
-// Without `training` there are parameters only: each is its own master, in the compute type.
-ZeroPlan make_zero_plan(const Config& config, const std::vector<ParamSpec>& params, int rank, int world,
-                        const Machine& machine, bool training = true);
+// Without `training` there are parameters only: each is its own master, in the compute type. `tables`: what
+// config.sparse_gradients may reduce as rows.
+ZeroPlan make_zero_plan(const Config& config, std::vector<ParamSpec> params, int rank, int world,
+                        const Machine& machine, bool training = true, std::span<const RowTable> tables = {});
 
 }  // namespace ds

@@ -74,6 +74,7 @@ class Reducer {
   // widen; only there may beta be 1, which adds it to target.
   void sum_of_ranks(BufferId grads, BufferId target, int64_t beta) {
     if (plan_.world == 1) return accumulate(grads, target, beta);
+    if (const RowTable* table = plan_.table(bucket_)) return sum_of_rows(*table, grads, target);
     if (plan_.quantization.gradients > 0) return sum_of_codes(grads, target);
     int cut = plan_.policy.grads, last = plan_.levels.depth() - 1;
     StateRef have{grads, 0, builder_.buffer(grads).numel};
@@ -101,6 +102,51 @@ class Reducer {
       have = exchange(have, level + 1 == cut && cut == depth ? target : partial(level + 1), level);
     for (int level = depth; level-- > cut;)
       have = collect("all_gather", have, level == cut ? target : partial(level), level);
+  }
+
+  // The same sum of a table: every rank packs the rows that its ids name, gets those of all ranks, and adds
+  // up its part of the table.
+  void sum_of_rows(const RowTable& table, BufferId grads, BufferId target) {
+    const std::string& name = plan_.layout.buckets[bucket_].name;
+    BufferId input = plan_.inputs[table.input];
+    const Buffer& ids = builder_.buffer(input);
+    Operand named{input, micro_ * (ids.bytes() / plan_.accumulation), table.ids, Access::read};
+    Operand leaf =
+        param_operand(plan_, builder_, grads, table.param, Shape{table.rows, table.width}, Access::read);
+    int64_t numel = table.bound * table.width;
+    BufferId rows = builder_.transient(name + ".rows", plan_.compute, numel, Tier::device);
+    BufferId numbers = builder_.transient(name + ".numbers", DS_DTYPE_I32, table.bound, Tier::device);
+    push(Queue::compute, "pack_rows",
+         {leaf, named, matrix({rows, 0, numel}, table.width, Access::write),
+          flat(builder_.buffer(numbers), numbers, 0, table.bound, Access::write)},
+         {});
+    StateRef all_rows = gather_all({rows, 0, numel}), all_numbers = gather_all({numbers, 0, table.bound});
+    const Buffer& to = builder_.buffer(target);
+    Attrs attrs{{"ranks", int64_t{plan_.world}}, {"first", plan_.part_first(bucket_, plan_.policy.grads)}};
+    if (plan_.levels.depth() > 1) attrs.set("levels", plan_.levels.sizes());
+    push(Queue::compute, "sum_rows",
+         {matrix(all_rows, table.width, Access::read),
+          flat(builder_.buffer(all_numbers.buffer), all_numbers.buffer, 0, all_numbers.numel, Access::read),
+          flat(to, target, 0, to.numel, Access::write)},
+         std::move(attrs));
+  }
+
+  // What all ranks have, level by level, the outermost first: their parts as levels number them.
+  StateRef gather_all(StateRef have) {
+    for (int level = plan_.levels.depth(); level-- > 0;) {
+      const Buffer own = builder_.buffer(have.buffer);
+      int64_t numel = have.numel * plan_.levels.group(level).size;
+      BufferId into = builder_.transient(own.name + ".all", own.dtype, numel, Tier::device);
+      have = collect("all_gather", have, into, level);
+    }
+    return have;
+  }
+
+  Operand matrix(const StateRef& ref, int64_t width, Access access) const {
+    const Buffer& buffer = builder_.buffer(ref.buffer);
+    Operand all = flat(buffer, ref.buffer, ref.first, ref.numel, access);
+    all.type.shape = Shape{ref.numel / width, width};
+    return all;
   }
 
   // Sums over a level of this rank's part, f32, by codes.

@@ -38,12 +38,13 @@ struct Case {
     return fmt::format(
         "seed {}: stage {} states {} params {} world {} leaves {} {} {} clip {} bucket {} persist {} "
         "prefetch {} live {} reuse {} group {} overlap {} emulate {} nodes {} mics {} hpz {} threads {} "
-        "pieces {} chaos {}",
+        "pieces {} sparse {} chaos {}",
         seed, z.stage, tier_name(z.optimizer_tier), tier_name(z.param_tier), world, leaves,
         config.reproducible ? "tree" : "micro", dtype_name(config.compute), config.gradient_clipping,
         z.reduce_bucket_size, z.param_persistence_threshold, z.prefetch_bucket_size, z.max_live_parameters,
         z.max_reuse_distance, z.sub_group_size, z.overlap_comm, config.emulate_tiers, config.nodes,
-        z.mics_shard_size, z.hpz_partition_size, threads, pieces, chaos ? std::to_string(*chaos) : "off");
+        z.mics_shard_size, z.hpz_partition_size, threads, pieces, config.sparse_gradients,
+        chaos ? std::to_string(*chaos) : "off");
   }
 };
 
@@ -113,6 +114,7 @@ Case with_policy(Case c, uint32_t stream) {
     z.mics_hierarchical_gather = dice.one_in(2);
   }
   if (dice.one_in(2)) z.max_live_parameters = enough_live(c, dice.pick<int64_t>({256, 1000, 4000}));
+  c.config.sparse_gradients = dice.one_in(2);
   return c;
 }
 

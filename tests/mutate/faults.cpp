@@ -117,6 +117,27 @@ const std::vector<Fault>& code_faults() {
   return all;
 }
 
+const std::vector<Fault>& row_faults() {
+  static const std::vector<Fault> all = {
+      {"rows are not packed", [](Program& p) { return remove(p, "pack_rows", 1); }},
+      {"rows are not summed", [](Program& p) { return remove(p, "sum_rows"); }},
+      {"sums are of the elements before",
+       [](Program& p) {
+         Instr* in = nth(p, "sum_rows");
+         if (!in || p.rank == 0) return false;
+         in->attrs.set("first", in->attrs.integer("first") - 1);
+         return true;
+       }},
+      {"ids are of another micro-step",
+       [](Program& p) {
+         Instr* in = nth(p, "pack_rows", 1);
+         if (in) in->operands[1].begin = 0;
+         return in != nullptr;
+       }},
+  };
+  return all;
+}
+
 std::vector<std::pair<size_t, size_t>> waits_of(const Program& program) {
   std::vector<std::pair<size_t, size_t>> out;
   for (size_t i = 0; i < program.instrs.size(); ++i) {

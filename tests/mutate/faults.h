@@ -18,6 +18,8 @@ struct Fault {
 const std::vector<Fault>& faults();
 // Faults of quantized weights and gradients.
 const std::vector<Fault>& code_faults();
+// Faults of gradients as rows.
+const std::vector<Fault>& row_faults();
 
 // Every (instruction, wait) of a program.
 std::vector<std::pair<size_t, size_t>> waits_of(const Program& program);

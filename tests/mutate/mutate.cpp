@@ -30,6 +30,17 @@ Point coded() {
   return p;
 }
 
+// An embedding's gradient as rows.
+Point in_rows() {
+  Point p = offloaded();
+  p.stage = 2;
+  p.tier = Tier::host;
+  p.vocab = 400;
+  p.tied = false;
+  p.sparse = true;
+  return p;
+}
+
 // What caught a changed step: the verifier, an error, the bits under in-order or chaos execution; "" when
 // nothing did.
 std::string caught_by(const Point& point, const std::function<void(Program&)>& change,
@@ -135,5 +146,6 @@ int main(int argc, char** argv) {
   int missed = ds::test::dropped_waits(quick);
   missed += ds::test::other_faults(ds::test::offloaded(), ds::test::faults(), 10);
   missed += ds::test::other_faults(ds::test::coded(), ds::test::code_faults(), 6);
+  missed += ds::test::other_faults(ds::test::in_rows(), ds::test::row_faults(), 4);
   return missed == 0 ? 0 : 1;
 }

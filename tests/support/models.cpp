@@ -22,7 +22,7 @@ Graph make_mlp(int layers, int64_t width, int64_t bound) {
 }
 
 Graph make_tiny_gpt(int layers, int64_t width, int64_t heads, int64_t vocab, int64_t seq, int64_t bound,
-                    double dropout) {
+                    double dropout, bool tied) {
   Graph g;
   g.name = "tiny_gpt";
   g.bound = bound;
@@ -56,7 +56,9 @@ Graph make_tiny_gpt(int layers, int64_t width, int64_t heads, int64_t vocab, int
     ValueId up = g.add("gelu", {linear(norm(x, h + "ln_2"), h + "mlp.fc", 4 * width, width)});
     x = g.add("add", {x, drop(linear(up, h + "mlp.proj", width, 4 * width))});
   }
-  ValueId logits = g.add("linear", {norm(x, "ln_f"), wte});
+  x = norm(x, "ln_f");
+  ValueId head = tied ? wte : param("head.weight", Shape{vocab, width}, {"normal", 0.1});
+  ValueId logits = g.add("linear", {x, head});
   g.add_output(g.add("cross_entropy", {logits, targets}, {}, "loss"));
   g.add_output(logits);
   return g;

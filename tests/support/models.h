@@ -9,9 +9,9 @@ namespace ds::test {
 Graph make_mlp(int layers, int64_t width, int64_t bound);
 
 // One GPT-like block stack by hand: embedding, dropout, layer norm, attention, mlp, tied head, cross-entropy.
-// Inputs tokens and targets i32[n].
+// Inputs tokens and targets i32[n]. Not tied: the head has a weight of its own.
 Graph make_tiny_gpt(int layers, int64_t width, int64_t heads, int64_t vocab, int64_t seq, int64_t bound,
-                    double dropout);
+                    double dropout, bool tied = true);
 
 // A configuration with AdamW, clipping 1, micro-batch 1 and the given stage.
 Config make_config(int stage, int64_t accumulation, int world);

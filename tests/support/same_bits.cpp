@@ -13,15 +13,16 @@
 namespace ds::test {
 namespace {
 
-constexpr int64_t kSeq = 8, kRows = 2 * kSeq, kVocab = 29, kWidth = 24;
+constexpr int64_t kSeq = 8, kRows = 2 * kSeq, kWidth = 24;
 
 // Tokens of leaf `leaf` of step `step`: the same whatever the layout of ranks.
-void draw_tokens(int64_t step, int64_t leaf, int32_t* tokens, int32_t* targets) {
+void draw_tokens(int64_t vocab, int64_t step, int64_t leaf, int32_t* tokens, int32_t* targets) {
+  auto words = static_cast<uint32_t>(vocab);
   RandomStream stream{99, static_cast<uint32_t>(step), static_cast<uint32_t>(leaf), 0};
   for (int64_t i = 0; i < kRows; ++i) {
-    std::array<uint32_t, 4> words = stream.block(static_cast<uint64_t>(i));
-    tokens[i] = static_cast<int32_t>(words[0] % kVocab);
-    targets[i] = static_cast<int32_t>((words[0] * 7 + 3) % kVocab);
+    uint32_t drawn = stream.block(static_cast<uint64_t>(i))[0];
+    tokens[i] = static_cast<int32_t>(drawn % words);
+    targets[i] = static_cast<int32_t>((drawn * 7 + 3) % words);
   }
   targets[0] = -100;
 }
@@ -87,6 +88,7 @@ Config config_of(const Point& p) {
   c.zero.err_beta = std::max(0.0, p.err_beta);
   c.emulate_tiers = p.emulate;
   c.reproducible = p.reproducible;
+  c.sparse_gradients = p.sparse;
   c.compute = p.compute;
   c.fused_head = p.fused_head;
   c.gradient_clipping = p.clipping;
@@ -119,13 +121,15 @@ std::string state_hash(EngineCore& engine) {
   return hash.hex();
 }
 
-Graph graph_of(const Point& p) { return make_tiny_gpt(2, kWidth, 2, kVocab, kSeq, kRows, p.dropout); }
+Graph graph_of(const Point& p) {
+  return make_tiny_gpt(2, kWidth, 2, p.vocab, kSeq, kRows, p.dropout, p.tied);
+}
 
 StepResult train_step(const Point& p, Engine& engine, int64_t step) {
   int64_t micros = p.leaves / p.world;
   std::vector<int32_t> tokens(static_cast<size_t>(micros * kRows)), targets(tokens.size());
   for (int64_t m = 0; m < micros; ++m) {
-    draw_tokens(step, m * p.world + engine.comm().rank(), tokens.data() + m * kRows,
+    draw_tokens(p.vocab, step, m * p.world + engine.comm().rank(), tokens.data() + m * kRows,
                 targets.data() + m * kRows);
   }
   int64_t numel = static_cast<int64_t>(tokens.size());
@@ -137,7 +141,7 @@ StepResult train_step_in_pieces(const Point& p, Engine& engine, int64_t step,
                                 const std::function<void()>& before_update) {
   std::vector<int32_t> tokens(static_cast<size_t>(kRows)), targets(tokens.size());
   for (int64_t m = 0; m < p.leaves / p.world; ++m) {
-    draw_tokens(step, m * p.world + engine.comm().rank(), tokens.data(), targets.data());
+    draw_tokens(p.vocab, step, m * p.world + engine.comm().rank(), tokens.data(), targets.data());
     InputView inputs[] = {{tokens.data(), DS_DTYPE_I32, kRows}, {targets.data(), DS_DTYPE_I32, kRows}};
     engine.forward(inputs);
     engine.backward();
@@ -151,10 +155,10 @@ std::string scratch_folder() { return std::string(DS_BINARY_DIR) + "/scratch"; }
 std::string Point::name() const {
   return fmt::format(
       "stage {} tier {} world {} nodes {} mics {} hpz {} by node {} quantized {} {} {} threads {} overlap {} "
-      "emulate {} reproducible {} leaves {} chaos {} {} {}",
+      "emulate {} reproducible {} leaves {} chaos {} {} {} vocab {} tied {} sparse {}",
       stage, tier_name(tier), world, nodes, mics, hpz, gather_by_node, quantized_weights, gradient_bits,
       err_beta, threads, overlap, emulate, reproducible, leaves, chaos ? std::to_string(*chaos) : "off",
-      dtype_name(compute), optimizer);
+      dtype_name(compute), optimizer, vocab, tied, sparse);
 }
 
 Outcome train_rank(const Point& p, int steps, Communicator& comm, const std::function<void(Program&)>& filter,

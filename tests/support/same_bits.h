@@ -34,6 +34,9 @@ struct Point {
   double clipping = 0.05;
   int64_t bucket_size = 500000000;    // elements
   int64_t max_reuse_distance = 2000;  // elements
+  int64_t vocab = 29;
+  bool tied = true;     // embedding and head
+  bool sparse = false;  // sparse_gradients
   uint64_t seed = 7;
   std::string name() const;
 };

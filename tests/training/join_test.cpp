@@ -56,6 +56,19 @@ TEST(Join, UnevenRanksGoOnTogetherOnEveryLayout) {
   }
 }
 
+// An embedding reduced as rows: of a rank without data there are none.
+TEST(Join, RowsOfUnevenRanks) {
+  const std::vector<int> lengths = {0, 3, 1, 2};
+  Point p{.stage = 2, .world = 4, .leaves = 8, .vocab = 400, .tied = false};
+  std::string expected = train_uneven(p, lengths).hash;
+  p.sparse = true;
+  for (int64_t nodes : {1, 2}) {
+    p.nodes = nodes;
+    EXPECT_EQ(train_uneven(p, lengths).hash, expected) << p.name();
+    p.chaos = 2;
+  }
+}
+
 // When no rank has data the update is skipped, on every tier and in any order of queues.
 TEST(Join, AStepOfNoLeafChangesNothing) {
   for (int stage = 0; stage <= 3; ++stage) {

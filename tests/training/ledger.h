@@ -21,6 +21,8 @@ struct LedgerCase {
   struct Parameter {
     std::string name;
     int64_t numel = 0;
+    // Of a table that is read by ids: most rows that a micro-step names, elements of a row; 0: none.
+    int64_t named = 0, width = 0;
   };
   std::vector<Parameter> parameters;  // in the order in which forward first uses them
   // Large parameters in the order in which the instructions of one micro-step read them.
@@ -59,7 +61,7 @@ class ClosedForm {
       out[{c_.tier, "exp_avg"}] += part(b) * 4;
       out[{c_.tier, "exp_avg_sq"}] += part(b) * 4;
       out[{c_.tier, "grad"}] += accumulator(b) * 4 * levels();
-      for (size_t l = 0; exchanges_codes() && c_.feedback && l < c_.levels.size(); ++l)
+      for (size_t l = 0; exchanges_codes() && c_.feedback && !b.table && l < c_.levels.size(); ++l)
         out[{"device", "error"}] += b.numel / block(l) * 4;
     }
     return out;
@@ -95,6 +97,7 @@ class ClosedForm {
   struct Bucket {
     std::string scope;
     bool small = false;
+    bool table = false;  // reduced as rows
     std::vector<size_t> params;
     int64_t numel = 0;
   };
@@ -122,10 +125,15 @@ class ClosedForm {
       bool small = parameter.numel <= c_.persistence_threshold;
       std::string scope = small ? "" : scope_of(parameter.name);
       int64_t padded = round_up(parameter.numel, kGranule);
+      if (moves_less_as_rows(parameter)) {  // shares its bucket with none
+        bucket_of_[parameter.name] = buckets_.size();
+        buckets_.push_back({scope, small, true, {p}, padded});
+        continue;
+      }
       size_t& at = open[small];
       if (at == none || buckets_[at].scope != scope || buckets_[at].numel + padded > c_.bucket_size) {
         at = buckets_.size();
-        buckets_.push_back({scope, small, {}, 0});
+        buckets_.push_back({scope, small, false, {}, 0});
       }
       bucket_of_[parameter.name] = at;
       buckets_[at].params.push_back(p);
@@ -181,33 +189,56 @@ class ClosedForm {
       on_level("all_gather", l, b.numel / block(l + 1) * width * (c_.levels[l] - 1));
   }
 
-  // Every bucket in every micro-step, in the wire type; sums are f32 and leave the device with the states.
-  // One rank has nothing to add up: its leaves leave the device as they are.
+  // Every bucket in every micro-step; sums are f32 and leave the device with the states. One rank has nothing
+  // to add up: its leaves leave the device as they are.
   void reduce_gradients() {
     for (const Bucket& b : buckets_) {
       for (int64_t m = 0; m < c_.accumulation; ++m) {
-        if (c_.world == 1) {
-          if (away()) copy("store", accumulator(b) * c_.wire);
-          continue;
-        }
-        size_t cut = gradient_cut(), all = c_.levels.size();
-        if (exchanges_codes()) {
-          exchange(b);
-          if (away()) copy("store", accumulator(b) * 4);
-          continue;
-        }
-        for (size_t l = 0; l < all; ++l) {  // leaves are added up in the innermost level, sums in all others
-          int64_t width = l == 0 ? c_.wire : 4, ranks = c_.levels[l];
-          if (cut < all && l + 1 == all) {
-            on_level("all_reduce", l, b.numel / block(l) * (width + 4) * (ranks - 1) / ranks);
-          } else {
-            on_level("reduce_scatter", l, b.numel / block(l + 1) * width * (ranks - 1));
-          }
-        }
-        if (cut < all) gather_levels(b, all - 1, cut, 4);
-        if (away()) copy("store", accumulator(b) * 4);
+        if (c_.world > 1) b.table ? exchange_rows(c_.parameters[b.params[0]]) : reduce_whole(b);
+        if (away()) copy("store", accumulator(b) * (c_.world > 1 ? 4 : c_.wire));
       }
     }
+  }
+
+  void reduce_whole(const Bucket& b) { exchanges_codes() ? exchange(b) : add_up(b); }
+
+  // Leaves are added up in the innermost level, in the wire type, sums in all others.
+  void add_up(const Bucket& b) {
+    size_t cut = gradient_cut(), all = c_.levels.size();
+    for (size_t l = 0; l < all; ++l) {
+      int64_t width = l == 0 ? c_.wire : 4, ranks = c_.levels[l];
+      if (cut < all && l + 1 == all) {
+        on_level("all_reduce", l, b.numel / block(l) * (width + 4) * (ranks - 1) / ranks);
+      } else {
+        on_level("reduce_scatter", l, b.numel / block(l + 1) * width * (ranks - 1));
+      }
+    }
+    if (cut < all) gather_levels(b, all - 1, cut, 4);
+  }
+
+  // Everyone gets everyone's rows and their numbers, from the outermost level inwards.
+  void exchange_rows(const LedgerCase::Parameter& table) {
+    int64_t held = 1;
+    for (size_t l = c_.levels.size(); l-- > 0;) {
+      int64_t rows = held * table.named * (c_.levels[l] - 1);
+      on_level("all_gather", l, rows * table.width * c_.wire);
+      on_level("all_gather", l, rows * 4);
+      held *= c_.levels[l];
+    }
+  }
+
+  bool moves_less_as_rows(const LedgerCase::Parameter& table) {
+    if (table.named == 0 || c_.world == 1) return false;
+    auto bytes = [&](auto&& reduce) {
+      out_.clear();
+      reduce();
+      int64_t sum = 0;
+      for (const auto& [what, traffic] : out_) sum += traffic.bytes;
+      return sum;
+    };
+    Bucket alone;
+    alone.numel = round_up(table.numel, kGranule * c_.world);
+    return bytes([&] { exchange_rows(table); }) < bytes([&] { reduce_whole(alone); });
   }
 
   // At each level every rank sends each other one its part; sums that ranks share are gathered.

@@ -17,7 +17,7 @@ constexpr int kSteps = 3;
 
 // The model of train_rank, and the settings that it fixes.
 LedgerCase ledger_case(const Point& p, int rank) {
-  constexpr int64_t kWidth = 24, kVocab = 29, kSeq = 8;
+  constexpr int64_t kWidth = 24, kSeq = 8, kTokens = 16;
   LedgerCase c;
   auto linear = [&](const std::string& name, int64_t out, int64_t in) {
     c.parameters.push_back({name + ".weight", out * in});
@@ -27,7 +27,8 @@ LedgerCase ledger_case(const Point& p, int rank) {
     c.parameters.push_back({name + ".weight", kWidth});
     c.parameters.push_back({name + ".bias", kWidth});
   };
-  c.parameters.push_back({"wte.weight", kVocab * kWidth});
+  int64_t named = p.sparse && !p.tied ? std::min(kTokens, p.vocab) : 0;
+  c.parameters.push_back({"wte.weight", p.vocab * kWidth, named, kWidth});
   c.parameters.push_back({"wpe.weight", kSeq * kWidth});
   for (std::string h : {"h.0.", "h.1."}) {
     norm(h + "ln_1");
@@ -38,13 +39,15 @@ LedgerCase ledger_case(const Point& p, int rank) {
     linear(h + "mlp.proj", kWidth, 4 * kWidth);
   }
   norm("ln_f");
+  const char* head = p.tied ? "wte.weight" : "head.weight";
+  if (!p.tied) c.parameters.push_back({head, p.vocab * kWidth});
   const char* layer[] = {"attn.qkv", "mlp.fc", "mlp.proj"};
   c.reads.push_back("wte.weight");
   for (const char* h : {"h.0.", "h.1."}) {
     for (const char* name : layer) c.reads.push_back(fmt::format("{}{}.weight", h, name));
   }
   std::vector<std::string> back(c.reads.rbegin(), c.reads.rend() - 1);  // the embedding reads no weights back
-  c.reads.push_back("wte.weight");                                      // tied head, forward and backward
+  c.reads.push_back(head);                                              // forward and backward
   c.reads.insert(c.reads.end(), back.begin(), back.end());
 
   c.world = p.world;
@@ -149,6 +152,33 @@ TEST(Ledger, Codes) {
   }
 }
 
+// Where rows are fewer bytes, and where they are not.
+TEST(Ledger, RowTables) {
+  int i = 0, tables = 0;
+  for (int world : {1, 2, 4}) {
+    for (int stage = 0; stage <= 3; ++stage) {
+      for (int64_t vocab : {29, 400}) {
+        Point p{.stage = stage, .world = world, .vocab = vocab, .tied = false, .sparse = true};
+        p.leaves = world * (1 + i % 2 * 2);
+        p.tier = static_cast<Tier>(++i % 3);
+        p.compute = i % 4 < 2 ? DS_DTYPE_BF16 : DS_DTYPE_F32;
+        p.overlap = i % 5 < 3;
+        p.gradient_bits = stage >= 2 && i % 3 == 0 ? 8 : 0;
+        p.err_beta = p.gradient_bits > 0 ? 0.8 : -1;
+        p.bucket_size = i % 4 < 3 ? 500000000 : 4000;
+        expect_ledger(p);
+        LedgerCase c = ledger_case(p, 0);
+        auto gathers = [&] { return ClosedForm(c).step()["all_gather"].calls; };
+        int64_t with = gathers();
+        c.parameters[0].named = 0;
+        tables += with != gathers();
+      }
+    }
+  }
+  EXPECT_GE(tables, 8);
+  EXPECT_LE(tables, 14);
+}
+
 struct Nested {
   Point point;
   std::vector<int64_t> levels;
@@ -170,6 +200,11 @@ TEST(Ledger, ShardGroupsAndNodes) {
     coded.point.gradient_bits = n % 2 == 0 ? 4 : 8;
     coded.point.err_beta = n % 3 == 0 ? 0.8 : -1;
     cases.push_back(coded);
+  }
+  for (size_t n = 0; n < cases.size(); n += 2) {  // embeddings as rows
+    cases[n].point.vocab = 400;
+    cases[n].point.tied = false;
+    cases[n].point.sparse = true;
   }
   for (Nested& n : cases) {
     for (Tier tier : {Tier::device, Tier::host}) {

@@ -113,6 +113,7 @@ struct Config {
   bool emulate_tiers = false;
   std::string fused_head = "auto";  // "always", "never": head and cross-entropy in one; "auto": where f32
   bool recompute = false;           // cheap activations are made again in backward; never changes bits
+  bool sparse_gradients = false;    // of embeddings as rows where that moves fewer bytes; never changes bits
   bool reproducible = false;
   std::vector<std::string> frozen;  // patterns of names of parameters that are not trained
   std::string reduction = "micro";  // "micro"; "tree" when reproducible

@@ -32,7 +32,6 @@ void top_level(std::vector<ForeignKey>& keys) {
         {"prescale_gradients", false},
         {"gradient_predivide_factor", 1.0},
         {"gradient_allreduce_op", "mean"},
-        {"sparse_gradients", false},
         {"graph_harvesting", false},
         {"use_data_before_expert_parallelism", false},
         {"sequence_parallel_size", 1},

@@ -128,6 +128,7 @@ void general_keys(std::vector<Key>& keys) {
   keys.push_back(key("communicator", [](auto& c) -> auto& { return c.communicator; }));
   keys.push_back(choice_key("reduction", [](auto& c) -> auto& { return c.reduction; }, {"micro", "tree"},
                             {"boundary", "vendor"}));
+  keys.push_back(key("sparse_gradients", [](auto& c) -> auto& { return c.sparse_gradients; }));
   keys.push_back(key("reproducible", [](auto& c) -> auto& { return c.reproducible; }));
   keys.push_back(key(
       "topology.nodes", [](auto& c) -> auto& { return c.nodes; }, count));

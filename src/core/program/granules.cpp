@@ -34,15 +34,19 @@ class Packer {
     std::string& large_scope = large_scope_[spec.frozen];
     int64_t padded = round_up(spec.numel, kGranule);
     bool fits = open >= 0 && (small || scope == large_scope) && at(open).numel + padded <= bucket_size_;
-    if (!fits) {
-      open = static_cast<int32_t>(layout.buckets.size());
+    auto target = static_cast<int32_t>(layout.buckets.size());
+    if (fits && !spec.alone) target = open;
+    if (target != open) {
       int count = counts_[scope]++;
       std::string name = count == 0 && !small ? scope : scope + "#" + std::to_string(count);
       layout.buckets.push_back({std::move(name), {}, 0, small, spec.frozen});
+    }
+    if (!spec.alone) {
+      open = target;
       if (!small) large_scope = scope;
     }
-    Bucket& bucket = at(open);
-    layout.bucket_of.push_back(open);
+    Bucket& bucket = at(target);
+    layout.bucket_of.push_back(target);
     layout.place_of.push_back(static_cast<int32_t>(bucket.params.size()));
     bucket.params.push_back({param, bucket.numel, spec.numel});
     bucket.numel += padded;

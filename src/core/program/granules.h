@@ -13,6 +13,7 @@ struct ParamSpec {
   std::string name;
   int64_t numel = 0;
   bool frozen = false;  // not trained, as far as is known
+  bool alone = false;   // shares its bucket with none
 };
 
 // Place of a parameter inside its bucket, in elements. begin is a multiple of kGranule.
@@ -50,7 +51,8 @@ struct Layout {
 
 // Parameters of at most persistence_threshold elements share buckets over the whole model; larger ones share
 // a bucket with their neighbours of the same scope (the name up to its first number: "h.3"); frozen ones
-// share none with others. A bucket is cut before it exceeds bucket_size elements.
+// share none with others, and those that are alone none at all. A bucket is cut before it exceeds bucket_size
+// elements.
 Layout make_layout(const std::vector<ParamSpec>& params, int world, int64_t bucket_size,
                    int64_t persistence_threshold);
 

@@ -371,6 +371,14 @@ TEST(Config, effective_configuration_parses_back_and_names_origins) {
   EXPECT_EQ(origins.at("aio.queue_depth").string(), "default");
 }
 
+TEST(Config, sparse_gradients_is_a_switch_of_every_stage) {
+  EXPECT_FALSE(with("\"steps_per_print\": 10").sparse_gradients);
+  EXPECT_TRUE(with("\"sparse_gradients\": true").sparse_gradients);
+  EXPECT_TRUE(with(R"("sparse_gradients": true, "zero_optimization": {"stage": 3})").sparse_gradients);
+  EXPECT_EQ(refusal_with("\"sparse_gradients\": \"yes\""),
+            "sparse_gradients: expected true or false, got \"yes\"");
+}
+
 TEST(Config, quantization_needs_its_stage_and_its_switch) {
   auto zero = [](const std::string& keys) { return "\"zero_optimization\": {" + keys + "}"; };
   const std::string weights = "\"zero_quantized_weights\": true",

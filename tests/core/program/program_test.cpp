@@ -85,6 +85,16 @@ TEST(Layout, PadsAndCutsEvenly) {
   EXPECT_EQ(holes[1], (std::pair<int64_t, int64_t>{1324, 212}));
 }
 
+TEST(Layout, WhatIsAloneLeavesTheOthersTogether) {
+  Layout l = make_layout({{"h.0.a", 512}, {"h.0.t", 700, false, true}, {"h.0.c", 512}, {"b", 3, false, true}},
+                         1, 1 << 20, 64);
+  ASSERT_EQ(l.buckets.size(), 3u);
+  EXPECT_EQ(l.bucket_of, (std::vector<int32_t>{0, 1, 0, 2}));
+  EXPECT_EQ(l.buckets[1].name, "h.0#1");
+  EXPECT_EQ(l.buckets[1].numel, 768);
+  EXPECT_TRUE(l.buckets[2].persistent);
+}
+
 TEST(Layout, CutsAtBucketSize) {
   Layout l = make_layout({{"h.0.a", 512}, {"h.0.b", 512}, {"h.0.c", 512}}, 1, 1024, 0);
   ASSERT_EQ(l.buckets.size(), 2u);

@@ -1,0 +1,69 @@
+#include "zero/row_tables.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "core/graph/readers.h"
+#include "core/program/codes.h"
+#include "zero/policy.h"
+
+namespace ds {
+
+std::vector<RowTable> find_row_tables(const Graph& graph) {
+  std::vector<int> readers = count_readers(graph);
+  std::vector<RowTable> tables;
+  for (size_t p = 0; p < graph.params.size(); ++p) {
+    ValueId value = graph.params[p].value;
+    if (readers[static_cast<size_t>(value)] != 1) continue;
+    for (const Node& node : graph.nodes) {
+      if (node.op != "embedding" || node.in[0] != value) continue;
+      auto ids = std::find(graph.inputs.begin(), graph.inputs.end(), node.in[1]);
+      if (ids == graph.inputs.end()) continue;
+      const TensorType &table = graph.type(value), &type = graph.type(*ids);
+      int64_t rows = table.shape[0].extent;
+      tables.push_back({static_cast<int32_t>(p), graph.params[p].name, rows, table.shape[1].extent,
+                        static_cast<size_t>(ids - graph.inputs.begin()), type,
+                        std::min(rows, type.shape.numel(graph.bound))});
+    }
+  }
+  return tables;
+}
+
+// As Reducer::sum_of_ranks and sum_of_codes go over the levels.
+int64_t whole_bytes(const ZeroPlan& plan, int64_t numel) {
+  const RankLevels& levels = plan.levels;
+  int64_t bits = plan.quantization.gradients, sum_size = size_of(DS_DTYPE_F32), bytes = 0;
+  int cut = plan.policy.grads, depth = levels.depth();
+  for (int level = 0; level < depth; ++level) {
+    int64_t part = numel / levels.ways(level + 1), element = level == 0 ? size_of(plan.compute) : sum_size;
+    bytes += (bits > 0 ? code_bytes(part, bits) : part * element) * (levels.group(level).size - 1);
+  }
+  for (int level = depth; level-- > cut;)  // sums that ranks share
+    bytes += numel / levels.ways(level + 1) * sum_size * (levels.group(level).size - 1);
+  return bytes;
+}
+
+int64_t row_bytes(const ZeroPlan& plan, const RowTable& table) {
+  int64_t row = size_of(DS_DTYPE_I32) + table.width * size_of(plan.compute);
+  return (plan.world - 1) * table.bound * row;
+}
+
+void choose_row_tables(ZeroPlan& plan, std::span<const RowTable> tables, std::vector<ParamSpec>& params) {
+  if (plan.world == 1) return;
+  if (tables.empty())
+    plan.notes.push_back(
+        "sparse_gradients: no parameter is read by an embedding of input ids and by nothing else");
+  for (const RowTable& table : tables) {
+    ParamSpec& param = params[static_cast<size_t>(table.param)];
+    int64_t unit = plan.world * kGranule, numel = (param.numel + unit - 1) / unit * unit;
+    int64_t whole = whole_bytes(plan, numel), rows = row_bytes(plan, table);
+    param.alone = rows < whole;
+    if (param.alone) plan.tables.push_back(table);
+    plan.notes.push_back(fmt::format(
+        "sparse_gradients: '{}' is reduced {}: {} bytes received in a micro-step as rows, {} as a whole",
+        table.name, param.alone ? "as rows" : "as a whole", rows, whole));
+  }
+}
+
+}  // namespace ds
