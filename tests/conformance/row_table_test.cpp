@@ -39,13 +39,15 @@ Tensor joined(const std::vector<const Tensor*>& parts) {
 }
 
 // What embedding_dw leaves: random rows where an id names them, +0 elsewhere; one in eight elements is -0.
+// Sums of the others are rounded in f32.
 Tensor leaf_of(DType dtype, int64_t height, int64_t width, const Tensor& ids, uint64_t seed) {
   Tensor table = random_tensor(DS_DTYPE_F32, {height, width}, seed);
   std::set<int64_t> named;
   for (int64_t i = 0; i < ids.numel(); ++i) named.insert(static_cast<int64_t>(ids.at(i)));
   for (int64_t e = 0; e < table.numel(); ++e) {
-    if (!named.count(e / width)) table.set(e, 0);
-    if (named.count(e / width) && e % 8 == 3) table.set(e, -0.0);
+    bool given = named.count(e / width) != 0;
+    table.set(e, given ? table.at(e) * std::ldexp(1.0003, static_cast<int>(-e % 7)) : 0);
+    if (given && e % 8 == 3) table.set(e, -0.0);
   }
   return table.as(dtype);
 }
