@@ -5,11 +5,14 @@
 
 #include <cerrno>
 #include <charconv>
+#include <chrono>
 #include <cstdlib>
 #include <numeric>
 #include <stdexcept>
 #include <system_error>
+#include <thread>
 
+#include "launch/pressure.h"
 #include "launch/report.h"
 #include "launch/text.h"
 
@@ -40,12 +43,33 @@ std::string take_token() {
   return token;
 }
 
-// One write, so that records of several ranks do not mix.
-void tell(const std::string& token, const RankFailure& failure) {
-  std::string text =
-      token.empty() ? fmt::format("libds launch: {}\n", failure.text) : report_record(token, failure);
-  (void)!write(STDERR_FILENO, text.data(), text.size());
-}
+// What the launcher is told.
+class Teller {
+ public:
+  explicit Teller(bool over_ssh) : token_(take_token()), over_ssh_(over_ssh) {}
+
+  // One write, so that records of several ranks do not mix.
+  void tell(const RankFailure& failure) {
+    std::string text =
+        token_.empty() ? fmt::format("libds launch: {}\n", failure.text) : report_record(token_, failure);
+    (void)!write(STDERR_FILENO, text.data(), text.size());
+    told_ = true;
+  }
+
+  // Returns when the launcher has had the time to read a record and to end the job: mpirun and srun end it as
+  // soon as an agent returns a code, and srun drops what is not read by then. ssh reads to the end.
+  void await_the_end() const {
+    if (!told_ || token_.empty() || over_ssh_) return;
+    pid_t parent = getppid();
+    auto limit = std::chrono::steady_clock::now() + Pressure::kLimit;
+    while (getppid() == parent && std::chrono::steady_clock::now() < limit)
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+
+ private:
+  std::string token_;
+  bool over_ssh_, told_ = false;
+};
 
 // Slurm has an order of hosts of its own. "" or why this rank is not where the hostfile has it.
 std::string misplaced(const RankPlace& place) {
@@ -146,18 +170,12 @@ std::vector<RankPlace> places_of_agent(const AgentOptions& options) {
   return places;
 }
 
-}  // namespace
-
-int run_agent(const AgentOptions& options, const std::vector<std::string>& command) {
-  if (command.empty()) throw std::invalid_argument("command must name a program, got no words");
-  std::vector<RankPlace> places = places_of_agent(options);
-  if (options.host >= 0) {
-    for (const auto& [name, value] : read_packed(STDIN_FILENO)) setenv(name.c_str(), value.c_str(), 1);
-  }
-  std::string token = take_token();
+// The code of the first failure, which the launcher is told of unless it ended the job.
+int run_ranks(const AgentOptions& options, std::vector<RankPlace> places,
+              const std::vector<std::string>& command, Teller& launcher) {
   const RankPlace first = places[0];
   if (std::string why = misplaced(first); !why.empty() && options.host < 0) {
-    tell(token, {first.rank, 1, false, why});
+    launcher.tell({first.rank, 1, false, why});
     return 1;
   }
   try {
@@ -168,13 +186,28 @@ int run_agent(const AgentOptions& options, const std::vector<std::string>& comma
                    .part = true,
                    .orders = options.host >= 0 ? STDIN_FILENO : -1};
     return Job(job, std::move(places), command)
-        .run([&](const RankFailure& failure) { tell(token, failure); })
+        .run([&](const RankFailure& failure) { launcher.tell(failure); })
         .code;
   } catch (const std::system_error& error) {
-    tell(token, {first.rank, 126, false,
-                 fmt::format("rank {} on host '{}' cannot start: {}", first.rank, first.host, error.what())});
+    launcher.tell(
+        {first.rank, 126, false,
+         fmt::format("rank {} on host '{}' cannot start: {}", first.rank, first.host, error.what())});
     return 126;
   }
+}
+
+}  // namespace
+
+int run_agent(const AgentOptions& options, const std::vector<std::string>& command) {
+  if (command.empty()) throw std::invalid_argument("command must name a program, got no words");
+  std::vector<RankPlace> places = places_of_agent(options);
+  if (options.host >= 0) {
+    for (const auto& [name, value] : read_packed(STDIN_FILENO)) setenv(name.c_str(), value.c_str(), 1);
+  }
+  Teller launcher(options.host >= 0);
+  int code = run_ranks(options, std::move(places), command, launcher);
+  launcher.await_the_end();
+  return code;
 }
 
 }  // namespace ds

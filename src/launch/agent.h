@@ -35,8 +35,9 @@ Variables read_packed(int fd);
 
 // What mpirun or srun runs once per rank, ssh once per host: runs the command as the rank that their
 // variables name, as the ranks of that host, and tells the launcher of the first failure, by a record on
-// stderr (a line when there is no launcher). Returns the rank's code. The rank ends when this process does,
-// or when the process that started it is gone.
+// stderr (a line when there is no launcher). Returns the rank's code, after a record under mpirun and srun
+// only when their job ends or after 20 seconds, so that the record is read before. The rank ends when this
+// process does, or when the process that started it is gone.
 int run_agent(const AgentOptions& options, const std::vector<std::string>& command);
 
 }  // namespace ds

@@ -8,10 +8,12 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <optional>
 #include <stdexcept>
 #include <system_error>
 
 #include "launch/port.h"
+#include "launch/pressure.h"
 #include "launch/report.h"
 #include "launch/signals.h"
 #include "launch/ssh_job.h"
@@ -79,9 +81,11 @@ class Starting {
     while (!ended()) {
       relay(kLookMs);
       while (int number = signals_.next(0)) obey(number);
+      press();
     }
     while (relay(0)) continue;
     write_all(STDERR_FILENO, reports_.rest());
+    if (!pressure_.begun()) failure_ = reports_.first();
     return verdict();
   }
 
@@ -127,6 +131,15 @@ class Starting {
     }
   }
 
+  // An agent that has told of a failure waits for this: srun drops what a rank wrote that it cancels, mpirun
+  // and srun cancel all when one ends with a code.
+  void press() {
+    if (!pressure_.begun()) failure_ = reports_.first();  // later ones are of our own making
+    if (failure_) pressure_.start();
+    Pressure::Act act = pressure_.next();
+    if (act != Pressure::Act::none) kill(pid_, act == Pressure::Act::end ? SIGTERM : SIGKILL);
+  }
+
   bool ended() {
     siginfo_t info{};
     if (waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0)
@@ -139,9 +152,9 @@ class Starting {
   }
 
   int verdict() const {
-    if (const auto& failure = reports_.first()) {
-      fmt::print(stderr, "libds launch: {}\n", failure->text);
-      return failure->code;
+    if (failure_) {
+      fmt::print(stderr, "libds launch: {}\n", failure_->text);
+      return failure_->code;
     }
     if (code_ != 0 && interrupts_ < 2)
       fmt::print(stderr, "libds launch: {} ended with code {} and no rank said why\n", words_[0], code_);
@@ -153,6 +166,8 @@ class Starting {
   Signals signals_;
   pid_t pid_ = 0;
   int errors_ = -1;
+  Pressure pressure_;
+  std::optional<RankFailure> failure_;
   int code_ = 0;
   int interrupts_ = 0;
 };

@@ -10,7 +10,7 @@
 namespace ds {
 namespace {
 
-constexpr char kEnd = '\x1f';
+constexpr char kEnd = '\n';          // srun passes whole lines on while a rank lives
 constexpr size_t kMostBytes = 4096;  // of a record
 
 // The longest end of `text` that `head` begins with.

@@ -8,13 +8,13 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <chrono>
 #include <cstdio>
 #include <memory>
 #include <stdexcept>
 #include <system_error>
 
 #include "launch/agent.h"
+#include "launch/pressure.h"
 #include "launch/report.h"
 #include "launch/signals.h"
 #include "launch/text.h"
@@ -22,10 +22,7 @@
 namespace ds {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 constexpr int kLookMs = 50;
-constexpr std::chrono::milliseconds kPatience{1000};  // for records of what caused the first one
-constexpr std::chrono::seconds kLimit{20};            // then agents have ended, or cannot be reached
 
 [[noreturn]] void no_job(const char* what) { throw std::system_error(errno, std::generic_category(), what); }
 
@@ -155,9 +152,8 @@ class SshJob {
     while (agent.errors >= 0 && agent.relay()) continue;
     bool was_running = agent.pid > 0;
     agent.collect();
-    if (agent.reports.first()) blame_.add(*agent.reports.first());
-    bool failed = blame_.first() || (was_running && agent.pid == 0 && agent.code != 0);
-    if (failed && failed_ == Clock::time_point{}) failed_ = Clock::now();
+    if (agent.reports.first() && !pressure_.begun()) blame_.add(*agent.reports.first());
+    if (blame_.first() || (was_running && agent.pid == 0 && agent.code != 0)) pressure_.start();
   }
 
   void tell_all(Order order) const {
@@ -179,18 +175,10 @@ class SshJob {
     }
   }
 
-  // After a failure: patience, the order to end, the end of connections.
   void press() {
-    if (failed_ == Clock::time_point{}) return;
-    auto waited = Clock::now() - failed_;
-    if (waited > kPatience && pressure_ == 0) {
-      ++pressure_;
-      tell_all(Order::end);
-    }
-    if (waited > kLimit && pressure_ == 1) {
-      ++pressure_;
-      kill_all();
-    }
+    Pressure::Act act = pressure_.next();
+    if (act == Pressure::Act::end) tell_all(Order::end);
+    if (act == Pressure::Act::kill) kill_all();
   }
 
   int verdict() const {
@@ -211,8 +199,8 @@ class SshJob {
   Signals signals_;
   std::vector<std::unique_ptr<Agent>> agents_;
   Blame blame_;
-  Clock::time_point failed_{};
-  int interrupts_ = 0, pressure_ = 0;
+  Pressure pressure_;
+  int interrupts_ = 0;
 };
 
 }  // namespace

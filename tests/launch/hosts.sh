@@ -48,6 +48,7 @@ require_quiet "training"
 
 # A long run in the background, past its step 10: `job` is its launcher.
 long_run() {
+  : > out  # not of the run before
   # shellcheck disable=SC2086
   on a "$libds" launch --hostfile two $train --steps 100000 --dir "$1" > out 2> err &
   wait_for "step 10 of $1" grep -q 'step *10/' out

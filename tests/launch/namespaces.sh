@@ -1,7 +1,7 @@
 # Sourced by tests that need hosts: namespaces of network, host name, mounts and processes, each with its own sshd and
 # /dev/shm, on one bridge. All of them live in an outer set of namespaces, so that nothing outlives the test, and ports
 # and addresses are the test's own. The caller's arguments: BUILD SCRATCH. Skips (code 77) without what it takes.
-# $transport: what they need (mpi, unless set). Leaves: $build $source $scratch $libds, the working folder $scratch, and the functions below.
+# $transport: what they need (mpi, unless set). Leaves: $build $source $scratch $libds, the working folder $scratch, and the functions below and of training.sh.
 set -eu
 skip() { echo "skipped: $*"; exit 77; }
 die() { echo "$(basename "$0"): $*" >&2; exit 1; }
@@ -124,18 +124,4 @@ fails() {
   require_quiet "launch $*"
 }
 
-# ---- training ----------------------------------------------------------------------------------------------------
-
-# $train: the command of a short run. hash_of FOLDER: its payload hash.
-make_training() {
-  mkdir text
-  cp "$source"/docs/*.md text
-  cat > config.json << 'END'
-{"train_micro_batch_size_per_gpu": 2, "bf16": {"enabled": true},
- "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}}, "zero_optimization": {"stage": 3},
- "model": {"family": "gpt", "layers": 2, "hidden": 64, "heads": 2, "dropout": 0.1},
- "run": {"sequence": 32, "steps": 6, "threads": 1, "sample_tokens": 0, "seed": 3}}
-END
-  train="$libds train --config config.json --data text --quiet"
-}
-hash_of() { "$libds" verify --hash "$1" | cut -d' ' -f1; }
+. "$source/tests/support/training.sh"
