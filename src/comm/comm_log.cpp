@@ -131,18 +131,28 @@ void CommLog::settle(std::span<const int64_t> least) {
   row_of_time_.clear();
 }
 
-std::string comm_log_text(std::span<const CommTime> rows) {
-  std::string out = fmt::format("{:<16}{:>6}  {:<25}{:>9}{:>8}{:>12}{:>12}{:>12}{:>10}{:>10}{:>12}  {}\n",
-                                "group", "ranks", "operation", "size to", "calls", "MiB", "ms", "us a call",
-                                "GB/s", "bus GB/s", "waited ms", "slowest");
+std::vector<std::vector<std::string>> comm_log_table(std::span<const CommTime> rows) {
+  std::vector<std::vector<std::string>> table{{"group", "ranks", "operation", "size to", "calls", "MiB", "ms",
+                                               "us a call", "GB/s", "bus GB/s", "waited ms", "slowest"}};
   for (const CommTime& row : rows) {
-    out += fmt::format(
-        "{:<16}{:>6}  {:<25}{:>9}{:>8}{:>12.3f}{:>12.3f}{:>12.1f}{:>10.3f}{:>10.3f}{:>12.3f}  {}\n",
-        row.group, row.ranks, row.operation, row.size == 0 ? "any" : size_text(row.size), row.calls,
-        static_cast<double>(row.bytes) / (1 << 20), ms(row.ns),
-        ms(row.ns) * 1e3 / static_cast<double>(row.calls), algorithm_bandwidth(row) * 1e-9,
-        bus_bandwidth(row) * 1e-9, ms(row.waited_ns),
-        row.slowest < 0 ? "-" : fmt::format("rank {}", row.slowest));
+    table.push_back(
+        {row.group, std::to_string(row.ranks), row.operation, row.size == 0 ? "any" : size_text(row.size),
+         std::to_string(row.calls), fmt::format("{:.3f}", static_cast<double>(row.bytes) / (1 << 20)),
+         fmt::format("{:.3f}", ms(row.ns)),
+         fmt::format("{:.1f}", ms(row.ns) * 1e3 / static_cast<double>(row.calls)),
+         fmt::format("{:.3f}", algorithm_bandwidth(row) * 1e-9),
+         fmt::format("{:.3f}", bus_bandwidth(row) * 1e-9), fmt::format("{:.3f}", ms(row.waited_ns)),
+         row.slowest < 0 ? "-" : fmt::format("rank {}", row.slowest)});
+  }
+  return table;
+}
+
+std::string comm_log_text(std::span<const CommTime> rows) {
+  std::string out;
+  for (const std::vector<std::string>& line : comm_log_table(rows)) {
+    out += fmt::format("{:<16}{:>6}  {:<25}{:>9}{:>8}{:>12}{:>12}{:>12}{:>10}{:>10}{:>12}  {}\n", line[0],
+                       line[1], line[2], line[3], line[4], line[5], line[6], line[7], line[8], line[9],
+                       line[10], line[11]);
   }
   return out;
 }

@@ -29,7 +29,8 @@ double bus_bandwidth(const CommTime& row);
 // The message of a collective by the same definitions, where `bytes` is what its ranks compare.
 uint64_t message_bytes(std::string_view operation, uint64_t bytes, int ranks);
 
-// A table for reading, and the same as CSV.
+// A table for reading, first its names of columns; the same as text and, in basic units, as CSV.
+std::vector<std::vector<std::string>> comm_log_table(std::span<const CommTime> rows);
 std::string comm_log_text(std::span<const CommTime> rows);
 std::string comm_log_csv(std::span<const CommTime> rows);
 

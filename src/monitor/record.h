@@ -50,6 +50,7 @@ struct RunSummary {
   std::vector<std::pair<std::string, double>> baselines;  // name and loss, e.g. {"bigram", 2.86}
   TierBytes plan;                                         // what the memory plan says for one rank
   std::vector<CommRecord> comm;                           // of one rank, over the run
+  std::vector<std::vector<std::string>> comm_times;       // rows of one rank's communication log, first names
   RankSpans spans;
   Json config;               // Config::effective(), or any object
   std::string numerics_key;  // one line

@@ -107,6 +107,21 @@ std::string communication_card(const RunSummary& summary) {
   return "<h2>Communication of one rank</h2>" + bar_chart(bars) + note("bytes received from other ranks");
 }
 
+std::string comm_log_card(const RunSummary& summary) {
+  if (summary.comm_times.empty()) return "";
+  std::string rows;
+  for (const std::vector<std::string>& line : summary.comm_times) {
+    const char* cell = rows.empty() ? "th" : "td";
+    rows += "<tr>";
+    for (const std::string& text : line) rows += fmt::format("<{0}>{1}</{0}>", cell, html_text(text));
+    rows += "</tr>\n";
+  }
+  return "<h2>Communication log of rank 0</h2><table>" + rows + "</table>" +
+         note(
+             "waited: longer than the rank that returned soonest, call by call; slowest: the rank that the "
+             "others waited for");
+}
+
 std::string queue_card(const RunSummary& summary) {
   std::vector<Bar> bars;
   for (const QueueTime& t : queue_times(summary.spans)) {
@@ -173,6 +188,7 @@ std::string report_html(const RunSummary& summary) {
   html += card(step_chart(summary, "Learning rate", &StepRecord::lr, Unit::scientific, 4));
   html += card(step_chart(summary, "Gradient norm before clipping", &StepRecord::grad_norm, Unit::number, 6));
   html += card(memory_card(summary)) + card(communication_card(summary));
+  html += card(comm_log_card(summary), true);
   html += card(queue_card(summary), true) + card(timeline_card(summary), true);
   html += card(sample_card(summary), true) + card(config_card(summary), true);
   html += "</div>\n</main>\n<script>";

@@ -214,7 +214,7 @@ class Run {
         write_file_atomic(folder_.file("communication.csv"), comm_log_csv(times));
       }
       write_trace(folder_.file("trace.json"), spans);
-      write_report(folder_.file("report.html"), summary(report, std::move(spans)));
+      write_report(folder_.file("report.html"), summary(report, times, std::move(spans)));
       return std::string();
     });
     return report;
@@ -252,7 +252,7 @@ class Run {
     record_->note(fmt::format("checkpoint {}\nreport {}", report.checkpoint, folder_.file("report.html")));
   }
 
-  RunSummary summary(const RunReport& report, RankSpans spans) const {
+  RunSummary summary(const RunReport& report, std::span<const CommTime> times, RankSpans spans) const {
     const char* ends[] = {"finished", "stopped by its caller", "ended by a callback",
                           "ended by a step with NaN or infinity"};
     RunSummary out;
@@ -269,6 +269,7 @@ class Run {
     }
     out.plan = planned();
     for (const auto& [name, count] : engine_->ledger()) out.comm.push_back({name, count.calls, count.bytes});
+    if (!times.empty()) out.comm_times = comm_log_table(times);
     out.spans = std::move(spans);
     out.config = config_.effective();
     out.numerics_key = engine_->numerics_key();

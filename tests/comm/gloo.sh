@@ -7,22 +7,15 @@ source=$(cd "$(dirname "$0")/../.." && pwd)
 rm -rf "$2"
 mkdir -p "$2"
 cd "$2"
+libds=$build/bin/libds
 die() { echo "gloo: $*" >&2; exit 1; }
 
-mkdir text
-cp "$source"/docs/*.md text
-cat > config.json << 'CONFIG'
-{"train_micro_batch_size_per_gpu": 2, "bf16": {"enabled": true},
- "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}}, "zero_optimization": {"stage": 3},
- "model": {"family": "gpt", "layers": 2, "hidden": 64, "heads": 2, "dropout": 0.1},
- "run": {"sequence": 32, "steps": 6, "threads": 1, "sample_tokens": 0, "seed": 3}}
-CONFIG
-train="$build/bin/libds train --config config.json --data text --quiet"
-hash_of() { "$build/bin/libds" verify --hash "$1" | cut -d' ' -f1; }
+. "$source/tests/support/training.sh"
+make_training
 
 for ranks in 2 4; do
   # shellcheck disable=SC2086
-  "$build/bin/libds" launch -n $ranks $train --dir shm$ranks > shm.log 2>&1 || { cat shm.log; die "$ranks ranks over shm"; }
+  "$libds" launch -n $ranks $train --dir shm$ranks > shm.log 2>&1 || { cat shm.log; die "$ranks ranks over shm"; }
   started=
   for rank in $(seq 0 $((ranks - 1))); do
     # shellcheck disable=SC2086
@@ -39,7 +32,7 @@ done
 sed 's/"stage": 3/"stage": 3, "stage3_param_persistence_threshold": 100, "zero_hpz_partition_size": 2/; s/^{/{"topology": {"nodes": 2}, /' config.json > groups.json
 started=
 for rank in 0 1 2 3; do
-  RANK=$rank WORLD_SIZE=4 DS_COMM_URL="gloo://$PWD/meet" timeout 120 "$build/bin/libds" train --config groups.json \
+  RANK=$rank WORLD_SIZE=4 DS_COMM_URL="gloo://$PWD/meet" timeout 120 "$libds" train --config groups.json \
     --data text --quiet --dir groups > $rank.log 2>&1 &
   started="$started $!"
 done
@@ -47,12 +40,15 @@ for process in $started; do wait $process || { cat ./[0-9].log; die "4 ranks in 
 [ "$(hash_of groups)" = "$(hash_of shm4)" ] || die "payload hashes of 4 ranks in groups differ"
 
 # The configuration chooses; the launcher's ranks, its address and port.
-sed 's/^{/{"communicator": "env:gloo", /' config.json > chosen.json
-"$build/bin/libds" launch -n 2 "$build/bin/libds" train --config chosen.json --data text --quiet --dir chosen > log 2>&1 ||
+sed 's/^{/{"communicator": "env:gloo", "comms_logger": {"enabled": true}, /' config.json > chosen.json
+"$libds" launch -n 2 "$libds" train --config chosen.json --data text --quiet --dir chosen > log 2>&1 ||
   { cat log; die "a run whose configuration names gloo"; }
 [ "$(hash_of chosen)" = "$(hash_of shm2)" ] || die "payload hashes differ by the communicator"
+[ -s chosen/communication.csv ] && grep -q "<h2>Communication log of rank 0</h2>" chosen/report.html &&
+  grep -q "<td>all_gather</td>" chosen/report.html ||
+  die "the communication log is not in the run folder"
 sed 's/^{/{"communicator": "env:ccl", /' config.json > chosen.json
-if "$build/bin/libds" launch -n 2 "$build/bin/libds" train --config chosen.json --data text --quiet --dir none > log 2>&1; then
+if "$libds" launch -n 2 "$libds" train --config chosen.json --data text --quiet --dir none > log 2>&1; then
   die "a run over a transport that is not there"
 fi
 grep -q "comm url 'ccl' needs a plugin: a libds_ccl.so" log || { cat log; die "what ccl lacks is not said"; }

@@ -65,6 +65,7 @@ RunSummary example() {
   s.baselines = {{"unigram", 3.63}, {"bigram", 2.86}};
   s.plan = {6 << 20, 3 << 20, 1 << 20};
   s.comm = {{"all_gather", 100, 1 << 30}, {"broadcast", 0, 0}};
+  s.comm_times = {{"group", "operation"}, {"<world>", "reduce_scatter"}};
   s.spans = {{0, {{"comp", "linear <a>", 0, 1000, 0}, {"comm", "gather", 500, 1500, 64}}},
              {1, {{"comp", "linear", 0, 1000, 0}}}};
   s.config = Json::parse(R"({"schema": 1, "config": {"zero": {"stage": 3}, "seed": 1},
@@ -76,11 +77,27 @@ RunSummary example() {
 TEST(Report, IsOneCompleteDocument) {
   std::string html = report_html(example());
   EXPECT_EQ(unbalanced(html), "");
-  for (const char* part :
-       {"run &lt;7&gt;", "gpt h384 &amp; more", "10.7M", "Loss", "held-out text", "bigram 2.86",
-        "unigram 3.63", "Tokens per second", "Learning rate", "Gradient norm", "Memory of one rank",
-        "5.00 MiB of 6.00 MiB", "all_gather", "1.00 GiB, 100 calls", "rank 1 comp", "50% overlapped",
-        "linear &lt;a&gt;", "zero.stage", "a &lt; b; }\xef\xbf\xbd"}) {
+  for (const char* part : {"run &lt;7&gt;",
+                           "gpt h384 &amp; more",
+                           "10.7M",
+                           "Loss",
+                           "held-out text",
+                           "bigram 2.86",
+                           "unigram 3.63",
+                           "Tokens per second",
+                           "Learning rate",
+                           "Gradient norm",
+                           "Memory of one rank",
+                           "5.00 MiB of 6.00 MiB",
+                           "all_gather",
+                           "1.00 GiB, 100 calls",
+                           "Communication log",
+                           "<td>&lt;world&gt;</td><td>reduce_scatter</td>",
+                           "rank 1 comp",
+                           "50% overlapped",
+                           "linear &lt;a&gt;",
+                           "zero.stage",
+                           "a &lt; b; }\xef\xbf\xbd"}) {
     EXPECT_NE(html.find(part), html.npos) << part;
   }
   EXPECT_EQ(html.find("broadcast"), html.npos);

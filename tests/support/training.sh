@@ -1,0 +1,14 @@
+# Sourced by tests of shell that train: a short run, $libds, $source and $PWD given.
+# make_training: text and config.json here, $train its command. hash_of FOLDER: a run's payload hash.
+make_training() {
+  mkdir text
+  cp "$source"/docs/*.md text
+  cat > config.json << 'END'
+{"train_micro_batch_size_per_gpu": 2, "bf16": {"enabled": true},
+ "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}}, "zero_optimization": {"stage": 3},
+ "model": {"family": "gpt", "layers": 2, "hidden": 64, "heads": 2, "dropout": 0.1},
+ "run": {"sequence": 32, "steps": 6, "threads": 1, "sample_tokens": 0, "seed": 3}}
+END
+  train="$libds train --config config.json --data text --quiet"
+}
+hash_of() { "$libds" verify --hash "$1" | cut -d' ' -f1; }
