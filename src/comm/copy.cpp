@@ -1,3 +1,4 @@
+#include <cpuid.h>
 #include <immintrin.h>
 
 #include <algorithm>
@@ -8,7 +9,19 @@
 namespace ds {
 namespace {
 
-constexpr size_t kFar = size_t{4} << 20;  // from here on the caches would keep little of it
+constexpr size_t kString = size_t{512} << 10;  // from here up to kFar the processor's own copy is the fastest
+constexpr size_t kFar = size_t{4} << 20;       // from here on the caches would keep little of it
+
+// Whether the processor copies strings by whole lines, which it does not read before it overwrites them.
+bool copies_strings() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (d >> 4 & 1) != 0;  // FSRM
+}
+
+// [M] on Zen 5, two processes at once: 17 us for 1 MiB, 38 for 2, where memcpy takes 21 and 45.
+void copy_string(void* to, const void* from, size_t bytes) {
+  asm volatile("rep movsb" : "+D"(to), "+S"(from), "+c"(bytes) : : "memory");
+}
 
 // [M] 13 GB/s in each of two processes at 64 MiB, where memcpy, which first reads what it overwrites, has 8.
 void copy_far(std::byte* to, const std::byte* from, size_t bytes) {
@@ -33,7 +46,11 @@ void copy_far(std::byte* to, const std::byte* from, size_t bytes) {
 
 void copy(void* to, const void* from, size_t bytes, size_t whole) {
   if (bytes == 0 || to == from) return;
-  if (std::max(bytes, whole) < kFar) {
+  static const bool strings = copies_strings();
+  bool far = std::max(bytes, whole) >= kFar;
+  if (strings && !far && bytes >= kString) {
+    copy_string(to, from, bytes);
+  } else if (!far) {
     std::memcpy(to, from, bytes);
   } else {
     copy_far(static_cast<std::byte*>(to), static_cast<const std::byte*>(from), bytes);

@@ -7,6 +7,7 @@
 #include <random>
 #include <thread>
 
+#include "comm/blocks.h"
 #include "core/base/error.h"
 
 namespace ds {
@@ -120,7 +121,7 @@ void SharedExchange::offer(const Part* sends) {
       offers[r] = offers[last - sends];
     } else {
       offers[r] = {used, part.size};
-      if (part.size != 0) std::memcpy(stage + used, part.data, part.size);
+      copy(stage + used, part.data, part.size);
       used += part.size;
     }
     if (part.size != 0) last = &part;
@@ -156,7 +157,7 @@ const std::byte* SharedExchange::see(int r, size_t offset, size_t bytes) {
 void SharedExchange::fetch(int peer, size_t offset, void* to, size_t bytes) {
   const Offer& offer = segment_.ranks[peer].offers[phase_ & 1][rank()];
   if (direct_) return read(peer, offer.where + offset, to, bytes);
-  if (bytes != 0) std::memcpy(to, half(peer, phase_) + offer.where + offset, bytes);
+  ds::copy(to, half(peer, phase_) + offer.where + offset, bytes);
 }
 
 // A process that dies loses its memory before its lock.
@@ -191,14 +192,14 @@ void SharedExchange::pair(const Intent& intent, int peer, Part send, Part receiv
     std::byte* data = static_cast<std::byte*>(send.data) + first;
     own_.meeting = intent;
     own_.met = {reinterpret_cast<uint64_t>(data), send.size};
-    if (!direct_ && send.size != 0) std::memcpy(stage, data, n);
+    if (!direct_ && send.size != 0) ds::copy(stage, data, n);
     step_with(peer);
     if (first_) compare(peer, block.meeting);
     first_ = false;
     if (receive.size != 0) {
       std::byte* to = static_cast<std::byte*>(receive.data) + first;
       if (direct_) read(peer, block.met.where, to, n);
-      if (!direct_) std::memcpy(to, half(peer, phase_ + 1), n);
+      if (!direct_) ds::copy(to, half(peer, phase_ + 1), n);
     }
     step_with(peer);
     first += n;
