@@ -1,10 +1,10 @@
 // One training step (forward, backward, clip 1.0, AdamW) of a 124M GPT-2 or a 125M Llama, bf16 with f32
-// masters and states, batch S (4) x 512 random tokens in all. Prints the best and the median step and
-// ru_maxrss of rank 0.
+// masters and states, batch S (4) x 512 random tokens in all, or M micro-steps of as many. Prints the best
+// and the median step and ru_maxrss of rank 0.
 //   bench_train_step gpt2|llama THREADS STEPS [--profile|--by-instr] [--ranks N] [--stage S]
 //                    [--f32] [--fused-head auto|always|never]
 //                    [--quantized-weights] [--gradient-bits 4|8] [--feedback] [--sparse] [--samples S]
-//                    [--layers L]
+//                    [--layers L] [--micro-steps M] [--reproducible]
 // THREADS of each rank; N (1, 2, 4 or 8) processes over shared memory. STEPS 0: prints "ready", then runs one
 // step for every line of standard input and prints its seconds (bench/train_step.py takes turns with torch
 // and DeepSpeed in this way).
@@ -35,13 +35,13 @@ struct Job {
   std::string model;
   int threads = 1, steps = 0, ranks = 1, stage = 0;
   int gradient_bits = 0;  // 0: gradients are not quantized
-  int64_t samples = 4;    // of a step, over all ranks
-  int64_t layers = 12;
-  bool quantized_weights = false, feedback = false, sparse = false;
+  int64_t samples = 4;    // of a micro-step, over all ranks
+  int64_t layers = 12, micro_steps = 1;
+  bool quantized_weights = false, feedback = false, sparse = false, reproducible = false;
   bool profile = false, by_instruction = false, f32 = false;
   std::string fused_head = "auto";
-  int64_t tokens() const { return samples * kSeq; }
-  int64_t rows() const { return tokens() / ranks; }
+  int64_t tokens() const { return samples * kSeq * micro_steps; }  // of a step on all ranks
+  int64_t rows() const { return samples * kSeq / ranks; }          // of a micro-step on one rank
 };
 
 constexpr const char* kGpt2 = R"({"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_embd": 768,
@@ -54,7 +54,7 @@ constexpr const char* kLlama = R"({"model_type": "llama", "architectures": ["Lla
 
 Config config_of(const Job& job) {
   Config c;
-  c.train_batch = job.samples;
+  c.train_batch = job.samples * job.micro_steps;
   c.micro_batch = job.samples / job.ranks;
   c.zero.stage = job.stage;
   c.zero.quantized_weights = job.quantized_weights;
@@ -62,7 +62,9 @@ Config config_of(const Job& job) {
   if (job.gradient_bits > 0) c.zero.gradient_bits = job.gradient_bits;
   c.zero.error_feedback = job.feedback;
   c.sparse_gradients = job.sparse;
-  c.accumulation = 1;
+  c.accumulation = job.micro_steps;
+  c.reproducible = job.reproducible;
+  if (job.reproducible) c.reduction = "tree";
   c.compute = job.f32 ? DS_DTYPE_F32 : DS_DTYPE_BF16;
   c.fused_head = job.fused_head;
   c.optimizer.lr = 1e-4;
@@ -188,7 +190,8 @@ void rank_main(const Job& job, int rank, const std::string& url, Starter& starte
     peak = measure_peak(team);
   }
   Engine engine(config_of(job), model.graph, *comm, options);
-  std::vector<int32_t> tokens = random_tokens(job.rows(), rank, job.model == "llama" ? 32000 : 50257),
+  std::vector<int32_t> tokens = random_tokens(job.rows() * job.micro_steps, rank,
+                                              job.model == "llama" ? 32000 : 50257),
                        targets = targets_of(tokens);
   for (int s = 0; s < kWarm; ++s) train_once(engine, tokens, targets);
   while (rank != 0 && starter.wait_for_start(rank)) train_once(engine, tokens, targets);
@@ -252,6 +255,8 @@ int main(int argc, char** argv) {
   app.add_flag("--sparse", job.sparse);
   app.add_option("--samples", job.samples)->check(CLI::Range(1, 1024));
   app.add_option("--layers", job.layers)->check(CLI::Range(1, 12));
+  app.add_option("--micro-steps", job.micro_steps)->check(CLI::Range(1, 64));
+  app.add_flag("--reproducible", job.reproducible);
   app.add_flag("--f32", job.f32);
   app.add_option("--fused-head", job.fused_head)->check(CLI::IsMember({"auto", "always", "never"}));
   app.add_flag("--profile", job.profile);

@@ -1,6 +1,7 @@
 """A training step beside torch or DeepSpeed, in turns:
   ./run bench train_step [ROUNDS] [gpt2|llama] [THREADS] [STEPS]
   ./run bench train_step --ranks 2 [ROUNDS] [STAGES] [STEPS]      STAGES: as in 0123
+  ./run bench train_step --reproducible [ROUNDS] [MICRO_STEPS]    what the order of `reproducible` costs
 
 Both sides: GPT-2 124M (or a 125M Llama) of Transformers' shape, batch 4 x 512 random tokens, bf16, loss, gradient,
 clip 1.0, AdamW. libds: f32 masters and states, 1 rank. torch: f32 parameters under autocast, or bf16 parameters and
@@ -11,6 +12,9 @@ best step of either side, ru_maxrss and the ratios; the bars are 1.7 x the faste
 With --ranks: GPT-2 on N processes of one thread, batch 4 x 512 in all, ZeRO stages, beside DeepSpeed on gloo with its own
 Adam and with torch's (bf16, f32 masters, overlap_comm, contiguous_gradients). Bars: 1.5 x the faster of the two at
 each stage, and libds's stage 3 within 10 % of its stage 0.
+
+With --reproducible: libds against itself on 2 ranks, sums over MICRO_STEPS (4) micro-steps in the order that is the same on
+any number of ranks, or as they come.
 """
 import os
 import re
@@ -187,6 +191,19 @@ def beside_deepspeed(root, ranks, rounds, stages, steps):
     first.peak_gib(), last.peak_gib()
 
 
+def cost_of_reproducible(root, rounds, micro_steps):
+    print(f"gpt2, 2 ranks of 1 thread, {micro_steps} micro-steps, best of {rounds} turns, tokens/s")
+    for stage in "03":
+        binary = os.path.join(root, "build", "bin", "bench_train_step")
+        command = [binary, "gpt2", "1", "0", "--ranks", "2", "--stage", stage, "--micro-steps", micro_steps]
+        plain, ordered = Side(command, root), Side(command + ["--reproducible"], root)
+        first, second = turns(plain, ordered, rounds, 1)
+        tokens = ROWS * SEQ * int(micro_steps)
+        print(f"stage {stage}: as they come {tokens / first:.0f}, reproducible {tokens / second:.0f}, time "
+              f"{second / first:.3f}; ru_maxrss of rank 0 {plain.peak_gib():.2f} and {ordered.peak_gib():.2f} GiB",
+              flush=True)
+
+
 def main():
     root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     if len(sys.argv) > 1 and sys.argv[1] == "--torch":
@@ -197,6 +214,9 @@ def main():
     if len(sys.argv) > 1 and sys.argv[1] == "--ranks":
         ranks, rounds, stages, steps = (sys.argv[2:] + ["2", "5", "0123", "1"][len(sys.argv) - 2:])[:4]
         return beside_deepspeed(root, int(ranks), int(rounds), stages, int(steps))
+    if len(sys.argv) > 1 and sys.argv[1] == "--reproducible":
+        rounds, micro_steps = (sys.argv[2:] + ["5", "4"][len(sys.argv) - 2:])[:2]
+        return cost_of_reproducible(root, int(rounds), micro_steps)
     rounds, name, threads, steps = (sys.argv[1:] + ["5", "gpt2", "2", "2"][len(sys.argv) - 1:])[:4]
     tokens = ROWS * SEQ
     ours = Side([os.path.join(root, "build", "bin", "bench_train_step"), name, threads, "0"], root)
