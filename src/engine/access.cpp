@@ -2,6 +2,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "core/base/error.h"
 #include "engine/core.h"
@@ -162,6 +163,16 @@ void EngineCore::renew_norms(int32_t param) {
       .run({{&in, 1}, {&out, 1}, none, scalars_, 0, *team_});
 }
 
+void EngineCore::grad_written(int32_t param, std::span<const float> values) {
+  renew_norms(param);
+  const std::string& name = names_[static_cast<size_t>(param)];
+  if (!std::all_of(values.begin(), values.end(), [](float x) { return std::isfinite(x); })) {
+    bad_edit_ = name;
+  } else if (bad_edit_ == name) {
+    bad_edit_.clear();
+  }
+}
+
 void EngineCore::write_tensor(int32_t param, const std::string& kind, std::span<const float> values) {
   if (kind == "param") return write_tensor(param, kMasterName, values);
   check_param(param);
@@ -170,7 +181,7 @@ void EngineCore::write_tensor(int32_t param, const std::string& kind, std::span<
   check_writable(param, kind, values.size(), numel);
   guarded([&] {
     write_part(param, kind, 0, numel, values.data());
-    kind == "grad" ? renew_norms(param) : refresh().run();
+    kind == "grad" ? grad_written(param, values) : refresh().run();
   });
   forget_text();
 }
@@ -180,7 +191,7 @@ void EngineCore::write_local(int32_t param, const std::string& kind, std::span<c
   auto [begin, count] = local_range(param);
   check_writable(param, kind, values.size(), count);
   write_part(param, kind, begin, begin + count, values.data());
-  if (kind == "grad") renew_norms(param);
+  if (kind == "grad") grad_written(param, values);
   forget_text();
 }
 

@@ -186,6 +186,7 @@ void EngineCore::begin_step() {
   scalars_.train = 1;
   leaves_ = config_.accumulation * comm_.size();
   scalars_.skip = 0;
+  bad_edit_.clear();
   scalars_.lr = learning_rate(config_, scalars_.step);
   double t = static_cast<double>(scalars_.step + 1);
   scalars_.correction1 = 1 - std::pow(config_.optimizer.beta1, t);

@@ -158,7 +158,8 @@ class EngineCore : public StateAccess {
   EngineOptions options_;
   StepScalars scalars_;
   double loss_ = 0;
-  int64_t leaves_ = 0;  // of the last step: those of ranks that had data
+  int64_t leaves_ = 0;    // of the last step: those of ranks that had data
+  std::string bad_edit_;  // parameter to which NaN or infinity was written as gradient of this step; or ""
   StepResult last_;
   std::vector<std::string> names_;
   std::vector<Executor*> running_;  // every executor made, for the ledger
@@ -187,6 +188,7 @@ class EngineCore : public StateAccess {
   void check_writable(int32_t param, const std::string& kind, size_t values, int64_t wanted);
   void write_part(int32_t param, const std::string& kind, int64_t begin, int64_t end, const float* values);
   void renew_norms(int32_t param);
+  void grad_written(int32_t param, std::span<const float> values);
   void check_param(int32_t param) const;
   void overwrite(const std::function<void()>& body);
   int state_index(const std::string& kind) const;  // in state_kinds(); -1: none of them

@@ -139,15 +139,22 @@ StepResult Engine::step() {
   return finish_step();
 }
 
-// Runs the step's micro-steps again with every result checked; the update is skipped, so nothing changes.
+// Of a skipped step. Unless a gradient was overwritten, its micro-steps are run again with every result
+// checked, up to the update: nothing persistent changes but the accumulators.
 void Engine::name_bad_tensor() {
   double loss = loss_, norm = scalars_.grad_norm;
+  std::string bad;
   guarded([&] {
+    if (agree_max(comm_, bad_edit_.empty() ? 0 : 1, "edited gradients") != 0) {
+      if (!bad_edit_.empty()) bad = fmt::format("the gradient written to '{}'", bad_edit_);
+      return;
+    }
     step_->check_results(true);
-    step_->run();
+    step_->run_to(segment_end(fmt::format("backward_last[{}]", config_.accumulation - 1)));
+    step_->abandon();
+    bad = step_->first_bad();
+    step_->check_results(false);
   });
-  std::string bad = step_->first_bad();
-  step_->check_results(false);
   raise(DS_ERROR_NUMERIC,
         "step {} is skipped: loss {}, gradient norm {}; first tensor with NaN or infinity: {}",
         scalars_.step + 1, loss, norm, bad.empty() ? "on another rank" : bad);

@@ -38,9 +38,10 @@ class Quantize : public testing::Test {
 
   // Runs the reference; checks that the other implementation has the same bits with any team.
   std::vector<Tensor> run(const std::string& op, const Attrs& attrs, const std::vector<Tensor>& in,
-                          const std::vector<Tensor>& out, int64_t step = 1) {
+                          const std::vector<Tensor>& out, int64_t step = 1, int64_t skip = 0) {
     InstructionCase c{op, attrs, in, out};
     c.scalars.step = step;
+    c.scalars.skip = skip;
     std::vector<Tensor> want = run_case(implementation(ref_, op, "ref"), c, one_);
     EXPECT_TRUE(run_case(implementation(cpu_, op, "cpu"), c, one_) == want) << op << attrs.print();
     EXPECT_TRUE(run_case(implementation(cpu_, op, "cpu"), c, three_) == want) << op << attrs.print();
@@ -54,11 +55,11 @@ class Quantize : public testing::Test {
   }
   // Error and values of one step with error feedback.
   std::pair<Tensor, Tensor> feed_back(const Tensor& x, const Tensor& error, int64_t bits, const Attrs& how,
-                                      int64_t step = 1) {
+                                      int64_t step = 1, int64_t skip = 0) {
     Attrs attrs = how;
     attrs.set("bits", bits);
     std::vector<Tensor> out =
-        run("quantize", attrs, {x}, {error, poisoned(DS_DTYPE_U8, code_bytes(x.numel(), bits))}, step);
+        run("quantize", attrs, {x}, {error, poisoned(DS_DTYPE_U8, code_bytes(x.numel(), bits))}, step, skip);
     return {out[0], values(out[1], bits, x.numel())};
   }
 
@@ -215,6 +216,26 @@ TEST_F(Quantize, ErrorMovesByItsShareAndIsReset) {
   EXPECT_TRUE(first == same);
   EXPECT_TRUE(reset == clean);
   EXPECT_FALSE(y == first);
+}
+
+// A granule of zeros has nothing to send; a skipped step that is run again sends the same, but loses nothing.
+TEST_F(Quantize, ErrorsThatStay) {
+  for (int64_t bits : {8, 4}) {
+    Attrs how{{"err_beta", 0.8}, {"reset", int64_t{10}}};
+    Tensor x = spread(3, 7), error = spread(3, 8);
+    for (int64_t e = kGranule; e < 2 * kGranule; ++e) x.set(e, e % 2 == 0 ? 0.0 : -0.0);
+    auto [after, y] = feed_back(x, error, bits, how, 11);
+    for (int64_t e = 0; e < x.numel(); ++e) {
+      bool idle = e / kGranule == 1;
+      EXPECT_EQ(after.at(e) == error.at(e), idle) << e;
+      EXPECT_TRUE(!idle || y.at(e) == 0) << e;
+    }
+    auto [reset, zero] = feed_back(x, error, bits, how, 20);
+    for (int64_t e = kGranule; e < 2 * kGranule; ++e) EXPECT_EQ(reset.at(e), 0) << e;
+    auto [kept, again] = feed_back(x, error, bits, how, 11, 1);
+    EXPECT_TRUE(kept == error);
+    EXPECT_TRUE(again == y);
+  }
 }
 
 }  // namespace

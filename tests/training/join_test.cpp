@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <set>
 
 #include "engine/engine.h"
 #include "support/errors.h"
@@ -97,6 +98,36 @@ TEST(Join, AStepOfNoLeafChangesNothing) {
         });
       }
     }
+  }
+}
+
+// With error feedback: what ranks without data have not sent waits, on every layout of the same levels; a
+// step of no leaf changes no error.
+TEST(Join, ErrorsOfQuantization) {
+  const std::vector<int> lengths = {4, 1, 3, 0};
+  for (int64_t nodes : {1, 2}) {
+    Point p{.stage = 2, .world = 4, .nodes = nodes, .gradient_bits = 4, .err_beta = 0.8, .leaves = 8};
+    std::string expected = train_uneven(p, lengths).hash;
+    Point other = p;
+    other.stage = 3;
+    other.tier = Tier::host;
+    other.bucket_size = 4000;
+    other.chaos = 4;
+    EXPECT_EQ(train_uneven(other, lengths).hash, expected) << other.name();
+    std::set<std::string> hashes;
+    for (int ends : {0, 2}) {
+      run_ranks(p.world, [&](Communicator& comm) {
+        Engine engine(config_of(p), graph_of(p), comm, {});
+        for (int s = 0; s < 3; ++s) {
+          train_step(p, engine, s);
+          for (int k = 0; k < ends; ++k) EXPECT_EQ(engine.join(), 0);
+        }
+        train_step(p, engine, 3);
+        std::string hash = state_hash(engine);
+        if (comm.rank() == 0) hashes.insert(hash);
+      });
+    }
+    EXPECT_EQ(hashes.size(), 1u) << p.name();
   }
 }
 

@@ -76,11 +76,13 @@ HWY_INLINE void quantize_granule(const T* x, int64_t bits, const Feedback& feedb
                                  uint8_t* codes) {
   HWY_ALIGN float value[kGranule];
   const float* held = feedback.on && !feedback.fresh ? error : nullptr;
-  uint32_t top = load_granule(x, held, value);
+  uint32_t top = load_granule(x, nullptr, value);
+  bool stays = feedback.stays || (held && top == 0);  // nothing to send
+  if (held && top != 0) top = load_granule(x, held, value);
   if (top >= kInfinity) {
     std::memcpy(codes, &kNan, sizeof kNan);
     std::memset(codes + sizeof kNan, 0, static_cast<size_t>(kGranule * bits / 8));
-    if (feedback.on) std::fill_n(error, kGranule, 0.0f);
+    if (feedback.on && !stays) std::fill_n(error, kGranule, 0.0f);
     return;
   }
   float largest;
@@ -88,7 +90,7 @@ HWY_INLINE void quantize_granule(const T* x, int64_t bits, const Feedback& feedb
   float scale = std::max(largest / static_cast<float>(largest_code(bits)), kLeastScale);
   std::memcpy(codes, &scale, sizeof scale);
   store_codes(value, scale, bits, codes + sizeof scale);
-  if (feedback.on) store_error(value, scale, held, feedback, error);
+  if (feedback.on && !stays) store_error(value, scale, held, feedback, error);
 }
 
 template <typename T>

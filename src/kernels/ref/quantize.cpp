@@ -58,8 +58,12 @@ void quantize(const KernelContext& c) {
   int64_t bits = c.attrs.integer("bits");
   for (int64_t g = 0; g < c.in[0].numel() / kGranule; ++g) {
     float value[kGranule], held[kGranule] = {};
-    if (feedback.on && !feedback.fresh) std::copy_n(error + g * kGranule, kGranule, held);
-    for (int64_t e = 0; e < kGranule; ++e) value[e] = static_cast<float>(get(x, g * kGranule + e)) + held[e];
+    auto given = [&](int64_t e) { return static_cast<float>(get(x, g * kGranule + e)); };
+    bool idle = true;  // nothing to send: the error waits
+    for (int64_t e = 0; e < kGranule; ++e) idle = idle && given(e) == 0;
+    bool fed = feedback.on && !feedback.fresh && !idle;
+    if (fed) std::copy_n(error + g * kGranule, kGranule, held);
+    for (int64_t e = 0; e < kGranule; ++e) value[e] = given(e) + held[e];
     uint8_t* at = codes + g * granule_code_bytes(bits);
     float scale = scale_of(value, bits);
     if (scale == 0) {
@@ -67,7 +71,8 @@ void quantize(const KernelContext& c) {
     } else {
       encode(value, scale, bits, at);
     }
-    if (feedback.on) put_error(value, held, scale, feedback, error + g * kGranule);
+    if (feedback.on && !feedback.stays && (fed || feedback.fresh))
+      put_error(value, held, scale, feedback, error + g * kGranule);
   }
 }
 
