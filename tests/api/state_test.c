@@ -203,7 +203,11 @@ static void trace(void) {
 }
 
 int main(int argc, char** argv) {
-  folder = argc > 1 ? argv[1] : ".";
+  if (argc < 2) {
+    fprintf(stderr, "usage: api_state_test FOLDER, where it may write\n");
+    return 2;
+  }
+  folder = argv[1];
   run_ranks("api_state", RANKS, rank_body, NULL);
   trace();
   return 0;
