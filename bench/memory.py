@@ -2,9 +2,9 @@
 
 A GPT of width 1,024 in bf16 with AdamW: masters and moments of 29 layers take 4.1 GiB, with parameters and gradient
 accumulators 6.8; micro-batches of 1 x 16 bytes, so that the rest is small. Each world size in WORLDS (1248) trains with one
-thread a rank under `libds launch`; RssAnon + RssShmem of every rank is read every 20 ms. Bars: each rank within the memory of
-its plan (device and host, without the overhead that only a running engine knows) and 64 MiB, and the sum over ranks at
-most 1.15 x that of one rank.
+thread a rank under `libds launch`; RssAnon + RssShmem of every rank is read every 20 ms, and for the sum over ranks
+Pss_Anon + Pss_Shmem, which counts what ranks share once. Bars: each rank within the memory of its plan (device and host,
+without the overhead that only a running engine knows) and 64 MiB, and the sum over ranks at most 1.15 x that of one rank.
 """
 import json
 import os
@@ -32,11 +32,11 @@ def config(layers, steps, folder):
                 "threads": 1, "sample_tokens": 0}}
 
 
-def resident(pid):
-    """RssAnon + RssShmem in bytes; 0 when the process has gone."""
+def kib(pid, file, names):
+    """The sum of these lines of /proc/PID/FILE in bytes; 0 when the process has gone."""
     try:
-        with open(f"/proc/{pid}/status", encoding="ascii") as file:
-            return sum(1024 * int(n) for n in re.findall(r"Rss(?:Anon|Shmem):\s+(\d+) kB", file.read()))
+        with open(f"/proc/{pid}/{file}", encoding="ascii") as lines:
+            return sum(1024 * int(n) for n in re.findall(rf"^(?:{names}):\s+(\d+) kB", lines.read(), re.MULTILINE))
     except (FileNotFoundError, ProcessLookupError):
         return 0
 
@@ -79,10 +79,9 @@ def run(world, layers, steps):
         peaks, total, ranks = {}, 0, {}
         while job.poll() is None:
             ranks = ranks if len(ranks) == world else ranks_of(job.pid)
-            now = {rank: resident(pid) for rank, pid in ranks.items()}
-            for rank, size in now.items():
-                peaks[rank] = max(peaks.get(rank, 0), size)
-            total = max(total, sum(now.values()))
+            for rank, pid in ranks.items():
+                peaks[rank] = max(peaks.get(rank, 0), kib(pid, "status", "RssAnon|RssShmem"))
+            total = max(total, sum(kib(pid, "smaps_rollup", "Pss_Anon|Pss_Shmem") for pid in ranks.values()))
             time.sleep(0.02)
         if job.returncode != 0:
             sys.exit(f"{world} ranks: the job ended with {job.returncode}")
