@@ -125,3 +125,39 @@ fails() {
 }
 
 . "$source/tests/support/training.sh"
+
+# ---- how jobs over a and b end ------------------------------------------------------------------------------------
+
+# long_run DIR OPTION...: in the background, past its step 10; `job` is its launcher.
+long_run() {
+  run=$1
+  shift
+  : > out  # not of the run before
+  # shellcheck disable=SC2086
+  on a "$libds" launch "$@" $train --steps 100000 --dir "$run" > out 2> err &
+  wait_for "step 10 of $run" grep -q 'step *10/' out
+  job=$(pgrep -x -f "$libds launch .*")
+}
+end_of_run() { code=0; wait $! || code=$?; }
+
+# end_runs OPTION...: of a rank that is killed, an interrupted launcher, one that is killed.
+end_runs() {
+  long_run killed "$@"
+  on b pkill -KILL -f "^$libds train"
+  end_of_run
+  [ $code -eq 137 ] || { cat err; die "a rank that is killed ends the job with code $code"; }
+  grep -q "^libds launch: rank 1 on host 'b' was killed by signal 9$" err || { cat err; die "the dead rank is not named"; }
+  require_quiet "a rank that is killed"
+
+  long_run stopped "$@"
+  kill -INT "$job"
+  end_of_run
+  [ $code -eq 0 ] || { cat err out; die "an interrupted run ends with code $code"; }
+  grep -q 'go on with --resume stopped' out || { cat out; die "an interrupted run is not saved"; }
+  require_quiet "an interrupted run"
+
+  long_run orphaned "$@"
+  kill -KILL "$job"
+  end_of_run
+  require_quiet "a launcher that is killed"
+}

@@ -54,38 +54,12 @@ for process in $started; do wait "$process" || { cat log0 log1; die "ranks under
 [ "$(hash_of local2)" = "$(hash_of torchrun)" ] ||
   die "payload hashes under torchrun's variables differ"
 
-# ---- ends ------------------------------------------------------------------------------------------------------------
+# ---- ends ---------------------------------------------------------------------------------------------------------
 
-# A long run in the background, past its step 10: `job` is its launcher.
-long_run() {
-  : > out  # not of the run before
-  # shellcheck disable=SC2086
-  on a "$libds" launch $by_ssh two $train --steps 100000 --dir "$1" > out 2> err &
-  wait_for "step 10 of $1" grep -q 'step *10/' out
-  job=$(pgrep -x -f "$libds launch .*")
-}
-end_of_run() { code=0; wait $! || code=$?; }
-
-long_run killed
-on b pkill -KILL -f "^$libds train"
-end_of_run
-[ $code -eq 137 ] || { cat err; die "a rank that is killed ends the job with code $code"; }
-grep -q "^libds launch: rank 1 on host 'b' was killed by signal 9$" err || { cat err; die "the dead rank is not named"; }
-require_quiet "a rank that is killed"
-
-long_run stopped
-kill -INT "$job"
-end_of_run
-[ $code -eq 0 ] || { cat err out; die "an interrupted run ends with code $code"; }
-grep -q 'go on with --resume stopped' out || { cat out; die "an interrupted run is not saved"; }
-require_quiet "an interrupted run"
-
-long_run orphaned
-kill -KILL "$job"
-end_of_run
-require_quiet "a launcher that is killed"
-
-long_run cut
+# shellcheck disable=SC2086
+end_runs $by_ssh two
+# shellcheck disable=SC2086
+long_run cut $by_ssh two
 on a pkill -KILL -x ssh
 end_of_run
 [ $code -ne 0 ] || die "a connection that is cut ends the job with code 0"
