@@ -19,7 +19,7 @@ extern "C" {
 #endif
 
 /* Changes with every change of this file. */
-#define DS_PLUGIN_BUILD "ds-0.1-transport-2"
+#define DS_PLUGIN_BUILD "ds-0.1-transport-3"
 
 /* What one rank is sent, or sends. */
 typedef struct ds_plugin_part {
@@ -46,10 +46,11 @@ typedef struct ds_plugin_transport_table {
   int32_t (*start)(ds_plugin_link* link, const ds_plugin_part* sends, const ds_plugin_part* receives);
   /* Moves what can be moved without waiting. *out_done: all of it has. arrived[r]: rank r is not
    * waited for: its part has come, and it has taken its own where the transport knows.
-   * beats[r]: signs of life from rank r so far. */
-  int32_t (*poll)(ds_plugin_link* link, int32_t* out_done, uint8_t* arrived, uint64_t* beats);
-  /* A sign of life to every other rank, without waiting. */
-  void (*beat)(ds_plugin_link* link);
+   * signs[r]: the last sign of life from rank r, 0 before any. */
+  int32_t (*poll)(ds_plugin_link* link, int32_t* out_done, uint8_t* arrived, uint64_t* signs);
+  /* A sign of life to every other rank, without waiting: 8 bytes, no two in a row alike. One may be left out
+   * for a rank that has not answered the one before it with a sign of its own. */
+  void (*beat)(ds_plugin_link* link, uint64_t sign);
   /* Tells every other rank that the group has ended, and why; without waiting. */
   void (*abort)(ds_plugin_link* link, const char* reason);
   /* The rank that told this one that the group has ended (its reason is message()), -1: none. */

@@ -26,10 +26,12 @@ void Communicator::reduce(const void* in, void* out, size_t count, DType wire, i
   check_root(root);
   check_reduction(wire, op);
   size_t ranks = static_cast<size_t>(size_), bytes = count * unit_of(wire);
-  perform({"reduce", fmt::format("{} to {}", reduction_detail(wire, op), root), bytes, label}, [&] {
-    sum_to(in, out, count, wire, op, root);
-    return (bytes + (rank_ == root ? count * sum_size(wire) : 0)) * (ranks - 1) / ranks;
-  });
+  perform(
+      {"reduce", fmt::format("{} to {}", reduction_detail(wire, op), exchange_->world(root)), bytes, label},
+      [&] {
+        sum_to(in, out, count, wire, op, root);
+        return (bytes + (rank_ == root ? count * sum_size(wire) : 0)) * (ranks - 1) / ranks;
+      });
 }
 
 // Per chunk: each rank reduces its share over all ranks, then the shares go where they are wanted. A share is

@@ -28,8 +28,9 @@ size_t Communicator::longest_block(std::span<const size_t> send, std::span<const
   for (size_t r = 0; r < ranks; ++r) {
     size_t sent = all[r * ranks + me];
     if (sent != receive[r]) {
-      exchange_->fail(fmt::format("ranks differ: rank {} sends {} bytes to rank {}, which expects {}", r,
-                                  sent, rank_, receive[r]));
+      exchange_->fail(fmt::format("ranks differ: rank {} sends {} bytes to rank {}, which expects {}",
+                                  exchange_->world(static_cast<int>(r)), sent, exchange_->world(rank_),
+                                  receive[r]));
     }
   }
   return *std::max_element(all.begin(), all.end());

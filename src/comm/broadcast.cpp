@@ -5,7 +5,7 @@ namespace ds {
 // The root gives its bytes to everyone. Received: bytes, 0 at the root.
 void Communicator::broadcast(void* data, size_t bytes, int root, std::string_view label) {
   check_root(root);
-  perform({"broadcast", fmt::format("from {}", root), bytes, label}, [&] {
+  perform({"broadcast", fmt::format("from {}", exchange_->world(root)), bytes, label}, [&] {
     spread(data, bytes, root);
     return rank_ == root ? 0 : bytes;
   });

@@ -138,7 +138,7 @@ void Communicator::broadcast_coalesced(std::span<void* const> data, std::span<co
   check_root(root);
   check_lists(data.size(), data.size(), bytes.size());
   size_t ranks = static_cast<size_t>(size_), all = sum(bytes);
-  std::string detail = fmt::format("from {}", root);
+  std::string detail = fmt::format("from {}", exchange_->world(root));
   perform({"broadcast_coalesced", detail, all, label, hash_of(bytes)}, [&] {
     std::vector<Pack> packs = packs_of(bytes, kPacked / ranks);
     Room room(*exchange_, packs, 1, 0);

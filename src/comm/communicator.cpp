@@ -35,7 +35,8 @@ Communicator::~Communicator() {
     return;
   }
   thread_->leave(this, [this] {
-    abort(fmt::format("rank {} has destroyed its communicator in a started collective", rank_));
+    abort(fmt::format("rank {} has destroyed its communicator in a started collective",
+                      exchange_->world(rank_)));
   });
 }
 
@@ -92,8 +93,10 @@ void Communicator::finish(const Call& call, size_t received) {
 // Without memory of its own: its lack may be the error.
 void Communicator::give_up(const std::exception& error) noexcept {
   char reason[kMostMessage];
-  char* end = fmt::format_to_n(reason, sizeof reason, "rank {} in {} '{}': {}", rank_, intent_.operation,
-                               intent_.label, error.what())
+  bool part = !exchange_->place().group.empty();
+  char* end = fmt::format_to_n(reason, sizeof reason, "rank {} in {} '{}'{}{}{}: {}", exchange_->world(rank_),
+                               intent_.operation, intent_.label, part ? " of group '" : "",
+                               exchange_->place().group, part ? "'" : "", error.what())
                   .out;
   try {
     exchange_->drop({reason, static_cast<size_t>(end - reason)});

@@ -197,8 +197,8 @@ class Communicator {
   void sum_seen(const std::byte* own, std::byte* out, size_t count, DType wire, ReduceOp op);
   size_t longest_block(std::span<const size_t> send, std::span<const size_t> receive);
   void spread(void* data, size_t bytes, int root);
-  void meet(std::string_view operation, std::string_view argument, int peer, std::string_view direction,
-            ds_plugin_part give, ds_plugin_part take, std::string_view label);
+  void meet(std::string_view operation, std::string_view argument, int peer, ds_plugin_part give,
+            ds_plugin_part take, std::string_view label);
 
   std::unique_ptr<Exchange> exchange_;
   const int rank_, size_;

@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "comm/intent.h"
@@ -23,15 +24,29 @@ enum class Round {
   seen,  // each its own, which are looked at piece by piece
 };
 
+// A rank's place in a group, and the group's in its world: the one that was created, of which this is all or
+// a part. Messages name ranks by their number in the world.
+struct Membership {
+  int rank = 0;
+  std::vector<int> world = {0};  // the number of each rank
+  std::string group;             // "": the world itself
+
+  static Membership whole(int rank, int size);
+  Membership part(const std::vector<int>& members, std::string name) const;
+};
+
 // How the ranks of a group reach each other's bytes: the collectives are written once, over this. A
 // collective is begin, prepare, rounds, end, the same on all ranks, or drop after an error; rounds with their
 // prepare and end may follow each other under one begin. One thread at a time, except abort.
 class Exchange {
  public:
-  Exchange(int rank, int size) : rank_(rank), size_(size) {}
+  explicit Exchange(Membership place) : place_(std::move(place)) {}
   virtual ~Exchange() = default;
-  int rank() const { return rank_; }
-  int size() const { return size_; }
+  int rank() const { return place_.rank; }
+  int size() const { return static_cast<int>(place_.world.size()); }
+  const Membership& place() const { return place_; }
+  // The number of rank r in messages.
+  int world(int r) const { return place_.world[static_cast<size_t>(r)]; }
   // Memory for a collective's own use, kept for the next one; what it held may be lost.
   std::byte* scratch(size_t bytes) {
     if (bytes > scratch_bytes_) {
@@ -40,8 +55,8 @@ class Exchange {
     }
     return scratch_.get();
   }
-  virtual int local_rank() const { return rank_; }
-  virtual int local_size() const { return size_; }
+  virtual int local_rank() const { return rank(); }
+  virtual int local_size() const { return size(); }
 
   // Says what this rank is about to do. Ranks that differ learn it at the latest in the first round.
   virtual void begin(const Intent& intent) = 0;
@@ -74,11 +89,16 @@ class Exchange {
   // Whether large parts are read where they lie, not through staging.
   virtual bool reads_directly() const { return false; }
   // The group of `members` (ranks of this one in their new order), of which this rank is one; collective
-  // among them. `name` is theirs alone.
-  virtual std::unique_ptr<Exchange> split(const std::string& name, const std::vector<int>& members) = 0;
+  // among them. `name` is theirs alone, messages call them `group`.
+  virtual std::unique_ptr<Exchange> split(const std::string& name, const std::vector<int>& members,
+                                          const std::string& group) = 0;
+
+ protected:
+  // "rank 3 in barrier 'h.3'", with the name of a part.
+  std::string here(const Intent& intent) const;
 
  private:
-  const int rank_, size_;
+  const Membership place_;
   std::unique_ptr<std::byte[]> scratch_;
   size_t scratch_bytes_ = 0;
 };

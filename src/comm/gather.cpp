@@ -5,7 +5,7 @@ namespace ds {
 // Every rank gives its bytes to the root. Received: (W-1) * bytes at the root.
 void Communicator::gather(const void* in, void* out, size_t bytes, int root, std::string_view label) {
   check_root(root);
-  perform({"gather", fmt::format("to {}", root), bytes, label}, [&] {
+  perform({"gather", fmt::format("to {}", exchange_->world(root)), bytes, label}, [&] {
     bool taker = rank_ == root;
     in_rounds(*exchange_, Round::same, bytes, [&](size_t r, size_t first, size_t n) -> GiveTake {
       return {part(at(in, first), static_cast<int>(r) == root ? n : 0),

@@ -39,11 +39,6 @@ Communicator& CommGroups::of(int ranks, int stride) {
   return *it->second;
 }
 
-void CommGroups::tick() {
-  world_.tick();
-  for (auto& [key, group] : groups_) group->tick();
-}
-
 void CommGroups::set_timeout(int64_t ms) {
   timeout_ms_ = ms;
   world_.set_timeout(ms);

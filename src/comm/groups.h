@@ -25,7 +25,7 @@ class CommGroups {
   // That of this rank, which was added; all ranks need not be.
   Communicator& of(int ranks, int stride);
 
-  void tick();
+  void tick() { world_.tick(); }   // all groups see it
   void set_timeout(int64_t ms);    // also of groups that are added later
   int64_t overhead_bytes() const;  // staging of all groups, the flight record that they share
   // What the log of each has timed; none where it was not started before they were added. Collective.

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cstring>
 #include <fstream>
-#include <numeric>
 #include <thread>
 
 #include "core/base/error.h"
@@ -16,12 +15,11 @@
 namespace ds {
 namespace {
 
-constexpr size_t kMost = size_t{256} << 20;      // bytes of one part
-constexpr size_t kStagePart = size_t{1} << 20;   // of one rank's part of a sum
-constexpr int64_t kBeatNs = 100'000'000;         // between signs of life
-constexpr int64_t kLookNs = 20'000'000;          // between looks at who is missing
-constexpr int64_t kLongestStepNs = 200'000'000;  // of one look; more is this rank's own standstill
-constexpr int kSpins = 2000;                     // polls before this thread gives its core away
+constexpr size_t kMost = size_t{256} << 20;     // bytes of one part
+constexpr size_t kStagePart = size_t{1} << 20;  // of one rank's part of a sum
+constexpr int64_t kBeatNs = 100'000'000;        // between signs of life
+constexpr int64_t kLookNs = 20'000'000;         // between looks at who is missing
+constexpr int kSpins = 2000;                    // polls before this thread gives its core away
 constexpr std::chrono::microseconds kNap{50};
 
 // The same for all processes of a running host, and for no other host.
@@ -33,35 +31,58 @@ uint64_t host_identity() {
   return hash64(boot + "/" + name);
 }
 
+// A sign crosses as 8 bytes: 1 + the rank waited for, 24 bits of the pulse, the work.
+uint64_t packed(const Sign& sign) {
+  return static_cast<uint64_t>(sign.waits_for + 1) << 56 | uint64_t{sign.pulse & 0xffffff} << 32 | sign.work;
+}
+
+class SignsOfLife final : public World {
+ public:
+  SignsOfLife(const std::vector<uint64_t>& signs, const Link& link) : signs_(signs), link_(link) {}
+  Sign sign(int rank) const override {
+    if (rank == link_.rank) return link_.shown;
+    uint64_t word = signs_[static_cast<size_t>(rank)];
+    int waits_for = static_cast<int>(word >> 56) - 1;
+    return {static_cast<uint32_t>(word), static_cast<uint32_t>(word >> 32) & 0xffffff,
+            waits_for < link_.size ? waits_for : -1};
+  }
+  std::string doing(int) const override { return ""; }
+
+ private:
+  const std::vector<uint64_t>& signs_;
+  const Link& link_;
+};
+
 }  // namespace
 
 Link::Link(const ds_plugin_transport_table& table, const std::string& address, const CommOptions& options)
-    : transport(table), rank(options.rank), size(options.size) {
+    : transport(table), rank(options.rank), size(options.size), process(getpid()) {
   if (transport.open(address.c_str(), rank, size, options.join_ms, &link) != 0) {
     raise(DS_ERROR_COMM, "rank {} cannot join over {}: {}", rank, transport.name, transport.message(nullptr));
   }
 }
 
-LinkedExchange::LinkedExchange(std::shared_ptr<Link> link, std::vector<int> members, int rank,
-                               const CommOptions& options)
-    : Exchange(rank, static_cast<int>(members.size())),
-      link_(std::move(link)),
-      members_(std::move(members)),
-      timeout_ms_(options.timeout_ms) {
-  auto ranks = static_cast<size_t>(link_->size);
-  intents_.resize(members_.size());
-  stage_.resize(members_.size() * kStagePart);
+// Of a forked child neither the connections nor the threads behind them are its own.
+Link::~Link() {
+  if (getpid() == process) transport.close(link);
+}
+
+LinkedExchange::LinkedExchange(std::shared_ptr<Link> link, Membership place, const CommOptions& options)
+    : Exchange(std::move(place)), link_(std::move(link)), timeout_ms_(options.timeout_ms) {
+  auto ranks = static_cast<size_t>(link_->size), own = static_cast<size_t>(size());
+  intents_.resize(own);
+  stage_.resize(own * kStagePart);
   sends_.resize(ranks);
   receives_.resize(ranks);
   arrived_.resize(ranks);
-  beats_.resize(ranks);
+  signs_.resize(ranks);
   patience_.resize(ranks);
   find_neighbours();
 }
 
 void LinkedExchange::find_neighbours() {
-  std::vector<uint64_t> hosts(members_.size());
-  std::vector<Part> sends(members_.size()), receives(members_.size());
+  std::vector<uint64_t> hosts(static_cast<size_t>(size()));
+  std::vector<Part> sends(hosts.size()), receives(hosts.size());
   uint64_t own = host_identity();
   for (size_t r = 0; r < hosts.size(); ++r) {
     sends[r] = {&own, sizeof own};
@@ -77,17 +98,22 @@ void LinkedExchange::find_neighbours() {
 
 void LinkedExchange::begin(const Intent& intent) {
   intent_ = intent;
-  check_abort();
   agree(-1);
 }
 
 void LinkedExchange::agree(int only) {
-  std::vector<Part> sends(members_.size(), Part{&intent_, sizeof intent_}), receives(members_.size());
+  if (getpid() != link_->process) {
+    raise(DS_ERROR_STATE, "{} '{}': the communicator was made by process {}, not by its child {}",
+          intent_.operation, intent_.label, link_->process, getpid());
+  }
+  check_abort();
+  tick();
+  std::vector<Part> sends(intents_.size(), Part{&intent_, sizeof intent_}), receives(intents_.size());
   for (size_t r = 0; r < receives.size(); ++r) receives[r] = {&intents_[r], sizeof intents_[r]};
   swap(sends.data(), receives.data(), only);
   for (int r = 0; r < size(); ++r) {
     if (r == rank() || (only >= 0 && r != only)) continue;
-    std::string why = intents_differ(rank(), intent_, r, intents_[static_cast<size_t>(r)]);
+    std::string why = intents_differ(world(rank()), intent_, world(r), intents_[static_cast<size_t>(r)]);
     if (!why.empty()) fail(why);
   }
 }
@@ -111,8 +137,8 @@ void LinkedExchange::swap(const Part* sends, const Part* receives, int only) {
   std::fill(receives_.begin(), receives_.end(), Part{});
   for (int r = 0; r < size(); ++r) {
     if (r == rank() || (only >= 0 && r != only)) continue;
-    sends_[place(r)] = sends[r];
-    receives_[place(r)] = receives[r];
+    sends_[seat(r)] = sends[r];
+    receives_[seat(r)] = receives[r];
   }
   if (link_->transport.start(link_->link, sends_.data(), receives_.data()) != 0) {
     fail(link_->transport.message(link_->link));
@@ -123,9 +149,8 @@ void LinkedExchange::swap(const Part* sends, const Part* receives, int only) {
 // Swaps of two ranks: others take no part.
 void LinkedExchange::pair(const Intent& intent, int peer, Part send, Part receive) {
   intent_ = intent;
-  check_abort();
   agree(peer);
-  std::vector<Part> sends(members_.size()), receives(members_.size());
+  std::vector<Part> sends(intents_.size()), receives(intents_.size());
   auto r = static_cast<size_t>(peer);
   for (size_t first = 0; first < intent.bytes; first += kMost) {
     size_t n = std::min(kMost, intent.bytes - first);
@@ -135,41 +160,42 @@ void LinkedExchange::pair(const Intent& intent, int peer, Part send, Part receiv
   }
 }
 
-std::unique_ptr<Exchange> LinkedExchange::split(const std::string&, const std::vector<int>& members) {
-  std::vector<int> places;
-  for (int r : members) places.push_back(static_cast<int>(place(r)));
+std::unique_ptr<Exchange> LinkedExchange::split(const std::string&, const std::vector<int>& members,
+                                                const std::string& group) {
   CommOptions options;
   options.timeout_ms = timeout_ms_;
-  auto at = std::find(members.begin(), members.end(), rank());
-  return std::make_unique<LinkedExchange>(link_, places, static_cast<int>(at - members.begin()), options);
+  return std::make_unique<LinkedExchange>(link_, place().part(members, group), options);
+}
+
+bool LinkedExchange::poll() {
+  int32_t done = 0;
+  if (link_->transport.poll(link_->link, &done, arrived_.data(), signs_.data()) != 0)
+    fail(link_->transport.message(link_->link));
+  return done != 0;
 }
 
 void LinkedExchange::wait() {
-  looked_ns_ = 0;
+  int64_t looked_ns = 0;
   for (int turn = 0;; ++turn) {
-    int32_t done = 0;
-    if (link_->transport.poll(link_->link, &done, arrived_.data(), beats_.data()) != 0)
-      fail(link_->transport.message(link_->link));
-    if (done) return;
+    if (poll()) break;
     if (turn < kSpins) {
       _mm_pause();
       continue;
     }
     int64_t now = now_ns();
-    if (looked_ns_ == 0) {
-      for (size_t r = 0; r < patience_.size(); ++r) patience_[r] = {beats_[r], 0};
-      looked_ns_ = now;
+    if (looked_ns == 0) {  // the first look comes later: what ended the group may follow the last part
+      std::fill(patience_.begin(), patience_.end(), Patience{});
+      looked_ns = now;
     }
-    if (now - looked_ns_ >= kLookNs) {
+    if (now - looked_ns >= kLookNs) {
+      looked_ns = now;
       check_abort();
-      int64_t step = std::min(now - looked_ns_, kLongestStepNs);
-      looked_ns_ = now;
+      link_->shown.waits_for = -1;
       for (int r = 0; r < size(); ++r) {
-        if (r == rank() || arrived_[place(r)] != 0) continue;
-        patience_[place(r)].waited_ns += step;
-        look_at(r);
+        if (r != rank() && arrived_[seat(r)] == 0) look_at(r, now);
       }
-      tick();
+      ++link_->shown.pulse;
+      beat(now);
     }
     if (turn % 2 == 0) {
       std::this_thread::yield();
@@ -177,28 +203,34 @@ void LinkedExchange::wait() {
       std::this_thread::sleep_for(kNap);
     }
   }
+  link_->shown.waits_for = -1;
+  ++link_->shown.work;
 }
 
-void LinkedExchange::look_at(int peer) {
-  auto there = static_cast<int32_t>(place(peer));
-  if (link_->transport.has_left(link_->link, there) != 0)
-    fail(fmt::format("rank {} has left the group", peer));
-  Patience& patience = patience_[place(peer)];
-  uint64_t beats = beats_[place(peer)];
-  if (patience.beats != beats) patience = {beats, 0};
-  if (patience.waited_ns / 1'000'000 > timeout_ms_) {
-    fail(fmt::format("rank {} has made no progress for {} ms", peer, timeout_ms_));
+void LinkedExchange::look_at(int peer, int64_t now) {
+  if (link_->transport.has_left(link_->link, world(peer)) != 0) {
+    poll();  // its part may have come before it left
+    if (arrived_[seat(peer)] != 0) return;
+    fail(fmt::format("rank {} has left the group", world(peer)));
   }
+  if (link_->shown.waits_for < 0) link_->shown.waits_for = world(peer);
+  std::string reason = patience_[seat(peer)].look(SignsOfLife(signs_, *link_), world(peer), now, timeout_ms_);
+  if (!reason.empty()) fail(reason);
 }
 
 void LinkedExchange::tick() {
-  int64_t now = now_ns();
+  ++link_->shown.work;
+  beat(now_ns());
+}
+
+void LinkedExchange::beat(int64_t now) {
   if (now - link_->beaten_ns < kBeatNs) return;
   link_->beaten_ns = now;
-  link_->transport.beat(link_->link);
+  link_->transport.beat(link_->link, packed(link_->shown));
 }
 
 void LinkedExchange::abort(std::string_view reason) {
+  if (getpid() != link_->process) return;
   std::lock_guard lock(link_->mutex);
   if (!link_->ended.empty()) return;
   link_->ended = reason.empty() ? "no reason given" : std::string(reason);
@@ -212,18 +244,18 @@ void LinkedExchange::check_abort() {
   }
   int by = link_->transport.aborted_by(link_->link);
   if (by < 0) return;
-  raise(DS_ERROR_COMM, "rank {} in {} '{}': the group was ended by rank {}: {}", rank(), intent_.operation,
-        intent_.label, by, link_->transport.message(link_->link));
+  raise(DS_ERROR_COMM, "{}: the group was ended by rank {}: {}", here(intent_), by,
+        link_->transport.message(link_->link));
 }
 
 void LinkedExchange::drop(std::string_view reason) {
+  if (getpid() != link_->process) return;
   if (link_->transport.aborted_by(link_->link) < 0) abort(reason);
 }
 
 void LinkedExchange::fail(const std::string& reason) {
   check_abort();  // what ended the group first is the cause
-  std::string message =
-      fmt::format("rank {} in {} '{}': {}", rank(), intent_.operation, intent_.label, reason);
+  std::string message = fmt::format("{}: {}", here(intent_), reason);
   abort(message);
   throw Error(DS_ERROR_COMM, message);
 }
@@ -231,10 +263,8 @@ void LinkedExchange::fail(const std::string& reason) {
 std::unique_ptr<Communicator> make_linked(const ds_plugin_transport_table& transport,
                                           const std::string& address, const CommOptions& options) {
   auto link = std::make_shared<Link>(transport, address, options);
-  std::vector<int> all(static_cast<size_t>(options.size));
-  std::iota(all.begin(), all.end(), 0);
-  return std::make_unique<Communicator>(
-      std::make_unique<LinkedExchange>(std::move(link), std::move(all), options.rank, options));
+  return std::make_unique<Communicator>(std::make_unique<LinkedExchange>(
+      std::move(link), Membership::whole(options.rank, options.size), options));
 }
 
 }  // namespace ds

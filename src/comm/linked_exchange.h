@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "comm/exchange.h"
+#include "comm/patience.h"
 #include "comm/transport/transport.h"
 
 namespace ds {
@@ -11,13 +12,15 @@ namespace ds {
 // A rank's place in the group of a plugin, shared by the groups that were split from it.
 struct Link {
   Link(const ds_plugin_transport_table& table, const std::string& address, const CommOptions& options);
-  ~Link() { transport.close(link); }
+  ~Link();
   Link(const Link&) = delete;
   Link& operator=(const Link&) = delete;
 
   const ds_plugin_transport_table& transport;
   ds_plugin_link* link = nullptr;
   const int rank, size;
+  const int process;  // that joined; a forked child has no part in the group
+  Sign shown;         // of this rank
   int64_t beaten_ns = 0;
   std::mutex mutex;   // of ended
   std::string ended;  // why this rank ended the group
@@ -28,8 +31,8 @@ struct Link {
 // seen come into a stage of this rank.
 class LinkedExchange final : public Exchange {
  public:
-  // members[r]: the rank of the link that is rank r here.
-  LinkedExchange(std::shared_ptr<Link> link, std::vector<int> members, int rank, const CommOptions& options);
+  // The link's ranks are the world.
+  LinkedExchange(std::shared_ptr<Link> link, Membership place, const CommOptions& options);
 
   int local_rank() const override { return local_rank_; }
   int local_size() const override { return local_size_; }
@@ -46,7 +49,8 @@ class LinkedExchange final : public Exchange {
   void tick() override;
   void set_timeout(int64_t ms) override { timeout_ms_ = ms; }
   int64_t overhead_bytes() const override { return static_cast<int64_t>(stage_.size()); }
-  std::unique_ptr<Exchange> split(const std::string& name, const std::vector<int>& members) override;
+  std::unique_ptr<Exchange> split(const std::string& name, const std::vector<int>& members,
+                                  const std::string& group) override;
 
  private:
   // Entry r of these arrays is what goes to or comes from rank r; `only`: with no other rank, -1: with all.
@@ -54,19 +58,16 @@ class LinkedExchange final : public Exchange {
   // Swaps intents and compares them.
   void agree(int only);
   void wait();
-  // Whether a rank whose part has not come stands still; throws when it has gone.
-  void look_at(int peer);
+  // Moves parts; whether all have come and gone.
+  bool poll();
+  // Of a rank whose part has not come: throws when it has gone or stands still.
+  void look_at(int peer, int64_t now);
+  void beat(int64_t now);
   void find_neighbours();
   void check_abort();
-  size_t place(int r) const { return static_cast<size_t>(members_[static_cast<size_t>(r)]); }
-
-  struct Patience {
-    uint64_t beats = 0;
-    int64_t waited_ns = 0;
-  };
+  size_t seat(int r) const { return static_cast<size_t>(world(r)); }
 
   std::shared_ptr<Link> link_;
-  const std::vector<int> members_;
   int local_rank_ = 0, local_size_ = 1;
   int64_t timeout_ms_;
   Intent intent_;
@@ -74,9 +75,8 @@ class LinkedExchange final : public Exchange {
   std::vector<std::byte> stage_;        // kStagePart of each
   std::vector<Part> sends_, receives_;  // of each rank of the link, as are those below
   std::vector<uint8_t> arrived_;
-  std::vector<uint64_t> beats_;
+  std::vector<uint64_t> signs_;
   std::vector<Patience> patience_;
-  int64_t looked_ns_ = 0;
 };
 
 }  // namespace ds

@@ -5,7 +5,7 @@ namespace ds {
 // The root gives every rank its block. Received: bytes, 0 at the root.
 void Communicator::scatter(const void* in, void* out, size_t bytes, int root, std::string_view label) {
   check_root(root);
-  perform({"scatter", fmt::format("from {}", root), bytes, label}, [&] {
+  perform({"scatter", fmt::format("from {}", exchange_->world(root)), bytes, label}, [&] {
     bool giver = rank_ == root;
     in_rounds(*exchange_, Round::each, bytes, [&](size_t r, size_t first, size_t n) -> GiveTake {
       return {giver ? part(at(in, r * bytes + first), n) : Part{},

@@ -22,13 +22,15 @@ constexpr size_t kTogether = size_t{16} << 20;
 
 }  // namespace
 
-SharedExchange::SharedExchange(std::unique_ptr<Sharing> sharing, const CommOptions& options,
+SharedExchange::SharedExchange(std::unique_ptr<Sharing> sharing, Membership place, const CommOptions& options,
                                std::vector<std::shared_ptr<Sharing>> around)
-    : Exchange(options.rank, options.size),
+    : Exchange(std::move(place)),
       sharing_(std::move(sharing)),
       around_(std::move(around)),
       segment_(sharing_->segment()),
       own_(segment_.ranks[options.rank]),
+      world_(around_.empty() ? segment_ : around_.front()->segment()),
+      shown_(world_.ranks[world(rank())]),
       process_(getpid()),
       timeout_ms_(options.join_ms),
       join_ms_(options.join_ms),
@@ -138,8 +140,8 @@ void SharedExchange::round(const Part* sends, const Part* receives) {
     if (first_) compare(peer, block.intents[phase_ & 1]);
     const Offer& offer = block.offers[phase_ & 1][rank()];
     if (offer.bytes != receives[peer].size) {
-      fail(fmt::format("ranks differ: rank {} gives rank {} {} bytes, which expects {}", peer, rank(),
-                       offer.bytes, receives[peer].size));
+      fail(fmt::format("ranks differ: rank {} gives rank {} {} bytes, which expects {}", world(peer),
+                       world(rank()), offer.bytes, receives[peer].size));
     }
     if (receives[peer].data) fetch(peer, 0, receives[peer].data, offer.bytes);
   }
@@ -164,14 +166,15 @@ void SharedExchange::fetch(int peer, size_t offset, void* to, size_t bytes) {
 void SharedExchange::read(int peer, uint64_t from, void* to, size_t bytes) {
   if (sharing_->read(peer, from, to, bytes)) {
     check_abort();  // the owner may have left this round, and have written over what was read
+    tick();
     return;
   }
   for (int look = 0; look < 200; ++look) {
     check_abort();
-    if (!sharing_->alive(peer)) fail(fmt::format("rank {} is dead", peer));
+    if (!sharing_->alive(peer)) fail(fmt::format("rank {} is dead", world(peer)));
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
-  fail(fmt::format("rank {}: its {} bytes cannot be read", peer, bytes));
+  fail(fmt::format("rank {}: its {} bytes cannot be read", world(peer), bytes));
 }
 
 void SharedExchange::end() {
@@ -207,20 +210,24 @@ void SharedExchange::pair(const Intent& intent, int peer, Part send, Part receiv
   direct_ = false;
 }
 
-std::unique_ptr<Exchange> SharedExchange::split(const std::string& name, const std::vector<int>& members) {
+std::unique_ptr<Exchange> SharedExchange::split(const std::string& name, const std::vector<int>& members,
+                                                const std::string& group) {
+  Membership part = place().part(members, group);
   CommOptions options;
   options.size = static_cast<int>(members.size());
-  options.rank = static_cast<int>(std::find(members.begin(), members.end(), rank()) - members.begin());
+  options.rank = part.rank;
   options.timeout_ms = timeout_ms_;
   options.join_ms = join_ms_;
   options.direct = can_read_;
   std::vector<std::shared_ptr<Sharing>> around = around_;
   around.push_back(sharing_);
-  return std::make_unique<SharedExchange>(sharing_->make(name, options), options, std::move(around));
+  return std::make_unique<SharedExchange>(sharing_->make(name, options), std::move(part), options,
+                                          std::move(around));
 }
 
 std::unique_ptr<Communicator> make_shared(std::unique_ptr<Sharing> sharing, const CommOptions& options) {
-  return std::make_unique<Communicator>(std::make_unique<SharedExchange>(std::move(sharing), options));
+  return std::make_unique<Communicator>(std::make_unique<SharedExchange>(
+      std::move(sharing), Membership::whole(options.rank, options.size), options));
 }
 
 }  // namespace ds

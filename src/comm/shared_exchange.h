@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "comm/exchange.h"
+#include "comm/patience.h"
 #include "comm/transport/transport.h"
 
 namespace ds {
@@ -15,8 +16,8 @@ namespace ds {
 // second way is taken where every rank has shown, at joining, that it can read all others.
 class SharedExchange final : public Exchange {
  public:
-  // `around`: of the groups that this one is a part of; their aborts end this one too.
-  SharedExchange(std::unique_ptr<Sharing> sharing, const CommOptions& options,
+  // `around`: of the groups that this one is a part of, the world first; their aborts end this one too.
+  SharedExchange(std::unique_ptr<Sharing> sharing, Membership place, const CommOptions& options,
                  std::vector<std::shared_ptr<Sharing>> around = {});
   ~SharedExchange() override;
 
@@ -35,18 +36,11 @@ class SharedExchange final : public Exchange {
   void set_timeout(int64_t ms) override { timeout_ms_ = ms; }
   int64_t overhead_bytes() const override;
   bool reads_directly() const override { return can_read_; }
-  std::unique_ptr<Exchange> split(const std::string& name, const std::vector<int>& members) override;
+  std::unique_ptr<Exchange> split(const std::string& name, const std::vector<int>& members,
+                                  const std::string& group) override;
 
  private:
   static constexpr size_t kHalf = kSlotBytes / 2;
-
-  // How long a peer has stood still, by this rank's own steps: time in which this rank did not run either
-  // (a suspended job) does not count.
-  struct Patience {
-    uint32_t progress = 0;
-    int64_t looked_ns = 0;
-    int64_t waited_ns = 0;
-  };
 
   // The half of a rank's slot that belongs to a round.
   std::byte* half(int rank, uint32_t phase) const {
@@ -75,7 +69,9 @@ class SharedExchange final : public Exchange {
   std::vector<std::shared_ptr<Sharing>> around_;
   SharedSegment& segment_;
   RankBlock& own_;
-  int process_;  // that joined
+  SharedSegment& world_;
+  RankBlock& shown_;  // this rank's in the world
+  int process_;       // that joined
   int64_t timeout_ms_, join_ms_;
   int spins_, yields_;  // looks at a word before this rank sleeps on it
   uint32_t phase_ = 0;

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <climits>
+#include <cstring>
 #include <ctime>
+#include <iterator>
 #include <thread>
 
 #include "comm/shared_exchange.h"
@@ -15,8 +17,7 @@
 namespace ds {
 namespace {
 
-constexpr int64_t kSleepNs = 20'000'000;         // between looks at a peer that does not come
-constexpr int64_t kLongestStepNs = 200'000'000;  // of one look; more is this rank's own standstill
+constexpr int64_t kSleepNs = 20'000'000;  // between looks at a peer that does not come
 
 void futex_wait(const std::atomic<uint32_t>& word, uint32_t value) {
   timespec limit{0, kSleepNs};
@@ -41,9 +42,57 @@ void sleep_on(RankBlock& block, const std::atomic<uint32_t>& word, uint32_t seen
 
 bool is_at(uint32_t value, uint32_t count) { return static_cast<int32_t>(value - count) >= 0; }
 
+class SegmentWorld final : public World {
+ public:
+  explicit SegmentWorld(const SharedSegment& segment) : segment_(segment) {}
+  Sign sign(int rank) const override {
+    const RankBlock& block = segment_.ranks[rank];
+    return {block.work.load(), block.pulse.load(), static_cast<int>(block.waits_for.load()) - 1};
+  }
+  std::string doing(int rank) const override {
+    const auto& words = segment_.ranks[rank].doing;
+    char text[sizeof words + 1] = {};
+    for (size_t i = 0; i < std::size(words); ++i) {
+      uint64_t word = words[i].load(std::memory_order_relaxed);
+      std::memcpy(text + i * sizeof word, &word, sizeof word);
+    }
+    return text;
+  }
+
+ private:
+  const SharedSegment& segment_;
+};
+
+// For its life this rank shows that it waits in a collective, and for whom; then, that it goes on.
+class ShownWait {
+ public:
+  ShownWait(RankBlock& shown, int peer, const Intent& intent) : shown_(shown) {
+    char text[sizeof shown.doing] = {};
+    size_t at = put_text(text, sizeof text, intent.operation);
+    at = put_text(text, sizeof text, " '", at);
+    at = put_text(text, sizeof text - 1, intent.label, at);
+    put_text(text, sizeof text, "'", at);
+    for (size_t i = 0; i < std::size(shown.doing); ++i) {
+      uint64_t word;
+      std::memcpy(&word, text + i * sizeof word, sizeof word);
+      shown.doing[i].store(word, std::memory_order_relaxed);
+    }
+    shown_.waits_for.store(static_cast<uint32_t>(peer) + 1);
+  }
+  ~ShownWait() {
+    shown_.waits_for.store(0);
+    shown_.work.fetch_add(1);
+  }
+  ShownWait(const ShownWait&) = delete;
+  ShownWait& operator=(const ShownWait&) = delete;
+
+ private:
+  RankBlock& shown_;
+};
+
 }  // namespace
 
-void SharedExchange::tick() { own_.progress.fetch_add(1, std::memory_order_relaxed); }
+void SharedExchange::tick() { shown_.work.fetch_add(1, std::memory_order_relaxed); }
 
 void SharedExchange::leave() {
   own_.left.store(1);
@@ -75,7 +124,8 @@ void SharedExchange::wait_for(int peer, const std::atomic<uint32_t>& word, uint3
     std::this_thread::yield();
   }
   RankBlock& block = segment_.ranks[peer];
-  Patience patience{block.progress.load(), now_ns(), 0};
+  ShownWait shown(shown_, world(peer), intent_);
+  Patience patience;
   while (!reached()) {
     bool over = ended() != nullptr;
     std::string reason = missing(peer, meeting, patience);
@@ -85,46 +135,40 @@ void SharedExchange::wait_for(int peer, const std::atomic<uint32_t>& word, uint3
     uint32_t seen = word.load(std::memory_order_acquire);
     if (is_at(seen, count)) return;
     sleep_on(block, word, seen);
-    tick();  // waiting for a slow peer is no standstill of this rank
+    shown_.pulse.fetch_add(1, std::memory_order_relaxed);
   }
 }
 
 std::string SharedExchange::missing(int peer, bool meeting, Patience& patience) {
   RankBlock& block = segment_.ranks[peer];
   bool started = joined_ || block.phase.load() > 0;
-  if (started && block.left.load() != 0) return fmt::format("rank {} has left the group", peer);
-  if (started && !sharing_->alive(peer)) return fmt::format("rank {} is dead", peer);
+  if (started && block.left.load() != 0) return fmt::format("rank {} has left the group", world(peer));
+  if (started && !sharing_->alive(peer)) return fmt::format("rank {} is dead", world(peer));
   uint32_t phase = block.phase.load();
   if (meeting && !is_at(phase_, phase)) {  // it waits in a collective that this rank has not begun
-    return intents_differ(rank(), intent_, peer, block.intents[phase & 1]);
+    return intents_differ(world(rank()), intent_, world(peer), block.intents[phase & 1]);
   }
-  int64_t now = now_ns();
-  patience.waited_ns += std::min(now - patience.looked_ns, kLongestStepNs);
-  patience.looked_ns = now;
-  uint32_t progress = block.progress.load();
-  if (progress != patience.progress) patience = {progress, now, 0};
-  if (patience.waited_ns / 1'000'000 <= timeout_ms_) return "";
-  return joined_ ? fmt::format("rank {} has made no progress for {} ms", peer, timeout_ms_)
-                 : fmt::format("rank {} has not joined within {} ms", peer, timeout_ms_);
+  std::string reason = patience.look(SegmentWorld(world_), world(peer), now_ns(), timeout_ms_);
+  if (reason.empty() || joined_) return reason;
+  return fmt::format("rank {} has not joined within {} ms", world(peer), timeout_ms_);
 }
 
 void SharedExchange::compare(int peer, const Intent& theirs) {
-  std::string why = intents_differ(rank(), intent_, peer, theirs);
+  std::string why = intents_differ(world(rank()), intent_, world(peer), theirs);
   if (!why.empty()) fail(why);
 }
 
 void SharedExchange::fail(const std::string& reason) {
-  std::string message =
-      fmt::format("rank {} in {} '{}': {}", rank(), intent_.operation, intent_.label, reason);
+  std::string message = fmt::format("{}: {}", here(intent_), reason);
   abort(message);
-  if (segment_.aborted.load() != static_cast<uint32_t>(rank()) + 1) check_abort();
+  if (segment_.aborted.load() != static_cast<uint32_t>(world(rank())) + 1) check_abort();
   throw Error(DS_ERROR_COMM, message);
 }
 
 void SharedExchange::abort(std::string_view reason) {
   if (getpid() != process_) return;  // a forked child has no part in the group
   uint32_t none = 0;
-  if (segment_.aborted.compare_exchange_strong(none, static_cast<uint32_t>(rank()) + 1)) {
+  if (segment_.aborted.compare_exchange_strong(none, static_cast<uint32_t>(world(rank())) + 1)) {
     put_text(segment_.reason, sizeof segment_.reason, reason);
     segment_.reason_ready.store(1, std::memory_order_release);
   }
@@ -146,12 +190,12 @@ void SharedExchange::check_abort() {
   uint32_t by = segment.aborted.load();
   for (int i = 0; i < 1000 && segment.reason_ready.load(std::memory_order_acquire) == 0; ++i)
     std::this_thread::yield();
-  if (&segment == &segment_ && by == static_cast<uint32_t>(rank()) + 1) {
+  if (&segment == &segment_ && by == static_cast<uint32_t>(world(rank())) + 1) {
     throw Error(DS_ERROR_COMM, segment.reason);
   }
   bool ready = segment.reason_ready.load(std::memory_order_acquire) != 0;
-  raise(DS_ERROR_COMM, "rank {} in {} '{}': the group {}was ended by rank {}: {}", rank(), intent_.operation,
-        intent_.label, &segment == &segment_ ? "" : "around it ", by - 1,
+  raise(DS_ERROR_COMM, "{}: the group {}was ended by rank {}: {}", here(intent_),
+        &segment == &segment_ ? "" : "around it ", by - 1,
         ready ? segment.reason : "(it died before it said why)");
 }
 

@@ -73,6 +73,29 @@ TEST_F(Linked, ASlowPeerThatWorksIsWaitedFor) {
   });
 }
 
+// Its peer's part is there already; signs are 100 ms apart at least.
+TEST_F(Linked, ACollectiveThatDoesNotWaitIsASignOfLife) {
+  on_both(60000, [&](Communicator& comm) {
+    auto sign = [&] {
+      std::lock_guard lock(office_.mutex);
+      return office_.signs[1];
+    };
+    auto letters = [&] {
+      std::lock_guard lock(office_.mutex);
+      return office_.letters[{0, 1}].size();
+    };
+    if (comm.rank() == 1) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(110));
+      while (letters() == 0) std::this_thread::yield();
+    }
+    uint64_t before = sign();
+    comm.barrier("quick");
+    if (comm.rank() == 1) {
+      EXPECT_NE(sign(), before);
+    }
+  });
+}
+
 TEST_F(Linked, APeerThatLeftIsNamed) {
   std::string why;
   on_both(60000, [&](Communicator& comm) {

@@ -18,7 +18,7 @@ namespace {
 class Short final : public Exchange {
  public:
   Short(std::unique_ptr<Exchange> inner, int good)
-      : Exchange(inner->rank(), inner->size()), inner_(std::move(inner)), left_(good) {}
+      : Exchange(inner->place()), inner_(std::move(inner)), left_(good) {}
   void begin(const Intent& intent) override { inner_->begin(intent); }
   void prepare(size_t bytes) override { inner_->prepare(bytes); }
   size_t part_bytes(Round kind) const override { return inner_->part_bytes(kind); }
@@ -38,8 +38,9 @@ class Short final : public Exchange {
   void tick() override { inner_->tick(); }
   void set_timeout(int64_t ms) override { inner_->set_timeout(ms); }
   int64_t overhead_bytes() const override { return inner_->overhead_bytes(); }
-  std::unique_ptr<Exchange> split(const std::string& name, const std::vector<int>& members) override {
-    return inner_->split(name, members);
+  std::unique_ptr<Exchange> split(const std::string& name, const std::vector<int>& members,
+                                  const std::string& group) override {
+    return inner_->split(name, members, group);
   }
 
  private:
@@ -53,8 +54,8 @@ TEST(OwnError, EndsTheGroupAndTheReadingOfItsMemory) {
     for (int good : {0, 1}) {
       test::spawn_threads(3, [&](int rank) {
         CommOptions options{.rank = rank, .size = 3};
-        std::unique_ptr<Exchange> exchange =
-            std::make_unique<SharedExchange>(share_threads(name, options), options);
+        std::unique_ptr<Exchange> exchange = std::make_unique<SharedExchange>(
+            share_threads(name, options), Membership::whole(rank, 3), options);
         if (rank == 1) exchange = std::make_unique<Short>(std::move(exchange), good);
         Communicator comm(std::move(exchange));
         auto data = std::make_unique<std::vector<float>>(count);

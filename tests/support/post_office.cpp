@@ -33,9 +33,8 @@ int32_t start(ds_plugin_link* link, const ds_plugin_part* sends, const ds_plugin
   return 0;
 }
 
-int32_t poll(ds_plugin_link* link, int32_t* out_done, uint8_t* arrived, uint64_t* beats) {
+int32_t poll(ds_plugin_link* link, int32_t* out_done, uint8_t* arrived, uint64_t* signs) {
   std::lock_guard lock(office->mutex);
-  if (office->lively) ++office->beats;
   *out_done = 1;
   for (size_t r = 0; r < link->wanted.size(); ++r) {
     ds_plugin_part& part = link->wanted[r];
@@ -46,13 +45,17 @@ int32_t poll(ds_plugin_link* link, int32_t* out_done, uint8_t* arrived, uint64_t
       part.size = 0;
     }
     arrived[r] = part.size == 0;
-    beats[r] = office->beats;
+    if (office->lively) ++office->signs[r];
+    signs[r] = office->signs[r];
     if (part.size != 0) *out_done = 0;
   }
   return 0;
 }
 
-void beat(ds_plugin_link*) {}
+void beat(ds_plugin_link* link, uint64_t sign) {
+  std::lock_guard lock(office->mutex);
+  office->signs[static_cast<size_t>(link->rank)] = sign;
+}
 
 void abort_group(ds_plugin_link* link, const char* reason) {
   std::lock_guard lock(office->mutex);

@@ -18,8 +18,8 @@ struct Office {
   std::vector<char> left = std::vector<char>(8);
   int aborted_by = -1;
   std::string reason;
-  bool lively = false;  // every poll sees signs of life of everyone
-  uint64_t beats = 0;
+  bool lively = false;  // everyone works, as every poll sees
+  std::vector<uint64_t> signs = std::vector<uint64_t>(8);
 };
 
 // A plugin's transport between threads of this process, in which a test decides what arrives. Its links meet

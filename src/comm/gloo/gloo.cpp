@@ -90,7 +90,7 @@ int32_t start(ds_plugin_link* link, const ds_plugin_part* sends, const ds_plugin
   return 0;
 }
 
-int32_t poll(ds_plugin_link* link, int32_t* out_done, uint8_t* arrived, uint64_t* beats) {
+int32_t poll(ds_plugin_link* link, int32_t* out_done, uint8_t* arrived, uint64_t* signs) {
   std::lock_guard lock(link->mutex);
   if (link->ended) {
     link->error = "the group has ended";
@@ -100,18 +100,18 @@ int32_t poll(ds_plugin_link* link, int32_t* out_done, uint8_t* arrived, uint64_t
   for (size_t r = 0; r < link->peers.size(); ++r) {
     const ds::Peer* peer = link->peers[r].get();
     arrived[r] = peer == nullptr || (peer->arrived() && peer->gone());
-    beats[r] = peer == nullptr ? 0 : peer->beats();
+    signs[r] = peer == nullptr ? 0 : peer->sign();
     done = done && arrived[r] != 0;
   }
   *out_done = done;
   return 0;
 }
 
-void beat(ds_plugin_link* link) {
+void beat(ds_plugin_link* link, uint64_t sign) {
   std::lock_guard lock(link->mutex);
   ds::SignalsBlocked blocked;
   for (auto& peer : link->peers) {
-    if (peer) peer->beat();
+    if (peer) peer->beat(sign);
   }
 }
 

@@ -43,7 +43,7 @@ Peer::Peer(Mesh& mesh, int rank) : mesh_(mesh), rank_(rank) {
   out_ = mesh_.parts().createUnboundBuffer(nullptr, kAll);
   heard_in_ = mesh_.notes().createUnboundBuffer(&heard_, sizeof heard_);
   word_out_ = mesh_.notes().createUnboundBuffer(&word_, sizeof word_);
-  for (Buffer& sign : sign_out_) sign = mesh_.notes().createUnboundBuffer(&sign_, sizeof sign_.size);
+  for (size_t i : {0, 1}) sign_out_[i] = mesh_.notes().createUnboundBuffer(&signs_[i], offsetof(Note, text));
   SignalsBlocked blocked;
   in_->recv(rank_, kNever, 0, 1);
   out_->recv(rank_, kNever, 0, 1);
@@ -115,6 +115,7 @@ void Peer::listen() {
     try {
       if (!received(*heard_in_)) return;
       if (heard_.size == 0) {
+        sign_.store(heard_.sign, std::memory_order_release);
         beats_.fetch_add(1, std::memory_order_release);
       } else if (!told_) {
         end_.rank = heard_.rank;
@@ -131,12 +132,14 @@ void Peer::listen() {
 
 // After the first, one for each that has come: at most two are on their way, whatever the peer does, and of
 // two ranks one may always send.
-void Peer::beat() {
-  uint64_t come = beats();
-  if (silent_ || (signs_ != 0 && come == beats_then_)) return;
+void Peer::beat(uint64_t sign) {
+  uint64_t come = beats_.load(std::memory_order_acquire);
+  if (silent_ || (beaten_ != 0 && come == beats_then_)) return;
   beats_then_ = come;
+  size_t place = beaten_++ % 2;
+  signs_[place].sign = sign;
   try {
-    sign_out_[signs_++ % 2]->send(rank_, kNote);
+    sign_out_[place]->send(rank_, kNote);
   } catch (const std::exception&) {
     silent_ = true;
   }

@@ -22,7 +22,8 @@ struct End {
 struct Note {
   uint32_t size = 0;
   int32_t rank = 0;
-  char text[2040] = {};
+  uint64_t sign = 0;
+  char text[2032] = {};
 };
 
 // What goes to and comes from one other rank. Gloo can only be waited for: one thread waits for the parts,
@@ -42,8 +43,9 @@ class Peer {
   void give_up();
 
   // A sign of life, unless the last one may still be on its way.
-  void beat();
-  uint64_t beats() const { return beats_.load(std::memory_order_acquire); }
+  void beat(uint64_t sign);
+  // The last one of this peer.
+  uint64_t sign() const { return sign_.load(std::memory_order_acquire); }
   void tell(const End& end);
   // Waits until what was told is on its way.
   void linger(Deadline deadline);
@@ -62,12 +64,12 @@ class Peer {
   Mesh& mesh_;
   const int rank_;
   Buffer in_, out_;  // of parts: all memory, the place of a part is an offset
-  Note heard_, word_, sign_;
+  Note heard_, word_, signs_[2];
   Buffer heard_in_, word_out_, sign_out_[2];
   std::atomic<bool> arrived_{true}, gone_{true}, told_{false}, silent_{false}, broken_{false};
-  std::atomic<uint64_t> beats_{0};
+  std::atomic<uint64_t> beats_{0}, sign_{0};
   End end_;  // before told_
-  uint64_t signs_ = 0, beats_then_ = 0;
+  uint64_t beaten_ = 0, beats_then_ = 0;
   Deadline ending_since_{};
 
   std::mutex mutex_;

@@ -3,7 +3,9 @@
 #include <ds_plugin.h>
 #include <mpi.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <cstring>
 #include <deque>
 #include <mutex>
 #include <string>
@@ -14,7 +16,7 @@ struct ds_plugin_link {
   int rank = 0;
   int size = 1;
   std::vector<MPI_Request> sends, receives, notes;
-  std::vector<uint64_t> beats;
+  std::vector<uint64_t> signs;
   std::vector<uint8_t> left;
   std::deque<std::string> texts;  // of notes that may still be on their way
   int aborted_by = -1;
@@ -96,7 +98,8 @@ void take(ds_plugin_link* link, const MPI_Status& status) {
   std::string text(static_cast<size_t>(bytes), '\0');
   MPI_Recv(text.data(), bytes, MPI_BYTE, status.MPI_SOURCE, status.MPI_TAG, link->comm, MPI_STATUS_IGNORE);
   auto from = static_cast<size_t>(status.MPI_SOURCE);
-  if (status.MPI_TAG == kBeat) ++link->beats[from];
+  if (status.MPI_TAG == kBeat)
+    std::memcpy(&link->signs[from], text.data(), std::min(text.size(), sizeof(uint64_t)));
   if (status.MPI_TAG == kLeft) link->left[from] = 1;
   if (status.MPI_TAG == kAbort && link->aborted_by < 0) {
     link->aborted_by = status.MPI_SOURCE;
@@ -138,7 +141,7 @@ int32_t open_link(const char* address, int32_t rank, int32_t size, int64_t, ds_p
   auto* link = new ds_plugin_link;
   link->rank = rank;
   link->size = size;
-  link->beats.resize(static_cast<size_t>(size));
+  link->signs.resize(static_cast<size_t>(size));
   link->left.resize(static_cast<size_t>(size));
   link->receives.assign(static_cast<size_t>(size), MPI_REQUEST_NULL);
   int code = MPI_Comm_dup(MPI_COMM_WORLD, &link->comm);
@@ -172,7 +175,7 @@ int32_t start(ds_plugin_link* link, const ds_plugin_part* sends, const ds_plugin
   return 0;
 }
 
-int32_t poll(ds_plugin_link* link, int32_t* out_done, uint8_t* arrived, uint64_t* beats) {
+int32_t poll(ds_plugin_link* link, int32_t* out_done, uint8_t* arrived, uint64_t* signs) {
   std::lock_guard lock(mutex);
   int sent = 1, all = 1;
   if (!link->sends.empty()) {
@@ -189,13 +192,13 @@ int32_t poll(ds_plugin_link* link, int32_t* out_done, uint8_t* arrived, uint64_t
   }
   *out_done = sent & all;
   if (!*out_done && listen(link) != 0) return 1;
-  for (size_t r = 0; r < link->beats.size(); ++r) beats[r] = link->beats[r];
+  std::copy(link->signs.begin(), link->signs.end(), signs);
   return 0;
 }
 
-void beat(ds_plugin_link* link) {
+void beat(ds_plugin_link* link, uint64_t sign) {
   std::lock_guard lock(mutex);
-  if (notes_done(link)) note_all(link, kBeat, "");
+  if (notes_done(link)) note_all(link, kBeat, std::string(reinterpret_cast<const char*>(&sign), sizeof sign));
 }
 
 void abort_group(ds_plugin_link* link, const char* reason) {

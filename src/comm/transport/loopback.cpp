@@ -10,7 +10,7 @@ namespace {
 // One rank alone: nothing to give, nothing to take.
 class Loopback final : public Exchange {
  public:
-  Loopback() : Exchange(0, 1) {}
+  Loopback() : Exchange(Membership{}) {}
   void begin(const Intent&) override { check(); }
   void prepare(size_t) override {}
   size_t part_bytes(Round) const override { return SIZE_MAX; }
@@ -32,7 +32,7 @@ class Loopback final : public Exchange {
   void tick() override {}
   void set_timeout(int64_t) override {}
   int64_t overhead_bytes() const override { return 0; }
-  std::unique_ptr<Exchange> split(const std::string&, const std::vector<int>&) override {
+  std::unique_ptr<Exchange> split(const std::string&, const std::vector<int>&, const std::string&) override {
     return std::make_unique<Loopback>();
   }
 

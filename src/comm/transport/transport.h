@@ -12,7 +12,7 @@
 namespace ds {
 
 inline constexpr size_t kSlotBytes = size_t{2} << 20;  // staging of one rank: two halves used in turn
-inline constexpr uint32_t kSegmentVersion = 2;
+inline constexpr uint32_t kSegmentVersion = 3;
 
 // What a rank gives another: an address of its process, or an offset in its half of the staging.
 struct Offer {
@@ -24,7 +24,6 @@ struct Offer {
 // sleep on.
 struct alignas(4096) RankBlock {
   std::atomic<uint32_t> phase;
-  std::atomic<uint32_t> progress;
   std::atomic<uint32_t> sleepers;  // ranks asleep on a word of this block
   std::atomic<uint32_t> left;      // the rank has destroyed its communicator
   std::atomic<int32_t> process;
@@ -35,11 +34,14 @@ struct alignas(4096) RankBlock {
   std::atomic<uint32_t> meetings[kMaxRanks];  // steps of the meetings with each rank; a word to sleep on
   Intent meeting;
   Offer met;
+  // What this rank shows to its world, in the world's segment alone: Sign, and what it waits in, a text.
+  std::atomic<uint32_t> work, pulse, waits_for;  // 1 + rank of the world, 0: it does not wait
+  std::atomic<uint64_t> doing[16];
 };
 
 // Memory shared by all ranks of a group; begins as zero bytes.
 struct SharedSegment {
-  std::atomic<uint32_t> aborted;  // 1 + rank that aborted first
+  std::atomic<uint32_t> aborted;  // 1 + rank of the world that aborted first
   std::atomic<uint32_t> reason_ready;
   char reason[496];
   RankBlock ranks[1];  // size of them, then the slots

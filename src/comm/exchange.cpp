@@ -1,0 +1,28 @@
+#include "comm/exchange.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <numeric>
+
+namespace ds {
+
+Membership Membership::whole(int rank, int size) {
+  Membership out{rank, std::vector<int>(static_cast<size_t>(size)), ""};
+  std::iota(out.world.begin(), out.world.end(), 0);
+  return out;
+}
+
+Membership Membership::part(const std::vector<int>& members, std::string name) const {
+  auto own = std::find(members.begin(), members.end(), rank);
+  Membership out{static_cast<int>(own - members.begin()), {}, std::move(name)};
+  for (int r : members) out.world.push_back(world[static_cast<size_t>(r)]);
+  return out;
+}
+
+std::string Exchange::here(const Intent& intent) const {
+  std::string part = place_.group.empty() ? "" : fmt::format(" of group '{}'", place_.group);
+  return fmt::format("rank {} in {} '{}'{}", world(rank()), intent.operation, intent.label, part);
+}
+
+}  // namespace ds
