@@ -533,6 +533,12 @@ typedef ds_status ds_run_batch_fn(int64_t step, int32_t micro_step, int32_t* tok
  * null removes (JSON merge patch, RFC 7396). See Strings. */
 DS_API ds_status ds_config_merge(const char* config, const char* patch, char* buffer, size_t buffer_size,
                                  size_t* out_size);
+/* The url for ds_comm_create of the group that a run joins: key `communicator` of `config`, else of the run
+ * that `resume` names, else "env". No communication; a folder that this host cannot see says nothing. See
+ * Strings.
+ * @param config [nullable] JSON text  @param resume [nullable] as for ds_run_train */
+DS_API ds_status ds_run_communicator(const char* config, const char* resume, char* buffer, size_t buffer_size,
+                                     size_t* out_size);
 /* Trains as `libds train` does: data, model, run folder, checkpoints, report. Collective.
  * @param comm [nullable] NULL: one rank  @param config JSON text
  * @param resume [nullable] run folder to go on with, from its newest checkpoint, or one of its checkpoints;

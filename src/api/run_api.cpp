@@ -38,6 +38,15 @@ std::function<bool(const ds::RunProgress&)> progress_callback(ds_run_progress_fn
 
 }  // namespace
 
+ds_status ds_run_communicator(const char* config, const char* resume, char* buffer, size_t buffer_size,
+                              size_t* out_size) {
+  return ds::boundary([&] {
+    ds::need_text_out(buffer, buffer_size, out_size);
+    ds::Json document = config ? ds::Json::parse(config, "config") : ds::Json();
+    ds::put_text(ds::run_communicator(document, resume ? resume : ""), buffer, buffer_size, out_size);
+  });
+}
+
 ds_status ds_run_train(ds_comm* comm, const char* config, const char* resume, int32_t quiet,
                        ds_run_batch_fn* batch, ds_run_progress_fn* progress, const volatile int32_t* stop,
                        void* user_data) {

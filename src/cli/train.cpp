@@ -40,26 +40,20 @@ std::string patch_of(const TrainArgs& args) {
   return patch + "}";
 }
 
-// The configuration's communicator; `config` is as ds_config_merge writes it, a line for each member.
-std::string url_of(const std::string& config) {
-  constexpr std::string_view kHead = "\n  \"communicator\": \"";
-  size_t begin = config.find(kHead);
-  if (begin == std::string::npos) return "env";
-  begin += kHead.size();
-  return config.substr(begin, config.find('"', begin) - begin);
-}
-
 void train(const TrainArgs& args) {
   std::string base = args.config.empty() ? "{}" : read_text(args.config);
   std::string patch = patch_of(args);
   std::string config = text_of([&](char* buffer, size_t size, size_t* out) {
     return ds_config_merge(base.c_str(), patch.c_str(), buffer, size, out);
   });
+  const char* resume = args.resume.empty() ? nullptr : args.resume.c_str();
   watch_launcher();
-  Comm comm = join(url_of(config));
+  Comm comm = join(text_of([&](char* buffer, size_t size, size_t* out) {
+    return ds_run_communicator(config.c_str(), resume, buffer, size, out);
+  }));
   catch_signals();
-  check(ds_run_train(comm.get(), config.c_str(), args.resume.empty() ? nullptr : args.resume.c_str(),
-                     args.quiet ? 1 : 0, nullptr, nullptr, &stop_requested, nullptr));
+  check(ds_run_train(comm.get(), config.c_str(), resume, args.quiet ? 1 : 0, nullptr, nullptr,
+                     &stop_requested, nullptr));
 }
 
 }  // namespace

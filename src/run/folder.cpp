@@ -64,8 +64,10 @@ void discard_run_folder(RunFolder& folder) noexcept {
   if (folder.made) fs::remove(folder.path, ignored);  // only when it is empty
 }
 
+bool is_run_folder(const std::string& path) { return name_exists(path + "/" + kConfig); }
+
 RunFolder open_run_folder(const std::string& path) {
-  if (!name_exists(path + "/" + kConfig)) {
+  if (!is_run_folder(path)) {
     raise(DS_ERROR_NOT_FOUND, "'{}' is no run folder: it has no {}", path, kConfig);
   }
   return {.path = path};

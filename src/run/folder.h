@@ -26,6 +26,8 @@ RunFolder create_run_folder(const std::string& wanted);
 // again. Other files stay. Never throws.
 void discard_run_folder(RunFolder& folder) noexcept;
 
+// Whether there is an earlier run.
+bool is_run_folder(const std::string& path);
 // The folder of an earlier run; DS_ERROR_NOT_FOUND naming the file that makes it one. Not locked.
 RunFolder open_run_folder(const std::string& path);
 

@@ -43,6 +43,14 @@ Json run_document(const Json& config, Communicator& comm, const std::string& res
   return document;
 }
 
+// What a document says of the communicator; "" nothing.
+std::string communicator_of(const Json& document) {
+  const Json* url = document.is_object() ? document.find("communicator") : nullptr;
+  if (!url) return "";
+  if (!url->is_string()) raise(DS_ERROR_CONFIG, "communicator must be a text, got {}", url->dump());
+  return url->string();
+}
+
 // Makes the folder of a new run with its token files, or opens that of an earlier one; locked either way. A
 // path of "" is left when a stop was asked for meanwhile.
 RunFolder open_folder(const Config& config, const TrainOptions& options, std::string& text) {
@@ -290,6 +298,15 @@ class Run {
 };
 
 }  // namespace
+
+std::string run_communicator(const Json& config, const std::string& resume) {
+  std::string url = communicator_of(config);
+  if (url.empty() && !resume.empty()) {
+    RunFolder folder{.path = parse_run_name(resume).folder};
+    if (is_run_folder(folder.path)) url = communicator_of(read_run_config(folder));
+  }
+  return url.empty() ? "env" : url;
+}
 
 RunReport train(const Json& config, Communicator& comm, const TrainOptions& options) {
   Json document = run_document(config, comm, options.resume);

@@ -44,7 +44,8 @@ int main(int argc, char** argv) {
   size_t size = 0;
   snprintf(folder, sizeof folder, "%s/run_test_folder_%d", argc > 1 ? argv[1] : ".", (int)getpid());
   snprintf(config, sizeof config,
-           "{\"train_batch_size\": 4, \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 0.01}},"
+           "{\"train_batch_size\": 4, \"communicator\": \"env:shm\", \"optimizer\": {\"type\": \"AdamW\", "
+           "\"params\": {\"lr\": 0.01}},"
            " \"model\": {\"family\": \"gpt\", \"layers\": 1, \"hidden\": 32, \"heads\": 2, \"vocab\": 256,"
            " \"positions\": 16}, \"run\": {\"dir\": \"%s\", \"steps\": 40, \"sequence\": 16, "
            "\"sample_tokens\": 0}}",
@@ -59,6 +60,15 @@ int main(int argc, char** argv) {
   seen.stop_at = -1;
   check_ok(ds_run_train(NULL, NULL, folder, 2, batch, progress, &stop, &seen), "resume");
   check(seen.steps == 40, "only the missing steps are made");
+  check_ok(ds_run_communicator(NULL, folder, text, sizeof text, &size), "communicator");
+  check(strcmp(text, "env:shm") == 0, "of the run");
+  check_ok(ds_run_communicator("{\"communicator\": \"self\"}", folder, text, sizeof text, &size),
+           "communicator");
+  check(strcmp(text, "self") == 0, "the configuration's word counts before the run's");
+  check_ok(ds_run_communicator(NULL, "nowhere/at/all", text, sizeof text, &size), "communicator");
+  check(strcmp(text, "env") == 0, "the environment's");
+  check_error(ds_run_communicator("{\"communicator\": 3}", NULL, text, sizeof text, &size), DS_ERROR_CONFIG,
+              "communicator must be a text, got 3");
   check_ok(ds_run_generate(NULL, folder, "abcdab", greedy, NULL, NULL, text, sizeof text, &size), "generate");
   check(strncmp(text, "cdabcdabcd", 10) == 0, "the pattern goes on");
   check_ok(ds_run_generate(NULL, folder, "abcdab", greedy, add_text, parts, again, sizeof again, &size),
