@@ -17,6 +17,9 @@
  * one thread at a time, unless a function says [threadsafe]. Callbacks run on the thread that is inside the
  * ds_ call, and nowhere else.
  *
+ * Forks. A forked child has no part in a comm of its parent: calls return DS_ERROR_STATE, destroy only frees
+ * what is the child's own, and the parent's group goes on.
+ *
  * Collective. Made by all ranks of the comm in the same order; blocks until the data is there; ends with
  * DS_ERROR_COMM on every rank when one dies, aborts or stops making progress.
  *
@@ -251,11 +254,13 @@ typedef enum ds_comm_op {
 } ds_comm_op;
 
 /* Starts a collective and returns; it is made on a thread of the comm, after what was started before. Its
- * place among the collectives of all ranks is that of this call, and every other call of this comm, of the
- * one it was split from and of those split from either first waits for what was started. Destroying the comm
- * gives up what is unfinished. ds_comm_abort ends it as any other.
- * @param in [nullable] for a broadcast and a barrier. Buffers are [borrowed: until ds_work_wait or another
- * call of the comm has returned]
+ * place among the collectives of all ranks is that of this call, and every collective called directly, of
+ * this comm, of the one it was split from and of those split from either, first waits for what was started.
+ * ds_comm_abort ends it as any other. Leaving the group by a destroy gives up what is unfinished.
+ * Buffers are lent: they are the caller's again when ds_work_wait has returned, or a collective called
+ * directly has returned DS_OK, or the rank has left the group. ds_comm_abort, another ds_comm_start and calls
+ * that only ask do not end the loan.
+ * @param in [nullable] for a broadcast and a barrier  [borrowed: work, until the loan ends, as out is]
  * @param count elements of dtype, as the call of that name counts: all_reduce and reduce_scatter elements,
  * all_gather and all_to_all those of one block, broadcast those of the data
  * @param op_of_reduction for reductions  @param root for a broadcast

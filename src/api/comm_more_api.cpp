@@ -11,14 +11,15 @@ using ds::use;
 
 namespace {
 
-// The lists of a coalesced call; `name` of the counts as ds.h has it.
+// The lists of a coalesced call; names as ds.h has them.
 template <typename Buffer>
-std::span<Buffer const> list(Buffer const* buffers, std::span<const size_t> counts, const char* name) {
+std::span<Buffer const> list(Buffer const* buffers, std::span<const size_t> counts, const char* name,
+                             const char* count_name) {
   ds::require(buffers != nullptr || counts.empty(), "{} must not be NULL with {} buffers", name,
               counts.size());
   for (size_t i = 0; i < counts.size(); ++i) {
-    ds::require(buffers[i] != nullptr || counts[i] == 0, "{}[{}] must not be NULL with {}", name, i,
-                counts[i]);
+    ds::require(buffers[i] != nullptr || counts[i] == 0, "{}[{}] must not be NULL with {}[{}] {}", name, i,
+                count_name, i, counts[i]);
   }
   return {buffers, counts.size()};
 }
@@ -44,8 +45,8 @@ ds_status ds_comm_all_reduce_coalesced(ds_comm* comm, const void* const* ins, co
     ds::Communicator& group = use(comm);
     ds::check_types(dtype, op);
     std::span<const size_t> sizes = counts_of(counts, counts_count, "counts");
-    group.all_reduce_coalesced(list(ins, sizes, "ins"), list(outs, sizes, "outs"), sizes, dtype,
-                               "ds_comm_all_reduce_coalesced", static_cast<ds::ReduceOp>(op));
+    group.all_reduce_coalesced(list(ins, sizes, "ins", "counts"), list(outs, sizes, "outs", "counts"), sizes,
+                               dtype, "ds_comm_all_reduce_coalesced", static_cast<ds::ReduceOp>(op));
   });
 }
 
@@ -54,7 +55,7 @@ ds_status ds_comm_all_gather_coalesced(ds_comm* comm, const void* const* ins, co
   return ds::boundary([&] {
     ds::Communicator& group = use(comm);
     std::span<const size_t> bytes = counts_of(sizes, sizes_count, "sizes");
-    group.all_gather_coalesced(list(ins, bytes, "ins"), list(outs, bytes, "outs"), bytes,
+    group.all_gather_coalesced(list(ins, bytes, "ins", "sizes"), list(outs, bytes, "outs", "sizes"), bytes,
                                "ds_comm_all_gather_coalesced");
   });
 }
@@ -66,8 +67,9 @@ ds_status ds_comm_reduce_scatter_coalesced(ds_comm* comm, const void* const* ins
     ds::Communicator& group = use(comm);
     ds::check_types(dtype, op);
     std::span<const size_t> sizes = counts_of(counts, counts_count, "counts");
-    group.reduce_scatter_coalesced(list(ins, sizes, "ins"), list(outs, sizes, "outs"), sizes, dtype,
-                                   "ds_comm_reduce_scatter_coalesced", static_cast<ds::ReduceOp>(op));
+    group.reduce_scatter_coalesced(list(ins, sizes, "ins", "counts"), list(outs, sizes, "outs", "counts"),
+                                   sizes, dtype, "ds_comm_reduce_scatter_coalesced",
+                                   static_cast<ds::ReduceOp>(op));
   });
 }
 
@@ -77,7 +79,8 @@ ds_status ds_comm_broadcast_coalesced(ds_comm* comm, void* const* datas, const s
     ds::Communicator& group = use(comm);
     check_root(group, root);
     std::span<const size_t> bytes = counts_of(sizes, sizes_count, "sizes");
-    group.broadcast_coalesced(list(datas, bytes, "datas"), bytes, root, "ds_comm_broadcast_coalesced");
+    group.broadcast_coalesced(list(datas, bytes, "datas", "sizes"), bytes, root,
+                              "ds_comm_broadcast_coalesced");
   });
 }
 

@@ -81,9 +81,9 @@ double bus_bandwidth(const CommTime& row) {
   return factor * algorithm_bandwidth(row);
 }
 
-CommLog::CommLog(std::string group, int ranks, std::span<const std::string> operations)
-    : group_(std::move(group)), ranks_(ranks) {
-  for (const std::string& given : operations) {
+std::set<std::string, std::less<>> logged_operations(std::span<const std::string> names) {
+  std::set<std::string, std::less<>> out;
+  for (const std::string& given : names) {
     std::string name = given;
     for (const Alias& alias : kAliases) {
       if (alias.theirs == given) name = alias.ours;
@@ -93,8 +93,13 @@ CommLog::CommLog(std::string group, int ranks, std::span<const std::string> oper
       for (const Operation& operation : kOperations) known += fmt::format(" {}", operation.name);
       raise(DS_ERROR_CONFIG, "comms_logger.prof_ops: '{}' is none of{}", given, known);
     }
-    operations_.insert(std::move(name));
+    out.insert(std::move(name));
   }
+  return out;
+}
+
+CommLog::CommLog(std::string group, int ranks, std::span<const std::string> operations)
+    : group_(std::move(group)), ranks_(ranks), operations_(logged_operations(operations)) {
   times_.reserve(kBatch);
   row_of_time_.reserve(kBatch);
 }

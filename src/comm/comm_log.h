@@ -34,6 +34,9 @@ std::vector<std::vector<std::string>> comm_log_table(std::span<const CommTime> r
 std::string comm_log_text(std::span<const CommTime> rows);
 std::string comm_log_csv(std::span<const CommTime> rows);
 
+// Names of operations, DeepSpeed's made ours. DS_ERROR_CONFIG for one that there is not.
+std::set<std::string, std::less<>> logged_operations(std::span<const std::string> names);
+
 // The times of a group's collectives on one rank, by operation and size. What others took is known only from
 // them: single times are kept until all ranks compare them, which happens at the same call on all. One thread
 // at a time.
@@ -41,7 +44,7 @@ class CommLog {
  public:
   static constexpr size_t kBatch = 1024;  // times between two comparisons
 
-  // operations: names, also DeepSpeed's; empty: all. DS_ERROR_CONFIG for one that there is not.
+  // operations: as logged_operations takes them; empty: all.
   CommLog(std::string group, int ranks, std::span<const std::string> operations);
   // A call of `bytes` that ranks compare, or of `received` bytes where those are 0.
   void add(std::string_view operation, uint64_t bytes, uint64_t received, int64_t ns);

@@ -37,11 +37,8 @@ CommThread::~CommThread() {
   }
   changed_.notify_all();
   if (!thread_.joinable()) return;
-  if (thread_.get_id() == std::this_thread::get_id()) {
-    thread_.detach();  // a job held the last group
-  } else {
-    thread_.join();
-  }
+  ensure(thread_.get_id() != std::this_thread::get_id(), "a job holds the last group of its own thread");
+  thread_.join();
 }
 
 bool CommThread::forked() const { return getpid() != process_; }

@@ -123,9 +123,10 @@ class Communicator {
                            std::string_view label);
 
   // Starts a collective on the rank's own thread, which makes one after the other, of this group and those it
-  // shares a record with. Its place in the order of collectives is that of this call: every other call of
-  // these groups first waits for what was started. Buffers are borrowed until wait() has returned, or a later
-  // call of this group, or its end. A group that ends before gives its unfinished ones up, with an error.
+  // shares a record with. Its place in the order of collectives is that of this call: every collective called
+  // directly, of these groups, first waits for what was started. Buffers are borrowed until wait() has
+  // returned, or such a direct call, or the destructor, which gives unfinished ones up with an error. Nothing
+  // else ends the loan: abort() and start() wait for nobody.
   std::shared_ptr<Work> start(const CommRequest& request, std::string_view label);
 
   // From this rank to one other, which receives the same bytes under the same label. Both return when they

@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "checkpoint/agree.h"
+#include "comm/comm_log.h"
 #include "core/base/error.h"
 #include "core/base/hash.h"
 #include "engine/prepare.h"
@@ -23,6 +24,7 @@ EngineCore::EngineCore(Config config, Communicator& comm, EngineOptions options,
           cpus_of_rank(config_, comm_.local_rank(), comm_.local_size(), options_.threads));
       kernels_ = built_in_kernels();
     });
+    logged_operations(config_.comms_logger.operations);
   });
   groups_.set_timeout(config_.comm_timeout_ms);
   const CommsLoggerConfig& logger = config_.comms_logger;

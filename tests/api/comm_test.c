@@ -127,7 +127,7 @@ static void lists(int rank, ds_comm* comm, void* data) {
   check(words[0] == 5 && words[1] == 6 && words[2] == 7, "rank 1's words");
   outs[1] = NULL;
   check_error(ds_comm_all_reduce_coalesced(comm, ins, counts, 2, DS_DTYPE_F32, DS_REDUCE_OP_SUM, outs),
-              DS_ERROR_INVALID_ARGUMENT, "outs[1] must not be NULL with 1");
+              DS_ERROR_INVALID_ARGUMENT, "outs[1] must not be NULL with counts[1] 1");
   check_ok(ds_comm_all_reduce_coalesced(comm, NULL, NULL, 0, DS_DTYPE_F32, DS_REDUCE_OP_SUM, NULL), "none");
 }
 

@@ -124,6 +124,12 @@ static void different(int rank, ds_comm* comm, void* data) {
   if (rank == 0) strcpy(strrchr(config, '}'), ", \"memory_budget\": {\"device\": 1000}}");
   check_error(ds_engine_create(comm, config, graph, NULL, &engine), DS_ERROR_OUT_OF_MEMORY, "device");
   mlp_config(config, sizeof config, 1, 1, 2);
+  if (rank == 1)
+    strcpy(strrchr(config, '}'),
+           ", \"comms_logger\": {\"enabled\": true, \"prof_all\": false, \"prof_ops\": [\"sum\"]}}");
+  check_error(ds_engine_create(comm, config, graph, NULL, &engine), DS_ERROR_CONFIG,
+              "prof_ops: 'sum' is none");
+  mlp_config(config, sizeof config, 1, 1, 2);
   check_ok(ds_engine_create(comm, config, graph, NULL, &engine), "the group is usable");
   ds_engine_destroy(engine);
   ds_graph_destroy(graph);

@@ -4,6 +4,7 @@
 #include <netinet/in.h>
 #include <signal.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -129,6 +130,34 @@ TEST_F(Gloo, StrangersAreTurnedAway) {
   EXPECT_EQ(met, 3);
 }
 
+// A hello as rendezvous.cpp has it, of a rank that cannot be.
+TEST_F(Gloo, ARankBelowZeroIsTurnedAway) {
+  test::spawn_threads(3, [&](int thread) {
+    if (thread < 2) {
+      if (thread == 1) pause_ms(200);
+      create_communicator(url(), {.rank = thread, .size = 2})->barrier("met");
+      return;
+    }
+    struct {
+      char magic[8] = "dsgloo1";
+      int32_t rank = -5, size = 2;
+      char job[88] = {};
+    } hello;
+    std::string at = waiting_at();
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(static_cast<uint16_t>(std::stoi(at.substr(at.rfind(':') + 1))));
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    int guest = socket(AF_INET, SOCK_STREAM, 0);
+    ASSERT_EQ(connect(guest, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+    ASSERT_EQ(write(guest, &hello, sizeof hello), static_cast<ssize_t>(sizeof hello));
+    std::string answer(300, '\0');
+    answer.resize(static_cast<size_t>(std::max<ssize_t>(0, recv(guest, answer.data(), 300, MSG_WAITALL))));
+    close(guest);
+    expect_names(answer, {"2 ranks meet, 0 to 1, this is rank -5"});
+  });
+}
+
 TEST_F(Gloo, AddressesAreChecked) {
   expect_names(alone("gloo://worker-0", 0, 2), {"HOST:PORT", "'worker-0'"});
   expect_names(alone("gloo://worker-0:70000", 0, 2), {"1 to 65535", "'70000'"});
@@ -202,6 +231,44 @@ TEST_F(Gloo, AnAbortEndsAPartOnItsWay) {
     });
     EXPECT_EQ(codes, (std::vector<int>{0, 0}));
   }
+}
+
+// The threads behind a link stay with the parent.
+TEST_F(Gloo, AForkedChildTakesNoPart) {
+  auto codes = test::spawn_processes(2, [&](int rank) {
+    auto comm = create_communicator(url(), {.rank = rank, .size = 2});
+    auto group = comm->split(0, 0, "all");
+    pid_t child = fork();
+    if (child == 0) {
+      alarm(20);
+      message_of([&] { comm->barrier("child"); }, DS_ERROR_STATE);
+      char byte = 0;
+      int other = 1 - rank;
+      message_of(
+          [&] { rank == 0 ? group->send(&byte, 1, other, "c") : group->receive(&byte, 1, other, "c"); },
+          DS_ERROR_STATE);
+      group->abort("not mine");
+      group.reset();
+      comm.reset();
+      _exit(HasFailure() ? 1 : 7);
+    }
+    int status = 0;
+    for (int i = 0; waitpid(child, &status, WNOHANG) == 0; ++i) {
+      if (i == 2000) kill(child, SIGKILL);  // it hangs, with its signals blocked
+      pause_ms(5);
+    }
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 7) << status;
+    group->barrier("still whole");
+    comm->barrier("still whole");
+  });
+  EXPECT_EQ(codes, (std::vector<int>{0, 0}));
+}
+
+TEST_F(Gloo, AnyPatienceIsTaken) {
+  auto codes = test::spawn_processes(2, [&](int rank) {
+    create_communicator(url(), {.rank = rank, .size = 2, .join_ms = INT64_MAX})->barrier("met");
+  });
+  EXPECT_EQ(codes, (std::vector<int>{0, 0}));
 }
 
 size_t entries_of(const char* folder) {

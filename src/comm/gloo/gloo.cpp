@@ -31,8 +31,7 @@ thread_local std::string open_error;
 
 void connect(ds_plugin_link* link, int rank, int size, const std::string& address, int64_t join_ms) {
   ds::Rendezvous meeting(ds::parse_meeting_point(address), rank, size, join_ms);
-  link->mesh =
-      std::make_unique<ds::Mesh>(meeting.own_address(), rank, size, std::chrono::milliseconds(join_ms));
+  link->mesh = std::make_unique<ds::Mesh>(meeting.own_address(), rank, size, ds::patience_of(join_ms));
   size_t own = static_cast<size_t>(rank);
   std::vector<std::string> entries(static_cast<size_t>(size));
   for (int r = 0; r < size; ++r) {
@@ -44,10 +43,10 @@ void connect(ds_plugin_link* link, int rank, int size, const std::string& addres
     if (r == rank) continue;
     try {
       link->mesh->connect(r, entries[static_cast<size_t>(r)]);
+      link->peers[static_cast<size_t>(r)] = std::make_unique<ds::Peer>(*link->mesh, r);
     } catch (const std::exception& error) {
       throw std::runtime_error("no connection with rank " + std::to_string(r) + ": " + error.what());
     }
-    link->peers[static_cast<size_t>(r)] = std::make_unique<ds::Peer>(*link->mesh, r);
   }
 }
 

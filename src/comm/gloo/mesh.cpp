@@ -4,6 +4,7 @@
 #include <gloo/transport/pair.h>
 #include <gloo/transport/tcp/device.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <ctime>
 #include <vector>
@@ -51,7 +52,7 @@ Mesh::Mesh(const std::string& address, int rank, int size, std::chrono::millisec
   device_ = gloo::transport::tcp::CreateDevice(where);
   for (auto* context : {&parts_, &notes_}) {
     *context = device_->createContext(rank, size);
-    (*context)->setTimeout(patience / kGlooPatience);
+    (*context)->setTimeout(std::max(patience / kGlooPatience, std::chrono::milliseconds(1)));
     for (int r = 0; r < size; ++r) {
       if (r != rank) (*context)->createPair(r);
     }

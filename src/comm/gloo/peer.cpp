@@ -50,7 +50,12 @@ Peer::Peer(Mesh& mesh, int rank) : mesh_(mesh), rank_(rank) {
   heard_in_->recv(rank_, kNever, 0, 1);
   heard_in_->recv(rank_, kNote);
   mover_ = std::thread(&Peer::move_parts, this);
-  listener_ = std::thread(&Peer::listen, this);
+  try {
+    listener_ = std::thread(&Peer::listen, this);
+  } catch (...) {  // no destructor ends the first
+    give_up();
+    throw;
+  }
 }
 
 Peer::~Peer() {

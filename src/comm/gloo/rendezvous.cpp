@@ -31,7 +31,7 @@ struct Hello {
 
 std::string number(int value) { return std::to_string(value); }
 
-Deadline in_ms(int64_t ms) { return Clock::now() + std::chrono::milliseconds(ms); }
+Deadline in_ms(int64_t ms) { return Clock::now() + patience_of(ms); }
 
 }  // namespace
 
@@ -116,7 +116,10 @@ bool Rendezvous::seat(Guest& guest) {
                       " ranks, rank 0 one of " + number(size_);
     send_error(guest.socket, why);
     throw std::runtime_error(why);
-  } else if (hello.rank < 1 || hello.rank >= size_ || ranks_[static_cast<size_t>(hello.rank)].open()) {
+  } else if (hello.rank < 0 || hello.rank >= size_) {
+    send_error(guest.socket, at + " " + number(size_) + " ranks meet, 0 to " + number(size_ - 1) +
+                                 ", this is rank " + number(hello.rank));
+  } else if (hello.rank == 0 || ranks_[static_cast<size_t>(hello.rank)].open()) {
     send_error(guest.socket,
                at + " rank " + number(hello.rank) + " of " + number(size_) + " is there already");
   } else {

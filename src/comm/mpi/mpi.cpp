@@ -2,6 +2,7 @@
 // process-wide and initialised once; every call is made under one lock, so MPI_THREAD_SERIALIZED is enough.
 #include <ds_plugin.h>
 #include <mpi.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -37,7 +38,10 @@ std::string text_of(int code) {
   return std::string(text, static_cast<size_t>(length));
 }
 
+pid_t process;  // that initialised MPI; a forked child has no part in it
+
 void finalize() {
+  if (getpid() != process) return;
   int done = 0;
   if (MPI_Finalized(&done) == MPI_SUCCESS && !done) MPI_Finalize();
 }
@@ -54,6 +58,7 @@ bool initialise() {
       open_error = "MPI_Init_thread: " + text_of(code);
       return false;
     }
+    process = getpid();
     std::atexit(finalize);
   }
   if (level >= MPI_THREAD_SERIALIZED) return true;
