@@ -396,7 +396,8 @@ DS_API ds_status ds_train_batch(ds_engine* engine, const ds_tensor* const* input
  * of its own, until all ranks have called this; then data may come again. Loss and gradient of such a step
  * are means over the samples that there are. Native mode. Collective with the steps and this call of the
  * others.
- * @param out_steps [out] [nullable] steps that this rank took part in */
+ * @param out_steps [out] [nullable] steps that this rank took part in
+ * @return DS_ERROR_NUMERIC: as of ds_train_batch, a step of the others was skipped; call again to go on */
 DS_API ds_status ds_engine_join(ds_engine* engine, int64_t* out_steps);
 /* A step in pieces: (ds_forward, ds_backward) x gradient_accumulation_steps, ds_step; the same bits.
  * Collective. In delegate mode ds_forward is not used and ds_backward ends a micro-step: parameters whose
@@ -456,7 +457,8 @@ DS_API ds_status ds_engine_read(ds_engine* engine, int32_t param, ds_state_kind 
 DS_API ds_status ds_engine_write(ds_engine* engine, int32_t param, ds_state_kind kind, const float* data,
                                  size_t data_count);
 /* Elements of a flattened parameter of which this rank updates the states: [*out_first, *out_first +
- * *out_count), count 0 where it has none. Over the ranks they are the whole parameter, once per copy.
+ * *out_count), count 0 where it has none. Over the ranks they are the whole parameter, once per copy. No
+ * communication; in delegate mode DS_ERROR_STATE before the first gather, gradient, step or ds_engine_read.
  * @param out_first [out] @param out_count [out] */
 DS_API ds_status ds_engine_local_range(ds_engine* engine, int32_t param, int64_t* out_first,
                                        int64_t* out_count);
@@ -470,8 +472,9 @@ DS_API ds_status ds_engine_write_local(ds_engine* engine, int32_t param, ds_stat
 DS_API ds_status ds_engine_refresh(ds_engine* engine);
 /* Between steps: from the next step on the parameters are not trained (frozen 1), or trained again (0).
  * What has optimizer states keeps them; what never had any gets them, zero, at the step count of the run.
- * Compiles the step again; leases and views end. Collective, the same arguments on all ranks. Which
- * parameters begin frozen: configuration, frozen_parameters. */
+ * Compiles the step again; leases and views end. Collective, the same arguments on all ranks: what one rank
+ * asks wrongly or otherwise is an error on all, and nothing changes. Which parameters begin frozen:
+ * configuration, frozen_parameters. */
 DS_API ds_status ds_engine_freeze(ds_engine* engine, const int32_t* params, size_t params_count,
                                   int32_t frozen);
 /* A number by name: "step", "loss", "grad_norm", "lr" (of the last step), "device_bytes", "host_bytes",

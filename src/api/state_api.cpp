@@ -9,8 +9,7 @@
 namespace {
 
 size_t param_index(const ds::EngineCore& engine, int32_t param) {
-  int64_t count = static_cast<int64_t>(engine.param_names().size());
-  ds::require(param >= 0 && param < count, "param must be 0 to {}, got {}", count - 1, param);
+  engine.check_param(param);
   return static_cast<size_t>(param);
 }
 
@@ -155,10 +154,7 @@ ds_status ds_engine_refresh(ds_engine* engine) {
 
 ds_status ds_engine_freeze(ds_engine* engine, const int32_t* params, size_t params_count, int32_t frozen) {
   return ds::boundary([&] {
-    ds::EngineCore& e = ds::core(engine);
-    ds::require(params || params_count == 0, "params must not be NULL with params_count {}", params_count);
-    ds::require(frozen == 0 || frozen == 1, "frozen must be 0 or 1, got {}", frozen);
-    e.freeze({params, params_count}, frozen == 1);
+    ds::core(engine).freeze({params, params_count}, frozen);  // which checks on all ranks at once
   });
 }
 

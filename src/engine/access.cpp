@@ -10,8 +10,9 @@
 namespace ds {
 
 void EngineCore::check_param(int32_t param) const {
+  require(!names_.empty(), "param must be a parameter of the engine, which has none yet, got {}", param);
   require(param >= 0 && static_cast<size_t>(param) < names_.size(), "param must be 0 to {}, got {}",
-          static_cast<int64_t>(names_.size()) - 1, param);
+          names_.size() - 1, param);
 }
 
 int EngineCore::state_index(const std::string& kind) const {
@@ -82,7 +83,7 @@ std::vector<float> EngineCore::read_tensor(int32_t param, const std::string& kin
 
 std::pair<int64_t, int64_t> EngineCore::local_range(int32_t param) {
   check_param(param);
-  ensure_started();
+  require_started();
   size_t b = bucket_of(param);
   const ParamPlace& place = zero().layout.place(param);
   int64_t begin = std::max(place.begin, first(b)),
@@ -91,8 +92,8 @@ std::pair<int64_t, int64_t> EngineCore::local_range(int32_t param) {
 }
 
 std::vector<float> EngineCore::read_local(int32_t param, const std::string& kind) {
-  Held held = held_of(param, kind);
   auto [begin, count] = local_range(param);
+  Held held = held_of(param, kind);
   std::vector<float> out(static_cast<size_t>(count));
   if (held.ref.buffer < 0 || count == 0) return out;
   size_t b = bucket_of(param);
@@ -104,12 +105,13 @@ std::vector<float> EngineCore::read_local(int32_t param, const std::string& kind
   return out;
 }
 
-void EngineCore::check_writable(int32_t param, const std::string& kind, size_t values, int64_t wanted) {
+void EngineCore::check_writable(const char* call, int32_t param, const std::string& kind, size_t values,
+                                int64_t wanted) {
   const std::string& name = names_[static_cast<size_t>(param)];
   require(static_cast<int64_t>(values) == wanted, "parameter '{}' has {} elements, got {}", name, wanted,
           values);
   if (kind != "grad") {
-    require_idle("write_tensor");
+    require_idle(call);
   } else if (!before_update()) {
     raise(DS_ERROR_STATE,
           "gradient of '{}' must be written between the last backward of a step and its update", name);
@@ -178,7 +180,7 @@ void EngineCore::write_tensor(int32_t param, const std::string& kind, std::span<
   check_param(param);
   ensure_started();
   int64_t numel = zero().layout.place(param).numel;
-  check_writable(param, kind, values.size(), numel);
+  check_writable("ds_engine_write", param, kind, values.size(), numel);
   guarded([&] {
     write_part(param, kind, 0, numel, values.data());
     kind == "grad" ? grad_written(param, values) : refresh().run();
@@ -189,14 +191,14 @@ void EngineCore::write_tensor(int32_t param, const std::string& kind, std::span<
 void EngineCore::write_local(int32_t param, const std::string& kind, std::span<const float> values) {
   if (kind == "param") return write_local(param, kMasterName, values);
   auto [begin, count] = local_range(param);
-  check_writable(param, kind, values.size(), count);
+  check_writable("ds_engine_write_local", param, kind, values.size(), count);
   write_part(param, kind, begin, begin + count, values.data());
   if (kind == "grad") grad_written(param, values);
   forget_text();
 }
 
 void EngineCore::refresh_params() {
-  require_idle("refresh_params");
+  require_idle("ds_engine_refresh");
   guarded([&] { refresh().run(); });
   forget_text();
 }

@@ -116,7 +116,7 @@ void EngineCore::grow(const MemoryPlan& memory) {
   });
 }
 
-void EngineCore::forget_executors() {
+void EngineCore::end_executors(const std::function<void()>& end) {
   settle();
   for (const Executor* e : running_) {
     for (const auto& [name, count] : e->copies()) {
@@ -125,6 +125,7 @@ void EngineCore::forget_executors() {
     }
   }
   running_.clear();
+  overhead_.measure(kExecutorsPart, end);
 }
 
 void EngineCore::start_lanes() {
@@ -159,7 +160,7 @@ void EngineCore::require_usable() const {
 }
 
 void EngineCore::make_executors(const std::function<void()>& body) {
-  agree(comm_, "kernels", [&] { overhead_.measure("kernels and launch tables", body); });
+  agree(comm_, "kernels", [&] { overhead_.measure(kExecutorsPart, body); });
 }
 
 // A failure ends the group, too: the other ranks would wait for this one.

@@ -43,13 +43,15 @@ class EngineCore : public StateAccess {
  public:
   ~EngineCore() override;
 
+  void check_param(int32_t param) const;  // throws DS_ERROR_INVALID_ARGUMENT
   // Collective: whole tensors by parameter index, f32. kind "param" (compute copy), one of state_kinds(),
   // "grad" (mean gradient of the last step before clipping). A written "param" is its master; "grad" is
   // written between the last backward of a step and its update.
   std::vector<float> read_tensor(int32_t param, const std::string& kind);
   void write_tensor(int32_t param, const std::string& kind, std::span<const float> values);
 
-  // Elements of a parameter of which this rank updates the states, as (first, count); count may be 0.
+  // Elements of a parameter of which this rank updates the states, as (first, count); count may be 0. No
+  // communication: a delegate engine must have started, by any of its collective calls.
   std::pair<int64_t, int64_t> local_range(int32_t param);
   // The same as above of these elements, without communication. Compute copies follow their masters with the
   // next update or refresh_params().
@@ -60,7 +62,9 @@ class EngineCore : public StateAccess {
   // Collective, between steps: these parameters are trained from the next step on, or no more. States of what
   // is no more trained stay as they are; of what is trained for the first time they begin at zero, at the
   // step count of the run.
-  void freeze(std::span<const int32_t> params, bool frozen);
+  // What a rank is refused, and parameters that differ between ranks, are an error on all before anything
+  // changes.
+  void freeze(std::span<const int32_t> params, int32_t frozen);
   bool is_frozen(int32_t param) const { return zero().frozen.at(static_cast<size_t>(param)) != 0; }
 
   // Collective.
@@ -109,6 +113,7 @@ class EngineCore : public StateAccess {
   void write_state(StateKind kind, size_t bucket, int64_t begin, int64_t count, const float* in) override;
 
  protected:
+  static constexpr const char* kExecutorsPart = "kernels and launch tables";  // of overhead()
   enum class Keeps { training, weights };
   EngineCore(Config config, Communicator& comm, EngineOptions options, Keeps keeps = Keeps::training);
 
@@ -123,7 +128,8 @@ class EngineCore : public StateAccess {
   virtual bool before_update() const = 0;           // has all of them, and the update is to come
   // Compiles anew with other parameters frozen and calls grow().
   virtual void recompile(const std::vector<char>& frozen) = 0;
-  virtual void ensure_started() {}  // compiled and in memory; collective where it has to be done
+  virtual void ensure_started() {}         // compiled and in memory; collective where it has to be done
+  virtual void require_started() const {}  // throws DS_ERROR_STATE where that is still to be done
 
   void add_param(std::string name, std::vector<int64_t> shape);
   void add_params(const Graph& graph);
@@ -132,7 +138,8 @@ class EngineCore : public StateAccess {
   void start(const MemoryPlan& memory);
   // The same for a plan with the same places and more behind them; executors are to be made again.
   void grow(const MemoryPlan& memory);
-  void forget_executors();  // before they end: what they counted stays
+  // Runs end, which ends all executors: what they took is given back, what they counted stays.
+  void end_executors(const std::function<void()>& end);
   // Runs body, which makes executors; what they and their kernels take is measured. Collective.
   void make_executors(const std::function<void()>& body);
   std::unique_ptr<Executor> executor(const Program& program);
@@ -171,6 +178,8 @@ class EngineCore : public StateAccess {
   void start_lanes();
   void forget_text();  // parameters have changed
   StateRef state_ref(size_t bucket, StateKind kind) const;
+  void compare_frozen(const std::vector<char>& mine);  // with the other ranks' wishes. Collective
+  void set_frozen(const std::vector<char>& wanted);
   void begin_states(size_t bucket);
   void clip(const Instr& in, const TensorView& norms);
   void losses(const TensorView& losses);
@@ -185,11 +194,11 @@ class EngineCore : public StateAccess {
   };
   Held held_of(int32_t param, const std::string& kind);
   std::vector<float> gather_held(int32_t param, const Held& held);
-  void check_writable(int32_t param, const std::string& kind, size_t values, int64_t wanted);
+  void check_writable(const char* call, int32_t param, const std::string& kind, size_t values,
+                      int64_t wanted);
   void write_part(int32_t param, const std::string& kind, int64_t begin, int64_t end, const float* values);
   void renew_norms(int32_t param);
   void grad_written(int32_t param, std::span<const float> values);
-  void check_param(int32_t param) const;
   void overwrite(const std::function<void()>& body);
   int state_index(const std::string& kind) const;  // in state_kinds(); -1: none of them
   void poison(const std::exception& error) { poison_ = error.what(); }

@@ -101,6 +101,14 @@ void DelegateEngine::ensure_started() {
   next_reduce_ = static_cast<int64_t>(plan_.lease.size()) - 1;
 }
 
+void DelegateEngine::require_started() const {
+  if (started_) return;
+  raise(
+      DS_ERROR_STATE,
+      "which elements of a parameter are this rank's is open until the first gather, gradient, step or whole "
+      "read of the engine");
+}
+
 int32_t DelegateEngine::trained(size_t bucket) const {
   int32_t count = 0;
   for (const ParamPlace& p : zero().layout.buckets[bucket].params) count += !is_frozen(p.param);
@@ -117,36 +125,41 @@ void DelegateEngine::recompile(const std::vector<char>& frozen) {
     check_budget(next.zero.buffers, memory, config_.memory_budget);
   });
   guarded([&] {
-    forget_executors();
+    end_all_executors();
     forget_record();
-    fragments_.clear();
-    refresh_.reset();
-    update_.reset();
-    plan_ = std::move(next);
+    overhead_.measure("programs", [&] { plan_ = std::move(next); });
     for (int t = 0; t < 3; ++t) fragment_transient_[t] = memory.tiers[t].transient;
     grow(memory);
-    make_executors([&] {
-      refresh_ = executor(plan_.refresh);
-      update_ = executor(plan_.update);
-    });
+    make_all_executors();
     for (size_t b = 0; b < missing_.size(); ++b) missing_[b] = trained(b);
   });
 }
 
+void DelegateEngine::end_all_executors() {
+  end_executors([&] {
+    step_.reset();
+    fragments_.clear();
+    refresh_.reset();
+    update_.reset();
+  });
+}
+
+void DelegateEngine::make_all_executors() {
+  make_executors([&] {
+    refresh_ = executor(plan_.refresh);
+    update_ = executor(plan_.update);
+    if (program_) step_ = executor(*program_);
+  });
+}
+
 void DelegateEngine::forget_record() {
-  step_.reset();
   program_.reset();
   record_.clear();
   following_ = told_ = false;
 }
 
-void DelegateEngine::check(int32_t param, const char* call) const {
-  require(param >= 0 && static_cast<size_t>(param) < specs_.size(), "{}: param must be 0 to {}, got {}", call,
-          static_cast<int64_t>(specs_.size()) - 1, param);
-}
-
 void DelegateEngine::gather(std::span<const int32_t> params) {
-  for (int32_t p : params) check(p, "gather");
+  for (int32_t p : params) check_param(p);
   ensure_started();
   if (events_.empty()) begin_step();
   HostEvent event{HostEvent::Kind::gather, {params.begin(), params.end()}};
@@ -165,7 +178,7 @@ void DelegateEngine::gather(std::span<const int32_t> params) {
 
 void DelegateEngine::release(std::span<const int32_t> params) {
   for (int32_t p : params) {
-    check(p, "release");
+    check_param(p);
     if (!started_ || leases_[static_cast<size_t>(p)] == 0) {
       raise(DS_ERROR_STATE, "parameter '{}' is released without a lease",
             specs_[static_cast<size_t>(p)].name);
@@ -186,7 +199,7 @@ void DelegateEngine::release(std::span<const int32_t> params) {
 }
 
 TensorView DelegateEngine::view(int32_t param) {
-  check(param, "view");
+  check_param(param);
   size_t i = static_cast<size_t>(param);
   if (!started_ || leases_[i] == 0) {
     raise(DS_ERROR_STATE, "parameter '{}' must be gathered before it is viewed", specs_[i].name);
@@ -200,7 +213,7 @@ TensorView DelegateEngine::view(int32_t param) {
 }
 
 void DelegateEngine::grad_ready(int32_t param, const void* data, DType dtype, int64_t numel) {
-  check(param, "grad_ready");
+  check_param(param);
   ensure_started();
   size_t i = static_cast<size_t>(param);
   require(numel == specs_[i].numel, "gradient of '{}' must have {} elements, got {}", specs_[i].name,
@@ -231,7 +244,7 @@ void DelegateEngine::grad_ready(int32_t param, const void* data, DType dtype, in
 void DelegateEngine::end_micro_step() {
   ensure_started();
   if (micro_ >= config_.accumulation) {
-    raise(DS_ERROR_STATE, "backward comes after {} of {} micro-steps: step must follow", micro_,
+    raise(DS_ERROR_STATE, "ds_backward comes after {} of {} micro-steps: ds_step must follow", micro_,
           config_.accumulation);
   }
   if (events_.empty()) begin_step();
@@ -247,7 +260,7 @@ void DelegateEngine::end_micro_step() {
 StepResult DelegateEngine::step() {
   ensure_started();
   if (micro_ != config_.accumulation) {
-    raise(DS_ERROR_STATE, "step must follow {} micro-steps, {} are done", config_.accumulation, micro_);
+    raise(DS_ERROR_STATE, "ds_step must follow {} micro-steps, {} are done", config_.accumulation, micro_);
   }
   for (size_t p = 0; p < leases_.size(); ++p) {
     if (leases_[p] > 0)

@@ -47,21 +47,24 @@ class DelegateEngine final : public EngineCore {
   bool before_update() const override { return !events_.empty() && micro_ == config_.accumulation; }
   void require_idle(const char* call) override;
   void ensure_started() override;
+  void require_started() const override;
   void host_call(const Instr& in, std::span<const TensorView> views) override;
 
   void recompile(const std::vector<char>& frozen) override;
 
  private:
   MemoryPlan fragment_memory(const DelegatePlan& plan) const;
+  void end_all_executors();
+  void make_all_executors();  // of refresh, update and the recorded step, if there is one
   void forget_record();
   // Trained parameters of a bucket.
   int32_t trained(size_t bucket) const;
   int64_t program_bytes(int tier) const;  // transient bytes of the recorded program, in whole blocks
-  void check(int32_t param, const char* call) const;
   // True when the recorded program expects this event and has run up to it.
   bool follow(const HostEvent& event);
   void leave_record();
   void record();
+  void find_event_ends();
   void compare_records();
   // Call by call.
   void gather_bucket(size_t bucket);

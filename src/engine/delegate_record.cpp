@@ -66,15 +66,11 @@ void DelegateEngine::record() {
       log_line(LogLevel::warning, "memory_budget has no room for the recorded step: it goes on call by call");
     }
     told_ = true;
-    step_.reset();
-    return;
+    if (!program_) return;
   }
-  auto program = std::make_unique<Program>(std::move(*made));
-  if (options_.program_filter) options_.program_filter(*program);
-  forget_executors();
-  step_.reset();
-  fragments_.clear();
-  program_ = std::move(program);
+  end_all_executors();
+  program_ = made ? std::make_unique<Program>(std::move(*made)) : nullptr;
+  if (program_ && options_.program_filter) options_.program_filter(*program_);
   MemoryPlan memory;
   for (int t = 0; t < 3; ++t) {
     memory.tiers[t].transient = program_bytes(t) + fragment_transient_[t];
@@ -85,11 +81,11 @@ void DelegateEngine::record() {
     const Buffer& grads = placed().buffers[static_cast<size_t>(plan_.grads[b])];
     own_memory().discard(grads.offset, grads.bytes());
   }
-  make_executors([&] {
-    refresh_ = executor(plan_.refresh);
-    update_ = executor(plan_.update);
-    step_ = executor(*program_);
-  });
+  make_all_executors();
+  if (program_) find_event_ends();
+}
+
+void DelegateEngine::find_event_ends() {
   event_end_.assign(record_.size(), 0);
   for (size_t i = 0; i < program_->instrs.size(); ++i) {
     const Instr& in = program_->instrs[i];
@@ -145,7 +141,7 @@ DelegateEngine::Fragment& DelegateEngine::fragment(size_t bucket, int32_t micro)
       buffer.offset += program_bytes(static_cast<int>(buffer.tier));
     }
   }
-  overhead_.measure("kernels and launch tables", [&] { f.executor = executor(*f.program); });
+  overhead_.measure(kExecutorsPart, [&] { f.executor = executor(*f.program); });
   return f;
 }
 

@@ -45,10 +45,11 @@ void Engine::recompile(const std::vector<char>& frozen) {
                       [&] { next = recompile_plan(plan_, forward_, config_, options_.machine, frozen); });
   });
   guarded([&] {
-    forget_executors();
-    decoding_.reset();
-    for (std::unique_ptr<Executor>* e : {&refresh_, &step_, &eval_, &infer_}) e->reset();
-    plan_ = std::move(next);
+    end_executors([&] {
+      decoding_.reset();
+      for (std::unique_ptr<Executor>* e : {&refresh_, &step_, &eval_, &infer_}) e->reset();
+    });
+    overhead_.measure("programs", [&] { plan_ = std::move(next); });
     grow(memory_plan(plan_));
     make_all_executors();
   });
@@ -56,8 +57,8 @@ void Engine::recompile(const std::vector<char>& frozen) {
 
 void Engine::require_idle(const char* call) {
   if (phase_ == Phase::idle && micro_ == 0) return;
-  raise(DS_ERROR_STATE, "{} must not be called between forward and step: {} of {} micro-steps are done", call,
-        micro_, config_.accumulation);
+  raise(DS_ERROR_STATE, "{} must not be called between ds_forward and ds_step: {} of {} micro-steps are done",
+        call, micro_, config_.accumulation);
 }
 
 InstrId Engine::segment_end(const std::string& name) const {
@@ -68,7 +69,7 @@ InstrId Engine::segment_end(const std::string& name) const {
 }
 
 StepResult Engine::train_batch(std::span<const InputView> inputs) {
-  require_idle("train_batch");
+  require_idle("ds_train_batch");
   int64_t n = check_inputs(inputs, config_.accumulation);
   begin_step();
   guarded([&] {
@@ -81,7 +82,7 @@ StepResult Engine::train_batch(std::span<const InputView> inputs) {
 }
 
 int64_t Engine::join() {
-  require_idle("join");
+  require_idle("ds_engine_join");
   struct Absence {
     StepScalars& scalars;
     explicit Absence(StepScalars& s) : scalars(s) { scalars.absent = 1; }
@@ -101,8 +102,8 @@ int64_t Engine::join() {
 
 double Engine::forward(std::span<const InputView> inputs) {
   if (phase_ == Phase::forward_done || micro_ >= config_.accumulation) {
-    raise(DS_ERROR_STATE, "forward must follow {}, {} of {} micro-steps are done",
-          phase_ == Phase::forward_done ? "backward" : "step", micro_, config_.accumulation);
+    raise(DS_ERROR_STATE, "ds_forward must follow {}, {} of {} micro-steps are done",
+          phase_ == Phase::forward_done ? "ds_backward" : "ds_step", micro_, config_.accumulation);
   }
   int64_t n = check_inputs(inputs, 1);
   if (micro_ == 0) begin_step();
@@ -119,7 +120,7 @@ double Engine::forward(std::span<const InputView> inputs) {
 
 void Engine::backward() {
   if (phase_ != Phase::forward_done)
-    raise(DS_ERROR_STATE, "backward must follow forward, got it without one");
+    raise(DS_ERROR_STATE, "ds_backward must follow ds_forward, got it without one");
   bool last = micro_ + 1 == config_.accumulation;
   guarded([&] {
     step_->run_to(segment_end(fmt::format("{}[{}]", last ? "backward_last" : "backward", micro_)));
@@ -130,7 +131,7 @@ void Engine::backward() {
 
 StepResult Engine::step() {
   if (phase_ != Phase::backward_done || micro_ != config_.accumulation) {
-    raise(DS_ERROR_STATE, "step must follow {} micro-steps, {} are done", config_.accumulation, micro_);
+    raise(DS_ERROR_STATE, "ds_step must follow {} micro-steps, {} are done", config_.accumulation, micro_);
   }
   guarded([&] { step_->run(); });
   phase_ = Phase::idle;
@@ -161,7 +162,7 @@ void Engine::name_bad_tensor() {
 }
 
 double Engine::eval_batch(std::span<const InputView> inputs) {
-  require_idle("eval_batch");
+  require_idle("ds_eval_batch");
   int64_t n = check_inputs(inputs, 1);
   scalars_.train = 0;
   float loss = 0;
@@ -179,9 +180,9 @@ double Engine::eval_batch(std::span<const InputView> inputs) {
 }
 
 std::vector<float> Engine::infer(std::span<const InputView> inputs) {
-  require_idle("infer");
+  require_idle("ds_infer");
   if (!infer_)
-    raise(DS_ERROR_STATE, "infer needs a graph with a second output, got {} outputs{}",
+    raise(DS_ERROR_STATE, "ds_infer needs a graph with a second output, got {} outputs{}",
           plan_.graph.outputs.size(), options_.programs.infer ? "" : " and an engine made without it");
   int64_t n = check_inputs(inputs, 1);
   scalars_.train = 0;

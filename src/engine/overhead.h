@@ -22,14 +22,12 @@ class Overhead {
   // Of running calls: labels, requests, counters, the text of a manifest. [M] 113 KiB while a GPT is saved.
   static constexpr int64_t kCallBytes = int64_t{128} << 10;
 
-  // Adds what the process grows by while body runs to `part`. Not nested.
+  // Adds what the process grows by while body runs to `part`; body may also give back. Not nested.
   void measure(const std::string& part, const std::function<void()>& body);
   // Adds bytes that libds knows.
   void add(const std::string& part, int64_t bytes);
   // `part` is at least this much: what one of several takes at a time.
   void raise_to(const std::string& part, int64_t bytes);
-  // `part` is made anew: what it had is given back.
-  void reset(const std::string& part) { add(part, -bytes(part)); }
 
   int64_t total() const;
   int64_t bytes(const std::string& part) const;  // 0: no such part

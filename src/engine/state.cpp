@@ -2,6 +2,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "checkpoint/agree.h"
 #include "checkpoint/weights.h"
 #include "core/base/error.h"
 #include "core/base/half.h"
@@ -77,14 +78,37 @@ void EngineCore::begin_states(size_t bucket) {
   });
 }
 
-void EngineCore::freeze(std::span<const int32_t> params, bool frozen) {
-  require_idle("freeze");
-  if (state_kinds_.size() == 1) raise(DS_ERROR_STATE, "an engine for inference alone trains no parameter");
+void EngineCore::freeze(std::span<const int32_t> params, int32_t frozen) {
+  guarded([] {});
+  ensure_started();
   std::vector<char> wanted = zero().frozen;
-  for (int32_t p : params) {
-    check_param(p);
-    wanted[static_cast<size_t>(p)] = frozen;
+  agree(comm_, "ds_engine_freeze", [&] {
+    require_idle("ds_engine_freeze");
+    if (state_kinds_.size() == 1) raise(DS_ERROR_STATE, "an engine for inference alone trains no parameter");
+    require(params.data() || params.empty(), "params must not be NULL with params_count {}", params.size());
+    require(frozen == 0 || frozen == 1, "frozen must be 0 or 1, got {}", frozen);
+    for (int32_t p : params) {
+      check_param(p);
+      wanted[static_cast<size_t>(p)] = static_cast<char>(frozen);
+    }
+  });
+  compare_frozen(wanted);
+  set_frozen(wanted);
+}
+
+// Before anything changes: a plan of other parameters than the other ranks' is of no use.
+void EngineCore::compare_frozen(const std::vector<char>& mine) {
+  std::vector<char> all(mine.size() * static_cast<size_t>(comm_.size()));
+  comm_.all_gather(mine.data(), all.data(), mine.size(), "frozen parameters");
+  for (size_t i = mine.size(); i < all.size(); ++i) {
+    size_t p = i % mine.size(), rank = i / mine.size();
+    if (all[i] == all[p]) continue;
+    raise(DS_ERROR_INVALID_ARGUMENT, "ds_engine_freeze: parameter '{}' would be {} on rank 0, {} on rank {}",
+          names_[p], all[p] ? "frozen" : "trained", all[i] ? "frozen" : "trained", rank);
   }
+}
+
+void EngineCore::set_frozen(const std::vector<char>& wanted) {
   std::vector<size_t> fresh;
   for (size_t b = 0; b < zero().buckets.size(); ++b) {
     if (zero().buckets[b].grad.empty()) fresh.push_back(b);
@@ -100,7 +124,7 @@ void EngineCore::freeze(std::span<const int32_t> params, bool frozen) {
 }
 
 std::string EngineCore::save(const std::string& folder, const Json& client, int keep) {
-  require_idle("save");
+  require_idle("ds_checkpoint_save");
   CheckpointInfo info;
   info.step = scalars_.step;
   info.seed = scalars_.seed;
@@ -125,18 +149,18 @@ void EngineCore::overwrite(const std::function<void()>& body) {
 }
 
 void EngineCore::load_weights(const std::string& folder) {
-  require_idle("load_weights");
+  require_idle("ds_checkpoint_load_model");
   overwrite([&] { ds::load_weights(*this, folder); });
 }
 
 void EngineCore::save_weights(const std::string& folder, const std::string& like) {
-  require_idle("save_weights");
+  require_idle("ds_checkpoint_save_model");
   guarded([] {});  // a poisoned engine saves nothing; a folder that cannot be written poisons none
   ds::save_weights(*this, folder, like);
 }
 
 CheckpointInfo EngineCore::load(const std::string& path) {
-  require_idle("load");
+  require_idle("ds_checkpoint_load");
   guarded([&] { settle(); });
   CheckpointInfo info;
   overwrite([&] { info = load_checkpoint(*this, path); });

@@ -34,6 +34,18 @@ struct Schedule {
   int freeze_at = -1, thaw_at = -1;
 };
 
+// Of states and compute copies; gradients of what is frozen cannot be read.
+std::string hash_of(Engine& engine) {
+  std::string text;
+  for (const char* kind : {"master", "exp_avg", "exp_avg_sq", "param"}) {
+    for (size_t i = 0; i < engine.param_names().size(); ++i) {
+      std::vector<float> values = engine.read_tensor(static_cast<int32_t>(i), kind);
+      text.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
+    }
+  }
+  return std::to_string(std::hash<std::string>{}(text));
+}
+
 std::string train(const Point& p, const Schedule& schedule, int steps) {
   std::vector<std::string> hashes(static_cast<size_t>(p.world));
   run_ranks(p.world, [&](Communicator& comm) {
@@ -50,14 +62,7 @@ std::string train(const Point& p, const Schedule& schedule, int steps) {
       train_step(p, engine, s);
     }
     engine.freeze(std::vector<int32_t>{}, true);  // changes nothing
-    std::string text;
-    for (const char* kind : {"master", "exp_avg", "exp_avg_sq", "param"}) {
-      for (size_t i = 0; i < engine.param_names().size(); ++i) {
-        std::vector<float> values = engine.read_tensor(static_cast<int32_t>(i), kind);
-        text.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
-      }
-    }
-    hashes[static_cast<size_t>(comm.rank())] = std::to_string(std::hash<std::string>{}(text));
+    hashes[static_cast<size_t>(comm.rank())] = hash_of(engine);
   });
   for (const std::string& hash : hashes) EXPECT_EQ(hash, hashes[0]);
   return hashes[0];
@@ -192,6 +197,54 @@ TEST(Freeze, WhatCannotBeIsRefused) {
   engine.freeze(one, true);
   expect_names(message_of([&] { engine.read_tensor(3, "grad"); }, DS_ERROR_STATE),
                {"frozen", engine.param_names()[3]});
+}
+
+// What one rank asks wrongly, or otherwise than the others, is refused on all before anything changes.
+TEST(Freeze, RanksThatDoNotAgreeAreRefused) {
+  for (int stage : {0, 3}) {
+    Point p{.stage = stage};
+    std::string untouched = train(p, {}, 2);
+    std::string hashes[2];
+    run_ranks(2, [&](Communicator& comm) {
+      Engine engine(config_of(p), graph_of(p), comm, {});
+      train_step(p, engine, 0);
+      int32_t own[] = {comm.rank() + 3}, wrong[] = {comm.rank() == 0 ? 3 : 99};
+      expect_names(
+          message_of([&] { engine.freeze(own, true); }, DS_ERROR_INVALID_ARGUMENT),
+          {"ds_engine_freeze", "'" + engine.param_names()[3] + "'", "frozen on rank 0", "trained on rank 1"});
+      expect_names(message_of([&] { engine.freeze(wrong, true); }, DS_ERROR_INVALID_ARGUMENT),
+                   {"rank 1: param must be 0 to", "got 99"});
+      expect_names(message_of(
+                       [&] {
+                         engine.freeze({own, 1}, comm.rank() == 1 ? 2 : 1);
+                       },
+                       DS_ERROR_INVALID_ARGUMENT),
+                   {"rank 1: frozen must be 0 or 1, got 2"});
+      train_step(p, engine, 1);
+      hashes[comm.rank()] = hash_of(engine);
+    });
+    EXPECT_EQ(hashes[0], untouched);
+    EXPECT_EQ(hashes[1], untouched);
+  }
+}
+
+// What the old programs took is given back.
+TEST(Freeze, TheOverheadDoesNotGrow) {
+  auto comm = create_communicator("self", {});
+  Point p;
+  p.world = 1;
+  Engine engine(config_of(p), graph_of(p), *comm, {});
+  std::vector<int32_t> params = frozen_params(engine);
+  auto cycle = [&] {
+    engine.freeze(params, true);
+    engine.freeze(params, false);
+    return engine.overhead().total();
+  };
+  cycle();
+  int64_t early = cycle(), late = 0, most = engine.overhead().bytes("programs");
+  EXPECT_GT(most, 0);
+  for (int i = 0; i < 20; ++i) late = cycle();
+  EXPECT_LT(late - early, most) << "a single one of forty plans";
 }
 
 // A host hands over gradients of what is trained; buckets of the rest are never reduced.

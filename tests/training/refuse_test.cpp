@@ -50,6 +50,27 @@ TEST(Refuse, DelegateIsReadBeforeItsFirstGather) {
   EXPECT_GT(engine.mapped(Tier::device), 0);
 }
 
+// Which part is a rank's own is known when all ranks have compiled: no call of one rank alone finds out.
+TEST(Refuse, LocalPartsBeforeADelegateHasStarted) {
+  run_ranks(2, [](Communicator& comm) {
+    DelegateEngine engine(make_config(2, 1, 2), comm, {});
+    expect_names(message_of([&] { engine.local_range(0); }, DS_ERROR_INVALID_ARGUMENT),
+                 {"none yet", "got 0"});
+    std::vector<float> data(1000, 1.0f);
+    engine.add_param("w", {1000}, data);
+    if (comm.rank() == 0) {
+      for (const auto& call : std::vector<std::function<void()>>{
+               [&] { engine.local_range(0); }, [&] { engine.read_local(0, "master"); },
+               [&] { engine.write_local(0, "master", data); }}) {
+        expect_names(message_of(call, DS_ERROR_STATE), {"first gather"});
+      }
+    }
+    EXPECT_EQ(engine.read_tensor(0, "master"), data);
+    auto [first, count] = engine.local_range(0);
+    EXPECT_EQ(engine.read_local(0, "master"), std::vector<float>(static_cast<size_t>(count), 1.0f));
+  });
+}
+
 TEST(Refuse, DelegateBudgetIsRefusedWithATable) {
   auto comm = create_communicator("self", {});
   Config c = make_config(0, 1, 1);
