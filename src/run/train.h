@@ -56,8 +56,8 @@ struct RunReport {
   std::string sample;
 };
 
-// The url of the group that a run joins, before there is one: key `communicator` of config, else of the run that
-// `resume` names, where this host sees its folder, else "env". DS_ERROR_CONFIG when it is no text.
+// The url of the group that a run joins, before there is one: key `communicator` of config, else of the run
+// that `resume` names, where this host sees its folder, else "env". DS_ERROR_CONFIG when it is no text.
 std::string run_communicator(const Json& config, const std::string& resume);
 
 // Trains as config says: data, model, run folder, evaluation, checkpoints, sample, report. Collective: every
