@@ -445,8 +445,9 @@ typedef enum ds_state_kind {
   DS_STATE_KIND_EXP_AVG = 2,
   DS_STATE_KIND_EXP_AVG_SQ = 3,
   DS_STATE_KIND_GRAD =
-      4, /* mean gradient, before clipping. Read: refused while a step has some of its gradients. Written:
-            between the last backward of a step and ds_step, not on nvme; clipping sees what was written */
+      4, /* mean gradient, before clipping; until ds_step ranks that have joined count in the mean, too.
+            Read: refused while a step has some of its gradients. Written: between the last backward of a step
+            and ds_step, not on nvme; clipping sees what was written */
   DS_STATE_KIND_MOMENTUM_BUFFER = 5,
   DS_STATE_KIND_FORCE_INT32 = 0x7FFFFFFF
 } ds_state_kind;
@@ -462,13 +463,14 @@ DS_API ds_status ds_engine_write(ds_engine* engine, int32_t param, ds_state_kind
  * @param out_first [out] @param out_count [out] */
 DS_API ds_status ds_engine_local_range(ds_engine* engine, int32_t param, int64_t* out_first,
                                        int64_t* out_count);
-/* The same as ds_engine_read and _write of these elements only; no communication. Compute copies follow their
- * masters with the next step, or with ds_engine_refresh. data_count: that of ds_engine_local_range */
+/* The same as ds_engine_read and _write of these elements only; no communication. After writes all ranks must
+ * call ds_engine_refresh before the next step, evaluation or read: until then they may compute with different
+ * parameters. data_count: that of ds_engine_local_range */
 DS_API ds_status ds_engine_read_local(ds_engine* engine, int32_t param, ds_state_kind kind, float* data,
                                       size_t data_count);
 DS_API ds_status ds_engine_write_local(ds_engine* engine, int32_t param, ds_state_kind kind,
                                        const float* data, size_t data_count);
-/* Makes all compute copies from their masters. Collective. */
+/* Makes all compute copies from their masters, those of frozen parameters, too. Collective. */
 DS_API ds_status ds_engine_refresh(ds_engine* engine);
 /* Between steps: from the next step on the parameters are not trained (frozen 1), or trained again (0).
  * What has optimizer states keeps them; what never had any gets them, zero, at the step count of the run.
