@@ -25,9 +25,7 @@ void Communicator::gather_blocks(const void* in, void* out, const Blocks& blocks
     return {part(at(in, first), blocks.part(me, first, most)),
             {at(out, blocks.begin(r) + first), blocks.part(r, first, most)}};
   };
-  in_rounds(*exchange_, Round::same, blocks.most(), 1, swap, [&](size_t first, size_t most) {
-    copy(at(out, blocks.begin(me) + first), at(in, first), blocks.part(me, first, most), blocks.size(me));
-  });
+  in_rounds(*exchange_, Round::same, blocks.most(), swap);
 }
 
 }  // namespace ds

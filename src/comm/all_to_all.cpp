@@ -38,14 +38,11 @@ size_t Communicator::longest_block(std::span<const size_t> send, std::span<const
 
 void Communicator::swap_blocks(const void* in, const Blocks& from, void* out, const Blocks& to,
                                size_t longest) {
-  auto me = static_cast<size_t>(rank_);
   auto swap = [&](size_t r, size_t first, size_t most) -> GiveTake {
     return {part(at(in, from.begin(r) + first), from.part(r, first, most)),
             {at(out, to.begin(r) + first), to.part(r, first, most)}};
   };
-  in_rounds(*exchange_, Round::each, longest, 1, swap, [&](size_t first, size_t most) {
-    copy(at(out, to.begin(me) + first), at(in, from.begin(me) + first), from.part(me, first, most));
-  });
+  in_rounds(*exchange_, Round::each, longest, swap);
 }
 
 }  // namespace ds

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "comm/blocks.h"
+
 namespace ds {
 
 Membership Membership::whole(int rank, int size) {
@@ -18,6 +20,11 @@ Membership Membership::part(const std::vector<int>& members, std::string name) c
   Membership out{static_cast<int>(own - members.begin()), {}, std::move(name)};
   for (int r : members) out.world.push_back(world[static_cast<size_t>(r)]);
   return out;
+}
+
+void Exchange::take_own(const Part* sends, const Part* receives, size_t whole) const {
+  const Part &give = sends[rank()], &take = receives[rank()];
+  if (take.data) copy(take.data, give.data, give.size, whole);
 }
 
 std::string Exchange::here(const Intent& intent) const {

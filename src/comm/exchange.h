@@ -64,9 +64,9 @@ class Exchange {
   virtual void prepare(size_t bytes) = 0;
   // The most that a part of such a round may have.
   virtual size_t part_bytes(Round kind) const = 0;
-  // Gives sends[r] to and takes receives[r] from every other rank r; entries of this rank are not looked at.
-  // What is taken with data NULL is there to be seen. Sent bytes do not change until
-  // all ranks have begun the next round, or until the end.
+  // Gives sends[r] to and takes receives[r] from every rank r, itself too. What is taken from others with
+  // data NULL is there to be seen, from itself nothing. Sent bytes do not change until all ranks have begun
+  // the next round, or until the end.
   virtual void round(const Part* sends, const Part* receives) = 0;
   // Part of what rank r gave this one in the last round, at most piece_bytes(); valid until the next round or
   // look at r.
@@ -96,6 +96,8 @@ class Exchange {
  protected:
   // "rank 3 in barrier 'h.3'", with the name of a part.
   std::string here(const Intent& intent) const;
+  // This rank's own part of a round of parts of up to `whole` bytes.
+  void take_own(const Part* sends, const Part* receives, size_t whole) const;
 
  private:
   const Membership place_;

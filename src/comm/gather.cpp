@@ -11,7 +11,6 @@ void Communicator::gather(const void* in, void* out, size_t bytes, int root, std
       return {part(at(in, first), static_cast<int>(r) == root ? n : 0),
               taker ? Part{at(out, r * bytes + first), n} : Part{}};
     });
-    if (taker) copy(at(out, static_cast<size_t>(root) * bytes), in, bytes);
     return taker ? bytes * static_cast<size_t>(size_ - 1) : 0;
   });
 }

@@ -91,7 +91,6 @@ void LinkedExchange::find_neighbours() {
   intent_.set(0, "join", "", sizeof own, "");
   check_abort();
   swap(sends.data(), receives.data(), -1);
-  hosts[static_cast<size_t>(rank())] = own;
   local_size_ = static_cast<int>(std::count(hosts.begin(), hosts.end(), own));
   local_rank_ = static_cast<int>(std::count(hosts.begin(), hosts.begin() + rank(), own));
 }
@@ -123,7 +122,8 @@ size_t LinkedExchange::part_bytes(Round kind) const { return kind == Round::seen
 void LinkedExchange::round(const Part* sends, const Part* receives) {
   std::vector<Part> places(receives, receives + size());
   for (size_t r = 0; r < places.size(); ++r) {
-    if (!places[r].data) places[r].data = stage_.data() + r * kStagePart;
+    bool own = static_cast<int>(r) == rank();
+    if (!places[r].data && !own) places[r].data = stage_.data() + r * kStagePart;
   }
   swap(sends, places.data(), -1);
 }
@@ -143,6 +143,7 @@ void LinkedExchange::swap(const Part* sends, const Part* receives, int only) {
   if (link_->transport.start(link_->link, sends_.data(), receives_.data()) != 0) {
     fail(link_->transport.message(link_->link));
   }
+  if (only < 0) take_own(sends, receives, 0);
   wait();
 }
 

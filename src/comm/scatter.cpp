@@ -11,7 +11,6 @@ void Communicator::scatter(const void* in, void* out, size_t bytes, int root, st
       return {giver ? part(at(in, r * bytes + first), n) : Part{},
               {at(out, first), static_cast<int>(r) == root ? n : 0}};
     });
-    if (giver) copy(out, at(in, static_cast<size_t>(root) * bytes), bytes);
     return giver ? 0 : bytes;
   });
 }

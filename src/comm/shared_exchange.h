@@ -50,6 +50,7 @@ class SharedExchange final : public Exchange {
   void leave();
   void offer(const Part* sends);
   void publish();
+  void take(int peer, const Part& receive);
   // The segment of this group or of one around it that has been ended; null: none.
   SharedSegment* ended() const;
   // Copies `bytes` at `offset` of what a peer gave in the last round.
@@ -81,6 +82,7 @@ class SharedExchange final : public Exchange {
   bool joined_ = false;
   bool can_read_ = false;  // every rank all others
   bool direct_ = false;    // this collective is read where its bytes lie
+  size_t prepared_ = 0;    // bytes that a rank takes from each other one, at most
   Intent intent_;
 };
 
