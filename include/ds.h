@@ -445,9 +445,9 @@ typedef enum ds_state_kind {
   DS_STATE_KIND_EXP_AVG = 2,
   DS_STATE_KIND_EXP_AVG_SQ = 3,
   DS_STATE_KIND_GRAD =
-      4, /* mean gradient, before clipping; until ds_step ranks that have joined count in the mean, too.
-            Read: refused while a step has some of its gradients. Written: between the last backward of a step
-            and ds_step, not on nvme; clipping sees what was written */
+      4, /* mean gradient over the samples that there are, before clipping. Read: refused while a step has
+            some of its gradients. Written: between the last backward of a step and ds_step, not on nvme;
+            clipping sees what was written, and NaN or infinity skips the step (DS_ERROR_NUMERIC) */
   DS_STATE_KIND_MOMENTUM_BUFFER = 5,
   DS_STATE_KIND_FORCE_INT32 = 0x7FFFFFFF
 } ds_state_kind;
@@ -458,19 +458,22 @@ DS_API ds_status ds_engine_read(ds_engine* engine, int32_t param, ds_state_kind 
 DS_API ds_status ds_engine_write(ds_engine* engine, int32_t param, ds_state_kind kind, const float* data,
                                  size_t data_count);
 /* Elements of a flattened parameter of which this rank updates the states: [*out_first, *out_first +
- * *out_count), count 0 where it has none. Over the ranks they are the whole parameter, once per copy. No
- * communication; in delegate mode DS_ERROR_STATE before the first gather, gradient, step or ds_engine_read.
+ * *out_count), count 0 where it has none. Over the ranks they are the whole parameter, once per copy; ranks
+ * that have the same elements must write the same values. No communication; in delegate mode DS_ERROR_STATE
+ * before the first gather, gradient, step or ds_engine_read.
  * @param out_first [out] @param out_count [out] */
 DS_API ds_status ds_engine_local_range(ds_engine* engine, int32_t param, int64_t* out_first,
                                        int64_t* out_count);
-/* The same as ds_engine_read and _write of these elements only; no communication. After writes all ranks must
- * call ds_engine_refresh before the next step, evaluation or read: until then they may compute with different
- * parameters. data_count: that of ds_engine_local_range */
+/* The same as ds_engine_read and _write of these elements only; no communication. data_count: that of
+ * ds_engine_local_range. After a write of PARAM or MASTER, also one of no element, ds_engine_refresh must be
+ * called before the next step, evaluation, inference or read of PARAM, which are DS_ERROR_STATE on this rank
+ * until then. Write on all ranks, also where data_count is 0, then refresh: a rank that has written nothing
+ * would begin the step and wait for the others. */
 DS_API ds_status ds_engine_read_local(ds_engine* engine, int32_t param, ds_state_kind kind, float* data,
                                       size_t data_count);
 DS_API ds_status ds_engine_write_local(ds_engine* engine, int32_t param, ds_state_kind kind,
                                        const float* data, size_t data_count);
-/* Makes all compute copies from their masters, those of frozen parameters, too. Collective. */
+/* Makes all compute copies from their masters, those of frozen parameters too. Collective. */
 DS_API ds_status ds_engine_refresh(ds_engine* engine);
 /* Between steps: from the next step on the parameters are not trained (frozen 1), or trained again (0).
  * What has optimizer states keeps them; what never had any gets them, zero, at the step count of the run.
@@ -503,7 +506,10 @@ DS_API void ds_engine_destroy(ds_engine* engine);
  * return. Collective. */
 DS_API ds_status ds_checkpoint_save(ds_engine* engine, const char* folder);
 /* Loads the newest complete checkpoint below `folder`, or the one at `folder`; made at any world size, stage
- * and tier. Collective. @return DS_ERROR_NOT_FOUND when there is none, DS_ERROR_CORRUPT naming the file */
+ * and tier. Where frozen_parameters of both configurations are the same and ds_engine_freeze was not called
+ * here, what it had frozen or thawed when the checkpoint was saved is frozen or thawed here too; otherwise
+ * this engine's own setting stands, and a warning says where they differ. Collective. @return
+ * DS_ERROR_NOT_FOUND when there is none, DS_ERROR_CORRUPT naming the file */
 DS_API ds_status ds_checkpoint_load(ds_engine* engine, const char* folder);
 /* Takes the weights of a Hugging Face model folder (docs/models.md) for the engine's parameters, by name;
  * optimizer states and the step stay. Collective. @return DS_ERROR_NOT_FOUND for a missing file,

@@ -1,4 +1,5 @@
 #pragma once
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -12,8 +13,9 @@ struct CheckpointInfo {
   int64_t step = 0;  // optimizer steps taken
   uint64_t seed = 0;
   std::string numerics_key;
-  Json config;  // effective configuration of the run that saved it
-  Json client;  // the caller's own state (sampler position, metrics)
+  std::vector<std::string> frozen;  // parameters that were not trained
+  Json config;                      // effective configuration of the run that saved it
+  Json client;                      // the caller's own state (sampler position, metrics)
 };
 
 // Canonical checkpoint, collective over all ranks, on a file system that all ranks share. Makes
@@ -29,13 +31,19 @@ std::string save_checkpoint(StateAccess& state, const std::string& folder, const
 // Path of the last committed checkpoint below folder whose files are all there in full size, or "" when there
 // is none. Logs a warning for each later one that is damaged. Local.
 std::string latest_checkpoint(const std::string& folder);
+// The checkpoint that `folder` is, else the last one as above below it, or below the checkpoints/ of a run;
+// DS_ERROR_NOT_FOUND without one. Local.
+std::string find_checkpoint(const std::string& folder);
 // Whether a checkpoint was committed below folder, damaged or not.
 bool has_checkpoints(const std::string& folder);
 
 // Reads a checkpoint made at any world size and stage: names and shapes must match the engine's
 // (DS_ERROR_CONFIG naming both). All hashes are checked, each rank a share, before any state changes
-// (DS_ERROR_CORRUPT naming tensor and file). Collective: if one rank fails, every rank throws its error.
-CheckpointInfo load_checkpoint(StateAccess& state, const std::string& path);
+// (DS_ERROR_CORRUPT naming tensor and file), and that all ranks see the same checkpoint. Then checked() is
+// called, on every rank, with what is about to be read. Collective: if one rank fails, every rank throws its
+// error.
+CheckpointInfo load_checkpoint(StateAccess& state, const std::string& path,
+                               const std::function<void(const CheckpointInfo&)>& checked = {});
 CheckpointInfo read_checkpoint_info(const std::string& path);
 
 // xxh3-128 over (name, dtype, shape, bytes) of every tensor of every state kind in the order of names: equal

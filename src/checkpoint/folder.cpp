@@ -81,6 +81,14 @@ std::string latest_checkpoint(const std::string& folder) {
   return "";
 }
 
+std::string find_checkpoint(const std::string& folder) {
+  if (committed(folder)) return folder;
+  std::string path = latest_checkpoint(folder);
+  if (path.empty()) path = latest_checkpoint(folder + "/checkpoints");
+  if (path.empty()) raise(DS_ERROR_NOT_FOUND, "no complete checkpoint at or below '{}'", folder);
+  return path;
+}
+
 bool has_checkpoints(const std::string& folder) {
   std::vector<CheckpointName> all = list_checkpoints(folder);
   return std::any_of(all.begin(), all.end(), [&](const auto& c) { return committed(folder + "/" + c.name); });

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <set>
 #include <tuple>
 
 #include "core/base/error.h"
@@ -72,6 +73,20 @@ void parse_tensors(Manifest& m, const Json& tensors, const Json& pieces) {
   }
 }
 
+// Some of the tensors, each once, never all.
+void parse_frozen(Manifest& m, const Json& names) {
+  std::set<std::string> left;
+  for (const ManifestTensor& t : m.tensors) left.insert(t.name);
+  for (const Json& item : names.array()) {
+    const std::string& name = item.string();
+    if (left.erase(name) == 0)
+      raise(DS_ERROR_CORRUPT, "frozen has '{}', which is no tensor or there twice", name);
+    m.info.frozen.push_back(name);
+  }
+  if (left.empty() && !m.info.frozen.empty())
+    raise(DS_ERROR_CORRUPT, "frozen has all {} tensors, one at least is trained", m.tensors.size());
+}
+
 // The members before "hash", whose printed form was hashed.
 void check_hash(const Json& document, const std::string& source) {
   Json::Object members = document.object();
@@ -100,8 +115,10 @@ Manifest parse_checked(const Json& document, const std::string& source) {
   }
   m.info.numerics_key = document.at("numerics_key").string();
   m.world = document.at("world").integer();
+  m.hash = document.at("hash").string();
   parse_files(m, document.at("files"));
   parse_tensors(m, document.at("tensors"), document.at("pieces"));
+  parse_frozen(m, document.at("frozen"));
   m.info.config = document.at("config");
   m.info.client = document.at("client");
   sort_and_check_pieces(m, source);
@@ -129,6 +146,7 @@ std::string Manifest::print() const {
   document.set("seed", std::to_string(info.seed));
   document.set("numerics_key", info.numerics_key);
   document.set("world", world);
+  document.set("frozen", Json::Array(info.frozen.begin(), info.frozen.end()));
   Json::Array list;
   for (const ManifestTensor& t : tensors) {
     list.push_back(Json::Object{{"name", t.name}, {"shape", print_shape(t.shape)}});

@@ -10,7 +10,7 @@
 
 namespace ds {
 
-inline constexpr int kManifestSchema = 1;
+inline constexpr int kManifestSchema = 2;
 inline constexpr std::string_view kManifestName = "manifest.json";
 inline constexpr size_t kPieceBytes = size_t{4} << 20;  // memory of one transfer between file and state
 
@@ -43,6 +43,7 @@ struct Manifest {
   std::vector<ManifestFile> files;      // by kind
   std::vector<ManifestTensor> tensors;  // in the order of parameters
   std::vector<Piece> pieces;            // sorted by (kind, tensor, begin); they tile every tensor
+  std::string hash;                     // as read: of the document
 
   std::string print() const;  // JSON; its last member is the hash of all before it
 };

@@ -18,7 +18,7 @@ class Reader {
  public:
   Reader(StateAccess& state, const std::string& path) : state_(state), path_(path) {}
 
-  CheckpointInfo load() {
+  CheckpointInfo load(const std::function<void(const CheckpointInfo&)>& checked) {
     Communicator& comm = state_.comm();
     agree(comm, "checkpoint check", [&] {
       manifest_ = read_manifest(path_);
@@ -29,6 +29,8 @@ class Reader {
       }
       check_share();
     });
+    compare();
+    if (checked) checked(manifest_.info);
     agree(comm, "checkpoint read", [&] {
       for (size_t k = 0; k < state_.state_kinds().size(); ++k) read_kind(k);
     });
@@ -36,6 +38,16 @@ class Reader {
   }
 
  private:
+  // A file system may show two hosts two states of one folder.
+  void compare() {
+    std::vector<std::string> all = gather_texts(state_.comm(), manifest_.hash, "checkpoint hash");
+    for (size_t rank = 1; rank < all.size(); ++rank) {
+      if (all[rank] == all[0]) continue;
+      raise(DS_ERROR_CORRUPT, "checkpoint '{}': its {} has hash {} on rank 0, {} on rank {}", path_,
+            kManifestName, all[0], all[rank], rank);
+    }
+  }
+
   std::string file_path(size_t kind) const { return path_ + "/" + state_file(manifest_.kinds[kind]); }
 
   const SafetensorEntry& entry(size_t kind, const std::string& name) const {
@@ -132,8 +144,9 @@ class Reader {
 
 }  // namespace
 
-CheckpointInfo load_checkpoint(StateAccess& state, const std::string& path) {
-  return Reader(state, path).load();
+CheckpointInfo load_checkpoint(StateAccess& state, const std::string& path,
+                               const std::function<void(const CheckpointInfo&)>& checked) {
+  return Reader(state, path).load(checked);
 }
 
 }  // namespace ds

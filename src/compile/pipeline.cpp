@@ -95,6 +95,7 @@ class Compiler {
       lowering.forward(m);
       lowering.backward(m, m + 1 == config_.accumulation);
     }
+    emit_losses(builder, plan_.zero);
     emit_update(builder, plan_.zero, config_);
     finish(builder, buffers, plan_.step);
   }

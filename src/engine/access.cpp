@@ -43,7 +43,8 @@ EngineCore::Held EngineCore::held_of(int32_t param, const std::string& kind) {
     if (is_frozen(param)) raise(DS_ERROR_STATE, "parameter '{}' is frozen: it has no gradient", name);
     int cut = zero().policy.grads;
     BufferId sum = s.grad[static_cast<size_t>(zero().grad_top())];
-    return {{sum, 0, zero().part(b, cut)}, cut, 1.0f / static_cast<float>(std::max<int64_t>(leaves_, 1))};
+    float scale = 1.0f / static_cast<float>(std::max<int64_t>(leaves_, 1));
+    return {{sum, 0, zero().part(b, cut)}, cut, scale, zero().policy.states > 0};
   }
   int index = state_index(kind);
   require(index >= 0, "kind must be param, grad, {}, got '{}'", fmt::join(state_kinds_, ", "), kind);
@@ -57,7 +58,7 @@ std::vector<float> EngineCore::gather_held(int32_t param, const Held& held) {
   const RankLevels& levels = zero().levels;
   std::vector<float> whole(static_cast<size_t>(zero().layout.buckets[b].numel));
   const StateRef& ref = held.ref;
-  if (ref.buffer >= 0 && held.cut == 0) {
+  if (ref.buffer >= 0 && held.cut == 0 && !held.own) {
     transfer_state(ref.buffer, ref.first, static_cast<int64_t>(whole.size()), whole.data(), nullptr);
   } else if (ref.buffer >= 0) {
     int64_t own = zero().part(b, levels.depth());
@@ -73,6 +74,7 @@ std::vector<float> EngineCore::gather_held(int32_t param, const Held& held) {
 }
 
 std::vector<float> EngineCore::read_tensor(int32_t param, const std::string& kind) {
+  if (kind == "param") require_refreshed();
   Held held = held_of(param, kind);
   std::vector<float> out = gather_held(param, held);
   if (held.scale != 1) {
@@ -92,6 +94,7 @@ std::pair<int64_t, int64_t> EngineCore::local_range(int32_t param) {
 }
 
 std::vector<float> EngineCore::read_local(int32_t param, const std::string& kind) {
+  if (kind == "param") require_refreshed();
   auto [begin, count] = local_range(param);
   Held held = held_of(param, kind);
   std::vector<float> out(static_cast<size_t>(count));
@@ -168,11 +171,9 @@ void EngineCore::renew_norms(int32_t param) {
 void EngineCore::grad_written(int32_t param, std::span<const float> values) {
   renew_norms(param);
   const std::string& name = names_[static_cast<size_t>(param)];
-  if (!std::all_of(values.begin(), values.end(), [](float x) { return std::isfinite(x); })) {
-    bad_edit_ = name;
-  } else if (bad_edit_ == name) {
-    bad_edit_.clear();
-  }
+  bool finite = std::all_of(values.begin(), values.end(), [](float x) { return std::isfinite(x); });
+  if (finite) bad_edits_.erase(name);
+  if (!finite) bad_edits_.insert(name);
 }
 
 void EngineCore::write_tensor(int32_t param, const std::string& kind, std::span<const float> values) {
@@ -183,7 +184,7 @@ void EngineCore::write_tensor(int32_t param, const std::string& kind, std::span<
   check_writable("ds_engine_write", param, kind, values.size(), numel);
   guarded([&] {
     write_part(param, kind, 0, numel, values.data());
-    kind == "grad" ? grad_written(param, values) : refresh().run();
+    kind == "grad" ? grad_written(param, values) : renew_params();
   });
   forget_text();
 }
@@ -194,13 +195,27 @@ void EngineCore::write_local(int32_t param, const std::string& kind, std::span<c
   check_writable("ds_engine_write_local", param, kind, values.size(), count);
   write_part(param, kind, begin, begin + count, values.data());
   if (kind == "grad") grad_written(param, values);
+  if (kind == kMasterName) unrefreshed_ = names_[static_cast<size_t>(param)];
   forget_text();
 }
 
 void EngineCore::refresh_params() {
   require_idle("ds_engine_refresh");
-  guarded([&] { refresh().run(); });
+  guarded([&] { renew_params(); });
   forget_text();
+}
+
+void EngineCore::renew_params() {
+  refresh().run();
+  unrefreshed_.clear();
+}
+
+void EngineCore::require_refreshed() const {
+  if (unrefreshed_.empty()) return;
+  raise(DS_ERROR_STATE,
+        "ds_engine_refresh must be called on all ranks first: ds_engine_write_local has changed '{}' on this "
+        "one",
+        unrefreshed_);
 }
 
 }  // namespace ds

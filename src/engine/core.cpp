@@ -32,6 +32,7 @@ EngineCore::EngineCore(Config config, Communicator& comm, EngineOptions options,
     comm_.start_log(logger.all ? std::vector<std::string>() : logger.operations);
   if (options_.machine.ranks_per_node == 0) options_.machine.ranks_per_node = ranks_per_node(comm_);
   scalars_.seed = config_.run.seed;
+  leaves_ = config_.accumulation * comm_.size();
   state_kinds_ = {kMasterName};
   if (keeps == Keeps::training) {
     const std::vector<std::string>& states = optimizer_of(config_.optimizer).states;
@@ -185,11 +186,11 @@ void EngineCore::settle() const {
 }
 
 void EngineCore::begin_step() {
+  require_refreshed();
   forget_text();
   scalars_.train = 1;
-  leaves_ = config_.accumulation * comm_.size();
   scalars_.skip = 0;
-  bad_edit_.clear();
+  bad_edits_.clear();
   scalars_.lr = learning_rate(config_, scalars_.step);
   double t = static_cast<double>(scalars_.step + 1);
   scalars_.correction1 = 1 - std::pow(config_.optimizer.beta1, t);

@@ -3,6 +3,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <utility>
@@ -53,8 +54,9 @@ class EngineCore : public StateAccess {
   // Elements of a parameter of which this rank updates the states, as (first, count); count may be 0. No
   // communication: a delegate engine must have started, by any of its collective calls.
   std::pair<int64_t, int64_t> local_range(int32_t param);
-  // The same as above of these elements, without communication. Compute copies follow their masters with the
-  // next update or refresh_params().
+  // The same as above of these elements, without communication. After a write of masters, also of no element,
+  // refresh_params() must be called before a step, evaluation, text or whole "param": DS_ERROR_STATE until
+  // then.
   std::vector<float> read_local(int32_t param, const std::string& kind);
   void write_local(int32_t param, const std::string& kind, std::span<const float> values);
   void refresh_params();  // collective
@@ -69,7 +71,8 @@ class EngineCore : public StateAccess {
 
   // Collective.
   std::string save(const std::string& folder, const Json& client = {}, int keep = 0);
-  CheckpointInfo load(const std::string& path);
+  // That of find_checkpoint on rank 0.
+  CheckpointInfo load(const std::string& folder);
   // Weights of a Hugging Face model folder (checkpoint/weights.h); optimizer states and counters stay.
   void load_weights(const std::string& folder);
   void save_weights(const std::string& folder, const std::string& like = "");
@@ -122,7 +125,7 @@ class EngineCore : public StateAccess {
   virtual const Program& placed() const = 0;
   virtual const std::string& plan_hash() const = 0;
   virtual std::string model_text() const = 0;       // what the numerics key hashes: equal for every layout
-  virtual Executor& refresh() = 0;                  // parameters from masters
+  virtual Executor& refresh() = 0;                  // parameters from masters; run by renew_params
   virtual void require_idle(const char* call) = 0;  // throws DS_ERROR_STATE inside a step
   virtual bool in_accumulation() const = 0;         // has some, but not all gradients of a step
   virtual bool before_update() const = 0;           // has all of them, and the update is to come
@@ -153,6 +156,7 @@ class EngineCore : public StateAccess {
   std::byte* address(BufferId id) const;  // of a persistent buffer in memory
   void settle() const;                    // ends what the last run left in flight
   size_t bucket_of(int32_t param) const;
+  void require_refreshed() const;  // throws DS_ERROR_STATE after a local edit
   void begin_step();
   StepResult finish_step();
   void guarded(const std::function<void()>& body);
@@ -165,8 +169,8 @@ class EngineCore : public StateAccess {
   EngineOptions options_;
   StepScalars scalars_;
   double loss_ = 0;
-  int64_t leaves_ = 0;    // of the last step: those of ranks that had data
-  std::string bad_edit_;  // parameter to which NaN or infinity was written as gradient of this step; or ""
+  int64_t leaves_ = 0;  // of the accumulated gradients, known behind the last backward: those that there are
+  std::set<std::string> bad_edits_;  // parameters to whose gradients of this step NaN or infinity was written
   StepResult last_;
   std::vector<std::string> names_;
   std::vector<Executor*> running_;  // every executor made, for the ledger
@@ -177,10 +181,17 @@ class EngineCore : public StateAccess {
   void require_usable() const;
   void start_lanes();
   void forget_text();  // parameters have changed
+  void renew_params();
   StateRef state_ref(size_t bucket, StateKind kind) const;
   void compare_frozen(const std::vector<char>& mine);  // with the other ranks' wishes. Collective
   void set_frozen(const std::vector<char>& wanted);
   void begin_states(size_t bucket);
+  std::vector<std::string> frozen_names() const;
+  std::vector<char> frozen_of(const CheckpointInfo& saved) const;
+  std::string frozen_difference(const CheckpointInfo& saved) const;
+  bool follows_frozen(const CheckpointInfo& saved) const;
+  void follow_frozen(const std::string& path, const CheckpointInfo& saved);
+  void tell_differences(const std::string& path, const CheckpointInfo& saved);
   void clip(const Instr& in, const TensorView& norms);
   void losses(const TensorView& losses);
   void transfer_state(BufferId id, int64_t element, int64_t count, float* out, const float* in);
@@ -191,6 +202,7 @@ class EngineCore : public StateAccess {
     StateRef ref;  // without a buffer: zeros
     int cut = 0;
     float scale = 1;
+    bool own = false;  // after local writes other ranks' parts are true there alone
   };
   Held held_of(int32_t param, const std::string& kind);
   std::vector<float> gather_held(int32_t param, const Held& held);
@@ -213,8 +225,11 @@ class EngineCore : public StateAccess {
   std::unique_ptr<IoLane> read_lane_, write_lane_;
   FileTail tail_;
   std::string poison_;
+  std::string unrefreshed_;  // parameter of which this rank alone has written the master; or ""
   std::map<std::string, CommCount> past_copies_;  // of executors that are no more
   bool overwriting_ = false;                      // a load has begun to change states
+  bool freeze_called_ = false;                    // ds_engine_freeze has changed what the configuration says
+  bool dropped_ = false;                          // it had optimizer states for which there is no place
 };
 
 }  // namespace ds

@@ -74,6 +74,7 @@ int64_t EngineCore::positions() { return decoding() ? decoding()->positions() : 
 
 std::vector<float> EngineCore::decode(std::span<const int32_t> tokens, int64_t first) {
   require_idle("decode");
+  require_refreshed();
   Decoding* text = decoding();
   if (!text) raise(DS_ERROR_STATE, "decode needs an engine made for it: positions must be > 0, got 0");
   text->check(tokens, first);

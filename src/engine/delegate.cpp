@@ -127,7 +127,7 @@ void DelegateEngine::recompile(const std::vector<char>& frozen) {
   guarded([&] {
     end_all_executors();
     forget_record();
-    overhead_.measure("programs", [&] { plan_ = std::move(next); });
+    overhead_.measure("programs", [&] { plan_ = std::exchange(next, {}); });
     for (int t = 0; t < 3; ++t) fragment_transient_[t] = memory.tiers[t].transient;
     grow(memory);
     make_all_executors();

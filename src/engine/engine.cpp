@@ -49,7 +49,7 @@ void Engine::recompile(const std::vector<char>& frozen) {
       decoding_.reset();
       for (std::unique_ptr<Executor>* e : {&refresh_, &step_, &eval_, &infer_}) e->reset();
     });
-    overhead_.measure("programs", [&] { plan_ = std::move(next); });
+    overhead_.measure("programs", [&] { plan_ = std::exchange(next, {}); });
     grow(memory_plan(plan_));
     make_all_executors();
   });
@@ -122,9 +122,7 @@ void Engine::backward() {
   if (phase_ != Phase::forward_done)
     raise(DS_ERROR_STATE, "ds_backward must follow ds_forward, got it without one");
   bool last = micro_ + 1 == config_.accumulation;
-  guarded([&] {
-    step_->run_to(segment_end(fmt::format("{}[{}]", last ? "backward_last" : "backward", micro_)));
-  });
+  guarded([&] { step_->run_to(segment_end(last ? "losses" : fmt::format("backward[{}]", micro_))); });
   phase_ = Phase::backward_done;
   ++micro_;
 }
@@ -146,8 +144,8 @@ void Engine::name_bad_tensor() {
   double loss = loss_, norm = scalars_.grad_norm;
   std::string bad;
   guarded([&] {
-    if (agree_max(comm_, bad_edit_.empty() ? 0 : 1, "edited gradients") != 0) {
-      if (!bad_edit_.empty()) bad = fmt::format("the gradient written to '{}'", bad_edit_);
+    if (agree_max(comm_, bad_edits_.empty() ? 0 : 1, "edited gradients") != 0) {
+      if (!bad_edits_.empty()) bad = fmt::format("the gradient written to '{}'", *bad_edits_.begin());
       return;
     }
     step_->check_results(true);
@@ -158,11 +156,12 @@ void Engine::name_bad_tensor() {
   });
   raise(DS_ERROR_NUMERIC,
         "step {} is skipped: loss {}, gradient norm {}; first tensor with NaN or infinity: {}",
-        scalars_.step + 1, loss, norm, bad.empty() ? "on another rank" : bad);
+        scalars_.step + 1, loss, norm, bad.empty() ? "none on this rank" : bad);
 }
 
 double Engine::eval_batch(std::span<const InputView> inputs) {
   require_idle("ds_eval_batch");
+  require_refreshed();
   int64_t n = check_inputs(inputs, 1);
   scalars_.train = 0;
   float loss = 0;
@@ -181,6 +180,7 @@ double Engine::eval_batch(std::span<const InputView> inputs) {
 
 std::vector<float> Engine::infer(std::span<const InputView> inputs) {
   require_idle("ds_infer");
+  require_refreshed();
   if (!infer_)
     raise(DS_ERROR_STATE, "ds_infer needs a graph with a second output, got {} outputs{}",
           plan_.graph.outputs.size(), options_.programs.infer ? "" : " and an engine made without it");

@@ -55,72 +55,12 @@ void EngineCore::read_state(StateKind kind, size_t bucket, int64_t begin, int64_
 
 void EngineCore::write_state(StateKind kind, size_t bucket, int64_t begin, int64_t count, const float* in) {
   StateRef ref = state_ref(bucket, kind);
-  if (ref.buffer < 0) return;
+  if (ref.buffer < 0) {
+    dropped_ = dropped_ || std::any_of(in, in + count, [](float x) { return x != 0; });
+    return;
+  }
   overwriting_ = true;
   transfer_state(ref.buffer, ref.first + begin - first(bucket), count, nullptr, in);
-}
-
-// A bucket has states for the first time: its master is the parameter, the others are zero.
-void EngineCore::begin_states(size_t bucket) {
-  const BucketState& s = zero().buckets[bucket];
-  std::vector<float> block(1 << 16);
-  auto pieces = [&](auto&& body) {
-    for (int64_t at = 0; at < held(bucket); at += static_cast<int64_t>(block.size()))
-      body(at, std::min(static_cast<int64_t>(block.size()), held(bucket) - at));
-  };
-  for (const StateRef& state : s.states) {
-    pieces([&](int64_t at, int64_t n) { transfer_state(state.buffer, at, n, nullptr, block.data()); });
-  }
-  if (s.master.buffer == s.param.buffer) return;
-  pieces([&](int64_t at, int64_t n) {
-    transfer_state(s.param.buffer, s.param.first + at, n, block.data(), nullptr);
-    transfer_state(s.master.buffer, s.master.first + at, n, nullptr, block.data());
-  });
-}
-
-void EngineCore::freeze(std::span<const int32_t> params, int32_t frozen) {
-  guarded([] {});
-  ensure_started();
-  std::vector<char> wanted = zero().frozen;
-  agree(comm_, "ds_engine_freeze", [&] {
-    require_idle("ds_engine_freeze");
-    if (state_kinds_.size() == 1) raise(DS_ERROR_STATE, "an engine for inference alone trains no parameter");
-    require(params.data() || params.empty(), "params must not be NULL with params_count {}", params.size());
-    require(frozen == 0 || frozen == 1, "frozen must be 0 or 1, got {}", frozen);
-    for (int32_t p : params) {
-      check_param(p);
-      wanted[static_cast<size_t>(p)] = static_cast<char>(frozen);
-    }
-  });
-  compare_frozen(wanted);
-  set_frozen(wanted);
-}
-
-// Before anything changes: a plan of other parameters than the other ranks' is of no use.
-void EngineCore::compare_frozen(const std::vector<char>& mine) {
-  std::vector<char> all(mine.size() * static_cast<size_t>(comm_.size()));
-  comm_.all_gather(mine.data(), all.data(), mine.size(), "frozen parameters");
-  for (size_t i = mine.size(); i < all.size(); ++i) {
-    size_t p = i % mine.size(), rank = i / mine.size();
-    if (all[i] == all[p]) continue;
-    raise(DS_ERROR_INVALID_ARGUMENT, "ds_engine_freeze: parameter '{}' would be {} on rank 0, {} on rank {}",
-          names_[p], all[p] ? "frozen" : "trained", all[i] ? "frozen" : "trained", rank);
-  }
-}
-
-void EngineCore::set_frozen(const std::vector<char>& wanted) {
-  std::vector<size_t> fresh;
-  for (size_t b = 0; b < zero().buckets.size(); ++b) {
-    if (zero().buckets[b].grad.empty()) fresh.push_back(b);
-  }
-  guarded([&] { settle(); });
-  recompile(wanted);
-  guarded([&] {
-    for (size_t b : fresh) {
-      if (!zero().buckets[b].grad.empty()) begin_states(b);
-    }
-  });
-  forget_text();
 }
 
 std::string EngineCore::save(const std::string& folder, const Json& client, int keep) {
@@ -129,6 +69,7 @@ std::string EngineCore::save(const std::string& folder, const Json& client, int 
   info.step = scalars_.step;
   info.seed = scalars_.seed;
   info.numerics_key = numerics_key();
+  info.frozen = frozen_names();
   info.config = config_.effective();
   info.client = client;
   guarded([&] { settle(); });
@@ -144,7 +85,7 @@ void EngineCore::overwrite(const std::function<void()>& body) {
     if (overwriting_) poison(error);
     throw;
   }
-  guarded([&] { refresh().run(); });
+  guarded([&] { renew_params(); });
   forget_text();
 }
 
@@ -159,22 +100,45 @@ void EngineCore::save_weights(const std::string& folder, const std::string& like
   ds::save_weights(*this, folder, like);
 }
 
-CheckpointInfo EngineCore::load(const std::string& path) {
+CheckpointInfo EngineCore::load(const std::string& folder) {
   require_idle("ds_checkpoint_load");
   guarded([&] { settle(); });
-  CheckpointInfo info;
-  overwrite([&] { info = load_checkpoint(*this, path); });
+  std::string path = on_root(comm_, "checkpoint", [&] { return find_checkpoint(folder); });
   bool training = state_kinds_.size() > 1;  // only then does anything follow
-  if (training && info.numerics_key != numerics_key() && comm_.rank() == 0) {
+  CheckpointInfo info;
+  dropped_ = false;
+  overwrite([&] {
+    info = load_checkpoint(*this, path, [&](const CheckpointInfo& saved) {
+      if (training) follow_frozen(path, saved);
+    });
+  });
+  if (training) tell_differences(path, info);
+  scalars_.step = info.step;
+  scalars_.seed = info.seed;
+  return info;
+}
+
+// From the bits of a run that would have gone on where the checkpoint was saved. Collective.
+void EngineCore::tell_differences(const std::string& path, const CheckpointInfo& saved) {
+  bool dropped = agree_max(comm_, dropped_ ? 1 : 0, "dropped states") != 0;
+  if (comm_.rank() != 0) return;
+  std::string other = frozen_difference(saved);
+  if (!other.empty()) {
+    log_line(LogLevel::warning,
+             fmt::format("checkpoint '{}': {}: this engine's setting stands", path, other));
+  } else if (saved.numerics_key != numerics_key()) {
     log_line(
         LogLevel::warning,
         fmt::format("checkpoint '{}' has numerics key '{}', this engine '{}': what follows will agree, but "
                     "not bit for bit",
-                    path, info.numerics_key, numerics_key()));
+                    path, saved.numerics_key, numerics_key()));
   }
-  scalars_.step = info.step;
-  scalars_.seed = info.seed;
-  return info;
+  if (dropped) {
+    log_line(LogLevel::warning,
+             fmt::format("checkpoint '{}' has optimizer states of parameters that are frozen here from the "
+                         "beginning: they are dropped{}, and the next checkpoint has zeros in their place",
+                         path, config_.compute == DS_DTYPE_F32 ? "" : ", masters are rounded"));
+  }
 }
 
 }  // namespace ds

@@ -153,6 +153,8 @@ class Hoister {
                                                      static_cast<InstrId>(i), in.queue, found_);
     }
     queue_bound_[static_cast<size_t>(in.queue)] = after(i);
+    // Where gradients may be edited before the update: copies of them are made behind it.
+    if (in.op == "losses") queue_bound_[static_cast<size_t>(Queue::copy)] = after(i);
   }
 
   void reorder() {

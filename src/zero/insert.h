@@ -56,7 +56,10 @@ void append_reduction(Program& program, const ZeroPlan& plan, size_t bucket, int
 // type.
 int64_t update_group(const ZeroConfig& zero);
 
-// The update segment: losses, clip, optimizer, gather of what is not partitioned.
+// The losses segment, behind the last backward: losses of all leaves on all ranks, which says how many leaves
+// there are.
+void emit_losses(ProgramBuilder& builder, const ZeroPlan& plan);
+// The update segment: clip, optimizer, gather of what is not partitioned.
 void emit_update(ProgramBuilder& builder, const ZeroPlan& plan, const Config& config);
 
 // The init segment: every rank draws its own granules; the whole model never exists on one rank.

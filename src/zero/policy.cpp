@@ -150,16 +150,20 @@ void add_state(ZeroPlan& plan, const Optimizer& optimizer, size_t index) {
   s.grad_first = plan.part_first(index) - plan.part_first(index, policy.grads);
 }
 
-// A place for the norm of every granule that has states.
-void add_norms(ZeroPlan& plan) {
-  int64_t granules = 0;
+// A place for the norm of every granule that has states; when that of the beginning does not suffice, once
+// one for all that there can be.
+void place_norms(ZeroPlan& plan) {
+  int64_t granules = 0, all = 0;
   for (size_t b = 0; b < plan.buckets.size(); ++b) {
     plan.buckets[b].norm_first = granules;
     if (!plan.buckets[b].grad.empty()) granules += plan.part(b) / kGranule;
+    all += plan.part(b) / kGranule;
   }
+  plan.norms_used = granules;
+  bool first = plan.norms < 0;
+  if (!first && granules <= plan.buffers[static_cast<size_t>(plan.norms)].numel) return;
   Tier near = plan.policy.state_tier == Tier::device ? Tier::device : Tier::host;
-  std::string name = plan.norms < 0 ? "norms" : fmt::format("norms.{}", granules);
-  plan.norms = plan.add(std::move(name), DS_DTYPE_F64, granules, near);
+  plan.norms = plan.add(first ? "norms" : "norms.all", DS_DTYPE_F64, first ? granules : all, near);
 }
 
 // One rank has nothing to send: its gradients stay as they are. Its weights do not: what a model computes
@@ -204,13 +208,10 @@ void set_frozen(ZeroPlan& plan, const Config& config, const std::vector<char>& f
     raise(DS_ERROR_CONFIG, "frozen_parameters: all {} parameters are frozen, one at least must be trained",
           frozen.size());
   plan.frozen = frozen;
-  bool grown = plan.norms < 0;
   for (size_t b = 0; b < plan.buckets.size(); ++b) {
-    if (!plan.trains(b) || !plan.buckets[b].grad.empty()) continue;
-    add_state(plan, optimizer_of(config.optimizer), b);
-    grown = true;
+    if (plan.trains(b) && plan.buckets[b].grad.empty()) add_state(plan, optimizer_of(config.optimizer), b);
   }
-  if (grown) add_norms(plan);
+  place_norms(plan);
 }
 
 }  // namespace ds

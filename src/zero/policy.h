@@ -79,6 +79,7 @@ struct ZeroPlan {
   BufferId scalars = -1;             // kScalarBlock
   BufferId norms = -1;       // f64, one per granule that this rank updates: sums of squares of the step; -1
                              // without training
+  int64_t norms_used = 0;    // elements of it: of buckets that have states
   BufferId loss = -1;        // f32[accumulation]: loss of each micro-step of this rank
   std::vector<char> frozen;  // per parameter: not trained now
 

@@ -28,31 +28,19 @@ void gather_params(ProgramBuilder& b, const ZeroPlan& plan, size_t bucket) {
     b.emit(std::move(in));
 }
 
-void emit_losses(ProgramBuilder& b, const ZeroPlan& plan) {
-  if (plan.loss < 0) return;
-  int64_t mine = plan.accumulation;
-  BufferId losses = b.transient("losses", DS_DTYPE_F32, mine * plan.world, Tier::host);
-  b.emit(Queue::comm, "all_gather",
-         {flat(b.buffer(plan.loss), plan.loss, 0, mine, Access::read),
-          flat(b.buffer(losses), losses, 0, mine * plan.world, Access::write)});
-  b.emit(Queue::host, "losses",
-         {flat(b.buffer(losses), losses, 0, mine * plan.world, Access::read),
-          scalars_of(b, plan, Access::update)});
-}
-
 void emit_clip(ProgramBuilder& b, const ZeroPlan& plan, const Config& config) {
-  int64_t local = b.buffer(plan.norms).numel;
+  int64_t local = plan.norms_used, count = local;
   BufferId all = plan.norms;
   if (plan.policy.states > 0) {
-    all = b.transient("all_norms", DS_DTYPE_F64, local * plan.world, Tier::host);
+    count = local * plan.world;
+    all = b.transient("all_norms", DS_DTYPE_F64, count, Tier::host);
     b.emit(Queue::comm, "all_gather",
            {flat(b.buffer(plan.norms), plan.norms, 0, local, Access::read),
-            flat(b.buffer(all), all, 0, local * plan.world, Access::write)});
+            flat(b.buffer(all), all, 0, count, Access::write)});
   }
-  b.emit(
-      Queue::host, "clip",
-      {flat(b.buffer(all), all, 0, b.buffer(all).numel, Access::read), scalars_of(b, plan, Access::update)},
-      {{"max_norm", config.gradient_clipping}});
+  b.emit(Queue::host, "clip",
+         {flat(b.buffer(all), all, 0, count, Access::read), scalars_of(b, plan, Access::update)},
+         {{"max_norm", config.gradient_clipping}});
 }
 
 // Elements [first, first + count) of this rank's part that belong to frozen parameters, as "begin:end,...".
@@ -208,8 +196,19 @@ Operand param_operand(const ZeroPlan& plan, const ProgramBuilder& builder, Buffe
   return {bucket_buffer, place.begin * size_of(buffer.dtype), {buffer.dtype, shape}, access, false};
 }
 
+void emit_losses(ProgramBuilder& builder, const ZeroPlan& plan) {
+  int64_t mine = plan.accumulation;
+  BufferId losses = builder.transient("losses", DS_DTYPE_F32, mine * plan.world, Tier::host);
+  builder.emit(Queue::comm, "all_gather",
+               {flat(builder.buffer(plan.loss), plan.loss, 0, mine, Access::read),
+                flat(builder.buffer(losses), losses, 0, mine * plan.world, Access::write)});
+  builder.emit(Queue::host, "losses",
+               {flat(builder.buffer(losses), losses, 0, mine * plan.world, Access::read),
+                scalars_of(builder, plan, Access::update)});
+  builder.end_segment("losses");
+}
+
 void emit_update(ProgramBuilder& builder, const ZeroPlan& plan, const Config& config) {
-  emit_losses(builder, plan);
   emit_clip(builder, plan, config);
   // In the order of the reductions: gradients that stayed near come first, loads of the others run behind
   // them.
@@ -264,7 +263,7 @@ void emit_refresh(ProgramBuilder& builder, const ZeroPlan& plan) {
 }
 
 std::vector<int64_t> norm_order(const ZeroPlan& plan) {
-  int64_t local = plan.buffers[static_cast<size_t>(plan.norms)].numel;
+  int64_t local = plan.norms_used;
   std::vector<int64_t> order;
   for (auto [bucket, granule] : plan.layout.granules_in_order()) {
     size_t b = static_cast<size_t>(bucket);

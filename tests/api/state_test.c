@@ -60,6 +60,8 @@ static void local(ds_engine* engine) {
               DS_ERROR_INVALID_ARGUMENT, "data_count of this rank's elements of parameter 'fc2.bias'");
   part[0] = part[1] = 0.25f;
   check_ok(ds_engine_write_local(engine, param, DS_STATE_KIND_MASTER, part, (size_t)count), "write local");
+  check_error(ds_engine_read(engine, param, DS_STATE_KIND_PARAM, whole, BIAS), DS_ERROR_STATE,
+              "ds_engine_refresh must be called on all ranks first");
   check_ok(ds_engine_refresh(engine), "refresh");
   check_ok(ds_engine_read(engine, param, DS_STATE_KIND_PARAM, whole, BIAS), "read the compute copy");
   check(whole[0] == 0.25f && whole[1] == 0.25f, "all ranks' parts");
@@ -90,8 +92,10 @@ static void order(ds_engine* engine, const mlp_batch* batch) {
   check_error(ds_step(engine), DS_ERROR_STATE, "step");
   check_ok(ds_forward(engine, batch_inputs(batch), 2, &loss), "forward");
   check_error(ds_forward(engine, batch_inputs(batch), 2, &loss), DS_ERROR_STATE, "forward");
-  check_error(ds_train_batch(engine, batch_inputs(batch), 2, &loss), DS_ERROR_STATE, "train_batch");
-  check_error(ds_checkpoint_save(engine, folder), DS_ERROR_STATE, "save");
+  check_error(ds_train_batch(engine, batch_inputs(batch), 2, &loss), DS_ERROR_STATE,
+              "ds_train_batch must not");
+  check_error(ds_checkpoint_save(engine, folder), DS_ERROR_STATE, "ds_checkpoint_save must not");
+  check_error(ds_engine_refresh(engine), DS_ERROR_STATE, "ds_engine_refresh must not");
   check_ok(ds_backward(engine), "backward");
   check_ok(ds_step(engine), "step");
 }

@@ -1,5 +1,6 @@
 #include "checkpoint/fake_state.h"
 #include "io/safetensors.h"
+#include "support/errors.h"
 
 namespace ds::test {
 namespace {
@@ -82,6 +83,37 @@ TEST(CheckpointDamage, OtherModelsAreRefusedByName) {
   EXPECT_TRUE(has(text, "'h.1.weight'") && has(text, "[100,7]") && has(text, "[7,100]")) << text;
   EXPECT_TRUE(has(load_error(path, 1, more).second, "'lm_head'"));
   EXPECT_TRUE(has(load_error(path, 1, fewer).second, "'h.0.bias'"));
+}
+
+TEST(CheckpointDamage, FrozenParametersAreTensorsOfIt) {
+  for (const auto& [frozen, said] : std::vector<std::pair<std::vector<std::string>, std::string>>{
+           {{"z", "y"}, "frozen has 'y', which is no tensor or there twice"},
+           {{"z", "z"}, "frozen has 'z', which is no tensor or there twice"},
+           {{"z", "wte", "h.0.weight", "h.0.bias", "h.1.weight"}, "frozen has all 5 tensors"}}) {
+    TempFolder folder;
+    std::string path;
+    run_ranks(1, [&](Communicator& comm) {
+      FakeState state(comm, false);
+      state.fill();
+      CheckpointInfo info = fake_info(1);
+      info.frozen = frozen;
+      path = save_checkpoint(state, folder.path(), info);
+    });
+    auto [status, message] = load_error(path);
+    EXPECT_EQ(status, DS_ERROR_CORRUPT);
+    EXPECT_NE(message.find(said), std::string::npos) << message;
+  }
+}
+
+// As two hosts may see one folder while the newest is being replaced.
+TEST(CheckpointDamage, RanksThatSeeDifferentOnes) {
+  TempFolder folder;
+  std::string paths[2] = {save_fake(folder / "a", 1, 1), save_fake(folder / "b", 2, 1)};
+  run_ranks(2, [&](Communicator& comm) {
+    FakeState state(comm, true);
+    std::string message = message_of([&] { load_checkpoint(state, paths[comm.rank()]); }, DS_ERROR_CORRUPT);
+    EXPECT_NE(message.find("on rank 1"), std::string::npos) << message;
+  });
 }
 
 TEST(CheckpointDamage, NoCheckpoint) {

@@ -1,6 +1,7 @@
 // Parameters that are not trained, from the beginning, for a while, or no more.
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <numeric>
 #include <set>
 
@@ -172,6 +173,112 @@ TEST(Freeze, ACheckpointIsOfEveryParameter) {
     all.load(later);
     EXPECT_EQ(all.read_tensor(fixed, "param"), some.read_tensor(fixed, "param"));
   });
+}
+
+// A run that goes on from its checkpoint is the unbroken one, whatever calls had frozen and thawed; another
+// setting than the checkpoint's stands.
+TEST(Freeze, ACheckpointKeepsWhatCallsHaveChanged) {
+  for (bool from_config : {false, true}) {
+    for (int stage : {0, 3}) {
+      Point p{.stage = stage, .tier = stage == 0 ? Tier::device : Tier::nvme};
+      TempFolder folder;
+      run_ranks(p.world, [&](Communicator& comm) {
+        Config c = config_of(p);
+        if (from_config) c.frozen = kPatterns;
+        Engine run(c, graph_of(p), comm, {}), resumed(c, graph_of(p), comm, {}),
+            own(c, graph_of(p), comm, {});
+        std::vector<int32_t> params = frozen_params(run);
+        train_step(p, run, 0);
+        std::string first = run.save(folder.path());
+        run.freeze({params.data(), 1}, !from_config);
+        train_step(p, run, 1);
+        std::string path = run.save(folder.path());
+        train_step(p, run, 2);
+        EXPECT_EQ(resumed.load(path).step, 2);
+        EXPECT_EQ(resumed.is_frozen(params[0]), !from_config);
+        EXPECT_EQ(resumed.load(first).step, 1);
+        EXPECT_EQ(resumed.is_frozen(params[0]), from_config) << "a load is not a call of this program";
+        resumed.load(folder.path());  // the newest
+        EXPECT_EQ(resumed.is_frozen(params[0]), !from_config);
+        train_step(p, resumed, 2);
+        EXPECT_EQ(hash_of(resumed), hash_of(run)) << p.name();
+        own.freeze({params.data() + 1, 1}, !from_config);
+        own.load(path);
+        EXPECT_EQ(own.is_frozen(params[0]), from_config);
+        EXPECT_EQ(own.is_frozen(params[1]), !from_config);
+        c.frozen = {"ln_f.*"};
+        Engine other(c, graph_of(p), comm, {});
+        other.load(path);
+        EXPECT_FALSE(other.is_frozen(params[0]));
+      });
+    }
+  }
+}
+
+TEST(Freeze, ALoadThatIsRefusedFreezesNothing) {
+  Point p{.stage = 2};
+  TempFolder folder;
+  run_ranks(p.world, [&](Communicator& comm) {
+    Engine run(config_of(p), graph_of(p), comm, {}), resumed(config_of(p), graph_of(p), comm, {});
+    std::vector<int32_t> params = frozen_params(run);
+    run.freeze(params, true);
+    std::string path = run.save(folder.path());
+    comm.barrier("saved");
+    if (comm.rank() == 0) {
+      std::fstream file(path + "/exp_avg.safetensors", std::ios::in | std::ios::out | std::ios::binary);
+      file.seekp(-1, std::ios::end);
+      file.put('x');
+    }
+    comm.barrier("damaged");
+    message_of([&] { resumed.load(path); }, DS_ERROR_CORRUPT);
+    EXPECT_FALSE(resumed.is_frozen(params[0]));
+    message_of([&] { resumed.load(folder / "none"); }, DS_ERROR_NOT_FOUND);
+    train_step(p, resumed, 0);
+  });
+}
+
+TEST(Freeze, WhatALoadLosesIsSaid) {
+  TempFolder folder;
+  Point p{.world = 1};
+  auto comm = create_communicator("self", {});
+  Config c = config_of(p);
+  Engine all(c, graph_of(p), *comm, {});
+  train_step(p, all, 0);
+  std::string path = all.save(folder.path());
+  c.frozen = kPatterns;
+  Engine some(c, graph_of(p), *comm, {}), again(c, graph_of(p), *comm, {});
+  testing::internal::CaptureStderr();
+  some.load(path);
+  expect_names(testing::internal::GetCapturedStderr(),
+               {"'" + all.param_names()[static_cast<size_t>(frozen_params(some)[0])] +
+                    "' is trained there, frozen here",
+                "this engine's setting stands", "they are dropped, masters are rounded"});
+  path = some.save(folder.path());
+  testing::internal::CaptureStderr();
+  again.load(path);
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+}
+
+// Thawed one by one the same bytes as at once, but for the norms of the beginning.
+TEST(Freeze, ThawingOneByOneTakesNoMore) {
+  auto comm = create_communicator("self", {});
+  Point p{.world = 1, .bucket_size = 600};
+  Config c = config_of(p);
+  c.frozen = {"h.*"};
+  Engine one(c, graph_of(p), *comm, {}), all(c, graph_of(p), *comm, {});
+  std::vector<int32_t> params;
+  for (size_t i = 0; i < one.param_names().size(); ++i) {
+    if (one.is_frozen(static_cast<int32_t>(i))) params.push_back(static_cast<int32_t>(i));
+  }
+  ASSERT_GT(params.size(), 10u);
+  int64_t before = one.mapped(Tier::device);
+  all.freeze(params, false);
+  for (int32_t i : params) one.freeze({&i, 1}, false);
+  EXPECT_GT(all.mapped(Tier::device), before);
+  EXPECT_EQ(one.mapped(Tier::device), all.mapped(Tier::device));
+  train_step(p, one, 0);
+  train_step(p, all, 0);
+  EXPECT_EQ(state_hash(one), state_hash(all));
 }
 
 TEST(Freeze, WhatCannotBeIsRefused) {

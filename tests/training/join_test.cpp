@@ -1,6 +1,7 @@
 // Ranks whose data end at different steps.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <limits>
 #include <set>
 
@@ -128,6 +129,35 @@ TEST(Join, ErrorsOfQuantization) {
       });
     }
     EXPECT_EQ(hashes.size(), 1u) << p.name();
+  }
+}
+
+// The mean gradient has the same scale before and after the update, whoever has data.
+TEST(Join, GradientsAreMeansOfTheLeavesThatAreThere) {
+  for (int stage : {0, 2}) {
+    for (int64_t leaves : {2, 4}) {
+      Point p{.stage = stage, .leaves = leaves, .compute = DS_DTYPE_F32};
+      run_ranks(2, [&](Communicator& comm) {
+        Engine engine(config_of(p), graph_of(p), comm, {});
+        if (comm.rank() == 0) {
+          std::vector<float> before;
+          double norm = 0;
+          StepResult r = train_step_in_pieces(p, engine, 0, [&] {
+            before = engine.read_local(0, "grad");
+            for (size_t i = 0; i < engine.param_names().size(); ++i) {
+              for (float g : engine.read_local(static_cast<int32_t>(i), "grad"))
+                norm += double(g) * double(g);
+            }
+          });
+          EXPECT_EQ(engine.read_local(0, "grad"), before);
+          EXPECT_NE(before, std::vector<float>(before.size(), 0.0f));
+          if (stage == 0) {  // where a rank has all of them
+            EXPECT_NEAR(std::sqrt(norm), r.grad_norm, 1e-6 * r.grad_norm);
+          }
+        }
+        engine.join();
+      });
+    }
   }
 }
 

@@ -2,9 +2,11 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
 
 #include "checkpoint/checkpoint.h"
 #include "core/base/error.h"
+#include "support/errors.h"
 #include "support/ranks.h"
 #include "support/same_bits.h"
 #include "support/temp_folder.h"
@@ -115,6 +117,12 @@ TEST(Layouts, LocalPartsAreTheWhole) {
         for (int64_t k = first; k < first + count; ++k) part.push_back(static_cast<float>(k % 128));
         engine.write_local(param, "master", part);
       }
+      // Until then some ranks would see their own part changed, and none those of the others.
+      for (const auto& call : std::vector<std::function<void()>>{
+               [&] { engine.read_tensor(0, "param"); }, [&] { train_step(p, engine, 1); },
+               [&] { train_step_in_pieces(p, engine, 1, [] {}); }, [&] { engine.join(); }}) {
+        expect_names(message_of(call, DS_ERROR_STATE), {"ds_engine_refresh must be called"});
+      }
       engine.refresh_params();
       for (size_t i = 0; i < engine.param_names().size(); ++i) {
         std::vector<float> now = engine.read_tensor(static_cast<int32_t>(i), "param");
@@ -126,7 +134,9 @@ TEST(Layouts, LocalPartsAreTheWhole) {
 
 // An edited gradient is the one that the update and the clipping see.
 TEST(Layouts, AnEditedGradientIsUsed) {
-  for (const Point& p : layouts()) {
+  std::vector<Point> points = layouts();
+  points.push_back(at({.stage = 1}, 2));  // states are cut, gradients whole
+  for (const Point& p : points) {
     run_ranks(p.world, [&](Communicator& comm) {
       Config c = config_of(p);
       c.gradient_clipping = 0.01;
@@ -142,6 +152,7 @@ TEST(Layouts, AnEditedGradientIsUsed) {
             auto [first, count] = e.local_range(param);
             e.write_local(param, "grad", {grad.data() + first, static_cast<size_t>(count)});
           }
+          EXPECT_EQ(e.read_tensor(param, "grad"), grad) << p.name();
         }
       };
       double first_norm = 0;

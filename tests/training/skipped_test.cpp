@@ -55,10 +55,23 @@ TEST(Skipped, ANanWrittenAsGradientIsNamedAndChangesNothing) {
               });
             },
             DS_ERROR_NUMERIC);
-        expect_names(message, {"step 2 is skipped", mine ? "gradient written to '" + name : "another rank"});
+        expect_names(message,
+                     {"step 2 is skipped", mine ? "gradient written to '" + name : "none on this rank"});
         EXPECT_EQ(engine.steps_taken(), 1);
         EXPECT_EQ(state_of(engine), before) << p.name();
       }
+      expect_names(message_of(
+                       [&] {
+                         train_step_in_pieces(p, engine, 1, [&] {
+                           std::vector<float> grad = engine.read_tensor(3, "grad"), bad(grad.size(), kNan);
+                           engine.write_tensor(
+                               2, "grad", std::vector<float>(engine.read_tensor(2, "grad").size(), kNan));
+                           engine.write_tensor(3, "grad", bad);
+                           engine.write_tensor(3, "grad", grad);
+                         });
+                       },
+                       DS_ERROR_NUMERIC),
+                   {"gradient written to '" + name});
       train_step_in_pieces(p, engine, 1, [&] {  // written again before the update, it is as good as never
         std::vector<float> grad = engine.read_tensor(2, "grad"), bad(grad.size(), kNan);
         engine.write_tensor(2, "grad", bad);

@@ -1,0 +1,123 @@
+// Which parameters are trained: by calls between steps, and as a checkpoint says.
+#include <algorithm>
+
+#include "checkpoint/agree.h"
+#include "core/base/error.h"
+#include "core/base/log.h"
+#include "engine/core.h"
+
+namespace ds {
+
+// A bucket has states for the first time: its master is the parameter, the others are zero.
+void EngineCore::begin_states(size_t bucket) {
+  const BucketState& s = zero().buckets[bucket];
+  std::vector<float> block(1 << 16);
+  auto pieces = [&](auto&& body) {
+    for (int64_t at = 0; at < held(bucket); at += static_cast<int64_t>(block.size()))
+      body(at, std::min(static_cast<int64_t>(block.size()), held(bucket) - at));
+  };
+  for (const StateRef& state : s.states) {
+    pieces([&](int64_t at, int64_t n) { transfer_state(state.buffer, at, n, nullptr, block.data()); });
+  }
+  if (s.master.buffer == s.param.buffer) return;
+  pieces([&](int64_t at, int64_t n) {
+    transfer_state(s.param.buffer, s.param.first + at, n, block.data(), nullptr);
+    transfer_state(s.master.buffer, s.master.first + at, n, nullptr, block.data());
+  });
+}
+
+void EngineCore::freeze(std::span<const int32_t> params, int32_t frozen) {
+  guarded([] {});
+  ensure_started();
+  std::vector<char> wanted = zero().frozen;
+  agree(comm_, "ds_engine_freeze", [&] {
+    require_idle("ds_engine_freeze");
+    if (state_kinds_.size() == 1) raise(DS_ERROR_STATE, "an engine for inference alone trains no parameter");
+    require(params.data() || params.empty(), "params must not be NULL with params_count {}", params.size());
+    require(frozen == 0 || frozen == 1, "frozen must be 0 or 1, got {}", frozen);
+    for (int32_t p : params) {
+      check_param(p);
+      wanted[static_cast<size_t>(p)] = static_cast<char>(frozen);
+    }
+  });
+  compare_frozen(wanted);
+  set_frozen(wanted);
+  freeze_called_ = true;
+}
+
+// Before anything changes: a plan of other parameters than the other ranks' is of no use.
+void EngineCore::compare_frozen(const std::vector<char>& mine) {
+  std::vector<char> all(mine.size() * static_cast<size_t>(comm_.size()));
+  comm_.all_gather(mine.data(), all.data(), mine.size(), "frozen parameters");
+  for (size_t i = mine.size(); i < all.size(); ++i) {
+    size_t p = i % mine.size(), rank = i / mine.size();
+    if (all[i] == all[p]) continue;
+    raise(DS_ERROR_INVALID_ARGUMENT, "ds_engine_freeze: parameter '{}' would be {} on rank 0, {} on rank {}",
+          names_[p], all[p] ? "frozen" : "trained", all[i] ? "frozen" : "trained", rank);
+  }
+}
+
+void EngineCore::set_frozen(const std::vector<char>& wanted) {
+  std::vector<size_t> fresh;
+  for (size_t b = 0; b < zero().buckets.size(); ++b) {
+    if (zero().buckets[b].grad.empty()) fresh.push_back(b);
+  }
+  guarded([&] { settle(); });
+  recompile(wanted);
+  guarded([&] {
+    for (size_t b : fresh) {
+      if (!zero().buckets[b].grad.empty()) begin_states(b);
+    }
+  });
+  forget_text();
+}
+
+std::vector<std::string> EngineCore::frozen_names() const {
+  std::vector<std::string> out;
+  for (size_t p = 0; p < zero().frozen.size(); ++p) {
+    if (zero().frozen[p]) out.push_back(names_[p]);
+  }
+  return out;
+}
+
+// By parameter, as ZeroPlan::frozen.
+std::vector<char> EngineCore::frozen_of(const CheckpointInfo& saved) const {
+  std::set<std::string_view> frozen(saved.frozen.begin(), saved.frozen.end());
+  std::vector<char> out;
+  for (const std::string& name : names_) out.push_back(frozen.count(name) != 0);
+  return out;
+}
+
+// The first parameter that is frozen either here or in the checkpoint; "" without one.
+std::string EngineCore::frozen_difference(const CheckpointInfo& saved) const {
+  std::vector<char> there = frozen_of(saved);
+  for (size_t p = 0; p < names_.size(); ++p) {
+    if (there[p] == zero().frozen[p]) continue;
+    return fmt::format("parameter '{}' is {} there, {} here", names_[p], there[p] ? "frozen" : "trained",
+                       there[p] ? "trained" : "frozen");
+  }
+  return "";
+}
+
+// Whether the frozen parameters of the checkpoint are those of this configuration and calls after it.
+bool EngineCore::follows_frozen(const CheckpointInfo& saved) const {
+  const Json* values = saved.config.find("config");
+  const Json* patterns = values ? values->find("frozen_parameters") : nullptr;
+  Json mine = Json::Array(config_.frozen.begin(), config_.frozen.end());
+  return !freeze_called_ && patterns && patterns->dump() == mine.dump();
+}
+
+// Freezes and thaws as calls had done before the checkpoint was saved, so that the run goes on.
+void EngineCore::follow_frozen(const std::string& path, const CheckpointInfo& saved) {
+  if (!follows_frozen(saved)) return;
+  std::vector<char> wanted = frozen_of(saved);
+  if (wanted == zero().frozen) return;
+  set_frozen(wanted);
+  if (comm_.rank() == 0) {
+    log_line(LogLevel::info,
+             fmt::format("checkpoint '{}' has {} of {} parameters frozen, and so has this engine", path,
+                         frozen_names().size(), names_.size()));
+  }
+}
+
+}  // namespace ds
