@@ -40,8 +40,8 @@ void Communicator::sum_to(const void* in, void* out, size_t count, DType wire, R
   size_t unit = unit_of(wire), sum = sum_size(wire), widest = std::max(unit, sum);
   auto ranks = static_cast<size_t>(size_), me = static_cast<size_t>(rank_);
   bool kept = root < 0 || root == rank_;  // the sums have a place in out
-  exchange_->prepare((count + ranks - 1) / ranks * widest);
-  size_t most = std::min(exchange_->part_bytes(Round::seen), kCached / ranks) / widest * ranks, first = 0;
+  size_t largest = exchange_->prepare(Round::seen, (count + ranks - 1) / ranks * widest);
+  size_t most = std::min(largest, kCached / ranks) / widest * ranks, first = 0;
   std::vector<std::byte> scratch(kept ? 0 : (std::min(most, count) + ranks - 1) / ranks * sum);
   Part sends[kMaxRanks], receives[kMaxRanks];
   do {

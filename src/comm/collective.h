@@ -31,8 +31,7 @@ struct GiveTake {
 template <typename Swap, typename After>
 void in_rounds(Exchange& exchange, Round kind, size_t longest, size_t unit, Swap swap, After after) {
   Part sends[kMaxRanks], receives[kMaxRanks];
-  exchange.prepare(longest * unit);
-  size_t most = exchange.part_bytes(kind) / unit, first = 0;
+  size_t most = exchange.prepare(kind, longest * unit) / unit, first = 0;
   do {
     size_t n = std::min(most, longest - first);
     for (int r = 0; r < exchange.size(); ++r) {

@@ -117,7 +117,7 @@ void LinkedExchange::agree(int only) {
   }
 }
 
-size_t LinkedExchange::part_bytes(Round kind) const { return kind == Round::seen ? kStagePart : kMost; }
+size_t LinkedExchange::prepare(Round kind, size_t) { return kind == Round::seen ? kStagePart : kMost; }
 
 void LinkedExchange::round(const Part* sends, const Part* receives) {
   std::vector<Part> places(receives, receives + size());

@@ -37,8 +37,7 @@ class LinkedExchange final : public Exchange {
   int local_rank() const override { return local_rank_; }
   int local_size() const override { return local_size_; }
   void begin(const Intent& intent) override;
-  void prepare(size_t) override {}
-  size_t part_bytes(Round kind) const override;
+  size_t prepare(Round kind, size_t bytes) override;
   void round(const Part* sends, const Part* receives) override;
   const std::byte* see(int r, size_t offset, size_t bytes) override;
   void end() override {}

@@ -20,6 +20,12 @@ constexpr size_t kDirectBytes = size_t{1} << 20;
 // MiB at 2 ranks: 0.8 of the time of whole blocks where memory is slow, 1.1 where it is not.
 constexpr size_t kTogether = size_t{8} << 20;
 
+// Of what is the same for all while ranks wait for cores: a rank's cache holds two, and all read them out of
+// caches.
+constexpr size_t kCrowdedPart = size_t{256} << 10;
+
+int cores_here() { return std::max(1, static_cast<int>(std::thread::hardware_concurrency())); }
+
 }  // namespace
 
 SharedExchange::SharedExchange(std::unique_ptr<Sharing> sharing, Membership place, const CommOptions& options,
@@ -36,20 +42,26 @@ SharedExchange::SharedExchange(std::unique_ptr<Sharing> sharing, Membership plac
       join_ms_(options.join_ms),
       steps_(static_cast<size_t>(options.size)),
       none_(static_cast<size_t>(options.size)) {
-  // Some 50 us: a sleep and a wake cost as much. With more ranks than cores, spinning keeps the others from
-  // running; giving the core to them costs less than a sleep ([M] 16 MiB at 8 ranks: 0.9 of the time).
-  bool crowded = static_cast<unsigned>(size()) > std::thread::hardware_concurrency();
-  spins_ = crowded ? 50 : 4000;
-  yields_ = crowded ? 500 : 0;
-  join(options.direct);
+  join(options.direct, options.cores > 0 ? options.cores : cores_here());
   joined_ = true;
   timeout_ms_ = options.timeout_ms;
 }
 
+// Some 50 us: a sleep and a wake cost as much. With more ranks than cores, spinning keeps the others from
+// running; giving the core to them costs less than a sleep ([M] 16 MiB at 8 ranks: 0.9 of the time).
+void SharedExchange::set_cores(int cores) {
+  cores_ = cores;
+  crowded_ = size() > cores;
+  spins_ = crowded_ ? 50 : 4000;
+  yields_ = crowded_ ? 500 : 0;
+}
+
 // The first round shows each rank a value in the memory of each other one: processes of two containers or
-// users cannot read each other, though they share a segment.
-void SharedExchange::join(bool direct) {
+// users cannot read each other, though they share a segment. What rounds depend on is the same on all ranks.
+void SharedExchange::join(bool direct, int cores) {
+  set_cores(cores);
   uint64_t cookie = std::random_device()();
+  own_.cores.store(cores);
   own_.process.store(process_);
   own_.cookie.store(cookie);
   own_.cookie_at.store(reinterpret_cast<uint64_t>(&cookie));
@@ -65,7 +77,11 @@ void SharedExchange::join(bool direct) {
   own_.reads.store(direct ? 2 : 1);
   round(none_.data(), none_.data());
   can_read_ = true;
-  for (int r = 0; r < size(); ++r) can_read_ = can_read_ && segment_.ranks[r].reads.load() == 2;
+  for (int r = 0; r < size(); ++r) {
+    can_read_ = can_read_ && segment_.ranks[r].reads.load() == 2;
+    cores = std::min(cores, segment_.ranks[r].cores.load());
+  }
+  set_cores(cores);
 }
 
 SharedExchange::~SharedExchange() {
@@ -92,14 +108,14 @@ void SharedExchange::begin(const Intent& intent) {
   check_abort();  // last: the message names this collective
 }
 
-void SharedExchange::prepare(size_t bytes) {
-  prepared_ = bytes;
-  direct_ = can_read_ && size() > 1 && bytes > kDirectBytes;
-}
-
-size_t SharedExchange::part_bytes(Round kind) const {
-  if (direct_) return kind == Round::same ? kTogether / static_cast<size_t>(size()) : SIZE_MAX;
-  return kind == Round::same ? kHalf : kHalf / static_cast<size_t>(size()) / 64 * 64;
+size_t SharedExchange::prepare(Round kind, size_t bytes) {
+  auto ranks = static_cast<size_t>(size());
+  bool same = kind == Round::same, large = bytes > kDirectBytes;
+  whole_ = bytes * ranks;
+  direct_ = can_read_ && ranks > 1 && large && !(same && crowded_);
+  if (direct_) return same ? kTogether / ranks : SIZE_MAX;
+  if (same) return large && crowded_ ? kCrowdedPart : kHalf;
+  return kHalf / ranks / 64 * 64;
 }
 
 size_t SharedExchange::piece_bytes() const {
@@ -139,7 +155,7 @@ void SharedExchange::round(const Part* sends, const Part* receives) {
   // What lies in place all read in the same order, so that a cache that they share serves all but the first.
   for (int step = 0; step < size(); ++step) {
     int r = direct_ ? step : (rank() + step) % size();
-    r == rank() ? take_own(sends, receives, prepared_) : take(r, receives[r]);
+    r == rank() ? take_own(sends, receives, whole_) : take(r, receives[r]);
   }
   first_ = false;
 }
@@ -167,7 +183,7 @@ const std::byte* SharedExchange::see(int r, size_t offset, size_t bytes) {
 void SharedExchange::fetch(int peer, size_t offset, void* to, size_t bytes) {
   const Offer& offer = segment_.ranks[peer].offers[phase_ & 1][rank()];
   if (direct_) return read(peer, offer.where + offset, to, bytes);
-  ds::copy(to, half(peer, phase_) + offer.where + offset, bytes);
+  ds::copy(to, half(peer, phase_) + offer.where + offset, bytes, whole_);
 }
 
 // A process that dies loses its memory before its lock.
@@ -194,7 +210,7 @@ void SharedExchange::end() {
 // Each chunk is two steps: it is there, it is taken.
 void SharedExchange::pair(const Intent& intent, int peer, Part send, Part receive) {
   begin(intent);
-  prepare(intent.bytes);
+  prepare(Round::each, intent.bytes);
   const RankBlock& block = segment_.ranks[peer];
   std::byte* stage = half(rank(), phase_ + 1);  // free between two rounds
   size_t most = direct_ ? SIZE_MAX : kHalf, first = 0;
@@ -227,6 +243,7 @@ std::unique_ptr<Exchange> SharedExchange::split(const std::string& name, const s
   options.timeout_ms = timeout_ms_;
   options.join_ms = join_ms_;
   options.direct = can_read_;
+  options.cores = crowded_ ? 1 : cores_;  // a part shares them with the rest
   std::vector<std::shared_ptr<Sharing>> around = around_;
   around.push_back(sharing_);
   return std::make_unique<SharedExchange>(sharing_->make(name, options), std::move(part), options,

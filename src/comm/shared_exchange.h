@@ -22,8 +22,7 @@ class SharedExchange final : public Exchange {
   ~SharedExchange() override;
 
   void begin(const Intent& intent) override;
-  void prepare(size_t bytes) override;
-  size_t part_bytes(Round kind) const override;
+  size_t prepare(Round kind, size_t bytes) override;
   void round(const Part* sends, const Part* receives) override;
   const std::byte* see(int r, size_t offset, size_t bytes) override;
   size_t piece_bytes() const override;
@@ -46,7 +45,9 @@ class SharedExchange final : public Exchange {
   std::byte* half(int rank, uint32_t phase) const {
     return segment_.slot(size(), rank) + (phase & 1) * kHalf;
   }
-  void join(bool direct);
+  void join(bool direct, int cores);
+  // How this rank waits, with so many cores for all ranks.
+  void set_cores(int cores);
   void leave();
   void offer(const Part* sends);
   void publish();
@@ -74,6 +75,8 @@ class SharedExchange final : public Exchange {
   RankBlock& shown_;  // this rank's in the world
   int process_;       // that joined
   int64_t timeout_ms_, join_ms_;
+  int cores_;           // the least that a rank sees
+  bool crowded_;        // more ranks than cores
   int spins_, yields_;  // looks at a word before this rank sleeps on it
   uint32_t phase_ = 0;
   std::vector<uint32_t> steps_;  // of meetings, with each rank
@@ -82,7 +85,7 @@ class SharedExchange final : public Exchange {
   bool joined_ = false;
   bool can_read_ = false;  // every rank all others
   bool direct_ = false;    // this collective is read where its bytes lie
-  size_t prepared_ = 0;    // bytes that a rank takes from each other one, at most
+  size_t whole_ = 0;       // bytes that a rank takes in this collective, at most
   Intent intent_;
 };
 

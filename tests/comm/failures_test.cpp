@@ -131,7 +131,7 @@ TEST_P(Failures, AMissingRankIsAJoinError) {
 TEST_P(Failures, APayloadMayEndWithItsRank) {
   for (int turn = 0; turn < 20; ++turn) {
     on_all(3, [turn](int rank, const std::string& url) {
-      auto comm = create_communicator(url, {.rank = rank, .size = 3});
+      auto comm = create_communicator(url, {.rank = rank, .size = 3, .cores = 3});
       EXPECT_TRUE(comm->reads_directly());
       size_t bytes = size_t{3} << 20;
       auto in = std::make_unique<char[]>(bytes), out = std::make_unique<char[]>(3 * bytes);

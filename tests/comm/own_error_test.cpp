@@ -20,8 +20,7 @@ class Short final : public Exchange {
   Short(std::unique_ptr<Exchange> inner, int good)
       : Exchange(inner->place()), inner_(std::move(inner)), left_(good) {}
   void begin(const Intent& intent) override { inner_->begin(intent); }
-  void prepare(size_t bytes) override { inner_->prepare(bytes); }
-  size_t part_bytes(Round kind) const override { return inner_->part_bytes(kind); }
+  size_t prepare(Round kind, size_t bytes) override { return inner_->prepare(kind, bytes); }
   void round(const Part* sends, const Part* receives) override {
     if (left_-- == 0) throw std::bad_alloc();
     inner_->round(sends, receives);

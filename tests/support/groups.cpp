@@ -21,9 +21,9 @@ std::vector<GroupCase> all_cases() {
   std::vector<GroupCase> out;
   for (const char* transport : {"threads", "shm", "post"}) {
     for (int ranks : {1, 2, 3, 4}) out.push_back({transport, ranks});
-    for (int ranks : {2, 3}) {
-      if (std::string(transport) != "post") out.push_back({transport, ranks, false});
-    }
+    if (std::string(transport) == "post") continue;
+    for (int ranks : {2, 3}) out.push_back({transport, ranks, false});
+    out.push_back({transport, 3, true, 2});
   }
   for (int ranks : {1, 2, 4}) out.push_back({"gloo", ranks});
   return out;
@@ -43,7 +43,9 @@ std::vector<GroupCase> group_cases(int ranks) {
 }
 
 std::string group_name(const testing::TestParamInfo<GroupCase>& info) {
-  return fmt::format("{}{}{}", info.param.transport, info.param.ranks, info.param.direct ? "" : "staged");
+  const GroupCase& group = info.param;
+  return fmt::format("{}{}{}{}", group.transport, group.ranks, group.direct ? "" : "staged",
+                     group.cores < group.ranks ? "crowded" : "");
 }
 
 void on_group(const GroupCase& group, const std::function<void(Communicator&)>& body) {
@@ -58,7 +60,11 @@ void on_group(const GroupCase& group, const std::function<void(Communicator&)>& 
   std::string name = gloo ? folder / "meet" : fmt::format("group-{}", getpid());
   std::string url = fmt::format("{}://{}", group.transport, name);
   auto one = [&](int rank) {
-    CommOptions options{.rank = rank, .size = group.ranks, .timeout_ms = 60000, .direct = group.direct};
+    CommOptions options{.rank = rank,
+                        .size = group.ranks,
+                        .timeout_ms = 60000,
+                        .direct = group.direct,
+                        .cores = group.cores};
     auto comm = post ? make_linked(post_transport(), "", options) : create_communicator(url, options);
     ASSERT_EQ(comm->reads_directly(), group.direct && !post && !gloo);
     body(*comm);

@@ -12,7 +12,7 @@
 namespace ds {
 
 inline constexpr size_t kSlotBytes = size_t{2} << 20;  // staging of one rank: two halves used in turn
-inline constexpr uint32_t kSegmentVersion = 3;
+inline constexpr uint32_t kSegmentVersion = 4;
 
 // What a rank gives another: an address of its process, or an offset in its half of the staging.
 struct Offer {
@@ -28,6 +28,7 @@ struct alignas(4096) RankBlock {
   std::atomic<uint32_t> left;      // the rank has destroyed its communicator
   std::atomic<int32_t> process;
   std::atomic<uint32_t> reads;  // 1 + whether it can read the memory of all others; 0: not known yet
+  std::atomic<int32_t> cores;   // that it sees
   std::atomic<uint64_t> cookie, cookie_at;    // a value and where its process has it
   Intent intents[2];                          // by parity of the exchange
   Offer offers[2][kMaxRanks];                 // to each rank, the same
