@@ -60,8 +60,8 @@ class Exchange {
 
   // Says what this rank is about to do. Ranks that differ learn it at the latest in the first round.
   virtual void begin(const Intent& intent) = 0;
-  // A rank takes up to `bytes` from each other one in the following rounds; the same on all ranks. Returns the
-  // most that a part of such a round may have.
+  // A rank takes up to `bytes` from each other one in the following rounds; the same on all ranks. Returns
+  // the most that a part of such a round may have.
   virtual size_t prepare(Round kind, size_t bytes) = 0;
   // Gives sends[r] to and takes receives[r] from every rank r, itself too. What is taken from others with
   // data NULL is there to be seen, from itself nothing. Sent bytes do not change until all ranks have begun

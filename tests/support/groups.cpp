@@ -60,11 +60,8 @@ void on_group(const GroupCase& group, const std::function<void(Communicator&)>& 
   std::string name = gloo ? folder / "meet" : fmt::format("group-{}", getpid());
   std::string url = fmt::format("{}://{}", group.transport, name);
   auto one = [&](int rank) {
-    CommOptions options{.rank = rank,
-                        .size = group.ranks,
-                        .timeout_ms = 60000,
-                        .direct = group.direct,
-                        .cores = group.cores};
+    CommOptions options{
+        .rank = rank, .size = group.ranks, .timeout_ms = 60000, .direct = group.direct, .cores = group.cores};
     auto comm = post ? make_linked(post_transport(), "", options) : create_communicator(url, options);
     ASSERT_EQ(comm->reads_directly(), group.direct && !post && !gloo);
     body(*comm);
