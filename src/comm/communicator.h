@@ -222,7 +222,7 @@ struct CommOptions {
   int64_t timeout_ms = 300000;  // no progress of a peer for this long
   int64_t join_ms = 60000;      // waiting for peers at creation
   bool direct = true;           // read each other's memory where the system allows it
-  int cores = 0;                // that ranks of this host have together; 0: all of it
+  int cores = 0;                // of all ranks together, the same on all; 0: what one of them may run on
 };
 
 // url: "self" (one rank), "threads://name" (ranks are threads of this process), "shm://name" (processes of

@@ -10,7 +10,7 @@ namespace ds {
 namespace {
 
 constexpr size_t kString = size_t{512} << 10;  // from here up to kFar the processor's own copy is the fastest
-constexpr size_t kFar = size_t{8} << 20;       // from here on the caches would keep little of it
+constexpr size_t kFar = size_t{4} << 20;       // from here on the caches would keep little of it
 
 // Whether the processor copies strings by whole lines, which it does not read before it overwrites them.
 bool copies_strings() {

@@ -20,6 +20,7 @@ using Part = ds_plugin_part;
 // What a round's parts are.
 enum class Round {
   same,  // a rank gives every other rank the same bytes
+  one,   // all give to one rank
   each,  // each its own
   seen,  // each its own, which are looked at piece by piece
 };
@@ -85,7 +86,7 @@ class Exchange {
   virtual void tick() = 0;
   virtual void set_timeout(int64_t ms) = 0;
   virtual int64_t overhead_bytes() const = 0;
-  // Whether large parts are read where they lie, not through staging.
+  // Whether large parts can be read where they lie, not only through staging.
   virtual bool reads_directly() const { return false; }
   // The group of `members` (ranks of this one in their new order), of which this rank is one; collective
   // among them. `name` is theirs alone, messages call them `group`.
@@ -95,7 +96,7 @@ class Exchange {
  protected:
   // "rank 3 in barrier 'h.3'", with the name of a part.
   std::string here(const Intent& intent) const;
-  // This rank's own part of a round of parts of up to `whole` bytes.
+  // This rank's own part of a round, in a collective in which a rank takes up to `whole` bytes.
   void take_own(const Part* sends, const Part* receives, size_t whole) const;
 
  private:

@@ -7,7 +7,7 @@ void Communicator::gather(const void* in, void* out, size_t bytes, int root, std
   check_root(root);
   perform({"gather", fmt::format("to {}", exchange_->world(root)), bytes, label}, [&] {
     bool taker = rank_ == root;
-    in_rounds(*exchange_, Round::same, bytes, [&](size_t r, size_t first, size_t n) -> GiveTake {
+    in_rounds(*exchange_, Round::one, bytes, [&](size_t r, size_t first, size_t n) -> GiveTake {
       return {part(at(in, first), static_cast<int>(r) == root ? n : 0),
               taker ? Part{at(out, r * bytes + first), n} : Part{}};
     });

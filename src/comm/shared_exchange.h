@@ -13,7 +13,8 @@ namespace ds {
 // the round, waits for the others and reads theirs; a half is written again two rounds later, when everyone
 // has published the round between and so has finished reading. A large part stays where it is: a rank
 // publishes its address, the others read it out of its process, and a last empty round ends the reading. The
-// second way is taken where every rank has shown, at joining, that it can read all others.
+// second way is taken where every rank has shown, at joining, that it can read all others; but with more
+// ranks than cores, what is the same for all is staged in small parts.
 class SharedExchange final : public Exchange {
  public:
   // `around`: of the groups that this one is a part of, the world first; their aborts end this one too.
@@ -45,8 +46,8 @@ class SharedExchange final : public Exchange {
   std::byte* half(int rank, uint32_t phase) const {
     return segment_.slot(size(), rank) + (phase & 1) * kHalf;
   }
-  void join(bool direct, int cores);
-  // How this rank waits, with so many cores for all ranks.
+  void join(const CommOptions& options);
+  // Whether ranks are crowded, and how they wait, with so many cores for all of them.
   void set_cores(int cores);
   void leave();
   void offer(const Part* sends);
@@ -75,7 +76,7 @@ class SharedExchange final : public Exchange {
   RankBlock& shown_;  // this rank's in the world
   int process_;       // that joined
   int64_t timeout_ms_, join_ms_;
-  int cores_;           // the least that a rank sees
+  int cores_;           // of all ranks
   bool crowded_;        // more ranks than cores
   int spins_, yields_;  // looks at a word before this rank sleeps on it
   uint32_t phase_ = 0;
@@ -85,7 +86,7 @@ class SharedExchange final : public Exchange {
   bool joined_ = false;
   bool can_read_ = false;  // every rank all others
   bool direct_ = false;    // this collective is read where its bytes lie
-  size_t whole_ = 0;       // bytes that a rank takes in this collective, at most
+  size_t whole_ = 0;  // bytes that a rank takes, at most: of one, or where it gathers from a crowd, of all
   Intent intent_;
 };
 

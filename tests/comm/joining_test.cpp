@@ -117,23 +117,6 @@ TEST_P(Joining, OneNameAndTwoSizes) {
   expect_meeting(name, 3);
 }
 
-// Ranks that are bound to other sets of cores go the same way, in groups within, too.
-TEST_P(Joining, RanksMaySeeDifferentCores) {
-  std::string name = url();
-  side_by_side(3, [&](int rank) {
-    auto comm = create_communicator(name, {.rank = rank, .size = 3, .timeout_ms = 20000, .cores = rank + 1});
-    auto part = comm->split(rank == 0 ? -1 : 0, 0, "two");
-    size_t bytes = size_t{3} << 20;
-    std::vector<char> in(bytes, static_cast<char>(rank)), out(3 * bytes, 9);
-    comm->all_gather(in.data(), out.data(), bytes, "w");
-    for (size_t r = 0; r < 3; ++r) EXPECT_EQ(out[r * bytes], out[(r + 1) * bytes - 1]);
-    for (char r : {0, 1, 2}) EXPECT_EQ(out[static_cast<size_t>(r) * bytes], r);
-    if (!part) return;
-    part->all_gather(in.data(), out.data(), bytes, "w");
-    for (size_t r : {0, 1}) EXPECT_EQ(out[(r + 1) * bytes - 1], static_cast<char>(r + 1));
-  });
-}
-
 TEST_P(Joining, ANameServesOneGroupAfterTheOther) {
   for (int ranks : {2, 3, 2}) expect_meeting(url(), ranks);
 }

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <functional>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -23,7 +24,7 @@ using test::expect_names;
 using test::message_of;
 using test::pause_ms;
 
-constexpr int64_t kTimeout = 400;  // ms
+constexpr int64_t kTimeout = 1000;  // ms; longer than a busy machine leaves a rank without a core
 
 // Counts over all ranks, be they threads or processes.
 class Count {
@@ -37,9 +38,12 @@ class Count {
   Count& operator=(const Count&) = delete;
   void add() { at_->fetch_add(1); }
   int value() const { return at_->load(); }
-  // Returns when it has come so far.
+  // Returns when it has come so far; throws if it does not.
   void wait_for(int value) const {
-    while (at_->load() < value) pause_ms(2);
+    for (int i = 0; at_->load() < value; ++i) {
+      if (i == 20000) throw std::runtime_error("the other ranks did not come so far");
+      pause_ms(2);
+    }
   }
 
  private:
@@ -70,7 +74,7 @@ class Levels : public testing::TestWithParam<const char*> {
 TEST_P(Levels, WhoWorksInAPartIsWaitedForOutsideIt) {
   on_ranks(4, kTimeout, [](Communicator& comm) {
     auto half = comm.split(comm.rank() / 2, 0, "halves");
-    for (int i = 0; comm.rank() < 2 && i < 16; ++i) {
+    for (int i = 0; comm.rank() < 2 && i < 30; ++i) {
       if (comm.rank() == 1) pause_ms(40);
       half->barrier("within");
     }
@@ -83,7 +87,7 @@ TEST_P(Levels, WhoWaitsForOneThatWorksIsWaitedFor) {
   on_ranks(4, kTimeout, [](Communicator& comm) {
     auto half = comm.split(comm.rank() / 2, 0, "halves");
     auto across = comm.split(comm.rank() % 2, 0, "across");
-    for (int i = 0; comm.rank() == 3 && i < 16; ++i) {
+    for (int i = 0; comm.rank() == 3 && i < 30; ++i) {
       pause_ms(40);
       comm.tick();
     }

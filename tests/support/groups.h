@@ -14,7 +14,7 @@ struct GroupCase {
   std::string transport;  // threads, shm, post (a plugin's, between threads), gloo, or mpi
   int ranks = 1;
   bool direct = true;  // large payloads are read where they lie, over threads and shm
-  int cores = 64;
+  int cores = 64;      // CommOptions
 };
 
 // All transports of one host with 1 to 4 ranks; under mpirun (tests/comm/mpi.sh) the ranks that it started,

@@ -28,8 +28,8 @@ struct alignas(4096) RankBlock {
   std::atomic<uint32_t> left;      // the rank has destroyed its communicator
   std::atomic<int32_t> process;
   std::atomic<uint32_t> reads;  // 1 + whether it can read the memory of all others; 0: not known yet
-  std::atomic<int32_t> cores;   // that it sees
   std::atomic<uint64_t> cookie, cookie_at;    // a value and where its process has it
+  std::atomic<uint64_t> cores[16];            // that it may run on, a bit each; none: not known
   Intent intents[2];                          // by parity of the exchange
   Offer offers[2][kMaxRanks];                 // to each rank, the same
   std::atomic<uint32_t> meetings[kMaxRanks];  // steps of the meetings with each rank; a word to sleep on
