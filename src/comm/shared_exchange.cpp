@@ -74,7 +74,6 @@ SharedExchange::SharedExchange(std::unique_ptr<Sharing> sharing, Membership plac
 // Some 50 us: a sleep and a wake cost as much. With more ranks than cores, spinning keeps the others from
 // running; giving the core to them costs less than a sleep ([M] 16 MiB at 8 ranks: 0.9 of the time).
 void SharedExchange::set_cores(int cores) {
-  cores_ = cores;
   crowded_ = size() > cores;
   spins_ = crowded_ ? 50 : 4000;
   yields_ = crowded_ ? 500 : 0;
@@ -266,7 +265,7 @@ std::unique_ptr<Exchange> SharedExchange::split(const std::string& name, const s
   options.timeout_ms = timeout_ms_;
   options.join_ms = join_ms_;
   options.direct = can_read_;
-  options.cores = crowded_ ? 1 : cores_;  // a part of a crowd is crowded
+  options.cores = crowded_ ? 1 : size();  // a part of a crowd is crowded, no other
   std::vector<std::shared_ptr<Sharing>> around = around_;
   around.push_back(sharing_);
   return std::make_unique<SharedExchange>(sharing_->make(name, options), std::move(part), options,

@@ -76,7 +76,6 @@ class SharedExchange final : public Exchange {
   RankBlock& shown_;  // this rank's in the world
   int process_;       // that joined
   int64_t timeout_ms_, join_ms_;
-  int cores_;           // of all ranks
   bool crowded_;        // more ranks than cores
   int spins_, yields_;  // looks at a word before this rank sleeps on it
   uint32_t phase_ = 0;
