@@ -1,3 +1,6 @@
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -54,9 +57,18 @@ std::vector<std::string> words_of(const CLI::App& app, int argc, char** argv) {
   return words;
 }
 
+// A program may be started with standard descriptors closed. The next files opened would get their numbers,
+// and text meant for the terminal would go into them.
+void open_standard() {
+  int fd = 0;
+  while (fd >= 0 && fd <= STDERR_FILENO) fd = open("/dev/null", O_RDWR);
+  if (fd > STDERR_FILENO) close(fd);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  open_standard();
   int code = 0;
   CLI::App app("libds trains large models: ZeRO, offload and more behind one C header", "libds");
   app.set_version_flag("--version", ds_version());

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <ctime>
 
+#include "core/base/file_stream.h"
 #include "core/base/log.h"
 
 namespace ds {
@@ -39,11 +40,11 @@ std::string date_text(int64_t ms) {
 // Whole or not at all: a reader never sees half of it. Returns the errno, 0 when it is there.
 int write_whole(const std::string& path, const std::string& text) {
   std::string part = path + ".part";
-  std::FILE* file = std::fopen(part.c_str(), "we");
-  if (!file) return errno;
-  bool good = std::fwrite(text.data(), 1, text.size(), file) == text.size();
-  int code = good ? 0 : errno;
-  if (std::fclose(file) != 0 && good) code = errno;
+  errno = 0;
+  OutputFile file(part);
+  file << text;
+  file.close();
+  int code = file ? 0 : errno;
   if (code == 0 && std::rename(part.c_str(), path.c_str()) != 0) code = errno;
   if (code != 0) std::remove(part.c_str());
   return code;

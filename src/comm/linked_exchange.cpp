@@ -5,10 +5,10 @@
 
 #include <algorithm>
 #include <cstring>
-#include <fstream>
 #include <thread>
 
 #include "core/base/error.h"
+#include "core/base/file_stream.h"
 #include "core/base/hash.h"
 #include "core/base/trace.h"
 
@@ -25,7 +25,7 @@ constexpr std::chrono::microseconds kNap{50};
 // The same for all processes of a running host, and for no other host.
 uint64_t host_identity() {
   std::string boot;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+  InputFile("/proc/sys/kernel/random/boot_id") >> boot;
   char name[256] = {};
   gethostname(name, sizeof name - 1);
   return hash64(boot + "/" + name);

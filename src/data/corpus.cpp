@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <unordered_set>
 
 #include "core/base/error.h"
+#include "core/base/file_stream.h"
 #include "core/base/hash.h"
 #include "core/base/stop.h"
 #include "core/base/utf8.h"
@@ -67,7 +67,7 @@ std::vector<Found> find_files(const CorpusOptions& options) {
 
 // The first `limit` bytes of a file; false when the system refuses it.
 bool read_prefix(const std::string& path, int64_t limit, std::string& text) {
-  std::ifstream stream(path, std::ios::binary);
+  InputFile stream(path);
   if (!stream) return false;
   text.clear();
   std::string chunk(1 << 16, '\0');

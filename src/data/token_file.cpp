@@ -8,11 +8,11 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <fstream>
 #include <system_error>
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/file_stream.h"
 
 namespace ds {
 namespace {
@@ -60,7 +60,7 @@ Header check_header(const std::string& path, const uint8_t* map, size_t bytes) {
 }  // namespace
 
 TokenFile::TokenFile(const std::string& path) : path_(path) {
-  int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  int fd = above_standard(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (fd < 0) raise_errno(path, "open");
   struct stat status {};
   if (::fstat(fd, &status) != 0 || status.st_size < static_cast<off_t>(sizeof(Header))) {
@@ -136,7 +136,7 @@ void write_token_file(const std::string& path, std::span<const int32_t> tokens, 
   }
   std::string temporary = path + ".tmp";
   {
-    std::ofstream stream(temporary, std::ios::binary | std::ios::trunc);
+    OutputFile stream(temporary);
     stream.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
     stream.close();
     if (!stream) raise_errno(temporary, "write");

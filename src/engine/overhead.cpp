@@ -5,9 +5,9 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <fstream>
 
 #include "checkpoint/manifest.h"
+#include "core/base/file_stream.h"
 
 namespace ds {
 namespace {
@@ -15,7 +15,7 @@ namespace {
 // Bytes of this process's mappings that are executable and belong to no file. A line of maps:
 // "7f0a12340000-7f0a12380000 rwxp 00000000 00:00 0", with a path or "[vdso]" behind when it has a name.
 int64_t anonymous_code() {
-  std::ifstream maps("/proc/self/maps");
+  InputFile maps("/proc/self/maps");
   std::string line;
   int64_t sum = 0;
   while (std::getline(maps, line)) {

@@ -11,6 +11,7 @@
 #include <system_error>
 #include <utility>
 
+#include "core/base/descriptor.h"
 #include "core/base/error.h"
 
 namespace ds {
@@ -33,7 +34,7 @@ File::File(const std::string& path, Mode mode, bool direct) : direct_(direct), p
   if (mode == Mode::read) flags |= O_RDONLY;
   if (mode == Mode::write_new) flags |= O_RDWR | O_CREAT | O_TRUNC;
   if (mode == Mode::read_write) flags |= O_RDWR | O_CREAT;
-  fd_ = ::open(path.c_str(), flags, 0666);
+  fd_ = above_standard(::open(path.c_str(), flags, 0666));
   if (fd_ < 0) raise_errno(path, direct ? "open with O_DIRECT" : "open", errno);
 }
 
@@ -42,12 +43,12 @@ File File::scratch(const std::string& folder, bool direct) {
   file.path_ = folder + "/(scratch)";
   file.direct_ = direct;
   int direct_flag = direct ? O_DIRECT : 0;
-  file.fd_ = ::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC | direct_flag, 0600);
+  file.fd_ = above_standard(::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC | direct_flag, 0600));
   if (file.fd_ >= 0) return file;
   if (errno != EOPNOTSUPP && errno != EISDIR) raise_errno(folder, "open scratch file", errno);
   // A file system without O_TMPFILE: a named file that loses its name at once.
   std::string name = folder + "/.scratch-XXXXXX";
-  file.fd_ = ::mkostemp(name.data(), O_CLOEXEC | direct_flag);
+  file.fd_ = above_standard(::mkostemp(name.data(), O_CLOEXEC | direct_flag));
   if (file.fd_ < 0) raise_errno(folder, "open scratch file", errno);
   ::unlink(name.c_str());
   return file;
@@ -166,7 +167,7 @@ void write_file_atomic(const std::string& path, std::string_view bytes) {
 }
 
 void sync_folder(const std::string& path) {
-  int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  int fd = above_standard(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (fd < 0) raise_errno(path, "open folder", errno);
   int error = ::fsync(fd) == 0 ? 0 : errno;
   ::close(fd);

@@ -6,7 +6,6 @@
 #include <bit>
 #include <cerrno>
 #include <chrono>
-#include <cstdio>
 #include <cstring>
 #include <system_error>
 
@@ -66,15 +65,13 @@ std::string host_name() {
   return name.data();
 }
 
-// Creates a file that did not exist, so that two writers in one second do not share one.
-std::string create_event_file(const std::string& folder) {
+// Opens a file that did not exist, so that two writers in one second do not share one; returns its path.
+std::string create_event_file(const std::string& folder, std::optional<OutputFile>& stream) {
   for (int attempt = 0; attempt < 1000; ++attempt) {
     std::string path = fmt::format("{}/events.out.tfevents.{:010}.{}.{}.{}", folder,
                                    static_cast<int64_t>(wall_seconds()), host_name(), ::getpid(), attempt);
-    if (std::FILE* file = std::fopen(path.c_str(), "wbx")) {
-      std::fclose(file);
-      return path;
-    }
+    errno = 0;
+    if (stream.emplace(path, OutputFile::Mode::fresh)) return path;
     if (errno != EEXIST) raise(DS_ERROR_IO, "{}: {}", path, std::generic_category().message(errno));
   }
   raise(DS_ERROR_IO, "{}: 1000 event files of this second exist", folder);
@@ -88,8 +85,8 @@ uint32_t crc32c(std::string_view bytes) {
   return ~crc;
 }
 
-EventFile::EventFile(const std::string& folder) : path_(create_event_file(folder)) {
-  stream_.open(path_, std::ios::binary | std::ios::trunc);
+EventFile::EventFile(const std::string& folder) {
+  path_ = create_event_file(folder, stream_);
   record(double_field(1, wall_seconds()) + bytes_field(3, "brain.Event:2"));
 }
 
@@ -115,8 +112,8 @@ void EventFile::write(const EvalRecord& r) { scalar("heldout/loss", r.step, r.lo
 
 void EventFile::record(std::string_view event) {
   std::string length = raw(static_cast<uint64_t>(event.size()));
-  stream_ << length << raw(masked_crc(length)) << event << raw(masked_crc(event)) << std::flush;
-  if (!stream_) raise(DS_ERROR_IO, "{}: an event was not written", path_);
+  *stream_ << length << raw(masked_crc(length)) << event << raw(masked_crc(event)) << std::flush;
+  if (!*stream_) raise(DS_ERROR_IO, "{}: an event was not written", path_);
 }
 
 }  // namespace ds

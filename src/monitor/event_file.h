@@ -1,9 +1,10 @@
 #pragma once
 #include <cstdint>
-#include <fstream>
+#include <optional>
 #include <string>
 #include <string_view>
 
+#include "core/base/file_stream.h"
 #include "monitor/record.h"
 
 namespace ds {
@@ -23,7 +24,7 @@ class EventFile {
  private:
   void record(std::string_view event);
   std::string path_;
-  std::ofstream stream_;
+  std::optional<OutputFile> stream_;
 };
 
 // CRC32C (Castagnoli polynomial, reflected) of the bytes.

@@ -61,7 +61,7 @@ void read_line(std::string_view text, const std::string& path, size_t number_of_
 MetricsCsv::MetricsCsv(const std::string& path, int64_t keep_until) : path_(path) {
   std::string kept(header);
   kept += '\n';
-  if (keep_until > 0 && std::ifstream(path)) {
+  if (keep_until > 0 && InputFile(path)) {
     Metrics old = read_metrics(path);
     size_t eval = 0;
     for (const StepRecord& record : old.steps) {
@@ -72,20 +72,20 @@ MetricsCsv::MetricsCsv(const std::string& path, int64_t keep_until) : path_(path
     }
   }
   replace_file(path, kept);
-  stream_.open(path, std::ios::binary | std::ios::app);
+  stream_.emplace(path, OutputFile::Mode::append);
 }
 
 void MetricsCsv::write(const StepRecord& record) { line(line_of(record)); }
 void MetricsCsv::write(const EvalRecord& record) { line(line_of(record)); }
 
 void MetricsCsv::line(const std::string& text) {
-  stream_ << text << std::flush;
-  if (!stream_)
+  *stream_ << text << std::flush;
+  if (!*stream_)
     raise(DS_ERROR_IO, "{}: the line of step {} was not written", path_, text.substr(0, text.find(',')));
 }
 
 Metrics read_metrics(const std::string& path) {
-  std::ifstream stream(path, std::ios::binary);
+  InputFile stream(path);
   if (!stream) raise(DS_ERROR_NOT_FOUND, "{}: no such file", path);
   std::ostringstream whole;
   whole << stream.rdbuf();

@@ -1,8 +1,9 @@
 #pragma once
-#include <fstream>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "core/base/file_stream.h"
 #include "monitor/record.h"
 
 namespace ds {
@@ -20,7 +21,7 @@ class MetricsCsv {
  private:
   void line(const std::string& text);
   std::string path_;
-  std::ofstream stream_;
+  std::optional<OutputFile> stream_;
 };
 
 struct Metrics {

@@ -4,10 +4,10 @@
 #include <cerrno>
 #include <cmath>
 #include <cstdio>
-#include <fstream>
 #include <system_error>
 
 #include "core/base/error.h"
+#include "core/base/file_stream.h"
 #include "core/base/utf8.h"
 
 namespace ds {
@@ -80,7 +80,7 @@ std::string html_text(std::string_view text) {
 void replace_file(const std::string& path, std::string_view bytes) {
   std::string temporary = path + ".tmp";
   errno = 0;
-  std::ofstream stream(temporary, std::ios::binary | std::ios::trunc);
+  OutputFile stream(temporary);
   stream.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
   stream.close();
   if (!stream || std::rename(temporary.c_str(), path.c_str()) != 0) {

@@ -12,6 +12,7 @@
 #include "comm/gloo/meeting_point.h"
 #include "comm/gloo/peer.h"
 #include "comm/gloo/rendezvous.h"
+#include "core/base/descriptor.h"
 
 struct ds_plugin_link {
   std::mutex mutex;
@@ -56,6 +57,7 @@ int32_t open_link(const char* address, int32_t rank, int32_t size, int64_t join_
     auto link = std::make_unique<ds_plugin_link>();
     link->rank = static_cast<size_t>(rank);
     link->peers.resize(static_cast<size_t>(size));
+    ds::StandardFilled filled;  // Gloo keeps sockets and an epoll of its own
     if (size > 1) connect(link.get(), rank, size, address, join_ms);
     *out = link.release();
     return 0;

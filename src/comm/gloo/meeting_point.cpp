@@ -5,8 +5,9 @@
 #include <charconv>
 #include <cstdio>
 #include <cstdlib>
-#include <fstream>
 #include <stdexcept>
+
+#include "core/base/file_stream.h"
 
 namespace ds {
 namespace {
@@ -64,7 +65,7 @@ std::string text_of(const MeetingPoint& point) {
 void publish(const MeetingPoint& point, int port) {
   if (point.file.empty()) return;
   std::string fresh = point.file + "." + std::to_string(getpid());
-  std::ofstream(fresh) << own_host() << ' ' << port << '\n';
+  OutputFile(fresh) << own_host() << ' ' << port << '\n';
   if (std::rename(fresh.c_str(), point.file.c_str()) == 0) return;
   std::remove(fresh.c_str());
   throw std::runtime_error("file '" + point.file + "' cannot be written");
@@ -77,7 +78,7 @@ void withdraw(const MeetingPoint& point) {
 MeetingPoint looked_up(const MeetingPoint& point) {
   MeetingPoint found = point;
   if (point.file.empty()) return found;
-  std::ifstream in(point.file);
+  InputFile in(point.file);
   if (!(in >> found.host >> found.port)) found.port = 0;
   if (found.host == own_host()) found.host = "127.0.0.1";
   return found;

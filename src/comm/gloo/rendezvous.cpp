@@ -10,6 +10,8 @@
 #include <stdexcept>
 #include <thread>
 
+#include "core/base/descriptor.h"
+
 namespace ds {
 namespace {
 
@@ -89,7 +91,7 @@ void Rendezvous::receive_all() {
 }
 
 void Rendezvous::admit_one_more(const Socket& door, std::vector<Guest>& guests) {
-  Socket socket(accept4(door.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  Socket socket(above_standard(accept4(door.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)));
   if (!socket.open()) return;
   if (guests.size() >= kMostGuests) guests.erase(guests.begin());
   guests.push_back({std::move(socket), ""});

@@ -15,6 +15,8 @@
 #include <stdexcept>
 #include <vector>
 
+#include "core/base/descriptor.h"
+
 namespace ds {
 namespace {
 
@@ -57,7 +59,7 @@ sockaddr_in resolved(const std::string& host, int port) {
 }
 
 Socket stream() {
-  Socket socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  Socket socket(above_standard(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)));
   if (!socket.open()) throw std::runtime_error(std::string("socket: ") + std::strerror(errno));
   return socket;
 }

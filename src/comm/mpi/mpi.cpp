@@ -12,6 +12,8 @@
 #include <string>
 #include <vector>
 
+#include "core/base/descriptor.h"
+
 struct ds_plugin_link {
   MPI_Comm comm = MPI_COMM_NULL;
   int rank = 0;
@@ -53,6 +55,7 @@ bool initialise() {
   if (ready) {
     MPI_Query_thread(&level);
   } else {
+    ds::StandardFilled filled;  // MPI keeps descriptors of its own
     int code = MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &level);
     if (code != MPI_SUCCESS) {
       open_error = "MPI_Init_thread: " + text_of(code);

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "comm/transport/transport.h"
+#include "core/base/descriptor.h"
 #include "core/base/error.h"
 #include "core/base/trace.h"
 
@@ -109,7 +110,7 @@ Fd receive_memory(const std::string& name, int socket) {
   if (text[0] != '\0' || !header) raise(DS_ERROR_COMM, "shm://{}: {}", name, text);
   int fd = -1;
   std::memcpy(&fd, CMSG_DATA(header), sizeof(int));
-  return Fd(fd);
+  return Fd(above_standard(fd));
 }
 
 int milliseconds_left(int64_t deadline) {
@@ -139,12 +140,12 @@ class Host {
 
   // Collects one hello of every other rank, then hands the memory out.
   Fd run() {
-    Fd memory(memfd_create("libds", MFD_CLOEXEC));
+    Fd memory(above_standard(memfd_create("libds", MFD_CLOEXEC)));
     if (memory.get() < 0) system_error(name_, "no memory file");
     if (ftruncate(memory.get(), static_cast<off_t>(SharedSegment::bytes(options_.size))) != 0) {
       system_error(name_, "the memory file cannot grow");
     }
-    Fd listener(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    Fd listener(above_standard(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)));
     Address address(name_);
     if (bind(listener.get(), address.get(), address.length) != 0) {
       if (errno == EADDRINUSE)
@@ -156,7 +157,7 @@ class Host {
     std::vector<Fd> peers(static_cast<size_t>(options_.size));
     for (int missing = options_.size - 1; missing > 0;) {
       if (!readable(listener.get(), deadline)) refuse_all(peers, missing);
-      Fd peer(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+      Fd peer(above_standard(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC)));
       missing -= admit(std::move(peer), peers) ? 1 : 0;
     }
     for (const Fd& peer : peers) {
@@ -211,7 +212,7 @@ Fd join(const std::string& name, const CommOptions& options) {
   int64_t deadline = deadline_after(options.join_ms);
   Fd socket_fd;
   for (;;) {
-    socket_fd = Fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    socket_fd = Fd(above_standard(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)));
     if (connect(socket_fd.get(), address.get(), address.length) == 0) break;
     if (now_ns() > deadline)
       raise(DS_ERROR_COMM, "shm://{}: rank 0 has not come within {} ms", name, options.join_ms);
@@ -246,7 +247,8 @@ class ShmSharing final : public Sharing {
   // share.
   ShmSharing(const std::string& name, Fd memory, const CommOptions& options)
       : bytes_(SharedSegment::bytes(options.size)), memory_(std::move(memory)) {
-    Fd own(open(fmt::format("/proc/self/fd/{}", memory_.get()).c_str(), O_RDWR | O_CLOEXEC));
+    std::string path = fmt::format("/proc/self/fd/{}", memory_.get());
+    Fd own(above_standard(open(path.c_str(), O_RDWR | O_CLOEXEC)));
     if (own.get() < 0) system_error(name, "the memory file cannot be opened again");
     struct flock lock = lock_of(options.rank, F_WRLCK);
     if (fcntl(own.get(), F_OFD_SETLK, &lock) != 0) system_error(name, "no lock on the memory file");

@@ -3,9 +3,9 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 
 #include "core/base/error.h"
+#include "core/base/file_stream.h"
 
 namespace ds {
 namespace {
@@ -27,7 +27,7 @@ std::string read_tokenizer_file(const std::string& path) {
     raise(DS_ERROR_CORRUPT, "{}: a tokenizer file has at most {} bytes, got {}", path, max_file_bytes, bytes);
   }
   std::string text(bytes, '\0');
-  std::ifstream stream(path, std::ios::binary);
+  InputFile stream(path);
   if (!stream || !stream.read(text.data(), static_cast<std::streamsize>(bytes))) {
     raise(DS_ERROR_IO, "{}: {}", path, std::strerror(errno));
   }

@@ -1,0 +1,111 @@
+#pragma once
+#include <array>
+#include <cstddef>
+#include <istream>
+#include <ostream>
+#include <streambuf>
+#include <string>
+
+#include "core/base/descriptor.h"
+
+// Text and small files as streams. They stand in for std::ifstream and std::ofstream, which may get
+// descriptor 0, 1 or 2 and hand their files on to programs that the host starts. errno is that of the call
+// that failed.
+namespace ds {
+
+// One direction at a time: a buffer is opened for reading or for writing.
+class FileBuffer final : public std::streambuf {
+ public:
+  FileBuffer(const std::string& path, int flags)
+      : fd_(above_standard(::open(path.c_str(), flags | O_CLOEXEC, 0666))) {}
+  FileBuffer(const FileBuffer&) = delete;
+  FileBuffer& operator=(const FileBuffer&) = delete;
+  ~FileBuffer() override { close(); }
+
+  bool is_open() const { return fd_ >= 0; }
+  // Writes what is buffered. False when some of it, or the close itself, was refused.
+  bool close() {
+    if (fd_ < 0) return false;
+    bool good = sync() == 0;
+    good = ::close(fd_) == 0 && good;
+    fd_ = -1;
+    return good;
+  }
+
+ protected:
+  int_type underflow() override {
+    ssize_t got = 0;
+    do {
+      got = fd_ < 0 ? 0 : ::read(fd_, bytes_.data(), bytes_.size());
+    } while (got < 0 && errno == EINTR);
+    if (got < 0) throw std::ios_base::failure("read");  // a stream turns it into badbit
+    if (got == 0) return traits_type::eof();
+    setg(bytes_.data(), bytes_.data(), bytes_.data() + got);
+    return traits_type::to_int_type(bytes_[0]);
+  }
+
+  int_type overflow(int_type character) override {
+    if (sync() != 0) return traits_type::eof();
+    setp(bytes_.data(), bytes_.data() + bytes_.size());
+    if (!traits_type::eq_int_type(character, traits_type::eof())) sputc(traits_type::to_char_type(character));
+    return traits_type::not_eof(character);
+  }
+
+  std::streamsize xsputn(const char* data, std::streamsize size) override {
+    if (size < static_cast<std::streamsize>(bytes_.size())) return std::streambuf::xsputn(data, size);
+    return sync() == 0 && put(data, static_cast<size_t>(size)) ? size : 0;
+  }
+
+  int sync() override {
+    size_t waiting = static_cast<size_t>(pptr() - pbase());
+    bool good = put(pbase(), waiting);
+    setp(bytes_.data(), bytes_.data());  // empty: the next character comes by overflow
+    return good ? 0 : -1;
+  }
+
+ private:
+  bool put(const char* data, size_t size) {
+    while (size > 0) {
+      ssize_t written = fd_ < 0 ? -1 : ::write(fd_, data, size);
+      if (written < 0 && (fd_ < 0 || errno != EINTR)) return false;
+      if (written < 0) continue;
+      data += written;
+      size -= static_cast<size_t>(written);
+    }
+    return true;
+  }
+
+  int fd_;
+  std::array<char, 8192> bytes_;
+};
+
+// A file read from its beginning; fails at once when it cannot be opened.
+class InputFile final : public std::istream {
+ public:
+  explicit InputFile(const std::string& path) : std::istream(nullptr), buffer_(path, O_RDONLY) {
+    rdbuf(&buffer_);
+    if (!buffer_.is_open()) setstate(failbit);
+  }
+
+ private:
+  FileBuffer buffer_;
+};
+
+// A file written anew, or at its end. A flush hands all to the system; nothing is synced.
+class OutputFile final : public std::ostream {
+ public:
+  enum class Mode { replace = O_TRUNC, append = O_APPEND, fresh = O_EXCL };  // fresh: it must not exist yet
+  explicit OutputFile(const std::string& path, Mode mode = Mode::replace)
+      : std::ostream(nullptr), buffer_(path, O_WRONLY | O_CREAT | static_cast<int>(mode)) {
+    rdbuf(&buffer_);
+    if (!buffer_.is_open()) setstate(failbit);
+  }
+  void close() {
+    if (!buffer_.close()) setstate(failbit);
+  }
+
+ private:
+  FileBuffer buffer_;
+};
+
+}  // namespace ds
