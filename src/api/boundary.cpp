@@ -1,6 +1,10 @@
 #include "api/boundary.h"
 
+#include <pthread.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 
 namespace ds {
@@ -8,7 +12,25 @@ namespace {
 
 thread_local std::string last_message;
 
+// Read at every call: a counter is cheaper than a system call.
+std::atomic<uint64_t> forks{0};
+std::atomic<int32_t> process_number{getpid()};
+
+[[maybe_unused]] const int counts_forks = pthread_atfork(nullptr, nullptr, [] {
+  forks.fetch_add(1, std::memory_order_relaxed);
+  process_number.store(getpid(), std::memory_order_relaxed);
+});
+
 }  // namespace
+
+ProcessMark this_process() noexcept {
+  return {process_number.load(std::memory_order_relaxed), forks.load(std::memory_order_relaxed)};
+}
+
+void refuse_inherited(const Handle& handle, std::string_view argument) {
+  raise(DS_ERROR_STATE, "{} was made by process {} and is used by process {} after a fork", argument,
+        handle.maker.number, this_process().number);
+}
 
 ds_status set_last_error(ds_status status, const char* message) noexcept {
   try {

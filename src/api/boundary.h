@@ -1,10 +1,12 @@
 #pragma once
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <new>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 
 #include "core/base/error.h"
@@ -40,11 +42,44 @@ ds_status boundary(F&& body) noexcept {
   return status;
 }
 
+// This process among those that forked from one another: `forks` lie between the first of them and this one.
+// A number of a process may be given again; the count of forks tells a child from its parents for good.
+struct ProcessMark {
+  int32_t number = 0;
+  uint64_t forks = 0;
+};
+ProcessMark this_process() noexcept;
+
+// What all opaque handles of ds.h are. A handle belongs to the process that made it: a forked child inherits
+// neither the threads, nor the mapped group, nor the place in files that are behind it. Every call asks here
+// (need), so nothing below has to; ds.h, "Forks".
+struct Handle {
+  const ProcessMark maker = this_process();
+  bool is_inherited() const noexcept { return maker.forks != this_process().forks; }
+};
+[[noreturn]] void refuse_inherited(const Handle& handle, std::string_view argument);
+
 // A pointer argument that is not [nullable].
 template <class T>
 T& need(T* pointer, const char* argument) {
   require(pointer != nullptr, "{} must not be NULL", argument);
+  if constexpr (std::is_base_of_v<Handle, T>) {
+    if (pointer->is_inherited()) refuse_inherited(*pointer, argument);
+  }
   return *pointer;
+}
+
+// A handle argument that is [nullable].
+template <class T>
+T* need_or_null(T* pointer, const char* argument) {
+  return pointer ? &need(pointer, argument) : nullptr;
+}
+
+// Ends a handle. One that is inherited stays as it is: its destructor would wait for threads that the child
+// does not have and speak to ranks that know only the parent. Its memory ends with the child.
+template <class T>
+void destroy(T* handle) noexcept {
+  if (handle && !handle->is_inherited()) delete handle;
 }
 
 // An array argument: NULL is allowed for no elements only.

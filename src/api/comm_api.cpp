@@ -215,4 +215,4 @@ ds_status ds_comm_abort(ds_comm* comm, const char* reason) {
   return ds::boundary([&] { use(comm).abort(ds::need_text(reason, "reason")); });
 }
 
-void ds_comm_destroy(ds_comm* comm) { delete comm; }
+void ds_comm_destroy(ds_comm* comm) { ds::destroy(comm); }

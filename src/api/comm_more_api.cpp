@@ -117,7 +117,7 @@ ds_status ds_work_test(const ds_work* work, int32_t* out_done) {
   });
 }
 
-void ds_work_destroy(ds_work* work) { delete work; }
+void ds_work_destroy(ds_work* work) { ds::destroy(work); }
 
 ds_status ds_comm_log_start(ds_comm* comm) {
   return ds::boundary([&] { use(comm).start_log(); });

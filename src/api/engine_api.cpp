@@ -23,6 +23,7 @@ std::vector<InputView> views(const ds_tensor* const* inputs, size_t count) {
   std::vector<InputView> out;
   for (size_t i = 0; i < count; ++i) {
     require(inputs[i] != nullptr, "inputs[{}] must not be NULL", i);
+    if (inputs[i]->is_inherited()) refuse_inherited(*inputs[i], fmt::format("inputs[{}]", i));
     out.push_back({inputs[i]->data, inputs[i]->dtype, inputs[i]->numel});
   }
   return out;
@@ -75,7 +76,7 @@ ds_status ds_engine_create(ds_comm* comm, const char* config, const ds_graph* gr
   return ds::boundary([&] {
     ds::need(out, "out") = nullptr;
     auto handle = std::make_unique<ds_engine>();
-    handle->comm = comm ? comm->comm : ds::create_communicator("self", {});
+    handle->comm = ds::need_or_null(comm, "comm") ? comm->comm : ds::create_communicator("self", {});
     ds::Config parsed;
     ds::EngineOptions wanted;
     // No rank may wait for one whose arguments are refused.
@@ -84,7 +85,7 @@ ds_status ds_engine_create(ds_comm* comm, const char* config, const ds_graph* gr
       parsed = ds::parse_config(ds::Json::parse(ds::need_text(config, "config"), "config"), world);
       wanted = ds::engine_options(ds::read_options(options, ds::kDefaults, "options"), parsed,
                                   handle->comm->local_size());
-      if (graph) ds::need_trainable(graph->graph);
+      if (ds::need_or_null(graph, "graph")) ds::need_trainable(graph->graph);
     });
     if (graph) {
       auto engine =
@@ -167,4 +168,4 @@ ds_status ds_infer(ds_engine* engine, const ds_tensor* const* inputs, size_t inp
   });
 }
 
-void ds_engine_destroy(ds_engine* engine) { delete engine; }
+void ds_engine_destroy(ds_engine* engine) { ds::destroy(engine); }

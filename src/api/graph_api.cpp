@@ -162,4 +162,4 @@ ds_status ds_graph_grad(ds_graph* graph, int32_t loss, const int32_t* values, si
   });
 }
 
-void ds_graph_destroy(ds_graph* graph) { delete graph; }
+void ds_graph_destroy(ds_graph* graph) { ds::destroy(graph); }

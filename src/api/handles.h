@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "api/boundary.h"
 #include "comm/comm_thread.h"
 #include "comm/communicator.h"
 #include "core/config/config.h"
@@ -15,16 +16,16 @@
 // What the opaque handles of ds.h hold. A handle shares what it uses, so handles may be destroyed in any
 // order.
 
-struct ds_comm {
+struct ds_comm : ds::Handle {
   std::shared_ptr<ds::Communicator> comm;
 };
 
-struct ds_work {
+struct ds_work : ds::Handle {
   std::shared_ptr<ds::Work> work;
 };
 
 // A dense row-major tensor on the host. owner keeps data alive; it is empty when the caller lent the memory.
-struct ds_tensor {
+struct ds_tensor : ds::Handle {
   ds_dtype dtype = DS_DTYPE_NONE;
   std::vector<int64_t> dims;
   int64_t numel = 1;
@@ -34,17 +35,17 @@ struct ds_tensor {
   size_t bytes() const { return static_cast<size_t>(numel * ds::size_of(dtype)); }
 };
 
-struct ds_graph {
+struct ds_graph : ds::Handle {
   ds::Graph graph;
 };
 
-struct ds_plan {
+struct ds_plan : ds::Handle {
   ds::Config config;
   ds::Plan plan;
 };
 
 // Members are destroyed in reverse order: the engine before its communicator.
-struct ds_engine {
+struct ds_engine : ds::Handle {
   std::shared_ptr<ds::Communicator> comm;
   std::unique_ptr<ds::EngineCore> core;
   ds::Engine* native = nullptr;            // core in native mode

@@ -40,7 +40,7 @@ ds_status ds_plan_create(const char* config, const ds_graph* graph, int32_t rank
     ds::require(rank >= 0 && rank < size, "rank must be 0 to {}, got {}", size - 1, rank);
     auto handle = std::make_unique<ds_plan>();
     handle->config = ds::parse_config(ds::Json::parse(text, "config"), size);
-    if (graph) ds::need_trainable(graph->graph);
+    if (ds::need_or_null(graph, "graph")) ds::need_trainable(graph->graph);
     ds::PlanPrograms programs;
     ds::HfModel model;
     if (!graph) {
@@ -65,4 +65,4 @@ ds_status ds_plan_print(const ds_plan* plan, char* buffer, size_t buffer_size, s
       [&] { ds::put_text(ds::need(plan, "plan").plan.step.print(), buffer, buffer_size, out_size); });
 }
 
-void ds_plan_destroy(ds_plan* plan) { delete plan; }
+void ds_plan_destroy(ds_plan* plan) { ds::destroy(plan); }

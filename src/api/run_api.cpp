@@ -10,7 +10,7 @@
 namespace {
 
 std::shared_ptr<ds::Communicator> group(ds_comm* comm) {
-  return comm ? comm->comm : ds::create_communicator("self", {});
+  return ds::need_or_null(comm, "comm") ? comm->comm : ds::create_communicator("self", {});
 }
 
 ds::BatchCallback batch_callback(ds_run_batch_fn* fn, void* user_data) {
@@ -51,6 +51,7 @@ ds_status ds_run_train(ds_comm* comm, const char* config, const char* resume, in
                        ds_run_batch_fn* batch, ds_run_progress_fn* progress, const volatile int32_t* stop,
                        void* user_data) {
   return ds::boundary([&] {
+    std::shared_ptr<ds::Communicator> ranks = group(comm);
     ds::require(config || resume, "config must not be NULL without resume");
     ds::require(quiet >= 0 && quiet <= 2, "quiet must be 0 to 2, got {}", quiet);
     ds::TrainOptions options;
@@ -60,7 +61,7 @@ ds_status ds_run_train(ds_comm* comm, const char* config, const char* resume, in
     options.progress = progress_callback(progress, user_data);
     options.stop = stop;
     ds::Json document = config ? ds::Json::parse(config, "config") : ds::Json();
-    ds::RunReport report = ds::train(document, *group(comm), options);
+    ds::RunReport report = ds::train(document, *ranks, options);
     if (report.end == ds::RunEnd::callback) {
       ds::raise(DS_ERROR_USER, "a callback asked to stop after step {}; saved in '{}'", report.step,
                 report.folder);
@@ -72,25 +73,27 @@ ds_status ds_run_generate(ds_comm* comm, const char* model, const char* prompt, 
                           ds_run_text_fn* text, void* user_data, char* buffer, size_t buffer_size,
                           size_t* out_size) {
   return ds::boundary([&] {
+    std::shared_ptr<ds::Communicator> ranks = group(comm);
     std::string folder(ds::need_text(model, "model"));
     ds::need_text_out(buffer, buffer_size, out_size);
     ds::Json document = options ? ds::Json::parse(options, "options") : ds::Json(ds::Json::Object{});
     ds::TextRequest request = ds::text_request(prompt ? prompt : "", document);
     std::function<void(const std::string&)> piece;
     if (text) piece = [=](const std::string& part) { text(part.c_str(), user_data); };
-    ds::put_text(ds::generate_text(*group(comm), folder, request, piece), buffer, buffer_size, out_size);
+    ds::put_text(ds::generate_text(*ranks, folder, request, piece), buffer, buffer_size, out_size);
   });
 }
 
 ds_status ds_run_verify(ds_comm* comm, const char* model, const char* options, int32_t* out_failed,
                         char* buffer, size_t buffer_size, size_t* out_size) {
   return ds::boundary([&] {
+    std::shared_ptr<ds::Communicator> ranks = group(comm);
     std::string folder(ds::need_text(model, "model"));
     ds::need_text_out(buffer, buffer_size, out_size);
     ds::need(out_failed, "out_failed");
     ds::Json document = options ? ds::Json::parse(options, "options") : ds::Json(ds::Json::Object{});
     ds::VerifyRequest parsed = ds::verify_request(document);
-    ds::VerifyReport report = ds::verify_folder(folder, parsed, *group(comm));
+    ds::VerifyReport report = ds::verify_folder(folder, parsed, *ranks);
     ds::put_text(parsed.json ? report.json().dump(1) : report.text(), buffer, buffer_size, out_size);
     *out_failed = report.failed();
   });
@@ -99,11 +102,12 @@ ds_status ds_run_verify(ds_comm* comm, const char* model, const char* options, i
 ds_status ds_run_profile(ds_comm* comm, const char* config, const char* model, const char* options,
                          char* buffer, size_t buffer_size, size_t* out_size) {
   return ds::boundary([&] {
+    std::shared_ptr<ds::Communicator> ranks = group(comm);
     ds::need_text_out(buffer, buffer_size, out_size);
     ds::Json document = config ? ds::Json::parse(config, "config") : ds::Json();
     ds::Json parsed = options ? ds::Json::parse(options, "options") : ds::Json(ds::Json::Object{});
     ds::ProfileRequest request = ds::profile_request(parsed);
-    ds::ProfileReport report = ds::profile(document, model ? model : "", request, *group(comm));
+    ds::ProfileReport report = ds::profile(document, model ? model : "", request, *ranks);
     ds::put_text(request.json ? report.json().dump(1) : report.text(), buffer, buffer_size, out_size);
   });
 }

@@ -195,4 +195,4 @@ ds_status ds_tensor_copy(ds_tensor* to, const ds_tensor* from) {
   });
 }
 
-void ds_tensor_destroy(ds_tensor* tensor) { delete tensor; }
+void ds_tensor_destroy(ds_tensor* tensor) { ds::destroy(tensor); }

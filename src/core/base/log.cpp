@@ -1,5 +1,7 @@
 #include "core/base/log.h"
 
+#include <pthread.h>
+
 #include <condition_variable>
 #include <cstdio>
 #include <deque>
@@ -27,6 +29,17 @@ Log& process_log() {
   static Log log;
   return log;
 }
+
+// Every ds_ call takes the log's lock, so a fork waits for it: a child could never get it from a thread that
+// it does not have. Nor does such a thread deliver any more in the child.
+void hold_log() { process_log().mutex.lock(); }
+void free_log() { process_log().mutex.unlock(); }
+void inherit_log() {
+  Log& log = process_log();
+  if (log.delivering != std::this_thread::get_id()) log.delivering = std::thread::id();
+  log.mutex.unlock();
+}
+[[maybe_unused]] const int survives_forks = pthread_atfork(hold_log, free_log, inherit_log);
 
 void write_stderr(LogLevel level, std::string_view line) {
   if (level < LogLevel::warning) return;

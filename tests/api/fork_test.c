@@ -1,0 +1,295 @@
+#define _GNU_SOURCE
+/* Forks. A child is told by every call that a handle is its parent's, may destroy it, and trains with handles
+ * of its own; the parent goes on with the bits it has without a fork. Ranks are threads, then processes. */
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "support.h"
+
+enum { RANKS = 2, STEPS = 6, WEIGHTS = MLP_HIDDEN * MLP_IN };
+
+static char config[1024];    /* states and parameters in scratch files, two ranks */
+static char own_config[512]; /* of a child: one rank */
+
+typedef struct things {
+  ds_comm* comm;
+  ds_work* work;
+  ds_tensor* tensor;
+  ds_graph* graph;
+  ds_plan* plan;
+  ds_engine *engine, *delegate;
+  const ds_tensor* const* batch;
+} things;
+
+static void refused(ds_status status, const char* call) {
+  char words[64];
+  snprintf(words, sizeof words, "is used by process %d after a fork", (int)getpid());
+  if (status == DS_ERROR_STATE && strstr(ds_last_error_message(), words)) return;
+  fprintf(stderr, "%s in a child: %s: %s\n", call, ds_status_name(status), ds_last_error_message());
+  _exit(1);
+}
+
+static void comm_calls(things* t) {
+  float values[8] = {0};
+  size_t sizes[RANKS] = {1, 1};
+  const void* ins[1];
+  void* outs[1];
+  ds_comm* comm = NULL;
+  ds_work* work = NULL;
+  char text[64];
+  size_t size = 0;
+  int32_t number = 0;
+  ins[0] = outs[0] = values;
+  refused(ds_comm_all_gather(t->comm, values, 4, values), "ds_comm_all_gather");
+  refused(ds_comm_all_reduce(t->comm, values, 1, DS_DTYPE_F32, values), "ds_comm_all_reduce");
+  refused(ds_comm_reduce_scatter(t->comm, values, 1, DS_DTYPE_F32, values), "ds_comm_reduce_scatter");
+  refused(ds_comm_all_to_all(t->comm, values, 4, values), "ds_comm_all_to_all");
+  refused(ds_comm_broadcast(t->comm, values, 4, 0), "ds_comm_broadcast");
+  refused(ds_comm_all_reduce_op(t->comm, values, 1, DS_DTYPE_F32, DS_REDUCE_OP_MAX, values),
+          "ds_comm_all_reduce_op");
+  refused(ds_comm_reduce_scatter_op(t->comm, values, 1, DS_DTYPE_F32, DS_REDUCE_OP_MAX, values),
+          "ds_comm_reduce_scatter_op");
+  refused(ds_comm_reduce(t->comm, values, 1, DS_DTYPE_F32, DS_REDUCE_OP_MAX, 0, values), "ds_comm_reduce");
+  refused(ds_comm_gather(t->comm, values, 4, 0, values), "ds_comm_gather");
+  refused(ds_comm_scatter(t->comm, values, 4, 0, values), "ds_comm_scatter");
+  refused(ds_comm_all_gather_v(t->comm, values, sizes, RANKS, values), "ds_comm_all_gather_v");
+  refused(ds_comm_reduce_scatter_v(t->comm, values, sizes, RANKS, DS_DTYPE_F32, DS_REDUCE_OP_SUM, values),
+          "ds_comm_reduce_scatter_v");
+  refused(ds_comm_all_to_all_v(t->comm, values, sizes, RANKS, values, sizes, RANKS), "ds_comm_all_to_all_v");
+  refused(ds_comm_send(t->comm, values, 4, 1), "ds_comm_send");
+  refused(ds_comm_receive(t->comm, values, 4, 1), "ds_comm_receive");
+  refused(ds_comm_split(t->comm, 0, 0, &comm), "ds_comm_split");
+  refused(ds_comm_barrier(t->comm), "ds_comm_barrier");
+  refused(ds_comm_abort(t->comm, "never"), "ds_comm_abort");
+  refused(ds_comm_all_reduce_coalesced(t->comm, ins, sizes, 1, DS_DTYPE_F32, DS_REDUCE_OP_SUM, outs),
+          "ds_comm_all_reduce_coalesced");
+  refused(ds_comm_all_gather_coalesced(t->comm, ins, sizes, 1, outs), "ds_comm_all_gather_coalesced");
+  refused(ds_comm_reduce_scatter_coalesced(t->comm, ins, sizes, 1, DS_DTYPE_F32, DS_REDUCE_OP_SUM, outs),
+          "ds_comm_reduce_scatter_coalesced");
+  refused(ds_comm_broadcast_coalesced(t->comm, outs, sizes, 1, 0), "ds_comm_broadcast_coalesced");
+  refused(ds_comm_start(t->comm, DS_COMM_OP_BARRIER, NULL, 0, DS_DTYPE_F32, DS_REDUCE_OP_SUM, 0, NULL, &work),
+          "ds_comm_start");
+  refused(ds_comm_log_start(t->comm), "ds_comm_log_start");
+  refused(ds_comm_log(t->comm, text, sizeof text, &size), "ds_comm_log");
+  refused(ds_comm_flight_record(t->comm, text, sizeof text, &size), "ds_comm_flight_record");
+  refused(ds_work_wait(t->work), "ds_work_wait");
+  refused(ds_work_test(t->work, &number), "ds_work_test");
+  refused(ds_run_train(t->comm, "{}", NULL, 2, NULL, NULL, NULL, NULL), "ds_run_train");
+  refused(ds_run_generate(t->comm, "nowhere", NULL, NULL, NULL, NULL, text, sizeof text, &size),
+          "ds_run_generate");
+  refused(ds_run_verify(t->comm, "nowhere", NULL, &number, text, sizeof text, &size), "ds_run_verify");
+  refused(ds_run_profile(t->comm, "{}", NULL, NULL, text, sizeof text, &size), "ds_run_profile");
+}
+
+static void graph_calls(things* t) {
+  char text[64];
+  size_t size = 0;
+  int32_t number = 0;
+  struct DLManagedTensor* dlpack = NULL;
+  const int64_t dims[1] = {4};
+  ds_plan* plan = NULL;
+  refused(ds_tensor_to_dlpack(t->tensor, &dlpack), "ds_tensor_to_dlpack");
+  refused(ds_tensor_info(t->tensor, NULL, NULL, 0, NULL, NULL), "ds_tensor_info");
+  refused(ds_tensor_copy(t->tensor, t->tensor), "ds_tensor_copy");
+  refused(ds_graph_print(t->graph, text, sizeof text, &size), "ds_graph_print");
+  refused(ds_graph_input(t->graph, "x", DS_DTYPE_F32, dims, 1, &number), "ds_graph_input");
+  refused(ds_graph_param(t->graph, "w", dims, 1, "zeros", 0, &number), "ds_graph_param");
+  refused(ds_graph_op(t->graph, "relu", &number, 1, NULL, &number), "ds_graph_op");
+  refused(ds_graph_output(t->graph, 0), "ds_graph_output");
+  refused(ds_graph_grad(t->graph, 0, &number, 1, &number), "ds_graph_grad");
+  refused(ds_plan_create(config, t->graph, 0, 1, &plan), "ds_plan_create");
+  refused(ds_plan_report(t->plan, text, sizeof text, &size), "ds_plan_report");
+  refused(ds_plan_print(t->plan, text, sizeof text, &size), "ds_plan_print");
+}
+
+static void engine_calls(things* t) {
+  float values[8] = {0};
+  char text[64];
+  size_t size = 0;
+  int32_t number = 0;
+  ds_engine* engine = NULL;
+  double loss = 0;
+  ds_tensor* tensor = NULL;
+  int64_t first = 0, count = 0;
+  refused(ds_engine_create(t->comm, config, NULL, NULL, &engine), "ds_engine_create");
+  refused(ds_engine_create(NULL, config, t->graph, NULL, &engine), "ds_engine_create");
+  refused(ds_train_batch(t->engine, t->batch, 2, &loss), "ds_train_batch");
+  refused(ds_forward(t->engine, t->batch, 2, &loss), "ds_forward");
+  refused(ds_backward(t->engine), "ds_backward");
+  refused(ds_step(t->engine), "ds_step");
+  refused(ds_engine_join(t->engine, NULL), "ds_engine_join");
+  refused(ds_eval_batch(t->engine, t->batch, 2, &loss), "ds_eval_batch");
+  refused(ds_infer(t->engine, t->batch, 2, &tensor), "ds_infer");
+  refused(ds_engine_param_find(t->engine, "w", &number), "ds_engine_param_find");
+  refused(ds_engine_param_info(t->engine, 0, NULL, NULL, 0, NULL), "ds_engine_param_info");
+  refused(ds_engine_read(t->engine, 0, DS_STATE_KIND_MASTER, values, 4), "ds_engine_read");
+  refused(ds_engine_write(t->engine, 0, DS_STATE_KIND_MASTER, values, 4), "ds_engine_write");
+  refused(ds_engine_local_range(t->engine, 0, &first, &count), "ds_engine_local_range");
+  refused(ds_engine_read_local(t->engine, 0, DS_STATE_KIND_MASTER, values, 4), "ds_engine_read_local");
+  refused(ds_engine_write_local(t->engine, 0, DS_STATE_KIND_MASTER, values, 4), "ds_engine_write_local");
+  refused(ds_engine_refresh(t->engine), "ds_engine_refresh");
+  refused(ds_engine_freeze(t->engine, &number, 1, 1), "ds_engine_freeze");
+  refused(ds_engine_get(t->engine, "step", &loss), "ds_engine_get");
+  refused(ds_engine_plan_print(t->engine, text, sizeof text, &size), "ds_engine_plan_print");
+  refused(ds_engine_plan_report(t->engine, text, sizeof text, &size), "ds_engine_plan_report");
+  refused(ds_engine_trace(t->engine, "trace.json"), "ds_engine_trace");
+  refused(ds_checkpoint_save(t->engine, "nowhere"), "ds_checkpoint_save");
+  refused(ds_checkpoint_load(t->engine, "nowhere"), "ds_checkpoint_load");
+  refused(ds_checkpoint_load_model(t->engine, "nowhere"), "ds_checkpoint_load_model");
+  refused(ds_checkpoint_save_model(t->engine, "nowhere", NULL), "ds_checkpoint_save_model");
+}
+
+static void delegate_calls(things* t) {
+  int32_t number = 0;
+  const int64_t dims[1] = {4};
+  ds_tensor* tensor = NULL;
+  refused(ds_engine_param_add(t->delegate, "more", dims, 1, NULL, &number), "ds_engine_param_add");
+  refused(ds_gather_params(t->delegate, &number, 1), "ds_gather_params");
+  refused(ds_release_params(t->delegate, &number, 1), "ds_release_params");
+  refused(ds_engine_param_view(t->delegate, 0, &tensor), "ds_engine_param_view");
+  refused(ds_grad_ready(t->delegate, 0, t->tensor), "ds_grad_ready");
+  refused(ds_backward(t->delegate), "ds_backward");
+  refused(ds_step(t->delegate), "ds_step");
+}
+
+static double train_alone(int steps) {
+  ds_engine* engine = mlp_engine(NULL, own_config);
+  mlp_batch batch;
+  double loss = 0;
+  make_batch(&batch, 0, 0, 1);
+  while (steps-- > 0) check_ok(ds_train_batch(engine, batch_inputs(&batch), 2, &loss), "train alone");
+  free_batch(&batch);
+  ds_engine_destroy(engine);
+  return loss;
+}
+
+static void destroy(things* t) {
+  ds_work_destroy(t->work);
+  ds_tensor_destroy(t->tensor);
+  ds_plan_destroy(t->plan);
+  ds_graph_destroy(t->graph);
+  ds_engine_destroy(t->delegate);
+  ds_engine_destroy(t->engine);
+  ds_comm_destroy(t->comm);
+}
+
+/* Everything that a child may do; ends it. Its alarm turns a call that hangs into a failure. */
+static void be_child(things* t, double alone) {
+  alarm(60);
+  comm_calls(t);
+  graph_calls(t);
+  engine_calls(t);
+  delegate_calls(t);
+  destroy(t);
+  check(train_alone(3) == alone, "a child trains by itself as its parent would");
+  _exit(0);
+}
+
+static void fork_once(things* t, double alone) {
+  int status = 0;
+  pid_t child = fork();
+  check(child >= 0, "fork");
+  if (child == 0) be_child(t, alone);
+  check(waitpid(child, &status, 0) == child && status == 0, "a child without a complaint");
+}
+
+static ds_engine* make_delegate(ds_tensor** view) {
+  const int64_t dims[1] = {4};
+  const float zeros[4] = {0};
+  int32_t param = -1;
+  ds_engine* engine = NULL;
+  check_ok(ds_engine_create(NULL, own_config, NULL, NULL, &engine), "delegate");
+  check_ok(ds_engine_param_add(engine, "w", dims, 1, zeros, &param), "parameter");
+  check_ok(ds_gather_params(engine, &param, 1), "gather");
+  check_ok(ds_engine_param_view(engine, param, view), "view");
+  return engine;
+}
+
+typedef struct outcome {
+  double losses[STEPS];
+  float weights[WEIGHTS];
+} outcome;
+
+/* Trains one rank; rank 0 forks within a step, with a collective under way, and again. */
+static void train(int rank, ds_comm* comm, int forks, double alone, outcome* out) {
+  things t = {0};
+  mlp_batch batch;
+  float one = 1, sum = 0;
+  int step;
+  t.comm = comm;
+  t.engine = mlp_engine(comm, config);
+  t.delegate = make_delegate(&t.tensor);
+  t.graph = mlp_graph();
+  check_ok(ds_plan_create(own_config, t.graph, 0, 1, &t.plan), "plan");
+  make_batch(&batch, rank, 0, 1);
+  t.batch = batch_inputs(&batch);
+  for (step = 0; step < STEPS; ++step) {
+    check_ok(
+        ds_comm_start(comm, DS_COMM_OP_ALL_REDUCE, &one, 1, DS_DTYPE_F32, DS_REDUCE_OP_SUM, 0, &sum, &t.work),
+        "start");
+    if (rank == 0 && forks && step % 3 == 1) fork_once(&t, alone);
+    check_ok(ds_work_wait(t.work), "wait");
+    check(sum == RANKS, "a sum");
+    ds_work_destroy(t.work);
+    t.work = NULL;
+    check_ok(ds_train_batch(t.engine, t.batch, 2, &out->losses[step]), "train");
+  }
+  check_ok(ds_engine_read(t.engine, 0, DS_STATE_KIND_MASTER, out->weights, WEIGHTS), "read");
+  free_batch(&batch);
+  t.comm = NULL;
+  destroy(&t);
+}
+
+static double alone;
+static outcome plain[RANKS], forked[RANKS];
+
+static void train_thread(int rank, ds_comm* comm, void* data) {
+  outcome* out = data;
+  train(rank, comm, out == forked, alone, &out[rank]);
+}
+
+/* The same over shared memory: rank 1 is a process that was forked before there was any handle. */
+static void train_process(int rank, const char* url) {
+  ds_comm_options options;
+  ds_comm* comm = NULL;
+  outcome out;
+  check_ok(ds_comm_options_init(&options, sizeof options), "options");
+  options.rank = rank;
+  options.size = RANKS;
+  check_ok(ds_comm_create(url, &options, &comm), "join");
+  train(rank, comm, 1, alone, &out);
+  ds_comm_destroy(comm);
+  check(memcmp(&out, &plain[rank], sizeof out) == 0, "the bits of a run without a fork, over processes");
+}
+
+int main(int argc, char** argv) {
+  const char* folder = argc > 1 ? argv[1] : ".";
+  char url[64];
+  pid_t other;
+  int status = 0;
+  mlp_config(own_config, sizeof own_config, 0, 1, 1);
+  snprintf(config, sizeof config,
+           "{\"train_batch_size\": %d, \"train_micro_batch_size_per_gpu\": %d, \"optimizer\": {\"type\": "
+           "\"AdamW\", \"params\": {\"lr\": 0.01}}, \"zero_optimization\": {\"stage\": 3, "
+           "\"stage3_param_persistence_threshold\": 0, \"offload_optimizer\": {\"device\": \"nvme\", "
+           "\"nvme_path\": \"%s\"}, \"offload_param\": {\"device\": \"nvme\", \"nvme_path\": \"%s\"}}, "
+           "\"run\": {\"seed\": 7}}",
+           MLP_ROWS * RANKS, MLP_ROWS, folder, folder);
+  alone = train_alone(3);
+  run_ranks("plain", RANKS, train_thread, plain);
+  run_ranks("forked", RANKS, train_thread, forked);
+  check(memcmp(plain, forked, sizeof plain) == 0, "the bits of a run without a fork, over threads");
+  snprintf(url, sizeof url, "shm://fork-%d", (int)getpid());
+  other = fork();
+  if (other == 0) {
+    train_process(1, url);
+    _exit(0);
+  }
+  train_process(0, url);
+  check(waitpid(other, &status, 0) == other && status == 0, "the other rank");
+  return 0;
+}
