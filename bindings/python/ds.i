@@ -43,6 +43,31 @@ static void free_capsule(PyObject *capsule) {
   if (ds_tensor_from_dlpack(PyCapsule_GetPointer(capsule, "dltensor"), &tensor) == DS_OK) ds_tensor_destroy(tensor);
 }
 
+/* What a memoryview of a tensor's elements is over. It owns a DLPack export, which keeps the memory: the tensor, the
+ * engine behind a view and their Python objects may all end before it. */
+typedef struct Elements {
+  PyObject_HEAD
+  PyObject *capsule;
+  void *data;
+  Py_ssize_t size;
+} Elements;
+static void free_elements(PyObject *self) {
+  Py_XDECREF(((Elements *)self)->capsule);
+  PyObject_Free(self);
+}
+static int elements_buffer(PyObject *self, Py_buffer *view, int flags) {
+  return PyBuffer_FillInfo(view, self, ((Elements *)self)->data, ((Elements *)self)->size, 0, flags);
+}
+static PyBufferProcs elements_procs = {elements_buffer, NULL};
+static PyTypeObject ElementsType = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "libds.Elements",
+    .tp_basicsize = sizeof(Elements),
+    .tp_dealloc = free_elements,
+    .tp_as_buffer = &elements_procs,
+    .tp_flags = Py_TPFLAGS_DEFAULT,
+    .tp_doc = "Memory of a tensor's elements.",
+};
+
 static PyObject *log_callable;
 static void call_log(ds_log_level level, const char *line, void *user_data) {
   PyGILState_STATE state = PyGILState_Ensure();
@@ -61,6 +86,7 @@ static void call_log(ds_log_level level, const char *line, void *user_data) {
   DsError = PyErr_NewException("libds.Error", NULL, NULL);
   Py_INCREF(DsError);
   PyModule_AddObject(m, "Error", DsError);
+  if (PyType_Ready(&ElementsType) < 0) return NULL;
 %}
 %pythoncode %{
 Error = _libds.Error
@@ -221,16 +247,33 @@ struct type {};
 %typemap(in, numinputs=0) struct DLManagedTensor **out (struct DLManagedTensor *made = NULL) "$1 = &made;"
 %typemap(argout) struct DLManagedTensor **out { %append_output(PyCapsule_New(*$1, "dltensor", free_capsule)); }
 %extend ds_tensor {
-  // The elements as a writable memoryview of bytes; it must not outlive the tensor.
+  // The elements as a writable memoryview of bytes, which keeps their memory. After the end of a lease it shows what
+  // the engine left there.
   PyObject *memory() {
     static const size_t sizes[] = {0, 4, 2, 2, 8, 4, 8, 1};
     ds_dtype dtype = DS_DTYPE_NONE;
     int64_t dims[kMaxDims];
     size_t count = 0, bytes = 1;
     void *data = NULL;
-    if (ds_tensor_info($self, &dtype, dims, kMaxDims, &count, &data) != DS_OK) return NULL;
+    if (ds_tensor_info($self, &dtype, dims, kMaxDims, &count, &data) != DS_OK) {
+      PyErr_SetString(DsError, ds_last_error_message());
+      return NULL;
+    }
     for (size_t i = 0; i < count; ++i) bytes *= (size_t)dims[i];
-    return PyMemoryView_FromMemory(data, (Py_ssize_t)(bytes * sizes[dtype]), PyBUF_WRITE);
+    struct DLManagedTensor *managed = NULL;
+    if (ds_tensor_to_dlpack($self, &managed) != DS_OK) return PyErr_NoMemory();
+    PyObject *capsule = PyCapsule_New(managed, "dltensor", free_capsule);
+    Elements *elements = capsule ? PyObject_New(Elements, &ElementsType) : NULL;
+    if (!elements) {
+      Py_XDECREF(capsule);
+      return NULL;
+    }
+    elements->capsule = capsule;
+    elements->data = data;
+    elements->size = (Py_ssize_t)(bytes * sizes[dtype]);
+    PyObject *view = PyMemoryView_FromObject((PyObject *)elements);
+    Py_DECREF(elements);
+    return view;
   }
   %pythoncode %{
     def __dlpack__(self, stream=None):

@@ -43,12 +43,14 @@ ds_status ds_release_params(ds_engine* engine, const int32_t* params, size_t par
 ds_status ds_engine_param_view(ds_engine* engine, int32_t param, ds_tensor** out) {
   return ds::boundary([&] {
     ds::need(out, "out") = nullptr;
-    ds::TensorView view = ds::delegate(engine, "ds_engine_param_view").view(param);
+    ds::DelegateEngine& e = ds::delegate(engine, "ds_engine_param_view");
+    ds::TensorView view = e.view(param);
     auto tensor = std::make_unique<ds_tensor>();
     tensor->dtype = view.dtype;
     tensor->dims.assign(view.dims, view.dims + view.rank);
     tensor->numel = view.numel();
     tensor->data = view.data;
+    tensor->owner = e.hold(view.data);
     *out = tensor.release();
   });
 }

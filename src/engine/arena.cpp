@@ -25,11 +25,6 @@ EngineMemory::Mapping::Mapping(int64_t wanted) {
 }
 
 void EngineMemory::Mapping::grow(int64_t wanted) {
-  if (static_cast<int64_t>(bytes) >= wanted) return;
-  if (!data) {
-    *this = Mapping(wanted);
-    return;
-  }
   void* moved = mremap(data, bytes, static_cast<size_t>(wanted), MREMAP_MAYMOVE);
   if (moved == MAP_FAILED) {
     raise(DS_ERROR_OUT_OF_MEMORY, "the system refuses an arena of {} bytes in place of {}: {}", wanted, bytes,
@@ -45,8 +40,8 @@ EngineMemory::Mapping::~Mapping() {
 
 EngineMemory::EngineMemory(const MemoryPlan& plan, const std::string& nvme_folder) : folder_(nvme_folder) {
   for (int tier = 0; tier < 2; ++tier) {
-    arenas_[tier][0] = Mapping(plan.tiers[tier].persistent);
-    arenas_[tier][1] = Mapping(plan.tiers[tier].transient);
+    arenas_[tier][0] = std::make_shared<Mapping>(plan.tiers[tier].persistent);
+    arenas_[tier][1] = std::make_shared<Mapping>(plan.tiers[tier].transient);
   }
   file_bytes_ = plan.total(Tier::nvme);
   if (file_bytes_ > 0) open_file();
@@ -65,9 +60,31 @@ void EngineMemory::open_file() {
   file_.resize(file_bytes_);
 }
 
+// One that is held stays where it is, and what takes its place is a copy.
+void EngineMemory::grow(std::shared_ptr<Mapping>& arena, int64_t wanted) {
+  if (static_cast<int64_t>(arena->bytes) >= wanted) return;
+  if (arena.use_count() == 1 && arena->data) {
+    arena->grow(wanted);
+    return;
+  }
+  auto made = std::make_shared<Mapping>(wanted);
+  if (arena->data) std::memcpy(made->data, arena->data, arena->bytes);
+  arena = std::move(made);
+}
+
+std::shared_ptr<void> EngineMemory::hold(const void* address) const {
+  const auto* at = static_cast<const std::byte*>(address);
+  for (const auto& tier : arenas_) {
+    for (const std::shared_ptr<Mapping>& arena : tier) {
+      if (at >= arena->data && at < arena->data + arena->bytes) return arena;
+    }
+  }
+  return nullptr;
+}
+
 void EngineMemory::grow(const MemoryPlan& plan) {
   resize_transient(plan);
-  for (int tier = 0; tier < 2; ++tier) arenas_[tier][0].grow(plan.tiers[tier].persistent);
+  for (int tier = 0; tier < 2; ++tier) grow(arenas_[tier][0], plan.tiers[tier].persistent);
   if (plan.total(Tier::nvme) == file_bytes_) return;
   bool first = file_bytes_ == 0;
   file_bytes_ = plan.total(Tier::nvme);
@@ -76,22 +93,22 @@ void EngineMemory::grow(const MemoryPlan& plan) {
 
 void EngineMemory::resize_transient(const MemoryPlan& plan) {
   for (int tier = 0; tier < 2; ++tier) {
-    arenas_[tier][1] = Mapping();  // the old one first: both together may not fit
-    arenas_[tier][1] = Mapping(plan.tiers[tier].transient);
+    arenas_[tier][1] = std::make_shared<Mapping>();  // the old one first: both together may not fit
+    arenas_[tier][1] = std::make_shared<Mapping>(plan.tiers[tier].transient);
   }
 }
 
 void EngineMemory::discard(int64_t offset, int64_t bytes) {
   constexpr int64_t kPage = 4096;
   int64_t low = (offset + kPage - 1) / kPage * kPage, high = (offset + bytes) / kPage * kPage;
-  if (low < high) madvise(arenas_[0][0].data + low, static_cast<size_t>(high - low), MADV_DONTNEED);
+  if (low < high) madvise(arenas_[0][0]->data + low, static_cast<size_t>(high - low), MADV_DONTNEED);
 }
 
 Memory EngineMemory::memory() const {
   Memory memory;
   for (int tier = 0; tier < 2; ++tier) {
     for (int residency = 0; residency < 2; ++residency)
-      memory.arena[tier][residency] = arenas_[tier][residency].data;
+      memory.arena[tier][residency] = arenas_[tier][residency]->data;
   }
   memory.file = &file_;
   return memory;
@@ -100,7 +117,7 @@ Memory EngineMemory::memory() const {
 int64_t EngineMemory::mapped(Tier tier) const {
   if (tier == Tier::nvme) return file_bytes_;
   const auto& t = arenas_[static_cast<int>(tier)];
-  return static_cast<int64_t>(t[0].bytes + t[1].bytes);
+  return static_cast<int64_t>(t[0]->bytes + t[1]->bytes);
 }
 
 }  // namespace ds

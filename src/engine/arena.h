@@ -1,7 +1,7 @@
 #pragma once
 #include <cstddef>
+#include <memory>
 #include <string>
-#include <utility>
 
 #include "compile/pipeline.h"
 #include "exec/executor.h"
@@ -17,13 +17,18 @@ class EngineMemory {
   EngineMemory(const EngineMemory&) = delete;
   EngineMemory& operator=(const EngineMemory&) = delete;
 
-  // Replaces the transient arenas by ones of the new sizes. Pointers into the old ones end.
+  // Replaces the transient arenas by ones of the new sizes. Pointers into the old ones end, unless held.
   void resize_transient(const MemoryPlan& plan);
   // As the plan says, which has the same persistent places and more behind them: arenas keep their contents
-  // and get zero bytes behind, the file's new bytes are undefined. Pointers into the old arenas end.
+  // and get zero bytes behind, the file's new bytes are undefined. Pointers into the old arenas end, unless
+  // held.
   void grow(const MemoryPlan& plan);
   // Returns the pages of a range of the persistent device arena to the system; it reads as zero again.
   void discard(int64_t offset, int64_t bytes);
+
+  // Keeps the arena at this address mapped for as long as the result lives, beyond this object too: a tensor
+  // that a program still has when its lease or its engine has ended shows old values, and nothing faults.
+  std::shared_ptr<void> hold(const void* address) const;
 
   Memory memory() const;
   File& file() { return file_; }
@@ -36,24 +41,16 @@ class EngineMemory {
     explicit Mapping(int64_t bytes = 0);
     ~Mapping();
     void grow(int64_t wanted);  // keeps the contents; data may move
-    Mapping(Mapping&& other) noexcept { swap(other); }
-    Mapping& operator=(Mapping&& other) noexcept {
-      swap(other);
-      return *this;
-    }
+    Mapping(const Mapping&) = delete;
+    Mapping& operator=(const Mapping&) = delete;
     std::byte* data = nullptr;
     size_t bytes = 0;
-
-   private:
-    void swap(Mapping& other) noexcept {
-      std::swap(data, other.data);
-      std::swap(bytes, other.bytes);
-    }
   };
+  static void grow(std::shared_ptr<Mapping>& arena, int64_t wanted);
   void open_file();
 
   std::string folder_;
-  Mapping arenas_[2][2];
+  std::shared_ptr<Mapping> arenas_[2][2];  // by tier and residency; never null
   File file_;
   int64_t file_bytes_ = 0;
 };

@@ -89,6 +89,8 @@ class EngineCore : public StateAccess {
   Trace* trace() { return trace_.get(); }
   // Bytes taken in a tier; 0 before a delegate engine's first call that needs them.
   int64_t mapped(Tier tier) const { return memory_ ? memory_->mapped(tier) : 0; }
+  // Keeps what a view shows mapped: EngineMemory::hold.
+  std::shared_ptr<void> hold(const void* view) const { return memory_->hold(view); }
   // Counted traffic by operation: collectives, copies, file bytes.
   std::map<std::string, CommCount> ledger() const;
   // What the communication log has timed, of all groups; none unless comms_logger is on. Collective.

@@ -1,0 +1,126 @@
+"""Memory outlives the objects it came from: views and arrays keep what they show, whatever is destroyed first."""
+import array
+import gc
+import json
+import sys
+
+import libds as ds
+
+try:
+    import numpy as np
+except ImportError:
+    np = None
+
+
+def churn():
+    """What was freed is used again: a dangling view would show it."""
+    gc.collect()
+    rubbish = [ds.tensor_create(ds.DTYPE_F32, [size]) for size in (4, 16, 1000, 1 << 20) for _ in range(20)]
+    for tensor in rubbish:
+        memory = tensor.memory().cast("f")
+        memory[:] = array.array("f", [9.0]) * len(memory)
+
+
+# A view of a tensor that nothing else holds.
+view = ds.tensor_create(ds.DTYPE_F32, [1 << 20]).memory().cast("f")
+churn()
+assert not any(view), "a view shows another tensor's memory"
+view[5] = 2.5
+churn()
+assert view[5] == 2.5
+part = view[4:8]
+del view
+churn()
+assert list(part) == [0, 2.5, 0, 0]
+
+# Destroyed by hand, as with-blocks of a host do; a second view over the same tensor; an empty tensor.
+tensor = ds.tensor_create(ds.DTYPE_F32, [1 << 20])
+first, second = tensor.memory().cast("f"), tensor.memory().cast("f")
+first[3] = 1.5
+tensor.__swig_destroy__(tensor)
+del tensor
+churn()
+assert second[3] == 1.5
+first.release()
+churn()
+assert second[3] == 1.5
+assert ds.tensor_create(ds.DTYPE_F32, [0, 3]).memory().nbytes == 0
+
+# The buffers that a call takes keep theirs.
+CONFIG = json.dumps({
+    "train_batch_size": 2,
+    "gradient_clipping": 0,
+    "optimizer": {"type": "SGD", "params": {"lr": 0.5}},
+    "zero_optimization": {"stage": 3, "stage3_param_persistence_threshold": 0},
+})
+
+
+def host(elements):
+    engine = ds.engine_create(None, CONFIG, None, None)
+    params = [ds.engine_param_add(engine, name, [elements]) for name in ("a", "b")]
+    for param, value in zip(params, (1.0, 2.0)):
+        ds.engine_write(engine, param, ds.STATE_KIND_MASTER, array.array("f", [value]) * elements)
+    return engine, params
+
+
+def step(engine, params, elements):
+    ds.gather_params(engine, params)
+    views = [ds.engine_param_view(engine, p) for p in params]
+    ds.release_params(engine, params)
+    for param in params:
+        grad = ds.tensor_create(ds.DTYPE_F32, [elements])
+        grad.memory().cast("f")[:] = array.array("f", [1.0]) * elements
+        ds.grad_ready(engine, param, grad)
+    ds.backward(engine)
+    ds.step(engine)
+    return views
+
+
+# Leases: their views stay readable when they have ended, over steps that compile the program anew and move arenas,
+# over freezing, and when the engine is gone.
+for elements in (300, 1 << 18):
+    engine, params = host(elements)
+    ds.gather_params(engine, params)
+    kept = [ds.engine_param_view(engine, p) for p in params]
+    memories = [v.memory().cast("f") for v in kept]
+    assert [m[elements - 1] for m in memories] == [1.0, 2.0]
+    arrays = [np.from_dlpack(v) for v in kept] if np else []
+    ds.release_params(engine, params)
+    del kept
+    for _ in range(4):
+        for old in step(engine, params, elements):
+            memories.append(old.memory().cast("f"))
+    ds.engine_freeze(engine, [params[0]], 1)
+    ds.engine_freeze(engine, [params[0]], 0)
+    step(engine, params, elements)
+    touched = sum(sum(m[:: 64]) for m in memories) + sum(float(a.sum()) for a in arrays)
+    values = array.array("f", [0.0]) * elements
+    ds.engine_read(engine, params[0], ds.STATE_KIND_MASTER, values)
+    assert set(values) == {1.0 - 5 * 0.5}, set(values)
+    ds.gather_params(engine, params)
+    last = ds.engine_param_view(engine, params[1])
+    del engine
+    churn()
+    touched += sum(sum(m[:: 64]) for m in memories) + sum(float(a.sum()) for a in arrays)
+    assert list(last.memory().cast("f")[:2]) == [2.0 - 5 * 0.5] * 2
+    for memory in memories:
+        memory[0] = memory[elements - 1] = touched
+    if np:
+        array_of_lease = np.from_dlpack(last)
+        del last
+        churn()
+        assert array_of_lease[elements - 1] == 2.0 - 5 * 0.5
+
+# Nothing is kept for ever: a hundred large views and their tensors are given back.
+if sys.platform == "linux":
+    def resident():
+        with open("/proc/self/statm") as statm:
+            return int(statm.read().split()[1]) * 4096
+
+    before = resident()
+    for _ in range(100):
+        large = ds.tensor_create(ds.DTYPE_F32, [4 << 20]).memory()
+        large[0] = 1
+        del large
+    gc.collect()
+    assert resident() - before < 256 << 20, "views keep memory that nobody uses"
