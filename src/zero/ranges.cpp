@@ -14,7 +14,8 @@ struct Range {
 // Use sites of one bucket, and where they are cut.
 struct Uses {
   std::vector<size_t> at;
-  std::vector<char> cut;  // cut[i]: a new range begins at at[i]
+  std::vector<char> leased;  // leased[i]: when at[i] comes, a delegate host holds what it saw before
+  std::vector<char> cut;     // cut[i]: a new range begins at at[i]
 };
 
 class Ranger {
@@ -30,14 +31,14 @@ class Ranger {
       if (plan.buckets[b].partitioned)
         bucket_of[static_cast<size_t>(buffers.full[b])] = static_cast<int32_t>(b);
     }
+    std::vector<int64_t> leases(plan.buckets.size(), 0);
     for (size_t i = 0; i < program.instrs.size(); ++i) {
+      const std::string& op = program.instrs[i].op;
       for (const Operand& o : program.instrs[i].operands) {
         int32_t b = bucket_of[static_cast<size_t>(o.buffer)];
         if (b < 0) continue;
-        Uses& uses = uses_[static_cast<size_t>(b)];
-        if (!uses.at.empty() && uses.at.back() == i) continue;
-        uses.at.push_back(i);
-        sites_[i].push_back(static_cast<size_t>(b));
+        use(i, static_cast<size_t>(b), leases[static_cast<size_t>(b)] > 0);
+        leases[static_cast<size_t>(b)] += op == "lease" ? 1 : op == "release" ? -1 : 0;
       }
     }
   }
@@ -59,8 +60,13 @@ class Ranger {
  private:
   int64_t numel(size_t bucket) const { return plan_.layout.buckets[bucket].numel; }
 
-  // The end of a lease: the host still holds the memory of the use before it.
-  bool leased(size_t use) const { return program_.instrs[use].op == "release"; }
+  void use(size_t instr, size_t bucket, bool leased) {
+    Uses& uses = uses_[bucket];
+    if (!uses.at.empty() && uses.at.back() == instr) return;
+    uses.at.push_back(instr);
+    uses.leased.push_back(leased);
+    sites_[instr].push_back(bucket);
+  }
 
   // passed[i]: elements of buckets that came into use before instruction i.
   void cut_by_distance() {
@@ -77,7 +83,7 @@ class Ranger {
       u.cut.assign(u.at.size(), 0);
       for (size_t i = 0; i < u.at.size(); ++i) {
         bool far = i > 0 && passed[u.at[i]] - passed[u.at[i - 1] + 1] > zero_.max_reuse_distance;
-        u.cut[i] = i == 0 || (far && !leased(u.at[i]));
+        u.cut[i] = i == 0 || (far && !u.leased[i]);
       }
     }
   }
@@ -89,7 +95,8 @@ class Ranger {
     for (size_t i = 0; i < sites_.size(); ++i) {
       if (sites_[i].empty()) continue;
       enter(i);
-      while (total_ > zero_.max_live_parameters) evict(i);
+      while (total_ > zero_.max_live_parameters && evict(i)) {
+      }
       for (size_t b : sites_[i]) {
         Uses& u = uses_[b];
         ++next_[b];
@@ -105,7 +112,8 @@ class Ranger {
       if (!live_[b]) total_ += numel(b);
       live_[b] = 1;
     }
-    if (need > zero_.max_live_parameters) {
+    bool of_host = program_.instrs[i].op == "lease" || program_.instrs[i].op == "release";
+    if (need > zero_.max_live_parameters && !of_host) {
       raise(DS_ERROR_CONFIG,
             "zero_optimization.stage3_max_live_parameters is {}, but '{}' alone needs {} elements",
             zero_.max_live_parameters, program_.instrs[i].op, need);
@@ -117,26 +125,23 @@ class Ranger {
     total_ -= numel(bucket);
   }
 
-  // Throws when only leases are left.
-  void evict(size_t i) {
+  // False when only leases are left: what a host holds at once is its own decision.
+  bool evict(size_t i) {
     size_t victim = SIZE_MAX, far = 0;
     for (size_t b = 0; b < uses_.size(); ++b) {
       bool needed = std::find(sites_[i].begin(), sites_[i].end(), b) != sites_[i].end();
       if (!live_[b] || needed) continue;
       size_t at = uses_[b].at[next_[b]];
-      if (leased(at)) continue;
+      if (uses_[b].leased[next_[b]]) continue;
       if (victim == SIZE_MAX || at > far) {
         victim = b;
         far = at;
       }
     }
-    if (victim == SIZE_MAX) {
-      raise(DS_ERROR_CONFIG,
-            "zero_optimization.stage3_max_live_parameters is {}, but {} elements are leased at once",
-            zero_.max_live_parameters, total_);
-    }
+    if (victim == SIZE_MAX) return false;
     uses_[victim].cut[next_[victim]] = 1;
     drop(victim);
+    return true;
   }
 
   const Program& program_;
