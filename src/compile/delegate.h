@@ -42,11 +42,22 @@ Program gather_fragment(const DelegatePlan& plan, const Config& config, const Ma
 Program reduce_fragment(const DelegatePlan& plan, const Config& config, const Machine& machine, size_t bucket,
                         int32_t micro);
 
-// The whole step as a host did it: the same passes as a native step, with a lease, grad or release
-// instruction (attribute `event`) where the host runs. `beside`: transient bytes that stay taken beside it,
-// by tier. None when memory_budget takes no such program.
-std::optional<Program> compile_recorded(const DelegatePlan& plan, const Config& config,
-                                        const Machine& machine, const std::vector<HostEvent>& events,
-                                        std::span<const int64_t, 3> beside);
+// A step as a host did it: the same passes as a native step, with a lease, grad or release instruction
+// (attribute `event`) where the host runs. Between two host calls a reduction has either not begun or ended,
+// so that the step can be left there: what is reduced stays, what is not lies in `grads`.
+struct RecordedStep {
+  Program program;
+  std::vector<HostEvent> events;
+  std::vector<InstrId> event_end;  // per event: one past the last instruction that runs with this call
+  // Per micro-step and bucket; -1 where nothing is trained.
+  std::vector<std::vector<BufferId>> grads;      // what the host gave, until it is reduced
+  std::vector<std::vector<InstrId>> reduced_at;  // one past the last instruction of the reduction
+};
+
+// `beside`: transient bytes that stay taken beside it, by tier. None when memory_budget takes no such
+// program.
+std::optional<RecordedStep> compile_recorded(const DelegatePlan& plan, const Config& config,
+                                             const Machine& machine, std::vector<HostEvent> events,
+                                             std::span<const int64_t, 3> beside);
 
 }  // namespace ds

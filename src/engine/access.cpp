@@ -114,7 +114,7 @@ void EngineCore::check_writable(const char* call, int32_t param, const std::stri
   require(static_cast<int64_t>(values) == wanted, "parameter '{}' has {} elements, got {}", name, wanted,
           values);
   if (kind != "grad") {
-    require_idle(call);
+    begin_change(call);
   } else if (!before_update()) {
     raise(DS_ERROR_STATE,
           "gradient of '{}' must be written between the last backward of a step and its update", name);
@@ -200,7 +200,7 @@ void EngineCore::write_local(int32_t param, const std::string& kind, std::span<c
 }
 
 void EngineCore::refresh_params() {
-  require_idle("ds_engine_refresh");
+  begin_change("ds_engine_refresh");
   guarded([&] { renew_params(); });
   forget_text();
 }

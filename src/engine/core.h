@@ -129,8 +129,11 @@ class EngineCore : public StateAccess {
   virtual std::string model_text() const = 0;       // what the numerics key hashes: equal for every layout
   virtual Executor& refresh() = 0;                  // parameters from masters; run by renew_params
   virtual void require_idle(const char* call) = 0;  // throws DS_ERROR_STATE inside a step
-  virtual bool in_accumulation() const = 0;         // has some, but not all gradients of a step
-  virtual bool before_update() const = 0;           // has all of them, and the update is to come
+  // Before what changes parameters or states between steps: throws as require_idle, and while a delegate host
+  // leases a parameter.
+  virtual void begin_change(const char* call) { require_idle(call); }
+  virtual bool in_accumulation() const = 0;  // has some, but not all gradients of a step
+  virtual bool before_update() const = 0;    // has all of them, and the update is to come
   // Compiles anew with other parameters frozen and calls grow().
   virtual void recompile(const std::vector<char>& frozen) = 0;
   virtual void ensure_started() {}         // compiled and in memory; collective where it has to be done

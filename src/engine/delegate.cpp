@@ -1,11 +1,10 @@
 #include "engine/delegate.h"
 
 #include <algorithm>
-#include <cstring>
+#include <map>
 
 #include "checkpoint/agree.h"
 #include "core/base/error.h"
-#include "core/base/hash.h"
 
 namespace ds {
 
@@ -37,25 +36,6 @@ int32_t DelegateEngine::add_param(const std::string& name, const std::vector<int
   shapes_.emplace_back(std::move(dims));
   initial_.emplace_back(data.begin(), data.end());
   return static_cast<int32_t>(specs_.size()) - 1;
-}
-
-// What the call-by-call step needs: the largest transient memory of any fragment.
-MemoryPlan DelegateEngine::fragment_memory(const DelegatePlan& plan) const {
-  std::vector<Program> all{plan.init, plan.refresh, plan.update};
-  for (size_t b = 0; b < plan.lease.size(); ++b) {
-    all.push_back(gather_fragment(plan, config_, options_.machine, b));
-    for (int32_t m = 0; plan.zero.trains(b) && m < config_.accumulation; ++m) {
-      all.push_back(reduce_fragment(plan, config_, options_.machine, b, m));
-    }
-  }
-  MemoryPlan memory;
-  for (const Program& p : all) {
-    for (int t = 0; t < 3; ++t) {
-      memory.tiers[t].persistent = std::max(memory.tiers[t].persistent, p.arenas[t].persistent);
-      memory.tiers[t].transient = std::max(memory.tiers[t].transient, p.arenas[t].transient);
-    }
-  }
-  return memory;
 }
 
 void DelegateEngine::ensure_started() {
@@ -97,8 +77,7 @@ void DelegateEngine::ensure_started() {
   where_.assign(specs_.size(), nullptr);
   has_grad_.assign(specs_.size(), 0);
   bucket_leases_.assign(plan_.lease.size(), 0);
-  for (size_t b = 0; b < plan_.lease.size(); ++b) missing_.push_back(trained(b));
-  next_reduce_ = static_cast<int64_t>(plan_.lease.size()) - 1;
+  begin_micro_step();
 }
 
 void DelegateEngine::require_started() const {
@@ -131,7 +110,7 @@ void DelegateEngine::recompile(const std::vector<char>& frozen) {
     for (int t = 0; t < 3; ++t) fragment_transient_[t] = memory.tiers[t].transient;
     grow(memory);
     make_all_executors();
-    for (size_t b = 0; b < missing_.size(); ++b) missing_[b] = trained(b);
+    begin_micro_step();
   });
 }
 
@@ -148,53 +127,55 @@ void DelegateEngine::make_all_executors() {
   make_executors([&] {
     refresh_ = executor(plan_.refresh);
     update_ = executor(plan_.update);
-    if (program_) step_ = executor(*program_);
+    if (record_) step_ = executor(record_->program);
   });
 }
 
 void DelegateEngine::forget_record() {
-  program_.reset();
-  record_.clear();
+  record_.reset();
   following_ = told_ = false;
+}
+
+void DelegateEngine::begin_micro_step() {
+  has_grad_.assign(specs_.size(), 0);
+  reduced_.assign(plan_.lease.size(), 0);
+  missing_.clear();
+  for (size_t b = 0; b < plan_.lease.size(); ++b) missing_.push_back(trained(b));
+  next_reduce_ = static_cast<int64_t>(plan_.lease.size()) - 1;
 }
 
 void DelegateEngine::gather(std::span<const int32_t> params) {
   for (int32_t p : params) check_param(p);
   ensure_started();
-  if (events_.empty()) begin_step();
-  HostEvent event{HostEvent::Kind::gather, {params.begin(), params.end()}};
-  bool followed = follow(event);
+  require_refreshed();
+  if (params.empty()) return;
+  bool followed = follow({HostEvent::Kind::gather, {params.begin(), params.end()}});
   guarded([&] {
     for (int32_t p : params) {
-      size_t i = static_cast<size_t>(p), b = bucket_of(p);
-      if (!followed && leases_[i] == 0) {
-        if (bucket_leases_[b]++ == 0) gather_bucket(b);
-        where_[i] = lease_address(p);
-      }
-      ++leases_[i];
+      if (leases_[static_cast<size_t>(p)] == 0 && !followed) lease(p);
+      ++leases_[static_cast<size_t>(p)];
+      ++leased_;
     }
   });
 }
 
 void DelegateEngine::release(std::span<const int32_t> params) {
+  std::map<int32_t, int32_t> wanted;
   for (int32_t p : params) {
     check_param(p);
-    if (!started_ || leases_[static_cast<size_t>(p)] == 0) {
-      raise(DS_ERROR_STATE, "parameter '{}' is released without a lease",
-            specs_[static_cast<size_t>(p)].name);
-    }
+    ++wanted[p];
   }
-  HostEvent event{HostEvent::Kind::release, {params.begin(), params.end()}};
-  bool followed = follow(event);
+  for (auto [p, count] : wanted) {
+    int32_t have = started_ ? leases_[static_cast<size_t>(p)] : 0;
+    if (count <= have) continue;
+    raise(DS_ERROR_STATE, "parameter '{}' is released {} times, but has {} leases",
+          specs_[static_cast<size_t>(p)].name, count, have);
+  }
+  if (params.empty()) return;
+  follow({HostEvent::Kind::release, {params.begin(), params.end()}});
   for (int32_t p : params) {
-    size_t i = static_cast<size_t>(p), b = bucket_of(p);
-    if (--leases_[i] > 0) continue;
-    where_[i] = nullptr;
-    bool own = !followed && bucket_leases_[b] > 0;
-    if (own && --bucket_leases_[b] == 0 && zero().buckets[b].partitioned) {
-      const Buffer& lease = placed().buffers[static_cast<size_t>(plan_.lease[b])];
-      own_memory().discard(lease.offset, lease.bytes());
-    }
+    --leased_;
+    if (--leases_[static_cast<size_t>(p)] == 0) end_lease(p);
   }
 }
 
@@ -229,12 +210,14 @@ void DelegateEngine::grad_ready(int32_t param, const void* data, DType dtype, in
     raise(DS_ERROR_STATE, "gradient of '{}' comes after {} of {} micro-steps", specs_[i].name, micro_,
           config_.accumulation);
   }
-  if (events_.empty()) begin_step();
+  if (!begun_) begin_step();
   pending_grad_ = data;
   pending_dtype_ = dtype;
+  bool followed = follow({HostEvent::Kind::grad, {param}});
+  begun_ = true;
   has_grad_[i] = 1;
   --missing_[bucket_of(param)];
-  if (follow({HostEvent::Kind::grad, {param}})) return;
+  if (followed) return;
   guarded([&] {
     copy_grad(grad_address(param), numel);
     reduce_ready(false);
@@ -247,14 +230,12 @@ void DelegateEngine::end_micro_step() {
     raise(DS_ERROR_STATE, "ds_backward comes after {} of {} micro-steps: ds_step must follow", micro_,
           config_.accumulation);
   }
-  if (events_.empty()) begin_step();
-  if (!follow({HostEvent::Kind::end, {}})) guarded([&] { reduce_ready(true); });
+  if (!begun_) begin_step();
+  bool followed = follow({HostEvent::Kind::end, {}});
+  begun_ = true;
+  if (!followed) guarded([&] { reduce_ready(true); });
   ++micro_;
-  std::fill(has_grad_.begin(), has_grad_.end(), 0);
-  for (size_t b = 0; b < missing_.size(); ++b) {
-    missing_[b] = trained(b);
-  }
-  next_reduce_ = static_cast<int64_t>(plan_.lease.size()) - 1;
+  begin_micro_step();
 }
 
 StepResult DelegateEngine::step() {
@@ -266,17 +247,8 @@ StepResult DelegateEngine::step() {
     if (leases_[p] > 0)
       raise(DS_ERROR_STATE, "parameter '{}' is leased {} times at step", specs_[p].name, leases_[p]);
   }
-  guarded([&] {
-    if (following_) {
-      step_->run();
-    } else {
-      update_->run();
-      record();
-    }
-  });
-  events_.clear();
-  micro_ = 0;
-  following_ = step_ != nullptr;
+  guarded([&] { finish_calls(); });
+  forget_calls();
   if (skipped()) {
     raise(DS_ERROR_NUMERIC, "step {} is skipped: gradient norm {}", scalars_.step + 1, scalars_.grad_norm);
   }
@@ -299,11 +271,24 @@ Executor& DelegateEngine::refresh() {
 
 void DelegateEngine::require_idle(const char* call) {
   ensure_started();
-  if (events_.empty()) return;
-  raise(DS_ERROR_STATE, "{} must not be called inside a step: {} host calls are done", call, events_.size());
+  if (!begun_) return;
+  raise(DS_ERROR_STATE, "{} must not be called inside a step: {} of {} micro-steps are done", call, micro_,
+        config_.accumulation);
 }
 
-std::string DelegateEngine::print_plan() const { return step_ ? program_->print() : plan_.update.print(); }
+void DelegateEngine::begin_change(const char* call) {
+  require_idle(call);
+  for (size_t p = 0; p < leases_.size(); ++p) {
+    if (leases_[p] > 0)
+      raise(DS_ERROR_STATE, "{} must not be called while parameter '{}' is leased: it has {} leases", call,
+            specs_[p].name, leases_[p]);
+  }
+  guarded([&] { forget_calls(); });
+}
+
+std::string DelegateEngine::print_plan() const {
+  return record_ ? record_->program.print() : plan_.update.print();
+}
 
 std::string DelegateEngine::report_plan() const {
   MemoryPlan memory;

@@ -16,6 +16,11 @@ namespace ds {
 // the second step on the recorded step is one program, so that gathers are prefetched along the host's order.
 // A host that leaves its order is served call by call until the end of that step, and recorded again.
 //
+// A step begins with its first gradient or backward. Leases before it may be its forward pass or an
+// evaluation: both follow the record as long as they can, and neither changes anything. When all leases have
+// ended, what the host did is evaluation as soon as it begins its recorded order again, or changes parameters
+// or states (docs/adr/0018).
+//
 // All calls but add_param and view are collective: the same calls in the same order on all ranks.
 class DelegateEngine final : public EngineCore {
  public:
@@ -36,6 +41,7 @@ class DelegateEngine final : public EngineCore {
   std::string print_plan() const override;
   std::string report_plan() const override;
   bool recorded() const { return step_ != nullptr; }
+  bool following() const { return following_; }  // the recorded order, so far
 
  protected:
   const ZeroPlan& zero() const override { return plan_.zero; }
@@ -43,9 +49,10 @@ class DelegateEngine final : public EngineCore {
   const std::string& plan_hash() const override { return plan_.hash; }
   std::string model_text() const override;
   Executor& refresh() override;
-  bool in_accumulation() const override { return !events_.empty() && micro_ < config_.accumulation; }
-  bool before_update() const override { return !events_.empty() && micro_ == config_.accumulation; }
+  bool in_accumulation() const override { return begun_ && micro_ < config_.accumulation; }
+  bool before_update() const override { return begun_ && micro_ == config_.accumulation; }
   void require_idle(const char* call) override;
+  void begin_change(const char* call) override;
   void ensure_started() override;
   void require_started() const override;
   void host_call(const Instr& in, std::span<const TensorView> views) override;
@@ -57,17 +64,25 @@ class DelegateEngine final : public EngineCore {
   void end_all_executors();
   void make_all_executors();  // of refresh, update and the recorded step, if there is one
   void forget_record();
+  // The next call is the first of a step, or of an evaluation.
+  void forget_calls();
+  void begin_micro_step();
   // Trained parameters of a bucket.
   int32_t trained(size_t bucket) const;
   int64_t program_bytes(int tier) const;  // transient bytes of the recorded program, in whole blocks
   // True when the recorded program expects this event and has run up to it.
-  bool follow(const HostEvent& event);
+  bool follow(HostEvent event);
+  bool begins_record(const HostEvent& event) const;
   void leave_record();
-  void record();
-  void find_event_ends();
-  void compare_records();
+  // What step_ had of this micro-step's gradients when it was left behind instruction `done`.
+  void take_gradients(InstrId done);
+  void finish_calls();
+  void record(std::vector<HostEvent> order);
+  std::vector<HostEvent> training_calls() const;
+  void compare_orders(const std::string& mine);
   // Call by call.
-  void gather_bucket(size_t bucket);
+  void lease(int32_t param);
+  void end_lease(int32_t param);
   void reduce_ready(bool all);
   std::byte* lease_address(int32_t param) const;
   std::byte* grad_address(int32_t param) const;
@@ -89,19 +104,23 @@ class DelegateEngine final : public EngineCore {
   bool told_ = false;                   // that the record does not fit
   int64_t fragment_transient_[3] = {};  // most that any fragment needs, by tier
 
-  std::vector<HostEvent> events_;     // of this step so far
-  std::vector<HostEvent> record_;     // of the step that step_ was compiled from
-  std::unique_ptr<Program> program_;  // null: nothing recorded
-  std::unique_ptr<Executor> step_;
-  std::vector<InstrId> event_end_;  // per event of record_: one past its instruction
-  bool following_ = false;
+  std::unique_ptr<RecordedStep> record_;  // null: nothing recorded
+  std::unique_ptr<Executor> step_;        // of its program
+  std::string record_hash_;
+  bool following_ = false;         // every call since events_ began is that of record_
+  std::vector<HostEvent> events_;  // of this step, and of evaluation before it
+  bool whole_ = true;              // none of them was dropped
+  bool begun_ = false;             // the step: it has a gradient or a backward
 
-  std::vector<int32_t> leases_;         // per parameter: count
-  std::vector<int32_t> bucket_leases_;  // call by call: leased parameters of the bucket
-  std::vector<std::byte*> where_;       // per leased parameter
-  std::vector<char> has_grad_;          // in this micro-step
-  std::vector<int32_t> missing_;        // per bucket: parameters without gradient in this micro-step
-  int64_t next_reduce_ = 0;             // buckets above it are reduced in this micro-step
+  std::vector<int32_t> leases_;  // per parameter: count
+  int64_t leased_ = 0;           // their sum
+  std::vector<int32_t>
+      bucket_leases_;              // per partitioned bucket: parameters whose lease lies at lease_address
+  std::vector<std::byte*> where_;  // per leased parameter
+  std::vector<char> has_grad_;     // in this micro-step
+  std::vector<int32_t> missing_;   // per bucket: parameters without gradient in this micro-step
+  std::vector<char> reduced_;      // per bucket: by the recorded program, in this micro-step
+  int64_t next_reduce_ = 0;        // buckets above it are reduced in this micro-step
   int32_t micro_ = 0;
   const void* pending_grad_ = nullptr;  // what copy_grad reads
   DType pending_dtype_ = DS_DTYPE_NONE;

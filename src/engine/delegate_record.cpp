@@ -1,76 +1,149 @@
+// Delegate mode along the recorded order: following it, leaving it, recording another one.
 #include <algorithm>
 #include <cstring>
 
 #include "core/base/error.h"
-#include "core/base/half.h"
 #include "core/base/hash.h"
 #include "core/base/log.h"
 #include "engine/delegate.h"
 
 namespace ds {
-bool DelegateEngine::follow(const HostEvent& event) {
-  events_.push_back(event);
-  if (!following_) return false;
-  size_t at = events_.size() - 1;
-  if (at >= record_.size() || record_[at] != event) {
-    guarded([&] { leave_record(); });
-    return false;
+namespace {
+
+// Calls before the first gradient of a step that are kept: a host that only evaluates makes any number.
+constexpr size_t kMostCallsBefore = 1 << 17;
+
+std::string hash_of(const std::vector<HostEvent>& events) {
+  Hash128 hash;
+  for (const HostEvent& e : events) {
+    hash.update(fmt::format("{} {} ", static_cast<int>(e.kind), e.params.size()));
+    hash.update(e.params.data(), e.params.size() * sizeof(int32_t));
   }
-  guarded([&] { step_->run_to(event_end_[at]); });
-  return true;
+  return hash.hex();
+}
+
+}  // namespace
+
+bool DelegateEngine::follow(HostEvent event) {
+  size_t at = events_.size();
+  bool fits = following_ && at < record_->events.size() && record_->events[at] == event;
+  guarded([&] {
+    if (fits) return;
+    if (begins_record(event)) {
+      forget_calls();
+      fits = true;
+    } else if (following_) {
+      leave_record();
+    }
+  });
+  if (!fits && !begun_ && events_.size() >= kMostCallsBefore) {
+    events_.clear();
+    whole_ = leased_ == 0;
+  }
+  events_.push_back(std::move(event));
+  if (fits) guarded([&] { step_->run_to(record_->event_end[events_.size() - 1]); });
+  return fits;
+}
+
+// Whether all that the host has done so far was evaluation, and now it begins the step as it did before.
+bool DelegateEngine::begins_record(const HostEvent& event) const {
+  return record_ && !begun_ && leased_ == 0 && record_->events[0] == event;
+}
+
+void DelegateEngine::forget_calls() {
+  if (following_ && !events_.empty()) step_->abandon();
+  events_.clear();
+  begun_ = false;
+  micro_ = 0;
+  whole_ = true;
+  following_ = record_ != nullptr;
 }
 
 // The host has left its order: what the recorded program has done of this step stays, the rest goes call by
-// call.
+// call. Leases that the program gave stay where they are until released.
 void DelegateEngine::leave_record() {
   following_ = false;
-  std::vector<char> reduced(program_->buffers.size(), 0);
   InstrId done = step_->position();
-  for (InstrId i = 0; i < done; ++i) {
-    const Instr& in = program_->instrs[static_cast<size_t>(i)];
-    if (in.queue == Queue::comm) reduced[static_cast<size_t>(in.operands[0].buffer)] = 1;
-  }
   step_->abandon();
-  next_reduce_ = static_cast<int64_t>(plan_.lease.size()) - 1;
-  for (InstrId i = 0; i < done; ++i) {
-    const Instr& in = program_->instrs[static_cast<size_t>(i)];
-    if (in.op != "grad" || in.micro != micro_) continue;
-    int32_t param = record_[static_cast<size_t>(in.attrs.integer("event"))].params[0];
+  if (begun_ && micro_ < config_.accumulation) take_gradients(done);
+}
+
+void DelegateEngine::take_gradients(InstrId done) {
+  const Program& program = record_->program;
+  size_t m = static_cast<size_t>(micro_);
+  for (size_t e = events_.size(); e-- > 0 && events_[e].kind != HostEvent::Kind::end;) {
+    if (events_[e].kind != HostEvent::Kind::grad) continue;
+    int32_t param = events_[e].params[0];
     size_t b = bucket_of(param);
-    if (reduced[static_cast<size_t>(in.operands[0].buffer)]) {
-      missing_[b] = -1;  // done in this micro-step
-      continue;
-    }
-    const Buffer& buffer = program_->buffers[static_cast<size_t>(in.operands[0].buffer)];
-    const std::byte* from = own_memory().memory().arena[static_cast<int>(buffer.tier)][1] + buffer.offset;
-    std::memcpy(grad_address(param), from + in.operands[0].begin,
-                static_cast<size_t>(in.operands[0].bytes(1)));
+    reduced_[b] = record_->reduced_at[m][b] <= done;
+    if (reduced_[b]) continue;
+    const Buffer& grads = program.buffers[static_cast<size_t>(record_->grads[m][b])];
+    const std::byte* from = own_memory().memory().arena[static_cast<int>(grads.tier)][1] + grads.offset;
+    const ParamPlace& place = zero().layout.place(param);
+    int64_t unit = size_of(grads.dtype);
+    std::memcpy(grad_address(param), from + place.begin * unit, static_cast<size_t>(place.numel * unit));
   }
-  // Leases that the program gave stay where they are until released; they are not counted per bucket.
 }
 
 int64_t DelegateEngine::program_bytes(int tier) const {
-  return program_ ? (program_->arenas[tier].transient + kFileBlock - 1) / kFileBlock * kFileBlock : 0;
+  return record_ ? (record_->program.arenas[tier].transient + kFileBlock - 1) / kFileBlock * kFileBlock : 0;
+}
+
+// The update, behind all micro-steps: no rank begins it when the hosts of others did something else.
+void DelegateEngine::finish_calls() {
+  bool as_recorded = following_ && events_.size() == record_->events.size();
+  std::vector<HostEvent> order = as_recorded ? std::vector<HostEvent>() : training_calls();
+  compare_orders(as_recorded ? record_hash_ : hash_of(order));
+  if (as_recorded) {
+    step_->run();
+  } else {
+    if (following_) leave_record();
+    update_->run();
+    if (whole_) record(std::move(order));
+  }
+  events_.clear();
+}
+
+// The step's calls without those of evaluation before it: from the last time that the host, without a lease,
+// gathered what it had gathered first, if behind that it gathered everything else again, too.
+std::vector<HostEvent> DelegateEngine::training_calls() const {
+  size_t first_gradient = 0, begin = 0;
+  std::map<int32_t, size_t> last;  // per parameter: its last gather
+  for (; first_gradient < events_.size(); ++first_gradient) {
+    const HostEvent& e = events_[first_gradient];
+    if (e.kind == HostEvent::Kind::grad || e.kind == HostEvent::Kind::end) break;
+    if (e.kind != HostEvent::Kind::gather) continue;
+    for (int32_t p : e.params) last[p] = first_gradient;
+  }
+  size_t latest = first_gradient;
+  for (auto [param, at] : last) latest = std::min(latest, at);
+  int64_t leased = 0;
+  for (size_t e = 0; e < first_gradient && e <= latest; ++e) {
+    if (leased == 0 && events_[e] == events_[0]) begin = e;
+    auto count = static_cast<int64_t>(events_[e].params.size());
+    leased += events_[e].kind == HostEvent::Kind::gather ? count : -count;
+  }
+  return {events_.begin() + static_cast<ptrdiff_t>(begin), events_.end()};
 }
 
 // Compiles the step that was just made call by call.
-void DelegateEngine::record() {
-  compare_records();
-  record_ = events_;
+void DelegateEngine::record(std::vector<HostEvent> order) {
   int64_t beside[3];
   // The program's memory is rounded up to whole blocks.
   for (int t = 0; t < 3; ++t) beside[t] = fragment_transient_[t] + kFileBlock;
-  std::optional<Program> made = compile_recorded(plan_, config_, options_.machine, record_, beside);
+  record_hash_ = hash_of(order);
+  std::optional<RecordedStep> made =
+      compile_recorded(plan_, config_, options_.machine, std::move(order), beside);
   if (!made) {
     if (comm_.rank() == 0 && !told_) {
       log_line(LogLevel::warning, "memory_budget has no room for the recorded step: it goes on call by call");
     }
     told_ = true;
-    if (!program_) return;
+    if (!record_) return;
   }
   end_all_executors();
-  program_ = made ? std::make_unique<Program>(std::move(*made)) : nullptr;
-  if (program_ && options_.program_filter) options_.program_filter(*program_);
+  record_ = made ? std::make_unique<RecordedStep>(std::move(*made)) : nullptr;
+  if (record_ && options_.program_filter) options_.program_filter(record_->program);
   MemoryPlan memory;
   for (int t = 0; t < 3; ++t) {
     memory.tiers[t].transient = program_bytes(t) + fragment_transient_[t];
@@ -82,34 +155,11 @@ void DelegateEngine::record() {
     own_memory().discard(grads.offset, grads.bytes());
   }
   make_all_executors();
-  if (program_) find_event_ends();
 }
 
-void DelegateEngine::find_event_ends() {
-  event_end_.assign(record_.size(), 0);
-  for (size_t i = 0; i < program_->instrs.size(); ++i) {
-    const Instr& in = program_->instrs[i];
-    if (!in.attrs.has("event")) continue;
-    event_end_[static_cast<size_t>(in.attrs.integer("event"))] = static_cast<InstrId>(i + 1);
-  }
-  InstrId reached = 0;  // the end of a micro-step runs what belongs to it
-  int32_t micro = 0;
-  for (size_t e = 0; e < record_.size(); ++e) {
-    if (record_[e].kind == HostEvent::Kind::end) {
-      event_end_[e] = std::max(reached, program_->segments[static_cast<size_t>(micro++)].end);
-    }
-    reached = event_end_[e];
-  }
-}
-
-void DelegateEngine::compare_records() {
-  Hash128 hash;
-  for (const HostEvent& e : events_) {
-    hash.update(fmt::format("{}", static_cast<int>(e.kind)));
-    hash.update(e.params.data(), e.params.size() * sizeof(int32_t));
-  }
-  std::string mine = hash.hex(), all(mine.size() * static_cast<size_t>(comm_.size()), ' ');
-  comm_.all_gather(mine.data(), all.data(), mine.size(), "recorded order");
+void DelegateEngine::compare_orders(const std::string& mine) {
+  std::string all(mine.size() * static_cast<size_t>(comm_.size()), ' ');
+  comm_.all_gather(mine.data(), all.data(), mine.size(), "order of host calls");
   for (int r = 0; r < comm_.size(); ++r) {
     if (all.compare(mine.size() * static_cast<size_t>(r), mine.size(), mine) == 0) continue;
     raise(DS_ERROR_COMM, "the host on rank {} made {} calls of step {} in another order than rank {}",
@@ -124,60 +174,9 @@ void DelegateEngine::host_call(const Instr& in, std::span<const TensorView> view
     return;
   }
   if (in.op != "lease") return EngineCore::host_call(in, views);
-  const std::vector<int32_t>& params = record_[static_cast<size_t>(in.attrs.integer("event"))].params;
+  const std::vector<int32_t>& params = record_->events[static_cast<size_t>(in.attrs.integer("event"))].params;
   for (size_t k = 0; k < params.size(); ++k)
     where_[static_cast<size_t>(params[k])] = views[k].as<std::byte>();
-}
-
-DelegateEngine::Fragment& DelegateEngine::fragment(size_t bucket, int32_t micro) {
-  Fragment& f = fragments_[{bucket, micro}];
-  if (f.executor) return f;
-  f.program =
-      std::make_unique<Program>(micro < 0 ? gather_fragment(plan_, config_, options_.machine, bucket)
-                                          : reduce_fragment(plan_, config_, options_.machine, bucket, micro));
-  if (program_) {  // behind the recorded program's memory, where leases may still be
-    for (Buffer& buffer : f.program->buffers) {
-      if (buffer.residency != Residency::transient || buffer.tier == Tier::nvme) continue;
-      buffer.offset += program_bytes(static_cast<int>(buffer.tier));
-    }
-  }
-  overhead_.measure(kExecutorsPart, [&] { f.executor = executor(*f.program); });
-  return f;
-}
-
-void DelegateEngine::gather_bucket(size_t bucket) {
-  if (zero().buckets[bucket].partitioned) fragment(bucket, -1).executor->run();
-}
-
-// Reduces complete buckets in the canonical order: from the last bucket down. all: the micro-step is over and
-// what has not come is zero.
-void DelegateEngine::reduce_ready(bool all) {
-  for (; next_reduce_ >= 0; --next_reduce_) {
-    size_t b = static_cast<size_t>(next_reduce_);
-    if (missing_[b] < 0 || !zero().trains(b)) continue;
-    if (missing_[b] > 0 && !all) return;
-    for (const ParamPlace& place : zero().layout.buckets[b].params) {
-      if (has_grad_[static_cast<size_t>(place.param)]) continue;
-      std::memset(grad_address(place.param), 0, static_cast<size_t>(place.numel * size_of(config_.compute)));
-    }
-    fragment(b, micro_).executor->run();
-  }
-}
-
-std::byte* DelegateEngine::lease_address(int32_t param) const {
-  return address(plan_.lease[bucket_of(param)]) + zero().layout.place(param).begin * size_of(config_.compute);
-}
-
-std::byte* DelegateEngine::grad_address(int32_t param) const {
-  return address(plan_.grads[bucket_of(param)]) + zero().layout.place(param).begin * size_of(config_.compute);
-}
-
-void DelegateEngine::copy_grad(std::byte* to, int64_t numel) const {
-  if (pending_dtype_ == config_.compute) {
-    std::memcpy(to, pending_grad_, static_cast<size_t>(numel * size_of(config_.compute)));
-    return;
-  }
-  narrow(config_.compute, static_cast<const float*>(pending_grad_), numel, to);
 }
 
 }  // namespace ds

@@ -31,7 +31,7 @@ void EngineCore::freeze(std::span<const int32_t> params, int32_t frozen) {
   ensure_started();
   std::vector<char> wanted = zero().frozen;
   agree(comm_, "ds_engine_freeze", [&] {
-    require_idle("ds_engine_freeze");
+    begin_change("ds_engine_freeze");
     if (state_kinds_.size() == 1) raise(DS_ERROR_STATE, "an engine for inference alone trains no parameter");
     require(params.data() || params.empty(), "params must not be NULL with params_count {}", params.size());
     require(frozen == 0 || frozen == 1, "frozen must be 0 or 1, got {}", frozen);

@@ -90,7 +90,7 @@ void EngineCore::overwrite(const std::function<void()>& body) {
 }
 
 void EngineCore::load_weights(const std::string& folder) {
-  require_idle("ds_checkpoint_load_model");
+  begin_change("ds_checkpoint_load_model");
   overwrite([&] { ds::load_weights(*this, folder); });
 }
 
@@ -101,7 +101,7 @@ void EngineCore::save_weights(const std::string& folder, const std::string& like
 }
 
 CheckpointInfo EngineCore::load(const std::string& folder) {
-  require_idle("ds_checkpoint_load");
+  begin_change("ds_checkpoint_load");
   guarded([&] { settle(); });
   std::string path = on_root(comm_, "checkpoint", [&] { return find_checkpoint(folder); });
   bool training = state_kinds_.size() > 1;  // only then does anything follow

@@ -1,0 +1,219 @@
+// The step that a delegate host made, as one program.
+#include <algorithm>
+
+#include "compile/delegate.h"
+#include "core/base/error.h"
+
+namespace ds {
+namespace {
+
+// Emits the host's part of a step and closes a segment at every end of a micro-step. What the host does
+// behind the last one stands before the update and has no gradients.
+class Recorder {
+ public:
+  Recorder(const DelegatePlan& plan, ProgramBuilder& builder, StepBuffers& buffers)
+      : plan_(plan), builder_(builder), buffers_(buffers) {}
+
+  void emit(const std::vector<HostEvent>& events) {
+    start_micro(events.begin(), events.end());
+    for (auto e = events.begin(); e != events.end(); ++e) {
+      if (e->kind != HostEvent::Kind::end) {
+        call(*e, e - events.begin());
+        continue;
+      }
+      zero_holes(true);
+      builder_.end_segment(fmt::format("backward[{}]", micro_));
+      ++micro_;
+      if (micro_ < plan_.zero.accumulation) start_micro(e + 1, events.end());
+    }
+  }
+
+ private:
+  using Event = std::vector<HostEvent>::const_iterator;
+
+  static const char* name(HostEvent::Kind kind) {
+    if (kind == HostEvent::Kind::gather) return "lease";
+    return kind == HostEvent::Kind::release ? "release" : "grad";
+  }
+
+  void call(const HostEvent& e, int64_t number) {
+    bool grad = e.kind == HostEvent::Kind::grad;
+    const std::vector<BufferId>& from = grad ? buffers_.grads[static_cast<size_t>(micro_)] : buffers_.full;
+    std::vector<Operand> operands;
+    for (int32_t p : e.params) {
+      size_t bucket = static_cast<size_t>(plan_.zero.layout.bucket_of[static_cast<size_t>(p)]);
+      operands.push_back(param_operand(plan_.zero, builder_, from[bucket], p,
+                                       plan_.types[static_cast<size_t>(p)].shape,
+                                       grad ? Access::write : Access::read));
+    }
+    auto last = static_cast<int32_t>(plan_.zero.accumulation - 1);
+    builder_.emit(Queue::compute, name(e.kind), std::move(operands), {{"event", number}},
+                  std::min(micro_, last));
+  }
+
+  void start_micro(Event first, Event end) {
+    add_grad_buffers(builder_, plan_.zero, buffers_);
+    comes_.assign(plan_.types.size(), 0);
+    for (; first != end && first->kind != HostEvent::Kind::end; ++first) {
+      if (first->kind == HostEvent::Kind::grad) comes_[static_cast<size_t>(first->params[0])] = 1;
+    }
+    zero_holes(false);
+  }
+
+  // Padding and what does not come are zero. A bucket of which a trained parameter does not come gets its
+  // zeros last, at the end of the micro-step, and is reduced behind them: the next time the host may give
+  // that gradient after all.
+  void zero_holes(bool last) {
+    const std::vector<BufferId>& grads = buffers_.grads[static_cast<size_t>(micro_)];
+    for (size_t b = 0; b < grads.size(); ++b) {
+      if (grads[b] < 0 || all_come(b) == last) continue;
+      std::vector<Operand> holes;
+      auto hole = [&](int64_t begin, int64_t numel) {
+        holes.push_back(flat(builder_.buffer(grads[b]), grads[b], begin, numel, Access::write));
+      };
+      for (auto [begin, numel] : plan_.zero.layout.buckets[b].padding()) hole(begin, numel);
+      for (const ParamPlace& place : plan_.zero.layout.buckets[b].params) {
+        if (!comes_[static_cast<size_t>(place.param)]) hole(place.begin, place.numel);
+      }
+      if (!holes.empty()) builder_.emit(Queue::compute, "zero", std::move(holes), {}, micro_);
+    }
+  }
+
+  bool all_come(size_t bucket) const {
+    const std::vector<ParamPlace>& params = plan_.zero.layout.buckets[bucket].params;
+    return std::all_of(params.begin(), params.end(), [&](const ParamPlace& place) {
+      size_t p = static_cast<size_t>(place.param);
+      return comes_[p] || plan_.zero.frozen[p];
+    });
+  }
+
+  const DelegatePlan& plan_;
+  ProgramBuilder& builder_;
+  StepBuffers& buffers_;
+  std::vector<char> comes_;  // per parameter: its gradient, in this micro-step
+  int32_t micro_ = 0;
+};
+
+void find_event_ends(RecordedStep& step) {
+  const Program& program = step.program;
+  step.event_end.assign(step.events.size(), 0);
+  for (size_t i = 0; i < program.instrs.size(); ++i) {
+    const Attrs& attrs = program.instrs[i].attrs;
+    if (attrs.has("event"))
+      step.event_end[static_cast<size_t>(attrs.integer("event"))] = static_cast<InstrId>(i + 1);
+  }
+  InstrId reached = 0;  // the end of a micro-step runs what belongs to it
+  size_t micro = 0;
+  for (size_t e = 0; e < step.events.size(); ++e) {
+    if (step.events[e].kind == HostEvent::Kind::end)
+      step.event_end[e] = std::max(reached, program.segments[micro++].end);
+    reached = step.event_end[e];
+  }
+}
+
+// A reduction begins where it reads the gradients, and ends with its last write of what it leaves behind: the
+// bucket's sums and their norms.
+class ReductionFinder {
+ public:
+  ReductionFinder(RecordedStep& step, const ZeroPlan& plan)
+      : step_(step),
+        plan_(plan),
+        begun_at_(step.grads.size(), std::vector<InstrId>(plan.buckets.size(),
+                                                          static_cast<InstrId>(step.program.instrs.size()))),
+        sums_of_(step.program.buffers.size(), -1),
+        grads_of_(step.program.buffers.size(), {-1, -1}) {
+    step.reduced_at.assign(step.grads.size(), std::vector<InstrId>(plan.buckets.size(), -1));
+    for (size_t b = 0; b < plan.buckets.size(); ++b) {
+      for (BufferId sum : plan.buckets[b].grad) sums_of_[static_cast<size_t>(sum)] = static_cast<int32_t>(b);
+      for (size_t m = 0; m < step.grads.size(); ++m) {
+        if (step.grads[m][b] >= 0) grads_of_[static_cast<size_t>(step.grads[m][b])] = {m, b};
+      }
+    }
+  }
+
+  void run() {
+    for (size_t i = 0; i < step_.program.instrs.size(); ++i) {
+      for (const Operand& o : step_.program.instrs[i].operands) note(static_cast<InstrId>(i), o);
+    }
+    check();
+  }
+
+ private:
+  void note(InstrId i, const Operand& o) {
+    if (o.access == Access::read) {
+      auto [m, b] = grads_of_[static_cast<size_t>(o.buffer)];
+      if (m != SIZE_MAX) begun_at_[m][b] = std::min(begun_at_[m][b], i);
+      return;
+    }
+    int32_t bucket =
+        o.buffer == plan_.norms ? bucket_of_norm(o.begin) : sums_of_[static_cast<size_t>(o.buffer)];
+    if (bucket < 0) return;
+    size_t micro = static_cast<size_t>(step_.program.instrs[static_cast<size_t>(i)].micro);
+    step_.reduced_at[micro][static_cast<size_t>(bucket)] = i + 1;
+  }
+
+  int32_t bucket_of_norm(int64_t begin) const {
+    for (size_t b = 0; b < plan_.buckets.size(); ++b) {
+      bool here = plan_.buckets[b].norm_first * size_of(DS_DTYPE_F64) == begin;
+      if (plan_.trains(b) && here) return static_cast<int32_t>(b);
+    }
+    return -1;
+  }
+
+  // The host may leave the step behind each of its calls.
+  void check() const {
+    std::vector<InstrId> ends = step_.event_end, micro_end;
+    std::sort(ends.begin(), ends.end());
+    for (size_t e = 0; e < step_.events.size(); ++e) {
+      if (step_.events[e].kind == HostEvent::Kind::end) micro_end.push_back(step_.event_end[e]);
+    }
+    for (size_t m = 0; m < step_.grads.size(); ++m) {
+      for (size_t b = 0; b < plan_.buckets.size(); ++b) {
+        InstrId reduced = step_.reduced_at[m][b];
+        if (step_.grads[m][b] < 0) continue;
+        auto within = std::upper_bound(ends.begin(), ends.end(), begun_at_[m][b]);
+        bool whole = reduced > begun_at_[m][b] && (within == ends.end() || *within >= reduced);
+        ensure(whole && reduced <= micro_end[m],
+               "the reduction of {} in micro-step {}, instructions {} to {}, is cut by a host call",
+               plan_.layout.buckets[b].name, m, begun_at_[m][b], reduced);
+      }
+    }
+  }
+
+  RecordedStep& step_;
+  const ZeroPlan& plan_;
+  std::vector<std::vector<InstrId>> begun_at_;
+  std::vector<int32_t> sums_of_;                     // per buffer: the bucket whose sums it has; or -1
+  std::vector<std::pair<size_t, size_t>> grads_of_;  // per buffer: (micro-step, bucket), or -1
+};
+
+}  // namespace
+
+std::optional<RecordedStep> compile_recorded(const DelegatePlan& plan, const Config& config,
+                                             const Machine& machine, std::vector<HostEvent> events,
+                                             std::span<const int64_t, 3> beside) {
+  RecordedStep step;
+  step.events = std::move(events);
+  for (bool prefetch : {config.zero.overlap_comm, false}) {
+    StepBuffers buffers;
+    ProgramBuilder builder = begin_program(plan.zero, "step", 1, buffers);
+    Recorder(plan, builder, buffers).emit(step.events);
+    emit_update(builder, plan.zero, config);
+    step.program = builder.take();
+    finish_program(step.program, plan.zero, config, buffers, machine,
+                   {.prefetch = prefetch, .verify_passes = true, .may_end_early = true});
+    MemoryPlan memory;
+    for (size_t t = 0; t < 3; ++t) {
+      memory.tiers[t] = step.program.arenas[t];
+      memory.tiers[t].transient += beside[t];
+    }
+    if (!fits(memory, config.memory_budget)) continue;
+    step.grads = std::move(buffers.grads);
+    find_event_ends(step);
+    ReductionFinder(step, plan.zero).run();
+    return step;
+  }
+  return std::nullopt;
+}
+
+}  // namespace ds

@@ -1,0 +1,109 @@
+// A delegate host that does at random what ds.h allows, and knows what must come of it.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "core/base/half.h"
+#include "engine/delegate.h"
+#include "support/dice.h"
+
+namespace ds::test {
+
+// Everything that a seed decides: the same on all ranks.
+struct RandomCase {
+  uint64_t seed = 0;
+  int world = 1;
+  Config config;
+  EngineOptions options;
+  std::vector<std::string> names;
+  std::vector<std::vector<int64_t>> shapes;
+  std::string text() const;
+};
+RandomCase random_case(uint64_t seed);
+
+// One rank's host. Gradients are whole numbers, so that every sum is exact: in each granule of a parameter
+// the largest is that of a code, which makes quantized ones exact, too. Whatever is wrong is thrown as
+// std::runtime_error.
+class RandomHost {
+ public:
+  // folder: for checkpoints, the same on all ranks.
+  RandomHost(const RandomCase& c, Communicator& comm, std::string folder);
+  void run();
+
+ private:
+  struct Call {
+    enum class Kind { gather, release, grad, end };
+    Kind kind = Kind::gather;
+    std::vector<int32_t> params;
+  };
+  using Calls = std::vector<Call>;
+  // Where a host is within a step.
+  struct Place {
+    std::vector<int> leases;
+    std::vector<char> given;
+    int64_t micro = 0;
+  };
+  struct Lease {
+    const void* data = nullptr;
+    std::vector<std::byte> copy;
+  };
+  struct Saved {
+    std::string path;
+    std::vector<std::vector<double>> master, momentum;
+    int64_t steps = 0;
+  };
+
+  // The next step's calls: those of the step before, a change of them from some call on, or others.
+  Calls next_calls();
+  void finish(Calls& calls, Place place);
+  void layers(Calls& calls, Place& place);
+  void soup(Calls& calls, Place& place, int64_t length);
+  void all_at_once(Calls& calls, Place& place);
+  void random_call(Calls& calls, Place& place);
+  void add(Calls& calls, Place& place, Call call) const;
+  void give(Calls& calls, Place& place, int32_t param);
+  void release_some(Calls& calls, Place& place, bool all);
+  Place start() const;
+  Place after(const Calls& calls, size_t count) const;
+  std::vector<int32_t> order();  // of parameters
+
+  void perform(const Call& call);
+  void train_step();
+  void between_steps();
+  void evaluate();
+  void touch_state();
+  void try_wrong_calls();
+  void refused(const char* what, const std::string& part, const std::function<void()>& call);
+  void save();
+  void load();
+  void freeze_some();
+  void write_some();
+  std::vector<float> gradient(int64_t micro, int rank, int32_t param) const;
+  void hand_over(int32_t param);
+  void check_leases(const std::vector<int32_t>& params);
+  void check_gradients(const char* when);
+  void check_masters();
+  void update();
+  double tolerance(int32_t param, double value) const;
+  [[noreturn]] void fail(const std::string& what) const;
+
+  const RandomCase& case_;
+  Communicator& comm_;
+  std::string folder_;
+  DelegateEngine engine_;
+  Dice dice_;
+  std::vector<int64_t> numel_;
+  std::vector<std::vector<double>> master_, momentum_, sum_;
+  std::vector<char> frozen_;
+  std::vector<Lease> leases_;
+  Place place_;
+  Calls calls_, older_;
+  std::vector<Saved> saved_;
+  int64_t steps_ = 0, call_ = 0, drawn_ = 0;  // drawn_: steps begun, loads aside
+  int64_t drop_ = 0;                          // one gradient in so many does not come; 0: all come
+  bool any_gradient_ = false;                 // the accumulators have a step's gradients
+};
+
+}  // namespace ds::test

@@ -1,0 +1,48 @@
+// Random delegate hosts beside what must come of them.
+//
+// DS_SEEDS=17 runs seed 17 alone, DS_SEEDS=1000:5000 those from 1000 to 4999, in the first test;
+// DS_SHOW_CALLS=1 prints the calls.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "support/random_host.h"
+#include "support/ranks.h"
+#include "support/temp_folder.h"
+
+namespace ds::test {
+namespace {
+
+constexpr uint64_t kTests = 10, kSeedsOfATest = 24;
+
+std::pair<uint64_t, uint64_t> seeds_of(uint64_t test) {
+  const char* wanted = std::getenv("DS_SEEDS");
+  if (!wanted) return {test * kSeedsOfATest, (test + 1) * kSeedsOfATest};
+  char* rest = nullptr;
+  uint64_t first = std::strtoull(wanted, &rest, 10);
+  if (test > 0) return {0, 0};
+  return {first, *rest == ':' ? std::strtoull(rest + 1, nullptr, 10) : first + 1};
+}
+
+std::string run_seed(uint64_t seed) {
+  RandomCase c = random_case(seed);
+  TempFolder folder;
+  try {
+    run_ranks(c.world, [&](Communicator& comm) { RandomHost(c, comm, folder.path()).run(); });
+  } catch (const std::exception& error) {
+    return c.text() + "\n  " + error.what();
+  }
+  return "";
+}
+
+class DelegateRandom : public testing::TestWithParam<uint64_t> {};
+
+TEST_P(DelegateRandom, HostsGetExactGradients) {
+  auto [first, end] = seeds_of(GetParam());
+  for (uint64_t seed = first; seed < end; ++seed) EXPECT_EQ(run_seed(seed), "");
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, DelegateRandom, testing::Range<uint64_t>(0, kTests));
+
+}  // namespace
+}  // namespace ds::test
