@@ -66,8 +66,8 @@ void decode_jobs(const Shape& s, DType t, std::vector<Job>& jobs) {
 // Room as core/graph/ops plans it.
 void fused_head_jobs(const Shape& s, DType t, std::vector<Job>& jobs) {
   TensorType x = tensor(t, {s.rows, s.width}), w = tensor(t, {s.vocab, s.width}), ids = tensor(i32, {s.rows}),
-             one = tensor(f32, {}), stat = tensor(f32, {s.rows});
-  const TensorType in[] = {x, w, ids}, in_dx[] = {one, x, w, ids, stat};
+             one = tensor(f32, {}), stats = tensor(f32, {s.rows, 2});
+  const TensorType in[] = {x, w, ids}, in_dx[] = {one, x, w, ids, stats};
   for (const char* name : {"linear_cross_entropy", "linear_cross_entropy_dx"}) {
     bool forward = std::string_view(name) == "linear_cross_entropy";
     std::span<const TensorType> operands = forward ? std::span<const TensorType>(in) : in_dx;
@@ -78,7 +78,8 @@ void fused_head_jobs(const Shape& s, DType t, std::vector<Job>& jobs) {
 void row_jobs(const Shape& s, DType t, std::vector<Job>& jobs) {
   TensorType x = tensor(t, {s.rows, s.width}), w = tensor(t, {s.width}), stat = tensor(f32, {s.rows}),
              one = tensor(f32, {}), ids = tensor(i32, {s.rows}), table = tensor(t, {s.vocab, s.width}),
-             places = tensor(t, {s.seq, s.width}), logits = tensor(t, {s.rows, s.vocab});
+             places = tensor(t, {s.seq, s.width}), logits = tensor(t, {s.rows, s.vocab}),
+             stats = tensor(f32, {s.rows, 2});
   Attrs seq{{"seq", s.seq}}, rows{{"rows", s.vocab}}, seq_rows{{"seq", s.seq}, {"rows", s.seq}};
   jobs.push_back({"embedding", "embedding", {}, {table, ids}, {x}});
   jobs.push_back({"embedding_dw", "embedding_dw", rows, {x, ids}, {table}});
@@ -89,8 +90,8 @@ void row_jobs(const Shape& s, DType t, std::vector<Job>& jobs) {
   jobs.push_back({"layer_norm_dw", "layer_norm_dw", {}, {x, x, stat, stat}, {w, w}});
   jobs.push_back({"add", "add", {}, {x, x}, {x}});
   jobs.push_back({"dropout", "dropout", {{"p", 0.1}, {"op", int64_t{3}}}, {x}, {x}});
-  jobs.push_back({"cross_entropy", "cross_entropy", {}, {logits, ids}, {one, stat}});
-  jobs.push_back({"cross_entropy_dx", "cross_entropy_dx", {}, {one, logits, ids, stat}, {logits}});
+  jobs.push_back({"cross_entropy", "cross_entropy", {}, {logits, ids}, {one, stats}});
+  jobs.push_back({"cross_entropy_dx", "cross_entropy_dx", {}, {one, logits, ids, stats}, {logits}});
   fused_head_jobs(s, t, jobs);
   jobs.push_back({"mse", "mse", {}, {x, x}, {one}});
   jobs.push_back({"mse_dx", "mse_dx", {}, {one, x, x}, {x}});

@@ -96,6 +96,40 @@ TEST(CrossEntropy, WithoutTargetsIsZero) {
   EXPECT_EQ(out[0].at(0), 0);
 }
 
+// Logits near 46 and a loss near 0.0045: what is 1 - p at the target must not be rounded at the size of a
+// logit or of 1. All differences of logits are exact in f32.
+TEST(CrossEntropy, NearlyCertainTargetsKeepTheirDigits) {
+  constexpr int64_t kRows = 6, kWords = 83;
+  KernelRegistry registry;
+  register_cpu(registry);
+  register_ref(registry);
+  ThreadTeam team(1);
+  Tensor logits = random_tensor(DS_DTYPE_F64, {kRows, kWords}, 1), targets = random_ids(kRows, kWords, 2);
+  for (int64_t r = 0; r < kRows; ++r) {
+    for (int64_t v = 0; v < kWords; ++v) {
+      double apart = std::abs(logits.at(r * kWords + v)) + (r < 5 ? 9.5 : 0);  // the last row is not certain
+      bool hit = v == static_cast<int64_t>(targets.at(r));
+      logits.set(r * kWords + v, 46.125 - (hit ? 0 : std::round(apart * 0x1p16) * 0x1p-16));
+    }
+  }
+  const OpCase forward{"cross_entropy", {}, {logits, targets}, kWords};
+  std::vector<Tensor> exact =
+      run_case(implementation(registry, forward.op, "ref"), forward, DS_DTYPE_F64, team);
+  Tensor one = random_tensor(DS_DTYPE_F64, {}, 3);
+  for (const KernelImpl& impl : registry.all()) {
+    if (impl.op != "cross_entropy") continue;
+    std::vector<Tensor> loss = run_case(impl, forward, DS_DTYPE_F32, team);
+    EXPECT_NEAR(loss[0].at(0) / exact[0].at(0), 1, 8 * 0x1p-24) << impl.name;
+    const OpCase backward{"cross_entropy_dx", {}, {one, logits, targets, loss[1]}, 1};
+    const OpCase of_exact{"cross_entropy_dx", {}, {one, logits, targets, exact[1]}, 1};
+    Tensor got = run_case(implementation(registry, backward.op, impl.name), backward, DS_DTYPE_F32, team)[0];
+    Tensor want = run_case(implementation(registry, backward.op, "ref"), of_exact, DS_DTYPE_F64, team)[0];
+    for (int64_t e = 0; e < got.numel(); ++e) {
+      ASSERT_NEAR(got.at(e) / want.at(e), 1, 12 * 0x1p-24) << impl.name << " element " << e;
+    }
+  }
+}
+
 TEST(TopGates, KeepsTheLowerIndexOfEqualLogits) {
   KernelRegistry registry = reference();
   ThreadTeam team(1);

@@ -106,6 +106,38 @@ TEST(LinearCrossEntropy, IsLinearThenCrossEntropy) {
   }
 }
 
+// As CrossEntropy.NearlyCertainTargetsKeepTheirDigits, with the target in each of the three blocks: products
+// are exact in f32, so that nothing but the softmax is rounded.
+TEST(LinearCrossEntropy, NearlyCertainTargetsKeepTheirDigits) {
+  const double kOff = 0x1p-24 * std::sqrt(kWords);  // of a sum of so many terms
+  const KernelRegistry registry = families();
+  ThreadTeam team(2);
+  Tensor one(DS_DTYPE_F64, {}), x(DS_DTYPE_F64, {1, 1}), w = random_tensor(DS_DTYPE_F64, {kWords, 1}, 5);
+  for (Tensor* t : {&one, &x}) t->set(0, 1);
+  for (int64_t v = 0; v < kWords; ++v) w.set(v, 33 - std::round(std::abs(w.at(v)) * 0x1p16) * 0x1p-16);
+  for (int64_t target : {int64_t{17}, int64_t{1000}, kWords - 1}) {
+    Tensor targets(DS_DTYPE_I32, {1}), head = w;
+    targets.set(0, static_cast<double>(target));
+    head.set(target, 46.125);
+    const OpCase forward{"linear_cross_entropy", {}, {x, head, targets}, kWords};
+    const OpCase backward = backward_of(forward);
+    std::vector<Tensor> exact =
+        run_case(implementation(registry, forward.op, "ref"), forward, DS_DTYPE_F64, team);
+    Tensor want = run_case(implementation(registry, backward.op, "ref"), backward, DS_DTYPE_F64, team)[1];
+    for (const KernelImpl& impl : registry.all()) {
+      if (impl.op != forward.op || !refusal(impl, forward, DS_DTYPE_F32).empty()) continue;
+      std::vector<Tensor> loss = run_case(impl, forward, DS_DTYPE_F32, team);
+      EXPECT_NEAR(loss[0].at(0) / exact[0].at(0), 1, kOff) << impl.name;
+      OpCase own = backward;
+      own.in.back() = loss[1];
+      Tensor dw = run_case(implementation(registry, own.op, impl.name), own, DS_DTYPE_F32, team)[1];
+      for (int64_t v = 0; v < kWords; ++v) {
+        ASSERT_NEAR(dw.at(v) / want.at(v), 1, kOff) << impl.name << " word " << v << " of " << target;
+      }
+    }
+  }
+}
+
 TEST(LinearCrossEntropy, WithoutTargetsAllIsZero) {
   const KernelRegistry registry = families();
   for (const KernelImpl& impl : registry.all()) {

@@ -51,7 +51,7 @@ int fused(const std::string& head, const std::string& use, int64_t fewest = 1) {
 
 TEST(FusedHead, TakesLogitsThatNoOtherNodeReads) {
   const std::string plain = "%z = linear %x %w -> f32[n,8]\n",
-                    loss = "%l %s = cross_entropy %z %t -> f32[] f32[n]\n";
+                    loss = "%l %s = cross_entropy %z %t -> f32[] f32[n,2]\n";
   EXPECT_EQ(fused(plain, loss), 1);
   EXPECT_EQ(fused(plain, loss, 8), 1);
   EXPECT_EQ(fused(plain, loss, 9), 0) << "too few words";

@@ -1,13 +1,15 @@
 #include "kernels/cpu/linear_cross_entropy.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/logits_block.h"
+#include "kernels/cpu/mean_loss.h"
 
 namespace ds::cpu {
 namespace {
+
+constexpr int64_t kRowsOfTask = 256;  // logarithms, a few microseconds
 
 // x[rows,width], w[words,width] and the room for `block` words of logits, of either op.
 struct Head {
@@ -65,27 +67,21 @@ void for_edges(const Head& head, const F& f) {
 void linear_cross_entropy(const KernelContext& c, Multiply multiply) {
   const Head head = head_of(c);
   const int32_t* targets = c.in[2].as<int32_t>();
-  float* lse = c.out[1].as<float>();
-  auto* states = c.out[3].as<RowState>();
+  auto* stats = c.out[1].as<RowSoftmax<float>>();
+  float* logits = c.out[3].as<float>();
   for (int64_t first = 0; first < head.words; first += head.block) {
     multiply({head.logits_shape(first), head.x, head.weight(first), nullptr, head.logits}, c.team);
-    fold_block(head.at(first, targets), lse, states, c.team);
+    fold_block(head.at(first, targets), stats, logits, c.team);
   }
-  double total = 0;
-  int64_t counted = 0;
-  for (int64_t r = 0; r < head.rows; ++r) {
-    lse[r] += std::log(states[r].sum);
-    if (targets[r] < 0) continue;
-    total += static_cast<double>(lse[r] - states[r].target);
-    ++counted;
-  }
-  c.out[0].as<float>()[0] = static_cast<float>(counted == 0 ? 0.0 : total / static_cast<double>(counted));
+  auto term = [=](int64_t r) { return targets[r] < 0 ? 0 : stats[r].loss(logits[r]); };
+  std::span counted(targets, static_cast<size_t>(head.rows));
+  c.out[0].as<float>()[0] = mean_loss(c.team, counted, kRowsOfTask, term);
 }
 
 void linear_cross_entropy_dx(const KernelContext& c, Multiply multiply) {
   const Head head = head_of_dx(c);
   const int32_t* targets = c.in[3].as<int32_t>();
-  const float* lse = c.in[4].as<float>();
+  const auto* stats = c.in[4].as<RowSoftmax<float>>();
   float* sums = sums_of(c);
   int64_t counted = std::count_if(targets, targets + head.rows, [](int32_t target) { return target >= 0; });
   float scale = counted == 0 ? 0 : c.in[0].as<float>()[0] / static_cast<float>(counted);
@@ -94,7 +90,7 @@ void linear_cross_entropy_dx(const KernelContext& c, Multiply multiply) {
              [=](int64_t begin, int64_t end) { std::fill(sums + begin, sums + end, 0.0f); });
   for (int64_t first = 0; first < head.words; first += head.block) {
     multiply({head.logits_shape(first), head.x, head.weight(first), nullptr, head.logits}, c.team);
-    logit_gradients(head.at(first, targets), lse, scale, head.dtype, c.team);
+    logit_gradients(head.at(first, targets), stats, scale, head.dtype, c.team);
     // Rows of dw are one product over all rows, rounded once.
     std::byte* dw = c.out[1].as<std::byte>() + head.weight_offset(first);
     multiply({head.dw_shape(first), head.logits, head.x, nullptr, dw}, c.team);

@@ -3,6 +3,7 @@
 
 #include "core/base/dtype.h"
 #include "core/device/thread_team.h"
+#include "kernels/row_softmax.h"
 
 namespace ds::cpu {
 
@@ -19,16 +20,12 @@ struct LogitsBlock {
   }
 };
 
-// What is known of a row's softmax after some blocks, beside its largest logit.
-struct RowState {
-  float sum;     // of exp(logit - largest)
-  float target;  // the target's logit, once its block has come
-};
-
-// A block joins the state of its rows, which the block of word 0 begins.
-void fold_block(const LogitsBlock& block, float* largest, RowState* states, ThreadTeam& team);
+// A block joins the softmax of its rows, which the block of word 0 begins. logits: the target's, once its
+// block has come.
+void fold_block(const LogitsBlock& block, RowSoftmax<float>* stats, float* logits, ThreadTeam& team);
 // Logits become scale (softmax - onehot(target)), 0 in rows without a target, rounded to `dtype` (f32 or
 // bf16) and moved to the front of their row.
-void logit_gradients(const LogitsBlock& block, const float* lse, float scale, DType dtype, ThreadTeam& team);
+void logit_gradients(const LogitsBlock& block, const RowSoftmax<float>* stats, float scale, DType dtype,
+                     ThreadTeam& team);
 
 }  // namespace ds::cpu

@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "kernels/ref/ref.h"
+#include "kernels/row_softmax.h"
 
 namespace ds::ref {
 namespace {
@@ -13,35 +14,30 @@ Wide<T> dot(const T* x, const T* w, int64_t width) {
   return sum;
 }
 
-// With logit[r,v] = x[r] . w[v]: lse[r] = log sum exp(logit[r]); loss = mean of lse - logit[target] over rows
-// with target >= 0
+// cross_entropy of logit[r,v] = x[r] . w[v]
 template <typename T>
 void linear_cross_entropy(const KernelContext& c) {
   const T *x = c.in[0].as<T>(), *w = c.in[1].as<T>();
   const int32_t* targets = c.in[2].as<int32_t>();
-  Wide<T>* lse = c.out[1].as<Wide<T>>();
+  auto* stats = c.out[1].as<RowSoftmax<Wide<T>>>();
   int64_t rows = c.in[0].dims[0], width = c.in[0].dims[1], words = c.in[1].dims[0], counted = 0;
   double total = 0;
   for (int64_t r = 0; r < rows; ++r) {
     auto logit = [&](int64_t v) { return dot(x + r * width, w + v * width, width); };
-    Wide<T> top = logit(0), sum = 0;
-    for (int64_t v = 1; v < words; ++v) top = std::max(top, logit(v));
-    for (int64_t v = 0; v < words; ++v) sum += std::exp(logit(v) - top);
-    lse[r] = top + std::log(sum);
+    stats[r] = RowSoftmax<Wide<T>>::of(words, logit);
     if (targets[r] < 0) continue;
-    total += static_cast<double>(lse[r] - logit(targets[r]));
+    total += static_cast<double>(stats[r].loss(logit(targets[r])));
     ++counted;
   }
   c.out[0].as<Wide<T>>()[0] = static_cast<Wide<T>>(counted == 0 ? 0.0 : total / static_cast<double>(counted));
 }
 
-// Gradients of the logits are g[r,v] = dloss / counted (exp(logit - lse) - onehot(target)), 0 in rows without
-// a target; dx = g w, dw = g^T x
+// With the gradients g[r,v] of the logits, as in cross_entropy_dx: dx = g w, dw = g^T x
 template <typename T>
 void linear_cross_entropy_dx(const KernelContext& c) {
   const T *x = c.in[1].as<T>(), *w = c.in[2].as<T>();
   const int32_t* targets = c.in[3].as<int32_t>();
-  const Wide<T>* lse = c.in[4].as<Wide<T>>();
+  const auto* stats = c.in[4].as<RowSoftmax<Wide<T>>>();
   T *dx = c.out[0].as<T>(), *dw = c.out[1].as<T>();
   Wide<T>* sums = c.out[c.out.size() > 3 ? 3 : 0].as<Wide<T>>();  // dx, until it is rounded
   int64_t rows = c.in[1].dims[0], width = c.in[1].dims[1], words = c.in[2].dims[0];
@@ -53,8 +49,9 @@ void linear_cross_entropy_dx(const KernelContext& c) {
     std::fill(row.begin(), row.end(), Wide<T>(0));
     for (int64_t r = 0; r < rows; ++r) {
       if (targets[r] < 0) continue;
-      Wide<T> p = std::exp(dot(x + r * width, w + v * width, width) - lse[r]);
-      Wide<T> g = scale * (p - (v == targets[r] ? 1 : 0));
+      Wide<T> logit = dot(x + r * width, w + v * width, width);
+      Wide<T> p = std::exp(logit - stats[r].top) / stats[r].sum();
+      Wide<T> g = scale * (v == targets[r] ? -stats[r].miss(logit) : p);
       for (int64_t i = 0; i < width; ++i) {
         row[static_cast<size_t>(i)] += g * get(x, r * width + i);
         sums[r * width + i] += g * get(w, v * width + i);

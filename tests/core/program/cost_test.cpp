@@ -44,9 +44,9 @@ TEST(Cost, OfGraphOperations) {
   EXPECT_EQ(norm.flops, 8 * 80);
   EXPECT_EQ(norm.bytes, 2 * (80 + 8 + 8 + 80) + 4 * 20);
 
-  Cost entropy = cost("cross_entropy", {x, {i32, {n}}}, {{f32, {}}, {f32, {n}}});
+  Cost entropy = cost("cross_entropy", {x, {i32, {n}}}, {{f32, {}}, {f32, {n, 2}}});
   EXPECT_EQ(entropy.flops, 6 * 80);
-  EXPECT_EQ(entropy.bytes, 2 * 80 + 4 * 10 + 4 + 40);
+  EXPECT_EQ(entropy.bytes, 2 * 80 + 4 * 10 + 4 + 80);
 }
 
 TEST(Cost, TablesCountTheRowsThatAreRead) {

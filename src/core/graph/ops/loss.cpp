@@ -13,16 +13,16 @@ Types infer_cross_entropy(In in, const Attrs&) {
   check.matrix(0);
   check.equal(1, {DS_DTYPE_I32, {in[0].shape[0]}});
   DType wide = wide_type(in[0].dtype);
-  return {{wide, {}}, {wide, {in[0].shape[0]}}};
+  return {{wide, {}}, {wide, {in[0].shape[0], 2}}};
 }
 
 Types infer_cross_entropy_dx(In in, const Attrs&) {
-  OperandCheck check("cross_entropy_dx", {"dloss", "logits", "targets", "lse"}, in);
+  OperandCheck check("cross_entropy_dx", {"dloss", "logits", "targets", "stats"}, in);
   check.matrix(1);
   DType wide = wide_type(in[1].dtype);
   check.equal(0, {wide, {}});
   check.equal(2, {DS_DTYPE_I32, {in[1].shape[0]}});
-  check.equal(3, {wide, {in[1].shape[0]}});
+  check.equal(3, {wide, {in[1].shape[0], 2}});
   return {in[1]};
 }
 
@@ -53,11 +53,11 @@ Types infer_linear_cross_entropy(In in, const Attrs&) {
   check.equal(2, {DS_DTYPE_I32, {in[0].shape[0]}});
   DType wide = wide_type(in[0].dtype);
   Dim rows = in[0].shape[0];
-  return {{wide, {}}, {wide, {rows}}, logits_block(in[0], in[1]), {wide, {rows, 2}}};
+  return {{wide, {}}, {wide, {rows, 2}}, logits_block(in[0], in[1]), {wide, {rows}}};
 }
 
 Types infer_linear_cross_entropy_dx(In in, const Attrs&) {
-  OperandCheck check("linear_cross_entropy_dx", {"dloss", "x", "w", "targets", "lse"}, in);
+  OperandCheck check("linear_cross_entropy_dx", {"dloss", "x", "w", "targets", "stats"}, in);
   check.matrix(1);
   check.matrix(2);
   check.constant(2);
@@ -65,7 +65,7 @@ Types infer_linear_cross_entropy_dx(In in, const Attrs&) {
   DType wide = wide_type(in[1].dtype);
   check.equal(0, {wide, {}});
   check.equal(3, {DS_DTYPE_I32, {in[1].shape[0]}});
-  check.equal(4, {wide, {in[1].shape[0]}});
+  check.equal(4, {wide, {in[1].shape[0], 2}});
   Types out{in[1], in[2], logits_block(in[1], in[2])};
   if (wide != in[1].dtype) out.push_back({wide, in[1].shape});
   return out;

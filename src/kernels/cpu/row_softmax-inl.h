@@ -1,0 +1,85 @@
+// Softmax of rows of logits, for cross_entropy and the fused head, compiled once per instruction set.
+#if defined(DS_KERNELS_CPU_ROW_SOFTMAX_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef DS_KERNELS_CPU_ROW_SOFTMAX_INL_H_
+#undef DS_KERNELS_CPU_ROW_SOFTMAX_INL_H_
+#else
+#define DS_KERNELS_CPU_ROW_SOFTMAX_INL_H_
+#endif
+
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/cpu/simd-inl.h"
+#include "kernels/row_softmax.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace ds::cpu::HWY_NAMESPACE {
+
+using Softmax = RowSoftmax<float>;
+// Of no logits.
+constexpr Softmax kNoSoftmax{-INFINITY, -1};
+
+// The first place of `value`, `words` without one.
+template <typename T>
+HWY_INLINE int64_t place_of(float value, const T* row, int64_t words) {
+  const Lanes d;
+  int64_t v = 0, step = lanes();
+  for (Vec wanted = hn::Set(d, value); v + step <= words; v += step) {
+    if (!hn::AllFalse(d, hn::Eq(load(row + v), wanted))) break;
+  }
+  while (v < words && static_cast<float>(row[v]) != value) ++v;
+  return v;
+}
+
+// `words` more logits join the softmax of a row; the order of their sum depends on the vector width.
+template <typename T>
+HWY_INLINE Softmax joined(Softmax before, const T* row, int64_t words) {
+  const Lanes d;
+  int64_t step = lanes(), whole = words / step * step, left = words - whole;
+  Vec most = hn::Set(d, before.top);
+  for (int64_t v = 0; v < whole; v += step) most = hn::Max(most, load(row + v));
+  if (left > 0) most = hn::Max(most, load_part(row + whole, left, -INFINITY));
+  float top = maximum(most);
+  bool grows = top > before.top;
+  Vec shift = hn::Set(d, top), total = hn::Zero(d);
+  auto term = [=](Vec x) HWY_ATTR { return exp_negative(hn::Sub(x, shift)); };
+  auto add = [&](int64_t from, int64_t to) HWY_ATTR {
+    for (int64_t v = from; v < to; v += step) total = hn::Add(total, term(load(row + v)));
+  };
+  // Without the largest, when it is one of these words.
+  int64_t largest = grows ? place_of(top, row, words) : words, at = largest / step * step;
+  auto others = [&](Vec x) HWY_ATTR {
+    auto left_out = hn::Eq(hn::Iota(d, 0), hn::Set(d, static_cast<float>(largest - at)));
+    return hn::IfThenZeroElse(left_out, term(x));
+  };
+  add(0, std::min(at, whole));
+  if (at < whole) {
+    total = hn::Add(total, others(load(row + at)));
+    add(at + step, whole);
+  }
+  if (left > 0) {
+    Vec x = load_part(row + whole, left, -INFINITY);
+    total = hn::Add(total, at == whole ? others(x) : term(x));
+  }
+  float earlier = before.rest;
+  if (grows) earlier = before.sum() == 0 ? 0 : before.sum() * std::exp(before.top - top);
+  return {top, earlier + sum(total)};
+}
+
+// out = scale p, and scale (p - 1) in the column `target`, -1 when that is not among these words. out may be
+// where row is, if T is no longer than X.
+template <typename T, typename X>
+HWY_INLINE void softmax_gradient(Softmax s, const X* row, int64_t words, int64_t target, float scale,
+                                 T* out) {
+  const Lanes d;
+  float logit = target >= 0 ? static_cast<float>(row[target]) : 0;
+  Vec shift = hn::Set(d, s.top), factor = hn::Set(d, scale / s.sum());
+  auto p = [=](Vec v) HWY_ATTR { return hn::Mul(factor, exp_negative(hn::Sub(v, shift))); };
+  map(0, words, out, p, row);
+  if (target >= 0) out[target] = T(-scale * s.miss(logit));
+}
+
+}  // namespace ds::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target include guard
