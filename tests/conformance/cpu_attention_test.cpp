@@ -163,6 +163,59 @@ TEST_F(CpuAttention, RowsThatSeeNothingAreZero) {
   }
 }
 
+// Forward and backward by one family; gradients of q, k and v.
+std::vector<Tensor> gradients(const KernelRegistry& registry, const char* family, const OpCase& forward,
+                              const Tensor& dy, DType dtype, ThreadTeam& team) {
+  std::vector<Tensor> y = run_case(implementation(registry, "attention", family), forward, dtype, team);
+  OpCase backward{"attention_dx", forward.attrs, {dy}, 1};
+  backward.in.insert(backward.in.end(), forward.in.begin(), forward.in.end());
+  backward.in.insert(backward.in.end(), y.begin(), y.end());
+  return run_case(implementation(registry, "attention_dx", family), backward, dtype, team);
+}
+
+// A row that sees one key: no gradient of q and k, not even a rounding error, and that of y for v.
+TEST_F(CpuAttention, RowsThatSeeOneKeyTeachNothing) {
+  constexpr int64_t kRows = 60, kSeq = 24, kWidth = 80, kHidden = 3;
+  struct Form {
+    const char* name;
+    Attrs attrs;
+    bool padded;                // the first keys of each sequence are hidden
+    int64_t (*alone)(int64_t);  // of a row in its sequence
+  };
+  const Form forms[] = {
+      {"causal", {}, false, [](int64_t i) { return int64_t{i == 0}; }},
+      {"window", {{"window", int64_t{1}}, {"softcap", 2.0}}, false, [](int64_t) { return int64_t{1}; }},
+      {"padded", {}, true, [](int64_t i) { return int64_t{i == kHidden}; }},
+      {"window and padding", {{"window", int64_t{2}}}, true, [](int64_t i) { return int64_t{i == kHidden}; }},
+      {"one", {{"seq", int64_t{1}}, {"causal", int64_t{0}}}, false, [](int64_t) { return int64_t{1}; }},
+  };
+  for (const Form& form : forms) {
+    Attrs attrs = form.attrs;
+    attrs.set("heads", int64_t{4});
+    if (!form.attrs.find("seq")) attrs.set("seq", kSeq);
+    OpCase forward{"attention", attrs, {}, kSeq};
+    for (uint64_t i = 1; i < 4; ++i) forward.in.push_back(random_tensor(DS_DTYPE_F64, {kRows, kWidth}, i));
+    Tensor dy = random_tensor(DS_DTYPE_F64, {kRows, kWidth}, 4), mask(DS_DTYPE_I32, {kRows});
+    for (int64_t r = 0; r < kRows; ++r) mask.set(r, r % kSeq >= kHidden);
+    if (form.padded) forward.in.push_back(mask);
+    for (const KernelRegistry* registry : {&cpu_, &ref_}) {
+      const char* family = registry == &cpu_ ? "cpu" : "ref";
+      for (DType dtype : {DS_DTYPE_F32, DS_DTYPE_BF16}) {
+        std::vector<Tensor> d = gradients(*registry, family, forward, dy, dtype, one_);
+        bool all = form.alone(1) && form.alone(2);
+        for (int64_t e = 0; e < kRows * kWidth; ++e) {
+          std::string place = std::string(form.name) + " " + family + " element " + std::to_string(e);
+          bool q_rests = form.alone(e / kWidth % kSeq) != 0;
+          ASSERT_EQ(q_rests ? d[0].at(e) : 0, 0) << place;
+          ASSERT_EQ(all ? d[1].at(e) : 0, 0) << place;
+          ASSERT_EQ(all ? d[2].at(e) - dy.at(e) : 0, 0) << place;
+        }
+        EXPECT_EQ(d[0].at((kHidden + 1) * kWidth) != 0, !all) << form.name << " " << family;
+      }
+    }
+  }
+}
+
 TEST_F(CpuAttention, NothingOfAMaskedKeyIsRead) {
   std::vector<OpCase> both = cases_with(70, 40, 2, true, {{"causal", int64_t{0}}});
   std::vector<OpCase> spoilt = both;

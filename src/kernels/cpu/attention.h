@@ -75,6 +75,15 @@ struct HeadsShape {
   Range keys_of(int64_t first, int64_t count, int64_t length) const {
     return {window == 0 ? 0 : std::max<int64_t>(0, first - window + 1), causal ? first + count : length};
   }
+  // Whether a query of the sequence that begins at row `begin` sees exactly one key.
+  bool sees_one(int64_t query, int64_t begin, int64_t length) const {
+    Range seen = keys_of(query, 1, length);
+    if (!mask) return seen.end - seen.begin == 1;
+    // From the end: what hides most keys of a causal query is padding at the beginning.
+    int64_t count = 0;
+    for (int64_t key = seen.end; count < 2 && key-- > seen.begin;) count += mask[begin + key] != 0;
+    return count == 1;
+  }
   // Queries that see one of the keys [first, first + count).
   Range queries_of(int64_t first, int64_t count, int64_t length) const {
     return {causal ? first : 0, window == 0 ? length : std::min(length, first + count - 1 + window)};

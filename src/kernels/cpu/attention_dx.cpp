@@ -44,7 +44,7 @@ struct GradientBlock {
   const float* hidden = nullptr;  // of the packed keys
   // Packed: q (times factor, but not as pairs), dy, k as rows; k and v transposed. Scores and their gradients
   // as [queries, keys].
-  float *q, *dy, *k, *kt, *vt, *p, *ds, *dk, *dv, *delta, *unseen, *dq;
+  float *q, *dy, *k, *kt, *vt, *p, *ds, *dk, *dv, *delta, *alone, *unseen, *dq;
   float* ds_rows = nullptr;  // ds as pairs of keys, rows ld / 2 apart; p and ds are pairs of queries then
   bool whole;                // dq has room for all query heads of the sequence, else for one block
 
@@ -64,7 +64,7 @@ struct GradientBlock {
     for (float** rows : {&dk, &dv}) *rows = carve.floats(block * padded);
     for (float** columns : {&kt, &vt}) *columns = carve.floats(s.depth / kUnit * ld);
     for (float** square : {&p, &ds}) *square = carve.floats(block * ld);
-    for (float** row : {&delta, &unseen}) *row = carve.floats(block);
+    for (float** row : {&delta, &alone, &unseen}) *row = carve.floats(block);
     if constexpr (kPairs) ds_rows = carve.floats(block * ld / 2);
     whole = s.group * length * padded <= carve.left();
     dq = carve.floats((whole ? s.group * length : block) * padded);
@@ -101,6 +101,7 @@ struct GradientBlock {
         dot = hn::MulAdd(load_part(at + e, left), load_part(by + e, left), dot);
       }
       delta[i] = sum(dot);
+      alone[i] = s.sees_one(q0 + i, begin, length) ? 1.0f : 0.0f;
     }
   }
 
@@ -133,6 +134,17 @@ struct GradientBlock {
       }
       store(weight, score + j);
       store(hn::IfThenZeroElse(hn::Eq(x, minus), gradient), product + j);
+    }
+  }
+
+  // The same of a query that sees one key, whose p is 1 and whose scores do not matter: what is left of the
+  // difference of two equal products is noise, which an optimizer like Adam turns into whole steps.
+  HWY_INLINE void weights_of_one(float* score, float* product, Range all) {
+    const Lanes d;
+    for (int64_t j = all.begin; j < all.end; j += lanes()) {
+      auto hidden = hn::Eq(load(score + j), hn::Set(d, -INFINITY));
+      store(hn::IfThenZeroElse(hidden, hn::Set(d, 1.0f)), score + j);
+      store(hn::Zero(d), product + j);
     }
   }
 
@@ -176,7 +188,9 @@ struct GradientBlock {
       for (int64_t i = r; i < r + rows; ++i) {
         finish_scores(p + i * ld, all, s.columns_of(q0 + i, 1, k0, keys, length), s.limit, hidden);
         float lse = g.lse[head * s.rows + begin + q0 + i];
-        if (s.limit > 0) {
+        if (alone[i] != 0) {
+          weights_of_one(p + i * ld, ds + i * ld, all);
+        } else if (s.limit > 0) {
           weights<true>(p + i * ld, ds + i * ld, all, lse, delta[i]);
         } else {
           weights<false>(p + i * ld, ds + i * ld, all, lse, delta[i]);

@@ -107,6 +107,7 @@ void attention(const KernelContext& c) {
 
 // p_ij and the gradient of q_i . k_j, both 0 where i does not see j. With p_ij = exp(s_ij - lse_i):
 // ds_ij = scale p_ij (dy_i . v_j - dy_i . y_i) (1 - (s_ij / cap)^2)
+// Where i sees one key, lse_i = s_ij and y_i = v_j to the bit, so p_ij is 1 and ds_ij is 0.
 template <typename T>
 struct Gradient {
   using A = Wide<T>;
