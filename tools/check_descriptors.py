@@ -15,7 +15,7 @@ EXEMPT = {"launch", "cli"}
 OWNERS = {"core/base/descriptor.h"}
 ONE = re.compile(
     r"(?<![\w.>])(?<!\w::)(?:::|std::)?(open|openat|openat2|creat|memfd_create|memfd_secret|shm_open|socket|accept4?|"
-    r"epoll_create1?|eventfd|timerfd_create|signalfd|inotify_init1?|fanotify_init|dup|dup2|dup3|mkstemp|mkostemp|"
+    r"epoll_create1?|eventfd|timerfd_create|signalfd|inotify_init1?|fanotify_init|dup|mkstemp|mkostemp|"
     r"mkstemps|mkostemps|pidfd_open|userfaultfd|io_uring_queue_init|perf_event_open)\s*\("
 )
 OTHER = re.compile(
@@ -41,7 +41,7 @@ def complaints(source):
             statement = re.split(r"[;{}]", before)[-1]
             # Not the system's: a member `bool open() const`, without flags, and a variable, `Socket socket(...)`.
             own = match.group(1) == "open" and "O_" not in re.split(r"[;{}]", text[match.end() :])[0]
-            own = own or re.search(r"\b[A-Z]\w*\s+$", before)
+            own = own or re.search(r"\b[A-Z]\w*&?\s+$", before)
             if "above_standard(" not in statement and not own:
                 line = before.count("\n") + 1
                 yield f"{name}:{line}: {match.group(1)}() outside of above_standard(): it may return 0, 1 or 2"

@@ -1,9 +1,11 @@
 #include <arpa/inet.h>
 #include <fmt/core.h>
 #include <gtest/gtest.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <signal.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -30,11 +32,17 @@ using test::message_of;
 using test::pause_ms;
 
 constexpr int64_t kJoin = 700;  // ms
+constexpr const char* kKey = "the key of these tests";
 
 class Gloo : public testing::Test {
  protected:
   void SetUp() override {
     if (!load_transport("gloo")) GTEST_SKIP() << "the transport gloo is not built";
+    setenv("DS_JOB_KEY", kKey, 1);
+  }
+  void TearDown() override {
+    unsetenv("DS_JOB_KEY");
+    unsetenv("DS_JOB_KEY_FILE");
   }
   std::string url() const { return "gloo://" + folder_ / "meet"; }
 
@@ -54,7 +62,7 @@ class Gloo : public testing::Test {
     std::string host;
     int port = 0;
     for (; port == 0; pause_ms(5)) std::ifstream(folder_ / "meet") >> host >> port;
-    return fmt::format("127.0.0.1:{}", port);
+    return fmt::format("{}:{}", host, port);
   }
 
   test::TempFolder folder_;
@@ -130,34 +138,158 @@ TEST_F(Gloo, StrangersAreTurnedAway) {
   EXPECT_EQ(met, 3);
 }
 
-// A hello as rendezvous.cpp has it, of a rank that cannot be.
-TEST_F(Gloo, ARankBelowZeroIsTurnedAway) {
-  std::atomic<bool> answered{false};
+// What proof.h says, written down a second time: a stranger's view of it.
+struct WrittenHello {
+  char magic[8] = "dsgloo2";
+  uint32_t purpose = 1;
+  int32_t from = 1, to = 0, size = 2;
+  char job[88] = {};
+  char draw[32] = {};
+};
+
+// A connection to the rank 0 that waits there.
+int connected_to(const std::string& at) {
+  size_t colon = at.rfind(':');
+  addrinfo hints{}, *list = nullptr;
+  hints.ai_family = AF_INET;
+  hints.ai_socktype = SOCK_STREAM;
+  EXPECT_EQ(getaddrinfo(at.substr(0, colon).c_str(), at.substr(colon + 1).c_str(), &hints, &list), 0);
+  int guest = socket(AF_INET, SOCK_STREAM, 0);
+  EXPECT_EQ(connect(guest, list->ai_addr, list->ai_addrlen), 0);
+  freeaddrinfo(list);
+  return guest;
+}
+
+std::string all_from(int guest) {
+  std::string answer(300, '\0');
+  answer.resize(static_cast<size_t>(std::max<ssize_t>(0, recv(guest, answer.data(), 300, MSG_WAITALL))));
+  close(guest);
+  return answer;
+}
+
+// Whoever does not hold the key gets a draw at most, and never the seat it asks for.
+TEST_F(Gloo, AStrangerLearnsNothingAndTakesNoSeat) {
+  std::atomic<bool> refused{false};
   test::spawn_threads(3, [&](int thread) {
     if (thread < 2) {
-      while (thread == 1 && !answered) pause_ms(5);
+      while (thread == 1 && !refused) pause_ms(5);
       create_communicator(url(), {.rank = thread, .size = 2})->barrier("met");
       return;
     }
-    struct {
-      char magic[8] = "dsgloo1";
-      int32_t rank = -5, size = 2;
-      char job[88] = {};
-    } hello;
     std::string at = waiting_at();
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_port = htons(static_cast<uint16_t>(std::stoi(at.substr(at.rfind(':') + 1))));
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    int guest = socket(AF_INET, SOCK_STREAM, 0);
-    EXPECT_EQ(connect(guest, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
-    EXPECT_EQ(write(guest, &hello, sizeof hello), static_cast<ssize_t>(sizeof hello));
-    std::string answer(300, '\0');
-    answer.resize(static_cast<size_t>(std::max<ssize_t>(0, recv(guest, answer.data(), 300, MSG_WAITALL))));
-    answered = true;
-    close(guest);
-    expect_names(answer, {"2 ranks meet, 0 to 1, this is rank -5"});
+    int half_open = connected_to(at);
+    for (int size : {2, 3}) {
+      int guest = connected_to(at);
+      WrittenHello hello;
+      hello.size = size;
+      char proof[32] = "I should like to come in";
+      EXPECT_EQ(write(guest, &hello, sizeof hello), static_cast<ssize_t>(sizeof hello));
+      EXPECT_EQ(write(guest, proof, sizeof proof), static_cast<ssize_t>(sizeof proof));
+      EXPECT_EQ(all_from(guest).size(), 32u);
+    }
+    int guest = connected_to(at);
+    EXPECT_EQ(write(guest, std::string(160, 'x').data(), 160), 160);
+    EXPECT_EQ(all_from(guest), "");
+    refused = true;
+    close(half_open);
   });
+}
+
+TEST_F(Gloo, AnotherKeyIsNamed) {
+  auto codes = test::spawn_processes(3, [&](int rank) {
+    if (rank == 1) setenv("DS_JOB_KEY", "a key of another job", 1);
+    if (rank == 2) unsetenv("DS_JOB_KEY");
+    std::string said = alone(url(), rank, 3);
+    expect_names(said, {"DS_JOB_KEY"});
+    if (rank == 0)
+      expect_names(said, {"ranks 1, 2 of 3", "connections did not prove the key", "the last from "});
+    if (rank == 1) expect_names(said, {"does not take this rank's proof"});
+    if (rank == 2) expect_names(said, {"rank 0 has a DS_JOB_KEY and this rank none"});
+  });
+  EXPECT_EQ(codes, (std::vector<int>{0, 0, 0}));
+}
+
+TEST_F(Gloo, WithoutAKeyRanksMeetOnThisHostAlone) {
+  auto codes = test::spawn_processes(2, [&](int rank) {
+    unsetenv("DS_JOB_KEY");
+    expect_names(alone("gloo://192.0.2.222:4711", rank, 2),
+                 {"'192.0.2.222' is another host", "DS_JOB_KEY", "DS_JOB_KEY=none"});
+    create_communicator(url(), {.rank = rank, .size = 2})->barrier("by the key in the file");
+    setenv("DS_JOB_KEY", "none", 1);
+    create_communicator(url(), {.rank = rank, .size = 2})->barrier("without any");
+  });
+  EXPECT_EQ(codes, (std::vector<int>{0, 0}));
+}
+
+TEST_F(Gloo, AKeyThatIsNotSecretIsRefused) {
+  setenv("DS_JOB_KEY", "too short", 1);
+  expect_names(alone(url(), 0, 2), {"DS_JOB_KEY must have at least 16 characters", "got 9"});
+  unsetenv("DS_JOB_KEY");
+  std::string file = folder_ / "key";
+  setenv("DS_JOB_KEY_FILE", file.c_str(), 1);
+  expect_names(alone(url(), 0, 2), {"DS_JOB_KEY_FILE '" + file + "'", "no such file"});
+  std::ofstream(file) << kKey << "\n";
+  ASSERT_EQ(chmod(file.c_str(), 0640), 0);
+  expect_names(alone(url(), 0, 2), {"DS_JOB_KEY_FILE '" + file + "'", "its mode is 0640, must be 0600"});
+  ASSERT_EQ(chmod(file.c_str(), 0600), 0);
+  auto codes = test::spawn_processes(2, [&](int rank) {
+    if (rank == 1) setenv("DS_JOB_KEY", kKey, 1);
+    create_communicator(url(), {.rank = rank, .size = 2})->barrier("met");
+  });
+  EXPECT_EQ(codes, (std::vector<int>{0, 0}));
+  std::string link = folder_ / "link", fifo = folder_ / "fifo";
+  ASSERT_EQ(symlink(file.c_str(), link.c_str()), 0);
+  ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
+  setenv("DS_JOB_KEY_FILE", link.c_str(), 1);
+  expect_names(alone(url(), 0, 2), {"it is a link"});
+  setenv("DS_JOB_KEY_FILE", fifo.c_str(), 1);
+  expect_names(alone(url(), 0, 2), {"it is not a regular file"});
+}
+
+// The file of a meeting belongs to this user alone, and what others put in its place is not believed.
+TEST_F(Gloo, AMeetingFileIsPrivate) {
+  std::string meet = folder_ / "meet", victim = folder_ / "victim";
+  std::thread host([&] { alone(url(), 0, 2); });
+  waiting_at();
+  struct stat status {};
+  ASSERT_EQ(lstat(meet.c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 07777, 0600u);
+  host.join();
+  std::string about = "was not at " + meet + " within 700 ms: ";
+  ASSERT_EQ(mkfifo(meet.c_str(), 0600), 0);
+  expect_names(alone(url(), 1, 2), {about + "it is not a regular file"});
+  unlink(meet.c_str());
+  std::ofstream(victim) << "127.0.0.1 4711 -\n";
+  ASSERT_EQ(symlink(victim.c_str(), meet.c_str()), 0);
+  expect_names(alone(url(), 1, 2), {about + "it is a link"});
+  alone(url(), 0, 2);  // replaces the link, not what it points to
+  EXPECT_EQ(std::filesystem::file_size(victim), 17u);
+  std::ofstream(meet) << "127.0.0.1 4711 -\n";
+  ASSERT_EQ(chmod(meet.c_str(), 0666), 0);
+  expect_names(alone(url(), 1, 2), {about + "others may open it: its mode is 0666"});
+  if (getuid() != 0) return;
+  ASSERT_EQ(chmod(meet.c_str(), 0600) | chown(meet.c_str(), 65534, 65534), 0);
+  expect_names(alone(url(), 1, 2), {about + "it belongs to user 65534, not to this user 0"});
+}
+
+TEST_F(Gloo, ARankThatLeavesTheMeetingMayComeAgain) {
+  auto codes = test::spawn_processes(4, [&](int process) {
+    std::string left = folder_ / "left";
+    if (process == 3) {  // starts a rank 1 that is killed while it waits for rank 2
+      waiting_at();
+      pid_t child = fork();
+      if (child == 0) create_communicator(url(), {.rank = 1, .size = 3});
+      pause_ms(300);
+      kill(child, SIGKILL);
+      waitpid(child, nullptr, 0);
+      std::ofstream(left) << "yes";
+      return;
+    }
+    int rank = process;
+    while (rank > 0 && !std::filesystem::exists(left)) pause_ms(5);
+    create_communicator(url(), {.rank = rank, .size = 3})->barrier("met");
+  });
+  EXPECT_EQ(codes, (std::vector<int>{0, 0, 0, 0}));
 }
 
 TEST_F(Gloo, AddressesAreChecked) {

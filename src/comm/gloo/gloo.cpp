@@ -27,27 +27,18 @@ struct ds_plugin_link {
 namespace {
 
 constexpr std::chrono::milliseconds kLastWords(500);
+constexpr std::chrono::milliseconds kMore(5000);  // to connect, after the last rank has come in time
 
 thread_local std::string open_error;
 
 void connect(ds_plugin_link* link, int rank, int size, const std::string& address, int64_t join_ms) {
+  ds::Deadline deadline = ds::Clock::now() + ds::patience_of(join_ms);
   ds::Rendezvous meeting(ds::parse_meeting_point(address), rank, size, join_ms);
-  link->mesh = std::make_unique<ds::Mesh>(meeting.own_address(), rank, size, ds::patience_of(join_ms));
-  size_t own = static_cast<size_t>(rank);
-  std::vector<std::string> entries(static_cast<size_t>(size));
+  link->mesh = std::make_unique<ds::Mesh>(meeting.own_address(), rank, size);
+  std::vector<std::string> entries = meeting.gather(link->mesh->entry());
+  link->mesh->connect(entries, meeting.meeting_key(), deadline + kMore);
   for (int r = 0; r < size; ++r) {
-    if (r != rank) entries[static_cast<size_t>(r)] = link->mesh->entry(r);
-  }
-  entries[own].assign(entries[own == 0 ? 1 : 0].size(), '\0');
-  entries = meeting.swap(entries);
-  for (int r = 0; r < size; ++r) {
-    if (r == rank) continue;
-    try {
-      link->mesh->connect(r, entries[static_cast<size_t>(r)]);
-      link->peers[static_cast<size_t>(r)] = std::make_unique<ds::Peer>(*link->mesh, r);
-    } catch (const std::exception& error) {
-      throw std::runtime_error("no connection with rank " + std::to_string(r) + ": " + error.what());
-    }
+    if (r != rank) link->peers[static_cast<size_t>(r)] = std::make_unique<ds::Peer>(*link->mesh, r);
   }
 }
 

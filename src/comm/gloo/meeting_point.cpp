@@ -1,16 +1,27 @@
 #include "comm/gloo/meeting_point.h"
 
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <charconv>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
+#include <sstream>
 #include <stdexcept>
 
-#include "core/base/file_stream.h"
+#include "comm/gloo/wire.h"
+#include "core/base/descriptor.h"
 
 namespace ds {
 namespace {
+
+constexpr const char* kEverywhere = "0.0.0.0";
+constexpr const char* kLoopback = "127.0.0.1";
+constexpr const char* kNoKey = "-";
 
 std::string own_host() {
   char name[256] = {};
@@ -32,6 +43,37 @@ int port_of(const std::string& text, const std::string& where) {
   if (code != std::errc() || end != text.data() + text.size() || port < 1 || port > 65535)
     throw std::runtime_error(where + " must have a port of 1 to 65535, got '" + text + "'");
   return port;
+}
+
+// An address of `host` that ranks of this host alone can reach. All of them find the same one.
+std::string loopback_of(const std::string& host) {
+  for (const std::string& address : addresses_of(host)) {
+    if (is_loopback(address)) return address;
+    if (is_local(address)) return kLoopback;
+  }
+  throw std::runtime_error(
+      "host '" + host +
+      "' is another host than this: ranks of several hosts need a key. Set DS_JOB_KEY (or "
+      "DS_JOB_KEY_FILE) to the same secret on all ranks, or DS_JOB_KEY=none to let everyone "
+      "join who reaches the ports");
+}
+
+// The address by which other hosts know this one, as far as its name or its interface says. Debian lets a
+// host's own name mean 127.0.1.1 on that host.
+std::string outer_address(const std::string& host) {
+  try {
+    for (const std::string& address : addresses_of(host)) {
+      if (!is_loopback(address) && is_local(address)) return address;
+    }
+  } catch (const std::runtime_error&) {  // nobody here resolves the name
+  }
+  std::string interface = chosen_interface();
+  return interface.empty() ? kEverywhere : address_of_interface(interface);
+}
+
+bool is_dotted(const std::string& host) {
+  in_addr address{};
+  return inet_pton(AF_INET, host.c_str(), &address) == 1;
 }
 
 }  // namespace
@@ -62,26 +104,73 @@ std::string text_of(const MeetingPoint& point) {
   return point.file.empty() ? point.host + ":" + std::to_string(point.port) : point.file;
 }
 
-void publish(const MeetingPoint& point, int port) {
-  if (point.file.empty()) return;
-  std::string fresh = point.file + "." + std::to_string(getpid());
-  OutputFile(fresh) << own_host() << ' ' << port << '\n';
-  if (std::rename(fresh.c_str(), point.file.c_str()) == 0) return;
-  std::remove(fresh.c_str());
-  throw std::runtime_error("file '" + point.file + "' cannot be written");
+std::string listening_address(const MeetingPoint& point, JobKey::Kind key) {
+  if (!point.file.empty()) {
+    std::string interface = chosen_interface();
+    return interface.empty() ? outer_address(own_host()) : address_of_interface(interface);
+  }
+  if (key == JobKey::Kind::missing) return loopback_of(point.host);
+  if (point.host == "localhost") return kLoopback;
+  if (is_dotted(point.host) && is_local(point.host)) return point.host;
+  return outer_address(point.host);
 }
 
-void withdraw(const MeetingPoint& point) {
-  if (!point.file.empty()) std::remove(point.file.c_str());
+Publication::Publication(const MeetingPoint& point, const std::string& address, int port,
+                         const std::optional<std::string>& key_text)
+    : file_(point.file) {
+  if (file_.empty()) return;
+  std::string fresh = file_ + "." + hex_of(drawn()).substr(0, 16);
+  std::string text = (address == kEverywhere ? own_host() : address) + " " + std::to_string(port) + " " +
+                     key_text.value_or(kNoKey) + "\n";
+  int fd = above_standard(open(fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+  struct stat status {};
+  bool written = fd >= 0 && fchmod(fd, 0600) == 0 && fstat(fd, &status) == 0 &&
+                 write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
+  int code = errno;
+  if (fd >= 0) close(fd);
+  if (written && std::rename(fresh.c_str(), file_.c_str()) == 0) {
+    device_ = status.st_dev;
+    inode_ = status.st_ino;
+    return;
+  }
+  if (written) code = errno;
+  if (fd >= 0) std::remove(fresh.c_str());
+  throw std::runtime_error("file '" + file_ + "' cannot be written: " + std::strerror(code));
 }
 
-MeetingPoint looked_up(const MeetingPoint& point) {
-  MeetingPoint found = point;
-  if (point.file.empty()) return found;
-  InputFile in(point.file);
-  if (!(in >> found.host >> found.port)) found.port = 0;
-  if (found.host == own_host()) found.host = "127.0.0.1";
-  return found;
+Publication::~Publication() {
+  struct stat now {};
+  if (!file_.empty() && lstat(file_.c_str(), &now) == 0 && now.st_dev == device_ && now.st_ino == inode_)
+    std::remove(file_.c_str());
+}
+
+std::string chosen_interface() {
+  const char* name = std::getenv("GLOO_SOCKET_IFNAME");
+  return name != nullptr ? name : "";
+}
+
+std::optional<Reach> reach_of(const MeetingPoint& point, const JobKey& key, std::string& why) {
+  if (point.file.empty()) {
+    if (key.kind == JobKey::Kind::missing) return Reach{{loopback_of(point.host)}, point.port, key.key};
+    return Reach{addresses_of(point.host), point.port, key.key};
+  }
+  std::optional<std::string> text = read_private_file(point.file, why);
+  if (!text) return std::nullopt;
+  std::istringstream in(*text);
+  std::string host, key_text;
+  Reach reach{{}, 0, key.key};
+  if (!(in >> host >> reach.port >> key_text) || reach.port < 1 || reach.port > 65535) {
+    why = "it does not say HOST PORT KEY";
+    return std::nullopt;
+  }
+  if ((key_text == kNoKey) == (key.kind == JobKey::Kind::missing)) {
+    why = key_text == kNoKey ? "rank 0 has a DS_JOB_KEY and this rank none"
+                             : "this rank has a DS_JOB_KEY and rank 0 none";
+    return std::nullopt;
+  }
+  if (key_text != kNoKey) reach.key = key_of_text(key_text);
+  reach.addresses = host == own_host() ? std::vector<std::string>{kLoopback} : addresses_of(host);
+  return reach;
 }
 
 }  // namespace ds

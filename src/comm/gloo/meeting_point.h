@@ -1,8 +1,14 @@
 #pragma once
+#include <sys/types.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <vector>
+
+#include "comm/gloo/key.h"
 
 namespace ds {
 
@@ -18,7 +24,7 @@ inline std::chrono::milliseconds patience_of(int64_t ms) {
 struct MeetingPoint {
   std::string host;  // "": see file
   int port = 0;
-  std::string file;  // of a folder that all ranks see; rank 0 writes a host and a free port into it
+  std::string file;  // of a folder that all ranks see; rank 0 writes there where it listens
   std::string job;   // ranks of another name are turned away
 };
 
@@ -29,11 +35,41 @@ MeetingPoint parse_meeting_point(const std::string& address);
 // "HOST:PORT", or the path.
 std::string text_of(const MeetingPoint& point);
 
-// Rank 0 says in the point's file that it listens at this port. Nothing without a file.
-void publish(const MeetingPoint& point, int port);
-void withdraw(const MeetingPoint& point);
+// The address of this host at which rank 0 listens: the point's own; the loopback where the ranks have no
+// key, which throws std::runtime_error for a point of another host; all of this host's addresses ("0.0.0.0")
+// only where its name does not say by which of them other hosts reach it.
+std::string listening_address(const MeetingPoint& point, JobKey::Kind key);
 
-// The host and port that the file of a point names now, or the point's own; port 0: no file yet.
-MeetingPoint looked_up(const MeetingPoint& point);
+// GLOO_SOCKET_IFNAME, or "".
+std::string chosen_interface();
+
+// What the others need to call rank 0.
+struct Reach {
+  std::vector<std::string> addresses;  // to be tried in this order
+  int port = 0;
+  Bytes32 key{};
+};
+
+// What rank 0 has written into a file for its life; removed with this object unless someone replaced it. The
+// file is private to this user. Without a key of the job (Kind::missing) it also carries a fresh one: who can
+// read it is this user.
+class Publication {
+ public:
+  Publication(const MeetingPoint& point, const std::string& address, int port,
+              const std::optional<std::string>& key_text);
+  ~Publication();
+  Publication(const Publication&) = delete;
+  Publication& operator=(const Publication&) = delete;
+
+ private:
+  std::string file_;
+  dev_t device_ = 0;
+  ino_t inode_ = 0;
+};
+
+// How rank 0 is reached now; nothing, with the reason in `why`, while its file is not there or is not one
+// that this user wrote. Throws std::runtime_error for a host that has no address, or is not this one when
+// there is no key.
+std::optional<Reach> reach_of(const MeetingPoint& point, const JobKey& key, std::string& why);
 
 }  // namespace ds

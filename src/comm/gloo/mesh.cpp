@@ -1,24 +1,35 @@
 #include "comm/gloo/mesh.h"
 
-#include <gloo/transport/address.h>
-#include <gloo/transport/pair.h>
-#include <gloo/transport/tcp/device.h>
+#include <arpa/inet.h>
 
 #include <algorithm>
-#include <cstdlib>
+#include <cstring>
 #include <ctime>
-#include <vector>
+#include <stdexcept>
+#include <thread>
+
+#include "comm/gloo/hand_over.h"
 
 namespace ds {
 namespace {
 
-// Gloo waits five times as long for a connection.
-constexpr int kGlooPatience = 5;
+constexpr int kLookMs = 50;
+constexpr std::chrono::milliseconds kRetry{20};
+constexpr Purpose kLanes[] = {Purpose::parts, Purpose::notes};
 
-std::string bytes_of(gloo::transport::Context& context, int peer) {
-  std::vector<char> bytes = context.getPair(peer)->address().bytes();
-  return std::string(bytes.begin(), bytes.end());
+struct Place {
+  char address[INET_ADDRSTRLEN] = {};
+  int32_t port = 0;
+};
+
+Place place_of(const std::string& entry) {
+  Place place;
+  if (entry.size() == sizeof place) std::memcpy(&place, entry.data(), sizeof place);
+  place.address[sizeof place.address - 1] = '\0';
+  return place;
 }
+
+std::string name_of(int rank) { return "rank " + std::to_string(rank); }
 
 }  // namespace
 
@@ -39,32 +50,80 @@ SignalsBlocked::~SignalsBlocked() {
   pthread_sigmask(SIG_SETMASK, &before_, nullptr);
 }
 
-Mesh::Mesh(const std::string& address, int rank, int size, std::chrono::milliseconds patience) {
-  SignalsBlocked blocked;  // Gloo starts a thread
-  gloo::transport::tcp::attr where;
-  where.ai_family = AF_INET;
-  const char* interface = std::getenv("GLOO_SOCKET_IFNAME");
-  if (interface != nullptr && *interface != '\0') {
-    where.iface = interface;
-  } else {
-    where.hostname = address;
+// Without a key the ranks have met over the loopback, which GLOO_SOCKET_IFNAME does not change.
+Mesh::Mesh(const std::string& address, int rank, int size) : rank_(rank), size_(size) {
+  std::string interface = is_loopback(address) ? "" : chosen_interface();
+  listener_ = listen_at(interface.empty() ? address : address_of_interface(interface), 0);
+}
+
+std::string Mesh::entry() const {
+  Place place;
+  std::string address = own_end(listener_);
+  std::memcpy(place.address, address.data(), std::min(address.size(), sizeof place.address - 1));
+  place.port = port_of(listener_);
+  return {reinterpret_cast<const char*>(&place), sizeof place};
+}
+
+Socket Mesh::called(int peer, Purpose purpose, const std::string& entry, const Bytes32& key,
+                    Deadline deadline) {
+  Place place = place_of(entry);
+  Hello hello;
+  hello.purpose = purpose;
+  hello.from = rank_;
+  hello.to = peer;
+  hello.size = size_;
+  Failure failure;
+  for (;; std::this_thread::sleep_for(kRetry)) {
+    std::optional<Channel> channel = call(place.address, place.port, key, hello, deadline, failure);
+    if (channel) return channel->take();
+    if (Clock::now() > deadline)
+      throw std::runtime_error("no connection with " + name_of(peer) + ": " + failure.why);
   }
-  device_ = gloo::transport::tcp::CreateDevice(where);
-  for (auto* context : {&parts_, &notes_}) {
-    *context = device_->createContext(rank, size);
-    (*context)->setTimeout(std::max(patience / kGlooPatience, std::chrono::milliseconds(1)));
-    for (int r = 0; r < size; ++r) {
-      if (r != rank) (*context)->createPair(r);
+}
+
+// The last one counts where a rank calls again: it has given up the one before.
+void Mesh::await_calls(const Bytes32& key, std::vector<Lanes>& proved, Deadline deadline) {
+  Door door(std::move(listener_), key, rank_);
+  auto missing = [&] {
+    for (int r = rank_ + 1; r < size_; ++r) {
+      for (const Socket& lane : proved[static_cast<size_t>(r)]) {
+        if (!lane.open()) return r;
+      }
+    }
+    return -1;
+  };
+  for (int r = missing(); r >= 0; r = missing()) {
+    if (Clock::now() > deadline)
+      throw std::runtime_error("no connection with " + name_of(r) + ": it has not called" +
+                               door.about_strangers());
+    for (Door::Arrival& arrival : door.serve(kLookMs)) {
+      const Hello& hello = arrival.hello;
+      if (hello.from <= rank_ || hello.from >= size_ || hello.size != size_) continue;
+      for (size_t lane : {0, 1}) {
+        if (hello.purpose == kLanes[lane])
+          proved[static_cast<size_t>(hello.from)][lane] = arrival.channel.take();
+      }
     }
   }
 }
 
-std::string Mesh::entry(int peer) const { return bytes_of(*parts_, peer) + bytes_of(*notes_, peer); }
-
-void Mesh::connect(int peer, const std::string& entry) {
-  auto half = static_cast<std::ptrdiff_t>(entry.size() / 2);
-  parts_->getPair(peer)->connect({entry.begin(), entry.begin() + half});
-  notes_->getPair(peer)->connect({entry.begin() + half, entry.end()});
+void Mesh::connect(const std::vector<std::string>& entries, const Bytes32& key, Deadline deadline) {
+  std::vector<Lanes> proved(static_cast<size_t>(size_));
+  for (int r = 0; r < rank_; ++r) {
+    for (size_t lane : {0, 1}) {
+      auto peer = static_cast<size_t>(r);
+      proved[peer][lane] = called(r, kLanes[lane], entries[peer], key, deadline);
+    }
+  }
+  await_calls(key, proved, deadline);
+  SignalsBlocked blocked;  // Gloo starts a thread
+  HandOver hand_over;
+  for (size_t lane : {0, 1}) {
+    contexts_[lane] = hand_over.device()->createContext(rank_, size_);
+    for (int r = 0; r < size_; ++r) {
+      if (r != rank_) hand_over(*contexts_[lane], r, std::move(proved[static_cast<size_t>(r)][lane]));
+    }
+  }
 }
 
 }  // namespace ds

@@ -1,11 +1,14 @@
 #pragma once
 #include <gloo/transport/context.h>
-#include <gloo/transport/device.h>
 #include <signal.h>
 
-#include <chrono>
+#include <array>
 #include <memory>
 #include <string>
+#include <vector>
+
+#include "comm/gloo/proof.h"
+#include "comm/gloo/wire.h"
 
 namespace ds {
 
@@ -24,23 +27,30 @@ class SignalsBlocked {
 };
 
 // Two TCP connections of Gloo to every other rank: one for parts, one for notes, which must get through while
-// a part is on its way or its rank has given up.
+// a part is on its way or its rank has given up. Both ends of each have proved the key before Gloo gets it.
 class Mesh {
  public:
-  // Listens at the address of an interface of this host, or at the interface that GLOO_SOCKET_IFNAME names.
-  Mesh(const std::string& address, int rank, int size, std::chrono::milliseconds patience);
+  // Listens at the address, or at the interface that GLOO_SOCKET_IFNAME names.
+  Mesh(const std::string& address, int rank, int size);
 
-  // Where this rank listens for that one; of one size everywhere.
-  std::string entry(int peer) const;
-  // Connects to that rank, which has this entry for this one. Both must call it.
-  void connect(int peer, const std::string& entry);
+  // Where this rank listens; of one size everywhere.
+  std::string entry() const;
+  // Connects to all others, of whom these are the entries: calls the ranks below and awaits those above.
+  // Throws std::runtime_error naming a rank.
+  void connect(const std::vector<std::string>& entries, const Bytes32& key, Deadline deadline);
 
-  gloo::transport::Context& parts() { return *parts_; }
-  gloo::transport::Context& notes() { return *notes_; }
+  gloo::transport::Context& parts() { return *contexts_[0]; }
+  gloo::transport::Context& notes() { return *contexts_[1]; }
 
  private:
-  std::shared_ptr<gloo::transport::Device> device_;
-  std::shared_ptr<gloo::transport::Context> parts_, notes_;
+  using Lanes = std::array<Socket, 2>;  // for parts, for notes
+
+  Socket called(int peer, Purpose purpose, const std::string& entry, const Bytes32& key, Deadline deadline);
+  void await_calls(const Bytes32& key, std::vector<Lanes>& proved, Deadline deadline);
+
+  const int rank_, size_;
+  Socket listener_;
+  std::array<std::shared_ptr<gloo::transport::Context>, 2> contexts_;
 };
 
 }  // namespace ds

@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <fcntl.h>
+#include <ifaddrs.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -13,14 +14,15 @@
 #include <cstring>
 #include <memory>
 #include <stdexcept>
-#include <vector>
 
 #include "core/base/descriptor.h"
 
 namespace ds {
 namespace {
 
+// Of a message; the code of header and text follows the text.
 struct Header {
+  uint64_t number = 0;
   uint32_t size = 0;
   uint32_t error = 0;
 };
@@ -44,17 +46,18 @@ bool wait_for(int fd, short events, Deadline deadline) {
   }
 }
 
-sockaddr_in resolved(const std::string& host, int port) {
-  addrinfo hints{};
-  hints.ai_family = AF_INET;
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* list = nullptr;
-  int code = getaddrinfo(host.c_str(), nullptr, &hints, &list);
-  if (code != 0) throw std::runtime_error("host '" + host + "' has no IPv4 address: " + gai_strerror(code));
-  std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(list, freeaddrinfo);
+std::string dotted(const sockaddr_in& address) {
+  char text[INET_ADDRSTRLEN] = {};
+  inet_ntop(AF_INET, &address.sin_addr, text, sizeof text);
+  return text;
+}
+
+sockaddr_in socket_address(const std::string& text, int port) {
   sockaddr_in address{};
-  std::memcpy(&address, list->ai_addr, sizeof address);
+  address.sin_family = AF_INET;
   address.sin_port = htons(static_cast<uint16_t>(port));
+  if (inet_pton(AF_INET, text.c_str(), &address.sin_addr) != 1)
+    throw std::runtime_error("'" + text + "' is not an IPv4 address");
   return address;
 }
 
@@ -62,6 +65,11 @@ Socket stream() {
   Socket socket(above_standard(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)));
   if (!socket.open()) throw std::runtime_error(std::string("socket: ") + std::strerror(errno));
   return socket;
+}
+
+bool bound(const Socket& socket, const std::string& address, int port) {
+  sockaddr_in name = socket_address(address, port);
+  return bind(socket.fd(), reinterpret_cast<sockaddr*>(&name), sizeof name) == 0;
 }
 
 template <typename Name>
@@ -73,40 +81,10 @@ sockaddr_in end_of(const Socket& socket, Name name) {
   return address;
 }
 
-std::string dotted(const sockaddr_in& address) {
-  char text[INET_ADDRSTRLEN] = {};
-  inet_ntop(AF_INET, &address.sin_addr, text, sizeof text);
-  return text;
-}
+std::string bytes_of(const Header& header) { return {reinterpret_cast<const char*>(&header), sizeof header}; }
 
-void send_bytes(int fd, const void* data, size_t size, Deadline deadline) {
-  const char* at = static_cast<const char*>(data);
-  while (size > 0) {
-    ssize_t put = send(fd, at, size, MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (put > 0) {
-      at += put;
-      size -= static_cast<size_t>(put);
-    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-      if (!wait_for(fd, POLLOUT, deadline)) throw std::runtime_error("a rank takes no message any more");
-    } else if (errno != EINTR) {
-      throw std::runtime_error(std::string("a rank left while the ranks met: ") + std::strerror(errno));
-    }
-  }
-}
-
-void receive_bytes(int fd, void* data, size_t size, Deadline deadline, const std::string& from) {
-  char* at = static_cast<char*>(data);
-  while (size > 0) {
-    ssize_t got = recv(fd, at, size, MSG_DONTWAIT);
-    if (got > 0) {
-      at += got;
-      size -= static_cast<size_t>(got);
-    } else if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
-      if (!wait_for(fd, POLLIN, deadline)) throw std::runtime_error(from + " has not answered in time");
-    } else if (got == 0 || errno != EINTR) {
-      throw std::runtime_error(from + " left while the ranks met");
-    }
-  }
+Bytes32 code_of(const Bytes32& key, const Header& header, const std::string& text) {
+  return derived(key, "libds gloo message", bytes_of(header) + text);
 }
 
 }  // namespace
@@ -115,30 +93,23 @@ Socket::~Socket() {
   if (fd_ >= 0) close(fd_);
 }
 
-Socket listen_at(const std::string& host, int port) {
+Socket listen_at(const std::string& address, int port) {
   Socket socket = stream();
   int one = 1;  // connections of an earlier job that are closing down do not hold the port
   setsockopt(socket.fd(), SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(static_cast<uint16_t>(port));
-  bool local = host == "localhost" || host == "127.0.0.1";
-  address.sin_addr.s_addr = htonl(local ? INADDR_LOOPBACK : INADDR_ANY);
-  if (bind(socket.fd(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0 &&
-      listen(socket.fd(), SOMAXCONN) == 0) {
-    return socket;
-  }
-  std::string why = errno == EADDRINUSE ? "is taken: another job or program listens there"
-                                        : std::string("cannot be used: ") + std::strerror(errno);
+  if (bound(socket, address, port) && listen(socket.fd(), SOMAXCONN) == 0) return socket;
+  std::string why = errno == EADDRINUSE
+                        ? "is taken: another job or program listens there"
+                        : "cannot be used at address " + address + ": " + std::strerror(errno);
   throw std::runtime_error("port " + std::to_string(port) + " of this host " + why);
 }
 
 int port_of(const Socket& socket) { return ntohs(end_of(socket, getsockname).sin_port); }
 
-Socket connect_to(const std::string& host, int port, Deadline deadline, std::string& why) {
-  sockaddr_in address = resolved(host, port);
+Socket connect_to(const std::string& address, int port, Deadline deadline, std::string& why) {
+  sockaddr_in name = socket_address(address, port);
   Socket socket = stream();
-  int code = connect(socket.fd(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0 ? 0 : errno;
+  int code = connect(socket.fd(), reinterpret_cast<sockaddr*>(&name), sizeof name) == 0 ? 0 : errno;
   if (code == EINPROGRESS) {
     socklen_t size = sizeof code;
     code = ETIMEDOUT;
@@ -151,33 +122,100 @@ Socket connect_to(const std::string& host, int port, Deadline deadline, std::str
 
 std::string own_end(const Socket& socket) { return dotted(end_of(socket, getsockname)); }
 std::string other_end(const Socket& socket) { return dotted(end_of(socket, getpeername)); }
-bool is_loopback(const std::string& address) { return address.rfind("127.", 0) == 0; }
 
-void send_text(const Socket& socket, const std::string& text, Deadline deadline) {
-  Header header{static_cast<uint32_t>(text.size()), 0};
-  send_bytes(socket.fd(), &header, sizeof header, deadline);
-  send_bytes(socket.fd(), text.data(), text.size(), deadline);
+std::vector<std::string> addresses_of(const std::string& host) {
+  addrinfo hints{};
+  hints.ai_family = AF_INET;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* list = nullptr;
+  int code = getaddrinfo(host.c_str(), nullptr, &hints, &list);
+  if (code != 0) throw std::runtime_error("host '" + host + "' has no IPv4 address: " + gai_strerror(code));
+  std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(list, freeaddrinfo);
+  std::vector<std::string> addresses;
+  for (const addrinfo* one = list; one != nullptr; one = one->ai_next)
+    addresses.push_back(dotted(*reinterpret_cast<const sockaddr_in*>(one->ai_addr)));
+  return addresses;
 }
 
-void send_error(const Socket& socket, const std::string& text) noexcept {
+bool is_loopback(const std::string& address) { return address.rfind("127.", 0) == 0; }
+
+bool is_local(const std::string& address) { return bound(stream(), address, 0); }
+
+std::string address_of_interface(const std::string& name) {
+  ifaddrs* list = nullptr;
+  if (getifaddrs(&list) != 0) throw std::runtime_error(std::string("getifaddrs: ") + std::strerror(errno));
+  std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(list, freeifaddrs);
+  for (const ifaddrs* one = list; one != nullptr; one = one->ifa_next) {
+    if (one->ifa_addr != nullptr && one->ifa_addr->sa_family == AF_INET && name == one->ifa_name)
+      return dotted(*reinterpret_cast<const sockaddr_in*>(one->ifa_addr));
+  }
+  throw std::runtime_error("GLOO_SOCKET_IFNAME: this host has no interface '" + name +
+                           "' with an IPv4 address");
+}
+
+void send_bytes(const Socket& socket, std::string_view bytes, Deadline deadline) {
+  while (!bytes.empty()) {
+    ssize_t put = send(socket.fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (put > 0) {
+      bytes.remove_prefix(static_cast<size_t>(put));
+    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+      if (!wait_for(socket.fd(), POLLOUT, deadline))
+        throw std::runtime_error("a rank takes no message any more");
+    } else if (errno != EINTR) {
+      throw std::runtime_error(std::string("a rank left while the ranks met: ") + std::strerror(errno));
+    }
+  }
+}
+
+std::string receive_bytes(const Socket& socket, size_t size, Deadline deadline, const std::string& from) {
+  std::string text(size, '\0');
+  for (size_t at = 0; at < size;) {
+    ssize_t got = recv(socket.fd(), text.data() + at, size - at, MSG_DONTWAIT);
+    if (got > 0) {
+      at += static_cast<size_t>(got);
+    } else if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
+      if (!wait_for(socket.fd(), POLLIN, deadline))
+        throw std::runtime_error(from + " has not answered in time");
+    } else if (got == 0 || errno != EINTR) {
+      throw std::runtime_error(from + " left while the ranks met");
+    }
+  }
+  return text;
+}
+
+bool Channel::left() const {
+  char byte;
+  ssize_t got = recv(socket_.fd(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+  return got == 0 || (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
+}
+
+void Channel::send_message(const std::string& text, bool error, Deadline deadline) {
+  Header header{sent_++, static_cast<uint32_t>(text.size()), error ? 1u : 0u};
+  std::string bytes = bytes_of(header) + text;
+  bytes += view_of(code_of(send_key_, header, text));
+  send_bytes(socket_, bytes, deadline);
+}
+
+void Channel::send_text(const std::string& text, Deadline deadline) { send_message(text, false, deadline); }
+
+void Channel::send_error(const std::string& text) noexcept {
   try {
-    Deadline soon = Clock::now() + std::chrono::milliseconds(kErrorPatienceMs);
-    Header header{static_cast<uint32_t>(std::min(text.size(), kMostError)), 1};
-    send_bytes(socket.fd(), &header, sizeof header, soon);
-    send_bytes(socket.fd(), text.data(), header.size, soon);
+    send_message(text.substr(0, kMostError), true,
+                 Clock::now() + std::chrono::milliseconds(kErrorPatienceMs));
   } catch (const std::exception&) {  // it has gone, and needs no reason
   }
 }
 
-std::string receive_text(const Socket& socket, size_t most, Deadline deadline, const std::string& from) {
+std::string Channel::receive_text(size_t most, Deadline deadline, const std::string& from) {
   Header header;
-  receive_bytes(socket.fd(), &header, sizeof header, deadline, from);
+  std::memcpy(&header, receive_bytes(socket_, sizeof header, deadline, from).data(), sizeof header);
   size_t limit = header.error != 0 ? kMostError : most;
-  if (header.size > limit)
-    throw std::runtime_error(from + " speaks another language: a message of " + std::to_string(header.size) +
-                             " bytes");
-  std::string text(header.size, '\0');
-  receive_bytes(socket.fd(), text.data(), text.size(), deadline, from);
+  std::string text = header.size > limit ? "" : receive_bytes(socket_, header.size, deadline, from);
+  Bytes32 code{};
+  if (header.size <= limit)
+    std::memcpy(code.data(), receive_bytes(socket_, code.size(), deadline, from).data(), code.size());
+  if (header.number != received_++ || !same(code, code_of(receive_key_, header, text)))
+    throw std::runtime_error("a message of " + from + " was changed on its way");
   if (header.error != 0) throw std::runtime_error(text);
   return text;
 }

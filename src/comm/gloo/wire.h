@@ -1,9 +1,10 @@
 #pragma once
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "comm/gloo/key.h"
 #include "comm/gloo/meeting_point.h"
 
 namespace ds {
@@ -26,24 +27,55 @@ class Socket {
   int fd_ = -1;
 };
 
-// All below throw std::runtime_error with a line of text.
+// All below throw std::runtime_error with a line of text. Addresses are IPv4, dotted.
 
-// Listens for ranks at the port (0: any) of all IPv4 interfaces, or of the loopback alone where the host is
-// this one's.
-Socket listen_at(const std::string& host, int port);
+// Listens at the port (0: any) of one address of this host.
+Socket listen_at(const std::string& address, int port);
 int port_of(const Socket& socket);
-// A connection; none, with the reason in `why`, when nobody answers. Unknown names throw.
-Socket connect_to(const std::string& host, int port, Deadline deadline, std::string& why);
+// A connection; none, with the reason in `why`, when nobody answers.
+Socket connect_to(const std::string& address, int port, Deadline deadline, std::string& why);
 
-// Dotted addresses of both ends of a connection.
+// Addresses of both ends of a connection.
 std::string own_end(const Socket& socket);
 std::string other_end(const Socket& socket);
-bool is_loopback(const std::string& address);
 
-// A message: text, or an error that the receiver throws.
-void send_text(const Socket& socket, const std::string& text, Deadline deadline);
-void send_error(const Socket& socket, const std::string& text) noexcept;
-// The next message, of at most so many bytes. `from` names the sender in errors.
-std::string receive_text(const Socket& socket, size_t most, Deadline deadline, const std::string& from);
+// The addresses of a host's name. Unknown names throw.
+std::vector<std::string> addresses_of(const std::string& host);
+bool is_loopback(const std::string& address);
+// Whether this host has the address.
+bool is_local(const std::string& address);
+// The first address of an interface of this host.
+std::string address_of_interface(const std::string& name);
+
+void send_bytes(const Socket& socket, std::string_view bytes, Deadline deadline);
+// `from` names the sender in errors.
+std::string receive_bytes(const Socket& socket, size_t size, Deadline deadline, const std::string& from);
+
+// A connection whose ends have proved the key to each other: each message carries its number and a code under
+// the session key of its direction, so that nobody between them can change, repeat, reorder or reflect one.
+class Channel {
+ public:
+  Channel() = default;
+  Channel(Socket socket, const Bytes32& send_key, const Bytes32& receive_key)
+      : socket_(std::move(socket)), send_key_(send_key), receive_key_(receive_key) {}
+  bool open() const { return socket_.open(); }
+  const Socket& socket() const { return socket_; }
+  Socket take() { return std::move(socket_); }
+  // Whether the other end has closed it; it must not be about to say anything.
+  bool left() const;
+
+  // A message: text, or an error that the receiver throws.
+  void send_text(const std::string& text, Deadline deadline);
+  void send_error(const std::string& text) noexcept;
+  // The next message, of at most so many bytes.
+  std::string receive_text(size_t most, Deadline deadline, const std::string& from);
+
+ private:
+  void send_message(const std::string& text, bool error, Deadline deadline);
+
+  Socket socket_;
+  Bytes32 send_key_{}, receive_key_{};
+  uint64_t sent_ = 0, received_ = 0;
+};
 
 }  // namespace ds

@@ -1,0 +1,163 @@
+#include "comm/gloo/proof.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <stdexcept>
+
+#include "core/base/descriptor.h"
+
+namespace ds {
+namespace {
+
+constexpr size_t kMostGuests = 128;  // who have not proved the key yet
+constexpr int kMostAtOnce = 64;      // accepted before those who are there are heard again
+constexpr std::chrono::milliseconds kGuestPatience{3000}, kCallPatience{5000};
+
+static_assert(sizeof(Hello) == sizeof kMagic + 4 * sizeof(int32_t) + kMostJob + 1 + sizeof(Bytes32));
+
+std::string text_of(const Hello& hello) { return {reinterpret_cast<const char*>(&hello), sizeof hello}; }
+
+// What both sides have seen once the door has drawn.
+struct Session {
+  const Bytes32& key;
+  std::string seen;
+
+  Bytes32 code(const char* purpose) const { return derived(key, purpose, seen); }
+  Bytes32 callers_proof() const { return code("libds gloo proof of the caller"); }
+  Bytes32 doors_proof() const { return code("libds gloo proof of the door"); }
+  Bytes32 key_to_door() const { return code("libds gloo session to the door"); }
+  Bytes32 key_to_caller() const { return code("libds gloo session to the caller"); }
+};
+
+Session session_of(const Bytes32& key, const Hello& hello, const Bytes32& draw) {
+  return {key, text_of(hello) + std::string(view_of(draw))};
+}
+
+Bytes32 bytes_of(const std::string& text) {
+  Bytes32 bytes;
+  std::memcpy(bytes.data(), text.data(), bytes.size());
+  return bytes;
+}
+
+}  // namespace
+
+std::optional<Channel> call(const std::string& address, int port, const Bytes32& key, Hello hello,
+                            Deadline deadline, Failure& failure) {
+  deadline = std::min(deadline, Clock::now() + kCallPatience);
+  std::string why;
+  Socket socket = connect_to(address, port, deadline, why);
+  if (!socket.open()) {
+    failure.add(0, why);
+    return std::nullopt;
+  }
+  std::memcpy(hello.magic, kMagic, sizeof kMagic);
+  hello.draw = drawn();
+  int step = 1;
+  try {
+    send_bytes(socket, text_of(hello), deadline);
+    Bytes32 draw = bytes_of(receive_bytes(socket, sizeof draw, deadline, "the door"));
+    ++step;
+    Session session = session_of(key, hello, draw);
+    send_bytes(socket, view_of(session.callers_proof()), deadline);
+    Bytes32 proof = bytes_of(receive_bytes(socket, sizeof proof, deadline, "the door"));
+    ++step;
+    if (same(proof, session.doors_proof()))
+      return Channel(std::move(socket), session.key_to_door(), session.key_to_caller());
+  } catch (const std::runtime_error&) {  // of the connection; what it means depends on how far it came
+  }
+  constexpr const char* kReasons[] = {
+      "does not answer as a rank of this version of libds does",
+      "does not take this rank's proof: DS_JOB_KEY must be the same on all ranks",
+      "does not prove the key: DS_JOB_KEY must be the same on all ranks"};
+  failure.add(step, std::string("who listens there ") + kReasons[step - 1]);
+  return std::nullopt;
+}
+
+std::vector<Door::Arrival> Door::serve(int milliseconds) {
+  std::vector<pollfd> ready{{listener_.fd(), POLLIN, 0}};
+  for (const Guest& guest : guests_) ready.push_back({guest.socket.fd(), POLLIN, 0});
+  poll(ready.data(), ready.size(), milliseconds);
+  size_t seat = 0;
+  std::erase_if(guests_, [&](Guest& guest) {
+    bool spoke = ready[++seat].revents != 0;
+    Answer answer = spoke ? listen_to(guest) : Answer::waits;
+    if (answer == Answer::waits && Clock::now() > guest.until) answer = Answer::stranger;
+    if (answer == Answer::stranger) drop(guest);
+    return answer != Answer::waits;
+  });
+  if (ready[0].revents != 0) admit();
+  return std::exchange(arrivals_, {});
+}
+
+void Door::admit() {
+  for (int i = 0; i < kMostAtOnce; ++i) {
+    Socket socket(above_standard(accept4(listener_.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)));
+    bool too_many = !socket.open() && (errno == EMFILE || errno == ENFILE);
+    if (too_many || guests_.size() >= kMostGuests) make_room();
+    if (!socket.open()) return;
+    guests_.push_back({std::move(socket), Clock::now() + kGuestPatience, "", std::nullopt, {}});
+  }
+}
+
+// Who has said a whole hello is evicted after those who have not: ranks speak at once.
+void Door::make_room() {
+  if (guests_.empty()) return;
+  auto silent = std::find_if(guests_.begin(), guests_.end(), [](const Guest& g) { return !g.hello; });
+  if (silent == guests_.end()) silent = guests_.begin();
+  drop(*silent);
+  guests_.erase(silent);
+}
+
+Door::Answer Door::listen_to(Guest& guest) {
+  size_t wanted = guest.hello ? sizeof(Bytes32) : sizeof(Hello);
+  char part[sizeof(Hello)];
+  ssize_t got = recv(guest.socket.fd(), part, wanted - guest.said.size(), MSG_DONTWAIT);
+  if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return Answer::waits;
+  if (got <= 0) return Answer::stranger;
+  guest.said.append(part, static_cast<size_t>(got));
+  if (guest.said.size() < wanted) return Answer::waits;
+  return guest.hello ? check(guest) : challenge(guest);
+}
+
+Door::Answer Door::challenge(Guest& guest) {
+  Hello hello;
+  std::memcpy(&hello, std::exchange(guest.said, "").data(), sizeof hello);
+  if (std::memcmp(hello.magic, kMagic, sizeof kMagic) != 0 || hello.to != own_rank_) return Answer::stranger;
+  guest.hello = hello;
+  guest.draw = drawn();
+  ssize_t put = send(guest.socket.fd(), guest.draw.data(), guest.draw.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  return put == static_cast<ssize_t>(guest.draw.size()) ? Answer::waits : Answer::stranger;
+}
+
+Door::Answer Door::check(Guest& guest) {
+  Session session = session_of(key_, *guest.hello, guest.draw);
+  if (!same(bytes_of(guest.said), session.callers_proof())) return Answer::stranger;
+  Bytes32 proof = session.doors_proof();
+  ssize_t put = send(guest.socket.fd(), proof.data(), proof.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  if (put != static_cast<ssize_t>(proof.size())) return Answer::stranger;
+  guest.hello->job[kMostJob] = '\0';
+  arrivals_.push_back(
+      {*guest.hello, Channel(std::move(guest.socket), session.key_to_caller(), session.key_to_door())});
+  return Answer::proved;
+}
+
+void Door::drop(const Guest& guest) {
+  ++strangers_;
+  try {
+    last_stranger_ = other_end(guest.socket);
+  } catch (const std::runtime_error&) {  // it has been reset
+  }
+}
+
+std::string Door::about_strangers() const {
+  if (strangers_ == 0) return "";
+  std::string last = last_stranger_.empty() ? "" : ", the last from " + last_stranger_;
+  return "; " + std::to_string(strangers_) + " connections did not prove the key of the job (DS_JOB_KEY)" +
+         last;
+}
+
+}  // namespace ds
