@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Records beside a Hugging Face model what a correct implementation computes from it, for `libds verify`.
 
-usage: make_golden.py FOLDER [--rows 2] [--tokens 16] [--seed 0] [--steps 10] [--new-tokens 16] [--ids FILE]
+usage: make_golden.py FOLDER [--rows 2] [--tokens 16] [--padding right|left|holes|none] [--seed 0] [--steps 10]
+                      [--new-tokens 16] [--ids FILE]
 
 FOLDER holds config.json and model.safetensors (or shards). Writes FOLDER/golden.json and FOLDER/golden.safetensors;
 docs/verify.md says what each member means. Token ids are drawn at random, or read from FILE (numbers in text). Needs
-torch and transformers; works on the CPU in float32 with eager attention, and once more in float64, whose distance
-gives the tolerances.
+torch and transformers, and works on the CPU with the attention that Transformers takes by default. The numbers recorded
+are those of float64; how far float32 is from them gives the tolerances.
 """
 import argparse
 import contextlib
@@ -18,6 +19,7 @@ import pathlib
 import tempfile
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+import safetensors
 import safetensors.torch
 import torch
 import transformers
@@ -26,7 +28,7 @@ ADAMW = {"lr": 1e-3, "betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.1}
 SGD = {"lr": 0.1, "momentum": 0.9, "dampening": 0.0, "weight_decay": 0.0}
 CLIP, SGD_STEPS = 1.0, 5
 ULP = 2.0**-23
-TAKE_MASK = {"bert", "opt"}  # families that libds gives a padding mask
+SHAKES = 2  # further float32 runs that sample its noise
 
 
 @contextlib.contextmanager
@@ -43,16 +45,27 @@ def everything_double():
         torch.set_default_dtype(torch.float32)
 
 
+def spelling(folder, prefix):
+    """The names in the folder's files, by the names that Transformers has for the same tensors."""
+    stored = []
+    for path in sorted(folder.glob("*.safetensors")):
+        if path.name != "golden.safetensors":
+            with safetensors.safe_open(path, "pt") as file:
+                stored += file.keys()
+    now = {name: name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
+           for name in stored}
+    return {f"{prefix}.{now[name]}": name for name in stored} | {now[name]: name for name in stored}
+
+
 class Model:
     """A model folder in one element type."""
 
     def __init__(self, folder, dtype=torch.float32):
         config = transformers.AutoConfig.from_pretrained(folder)
-        self.masked_lm = (config.architectures or [""])[0].endswith("MaskedLM")
+        self.masked_lm = config.model_type == "bert"
         self.auto = transformers.AutoModelForMaskedLM if self.masked_lm else transformers.AutoModelForCausalLM
-        options = {"attn_implementation": "eager"}
-        if hasattr(config, "num_local_experts"):
-            options["experts_implementation"] = "eager"
+        # The default experts have no float64, and no widths that are not multiples of 4.
+        options = {"experts_implementation": "eager"} if hasattr(config, "num_local_experts") else {}
         first = self.auto.from_pretrained(folder, dtype=torch.float64 if dtype == torch.float64 else torch.float32,
                                           **options)
         if dtype == torch.float64:  # constants such as rope frequencies once more, in float64
@@ -64,6 +77,16 @@ class Model:
         self.net = first.to(dtype).eval()
         self.config = self.net.config
         self.dtype = dtype
+        self.spelling = spelling(pathlib.Path(folder), self.net.base_model_prefix)
+
+    def shaken(self, seed):
+        """A copy whose weights are moved by about a rounding, so that it rounds differently everywhere."""
+        other = copy.deepcopy(self)
+        draw = torch.Generator().manual_seed(seed)
+        with torch.no_grad():
+            for param in other.net.parameters():
+                param.mul_(1 + ULP / 2 * torch.randn(param.shape, generator=draw))
+        return other
 
     def named(self):
         """Parameters by the name that they have in memory, a tied one once; without those that nothing reads."""
@@ -78,38 +101,54 @@ class Model:
             out = {}
             for path in sorted(pathlib.Path(folder).glob("*.safetensors")):
                 out |= safetensors.torch.load_file(path)
-        return out
+        return {self.spelling.get(name, name): value for name, value in out.items()}
+
+    def forward(self, batch):
+        given = {name: value for name, value in batch.items() if name != "labels"}
+        with everything_double() if self.dtype == torch.float64 else contextlib.nullcontext():
+            return self.net(**given) if self.masked_lm else self.net(**given, use_cache=False)
+
+    def targets(self, batch, logits):
+        """The rows of logits that have a target, and the targets."""
+        labels = batch["labels"] if self.masked_lm else batch["labels"][:, 1:]
+        seen = logits if self.masked_lm else logits[:, :-1]
+        return seen[labels != -100], labels[labels != -100]
 
     def loss(self, batch):
-        scope = everything_double() if self.dtype == torch.float64 else contextlib.nullcontext()
-        with scope:
-            out = self.net(**batch, use_cache=False) if not self.masked_lm else self.net(**batch)
-            logits = out.logits
-            if self.dtype == torch.bfloat16:
-                logits = logits.float()
-            labels, seen = batch["labels"], logits
-            if not self.masked_lm:
-                labels, seen = labels[:, 1:], logits[:, :-1]
-            loss = torch.nn.functional.cross_entropy(seen.flatten(0, 1), labels.flatten(), ignore_index=-100)
-            aux = getattr(out, "aux_loss", None)
-            if aux is not None and getattr(self.config, "output_router_logits", False):
-                loss = loss + self.config.router_aux_loss_coef * aux
+        out = self.forward(batch)
+        rows, labels = self.targets(batch, out.logits.float() if self.dtype == torch.bfloat16 else out.logits)
+        loss = torch.nn.functional.cross_entropy(rows, labels)
+        aux = getattr(out, "aux_loss", None)
+        if aux is not None and getattr(self.config, "output_router_logits", False):
+            loss = loss + self.config.router_aux_loss_coef * aux
         return loss, out.logits
+
+    def backward(self, value):
+        self.net.zero_grad()
+        value.backward()
+        wide = torch.float64 if self.dtype == torch.float64 else torch.float32
+        return {name: (torch.zeros_like(p) if p.grad is None else p.grad.detach().clone()).to(wide)
+                for name, p in self.named().items()}
 
     def gradients(self, batches):
         """Mean loss of the batches and its gradients, each batch's mean loss counting alike."""
         total, value = None, 0.0
         for batch in batches:
-            self.net.zero_grad()
             loss, _ = self.loss(batch)
-            (loss / len(batches)).backward()
+            here = self.backward(loss / len(batches))
             value += loss.item() / len(batches)
-            here = {n: p.grad.detach().clone() if p.grad is not None else torch.zeros_like(p)
-                    for n, p in self.named().items()}
-            wide = torch.float64 if self.dtype == torch.float64 else torch.float32
-            here = {n: g.to(wide) for n, g in here.items()}
             total = here if total is None else {n: total[n] + here[n] for n in here}
         return value, total
+
+    def pull(self, batches):
+        """Gradients of the mean logit of the targets. Those of the loss are a difference between them and such
+        a mean over all words, so a rounding of these is the least that a correct program may be off by."""
+        total = None
+        for batch in batches:
+            rows, labels = self.targets(batch, self.forward(batch).logits)
+            here = self.backward(rows.gather(1, labels[:, None]).mean() / len(batches))
+            total = here if total is None else {n: total[n] + here[n] for n in here}
+        return total
 
 
 def norm_of(grads):
@@ -142,6 +181,20 @@ def train(masters, worker, batches, section, clip, steps):
     return run
 
 
+def visible(args):
+    """A mask of the tokens of a batch: 0 is hidden. The first row is whole but for holes."""
+    keep = torch.ones((args.rows, args.tokens), dtype=torch.int64)
+    for row in range(args.rows):
+        count = row * args.tokens // (2 * args.rows)
+        if args.padding == "right":
+            keep[row, args.tokens - count:] = 0
+        elif args.padding == "left":
+            keep[row, :count] = 0
+    if args.padding == "holes":
+        keep[:, 1:-1] = (torch.rand((args.rows, max(args.tokens - 2, 0)), generator=args.draw) < 0.8).long()
+    return keep
+
+
 def draw_batch(model, args, source, share):
     """One batch; `share` of its tokens are targets (for a masked model: are hidden)."""
     shape = (args.rows, args.tokens)
@@ -152,14 +205,15 @@ def draw_batch(model, args, source, share):
         ids[:, 2] = pad % model.config.vocab_size
         picks[:, 2] &= not model.masked_lm
     batch = {"input_ids": ids}
-    keep = torch.ones(shape, dtype=torch.int64)
-    if model.config.model_type in TAKE_MASK:
-        for row in range(args.rows):
-            keep[row, args.tokens - row * args.tokens // (2 * args.rows):] = 0
-        batch["input_ids"] = torch.where(keep == 1, ids, torch.full_like(ids, pad if pad is not None else 0))
+    keep = visible(args)
+    if args.padding != "none":
+        filler = pad % model.config.vocab_size if pad is not None else 0
+        batch["input_ids"] = torch.where(keep == 1, ids, torch.full_like(ids, filler))
         batch["attention_mask"] = keep
-    picks[:, 1] = True  # never a batch without a target
+    picks[0, -1 if args.padding == "left" else min(1, args.tokens - 1)] = True  # never a batch without a target
     batch["labels"] = torch.where(picks & (keep == 1), ids, torch.full_like(ids, -100))
+    if model.net.config._attn_implementation == "eager":  # a row that sees nothing sees everything there
+        batch["labels"][:, 1:][keep[:, :-1] == 0] = -100
     if model.masked_lm:
         hidden = torch.full_like(ids, model.config.vocab_size - 1)
         batch["input_ids"] = torch.where(batch["labels"] != -100, hidden, batch["input_ids"])
@@ -185,10 +239,11 @@ def id_source(model, args):
 
 
 def greedy(model, prompt, count):
+    model = copy.deepcopy(model)  # rope_type dynamic remembers the longest text
     text, margins = prompt.tolist(), []
     with torch.no_grad():
         for _ in range(count):
-            best = model.net(input_ids=torch.tensor([text])).logits[0, -1].topk(2)
+            best = model.forward({"input_ids": torch.tensor([text])}).logits[0, -1].topk(2)
             text.append(best.indices[0].item())
             margins.append((best.values[0] - best.values[1]).item())
     return {"prompt": prompt.tolist(), "tokens": text[len(prompt):], "margin": margins}
@@ -203,17 +258,19 @@ def ceil2(x):
 
 
 def distance(one, other):
-    """Of two runs: losses absolute, gradient norms relative."""
+    """Of two runs: losses absolute, gradient norms relative, but for norms of 0."""
     keys = ["final_loss"] if "final_loss" in one and "final_loss" in other else []
     loss = [abs(a - b) for a, b in zip(one["loss"], other["loss"])] + [abs(one[k] - other[k]) for k in keys]
-    norm = [abs(a / b - 1) for a, b in zip(one["grad_norm"], other["grad_norm"])]
+    norm = [abs(a - b) / (b or 1) for a, b in zip(one["grad_norm"], other["grad_norm"])]
     return max(loss), max(norm)
 
 
-def run_tolerance(run, wide):
-    loss, norm = distance(run, wide)
+def run_tolerance(runs, wide, largest, pull):
+    """`largest`: logit; `pull`: norm of the gradients of pull()."""
+    loss, norm = (max(values) for values in zip(*(distance(run, wide) for run in runs)))
     return {"measured_loss_abs": loss, "measured_grad_norm_rel": norm,
-            "loss_abs": ceil2(max(10 * loss, 16 * ULP * max(run["loss"]))), "grad_norm_rel": ceil2(max(10 * norm, 16 * ULP))}
+            "loss_abs": ceil2(max(10 * loss, 16 * ULP * max(wide["loss"]), 8 * ULP * largest)),
+            "grad_norm_rel": ceil2(max(10 * norm, 16 * ULP, 8 * ULP * pull / (min(wide["grad_norm"]) or 1)))}
 
 
 def half_tolerance(run, others, single):
@@ -223,49 +280,51 @@ def half_tolerance(run, others, single):
             "grad_norm_rel": ceil2(max(2 * norm, 0.05))}
 
 
-def grad_tolerance(grads, wide):
-    top = max(g.abs().max().item() for g in wide.values())
-    apart = {n: (grads[n].double() - wide[n]).abs().max().item() for n in wide}
+def grad_tolerance(samples, wide, pull):
+    top, least = (max(g.abs().max().item() for g in grads.values()) for grads in (wide, pull))
+    apart = {n: max((grads[n].double() - wide[n]).abs().max().item() for grads in samples) for n in wide}
     size = {n: wide[n].abs().max().item() for n in wide}
-    zero = sorted(n for n in wide if size[n] <= 1e-6 * top)
-    rel = max(apart[n] / size[n] for n in wide if n not in zero)
+    zero = sorted(n for n in wide if size[n] <= 1e-6 * max(top, least))
+    rel = max((apart[n] / size[n] for n in wide if n not in zero), default=0.0)
     absolute = max(apart.values())
-    return {"measured_abs": absolute, "measured_rel": rel, "largest": top, "abs": ceil2(max(10 * absolute, 16 * ULP * top)),
-            "rel": ceil2(max(10 * rel, 16 * ULP)), "zero": zero}
+    return {"measured_abs": absolute, "measured_rel": rel, "largest": top,
+            "abs": ceil2(max(10 * absolute, 16 * ULP * top, 8 * ULP * least)), "rel": ceil2(max(10 * rel, 16 * ULP)),
+            "zero": zero}
 
 
-def param_records(single, wide, grads, wide_grads, steps):
+def param_records(samples, wide, grads, wide_grads, steps):
     """Sums and norms; Adam divides a gradient by its size, so noise moves an element by its share of the gradient.
 
     Where that is all of it, whole steps may differ; elsewhere the shares of a tensor add up as independent errors.
     """
     top = max(g.abs().max().item() for g in wide_grads.values())
     out = {}
-    for name, param in single.items():
-        p, q, g, h = param.detach().double(), wide[name].detach(), grads[name].double(), wide_grads[name]
-        noise = (g - h).abs().max()
+    for name, q in wide.items():
+        q, g, h = q.detach().double(), grads[0][name].double(), wide_grads[name]
+        noise = max((one[name].double() - h).abs().max() for one in grads)
         zero = (h.abs() < 1e-12 * top) & (g != 0)
         unsure = (h.abs() < 10 * noise) & (g != 0) & ~zero
         stray = ADAMW["lr"] * (2 * steps * zero.double() + 4 * unsure.double())
         share = torch.where(zero | unsure | (h == 0), torch.zeros_like(h), noise / h.abs())
         drift = ADAMW["lr"] * math.sqrt(steps) * share
-        l2 = p.norm().item()
-        reach = ((2 * p.abs() * stray + stray**2).sum() / (2 * l2)).item() if l2 else stray.norm().item()
-        reach += (p * drift).norm().item() / l2 if l2 else drift.norm().item()
-        out[name] = {"sum": p.sum().item(), "l2": l2,
-                     "sum_tol": ceil2(max(10 * abs((p - q).sum().item()), 4 * ULP * p.abs().sum().item(),
+        total, l2 = q.sum().item(), q.norm().item()
+        reach = ((2 * q.abs() * stray + stray**2).sum() / (2 * l2)).item() if l2 else stray.norm().item()
+        reach += (q * drift).norm().item() / l2 if l2 else drift.norm().item()
+        apart = [(one[name].double().sum().item() - total, one[name].double().norm().item() - l2) for one in samples]
+        out[name] = {"sum": total, "l2": l2,
+                     "sum_tol": ceil2(max(10 * max(abs(s) for s, _ in apart), 4 * ULP * q.abs().sum().item(),
                                         stray.sum().item() + drift.norm().item())),
-                     "l2_tol": ceil2(max(10 * abs(l2 - q.norm().item()), 8 * ULP * l2, reach)),
+                     "l2_tol": ceil2(max(10 * max(abs(l) for _, l in apart), 8 * ULP * l2, reach)),
                      "unsure": int(unsure.sum()), "zero": int(zero.sum())}
     return out
 
 
 def evaluate(model, batch):
+    """Loss, gradients by the names of the file, logits."""
     loss, grads = model.gradients([batch])
-    grads = model.in_file(grads)
     with torch.no_grad():
-        logits = model.loss(batch)[1].detach()
-    return loss, grads, logits
+        logits = model.forward(batch).logits.detach()
+    return loss, model.in_file(grads), logits
 
 
 def bf16_run(folder, batches, steps, shake=None):
@@ -282,73 +341,99 @@ def bf16_run(folder, batches, steps, shake=None):
     return run
 
 
-def record(folder, args):
-    single, wide = Model(folder), Model(folder, torch.float64)
-    source = id_source(single, args)
-    share = 0.3 if single.masked_lm else 0.8
-    batch = draw_batch(single, args, source, share)
-    micro = [draw_batch(single, args, source, share), draw_batch(single, args, source, share / 2)]
-    prompts = [] if single.masked_lm else [source((5,)), source((min(11, args.tokens),))]
-    loss, grads, logits = evaluate(single, batch)
-    wide_loss, wide_grads, wide_logits = evaluate(wide, batch)
-    texts = [greedy(single, prompt, args.new_tokens) for prompt in prompts]
+def seen_rows(batch, logits):
+    return logits[batch["attention_mask"] == 1] if "attention_mask" in batch else logits
 
-    doc = {"model_type": single.config.model_type,
-           "made_with": {"torch": torch.__version__, "transformers": transformers.__version__},
-           "loss": {"value": loss, "value_f64": wide_loss, "ignore_index": -100}}
-    seen = batch["attention_mask"] == 1 if "attention_mask" in batch else torch.ones_like(batch["input_ids"]) == 1
-    apart = (logits.double() - wide_logits)[seen].abs().max().item()
-    largest = wide_logits[seen].abs().max().item()
-    tolerance = {"logits": {"measured_abs": apart, "abs": ceil2(max(10 * apart, 16 * ULP * largest))},
-                 "loss": {"measured_abs": abs(loss - wide_loss), "abs": ceil2(max(10 * abs(loss - wide_loss), 8 * ULP * loss))},
-                 "grad": grad_tolerance(grads, wide_grads)}
-    hyper = {"optimizer": "torch.optim.AdamW", **ADAMW, "clip_grad_norm": CLIP}
-    plans = {"adamw": ([batch], ADAMW, CLIP, args.steps, hyper), "accum": (micro, ADAMW, CLIP, args.steps, hyper),
-             "sgd": ([batch], SGD, 0, SGD_STEPS, {"optimizer": "torch.optim.SGD", **SGD, "clip_grad_norm": None})}
-    for name, (batches, section, clip, steps, said) in plans.items():
-        print(f"{name}: {steps} steps in float32 and float64", flush=True)
-        one, two = copy.deepcopy(single), copy.deepcopy(wide)
-        run, base = train(one, one, batches, section, clip, steps), train(two, two, batches, section, clip, steps)
-        doc[name] = {**said, **run}
-        tolerance[name] = run_tolerance(run, base)
-        if name == "adamw":
-            doc["final_params"] = param_records(one.in_file(one.named()), two.in_file(two.named()), grads,
-                                                wide_grads, steps)
-    for name, (batches, like) in {"bf16": ([batch], "adamw"), "bf16_accum": (micro, "accum")}.items():
+
+def record_half(folder, plans, args, doc):
+    """The runs in bf16; doc has those in full precision."""
+    for name, (batches, like) in plans.items():
         print(f"{name}: {args.steps} steps, in five variations", flush=True)
         run = bf16_run(folder, batches, args.steps)
         with torch.backends.mkldnn.flags(enabled=False):
             others = [bf16_run(folder, batches, args.steps)]
         others += [bf16_run(folder, batches, args.steps, shake) for shake in range(3)]
-        doc[name] = {**hyper, **run}
-        tolerance[name] = half_tolerance(run, others, doc[like])
+        doc[name] = {**hyper("AdamW", ADAMW, CLIP), **run}
+        doc["tolerance"][name] = half_tolerance(run, others, doc[like])
+
+
+def hyper(optimizer, section, clip):
+    return {"optimizer": f"torch.optim.{optimizer}", **section, "clip_grad_norm": clip}
+
+
+def record(folder, args):
+    single, wide = Model(folder), Model(folder, torch.float64)
+    singles = [single] + [single.shaken(seed) for seed in range(SHAKES)]
+    source = id_source(single, args)
+    share = 0.3 if single.masked_lm else 0.8
+    batch = draw_batch(single, args, source, share)
+    micro = [draw_batch(single, args, source, share), draw_batch(single, args, source, share / 2)]
+    prompts = [] if single.masked_lm else [source((5,)), source((min(11, args.tokens),))]
+    loss, grads, logits = evaluate(wide, batch)
+    samples = [evaluate(model, batch) for model in singles]
+    texts = [greedy(wide, prompt, args.new_tokens) for prompt in prompts]
+
+    doc = {"model_type": single.config.model_type,
+           "made_with": {"torch": torch.__version__, "transformers": transformers.__version__},
+           "loss": {"value": loss, "value_f32": samples[0][0], "ignore_index": -100}}
+    largest = seen_rows(batch, logits).abs().max().item()
+    apart = max(seen_rows(batch, sample[2].double() - logits).abs().max().item() for sample in samples)
+    loss_apart = max(abs(sample[0] - loss) for sample in samples)
+    tolerance = {"logits": {"measured_abs": apart, "abs": ceil2(max(10 * apart, 16 * ULP * largest))},
+                 "loss": {"measured_abs": loss_apart, "abs": ceil2(max(10 * loss_apart, 8 * ULP * largest))},
+                 "grad": grad_tolerance([sample[1] for sample in samples], grads, wide.in_file(wide.pull([batch])))}
+    plans = {"adamw": ([batch], ADAMW, CLIP, args.steps, "AdamW"), "accum": (micro, ADAMW, CLIP, args.steps, "AdamW"),
+             "sgd": ([batch], SGD, 0, SGD_STEPS, "SGD")}
+    for name, (batches, section, clip, steps, optimizer) in plans.items():
+        print(f"{name}: {steps} steps in float32 and float64", flush=True)
+        trained, base = [copy.deepcopy(model) for model in singles], copy.deepcopy(wide)
+        runs = [train(model, model, batches, section, clip, steps) for model in trained]
+        run = train(base, base, batches, section, clip, steps)
+        doc[name] = {**hyper(optimizer, section, clip or None), **run}
+        tolerance[name] = run_tolerance(runs, run, largest, norm_of(wide.pull(batches)))
+        if name == "adamw":
+            doc["final_params"] = param_records([model.in_file(model.named()) for model in trained],
+                                                base.in_file(base.named()), [sample[1] for sample in samples], grads, steps)
+    doc["tolerance"] = tolerance
+    if args.bf16:
+        record_half(folder, {"bf16": ([batch], "adamw"), "bf16_accum": (micro, "accum")}, args, doc)
     if texts:
         doc["greedy"] = texts
-    doc["tolerance"] = tolerance
 
     tensors = {name: value.to(torch.int32) for name, value in batch.items()}
     for i, one in enumerate(micro):
         tensors |= {f"micro.{i}.{name}": value.to(torch.int32) for name, value in one.items()}
     tensors |= {f"prompt.{i}": prompt.to(torch.int32) for i, prompt in enumerate(prompts)}
-    tensors |= {"logits": logits, **{f"grad.{name}": grad for name, grad in grads.items()}}
+    tensors |= {"logits": logits.float(), **{f"grad.{name}": grad.float() for name, grad in grads.items()}}
     return doc, {name: value.contiguous() for name, value in tensors.items()}
 
 
-def main():
+def write(folder, doc, tensors):
+    (folder / "golden.json").write_text(json.dumps(doc, indent=1) + "\n")
+    safetensors.torch.save_file(tensors, folder / "golden.safetensors")
+
+
+def options(words=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=pathlib.Path)
     parser.add_argument("--rows", type=int, default=2)
     parser.add_argument("--tokens", type=int, default=16, help="of each row")
+    parser.add_argument("--padding", choices=["right", "left", "holes", "none"], default="right", help="hidden tokens")
     parser.add_argument("--steps", type=int, default=10, help="AdamW steps")
     parser.add_argument("--new-tokens", type=int, default=16, help="greedy tokens behind each prompt")
     parser.add_argument("--ids", help="token ids in text, instead of random ones")
     parser.add_argument("--seed", type=int, default=0)
-    args = parser.parse_args()
+    parser.add_argument("--no-bf16", dest="bf16", action="store_false", help="without the runs in bf16")
+    args = parser.parse_args(words)
     args.draw = torch.Generator().manual_seed(args.seed)
+    return args
+
+
+def main():
+    args = options()
     torch.use_deterministic_algorithms(True)
     doc, tensors = record(args.folder, args)
-    (args.folder / "golden.json").write_text(json.dumps(doc, indent=1) + "\n")
-    safetensors.torch.save_file(tensors, args.folder / "golden.safetensors")
+    write(args.folder, doc, tensors)
     print(f"recorded: loss {doc['loss']['value']:.6f}, {len(doc['final_params'])} tensors")
 
 

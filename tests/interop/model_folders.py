@@ -1,0 +1,363 @@
+"""Draws model folders for models.py: a configuration of a family with any of its options, weights that belong to it, and
+the spellings that such folders have on the hub. Everything follows from the seed and the folder's index."""
+import json
+import random
+
+import safetensors.torch
+import torch
+import transformers
+
+ACTIVATIONS = ["gelu", "gelu_python", "gelu_new", "gelu_fast", "gelu_pytorch_tanh", "gelu_python_tanh", "gelu_accurate",
+               "gelu_10", "relu", "relu2", "silu", "swish", "tanh", "laplace"]
+# Keys that published files have and that Transformers does not read.
+IDLE = {"n_special": 0, "predict_special_tokens": True, "output_past": True, "is_llama_config": True,
+        "rope_interleaved": False, "sliding_window_size": 4096, "full_attn_mod": 1, "interpolate_factor": 1,
+        "lm_head_bias": False, "pooler_type": "first_token_transform", "max_sequence_length": 2048, "unsloth_fixed": True,
+        "custom_pipelines": {"text-generation": {"impl": "x.Y"}}, "masked_softmax_fusion": True, "pretraining_tp": 2,
+        "use_cache": False, "gradient_checkpointing": True, "_name_or_path": "some/where", "use_mrope": False,
+        "_flash_attn_2_enabled": True, "tokenizer_class": "X", "learned_embeddings": True, "scale_embeddings": False,
+        "rotary_emb_base_": 5, "logits_scaling": None, "quantization_note": [1, {"a": None}], "num_labels": 2}
+POSITION_TABLE = {"gpt2", "opt", "bert"}  # the others can be given longer texts than they were made for
+
+
+class Draw(random.Random):
+    def chance(self, share):
+        return self.random() < share
+
+    def some(self, target, **values):
+        """Puts a drawn value under each key into target, or leaves the key out."""
+        for key, choices in values.items():
+            if self.chance(0.75):
+                target[key] = self.choice(choices)
+
+
+class Setup:
+    """How a folder is used: the batch, and how libds runs."""
+
+    def __init__(self, draw, family):
+        self.tokens = draw.choice([2, 3, 4, 5, 8, 11, 16, 17, 24] + ([1] if family == "bert" else []))
+        self.rows = draw.choice([1, 2, 2, 3])
+        self.padding = draw.choice(["none", "none", "right", "left", "holes"])
+        self.ranks = draw.choice([1, 1, 2])
+        self.stage = draw.choice([0, 1, 2, 3])
+        self.tier = draw.choice(["device"] * 6 + ["cpu", "nvme"])
+        self.bf16 = draw.chance(0.1)
+        self.new_tokens = 4
+        self.text = max(self.tokens, 11, 5) + self.new_tokens  # the longest
+
+    def __str__(self):
+        return (f"{self.rows}x{self.tokens} padding {self.padding}, {self.ranks} ranks, stage {self.stage}, "
+                f"tier {self.tier}")
+
+
+def shape(draw, even, free_width, family):
+    """Widths of a decoder with heads: hidden is heads * width unless the family has head_dim."""
+    heads = draw.choice([1, 2, 3, 4, 6])
+    width = draw.choice([2, 4, 6, 8, 16] if even else [1, 2, 3, 5, 8, 16])
+    out = {"num_attention_heads": heads, "hidden_size": heads * width}
+    if free_width and draw.chance(0.4):
+        out["head_dim"] = width
+        strict = family in ("llama", "gemma2")  # hidden_size must be a multiple of the heads
+        out["hidden_size"] = heads * draw.choice([2, 4, 5]) if strict else draw.choice([4, 6, 10, 24])
+    out["num_hidden_layers"] = draw.choice([1, 2, 2, 3])
+    out["vocab_size"] = draw.choice([17, 32, 50, 101, 128])
+    out["intermediate_size"] = draw.choice([8, 20, 33, 48])
+    return out, width
+
+
+def padding_id(draw, config):
+    """None, absent, in range, or counted from the end."""
+    if draw.chance(0.6):
+        config["pad_token_id"] = draw.choice([None, 0, 1, 3, config["vocab_size"] - 1, -1])
+    elif config["model_type"] == "phi3":
+        config["pad_token_id"] = None  # the default lies beyond the vocabulary
+    if draw.chance(0.3):
+        config["eos_token_id"] = draw.choice([0, 2, [1, 5], None])
+
+
+def positions(draw, config, setup):
+    """max_position_embeddings: around the length of the sequences."""
+    least = setup.text if config["model_type"] in POSITION_TABLE else 4
+    around = draw.choice([setup.tokens // 2, setup.tokens, setup.text, 64, 2048])
+    config["max_position_embeddings"] = max(least, around)
+
+
+def scaling(draw, config, width, kinds, partial=1.0):
+    """A rope_scaling of one of `kinds`, with any of its members; None: plain."""
+    kind, pairs = draw.choice(kinds), int(width * partial + 1) // 2
+    if kind is None or (kind == "dynamic" and pairs < 2):
+        return None
+    if config["model_type"] == "mixtral" and kind != "default":
+        config.setdefault("head_dim", width)  # Transformers has no default for it
+    limit = config["max_position_embeddings"]
+    out = {"rope_type": kind}
+    factor = draw.choice([1.0, 1.5, 2, 4.0, 8, 32.0])
+    original = draw.choice([2, limit // 2, limit, 8, 4 * limit])
+    if kind in ("linear", "dynamic"):
+        out["factor"] = factor
+    elif kind == "llama3":
+        out |= {"factor": factor, "low_freq_factor": draw.choice([1, 1.0, 0.5]), "high_freq_factor": draw.choice([4, 4.0, 2.5]),
+                "original_max_position_embeddings": original}
+    elif kind == "yarn":
+        out["factor"] = factor
+        draw.some(out, original_max_position_embeddings=[original])
+        if draw.chance(0.4):
+            draw.some(out, beta_fast=[32, 16.0, 4], beta_slow=[1, 0.5, 2], attention_factor=[1.0, 0.7, 1.3],
+                      mscale=[0.707, 1.0, 1], mscale_all_dim=[0.5, 1.0], truncate=[True, False])
+    elif kind in ("longrope", "su"):
+        def factors(most):
+            return [round(draw.uniform(1, most), 3) for _ in range(pairs)]
+        out |= {"short_factor": factors(1.5), "long_factor": factors(8)}
+        draw.some(out, original_max_position_embeddings=[max(2, original)])
+        if kind == "su":  # which Transformers does not give the key that phi3 has beside the object
+            out["original_max_position_embeddings"] = config["original_max_position_embeddings"]
+        if draw.chance(0.4):
+            draw.some(out, factor=[factor], attention_factor=[1.0, 1.19, 2])
+    if draw.chance(0.1):
+        out[draw.choice(["finetuned", "note", "original_rope"])] = draw.choice([True, 1, "x"])
+    if draw.chance(0.15):
+        out["type"] = out.pop("rope_type")
+    return out
+
+
+def rope(draw, config, width, kinds=(None, None, "default", "linear", "dynamic", "llama3", "yarn", "longrope")):
+    found = scaling(draw, config, width, kinds)
+    theta = draw.choice([10000, 10000.0, 500000.0, 1e6, 100.0])
+    if draw.chance(0.5):  # the spelling of Transformers 5
+        config["rope_parameters"] = {"rope_type": "default", **(found or {}), "rope_theta": theta}
+        if found and "type" in found:
+            del config["rope_parameters"]["rope_type"]
+    else:
+        draw.some(config, rope_theta=[theta])
+        if found or draw.chance(0.3):
+            config["rope_scaling"] = found
+
+
+def windows(draw, config, setup, always=True):
+    """Sliding windows by number and by layer."""
+    layers, window = config["num_hidden_layers"], draw.choice([1, 2, 3, setup.tokens, 4096])
+    draw.some(config, sliding_window=[window, window, None])
+    types = [draw.choice(["full_attention", "sliding_attention"]) for _ in range(layers)]
+    sliding = config.get("sliding_window", 4096 if always else None) is not None
+    if draw.chance(0.4):
+        config["layer_types"] = types if sliding else ["full_attention"] * layers
+
+
+def llama(draw, setup, family):
+    config, width = shape(draw, True, family not in ("qwen2", "phi3"), family)
+    config |= {"model_type": family}
+    positions(draw, config, setup)
+    kv = [k for k in range(1, config["num_attention_heads"] + 1) if config["num_attention_heads"] % k == 0]
+    config["num_key_value_heads"] = draw.choice(kv)
+    if config["num_key_value_heads"] == config["num_attention_heads"] and family in ("llama", "phi3"):
+        draw.some(config, num_key_value_heads=[None])
+    draw.some(config, hidden_act=ACTIVATIONS, rms_norm_eps=[1e-6, 1e-5, 1e-3, 1e-8], attention_dropout=[0.0, 0.1],
+              tie_word_embeddings=[True, False])
+    if family == "qwen3":
+        config.setdefault("head_dim", width)
+    if family not in ("phi3",):
+        rope(draw, config, config.get("head_dim", width))
+    padding_id(draw, config)
+    if family == "llama":
+        draw.some(config, attention_bias=[True, False], mlp_bias=[True, False])
+    if family == "mistral":
+        draw.some(config, sliding_window=[1, 2, 5, 4096, None])
+    if family in ("qwen2", "qwen3"):
+        draw.some(config, use_sliding_window=[True, False], max_window_layers=[0, 1, 2, 28])
+        windows(draw, config, setup)
+        if not config.get("use_sliding_window", False):
+            config.pop("layer_types", None)
+    if family == "qwen3":
+        draw.some(config, attention_bias=[True, False])
+    return config
+
+
+def mixtral(draw, setup, family):
+    config = llama(draw, setup, family)
+    windows(draw, config, setup, False)
+    experts = draw.choice([1, 2, 3, 4, 6])
+    config |= {"num_local_experts": experts, "num_experts_per_tok": draw.randint(1, experts)}
+    draw.some(config, output_router_logits=[True, False], router_aux_loss_coef=[0.0, 0.001, 0.02, 1],
+              router_jitter_noise=[0.0, 0.1])
+    return config
+
+
+def phi3(draw, setup, family):
+    config = llama(draw, setup, family)
+    width = config.get("head_dim", config["hidden_size"] // config["num_attention_heads"])
+    partial = draw.choice([1.0, 1.0, 0.75, 0.5]) if width >= 4 else 1.0
+    limit = config["max_position_embeddings"]
+    config["original_max_position_embeddings"] = draw.choice([2, 8, limit, 4096])
+    found = scaling(draw, config, width, [None, None, "longrope", "longrope", "su", "yarn_as_longrope"], partial)
+    if found and found.get("rope_type", found.get("type")) == "yarn_as_longrope":
+        found = scaling(draw, config, width, ["longrope"], partial) | {"type": "yarn"}
+        found.pop("rope_type", None)
+    if partial != 1.0 or draw.chance(0.2):
+        config["partial_rotary_factor"] = partial
+    draw.some(config, rope_theta=[10000.0, 500.0], resid_pdrop=[0.0, 0.1], embd_pdrop=[0.0, 0.1])
+    config["rope_scaling"] = found
+    windows(draw, config, setup, False)
+    return config
+
+
+def gemma2(draw, setup, family):
+    config = llama(draw, setup, family)
+    config.setdefault("head_dim", config["hidden_size"] // config["num_attention_heads"])
+    config["hidden_activation"] = config.pop("hidden_act", "gelu_pytorch_tanh")
+    draw.some(config, hidden_act=["gelu", "gelu_pytorch_tanh"], query_pre_attn_scalar=[256, 8, 3, 16.5],
+              attn_logit_softcapping=[50.0, 2, None], final_logit_softcapping=[30.0, 3.0, None], attention_bias=[True, False])
+    windows(draw, config, setup)
+    return config
+
+
+def gpt2(draw, setup, family):
+    heads = draw.choice([1, 2, 3, 4])
+    config = {"model_type": family, "n_head": heads, "n_embd": heads * draw.choice([1, 2, 3, 5, 8, 16]),
+              "n_layer": draw.choice([1, 2, 3]), "vocab_size": draw.choice([17, 32, 50, 101, 128]),
+              "n_positions": setup.text + draw.choice([0, 1, 30])}
+    draw.some(config, n_inner=[None, 8, 30], activation_function=ACTIVATIONS, layer_norm_epsilon=[1e-5, 1e-3, 1e-12],
+              scale_attn_weights=[True, False], scale_attn_by_inverse_layer_idx=[True, False], n_ctx=[config["n_positions"]],
+              reorder_and_upcast_attn=[True, False], resid_pdrop=[0.0, 0.1], embd_pdrop=[0.0, 0.1], attn_pdrop=[0.0, 0.1],
+              tie_word_embeddings=[True, False], summary_type=["cls_index"], summary_use_proj=[True])
+    padding_id(draw, config)
+    return config
+
+
+def gpt_neox(draw, setup, family):
+    config, width = shape(draw, False, False, family)
+    if width == 1:
+        config["hidden_size"] = config["num_attention_heads"] * (width := 4)
+    config["model_type"] = family
+    positions(draw, config, setup)
+    partial = draw.choice([p for p in (0.25, 0.5, 0.7, 1.0, 1) if int(width * p) >= 2])
+    spelled = draw.choice(["old", "both", "new"])
+    found = scaling(draw, config, width, [None, None, "linear", "dynamic", "yarn", "llama3", "longrope"], partial)
+    theta = draw.choice([10000, 1000.0])
+    if spelled == "new":
+        config["rope_parameters"] = {"rope_type": "default", **(found or {}), "rope_theta": theta,
+                                     "partial_rotary_factor": partial}
+        if found and "type" in found:
+            del config["rope_parameters"]["rope_type"]
+    else:
+        config |= {"rotary_pct": partial, "rotary_emb_base": theta}
+        if found:
+            config["rope_scaling"] = found
+        if spelled == "both":
+            config |= {"partial_rotary_factor": partial, "rope_theta": theta}
+    draw.some(config, hidden_act=ACTIVATIONS, layer_norm_eps=[1e-5, 1e-3, 1e-12], use_parallel_residual=[True, False],
+              attention_bias=[True, False], hidden_dropout=[0.0, 0.1], attention_dropout=[0.0, 0.1],
+              tie_word_embeddings=[True, False])
+    padding_id(draw, config)
+    return config
+
+
+def opt(draw, setup, family):
+    config, _ = shape(draw, False, False, family)
+    config["ffn_dim"] = config.pop("intermediate_size")
+    config["model_type"] = family
+    positions(draw, config, setup)
+    draw.some(config, activation_function=ACTIVATIONS, do_layer_norm_before=[True, True, False], enable_bias=[True, False],
+              _remove_final_layer_norm=[True, False], dropout=[0.0, 0.1], layerdrop=[0.0, 0.1], attention_dropout=[0.0, 0.1],
+              tie_word_embeddings=[True, False], layer_norm_elementwise_affine=[True, True, False])
+    if draw.chance(0.3):
+        config["word_embed_proj_dim"] = draw.choice([4, 7, config["hidden_size"]])
+    padding_id(draw, config)
+    return config
+
+
+def bert(draw, setup, family):
+    config, _ = shape(draw, False, False, family)
+    config["model_type"] = family
+    positions(draw, config, setup)
+    draw.some(config, hidden_act=ACTIVATIONS, layer_norm_eps=[1e-12, 1e-5], type_vocab_size=[1, 2, 3],
+              hidden_dropout_prob=[0.0, 0.1], attention_probs_dropout_prob=[0.0, 0.1], tie_word_embeddings=[True, False],
+              position_embedding_type=["absolute"], classifier_dropout=[None, 0.1], is_decoder=[False])
+    padding_id(draw, config)
+    return config
+
+
+FAMILIES = {"gpt2": gpt2, "llama": llama, "mistral": llama, "qwen2": llama, "qwen3": llama, "phi3": phi3,
+            "gemma2": gemma2, "mixtral": mixtral, "gpt_neox": gpt_neox, "opt": opt, "bert": bert}
+ARCHITECTURE = {"gpt2": "GPT2LMHeadModel", "gpt_neox": "GPTNeoXForCausalLM", "opt": "OPTForCausalLM",
+                "bert": "BertForMaskedLM"}
+
+
+def dress(draw, config):
+    """What surrounds a configuration in real files: who made it, other spellings, keys that nothing reads."""
+    family = config["model_type"]
+    known = ARCHITECTURE.get(family, family[0].upper() + family[1:] + "ForCausalLM")
+    names = [[known]] * 6 + [[known.replace("ForMaskedLM", "Model").replace("ForCausalLM", "Model")], None]
+    if family == "bert":
+        names.append(["BertForPreTraining"])
+    config["architectures"] = draw.choice(names)
+    if config["architectures"] is None and draw.chance(0.5):
+        del config["architectures"]
+    config[draw.choice(["dtype", "torch_dtype"])] = draw.choice(["float32", "bfloat16", "float16"])
+    config["transformers_version"] = draw.choice(["4.2.0", "4.46.0", "5.23.0"])
+    config["initializer_range" if family != "opt" else "init_std"] = draw.choice([0.02, 0.1])
+    for key in draw.sample(sorted(IDLE), draw.choice([0, 0, 1, 3])):
+        config.setdefault(key, IDLE[key])
+    if draw.chance(0.2):  # of another family, and not read by this one
+        for key, value in {"mistral": {"attention_bias": True, "use_sliding_window": False},
+                           "qwen2": {"attention_bias": True, "mlp_bias": True}, "phi3": {"mlp_bias": False},
+                           "llama": {"sliding_window": 2, "layer_types": ["full_attention"] * config.get("num_hidden_layers", 1)},
+                           "gpt2": {"rope_theta": 10000.0, "sliding_window": 3}, "bert": {"sliding_window": 2},
+                           "mixtral": {"attention_bias": False, "max_window_layers": 1},
+                           }.get(family, {}).items():
+            config.setdefault(key, value)
+    if draw.chance(0.3):
+        word = "".join(draw.choices("abcdefghij", k=6))
+        config[f"{word}_{draw.choice(['size', 'flag', 'note'])}"] = draw.choice([3, True, "x", [1, 2], {"a": 1}, 0.5])
+    return dict(draw.sample(list(config.items()), len(config)))
+
+
+def fill(net, draw):
+    """Weights at random, so that no bias is 0 and no norm is 1. The scale decides how large the logits are."""
+    scale = draw.choice([0.02, 0.1, 0.1, 0.3, 0.3, 0.6, 1.0])
+    torch.manual_seed(draw.getrandbits(48))
+    with torch.no_grad():
+        for name, param in net.named_parameters():
+            noise = torch.randn_like(param)
+            if name.endswith(".bias"):
+                param.copy_(0.3 * scale * noise)
+            elif param.dim() == 1:
+                param.copy_((0.0 if net.config.model_type == "gemma2" else 1.0) + 0.2 * noise)
+            else:
+                param.copy_(scale * noise)
+
+
+def spell_tensors(draw, folder, family, prefix):
+    """Renames tensors as hub files of before have them, and adds what such files hold beside the weights."""
+    path = folder / "model.safetensors"
+    tensors = safetensors.torch.load_file(path)
+    if family == "bert" and draw.chance(0.3):
+        tensors = {n.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): t
+                   for n, t in tensors.items()}
+    bare = draw.chance(0.25)
+    if bare and all(name.startswith(prefix + ".") for name in tensors):
+        tensors = {name.removeprefix(prefix + "."): t for name, t in tensors.items()}
+    elif family == "gpt2" and draw.chance(0.3):
+        for i in range(2):
+            tensors[f"{prefix}.h.{i}.attn.bias"] = torch.ones(1, 1, 4, 4).tril()
+    safetensors.torch.save_file(tensors, path, {"format": "pt"})
+
+
+def make(folder, seed, index):
+    """Writes folder `index` of `seed`; returns its family and how it is to be used."""
+    draw = Draw(f"{seed}/{index}")
+    family = sorted(FAMILIES)[index % len(FAMILIES)]
+    setup = Setup(draw, family)
+    config = FAMILIES[family](draw, setup, family)
+    folder.mkdir(parents=True, exist_ok=True)
+    config = dress(draw, config)
+    (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n")
+    auto = transformers.AutoModelForMaskedLM if family == "bert" else transformers.AutoModelForCausalLM
+    kind = draw.choice([torch.float32, torch.float32, torch.bfloat16, torch.float16])
+    net = auto.from_config(transformers.AutoConfig.from_pretrained(folder), dtype=torch.float32)
+    fill(net, draw)
+    shards = "4KB" if draw.chance(0.2) else "1GB"
+    net.to(kind).save_pretrained(folder, max_shard_size=shards)
+    (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n")
+    if (folder / "model.safetensors").exists():
+        spell_tensors(draw, folder, family, net.base_model_prefix)
+    return family, setup

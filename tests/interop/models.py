@@ -1,0 +1,189 @@
+"""Random Hugging Face model folders, computed by libds and by Transformers (./run interop models).
+
+usage: models.py [N] [--seed S] [--only INDEX] [--published DIR] [--keep DIR]
+
+Draws N folders over every family that libds has and over every option of its configuration (model_folders.py). For each,
+Transformers computes logits, loss, gradients, a greedy continuation and a few training steps in float32 and in float64,
+and `libds verify` does the same on one rank or two. A number of libds is wrong when it is further from the one of
+float64 than ten times the float32 of Transformers is, and than a few roundings (tools/make_golden.py). Prints a line for
+each folder that does not pass, which --only repeats and explains, and a table; fails on a wrong number, a crash, a hang,
+or a refusal that no sentence of docs/models.md covers (LIMITS below).
+
+--published DIR: instead, every config.json of DIR, made tiny, with all other keys as they are.
+"""
+import argparse
+import collections
+import concurrent.futures
+import contextlib
+import io
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tools"))
+import make_golden
+import model_folders
+import torch
+import transformers
+
+LIBDS = ROOT / "build" / "bin" / "libds"
+TIMEOUT = 60.0  # of one libds command, on a crowded machine
+# What libds refuses and docs/models.md says so: the family, and the message.
+LIMITS = [
+    (".*", r"cannot continue \d+ tokens to \d+: rotations change beyond"),
+    (".*", r"key '[a-z_.]*partial_rotary_factor' of a \w+ model must be 1"),
+]
+OUTCOMES = ["passed", "limit", "WRONG", "CRASH", "HANG", "REFUSED", "skipped"]
+Result = collections.namedtuple("Result", "index family outcome detail")
+
+
+def is_limit(family, message):
+    return any(re.fullmatch(one, family) and re.search(words, message) for one, words in LIMITS)
+
+
+def libds(words, ranks=1):
+    """Return code (None: it hung), stdout, and the last thing it said."""
+    launch = [LIBDS, "launch", "-n", str(ranks)] if ranks > 1 else []
+    try:
+        done = subprocess.run([*launch, LIBDS, *words], capture_output=True, text=True, timeout=TIMEOUT)
+    except subprocess.TimeoutExpired:
+        return None, "", ""
+    said = [line for line in done.stderr.splitlines() if not line.startswith("libds launch")]
+    return done.returncode, done.stdout, said[-1] if said else ""
+
+
+def verify(index, family, folder, setup):
+    words = ["verify", folder, "--json", "--stage", str(setup.stage), "--tier", setup.tier, "--nvme-path", folder]
+    code, text, said = libds(words, setup.ranks)
+    if code is None:
+        return Result(index, family, "HANG", f"no end after {TIMEOUT:.0f} s")
+    if text.startswith("{"):
+        findings = json.loads(text)["findings"]
+        beyond = [f"{f['kind']} {f['measure']} {f['error']:.2g} of {f['tolerance']:.2g} at {f['where']}"
+                  for f in findings if f.get("beyond")]
+        refused = [f["refused"] for f in findings if f.get("refused")]
+        if beyond:
+            return Result(index, family, "WRONG", "; ".join(beyond))
+        if refused:
+            return Result(index, family, "limit" if all(is_limit(family, one) for one in refused) else "REFUSED", refused[0])
+        share = max((f["error"] / f["tolerance"] for f in findings if f["tolerance"]), default=0)
+        return Result(index, family, "passed", f"{len(findings)} comparisons, largest share {share:.2f}")
+    if code in (1, 2) and said:
+        return Result(index, family, "limit" if is_limit(family, said) else "REFUSED", said)
+    return Result(index, family, "CRASH", f"exit code {code} {said}")
+
+
+@contextlib.contextmanager
+def quiet():
+    with contextlib.redirect_stdout(io.StringIO()):
+        yield
+
+
+def record(folder, setup, seed):
+    """golden.* of the folder, as Transformers loads it."""
+    words = [str(folder), "--rows", setup.rows, "--tokens", setup.tokens, "--padding", setup.padding, "--seed", seed,
+             "--steps", 3, "--new-tokens", setup.new_tokens] + ([] if setup.bf16 else ["--no-bf16"])
+    with quiet():
+        make_golden.write(folder, *make_golden.record(folder, make_golden.options([str(word) for word in words])))
+
+
+def missing(folder, family):
+    """Weights that Transformers does not find in the folder and makes up."""
+    auto = transformers.AutoModelForMaskedLM if family == "bert" else transformers.AutoModelForCausalLM
+    _, info = auto.from_pretrained(folder, output_loading_info=True)
+    unread = {"cls.predictions.bias", "cls.predictions.decoder.bias"}
+    return sorted(set(info["missing_keys"]) - unread)
+
+
+def random_folder(root, seed, index):
+    folder = root / str(index)
+    family = sorted(model_folders.FAMILIES)[index % len(model_folders.FAMILIES)]
+    try:
+        family, setup = model_folders.make(folder, seed, index)
+        lost = missing(folder, family)
+        if lost:
+            return Result(index, family, "skipped", f"Transformers does not find {lost[:2]}"), None
+        record(folder, setup, index)
+    except Exception as error:  # whatever Transformers refuses
+        return Result(index, family, "skipped", f"Transformers: {type(error).__name__}: {error}"), None
+    return None, setup
+
+
+def check_folder(index, family, folder, setup, keep):
+    result = verify(index, family, folder, setup)
+    if keep is not None:
+        shutil.copytree(folder, keep / folder.name, dirs_exist_ok=True)
+    shutil.rmtree(folder)
+    return result
+
+
+def tell(result):
+    if result.outcome not in ("passed", "limit"):
+        print(f"{result.index}: {result.family} {result.outcome}: {' '.join(result.detail.split())[:600]}", flush=True)
+
+
+def table(results):
+    print(f"{'family':<12}" + "".join(f"{outcome:>9}" for outcome in OUTCOMES))
+    for family in sorted({result.family for result in results}) + ["all"]:
+        mine = [result.outcome for result in results if family in (result.family, "all")]
+        print(f"{family:<12}" + "".join(f"{mine.count(outcome):>9}" for outcome in OUTCOMES))
+
+
+def run_all(jobs, keep):
+    """`jobs` yields (result, None) or (None, arguments of check_folder). libds runs beside Transformers."""
+    results = []
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        running = []
+        for result, arguments in jobs:
+            running.append(pool.submit(lambda r=result: r) if arguments is None
+                           else pool.submit(check_folder, *arguments, keep))
+            while len(running) > 4 or (running and running[0].done()):
+                results.append(running.pop(0).result())
+                tell(results[-1])
+        for one in running:
+            results.append(one.result())
+            tell(results[-1])
+    return results
+
+
+def random_jobs(root, args):
+    for index in [args.only] if args.only is not None else range(args.count):
+        result, setup = random_folder(root, args.seed, index)
+        family = sorted(model_folders.FAMILIES)[index % len(model_folders.FAMILIES)]
+        if args.only is not None:
+            print((root / str(index) / "config.json").read_text(), setup, sep="")
+        yield result, (index, family, root / str(index), setup) if result is None else None
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("count", nargs="?", type=int, default=200, metavar="N")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", type=int, metavar="INDEX", help="one folder, with its configuration")
+    parser.add_argument("--published", type=pathlib.Path, metavar="DIR", help="config.json files instead of random ones")
+    parser.add_argument("--keep", type=pathlib.Path, metavar="DIR", help="keep the folders here")
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    transformers.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    os.environ["DS_LOG"] = "error"
+    begin = time.monotonic()
+    with tempfile.TemporaryDirectory() as root:
+        results = run_all(random_jobs(pathlib.Path(root), args), args.keep)
+    table(results)
+    shares = sorted(float(r.detail.split()[-1]) for r in results if r.outcome == "passed")
+    if shares:
+        print(f"largest share of a tolerance: median {shares[len(shares) // 2]}, most {shares[-1]}")
+    print(f"{len(results)} folders in {time.monotonic() - begin:.0f} s, seed {args.seed}")
+    return 1 if any(result.outcome in ("WRONG", "CRASH", "HANG", "REFUSED") for result in results) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
