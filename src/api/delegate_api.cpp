@@ -21,8 +21,8 @@ ds_status ds_engine_param_add(ds_engine* engine, const char* name, const int64_t
     ds::require(dims_count <= 4, "dims_count must be at most 4, got {}", dims_count);
     int64_t numel = 1;
     for (size_t i = 0; i < dims_count; ++i) {
-      ds::require(dims[i] > 0 && dims[i] <= INT64_MAX / numel,
-                  "dims[{}] must be positive and small enough, got {}", i, dims[i]);
+      ds::require(dims[i] >= 0 && dims[i] <= INT64_MAX / std::max<int64_t>(1, numel),
+                  "dims[{}] must be 0 or more and make at most {} elements, got {}", i, INT64_MAX, dims[i]);
       numel *= dims[i];
     }
     std::span<const float> values(data, data ? static_cast<size_t>(numel) : 0);

@@ -1,19 +1,23 @@
+#include <cmath>
+
 #include "api/boundary.h"
 #include "api/handles.h"
 #include "checkpoint/model_folder.h"
 #include "core/base/json.h"
+#include "core/base/name.h"
 #include "core/graph/ops.h"
 
 namespace ds {
 namespace {
 
-// -1 is n, the rows of a micro-step.
-Shape to_shape(const int64_t* dims, size_t dims_count) {
+// -1 is n, the rows of a micro-step; other extents are `least` or more.
+Shape to_shape(const int64_t* dims, size_t dims_count, int64_t least) {
   need_array(dims, dims_count, "dims");
   require(dims_count <= 4, "dims_count must be at most 4, got {}", dims_count);
   std::vector<Dim> out;
   for (size_t i = 0; i < dims_count; ++i) {
-    require(dims[i] == -1 || dims[i] > 0, "dims[{}] must be positive, or -1 for n, got {}", i, dims[i]);
+    require(dims[i] == -1 || dims[i] >= least, "dims[{}] must be {} or more, or -1 for n, got {}", i, least,
+            dims[i]);
     out.push_back(dims[i] == -1 ? Dim::n() : Dim(dims[i]));
   }
   return Shape(std::move(out));
@@ -67,6 +71,7 @@ ds_status ds_graph_create(const char* name, int64_t bound, ds_graph** out) {
     ds::require(bound >= 1 && bound <= INT32_MAX, "bound must be 1 to {}, got {}", INT32_MAX, bound);
     auto handle = std::make_unique<ds_graph>();
     handle->graph.name = ds::need_text(name, "name");
+    ds::require_name("graph", handle->graph.name);
     handle->graph.bound = bound;
     *out = handle.release();
   });
@@ -105,7 +110,7 @@ ds_status ds_graph_input(ds_graph* graph, const char* name, ds_dtype dtype, cons
     ds::need_forward(g, "ds_graph_input");
     ds::require(dtype >= DS_DTYPE_F32 && dtype <= DS_DTYPE_U8,
                 "dtype must be one of ds_dtype but NONE, got {}", static_cast<int>(dtype));
-    *out = g.add_input(ds::need_text(name, "name"), {dtype, ds::to_shape(dims, dims_count)});
+    *out = g.add_input(ds::need_text(name, "name"), {dtype, ds::to_shape(dims, dims_count, 1)});
   });
 }
 
@@ -116,8 +121,8 @@ ds_status ds_graph_param(ds_graph* graph, const char* name, const int64_t* dims,
     ds::need(out, "out");
     ds::need_forward(g, "ds_graph_param");
     std::string kind(ds::need_text(init, "init"));
-    ds::require(scale >= 0, "scale must not be negative, got {}", scale);
-    *out = g.add_param(ds::need_text(name, "name"), {DS_DTYPE_F32, ds::to_shape(dims, dims_count)},
+    ds::require(scale >= 0 && std::isfinite(scale), "scale must be finite and not negative, got {}", scale);
+    *out = g.add_param(ds::need_text(name, "name"), {DS_DTYPE_F32, ds::to_shape(dims, dims_count, 0)},
                        {kind, scale});
   });
 }

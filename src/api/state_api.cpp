@@ -51,9 +51,9 @@ double number(const ds_engine& handle, std::string_view name) {
 
 void check_count(const ds::EngineCore& engine, int32_t param, const float* data, size_t data_count) {
   size_t index = param_index(engine, param);
-  ds::require(data != nullptr, "data must not be NULL");
   size_t numel = 1;
   for (int64_t d : engine.param_shapes()[index]) numel *= static_cast<size_t>(d);
+  ds::require(data != nullptr || numel == 0, "data must not be NULL");
   ds::require(data_count == numel, "data_count of parameter '{}' must be {}, got {}",
               engine.param_names()[index], numel, data_count);
 }

@@ -127,7 +127,7 @@ void Lowering::backward(int32_t micro, bool last) {
       holes.push_back(flat(builder_.buffer(grads[b]), grads[b], begin, numel, Access::write));
     }
     for (const ParamPlace& place : plan_.layout.buckets[b].params) {
-      if (graph_.params[static_cast<size_t>(place.param)].grad >= 0) continue;
+      if (graph_.params[static_cast<size_t>(place.param)].grad >= 0 || place.numel == 0) continue;
       holes.push_back(flat(builder_.buffer(grads[b]), grads[b], place.begin, place.numel, Access::write));
     }
     // One instruction has at most eight operands, so that views are of fixed size.

@@ -73,7 +73,7 @@ class Recorder {
       };
       for (auto [begin, numel] : plan_.zero.layout.buckets[b].padding()) hole(begin, numel);
       for (const ParamPlace& place : plan_.zero.layout.buckets[b].params) {
-        if (!comes_[static_cast<size_t>(place.param)]) hole(place.begin, place.numel);
+        if (!comes_[static_cast<size_t>(place.param)] && place.numel > 0) hole(place.begin, place.numel);
       }
       if (!holes.empty()) builder_.emit(Queue::compute, "zero", std::move(holes), {}, micro_);
     }

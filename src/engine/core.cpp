@@ -1,5 +1,7 @@
 #include "engine/core.h"
 
+#include <sys/sysinfo.h>
+
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -9,11 +11,28 @@
 #include "comm/comm_log.h"
 #include "core/base/error.h"
 #include "core/base/hash.h"
+#include "core/base/name.h"
 #include "engine/prepare.h"
 #include "engine/threads.h"
 #include "optim/optimizer.h"
 
 namespace ds {
+namespace {
+
+// The system hands out arenas of any size and ends the process when they are filled. So what a rank needs is
+// compared with what its host has before anything of that size is made.
+void require_host_memory(const MemoryPlan& memory, const Layout& layout, int ranks) {
+  struct sysinfo host {};
+  sysinfo(&host);
+  auto has = static_cast<int64_t>((host.totalram + host.totalswap) * host.mem_unit);
+  int64_t wanted = memory.total(Tier::device) + memory.total(Tier::host);
+  if (wanted <= has / ranks) return;
+  raise(DS_ERROR_OUT_OF_MEMORY,
+        "the plan for {} elements needs {} bytes on each of {} ranks of this host, which has {} bytes",
+        layout.numel(), wanted, ranks, has);
+}
+
+}  // namespace
 
 EngineCore::EngineCore(Config config, Communicator& comm, EngineOptions options, Keeps keeps)
     : config_(std::move(config)), comm_(comm), groups_(comm), options_(std::move(options)) {
@@ -48,6 +67,7 @@ EngineCore::~EngineCore() {
 }
 
 void EngineCore::add_param(std::string name, std::vector<int64_t> shape) {
+  require_name("parameter", name);
   names_.push_back(std::move(name));
   shapes_.push_back(std::move(shape));
 }
@@ -97,6 +117,7 @@ void EngineCore::start(const MemoryPlan& memory) {
   for (int level = 0; level < levels.depth(); ++level)
     groups_.add(levels.group(level).size, levels.group(level).stride);
   agree(comm_, "memory", [&] {
+    require_host_memory(memory, layout(), comm_.local_size());
     overhead_.measure("programs", [&] {
       if (zero().norms >= 0) norm_order_ = norm_order(zero());
     });
@@ -110,6 +131,7 @@ void EngineCore::start(const MemoryPlan& memory) {
 void EngineCore::grow(const MemoryPlan& memory) {
   compare_plans();
   agree(comm_, "memory", [&] {
+    require_host_memory(memory, layout(), comm_.local_size());
     norm_order_ = norm_order(zero());
     bool files = memory.total(Tier::nvme) > 0;
     memory_->grow(memory);

@@ -23,7 +23,7 @@ int32_t DelegateEngine::add_param(const std::string& name, const std::vector<int
           name);
   std::vector<Dim> dims;
   for (int64_t d : shape) {
-    require(d > 0, "parameter '{}' must have positive dimensions, got {}", name, d);
+    require(d >= 0, "parameter '{}' must have no negative dimension, got {}", name, d);
     dims.emplace_back(d);
   }
   int64_t numel = Shape(dims).numel(1);

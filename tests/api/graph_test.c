@@ -1,4 +1,5 @@
 /* Building graphs, their text, gradients, errors; plans. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -53,9 +54,11 @@ static void refusals(void) {
               "value must be a value from 0 to 1, got -3");
   check_error(ds_graph_input(graph, "x", DS_DTYPE_F32, x_dims, 2, &out), DS_ERROR_INVALID_ARGUMENT, "'x'");
   check_error(ds_graph_input(graph, "y", DS_DTYPE_F32, bad_dims, 2, &out), DS_ERROR_INVALID_ARGUMENT,
-              "dims[1] must be positive, or -1 for n, got 0");
+              "dims[1] must be 1 or more, or -1 for n, got 0");
   check_error(ds_graph_param(graph, "v", w_dims, 2, "uniform", 0, &out), DS_ERROR_INVALID_ARGUMENT,
               "uniform");
+  check_error(ds_graph_param(graph, "v", w_dims, 2, "normal", HUGE_VAL, &out), DS_ERROR_INVALID_ARGUMENT,
+              "scale must be finite and not negative, got inf");
   check_error(ds_graph_create("g", 0, &graph), DS_ERROR_INVALID_ARGUMENT,
               "bound must be 1 to 2147483647, got 0");
 }

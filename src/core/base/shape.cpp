@@ -49,8 +49,8 @@ Shape Shape::parse(std::string_view text) {
     }
     int64_t extent = 0;
     auto [end, code] = std::from_chars(word.data(), word.data() + word.size(), extent);
-    require(code == std::errc() && end == word.data() + word.size() && extent > 0,
-            "shape dimension must be n or a positive integer, got '{}' in '{}'", word, text);
+    require(code == std::errc() && end == word.data() + word.size() && extent >= 0,
+            "shape dimension must be n or an integer from 0, got '{}' in '{}'", word, text);
     dims.push_back(Dim(extent));
   }
   return Shape(std::move(dims));

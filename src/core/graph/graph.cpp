@@ -1,24 +1,20 @@
 #include "core/graph/graph.h"
 
 #include "core/base/error.h"
+#include "core/base/name.h"
 #include "core/graph/ops.h"
 
 namespace ds {
 namespace {
 
-// Names appear in text between blanks, after '%'.
-void require_name(std::string_view kind, std::string_view name) {
-  bool legal = !name.empty() && name.find_first_of(" \t\r\n%{}=;\"") == std::string_view::npos;
-  require(legal, "{} name must be without blanks and any of %{{}}=;\", got '{}'", kind, name);
-}
-
-ValueId add_value(Graph& graph, std::string_view name, TensorType type, NodeId producer) {
+// Only a parameter may be empty: parts of a model that is cut over ranks are.
+ValueId add_value(Graph& graph, std::string_view name, TensorType type, NodeId producer, int64_t least = 1) {
   require_name("value", name);
   ValueId other = graph.find_value(name);
   require(other < 0, "value name '{}' is already used by value {}", name, other);
   bool sized = type.shape.rank() <= 4;
-  for (const Dim& dim : type.shape.dims()) sized = sized && (dim.symbolic || dim.extent >= 1);
-  require(sized, "value '{}' must have at most 4 dimensions, each n or at least 1, got {}", name,
+  for (const Dim& dim : type.shape.dims()) sized = sized && (dim.symbolic || dim.extent >= least);
+  require(sized, "value '{}' must have at most 4 dimensions, each n or at least {}, got {}", name, least,
           type.text());
   constexpr int64_t kMost = int64_t{1} << 40;
   int64_t numel = type.shape.numel(graph.bound);
@@ -73,7 +69,7 @@ ValueId Graph::add_param(std::string_view value_name, TensorType type, Init init
           type.text());
   require(init.kind == "zeros" || init.kind == "ones" || init.kind == "normal",
           "init of parameter '{}' must be zeros, ones or normal, got '{}'", value_name, init.kind);
-  ValueId value = add_value(*this, value_name, std::move(type), -1);
+  ValueId value = add_value(*this, value_name, std::move(type), -1, 0);
   params.push_back({std::string(value_name), value, std::move(init), -1});
   return value;
 }

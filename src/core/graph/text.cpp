@@ -2,6 +2,7 @@
 #include <charconv>
 
 #include "core/base/error.h"
+#include "core/base/name.h"
 #include "core/graph/graph.h"
 #include "core/graph/ops.h"
 
@@ -118,6 +119,7 @@ class GraphParser {
   void parse_header(const std::vector<std::string_view>& words) {
     require(!begun_ && words.size() == 3 && words[0] == "graph" && words[2].substr(0, 3) == "n<=",
             "the first line, and only that, must be 'graph NAME n<=BOUND', got '{}'", words[0]);
+    require_name("graph", words[1]);
     graph_.name = words[1];
     graph_.bound = parse_number<int64_t>(words[2].substr(3));
     begun_ = true;

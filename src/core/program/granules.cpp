@@ -1,5 +1,6 @@
 #include "core/program/granules.h"
 
+#include <algorithm>
 #include <cctype>
 #include <map>
 #include <utility>
@@ -10,6 +11,9 @@ namespace ds {
 namespace {
 
 int64_t round_up(int64_t x, int64_t unit) { return (x + unit - 1) / unit * unit; }
+
+// An empty parameter has a granule of padding, so that no bucket is empty.
+int64_t padded_numel(int64_t numel) { return std::max(kGranule, round_up(numel, kGranule)); }
 
 // "h.3.mlp.fc.weight" -> "h.3"; "wte" -> "wte".
 std::string scope_of(const std::string& name) {
@@ -32,7 +36,7 @@ class Packer {
     std::string scope = small ? "small" : scope_of(spec.name);
     int32_t& open = open_[small][spec.frozen];
     std::string& large_scope = large_scope_[spec.frozen];
-    int64_t padded = round_up(spec.numel, kGranule);
+    int64_t padded = padded_numel(spec.numel);
     bool fits = open >= 0 && (small || scope == large_scope) && at(open).numel + padded <= bucket_size_;
     auto target = static_cast<int32_t>(layout.buckets.size());
     if (fits && !spec.alone) target = open;
@@ -108,7 +112,7 @@ Layout make_layout(const std::vector<ParamSpec>& params, int world, int64_t buck
   Packer packer(world, bucket_size);
   packer.layout.world = world;
   for (size_t p = 0; p < params.size(); ++p) {
-    require(params[p].numel > 0, "parameter '{}' must have elements, got {}", params[p].name,
+    require(params[p].numel >= 0, "elements of parameter '{}' must be 0 or more, got {}", params[p].name,
             params[p].numel);
     packer.add(static_cast<int32_t>(p), params[p], params[p].numel <= persistence_threshold);
   }

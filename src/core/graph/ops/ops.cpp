@@ -92,6 +92,10 @@ std::vector<TensorType> infer_types(const Graph& graph, std::string_view name, s
             "{}: operand {} must be a value from 0 to {}, got {}", name, i,
             static_cast<int64_t>(graph.values.size()) - 1, in[i]);
     types.push_back(graph.type(in[i]));
+    require(
+        types.back().shape.numel(graph.bound) > 0,
+        "{}: operand {} must have at least 1 element, got {}: an empty parameter takes part in no operation",
+        name, i, types.back().text());
   }
   std::vector<std::string> known = row.attrs;
   known.insert(known.end(), row.optional.begin(), row.optional.end());
