@@ -134,7 +134,22 @@ void check_training_graph(const Graph& graph) {
   const TensorType& loss = graph.type(graph.outputs[0]);
   require(loss.shape.rank() == 0, "output 0 of graph '{}' must be a scalar loss, got {}", graph.name,
           loss.text());
+  for (size_t i = 1; i < graph.outputs.size(); ++i) {
+    const TensorType& type = graph.type(graph.outputs[i]);
+    bool integers = type.dtype == DS_DTYPE_I32 || type.dtype == DS_DTYPE_I64 || type.dtype == DS_DTYPE_U8;
+    require(!integers, "output {} of graph '{}' must be of a floating type, got {}", i, graph.name,
+            type.text());
+  }
   require(!graph.params.empty(), "graph '{}' must have a parameter", graph.name);
+}
+
+// A program writes results of nodes out: an output that is an input or a parameter becomes one.
+void copy_plain_outputs(Graph& graph) {
+  for (ValueId& output : graph.outputs) {
+    const Value& value = graph.values[static_cast<size_t>(output)];
+    if (value.producer >= 0) continue;
+    output = graph.add("cast", {output}, {{"dtype", std::string(dtype_name(value.type.dtype))}});
+  }
 }
 
 // From so many words on a head is worth making twice: the logits are four blocks and more.
@@ -149,6 +164,7 @@ Graph forward_part(const Graph& forward, const Config& config, bool differentiat
   if (config.fused_head == "always") fuse_head(graph, 0);
   bool pays = !differentiated || config.compute == DS_DTYPE_F32;
   if (config.fused_head == "auto" && pays) fuse_head(graph, kFewestHeadWords);
+  copy_plain_outputs(graph);
   return graph;
 }
 
