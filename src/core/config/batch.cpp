@@ -32,6 +32,12 @@ void complete_batch(Config& config, int world) {
           train, micro, steps, world,
           has_train && has_micro && has_steps ? "" : " (derived by integer division)");
   }
+  if (steps > kMostAccumulation) {
+    raise(DS_ERROR_CONFIG,
+          "train_batch_size {} / train_micro_batch_size_per_gpu {} / world size {} makes "
+          "gradient_accumulation_steps {}, above {}",
+          train, micro, world, steps, kMostAccumulation);
+  }
 }
 
 }  // namespace ds

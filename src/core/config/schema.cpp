@@ -103,7 +103,8 @@ void batch_keys(std::vector<Key>& keys) {
   keys.push_back(key(
       "train_micro_batch_size_per_gpu", [](auto& c) -> auto& { return c.micro_batch; }, most));
   keys.push_back(key(
-      "gradient_accumulation_steps", [](auto& c) -> auto& { return c.accumulation; }, Limits{.high = 65536}));
+      "gradient_accumulation_steps", [](auto& c) -> auto& { return c.accumulation; },
+      Limits{.high = kMostAccumulation}));
 }
 
 void general_keys(std::vector<Key>& keys) {

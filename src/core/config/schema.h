@@ -16,6 +16,9 @@ struct Key {
   std::function<Json(const Config&)> get;  // null: does not apply to this configuration
 };
 
+// Micro-steps of a step: the step program has each of them.
+inline constexpr int64_t kMostAccumulation = 65536;
+
 // All keys, in the order in which they are set and printed.
 const std::vector<Key>& config_keys();
 

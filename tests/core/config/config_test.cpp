@@ -341,6 +341,10 @@ TEST(Config, sizes_that_overflow_are_refused_by_key_value_and_limit) {
             "train_batch_size: 2147483648 is above 2147483647");
   EXPECT_EQ(refusal(Json::parse(R"({"train_micro_batch_size_per_gpu": 2147483647})"), 2),
             "train_batch_size: 4294967294 is above 2147483647");
+  EXPECT_EQ(refusal(Json::parse(R"({"train_batch_size": 131074, "train_micro_batch_size_per_gpu": 1})"), 2),
+            "train_batch_size 131074 / train_micro_batch_size_per_gpu 1 / world size 2 makes "
+            "gradient_accumulation_steps 65537, above 65536");
+  EXPECT_EQ(refusal(Json::parse(R"({"train_batch_size": 65536, "train_micro_batch_size_per_gpu": 1})")), "");
   EXPECT_EQ(refusal_with(model + R"(, "vocab": 250000}, "run": {"sequence": 1048576})"), "");
 }
 
