@@ -1,6 +1,7 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <map>
 #include <string>
 
@@ -23,8 +24,10 @@ std::string kernel_lines() {
     std::string& names = by_op[impl.op];
     names += (names.empty() ? "" : ", ") + impl.name;
   }
+  size_t width = 0;
+  for (const auto& [op, names] : by_op) width = std::max(width, op.size());
   std::string out;
-  for (const auto& [op, names] : by_op) out += fmt::format("  {:<18}{}\n", op, names);
+  for (const auto& [op, names] : by_op) out += fmt::format("  {:<{}}  {}\n", op, width, names);
   return out;
 }
 

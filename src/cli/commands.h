@@ -41,6 +41,9 @@ std::vector<int32_t> token_list(const std::string& option, const std::string& te
 // none.
 std::string nearest(const std::string& word, const std::vector<std::string>& names);
 
+// UTF-8 text for a terminal, which obeys control characters: all but line breaks and tabs become \xNN.
+std::string visible(const std::string& text);
+
 // A JSON string literal.
 std::string quoted(const std::string& text);
 

@@ -41,7 +41,7 @@ struct Output {
 void put(Output& output, const std::string& part) {
   output.text += part;
   if (!output.live) return;
-  fmt::print("{}", part);
+  fmt::print("{}", visible(part));
   std::fflush(stdout);
 }
 

@@ -25,6 +25,19 @@ std::string text_of(const std::function<ds_status(char*, size_t, size_t*)>& call
   return text;
 }
 
+std::string visible(const std::string& text) {
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    auto byte = static_cast<unsigned char>(text[i]);
+    // U+0080 to U+009F are C2 80 to C2 9F.
+    bool two = byte == 0xc2 && i + 1 < text.size() && static_cast<unsigned char>(text[i + 1]) < 0xa0;
+    bool control = (byte < 0x20 && byte != '\n' && byte != '\t') || byte == 0x7f;
+    if (two) byte = static_cast<unsigned char>(text[++i]);
+    out += two || control ? fmt::format("\\x{:02x}", byte) : std::string(1, text[i]);
+  }
+  return out;
+}
+
 std::string report_of(const std::function<ds_status(char*, size_t, size_t*)>& call) {
   std::string text(size_t{4} << 20, '\0');
   size_t size = 0;

@@ -16,11 +16,12 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kConfig = "config.json";
+constexpr const char* kRuns = "runs";
 
-// mkdir that tells "was there already" apart, so that two runs started together get different numbers.
+// mkdir that tells "another was faster" apart, so that two runs started together get different numbers.
 bool claim(const std::string& path) {
   if (mkdir(path.c_str(), 0777) == 0) return true;
-  if (errno == EEXIST) return false;
+  if (errno == EEXIST || errno == ENOENT) return false;  // the second: a failed run has removed runs/
   raise(DS_ERROR_IO, "run folder '{}' cannot be made: {}", path, std::strerror(errno));
 }
 
@@ -29,9 +30,10 @@ bool claim(const std::string& path) {
 RunFolder create_run_folder(const std::string& wanted) {
   RunFolder folder;
   if (wanted.empty()) {
-    make_folders("runs");
+    folder.made_runs = !exists(kRuns);
     for (int number = 1; !folder.made; ++number) {
-      folder.path = fmt::format("runs/{:03}", number);
+      make_folders(kRuns);
+      folder.path = fmt::format("{}/{:03}", kRuns, number);
       folder.made = claim(folder.path);
     }
   } else {
@@ -62,6 +64,7 @@ void discard_run_folder(RunFolder& folder) noexcept {
   }
   folder.lock = {};
   if (folder.made) fs::remove(folder.path, ignored);  // only when it is empty
+  if (folder.made_runs) fs::remove(kRuns, ignored);
 }
 
 bool is_run_folder(const std::string& path) { return name_exists(path + "/" + kConfig); }

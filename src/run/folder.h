@@ -11,8 +11,9 @@ namespace ds {
 // ranks whose group broke), and while a process trains in it, lock.
 struct RunFolder {
   std::string path;
-  FolderLock lock = {};  // of rank 0
-  bool made = false;     // by create_run_folder: the folder was not there before
+  FolderLock lock = {};    // of rank 0
+  bool made = false;       // by create_run_folder: the folder was not there before
+  bool made_runs = false;  // nor was runs/, the folder of those without a name
   std::string file(const char* name) const { return path + "/" + name; }
   std::string data() const { return file("data"); }
   std::string checkpoints() const { return file("checkpoints"); }

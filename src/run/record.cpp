@@ -4,6 +4,7 @@
 
 #include <cstdio>
 
+#include "core/base/utf8.h"
 #include "io/file.h"
 
 namespace ds {
@@ -38,7 +39,7 @@ Record::Record(const Config& config, const RunFolder& folder, int64_t first, int
 }
 
 void Record::note(const std::string& line) {
-  if (progress_) progress_->message(line);
+  if (progress_) progress_->message(is_terminal(STDOUT_FILENO) ? show_controls(line) : line);
 }
 
 void Record::step(const StepRecord& record) {

@@ -199,6 +199,12 @@ class Run {
                     comm_.size(), threads_of_rank(config_, comm_.local_size()), bytes_text(plan.device),
                     bytes_text(plan.host), bytes_text(plan.nvme), bytes_text(engine_->overhead().total())));
     for (const std::string& line : engine_->plan().notes) record_->note(line);
+    if (config_.scheduler.total_num_steps > config_.run.steps) {
+      record_->note(
+          fmt::format("the run ends at step {} (run.steps), before the end of its schedule at step {} "
+                      "(scheduler.params.total_num_steps)",
+                      config_.run.steps, config_.scheduler.total_num_steps));
+    }
   }
 
   RunReport steps(const std::string& loaded) {

@@ -95,5 +95,8 @@ grep -q "^libds: rank 1: 'nope.json': No such file" err || { echo "no word of ra
 grep -q "^libds: rank 1: run.stepz: unknown key" err || { echo "no word of rank 1: $(cat err)"; bad=1; }
 [ "$(grep -c "^libds: rank 0: " err)" -eq 1 ] || { echo "no word of rank 0: $(cat err)"; bad=1; }
 
-[ ! -e runs/001 ] || { echo "a refused run left runs/001"; bad=1; }
+[ ! -e runs ] || { echo "a refused run left runs/: $(ls runs)"; bad=1; }
+mkdir runs
+refused 1 "data.paths" train --config "$here/tiny.json"
+[ -d runs ] || { echo "a refused run has removed a folder that was there"; bad=1; }
 exit $bad

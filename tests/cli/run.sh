@@ -35,7 +35,16 @@ has_ended() { ! grep -q '^State:[[:space:]]*[^[:space:]ZX]' "/proc/$1/status"; }
 
 "$libds" launch -n 2 "$libds" train --config "$here/tiny.json" --data text.txt --steps 4 --quiet > out
 grep -q 'step *4/4' out || fail "no line of step 4: $(cat out)"
+! grep -q 'schedule' out || fail "word of a schedule that there is not: $(cat out)"
 [ -s runs/001/report.html ] && [ -s runs/001/metrics.csv ] && [ -s runs/001/trace.json ] || fail "run folder incomplete"
+
+sed 's|"optimizer"|"scheduler": {"type": "WarmupCosineLR", "params": {"total_num_steps": 9, "warmup_num_steps": 2}}, "optimizer"|' \
+  "$here/tiny.json" > schedule.json
+"$libds" train --config schedule.json --data text.txt --steps 4 --quiet --dir early > out
+[ "$(grep -c 'the run ends at step 4 (run.steps), before the end of its schedule at step 9' out)" = 1 ] ||
+  fail "no word of the longer schedule: $(cat out)"
+"$libds" train --config schedule.json --data text.txt --steps 9 --quiet --dir whole > out
+! grep -q 'its schedule' out || fail "the schedule ends before the run: $(cat out)"
 
 # Ctrl-C to the launcher: saved, exit code 0; the resumed run goes on to the same bits as one that was left alone.
 "$libds" launch -n 2 "$libds" train --config "$here/tiny.json" --data text.txt --steps 100000 --quiet > out &
@@ -55,6 +64,15 @@ text=$("$libds" generate runs/001 --prompt "line 1" --tokens 8 --temperature 0)
 case $text in "line 1"*) ;; *) fail "generated: $text" ;; esac
 [ "$text" = "$("$libds" launch -n 2 "$libds" generate runs/001 --prompt "line 1" --tokens 8 --temperature 0)" ] ||
   fail "two ranks generate another text"
+
+# A terminal obeys control characters, so it gets their numbers; a file gets the text as it is.
+prompt=$(printf 'line\033[31m\302\233m')
+on_terminal() { python3 -c 'import pty, sys; sys.exit(pty.spawn(sys.argv[1:]) != 0)' "$@"; }
+[ "$("$libds" generate runs/001 --prompt "$prompt" --tokens 1 --temperature 0 | head -c 12)" = "$prompt" ] ||
+  fail "a file gets the prompt as it is"
+on_terminal "$libds" generate runs/001 --prompt "$prompt" --tokens 1 --temperature 0 < /dev/null > shown ||
+  fail "on a terminal: $(cat shown)"
+grep -qF 'line\x1b[31m\x9bm' shown || fail "a terminal gets control characters: $(od -c shown)"
 
 [ "$("$libds" verify --hash runs/001)" = "$("$libds" verify --hash runs/001/checkpoints)" ] || fail "hash of a run folder"
 "$libds" train --resume runs/001 --steps 4 | grep -q 'nothing is left to do' || fail "a finished run says nothing"
@@ -97,6 +115,7 @@ grep -q '^libds: rank 0: the launcher is gone$' err || fail "no word of the laun
 "$libds" plan --config "$here/tiny.json" -n 2 | grep -q device || fail "plan without a table"
 "$libds" plan --config "$here/tiny.json" -n 2 --print | grep -q '^program' || fail "plan without a program"
 "$libds" env | grep -q O_DIRECT || fail "env without O_DIRECT"
+"$libds" env | grep -Eq '^  linear_cross_entropy +gemm' || fail "env joins two columns: $("$libds" env)"
 [ "$("$libds" launch -n 1 --log-dir=logs -- sh -c 'echo "$@"' sh -- -n 3)$(cat logs/rank_0.log)" = "-- -n 3" ] ||
   fail "launch does not hand a command's words on: $(cat logs/rank_0.log)"
 set +e

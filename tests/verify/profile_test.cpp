@@ -72,6 +72,19 @@ TEST(Profile, AddsUpByOpAndDividesByTheLimit) {
   EXPECT_NE(text.find("0.2 %"), std::string::npos) << text;   // of its limit
 }
 
+TEST(Profile, NoShareOfALimitIsAboveAllOfIt) {
+  Program p = program();
+  StepProfile sums(p);
+  sums.add(spans(), 0, 10'000'000);
+  EXPECT_EQ(sums.table(peak()).text().find(">100 %"), std::string::npos);
+  Peak slow = peak();
+  slow.bf16_flops = 640 * 2 / (1.74 * 6 * kMs);  // linear is faster than that
+  std::string text = sums.table(slow).text();
+  EXPECT_EQ(text.find("174.0 %"), std::string::npos) << text;
+  EXPECT_NE(text.find(">100 %\n"), std::string::npos) << text;
+  EXPECT_NE(text.find(">100 %: faster than the limit"), std::string::npos) << text;
+}
+
 TEST(Profile, ByInstructionKeepsThemApart) {
   Program p = program();
   StepProfile sums(p);

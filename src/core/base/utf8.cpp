@@ -1,5 +1,8 @@
 #include "core/base/utf8.h"
 
+#include <fmt/core.h>
+
+#include <algorithm>
 #include <cstdint>
 
 namespace ds {
@@ -52,6 +55,19 @@ std::string repair_utf8(std::string_view text) {
     Prefix prefix = longest_prefix(text);
     out += prefix.whole ? text.substr(0, prefix.length) : "\xef\xbf\xbd";
     text.remove_prefix(prefix.length);
+  }
+  return out;
+}
+
+std::string show_controls(std::string_view text) {
+  std::string out;
+  while (!text.empty()) {
+    size_t length = std::max<size_t>(1, utf8_sequence(text));
+    char32_t point = length == 1 ? static_cast<uint8_t>(text[0]) : utf8_first(text);
+    bool control = (point < 0x20 && point != '\n' && point != '\t') || (point >= 0x7f && point < 0xa0);
+    out += control ? fmt::format("\\x{:02x}", static_cast<uint32_t>(point))
+                   : std::string(text.substr(0, length));
+    text.remove_prefix(length);
   }
   return out;
 }

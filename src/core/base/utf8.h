@@ -12,6 +12,9 @@ bool is_utf8(std::string_view text);
 // The text with U+FFFD for every maximal part of an ill-formed sequence (Unicode 15, section 3.9).
 std::string repair_utf8(std::string_view text);
 
+// UTF-8 text for a terminal, which obeys control characters: all but line breaks and tabs become \xNN.
+std::string show_controls(std::string_view text);
+
 // The code point of the sequence at the start of UTF-8 text, which is not empty.
 char32_t utf8_first(std::string_view text);
 void utf8_append(std::string& text, char32_t code_point);  // below 0x110000 and no surrogate
