@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <mutex>
 
 // Descriptors 0, 1 and 2 belong to the host program, also while it has them closed: whoever prints next
 // writes to whatever got such a number. open() hands out the lowest free number, so every descriptor that
@@ -21,11 +22,13 @@ inline int above_standard(int fd) noexcept {
   return moved;
 }
 
-// Fills the missing ones of descriptors 0 to 2 with /dev/null for as long as it lives: around calls into
+// Fills the missing ones of descriptors 0 to 2 with /dev/null while any of these lives: around calls into
 // another library that opens descriptors of its own and keeps them.
 class StandardFilled {
  public:
   StandardFilled() {
+    std::lock_guard lock(mutex_);
+    if (users_++ > 0) return;
     for (int& fd : filled_) {
       fd = ::open("/dev/null", O_RDWR | O_CLOEXEC);
       if (fd <= STDERR_FILENO) continue;
@@ -35,15 +38,20 @@ class StandardFilled {
     }
   }
   ~StandardFilled() {
-    for (int fd : filled_) {
+    std::lock_guard lock(mutex_);
+    if (--users_ > 0) return;
+    for (int& fd : filled_) {
       if (fd >= 0) ::close(fd);
+      fd = -1;
     }
   }
   StandardFilled(const StandardFilled&) = delete;
   StandardFilled& operator=(const StandardFilled&) = delete;
 
  private:
-  int filled_[STDERR_FILENO + 1] = {-1, -1, -1};
+  static inline std::mutex mutex_;
+  static inline int users_ = 0;
+  static inline int filled_[STDERR_FILENO + 1] = {-1, -1, -1};
 };
 
 }  // namespace ds

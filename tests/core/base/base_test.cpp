@@ -59,10 +59,10 @@ TEST(Shape, TextAndElements) {
   EXPECT_EQ(s.numel(10), 3840);
   EXPECT_EQ(Shape{}.numel(5), 1);
   EXPECT_EQ(Shape{}.text(), "[]");
-  for (const char* text : {"[]", "[n]", "[1,2,3,4]", "[n,7]", "[0,4]"}) EXPECT_EQ(Shape::parse(text).text(), text);
+  for (const char* text : {"[]", "[n]", "[1,2,3,4]", "[n,7]", "[0,4]"})
+    EXPECT_EQ(Shape::parse(text).text(), text);
   EXPECT_NE(Shape::parse("[n]"), Shape::parse("[1]"));
-  for (const char* text :
-       {"", "[", "1,2", "[a]", "[-1]", "[1 2]", "[1,,2]", "[99999999999999999999]"}) {
+  for (const char* text : {"", "[", "1,2", "[a]", "[-1]", "[1 2]", "[1,,2]", "[99999999999999999999]"}) {
     EXPECT_THROW(Shape::parse(text), Error) << text;
   }
 }
