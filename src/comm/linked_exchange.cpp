@@ -7,6 +7,7 @@
 #include <cstring>
 #include <thread>
 
+#include "comm/blame.h"
 #include "core/base/error.h"
 #include "core/base/file_stream.h"
 #include "core/base/hash.h"
@@ -212,11 +213,16 @@ void LinkedExchange::look_at(int peer, int64_t now) {
   if (link_->transport.has_left(link_->link, world(peer)) != 0) {
     poll();  // its part may have come before it left
     if (arrived_[seat(peer)] != 0) return;
-    fail(fmt::format("rank {} has left the group", world(peer)));
+    lose(peer, fmt::format("rank {} has left the group", world(peer)));
   }
   if (link_->shown.waits_for < 0) link_->shown.waits_for = world(peer);
   std::string reason = patience_[seat(peer)].look(SignsOfLife(signs_, *link_), world(peer), now, timeout_ms_);
-  if (!reason.empty()) fail(reason);
+  if (!reason.empty()) lose(peer, reason);
+}
+
+void LinkedExchange::lose(int peer, const std::string& reason) {
+  blame_rank(world(peer), link_->size);
+  fail(reason);
 }
 
 void LinkedExchange::tick() {
@@ -245,6 +251,7 @@ void LinkedExchange::check_abort() {
   }
   int by = link_->transport.aborted_by(link_->link);
   if (by < 0) return;
+  blame_rank(by, link_->size);
   raise(DS_ERROR_COMM, "{}: the group was ended by rank {}: {}", here(intent_), by,
         link_->transport.message(link_->link));
 }

@@ -61,6 +61,8 @@ class LinkedExchange final : public Exchange {
   bool poll();
   // Of a rank whose part has not come: throws when it has gone or stands still.
   void look_at(int peer, int64_t now);
+  // Fails because that rank does not come any more.
+  [[noreturn]] void lose(int peer, const std::string& reason);
   void beat(int64_t now);
   void find_neighbours();
   void check_abort();

@@ -217,7 +217,7 @@ void SharedExchange::read(int peer, uint64_t from, void* to, size_t bytes) {
   }
   for (int look = 0; look < 200; ++look) {
     check_abort();
-    if (!sharing_->alive(peer)) fail(fmt::format("rank {} is dead", world(peer)));
+    if (!sharing_->alive(peer)) lose(peer, fmt::format("rank {} is dead", world(peer)));
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
   fail(fmt::format("rank {}: its {} bytes cannot be read", world(peer), bytes));

@@ -63,8 +63,12 @@ class SharedExchange final : public Exchange {
   // Waits until the word of the peer's block has reached `count`. `meeting`: the peer may not be in a
   // collective meanwhile.
   void wait_for(int peer, const std::atomic<uint32_t>& word, uint32_t count, bool meeting);
-  // "" or why the peer cannot come any more.
-  std::string missing(int peer, bool meeting, Patience& patience);
+  // "" or why the peer cannot come any more. `differs`: it is there, in another collective.
+  std::string missing(int peer, bool meeting, Patience& patience, bool& differs);
+  // Fails because of what that rank is missing.
+  [[noreturn]] void lose(int peer, const std::string& reason);
+  // 0: not known to a part of the world.
+  int world_size() const { return around_.empty() ? size() : 0; }
   void compare(int peer, const Intent& theirs);
   void check_abort();
 

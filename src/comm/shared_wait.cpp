@@ -9,6 +9,7 @@
 #include <iterator>
 #include <thread>
 
+#include "comm/blame.h"
 #include "comm/shared_exchange.h"
 #include "core/base/error.h"
 #include "core/base/trace.h"
@@ -128,9 +129,11 @@ void SharedExchange::wait_for(int peer, const std::atomic<uint32_t>& word, uint3
   Patience patience;
   while (!reached()) {
     bool over = ended() != nullptr;
-    std::string reason = missing(peer, meeting, patience);
+    bool differs = false;
+    std::string reason = missing(peer, meeting, patience, differs);
     if (reached()) return;  // it came, finished and left (or ended the group later on) between the looks
     if (over) check_abort();
+    if (!reason.empty() && !differs) lose(peer, reason);
     if (!reason.empty()) fail(reason);
     uint32_t seen = word.load(std::memory_order_acquire);
     if (is_at(seen, count)) return;
@@ -139,13 +142,19 @@ void SharedExchange::wait_for(int peer, const std::atomic<uint32_t>& word, uint3
   }
 }
 
-std::string SharedExchange::missing(int peer, bool meeting, Patience& patience) {
+void SharedExchange::lose(int peer, const std::string& reason) {
+  blame_rank(world(peer), world_size());
+  fail(reason);
+}
+
+std::string SharedExchange::missing(int peer, bool meeting, Patience& patience, bool& differs) {
   RankBlock& block = segment_.ranks[peer];
   bool started = joined_ || block.phase.load() > 0;
   if (started && block.left.load() != 0) return fmt::format("rank {} has left the group", world(peer));
   if (started && !sharing_->alive(peer)) return fmt::format("rank {} is dead", world(peer));
   uint32_t phase = block.phase.load();
   if (meeting && !is_at(phase_, phase)) {  // it waits in a collective that this rank has not begun
+    differs = true;
     return intents_differ(world(rank()), intent_, world(peer), block.intents[phase & 1]);
   }
   std::string reason = patience.look(SegmentWorld(world_), world(peer), now_ns(), timeout_ms_);
@@ -193,6 +202,7 @@ void SharedExchange::check_abort() {
   if (&segment == &segment_ && by == static_cast<uint32_t>(world(rank())) + 1) {
     throw Error(DS_ERROR_COMM, segment.reason);
   }
+  blame_rank(static_cast<int>(by) - 1, world_size());
   bool ready = segment.reason_ready.load(std::memory_order_acquire) != 0;
   raise(DS_ERROR_COMM, "{}: the group {}was ended by rank {}: {}", here(intent_),
         &segment == &segment_ ? "" : "around it ", by - 1,

@@ -14,6 +14,7 @@
 
 #include "launch/port.h"
 #include "launch/pressure.h"
+#include "launch/rank.h"
 #include "launch/report.h"
 #include "launch/signals.h"
 #include "launch/ssh_job.h"
@@ -182,6 +183,7 @@ int launch_on_hosts(const ClusterOptions& given, const std::vector<std::string>&
   std::string token = fresh_token();
   Variables own = options.variables;
   own["DS_LAUNCH_TOKEN"] = token;
+  own["DS_JOB_KEY"] = fresh_key();
   own["DS_WORLD_INFO"] = encode_world_map(options.hosts);
   std::vector<std::string> variables, names;
   for (const auto& [name, value] : own) {

@@ -16,11 +16,12 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr int64_t kLookMs = 200;
+constexpr std::chrono::milliseconds kCertainMs{1000};  // after the first failure all that it caused have come
 
 // A rank's log, emptied; -1 without a path.
 int open_log(const std::string& path) {
   if (path.empty()) return -1;
-  int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0666);
+  int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0666);
   if (fd < 0) throw std::system_error(errno, std::generic_category(), fmt::format("log '{}'", path));
   return fd;
 }
@@ -48,7 +49,7 @@ void Job::start_all() {
     if (error) throw std::system_error(error, fmt::format("log folder '{}'", options_.log_dir));
   }
   for (const RankPlace& place : places_) {
-    if (failure_.code == 0) start(place);
+    if (!failed()) start(place);
   }
 }
 
@@ -79,7 +80,7 @@ void Job::look() {
     stop(SIGKILL);
   }
   for (size_t i = 0; i < ranks_.size(); ++i) collect(i);
-  if (failure_.code != 0 || ending_) press();
+  if (failed() || ending_) press();
 }
 
 void Job::obey(int number) {
@@ -106,7 +107,7 @@ void Job::take_orders() {
       obey(order == Order::interrupt ? SIGUSR1 : SIGUSR2);
     } else if (order == Order::end && !ending_) {
       ending_ = true;  // patience is as after a failure here
-      if (failure_.code == 0) failed_ = Clock::now();
+      if (!failed()) failed_ = Clock::now();
     }
   }
 }
@@ -131,21 +132,33 @@ void Job::collect(size_t index) {
   waitpid(pid, nullptr, 0);
   pid = 0;
   --running_;
+  hear_ranks();
   bool exited = info.si_code == CLD_EXITED;
   if (exited && info.si_status == 0) return;
   const RankPlace& place = places_[index];
+  auto lost = lost_.find(place.rank);
   std::string on = place.host.empty() ? "" : fmt::format(" on host '{}'", place.host);
+  std::string after = lost == lost_.end() ? "" : fmt::format(" after it lost rank {}", lost->second);
   std::string log = log_of(place.rank);
   fail({place.rank, exited ? info.si_status : 128 + info.si_status, !exited,
-        fmt::format("rank {}{} {} {}{}", place.rank, on, exited ? "exited with code" : "was killed by signal",
-                    info.si_status, log.empty() ? "" : fmt::format("; its output is in '{}'", log))});
+        fmt::format("rank {}{} {} {}{}{}", place.rank, on,
+                    exited ? "exited with code" : "was killed by signal", info.si_status, after,
+                    log.empty() ? "" : fmt::format("; its output is in '{}'", log)),
+        lost == lost_.end() ? -1 : lost->second});
 }
 
-// Keeps the first failure.
+void Job::hear_ranks() {
+  for (auto [rank, culprit] : pipe_.taken()) {
+    if (rank != culprit) lost_.emplace(rank, culprit);
+  }
+}
+
+bool Job::certain() const { return running_ == 0 || pressure_ > 0 || Clock::now() - failed_ >= kCertainMs; }
+
+// What fails once the others are pressed, or once a rank was named, is no cause.
 void Job::fail(RankFailure failure) {
-  if (failure_.code != 0) return;
-  failure_ = std::move(failure);
-  if (!ending_) failed_ = Clock::now();
+  if (!failed() && !ending_) failed_ = Clock::now();
+  if (!failed() || (pressure_ == 0 && (options_.part || !told_))) news_ |= blame_.add(failure);
 }
 
 // After a failure: patience, SIGTERM, SIGKILL.

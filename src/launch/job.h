@@ -3,9 +3,12 @@
 
 #include <chrono>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
+#include "launch/blame.h"
+#include "launch/guardian.h"
 #include "launch/rank.h"
 #include "launch/signals.h"
 #include "launch/watch.h"
@@ -29,14 +32,6 @@ struct JobOptions {
 // rank elsewhere has failed.
 enum class Order : char { interrupt = 'i', hangup = 'h', end = 'e' };
 
-// What is said of the rank that failed first.
-struct RankFailure {
-  int rank = -1;
-  int code = 0;  // 0: none has failed
-  bool by_signal = false;
-  std::string text;  // "rank 1 exited with code 7"
-};
-
 // Runs a command once per place and waits for all.
 class Job {
  public:
@@ -45,17 +40,19 @@ class Job {
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
 
-  // The failure is complete as soon as `on_failure` is called, before the other ranks are stopped.
+  // Returns what to say of the rank that failed first; code 0: none. `on_failure` is told of it as soon as it
+  // is certain, which is at most a second after the first failure; a part of a larger job, whose launcher
+  // compares more of them, is told at once and again when another rank turns out to have failed first.
   template <typename OnFailure>
-  const RankFailure& run(OnFailure on_failure) {
+  RankFailure run(OnFailure on_failure) {
     start_all();
-    bool told = false;
     for (;;) {
-      if (failure_.code != 0 && !told && !ending_) {
-        on_failure(failure_);
-        told = true;
+      if (news_ && !ending_ && (options_.part || certain())) {
+        on_failure(*blame_.first());
+        news_ = false;
+        told_ = true;
       }
-      if (running_ == 0) return failure_;
+      if (running_ == 0) return blame_.first().value_or(RankFailure{});
       look();
     }
   }
@@ -68,6 +65,9 @@ class Job {
   void take_orders();
   void end_with_the_larger_job();
   void collect(size_t index);
+  void hear_ranks();
+  bool failed() const { return blame_.first().has_value(); }
+  bool certain() const;
   void fail(RankFailure failure);
   void press();
   void stop(int number);
@@ -78,13 +78,17 @@ class Job {
   std::vector<std::string> command_;
   pid_t parent_;
   LauncherPipe pipe_;
+  Guardian guardian_{pipe_};
   Signals signals_;
   std::vector<pid_t> ranks_;  // 0: has ended
   int running_ = 0;
-  RankFailure failure_;
+  std::map<int, int> lost_;  // a rank, and the first one that it named as lost
+  Blame blame_;
+  bool news_ = false, told_ = false;  // of blame_
   int interrupts_ = 0;
   int pressure_ = 0;
   bool ending_ = false;
+  // Of the first failure, or of the end of the larger job.
   std::chrono::steady_clock::time_point failed_;
 };
 

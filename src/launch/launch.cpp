@@ -20,7 +20,7 @@ int launch(const LaunchOptions& options, const std::vector<std::string>& command
     require_free_port(port);
   }
   std::vector<RankPlace> places;
-  std::string url = fresh_url();
+  std::string url = fresh_url(), key = fresh_key();
   for (int r = 0; r < options.ranks; ++r) {
     places.push_back({.rank = r,
                       .size = options.ranks,
@@ -28,6 +28,7 @@ int launch(const LaunchOptions& options, const std::vector<std::string>& command
                       .local_size = options.ranks,
                       .host = "",
                       .url = url,
+                      .key = key,
                       .master_host = "127.0.0.1",
                       .master_port = port});
   }

@@ -13,10 +13,10 @@ struct LaunchOptions {
 };
 
 // Runs `command` (found on PATH) once per rank on this host and waits for all of them. Each rank gets RANK,
-// LOCAL_RANK, WORLD_SIZE, LOCAL_SIZE, CROSS_RANK, CROSS_SIZE, MASTER_ADDR, MASTER_PORT and DS_COMM_URL (a
-// fresh shm:// name) and an empty standard input; it leads a process group of its own, whose remains are
-// killed when it ends, and dies with the calling thread; a descendant that calls watch_launcher ends with
-// this process, too.
+// LOCAL_RANK, WORLD_SIZE, LOCAL_SIZE, CROSS_RANK, CROSS_SIZE, MASTER_ADDR, MASTER_PORT, DS_COMM_URL (a fresh
+// shm:// name), DS_JOB_KEY (a fresh key) and an empty standard input; it leads a process group of its own,
+// whose remains are killed when it ends, and dies with the calling thread; what it has started is killed when
+// this process is.
 //
 // Returns 0 when every rank returned 0, else the code of the rank that failed first: its exit code, 128 + n
 // when signal n killed it, 127 or 126 when the command cannot be found or run. One line on stderr names that

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <sys/prctl.h>
+#include <sys/random.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -91,15 +92,25 @@ Started start_process(const std::vector<std::string>& command, const std::vector
 }
 
 std::vector<std::string> variables_of(const RankPlace& place) {
-  return {fmt::format("RANK={}", place.rank),
-          fmt::format("WORLD_SIZE={}", place.size),
-          fmt::format("LOCAL_RANK={}", place.local_rank),
-          fmt::format("LOCAL_SIZE={}", place.local_size),
-          fmt::format("CROSS_RANK={}", place.cross_rank),
-          fmt::format("CROSS_SIZE={}", place.cross_size),
-          fmt::format("DS_COMM_URL={}", place.url),
-          fmt::format("MASTER_ADDR={}", place.master_host),
-          fmt::format("MASTER_PORT={}", place.master_port)};
+  std::vector<std::string> variables = {fmt::format("RANK={}", place.rank),
+                                        fmt::format("WORLD_SIZE={}", place.size),
+                                        fmt::format("LOCAL_RANK={}", place.local_rank),
+                                        fmt::format("LOCAL_SIZE={}", place.local_size),
+                                        fmt::format("CROSS_RANK={}", place.cross_rank),
+                                        fmt::format("CROSS_SIZE={}", place.cross_size),
+                                        fmt::format("DS_COMM_URL={}", place.url),
+                                        fmt::format("MASTER_ADDR={}", place.master_host),
+                                        fmt::format("MASTER_PORT={}", place.master_port)};
+  if (!place.key.empty()) variables.push_back("DS_JOB_KEY=" + place.key);
+  return variables;
+}
+
+std::string fresh_key() {
+  unsigned char bytes[32];
+  if (getrandom(bytes, sizeof bytes, 0) != sizeof bytes) no_process("getrandom");
+  std::string text;
+  for (unsigned char byte : bytes) text += fmt::format("{:02x}", byte);
+  return text;
 }
 
 std::string fresh_url() {

@@ -16,6 +16,7 @@ struct RankPlace {
   int cross_rank = 0, cross_size = 1;  // CROSS_RANK, CROSS_SIZE: its host among the hosts
   std::string host;                    // in messages; "": this one, unnamed
   std::string url;                     // DS_COMM_URL
+  std::string key;                     // DS_JOB_KEY; "": as this process has it
   std::string master_host;             // MASTER_ADDR
   int master_port = 0;                 // MASTER_PORT
 };
@@ -44,5 +45,9 @@ std::vector<std::string> variables_of(const RankPlace& place);
 
 // shm://launch-<pid>-<random>
 std::string fresh_url();
+
+// A key for the ranks of one job, by which those that connect over a network know each other. It goes to them
+// in their environment or over an ssh connection, never on a command line. Throws std::system_error.
+std::string fresh_key();
 
 }  // namespace ds

@@ -1,7 +1,6 @@
 #include "launch/report.h"
 
 #include <fmt/core.h>
-#include <signal.h>
 
 #include <algorithm>
 #include <charconv>
@@ -21,28 +20,18 @@ size_t overlap(std::string_view text, std::string_view head) {
   return 0;
 }
 
-// How much a failure is to blame.
-int weight(const RankFailure& failure) {
-  if (!failure.by_signal) return 1;
-  return failure.code == 128 + SIGTERM ? 0 : 2;
-}
-
 }  // namespace
 
 std::string report_record(std::string_view token, const RankFailure& failure) {
   std::string text = failure.text.substr(0, kMostBytes / 2);
   std::replace(text.begin(), text.end(), kEnd, ' ');
-  return fmt::format("\x1e{} {} {} {} {}{}", token, failure.rank, failure.code, failure.by_signal ? 1 : 0,
-                     text, kEnd);
+  return fmt::format("\x1e{} {} {} {} {} {}{}", token, failure.rank, failure.code, failure.by_signal ? 1 : 0,
+                     failure.because_of, text, kEnd);
 }
 
 std::string fresh_token() {
   std::random_device random;
   return fmt::format("{:08x}{:08x}{:08x}{:08x}", random(), random(), random(), random());
-}
-
-void Blame::add(const RankFailure& failure) {
-  if (!first_ || weight(failure) > weight(*first_)) first_ = failure;
 }
 
 std::string ReportReader::feed(std::string_view bytes) {
@@ -73,7 +62,7 @@ void ReportReader::take(std::string_view record) {
   int by_signal = 0;
   const char* at = record.data();
   const char* end = at + record.size();
-  for (int* number : {&failure.rank, &failure.code, &by_signal}) {
+  for (int* number : {&failure.rank, &failure.code, &by_signal, &failure.because_of}) {
     auto [next, code] = std::from_chars(at, end, *number);
     if (code != std::errc{} || next == end) return;
     at = next + 1;

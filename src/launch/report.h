@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-#include "launch/job.h"
+#include "launch/blame.h"
 
 namespace ds {
 
@@ -14,17 +14,6 @@ std::string report_record(std::string_view token, const RankFailure& failure);
 
 // A fresh token.
 std::string fresh_token();
-
-// What to blame: a signal before an exit, which may be the answer to it; SIGTERM last of all, which Slurm
-// sends to every process of a job that has failed; then the earliest.
-class Blame {
- public:
-  void add(const RankFailure& failure);
-  const std::optional<RankFailure>& first() const { return first_; }
-
- private:
-  std::optional<RankFailure> first_;
-};
 
 // Takes records out of a stream of bytes.
 class ReportReader {

@@ -4,10 +4,12 @@
 #include <fmt/core.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <cstdlib>
 #include <system_error>
 #include <thread>
@@ -17,10 +19,10 @@ namespace {
 
 constexpr const char* kVariable = "DS_LAUNCHER_PIPE";
 
-// "descriptor:inode" of a pipe; "" of anything else. The inode tells the pipe from what got its number later.
+// "descriptor:inode" of a socket; "" of anything else. The inode tells it from what got its number later.
 std::string identity(int fd) {
   struct stat status;
-  if (fstat(fd, &status) != 0 || !S_ISFIFO(status.st_mode)) return "";
+  if (fstat(fd, &status) != 0 || !S_ISSOCK(status.st_mode)) return "";
   return fmt::format("{}:{}", fd, status.st_ino);
 }
 
@@ -36,7 +38,8 @@ std::string identity(int fd) {
 }  // namespace
 
 LauncherPipe::LauncherPipe() {
-  if (pipe2(ends_, O_CLOEXEC) != 0) throw std::system_error(errno, std::generic_category(), "pipe");
+  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends_) != 0)
+    throw std::system_error(errno, std::generic_category(), "socketpair");
 }
 
 LauncherPipe::~LauncherPipe() {
@@ -45,6 +48,17 @@ LauncherPipe::~LauncherPipe() {
 }
 
 std::string LauncherPipe::variable() const { return fmt::format("{}={}", kVariable, identity(ends_[0])); }
+
+std::vector<std::pair<int, int>> LauncherPipe::taken() const {
+  std::vector<std::pair<int, int>> pairs;
+  char text[32];
+  for (ssize_t got; (got = recv(ends_[1], text, sizeof text - 1, MSG_DONTWAIT)) > 0;) {
+    text[got] = '\0';
+    int rank = -1, culprit = -1;
+    if (std::sscanf(text, "%d %d", &rank, &culprit) == 2) pairs.emplace_back(rank, culprit);
+  }
+  return pairs;
+}
 
 void watch_launcher() {
   const char* text = std::getenv(kVariable);

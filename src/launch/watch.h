@@ -1,10 +1,13 @@
 #pragma once
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace ds {
 
-// A pipe whose writing end only the launcher has and whose reading end every descendant of a rank inherits:
-// it ends when the launcher does, in whatever way.
+// A pair of sockets of which only the launcher has one end and every descendant of a rank inherits the other.
+// It ends when the launcher does, in whatever way; and a rank whose group ends because of another rank says
+// so there (comm/blame.h).
 class LauncherPipe {
  public:
   LauncherPipe();  // throws std::system_error
@@ -13,6 +16,8 @@ class LauncherPipe {
   LauncherPipe& operator=(const LauncherPipe&) = delete;
   int inherited() const { return ends_[0]; }  // a rank clears its close-on-exec flag
   std::string variable() const;               // DS_LAUNCHER_PIPE=descriptor:inode
+  // What ranks have said since the last call: a rank, and the one whose end or standstill it named.
+  std::vector<std::pair<int, int>> taken() const;
 
  private:
   int ends_[2];

@@ -51,6 +51,12 @@ bool within_ten_seconds(const std::function<bool()>& condition) {
   return false;
 }
 
+// Whether the process whose number is in the file has.
+bool has_ended(const std::string& file) {
+  std::string state = text_of("/proc/" + std::to_string(std::stoi(text_of(file))) + "/stat");
+  return state.empty() || state.find(") Z") != std::string::npos;
+}
+
 // Runs launch in a child process; returns when every rank has written its file <rank> into the folder.
 pid_t launch_beside(const LaunchOptions& options, const std::string& script, const std::string& folder) {
   pid_t pid = fork();
@@ -107,6 +113,32 @@ TEST(Launch, KeepsTheFirstFailure) {
   EXPECT_EQ(outcome.complaint, "libds launch: rank 1 exited with code 7\n");
 }
 
+// Rank 0 ends first, because of rank 1, which takes longer to end.
+TEST(Launch, NamesTheRankThatFailedFirst) {
+  Outcome outcome = shell({.ranks = 3}, "[ $RANK = 1 ] || exit 1; sleep 0.3; kill -9 $$");
+  EXPECT_EQ(outcome.code, 137);
+  EXPECT_EQ(outcome.complaint, "libds launch: rank 1 was killed by signal 9\n");
+  // bash can write to descriptors above 9
+  std::string lost = "exec bash -c 'printf \"$RANK 1\" >&${DS_LAUNCHER_PIPE%%:*}; exit 1'";
+  outcome = shell({.ranks = 3}, "[ $RANK = 1 ] || " + lost + "; sleep 0.3; exit 5");
+  EXPECT_EQ(outcome.code, 5);
+  EXPECT_EQ(outcome.complaint, "libds launch: rank 1 exited with code 5\n");
+  outcome = shell({.ranks = 2}, "[ $RANK = 1 ] || " + lost + "; exit 0");
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_EQ(outcome.complaint, "libds launch: rank 0 exited with code 1 after it lost rank 1\n");
+}
+
+TEST(Launch, EachJobHasAKeyOfItsOwn) {
+  TempFolder folder;
+  for (const char* job : {"a", "b"})
+    shell({.ranks = 2}, "echo $DS_JOB_KEY > $1/$2$RANK", {folder.path(), job});
+  std::string key = text_of(folder.path() + "/a0");
+  EXPECT_EQ(key.size(), 65u);
+  EXPECT_EQ(key.find_first_not_of("0123456789abcdef"), 64u);
+  EXPECT_EQ(key, text_of(folder.path() + "/a1"));
+  EXPECT_NE(key, text_of(folder.path() + "/b0"));
+}
+
 TEST(Launch, NamesTheSignalOfARank) {
   Outcome outcome = shell({.ranks = 2}, "[ $RANK = 1 ] && kill -9 $$; exit 0");
   EXPECT_EQ(outcome.code, 137);
@@ -158,11 +190,7 @@ TEST(Launch, LeavesNoZombieAndNoGrandchild) {
   EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), -1);
   EXPECT_EQ(errno, ECHILD);
   for (const char* rank : {"/0", "/1"}) {
-    pid_t pid = std::stoi(text_of(folder.path() + rank));
-    EXPECT_TRUE(within_ten_seconds([&] {
-      std::string state = text_of("/proc/" + std::to_string(pid) + "/stat");
-      return state.empty() || state.find(") Z") != std::string::npos;
-    }));
+    EXPECT_TRUE(within_ten_seconds([&] { return has_ended(folder.path() + rank); }));
   }
 }
 
@@ -172,11 +200,22 @@ TEST(Launch, DiesWithItsRanks) {
   kill(pid, SIGKILL);
   EXPECT_EQ(code_of(pid), 137);
   for (const char* rank : {"/0", "/1"}) {
-    pid_t orphan = std::stoi(text_of(folder.path() + rank));
-    EXPECT_TRUE(within_ten_seconds([&] {
-      std::string state = text_of("/proc/" + std::to_string(orphan) + "/stat");
-      return state.empty() || state.find(") Z") != std::string::npos;
-    }));
+    EXPECT_TRUE(within_ten_seconds([&] { return has_ended(folder.path() + rank); }));
+  }
+}
+
+// The launcher's ranks are shells; what they run has moved to other groups and sessions.
+TEST(Launch, AKilledLauncherLeavesNothingThatARankStarted) {
+  TempFolder folder;
+  pid_t pid = launch_beside({.ranks = 2},
+                            "sleep 60 & echo $! > $1/child$RANK; "
+                            "setsid sh -c 'echo $$ > $1/far$RANK; sleep 60; :' sh $1 & "
+                            "while [ ! -s $1/far$RANK ]; do sleep 0.02; done; echo $$ > $1/$RANK; wait",
+                            folder.path());
+  kill(pid, SIGKILL);
+  EXPECT_EQ(code_of(pid), 137);
+  for (const char* name : {"/0", "/1", "/child0", "/child1", "/far0", "/far1"}) {
+    EXPECT_TRUE(within_ten_seconds([&] { return has_ended(folder.path() + name); })) << name;
   }
 }
 

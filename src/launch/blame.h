@@ -1,0 +1,30 @@
+#pragma once
+#include <optional>
+#include <string>
+
+namespace ds {
+
+// What is said of a rank that failed.
+struct RankFailure {
+  int rank = -1;
+  int code = 0;  // 0: none has failed
+  bool by_signal = false;
+  std::string text;     // "rank 1 exited with code 7"
+  int because_of = -1;  // the rank whose end or standstill it named before; -1: its failure is its own
+};
+
+// Which of the failures of a job to name. A rank that failed makes the others fail, often before it has ended
+// itself: so the earliest is not the first. A signal counts most, then an exit, then the exit of a rank that
+// had lost another; SIGTERM counts least, since Slurm sends it to every process of a job that has failed.
+// Among equals the earliest.
+class Blame {
+ public:
+  // Whether it is the one to name now.
+  bool add(const RankFailure& failure);
+  const std::optional<RankFailure>& first() const { return first_; }
+
+ private:
+  std::optional<RankFailure> first_;
+};
+
+}  // namespace ds
