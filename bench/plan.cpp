@@ -94,7 +94,7 @@ void bench_executor() {
   CommGroups groups(*comm);
   char path[] = "/tmp/ds_bench_XXXXXX";
   int fd = mkstemp(path);
-  File file(path, File::Mode::read_write);
+  File file(path, File::Mode::write);
   unlink(path);
   close(fd);
   file.resize(4096);

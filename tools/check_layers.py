@@ -11,8 +11,8 @@ import sys
 CORE = {"core/base", "core/config", "core/graph", "core/program", "core/device"}
 # Compile side: each folder sees core and the folders before it; never the run side.
 COMPILE = ["parallel", "zero", "offload", "passes", "compile"]
-# Run side: core only.
-RUN = {"kernels", "comm", "io", "data"}
+# Run side: core only; data and monitor open files through io.
+RUN = {"kernels", "comm", "io"}
 
 ALLOWED = {
     "core/base": set(),
@@ -24,14 +24,15 @@ ALLOWED = {
     "optim": CORE,
     **{row: CORE for row in RUN},
     **{row: CORE | {"nn", "optim"} | set(COMPILE[:i]) for i, row in enumerate(COMPILE)},
+    "data": CORE | {"io"},
+    "monitor": CORE | {"io"},
     "exec": CORE | {"kernels", "comm", "io"},
-    "monitor": CORE,
     "launch": set(),
     "cli": {"launch"},
 }
 # Where both sides meet, from low to high.
 MEET = ["checkpoint", "engine", "inference", "run", "tools", "api"]
-BELOW = CORE | {"nn", "optim", "exec", "monitor"} | RUN | set(COMPILE)
+BELOW = CORE | {"nn", "optim", "exec", "data", "monitor"} | RUN | set(COMPILE)
 for position, row in enumerate(MEET):
     ALLOWED[row] = BELOW | set(MEET[:position])
 

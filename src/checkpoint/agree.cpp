@@ -81,6 +81,14 @@ std::vector<std::string> gather_texts(Communicator& comm, const std::string& min
   return texts;
 }
 
+void agree_equal(Communicator& comm, std::string_view what, const std::string& mine) {
+  std::vector<std::string> all = gather_texts(comm, mine, std::string(what).c_str());
+  for (size_t r = 1; r < all.size(); ++r) {
+    if (all[r] == all[0]) continue;
+    raise(DS_ERROR_CONFIG, "{} is {} on rank 0, {} on rank {}", what, all[0], all[r], r);
+  }
+}
+
 int agree_max(Communicator& comm, int value, const char* label) {
   auto mine = static_cast<uint8_t>(value);
   std::vector<uint8_t> all(static_cast<size_t>(comm.size()));

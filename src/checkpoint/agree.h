@@ -17,6 +17,10 @@ void agree(Communicator& comm, std::string_view label, const std::function<void(
 // Collective; make itself must not communicate.
 std::string on_root(Communicator& comm, std::string_view label, const std::function<std::string()>& make);
 
+// Every rank must give the same text; else all throw DS_ERROR_CONFIG: "{what} is {} on rank 0, {} on rank
+// {}". Collective.
+void agree_equal(Communicator& comm, std::string_view what, const std::string& mine);
+
 // Largest value of any rank, 0 to 255. Collective.
 int agree_max(Communicator& comm, int value, const char* label);
 

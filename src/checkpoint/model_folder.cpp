@@ -32,7 +32,7 @@ bool has_weights(const std::string& folder) {
 }
 
 Json read_model_config(const std::string& folder) {
-  std::string path = config_path(folder), text = read_small_file(path, kMaxConfig);
+  std::string path = config_path(folder), text = read_file(path, kMaxConfig);
   Json config;
   try {
     config = Json::parse(text, path);

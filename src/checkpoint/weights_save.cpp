@@ -1,5 +1,5 @@
-// Order of a save: rank 0 makes NAME.tmp files of full size with their headers, every rank writes its cuts,
-// rank 0 renames.
+// Order of a save: rank 0 makes files of full size and fresh names with their headers, every rank writes its
+// cuts, rank 0 renames.
 #include <unistd.h>
 
 #include <algorithm>
@@ -44,6 +44,7 @@ class Saver {
         match_ = match_weights(state_.param_names(), state_.param_shapes(), like_);
       }
     });
+    suffix_ = on_root(state_.comm(), "weights name", [] { return fresh_name(""); });
     try {
       agree(state_.comm(), "weights files", [&] {
         if (rank_ == 0) make_files();
@@ -61,7 +62,7 @@ class Saver {
  private:
   const std::vector<TensorFile>& files() const { return match_.folder.files; }
   std::string final_path(size_t file) const { return folder_ + "/" + files()[file].name; }
-  std::string temporary(size_t file) const { return final_path(file) + ".tmp"; }
+  std::string temporary(size_t file) const { return final_path(file) + suffix_; }
 
   void plan_alone() {
     TensorFile file;
@@ -80,7 +81,7 @@ class Saver {
   void make_files() {
     make_folders(folder_);
     for (size_t f = 0; f < files().size(); ++f) {
-      File file(temporary(f), File::Mode::write_new);
+      File file(temporary(f), File::Mode::create);
       file.resize(files()[f].header.file_bytes);
       if (alone_) {
         file.write(header_.data(), header_.size(), 0);
@@ -113,7 +114,7 @@ class Saver {
 
   // This rank's cut of every bucket.
   void write() {
-    for (size_t f = 0; f < files().size(); ++f) open_.emplace_back(temporary(f), File::Mode::read_write);
+    for (size_t f = 0; f < files().size(); ++f) open_.emplace_back(temporary(f), File::Mode::write);
     const Layout& layout = state_.layout();
     std::vector<std::vector<size_t>> sources(state_.param_names().size());
     for (size_t s = 0; s < match_.sources.size(); ++s) {
@@ -144,9 +145,7 @@ class Saver {
 
   void commit() {
     for (size_t f = 0; f < files().size(); ++f) {
-      std::error_code code;
-      std::filesystem::rename(temporary(f), final_path(f), code);
-      if (code) raise(DS_ERROR_IO, "{}: rename from .tmp: {}", final_path(f), code.message());
+      rename_file(temporary(f), final_path(f));
     }
     if (!like_.empty() && !std::filesystem::equivalent(like_, folder_)) copy_side_files();
     sync_folder(folder_);
@@ -160,7 +159,7 @@ class Saver {
   }
 
   void copy_text(const std::string& name) {
-    write_file_atomic(folder_ + "/" + name, read_small_file(like_ + "/" + name, kMaxSideFile));
+    write_file_atomic(folder_ + "/" + name, read_file(like_ + "/" + name, kMaxSideFile));
   }
 
   void remove_temporaries() {
@@ -170,7 +169,8 @@ class Saver {
   StateAccess& state_;
   int rank_;
   std::string folder_, like_;
-  bool alone_ = true;  // no weights to be like
+  std::string suffix_;  // of the files that will replace others
+  bool alone_ = true;   // no weights to be like
   WeightMatch match_;
   std::string header_;  // of a file that is like none
   std::vector<File> open_;

@@ -11,6 +11,7 @@
 #include "core/base/hash.h"
 #include "core/base/log.h"
 #include "io/file.h"
+#include "io/owner.h"
 
 namespace ds {
 namespace {
@@ -85,26 +86,26 @@ class Writer {
       std::string path = folder_ + "/" + old.name;
       if (!exists(path + "/" + std::string(kManifestName))) remove_checkpoint(path);
     }
+    if (commit == 0) sync_parents(folder_);
     name_ = checkpoint_name(manifest_.info.step, commit + 1);
     path_ = folder_ + "/" + name_;
+    if (!make_folder(path_)) raise(DS_ERROR_IO, "{}: another process is making this checkpoint", path_);
     made_ = true;
-    make_folders(path_);
     for (size_t k = 0; k < manifest_.kinds.size(); ++k) {
-      File file(file_path(k), File::Mode::write_new);
+      File file(file_path(k), File::Mode::create);
       file.resize(manifest_.files[k].bytes);
       const std::string& header = headers_[k];
       file.write(header.data(), header.size(), 0);
       file.sync();
     }
     sync_folder(path_);
-    sync_folder(folder_);
   }
 
   std::string file_path(size_t kind) const { return path_ + "/" + state_file(manifest_.kinds[kind]); }
 
   // This rank's cut of every bucket, without padding.
   void write_kind(size_t kind) {
-    File file(file_path(kind), File::Mode::read_write);
+    File file(file_path(kind), File::Mode::write);
     const Layout& layout = state_.layout();
     for (size_t b = 0; b < layout.buckets.size(); ++b) {
       int64_t low = state_.own_first(b), high = low + layout.buckets[b].shard(comm_.size());
@@ -159,6 +160,7 @@ class Writer {
   // other checkpoint.
   static void remove_checkpoint(const std::string& path) {
     try {
+      require_own_folder(path);
       if (std::filesystem::remove(path + "/" + std::string(kManifestName))) sync_folder(path);
       std::filesystem::remove_all(path);
     } catch (const std::exception& error) {

@@ -40,8 +40,9 @@ std::string date_text(int64_t ms) {
 // Whole or not at all: a reader never sees half of it. Returns the errno, 0 when it is there.
 int write_whole(const std::string& path, const std::string& text) {
   std::string part = path + ".part";
+  std::remove(part.c_str());
   errno = 0;
-  OutputFile file(part);
+  OutputFile file(part, OutputFile::Mode::fresh);  // a link that stands there is not followed
   file << text;
   file.close();
   int code = file ? 0 : errno;

@@ -5,10 +5,10 @@
 #include <unordered_set>
 
 #include "core/base/error.h"
-#include "core/base/file_stream.h"
 #include "core/base/hash.h"
 #include "core/base/stop.h"
 #include "core/base/utf8.h"
+#include "io/file.h"
 
 namespace ds {
 namespace {
@@ -67,18 +67,14 @@ std::vector<Found> find_files(const CorpusOptions& options) {
 
 // The first `limit` bytes of a file; false when the system refuses it.
 bool read_prefix(const std::string& path, int64_t limit, std::string& text) {
-  InputFile stream(path);
-  if (!stream) return false;
-  text.clear();
-  std::string chunk(1 << 16, '\0');
-  while (static_cast<int64_t>(text.size()) < limit) {
-    int64_t want = std::min<int64_t>(limit - static_cast<int64_t>(text.size()), 1 << 16);
-    stream.read(chunk.data(), want);
-    text.append(chunk, 0, static_cast<size_t>(stream.gcount()));
-    if (stream.bad()) return false;
-    if (!stream) break;
+  try {
+    File file(path, File::Mode::read);
+    text.resize(static_cast<size_t>(std::min(file.size(), limit)));
+    file.read(text.data(), text.size(), 0);
+    return true;
+  } catch (const Error&) {
+    return false;
   }
-  return true;
 }
 
 // Cuts to at most `limit` bytes without splitting a character.

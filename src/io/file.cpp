@@ -23,19 +23,54 @@ namespace {
 }
 
 std::string parent_folder(const std::string& path) {
-  std::string parent = std::filesystem::path(path).parent_path().string();
+  std::filesystem::path name(path);
+  if (!name.has_filename()) name = name.parent_path();  // "runs/"
+  std::string parent = name.parent_path().string();
   return parent.empty() ? "." : parent;
+}
+
+void require_regular(const std::string& path, mode_t mode) {
+  if (S_ISREG(mode)) return;
+  const char* kind = S_ISDIR(mode)    ? "a folder"
+                     : S_ISFIFO(mode) ? "a pipe"
+                     : S_ISSOCK(mode) ? "a socket"
+                     : S_ISLNK(mode)  ? "a symbolic link, which is not followed here"
+                                      : "a device";
+  raise(DS_ERROR_CORRUPT, "{}: must be a regular file, but is {}", path, kind);
+}
+
+int flags_of(File::Mode mode) {
+  switch (mode) {
+    case File::Mode::read:
+      return O_RDONLY;
+    case File::Mode::create:
+      return O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW;
+    case File::Mode::write:
+      return O_RDWR | O_CREAT | O_NOFOLLOW;
+  }
+  return 0;
 }
 
 }  // namespace
 
-File::File(const std::string& path, Mode mode, bool direct) : direct_(direct), path_(path) {
-  int flags = O_CLOEXEC | (direct ? O_DIRECT : 0);
-  if (mode == Mode::read) flags |= O_RDONLY;
-  if (mode == Mode::write_new) flags |= O_RDWR | O_CREAT | O_TRUNC;
-  if (mode == Mode::read_write) flags |= O_RDWR | O_CREAT;
-  fd_ = above_standard(::open(path.c_str(), flags, 0666));
+// The kind of file is looked at twice: before opening, because some devices act when they are opened, and
+// afterwards, because the name may have changed hands. O_NONBLOCK is for a pipe that came in between.
+File::File(const std::string& path, Mode mode, bool direct) : File() {
+  direct_ = direct;
+  path_ = path;
+  struct stat status;
+  bool there = (mode == Mode::read ? ::stat(path.c_str(), &status) : ::lstat(path.c_str(), &status)) == 0;
+  if (there && mode != Mode::create) require_regular(path, status.st_mode);
+  constexpr int kAlways = O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
+  fd_ = above_standard(::open(path.c_str(), flags_of(mode) | kAlways | (direct ? O_DIRECT : 0), 0666));
   if (fd_ < 0) raise_errno(path, direct ? "open with O_DIRECT" : "open", errno);
+  if (::fstat(fd_, &status) != 0) raise_errno(path, "open", errno);
+  require_regular(path, status.st_mode);
+  if (mode == Mode::write && status.st_nlink > 1) {
+    raise(DS_ERROR_CORRUPT, "{}: must have one name, but the file has {} (hard links)", path,
+          status.st_nlink);
+  }
+  if (::fcntl(fd_, F_SETFL, direct ? O_DIRECT : 0) != 0) raise_errno(path, "open", errno);
 }
 
 File File::scratch(const std::string& folder, bool direct) {
@@ -122,43 +157,43 @@ void File::sync() {
   if (::fdatasync(fd_) != 0) raise_errno(path_, "sync", errno);
 }
 
-std::string read_file(const std::string& path) {
+std::string read_file(const std::string& path, int64_t limit) {
   File file(path, File::Mode::read);
+  int64_t size = file.size();
   std::string bytes;
   size_t have = 0;
-  bytes.resize(static_cast<size_t>(std::max<int64_t>(file.size(), 0)) + 1);  // one more, to see the end
-  while (true) {
+  while (size <= limit) {
+    if (have == bytes.size())
+      bytes.resize(std::max(have * 2, static_cast<size_t>(size) + 1));  // sees the end
     ssize_t n = ::pread(file.fd(), bytes.data() + have, bytes.size() - have, static_cast<off_t>(have));
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) raise_errno(path, "read", errno);
-    if (n == 0) break;
     have += static_cast<size_t>(n);
-    if (have == bytes.size()) bytes.resize(have * 2);
+    if (n == 0) break;
+    size = std::max(size, static_cast<int64_t>(have));  // it may grow meanwhile
   }
+  if (size > limit) raise(DS_ERROR_CORRUPT, "{}: at most {} bytes are possible, got {}", path, limit, size);
   bytes.resize(have);
   return bytes;
 }
 
-void require_regular_file(const std::string& path) {
-  struct stat status;
-  if (::stat(path.c_str(), &status) != 0) raise_errno(path, "open", errno);
-  if (!S_ISREG(status.st_mode)) raise(DS_ERROR_CORRUPT, "{}: not a regular file", path);
+std::string fresh_name(const std::string& path) {
+  uint64_t number = 0;
+  if (::getentropy(&number, sizeof number) != 0) raise_errno(path, "draw a name beside it", errno);
+  return fmt::format("{}.{:016x}.tmp", path, number);
 }
 
-std::string read_small_file(const std::string& path, int64_t limit) {
-  require_regular_file(path);
-  int64_t size = File(path, File::Mode::read).size();
-  if (size > limit) raise(DS_ERROR_CORRUPT, "{}: at most {} bytes are possible, got {}", path, limit, size);
-  return read_file(path);
+void rename_file(const std::string& from, const std::string& to) {
+  if (::rename(from.c_str(), to.c_str()) != 0) raise_errno(to, "rename", errno);
 }
 
 void write_file_atomic(const std::string& path, std::string_view bytes) {
-  std::string temporary = path + ".tmp";
+  std::string temporary = fresh_name(path);
+  File file(temporary, File::Mode::create);
   try {
-    File file(temporary, File::Mode::write_new);
     file.write(bytes.data(), bytes.size(), 0);
     file.sync();
-    if (::rename(temporary.c_str(), path.c_str()) != 0) raise_errno(path, "rename from .tmp", errno);
+    rename_file(temporary, path);
   } catch (const Error&) {
     ::unlink(temporary.c_str());
     throw;
@@ -171,14 +206,41 @@ void sync_folder(const std::string& path) {
   if (fd < 0) raise_errno(path, "open folder", errno);
   int error = ::fsync(fd) == 0 ? 0 : errno;
   ::close(fd);
-  if (error != 0 && error != EINVAL) raise_errno(path, "sync folder", error);  // EINVAL: it has no fsync
+  if (error == EINVAL || error == ENOTSUP || error == EROFS) return;  // its folders cannot be synced
+  if (error != 0) raise_errno(path, "sync folder", error);
+}
+
+void sync_parents(const std::string& path) {
+  std::filesystem::path folder = std::filesystem::absolute(path);
+  while (folder != folder.root_path()) {
+    folder = folder.parent_path();
+    if (::access(folder.c_str(), R_OK) == 0) sync_folder(folder.string());
+  }
+}
+
+bool make_folder(const std::string& path) {
+  if (::mkdir(path.c_str(), 0777) != 0) {
+    if (errno == EEXIST) return false;
+    raise(DS_ERROR_IO, "{}: make folder: {}", path, std::generic_category().message(errno));
+  }
+  sync_folder(parent_folder(path));
+  return true;
 }
 
 void make_folders(const std::string& path) {
-  std::error_code code;
-  std::filesystem::create_directories(path, code);
-  if (!code && !std::filesystem::is_directory(path)) code = std::make_error_code(std::errc::not_a_directory);
-  if (code) raise(DS_ERROR_IO, "{}: make folder: {}", path, code.message());
+  std::filesystem::path made;
+  for (const std::filesystem::path& part : std::filesystem::path(path)) {
+    made /= part;
+    if (!exists(made.string())) make_folder(made.string());
+  }
+  if (!std::filesystem::is_directory(path)) raise(DS_ERROR_IO, "{}: make folder: Not a directory", path);
+}
+
+FileState state_of(const std::string& path) {
+  struct stat status;
+  if (::stat(path.c_str(), &status) != 0) raise_errno(path, "open", errno);
+  auto ns = [](const timespec& time) { return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec; };
+  return {status.st_dev, status.st_ino, status.st_size, ns(status.st_mtim), ns(status.st_ctim)};
 }
 
 bool exists(const std::string& path) {

@@ -11,11 +11,16 @@ namespace ds {
 // exist) with path and errno text.
 class File {
  public:
-  enum class Mode { read, write_new, read_write };  // write_new truncates; read_write creates
+  // Only regular files are opened, and nothing waits: a folder, pipe, socket or device is DS_ERROR_CORRUPT.
+  enum class Mode {
+    read,    // through symbolic links, as the hub's cache needs
+    create,  // a file that was not there: a name that is taken, also by a link that leads nowhere, is refused
+    write    // to read and write, made where there is none; refused: a symbolic link, a file with two names
+  };
   File() = default;
   File(const std::string& path, Mode mode, bool direct = false);
   // An unnamed file in `folder` that vanishes with the process (O_TMPFILE), for scratch.
-  static File scratch(const std::string& folder, bool direct);
+  static File scratch(const std::string& folder, bool direct = false);
   ~File();
   File(File&& other) noexcept;
   File& operator=(File&& other) noexcept;
@@ -36,15 +41,26 @@ class File {
   std::string path_;
 };
 
-std::string read_file(const std::string& path);
-// The same of a regular file of at most `limit` bytes; DS_ERROR_CORRUPT for anything else, before it is
-// opened.
-std::string read_small_file(const std::string& path, int64_t limit);
-void require_regular_file(const std::string& path);  // DS_ERROR_CORRUPT for a folder, device or pipe
-// Replaces path atomically: writes path.tmp, syncs, renames, syncs the folder.
+// A whole file of at most `limit` bytes; a longer one is DS_ERROR_CORRUPT before it is read.
+inline constexpr int64_t kMostText = int64_t{256} << 20;
+std::string read_file(const std::string& path, int64_t limit = kMostText);
+// A name beside `path` that nobody can guess, for what will replace it.
+std::string fresh_name(const std::string& path);
+// Replaces path, be it a link: writes a file of a fresh name, syncs, renames, syncs the folder.
 void write_file_atomic(const std::string& path, std::string_view bytes);
+void rename_file(const std::string& from, const std::string& to);  // the folder is not synced
 void sync_folder(const std::string& path);
-void make_folders(const std::string& path);  // like mkdir -p
+void sync_parents(const std::string& path);  // all folders above it that may be read
+// Like mkdir and mkdir -p; each new name is on disk when they return. make_folder: false when it is taken.
+bool make_folder(const std::string& path);
+void make_folders(const std::string& path);
+// What the system knows of a file without reading it: who wrote to it or replaced it changed this.
+struct FileState {
+  uint64_t device = 0, inode = 0;
+  int64_t size = 0, modified_ns = 0, changed_ns = 0;
+  bool operator==(const FileState&) const = default;
+};
+FileState state_of(const std::string& path);  // throws as File does
 bool exists(const std::string& path);
 bool name_exists(const std::string& path);  // also when it is a symbolic link that leads nowhere
 std::vector<std::string> list_folder(const std::string& path);  // sorted names without . and ..

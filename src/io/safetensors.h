@@ -24,11 +24,11 @@ struct SafetensorHeader {
   const SafetensorEntry* find(std::string_view name) const;
 };
 
-// Reads and checks a header: length within the file and at most 100 MB, known dtypes, bytes == shape, every
-// data byte in exactly one tensor, no duplicate name. Throws DS_ERROR_CORRUPT naming path and tensor, or
-// DS_ERROR_UNSUPPORTED for an element type of the format that libds does not have (BOOL is
-// read as u8); allocates nothing of
-// declared size beyond the header itself.
+// Reads and checks a header: length within the file and at most 16 MiB (published models have some MB, and
+// 100 MB of tiny tensors would take gigabytes to read), known dtypes, bytes == shape, every data byte in
+// exactly one tensor, no duplicate name. Throws DS_ERROR_CORRUPT naming path and tensor, or
+// DS_ERROR_UNSUPPORTED for an element type of the format that libds does not have (BOOL is read as u8);
+// allocates nothing of declared size beyond the header itself.
 SafetensorHeader read_safetensors_header(const std::string& path);
 
 // Lays out tensors (name, dtype, shape) in the given order without gaps; data starts at a multiple of 64.

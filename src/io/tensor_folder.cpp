@@ -10,7 +10,7 @@
 namespace ds {
 namespace {
 
-constexpr int64_t kMaxIndex = 100'000'000;
+constexpr int64_t kMaxIndex = int64_t{32} << 20;
 
 using WeightMap = std::unordered_map<std::string, std::string>;  // tensor -> shard
 
@@ -35,7 +35,7 @@ WeightMap parse_index(const std::string& text) {
 }
 
 WeightMap read_index(const std::string& path) {
-  std::string text = read_small_file(path, kMaxIndex);
+  std::string text = read_file(path, kMaxIndex);
   try {
     return parse_index(text);
   } catch (const Error& error) {

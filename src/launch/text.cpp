@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/core.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,6 +10,8 @@
 #include <system_error>
 
 namespace ds {
+
+constexpr size_t kMostSmall = size_t{16} << 20;
 
 std::string_view trimmed(std::string_view text) {
   size_t begin = text.find_first_not_of(kBlanks);
@@ -26,13 +29,22 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
   return parts;
 }
 
+// A regular file: a pipe would hang, a device may have no end.
 std::optional<std::string> read_small_file(const std::string& path, std::string_view what) {
-  int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
   if (fd < 0 && errno == ENOENT) return std::nullopt;
+  struct stat status;
+  bool small =
+      fd >= 0 && fstat(fd, &status) == 0 && S_ISREG(status.st_mode) && status.st_size <= int64_t{kMostSmall};
+  if (fd >= 0 && !small) {
+    close(fd);
+    throw std::runtime_error(
+        fmt::format("{} '{}': must be a regular file of at most {} bytes", what, path, kMostSmall));
+  }
   std::string text;
   char part[4096];
   ssize_t got = fd < 0 ? -1 : 1;
-  while (got > 0) {
+  while (got > 0 && text.size() <= kMostSmall) {
     got = read(fd, part, sizeof part);
     if (got > 0) text.append(part, static_cast<size_t>(got));
   }

@@ -4,10 +4,8 @@
 
 #include <array>
 #include <bit>
-#include <cerrno>
 #include <chrono>
 #include <cstring>
-#include <system_error>
 
 #include "core/base/error.h"
 
@@ -65,14 +63,16 @@ std::string host_name() {
   return name.data();
 }
 
-// Opens a file that did not exist, so that two writers in one second do not share one; returns its path.
-std::string create_event_file(const std::string& folder, std::optional<OutputFile>& stream) {
+// Creates a file that did not exist, so that two writers in one second do not share one.
+File create_event_file(const std::string& folder) {
   for (int attempt = 0; attempt < 1000; ++attempt) {
     std::string path = fmt::format("{}/events.out.tfevents.{:010}.{}.{}.{}", folder,
                                    static_cast<int64_t>(wall_seconds()), host_name(), ::getpid(), attempt);
-    errno = 0;
-    if (stream.emplace(path, OutputFile::Mode::fresh)) return path;
-    if (errno != EEXIST) raise(DS_ERROR_IO, "{}: {}", path, std::generic_category().message(errno));
+    try {
+      return File(path, File::Mode::create);
+    } catch (const Error&) {
+      if (!name_exists(path)) throw;
+    }
   }
   raise(DS_ERROR_IO, "{}: 1000 event files of this second exist", folder);
 }
@@ -85,8 +85,7 @@ uint32_t crc32c(std::string_view bytes) {
   return ~crc;
 }
 
-EventFile::EventFile(const std::string& folder) {
-  path_ = create_event_file(folder, stream_);
+EventFile::EventFile(const std::string& folder) : file_(create_event_file(folder)) {
   record(double_field(1, wall_seconds()) + bytes_field(3, "brain.Event:2"));
 }
 
@@ -112,8 +111,9 @@ void EventFile::write(const EvalRecord& r) { scalar("heldout/loss", r.step, r.lo
 
 void EventFile::record(std::string_view event) {
   std::string length = raw(static_cast<uint64_t>(event.size()));
-  *stream_ << length << raw(masked_crc(length)) << event << raw(masked_crc(event)) << std::flush;
-  if (!*stream_) raise(DS_ERROR_IO, "{}: an event was not written", path_);
+  std::string bytes = length + raw(masked_crc(length)) + std::string(event) + raw(masked_crc(event));
+  file_.write(bytes.data(), bytes.size(), end_);
+  end_ += static_cast<int64_t>(bytes.size());
 }
 
 }  // namespace ds

@@ -1,10 +1,9 @@
 #pragma once
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
 
-#include "core/base/file_stream.h"
+#include "io/file.h"
 #include "monitor/record.h"
 
 namespace ds {
@@ -19,12 +18,12 @@ class EventFile {
   // train/loss, train/lr, train/grad_norm, speed/tokens_per_second, speed/seconds_per_step, memory/<tier>.
   void write(const StepRecord& record);
   void write(const EvalRecord& record);  // heldout/loss
-  const std::string& path() const { return path_; }
+  const std::string& path() const { return file_.path(); }
 
  private:
   void record(std::string_view event);
-  std::string path_;
-  std::optional<OutputFile> stream_;
+  File file_;
+  int64_t end_ = 0;
 };
 
 // CRC32C (Castagnoli polynomial, reflected) of the bytes.

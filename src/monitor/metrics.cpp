@@ -5,10 +5,8 @@
 #include <array>
 #include <charconv>
 #include <cmath>
-#include <sstream>
 
 #include "core/base/error.h"
-#include "monitor/text.h"
 
 namespace ds {
 namespace {
@@ -16,6 +14,7 @@ namespace {
 constexpr std::string_view header =
     "step,loss,heldout_loss,lr,grad_norm,tokens_per_second,seconds,device_bytes,host_bytes,nvme_bytes";
 constexpr size_t columns = 10;
+constexpr int64_t kMostMetrics = int64_t{4} << 30;  // some 40 million steps
 
 // fmt prints the shortest text that parses back to the same bits, whatever the locale.
 std::string line_of(const StepRecord& r) {
@@ -58,10 +57,10 @@ void read_line(std::string_view text, const std::string& path, size_t number_of_
 
 }  // namespace
 
-MetricsCsv::MetricsCsv(const std::string& path, int64_t keep_until) : path_(path) {
+MetricsCsv::MetricsCsv(const std::string& path, int64_t keep_until) {
   std::string kept(header);
   kept += '\n';
-  if (keep_until > 0 && InputFile(path)) {
+  if (keep_until > 0 && name_exists(path)) {
     Metrics old = read_metrics(path);
     size_t eval = 0;
     for (const StepRecord& record : old.steps) {
@@ -71,25 +70,21 @@ MetricsCsv::MetricsCsv(const std::string& path, int64_t keep_until) : path_(path
         kept += line_of(old.evals[eval++]);
     }
   }
-  replace_file(path, kept);
-  stream_.emplace(path, OutputFile::Mode::append);
+  write_file_atomic(path, kept);
+  file_ = File(path, File::Mode::write);
+  end_ = static_cast<int64_t>(kept.size());
 }
 
 void MetricsCsv::write(const StepRecord& record) { line(line_of(record)); }
 void MetricsCsv::write(const EvalRecord& record) { line(line_of(record)); }
 
 void MetricsCsv::line(const std::string& text) {
-  *stream_ << text << std::flush;
-  if (!*stream_)
-    raise(DS_ERROR_IO, "{}: the line of step {} was not written", path_, text.substr(0, text.find(',')));
+  file_.write(text.data(), text.size(), end_);
+  end_ += static_cast<int64_t>(text.size());
 }
 
 Metrics read_metrics(const std::string& path) {
-  InputFile stream(path);
-  if (!stream) raise(DS_ERROR_NOT_FOUND, "{}: no such file", path);
-  std::ostringstream whole;
-  whole << stream.rdbuf();
-  std::string text = whole.str();
+  std::string text = read_file(path, kMostMetrics);
   Metrics metrics;
   size_t line = 0;
   for (size_t at = 0; at < text.size();) {

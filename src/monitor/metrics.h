@@ -1,16 +1,16 @@
 #pragma once
-#include <optional>
 #include <string>
 #include <vector>
 
-#include "core/base/file_stream.h"
+#include "io/file.h"
 #include "monitor/record.h"
 
 namespace ds {
 
 // metrics.csv: one line per step, and one per evaluation with only step and heldout_loss set. Columns:
 //   step,loss,heldout_loss,lr,grad_norm,tokens_per_second,seconds,device_bytes,host_bytes,nvme_bytes
-// Numbers parse back to the same bits; every line is on disk's way when write returns (flushed, not synced).
+// Numbers parse back to the same bits; a line has been handed to the system when write returns (it is not
+// synced).
 class MetricsCsv {
  public:
   // Keeps the lines of an existing file up to and with step `keep_until` (a run that goes on from there).
@@ -20,8 +20,8 @@ class MetricsCsv {
 
  private:
   void line(const std::string& text);
-  std::string path_;
-  std::optional<OutputFile> stream_;
+  File file_;
+  int64_t end_ = 0;
 };
 
 struct Metrics {

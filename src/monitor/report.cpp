@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "core/base/error.h"
+#include "io/file.h"
 #include "monitor/chart.h"
 #include "monitor/queue_time.h"
 #include "monitor/report_style.h"
@@ -197,9 +198,11 @@ std::string report_html(const RunSummary& summary) {
 }
 
 void write_report(const std::string& path, const RunSummary& summary) {
-  replace_file(path, report_html(summary));
+  write_file_atomic(path, report_html(summary));
 }
 
-void write_trace(const std::string& path, const RankSpans& spans) { replace_file(path, trace_json(spans)); }
+void write_trace(const std::string& path, const RankSpans& spans) {
+  write_file_atomic(path, trace_json(spans));
+}
 
 }  // namespace ds

@@ -1,13 +1,9 @@
 #include "monitor/text.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
-#include <cstdio>
-#include <system_error>
 
 #include "core/base/error.h"
-#include "core/base/file_stream.h"
 #include "core/base/utf8.h"
 
 namespace ds {
@@ -75,17 +71,6 @@ std::string html_text(std::string_view text) {
     text.remove_prefix(std::max<size_t>(length, 1));
   }
   return out;
-}
-
-void replace_file(const std::string& path, std::string_view bytes) {
-  std::string temporary = path + ".tmp";
-  errno = 0;
-  OutputFile stream(temporary);
-  stream.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-  stream.close();
-  if (!stream || std::rename(temporary.c_str(), path.c_str()) != 0) {
-    raise(DS_ERROR_IO, "{}: write {} bytes: {}", path, bytes.size(), std::generic_category().message(errno));
-  }
 }
 
 }  // namespace ds

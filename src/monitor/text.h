@@ -13,7 +13,4 @@ std::string duration_text(double seconds);  // "0:42", "1:05:09", "3d 04:00"; "-
 // Text inside HTML elements and attributes; what is not UTF-8 text becomes U+FFFD.
 std::string html_text(std::string_view text);
 
-// Replaces path in one rename. Throws DS_ERROR_IO.
-void replace_file(const std::string& path, std::string_view bytes);
-
 }  // namespace ds

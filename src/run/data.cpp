@@ -31,6 +31,7 @@ RunData::RunData(const Config& config, int64_t vocabulary, int rank, int world, 
       world_(world),
       micro_batch_(config.micro_batch),
       accumulation_(config.accumulation),
+      folder_(folder),
       batch_(std::move(batch)) {
   baselines_.unigram = baselines_.bigram = std::numeric_limits<double>::quiet_NaN();
   if (batch_) return;
@@ -57,6 +58,33 @@ void RunData::fill_heldout(int64_t index, int64_t batches, std::span<int32_t> to
                            std::span<int32_t> targets) const {
   int64_t first = (index * world_ + rank_) * micro_batch_;
   heldout_->windows(first, micro_batch_, batches * world_ * micro_batch_, tokens, targets);
+}
+
+Json RunData::record() const {
+  Json out;
+  out.set("corpus", hash_);
+  if (batch_) return out;
+  out.set("train.tokens", dataset_.train.hash());
+  out.set("heldout.tokens", dataset_.heldout.hash());
+  return out;
+}
+
+void RunData::check_record(const Json& saved, const std::string& where) const {
+  if (!saved.is_object()) return;
+  const Json own = record();
+  for (const auto& [name, hash] : own.object()) {
+    const Json* said = saved.find(name);
+    if (!said || !said->is_string() || said->string() == hash.string()) continue;
+    std::string what = name == "corpus" ? "the text of this run" : "'" + folder_ + "/" + name + "'";
+    raise(DS_ERROR_CORRUPT, "{} has hash {}, but {} says {}: a run goes on with the text that it began with",
+          what, hash.string(), where, said->string());
+  }
+}
+
+void RunData::check_files() {
+  if (batch_) return;
+  dataset_.train.check();
+  dataset_.heldout.check();
 }
 
 std::vector<int32_t> RunData::prompt(int64_t tokens) const {

@@ -33,6 +33,13 @@ class RunData {
   bool has_heldout() const { return heldout_.has_value(); }
 
   const std::string& hash() const { return hash_; }  // of the text; "caller" with a batch function
+  // What a run and its checkpoints keep of their text: the hash above and that of each token file.
+  Json record() const;
+  // The record of a resumed run must be this one. DS_ERROR_CORRUPT naming file and both hashes. `where` holds
+  // `saved`, which may be null (of an earlier version).
+  void check_record(const Json& saved, const std::string& where) const;
+  // DS_ERROR_CORRUPT or _NOT_FOUND when a token file was changed or removed since it was opened.
+  void check_files();
   const Baselines& baselines() const {
     return baselines_;
   }  // NaN without held-out text or of a large vocabulary
@@ -43,6 +50,7 @@ class RunData {
  private:
   const int rank_, world_;
   const int64_t micro_batch_, accumulation_;
+  const std::string folder_;
   BatchCallback batch_;
   std::unique_ptr<const Tokenizer> tokenizer_;
   Dataset dataset_;

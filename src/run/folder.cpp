@@ -1,14 +1,12 @@
 #include "run/folder.h"
 
-#include <sys/stat.h>
-
-#include <cerrno>
-#include <cstring>
 #include <filesystem>
 
+#include "checkpoint/manifest.h"
 #include "core/base/error.h"
 #include "data/tokenizer.h"
 #include "io/file.h"
+#include "io/owner.h"
 
 namespace ds {
 namespace {
@@ -17,12 +15,23 @@ namespace fs = std::filesystem;
 
 constexpr const char* kConfig = "config.json";
 constexpr const char* kRuns = "runs";
+constexpr int64_t kMostConfig = int64_t{16} << 20;
 
-// mkdir that tells "another was faster" apart, so that two runs started together get different numbers.
-bool claim(const std::string& path) {
-  if (mkdir(path.c_str(), 0777) == 0) return true;
-  if (errno == EEXIST || errno == ENOENT) return false;  // the second: a failed run has removed runs/
-  raise(DS_ERROR_IO, "run folder '{}' cannot be made: {}", path, std::strerror(errno));
+// All that libds reads and goes on writing in a run folder, except what it replaces by renaming.
+void require_own_run(const RunFolder& run) {
+  require_own_folder(run.path + "/.");  // the folder itself may be named by a link
+  for (const char* name : {"lock", kConfig, "metrics.csv", "data/train.tokens", "data/heldout.tokens"}) {
+    require_own_file(run.file(name));
+  }
+  for (const char* name : {"data", "data/tokenizer", "checkpoints", "flight", "model"}) {
+    require_own_folder(run.file(name));
+  }
+  for (const char* name : kTokenizerFiles) require_own_file(run.data() + "/tokenizer/" + name);
+  for (const CheckpointName& checkpoint : list_checkpoints(run.checkpoints())) {
+    std::string path = run.checkpoints() + "/" + checkpoint.name;
+    require_own_folder(path);
+    for (const std::string& name : list_folder(path)) require_own_file(path + "/" + name);
+  }
 }
 
 }  // namespace
@@ -34,15 +43,16 @@ RunFolder create_run_folder(const std::string& wanted) {
     for (int number = 1; !folder.made; ++number) {
       make_folders(kRuns);
       folder.path = fmt::format("{}/{:03}", kRuns, number);
-      folder.made = claim(folder.path);
+      folder.made = make_folder(folder.path);
     }
   } else {
     folder.path = wanted;
     folder.made = !exists(wanted);
     make_folders(wanted);
   }
+  require_own_run(folder);
   folder.lock = FolderLock(folder.path);
-  if (exists(folder.file(kConfig))) {
+  if (name_exists(folder.file(kConfig))) {
     raise(DS_ERROR_STATE, "run.dir '{}' holds a run already: resume it or name another folder", wanted);
   }
   return folder;
@@ -69,6 +79,13 @@ void discard_run_folder(RunFolder& folder) noexcept {
 
 bool is_run_folder(const std::string& path) { return name_exists(path + "/" + kConfig); }
 
+RunFolder lock_run_folder(const std::string& path) {
+  RunFolder folder = open_run_folder(path);
+  require_own_run(folder);
+  folder.lock = FolderLock(folder.path);
+  return folder;
+}
+
 RunFolder open_run_folder(const std::string& path) {
   if (!is_run_folder(path)) {
     raise(DS_ERROR_NOT_FOUND, "'{}' is no run folder: it has no {}", path, kConfig);
@@ -76,20 +93,22 @@ RunFolder open_run_folder(const std::string& path) {
   return {.path = path};
 }
 
-void write_run_config(const RunFolder& folder, const Json& document, Json effective) {
+void write_run_config(const RunFolder& folder, const Json& document, Json effective, const Json& text) {
   effective.set("document", document);
+  effective.set("text", text);
   write_file_atomic(folder.file(kConfig), effective.dump(2) + "\n");
 }
 
-Json read_run_config(const RunFolder& folder) {
+RunConfigFile read_run_config(const RunFolder& folder) {
   std::string path = folder.file(kConfig);
-  Json values = Json::parse(read_file(path), path);
+  Json values = Json::parse(read_file(path, kMostConfig), path);
   const Json* document = values.is_object() ? values.find("document") : nullptr;
   if (!document || !document->is_object()) {
     raise(DS_ERROR_CORRUPT, "{}: the member \"document\", which a resume starts from, is {}", path,
           document ? document->kind() : "absent");
   }
-  return *document;
+  const Json* text = values.find("text");
+  return {*document, text ? *text : Json()};
 }
 
 RunName parse_run_name(const std::string& name) {

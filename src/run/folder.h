@@ -20,7 +20,8 @@ struct RunFolder {
 };
 
 // Makes and locks `wanted`, or the next free runs/NNN when it is "". DS_ERROR_STATE when `wanted` holds a run
-// already or another process is making one there.
+// already or another process is making one there; DS_ERROR_IO when something in it is not this user's own
+// (io/owner.h).
 RunFolder create_run_folder(const std::string& wanted);
 
 // Removes what a run that made no step left in a folder that create_run_folder gave, so that it may be given
@@ -29,12 +30,19 @@ void discard_run_folder(RunFolder& folder) noexcept;
 
 // Whether there is an earlier run.
 bool is_run_folder(const std::string& path);
-// The folder of an earlier run; DS_ERROR_NOT_FOUND naming the file that makes it one. Not locked.
+// The folder of an earlier run, to read; DS_ERROR_NOT_FOUND naming the file that makes it one.
 RunFolder open_run_folder(const std::string& path);
+// The same to go on with: locked, and refused like create_run_folder's when something in it is not our own.
+RunFolder lock_run_folder(const std::string& path);
 
-void write_run_config(const RunFolder& folder, const Json& document, Json effective);
-// The document. DS_ERROR_CORRUPT naming the file when it has none.
-Json read_run_config(const RunFolder& folder);
+// text: RunData::record().
+void write_run_config(const RunFolder& folder, const Json& document, Json effective, const Json& text);
+struct RunConfigFile {
+  Json document;
+  Json text;  // null: a run of an earlier version
+};
+// DS_ERROR_CORRUPT naming the file when it has no document.
+RunConfigFile read_run_config(const RunFolder& folder);
 
 // A run as named by a user: its folder, or one of its checkpoints RUN/checkpoints/NAME.
 struct RunName {

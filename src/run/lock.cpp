@@ -14,8 +14,9 @@ namespace {
 
 // Whether the open file still has its name: its last holder removes it.
 bool has_name(const File& file) {
-  struct stat status;
-  return ::fstat(file.fd(), &status) == 0 && status.st_nlink > 0;
+  struct stat open, named;
+  return ::fstat(file.fd(), &open) == 0 && ::lstat(file.path().c_str(), &named) == 0 &&
+         open.st_dev == named.st_dev && open.st_ino == named.st_ino;
 }
 
 [[noreturn]] void raise_held(const std::string& folder, const File& file) {
@@ -31,7 +32,7 @@ bool has_name(const File& file) {
 FolderLock::FolderLock(const std::string& folder) {
   File file;
   do {
-    file = File(folder + "/lock", File::Mode::read_write);
+    file = File(folder + "/lock", File::Mode::write);
     if (::flock(file.fd(), LOCK_EX | LOCK_NB) == 0) continue;
     if (errno == EWOULDBLOCK) raise_held(folder, file);
     raise(DS_ERROR_IO, "{}: lock: {}", file.path(), std::strerror(errno));
@@ -40,6 +41,15 @@ FolderLock::FolderLock(const std::string& folder) {
   file.resize(0);
   file.write(text.data(), text.size(), 0);
   file_ = std::move(file);
+}
+
+void FolderLock::check() const {
+  if (!file_.open() || has_name(file_)) return;
+  raise(
+      DS_ERROR_STATE,
+      "{}: is gone or another process's: the run folder was removed, moved or replaced while this run was in "
+      "it",
+      file_.path());
 }
 
 FolderLock& FolderLock::operator=(FolderLock&& other) noexcept {
@@ -53,7 +63,7 @@ FolderLock::~FolderLock() { release(); }
 // The name goes first: whoever opened the file before sees that it is gone, and opens a new one.
 void FolderLock::release() {
   if (!file_.open()) return;
-  ::unlink(file_.path().c_str());
+  if (has_name(file_)) ::unlink(file_.path().c_str());
   file_ = File();
 }
 

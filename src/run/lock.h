@@ -13,6 +13,9 @@ class FolderLock {
   // Takes the lock of an existing folder; DS_ERROR_STATE naming folder and process when another one holds it.
   explicit FolderLock(const std::string& folder);
   ~FolderLock();
+  // DS_ERROR_STATE when the folder's lock is not this one any more: the folder was removed, moved or replaced
+  // while a run trains in it. Costs a system call; nothing where no lock is held.
+  void check() const;
   FolderLock(FolderLock&&) = default;
   FolderLock& operator=(FolderLock&& other) noexcept;
 

@@ -17,7 +17,7 @@ bool due(int64_t every, int64_t step) { return every > 0 && step % every == 0; }
 
 }  // namespace
 
-Loop::Loop(Engine& engine, const ModelInputs& inputs, const RunData& data, const RunFolder& folder,
+Loop::Loop(Engine& engine, const ModelInputs& inputs, RunData& data, const RunFolder& folder,
            const TrainOptions& options, Record* record)
     : engine_(engine),
       inputs_(inputs),
@@ -41,6 +41,7 @@ std::vector<InputView> Loop::views(int64_t micros) const {
 
 // Fills the step's batches, unless this rank wishes to end.
 Loop::Wish Loop::prepare(int64_t step) {
+  folder_.lock.check();
   if (callback_ended_) return Wish::end_by_callback;
   if (stop_asked(options_.stop)) return Wish::stop;
   auto unit = static_cast<size_t>(batch_tokens_);
@@ -104,9 +105,11 @@ double Loop::evaluate() {
 }
 
 void Loop::save(int64_t step) {
-  Json client;
-  client.set("corpus", data_.hash());
-  report_.checkpoint = engine_.save(folder_.checkpoints(), client);
+  agree(engine_.comm(), "run folder", [&] {
+    folder_.lock.check();
+    data_.check_files();
+  });
+  report_.checkpoint = engine_.save(folder_.checkpoints(), data_.record());
   saved_ = step;
 }
 

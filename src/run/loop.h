@@ -35,7 +35,7 @@ class FlightFolder {
 class Loop {
  public:
   // record is null on all ranks but 0.
-  Loop(Engine& engine, const ModelInputs& inputs, const RunData& data, const RunFolder& folder,
+  Loop(Engine& engine, const ModelInputs& inputs, RunData& data, const RunFolder& folder,
        const TrainOptions& options, Record* record);
   RunReport run();
   const std::vector<Trace::Span>& spans() const { return spans_; }  // of a few steps early in the run
@@ -55,7 +55,7 @@ class Loop {
 
   Engine& engine_;
   const ModelInputs& inputs_;
-  const RunData& data_;
+  RunData& data_;
   const RunFolder& folder_;
   const TrainOptions& options_;
   Record* record_;

@@ -103,7 +103,7 @@ Opened open_run(const std::string& path, const TextRequest& request, int world) 
 std::vector<int32_t> end_tokens(const std::string& folder, const Json& config) {
   std::string path = folder + "/generation_config.json";
   Json own{Json::Object{}};
-  if (name_exists(path)) own = Json::parse(read_small_file(path, kMaxDocument), path);
+  if (name_exists(path)) own = Json::parse(read_file(path, kMaxDocument), path);
   std::optional<JsonReader> ids = JsonReader(path, own, ": ").find("eos_token_id");
   if (!ids) ids = JsonReader(folder + "/config.json", config, ": ").find("eos_token_id");
   if (!ids) return {};

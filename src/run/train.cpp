@@ -33,7 +33,7 @@ Json run_document(const Json& config, Communicator& comm, const std::string& res
   }
   std::string folder = parse_run_name(resume).folder;
   std::string text =
-      on_root(comm, "run config", [&] { return read_run_config(open_run_folder(folder)).dump(); });
+      on_root(comm, "run config", [&] { return read_run_config(open_run_folder(folder)).document.dump(); });
   Json document = Json::parse(text, folder + "/config.json"), old = document;
   if (!config.is_null()) merge_patch(document, config);
   if (member_text(document, "data") != member_text(old, "data")) {
@@ -55,9 +55,7 @@ std::string communicator_of(const Json& document) {
 // path of "" is left when a stop was asked for meanwhile.
 RunFolder open_folder(const Config& config, const TrainOptions& options, std::string& text) {
   if (!options.resume.empty()) {
-    RunFolder folder = open_run_folder(parse_run_name(options.resume).folder);
-    folder.lock = FolderLock(folder.path);
-    return folder;
+    return lock_run_folder(parse_run_name(options.resume).folder);
   }
   RunFolder folder = create_run_folder(config.run.dir);
   try {
@@ -84,14 +82,6 @@ std::string resumed_checkpoint(const RunFolder& folder, const std::string& resum
   return path;
 }
 
-// The text of a resumed run is the one its checkpoint was trained on.
-void check_corpus(const CheckpointInfo& info, const std::string& path, const RunData& data) {
-  const Json* saved = info.client.is_object() ? info.client.find("corpus") : nullptr;
-  if (!saved || !saved->is_string() || saved->string() == data.hash()) return;
-  raise(DS_ERROR_CONFIG, "checkpoint '{}' was trained on corpus {}, this run has corpus {}", path,
-        saved->string(), data.hash());
-}
-
 // One run on one rank, from the parsed configuration to the report.
 class Run {
  public:
@@ -107,6 +97,11 @@ class Run {
     inputs_.emplace(model, config_.micro_batch * config_.accumulation * config_.sequence, config_.sequence);
     engine_options.programs = run_programs(config_, model);
     engine_ = std::make_unique<Engine>(config_, model.graph, comm_, engine_options);
+    if (!options_.batch) {
+      agree_equal(comm_, "data.paths",
+                  Json(Json::Array(config_.data.paths.begin(), config_.data.paths.end())).dump());
+      agree_equal(comm_, "data.tokenizer", config_.data.tokenizer);
+    }
     folder_.path = on_root(comm_, "run folder", [&] {
       folder_ = open_folder(config_, options_, text_);
       return folder_.path;
@@ -129,11 +124,14 @@ class Run {
     agree(comm_, "data", [&] {
       data_ = std::make_unique<RunData>(config_, inputs_->vocabulary(), comm_.rank(), comm_.size(),
                                         folder_.data(), options_.batch);
+      if (options_.resume.empty()) return;
+      data_->check_record(read_run_config(folder_).text, "'" + folder_.file("config.json") + "'");
     });
+    agree_equal(comm_, "the text in '" + folder_.data() + "'", data_->record().dump());
     std::string loaded = begin();
     if (!loaded.empty() && engine_->steps_taken() >= config_.run.steps) return nothing_left(loaded);
     on_root(comm_, "run record", [&] {
-      write_run_config(folder_, document_, config_.effective());
+      write_run_config(folder_, document_, config_.effective(), data_->record());
       open_record();
       return std::string();
     });
@@ -158,7 +156,8 @@ class Run {
     std::string path =
         on_root(comm_, "resumed checkpoint", [&] { return resumed_checkpoint(folder_, options_.resume); });
     if (path.empty()) return path;
-    agree(comm_, "corpus", [&] { check_corpus(read_checkpoint_info(path), path, *data_); });
+    agree(comm_, "corpus",
+          [&] { data_->check_record(read_checkpoint_info(path).client, "checkpoint '" + path + "'"); });
     engine_->load(path);
     return path;
   }
@@ -309,7 +308,7 @@ std::string run_communicator(const Json& config, const std::string& resume) {
   std::string url = communicator_of(config);
   if (url.empty() && !resume.empty()) {
     RunFolder folder{.path = parse_run_name(resume).folder};
-    if (is_run_folder(folder.path)) url = communicator_of(read_run_config(folder));
+    if (is_run_folder(folder.path)) url = communicator_of(read_run_config(folder).document);
   }
   return url.empty() ? "env" : url;
 }

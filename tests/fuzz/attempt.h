@@ -60,7 +60,7 @@ class Attempts {
 
 // Not by O_TRUNC: ext4 writes a file that was truncated and filled again to disk when it is closed.
 inline void put_file(const std::string& path, std::string_view bytes) {
-  File file(path, File::Mode::read_write);
+  File file(path, File::Mode::write);
   file.write(bytes.data(), bytes.size(), 0);
   file.resize(static_cast<int64_t>(bytes.size()));
 }

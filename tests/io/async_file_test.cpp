@@ -9,6 +9,7 @@
 #include "core/base/error.h"
 #include "core/base/log.h"
 #include "core/base/random.h"
+#include "support/file_limit.h"
 #include "support/temp_folder.h"
 
 namespace ds {
@@ -68,7 +69,7 @@ void round_trip(const File& file, size_t bytes, size_t chunk, int depth) {
 
 TEST(IoLane, RoundTripBuffered) {
   test::TempFolder folder;
-  File file(folder / "a", File::Mode::write_new);
+  File file(folder / "a", File::Mode::create);
   for (size_t bytes : {size_t{1}, size_t{4095}, size_t{70000}, size_t{3} << 20}) {
     for (int depth : {1, 8}) round_trip(file, bytes, 16384, depth);
   }
@@ -100,7 +101,7 @@ TEST(IoLane, WithoutKernelSupport) {
   set_log_sink([&](LogLevel, std::string_view line) { lines.emplace_back(line); });
   {
     test::TempFolder folder;
-    File file(folder / "a", File::Mode::write_new);
+    File file(folder / "a", File::Mode::create);
     round_trip(file, 300000, 16384, 1 << 30);  // no kernel allows this depth
   }
   flush_log();
@@ -111,7 +112,7 @@ TEST(IoLane, WithoutKernelSupport) {
 
 TEST(IoLane, CompletesInOrder) {
   test::TempFolder folder;
-  File file(folder / "a", File::Mode::write_new);
+  File file(folder / "a", File::Mode::create);
   IoLane lane("order", 4096, 4, nullptr);
   std::vector<int> order;  // written by the lane's thread only, read after wait()
   Pages page(size_t{40} * 4096);
@@ -131,7 +132,7 @@ TEST(IoLane, CompletesInOrder) {
 
 TEST(IoLane, ReadyWaitsForAnotherLane) {
   test::TempFolder folder;
-  File file(folder / "a", File::Mode::write_new);
+  File file(folder / "a", File::Mode::create);
   IoLane reads("reads", 4096, 4, nullptr), writes("writes", 4096, 4, nullptr);
   Pages out(65536), in(65536);
   out.fill(1);
@@ -177,14 +178,15 @@ TEST(IoLane, ErrorsSurface) {
   std::string path = folder / "a";
   write_file_atomic(path, std::string(100000, 'x'));
   File readonly(path, File::Mode::read);
-  File full("/dev/full", File::Mode::read_write);
+  File full(folder / "full", File::Mode::create);
+  test::FileLimit limit(0);
   Pages page(size_t{64} * 4096);
   for (int depth : {4, 1 << 30}) {
     expect_failure(readonly, write_request(readonly, 0, page.data(), page.size(), "tensor x"),
                    "Bad file descriptor", depth);
     expect_failure(readonly, read_request(readonly, 0, page.data(), page.size(), "tensor x"),
                    "the file has only 100000 bytes", depth);
-    expect_failure(full, write_request(full, 0, page.data(), page.size(), "tensor x"), "No space left",
+    expect_failure(full, write_request(full, 0, page.data(), page.size(), "tensor x"), "File too large",
                    depth);
   }
   IoLane lane("closed", 4096, 4, nullptr);
@@ -193,7 +195,7 @@ TEST(IoLane, ErrorsSurface) {
 
 TEST(IoLane, EarlierTicketsSurviveALaterError) {
   test::TempFolder folder;
-  File file(folder / "a", File::Mode::write_new);
+  File file(folder / "a", File::Mode::create);
   Pages page(4096);
   IoLane lane("mixed", 4096, 4, nullptr);
   uint64_t good = lane.submit(write_request(file, 0, page.data(), 4096));
@@ -212,7 +214,7 @@ TEST(IoLane, EarlierTicketsSurviveALaterError) {
 
 TEST(IoLane, DestructionFinishesWhatWasSubmitted) {
   test::TempFolder folder;
-  File file(folder / "a", File::Mode::write_new);
+  File file(folder / "a", File::Mode::create);
   Pages page(4096);
   page.fill(3);
   {

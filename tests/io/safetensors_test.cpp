@@ -39,7 +39,7 @@ class Safetensors : public ::testing::Test {
   }
   // Not by truncation to nothing: some file systems then flush at every close.
   void overwrite(const std::string& bytes) {
-    File file(path_, File::Mode::read_write);
+    File file(path_, File::Mode::write);
     file.write(bytes.data(), bytes.size(), 0);
     file.resize(static_cast<int64_t>(bytes.size()));
   }
@@ -113,7 +113,7 @@ TEST_F(Safetensors, HostileLengths) {
     EXPECT_NE(refusal(with_length("{}", "", length)).find("at most 2"), std::string::npos) << length;
   }
   {
-    File sparse(path_, File::Mode::write_new);  // a file large enough for the length it declares
+    File sparse(path_, File::Mode::write);  // a file large enough for the length it declares
     uint64_t length = uint64_t{1} << 40;
     sparse.write(&length, 8, 0);
     ASSERT_EQ(ftruncate(sparse.fd(), int64_t{1} << 41), 0);

@@ -96,7 +96,7 @@ TEST_F(TensorFolderTest, DamagedIndexes) {
   write_file_atomic(folder_ / "model.safetensors.index.json", "{}");
   expect_names(refusal(), {"weight_map"});
   std::filesystem::resize_file(folder_ / "model.safetensors.index.json", 1LL << 40);  // a hole
-  expect_names(refusal(), {"index.json", "100000000", "1099511627776"});
+  expect_names(refusal(), {"index.json", "33554432", "1099511627776"});
 }
 
 TEST_F(TensorFolderTest, AnyChangedByteOfAnIndexEndsInAFolderOrAnError) {
@@ -105,7 +105,7 @@ TEST_F(TensorFolderTest, AnyChangedByteOfAnIndexEndsInAFolderOrAnError) {
   std::string path = folder_ / "model.safetensors.index.json", good = read_file(path);
   for (size_t at = 0; at < good.size(); ++at) {
     for (char c : {'\0', '"', '{', '}', ',', '/', '0', '\xff', static_cast<char>(good[at] ^ 1)}) {
-      File(path, File::Mode::read_write).write(&c, 1, static_cast<int64_t>(at));
+      File(path, File::Mode::write).write(&c, 1, static_cast<int64_t>(at));
       try {
         EXPECT_EQ(read_tensor_folder(folder_.path()).files.size(), 2u);
       } catch (const Error& error) {
@@ -113,7 +113,7 @@ TEST_F(TensorFolderTest, AnyChangedByteOfAnIndexEndsInAFolderOrAnError) {
             << error.what();
       }
     }
-    File(path, File::Mode::read_write).write(&good[at], 1, static_cast<int64_t>(at));
+    File(path, File::Mode::write).write(&good[at], 1, static_cast<int64_t>(at));
   }
 }
 

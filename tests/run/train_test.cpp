@@ -404,9 +404,9 @@ TEST_F(RunTrain, a_resume_with_another_text_is_refused_by_both_hashes) {
   prepare_dataset({.paths = {text_ + "/b.txt"}}, "bytes", first.folder + "/data");
   std::string other = TokenFile(first.folder + "/data/train.tokens").corpus_hash();
   std::string message =
-      error_of(Json::parse(R"({"run": {"steps": 2}})"), DS_ERROR_CONFIG, quiet(first.folder));
-  EXPECT_NE(message.find("corpus " + mine), std::string::npos) << message;
-  EXPECT_NE(message.find("corpus " + other), std::string::npos) << message;
+      error_of(Json::parse(R"({"run": {"steps": 2}})"), DS_ERROR_CORRUPT, quiet(first.folder));
+  EXPECT_NE(message.find("says " + mine), std::string::npos) << message;
+  EXPECT_NE(message.find("has hash " + other), std::string::npos) << message;
 }
 
 TEST_F(RunTrain, a_step_with_infinity_ends_the_run_saved_and_reported) {

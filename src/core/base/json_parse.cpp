@@ -53,9 +53,7 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
   bool end_array() override { return close(); }
 
   bool key(std::string& name) override {
-    if (!levels_.back().names.insert(name).second) {
-      fail(key_begin(), fmt::format("duplicate key '{}'", name));
-    }
+    if (is_taken(levels_.back(), name)) fail(key_begin(), fmt::format("duplicate key '{}'", name));
     levels_.back().key = std::move(name);
     return true;
   }
@@ -72,8 +70,21 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
   struct Level {
     Json value;
     std::string key;                        // of the member being parsed
-    std::unordered_set<std::string> names;  // of an object
+    std::unordered_set<std::string> names;  // of an object with many members
   };
+
+  // Most objects are small, and a set for each would cost more than all else: only large ones get one.
+  static bool is_taken(Level& level, const std::string& name) {
+    constexpr size_t small = 16;
+    const Json::Object& members = level.value.object();
+    if (members.size() < small) {
+      return std::any_of(members.begin(), members.end(), [&](const auto& m) { return m.first == name; });
+    }
+    if (level.names.empty()) {
+      for (const auto& member : members) level.names.insert(member.first);
+    }
+    return !level.names.insert(name).second;
+  }
 
   bool open(Json value) {
     if (levels_.size() == max_depth) {

@@ -5,8 +5,7 @@
 
 namespace ds {
 
-// A tokenizer file as a whole: a regular file of at most 256 MiB. DS_ERROR_NOT_FOUND, _IO, _CORRUPT.
-std::string read_tokenizer_file(const std::string& path);
-Json read_tokenizer_json(const std::string& path);  // DS_ERROR_CORRUPT names line and column
+// A tokenizer's JSON file. DS_ERROR_NOT_FOUND, _IO, _CORRUPT naming line and column.
+Json read_tokenizer_json(const std::string& path);
 
 }  // namespace ds

@@ -7,6 +7,7 @@
 #include "data/tokenizers/file_text.h"
 #include "data/tokenizers/hugging_face.h"
 #include "data/tokenizers/kinds.h"
+#include "io/file.h"
 
 namespace ds {
 namespace {
@@ -14,7 +15,7 @@ namespace {
 // A line a merge, after an optional first line "#version: ...".
 Json::Array read_merges(const std::string& path) {
   Json::Array merges;
-  std::istringstream lines(read_tokenizer_file(path));
+  std::istringstream lines(read_file(path));
   for (std::string line; std::getline(lines, line);) {
     if (line.ends_with('\r')) line.pop_back();
     if (line.empty() || (merges.empty() && line.starts_with("#version"))) continue;

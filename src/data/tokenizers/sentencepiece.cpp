@@ -5,9 +5,9 @@
 
 #include "core/base/error.h"
 #include "core/base/utf8.h"
-#include "data/tokenizers/file_text.h"
 #include "data/tokenizers/hugging_face.h"
 #include "data/tokenizers/kinds.h"
+#include "io/file.h"
 
 namespace ds {
 namespace {
@@ -15,7 +15,7 @@ namespace {
 class SentencePiece : public Tokenizer {
  public:
   explicit SentencePiece(const std::string& path) : name_(path) {
-    auto status = processor_.LoadFromSerializedProto(read_tokenizer_file(path));
+    auto status = processor_.LoadFromSerializedProto(read_file(path));
     if (!status.ok()) raise(DS_ERROR_CORRUPT, "{}: not a whole sentencepiece model", path);
     std::filesystem::path parent = std::filesystem::path(path).parent_path();
     std::string folder = parent.empty() ? "." : parent.string();

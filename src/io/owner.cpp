@@ -1,0 +1,66 @@
+#include "io/owner.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <system_error>
+
+#include "core/base/error.h"
+#include "io/file.h"
+
+namespace ds {
+namespace {
+
+// Whom the file system calls the owner of what this process makes in `folder`; -1 where it may make nothing.
+int64_t owner_of_new(const std::string& folder) {
+  struct stat status;
+  try {
+    File file = File::scratch(folder);
+    return ::fstat(file.fd(), &status) == 0 ? int64_t{status.st_uid} : -1;
+  } catch (const Error&) {
+    return -1;
+  }
+}
+
+// False when nothing is there.
+bool look(const std::string& path, struct stat& status) {
+  if (::lstat(path.c_str(), &status) == 0) return true;
+  if (errno == ENOENT) return false;
+  raise(DS_ERROR_IO, "{}: {}", path, std::generic_category().message(errno));
+}
+
+void require_own(const std::string& path, const struct stat& status, const std::string& folder) {
+  int64_t owner = status.st_uid, user = ::geteuid();
+  if (owner == user || owner == 0 || owner == owner_of_new(folder)) return;
+  raise(DS_ERROR_IO,
+        "{}: belongs to user {}, this process to user {}: libds writes only among files of its own", path,
+        owner, user);
+}
+
+}  // namespace
+
+void require_own_folder(const std::string& path) {
+  struct stat status;
+  if (!look(path, status)) return;
+  if (S_ISLNK(status.st_mode)) {
+    raise(DS_ERROR_IO, "{}: is a symbolic link, where libds needs a folder of its own", path);
+  }
+  if (!S_ISDIR(status.st_mode)) raise(DS_ERROR_IO, "{}: is a file, where libds needs a folder", path);
+  require_own(path, status, path);
+}
+
+void require_own_file(const std::string& path) {
+  struct stat status;
+  if (!look(path, status)) return;
+  if (!S_ISREG(status.st_mode)) {
+    raise(DS_ERROR_IO, "{}: is {}, where libds needs a file of its own", path,
+          S_ISLNK(status.st_mode)   ? "a symbolic link"
+          : S_ISDIR(status.st_mode) ? "a folder"
+                                    : "a pipe, socket or device");
+  }
+  require_own(path, status, std::filesystem::path(path).parent_path().string());
+}
+
+}  // namespace ds
