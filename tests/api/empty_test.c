@@ -179,6 +179,24 @@ static void huge(void) {
   ds_engine_destroy(engine);
 }
 
+/* A model of which this part is all. */
+static void nothing_else(void) {
+  char config[512];
+  ds_engine* engine = NULL;
+  int32_t param = -1;
+  int s;
+  mlp_config(config, sizeof config, 3, 1, 1);
+  check_ok(ds_engine_create(NULL, config, NULL, NULL, &engine), "engine");
+  check_ok(ds_engine_param_add(engine, "empty", none, 2, NULL, &param), "add");
+  for (s = 0; s < STEPS; ++s) {
+    check_ok(ds_gather_params(engine, &param, 1), "gather");
+    check_ok(ds_release_params(engine, &param, 1), "release");
+    check_ok(ds_backward(engine), "backward");
+    check_ok(ds_step(engine), "step");
+  }
+  ds_engine_destroy(engine);
+}
+
 static void refusals(void) {
   ds_graph* graph = mlp_graph();
   int32_t empty = -1, out = -1, value = -1;
@@ -195,6 +213,7 @@ int main(int argc, char** argv) {
   snprintf(folder, sizeof folder, "%s/empty_XXXXXX", argc > 1 ? argv[1] : ".");
   check(mkdtemp(folder) != NULL, "a folder");
   refusals();
+  nothing_else();
   huge();
   all_stages(folder);
   snprintf(command, sizeof command, "rm -rf '%s'", folder);

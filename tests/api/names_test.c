@@ -165,6 +165,36 @@ static void survive_files(char names[][64], int count, const char* folder) {
   check(system(command) == 0, "clean up");
 }
 
+static ds_graph* one_parameter(const char* name, int32_t* x, int32_t* loss) {
+  const int64_t dims[] = {-1, 2}, square[] = {2, 2};
+  ds_graph* graph = NULL;
+  int32_t pair[2];
+  check_ok(ds_graph_create("g", MLP_ROWS, &graph), "graph");
+  check_ok(ds_graph_input(graph, "x", DS_DTYPE_F32, dims, 2, x), "x");
+  pair[0] = *x;
+  check_ok(ds_graph_param(graph, name, square, 2, "normal", 0.5, &pair[1]), "parameter");
+  check_ok(ds_graph_op(graph, "linear", pair, 2, NULL, &pair[1]), "linear");
+  check_ok(ds_graph_op(graph, "mse", pair, 2, NULL, loss), "loss");
+  check_ok(ds_graph_output(graph, *loss), "output");
+  return graph;
+}
+
+/* Names that are made from the longest ones are longer, and come back from the text all the same. */
+static void longest_name(const char* name, const char* config) {
+  static char text[65536];
+  int32_t x = -1, loss = -1, grad = -1;
+  size_t size = 0;
+  ds_graph *graph = one_parameter(name, &x, &loss), *parsed = NULL;
+  ds_engine* engine = NULL;
+  check_ok(ds_engine_create(NULL, config, graph, NULL, &engine), "engine");
+  check_ok(ds_graph_grad(graph, loss, &x, 1, &grad), "gradients");
+  check_ok(ds_graph_print(graph, text, sizeof text, &size), "print");
+  check_ok(ds_graph_parse(text, &parsed), "parse");
+  ds_engine_destroy(engine);
+  ds_graph_destroy(parsed);
+  ds_graph_destroy(graph);
+}
+
 static void refusals(void) {
   static const char* const bad[][2] = {{"", "must not be empty"},
                                        {"a b", "without blanks"},
@@ -192,7 +222,10 @@ static void refusals(void) {
   longest[512] = '\0';
   check_ok(ds_graph_create(longest, 4, &graph), "the longest name");
   ds_graph_destroy(graph);
+  longest_name(longest, config);
   check_error(ds_graph_parse("graph a\x01 n<=4\n", &graph), DS_ERROR_INVALID_ARGUMENT, "control characters");
+  check_error(ds_graph_parse("graph g n<=4\ninput %x f32[n]\n%y{ = relu %x -> f32[n]\n", &graph),
+              DS_ERROR_INVALID_ARGUMENT, "line 3: value name must be without blanks");
   check(param == -1, "nothing was added");
   check_ok(ds_engine_param_add(engine, "fine", dims, 1, NULL, &param), "the engine is usable");
   check(param == 0, "the first");

@@ -1,4 +1,5 @@
 #pragma once
+#include <cstddef>
 #include <string_view>
 
 namespace ds {
@@ -7,7 +8,8 @@ inline constexpr size_t kMostName = 512;  // bytes
 
 // Names of graphs, inputs, parameters and other values stand between blanks in the text form of graphs and
 // programs, and as members in JSON of checkpoints and safetensors files. Whatever passes here comes back from
-// each of them as it was. Throws DS_ERROR_INVALID_ARGUMENT; `kind` begins the message: "graph", "parameter".
-void require_name(std::string_view kind, std::string_view name);
+// each of them as it was. Names that are made from others have no limit. Throws DS_ERROR_INVALID_ARGUMENT;
+// `kind` begins the message: "graph", "parameter".
+void require_name(std::string_view kind, std::string_view name, size_t most = kMostName);
 
 }  // namespace ds

@@ -7,9 +7,14 @@
 namespace ds {
 namespace {
 
+// What a node makes may be named after a value with the longest name.
+void require_value_name(std::string_view name, NodeId producer) {
+  require_name("value", name, producer < 0 ? kMostName : name.max_size());
+}
+
 // Only a parameter may be empty: parts of a model that is cut over ranks are.
 ValueId add_value(Graph& graph, std::string_view name, TensorType type, NodeId producer, int64_t least = 1) {
-  require_name("value", name);
+  require_value_name(name, producer);
   ValueId other = graph.find_value(name);
   require(other < 0, "value name '{}' is already used by value {}", name, other);
   bool sized = type.shape.rank() <= 4;
@@ -130,7 +135,7 @@ int32_t Graph::find_param(std::string_view param_name) const {
 void Graph::check() const {
   require(bound >= 1, "bound of graph '{}' must be at least 1, got {}", name, bound);
   for (size_t i = 0; i < values.size(); ++i) {
-    require_name("value", values[i].name);
+    require_value_name(values[i].name, values[i].producer);
     require(find_value(values[i].name) == static_cast<ValueId>(i), "value name '{}' is used twice",
             values[i].name);
   }

@@ -160,8 +160,10 @@ class GraphParser {
     for (size_t i = 0; i < outs.size(); ++i) {
       require(parse_type(types[i]) == inferred[i], "{}: output {} is {}, got {}", node.op, outs[i],
               inferred[i].text(), types[i]);
-      node.out.push_back(graph_.append_value(
-          {std::string(without_percent(outs[i])), inferred[i], static_cast<NodeId>(graph_.nodes.size())}));
+      std::string_view name = without_percent(outs[i]);
+      require_name("value", name, name.max_size());
+      node.out.push_back(
+          graph_.append_value({std::string(name), inferred[i], static_cast<NodeId>(graph_.nodes.size())}));
     }
     graph_.nodes.push_back(std::move(node));
   }
