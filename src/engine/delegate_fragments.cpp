@@ -34,7 +34,8 @@ DelegateEngine::Fragment& DelegateEngine::fragment(size_t bucket, int32_t micro)
                                           : reduce_fragment(plan_, config_, options_.machine, bucket, micro));
   if (record_) {  // behind the recorded program's memory, where leases may still be
     for (Buffer& buffer : f.program->buffers) {
-      if (buffer.residency != Residency::transient || buffer.tier == Tier::nvme) continue;
+      bool placed = buffer.residency == Residency::transient && buffer.offset >= 0;
+      if (!placed || buffer.tier == Tier::nvme) continue;
       buffer.offset += program_bytes(static_cast<int>(buffer.tier));
     }
   }

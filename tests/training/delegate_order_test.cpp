@@ -1,0 +1,285 @@
+// Hosts that leave their order, evaluate between steps, or release late: one case each of what the random
+// hosts of delegate_random_test.cpp do.
+#include <gtest/gtest.h>
+
+#include <atomic>
+
+#include "core/base/error.h"
+#include "engine/delegate.h"
+#include "support/errors.h"
+#include "support/models.h"
+#include "support/ranks.h"
+#include "support/temp_folder.h"
+
+namespace ds::test {
+namespace {
+
+constexpr int kParams = 4;
+constexpr int64_t kNumel = 300;
+
+Config config_of(int stage, int world, int64_t accumulation) {
+  Config c = make_config(stage, accumulation, world);
+  c.zero.param_persistence_threshold = 0;
+  c.zero.reduce_bucket_size = 512;  // a bucket for each parameter
+  c.gradient_clipping = 0;
+  c.comm_timeout_ms = 20000;
+  return c;
+}
+
+void add_params(DelegateEngine& engine) {
+  for (int p = 0; p < kParams; ++p) {
+    std::vector<float> initial(kNumel, static_cast<float>(p + 1));
+    engine.add_param("h." + std::to_string(p) + ".w", {kNumel}, initial);
+  }
+}
+
+void give(DelegateEngine& engine, int32_t param, float value = 1) {
+  std::vector<float> grad(kNumel, value);
+  engine.grad_ready(param, grad.data(), DS_DTYPE_F32, kNumel);
+}
+
+void gather(DelegateEngine& engine, std::vector<int32_t> params) { engine.gather(params); }
+void release(DelegateEngine& engine, std::vector<int32_t> params) { engine.release(params); }
+
+void forward(DelegateEngine& engine, std::vector<int32_t> order = {0, 1, 2, 3}) {
+  for (int32_t p : order) {
+    gather(engine, {p});
+    ASSERT_EQ(engine.view(p).numel(), kNumel);
+    release(engine, {p});
+  }
+}
+
+void micro_step(DelegateEngine& engine, const std::vector<int32_t>& order = {3, 2, 1, 0}) {
+  forward(engine);
+  for (int32_t p : order) give(engine, p);
+  engine.end_micro_step();
+}
+
+void expect_gradient(DelegateEngine& engine, int32_t param, float want, const std::string& where) {
+  for (float g : engine.read_tensor(param, "grad"))
+    ASSERT_EQ(g, want) << "parameter " << param << " " << where;
+}
+
+TEST(DelegateOrder, MayChangeBehindAReduction) {
+  for (int world : {1, 2}) {
+    for (int stage : {0, 1, 2, 3}) {
+      Config c = config_of(stage, world, 2);
+      c.zero.quantized_gradients = stage >= 2 && world > 1;
+      run_ranks(world, [&](Communicator& comm) {
+        DelegateEngine engine(c, comm, {});
+        add_params(engine);
+        for (int s = 0; s < 6; ++s) {
+          micro_step(engine);
+          micro_step(engine, s == 2 || s == 4 ? std::vector{3, 1, 2, 0} : std::vector{3, 2, 1, 0});
+          std::string where = "stage " + std::to_string(stage) + " step " + std::to_string(s);
+          for (int32_t p = 0; p < kParams; ++p) expect_gradient(engine, p, 1, where);
+          engine.step();
+        }
+      });
+    }
+  }
+}
+
+// The recorded step reduces a bucket without its gradient; the host gives it the next time.
+TEST(DelegateOrder, AMissingGradientMayComeAgain) {
+  for (int stage : {0, 2, 3}) {
+    auto self = create_communicator("self", {});
+    DelegateEngine engine(config_of(stage, 1, 1), *self, {});
+    add_params(engine);
+    for (int s = 0; s < 4; ++s) {
+      for (int32_t p : {3, 2, 0, 1}) {
+        if (p != 1 || s % 2 == 1) give(engine, p);
+      }
+      engine.end_micro_step();
+      expect_gradient(engine, 1, s % 2 == 1 ? 1 : 0, "step " + std::to_string(s));
+      expect_gradient(engine, 2, 1, "step " + std::to_string(s));
+      engine.step();
+    }
+  }
+}
+
+struct Cost {
+  std::map<std::string, CommCount> counts;
+  int64_t bytes = 0;
+  size_t instructions = 0;
+};
+
+Cost cost(const Config& c, bool late) {
+  Cost out;
+  run_ranks(2, [&](Communicator& comm) {
+    DelegateEngine engine(c, comm, {});
+    add_params(engine);
+    for (int s = 0; s < 4; ++s) {
+      gather(engine, {0, 1, 2, 3});
+      for (int32_t p : {3, 2, 1, 0}) give(engine, p);
+      if (!late) release(engine, {0, 1, 2, 3});
+      engine.end_micro_step();
+      if (late) release(engine, {0, 1, 2, 3});
+      engine.step();
+      expect_gradient(engine, 0, 1, "step " + std::to_string(s));
+    }
+    if (comm.rank() == 0)
+      out = {engine.ledger(), engine.mapped(Tier::device), parse_program(engine.print_plan()).instrs.size()};
+  });
+  return out;
+}
+
+TEST(DelegateOrder, ReleasingBehindTheLastBackwardCostsNothing) {
+  for (bool reproducible : {false, true}) {
+    for (int stage : {0, 2, 3}) {
+      Config c = config_of(stage, 2, 1);
+      c.reproducible = reproducible;
+      Cost early = cost(c, false), late = cost(c, true);
+      EXPECT_EQ(early.instructions, late.instructions) << "stage " << stage;
+      EXPECT_EQ(early.bytes, late.bytes) << "stage " << stage;
+      ASSERT_EQ(early.counts.size(), late.counts.size());
+      for (const auto& [name, count] : early.counts) {
+        EXPECT_EQ(count.calls, late.counts.at(name).calls) << name << ", stage " << stage;
+        EXPECT_EQ(count.bytes, late.counts.at(name).bytes) << name << ", stage " << stage;
+      }
+    }
+  }
+}
+
+TEST(DelegateOrder, EvaluationKeepsTheRecordAndLocksNothing) {
+  TempFolder folder;
+  for (int stage : {0, 3}) {
+    run_ranks(2, [&](Communicator& comm) {
+      DelegateEngine engine(config_of(stage, 2, 1), comm, {});
+      add_params(engine);
+      forward(engine);  // also before the first step
+      micro_step(engine);
+      engine.step();
+      std::string recorded = engine.print_plan();
+      for (int s = 0; s < 6; ++s) {
+        if (s % 3 != 0) forward(engine);
+        if (s % 2 != 0) forward(engine, {2, 0, 1, 3});
+        if (s == 2) gather(engine, {1});
+        if (s == 2) release(engine, {1});
+        if (s == 2 || s == 3) engine.load(engine.save(folder / std::to_string(10 * stage + s)));
+        engine.write_tensor(0, "master", std::vector<float>(kNumel, 1));
+        engine.refresh_params();
+        expect_gradient(engine, 1, 1, "after a step");
+        micro_step(engine);
+        EXPECT_TRUE(engine.following()) << "stage " << stage << " step " << s;
+        engine.step();
+        EXPECT_EQ(engine.print_plan(), recorded) << "stage " << stage << " step " << s;
+      }
+      forward(engine);
+      engine.freeze(std::vector<int32_t>{0}, 1);
+    });
+  }
+}
+
+TEST(DelegateOrder, NothingChangesUnderALease) {
+  TempFolder folder;
+  auto self = create_communicator("self", {});
+  DelegateEngine engine(config_of(3, 1, 1), *self, {});
+  add_params(engine);
+  std::vector<float> values(kNumel, 5);
+  gather(engine, {1, 2});
+  std::string path = engine.save(folder.path());
+  EXPECT_EQ(engine.read_tensor(2, "param")[7], 3);
+  int32_t param = 0;
+  for (const auto& call :
+       std::vector<std::function<void()>>{[&] { engine.load(path); }, [&] { engine.refresh_params(); },
+                                          [&] { engine.write_tensor(0, "master", values); },
+                                          [&] {
+                                            engine.freeze({&param, 1}, 1);
+                                          }})
+    EXPECT_NE(message_of(call, DS_ERROR_STATE).find("while parameter 'h.1.w' is leased"), std::string::npos);
+  EXPECT_EQ(engine.view(1).as<float>()[9], 2);
+  release(engine, {1, 2});
+  engine.load(path);
+}
+
+TEST(DelegateOrder, ReleasingTooOftenInOneCallChangesNothing) {
+  auto self = create_communicator("self", {});
+  DelegateEngine engine(config_of(3, 1, 1), *self, {});
+  add_params(engine);
+  gather(engine, {0, 1, 1});
+  EXPECT_EQ(message_of(
+                [&] {
+                  release(engine, {0, 1, 1, 1});
+                },
+                DS_ERROR_STATE),
+            "parameter 'h.1.w' is released 3 times, but has 2 leases");
+  EXPECT_EQ(engine.view(0).as<float>()[3], 1);
+  EXPECT_EQ(engine.view(1).as<float>()[3], 2);
+  release(engine, {1, 0, 1});
+  EXPECT_THROW(engine.view(1), Error);
+}
+
+// With no reuse at all every lease is a range of its own, unless an older one is still open.
+TEST(DelegateOrder, ALeaseStaysWhereItIsWhileOthersComeAndGo) {
+  auto self = create_communicator("self", {});
+  Config c = config_of(3, 1, 1);
+  c.zero.max_reuse_distance = 0;
+  c.zero.max_live_parameters = 600;  // of 512 a bucket
+  DelegateEngine engine(c, *self, {});
+  add_params(engine);
+  for (int s = 0; s < 3; ++s) {
+    gather(engine, {0});
+    const float* first = engine.view(0).as<float>();
+    float value = first[0];
+    forward(engine, {1, 2});
+    gather(engine, {0});
+    EXPECT_EQ(engine.view(0).as<float>(), first);
+    release(engine, {0});
+    forward(engine, {3, 1, 2});
+    EXPECT_EQ(first[kNumel - 1], value);
+    release(engine, {0});
+    give(engine, 0);
+    engine.end_micro_step();
+    engine.step();
+  }
+}
+
+// One rank alone calls otherwise: all ranks get an error, before any of them updates, and none waits forever.
+TEST(DelegateOrder, OneRankThatLeavesItIsAnErrorOnAll) {
+  using Odd = std::function<void(DelegateEngine&)>;
+  std::vector<Odd> ways = {[](DelegateEngine& e) {
+                             micro_step(e, {3, 1, 2, 0});
+                           },
+                           [](DelegateEngine& e) {
+                             micro_step(e, {3, 2, 0});
+                           },
+                           [](DelegateEngine& e) {
+                             for (int32_t p : {3, 2, 1, 0}) give(e, p);
+                             e.end_micro_step();
+                           },
+                           [](DelegateEngine& e) {
+                             forward(e, {1, 0, 2, 3});
+                             for (int32_t p : {3, 2, 1, 0}) give(e, p);
+                             e.end_micro_step();
+                           },
+                           [](DelegateEngine& e) {
+                             micro_step(e);
+                             forward(e, {2});
+                           }};
+  for (int stage : {0, 2, 3}) {
+    for (size_t way = 0; way < ways.size(); ++way) {
+      for (int odd_step : {0, 1, 3}) {
+        std::atomic<int> failed{0};
+        run_ranks(3, [&](Communicator& comm) {
+          DelegateEngine engine(config_of(stage, 3, 1), comm, {});
+          add_params(engine);
+          for (int s = 0; s < odd_step; ++s) {
+            micro_step(engine);
+            engine.step();
+          }
+          message_of([&] {
+            comm.rank() == 1 ? ways[way](engine) : micro_step(engine);
+            engine.step();
+          });
+          EXPECT_EQ(engine.steps_taken(), odd_step);
+          ++failed;
+        });
+        EXPECT_EQ(failed, 3) << "stage " << stage << " way " << way << " step " << odd_step;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ds::test
