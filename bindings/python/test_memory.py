@@ -50,6 +50,7 @@ assert ds.tensor_create(ds.DTYPE_F32, [0, 3]).memory().nbytes == 0
 CONFIG = json.dumps({
     "train_batch_size": 2,
     "gradient_clipping": 0,
+    "frozen_parameters": ["late"],
     "optimizer": {"type": "SGD", "params": {"lr": 0.5}},
     "zero_optimization": {"stage": 3, "stage3_param_persistence_threshold": 0},
 })
@@ -57,10 +58,10 @@ CONFIG = json.dumps({
 
 def host(elements):
     engine = ds.engine_create(None, CONFIG, None, None)
-    params = [ds.engine_param_add(engine, name, [elements]) for name in ("a", "b")]
-    for param, value in zip(params, (1.0, 2.0)):
+    params = [ds.engine_param_add(engine, name, [elements]) for name in ("a", "b", "late")]
+    for param, value in zip(params, (1.0, 2.0, 3.0)):
         ds.engine_write(engine, param, ds.STATE_KIND_MASTER, array.array("f", [value]) * elements)
-    return engine, params
+    return engine, params[:2]
 
 
 def step(engine, params, elements):
@@ -91,12 +92,14 @@ for elements in (300, 1 << 18):
         for old in step(engine, params, elements):
             memories.append(old.memory().cast("f"))
     ds.engine_freeze(engine, [params[0]], 1)
-    ds.engine_freeze(engine, [params[0]], 0)
+    ds.engine_freeze(engine, [params[0], params[1] + 1], 0)  # states of the late one make the arena larger
     step(engine, params, elements)
     touched = sum(sum(m[:: 64]) for m in memories) + sum(float(a.sum()) for a in arrays)
     values = array.array("f", [0.0]) * elements
     ds.engine_read(engine, params[0], ds.STATE_KIND_MASTER, values)
     assert set(values) == {1.0 - 5 * 0.5}, set(values)
+    ds.engine_read(engine, params[1] + 1, ds.STATE_KIND_MASTER, values)
+    assert set(values) == {3.0}, set(values)
     ds.gather_params(engine, params)
     last = ds.engine_param_view(engine, params[1])
     del engine

@@ -67,6 +67,12 @@ TEST(Shape, TextAndElements) {
   }
 }
 
+TEST(Utf8, ATerminalGetsNoControlCharacters) {
+  std::string text = "a\tb\n\xc3\xa9\xe4\xb8\xad";
+  EXPECT_EQ(show_controls(text), text);
+  EXPECT_EQ(show_controls(std::string_view("\0\x1b[31m\r\x7f\xc2\x9b", 10)), "\\x00\\x1b[31m\\x0d\\x7f\\x9b");
+}
+
 TEST(Attrs, PrintParsesBack) {
   Attrs a{{"heads", int64_t{6}}, {"eps", 1e-5}, {"one", 1.0}, {"kind", std::string("tanh x")}};
   EXPECT_EQ(Attrs::parse(a.print()), a);
