@@ -15,7 +15,8 @@ except ImportError:
 def churn():
     """What was freed is used again: a dangling view would show it."""
     gc.collect()
-    rubbish = [ds.tensor_create(ds.DTYPE_F32, [size]) for size in (4, 16, 1000, 1 << 20) for _ in range(20)]
+    sizes = [4, 16, 1000] * 20 + [1 << 20] * 3
+    rubbish = [ds.tensor_create(ds.DTYPE_F32, [size]) for size in sizes]
     for tensor in rubbish:
         memory = tensor.memory().cast("f")
         memory[:] = array.array("f", [9.0]) * len(memory)

@@ -177,8 +177,17 @@ static void destroy(things* t) {
   ds_comm_destroy(t->comm);
 }
 
+typedef struct outcome {
+  double losses[STEPS];
+  float weights[WEIGHTS];
+} outcome;
+
+static double alone;
+static outcome plain[RANKS], forked[RANKS], within[RANKS];
+static void train_thread(int rank, ds_comm* comm, void* data);
+
 /* Everything that a child may do; ends it. Its alarm turns a call that hangs into a failure. */
-static void be_child(things* t, double alone) {
+static void be_child(things* t) {
   alarm(60);
   comm_calls(t);
   graph_calls(t);
@@ -186,14 +195,16 @@ static void be_child(things* t, double alone) {
   delegate_calls(t);
   destroy(t);
   check(train_alone(3) == alone, "a child trains by itself as its parent would");
+  run_ranks("within", RANKS, train_thread, within);
+  check(memcmp(plain, within, sizeof plain) == 0, "ranks and scratch files of a child's own");
   exit(0); /* with the destructors of the library */
 }
 
-static void fork_once(things* t, double alone) {
+static void fork_once(things* t) {
   int status = 0;
   pid_t child = fork();
   check(child >= 0, "fork");
-  if (child == 0) be_child(t, alone);
+  if (child == 0) be_child(t);
   check(waitpid(child, &status, 0) == child && status == 0, "a child without a complaint");
 }
 
@@ -209,13 +220,8 @@ static ds_engine* make_delegate(ds_tensor** view) {
   return engine;
 }
 
-typedef struct outcome {
-  double losses[STEPS];
-  float weights[WEIGHTS];
-} outcome;
-
 /* Trains one rank; rank 0 forks within a step, with a collective under way, and again. */
-static void train(int rank, ds_comm* comm, int forks, double alone, outcome* out) {
+static void train(int rank, ds_comm* comm, int forks, outcome* out) {
   things t = {0};
   mlp_batch batch;
   float one = 1, sum = 0;
@@ -231,7 +237,7 @@ static void train(int rank, ds_comm* comm, int forks, double alone, outcome* out
     check_ok(
         ds_comm_start(comm, DS_COMM_OP_ALL_REDUCE, &one, 1, DS_DTYPE_F32, DS_REDUCE_OP_SUM, 0, &sum, &t.work),
         "start");
-    if (rank == 0 && forks && step % 3 == 1) fork_once(&t, alone);
+    if (rank == 0 && forks && step % 3 == 1) fork_once(&t);
     check_ok(ds_work_wait(t.work), "wait");
     check(sum == RANKS, "a sum");
     ds_work_destroy(t.work);
@@ -244,12 +250,9 @@ static void train(int rank, ds_comm* comm, int forks, double alone, outcome* out
   destroy(&t);
 }
 
-static double alone;
-static outcome plain[RANKS], forked[RANKS];
-
 static void train_thread(int rank, ds_comm* comm, void* data) {
   outcome* out = data;
-  train(rank, comm, out == forked, alone, &out[rank]);
+  train(rank, comm, out == forked, &out[rank]);
 }
 
 /* The same over shared memory: rank 1 is a process that was forked before there was any handle. */
@@ -261,7 +264,7 @@ static void train_process(int rank, const char* url) {
   options.rank = rank;
   options.size = RANKS;
   check_ok(ds_comm_create(url, &options, &comm), "join");
-  train(rank, comm, 1, alone, &out);
+  train(rank, comm, 1, &out);
   ds_comm_destroy(comm);
   check(memcmp(&out, &plain[rank], sizeof out) == 0, "the bits of a run without a fork, over processes");
 }
