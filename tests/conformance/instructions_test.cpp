@@ -99,6 +99,14 @@ TEST_F(Instructions, GranuleNormsAreSumsOfSquares) {
 }
 
 TEST_F(Instructions, InitParamDoesNotDependOnTheShard) {
+TEST_F(Instructions, InitParamDrawsEachParameterByItself) {
+  auto draw = [&](int64_t param) {
+    Attrs attrs{{"kind", "normal"}, {"scale", 0.5}, {"param", param}, {"begin", int64_t{0}}};
+    return run({"init_param", attrs, {}, {Tensor(DS_DTYPE_F32, {256})}})[0];
+  };
+  for (int64_t param : {1, 32768, 65536, 131072}) EXPECT_FALSE(draw(param) == draw(0)) << param;
+}
+
   auto draw = [&](int64_t begin, int64_t count) {
     Attrs attrs{{"kind", "normal"}, {"scale", 0.5}, {"param", int64_t{2}}, {"begin", begin}};
     return run({"init_param", attrs, {}, {Tensor(DS_DTYPE_F32, {count})}})[0];

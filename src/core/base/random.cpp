@@ -25,6 +25,11 @@ std::array<uint32_t, 4> RandomStream::block(uint64_t index) const {
   return philox(counter, {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)});
 }
 
+RandomStream init_stream(uint64_t seed, uint32_t param) {
+  constexpr uint32_t kOps = 32768;
+  return {seed, 0, 0u - param / kOps, param % kOps};
+}
+
 double normal_element(const RandomStream& stream, uint64_t element) {
   std::array<uint32_t, 4> w = stream.block(element / 2);
   bool second = element % 2 == 1;

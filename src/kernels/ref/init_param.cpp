@@ -16,7 +16,7 @@ void init_param(const KernelContext& c) {
   const std::string& kind = c.attrs.text("kind");
   int64_t begin = c.attrs.integer("begin");
   double scale = c.attrs.real("scale");
-  RandomStream stream{c.scalars.seed, 0, 0, static_cast<uint32_t>(c.attrs.integer("param"))};
+  RandomStream stream = init_stream(c.scalars.seed, static_cast<uint32_t>(c.attrs.integer("param")));
   ensure(kind == "zeros" || kind == "ones" || kind == "normal",
          "init_param: kind must be zeros, ones or normal, got '{}'", kind);
   const int64_t count = c.out[0].numel();
