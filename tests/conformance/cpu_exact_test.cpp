@@ -164,6 +164,39 @@ TEST_F(Exact, ElementwiseAndGathers) {
                       {poisoned(dtype, {12, 67})}));
   }
 }
+// Scratch for 2048 numbers: the table is taken in parts, and one id has more rows than a part holds.
+TEST_F(Exact, EmbeddingGradientsOfMoreThanTheScratch) {
+  constexpr int64_t kWords = 5000, kRows = 3000;
+  ThreadTeam small(2, 8 << 10);
+  Tensor ids = random_ids(kRows, kWords, 21);
+  for (int64_t r = 0; r < kRows; r += 2) ids.set(r, 1700);
+  for (int64_t padding : {int64_t{-1}, int64_t{1700}, static_cast<int64_t>(ids.at(1))}) {
+    Attrs attrs{{"rows", kWords}, {"padding", padding}};
+    for (DType dtype : {DS_DTYPE_F32, DS_DTYPE_BF16}) {
+      InstructionCase c{
+          "embedding_dw", attrs, {random_tensor(dtype, {kRows, 3}, 20), ids}, {poisoned(dtype, {kWords, 3})}};
+      EXPECT_TRUE(run_case(implementation(cpu_, c.op, "cpu"), c, small) ==
+                  run_case(implementation(ref_, c.op, "ref"), c, one_))
+          << dtype_name(dtype) << " padding " << padding;
+    }
+  }
+}
+
+TEST_F(Exact, EmbeddingGradientsOfLargeTables) {
+  for (auto [words, rows] : {std::pair<int64_t, int64_t>{600000, 40}, {3000000, 40}, {7, 600000}}) {
+    Tensor ids = random_ids(rows, words, 22), dy(DS_DTYPE_F32, {rows, 1});
+    for (int64_t r = 0; r < rows; ++r) dy.set(r, 1 + static_cast<double>(r % 3));
+    for (int64_t r = 0; r < std::min<int64_t>(rows, 10); ++r)
+      ids.set(r, static_cast<double>(words - 1 - r % 2));
+    InstructionCase c{"embedding_dw", {{"rows", words}}, {dy, ids}, {poisoned(DS_DTYPE_F32, {words, 1})}};
+    Tensor dw = run_case(implementation(cpu_, c.op, "cpu"), c, three_)[0];
+    std::vector<double> want(static_cast<size_t>(words));  // small whole numbers: sums are exact
+    for (int64_t r = 0; r < rows; ++r) want[static_cast<size_t>(ids.at(r))] += dy.at(r);
+    for (int64_t v = 0; v < words; ++v)
+      ASSERT_EQ(dw.at(v), want[static_cast<size_t>(v)]) << v << " of " << words;
+  }
+}
+
 
 }  // namespace
 }  // namespace ds::test

@@ -1,5 +1,5 @@
+#include <algorithm>
 #include <cstring>
-#include <numeric>
 
 #include "kernels/cpu/targets.h"
 
@@ -15,7 +15,7 @@ namespace ds::cpu::HWY_NAMESPACE {
 
 // Sum of the rows row(0), row(1), ..., row(count - 1) of dy in this order, columns [k, k + 4 vectors).
 template <typename T, typename Row>
-HWY_INLINE void sum_rows_of(const T* dy, int64_t width, int64_t count, const Row& row, T* out) {
+HWY_INLINE void sum_rows_of(const T* dy, int64_t width, int64_t count, Row row, T* out) {
   int64_t k = 0, step = lanes();
   for (; k + 4 * step <= width; k += 4 * step) {
     Vec s0 = hn::Zero(Lanes()), s1 = s0, s2 = s0, s3 = s0;
@@ -62,6 +62,26 @@ void sum_bf16(ThreadTeam& team, const bf16* dy, int64_t width, int64_t words, co
   sum_by_id(team, dy, width, words, starts, order, dw);
 }
 
+// The rows of one id, found one after the other: row(0), row(1), ... and again from row(0) on.
+struct RowsOfId {
+  const int32_t* ids;
+  int32_t id;
+  int64_t at = -1;
+  HWY_INLINE int64_t operator()(int64_t i) {
+    if (i == 0) at = -1;
+    while (ids[++at] != id) {
+    }
+    return at;
+  }
+};
+
+void sum_id_f32(const float* dy, int64_t width, int64_t count, const int32_t* ids, int32_t id, float* out) {
+  sum_rows_of(dy, width, count, RowsOfId{ids, id}, out);
+}
+void sum_id_bf16(const bf16* dy, int64_t width, int64_t count, const int32_t* ids, int32_t id, bf16* out) {
+  sum_rows_of(dy, width, count, RowsOfId{ids, id}, out);
+}
+
 }  // namespace ds::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -70,6 +90,8 @@ namespace ds::cpu {
 
 HWY_EXPORT(sum_f32);
 HWY_EXPORT(sum_bf16);
+HWY_EXPORT(sum_id_f32);
+HWY_EXPORT(sum_id_bf16);
 
 namespace {
 
@@ -86,38 +108,79 @@ void embedding(const KernelContext& c) {
   });
 }
 
-// Sorts row numbers by id (counting sort, stable), without those of the id `padding`; starts[v] is where id v
-// begins in order.
-void sort_rows(std::span<const int32_t> ids, int64_t words, int64_t padding, int32_t* starts,
-               int32_t* order) {
-  std::fill(starts, starts + words + 1, 0);
+// Row numbers of the ids [first, end) sorted by id, those of one id in row order: those of id v are
+// order[starts[v - first]] to order[starts[v - first + 1]].
+struct SortedRows {
+  int64_t first, end;
+  int32_t *starts, *order;
+};
+
+// Counting sort of the rows of as many ids from `first` on as there is room for; none when already those of
+// the first do not fit. Rows of the id `padding` are left out.
+SortedRows sort_rows(std::span<const int32_t> ids, int64_t first, int64_t words, int64_t padding,
+                     std::span<int32_t> room) {
+  auto size = static_cast<int64_t>(room.size());
+  int64_t most = std::min(words - first, size / 2 - 1), fits = size - (most + 1), count = 0;
+  SortedRows s{first, first, room.data(), room.data() + most + 1};
+  auto place = [&](int32_t id, int64_t end) {
+    return id >= first && id < end && id != padding ? s.starts + (id - first) : nullptr;
+  };
+  std::fill_n(s.starts, most + 1, 0);
   for (int32_t id : ids) {
-    if (id != padding) ++starts[id + 1];
+    if (int32_t* start = place(id, first + most)) ++start[1];
   }
-  std::partial_sum(starts, starts + words + 1, starts);
+  while (count < most && (s.starts[count + 1] += s.starts[count]) <= fits) ++count;
+  s.end = first + count;
   for (size_t r = 0; r < ids.size(); ++r) {
-    if (ids[r] != padding) order[starts[ids[r]]++] = static_cast<int32_t>(r);
+    if (int32_t* start = place(ids[r], s.end)) s.order[(*start)++] = static_cast<int32_t>(r);
   }
   // Each start has moved to the next one's place.
-  std::copy_backward(starts, starts + words, starts + words + 1);
-  starts[0] = 0;
+  std::copy_backward(s.starts, s.starts + count, s.starts + count + 1);
+  s.starts[0] = 0;
+  return s;
 }
 
-void embedding_dw(const KernelContext& c) {
-  int64_t rows = c.in[0].dims[0], width = c.in[0].dims[1], words = c.out[0].dims[0];
-  std::span<std::byte> scratch = c.team.scratch(0);
-  size_t need = static_cast<size_t>(words + 1 + rows) * sizeof(int32_t);
-  ensure(need <= scratch.size(),
-         "embedding_dw of {} rows and {} words needs {} bytes of scratch, team has {}", rows, words, need,
-         scratch.size());
-  int32_t *starts = reinterpret_cast<int32_t*>(scratch.data()), *order = starts + words + 1;
-  std::span<const int32_t> ids(c.in[1].as<int32_t>(), static_cast<size_t>(rows));
-  sort_rows(ids, words, c.attrs.integer_or("padding", -1), starts, order);
+void sum_sorted(const KernelContext& c, const SortedRows& s) {
   const TensorView &dy = c.in[0], &dw = c.out[0];
+  int64_t width = dy.dims[1], words = s.end - s.first;
   if (dy.dtype == DS_DTYPE_BF16) {
-    HWY_DYNAMIC_DISPATCH(sum_bf16)(c.team, dy.as<bf16>(), width, words, starts, order, dw.as<bf16>());
+    HWY_DYNAMIC_DISPATCH(sum_bf16)
+    (c.team, dy.as<bf16>(), width, words, s.starts, s.order, dw.as<bf16>() + s.first * width);
   } else {
-    HWY_DYNAMIC_DISPATCH(sum_f32)(c.team, dy.as<float>(), width, words, starts, order, dw.as<float>());
+    HWY_DYNAMIC_DISPATCH(sum_f32)
+    (c.team, dy.as<float>(), width, words, s.starts, s.order, dw.as<float>() + s.first * width);
+  }
+}
+
+// An id whose rows are too many to be listed.
+void sum_id(const KernelContext& c, std::span<const int32_t> ids, int64_t id) {
+  const TensorView &dy = c.in[0], &dw = c.out[0];
+  int64_t width = dy.dims[1], count = std::count(ids.begin(), ids.end(), id);
+  auto word = static_cast<int32_t>(id);
+  if (dy.dtype == DS_DTYPE_BF16) {
+    HWY_DYNAMIC_DISPATCH(sum_id_bf16)
+    (dy.as<bf16>(), width, count, ids.data(), word, dw.as<bf16>() + id * width);
+  } else {
+    HWY_DYNAMIC_DISPATCH(sum_id_f32)
+    (dy.as<float>(), width, count, ids.data(), word, dw.as<float>() + id * width);
+  }
+}
+
+// Scratch has room for a part of a large table or batch: one part of the ids after the other.
+void embedding_dw(const KernelContext& c) {
+  int64_t words = c.out[0].dims[0], padding = c.attrs.integer_or("padding", -1);
+  std::span<std::byte> scratch = c.team.scratch(0);
+  std::span<int32_t> room(reinterpret_cast<int32_t*>(scratch.data()), scratch.size() / sizeof(int32_t));
+  ensure(room.size() >= 4, "embedding_dw needs 16 bytes of scratch, team has {}", scratch.size());
+  std::span<const int32_t> ids(c.in[1].as<int32_t>(), static_cast<size_t>(c.in[0].dims[0]));
+  for (int64_t first = 0; first < words;) {
+    SortedRows sorted = sort_rows(ids, first, words, padding, room);
+    if (sorted.end > first) {
+      sum_sorted(c, sorted);
+      first = sorted.end;
+    } else {
+      sum_id(c, ids, first++);
+    }
   }
 }
 
