@@ -17,6 +17,7 @@ DecodePlan begin_decode(const Graph& forward, DType compute, const DecodeRequest
   plan.position_offset = request.position_offset;
   plan.graph = decode_graph(forward, {request.positions, std::min(request.chunk, request.positions)});
   set_precision(plan.graph, compute);
+  if (plan.graph.type(plan.graph.outputs[0]).dtype == DS_DTYPE_F64) cast_output(plan.graph, 0);
   fuse(plan.graph);
   eliminate_common_subexpressions(plan.graph);
   for (ValueId in : plan.graph.inputs) {

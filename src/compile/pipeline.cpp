@@ -132,12 +132,14 @@ void add_engine_buffers(Plan& plan, const Config& config, bool infer) {
 void check_training_graph(const Graph& graph) {
   require(!graph.outputs.empty(), "graph '{}' must have an output: its loss", graph.name);
   const TensorType& loss = graph.type(graph.outputs[0]);
-  require(loss.shape.rank() == 0, "output 0 of graph '{}' must be a scalar loss, got {}", graph.name,
-          loss.text());
+  auto integers = [](const TensorType& type) {
+    return type.dtype == DS_DTYPE_I32 || type.dtype == DS_DTYPE_I64 || type.dtype == DS_DTYPE_U8;
+  };
+  require(loss.shape.rank() == 0 && !integers(loss), "output 0 of graph '{}' must be a scalar loss, got {}",
+          graph.name, loss.text());
   for (size_t i = 1; i < graph.outputs.size(); ++i) {
     const TensorType& type = graph.type(graph.outputs[i]);
-    bool integers = type.dtype == DS_DTYPE_I32 || type.dtype == DS_DTYPE_I64 || type.dtype == DS_DTYPE_U8;
-    require(!integers, "output {} of graph '{}' must be of a floating type, got {}", i, graph.name,
+    require(!integers(type), "output {} of graph '{}' must be of a floating type, got {}", i, graph.name,
             type.text());
   }
   require(!graph.params.empty(), "graph '{}' must have a parameter", graph.name);
@@ -160,6 +162,9 @@ constexpr int64_t kFewestHeadWords = 4096;
 Graph forward_part(const Graph& forward, const Config& config, bool differentiated) {
   Graph graph = forward;
   set_precision(graph, config.compute);
+  // The engine reads losses as f32, and what ds_infer returns as any type that f32 holds.
+  cast_output(graph, 0);
+  if (graph.outputs.size() > 1 && graph.type(graph.outputs[1]).dtype == DS_DTYPE_F64) cast_output(graph, 1);
   fuse(graph);
   if (config.fused_head == "always") fuse_head(graph, 0);
   bool pays = !differentiated || config.compute == DS_DTYPE_F32;

@@ -25,4 +25,11 @@ void set_precision(Graph& graph, DType compute) {
   }
 }
 
+void cast_output(Graph& graph, size_t index) {
+  ValueId value = graph.outputs.at(index);
+  if (graph.type(value).dtype == DS_DTYPE_F32) return;
+  std::string name = unique_name(graph, graph.values[static_cast<size_t>(value)].name + ".f32");
+  graph.outputs[index] = graph.add("cast", {value}, {{"dtype", std::string("f32")}}, name);
+}
+
 }  // namespace ds

@@ -7,4 +7,7 @@ namespace ds {
 // node's outputs are inferred anew. Call before differentiate().
 void set_precision(Graph& graph, DType compute);
 
+// Output `index` becomes a cast of itself to f32, unless it is f32.
+void cast_output(Graph& graph, size_t index);
+
 }  // namespace ds
