@@ -30,6 +30,10 @@ printf 'good day from b in %s\nand more\n' "$scratch" > want
 cmp -s logs/rank_1.log want || { cat logs/rank_1.log; die "the log of rank 1"; }
 rm .deepspeed_env
 
+# shellcheck disable=SC2016
+no_key_to_see='[ ${#DS_JOB_KEY} -eq 64 ] && case "$(cat /proc/[0-9]*/cmdline | tr "\0" " ")" in *"$DS_JOB_KEY"*) exit 9 ;; esac'
+launch --hostfile two sh -c "$no_key_to_see" > log 2>&1 || { cat log; die "the key of a job over mpirun can be seen"; }
+
 # ---- training: the bits of one host ------------------------------------------------------------------------------
 
 make_training

@@ -41,13 +41,26 @@ for ranks in 2 4; do
 done
 require_quiet "training"
 
-# The ranks of a launcher of torch's kind, one on each host.
+# The ranks have a key, which is on no command line of either host.
+# shellcheck disable=SC2016
+no_key_to_see='[ ${#DS_JOB_KEY} -eq 64 ] && case "$(cat /proc/[0-9]*/cmdline | tr "\0" " ")" in *"$DS_JOB_KEY"*) exit 9 ;; esac'
+# shellcheck disable=SC2086
+launch $by_ssh four sh -c "$no_key_to_see" > log 2>&1 || { cat log; die "the key of a job over ssh can be seen"; }
+
+# The ranks of a launcher of torch's kind, one on each host: of two hosts they need a key.
+as_torchrun="WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 MASTER_ADDR=a MASTER_PORT=4712 TORCHELASTIC_RUN_ID=x TORCHELASTIC_RESTART_COUNT=0"
+code=0
+# shellcheck disable=SC2086
+on b env RANK=1 $as_torchrun timeout 20 $train --dir torchrun > log 2>&1 || code=$?
+[ $code -eq 1 ] && grep -q "host 'a' is another host than this: ranks of several hosts need a key. Set DS_JOB_KEY" log ||
+  { cat log; die "ranks of two hosts without a key: code $code"; }
+printf 'a key that is secret enough\n' > key
+chmod 600 key
 started=
 for rank in 0 1; do
   [ $rank = 0 ] && name=a || name=b
   # shellcheck disable=SC2086
-  on $name env RANK=$rank WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 MASTER_ADDR=a MASTER_PORT=4712 \
-    TORCHELASTIC_RUN_ID=x TORCHELASTIC_RESTART_COUNT=0 timeout 60 $train --dir torchrun > log$rank 2>&1 &
+  on $name env RANK=$rank $as_torchrun DS_JOB_KEY_FILE=$PWD/key timeout 60 $train --dir torchrun > log$rank 2>&1 &
   started="$started $!"
 done
 for process in $started; do wait "$process" || { cat log0 log1; die "ranks under torchrun's variables"; }; done
