@@ -12,6 +12,7 @@
 
 #include "core/base/file_stream.h"
 #include "core/base/log.h"
+#include "core/base/signals.h"
 
 namespace ds {
 namespace {
@@ -39,6 +40,7 @@ std::string date_text(int64_t ms) {
 
 // Whole or not at all: a reader never sees half of it. Returns the errno, 0 when it is there.
 int write_whole(const std::string& path, const std::string& text) {
+  SignalsBlocked blocked(SignalsBlocked::Which::of_writes);
   std::string part = path + ".part";
   std::remove(part.c_str());
   errno = 0;

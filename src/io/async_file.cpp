@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/signals.h"
 #include "io/transfer.h"
 
 namespace ds {
@@ -75,6 +76,7 @@ void IoLane::Impl::loop() {
 
 IoLane::IoLane(std::string name, size_t chunk_bytes, int depth, Trace* trace)
     : impl_(std::make_unique<Impl>(std::move(name), chunk_bytes, depth, trace)) {
+  SignalsBlocked blocked(SignalsBlocked::Which::all);  // also of the thread's writes, and for its life
   impl_->thread = std::thread([impl = impl_.get()] { impl->loop(); });
 }
 

@@ -13,6 +13,7 @@
 
 #include "core/base/descriptor.h"
 #include "core/base/error.h"
+#include "core/base/signals.h"
 
 namespace ds {
 namespace {
@@ -110,6 +111,7 @@ int64_t File::size() const {
 }
 
 void File::resize(int64_t bytes) {
+  SignalsBlocked blocked(SignalsBlocked::Which::of_writes);
   int64_t before = size();
   if (bytes > before) {
     if (::fallocate(fd_, 0, 0, bytes) == 0) return;
@@ -141,6 +143,7 @@ void File::read(void* data, size_t bytes, int64_t offset) const {
 }
 
 void File::write(const void* data, size_t bytes, int64_t offset) {
+  SignalsBlocked blocked(SignalsBlocked::Which::of_writes);
   size_t done = 0;
   while (done < bytes) {
     ssize_t n = ::pwrite(fd_, static_cast<const char*>(data) + done, bytes - done,

@@ -62,7 +62,7 @@ int32_t open_link(const char* address, int32_t rank, int32_t size, int64_t join_
 // there before any rank that knew it has left.
 void end_group(ds_plugin_link* link, const ds::End& end) {
   if (std::exchange(link->ended, true)) return;
-  ds::SignalsBlocked blocked;
+  ds::SignalsBlocked blocked(ds::SignalsBlocked::Which::all);
   for (auto& peer : link->peers) {
     if (peer) peer->tell(end);
   }
@@ -73,7 +73,7 @@ void end_group(ds_plugin_link* link, const ds::End& end) {
 
 int32_t start(ds_plugin_link* link, const ds_plugin_part* sends, const ds_plugin_part* receives) {
   std::lock_guard lock(link->mutex);
-  ds::SignalsBlocked blocked;
+  ds::SignalsBlocked blocked(ds::SignalsBlocked::Which::all);
   size_t ranks = link->peers.size();
   for (size_t step = 1; step < ranks; ++step) {
     size_t r = (link->rank + step) % ranks;
@@ -101,7 +101,7 @@ int32_t poll(ds_plugin_link* link, int32_t* out_done, uint8_t* arrived, uint64_t
 
 void beat(ds_plugin_link* link, uint64_t sign) {
   std::lock_guard lock(link->mutex);
-  ds::SignalsBlocked blocked;
+  ds::SignalsBlocked blocked(ds::SignalsBlocked::Which::all);
   for (auto& peer : link->peers) {
     if (peer) peer->beat(sign);
   }
@@ -137,7 +137,7 @@ const char* message(ds_plugin_link* link) {
 void close_link(ds_plugin_link* link) {
   if (link == nullptr) return;
   {
-    ds::SignalsBlocked blocked;
+    ds::SignalsBlocked blocked(ds::SignalsBlocked::Which::all);
     ds::Deadline deadline = ds::Clock::now() + kLastWords;
     for (auto& peer : link->peers) {
       if (peer) peer->linger(deadline);

@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <cstring>
-#include <ctime>
 #include <stdexcept>
 #include <thread>
 
 #include "comm/gloo/hand_over.h"
+#include "core/base/signals.h"
 
 namespace ds {
 namespace {
@@ -32,23 +32,6 @@ Place place_of(const std::string& entry) {
 std::string name_of(int rank) { return "rank " + std::to_string(rank); }
 
 }  // namespace
-
-SignalsBlocked::SignalsBlocked() {
-  sigset_t all, pending;
-  sigpending(&pending);
-  was_pending_ = sigismember(&pending, SIGPIPE) == 1;
-  sigfillset(&all);
-  pthread_sigmask(SIG_BLOCK, &all, &before_);
-}
-
-SignalsBlocked::~SignalsBlocked() {
-  sigset_t pipe;
-  sigemptyset(&pipe);
-  sigaddset(&pipe, SIGPIPE);
-  timespec now{};
-  if (!was_pending_) sigtimedwait(&pipe, nullptr, &now);
-  pthread_sigmask(SIG_SETMASK, &before_, nullptr);
-}
 
 // Without a key the ranks have met over the loopback, which GLOO_SOCKET_IFNAME does not change.
 Mesh::Mesh(const std::string& address, int rank, int size) : rank_(rank), size_(size) {
@@ -116,7 +99,7 @@ void Mesh::connect(const std::vector<std::string>& entries, const Bytes32& key, 
     }
   }
   await_calls(key, proved, deadline);
-  SignalsBlocked blocked;  // Gloo starts a thread
+  SignalsBlocked blocked(SignalsBlocked::Which::all);  // Gloo starts a thread
   HandOver hand_over;
   for (size_t lane : {0, 1}) {
     contexts_[lane] = hand_over.device()->createContext(rank_, size_);

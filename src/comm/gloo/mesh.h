@@ -1,6 +1,5 @@
 #pragma once
 #include <gloo/transport/context.h>
-#include <signal.h>
 
 #include <array>
 #include <memory>
@@ -11,20 +10,6 @@
 #include "comm/gloo/wire.h"
 
 namespace ds {
-
-// For its life this thread takes no signals, nor do threads that it starts. A SIGPIPE of its own writes is
-// taken back.
-class SignalsBlocked {
- public:
-  SignalsBlocked();
-  ~SignalsBlocked();
-  SignalsBlocked(const SignalsBlocked&) = delete;
-  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
-
- private:
-  sigset_t before_{};
-  bool was_pending_ = false;
-};
 
 // Two TCP connections of Gloo to every other rank: one for parts, one for notes, which must get through while
 // a part is on its way or its rank has given up. Both ends of each have proved the key before Gloo gets it.

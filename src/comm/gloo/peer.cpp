@@ -44,7 +44,7 @@ Peer::Peer(Mesh& mesh, int rank) : mesh_(mesh), rank_(rank) {
   heard_in_ = mesh_.notes().createUnboundBuffer(&heard_, sizeof heard_);
   word_out_ = mesh_.notes().createUnboundBuffer(&word_, sizeof word_);
   for (size_t i : {0, 1}) sign_out_[i] = mesh_.notes().createUnboundBuffer(&signs_[i], offsetof(Note, text));
-  SignalsBlocked blocked;
+  SignalsBlocked blocked(SignalsBlocked::Which::all);
   in_->recv(rank_, kNever, 0, 1);
   out_->recv(rank_, kNever, 0, 1);
   heard_in_->recv(rank_, kNever, 0, 1);

@@ -18,6 +18,7 @@
 #include "comm/transport/transport.h"
 #include "core/base/descriptor.h"
 #include "core/base/error.h"
+#include "core/base/signals.h"
 #include "core/base/trace.h"
 
 // Processes of one host. Rank 0 makes an anonymous memory file (memfd) and hands it to the others over a unix
@@ -140,6 +141,7 @@ class Host {
 
   // Collects one hello of every other rank, then hands the memory out.
   Fd run() {
+    SignalsBlocked blocked(SignalsBlocked::Which::of_writes);  // RLIMIT_FSIZE counts for memory files, too
     Fd memory(above_standard(memfd_create("libds", MFD_CLOEXEC)));
     if (memory.get() < 0) system_error(name_, "no memory file");
     if (ftruncate(memory.get(), static_cast<off_t>(SharedSegment::bytes(options_.size))) != 0) {

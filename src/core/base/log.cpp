@@ -11,6 +11,8 @@
 #include <thread>
 #include <utility>
 
+#include "core/base/signals.h"
+
 namespace ds {
 namespace {
 
@@ -45,6 +47,7 @@ void write_stderr(LogLevel level, std::string_view line) {
   if (level < LogLevel::warning) return;
   std::string text = level == LogLevel::warning ? "libds: warning: " : "libds: error: ";
   text.append(line).push_back('\n');
+  SignalsBlocked blocked(SignalsBlocked::Which::of_writes);
   std::fwrite(text.data(), 1, text.size(), stderr);
 }
 

@@ -1,0 +1,55 @@
+#pragma once
+#include <signal.h>
+
+#include <cerrno>
+#include <ctime>
+
+namespace ds {
+
+// A write into a closed pipe raises SIGPIPE, and one beyond RLIMIT_FSIZE raises SIGXFSZ. Both end the process
+// unless it says otherwise, and whether it does is the host program's decision: a library never changes a
+// signal's disposition. So the thread that writes blocks both. The write then fails with EPIPE or EFBIG, and
+// the signal, which the kernel sends to this thread alone, is taken back before the mask is restored. A
+// signal that was pending before stays pending. The cost is four system calls.
+class SignalsBlocked {
+ public:
+  enum class Which {
+    of_writes,  // SIGPIPE and SIGXFSZ
+    all,        // also for threads started meanwhile, which inherit the mask and keep it
+  };
+
+  explicit SignalsBlocked(Which which) {
+    sigset_t blocked = of_writes(), pending;
+    if (which == Which::all) sigfillset(&blocked);
+    sigpending(&pending);
+    for (int number : {SIGPIPE, SIGXFSZ}) {
+      if (sigismember(&pending, number) == 1) sigdelset(&mine_, number);
+    }
+    pthread_sigmask(SIG_BLOCK, &blocked, &before_);
+  }
+
+  ~SignalsBlocked() {
+    int error = errno;  // of the write
+    timespec now{};
+    while (sigtimedwait(&mine_, nullptr, &now) > 0) continue;
+    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+    errno = error;
+  }
+
+  SignalsBlocked(const SignalsBlocked&) = delete;
+  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
+
+ private:
+  static sigset_t of_writes() {
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGPIPE);
+    sigaddset(&set, SIGXFSZ);
+    return set;
+  }
+
+  sigset_t before_{};
+  sigset_t mine_ = of_writes();  // raised by nobody before this object
+};
+
+}  // namespace ds
