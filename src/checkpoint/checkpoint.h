@@ -16,24 +16,38 @@ struct CheckpointInfo {
   std::vector<std::string> frozen;  // parameters that were not trained
   Json config;                      // effective configuration of the run that saved it
   Json client;                      // the caller's own state (sampler position, metrics)
+  std::string path;                 // where it was read from; not stored
+};
+
+// Which committed checkpoints a save leaves in its folder.
+struct Keep {
+  int64_t newest = 0;  // so many, with the one just made; 0: all
+  std::string also;    // path or name of one more, or ""
 };
 
 // Canonical checkpoint, collective over all ranks, on a file system that all ranks share. Makes
 // folder/step-NNNNNNNN-C/ with one safetensors file per state kind (tensors by parameter name, unpadded,
 // f32), each written by all ranks at disjoint offsets, then synced; then rank 0 commits manifest.json (all
 // ranks' piece hashes) by an atomic rename. C counts the commits into folder, so saving a step again never
-// touches the older checkpoint of it. A folder without manifest is no checkpoint and is removed by the next
-// save. keep > 0: after the commit all but the `keep` last committed ones are removed. Returns the path. If
-// one rank fails, every rank throws its error and nothing is committed.
+// touches the older checkpoint of it. After the commit the older ones that `keep` does not name are removed.
+// Returns the path. If one rank fails, every rank throws its error and nothing is committed; the older
+// checkpoints stay.
 std::string save_checkpoint(StateAccess& state, const std::string& folder, const CheckpointInfo& info,
-                            int keep = 0);
+                            const Keep& keep = {});
+
+// Removes what saves and removals that were cut off have left below folder: a folder without manifest is no
+// checkpoint. Nobody else may save there. Local.
+void remove_leftovers(const std::string& folder);
 
 // Path of the last committed checkpoint below folder whose files are all there in full size, or "" when there
-// is none. Logs a warning for each later one that is damaged. Local.
-std::string latest_checkpoint(const std::string& folder);
+// is none. Logs a warning for each later one that is damaged. `before`: path or name of one; only those
+// committed before it count. Local.
+std::string latest_checkpoint(const std::string& folder, const std::string& before = "");
 // The checkpoint that `folder` is, else the last one as above below it, or below the checkpoints/ of a run;
 // DS_ERROR_NOT_FOUND without one. Local.
 std::string find_checkpoint(const std::string& folder);
+// What find_checkpoint finds when `damaged`, which it found, is left out; "" when there is none. Local.
+std::string find_older_checkpoint(const std::string& folder, const std::string& damaged);
 // Whether a checkpoint was committed below folder, damaged or not.
 bool has_checkpoints(const std::string& folder);
 
@@ -47,7 +61,8 @@ CheckpointInfo load_checkpoint(StateAccess& state, const std::string& path,
 CheckpointInfo read_checkpoint_info(const std::string& path);
 
 // xxh3-128 over (name, dtype, shape, bytes) of every tensor of every state kind in the order of names: equal
-// for equal training state whatever the layout that saved it.
+// for equal training state whatever the layout that saved it. Checks all of the manifest's hashes on the way:
+// DS_ERROR_CORRUPT naming tensor and file.
 std::string payload_hash(const std::string& path);
 
 }  // namespace ds

@@ -3,31 +3,36 @@
 
 #include <algorithm>
 #include <charconv>
+#include <filesystem>
 
 #include "checkpoint/manifest.h"
 #include "core/base/error.h"
 #include "core/base/hash.h"
 #include "core/base/log.h"
 #include "io/file.h"
+#include "io/owner.h"
 
 namespace ds {
 namespace {
 
-// Digits only, at least one.
+// Room for every number that a save can add, and none for names that only look alike.
+constexpr int64_t kMostCommits = int64_t{1} << 62;
+
 bool parse_number(std::string_view text, int64_t* out) {
-  if (text.empty() || text.front() == '-') return false;
   auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), *out);
   return code == std::errc{} && end == text.data() + text.size();
 }
 
+// Exactly what checkpoint_name makes.
 bool parse_name(const std::string& name, CheckpointName* out) {
   constexpr std::string_view prefix = "step-";
   size_t dash = name.rfind('-');
   if (!name.starts_with(prefix) || dash < prefix.size()) return false;
   std::string_view text = name;
   out->name = name;
-  return parse_number(text.substr(prefix.size(), dash - prefix.size()), &out->step) &&
-         parse_number(text.substr(dash + 1), &out->commit);
+  return parse_number(text.substr(prefix.size(), dash - prefix.size()), &out->step) && out->step >= 0 &&
+         parse_number(text.substr(dash + 1), &out->commit) && out->commit > 0 &&
+         out->commit <= kMostCommits && name == checkpoint_name(out->step, out->commit);
 }
 
 bool committed(const std::string& path) { return exists(path + "/" + std::string(kManifestName)); }
@@ -69,8 +74,12 @@ std::vector<CheckpointName> list_checkpoints(const std::string& folder) {
   return out;
 }
 
-std::string latest_checkpoint(const std::string& folder) {
+std::string latest_checkpoint(const std::string& folder, const std::string& before) {
   std::vector<CheckpointName> all = list_checkpoints(folder);
+  CheckpointName end;
+  if (parse_name(std::filesystem::path(before).filename(), &end)) {
+    std::erase_if(all, [&](const CheckpointName& one) { return one.commit >= end.commit; });
+  }
   for (auto it = all.rbegin(); it != all.rend(); ++it) {
     std::string path = folder + "/" + it->name;
     if (!committed(path)) continue;  // a save that was cut off
@@ -87,6 +96,31 @@ std::string find_checkpoint(const std::string& folder) {
   if (path.empty()) path = latest_checkpoint(folder + "/checkpoints");
   if (path.empty()) raise(DS_ERROR_NOT_FOUND, "no complete checkpoint at or below '{}'", folder);
   return path;
+}
+
+std::string find_older_checkpoint(const std::string& folder, const std::string& damaged) {
+  if (committed(folder)) return "";  // was asked for by name
+  std::string path = latest_checkpoint(folder, damaged);
+  return path.empty() ? latest_checkpoint(folder + "/checkpoints", damaged) : path;
+}
+
+// Manifest first: half removed is no checkpoint. What cannot be removed is logged, not thrown: it harms no
+// other checkpoint.
+void remove_checkpoint(const std::string& path) {
+  try {
+    require_own_folder(path);
+    if (std::filesystem::remove(path + "/" + std::string(kManifestName))) sync_folder(path);
+    std::filesystem::remove_all(path);
+  } catch (const std::exception& error) {
+    log_line(LogLevel::warning, fmt::format("cannot remove '{}': {}", path, error.what()));
+  }
+}
+
+void remove_leftovers(const std::string& folder) {
+  for (const CheckpointName& one : list_checkpoints(folder)) {
+    std::string path = folder + "/" + one.name;
+    if (!committed(path)) remove_checkpoint(path);
+  }
 }
 
 bool has_checkpoints(const std::string& folder) {

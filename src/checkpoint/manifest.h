@@ -68,5 +68,6 @@ struct CheckpointName {
 };
 std::vector<CheckpointName> list_checkpoints(const std::string& folder);
 std::string checkpoint_name(int64_t step, int64_t commit);
+void remove_checkpoint(const std::string& path);  // never throws
 
 }  // namespace ds

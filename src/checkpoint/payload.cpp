@@ -1,30 +1,43 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <numeric>
 
-#include "checkpoint/manifest.h"
+#include "checkpoint/state_files.h"
 #include "core/base/hash.h"
-#include "io/file.h"
 
 namespace ds {
+namespace {
+
+// Those of one tensor of one kind; the manifest has them sorted.
+std::span<const Piece> pieces_of(const Manifest& manifest, size_t kind, size_t tensor) {
+  auto before = [](const Piece& a, const Piece& b) {
+    return a.kind != b.kind ? a.kind < b.kind : a.tensor < b.tensor;
+  };
+  Piece wanted{static_cast<int32_t>(kind), static_cast<int32_t>(tensor), 0, 0, {}};
+  auto [begin, end] = std::equal_range(manifest.pieces.begin(), manifest.pieces.end(), wanted, before);
+  return {begin, end};
+}
+
+}  // namespace
 
 std::string payload_hash(const std::string& path) {
-  Manifest manifest = read_manifest(path);
-  std::sort(manifest.tensors.begin(), manifest.tensors.end(),
-            [](const auto& a, const auto& b) { return a.name < b.name; });
+  StateFiles files(path);
+  const Manifest& manifest = files.manifest();
+  files.open(manifest.kinds.size());
+  std::vector<size_t> order(manifest.tensors.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::sort(order.begin(), order.end(),
+            [&](size_t a, size_t b) { return manifest.tensors[a].name < manifest.tensors[b].name; });
   Hash128 hash;
-  std::vector<char> block(kPieceBytes);
   for (size_t k = 0; k < manifest.kinds.size(); ++k) {
-    const std::string& kind = manifest.kinds[k];
-    SafetensorHeader header = read_state_header(manifest, path, k);
-    File file(path + "/" + state_file(kind), File::Mode::read);
-    for (const ManifestTensor& t : manifest.tensors) {
-      const SafetensorEntry& e = *header.find(t.name);
-      hash.update(fmt::format("{} {} {} [{}]\n", kind, t.name, dtype_name(e.dtype), fmt::join(t.shape, ",")));
-      for (int64_t at = 0; at < e.bytes; at += static_cast<int64_t>(block.size())) {
-        size_t n = std::min(block.size(), static_cast<size_t>(e.bytes - at));
-        file.read(block.data(), n, e.begin + at);
-        hash.update(block.data(), n);
+    for (size_t t : order) {
+      const ManifestTensor& tensor = manifest.tensors[t];
+      hash.update(fmt::format("{} {} {} [{}]\n", manifest.kinds[k], tensor.name, dtype_name(DS_DTYPE_F32),
+                              fmt::join(tensor.shape, ",")));
+      for (const Piece& piece : pieces_of(manifest, k, t)) {
+        files.read_piece(
+            piece, [&](std::span<const float> values) { hash.update(values.data(), values.size_bytes()); });
       }
     }
   }

@@ -9,7 +9,6 @@
 #include "checkpoint/manifest.h"
 #include "core/base/error.h"
 #include "core/base/hash.h"
-#include "core/base/log.h"
 #include "io/file.h"
 #include "io/owner.h"
 
@@ -34,7 +33,7 @@ class Writer {
     for (size_t k = 0; k < manifest_.kinds.size(); ++k) plan(k);
   }
 
-  std::string save(int keep) {
+  std::string save(const Keep& keep) {
     try {
       write();
     } catch (...) {
@@ -80,14 +79,10 @@ class Writer {
   // Rank 0: removes what is no checkpoint, then makes a fresh folder with files of full size.
   void make_files() {
     make_folders(folder_);
-    int64_t commit = 0;
-    for (const CheckpointName& old : list_checkpoints(folder_)) {
-      commit = std::max(commit, old.commit);
-      std::string path = folder_ + "/" + old.name;
-      if (!exists(path + "/" + std::string(kManifestName))) remove_checkpoint(path);
-    }
-    if (commit == 0) sync_parents(folder_);
-    name_ = checkpoint_name(manifest_.info.step, commit + 1);
+    std::vector<CheckpointName> old = list_checkpoints(folder_);
+    remove_leftovers(folder_);
+    if (old.empty()) sync_parents(folder_);
+    name_ = checkpoint_name(manifest_.info.step, old.empty() ? 1 : old.back().commit + 1);
     path_ = folder_ + "/" + name_;
     if (!make_folder(path_)) raise(DS_ERROR_IO, "{}: another process is making this checkpoint", path_);
     made_ = true;
@@ -156,22 +151,13 @@ class Writer {
     made_ = false;
   }
 
-  // Manifest first: half removed is no checkpoint. What cannot be removed is logged, not thrown: it harms no
-  // other checkpoint.
-  static void remove_checkpoint(const std::string& path) {
-    try {
-      require_own_folder(path);
-      if (std::filesystem::remove(path + "/" + std::string(kManifestName))) sync_folder(path);
-      std::filesystem::remove_all(path);
-    } catch (const std::exception& error) {
-      log_line(LogLevel::warning, fmt::format("cannot remove '{}': {}", path, error.what()));
-    }
-  }
-
-  void remove_older(int keep) {
+  // The newest are those committed last. Only what was committed before this save is removed.
+  void remove_older(const Keep& keep) {
+    if (keep.newest == 0) return;
     std::vector<CheckpointName> all = list_checkpoints(folder_);
-    for (size_t i = 0; keep > 0 && i + static_cast<size_t>(keep) < all.size(); ++i) {
-      remove_checkpoint(folder_ + "/" + all[i].name);
+    std::string spared = std::filesystem::path(keep.also).filename();
+    for (size_t i = 0; i + static_cast<size_t>(keep.newest) < all.size(); ++i) {
+      if (all[i].name != spared) remove_checkpoint(folder_ + "/" + all[i].name);
     }
   }
 
@@ -189,8 +175,8 @@ class Writer {
 }  // namespace
 
 std::string save_checkpoint(StateAccess& state, const std::string& folder, const CheckpointInfo& info,
-                            int keep) {
-  require(keep >= 0, "keep must be at least 0, got {}", keep);
+                            const Keep& keep) {
+  require(keep.newest >= 0, "the number of checkpoints to keep must be at least 0, got {}", keep.newest);
   return Writer(state, folder, info).save(keep);
 }
 

@@ -70,8 +70,9 @@ class EngineCore : public StateAccess {
   bool is_frozen(int32_t param) const { return zero().frozen.at(static_cast<size_t>(param)) != 0; }
 
   // Collective.
-  std::string save(const std::string& folder, const Json& client = {}, int keep = 0);
-  // That of find_checkpoint on rank 0.
+  std::string save(const std::string& folder, const Json& client = {}, const Keep& keep = {});
+  // Loads what find_checkpoint(folder) finds on rank 0, or, where the content of that one is damaged, the
+  // newest older one, with a warning. A checkpoint that is named itself is loaded or refused.
   CheckpointInfo load(const std::string& folder);
   // Weights of a Hugging Face model folder (checkpoint/weights.h); optimizer states and counters stay.
   void load_weights(const std::string& folder);
@@ -196,6 +197,7 @@ class EngineCore : public StateAccess {
   std::string frozen_difference(const CheckpointInfo& saved) const;
   bool follows_frozen(const CheckpointInfo& saved) const;
   void follow_frozen(const std::string& path, const CheckpointInfo& saved);
+  CheckpointInfo load_one(const std::string& path);
   void tell_differences(const std::string& path, const CheckpointInfo& saved);
   void clip(const Instr& in, const TensorView& norms);
   void losses(const TensorView& losses);

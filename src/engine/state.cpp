@@ -63,7 +63,7 @@ void EngineCore::write_state(StateKind kind, size_t bucket, int64_t begin, int64
   transfer_state(ref.buffer, ref.first + begin - first(bucket), count, nullptr, in);
 }
 
-std::string EngineCore::save(const std::string& folder, const Json& client, int keep) {
+std::string EngineCore::save(const std::string& folder, const Json& client, const Keep& keep) {
   require_idle("ds_checkpoint_save");
   CheckpointInfo info;
   info.step = scalars_.step;
@@ -104,6 +104,24 @@ CheckpointInfo EngineCore::load(const std::string& folder) {
   begin_change("ds_checkpoint_load");
   guarded([&] { settle(); });
   std::string path = on_root(comm_, "checkpoint", [&] { return find_checkpoint(folder); });
+  for (;;) {
+    try {
+      return load_one(path);
+    } catch (const Error& error) {  // of every rank, and unless it poisons before any state has changed
+      if (error.status() != DS_ERROR_CORRUPT) throw;
+      std::string older =
+          on_root(comm_, "older checkpoint", [&] { return find_older_checkpoint(folder, path); });
+      if (older.empty()) throw;
+      if (comm_.rank() == 0) {
+        log_line(LogLevel::warning, fmt::format("{}; checkpoint '{}' is skipped for the one before, '{}'",
+                                                error.what(), path, older));
+      }
+      path = older;
+    }
+  }
+}
+
+CheckpointInfo EngineCore::load_one(const std::string& path) {
   bool training = state_kinds_.size() > 1;  // only then does anything follow
   CheckpointInfo info;
   dropped_ = false;

@@ -18,6 +18,42 @@ TEST(CheckpointCommit, KeepZeroRemovesNothing) {
   EXPECT_EQ(names(folder.path()).size(), 3u);
 }
 
+TEST(CheckpointCommit, KeepSparesTheOneThatIsNamed) {
+  TempFolder folder;
+  std::string first = save_fake(folder.path(), 2);
+  for (int64_t step : {4, 6, 8}) save_fake(folder.path(), step, 2, 2, first);
+  EXPECT_EQ(names(folder.path()), (Names{"step-00000002-1", "step-00000006-3", "step-00000008-4"}));
+}
+
+// Only what a save makes is a checkpoint's name: a larger number would overflow the next one.
+TEST(CheckpointCommit, NamesAreStrict) {
+  TempFolder folder;
+  Names others = {"step-00000002-9223372036854775807",
+                  "step-00000002-99999999999999999999",
+                  "step-2-5",
+                  "step-00000002-05",
+                  "step-00000002--5",
+                  "step-00000002-0",
+                  "step--0000002-5",
+                  "step-00000002-5 ",
+                  "step-00000002-+5"};
+  for (const std::string& name : others) make_folders(folder / name);
+  EXPECT_EQ(save_fake(folder.path(), 2, 1, 1), folder / "step-00000002-1");
+  EXPECT_EQ(latest_checkpoint(folder.path()), folder / "step-00000002-1");
+  for (const std::string& name : others) EXPECT_TRUE(exists(folder / name)) << name;
+  EXPECT_EQ(save_fake(folder.path(), 123456789, 1, 1), folder / "step-123456789-2");
+  EXPECT_EQ(latest_checkpoint(folder.path()), folder / "step-123456789-2");
+}
+
+TEST(CheckpointCommit, LeftoversAreRemovedWithoutASave) {
+  TempFolder folder;
+  std::string whole = save_fake(folder.path(), 2), cut = save_fake(folder.path(), 4);
+  std::filesystem::remove(cut + "/manifest.json");
+  remove_leftovers(folder.path());
+  EXPECT_EQ(names(folder.path()), (Names{"step-00000002-1"}));
+  remove_leftovers(folder / "nowhere");
+}
+
 TEST(CheckpointCommit, SameStepTwiceLeavesTheFirstUntilCommitted) {
   TempFolder folder;
   std::string first = save_fake(folder.path(), 4), hash = payload_hash(first);

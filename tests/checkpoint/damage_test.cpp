@@ -18,6 +18,26 @@ TEST(CheckpointDamage, ByteOfATensorIsNamed) {
   }
 }
 
+// The payload hash is of checked bytes only.
+TEST(CheckpointDamage, AHashOfADamagedCheckpointIsRefused) {
+  TempFolder folder;
+  std::string path = save_fake(folder.path(), 1, 2), file = path + "/exp_avg_sq.safetensors";
+  flip_byte(file, read_safetensors_header(file).find("h.1.weight")->begin + 1000);
+  std::string text = message_of([&] { payload_hash(path); }, DS_ERROR_CORRUPT);
+  EXPECT_TRUE(has(text, "'h.1.weight'") && has(text, file)) << text;
+}
+
+TEST(CheckpointDamage, OlderOnesAreFoundBehindADamagedOne) {
+  TempFolder folder;
+  std::string first = save_fake(folder / "checkpoints", 2), second = save_fake(folder / "checkpoints", 4);
+  for (const std::string& place : {folder.path(), folder / "checkpoints"}) {
+    EXPECT_EQ(find_checkpoint(place), second);
+    EXPECT_EQ(find_older_checkpoint(place, second), first);
+    EXPECT_EQ(find_older_checkpoint(place, first), "");
+  }
+  EXPECT_EQ(find_older_checkpoint(second, second), "");  // was named
+}
+
 TEST(CheckpointDamage, ByteOfAHeader) {
   TempFolder folder;
   std::string path = save_fake(folder.path(), 1), file = path + "/master.safetensors";

@@ -130,12 +130,13 @@ inline CheckpointInfo fake_info(int64_t step) {
 
 // Saves known values at `world` ranks and returns the path.
 inline std::string save_fake(const std::string& folder, int64_t step, int world = 1, int keep = 0,
-                             bool partitioned = true, const std::vector<FakeParam>& params = fake_params()) {
+                             const std::string& also = "", bool partitioned = true,
+                             const std::vector<FakeParam>& params = fake_params()) {
   std::string path;
   run_ranks(world, [&](Communicator& comm) {
     FakeState state(comm, partitioned, params);
     state.fill();
-    std::string mine = save_checkpoint(state, folder, fake_info(step), keep);
+    std::string mine = save_checkpoint(state, folder, fake_info(step), {keep, also});
     if (comm.rank() == 0) path = mine;
   });
   return path;

@@ -32,7 +32,7 @@ struct DataConfig {
 
 struct RunConfig {
   std::string dir;  // run folder; "" = runs/NNN
-  int64_t steps = 100, eval_every = 0, eval_batches = 8, save_every = 0, sample_tokens = 256;
+  int64_t steps = 100, eval_every = 0, eval_batches = 8, save_every = 0, keep = 3, sample_tokens = 256;
   uint64_t seed = 0;
 };
 

@@ -368,6 +368,8 @@ void run_keys(std::vector<Key>& keys) {
   keys.push_back(key(
       "run.save_every", [](auto& c) -> auto& { return c.run.save_every; }, count));
   keys.push_back(key(
+      "run.keep", [](auto& c) -> auto& { return c.run.keep; }, count));
+  keys.push_back(key(
       "run.sample_tokens", [](auto& c) -> auto& { return c.run.sample_tokens; }, count));
   keys.push_back(key("run.pin_threads", [](auto& c) -> auto& { return c.pin_threads; }));
   keys.push_back(key("run.seed", [](auto& c) -> auto& { return c.run.seed; }));
