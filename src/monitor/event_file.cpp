@@ -77,6 +77,19 @@ File create_event_file(const std::string& folder) {
   raise(DS_ERROR_IO, "{}: 1000 event files of this second exist", folder);
 }
 
+std::string record_of(std::string_view event) {
+  std::string length = raw(static_cast<uint64_t>(event.size()));
+  return length + raw(masked_crc(length)) + std::string(event) + raw(masked_crc(event));
+}
+
+// Event {double wall_time = 1; int64 step = 2; string file_version = 3; Summary summary = 5}
+// Summary {repeated Value value = 1}; Value {string tag = 1; float simple_value = 2}
+std::string scalar_record(std::string_view tag, int64_t step, double value) {
+  std::string item = bytes_field(1, tag) + float_field(2, static_cast<float>(value));
+  return record_of(double_field(1, wall_seconds()) + integer_field(2, step) +
+                   bytes_field(5, bytes_field(1, item)));
+}
+
 }  // namespace
 
 uint32_t crc32c(std::string_view bytes) {
@@ -85,15 +98,12 @@ uint32_t crc32c(std::string_view bytes) {
   return ~crc;
 }
 
-EventFile::EventFile(const std::string& folder) : file_(create_event_file(folder)) {
-  record(double_field(1, wall_seconds()) + bytes_field(3, "brain.Event:2"));
+EventFile::EventFile(const std::string& folder) : file_(create_event_file(folder), 0) {
+  file_.append(record_of(double_field(1, wall_seconds()) + bytes_field(3, "brain.Event:2")));
 }
 
-// Event {double wall_time = 1; int64 step = 2; string file_version = 3; Summary summary = 5}
-// Summary {repeated Value value = 1}; Value {string tag = 1; float simple_value = 2}
 void EventFile::scalar(std::string_view tag, int64_t step, double value) {
-  std::string item = bytes_field(1, tag) + float_field(2, static_cast<float>(value));
-  record(double_field(1, wall_seconds()) + integer_field(2, step) + bytes_field(5, bytes_field(1, item)));
+  file_.append(scalar_record(tag, step, value));
 }
 
 void EventFile::write(const StepRecord& r) {
@@ -108,12 +118,5 @@ void EventFile::write(const StepRecord& r) {
 }
 
 void EventFile::write(const EvalRecord& r) { scalar("heldout/loss", r.step, r.loss); }
-
-void EventFile::record(std::string_view event) {
-  std::string length = raw(static_cast<uint64_t>(event.size()));
-  std::string bytes = length + raw(masked_crc(length)) + std::string(event) + raw(masked_crc(event));
-  file_.write(bytes.data(), bytes.size(), end_);
-  end_ += static_cast<int64_t>(bytes.size());
-}
 
 }  // namespace ds

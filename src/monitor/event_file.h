@@ -3,7 +3,7 @@
 #include <string>
 #include <string_view>
 
-#include "io/file.h"
+#include "monitor/append_file.h"
 #include "monitor/record.h"
 
 namespace ds {
@@ -18,12 +18,11 @@ class EventFile {
   // train/loss, train/lr, train/grad_norm, speed/tokens_per_second, speed/seconds_per_step, memory/<tier>.
   void write(const StepRecord& record);
   void write(const EvalRecord& record);  // heldout/loss
+  void sync() { file_.sync(); }
   const std::string& path() const { return file_.path(); }
 
  private:
-  void record(std::string_view event);
-  File file_;
-  int64_t end_ = 0;
+  AppendFile file_;
 };
 
 // CRC32C (Castagnoli polynomial, reflected) of the bytes.

@@ -3,10 +3,13 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <cerrno>
 #include <charconv>
-#include <cmath>
+#include <cstdio>
+#include <system_error>
 
 #include "core/base/error.h"
+#include "core/base/log.h"
 
 namespace ds {
 namespace {
@@ -34,7 +37,13 @@ T number(std::string_view field, const std::string& path, size_t line) {
   return value;
 }
 
-void read_line(std::string_view text, const std::string& path, size_t number_of_line, Metrics& metrics) {
+// A line of the file: one of both.
+struct Row {
+  std::optional<StepRecord> step;
+  std::optional<EvalRecord> eval;
+};
+
+Row read_row(std::string_view text, const std::string& path, size_t number_of_line) {
   std::array<std::string_view, columns> field;
   size_t count = 0;
   for (size_t at = 0; at <= text.size(); ++count) {
@@ -47,57 +56,105 @@ void read_line(std::string_view text, const std::string& path, size_t number_of_
   }
   auto real = [&](size_t i) { return number<double>(field[i], path, number_of_line); };
   auto integer = [&](size_t i) { return number<int64_t>(field[i], path, number_of_line); };
-  if (field[1].empty()) {
-    metrics.evals.push_back({integer(0), real(2)});
-  } else {
-    metrics.steps.push_back(
-        {integer(0), real(1), real(3), real(4), real(5), real(6), {integer(7), integer(8), integer(9)}});
+  if (field[1].empty()) return {{}, EvalRecord{integer(0), real(2)}};
+  return {StepRecord{
+              integer(0), real(1), real(3), real(4), real(5), real(6), {integer(7), integer(8), integer(9)}},
+          {}};
+}
+
+// Calls each(line, its number from 1) for all but a last line that was cut off.
+template <typename F>
+void for_lines(std::string_view text, F each) {
+  size_t line = 0;
+  for (size_t at = 0; at < text.size();) {
+    size_t end = text.find('\n', at);
+    if (end == text.npos) return;
+    each(text.substr(at, end - at), ++line);
+    at = end + 1;
   }
+}
+
+void check_header(std::string_view line, const std::string& path) {
+  if (line != header) raise(DS_ERROR_CORRUPT, "{}: line 1 must be the header, got '{}'", path, line);
+}
+
+// The good lines of a file up to a step.
+struct Salvage {
+  std::string text = std::string(header) + "\n";
+  Metrics metrics;
+  std::string damage;  // of the first bad line, or ""
+
+  void add(std::string_view line, const Row& row) {
+    if (row.step) metrics.steps.push_back(*row.step);
+    if (row.eval) metrics.evals.push_back(*row.eval);
+    (text += line) += '\n';
+  }
+};
+
+// Steps rise; an evaluation follows its step.
+bool in_order(const Metrics& before, const Row& row) {
+  int64_t last = before.steps.empty() ? 0 : before.steps.back().step;
+  if (row.step) return row.step->step > last;
+  int64_t evaluated = before.evals.empty() ? 0 : before.evals.back().step;
+  return row.eval->step == last && last > evaluated;
+}
+
+Salvage salvage(std::string_view text, const std::string& path, int64_t keep_until) {
+  Salvage out;
+  for_lines(text, [&](std::string_view line, size_t number_of_line) {
+    try {
+      if (number_of_line == 1) return check_header(line, path);
+      Row row = read_row(line, path, number_of_line);
+      int64_t step = row.step ? row.step->step : row.eval->step;
+      if (step > keep_until) return;
+      if (!in_order(out.metrics, row)) {
+        raise(DS_ERROR_CORRUPT, "{}: line {}: step {} is out of order", path, number_of_line, step);
+      }
+      out.add(line, row);
+    } catch (const Error& error) {
+      if (out.damage.empty()) out.damage = error.what();
+    }
+  });
+  return out;
+}
+
+void set_aside(const std::string& path, const std::string& why) {
+  std::string name = path + ".damaged";
+  for (int i = 2; name_exists(name); ++i) name = fmt::format("{}.damaged-{}", path, i);
+  if (std::rename(path.c_str(), name.c_str()) != 0) {
+    raise(DS_ERROR_IO, "{}: rename to '{}': {}", path, name, std::generic_category().message(errno));
+  }
+  log_line(LogLevel::warning, fmt::format("{}; the file is now '{}', its good lines are kept", why, name));
 }
 
 }  // namespace
 
 MetricsCsv::MetricsCsv(const std::string& path, int64_t keep_until) {
-  std::string kept(header);
-  kept += '\n';
-  if (keep_until > 0 && name_exists(path)) {
-    Metrics old = read_metrics(path);
-    size_t eval = 0;
-    for (const StepRecord& record : old.steps) {
-      if (record.step > keep_until) break;
-      kept += line_of(record);
-      while (eval < old.evals.size() && old.evals[eval].step <= record.step)
-        kept += line_of(old.evals[eval++]);
-    }
+  std::string old = name_exists(path) ? read_file(path, kMostMetrics) : "";
+  Salvage good = salvage(old, path, keep_until);
+  bool begins = old.starts_with(good.text);
+  if (!good.damage.empty()) {
+    set_aside(path, good.damage);
+    begins = false;
   }
-  write_file_atomic(path, kept);
-  file_ = File(path, File::Mode::write);
-  end_ = static_cast<int64_t>(kept.size());
+  // A resume on a full disk must still drop what comes later: cutting a file needs no room.
+  file_.emplace(File(path, File::Mode::write), begins ? static_cast<int64_t>(good.text.size()) : 0);
+  if (!begins) file_->append(good.text);
+  kept_ = std::move(good.metrics);
 }
 
-void MetricsCsv::write(const StepRecord& record) { line(line_of(record)); }
-void MetricsCsv::write(const EvalRecord& record) { line(line_of(record)); }
-
-void MetricsCsv::line(const std::string& text) {
-  file_.write(text.data(), text.size(), end_);
-  end_ += static_cast<int64_t>(text.size());
-}
+void MetricsCsv::write(const StepRecord& record) { file_->append(line_of(record)); }
+void MetricsCsv::write(const EvalRecord& record) { file_->append(line_of(record)); }
 
 Metrics read_metrics(const std::string& path) {
   std::string text = read_file(path, kMostMetrics);
   Metrics metrics;
-  size_t line = 0;
-  for (size_t at = 0; at < text.size();) {
-    size_t end = text.find('\n', at);
-    if (end == text.npos) break;
-    std::string_view row(text.data() + at, end - at);
-    at = end + 1;
-    if (++line > 1) {
-      read_line(row, path, line, metrics);
-    } else if (row != header) {
-      raise(DS_ERROR_CORRUPT, "{}: line 1 must be the header, got '{}'", path, row);
-    }
-  }
+  for_lines(text, [&](std::string_view line, size_t number_of_line) {
+    if (number_of_line == 1) return check_header(line, path);
+    Row row = read_row(line, path, number_of_line);
+    if (row.step) metrics.steps.push_back(*row.step);
+    if (row.eval) metrics.evals.push_back(*row.eval);
+  });
   return metrics;
 }
 

@@ -1,7 +1,10 @@
 #include "run/folder.h"
 
+#include <algorithm>
+#include <array>
 #include <filesystem>
 
+#include "checkpoint/checkpoint.h"
 #include "checkpoint/manifest.h"
 #include "core/base/error.h"
 #include "data/tokenizer.h"
@@ -32,6 +35,14 @@ void require_own_run(const RunFolder& run) {
     require_own_folder(path);
     for (const std::string& name : list_folder(path)) require_own_file(path + "/" + name);
   }
+}
+
+// Of a file that was to replace one of ours; the folder may hold files of others, too.
+bool is_ours(const std::string& name) {
+  constexpr std::array<std::string_view, 4> kReplaced = {kConfig, "trace.json", "report.html",
+                                                         "communication.csv"};
+  return std::any_of(kReplaced.begin(), kReplaced.end(),
+                     [&](std::string_view ours) { return name.starts_with(std::string(ours) + "."); });
 }
 
 }  // namespace
@@ -75,6 +86,19 @@ void discard_run_folder(RunFolder& folder) noexcept {
   folder.lock = {};
   if (folder.made) fs::remove(folder.path, ignored);  // only when it is empty
   if (folder.made_runs) fs::remove(kRuns, ignored);
+}
+
+void clean_run_folder(const RunFolder& folder) {
+  std::error_code ignored;
+  for (const char* place : {"", "data", "data/tokenizer", "model", "flight"}) {
+    for (fs::directory_iterator entry(fs::path(folder.path) / place, ignored), end; !ignored && entry != end;
+         entry.increment(ignored)) {
+      fs::path kind = entry->path().extension();
+      if (kind != ".tmp" && kind != ".part") continue;
+      if (*place || is_ours(entry->path().filename())) fs::remove(entry->path(), ignored);
+    }
+  }
+  remove_leftovers(folder.checkpoints());
 }
 
 bool is_run_folder(const std::string& path) { return name_exists(path + "/" + kConfig); }

@@ -28,6 +28,10 @@ RunFolder create_run_folder(const std::string& wanted);
 // again. Other files stay. Never throws.
 void discard_run_folder(RunFolder& folder) noexcept;
 
+// Removes what a process that was killed in a run folder has left: files that were to replace others, and
+// halves of checkpoints. The caller holds the lock.
+void clean_run_folder(const RunFolder& folder);
+
 // Whether there is an earlier run.
 bool is_run_folder(const std::string& path);
 // The folder of an earlier run, to read; DS_ERROR_NOT_FOUND naming the file that makes it one.

@@ -5,6 +5,7 @@
 
 #include "checkpoint/agree.h"
 #include "core/base/error.h"
+#include "core/base/log.h"
 #include "run/stop.h"
 
 namespace ds {
@@ -18,7 +19,7 @@ bool due(int64_t every, int64_t step) { return every > 0 && step % every == 0; }
 }  // namespace
 
 Loop::Loop(Engine& engine, const ModelInputs& inputs, RunData& data, const RunFolder& folder,
-           const TrainOptions& options, Record* record)
+           const TrainOptions& options, const std::string& loaded, Record* record)
     : engine_(engine),
       inputs_(inputs),
       data_(data),
@@ -31,6 +32,7 @@ Loop::Loop(Engine& engine, const ModelInputs& inputs, RunData& data, const RunFo
       targets_(tokens_.size()),
       first_(engine.steps_taken()) {
   report_.step = first_;
+  report_.checkpoint = loaded;
   if (first_ > 0) saved_ = first_;  // resumed from it
 }
 
@@ -84,8 +86,8 @@ bool Loop::step() {
   keep_spans(result.step);
   double heldout = kNoLoss;
   if (due(config_.run.eval_every, result.step) || result.step == config_.run.steps) heldout = evaluate();
-  if (due(config_.run.save_every, result.step)) save(result.step);
   observe(result, heldout, seconds);
+  if (due(config_.run.save_every, result.step)) try_save(result.step);
   return true;
 }
 
@@ -104,13 +106,33 @@ double Loop::evaluate() {
   return sum / static_cast<double>(batches);
 }
 
+// The step's row is recorded before, and on disk before the commit: what a resumed run goes on behind is
+// there.
 void Loop::save(int64_t step) {
   agree(engine_.comm(), "run folder", [&] {
     folder_.lock.check();
     data_.check_files();
   });
-  report_.checkpoint = engine_.save(folder_.checkpoints(), data_.record());
+  if (record_) record_->sync();
+  try {
+    report_.checkpoint = engine_.save(folder_.checkpoints(), data_.record(),
+                                      {config_.run.keep, parse_run_name(options_.resume).checkpoint});
+  } catch (const Error& error) {
+    raise(error.status(), "step {} is not saved: {}; {}", step, error.what(),
+          report_.checkpoint.empty() ? "there is no checkpoint"
+                                     : fmt::format("the last checkpoint is '{}'", report_.checkpoint));
+  }
   saved_ = step;
+}
+
+// Every rank has the same error, and none has changed any state.
+void Loop::try_save(int64_t step) {
+  try {
+    save(step);
+  } catch (const Error& error) {
+    if (error.status() != DS_ERROR_IO) throw;
+    if (record_) log_line(LogLevel::warning, fmt::format("{}; the run goes on", error.what()));
+  }
 }
 
 void Loop::observe(const StepResult& result, double heldout, double seconds) {

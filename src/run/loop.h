@@ -34,9 +34,9 @@ class FlightFolder {
 // that is skipped for NaN or infinity. All ranks make the same calls. Everything is borrowed.
 class Loop {
  public:
-  // record is null on all ranks but 0.
+  // loaded: path of the checkpoint that the run goes on from, or "". record is null on all ranks but 0.
   Loop(Engine& engine, const ModelInputs& inputs, RunData& data, const RunFolder& folder,
-       const TrainOptions& options, Record* record);
+       const TrainOptions& options, const std::string& loaded, Record* record);
   RunReport run();
   const std::vector<Trace::Span>& spans() const { return spans_; }  // of a few steps early in the run
 
@@ -49,6 +49,8 @@ class Loop {
   bool step();
   double evaluate();
   void save(int64_t step);
+  // The same where a later save may still succeed: a file system that refuses is a warning.
+  void try_save(int64_t step);
   void observe(const StepResult& result, double heldout, double seconds);
   void keep_spans(int64_t step);
   std::vector<InputView> views(int64_t micros) const;

@@ -1,21 +1,38 @@
 #include "run/record.h"
 
+#include <stdio_ext.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
+#include <system_error>
+#include <utility>
 
+#include "core/base/error.h"
+#include "core/base/log.h"
+#include "core/base/signals.h"
 #include "core/base/utf8.h"
 #include "io/file.h"
 
 namespace ds {
-namespace {
 
-void put(std::string_view text) {
-  std::fwrite(text.data(), 1, text.size(), stdout);
-  std::fflush(stdout);
+bool print_out(std::string_view text) {
+  SignalsBlocked blocked(SignalsBlocked::Which::of_writes);
+  if (std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0)
+    return true;
+  int why = errno;
+  __fpurge(stdout);  // else the end of the process would try again, with nobody to block its signals
+  errno = why;
+  return false;
 }
 
-}  // namespace
+void dispensable(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    log_line(LogLevel::warning, fmt::format("{}; the run goes on without it", error.what()));
+  }
+}
 
 Record::Record(const Config& config, const RunFolder& folder, int64_t first, int quiet,
                const TierBytes& plan) {
@@ -27,15 +44,21 @@ Record::Record(const Config& config, const RunFolder& folder, int64_t first, int
     options.bar = quiet == 0 && is_terminal(STDOUT_FILENO);
     if (options.bar) options.columns = terminal_columns(STDOUT_FILENO);
     options.plan = plan;
-    progress_.emplace(options, put);
+    progress_.emplace(options, [this](std::string_view text) { print(text); });
   }
   if (config.csv_monitor) {
-    std::string path = folder.file("metrics.csv");
-    bool continued = exists(path);
-    csv_.emplace(path, first);
-    if (continued) history_ = read_metrics(path);
+    dispensable([&] {
+      csv_.emplace(folder.file("metrics.csv"), first);
+      history_ = csv_->kept();
+    });
   }
-  if (config.tensorboard) events_.emplace(folder.path);
+  if (config.tensorboard) dispensable([&] { events_.emplace(folder.path); });
+}
+
+void Record::print(std::string_view text) {
+  if (print_out(text) || std::exchange(deaf_, true)) return;
+  log_line(LogLevel::warning,
+           fmt::format("standard output: {}; the run goes on", std::generic_category().message(errno)));
 }
 
 void Record::note(const std::string& line) {
@@ -58,6 +81,12 @@ void Record::eval(const EvalRecord& record) {
 
 void Record::finish() {
   if (progress_) progress_->finish();
+  sync();
+}
+
+void Record::sync() {
+  if (csv_) csv_->sync();
+  if (events_) events_->sync();
 }
 
 }  // namespace ds

@@ -1,7 +1,9 @@
 #pragma once
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/config/config.h"
@@ -12,7 +14,14 @@
 
 namespace ds {
 
-// What rank 0 tells while a run goes: standard output, metrics.csv, TensorBoard events.
+// Writes to standard output at once; false when that fails. Raises no signal.
+bool print_out(std::string_view text);
+
+// Runs what a run can do without: its error is a warning.
+void dispensable(const std::function<void()>& body);
+
+// What rank 0 tells while a run goes: standard output, metrics.csv, TensorBoard events. Training does not
+// depend on it: what cannot be written is a warning, once for each of the three.
 class Record {
  public:
   // first: step the run begins at. quiet as TrainOptions::quiet.
@@ -21,11 +30,14 @@ class Record {
   void step(const StepRecord& record);
   void eval(const EvalRecord& record);
   void finish();
+  void sync();  // the files, before a checkpoint is committed that has these steps
   // All of the run, also what earlier calls of a resumed run recorded.
   const Metrics& history() const { return history_; }
 
  private:
+  void print(std::string_view text);
   std::optional<Progress> progress_;
+  bool deaf_ = false;  // standard output has failed
   std::optional<MetricsCsv> csv_;
   std::optional<EventFile> events_;
   Metrics history_;

@@ -69,17 +69,17 @@ RunFolder open_folder(const Config& config, const TrainOptions& options, std::st
   return folder;
 }
 
-// The checkpoint a resumed run goes on from: the one that was named, else the newest whole one; "" when the
-// run was ended before it saved any.
-std::string resumed_checkpoint(const RunFolder& folder, const std::string& resume) {
+// Where a resumed run finds the checkpoint that it goes on from: the one that was named, else the folder of
+// them; "" when the run was ended before it saved any.
+std::string resumed_from(const RunFolder& folder, const std::string& resume) {
   RunName name = parse_run_name(resume);
   if (!name.checkpoint.empty()) return name.checkpoint;
-  std::string path = latest_checkpoint(folder.checkpoints());
-  if (path.empty() && has_checkpoints(folder.checkpoints())) {
+  if (!latest_checkpoint(folder.checkpoints()).empty()) return folder.checkpoints();
+  if (has_checkpoints(folder.checkpoints())) {
     raise(DS_ERROR_NOT_FOUND, "no checkpoint in '{}' is whole, so there is none to resume from",
           folder.checkpoints());
   }
-  return path;
+  return "";
 }
 
 // One run on one rank, from the parsed configuration to the report.
@@ -129,6 +129,10 @@ class Run {
     });
     agree_equal(comm_, "the text in '" + folder_.data() + "'", data_->record().dump());
     std::string loaded = begin();
+    on_root(comm_, "leftovers", [&] {
+      if (!options_.resume.empty()) clean_run_folder(folder_);
+      return std::string();
+    });
     if (!loaded.empty() && engine_->steps_taken() >= config_.run.steps) return nothing_left(loaded);
     on_root(comm_, "run record", [&] {
       write_run_config(folder_, document_, config_.effective(), data_->record());
@@ -153,17 +157,16 @@ class Run {
   }
 
   std::string load() {
-    std::string path =
-        on_root(comm_, "resumed checkpoint", [&] { return resumed_checkpoint(folder_, options_.resume); });
-    if (path.empty()) return path;
-    agree(comm_, "corpus",
-          [&] { data_->check_record(read_checkpoint_info(path).client, "checkpoint '" + path + "'"); });
-    engine_->load(path);
-    return path;
+    std::string from =
+        on_root(comm_, "resumed checkpoint", [&] { return resumed_from(folder_, options_.resume); });
+    if (from.empty()) return from;
+    CheckpointInfo info = engine_->load(from);
+    agree(comm_, "corpus", [&] { data_->check_record(info.client, "checkpoint '" + info.path + "'"); });
+    return info.path;
   }
 
   void say(const std::string& line) const {
-    if (comm_.rank() == 0 && options_.quiet < 2) fmt::print("{}\n", line);
+    if (comm_.rank() == 0 && options_.quiet < 2) print_out(line + "\n");
   }
 
   RunReport stopped_early() {
@@ -207,9 +210,8 @@ class Run {
   }
 
   RunReport steps(const std::string& loaded) {
-    Loop loop(*engine_, *inputs_, *data_, folder_, options_, record_.get());
+    Loop loop(*engine_, *inputs_, *data_, folder_, options_, loaded, record_.get());
     RunReport report = aborting([&] { return loop.run(); });
-    if (report.checkpoint.empty()) report.checkpoint = loaded;
     report.folder = folder_.path;
     report.unigram_loss = data_->baselines().unigram;
     report.bigram_loss = data_->baselines().bigram;
@@ -224,10 +226,11 @@ class Run {
       tell(report);
       if (!times.empty()) {
         record_->note("communication of rank 0\n" + comm_log_text(times));
-        write_file_atomic(folder_.file("communication.csv"), comm_log_csv(times));
+        dispensable([&] { write_file_atomic(folder_.file("communication.csv"), comm_log_csv(times)); });
       }
-      write_trace(folder_.file("trace.json"), spans);
-      write_report(folder_.file("report.html"), summary(report, times, std::move(spans)));
+      dispensable([&] { write_trace(folder_.file("trace.json"), spans); });
+      dispensable(
+          [&] { write_report(folder_.file("report.html"), summary(report, times, std::move(spans))); });
       return std::string();
     });
     return report;

@@ -8,11 +8,13 @@
 #include <sstream>
 
 #include "core/base/error.h"
+#include "core/base/log.h"
 #include "core/base/utf8.h"
 #include "monitor/event_file.h"
 #include "monitor/metrics.h"
 #include "monitor/progress.h"
 #include "monitor/text.h"
+#include "support/dice.h"
 #include "support/temp_folder.h"
 
 namespace ds {
@@ -105,6 +107,47 @@ TEST(MetricsCsv, RefusesOtherFiles) {
   }
   EXPECT_THROW(read_metrics(folder / "none"), Error);
   EXPECT_THROW(MetricsCsv("/nowhere/metrics.csv"), Error);
+}
+
+// Random damage, as a failing disk or an editor makes it: the file can always be gone on with, every good
+// line stays once and in order, and the damaged file is still there.
+TEST(MetricsCsv, SetsADamagedFileAside) {
+  set_log_sink([](LogLevel, std::string_view) {});
+  for (uint64_t seed = 0; seed < 200; ++seed) {
+    test::Dice dice(seed);
+    test::TempFolder folder;
+    std::string path = folder / "metrics.csv";
+    {
+      MetricsCsv csv(path);
+      for (int64_t s = 1; s <= 8; ++s) {
+        csv.write(record(s));
+        if (s % 2 == 0) csv.write(EvalRecord{s, 1.0});
+      }
+    }
+    std::string good = content(path), bad = good;
+    auto at = static_cast<size_t>(dice.below(static_cast<int64_t>(bad.size()) - 1));
+    int kind = static_cast<int>(dice.below(5));
+    if (kind == 0) bad[at] = static_cast<char>(dice.below(256));
+    if (kind == 1) bad.resize(at);
+    if (kind == 2) bad.insert(at, std::string(static_cast<size_t>(dice.below(99)), '\0'));
+    if (kind == 3) bad += bad.substr(bad.find('\n') + 1);
+    if (kind == 4) bad.erase(at, static_cast<size_t>(dice.below(60)));
+    write_file_atomic(path, bad);
+    int64_t keep = dice.below(9);
+    MetricsCsv csv(path, keep);
+    csv.write(record(keep + 1));
+    Metrics back = read_metrics(path);
+    ASSERT_FALSE(back.steps.empty()) << "seed " << seed;
+    EXPECT_EQ(back.steps.back().step, keep + 1);
+    EXPECT_EQ(csv.kept().steps.size() + 1, back.steps.size());
+    for (size_t i = 1; i < back.steps.size(); ++i) EXPECT_LT(back.steps[i - 1].step, back.steps[i].step);
+    if (exists(path + ".damaged")) {
+      EXPECT_EQ(content(path + ".damaged"), bad) << "seed " << seed;
+    } else if (kind != 1) {  // a file that is only shorter looks like one of a run that was killed
+      EXPECT_EQ(back.steps.size(), static_cast<size_t>(keep) + 1) << "seed " << seed;
+    }
+  }
+  set_log_sink({});
 }
 
 // CRC32C by the definition, bit by bit.

@@ -11,6 +11,7 @@
 
 #include "checkpoint/checkpoint.h"
 #include "core/base/error.h"
+#include "core/base/log.h"
 #include "data/dataset.h"
 #include "io/file.h"
 #include "monitor/metrics.h"
@@ -108,6 +109,22 @@ class RunTrain : public testing::Test {
 
   test::TempFolder folder_;
   std::string text_;
+};
+
+// The log lines of the process while it lives.
+class Warnings {
+ public:
+  Warnings() {
+    set_log_sink([this](LogLevel, std::string_view line) { lines_.emplace_back(line); });
+  }
+  ~Warnings() { set_log_sink({}); }
+  const std::vector<std::string>& lines() {
+    flush_log();
+    return lines_;
+  }
+
+ private:
+  std::vector<std::string> lines_;
 };
 
 Json on_folder(Json c, const std::string& model) {
@@ -390,12 +407,137 @@ TEST_F(RunTrain, a_checkpoint_is_resumed_by_name_and_a_damaged_one_by_no_chance)
   std::string file = whole.checkpoint + "/master.safetensors", bytes = read_file(file);
   bytes[bytes.size() - 3] ^= 1;
   write_file_atomic(file, bytes);
-  EXPECT_NE(error_of({}, DS_ERROR_CORRUPT, quiet(whole.folder)).find("master.safetensors"),
+  EXPECT_NE(error_of({}, DS_ERROR_CORRUPT, quiet(whole.checkpoint)).find("master.safetensors"),
             std::string::npos);
   RunReport again = train_on(1, {}, quiet(second));
   EXPECT_EQ(again.folder, whole.folder);
   EXPECT_NE(again.checkpoint, whole.checkpoint);
   EXPECT_EQ(payload_hash(again.checkpoint), hash);
+}
+
+// Of the same size, so only its hashes tell: all ranks take the one before.
+TEST_F(RunTrain, a_resume_falls_back_from_a_damaged_checkpoint_to_the_one_before) {
+  RunReport whole = train_on(2, config("a", 6), quiet());
+  std::string hash = payload_hash(whole.checkpoint);
+  std::string file = whole.checkpoint + "/exp_avg.safetensors", bytes = read_file(file);
+  bytes[bytes.size() - 3] ^= 1;
+  write_file_atomic(file, bytes);
+  Warnings warnings;
+  RunReport again = train_on(2, {}, quiet(whole.folder));
+  EXPECT_NE(again.checkpoint, whole.checkpoint);
+  EXPECT_EQ(again.step, 6);
+  EXPECT_EQ(payload_hash(again.checkpoint), hash);
+  ASSERT_EQ(warnings.lines().size(), 1u);
+  EXPECT_NE(warnings.lines()[0].find("exp_avg.safetensors"), std::string::npos);
+  EXPECT_NE(warnings.lines()[0].find("is skipped for the one before"), std::string::npos);
+}
+
+TEST_F(RunTrain, the_newest_checkpoints_are_kept) {
+  auto steps = [&](const std::string& folder) {
+    std::vector<int64_t> found;
+    for (const std::string& name : list_folder(folder + "/checkpoints"))
+      found.push_back(read_checkpoint_info(folder + "/checkpoints/" + name).step);
+    return found;
+  };
+  EXPECT_EQ(steps(train_on(1, config("three", 8), quiet()).folder), (std::vector<int64_t>{4, 6, 8}));
+  Json all = config("all", 8);
+  merge_patch(all, Json::parse(R"({"run": {"keep": 0}})"));
+  RunReport report = train_on(1, all, quiet());
+  EXPECT_EQ(steps(report.folder), (std::vector<int64_t>{2, 4, 6, 8}));
+  // The run that goes on from a checkpoint by its name keeps that one beside the newest.
+  std::string second = report.folder + "/checkpoints/" + list_folder(report.folder + "/checkpoints")[0];
+  train_on(1, Json::parse(R"({"run": {"keep": 1, "steps": 6}})"), quiet(second));
+  EXPECT_EQ(steps(report.folder), (std::vector<int64_t>{2, 6}));
+}
+
+// When the row of a saved step is recorded, the step is not saved yet: a run that dies in between has a row
+// too many, which a resume drops, and never one too few.
+TEST_F(RunTrain, a_row_is_recorded_before_its_step_is_saved) {
+  TrainOptions options = quiet();
+  std::string folder = folder_ / "a/checkpoints";
+  options.progress = [&](const RunProgress& p) {
+    std::string last = latest_checkpoint(folder);
+    EXPECT_EQ(last.empty() ? 0 : read_checkpoint_info(last).step, (p.step - 1) / 2 * 2);
+    EXPECT_EQ(read_metrics(folder_ / "a/metrics.csv").steps.back().step, p.step);
+    return true;
+  };
+  EXPECT_EQ(train_on(1, config("a", 5), options).step, 5);
+}
+
+// A file in place of the folder of checkpoints, as a full disk would, refuses the save of step 2 only.
+TEST_F(RunTrain, a_save_that_is_refused_is_a_warning_until_the_last) {
+  Warnings warnings;
+  TrainOptions options = quiet();
+  std::string place = folder_ / "a/checkpoints";
+  options.progress = [&](const RunProgress& p) {
+    if (p.step == 1) write_file_atomic(place, "");
+    if (p.step == 3) std::filesystem::remove(place);
+    return true;
+  };
+  RunReport report = train_on(2, config("a", 6), options);
+  EXPECT_EQ(report.step, 6);
+  EXPECT_EQ(list_folder(place), (std::vector<std::string>{"step-00000004-1", "step-00000006-2"}));
+  ASSERT_EQ(warnings.lines().size(), 1u);
+  EXPECT_NE(warnings.lines()[0].find("step 2 is not saved: "), std::string::npos) << warnings.lines()[0];
+  options.progress = [&](const RunProgress& p) {
+    if (p.step == 5) {
+      std::filesystem::rename(place, place + ".away");
+      write_file_atomic(place, "");
+    }
+    return true;
+  };
+  std::string message = error_of(config("b", 6), DS_ERROR_IO, [&] {
+    place = folder_ / "b/checkpoints";
+    return options;
+  }());
+  EXPECT_NE(message.find("step 6 is not saved: "), std::string::npos) << message;
+  EXPECT_NE(message.find("the last checkpoint is '" + place + "/step-00000004-2'"), std::string::npos)
+      << message;
+}
+
+TEST_F(RunTrain, monitors_that_cannot_be_written_are_warnings) {
+  make_folders(folder_ / "a/metrics.csv");
+  make_folders(folder_ / "a/trace.json");
+  make_folders(folder_ / "a/report.html");
+  Warnings warnings;
+  RunReport report = train_on(1, config("a", 4), quiet());
+  EXPECT_EQ(report.end, RunEnd::finished);
+  EXPECT_EQ(read_checkpoint_info(report.checkpoint).step, 4);
+  EXPECT_EQ(warnings.lines().size(), 3u);
+  for (const std::string& line : warnings.lines()) {
+    EXPECT_NE(line.find("the run goes on without it"), std::string::npos) << line;
+  }
+}
+
+TEST_F(RunTrain, a_damaged_metrics_file_is_set_aside) {
+  TrainOptions interrupted = quiet();
+  interrupted.progress = [](const RunProgress& p) { return p.step < 3; };
+  RunReport part = train_on(1, config("a", 6), interrupted);
+  std::string path = part.folder + "/metrics.csv", bytes = read_file(path);
+  std::string bad =
+      bytes.substr(0, bytes.find('\n') + 1) + "1,nonsense\n" + bytes.substr(bytes.find("\n2,") + 1);
+  write_file_atomic(path, bad);
+  Warnings warnings;
+  RunReport rest = train_on(1, {}, quiet(part.folder));
+  EXPECT_EQ(rest.step, 6);
+  EXPECT_EQ(read_file(path + ".damaged"), bad);
+  std::vector<int64_t> steps;
+  for (const StepRecord& row : read_metrics(path).steps) steps.push_back(row.step);
+  EXPECT_EQ(steps, (std::vector<int64_t>{2, 3, 4, 5, 6}));
+  ASSERT_EQ(warnings.lines().size(), 1u);
+  EXPECT_NE(warnings.lines()[0].find("line 2"), std::string::npos) << warnings.lines()[0];
+}
+
+TEST_F(RunTrain, a_resume_removes_what_a_killed_process_left) {
+  RunReport first = train_on(1, config("a", 2), quiet());
+  std::vector<std::string> left = {"report.html.0123456789abcdef.tmp", "config.json.tmp",
+                                   "data/train.tokens.tmp", "checkpoints/step-00000004-9/master.safetensors"};
+  make_folders(first.folder + "/checkpoints/step-00000004-9");
+  for (const std::string& name : left) write_file_atomic(first.folder + "/" + name, "x");
+  write_file_atomic(first.folder + "/notes.tmp", "mine");
+  train_on(1, {}, quiet(first.folder));  // nothing is left to do
+  for (const std::string& name : left) EXPECT_FALSE(exists(first.folder + "/" + name)) << name;
+  EXPECT_TRUE(exists(first.folder + "/notes.tmp"));
 }
 
 TEST_F(RunTrain, a_resume_with_another_text_is_refused_by_both_hashes) {

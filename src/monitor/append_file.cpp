@@ -1,0 +1,65 @@
+#include "monitor/append_file.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/base/log.h"
+
+namespace ds {
+namespace {
+
+constexpr size_t kMostWaiting = size_t{16} << 20;
+
+}  // namespace
+
+AppendFile::AppendFile(File file, int64_t begin) : file_(std::move(file)), end_(begin) {
+  if (file_.size() > end_) file_.resize(end_);
+}
+
+AppendFile::~AppendFile() { give_up(); }
+
+void AppendFile::append(std::string_view bytes) {
+  if (!file_.open()) return;
+  waiting_ += bytes;
+  try {
+    end_ = std::min(end_, file_.size());  // someone may have cut it
+    file_.write(waiting_.data(), waiting_.size(), end_);
+    end_ += static_cast<int64_t>(waiting_.size());
+    waiting_.clear();
+  } catch (const Error& error) {
+    warn(error.what());
+    if (waiting_.size() <= kMostWaiting) return;
+    log_line(LogLevel::warning,
+             fmt::format("{}: given up, {} bytes wait to be written", path(), waiting_.size()));
+    give_up();
+  }
+}
+
+// Leaves no half of what was refused.
+void AppendFile::give_up() noexcept {
+  try {
+    if (file_.open() && !waiting_.empty()) file_.resize(end_);
+  } catch (const std::exception&) {
+    // There was a warning when the file system refused the first time.
+  }
+  file_ = File();
+  waiting_ = {};
+}
+
+void AppendFile::sync() {
+  append({});
+  if (!file_.open()) return;
+  try {
+    file_.sync();
+  } catch (const Error& error) {
+    warn(error.what());
+  }
+}
+
+void AppendFile::warn(std::string_view why) {
+  if (std::exchange(warned_, true)) return;
+  log_line(LogLevel::warning, fmt::format("{}; training goes on, and it is tried again", why));
+}
+
+}  // namespace ds
