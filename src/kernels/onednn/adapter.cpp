@@ -1,10 +1,13 @@
 #include "kernels/onednn/adapter.h"
 
 #include <omp.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <dnnl.hpp>
 
 #include "core/base/error.h"
@@ -134,9 +137,22 @@ void warm_gemm(MatrixShape key) {
   });
 }
 
+// oneDNN's code generator does not look whether the system gave it memory for its code, and writes to address
+// 0 when it did not. So the memory is asked for here first and given back at once.
+void require_code_memory() {
+  constexpr size_t kBytes = size_t{16} << 20;  // all that one primitive, and the first general product, need
+  void* room = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (room == MAP_FAILED) {
+    raise(DS_ERROR_OUT_OF_MEMORY, "oneDNN's code generator needs {} bytes, which the system refuses: {}",
+          kBytes, std::strerror(errno));
+  }
+  munmap(room, kBytes);
+}
+
 }  // namespace
 
 Matmul::Matmul(const MatrixShape& key) : impl_(std::make_unique<Impl>()) {
+  require_code_memory();
   OneThread single;
   impl_->key = key;
   dnnl::primitive_attr attr;
