@@ -62,9 +62,10 @@ ds_status ds_run_train(ds_comm* comm, const char* config, const char* resume, in
     options.stop = stop;
     ds::Json document = config ? ds::Json::parse(config, "config") : ds::Json();
     ds::RunReport report = ds::train(document, *ranks, options);
-    if (report.end == ds::RunEnd::callback) {
-      ds::raise(DS_ERROR_USER, "a callback asked to stop after step {}; saved in '{}'", report.step,
-                report.folder);
+    if (report.end == ds::RunEnd::callback || report.end == ds::RunEnd::stopped) {
+      const char* who = report.end == ds::RunEnd::callback ? "a callback" : "the stop flag";
+      ds::raise(DS_ERROR_USER, "{} asked to stop after step {}; {}", who, report.step,
+                report.folder.empty() ? "nothing was made" : "saved in '" + report.folder + "'");
     }
   });
 }

@@ -16,6 +16,20 @@ struct Failure : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// Exit codes of every command; `train` and `launch` also return kStoppedCode (launch/job.h).
+inline constexpr int kFailed = 1, kUsage = 2;
+
+// A write into a closed pipe or beyond the largest file size that is allowed fails instead of ending the
+// command. The handlers do nothing: unlike an ignored signal, a handler is not inherited by what the command
+// starts. A signal that was ignored already stays so.
+void survive_failed_writes();
+
+// Writes a command's result to standard output; throws Failure when that fails.
+void write_out(const std::string& text);
+
+// Refuses an option's text that is not UTF-8, which JSON needs.
+CLI::Validator utf8_text();
+
 // Throws the last error of this thread unless status is DS_OK.
 void check(ds_status status);
 

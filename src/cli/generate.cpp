@@ -36,13 +36,17 @@ std::string options_of(const GenerateArgs& args) {
 struct Output {
   bool live = false;
   std::string text;
+  std::string failure;  // of the terminal; no exception leaves the callback
 };
 
 void put(Output& output, const std::string& part) {
   output.text += part;
   if (!output.live) return;
-  fmt::print("{}", visible(part));
-  std::fflush(stdout);
+  try {
+    write_out(visible(part));
+  } catch (const Failure& failure) {
+    output.failure = failure.what();
+  }
 }
 
 extern "C" void take_part(const char* part, void* output) { put(*static_cast<Output*>(output), part); }
@@ -51,12 +55,13 @@ void generate(const GenerateArgs& args) {
   watch_launcher();
   Comm comm = join();
   bool first = ds_comm_rank(comm.get()) <= 0;
-  Output output{first && isatty(STDOUT_FILENO) == 1, {}};
+  Output output{first && isatty(STDOUT_FILENO) == 1, {}, {}};
   size_t size = 0;
   put(output, args.prompt);
   check(ds_run_generate(comm.get(), args.model.c_str(), args.prompt.c_str(), options_of(args).c_str(),
                         take_part, &output, nullptr, 0, &size));
-  if (first) fmt::print("{}\n", output.live ? "" : output.text);
+  if (!output.failure.empty()) throw Failure(output.failure);
+  if (first) write_out((output.live ? "" : output.text) + "\n");
 }
 
 }  // namespace

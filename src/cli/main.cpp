@@ -12,7 +12,7 @@
 
 namespace {
 
-constexpr int kFailed = 1, kUsage = 2;
+using ds::cli::kFailed, ds::cli::kUsage;
 
 // "rank 3: " where `libds launch` or another launcher started several; else "".
 std::string place() {
@@ -69,6 +69,7 @@ void open_standard() {
 
 int main(int argc, char** argv) {
   open_standard();
+  ds::cli::survive_failed_writes();
   int code = 0;
   CLI::App app("libds trains large models: ZeRO, offload and more behind one C header", "libds");
   app.set_version_flag("--version", ds_version());

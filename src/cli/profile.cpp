@@ -31,7 +31,7 @@ void profile(const ProfileArgs& args) {
                           args.model.empty() ? nullptr : args.model.c_str(), options.c_str(), buffer, size,
                           out);
   });
-  if (ds_comm_rank(comm.get()) <= 0) fmt::print("{}", text);
+  if (ds_comm_rank(comm.get()) <= 0) write_out(text);
 }
 
 }  // namespace

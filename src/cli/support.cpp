@@ -6,12 +6,48 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <csignal>
+#include <cstdio>
 #include <cstring>
 #include <utility>
 
 #include "cli/commands.h"
 
 namespace ds::cli {
+
+extern "C" void ignore_signal(int) {}
+
+void survive_failed_writes() {
+  for (int number : {SIGPIPE, SIGXFSZ}) {
+    struct sigaction action = {};
+    if (sigaction(number, nullptr, &action) != 0 || action.sa_handler != SIG_DFL) continue;
+    action.sa_handler = ignore_signal;
+    action.sa_flags = SA_RESTART;
+    sigaction(number, &action, nullptr);
+  }
+}
+
+void write_out(const std::string& text) {
+  bool whole = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
+  if (std::fflush(stdout) != 0 || !whole)
+    throw Failure(fmt::format("standard output: {}", std::strerror(errno)));
+}
+
+// The library knows what is UTF-8: it reads the text as JSON.
+CLI::Validator utf8_text() {
+  auto check = [](const std::string& text) {
+    size_t size = 0;
+    std::string json = "{\"text\":" + quoted(text) + "}";
+    if (ds_config_merge(json.c_str(), "{}", nullptr, 0, &size) == DS_OK) return std::string();
+    std::string shown;
+    for (char c : text) {
+      auto byte = static_cast<unsigned char>(c);
+      shown += byte < 0x80 ? std::string(1, c) : fmt::format("\\x{:02x}", byte);
+    }
+    return fmt::format("must be UTF-8, got '{}'", shown);
+  };
+  return CLI::Validator(check, "UTF-8");
+}
 
 void check(ds_status status) {
   if (status != DS_OK) throw Failure(ds_last_error_message());

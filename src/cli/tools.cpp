@@ -5,11 +5,14 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 
 #include "cli/commands.h"
 
 namespace ds::cli {
 namespace {
+
+namespace fs = std::filesystem;
 
 struct PlanDeleter {
   void operator()(ds_plan* plan) const { ds_plan_destroy(plan); }
@@ -23,7 +26,7 @@ void plan(const std::string& path, int32_t rank, int32_t ranks, bool print) {
   auto call = print ? ds_plan_print : ds_plan_report;
   std::string text =
       text_of([&](char* buffer, size_t size, size_t* out) { return call(plan.get(), buffer, size, out); });
-  fmt::print("{}", text);
+  write_out(text);
 }
 
 // Whether scratch files with O_DIRECT work on a folder's file system.
@@ -37,7 +40,7 @@ std::string direct_io(const std::string& folder) {
 void env(const std::string& folder) {
   std::string report = text_of(ds_env_report);
   while (!report.empty() && report.back() == '\n') report.pop_back();
-  fmt::print("{}\nO_DIRECT in '{}': {}\n", report, folder, direct_io(folder));
+  write_out(fmt::format("{}\nO_DIRECT in '{}': {}\n", report, folder, direct_io(folder)));
 }
 
 // The member of a flat JSON object of strings and numbers that ds_checkpoint_info writes.
@@ -49,11 +52,45 @@ std::string member(const std::string& json, const std::string& key) {
   return json.substr(begin, json.find('"', begin) - begin);
 }
 
-void print_hash(const std::string& folder) {
+// "HASH  PATH" of the newest checkpoint of a folder, or of the one that it is. The library checks all hashes
+// of the manifest on the way.
+std::string checked_hash(const std::string& folder) {
   std::string info = text_of([&](char* buffer, size_t size, size_t* out) {
     return ds_checkpoint_info(folder.c_str(), buffer, size, out);
   });
-  fmt::print("{}  {}\n", member(info, "payload_hash"), member(info, "path"));
+  return fmt::format("{}  {}\n", member(info, "payload_hash"), member(info, "path"));
+}
+
+// The committed checkpoints that `folder` is or holds, itself or in checkpoints/, by name.
+std::vector<std::string> checkpoints_at(const fs::path& folder) {
+  std::error_code error;
+  if (fs::exists(folder / "manifest.json", error)) return {folder.string()};
+  for (const fs::path& place : {folder, folder / "checkpoints"}) {
+    std::vector<std::string> found;
+    for (fs::directory_iterator entry(place, error), end; !error && entry != end; entry.increment(error)) {
+      if (fs::exists(entry->path() / "manifest.json", error)) found.push_back(entry->path().string());
+    }
+    std::sort(found.begin(), found.end());
+    if (!found.empty()) return found;
+  }
+  return {};
+}
+
+// A line for each; fails when one is damaged.
+void check_checkpoints(const std::vector<std::string>& paths) {
+  std::string first;
+  size_t damaged = 0;
+  for (const std::string& path : paths) {
+    try {
+      write_out(checked_hash(path));
+    } catch (const Failure& failure) {
+      if (damaged++ == 0) first = failure.what();
+      write_out(fmt::format("damaged  {}: {}\n", path, failure.what()));
+    }
+  }
+  if (damaged == 0) return;
+  throw Failure(fmt::format("{} of {} checkpoint{} damaged: {}", damaged, paths.size(),
+                            paths.size() == 1 ? " is" : "s are", first));
 }
 
 struct VerifyArgs {
@@ -75,13 +112,15 @@ std::string verify_options(const VerifyArgs& args) {
 
 // Exit code 1 when a tolerance is passed.
 int verify(const VerifyArgs& args) {
+  std::vector<std::string> checkpoints = checkpoints_at(args.model);
+  if (!checkpoints.empty()) return check_checkpoints(checkpoints), 0;
   Comm comm = join();
   int32_t failed = 0;
   std::string options = verify_options(args);
   std::string text = report_of([&](char* buffer, size_t size, size_t* out) {
     return ds_run_verify(comm.get(), args.model.c_str(), options.c_str(), &failed, buffer, size, out);
   });
-  if (ds_comm_rank(comm.get()) <= 0) fmt::print("{}", text);
+  if (ds_comm_rank(comm.get()) <= 0) write_out(text);
   return failed == 0 ? 0 : 1;
 }
 
@@ -110,10 +149,13 @@ void add_env(CLI::App& app, int&) {
 }
 
 void add_verify(CLI::App& app, int& code) {
-  CLI::App* command =
-      app.add_subcommand("verify", "Check a model against recorded numbers, or hash a checkpoint");
+  CLI::App* command = app.add_subcommand(
+      "verify", "Check a model against recorded numbers, or checkpoints against their hashes");
   auto args = std::make_shared<VerifyArgs>();
-  command->add_option("model", args->model, "Model folder with golden.json and golden.safetensors");
+  command->add_option(
+      "model", args->model,
+      "Model folder with golden.json and golden.safetensors; or a run, a folder of checkpoints or one "
+      "of them: check all hashes");
   command->add_option("--stage", args->stage, "ZeRO stage")->check(CLI::Range(0, 3));
   command->add_option("--dtype", args->dtype, "Which kinds: f32, bf16 or both")
       ->check(CLI::IsMember({"f32", "bf16", "both"}));
@@ -121,15 +163,16 @@ void add_verify(CLI::App& app, int& code) {
       ->check(CLI::IsMember({"device", "cpu", "nvme"}));
   command->add_option("--kinds", args->kinds, "Only these comparisons, for example logits,grad")
       ->delimiter(',');
-  command->add_option("--nvme-path", args->nvme_path, "Folder of the scratch file of --tier nvme");
+  command->add_option("--nvme-path", args->nvme_path, "Folder of the scratch file of --tier nvme")
+      ->check(utf8_text());
   command->add_flag("--json", args->json, "Print JSON");
   command->add_option("--hash", args->checkpoint,
-                      "Checkpoint, folder of them, or run: print the newest one's payload hash");
+                      "Checkpoint, folder of them, or run: check the newest one, print its payload hash");
   command->callback([args, &code] {
     if (args->model.empty() == args->checkpoint.empty()) {
       throw CLI::RequiredError("verify: a model folder or --hash");
     }
-    if (args->model.empty()) return print_hash(args->checkpoint);
+    if (args->model.empty()) return write_out(checked_hash(args->checkpoint));
     code = verify(*args);
   });
 }

@@ -3,6 +3,7 @@
 #include <csignal>
 
 #include "cli/commands.h"
+#include "launch/job.h"
 #include "launch/watch.h"
 
 namespace ds::cli {
@@ -40,7 +41,8 @@ std::string patch_of(const TrainArgs& args) {
   return patch + "}";
 }
 
-void train(const TrainArgs& args) {
+// The exit code.
+int train(const TrainArgs& args) {
   std::string base = args.config.empty() ? "{}" : read_text(args.config);
   std::string patch = patch_of(args);
   std::string config = text_of([&](char* buffer, size_t size, size_t* out) {
@@ -52,24 +54,29 @@ void train(const TrainArgs& args) {
     return ds_run_communicator(config.c_str(), resume, buffer, size, out);
   }));
   catch_signals();
-  check(ds_run_train(comm.get(), config.c_str(), resume, args.quiet ? 1 : 0, nullptr, nullptr,
-                     &stop_requested, nullptr));
+  ds_status status = ds_run_train(comm.get(), config.c_str(), resume, args.quiet ? 1 : 0, nullptr, nullptr,
+                                  &stop_requested, nullptr);
+  if (status == DS_ERROR_USER) return kStoppedCode;  // the run itself has said so
+  check(status);
+  return 0;
 }
 
 }  // namespace
 
-void add_train(CLI::App& app, int&) {
+void add_train(CLI::App& app, int& code) {
   CLI::App* command = app.add_subcommand("train", "Train a model on text and write a run folder");
   auto args = std::make_shared<TrainArgs>();
   command->add_option("--config", args->config, "JSON configuration (docs/config.md)");
-  command->add_option("--data", args->data, "Files or folders of text, instead of data.paths");
-  command->add_option("--dir", args->dir, "Run folder, instead of run.dir; default runs/NNN");
+  command->add_option("--data", args->data, "Files or folders of text, instead of data.paths")
+      ->check(utf8_text());
+  command->add_option("--dir", args->dir, "Run folder, instead of run.dir; default runs/NNN")
+      ->check(utf8_text());
   command->add_option("--steps", args->steps, "Optimizer steps, instead of run.steps")
       ->check(integer_range(0, INT32_MAX));
   command->add_option("--resume", args->resume,
                       "Run folder to go on with, or a checkpoint RUN/checkpoints/NAME");
   command->add_flag("--quiet", args->quiet, "Plain lines instead of a progress bar");
-  command->callback([args, command] {
+  command->callback([args, command, &code] {
     if (args->config.empty() && args->resume.empty()) {
       throw CLI::RequiredError("train: --config or --resume");
     }
@@ -77,7 +84,7 @@ void add_train(CLI::App& app, int&) {
       throw CLI::ValidationError("train",
                                  "--resume keeps the run's folder and data: leave out --dir, --data");
     }
-    train(*args);
+    code = train(*args);
   });
 }
 

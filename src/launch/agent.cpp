@@ -50,10 +50,16 @@ class Teller {
 
   // One write, so that records of several ranks do not mix.
   void tell(const RankFailure& failure) {
-    std::string text =
-        token_.empty() ? fmt::format("libds launch: {}\n", failure.text) : report_record(token_, failure);
-    (void)!write(STDERR_FILENO, text.data(), text.size());
+    put(token_.empty() ? fmt::format("libds launch: {}\n", failure.text) : report_record(token_, failure));
     told_ = true;
+  }
+
+  // That the ranks here were stopped. Returns the agent's own code: 0 where the launcher reads the record,
+  // because mpirun and srun take any other for a failure and end the job.
+  int tell_stopped(int rank) {
+    if (token_.empty()) return kStoppedCode;
+    put(report_record(token_, {.rank = rank, .code = kStoppedCode}));
+    return 0;
   }
 
   // Returns when the launcher has had the time to read a record and to end the job: mpirun and srun end it as
@@ -67,6 +73,8 @@ class Teller {
   }
 
  private:
+  static void put(const std::string& text) { (void)!write(STDERR_FILENO, text.data(), text.size()); }
+
   std::string token_;
   bool over_ssh_, told_ = false;
 };
@@ -185,9 +193,10 @@ int run_ranks(const AgentOptions& options, std::vector<RankPlace> places,
                    .log_dir = options.log_dir,
                    .part = true,
                    .orders = options.host >= 0 ? STDIN_FILENO : -1};
-    return Job(job, std::move(places), command)
-        .run([&](const RankFailure& failure) { launcher.tell(failure); })
-        .code;
+    int code = Job(job, std::move(places), command)
+                   .run([&](const RankFailure& failure) { launcher.tell(failure); })
+                   .code;
+    return code == kStoppedCode ? launcher.tell_stopped(first.rank) : code;
   } catch (const std::system_error& error) {
     launcher.tell(
         {first.rank, 126, false,

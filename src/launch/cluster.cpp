@@ -157,6 +157,7 @@ class Starting {
       fmt::print(stderr, "libds launch: {}\n", failure_->text);
       return failure_->code;
     }
+    if (code_ == 0 && reports_.stopped()) return kStoppedCode;
     if (code_ != 0 && interrupts_ < 2)
       fmt::print(stderr, "libds launch: {} ended with code {} and no rank said why\n", words_[0], code_);
     return code_;

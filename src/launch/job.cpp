@@ -134,7 +134,8 @@ void Job::collect(size_t index) {
   --running_;
   hear_ranks();
   bool exited = info.si_code == CLD_EXITED;
-  if (exited && info.si_status == 0) return;
+  if (exited && info.si_status == kStoppedCode) stopped_ = true;
+  if (exited && (info.si_status == 0 || info.si_status == kStoppedCode)) return;
   const RankPlace& place = places_[index];
   auto lost = lost_.find(place.rank);
   std::string on = place.host.empty() ? "" : fmt::format(" on host '{}'", place.host);

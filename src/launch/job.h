@@ -32,6 +32,10 @@ struct JobOptions {
 // rank elsewhere has failed.
 enum class Order : char { interrupt = 'i', hangup = 'h', end = 'e' };
 
+// The exit code of a rank that was asked to end, has saved, and goes on when it is started again: EX_TEMPFAIL
+// of sysexits.h. It is no failure. A job with such ranks, and without one that failed, ends with it, too.
+inline constexpr int kStoppedCode = 75;
+
 // Runs a command once per place and waits for all.
 class Job {
  public:
@@ -40,9 +44,10 @@ class Job {
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
 
-  // Returns what to say of the rank that failed first; code 0: none. `on_failure` is told of it as soon as it
-  // is certain, which is at most a second after the first failure; a part of a larger job, whose launcher
-  // compares more of them, is told at once and again when another rank turns out to have failed first.
+  // Returns what to say of the rank that failed first; code 0: none; kStoppedCode without a text when ranks
+  // were stopped and none has failed. `on_failure` is told of it as soon as it is certain, which is at most a
+  // second after the first failure; a part of a larger job, whose launcher compares more of them, is told at
+  // once and again when another rank turns out to have failed first.
   template <typename OnFailure>
   RankFailure run(OnFailure on_failure) {
     start_all();
@@ -52,7 +57,7 @@ class Job {
         news_ = false;
         told_ = true;
       }
-      if (running_ == 0) return blame_.first().value_or(RankFailure{});
+      if (running_ == 0) return blame_.first().value_or(RankFailure{.code = stopped_ ? kStoppedCode : 0});
       look();
     }
   }
@@ -85,6 +90,7 @@ class Job {
   std::map<int, int> lost_;  // a rank, and the first one that it named as lost
   Blame blame_;
   bool news_ = false, told_ = false;  // of blame_
+  bool stopped_ = false;              // a rank returned kStoppedCode
   int interrupts_ = 0;
   int pressure_ = 0;
   bool ending_ = false;

@@ -67,6 +67,10 @@ void ReportReader::take(std::string_view record) {
     if (code != std::errc{} || next == end) return;
     at = next + 1;
   }
+  if (failure.code == kStoppedCode && by_signal == 0) {
+    stopped_ = true;
+    return;
+  }
   failure.by_signal = by_signal != 0;
   failure.text.assign(at, end);
   blame_.add(failure);

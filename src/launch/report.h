@@ -26,12 +26,14 @@ class ReportReader {
   std::string rest() { return std::move(waiting_); }
 
   const std::optional<RankFailure>& first() const { return blame_.first(); }
+  bool stopped() const { return stopped_; }  // an agent's ranks returned kStoppedCode
 
  private:
   void take(std::string_view record);
 
   std::string head_, waiting_;
   Blame blame_;
+  bool stopped_ = false;
 };
 
 }  // namespace ds

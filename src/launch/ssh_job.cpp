@@ -185,14 +185,16 @@ class SshJob {
       fmt::print(stderr, "libds launch: {}\n", failure->text);
       return failure->code;
     }
+    bool stopped = false;
     for (const auto& agent : agents_) {
+      stopped |= agent->reports.stopped();
       if (agent->code == 0) continue;
       if (interrupts_ < 2)
         fmt::print(stderr, "libds launch: host '{}': its agent ended with code {} and no rank said why\n",
                    agent->name, agent->code);
       return agent->code;
     }
-    return 0;
+    return stopped ? kStoppedCode : 0;
   }
 
   Signals signals_;

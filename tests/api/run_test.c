@@ -57,6 +57,10 @@ int main(int argc, char** argv) {
               "after step 30");
   check(seen.steps == 30 && seen.batches >= 30, "a step and a batch at a time");
   check(seen.last < 0.5 * seen.first, "the loss falls");
+  stop = 1;
+  check_error(ds_run_train(NULL, NULL, folder, 2, batch, progress, &stop, &seen), DS_ERROR_USER,
+              "the stop flag asked to stop after step 30; saved in");
+  stop = 0;
   seen.stop_at = -1;
   check_ok(ds_run_train(NULL, NULL, folder, 2, batch, progress, &stop, &seen), "resume");
   check(seen.steps == 40, "only the missing steps are made");

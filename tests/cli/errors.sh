@@ -59,6 +59,10 @@ refused 2 'ids: number 1 must be an integer from 0 to 2147483647, got ""' genera
 refused 2 'ids: number 2 must be an integer from 0 to 2147483647, got ""' generate somewhere --ids 1,,2
 refused 2 'ids: number 2 must be an integer from 0 to 2147483647, got "x"' generate somewhere --ids 1,x
 refused 2 'ids: number 1 must be an integer from 0 to 2147483647, got "0x10"' generate somewhere --ids 0x10
+latin=$(printf 'caf\351')
+refused 2 "dir: must be UTF-8, got 'caf.xe9'" train --config "$here/tiny.json" --dir "$latin"
+refused 2 "data: must be UTF-8, got 'caf.xe9'" train --config "$here/tiny.json" --data "$latin"
+refused 2 "nvme-path: must be UTF-8, got 'caf.xe9'" verify somewhere --nvme-path "$latin"
 refused 1 nope.json train --config nope.json
 refused 1 "config: line 1, column 1" train --config empty.json
 refused 1 "'.': Is a directory" train --config .

@@ -46,12 +46,20 @@ sed 's|"optimizer"|"scheduler": {"type": "WarmupCosineLR", "params": {"total_num
 "$libds" train --config schedule.json --data text.txt --steps 9 --quiet --dir whole > out
 ! grep -q 'its schedule' out || fail "the schedule ends before the run: $(cat out)"
 
-# Ctrl-C to the launcher: saved, exit code 0; the resumed run goes on to the same bits as one that was left alone.
-"$libds" launch -n 2 "$libds" train --config "$here/tiny.json" --data text.txt --steps 100000 --quiet > out &
+# ended WHAT CODE: waits for $pid, which must end with CODE
+ended() {
+  got=0
+  wait $pid || got=$?
+  [ $got -eq "$2" ] || fail "exit code $got (want $2) after $1: $(cat out)"
+}
+
+# Ctrl-C to the launcher: saved, exit code 75; the resumed run goes on to the same bits as one that was left alone.
+"$libds" launch -n 2 "$libds" train --config "$here/tiny.json" --data text.txt --steps 100000 --quiet > out 2> err &
 pid=$!
 wait_until "step 10" has_step_10
 kill -INT $pid
-wait $pid || fail "exit code $? after SIGINT: $(cat out)"
+ended SIGINT 75
+[ ! -s err ] || fail "a stop is no failure: $(cat err)"
 grep -q 'go on with --resume runs/002' out || fail "no word of the stop: $(cat out)"
 saved=$(sed -n 's/.*stopped after step \([0-9]*\).*/\1/p' out)
 goal=$((saved + 3))
@@ -84,8 +92,57 @@ pid=$!
 wait_until "a run folder" test -s long/metrics.csv
 sleep 0.3
 kill -INT $pid
-wait $pid || fail "exit code $? after SIGINT in an evaluation: $(cat out)"
+ended "SIGINT in an evaluation" 75
 grep -q 'go on with --resume long' out || fail "no word of the stop: $(cat out)"
+
+# A reader that goes away: the run goes on, says so once, and saves. What a rank starts does not inherit that.
+sed '1s/{/{"steps_per_print": 1,/' "$here/tiny.json" > talking.json
+{ "$libds" launch -n 2 "$libds" train --config talking.json --data text.txt --steps 60 --dir piped --quiet 2> err
+  echo $? > code; } | head -n 1 > first
+[ "$(cat code)" = 0 ] || fail "a closed pipe ends a run with code $(cat code): $(cat err)"
+[ "$(grep -c 'standard output: Broken pipe; the run goes on' err)" = 1 ] || fail "a closed pipe: $(cat err)"
+[ "$(tail -n 1 piped/metrics.csv | cut -d, -f1)" = 60 ] || fail "not all steps: $(tail -n 1 piped/metrics.csv)"
+"$libds" launch -n 1 sh -c 'grep SigIgn /proc/self/status' > here
+"$libds" launch -n 1 "$libds" launch -n 1 sh -c 'grep SigIgn /proc/self/status' > there
+grep SigIgn /proc/self/status > before
+cmp before here && cmp before there || fail "a command inherits ignored signals: $(cat before here there)"
+set +e
+sh -c '"$0" env 2> err; echo $? > code' "$libds" | true
+set -e
+case "$(cat code)" in
+  0) ;;
+  1) grep -q '^libds: standard output: Broken pipe$' err || fail "a closed pipe: $(cat err)" ;;
+  *) fail "env into a closed pipe: code $(cat code)" ;;
+esac
+
+# Files that may not grow: no signal ends the run, what was saved stays, and the run goes on from there.
+"$libds" train --config "$here/tiny.json" --data text.txt --steps 3 --dir grown --quiet > out
+(ulimit -f 40; "$libds" train --resume grown --steps 6 --quiet) > out 2> err && fail "a save of files that may not grow"
+grep -q "^libds: step 6 is not saved: .*File too large; the last checkpoint is 'grown/checkpoints/step-00000003-1'$" err ||
+  fail "no word of the limit: $(cat err)"
+"$libds" train --resume grown --steps 6 --quiet > out
+[ "$(awk -F, '$2 != "" { print $1 }' grown/metrics.csv | tr '\n' ' ')" = "step 1 2 3 4 5 6 " ] || fail "not each step once: $(cat grown/metrics.csv)"
+
+# Hashes of checkpoints: all of a run, one by name, and one with a flipped bit.
+[ "$("$libds" verify grown | wc -l)" = 2 ] || fail "verify of a run: $("$libds" verify grown)"
+[ "$("$libds" verify grown)" = "$("$libds" verify grown/checkpoints)" ] || fail "verify of a folder of checkpoints"
+[ "$("$libds" verify grown/checkpoints/step-00000006-2)" = "$("$libds" verify --hash grown)" ] || fail "verify of one"
+python3 - grown/checkpoints/step-00000006-2/exp_avg.safetensors <<'END'
+import sys
+with open(sys.argv[1], "r+b") as file:
+    file.seek(-9, 2)
+    byte = file.read(1)
+    file.seek(-9, 2)
+    file.write(bytes([byte[0] ^ 4]))
+END
+for words in "--hash grown" grown grown/checkpoints/step-00000006-2; do
+  "$libds" verify $words > out 2> err && fail "verify $words of a flipped bit returns 0"
+  grep -q "^libds: .*tensor '[^']*' in '[^']*exp_avg.safetensors'" err || fail "verify $words: $(cat err)"
+done
+"$libds" verify grown > out 2> err || true
+grep -q '^damaged  grown/checkpoints/step-00000006-2: ' out || fail "verify of a run: $(cat out)"
+"$libds" launch -n 2 "$libds" train --resume grown --steps 7 --quiet > out 2> err || fail "no resume behind damage: $(cat err)"
+grep -q "is skipped for the one before, 'grown/checkpoints/step-00000003-1'" err || fail "no word of it: $(cat err)"
 
 # A rank that is killed: the other one leaves its flight record in the run folder.
 "$libds" launch -n 2 "$libds" train --config "$here/tiny.json" --data text.txt --steps 100000 --dir dead --quiet \

@@ -143,6 +143,16 @@ TEST(Report, OnlyRecordsWithTheTokenCount) {
   EXPECT_FALSE(reader.first());
 }
 
+TEST(Report, AStopIsNoFailure) {
+  ReportReader reader("t");
+  EXPECT_FALSE(reader.stopped());
+  reader.feed(report_record("t", {0, 75, false, ""}));
+  EXPECT_TRUE(reader.stopped());
+  EXPECT_FALSE(reader.first());
+  reader.feed(report_record("t", {1, 7, false, "exited"}));
+  EXPECT_EQ(reader.first()->text, "exited");
+}
+
 TEST(Report, ASignalCountsBeforeAnExit) {
   ReportReader reader("t");
   reader.feed(report_record("t", {0, 1, false, "first"}));

@@ -139,6 +139,17 @@ TEST(Launch, EachJobHasAKeyOfItsOwn) {
   EXPECT_NE(key, text_of(folder.path() + "/b0"));
 }
 
+// 75 of a rank: it was stopped and has saved. Rank 1 ends long before rank 0 does, and nobody presses.
+TEST(Launch, AStopIsNoFailure) {
+  LaunchOptions options{.ranks = 2, .job = {.grace_ms = 50, .term_ms = 50}};
+  Outcome outcome = shell(options, "[ $RANK = 1 ] || sleep 0.5; exit 75");
+  EXPECT_EQ(outcome.code, 75);
+  EXPECT_EQ(outcome.complaint, "");
+  outcome = shell({.ranks = 2}, "[ $RANK = 1 ] && exit 75; sleep 0.2; exit 3");
+  EXPECT_EQ(outcome.code, 3);
+  EXPECT_EQ(outcome.complaint, "libds launch: rank 0 exited with code 3\n");
+}
+
 TEST(Launch, NamesTheSignalOfARank) {
   Outcome outcome = shell({.ranks = 2}, "[ $RANK = 1 ] && kill -9 $$; exit 0");
   EXPECT_EQ(outcome.code, 137);

@@ -152,7 +152,7 @@ end_runs() {
   long_run stopped "$@"
   kill -INT "$job"
   end_of_run
-  [ $code -eq 0 ] || { cat err out; die "an interrupted run ends with code $code"; }
+  [ $code -eq 75 ] || { cat err out; die "an interrupted run ends with code $code"; }
   grep -q 'go on with --resume stopped' out || { cat out; die "an interrupted run is not saved"; }
   require_quiet "an interrupted run"
 
