@@ -1,0 +1,369 @@
+#!/usr/bin/env python3
+"""Ends training runs in every unkind way and resumes them until they are done.
+
+usage: kills.py BUILD [TRIES] [--short] [--seed N] [--only STORY]     (default: 200 tries; --short: 12)
+
+A story is one run. It is started, attacked at a random time and resumed, on the same number of ranks but in any ZeRO
+stage and any tier, until all steps are done. Attacks: kill -9 of the launcher, of a rank or of all; a rank that is
+frozen and then killed; SIGTERM and SIGINT; a closed pipe for standard output; a limit on the size of files; a full
+disk (where this user may mount one). After each attack: nothing runs any more, the newest checkpoint is not older than
+before, and metrics.csv has the steps up to it once each. At the end: every loss and norm, and the hash of the state, have
+the bits of a run that nobody disturbed; at most `keep` checkpoints; no scratch and no half-written files.
+"""
+import argparse
+import atexit
+import json
+import os
+import random
+import re
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+STEPS, SAVE_EVERY, KEEP = 60, 4, 2
+PLACES = [(0, "device"), (1, "device"), (1, "cpu"), (2, "device"), (2, "nvme"), (3, "device"), (3, "cpu"), (3, "nvme")]
+ATTACKS = ["launcher", "rank", "all", "freeze", "term", "int", "pipe", "fsize", "disk"]
+STOPPED = 75
+
+
+class Failed(Exception):
+    pass
+
+
+def require(condition, text):
+    if not condition:
+        raise Failed(text)
+
+
+def read(path):
+    with open(path, encoding="utf-8", errors="replace") as file:
+        return file.read()
+
+
+def processes(word):
+    """Numbers of the living processes whose command line has the word."""
+    found = []
+    for name in os.listdir("/proc"):
+        if not name.isdigit() or int(name) == os.getpid():
+            continue
+        try:
+            if word in read(f"/proc/{name}/cmdline") and not re.search(r"^State:\s*[ZX]", read(f"/proc/{name}/status"), re.M):
+                found.append(int(name))
+        except OSError:
+            continue
+    return sorted(found)
+
+
+def kill(pid, number):
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        pass
+
+
+class Disk:
+    """A small file system of memory, for runs whose disk fills up. None where mounting is not allowed."""
+
+    SIZE = 6 << 20
+
+    def __init__(self, folder):
+        self.path = folder
+        os.makedirs(folder)
+        made = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={self.SIZE}", "tmpfs", folder],
+                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+        self.mounted = made.returncode == 0
+        atexit.register(self.remove)
+
+    def fill(self, spare):
+        with open(os.path.join(self.path, "filler"), "wb") as filler:
+            room = os.statvfs(self.path).f_bavail * os.statvfs(self.path).f_frsize
+            try:
+                os.posix_fallocate(filler.fileno(), 0, max(room - spare, 1))
+            except OSError:
+                pass  # the run took the room meanwhile: it is full
+
+    def free(self):
+        if os.path.exists(os.path.join(self.path, "filler")):
+            os.unlink(os.path.join(self.path, "filler"))
+
+    def remove(self):
+        if self.mounted:
+            subprocess.run(["umount", "-l", self.path], check=False)
+            self.mounted = False
+
+
+class Machine:
+    """What all stories share: the program, the text, the undisturbed runs."""
+
+    def __init__(self, build, work):
+        self.libds = os.path.join(os.path.abspath(build), "bin", "libds")
+        self.work = work
+        self.references = {}
+        self.disk = Disk(os.path.join(work, "disk"))
+        with open(os.path.join(work, "text.txt"), "w", encoding="utf-8") as text:
+            for i in range(600):
+                text.write(f"line {i} of a text about shards, buckets and granules: {i * 7919 % 1000}\n")
+        os.makedirs(os.path.join(work, "nvme"))
+
+    def config(self, ranks, place):
+        stage, tier = place
+        zero = {"stage": stage}
+        if tier != "device":
+            where = {"device": tier, "nvme_path": os.path.join(self.work, "nvme")} if tier == "nvme" else {"device": tier}
+            zero["offload_optimizer"] = where
+            if stage == 3:
+                zero["offload_param"] = where
+        document = {
+            "train_batch_size": 12, "train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 6 // ranks,
+            "gradient_clipping": 1.0, "steps_per_print": 1, "optimizer": {"type": "AdamW", "params": {"lr": 0.002}},
+            "zero_optimization": zero,
+            "model": {"family": "gpt", "layers": 1, "hidden": 32, "heads": 2, "dropout": 0.1},
+            "data": {"paths": [os.path.join(self.work, "text.txt")], "heldout": 0},
+            "run": {"steps": STEPS, "save_every": SAVE_EVERY, "keep": KEEP, "sequence": 32, "threads": 1,
+                    "pin_threads": False, "sample_tokens": 4}}
+        return document
+
+    def command(self, ranks, place, folder, alone):
+        """Starts the run, or resumes it where it has begun."""
+        config = self.config(ranks, place)
+        words = []
+        if os.path.exists(os.path.join(folder, "config.json")):
+            # What the run had and the patch does not is removed, or the tiers of several places would add up.
+            for name in ("offload_optimizer", "offload_param"):
+                config["zero_optimization"].setdefault(name, None)
+            del config["data"]
+            words = ["--resume", folder]
+        else:
+            words = ["--dir", folder]
+        path = os.path.join(self.work, "config.json")
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(config, file)
+        train = [self.libds, "train", "--config", path, *words, "--quiet"]
+        return train if alone else [self.libds, "launch", "-n", str(ranks), *train]
+
+    def reference(self, ranks):
+        if ranks not in self.references:
+            folder = os.path.join(self.work, f"whole{ranks}")
+            begin = time.monotonic()
+            done = subprocess.run(self.command(ranks, (0, "device"), folder, False), stdout=subprocess.PIPE,
+                                  stderr=subprocess.STDOUT, text=True, check=False, timeout=300)
+            require(done.returncode == 0, f"the undisturbed run of {ranks} ranks: {done.stdout}")
+            seconds = time.monotonic() - begin
+            self.references[ranks] = (rows_of(folder), self.hash(folder), seconds)
+        return self.references[ranks]
+
+    def hash(self, folder):
+        done = subprocess.run([self.libds, "verify", "--hash", folder], stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True, check=False, timeout=60)
+        require(done.returncode == 0, f"verify: {done.stdout}")
+        return done.stdout.split()[0]
+
+
+def rows_of(folder):
+    """Step, loss, lr and norm of each whole line of metrics.csv: texts that parse back to the same bits."""
+    path = os.path.join(folder, "metrics.csv")
+    if not os.path.exists(path):
+        return []
+    lines = read(path).split("\n")[1:-1]  # behind the last line end is what was cut off
+    rows = []
+    for line in lines:
+        fields = line.split(",")
+        require(len(fields) == 10 and fields[0].isdigit(), f"metrics.csv has the line '{line}'")
+        if fields[1]:
+            rows.append((int(fields[0]), fields[1], fields[3], fields[4]))
+    return rows
+
+
+def checkpoints_of(folder):
+    """Steps of the committed checkpoints, oldest commit first."""
+    place = os.path.join(folder, "checkpoints")
+    if not os.path.isdir(place):
+        return []
+    found = []
+    for name in os.listdir(place):
+        match = re.fullmatch(r"step-(\d+)-(\d+)", name)
+        if match and os.path.exists(os.path.join(place, name, "manifest.json")):
+            found.append((int(match[2]), int(match[1])))
+    return [step for _, step in sorted(found)]
+
+
+class Story:
+    def __init__(self, machine, seed, number, attacks):
+        self.machine = machine
+        self.random = random.Random(f"{seed}/{number}")
+        self.ranks = self.random.choice([1, 2, 2, 3])
+        on_disk = machine.disk.mounted and self.random.random() < 0.4
+        self.attacks = [a for a in attacks if a != "disk" or on_disk]
+        self.folder = os.path.join(machine.disk.path if on_disk else machine.work, f"run{number}")
+        self.newest = 0
+        self.log = ""
+
+    def launch(self, attack):
+        place = self.random.choice(PLACES)
+        alone = self.ranks == 1 and self.random.random() < 0.5
+        words = self.machine.command(self.ranks, place, self.folder, alone)
+        limit = self.random.choice([1 << 10, 20 << 10, 100 << 10, 170 << 10]) if attack == "fsize" else None
+
+        def prepare():
+            os.setsid()
+            signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores both and hands that on
+            signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+            if limit:
+                resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+
+        with open(os.path.join(self.machine.work, "log"), "wb") as log:
+            out = subprocess.PIPE if attack == "pipe" else log
+            child = subprocess.Popen(words, stdout=out, stderr=log, stdin=subprocess.DEVNULL, preexec_fn=prepare)
+        self.log = f"{attack} {limit or ''} on {self.ranks} ranks, stage {place[0]}, {place[1]}"
+        return child, alone
+
+    def strike(self, child, attack, alone):
+        """Attacks the run; false when it had ended before."""
+        delay = self.random.uniform(0.05, 0.9) * self.machine.reference(self.ranks)[2]
+        if attack == "pipe":
+            for _ in range(self.random.randrange(1, 5)):
+                child.stdout.readline()
+            child.stdout.close()
+            return child.poll() is None
+        if attack == "fsize":
+            return True
+        time.sleep(delay)
+        if child.poll() is not None:
+            return False
+        everybody = processes(self.folder)
+        ranks = [pid for pid in everybody if pid != child.pid] or [child.pid]
+        if attack == "launcher":
+            kill(child.pid, signal.SIGKILL)
+        elif attack == "rank":
+            kill(self.random.choice(ranks), signal.SIGKILL)
+        elif attack == "all":
+            for pid in everybody:
+                kill(pid, signal.SIGKILL)
+        elif attack == "freeze":
+            victim = self.random.choice(ranks)
+            kill(victim, signal.SIGSTOP)
+            time.sleep(self.random.uniform(0, 0.3))
+            kill(victim, signal.SIGKILL)
+        elif attack == "disk":
+            self.machine.disk.fill(self.random.choice([0, 4 << 10, 60 << 10, 200 << 10]))
+        else:
+            kill(child.pid, signal.SIGTERM if attack == "term" else signal.SIGINT)
+        return True
+
+    def check_code(self, code, attack, struck):
+        if not struck:
+            require(code == 0, f"a run that nobody disturbed ended with code {code}")
+        elif attack in ("term", "int"):
+            # Before the handlers are there, the signal itself ends the ranks.
+            require(code in (0, STOPPED, 130, 143, -2, -15), f"{attack} ended with code {code}")
+        elif attack == "pipe":
+            require(code == 0, f"a closed pipe ended with code {code}")
+        elif attack in ("fsize", "disk"):
+            require(code in (0, 1), f"{attack} ended with code {code}")
+
+    def check_left(self, attack, code):
+        deadline = time.monotonic() + 20
+        while left := processes(self.folder):
+            require(time.monotonic() < deadline, f"still running: {[read(f'/proc/{pid}/cmdline') for pid in left]}")
+            time.sleep(0.02)
+        require(not os.listdir(os.path.join(self.machine.work, "nvme")), "the scratch folder is not empty")
+        self.machine.disk.free()
+        saved = checkpoints_of(self.folder)
+        require((saved[-1] if saved else 0) >= self.newest, f"checkpoints {saved} after one of step {self.newest}")
+        require(len(saved) <= KEEP + 1, f"checkpoints {saved}, keep is {KEEP}")
+        self.newest = saved[-1] if saved else 0
+        rows, wanted = rows_of(self.folder), self.machine.reference(self.ranks)[0]
+        require(rows == wanted[:len(rows)], "metrics.csv differs from the undisturbed run's: "
+                + str([pair for pair in zip(rows, wanted) if pair[0] != pair[1]][:2]))
+        if attack not in ("fsize", "disk"):
+            require(len(rows) >= self.newest, f"metrics.csv ends at step {len(rows)}, a checkpoint has {self.newest}")
+        if code == STOPPED and self.newest > 0:
+            require(len(rows) == self.newest, f"stopped after step {len(rows)}, saved {self.newest}")
+
+    def check_end(self):
+        rows, losses, (_, whole, _) = rows_of(self.folder), None, self.machine.reference(self.ranks)
+        losses = self.machine.reference(self.ranks)[0]
+        require(rows == losses, f"metrics.csv has {len(rows)} of {len(losses)} steps")
+        require(self.machine.hash(self.folder) == whole, "the state has another hash than the undisturbed run's")
+        done = subprocess.run([self.machine.libds, "verify", self.folder], stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True, check=False, timeout=60)
+        require(done.returncode == 0, f"verify: {done.stdout}")
+        saved = checkpoints_of(self.folder)
+        require(len(saved) <= KEEP, f"checkpoints {saved} at the end, keep is {KEEP}")
+        wrong = [name for _, _, names in os.walk(self.folder) for name in names
+                 if name.endswith((".tmp", ".part")) or "scratch" in name or "damaged" in name or name == "lock"]
+        require(not wrong, f"left behind: {wrong}")
+        places = os.listdir(os.path.join(self.folder, "checkpoints"))
+        require(len(places) == len(saved), f"left behind among the checkpoints: {places}")
+        shutil.rmtree(self.folder)
+
+    def attempt(self, attack):
+        """One launch; (struck, whether the run is done)."""
+        child, alone = self.launch(attack)
+        try:
+            struck = self.strike(child, attack, alone) if attack != "none" else False
+            code = child.wait(timeout=120)
+        except subprocess.TimeoutExpired:
+            for pid in processes(self.folder):
+                kill(pid, signal.SIGKILL)
+            raise Failed("the run does not end within two minutes") from None
+        finally:
+            kill(child.pid, signal.SIGKILL) if child.poll() is None else None
+        self.check_code(code, attack, struck)
+        self.check_left(attack, code)
+        return struck, code == 0
+
+    def tell(self, attacks_left):
+        """Attacks and resumes until the run is done; how many attacks struck, by kind."""
+        count = {}
+        while True:
+            attack = self.random.choice(self.attacks) if sum(count.values()) < attacks_left else "none"
+            struck, done = self.attempt(attack)
+            if struck:
+                count[attack] = count.get(attack, 0) + 1
+            if done:
+                self.check_end()
+                return count
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("build")
+    parser.add_argument("tries", nargs="?", type=int)
+    parser.add_argument("--short", action="store_true")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", type=int)
+    args = parser.parse_args()
+    tries = args.tries or (12 if args.short else 200)
+    work = tempfile.mkdtemp(prefix="kills-")
+    atexit.register(shutil.rmtree, work, ignore_errors=True)
+    machine = Machine(args.build, work)
+    print(f"kills: {tries} tries, seed {args.seed}, full disks "
+          + ("among them" if machine.disk.mounted else "left out: no right to mount"), flush=True)
+    total, number = {}, args.only or 0
+    while sum(total.values()) < tries:
+        story = Story(machine, args.seed, number, ATTACKS)
+        try:
+            count = story.tell(tries - sum(total.values()) if args.only is None else tries)
+        except Failed as failure:
+            print(f"{story.log}: {failure}\n{read(os.path.join(work, 'log'))}")
+            print(f"repeat it: kills.py BUILD {tries} --seed {args.seed} --only {number}")
+            return 1
+        for attack, n in count.items():
+            total[attack] = total.get(attack, 0) + n
+        if not args.short:
+            print(f"story {number}: {story.ranks} ranks, {sum(count.values())} attacks", flush=True)
+        number += 1
+        if args.only is not None or number > 3 * tries:
+            break
+    print(f"kills: ok, {sum(total.values())} attacks in {number - (args.only or 0)} runs: "
+          + ", ".join(f"{attack} {n}" for attack, n in sorted(total.items())))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
