@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Ends training runs in every unkind way and resumes them until they are done.
 
-usage: kills.py BUILD [TRIES] [--short] [--seed N] [--only STORY]     (default: 200 tries; --short: 12)
+usage: kills.py BUILD [TRIES] [--short] [--seed N] [--only STORY]     (default: 200 tries; --short: 8)
 
 A story is one run. It is started, attacked at a random time and resumed, on the same number of ranks but in any ZeRO
 stage and any tier, until all steps are done. Attacks: kill -9 of the launcher, of a rank or of all; a rank that is
@@ -223,7 +223,7 @@ class Story:
 
     def strike(self, child, attack, alone):
         """Attacks the run; false when it had ended before."""
-        delay = self.random.uniform(0.05, 0.9) * self.machine.reference(self.ranks)[2]
+        delay = self.random.uniform(0.05, 0.7) * self.machine.reference(self.ranks)[2]
         if attack == "pipe":
             for _ in range(self.random.randrange(1, 5)):
                 child.stdout.readline()
@@ -338,7 +338,7 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", type=int)
     args = parser.parse_args()
-    tries = args.tries or (12 if args.short else 200)
+    tries = args.tries or (8 if args.short else 200)
     work = tempfile.mkdtemp(prefix="kills-")
     atexit.register(shutil.rmtree, work, ignore_errors=True)
     machine = Machine(args.build, work)

@@ -59,6 +59,14 @@ refused 2 'ids: number 1 must be an integer from 0 to 2147483647, got ""' genera
 refused 2 'ids: number 2 must be an integer from 0 to 2147483647, got ""' generate somewhere --ids 1,,2
 refused 2 'ids: number 2 must be an integer from 0 to 2147483647, got "x"' generate somewhere --ids 1,x
 refused 2 'ids: number 1 must be an integer from 0 to 2147483647, got "0x10"' generate somewhere --ids 0x10
+# Memory that ends anywhere on the way is an error, never a crash (127: the loader's own).
+echo "one line of text, long enough for a sample or two: shards, buckets and granules" > small.txt
+for kb in 56000 64000 72000 85000 100000; do
+  (ulimit -v $kb && exec "$libds" train --config "$here/tiny.json" --data small.txt --dir small --steps 1) > out 2> err
+  [ $? -le 127 ] || { echo "$kb KiB of address space: crash: $(cat err)"; bad=1; }
+  rm -rf small
+done
+
 latin=$(printf 'caf\351')
 refused 2 "dir: must be UTF-8, got 'caf.xe9'" train --config "$here/tiny.json" --dir "$latin"
 refused 2 "data: must be UTF-8, got 'caf.xe9'" train --config "$here/tiny.json" --data "$latin"
