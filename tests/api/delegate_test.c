@@ -1,0 +1,96 @@
+/* A host with forward and backward of its own: late releases, orders that change, evaluation between steps.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "support.h"
+
+enum { RANKS = 2, PARAMS = 3, NUMEL = 300, STEPS = 6 };
+
+static const char* folder;
+
+static void gather(ds_engine* engine, int32_t param, float wanted) {
+  ds_tensor* view = NULL;
+  void* data = NULL;
+  check_ok(ds_gather_params(engine, &param, 1), "gather");
+  check_ok(ds_engine_param_view(engine, param, &view), "view");
+  check_ok(ds_tensor_info(view, NULL, NULL, 0, NULL, &data), "memory of the view");
+  check(((float*)data)[NUMEL - 1] == wanted, "the value of the parameter");
+  ds_tensor_destroy(view);
+}
+
+/* Each gradient is 1, and the rate 0.5. */
+static void train(ds_engine* engine, ds_tensor* grad, int step) {
+  static const int32_t usual[PARAMS] = {2, 1, 0}, other[PARAMS] = {2, 0, 1};
+  float mean[NUMEL];
+  int micro, p;
+  for (micro = 0; micro < 2; ++micro) {
+    const int32_t* order = step % 3 == 2 && micro == 1 ? other : usual;
+    for (p = 0; p < PARAMS; ++p) gather(engine, p, (float)p - 0.5f * (float)step);
+    for (p = 0; p < PARAMS; ++p) check_ok(ds_grad_ready(engine, order[p], grad), "gradient");
+    check_ok(ds_backward(engine), "backward");
+    check_ok(ds_release_params(engine, usual, PARAMS), "release behind the backward");
+  }
+  for (p = 0; p < PARAMS; ++p) {
+    check_ok(ds_engine_read(engine, p, DS_STATE_KIND_GRAD, mean, NUMEL), "mean gradient");
+    check(mean[0] == 1.0f && mean[NUMEL - 1] == 1.0f, "it is 1 whatever the order");
+  }
+  check_ok(ds_step(engine), "step");
+}
+
+static void evaluate(ds_engine* engine, int step, int odd) {
+  static const int32_t twice[2] = {1, 1};
+  int32_t p;
+  float values[NUMEL] = {0};
+  char path[256];
+  for (p = 0; p < PARAMS; ++p) {
+    int32_t param = odd ? PARAMS - 1 - p : p;
+    gather(engine, param, (float)param - 0.5f * (float)step);
+    if (p > 0) check_ok(ds_release_params(engine, &param, 1), "release");
+  }
+  p = odd ? PARAMS - 1 : 0;
+  check_error(ds_release_params(engine, twice, 2), DS_ERROR_STATE, "'h.1' is released 2 times, but has 0");
+  check_error(ds_engine_write(engine, 1, DS_STATE_KIND_MASTER, values, NUMEL), DS_ERROR_STATE,
+              odd ? "while parameter 'h.2' is leased" : "while parameter 'h.0' is leased");
+  snprintf(path, sizeof path, "%s/delegate_checkpoint", folder);
+  check_ok(ds_checkpoint_save(engine, path), "save under a lease");
+  check_ok(ds_release_params(engine, &p, 1), "release the first");
+  check_ok(ds_checkpoint_load(engine, path), "load between steps");
+  check_ok(ds_engine_freeze(engine, NULL, 0, 1), "freeze nothing");
+}
+
+static void host(int rank, ds_comm* comm, void* data) {
+  const char* config =
+      "{\"train_micro_batch_size_per_gpu\": 1, \"gradient_accumulation_steps\": 2, \"gradient_clipping\": 0,"
+      " \"optimizer\": {\"type\": \"SGD\", \"params\": {\"lr\": 0.5}},"
+      " \"zero_optimization\": {\"stage\": 3, \"stage3_param_persistence_threshold\": 0}}";
+  const int64_t dims[1] = {NUMEL};
+  float ones[NUMEL], initial[NUMEL];
+  ds_engine* engine = NULL;
+  ds_tensor* grad = NULL;
+  int32_t param = -1;
+  int i, p, step;
+  (void)rank;
+  (void)data;
+  check_ok(ds_engine_create(comm, config, NULL, NULL, &engine), "create");
+  for (i = 0; i < NUMEL; ++i) ones[i] = 1.0f;
+  for (p = 0; p < PARAMS; ++p) {
+    char name[8];
+    snprintf(name, sizeof name, "h.%d", p);
+    for (i = 0; i < NUMEL; ++i) initial[i] = (float)p;
+    check_ok(ds_engine_param_add(engine, name, dims, 1, initial, &param), "parameter");
+  }
+  check_ok(ds_tensor_create(DS_DTYPE_F32, dims, 1, ones, &grad), "gradient tensor");
+  for (step = 0; step < STEPS; ++step) {
+    if (step % 2 == 1) evaluate(engine, step, step == 3);
+    train(engine, grad, step);
+  }
+  ds_tensor_destroy(grad);
+  ds_engine_destroy(engine);
+}
+
+int main(int argc, char** argv) {
+  folder = argc > 1 ? argv[1] : ".";
+  run_ranks("delegate-host", RANKS, host, NULL);
+  return 0;
+}
