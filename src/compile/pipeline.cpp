@@ -137,20 +137,21 @@ void check_training_graph(const Graph& graph) {
   };
   require(loss.shape.rank() == 0 && !integers(loss), "output 0 of graph '{}' must be a scalar loss, got {}",
           graph.name, loss.text());
-  for (size_t i = 1; i < graph.outputs.size(); ++i) {
-    const TensorType& type = graph.type(graph.outputs[i]);
-    require(!integers(type), "output {} of graph '{}' must be of a floating type, got {}", i, graph.name,
+  if (graph.outputs.size() > 1) {
+    const TensorType& type = graph.type(graph.outputs[1]);
+    require(!integers(type), "output 1 of graph '{}' must be of a floating type, got {}", graph.name,
             type.text());
   }
   require(!graph.params.empty(), "graph '{}' must have a parameter", graph.name);
 }
 
-// A program writes results of nodes out: an output that is an input or a parameter becomes one.
+// A program writes results of nodes out: the loss, or output 1, that is an input or a parameter becomes one.
 void copy_plain_outputs(Graph& graph) {
-  for (ValueId& output : graph.outputs) {
-    const Value& value = graph.values[static_cast<size_t>(output)];
+  for (size_t i = 0; i < std::min<size_t>(2, graph.outputs.size()); ++i) {
+    const Value& value = graph.values[static_cast<size_t>(graph.outputs[i])];
     if (value.producer >= 0) continue;
-    output = graph.add("cast", {output}, {{"dtype", std::string(dtype_name(value.type.dtype))}});
+    graph.outputs[i] =
+        graph.add("cast", {graph.outputs[i]}, {{"dtype", std::string(dtype_name(value.type.dtype))}});
   }
 }
 

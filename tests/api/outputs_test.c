@@ -125,6 +125,14 @@ int main(void) {
               DS_ERROR_INVALID_ARGUMENT,
               "output 1 of graph 'outputs' must be of a floating type, got i32[n]");
   ds_graph_destroy(graph);
+  graph = make_graph(values, out, 1);
+  check_ok(ds_graph_input(graph, "ids", DS_DTYPE_I32, ids_dims, 1, &ids), "ids");
+  check_ok(ds_graph_output(graph, ids), "output");
+  check_ok(ds_engine_create(NULL, "{\"train_batch_size\": 3}", graph, NULL, &engine),
+           "output 2 is of any type");
+  ds_engine_destroy(engine);
+  engine = NULL;
+  ds_graph_destroy(graph);
   /* A parameter as the loss. */
   check_ok(ds_graph_create("itself", 1, &graph), "graph");
   check_ok(ds_graph_param(graph, "p", scalar, 0, "ones", 0, &values[0]), "p");
