@@ -17,8 +17,15 @@
  * one thread at a time, unless a function says [threadsafe]. Callbacks run on the thread that is inside the
  * ds_ call, and nowhere else.
  *
- * Forks. A forked child has no part in a comm of its parent: calls return DS_ERROR_STATE, destroy only frees
- * what is the child's own, and the parent's group goes on.
+ * Forks. Handles belong to the process that made them. In a forked child every call on an inherited handle
+ * returns DS_ERROR_STATE and destroy does nothing, while the parent goes on as if it had not forked. The
+ * child may make handles of its own, if no other thread of the parent was inside a ds_ call when it forked.
+ *
+ * Descriptors. Those that the library opens are 3 or more and closed on exec, also where the program has
+ * closed its standard ones.
+ *
+ * Names. Those of graphs, inputs and parameters are 1 to 512 bytes of UTF-8, without control characters,
+ * blanks and any of %{}=;".
  *
  * Collective. Made by all ranks of the comm in the same order; blocks until the data is there; ends with
  * DS_ERROR_COMM on every rank when one dies, aborts or stops making progress.
@@ -328,7 +335,8 @@ DS_API ds_status ds_graph_print(const ds_graph* graph, char* buffer, size_t buff
 /* Adds an input. A dimension of -1 is n, the rows of a micro-step. @param out [out] its value */
 DS_API ds_status ds_graph_input(ds_graph* graph, const char* name, ds_dtype dtype, const int64_t* dims,
                                 size_t dims_count, int32_t* out);
-/* Adds an f32 parameter. @param init "zeros", "ones" or "normal"  @param scale standard deviation of "normal"
+/* Adds an f32 parameter. One with a dimension of 0 is empty; no operation takes it. @param init "zeros",
+ * "ones" or "normal"  @param scale standard deviation of "normal"
  * @param out [out] its value */
 DS_API ds_status ds_graph_param(ds_graph* graph, const char* name, const int64_t* dims, size_t dims_count,
                                 const char* init, double scale, int32_t* out);
@@ -337,8 +345,8 @@ DS_API ds_status ds_graph_param(ds_graph* graph, const char* name, const int64_t
  * @param out [out] its first output; further outputs are the numbers after it */
 DS_API ds_status ds_graph_op(ds_graph* graph, const char* op, const int32_t* inputs, size_t inputs_count,
                              const char* attrs, int32_t* out);
-/* Marks a value as the next output. Output 0 of a trained graph is its scalar loss; output 1 is what ds_infer
- * returns. */
+/* Marks a value as the next output, an input or a parameter, too. Output 0 of a trained graph is its scalar
+ * loss; output 1 is what ds_infer returns. */
 DS_API ds_status ds_graph_output(ds_graph* graph, int32_t value);
 /* Appends the gradients of scalar `loss` by `values` (parameters, inputs or intermediate results); once per
  * graph. Training needs no call of this, the engine does it: a differentiated graph is for printing and
@@ -414,7 +422,8 @@ DS_API ds_status ds_eval_batch(ds_engine* engine, const ds_tensor* const* inputs
 DS_API ds_status ds_infer(ds_engine* engine, const ds_tensor* const* inputs, size_t inputs_count,
                           ds_tensor** out);
 
-/* Delegate mode: registers a parameter before the first gather; the order of calls is its number.
+/* Delegate mode: registers a parameter before the first gather; the order of calls is its number. One with a
+ * dimension of 0 is empty.
  * @param data [nullable] f32 initial values, numel elements, the same on all ranks; NULL: zeros
  * @param out [out] parameter number */
 DS_API ds_status ds_engine_param_add(ds_engine* engine, const char* name, const int64_t* dims,
@@ -423,7 +432,8 @@ DS_API ds_status ds_engine_param_add(ds_engine* engine, const char* name, const 
  * parameters in the same order on all ranks; an order that differs between ranks is DS_ERROR_COMM, not a
  * hang. */
 DS_API ds_status ds_gather_params(ds_engine* engine, const int32_t* params, size_t params_count);
-/* The leased values. @param out [out] [owned] tensor whose memory is [borrowed: lease] */
+/* The leased values. @param out [out] [owned] tensor whose memory is [borrowed: lease]: later, also when the
+ * engine is gone, it may be read, but its values mean nothing */
 DS_API ds_status ds_engine_param_view(ds_engine* engine, int32_t param, ds_tensor** out);
 /* Ends leases. */
 DS_API ds_status ds_release_params(ds_engine* engine, const int32_t* params, size_t params_count);
