@@ -1,6 +1,7 @@
 #pragma once
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "checkpoint/state_access.h"
@@ -14,9 +15,12 @@ struct CheckpointInfo {
   uint64_t seed = 0;
   std::string numerics_key;
   std::vector<std::string> frozen;  // parameters that were not trained
-  Json config;                      // effective configuration of the run that saved it
-  Json client;                      // the caller's own state (sampler position, metrics)
-  std::string path;                 // where it was read from; not stored
+  // Parameters that have had fewer updates than steps were taken, and how many: their bias correction counts
+  // these.
+  std::vector<std::pair<std::string, int64_t>> updates;
+  Json config;       // effective configuration of the run that saved it
+  Json client;       // the caller's own state (sampler position, metrics)
+  std::string path;  // where it was read from; not stored
 };
 
 // Which committed checkpoints a save leaves in its folder.

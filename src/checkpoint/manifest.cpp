@@ -87,6 +87,21 @@ void parse_frozen(Manifest& m, const Json& names) {
     raise(DS_ERROR_CORRUPT, "frozen has all {} tensors, one at least is trained", m.tensors.size());
 }
 
+// Absent where every parameter was updated in every step, and from versions that counted only those.
+void parse_updates(Manifest& m, const Json* updates) {
+  if (!updates) return;
+  for (const auto& [name, value] : updates->object()) {
+    int64_t count = value.integer();
+    auto named = [&](const ManifestTensor& t) { return t.name == name; };
+    if (std::none_of(m.tensors.begin(), m.tensors.end(), named))
+      raise(DS_ERROR_CORRUPT, "updates has '{}', which is no tensor", name);
+    if (count < 0 || count >= m.info.step)
+      raise(DS_ERROR_CORRUPT, "updates of '{}' must be 0 to {}, fewer than the steps, got {}", name,
+            m.info.step - 1, count);
+    m.info.updates.emplace_back(name, count);
+  }
+}
+
 // The members before "hash", whose printed form was hashed.
 void check_hash(const Json& document, const std::string& source) {
   Json::Object members = document.object();
@@ -119,6 +134,7 @@ Manifest parse_checked(const Json& document, const std::string& source) {
   parse_files(m, document.at("files"));
   parse_tensors(m, document.at("tensors"), document.at("pieces"));
   parse_frozen(m, document.at("frozen"));
+  parse_updates(m, document.find("updates"));
   m.info.config = document.at("config");
   m.info.client = document.at("client");
   sort_and_check_pieces(m, source);
@@ -147,6 +163,7 @@ std::string Manifest::print() const {
   document.set("numerics_key", info.numerics_key);
   document.set("world", world);
   document.set("frozen", Json::Array(info.frozen.begin(), info.frozen.end()));
+  if (!info.updates.empty()) document.set("updates", Json::Object(info.updates.begin(), info.updates.end()));
   Json::Array list;
   for (const ManifestTensor& t : tensors) {
     list.push_back(Json::Object{{"name", t.name}, {"shape", print_shape(t.shape)}});

@@ -66,9 +66,9 @@ DelegatePlan compile_delegate(const Config& config, const std::vector<ParamSpec>
 }
 
 DelegatePlan recompile_delegate(const DelegatePlan& plan, const Config& config, const Machine& machine,
-                                const std::vector<char>& frozen) {
+                                const std::vector<char>& frozen, const std::vector<int64_t>& missed) {
   DelegatePlan next = plan;
-  set_frozen(next.zero, config, frozen);
+  set_frozen(next.zero, config, frozen, missed);
   compile_always(next, config, machine);
   return next;
 }

@@ -34,7 +34,7 @@ DelegatePlan compile_delegate(const Config& config, const std::vector<ParamSpec>
 
 // The same with other parameters frozen; see recompile_plan.
 DelegatePlan recompile_delegate(const DelegatePlan& plan, const Config& config, const Machine& machine,
-                                const std::vector<char>& frozen);
+                                const std::vector<char>& frozen, const std::vector<int64_t>& missed);
 
 // Fragments of the first step.
 Program gather_fragment(const DelegatePlan& plan, const Config& config, const Machine& machine,

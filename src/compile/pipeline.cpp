@@ -289,9 +289,9 @@ Plan compile_plan(const Graph& forward, const Config& config, int rank, int worl
 }
 
 Plan recompile_plan(const Plan& plan, const Graph& forward, const Config& config, const Machine& machine,
-                    const std::vector<char>& frozen, bool verify_passes) {
+                    const std::vector<char>& frozen, const std::vector<int64_t>& missed, bool verify_passes) {
   Plan next = plan;
-  set_frozen(next.zero, config, frozen);
+  set_frozen(next.zero, config, frozen, missed);
   next.graph = forward_part(forward, config, true);
   compile_programs(next, config, machine, verify_passes);
   return next;

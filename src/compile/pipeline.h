@@ -70,7 +70,8 @@ Plan compile_plan(const Graph& forward, const Config& config, int rank, int worl
 // The same plan with other parameters frozen: layout and places of all buffers stay, new states lie behind
 // them.
 Plan recompile_plan(const Plan& plan, const Graph& forward, const Config& config, const Machine& machine,
-                    const std::vector<char>& frozen, bool verify_passes = true);
+                    const std::vector<char>& frozen, const std::vector<int64_t>& missed,
+                    bool verify_passes = true);
 
 // Which of the named parameters config.frozen_parameters means ('*' and '?' as in file names). Throws
 // DS_ERROR_CONFIG naming a pattern that means none.

@@ -214,9 +214,6 @@ void EngineCore::begin_step() {
   scalars_.skip = 0;
   bad_edits_.clear();
   scalars_.lr = learning_rate(config_, scalars_.step);
-  double t = static_cast<double>(scalars_.step + 1);
-  scalars_.correction1 = 1 - std::pow(config_.optimizer.beta1, t);
-  scalars_.correction2 = 1 - std::pow(config_.optimizer.beta2, t);
 }
 
 StepResult EngineCore::finish_step() {

@@ -61,11 +61,10 @@ class EngineCore : public StateAccess {
   void write_local(int32_t param, const std::string& kind, std::span<const float> values);
   void refresh_params();  // collective
 
-  // Collective, between steps: these parameters are trained from the next step on, or no more. States of what
-  // is no more trained stay as they are; of what is trained for the first time they begin at zero, at the
-  // step count of the run.
-  // What a rank is refused, and parameters that differ between ranks, are an error on all before anything
-  // changes.
+  // Collective, between steps: these parameters are trained from the next step on, or no more. Parameters
+  // that have optimizer states keep them. One that is trained for the first time starts with zero states.
+  // Bias corrections count a parameter's own updates. What a rank is refused, and parameters that differ
+  // between ranks, are an error on all before anything changes.
   void freeze(std::span<const int32_t> params, int32_t frozen);
   bool is_frozen(int32_t param) const { return zero().frozen.at(static_cast<size_t>(param)) != 0; }
 
@@ -135,8 +134,8 @@ class EngineCore : public StateAccess {
   virtual void begin_change(const char* call) { require_idle(call); }
   virtual bool in_accumulation() const = 0;  // has some, but not all gradients of a step
   virtual bool before_update() const = 0;    // has all of them, and the update is to come
-  // Compiles anew with other parameters frozen and calls grow().
-  virtual void recompile(const std::vector<char>& frozen) = 0;
+  // Compiles anew with other parameters frozen, or later than they were (ZeroPlan::missed), and calls grow().
+  virtual void recompile(const std::vector<char>& frozen, const std::vector<int64_t>& missed) = 0;
   virtual void ensure_started() {}         // compiled and in memory; collective where it has to be done
   virtual void require_started() const {}  // throws DS_ERROR_STATE where that is still to be done
 
@@ -190,7 +189,10 @@ class EngineCore : public StateAccess {
   void renew_params();
   StateRef state_ref(size_t bucket, StateKind kind) const;
   void compare_frozen(const std::vector<char>& mine);  // with the other ranks' wishes. Collective
-  void set_frozen(const std::vector<char>& wanted);
+  void set_trained(const std::vector<char>& frozen, std::vector<int64_t> updates);
+  std::vector<int64_t> own_updates() const;
+  std::vector<int64_t> updates_of(const CheckpointInfo& saved) const;
+  std::vector<std::pair<std::string, int64_t>> named_updates() const;
   void begin_states(size_t bucket);
   std::vector<std::string> frozen_names() const;
   std::vector<char> frozen_of(const CheckpointInfo& saved) const;
@@ -223,6 +225,7 @@ class EngineCore : public StateAccess {
   void poison(const std::exception& error) { poison_ = error.what(); }
 
   std::vector<std::vector<int64_t>> shapes_;
+  std::vector<int64_t> updates_;  // own updates of each parameter, as of the last time that one was set apart
   std::vector<std::string> state_kinds_;
   std::vector<int64_t> norm_order_;
   KernelRegistry kernels_;

@@ -94,12 +94,12 @@ int32_t DelegateEngine::trained(size_t bucket) const {
   return count;
 }
 
-void DelegateEngine::recompile(const std::vector<char>& frozen) {
+void DelegateEngine::recompile(const std::vector<char>& frozen, const std::vector<int64_t>& missed) {
   DelegatePlan next;
   MemoryPlan memory;
   agree(comm_, "compile", [&] {
     overhead_.measure("programs",
-                      [&] { next = recompile_delegate(plan_, config_, options_.machine, frozen); });
+                      [&] { next = recompile_delegate(plan_, config_, options_.machine, frozen, missed); });
     memory = fragment_memory(next);
     check_budget(next.zero.buffers, memory, config_.memory_budget);
   });

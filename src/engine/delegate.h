@@ -57,7 +57,7 @@ class DelegateEngine final : public EngineCore {
   void require_started() const override;
   void host_call(const Instr& in, std::span<const TensorView> views) override;
 
-  void recompile(const std::vector<char>& frozen) override;
+  void recompile(const std::vector<char>& frozen, const std::vector<int64_t>& missed) override;
 
  private:
   MemoryPlan fragment_memory(const DelegatePlan& plan) const;

@@ -38,11 +38,12 @@ void Engine::make_all_executors() {
   });
 }
 
-void Engine::recompile(const std::vector<char>& frozen) {
+void Engine::recompile(const std::vector<char>& frozen, const std::vector<int64_t>& missed) {
   Plan next;
   agree(comm_, "compile", [&] {
-    overhead_.measure("programs",
-                      [&] { next = recompile_plan(plan_, forward_, config_, options_.machine, frozen); });
+    overhead_.measure("programs", [&] {
+      next = recompile_plan(plan_, forward_, config_, options_.machine, frozen, missed);
+    });
   });
   guarded([&] {
     end_executors([&] {

@@ -50,7 +50,7 @@ class Engine final : public EngineCore {
   bool before_update() const override { return micro_ == config_.accumulation; }
   void require_idle(const char* call) override;
 
-  void recompile(const std::vector<char>& frozen) override;
+  void recompile(const std::vector<char>& frozen, const std::vector<int64_t>& missed) override;
 
  private:
   enum class Phase { idle, forward_done, backward_done };

@@ -41,7 +41,7 @@ void EngineCore::freeze(std::span<const int32_t> params, int32_t frozen) {
     }
   });
   compare_frozen(wanted);
-  set_frozen(wanted);
+  set_trained(wanted, own_updates());
   freeze_called_ = true;
 }
 
@@ -57,19 +57,57 @@ void EngineCore::compare_frozen(const std::vector<char>& mine) {
   }
 }
 
-void EngineCore::set_frozen(const std::vector<char>& wanted) {
-  std::vector<size_t> fresh;
-  for (size_t b = 0; b < zero().buckets.size(); ++b) {
-    if (zero().buckets[b].grad.empty()) fresh.push_back(b);
+// Updates that each parameter has had in this run. Only those of trained parameters grow.
+std::vector<int64_t> EngineCore::own_updates() const {
+  std::vector<int64_t> updates = updates_;
+  updates.resize(names_.size(), 0);
+  for (size_t p = 0; p < updates.size(); ++p) {
+    if (!zero().frozen[p]) updates[p] = scalars_.step - zero().missed[p];
   }
-  guarded([&] { settle(); });
-  recompile(wanted);
-  guarded([&] {
-    for (size_t b : fresh) {
-      if (!zero().buckets[b].grad.empty()) begin_states(b);
-    }
-  });
-  forget_text();
+  return updates;
+}
+
+// updates: what own_updates() is to be. Collective.
+void EngineCore::set_trained(const std::vector<char>& frozen, std::vector<int64_t> updates) {
+  std::vector<size_t> without_states;
+  for (size_t b = 0; b < zero().buckets.size(); ++b) {
+    if (!zero().buckets[b].grad.empty()) continue;
+    without_states.push_back(b);
+    for (const ParamPlace& p : zero().layout.buckets[b].params) updates[static_cast<size_t>(p.param)] = 0;
+  }
+  std::vector<int64_t> missed(updates.size(), 0);
+  for (size_t p = 0; p < missed.size(); ++p) missed[p] = frozen[p] ? 0 : scalars_.step - updates[p];
+  if (frozen != zero().frozen || missed != zero().missed) {
+    guarded([&] { settle(); });
+    recompile(frozen, missed);
+    guarded([&] {
+      for (size_t b : without_states) {
+        if (!zero().buckets[b].grad.empty()) begin_states(b);
+      }
+    });
+    forget_text();
+  }
+  updates_ = std::move(updates);
+}
+
+// Those of a checkpoint's run, by parameter.
+std::vector<int64_t> EngineCore::updates_of(const CheckpointInfo& saved) const {
+  std::map<std::string_view, int64_t> late(saved.updates.begin(), saved.updates.end());
+  std::vector<int64_t> out;
+  for (const std::string& name : names_) {
+    auto it = late.find(name);
+    out.push_back(it == late.end() ? saved.step : it->second);
+  }
+  return out;
+}
+
+std::vector<std::pair<std::string, int64_t>> EngineCore::named_updates() const {
+  std::vector<std::pair<std::string, int64_t>> out;
+  std::vector<int64_t> updates = own_updates();
+  for (size_t p = 0; p < updates.size(); ++p) {
+    if (updates[p] != scalars_.step) out.emplace_back(names_[p], updates[p]);
+  }
+  return out;
 }
 
 std::vector<std::string> EngineCore::frozen_names() const {
@@ -112,7 +150,7 @@ void EngineCore::follow_frozen(const std::string& path, const CheckpointInfo& sa
   if (!follows_frozen(saved)) return;
   std::vector<char> wanted = frozen_of(saved);
   if (wanted == zero().frozen) return;
-  set_frozen(wanted);
+  set_trained(wanted, own_updates());
   if (comm_.rank() == 0) {
     log_line(LogLevel::info,
              fmt::format("checkpoint '{}' has {} of {} parameters frozen, and so has this engine", path,

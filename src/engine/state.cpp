@@ -70,6 +70,7 @@ std::string EngineCore::save(const std::string& folder, const Json& client, cons
   info.seed = scalars_.seed;
   info.numerics_key = numerics_key();
   info.frozen = frozen_names();
+  if (state_kinds_.size() > 1) info.updates = named_updates();
   info.config = config_.effective();
   info.client = client;
   guarded([&] { settle(); });
@@ -133,6 +134,7 @@ CheckpointInfo EngineCore::load_one(const std::string& path) {
   if (training) tell_differences(path, info);
   scalars_.step = info.step;
   scalars_.seed = info.seed;
+  if (training) set_trained(zero().frozen, updates_of(info));
   return info;
 }
 

@@ -30,16 +30,16 @@ TensorView make_view(const Program& program, const Memory& memory, const Operand
   return view;
 }
 
-// What "begin:end,begin:end" leaves of [0, numel).
-std::vector<std::pair<int64_t, int64_t>> runs_between(const std::string& frozen, int64_t numel) {
-  std::vector<std::pair<int64_t, int64_t>> runs;
-  std::istringstream text(frozen);
-  int64_t at = 0, begin = 0, end = 0;
-  for (char mark = ','; mark == ',' && text >> begin >> mark >> end; mark = 0, text >> mark) {
-    if (begin > at) runs.emplace_back(at, begin);
-    at = end;
+// Of "begin:end:missed,...".
+std::vector<UpdateRun> parse_parts(const std::string& parts) {
+  std::vector<UpdateRun> runs;
+  std::istringstream text(parts);
+  UpdateRun run;
+  for (char mark = ','; mark == ',' && text >> run.begin >> mark >> run.end >> mark >> run.missed;) {
+    runs.push_back(run);
+    mark = 0;
+    text >> mark;
   }
-  if (at < numel) runs.emplace_back(at, numel);
   return runs;
 }
 
@@ -106,9 +106,9 @@ Executor::Executor(const Program& program, ExecContext context)
       int ranks = static_cast<int>(in.attrs.integer_or("ranks", program.world));
       launch.comm = &context_.comm->of(ranks, static_cast<int>(in.attrs.integer_or("stride", 1)));
     }
-    if (const auto* frozen = in.attrs.find("frozen")) {
+    if (in.attrs.has("parts")) {
       launch.whole = false;
-      launch.runs = runs_between(std::get<std::string>(*frozen), launch.views.at(0).numel());
+      launch.runs = parse_parts(in.attrs.text("parts"));
     }
     launch.model = find_op(in.op) && in.queue == Queue::compute &&
                    program.segments.at(static_cast<size_t>(in.segment)).name != "update";
@@ -157,9 +157,11 @@ void Executor::perform(size_t index) {
   if (launch.kernel) {
     int64_t leaf = int64_t{in.micro} * program_.world + program_.rank;
     if (launch.whole) launch.kernel({reads, writes, in.attrs, *context_.scalars, leaf, *context_.team});
-    for (auto [begin, end] : launch.runs) {
-      launch.kernel({part_of(reads, begin, end), part_of(writes, begin, end), in.attrs, *context_.scalars,
-                     leaf, *context_.team});
+    for (auto [begin, end, missed] : launch.runs) {
+      StepScalars own = *context_.scalars;
+      own.step -= missed;
+      launch.kernel(
+          {part_of(reads, begin, end), part_of(writes, begin, end), in.attrs, own, leaf, *context_.team});
     }
     if (check_) check_launch(launch);
     return;

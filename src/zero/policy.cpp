@@ -199,15 +199,17 @@ ZeroPlan make_zero_plan(const Config& config, std::vector<ParamSpec> params, int
   std::vector<char> frozen;
   for (const ParamSpec& p : params) frozen.push_back(p.frozen);
   for (size_t b = 0; b < plan.layout.buckets.size(); ++b) plan.buckets.push_back(make_params(plan, b));
-  if (training) set_frozen(plan, config, frozen);
+  if (training) set_frozen(plan, config, frozen, std::vector<int64_t>(frozen.size(), 0));
   return plan;
 }
 
-void set_frozen(ZeroPlan& plan, const Config& config, const std::vector<char>& frozen) {
+void set_frozen(ZeroPlan& plan, const Config& config, const std::vector<char>& frozen,
+                const std::vector<int64_t>& missed) {
   if (std::find(frozen.begin(), frozen.end(), 0) == frozen.end())
     raise(DS_ERROR_CONFIG, "frozen_parameters: all {} parameters are frozen, one at least must be trained",
           frozen.size());
   plan.frozen = frozen;
+  plan.missed = missed;
   for (size_t b = 0; b < plan.buckets.size(); ++b) {
     if (plan.trains(b) && plan.buckets[b].grad.empty()) add_state(plan, optimizer_of(config.optimizer), b);
   }

@@ -82,6 +82,9 @@ struct ZeroPlan {
   int64_t norms_used = 0;    // elements of it: of buckets that have states
   BufferId loss = -1;        // f32[accumulation]: loss of each micro-step of this rank
   std::vector<char> frozen;  // per parameter: not trained now
+  // Per parameter that is trained: steps of the run that did not update it. Its bias correction counts the
+  // others.
+  std::vector<int64_t> missed;
 
   // Of a bucket cut over `cut` levels: elements of a part, and where this rank's begins.
   int64_t part(size_t bucket, int cut) const;
@@ -98,9 +101,10 @@ struct ZeroPlan {
 };
 
 // From now on these parameters are not trained and the others are. What has states keeps them; a bucket that
-// is trained for the first time gets its own behind all other buffers. Throws DS_ERROR_CONFIG when nothing is
-// left to train.
-void set_frozen(ZeroPlan& plan, const Config& config, const std::vector<char>& frozen);
+// is trained for the first time gets its own behind all other buffers. missed: as ZeroPlan::missed. Throws
+// DS_ERROR_CONFIG when nothing is left to train.
+void set_frozen(ZeroPlan& plan, const Config& config, const std::vector<char>& frozen,
+                const std::vector<int64_t>& missed);
 
 // Layout and states of the parameters under the configuration. Inputs and loss are added by the caller.
 // Without `training` there are parameters only: each is its own master, in the compute type. `tables`: what

@@ -43,16 +43,36 @@ void emit_clip(ProgramBuilder& b, const ZeroPlan& plan, const Config& config) {
          {{"max_norm", config.gradient_clipping}});
 }
 
-// Elements [first, first + count) of this rank's part that belong to frozen parameters, as "begin:end,...".
-std::string frozen_runs(const ZeroPlan& plan, size_t bucket, int64_t first, int64_t count) {
-  std::string runs;
+// A run of elements of an update whose parameters missed as many steps of the run.
+struct UpdatePart {
+  int64_t begin, end, missed;
+};
+
+// What is trained of the elements [first, first + count) of this rank's part. Padding follows the parameter
+// before it.
+std::vector<UpdatePart> update_parts(const ZeroPlan& plan, size_t bucket, int64_t first, int64_t count) {
+  std::vector<UpdatePart> parts;
+  const Bucket& b = plan.layout.buckets[bucket];
   int64_t low = plan.part_first(bucket) + first;
-  for (const ParamPlace& p : plan.layout.buckets[bucket].params) {
-    if (!plan.frozen[static_cast<size_t>(p.param)]) continue;
-    int64_t begin = std::max(p.begin - low, int64_t{0}), end = std::min(p.begin + p.numel - low, count);
-    if (begin < end) runs += fmt::format("{}{}:{}", runs.empty() ? "" : ",", begin, end);
+  for (size_t i = 0; i < b.params.size(); ++i) {
+    auto param = static_cast<size_t>(b.params[i].param);
+    int64_t next = i + 1 < b.params.size() ? b.params[i + 1].begin : b.numel, missed = plan.missed[param];
+    int64_t begin = std::max(b.params[i].begin - low, int64_t{0}), end = std::min(next - low, count);
+    if (plan.frozen[param] || begin >= end) continue;
+    if (!parts.empty() && parts.back().end == begin && parts.back().missed == missed) {
+      parts.back().end = end;
+    } else {
+      parts.push_back({begin, end, missed});
+    }
   }
-  return runs;
+  return parts;
+}
+
+std::string text_of(const std::vector<UpdatePart>& parts) {
+  std::string text;
+  for (const UpdatePart& p : parts)
+    text += fmt::format("{}{}:{}:{}", text.empty() ? "" : ",", p.begin, p.end, p.missed);
+  return text;
 }
 
 void emit_optimizer(ProgramBuilder& b, const ZeroPlan& plan, const Config& config, size_t bucket) {
@@ -69,9 +89,12 @@ void emit_optimizer(ProgramBuilder& b, const ZeroPlan& plan, const Config& confi
     for (const StateRef& state : s.states)
       operands.push_back(part_of(b, state, first, count, Access::update));
     Attrs attrs = optimizer.attrs(config.optimizer);
-    std::string frozen = frozen_runs(plan, bucket, first, count);
-    if (!frozen.empty()) attrs.set("frozen", frozen);
-    operands.push_back(part_of(b, s.param, first, count, frozen.empty() ? Access::write : Access::update));
+    std::vector<UpdatePart> parts = update_parts(plan, bucket, first, count);
+    int64_t updated = 0;
+    for (const UpdatePart& p : parts) updated += p.end - p.begin;
+    bool whole = updated == count;
+    if (!whole || parts.size() > 1 || parts[0].missed > 0) attrs.set("parts", text_of(parts));
+    operands.push_back(part_of(b, s.param, first, count, whole ? Access::write : Access::update));
     b.emit(Queue::compute, optimizer.op, std::move(operands), std::move(attrs));
   }
 }

@@ -125,6 +125,26 @@ TEST(CheckpointDamage, FrozenParametersAreTensorsOfIt) {
   }
 }
 
+TEST(CheckpointDamage, UpdatesAreFewerThanTheSteps) {
+  for (const auto& [updates, said] : std::vector<std::pair<std::pair<std::string, int64_t>, std::string>>{
+           {{"y", 0}, "updates has 'y', which is no tensor"},
+           {{"z", -1}, "updates of 'z' must be 0 to 0, fewer than the steps, got -1"},
+           {{"z", 1}, "updates of 'z' must be 0 to 0, fewer than the steps, got 1"}}) {
+    TempFolder folder;
+    std::string path;
+    run_ranks(1, [&](Communicator& comm) {
+      FakeState state(comm, false);
+      state.fill();
+      CheckpointInfo info = fake_info(1);
+      info.updates = {updates};
+      path = save_checkpoint(state, folder.path(), info);
+    });
+    auto [status, message] = load_error(path);
+    EXPECT_EQ(status, DS_ERROR_CORRUPT);
+    EXPECT_NE(message.find(said), std::string::npos) << message;
+  }
+}
+
 // As two hosts may see one folder while the newest is being replaced.
 TEST(CheckpointDamage, RanksThatSeeDifferentOnes) {
   TempFolder folder;

@@ -98,8 +98,7 @@ TEST_F(Exact, Adamw) {
   for (int64_t e = 0; e < kCount; ++e) second.set(e, std::abs(second.at(e)) * 1.00017e-3);
   StepScalars scalars;
   scalars.lr = 3.1e-4;
-  scalars.correction1 = 0.271;
-  scalars.correction2 = 0.0142;
+  scalars.step = 2;
   scalars.grad_scale = 0.37;
   for (DType param : {DS_DTYPE_F32, DS_DTYPE_BF16}) {
     for (int64_t l2 : {0, 1}) {
@@ -164,6 +163,7 @@ TEST_F(Exact, ElementwiseAndGathers) {
                       {poisoned(dtype, {12, 67})}));
   }
 }
+
 // Scratch for 2048 numbers: the table is taken in parts, and one id has more rows than a part holds.
 TEST_F(Exact, EmbeddingGradientsOfMoreThanTheScratch) {
   constexpr int64_t kWords = 5000, kRows = 3000;
@@ -196,7 +196,6 @@ TEST_F(Exact, EmbeddingGradientsOfLargeTables) {
       ASSERT_EQ(dw.at(v), want[static_cast<size_t>(v)]) << v << " of " << words;
   }
 }
-
 
 }  // namespace
 }  // namespace ds::test

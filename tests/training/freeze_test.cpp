@@ -1,10 +1,12 @@
 // Parameters that are not trained, from the beginning, for a while, or no more.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <fstream>
 #include <numeric>
 #include <set>
 
+#include "checkpoint/manifest.h"
 #include "engine/delegate.h"
 #include "support/errors.h"
 #include "support/models.h"
@@ -213,6 +215,104 @@ TEST(Freeze, ACheckpointKeepsWhatCallsHaveChanged) {
       });
     }
   }
+}
+
+// torch.optim.AdamW of one parameter in double precision: its step counts its own updates.
+struct OwnAdamW {
+  std::vector<double> p, m, v;
+  double updates = 0;
+
+  void update(const std::vector<float>& grad, const OptimizerConfig& o) {
+    ++updates;
+    double c1 = 1 - std::pow(o.beta1, updates), c2 = 1 - std::pow(o.beta2, updates);
+    for (size_t e = 0; e < p.size(); ++e) {
+      double g = grad[e];
+      m[e] = o.beta1 * m[e] + (1 - o.beta1) * g;
+      v[e] = o.beta2 * v[e] + (1 - o.beta2) * g * g;
+      p[e] -= o.lr * (o.weight_decay * p[e] + m[e] / c1 / (std::sqrt(v[e] / c2) + o.eps));
+    }
+  }
+};
+
+// Three parts of the model: frozen from the beginning and trained late, frozen for a while, always trained.
+TEST(Freeze, BiasCorrectionCountsOwnUpdates) {
+  for (const Point& from : layouts(DS_DTYPE_F32)) {
+    if (from.stage == 1 || (from.stage == 3) != (from.tier == Tier::nvme)) continue;
+    Point p = from;
+    p.clipping = 0;
+    run_ranks(p.world, [&](Communicator& comm) {
+      Config c = config_of(p);
+      c.frozen = kPatterns;
+      EngineOptions options;
+      options.chaos_seed = p.chaos;
+      Engine engine(c, graph_of(p), comm, options);
+      std::vector<int32_t> late = frozen_params(engine), pausing = {0, 5};
+      std::vector<OwnAdamW> want;
+      for (int32_t i = 0; i < static_cast<int32_t>(engine.param_names().size()); ++i) {
+        std::vector<float> start = engine.read_tensor(i, "master");
+        std::vector<double> zeros(start.size());
+        want.push_back({{start.begin(), start.end()}, zeros, zeros});
+      }
+      for (int s = 0; s < 12; ++s) {
+        if (s == 3) engine.freeze(pausing, true);
+        if (s == 5) engine.freeze(pausing, false);
+        if (s == 8) engine.freeze(late, false);
+        train_step(p, engine, s);
+        for (size_t i = 0; i < want.size(); ++i) {
+          auto param = static_cast<int32_t>(i);
+          if (!engine.is_frozen(param)) want[i].update(engine.read_tensor(param, "grad"), c.optimizer);
+        }
+      }
+      double off = 0;
+      for (size_t i = 0; i < want.size(); ++i) {
+        std::vector<float> got = engine.read_tensor(static_cast<int32_t>(i), "master");
+        for (size_t e = 0; e < got.size(); ++e) off = std::max(off, std::abs(got[e] - want[i].p[e]));
+      }
+      EXPECT_LT(off, 1e-3 * c.optimizer.lr) << p.name();
+    });
+  }
+}
+
+// Own updates go with a checkpoint, to another layout too; without them every parameter has the run's.
+TEST(Freeze, ACheckpointHasOwnUpdates) {
+  TempFolder folder;
+  Point p{.compute = DS_DTYPE_F32}, other{.stage = 3, .tier = Tier::host, .compute = DS_DTYPE_F32};
+  run_ranks(p.world, [&](Communicator& comm) {
+    Config c = config_of(p), d = config_of(other);
+    c.frozen = d.frozen = kPatterns;
+    Engine run(c, graph_of(p), comm, {}), resumed(d, graph_of(other), comm, {}),
+        later(d, graph_of(other), comm, {}), unaware(c, graph_of(p), comm, {});
+    std::vector<int32_t> params = frozen_params(run);
+    for (int s = 0; s < 4; ++s) train_step(p, run, s);
+    std::string frozen = run.save(folder.path());
+    run.freeze(params, false);
+    train_step(p, run, 4);
+    std::string thawed = run.save(folder.path());
+    for (int s = 5; s < 7; ++s) train_step(p, run, s);
+    later.load(frozen);
+    later.freeze(params, false);
+    for (int s = 4; s < 7; ++s) train_step(other, later, s);
+    EXPECT_EQ(hash_of(later), hash_of(run));
+    resumed.load(thawed);
+    for (int s = 5; s < 7; ++s) train_step(other, resumed, s);
+    EXPECT_EQ(hash_of(resumed), hash_of(run));
+    comm.barrier("loaded");
+    if (comm.rank() == 0) {
+      Manifest manifest = read_manifest(thawed);
+      EXPECT_EQ(manifest.info.updates.size(), params.size());
+      for (const auto& [name, updates] : manifest.info.updates) EXPECT_EQ(updates, 1) << name;
+      manifest.info.updates.clear();
+      std::ofstream(thawed + "/manifest.json") << manifest.print();
+    }
+    comm.barrier("as an older version wrote it");
+    unaware.load(thawed);
+    for (int s = 5; s < 7; ++s) train_step(p, unaware, s);
+    EXPECT_NE(hash_of(unaware), hash_of(run));
+    unaware.load(frozen);  // the same engine takes the counts of what it loads
+    unaware.freeze(params, false);
+    for (int s = 4; s < 7; ++s) train_step(p, unaware, s);
+    EXPECT_EQ(hash_of(unaware), hash_of(run));
+  });
 }
 
 TEST(Freeze, ALoadThatIsRefusedFreezesNothing) {

@@ -1,3 +1,5 @@
+#include <cmath>
+
 #include "kernels/cpu/targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -24,8 +26,9 @@ struct Step {
     one_beta1 = static_cast<float>(1 - c.attrs.real("beta1"));
     beta2 = static_cast<float>(c.attrs.real("beta2"));
     one_beta2 = static_cast<float>(1 - c.attrs.real("beta2"));
-    correction1 = static_cast<float>(c.scalars.correction1);
-    correction2 = static_cast<float>(c.scalars.correction2);
+    double t = static_cast<double>(c.scalars.step + 1);
+    correction1 = static_cast<float>(1 - std::pow(c.attrs.real("beta1"), t));
+    correction2 = static_cast<float>(1 - std::pow(c.attrs.real("beta2"), t));
     rate = static_cast<float>(c.scalars.lr);
     eps = static_cast<float>(c.attrs.real("eps"));
     decay = l2 ? 1.0f : static_cast<float>(1 - c.scalars.lr * wd);

@@ -21,7 +21,9 @@ void adamw(const KernelContext& c) {
         one_b1 = static_cast<float>(1 - c.attrs.real("beta1"));
   float b2 = static_cast<float>(c.attrs.real("beta2")),
         one_b2 = static_cast<float>(1 - c.attrs.real("beta2"));
-  float c1 = static_cast<float>(c.scalars.correction1), c2 = static_cast<float>(c.scalars.correction2);
+  double t = static_cast<double>(c.scalars.step + 1);
+  float c1 = static_cast<float>(1 - std::pow(c.attrs.real("beta1"), t)),
+        c2 = static_cast<float>(1 - std::pow(c.attrs.real("beta2"), t));
   float rate = static_cast<float>(lr), eps = static_cast<float>(c.attrs.real("eps"));
   float decay = l2 ? 1.0f : static_cast<float>(1 - lr * wd), penalty = l2 ? static_cast<float>(wd) : 0.0f;
   for (int64_t e = 0; e < c.in[0].numel(); ++e) {
