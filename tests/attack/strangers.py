@@ -277,7 +277,7 @@ class Job:
     def start_rank(self, rank):
         variables = {"RANK": str(rank), "WORLD_SIZE": str(RANKS), "DS_COMM_URL": self.url,
                      "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(self.port)}
-        if self.kind != "file":
+        if self.kind not in ("file", "loopback"):
             variables["DS_JOB_KEY"] = self.key
         return self.start(self.words(), variables)
 
@@ -456,11 +456,11 @@ def other_users(build, folder, reference):
         print("strangers: not root: the attacks of another user are left out")
         return
     os.chmod(folder, 0o755)
-    for kind in ("key", "file"):
+    for kind in ("key", "file", "loopback"):
         job = Job(build, folder, f"nobody-{kind}", kind)
         rank = job.start_rank(0)
-        job.wait_for("rank 0 listens", lambda: listeners([rank.pid]) and (kind == "key" or job.meet.exists()))
-        keys = [job.key] if kind == "key" else [job.meet.read_text().split()[2]]
+        job.wait_for("rank 0 listens", lambda: listeners([rank.pid]) and (kind != "file" or job.meet.exists()))
+        keys = [job.meet.read_text().split()[2]] if kind == "file" else [job.key]
         found = as_nobody(lambda: look_for(keys, [job.meet]))
         if found:
             job.end(f"user nobody finds the key in {found}")

@@ -36,7 +36,7 @@ void connect(ds_plugin_link* link, int rank, int size, const std::string& addres
   ds::Rendezvous meeting(ds::parse_meeting_point(address), rank, size, join_ms);
   link->mesh = std::make_unique<ds::Mesh>(meeting.own_address(), rank, size);
   std::vector<std::string> entries = meeting.gather(link->mesh->entry());
-  link->mesh->connect(entries, meeting.meeting_key(), deadline + kMore);
+  link->mesh->connect(entries, meeting.meeting_trust(), deadline + kMore);
   for (int r = 0; r < size; ++r) {
     if (r != rank) link->peers[static_cast<size_t>(r)] = std::make_unique<ds::Peer>(*link->mesh, r);
   }

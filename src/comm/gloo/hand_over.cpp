@@ -68,6 +68,17 @@ int descriptor_to(const sockaddr_in& address) {
   return found;
 }
 
+// Two processes may be given one free port for their pairs, of which only one may listen then.
+gloo::transport::Pair& made_pair(gloo::transport::Context& context, int rank) {
+  for (int tries = 1;; ++tries) {
+    try {
+      return *context.createPair(rank);
+    } catch (const std::exception&) {
+      if (tries == 5) throw;
+    }
+  }
+}
+
 }  // namespace
 
 HandOver::HandOver()
@@ -84,7 +95,7 @@ void HandOver::operator()(gloo::transport::Context& context, int rank, Socket pr
   sockaddr_in address{};
   socklen_t size = sizeof address;
   if (getsockname(listener.fd(), reinterpret_cast<sockaddr*>(&address), &size) != 0) failed("getsockname");
-  gloo::transport::Pair& pair = *context.createPair(rank);
+  gloo::transport::Pair& pair = made_pair(context, rank);
   pair.connect(gloo_address(address, pair.address().bytes().size()));  // it connects: its address is above
   int one = 1;
   if (setsockopt(proved.fd(), IPPROTO_TCP, TCP_NODELAY, &one, sizeof one) != 0) failed("TCP_NODELAY");

@@ -25,6 +25,13 @@ inline std::string_view view_of(const Bytes32& bytes) {
 
 std::string hex_of(const Bytes32& bytes);
 
+// What a rank proves to others and wants proved.
+struct Trust {
+  Bytes32 key{};
+  bool same_user =
+      false;  // the other end must also be a socket of this user on this host: the key is no secret
+};
+
 // What the ranks of a job share and strangers do not have.
 struct JobKey {
   enum class Kind {

@@ -151,14 +151,15 @@ std::string chosen_interface() {
 
 std::optional<Reach> reach_of(const MeetingPoint& point, const JobKey& key, std::string& why) {
   if (point.file.empty()) {
-    if (key.kind == JobKey::Kind::missing) return Reach{{loopback_of(point.host)}, point.port, key.key};
-    return Reach{addresses_of(point.host), point.port, key.key};
+    if (key.kind == JobKey::Kind::missing)
+      return Reach{{loopback_of(point.host)}, point.port, {key.key, true}};
+    return Reach{addresses_of(point.host), point.port, {key.key}};
   }
   std::optional<std::string> text = read_private_file(point.file, why);
   if (!text) return std::nullopt;
   std::istringstream in(*text);
   std::string host, key_text;
-  Reach reach{{}, 0, key.key};
+  Reach reach{{}, 0, {key.key}};
   if (!(in >> host >> reach.port >> key_text) || reach.port < 1 || reach.port > 65535) {
     why = "it does not say HOST PORT KEY";
     return std::nullopt;
@@ -168,7 +169,7 @@ std::optional<Reach> reach_of(const MeetingPoint& point, const JobKey& key, std:
                              : "this rank has a DS_JOB_KEY and rank 0 none";
     return std::nullopt;
   }
-  if (key_text != kNoKey) reach.key = key_of_text(key_text);
+  if (key_text != kNoKey) reach.trust.key = key_of_text(key_text);
   reach.addresses = host == own_host() ? std::vector<std::string>{kLoopback} : addresses_of(host);
   return reach;
 }

@@ -47,7 +47,7 @@ std::string chosen_interface();
 struct Reach {
   std::vector<std::string> addresses;  // to be tried in this order
   int port = 0;
-  Bytes32 key{};
+  Trust trust;
 };
 
 // What rank 0 has written into a file for its life; removed with this object unless someone replaced it. The

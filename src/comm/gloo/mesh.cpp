@@ -47,7 +47,7 @@ std::string Mesh::entry() const {
   return {reinterpret_cast<const char*>(&place), sizeof place};
 }
 
-Socket Mesh::called(int peer, Purpose purpose, const std::string& entry, const Bytes32& key,
+Socket Mesh::called(int peer, Purpose purpose, const std::string& entry, const Trust& trust,
                     Deadline deadline) {
   Place place = place_of(entry);
   Hello hello;
@@ -57,7 +57,7 @@ Socket Mesh::called(int peer, Purpose purpose, const std::string& entry, const B
   hello.size = size_;
   Failure failure;
   for (;; std::this_thread::sleep_for(kRetry)) {
-    std::optional<Channel> channel = call(place.address, place.port, key, hello, deadline, failure);
+    std::optional<Channel> channel = call(place.address, place.port, trust, hello, deadline, failure);
     if (channel) return channel->take();
     if (Clock::now() > deadline)
       throw std::runtime_error("no connection with " + name_of(peer) + ": " + failure.why);
@@ -65,8 +65,8 @@ Socket Mesh::called(int peer, Purpose purpose, const std::string& entry, const B
 }
 
 // The last one counts where a rank calls again: it has given up the one before.
-void Mesh::await_calls(const Bytes32& key, std::vector<Lanes>& proved, Deadline deadline) {
-  Door door(std::move(listener_), key, rank_);
+void Mesh::await_calls(const Trust& trust, std::vector<Lanes>& proved, Deadline deadline) {
+  Door door(std::move(listener_), trust, rank_);
   auto missing = [&] {
     for (int r = rank_ + 1; r < size_; ++r) {
       for (const Socket& lane : proved[static_cast<size_t>(r)]) {
@@ -90,15 +90,15 @@ void Mesh::await_calls(const Bytes32& key, std::vector<Lanes>& proved, Deadline 
   }
 }
 
-void Mesh::connect(const std::vector<std::string>& entries, const Bytes32& key, Deadline deadline) {
+void Mesh::connect(const std::vector<std::string>& entries, const Trust& trust, Deadline deadline) {
   std::vector<Lanes> proved(static_cast<size_t>(size_));
   for (int r = 0; r < rank_; ++r) {
     for (size_t lane : {0, 1}) {
       auto peer = static_cast<size_t>(r);
-      proved[peer][lane] = called(r, kLanes[lane], entries[peer], key, deadline);
+      proved[peer][lane] = called(r, kLanes[lane], entries[peer], trust, deadline);
     }
   }
-  await_calls(key, proved, deadline);
+  await_calls(trust, proved, deadline);
   SignalsBlocked blocked(SignalsBlocked::Which::all);  // Gloo starts a thread
   HandOver hand_over;
   for (size_t lane : {0, 1}) {

@@ -22,7 +22,7 @@ class Mesh {
   std::string entry() const;
   // Connects to all others, of whom these are the entries: calls the ranks below and awaits those above.
   // Throws std::runtime_error naming a rank.
-  void connect(const std::vector<std::string>& entries, const Bytes32& key, Deadline deadline);
+  void connect(const std::vector<std::string>& entries, const Trust& trust, Deadline deadline);
 
   gloo::transport::Context& parts() { return *contexts_[0]; }
   gloo::transport::Context& notes() { return *contexts_[1]; }
@@ -30,8 +30,8 @@ class Mesh {
  private:
   using Lanes = std::array<Socket, 2>;  // for parts, for notes
 
-  Socket called(int peer, Purpose purpose, const std::string& entry, const Bytes32& key, Deadline deadline);
-  void await_calls(const Bytes32& key, std::vector<Lanes>& proved, Deadline deadline);
+  Socket called(int peer, Purpose purpose, const std::string& entry, const Trust& trust, Deadline deadline);
+  void await_calls(const Trust& trust, std::vector<Lanes>& proved, Deadline deadline);
 
   const int rank_, size_;
   Socket listener_;

@@ -45,7 +45,7 @@ Bytes32 bytes_of(const std::string& text) {
 
 }  // namespace
 
-std::optional<Channel> call(const std::string& address, int port, const Bytes32& key, Hello hello,
+std::optional<Channel> call(const std::string& address, int port, const Trust& trust, Hello hello,
                             Deadline deadline, Failure& failure) {
   deadline = std::min(deadline, Clock::now() + kCallPatience);
   std::string why;
@@ -61,18 +61,21 @@ std::optional<Channel> call(const std::string& address, int port, const Bytes32&
     send_bytes(socket, text_of(hello), deadline);
     Bytes32 draw = bytes_of(receive_bytes(socket, sizeof draw, deadline, "the door"));
     ++step;
-    Session session = session_of(key, hello, draw);
+    Session session = session_of(trust.key, hello, draw);
     send_bytes(socket, view_of(session.callers_proof()), deadline);
     Bytes32 proof = bytes_of(receive_bytes(socket, sizeof proof, deadline, "the door"));
     ++step;
-    if (same(proof, session.doors_proof()))
+    bool proved = same(proof, session.doors_proof());
+    if (proved && trust.same_user && !is_of_this_user(socket)) ++step;
+    if (proved && step == 3)
       return Channel(std::move(socket), session.key_to_door(), session.key_to_caller());
   } catch (const std::runtime_error&) {  // of the connection; what it means depends on how far it came
   }
   constexpr const char* kReasons[] = {
       "does not answer as a rank of this version of libds does",
       "does not take this rank's proof: DS_JOB_KEY must be the same on all ranks",
-      "does not prove the key: DS_JOB_KEY must be the same on all ranks"};
+      "does not prove the key: DS_JOB_KEY must be the same on all ranks",
+      "is another user's: ranks of several users need a DS_JOB_KEY"};
   failure.add(step, std::string("who listens there ") + kReasons[step - 1]);
   return std::nullopt;
 }
@@ -134,8 +137,9 @@ Door::Answer Door::challenge(Guest& guest) {
 }
 
 Door::Answer Door::check(Guest& guest) {
-  Session session = session_of(key_, *guest.hello, guest.draw);
+  Session session = session_of(trust_.key, *guest.hello, guest.draw);
   if (!same(bytes_of(guest.said), session.callers_proof())) return Answer::stranger;
+  if (trust_.same_user && !is_of_this_user(guest.socket)) return Answer::stranger;
   Bytes32 proof = session.doors_proof();
   ssize_t put = send(guest.socket.fd(), proof.data(), proof.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   if (put != static_cast<ssize_t>(proof.size())) return Answer::stranger;

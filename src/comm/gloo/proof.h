@@ -47,7 +47,7 @@ struct Failure {
 // Connects to the door of rank hello.to and proves the key to it, within a few seconds and before the
 // deadline. Draws for the hello. Nothing, with the reason in `failure`, when nobody answers there, or when a
 // side does not hold the key: it may be worth another try.
-std::optional<Channel> call(const std::string& address, int port, const Bytes32& key, Hello hello,
+std::optional<Channel> call(const std::string& address, int port, const Trust& trust, Hello hello,
                             Deadline deadline, Failure& failure);
 
 // Where a rank listens for others. Strangers are dropped without a word: who has not proved the key within a
@@ -58,8 +58,8 @@ class Door {
     Hello hello;
     Channel channel;
   };
-  Door(Socket listener, const Bytes32& key, int own_rank)
-      : listener_(std::move(listener)), key_(key), own_rank_(own_rank) {}
+  Door(Socket listener, const Trust& trust, int own_rank)
+      : listener_(std::move(listener)), trust_(trust), own_rank_(own_rank) {}
 
   // Serves whoever is there and waits at most that long for someone; those who have proved the key.
   std::vector<Arrival> serve(int milliseconds);
@@ -84,7 +84,7 @@ class Door {
   void drop(const Guest& guest);
 
   Socket listener_;
-  const Bytes32 key_;
+  const Trust trust_;
   const int own_rank_;
   std::vector<Guest> guests_;
   std::vector<Arrival> arrivals_;

@@ -54,12 +54,13 @@ void Rendezvous::receive_all() {
   std::string address = listening_address(point_, key_.kind);
   Socket listener = listen_at(address, point_.port);
   std::optional<std::string> fresh;
+  trust_ = {key_.key, key_.kind == JobKey::Kind::missing && point_.file.empty()};
   if (key_.kind == JobKey::Kind::missing && !point_.file.empty()) {
     fresh = hex_of(drawn());
-    key_.key = key_of_text(*fresh);
+    trust_.key = key_of_text(*fresh);
   }
   Publication publication(point_, address, port_of(listener), fresh);
-  Door door(std::move(listener), key_.key, rank_);
+  Door door(std::move(listener), trust_, rank_);
   auto seated = [&] { return std::count_if(ranks_.begin(), ranks_.end(), [](auto& r) { return r.open(); }); };
   while (seated() + 1 < size_) {
     if (Clock::now() > deadline_)
@@ -136,8 +137,8 @@ void Rendezvous::come() {
     std::optional<Reach> reach = reach_of(point_, key_, why);
     if (!reach) failure.add(why == kNoFile ? -1 : 0, why);
     for (size_t i = 0; reach && !found && i < reach->addresses.size(); ++i) {
-      key_.key = reach->key;
-      found = call(reach->addresses[i], reach->port, key_.key, hello, deadline_, failure);
+      trust_ = reach->trust;
+      found = call(reach->addresses[i], reach->port, trust_, hello, deadline_, failure);
     }
     if (found) break;
     if (Clock::now() > deadline_)
@@ -158,7 +159,7 @@ std::vector<std::string> Rendezvous::gather(const std::string& entry) {
     ranks_[0].send_text(entry, deadline);
     table = ranks_[0].receive_text(kMostEntries, deadline + kLonger, "rank 0");
   }
-  meeting_key_ = derived(key_.key, "libds gloo meeting", table);
+  meeting_trust_ = {derived(trust_.key, "libds gloo meeting", table), trust_.same_user};
   for (size_t r = 0; r < static_cast<size_t>(size_); ++r)
     entries.push_back(table.substr(sizeof(Bytes32) + r * entry.size(), entry.size()));
   return entries;

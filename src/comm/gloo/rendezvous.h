@@ -24,8 +24,8 @@ class Rendezvous {
   // Collective: the entries of all ranks, which have one size.
   std::vector<std::string> gather(const std::string& entry);
 
-  // The key of this meeting's ranks alone; all have it after gather.
-  const Bytes32& meeting_key() const { return meeting_key_; }
+  // What is proved among this meeting's ranks alone; all have it after gather.
+  const Trust& meeting_trust() const { return meeting_trust_; }
 
  private:
   void receive_all();
@@ -44,7 +44,7 @@ class Rendezvous {
   const int64_t join_ms_;
   const Deadline deadline_;
   JobKey key_;
-  Bytes32 meeting_key_{};
+  Trust trust_, meeting_trust_;
   std::string own_address_;
   std::vector<Channel> ranks_;  // rank 0: of each other; else one, rank 0's
 };

@@ -11,8 +11,11 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
+#include <fstream>
 #include <memory>
+#include <sstream>
 #include <stdexcept>
 
 #include "core/base/descriptor.h"
@@ -96,7 +99,8 @@ Socket::~Socket() {
 Socket listen_at(const std::string& address, int port) {
   Socket socket = stream();
   int one = 1;  // connections of an earlier job that are closing down do not hold the port
-  setsockopt(socket.fd(), SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+  // A free port is chosen for this socket alone only without it.
+  if (port != 0) setsockopt(socket.fd(), SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
   if (bound(socket, address, port) && listen(socket.fd(), SOMAXCONN) == 0) return socket;
   std::string why = errno == EADDRINUSE
                         ? "is taken: another job or program listens there"
@@ -122,6 +126,27 @@ Socket connect_to(const std::string& address, int port, Deadline deadline, std::
 
 std::string own_end(const Socket& socket) { return dotted(end_of(socket, getsockname)); }
 std::string other_end(const Socket& socket) { return dotted(end_of(socket, getpeername)); }
+
+// A line of /proc/net/tcp is a number, both addresses as HEX:HEX, a state, three fields, a user.
+bool is_of_this_user(const Socket& socket) {
+  sockaddr_in own = end_of(socket, getsockname), other = end_of(socket, getpeername);
+  auto text = [](const sockaddr_in& address) {
+    char hex[16];
+    std::snprintf(hex, sizeof hex, "%08X:%04X", address.sin_addr.s_addr, ntohs(address.sin_port));
+    return std::string(hex);
+  };
+  std::string ends = text(other) + " " + text(own);
+  std::ifstream table("/proc/net/tcp");
+  for (std::string line; std::getline(table, line);) {
+    size_t at = line.find(ends);
+    if (at == std::string::npos) continue;
+    std::istringstream rest(line.substr(at + ends.size()));
+    std::string state, queues, timers, tries;
+    uid_t user = 0;
+    return rest >> state >> queues >> timers >> tries >> user && user == geteuid();
+  }
+  return false;
+}
 
 std::vector<std::string> addresses_of(const std::string& host) {
   addrinfo hints{};

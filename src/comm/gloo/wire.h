@@ -39,6 +39,9 @@ Socket connect_to(const std::string& address, int port, Deadline deadline, std::
 std::string own_end(const Socket& socket);
 std::string other_end(const Socket& socket);
 
+// Whether the other end of a connection within this host is a socket of this user: the kernel says so.
+bool is_of_this_user(const Socket& socket);
+
 // The addresses of a host's name. Unknown names throw.
 std::vector<std::string> addresses_of(const std::string& host);
 bool is_loopback(const std::string& address);

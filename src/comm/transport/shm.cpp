@@ -158,7 +158,8 @@ class Host {
     int64_t deadline = deadline_after(options_.join_ms);
     std::vector<Fd> peers(static_cast<size_t>(options_.size));
     for (int missing = options_.size - 1; missing > 0;) {
-      if (!readable(listener.get(), deadline)) refuse_all(peers, missing);
+      // Strangers who come and come again do not hold the others up.
+      if (!readable(listener.get(), deadline) || now_ns() > deadline) refuse_all(peers, missing);
       Fd peer(above_standard(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC)));
       missing -= admit(std::move(peer), peers) ? 1 : 0;
     }
