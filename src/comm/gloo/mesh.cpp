@@ -14,6 +14,8 @@ namespace ds {
 namespace {
 
 constexpr int kLookMs = 50;
+constexpr std::chrono::milliseconds kGlooPatience{
+    4000};  // five times that for a connection within this process
 constexpr std::chrono::milliseconds kRetry{20};
 constexpr Purpose kLanes[] = {Purpose::parts, Purpose::notes};
 
@@ -103,6 +105,7 @@ void Mesh::connect(const std::vector<std::string>& entries, const Trust& trust, 
   HandOver hand_over;
   for (size_t lane : {0, 1}) {
     contexts_[lane] = hand_over.device()->createContext(rank_, size_);
+    contexts_[lane]->setTimeout(kGlooPatience);  // Gloo leaves it undefined
     for (int r = 0; r < size_; ++r) {
       if (r != rank_) hand_over(*contexts_[lane], r, std::move(proved[static_cast<size_t>(r)][lane]));
     }
