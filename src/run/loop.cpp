@@ -87,7 +87,8 @@ bool Loop::step() {
   double heldout = kNoLoss;
   if (due(config_.run.eval_every, result.step) || result.step == config_.run.steps) heldout = evaluate();
   observe(result, heldout, seconds);
-  if (due(config_.run.save_every, result.step)) try_save(result.step);
+  // The last step is saved by run(), which tries once and must succeed.
+  if (due(config_.run.save_every, result.step) && result.step < config_.run.steps) try_save(result.step);
   return true;
 }
 

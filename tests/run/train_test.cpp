@@ -117,7 +117,10 @@ class Warnings {
   Warnings() {
     set_log_sink([this](LogLevel, std::string_view line) { lines_.emplace_back(line); });
   }
-  ~Warnings() { set_log_sink({}); }
+  ~Warnings() {
+    flush_log();
+    set_log_sink({});
+  }
   const std::vector<std::string>& lines() {
     flush_log();
     return lines_;
