@@ -197,7 +197,7 @@ class Story:
         self.random = random.Random(f"{seed}/{number}")
         self.ranks = self.random.choice([1, 2, 2, 3])
         on_disk = machine.disk.mounted and self.random.random() < 0.4
-        self.attacks = [a for a in attacks if a != "disk" or on_disk]
+        self.attacks = [a for a in attacks if a != "disk"] + ["disk"] * (4 if on_disk else 0)
         self.folder = os.path.join(machine.disk.path if on_disk else machine.work, f"run{number}")
         self.newest = 0
         self.log = ""
@@ -285,8 +285,7 @@ class Story:
             require(len(rows) == self.newest, f"stopped after step {len(rows)}, saved {self.newest}")
 
     def check_end(self):
-        rows, losses, (_, whole, _) = rows_of(self.folder), None, self.machine.reference(self.ranks)
-        losses = self.machine.reference(self.ranks)[0]
+        rows, (losses, whole, _) = rows_of(self.folder), self.machine.reference(self.ranks)
         require(rows == losses, f"metrics.csv has {len(rows)} of {len(losses)} steps")
         require(self.machine.hash(self.folder) == whole, "the state has another hash than the undisturbed run's")
         done = subprocess.run([self.machine.libds, "verify", self.folder], stdout=subprocess.PIPE,
