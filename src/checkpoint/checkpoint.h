@@ -39,9 +39,11 @@ struct Keep {
 std::string save_checkpoint(StateAccess& state, const std::string& folder, const CheckpointInfo& info,
                             const Keep& keep = {});
 
-// Removes what saves and removals that were cut off have left below folder: a folder without manifest is no
-// checkpoint. Nobody else may save there. Local.
+// What is in a folder of checkpoints and should not be. Nobody else may save there; what cannot be removed is
+// logged. Local. Leftovers: of saves and removals that were cut off; a folder without manifest is no
+// checkpoint. Older ones: all but the newest, which are those committed last, and what `keep` names.
 void remove_leftovers(const std::string& folder);
+void remove_older_checkpoints(const std::string& folder, const Keep& keep);
 
 // Path of the last committed checkpoint below folder whose files are all there in full size, or "" when there
 // is none. Logs a warning for each later one that is damaged. `before`: path or name of one; only those

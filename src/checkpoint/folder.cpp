@@ -123,6 +123,15 @@ void remove_leftovers(const std::string& folder) {
   }
 }
 
+void remove_older_checkpoints(const std::string& folder, const Keep& keep) {
+  if (keep.newest == 0) return;
+  std::vector<CheckpointName> all = list_checkpoints(folder);
+  std::string spared = std::filesystem::path(keep.also).filename();
+  for (size_t i = 0; i + static_cast<size_t>(keep.newest) < all.size(); ++i) {
+    if (all[i].name != spared) remove_checkpoint(folder + "/" + all[i].name);
+  }
+}
+
 bool has_checkpoints(const std::string& folder) {
   std::vector<CheckpointName> all = list_checkpoints(folder);
   return std::any_of(all.begin(), all.end(), [&](const auto& c) { return committed(folder + "/" + c.name); });

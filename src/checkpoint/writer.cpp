@@ -3,7 +3,6 @@
 // first.
 #include <algorithm>
 #include <array>
-#include <filesystem>
 
 #include "checkpoint/agree.h"
 #include "checkpoint/manifest.h"
@@ -40,7 +39,7 @@ class Writer {
       if (made_) remove_checkpoint(path_);
       throw;
     }
-    if (comm_.rank() == 0) remove_older(keep);
+    if (comm_.rank() == 0) remove_older_checkpoints(folder_, keep);
     return path_;
   }
 
@@ -149,16 +148,6 @@ class Writer {
     sort_and_check_pieces(manifest_, path_);
     write_file_atomic(path_ + "/" + std::string(kManifestName), manifest_.print());
     made_ = false;
-  }
-
-  // The newest are those committed last. Only what was committed before this save is removed.
-  void remove_older(const Keep& keep) {
-    if (keep.newest == 0) return;
-    std::vector<CheckpointName> all = list_checkpoints(folder_);
-    std::string spared = std::filesystem::path(keep.also).filename();
-    for (size_t i = 0; i + static_cast<size_t>(keep.newest) < all.size(); ++i) {
-      if (all[i].name != spared) remove_checkpoint(folder_ + "/" + all[i].name);
-    }
   }
 
   StateAccess& state_;

@@ -4,7 +4,6 @@
 #include <array>
 #include <filesystem>
 
-#include "checkpoint/checkpoint.h"
 #include "checkpoint/manifest.h"
 #include "core/base/error.h"
 #include "data/tokenizer.h"
@@ -88,7 +87,7 @@ void discard_run_folder(RunFolder& folder) noexcept {
   if (folder.made_runs) fs::remove(kRuns, ignored);
 }
 
-void clean_run_folder(const RunFolder& folder) {
+void clean_run_folder(const RunFolder& folder, const Keep& keep) {
   std::error_code ignored;
   for (const char* place : {"", "data", "data/tokenizer", "model", "flight"}) {
     for (fs::directory_iterator entry(fs::path(folder.path) / place, ignored), end; !ignored && entry != end;
@@ -99,6 +98,7 @@ void clean_run_folder(const RunFolder& folder) {
     }
   }
   remove_leftovers(folder.checkpoints());
+  remove_older_checkpoints(folder.checkpoints(), keep);
 }
 
 bool is_run_folder(const std::string& path) { return name_exists(path + "/" + kConfig); }

@@ -1,6 +1,7 @@
 #pragma once
 #include <string>
 
+#include "checkpoint/checkpoint.h"
 #include "core/base/json.h"
 #include "run/lock.h"
 
@@ -28,9 +29,9 @@ RunFolder create_run_folder(const std::string& wanted);
 // again. Other files stay. Never throws.
 void discard_run_folder(RunFolder& folder) noexcept;
 
-// Removes what a process that was killed in a run folder has left: files that were to replace others, and
-// halves of checkpoints. The caller holds the lock.
-void clean_run_folder(const RunFolder& folder);
+// Removes what a process that was killed in a run folder has left: files that were to replace others, halves
+// of checkpoints, and older ones that it had no time to remove. The caller holds the lock.
+void clean_run_folder(const RunFolder& folder, const Keep& keep);
 
 // Whether there is an earlier run.
 bool is_run_folder(const std::string& path);

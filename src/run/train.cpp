@@ -130,7 +130,7 @@ class Run {
     agree_equal(comm_, "the text in '" + folder_.data() + "'", data_->record().dump());
     std::string loaded = begin();
     on_root(comm_, "leftovers", [&] {
-      if (!options_.resume.empty()) clean_run_folder(folder_);
+      if (!options_.resume.empty()) clean_run_folder(folder_, {config_.run.keep, loaded});
       return std::string();
     });
     if (!loaded.empty() && engine_->steps_taken() >= config_.run.steps) return nothing_left(loaded);

@@ -536,11 +536,17 @@ TEST_F(RunTrain, a_resume_removes_what_a_killed_process_left) {
   std::vector<std::string> left = {"report.html.0123456789abcdef.tmp", "config.json.tmp",
                                    "data/train.tokens.tmp", "checkpoints/step-00000004-9/master.safetensors"};
   make_folders(first.folder + "/checkpoints/step-00000004-9");
+  for (int i = 2; i < 5; ++i) {  // of a process that was killed after a commit
+    std::filesystem::copy(first.checkpoint, first.folder + "/checkpoints/step-00000002-" + std::to_string(i),
+                          std::filesystem::copy_options::recursive);
+  }
   for (const std::string& name : left) write_file_atomic(first.folder + "/" + name, "x");
   write_file_atomic(first.folder + "/notes.tmp", "mine");
   train_on(1, {}, quiet(first.folder));  // nothing is left to do
   for (const std::string& name : left) EXPECT_FALSE(exists(first.folder + "/" + name)) << name;
   EXPECT_TRUE(exists(first.folder + "/notes.tmp"));
+  EXPECT_EQ(list_folder(first.folder + "/checkpoints"),
+            (std::vector<std::string>{"step-00000002-2", "step-00000002-3", "step-00000002-4"}));
 }
 
 TEST_F(RunTrain, a_resume_with_another_text_is_refused_by_both_hashes) {
