@@ -43,6 +43,17 @@ Json run_document(const Json& config, Communicator& comm, const std::string& res
   return document;
 }
 
+// The configuration that a document means; errors of a resumed run name the file that most of it is from.
+Config parse_document(const Json& document, int world, const std::string& resume) {
+  try {
+    return parse_config(document, world);
+  } catch (const Error& error) {
+    if (resume.empty()) throw;
+    raise(error.status(), "{}/config.json, with what was given now: {}", parse_run_name(resume).folder,
+          error.what());
+  }
+}
+
 // What a document says of the communicator; "" nothing.
 std::string communicator_of(const Json& document) {
   const Json* url = document.is_object() ? document.find("communicator") : nullptr;
@@ -318,7 +329,7 @@ std::string run_communicator(const Json& config, const std::string& resume) {
 
 RunReport train(const Json& config, Communicator& comm, const TrainOptions& options) {
   Json document = run_document(config, comm, options.resume);
-  Config parsed = parse_config(document, comm.size());
+  Config parsed = parse_document(document, comm.size(), options.resume);
   return Run(document, parsed, comm, options).train();
 }
 

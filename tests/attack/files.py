@@ -379,7 +379,7 @@ def make_good(library, good):
             f"import shutil; shutil.copytree({str(good / 'run')!r}, {str(good / 'whole')!r});"
             f"assert library.train(b'{{\"run\": {{\"steps\": 8}}}}', {str(good / 'whole')!r}) == ('', '');"
             f"open({str(good / 'hash')!r}, 'w').write(library.payload_hash({str(good / 'whole/checkpoints')!r}))")
-    subprocess.run([sys.executable, "-c", code], check=True)
+    subprocess.run([sys.executable, "-B", "-c", code], check=True)
     shutil.copytree(good / "run", good / "run-0")
     newest = max((good / "run/checkpoints").iterdir(), key=lambda path: int(path.name.split("-")[2]))
     shutil.copytree(newest, good / "checkpoint-0")

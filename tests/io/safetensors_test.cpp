@@ -121,6 +121,16 @@ TEST_F(Safetensors, HostileLengths) {
   EXPECT_THROW(read_safetensors_header(path_), Error);
 }
 
+// 100 MB of tiny tensors took 20 seconds and gigabytes before they were refused.
+TEST_F(Safetensors, HeadersBeyondWhatModelsHaveAreRefusedUnread) {
+  constexpr size_t limit = size_t{16} << 20;
+  EXPECT_NE(refusal_of_header(std::string(limit + 1, ' '), 0).find(fmt::format("at most {}", limit)),
+            std::string::npos);
+  std::vector<SafetensorEntry> entries(1);
+  entries[0] = {std::string(limit, 'n'), DS_DTYPE_F32, {1}, 0, 0};
+  EXPECT_THROW(plan_safetensors(entries, {}), Error);
+}
+
 TEST_F(Safetensors, HostileHeaders) {
   auto tensor = [](const std::string& dtype, const std::string& shape, const std::string& offsets) {
     return R"({"t": {"dtype": ")" + dtype + R"(", "shape": )" + shape + R"(, "data_offsets": )" + offsets +

@@ -2,6 +2,7 @@
 #include "launch/hostfile.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <fstream>
 #include <functional>
@@ -138,8 +139,12 @@ TEST(Hostfile, RefusalsOfFiltersNameOptionAndText) {
 
 TEST(Hostfile, FilesThatCannotBeReadAreNamed) {
   test::TempFolder folder;
-  EXPECT_EQ(refusal([&] { read_hostfile(folder.path()); }),
-            "hostfile '" + folder.path() + "': Is a directory");
+  std::string pipe = folder / "pipe";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  for (const std::string& path : {folder.path(), pipe, std::string("/dev/zero")}) {
+    EXPECT_EQ(refusal([&] { read_hostfile(path); }),
+              "hostfile '" + path + "': must be a regular file of at most 16777216 bytes");
+  }
 }
 
 }  // namespace
