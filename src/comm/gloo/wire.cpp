@@ -13,12 +13,12 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <fstream>
 #include <memory>
 #include <sstream>
 #include <stdexcept>
 
 #include "core/base/descriptor.h"
+#include "core/base/file_stream.h"
 
 namespace ds {
 namespace {
@@ -136,7 +136,7 @@ bool is_of_this_user(const Socket& socket) {
     return std::string(hex);
   };
   std::string ends = text(other) + " " + text(own);
-  std::ifstream table("/proc/net/tcp");
+  InputFile table("/proc/net/tcp");
   for (std::string line; std::getline(table, line);) {
     size_t at = line.find(ends);
     if (at == std::string::npos) continue;
