@@ -27,6 +27,7 @@ printf '{"train_batch_size": 8, "train_micro_batch_size_per_gpu": 3, "gradient_a
 printf '{"run": \n' > broken.json
 : > empty.txt
 : > empty.json
+mkfifo pipe && mkdir odd_run && mkfifo odd_run/config.json || exit 1
 printf 'a slots=1\nb\n' > bad_hosts
 printf 'a slots=1\nb slots=1\n' > good_hosts
 
@@ -51,6 +52,11 @@ refused 2 "launcher: must be mpirun, srun or ssh, got pdsh" launch --hostfile ho
 refused 2 "num-ranks: exclude --include and --exclude" launch --hostfile hosts --num-ranks 2 --include a true
 refused 2 "master-port: must be an integer from 1 to 65535, got 0" launch -n 2 --master-port 0 true
 refused 1 "hostfile 'hosts': No such file or directory" launch --hostfile hosts true
+refused 1 "hostfile 'pipe': must be a regular file" launch --hostfile pipe true
+refused 1 "unexpected end of input" train --config pipe
+refused 1 "'/dev/zero': has more than 16777216 bytes" train --config /dev/zero
+refused 1 "odd_run/config.json: must be a regular file, but is a pipe" train --resume odd_run
+refused 1 "odd_run/config.json: must be a regular file, but is a pipe" generate odd_run --ids 1
 refused 1 "hostfile 'empty.txt': must have a line 'HOST slots=N', has none" launch --hostfile empty.txt true
 refused 1 "hostfile 'bad_hosts', line 2: must be 'HOST slots=N', got 'b'" launch --hostfile bad_hosts true
 refused 1 "include: host 'c' is not in the hostfile" launch --hostfile good_hosts --include c true
@@ -92,7 +98,6 @@ refused 2 "--config or --model" profile
 refused 2 f16 profile --model nowhere --dtype f16
 refused 1 nowhere profile --model nowhere
 refused 2 "1 to" profile --model nowhere --steps 0
-mkfifo pipe
 refused 1 "data path 'pipe' is neither a file nor a folder" train --config "$here/tiny.json" --data pipe
 mkdir odd
 echo '{}' > odd/config.json

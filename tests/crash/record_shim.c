@@ -122,10 +122,14 @@ int fcntl64(int fd, int command, ...) {
 }
 
 ssize_t write(int fd, const void* data, size_t size) {
-  if (log_fd < 0 || fd != STDOUT_FILENO) return ((write_fn)REAL(write))(fd, data, size);
+  if (log_fd < 0 || (fd != STDOUT_FILENO && handle(fd) == 0)) return ((write_fn)REAL(write))(fd, data, size);
   pthread_mutex_lock(&lock);
   ssize_t n = ((write_fn)REAL(write))(fd, data, size);
-  record('p', 0, 0, data, size);
+  if (fd == STDOUT_FILENO) {
+    record('p', 0, 0, data, size);
+  } else if (n > 0) {
+    record('w', handle(fd), lseek(fd, 0, SEEK_CUR) - n, data, (size_t)n);
+  }
   pthread_mutex_unlock(&lock);
   return n;
 }

@@ -82,7 +82,7 @@ void expect_parts(const std::string& text, const std::vector<std::string>& parts
 TEST_F(RunFiles, TextThatIsCutShortEndsTheRunWithBothSizes) {
   std::string path = dir() + "/data/train.tokens";
   int64_t size = 0;
-  std::string error = train_to(100, [&] {
+  std::string error = train_to(12, [&] {
     File file(path, File::Mode::write);
     size = file.size();
     file.resize(100);
@@ -94,7 +94,7 @@ TEST_F(RunFiles, TextThatIsCutShortEndsTheRunWithBothSizes) {
 
 TEST_F(RunFiles, TextThatChangesDuringTheRunIsNoticedBeforeItIsSaved) {
   std::string path = dir() + "/data/heldout.tokens";
-  std::string error = train_to(100, [&] { flip(path, 70); });
+  std::string error = train_to(12, [&] { flip(path, 70); });
   expect_parts(error, {path, "had hash ", "has "});
   EXPECT_EQ(last_, 3);
   // A file that was only touched, or replaced by a copy of itself, is the same text.
@@ -134,7 +134,7 @@ TEST_F(RunFiles, RunFolderThatIsRemovedMovedOrReplacedEndsTheRun) {
       },
   };
   for (const auto& deed : deeds) {
-    expect_parts(train_to(100, deed), {dir(), "removed, moved or replaced"});
+    expect_parts(train_to(12, deed), {dir(), "removed, moved or replaced"});
     EXPECT_EQ(status_, DS_ERROR_STATE);
     EXPECT_EQ(last_, 3);
     fs::remove_all(aside);

@@ -38,6 +38,9 @@ std::string nearest_path(const std::string& unknown, const std::vector<std::stri
   size_t best_distance = std::max<size_t>(2, leaf(unknown).size() / 3) + 1;
   for (const std::string& path : known) {
     if (parent(path) != parent(unknown)) continue;
+    // A distance is at least the difference of the lengths: a key of megabytes is near to nothing.
+    const size_t a = leaf(unknown).size(), b = leaf(path).size();
+    if (std::max(a, b) - std::min(a, b) >= best_distance) continue;
     const size_t d = distance(leaf(unknown), leaf(path));
     if (d < best_distance) {
       best = path;

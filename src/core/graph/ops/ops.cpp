@@ -51,6 +51,9 @@ std::string suggest(std::string_view word, std::span<const std::string> names) {
   std::string best;
   size_t best_distance = std::max<size_t>(2, word.size() / 3) + 1;
   for (const std::string& name : names) {
+    // A distance is at least the difference of the lengths: a word of megabytes is near to nothing.
+    size_t shorter = std::min(word.size(), name.size()), longer = std::max(word.size(), name.size());
+    if (longer - shorter >= best_distance) continue;
     size_t distance = edit_distance(word, name);
     if (distance < best_distance) {
       best = name;
