@@ -66,7 +66,7 @@ int main(int argc, char** argv) {
   check_untouched();
   check(strstr(ds_last_error_message(), "the last checkpoint is") != NULL, "what is saved");
   allow_files_of(0);
-  check_error(ds_run_train(NULL, NULL, folder, 2, batch, NULL, NULL, NULL), DS_ERROR_IO, "config.json");
+  check_error(ds_run_train(NULL, NULL, folder, 2, batch, NULL, NULL, NULL), DS_ERROR_IO, "File too large");
   check_untouched();
   allow_files_of(RLIM_INFINITY);
   check_ok(ds_run_train(NULL, "{\"run\": {\"steps\": 8}}", folder, 2, batch, NULL, NULL, NULL), "resume");
