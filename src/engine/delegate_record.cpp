@@ -36,7 +36,8 @@ bool DelegateEngine::follow(HostEvent event) {
       leave_record();
     }
   });
-  if (!fits && !begun_ && events_.size() >= kMostCallsBefore) {
+  bool anew = events_.size() >= kMostCallsBefore || (!whole_ && leased_ == 0);
+  if (!fits && !begun_ && anew) {
     events_.clear();
     whole_ = leased_ == 0;
   }

@@ -177,6 +177,26 @@ TEST(DelegateOrder, EvaluationKeepsTheRecordAndLocksNothing) {
   }
 }
 
+// Calls that belong to no step are not kept for ever; a step whose first calls are gone is not recorded.
+TEST(DelegateOrder, EvaluationMayGoOnForLong) {
+  for (bool held : {false, true}) {
+    auto self = create_communicator("self", {});
+    DelegateEngine engine(config_of(0, 1, 1), *self, {});
+    add_params(engine);
+    if (held) gather(engine, {1});
+    for (int i = 0; i < 70000; ++i) forward(engine, {0});
+    for (int s = 0; s < 3; ++s) {
+      micro_step(engine);
+      if (s == 0 && held) release(engine, {1});
+      expect_gradient(engine, 2, 1, "step " + std::to_string(s));
+      engine.step();
+      EXPECT_EQ(engine.recorded(), !held || s > 0) << "step " << s;
+    }
+    EXPECT_TRUE(engine.following());
+    EXPECT_LT(engine.print_plan().size(), 100000u);
+  }
+}
+
 TEST(DelegateOrder, NothingChangesUnderALease) {
   TempFolder folder;
   auto self = create_communicator("self", {});
