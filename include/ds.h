@@ -428,16 +428,23 @@ DS_API ds_status ds_infer(ds_engine* engine, const ds_tensor* const* inputs, siz
  * @param out [out] parameter number */
 DS_API ds_status ds_engine_param_add(ds_engine* engine, const char* name, const int64_t* dims,
                                      size_t dims_count, const float* data, int32_t* out);
-/* Leases whole parameters in the compute type, until released as often as gathered. Collective: the same
- * parameters in the same order on all ranks; an order that differs between ranks is DS_ERROR_COMM, not a
- * hang. */
+/* Leases whole parameters in the compute type, until released as often as gathered. Collective: all ranks
+ * make the calls of delegate mode in the same order with the same parameters. An order that differs between
+ * ranks is DS_ERROR_COMM on all, at the latest in ds_step and before it updates; it is not a hang. The order
+ * may change at any call and from step to step; the fastest step repeats the one before. A step begins with
+ * its first gradient or ds_backward: leases before that may as well be an evaluation. Until then parameters
+ * can be read and saved at any time, and loaded, written, frozen and refreshed while none is leased. */
 DS_API ds_status ds_gather_params(ds_engine* engine, const int32_t* params, size_t params_count);
-/* The leased values. @param out [out] [owned] tensor whose memory is [borrowed: lease]: later, also when the
- * engine is gone, it may be read, but its values mean nothing */
+/* The leased values; they stay where they are until the last release of the parameter.
+ * @param out [out] [owned] tensor whose memory is [borrowed: lease]: later, also when the engine is gone, it
+ * may be read, but its values mean nothing */
 DS_API ds_status ds_engine_param_view(ds_engine* engine, int32_t param, ds_tensor** out);
-/* Ends leases. */
+/* Ends leases: at any time before ds_step, also behind the last ds_backward. Collective.
+ * @return DS_ERROR_STATE, and nothing changes, when a parameter is released more often than it has leases */
 DS_API ds_status ds_release_params(ds_engine* engine, const int32_t* params, size_t params_count);
-/* Hands over this rank's gradient of a parameter for the running micro-step: compute type or f32, copied. */
+/* Hands over this rank's gradient of a parameter for the running micro-step: compute type or f32, copied.
+ * Once per parameter and micro-step, in any order. Collective: a gradient that does not come, does not come
+ * on any rank; hand over zeros where only some ranks have it. */
 DS_API ds_status ds_grad_ready(ds_engine* engine, int32_t param, const ds_tensor* grad);
 
 /* Number of parameters; -1 for NULL. */
@@ -487,9 +494,9 @@ DS_API ds_status ds_engine_write_local(ds_engine* engine, int32_t param, ds_stat
 DS_API ds_status ds_engine_refresh(ds_engine* engine);
 /* Between steps: from the next step on the parameters are not trained (frozen 1), or trained again (0).
  * What has optimizer states keeps them; what never had any gets them, zero, at the step count of the run.
- * Compiles the step again; leases and views end. Collective, the same arguments on all ranks: what one rank
- * asks wrongly or otherwise is an error on all, and nothing changes. Which parameters begin frozen:
- * configuration, frozen_parameters. */
+ * Compiles the step again; refused while a parameter is leased. Collective, the same arguments on all ranks:
+ * what one rank asks wrongly or otherwise is an error on all, and nothing changes. Which parameters begin
+ * frozen: configuration, frozen_parameters. */
 DS_API ds_status ds_engine_freeze(ds_engine* engine, const int32_t* params, size_t params_count,
                                   int32_t frozen);
 /* A number by name: "step", "loss", "grad_norm", "lr" (of the last step), "device_bytes", "host_bytes",
