@@ -493,7 +493,8 @@ DS_API ds_status ds_engine_write_local(ds_engine* engine, int32_t param, ds_stat
 /* Makes all compute copies from their masters, those of frozen parameters too. Collective. */
 DS_API ds_status ds_engine_refresh(ds_engine* engine);
 /* Between steps: from the next step on the parameters are not trained (frozen 1), or trained again (0).
- * What has optimizer states keeps them; what never had any gets them, zero, at the step count of the run.
+ * Parameters that have optimizer states keep them. A parameter trained for the first time starts with zero
+ * states. The bias correction of each counts its own updates, as in PyTorch.
  * Compiles the step again; refused while a parameter is leased. Collective, the same arguments on all ranks:
  * what one rank asks wrongly or otherwise is an error on all, and nothing changes. Which parameters begin
  * frozen: configuration, frozen_parameters. */
