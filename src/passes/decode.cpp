@@ -11,12 +11,14 @@ namespace ds {
 namespace {
 
 // Operations that make each row of their result from the same row of their operands and from parameters.
-constexpr std::array<std::string_view, 17> kByRow = {
-    "embedding", "position", "linear",  "layer_norm", "rms_norm", "gelu",      "relu",       "silu", "glu",
-    "mul",       "scale",    "softcap", "rope",       "add",      "top_gates", "scale_rows", "cast"};
+constexpr std::array<std::string_view, 20> kByRow = {
+    "embedding", "position", "linear", "layer_norm", "rms_norm",   "gelu", "relu",
+    "silu",      "glu",      "tanh",   "relu2",      "laplace",    "mul",  "scale",
+    "softcap",   "rope",     "add",    "top_gates",  "scale_rows", "cast"};
 // Those of one such operand, operand 0.
-constexpr std::array<std::string_view, 9> kOfOneRow = {"linear", "layer_norm", "rms_norm", "gelu", "relu",
-                                                       "silu",   "scale",      "softcap",  "cast"};
+constexpr std::array<std::string_view, 12> kOfOneRow = {"linear",  "layer_norm", "rms_norm", "gelu",
+                                                        "relu",    "silu",       "tanh",     "relu2",
+                                                        "laplace", "scale",      "softcap",  "cast"};
 
 template <size_t kCount>
 bool among(const std::array<std::string_view, kCount>& names, std::string_view name) {

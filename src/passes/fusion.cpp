@@ -9,7 +9,9 @@ namespace {
 
 // The `act` of glu that a node computes; "" for other nodes.
 std::string activation(const Node& node) {
-  if (node.op == "silu" || node.op == "relu") return node.op;
+  for (const char* act : {"silu", "relu", "tanh", "relu2", "laplace"}) {
+    if (node.op == act) return node.op;
+  }
   return node.op == "gelu" ? "gelu_" + std::string(node.attrs.text_or("form", "tanh")) : "";
 }
 

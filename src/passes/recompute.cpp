@@ -9,8 +9,9 @@
 namespace ds {
 namespace {
 
-constexpr std::array<std::string_view, 11> kCheap = {
-    "gelu", "silu", "relu", "glu", "mul", "scale", "cast", "dropout", "layer_norm", "rms_norm", "softcap"};
+constexpr std::array<std::string_view, 14> kCheap = {"gelu",    "silu",       "relu",     "tanh",   "relu2",
+                                                     "laplace", "glu",        "mul",      "scale",  "cast",
+                                                     "dropout", "layer_norm", "rms_norm", "softcap"};
 
 class Recomputer {
  public:

@@ -45,6 +45,7 @@ double gelu_tanh(double x) {
 }
 double gelu_erf(double x) { return 0.5 * x * std::erfc(-x / std::sqrt(2.0)); }
 double silu(double x) { return x / (1 + std::exp(-x)); }
+double laplace(double x) { return 0.5 * std::erfc(-(x - 0.707107) / (0.282095 * std::sqrt(2.0))); }
 double softcap_30(double x) { return 30 * std::tanh(x / 30); }
 
 // The bounds that README.md states.
@@ -54,6 +55,11 @@ TEST_F(CpuActivations, RelativeErrorIsBounded) {
   EXPECT_LT(worst("gelu", {{"form", "erf"}}, -12, 12, gelu_erf), 100);
   EXPECT_LT(worst("gelu", {{"form", "erf"}}, -3, 3, gelu_erf), 16);
   EXPECT_LT(worst("silu", {}, -80, 30, silu), 8);
+  EXPECT_LT(worst("gelu", {{"form", "10"}}, -3, 25, [](double x) { return std::min(gelu_erf(x), 10.0); }),
+            16);
+  EXPECT_LT(worst("tanh", {}, -9, 9, [](double x) { return std::tanh(x); }), 8);
+  EXPECT_LT(worst("relu2", {}, -3, 9, [](double x) { return x > 0 ? x * x : 0; }), 2);
+  EXPECT_LT(worst("laplace", {}, 0, 3, laplace), 32);
   EXPECT_LT(worst("softcap", {{"cap", 30.0}}, -300, 300, softcap_30), 8);
   EXPECT_LT(worst("softcap", {{"cap", 30.0}}, -1e-3, 1e-3, softcap_30), 8);
 }

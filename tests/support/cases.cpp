@@ -78,6 +78,8 @@ class CaseBuilder {
     std::vector<Tensor> y = outputs();
     add("layer_norm_dx", {}, {dy, x, w, y[1], y[2]}, s_.width());
     add("layer_norm_dw", {}, {dy, x, y[1], y[2]}, s_.n);
+    add("layer_norm", {{"eps", 1e-5}}, {x}, s_.width());
+    add("layer_norm_dx", {}, {dy, x, y[1], y[2]}, s_.width());
   }
 
   // Whole rows, and each head by itself. With a small eps the gradient of a run of one column cancels.
@@ -103,10 +105,12 @@ class CaseBuilder {
     add("gelu_dx", {}, {dy, x}, 1);
     add("gelu", {{"form", "erf"}}, {x}, 1);
     add("gelu_dx", {{"form", "erf"}}, {dy, x}, 1);
-    add("silu", {}, {x}, 1);
-    add("silu_dx", {}, {dy, x}, 1);
-    add("relu", {}, {x}, 1);
-    add("relu_dx", {}, {dy, x}, 1);
+    add("gelu", {{"form", "10"}}, {x}, 1);
+    add("gelu_dx", {{"form", "10"}}, {dy, x}, 1);
+    for (const char* op : {"silu", "relu", "tanh", "relu2", "laplace"}) {
+      add(op, {}, {x}, 1);
+      add(std::string(op) + "_dx", {}, {dy, x}, 1);
+    }
     add("add", {}, {x, dy}, 1);
     add("dropout", {{"p", 0.3}, {"op", int64_t{9}}}, {x}, 1);
     add("cast", {{"dtype", "f64"}}, {x}, 1);
@@ -116,7 +120,7 @@ class CaseBuilder {
   void gates() {
     Tensor x = real({s_.n, s_.width()}), y = real({s_.n, s_.width()}), dy = real({s_.n, s_.width()});
     Tensor packed = real({s_.n, 2 * s_.width()});
-    for (const char* act : {"silu", "gelu_tanh", "gelu_erf", "relu"}) {
+    for (const char* act : {"silu", "gelu_tanh", "gelu_erf", "gelu_10", "relu", "tanh", "relu2", "laplace"}) {
       Attrs attrs{{"act", act}};
       add("glu", attrs, {x, y}, 1);
       add("glu", attrs, {packed}, 1);
@@ -187,6 +191,8 @@ class CaseBuilder {
     add("load_balance", {{"k", k}}, {z}, s_.out);
     add("load_balance", {{"k", int64_t{1}}}, {z, dy, z}, s_.out);
     add("load_balance_dx", {{"k", k}}, {one, z, dy}, s_.out);
+    add("load_balance", {{"k", k}}, {z, dy, key_mask()}, s_.out);
+    add("load_balance_dx", {{"k", k}}, {one, z, dy, key_mask()}, s_.out);
   }
 
   void attention() {

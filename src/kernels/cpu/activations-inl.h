@@ -91,6 +91,15 @@ struct GeluErf {
   }
 };
 
+// GeluErf, but at most 10.
+struct Gelu10 {
+  static HWY_INLINE Vec value(Vec x) { return hn::Min(hn::Set(Lanes(), 10.0f), GeluErf::value(x)); }
+  static HWY_INLINE Vec slope(Vec x) {
+    auto above = hn::Gt(GeluErf::value(x), hn::Set(Lanes(), 10.0f));
+    return hn::IfThenZeroElse(above, GeluErf::slope(x));
+  }
+};
+
 // x s, s = 1 / (1 + exp(-x))
 struct Silu {
   // s and 1 - s, both without cancellation.
@@ -119,6 +128,45 @@ struct Relu {
   static HWY_INLINE Vec slope(Vec x) {
     const Lanes d;
     return hn::IfThenElseZero(hn::Gt(x, hn::Zero(d)), hn::Set(d, 1.0f));
+  }
+};
+
+struct Tanh {
+  static HWY_INLINE Vec value(Vec x) { return tanh_of(x); }
+  // 1 - tanh(x)^2 without its cancellation
+  static HWY_INLINE Vec slope(Vec x) {
+    const Lanes d;
+    Vec e = exp_negative(hn::Mul(hn::Abs(x), hn::Set(d, -2.0f))), sum = hn::Add(hn::Set(d, 1.0f), e);
+    return hn::Div(hn::Mul(hn::Set(d, 4.0f), e), hn::Mul(sum, sum));
+  }
+};
+
+// max(x, 0)^2
+struct Relu2 {
+  static HWY_INLINE Vec value(Vec x) { return hn::Mul(x, Relu::value(x)); }
+  static HWY_INLINE Vec slope(Vec x) {
+    Vec positive = Relu::value(x);
+    return hn::Add(positive, positive);
+  }
+};
+
+// P(z) of GeluErf, z = (x - m) / s
+struct Laplace {
+  static constexpr double kMean = 0.707107, kDeviation = 0.282095;
+
+  static HWY_INLINE Vec place(Vec x) {
+    const Lanes d;
+    return hn::Div(hn::Sub(x, hn::Set(d, static_cast<float>(kMean))),
+                   hn::Set(d, static_cast<float>(kDeviation)));
+  }
+  static HWY_INLINE Vec value(Vec x) {
+    Vec z = place(x);
+    return GeluErf::chance(z, GeluErf::bell(z));
+  }
+  // exp(-z^2 / 2) / (s sqrt(2 pi))
+  static HWY_INLINE Vec slope(Vec x) {
+    constexpr double kDensity = 0.3989422804014327;
+    return hn::Mul(hn::Set(Lanes(), static_cast<float>(kDensity / kDeviation)), GeluErf::bell(place(x)));
   }
 };
 

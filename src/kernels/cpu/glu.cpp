@@ -61,6 +61,10 @@ void by_activation(const KernelContext& c, const F& f) {
   if (act == "silu") return f(Silu());
   if (act == "gelu_tanh") return f(GeluTanh());
   if (act == "gelu_erf") return f(GeluErf());
+  if (act == "gelu_10") return f(Gelu10());
+  if (act == "tanh") return f(Tanh());
+  if (act == "relu2") return f(Relu2());
+  if (act == "laplace") return f(Laplace());
   ensure(act == "relu", "activation '{}' is not known", act);
   f(Relu());
 }

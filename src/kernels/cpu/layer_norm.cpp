@@ -13,10 +13,18 @@
 HWY_BEFORE_NAMESPACE();
 namespace ds::cpu::HWY_NAMESPACE {
 
-// y = (x - mean) * rstd * w + b; mean and rstd = 1 / sqrt(var + eps) per row, var = mean of (x - mean)^2
-template <typename T>
-void layer_norm_of(const KernelContext& c) {
-  const T *x = c.in[0].as<T>(), *w = c.in[1].as<T>(), *b = c.in[2].as<T>();
+// The affine map behind a normal value, and the weight before a gradient; without operands they are not
+// there.
+HWY_INLINE Vec finished(Vec normal) { return normal; }
+HWY_INLINE Vec finished(Vec normal, Vec weight, Vec bias) { return hn::MulAdd(normal, weight, bias); }
+HWY_INLINE Vec weighted(Vec gradient) { return gradient; }
+HWY_INLINE Vec weighted(Vec gradient, Vec weight) { return hn::Mul(gradient, weight); }
+
+// y = (x - mean) * rstd * w + b; mean and rstd = 1 / sqrt(var + eps) per row, var = mean of (x - mean)^2.
+// `affine`: w and b, or nothing.
+template <typename T, typename... P>
+void layer_norm_of(const KernelContext& c, const P*... affine) {
+  const T* x = c.in[0].as<T>();
   T* y = c.out[0].as<T>();
   float *means = c.out[1].as<float>(), *rstds = c.out[2].as<float>();
   int64_t width = c.in[0].dims[1];
@@ -34,9 +42,9 @@ void layer_norm_of(const KernelContext& c) {
       };
       float rstd = 1 / std::sqrt(sum_of(width, square, row) / count + eps);
       Vec scale = hn::Set(Lanes(), rstd);
-      auto normal = [=](Vec v, Vec weight, Vec bias)
-                        HWY_ATTR { return hn::MulAdd(hn::Mul(hn::Sub(v, center), scale), weight, bias); };
-      map(0, width, y + r * width, normal, row, w, b);
+      auto normal = [=](Vec v, auto... more)
+                        HWY_ATTR { return finished(hn::Mul(hn::Sub(v, center), scale), more...); };
+      map(0, width, y + r * width, normal, row, affine...);
       means[r] = mean;
       rstds[r] = rstd;
     }
@@ -44,14 +52,18 @@ void layer_norm_of(const KernelContext& c) {
 }
 
 void layer_norm(const KernelContext& c) {
-  by_type(c.in[0].dtype, [&](auto t) { layer_norm_of<decltype(t)>(c); });
+  by_type(c.in[0].dtype, [&](auto t) {
+    using T = decltype(t);
+    c.in.size() == 3 ? layer_norm_of<T>(c, c.in[1].as<T>(), c.in[2].as<T>()) : layer_norm_of<T>(c);
+  });
 }
 
-// With g = dy w and h = (x - mean) rstd: dx = rstd (g - mean(g) - h mean(g h))
-template <typename T>
-void layer_norm_dx_of(const KernelContext& c) {
-  const T *dy = c.in[0].as<T>(), *x = c.in[1].as<T>(), *w = c.in[2].as<T>();
-  const float *means = c.in[3].as<float>(), *rstds = c.in[4].as<float>();
+// With g = dy w and h = (x - mean) rstd: dx = rstd (g - mean(g) - h mean(g h)). `weights`: w, or nothing.
+template <typename T, typename... P>
+void layer_norm_dx_of(const KernelContext& c, const P*... weights) {
+  const T *dy = c.in[0].as<T>(), *x = c.in[1].as<T>();
+  std::span<const TensorView> stats = c.in.last(2);
+  const float *means = stats[0].as<float>(), *rstds = stats[1].as<float>();
   T* dx = c.out[0].as<T>();
   int64_t width = c.in[0].dims[1];
   float count = static_cast<float>(width);
@@ -60,23 +72,26 @@ void layer_norm_dx_of(const KernelContext& c) {
     for (int64_t r = begin; r < end; ++r) {
       const T *gradient = dy + r * width, *row = x + r * width;
       Vec center = hn::Set(d, means[r]), scale = hn::Set(d, rstds[r]);
-      auto product = [=](Vec g, Vec weight, Vec v)
-                         HWY_ATTR { return hn::Mul(hn::Mul(g, weight), hn::Mul(hn::Sub(v, center), scale)); };
+      auto product = [=](Vec g, Vec v, auto... w)
+                         HWY_ATTR { return hn::Mul(weighted(g, w...), hn::Mul(hn::Sub(v, center), scale)); };
       float sum_g = sum_of(
-          width, [](Vec g, Vec weight) HWY_ATTR { return hn::Mul(g, weight); }, gradient, w);
-      float sum_gh = sum_of(width, product, gradient, w, row);
+          width, [](Vec g, auto... w) HWY_ATTR { return weighted(g, w...); }, gradient, weights...);
+      float sum_gh = sum_of(width, product, gradient, row, weights...);
       Vec mean_g = hn::Set(d, sum_g / count), mean_gh = hn::Set(d, sum_gh / count);
-      auto result = [=](Vec g, Vec weight, Vec v) HWY_ATTR {
+      auto result = [=](Vec g, Vec v, auto... w) HWY_ATTR {
         Vec h = hn::Mul(hn::Sub(v, center), scale);
-        return hn::Mul(scale, hn::NegMulAdd(h, mean_gh, hn::Sub(hn::Mul(g, weight), mean_g)));
+        return hn::Mul(scale, hn::NegMulAdd(h, mean_gh, hn::Sub(weighted(g, w...), mean_g)));
       };
-      map(0, width, dx + r * width, result, gradient, w, row);
+      map(0, width, dx + r * width, result, gradient, row, weights...);
     }
   });
 }
 
 void layer_norm_dx(const KernelContext& c) {
-  by_type(c.in[0].dtype, [&](auto t) { layer_norm_dx_of<decltype(t)>(c); });
+  by_type(c.in[0].dtype, [&](auto t) {
+    using T = decltype(t);
+    c.in.size() == 5 ? layer_norm_dx_of<T>(c, c.in[2].as<T>()) : layer_norm_dx_of<T>(c);
+  });
 }
 
 // dw = sum over rows of dy (x - mean) rstd, db = sum over rows of dy

@@ -33,8 +33,7 @@ void register_cpu(KernelRegistry& registry) {
   cpu::add_linear_cross_entropy(registry);
   cpu::add_linear_db(registry);
   cpu::add_layer_norm(registry);
-  cpu::add_gelu(registry);
-  cpu::add_silu(registry);
+  cpu::add_activation(registry);
   cpu::add_rms_norm(registry);
   cpu::add_glu(registry);
   cpu::add_mul(registry);

@@ -1,4 +1,5 @@
 #pragma once
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 #include <string_view>
@@ -46,6 +47,18 @@ struct GeluErf {
   }
 };
 
+// GeluErf, but at most 10.
+struct Gelu10 {
+  template <typename A>
+  static A value(A x) {
+    return std::min(GeluErf::value(x), A(10));
+  }
+  template <typename A>
+  static A slope(A x) {
+    return GeluErf::value(x) > 10 ? A(0) : GeluErf::slope(x);
+  }
+};
+
 // x s, s = 1 / (1 + exp(-x))
 struct Silu {
   template <typename A>
@@ -71,12 +84,62 @@ struct Relu {
   }
 };
 
+struct Tanh {
+  template <typename A>
+  static A value(A x) {
+    return std::tanh(x);
+  }
+  // 1 - tanh(x)^2 without its cancellation
+  template <typename A>
+  static A slope(A x) {
+    A e = std::exp(-2 * std::abs(x)), sum = 1 + e;
+    return 4 * e / (sum * sum);
+  }
+};
+
+// max(x, 0)^2
+struct Relu2 {
+  template <typename A>
+  static A value(A x) {
+    return x > 0 ? x * x : A(0);
+  }
+  template <typename A>
+  static A slope(A x) {
+    return x > 0 ? 2 * x : A(0);
+  }
+};
+
+// P(z) of GeluErf, z = (x - m) / s
+struct Laplace {
+  static constexpr double kMean = 0.707107, kDeviation = 0.282095;
+
+  template <typename A>
+  static A place(A x) {
+    return (x - A(kMean)) / A(kDeviation);
+  }
+  template <typename A>
+  static A value(A x) {
+    return GeluErf::chance(place(x));
+  }
+  // exp(-z^2 / 2) / (s sqrt(2 pi))
+  template <typename A>
+  static A slope(A x) {
+    constexpr double kDensity = std::numbers::inv_sqrtpi / std::numbers::sqrt2;
+    A z = place(x);
+    return A(kDensity / kDeviation) * std::exp(A(-0.5) * z * z);
+  }
+};
+
 // Calls f with the activation that attribute `act` of glu names.
 template <typename F>
 void by_activation(std::string_view act, F f) {
   if (act == "silu") return f(Silu{});
   if (act == "gelu_tanh") return f(GeluTanh{});
   if (act == "gelu_erf") return f(GeluErf{});
+  if (act == "gelu_10") return f(Gelu10{});
+  if (act == "tanh") return f(Tanh{});
+  if (act == "relu2") return f(Relu2{});
+  if (act == "laplace") return f(Laplace{});
   ensure(act == "relu", "activation '{}' is not known", act);
   f(Relu{});
 }

@@ -8,7 +8,9 @@ namespace {
 // y = (x - mean) * rstd * w + b; mean and rstd = 1 / sqrt(var + eps) per row, var = mean of (x - mean)^2
 template <typename T>
 void layer_norm(const KernelContext& c) {
-  const T *x = c.in[0].as<T>(), *w = c.in[1].as<T>(), *b = c.in[2].as<T>();
+  bool affine = c.in.size() == 3;
+  const T *x = c.in[0].as<T>(), *w = affine ? c.in[1].as<T>() : nullptr,
+          *b = affine ? c.in[2].as<T>() : nullptr;
   T* y = c.out[0].as<T>();
   Wide<T>*means = c.out[1].as<Wide<T>>(), *rstds = c.out[2].as<Wide<T>>();
   int64_t rows = c.in[0].dims[0], width = c.in[0].dims[1];
@@ -23,7 +25,8 @@ void layer_norm(const KernelContext& c) {
     }
     Wide<T> rstd = 1 / std::sqrt(squares / count + eps);
     for (int64_t k = 0; k < width; ++k) {
-      y[r * width + k] = static_cast<T>((get(x, r * width + k) - mean) * rstd * get(w, k) + get(b, k));
+      Wide<T> normal = (get(x, r * width + k) - mean) * rstd;
+      y[r * width + k] = static_cast<T>(affine ? normal * get(w, k) + get(b, k) : normal);
     }
     means[r] = mean;
     rstds[r] = rstd;
@@ -33,21 +36,22 @@ void layer_norm(const KernelContext& c) {
 // With g = dy w and h = (x - mean) rstd: dx = rstd (g - mean(g) - h mean(g h))
 template <typename T>
 void layer_norm_dx(const KernelContext& c) {
-  const T *dy = c.in[0].as<T>(), *x = c.in[1].as<T>(), *w = c.in[2].as<T>();
-  const Wide<T>*means = c.in[3].as<Wide<T>>(), *rstds = c.in[4].as<Wide<T>>();
+  const T *dy = c.in[0].as<T>(), *x = c.in[1].as<T>(), *w = c.in.size() == 5 ? c.in[2].as<T>() : nullptr;
+  std::span<const TensorView> stats = c.in.last(2);
+  const Wide<T>*means = stats[0].as<Wide<T>>(), *rstds = stats[1].as<Wide<T>>();
   T* dx = c.out[0].as<T>();
   int64_t rows = c.in[0].dims[0], width = c.in[0].dims[1];
   Wide<T> count = static_cast<Wide<T>>(width);
   for (int64_t r = 0; r < rows; ++r) {
     Wide<T> sum_g = 0, sum_gh = 0;
     for (int64_t k = 0; k < width; ++k) {
-      Wide<T> g = get(dy, r * width + k) * get(w, k);
+      Wide<T> g = get(dy, r * width + k) * (w ? get(w, k) : 1);
       Wide<T> h = (get(x, r * width + k) - means[r]) * rstds[r];
       sum_g += g;
       sum_gh += g * h;
     }
     for (int64_t k = 0; k < width; ++k) {
-      Wide<T> g = get(dy, r * width + k) * get(w, k);
+      Wide<T> g = get(dy, r * width + k) * (w ? get(w, k) : 1);
       Wide<T> h = (get(x, r * width + k) - means[r]) * rstds[r];
       dx[r * width + k] = static_cast<T>(rstds[r] * (g - sum_g / count - h * (sum_gh / count)));
     }

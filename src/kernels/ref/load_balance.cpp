@@ -1,18 +1,37 @@
+#include <algorithm>
+
 #include "kernels/ref/choice.h"
 
 namespace ds::ref {
 namespace {
 
+// The operands of load_balance: logits of every layer, then perhaps a mask of rows that count (not 0).
+struct Routers {
+  std::span<const TensorView> layers;
+  const int32_t* mask;
+  int64_t rows, experts, counted;  // counted: rows of a layer
+
+  explicit Routers(std::span<const TensorView> in)
+      : layers(in), mask(nullptr), rows(in[0].dims[0]), experts(in[0].dims[1]), counted(rows) {
+    if (in.back().dtype != DS_DTYPE_I32) return;
+    layers = in.first(in.size() - 1);
+    mask = in.back().as<int32_t>();
+    counted = std::count_if(mask, mask + rows, [](int32_t m) { return m != 0; });
+  }
+  bool counts(int64_t row) const { return mask == nullptr || mask[row] != 0; }
+  double weight() const { return 1 / (static_cast<double>(counted) * static_cast<double>(layers.size())); }
+};
+
 // f[e] = share of the rows of all layers with e among their k largest, p[e] = mean of softmax(row)[e]
 template <typename T>
-void shares(const KernelContext& c, std::span<const TensorView> layers, std::span<double> f,
-            std::span<double> p) {
-  int64_t rows = layers[0].dims[0], experts = layers[0].dims[1], k = c.attrs.integer("k");
+void shares(const KernelContext& c, const Routers& routers, std::span<double> f, std::span<double> p) {
+  int64_t experts = routers.experts, k = c.attrs.integer("k");
   std::fill(f.begin(), f.end(), 0.0);
   std::fill(p.begin(), p.end(), 0.0);
-  double weight = 1 / (static_cast<double>(rows) * static_cast<double>(layers.size()));
-  for (const TensorView& layer : layers) {
-    for (int64_t r = 0; r < rows; ++r) {
+  double weight = routers.weight();
+  for (const TensorView& layer : routers.layers) {
+    for (int64_t r = 0; r < routers.rows; ++r) {
+      if (!routers.counts(r)) continue;
       const T* row = layer.as<T>() + r * experts;
       Wide<T> base = softmax_base(row, experts);
       for (int64_t e = 0; e < experts; ++e) {
@@ -24,34 +43,39 @@ void shares(const KernelContext& c, std::span<const TensorView> layers, std::spa
   }
 }
 
-// loss = E sum over e of f_e p_e
+// loss = E sum over e of f_e p_e; 0 when no row counts
 template <typename T>
 void load_balance(const KernelContext& c) {
-  int64_t experts = c.in[0].dims[1];
-  size_t count = static_cast<size_t>(experts);
-  std::span<double> scratch = scratch_of<double>(c, 2 * experts);
+  Routers routers(c.in);
+  size_t count = static_cast<size_t>(routers.experts);
+  std::span<double> scratch = scratch_of<double>(c, 2 * routers.experts);
   std::span<double> f = scratch.first(count), p = scratch.subspan(count);
-  shares<T>(c, c.in, f, p);
+  shares<T>(c, routers, f, p);
   double sum = 0;
   for (size_t e = 0; e < count; ++e) sum += f[e] * p[e];
-  c.out[0].as<Wide<T>>()[0] = static_cast<Wide<T>>(static_cast<double>(experts) * sum);
+  c.out[0].as<Wide<T>>()[0] = static_cast<Wide<T>>(static_cast<double>(routers.experts) * sum);
 }
 
-// dz_j = dloss E / rows * s_j (f_j - sum over e of f_e s_e), s = softmax of the row
+// dz_j = dloss E / rows * s_j (f_j - sum over e of f_e s_e), s = softmax of the row; 0 in rows that do not
+// count
 template <typename T>
 void load_balance_dx(const KernelContext& c) {
-  std::span<const TensorView> layers = c.in.subspan(1);
-  int64_t rows = layers[0].dims[0], experts = layers[0].dims[1];
+  Routers routers(c.in.subspan(1));
+  int64_t experts = routers.experts;
   size_t count = static_cast<size_t>(experts);
   std::span<double> scratch = scratch_of<double>(c, 2 * experts);
   std::span<double> f = scratch.first(count), p = scratch.subspan(count);
-  shares<T>(c, layers, f, p);
+  shares<T>(c, routers, f, p);
   double weight = static_cast<double>(c.in[0].as<Wide<T>>()[0]) * static_cast<double>(experts) /
-                  (static_cast<double>(rows) * static_cast<double>(layers.size()));
-  for (size_t layer = 0; layer < layers.size(); ++layer) {
-    for (int64_t r = 0; r < rows; ++r) {
-      const T* row = layers[layer].as<T>() + r * experts;
+                  (static_cast<double>(routers.counted) * static_cast<double>(routers.layers.size()));
+  for (size_t layer = 0; layer < routers.layers.size(); ++layer) {
+    for (int64_t r = 0; r < routers.rows; ++r) {
+      const T* row = routers.layers[layer].as<T>() + r * experts;
       T* dz = c.out[layer].as<T>() + r * experts;
+      if (!routers.counts(r)) {
+        std::fill(dz, dz + experts, static_cast<T>(Wide<T>(0)));
+        continue;
+      }
       Wide<T> base = softmax_base(row, experts);
       double mean = 0;
       for (size_t e = 0; e < count; ++e) {

@@ -28,9 +28,8 @@ void register_ref(KernelRegistry& registry) {
   ref::add_linear(registry);
   ref::add_linear_cross_entropy(registry);
   ref::add_layer_norm(registry);
-  ref::add_gelu(registry);
+  ref::add_activation(registry);
   ref::add_relu(registry);
-  ref::add_silu(registry);
   ref::add_rms_norm(registry);
   ref::add_glu(registry);
   ref::add_mul(registry);

@@ -15,7 +15,7 @@ struct Activation {
 };
 
 void check_form(const OperandCheck& check, const Attrs& attrs) {
-  check.word(attrs, "form", {"tanh", "erf"}, "tanh");
+  check.word(attrs, "form", {"tanh", "erf", "10"}, "tanh");
 }
 
 void add_activation(std::vector<OpDef>& table, const Activation& row) {
@@ -50,6 +50,9 @@ void add_activation_ops(std::vector<OpDef>& table) {
   add_activation(table, {"gelu", 15, 15, {"form"}});
   add_activation(table, {"relu", 1, 1});
   add_activation(table, {"silu", 7, 11});
+  add_activation(table, {"tanh", 4, 7});
+  add_activation(table, {"relu2", 2, 3});
+  add_activation(table, {"laplace", 12, 9});
 }
 
 }  // namespace ds

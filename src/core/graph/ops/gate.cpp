@@ -8,7 +8,7 @@ using Types = std::vector<TensorType>;
 using In = std::span<const TensorType>;
 
 void check_act(const OperandCheck& check, const Attrs& attrs) {
-  check.word(attrs, "act", {"silu", "gelu_tanh", "gelu_erf", "relu"});
+  check.word(attrs, "act", {"silu", "gelu_tanh", "gelu_erf", "gelu_10", "relu", "tanh", "relu2", "laplace"});
 }
 
 // Operands gate and up of one type, or the one matrix x = [gate | up].
@@ -51,11 +51,16 @@ std::vector<ValueId> glu_backward(BackwardContext& c) {
   return {dgate, dgate < 0 ? -1 : dgate + 1};
 }
 
-// act(gate) and one product; backward act, its derivative and three products. gelu counts as 15, silu as 7
-// forward and 11 backward, as these ops do.
+// act(gate) and one product; backward act, its derivative and three products. Activations count as their own
+// ops do.
 double glu_flops_per_element(const Attrs& attrs, bool backward) {
   const std::string& act = attrs.text("act");
-  double forward = act == "relu" ? 1 : act == "silu" ? 7 : 15, slope = act == "silu" ? 11 : forward;
+  double forward = 15, slope = 15;  // gelu in its forms
+  if (act == "relu") forward = slope = 1;
+  if (act == "silu") forward = 7, slope = 11;
+  if (act == "tanh") forward = 4, slope = 7;
+  if (act == "relu2") forward = 2, slope = 3;
+  if (act == "laplace") forward = 12, slope = 9;
   return backward ? forward + slope + 2 : forward + 1;
 }
 double glu_flops(In in, const Attrs& attrs, int64_t n) {

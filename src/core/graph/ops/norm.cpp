@@ -7,25 +7,34 @@ namespace {
 using Types = std::vector<TensorType>;
 using In = std::span<const TensorType>;
 
+// Operands x, w and b, or x alone: weight 1 and bias 0.
 Types infer_layer_norm(In in, const Attrs& attrs) {
-  OperandCheck check("layer_norm", {"x", "w", "b"}, in);
+  bool affine = in.size() == 3;
+  require(affine || in.size() == 1, "layer_norm: takes 1 or 3 operands, got {}", in.size());
+  OperandCheck check(
+      "layer_norm",
+      affine ? std::vector<std::string_view>{"x", "w", "b"} : std::vector<std::string_view>{"x"}, in);
   check.matrix(0);
   TensorType row{in[0].dtype, {in[0].shape[1]}};
-  check.equal(1, row);
-  check.equal(2, row);
+  for (size_t i : {size_t{1}, size_t{2}}) {
+    if (affine) check.equal(i, row);
+  }
   require(attrs.real("eps") > 0, "layer_norm: attribute 'eps' must be > 0, got {}", attrs.real("eps"));
   TensorType stats{wide_type(in[0].dtype), {in[0].shape[0]}};
   return {in[0], stats, stats};
 }
 
 Types infer_layer_norm_dx(In in, const Attrs&) {
-  OperandCheck check("layer_norm_dx", {"dy", "x", "w", "mean", "rstd"}, in);
+  bool affine = in.size() != 4;
+  std::vector<std::string_view> names{"dy", "x", "mean", "rstd"};
+  if (affine) names.insert(names.begin() + 2, "w");
+  OperandCheck check("layer_norm_dx", names, in);
   check.matrix(0);
   TensorType stats{wide_type(in[0].dtype), {in[0].shape[0]}};
   check.equal(1, in[0]);
-  check.equal(2, {in[0].dtype, {in[0].shape[1]}});
-  check.equal(3, stats);
-  check.equal(4, stats);
+  if (affine) check.equal(2, {in[0].dtype, {in[0].shape[1]}});
+  check.equal(in.size() - 2, stats);
+  check.equal(in.size() - 1, stats);
   return {in[0]};
 }
 
@@ -42,6 +51,7 @@ Types infer_layer_norm_dw(In in, const Attrs&) {
 
 std::vector<ValueId> layer_norm_backward(BackwardContext& c) {
   ValueId dy = c.first_grad(), x = c.node.in[0], mean = c.node.out[1], rstd = c.node.out[2];
+  if (c.node.in.size() == 1) return {c.emit("layer_norm_dx", {dy, x, mean, rstd}, {}, {0})};
   ValueId dx = c.emit("layer_norm_dx", {dy, x, c.node.in[1], mean, rstd}, {}, {0});
   ValueId dw = c.emit("layer_norm_dw", {dy, x, mean, rstd}, {}, {1, 2});
   return {dx, dw, dw < 0 ? -1 : dw + 1};
@@ -108,8 +118,8 @@ double rms_flops(In in, const Attrs&, int64_t n) {
 }  // namespace
 
 void add_norm_ops(std::vector<OpDef>& table) {
-  table.push_back({"layer_norm", 3, 3, {"eps"}, infer_layer_norm, layer_norm_backward, norm_flops});
-  table.push_back({"layer_norm_dx", 5, 5, {}, infer_layer_norm_dx, {}, norm_flops});
+  table.push_back({"layer_norm", 1, 3, {"eps"}, infer_layer_norm, layer_norm_backward, norm_flops});
+  table.push_back({"layer_norm_dx", 4, 5, {}, infer_layer_norm_dx, {}, norm_flops});
   table.push_back({"layer_norm_dw", 4, 4, {}, infer_layer_norm_dw, {}, norm_flops});
   table.push_back({"rms_norm", 2, 2, {"eps"}, infer_rms_norm, rms_norm_backward, rms_flops<4>, {"offset"}});
   table.push_back({"rms_norm_dx", 4, 4, {}, infer_rms_norm_dx, {}, rms_flops<7>, {"offset"}});

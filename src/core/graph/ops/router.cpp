@@ -71,12 +71,17 @@ std::vector<ValueId> scale_rows_backward(BackwardContext& c) {
   return {dx, c.emit("scale_rows_dw", {dy, x}, attrs, {1})};
 }
 
+// Operands of load_balance: logits of one or more layers, then perhaps a mask of rows.
+size_t layers_of(In in) { return in.size() - (in.size() > 1 && in.back().dtype == DS_DTYPE_I32 ? 1 : 0); }
+
 Types infer_load_balance(In in, const Attrs& attrs) {
   OperandCheck check("load_balance", {"logits"}, in);
   check.matrix(0);
   check_k("load_balance", check, attrs, in[0]);
+  size_t layers = layers_of(in);
   for (size_t i = 1; i < in.size(); ++i) {
-    require(in[i] == in[0], "load_balance: operand {} must be {}, got {}", i, in[0].text(), in[i].text());
+    TensorType wanted = i < layers ? in[0] : TensorType{DS_DTYPE_I32, {in[0].shape[0]}};
+    require(in[i] == wanted, "load_balance: operand {} must be {}, got {}", i, wanted.text(), in[i].text());
   }
   return {{wide_type(in[0].dtype), {}}};
 }
@@ -84,19 +89,22 @@ Types infer_load_balance(In in, const Attrs& attrs) {
 Types infer_load_balance_dx(In in, const Attrs& attrs) {
   OperandCheck check("load_balance_dx", {"dloss", "logits"}, in);
   check.matrix(1);
-  Types loss = infer_load_balance(in.subspan(1), attrs);
+  In rest = in.subspan(1);
+  Types loss = infer_load_balance(rest, attrs);
   check.equal(0, loss[0]);
-  return {in.begin() + 1, in.end()};
+  rest = rest.first(layers_of(rest));
+  return {rest.begin(), rest.end()};
 }
 
 std::vector<ValueId> load_balance_backward(BackwardContext& c) {
   std::vector<ValueId> in{c.first_grad()};
   in.insert(in.end(), c.node.in.begin(), c.node.in.end());
-  std::vector<size_t> all(c.node.in.size());
-  std::iota(all.begin(), all.end(), size_t{0});
-  ValueId first = c.emit("load_balance_dx", in, c.node.attrs, all);
-  std::vector<ValueId> grads(all.size(), -1);
-  if (first >= 0) std::iota(grads.begin(), grads.end(), first);
+  bool masked = c.graph.type(c.node.in.back()).dtype == DS_DTYPE_I32;
+  std::vector<size_t> layers(c.node.in.size() - (masked ? 1 : 0));
+  std::iota(layers.begin(), layers.end(), size_t{0});
+  ValueId first = c.emit("load_balance_dx", in, c.node.attrs, layers);
+  std::vector<ValueId> grads(c.node.in.size(), -1);
+  for (size_t i : layers) grads[i] = first < 0 ? -1 : first + static_cast<ValueId>(i);
   return grads;
 }
 
@@ -114,10 +122,11 @@ double scale_rows_dw_flops(In in, const Attrs&, int64_t n) {
   return 2 * static_cast<double>(in[0].shape.numel(n));
 }
 double load_balance_flops(In in, const Attrs& attrs, int64_t n) {
-  return static_cast<double>(in.size()) * choice_flops(in[0], attrs, n);
+  return static_cast<double>(layers_of(in)) * choice_flops(in[0], attrs, n);
 }
 double load_balance_dx_flops(In in, const Attrs& attrs, int64_t n) {
-  double layers = static_cast<double>(in.size()) - 1, elements = static_cast<double>(in[1].shape.numel(n));
+  double layers = static_cast<double>(layers_of(in.subspan(1))),
+         elements = static_cast<double>(in[1].shape.numel(n));
   return layers * (choice_flops(in[1], attrs, n) + 4 * elements);
 }
 
@@ -130,10 +139,15 @@ void add_router_ops(std::vector<OpDef>& table) {
   table.push_back({"scale_rows", 2, 2, {"column"}, infer_scale_rows, scale_rows_backward, scale_rows_flops});
   table.push_back(
       {"scale_rows_dw", 2, 2, {"columns", "column"}, infer_scale_rows_dw, {}, scale_rows_dw_flops});
+  table.push_back({"load_balance",
+                   1,
+                   kMaxLayers + 1,
+                   {"k"},
+                   infer_load_balance,
+                   load_balance_backward,
+                   load_balance_flops});
   table.push_back(
-      {"load_balance", 1, kMaxLayers, {"k"}, infer_load_balance, load_balance_backward, load_balance_flops});
-  table.push_back(
-      {"load_balance_dx", 2, kMaxLayers + 1, {"k"}, infer_load_balance_dx, {}, load_balance_dx_flops});
+      {"load_balance_dx", 2, kMaxLayers + 2, {"k"}, infer_load_balance_dx, {}, load_balance_dx_flops});
 }
 
 }  // namespace ds
