@@ -20,7 +20,8 @@ Rope::Rope(const Attrs& attrs, int64_t columns)
       factor_(attrs.real_or("factor", 1)),
       low_(attrs.real_or("low", 0)),
       high_(attrs.real_or("high", 0)),
-      original_(attrs.real_or("original", 0)) {
+      original_(attrs.real_or("original", 0)),
+      truncate_(attrs.integer_or("truncate", 1) != 0) {
   if (dims == 0) dims = depth;
   std::string_view scaling = attrs.text_or("scaling", "none");
   scaling_ = scaling == "yarn"       ? Scaling::yarn
@@ -47,9 +48,12 @@ double Rope::kept(double plain, int64_t pair) const {
     return static_cast<double>(dims) * std::log(original_ / (2 * std::numbers::pi * turns)) /
            (2 * std::log(theta_));
   };
-  double first = std::max(std::floor(pair_of(high_)), 0.0);
-  double last = std::min(std::ceil(pair_of(low_)), static_cast<double>(dims - 1));
-  return 1 - std::clamp((static_cast<double>(pair) - first) / std::max(last - first, 0.001), 0.0, 1.0);
+  double from = pair_of(high_), to = pair_of(low_);
+  double first = std::max(truncate_ ? std::floor(from) : from, 0.0);
+  double last = std::min(truncate_ ? std::ceil(to) : to, static_cast<double>(dims - 1));
+  // Below 0 where the original length is so short that no pair turns `low` times: then all are kept.
+  double span = last == first ? 0.001 : last - first;
+  return 1 - std::clamp((static_cast<double>(pair) - first) / span, 0.0, 1.0);
 }
 
 double Rope::frequency(int64_t pair) const {

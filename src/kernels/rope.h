@@ -29,6 +29,7 @@ struct Rope {
 
   double theta_, sign_, factor_, low_, high_, original_;
   Scaling scaling_;
+  bool truncate_;                                 // of yarn
   std::array<double, kMostRopeFactors> factors_;  // of longrope
 };
 

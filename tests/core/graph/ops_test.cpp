@@ -88,7 +88,7 @@ TEST(Ops, OptionalAttributesAreChecked) {
   const TensorType x{f32, {n, 12}};
   EXPECT_EQ(refusal("gelu", {x}, {{"form", "erf"}}), "accepted");
   EXPECT_EQ(refusal("gelu", {x}, {{"form", "exact"}}),
-            "gelu: attribute 'form' must be one of tanh erf, got '{form=\"exact\"}'");
+            "gelu: attribute 'form' must be one of tanh erf 10, got '{form=\"exact\"}'");
   EXPECT_EQ(refusal("relu", {x}, {{"form", "erf"}}), "relu: attribute 'form' is not known");
   EXPECT_EQ(refusal("linear", {x, {f32, {5, 12}}}, {{"transpose", int64_t{1}}}),
             "linear: attribute 'transpose' is not known; did you mean 'transposed'?");
@@ -108,7 +108,8 @@ TEST(Ops, RefusesWhatModelsGetWrong) {
   EXPECT_EQ(refusal("glu", {{f32, {n, 7}}}, {{"act", "silu"}}),
             "glu: operand 'x' must have an even number of columns, got f32[n,7]");
   EXPECT_EQ(refusal("glu", {x}, {{"act", "swish"}}),
-            "glu: attribute 'act' must be one of silu gelu_tanh gelu_erf relu, got '{act=\"swish\"}'");
+            "glu: attribute 'act' must be one of silu gelu_tanh gelu_erf gelu_10 relu tanh relu2 laplace, "
+            "got '{act=\"swish\"}'");
   EXPECT_EQ(refusal("softcap", {x}, {{"cap", 0.0}}), "softcap: attribute 'cap' must be > 0, got 0");
   EXPECT_EQ(refusal("top_gates", {{f32, {n, 4}}}, {{"k", int64_t{5}}}),
             "top_gates: attribute 'k' must be at most the columns of operand 'logits' f32[n,4], got 5");
@@ -129,14 +130,20 @@ TEST(Ops, RopeChecksHeadsAndScaling) {
   EXPECT_EQ(refusal("rope", {x}, attrs), "accepted");
   EXPECT_EQ(with("heads", int64_t{4}),
             "rope: operand 'x' must have a multiple of 2*heads = 8 columns, got f32[n,12]");
+  EXPECT_EQ(refusal("rope", {{f32, {n, 10}}},
+                    {{"heads", int64_t{2}}, {"seq", int64_t{4}}, {"theta", 1e4}, {"dims", int64_t{4}}}),
+            "accepted");
   EXPECT_EQ(with("dims", int64_t{3}), "rope: attribute 'dims' must be even, got 3");
   EXPECT_EQ(with("scaling", "linear"),
             "attribute 'factor' must be a number, got {heads=2 seq=4 theta=10000.0 scaling=\"linear\"}");
   for (const char* name : {"factor", "low", "original"}) attrs.set(name, int64_t{4});
   attrs.set("high", 1.0);
-  EXPECT_EQ(with("scaling", "yarn"), "rope: attribute 'high' must be greater than 'low' 4, got 1");
-  attrs.set("high", 32.0);
+  EXPECT_EQ(with("scaling", "llama3"), "rope: attribute 'high' must be greater than 'low' 4, got 1");
   EXPECT_EQ(with("scaling", "yarn"), "accepted");
+  attrs.set("high", 32.0);
+  EXPECT_EQ(with("scaling", "llama3"), "accepted");
+  attrs.set("high", 0.0);
+  EXPECT_EQ(with("scaling", "yarn"), "rope: attribute 'high' must be > 0, got 0");
 }
 
 TEST(Ops, RmsNormStatisticsHaveOneColumnARun) {

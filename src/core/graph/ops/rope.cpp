@@ -38,6 +38,11 @@ void check_scaling(const OperandCheck& check, const Attrs& attrs, int64_t pairs)
   if (scaling == "linear") return;
   check.positive(attrs, "original");
   check_positive(attrs, "low");
+  if (scaling == "yarn") {
+    check_positive(attrs, "high");
+    check.within(attrs, "truncate", 0, 1, 1);
+    return;
+  }
   double low = attrs.real("low"), high = attrs.real("high");
   require(high > low, "rope: attribute 'high' must be greater than 'low' {}, got {}", low, high);
 }
@@ -50,8 +55,10 @@ Types infer_rope(In in, const Attrs& attrs) {
   check.positive(attrs, "seq");
   require(attrs.real("theta") > 1, "rope: attribute 'theta' must be > 1, got {}", attrs.real("theta"));
   int64_t columns = in[0].shape[1].extent;
-  require(columns % (2 * heads) == 0,
-          "rope: operand 'x' must have a multiple of 2*heads = {} columns, got {}", 2 * heads, in[0].text());
+  bool whole = attrs.integer_or("dims", 0) == 0;  // all columns of a head turn
+  int64_t unit = whole ? 2 * heads : heads;
+  require(columns % unit == 0, "rope: operand 'x' must have a multiple of {} = {} columns, got {}",
+          whole ? "2*heads" : "heads", unit, in[0].text());
   int64_t dims = check.within(attrs, "dims", 0, columns / heads, 0);
   require(dims % 2 == 0, "rope: attribute 'dims' must be even, got {}", dims);
   int64_t period = check.within(attrs, "period", 1, heads, heads);
@@ -96,7 +103,7 @@ void add_rope_ops(std::vector<OpDef>& table) {
                    rope_backward,
                    rope_flops,
                    {"dims", "period", "rotated", "interleaved", "inverse", "scaling", "factor", "low", "high",
-                    "original", "factors", "magnitude"}});
+                    "original", "factors", "magnitude", "truncate"}});
 }
 
 }  // namespace ds
