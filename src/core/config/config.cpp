@@ -160,6 +160,7 @@ void complete_model(Config& c) {
   if (c.origins.contains("model.init")) {
     raise(DS_ERROR_CONFIG, "model.init: \"{}\" needs model.folder, got none", m.init);
   }
+  if (m.mask) raise(DS_ERROR_CONFIG, "model.mask: true needs model.folder, got none");
   if (m.family.empty()) return;
   if (m.vocab == 0) {
     m.vocab = 256;

@@ -18,6 +18,7 @@ struct ModelConfig {
   std::string family;           // "gpt"; "" when the graph comes from a folder or from the caller
   std::string folder;           // Hugging Face model folder, in place of a family
   std::string init = "folder";  // weights that a run on a folder begins with: its own, or "random" ones
+  bool mask = false;            // a folder's graph takes an input `mask` whatever its family
   int64_t layers = 0, hidden = 0, heads = 0, vocab = 0, positions = 0;
   double dropout = 0;
 };

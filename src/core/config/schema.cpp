@@ -335,6 +335,7 @@ void model_keys(std::vector<Key>& keys) {
   };
   of_folder(key("model.folder", [](auto& c) -> auto& { return c.model.folder; }));
   of_folder(choice_key("model.init", [](auto& c) -> auto& { return c.model.init; }, {"folder", "random"}));
+  of_folder(key("model.mask", [](auto& c) -> auto& { return c.model.mask; }));
   add(
       "layers", [](auto& c) -> auto& { return c.model.layers; }, Limits{.low = 1, .high = 1000});
   add(
