@@ -83,7 +83,10 @@ ds_status ds_graph_from_config(const char* config, int32_t size, ds_graph** out)
     std::string_view text = ds::need_text(config, "config");
     ds::require(size >= 1, "size must be at least 1, got {}", size);
     auto handle = std::make_unique<ds_graph>();
-    handle->graph = ds::configured_model(ds::parse_config(ds::Json::parse(text, "config"), size)).graph;
+    ds::Config parsed = ds::parse_config(ds::Json::parse(text, "config"), size);
+    ds::HfModel model = ds::configured_model(parsed);
+    ds::warn_unread(model, parsed.model.folder);
+    handle->graph = std::move(model.graph);
     *out = handle.release();
   });
 }

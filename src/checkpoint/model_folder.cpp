@@ -1,8 +1,10 @@
 #include "checkpoint/model_folder.h"
 
+#include <fmt/ranges.h>
+
 #include "checkpoint/weight_match.h"
 #include "core/base/error.h"
-#include "core/base/json_read.h"
+#include "core/base/log.h"
 #include "io/file.h"
 #include "nn/models/gpt.h"
 
@@ -44,19 +46,25 @@ Json read_model_config(const std::string& folder) {
 }
 
 int64_t model_positions(const std::string& folder, const Json& config) {
-  constexpr int64_t kMost = 1 << 28;
-  JsonReader reader(config_path(folder), config, ": ");
-  for (const char* key : {"n_positions", "max_position_embeddings"}) {
-    if (auto value = reader.find(key)) return value->integer(1, kMost);
+  try {
+    return hf_positions(config);
+  } catch (const Error& error) {
+    raise(error.status(), "{}: {}", config_path(folder), error.what());
   }
-  return 0;
 }
 
-HfModel build_hf_model(const std::string& folder, int64_t bound, int64_t seq, HfMode mode) {
+void warn_unread(const HfModel& model, const std::string& folder) {
+  if (model.unread.empty()) return;
+  log_line(LogLevel::warning,
+           fmt::format("{}: Transformers reads no such keys of family {}, and they have no effect: {}",
+                       config_path(folder), model.family, fmt::join(model.unread, ", ")));
+}
+
+HfModel build_hf_model(const std::string& folder, int64_t bound, int64_t seq, HfMode mode, bool masked) {
   Json config = read_model_config(folder);
   HfModel model;
   try {
-    model = hf_model(config, bound, seq, mode);
+    model = hf_model(config, bound, seq, mode, masked);
   } catch (const Error& error) {
     raise(error.status(), "{}: {}", config_path(folder), error.what());
   }
@@ -69,7 +77,7 @@ HfModel configured_model(const Config& config) {
   if (!config.model.folder.empty()) {
     bool noise = config.origins.at("model.dropout") == "default";
     return build_hf_model(config.model.folder, bound, config.sequence,
-                          noise ? HfMode::training : HfMode::evaluation);
+                          noise ? HfMode::training : HfMode::evaluation, config.model.mask);
   }
   if (config.model.family.empty()) {
     raise(DS_ERROR_CONFIG, "model.family or model.folder must be given when there is no graph, got none");

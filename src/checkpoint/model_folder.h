@@ -9,8 +9,7 @@ namespace ds {
 // config.json of a Hugging Face model folder. DS_ERROR_NOT_FOUND, DS_ERROR_CORRUPT (no JSON object).
 Json read_model_config(const std::string& folder);
 
-// Positions that the folder's config.json says its model was made for; 0: it does not say. DS_ERROR_CONFIG
-// naming file and key.
+// hf_positions() of the folder's config.json; errors name the file.
 int64_t model_positions(const std::string& folder, const Json& config);
 
 // Whether the folder has a file of weights, or an index of several.
@@ -20,7 +19,11 @@ bool has_weights(const std::string& folder);
 // names, dtypes and shapes are checked against the model (errors as of load_weights), so that whoever goes on
 // to take memory for it has a model of the files' size.
 HfModel build_hf_model(const std::string& folder, int64_t bound, int64_t seq,
-                       HfMode mode = HfMode::evaluation);
+                       HfMode mode = HfMode::evaluation, bool masked = false);
+
+// One line of warning that names the keys of the folder's config.json without effect; none when there are
+// none.
+void warn_unread(const HfModel& model, const std::string& folder);
 
 // The model that config.model names, built in or in a folder, for micro-batches of micro_batch * sequence
 // tokens; DS_ERROR_CONFIG when it names none. A folder's model has its config.json's dropout, unless

@@ -8,7 +8,9 @@ ModelInputs::ModelInputs(const HfModel& model, int64_t count, int64_t seq) {
   const Graph& graph = model.graph;
   if (!model.causal) {
     raise(DS_ERROR_UNSUPPORTED,
-          "model.folder: family {} predicts masked tokens; a run trains on the next one", model.family);
+          "model.folder: family {} predicts masked tokens; a run trains on the next one, and takes no such "
+          "folder (ds_graph_from_config does, with targets of your own)",
+          model.family);
   }
   for (ValueId input : graph.inputs) {
     const std::string& name = graph.values[static_cast<size_t>(input)].name;

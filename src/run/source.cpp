@@ -146,6 +146,7 @@ Source open_source(Communicator& comm, const std::string& folder, const TextRequ
   agree(comm, "text", [&] {
     opened = run ? open_run(checkpoint, request, comm.size()) : open_model(folder, request, comm.size());
   });
+  if (!run && comm.rank() == 0) warn_unread(opened.model, folder);
   EngineOptions options;
   options.threads = threads_of_rank(opened.config, comm.local_size());
   options.programs.decode = opened.decode;

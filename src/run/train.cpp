@@ -105,6 +105,7 @@ class Run {
     engine_options.threads = threads_of_rank(config_, comm_.local_size());
     engine_options.trace = true;
     HfModel model = configured_model(config_);
+    if (comm_.rank() == 0) warn_unread(model, config_.model.folder);
     inputs_.emplace(model, config_.micro_batch * config_.accumulation * config_.sequence, config_.sequence);
     engine_options.programs = run_programs(config_, model);
     engine_ = std::make_unique<Engine>(config_, model.graph, comm_, engine_options);

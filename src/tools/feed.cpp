@@ -57,8 +57,8 @@ Feed::Feed(const HfModel& model, const std::vector<const GoldenBatch*>& batches)
     return std::find(g.inputs.begin(), g.inputs.end(), value) == g.inputs.end();
   };
   for (const GoldenBatch* batch : batches) {
-    if (absent("mask") && std::find(batch->mask.begin(), batch->mask.end(), 0) != batch->mask.end()) {
-      raise(DS_ERROR_UNSUPPORTED, "attention_mask hides tokens, family '{}' takes no mask here",
+    if (absent("mask") && batch->hides_tokens()) {
+      raise(DS_ERROR_UNSUPPORTED, "attention_mask hides tokens, the '{}' model was built without a mask",
             model.family);
     }
     bool typed = std::any_of(batch->kinds.begin(), batch->kinds.end(), [](int32_t k) { return k != 0; });

@@ -123,6 +123,13 @@ void Golden::read_document(const JsonReader& document) {
   }
 }
 
+bool GoldenBatch::hides_tokens() const { return std::find(mask.begin(), mask.end(), 0) != mask.end(); }
+
+bool Golden::hides_tokens() const {
+  return batch.hides_tokens() ||
+         std::any_of(micro.begin(), micro.end(), [](const GoldenBatch& b) { return b.hides_tokens(); });
+}
+
 const GoldenRun* Golden::run(const std::string& name) const {
   auto at = std::find_if(runs.begin(), runs.end(), [&](const GoldenRun& r) { return r.name == name; });
   return at == runs.end() ? nullptr : &*at;

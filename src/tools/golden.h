@@ -15,6 +15,8 @@ namespace ds {
 struct GoldenBatch {
   int64_t rows = 0, tokens = 0;
   std::vector<int32_t> ids, labels, mask, kinds;
+
+  bool hides_tokens() const;  // the mask has a 0
 };
 
 // A recorded training run. loss[i] and grad_norm[i] (before clipping) precede update i.
@@ -58,6 +60,7 @@ class Golden {
   std::vector<GoldenParam> final_params;  // after run "adamw"
   std::vector<GoldenText> greedy;
 
+  bool hides_tokens() const;                            // some batch does
   const GoldenRun* run(const std::string& name) const;  // nullptr when not recorded
   std::vector<float> logits() const;                    // [rows, tokens, vocabulary]
   std::vector<float> grad(const std::string& name) const;

@@ -237,10 +237,13 @@ VerifyReport verify_folder(const std::string& folder, const VerifyRequest& optio
     golden.emplace(folder);
     config = read_model_config(folder);
     // Refuses weights of another size than the model's before an engine takes memory for it.
-    build_hf_model(folder, golden->batch.rows * golden->batch.tokens, golden->batch.tokens);
+    HfModel model = build_hf_model(folder, golden->batch.rows * golden->batch.tokens, golden->batch.tokens);
+    if (comm.rank() == 0) warn_unread(model, folder);
   });
   VerifySubject subject;
-  subject.build = [&](int64_t bound, int64_t seq) { return hf_model(config, bound, seq); };
+  subject.build = [&, masked = golden->hides_tokens()](int64_t bound, int64_t seq) {
+    return hf_model(config, bound, seq, HfMode::evaluation, masked);
+  };
   subject.load = [&](EngineCore& engine) { engine.load_weights(folder); };
   VerifyReport report = verify(subject, *golden, options, comm);
   report.title = folder + ": " + report.title;

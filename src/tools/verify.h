@@ -30,8 +30,8 @@ const std::vector<std::string>& verify_kinds();
 
 // What is verified: a graph of any batch shape, and its weights.
 struct VerifySubject {
-  std::function<HfModel(int64_t bound, int64_t seq)> build;
-  std::function<void(EngineCore&)> load;  // collective
+  std::function<HfModel(int64_t bound, int64_t seq)> build;  // with an input mask where batches hide tokens
+  std::function<void(EngineCore&)> load;                     // collective
 };
 
 struct VerifyReport {

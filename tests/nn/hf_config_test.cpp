@@ -4,8 +4,10 @@
 #include <cmath>
 #include <tuple>
 
+#include "checkpoint/model_folder.h"
 #include "core/base/error.h"
 #include "core/base/json.h"
+#include "core/base/log.h"
 #include "io/file.h"
 #include "nn/models/hf.h"
 #include "support/errors.h"
@@ -67,13 +69,13 @@ TEST(HfConfig, RefusesRopesByKeyAndValue) {
   expect_names(rope(R"({"rope_type": "longrope", "short_factor": [1], "long_factor": [1]})",
                     DS_ERROR_INVALID_ARGUMENT),
                {"rope_parameters.short_factor", "got 1"});
-  expect_names(rope(R"({"rope_type": "linear", "factor": 4.0, "short": [1]})"),
-               {"rope_parameters.short", "[1]"});
   expect_names(
       rope(R"({"rope_type": "yarn", "factor": 4.0, "attention_factor": -3.0})", DS_ERROR_INVALID_ARGUMENT),
       {"attention_factor", "-3"});
   expect_names(rope(R"({"partial_rotary_factor": 0.5})"), {"partial_rotary_factor", "llama", "0.5"});
-  expect_names(rope(R"({"rope_type": "yarn", "factor": 4.0, "truncate": false})"), {"truncate", "false"});
+  expect_names(rope(R"({"rope_type": "yarn", "factor": 4.0, "truncate": 3})", DS_ERROR_INVALID_ARGUMENT),
+               {"truncate", "3"});
+  expect_names(rope(R"({"full_attention": {"rope_theta": 100.0}})"), {"full_attention", "llama"});
   expect_names(rope(R"({"rope_type": "linear"})", DS_ERROR_INVALID_ARGUMENT), {"rope_parameters.factor"});
   expect_names(rope(R"({"rope_type": "linear", "factor": -1})", DS_ERROR_INVALID_ARGUMENT), {"factor", "-1"});
   expect_names(rope("3", DS_ERROR_INVALID_ARGUMENT), {"rope_parameters", "3"});
@@ -112,6 +114,8 @@ TEST(HfConfig, MagnitudeOfYarn) {
   expect_names(yarn(R"("mscale": 0.5, "mscale_all_dim": 2)"), {"magnitude=0.83719"});
   expect_names(yarn(R"("attention_factor": 3.5, "mscale": 0.5, "mscale_all_dim": 2)"), {"magnitude=3.5"});
   EXPECT_EQ(yarn(R"("mscale": 0.5)").find("magnitude"), std::string::npos);
+  expect_names(yarn(R"("truncate": false)"), {"truncate=0"});
+  EXPECT_EQ(yarn(R"("truncate": true)").find("truncate"), std::string::npos);
 }
 
 TEST(HfConfig, LengthOfTheSequenceDecidesLongropeAndDynamic) {
@@ -144,19 +148,17 @@ TEST(HfConfig, LengthOfTheSequenceDecidesLongropeAndDynamic) {
                {"beyond 16"});
 }
 
-TEST(HfConfig, NeoxTwinsMustAgree) {
+// Files of Transformers 4.4x repeat rotary_pct and rotary_emb_base under other names, which 5 does not read.
+TEST(HfConfig, NeoxReadsItsOwnNamesOfRope) {
   Json config = Json::parse(R"({"model_type": "gpt_neox", "vocab_size": 32, "hidden_size": 32,
     "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "rotary_pct": 0.5,
     "rotary_emb_base": 500, "partial_rotary_factor": 0.5, "rope_theta": 500})");
   expect_names(hf_model(config, 16, 16).graph.print(), {"dims=8", "theta=500.0"});
-  auto refused = [&](const char* key, double value) {
-    Json changed = config;
-    changed.set(key, value);
-    return message_of([&] { hf_model(changed, 16, 16); }, DS_ERROR_INVALID_ARGUMENT);
-  };
-  expect_names(refused("rope_theta", 600), {"rope_theta", "rotary_emb_base", "500", "600"});
-  expect_names(refused("partial_rotary_factor", 0.25),
-               {"partial_rotary_factor", "rotary_pct", "0.5", "0.25"});
+  config.set("rope_theta", 600);
+  config.set("partial_rotary_factor", 0.25);
+  HfModel model = hf_model(config, 16, 16);
+  expect_names(model.graph.print(), {"dims=8", "theta=500.0"});
+  EXPECT_EQ(model.unread, (std::vector<std::string>{"partial_rotary_factor", "rope_theta"}));
 }
 
 TEST(HfConfig, PaddingTokens) {
@@ -184,9 +186,11 @@ TEST(HfConfig, PaddingTokens) {
 TEST(HfConfig, RefusesWhatItDoesNotKnow) {
   expect_names(refusal("gpt2", DS_ERROR_UNSUPPORTED, "model_type", "t5"), {"model_type", "gpt2", "'t5'"});
   expect_names(refusal("gpt2", DS_ERROR_UNSUPPORTED, "model_type", Json()), {"model_type", "''"});
-  expect_names(
-      refusal("llama", DS_ERROR_UNSUPPORTED, "architectures", Json::Array{"LlamaForSequenceClassification"}),
-      {"architectures", "LlamaForCausalLM", "LlamaForSequenceClassification"});
+  expect_names(refusal("llama", DS_ERROR_UNSUPPORTED, "is_causal", false), {"is_causal", "true", "false"});
+  expect_names(refusal("gemma2", DS_ERROR_UNSUPPORTED, "use_bidirectional_attention", true),
+               {"use_bidirectional_attention", "false", "true"});
+  expect_names(refusal("gpt2", DS_ERROR_UNSUPPORTED, "add_cross_attention", true),
+               {"add_cross_attention", "false", "true"});
   expect_names(refusal("llama", DS_ERROR_UNSUPPORTED, "quantization_config", Json::parse(R"({"bits": 4})")),
                {"quantization_config", R"("bits": 4)", "llama"});
   expect_names(refusal("gpt2", DS_ERROR_UNSUPPORTED, "activation_function", "quick_gelu"),
@@ -194,13 +198,9 @@ TEST(HfConfig, RefusesWhatItDoesNotKnow) {
   expect_names(refusal("bert", DS_ERROR_UNSUPPORTED, "is_decoder", true), {"is_decoder", "false", "true"});
   expect_names(refusal("bert", DS_ERROR_UNSUPPORTED, "position_embedding_type", "relative_key"),
                {"position_embedding_type", "relative_key"});
-  expect_names(refusal("opt", DS_ERROR_UNSUPPORTED, "layer_norm_elementwise_affine", false),
-               {"layer_norm_elementwise_affine", "false"});
   expect_names(refusal("qwen2", DS_ERROR_UNSUPPORTED, "layer_types",
                        Json::Array{"full_attention", "chunked_attention", "full_attention"}),
                {"layer_types", "chunked_attention"});
-  // An option of another family is not known here.
-  expect_names(refusal("llama", DS_ERROR_UNSUPPORTED, "sliding_window", 8), {"sliding_window", "8", "llama"});
 }
 
 TEST(HfConfig, RefusesValuesThatCannotBe) {
@@ -317,6 +317,174 @@ TEST(HfConfig, AnyValueOfAnyKeyEndsInAGraphOrAnError) {
   }
   EXPECT_GT(graphs, 500);
   EXPECT_GT(errors, 500);
+}
+
+// Transformers reads a list of layer types in four families; elsewhere every layer has the window.
+TEST(HfConfig, LayerTypesCountOnlyWhereTransformersReadsThem) {
+  auto windows = [](const std::string& family, const char* like) {
+    Json config = config_of(like);
+    config.set("model_type", family);
+    config.set("sliding_window", 6);
+    config.set("use_sliding_window", true);
+    int64_t layers = config.at("num_hidden_layers").integer();
+    Json::Array types(static_cast<size_t>(layers), Json("full_attention"));
+    types[0] = "sliding_attention";
+    config.set("layer_types", types);
+    HfModel model = hf_model(config, 32, 16);
+    bool warned = std::find(model.unread.begin(), model.unread.end(), "layer_types") != model.unread.end();
+    auto seen = std::count_if(model.graph.nodes.begin(), model.graph.nodes.end(), [](const Node& node) {
+      return node.op == "attention" && node.attrs.integer_or("window", 0) == 6;
+    });
+    return std::tuple{seen == layers, seen == 1, warned};
+  };
+  for (auto [family, like] : {std::pair{"mistral", "mistral"}, {"phi3", "phi3"}, {"mixtral", "mixtral"}}) {
+    EXPECT_EQ(windows(family, like), (std::tuple{true, false, true})) << family;
+  }
+  for (auto [family, like] :
+       {std::pair{"ministral", "mistral"}, {"qwen2", "qwen2"}, {"qwen3", "qwen3"}, {"gemma2", "gemma2"}}) {
+    EXPECT_EQ(windows(family, like), (std::tuple{false, true, false})) << family;
+  }
+}
+
+// The listed keys are in published files; Transformers reads none of them.
+TEST(HfConfig, KeysThatTransformersDoesNotReadAreNamedAndPassedOver) {
+  Json odd = Json::parse(R"({"n_special": 0, "predict_special_tokens": true, "output_past": true,
+    "is_llama_config": true, "rope_interleaved": false, "sliding_window_size": 4096, "full_attn_mod": 1,
+    "interpolate_factor": 1, "lm_head_bias": false, "pooler_type": "first_token_transform",
+    "max_sequence_length": 2048, "unsloth_fixed": true, "custom_pipelines": {}, "masked_softmax_fusion": true})");
+  for (const std::string& model : golden_models()) {
+    Json config = config_of(model);
+    std::vector<std::string> before = hf_model(config, 32, 16).unread, wanted = before;
+    for (const auto& [key, value] : odd.object()) {
+      config.set(key, value);
+      wanted.push_back(key);
+    }
+    HfModel changed = hf_model(config, 32, 16);
+    EXPECT_EQ(changed.graph.print(), graph_of(model)) << model;
+    EXPECT_EQ(changed.unread, wanted) << model;
+  }
+  Json phi = config_of("phi3");
+  phi.set("mlp_bias", true);
+  EXPECT_EQ(hf_model(phi, 32, 16).graph.print(), graph_of("phi3"));
+  Json rope = config_of("llama");
+  rope.set("rope_scaling", Json::parse(R"({"type": "yarn", "factor": 4.0, "finetuned": true,
+                                            "original_max_position_embeddings": 16})"));
+  EXPECT_EQ(hf_model(rope, 32, 16).unread, (std::vector<std::string>{"rope_scaling.finetuned"}));
+}
+
+TEST(HfConfig, OneWarningNamesAllOfThem) {
+  std::vector<std::string> lines;
+  set_log_sink([&](LogLevel level, std::string_view line) {
+    if (level == LogLevel::warning) lines.emplace_back(line);
+  });
+  HfModel model;
+  warn_unread(model, "dir");
+  model.family = "phi3";
+  model.unread = {"layer_types", "mlp_bias"};
+  warn_unread(model, "dir");
+  flush_log();
+  set_log_sink({});
+  ASSERT_EQ(lines.size(), 1u);
+  expect_names(lines[0], {"dir/config.json", "phi3", "layer_types, mlp_bias"});
+}
+
+TEST(HfConfig, OtherNamesOfKeysAreRead) {
+  std::string plain = graph_of("gpt2");
+  EXPECT_NE(plain, graph_of("gpt2", [](Json& c) { c.set("num_attention_heads", 1); }));
+  EXPECT_EQ(plain, graph_of("gpt2", [](Json& c) {
+              c.set("hidden_size", c.at("n_embd").integer());
+              drop(c, "n_embd");
+            }));
+  EXPECT_EQ(graph_of("mixtral"), graph_of("mixtral", [](Json& c) {
+              c.set("num_experts", c.at("num_local_experts").integer());
+              drop(c, "num_local_experts");
+            }));
+}
+
+// Whatever heads a file was saved with: the names of its weights say what it holds.
+TEST(HfConfig, ArchitecturesAreNoMatterOfNumbers) {
+  for (const char* name : {"BertForPreTraining", "BertModel", "BertLMHeadModel"}) {
+    EXPECT_EQ(graph_of("bert"),
+              graph_of("bert", [&](Json& c) { c.set("architectures", Json::Array{name}); }));
+  }
+}
+
+TEST(HfConfig, MinistralIsMistralWithLayerTypes) {
+  std::string text = graph_of("mistral");
+  std::string same = graph_of("mistral", [](Json& c) { c.set("model_type", "ministral"); });
+  EXPECT_EQ(text.substr(text.find('\n')), same.substr(same.find('\n')));
+}
+
+TEST(HfConfig, OptWithoutWeightsOfNorms) {
+  Json config = config_of("opt");
+  config.set("layer_norm_elementwise_affine", false);
+  HfModel model = hf_model(config, 32, 16);
+  model.graph.check();
+  for (const Parameter& param : model.graph.params) {
+    EXPECT_EQ(param.name.find("layer_norm"), std::string::npos) << param.name;
+  }
+}
+
+// Of 5 columns Transformers makes 3 frequencies theta^(-2i/5), which turn 6 columns.
+TEST(HfConfig, OddColumnsOfRope) {
+  Json config = config_of("phi3");
+  for (const char* key : {"rope_scaling", "rope_parameters"}) drop(config, key);
+  int64_t width = config.at("hidden_size").integer() / config.at("num_attention_heads").integer();
+  config.set("partial_rotary_factor", 5.5 / static_cast<double>(width));
+  config.set("rope_theta", 1000.0);
+  Attrs want{{"theta", std::pow(1000.0, 6.0 / 5.0)}};
+  expect_names(hf_model(config, 32, 16).graph.print(),
+               {"dims=6", want.print().substr(1, want.print().size() - 2)});
+}
+
+TEST(HfConfig, ActivationsByTheirNamesInTransformers) {
+  for (auto [theirs, ours] : {std::pair{"gelu_python_tanh", "gelu_tanh"},
+                              {"gelu_accurate", "gelu_tanh"},
+                              {"tanh", "tanh"},
+                              {"relu2", "relu2"},
+                              {"laplace", "laplace"},
+                              {"gelu_10", "gelu_10"}}) {
+    auto named = [&, &name = theirs](Json& c) { c.set("hidden_act", name); };
+    expect_names(graph_of("llama", named), {fmt::format("act=\"{}\"", ours)});
+    std::string plain = ours == std::string("gelu_10") ? "form=\"10\"" : std::string(ours);
+    if (plain == "gelu_tanh") plain = "gelu ";
+    expect_names(graph_of("gpt_neox", named), {plain});
+  }
+}
+
+// Any family takes a mask when asked to; only attention and the loss of routers look at it.
+TEST(HfConfig, MasksOnDemand) {
+  for (const std::string& model : golden_models()) {
+    Json config = config_of(model);
+    Graph graph = hf_model(config, 32, 16, HfMode::evaluation, true).graph;
+    graph.check();
+    ValueId mask = graph.find_value("mask");
+    ASSERT_GE(mask, 0) << model;
+    for (const Node& node : graph.nodes) {
+      bool reads = std::find(node.in.begin(), node.in.end(), mask) != node.in.end();
+      EXPECT_EQ(reads, node.op == "attention" || node.op == "load_balance") << model << ": " << node.op;
+    }
+    bool always = model == "bert" || model == "opt";
+    EXPECT_EQ(hf_model(config, 32, 16).graph.find_value("mask") >= 0, always) << model;
+  }
+}
+
+// A config.json of a published model with its sizes made small; see the file.
+TEST(HfConfig, PublishedConfigurationsAreTaken) {
+  Json all = Json::parse(read_file(std::string(DS_SOURCE_DIR) + "/tests/data/hf_configs.json"));
+  EXPECT_GT(all.object().size(), 60u);
+  for (const auto& [name, config] : all.object()) {
+    try {
+      hf_model(config, 32, 16).graph.check();
+      if (config.at("model_type").string() != "bert") {
+        Json trained = config;
+        for (const char* noise : {"attention_dropout", "attn_pdrop", "layerdrop"}) drop(trained, noise);
+        hf_model(trained, 32, 16, HfMode::training).graph.check();
+      }
+    } catch (const Error& error) {
+      ADD_FAILURE() << name << ": " << error.what();
+    }
+  }
 }
 
 TEST(HfConfig, WindowsByLayer) {

@@ -61,7 +61,8 @@ ValueId LayerBuilder::tied_linear(std::string_view name, ValueId x, std::string_
   return graph_.add("linear", in, {}, name);
 }
 
-ValueId LayerBuilder::layer_norm(std::string_view name, ValueId x, double eps) {
+ValueId LayerBuilder::layer_norm(std::string_view name, ValueId x, double eps, bool affine) {
+  if (!affine) return graph_.add("layer_norm", {x}, {{"eps", eps}}, name);
   ValueId w = param(name, "weight", {width(x)}, {"ones", 0});
   ValueId b = param(name, "bias", {width(x)}, {"zeros", 0});
   return graph_.add("layer_norm", {x, w, b}, {{"eps", eps}}, name);
@@ -77,6 +78,7 @@ ValueId LayerBuilder::rms_norm(std::string_view name, ValueId x, double eps, int
 ValueId LayerBuilder::activation(std::string_view name, ValueId x, const std::string& act) {
   if (act == "gelu_tanh") return graph_.add("gelu", {x}, {}, name);
   if (act == "gelu_erf") return graph_.add("gelu", {x}, {{"form", "erf"}}, name);
+  if (act == "gelu_10") return graph_.add("gelu", {x}, {{"form", "10"}}, name);
   return graph_.add(act, {x}, {}, name);
 }
 
@@ -102,12 +104,14 @@ ValueId LayerBuilder::rope(std::string_view name, ValueId x, int64_t heads, int6
     attrs.set("low", rope.low);
     attrs.set("high", rope.high);
     attrs.set("original", rope.original);
+    if (!rope.truncate) attrs.set("truncate", int64_t{0});
   }
   return graph_.add("rope", {x}, attrs, name);
 }
 
-ValueId LayerBuilder::attention(std::string_view name, const std::vector<ValueId>& operands,
+ValueId LayerBuilder::attention(std::string_view name, std::vector<ValueId> operands,
                                 const AttentionOptions& options) {
+  if (options.mask >= 0) operands.push_back(options.mask);
   Attrs attrs{{"heads", options.heads}, {"seq", options.seq}};
   if (options.kv_heads != options.heads) attrs.set("kv_heads", options.kv_heads);
   if (!options.causal) attrs.set("causal", int64_t{0});

@@ -23,6 +23,7 @@ struct Rope {
   int64_t original = 0;         // positions before scaling
   std::vector<double> factors;  // of longrope, by pair
   double magnitude = 0;         // of the rotation; 0: as the scaling has it
+  bool truncate = true;         // of yarn: whole pairs begin and end the change
 };
 
 struct AttentionOptions {
@@ -34,6 +35,7 @@ struct AttentionOptions {
   double scale = 0;    // of scores; 0: 1 / sqrt(head width)
   double softcap = 0;  // 0: none
   bool per_head = false;
+  ValueId mask = -1;  // i32[n], 0: a row that no row sees
 };
 
 // Builds layers into a graph. Every layer takes and gives [n, C] values of the element type of `dtype`; its
@@ -52,19 +54,19 @@ class LayerBuilder {
   ValueId linear(std::string_view name, ValueId x, int64_t outputs, const LinearOptions& options);
   // x W^T with an existing parameter (a tied head), and + b with a new one unless `bias` is empty.
   ValueId tied_linear(std::string_view name, ValueId x, std::string_view param, std::string_view bias = "");
-  ValueId layer_norm(std::string_view name, ValueId x, double eps = 1e-5);  // weight 1, bias 0
+  // weight 1, bias 0; not `affine`: without either.
+  ValueId layer_norm(std::string_view name, ValueId x, double eps = 1e-5, bool affine = true);
   // Every `width` columns by themselves (0: whole rows). weight [width] 1; `offset`: 0, and 1 is added to it.
   ValueId rms_norm(std::string_view name, ValueId x, double eps, int64_t width = 0, bool offset = false);
-  // "gelu_tanh", "gelu_erf", "relu", "silu"; also of a gated pair, act(gate) * up, or of both in one [gate,
-  // up].
+  // "gelu_tanh", "gelu_erf", "gelu_10", "relu", "relu2", "silu", "tanh", "laplace"; also of a gated pair,
+  // act(gate) * up, or of both in one [gate, up].
   ValueId activation(std::string_view name, ValueId x, const std::string& act);
   ValueId gated(std::string_view name, const std::vector<ValueId>& gate_and_up, const std::string& act);
   // Turns the first `rotated` of every `period` heads (0: all).
   ValueId rope(std::string_view name, ValueId x, int64_t heads, int64_t seq, const Rope& rope,
                int64_t period = 0, int64_t rotated = 0);
-  // qkv, or q, k and v; then perhaps mask i32[n].
-  ValueId attention(std::string_view name, const std::vector<ValueId>& operands,
-                    const AttentionOptions& options);
+  // qkv, or q, k and v.
+  ValueId attention(std::string_view name, std::vector<ValueId> operands, const AttentionOptions& options);
   ValueId add(std::string_view name, ValueId a, ValueId b);
   // x itself when p is 0. Each call gets a random stream of its own.
   ValueId dropout(std::string_view name, ValueId x, double p);

@@ -23,24 +23,21 @@ Bert read_bert(HfConfig& config, int64_t seq) {
   bert.heads = config.size("num_attention_heads");
   bert.seq = seq;
   check_heads(bert.hidden, bert.heads);
-  bert.eps = config.positive_or("layer_norm_eps", 1e-12);
-  bert.act = read_activation(config, "hidden_act", "gelu");
+  bert.eps = config.positive("layer_norm_eps");
+  bert.act = read_activation(config, "hidden_act");
   bert.dropout = config.dropout("hidden_dropout_prob");
-  bert.linear = {config.positive_or("initializer_range", 0.02)};
-  config.only("is_decoder", false);
-  config.only("position_embedding_type", "absolute");
+  bert.linear = {config.positive("initializer_range")};
   return bert;
 }
 
 ValueId embeddings(HfModel& model, LayerBuilder& build, HfConfig& config, const Bert& bert) {
   const std::string name = "bert.embeddings.";
   double stddev = bert.linear.stddev;
-  int64_t positions = config.size("max_position_embeddings");
-  check_positions("max_position_embeddings", positions, bert.seq);
+  int64_t positions = read_positions(config, bert.seq);
   ValueId tokens = model.graph.find_value("tokens"), types = add_ids(model, "token_types");
-  int64_t padding = read_padding(config, bert.vocab, 0);
+  int64_t padding = read_padding(config, bert.vocab);
   ValueId x = build.embedding(name + "word_embeddings", tokens, bert.vocab, bert.hidden, stddev, padding);
-  ValueId type = build.embedding(name + "token_type_embeddings", types, config.size_or("type_vocab_size", 2),
+  ValueId type = build.embedding(name + "token_type_embeddings", types, config.size("type_vocab_size"),
                                  bert.hidden, stddev);
   x = build.add(name + "sum", x, type);
   x = build.position(name + "position_embeddings", x, positions, bert.seq, stddev);
@@ -52,11 +49,12 @@ ValueId block(LayerBuilder& build, const Bert& bert, const std::string& name, Va
   const std::string self = name + ".attention.self", out = name + ".attention.output";
   AttentionOptions options{bert.heads, bert.heads, bert.seq};
   options.causal = false;
+  options.mask = mask;
   ValueId q = build.linear(self + ".query", x, bert.hidden, bert.linear);
   ValueId k = build.linear(self + ".key", x, bert.hidden, bert.linear);
   ValueId v = build.linear(self + ".value", x, bert.hidden, bert.linear);
   ValueId h =
-      build.linear(out + ".dense", build.attention(self, {q, k, v, mask}, options), bert.hidden, bert.linear);
+      build.linear(out + ".dense", build.attention(self, {q, k, v}, options), bert.hidden, bert.linear);
   h = build.dropout(out + ".dropout", h, bert.dropout);
   x = build.layer_norm(out + ".LayerNorm", build.add(out + ".residual", x, h), bert.eps);
   h = build.linear(name + ".intermediate.dense", x, bert.inner, bert.linear);
@@ -71,9 +69,9 @@ ValueId block(LayerBuilder& build, const Bert& bert, const std::string& name, Va
 HfModel build_bert(HfConfig& config, int64_t bound, int64_t seq) {
   Bert bert = read_bert(config, seq);
   int64_t layers = read_layers(config, "num_hidden_layers");
-  HfModel model = begin_model(config, bound);
+  HfModel model = begin_model(config, bound, true);
   model.causal = false;
-  ValueId mask = add_ids(model, "mask");
+  ValueId mask = model.graph.find_value("mask");
   LayerBuilder build(model.graph);
   ValueId x = embeddings(model, build, config, bert);
   for (int64_t i = 0; i < layers; ++i) {
@@ -83,7 +81,7 @@ HfModel build_bert(HfConfig& config, int64_t bound, int64_t seq) {
   x = build.linear(head + "transform.dense", x, bert.hidden, bert.linear);
   x = build.activation(head + "transform.act", x, bert.act);
   x = build.layer_norm(head + "transform.LayerNorm", x, bert.eps);
-  if (config.flag_or("tie_word_embeddings", true)) {
+  if (config.flag("tie_word_embeddings")) {
     const std::string words = "bert.embeddings.word_embeddings.weight";
     model.tied = {{head + "decoder.weight", words}, {head + "decoder.bias", head + "bias"}};
     x = build.tied_linear("logits", x, words, head + "bias");

@@ -4,20 +4,21 @@
 
 namespace ds {
 
-Decoder read_decoder(HfConfig& config, double eps, int64_t width, int64_t padding) {
+Decoder read_decoder(const HfConfig& config) {
   Decoder d;
   d.vocab = config.size("vocab_size");
-  d.padding = read_padding(config, d.vocab, padding);
+  d.padding = read_padding(config, d.vocab);
   d.hidden = config.size("hidden_size");
   d.inner = config.size("intermediate_size");
   d.layers = read_layers(config, "num_hidden_layers");
   d.heads = config.size("num_attention_heads");
   d.kv_heads = read_kv_heads(config, d.heads);
-  d.width = read_head_width(config, d.hidden, d.heads, width);
-  d.eps = config.positive_or("rms_norm_eps", eps);
-  d.stddev = config.positive_or("initializer_range", 0.02);
+  d.width = read_head_width(config, d.hidden, d.heads);
+  d.eps = config.positive("rms_norm_eps");
+  d.stddev = config.positive("initializer_range");
   d.windows.assign(static_cast<size_t>(d.layers), 0);
-  config.pass_over("max_position_embeddings");  // rope has no table
+  d.qkv_bias = d.out_bias = config.flag("attention_bias");
+  d.mlp_bias = config.flag("mlp_bias");
   return d;
 }
 
@@ -26,6 +27,7 @@ AttentionOptions attention_options(const Decoder& d, int64_t layer, int64_t seq)
   options.window = d.windows[static_cast<size_t>(layer)];
   options.scale = d.scale;
   options.softcap = d.softcap;
+  options.mask = d.mask;
   return options;
 }
 
@@ -104,14 +106,15 @@ ValueId decoder_norm(LayerBuilder& build, const Decoder& d, const std::string& n
   return build.rms_norm(name, x, d.eps, 0, d.norm_offset);
 }
 
-ValueId decoder_logits(HfModel& model, LayerBuilder& build, HfConfig& config, const Decoder& d, ValueId x,
-                       bool tied_default) {
+ValueId decoder_logits(HfModel& model, LayerBuilder& build, const HfConfig& config, const Decoder& d,
+                       ValueId x) {
   x = decoder_norm(build, d, "model.norm", x);
-  return add_head(model, build, config, x, "lm_head", "model.embed_tokens", d.stddev, tied_default);
+  return add_head(model, build, config, x, "lm_head", "model.embed_tokens", d.stddev);
 }
 
-HfModel build_decoder(HfConfig& config, const Decoder& d, int64_t bound, int64_t seq) {
+HfModel build_decoder(const HfConfig& config, Decoder d, int64_t bound, int64_t seq) {
   HfModel model = begin_model(config, bound);
+  d.mask = model.graph.find_value("mask");
   LayerBuilder build(model.graph);
   ValueId x = decoder_embedding(model, build, d);
   for (int64_t i = 0; i < d.layers; ++i) {

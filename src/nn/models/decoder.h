@@ -15,6 +15,7 @@ struct Decoder {
   std::string act;
   HfRope rope;
   int64_t padding = -1;          // row of the embedding without gradient
+  ValueId mask = -1;             // of hidden tokens
   std::vector<int64_t> windows;  // by layer
   bool qkv_bias = false, out_bias = false, mlp_bias = false;
   bool qk_norm = false;           // RMSNorm of each head of q and k
@@ -24,9 +25,8 @@ struct Decoder {
   double scale = 0, softcap = 0;  // of attention
 };
 
-// Sizes, eps, initializer_range and padding; head_dim is `width` when absent (0: hidden / heads),
-// pad_token_id is `padding`.
-Decoder read_decoder(HfConfig& config, double eps, int64_t width = 0, int64_t padding = -1);
+// Sizes, eps, initializer_range, padding and biases. head_dim is hidden / heads when there is none.
+Decoder read_decoder(const HfConfig& config);
 
 // NAME.self_attn with q_proj, k_proj, v_proj (packed: qkv_proj) and o_proj.
 ValueId decoder_attention(LayerBuilder& build, const Decoder& decoder, const std::string& name, int64_t layer,
@@ -43,10 +43,10 @@ ValueId mlp_branch(LayerBuilder& build, const Decoder& decoder, const std::strin
 // Inputs and model.embed_tokens; the caller's layers; model.norm with the logits.
 ValueId decoder_embedding(HfModel& model, LayerBuilder& build, const Decoder& decoder);
 ValueId decoder_norm(LayerBuilder& build, const Decoder& decoder, const std::string& name, ValueId x);
-ValueId decoder_logits(HfModel& model, LayerBuilder& build, HfConfig& config, const Decoder& decoder,
-                       ValueId x, bool tied_default = false);
+ValueId decoder_logits(HfModel& model, LayerBuilder& build, const HfConfig& config, const Decoder& decoder,
+                       ValueId x);
 
 // A model of both branches per layer and nothing else.
-HfModel build_decoder(HfConfig& config, const Decoder& decoder, int64_t bound, int64_t seq);
+HfModel build_decoder(const HfConfig& config, Decoder decoder, int64_t bound, int64_t seq);
 
 }  // namespace ds

@@ -10,18 +10,15 @@ namespace ds {
 namespace {
 
 Decoder read_gemma2(HfConfig& config, int64_t seq) {
-  Decoder d = read_decoder(config, 1e-6, 256, 0);
+  Decoder d = read_decoder(config);
   d.norm_offset = true;
-  d.act = read_activation(config, "hidden_activation", "gelu_pytorch_tanh");
-  config.pass_over("hidden_act");  // hidden_activation counts
+  d.act = read_activation(config, "hidden_activation");
   d.rope = read_rope(config, d.width, seq);
-  config.only("use_bidirectional_attention", false);
-  d.qkv_bias = d.out_bias = config.flag_or("attention_bias", false);
-  d.scale = 1 / std::sqrt(config.positive_or("query_pre_attn_scalar", 256));
-  d.softcap = config.positive_or_none("attn_logit_softcapping", 50);
+  d.scale = 1 / std::sqrt(config.positive("query_pre_attn_scalar"));
+  d.softcap = config.positive_or("attn_logit_softcapping", 0);
   std::vector<bool> sliding;
   for (int64_t i = 0; i < d.layers; ++i) sliding.push_back(i % 2 == 0);
-  d.windows = read_windows(config, config.size_or_none("sliding_window", 4096), sliding);
+  d.windows = read_windows(config, config.size_or("sliding_window", 0), sliding);
   return d;
 }
 
@@ -41,13 +38,14 @@ ValueId block(LayerBuilder& build, const Decoder& d, int64_t layer, ValueId x, i
 
 HfModel build_gemma2(HfConfig& config, int64_t bound, int64_t seq) {
   Decoder d = read_gemma2(config, seq);
-  double cap = config.positive_or_none("final_logit_softcapping", 30);
+  double cap = config.positive_or("final_logit_softcapping", 0);
   HfModel model = begin_model(config, bound);
+  d.mask = model.graph.find_value("mask");
   LayerBuilder build(model.graph);
   double root = std::sqrt(static_cast<double>(d.hidden));
   ValueId x = model.graph.add("scale", {decoder_embedding(model, build, d)}, {{"factor", root}}, "scaled");
   for (int64_t i = 0; i < d.layers; ++i) x = block(build, d, i, x, seq);
-  ValueId logits = decoder_logits(model, build, config, d, x, true);
+  ValueId logits = decoder_logits(model, build, config, d, x);
   if (cap > 0) logits = model.graph.add("softcap", {logits}, {{"cap", cap}}, "logits.capped");
   end_model(model, config, logits);
   return model;

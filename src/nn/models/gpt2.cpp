@@ -23,18 +23,18 @@ Gpt2 read_gpt2(HfConfig& config, int64_t seq) {
   gpt.hidden = config.size("n_embd");
   gpt.inner = config.size_or("n_inner", 4 * gpt.hidden);
   gpt.layers = read_layers(config, "n_layer");
-  gpt.eps = config.positive_or("layer_norm_epsilon", 1e-5);
-  gpt.act = read_activation(config, "activation_function", "gelu_new");
+  gpt.eps = config.positive("layer_norm_epsilon");
+  gpt.act = read_activation(config, "activation_function");
   int64_t heads = config.size("n_head");
   require(gpt.hidden % heads == 0, "key 'n_embd' must be a multiple of n_head {}, got {}", heads, gpt.hidden);
   gpt.attention = {heads, heads, seq};
-  bool scaled = config.flag_or("scale_attn_weights", true);
-  gpt.scale_by_layer = config.flag_or("scale_attn_by_inverse_layer_idx", false);
+  bool scaled = config.flag("scale_attn_weights");
+  gpt.scale_by_layer = config.flag("scale_attn_by_inverse_layer_idx");
   if (!scaled || gpt.scale_by_layer) {
     gpt.attention.scale = scaled ? 1 / std::sqrt(static_cast<double>(gpt.hidden / heads)) : 1;
   }
   gpt.dropout = config.dropout("resid_pdrop");
-  double stddev = config.positive_or("initializer_range", 0.02);
+  double stddev = config.positive("initializer_range");
   gpt.in = {stddev, true, true};
   gpt.out = {stddev / std::sqrt(2 * static_cast<double>(gpt.layers)), true, true};
   return gpt;
@@ -62,10 +62,9 @@ ValueId block(LayerBuilder& build, const Gpt2& gpt, int64_t layer, ValueId x) {
 
 HfModel build_gpt2(HfConfig& config, int64_t bound, int64_t seq) {
   Gpt2 gpt = read_gpt2(config, seq);
-  int64_t positions = config.size("n_positions");
-  check_positions("n_positions", positions, seq);
-  config.pass_over("pad_token_id");  // its row is as the others
+  int64_t positions = read_positions(config, seq);
   HfModel model = begin_model(config, bound);
+  gpt.attention.mask = model.graph.find_value("mask");
   LayerBuilder build(model.graph);
   double stddev = gpt.in.stddev;
   ValueId tokens = model.graph.find_value("tokens");
@@ -74,7 +73,7 @@ HfModel build_gpt2(HfConfig& config, int64_t bound, int64_t seq) {
   x = build.dropout("transformer.drop", x, config.dropout("embd_pdrop"));
   for (int64_t i = 0; i < gpt.layers; ++i) x = block(build, gpt, i, x);
   x = build.layer_norm("transformer.ln_f", x, gpt.eps);
-  end_model(model, config, add_head(model, build, config, x, "lm_head", "transformer.wte", stddev, true));
+  end_model(model, config, add_head(model, build, config, x, "lm_head", "transformer.wte", stddev));
   return model;
 }
 

@@ -24,23 +24,25 @@ NeoX read_neox(HfConfig& config, int64_t seq) {
   neox.inner = config.size("intermediate_size");
   neox.heads = config.size("num_attention_heads");
   check_heads(neox.hidden, neox.heads);
-  neox.eps = config.positive_or("layer_norm_eps", 1e-5);
-  neox.act = read_activation(config, "hidden_act", "gelu");
-  neox.rope = read_rope(
-      config, neox.hidden / neox.heads, seq,
-      {.partial = 0.25, .partly = true, .theta_key = "rotary_emb_base", .partial_key = "rotary_pct"});
-  neox.parallel = config.flag_or("use_parallel_residual", true);
+  neox.eps = config.positive("layer_norm_eps");
+  neox.act = read_activation(config, "hidden_act");
+  int64_t width = neox.hidden / neox.heads, other = config.size_or("head_dim", width);
+  require(other == width, "key 'head_dim' must be hidden_size / num_attention_heads = {}, got {}", width,
+          other);
+  neox.rope = read_rope(config, width, seq,
+                        {.partly = true, .theta_key = "rotary_emb_base", .partial_key = "rotary_pct"});
+  neox.parallel = config.flag("use_parallel_residual");
   neox.dropout = config.dropout("hidden_dropout");
-  double stddev = config.positive_or("initializer_range", 0.02);
-  neox.attention = {stddev, config.flag_or("attention_bias", true)};
+  double stddev = config.positive("initializer_range");
+  neox.attention = {stddev, config.flag("attention_bias")};
   neox.mlp = {stddev, true};
-  config.pass_over("max_position_embeddings");  // rope has no table
-  config.pass_over("pad_token_id");             // its row is as the others
   return neox;
 }
 
-ValueId block(LayerBuilder& build, const NeoX& neox, const std::string& name, ValueId x, int64_t seq) {
+ValueId block(LayerBuilder& build, const NeoX& neox, const std::string& name, ValueId x, ValueId mask,
+              int64_t seq) {
   AttentionOptions options{neox.heads, neox.heads, seq};
+  options.mask = mask;
   options.per_head = true;
   ValueId h = build.layer_norm(name + ".input_layernorm", x, neox.eps);
   h = build.linear(name + ".attention.query_key_value", h, 3 * neox.hidden, neox.attention);
@@ -69,10 +71,12 @@ HfModel build_gpt_neox(HfConfig& config, int64_t bound, int64_t seq) {
   ValueId tokens = model.graph.find_value("tokens");
   ValueId x = build.embedding("gpt_neox.embed_in", tokens, config.size("vocab_size"), neox.hidden, stddev);
   x = build.dropout("gpt_neox.emb_dropout", x, neox.dropout);
-  for (int64_t i = 0; i < layers; ++i) x = block(build, neox, fmt::format("gpt_neox.layers.{}", i), x, seq);
+  ValueId mask = model.graph.find_value("mask");
+  for (int64_t i = 0; i < layers; ++i) {
+    x = block(build, neox, fmt::format("gpt_neox.layers.{}", i), x, mask, seq);
+  }
   x = build.layer_norm("gpt_neox.final_layer_norm", x, neox.eps);
-  end_model(model, config,
-            add_head(model, build, config, x, "embed_out", "gpt_neox.embed_in", stddev, false));
+  end_model(model, config, add_head(model, build, config, x, "embed_out", "gpt_neox.embed_in", stddev));
   return model;
 }
 

@@ -24,11 +24,11 @@ struct RopeSpan {
 //
 // Parameters have the names, shapes and element order of the model's safetensors file, a tied tensor once.
 // Inputs, all i32[n], found by name: `tokens`; `targets` (causal: of the next token, shifted by the feeder;
-// -100 is none); `token_types` (bert); `mask` (bert, opt: 1 is a token, 0 padding that no row sees);
-// `positions` (opt: rows of the position table, position_offset - 1 + the number of unmasked tokens up to and
-// including this one, and position_offset - 1 where mask is 0).
-// Outputs: loss f32[] (mixtral with output_router_logits: cross entropy + router_aux_loss_coef * balance),
-// logits f32[n, vocab]. Rows are packed sequences of `seq`; the last one may be shorter.
+// -100 is none); `token_types` (bert); `mask` (bert, opt, others when asked for: 1 is a token, 0 padding that
+// no row sees); `positions` (opt: rows of the position table, position_offset - 1 + the number of unmasked
+// tokens up to and including this one, and position_offset - 1 where mask is 0). Outputs: loss f32[] (mixtral
+// with output_router_logits: cross entropy + router_aux_loss_coef * balance), logits f32[n, vocab]. Rows are
+// packed sequences of `seq`; the last one may be shorter.
 struct HfModel {
   Graph graph;
   std::string family;                                     // model_type of config.json
@@ -36,16 +36,26 @@ struct HfModel {
   std::vector<std::pair<std::string, std::string>> tied;  // (name without tensor, the parameter it is)
   int64_t position_offset = 0;                            // see `positions`
   RopeSpan rope;
+  std::vector<std::string> unread;  // keys of config.json without effect, worth a warning
 };
 
 // The model of a config.json of Transformers 4 or 5, for batches of n <= bound rows. Throws
 // DS_ERROR_UNSUPPORTED for an architecture or option that libds does not have, naming key and value, and
 // DS_ERROR_INVALID_ARGUMENT for values that contradict each other. In training mode these are refused unless
-// they are 0: dropout of attention weights, layerdrop, noise of routers.
-HfModel hf_model(const Json& config, int64_t bound, int64_t seq, HfMode mode = HfMode::evaluation);
+// they are 0: dropout of attention weights, layerdrop, noise of routers. `masked`: with an input `mask`
+// whatever the family.
+HfModel hf_model(const Json& config, int64_t bound, int64_t seq, HfMode mode = HfMode::evaluation,
+                 bool masked = false);
 
-// Throws DS_ERROR_UNSUPPORTED unless a text of `prompt` tokens has the same rotations all the way to
-// `positions` tokens, as a cache of keys needs. The model is one for sequences of `positions`.
+// The longest sequence of a model that has a table of positions; 0: it has none, as with rope. Errors as
+// hf_model.
+int64_t hf_positions(const Json& config);
+
+// Whether a text of `prompt` tokens has the same rotations all the way to `positions` tokens, as a cache of
+// keys needs. The model is one for sequences of `positions`.
+bool keeps_rotations(const HfModel& model, int64_t prompt, int64_t positions);
+
+// Throws DS_ERROR_UNSUPPORTED unless keeps_rotations().
 void check_continuation(const HfModel& model, int64_t prompt, int64_t positions);
 
 }  // namespace ds

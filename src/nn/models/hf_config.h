@@ -1,51 +1,58 @@
 #pragma once
 #include <cstdint>
-#include <set>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/base/json.h"
+#include "nn/models/hf_keys.h"
 
 namespace ds {
 
-// A config.json while a model is built from it. Keys are asked for by name; null counts as absent. At the end
-// check_all_read() refuses every key that nobody asked for, unless it is known to have no effect on the
-// numbers (see no_effect in the .cpp; in evaluation mode also training_noise), so that no option is passed
-// over in silence. All errors name key and value: DS_ERROR_INVALID_ARGUMENT for a value that cannot be,
-// DS_ERROR_UNSUPPORTED for one that libds lacks.
+// A config.json while a model is built from it. Keys are asked for by name, and answered for from the
+// family's table (hf_keys.h): a key that is not in it is absent here whatever the file says, so families can
+// share the code that asks. A key that the file lacks has the value that the table gives it; null is none.
+// All errors name key and value: DS_ERROR_INVALID_ARGUMENT for a value that cannot be, DS_ERROR_UNSUPPORTED
+// for one that libds lacks.
 class HfConfig {
  public:
-  explicit HfConfig(const Json& document, bool training = false);  // borrowed
+  explicit HfConfig(const Json& document, bool training = false, bool masked = false);  // borrowed
 
   const std::string& family() const { return family_; }  // model_type
-  const Json* find(std::string_view key);                // nullptr when absent or null
-  bool has(std::string_view key) const { return document_.find(key) != nullptr; }  // null counts
+  bool masked() const { return masked_; }                // the caller wants an input `mask`
+  const Json* find(std::string_view key) const;          // nullptr: none
+  bool has(std::string_view key) const;                  // the file has it, null counts
 
-  int64_t size(std::string_view key);  // needed; from 1 to kMaxSize
-  int64_t size_or(std::string_view key, int64_t otherwise);
-  // 0 when null, `otherwise` only when absent: for options that null switches off.
-  int64_t size_or_none(std::string_view key, int64_t otherwise);
-  double positive_or_none(std::string_view key, double otherwise);
-  int64_t count_or(std::string_view key, int64_t otherwise);   // >= 0
-  double positive_or(std::string_view key, double otherwise);  // > 0
-  bool flag_or(std::string_view key, bool otherwise);
-  std::string text_or(std::string_view key, const std::string& otherwise);
-  double dropout(std::string_view key);  // a probability; 0 when absent, or not training
-  // The one value that libds supports, or absence.
-  void only(std::string_view key, const Json& value);
-  // Read, but of no effect in this family.
-  void pass_over(std::string_view key) { read_.emplace(key); }
-  void check_all_read() const;
+  std::string_view positions_key() const { return keys_->positions; }  // HfKeys::positions
+  int64_t size(std::string_view key) const;                            // needed; from 1 to kMaxSize
+  int64_t size_or(std::string_view key, int64_t otherwise) const;      // `otherwise`: when none
+  int64_t count(std::string_view key) const;                           // needed; >= 0
+  double positive(std::string_view key) const;                         // needed; > 0
+  double positive_or(std::string_view key, double otherwise) const;    // `otherwise`: when none
+  bool flag(std::string_view key) const;                               // none: false
+  std::string text(std::string_view key) const;                        // needed
+  double dropout(std::string_view key) const;                          // a probability; 0 when not training
 
-  [[noreturn]] void refuse(std::string_view key, std::string_view supported);  // an unsupported value
+  // Refuses what the family's table says libds has not: another value of an `only`, and in training noise.
+  void check_supported() const;
+  // The keys of the file that Transformers does not read, but for the most common ones.
+  const std::vector<std::string>& unread() const { return unread_; }
+  // One more, a member of an object.
+  void add_unread(std::string key) { unread_.push_back(std::move(key)); }
+
+  [[noreturn]] void refuse(std::string_view key, std::string_view supported) const;  // an unsupported value
 
  private:
   static constexpr int64_t kMaxSize = 1 << 28;
 
+  const Json* given(std::string_view key) const;  // in the file, by this or its other name
+  const Json& needed(std::string_view key) const;
+
   const Json& document_;
-  bool training_;
+  bool training_, masked_;
   std::string family_;
-  std::set<std::string, std::less<>> read_;
+  const HfKeys* keys_;
+  std::vector<std::string> unread_;
 };
 
 }  // namespace ds

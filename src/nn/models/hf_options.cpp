@@ -11,12 +11,18 @@ namespace {
 constexpr int64_t kMaxLayers = 4096;
 constexpr double kMaxParameters = 1e13;
 
-constexpr std::array<std::pair<std::string_view, std::string_view>, 8> activations{
+constexpr std::array<std::pair<std::string_view, std::string_view>, 14> activations{
     {{"gelu", "gelu_erf"},
      {"gelu_python", "gelu_erf"},
      {"gelu_new", "gelu_tanh"},
      {"gelu_fast", "gelu_tanh"},
      {"gelu_pytorch_tanh", "gelu_tanh"},
+     {"gelu_python_tanh", "gelu_tanh"},
+     {"gelu_accurate", "gelu_tanh"},
+     {"gelu_10", "gelu_10"},
+     {"tanh", "tanh"},
+     {"relu2", "relu2"},
+     {"laplace", "laplace"},
      {"relu", "relu"},
      {"silu", "silu"},
      {"swish", "silu"}}};
@@ -33,14 +39,14 @@ void check_total(const Graph& graph) {
 
 }  // namespace
 
-int64_t read_layers(HfConfig& config, std::string_view key) {
+int64_t read_layers(const HfConfig& config, std::string_view key) {
   int64_t layers = config.size(key);
   if (layers > kMaxLayers) config.refuse(key, fmt::format("at most {}", kMaxLayers));
   return layers;
 }
 
-std::string read_activation(HfConfig& config, std::string_view key, const std::string& otherwise) {
-  std::string name = config.text_or(key, otherwise), known;
+std::string read_activation(const HfConfig& config, std::string_view key) {
+  std::string name = config.text(key), known;
   for (const auto& [theirs, ours] : activations) {
     if (theirs == name) return std::string(ours);
     known += (known.empty() ? "" : ", ") + std::string(theirs);
@@ -48,13 +54,11 @@ std::string read_activation(HfConfig& config, std::string_view key, const std::s
   config.refuse(key, "one of " + known);
 }
 
-int64_t read_padding(HfConfig& config, int64_t vocab, int64_t otherwise) {
-  if (!config.has("pad_token_id")) {
-    config.pass_over("pad_token_id");
-    return otherwise < vocab ? otherwise : -1;
-  }
+int64_t read_padding(const HfConfig& config, int64_t vocab) {
   const Json* value = config.find("pad_token_id");
   if (value == nullptr) return -1;
+  // A vocabulary smaller than that of the family's first model has no row for the table's token.
+  if (!config.has("pad_token_id") && value->integer() >= vocab) return -1;
   bool good = value->is_integer() && value->integer() >= -vocab && value->integer() < vocab;
   if (!good) {
     raise(DS_ERROR_INVALID_ARGUMENT,
@@ -64,7 +68,7 @@ int64_t read_padding(HfConfig& config, int64_t vocab, int64_t otherwise) {
   return value->integer() < 0 ? value->integer() + vocab : value->integer();
 }
 
-std::vector<int64_t> read_windows(HfConfig& config, int64_t window, const std::vector<bool>& sliding) {
+std::vector<int64_t> read_windows(const HfConfig& config, int64_t window, const std::vector<bool>& sliding) {
   std::vector<int64_t> windows;
   for (bool slides : sliding) windows.push_back(slides ? window : 0);
   const Json* types = config.find("layer_types");
@@ -75,7 +79,8 @@ std::vector<int64_t> read_windows(HfConfig& config, int64_t window, const std::v
   }
   for (size_t i = 0; i < windows.size(); ++i) {
     const Json& type = types->array()[i];
-    bool full = type.is_string() && type.string() == "full_attention";
+    // "attention": the older word.
+    bool full = type.is_string() && (type.string() == "full_attention" || type.string() == "attention");
     bool slides = type.is_string() && type.string() == "sliding_attention";
     if (!full && !slides) {
       raise(DS_ERROR_UNSUPPORTED, "key 'layer_types' must hold full_attention and sliding_attention, got {}",
@@ -90,15 +95,20 @@ std::vector<int64_t> read_windows(HfConfig& config, int64_t window, const std::v
   return windows;
 }
 
-int64_t read_kv_heads(HfConfig& config, int64_t heads) {
+std::vector<int64_t> read_windows(const HfConfig& config, int64_t layers) {
+  return read_windows(config, config.size_or("sliding_window", 0),
+                      std::vector<bool>(static_cast<size_t>(layers), true));
+}
+
+int64_t read_kv_heads(const HfConfig& config, int64_t heads) {
   int64_t groups = config.size_or("num_key_value_heads", heads);
   require(heads % groups == 0, "key 'num_key_value_heads' must divide num_attention_heads {}, got {}", heads,
           groups);
   return groups;
 }
 
-int64_t read_head_width(HfConfig& config, int64_t hidden, int64_t heads, int64_t otherwise) {
-  int64_t width = config.size_or("head_dim", otherwise);
+int64_t read_head_width(const HfConfig& config, int64_t hidden, int64_t heads) {
+  int64_t width = config.size_or("head_dim", 0);
   if (width > 0) return width;
   check_heads(hidden, heads);
   return hidden / heads;
@@ -109,31 +119,31 @@ void check_heads(int64_t hidden, int64_t heads) {
           heads, hidden);
 }
 
-HfModel begin_model(HfConfig& config, int64_t bound) {
-  for (const char* key : {"is_encoder_decoder", "add_cross_attention", "tie_encoder_decoder"}) {
-    config.only(key, false);
-  }
-  config.only("pruned_heads", Json::Object{});
+HfModel begin_model(const HfConfig& config, int64_t bound, bool masked) {
   HfModel model;
   model.family = config.family();
   model.graph.name = config.family();
   model.graph.bound = bound;
   add_ids(model, "tokens");
   add_ids(model, "targets");
+  if (masked || config.masked()) add_ids(model, "mask");
   return model;
 }
 
-void check_positions(std::string_view key, int64_t positions, int64_t seq) {
-  require(seq <= positions, "sequence must be from 1 to {} {}, got {}", key, positions, seq);
+int64_t read_positions(const HfConfig& config, int64_t seq) {
+  int64_t positions = config.size(config.positions_key());
+  require(seq <= positions, "sequence must be from 1 to {} {}, got {}", config.positions_key(), positions,
+          seq);
+  return positions;
 }
 
 ValueId add_ids(HfModel& model, std::string_view name) {
   return model.graph.add_input(name, {DS_DTYPE_I32, {Dim::n()}});
 }
 
-ValueId add_head(HfModel& model, LayerBuilder& build, HfConfig& config, ValueId x, std::string_view head,
-                 const std::string& embedding, double stddev, bool tied_default) {
-  if (config.flag_or("tie_word_embeddings", tied_default)) {
+ValueId add_head(HfModel& model, LayerBuilder& build, const HfConfig& config, ValueId x,
+                 std::string_view head, const std::string& embedding, double stddev) {
+  if (config.flag("tie_word_embeddings")) {
     model.tied.emplace_back(std::string(head) + ".weight", embedding + ".weight");
     return build.tied_linear("logits", x, embedding + ".weight");
   }
@@ -146,7 +156,7 @@ void end_model(HfModel& model, const HfConfig& config, ValueId logits, ValueId e
   if (extra_loss >= 0) loss = graph.add("add", {loss, extra_loss}, {}, "loss.total");
   graph.add_output(loss);
   graph.add_output(logits);
-  config.check_all_read();
+  model.unread = config.unread();
   check_total(graph);
 }
 

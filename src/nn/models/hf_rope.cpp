@@ -50,7 +50,7 @@ struct RopeSource {
   // Positions of training before scaling. A key beside the object counts before one in it.
   int64_t original() const {
     constexpr std::string_view name = "original_max_position_embeddings";
-    int64_t beside = config.size_or(name, static_cast<int64_t>(keys.original));
+    int64_t beside = config.size_or(name, 0);
     if (beside > 0) return beside;
     if (find(name) != nullptr) return static_cast<int64_t>(number(name, 0));
     return config.size("max_position_embeddings");
@@ -65,16 +65,19 @@ struct RopeSource {
     std::string name = value == nullptr ? "default" : value->is_string() ? value->string() : value->dump();
     return keys.longrope_only && (name == "su" || name == "yarn") ? "longrope" : name;
   }
-  // Refuses members that `known` does not name.
-  void check_members(std::initializer_list<std::string_view> known) const {
+  // Transformers warns of members that the scaling does not have, and reads no more than `known`.
+  void note_unread(std::initializer_list<std::string_view> known) const {
     if (object == nullptr) return;
     for (const auto& [name, value] : object->object()) {
       bool expected = name == "rope_type" || name == "type" || name == "rope_theta" ||
                       name == "partial_rotary_factor" || value.is_null() ||
                       std::find(known.begin(), known.end(), name) != known.end();
-      if (expected) continue;
-      raise(DS_ERROR_UNSUPPORTED, "key '{}.{}' = {} is not supported for rope_type '{}'", key, name,
-            value.dump(), type());
+      if (value.is_object()) {
+        raise(DS_ERROR_UNSUPPORTED,
+              "key '{}.{}' of a {} model must be no object: one rope is that of all layers", key, name,
+              config.family());
+      }
+      if (!expected) config.add_unread(fmt::format("{}.{}", key, name));
     }
   }
 };
@@ -91,59 +94,50 @@ RopeSource rope_source(HfConfig& config, const RopeKeys& keys) {
   return {config, keys, old ? "rope_scaling" : "rope_parameters", old ? before : now};
 }
 
-// Files of Transformers 4.4x have a value under two names; a name other than the family's may only repeat it.
-void check_twin(HfConfig& config, std::string_view twin, std::string_view key, double value) {
-  if (twin == key) return;
-  double other = config.positive_or(twin, value);
-  require(other == value, "key '{}' must be {} as '{}' is, got {}", twin, value, key, other);
-}
-
-// Columns of a head that turn, 0: all.
+// Columns of a head that turn, as a factor gives them: they may be odd.
 int64_t read_dims(const RopeSource& source, int64_t width) {
   HfConfig& config = source.config;
   const RopeKeys& keys = source.keys;
-  double beside = config.positive_or(keys.partial_key, keys.partial);
-  check_twin(config, "partial_rotary_factor", keys.partial_key, beside);
-  double partial = source.number("partial_rotary_factor", beside);
+  double partial = source.number("partial_rotary_factor", config.positive_or(keys.partial_key, 1));
   if (!keys.partly && partial != 1) {
     raise(DS_ERROR_UNSUPPORTED, "key 'partial_rotary_factor' of a {} model must be 1, got {}",
           config.family(), partial);
   }
-  int64_t dims = static_cast<int64_t>(static_cast<double>(width) * std::min(partial, 1.0));
-  if (partial > 1 || dims < 2 || dims % 2 != 0) {
-    raise(DS_ERROR_INVALID_ARGUMENT, "key '{}' must leave an even number of a head's {} columns, got {}",
-          keys.partial_key, width, partial);
+  auto dims = static_cast<int64_t>(static_cast<double>(width) * std::min(partial, 1.0));
+  if (partial > 1 || dims < 1 || dims + dims % 2 > width) {
+    raise(DS_ERROR_INVALID_ARGUMENT, "key '{}' must leave 1 to {} of a head's {} columns to turn, got {}",
+          keys.partial_key, width / 2 * 2, width, partial);
   }
-  return dims == width ? 0 : dims;
+  return dims;
 }
 
 double read_theta(const RopeSource& source) {
-  const RopeKeys& keys = source.keys;
-  double beside = source.config.positive_or(keys.theta_key, keys.theta);
-  check_twin(source.config, "rope_theta", keys.theta_key, beside);
-  return source.number("rope_theta", beside);
+  return source.number("rope_theta", source.config.positive(source.keys.theta_key));
 }
 
 void read_llama3(const RopeSource& source, Rope& rope) {
-  source.check_members({"factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"});
+  source.note_unread({"factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"});
   rope.factor = source.needed("factor");
   rope.low = source.needed("low_freq_factor");
-  rope.high = source.needed("high_freq_factor");
+  // Where they are not apart, Transformers warns, and nothing lies between the two kinds of pairs.
+  rope.high = std::max(source.needed("high_freq_factor"), std::nextafter(rope.low, 2 * rope.low));
   rope.original = source.original();
 }
 
 void read_yarn(const RopeSource& source, Rope& rope) {
-  source.check_members({"factor", "beta_fast", "beta_slow", "original_max_position_embeddings",
-                        "attention_factor", "mscale", "mscale_all_dim", "truncate"});
+  source.note_unread({"factor", "beta_fast", "beta_slow", "original_max_position_embeddings",
+                      "attention_factor", "mscale", "mscale_all_dim", "truncate"});
   bool derived = source.object->find("factor") != nullptr && source.find("factor") == nullptr;
   rope.factor = derived ? source.ratio() : source.needed("factor");
   rope.low = source.number("beta_slow", 1);
   rope.high = source.number("beta_fast", 32);
   rope.original = source.original();
   const Json* truncate = source.find("truncate");
-  if (truncate != nullptr && truncate->dump() != "true") {
-    raise(DS_ERROR_UNSUPPORTED, "key '{}.truncate' must be true, got {}", source.key, truncate->dump());
+  if (truncate != nullptr && !truncate->is_bool()) {
+    raise(DS_ERROR_INVALID_ARGUMENT, "key '{}.truncate' must be true or false, got {}", source.key,
+          truncate->dump());
   }
+  rope.truncate = truncate == nullptr || truncate->boolean();
   auto grown = [&](std::string_view name) {
     return rope.factor <= 1 ? 1 : 1 + 0.1 * source.number(name, 1) * std::log(rope.factor);
   };
@@ -154,7 +148,7 @@ void read_yarn(const RopeSource& source, Rope& rope) {
 
 // arXiv:2402.13753. `pairs`: of columns that turn. Returns the longest sequence with the short factors.
 int64_t read_longrope(const RopeSource& source, int64_t pairs, int64_t seq, Rope& rope) {
-  source.check_members(
+  source.note_unread(
       {"short_factor", "long_factor", "factor", "attention_factor", "original_max_position_embeddings"});
   int64_t original = source.original();
   std::vector<double> brief = source.numbers("short_factor", pairs);
@@ -169,14 +163,25 @@ int64_t read_longrope(const RopeSource& source, int64_t pairs, int64_t seq, Rope
 
 // theta grows with the length of the sequence beyond max_position_embeddings, which it returns.
 int64_t read_dynamic(const RopeSource& source, int64_t dims, int64_t seq, Rope& rope) {
-  source.check_members({"factor"});
+  source.note_unread({"factor"});
   double factor = source.needed("factor");
   int64_t positions = source.config.size("max_position_embeddings");
-  require(dims > 2, "rope_type 'dynamic' needs more than 2 columns of a head that turn, got {}", dims);
+  require(dims != 2, "rope_type 'dynamic' needs more than 2 columns of a head that turn, got {}", dims);
   double length = static_cast<double>(std::max(seq, positions)) / static_cast<double>(positions);
   double power = static_cast<double>(dims) / static_cast<double>(dims - 2);
   rope.theta *= std::pow(factor * length - (factor - 1), power);
   return positions;
+}
+
+// Of d odd columns Transformers makes (d + 1) / 2 frequencies theta^(-2i/d), which turn d + 1 columns: those
+// of an even number of columns and another theta.
+void make_even(const RopeSource& source, int64_t dims, Rope& rope) {
+  if (dims % 2 == 0) return;
+  if (rope.scaling == "yarn" || rope.scaling == "longrope") {
+    raise(DS_ERROR_INVALID_ARGUMENT, "key '{}' must leave an even number of columns for {}, got {}",
+          source.keys.partial_key, rope.scaling, dims);
+  }
+  rope.theta = std::pow(rope.theta, static_cast<double>(dims + 1) / static_cast<double>(dims));
 }
 
 }  // namespace
@@ -186,15 +191,14 @@ HfRope read_rope(HfConfig& config, int64_t width, int64_t seq, const RopeKeys& k
   HfRope out;
   Rope& rope = out.rope;
   rope.theta = read_theta(source);
-  rope.dims = read_dims(source, width);
-  if (keys.original > 0) config.pass_over("original_max_position_embeddings");
-  int64_t dims = rope.dims == 0 ? width : rope.dims;
+  int64_t dims = read_dims(source, width), even = dims + dims % 2;
+  rope.dims = even == width ? 0 : even;
   std::string type = source.type();
   bool known = !keys.longrope_only || type == "default" || type == "longrope";
   if (known && type == "default") {
-    source.check_members({});
+    source.note_unread({});
   } else if (known && type == "linear") {
-    source.check_members({"factor"});
+    source.note_unread({"factor"});
     rope.factor = source.needed("factor");
   } else if (known && type == "llama3") {
     read_llama3(source, rope);
@@ -211,6 +215,7 @@ HfRope read_rope(HfConfig& config, int64_t width, int64_t seq, const RopeKeys& k
           type);
   }
   if (type != "default" && type != "dynamic") rope.scaling = type;
+  make_even(source, dims, rope);
   return out;
 }
 

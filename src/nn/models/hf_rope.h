@@ -9,13 +9,10 @@ namespace ds {
 
 // How a family reads its rope.
 struct RopeKeys {
-  double theta = 10000;  // when no key says it
-  double partial = 1;    // share of a head's columns that turn
-  bool partly = false;   // the family has partial_rotary_factor; others must have 1
+  bool partly = false;  // a part of a head's columns may turn; elsewhere all of them do
   std::string_view theta_key = "rope_theta";
   std::string_view partial_key = "partial_rotary_factor";
   bool longrope_only = false;  // of all scalings; "su" and "yarn" are names of it
-  double original = 0;         // of original_max_position_embeddings when absent; 0: what the scaling says
 };
 
 struct HfRope {

@@ -17,14 +17,11 @@ struct Mixtral {
 
 Mixtral read_mixtral(HfConfig& config, int64_t seq) {
   Mixtral m;
-  m.decoder = read_decoder(config, 1e-5);
+  m.decoder = read_decoder(config);
   Decoder& d = m.decoder;
-  d.act = read_activation(config, "hidden_act", "silu");
-  RopeKeys rope;
-  rope.theta = 1e6;
-  d.rope = read_rope(config, d.width, seq, rope);
-  d.windows =
-      read_windows(config, config.size_or("sliding_window", 0), std::vector<bool>(d.windows.size(), true));
+  d.act = read_activation(config, "hidden_act");
+  d.rope = read_rope(config, d.width, seq);
+  d.windows = read_windows(config, d.layers);
   m.experts = config.size("num_local_experts");
   m.chosen = config.size("num_experts_per_tok");
   require(m.chosen <= m.experts, "key 'num_experts_per_tok' must be at most num_local_experts {}, got {}",
@@ -32,12 +29,10 @@ Mixtral read_mixtral(HfConfig& config, int64_t seq) {
   require(m.experts <= kMostExperts / d.layers,
           "key 'num_local_experts' must be at most {} for {} layers, got {}", kMostExperts / d.layers,
           d.layers, m.experts);
-  bool counted = config.flag_or("output_router_logits", false);
   const Json* weight = config.find("router_aux_loss_coef");
-  m.balance = weight != nullptr && weight->is_number() && weight->number() == 0
-                  ? 0
-                  : config.positive_or("router_aux_loss_coef", 0.001);
-  if (!counted) m.balance = 0;
+  bool none = weight != nullptr && weight->is_number() && weight->number() == 0;
+  m.balance = none ? 0 : config.positive("router_aux_loss_coef");
+  if (!config.flag("output_router_logits")) m.balance = 0;
   return m;
 }
 
@@ -68,8 +63,9 @@ ValueId mixture(Graph& graph, LayerBuilder& build, const Mixtral& m, const std::
 
 HfModel build_mixtral(HfConfig& config, int64_t bound, int64_t seq) {
   Mixtral m = read_mixtral(config, seq);
-  const Decoder& d = m.decoder;
+  Decoder& d = m.decoder;
   HfModel model = begin_model(config, bound);
+  d.mask = model.graph.find_value("mask");
   Graph& graph = model.graph;
   LayerBuilder build(graph);
   std::vector<ValueId> routers;
@@ -84,6 +80,7 @@ HfModel build_mixtral(HfConfig& config, int64_t bound, int64_t seq) {
   ValueId logits = decoder_logits(model, build, config, d, x);
   ValueId balance = -1;
   if (m.balance > 0) {
+    if (d.mask >= 0) routers.push_back(d.mask);
     balance = graph.add("load_balance", routers, {{"k", m.chosen}}, "balance");
     balance = graph.add("scale", {balance}, {{"factor", m.balance}}, "balance.weighted");
   }

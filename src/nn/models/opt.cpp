@@ -13,8 +13,8 @@ constexpr int64_t kOffset = 2;  // first row of the table that a token has
 struct Opt {
   int64_t hidden, inner, heads, embedding;  // embedding: width of the token table
   std::string act;
-  bool norm_before;
-  double dropout;  // of branches
+  bool norm_before, affine;  // affine: norms have weight and bias
+  double dropout;            // of branches
   LinearOptions linear;
 };
 
@@ -25,11 +25,11 @@ Opt read_opt(HfConfig& config) {
   opt.heads = config.size("num_attention_heads");
   opt.embedding = config.size_or("word_embed_proj_dim", opt.hidden);
   check_heads(opt.hidden, opt.heads);
-  opt.act = read_activation(config, "activation_function", "relu");
-  opt.norm_before = config.flag_or("do_layer_norm_before", true);
+  opt.act = read_activation(config, "activation_function");
+  opt.norm_before = config.flag("do_layer_norm_before");
   opt.dropout = config.dropout("dropout");
-  opt.linear = {config.positive_or("init_std", 0.02), config.flag_or("enable_bias", true)};
-  config.only("layer_norm_elementwise_affine", true);
+  opt.linear = {config.positive("init_std"), config.flag("enable_bias")};
+  opt.affine = config.flag("layer_norm_elementwise_affine");
   return opt;
 }
 
@@ -39,14 +39,16 @@ ValueId attention(LayerBuilder& build, const Opt& opt, const std::string& name, 
   ValueId q = build.linear(self + ".q_proj", x, opt.hidden, opt.linear);
   ValueId k = build.linear(self + ".k_proj", x, opt.hidden, opt.linear);
   ValueId v = build.linear(self + ".v_proj", x, opt.hidden, opt.linear);
-  ValueId y = build.attention(self, {q, k, v, mask}, {opt.heads, opt.heads, seq});
+  AttentionOptions options{opt.heads, opt.heads, seq};
+  options.mask = mask;
+  ValueId y = build.attention(self, {q, k, v}, options);
   return build.linear(self + ".out_proj", y, opt.hidden, opt.linear);
 }
 
 ValueId block(LayerBuilder& build, const Opt& opt, const std::string& name, ValueId x, ValueId mask,
               int64_t seq) {
   auto norm = [&](const char* part, ValueId v, bool here) {
-    return here ? build.layer_norm(name + part, v, kEps) : v;
+    return here ? build.layer_norm(name + part, v, kEps, opt.affine) : v;
   };
   ValueId h = norm(".self_attn_layer_norm", x, opt.norm_before);
   h = build.dropout(name + ".self_attn.dropout", attention(build, opt, name, h, mask, seq), opt.dropout);
@@ -64,17 +66,16 @@ ValueId block(LayerBuilder& build, const Opt& opt, const std::string& name, Valu
 HfModel build_opt(HfConfig& config, int64_t bound, int64_t seq) {
   Opt opt = read_opt(config);
   int64_t layers = read_layers(config, "num_hidden_layers");
-  int64_t positions = config.size("max_position_embeddings");
-  check_positions("max_position_embeddings", positions, seq);
-  bool last_norm = !config.flag_or("_remove_final_layer_norm", false) && opt.norm_before;
+  int64_t positions = read_positions(config, seq);
+  bool last_norm = !config.flag("_remove_final_layer_norm") && opt.norm_before;
   double stddev = opt.linear.stddev;
-  HfModel model = begin_model(config, bound);
+  HfModel model = begin_model(config, bound, true);
   model.position_offset = kOffset;
-  ValueId mask = add_ids(model, "mask"), rows = add_ids(model, "positions");
+  ValueId mask = model.graph.find_value("mask"), rows = add_ids(model, "positions");
   LayerBuilder build(model.graph);
   const std::string decoder = "model.decoder.";
   ValueId tokens = model.graph.find_value("tokens");
-  int64_t vocab = config.size("vocab_size"), padding = read_padding(config, vocab, 1);
+  int64_t vocab = config.size("vocab_size"), padding = read_padding(config, vocab);
   ValueId x = build.embedding(decoder + "embed_tokens", tokens, vocab, opt.embedding, stddev, padding);
   bool projected = opt.embedding != opt.hidden;
   if (projected) x = build.linear(decoder + "project_in", x, opt.hidden, {stddev, false});
@@ -83,10 +84,9 @@ HfModel build_opt(HfConfig& config, int64_t bound, int64_t seq) {
   for (int64_t i = 0; i < layers; ++i) {
     x = block(build, opt, fmt::format("{}layers.{}", decoder, i), x, mask, seq);
   }
-  if (last_norm) x = build.layer_norm(decoder + "final_layer_norm", x, kEps);
+  if (last_norm) x = build.layer_norm(decoder + "final_layer_norm", x, kEps, opt.affine);
   if (projected) x = build.linear(decoder + "project_out", x, opt.embedding, {stddev, false});
-  end_model(model, config,
-            add_head(model, build, config, x, "lm_head", decoder + "embed_tokens", stddev, true));
+  end_model(model, config, add_head(model, build, config, x, "lm_head", decoder + "embed_tokens", stddev));
   return model;
 }
 
