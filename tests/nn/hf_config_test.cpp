@@ -372,6 +372,22 @@ TEST(HfConfig, KeysThatTransformersDoesNotReadAreNamedAndPassedOver) {
   EXPECT_EQ(hf_model(rope, 32, 16).unread, (std::vector<std::string>{"rope_scaling.finetuned"}));
 }
 
+// With rope a text may go on beyond max_position_embeddings; a table of positions ends.
+TEST(HfConfig, OnlyATableOfPositionsEndsAText) {
+  for (const std::string& model : golden_models()) {
+    Json config = config_of(model);
+    const char* key = model == "gpt2" ? "n_positions" : "max_position_embeddings";
+    bool table = model == "gpt2" || model == "opt" || model == "bert";
+    EXPECT_EQ(hf_positions(config), table ? config.at(key).integer() : 0) << model;
+    config.set(key, 20);
+    if (table) {
+      EXPECT_THROW(hf_model(config, 32, 32), Error) << model;
+    } else {
+      hf_model(config, 32, 32).graph.check();
+    }
+  }
+}
+
 TEST(HfConfig, OneWarningNamesAllOfThem) {
   std::vector<std::string> lines;
   set_log_sink([&](LogLevel level, std::string_view line) {
