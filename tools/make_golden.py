@@ -210,7 +210,7 @@ def draw_batch(model, args, source, share):
         filler = pad % model.config.vocab_size if pad is not None else 0
         batch["input_ids"] = torch.where(keep == 1, ids, torch.full_like(ids, filler))
         batch["attention_mask"] = keep
-    picks[0, -1 if args.padding == "left" else min(1, args.tokens - 1)] = True  # never a batch without a target
+    picks[0, -1] = True  # never a batch without a target
     batch["labels"] = torch.where(picks & (keep == 1), ids, torch.full_like(ids, -100))
     if model.net.config._attn_implementation == "eager":  # a row that sees nothing sees everything there
         batch["labels"][:, 1:][keep[:, :-1] == 0] = -100
@@ -263,6 +263,18 @@ def distance(one, other):
     loss = [abs(a - b) for a, b in zip(one["loss"], other["loss"])] + [abs(one[k] - other[k]) for k in keys]
     norm = [abs(a - b) / (b or 1) for a, b in zip(one["grad_norm"], other["grad_norm"])]
     return max(loss), max(norm)
+
+
+def steady(runs, wide):
+    """Steps before rounding decides where a run goes: 1 % of a gradient's norm; at least 1."""
+    apart = [max(abs(run["grad_norm"][i] - norm) / (norm or 1) for run in runs)
+             for i, norm in enumerate(wide["grad_norm"])]
+    return next((max(1, i) for i, norm in enumerate(apart) if not norm < 0.01), None)
+
+
+def cut(run, steps):
+    """The run's first steps; without the loss after the last one."""
+    return {"loss": run["loss"][:steps], "grad_norm": run["grad_norm"][:steps]}
 
 
 def run_tolerance(runs, wide, largest, pull):
@@ -389,9 +401,12 @@ def record(folder, args):
         trained, base = [copy.deepcopy(model) for model in singles], copy.deepcopy(wide)
         runs = [train(model, model, batches, section, clip, steps) for model in trained]
         run = train(base, base, batches, section, clip, steps)
+        end = steady(runs, run)
+        if end:
+            run, runs = cut(run, end), [cut(one, end) for one in runs]
         doc[name] = {**hyper(optimizer, section, clip or None), **run}
         tolerance[name] = run_tolerance(runs, run, largest, norm_of(wide.pull(batches)))
-        if name == "adamw":
+        if name == "adamw" and not end:
             doc["final_params"] = param_records([model.in_file(model.named()) for model in trained],
                                                 base.in_file(base.named()), [sample[1] for sample in samples], grads, steps)
     doc["tolerance"] = tolerance
@@ -434,7 +449,7 @@ def main():
     torch.use_deterministic_algorithms(True)
     doc, tensors = record(args.folder, args)
     write(args.folder, doc, tensors)
-    print(f"recorded: loss {doc['loss']['value']:.6f}, {len(doc['final_params'])} tensors")
+    print(f"recorded: loss {doc['loss']['value']:.6f}, {sum(name.startswith('grad.') for name in tensors)} gradients")
 
 
 if __name__ == "__main__":

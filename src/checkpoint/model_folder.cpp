@@ -13,7 +13,7 @@ namespace {
 
 constexpr int64_t kMaxConfig = 1 << 24;
 
-void check_weights(const Graph& graph, const std::string& folder) {
+WeightMatch match_graph(const Graph& graph, const std::string& folder) {
   std::vector<std::string> names;
   std::vector<std::vector<int64_t>> shapes;
   for (const Parameter& param : graph.params) {
@@ -21,7 +21,7 @@ void check_weights(const Graph& graph, const std::string& folder) {
     shapes.emplace_back();
     for (const Dim& dim : graph.type(param.value).shape.dims()) shapes.back().push_back(dim.extent);
   }
-  match_weights(names, shapes, folder);
+  return match_weights(names, shapes, folder);
 }
 
 std::string config_path(const std::string& folder) { return folder + "/config.json"; }
@@ -68,8 +68,18 @@ HfModel build_hf_model(const std::string& folder, int64_t bound, int64_t seq, Hf
   } catch (const Error& error) {
     raise(error.status(), "{}: {}", config_path(folder), error.what());
   }
-  if (has_weights(folder)) check_weights(model.graph, folder);
+  if (has_weights(folder)) match_graph(model.graph, folder);
   return model;
+}
+
+std::map<std::string, std::string> stored_names(const Graph& graph, const std::string& folder) {
+  WeightMatch match = match_graph(graph, folder);
+  std::map<std::string, std::string> names;
+  for (const WeightSource& source : match.sources) {
+    if (source.param < 0) continue;
+    names[match.entry(source).name] = graph.params[static_cast<size_t>(source.param)].name;
+  }
+  return names;
 }
 
 HfModel configured_model(const Config& config) {

@@ -1,4 +1,5 @@
 #pragma once
+#include <map>
 #include <string>
 
 #include "core/config/config.h"
@@ -24,6 +25,10 @@ HfModel build_hf_model(const std::string& folder, int64_t bound, int64_t seq,
 // One line of warning that names the keys of the folder's config.json without effect; none when there are
 // none.
 void warn_unread(const HfModel& model, const std::string& folder);
+
+// The parameter of the graph that each tensor of the folder's files is, by the tensor's name. Errors as of
+// load_weights.
+std::map<std::string, std::string> stored_names(const Graph& graph, const std::string& folder);
 
 // The model that config.model names, built in or in a folder, for micro-batches of micro_batch * sequence
 // tokens; DS_ERROR_CONFIG when it names none. A folder's model has its config.json's dropout, unless

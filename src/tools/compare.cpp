@@ -78,8 +78,8 @@ void GradComparison::see(const std::string& name, std::span<const float> got, st
   }
   abs_.see(error, golden_.grad_abs, name);
   const std::vector<std::string>& zero = golden_.grad_zero;
-  if (std::find(zero.begin(), zero.end(), name) != zero.end()) return;
-  rel_.see(error == 0 ? 0 : error / largest, golden_.grad_rel, name);
+  if (largest == 0 || std::find(zero.begin(), zero.end(), name) != zero.end()) return;
+  rel_.see(error / largest, golden_.grad_rel, name);
 }
 
 std::vector<Finding> compare_run(const GoldenRun& want, const RunNumbers& got) {
@@ -90,8 +90,8 @@ std::vector<Finding> compare_run(const GoldenRun& want, const RunNumbers& got) {
   for (size_t i = 0; i < want.loss.size(); ++i) {
     std::string step = fmt::format("step {}", i + 1);
     loss.see(distance(got.loss[i], want.loss[i]), want.loss_abs, step);
-    norm.see(distance(got.grad_norm[i], want.grad_norm[i]) / std::abs(want.grad_norm[i]), want.grad_norm_rel,
-             step);
+    double scale = want.grad_norm[i] == 0 ? 1 : std::abs(want.grad_norm[i]);
+    norm.see(distance(got.grad_norm[i], want.grad_norm[i]) / scale, want.grad_norm_rel, step);
   }
   if (want.final_loss)
     loss.see(distance(got.final_loss, *want.final_loss), want.loss_abs, "after the last step");
@@ -125,10 +125,12 @@ std::string findings_text(std::span<const Finding> findings) {
   std::string out = fmt::format("{:<13}{:<15}{:>10}{:>11}{:>9}  {}\n", "kind", "measure", "error",
                                 "tolerance", "share", "worst at");
   for (const Finding& f : findings) {
+    if (!f.compared()) continue;
     out += fmt::format("{:<13}{:<15}{:>10.2e}{:>11.2e}{:>9.2f}  {}\n", f.kind, f.measure, f.error,
                        f.tolerance, f.share(), f.where);
   }
   for (const Finding& f : findings) {
+    for (const std::string& place : f.refused) out += fmt::format("not compared: {} {}\n", f.kind, place);
     if (f.passed()) continue;
     std::span<const std::string> named(f.beyond.data(), std::min(kNamed, f.beyond.size()));
     out += fmt::format("beyond tolerance: {} {}: {}", f.kind, f.measure, fmt::join(named, ", "));
@@ -140,13 +142,14 @@ std::string findings_text(std::span<const Finding> findings) {
 Json findings_json(std::span<const Finding> findings) {
   Json::Array out;
   for (const Finding& f : findings) {
-    Json::Array beyond(f.beyond.begin(), f.beyond.end());
+    Json::Array beyond(f.beyond.begin(), f.beyond.end()), refused(f.refused.begin(), f.refused.end());
     out.push_back(Json::Object{{"kind", f.kind},
                                {"measure", f.measure},
                                {"error", f.error},
                                {"tolerance", f.tolerance},
                                {"where", f.where},
-                               {"beyond", std::move(beyond)}});
+                               {"beyond", std::move(beyond)},
+                               {"refused", std::move(refused)}});
   }
   return out;
 }

@@ -14,10 +14,12 @@ struct Finding {
   std::string measure;  // "rel"
   double error = 0;
   double tolerance = 0;
-  std::string where;                // of that error: a tensor, a token, a step
-  std::vector<std::string> beyond;  // every place whose error passes its tolerance; NaN passes any
+  std::string where;                      // of that error: a tensor, a token, a step
+  std::vector<std::string> beyond;        // every place whose error passes its tolerance; NaN passes any
+  std::vector<std::string> refused = {};  // places that libds cannot compute, and why
 
   bool passed() const { return beyond.empty(); }
+  bool compared() const { return !where.empty(); }  // at any place
   double share() const;  // error / tolerance; infinite where tolerance is 0 and error is not
   // Takes in one more place. Its tolerance may differ from that of other places.
   void see(double place_error, double place_tolerance, const std::string& place);
@@ -33,7 +35,8 @@ struct RunNumbers {
 Finding compare_logits(const GoldenBatch& batch, std::span<const float> got, std::span<const float> want,
                        double tolerance);
 
-// Absolute error over all tensors, and error by the tensor's largest value but for those of grad_zero.
+// Absolute error over all tensors, and error by the tensor's largest value but for those of grad_zero and
+// those that are recorded as 0 throughout.
 class GradComparison {
  public:
   explicit GradComparison(const Golden& golden);
@@ -46,7 +49,7 @@ class GradComparison {
   Finding abs_, rel_;
 };
 
-// Losses (with the final one) absolute, gradient norms relative.
+// Losses (with the final one) absolute, gradient norms relative, but absolute where 0 is recorded.
 std::vector<Finding> compare_run(const GoldenRun& want, const RunNumbers& got);
 
 // Sum and l2 norm of tensors.

@@ -98,28 +98,20 @@ std::vector<float> Trial::tensor(const std::string& name, const std::string& kin
   return engine_->read_tensor(static_cast<int32_t>(at - names.begin()), kind);
 }
 
-GreedyTrial::GreedyTrial(const VerifySubject& subject, const Golden& golden, const VerifyRequest& options,
-                         Communicator& comm) {
-  size_t longest = 1;
-  for (const GoldenText& text : golden.greedy) {
-    longest = std::max(longest, text.prompt.size() + text.tokens.size());
-  }
+std::vector<int32_t> continue_text(const VerifySubject& subject, const GoldenText& text,
+                                   const VerifyRequest& options, Communicator& comm) {
+  auto prompt = static_cast<int64_t>(text.prompt.size()), fresh = static_cast<int64_t>(text.tokens.size());
   Setup setup;
-  setup.tokens = static_cast<int64_t>(longest);
+  setup.tokens = prompt + fresh;
   HfModel model = subject.build(setup.tokens, setup.tokens);
-  for (const GoldenText& text : golden.greedy) {
-    check_continuation(model, static_cast<int64_t>(text.prompt.size()), setup.tokens);
-  }
+  check_continuation(model, prompt, setup.tokens);
   Config config = trial_config(setup, model, options, comm.size());
   EngineOptions engine_options;
   engine_options.threads = threads_of_rank(config, comm.local_size());
   engine_options.programs.decode = {setup.tokens, model.position_offset};
-  engine_ = std::make_unique<InferenceEngine>(config, model.graph, comm, engine_options);
-  subject.load(*engine_);
-}
-
-std::vector<int32_t> GreedyTrial::continue_text(const GoldenText& text) {
-  return generate(*engine_, text.prompt, {static_cast<int64_t>(text.tokens.size()), {}, {}, false});
+  InferenceEngine engine(config, model.graph, comm, engine_options);
+  subject.load(engine);
+  return generate(engine, text.prompt, {fresh, {}, {}, false});
 }
 
 }  // namespace ds

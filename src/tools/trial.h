@@ -30,15 +30,9 @@ class Trial {
   RunNumbers numbers_;
 };
 
-// Continues prompts with the most probable token, each alone, as `libds generate` does.
-class GreedyTrial {
- public:
-  GreedyTrial(const VerifySubject& subject, const Golden& golden, const VerifyRequest& options,
-              Communicator& comm);
-  std::vector<int32_t> continue_text(const GoldenText& text);
-
- private:
-  std::unique_ptr<InferenceEngine> engine_;
-};
+// The prompt's continuation with the most probable tokens, as `libds generate` gives it. Each text has an
+// engine of its own: rotations may follow from a text's length. Collective.
+std::vector<int32_t> continue_text(const VerifySubject& subject, const GoldenText& text,
+                                   const VerifyRequest& options, Communicator& comm);
 
 }  // namespace ds

@@ -1,5 +1,6 @@
 #pragma once
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -32,12 +33,17 @@ const std::vector<std::string>& verify_kinds();
 struct VerifySubject {
   std::function<HfModel(int64_t bound, int64_t seq)> build;  // with an input mask where batches hide tokens
   std::function<void(EngineCore&)> load;                     // collective
+  std::map<std::string, std::string> stored = {};  // names of tensors in files, and the parameters they are
+
+  // The parameter that the record calls `name`: by its own name, or by that of its tensor in the files.
+  const std::string& param(const std::string& name) const;
 };
 
 struct VerifyReport {
   std::string title;  // what ran: family, ranks, stage, tier
   std::vector<Finding> findings;
-  int failed() const;  // findings beyond their tolerance
+  int failed() const;   // findings beyond their tolerance
+  int refused() const;  // places that were not compared
   std::string text() const;
   Json json() const;
 };
@@ -45,7 +51,8 @@ struct VerifyReport {
 // Computes what `golden` records and compares. Collective: all ranks pass equal arguments and get equal
 // reports. With W ranks every rank takes the batch of adamw, sgd and bf16; leaf l of a step of accum and
 // bf16_accum takes micro-batch l mod their number, in as many leaves as make all of them count alike. A kind
-// that is asked for and not recorded is DS_ERROR_NOT_FOUND. NaN in a run fails its kind.
+// that is asked for and not recorded is DS_ERROR_NOT_FOUND. NaN in a run fails its kind. A text that libds
+// cannot continue (DS_ERROR_UNSUPPORTED) is named in the report, and an error when "greedy" was asked for.
 VerifyReport verify(const VerifySubject& subject, const Golden& golden, const VerifyRequest& options,
                     Communicator& comm);
 

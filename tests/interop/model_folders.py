@@ -85,7 +85,7 @@ def positions(draw, config, setup):
 def scaling(draw, config, width, kinds, partial=1.0):
     """A rope_scaling of one of `kinds`, with any of its members; None: plain."""
     kind, pairs = draw.choice(kinds), int(width * partial + 1) // 2
-    if kind is None or (kind == "dynamic" and pairs < 2):
+    if kind is None or (kind == "dynamic" and int(width * partial) <= 2):
         return None
     if config["model_type"] == "mixtral" and kind != "default":
         config.setdefault("head_dim", width)  # Transformers has no default for it
@@ -136,7 +136,7 @@ def rope(draw, config, width, kinds=(None, None, "default", "linear", "dynamic",
 def windows(draw, config, setup, always=True):
     """Sliding windows by number and by layer."""
     layers, window = config["num_hidden_layers"], draw.choice([1, 2, 3, setup.tokens, 4096])
-    draw.some(config, sliding_window=[window, window, None])
+    draw.some(config, sliding_window=[window, window, None if config["model_type"] != "gemma2" else 2])
     types = [draw.choice(["full_attention", "sliding_attention"]) for _ in range(layers)]
     sliding = config.get("sliding_window", 4096 if always else None) is not None
     if draw.chance(0.4):
@@ -177,7 +177,7 @@ def mixtral(draw, setup, family):
     windows(draw, config, setup, False)
     experts = draw.choice([1, 2, 3, 4, 6])
     config |= {"num_local_experts": experts, "num_experts_per_tok": draw.randint(1, experts)}
-    draw.some(config, output_router_logits=[True, False], router_aux_loss_coef=[0.0, 0.001, 0.02, 1],
+    draw.some(config, output_router_logits=[True, False], router_aux_loss_coef=[0.0, 0.001, 0.02, 1.0],
               router_jitter_noise=[0.0, 0.1])
     return config
 
@@ -186,12 +186,10 @@ def phi3(draw, setup, family):
     config = llama(draw, setup, family)
     width = config.get("head_dim", config["hidden_size"] // config["num_attention_heads"])
     partial = draw.choice([1.0, 1.0, 0.75, 0.5]) if width >= 4 else 1.0
+    odd = int(width * partial) % 2 != 0  # then Transformers wants lists that its own code cannot use
     limit = config["max_position_embeddings"]
     config["original_max_position_embeddings"] = draw.choice([2, 8, limit, 4096])
-    found = scaling(draw, config, width, [None, None, "longrope", "longrope", "su", "yarn_as_longrope"], partial)
-    if found and found.get("rope_type", found.get("type")) == "yarn_as_longrope":
-        found = scaling(draw, config, width, ["longrope"], partial) | {"type": "yarn"}
-        found.pop("rope_type", None)
+    found = scaling(draw, config, width, [None] if odd else [None, "longrope", "longrope", "su"], partial)
     if partial != 1.0 or draw.chance(0.2):
         config["partial_rotary_factor"] = partial
     draw.some(config, rope_theta=[10000.0, 500.0], resid_pdrop=[0.0, 0.1], embd_pdrop=[0.0, 0.1])
@@ -204,8 +202,8 @@ def gemma2(draw, setup, family):
     config = llama(draw, setup, family)
     config.setdefault("head_dim", config["hidden_size"] // config["num_attention_heads"])
     config["hidden_activation"] = config.pop("hidden_act", "gelu_pytorch_tanh")
-    draw.some(config, hidden_act=["gelu", "gelu_pytorch_tanh"], query_pre_attn_scalar=[256, 8, 3, 16.5],
-              attn_logit_softcapping=[50.0, 2, None], final_logit_softcapping=[30.0, 3.0, None], attention_bias=[True, False])
+    draw.some(config, hidden_act=["gelu", "gelu_pytorch_tanh"], query_pre_attn_scalar=[256, 8, 3],
+              attn_logit_softcapping=[50.0, 2.0, None], final_logit_softcapping=[30.0, 3.0, None], attention_bias=[True, False])
     windows(draw, config, setup)
     return config
 
@@ -229,7 +227,7 @@ def gpt_neox(draw, setup, family):
         config["hidden_size"] = config["num_attention_heads"] * (width := 4)
     config["model_type"] = family
     positions(draw, config, setup)
-    partial = draw.choice([p for p in (0.25, 0.5, 0.7, 1.0, 1) if int(width * p) >= 2])
+    partial = draw.choice([p for p in (0.25, 0.5, 0.7, 1.0, 1) if int(width * p) >= 2 and (p < 1 or width % 2 == 0)])
     spelled = draw.choice(["old", "both", "new"])
     found = scaling(draw, config, width, [None, None, "linear", "dynamic", "yarn", "llama3", "longrope"], partial)
     theta = draw.choice([10000, 1000.0])
