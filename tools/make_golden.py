@@ -12,6 +12,7 @@ are those of float64; how far float32 is from them gives the tolerances.
 import argparse
 import contextlib
 import copy
+import functools
 import json
 import math
 import os
@@ -266,10 +267,15 @@ def distance(one, other):
 
 
 def steady(runs, wide):
-    """Steps before rounding decides where a run goes: 1 % of a gradient's norm; at least 1."""
-    apart = [max(abs(run["grad_norm"][i] - norm) / (norm or 1) for run in runs)
-             for i, norm in enumerate(wide["grad_norm"])]
-    return next((max(1, i) for i, norm in enumerate(apart) if not norm < 0.01), None)
+    """Steps before rounding decides where a run goes, which is when it moves a number by 1 %; None: all."""
+    def wanders(*key):
+        values = [functools.reduce(lambda part, k: part[k], key, run) for run in [wide, *runs]]
+        return not all(abs(value - values[0]) <= 0.01 * max(abs(values[0]), 1e-6) for value in values)
+    steps = len(wide["loss"])
+    for i in range(steps):
+        if wanders("loss", i) or wanders("grad_norm", i):
+            return max(1, i)
+    return steps if wanders("final_loss") else None
 
 
 def cut(run, steps):
@@ -322,11 +328,14 @@ def param_records(samples, wide, grads, wide_grads, steps):
         total, l2 = q.sum().item(), q.norm().item()
         reach = ((2 * q.abs() * stray + stray**2).sum() / (2 * l2)).item() if l2 else stray.norm().item()
         reach += (q * drift).norm().item() / l2 if l2 else drift.norm().item()
-        apart = [(one[name].double().sum().item() - total, one[name].double().norm().item() - l2) for one in samples]
+        # A sum may agree by chance: what its elements are apart, as independent errors, counts, too.
+        apart = [(one[name].double().sum().item() - total, one[name].double().norm().item() - l2,
+                  (one[name].double() - q).norm().item()) for one in samples]
         out[name] = {"sum": total, "l2": l2,
-                     "sum_tol": ceil2(max(10 * max(abs(s) for s, _ in apart), 4 * ULP * q.abs().sum().item(),
-                                        stray.sum().item() + drift.norm().item())),
-                     "l2_tol": ceil2(max(10 * max(abs(l) for _, l in apart), 8 * ULP * l2, reach)),
+                     "sum_tol": ceil2(max(10 * max(abs(s) for s, _, _ in apart), 4 * max(e for _, _, e in apart),
+                                        4 * ULP * q.abs().sum().item(), stray.sum().item() + drift.norm().item())),
+                     "l2_tol": ceil2(max(10 * max(abs(l) for _, l, _ in apart), max(e for _, _, e in apart),
+                                        8 * ULP * l2, reach)),
                      "unsure": int(unsure.sum()), "zero": int(zero.sum())}
     return out
 

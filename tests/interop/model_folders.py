@@ -340,22 +340,84 @@ def spell_tensors(draw, folder, family, prefix):
     safetensors.torch.save_file(tensors, path, {"format": "pt"})
 
 
-def make(folder, seed, index):
-    """Writes folder `index` of `seed`; returns its family and how it is to be used."""
-    draw = Draw(f"{seed}/{index}")
-    family = sorted(FAMILIES)[index % len(FAMILIES)]
-    setup = Setup(draw, family)
-    config = FAMILIES[family](draw, setup, family)
+def auto_model(family):
+    return transformers.AutoModelForMaskedLM if family == "bert" else transformers.AutoModelForCausalLM
+
+
+def write(draw, folder, config, kind, shards="1GB"):
+    """The folder of a configuration, which stays as it is, with random weights."""
     folder.mkdir(parents=True, exist_ok=True)
-    config = dress(draw, config)
-    (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n")
-    auto = transformers.AutoModelForMaskedLM if family == "bert" else transformers.AutoModelForCausalLM
-    kind = draw.choice([torch.float32, torch.float32, torch.bfloat16, torch.float16])
-    net = auto.from_config(transformers.AutoConfig.from_pretrained(folder), dtype=torch.float32)
+    text = json.dumps(config, indent=1) + "\n"
+    (folder / "config.json").write_text(text)
+    net = auto_model(config["model_type"]).from_config(transformers.AutoConfig.from_pretrained(folder), dtype=torch.float32)
     fill(net, draw)
-    shards = "4KB" if draw.chance(0.2) else "1GB"
     net.to(kind).save_pretrained(folder, max_shard_size=shards)
-    (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n")
+    (folder / "config.json").write_text(text)
+    return net
+
+
+def family_of(index):
+    return sorted(FAMILIES)[index % len(FAMILIES)]
+
+
+def make(folder, seed, index):
+    """Writes folder `index` of `seed`; returns how it is to be used."""
+    draw, family = Draw(f"{seed}/{index}"), family_of(index)
+    setup = Setup(draw, family)
+    config = dress(draw, FAMILIES[family](draw, setup, family))
+    kind = draw.choice([torch.float32, torch.float32, torch.bfloat16, torch.float16])
+    net = write(draw, folder, config, kind, "4KB" if draw.chance(0.2) else "1GB")
     if (folder / "model.safetensors").exists():
         spell_tensors(draw, folder, family, net.base_model_prefix)
-    return family, setup
+    return setup
+
+
+def shrink(config):
+    """A published configuration with few and narrow layers and few words, in the same ratios; all else as it is."""
+    config = dict(config)
+    names = {"gpt2": ("n_embd", "n_head", "n_layer", "n_inner")}.get(
+        config["model_type"], ("hidden_size", "num_attention_heads", "num_hidden_layers", "intermediate_size"))
+    hidden_key, heads_key, layers_key, inner_key = names
+    if "ffn_dim" in config:
+        inner_key = "ffn_dim"
+    hidden, heads = config[hidden_key], config[heads_key]
+    if hidden <= 64:  # made tiny already
+        return config
+    kv = config.get("num_key_value_heads") or heads
+    ratio = heads // kv
+    few = 4 if ratio == 1 else 2 if ratio <= 4 else 1
+    old_width = config.get("head_dim") or hidden // heads
+    width = min(old_width, 16)
+    config[heads_key] = few * ratio
+    if config.get("num_key_value_heads"):
+        config["num_key_value_heads"] = few
+    small = few * ratio * width
+    if config.get("head_dim"):
+        config["head_dim"] = width
+        small = max(1, round(hidden / heads / old_width * width)) * few * ratio
+    config[hidden_key] = small
+    for key in (inner_key, "word_embed_proj_dim"):
+        if config.get(key):
+            config[key] = max(2, config[key] * small // hidden)
+    config[layers_key] = min(config[layers_key], 2)
+    if config.get("layer_types"):
+        config["layer_types"] = config["layer_types"][:config[layers_key]]
+    config["vocab_size"] = min(config["vocab_size"], 300)
+    if (config.get("pad_token_id") or 0) >= config["vocab_size"]:
+        config["pad_token_id"] = config["vocab_size"] - 1
+    for key in ("rope_scaling", "rope_parameters"):
+        for name in ("short_factor", "long_factor"):
+            if isinstance((config.get(key) or {}).get(name), list):
+                config[key] = {**config[key], name: config[key][name][::max(1, old_width // width)]}
+    return config
+
+
+def published(folder, path, padding, ranks):
+    """A folder with the configuration of `path`, made tiny, and random weights."""
+    draw = Draw(path.name)
+    config = shrink(json.loads(path.read_text()))
+    write(draw, folder, config, torch.float32)
+    setup = Setup(draw, config["model_type"])
+    setup.tokens, setup.rows, setup.padding, setup.ranks, setup.tier, setup.bf16 = 12, 2, padding, ranks, "device", False
+    setup.stage = 3 if ranks > 1 else 0
+    return setup

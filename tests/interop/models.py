@@ -96,24 +96,23 @@ def record(folder, setup, seed):
 
 def missing(folder, family):
     """Weights that Transformers does not find in the folder and makes up."""
-    auto = transformers.AutoModelForMaskedLM if family == "bert" else transformers.AutoModelForCausalLM
-    _, info = auto.from_pretrained(folder, output_loading_info=True)
+    _, info = model_folders.auto_model(family).from_pretrained(folder, output_loading_info=True)
     unread = {"cls.predictions.bias", "cls.predictions.decoder.bias"}
     return sorted(set(info["missing_keys"]) - unread)
 
 
-def random_folder(root, seed, index):
-    folder = root / str(index)
-    family = sorted(model_folders.FAMILIES)[index % len(model_folders.FAMILIES)]
+def prepare(index, family, folder, make):
+    """A job of run_all: a folder by make() with what Transformers computes of it."""
     try:
-        family, setup = model_folders.make(folder, seed, index)
+        setup = make()
         lost = missing(folder, family)
-        if lost:
-            return Result(index, family, "skipped", f"Transformers does not find {lost[:2]}"), None
-        record(folder, setup, index)
+        if not lost:
+            record(folder, setup, 0)
+            return None, (index, family, folder, setup)
+        said = f"does not find {lost[:2]}"
     except Exception as error:  # whatever Transformers refuses
-        return Result(index, family, "skipped", f"Transformers: {type(error).__name__}: {error}"), None
-    return None, setup
+        said = f"{type(error).__name__}: {error}"
+    return Result(index, family, "skipped", f"Transformers: {said}"), None
 
 
 def check_folder(index, family, folder, setup, keep):
@@ -125,7 +124,7 @@ def check_folder(index, family, folder, setup, keep):
 
 
 def tell(result):
-    if result.outcome not in ("passed", "limit"):
+    if result.outcome != "passed" and (result.outcome != "limit" or isinstance(result.index, str)):
         print(f"{result.index}: {result.family} {result.outcome}: {' '.join(result.detail.split())[:600]}", flush=True)
 
 
@@ -155,11 +154,29 @@ def run_all(jobs, keep):
 
 def random_jobs(root, args):
     for index in [args.only] if args.only is not None else range(args.count):
-        result, setup = random_folder(root, args.seed, index)
-        family = sorted(model_folders.FAMILIES)[index % len(model_folders.FAMILIES)]
+        folder = root / str(index)
+        job = prepare(index, model_folders.family_of(index), folder, lambda: model_folders.make(folder, args.seed, index))
         if args.only is not None:
-            print((root / str(index) / "config.json").read_text(), setup, sep="")
-        yield result, (index, family, root / str(index), setup) if result is None else None
+            print((folder / "config.json").read_text(), job[1] and job[1][-1], sep="")
+        yield job
+
+
+def published_jobs(root, args):
+    """Each file on one rank, and with left padding on two."""
+    for path in sorted(args.published.glob("*.json")):
+        family = json.loads(path.read_text()).get("model_type")
+        for padding, ranks in [("none", 1), ("left", 2)] if family in model_folders.FAMILIES else []:
+            folder = root / f"{path.stem}.{ranks}"
+            yield prepare(path.stem, family, folder,
+                          lambda: model_folders.published(folder, path, padding, ranks))
+
+
+def count_published(results):
+    """Files of which every comparison passed; True if at most three did not."""
+    loaded = {result.index for result in results if result.outcome != "skipped"}
+    short = {result.index for result in results if result.outcome not in ("passed", "skipped")}
+    print(f"{len(loaded) - len(short)} of {len(loaded)} published configurations pass everything")
+    return len(short) <= 3
 
 
 def main():
@@ -176,12 +193,15 @@ def main():
     os.environ["DS_LOG"] = "error"
     begin = time.monotonic()
     with tempfile.TemporaryDirectory() as root:
-        results = run_all(random_jobs(pathlib.Path(root), args), args.keep)
+        jobs = published_jobs if args.published else random_jobs
+        results = run_all(jobs(pathlib.Path(root), args), args.keep)
     table(results)
     shares = sorted(float(r.detail.split()[-1]) for r in results if r.outcome == "passed")
     if shares:
         print(f"largest share of a tolerance: median {shares[len(shares) // 2]}, most {shares[-1]}")
     print(f"{len(results)} folders in {time.monotonic() - begin:.0f} s, seed {args.seed}")
+    if args.published:
+        return 0 if count_published(results) else 1
     return 1 if any(result.outcome in ("WRONG", "CRASH", "HANG", "REFUSED") for result in results) else 0
 
 

@@ -104,6 +104,38 @@ TEST(Compare, RunsAreLossesAbsoluteAndNormsRelative) {
   EXPECT_EQ(bad[1].beyond, std::vector<std::string>{"step 2"});
 }
 
+TEST(Compare, WhatIsRecordedAsZeroIsComparedAbsolutely) {
+  GoldenRun want;
+  want.loss = {1, 1};
+  want.grad_norm = {0, 0};
+  want.grad_norm_rel = 1e-5;
+  Finding norm = compare_run(want, {{1, 1}, {0, 1e-6}, 0})[1];
+  EXPECT_TRUE(norm.passed());
+  EXPECT_EQ(norm.error, 1e-6);
+  EXPECT_EQ(compare_run(want, {{1, 1}, {0, 1e-4}, 0})[1].beyond, std::vector<std::string>{"step 2"});
+
+  Golden golden(models() + "/bert");
+  golden.grad_abs = 1e-6;
+  GradComparison c(golden);
+  std::vector<float> zero{0, 0}, noise{0, 1e-7f}, wrong{0, 1e-3f};
+  c.see("w", noise, zero);
+  EXPECT_TRUE(c.absolute().passed() && c.relative().passed());
+  c.see("x", wrong, zero);
+  EXPECT_EQ(c.absolute().beyond, std::vector<std::string>{"x"});
+}
+
+TEST(Compare, WhatCannotBeComparedIsNamed) {
+  VerifyReport report;
+  report.findings = {{"loss", "abs", 0, 1, "", {}},
+                     {"greedy", "other tokens", 0, 0, "", {}, {"prompt 0: no"}}};
+  report.findings[0].see(0.5, 1, "the batch");
+  EXPECT_EQ(report.failed(), 0);
+  EXPECT_EQ(report.refused(), 1);
+  expect_names(report.text(),
+               {"not compared: greedy prompt 0: no", "passed: 1 comparisons; not compared: 1"});
+  EXPECT_EQ(report.json().at("findings").array()[1].at("refused").array()[0].string(), "prompt 0: no");
+}
+
 TEST(Compare, ParamsBySumAndNorm) {
   ParamComparison c;
   std::vector<float> values{3, -4};

@@ -3,10 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
 
+#include "io/file.h"
 #include "support/errors.h"
 #include "support/ranks.h"
 #include "support/same_bits.h"
+#include "support/temp_folder.h"
 #include "tools/verify.h"
 
 namespace ds::test {
@@ -81,6 +84,10 @@ struct Damaged {
 
   // Comparisons beyond their tolerance with the edited weights.
   int failed(const Edit& edit, std::vector<std::string> kinds = {"logits", "loss", "grad"}) {
+    return report(edit, std::move(kinds)).failed();
+  }
+
+  VerifyReport report(const Edit& edit, std::vector<std::string> kinds) {
     VerifySubject subject;
     subject.build = [&](int64_t bound, int64_t seq) { return hf_model(config, bound, seq); };
     subject.load = [&](EngineCore& engine) {
@@ -90,8 +97,8 @@ struct Damaged {
     VerifyRequest options;
     options.kinds = std::move(kinds);
     options.threads = 1;
-    int out = 0;
-    run_ranks(1, [&](Communicator& comm) { out = verify(subject, golden, options, comm).failed(); });
+    VerifyReport out;
+    run_ranks(1, [&](Communicator& comm) { out = verify(subject, golden, options, comm); });
     return out;
   }
 
@@ -207,6 +214,54 @@ TEST_F(Runs, GreedyShowsAnotherToken) {
 TEST_F(Runs, WhatIsNotRecordedIsRefused) {
   Damaged model("bert");
   expect_names(message_of([&] { model.failed({}, {"greedy"}); }, DS_ERROR_NOT_FOUND), {"greedy"});
+}
+
+// Rotations of dynamic change beyond max_position_embeddings: of batch and texts only the second text is
+// longer.
+TEST_F(Runs, ATextThatCannotBeContinuedLeavesTheRest) {
+  Damaged model("qwen2");
+  Json rope;
+  rope.set("rope_type", "dynamic");
+  rope.set("factor", 2.0);
+  model.config.set("rope_scaling", rope);
+  model.config.set("max_position_embeddings", model.golden.batch.tokens);
+  VerifyReport report = model.report({}, {});
+  EXPECT_EQ(report.failed(), 0) << report.text();
+  EXPECT_EQ(report.refused(), 1) << report.text();
+  EXPECT_EQ(report.findings.size(), 17u);
+  EXPECT_EQ(report.findings[12].where, "prompt 0");
+  expect_names(report.text(), {"greedy prompt 1", "11 tokens to 27", "beyond 22 tokens"});
+  expect_names(message_of([&] { model.failed({}, {"greedy"}); }, DS_ERROR_UNSUPPORTED), {"beyond 22 tokens"});
+}
+
+// Tensors of a file whose names begin with `from` begin with the shorter `to`.
+void rename_tensors(const std::string& path, const std::string& from, const std::string& to) {
+  std::string bytes = read_file(path), wanted = "\"" + from;
+  for (size_t at = 0; (at = bytes.find(wanted, at)) != std::string::npos; ++at) {
+    size_t end = bytes.find('"', at + 1);
+    std::string name = to + bytes.substr(at + wanted.size(), end - at - wanted.size());
+    bytes.replace(at, end - at + 1, "\"" + name + "\"" + std::string(from.size() - to.size(), ' '));
+  }
+  write_file_atomic(path, bytes);
+}
+
+TEST(VerifyNames, TheModelsAndTheFilesAreTheSame) {
+  TempFolder temp;
+  std::filesystem::copy(folder_of("gpt2"), temp / "model");
+  VerifyRequest options;
+  options.kinds = {"grad", "final_params"};
+  options.threads = 1;
+  auto verified = [&] {
+    VerifyReport report;
+    run_ranks(1, [&](Communicator& comm) { report = verify_folder(temp / "model", options, comm); });
+    return report;
+  };
+  rename_tensors(temp / "model/model.safetensors", "transformer.", "");
+  EXPECT_EQ(verified().failed(), 0);  // the record has the model's names
+  rename_tensors(temp / "model/golden.safetensors", "grad.transformer.", "grad.");
+  EXPECT_EQ(verified().failed(), 0);  // the record has the file's names
+  rename_tensors(temp / "model/golden.safetensors", "grad.wte", "grad.w");
+  expect_names(message_of([&] { verified(); }, DS_ERROR_CONFIG), {"transformer.wte.weight"});
 }
 
 TEST_F(Runs, NanFailsTheKind) {
