@@ -42,6 +42,7 @@ class Setup:
         self.stage = draw.choice([0, 1, 2, 3])
         self.tier = draw.choice(["device"] * 6 + ["cpu", "nvme"])
         self.bf16 = draw.chance(0.1)
+        self.generate = draw.chance(0.2) and family != "bert"
         self.new_tokens = 4
         self.text = max(self.tokens, 11, 5) + self.new_tokens  # the longest
 
@@ -87,7 +88,7 @@ def scaling(draw, config, width, kinds, partial=1.0):
     kind, pairs = draw.choice(kinds), int(width * partial + 1) // 2
     if kind is None or (kind == "dynamic" and int(width * partial) <= 2):
         return None
-    if config["model_type"] == "mixtral" and kind != "default":
+    if config["model_type"] in ("mixtral", "ministral") and kind != "default":
         config.setdefault("head_dim", width)  # Transformers has no default for it
     limit = config["max_position_embeddings"]
     out = {"rope_type": kind}
@@ -136,7 +137,7 @@ def rope(draw, config, width, kinds=(None, None, "default", "linear", "dynamic",
 def windows(draw, config, setup, always=True):
     """Sliding windows by number and by layer."""
     layers, window = config["num_hidden_layers"], draw.choice([1, 2, 3, setup.tokens, 4096])
-    draw.some(config, sliding_window=[window, window, None if config["model_type"] != "gemma2" else 2])
+    draw.some(config, sliding_window=[window, window, 2 if config["model_type"] in ("gemma2", "ministral") else None])
     types = [draw.choice(["full_attention", "sliding_attention"]) for _ in range(layers)]
     sliding = config.get("sliding_window", 4096 if always else None) is not None
     if draw.chance(0.4):
@@ -162,6 +163,8 @@ def llama(draw, setup, family):
         draw.some(config, attention_bias=[True, False], mlp_bias=[True, False])
     if family == "mistral":
         draw.some(config, sliding_window=[1, 2, 5, 4096, None])
+    if family == "ministral":
+        windows(draw, config, setup)
     if family in ("qwen2", "qwen3"):
         draw.some(config, use_sliding_window=[True, False], max_window_layers=[0, 1, 2, 28])
         windows(draw, config, setup)
@@ -274,7 +277,7 @@ def bert(draw, setup, family):
     return config
 
 
-FAMILIES = {"gpt2": gpt2, "llama": llama, "mistral": llama, "qwen2": llama, "qwen3": llama, "phi3": phi3,
+FAMILIES = {"gpt2": gpt2, "llama": llama, "mistral": llama, "ministral": llama, "qwen2": llama, "qwen3": llama, "phi3": phi3,
             "gemma2": gemma2, "mixtral": mixtral, "gpt_neox": gpt_neox, "opt": opt, "bert": bert}
 ARCHITECTURE = {"gpt2": "GPT2LMHeadModel", "gpt_neox": "GPTNeoXForCausalLM", "opt": "OPTForCausalLM",
                 "bert": "BertForMaskedLM"}
@@ -419,5 +422,5 @@ def published(folder, path, padding, ranks):
     write(draw, folder, config, torch.float32)
     setup = Setup(draw, config["model_type"])
     setup.tokens, setup.rows, setup.padding, setup.ranks, setup.tier, setup.bf16 = 12, 2, padding, ranks, "device", False
-    setup.stage = 3 if ranks > 1 else 0
+    setup.stage, setup.generate = (3, False) if ranks > 1 else (0, config["model_type"] != "bert")
     return setup
