@@ -294,8 +294,8 @@ def run_tolerance(runs, wide, largest, pull):
 def half_tolerance(run, others, single):
     pairs = [(run, single)] + [pair for other in others for pair in ((run, other), (other, single))]
     loss, norm = (max(values) for values in zip(*(distance(*pair) for pair in pairs)))
-    return {"measured_loss_abs": loss, "measured_grad_norm_rel": norm, "loss_abs": ceil2(max(2 * loss, 0.02)),
-            "grad_norm_rel": ceil2(max(2 * norm, 0.05))}
+    return {"measured_loss_abs": loss, "measured_grad_norm_rel": norm, "loss_abs": ceil2(max(4 * loss, 0.02)),
+            "grad_norm_rel": ceil2(max(4 * norm, 0.05))}
 
 
 def grad_tolerance(samples, wide, pull):
@@ -332,9 +332,9 @@ def param_records(samples, wide, grads, wide_grads, steps):
         apart = [(one[name].double().sum().item() - total, one[name].double().norm().item() - l2,
                   (one[name].double() - q).norm().item()) for one in samples]
         out[name] = {"sum": total, "l2": l2,
-                     "sum_tol": ceil2(max(10 * max(abs(s) for s, _, _ in apart), 4 * max(e for _, _, e in apart),
+                     "sum_tol": ceil2(max(10 * max(abs(s) for s, _, _ in apart), 10 * max(e for _, _, e in apart),
                                         4 * ULP * q.abs().sum().item(), stray.sum().item() + drift.norm().item())),
-                     "l2_tol": ceil2(max(10 * max(abs(l) for _, l, _ in apart), max(e for _, _, e in apart),
+                     "l2_tol": ceil2(max(10 * max(abs(l) for _, l, _ in apart), 10 * max(e for _, _, e in apart),
                                         8 * ULP * l2, reach)),
                      "unsure": int(unsure.sum()), "zero": int(zero.sum())}
     return out
@@ -401,7 +401,7 @@ def record(folder, args):
     apart = max(seen_rows(batch, sample[2].double() - logits).abs().max().item() for sample in samples)
     loss_apart = max(abs(sample[0] - loss) for sample in samples)
     tolerance = {"logits": {"measured_abs": apart, "abs": ceil2(max(10 * apart, 16 * ULP * largest))},
-                 "loss": {"measured_abs": loss_apart, "abs": ceil2(max(10 * loss_apart, 8 * ULP * largest))},
+                 "loss": {"measured_abs": loss_apart, "abs": ceil2(max(10 * loss_apart, 8 * ULP * largest, 8 * ULP * loss))},
                  "grad": grad_tolerance([sample[1] for sample in samples], grads, wide.in_file(wide.pull([batch])))}
     plans = {"adamw": ([batch], ADAMW, CLIP, args.steps, "AdamW"), "accum": (micro, ADAMW, CLIP, args.steps, "AdamW"),
              "sgd": ([batch], SGD, 0, SGD_STEPS, "SGD")}
