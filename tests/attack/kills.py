@@ -99,7 +99,8 @@ class Disk:
 class Machine:
     """What all stories share: the program, the text, the undisturbed runs."""
 
-    def __init__(self, build, work):
+    def __init__(self, build, work, steps):
+        self.steps = steps
         self.libds = os.path.join(os.path.abspath(build), "bin", "libds")
         self.work = work
         self.references = {}
@@ -123,7 +124,7 @@ class Machine:
             "zero_optimization": zero,
             "model": {"family": "gpt", "layers": 1, "hidden": 32, "heads": 2, "dropout": 0.1},
             "data": {"paths": [os.path.join(self.work, "text.txt")], "heldout": 0},
-            "run": {"steps": STEPS, "save_every": SAVE_EVERY, "keep": KEEP, "sequence": 32, "threads": 1,
+            "run": {"steps": self.steps, "save_every": SAVE_EVERY, "keep": KEEP, "sequence": 32, "threads": 1,
                     "pin_threads": False, "sample_tokens": 4}}
         return document
 
@@ -340,7 +341,7 @@ def main():
     tries = args.tries or (8 if args.short else 200)
     work = tempfile.mkdtemp(prefix="kills-")
     atexit.register(shutil.rmtree, work, ignore_errors=True)
-    machine = Machine(args.build, work)
+    machine = Machine(args.build, work, 24 if args.short else STEPS)
     print(f"kills: {tries} tries, seed {args.seed}, full disks "
           + ("among them" if machine.disk.mounted else "left out: no right to mount"), flush=True)
     total, number = {}, args.only or 0
