@@ -76,6 +76,23 @@ std::vector<Case> cases() {
 
 INSTANTIATE_TEST_SUITE_P(All, Models, testing::ValuesIn(cases()));
 
+// Folders that tests/interop/models.py drew: keys that nothing reads, other names of tensors, hidden tokens.
+class RandomFolders : public testing::TestWithParam<const char*> {};
+
+TEST_P(RandomFolders, AgreeWithTheRecordedNumbers) {
+  VerifyRequest options;
+  options.threads = 1;
+  run_ranks(1, [&](Communicator& comm) {
+    VerifyReport report = verify_folder(folder_of(GetParam()), options, comm);
+    EXPECT_EQ(report.failed() + report.refused(), 0) << report.text();
+    EXPECT_GE(report.findings.size(), 12u);
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(All, RandomFolders,
+                         testing::Values("random_bert_gamma", "random_gpt2_bare", "random_llama_left",
+                                         "random_opt_plain_norms", "random_phi3_layer_types"));
+
 // A model folder whose weights and record may be changed before use.
 struct Damaged {
   using Edit = std::function<void(const std::string& name, std::vector<float>& values)>;
