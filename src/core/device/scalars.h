@@ -7,18 +7,17 @@ namespace ds {
 // program never changes.
 struct StepScalars {
   uint64_t seed = 0;
-  int64_t step = 0; // optimizer steps taken before this one
+  int64_t step = 0;  // optimizer steps taken before this one
   double lr = 0;
-  double grad_scale =
-      1; // clip coefficient / leaves: multiplies gradient sums once, in update
-  double grad_norm = 0; // before clipping, of the mean gradient
-  int64_t skip = 0;     // 1: update kernels do nothing (overflow)
-  int64_t absent = 0; // 1: this rank has no data; what its model would compute
-                      // is zero, its losses kNoLeaf
-  int64_t train = 1;  // 0: dropout passes its input through
+  double grad_scale = 1;  // clip coefficient / leaves: multiplies gradient sums once, in update
+  double grad_norm = 0;   // before clipping, of the mean gradient
+  int64_t skip = 0;       // 1: update kernels do nothing (overflow)
+  int64_t absent = 0;     // 1: this rank has no data; what its model would compute
+                          // is zero, its losses kNoLeaf
+  int64_t train = 1;      // 0: dropout passes its input through
 };
 // The loss of a leaf that is not there: a NaN of its own, as bits of an f32.
 inline constexpr uint32_t kNoLeaf = 0x7FC0D5AB;
 static_assert(sizeof(StepScalars) <= 256);
 
-} // namespace ds
+}  // namespace ds
