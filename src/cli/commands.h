@@ -16,7 +16,7 @@ struct Failure : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// Exit codes of every command; `train` and `launch` also return kStoppedCode (launch/job.h).
+// Exit codes of every command; `train` and `launch` also return kStoppedCode (launch/blame.h).
 inline constexpr int kFailed = 1, kUsage = 2;
 
 // A write into a closed pipe or beyond the largest file size that is allowed fails instead of ending the

@@ -4,6 +4,10 @@
 
 namespace ds {
 
+// The exit code of a rank that was asked to end, has saved, and goes on when it is started again: EX_TEMPFAIL
+// of sysexits.h. It is no failure. A job with such ranks, and without one that failed, ends with it, too.
+inline constexpr int kStoppedCode = 75;
+
 // What is said of a rank that failed.
 struct RankFailure {
   int rank = -1;

@@ -32,10 +32,6 @@ struct JobOptions {
 // rank elsewhere has failed.
 enum class Order : char { interrupt = 'i', hangup = 'h', end = 'e' };
 
-// The exit code of a rank that was asked to end, has saved, and goes on when it is started again: EX_TEMPFAIL
-// of sysexits.h. It is no failure. A job with such ranks, and without one that failed, ends with it, too.
-inline constexpr int kStoppedCode = 75;
-
 // Runs a command once per place and waits for all.
 class Job {
  public:

@@ -13,6 +13,7 @@
 #include "comm/gloo/peer.h"
 #include "comm/gloo/rendezvous.h"
 #include "core/base/descriptor.h"
+#include "core/base/signals.h"
 
 struct ds_plugin_link {
   std::mutex mutex;

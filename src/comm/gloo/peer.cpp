@@ -7,6 +7,8 @@
 #include <cstring>
 #include <limits>
 
+#include "core/base/signals.h"
+
 namespace ds {
 namespace {
 
