@@ -3,6 +3,7 @@
 
 #include <cerrno>
 #include <ctime>
+#include <initializer_list>
 
 namespace ds {
 
