@@ -71,7 +71,7 @@ void run(char** argv) {
     ds::StepResult r = train(engine, *comm);
     std::printf("%ld %a\n", static_cast<long>(r.step), r.loss);
     std::fflush(stdout);
-    if (r.step % kSaveEvery == 0) engine.save(folder, {}, kKeep);
+    if (r.step % kSaveEvery == 0) engine.save(folder, {}, {.newest = kKeep});
   }
 }
 
