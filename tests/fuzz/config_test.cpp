@@ -14,11 +14,11 @@ namespace {
 // Families with options that the folders of tests/data/models do not have.
 constexpr std::array<const char*, 5> kMoreModels{
     R"({"model_type": "mistral", "vocab_size": 16, "hidden_size": 8, "intermediate_size": 12,
-        "num_hidden_layers": 2, "num_attention_heads": 2, "head_dim": 4, "sliding_window": 4,
+        "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 4, "sliding_window": 4,
         "rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
                          "original_max_position_embeddings": 8192}})",
     R"({"model_type": "qwen3", "vocab_size": 16, "hidden_size": 8, "intermediate_size": 12, "head_dim": 4,
-        "num_hidden_layers": 2, "num_attention_heads": 2, "use_sliding_window": true, "sliding_window": 4,
+        "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 2, "use_sliding_window": true, "sliding_window": 4,
         "max_window_layers": 1, "layer_types": ["full_attention", "sliding_attention"]})",
     R"({"model_type": "phi3", "vocab_size": 16, "hidden_size": 8, "intermediate_size": 12,
         "num_hidden_layers": 2, "num_attention_heads": 2, "resid_pdrop": 0.1, "sliding_window": 7,

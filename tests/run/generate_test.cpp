@@ -62,7 +62,7 @@ TEST_F(GenerateModel, end_tokens_are_checked_by_file_and_key) {
 TEST_F(GenerateModel, positions_are_checked_by_file_and_key) {
   for (const char* value : {"48.5", "-5", "\"48\""}) {
     edit("n_positions", value);
-    expect_names(refusal(DS_ERROR_CONFIG), {"config.json: n_positions:", value});
+    expect_names(refusal(DS_ERROR_INVALID_ARGUMENT), {"config.json: key 'n_positions'", value});
   }
   edit("n_positions", "48");
   EXPECT_FALSE(continued().empty());
