@@ -107,7 +107,11 @@ void activation_jobs(const Shape& s, DType t, std::vector<Job>& jobs) {
   for (const Case& c : {Case{"gelu", "gelu", {}},
                         {"gelu/erf", "gelu", {{"form", "erf"}}},
                         {"relu", "relu", {}},
+                        {"gelu/10", "gelu", {{"form", "10"}}},
+                        {"relu2", "relu2", {}},
                         {"silu", "silu", {}},
+                        {"tanh", "tanh", {}},
+                        {"laplace", "laplace", {}},
                         {"softcap", "softcap", {{"cap", 30.0}}}}) {
     std::string name = c.name, op = c.op;
     std::string dx = op + "_dx" + name.substr(op.size());

@@ -515,7 +515,7 @@ def main():
         job_count += 1
         if job_count > 20 + tries // 10:
             fail("jobs end before they are attacked")
-    if tries >= 50 and not {reachable(p) for p in data} & strangers.places:
+    if tries >= 1000 and not {reachable(p) for p in data} & strangers.places:
         fail("no port of the data was attacked")
     other_users(build, folder, reference)
     shutil.rmtree(folder)

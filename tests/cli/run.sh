@@ -54,6 +54,7 @@ ended() {
 }
 
 # Ctrl-C to the launcher: saved, exit code 75; the resumed run goes on to the same bits as one that was left alone.
+: > out  # has_step_10 must not read what was there before
 "$libds" launch -n 2 "$libds" train --config "$here/tiny.json" --data text.txt --steps 100000 --quiet > out 2> err &
 pid=$!
 wait_until "step 10" has_step_10
@@ -145,6 +146,7 @@ grep -q '^damaged  grown/checkpoints/step-00000006-2: ' out || fail "verify of a
 grep -q "is skipped for the one before, 'grown/checkpoints/step-00000003-1'" err || fail "no word of it: $(cat err)"
 
 # A rank that is killed: the other one leaves its flight record in the run folder.
+: > out
 "$libds" launch -n 2 "$libds" train --config "$here/tiny.json" --data text.txt --steps 100000 --dir dead --quiet \
   > out 2> err &
 pid=$!
@@ -160,6 +162,7 @@ tail -n 1 dead/flight/rank_1.txt | grep -q 'failed' || fail "no failed operation
 [ ! -e dead/flight/rank_0.txt ] || fail "a record of the dead"
 
 # kill -9 of the launcher ends also what its ranks have started.
+: > out
 "$libds" launch -n 2 sh -c '"$0" train --config "$1" --data text.txt --steps 100000 --dir killed --quiet; true' \
   "$libds" "$here/tiny.json" > out 2> err &
 pid=$!

@@ -143,7 +143,10 @@ struct Tanh {
 
 // max(x, 0)^2
 struct Relu2 {
-  static HWY_INLINE Vec value(Vec x) { return hn::Mul(x, Relu::value(x)); }
+  static HWY_INLINE Vec value(Vec x) {
+    Vec positive = Relu::value(x);
+    return hn::Mul(positive, positive);  // not x * positive: that of -inf is NaN
+  }
   static HWY_INLINE Vec slope(Vec x) {
     Vec positive = Relu::value(x);
     return hn::Add(positive, positive);

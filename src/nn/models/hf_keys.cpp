@@ -28,6 +28,7 @@ Keys every_family() {
   return {{"vocab_size", kNone},
           {"is_encoder_decoder", false, KeyUse::only},
           {"per_layer_config", kNone, KeyUse::only},
+          {"transformers_weights", kNone, KeyUse::only},  // another file than model.safetensors
           {"quantization_config", kNone, KeyUse::only}};
 }
 
