@@ -35,7 +35,9 @@ bool parse_name(const std::string& name, CheckpointName* out) {
          out->commit <= kMostCommits && name == checkpoint_name(out->step, out->commit);
 }
 
-bool committed(const std::string& path) { return exists(path + "/" + std::string(kManifestName)); }
+std::string manifest_of(const std::string& path) { return path + "/" + std::string(kManifestName); }
+
+bool committed(const std::string& path) { return exists(manifest_of(path)); }
 
 void check_size(const Manifest& manifest, const std::string& path, size_t kind) {
   const ManifestFile& said = manifest.files.at(kind);
@@ -119,13 +121,18 @@ void remove_checkpoint(const std::string& path) {
 void remove_leftovers(const std::string& folder) {
   for (const CheckpointName& one : list_checkpoints(folder)) {
     std::string path = folder + "/" + one.name;
-    if (!committed(path)) remove_checkpoint(path);
+    if (is_absent(manifest_of(path))) remove_checkpoint(path);
   }
 }
 
 void remove_older_checkpoints(const std::string& folder, const Keep& keep) {
   if (keep.newest == 0) return;
-  std::vector<CheckpointName> all = list_checkpoints(folder);
+  std::vector<CheckpointName> all;
+  try {
+    all = list_checkpoints(folder);
+  } catch (const std::exception& error) {  // the save before it was committed, and has not failed
+    log_line(LogLevel::warning, fmt::format("old checkpoints stay: {}", error.what()));
+  }
   std::string spared = std::filesystem::path(keep.also).filename();
   for (size_t i = 0; i + static_cast<size_t>(keep.newest) < all.size(); ++i) {
     if (all[i].name != spared) remove_checkpoint(folder + "/" + all[i].name);

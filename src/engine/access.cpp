@@ -109,12 +109,12 @@ std::vector<float> EngineCore::read_local(int32_t param, const std::string& kind
 }
 
 void EngineCore::check_writable(const char* call, int32_t param, const std::string& kind, size_t values,
-                                int64_t wanted) {
+                                int64_t wanted, bool local) {
   const std::string& name = names_[static_cast<size_t>(param)];
   require(static_cast<int64_t>(values) == wanted, "parameter '{}' has {} elements, got {}", name, wanted,
           values);
   if (kind != "grad") {
-    begin_change(call);
+    local ? require_unleased(call) : begin_change(call);
   } else if (!before_update()) {
     raise(DS_ERROR_STATE,
           "gradient of '{}' must be written between the last backward of a step and its update", name);
@@ -181,7 +181,7 @@ void EngineCore::write_tensor(int32_t param, const std::string& kind, std::span<
   check_param(param);
   ensure_started();
   int64_t numel = zero().layout.place(param).numel;
-  check_writable("ds_engine_write", param, kind, values.size(), numel);
+  check_writable("ds_engine_write", param, kind, values.size(), numel, false);
   guarded([&] {
     write_part(param, kind, 0, numel, values.data());
     kind == "grad" ? grad_written(param, values) : renew_params();
@@ -192,7 +192,7 @@ void EngineCore::write_tensor(int32_t param, const std::string& kind, std::span<
 void EngineCore::write_local(int32_t param, const std::string& kind, std::span<const float> values) {
   if (kind == "param") return write_local(param, kMasterName, values);
   auto [begin, count] = local_range(param);
-  check_writable("ds_engine_write_local", param, kind, values.size(), count);
+  check_writable("ds_engine_write_local", param, kind, values.size(), count, true);
   write_part(param, kind, begin, begin + count, values.data());
   if (kind == "grad") grad_written(param, values);
   if (kind == kMasterName) unrefreshed_ = names_[static_cast<size_t>(param)];

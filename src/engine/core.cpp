@@ -21,11 +21,10 @@ namespace {
 
 // The system hands out arenas of any size and ends the process when they are filled. So what a rank needs is
 // compared with what its host has before anything of that size is made.
-void require_host_memory(const MemoryPlan& memory, const Layout& layout, int ranks) {
+void require_host_memory(int64_t wanted, const Layout& layout, int ranks) {
   struct sysinfo host {};
   sysinfo(&host);
   auto has = static_cast<int64_t>((host.totalram + host.totalswap) * host.mem_unit);
-  int64_t wanted = memory.total(Tier::device) + memory.total(Tier::host);
   if (wanted <= has / ranks) return;
   raise(DS_ERROR_OUT_OF_MEMORY,
         "the plan for {} elements needs {} bytes on each of {} ranks of this host, which has {} bytes",
@@ -117,7 +116,8 @@ void EngineCore::start(const MemoryPlan& memory) {
   for (int level = 0; level < levels.depth(); ++level)
     groups_.add(levels.group(level).size, levels.group(level).stride);
   agree(comm_, "memory", [&] {
-    require_host_memory(memory, layout(), comm_.local_size());
+    require_host_memory(memory.total(Tier::device) + memory.total(Tier::host) - unbacked_bytes(), layout(),
+                        comm_.local_size());
     overhead_.measure("programs", [&] {
       if (zero().norms >= 0) norm_order_ = norm_order(zero());
     });
@@ -131,7 +131,8 @@ void EngineCore::start(const MemoryPlan& memory) {
 void EngineCore::grow(const MemoryPlan& memory) {
   compare_plans();
   agree(comm_, "memory", [&] {
-    require_host_memory(memory, layout(), comm_.local_size());
+    require_host_memory(memory.total(Tier::device) + memory.total(Tier::host) - unbacked_bytes(), layout(),
+                        comm_.local_size());
     norm_order_ = norm_order(zero());
     bool files = memory.total(Tier::nvme) > 0;
     memory_->grow(memory);

@@ -131,7 +131,12 @@ class EngineCore : public StateAccess {
   virtual void require_idle(const char* call) = 0;  // throws DS_ERROR_STATE inside a step
   // Before what changes parameters or states between steps: throws as require_idle, and while a delegate host
   // leases a parameter.
-  virtual void begin_change(const char* call) { require_idle(call); }
+  virtual void require_unleased(const char* call) { require_idle(call); }
+  // The same of a collective call: what a delegate host has done was evaluation.
+  virtual void begin_change(const char* call) { require_unleased(call); }
+  virtual int64_t unbacked_bytes() const {
+    return 0;
+  }                                          // device memory that the plan has and nobody fills at once
   virtual bool in_accumulation() const = 0;  // has some, but not all gradients of a step
   virtual bool before_update() const = 0;    // has all of them, and the update is to come
   // Compiles anew with other parameters frozen, or later than they were (ZeroPlan::missed), and calls grow().
@@ -215,8 +220,9 @@ class EngineCore : public StateAccess {
   };
   Held held_of(int32_t param, const std::string& kind);
   std::vector<float> gather_held(int32_t param, const Held& held);
-  void check_writable(const char* call, int32_t param, const std::string& kind, size_t values,
-                      int64_t wanted);
+  // local: the call of one rank alone, which must not change what all ranks know of the host's order.
+  void check_writable(const char* call, int32_t param, const std::string& kind, size_t values, int64_t wanted,
+                      bool local);
   void write_part(int32_t param, const std::string& kind, int64_t begin, int64_t end, const float* values);
   void renew_norms(int32_t param);
   void grad_written(int32_t param, std::span<const float> values);

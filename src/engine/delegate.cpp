@@ -276,14 +276,30 @@ void DelegateEngine::require_idle(const char* call) {
         config_.accumulation);
 }
 
-void DelegateEngine::begin_change(const char* call) {
+void DelegateEngine::require_unleased(const char* call) {
   require_idle(call);
   for (size_t p = 0; p < leases_.size(); ++p) {
     if (leases_[p] > 0)
       raise(DS_ERROR_STATE, "{} must not be called while parameter '{}' is leased: it has {} leases", call,
             specs_[p].name, leases_[p]);
   }
+}
+
+void DelegateEngine::begin_change(const char* call) {
+  require_unleased(call);
   guarded([&] { forget_calls(); });
+}
+
+// Places of leases and gradients have pages only while the host holds a bucket: how many at once is its
+// decision.
+int64_t DelegateEngine::unbacked_bytes() const {
+  int64_t bytes = 0;
+  auto add = [&](BufferId id) { bytes += placed().buffers[static_cast<size_t>(id)].bytes(); };
+  for (size_t b = 0; b < plan_.lease.size(); ++b) {
+    if (zero().buckets[b].partitioned) add(plan_.lease[b]);
+    if (plan_.grads[b] >= 0) add(plan_.grads[b]);
+  }
+  return bytes;
 }
 
 std::string DelegateEngine::print_plan() const {

@@ -52,7 +52,9 @@ class DelegateEngine final : public EngineCore {
   bool in_accumulation() const override { return begun_ && micro_ < config_.accumulation; }
   bool before_update() const override { return begun_ && micro_ == config_.accumulation; }
   void require_idle(const char* call) override;
+  void require_unleased(const char* call) override;
   void begin_change(const char* call) override;
+  int64_t unbacked_bytes() const override;
   void ensure_started() override;
   void require_started() const override;
   void host_call(const Instr& in, std::span<const TensorView> views) override;

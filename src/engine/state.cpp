@@ -110,6 +110,7 @@ CheckpointInfo EngineCore::load(const std::string& folder) {
       return load_one(path);
     } catch (const Error& error) {  // of every rank, and unless it poisons before any state has changed
       if (error.status() != DS_ERROR_CORRUPT) throw;
+      if (agree_max(comm_, poison_.empty() ? 0 : 1, "older checkpoint") != 0) throw;
       std::string older =
           on_root(comm_, "older checkpoint", [&] { return find_older_checkpoint(folder, path); });
       if (older.empty()) throw;

@@ -246,6 +246,11 @@ FileState state_of(const std::string& path) {
   return {status.st_dev, status.st_ino, status.st_size, ns(status.st_mtim), ns(status.st_ctim)};
 }
 
+bool is_absent(const std::string& path) {
+  struct stat status;
+  return ::lstat(path.c_str(), &status) != 0 && (errno == ENOENT || errno == ENOTDIR);
+}
+
 bool exists(const std::string& path) {
   struct stat status;
   return ::stat(path.c_str(), &status) == 0;

@@ -62,6 +62,7 @@ struct FileState {
 };
 FileState state_of(const std::string& path);  // throws as File does
 bool exists(const std::string& path);
+bool is_absent(const std::string& path);  // for certain: a file system that fails to say does not make it so
 bool name_exists(const std::string& path);  // also when it is a symbolic link that leads nowhere
 std::vector<std::string> list_folder(const std::string& path);  // sorted names without . and ..
 

@@ -3,11 +3,13 @@
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <poll.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <filesystem>
+#include <stdexcept>
 #include <system_error>
 #include <utility>
 
@@ -19,11 +21,19 @@ constexpr int64_t kLookMs = 200;
 constexpr std::chrono::milliseconds kCertainMs{1000};  // after the first failure all that it caused have come
 
 // A rank's log, emptied; -1 without a path.
+// Only a regular file with one name is emptied; a pipe that stands there does not make the launcher wait.
 int open_log(const std::string& path) {
   if (path.empty()) return -1;
-  int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0666);
-  if (fd < 0) throw std::system_error(errno, std::generic_category(), fmt::format("log '{}'", path));
-  return fd;
+  int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
+  struct stat status {};
+  bool good = fd >= 0 && fstat(fd, &status) == 0;
+  int code = good && (!S_ISREG(status.st_mode) || status.st_nlink > 1) ? EINVAL : errno;
+  good = good && code != EINVAL && ftruncate(fd, 0) == 0 && fcntl(fd, F_SETFL, O_APPEND) == 0;
+  if (good) return fd;
+  if (fd >= 0) close(fd);
+  if (code == EINVAL)
+    throw std::invalid_argument(fmt::format("log '{}' must be a regular file with one name", path));
+  throw std::system_error(code, std::generic_category(), fmt::format("log '{}'", path));
 }
 
 }  // namespace
@@ -69,6 +79,7 @@ void Job::start(const RankPlace& place) {
   fail({place.rank, started.error == ENOENT ? 127 : 126, false,
         fmt::format("'{}' cannot be run{}: {}", command_[0], on,
                     std::generic_category().message(started.error))});
+  pressure_ = 2;  // the ranks that this kills are no cause
   stop(SIGKILL);
 }
 

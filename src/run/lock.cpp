@@ -15,8 +15,10 @@ namespace {
 // Whether the open file still has its name: its last holder removes it.
 bool has_name(const File& file) {
   struct stat open, named;
-  return ::fstat(file.fd(), &open) == 0 && ::lstat(file.path().c_str(), &named) == 0 &&
-         open.st_dev == named.st_dev && open.st_ino == named.st_ino;
+  if (::fstat(file.fd(), &open) != 0 || ::lstat(file.path().c_str(), &named) != 0) {
+    return errno != ENOENT && errno != ENOTDIR;  // a file system that fails to say takes nothing away
+  }
+  return open.st_dev == named.st_dev && open.st_ino == named.st_ino;
 }
 
 [[noreturn]] void raise_held(const std::string& folder, const File& file) {

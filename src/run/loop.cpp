@@ -25,6 +25,7 @@ Loop::Loop(Engine& engine, const ModelInputs& inputs, RunData& data, const RunFo
       data_(data),
       folder_(folder),
       options_(options),
+      loaded_(loaded),
       record_(record),
       config_(engine.config()),
       batch_tokens_(config_.micro_batch * config_.sequence),
@@ -32,7 +33,7 @@ Loop::Loop(Engine& engine, const ModelInputs& inputs, RunData& data, const RunFo
       targets_(tokens_.size()),
       first_(engine.steps_taken()) {
   report_.step = first_;
-  report_.checkpoint = loaded;
+  report_.checkpoint = loaded_;
   if (first_ > 0) saved_ = first_;  // resumed from it
 }
 
@@ -116,14 +117,16 @@ void Loop::save(int64_t step) {
   });
   if (record_) record_->sync();
   try {
-    report_.checkpoint = engine_.save(folder_.checkpoints(), data_.record(),
-                                      {config_.run.keep, parse_run_name(options_.resume).checkpoint});
+    // What the run goes on from is known to be whole; newer ones may have been damaged.
+    std::string spared = saves_ + 1 < config_.run.keep ? loaded_ : parse_run_name(options_.resume).checkpoint;
+    report_.checkpoint = engine_.save(folder_.checkpoints(), data_.record(), {config_.run.keep, spared});
   } catch (const Error& error) {
     raise(error.status(), "step {} is not saved: {}; {}", step, error.what(),
           report_.checkpoint.empty() ? "there is no checkpoint"
                                      : fmt::format("the last checkpoint is '{}'", report_.checkpoint));
   }
   saved_ = step;
+  ++saves_;
 }
 
 // Every rank has the same error, and none has changed any state.

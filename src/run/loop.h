@@ -60,6 +60,8 @@ class Loop {
   RunData& data_;
   const RunFolder& folder_;
   const TrainOptions& options_;
+  const std::string loaded_;  // the checkpoint that the run goes on from
+  int64_t saves_ = 0;
   Record* record_;
   const Config& config_;
   const int64_t batch_tokens_;  // of one micro-batch

@@ -76,7 +76,9 @@ std::optional<Channel> call(const std::string& address, int port, const Trust& t
       "does not take this rank's proof: DS_JOB_KEY must be the same on all ranks",
       "does not prove the key: DS_JOB_KEY must be the same on all ranks",
       "is another user's: ranks of several users need a DS_JOB_KEY"};
-  failure.add(step, std::string("who listens there ") + kReasons[step - 1]);
+  size_t reason =
+      trust.same_user && step == 2 ? 4 : step;  // without a key no proof is refused but by its user
+  failure.add(step, std::string("who listens there ") + kReasons[reason - 1]);
   return std::nullopt;
 }
 

@@ -127,7 +127,11 @@ Socket connect_to(const std::string& address, int port, Deadline deadline, std::
 std::string own_end(const Socket& socket) { return dotted(end_of(socket, getsockname)); }
 std::string other_end(const Socket& socket) { return dotted(end_of(socket, getpeername)); }
 
-// A line of /proc/net/tcp is a number, both addresses as HEX:HEX, a state, three fields, a user.
+constexpr std::string_view kEstablished = "01";
+
+// A line of /proc/net/tcp is a number, both addresses as HEX:HEX, a state, three fields, a user, a time-out,
+// an inode. A socket that its owner has closed, or that is not accepted yet, has no inode and counts as
+// root's.
 bool is_of_this_user(const Socket& socket) {
   sockaddr_in own = end_of(socket, getsockname), other = end_of(socket, getpeername);
   auto text = [](const sockaddr_in& address) {
@@ -141,9 +145,11 @@ bool is_of_this_user(const Socket& socket) {
     size_t at = line.find(ends);
     if (at == std::string::npos) continue;
     std::istringstream rest(line.substr(at + ends.size()));
-    std::string state, queues, timers, tries;
+    std::string state, queues, timers, tries, patience;
     uid_t user = 0;
-    return rest >> state >> queues >> timers >> tries >> user && user == geteuid();
+    uint64_t inode = 0;
+    return rest >> state >> queues >> timers >> tries >> user >> patience >> inode && state == kEstablished &&
+           inode != 0 && user == geteuid();
   }
   return false;
 }
