@@ -104,6 +104,7 @@ class Machine:
         self.libds = os.path.join(os.path.abspath(build), "bin", "libds")
         self.work = work
         self.references = {}
+        self.commands = 0
         self.disk = Disk(os.path.join(work, "disk"))
         with open(os.path.join(work, "text.txt"), "w", encoding="utf-8") as text:
             for i in range(600):
@@ -140,7 +141,8 @@ class Machine:
             words = ["--resume", folder]
         else:
             words = ["--dir", folder]
-        path = os.path.join(self.work, "config.json")
+        self.commands += 1  # a run that has just been started may not have read its file yet
+        path = os.path.join(self.work, f"config-{self.commands}.json")
         with open(path, "w", encoding="utf-8") as file:
             json.dump(config, file)
         train = [self.libds, "train", "--config", path, *words, "--quiet"]
