@@ -111,7 +111,7 @@ std::string find_older_checkpoint(const std::string& folder, const std::string& 
 void remove_checkpoint(const std::string& path) {
   try {
     require_own_folder(path);
-    if (std::filesystem::remove(path + "/" + std::string(kManifestName))) sync_folder(path);
+    if (std::filesystem::remove(manifest_of(path))) sync_folder(path);
     std::filesystem::remove_all(path);
   } catch (const std::exception& error) {
     log_line(LogLevel::warning, fmt::format("cannot remove '{}': {}", path, error.what()));

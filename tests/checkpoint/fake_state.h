@@ -158,12 +158,4 @@ inline std::pair<ds_status, std::string> load_error(const std::string& path, int
   return out;
 }
 
-inline void flip_byte(const std::string& path, int64_t offset) {
-  File file(path, File::Mode::write);
-  char byte = 0;
-  file.read(&byte, 1, offset);
-  byte = static_cast<char>(byte ^ 1);
-  file.write(&byte, 1, offset);
-}
-
 }  // namespace ds::test

@@ -11,6 +11,7 @@
 #include "core/base/error.h"
 #include "io/file.h"
 #include "run/train.h"
+#include "support/flip_byte.h"
 #include "support/temp_folder.h"
 
 namespace ds {
@@ -61,14 +62,6 @@ class RunFiles : public testing::Test {
   }
   std::string resume(int steps) { return train_to(steps, nullptr, dir()); }
 
-  static void flip(const std::string& path, int64_t at) {
-    File file(path, File::Mode::write);
-    char byte = 0;
-    file.read(&byte, 1, at);
-    byte = static_cast<char>(byte ^ 1);
-    file.write(&byte, 1, at);
-  }
-
   test::TempFolder folder_;
   int64_t last_ = 0;
   ds_status status_ = DS_OK;
@@ -94,7 +87,7 @@ TEST_F(RunFiles, TextThatIsCutShortEndsTheRunWithBothSizes) {
 
 TEST_F(RunFiles, TextThatChangesDuringTheRunIsNoticedBeforeItIsSaved) {
   std::string path = dir() + "/data/heldout.tokens";
-  std::string error = train_to(12, [&] { flip(path, 70); });
+  std::string error = train_to(12, [&] { test::flip_byte(path, 70); });
   expect_parts(error, {path, "had hash ", "has "});
   EXPECT_EQ(last_, 4);  // its row is recorded before it is saved
   EXPECT_EQ(list_folder(dir() + "/checkpoints"), std::vector<std::string>{"step-00000002-1"});
@@ -108,19 +101,19 @@ TEST_F(RunFiles, ChangedTextIsRefusedOnResume) {
   ASSERT_EQ(train_to(4), "");
   for (const char* name : {"train.tokens", "heldout.tokens"}) {
     std::string path = dir() + "/data/" + name;
-    flip(path, 80);
+    test::flip_byte(path, 80);
     expect_parts(resume(6), {path, "has hash ", "config.json' says "});
     EXPECT_EQ(status_, DS_ERROR_CORRUPT);
-    flip(path, 80);
+    test::flip_byte(path, 80);
   }
   // The checkpoint has its own record: a config.json of the changed text does not help.
   std::string path = dir() + "/data/train.tokens", text = read_file(path);
   Json values = Json::parse(read_file(dir() + "/config.json"));
   values.set("text", Json());
   write_file_atomic(dir() + "/config.json", values.dump());
-  flip(path, 80);
+  test::flip_byte(path, 80);
   expect_parts(resume(6), {path, "checkpoint '" + dir() + "/checkpoints/step-00000004-2' says "});
-  flip(path, 80);
+  test::flip_byte(path, 80);
   EXPECT_EQ(resume(6), "");
 }
 
