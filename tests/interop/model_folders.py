@@ -54,7 +54,8 @@ class Setup:
 def shape(draw, even, free_width, family):
     """Widths of a decoder with heads: hidden is heads * width unless the family has head_dim."""
     heads = draw.choice([1, 2, 3, 4, 6])
-    width = draw.choice([2, 4, 6, 8, 16] if even else [1, 2, 3, 5, 8, 16])
+    # LayerNorm of up to three numbers leaves next to nothing but rounding.
+    width = draw.choice([2, 4, 6, 8, 16] if even else [n for n in [1, 2, 3, 5, 8, 16] if heads * n >= 4])
     out = {"num_attention_heads": heads, "hidden_size": heads * width}
     if free_width and draw.chance(0.4):
         out["head_dim"] = width
@@ -213,7 +214,7 @@ def gemma2(draw, setup, family):
 
 def gpt2(draw, setup, family):
     heads = draw.choice([1, 2, 3, 4])
-    config = {"model_type": family, "n_head": heads, "n_embd": heads * draw.choice([1, 2, 3, 5, 8, 16]),
+    config = {"model_type": family, "n_head": heads, "n_embd": heads * draw.choice([n for n in [1, 2, 3, 5, 8, 16] if heads * n >= 4]),
               "n_layer": draw.choice([1, 2, 3]), "vocab_size": draw.choice([17, 32, 50, 101, 128]),
               "n_positions": setup.text + draw.choice([0, 1, 30])}
     draw.some(config, n_inner=[None, 8, 30], activation_function=ACTIVATIONS, layer_norm_epsilon=[1e-5, 1e-3, 1e-12],

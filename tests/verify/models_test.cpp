@@ -93,6 +93,33 @@ INSTANTIATE_TEST_SUITE_P(All, RandomFolders,
                          testing::Values("random_bert_gamma", "random_gpt2_bare", "random_llama_left",
                                          "random_phi3_layer_types"));
 
+// A tolerance of more than 1 % of its number tells no wrong program from a right one; docs/verify.md.
+TEST(Golden, NoRecordedToleranceIsWiderThanOnePercent) {
+  constexpr double kWidest = 0.01;
+  int folders = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(folder_of(""))) {
+    std::string folder = entry.path();
+    if (!std::filesystem::exists(folder + "/golden.json")) continue;
+    Golden golden(folder);
+    ++folders;
+    double logit = 0, gradient = 0;
+    for (float x : golden.logits()) logit = std::max<double>(logit, std::abs(x));
+    for (const std::string& name : golden.grad_names) {
+      for (float x : golden.grad(name)) gradient = std::max<double>(gradient, std::abs(x));
+    }
+    EXPECT_LE(golden.logits_abs, kWidest * logit) << folder;
+    EXPECT_LE(golden.loss_abs, kWidest * golden.loss) << folder;
+    EXPECT_LE(golden.grad_abs, kWidest * gradient) << folder;
+    EXPECT_LE(golden.grad_rel, kWidest) << folder;
+    for (const GoldenRun& run : golden.runs) {
+      if (run.bf16) continue;
+      EXPECT_LE(run.loss_abs, kWidest * run.loss[0]) << folder << " " << run.name;
+      EXPECT_LE(run.grad_norm_rel, kWidest) << folder << " " << run.name;
+    }
+  }
+  EXPECT_GE(folders, 19);
+}
+
 // A model folder whose weights and record may be changed before use.
 struct Damaged {
   using Edit = std::function<void(const std::string& name, std::vector<float>& values)>;
