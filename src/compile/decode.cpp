@@ -15,7 +15,8 @@ DecodePlan begin_decode(const Graph& forward, DType compute, const DecodeRequest
   DecodePlan plan;
   plan.positions = request.positions;
   plan.position_offset = request.position_offset;
-  plan.graph = decode_graph(forward, {request.positions, std::min(request.chunk, request.positions)});
+  int64_t chunk = std::min(request.chunk, request.positions);
+  plan.graph = decode_graph(forward, {request.positions, chunk, request.by_length});
   set_precision(plan.graph, compute);
   if (plan.graph.type(plan.graph.outputs[0]).dtype == DS_DTYPE_F64) cast_output(plan.graph, 0);
   fuse(plan.graph);

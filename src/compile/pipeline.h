@@ -16,6 +16,7 @@ struct DecodeRequest {
   int64_t positions = 0;        // tokens of the longest text; 0: no such program
   int64_t position_offset = 0;  // of an input `positions` of the model (HfModel::position_offset)
   int64_t chunk = 64;           // tokens of a prompt fed at once, at most
+  bool by_length = false;       // DecodeOptions::by_length
 };
 // Programs of a plan beside training and evaluation.
 struct PlanPrograms {

@@ -80,7 +80,8 @@ class EngineCore : public StateAccess {
   // Collective: tokens as places [first, first + count) of one text whose places before `first` were fed
   // before; returns the logits behind the last. Arguments as of Decoding::check.
   std::vector<float> decode(std::span<const int32_t> tokens, int64_t first);
-  int64_t positions();  // tokens of the longest text that decode takes; 0: none
+  int64_t positions();               // tokens of the longest text that decode takes; 0: none
+  int64_t reusable(int64_t length);  // Decoding::reusable
 
   int64_t steps_taken() const { return scalars_.step; }
   const StepResult& last_step() const { return last_; }

@@ -7,7 +7,8 @@
 namespace ds {
 namespace {
 
-// The text, and which of its tokens the caches hold: [begin_, begin_ + fed_).
+// The text, and which of its tokens the caches hold: [begin_, begin_ + fed_). Where the length of the text
+// decides how its keys are turned, they may be of no use to the longer text: then all of it is fed again.
 class Window {
  public:
   Window(EngineCore& engine, std::span<const int32_t> prompt)
@@ -19,6 +20,7 @@ class Window {
       begin_ = text_.size() - (most + 1) / 2;
       fed_ = 0;
     }
+    fed_ = std::min(fed_, static_cast<size_t>(engine_.reusable(static_cast<int64_t>(text_.size() - begin_))));
     std::span<const int32_t> fresh = std::span(text_).subspan(begin_ + fed_);
     std::vector<float> out = engine_.decode(fresh, static_cast<int64_t>(fed_));
     fed_ += fresh.size();

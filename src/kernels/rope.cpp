@@ -6,7 +6,7 @@
 
 namespace ds {
 
-Rope::Rope(const Attrs& attrs, int64_t columns)
+Rope::Rope(const Attrs& attrs, int64_t columns, int64_t length)
     : heads(attrs.integer("heads")),
       depth(columns / heads),
       dims(attrs.integer_or("dims", 0)),
@@ -27,14 +27,25 @@ Rope::Rope(const Attrs& attrs, int64_t columns)
   scaling_ = scaling == "yarn"       ? Scaling::yarn
              : scaling == "longrope" ? Scaling::longrope
              : scaling == "llama3"   ? Scaling::llama3
+             : scaling == "dynamic"  ? Scaling::dynamic
              : scaling == "linear"   ? Scaling::linear
                                      : Scaling::none;
-  if (scaling_ == Scaling::longrope) read_rope_factors(attrs.text("factors"), factors_);
+  resolve(attrs, length > 0 ? length : seq);
   double given = attrs.real_or("magnitude", 0);
   if (given > 0) {
     magnitude = given;
   } else if (scaling_ == Scaling::yarn && factor_ > 1) {
     magnitude = 1 + 0.1 * std::log(factor_);
+  }
+}
+
+void Rope::resolve(const Attrs& attrs, int64_t length) {
+  if (scaling_ == Scaling::longrope) {
+    bool beyond = attrs.has("long_factors") && length > attrs.integer("original");
+    read_rope_factors(attrs, beyond ? "long_factors" : "factors", factors_);
+  } else if (scaling_ == Scaling::dynamic) {  // other than "none" in theta alone
+    double stretch = std::max(static_cast<double>(length), original_) / original_;
+    theta_ *= std::pow(factor_ * stretch - (factor_ - 1), attrs.real("power"));
   }
 }
 
@@ -58,7 +69,7 @@ double Rope::kept(double plain, int64_t pair) const {
 
 double Rope::frequency(int64_t pair) const {
   double plain = std::pow(theta_, -2.0 * static_cast<double>(pair) / static_cast<double>(dims));
-  if (scaling_ == Scaling::none) return sign_ * plain;
+  if (scaling_ == Scaling::none || scaling_ == Scaling::dynamic) return sign_ * plain;
   if (scaling_ == Scaling::longrope) return sign_ * plain / factors_[static_cast<size_t>(pair)];
   double s = kept(plain, pair);
   return sign_ * plain * ((1 - s) / factor_ + s);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/graph/ops/rope_length.h"
 
 namespace ds {
 namespace {
@@ -143,16 +144,20 @@ class Rewriter {
 
   void row_wise(const Node& node) {
     std::vector<ValueId> in = operands(node, node.in.size());
-    Attrs attrs = node.attrs;
     if (node.op == "position") {  // rows of its table by place instead of by row
       ValueId rows = to_.add("embedding", {in[1], positions_}, {}, name(node.out[0]) + ".rows");
       return place(node, to_.add("add", {in[0], rows}, {}, name(node.out[0])));
     }
     if (node.op == "rope") {
       in.push_back(positions_);
-      attrs.set("seq", options_.positions);
+      if (options_.by_length && depends_on_length(node.attrs)) in.push_back(length());
     }
-    place(node, to_.add(node.op, in, attrs, name(node.out[0])));
+    place(node, to_.add(node.op, in, node.attrs, name(node.out[0])));
+  }
+
+  ValueId length() {
+    if (length_ < 0) length_ = to_.add_input(kDecodeLength, {DS_DTYPE_I32, {1}});
+    return length_;
   }
 
   void attention(const Node& node) {
@@ -185,7 +190,7 @@ class Rewriter {
   std::vector<int> readers_;  // of values, for the logits
   std::vector<char> needed_;
   std::vector<ValueId> of_;  // per value of from_
-  ValueId positions_ = -1;
+  ValueId positions_ = -1, length_ = -1;
 };
 
 }  // namespace

@@ -128,9 +128,8 @@ Opened open_model(const std::string& folder, const TextRequest& request, int wor
           length, request.tokens, most, folder);
   int64_t positions = length + request.tokens;
   out.model = build_hf_model(folder, positions, positions);
-  check_continuation(out.model, length, positions);
   check_vocabulary(out, folder);
-  out.decode = {positions, out.model.position_offset};
+  out.decode = {.positions = positions, .position_offset = out.model.position_offset, .by_length = true};
   out.config = parse_config(engine_document(request, positions, 0, false), world);
   return out;
 }

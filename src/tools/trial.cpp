@@ -104,11 +104,11 @@ std::vector<int32_t> continue_text(const VerifySubject& subject, const GoldenTex
   Setup setup;
   setup.tokens = prompt + fresh;
   HfModel model = subject.build(setup.tokens, setup.tokens);
-  check_continuation(model, prompt, setup.tokens);
   Config config = trial_config(setup, model, options, comm.size());
   EngineOptions engine_options;
   engine_options.threads = threads_of_rank(config, comm.local_size());
-  engine_options.programs.decode = {setup.tokens, model.position_offset};
+  engine_options.programs.decode = {
+      .positions = setup.tokens, .position_offset = model.position_offset, .by_length = true};
   InferenceEngine engine(config, model.graph, comm, engine_options);
   subject.load(engine);
   return generate(engine, text.prompt, {fresh, {}, {}, false});

@@ -56,7 +56,7 @@ std::unique_ptr<InferenceEngine> engine_of(const std::string& name, Communicator
                                            DType compute = DS_DTYPE_F32) {
   HfModel model = model_of(name, positions);
   EngineOptions options;
-  options.programs.decode = {positions, model.position_offset, chunk};
+  options.programs.decode = {positions, model.position_offset, chunk, true};
   auto engine =
       std::make_unique<InferenceEngine>(config_of(comm.size(), stage, compute), model.graph, comm, options);
   engine->load_weights(golden_path(name));
@@ -182,6 +182,116 @@ TEST_P(DecodeFamilies, cached_logits_are_those_of_whole_passes) {
   }
 }
 
+// Ropes that look at the length of the text: others beyond 6 tokens, and, but for longrope, at each length.
+constexpr std::array<const char*, 3> kLengthRopes{
+    R"({"model_type": "phi3", "vocab_size": 90, "hidden_size": 16, "intermediate_size": 24,
+        "num_hidden_layers": 2, "num_attention_heads": 2, "initializer_range": 0.5, "pad_token_id": null,
+        "max_position_embeddings": 24, "original_max_position_embeddings": 6,
+        "rope_scaling": {"type": "longrope", "short_factor": [1, 1.2, 2, 3], "long_factor": [4, 1, 1.5, 9]}})",
+    R"({"model_type": "llama", "vocab_size": 90, "hidden_size": 16, "intermediate_size": 24,
+        "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "initializer_range": 0.5,
+        "max_position_embeddings": 6, "rope_scaling": {"rope_type": "dynamic", "factor": 4.0}})",
+    R"({"model_type": "gpt_neox", "vocab_size": 90, "hidden_size": 32, "intermediate_size": 24,
+        "num_hidden_layers": 2, "num_attention_heads": 2, "rotary_pct": 0.3125, "hidden_act": "gelu",
+        "initializer_range": 0.5, "max_position_embeddings": 6,
+        "rope_scaling": {"rope_type": "dynamic", "factor": 4.0}})"};
+
+class DecodeByLength : public testing::TestWithParam<const char*> {
+ protected:
+  static constexpr int64_t kSwitch = 6;
+
+  HfModel model(int64_t seq) const { return hf_model(Json::parse(GetParam(), "config.json"), seq, seq); }
+
+  // An engine for texts by their length (or as of a forward graph of kPositions), with drawn parameters.
+  std::unique_ptr<Engine> engine(Communicator& comm, int stage = 0, int64_t chunk = 64, bool by_length = true,
+                                 DType compute = DS_DTYPE_F32) const {
+    EngineOptions options;
+    options.programs.decode = {kPositions, 0, chunk, by_length};
+    return std::make_unique<Engine>(config_of(comm.size(), stage, compute), model(kPositions).graph, comm,
+                                    options);
+  }
+
+  // Behind the first `length` tokens, by a whole pass over a graph of that length.
+  std::vector<float> forward(Communicator& comm, const std::vector<int32_t>& text, int64_t length,
+                             DType compute = DS_DTYPE_F32) const {
+    HfModel whole = model(length);
+    Engine engine(config_of(1, 0, compute), whole.graph, comm, {});
+    std::vector<int32_t> part(text.begin(), text.begin() + length);
+    return full_logits(engine, whole, part).back();
+  }
+
+  // The text's first `length` tokens, as much of them as there is need to feed.
+  static std::vector<float> grown(EngineCore& engine, const std::vector<int32_t>& text, int64_t length) {
+    int64_t first = std::min(engine.reusable(length), length - 1);
+    return engine.decode(
+        std::span(text).subspan(static_cast<size_t>(first), static_cast<size_t>(length - first)), first);
+  }
+
+  bool grows() const { return std::string(GetParam()).find("dynamic") != std::string::npos; }
+};
+INSTANTIATE_TEST_SUITE_P(All, DecodeByLength, testing::ValuesIn(kLengthRopes));
+
+TEST_P(DecodeByLength, every_length_is_the_pass_over_a_text_of_that_length) {
+  auto comm = create_communicator("self", {});
+  std::vector<int32_t> text = some_tokens(8);
+  std::vector<std::vector<float>> want{{}};
+  for (int64_t length = 1; length <= kPositions; ++length) want.push_back(forward(*comm, text, length));
+  for (int64_t chunk : {1, 3, 64}) {
+    for (int64_t prompt : {1, 2, 5, 6, 7, 11}) {
+      auto cached = engine(*comm, 0, chunk);
+      for (int64_t length = prompt; length <= kPositions; ++length) {
+        ASSERT_LT(distance(grown(*cached, text, length), want[static_cast<size_t>(length)]), 5e-5f)
+            << "chunk " << chunk << " prompt " << prompt << " length " << length;
+        EXPECT_EQ(cached->reusable(length), length);
+        bool same = length < kSwitch || (length > kSwitch && !grows());
+        EXPECT_EQ(cached->reusable(length + 1), same ? length : 0) << length;
+      }
+    }
+  }
+}
+
+// The rotations differ by more than the distance above: as keys of the shorter text would.
+TEST_P(DecodeByLength, stale_keys_are_refused_and_would_show) {
+  auto comm = create_communicator("self", {});
+  std::vector<int32_t> text = some_tokens(8);
+  auto cached = engine(*comm), fixed = engine(*comm, 0, 64, false);
+  std::span<const int32_t> all(text);
+  cached->decode(all.first(kSwitch), 0);
+  std::string message =
+      message_of([&] { cached->decode(all.subspan(kSwitch, 1), kSwitch); }, DS_ERROR_INVALID_ARGUMENT);
+  expect_names(message, {"first must be 0, got 6", "text of 7 tokens", "that of 6 tokens"});
+  std::vector<float> beyond = forward(*comm, text, kSwitch + 1);
+  EXPECT_LT(distance(cached->decode(all.first(kSwitch + 1), 0), beyond), 5e-5f);  // nothing is lost
+  // A shorter text, of the long one's first tokens.
+  expect_names(message_of([&] { cached->decode(all.subspan(2, 2), 2); }, DS_ERROR_INVALID_ARGUMENT),
+               {"got 2", "text of 4 tokens", "that of 7 tokens"});
+  // Of a run: one rotation for all lengths, that of its sequences.
+  std::vector<float> run = fixed->decode(all.first(kSwitch), 0);
+  EXPECT_GT(distance(run, forward(*comm, text, kSwitch)), 1e-3f);
+  fixed->decode(all.subspan(kSwitch, 1), kSwitch);
+  std::vector<float> last = fixed->decode(all.subspan(kSwitch + 1), kSwitch + 1);
+  EXPECT_LT(distance(last, forward(*comm, text, kPositions)), 5e-5f);
+}
+
+TEST_P(DecodeByLength, in_bf16_and_by_shards) {
+  constexpr double kRounding = 0.05;  // as above
+  auto comm = create_communicator("self", {});
+  std::vector<int32_t> text = some_tokens(8);
+  auto half = engine(*comm, 0, 3, true, DS_DTYPE_BF16), whole = engine(*comm);
+  std::vector<std::vector<float>> logits;
+  for (int64_t length : {5, 6, 7, 8}) {
+    EXPECT_LT(relative(grown(*half, text, length), forward(*comm, text, length, DS_DTYPE_BF16)), kRounding)
+        << length;
+    logits.push_back(grown(*whole, text, length));
+  }
+  run_ranks(2, [&](Communicator& pair) {
+    auto shards = engine(pair, 3);
+    for (int64_t length : {5, 6, 7, 8}) {
+      EXPECT_EQ(grown(*shards, text, length), logits[static_cast<size_t>(length - 5)]) << length;
+    }
+  });
+}
+
 // The most probable tokens as Transformers found them.
 void expect_recorded(const std::string& name, Communicator& comm, int stage) {
   Golden golden(golden_path(name));
@@ -198,6 +308,16 @@ TEST_P(Decode, greedy_texts_are_those_recorded) {
   auto comm = create_communicator("self", {});
   expect_recorded(GetParam(), *comm, 0);
   run_ranks(2, [&](Communicator& pair) { expect_recorded(GetParam(), pair, 3); });
+}
+
+// Rotations change beyond 8 tokens: one recorded prompt is shorter, the other longer.
+TEST(Decode, greedy_texts_across_a_switch_of_rotations_are_those_recorded) {
+  auto comm = create_communicator("self", {});
+  for (const char* name : {"phi3_longrope", "llama_dynamic"}) {
+    SCOPED_TRACE(name);
+    expect_recorded(name, *comm, 0);
+    run_ranks(2, [&](Communicator& pair) { expect_recorded(name, pair, 3); });
+  }
 }
 
 TEST_P(Decode, shards_on_two_ranks_give_the_same_bits) {

@@ -21,8 +21,8 @@ Attrs rope_attrs(std::string_view scaling, double factor, double low = 0, double
   return attrs;
 }
 
-void expect_frequencies(const Attrs& attrs, const std::array<double, 8>& want) {
-  Rope rope(attrs, kHeads * kDepth);
+void expect_frequencies(const Attrs& attrs, const std::array<double, 8>& want, int64_t length = 0) {
+  Rope rope(attrs, kHeads * kDepth, length);
   ASSERT_EQ(rope.dims, kDepth);
   for (int64_t i = 0; i < 8; ++i) {
     double expected = want[static_cast<size_t>(i)];
@@ -70,6 +70,72 @@ TEST(Rope, YarnAtItsEnds) {
   expect_frequencies(
       odd, {1.0, 0.3162277638912201, 0.02500000037252903, 0.007905694656074047, 0.0024999999441206455,
             0.0007905694656074047, 0.0002500000118743628, 7.905694656074047e-05});
+}
+
+// By the operand where there is one, else by `seq`.
+TEST(Rope, DynamicStretchesThetaBeyondTheOriginalLength) {
+  const std::array<double, 8> at_64{1.0,
+                                    0.3162277638912201,
+                                    0.10000000149011612,
+                                    0.03162277862429619,
+                                    0.009999999776482582,
+                                    0.003162277862429619,
+                                    0.0010000000474974513,
+                                    0.0003162277862429619},
+      at_65{1.0,
+            0.31350085139274597,
+            0.09828278422355652,
+            0.0308117363601923,
+            0.00965950544923544,
+            0.0030282631050795317,
+            0.0009493631077930331,
+            0.00029762613121420145},
+      at_160{1.0,
+             0.2394813448190689,
+             0.05735132098197937,
+             0.013734571635723114,
+             0.003289173822849989,
+             0.0007876958115957677,
+             0.00018863845616579056,
+             4.5175391278462484e-05};
+  Attrs attrs = rope_attrs("dynamic", 4);
+  attrs.set("power", 16.0 / 14);
+  expect_frequencies(attrs, at_64, 1);
+  expect_frequencies(attrs, at_64, 64);
+  expect_frequencies(attrs, at_65, 65);
+  expect_frequencies(attrs, at_160, 160);
+  attrs.set("seq", int64_t{160});
+  expect_frequencies(attrs, at_160);
+  expect_frequencies(attrs, at_65, 65);
+}
+
+TEST(Rope, LongropeHasLongFactorsBeyondTheOriginalLength) {
+  const std::array<double, 8> at_64{1.0,
+                                    0.3162277638912201,
+                                    0.07999999821186066,
+                                    0.021081849932670593,
+                                    0.004999999888241291,
+                                    0.0015811389312148094,
+                                    0.00033333332976326346,
+                                    7.905694656074047e-05},
+      at_65{1.0,
+            0.15811388194561005,
+            0.02500000037252903,
+            0.0039528473280370235,
+            0.0006249999860301614,
+            0.00013176158245187253,
+            3.125000148429535e-05,
+            6.520160241052508e-06};
+  Attrs attrs = rope_attrs("longrope", 1);
+  attrs.set("factors", "1 1 1.25 1.5 2 2 3 4");
+  expect_frequencies(attrs, at_64, 65);  // no others
+  attrs.set("long_factors", "1 2 4 8 16 24 32 48.5");
+  expect_frequencies(attrs, at_64, 64);
+  expect_frequencies(attrs, at_65, 65);
+  expect_frequencies(attrs, at_65);  // seq 256
+  attrs.set("seq", int64_t{64});
+  expect_frequencies(attrs, at_64);
+  expect_frequencies(attrs, at_65, 200);
 }
 
 TEST(Rope, HeadsOfAPeriodTurn) {

@@ -155,9 +155,31 @@ class CaseBuilder {
     std::string factors;
     for (int64_t i = 0; i < s_.depth; ++i) factors += (i == 0 ? "" : " ") + std::to_string(1 + i % 3) + ".25";
     add("rope", with({{"scaling", "longrope"}, {"factors", factors}, {"magnitude", 1.3}}), {x}, 1);
+    rope_by_length(with, x, factors);
     add("rope", with({{"heads", 3 * heads}, {"period", int64_t{3}}, {"rotated", int64_t{2}}}),
         {real({s_.n, 3 * heads * depth})}, 1);
     add("rope", plain, {x, places(3)}, 1);
+  }
+
+  // Scalings that look at the length of the text: attribute `seq`, or operand `length`, which is beyond
+  // `original` where seq is not, and the other way round.
+  template <typename With>
+  void rope_by_length(const With& with, const Tensor& x, const std::string& factors) {
+    std::string wide;
+    for (int64_t i = 0; i < s_.depth; ++i) wide += (i == 0 ? "" : " ") + std::to_string(2 + i % 4) + ".5";
+    for (int64_t original : {s_.seq - 1, s_.seq}) {
+      if (original < 1) continue;
+      Tensor length(DS_DTYPE_I32, {1});
+      length.set(0, static_cast<double>(original < s_.seq ? original : s_.seq + 2));
+      Attrs longrope = with({{"scaling", "longrope"}, {"factors", factors}, {"original", original}});
+      longrope.set("long_factors", wide);
+      Attrs dynamic =
+          with({{"scaling", "dynamic"}, {"factor", 3.0}, {"original", original}, {"power", 1.25}});
+      for (const Attrs& attrs : {longrope, dynamic}) {
+        add("rope", attrs, {x}, 1);
+        add("rope", attrs, {x, places(3), length}, 1);
+      }
+    }
   }
 
   // Of a text's rows: `first` and following, but the last row stands alone, before them.

@@ -65,7 +65,9 @@ std::vector<Case> cases() {
   // Left padding with a router's loss, windows in spite of layer_types, yarn between pairs; left padding with
   // norms without weights; holes, an odd number of columns of rope; windows by layer_types. Other
   // activations.
-  for (const char* folder : {"mixtral_left", "opt_left", "phi3_odd", "ministral"}) {
+  // And texts that grow beyond the length where longrope and dynamic change the rotations.
+  for (const char* folder :
+       {"mixtral_left", "opt_left", "phi3_odd", "ministral", "phi3_longrope", "llama_dynamic"}) {
     out.push_back({folder, 1, 0, Tier::device});
     out.push_back({folder, 2, 3, Tier::device});
   }
@@ -260,22 +262,16 @@ TEST_F(Runs, WhatIsNotRecordedIsRefused) {
   expect_names(message_of([&] { model.failed({}, {"greedy"}); }, DS_ERROR_NOT_FOUND), {"greedy"});
 }
 
-// Rotations of dynamic change beyond max_position_embeddings: of batch and texts only the second text is
-// longer.
+// A record with a text of a model whose rows see later rows.
 TEST_F(Runs, ATextThatCannotBeContinuedLeavesTheRest) {
-  Damaged model("qwen2");
-  Json rope;
-  rope.set("rope_type", "dynamic");
-  rope.set("factor", 2.0);
-  model.config.set("rope_scaling", rope);
-  model.config.set("max_position_embeddings", model.golden.batch.tokens);
+  Damaged model("bert");
+  model.golden.greedy = {{{1, 2, 3}, {4, 5}, {1, 1}}};
   VerifyReport report = model.report({}, {});
   EXPECT_EQ(report.failed(), 0) << report.text();
   EXPECT_EQ(report.refused(), 1) << report.text();
   EXPECT_EQ(report.findings.size(), 17u);
-  EXPECT_EQ(report.findings[12].where, "prompt 0");
-  expect_names(report.text(), {"greedy prompt 1", "11 tokens to 27", "beyond 22 tokens"});
-  expect_names(message_of([&] { model.failed({}, {"greedy"}); }, DS_ERROR_UNSUPPORTED), {"beyond 22 tokens"});
+  expect_names(report.text(), {"greedy prompt 0", "later rows"});
+  expect_names(message_of([&] { model.failed({}, {"greedy"}); }, DS_ERROR_UNSUPPORTED), {"later rows"});
 }
 
 // Tensors of a file whose names begin with `from` begin with the shorter `to`.

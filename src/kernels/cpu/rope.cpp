@@ -124,8 +124,8 @@ void rope_of(const KernelContext& c) {
   const T* x = c.in[0].as<T>();
   T* y = c.out[0].as<T>();
   int64_t rows = c.in[0].dims[0], width = c.in[0].dims[1];
-  const Rope rope(c.attrs, width);
-  if (c.in.size() == 2) return rope_at<T>(c, rope);
+  const Rope rope(c.attrs, width, c.in.size() == 3 ? c.in[2].as<int32_t>()[0] : 0);
+  if (c.in.size() >= 2) return rope_at<T>(c, rope);
   int64_t positions = std::min(rope.seq, rows);
   for_tasks(c.team, ceil_div(positions, kPositions), [&](int64_t task, int thread) HWY_ATTR {
     int64_t begin = task * kPositions, end = std::min(positions, begin + kPositions);

@@ -14,9 +14,9 @@ void rope(const KernelContext& c) {
   using A = Wide<T>;
   const T* x = c.in[0].as<T>();
   T* y = c.out[0].as<T>();
-  const int32_t* positions = c.in.size() == 2 ? c.in[1].as<int32_t>() : nullptr;
+  const int32_t* positions = c.in.size() >= 2 ? c.in[1].as<int32_t>() : nullptr;
   int64_t rows = c.in[0].dims[0], width = c.in[0].dims[1];
-  const Rope rope(c.attrs, width);
+  const Rope rope(c.attrs, width, c.in.size() == 3 ? c.in[2].as<int32_t>()[0] : 0);
   for (int64_t e = 0; e < rows * width; ++e) y[e] = x[e];
   for (int64_t i = 0; i < rope.dims / 2; ++i) {
     double frequency = rope.frequency(i);

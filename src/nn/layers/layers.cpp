@@ -96,10 +96,16 @@ ValueId LayerBuilder::rope(std::string_view name, ValueId x, int64_t heads, int6
   if (rope.scaling != "none") attrs.set("scaling", rope.scaling);
   if (rope.scaling == "longrope") {
     attrs.set("factors", fmt::format("{}", fmt::join(rope.factors, " ")));
+    attrs.set("long_factors", fmt::format("{}", fmt::join(rope.long_factors, " ")));
+    attrs.set("original", rope.original);
   } else if (rope.scaling != "none") {
     attrs.set("factor", rope.factor);
   }
   if (rope.magnitude != 0) attrs.set("magnitude", rope.magnitude);
+  if (rope.scaling == "dynamic") {
+    attrs.set("original", rope.original);
+    attrs.set("power", rope.power);
+  }
   if (rope.scaling == "llama3" || rope.scaling == "yarn") {
     attrs.set("low", rope.low);
     attrs.set("high", rope.high);

@@ -20,10 +20,11 @@ struct Rope {
   int64_t dims = 0;  // of each head that turn; 0: all
   std::string scaling = "none";
   double factor = 1, low = 1, high = 1;
-  int64_t original = 0;         // positions before scaling
-  std::vector<double> factors;  // of longrope, by pair
-  double magnitude = 0;         // of the rotation; 0: as the scaling has it
-  bool truncate = true;         // of yarn: whole pairs begin and end the change
+  int64_t original = 0;                       // positions before scaling
+  double power = 0;                           // of dynamic
+  std::vector<double> factors, long_factors;  // of longrope, by pair; long: of texts beyond `original`
+  double magnitude = 0;                       // of the rotation; 0: as the scaling has it
+  bool truncate = true;                       // of yarn: whole pairs begin and end the change
 };
 
 struct AttentionOptions {

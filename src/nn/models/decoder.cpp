@@ -38,7 +38,7 @@ ValueId packed_attention(LayerBuilder& build, const Decoder& d, const std::strin
                          const AttentionOptions& options) {
   int64_t heads = d.heads + 2 * d.kv_heads;
   ValueId h = build.linear(self + ".qkv_proj", x, heads * d.width, {d.stddev, d.qkv_bias});
-  h = build.rope(self + ".rope", h, heads, options.seq, d.rope.rope, heads, d.heads + d.kv_heads);
+  h = build.rope(self + ".rope", h, heads, options.seq, d.rope, heads, d.heads + d.kv_heads);
   return build.attention(self, {h}, options);
 }
 
@@ -52,8 +52,8 @@ ValueId split_attention(LayerBuilder& build, const Decoder& d, const std::string
     q = build.rms_norm(self + ".q_norm", q, d.eps, d.width);
     k = build.rms_norm(self + ".k_norm", k, d.eps, d.width);
   }
-  q = build.rope(self + ".q_rope", q, d.heads, options.seq, d.rope.rope);
-  k = build.rope(self + ".k_rope", k, d.kv_heads, options.seq, d.rope.rope);
+  q = build.rope(self + ".q_rope", q, d.heads, options.seq, d.rope);
+  k = build.rope(self + ".k_rope", k, d.kv_heads, options.seq, d.rope);
   return build.attention(self, {q, k, v}, options);
 }
 
@@ -97,7 +97,6 @@ ValueId mlp_branch(LayerBuilder& build, const Decoder& d, const std::string& nam
 }
 
 ValueId decoder_embedding(HfModel& model, LayerBuilder& build, const Decoder& d) {
-  model.rope = d.rope.span;
   return build.embedding("model.embed_tokens", model.graph.find_value("tokens"), d.vocab, d.hidden, d.stddev,
                          d.padding);
 }

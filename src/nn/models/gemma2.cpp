@@ -9,11 +9,11 @@
 namespace ds {
 namespace {
 
-Decoder read_gemma2(HfConfig& config, int64_t seq) {
+Decoder read_gemma2(HfConfig& config) {
   Decoder d = read_decoder(config);
   d.norm_offset = true;
   d.act = read_activation(config, "hidden_activation");
-  d.rope = read_rope(config, d.width, seq);
+  d.rope = read_rope(config, d.width);
   d.scale = 1 / std::sqrt(config.positive("query_pre_attn_scalar"));
   d.softcap = config.positive_or("attn_logit_softcapping", 0);
   std::vector<bool> sliding;
@@ -37,7 +37,7 @@ ValueId block(LayerBuilder& build, const Decoder& d, int64_t layer, ValueId x, i
 }  // namespace
 
 HfModel build_gemma2(HfConfig& config, int64_t bound, int64_t seq) {
-  Decoder d = read_gemma2(config, seq);
+  Decoder d = read_gemma2(config);
   double cap = config.positive_or("final_logit_softcapping", 0);
   HfModel model = begin_model(config, bound);
   d.mask = model.graph.find_value("mask");

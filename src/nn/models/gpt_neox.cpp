@@ -12,13 +12,13 @@ struct NeoX {
   int64_t hidden, inner, heads;
   double eps;
   std::string act;
-  HfRope rope;
+  Rope rope;
   bool parallel;
   double dropout;
   LinearOptions attention, mlp;
 };
 
-NeoX read_neox(HfConfig& config, int64_t seq) {
+NeoX read_neox(HfConfig& config) {
   NeoX neox;
   neox.hidden = config.size("hidden_size");
   neox.inner = config.size("intermediate_size");
@@ -29,8 +29,8 @@ NeoX read_neox(HfConfig& config, int64_t seq) {
   int64_t width = neox.hidden / neox.heads, other = config.size_or("head_dim", width);
   require(other == width, "key 'head_dim' must be hidden_size / num_attention_heads = {}, got {}", width,
           other);
-  neox.rope = read_rope(config, width, seq,
-                        {.partly = true, .theta_key = "rotary_emb_base", .partial_key = "rotary_pct"});
+  neox.rope =
+      read_rope(config, width, {.partly = true, .theta_key = "rotary_emb_base", .partial_key = "rotary_pct"});
   neox.parallel = config.flag("use_parallel_residual");
   neox.dropout = config.dropout("hidden_dropout");
   double stddev = config.positive("initializer_range");
@@ -46,7 +46,7 @@ ValueId block(LayerBuilder& build, const NeoX& neox, const std::string& name, Va
   options.per_head = true;
   ValueId h = build.layer_norm(name + ".input_layernorm", x, neox.eps);
   h = build.linear(name + ".attention.query_key_value", h, 3 * neox.hidden, neox.attention);
-  h = build.rope(name + ".attention.rope", h, 3 * neox.heads, seq, neox.rope.rope, 3, 2);
+  h = build.rope(name + ".attention.rope", h, 3 * neox.heads, seq, neox.rope, 3, 2);
   h = build.attention(name + ".attention", {h}, options);
   h = build.linear(name + ".attention.dense", h, neox.hidden, neox.attention);
   h = build.dropout(name + ".attention.dropout", h, neox.dropout);
@@ -62,11 +62,10 @@ ValueId block(LayerBuilder& build, const NeoX& neox, const std::string& name, Va
 }  // namespace
 
 HfModel build_gpt_neox(HfConfig& config, int64_t bound, int64_t seq) {
-  NeoX neox = read_neox(config, seq);
+  NeoX neox = read_neox(config);
   int64_t layers = read_layers(config, "num_hidden_layers");
   double stddev = neox.mlp.stddev;
   HfModel model = begin_model(config, bound);
-  model.rope = neox.rope.span;
   LayerBuilder build(model.graph);
   ValueId tokens = model.graph.find_value("tokens");
   ValueId x = build.embedding("gpt_neox.embed_in", tokens, config.size("vocab_size"), neox.hidden, stddev);

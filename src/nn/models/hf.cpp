@@ -45,17 +45,4 @@ int64_t hf_positions(const Json& config) {
   return reader.positions_key().empty() ? 0 : reader.size(reader.positions_key());
 }
 
-bool keeps_rotations(const HfModel& model, int64_t prompt, int64_t positions) {
-  int64_t steady = model.rope.steady;
-  return steady == 0 || positions <= steady || (prompt > steady && !model.rope.grows);
-}
-
-void check_continuation(const HfModel& model, int64_t prompt, int64_t positions) {
-  if (keeps_rotations(model, prompt, positions)) return;
-  int64_t steady = model.rope.steady;
-  raise(DS_ERROR_UNSUPPORTED,
-        "a {} model with this rope_type cannot continue {} tokens to {}: rotations change beyond {} tokens",
-        model.family, prompt, positions, steady);
-}
-
 }  // namespace ds

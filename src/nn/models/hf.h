@@ -13,13 +13,6 @@ namespace ds {
 // model in evaluation mode.
 enum class HfMode { evaluation, training };
 
-// Sequences of up to `steady` tokens have the same rotations of positions (0: all have), longer ones others;
-// `grows`: each length its own.
-struct RopeSpan {
-  int64_t steady = 0;
-  bool grows = false;
-};
-
 // A model of Hugging Face Transformers as a forward graph in f32.
 //
 // Parameters have the names, shapes and element order of the model's safetensors file, a tied tensor once.
@@ -35,7 +28,6 @@ struct HfModel {
   bool causal = true;                                     // false: a masked language model
   std::vector<std::pair<std::string, std::string>> tied;  // (name without tensor, the parameter it is)
   int64_t position_offset = 0;                            // see `positions`
-  RopeSpan rope;
   std::vector<std::string> unread;  // keys of config.json without effect, worth a warning
 };
 
@@ -50,12 +42,5 @@ HfModel hf_model(const Json& config, int64_t bound, int64_t seq, HfMode mode = H
 // The longest sequence of a model that has a table of positions; 0: it has none, as with rope. Errors as
 // hf_model.
 int64_t hf_positions(const Json& config);
-
-// Whether a text of `prompt` tokens has the same rotations all the way to `positions` tokens, as a cache of
-// keys needs. The model is one for sequences of `positions`.
-bool keeps_rotations(const HfModel& model, int64_t prompt, int64_t positions);
-
-// Throws DS_ERROR_UNSUPPORTED unless keeps_rotations().
-void check_continuation(const HfModel& model, int64_t prompt, int64_t positions);
 
 }  // namespace ds

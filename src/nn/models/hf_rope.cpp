@@ -146,31 +146,28 @@ void read_yarn(const RopeSource& source, Rope& rope) {
   rope.magnitude = source.number("attention_factor", rope.magnitude);
 }
 
-// arXiv:2402.13753. `pairs`: of columns that turn. Returns the longest sequence with the short factors.
-int64_t read_longrope(const RopeSource& source, int64_t pairs, int64_t seq, Rope& rope) {
+// arXiv:2402.13753. `pairs`: of columns that turn.
+void read_longrope(const RopeSource& source, int64_t pairs, Rope& rope) {
   source.note_unread(
       {"short_factor", "long_factor", "factor", "attention_factor", "original_max_position_embeddings"});
-  int64_t original = source.original();
-  std::vector<double> brief = source.numbers("short_factor", pairs);
-  std::vector<double> wide = source.numbers("long_factor", pairs);
-  rope.factors = seq > original ? wide : brief;
-  require(original > 1, "key 'original_max_position_embeddings' must be at least 2, got {}", original);
+  rope.original = source.original();
+  rope.factors = source.numbers("short_factor", pairs);
+  rope.long_factors = source.numbers("long_factor", pairs);
+  require(rope.original > 1, "key 'original_max_position_embeddings' must be at least 2, got {}",
+          rope.original);
   double factor = source.find("factor") != nullptr ? source.number("factor", 0) : source.ratio();
-  double usual = factor <= 1 ? 1 : std::sqrt(1 + std::log(factor) / std::log(static_cast<double>(original)));
+  double root = std::log(static_cast<double>(rope.original));
+  double usual = factor <= 1 ? 1 : std::sqrt(1 + std::log(factor) / root);
   rope.magnitude = source.number("attention_factor", usual);
-  return original;
 }
 
-// theta grows with the length of the sequence beyond max_position_embeddings, which it returns.
-int64_t read_dynamic(const RopeSource& source, int64_t dims, int64_t seq, Rope& rope) {
+// theta grows with the length of the text beyond max_position_embeddings.
+void read_dynamic(const RopeSource& source, int64_t dims, Rope& rope) {
   source.note_unread({"factor"});
-  double factor = source.needed("factor");
-  int64_t positions = source.config.size("max_position_embeddings");
+  rope.factor = source.needed("factor");
+  rope.original = source.config.size("max_position_embeddings");
   require(dims != 2, "rope_type 'dynamic' needs more than 2 columns of a head that turn, got {}", dims);
-  double length = static_cast<double>(std::max(seq, positions)) / static_cast<double>(positions);
-  double power = static_cast<double>(dims) / static_cast<double>(dims - 2);
-  rope.theta *= std::pow(factor * length - (factor - 1), power);
-  return positions;
+  rope.power = static_cast<double>(dims) / static_cast<double>(dims - 2);
 }
 
 // Of d odd columns Transformers makes (d + 1) / 2 frequencies theta^(-2i/d), which turn d + 1 columns: those
@@ -181,15 +178,16 @@ void make_even(const RopeSource& source, int64_t dims, Rope& rope) {
     raise(DS_ERROR_INVALID_ARGUMENT, "key '{}' must leave an even number of columns for {}, got {}",
           source.keys.partial_key, rope.scaling, dims);
   }
-  rope.theta = std::pow(rope.theta, static_cast<double>(dims + 1) / static_cast<double>(dims));
+  double wider = static_cast<double>(dims + 1) / static_cast<double>(dims);
+  rope.theta = std::pow(rope.theta, wider);
+  rope.power *= wider;
 }
 
 }  // namespace
 
-HfRope read_rope(HfConfig& config, int64_t width, int64_t seq, const RopeKeys& keys) {
+Rope read_rope(HfConfig& config, int64_t width, const RopeKeys& keys) {
   RopeSource source = rope_source(config, keys);
-  HfRope out;
-  Rope& rope = out.rope;
+  Rope rope;
   rope.theta = read_theta(source);
   int64_t dims = read_dims(source, width), even = dims + dims % 2;
   rope.dims = even == width ? 0 : even;
@@ -205,18 +203,18 @@ HfRope read_rope(HfConfig& config, int64_t width, int64_t seq, const RopeKeys& k
   } else if (known && type == "yarn") {
     read_yarn(source, rope);
   } else if (known && type == "longrope") {
-    out.span = {read_longrope(source, dims / 2, seq, rope), false};
+    read_longrope(source, dims / 2, rope);
   } else if (known && type == "dynamic") {
-    out.span = {read_dynamic(source, dims, seq, rope), true};
+    read_dynamic(source, dims, rope);
   } else {
     raise(DS_ERROR_UNSUPPORTED, "key '{}.rope_type' of a {} model must be {}, got '{}'", source.key,
           config.family(),
           keys.longrope_only ? "default or longrope" : "default, linear, dynamic, llama3, yarn or longrope",
           type);
   }
-  if (type != "default" && type != "dynamic") rope.scaling = type;
+  if (type != "default") rope.scaling = type;
   make_even(source, dims, rope);
-  return out;
+  return rope;
 }
 
 }  // namespace ds

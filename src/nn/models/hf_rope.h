@@ -2,7 +2,6 @@
 #include <string_view>
 
 #include "nn/layers/layers.h"
-#include "nn/models/hf.h"
 #include "nn/models/hf_config.h"
 
 namespace ds {
@@ -15,14 +14,8 @@ struct RopeKeys {
   bool longrope_only = false;  // of all scalings; "su" and "yarn" are names of it
 };
 
-struct HfRope {
-  Rope rope;
-  RopeSpan span;
-};
-
 // rope_scaling when it says anything, else rope_parameters; then the theta and partial keys. `width`: of a
-// head. Sequences have `seq` tokens, which decides between the factors of longrope and stretches theta of
-// dynamic: docs/models.md.
-HfRope read_rope(HfConfig& config, int64_t width, int64_t seq, const RopeKeys& keys = {});
+// head.
+Rope read_rope(HfConfig& config, int64_t width, const RopeKeys& keys = {});
 
 }  // namespace ds

@@ -16,11 +16,11 @@ std::vector<int64_t> read_qwen_windows(const HfConfig& config, int64_t layers) {
   return read_windows(config, used ? window : 0, sliding);
 }
 
-Decoder read_llama(HfConfig& config, int64_t seq) {
+Decoder read_llama(HfConfig& config) {
   const std::string& family = config.family();
   Decoder d = read_decoder(config);
   d.act = read_activation(config, "hidden_act");
-  d.rope = read_rope(config, d.width, seq);
+  d.rope = read_rope(config, d.width);
   bool qwen = family == "qwen2" || family == "qwen3";
   d.windows = qwen ? read_qwen_windows(config, d.layers) : read_windows(config, d.layers);
   if (family == "qwen2") d.qkv_bias = true;
@@ -31,7 +31,7 @@ Decoder read_llama(HfConfig& config, int64_t seq) {
 }  // namespace
 
 HfModel build_llama(HfConfig& config, int64_t bound, int64_t seq) {
-  return build_decoder(config, read_llama(config, seq), bound, seq);
+  return build_decoder(config, read_llama(config), bound, seq);
 }
 
 }  // namespace ds

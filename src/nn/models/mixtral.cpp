@@ -15,12 +15,12 @@ struct Mixtral {
   double balance;  // weight of the router's loss; 0: none
 };
 
-Mixtral read_mixtral(HfConfig& config, int64_t seq) {
+Mixtral read_mixtral(HfConfig& config) {
   Mixtral m;
   m.decoder = read_decoder(config);
   Decoder& d = m.decoder;
   d.act = read_activation(config, "hidden_act");
-  d.rope = read_rope(config, d.width, seq);
+  d.rope = read_rope(config, d.width);
   d.windows = read_windows(config, d.layers);
   m.experts = config.size("num_local_experts");
   m.chosen = config.size("num_experts_per_tok");
@@ -62,7 +62,7 @@ ValueId mixture(Graph& graph, LayerBuilder& build, const Mixtral& m, const std::
 }  // namespace
 
 HfModel build_mixtral(HfConfig& config, int64_t bound, int64_t seq) {
-  Mixtral m = read_mixtral(config, seq);
+  Mixtral m = read_mixtral(config);
   Decoder& d = m.decoder;
   HfModel model = begin_model(config, bound);
   d.mask = model.graph.find_value("mask");

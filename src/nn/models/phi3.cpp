@@ -6,10 +6,10 @@
 namespace ds {
 namespace {
 
-Decoder read_phi3(HfConfig& config, int64_t seq) {
+Decoder read_phi3(HfConfig& config) {
   Decoder d = read_decoder(config);
   d.act = read_activation(config, "hidden_act");
-  d.rope = read_rope(config, d.width, seq, {.partly = true, .longrope_only = true});
+  d.rope = read_rope(config, d.width, {.partly = true, .longrope_only = true});
   d.windows = read_windows(config, d.layers);
   d.packed = true;
   d.dropout = config.dropout("resid_pdrop");
@@ -19,7 +19,7 @@ Decoder read_phi3(HfConfig& config, int64_t seq) {
 }  // namespace
 
 HfModel build_phi3(HfConfig& config, int64_t bound, int64_t seq) {
-  return build_decoder(config, read_phi3(config, seq), bound, seq);
+  return build_decoder(config, read_phi3(config), bound, seq);
 }
 
 }  // namespace ds

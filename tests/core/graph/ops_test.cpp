@@ -2,9 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <set>
 
 #include "core/base/error.h"
+#include "core/graph/ops/rope_length.h"
 
 namespace ds::test {
 namespace {
@@ -144,6 +146,44 @@ TEST(Ops, RopeChecksHeadsAndScaling) {
   EXPECT_EQ(with("scaling", "llama3"), "accepted");
   attrs.set("high", 0.0);
   EXPECT_EQ(with("scaling", "yarn"), "rope: attribute 'high' must be > 0, got 0");
+}
+
+TEST(Ops, RopeChecksScalingsByLength) {
+  const TensorType x{f32, {n, 12}}, places{i32, {n}}, length{i32, {1}};
+  Attrs attrs{{"heads", int64_t{2}}, {"seq", int64_t{4}}, {"theta", 1e4}};
+  EXPECT_EQ(refusal("rope", {x, places, places}, attrs), "rope: operand 'length' must be i32[1], got i32[n]");
+  attrs.set("scaling", "dynamic");
+  for (const char* name : {"factor", "original"}) attrs.set(name, int64_t{4});
+  attrs.set("power", INFINITY);
+  EXPECT_EQ(refusal("rope", {x}, attrs), "rope: attribute 'power' must be finite, got inf");
+  attrs.set("power", 1.5);
+  EXPECT_EQ(refusal("rope", {x, places, length}, attrs), "accepted");
+  attrs.set("scaling", "longrope");
+  attrs.set("factors", "1 2 3");
+  EXPECT_EQ(refusal("rope", {x, places, length}, attrs), "accepted");
+  attrs.set("long_factors", "1 2");
+  EXPECT_EQ(refusal("rope", {x}, attrs),
+            "rope: attribute 'long_factors' must hold dims/2 = 3 numbers, at most 512, got 2");
+  attrs.set("long_factors", "1 2 3.5");
+  attrs.set("original", int64_t{0});
+  std::string message = refusal("rope", {x}, attrs);
+  EXPECT_TRUE(message.starts_with("rope: attribute 'original' must be an integer >= 1, got")) << message;
+}
+
+TEST(Ops, RotationsOfTwoLengths) {
+  Attrs plain{{"theta", 1e4}}, longrope{{"scaling", "longrope"}, {"factors", "1"}},
+      dynamic{{"scaling", "dynamic"}, {"original", int64_t{8}}};
+  for (const Attrs& fixed : {plain, longrope}) EXPECT_TRUE(same_rotations(fixed, 1, 1000));
+  longrope.set("long_factors", "2");
+  longrope.set("original", int64_t{8});
+  for (const Attrs& rope : {longrope, dynamic}) {
+    EXPECT_TRUE(same_rotations(rope, 3, 8));
+    EXPECT_FALSE(same_rotations(rope, 8, 9));
+    EXPECT_FALSE(same_rotations(rope, 9, 2));
+    EXPECT_TRUE(same_rotations(rope, 12, 12));
+  }
+  EXPECT_TRUE(same_rotations(longrope, 9, 12));
+  EXPECT_FALSE(same_rotations(dynamic, 9, 12));
 }
 
 TEST(Ops, RmsNormStatisticsHaveOneColumnARun) {

@@ -15,28 +15,40 @@ void check_positive(const Attrs& attrs, std::string_view name) {
   require(attrs.real(name) > 0, "rope: attribute '{}' must be > 0, got {}", name, attrs.real(name));
 }
 
-void check_factors(const Attrs& attrs, int64_t pairs) {
+void check_factors(const Attrs& attrs, std::string_view name, int64_t pairs) {
   std::array<double, kMostRopeFactors> factors;
-  int64_t count = read_rope_factors(attrs.text("factors"), factors);
+  int64_t count = read_rope_factors(attrs, name, factors);
   require(count == pairs && pairs <= kMostRopeFactors,
-          "rope: attribute 'factors' must hold dims/2 = {} numbers, at most {}, got {}", pairs,
+          "rope: attribute '{}' must hold dims/2 = {} numbers, at most {}, got {}", name, pairs,
           kMostRopeFactors, count);
   for (int64_t i = 0; i < count; ++i) {
     double factor = factors[static_cast<size_t>(i)];
-    require(factor > 0 && std::isfinite(factor), "rope: attribute 'factors' must be > 0, got {}", factor);
+    require(factor > 0 && std::isfinite(factor), "rope: attribute '{}' must be > 0, got {}", name, factor);
   }
+}
+
+void check_longrope(const OperandCheck& check, const Attrs& attrs, int64_t pairs) {
+  check_factors(attrs, "factors", pairs);
+  if (!attrs.has("long_factors")) return;
+  check_factors(attrs, "long_factors", pairs);
+  check.positive(attrs, "original");
 }
 
 void check_scaling(const OperandCheck& check, const Attrs& attrs, int64_t pairs) {
   std::string_view scaling =
-      check.word(attrs, "scaling", {"none", "linear", "llama3", "yarn", "longrope"}, "none");
+      check.word(attrs, "scaling", {"none", "linear", "dynamic", "llama3", "yarn", "longrope"}, "none");
   double magnitude = attrs.real_or("magnitude", 0);
   require(magnitude >= 0, "rope: attribute 'magnitude' must be >= 0, got {}", magnitude);
   if (scaling == "none") return;
-  if (scaling == "longrope") return check_factors(attrs, pairs);
+  if (scaling == "longrope") return check_longrope(check, attrs, pairs);
   check_positive(attrs, "factor");
   if (scaling == "linear") return;
   check.positive(attrs, "original");
+  if (scaling == "dynamic") {
+    require(std::isfinite(attrs.real("power")), "rope: attribute 'power' must be finite, got {}",
+            attrs.real("power"));
+    return;
+  }
   check_positive(attrs, "low");
   if (scaling == "yarn") {
     check_positive(attrs, "high");
@@ -48,9 +60,10 @@ void check_scaling(const OperandCheck& check, const Attrs& attrs, int64_t pairs)
 }
 
 Types infer_rope(In in, const Attrs& attrs) {
-  OperandCheck check("rope", {"x", "positions"}, in);
+  OperandCheck check("rope", {"x", "positions", "length"}, in);
   check.matrix(0);
-  if (in.size() == 2) check.equal(1, {DS_DTYPE_I32, {in[0].shape[0]}});
+  if (in.size() >= 2) check.equal(1, {DS_DTYPE_I32, {in[0].shape[0]}});
+  if (in.size() == 3) check.equal(2, {DS_DTYPE_I32, {1}});
   int64_t heads = check.positive(attrs, "heads");
   check.positive(attrs, "seq");
   require(attrs.real("theta") > 1, "rope: attribute 'theta' must be > 1, got {}", attrs.real("theta"));
@@ -97,13 +110,13 @@ double rope_flops(In in, const Attrs& attrs, int64_t n) {
 void add_rope_ops(std::vector<OpDef>& table) {
   table.push_back({"rope",
                    1,
-                   2,
+                   3,
                    {"heads", "seq", "theta"},
                    infer_rope,
                    rope_backward,
                    rope_flops,
                    {"dims", "period", "rotated", "interleaved", "inverse", "scaling", "factor", "low", "high",
-                    "original", "factors", "magnitude", "truncate"}});
+                    "original", "power", "factors", "long_factors", "magnitude", "truncate"}});
 }
 
 }  // namespace ds

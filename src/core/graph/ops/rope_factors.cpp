@@ -6,14 +6,15 @@
 
 namespace ds {
 
-int64_t read_rope_factors(std::string_view text, std::span<double> factors) {
+int64_t read_rope_factors(const Attrs& rope, std::string_view name, std::span<double> factors) {
+  const std::string& text = rope.text(name);
   size_t count = 0;
   const char *at = text.data(), *end = at + text.size();
   while (at < end) {
     double value = 0;
     auto [next, code] = std::from_chars(at, end, value);
     bool good = code == std::errc() && (next == end || (*next == ' ' && next + 1 < end));
-    require(good, "rope: attribute 'factors' must be numbers with a space between two, got '{}'", text);
+    require(good, "rope: attribute '{}' must be numbers with a space between two, got '{}'", name, text);
     if (count < factors.size()) factors[count] = value;
     ++count;
     at = next == end ? end : next + 1;
