@@ -55,9 +55,11 @@ int64_t model_positions(const std::string& folder, const Json& config) {
 
 void warn_unread(const HfModel& model, const std::string& folder) {
   if (model.unread.empty()) return;
-  log_line(LogLevel::warning,
-           fmt::format("{}: Transformers reads no such keys of family {}, and they have no effect: {}",
-                       config_path(folder), model.family, fmt::join(model.unread, ", ")));
+  log_line(
+      LogLevel::warning,
+      fmt::format("{}: the forward pass of family {} in Transformers reads no such keys, and they have no "
+                  "effect here: {}",
+                  config_path(folder), model.family, fmt::join(model.unread, ", ")));
 }
 
 HfModel build_hf_model(const std::string& folder, int64_t bound, int64_t seq, HfMode mode, bool masked) {

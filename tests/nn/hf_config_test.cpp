@@ -266,6 +266,22 @@ TEST(HfConfig, NoiseIsPartOfTrainingOnly) {
   }
 }
 
+// Transformers takes null for a false flag, but for is_causal it depends on the mask.
+TEST(HfConfig, NullOfAKeyWithOneValue) {
+  for (const std::string& model : golden_models()) {
+    for (const char* key : {"is_encoder_decoder", "add_cross_attention", "is_decoder", "quantization_config",
+                            "use_bidirectional_attention", "per_layer_config"}) {
+      EXPECT_EQ(graph_of(model, [&](Json& c) { c.set(key, Json()); }), graph_of(model))
+          << model << ": " << key;
+    }
+    if (model == "bert") continue;
+    for (const Json& value : {Json(), Json(false)}) {
+      expect_names(refusal(model, DS_ERROR_UNSUPPORTED, "is_causal", value),
+                   {"'is_causal' of a " + model, "must be true, got " + value.dump()});
+    }
+  }
+}
+
 // Whatever a configuration says, the answer is a graph or one error.
 TEST(HfConfig, AnyValueOfAnyKeyEndsInAGraphOrAnError) {
   const char* values[] = {"null",
@@ -486,7 +502,7 @@ TEST(HfConfig, PublishedConfigurationsAreTaken) {
       hf_model(config, 32, 16).graph.check();
       if (config.at("model_type").string() != "bert") {
         Json trained = config;
-        for (const char* noise : {"attention_dropout", "attn_pdrop", "layerdrop"}) drop(trained, noise);
+        for (const char* noise : {"attention_dropout", "attn_pdrop", "layerdrop"}) trained.set(noise, 0);
         hf_model(trained, 32, 16, HfMode::training).graph.check();
       }
     } catch (const Error& error) {

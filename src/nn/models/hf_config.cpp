@@ -121,22 +121,25 @@ std::string HfConfig::text(std::string_view key) const {
 void HfConfig::refuse(std::string_view key, std::string_view supported) const {
   const Json* value = find(key);
   raise(DS_ERROR_UNSUPPORTED, "key '{}' of a {} model must be {}, got {}", key, family_, supported,
-        value == nullptr ? "none" : shown(*value));
+        value != nullptr ? shown(*value)
+        : has(key)       ? "null"
+                         : "none");
 }
 
 void HfConfig::check_supported() const {
   for (const HfKey& key : keys_->keys) {
     const Json* value = find(key.name);
-    if (value == nullptr || key.use == KeyUse::option) continue;
     if (key.use == KeyUse::only) {
-      if (value->dump() != key.otherwise.dump()) {
-        refuse(key.name, key.otherwise.is_null() ? "absent" : key.otherwise.dump());
-      }
-    } else if (training_ && !(value->is_number() && value->number() == 0)) {
-      raise(DS_ERROR_UNSUPPORTED,
-            "key '{}' of a {} model must be 0 in training, got {} (a run with model.dropout 0 leaves all of "
-            "it out)",
-            key.name, family_, shown(*value));
+      // Null counts as false.
+      bool same = value == nullptr ? !has(key.name) || !key.is_set() : value->dump() == key.otherwise.dump();
+      if (!same) refuse(key.name, key.otherwise.is_null() ? "absent" : key.otherwise.dump());
+    } else if (key.use == KeyUse::noise && training_ && value != nullptr) {
+      if (value->is_number() && value->number() == 0) continue;
+      raise(
+          DS_ERROR_UNSUPPORTED,
+          "key '{}' of a {} model must be 0 in training, got {}{} (a run with model.dropout 0 leaves all of "
+          "it out)",
+          key.name, family_, has(key.name) ? "" : "none, which stands for ", shown(*value));
     }
   }
 }

@@ -37,6 +37,7 @@ Keys with_sizes() {
               {{"hidden_size", kNone}, {"num_hidden_layers", kNone}, {"num_attention_heads", kNone}});
 }
 
+// In Transformers null is false where a mask is made, and true where attention goes without one.
 Keys causal() { return {{"is_causal", true, KeyUse::only}}; }
 
 // The scaling of rope and what it looks at.

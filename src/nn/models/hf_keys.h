@@ -19,6 +19,8 @@ struct HfKey {
   std::string_view name;
   Json otherwise;  // the value of a file without the key; null: none. Of `only`: the one value
   KeyUse use = KeyUse::option;
+
+  bool is_set() const { return otherwise.is_bool() && otherwise.boolean(); }  // a flag that is true
 };
 
 // The keys that Transformers 5.23 reads of one family, and so the only ones that libds reads: a key that is
