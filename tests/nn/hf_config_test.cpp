@@ -266,6 +266,35 @@ TEST(HfConfig, NoiseIsPartOfTrainingOnly) {
   }
 }
 
+// As in Transformers' classes: tests/data/hf_defaults.json.
+TEST(HfConfig, AbsentNoiseIsThatOfTransformers) {
+  auto without = [](const std::string& model, std::string_view key) {
+    Json config = config_of(model);
+    drop(config, key);
+    return config;
+  };
+  for (auto [model, key] : {std::pair{"gpt2", "resid_pdrop"},
+                            {"gpt2", "embd_pdrop"},
+                            {"bert", "hidden_dropout_prob"},
+                            {"opt", "dropout"}}) {
+    Json given = without(model, key);
+    given.set(key, 0.1);
+    std::string text = hf_model(without(model, key), 32, 16, HfMode::training).graph.print();
+    EXPECT_EQ(text, hf_model(given, 32, 16, HfMode::training).graph.print()) << key;
+    EXPECT_NE(text, graph_of(model)) << key;
+    EXPECT_EQ(hf_model(without(model, key), 32, 16).graph.print(), graph_of(model)) << key;
+  }
+  for (auto [model, key] : {std::pair{"gpt2", "attn_pdrop"}, {"bert", "attention_probs_dropout_prob"}}) {
+    Json config = without(model, key);
+    expect_names(message_of([&] { hf_model(config, 32, 16, HfMode::training); }, DS_ERROR_UNSUPPORTED),
+                 {key, "must be 0 in training", "got none, which stands for 0.1"});
+    EXPECT_EQ(hf_model(config, 32, 16).graph.print(), graph_of(model));
+  }
+  for (auto [model, key] : {std::pair{"opt", "layerdrop"}, {"llama", "attention_dropout"}}) {
+    EXPECT_EQ(hf_model(without(model, key), 32, 16, HfMode::training).graph.print(), graph_of(model)) << key;
+  }
+}
+
 // Transformers takes null for a false flag, but for is_causal it depends on the mask.
 TEST(HfConfig, NullOfAKeyWithOneValue) {
   for (const std::string& model : golden_models()) {

@@ -140,9 +140,9 @@ Keys gpt2() {
            {"scale_attn_weights", true},
            {"scale_attn_by_inverse_layer_idx", false},
            {"tie_word_embeddings", true},
-           {"resid_pdrop", 0.0},
-           {"embd_pdrop", 0.0},
-           {"attn_pdrop", 0.0, KeyUse::noise},
+           {"resid_pdrop", 0.1},
+           {"embd_pdrop", 0.1},
+           {"attn_pdrop", 0.1, KeyUse::noise},
            {"add_cross_attention", false, KeyUse::only}};
   return with(with(every_family(), causal()), own);
 }
@@ -159,7 +159,7 @@ Keys opt() {
            {"enable_bias", true},
            {"layer_norm_elementwise_affine", true},
            {"tie_word_embeddings", true},
-           {"dropout", 0.0},
+           {"dropout", 0.1},
            {"attention_dropout", 0.0, KeyUse::noise},
            {"layerdrop", 0.0, KeyUse::noise}};
   return with(with(with_sizes(), causal()), own);
@@ -175,8 +175,8 @@ Keys bert() {
            {"layer_norm_eps", 1e-12},
            {"pad_token_id", 0},
            {"tie_word_embeddings", true},
-           {"hidden_dropout_prob", 0.0},
-           {"attention_probs_dropout_prob", 0.0, KeyUse::noise},
+           {"hidden_dropout_prob", 0.1},
+           {"attention_probs_dropout_prob", 0.1, KeyUse::noise},
            {"is_decoder", false, KeyUse::only},
            {"add_cross_attention", false, KeyUse::only},
            {"position_embedding_type", "absolute", KeyUse::only}};

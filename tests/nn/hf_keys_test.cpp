@@ -1,0 +1,104 @@
+// The families' tables of keys against what Transformers' configuration classes take when a key is absent, as
+// tests/interop/key_defaults.py recorded it.
+#include "nn/models/hf_keys.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "core/base/json.h"
+#include "io/file.h"
+
+namespace ds::test {
+namespace {
+
+Json recorded() {
+  return Json::parse(read_file(std::string(DS_SOURCE_DIR) + "/tests/data/hf_defaults.json"));
+}
+
+// Sizes that libds wants to be given, where Transformers takes those of the family's first model.
+const std::set<std::string_view> kNeeded{"vocab_size",
+                                         "hidden_size",
+                                         "num_hidden_layers",
+                                         "num_attention_heads",
+                                         "intermediate_size",
+                                         "n_embd",
+                                         "n_layer",
+                                         "n_head",
+                                         "ffn_dim"};
+// Keys of a class that no code of its model reads.
+const std::set<std::pair<std::string_view, std::string_view>> kUnread{{"phi3", "embd_pdrop"}};
+// Keys that model code or every configuration class reads, and older names of keys.
+const std::set<std::string_view> kShared{"is_causal",
+                                         "is_encoder_decoder",
+                                         "per_layer_config",
+                                         "rope_theta",
+                                         "partial_rotary_factor",
+                                         "rope_scaling",
+                                         "rotary_pct",
+                                         "rotary_emb_base",
+                                         "position_embedding_type",
+                                         "head_dim",
+                                         "quantization_config",
+                                         "transformers_weights",
+                                         "original_max_position_embeddings"};
+
+// Null and false are one, and so are 1 and 1.0.
+bool same(const Json& one, const Json& other) {
+  if (one.is_number() && other.is_number()) return one.number() == other.number();
+  auto none = [](const Json& value) { return value.is_null() || (value.is_bool() && !value.boolean()); };
+  return (none(one) && none(other)) || one.dump() == other.dump();
+}
+
+void expect_default(const std::string& family, const std::string& key, const Json& value) {
+  const HfKey* row = hf_keys(family)->find(key);
+  if (row == nullptr) {
+    EXPECT_TRUE(is_plain_key(key) || kUnread.contains({family, key})) << family << ": " << key;
+  } else if (row->otherwise.is_null() && kNeeded.contains(key)) {
+    EXPECT_FALSE(value.is_null()) << family << ": " << key;
+  } else {
+    EXPECT_TRUE(same(row->otherwise, value))
+        << family << ": " << key << " is " << row->otherwise.dump() << ", in Transformers " << value.dump();
+  }
+}
+
+TEST(HfKeys, DefaultsAreThoseOfTransformers) {
+  Json all = recorded();
+  std::string families;
+  for (const auto& [family, record] : all.at("families").object()) {
+    ASSERT_NE(hf_keys(family), nullptr) << family;
+    for (const auto& [key, value] : record.at("keys").object()) expect_default(family, key, value);
+    for (const auto& [key, value] : record.at("rope").object()) {
+      bool neox = family == "gpt_neox";
+      std::string ours = key == "rope_theta" && neox              ? "rotary_emb_base"
+                         : key == "partial_rotary_factor" && neox ? "rotary_pct"
+                                                                  : key;
+      if (key != "rope_type") expect_default(family, ours, value);
+    }
+  }
+  EXPECT_EQ(all.at("families").object().size(), 12u);
+}
+
+TEST(HfKeys, NoKeyIsOursAlone) {
+  Json all = recorded();
+  for (const auto& [family, record] : all.at("families").object()) {
+    for (const HfKey& key : hf_keys(family)->keys) {
+      bool theirs = record.at("keys").find(key.name) != nullptr;
+      EXPECT_TRUE(theirs || kShared.contains(key.name)) << family << ": " << key.name;
+    }
+  }
+}
+
+TEST(HfKeys, OtherNamesAreThoseOfTransformers) {
+  Json all = recorded();
+  for (const auto& [family, record] : all.at("families").object()) {
+    const HfKeys& ours = *hf_keys(family);
+    EXPECT_EQ(ours.aliases.size(), record.at("other_names").object().size()) << family;
+    for (const auto& [other, key] : record.at("other_names").object()) {
+      EXPECT_EQ(ours.alias_of(other), key.string()) << family;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ds::test
