@@ -28,6 +28,11 @@ got=$("$libds" generate "$models/gpt2" --ids $ids --tokens 5 --top-k 1 --seed 7 
 [ "$got" = "55 58 49 55 105" ] || fail "the first of one is the most probable: $got"
 "$libds" generate "$models/llama" --ids 3,4,5 --tokens 8 --dtype bf16 > /dev/null || fail "llama in bf16"
 
+# Beyond 8 tokens rope turns otherwise: once with longrope, at every length with dynamic.
+across() { "$libds" generate "$models/$1" --ids 21,24,39,29,25 --tokens 16 --temperature 0; }
+[ "$(across phi3_longrope)" = "5 20 5 20 7 17 26 32 16 4 7 9 37 9 24 24" ] || fail "longrope: $(across phi3_longrope)"
+[ "$(across llama_dynamic)" = "0 20 23 36 32 23 27 16 36 36 16 36 36 36 36 17" ] || fail "dynamic: $(across llama_dynamic)"
+
 [ "$("$libds" generate --ids 010,0 "$models/gpt2" --tokens 2)" = "$("$libds" generate "$models/gpt2" --ids 10,0 --tokens 2)" ] ||
   fail "010 is ten, and the folder may come after the numbers"
 
