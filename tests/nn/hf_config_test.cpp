@@ -153,6 +153,24 @@ TEST(HfConfig, NeoxReadsItsOwnNamesOfRope) {
   EXPECT_EQ(model.unread, (std::vector<std::string>{"partial_rotary_factor", "rope_theta"}));
 }
 
+// Three columns turn by 1 / (factor theta^(-2i/3)), i < 2: those of four columns of theta^(4/3).
+TEST(HfConfig, AnOddNumberOfColumnsHasAFactorForEachPair) {
+  Json config = Json::parse(R"({"model_type": "gpt_neox", "vocab_size": 32, "hidden_size": 10,
+    "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "rotary_pct": 0.7,
+    "rotary_emb_base": 1000, "max_position_embeddings": 64, "rope_scaling": {"rope_type": "longrope",
+    "short_factor": [1, 1.5], "long_factor": [2, 3], "original_max_position_embeddings": 8}})");
+  expect_names(hf_model(config, 16, 16).graph.print(),
+               {"dims=4", "theta=9999.99999999", "factors=\"1 1.5\"", "long_factors=\"2 3\""});
+  Json scaling = config.at("rope_scaling");
+  scaling.set("short_factor", Json::Array{1});
+  config.set("rope_scaling", scaling);
+  expect_names(message_of([&] { hf_model(config, 16, 16); }, DS_ERROR_INVALID_ARGUMENT),
+               {"rope_scaling.short_factor", "must have 2 numbers", "got 1"});
+  config.set("rope_scaling", Json::parse(R"({"rope_type": "yarn", "factor": 2})"));
+  expect_names(message_of([&] { hf_model(config, 16, 16); }, DS_ERROR_INVALID_ARGUMENT),
+               {"rotary_pct", "even number of columns for yarn", "got 3"});
+}
+
 TEST(HfConfig, PaddingTokens) {
   auto padding = [](const std::string& model, const Json* value) {
     std::string text = graph_of(model, [&](Json& c) {

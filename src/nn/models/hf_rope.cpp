@@ -171,12 +171,12 @@ void read_dynamic(const RopeSource& source, int64_t dims, Rope& rope) {
 }
 
 // Of d odd columns Transformers makes (d + 1) / 2 frequencies theta^(-2i/d), which turn d + 1 columns: those
-// of an even number of columns and another theta.
+// of an even number of columns and another theta. Its ramp of yarn has (d - 1) / 2 numbers, which do not fit.
 void make_even(const RopeSource& source, int64_t dims, Rope& rope) {
   if (dims % 2 == 0) return;
-  if (rope.scaling == "yarn" || rope.scaling == "longrope") {
-    raise(DS_ERROR_INVALID_ARGUMENT, "key '{}' must leave an even number of columns for {}, got {}",
-          source.keys.partial_key, rope.scaling, dims);
+  if (rope.scaling == "yarn") {
+    raise(DS_ERROR_INVALID_ARGUMENT, "key '{}' must leave an even number of columns for yarn, got {}",
+          source.keys.partial_key, dims);
   }
   double wider = static_cast<double>(dims + 1) / static_cast<double>(dims);
   rope.theta = std::pow(rope.theta, wider);
@@ -203,7 +203,7 @@ Rope read_rope(HfConfig& config, int64_t width, const RopeKeys& keys) {
   } else if (known && type == "yarn") {
     read_yarn(source, rope);
   } else if (known && type == "longrope") {
-    read_longrope(source, dims / 2, rope);
+    read_longrope(source, even / 2, rope);
   } else if (known && type == "dynamic") {
     read_dynamic(source, dims, rope);
   } else {
