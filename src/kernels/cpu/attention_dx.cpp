@@ -45,6 +45,7 @@ struct GradientBlock {
   // Packed: q (times factor, but not as pairs), dy, k as rows; k and v transposed. Scores and their gradients
   // as [queries, keys].
   float *q, *dy, *k, *kt, *vt, *p, *ds, *dk, *dv, *delta, *alone, *unseen, *dq;
+  float *dyt, *yt;           // dy and y of a strip, transposed
   float* ds_rows = nullptr;  // ds as pairs of keys, rows ld / 2 apart; p and ds are pairs of queries then
   bool whole;                // dq has room for all query heads of the sequence, else for one block
 
@@ -65,6 +66,7 @@ struct GradientBlock {
     for (float** columns : {&kt, &vt}) *columns = carve.floats(s.depth / kUnit * ld);
     for (float** square : {&p, &ds}) *square = carve.floats(block * ld);
     for (float** row : {&delta, &alone, &unseen}) *row = carve.floats(block);
+    for (float** strip : {&dyt, &yt}) *strip = carve.floats(s.depth / kUnit * kStrip);
     if constexpr (kPairs) ds_rows = carve.floats(block * ld / 2);
     whole = s.group * length * padded <= carve.left();
     dq = carve.floats((whole ? s.group * length : block) * padded);
@@ -92,16 +94,32 @@ struct GradientBlock {
       pack_rows(g.q.at(row, head), g.q.row, queries, s.depth, s.factor, q, padded);
       pack_rows(g.dy.at(row, head), g.dy.row, queries, s.depth, 1.0f, dy, padded);
     }
-    for (int64_t i = 0; i < queries; ++i) {
-      Vec dot = hn::Zero(Lanes());
-      int64_t step = lanes(), e = 0;
-      const T *at = g.y.at(row + i, head), *by = g.dy.at(row + i, head);
-      for (; e + step <= s.depth; e += step) dot = hn::MulAdd(load(at + e), load(by + e), dot);
-      if (int64_t left = s.depth - e; left > 0) {
-        dot = hn::MulAdd(load_part(at + e, left), load_part(by + e, left), dot);
+    for (int64_t r = 0; r < queries; r += kStrip) {
+      int64_t rows = std::min(kStrip, queries - r);
+      if constexpr (kPairs) {
+        pack_transposed(words(g.dy.at(row + r, head)), g.dy.row / 2, rows, s.depth / 2, dyt, kStrip, kStrip);
+        pack_transposed(words(g.y.at(row + r, head)), g.y.row / 2, rows, s.depth / 2, yt, kStrip, kStrip);
+        multiply_strip(s.depth / 2, Pairs(), delta + r);
+      } else {
+        pack_transposed(g.dy.at(row + r, head), g.dy.row, rows, s.depth, dyt, kStrip, kStrip);
+        pack_transposed(g.y.at(row + r, head), g.y.row, rows, s.depth, yt, kStrip, kStrip);
+        multiply_strip(s.depth, Plain(), delta + r);
       }
-      delta[i] = sum(dot);
-      alone[i] = s.sees_one(q0 + i, begin, length) ? 1.0f : 0.0f;
+    }
+    for (int64_t i = 0; i < queries; ++i) alone[i] = s.sees_one(q0 + i, begin, length) ? 1.0f : 0.0f;
+  }
+
+  // out_i = dy_i . y_i of a strip, by the same chain over columns as gemm() makes dy_i . v_j. A query that
+  // puts all of its weight on key j has y_i = v_j to the bit; by equal chains its score has no gradient, as
+  // in exact arithmetic, where others would leave their rounding error, which Adam turns into whole steps.
+  template <typename Product>
+  HWY_INLINE void multiply_strip(int64_t columns, Product product, float* out) {
+    for (int64_t j = 0; j < kStrip; j += lanes()) {
+      Vec sum = hn::Zero(Lanes());
+      for (int64_t e = 0; e < columns; ++e) {
+        sum = product.add(load(dyt + e * kStrip + j), load(yt + e * kStrip + j), sum);
+      }
+      store(product.finish(sum), out + j);
     }
   }
 
@@ -137,8 +155,7 @@ struct GradientBlock {
     }
   }
 
-  // The same of a query that sees one key, whose p is 1 and whose scores do not matter: what is left of the
-  // difference of two equal products is noise, which an optimizer like Adam turns into whole steps.
+  // The same of a query that sees one key, whose p is exactly 1 and whose score does not matter.
   HWY_INLINE void weights_of_one(float* score, float* product, Range all) {
     const Lanes d;
     for (int64_t j = all.begin; j < all.end; j += lanes()) {
