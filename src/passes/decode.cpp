@@ -28,10 +28,11 @@ bool among(const std::array<std::string_view, kCount>& names, std::string_view n
 
 size_t at(ValueId value) { return static_cast<size_t>(value); }
 
-Attrs without(const Attrs& attrs, std::string_view name) {
+// The attributes of an attention that a cached_attention has, too.
+Attrs cached(const Attrs& attrs) {
   Attrs out;
   for (const auto& [key, value] : attrs.items()) {
-    if (key != name) out.set(key, value);
+    if (key != "seq" && key != "causal" && key != "dropout" && key != "op") out.set(key, value);
   }
   return out;
 }
@@ -177,7 +178,7 @@ class Rewriter {
     int64_t depth = type.shape[1].extent / heads;
     in.push_back(positions_);
     in.push_back(to_.add_input(y + ".cache", {type.dtype, {2 * groups, options_.positions, depth}}));
-    of_[at(node.out[0])] = to_.add("cached_attention", in, without(without(node.attrs, "seq"), "causal"), y);
+    of_[at(node.out[0])] = to_.add("cached_attention", in, cached(node.attrs), y);
   }
 
   void last_row(ValueId value) {

@@ -61,6 +61,10 @@ class CpuAttention : public testing::Test {
     add(2, true, {{"causal", int64_t{0}}, {"scale", 0.5}});
     add(2, true, {{"softcap", 0.75}, {"window", int64_t{140}}});
     add(0, true, {{"per_head", int64_t{1}}, {"softcap", 50.0}});
+    const Attrs::Value stream = int64_t{40000};
+    add(2, true, {{"causal", int64_t{0}}, {"dropout", 0.1}, {"op", stream}});
+    add(0, false, {{"dropout", 0.5}, {"op", stream}, {"softcap", 2.0}});
+    add(1, false, {{"window", int64_t{33}}, {"dropout", 0.3}, {"op", stream}});
     return all;
   }
   KernelRegistry cpu_, ref_;

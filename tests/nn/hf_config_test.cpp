@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 #include <tuple>
 
 #include "checkpoint/model_folder.h"
@@ -272,11 +273,27 @@ TEST(HfConfig, NoiseIsPartOfTrainingOnly) {
     EXPECT_EQ(dropouts(graph(model, key, 0.1, HfMode::evaluation)), 0) << key;
     EXPECT_THROW(graph(model, key, 1.0, HfMode::training), Error);
   }
+  // Weights of attention: two layers, each with a stream of its own.
   for (auto [model, key] : {std::pair{"gpt2", "attn_pdrop"},
                             {"bert", "attention_probs_dropout_prob"},
                             {"llama", "attention_dropout"},
-                            {"opt", "layerdrop"},
-                            {"mixtral", "router_jitter_noise"}}) {
+                            {"phi3", "attention_dropout"},
+                            {"gemma2", "attention_dropout"},
+                            {"mixtral", "attention_dropout"},
+                            {"gpt_neox", "attention_dropout"},
+                            {"opt", "attention_dropout"}}) {
+    std::set<int64_t> streams;
+    for (const Node& node : graph(model, key, 0.1, HfMode::training).nodes) {
+      if (!node.attrs.has("dropout")) continue;
+      EXPECT_EQ(node.attrs.real("dropout"), 0.1) << key;
+      streams.insert(node.attrs.integer("op"));
+    }
+    EXPECT_EQ(streams.size(), 2u) << model;
+    EXPECT_EQ(graph(model, key, 0, HfMode::training).print(),
+              graph(model, key, 0.1, HfMode::evaluation).print());
+    EXPECT_THROW(graph(model, key, 1.0, HfMode::training), Error);
+  }
+  for (auto [model, key] : {std::pair{"opt", "layerdrop"}, {"mixtral", "router_jitter_noise"}}) {
     expect_names(message_of([&] { graph(model, key, 0.1, HfMode::training); }, DS_ERROR_UNSUPPORTED),
                  {key, "training", "0.1"});
     EXPECT_EQ(graph(model, key, 0, HfMode::training).print(),
@@ -547,11 +564,9 @@ TEST(HfConfig, PublishedConfigurationsAreTaken) {
   for (const auto& [name, config] : all.object()) {
     try {
       hf_model(config, 32, 16).graph.check();
-      if (config.at("model_type").string() != "bert") {
-        Json trained = config;
-        for (const char* noise : {"attention_dropout", "attn_pdrop", "layerdrop"}) trained.set(noise, 0);
-        hf_model(trained, 32, 16, HfMode::training).graph.check();
-      }
+      Json trained = config;
+      drop(trained, "layerdrop");
+      hf_model(trained, 32, 16, HfMode::training).graph.check();
     } catch (const Error& error) {
       ADD_FAILURE() << name << ": " << error.what();
     }

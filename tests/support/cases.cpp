@@ -258,6 +258,9 @@ class CaseBuilder {
     attention_case(1, 1, false, {{"window", int64_t{2}}});
     attention_case(1, s_.heads, true, {{"causal", int64_t{0}}});
     attention_case(3, 1, false, {{"causal", int64_t{0}}, {"scale", 0.75}});
+    const Attrs::Value stream = int64_t{32770};
+    attention_case(1, s_.heads, false, {{"dropout", 0.4}, {"op", stream}});
+    attention_case(3, 1, true, {{"dropout", 0.25}, {"op", stream}, {"causal", int64_t{0}}});
     attention_case(3, s_.heads, true, {{"softcap", 0.5}, {"window", s_.seq / 2 + 1}});
     attention_case(1, s_.heads, true, {{"per_head", int64_t{1}}, {"scale", 1.5}});
   }

@@ -6,8 +6,10 @@
 #define DS_KERNELS_CPU_ATTENTION_INL_H_
 #endif
 
+#include "kernels/attention_dropout.h"
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/pairs-inl.h"
+#include "kernels/cpu/philox-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ds::cpu::HWY_NAMESPACE {
@@ -64,6 +66,29 @@ HWY_INLINE const float* pack_mask(const HeadsShape& s, int64_t first, int64_t ke
   }
   std::fill(unseen + keys, unseen + round_up(keys, kStrip), -1.0f);
   return unseen;
+}
+
+// Room for kept_weights() of one row in a block of keys.
+inline int64_t kept_room(const HeadsShape& s) { return s.columns() + 2 * AttentionDropout::kUnit; }
+
+// What dropout multiplies the weights of a row of the batch by, for the keys of its sequence from k0 +
+// all.begin to k0 + all.end: 0, or the factor of those that are kept. Null without dropout.
+HWY_INLINE const float* kept_weights(const AttentionDropout& drop, int64_t row, int64_t head, int64_t k0,
+                                     Range all, float* room) {
+  static_assert(4 * hn::MaxLanes(Lanes()) <= AttentionDropout::kUnit);
+  if (!drop.on()) return nullptr;
+  const Lanes d;
+  const Vec share = hn::Set(d, drop.share), factor = hn::Set(d, static_cast<float>(drop.factor));
+  uint32_t words[4 * HWY_MAX_BYTES / sizeof(uint32_t)];
+  int64_t first = (k0 + all.begin) / AttentionDropout::kUnit * AttentionDropout::kUnit;
+  int64_t count = k0 + all.end - first, at_once = 4 * lanes(), word = drop.first_word(row, head) + first;
+  for (int64_t j = 0; j < count; j += at_once) {
+    draw(drop.stream, static_cast<uint64_t>((word + j) / 4), words);
+    for (int64_t i = 0; i < at_once; i += lanes()) {
+      store(hn::IfThenElseZero(hn::Ge(uniform(words + i), share), factor), room + j + i);
+    }
+  }
+  return room + (k0 + all.begin - first);
 }
 
 }  // namespace ds::cpu::HWY_NAMESPACE

@@ -21,15 +21,17 @@ HWY_INLINE int64_t chunk_of(const HeadsShape& s) {
 template <typename T, bool kPairs>
 struct AttentionChunk {
   const HeadsShape& s;
+  const AttentionDropout& drop;
   Part<const T> q_in, k_in, v_in;
   int64_t head, begin, length;  // first row and rows of the sequence
   int64_t padded, ld;           // row distances of v and o, and of scores
   const float* hidden = nullptr;
-  float *q, *kt, *v, *scores, *o, *top, *total, *unseen;
+  float *q, *kt, *v, *scores, *o, *top, *total, *unseen, *room;
 
-  AttentionChunk(const HeadsShape& shape, std::span<const TensorView> in, std::span<std::byte> scratch,
-                 int64_t sequence, int64_t at_head)
+  AttentionChunk(const HeadsShape& shape, const AttentionDropout& dropout, std::span<const TensorView> in,
+                 std::span<std::byte> scratch, int64_t sequence, int64_t at_head)
       : s(shape),
+        drop(dropout),
         q_in(s.part<const T>(in, 0)),
         k_in(s.part<const T>(in, 1)),
         v_in(s.part<const T>(in, 2)),
@@ -49,11 +51,14 @@ struct AttentionChunk {
     top = carve.floats(chunk);
     total = carve.floats(chunk);
     unseen = carve.floats(s.block());
+    room = carve.floats(drop.on() ? kept_room(s) : 0);
   }
 
-  // Scores of one query become exp2(score - top) in place, as pairs from the first of `all` on. Rescales the
-  // query's running sum and output when its maximum grows.
-  HWY_INLINE void softmax(float* row, Range all, int64_t query) {
+  // Scores of one query become exp2(score - top) in place, as pairs from the first of `all` on; with kDrop
+  // times `kept`, which begins there, too. Rescales the query's running sum and output when its maximum
+  // grows.
+  template <bool kDrop>
+  HWY_INLINE void softmax(float* row, Range all, int64_t query, [[maybe_unused]] const float* kept) {
     const Lanes d;
     const int64_t step = lanes();
     Vec most = hn::Set(d, -INFINITY);
@@ -63,12 +68,13 @@ struct AttentionChunk {
     Vec shift = hn::Set(d, now == -INFINITY ? 0.0f : now), partial = hn::Zero(d);
     for (int64_t j = all.begin; j < all.end; j += step) {
       Vec p = exp2_negative(hn::Sub(load(row + j), shift));
+      partial = hn::Add(partial, p);
+      if constexpr (kDrop) p = hn::Mul(p, load(kept + (j - all.begin)));
       if constexpr (kPairs) {
         store(rounded(p), pairs + (j - all.begin));
       } else {
         store(p, row + j);
       }
-      partial = hn::Add(partial, p);
     }
     float added = sum(partial);
     if (now == before || before == -INFINITY) {
@@ -118,7 +124,11 @@ struct AttentionChunk {
       for (int64_t i = 0; i < rows; ++i) {
         float* row = scores + i * ld;
         finish_scores(row, all, s.columns_of(q0 + r + i, 1, k0, keys, length), s.limit, hidden);
-        softmax(row, all, r + i);
+        if (const float* kept = kept_weights(drop, begin + q0 + r + i, head, k0, all, room)) {
+          softmax<true>(row, all, r + i, kept);
+        } else {
+          softmax<false>(row, all, r + i, nullptr);
+        }
       }
       Operand p{scores + all.begin, ld, 1};
       int64_t count = used.end - all.begin;
@@ -168,6 +178,7 @@ struct AttentionChunk {
 template <typename T, bool kPairs>
 void attention_of(const KernelContext& c) {
   HeadsShape s(c.in, c.attrs);
+  AttentionDropout drop(c);
   T* y = c.out[0].as<T>();
   float* lse = c.out[1].as<float>();
   int64_t chunk = chunk_of(s), chunks = ceil_div(s.seq, chunk);
@@ -176,7 +187,7 @@ void attention_of(const KernelContext& c) {
     int64_t q0 = (chunks - 1 - task / (s.sequences * s.heads)) * chunk;
     int64_t sequence = task / s.heads % s.sequences, head = task % s.heads;
     if (q0 >= s.length(sequence)) return;
-    AttentionChunk<T, kPairs>(s, c.in, c.team.scratch(thread), sequence, head).run(q0, y, lse);
+    AttentionChunk<T, kPairs>(s, drop, c.in, c.team.scratch(thread), sequence, head).run(q0, y, lse);
   });
 }
 

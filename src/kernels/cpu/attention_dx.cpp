@@ -33,25 +33,28 @@ struct GradientOperands {
 };
 
 // Blocks of queries against blocks of keys of one key and value head and its query heads. With
-// p_ij = exp(s_ij - lse_i) and ds_ij = p_ij (dy_i . v_j - dy_i . y_i) (1 - (s_ij / cap)^2):
-// dq_i = scale sum_j ds_ij k_j, dk_j = scale sum_i ds_ij q_i, dv_j = sum_i p_ij dy_i
+// p_ij = exp(s_ij - lse_i) and ds_ij = p_ij (m_ij dy_i . v_j - dy_i . y_i) (1 - (s_ij / cap)^2):
+// dq_i = scale sum_j ds_ij k_j, dk_j = scale sum_i ds_ij q_i, dv_j = sum_i m_ij p_ij dy_i
+// m_ij is 1, or what dropout says; m_ij p_ij is what `p` holds.
 template <typename T, bool kPairs>
 struct GradientBlock {
   const HeadsShape& s;
+  const AttentionDropout& drop;
   const GradientOperands<T>& g;
   int64_t kv, begin, length;      // first row and rows of the sequence
   int64_t block, padded, ld;      // row distances of q and the like, and of scores
   const float* hidden = nullptr;  // of the packed keys
   // Packed: q (times factor, but not as pairs), dy, k as rows; k and v transposed. Scores and their gradients
   // as [queries, keys].
-  float *q, *dy, *k, *kt, *vt, *p, *ds, *dk, *dv, *delta, *alone, *unseen, *dq;
+  float *q, *dy, *k, *kt, *vt, *p, *ds, *dk, *dv, *delta, *alone, *unseen, *room, *dq;
   float *dyt, *yt;           // dy and y of a strip, transposed
   float* ds_rows = nullptr;  // ds as pairs of keys, rows ld / 2 apart; p and ds are pairs of queries then
   bool whole;                // dq has room for all query heads of the sequence, else for one block
 
-  GradientBlock(const HeadsShape& shape, const GradientOperands<T>& operands, std::span<std::byte> scratch,
-                int64_t sequence, int64_t at_kv)
+  GradientBlock(const HeadsShape& shape, const AttentionDropout& dropout, const GradientOperands<T>& operands,
+                std::span<std::byte> scratch, int64_t sequence, int64_t at_kv)
       : s(shape),
+        drop(dropout),
         g(operands),
         kv(at_kv),
         begin(sequence * s.seq),
@@ -67,6 +70,7 @@ struct GradientBlock {
     for (float** square : {&p, &ds}) *square = carve.floats(block * ld);
     for (float** row : {&delta, &alone, &unseen}) *row = carve.floats(block);
     for (float** strip : {&dyt, &yt}) *strip = carve.floats(s.depth / kUnit * kStrip);
+    room = carve.floats(drop.on() ? kept_room(s) : 0);
     if constexpr (kPairs) ds_rows = carve.floats(block * ld / 2);
     whole = s.group * length * padded <= carve.left();
     dq = carve.floats((whole ? s.group * length : block) * padded);
@@ -137,15 +141,23 @@ struct GradientBlock {
     hidden = pack_mask(s, row, keys, unseen, k, padded);
   }
 
-  // Rows of p and ds from scores and dy v^T, in place; 0 where a score is -infinity.
-  template <bool kCapped>
-  HWY_INLINE void weights(float* score, float* product, Range all, float lse, float mean) {
+  // Rows of p and ds from scores and dy v^T, in place; 0 where a score is -infinity. With kDrop both forms of
+  // weights are times `kept`.
+  template <bool kCapped, bool kDrop>
+  HWY_INLINE void weights(float* score, float* product, Range all, float lse, float mean,
+                          [[maybe_unused]] const float* kept) {
     const Lanes d;
     const Vec shift = hn::Set(d, lse * kLog2E), center = hn::Set(d, mean), minus = hn::Set(d, -INFINITY);
     const Vec one = hn::Set(d, 1.0f), unit = hn::Set(d, kCapped ? 1 / s.limit : 0.0f);
     for (int64_t j = all.begin; j < all.end; j += lanes()) {
       Vec x = load(score + j), weight = exp2_negative(hn::Sub(x, shift));
-      Vec gradient = hn::Mul(weight, hn::Sub(load(product + j), center));
+      Vec change = load(product + j), whole_weight = weight;
+      if constexpr (kDrop) {
+        Vec factor = load(kept + (j - all.begin));
+        change = hn::Mul(change, factor);
+        weight = hn::Mul(weight, factor);
+      }
+      Vec gradient = hn::Mul(whole_weight, hn::Sub(change, center));
       if constexpr (kCapped) {
         Vec bent = hn::Mul(x, unit);
         gradient = hn::Mul(gradient, hn::NegMulAdd(bent, bent, one));
@@ -156,12 +168,23 @@ struct GradientBlock {
   }
 
   // The same of a query that sees one key, whose p is exactly 1 and whose score does not matter.
-  HWY_INLINE void weights_of_one(float* score, float* product, Range all) {
+  HWY_INLINE void weights_of_one(float* score, float* product, Range all, const float* kept) {
     const Lanes d;
     for (int64_t j = all.begin; j < all.end; j += lanes()) {
       auto hidden = hn::Eq(load(score + j), hn::Set(d, -INFINITY));
-      store(hn::IfThenZeroElse(hidden, hn::Set(d, 1.0f)), score + j);
+      Vec weight = kept ? load(kept + (j - all.begin)) : hn::Set(d, 1.0f);
+      store(hn::IfThenZeroElse(hidden, weight), score + j);
       store(hn::Zero(d), product + j);
+    }
+  }
+
+  template <bool kDrop>
+  HWY_INLINE void weights_of_many(float* score, float* product, Range all, float lse, float mean,
+                                  const float* kept) {
+    if (s.limit > 0) {
+      weights<true, kDrop>(score, product, all, lse, mean, kept);
+    } else {
+      weights<false, kDrop>(score, product, all, lse, mean, kept);
     }
   }
 
@@ -205,12 +228,13 @@ struct GradientBlock {
       for (int64_t i = r; i < r + rows; ++i) {
         finish_scores(p + i * ld, all, s.columns_of(q0 + i, 1, k0, keys, length), s.limit, hidden);
         float lse = g.lse[head * s.rows + begin + q0 + i];
+        const float* kept = kept_weights(drop, begin + q0 + i, head, k0, all, room);
         if (alone[i] != 0) {
-          weights_of_one(p + i * ld, ds + i * ld, all);
-        } else if (s.limit > 0) {
-          weights<true>(p + i * ld, ds + i * ld, all, lse, delta[i]);
+          weights_of_one(p + i * ld, ds + i * ld, all, kept);
+        } else if (kept) {
+          weights_of_many<true>(p + i * ld, ds + i * ld, all, lse, delta[i], kept);
         } else {
-          weights<false>(p + i * ld, ds + i * ld, all, lse, delta[i]);
+          weights_of_many<false>(p + i * ld, ds + i * ld, all, lse, delta[i], nullptr);
         }
       }
       if constexpr (kPairs) round_strip(r, rows, all);
@@ -328,9 +352,10 @@ struct GradientBlock {
 template <typename T, bool kPairs>
 void attention_dx_of(const KernelContext& c) {
   HeadsShape s(c.in.subspan(1, c.in.size() - 3), c.attrs);
+  AttentionDropout drop(c);
   GradientOperands<T> g(c, s);
   for_tasks(c.team, s.sequences * s.groups, [&](int64_t task, int thread) HWY_ATTR {
-    GradientBlock<T, kPairs>(s, g, c.team.scratch(thread), task / s.groups, task % s.groups).run();
+    GradientBlock<T, kPairs>(s, drop, g, c.team.scratch(thread), task / s.groups, task % s.groups).run();
   });
 }
 

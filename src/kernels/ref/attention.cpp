@@ -2,6 +2,7 @@
 #include <cmath>
 #include <limits>
 
+#include "kernels/attention_dropout.h"
 #include "kernels/ref/ref.h"
 
 namespace ds::ref {
@@ -25,9 +26,10 @@ struct Heads {
   A scale, cap;
   Part<const T> q, k, v;
   const int32_t* mask;  // null: every key counts
+  AttentionDropout dropout;
 
   // `in` is qkv or q, k, v, then perhaps a mask.
-  Heads(std::span<const TensorView> in, const Attrs& attrs)
+  Heads(const KernelContext& c, std::span<const TensorView> in, const Attrs& attrs)
       : rows(in[0].dims[0]),
         heads(attrs.integer("heads")),
         groups(attrs.integer_or("kv_heads", 0) == 0 ? heads : attrs.integer("kv_heads")),
@@ -38,7 +40,8 @@ struct Heads {
         causal(attrs.integer_or("causal", 1) != 0),
         per_head(attrs.integer_or("per_head", 0) != 0),
         cap(static_cast<A>(attrs.real_or("softcap", 0))),
-        mask(in.size() % 2 == 0 ? in.back().as<int32_t>() : nullptr) {
+        mask(in.size() % 2 == 0 ? in.back().as<int32_t>() : nullptr),
+        dropout(c) {
     depth = in[0].dims[1] / (packed ? heads + 2 * groups : heads);
     double factor = attrs.real_or("scale", 0);
     scale = static_cast<A>(factor == 0 ? 1 / std::sqrt(static_cast<double>(depth)) : factor);
@@ -63,6 +66,19 @@ struct Heads {
     return begin(query) == begin(key) && (!causal || key <= query) && (window == 0 || key > query - window) &&
            (!mask || mask[key] != 0);
   }
+  bool sees_one(int64_t query) const {
+    int64_t count = 0;
+    for (int64_t key = begin(query); key < end(query); ++key) count += sees(query, key);
+    return count == 1;
+  }
+  // What dropout multiplies the weight of a key by.
+  A kept(int64_t query, int64_t key, int64_t head) const {
+    if (!dropout.on()) return 1;
+    int64_t word = dropout.first_word(query, head) + key - begin(query);
+    std::array<uint32_t, 4> words = dropout.stream.block(static_cast<uint64_t>(word / 4));
+    return uniform01(words[static_cast<size_t>(word % 4)]) >= dropout.share ? static_cast<A>(dropout.factor)
+                                                                            : A(0);
+  }
   A dot(const T* a, const T* b) const {
     A sum = 0;
     for (int64_t d = 0; d < depth; ++d) sum += get(a, d) * get(b, d);
@@ -74,12 +90,12 @@ struct Heads {
   }
 };
 
-// y[i] = sum over keys j that i sees of exp(s_ij - lse_i) v_j, lse_i = log sum exp s_ij; 0 and 0 when there
-// are none. s_ij = scale q_i . k_j, then cap tanh(s_ij / cap).
+// y[i] = sum over keys j that i sees of m_ij exp(s_ij - lse_i) v_j, lse_i = log sum exp s_ij; 0 and 0 when
+// there are none. s_ij = scale q_i . k_j, then cap tanh(s_ij / cap). m_ij is 1, or what dropout says.
 template <typename T>
 void attention(const KernelContext& c) {
   using A = Wide<T>;
-  Heads<T> a(c.in, c.attrs);
+  Heads<T> a(c, c.in, c.attrs);
   T* y = c.out[0].as<T>();
   std::span<A> p = scratch_of<A>(c, std::min(a.seq, a.rows));
   for (int64_t h = 0; h < a.heads; ++h) {
@@ -93,7 +109,9 @@ void attention(const KernelContext& c) {
       for (int64_t j = begin; j < end; ++j) sum += a.sees(i, j) ? std::exp(p[j - begin] - top) : 0;
       A lse = sum == 0 ? 0 : top + std::log(sum);
       c.out[1].as<A>()[h * a.rows + i] = lse;
-      for (int64_t j = begin; j < end; ++j) p[j - begin] = a.sees(i, j) ? std::exp(p[j - begin] - lse) : 0;
+      for (int64_t j = begin; j < end; ++j) {
+        p[j - begin] = a.sees(i, j) ? std::exp(p[j - begin] - lse) * a.kept(i, j, h) : 0;
+      }
       for (int64_t d = 0; d < a.depth; ++d) {
         A value = 0;
         for (int64_t j = begin; j < end; ++j) {
@@ -106,8 +124,9 @@ void attention(const KernelContext& c) {
 }
 
 // p_ij and the gradient of q_i . k_j, both 0 where i does not see j. With p_ij = exp(s_ij - lse_i):
-// ds_ij = scale p_ij (dy_i . v_j - dy_i . y_i) (1 - (s_ij / cap)^2)
-// Where i sees one key, lse_i = s_ij and y_i = v_j to the bit, so p_ij is 1 and ds_ij is 0.
+// ds_ij = scale p_ij (m_ij dy_i . v_j - dy_i . y_i) (1 - (s_ij / cap)^2)
+// Where i sees one key, lse_i = s_ij and y_i = v_j to the bit, so p_ij is 1 and ds_ij is 0. Dropout rounds
+// y_i: there ds_ij is 0 because it is said.
 template <typename T>
 struct Gradient {
   using A = Wide<T>;
@@ -119,13 +138,13 @@ struct Gradient {
     return a.sees(i, j) ? std::exp(a.score(i, j, h) - lse[h * a.rows + i]) : 0;
   }
   A ds(int64_t i, int64_t j, int64_t h) const {
-    if (!a.sees(i, j)) return 0;
+    if (!a.sees(i, j) || (a.dropout.on() && a.sees_one(i))) return 0;
     A slope = 1;
     if (a.cap != 0) {
       A bent = a.score(i, j, h) / a.cap;
       slope = 1 - bent * bent;
     }
-    A product = a.dot(dy.at(i, h), a.v.at(j, h / a.group)) - a.dot(dy.at(i, h), y.at(i, h));
+    A product = a.kept(i, j, h) * a.dot(dy.at(i, h), a.v.at(j, h / a.group)) - a.dot(dy.at(i, h), y.at(i, h));
     return a.scale * p(i, j, h) * product * slope;
   }
 };
@@ -135,13 +154,13 @@ void store_row(std::span<const Wide<T>> sums, T* out) {
   for (size_t d = 0; d < sums.size(); ++d) out[d] = static_cast<T>(sums[d]);
 }
 
-// dq_i = sum_j ds_ij k_j, dk_j = sum_i ds_ij q_i, dv_j = sum_i p_ij dy_i; keys sum over their query heads
-// too.
+// dq_i = sum_j ds_ij k_j, dk_j = sum_i ds_ij q_i, dv_j = sum_i m_ij p_ij dy_i; keys sum over their query
+// heads too.
 template <typename T>
 void attention_dx(const KernelContext& c) {
   using A = Wide<T>;
   std::span<const TensorView> y = c.in.last(2);
-  Heads<T> a(c.in.subspan(1, c.in.size() - 3), c.attrs);
+  Heads<T> a(c, c.in.subspan(1, c.in.size() - 3), c.attrs);
   int64_t width = a.heads * a.depth;
   Gradient<T> g{a, {c.in[0].as<T>(), width, a.depth}, {y[0].as<T>(), width, a.depth}, y[1].as<A>()};
   T *first = c.out[0].as<T>(), *second = a.packed ? nullptr : c.out[1].as<T>(),
@@ -164,7 +183,7 @@ void attention_dx(const KernelContext& c) {
       std::fill(sums.begin(), sums.end(), A(0));
       for (int64_t h = kv * a.group; h < (kv + 1) * a.group; ++h) {
         for (int64_t i = a.begin(j); i < a.end(j); ++i) {
-          A weight = g.ds(i, j, h), probability = g.p(i, j, h);
+          A weight = g.ds(i, j, h), probability = g.p(i, j, h) * a.kept(i, j, h);
           for (int64_t d = 0; d < a.depth; ++d) {
             low[d] += weight * get(a.q.at(i, h), d);
             high[d] += probability * get(g.dy.at(i, h), d);

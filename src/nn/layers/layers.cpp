@@ -125,6 +125,10 @@ ValueId LayerBuilder::attention(std::string_view name, std::vector<ValueId> oper
   if (options.scale != 0) attrs.set("scale", options.scale);
   if (options.softcap != 0) attrs.set("softcap", options.softcap);
   if (options.per_head) attrs.set("per_head", int64_t{1});
+  if (options.dropout != 0) {
+    attrs.set("dropout", options.dropout);
+    attrs.set("op", kFirstDropoutStream + dropouts_++);
+  }
   return graph_.add("attention", operands, attrs, name);
 }
 

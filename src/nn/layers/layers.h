@@ -36,7 +36,8 @@ struct AttentionOptions {
   double scale = 0;    // of scores; 0: 1 / sqrt(head width)
   double softcap = 0;  // 0: none
   bool per_head = false;
-  ValueId mask = -1;  // i32[n], 0: a row that no row sees
+  ValueId mask = -1;   // i32[n], 0: a row that no row sees
+  double dropout = 0;  // of weights
 };
 
 // Builds layers into a graph. Every layer takes and gives [n, C] values of the element type of `dtype`; its
@@ -66,7 +67,7 @@ class LayerBuilder {
   // Turns the first `rotated` of every `period` heads (0: all).
   ValueId rope(std::string_view name, ValueId x, int64_t heads, int64_t seq, const Rope& rope,
                int64_t period = 0, int64_t rotated = 0);
-  // qkv, or q, k and v.
+  // qkv, or q, k and v. Each call with dropout gets a random stream of its own.
   ValueId attention(std::string_view name, std::vector<ValueId> operands, const AttentionOptions& options);
   ValueId add(std::string_view name, ValueId a, ValueId b);
   // x itself when p is 0. Each call gets a random stream of its own.

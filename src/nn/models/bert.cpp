@@ -11,7 +11,7 @@ struct Bert {
   int64_t vocab, hidden, inner, heads, seq;
   double eps;
   std::string act;
-  double dropout;
+  double dropout, attention_dropout;
   LinearOptions linear;
 };
 
@@ -26,6 +26,7 @@ Bert read_bert(HfConfig& config, int64_t seq) {
   bert.eps = config.positive("layer_norm_eps");
   bert.act = read_activation(config, "hidden_act");
   bert.dropout = config.dropout("hidden_dropout_prob");
+  bert.attention_dropout = config.dropout("attention_probs_dropout_prob");
   bert.linear = {config.positive("initializer_range")};
   return bert;
 }
@@ -50,6 +51,7 @@ ValueId block(LayerBuilder& build, const Bert& bert, const std::string& name, Va
   AttentionOptions options{bert.heads, bert.heads, bert.seq};
   options.causal = false;
   options.mask = mask;
+  options.dropout = bert.attention_dropout;
   ValueId q = build.linear(self + ".query", x, bert.hidden, bert.linear);
   ValueId k = build.linear(self + ".key", x, bert.hidden, bert.linear);
   ValueId v = build.linear(self + ".value", x, bert.hidden, bert.linear);

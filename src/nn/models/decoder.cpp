@@ -19,6 +19,7 @@ Decoder read_decoder(const HfConfig& config) {
   d.windows.assign(static_cast<size_t>(d.layers), 0);
   d.qkv_bias = d.out_bias = config.flag("attention_bias");
   d.mlp_bias = config.flag("mlp_bias");
+  d.attention_dropout = config.dropout("attention_dropout");
   return d;
 }
 
@@ -28,6 +29,7 @@ AttentionOptions attention_options(const Decoder& d, int64_t layer, int64_t seq)
   options.scale = d.scale;
   options.softcap = d.softcap;
   options.mask = d.mask;
+  options.dropout = d.attention_dropout;
   return options;
 }
 

@@ -23,6 +23,7 @@ struct Decoder {
   bool packed = false;            // q, k, v in one matrix; gate, up in one
   double dropout = 0;             // of both branches
   double scale = 0, softcap = 0;  // of attention
+  double attention_dropout = 0;
 };
 
 // Sizes, eps, initializer_range, padding and biases. head_dim is hidden / heads when there is none.

@@ -33,6 +33,7 @@ Gpt2 read_gpt2(HfConfig& config, int64_t seq) {
   if (!scaled || gpt.scale_by_layer) {
     gpt.attention.scale = scaled ? 1 / std::sqrt(static_cast<double>(gpt.hidden / heads)) : 1;
   }
+  gpt.attention.dropout = config.dropout("attn_pdrop");
   gpt.dropout = config.dropout("resid_pdrop");
   double stddev = config.positive("initializer_range");
   gpt.in = {stddev, true, true};

@@ -14,7 +14,7 @@ struct NeoX {
   std::string act;
   Rope rope;
   bool parallel;
-  double dropout;
+  double dropout, attention_dropout;
   LinearOptions attention, mlp;
 };
 
@@ -33,6 +33,7 @@ NeoX read_neox(HfConfig& config) {
       read_rope(config, width, {.partly = true, .theta_key = "rotary_emb_base", .partial_key = "rotary_pct"});
   neox.parallel = config.flag("use_parallel_residual");
   neox.dropout = config.dropout("hidden_dropout");
+  neox.attention_dropout = config.dropout("attention_dropout");
   double stddev = config.positive("initializer_range");
   neox.attention = {stddev, config.flag("attention_bias")};
   neox.mlp = {stddev, true};
@@ -44,6 +45,7 @@ ValueId block(LayerBuilder& build, const NeoX& neox, const std::string& name, Va
   AttentionOptions options{neox.heads, neox.heads, seq};
   options.mask = mask;
   options.per_head = true;
+  options.dropout = neox.attention_dropout;
   ValueId h = build.layer_norm(name + ".input_layernorm", x, neox.eps);
   h = build.linear(name + ".attention.query_key_value", h, 3 * neox.hidden, neox.attention);
   h = build.rope(name + ".attention.rope", h, 3 * neox.heads, seq, neox.rope, 3, 2);

@@ -50,17 +50,10 @@ Keys rope(int64_t positions) {
 
 // Llama's keys but for biases, which the other families do not have.
 Keys decoder(int64_t positions) {
-  Keys own{{"intermediate_size", kNone},
-           {"num_key_value_heads", kNone},
-           {"head_dim", kNone},
-           {"hidden_act", "silu"},
-           {"initializer_range", 0.02},
-           {"rms_norm_eps", 1e-6},
-           {"pad_token_id", kNone},
-           {"tie_word_embeddings", false},
-           {"rope_theta", 1e4},
-           {"partial_rotary_factor", 1.0},
-           {"attention_dropout", 0.0, KeyUse::noise}};
+  Keys own{{"intermediate_size", kNone},   {"num_key_value_heads", kNone}, {"head_dim", kNone},
+           {"hidden_act", "silu"},         {"initializer_range", 0.02},    {"rms_norm_eps", 1e-6},
+           {"pad_token_id", kNone},        {"tie_word_embeddings", false}, {"rope_theta", 1e4},
+           {"partial_rotary_factor", 1.0}, {"attention_dropout", 0.0}};
   return with(with(with(with_sizes(), causal()), rope(positions)), own);
 }
 
@@ -124,7 +117,7 @@ Keys gpt_neox() {
            {"layer_norm_eps", 1e-5},     {"use_parallel_residual", true},
            {"attention_bias", true},     {"tie_word_embeddings", false},
            {"rotary_emb_base", 1e4},     {"rotary_pct", 0.25},
-           {"hidden_dropout", 0.0},      {"attention_dropout", 0.0, KeyUse::noise}};
+           {"hidden_dropout", 0.0},      {"attention_dropout", 0.0}};
   return with(with(with(with_sizes(), causal()), rope(2048)), own);
 }
 
@@ -142,7 +135,7 @@ Keys gpt2() {
            {"tie_word_embeddings", true},
            {"resid_pdrop", 0.1},
            {"embd_pdrop", 0.1},
-           {"attn_pdrop", 0.1, KeyUse::noise},
+           {"attn_pdrop", 0.1},
            {"add_cross_attention", false, KeyUse::only}};
   return with(with(every_family(), causal()), own);
 }
@@ -160,7 +153,7 @@ Keys opt() {
            {"layer_norm_elementwise_affine", true},
            {"tie_word_embeddings", true},
            {"dropout", 0.1},
-           {"attention_dropout", 0.0, KeyUse::noise},
+           {"attention_dropout", 0.0},
            {"layerdrop", 0.0, KeyUse::noise}};
   return with(with(with_sizes(), causal()), own);
 }
@@ -176,7 +169,7 @@ Keys bert() {
            {"pad_token_id", 0},
            {"tie_word_embeddings", true},
            {"hidden_dropout_prob", 0.1},
-           {"attention_probs_dropout_prob", 0.1, KeyUse::noise},
+           {"attention_probs_dropout_prob", 0.1},
            {"is_decoder", false, KeyUse::only},
            {"add_cross_attention", false, KeyUse::only},
            {"position_embedding_type", "absolute", KeyUse::only}};

@@ -13,8 +13,8 @@ constexpr int64_t kOffset = 2;  // first row of the table that a token has
 struct Opt {
   int64_t hidden, inner, heads, embedding;  // embedding: width of the token table
   std::string act;
-  bool norm_before, affine;  // affine: norms have weight and bias
-  double dropout;            // of branches
+  bool norm_before, affine;           // affine: norms have weight and bias
+  double dropout, attention_dropout;  // of branches; of attention's weights
   LinearOptions linear;
 };
 
@@ -28,6 +28,7 @@ Opt read_opt(HfConfig& config) {
   opt.act = read_activation(config, "activation_function");
   opt.norm_before = config.flag("do_layer_norm_before");
   opt.dropout = config.dropout("dropout");
+  opt.attention_dropout = config.dropout("attention_dropout");
   opt.linear = {config.positive("init_std"), config.flag("enable_bias")};
   opt.affine = config.flag("layer_norm_elementwise_affine");
   return opt;
@@ -41,6 +42,7 @@ ValueId attention(LayerBuilder& build, const Opt& opt, const std::string& name, 
   ValueId v = build.linear(self + ".v_proj", x, opt.hidden, opt.linear);
   AttentionOptions options{opt.heads, opt.heads, seq};
   options.mask = mask;
+  options.dropout = opt.attention_dropout;
   ValueId y = build.attention(self, {q, k, v}, options);
   return build.linear(self + ".out_proj", y, opt.hidden, opt.linear);
 }

@@ -44,6 +44,14 @@ void check_real(std::string_view op, const Attrs& attrs, std::string_view name) 
           value);
 }
 
+// Of the weights; an attention that drops some names its random stream.
+void check_dropout(const OperandCheck& check, std::string_view op, const Attrs& attrs) {
+  double share = attrs.real_or("dropout", 0);
+  require(share >= 0 && share < 1, "{}: attribute 'dropout' must be in [0, 1), got {}", op, share);
+  require(share == 0 || attrs.has("op"), "{}: attribute 'op' must be given when 'dropout' is {}", op, share);
+  check.within(attrs, "op", 0, 65535, 0);
+}
+
 void check_attributes(const OperandCheck& check, std::string_view op, const Attrs& attrs, bool packed) {
   constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
   int64_t heads = check.positive(attrs, "heads");
@@ -56,6 +64,7 @@ void check_attributes(const OperandCheck& check, std::string_view op, const Attr
   require(causal || window == 0, "{}: attribute 'window' must be 0 when 'causal' is 0, got {}", op, window);
   check_real(op, attrs, "scale");
   check_real(op, attrs, "softcap");
+  check_dropout(check, op, attrs);
   if (!check.flag(attrs, "per_head")) return;
   require(packed, "{}: attribute 'per_head' must be 0 when q, k and v are separate, got 1", op);
   require(groups == heads, "{}: attribute 'kv_heads' must be heads = {} when 'per_head' is 1, got {}", op,
@@ -165,7 +174,8 @@ double attention_dx_flops(In in, const Attrs& attrs, int64_t n) { return product
 }  // namespace
 
 void add_attention_ops(std::vector<OpDef>& table) {
-  const std::vector<std::string> optional{"kv_heads", "causal", "window", "scale", "softcap", "per_head"};
+  const std::vector<std::string> optional{"kv_heads", "causal",   "window",  "scale",
+                                          "softcap",  "per_head", "dropout", "op"};
   table.push_back({"attention",
                    1,
                    4,
