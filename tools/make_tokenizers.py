@@ -56,6 +56,15 @@ STRINGS = [
 ]
 
 
+# For WordPiece only.
+BERT_STRINGS = [
+    "[CLS] a [SEP]", "[MASK]", "a[MASK]b", "the [MASK] of the harbour.", "[mask] [UNK]", "harbours lanterns pebbly stonework",
+    "don't do not he's we've they're i'm ' quoted '", "a . b , c ! d ? n't", "x" * 60, "x" * 61, "x" * 101, "é" * 100, "東京a京都", "한국어",
+    "ÀÉÎÕÜ ñ ç ß ﬀ", "\u0130\u0049\u0307", "a\u00adb\u200bc", "q\u0301\u0302", "1,024.5-7", "++--==", "$5 ~ ^ ` |",
+    "ab\tcd\x0bef\x0cgh", "\u3400\u4dbf\uf900\U0002a6df\U0002b81f", "؟، ۔ «»", "##ing ##", "zzz qqq", "Ǆ ǅ ΑΣ", "\u0903\u0489a",
+]
+
+
 def text_lines():
     """The training text: each sentence as it is, and 1500 lines of its words in another order."""
     dice = random.Random(4)
@@ -186,7 +195,34 @@ def unknown():
     return t
 
 
-FAMILIES = {"gpt2": gpt2, "gpt_neox": gpt_neox, "llama3": llama3, "qwen2": qwen2, "split_steps": split_steps,
+def word_piece(normalizer, steps=None):
+    """BERT, uncased or cased; or other steps before its model."""
+    t = Tokenizer(models.WordPiece(unk_token="[UNK]", max_input_chars_per_word=60 if steps else 100))
+    t.normalizer = normalizer
+    t.pre_tokenizer = steps or pre_tokenizers.BertPreTokenizer()
+    t.decoder = decoders.WordPiece(cleanup=steps is None)
+    trainer = trainers.WordPieceTrainer(vocab_size=700, special_tokens=["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"],
+                                        limit_alphabet=200, show_progress=False)
+    t.train_from_iterator(text_lines(), trainer)
+    ends = [("[CLS]", 2), ("[SEP]", 3)]
+    t.post_processor = processors.TemplateProcessing(single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=ends)
+    return t
+
+
+def bert():
+    return word_piece(normalizers.BertNormalizer())
+
+
+def bert_cased():
+    return word_piece(normalizers.BertNormalizer(lowercase=False))
+
+
+def word_piece_steps():
+    return word_piece(normalizers.Sequence([normalizers.NFD(), normalizers.Lowercase(), normalizers.StripAccents()]),
+                      pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Punctuation()]))
+
+
+FAMILIES = {"bert": bert, "bert_cased": bert_cased, "word_piece_steps": word_piece_steps, "gpt2": gpt2, "gpt_neox": gpt_neox, "llama3": llama3, "qwen2": qwen2, "split_steps": split_steps,
             "llama2": llama2, "metaspace": lambda: llama2(True), "unknown": unknown}
 
 
@@ -194,9 +230,9 @@ def write_json(path, value):
     path.write_text(json.dumps(value, ensure_ascii=False, separators=(",", ":")) + "\n", encoding="utf-8")
 
 
-def cases(encode, decode):
+def cases(encode, decode, more=()):
     out = []
-    for text in STRINGS:
+    for text in (*STRINGS, *more):
         for special in (True, False):
             ids = encode(text, special)
             if special or ids != out[-1]["ids"]:
@@ -211,7 +247,8 @@ def make_hugging_face(folder, tokenizer):
     again = Tokenizer.from_file(str(folder / "tokenizer.json"))
     write_json(folder / "expected.json", cases(
         lambda text, special: again.encode(text, add_special_tokens=special).ids,
-        lambda ids, skip: again.decode(ids, skip_special_tokens=skip)))
+        lambda ids, skip: again.decode(ids, skip_special_tokens=skip),
+        BERT_STRINGS if isinstance(again.model, models.WordPiece) else ()))
 
 
 def make_pair(folder, tokenizer):
@@ -222,6 +259,14 @@ def make_pair(folder, tokenizer):
     lines = ["#version: 0.2", *(" ".join(m) for m in model["merges"])]
     (folder / "merges.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
     write_json(folder / "tokenizer_config.json", {"bos_token": "<|endoftext|>", "eos_token": {"content": "<|endoftext|>"}})
+
+
+def make_vocabulary(folder, of, **config):
+    """vocab.txt of the tokenizer in folder `of`, whose expected ids it has, too."""
+    folder.mkdir(parents=True, exist_ok=True)
+    pieces = sorted(Tokenizer.from_file(str(of / "tokenizer.json")).get_vocab().items(), key=lambda item: item[1])
+    (folder / "vocab.txt").write_text("".join(piece + "\n" for piece, _ in pieces), encoding="utf-8")
+    write_json(folder / "tokenizer_config.json", config)
 
 
 def make_sentencepiece(folder, kind, **more):
@@ -239,6 +284,8 @@ def main():
     for name, make in FAMILIES.items():
         make_hugging_face(root / name, make())
     make_pair(root / "gpt2_pair", gpt2())
+    make_vocabulary(root / "bert_vocabulary", root / "bert")
+    make_vocabulary(root / "bert_vocabulary_cased", root / "bert_cased", do_lower_case=False)
     make_sentencepiece(root / "spm_bpe", "bpe", vocab_size=800, byte_fallback=True, split_digits=True,
                        normalization_rule_name="identity", remove_extra_whitespaces=False, character_coverage=0.98)
     make_sentencepiece(root / "spm_unigram", "unigram", vocab_size=360)

@@ -18,6 +18,8 @@ class Bytes : public Tokenizer {
   const std::string& name() const override { return name_; }
   int64_t vocab() const override { return 256; }
   std::optional<int32_t> end_of_text() const override { return 0; }
+  Frame frame() const override { return {}; }
+  bool is_special(int32_t token) const override { return token == 0; }
 
   std::vector<int32_t> encode(std::string_view text, bool) const override {
     std::vector<int32_t> tokens(text.size());
@@ -82,9 +84,12 @@ std::vector<TokenizerFile> tokenizer_files(const std::string& name) {
   } else if (there(folder / "vocab.json") && there(folder / "merges.txt")) {
     add("vocab.json");
     add("merges.txt");
+  } else if (there(folder / "vocab.txt")) {
+    add("vocab.txt");
   } else {
     raise(DS_ERROR_NOT_FOUND,
-          "no tokenizer in '{}': looked for tokenizer.json, tokenizer.model, vocab.json with merges.txt; "
+          "no tokenizer in '{}': looked for tokenizer.json, tokenizer.model, vocab.json with merges.txt, "
+          "vocab.txt; "
           "without one, give token ids",
           name);
   }
@@ -100,6 +105,7 @@ std::unique_ptr<const Tokenizer> open_tokenizer(const std::string& name) {
   const TokenizerFile& first = files[0];
   if (first.name == "tokenizer.json") return open_hugging_face(first.path);
   if (first.name == "tokenizer.model") return open_sentencepiece(first.path);
+  if (first.name == "vocab.txt") return open_bert_vocabulary(name);
   return open_gpt2_pair(name);
 }
 

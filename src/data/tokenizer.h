@@ -32,12 +32,22 @@ class Tokenizer {
 
   virtual std::optional<int32_t> end_of_text()
       const = 0;  // the token that ends a text, when the files name one
+
+  // What `special` of encode() puts around a text.
+  struct Frame {
+    std::vector<int32_t> before, after;
+  };
+  virtual Frame frame() const = 0;
+  // The token that stands for a hidden one in masked language models, when the files name one.
+  virtual std::optional<int32_t> mask_token() const { return std::nullopt; }
+  // Whether a token stands for no text: those that decode() skips, and the one that ends a text.
+  virtual bool is_special(int32_t token) const = 0;
 };
 
 // "bytes"; else a tokenizer.json, a sentencepiece .model, or a folder with (the first that is there)
-// tokenizer.json, tokenizer.model, vocab.json and merges.txt. Throws DS_ERROR_NOT_FOUND when there is none,
-// _CORRUPT or _CONFIG for a damaged file, _UNSUPPORTED for a part that libds does not have: all name file and
-// key.
+// tokenizer.json, tokenizer.model, vocab.json and merges.txt, vocab.txt. Throws DS_ERROR_NOT_FOUND when there
+// is none, _CORRUPT or _CONFIG for a damaged file, _UNSUPPORTED for a part that libds does not have: all name
+// file and key.
 std::unique_ptr<const Tokenizer> open_tokenizer(const std::string& name);
 
 // The files that open_tokenizer(name) reads: none for "bytes". A copy of each under its `name` in one folder
@@ -48,8 +58,8 @@ struct TokenizerFile {
 std::vector<TokenizerFile> tokenizer_files(const std::string& name);
 // All names that a TokenizerFile may have.
 inline constexpr const char* kTokenizerFiles[] = {
-    "tokenizer.json", "tokenizer.model",       "vocab.json",
-    "merges.txt",     "tokenizer_config.json", "special_tokens_map.json"};
+    "tokenizer.json",        "tokenizer.model",        "vocab.json", "merges.txt", "vocab.txt",
+    "tokenizer_config.json", "special_tokens_map.json"};
 
 // Decoding as tokens come: the parts that push() and finish() return, joined, are the text of all tokens, and
 // each part is whole characters. A character whose bytes are spread over tokens comes with the last of them;

@@ -83,15 +83,47 @@ TEST_P(Family, AgreesWithTheOriginal) {
   EXPECT_GE(cases, 130u);
 }
 
-INSTANTIATE_TEST_SUITE_P(Tokenizers, Family,
-                         ::testing::Values(std::pair{"gpt2", "gpt2"}, std::pair{"gpt2_pair", "gpt2"},
-                                           std::pair{"gpt_neox", "gpt_neox"}, std::pair{"llama3", "llama3"},
-                                           std::pair{"qwen2", "qwen2"},
-                                           std::pair{"split_steps", "split_steps"},
-                                           std::pair{"llama2", "llama2"}, std::pair{"metaspace", "metaspace"},
-                                           std::pair{"unknown", "unknown"}, std::pair{"spm_bpe", "spm_bpe"},
-                                           std::pair{"spm_unigram", "spm_unigram"}),
-                         [](const auto& info) { return std::string(info.param.first); });
+INSTANTIATE_TEST_SUITE_P(
+    Tokenizers, Family,
+    ::testing::Values(std::pair{"gpt2", "gpt2"}, std::pair{"gpt2_pair", "gpt2"},
+                      std::pair{"gpt_neox", "gpt_neox"}, std::pair{"llama3", "llama3"},
+                      std::pair{"qwen2", "qwen2"}, std::pair{"split_steps", "split_steps"},
+                      std::pair{"llama2", "llama2"}, std::pair{"metaspace", "metaspace"},
+                      std::pair{"unknown", "unknown"}, std::pair{"bert", "bert"},
+                      std::pair{"bert_cased", "bert_cased"}, std::pair{"bert_vocabulary", "bert"},
+                      std::pair{"bert_vocabulary_cased", "bert_cased"},
+                      std::pair{"word_piece_steps", "word_piece_steps"}, std::pair{"spm_bpe", "spm_bpe"},
+                      std::pair{"spm_unigram", "spm_unigram"}),
+    [](const auto& info) { return std::string(info.param.first); });
+
+TEST(Tokenizer, NamesItsFrameMaskAndSpecialTokens) {
+  for (const char* name : {"bert", "bert_vocabulary"}) {
+    auto tokenizer = open_tokenizer(folders + name);
+    EXPECT_EQ(tokenizer->frame().before, std::vector<int32_t>{2});
+    EXPECT_EQ(tokenizer->frame().after, std::vector<int32_t>{3});
+    EXPECT_EQ(tokenizer->mask_token(), 4);
+    for (int32_t token = -1; token < 20; ++token) {
+      EXPECT_EQ(tokenizer->is_special(token), token >= 0 && token < 5) << token;
+    }
+  }
+  EXPECT_EQ(open_tokenizer(folders + "gpt2")->mask_token(), std::nullopt);
+  EXPECT_TRUE(open_tokenizer(folders + "gpt2")->frame().before.empty());
+  EXPECT_EQ(open_tokenizer(folders + "llama3")->frame().before.size(), 1u);
+  auto bytes = open_tokenizer("bytes");
+  EXPECT_TRUE(bytes->is_special(0));
+  EXPECT_FALSE(bytes->is_special('a'));
+  EXPECT_EQ(bytes->mask_token(), std::nullopt);
+}
+
+// Files beside a tokenizer.json say which token is the mask, whatever its spelling.
+TEST(Tokenizer, TakesTheMaskTokenFromTheFilesBeside) {
+  test::TempFolder folder;
+  std::filesystem::copy(folders + "bert/tokenizer.json", folder / "tokenizer.json");
+  std::ofstream(folder / "special_tokens_map.json") << R"({"mask_token": {"content": "[PAD]"}})";
+  EXPECT_EQ(open_tokenizer(folder.path())->mask_token(), 0);
+  std::ofstream(folder / "tokenizer_config.json") << R"({"mask_token": "[SEP]"})";
+  EXPECT_EQ(open_tokenizer(folder.path())->mask_token(), 3);
+}
 
 // A text cut at any token continues as it is in the whole.
 TEST(TextStream, ContinuesAPrompt) {
@@ -154,7 +186,13 @@ TEST(TokenizerJson, RefusesWithFileAndKey) {
   test::TempFolder folder;
   EXPECT_EQ(refusal(folder, small("")), "");
   const std::pair<std::string, std::string> cases[] = {
-      {small(R"("normalizer":{"type":"Lowercase"})"), "normalizer.type: \"Lowercase\" is not supported"},
+      {small(R"("normalizer":{"type":"Nmt"})"), "normalizer.type: \"Nmt\" is not supported"},
+      {small(R"("normalizer":{"type":"BertNormalizer","lowercase":1})"),
+       "normalizer.lowercase must be a boolean"},
+      {small(R"("decoder":{"type":"WordPiece","suffix":""})"), "decoder.suffix: \"\" is not supported"},
+      {R"({"model":{"type":"WordPiece","vocab":{"a":0}}})",
+       "model.unk_token: '[UNK]' is not in the vocabulary"},
+      {R"({"model":{"type":"WordPiece","vocab":{"[UNK]":0},"more":1}})", "model.more: 1 is not supported"},
       {small(R"("pre_tokenizer":{"type":"ByteLevel","more":1})"), "pre_tokenizer.more: 1 is not supported"},
       {small(R"("truncation":{"max_length":8})"), "tokenizer.json: truncation: {"},
       {small("", R"({"a":0,"b":0})", "[]"), "model.vocab: id 0 is given to two pieces"},

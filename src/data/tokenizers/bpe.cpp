@@ -67,8 +67,8 @@ struct Bpe::Scratch {
   std::optional<int32_t> unknown;  // the token of unknown characters that is still to be added
 };
 
-Bpe::Bpe(Section& section, bool spell_bytes) : spell_bytes_(spell_bytes), cache_(new Cache) {
-  if (section.text("type", "BPE") != "BPE") section.unsupported("type");
+Bpe::Bpe(Section& section, bool spell_bytes)
+    : WordModel(section), spell_bytes_(spell_bytes), cache_(new Cache) {
   if (section.find("dropout")) section.unsupported("dropout");
   prefix_ = section.text("continuing_subword_prefix", "");
   suffix_ = section.text("end_of_word_suffix", "");
@@ -76,7 +76,6 @@ Bpe::Bpe(Section& section, bool spell_bytes) : spell_bytes_(spell_bytes), cache_
   byte_fallback_ = section.flag("byte_fallback", false);
   fuse_unknown_ = section.flag("fuse_unk", false);
   ignore_merges_ = section.flag("ignore_merges", false);
-  read_vocabulary(section);
   if (!unknown_.empty() && find(unknown_) < 0) {
     raise(DS_ERROR_CORRUPT, "{}: '{}' is not in the vocabulary", section.path("unk_token"), unknown_);
   }
@@ -86,29 +85,6 @@ Bpe::Bpe(Section& section, bool spell_bytes) : spell_bytes_(spell_bytes), cache_
 }
 
 Bpe::~Bpe() = default;
-
-void Bpe::read_vocabulary(Section& section) {
-  const Json& vocabulary = section.at("vocab");
-  std::string where = section.path("vocab");
-  if (!vocabulary.is_object())
-    raise(DS_ERROR_CORRUPT, "{} must be an object, got {}", where, vocabulary.kind());
-  const Json::Object& pieces = vocabulary.object();
-  const int64_t largest = largest_id(pieces.size());
-  std::vector<int32_t> ids;
-  vocabulary_.reserve(pieces.size());
-  ids.reserve(pieces.size());
-  for (const auto& [piece, id] : pieces) {
-    if (!id.is_integer() || id.integer() < 0 || id.integer() > largest) {
-      raise(DS_ERROR_CORRUPT, "{}['{}'] must be an id from 0 to {}, got {}", where, piece, largest,
-            id.dump());
-    }
-    ids.push_back(static_cast<int32_t>(id.integer()));
-    vocabulary_.emplace(piece, ids.back());
-  }
-  std::sort(ids.begin(), ids.end());
-  auto twice = std::adjacent_find(ids.begin(), ids.end());
-  if (twice != ids.end()) raise(DS_ERROR_CORRUPT, "{}: id {} is given to two pieces", where, *twice);
-}
 
 // A merge is "left right" or ["left", "right"]; its rank is its place in the list.
 void Bpe::read_merges(Section& section) {
@@ -152,11 +128,6 @@ void Bpe::fill_byte_tokens() {
     spelt_byte_[byte] = find(alphabet_.spelling(static_cast<uint8_t>(byte)));
     fallback_byte_[byte] = byte_fallback_ ? find(fmt::format("<0x{:02X}>", byte)) : -1;
   }
-}
-
-int32_t Bpe::find(std::string_view text) const {
-  auto found = vocabulary_.find(text);
-  return found == vocabulary_.end() ? -1 : found->second;
 }
 
 void Bpe::encode(const Pieces& words, std::vector<int32_t>& out) const {

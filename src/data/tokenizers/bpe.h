@@ -1,52 +1,32 @@
 #pragma once
-#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "data/tokenizers/byte_alphabet.h"
 #include "data/tokenizers/pair_table.h"
-#include "data/tokenizers/pieces.h"
-#include "data/tokenizers/section.h"
+#include "data/tokenizers/word_model.h"
 
 namespace ds {
 
-// Hashes std::string and std::string_view alike, so that maps are searched without a copy.
-struct TextHash {
-  using is_transparent = void;
-  size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
-};
-using Vocabulary = std::unordered_map<std::string, int32_t, TextHash, std::equal_to<>>;
-
 constexpr std::string_view space_mark = "\xe2\x96\x81";  // U+2581, which sentencepiece writes for a space
-constexpr int64_t max_token_id = (1 << 24) - 1;
-
-// Largest id in a file of `tokens` tokens: ids may leave holes, but a table of them stays of the file's size.
-constexpr int64_t largest_id(size_t tokens) {
-  return std::min(max_token_id, 2 * static_cast<int64_t>(tokens) + 65535);
-}
-
 // Byte pair encoding (Sennrich et al., ACL 2016) as the "model" of a tokenizer.json has it: a word is its
 // characters' tokens; the adjacent pair of lowest rank, the leftmost of equals, is joined until none has a
 // rank. A word of n characters takes O(n log n).
-class Bpe {
+class Bpe : public WordModel {
  public:
   // spell_bytes: words are bytes, each of which is a character of ByteAlphabet.
   Bpe(Section& section, bool spell_bytes);
-  ~Bpe();
+  ~Bpe() override;
 
-  const Vocabulary& vocabulary() const { return vocabulary_; }
-  // Appends the tokens of all pieces, one after the other. Any number of threads.
-  void encode(const Pieces& words, std::vector<int32_t>& out) const;
+  void encode(const Pieces& words, std::vector<int32_t>& out) const override;
 
  private:
   struct Scratch;
   class Cache;
-  void read_vocabulary(Section& section);
   void read_merges(Section& section);
   void fill_byte_tokens();
   void encode_word(std::string_view word, Scratch& scratch, Cache* cache, std::vector<int32_t>& out) const;
@@ -54,9 +34,7 @@ class Bpe {
   void add_character(std::string_view text, Scratch& scratch) const;
   void join_short(std::vector<int32_t>& tokens, std::vector<int32_t>& ranks) const;
   void join_long(Scratch& scratch) const;
-  int32_t find(std::string_view text) const;  // -1: not in the vocabulary
 
-  Vocabulary vocabulary_;
   PairTable merges_;
   ByteAlphabet alphabet_;
   std::array<int32_t, 256> spelt_byte_;     // token of the byte's spelling; -1: none

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string_view>
+#include <utility>
 
 #include "core/base/utf8.h"
 #include "data/tokenizers/byte_alphabet.h"
@@ -120,6 +121,41 @@ Decoder read_bpe_decoder(Section& section) {
   };
 }
 
+// Writes `by` for each `what`, from left to right.
+void replace_text(std::string& text, std::string_view what, std::string_view by) {
+  for (size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + by.size())) {
+    text.replace(at, what.size(), by);
+  }
+}
+
+// A space before each token but the first and those with the prefix, which continue a word. `cleanup` takes
+// the space before some signs and endings away.
+Decoder read_word_piece(Section& section) {
+  std::string prefix = section.text("prefix", "##");
+  bool cleanup = section.flag("cleanup", true);
+  return [=](Texts tokens) {
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      std::string& token = tokens[i];
+      if (i > 0) token = token.starts_with(prefix) ? token.substr(prefix.size()) : " " + token;
+      if (!cleanup) continue;
+      for (auto [spaced, joined] : {std::pair{" .", "."},
+                                    {" ?", "?"},
+                                    {" !", "!"},
+                                    {" ,", ","},
+                                    {" ' ", "'"},
+                                    {" n't", "n't"},
+                                    {" 'm", "'m"},
+                                    {" do not", " don't"},
+                                    {" 's", "'s"},
+                                    {" 've", "'ve"},
+                                    {" 're", "'re"}}) {
+        replace_text(token, spaced, joined);
+      }
+    }
+    return tokens;
+  };
+}
+
 Decoder read_sequence(Section& section) {
   std::vector<Decoder> steps;
   for (const Json& one : section.array("decoders")) {
@@ -136,6 +172,7 @@ Decoder read_type(const std::string& type, Section& section) {
   if (type == "Replace") return read_replace(section);
   if (type == "Strip") return read_strip(section);
   if (type == "Metaspace") return read_metaspace(section);
+  if (type == "WordPiece") return read_word_piece(section);
   if (type == "BPEDecoder") return read_bpe_decoder(section);
   if (type == "ByteFallback") return byte_fallback;
   if (type == "Fuse") return [](const Texts& tokens) { return join(tokens, ""); };

@@ -95,7 +95,7 @@ std::unique_ptr<const Tokenizer> open_gpt2_pair(const std::string& folder) {
   json.set("pre_tokenizer", byte_level(tokens.add_prefix_space));
   json.set("decoder", byte_level(false));
   json.set("model", std::move(model));
-  return make_hugging_face(json, path, tokens.end);
+  return make_hugging_face(json, path, tokens);
 }
 
 }  // namespace ds

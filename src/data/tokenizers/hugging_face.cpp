@@ -7,24 +7,24 @@
 
 #include "core/base/utf8.h"
 #include "data/tokenizers/added_tokens.h"
-#include "data/tokenizers/bpe.h"
 #include "data/tokenizers/decoder.h"
 #include "data/tokenizers/file_text.h"
 #include "data/tokenizers/kinds.h"
 #include "data/tokenizers/normalizer.h"
 #include "data/tokenizers/pre_tokenizer.h"
 #include "data/tokenizers/template.h"
+#include "data/tokenizers/word_model.h"
 
 namespace ds {
 namespace {
 
 class HuggingFace : public Tokenizer {
  public:
-  HuggingFace(Section& file, std::string path, const std::string& end_of_text)
+  HuggingFace(Section& file, std::string path, const SpecialTokens& named)
       : name_(std::move(path)),
         normalizer_(read_normalizer(file.find("normalizer"), file.path("normalizer"))),
         pre_tokenizer_(read_pre_tokenizer(file.find("pre_tokenizer"), file.path("pre_tokenizer"))),
-        bpe_(read_model(file, pre_tokenizer_.spells_bytes)),
+        model_(read_word_model(file, pre_tokenizer_.spells_bytes)),
         decoder_(read_decoder(file.find("decoder"), file.path("decoder"))),
         template_(read_template(file.find("post_processor"), file.path("post_processor"))) {
     file.skip("version");
@@ -32,7 +32,7 @@ class HuggingFace : public Tokenizer {
       if (file.find(key)) file.unsupported(key);
     }
     bool fallback = has_byte_fallback(file.find("decoder"));
-    for (const auto& [piece, id] : bpe_.vocabulary()) {
+    for (const auto& [piece, id] : model_->vocabulary()) {
       spelling(id).text = piece;
       spelling(id).byte = fallback && fallback_byte(piece);
     }
@@ -40,12 +40,19 @@ class HuggingFace : public Tokenizer {
     file.done();
     for (int32_t id : template_.before) check_template(file, id);
     for (int32_t id : template_.after) check_template(file, id);
-    if (!end_of_text.empty()) end_of_text_ = id_of(end_of_text);
+    if (!named.end.empty()) end_of_text_ = id_of(named.end);
+    find_mask_token(named.mask);
   }
 
   const std::string& name() const override { return name_; }
   int64_t vocab() const override { return static_cast<int64_t>(spellings_.size()); }
   std::optional<int32_t> end_of_text() const override { return end_of_text_; }
+  std::optional<int32_t> mask_token() const override { return mask_token_; }
+  Frame frame() const override { return {template_.before, template_.after}; }
+  bool is_special(int32_t token) const override {
+    return token == end_of_text_ || token == mask_token_ ||
+           (token >= 0 && token < vocab() && spellings_[static_cast<size_t>(token)].special);
+  }
   bool joins_next(int32_t token) const override {
     return token >= 0 && token < vocab() && spellings_[static_cast<size_t>(token)].byte;
   }
@@ -90,11 +97,6 @@ class HuggingFace : public Tokenizer {
     bool special = false, hole = true, byte = false;  // byte: one of byte fallback
   };
 
-  static Bpe read_model(Section& file, bool spell_bytes) {
-    Section model = file.inside("model");
-    return Bpe(model, spell_bytes);
-  }
-
   // A text without added tokens as given: normalized, cut at the others, and what is left through the model.
   void encode_part(std::string_view text, bool at_start, std::vector<int32_t>& out) const {
     std::string normalized = normalizer_ ? normalizer_->apply(std::string(text)) : std::string(text);
@@ -103,7 +105,7 @@ class HuggingFace : public Tokenizer {
         out.push_back(part.id);
       } else {
         std::string rest = normalized.substr(part.range.begin, part.range.end - part.range.begin);
-        bpe_.encode(pre_tokenizer_.apply(std::move(rest), at_start && part.range.begin == 0), out);
+        model_->encode(pre_tokenizer_.apply(std::move(rest), at_start && part.range.begin == 0), out);
       }
     }
   }
@@ -116,7 +118,7 @@ class HuggingFace : public Tokenizer {
   }
 
   void read_added_tokens(Section& file) {
-    const int64_t largest = largest_id(bpe_.vocabulary().size() + file.array("added_tokens").size());
+    const int64_t largest = largest_id(model_->vocabulary().size() + file.array("added_tokens").size());
     std::map<int32_t, std::string> seen;
     for (const Json& one : file.array("added_tokens")) {
       Section section(one, fmt::format("{}[{}]", file.path("added_tokens"), seen.size()));
@@ -146,8 +148,8 @@ class HuggingFace : public Tokenizer {
       raise(DS_ERROR_CORRUPT, "{}: id {} is given to '{}' and to '{}' of the model", where, token.id,
             token.content, spellings_[index].text);
     }
-    auto in_model = bpe_.vocabulary().find(token.content);
-    if (in_model != bpe_.vocabulary().end() && in_model->second != token.id) {
+    auto in_model = model_->vocabulary().find(token.content);
+    if (in_model != model_->vocabulary().end() && in_model->second != token.id) {
       raise(DS_ERROR_CORRUPT, "{}: '{}' has id {}, but {} in the model", where, token.content, token.id,
             in_model->second);
     }
@@ -162,8 +164,22 @@ class HuggingFace : public Tokenizer {
 
   std::optional<int32_t> id_of(const std::string& text) const {
     if (auto found = added_.find(text); found != added_.end()) return found->second;
-    if (auto found = bpe_.vocabulary().find(text); found != bpe_.vocabulary().end()) return found->second;
+    if (auto found = model_->vocabulary().find(text); found != model_->vocabulary().end())
+      return found->second;
     return std::nullopt;
+  }
+
+  // A tokenizer.json does not say which of its tokens is the mask. Where the files beside it do not either,
+  // it is the special token that is spelt like BERT's or RoBERTa's.
+  void find_mask_token(const std::string& named) {
+    if (!named.empty()) {
+      mask_token_ = id_of(named);
+      return;
+    }
+    for (const char* usual : {"[MASK]", "<mask>"}) {
+      std::optional<int32_t> id = id_of(usual);
+      if (!mask_token_ && id && spellings_[static_cast<size_t>(*id)].special) mask_token_ = id;
+    }
   }
 
   void check_template(const Section& file, int32_t id) const {
@@ -176,27 +192,27 @@ class HuggingFace : public Tokenizer {
   std::string name_;
   std::unique_ptr<const Normalizer> normalizer_;
   PreTokenizer pre_tokenizer_;
-  Bpe bpe_;
+  std::unique_ptr<const WordModel> model_;
   Decoder decoder_;
   Template template_;
   AddedTokenFinder as_given_, in_normalized_;
   std::unordered_map<std::string, int32_t> added_;
   std::vector<Spelling> spellings_;  // by id
-  std::optional<int32_t> end_of_text_;
+  std::optional<int32_t> end_of_text_, mask_token_;
 };
 
 }  // namespace
 
 std::unique_ptr<const Tokenizer> make_hugging_face(const Json& json, const std::string& path,
-                                                   const std::string& end_of_text) {
+                                                   const SpecialTokens& named) {
   Section file(json, path);
-  return std::make_unique<HuggingFace>(file, path, end_of_text);
+  return std::make_unique<HuggingFace>(file, path, named);
 }
 
 std::unique_ptr<const Tokenizer> open_hugging_face(const std::string& path) {
   std::string folder = std::filesystem::path(path).parent_path().string();
   return make_hugging_face(read_tokenizer_json(path), path,
-                           read_special_tokens(folder.empty() ? "." : folder).end);
+                           read_special_tokens(folder.empty() ? "." : folder));
 }
 
 }  // namespace ds

@@ -8,20 +8,22 @@
 
 namespace ds {
 
-// The content of a tokenizer.json; path: for messages, and the tokenizer's name. end_of_text [may be empty]:
-// the spelling of the token that ends a text.
-std::unique_ptr<const Tokenizer> make_hugging_face(const Json& json, const std::string& path,
-                                                   const std::string& end_of_text);
-
 // The special tokens that the files beside a tokenizer name: tokenizer_config.json, then
 // special_tokens_map.json.
 struct SpecialTokens {
-  std::string begin, end, unknown, pad;  // "": not named
+  std::string begin, end, unknown, pad, mask, cls, sep;  // "": not named
   bool add_begin = false, add_end = false, begin_given = false,
        end_given = false;  // *_given: add_* is in a file
   bool add_prefix_space = false;
+  // Of BERT's vocab.txt; strip_accents: as do_lower_case when it is not given.
+  bool do_lower_case = true, tokenize_chinese_chars = true, strip_accents = false, accents_given = false;
 };
 SpecialTokens read_special_tokens(const std::string& folder);
+
+// The content of a tokenizer.json; path: for messages, and the tokenizer's name. Of `named`, the tokens that
+// end a text and that mask one count.
+std::unique_ptr<const Tokenizer> make_hugging_face(const Json& json, const std::string& path,
+                                                   const SpecialTokens& named);
 
 // The tokens that the files beside a tokenizer add to it: added_tokens.json, then added_tokens_decoder of
 // tokenizer_config.json. Of an id, the last one counts; in order of ids.

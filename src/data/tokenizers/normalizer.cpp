@@ -39,6 +39,98 @@ class UnicodeForm : public Normalizer {
   int options_;
 };
 
+// Characters one by one: `change` appends what becomes of one.
+template <typename F>
+std::string by_character(std::string_view text, const F& change) {
+  std::string out;
+  out.reserve(text.size());
+  while (!text.empty()) {
+    change(utf8_first(text), out);
+    text.remove_prefix(utf8_sequence(text));
+  }
+  return out;
+}
+
+utf8proc_category_t category(char32_t c) { return utf8proc_category(static_cast<utf8proc_int32_t>(c)); }
+
+void append_lower(char32_t c, std::string& out) {
+  if (c == 0x130) {  // the one character whose lower case is two: i and a dot above
+    out += "i\xcc\x87";
+  } else {
+    utf8_append(out, static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(c))));
+  }
+}
+
+class Lowercase : public Normalizer {
+ public:
+  using Normalizer::Normalizer;
+
+ private:
+  std::string step(std::string text, size_t) const override { return by_character(text, append_lower); }
+};
+
+// Drops the characters of some categories.
+class Drop : public Normalizer {
+ public:
+  Drop(std::vector<utf8proc_category_t> dropped, std::string where)
+      : Normalizer(std::move(where)), dropped_(std::move(dropped)) {}
+
+ private:
+  std::string step(std::string text, size_t) const override {
+    if (is_ascii(text)) return text;
+    return by_character(text, [this](char32_t c, std::string& out) {
+      if (std::find(dropped_.begin(), dropped_.end(), category(c)) == dropped_.end()) utf8_append(out, c);
+    });
+  }
+
+  std::vector<utf8proc_category_t> dropped_;
+};
+
+// BERT's clean_text: controls vanish, and all spaces are alike.
+class CleanText : public Normalizer {
+ public:
+  using Normalizer::Normalizer;
+
+ private:
+  std::string step(std::string text, size_t) const override {
+    return by_character(text, [](char32_t c, std::string& out) {
+      utf8proc_category_t kind = category(c);
+      bool separates =
+          kind == UTF8PROC_CATEGORY_ZS || kind == UTF8PROC_CATEGORY_ZL || kind == UTF8PROC_CATEGORY_ZP;
+      if (c == '\t' || c == '\n' || c == '\r' || separates) {
+        out += ' ';
+      } else if (c != 0xfffd && kind != UTF8PROC_CATEGORY_CC && kind != UTF8PROC_CATEGORY_CF &&
+                 kind != UTF8PROC_CATEGORY_CO) {
+        utf8_append(out, c);
+      }
+    });
+  }
+};
+
+// BERT's handle_chinese_chars: a space on both sides of each character of the blocks that BERT counts.
+class SpaceChinese : public Normalizer {
+ public:
+  using Normalizer::Normalizer;
+
+ private:
+  static bool chinese(char32_t c) {
+    constexpr char32_t blocks[][2] = {{0x3400, 0x4dbf},   {0x4e00, 0x9fff},   {0xf900, 0xfaff},
+                                      {0x20000, 0x2a6df}, {0x2a700, 0x2b81f}, {0x2b920, 0x2ceaf},
+                                      {0x2f800, 0x2fa1f}};
+    return std::any_of(std::begin(blocks), std::end(blocks),
+                       [c](const char32_t(&block)[2]) { return c >= block[0] && c <= block[1]; });
+  }
+  std::string step(std::string text, size_t) const override {
+    if (is_ascii(text)) return text;
+    return by_character(text, [](char32_t c, std::string& out) {
+      bool spaced = chinese(c);
+      if (spaced) out += ' ';
+      utf8_append(out, c);
+      if (spaced) out += ' ';
+    });
+  }
+};
+
 class Prepend : public Normalizer {
  public:
   Prepend(std::string prefix, std::string where) : Normalizer(std::move(where)), prefix_(std::move(prefix)) {}
@@ -97,6 +189,21 @@ class Sequence : public Normalizer {
   std::vector<std::unique_ptr<const Normalizer>> steps_;
 };
 
+// The steps of BERT's normalizer, each of which a flag turns off.
+std::unique_ptr<const Normalizer> make_bert(Section& section) {
+  std::vector<std::unique_ptr<const Normalizer>> steps;
+  const std::string& where = section.where();
+  bool lower = section.flag("lowercase", true);
+  if (section.flag("clean_text", true)) steps.push_back(std::make_unique<CleanText>(where));
+  if (section.flag("handle_chinese_chars", true)) steps.push_back(std::make_unique<SpaceChinese>(where));
+  if (section.flag("strip_accents", lower)) {
+    steps.push_back(std::make_unique<UnicodeForm>(UTF8PROC_DECOMPOSE, where));
+    steps.push_back(std::make_unique<Drop>(std::vector{UTF8PROC_CATEGORY_MN}, where));
+  }
+  if (lower) steps.push_back(std::make_unique<Lowercase>(where));
+  return std::make_unique<Sequence>(std::move(steps), where);
+}
+
 std::unique_ptr<const Normalizer> make(const std::string& type, Section& section) {
   constexpr int compose = UTF8PROC_COMPOSE, decompose = UTF8PROC_DECOMPOSE;
   if (type == "NFC") return std::make_unique<UnicodeForm>(compose, section.where());
@@ -111,6 +218,12 @@ std::unique_ptr<const Normalizer> make(const std::string& type, Section& section
   if (type == "Strip") {
     return std::make_unique<Strip>(section.flag("strip_left", true), section.flag("strip_right", true),
                                    section.where());
+  }
+  if (type == "BertNormalizer") return make_bert(section);
+  if (type == "Lowercase") return std::make_unique<Lowercase>(section.where());
+  if (type == "StripAccents") {
+    return std::make_unique<Drop>(
+        std::vector{UTF8PROC_CATEGORY_MN, UTF8PROC_CATEGORY_MC, UTF8PROC_CATEGORY_ME}, section.where());
   }
   if (type != "Sequence") section.unsupported("type");
   std::vector<std::unique_ptr<const Normalizer>> steps;

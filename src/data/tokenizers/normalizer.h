@@ -10,6 +10,7 @@ namespace ds {
 // One step of a tokenizer.json's "normalizer": UTF-8 text to UTF-8 text.
 class Normalizer {
  public:
+  explicit Normalizer(std::string where) : where_(std::move(where)) {}  // file and key, for messages
   virtual ~Normalizer() = default;
   // Throws DS_ERROR_UNSUPPORTED, naming the step, for a text that grows beyond 64 times its bytes + 1 MiB.
   std::string apply(std::string text) const {
@@ -18,9 +19,6 @@ class Normalizer {
   }
   std::string apply(std::string text, size_t most) const;
 
- protected:
-  explicit Normalizer(std::string where) : where_(std::move(where)) {}
-
  private:
   // A result of more than `most` bytes may be cut off behind them.
   virtual std::string step(std::string text, size_t most) const = 0;
@@ -28,7 +26,8 @@ class Normalizer {
   std::string where_;
 };
 
-// nullptr for JSON null. Types: Sequence NFC NFD NFKC NFKD Prepend Replace Strip.
+// nullptr for JSON null. Types: Sequence NFC NFD NFKC NFKD Prepend Replace Strip Lowercase StripAccents
+// BertNormalizer.
 std::unique_ptr<const Normalizer> read_normalizer(const Json* json, const std::string& where);
 
 }  // namespace ds

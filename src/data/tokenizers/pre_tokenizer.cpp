@@ -94,6 +94,9 @@ class ReplaceSpaces : public Rewrite {
   std::string by_;
 };
 
+// What `tokenizers` takes for punctuation: that of Unicode, and every sign of ASCII.
+constexpr std::string_view punctuation = "[\\p{P}$+<=>^`|~]";
+
 using Steps = std::vector<std::unique_ptr<const PreTokenizerStep>>;
 
 SplitBehavior read_behavior(Section& section) {
@@ -155,9 +158,12 @@ void add_steps(const Json* json, const std::string& where, Steps& steps) {
     add_split("\\p{N}", each ? SplitBehavior::isolated : SplitBehavior::contiguous);
   } else if (type == "Punctuation") {
     bool given = section.find("behavior") != nullptr;
-    add_split("[\\p{P}$+<=>^`|~]", given ? read_behavior(section) : SplitBehavior::isolated);
+    add_split(punctuation, given ? read_behavior(section) : SplitBehavior::isolated);
   } else if (type == "WhitespaceSplit") {
     add_split("\\s", SplitBehavior::removed);
+  } else if (type == "BertPreTokenizer") {
+    add_split("\\s", SplitBehavior::removed);
+    add_split(punctuation, SplitBehavior::isolated);
   } else {
     section.unsupported("type");
   }

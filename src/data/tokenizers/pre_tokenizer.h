@@ -17,7 +17,7 @@ class PreTokenizerStep {
 };
 
 // A tokenizer.json's "pre_tokenizer" as a flat list of steps. Types: Sequence ByteLevel Split Metaspace
-// Digits Punctuation WhitespaceSplit.
+// Digits Punctuation WhitespaceSplit BertPreTokenizer.
 struct PreTokenizer {
   std::vector<std::unique_ptr<const PreTokenizerStep>> steps;
   bool spells_bytes = false;  // the last step would spell bytes in ByteAlphabet; it is left to the model

@@ -31,6 +31,16 @@ class SentencePiece : public Tokenizer {
     return processor_.eos_id() >= 0 ? std::optional(processor_.eos_id()) : std::nullopt;
   }
 
+  Frame frame() const override {
+    Frame out;
+    if (add_begin_) out.before.push_back(processor_.bos_id());
+    if (add_end_) out.after.push_back(processor_.eos_id());
+    return out;
+  }
+  bool is_special(int32_t token) const override {
+    return token >= 0 && token < vocab() && (processor_.IsControl(token) || processor_.IsUnknown(token));
+  }
+
   std::vector<int32_t> encode(std::string_view text, bool special) const override {
     std::string repaired;
     if (!is_utf8(text)) text = repaired = repair_utf8(text);

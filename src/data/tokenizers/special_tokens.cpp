@@ -83,9 +83,15 @@ SpecialTokens read_special_tokens(const std::string& folder) {
     take_text(json, "eos_token", out.end);
     take_text(json, "unk_token", out.unknown);
     take_text(json, "pad_token", out.pad);
+    take_text(json, "mask_token", out.mask);
+    take_text(json, "cls_token", out.cls);
+    take_text(json, "sep_token", out.sep);
     out.begin_given |= take_flag(json, "add_bos_token", out.add_begin);
     out.end_given |= take_flag(json, "add_eos_token", out.add_end);
     take_flag(json, "add_prefix_space", out.add_prefix_space);
+    take_flag(json, "do_lower_case", out.do_lower_case);
+    take_flag(json, "tokenize_chinese_chars", out.tokenize_chinese_chars);
+    out.accents_given |= take_flag(json, "strip_accents", out.strip_accents);
   }
   return out;
 }

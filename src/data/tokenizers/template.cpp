@@ -1,6 +1,6 @@
 #include "data/tokenizers/template.h"
 
-#include "data/tokenizers/bpe.h"
+#include "data/tokenizers/word_model.h"
 
 namespace ds {
 namespace {

@@ -1,0 +1,86 @@
+// vocab.txt, the file of BERT: a piece a line. The same as a tokenizer.json of WordPiece, which is made of it
+// here.
+#include <algorithm>
+#include <sstream>
+#include <unordered_map>
+
+#include "core/base/error.h"
+#include "data/tokenizers/file_text.h"
+#include "data/tokenizers/hugging_face.h"
+#include "data/tokenizers/kinds.h"
+#include "io/file.h"
+
+namespace ds {
+namespace {
+
+Json typed(const char* type) {
+  Json out;
+  out.set("type", type);
+  return out;
+}
+
+// A piece's id is the number of its line. Of equal lines the last one counts.
+Json read_pieces(const std::string& path) {
+  std::istringstream lines(read_file(path));
+  std::unordered_map<std::string, int64_t> ids;
+  int64_t count = 0;
+  for (std::string line; std::getline(lines, line); ++count) {
+    if (line.ends_with('\r')) line.pop_back();
+    ids[line] = count;
+  }
+  Json::Object pieces;
+  pieces.reserve(ids.size());
+  for (const auto& [piece, id] : ids) pieces.emplace_back(piece, id);
+  return Json(std::move(pieces));
+}
+
+Json special_token(const Json& pieces, const std::string& content, const std::string& path) {
+  const Json* id = pieces.find(content);
+  if (!id) raise(DS_ERROR_CORRUPT, "{}: has no line '{}', a special token of this tokenizer", path, content);
+  Json token;
+  token.set("id", *id);
+  token.set("content", content);
+  token.set("special", true);
+  return token;
+}
+
+}  // namespace
+
+std::unique_ptr<const Tokenizer> open_bert_vocabulary(const std::string& folder) {
+  std::string path = folder + "/vocab.txt";
+  Json pieces = read_pieces(path);
+  SpecialTokens tokens = read_special_tokens(folder);
+  for (auto [name, usual] : {std::pair{&tokens.pad, "[PAD]"},
+                             {&tokens.unknown, "[UNK]"},
+                             {&tokens.cls, "[CLS]"},
+                             {&tokens.sep, "[SEP]"},
+                             {&tokens.mask, "[MASK]"}}) {
+    if (name->empty()) *name = usual;
+  }
+  Json::Array added;
+  for (NamedToken& token : read_added_tokens(folder)) added.push_back(std::move(token.entry));
+  for (const std::string& content : {tokens.pad, tokens.unknown, tokens.cls, tokens.sep, tokens.mask}) {
+    bool there = std::any_of(added.begin(), added.end(),
+                             [&](const Json& token) { return token.at("content").string() == content; });
+    if (!there) added.push_back(special_token(pieces, content, path));
+  }
+  Json normalizer = typed("BertNormalizer"), around = typed("BertProcessing"), model = typed("WordPiece");
+  normalizer.set("lowercase", tokens.do_lower_case);
+  normalizer.set("handle_chinese_chars", tokens.tokenize_chinese_chars);
+  if (tokens.accents_given) normalizer.set("strip_accents", tokens.strip_accents);
+  for (auto [key, content] : {std::pair{"sep", tokens.sep}, {"cls", tokens.cls}}) {
+    around.set(key, Json::Array{content, special_token(pieces, content, path).at("id")});
+  }
+  model.set("unk_token", tokens.unknown);
+  model.set("vocab", std::move(pieces));
+  Json json;
+  json.set("added_tokens", std::move(added));
+  json.set("normalizer", std::move(normalizer));
+  json.set("pre_tokenizer", typed("BertPreTokenizer"));
+  json.set("post_processor", std::move(around));
+  json.set("decoder", typed("WordPiece"));
+  json.set("model", std::move(model));
+  return make_hugging_face(json, path, tokens);
+}
+
+}  // namespace ds

@@ -1,0 +1,60 @@
+#include "data/tokenizers/word_piece.h"
+
+#include <algorithm>
+
+namespace ds {
+namespace {
+
+bool continues_character(char c) { return (static_cast<unsigned char>(c) & 0xc0) == 0x80; }
+
+int64_t characters(std::string_view text) {
+  return std::count_if(text.begin(), text.end(), [](char c) { return !continues_character(c); });
+}
+
+}  // namespace
+
+WordPiece::WordPiece(Section& section) : WordModel(section) {
+  prefix_ = section.text("continuing_subword_prefix", "##");
+  std::string unknown = section.text("unk_token", "[UNK]");
+  unknown_ = find(unknown);
+  if (unknown_ < 0) {
+    raise(DS_ERROR_CORRUPT, "{}: '{}' is not in the vocabulary", section.path("unk_token"), unknown);
+  }
+  bool limited = section.find("max_input_chars_per_word") != nullptr;
+  most_characters_ = limited ? section.integer("max_input_chars_per_word", 0, INT32_MAX) : 100;
+  section.done();
+  for (const auto& [piece, id] : vocabulary_) longest_ = std::max(longest_, piece.size());
+}
+
+// piece: room for what is looked for.
+bool WordPiece::spell(std::string_view word, std::string& piece, std::vector<int32_t>& out) const {
+  for (size_t begin = 0; begin < word.size();) {
+    size_t before = begin == 0 ? 0 : prefix_.size();
+    size_t end = std::min(word.size(), begin + longest_ - std::min(longest_, before));
+    while (end < word.size() && end > begin && continues_character(word[end])) --end;
+    piece.assign(prefix_, 0, before).append(word, begin, end - begin);
+    int32_t token = -1;
+    while (end > begin && (token = find(piece)) < 0) {
+      do --end;
+      while (end > begin && continues_character(word[end]));
+      piece.resize(before + end - begin);
+    }
+    if (token < 0 || end == begin) return false;
+    out.push_back(token);
+    begin = end;
+  }
+  return true;
+}
+
+void WordPiece::encode(const Pieces& words, std::vector<int32_t>& out) const {
+  std::string piece;
+  for (const Range& range : words.ranges) {
+    std::string_view word = std::string_view(words.text).substr(range.begin, range.end - range.begin);
+    size_t before = out.size();
+    if (characters(word) <= most_characters_ && spell(word, piece, out)) continue;
+    out.resize(before);
+    out.push_back(unknown_);
+  }
+}
+
+}  // namespace ds

@@ -1,0 +1,27 @@
+#pragma once
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "data/tokenizers/word_model.h"
+
+namespace ds {
+
+// WordPiece (Schuster and Nakajima, "Japanese and Korean voice search", ICASSP 2012) as BERT uses it: the
+// longest piece of the vocabulary that begins a word, then the longest with the prefix ("##") that continues
+// it, and so on. A word that cannot be spelt so, or has too many characters, is one unknown token.
+class WordPiece : public WordModel {
+ public:
+  explicit WordPiece(Section& section);
+  void encode(const Pieces& words, std::vector<int32_t>& out) const override;
+
+ private:
+  bool spell(std::string_view word, std::string& piece, std::vector<int32_t>& out) const;
+
+  std::string prefix_;
+  int32_t unknown_ = 0;
+  int64_t most_characters_ = 0;
+  size_t longest_ = 0;  // bytes of a piece
+};
+
+}  // namespace ds
