@@ -23,10 +23,53 @@ void check_vocabulary(const TokenFile& text, int64_t vocabulary, const Config& c
   }
 }
 
+int32_t mask_token(const Config& config, const Tokenizer& tokenizer) {
+  if (config.data.mask_token >= 0) return static_cast<int32_t>(config.data.mask_token);
+  if (auto token = tokenizer.mask_token()) return *token;
+  raise(DS_ERROR_CONFIG,
+        "data.mask_token: missing; the model predicts masked tokens, and tokenizer '{}' names no mask token",
+        tokenizer.name());
+}
+
+Masking masking_of(const Config& config, const Tokenizer& tokenizer, int64_t vocabulary) {
+  const DataConfig& data = config.data;
+  Tokenizer::Frame frame = tokenizer.frame();
+  MaskingOptions out{data.mlm_probability,
+                     data.mask_replace_prob,
+                     data.random_replace_prob,
+                     mask_token(config, tokenizer),
+                     0,
+                     frame.before,
+                     frame.after,
+                     {}};
+  out.vocabulary = std::min(vocabulary, tokenizer.vocab());
+  for (int32_t token = 0; token < out.vocabulary; ++token) {
+    if (tokenizer.is_special(token)) out.special.push_back(token);
+  }
+  out.special.push_back(out.mask_token);
+  if (out.mask_token >= vocabulary) {
+    raise(DS_ERROR_CONFIG, "data.mask_token: the model has tokens 0 to {}, got {}{}", vocabulary - 1,
+          out.mask_token, data.mask_token >= 0 ? "" : " from tokenizer '" + tokenizer.name() + "'");
+  }
+  for (const std::vector<int32_t>* part : {&frame.before, &frame.after}) {
+    for (int32_t token : *part) {
+      if (token < vocabulary) continue;
+      raise(DS_ERROR_CONFIG, "data.tokenizer: '{}' puts token {} around a text, but the model has 0 to {}",
+            tokenizer.name(), token, vocabulary - 1);
+    }
+  }
+  auto around = static_cast<int64_t>(frame.before.size() + frame.after.size());
+  if (config.sequence <= around) {
+    raise(DS_ERROR_CONFIG, "run.sequence: must be above {}, the tokens that '{}' puts around a text, got {}",
+          around, tokenizer.name(), config.sequence);
+  }
+  return Masking(std::move(out));
+}
+
 }  // namespace
 
-RunData::RunData(const Config& config, int64_t vocabulary, int rank, int world, const std::string& folder,
-                 BatchCallback batch)
+RunData::RunData(const Config& config, int64_t vocabulary, TextUse use, int rank, int world,
+                 const std::string& folder, BatchCallback batch)
     : rank_(rank),
       world_(world),
       micro_batch_(config.micro_batch),
@@ -41,10 +84,14 @@ RunData::RunData(const Config& config, int64_t vocabulary, int rank, int world, 
   for (const TokenFile* text : {&dataset_.train, &dataset_.heldout}) {
     check_vocabulary(*text, vocabulary, config);
   }
-  train_.emplace(dataset_.train, config.sequence, config.run.seed, micro_batch_ * accumulation_ * world_);
-  if (dataset_.heldout.size() <= config.sequence) return;  // shorter than one window: nothing to evaluate on
-  heldout_.emplace(dataset_.heldout, config.sequence);
-  if (dataset_.train.vocab() > kBaselineVocab) return;
+  if (use == TextUse::masked) masking_.emplace(masking_of(config, *tokenizer_, vocabulary));
+  const Masking* masking = masking_ ? &*masking_ : nullptr;
+  train_.emplace(dataset_.train, config.sequence, config.run.seed, micro_batch_ * accumulation_ * world_,
+                 masking);
+  int64_t window = config.sequence - (masking ? masking->frame() : 0);
+  if (dataset_.heldout.size() <= window) return;  // nothing to evaluate on
+  heldout_.emplace(dataset_.heldout, config.sequence, masking);
+  if (masking || dataset_.train.vocab() > kBaselineVocab) return;
   baselines_ = measure_baselines(dataset_.train, dataset_.heldout);
 }
 
@@ -100,12 +147,14 @@ std::string run_tokenizer(const std::string& folder, const std::string& name) {
   return name != "bytes" && name_exists(copy) ? copy : name;
 }
 
-std::string prepare_run_data(const Config& config, const std::string& folder, const volatile int32_t* stop) {
+std::string prepare_run_data(const Config& config, TextUse use, const std::string& folder,
+                             const volatile int32_t* stop) {
   const DataConfig& data = config.data;
   if (data.paths.empty()) raise(DS_ERROR_CONFIG, "data.paths must name files or folders of text, got none");
+  if (use == TextUse::masked) mask_token(config, *open_tokenizer(data.tokenizer));  // before text is read
   make_folders(folder);
   std::string line = prepare_dataset({data.paths, data.heldout, data.max_bytes, data.strip_licences, stop},
-                                     data.tokenizer, folder);
+                                     data.tokenizer, folder, use);
   std::vector<TokenizerFile> files = tokenizer_files(data.tokenizer);
   if (!files.empty()) make_folders(folder + "/tokenizer");
   for (const TokenizerFile& file : files) {

@@ -14,14 +14,14 @@
 namespace ds {
 
 // Where a run's batches come from: token files, or the caller. A batch is micro_batch * sequence token ids
-// and the id that follows each.
+// and the id that follows each; of a masked language model, rows of Masking.
 class RunData {
  public:
   // Opens the token files in `folder`, unless `batch` replaces them; batch is copied. vocabulary: ids that
   // the model knows. DS_ERROR_CONFIG when there are not enough tokens for a batch, or one that it does not
-  // know.
-  RunData(const Config& config, int64_t vocabulary, int rank, int world, const std::string& folder,
-          BatchCallback batch);
+  // know, or no mask token where one is needed.
+  RunData(const Config& config, int64_t vocabulary, TextUse use, int rank, int world,
+          const std::string& folder, BatchCallback batch);
   RunData(const RunData&) = delete;
   RunData& operator=(const RunData&) = delete;
 
@@ -42,7 +42,9 @@ class RunData {
   void check_files();
   const Baselines& baselines() const {
     return baselines_;
-  }  // NaN without held-out text or of a large vocabulary
+  }  // NaN without held-out text, of a large vocabulary or of masked text
+  // One line about masking; "" for a model that predicts the next token, and with a batch function.
+  std::string masking() const { return masking_ ? masking_->describe() : ""; }
   // First tokens of the held-out (else the training) text, the prompt of the run's sample; none without text.
   std::vector<int32_t> prompt(int64_t tokens) const;
   const Tokenizer* tokenizer() const { return tokenizer_.get(); }  // nullptr with a batch function
@@ -54,6 +56,7 @@ class RunData {
   BatchCallback batch_;
   std::unique_ptr<const Tokenizer> tokenizer_;
   Dataset dataset_;
+  std::optional<Masking> masking_;  // the samplers read it
   std::optional<TrainSampler> train_;
   std::optional<HeldoutSampler> heldout_;
   std::string hash_ = "caller";
@@ -66,7 +69,9 @@ std::string run_tokenizer(const std::string& folder, const std::string& name);
 
 // Gathers config.data's text and writes its token files into `folder`, which it makes, and a copy of the
 // tokenizer's own files into folder/tokenizer. Returns one line about
-// the text. One rank does this. DS_ERROR_USER when *stop [nullable] becomes non-zero meanwhile.
-std::string prepare_run_data(const Config& config, const std::string& folder, const volatile int32_t* stop);
+// the text. One rank does this. DS_ERROR_CONFIG when `use` needs a mask token and there is none.
+// DS_ERROR_USER when *stop [nullable] becomes non-zero meanwhile.
+std::string prepare_run_data(const Config& config, TextUse use, const std::string& folder,
+                             const volatile int32_t* stop);
 
 }  // namespace ds

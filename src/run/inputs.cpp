@@ -6,12 +6,6 @@ namespace ds {
 
 ModelInputs::ModelInputs(const HfModel& model, int64_t count, int64_t seq) {
   const Graph& graph = model.graph;
-  if (!model.causal) {
-    raise(DS_ERROR_UNSUPPORTED,
-          "model.folder: family {} predicts masked tokens; a run trains on the next one, and takes no such "
-          "folder (ds_graph_from_config does, with targets of your own)",
-          model.family);
-  }
   for (ValueId input : graph.inputs) {
     const std::string& name = graph.values[static_cast<size_t>(input)].name;
     if (name == "tokens") {
@@ -21,6 +15,9 @@ ModelInputs::ModelInputs(const HfModel& model, int64_t count, int64_t seq) {
     } else if (name == "mask") {
       kinds_.push_back(Kind::mask);
       ones_.assign(static_cast<size_t>(count), 1);
+    } else if (name == "token_types") {
+      kinds_.push_back(Kind::types);
+      zeros_.assign(static_cast<size_t>(count), 0);
     } else {
       ensure(name == "positions", "family {} has an input '{}' that a run does not fill", model.family, name);
       kinds_.push_back(Kind::positions);
@@ -40,6 +37,7 @@ std::vector<InputView> ModelInputs::views(std::span<const int32_t> tokens,
     const int32_t* data = kind == Kind::tokens    ? tokens.data()
                           : kind == Kind::targets ? targets.data()
                           : kind == Kind::mask    ? ones_.data()
+                          : kind == Kind::types   ? zeros_.data()
                                                   : positions_.data();
     out.push_back({data, DS_DTYPE_I32, count});
   }

@@ -1,5 +1,7 @@
 #include "run/setup.h"
 
+#include "core/base/error.h"
+
 namespace ds {
 
 void merge_patch(Json& document, const Json& patch) {
@@ -20,10 +22,19 @@ void merge_patch(Json& document, const Json& patch) {
   }
 }
 
+void check_masking_keys(const Config& config, const HfModel& model) {
+  for (const char* name : kMaskingKeys) {
+    if (!model.causal || config.origins.at(name) == "default") continue;
+    raise(DS_ERROR_CONFIG, "{}: for models that predict masked tokens; family {} predicts the next one", name,
+          model.family);
+  }
+}
+
 PlanPrograms run_programs(const Config& config, const HfModel& model) {
   PlanPrograms programs;
   programs.infer = false;
-  if (config.run.sample_tokens > 0) programs.decode = {config.sequence, model.position_offset};
+  if (config.run.sample_tokens > 0 && model.causal)
+    programs.decode = {config.sequence, model.position_offset};
   return programs;
 }
 

@@ -46,6 +46,12 @@ void check_vocabulary(const Opened& opened, const std::string& folder) {
   }
 }
 
+void check_causal(const HfModel& model, const std::string& path) {
+  if (model.causal) return;
+  raise(DS_ERROR_UNSUPPORTED, "'{}' is a {} model, which predicts masked tokens: it continues no text", path,
+        model.family);
+}
+
 Json engine_document(const TextRequest& request, int64_t sequence, int64_t stage, bool bf16) {
   Json run, zero, half, document;
   run.set("sequence", sequence);
@@ -93,6 +99,7 @@ Opened open_run(const std::string& path, const TextRequest& request, int world) 
   document.set("model", saved.at("model").json());
   out.config = parse_config(document, world);
   out.model = configured_model(out.config);
+  check_causal(out.model, path);
   out.decode = {out.config.sequence, out.model.position_offset};
   out.source.prompt = tokens_of(request, out.source.tokenizer.get());
   check_vocabulary(out, path);
@@ -128,6 +135,7 @@ Opened open_model(const std::string& folder, const TextRequest& request, int wor
           length, request.tokens, most, folder);
   int64_t positions = length + request.tokens;
   out.model = build_hf_model(folder, positions, positions);
+  check_causal(out.model, folder);
   check_vocabulary(out, folder);
   out.decode = {.positions = positions, .position_offset = out.model.position_offset, .by_length = true};
   out.config = parse_config(engine_document(request, positions, 0, false), world);

@@ -64,13 +64,13 @@ std::string communicator_of(const Json& document) {
 
 // Makes the folder of a new run with its token files, or opens that of an earlier one; locked either way. A
 // path of "" is left when a stop was asked for meanwhile.
-RunFolder open_folder(const Config& config, const TrainOptions& options, std::string& text) {
+RunFolder open_folder(const Config& config, TextUse use, const TrainOptions& options, std::string& text) {
   if (!options.resume.empty()) {
     return lock_run_folder(parse_run_name(options.resume).folder);
   }
   RunFolder folder = create_run_folder(config.run.dir);
   try {
-    if (!options.batch) text = prepare_run_data(config, folder.data(), options.stop);
+    if (!options.batch) text = prepare_run_data(config, use, folder.data(), options.stop);
   } catch (const std::exception& error) {
     discard_run_folder(folder);
     const auto* own = dynamic_cast<const Error*>(&error);
@@ -105,6 +105,8 @@ class Run {
     engine_options.threads = threads_of_rank(config_, comm_.local_size());
     engine_options.trace = true;
     HfModel model = configured_model(config_);
+    check_masking_keys(config_, model);
+    use_ = model.causal ? TextUse::next : TextUse::masked;
     if (comm_.rank() == 0) warn_unread(model, config_.model.folder);
     inputs_.emplace(model, config_.micro_batch * config_.accumulation * config_.sequence, config_.sequence);
     engine_options.programs = run_programs(config_, model);
@@ -115,7 +117,7 @@ class Run {
       agree_equal(comm_, "data.tokenizer", config_.data.tokenizer);
     }
     folder_.path = on_root(comm_, "run folder", [&] {
-      folder_ = open_folder(config_, options_, text_);
+      folder_ = open_folder(config_, use_, options_, text_);
       return folder_.path;
     });
     if (folder_.path.empty()) return stopped_early();
@@ -134,7 +136,7 @@ class Run {
  private:
   RunReport train_in_folder() {
     agree(comm_, "data", [&] {
-      data_ = std::make_unique<RunData>(config_, inputs_->vocabulary(), comm_.rank(), comm_.size(),
+      data_ = std::make_unique<RunData>(config_, inputs_->vocabulary(), use_, comm_.rank(), comm_.size(),
                                         folder_.data(), options_.batch);
       if (options_.resume.empty()) return;
       data_->check_record(read_run_config(folder_).text, "'" + folder_.file("config.json") + "'");
@@ -208,6 +210,10 @@ class Run {
     record_ = std::make_unique<Record>(config_, folder_, engine_->steps_taken(), options_.quiet, plan);
     record_->note("run folder " + folder_.path);
     if (!text_.empty()) record_->note(text_);
+    if (std::string masking = data_->masking(); !masking.empty()) record_->note(masking);
+    if (use_ == TextUse::masked && config_.run.sample_tokens > 0) {
+      record_->note("no sample (run.sample_tokens): a model that predicts masked tokens continues no text");
+    }
     record_->note(
         fmt::format("ranks {}, threads a rank {}; memory a rank: device {}, host {}, nvme {}, overhead {}",
                     comm_.size(), threads_of_rank(config_, comm_.local_size()), bytes_text(plan.device),
@@ -229,7 +235,7 @@ class Run {
     report.bigram_loss = data_->baselines().bigram;
     if (report.end == RunEnd::finished) {
       save_model();
-      report.sample = run_sample(*engine_, *data_, options_.stop);
+      if (use_ == TextUse::next) report.sample = run_sample(*engine_, *data_, options_.stop);
     }
     RankSpans spans = gather_spans(comm_, loop.spans());
     std::vector<CommTime> times = engine_->comm_times();
@@ -267,11 +273,14 @@ class Run {
 
   void tell(const RunReport& report) {
     if (!std::isnan(report.heldout_loss)) {
-      record_->note(fmt::format(
-          "held-out loss {:.4f} nats a token (unigram model {:.4f}, ratio {:.3f}; bigram model {:.4f}, "
-          "difference {:+.4f})",
-          report.heldout_loss, report.unigram_loss, report.heldout_loss / report.unigram_loss,
-          report.bigram_loss, report.heldout_loss - report.bigram_loss));
+      std::string line = fmt::format("held-out loss {:.4f} nats a {}token", report.heldout_loss,
+                                     use_ == TextUse::masked ? "masked " : "");
+      if (!std::isnan(report.unigram_loss)) {
+        line += fmt::format(" (unigram model {:.4f}, ratio {:.3f}; bigram model {:.4f}, difference {:+.4f})",
+                            report.unigram_loss, report.heldout_loss / report.unigram_loss,
+                            report.bigram_loss, report.heldout_loss - report.bigram_loss);
+      }
+      record_->note(line);
     }
     if (!report.sample.empty()) record_->note("sample:\n" + report.sample);
     if (report.end == RunEnd::stopped || report.end == RunEnd::callback) {
@@ -309,6 +318,7 @@ class Run {
   const Config& config_;
   Communicator& comm_;
   const TrainOptions& options_;
+  TextUse use_ = TextUse::next;
   std::string text_;  // one line about the text; rank 0 of a new run
   std::unique_ptr<RunData> data_;
   RunFolder folder_;

@@ -184,11 +184,6 @@ TEST_F(RunTrain, a_folder_may_begin_with_random_weights) {
   EXPECT_TRUE(exists(report.folder + "/model/config.json"));
 }
 
-TEST_F(RunTrain, a_folder_that_predicts_masked_tokens_is_refused) {
-  std::string why = error_of(on_folder(config("b", 2), reference_model("bert")), DS_ERROR_UNSUPPORTED);
-  EXPECT_NE(why.find("bert"), std::string::npos) << why;
-}
-
 TEST_F(RunTrain, writes_the_whole_run_folder) {
   RunReport report = train_on(2, config("a", 6), quiet());
   EXPECT_EQ(report.end, RunEnd::finished);

@@ -154,6 +154,23 @@ void complete_model_folder(Config& c) {
   }
 }
 
+void check_masking(const Config& c) {
+  for (const char* name : kMaskingKeys) {
+    if (c.model.folder.empty() && c.origins.contains(name)) {
+      raise(DS_ERROR_CONFIG, "{}: needs model.folder with a masked language model, got none", name);
+    }
+  }
+  if (c.data.mlm_probability == 0) {
+    raise(DS_ERROR_CONFIG, "data.mlm_probability: must be above 0, or no token is a target, got 0");
+  }
+  const double changed = c.data.mask_replace_prob + c.data.random_replace_prob;
+  if (changed > 1 + 1e-9) {
+    raise(DS_ERROR_CONFIG,
+          "data.mask_replace_prob {} and data.random_replace_prob {} must add up to at most 1",
+          c.data.mask_replace_prob, c.data.random_replace_prob);
+  }
+}
+
 void complete_model(Config& c) {
   ModelConfig& m = c.model;
   if (!m.folder.empty()) return complete_model_folder(c);
@@ -296,6 +313,7 @@ Config parse_config(const Json& document, int world) {
   complete_batch(config, world);
   complete_optimizer(config, reader);
   complete_model(config);
+  check_masking(config);
   check_sizes(config);
   check_tiers(config);
   check_quantization(config);

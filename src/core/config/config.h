@@ -29,7 +29,16 @@ struct DataConfig {
   double heldout = 0.05;            // share of files held out, chosen by content hash
   int64_t max_bytes = 16 << 20;
   bool strip_licences = true;  // remove leading licence comments
+  // Of masked language models, in the words of Transformers' DataCollatorForLanguageModeling.
+  double mlm_probability = 0.15;     // share of the tokens that are targets
+  double mask_replace_prob = 0.8;    // share of these that become the mask token
+  double random_replace_prob = 0.1;  // and a random one; the others stay
+  int64_t mask_token = -1;           // -1: the tokenizer's
 };
+
+// The keys of masked language models in DataConfig.
+inline constexpr const char* kMaskingKeys[] = {"data.mlm_probability", "data.mask_replace_prob",
+                                               "data.random_replace_prob", "data.mask_token"};
 
 struct RunConfig {
   std::string dir;  // run folder; "" = runs/NNN

@@ -350,6 +350,29 @@ void model_keys(std::vector<Key>& keys) {
       "dropout", [](auto& c) -> auto& { return c.model.dropout; }, Limits{.low = 0, .high = 0.999});
 }
 
+// A key of masked language models, which only a folder can hold.
+template <typename Field>
+Key masking_key(std::string path, Field field, Limits limits) {
+  Key out = key(std::move(path), field, limits);
+  out.get = [field](const Config& config) {
+    const auto value = field(config);
+    return config.model.folder.empty() || value < 0 ? Json() : write_value(value);
+  };
+  return out;
+}
+
+void masking_keys(std::vector<Key>& keys) {
+  constexpr Limits share{.low = 0, .high = 1};
+  keys.push_back(masking_key(
+      "data.mlm_probability", [](auto& c) -> auto& { return c.data.mlm_probability; }, share));
+  keys.push_back(masking_key(
+      "data.mask_replace_prob", [](auto& c) -> auto& { return c.data.mask_replace_prob; }, share));
+  keys.push_back(masking_key(
+      "data.random_replace_prob", [](auto& c) -> auto& { return c.data.random_replace_prob; }, share));
+  keys.push_back(masking_key(
+      "data.mask_token", [](auto& c) -> auto& { return c.data.mask_token; }, count));
+}
+
 void run_keys(std::vector<Key>& keys) {
   keys.push_back(key("data.paths", [](auto& c) -> auto& { return c.data.paths; }));
   keys.push_back(key("data.tokenizer", [](auto& c) -> auto& { return c.data.tokenizer; }));
@@ -358,6 +381,7 @@ void run_keys(std::vector<Key>& keys) {
   keys.push_back(bytes_key(
       "data.max_bytes", [](auto& c) -> auto& { return c.data.max_bytes; }, Limits{.low = 1, .high = 0x1p40}));
   keys.push_back(key("data.strip_licences", [](auto& c) -> auto& { return c.data.strip_licences; }));
+  masking_keys(keys);
   keys.push_back(key("run.dir", [](auto& c) -> auto& { return c.run.dir; }));
   keys.push_back(key(
       "run.steps", [](auto& c) -> auto& { return c.run.steps; }, count));
