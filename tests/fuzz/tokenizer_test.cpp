@@ -63,27 +63,36 @@ TEST_P(FuzzTokenizer, RandomParts) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, FuzzTokenizer,
-                         testing::Values("gpt2", "llama2", "llama3", "metaspace", "split_steps", "unknown"));
+                         testing::Values("gpt2", "llama2", "llama3", "metaspace", "split_steps", "unknown",
+                                         "bert"));
 
-TEST(FuzzTokenizerPair, RandomFiles) {
+// Files that libds makes a tokenizer.json of.
+void damage_files(const std::string& from, const std::vector<std::string>& names) {
   TempFolder folder;
-  const std::vector<std::string> names{"merges.txt", "tokenizer_config.json", "vocab.json"};
   std::vector<std::string> good;
   for (const std::string& name : names) {
-    good.push_back(get_file(kFolders + "gpt2_pair/" + name));
+    good.push_back(get_file(kFolders + from + "/" + name));
     put_file(folder / name, good.back());
   }
   Attempts attempts;
   for (uint32_t i = 0; i < 600; ++i) {
     Dice dice(63, i);
     SCOPED_TRACE(i);
-    auto which = static_cast<size_t>(dice.below(3));
+    auto which = static_cast<size_t>(dice.below(static_cast<int64_t>(names.size())));
     put_file(folder / names[which], mutate_bytes(good[which], dice));
     attempts.run([&] { use(folder.path()); });
     put_file(folder / names[which], good[which]);
   }
   EXPECT_GT(attempts.loaded, 20);
   EXPECT_GT(attempts.refused, 100);
+}
+
+TEST(FuzzTokenizerPair, RandomFiles) {
+  damage_files("gpt2_pair", {"merges.txt", "tokenizer_config.json", "vocab.json"});
+}
+
+TEST(FuzzTokenizerVocabulary, RandomFiles) {
+  damage_files("bert_vocabulary_cased", {"vocab.txt", "tokenizer_config.json"});
 }
 
 }  // namespace

@@ -184,6 +184,24 @@ TEST_F(RunTrain, a_folder_may_begin_with_random_weights) {
   EXPECT_TRUE(exists(report.folder + "/model/config.json"));
 }
 
+// Dropout of attention's weights is part of training, not of evaluation and text.
+TEST_F(RunTrain, a_folder_is_trained_with_its_dropout) {
+  std::string model = folder_.path() + "/noisy";
+  std::filesystem::copy(reference_model("gpt2"), model);
+  Json noisy = Json::parse(read_file(model + "/config.json"));
+  noisy.set("attn_pdrop", 0.5);
+  write_file_atomic(model + "/config.json", noisy.dump());
+  Json still = on_folder(config("still", 1), model), patch = Json::parse(R"({"model": {"dropout": null}})");
+  Json moved = on_folder(config("moved", 1), model);
+  for (Json* c : {&still, &moved}) merge_patch(*c, Json::parse(R"({"optimizer": {"params": {"lr": 0}}})"));
+  merge_patch(moved, patch);
+  RunReport without = train_on(1, still, quiet()), with = train_on(1, moved, quiet());
+  EXPECT_GT(std::abs(with.loss - without.loss), 1e-3);
+  EXPECT_EQ(with.heldout_loss, without.heldout_loss);
+  EXPECT_EQ(with.sample, without.sample);
+  EXPECT_FALSE(with.sample.empty());
+}
+
 TEST_F(RunTrain, writes_the_whole_run_folder) {
   RunReport report = train_on(2, config("a", 6), quiet());
   EXPECT_EQ(report.end, RunEnd::finished);

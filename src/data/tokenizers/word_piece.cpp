@@ -5,6 +5,9 @@
 namespace ds {
 namespace {
 
+// A word takes time in proportion to the square of its characters.
+constexpr int64_t kMostCharacters = 1000;
+
 bool continues_character(char c) { return (static_cast<unsigned char>(c) & 0xc0) == 0x80; }
 
 int64_t characters(std::string_view text) {
@@ -21,7 +24,7 @@ WordPiece::WordPiece(Section& section) : WordModel(section) {
     raise(DS_ERROR_CORRUPT, "{}: '{}' is not in the vocabulary", section.path("unk_token"), unknown);
   }
   bool limited = section.find("max_input_chars_per_word") != nullptr;
-  most_characters_ = limited ? section.integer("max_input_chars_per_word", 0, INT32_MAX) : 100;
+  most_characters_ = limited ? section.integer("max_input_chars_per_word", 0, kMostCharacters) : 100;
   section.done();
   for (const auto& [piece, id] : vocabulary_) longest_ = std::max(longest_, piece.size());
 }
