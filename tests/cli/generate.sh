@@ -36,7 +36,7 @@ across() { "$libds" generate "$models/$1" --ids 21,24,39,29,25 --tokens 16 --tem
 [ "$("$libds" generate --ids 010,0 "$models/gpt2" --tokens 2)" = "$("$libds" generate "$models/gpt2" --ids 10,0 --tokens 2)" ] ||
   fail "010 is ten, and the folder may come after the numbers"
 
-refused "rows see later rows" "$models/bert" --ids 1,2 --tokens 4
+refused "predicts masked tokens: it continues no text" "$models/bert" --ids 1,2 --tokens 4
 refused "5 must be 0 to 127" "$models/gpt2" --ids 1,2,3,4,5,500 --tokens 1
 refused "the prompt has 3 tokens and 100000 are asked for" "$models/gpt2" --ids 1,2,3 --tokens 100000
 refused "tokenizer" "$models/gpt2" --prompt words

@@ -33,8 +33,8 @@ struct HfModel {
 
 // The model of a config.json of Transformers 4 or 5, for batches of n <= bound rows. Throws
 // DS_ERROR_UNSUPPORTED for an architecture or option that libds does not have, naming key and value, and
-// DS_ERROR_INVALID_ARGUMENT for values that contradict each other. In training mode layerdrop and the noise of
-// routers are refused unless they are 0. `masked`: with an input `mask` whatever the family.
+// DS_ERROR_INVALID_ARGUMENT for values that contradict each other. In training mode layerdrop and the noise
+// of routers are refused unless they are 0. `masked`: with an input `mask` whatever the family.
 HfModel hf_model(const Json& config, int64_t bound, int64_t seq, HfMode mode = HfMode::evaluation,
                  bool masked = false);
 
