@@ -8,7 +8,7 @@ namespace ds {
 namespace {
 
 // Emits the host's part of a step and closes a segment at every end of a micro-step. What the host does
-// behind the last one stands before the update and has no gradients.
+// behind the last one has no gradients, and a segment of its own: nothing of the update runs with it.
 class Recorder {
  public:
   Recorder(const DelegatePlan& plan, ProgramBuilder& builder, StepBuffers& buffers)
@@ -26,6 +26,7 @@ class Recorder {
       ++micro_;
       if (micro_ < plan_.zero.accumulation) start_micro(e + 1, events.end());
     }
+    if (events.back().kind != HostEvent::Kind::end) builder_.end_segment("leases");
   }
 
  private:

@@ -35,6 +35,7 @@ class Hoister {
   void run() {
     for (size_t i = 0; i < program_.instrs.size(); ++i) {
       Kind kind = kind_of(program_.instrs[i]);
+      if (begins_update(i)) queue_bound_[static_cast<size_t>(Queue::copy)] = static_cast<int64_t>(i);
       if (kind != Kind::fixed) place(i, kind);
       note(i);
     }
@@ -49,6 +50,16 @@ class Hoister {
     if (gathers && in.attrs.has("bucket")) return Kind::gather;
     if (in.op == "fetch") return Kind::fetch;
     return in.op == "load" ? Kind::load : Kind::fixed;
+  }
+
+  // The caller may edit gradients before the update, which renews their norms. So copies of either are made
+  // within it.
+  bool begins_update(size_t i) const {
+    auto in_update = [&](size_t at) {
+      auto segment = static_cast<size_t>(program_.instrs[at].segment);
+      return segment < program_.segments.size() && program_.segments[segment].name == "update";
+    };
+    return i > 0 && in_update(i) && !in_update(i - 1);
   }
 
   const Buffer& buffer(const Operand& o) const { return program_.buffers[static_cast<size_t>(o.buffer)]; }
@@ -153,8 +164,6 @@ class Hoister {
                                                      static_cast<InstrId>(i), in.queue, found_);
     }
     queue_bound_[static_cast<size_t>(in.queue)] = after(i);
-    // Where gradients may be edited before the update: copies of them are made behind it.
-    if (in.op == "losses") queue_bound_[static_cast<size_t>(Queue::copy)] = after(i);
   }
 
   void reorder() {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cmath>
 
 #include "core/base/error.h"
 #include "engine/delegate.h"
@@ -100,6 +101,35 @@ TEST(DelegateOrder, AMissingGradientMayComeAgain) {
       expect_gradient(engine, 1, s % 2 == 1 ? 1 : 0, "step " + std::to_string(s));
       for (int32_t p : {0, 2, 3}) expect_gradient(engine, p, 1, "step " + std::to_string(s));
       engine.step();
+    }
+  }
+}
+
+// A gradient that is written before the update is the one that the step uses, also where norms and sums lie
+// on the host and the recorded step has begun nothing too early.
+TEST(DelegateOrder, AGradientMayBeEditedBehindAnyCall) {
+  for (int stage : {0, 2, 3}) {
+    for (bool late : {false, true}) {
+      Config c = config_of(stage, 2, 1);
+      c.zero.optimizer_tier = Tier::host;
+      if (stage == 3) c.zero.param_tier = Tier::host;  // whose fetches are made ahead
+      c.emulate_tiers = true;
+      run_ranks(2, [&](Communicator& comm) {
+        DelegateEngine engine(c, comm, {});
+        add_params(engine);
+        for (int s = 0; s < 4; ++s) {
+          gather(engine, {0, 1, 2, 3});
+          for (int32_t p : {3, 2, 1, 0}) give(engine, p);
+          if (!late) release(engine, {0, 1, 2, 3});
+          engine.end_micro_step();
+          if (late) release(engine, {0, 1, 2, 3});
+          EXPECT_EQ(engine.following(), s > 0);
+          for (int32_t p = 0; p < kParams; ++p)
+            engine.write_tensor(p, "grad", std::vector<float>(kNumel, static_cast<float>(s + 2)));
+          EXPECT_NEAR(engine.step().grad_norm, (s + 2) * std::sqrt(kParams * kNumel), 1e-3)
+              << "stage " << stage << " late " << late << " step " << s;
+        }
+      });
     }
   }
 }
