@@ -8,6 +8,7 @@
 #include "core/base/half.h"
 #include "engine/delegate.h"
 #include "support/dice.h"
+#include "support/expected_state.h"
 
 namespace ds::test {
 
@@ -24,8 +25,8 @@ struct RandomCase {
 RandomCase random_case(uint64_t seed);
 
 // One rank's host. Gradients are whole numbers, so that every sum is exact: in each granule of a parameter
-// the largest is that of a code, which makes quantized ones exact, too. Whatever is wrong is thrown as
-// std::runtime_error.
+// the largest is that of a code, which makes quantized ones exact, too. Masters and optimizer states follow
+// from these sums (ExpectedState). Whatever is wrong is thrown as std::runtime_error.
 class RandomHost {
  public:
   // folder: for checkpoints, the same on all ranks.
@@ -51,7 +52,7 @@ class RandomHost {
   };
   struct Saved {
     std::string path;
-    std::vector<std::vector<double>> master, momentum;
+    ExpectedState state;
     int64_t steps = 0;
   };
 
@@ -75,18 +76,25 @@ class RandomHost {
   void evaluate();
   void touch_state();
   void try_wrong_calls();
-  void refused(const char* what, const std::string& part, const std::function<void()>& call);
+  void refused(const char* what, const std::string& part, const std::function<void()>& call,
+               ds_status status = DS_ERROR_STATE);
   void save();
   void load();
   void freeze_some();
   void write_some();
+  void write_parts();
+  void try_unrefreshed(int32_t param);
+  void edit_gradient();
+  std::string random_kind(int32_t param);
+  std::vector<float> values_for(int32_t param, const std::string& kind) const;
   std::vector<float> gradient(int64_t micro, int rank, int32_t param) const;
   void hand_over(int32_t param);
   void check_leases(const std::vector<int32_t>& params);
   void check_gradients(const char* when);
-  void check_masters();
-  void update();
-  double tolerance(int32_t param, double value) const;
+  void check_state();
+  void check_norm(double norm) const;
+  std::vector<float> read(int32_t param, const std::string& kind);
+  double rounding_of_param(int32_t param, Bounded master, bool gathered) const;
   [[noreturn]] void fail(const std::string& what) const;
 
   const RandomCase& case_;
@@ -95,8 +103,9 @@ class RandomHost {
   DelegateEngine engine_;
   Dice dice_;
   std::vector<int64_t> numel_;
-  std::vector<std::vector<double>> master_, momentum_, sum_;
-  std::vector<char> frozen_;
+  ExpectedState state_;
+  std::vector<std::vector<double>> sum_;  // of the gradients of this step
+  std::vector<char> frozen_, trained_;    // trained_: now or before, so that there are states
   std::vector<Lease> leases_;
   Place place_;
   Calls calls_, older_;

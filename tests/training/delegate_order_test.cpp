@@ -294,6 +294,27 @@ TEST(DelegateOrder, ALeaseStaysWhereItIsWhileOthersComeAndGo) {
   });
 }
 
+// A local write is no call of the others: what all ranks know of the host's order stays.
+TEST(DelegateOrder, ALocalWriteDuringEvaluationIsOneRanksOwn) {
+  for (int writer : {0, 1}) {
+    run_ranks(2, [&](Communicator& comm) {
+      DelegateEngine engine(config_of(3, 2, 1), comm, {});
+      add_params(engine);
+      for (int s = 0; s < 4; ++s) {
+        micro_step(engine);
+        engine.step();
+        for (int32_t p : {0, 1, 2, 3}) {  // as the step begins, which fetches ahead
+          gather(engine, {p});
+          EXPECT_EQ(engine.view(p).as<float>()[0], engine.read_tensor(p, "param")[0]);
+          release(engine, {p});
+          if (comm.rank() == writer) engine.write_local(p, "exp_avg", engine.read_local(p, "exp_avg"));
+          EXPECT_TRUE(engine.following()) << "behind the write of parameter " << p;
+        }
+      }
+    });
+  }
+}
+
 // One rank alone calls otherwise: all ranks get an error, before any of them updates, and none waits forever.
 TEST(DelegateOrder, OneRankThatLeavesItIsAnErrorOnAll) {
   using Odd = std::function<void(DelegateEngine&)>;

@@ -1,0 +1,47 @@
+#pragma once
+#include <algorithm>
+#include <cmath>
+
+namespace ds::test {
+
+// A number, and how far from it the same computation in f32 may end. Every operation carries on the errors of
+// its operands and adds what rounding to nearest can change of its own result (running error analysis:
+// Higham, "Accuracy and Stability of Numerical Algorithms", 2nd ed., section 3.3).
+struct Bounded {
+  double value = 0, error = 0;
+
+  // Rounded to f32 once; numbers that f32 has need no rounding.
+  static Bounded rounded(double x) { return {x, kUnit * std::abs(x) + kLeast}; }
+  static Bounded exact(double x) { return {x, 0}; }
+
+  bool holds(double x) const { return std::abs(x - value) <= error; }
+  double magnitude() const { return std::abs(value) + error; }
+
+  static constexpr double kUnit = 0x1p-24, kLeast = 0x1p-149;
+  static constexpr double kUnknown = 1e30;  // an error of which nothing is known
+};
+
+inline Bounded with_rounding(double value, double error) {
+  return {value, error + Bounded::kUnit * (std::abs(value) + error) + Bounded::kLeast};
+}
+
+inline Bounded operator+(Bounded a, Bounded b) { return with_rounding(a.value + b.value, a.error + b.error); }
+
+inline Bounded operator-(Bounded a, Bounded b) { return a + Bounded{-b.value, b.error}; }
+
+inline Bounded operator*(Bounded a, Bounded b) {
+  return with_rounding(a.value * b.value, a.error * b.magnitude() + std::abs(a.value) * b.error);
+}
+
+inline Bounded operator/(Bounded a, Bounded b) {
+  double least = std::abs(b.value) - b.error, quotient = a.value / b.value;
+  if (!(least > 0)) return {b.value == 0 ? 0 : quotient, Bounded::kUnknown};
+  return with_rounding(quotient, (a.error + std::abs(quotient) * b.error) / least);
+}
+
+inline Bounded sqrt(Bounded a) {
+  double root = std::sqrt(a.value), low = std::sqrt(std::max(0.0, a.value - a.error));
+  return with_rounding(root, std::max(root - low, std::sqrt(a.value + a.error) - root));
+}
+
+}  // namespace ds::test

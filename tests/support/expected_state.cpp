@@ -1,0 +1,77 @@
+#include "support/expected_state.h"
+
+#include <algorithm>
+
+namespace ds::test {
+
+ExpectedState::ExpectedState(const OptimizerConfig& optimizer, const std::vector<std::vector<float>>& initial)
+    : optimizer_(optimizer), updates_(initial.size()) {
+  kinds_ = {"master"};
+  for (const char* state : {"exp_avg", "exp_avg_sq"}) {
+    if (optimizer.adam()) kinds_.emplace_back(state);
+  }
+  if (!optimizer.adam()) kinds_.emplace_back("momentum_buffer");
+  for (size_t kind = 0; kind < kinds_.size(); ++kind) {
+    values_.emplace_back();
+    for (const std::vector<float>& param : initial) {
+      values_[kind].emplace_back();
+      for (float x : param) values_[kind].back().push_back(Bounded::exact(kind == 0 ? x : 0));
+    }
+  }
+}
+
+size_t ExpectedState::index(const std::string& kind) const {
+  return static_cast<size_t>(std::find(kinds_.begin(), kinds_.end(), kind) - kinds_.begin());
+}
+
+const std::vector<Bounded>& ExpectedState::at(size_t param, const std::string& kind) const {
+  return values_.at(index(kind)).at(param);
+}
+
+void ExpectedState::set(size_t param, const std::string& kind, const std::vector<float>& values) {
+  std::vector<Bounded>& to = values_.at(index(kind)).at(param);
+  for (size_t e = 0; e < values.size(); ++e) to[e] = Bounded::exact(values[e]);
+}
+
+void ExpectedState::update(const std::vector<std::vector<double>>& sums, int64_t leaves,
+                           const std::vector<char>& frozen) {
+  Bounded scale = Bounded::rounded(1.0 / static_cast<double>(leaves));
+  for (size_t p = 0; p < updates_.size(); ++p) {
+    if (frozen[p]) continue;
+    ++updates_[p];
+    optimizer_.adam() ? adam(p, sums[p], scale) : sgd(p, sums[p], scale);
+  }
+}
+
+void ExpectedState::adam(size_t param, const std::vector<double>& sums, Bounded scale) {
+  const OptimizerConfig& o = optimizer_;
+  auto t = static_cast<double>(updates_[param]);
+  bool decoupled = o.adam_w_mode;
+  Bounded rate = Bounded::rounded(o.lr), eps = Bounded::rounded(o.eps);
+  Bounded decay = Bounded::rounded(decoupled ? 1 - o.lr * o.weight_decay : 1);
+  Bounded penalty = Bounded::rounded(decoupled ? 0 : o.weight_decay);
+  Bounded b1 = Bounded::rounded(o.beta1), rest1 = Bounded::rounded(1 - o.beta1);
+  Bounded b2 = Bounded::rounded(o.beta2), rest2 = Bounded::rounded(1 - o.beta2);
+  Bounded c1 = Bounded::rounded(1 - std::pow(o.beta1, t)), c2 = Bounded::rounded(1 - std::pow(o.beta2, t));
+  for (size_t e = 0; e < sums.size(); ++e) {
+    Bounded &master = values_[0][param][e], &m = values_[1][param][e], &v = values_[2][param][e];
+    Bounded p = master * decay, g = Bounded::exact(sums[e]) * scale + penalty * p;
+    m = b1 * m + rest1 * g;
+    v = b2 * v + rest2 * (g * g);
+    master = p - rate * (m / c1) / (sqrt(v / c2) + eps);
+  }
+}
+
+void ExpectedState::sgd(size_t param, const std::vector<double>& sums, Bounded scale) {
+  const OptimizerConfig& o = optimizer_;
+  Bounded rate = Bounded::rounded(o.lr), momentum = Bounded::rounded(o.momentum);
+  Bounded decay = Bounded::rounded(o.weight_decay);
+  for (size_t e = 0; e < sums.size(); ++e) {
+    Bounded &master = values_[0][param][e], &buffer = values_[1][param][e];
+    Bounded g = Bounded::exact(sums[e]) * scale + decay * master;
+    buffer = momentum * buffer + g;
+    master = master - rate * (o.nesterov ? g + momentum * buffer : buffer);
+  }
+}
+
+}  // namespace ds::test

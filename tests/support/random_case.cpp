@@ -1,0 +1,113 @@
+// What a seed of a random delegate host decides.
+#include <fmt/core.h>
+
+#include <bit>
+
+#include "support/models.h"
+#include "support/random_host.h"
+
+namespace ds::test {
+namespace {
+
+void choose_memory(Config& c, Dice& dice) {
+  c.emulate_tiers = dice.one_in(2);
+  c.zero.nvme_path = std::string(DS_BINARY_DIR) + "/scratch";
+  if (dice.one_in(2)) c.zero.optimizer_tier = dice.pick({Tier::host, Tier::nvme});
+  if (c.zero.stage == 3 && dice.one_in(2)) c.zero.param_tier = dice.pick({Tier::host, Tier::nvme});
+  c.zero.reduce_bucket_size = dice.pick<int64_t>({256, 1024, 3000, 1 << 20});
+  c.zero.param_persistence_threshold = dice.pick<int64_t>({0, 0, 300, 1 << 20});
+  c.zero.max_reuse_distance = dice.pick<int64_t>({0, 0, 1500, 1 << 20});
+  c.zero.prefetch_bucket_size = dice.pick<int64_t>({0, 1024, 1 << 20});
+  if (dice.one_in(4)) c.zero.max_live_parameters = dice.pick<int64_t>({2000, 5000});
+  c.zero.sub_group_size = dice.pick<int64_t>({4096, 1 << 20});
+  c.zero.buffer_count = static_cast<int>(dice.pick({1, 4}));
+  c.zero.overlap_comm = !dice.one_in(4);
+}
+
+void choose_codes(Config& c, Dice& dice) {
+  if (c.zero.stage == 3) c.zero.quantized_weights = dice.one_in(3);
+  if (c.zero.stage < 2 || !dice.one_in(2)) return;
+  c.zero.quantized_gradients = true;
+  c.zero.gradient_bits = static_cast<int>(dice.pick({4, 8}));
+  c.zero.error_feedback = dice.one_in(2);
+  c.zero.err_reset = dice.pick<int64_t>({2, 1024});
+}
+
+// Several nodes of a power of two ranks; in stage 3 groups that hold all of the parameters (hpZ), or of the
+// whole state (MiCS), too.
+void choose_levels(Config& c, Dice& dice, int world) {
+  c.nodes = dice.pick<int64_t>({0, world / 2, world / 2, 2});
+  if (c.zero.stage < 3) return;
+  int64_t shard = dice.pick<int64_t>({1, 2, 2, 2, world == 6 ? 6 : 4});
+  int64_t way = dice.below(3);
+  if (way == 0) c.zero.mics_shard_size = shard;
+  if (way == 0) c.zero.mics_hierarchical_gather = dice.one_in(2);
+  if (way == 1 && c.zero.param_tier != Tier::nvme) c.zero.hpz_partition_size = shard;
+}
+
+void choose_optimizer(OptimizerConfig& o, Dice& dice) {
+  o.lr = 0x1p-7;
+  o.type = dice.pick({"SGD", "Adam", "AdamW"});
+  o.weight_decay = dice.pick({0.0, 0.1});
+  o.momentum = o.adam() ? 0 : dice.pick({0.0, 0.5, 0.9});
+  o.nesterov = o.momentum > 0 && dice.one_in(3);
+  o.adam_w_mode = o.type == "AdamW" || dice.one_in(2);
+}
+
+std::vector<int64_t> random_shape(Dice& dice) {
+  if (dice.one_in(8)) return dice.pick<std::vector<int64_t>>({{0}, {0, 7}, {5, 0}});
+  int64_t rows = dice.pick<int64_t>({1, 5, 16, 33}), columns = dice.pick<int64_t>({1, 7, 32});
+  return dice.one_in(3) ? std::vector{rows * columns} : std::vector{rows, columns};
+}
+
+}  // namespace
+
+RandomCase random_case(uint64_t seed) {
+  RandomCase out;
+  Dice dice(seed, 1);
+  out.seed = seed;
+  bool levels = dice.one_in(8);
+  out.world = static_cast<int>(levels ? dice.pick({4, 4, 4, 6, 8}) : 1 + dice.below(3));
+  int stage = static_cast<int>(levels ? dice.pick({1, 2, 3, 3, 3}) : dice.below(4));
+  Config& c = out.config = make_config(stage, 1 + dice.below(4), out.world);
+  c.compute = dice.pick({DS_DTYPE_F32, DS_DTYPE_BF16});
+  c.reproducible = std::has_single_bit(static_cast<uint64_t>(c.accumulation * out.world)) && dice.one_in(3);
+  c.gradient_clipping = 0;
+  c.comm_timeout_ms = 20000;
+  choose_optimizer(c.optimizer, dice);
+  choose_memory(c, dice);
+  choose_codes(c, dice);
+  if (levels) choose_levels(c, dice, out.world);
+  if (dice.one_in(4)) out.options.chaos_seed = seed;
+  int64_t params = 2 + dice.below(6);
+  for (int64_t p = 0; p < params; ++p) {
+    out.names.push_back(fmt::format("h.{}.p{}", dice.one_in(2) ? p : p / 2, p));
+    out.shapes.push_back(random_shape(dice));
+  }
+  if (dice.one_in(4)) c.frozen = {out.names[0]};
+  return out;
+}
+
+std::string RandomCase::text() const {
+  const ZeroConfig& z = config.zero;
+  const OptimizerConfig& o = config.optimizer;
+  std::string out = fmt::format("seed {}: {} ranks", seed, world);
+  if (config.nodes > 0) out += fmt::format(" on {} nodes", config.nodes);
+  if (z.mics_shard_size > 0)
+    out += fmt::format(", shards of {}{}", z.mics_shard_size, z.mics_hierarchical_gather ? " by node" : "");
+  if (z.hpz_partition_size > 1) out += fmt::format(", parameters within {}", z.hpz_partition_size);
+  out +=
+      fmt::format(", stage {}, {} micro-steps, {}{}{}{}, {} decay {} momentum {}{}{}", z.stage,
+                  config.accumulation, dtype_name(config.compute), config.reproducible ? " reproducible" : "",
+                  z.overlap_comm ? " overlap" : "", options.chaos_seed ? " chaos" : "", o.type,
+                  o.weight_decay, o.momentum, o.nesterov ? " nesterov" : "", o.adam_w_mode ? "" : " l2");
+  out += fmt::format(", states {}, parameters {}{}, bucket {}, persistent {}, reuse {}, live {}",
+                     tier_name(z.optimizer_tier), tier_name(z.param_tier),
+                     config.emulate_tiers ? " emulated" : "", z.reduce_bucket_size,
+                     z.param_persistence_threshold, z.max_reuse_distance, z.max_live_parameters);
+  return out + fmt::format(", weights int{}, gradients int{}{}, {} parameters{}", z.quantized_weights ? 8 : 0,
+                           z.quantized_gradients ? z.gradient_bits : 0, z.error_feedback ? " feedback" : "",
+                           names.size(), config.frozen.empty() ? "" : ", one frozen");
+}
+
+}  // namespace ds::test

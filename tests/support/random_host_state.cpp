@@ -1,0 +1,191 @@
+// What a random delegate host does between its steps, and what it tries that must be refused.
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "core/base/error.h"
+#include "support/random_host.h"
+
+namespace ds::test {
+
+void RandomHost::between_steps() {
+  for (int64_t n = dice_.below(3); n > 0; --n) {
+    if (dice_.one_in(2)) evaluate();
+    if (dice_.one_in(2)) touch_state();
+  }
+}
+
+// Gathers and releases: often those that the last step began with, all or some of them.
+void RandomHost::evaluate() {
+  Calls calls;
+  Place place = start();
+  int64_t length = dice_.below(20);
+  if (dice_.one_in(2)) {
+    for (const Call& c : calls_) {
+      bool lease = c.kind == Call::Kind::gather || c.kind == Call::Kind::release;
+      if (!lease || static_cast<int64_t>(calls.size()) >= length) break;
+      add(calls, place, c);
+    }
+  } else {
+    place.micro = case_.config.accumulation;  // takes no gradients
+    soup(calls, place, length);
+  }
+  release_some(calls, place, true);
+  for (const Call& c : calls) {
+    perform(c);
+    if (dice_.one_in(8)) try_wrong_calls();
+    bool leased = std::any_of(place_.leases.begin(), place_.leases.end(), [](int n) { return n > 0; });
+    if (!leased && dice_.one_in(6)) write_parts();
+  }
+}
+
+void RandomHost::touch_state() {
+  int64_t what = dice_.below(7);
+  if (what == 0) save();
+  if (what == 1 && !saved_.empty()) load();
+  if (what == 2) freeze_some();
+  if (what == 3) write_some();
+  if (what == 4) check_state();
+  if (what == 5) check_gradients("between steps");
+  if (what == 6) write_parts();
+}
+
+void RandomHost::save() {
+  std::string path = engine_.save(folder_ + fmt::format("/{}", saved_.size()));
+  saved_.push_back({path, state_, steps_});
+}
+
+void RandomHost::load() {
+  const Saved& s = saved_[static_cast<size_t>(dice_.below(static_cast<int64_t>(saved_.size())))];
+  engine_.load(s.path);
+  state_ = s.state;
+  steps_ = s.steps;
+  for (size_t p = 0; p < frozen_.size(); ++p) {
+    frozen_[p] = engine_.is_frozen(static_cast<int32_t>(p));
+    trained_[p] = trained_[p] || !frozen_[p];
+  }
+}
+
+void RandomHost::freeze_some() {
+  std::vector<int32_t> params;
+  bool freeze = dice_.one_in(2);
+  auto trained = std::count(frozen_.begin(), frozen_.end(), 0);
+  for (size_t p = 0; p < frozen_.size(); ++p) {
+    if (!dice_.one_in(3) || (freeze && trained <= 1 && !frozen_[p])) continue;
+    trained -= freeze && !frozen_[p];
+    params.push_back(static_cast<int32_t>(p));
+    frozen_[p] = freeze;
+    trained_[p] = trained_[p] || !freeze;
+  }
+  engine_.freeze(params, freeze ? 1 : 0);
+  any_gradient_ = false;
+}
+
+// A parameter that was never trained has no optimizer states.
+std::string RandomHost::random_kind(int32_t param) {
+  std::vector<std::string> kinds = state_.kinds();
+  if (!trained_[static_cast<size_t>(param)]) return kinds[0];
+  return kinds[static_cast<size_t>(dice_.below(static_cast<int64_t>(kinds.size())))];
+}
+
+// Numbers that bf16 has, too. A second moment is not negative, and not small beside the first.
+std::vector<float> RandomHost::values_for(int32_t param, const std::string& kind) const {
+  std::vector<float> values;
+  for (int64_t e = 0; e < numel_[static_cast<size_t>(param)]; ++e) {
+    int64_t x = (e * 3 + call_) % 17 - 8;
+    values.push_back(static_cast<float>(kind == "exp_avg_sq" ? x + 9 : x) / 8);
+  }
+  return values;
+}
+
+void RandomHost::write_some() {
+  auto param = static_cast<int32_t>(dice_.below(static_cast<int64_t>(numel_.size())));
+  std::string kind = random_kind(param);
+  std::vector<float> values = values_for(param, kind);
+  engine_.write_tensor(param, kind, values);
+  state_.set(static_cast<size_t>(param), kind, values);
+}
+
+// All ranks write their own parts, or some ranks alone write what they have already.
+void RandomHost::write_parts() {
+  auto param = static_cast<int32_t>(dice_.below(static_cast<int64_t>(numel_.size())));
+  std::string kind = random_kind(param);
+  bool all = dice_.one_in(2);
+  int64_t writers = dice_.below(int64_t{1} << comm_.size());
+  read(param, kind);  // a delegate's parts are known when it has started
+  auto [first, count] = engine_.local_range(param);
+  std::vector<float> whole = values_for(param, kind), part;
+  part = all ? std::vector<float>(whole.begin() + first, whole.begin() + first + count)
+             : engine_.read_local(param, kind);
+  bool mine = all || (writers >> comm_.rank() & 1) != 0;
+  if (mine) engine_.write_local(param, kind, part);
+  if (all) state_.set(static_cast<size_t>(param), kind, whole);
+  if (kind != "master") return;
+  if (mine) try_unrefreshed(param);
+  engine_.refresh_params();
+}
+
+// Means of gradients are written whole or by parts.
+void RandomHost::edit_gradient() {
+  auto param = static_cast<int32_t>(dice_.below(static_cast<int64_t>(numel_.size())));
+  size_t p = static_cast<size_t>(param);
+  if (frozen_[p]) return;
+  std::vector<float> mean = values_for(param, "grad");
+  auto [first, count] = engine_.local_range(param);
+  std::vector<float> part(mean.begin() + first, mean.begin() + first + count);
+  bool whole = dice_.one_in(2);
+  auto write = [&] {
+    whole ? engine_.write_tensor(param, "grad", mean) : engine_.write_local(param, "grad", part);
+  };
+  if (case_.config.zero.optimizer_tier == Tier::nvme)
+    return refused("writing a gradient on nvme", case_.names[p], write, DS_ERROR_UNSUPPORTED);
+  write();
+  float scale = 1.0f / static_cast<float>(case_.config.accumulation * comm_.size());
+  for (size_t e = 0; e < mean.size(); ++e) sum_[p][e] = static_cast<double>(mean[e] / scale);
+}
+
+// ---- what must be refused, and change nothing
+
+void RandomHost::refused(const char* what, const std::string& part, const std::function<void()>& call,
+                         ds_status status) {
+  try {
+    call();
+  } catch (const Error& error) {
+    bool right = error.status() == status && std::string(error.what()).find(part) != std::string::npos;
+    if (!right) fail(fmt::format("{}: {}", what, error.what()));
+    return;
+  }
+  fail(fmt::format("{} was accepted", what));
+}
+
+// Until the refresh, on a rank that has written masters: refused without a word to the others.
+void RandomHost::try_unrefreshed(int32_t param) {
+  const char* part = "ds_engine_refresh must be called";
+  refused("gathering before a refresh", part, [&] { engine_.gather({&param, 1}); });
+  refused("reading a part before a refresh", part, [&] { engine_.read_local(param, "param"); });
+  refused("a step before a refresh", part, [&] { engine_.end_micro_step(); });
+}
+
+void RandomHost::try_wrong_calls() {
+  auto param = static_cast<int32_t>(dice_.below(static_cast<int64_t>(numel_.size())));
+  size_t p = static_cast<size_t>(param);
+  std::vector<int32_t> many(static_cast<size_t>(place_.leases[p] + 1), param);
+  refused("releasing too often", case_.names[p], [&] { engine_.release(many); });
+  std::vector<float> values(static_cast<size_t>(numel_[p]));
+  bool begun = place_.micro > 0 || std::count(place_.given.begin(), place_.given.end(), 1) > 0;
+  auto held = std::find_if(place_.leases.begin(), place_.leases.end(), [](int n) { return n > 0; });
+  if (begun) refused("saving in a step", "inside a step", [&] { engine_.save(folder_ + "/never"); });
+  if (place_.given[p])
+    refused("a second gradient", case_.names[p],
+            [&] { engine_.grad_ready(param, values.data(), DS_DTYPE_F32, numel_[p]); });
+  if (!begun && held == place_.leases.end()) return;
+  std::string part = begun ? "inside a step" : case_.names[static_cast<size_t>(held - place_.leases.begin())];
+  refused("writing", part, [&] { engine_.write_tensor(param, "master", values); });
+  refused("freezing", part, [&] { engine_.freeze({&param, 1}, 1); });
+  refused("refreshing", part, [&] { engine_.refresh_params(); });
+  auto [first, count] = engine_.local_range(param);
+  values.resize(static_cast<size_t>(count));
+  refused("writing a part", part, [&] { engine_.write_local(param, "master", values); });
+}
+
+}  // namespace ds::test
