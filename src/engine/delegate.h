@@ -79,7 +79,7 @@ class DelegateEngine final : public EngineCore {
   // What step_ had of this micro-step's gradients when it was left behind instruction `done`.
   void take_gradients(InstrId done);
   void finish_calls();
-  void record(std::vector<HostEvent> order);
+  void record(std::vector<HostEvent> order, std::string hash);
   std::vector<HostEvent> training_calls() const;
   void compare_orders(const std::string& mine);
   // Call by call.

@@ -94,13 +94,14 @@ int64_t DelegateEngine::program_bytes(int tier) const {
 void DelegateEngine::finish_calls() {
   bool as_recorded = following_ && events_.size() == record_->events.size();
   std::vector<HostEvent> order = as_recorded ? std::vector<HostEvent>() : training_calls();
-  compare_orders(as_recorded ? record_hash_ : hash_of(order));
+  std::string hash = as_recorded ? record_hash_ : hash_of(order);
+  compare_orders(hash);
   if (as_recorded) {
     step_->run();
   } else {
     if (following_) leave_record();
     update_->run();
-    if (whole_) record(std::move(order));
+    if (whole_) record(std::move(order), std::move(hash));
   }
   events_.clear();
 }
@@ -128,11 +129,11 @@ std::vector<HostEvent> DelegateEngine::training_calls() const {
 }
 
 // Compiles the step that was just made call by call.
-void DelegateEngine::record(std::vector<HostEvent> order) {
+void DelegateEngine::record(std::vector<HostEvent> order, std::string hash) {
   int64_t beside[3];
   // The program's memory is rounded up to whole blocks.
   for (int t = 0; t < 3; ++t) beside[t] = fragment_transient_[t] + kFileBlock;
-  record_hash_ = hash_of(order);
+  record_hash_ = std::move(hash);
   std::optional<RecordedStep> made =
       compile_recorded(plan_, config_, options_.machine, std::move(order), beside);
   if (!made) {

@@ -52,8 +52,8 @@ std::string html_text(std::string_view text) {
   while (!text.empty()) {
     char c = text.front();
     size_t length = utf8_sequence(text);
-    bool control = static_cast<unsigned char>(c) < 0x20 && c != '\n' && c != '\t';
-    if (length == 0 || control) {
+    bool hidden = length > 0 && is_control(utf8_first(text)) && c != '\n' && c != '\t';
+    if (length == 0 || hidden) {
       out += "\xef\xbf\xbd";  // U+FFFD
     } else if (c == '&') {
       out += "&amp;";

@@ -46,6 +46,7 @@ TEST(Text, NumbersForPeople) {
   EXPECT_EQ(duration_text(3 * 86400 + 4 * 3600), "3d 04:00");
   EXPECT_EQ(duration_text(nan), "-:--");
   EXPECT_EQ(html_text("a<b>&\"c\""), "a&lt;b&gt;&amp;&quot;c&quot;");
+  EXPECT_EQ(html_text("a\x7f\xc2\x9bz"), "a\xef\xbf\xbd\xef\xbf\xbdz");
 }
 
 TEST(MetricsCsv, ReadsBackTheSameBits) {

@@ -25,7 +25,8 @@ std::string one_line(std::string_view text) {
   std::string out;
   while (!text.empty()) {
     auto c = static_cast<unsigned char>(text[0]);
-    size_t length = c < 0x20 || c == 0x7f ? 0 : utf8_sequence(text);
+    size_t length = utf8_sequence(text);
+    if (length > 0 && is_control(utf8_first(text))) length = 0;
     if (length > 0) {
       out += text.substr(0, length);
     } else {

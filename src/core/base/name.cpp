@@ -6,12 +6,9 @@
 namespace ds {
 namespace {
 
-// U+0000 to U+001F, U+007F, U+0080 to U+009F.
-bool has_control(std::string_view name) {
-  for (size_t i = 0; i < name.size(); ++i) {
-    auto byte = static_cast<unsigned char>(name[i]);
-    if (byte < 0x20 || byte == 0x7f) return true;
-    if (byte == 0xc2 && i + 1 < name.size() && static_cast<unsigned char>(name[i + 1]) < 0xa0) return true;
+bool has_control(std::string_view name) {  // which is UTF-8
+  for (; !name.empty(); name.remove_prefix(utf8_sequence(name))) {
+    if (is_control(utf8_first(name))) return true;
   }
   return false;
 }

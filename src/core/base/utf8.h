@@ -12,6 +12,9 @@ bool is_utf8(std::string_view text);
 // The text with U+FFFD for every maximal part of an ill-formed sequence (Unicode 15, section 3.9).
 std::string repair_utf8(std::string_view text);
 
+// Unicode's control characters (general category Cc): U+0000 to U+001F, U+007F to U+009F.
+constexpr bool is_control(char32_t point) { return point < 0x20 || (point >= 0x7f && point < 0xa0); }
+
 // UTF-8 text for a terminal, which obeys control characters: all but line breaks and tabs become \xNN.
 std::string show_controls(std::string_view text);
 

@@ -33,6 +33,7 @@ TEST(Error, MessagesAreOneLineOfBoundedLength) {
   EXPECT_EQ(one_line("a\nb\r\t\x7f"), "a\\nb\\x0d\\x09\\x7f");
   EXPECT_EQ(one_line(std::string("\0", 1)), "\\x00");
   EXPECT_EQ(one_line("\xffz\xc3"), "\\xffz\\xc3");
+  EXPECT_EQ(one_line("a\xc2\x9bz\xc2\xa0"), "a\\xc2\\x9bz\xc2\xa0");
   EXPECT_EQ(one_line("\u00fcber"), "\u00fcber");
   EXPECT_EQ(one_line(std::string(kMostMessage, 'x')), std::string(kMostMessage, 'x'));
   for (size_t shift : {0, 1}) {
