@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -60,6 +61,21 @@ void EngineMemory::open_file() {
   file_.resize(file_bytes_);
 }
 
+namespace {
+
+// Copies into memory that is zero. Pages of zeros are only read, which takes no memory where nothing ever
+// wrote to them: the copy has pages where the original has them.
+void copy_sparse(std::byte* to, const std::byte* from, size_t bytes) {
+  static constexpr size_t kPage = 4096;
+  static const std::byte zeros[kPage] = {};
+  for (size_t at = 0; at < bytes; at += kPage) {
+    size_t size = std::min(kPage, bytes - at);
+    if (std::memcmp(from + at, zeros, size) != 0) std::memcpy(to + at, from + at, size);
+  }
+}
+
+}  // namespace
+
 // One that is held stays where it is, and what takes its place is a copy.
 void EngineMemory::grow(std::shared_ptr<Mapping>& arena, int64_t wanted) {
   if (static_cast<int64_t>(arena->bytes) >= wanted) return;
@@ -68,7 +84,7 @@ void EngineMemory::grow(std::shared_ptr<Mapping>& arena, int64_t wanted) {
     return;
   }
   auto made = std::make_shared<Mapping>(wanted);
-  if (arena->data) std::memcpy(made->data, arena->data, arena->bytes);
+  if (arena->data) copy_sparse(made->data, arena->data, arena->bytes);
   arena = std::move(made);
 }
 

@@ -21,7 +21,7 @@ class EngineMemory {
   void resize_transient(const MemoryPlan& plan);
   // As the plan says, which has the same persistent places and more behind them: arenas keep their contents
   // and get zero bytes behind, the file's new bytes are undefined. Pointers into the old arenas end, unless
-  // held.
+  // held; a held arena is copied, which takes pages only for what is not zero.
   void grow(const MemoryPlan& plan);
   // Returns the pages of a range of the persistent device arena to the system; it reads as zero again.
   void discard(int64_t offset, int64_t bytes);

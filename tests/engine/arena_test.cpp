@@ -1,0 +1,45 @@
+// The memory of an engine when it grows.
+#include "engine/arena.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "support/resident.h"
+
+namespace ds {
+namespace {
+
+constexpr int64_t kMiB = 1 << 20;
+
+MemoryPlan plan_of(int64_t device_bytes) {
+  MemoryPlan plan;
+  plan.tiers[0].persistent = device_bytes;
+  return plan;
+}
+
+// Most of the arena has no pages, as the places of leases have none. A tensor that the caller still has keeps
+// the old arena, beside which the new one takes what has pages and no more.
+TEST(Arena, GrowingCostsWhatHasPages) {
+  for (bool held : {false, true}) {
+    EngineMemory memory(plan_of(1024 * kMiB), "");
+    std::byte* old = memory.memory().arena[0][0];
+    for (int64_t at : {int64_t{0}, 400 * kMiB + 5000, 1024 * kMiB - 10}) std::memset(old + at, 7, 10);
+    std::shared_ptr<void> view = held ? memory.hold(old + 400 * kMiB) : nullptr;
+    int64_t before = test::resident_bytes();
+    memory.grow(plan_of(1536 * kMiB));
+    EXPECT_LT(test::resident_bytes() - before, 32 * kMiB);  // three huge pages
+    const std::byte* now = memory.memory().arena[0][0];
+    for (int64_t at : {int64_t{0}, 400 * kMiB + 5000, 1024 * kMiB - 10}) {
+      EXPECT_EQ(now[at], std::byte{7});
+      EXPECT_EQ(now[at + 9], std::byte{7});
+      EXPECT_EQ(now[at + 10], std::byte{0});
+      EXPECT_TRUE(!held || old[at + 9] == std::byte{7});
+    }
+    EXPECT_EQ(now[1536 * kMiB - 1], std::byte{0});
+    EXPECT_TRUE(!held || now != old);
+  }
+}
+
+}  // namespace
+}  // namespace ds

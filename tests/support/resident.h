@@ -1,0 +1,16 @@
+#pragma once
+#include <unistd.h>
+
+#include <cstdint>
+#include <fstream>
+
+namespace ds::test {
+
+// Anonymous memory of this process that has pages, in bytes.
+inline int64_t resident_bytes() {
+  int64_t size = 0, resident = 0, of_files = 0;
+  std::ifstream("/proc/self/statm") >> size >> resident >> of_files;
+  return (resident - of_files) * sysconf(_SC_PAGESIZE);
+}
+
+}  // namespace ds::test
