@@ -71,6 +71,26 @@ TEST(Refuse, LocalPartsBeforeADelegateHasStarted) {
   });
 }
 
+// What a host has is compared with what a step needs at once: states and parameters, not the places of leases
+// and gradients, which have pages only while the host program holds a bucket.
+TEST(Refuse, LeasePlacesCountForNothingUntilTheyAreUsed) {
+  constexpr int64_t kHuge = int64_t{1} << 38;
+  for (int stage : {0, 3}) {
+    auto comm = create_communicator("self", {});
+    Config c = make_config(stage, 1, 1);
+    c.optimizer.type = "SGD";
+    DelegateEngine engine(c, *comm, {});
+    int32_t p = engine.add_param("w", {kHuge}, {});
+    std::string message = message_of([&] { engine.gather({&p, 1}); }, DS_ERROR_OUT_OF_MEMORY);
+    size_t at = message.find("needs ");
+    ASSERT_NE(at, std::string::npos) << message;
+    int64_t needed = std::stoll(message.substr(at + 6));
+    // Parameter, momentum, sum of gradients and a draft of initial values; norms beside them.
+    EXPECT_GE(needed, 4 * 4 * kHuge) << message;
+    EXPECT_LT(needed, 4 * 4 * kHuge + kHuge / 8) << message;
+  }
+}
+
 TEST(Refuse, DelegateBudgetIsRefusedWithATable) {
   auto comm = create_communicator("self", {});
   Config c = make_config(0, 1, 1);
