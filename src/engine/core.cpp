@@ -1,7 +1,5 @@
 #include "engine/core.h"
 
-#include <sys/sysinfo.h>
-
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -11,6 +9,7 @@
 #include "comm/comm_log.h"
 #include "core/base/error.h"
 #include "core/base/hash.h"
+#include "core/base/host_memory.h"
 #include "core/base/name.h"
 #include "engine/prepare.h"
 #include "engine/threads.h"
@@ -22,13 +21,17 @@ namespace {
 // The system hands out arenas of any size and ends the process when they are filled. So what a rank needs is
 // compared with what its host has before anything of that size is made.
 void require_host_memory(int64_t wanted, const Layout& layout, int ranks) {
-  struct sysinfo host {};
-  sysinfo(&host);
-  auto has = static_cast<int64_t>((host.totalram + host.totalswap) * host.mem_unit);
-  if (wanted <= has / ranks) return;
-  raise(DS_ERROR_OUT_OF_MEMORY,
-        "the plan for {} elements needs {} bytes on each of {} ranks of this host, which has {} bytes",
-        layout.numel(), wanted, ranks, has);
+  HostMemory has = host_memory();
+  if (wanted > has.machine / ranks) {
+    raise(DS_ERROR_OUT_OF_MEMORY,
+          "the plan for {} elements needs {} bytes on each of {} ranks of this host, which has {} bytes",
+          layout.numel(), wanted, ranks, has.machine);
+  }
+  if (wanted > has.group) {  // which may be this rank's alone
+    raise(DS_ERROR_OUT_OF_MEMORY,
+          "the plan for {} elements needs {} bytes on a rank whose control group may use {} bytes",
+          layout.numel(), wanted, has.group);
+  }
 }
 
 }  // namespace

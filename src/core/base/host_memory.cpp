@@ -1,0 +1,74 @@
+#include "core/base/host_memory.h"
+
+#include <sys/sysinfo.h>
+
+#include <algorithm>
+#include <string_view>
+
+#include "core/base/file_stream.h"
+
+namespace ds {
+namespace {
+
+// A file that is absent or says "max" sets no limit.
+int64_t limit_in(const std::string& path) {
+  InputFile file(path);
+  int64_t bytes = 0;
+  return file >> bytes && bytes >= 0 ? std::min(bytes, kNoLimit) : kNoLimit;
+}
+
+// Calls each(folder) for the group's folder and those around it, up to the mount. In a container the group's
+// name may be the host's, of which the mount has nothing; then the mount itself is the container's group.
+template <typename F>
+void for_groups(const std::string& mount, std::string group, F each) {
+  while (!group.empty() && group != "/") {
+    each(mount + group);
+    group.erase(group.rfind('/'));
+  }
+  each(mount);
+}
+
+bool has_memory(std::string_view controllers) {
+  while (!controllers.empty()) {
+    size_t end = std::min(controllers.find(','), controllers.size());
+    if (controllers.substr(0, end) == "memory") return true;
+    controllers.remove_prefix(std::min(end + 1, controllers.size()));
+  }
+  return false;
+}
+
+}  // namespace
+
+int64_t group_memory(int64_t swap, const std::string& root) {
+  const std::string mount = root + "/sys/fs/cgroup";
+  int64_t memory = kNoLimit, swap_left = swap, both = kNoLimit;
+  InputFile groups(root + "/proc/self/cgroup");
+  for (std::string line; std::getline(groups, line);) {  // "4:memory:/name", of v2 "0::/name"
+    size_t first = line.find(':'), second = first == line.npos ? first : line.find(':', first + 1);
+    if (second == line.npos || line.compare(second + 1, 1, "/") != 0) continue;
+    std::string controllers = line.substr(first + 1, second - first - 1), group = line.substr(second + 1);
+    if (controllers.empty()) {
+      for_groups(mount, group, [&](const std::string& folder) {
+        memory = std::min(memory, limit_in(folder + "/memory.max"));
+        swap_left = std::min(swap_left, limit_in(folder + "/memory.swap.max"));
+      });
+    } else if (has_memory(controllers)) {
+      for_groups(mount + "/memory", group, [&](const std::string& folder) {
+        memory = std::min(memory, limit_in(folder + "/memory.limit_in_bytes"));
+        both = std::min(both, limit_in(folder + "/memory.memsw.limit_in_bytes"));
+      });
+    }
+  }
+  return std::min({memory + swap_left, both, kNoLimit});
+}
+
+HostMemory host_memory() {
+  struct sysinfo host {};
+  sysinfo(&host);
+  auto unit = static_cast<int64_t>(host.mem_unit);
+  int64_t memory = static_cast<int64_t>(host.totalram) * unit,
+          swap = static_cast<int64_t>(host.totalswap) * unit;
+  return {memory + swap, group_memory(swap)};
+}
+
+}  // namespace ds

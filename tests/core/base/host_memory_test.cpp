@@ -1,0 +1,62 @@
+// Limits of control groups, in trees of files as /proc and /sys have them.
+#include "core/base/host_memory.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "support/temp_folder.h"
+
+namespace ds {
+namespace {
+
+class GroupMemory : public testing::Test {
+ protected:
+  void put(const std::string& path, const std::string& text) {
+    std::filesystem::path file = folder_.path() + path;
+    std::filesystem::create_directories(file.parent_path());
+    std::ofstream(file) << text << "\n";
+  }
+  int64_t limit(int64_t swap) { return group_memory(swap, folder_.path()); }
+  test::TempFolder folder_;
+};
+
+TEST_F(GroupMemory, WithoutGroupsThereIsNone) {
+  EXPECT_EQ(limit(100), kNoLimit);
+  put("/proc/self/cgroup", "what is this\n:\n0:memory");
+  EXPECT_EQ(limit(100), kNoLimit);
+}
+
+TEST_F(GroupMemory, OfTheSecondVersionTheLowestAroundTheProcess) {
+  put("/proc/self/cgroup", "0::/jobs/one/task");
+  put("/sys/fs/cgroup/jobs/one/task/memory.max", "max");
+  EXPECT_EQ(limit(100), kNoLimit);
+  put("/sys/fs/cgroup/jobs/one/memory.max", "5000");
+  put("/sys/fs/cgroup/jobs/memory.max", "9000");
+  put("/sys/fs/cgroup/jobs/two/memory.max", "1");
+  EXPECT_EQ(limit(100), 5100);
+  put("/sys/fs/cgroup/jobs/one/task/memory.swap.max", "30");
+  EXPECT_EQ(limit(100), 5030);
+  EXPECT_EQ(limit(10), 5010);
+}
+
+TEST_F(GroupMemory, OfTheFirstVersionWithAndWithoutSwap) {
+  put("/proc/self/cgroup", "5:cpu,cpuacct:/a\n4:hugetlb,memory:/docker/abc\n0::/");
+  put("/sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712");
+  EXPECT_EQ(limit(100), kNoLimit);
+  put("/sys/fs/cgroup/memory/memory.limit_in_bytes", "7000");  // a container's mount begins with its group
+  EXPECT_EQ(limit(100), 7100);
+  put("/sys/fs/cgroup/memory/docker/abc/memory.limit_in_bytes", "6000");
+  put("/sys/fs/cgroup/memory/docker/memory.memsw.limit_in_bytes", "6050");
+  EXPECT_EQ(limit(100), 6050);
+  EXPECT_EQ(limit(20), 6020);
+}
+
+TEST(HostMemory, AMachineHasSome) {
+  EXPECT_GT(host_memory().machine, 1 << 20);
+  EXPECT_GT(host_memory().group, 1 << 20);
+}
+
+}  // namespace
+}  // namespace ds
