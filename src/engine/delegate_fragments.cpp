@@ -11,8 +11,7 @@ namespace ds {
 MemoryPlan DelegateEngine::fragment_memory(const DelegatePlan& plan) const {
   std::vector<Program> all{plan.init, plan.refresh, plan.update};
   for (size_t b = 0; b < plan.lease.size(); ++b) {
-    if (plan.zero.buckets[b].partitioned)
-      all.push_back(gather_fragment(plan, config_, options_.machine, b));
+    if (plan.zero.buckets[b].partitioned) all.push_back(gather_fragment(plan, config_, options_.machine, b));
     for (int32_t m = 0; plan.zero.trains(b) && m < config_.accumulation; ++m) {
       all.push_back(reduce_fragment(plan, config_, options_.machine, b, m));
     }
