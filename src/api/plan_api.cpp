@@ -1,12 +1,53 @@
+#include <algorithm>
 #include <map>
+#include <vector>
 
 #include "api/boundary.h"
 #include "api/handles.h"
 #include "checkpoint/model_folder.h"
 #include "comm/communicator.h"
+#include "monitor/text.h"
+#include "run/plan_column.h"
 #include "run/setup.h"
 
 namespace ds {
+namespace {
+
+// "model" and "largest tensors" of a plan.
+std::string model_lines(const Plan& plan, const Config& config) {
+  constexpr size_t kLargest = 5;
+  struct Row {
+    const std::string* name;
+    const TensorType* type;
+    int64_t numel;
+  };
+  std::vector<Row> rows;
+  int64_t total = 0;
+  for (const Parameter& p : plan.graph.params) {
+    const TensorType& type = plan.graph.type(p.value);
+    rows.push_back({&p.name, &type, type.shape.numel(1)});
+    total += rows.back().numel;
+  }
+  std::string out = fmt::format("model     {} parameters in {} tensors",
+                                count_text(static_cast<double>(total)), rows.size());
+  int64_t of_rank = config.micro_batch * config.accumulation * config.sequence;
+  if (of_rank > 0) {
+    out += fmt::format("; {} tokens a step: {} rank{} x {} micro-step{} x {} sequences x {} tokens",
+                       of_rank * plan.step.world, plan.step.world, plan.step.world == 1 ? "" : "s",
+                       config.accumulation, config.accumulation == 1 ? "" : "s", config.micro_batch,
+                       config.sequence);
+  }
+  std::stable_sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) { return a.numel > b.numel; });
+  rows.resize(std::min(rows.size(), kLargest));
+  out += "\n";
+  for (const Row& row : rows) {
+    out += fmt::format("{:<10}{:<40}{:>24}{:>10}\n", &row == &rows[0] ? "largest" : "", *row.name,
+                       row.type->shape.text(), count_text(static_cast<double>(row.numel)));
+  }
+  return out + "\n";
+}
+
+}  // namespace
 
 std::string plan_report(const Plan& plan, const Config& config) {
   std::map<std::string, int64_t> collectives;
@@ -15,7 +56,8 @@ std::string plan_report(const Plan& plan, const Config& config) {
     ++queues[static_cast<int>(instr.queue)];
     if (instr.queue == Queue::comm) ++collectives[instr.op];
   }
-  std::string out = memory_table(plan.zero.buffers, memory_plan(plan), config.memory_budget);
+  std::string out =
+      model_lines(plan, config) + memory_table(plan.zero.buffers, memory_plan(plan), config.memory_budget);
   out += "overhead  measured when an engine is created\n";
   out += fmt::format("\n{:<34}{:>16}\n", "queue", "instructions");
   for (int q = 0; q < kQueues; ++q) {
@@ -63,6 +105,20 @@ ds_status ds_plan_report(const ds_plan* plan, char* buffer, size_t buffer_size, 
 ds_status ds_plan_print(const ds_plan* plan, char* buffer, size_t buffer_size, size_t* out_size) {
   return ds::boundary(
       [&] { ds::put_text(ds::need(plan, "plan").plan.step.print(), buffer, buffer_size, out_size); });
+}
+
+ds_status ds_plan_picture(const ds_plan* const* plans, size_t count, char* buffer, size_t buffer_size,
+                          size_t* out_size) {
+  return ds::boundary([&] {
+    ds::need(plans, "plans");
+    ds::require(count >= 1 && count <= 16, "count must be 1 to 16 plans, got {}", count);
+    std::vector<ds::PlanColumn> columns;
+    for (size_t i = 0; i < count; ++i) {
+      const ds_plan& plan = ds::need(plans[i], "plans[i]");
+      columns.push_back(ds::plan_column(plan.plan, plan.config));
+    }
+    ds::put_text(ds::plan_picture(columns, ds::plan_column_note()), buffer, buffer_size, out_size);
+  });
 }
 
 void ds_plan_destroy(ds_plan* plan) { ds::destroy(plan); }

@@ -33,19 +33,22 @@ std::string memory_table(std::span<const Buffer> buffers, const MemoryPlan& memo
     if (b.residency == Residency::persistent) rows[static_cast<int>(b.tier)][kind_of(b)] += b.bytes();
   }
   int64_t limits[3] = {budget.device, budget.host, budget.nvme};
-  std::string out = fmt::format("{:<10}{:<26}{:>16}\n", "tier", "kind", "bytes per rank");
+  constexpr const char* row = "{:<10}{:<26}{:>16}{:>12.2f}";
+  std::string out = fmt::format("{:<10}{:<26}{:>16}{:>12}\n", "tier", "kind", "bytes per rank", "MiB");
+  auto mib = [](int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); };
   for (int t = 0; t < 3; ++t) {
     const char* tier = tier_name(static_cast<Tier>(t));
     int64_t named = 0;
     for (const auto& [kind, bytes] : rows[t]) {
-      out += fmt::format("{:<10}{:<26}{:>16}\n", tier, kind, bytes);
+      out += fmt::format(row, tier, kind, bytes, mib(bytes)) + "\n";
       named += bytes;
     }
     int64_t padding = memory.tiers[t].persistent - named;
-    if (padding > 0) out += fmt::format("{:<10}{:<26}{:>16}\n", tier, "alignment", padding);
-    out += fmt::format("{:<10}{:<26}{:>16}\n", tier, "activations and buffers", memory.tiers[t].transient);
-    out += fmt::format("{:<10}{:<26}{:>16}  budget {}\n", tier, "total", memory.total(static_cast<Tier>(t)),
-                       budget_text(limits[t]));
+    if (padding > 0) out += fmt::format(row, tier, "alignment", padding, mib(padding)) + "\n";
+    int64_t transient = memory.tiers[t].transient, total = memory.total(static_cast<Tier>(t));
+    out += fmt::format(row, tier, "activations and buffers", transient, mib(transient)) + "\n";
+    out += fmt::format(row, tier, "total", total, mib(total)) +
+           fmt::format("  budget {}\n", budget_text(limits[t]));
   }
   return out;
 }

@@ -1,0 +1,66 @@
+#include "run/plan_column.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "core/program/timeline.h"
+
+namespace ds {
+namespace {
+
+std::string title_of(const Plan& plan, const Config& config) {
+  std::string out =
+      fmt::format("ZeRO-{}, {} rank{}", config.zero.stage, plan.step.world, plan.step.world == 1 ? "" : "s");
+  auto offloaded = [&](const char* what, Tier tier) {
+    if (tier != Tier::device) out += fmt::format(", {} on {}", what, tier_name(tier));
+  };
+  offloaded("states", config.zero.optimizer_tier);
+  offloaded("parameters", config.zero.param_tier);
+  return out;
+}
+
+std::vector<PlanColumn::Lane> lanes_of(const Program& program, const Timeline& timeline) {
+  std::vector<PlanColumn::Lane> lanes;
+  for (int q = 0; q < kQueues; ++q) lanes.push_back({queue_name(static_cast<Queue>(q)), {}});
+  for (size_t i = 0; i < program.instrs.size(); ++i) {
+    const Instr& instr = program.instrs[i];
+    const std::string& segment = program.segments[static_cast<size_t>(instr.segment)].name;
+    const char* phase = segment.starts_with("forward")    ? "forward"
+                        : segment.starts_with("backward") ? "backward"
+                                                          : "update";
+    lanes[static_cast<size_t>(instr.queue)].blocks.push_back(
+        {timeline.begin[i], timeline.end[i], phase, instr.op});
+  }
+  std::erase_if(lanes, [](const PlanColumn::Lane& lane) { return lane.blocks.empty(); });
+  return lanes;
+}
+
+}  // namespace
+
+PlanColumn plan_column(const Plan& plan, const Config& config) {
+  Timeline timeline = predict_timeline(plan.step, Machine{});
+  MemoryPlan memory = memory_plan(plan);
+  PlanColumn out;
+  out.title = title_of(plan, config);
+  out.seconds = timeline.seconds;
+  out.lanes = lanes_of(plan.step, timeline);
+  for (Tier tier : {Tier::device, Tier::host}) {
+    if (memory.total(tier) == 0) continue;
+    out.areas.push_back({tier_name(tier), bytes_over_time(plan.step, timeline, tier),
+                         memory.tiers[static_cast<int>(tier)].persistent, memory.total(tier)});
+  }
+  return out;
+}
+
+std::string plan_column_note() {
+  Machine m;
+  return fmt::format(
+      "Order and memory are those of the compiled step; times assume {:g} GFLOP/s, {:g} GB/s of memory, {:g} "
+      "GB/s "
+      "between ranks and {:g} GB/s of files.",
+      m.flops_per_second * 1e-9, m.device_bytes_per_second * 1e-9, m.link_bytes_per_second * 1e-9,
+      m.file_bytes_per_second * 1e-9);
+}
+
+}  // namespace ds
