@@ -88,6 +88,10 @@ void add_generate(CLI::App& app, int&) {
   command->add_option("--stage", args->stage, "ZeRO stage: 3 shards the parameters over the ranks")
       ->check(integer_range(0, 3));
   command->add_flag("--ignore-eos", args->ignore_eos, "Go on behind the model's end of text");
+  command->footer(
+      "Examples:\n"
+      "  libds generate runs/001 --prompt \"The \" --tokens 200\n"
+      "  libds generate MODEL_DIR --ids 1,2,3 --temperature 0");
   command->callback([args, ids] {
     if (ids->count() > 0) args->ids = token_list("ids", args->list);
     if (args->prompt.empty() && args->ids.empty()) throw CLI::RequiredError("generate: --prompt or --ids");

@@ -105,6 +105,10 @@ void add_launch(CLI::App& app, int& code) {
   number("--master-port,--master_port", args->local.master_port, "MASTER_PORT of the ranks", 1, 65535);
   command->add_option("--log-dir,--enable_each_rank_log", args->local.job.log_dir,
                       "Folder for rank_N.log: output and errors of each rank");
+  command->footer(
+      "Examples:\n"
+      "  libds launch -n 2 libds train --config examples/train.json --data FOLDER\n"
+      "  libds launch --hostfile HOSTS libds train --config examples/train.json --data FOLDER");
   command->prefix_command();
   command->callback([=, &code] {
     check_starter(args->starter);

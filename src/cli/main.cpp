@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cli/commands.h"
+#include "commit.h"
 
 namespace {
 
@@ -57,6 +58,20 @@ std::vector<std::string> words_of(const CLI::App& app, int argc, char** argv) {
   return words;
 }
 
+// "0.1.0 (c9d3587)": the commit that was built, as far as the build knew it.
+std::string version_text() {
+  std::string commit = DS_COMMIT;
+  return ds_version() + (commit.empty() ? "" : " (" + commit + ")");
+}
+
+// "libds" and "libds help" are "libds --help"; "libds help plan" is "libds plan --help".
+std::vector<std::string> asked_for_help(int argc, char** argv) {
+  if (argc > 3 || (argc > 1 && std::string_view(argv[1]) != "help")) return {};
+  std::vector<std::string> words{"--help"};
+  if (argc == 3) words.emplace_back(argv[2]);
+  return words;
+}
+
 // A program may be started with standard descriptors closed. The next files opened would get their numbers,
 // and text meant for the terminal would go into them.
 void open_standard() {
@@ -72,8 +87,12 @@ int main(int argc, char** argv) {
   ds::cli::survive_failed_writes();
   int code = 0;
   CLI::App app("libds trains large models: ZeRO, offload and more behind one C header", "libds");
-  app.set_version_flag("--version", ds_version());
+  app.set_version_flag("--version", version_text());
   app.require_subcommand(1);
+  app.option_defaults()->always_capture_default();
+  app.footer(
+      "libds help COMMAND shows the options of a command, with defaults and an example.\n"
+      "Start with: libds train --config examples/train.json --data FOLDER");
   ds::cli::add_train(app, code);
   ds::cli::add_generate(app, code);
   ds::cli::add_plan(app, code);
@@ -82,12 +101,14 @@ int main(int argc, char** argv) {
   ds::cli::add_agent(app, code);
   ds::cli::add_verify(app, code);
   ds::cli::add_profile(app, code);
-  if (std::string wrong = wrong_command(app, argv[1]); !wrong.empty()) {
+  std::vector<std::string> help = asked_for_help(argc, argv);
+  const char* word = help.empty() ? argv[1] : argc == 3 ? argv[2] : nullptr;
+  if (std::string wrong = wrong_command(app, word); !wrong.empty()) {
     failed(wrong);
     return kUsage;
   }
   try {
-    app.parse(words_of(app, argc, argv));
+    app.parse(help.empty() ? words_of(app, argc, argv) : help);
   } catch (const CLI::Success& help) {
     return app.exit(help);
   } catch (const CLI::Error& error) {

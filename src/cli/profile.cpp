@@ -50,6 +50,7 @@ void add_profile(CLI::App& app, int&) {
   command->add_option("--steps", args->steps, "Measured steps")->check(integer_range(1, 1000));
   command->add_flag("--by-instr", args->by_instruction, "A line for each instruction");
   command->add_flag("--json", args->json, "Print JSON");
+  command->footer("Example: libds profile --config examples/train.json --steps 5");
   command->callback([args] {
     if (args->config.empty() && args->model.empty()) throw CLI::RequiredError("profile: --config or --model");
     profile(*args);

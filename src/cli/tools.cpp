@@ -18,12 +18,59 @@ struct PlanDeleter {
   void operator()(ds_plan* plan) const { ds_plan_destroy(plan); }
 };
 
-void plan(const std::string& path, int32_t rank, int32_t ranks, bool print) {
-  std::string config = read_text(path);
+using PlanHandle = std::unique_ptr<ds_plan, PlanDeleter>;
+
+struct PlanArgs {
+  std::string config, svg;
+  int32_t rank = 0, ranks = 1;
+  bool print = false;
+};
+
+PlanHandle make_plan(const std::string& config, const PlanArgs& args) {
   ds_plan* made = nullptr;
-  check(ds_plan_create(config.c_str(), nullptr, rank, ranks, &made));
-  std::unique_ptr<ds_plan, PlanDeleter> plan(made);
-  auto call = print ? ds_plan_print : ds_plan_report;
+  check(ds_plan_create(config.c_str(), nullptr, args.rank, args.ranks, &made));
+  return PlanHandle(made);
+}
+
+// The configuration at another stage; parameters can be offloaded at stage 3 only.
+std::string at_stage(const std::string& config, int stage) {
+  std::string patch = fmt::format(R"({{"zero_optimization": {{"stage": {}{}}}}})", stage,
+                                  stage < 3 ? R"(, "offload_param": null)" : "");
+  return text_of([&](char* buffer, size_t size, size_t* out) {
+    return ds_config_merge(config.c_str(), patch.c_str(), buffer, size, out);
+  });
+}
+
+// The configuration at ZeRO 0 to 3 side by side; a stage that its other keys rule out is left out by name.
+void draw(const PlanArgs& args, const std::string& config) {
+  std::vector<PlanHandle> plans;
+  std::vector<const ds_plan*> given;
+  std::string refused;
+  for (int stage = 0; stage <= 3; ++stage) {
+    try {
+      plans.push_back(make_plan(at_stage(config, stage), args));
+      given.push_back(plans.back().get());
+    } catch (const Failure& failure) {
+      refused = fmt::format("stage {}: {}", stage, failure.what());
+      std::fprintf(stderr, "libds: warning: left out: %s\n", refused.c_str());
+    }
+  }
+  if (given.empty()) throw Failure(refused);
+  std::string svg = text_of([&](char* buffer, size_t size, size_t* out) {
+    return ds_plan_picture(given.data(), given.size(), buffer, size, out);
+  });
+  if (args.svg == "-") return write_out(svg);
+  std::FILE* file = std::fopen(args.svg.c_str(), "we");
+  bool written = file != nullptr && std::fwrite(svg.data(), 1, svg.size(), file) == svg.size();
+  if (file != nullptr && std::fclose(file) != 0) written = false;
+  if (!written) throw Failure(fmt::format("'{}': {}", args.svg, std::strerror(errno)));
+}
+
+void plan(const PlanArgs& args) {
+  std::string config = read_text(args.config);
+  if (!args.svg.empty()) return draw(args, config);
+  PlanHandle plan = make_plan(config, args);
+  auto call = args.print ? ds_plan_print : ds_plan_report;
   std::string text =
       text_of([&](char* buffer, size_t size, size_t* out) { return call(plan.get(), buffer, size, out); });
   write_out(text);
@@ -129,23 +176,27 @@ int verify(const VerifyArgs& args) {
 
 void add_plan(CLI::App& app, int&) {
   CLI::App* command = app.add_subcommand("plan", "Compile a configuration without running it");
-  struct Args {
-    std::string config;
-    int32_t rank = 0, ranks = 1;
-    bool print = false;
-  };
-  auto args = std::make_shared<Args>();
+  auto args = std::make_shared<PlanArgs>();
   command->add_option("--config", args->config, "JSON configuration")->required();
   command->add_option("-n", args->ranks, "Ranks of the group")->check(integer_range(1, INT32_MAX));
   command->add_option("--rank", args->rank, "Rank to compile for")->check(integer_range(0, INT32_MAX));
-  command->add_flag("--print", args->print, "The step program instead of the tables");
-  command->callback([args] { plan(args->config, args->rank, args->ranks, args->print); });
+  CLI::Option* print = command->add_flag("--print", args->print, "The step program instead of the tables");
+  command
+      ->add_option("--svg", args->svg,
+                   "Picture of ZeRO 0 to 3 side by side into this file; - for standard output")
+      ->excludes(print);
+  command->footer(
+      "Examples:\n"
+      "  libds plan --config examples/train.json -n 2\n"
+      "  libds plan --config examples/train.json -n 2 --svg plan.svg");
+  command->callback([args] { plan(*args); });
 }
 
 void add_env(CLI::App& app, int&) {
   CLI::App* command = app.add_subcommand("env", "Say what libds finds on this machine");
   auto folder = std::make_shared<std::string>(".");
   command->add_option("folder", *folder, "Where offload to files would go");
+  command->footer("Example: libds env /mnt/nvme");
   command->callback([folder] { env(*folder); });
 }
 
@@ -169,6 +220,10 @@ void add_verify(CLI::App& app, int& code) {
   command->add_flag("--json", args->json, "Print JSON");
   command->add_option("--hash", args->checkpoint,
                       "Checkpoint, folder of them, or run: check the newest one, print its payload hash");
+  command->footer(
+      "Examples:\n"
+      "  libds verify MODEL_DIR --stage 3\n"
+      "  libds verify runs/001");
   command->callback([args, &code] {
     if (args->model.empty() == args->checkpoint.empty()) {
       throw CLI::RequiredError("verify: a model folder or --hash");

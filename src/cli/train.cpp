@@ -76,6 +76,12 @@ void add_train(CLI::App& app, int& code) {
   command->add_option("--resume", args->resume,
                       "Run folder to go on with, or a checkpoint RUN/checkpoints/NAME");
   command->add_flag("--quiet", args->quiet, "Plain lines instead of a progress bar");
+  command->footer(
+      "Examples:\n"
+      "  libds train --config examples/train.json --data FOLDER\n"
+      "  libds launch -n 2 libds train --config examples/train.json --data FOLDER\n"
+      "  libds train --resume runs/001\n"
+      "Exit codes: 0 finished, 1 failed, 2 wrong usage, 75 stopped and saved.");
   command->callback([args, command, &code] {
     if (args->config.empty() && args->resume.empty()) {
       throw CLI::RequiredError("train: --config or --resume");

@@ -124,7 +124,13 @@ void Progress::draw(const StepRecord& record) {
     bar_ = progress_bar(record, heldout_, remaining_seconds(), options_);
     out_("\r\x1b[2K" + bar_);
   } else if (record.step % options_.print_every == 0 || record.step == options_.steps || seen_ == 1) {
-    out_(progress_line(record, heldout_, remaining_seconds(), options_) + "\n");
+    // Memory is part of a line when it has changed since the last one.
+    bool same = seen_ > 1 && record.bytes == shown_;
+    shown_ = record.bytes;
+    StepRecord line = record;
+    ProgressOptions options = options_;
+    if (same) line.bytes = options.plan = TierBytes();
+    out_(progress_line(line, heldout_, remaining_seconds(), options) + "\n");
   }
 }
 

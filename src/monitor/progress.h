@@ -36,6 +36,7 @@ class Progress {
   double seconds_per_step_ = 0;
   int64_t seen_ = 0, last_step_ = 0;
   double heldout_;   // NaN: none yet
+  TierBytes shown_;  // in the last plain line
   std::string bar_;  // what stands in the terminal's line now
 };
 

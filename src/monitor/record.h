@@ -14,6 +14,7 @@ namespace ds {
 
 struct TierBytes {
   int64_t device = 0, host = 0, nvme = 0;  // of one rank
+  bool operator==(const TierBytes&) const = default;
 };
 
 // One optimizer step. NaN where a value does not exist.

@@ -295,6 +295,18 @@ TEST(Progress, PlainLines) {
             "MiB/4.00 MiB  "
             "nvme 7 B/8 B");
   EXPECT_NE(out.find("step 25  held-out loss 1.5000\n"), out.npos);
+  EXPECT_EQ(out.find("MiB", out.find('\n')), out.npos) << "memory that has not changed is said once: " << out;
+}
+
+TEST(Progress, ALineSaysMemoryWhenItChanges) {
+  std::string out;
+  Progress progress({.steps = 3}, [&](std::string_view text) { out = text; });
+  for (int64_t s = 1; s <= 3; ++s) {
+    StepRecord one = record(s);
+    one.bytes.host = s < 3 ? 5 << 20 : 6 << 20;
+    progress.step(one);
+    EXPECT_EQ(out.find("host") != out.npos, s != 2) << out;
+  }
 }
 
 TEST(Progress, BarFitsAndFills) {

@@ -1,0 +1,15 @@
+# Writes OUT, a header with the commit of the working copy SOURCE: "" outside of git, "-changed" behind it when
+# files differ from it. Leaves OUT alone when it says so already.
+get_filename_component(above ${SOURCE} DIRECTORY)
+execute_process(COMMAND ${CMAKE_COMMAND} -E env GIT_CEILING_DIRECTORIES=${above} git -C ${SOURCE} describe --always --abbrev=10 --dirty=-changed
+                OUTPUT_VARIABLE commit OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET RESULT_VARIABLE failed)
+if(failed)
+  set(commit "")
+endif()
+set(text "#pragma once\n#define DS_COMMIT \"${commit}\"\n")
+if(EXISTS ${OUT})
+  file(READ ${OUT} before)
+endif()
+if(NOT "${before}" STREQUAL "${text}")
+  file(WRITE ${OUT} "${text}")
+endif()
