@@ -1,0 +1,119 @@
+"""What README.md shows is what happens: its C program and output, its configuration, its compiled step, its picture, the
+options of its commands, and fine-tuning in four commands.
+
+usage: readme.py SOURCE BUILD [--renew]     --renew: draws docs/images/plan.svg again
+"""
+import json
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+SOURCE, BUILD = (pathlib.Path(word).resolve() for word in sys.argv[1:3])
+LIBDS = str(BUILD / "bin" / "libds")
+README = (SOURCE / "README.md").read_text()
+NEAR = 0.05  # of a printed loss: processors round differently
+PICTURE = SOURCE / "docs" / "images" / "plan.svg"
+failures = []
+
+
+def expect(good, what):
+    if not good:
+        failures.append(what)
+
+
+def run(*words, cwd=SOURCE):
+    done = subprocess.run([str(word) for word in words], cwd=cwd, capture_output=True, text=True)
+    expect(done.returncode == 0, f"{' '.join(map(str, words))}: exit code {done.returncode}: {done.stderr[-500:]}")
+    return done.stdout
+
+
+def blocks(language):
+    """The fenced blocks of a language; '' for those without one."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", README, re.M | re.S)
+
+
+def quickstart():
+    shown = blocks("c")
+    expect(shown == [(SOURCE / "examples" / "quickstart.c").read_text()], "the C program is not examples/quickstart.c")
+    wanted, got = blocks("")[0].splitlines(), run(BUILD / "bin" / "example_quickstart").splitlines()
+    expect(len(wanted) == len(got), f"the C program prints {len(got)} lines, README has {len(wanted)}")
+    for line, other in zip(wanted, got):
+        for one, two in zip(line.split(), other.split()):
+            try:
+                same = abs(float(one) - float(two)) <= NEAR * abs(float(one))
+            except ValueError:
+                same = one == two
+            expect(same, f"README has '{line}', the C program prints '{other}'")
+
+
+def configuration(folder):
+    document = json.loads(blocks("json")[0])
+    document["model"] = {"family": "gpt", "layers": 2, "hidden": 64, "heads": 4, "vocab": 256, "positions": 32}
+    document["run"] = {"sequence": 32}
+    (folder / "deepspeed.json").write_text(json.dumps(document))
+    run(LIBDS, "plan", "--config", folder / "deepspeed.json", "-n", 2)
+
+
+def compiled_step():
+    step = run(LIBDS, "plan", "--config", "examples/train.json", "-n", 2, "--print").splitlines()
+    for line in blocks("")[1].splitlines():
+        expect(line.startswith("#") or line in step, f"no such instruction in the compiled step: {line}")
+
+
+def picture(folder):
+    drawn = folder / "plan.svg"
+    run(LIBDS, "plan", "--config", "examples/gpt2_124m.json", "-n", 2, "--svg", drawn)
+    if "--renew" in sys.argv:
+        PICTURE.write_text(drawn.read_text())
+    expect(PICTURE.exists() and drawn.read_text() == PICTURE.read_text(),
+           "docs/images/plan.svg is not what libds plan --svg draws: run tests/readme/readme.py SOURCE BUILD --renew")
+
+
+def commands():
+    actions = run("./run", "help")
+    for action in re.findall(r"\./run ([a-z-]+)", README):
+        expect(f"./run {action} " in actions, f"./run has no action {action}")
+    for command, options in re.findall(r"libds (train|generate|plan|verify|profile|env)\b([^\n`#]*)", README):
+        for option in re.findall(r"(?<= )--?[a-z][a-z-]*", options):
+            expect(re.search(rf"{option}\b", run(LIBDS, "help", command)), f"libds {command} has no option {option}")
+
+
+def fine_tuning(folder):
+    """The four commands, on a tiny folder, with the words that stand for paths replaced."""
+    text = folder / "text"
+    text.mkdir()
+    (text / "a.txt").write_text("the quick brown fox jumps over the lazy dog. " * 200)
+    document = {"train_micro_batch_size_per_gpu": 2, "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}},
+                "zero_optimization": {"stage": 3}, "data": {"tokenizer": "bytes", "heldout": 0.1},
+                "model": {"folder": str(SOURCE / "tests/data/models/gpt2"), "dropout": 0},
+                "run": {"sequence": 16, "steps": 4, "threads": 1, "sample_tokens": 0}}
+    (folder / "MY.json").write_text(json.dumps(document))
+    section = README[README.index("## Fine-tune"):]
+    lines = re.findall(r"^    (build/bin/libds .*)$", section[:section.index("\n## ")], re.M)
+    expect(len(lines) == 4, f"fine-tuning takes {len(lines)} commands, not 4")
+    for line in lines:
+        line = line.split("#")[0].replace("build/bin/libds", LIBDS).replace("TEXT_DIR", "text")
+        done = subprocess.run(line, shell=True, cwd=folder, capture_output=True, text=True)
+        expect(done.returncode == 0, f"{line}: exit code {done.returncode}: {done.stderr[-500:]}")
+    expect((folder / "tuned" / "model" / "config.json").exists(), "fine-tuning leaves no folder")
+
+
+def main():
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        quickstart()
+        configuration(folder)
+        compiled_step()
+        picture(folder)
+        commands()
+        fine_tuning(folder)
+    for failure in failures:
+        print(failure)
+    print(f"README: {len(failures)} differences")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
