@@ -62,10 +62,13 @@ ds_status ds_run_train(ds_comm* comm, const char* config, const char* resume, in
     options.stop = stop;
     ds::Json document = config ? ds::Json::parse(config, "config") : ds::Json();
     ds::RunReport report = ds::train(document, *ranks, options);
+    if (report.folder.empty()) {
+      ds::raise(DS_ERROR_STATE, "the stop flag asked to stop before the run began: nothing was made");
+    }
     if (report.end == ds::RunEnd::callback || report.end == ds::RunEnd::stopped) {
       const char* who = report.end == ds::RunEnd::callback ? "a callback" : "the stop flag";
-      ds::raise(DS_ERROR_USER, "{} asked to stop after step {}; {}", who, report.step,
-                report.folder.empty() ? "nothing was made" : "saved in '" + report.folder + "'");
+      ds::raise(DS_ERROR_USER, "{} asked to stop after step {}; saved in '{}'", who, report.step,
+                report.folder);
     }
   });
 }

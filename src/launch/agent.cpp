@@ -56,9 +56,9 @@ class Teller {
 
   // That the ranks here were stopped. Returns the agent's own code: 0 where the launcher reads the record,
   // because mpirun and srun take any other for a failure and end the job.
-  int tell_stopped(int rank) {
+  int tell_stopped(const RankFailure& stopped) {
     if (token_.empty()) return kStoppedCode;
-    put(report_record(token_, {.rank = rank, .code = kStoppedCode}));
+    put(report_record(token_, stopped));
     return 0;
   }
 
@@ -193,10 +193,9 @@ int run_ranks(const AgentOptions& options, std::vector<RankPlace> places,
                    .log_dir = options.log_dir,
                    .part = true,
                    .orders = options.host >= 0 ? STDIN_FILENO : -1};
-    int code = Job(job, std::move(places), command)
-                   .run([&](const RankFailure& failure) { launcher.tell(failure); })
-                   .code;
-    return code == kStoppedCode ? launcher.tell_stopped(first.rank) : code;
+    RankFailure end =
+        Job(job, std::move(places), command).run([&](const RankFailure& failure) { launcher.tell(failure); });
+    return end.stopped() ? launcher.tell_stopped(end) : end.code;
   } catch (const std::system_error& error) {
     launcher.tell(
         {first.rank, 126, false,

@@ -1,5 +1,6 @@
 #include "launch/blame.h"
 
+#include <fmt/core.h>
 #include <signal.h>
 
 namespace ds {
@@ -12,6 +13,11 @@ int weight(const RankFailure& failure) {
 }
 
 }  // namespace
+
+std::string left_alone(int rank, const std::string& on) {
+  return fmt::format("rank {}{} exited with code {}, as one that was stopped, and others went on", rank, on,
+                     kStoppedCode);
+}
 
 bool Blame::add(const RankFailure& failure) {
   if (first_ && weight(failure) <= weight(*first_)) return false;

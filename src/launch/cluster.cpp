@@ -86,7 +86,7 @@ class Starting {
     }
     while (relay(0)) continue;
     write_all(STDERR_FILENO, reports_.rest());
-    if (!pressure_.begun()) failure_ = reports_.first();
+    if (!pressure_.begun() && reports_.first()) failure_ = reports_.first();
     return verdict();
   }
 
@@ -135,7 +135,10 @@ class Starting {
   // An agent that has told of a failure waits for this: srun drops what a rank wrote that it cancels, mpirun
   // and srun cancel all when one ends with a code.
   void press() {
-    if (!pressure_.begun()) failure_ = reports_.first();  // later ones are of our own making
+    if (!pressure_.begun()) {  // later ones are of our own making
+      failure_ = reports_.first();
+      if (!failure_) failure_ = doubt_.next(reports_.stopped(), interrupts_ > 0);
+    }
     if (failure_) pressure_.start();
     Pressure::Act act = pressure_.next();
     if (act != Pressure::Act::none) kill(pid_, act == Pressure::Act::end ? SIGTERM : SIGKILL);
@@ -169,6 +172,7 @@ class Starting {
   pid_t pid_ = 0;
   int errors_ = -1;
   Pressure pressure_;
+  StopDoubt doubt_;
   std::optional<RankFailure> failure_;
   int code_ = 0;
   int interrupts_ = 0;

@@ -91,6 +91,7 @@ void Job::look() {
     stop(SIGKILL);
   }
   for (size_t i = 0; i < ranks_.size(); ++i) collect(i);
+  doubt_stop();
   if (failed() || ending_) press();
 }
 
@@ -145,9 +146,12 @@ void Job::collect(size_t index) {
   --running_;
   hear_ranks();
   bool exited = info.si_code == CLD_EXITED;
-  if (exited && info.si_status == kStoppedCode) stopped_ = true;
-  if (exited && (info.si_status == 0 || info.si_status == kStoppedCode)) return;
   const RankPlace& place = places_[index];
+  if (exited && info.si_status == kStoppedCode && !stopped_) {
+    stopped_ = {.rank = place.rank, .code = kStoppedCode};
+    stopped_at_ = Clock::now();
+  }
+  if (exited && (info.si_status == 0 || info.si_status == kStoppedCode)) return;
   auto lost = lost_.find(place.rank);
   std::string on = place.host.empty() ? "" : fmt::format(" on host '{}'", place.host);
   std::string after = lost == lost_.end() ? "" : fmt::format(" after it lost rank {}", lost->second);
@@ -157,6 +161,17 @@ void Job::collect(size_t index) {
                     exited ? "exited with code" : "was killed by signal", info.si_status, after,
                     log.empty() ? "" : fmt::format("; its output is in '{}'", log)),
         lost == lost_.end() ? -1 : lost->second});
+}
+
+// Nobody asked for a stop here, and yet one rank says that it was stopped: those that were, too, end soon.
+// Others would wait for it without end.
+void Job::doubt_stop() {
+  if (!stopped_ || interrupts_ > 0 || running_ == 0 || failed() || ending_) return;
+  if (Clock::now() - stopped_at_ < std::chrono::milliseconds(options_.grace_ms)) return;
+  const RankPlace& place = places_[static_cast<size_t>(stopped_->rank - places_[0].rank)];
+  std::string on = place.host.empty() ? "" : fmt::format(" on host '{}'", place.host);
+  fail({place.rank, kStoppedCode, false, left_alone(place.rank, on)});
+  failed_ = stopped_at_;  // the grace is over
 }
 
 void Job::hear_ranks() {

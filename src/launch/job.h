@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -40,8 +41,8 @@ class Job {
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
 
-  // Returns what to say of the rank that failed first; code 0: none; kStoppedCode without a text when ranks
-  // were stopped and none has failed. `on_failure` is told of it as soon as it is certain, which is at most a
+  // Returns what to say of the rank that failed first; code 0: none; stopped() when ranks were stopped and
+  // none has failed. `on_failure` is told of it as soon as it is certain, which is at most a
   // second after the first failure; a part of a larger job, whose launcher compares more of them, is told at
   // once and again when another rank turns out to have failed first.
   template <typename OnFailure>
@@ -53,7 +54,7 @@ class Job {
         news_ = false;
         told_ = true;
       }
-      if (running_ == 0) return blame_.first().value_or(RankFailure{.code = stopped_ ? kStoppedCode : 0});
+      if (running_ == 0) return blame_.first().value_or(stopped_.value_or(RankFailure{}));
       look();
     }
   }
@@ -70,6 +71,7 @@ class Job {
   bool failed() const { return blame_.first().has_value(); }
   bool certain() const;
   void fail(RankFailure failure);
+  void doubt_stop();
   void press();
   void stop(int number);
   std::string log_of(int rank) const;
@@ -85,8 +87,9 @@ class Job {
   int running_ = 0;
   std::map<int, int> lost_;  // a rank, and the first one that it named as lost
   Blame blame_;
-  bool news_ = false, told_ = false;  // of blame_
-  bool stopped_ = false;              // a rank returned kStoppedCode
+  bool news_ = false, told_ = false;    // of blame_
+  std::optional<RankFailure> stopped_;  // the first rank that returned kStoppedCode
+  std::chrono::steady_clock::time_point stopped_at_;
   int interrupts_ = 0;
   int pressure_ = 0;
   bool ending_ = false;

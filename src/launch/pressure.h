@@ -2,6 +2,8 @@
 #include <chrono>
 #include <optional>
 
+#include "launch/blame.h"
+
 namespace ds {
 
 // What is done about a job over hosts of which a rank has failed: for a second, records of what caused it may
@@ -30,6 +32,29 @@ class Pressure {
   using Clock = std::chrono::steady_clock;
   std::optional<Clock::time_point> since_;
   int acts_ = 0;
+};
+
+// Agents have told that their ranks were stopped, and nobody asked for it: for ten seconds the ranks of other
+// hosts may end likewise. Then the first that ended has failed, and the others are ended.
+class StopDoubt {
+ public:
+  static constexpr std::chrono::milliseconds kPatience{10000};
+  explicit StopDoubt(std::chrono::milliseconds patience = kPatience) : patience_(patience) {}
+
+  // asked: a stop was passed on. Returns the failure once it is one.
+  std::optional<RankFailure> next(const std::optional<RankFailure>& stopped, bool asked) {
+    if (!stopped || asked) return std::nullopt;
+    if (!since_) since_ = Clock::now();
+    if (Clock::now() - *since_ < patience_) return std::nullopt;
+    RankFailure failure = *stopped;
+    failure.text = left_alone(failure.rank, "");
+    return failure;
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  std::chrono::milliseconds patience_;
+  std::optional<Clock::time_point> since_;
 };
 
 }  // namespace ds

@@ -67,13 +67,13 @@ void ReportReader::take(std::string_view record) {
     if (code != std::errc{} || next == end) return;
     at = next + 1;
   }
-  if (failure.code == kStoppedCode && by_signal == 0) {
-    stopped_ = true;
-    return;
-  }
   failure.by_signal = by_signal != 0;
-  failure.text.assign(at, end);
-  blame_.add(failure);
+  if (at < end) failure.text.assign(at, end);
+  if (!failure.stopped()) {
+    blame_.add(failure);
+  } else if (!stopped_) {
+    stopped_ = failure;
+  }
 }
 
 }  // namespace ds

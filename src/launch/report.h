@@ -26,14 +26,15 @@ class ReportReader {
   std::string rest() { return std::move(waiting_); }
 
   const std::optional<RankFailure>& first() const { return blame_.first(); }
-  bool stopped() const { return stopped_; }  // an agent's ranks returned kStoppedCode
+  // The first rank that returned kStoppedCode, of an agent whose ranks have all ended without a failure.
+  const std::optional<RankFailure>& stopped() const { return stopped_; }
 
  private:
   void take(std::string_view record);
 
   std::string head_, waiting_;
   Blame blame_;
-  bool stopped_ = false;
+  std::optional<RankFailure> stopped_;
 };
 
 }  // namespace ds

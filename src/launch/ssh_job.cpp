@@ -126,6 +126,7 @@ class SshJob {
       wait();
       while (int number = signals_.next(0)) obey(number);
       for (auto& agent : agents_) look_at(*agent);
+      doubt_stop();
       press();
     }
     return verdict();
@@ -174,6 +175,18 @@ class SshJob {
     }
   }
 
+  void doubt_stop() {
+    std::optional<RankFailure> stopped;
+    for (const auto& agent : agents_) {
+      if (!stopped) stopped = agent->reports.stopped();
+    }
+    if (blame_.first() || pressure_.begun() || !running()) return;
+    std::optional<RankFailure> failure = doubt_.next(stopped, interrupts_ > 0);
+    if (!failure) return;
+    blame_.add(*failure);
+    pressure_.start();
+  }
+
   void press() {
     Pressure::Act act = pressure_.next();
     if (act == Pressure::Act::end) tell_all(Order::end);
@@ -187,7 +200,7 @@ class SshJob {
     }
     bool stopped = false;
     for (const auto& agent : agents_) {
-      stopped |= agent->reports.stopped();
+      stopped |= agent->reports.stopped().has_value();
       if (agent->code == 0) continue;
       if (interrupts_ < 2)
         fmt::print(stderr, "libds launch: host '{}': its agent ended with code {} and no rank said why\n",
@@ -201,6 +214,7 @@ class SshJob {
   std::vector<std::unique_ptr<Agent>> agents_;
   Blame blame_;
   Pressure pressure_;
+  StopDoubt doubt_;
   int interrupts_ = 0;
 };
 

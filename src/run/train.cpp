@@ -184,7 +184,6 @@ class Run {
   }
 
   RunReport stopped_early() {
-    say("stopped before the text was read; nothing is left of the run");
     RunReport report;
     report.end = RunEnd::stopped;
     return report;

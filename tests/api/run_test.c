@@ -38,7 +38,7 @@ static const char* const greedy = "{\"tokens\": 10, \"temperature\": 0}";
 static void add_text(const char* part, void* user_data) { strcat(user_data, part); }
 
 int main(int argc, char** argv) {
-  char config[1024], folder[512], text[256], again[256], parts[256] = "";
+  char config[1024], early[2048], folder[512], text[2048], again[256], parts[256] = "";
   record seen = {0, 0, 30, 0, 0};
   volatile int32_t stop = 0;
   size_t size = 0;
@@ -60,6 +60,11 @@ int main(int argc, char** argv) {
   stop = 1;
   check_error(ds_run_train(NULL, NULL, folder, 2, batch, progress, &stop, &seen), DS_ERROR_USER,
               "the stop flag asked to stop after step 30; saved in");
+  snprintf(text, sizeof text,
+           "{\"run\": {\"dir\": \"%s_early\"}, \"data\": {\"paths\": [\"%s/config.json\"]}}", folder, folder);
+  check_ok(ds_config_merge(config, text, early, sizeof early, &size), "merge");
+  check_error(ds_run_train(NULL, early, NULL, 2, NULL, NULL, &stop, NULL), DS_ERROR_STATE,
+              "the stop flag asked to stop before the run began: nothing was made");
   stop = 0;
   seen.stop_at = -1;
   check_ok(ds_run_train(NULL, NULL, folder, 2, batch, progress, &stop, &seen), "resume");

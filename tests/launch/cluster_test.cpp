@@ -14,6 +14,7 @@
 #include "launch/agent.h"
 #include "launch/launch.h"
 #include "launch/port.h"
+#include "launch/pressure.h"
 #include "launch/report.h"
 #include "support/temp_folder.h"
 
@@ -146,11 +147,26 @@ TEST(Report, OnlyRecordsWithTheTokenCount) {
 TEST(Report, AStopIsNoFailure) {
   ReportReader reader("t");
   EXPECT_FALSE(reader.stopped());
-  reader.feed(report_record("t", {0, 75, false, ""}));
-  EXPECT_TRUE(reader.stopped());
+  reader.feed(report_record("t", {4, 75, false, ""}));
+  ASSERT_TRUE(reader.stopped());
+  EXPECT_EQ(reader.stopped()->rank, 4);
   EXPECT_FALSE(reader.first());
-  reader.feed(report_record("t", {1, 7, false, "exited"}));
-  EXPECT_EQ(reader.first()->text, "exited");
+  reader.feed(report_record("t", {2, 75, false, left_alone(2, "")}));
+  ASSERT_TRUE(reader.first());
+  EXPECT_EQ(reader.first()->rank, 2);
+}
+
+// Ranks of one host were stopped, those of others go on: a failure, unless the launcher has asked for it.
+TEST(Report, AStopOfOneHostIsAFailureInTheEnd) {
+  RankFailure stopped{3, 75, false, ""};
+  StopDoubt calm, doubt(std::chrono::milliseconds(0)), asked(std::chrono::milliseconds(0));
+  EXPECT_FALSE(calm.next(stopped, false));
+  EXPECT_FALSE(asked.next(stopped, true));
+  EXPECT_FALSE(doubt.next(std::nullopt, false));
+  std::optional<RankFailure> failure = doubt.next(stopped, false);
+  ASSERT_TRUE(failure);
+  EXPECT_EQ(failure->code, 75);
+  EXPECT_EQ(failure->text, "rank 3 exited with code 75, as one that was stopped, and others went on");
 }
 
 TEST(Report, ASignalCountsBeforeAnExit) {

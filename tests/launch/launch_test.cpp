@@ -1,7 +1,9 @@
 #include "launch/launch.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -128,6 +130,21 @@ TEST(Launch, NamesTheRankThatFailedFirst) {
   EXPECT_EQ(outcome.complaint, "libds launch: rank 0 exited with code 1 after it lost rank 1\n");
 }
 
+// Rank 1 outlives the patience after rank 0's failure, which was rank 1's doing as far as rank 0 knew, and
+// answers SIGTERM by a failure of its own, which would count more: the launcher has made that one.
+TEST(Launch, DoesNotNameARankThatItHasEnded) {
+  std::string lost = "exec bash -c 'printf \"$RANK 1\" >&${DS_LAUNCHER_PIPE%%:*}; exit 1'";
+  std::string slow = "trap 'exit 9' TERM; while :; do sleep 0.05; done";
+  for (const std::string& end : {slow, std::string("trap '' TERM; while :; do sleep 0.05; done")}) {
+    Outcome outcome = shell({.ranks = 2, .job = {.grace_ms = 300, .term_ms = 300}},
+                            "[ $RANK = 1 ] || " + lost + "; " + end);
+    EXPECT_EQ(outcome.code, 1);
+    std::string line = "libds launch: rank 0 exited with code 1 after it lost rank 1\n";
+    EXPECT_TRUE(outcome.complaint.starts_with(line)) << outcome.complaint;  // then what a shell says
+    EXPECT_EQ(outcome.complaint.find("rank 1 "), std::string::npos) << outcome.complaint;
+  }
+}
+
 TEST(Launch, EachJobHasAKeyOfItsOwn) {
   TempFolder folder;
   for (const char* job : {"a", "b"})
@@ -141,13 +158,39 @@ TEST(Launch, EachJobHasAKeyOfItsOwn) {
 
 // 75 of a rank: it was stopped and has saved. Rank 1 ends long before rank 0 does, and nobody presses.
 TEST(Launch, AStopIsNoFailure) {
-  LaunchOptions options{.ranks = 2, .job = {.grace_ms = 50, .term_ms = 50}};
-  Outcome outcome = shell(options, "[ $RANK = 1 ] || sleep 0.5; exit 75");
+  Outcome outcome = shell({.ranks = 2}, "[ $RANK = 1 ] || sleep 0.5; exit 75");
+  EXPECT_EQ(outcome.code, 75);
+  EXPECT_EQ(outcome.complaint, "");
+  outcome = shell({.ranks = 2}, "[ $RANK = 1 ] || { sleep 0.3; exit 0; }; exit 75");
   EXPECT_EQ(outcome.code, 75);
   EXPECT_EQ(outcome.complaint, "");
   outcome = shell({.ranks = 2}, "[ $RANK = 1 ] && exit 75; sleep 0.2; exit 3");
   EXPECT_EQ(outcome.code, 3);
   EXPECT_EQ(outcome.complaint, "libds launch: rank 0 exited with code 3\n");
+}
+
+// A program for which 75 means something else: the job does not wait for a rank that waits for the other.
+TEST(Launch, ARankThatStopsAloneHasFailed) {
+  auto begin = std::chrono::steady_clock::now();
+  LaunchOptions options{.ranks = 2, .job = {.grace_ms = 100, .term_ms = 100}};
+  Outcome outcome = shell(options, "[ $RANK = 1 ] && exit 75; trap '' TERM; while :; do sleep 60; done");
+  EXPECT_EQ(outcome.code, 75);
+  EXPECT_EQ(outcome.complaint,
+            "libds launch: rank 1 exited with code 75, as one that was stopped, and others went on\n");
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(30));
+}
+
+// The launcher has passed an interrupt on: a rank may take longer than the grace to save.
+TEST(Launch, AStopThatWasPassedOnHasTime) {
+  TempFolder folder;
+  LaunchOptions options{.ranks = 2, .job = {.grace_ms = 50, .term_ms = 50}};
+  pid_t pid = launch_beside(options,
+                            "trap '[ $RANK = 1 ] || sleep 0.7; echo saved > $1/saved$RANK; exit 75' INT; "
+                            "echo $$ > $1/$RANK; while :; do sleep 0.05; done",
+                            folder.path());
+  kill(pid, SIGINT);
+  EXPECT_EQ(code_of(pid), 75);
+  EXPECT_EQ(text_of(folder.path() + "/saved0"), "saved\n");
 }
 
 TEST(Launch, NamesTheSignalOfARank) {
@@ -179,6 +222,41 @@ TEST(Launch, KeepsALogOfEachRank) {
   EXPECT_EQ(text_of(logs + "/rank_1.log"), "out 1\nerr 1\n");
   options.job.log_dir = "/proc/no/logs";
   EXPECT_THROW(launch(options, {"true"}), std::system_error);
+}
+
+// What someone else has put where a rank's log goes: nothing waits for it, follows it or empties it.
+TEST(Launch, RefusesALogThatIsNoFileOfItsOwn) {
+  TempFolder folder;
+  std::string log = folder.path() + "/rank_0.log", victim = folder.path() + "/victim";
+  std::ofstream(victim) << "precious";
+  LaunchOptions options{.ranks = 1, .job = {.log_dir = folder.path()}};
+  auto why = [&] {
+    try {
+      launch(options, {"true"});
+    } catch (const std::exception& error) {
+      return std::string(error.what());
+    }
+    return std::string("accepted");
+  };
+  std::string wanted = "log '" + log + "' must be a regular file with one name";
+  ASSERT_EQ(mkfifo(log.c_str(), 0600), 0);
+  std::string said;
+  std::thread starter([&] { said = why(); });  // would wait for a reader
+  bool waits = !within_ten_seconds([&] { return !said.empty(); });
+  int reader = waits ? open(log.c_str(), O_RDONLY | O_NONBLOCK) : -1;
+  starter.join();
+  if (reader >= 0) close(reader);
+  EXPECT_FALSE(waits);
+  EXPECT_TRUE(said.starts_with("log '" + log + "'")) << said;
+  std::filesystem::remove(log);
+  std::filesystem::create_hard_link(victim, log);
+  EXPECT_EQ(why(), wanted);
+  std::filesystem::remove(log);
+  std::filesystem::create_symlink(victim, log);
+  EXPECT_TRUE(why().starts_with("log '" + log + "': ")) << why();
+  std::filesystem::remove(log);
+  EXPECT_EQ(text_of(victim), "precious");
+  EXPECT_EQ(why(), "accepted");
 }
 
 TEST(Launch, RefusesNothingToDo) {

@@ -140,7 +140,8 @@ long_run() {
 }
 end_of_run() { code=0; wait $! || code=$?; }
 
-# end_runs OPTION...: of a rank that is killed, an interrupted launcher, one that is killed.
+# end_runs OPTION...: of a rank that is killed, an interrupted launcher, one that is killed, a rank that returns 75
+# though nobody has asked for a stop.
 end_runs() {
   long_run killed "$@"
   on b pkill -KILL -f "^$libds train"
@@ -160,4 +161,7 @@ end_runs() {
   kill -KILL "$job"
   end_of_run
   require_quiet "a launcher that is killed"
+
+  fails 75 'rank 1 exited with code 75, as one that was stopped, and others went on' "$@" \
+    sh -c '[ $RANK = 1 ] && exit 75; exec sleep 60'
 }
