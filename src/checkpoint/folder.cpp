@@ -37,7 +37,8 @@ bool parse_name(const std::string& name, CheckpointName* out) {
 
 std::string manifest_of(const std::string& path) { return path + "/" + std::string(kManifestName); }
 
-bool committed(const std::string& path) { return exists(manifest_of(path)); }
+// A manifest that cannot be looked at may be there: that checkpoint is damaged, and no leftover.
+bool committed(const std::string& path) { return !is_absent(manifest_of(path)); }
 
 void check_size(const Manifest& manifest, const std::string& path, size_t kind) {
   const ManifestFile& said = manifest.files.at(kind);
@@ -67,7 +68,7 @@ std::string checkpoint_name(int64_t step, int64_t commit) {
 
 std::vector<CheckpointName> list_checkpoints(const std::string& folder) {
   std::vector<CheckpointName> out;
-  if (!exists(folder)) return out;
+  if (is_absent(folder)) return out;
   for (const std::string& name : list_folder(folder)) {
     CheckpointName parsed;
     if (parse_name(name, &parsed)) out.push_back(std::move(parsed));
@@ -118,11 +119,13 @@ void remove_checkpoint(const std::string& path) {
   }
 }
 
-void remove_leftovers(const std::string& folder) {
-  for (const CheckpointName& one : list_checkpoints(folder)) {
+int64_t remove_leftovers(const std::string& folder) {
+  std::vector<CheckpointName> all = list_checkpoints(folder);
+  for (const CheckpointName& one : all) {
     std::string path = folder + "/" + one.name;
-    if (is_absent(manifest_of(path))) remove_checkpoint(path);
+    if (!committed(path)) remove_checkpoint(path);
   }
+  return all.empty() ? 0 : all.back().commit;
 }
 
 void remove_older_checkpoints(const std::string& folder, const Keep& keep) {

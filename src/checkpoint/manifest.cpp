@@ -227,8 +227,8 @@ Manifest parse_manifest(std::string_view text, const std::string& source) {
 
 Manifest read_manifest(const std::string& path) {
   std::string file = path + "/" + std::string(kManifestName);
-  if (!exists(file)) raise(DS_ERROR_NOT_FOUND, "no checkpoint at '{}': it has no {}", path, kManifestName);
-  return parse_manifest(read_file(file), file);
+  if (is_absent(file)) raise(DS_ERROR_NOT_FOUND, "no checkpoint at '{}': it has no {}", path, kManifestName);
+  return parse_manifest(read_file(file, kMostManifest), file);
 }
 
 }  // namespace ds

@@ -12,6 +12,7 @@ namespace ds {
 
 inline constexpr int kManifestSchema = 2;
 inline constexpr std::string_view kManifestName = "manifest.json";
+inline constexpr int64_t kMostManifest = int64_t{256} << 20;
 inline constexpr size_t kPieceBytes = size_t{4} << 20;  // memory of one transfer between file and state
 
 // Elements [begin, begin + count) of one tensor of one kind with the hash of their bytes: what one rank

@@ -78,10 +78,9 @@ class Writer {
   // Rank 0: removes what is no checkpoint, then makes a fresh folder with files of full size.
   void make_files() {
     make_folders(folder_);
-    std::vector<CheckpointName> old = list_checkpoints(folder_);
-    remove_leftovers(folder_);
-    if (old.empty()) sync_parents(folder_);
-    name_ = checkpoint_name(manifest_.info.step, old.empty() ? 1 : old.back().commit + 1);
+    int64_t last = remove_leftovers(folder_);
+    if (last == 0) sync_parents(folder_);
+    name_ = checkpoint_name(manifest_.info.step, last + 1);
     path_ = folder_ + "/" + name_;
     if (!make_folder(path_)) raise(DS_ERROR_IO, "{}: another process is making this checkpoint", path_);
     made_ = true;
@@ -146,7 +145,15 @@ class Writer {
 
   void commit() {
     sort_and_check_pieces(manifest_, path_);
-    write_file_atomic(path_ + "/" + std::string(kManifestName), manifest_.print());
+    std::string name = path_ + "/" + std::string(kManifestName), text = manifest_.print();
+    if (auto bytes = static_cast<int64_t>(text.size()); bytes > kMostManifest) {
+      raise(DS_ERROR_INVALID_ARGUMENT,
+            "{}: at most {} bytes can be read, this would have {} ({} of them the client's state, for {} "
+            "pieces of {} tensors)",
+            name, kMostManifest, bytes, manifest_.info.client.dump().size(), manifest_.pieces.size(),
+            manifest_.tensors.size());
+    }
+    write_file_atomic(name, text);
     made_ = false;
   }
 

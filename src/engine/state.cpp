@@ -106,11 +106,18 @@ CheckpointInfo EngineCore::load(const std::string& folder) {
   guarded([&] { settle(); });
   std::string path = on_root(comm_, "checkpoint", [&] { return find_checkpoint(folder); });
   for (;;) {
+    const std::vector<char> frozen = zero().frozen;
+    const std::vector<int64_t> updates = state_kinds_.size() > 1 ? own_updates() : std::vector<int64_t>();
     try {
       return load_one(path);
     } catch (const Error& error) {  // of every rank, and unless it poisons before any state has changed
-      if (error.status() != DS_ERROR_CORRUPT) throw;
-      if (agree_max(comm_, poison_.empty() ? 0 : 1, "older checkpoint") != 0) throw;
+      if (error.status() == DS_ERROR_COMM || error.status() == DS_ERROR_POISONED) throw;
+      if (agree_max(comm_, poison_.empty() ? 0 : 1, "refused checkpoint") != 0) {
+        if (poison_.empty()) poison(error);  // another rank has read a part of it
+        throw;
+      }
+      if (frozen != zero().frozen) set_trained(frozen, updates);
+      if (error.status() != DS_ERROR_CORRUPT && error.status() != DS_ERROR_IO) throw;
       std::string older =
           on_root(comm_, "older checkpoint", [&] { return find_older_checkpoint(folder, path); });
       if (older.empty()) throw;

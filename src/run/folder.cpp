@@ -87,7 +87,7 @@ void discard_run_folder(RunFolder& folder) noexcept {
   if (folder.made_runs) fs::remove(kRuns, ignored);
 }
 
-void clean_run_folder(const RunFolder& folder, const Keep& keep) {
+void clean_run_folder(const RunFolder& folder) {
   std::error_code ignored;
   for (const char* place : {"", "data", "data/tokenizer", "model", "flight"}) {
     for (fs::directory_iterator entry(fs::path(folder.path) / place, ignored), end; !ignored && entry != end;
@@ -98,7 +98,6 @@ void clean_run_folder(const RunFolder& folder, const Keep& keep) {
     }
   }
   remove_leftovers(folder.checkpoints());
-  remove_older_checkpoints(folder.checkpoints(), keep);
 }
 
 bool is_run_folder(const std::string& path) { return name_exists(path + "/" + kConfig); }
@@ -132,7 +131,9 @@ RunConfigFile read_run_config(const RunFolder& folder) {
           document ? document->kind() : "absent");
   }
   const Json* text = values.find("text");
-  return {*document, text ? *text : Json()};
+  const Json* config = values.find("config");
+  const Json* run = config ? config->find("run") : nullptr;
+  return {*document, text ? *text : Json(), !run || run->find("keep")};
 }
 
 RunName parse_run_name(const std::string& name) {

@@ -29,9 +29,10 @@ RunFolder create_run_folder(const std::string& wanted);
 // again. Other files stay. Never throws.
 void discard_run_folder(RunFolder& folder) noexcept;
 
-// Removes what a process that was killed in a run folder has left: files that were to replace others, halves
-// of checkpoints, and older ones that it had no time to remove. The caller holds the lock.
-void clean_run_folder(const RunFolder& folder, const Keep& keep);
+// Removes what a process that was killed in a run folder has left: files that were to replace others, and
+// halves of checkpoints. Whole checkpoints stay: older ones go behind the commit of a newer one only. The
+// caller holds the lock.
+void clean_run_folder(const RunFolder& folder);
 
 // Whether there is an earlier run.
 bool is_run_folder(const std::string& path);
@@ -44,7 +45,8 @@ RunFolder lock_run_folder(const std::string& path);
 void write_run_config(const RunFolder& folder, const Json& document, Json effective, const Json& text);
 struct RunConfigFile {
   Json document;
-  Json text;  // null: a run of an earlier version
+  Json text;          // null: a run of an earlier version
+  bool keeps = true;  // false: a run of a version without run.keep, which removed no checkpoint
 };
 // DS_ERROR_CORRUPT naming the file when it has no document.
 RunConfigFile read_run_config(const RunFolder& folder);

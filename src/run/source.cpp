@@ -70,18 +70,15 @@ bool is_model(const std::string& folder) {
          !name_exists(folder + "/manifest.json");
 }
 
-// The newest checkpoint of a run folder, or `run` itself when it is one.
-std::string newest_checkpoint(const std::string& run) {
-  if (name_exists(run + "/manifest.json")) return run;
-  if (!name_exists(run + "/config.json")) {
+// The checkpoint that says what model a run or a folder of checkpoints has, or `folder` itself when it is
+// one.
+std::string checkpoint_of(const std::string& folder) {
+  if (!name_exists(folder + "/manifest.json") && !is_run_folder(folder) && !has_checkpoints(folder)) {
     raise(DS_ERROR_NOT_FOUND,
           "'{}' is no run or model folder and no checkpoint: it has neither config.json nor manifest.json",
-          run);
+          folder);
   }
-  RunFolder folder = open_run_folder(run);
-  std::string path = latest_checkpoint(folder.checkpoints());
-  if (path.empty()) raise(DS_ERROR_NOT_FOUND, "no complete checkpoint in '{}'", folder.checkpoints());
-  return path;
+  return find_checkpoint(folder);
 }
 
 Opened open_run(const std::string& path, const TextRequest& request, int world) {
@@ -145,9 +142,8 @@ Opened open_model(const std::string& folder, const TextRequest& request, int wor
 }  // namespace
 
 Source open_source(Communicator& comm, const std::string& folder, const TextRequest& request) {
-  std::string checkpoint = on_root(comm, "what is continued", [&] {
-    return is_model(folder) ? std::string() : newest_checkpoint(folder);
-  });
+  std::string checkpoint = on_root(comm, "what is continued",
+                                   [&] { return is_model(folder) ? std::string() : checkpoint_of(folder); });
   bool run = !checkpoint.empty();
   Opened opened;
   agree(comm, "text", [&] {
@@ -160,7 +156,7 @@ Source open_source(Communicator& comm, const std::string& folder, const TextRequ
   Source source = std::move(opened.source);
   source.engine = std::make_unique<InferenceEngine>(opened.config, opened.model.graph, comm, options);
   if (run) {
-    source.engine->load(checkpoint);
+    source.engine->load(folder);  // of that model the newest checkpoint that can be read
   } else {
     source.engine->load_weights(folder);
   }

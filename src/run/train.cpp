@@ -25,6 +25,15 @@ std::string member_text(const Json& document, std::string_view name) {
   return member ? member->dump() : "nothing";
 }
 
+// The document of the run in `folder`. One that was begun when all checkpoints stayed keeps all, unless it is
+// told otherwise.
+Json earlier_document(const std::string& folder) {
+  RunConfigFile file = read_run_config(open_run_folder(folder));
+  Json all = Json::parse(R"({"run": {"keep": 0}})");
+  if (!file.keeps) merge_patch(all, file.document), file.document = all;
+  return file.document;
+}
+
 // The document of a run: what was given, laid over what the resumed run has.
 Json run_document(const Json& config, Communicator& comm, const std::string& resume) {
   if (resume.empty()) {
@@ -32,8 +41,7 @@ Json run_document(const Json& config, Communicator& comm, const std::string& res
     return config;
   }
   std::string folder = parse_run_name(resume).folder;
-  std::string text =
-      on_root(comm, "run config", [&] { return read_run_config(open_run_folder(folder)).document.dump(); });
+  std::string text = on_root(comm, "run config", [&] { return earlier_document(folder).dump(); });
   Json document = Json::parse(text, folder + "/config.json"), old = document;
   if (!config.is_null()) merge_patch(document, config);
   if (member_text(document, "data") != member_text(old, "data")) {
@@ -85,12 +93,7 @@ RunFolder open_folder(const Config& config, TextUse use, const TrainOptions& opt
 std::string resumed_from(const RunFolder& folder, const std::string& resume) {
   RunName name = parse_run_name(resume);
   if (!name.checkpoint.empty()) return name.checkpoint;
-  if (!latest_checkpoint(folder.checkpoints()).empty()) return folder.checkpoints();
-  if (has_checkpoints(folder.checkpoints())) {
-    raise(DS_ERROR_NOT_FOUND, "no checkpoint in '{}' is whole, so there is none to resume from",
-          folder.checkpoints());
-  }
-  return "";
+  return has_checkpoints(folder.checkpoints()) ? folder.checkpoints() : "";
 }
 
 // One run on one rank, from the parsed configuration to the report.
@@ -144,7 +147,7 @@ class Run {
     agree_equal(comm_, "the text in '" + folder_.data() + "'", data_->record().dump());
     std::string loaded = begin();
     on_root(comm_, "leftovers", [&] {
-      if (!options_.resume.empty()) clean_run_folder(folder_, {config_.run.keep, loaded});
+      if (!options_.resume.empty()) clean_run_folder(folder_);
       return std::string();
     });
     if (!loaded.empty() && engine_->steps_taken() >= config_.run.steps) return nothing_left(loaded);

@@ -7,7 +7,8 @@ A story is one run. It is started, attacked at a random time and resumed, on the
 stage and any tier, until all steps are done. Attacks: kill -9 of the launcher, of a rank or of all; a rank that is
 frozen and then killed; SIGTERM and SIGINT; a closed pipe for standard output; a limit on the size of files; a full
 disk (where this user may mount one). After each attack: nothing runs any more, the newest checkpoint is not older than
-before, and metrics.csv has the steps up to it once each. At the end: every loss and norm, and the hash of the state, have
+before, and metrics.csv has the steps up to it once each. Now and then the newest checkpoint is damaged, so that the next
+launch goes on from the one before. At the end: every loss and norm, and the hash of the state, have
 the bits of a run that nobody disturbed; at most `keep` checkpoints; no scratch and no half-written files.
 """
 import argparse
@@ -203,6 +204,8 @@ class Story:
         self.attacks = [a for a in attacks if a != "disk"] + ["disk"] * (4 if on_disk else 0)
         self.folder = os.path.join(machine.disk.path if on_disk else machine.work, f"run{number}")
         self.newest = 0
+        self.most = KEEP  # checkpoints that there may be
+        self.damaged = 0
         self.log = ""
 
     def launch(self, attack):
@@ -262,7 +265,9 @@ class Story:
             require(code == 0, f"a run that nobody disturbed ended with code {code}")
         elif attack in ("term", "int"):
             # Before the handlers are there, the signal itself ends the ranks.
-            require(code in (0, STOPPED, 130, 143, -2, -15), f"{attack} ended with code {code}")
+            # Before anything is made, there is nothing that a resume could go on with.
+            made = os.path.exists(os.path.join(self.folder, "config.json"))
+            require(code in (0, STOPPED, 130, 143, -2, -15) or (code == 1 and not made), f"{attack} ended with code {code}")
         elif attack == "pipe":
             require(code == 0, f"a closed pipe ended with code {code}")
         elif attack in ("fsize", "disk"):
@@ -277,15 +282,36 @@ class Story:
         self.machine.disk.free()
         saved = checkpoints_of(self.folder)
         require((saved[-1] if saved else 0) >= self.newest, f"checkpoints {saved} after one of step {self.newest}")
-        require(len(saved) <= KEEP + 1, f"checkpoints {saved}, keep is {KEEP}")
+        # One more than a run finds, where it is killed between a commit and the removal of the oldest.
+        self.most = max(KEEP, min(self.most, len(saved)) + 1)
+        require(len(saved) <= self.most, f"checkpoints {saved}, keep is {KEEP}")
         self.newest = saved[-1] if saved else 0
         rows, wanted = rows_of(self.folder), self.machine.reference(self.ranks)[0]
         require(rows == wanted[:len(rows)], "metrics.csv differs from the undisturbed run's: "
                 + str([pair for pair in zip(rows, wanted) if pair[0] != pair[1]][:2]))
         if attack not in ("fsize", "disk"):
             require(len(rows) >= self.newest, f"metrics.csv ends at step {len(rows)}, a checkpoint has {self.newest}")
-        if code == STOPPED and self.newest > 0:
+        if code == STOPPED:
+            require(saved, "stopped without a checkpoint to go on from")
             require(len(rows) == self.newest, f"stopped after step {len(rows)}, saved {self.newest}")
+
+    def damage(self):
+        """Changes a byte of the newest checkpoint, early enough that the run leaves it behind: the next one takes the one
+        before, which must not go before there are newer ones."""
+        if not 0 < self.newest <= self.machine.steps // 2 or self.random.random() > 0.3:
+            return
+        saved = checkpoints_of(self.folder)
+        places = sorted(os.listdir(os.path.join(self.folder, "checkpoints")), key=lambda name: int(name.split("-")[2]))
+        if len(saved) < 2 or len(places) != len(saved) or saved[-2] >= saved[-1]:
+            return
+        path = os.path.join(self.folder, "checkpoints", places[-1], self.random.choice(["master", "exp_avg"]) + ".safetensors")
+        with open(path, "r+b") as file:
+            file.seek(-self.random.randrange(1, 100), os.SEEK_END)
+            byte = file.read(1)
+            file.seek(-1, os.SEEK_CUR)
+            file.write(bytes([byte[0] ^ 4]))
+        self.newest = saved[-2]
+        self.damaged += 1
 
     def check_end(self):
         rows, (losses, whole, _) = rows_of(self.folder), self.machine.reference(self.ranks)
@@ -295,7 +321,7 @@ class Story:
                               stderr=subprocess.STDOUT, text=True, check=False, timeout=60)
         require(done.returncode == 0, f"verify: {done.stdout}")
         saved = checkpoints_of(self.folder)
-        require(len(saved) <= KEEP, f"checkpoints {saved} at the end, keep is {KEEP}")
+        require(len(saved) <= self.most, f"checkpoints {saved} at the end, keep is {KEEP}")
         wrong = [name for _, _, names in os.walk(self.folder) for name in names
                  if name.endswith((".tmp", ".part")) or "scratch" in name or "damaged" in name or name == "lock"]
         require(not wrong, f"left behind: {wrong}")
@@ -329,7 +355,10 @@ class Story:
                 count[attack] = count.get(attack, 0) + 1
             if done:
                 self.check_end()
+                if self.damaged:
+                    count["damage"] = self.damaged
                 return count
+            self.damage()
 
 
 def main():

@@ -1,4 +1,6 @@
 #include "checkpoint/fake_state.h"
+#include "checkpoint/manifest.h"
+#include "support/errors.h"
 
 namespace ds::test {
 namespace {
@@ -100,6 +102,23 @@ TEST(CheckpointCommit, OneFailingRankFailsAll) {
       EXPECT_STREQ(error.what(), "rank 1: no space left");
     }
     comm.barrier("still usable");
+  });
+  EXPECT_EQ(names(folder.path()), (Names{"step-00000002-1"}));
+  EXPECT_EQ(latest_checkpoint(folder.path()), old);
+}
+
+TEST(CheckpointCommit, AManifestThatCannotBeReadAgainIsNotCommitted) {
+  TempFolder folder;
+  std::string old = save_fake(folder.path(), 2);
+  run_ranks(1, [&](Communicator& comm) {
+    FakeState state(comm, true);
+    state.fill();
+    CheckpointInfo info = fake_info(4);
+    info.client.set("text", std::string(static_cast<size_t>(kMostManifest), 'x'));
+    expect_names(
+        message_of([&] { save_checkpoint(state, folder.path(), info); }, DS_ERROR_INVALID_ARGUMENT),
+        {folder / "step-00000004-2/manifest.json: at most 268435456 bytes can be read, this would have "
+                  "2684"});
   });
   EXPECT_EQ(names(folder.path()), (Names{"step-00000002-1"}));
   EXPECT_EQ(latest_checkpoint(folder.path()), old);

@@ -1,0 +1,50 @@
+#include "support/failing_reads.h"
+
+#include <fmt/core.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <climits>
+
+namespace {
+
+std::string failing_part;  // "": nothing fails
+std::atomic<bool> active = false;
+std::atomic<int64_t> reads = 0, good_reads = 0;
+
+bool fails(int fd) {
+  if (!active) return false;
+  char path[PATH_MAX];
+  ssize_t size = readlink(fmt::format("/proc/self/fd/{}", fd).c_str(), path, sizeof path);
+  if (size < 0 || std::string_view(path, static_cast<size_t>(size)).find(failing_part) == std::string::npos)
+    return false;
+  return ++reads > good_reads;
+}
+
+}  // namespace
+
+// In place of the C library's, for what is linked statically with it.
+extern "C" ssize_t pread(int fd, void* data, size_t size, off_t offset) {
+  if (fails(fd)) {
+    errno = EIO;
+    return -1;
+  }
+  return syscall(SYS_pread64, fd, data, size, offset);
+}
+
+namespace ds::test {
+
+FailingReads::FailingReads(const std::string& part, int64_t after) {
+  failing_part = part;
+  reads = 0;
+  good_reads = after;
+  active = true;
+}
+
+FailingReads::~FailingReads() { active = false; }
+
+int64_t FailingReads::seen() { return reads; }
+
+}  // namespace ds::test
