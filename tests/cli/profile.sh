@@ -1,17 +1,7 @@
 #!/bin/sh
 # The table of a step: every op of the program has a line, on one rank and on two, with files, as JSON.
 # usage: profile.sh LIBDS
-set -eu
-libds=$1
-here=$(cd "$(dirname "$0")" && pwd)
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-cd "$work"
-
-fail() {
-  echo "$1"
-  exit 1
-}
+. "$(dirname "$0")/begin.sh"
 
 "$libds" profile --config "$here/tiny.json" --steps 2 > out
 for op in linear linear_dx linear_dw attention layer_norm_dw cross_entropy adamw clip; do

@@ -1,22 +1,8 @@
 #!/bin/sh
 # A run on two ranks, Ctrl-C, resume, generation, hash, plan, env.
 # usage: run.sh LIBDS
-set -eu
-libds=$1
-here=$(cd "$(dirname "$0")" && pwd)
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-cd "$work"
-i=0
-while [ $i -lt 400 ]; do
-  echo "line $i of a text about shards, buckets and granules: $((i * 7919 % 1000))"
-  i=$((i + 1))
-done > text.txt
-
-fail() {
-  echo "$1"
-  exit 1
-}
+. "$(dirname "$0")/begin.sh"
+make_text 400
 
 # wait_until WHAT COMMAND...: waits a minute for COMMAND to succeed
 wait_until() {

@@ -1,17 +1,8 @@
 #!/bin/sh
 # A model folder against its recorded numbers: on one rank and on two, passing and not.
 # usage: verify.sh LIBDS
-set -eu
-libds=$1
-models=$(cd "$(dirname "$0")/../data/models" && pwd)
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-cd "$work"
-
-fail() {
-  echo "$1"
-  exit 1
-}
+. "$(dirname "$0")/begin.sh"
+models=$(cd "$here/../data/models" && pwd)
 
 "$libds" verify "$models/gpt2" --dtype f32 --kinds logits,loss,grad > out || fail "one rank: $(cat out)"
 grep -q '^passed: 4 comparisons' out || fail "one rank: $(cat out)"
