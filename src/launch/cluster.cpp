@@ -185,10 +185,10 @@ int launch_on_hosts(const ClusterOptions& given, const std::vector<std::string>&
   ClusterOptions options = given;
   options.hosts = in_use(given.hosts);
   check_before_start(options);
-  std::string token = fresh_token();
+  std::string token = fresh_secret();
   Variables own = options.variables;
   own["DS_LAUNCH_TOKEN"] = token;
-  own["DS_JOB_KEY"] = fresh_key();
+  own["DS_JOB_KEY"] = fresh_secret();
   own["DS_WORLD_INFO"] = encode_world_map(options.hosts);
   std::vector<std::string> variables, names;
   for (const auto& [name, value] : own) {

@@ -20,7 +20,7 @@ int launch(const LaunchOptions& options, const std::vector<std::string>& command
     require_free_port(port);
   }
   std::vector<RankPlace> places;
-  std::string url = fresh_url(), key = fresh_key();
+  std::string url = fresh_url(), key = fresh_secret();
   for (int r = 0; r < options.ranks; ++r) {
     places.push_back({.rank = r,
                       .size = options.ranks,

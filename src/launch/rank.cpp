@@ -8,8 +8,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdint>
-#include <random>
 #include <string_view>
 #include <system_error>
 
@@ -105,7 +103,7 @@ std::vector<std::string> variables_of(const RankPlace& place) {
   return variables;
 }
 
-std::string fresh_key() {
+std::string fresh_secret() {
   unsigned char bytes[32];
   if (getrandom(bytes, sizeof bytes, 0) != sizeof bytes) no_process("getrandom");
   std::string text;
@@ -113,10 +111,6 @@ std::string fresh_key() {
   return text;
 }
 
-std::string fresh_url() {
-  std::random_device random;
-  uint64_t number = (static_cast<uint64_t>(random()) << 32) | random();
-  return fmt::format("shm://launch-{}-{:016x}", getpid(), number);
-}
+std::string fresh_url() { return fmt::format("shm://launch-{}-{}", getpid(), fresh_secret().substr(0, 16)); }
 
 }  // namespace ds

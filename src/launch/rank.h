@@ -46,8 +46,9 @@ std::vector<std::string> variables_of(const RankPlace& place);
 // shm://launch-<pid>-<random>
 std::string fresh_url();
 
-// A key for the ranks of one job, by which those that connect over a network know each other. It goes to them
-// in their environment or over an ssh connection, never on a command line. Throws std::system_error.
-std::string fresh_key();
+// 32 random bytes in hexadecimal: the key by which the ranks of one job that connect over a network know each
+// other, or the token of a launcher's records. It goes on in environments or over an ssh connection, never on
+// a command line. Throws std::system_error.
+std::string fresh_secret();
 
 }  // namespace ds

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <random>
 
 namespace ds {
 namespace {
@@ -27,11 +26,6 @@ std::string report_record(std::string_view token, const RankFailure& failure) {
   std::replace(text.begin(), text.end(), kEnd, ' ');
   return fmt::format("\x1e{} {} {} {} {} {}{}", token, failure.rank, failure.code, failure.by_signal ? 1 : 0,
                      failure.because_of, text, kEnd);
-}
-
-std::string fresh_token() {
-  std::random_device random;
-  return fmt::format("{:08x}{:08x}{:08x}{:08x}", random(), random(), random(), random());
 }
 
 std::string ReportReader::feed(std::string_view bytes) {

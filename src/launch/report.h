@@ -12,9 +12,6 @@ namespace ds {
 // carry from any host. The token is the launcher's secret, so that no output of a rank is taken for a record.
 std::string report_record(std::string_view token, const RankFailure& failure);
 
-// A fresh token.
-std::string fresh_token();
-
 // Takes records out of a stream of bytes.
 class ReportReader {
  public:
