@@ -44,7 +44,7 @@ int write_whole(const std::string& path, const std::string& text) {
   std::string part = path + ".part";
   std::remove(part.c_str());
   errno = 0;
-  OutputFile file(part, OutputFile::Mode::fresh);  // a link that stands there is not followed
+  OutputFile file(part);
   file << text;
   file.close();
   int code = file ? 0 : errno;

@@ -91,12 +91,12 @@ class InputFile final : public std::istream {
   FileBuffer buffer_;
 };
 
-// A file written anew, or at its end. A flush hands all to the system; nothing is synced.
+// A new file: one that exists, or a link that stands there, is refused. A flush hands all to the system;
+// nothing is synced.
 class OutputFile final : public std::ostream {
  public:
-  enum class Mode { replace = O_TRUNC, append = O_APPEND, fresh = O_EXCL };  // fresh: it must not exist yet
-  explicit OutputFile(const std::string& path, Mode mode = Mode::replace)
-      : std::ostream(nullptr), buffer_(path, O_WRONLY | O_CREAT | static_cast<int>(mode)) {
+  explicit OutputFile(const std::string& path)
+      : std::ostream(nullptr), buffer_(path, O_WRONLY | O_CREAT | O_EXCL) {
     rdbuf(&buffer_);
     if (!buffer_.is_open()) setstate(failbit);
   }
