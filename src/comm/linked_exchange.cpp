@@ -11,6 +11,7 @@
 #include "core/base/error.h"
 #include "core/base/file_stream.h"
 #include "core/base/hash.h"
+#include "core/base/log.h"
 #include "core/base/trace.h"
 
 namespace ds {
@@ -61,6 +62,8 @@ Link::Link(const ds_plugin_transport_table& table, const std::string& address, c
   if (transport.open(address.c_str(), rank, size, options.join_ms, &link) != 0) {
     raise(DS_ERROR_COMM, "rank {} cannot join over {}: {}", rank, transport.name, transport.message(nullptr));
   }
+  if (std::string_view said = transport.message(link); !said.empty())
+    log_line(LogLevel::warning, fmt::format("rank {} over {}: {}", rank, transport.name, said));
 }
 
 // Of a forked child neither the connections nor the threads behind them are its own.

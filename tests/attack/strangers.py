@@ -427,6 +427,33 @@ def as_nobody(body):
     return text
 
 
+def leave_at_once(place):
+    """A stranger without a key that is as good as seated: it says a job of another size, proves what it can and is gone
+    before the door looks whose socket it was. A door that believes it ends the meeting over the size. The number of
+    connections that came as far as the proof."""
+    proved = 0
+    for number in range(60):
+        with socket.create_connection(place, timeout=2) as c:
+            c.settimeout(2)
+            said = hello(size=RANKS + 4)
+            c.sendall(said)
+            if number % 4 == 0:
+                continue  # nothing is proved
+            draw = exactly(c, 32)
+            proof = callers_proof(key_of_text("missing"), said, draw)
+            if number % 4 == 1:
+                c.sendall(proof[:16])
+                continue
+            if number % 4 == 2:
+                c.sendall(proof[:16])
+                time.sleep(0.01)
+                proof = proof[16:]
+            c.sendall(proof)
+            c.shutdown(socket.SHUT_RDWR)
+            proved += len(draw) == 32
+    return str(proved)
+
+
 def look_for(keys, files):
     """Where another user finds one of the keys; run as that user."""
     found = []
@@ -468,6 +495,8 @@ def other_users(build, folder, reference):
         for r in range(2, RANKS):  # now only the rank is missing that user nobody would be
             other = job.start_rank(r)
             job.wait_for("a rank is seated", lambda: connected(other.pid, meeting))
+        if kind == "loopback" and as_nobody(lambda: leave_at_once(reachable(min(meeting)))) != "30":
+            job.end("strangers that leave at once did not come as far as the proof")
         codes = as_nobody(lambda: intrude(job))
         if codes != "124 124 124":
             job.end(f"ranks that user nobody started without the key ended with {codes}, not by the time limit")

@@ -19,6 +19,7 @@
 
 #include "comm/communicator.h"
 #include "comm/plugin.h"
+#include "core/base/log.h"
 #include "support/errors.h"
 #include "support/spawn.h"
 #include "support/temp_folder.h"
@@ -171,6 +172,8 @@ std::string all_from(int guest) {
 // Whoever does not hold the key gets a draw at most, and never the seat it asks for.
 TEST_F(Gloo, AStrangerLearnsNothingAndTakesNoSeat) {
   std::atomic<bool> refused{false};
+  std::vector<std::string> lines;
+  set_log_sink([&](LogLevel, std::string_view line) { lines.emplace_back(line); });
   test::spawn_threads(3, [&](int thread) {
     if (thread < 2) {
       while (thread == 1 && !refused) pause_ms(5);
@@ -195,6 +198,11 @@ TEST_F(Gloo, AStrangerLearnsNothingAndTakesNoSeat) {
     refused = true;
     close(half_open);
   });
+  flush_log();
+  set_log_sink({});
+  ASSERT_EQ(lines.size(), 1u);
+  expect_names(lines[0],
+               {"rank 0 over gloo: ", " connections did not prove the key", "the first, from 127.0.0.1, "});
 }
 
 TEST_F(Gloo, AnotherKeyIsNamed) {
@@ -204,7 +212,8 @@ TEST_F(Gloo, AnotherKeyIsNamed) {
     std::string said = alone(url(), rank, 3);
     expect_names(said, {"DS_JOB_KEY"});
     if (rank == 0)
-      expect_names(said, {"ranks 1, 2 of 3", "connections did not prove the key", "the last from "});
+      expect_names(said, {"ranks 1, 2 of 3", "connections did not prove the key", "the first, from ",
+                          "has another key"});
     if (rank == 1) expect_names(said, {"does not take this rank's proof"});
     if (rank == 2) expect_names(said, {"rank 0 has a DS_JOB_KEY and this rank none"});
   });

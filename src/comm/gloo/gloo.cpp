@@ -22,7 +22,7 @@ struct ds_plugin_link {
   std::vector<std::unique_ptr<ds::Peer>> peers;  // entry `rank` is empty
   bool ended = false;                            // no part moves any more
   ds::End end;                                   // by another rank
-  std::string error;
+  std::string error;                             // of the last call; after open, what is worth a warning
 };
 
 namespace {
@@ -38,6 +38,9 @@ void connect(ds_plugin_link* link, int rank, int size, const std::string& addres
   link->mesh = std::make_unique<ds::Mesh>(meeting.own_address(), rank, size);
   std::vector<std::string> entries = meeting.gather(link->mesh->entry());
   link->mesh->connect(entries, meeting.meeting_trust(), deadline + kMore);
+  for (const std::string* strangers : {&meeting.strangers(), &link->mesh->strangers()}) {
+    if (!strangers->empty()) link->error += (link->error.empty() ? "" : "; ") + *strangers;
+  }
   for (int r = 0; r < size; ++r) {
     if (r != rank) link->peers[static_cast<size_t>(r)] = std::make_unique<ds::Peer>(*link->mesh, r);
   }

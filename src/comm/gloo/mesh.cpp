@@ -78,9 +78,10 @@ void Mesh::await_calls(const Trust& trust, std::vector<Lanes>& proved, Deadline 
     return -1;
   };
   for (int r = missing(); r >= 0; r = missing()) {
+    strangers_ = door.about_strangers();
     if (Clock::now() > deadline)
       throw std::runtime_error("no connection with " + name_of(r) + ": it has not called" +
-                               door.about_strangers());
+                               (strangers_.empty() ? "" : "; ") + strangers_);
     for (Door::Arrival& arrival : door.serve(kLookMs)) {
       const Hello& hello = arrival.hello;
       if (hello.from <= rank_ || hello.from >= size_ || hello.size != size_) continue;
@@ -90,6 +91,7 @@ void Mesh::await_calls(const Trust& trust, std::vector<Lanes>& proved, Deadline 
       }
     }
   }
+  strangers_ = door.about_strangers();
 }
 
 void Mesh::connect(const std::vector<std::string>& entries, const Trust& trust, Deadline deadline) {

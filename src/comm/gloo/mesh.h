@@ -24,6 +24,9 @@ class Mesh {
   // Throws std::runtime_error naming a rank.
   void connect(const std::vector<std::string>& entries, const Trust& trust, Deadline deadline);
 
+  // "" or a clause about strangers who came to this rank's port of the data.
+  const std::string& strangers() const { return strangers_; }
+
   gloo::transport::Context& parts() { return *contexts_[0]; }
   gloo::transport::Context& notes() { return *contexts_[1]; }
 
@@ -35,6 +38,7 @@ class Mesh {
 
   const int rank_, size_;
   Socket listener_;
+  std::string strangers_;
   std::array<std::shared_ptr<gloo::transport::Context>, 2> contexts_;
 };
 

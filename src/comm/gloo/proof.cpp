@@ -90,7 +90,7 @@ std::vector<Door::Arrival> Door::serve(int milliseconds) {
   std::erase_if(guests_, [&](Guest& guest) {
     bool spoke = ready[++seat].revents != 0;
     Answer answer = spoke ? listen_to(guest) : Answer::waits;
-    if (answer == Answer::waits && Clock::now() > guest.until) answer = Answer::stranger;
+    if (answer == Answer::waits && Clock::now() > guest.until) answer = turn_away("took too long");
     if (answer == Answer::stranger) drop(guest);
     return answer != Answer::waits;
   });
@@ -113,6 +113,7 @@ void Door::make_room() {
   if (guests_.empty()) return;
   auto silent = std::find_if(guests_.begin(), guests_.end(), [](const Guest& g) { return !g.hello; });
   if (silent == guests_.end()) silent = guests_.begin();
+  turn_away("was crowded out by others");
   drop(*silent);
   guests_.erase(silent);
 }
@@ -122,7 +123,7 @@ Door::Answer Door::listen_to(Guest& guest) {
   char part[sizeof(Hello)];
   ssize_t got = recv(guest.socket.fd(), part, wanted - guest.said.size(), MSG_DONTWAIT);
   if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return Answer::waits;
-  if (got <= 0) return Answer::stranger;
+  if (got <= 0) return turn_away("left before it had");
   guest.said.append(part, static_cast<size_t>(got));
   if (guest.said.size() < wanted) return Answer::waits;
   return guest.hello ? check(guest) : challenge(guest);
@@ -131,39 +132,46 @@ Door::Answer Door::listen_to(Guest& guest) {
 Door::Answer Door::challenge(Guest& guest) {
   Hello hello;
   std::memcpy(&hello, std::exchange(guest.said, "").data(), sizeof hello);
-  if (std::memcmp(hello.magic, kMagic, sizeof kMagic) != 0 || hello.to != own_rank_) return Answer::stranger;
+  if (std::memcmp(hello.magic, kMagic, sizeof kMagic) != 0 || hello.to != own_rank_)
+    return turn_away("did not speak as a rank of this version of libds does");
   guest.hello = hello;
   guest.draw = drawn();
   ssize_t put = send(guest.socket.fd(), guest.draw.data(), guest.draw.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-  return put == static_cast<ssize_t>(guest.draw.size()) ? Answer::waits : Answer::stranger;
+  return put == static_cast<ssize_t>(guest.draw.size()) ? Answer::waits : turn_away("left before it had");
 }
 
 Door::Answer Door::check(Guest& guest) {
   Session session = session_of(trust_.key, *guest.hello, guest.draw);
-  if (!same(bytes_of(guest.said), session.callers_proof())) return Answer::stranger;
-  if (trust_.same_user && !is_of_this_user(guest.socket)) return Answer::stranger;
+  if (!same(bytes_of(guest.said), session.callers_proof())) return turn_away("has another key");
+  if (trust_.same_user && !is_of_this_user(guest.socket)) return turn_away("is another user's, or had left");
   Bytes32 proof = session.doors_proof();
   ssize_t put = send(guest.socket.fd(), proof.data(), proof.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-  if (put != static_cast<ssize_t>(proof.size())) return Answer::stranger;
+  if (put != static_cast<ssize_t>(proof.size())) return turn_away("left before it was answered");
   guest.hello->job[kMostJob] = '\0';
   arrivals_.push_back(
       {*guest.hello, Channel(std::move(guest.socket), session.key_to_caller(), session.key_to_door())});
   return Answer::proved;
 }
 
+Door::Answer Door::turn_away(const char* why) {
+  why_ = why;
+  return Answer::stranger;
+}
+
 void Door::drop(const Guest& guest) {
-  ++strangers_;
+  if (strangers_++ > 0) return;
+  std::string from = "which was reset";
   try {
-    last_stranger_ = other_end(guest.socket);
-  } catch (const std::runtime_error&) {  // it has been reset
+    from = "from " + other_end(guest.socket);
+  } catch (const std::runtime_error&) {
   }
+  first_stranger_ = from + ", " + why_;
 }
 
 std::string Door::about_strangers() const {
   if (strangers_ == 0) return "";
-  std::string last = last_stranger_.empty() ? "" : ", the last from " + last_stranger_;
-  return "; " + std::to_string(strangers_) + " connections did not prove the key of the job (DS_JOB_KEY)" +
-         last;
+  std::string count = strangers_ == 1 ? "1 connection" : std::to_string(strangers_) + " connections";
+  return count + " did not prove the key of the job (DS_JOB_KEY); the first, " + first_stranger_;
 }
 
 }  // namespace ds

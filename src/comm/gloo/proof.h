@@ -63,7 +63,7 @@ class Door {
 
   // Serves whoever is there and waits at most that long for someone; those who have proved the key.
   std::vector<Arrival> serve(int milliseconds);
-  // "" or a sentence about the strangers who were dropped.
+  // "" or how many strangers were dropped, and why the first of them.
   std::string about_strangers() const;
 
  private:
@@ -81,6 +81,7 @@ class Door {
   Answer listen_to(Guest& guest);
   Answer challenge(Guest& guest);
   Answer check(Guest& guest);
+  Answer turn_away(const char* why);
   void drop(const Guest& guest);
 
   Socket listener_;
@@ -88,8 +89,9 @@ class Door {
   const int own_rank_;
   std::vector<Guest> guests_;
   std::vector<Arrival> arrivals_;
+  const char* why_ = "";  // of the last guest who was turned away
   size_t strangers_ = 0;
-  std::string last_stranger_;
+  std::string first_stranger_;  // where it came from, and why it was dropped
 };
 
 }  // namespace ds

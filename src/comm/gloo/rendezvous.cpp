@@ -63,13 +63,16 @@ void Rendezvous::receive_all() {
   Door door(std::move(listener), trust_, rank_);
   auto seated = [&] { return std::count_if(ranks_.begin(), ranks_.end(), [](auto& r) { return r.open(); }); };
   while (seated() + 1 < size_) {
+    strangers_ = door.about_strangers();
     if (Clock::now() > deadline_)
       throw std::runtime_error(missing() + " did not come to " + text_of(point_) + " within " +
-                               std::to_string(join_ms_) + " ms" + door.about_strangers());
+                               std::to_string(join_ms_) + " ms" + (strangers_.empty() ? "" : "; ") +
+                               strangers_);
     std::vector<Door::Arrival> arrivals = door.serve(kLookMs);
     look_at_seats();
     for (Door::Arrival& arrival : arrivals) seat(std::move(arrival));
   }
+  strangers_ = door.about_strangers();
 }
 
 void Rendezvous::seat(Door::Arrival arrival) {

@@ -20,6 +20,8 @@ class Rendezvous {
 
   // The address at which the others reach this rank: that of the way to rank 0.
   const std::string& own_address() const { return own_address_; }
+  // "" or a clause about strangers who came to the meeting; rank 0.
+  const std::string& strangers() const { return strangers_; }
 
   // Collective: the entries of all ranks, which have one size.
   std::vector<std::string> gather(const std::string& entry);
@@ -45,7 +47,7 @@ class Rendezvous {
   const Deadline deadline_;
   JobKey key_;
   Trust trust_, meeting_trust_;
-  std::string own_address_;
+  std::string own_address_, strangers_;
   std::vector<Channel> ranks_;  // rank 0: of each other; else one, rank 0's
 };
 
