@@ -204,7 +204,7 @@ class EngineCore : public StateAccess {
   std::vector<char> frozen_of(const CheckpointInfo& saved) const;
   std::string frozen_difference(const CheckpointInfo& saved) const;
   bool follows_frozen(const CheckpointInfo& saved) const;
-  void follow_frozen(const std::string& path, const CheckpointInfo& saved);
+  void follow_frozen(const CheckpointInfo& saved);
   CheckpointInfo load_one(const std::string& path);
   void tell_differences(const std::string& path, const CheckpointInfo& saved);
   void clip(const Instr& in, const TensorView& norms);

@@ -3,7 +3,6 @@
 
 #include "checkpoint/agree.h"
 #include "core/base/error.h"
-#include "core/base/log.h"
 #include "engine/core.h"
 
 namespace ds {
@@ -146,16 +145,8 @@ bool EngineCore::follows_frozen(const CheckpointInfo& saved) const {
 }
 
 // Freezes and thaws as calls had done before the checkpoint was saved, so that the run goes on.
-void EngineCore::follow_frozen(const std::string& path, const CheckpointInfo& saved) {
-  if (!follows_frozen(saved)) return;
-  std::vector<char> wanted = frozen_of(saved);
-  if (wanted == zero().frozen) return;
-  set_trained(wanted, own_updates());
-  if (comm_.rank() == 0) {
-    log_line(LogLevel::info,
-             fmt::format("checkpoint '{}' has {} of {} parameters frozen, and so has this engine", path,
-                         frozen_names().size(), names_.size()));
-  }
+void EngineCore::follow_frozen(const CheckpointInfo& saved) {
+  if (follows_frozen(saved)) set_trained(frozen_of(saved), own_updates());
 }
 
 }  // namespace ds

@@ -134,11 +134,17 @@ CheckpointInfo EngineCore::load_one(const std::string& path) {
   bool training = state_kinds_.size() > 1;  // only then does anything follow
   CheckpointInfo info;
   dropped_ = false;
+  const std::vector<char> frozen = zero().frozen;
   overwrite([&] {
     info = load_checkpoint(*this, path, [&](const CheckpointInfo& saved) {
-      if (training) follow_frozen(path, saved);
+      if (training) follow_frozen(saved);
     });
   });
+  if (frozen != zero().frozen && comm_.rank() == 0) {
+    log_line(LogLevel::info,
+             fmt::format("checkpoint '{}' has {} of {} parameters frozen, and so has this engine", path,
+                         frozen_names().size(), names_.size()));
+  }
   if (training) tell_differences(path, info);
   scalars_.step = info.step;
   scalars_.seed = info.seed;

@@ -8,8 +8,9 @@ stage and any tier, until all steps are done. Attacks: kill -9 of the launcher, 
 frozen and then killed; SIGTERM and SIGINT; a closed pipe for standard output; a limit on the size of files; a full
 disk (where this user may mount one). After each attack: nothing runs any more, the newest checkpoint is not older than
 before, and metrics.csv has the steps up to it once each. Now and then the newest checkpoint is damaged, so that the next
-launch goes on from the one before. At the end: every loss and norm, and the hash of the state, have
-the bits of a run that nobody disturbed; at most `keep` checkpoints; no scratch and no half-written files.
+launch goes on from the one before. At the end: every loss and norm, and the hash of the state, have the bits of a run
+that nobody disturbed; no checkpoints beyond `keep` but those that a kill behind a commit has left; no scratch and no
+half-written files.
 """
 import argparse
 import atexit

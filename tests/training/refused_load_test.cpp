@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "checkpoint/checkpoint.h"
+#include "core/base/hash.h"
 #include "core/base/log.h"
 #include "engine/engine.h"
 #include "support/errors.h"
@@ -20,9 +21,8 @@ std::string state_of(Engine& engine) {
       std::vector<float> values = engine.read_tensor(static_cast<int32_t>(i), kind);
       text.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
     }
-    text += engine.is_frozen(0) ? "frozen" : "trained";
   }
-  return text;
+  return hash_hex(text) + (engine.is_frozen(0) ? " frozen" : " trained");
 }
 
 bool is_poisoned(Engine& engine) {
