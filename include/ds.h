@@ -530,11 +530,12 @@ DS_API void ds_engine_destroy(ds_engine* engine);
  * return. Collective. */
 DS_API ds_status ds_checkpoint_save(ds_engine* engine, const char* folder);
 /* Loads the newest complete checkpoint below `folder`, or the one at `folder`; made at any world size, stage
- * and tier. When the content of the newest one is damaged, the one before is loaded, with a warning; a
- * checkpoint that is named itself is loaded or refused. Where frozen_parameters of both configurations are
- * the same and ds_engine_freeze was not called here, what it had frozen or thawed when the checkpoint was
- * saved is frozen or thawed here too; otherwise this engine's own setting stands, and a warning says where
- * they differ. Collective. @return DS_ERROR_NOT_FOUND when there is none, DS_ERROR_CORRUPT naming the file */
+ * and tier. When the newest one is damaged or cannot be read, the one before is loaded, with a warning; a
+ * checkpoint that is named itself is loaded or refused. A load that is refused changes nothing. Where
+ * frozen_parameters of both configurations are the same and ds_engine_freeze was not called here, what it had
+ * frozen or thawed when the checkpoint was saved is frozen or thawed here too; otherwise this engine's own
+ * setting stands, and a warning says where they differ. Collective. @return DS_ERROR_NOT_FOUND when there is
+ * none, DS_ERROR_CORRUPT naming the file */
 DS_API ds_status ds_checkpoint_load(ds_engine* engine, const char* folder);
 /* Takes the weights of a Hugging Face model folder (docs/models.md) for the engine's parameters, by name;
  * optimizer states and the step stay. Collective. @return DS_ERROR_NOT_FOUND for a missing file,
@@ -589,7 +590,8 @@ DS_API ds_status ds_run_communicator(const char* config, const char* resume, cha
  * @param batch [nullable] replaces the configured data  @param progress [nullable]
  * @param stop [nullable] may become non-zero at any time (also in a signal handler): the run saves and ends
  * @return DS_OK when all steps are done; DS_ERROR_USER when the stop flag or a callback ended the run before:
- * it is saved, and a call with `resume` goes on; DS_ERROR_NUMERIC when a step was not finite: saved likewise
+ * it is saved, and a call with `resume` goes on; DS_ERROR_STATE when the stop flag ended it before anything
+ * was made; DS_ERROR_NUMERIC when a step was not finite: saved likewise
  */
 DS_API ds_status ds_run_train(ds_comm* comm, const char* config, const char* resume, int32_t quiet,
                               ds_run_batch_fn* batch, ds_run_progress_fn* progress,

@@ -37,7 +37,8 @@ typedef struct ds_plugin_transport_table {
 
   /* Joins as rank `rank` of `size`; collective. `address`: what follows :// in the comm url, "" without; what
    * it means is the transport's own. It waits for the others at most join_ms where it can tell. After an
-   * error *out is NULL and message(NULL) says why; after a success message(link) is "" or a line of warning. */
+   * error *out is NULL and message(NULL) says why; after a success message(link) is "" or a line of warning.
+   */
   int32_t (*open)(const char* address, int32_t rank, int32_t size, int64_t join_ms, ds_plugin_link** out);
   /* Begins to send sends[r] to and to receive receives[r] from every other rank r; entry `rank` is not looked
    * at, nor are entries of size 0. A start is polled to its end before the next. Parts from one rank to

@@ -156,7 +156,6 @@ wait_until "step 10" has_step_10
 read -r trainer < killed/lock
 kill -KILL $pid
 wait_until "the end of rank 0, whose launcher is gone" has_ended "$trainer"
-grep -q '^libds: rank 0: the launcher is gone$' err || fail "no word of the launcher's end: $(cat err)"
 
 "$libds" plan --config "$here/tiny.json" -n 2 | grep -q device || fail "plan without a table"
 "$libds" plan --config "$here/tiny.json" -n 2 --print | grep -q '^program' || fail "plan without a program"
