@@ -1,4 +1,4 @@
-# Writes OUT, a header with the commit of the working copy SOURCE: "" outside of git, "-changed" behind it when
+# Writes OUT, a source file with the commit of the working copy SOURCE: "" outside of git, "-changed" behind it when
 # files differ from it. Leaves OUT alone when it says so already.
 get_filename_component(above ${SOURCE} DIRECTORY)
 execute_process(COMMAND ${CMAKE_COMMAND} -E env GIT_CEILING_DIRECTORIES=${above} git -C ${SOURCE} describe --always --abbrev=10 --dirty=-changed
@@ -6,7 +6,7 @@ execute_process(COMMAND ${CMAKE_COMMAND} -E env GIT_CEILING_DIRECTORIES=${above}
 if(failed)
   set(commit "")
 endif()
-set(text "#pragma once\n#define DS_COMMIT \"${commit}\"\n")
+set(text "namespace ds::cli {\nextern const char* const kCommit;\nconst char* const kCommit = \"${commit}\";\n}\n")
 if(EXISTS ${OUT})
   file(READ ${OUT} before)
 endif()

@@ -364,14 +364,14 @@ DS_API void ds_graph_destroy(ds_graph* graph);
  */
 DS_API ds_status ds_plan_create(const char* config, const ds_graph* graph, int32_t rank, int32_t size,
                                 ds_plan** out);
-/* Parameters, tokens a step, the largest tensors, bytes per tier and kind, instructions per queue, collectives.
- * See Strings. */
+/* Parameters, tokens a step, the largest tensors, bytes per tier and kind, instructions per queue,
+ * collectives. See Strings. */
 DS_API ds_status ds_plan_report(const ds_plan* plan, char* buffer, size_t buffer_size, size_t* out_size);
 /* The step program in its text form. See Strings. */
 DS_API ds_status ds_plan_print(const ds_plan* plan, char* buffer, size_t buffer_size, size_t* out_size);
-/* An SVG document: what each queue of a rank does over a step, above the bytes in use, for 1 to 16 plans side by
- * side with the same scales. Order and memory are the plan's; times are those of the machine that plans assume,
- * which the picture names. See Strings. */
+/* An SVG document: what each queue of a rank does over a step, above the bytes in use, for 1 to 16 plans side
+ * by side with the same scales. Order and memory are the plan's; times are those of the machine that plans
+ * assume, which the picture names. See Strings. */
 DS_API ds_status ds_plan_picture(const ds_plan* const* plans, size_t count, char* buffer, size_t buffer_size,
                                  size_t* out_size);
 /* @param plan [nullable] */

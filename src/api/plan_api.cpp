@@ -114,7 +114,7 @@ ds_status ds_plan_picture(const ds_plan* const* plans, size_t count, char* buffe
     ds::require(count >= 1 && count <= 16, "count must be 1 to 16 plans, got {}", count);
     std::vector<ds::PlanColumn> columns;
     for (size_t i = 0; i < count; ++i) {
-      const ds_plan& plan = ds::need(plans[i], "plans[i]");
+      const ds_plan& plan = ds::need(plans[i], fmt::format("plans[{}]", i).c_str());
       columns.push_back(ds::plan_column(plan.plan, plan.config));
     }
     ds::put_text(ds::plan_picture(columns, ds::plan_column_note()), buffer, buffer_size, out_size);

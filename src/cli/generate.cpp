@@ -86,6 +86,7 @@ void add_generate(CLI::App& app, int&) {
   command->add_option("--threads", args->threads, "Compute threads a rank; 0: cores / ranks")
       ->check(integer_range(0, 1024));
   command->add_option("--stage", args->stage, "ZeRO stage: 3 shards the parameters over the ranks")
+      ->default_str("a run's own")
       ->check(integer_range(0, 3));
   command->add_flag("--ignore-eos", args->ignore_eos, "Go on behind the model's end of text");
   command->footer(

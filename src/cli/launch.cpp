@@ -87,7 +87,7 @@ void add_launch(CLI::App& app, int& code) {
   CLI::App* command = app.add_subcommand("launch", "Run a command once per rank, on this host or several");
   auto args = std::make_shared<LaunchArgs>();
   auto number = [&](const char* names, int& value, const char* text, int64_t low, int64_t high) {
-    return command->add_option(names, value, text)->check(integer_range(low, high));
+    return command->add_option(names, value, text)->check(integer_range(low, high))->default_str("");
   };
   CLI::Option* ranks = number("-n", args->local.ranks, "Ranks on this host", 1, 4096);
   CLI::Option* hostfile =

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "cli/commands.h"
-#include "commit.h"
 
 namespace {
 
@@ -60,7 +59,7 @@ std::vector<std::string> words_of(const CLI::App& app, int argc, char** argv) {
 
 // "0.1.0 (c9d3587)": the commit that was built, as far as the build knew it.
 std::string version_text() {
-  std::string commit = DS_COMMIT;
+  std::string commit = ds::cli::kCommit;
   return ds_version() + (commit.empty() ? "" : " (" + commit + ")");
 }
 

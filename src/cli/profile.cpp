@@ -42,8 +42,11 @@ void add_profile(CLI::App& app, int&) {
   command->add_option("--config", args->config, "JSON configuration");
   command->add_option("--model", args->model, "Hugging Face folder, in place of the configuration's model");
   command->add_option("--micro-batch", args->micro_batch, "Sequences of a micro-batch")
-      ->check(integer_range(1, INT32_MAX));
-  command->add_option("--seq", args->sequence, "Tokens of a sequence")->check(integer_range(1, INT32_MAX));
+      ->check(integer_range(1, INT32_MAX))
+      ->default_str("");
+  command->add_option("--seq", args->sequence, "Tokens of a sequence")
+      ->check(integer_range(1, INT32_MAX))
+      ->default_str("");
   command->add_option("--dtype", args->dtype, "Compute type")->check(CLI::IsMember({"f32", "bf16"}));
   command->add_option("--threads", args->threads, "Compute threads of a rank; 0: cores / ranks")
       ->check(integer_range(0, 1024));

@@ -72,6 +72,7 @@ void add_train(CLI::App& app, int& code) {
   command->add_option("--dir", args->dir, "Run folder, instead of run.dir; default runs/NNN")
       ->check(utf8_text());
   command->add_option("--steps", args->steps, "Optimizer steps, instead of run.steps")
+      ->default_str("")
       ->check(integer_range(0, INT32_MAX));
   command->add_option("--resume", args->resume,
                       "Run folder to go on with, or a checkpoint RUN/checkpoints/NAME");

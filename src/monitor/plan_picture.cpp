@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
 
 #include "monitor/chart.h"
 #include "monitor/text.h"
@@ -14,8 +13,9 @@ namespace {
 
 constexpr int kLeft = 62, kColumn = 272, kGap = 20, kRight = 18;
 constexpr int kTop = 74, kLane = 16, kAreaHeight = 110, kAreaGap = 26, kAxis = 20;
-constexpr double kSmallest = 0.4;  // pixels of a block
-constexpr double kNear = 0.25;     // blocks of a phase closer than this many pixels become one
+constexpr double kSmallest = 0.4;    // pixels of a block
+constexpr double kWorthARow = 0.02;  // of the largest tier; smaller ones are a number only
+constexpr double kNear = 0.25;       // blocks of a phase closer than this many pixels become one
 
 const std::map<std::string, const char*>& phase_colours() {
   static const std::map<std::string, const char*> colours{
@@ -34,27 +34,23 @@ std::string label(double x, double y, const std::string& anchor, int size, const
                      y, anchor, size, colour, html_text(text));
 }
 
-// The names that any column has, in the order in which they come up.
-template <typename Rows, typename Name>
-std::vector<std::string> names_of(const std::vector<PlanColumn>& columns, Rows rows, Name name) {
-  std::vector<std::string> out;
-  for (const PlanColumn& column : columns) {
-    for (const auto& row : column.*rows) {
-      if (std::find(out.begin(), out.end(), row.*name) == out.end()) out.push_back(row.*name);
-    }
-  }
-  return out;
+void add_name(std::vector<std::string>& names, const std::string& name) {
+  if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
 }
 
 class Picture {
  public:
-  explicit Picture(const std::vector<PlanColumn>& columns)
-      : columns_(columns),
-        queues_(names_of(columns, &PlanColumn::lanes, &PlanColumn::Lane::queue)),
-        tiers_(names_of(columns, &PlanColumn::areas, &PlanColumn::Area::tier)) {
+  explicit Picture(const std::vector<PlanColumn>& columns) : columns_(columns) {
     for (const PlanColumn& column : columns) {
       seconds_ = std::max(seconds_, column.seconds);
+      for (const PlanColumn::Lane& lane : column.lanes) add_name(queues_, lane.queue);
       for (const PlanColumn::Area& area : column.areas) most_ = std::max(most_, area.arena);
+    }
+    for (const PlanColumn& column : columns) {
+      for (const PlanColumn::Area& area : column.areas) {
+        bool shown = static_cast<double>(area.arena) >= kWorthARow * static_cast<double>(most_);
+        if (shown && area.arena > 0) add_name(tiers_, area.tier);
+      }
     }
     lanes_end_ = kTop + kLane * static_cast<int>(queues_.size());
     height_ = lanes_end_ + (kAreaGap + kAreaHeight) * static_cast<int>(tiers_.size()) + kAxis + 24;
@@ -116,7 +112,8 @@ class Picture {
   void column(size_t c) {
     const PlanColumn& plan = columns_[c];
     out_ += label(x_of(c, 0), kTop - 26, "start", 14, plan.title, "#111111");
-    std::string facts = fmt::format("step {:.3g} ms", plan.seconds * 1e3);
+    std::string facts = plan.seconds >= 1 ? fmt::format("step {:.2f} s", plan.seconds)
+                                          : fmt::format("step {:.1f} ms", plan.seconds * 1e3);
     for (const PlanColumn::Area& area : plan.areas) {
       if (area.arena > 0) facts += fmt::format(", {} {}", area.tier, bytes_text(area.arena));
     }
@@ -176,11 +173,18 @@ class Picture {
 
   void axis(size_t c) {
     double y = height_ - kAxis - 20;
-    for (double tick : axis_ticks(0, seconds_ * 1e3, 4)) {
-      double x = x_of(c, tick * 1e-3);
+    bool long_step = seconds_ >= 1;
+    double unit = long_step ? 1 : 1e-3;
+    for (double tick : axis_ticks(0, seconds_ / unit, 4)) {
+      double x = x_of(c, tick * unit);
       out_ += fmt::format(R"(<line x1="{0:.1f}" y1="{1:.0f}" x2="{0:.1f}" y2="{2:.0f}" stroke="#999999"/>)",
                           x, y, y + 4);
-      out_ += label(x, y + 15, "middle", 10, fmt::format("{:g}{}", tick, tick == 0 ? " ms" : ""), "#777777");
+      out_ += label(x, y + 15, "middle", 10,
+                    fmt::format("{:g}{}", tick,
+                                tick > 0    ? ""
+                                : long_step ? " s"
+                                            : " ms"),
+                    "#777777");
     }
   }
 

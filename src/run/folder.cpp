@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <span>
 
 #include "checkpoint/manifest.h"
 #include "core/base/error.h"
@@ -37,11 +38,20 @@ void require_own_run(const RunFolder& run) {
 }
 
 // Of a file that was to replace one of ours; the folder may hold files of others, too.
-bool is_ours(const std::string& name) {
-  constexpr std::array<std::string_view, 4> kReplaced = {kConfig, "trace.json", "report.html",
-                                                         "communication.csv"};
-  return std::any_of(kReplaced.begin(), kReplaced.end(),
-                     [&](std::string_view ours) { return name.starts_with(std::string(ours) + "."); });
+// Removes what writes that never ended have left in a folder: files NAME.*.tmp and NAME.*.part of the given
+// names, or all of them.
+template <typename Names = std::span<const std::string_view>>
+void remove_unfinished(const std::string& folder, const Names& names = {}) {
+  std::error_code ignored;
+  for (fs::directory_iterator entry(folder, ignored), end; !ignored && entry != end;
+       entry.increment(ignored)) {
+    fs::path kind = entry->path().extension();
+    if (kind != ".tmp" && kind != ".part") continue;
+    std::string name = entry->path().filename();
+    bool ours = std::any_of(std::begin(names), std::end(names),
+                            [&](const auto& one) { return name.starts_with(std::string(one) + "."); });
+    if (ours || std::size(names) == 0) fs::remove(entry->path(), ignored);
+  }
 }
 
 }  // namespace
@@ -65,6 +75,10 @@ RunFolder create_run_folder(const std::string& wanted) {
   if (name_exists(folder.file(kConfig))) {
     raise(DS_ERROR_STATE, "run.dir '{}' holds a run already: resume it or name another folder", wanted);
   }
+  // A run that was killed before it had a configuration begins again here, perhaps in a user's own folder.
+  constexpr std::array<std::string_view, 2> kTokens = {"train.tokens", "heldout.tokens"};
+  remove_unfinished(folder.data(), kTokens);
+  remove_unfinished(folder.file("data/tokenizer"), kTokenizerFiles);
   return folder;
 }
 
@@ -88,15 +102,11 @@ void discard_run_folder(RunFolder& folder) noexcept {
 }
 
 void clean_run_folder(const RunFolder& folder) {
-  std::error_code ignored;
-  for (const char* place : {"", "data", "data/tokenizer", "model", "flight"}) {
-    for (fs::directory_iterator entry(fs::path(folder.path) / place, ignored), end; !ignored && entry != end;
-         entry.increment(ignored)) {
-      fs::path kind = entry->path().extension();
-      if (kind != ".tmp" && kind != ".part") continue;
-      if (*place || is_ours(entry->path().filename())) fs::remove(entry->path(), ignored);
-    }
-  }
+  constexpr std::array<std::string_view, 4> kReplaced = {kConfig, "trace.json", "report.html",
+                                                         "communication.csv"};
+  remove_unfinished(folder.path, kReplaced);
+  for (const char* place : {"data", "data/tokenizer", "model", "flight"})
+    remove_unfinished(folder.file(place));
   remove_leftovers(folder.checkpoints());
 }
 

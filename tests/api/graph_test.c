@@ -111,7 +111,20 @@ static void plans(void) {
   text = malloc(size);
   check_ok(ds_plan_report(plan, text, size, &size), "report");
   check(strstr(text, "bytes per rank") && strstr(text, "all_gather"), "bytes and collectives");
+  check(strstr(text, "largest   ") && strstr(text, "MiB"), "the largest tensors, MiB");
   free(text);
+  const ds_plan* twice[] = {plan, plan};
+  check_ok(ds_plan_picture(twice, 2, NULL, 0, &size), "size");
+  text = malloc(size);
+  check_ok(ds_plan_picture(twice, 2, text, size, &size), "picture");
+  check(strncmp(text, "<svg ", 5) == 0 && strstr(text, "ZeRO-3, 4 ranks"), "an SVG of the plan");
+  free(text);
+  check_error(ds_plan_picture(twice, 0, NULL, 0, &size), DS_ERROR_INVALID_ARGUMENT,
+              "count must be 1 to 16 plans, got 0");
+  check_error(ds_plan_picture(NULL, 1, NULL, 0, &size), DS_ERROR_INVALID_ARGUMENT, "plans must not be NULL");
+  twice[1] = NULL;
+  check_error(ds_plan_picture(twice, 2, NULL, 0, &size), DS_ERROR_INVALID_ARGUMENT,
+              "plans[1] must not be NULL");
   ds_plan_destroy(plan);
   check_error(ds_plan_create(config, NULL, 0, 4, &plan), DS_ERROR_CONFIG, "model.family");
   check_error(ds_plan_create(config, NULL, 4, 4, &plan), DS_ERROR_INVALID_ARGUMENT,

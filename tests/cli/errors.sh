@@ -31,7 +31,6 @@ mkfifo pipe && mkdir odd_run && mkfifo odd_run/config.json || exit 1
 printf 'a slots=1\nb\n' > bad_hosts
 printf 'a slots=1\nb slots=1\n' > good_hosts
 
-refused 2 subcommand
 refused 2 resume train
 refused 2 "'trian' is no command; did you mean train?" trian --config x
 refused 2 "'deploy' is no command$" deploy

@@ -31,7 +31,7 @@ def run(*words, cwd=SOURCE):
 
 def blocks(language):
     """The fenced blocks of a language; '' for those without one."""
-    return re.findall(rf"^```{language}\n(.*?)^```$", README, re.M | re.S)
+    return [text for kind, text in re.findall(r"^```(\w*)\n(.*?)^```$", README, re.M | re.S) if kind == language]
 
 
 def quickstart():

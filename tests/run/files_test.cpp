@@ -85,6 +85,21 @@ TEST_F(RunFiles, TextThatIsCutShortEndsTheRunWithBothSizes) {
   EXPECT_LE(last_, 4);
 }
 
+// A run that is killed before it has a configuration is begun again in its folder, which may hold files of
+// others.
+TEST_F(RunFiles, WhatAKilledBeginningLeftIsRemoved) {
+  make_folders(dir() + "/data/tokenizer");
+  for (const char* name :
+       {"train.tokens.12ab.tmp", "heldout.tokens.34cd.tmp", "mine.tmp", "tokenizer/vocab.json.5.tmp"}) {
+    write_file_atomic(dir() + "/data/" + name, "unfinished");
+  }
+  EXPECT_EQ(train_to(1), "");
+  EXPECT_FALSE(name_exists(dir() + "/data/train.tokens.12ab.tmp"));
+  EXPECT_FALSE(name_exists(dir() + "/data/heldout.tokens.34cd.tmp"));
+  EXPECT_FALSE(name_exists(dir() + "/data/tokenizer/vocab.json.5.tmp"));
+  EXPECT_TRUE(name_exists(dir() + "/data/mine.tmp"));
+}
+
 TEST_F(RunFiles, TextThatChangesDuringTheRunIsNoticedBeforeItIsSaved) {
   std::string path = dir() + "/data/heldout.tokens";
   std::string error = train_to(12, [&] { test::flip_byte(path, 70); });
