@@ -12,12 +12,17 @@
 namespace ds {
 namespace {
 
-// Maps data to pixels of the plot area.
+using Points = std::vector<std::pair<double, double>>;
+
+// Width of a plot in units of its SVG; the page stretches it. A unit of y is a pixel.
+constexpr double kWidth = 1000;
+
+// Maps data to units of the plot.
 struct Frame {
-  double left, right, top, bottom;
+  double height;
   double x0, x1, y0, y1;
-  double x(double v) const { return left + (v - x0) / (x1 - x0) * (right - left); }
-  double y(double v) const { return bottom - (v - y0) / (y1 - y0) * (bottom - top); }
+  double x(double v) const { return (v - x0) / (x1 - x0) * kWidth; }
+  double y(double v) const { return height - (v - y0) / (y1 - y0) * height; }
 };
 
 struct Range {
@@ -47,25 +52,44 @@ std::string path_data(const std::vector<std::pair<double, double>>& points, cons
   return data;
 }
 
-std::string axes(const LineChart& chart, const Frame& frame) {
-  std::string svg;
-  for (double tick : axis_ticks(frame.y0, frame.y1, chart.height / 38)) {
-    double y = frame.y(tick);
-    svg += fmt::format(R"(<path class="grid" d="M{:.1f} {:.1f}H{:.1f}"/>)", frame.left, y, frame.right);
-    svg += fmt::format(R"(<text class="tick" text-anchor="end" x="{:.1f}" y="{:.1f}">{}</text>)",
-                       frame.left - 6, y + 3.5, unit_text(tick, chart.unit));
-  }
-  for (double tick : axis_ticks(frame.x0, frame.x1, chart.width / 100)) {
-    svg += fmt::format(R"(<text class="tick" text-anchor="middle" x="{:.1f}" y="{:.1f}">{}</text>)",
-                       frame.x(tick), frame.bottom + 16, unit_text(tick, Unit::count));
-  }
-  svg +=
-      fmt::format(R"(<path class="axis" d="M{:.1f} {:.1f}H{:.1f}"/>)", frame.left, frame.bottom, frame.right);
-  return svg + fmt::format(R"(<text class="tick" text-anchor="end" x="{:.1f}" y="{:.1f}">{}</text>)",
-                           frame.right, frame.bottom + 30, html_text(chart.x_name));
+std::vector<double> y_ticks(const LineChart& chart, const Frame& frame) {
+  return axis_ticks(frame.y0, frame.y1, chart.height / 44);
 }
 
-// Names of the lines stand above the plot; those of the levels on their line.
+std::string grid(const LineChart& chart, const Frame& frame) {
+  std::string svg;
+  for (double tick : y_ticks(chart, frame)) {
+    svg += fmt::format(R"(<path class="grid" d="M0 {:.1f}H{}"/>)", frame.y(tick), kWidth);
+  }
+  return svg + fmt::format(R"(<path class="axis" d="M0 {0}H{1}"/>)", chart.height, kWidth);
+}
+
+std::string y_labels(const LineChart& chart, const Frame& frame) {
+  std::string html;
+  size_t widest = 1;
+  for (double tick : y_ticks(chart, frame)) {
+    std::string text = unit_text(tick, chart.unit);
+    widest = std::max(widest, text.size());
+    html += fmt::format(R"(<span style="top:{:.1f}px">{}</span>)", frame.y(tick), text);
+  }
+  return fmt::format(R"(<div class="ys" aria-hidden="true" style="width:{}ch">)", widest + 1) + html +
+         "</div>";
+}
+
+// Labels near a side are aligned with it, so that none sticks out.
+std::string x_labels(const Frame& frame) {
+  std::string html;
+  for (double tick : axis_ticks(frame.x0, frame.x1, 5)) {
+    double at = frame.x(tick) / kWidth * 100;
+    html += fmt::format(R"(<span class="{}" style="left:{:.2f}%">{}</span>)",
+                        at < 4    ? "first"
+                        : at > 96 ? "last"
+                                  : "",
+                        at, unit_text(tick, Unit::count));
+  }
+  return R"(<div class="xs" aria-hidden="true">)" + html + "</div>";
+}
+
 std::string legend(const LineChart& chart) {
   if (chart.series.size() < 2) return "";  // the title says it
   std::string html;
@@ -76,16 +100,51 @@ std::string legend(const LineChart& chart) {
   return html.empty() ? html : "<div class=\"legend\">" + html + "</div>";
 }
 
-std::string levels(const LineChart& chart, const Frame& frame) {
+std::string level_lines(const LineChart& chart, const Frame& frame) {
   std::string svg;
   for (const auto& [name, value] : chart.levels) {
     if (!std::isfinite(value)) continue;
-    double y = frame.y(value);
-    svg += fmt::format(R"(<path class="level" d="M{:.1f} {:.1f}H{:.1f}"/>)", frame.left, y, frame.right);
-    svg += fmt::format(R"(<text class="name" text-anchor="end" x="{:.1f}" y="{:.1f}">{} {}</text>)",
-                       frame.right, y - 4, html_text(name), unit_text(value, chart.unit));
+    svg += fmt::format(R"(<path class="level" d="M0 {:.1f}H{}"/>)", frame.y(value), kWidth);
   }
   return svg;
+}
+
+// Names of levels stand on their lines at the left, which a falling curve leaves free; below the line where
+// the level above is too near.
+std::string level_names(const LineChart& chart, const Frame& frame) {
+  constexpr double line = 22;  // pixels of a line of text
+  std::vector<std::pair<double, std::string>> names;
+  for (const auto& [name, value] : chart.levels) {
+    if (!std::isfinite(value)) continue;
+    names.emplace_back(frame.y(value), html_text(name) + " " + unit_text(value, chart.unit));
+  }
+  std::sort(names.begin(), names.end());
+  std::string html;
+  double last = -line;
+  for (const auto& [y, name] : names) {
+    bool below = y - last < line;
+    html +=
+        fmt::format(R"(<span class="name{}" style="top:{:.1f}px">{}</span>)", below ? " below" : "", y, name);
+    last = below ? y + line : y;
+  }
+  return html;
+}
+
+// The chart in words: where each line begins and ends.
+std::string description(const LineChart& chart, const std::string& span) {
+  std::string text = chart.title + ", " + span, separator = ": ";
+  for (const Series& series : chart.series) {
+    Points finite;
+    for (const auto& point : series.points) {
+      if (std::isfinite(point.second)) finite.push_back(point);
+    }
+    if (series.faint || finite.empty()) continue;
+    text += fmt::format("{}{} from {} to {}", separator, series.name,
+                        unit_text(finite.front().second, chart.unit),
+                        unit_text(finite.back().second, chart.unit));
+    separator = "; ";
+  }
+  return text;
 }
 
 // What the script needs to show values under the pointer.
@@ -100,21 +159,22 @@ std::string hover_data(const LineChart& chart, const Frame& frame) {
     series += fmt::format(R"({}{{"n":{},"c":{},"p":[{}]}})", series.empty() ? "" : ",", Json(s.name).dump(),
                           s.colour, points);
   }
-  return fmt::format(R"({{"x0":{},"x1":{},"l":{},"r":{},"u":{},"s":[{}]}})", frame.x0, frame.x1, frame.left,
-                     frame.right, static_cast<int>(chart.unit), series);
+  return fmt::format(R"({{"x0":{},"x1":{},"u":{},"s":[{}]}})", frame.x0, frame.x1,
+                     static_cast<int>(chart.unit), series);
 }
 
 std::string lines(const LineChart& chart, const Frame& frame) {
   std::string svg;
   for (const Series& series : chart.series) {
-    auto points = thin_points(series.points, static_cast<size_t>(chart.width));
+    auto points = thin_points(series.points, static_cast<size_t>(kWidth));
     svg += fmt::format(R"(<path class="line c{}{}" d="{}"/>)", series.colour, series.faint ? " faint" : "",
                        path_data(points, frame));
     if (!series.dots && series.points.size() > 1) continue;
     for (const auto& [x, y] : points) {
       if (!std::isfinite(y)) continue;
-      svg += fmt::format(R"(<circle class="dot c{}" r="3" cx="{:.1f}" cy="{:.1f}"/>)", series.colour,
-                         frame.x(x), frame.y(y));
+      // A line without length: round whatever the page stretches the plot to.
+      svg += fmt::format(R"(<path class="dot c{}" d="M{:.1f} {:.1f}h0"/>)", series.colour, frame.x(x),
+                         frame.y(y));
     }
   }
   return svg;
@@ -123,17 +183,13 @@ std::string lines(const LineChart& chart, const Frame& frame) {
 }  // namespace
 
 std::string unit_text(double value, Unit unit) {
-  switch (unit) {
-    case Unit::count:
-      return std::abs(value) < 1000 ? fmt::format("{:.4g}", value) : count_text(value);
-    case Unit::bytes:
-      return bytes_text(static_cast<int64_t>(value));
-    case Unit::scientific:
-      return value == 0 ? "0" : fmt::format("{:.2e}", value);
-    case Unit::number:
-      break;
+  constexpr const char* thousands[] = {"", "k", "M", "G", "T", "P"};
+  size_t power = 0;
+  while (unit == Unit::count && std::abs(value) >= 1000 && power + 1 < std::size(thousands)) {
+    value /= 1000;
+    ++power;
   }
-  return fmt::format("{:.4g}", value);
+  return fmt::format("{:.4g}{}", value, thousands[power]);
 }
 
 std::vector<double> axis_ticks(double low, double high, int wanted) {
@@ -195,49 +251,24 @@ std::string line_chart(const LineChart& chart) {
     if (std::isfinite(value)) ys.add(value);
   }
   if (chart.from_zero) ys.add(0);
+  bool one_step = xs.low == xs.high;
+  std::string span =
+      one_step ? fmt::format("step {}", xs.low) : fmt::format("steps {} to {}", xs.low, xs.high);
   xs.widen();
   ys.widen();
   double margin = (ys.high - ys.low) * 0.05;
-  Frame frame{
-      62, chart.width - 8.0, 8, chart.height - 34.0, xs.low, xs.high, ys.low - margin, ys.high + margin};
+  Frame frame{static_cast<double>(chart.height), xs.low, xs.high, ys.low - margin, ys.high + margin};
   if (chart.from_zero && ys.low == 0) frame.y0 = 0;
-  std::string out = "<figure><figcaption>" + html_text(chart.title) + "</figcaption>" + legend(chart);
-  out += fmt::format(R"(<svg viewBox="0 0 {} {}" role="img" aria-label="{}" data-chart='{}'>)", chart.width,
-                     chart.height, html_text(chart.title), html_text(hover_data(chart, frame)));
-  out += axes(chart, frame) + lines(chart, frame) + levels(chart, frame);
-  out += fmt::format(R"(<path class="cursor" d="M0 {:.1f}V{:.1f}"/>)", frame.top, frame.bottom);
-  return out + "</svg></figure>\n";
-}
-
-std::string bar_chart(const std::vector<Bar>& bars, int width) {
-  constexpr int row = 26, name_width = 118, text_width = 168;
-  double most = 0;
-  for (const Bar& bar : bars) most = std::max({most, bar.value, bar.mark});
-  if (bars.empty()) return "";
-  double room = width - name_width - text_width;
-  auto length = [&](double value) { return most > 0 ? value / most * room : 0; };
-  std::string svg =
-      fmt::format(R"(<svg viewBox="0 0 {} {}" role="img">)", width, row * static_cast<int>(bars.size()));
-  int y = 0;
-  for (const Bar& bar : bars) {
-    svg += fmt::format(R"(<text class="label" text-anchor="end" x="{}" y="{}">{}</text>)", name_width - 8,
-                       y + 17, html_text(bar.name));
-    svg += fmt::format(R"(<rect class="track" x="{}" y="{}" width="{:.1f}" height="14" rx="2"/>)", name_width,
-                       y + 6, room);
-    svg += fmt::format(R"(<rect class="bar c{}" x="{}" y="{}" width="{:.1f}" height="14" rx="2"/>)",
-                       bar.colour, name_width, y + 6, length(bar.value));
-    if (bar.part > 0) {
-      svg += fmt::format(R"(<rect class="bar part c{}" x="{}" y="{}" width="{:.1f}" height="14" rx="2"/>)",
-                         bar.colour, name_width, y + 6, length(bar.part));
-    }
-    if (bar.mark > 0) {
-      svg += fmt::format(R"(<path class="mark" d="M{:.1f} {}v20"/>)", name_width + length(bar.mark), y + 3);
-    }
-    svg += fmt::format(R"(<text class="value" x="{:.1f}" y="{}">{}</text>)", name_width + room + 8, y + 17,
-                       html_text(bar.text));
-    y += row;
-  }
-  return svg + "</svg>";
+  std::string words = html_text(description(chart, span));
+  std::string out = "<figure><figcaption><h2>" + html_text(chart.title) + "</h2><p class=\"span\">" + span;
+  out += (chart.note.empty() ? "" : "; " + html_text(chart.note)) + "</p></figcaption>" + legend(chart);
+  out += "<div class=\"plot\">" + y_labels(chart, frame) + "<div class=\"area\">";
+  out += fmt::format(
+      R"(<svg viewBox="0 0 {} {}" height="{}" preserveAspectRatio="none" role="img" aria-label="{}" data-chart="{}">)",
+      kWidth, chart.height, chart.height, words, html_text(hover_data(chart, frame)));
+  out += grid(chart, frame) + lines(chart, frame) + level_lines(chart, frame);
+  out += fmt::format(R"(<path class="cursor" d="M0 0V{}"/></svg>)", chart.height);
+  return out + level_names(chart, frame) + x_labels(frame) + "</div></div></figure>\n";
 }
 
 }  // namespace ds

@@ -5,10 +5,12 @@
 
 namespace ds {
 
-// Inline SVG. Colours are the classes c1 to c6 of the report's style sheet.
+// Line charts as HTML with inline SVG. The lines stretch with the width of the page; every text stands
+// outside the picture at a percentage of its sides, so that it keeps its size on a phone. Colours are the
+// classes c1 to c6 of the report's style sheet.
 
-enum class Unit { number, count, bytes, scientific };
-std::string unit_text(double value, Unit unit);
+enum class Unit { number, count };
+std::string unit_text(double value, Unit unit);  // "0.0015", "15k"
 
 struct Series {
   std::string name;
@@ -19,26 +21,16 @@ struct Series {
 };
 
 struct LineChart {
-  std::string title, x_name;
+  std::string title;
+  std::string note;  // after the span, "nats per token"; may be ""
   Unit unit = Unit::number;
-  std::vector<Series> series;
+  std::vector<Series> series;                          // over steps
   std::vector<std::pair<std::string, double>> levels;  // dashed horizontal lines with a name
   bool from_zero = false;
-  int width = 460, height = 220;  // CSS pixels
+  int height = 220;  // CSS pixels of the plot
 };
-// "" when there is no finite point.
+// A figure with a heading, the span of its steps, a legend and the plot. "" when there is no finite point.
 std::string line_chart(const LineChart& chart);
-
-// Horizontal bars, one under the other.
-struct Bar {
-  std::string name;
-  double value = 0;
-  double part = 0;   // of value, drawn darker
-  double mark = 0;   // a line across at this value; 0: none
-  std::string text;  // right of the bar
-  int colour = 1;
-};
-std::string bar_chart(const std::vector<Bar>& bars, int width = 460);
 
 // Positions of axis labels: at most `wanted` + 1 multiples of 1, 2 or 5 times a power of ten in [low, high].
 std::vector<double> axis_ticks(double low, double high, int wanted);

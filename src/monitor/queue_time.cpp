@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 
+#include "monitor/bars.h"
 #include "monitor/text.h"
 
 namespace ds {
@@ -32,13 +33,15 @@ double seconds(const Intervals& intervals) {
   return static_cast<double>(sum) * 1e-9;
 }
 
-double common_seconds(const Intervals& a, const Intervals& b) {
-  int64_t sum = 0;
+// Both ascending and disjoint.
+Intervals common(const Intervals& a, const Intervals& b) {
+  Intervals out;
   for (size_t i = 0, j = 0; i < a.size() && j < b.size();) {
-    sum += std::max<int64_t>(0, std::min(a[i].second, b[j].second) - std::max(a[i].first, b[j].first));
+    Interval both{std::max(a[i].first, b[j].first), std::min(a[i].second, b[j].second)};
+    if (both.second > both.first) out.push_back(both);
     a[i].second < b[j].second ? ++i : ++j;
   }
-  return static_cast<double>(sum) * 1e-9;
+  return out;
 }
 
 // "comp" sorts first.
@@ -50,27 +53,22 @@ struct QueueOrder {
 template <typename T>
 using PerQueue = std::map<std::string, T, QueueOrder>;
 
-// Begin of the window that timeline() shows, and the end of all spans.
-Interval last_part(const RankSpans& ranks, size_t max_ranks) {
-  constexpr size_t most = 20000;
-  std::vector<int64_t> ends;
-  for (size_t r = 0; r < std::min(ranks.size(), max_ranks); ++r) {
-    for (const auto& span : ranks[r].second) ends.push_back(span.end_ns);
+// The recorded steps of a rank, in order.
+std::vector<const Trace::Span*> steps_of(const std::vector<Trace::Span>& spans) {
+  std::vector<const Trace::Span*> steps;
+  for (const Trace::Span& span : spans) {
+    if (span.track == kStepTrack && span.end_ns > span.begin_ns) steps.push_back(&span);
   }
-  if (ends.empty()) return {0, 0};
-  std::sort(ends.begin(), ends.end());
-  int64_t first = ends.front();
-  for (size_t r = 0; r < std::min(ranks.size(), max_ranks); ++r) {
-    for (const auto& span : ranks[r].second) first = std::min(first, span.begin_ns);
-  }
-  return {ends.size() > most ? ends[ends.size() - most] : first, ends.back()};
+  std::sort(steps.begin(), steps.end(), [](auto* a, auto* b) { return a->begin_ns < b->begin_ns; });
+  return steps;
 }
 
-// Rectangles of one lane; neighbours closer than a third of a pixel become one.
-std::string lane(std::vector<const Trace::Span*> spans, const std::string& queue, const Interval& window,
-                 double left, double room, int y) {
+// Width of a lane in units of its SVG; the page stretches it to about as many pixels or fewer.
+constexpr double kWidth = 1000;
+
+// Blocks of one lane within `window`; neighbours closer than a third of a unit become one.
+std::string blocks(std::vector<const Trace::Span*> spans, const Interval& window, double scale, int colour) {
   std::sort(spans.begin(), spans.end(), [](auto* a, auto* b) { return a->begin_ns < b->begin_ns; });
-  double scale = room / static_cast<double>(window.second - window.first);
   std::string svg;
   for (size_t i = 0; i < spans.size();) {
     int64_t begin = std::max(spans[i]->begin_ns, window.first), end = spans[i]->end_ns;
@@ -80,15 +78,40 @@ std::string lane(std::vector<const Trace::Span*> spans, const std::string& queue
            static_cast<double>(end - begin) * scale < 4) {
       end = std::max(end, spans[next++]->end_ns);
     }
+    end = std::min(end, window.second);
     if (next - i > 1) title = fmt::format("{} operations, first {}", next - i, title);
     svg += fmt::format(
-        R"(<rect class="c{}" x="{:.2f}" y="{}" width="{:.2f}" height="13"><title>{}, {:.3f} ms</title></rect>)",
-        queue_colour(queue), left + static_cast<double>(begin - window.first) * scale, y,
+        R"(<rect class="c{}" x="{:.2f}" width="{:.2f}" height="1"><title>{}, {:.3f} ms</title></rect>)",
+        colour, static_cast<double>(begin - window.first) * scale,
         std::max(static_cast<double>(end - begin) * scale, 0.4), html_text(title),
         static_cast<double>(end - begin) * 1e-6);
     i = next;
   }
   return svg;
+}
+
+std::string lane(int rank, const std::string& queue, const std::vector<const Trace::Span*>& spans,
+                 const Interval& window, double scale) {
+  Intervals all;
+  for (const Trace::Span* span : spans) all.emplace_back(span->begin_ns, span->end_ns);
+  std::string name = queue_name_text(queue);
+  std::string busy = fmt::format("{:.3g} ms", 1e3 * seconds(common(unite(std::move(all)), {window})));
+  std::string svg = fmt::format(
+      R"(<svg class="track" viewBox="0 0 {} 1" preserveAspectRatio="none" role="img" aria-label="rank {} {}, busy {}">)",
+      kWidth, rank, html_text(name), busy);
+  return bar_row(name, svg + blocks(spans, window, scale, queue_colour(queue)) + "</svg>", busy);
+}
+
+std::string lanes(int rank, const std::vector<Trace::Span>& spans, const Interval& window, double scale) {
+  PerQueue<std::vector<const Trace::Span*>> queues;
+  for (const Trace::Span& span : spans) {
+    if (span.track == kStepTrack) continue;
+    auto& queue = queues[span.track];  // also one that idles in this step has a lane
+    if (span.end_ns > window.first && span.begin_ns < window.second) queue.push_back(&span);
+  }
+  std::string html;
+  for (const auto& [queue, inside] : queues) html += lane(rank, queue, inside, window, scale);
+  return fmt::format("<h3>rank {}</h3>", rank) + list_of_rows(html, 8);
 }
 
 }  // namespace
@@ -100,57 +123,65 @@ int queue_colour(const std::string& queue) {
   return found == colours.end() ? 5 : found->second;
 }
 
+std::string queue_name_text(const std::string& queue) {
+  static const std::map<std::string, std::string> names{{"comp", "compute"},    {"comm", "communication"},
+                                                        {"copy", "copies"},     {"host", "host"},
+                                                        {"read", "file reads"}, {"write", "file writes"}};
+  auto found = names.find(queue);
+  return found == names.end() ? queue : found->second;
+}
+
+std::string recorded_steps(const RankSpans& ranks) {
+  if (ranks.empty()) return "";
+  auto steps = steps_of(ranks[0].second);
+  if (steps.empty()) return "";
+  return steps.size() == 1 ? steps[0]->name : steps.front()->name + " to " + steps.back()->name;
+}
+
 std::vector<QueueTime> queue_times(const RankSpans& ranks) {
   std::vector<QueueTime> times;
   for (const auto& [rank, spans] : ranks) {
-    PerQueue<Intervals> raw;
+    Intervals steps;
+    for (const Trace::Span* step : steps_of(spans)) steps.emplace_back(step->begin_ns, step->end_ns);
+    steps = unite(std::move(steps));
+    if (steps.empty()) continue;
+    PerQueue<Intervals> busy;
     PerQueue<int64_t> bytes;
     for (const auto& span : spans) {
-      raw[span.track].emplace_back(span.begin_ns, span.end_ns);
+      if (span.track == kStepTrack) continue;
+      busy[span.track].emplace_back(span.begin_ns, span.end_ns);
       bytes[span.track] += span.bytes;
     }
-    Intervals others;
-    for (const auto& [queue, intervals] : raw) {
-      if (queue != "comp") others.insert(others.end(), intervals.begin(), intervals.end());
+    Intervals compute, others;
+    for (auto& [queue, intervals] : busy) {
+      intervals = common(unite(std::move(intervals)), steps);
+      Intervals& group = queue == "comp" ? compute : others;
+      group.insert(group.end(), intervals.begin(), intervals.end());
     }
     others = unite(std::move(others));
-    Intervals compute = unite(raw.contains("comp") ? raw["comp"] : Intervals());
-    for (const auto& [queue, intervals] : raw) {
-      Intervals busy = unite(intervals);
-      times.push_back({rank, queue, seconds(busy), common_seconds(busy, queue == "comp" ? others : compute),
+    for (const auto& [queue, intervals] : busy) {
+      times.push_back({rank, queue, seconds(intervals),
+                       seconds(common(intervals, queue == "comp" ? others : compute)), seconds(steps),
                        bytes[queue]});
     }
   }
   return times;
 }
 
-std::string timeline(const RankSpans& ranks, int width, size_t max_ranks) {
-  Interval window = last_part(ranks, max_ranks);
-  if (window.second <= window.first) return "";
-  constexpr int row = 17, left = 108;
-  int y = 4;
-  std::string svg;
-  for (size_t r = 0; r < std::min(ranks.size(), max_ranks); ++r) {
-    PerQueue<std::vector<const Trace::Span*>> lanes;
-    for (const auto& span : ranks[r].second) {
-      if (span.end_ns > window.first) lanes[span.track].push_back(&span);
-    }
-    for (const auto& [queue, spans] : lanes) {
-      svg += fmt::format(R"(<text class="tick" text-anchor="end" x="{}" y="{}">rank {} {}</text>)", left - 6,
-                         y + 11, ranks[r].first, html_text(queue));
-      svg += fmt::format(R"(<rect class="track" x="{}" y="{}" width="{}" height="13"/>)", left, y,
-                         width - left - 8);
-      svg += lane(spans, queue, window, left, width - left - 8, y);
-      y += row;
-    }
-    y += 6;
+Timeline timeline(const RankSpans& ranks, size_t max_ranks) {
+  Timeline out;
+  std::vector<std::pair<size_t, Interval>> windows;  // index in ranks
+  for (size_t r = 0; r < ranks.size() && windows.size() < max_ranks; ++r) {
+    auto steps = steps_of(ranks[r].second);
+    if (steps.empty()) continue;
+    windows.push_back({r, {steps.back()->begin_ns, steps.back()->end_ns}});
+    out.step = steps.back()->name;
+    out.seconds = std::max(out.seconds, seconds({windows.back().second}));
   }
-  double milliseconds = static_cast<double>(window.second - window.first) * 1e-6;
-  svg += fmt::format(R"(<text class="tick" x="{}" y="{}">0</text>)", left, y + 8);
-  svg += fmt::format(R"(<text class="tick" text-anchor="end" x="{}" y="{}">{:.4g} ms</text>)", width - 8,
-                     y + 8, milliseconds);
-  return fmt::format(R"(<svg class="timeline" viewBox="0 0 {} {}" role="img">)", width, y + 14) + svg +
-         "</svg>";
+  if (windows.empty()) return out;
+  double scale = kWidth / (out.seconds * 1e9);
+  for (const auto& [r, window] : windows) out.html += lanes(ranks[r].first, ranks[r].second, window, scale);
+  return out;
 }
 
 }  // namespace ds

@@ -39,23 +39,38 @@ struct CommRecord {
   int64_t bytes = 0;
 };
 
-// Spans of the ranks' queues (core/base/trace.h).
+// Text that the model wrote after a step.
+struct SampleRecord {
+  int64_t step = 0;
+  std::string text;
+};
+
+// Spans of the ranks' queues (core/base/trace.h). Besides the queues a rank has the track kStepTrack: one
+// span per recorded step, named "step N". Clocks of different ranks need not agree.
+inline constexpr const char* kStepTrack = "step";
 using RankSpans = std::vector<std::pair<int, std::vector<Trace::Span>>>;
 
 // Everything a report shows. Empty parts are left out.
 struct RunSummary {
-  std::string title;                                       // "runs/007"
-  std::vector<std::pair<std::string, std::string>> facts;  // name and value, shown at the top in this order
+  std::string title;           // "runs/007"
+  std::string end;             // "finished", "stopped by its caller", ...
+  int64_t first_step = 1;      // of this process; earlier steps are of the run that it resumed
+  int64_t parameters = 0;      // elements; 0: not known
+  int ranks = 0, threads = 0;  // threads: that compute, of one rank
+  std::string processor;       // of rank 0
+  int64_t overhead = 0;        // bytes of rank 0 outside the memory plan
+  std::vector<std::pair<std::string, std::string>> facts;  // name and value of what else there is to know
   std::vector<StepRecord> steps;
   std::vector<EvalRecord> evals;
   std::vector<std::pair<std::string, double>> baselines;  // name and loss, e.g. {"bigram", 2.86}
   TierBytes plan;                                         // what the memory plan says for one rank
+  TierBytes budget{-1, -1, -1};                           // what the configuration allows it; -1: no limit
   std::vector<CommRecord> comm;                           // of one rank, over the run
   std::vector<std::vector<std::string>> comm_times;       // rows of one rank's communication log, first names
   RankSpans spans;
-  Json config;               // Config::effective(), or any object
-  std::string numerics_key;  // one line
-  std::string sample;        // generated text
+  Json config;                        // Config::effective(), or any object
+  std::string numerics_key;           // one line
+  std::vector<SampleRecord> samples;  // ascending steps
 };
 
 }  // namespace ds

@@ -7,13 +7,18 @@
 
 #include "core/base/error.h"
 #include "io/file.h"
+#include "monitor/bars.h"
 #include "monitor/chart.h"
+#include "monitor/facts.h"
 #include "monitor/queue_time.h"
 #include "monitor/report_style.h"
 #include "monitor/text.h"
 
 namespace ds {
 namespace {
+
+// Steps from which on the training loss is smoothed.
+constexpr size_t kSmoothFrom = 200;
 
 using Points = std::vector<std::pair<double, double>>;
 
@@ -30,23 +35,39 @@ std::string card(const std::string& content, bool wide = false) {
 
 std::string note(const std::string& text) { return "<p class=\"note\">" + html_text(text) + "</p>"; }
 
-std::string facts(const RunSummary& summary) {
-  std::string html;
-  for (const auto& [name, value] : summary.facts) {
-    html += fmt::format("<div><dt>{}</dt><dd>{}</dd></div>", html_text(name), html_text(value));
-  }
-  return html.empty() ? html : "<dl class=\"facts\">" + html + "</dl>\n";
+// A heading and what the part below it covers.
+std::string heading(const std::string& title, const std::string& span) {
+  return "<h2>" + html_text(title) + "</h2><p class=\"span\">" + html_text(span) + "</p>";
+}
+
+// "steps 1 to 100": those that the summary has; "no steps".
+std::string steps_text(const RunSummary& summary) {
+  if (summary.steps.empty()) return "no steps";
+  return fmt::format("steps {} to {}", summary.steps.front().step, summary.steps.back().step);
+}
+
+// What counters of this process cover.
+std::string process_text(const RunSummary& summary) {
+  if (summary.steps.empty()) return "rank 0";
+  return fmt::format("rank 0, steps {} to {} with their evaluations", summary.first_step,
+                     summary.steps.back().step);
+}
+
+// What is wider than the page scrolls in a box of its own, which can be reached by keyboard.
+std::string table(const std::string& name, const std::string& rows) {
+  return fmt::format("<div class=\"scroll\" role=\"region\" tabindex=\"0\" aria-label=\"{}\"><table>\n",
+                     html_text(name)) +
+         rows + "</table></div>";
 }
 
 std::string loss_chart(const RunSummary& summary) {
   LineChart chart;
   chart.title = "Loss";
-  chart.x_name = "step";
-  chart.width = 1000;
-  chart.height = 340;
+  chart.note = "nats per token";
+  chart.height = 320;
   Points train = points_of(summary.steps, &StepRecord::loss);
-  if (train.size() > 60) {
-    double span = std::max(10.0, static_cast<double>(train.size()) / 50);
+  if (train.size() > kSmoothFrom) {
+    double span = static_cast<double>(train.size()) / 50;
     chart.series.push_back({"each step", 1, train, true, false});
     chart.series.push_back({fmt::format("training, mean over about {:.0f} steps", span), 1,
                             smooth_points(train, span), false, false});
@@ -58,54 +79,73 @@ std::string loss_chart(const RunSummary& summary) {
   if (!heldout.empty()) chart.series.push_back({"held-out text", 2, heldout, false, true});
   chart.levels = summary.baselines;
   std::string html = line_chart(chart);
-  return html.empty()
-             ? html
-             : html +
-                   note("nats per token; dashed: simple models of the training text, on the held-out text");
+  if (html.empty()) return html;
+  std::string words = train.size() > kSmoothFrom ? "Thin line: the training loss of each step. " : "";
+  if (!summary.baselines.empty()) {
+    words += "Dashed: the held-out loss of models that only count the bytes or tokens of the training text.";
+  }
+  return words.empty() ? html : html + note(words);
 }
 
-std::string step_chart(const RunSummary& summary, const std::string& title, double StepRecord::*value,
-                       Unit unit, int colour) {
+std::string step_chart(const RunSummary& summary, const std::string& title, const std::string& words,
+                       double StepRecord::*value, Unit unit, int colour) {
   LineChart chart;
   chart.title = title;
-  chart.x_name = "step";
+  chart.note = words;
   chart.unit = unit;
   chart.from_zero = true;
   chart.series.push_back({title, colour, points_of(summary.steps, value), false, false});
   return line_chart(chart);
 }
 
+struct TierRow {
+  const char* name;
+  int64_t plan, peak, budget;
+  int colour;
+};
+
 std::string memory_card(const RunSummary& summary) {
-  TierBytes peak;
-  for (const StepRecord& r : summary.steps) {
-    peak.device = std::max(peak.device, r.bytes.device);
-    peak.host = std::max(peak.host, r.bytes.host);
-    peak.nvme = std::max(peak.nvme, r.bytes.nvme);
+  TierBytes peak = peak_bytes(summary);
+  const TierBytes &plan = summary.plan, &budget = summary.budget;
+  const TierRow tiers[] = {{"device", plan.device, peak.device, budget.device, 1},
+                           {"host", plan.host, peak.host, budget.host, 3},
+                           {"nvme", plan.nvme, peak.nvme, budget.nvme, 5}};
+  int64_t most = 0;
+  for (const TierRow& tier : tiers) most = std::max({most, tier.plan, tier.peak, tier.budget});
+  std::string html;
+  for (const TierRow& tier : tiers) {
+    if (tier.plan == 0 && tier.peak == 0) continue;
+    auto bar = [&](const char* name, int64_t bytes, bool full) {
+      auto value = static_cast<double>(bytes);
+      return Bar{name, value, full ? value : 0, bytes_text(bytes), tier.colour};
+    };
+    std::vector<Bar> bars{bar("plan", tier.plan, false), bar("measured peak", tier.peak, true)};
+    if (tier.budget >= 0) bars.push_back(bar("budget", tier.budget, false));
+    html += fmt::format("<div><h3>{}</h3>", tier.name) + bar_list(bars, static_cast<double>(most)) + "</div>";
   }
-  std::vector<Bar> bars;
-  auto add = [&](const std::string& tier, int64_t used, int64_t plan, int colour) {
-    if (used == 0 && plan == 0) return;
-    bars.push_back({tier, static_cast<double>(used), static_cast<double>(used), static_cast<double>(plan),
-                    bytes_text(used) + " of " + bytes_text(plan), colour});
-  };
-  add("device", peak.device, summary.plan.device, 1);
-  add("host", peak.host, summary.plan.host, 3);
-  add("nvme", peak.nvme, summary.plan.nvme, 5);
-  if (bars.empty()) return "";
-  return "<h2>Memory of one rank</h2>" + bar_chart(bars) + note("bar: most bytes allocated; line: the plan");
+  if (html.empty()) return "";
+  return heading("Memory against plan", "rank 0, " + steps_text(summary)) + "<div class=\"groups\">" + html +
+         "</div>" +
+         note(
+             "The plan is what the compiler laid out before the first step; the peak is the most that was "
+             "allocated after any step. All bars have one scale.");
 }
 
 std::string communication_card(const RunSummary& summary) {
   std::vector<Bar> bars;
+  double most = 0;
   for (const CommRecord& r : summary.comm) {
     if (r.calls == 0) continue;
     auto bytes = static_cast<double>(r.bytes);
-    bars.push_back(
-        {r.operation, bytes, bytes, 0,
-         fmt::format("{}, {} calls", bytes_text(r.bytes), count_text(static_cast<double>(r.calls))), 2});
+    most = std::max(most, bytes);
+    bars.push_back({r.operation, bytes, bytes,
+                    fmt::format("{}, {} {}", bytes_text(r.bytes), count_text(static_cast<double>(r.calls)),
+                                r.calls == 1 ? "call" : "calls"),
+                    2});
   }
   if (bars.empty()) return "";
-  return "<h2>Communication of one rank</h2>" + bar_chart(bars) + note("bytes received from other ranks");
+  return heading("Communication", process_text(summary)) + bar_list(bars, most) +
+         note("Bytes received from other ranks.");
 }
 
 std::string comm_log_card(const RunSummary& summary) {
@@ -117,33 +157,65 @@ std::string comm_log_card(const RunSummary& summary) {
     for (const std::string& text : line) rows += fmt::format("<{0}>{1}</{0}>", cell, html_text(text));
     rows += "</tr>\n";
   }
-  return "<h2>Communication log of rank 0</h2><table>" + rows + "</table>" +
+  return heading("Communication log", process_text(summary)) + table("Communication log", rows) +
          note(
-             "waited: longer than the rank that returned soonest, call by call; slowest: the rank that the "
-             "others waited for");
+             "Waited: longer than the rank that returned soonest, call by call. Slowest: the rank that the "
+             "others waited for.");
+}
+
+// Ranks that have bars and lanes; the trace has all.
+constexpr size_t kShownRanks = 4;
+
+// "rank 0", "ranks 0 and 1", "ranks 0 to 3 of 8"
+std::string ranks_text(const RankSpans& spans) {
+  size_t shown = std::min(spans.size(), kShownRanks);
+  if (shown == 1) return "rank 0";
+  std::string text = fmt::format("ranks 0 {} {}", shown == 2 ? "and" : "to", shown - 1);
+  return shown == spans.size() ? text : text + fmt::format(" of {}", spans.size());
 }
 
 std::string queue_card(const RunSummary& summary) {
-  std::vector<Bar> bars;
-  for (const QueueTime& t : queue_times(summary.spans)) {
-    bars.push_back(
-        {fmt::format("rank {} {}", t.rank, t.queue), t.busy, t.hidden, 0,
-         fmt::format("{:.3g} s, {:.0f}% overlapped", t.busy, t.busy > 0 ? 100 * t.hidden / t.busy : 0),
-         queue_colour(t.queue)});
+  RankSpans shown(summary.spans.begin(),
+                  summary.spans.begin() + static_cast<int64_t>(std::min(summary.spans.size(), kShownRanks)));
+  std::vector<QueueTime> times = queue_times(shown);
+  if (times.empty()) return "";
+  std::string html;
+  for (const auto& [rank, spans] : shown) {
+    std::vector<Bar> bars;
+    double steps = 0;
+    for (const QueueTime& t : times) {
+      if (t.rank != rank) continue;
+      steps = t.steps;
+      bars.push_back({queue_name_text(t.queue), t.busy, t.hidden,
+                      fmt::format("{:.0f} % busy, {:.0f} % overlapped", 100 * t.busy / t.steps,
+                                  t.busy > 0 ? 100 * t.hidden / t.busy : 0),
+                      queue_colour(t.queue)});
+    }
+    html += fmt::format("<h3>rank {}</h3>", rank) + bar_list(bars, steps);
   }
-  if (bars.empty()) return "";
-  return "<h2>Time per queue</h2>" + bar_chart(bars, 1000) +
-         note("full colour: while the rank computed at the same time (comp: while any other queue was busy)");
+  return heading("Time per queue", recorded_steps(shown) + ", " + ranks_text(summary.spans)) +
+         note(
+             "Overlap is the part of a queue's busy time, in full colour, in which its rank computes as well "
+             "(compute: in which any other queue works), so that it costs no time of its own.") +
+         html + note("The whole width is the time of these steps.");
 }
 
 std::string timeline_card(const RunSummary& summary) {
-  std::string svg = timeline(summary.spans, 1000);
-  return svg.empty() ? svg
-                     : "<h2>Queues in the last part of the run</h2>" + svg + note("all of it: trace.json");
+  Timeline lanes = timeline(summary.spans, kShownRanks);
+  if (lanes.html.empty()) return "";
+  return heading("Timeline of one step", lanes.step + ", " + ranks_text(summary.spans)) + lanes.html +
+         note(fmt::format(
+             "The whole width is {:.4g} ms. At the right: how long the queue was busy. trace.json "
+             "has all recorded steps of all ranks.",
+             lanes.seconds * 1e3));
 }
 
+struct ConfigRows {
+  std::string given, defaults;
+};
+
 // Rows of nested objects by key path. origins: key path -> where the value came from, or null.
-void config_rows(const Json& value, const std::string& path, const Json* origins, std::string& rows) {
+void config_rows(const Json& value, const std::string& path, const Json* origins, ConfigRows& rows) {
   if (value.is_object()) {
     for (const auto& [name, item] : value.object()) {
       config_rows(item, path.empty() ? name : path + "." + name, origins, rows);
@@ -152,9 +224,9 @@ void config_rows(const Json& value, const std::string& path, const Json* origins
   }
   const Json* origin = origins ? origins->find(path) : nullptr;
   std::string from = origin && origin->is_string() ? html_text(origin->string()) : "";
-  rows +=
-      fmt::format("<tr class=\"{0}\"><td><code>{1}</code></td><td><code>{2}</code></td><td>{0}</td></tr>\n",
-                  from, html_text(path), html_text(value.dump()));
+  (from == "default" ? rows.defaults : rows.given) +=
+      fmt::format("<tr><td><code>{}</code></td><td><code>{}</code></td><td>{}</td></tr>\n", html_text(path),
+                  html_text(value.dump()), from);
 }
 
 std::string config_card(const RunSummary& summary) {
@@ -163,36 +235,59 @@ std::string config_card(const RunSummary& summary) {
   const Json* values = document.find("config");
   const Json* origins = document.find("origins");
   bool effective = values && origins && values->is_object() && origins->is_object();
-  std::string rows;
+  ConfigRows rows;
   config_rows(effective ? *values : document, "", effective ? origins : nullptr, rows);
-  return "<h2>Configuration</h2><table><tr><th>key</th><th>value</th><th>origin</th></tr>\n" + rows +
-         "</table>";
+  const std::string names = "<tr><th>key</th><th>value</th><th>origin</th></tr>\n";
+  std::string html = "<h2>Configuration</h2>";
+  if (!rows.given.empty()) html += table("Configuration", names + rows.given);
+  if (rows.defaults.empty()) return html;
+  return html + "<details><summary>Values left at their defaults</summary>" +
+         table("Defaults", names + rows.defaults) + "</details>";
 }
 
-std::string sample_card(const RunSummary& summary) {
-  if (summary.sample.empty()) return "";
-  return "<h2>Sample</h2><pre>" + html_text(summary.sample) + "</pre>";
+std::string samples_card(const RunSummary& summary) {
+  std::string html;
+  for (const SampleRecord& sample : summary.samples) {
+    if (sample.text.empty()) continue;
+    html += fmt::format("<h3>after step {}</h3><pre>{}</pre>", sample.step, html_text(sample.text));
+  }
+  return html.empty() ? html : "<h2>What the model writes</h2>" + html;
 }
+
+std::string about_card(const RunSummary& summary) {
+  auto facts = summary.facts;
+  if (!summary.numerics_key.empty()) facts.emplace_back("numerics", summary.numerics_key);
+  std::string html;
+  for (const auto& [name, value] : facts) {
+    if (!value.empty()) html += fmt::format("<dt>{}</dt><dd>{}</dd>", html_text(name), html_text(value));
+  }
+  return html.empty() ? html : "<h2>About this run</h2><dl class=\"about\">" + html + "</dl>";
+}
+
+// The document may load nothing, and says so to the browser.
+constexpr const char* kHead =
+    "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
+    "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
+    "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; "
+    "script-src 'unsafe-inline'; base-uri 'none'; form-action 'none'\">\n";
 
 }  // namespace
 
 std::string report_html(const RunSummary& summary) {
   std::string title = html_text(summary.title);
-  std::string html = "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n";
-  html += "<meta name=\"viewport\" content=\"width=device-width\">\n<title>" + title + "</title>\n<style>";
-  html += report_style;
-  html += "</style></head>\n<body><main>\n<h1>" + title + "</h1>\n";
-  html += "<p class=\"key\">" + html_text(summary.numerics_key) + "</p>\n" + facts(summary);
-  html += "<div class=\"cards\">\n" + card(loss_chart(summary), true);
-  html += card(step_chart(summary, "Tokens per second", &StepRecord::tokens_per_second, Unit::count, 3));
-  html += card(step_chart(summary, "Seconds per step", &StepRecord::seconds, Unit::number, 5));
-  html += card(step_chart(summary, "Learning rate", &StepRecord::lr, Unit::scientific, 4));
-  html += card(step_chart(summary, "Gradient norm before clipping", &StepRecord::grad_norm, Unit::number, 6));
-  html += card(memory_card(summary)) + card(communication_card(summary));
-  html += card(comm_log_card(summary), true);
-  html += card(queue_card(summary), true) + card(timeline_card(summary), true);
-  html += card(sample_card(summary), true) + card(config_card(summary), true);
-  html += "</div>\n</main>\n<script>";
+  std::string html = std::string(kHead) + "<title>" + title + " - libds</title>\n<style>" + report_style;
+  html += "</style></head>\n<body><main>\n<h1>" + title + "</h1>\n" + fact_tiles(summary);
+  html += "<div class=\"cards\">\n" + card(loss_chart(summary), true) + card(samples_card(summary), true);
+  html += card(
+      step_chart(summary, "Tokens per second", "all ranks", &StepRecord::tokens_per_second, Unit::count, 3));
+  html += card(step_chart(summary, "Learning rate", "", &StepRecord::lr, Unit::number, 4));
+  html +=
+      card(step_chart(summary, "Gradient norm", "before clipping", &StepRecord::grad_norm, Unit::number, 6));
+  html +=
+      card(memory_card(summary), true) + card(queue_card(summary), true) + card(timeline_card(summary), true);
+  html += card(communication_card(summary), true) + card(comm_log_card(summary), true) +
+          card(about_card(summary), true);
+  html += card(config_card(summary), true) + "</div>\n</main>\n<script>";
   html += report_script;
   return html + "</script>\n</body></html>\n";
 }

@@ -3,76 +3,101 @@
 namespace ds {
 
 const char* const report_style = R"(
-:root { color-scheme: light dark; --page: #f6f7f9; --card: #fff; --text: #1c2430; --soft: #5d6775; --line: #e3e6eb;
-  --c1: #2563c9; --c2: #d9660a; --c3: #14866d; --c4: #8a55c9; --c5: #b3820a; --c6: #c2406f; }
-@media (prefers-color-scheme: dark) { :root { --page: #12161c; --card: #1b2129; --text: #e4e8ee; --soft: #98a3b1;
-  --line: #2d3540; --c1: #6ea1f5; --c2: #f39a4d; --c3: #4cc3a5; --c4: #b78cf0; --c5: #dcb04a; --c6: #f0809f; } }
+:root { color-scheme: light dark; --page: #f4f5f7; --card: #fff; --text: #1a212b; --soft: #566070; --line: #e1e4e9;
+  --c1: #2563c9; --c2: #c85a05; --c3: #11806a; --c4: #8250c4; --c5: #94690a; --c6: #bd3a69; }
+@media (prefers-color-scheme: dark) { :root { --page: #11151a; --card: #1a2028; --text: #e6eaf0; --soft: #a3adba;
+  --line: #313a46; --c1: #6ea1f5; --c2: #f39a4d; --c3: #4cc3a5; --c4: #b78cf0; --c5: #dcb04a; --c6: #f0809f; } }
 * { box-sizing: border-box; }
+html { -webkit-text-size-adjust: 100%; text-size-adjust: 100%; }
 body { margin: 0; background: var(--page); color: var(--text); font: 15px/1.5 system-ui, "DejaVu Sans", sans-serif; }
-main { max-width: 1080px; margin: 0 auto; padding: 28px 20px 60px; }
-h1 { font-size: 26px; font-weight: 650; margin: 0 0 2px; letter-spacing: -0.01em; }
-h2 { font-size: 16px; font-weight: 650; margin: 0 0 10px; }
-.key { color: var(--soft); font: 12px/1.5 ui-monospace, "DejaVu Sans Mono", monospace; overflow-wrap: anywhere; margin: 0 0 18px; }
-.facts { display: grid; grid-template-columns: repeat(auto-fit, minmax(150px, 1fr)); gap: 12px; margin: 0 0 16px; }
-.facts div { background: var(--card); border: 1px solid var(--line); border-radius: 10px; padding: 10px 14px; }
-.facts dt { color: var(--soft); font-size: 12px; }
-.facts dd { margin: 0; font-size: 19px; font-weight: 600; overflow-wrap: anywhere; font-variant-numeric: tabular-nums; }
-.cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(430px, 100%), 1fr)); gap: 16px; }
-.card { background: var(--card); border: 1px solid var(--line); border-radius: 10px; padding: 16px 18px; min-width: 0; position: relative; }
-.wide { grid-column: 1 / -1; }
-figure { margin: 0; } figcaption { font-weight: 650; font-size: 16px; }
-.note { color: var(--soft); font-size: 13px; margin: 6px 0 0; }
-.legend { display: flex; flex-wrap: wrap; gap: 4px 18px; color: var(--soft); font-size: 13px; margin: 2px 0 4px; }
-.legend i { display: inline-block; width: 14px; height: 4px; border-radius: 2px; margin-right: 6px; vertical-align: middle; background: currentColor; }
-svg { display: block; width: 100%; height: auto; margin-top: 6px; overflow: visible; }
-svg text { font: 11px system-ui, "DejaVu Sans", sans-serif; fill: var(--soft); font-variant-numeric: tabular-nums; }
-svg .label, svg .value { font-size: 12px; fill: var(--text); } svg .value { fill: var(--soft); }
-svg .name { fill: var(--text); stroke: var(--card); stroke-width: 4px; paint-order: stroke; }
-.grid { stroke: var(--line); } .axis { stroke: var(--soft); } .level { stroke: var(--soft); stroke-dasharray: 5 4; }
-.line { fill: none; stroke: currentColor; stroke-width: 1.9; stroke-linejoin: round; }
-.faint { stroke-width: 1; opacity: .42; } .dot { fill: currentColor; stroke: var(--card); stroke-width: 1.2; }
-.track { fill: var(--line); opacity: .55; } .bar { fill: currentColor; opacity: .5; } .part { opacity: 1; }
-.timeline rect[class^=c] { fill: currentColor; }
-.mark { stroke: var(--text); stroke-width: 2; } .cursor { stroke: var(--soft); visibility: hidden; }
+main { max-width: 1120px; margin: 0 auto; padding: 32px 20px 60px; }
+h1 { font-size: 26px; line-height: 1.25; font-weight: 650; margin: 0 0 18px; letter-spacing: -0.01em; overflow-wrap: anywhere; }
+h2 { font-size: 17px; line-height: 1.3; font-weight: 650; margin: 0; }
+h3 { font-size: 14px; font-weight: 600; margin: 14px 0 2px; }
+.span, .note, .legend { color: var(--soft); font-size: 14px; margin: 0; } .span { margin-bottom: 8px; } .note { margin-top: 10px; max-width: 75ch; }
+.facts { display: grid; grid-template-columns: repeat(4, 1fr); gap: 1px; margin: 0 0 16px; background: var(--line);
+  border: 1px solid var(--line); border-radius: 10px; overflow: hidden; }
+.facts div { background: var(--card); padding: 12px 16px; min-width: 0; } .facts div:last-child { grid-column-end: -1; }
+.facts dt { color: var(--soft); font-size: 14px; }
+.facts dd { margin: 0; font-size: 21px; line-height: 1.35; font-weight: 650; overflow-wrap: anywhere; font-variant-numeric: tabular-nums; }
+.facts small { display: block; color: var(--soft); font-size: 14px; line-height: 1.4; font-weight: 400; }
+.cards { display: flex; flex-wrap: wrap; gap: 16px; }
+.card { flex: 1 1 300px; background: var(--card); border: 1px solid var(--line); border-radius: 10px; padding: 16px 18px; min-width: 0; position: relative; }
+.wide { flex-basis: 100%; }
+.groups { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(300px, 100%), 1fr)); gap: 0 32px; }
+figure { margin: 0; }
+.legend { display: flex; flex-wrap: wrap; gap: 2px 18px; margin-bottom: 8px; }
+.legend i { display: inline-block; width: 16px; height: 4px; border-radius: 2px; margin-right: 7px; vertical-align: middle; background: currentColor; }
+.plot { display: flex; font-size: 14px; line-height: 20px; color: var(--soft); font-variant-numeric: tabular-nums; padding-top: 8px; }
+.ys { position: relative; flex: none; } .ys span { position: absolute; right: 8px; transform: translateY(-50%); white-space: nowrap; }
+.area { position: relative; flex: 1; min-width: 0; padding-bottom: 26px; }
+.area svg { display: block; width: 100%; }
+.xs span { position: absolute; bottom: 0; transform: translateX(-50%); } .xs .first { transform: none; } .xs .last { transform: translateX(-100%); }
+.name { position: absolute; left: 2px; transform: translateY(-100%); color: var(--text); text-shadow: 0 0 3px var(--card), 0 0 3px var(--card), 0 0 3px var(--card); }
+.name.below { transform: none; }
+.plot path { fill: none; vector-effect: non-scaling-stroke; }
+.plot .grid { stroke: var(--line); } .plot .axis { stroke: var(--soft); } .plot .level { stroke: var(--soft); stroke-dasharray: 5 4; }
+.plot .line { stroke: currentColor; stroke-width: 2; stroke-linejoin: round; } .plot .faint { stroke-width: 1; opacity: .45; }
+.plot .dot { stroke: currentColor; stroke-width: 7; stroke-linecap: round; } .plot .cursor { stroke: var(--soft); visibility: hidden; }
+.bars { list-style: none; margin: 0; padding: 0; font-size: 14px; line-height: 20px; font-variant-numeric: tabular-nums; }
+.bars li { display: grid; grid-template-columns: 8em minmax(0, 1fr) minmax(0, var(--value)); gap: 12px; align-items: center; padding: 3px 0; }
+.value { color: var(--soft); text-align: right; }
+.track { display: block; width: 100%; height: 14px; background: var(--line); border-radius: 3px; overflow: hidden; position: relative; }
+.track i { position: absolute; inset: 0 auto 0 0; min-width: 2px; background: currentColor; } .track .pale { opacity: .45; }
+.track rect { fill: currentColor; }
 .c1 { color: var(--c1); } .c2 { color: var(--c2); } .c3 { color: var(--c3); }
 .c4 { color: var(--c4); } .c5 { color: var(--c5); } .c6 { color: var(--c6); }
 .tip { position: absolute; pointer-events: none; background: var(--card); border: 1px solid var(--line); border-radius: 6px;
-  padding: 4px 9px; font-size: 12px; box-shadow: 0 2px 8px #0003; display: none; white-space: nowrap; z-index: 1; }
-table { border-collapse: collapse; width: 100%; font-size: 13px; }
-td, th { text-align: left; padding: 3px 10px 3px 0; border-bottom: 1px solid var(--line); vertical-align: top; overflow-wrap: anywhere; }
-th { color: var(--soft); font-weight: 500; } td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; }
-.columns { columns: 2 420px; column-gap: 32px; } .columns tr { break-inside: avoid; }
-code, pre { font: 12.5px/1.55 ui-monospace, "DejaVu Sans Mono", monospace; } pre { white-space: pre-wrap; margin: 0; overflow-wrap: anywhere; }
-.default td { color: var(--soft); }
+  padding: 4px 10px; font-size: 14px; box-shadow: 0 2px 8px #0003; display: none; white-space: nowrap; z-index: 1; }
+.tip i { display: inline-block; width: 10px; height: 10px; border-radius: 2px; background: currentColor; margin-right: 6px; }
+.scroll { overflow-x: auto; margin-top: 8px; }
+table { border-collapse: collapse; width: 100%; font-size: 14px; }
+td, th { text-align: left; padding: 4px 16px 4px 0; border-bottom: 1px solid var(--line); vertical-align: top; white-space: nowrap; }
+td:nth-child(2) { white-space: normal; min-width: 12em; overflow-wrap: anywhere; }
+th { color: var(--soft); font-weight: 500; }
+details { margin-top: 14px; } summary { cursor: pointer; font-size: 14px; padding: 4px 0; }
+.about { display: grid; grid-template-columns: max-content minmax(0, 1fr); gap: 4px 20px; margin: 8px 0 0; font-size: 14px; }
+.about dt { color: var(--soft); } .about dd { margin: 0; overflow-wrap: anywhere; }
+code, pre { font: 14px/1.5 ui-monospace, "DejaVu Sans Mono", monospace; } pre { white-space: pre-wrap; margin: 6px 0 0; overflow-wrap: anywhere; }
+:focus-visible { outline: 2px solid var(--c1); outline-offset: 2px; }
+@media (max-width: 700px) {
+  main { padding: 20px 12px 40px; } h1 { font-size: 22px; }
+  .facts { grid-template-columns: repeat(2, 1fr); } .facts div { padding: 10px 12px; } .facts dd { font-size: 19px; }
+  .card { flex-basis: 100%; padding: 14px; }
+  .bars li { grid-template-columns: 1fr auto; gap: 2px 12px; padding: 5px 0; } .bars .track { grid-column: 1 / -1; grid-row: 2; }
+  .about { grid-template-columns: minmax(0, 1fr); gap: 0; } .about dd { margin-bottom: 8px; }
+}
 )";
 
 const char* const report_script = R"(
-const units = [v => +v.toPrecision(5), v => Math.abs(v) < 1000 ? +v.toPrecision(4) : Intl.NumberFormat('en', {notation: 'compact', maximumSignificantDigits: 4}).format(v),
-  v => (v / 1048576).toFixed(1) + ' MiB', v => v.toExponential(3)];
+// Values under the pointer; the page is complete without.
+const units = [v => +v.toPrecision(5), v => Math.abs(v) < 1000 ? +v.toPrecision(4) : Intl.NumberFormat('en', {notation: 'compact', maximumSignificantDigits: 4}).format(v)];
+const made = (name, className, text, parent) => parent.appendChild(Object.assign(document.createElement(name), {className, textContent: text}));
 for (const svg of document.querySelectorAll('svg[data-chart]')) {
   const chart = JSON.parse(svg.dataset.chart), card = svg.closest('.card'), cursor = svg.querySelector('.cursor');
-  const tip = card.appendChild(Object.assign(document.createElement('div'), {className: 'tip'}));
-  const width = svg.viewBox.baseVal.width;
+  const tip = made('div', 'tip', '', card), width = svg.viewBox.baseVal.width;
   const hide = () => { tip.style.display = 'none'; cursor.style.visibility = 'hidden'; };
   svg.addEventListener('pointerleave', hide);
   svg.addEventListener('pointermove', event => {
-    const box = svg.getBoundingClientRect(), px = (event.clientX - box.left) * width / box.width;
-    if (px < chart.l || px > chart.r) return hide();
-    const x = chart.x0 + (px - chart.l) / (chart.r - chart.l) * (chart.x1 - chart.x0);
-    let rows = '', at = x;
+    const box = svg.getBoundingClientRect(), part = (event.clientX - box.left) / box.width;
+    const x = chart.x0 + part * (chart.x1 - chart.x0), rows = [];
     for (const s of chart.s) {
-      if (!s.p.length) continue;
-      const p = s.p.reduce((a, b) => Math.abs(b[0] - x) < Math.abs(a[0] - x) ? b : a);
-      if (!rows) at = p[0];
-      rows += `<div><span class="c${s.c}">&#9632;</span> ${s.n} <b>${units[chart.u](p[1])}</b></div>`;
+      if (s.p.length) rows.push([s, s.p.reduce((a, b) => Math.abs(b[0] - x) < Math.abs(a[0] - x) ? b : a)]);
     }
-    tip.innerHTML = `<div>step ${at}</div>` + rows;
-    const shown = chart.l + (at - chart.x0) / (chart.x1 - chart.x0) * (chart.r - chart.l);
-    cursor.setAttribute('transform', `translate(${shown} 0)`);
+    if (!rows.length) return hide();
+    const at = rows[0][1][0];
+    tip.textContent = `step ${at}`;
+    for (const [s, p] of rows) {
+      const row = made('div', '', '', tip);
+      made('i', `c${s.c}`, '', row);
+      row.append(`${s.n} ${units[chart.u](p[1])}` + (p[0] === at ? '' : `, step ${p[0]}`));
+    }
+    cursor.setAttribute('transform', `translate(${(at - chart.x0) / (chart.x1 - chart.x0) * width} 0)`);
     cursor.style.visibility = 'visible';
     tip.style.display = 'block';
     const frame = card.getBoundingClientRect(), left = event.clientX - frame.left;
-    tip.style.left = (left + 14 + tip.offsetWidth > frame.width ? left - 14 - tip.offsetWidth : left + 14) + 'px';
+    const room = left + 14 + tip.offsetWidth > frame.width ? left - 14 - tip.offsetWidth : left + 14;
+    tip.style.left = Math.max(0, room) + 'px';
     tip.style.top = (event.clientY - frame.top + 12) + 'px';
   });
 }

@@ -82,9 +82,10 @@ bool Loop::step() {
     report_.failure = error.what();
     return false;
   }
-  double seconds = static_cast<double>(now_ns() - begin) * 1e-9;
+  int64_t end = now_ns();
+  double seconds = static_cast<double>(end - begin) * 1e-9;
   if (result.step == first_ + 1) flight_.emplace(engine_.comm(), folder_.file("flight"));
-  keep_spans(result.step);
+  keep_spans(result.step, begin, end);
   double heldout = kNoLoss;
   if (due(config_.run.eval_every, result.step) || result.step == config_.run.steps) heldout = evaluate();
   observe(result, heldout, seconds);
@@ -153,9 +154,10 @@ void Loop::observe(const StepResult& result, double heldout, double seconds) {
   if (options_.progress && !options_.progress(progress)) callback_ended_ = true;
 }
 
-void Loop::keep_spans(int64_t step) {
+void Loop::keep_spans(int64_t step, int64_t begin, int64_t end) {
   if (!engine_.trace()) return;
   std::vector<Trace::Span> spans = engine_.trace()->take();
+  spans.push_back({kStepTrack, fmt::format("step {}", step), begin, end, 0});
   int64_t made = step - first_;
   if (made > kTraceBegin && made <= kTraceEnd) {
     std::move(spans.begin(), spans.end(), std::back_inserter(spans_));

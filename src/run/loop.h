@@ -52,7 +52,8 @@ class Loop {
   // The same where a later save may still succeed: a file system that refuses is a warning.
   void try_save(int64_t step);
   void observe(const StepResult& result, double heldout, double seconds);
-  void keep_spans(int64_t step);
+  // What the queues did since the last call, with a span for the step itself.
+  void keep_spans(int64_t step, int64_t begin, int64_t end);
   std::vector<InputView> views(int64_t micros) const;
 
   Engine& engine_;

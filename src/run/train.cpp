@@ -13,6 +13,7 @@
 #include "monitor/text.h"
 #include "run/inputs.h"
 #include "run/loop.h"
+#include "run/processor.h"
 #include "run/sample.h"
 #include "run/setup.h"
 #include "run/spans.h"
@@ -230,6 +231,7 @@ class Run {
   }
 
   RunReport steps(const std::string& loaded) {
+    int64_t first = engine_->steps_taken() + 1;
     Loop loop(*engine_, *inputs_, *data_, folder_, options_, loaded, record_.get());
     RunReport report = aborting([&] { return loop.run(); });
     report.folder = folder_.path;
@@ -249,8 +251,9 @@ class Run {
         dispensable([&] { write_file_atomic(folder_.file("communication.csv"), comm_log_csv(times)); });
       }
       dispensable([&] { write_trace(folder_.file("trace.json"), spans); });
-      dispensable(
-          [&] { write_report(folder_.file("report.html"), summary(report, times, std::move(spans))); });
+      dispensable([&] {
+        write_report(folder_.file("report.html"), summary(report, first, times, std::move(spans)));
+      });
       return std::string();
     });
     return report;
@@ -291,28 +294,35 @@ class Run {
     record_->note(fmt::format("checkpoint {}\nreport {}", report.checkpoint, folder_.file("report.html")));
   }
 
-  RunSummary summary(const RunReport& report, std::span<const CommTime> times, RankSpans spans) const {
+  // first: the first step of this process.
+  RunSummary summary(const RunReport& report, int64_t first, std::span<const CommTime> times,
+                     RankSpans spans) const {
     const char* ends[] = {"finished", "stopped by its caller", "ended by a callback",
                           "ended by a step with NaN or infinity"};
     RunSummary out;
     out.title = folder_.path;
-    out.facts = {{"end", fmt::format("{} after step {}", ends[static_cast<int>(report.end)], report.step)},
-                 {"ranks", std::to_string(comm_.size())},
-                 {"overhead of rank 0", bytes_text(engine_->overhead().total())},
-                 {"text", text_.empty() ? data_->hash() : text_},
-                 {"checkpoint", report.checkpoint}};
+    out.end = ends[static_cast<int>(report.end)];
+    out.first_step = first;
+    const Graph& graph = engine_->plan().graph;
+    for (const Parameter& p : graph.params) out.parameters += graph.type(p.value).shape.numel(1);
+    out.ranks = comm_.size();
+    out.threads = threads_of_rank(config_, comm_.local_size());
+    out.processor = processor_name();
+    out.overhead = engine_->overhead().total();
+    out.facts = {{"text", text_.empty() ? data_->hash() : text_}, {"checkpoint", report.checkpoint}};
     out.steps = record_->history().steps;
     out.evals = record_->history().evals;
     if (!std::isnan(report.unigram_loss)) {
       out.baselines = {{"unigram", report.unigram_loss}, {"bigram", report.bigram_loss}};
     }
     out.plan = planned();
+    out.budget = {config_.memory_budget.device, config_.memory_budget.host, config_.memory_budget.nvme};
     for (const auto& [name, count] : engine_->ledger()) out.comm.push_back({name, count.calls, count.bytes});
     if (!times.empty()) out.comm_times = comm_log_table(times);
     out.spans = std::move(spans);
     out.config = config_.effective();
     out.numerics_key = engine_->numerics_key();
-    out.sample = report.sample;
+    if (!report.sample.empty()) out.samples = {{report.step, report.sample}};
     return out;
   }
 

@@ -50,7 +50,13 @@ RunSummary example() {
   RunSummary s;
   s.title = "run <7>";
   s.numerics_key = "gpt h384 & more";
-  s.facts = {{"ranks", "2"}, {"parameters", "10.7M"}};
+  s.end = "finished";
+  s.parameters = 10700000;
+  s.ranks = 2;
+  s.threads = 1;
+  s.processor = "a processor <x>";
+  s.overhead = 2 << 20;
+  s.facts = {{"text", "3 files & more"}, {"checkpoint", ""}};
   for (int64_t i = 1; i <= 300; ++i) {
     double x = static_cast<double>(i);
     s.steps.push_back({i,
@@ -66,38 +72,57 @@ RunSummary example() {
   s.plan = {6 << 20, 3 << 20, 1 << 20};
   s.comm = {{"all_gather", 100, 1 << 30}, {"broadcast", 0, 0}};
   s.comm_times = {{"group", "operation"}, {"<world>", "reduce_scatter"}};
-  s.spans = {{0, {{"comp", "linear <a>", 0, 1000, 0}, {"comm", "gather", 500, 1500, 64}}},
-             {1, {{"comp", "linear", 0, 1000, 0}}}};
+  s.budget.device = 9 << 20;
+  s.spans = {{0,
+              {{"step", "step 7", 0, 2000, 0},
+               {"comp", "linear <a>", 0, 1000, 0},
+               {"comm", "gather", 500, 1500, 64}}},
+             {1, {{"step", "step 7", 0, 2000, 0}, {"comp", "linear", 0, 1000, 0}}}};
   s.config = Json::parse(R"({"schema": 1, "config": {"zero": {"stage": 3}, "seed": 1},
                              "origins": {"zero.stage": "config", "seed": "default"}})");
-  s.sample = "int main() { return a < b; }\xff";
+  s.samples = {{300, "int main() { return a < b; }\xff"}};
   return s;
 }
 
 TEST(Report, IsOneCompleteDocument) {
   std::string html = report_html(example());
   EXPECT_EQ(unbalanced(html), "");
-  for (const char* part : {"run &lt;7&gt;",
-                           "gpt h384 &amp; more",
-                           "10.7M",
-                           "Loss",
-                           "held-out text",
-                           "bigram 2.86",
-                           "unigram 3.63",
-                           "Tokens per second",
-                           "Learning rate",
-                           "Gradient norm",
-                           "Memory of one rank",
-                           "5.00 MiB of 6.00 MiB",
-                           "all_gather",
-                           "1.00 GiB, 100 calls",
-                           "Communication log",
-                           "<td>&lt;world&gt;</td><td>reduce_scatter</td>",
-                           "rank 1 comp",
-                           "50% overlapped",
-                           "linear &lt;a&gt;",
-                           "zero.stage",
-                           "a &lt; b; }\xef\xbf\xbd"}) {
+  for (const char* part :
+       {"run &lt;7&gt;",
+        "gpt h384 &amp; more",
+        "<dt>Held-out loss</dt><dd>1.5309<small>nats per token; unigram model 3.630",
+        "<dt>Parameters</dt><dd>10.7M<small>10,700,000<",
+        "<dt>Tokens seen</dt><dd>540k<small>300 steps of 1,800 tokens<",
+        "<dt>Training time</dt><dd>1 min 00 s<small>median step 200 ms;",
+        "<dt>Tokens per second</dt><dd>9.00k<",
+        "<dt>Peak memory</dt><dd>10.0 MiB<small>of one rank: device 5.00 MiB, host 3.00 MiB",
+        "<dt>Processor</dt><dd>2 ranks × 1 thread<small>a processor &lt;x&gt;<",
+        "<dt>Steps</dt><dd>300<small>finished<",
+        "<h2>Loss</h2><p class=\"span\">steps 1 to 300; nats per token</p>",
+        "held-out text",
+        "aria-label=\"Loss, steps 1 to 300: training",
+        "bigram 2.86",
+        "unigram 3.63",
+        "<h2>Tokens per second</h2><p class=\"span\">steps 1 to 300; all ranks</p>",
+        "<h2>Learning rate</h2><p class=\"span\">steps 1 to 300</p>",
+        "<h2>Gradient norm</h2><p class=\"span\">steps 1 to 300; before clipping</p>",
+        "<h2>Memory against plan</h2><p class=\"span\">rank 0, steps 1 to 300</p>",
+        "width:55.56%\"></i></span><span class=\"value\">5.00 MiB",  // of the budget
+        "width:66.67%\"></i></span><span class=\"value\">6.00 MiB",
+        "<span class=\"value\">9.00 MiB",
+        "<h2>Communication</h2><p class=\"span\">rank 0, steps 1 to 300 with",
+        "all_gather",
+        "1.00 GiB, 100 calls",
+        "Communication log",
+        "<td>&lt;world&gt;</td><td>reduce_scatter</td>",
+        "<h2>Time per queue</h2><p class=\"span\">step 7, ranks 0 and 1</p>",
+        "50 % busy, 50 % overlapped",
+        "<h2>Timeline of one step</h2><p class=\"span\">step 7, ranks 0 and 1</p>",
+        "linear &lt;a&gt;",
+        "<dt>text</dt><dd>3 files &amp; more</dd>",
+        "zero.stage",
+        "<h3>after step 300</h3>",
+        "a &lt; b; }\xef\xbf\xbd"}) {
     EXPECT_NE(html.find(part), html.npos) << part;
   }
   EXPECT_EQ(html.find("broadcast"), html.npos);
@@ -106,8 +131,13 @@ TEST(Report, IsOneCompleteDocument) {
   for (const char* outside : {"http:", "https:", "src=", "href=", "@import", "url("}) {
     EXPECT_EQ(html.find(outside), html.npos) << outside;
   }
-  EXPECT_EQ(count_of(html, "<svg"), 5u + 4u);
-  EXPECT_NE(html.find("<tr class=\"default\"><td><code>seed"), html.npos);
+  // Each curve is there once: tokens a second is also what a step takes.
+  EXPECT_EQ(count_of(html, "data-chart="), 4u);
+  EXPECT_EQ(count_of(html, "<svg"), 4u + 3u);
+  EXPECT_EQ(count_of(html, "<svg"), count_of(html, "role=\"img\" aria-label=\""));
+  // Defaults are folded away behind what was given.
+  EXPECT_LT(html.find("<code>zero.stage"), html.find("<details>"));
+  EXPECT_GT(html.find("<code>seed"), html.find("<details>"));
 }
 
 TEST(Report, LeavesOutWhatDoesNotExist) {
@@ -142,7 +172,7 @@ TEST(Report, WritesFiles) {
   size_t spans = 0;
   Json document = Json::parse(trace.str());
   for (const Json& e : document.at("traceEvents").array()) spans += e.at("ph").string() == "X";
-  EXPECT_EQ(spans, 3u);
+  EXPECT_EQ(spans, 5u);
   EXPECT_THROW(write_report("/nowhere/report.html", s), Error);
 }
 
@@ -156,6 +186,28 @@ TEST(Chart, Ticks) {
       EXPECT_GE(axis_ticks(0, high, wanted).size() * 3, static_cast<size_t>(wanted)) << high << " " << wanted;
     }
   }
+}
+
+TEST(Chart, NumbersAreShort) {
+  EXPECT_EQ(unit_text(15000, Unit::count), "15k");
+  EXPECT_EQ(unit_text(-2500000, Unit::count), "-2.5M");
+  EXPECT_EQ(unit_text(999, Unit::count), "999");
+  EXPECT_EQ(unit_text(15000, Unit::number), "1.5e+04");
+  EXPECT_EQ(unit_text(0.0005, Unit::number), "0.0005");
+}
+
+// Levels that are closer than a line of text have their names above and below.
+TEST(Chart, NamesOfLevelsDoNotOverlap) {
+  LineChart chart;
+  chart.title = "a";
+  chart.series = {{"b", 1, {{1, 0}, {2, 10}}}};
+  chart.levels = {{"low", 2.0}, {"high", 2.1}, {"far", 9.0}};
+  std::string html = line_chart(chart);
+  EXPECT_NE(html.find("<span class=\"name below\""), html.npos);
+  EXPECT_EQ(count_of(html, "<span class=\"name"), 3u);
+  EXPECT_EQ(count_of(html, "name below"), 1u);
+  EXPECT_LT(html.find("far 9"), html.find("high 2.1"));
+  EXPECT_NE(html.find("aria-label=\"a, steps 1 to 2: b from 0 to 10\""), html.npos);
 }
 
 TEST(Chart, ThinningKeepsExtremes) {
@@ -178,7 +230,8 @@ TEST(Chart, ThinningKeepsExtremes) {
 TEST(QueueTime, OverlapByHand) {
   int64_t s = 1000000000;
   RankSpans spans{{3,
-                   {{"comm", "a", 0, 4 * s, 10},
+                   {{kStepTrack, "step 1", 0, 9 * s, 0},
+                    {"comm", "a", 0, 4 * s, 10},
                     {"comp", "b", 1 * s, 2 * s, 0},
                     {"comp", "c", 3 * s, 6 * s, 0},
                     {"comp", "inside c", 4 * s, 5 * s, 0},
@@ -199,15 +252,41 @@ TEST(QueueTime, OverlapByHand) {
   EXPECT_EQ(times[2].rank, 3);
 }
 
+TEST(QueueTime, CountsStepsOnly) {
+  int64_t s = 1000000000;
+  // Steps 2 to 4 and 6 to 8; what happens at 5 is an evaluation.
+  RankSpans spans{{0,
+                   {{kStepTrack, "step 1", 2 * s, 4 * s, 0},
+                    {"comp", "a", 0, 3 * s, 0},
+                    {"comp", "evaluation", 9 * s / 2, 11 * s / 2, 0},
+                    {kStepTrack, "step 2", 6 * s, 8 * s, 0},
+                    {"write", "b", 7 * s, 20 * s, 0}}},
+                  {1, {{"comp", "without a step", 0, s, 0}}}};
+  auto times = queue_times(spans);
+  ASSERT_EQ(times.size(), 2u);
+  EXPECT_DOUBLE_EQ(times[0].busy, 1);
+  EXPECT_DOUBLE_EQ(times[0].steps, 4);
+  EXPECT_DOUBLE_EQ(times[1].busy, 1);
+  EXPECT_EQ(recorded_steps(spans), "step 1 to step 2");
+  Timeline lanes = timeline(spans, 4);
+  EXPECT_EQ(lanes.step, "step 2");
+  EXPECT_DOUBLE_EQ(lanes.seconds, 2);
+  EXPECT_EQ(count_of(lanes.html, "<svg"), 2u);
+  EXPECT_EQ(count_of(lanes.html, "<rect"), 1u);  // nothing computes in step 2
+  EXPECT_NE(lanes.html.find(R"(x="500.00" width="500.00")"), lanes.html.npos);
+}
+
 TEST(QueueTime, TimelineIsBounded) {
-  RankSpans spans{{0, {}}};
+  RankSpans spans{{0, {{kStepTrack, "step 1", 0, 100000000, 0}}}};
   for (int64_t i = 0; i < 100000; ++i) spans[0].second.push_back({"comp", "x", i * 1000, i * 1000 + 900, 0});
-  std::string svg = timeline(spans, 1000);
-  EXPECT_EQ(unbalanced(svg), "");
-  EXPECT_LT(count_of(svg, "<rect"), 2000u);
-  EXPECT_NE(svg.find("20 ms"), svg.npos);  // the last 20000 spans
-  EXPECT_EQ(timeline({}, 1000), "");
-  EXPECT_EQ(timeline({{0, {}}}, 1000), "");
+  std::string html = timeline(spans, 4).html;
+  EXPECT_EQ(unbalanced(html), "");
+  EXPECT_LT(count_of(html, "<rect"), 2000u);
+  EXPECT_EQ(timeline({}, 4).html, "");
+  EXPECT_EQ(timeline({{0, {}}}, 4).html, "");
+  EXPECT_EQ(timeline({{0, {{"comp", "x", 0, 10, 0}}}}, 4).html, "");
+  for (int rank = 1; rank < 6; ++rank) spans.emplace_back(rank, spans[0].second);
+  EXPECT_EQ(count_of(timeline(spans, 4).html, "<svg"), 4u);
 }
 
 }  // namespace

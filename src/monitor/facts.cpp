@@ -1,0 +1,121 @@
+#include "monitor/facts.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "monitor/text.h"
+
+namespace ds {
+namespace {
+
+std::string tile(const std::string& name, const std::string& value, const std::string& detail) {
+  std::string html = "<div><dt>" + html_text(name) + "</dt><dd>" + html_text(value);
+  if (!detail.empty()) html += "<small>" + html_text(detail) + "</small>";
+  return html + "</dd></div>";
+}
+
+std::string counted(int64_t count, const std::string& thing) {
+  return fmt::format("{} {}{}", count, thing, count == 1 ? "" : "s");
+}
+
+// 12345678 as "12,345,678".
+std::string grouped(int64_t value) {
+  std::string text = std::to_string(value);
+  for (size_t at = text.size(); at > 3; at -= 3) text.insert(at - 3, ",");
+  return text;
+}
+
+// "41.5 ms", "3.2 s", "5 min 12 s", "2 h 05 min"
+std::string time_text(double seconds) {
+  if (seconds < 1) return fmt::format("{:.3g} ms", seconds * 1e3);
+  if (seconds < 59.5) return fmt::format("{:.3g} s", seconds);
+  auto whole = static_cast<int64_t>(seconds + 0.5);
+  if (whole < 3600) return fmt::format("{} min {:02} s", whole / 60, whole % 60);
+  return fmt::format("{} h {:02} min", whole / 3600, whole / 60 % 60);
+}
+
+// Sums over the steps that have both a time and a rate.
+struct Pace {
+  std::vector<double> seconds;
+  double time = 0, tokens = 0;
+  explicit Pace(const std::vector<StepRecord>& steps) {
+    for (const StepRecord& r : steps) {
+      if (!std::isfinite(r.seconds) || !std::isfinite(r.tokens_per_second)) continue;
+      seconds.push_back(r.seconds);
+      time += r.seconds;
+      tokens += r.seconds * r.tokens_per_second;
+    }
+    std::sort(seconds.begin(), seconds.end());
+  }
+};
+
+std::string loss_tile(const RunSummary& summary) {
+  if (!summary.evals.empty() && std::isfinite(summary.evals.back().loss)) {
+    std::string detail = "nats per token";
+    for (const auto& [name, value] : summary.baselines) {
+      if (std::isfinite(value)) detail += fmt::format("; {} model {:.3f}", name, value);
+    }
+    return tile("Held-out loss", fmt::format("{:.4f}", summary.evals.back().loss), detail);
+  }
+  if (summary.steps.empty() || !std::isfinite(summary.steps.back().loss)) return "";
+  return tile("Training loss", fmt::format("{:.4f}", summary.steps.back().loss), "nats per token, last step");
+}
+
+std::string pace_tiles(const RunSummary& summary) {
+  Pace pace(summary.steps);
+  if (pace.seconds.empty() || !(pace.time > 0)) return "";
+  double each = pace.tokens / static_cast<double>(pace.seconds.size());
+  return tile("Tokens seen", count_text(pace.tokens),
+              fmt::format("{} of {} tokens", counted(static_cast<int64_t>(pace.seconds.size()), "step"),
+                          grouped(std::llround(each)))) +
+         tile("Training time", time_text(pace.time),
+              fmt::format("median step {}; without evaluation and saves",
+                          time_text(pace.seconds[pace.seconds.size() / 2]))) +
+         tile("Tokens per second", count_text(pace.tokens / pace.time), "of all ranks, mean over the run");
+}
+
+std::string memory_tile(const RunSummary& summary) {
+  TierBytes peak = peak_bytes(summary);
+  if (peak.device + peak.host == 0) return "";
+  std::string detail =
+      fmt::format("of one rank: device {}, host {}", bytes_text(peak.device), bytes_text(peak.host));
+  if (summary.overhead > 0) detail += ", overhead " + bytes_text(summary.overhead);
+  return tile("Peak memory", bytes_text(peak.device + peak.host + summary.overhead), detail);
+}
+
+std::string machine_tile(const RunSummary& summary) {
+  if (summary.ranks <= 0) return "";
+  std::string value = counted(summary.ranks, "rank");
+  if (summary.threads > 0) value += " × " + counted(summary.threads, "thread");
+  return tile("Processor", value, summary.processor);
+}
+
+}  // namespace
+
+TierBytes peak_bytes(const RunSummary& summary) {
+  TierBytes peak;
+  for (const StepRecord& r : summary.steps) {
+    peak.device = std::max(peak.device, r.bytes.device);
+    peak.host = std::max(peak.host, r.bytes.host);
+    peak.nvme = std::max(peak.nvme, r.bytes.nvme);
+  }
+  return peak;
+}
+
+std::string fact_tiles(const RunSummary& summary) {
+  std::string html = loss_tile(summary);
+  if (summary.parameters > 0) {
+    html +=
+        tile("Parameters", count_text(static_cast<double>(summary.parameters)), grouped(summary.parameters));
+  }
+  html += pace_tiles(summary) + memory_tile(summary) + machine_tile(summary);
+  if (!summary.end.empty()) {
+    html += tile("Steps", summary.steps.empty() ? "0" : grouped(summary.steps.back().step), summary.end);
+  }
+  return html.empty() ? html : "<dl class=\"facts\">" + html + "</dl>\n";
+}
+
+}  // namespace ds

@@ -1,0 +1,19 @@
+#include "run/processor.h"
+
+#include <sys/utsname.h>
+
+#include <fstream>
+
+namespace ds {
+
+std::string processor_name() {
+  std::ifstream info("/proc/cpuinfo");
+  for (std::string line; std::getline(info, line);) {
+    size_t colon = line.find(": ");
+    if (line.starts_with("model name") && colon != line.npos) return line.substr(colon + 2);
+  }
+  utsname system{};
+  return uname(&system) == 0 ? system.machine : "";
+}
+
+}  // namespace ds

@@ -1,0 +1,51 @@
+// Writes what is wrong with the page that this runs in into the page around its frame: a line with the width and
+// the scheme, then one finding a line.
+(() => {
+  const root = document.documentElement, found = [];
+  const path = e => e.tagName.toLowerCase() + (e.className && e.className.baseVal === undefined ? '.' + e.className : '');
+  if (root.scrollWidth > innerWidth) found.push(`wider than the window: ${root.scrollWidth} of ${innerWidth}`);
+  for (const card of document.querySelectorAll('.card, .facts div')) {
+    if (card.scrollWidth > card.clientWidth) found.push(`wider than its card: ${card.innerText.slice(0, 20)}`);
+  }
+
+  let level = 0;
+  for (const heading of document.querySelectorAll('h1, h2, h3, h4, h5, h6')) {
+    const next = +heading.tagName[1];
+    if (next > level + 1) found.push(`heading ${heading.tagName} after H${level}: ${heading.textContent}`);
+    level = next;
+  }
+  for (const svg of document.querySelectorAll('svg')) {
+    if (svg.getAttribute('role') !== 'img' || !svg.getAttribute('aria-label')) found.push('a picture has no name');
+  }
+
+  // Luminance and contrast as WCAG 2 defines them.
+  const rgb = colour => colour.match(/[\d.]+/g).map(Number);
+  const luminance = ([r, g, b]) => {
+    const [x, y, z] = [r, g, b].map(v => (v /= 255) <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * x + 0.7152 * y + 0.0722 * z;
+  };
+  const behind = element => {
+    for (let e = element; e; e = e.parentElement) {
+      const colour = rgb(getComputedStyle(e).backgroundColor);
+      if (colour.length === 3 || colour[3] === 1) return colour;
+    }
+    return [255, 255, 255];
+  };
+  const texts = document.createTreeWalker(document.querySelector('main').parentElement, NodeFilter.SHOW_TEXT);
+  while (texts.nextNode()) {
+    const element = texts.currentNode.parentElement;
+    if (!texts.currentNode.data.trim() || element.closest('script, svg')) continue;
+    const style = getComputedStyle(element);
+    if (parseFloat(style.fontSize) < 14) found.push(`${style.fontSize} text in ${path(element)}`);
+    const [a, b] = [luminance(rgb(style.color)), luminance(behind(element))];
+    const contrast = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+    if (contrast < 4.5) found.push(`contrast ${contrast.toFixed(2)} of text in ${path(element)}`);
+  }
+
+  for (const entry of performance.getEntriesByType('resource')) found.push(`loaded: ${entry.name}`);
+  const scheme = matchMedia('(prefers-color-scheme: dark)').matches ? 'dark' : 'light';
+  const out = parent.document.createElement('pre');
+  out.id = 'findings';
+  out.textContent = [`width ${innerWidth}, ${scheme}`, ...found].join('\n');
+  parent.document.body.append(out);
+})();
