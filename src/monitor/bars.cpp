@@ -14,7 +14,8 @@ std::string bar_row(const std::string& name, const std::string& content, const s
 }
 
 std::string list_of_rows(const std::string& rows, size_t longest) {
-  return fmt::format(R"(<ul class="bars" style="--value:{}ch">)", (longest + 7) / 8 * 8) + rows + "</ul>";
+  return fmt::format(R"(<ul class="bars" style="--value:{}ch">)", (longest * 7 / 8 + 4) / 4 * 4) + rows +
+         "</ul>";
 }
 
 std::string bar_list(const std::vector<Bar>& bars, double full) {

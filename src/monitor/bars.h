@@ -17,7 +17,8 @@ struct Bar {
 std::string bar_list(const std::vector<Bar>& bars, double full);
 
 // A row of such a list, and the list of such rows. content: what stands between name and value. longest:
-// bytes of the longest value, rounded up so that the columns of most lists on a page agree.
+// bytes of the longest value. The width of values is estimated from it in steps, so that the columns of most
+// lists on a page agree.
 std::string bar_row(const std::string& name, const std::string& content, const std::string& value);
 std::string list_of_rows(const std::string& rows, size_t longest);
 

@@ -109,10 +109,24 @@ std::string level_lines(const LineChart& chart, const Frame& frame) {
   return svg;
 }
 
-// Names of levels stand on their lines at the left, which a falling curve leaves free; below the line where
-// the level above is too near.
+constexpr double kTextLine = 22;  // pixels of a line of text
+
+// Whether a curve crosses where the name of a level at y would stand at the right side. A name takes up to
+// 0.45 of the width of a phone.
+bool crossed_at_right(const LineChart& chart, const Frame& frame, double y) {
+  for (const Series& series : chart.series) {
+    for (const auto& point : series.points) {
+      if (frame.x(point.first) < 0.55 * kWidth || !std::isfinite(point.second)) continue;
+      double at = frame.y(point.second);
+      if (at > y - kTextLine && at < y + 2) return true;
+    }
+  }
+  return false;
+}
+
+// Names of levels stand on their lines: at the right, or at the left where a curve is in the way; below the
+// line where the level above is too near.
 std::string level_names(const LineChart& chart, const Frame& frame) {
-  constexpr double line = 22;  // pixels of a line of text
   std::vector<std::pair<double, std::string>> names;
   for (const auto& [name, value] : chart.levels) {
     if (!std::isfinite(value)) continue;
@@ -120,12 +134,13 @@ std::string level_names(const LineChart& chart, const Frame& frame) {
   }
   std::sort(names.begin(), names.end());
   std::string html;
-  double last = -line;
+  double last = -kTextLine;
   for (const auto& [y, name] : names) {
-    bool below = y - last < line;
-    html +=
-        fmt::format(R"(<span class="name{}" style="top:{:.1f}px">{}</span>)", below ? " below" : "", y, name);
-    last = below ? y + line : y;
+    bool below = y - last < kTextLine;
+    bool left = crossed_at_right(chart, frame, below ? y + kTextLine : y);
+    html += fmt::format(R"(<span class="name{}{}" style="top:{:.1f}px">{}</span>)", left ? " left" : "",
+                        below ? " below" : "", y, name);
+    last = below ? y + kTextLine : y;
   }
   return html;
 }

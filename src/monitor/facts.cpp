@@ -28,15 +28,6 @@ std::string grouped(int64_t value) {
   return text;
 }
 
-// "41.5 ms", "3.2 s", "5 min 12 s", "2 h 05 min"
-std::string time_text(double seconds) {
-  if (seconds < 1) return fmt::format("{:.3g} ms", seconds * 1e3);
-  if (seconds < 59.5) return fmt::format("{:.3g} s", seconds);
-  auto whole = static_cast<int64_t>(seconds + 0.5);
-  if (whole < 3600) return fmt::format("{} min {:02} s", whole / 60, whole % 60);
-  return fmt::format("{} h {:02} min", whole / 3600, whole / 60 % 60);
-}
-
 // Sums over the steps that have both a time and a rate.
 struct Pace {
   std::vector<double> seconds;

@@ -95,7 +95,7 @@ std::string lane(int rank, const std::string& queue, const std::vector<const Tra
   Intervals all;
   for (const Trace::Span* span : spans) all.emplace_back(span->begin_ns, span->end_ns);
   std::string name = queue_name_text(queue);
-  std::string busy = fmt::format("{:.3g} ms", 1e3 * seconds(common(unite(std::move(all)), {window})));
+  std::string busy = time_text(seconds(common(unite(std::move(all)), {window})));
   std::string svg = fmt::format(
       R"(<svg class="track" viewBox="0 0 {} 1" preserveAspectRatio="none" role="img" aria-label="rank {} {}, busy {}">)",
       kWidth, rank, html_text(name), busy);

@@ -174,6 +174,12 @@ std::string ranks_text(const RankSpans& spans) {
   return shown == spans.size() ? text : text + fmt::format(" of {}", spans.size());
 }
 
+// "28 %", "under 1 %"
+std::string share_text(double part, double whole) {
+  double percent = whole > 0 ? 100 * part / whole : 0;
+  return percent > 0 && percent < 0.5 ? "under 1 %" : fmt::format("{:.0f} %", percent);
+}
+
 std::string queue_card(const RunSummary& summary) {
   RankSpans shown(summary.spans.begin(),
                   summary.spans.begin() + static_cast<int64_t>(std::min(summary.spans.size(), kShownRanks)));
@@ -186,10 +192,10 @@ std::string queue_card(const RunSummary& summary) {
     for (const QueueTime& t : times) {
       if (t.rank != rank) continue;
       steps = t.steps;
-      bars.push_back({queue_name_text(t.queue), t.busy, t.hidden,
-                      fmt::format("{:.0f} % busy, {:.0f} % overlapped", 100 * t.busy / t.steps,
-                                  t.busy > 0 ? 100 * t.hidden / t.busy : 0),
-                      queue_colour(t.queue)});
+      bars.push_back(
+          {queue_name_text(t.queue), t.busy, t.hidden,
+           fmt::format("{} busy, {} overlapped", share_text(t.busy, t.steps), share_text(t.hidden, t.busy)),
+           queue_colour(t.queue)});
     }
     html += fmt::format("<h3>rank {}</h3>", rank) + bar_list(bars, steps);
   }
@@ -204,10 +210,9 @@ std::string timeline_card(const RunSummary& summary) {
   Timeline lanes = timeline(summary.spans, kShownRanks);
   if (lanes.html.empty()) return "";
   return heading("Timeline of one step", lanes.step + ", " + ranks_text(summary.spans)) + lanes.html +
-         note(fmt::format(
-             "The whole width is {:.4g} ms. At the right: how long the queue was busy. trace.json "
-             "has all recorded steps of all ranks.",
-             lanes.seconds * 1e3));
+         note("The whole width is " + time_text(lanes.seconds) +
+              ". At the right: how long the queue was busy. "
+              "trace.json has all recorded steps of all ranks.");
 }
 
 struct ConfigRows {
@@ -225,8 +230,8 @@ void config_rows(const Json& value, const std::string& path, const Json* origins
   const Json* origin = origins ? origins->find(path) : nullptr;
   std::string from = origin && origin->is_string() ? html_text(origin->string()) : "";
   (from == "default" ? rows.defaults : rows.given) +=
-      fmt::format("<tr><td><code>{}</code></td><td><code>{}</code></td><td>{}</td></tr>\n", html_text(path),
-                  html_text(value.dump()), from);
+      fmt::format("<tr><td><code>{}</code></td><td class=\"long\"><code>{}</code></td><td>{}</td></tr>\n",
+                  html_text(path), html_text(value.dump()), from);
 }
 
 std::string config_card(const RunSummary& summary) {

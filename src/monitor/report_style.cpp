@@ -33,8 +33,8 @@ figure { margin: 0; }
 .area { position: relative; flex: 1; min-width: 0; padding-bottom: 26px; }
 .area svg { display: block; width: 100%; }
 .xs span { position: absolute; bottom: 0; transform: translateX(-50%); } .xs .first { transform: none; } .xs .last { transform: translateX(-100%); }
-.name { position: absolute; left: 2px; transform: translateY(-100%); color: var(--text); text-shadow: 0 0 3px var(--card), 0 0 3px var(--card), 0 0 3px var(--card); }
-.name.below { transform: none; }
+.name { position: absolute; right: 2px; transform: translateY(-100%); color: var(--text); text-shadow: 0 0 3px var(--card), 0 0 3px var(--card), 0 0 3px var(--card); }
+.name.left { right: auto; left: 2px; } .name.below { transform: none; }
 .plot path { fill: none; vector-effect: non-scaling-stroke; }
 .plot .grid { stroke: var(--line); } .plot .axis { stroke: var(--soft); } .plot .level { stroke: var(--soft); stroke-dasharray: 5 4; }
 .plot .line { stroke: currentColor; stroke-width: 2; stroke-linejoin: round; } .plot .faint { stroke-width: 1; opacity: .45; }
@@ -53,7 +53,7 @@ figure { margin: 0; }
 .scroll { overflow-x: auto; margin-top: 8px; }
 table { border-collapse: collapse; width: 100%; font-size: 14px; }
 td, th { text-align: left; padding: 4px 16px 4px 0; border-bottom: 1px solid var(--line); vertical-align: top; white-space: nowrap; }
-td:nth-child(2) { white-space: normal; min-width: 12em; overflow-wrap: anywhere; }
+td.long { white-space: normal; min-width: 12em; overflow-wrap: anywhere; }
 th { color: var(--soft); font-weight: 500; }
 details { margin-top: 14px; } summary { cursor: pointer; font-size: 14px; padding: 4px 0; }
 .about { display: grid; grid-template-columns: max-content minmax(0, 1fr); gap: 4px 20px; margin: 8px 0 0; font-size: 14px; }

@@ -47,6 +47,15 @@ std::string duration_text(double seconds) {
   return fmt::format("{}:{:02}", minutes, total % 60);
 }
 
+std::string time_text(double seconds) {
+  if (seconds < 0.9995e-3) return three_digits(seconds * 1e6) + " us";
+  if (seconds < 0.9995) return three_digits(seconds * 1e3) + " ms";
+  if (seconds < 59.95) return three_digits(seconds) + " s";
+  auto whole = static_cast<int64_t>(seconds + 0.5);
+  if (whole < 3600) return fmt::format("{} min {:02} s", whole / 60, whole % 60);
+  return fmt::format("{} h {:02} min", whole / 3600, whole / 60 % 60);
+}
+
 std::string html_text(std::string_view text) {
   std::string out;
   while (!text.empty()) {

@@ -10,6 +10,8 @@ std::string bytes_text(int64_t bytes);      // "0 B", "1.50 MiB", "12.0 GiB"
 std::string count_text(double count);       // "950", "12.3k", "4.56M"
 std::string duration_text(double seconds);  // "0:42", "1:05:09", "3d 04:00"; "-:--" when not finite
 
+std::string time_text(double seconds);  // "12.5 us", "41.5 ms", "3.20 s", "5 min 12 s", "2 h 05 min"
+
 // Text inside HTML elements and attributes; what is not UTF-8 text becomes U+FFFD.
 std::string html_text(std::string_view text);
 

@@ -2,12 +2,12 @@
 
 #include <sys/utsname.h>
 
-#include <fstream>
+#include "core/base/file_stream.h"
 
 namespace ds {
 
 std::string processor_name() {
-  std::ifstream info("/proc/cpuinfo");
+  InputFile info("/proc/cpuinfo");
   for (std::string line; std::getline(info, line);) {
     size_t colon = line.find(": ");
     if (line.starts_with("model name") && colon != line.npos) return line.substr(colon + 2);

@@ -12,6 +12,7 @@
 #include "core/base/json.h"
 #include "monitor/chart.h"
 #include "monitor/queue_time.h"
+#include "monitor/text.h"
 #include "support/temp_folder.h"
 
 namespace ds {
@@ -188,6 +189,16 @@ TEST(Chart, Ticks) {
   }
 }
 
+TEST(Text, TimesForPeople) {
+  EXPECT_EQ(time_text(0.0000003), "0.30 us");
+  EXPECT_EQ(time_text(0.0415), "41.5 ms");
+  EXPECT_EQ(time_text(0.9996), "1.00 s");
+  EXPECT_EQ(time_text(59.9), "59.9 s");
+  EXPECT_EQ(time_text(59.96), "1 min 00 s");
+  EXPECT_EQ(time_text(3599.7), "1 h 00 min");
+  EXPECT_EQ(time_text(7500), "2 h 05 min");
+}
+
 TEST(Chart, NumbersAreShort) {
   EXPECT_EQ(unit_text(15000, Unit::count), "15k");
   EXPECT_EQ(unit_text(-2500000, Unit::count), "-2.5M");
@@ -196,18 +207,19 @@ TEST(Chart, NumbersAreShort) {
   EXPECT_EQ(unit_text(0.0005, Unit::number), "0.0005");
 }
 
-// Levels that are closer than a line of text have their names above and below.
-TEST(Chart, NamesOfLevelsDoNotOverlap) {
+// The lines of levels have their names where there is room: not on each other, and not on a curve.
+TEST(Chart, NamesOfLevelsHaveRoom) {
   LineChart chart;
   chart.title = "a";
-  chart.series = {{"b", 1, {{1, 0}, {2, 10}}}};
-  chart.levels = {{"low", 2.0}, {"high", 2.1}, {"far", 9.0}};
+  chart.series = {{"b", 1, {{1, 0}, {2, 5}, {9, 10}}}};
+  chart.levels = {{"low", 2.0}, {"high", 2.1}, {"far", 9.9}};
   std::string html = line_chart(chart);
-  EXPECT_NE(html.find("<span class=\"name below\""), html.npos);
   EXPECT_EQ(count_of(html, "<span class=\"name"), 3u);
-  EXPECT_EQ(count_of(html, "name below"), 1u);
-  EXPECT_LT(html.find("far 9"), html.find("high 2.1"));
-  EXPECT_NE(html.find("aria-label=\"a, steps 1 to 2: b from 0 to 10\""), html.npos);
+  EXPECT_LT(html.find("far 9.9"), html.find("high 2.1"));
+  EXPECT_EQ(count_of(html, "<span class=\"name left\""), 1u);   // far: the curve ends there
+  EXPECT_EQ(count_of(html, "<span class=\"name\""), 1u);        // high
+  EXPECT_EQ(count_of(html, "<span class=\"name below\""), 1u);  // low
+  EXPECT_NE(html.find("aria-label=\"a, steps 1 to 9: b from 0 to 10\""), html.npos);
 }
 
 TEST(Chart, ThinningKeepsExtremes) {

@@ -223,7 +223,12 @@ TEST_F(RunTrain, writes_the_whole_run_folder) {
   EXPECT_FALSE(report.sample.empty());
   EXPECT_EQ(read_checkpoint_info(report.checkpoint).step, 6);
   std::string html = read_file(report.folder + "/report.html");
-  EXPECT_NE(html.find("<svg"), std::string::npos);
+  for (const char* part :
+       {"<dt>Parameters</dt>", "<dt>Held-out loss</dt>", "<dt>Tokens seen</dt>", "<dt>Peak memory</dt>",
+        "2 ranks × 1 thread", "<dt>Steps</dt><dd>6<small>finished", "steps 1 to 6; nats per token",
+        "after step 6</h3>", "Timeline of one step</h2><p class=\"span\">step 6, ranks 0 and 1"}) {
+    EXPECT_NE(html.find(part), std::string::npos) << part;
+  }
   Json trace = Json::parse(read_file(report.folder + "/trace.json"));
   bool ranks[2] = {};
   for (const Json& event : trace.at("traceEvents").array()) ranks[event.at("pid").integer()] = true;
