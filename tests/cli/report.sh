@@ -33,9 +33,10 @@ while [ $i -lt 300 ]; do
   i=$((i + 1))
 done > 'text <i>&"'\''.txt'
 sed '1s/{/{"comms_logger": {"enabled": true}, "memory_budget": {"device": "64MiB"},/' "$here/tiny.json" > config.json
+folder='run <img src=x onerror=console.error(7)>&"'
 "$libds" launch -n 2 "$libds" train --config config.json --data "$work/text <i>&\"'.txt" --steps 12 --quiet \
-  --dir 'run <b>&"' > out || fail "$(cat out)"
-cp 'run <b>&"/report.html' report.html
+  --dir "$folder" > out || fail "$(cat out)"
+cp "$folder/report.html" report.html
 
 # browse WIDTH HEIGHT ARGUMENT...
 browse() {
