@@ -4,9 +4,7 @@
 # name, nothing is loaded, the console is silent, and the page looks the same without its script.
 # usage: report.sh LIBDS
 # Skipped (77) without a browser: DS_BROWSER, or a Chromium by one of its usual names.
-set -eu
-libds=$1
-here=$(cd "$(dirname "$0")" && pwd)
+. "$(dirname "$0")/begin.sh"
 
 browser=${DS_BROWSER:-}
 for name in chromium chromium-browser google-chrome google-chrome-stable chrome; do
@@ -15,14 +13,6 @@ done
 [ -n "$browser" ] || {
   echo "skipped: no browser (chromium or google-chrome in PATH, or DS_BROWSER)"
   exit 77
-}
-
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-cd "$work"
-fail() {
-  echo "$1"
-  exit 1
 }
 
 # A run whose report has every part, with names and text that would break a page that does not escape them.
