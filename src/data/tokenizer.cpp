@@ -93,7 +93,7 @@ std::vector<TokenizerFile> tokenizer_files(const std::string& name) {
           "without one, give token ids",
           name);
   }
-  for (const char* file : {"tokenizer_config.json", "special_tokens_map.json"}) {
+  for (const char* file : {"tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"}) {
     if (there(folder / file)) add(file);
   }
   return files;

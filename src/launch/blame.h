@@ -8,7 +8,7 @@ namespace ds {
 // of sysexits.h. It is no failure where the launcher has passed a stop on, or where the others end with it or
 // with 0 within the grace time; such a job ends with it, too. A rank that ends with it while others go on has
 // failed.
-inline constexpr int kStoppedCode = 75;
+inline constexpr int kStoppedCode = 75, kLeftAloneCode = 1;
 
 // What is said of a rank that failed.
 struct RankFailure {

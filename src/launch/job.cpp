@@ -170,7 +170,7 @@ void Job::doubt_stop() {
   if (Clock::now() - stopped_at_ < std::chrono::milliseconds(options_.grace_ms)) return;
   const RankPlace& place = places_[static_cast<size_t>(stopped_->rank - places_[0].rank)];
   std::string on = place.host.empty() ? "" : fmt::format(" on host '{}'", place.host);
-  fail({place.rank, kStoppedCode, false, left_alone(place.rank, on)});
+  fail({place.rank, kLeftAloneCode, false, left_alone(place.rank, on)});
   failed_ = stopped_at_;  // the grace is over
 }
 

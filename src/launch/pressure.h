@@ -47,6 +47,7 @@ class StopDoubt {
     if (!since_) since_ = Clock::now();
     if (Clock::now() - *since_ < patience_) return std::nullopt;
     RankFailure failure = *stopped;
+    failure.code = kLeftAloneCode;
     failure.text = left_alone(failure.rank, "");
     return failure;
   }

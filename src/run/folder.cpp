@@ -54,6 +54,18 @@ void remove_unfinished(const std::string& folder, const Names& names = {}) {
   }
 }
 
+std::vector<std::string> files_in(const std::string& folder) {
+  std::vector<std::string> out;
+  std::error_code ignored;
+  for (fs::directory_iterator entry(folder, ignored), end; !ignored && entry != end;
+       entry.increment(ignored)) {
+    if (!entry->is_directory(ignored)) out.push_back(entry->path().lexically_normal());
+  }
+  return out;
+}
+
+constexpr std::array<std::string_view, 2> kTokens = {"train.tokens", "heldout.tokens"};
+
 }  // namespace
 
 RunFolder create_run_folder(const std::string& wanted) {
@@ -76,15 +88,21 @@ RunFolder create_run_folder(const std::string& wanted) {
     raise(DS_ERROR_STATE, "run.dir '{}' holds a run already: resume it or name another folder", wanted);
   }
   // A run that was killed before it had a configuration begins again here, perhaps in a user's own folder.
-  constexpr std::array<std::string_view, 2> kTokens = {"train.tokens", "heldout.tokens"};
   remove_unfinished(folder.data(), kTokens);
   remove_unfinished(folder.file("data/tokenizer"), kTokenizerFiles);
+  for (const char* place : {".", "data", "data/tokenizer"}) {
+    for (const std::string& name : files_in(folder.file(place))) folder.found.push_back(name);
+  }
   return folder;
 }
 
 void discard_run_folder(RunFolder& folder) noexcept {
   std::error_code ignored;
-  auto remove = [&](const std::string& name) { fs::remove(fs::path(folder.path) / name, ignored); };
+  auto remove = [&](const std::string& name) {
+    fs::path path = (fs::path(folder.path) / name).lexically_normal();
+    bool users = std::find(folder.found.begin(), folder.found.end(), path) != folder.found.end();
+    if (!users) fs::remove(path, ignored);
+  };
   for (const char* name : kTokenizerFiles) remove(std::string("data/tokenizer/") + name);
   for (const char* name :
        {kConfig, "metrics.csv", "data/train.tokens", "data/heldout.tokens", "data/tokenizer", "data"}) {
@@ -92,9 +110,8 @@ void discard_run_folder(RunFolder& folder) noexcept {
   }
   for (fs::directory_iterator entry(folder.path, ignored), end; !ignored && entry != end;
        entry.increment(ignored)) {
-    if (entry->path().filename().native().starts_with("events.out.tfevents.")) {
-      fs::remove(entry->path(), ignored);
-    }
+    std::string name = entry->path().filename();
+    if (name.starts_with("events.out.tfevents.")) remove(name);
   }
   folder.lock = {};
   if (folder.made) fs::remove(folder.path, ignored);  // only when it is empty
@@ -105,8 +122,9 @@ void clean_run_folder(const RunFolder& folder) {
   constexpr std::array<std::string_view, 4> kReplaced = {kConfig, "trace.json", "report.html",
                                                          "communication.csv"};
   remove_unfinished(folder.path, kReplaced);
-  for (const char* place : {"data", "data/tokenizer", "model", "flight"})
-    remove_unfinished(folder.file(place));
+  remove_unfinished(folder.data(), kTokens);
+  remove_unfinished(folder.file("data/tokenizer"), kTokenizerFiles);
+  for (const char* place : {"model", "flight"}) remove_unfinished(folder.file(place));
   remove_leftovers(folder.checkpoints());
 }
 

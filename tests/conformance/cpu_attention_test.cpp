@@ -296,6 +296,17 @@ TEST_F(CpuAttention, SequencesTooLongForScratchTakeTwoPasses) {
   }
 }
 
+// The widest heads that fit a thread's scratch; of 1,300 columns dy . y is added up in several parts.
+TEST_F(CpuAttention, WideHeadsFitTheScratch) {
+  for (int64_t depth : {1300, 1780}) {
+    OpCase c = cases(40, 1, depth, 32)[1];
+    for (DType dtype : {DS_DTYPE_F32, DS_DTYPE_BF16}) {
+      Deviation d = deviation(cpu("attention_dx"), c, dtype, one_);
+      EXPECT_LT(d.error, 200) << depth << " " << dtype_name(dtype) << " " << d.where;
+    }
+  }
+}
+
 TEST_F(CpuAttention, LargeScoresStayFinite) {
   OpCase c = cases(140, 1, 8, 140)[0];
   for (int64_t e = 0; e < c.in[0].numel(); ++e) c.in[0].set(e, c.in[0].at(e) * 64);  // scores to 8,000

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <set>
 
+#include "core/base/random.h"
 #include "core/graph/ops.h"
 #include "support/conformance.h"
 
@@ -84,6 +85,49 @@ TEST(Dropout, KeepsTheAskedFractionAndScalesIt) {
   scalars.train = 0;
   launch(impl, attrs, in, out, team, scalars, 2);
   EXPECT_TRUE(y == x);
+}
+
+// With equal scores and one-hot v, y_ij is the weight of key j: 1 / keys, times 0 or 1 / (1 - p).
+TEST(AttentionDropout, KeepsTheAskedFractionAndScalesIt) {
+  constexpr int64_t kKeys = 60, kHeads = 2, kUnit = 64;
+  KernelRegistry registry;
+  register_cpu(registry);
+  register_ref(registry);
+  ThreadTeam team(1);
+  Tensor zeros(DS_DTYPE_F32, {kKeys, kHeads * kKeys}), v(DS_DTYPE_F32, {kKeys, kHeads * kKeys});
+  for (int64_t j = 0; j < kKeys * kHeads * kKeys; ++j) {
+    zeros.set(j, 0);
+    v.set(j, j / (kHeads * kKeys) == j % kKeys);
+  }
+  std::vector<TensorView> in{zeros.view(), zeros.view(), v.view()};
+  auto weights = [&](const char* family, uint64_t seed, int64_t step, int32_t leaf, int64_t op) {
+    Attrs attrs{{"heads", kHeads}, {"seq", kKeys}, {"causal", int64_t{0}}, {"dropout", 0.25}, {"op", op}};
+    Tensor y(DS_DTYPE_F32, {kKeys, kHeads * kKeys}), lse(DS_DTYPE_F32, {kHeads, kKeys});
+    std::vector<TensorView> out{y.view(), lse.view()};
+    StepScalars scalars;
+    scalars.seed = seed;
+    scalars.step = step;
+    launch(implementation(registry, "attention", family), attrs, in, out, team, scalars, leaf);
+    return y;
+  };
+  for (const char* family : {"cpu", "ref"}) {
+    Tensor y = weights(family, 1, 5, 2, 3);
+    int64_t kept = 0, numel = kKeys * kHeads * kKeys;
+    RandomStream stream{1, 5, 2, 3};
+    for (int64_t e = 0; e < numel; ++e) {
+      int64_t row = e / (kHeads * kKeys), head = e / kKeys % kHeads, key = e % kKeys;
+      auto word = static_cast<uint64_t>((row * kHeads + head) * kUnit + key);
+      bool keeps = uniform01(stream.block(word / 4)[word % 4]) >= 0.25f;
+      ASSERT_NEAR(y.at(e), keeps ? 1 / (0.75 * kKeys) : 0, 1e-6) << family << " element " << e;
+      kept += y.at(e) != 0;
+    }
+    EXPECT_NEAR(static_cast<double>(kept), 0.75 * static_cast<double>(numel), 4 * std::sqrt(numel * 0.1875));
+    EXPECT_TRUE(y == weights(family, 1, 5, 2, 3));
+    EXPECT_FALSE(y == weights(family, 2, 5, 2, 3)) << "seed";
+    EXPECT_FALSE(y == weights(family, 1, 6, 2, 3)) << "step";
+    EXPECT_FALSE(y == weights(family, 1, 5, 3, 3)) << "leaf";
+    EXPECT_FALSE(y == weights(family, 1, 5, 2, 4)) << "op";
+  }
 }
 
 TEST(CrossEntropy, WithoutTargetsIsZero) {

@@ -1,5 +1,6 @@
 #include "data/tokenizer.h"
 
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -13,6 +14,7 @@
 #include "core/base/json.h"
 #include "core/base/utf8.h"
 #include "support/dice.h"
+#include "support/errors.h"
 #include "support/temp_folder.h"
 
 namespace ds {
@@ -123,6 +125,28 @@ TEST(Tokenizer, TakesTheMaskTokenFromTheFilesBeside) {
   EXPECT_EQ(open_tokenizer(folder.path())->mask_token(), 0);
   std::ofstream(folder / "tokenizer_config.json") << R"({"mask_token": "[SEP]"})";
   EXPECT_EQ(open_tokenizer(folder.path())->mask_token(), 3);
+}
+
+// added_tokens.json counts, is among the files that a run keeps, and its named tokens are special.
+TEST(Tokenizer, AddedTokensOfAVocabularyAreKeptAndSpecial) {
+  test::TempFolder folder, copy;
+  std::filesystem::copy(folders + "bert_vocabulary/vocab.txt", folder / "vocab.txt");
+  int32_t first = static_cast<int32_t>(open_tokenizer(folders + "bert_vocabulary")->vocab());
+  std::ofstream(folder / "tokenizer_config.json") << R"({"mask_token": "<mask>", "cls_token": "<cls>"})";
+  std::ofstream(folder / "added_tokens.json")
+      << fmt::format(R"({{"<mask>": {}, "<cls>": {}}})", first, first + 1);
+  auto tokenizer = open_tokenizer(folder.path());
+  EXPECT_EQ(tokenizer->mask_token(), first);
+  EXPECT_TRUE(tokenizer->is_special(first));
+  EXPECT_EQ(tokenizer->frame().before, std::vector<int32_t>{first + 1});
+  for (const TokenizerFile& file : tokenizer_files(folder.path())) {
+    std::filesystem::copy(file.path, copy / file.name);
+  }
+  const char* text = "one <mask> two";
+  EXPECT_EQ(open_tokenizer(copy.path())->encode(text, true), tokenizer->encode(text, true));
+  std::ofstream(copy / "vocab.txt", std::ios::app) << "\xff\xfe\n";
+  EXPECT_NE(test::message_of([&] { open_tokenizer(copy.path()); }, DS_ERROR_CORRUPT).find("must be UTF-8"),
+            std::string::npos);
 }
 
 // A text cut at any token continues as it is in the whole.

@@ -100,6 +100,20 @@ TEST_F(RunFiles, WhatAKilledBeginningLeftIsRemoved) {
   EXPECT_TRUE(name_exists(dir() + "/data/mine.tmp"));
 }
 
+// --dir may name a folder of the user's; a run that fails at once takes nothing of it away.
+TEST_F(RunFiles, ARunThatCannotBeginLeavesAUsersFiles) {
+  make_folders(dir() + "/data/tokenizer");
+  const char* names[] = {"metrics.csv", "events.out.tfevents.1.mine", "data/train.tokens",
+                         "data/tokenizer/vocab.txt"};
+  for (const char* name : names) write_file_atomic(dir() + "/" + name, "of another tool");
+  TrainOptions options;
+  options.quiet = 2;
+  auto comm = create_communicator("self", {});
+  EXPECT_THROW(train(config(1, "misspelt.txt"), *comm, options), Error);
+  for (const char* name : names) EXPECT_TRUE(name_exists(dir() + "/" + name)) << name;
+  EXPECT_FALSE(name_exists(dir() + "/config.json"));
+}
+
 TEST_F(RunFiles, TextThatChangesDuringTheRunIsNoticedBeforeItIsSaved) {
   std::string path = dir() + "/data/heldout.tokens";
   std::string error = train_to(12, [&] { test::flip_byte(path, 70); });

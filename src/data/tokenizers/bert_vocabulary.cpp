@@ -1,10 +1,12 @@
 // vocab.txt, the file of BERT: a piece a line. The same as a tokenizer.json of WordPiece, which is made of it
 // here.
 #include <algorithm>
+#include <map>
 #include <sstream>
 #include <unordered_map>
 
 #include "core/base/error.h"
+#include "core/base/utf8.h"
 #include "data/tokenizers/file_text.h"
 #include "data/tokenizers/hugging_face.h"
 #include "data/tokenizers/kinds.h"
@@ -21,7 +23,9 @@ Json typed(const char* type) {
 
 // A piece's id is the number of its line. Of equal lines the last one counts.
 Json read_pieces(const std::string& path) {
-  std::istringstream lines(read_file(path));
+  std::string text = read_file(path);
+  if (!is_utf8(text)) raise(DS_ERROR_CORRUPT, "{}: must be UTF-8", path);
+  std::istringstream lines(std::move(text));
   std::unordered_map<std::string, int64_t> ids;
   int64_t count = 0;
   for (std::string line; std::getline(lines, line); ++count) {
@@ -57,19 +61,26 @@ std::unique_ptr<const Tokenizer> open_bert_vocabulary(const std::string& folder)
                              {&tokens.mask, "[MASK]"}}) {
     if (name->empty()) *name = usual;
   }
+  const std::vector<std::string> special{tokens.pad, tokens.unknown, tokens.cls, tokens.sep, tokens.mask};
+  std::map<std::string, Json> ids;
   Json::Array added;
-  for (NamedToken& token : read_added_tokens(folder)) added.push_back(std::move(token.entry));
-  for (const std::string& content : {tokens.pad, tokens.unknown, tokens.cls, tokens.sep, tokens.mask}) {
-    bool there = std::any_of(added.begin(), added.end(),
-                             [&](const Json& token) { return token.at("content").string() == content; });
-    if (!there) added.push_back(special_token(pieces, content, path));
+  for (NamedToken& token : read_added_tokens(folder)) {
+    bool named = std::find(special.begin(), special.end(), token.content) != special.end();
+    if (named && !token.entry.find("special")) token.entry.set("special", true);
+    ids[token.content] = token.entry.at("id");
+    added.push_back(std::move(token.entry));
+  }
+  for (const std::string& content : special) {
+    if (ids.contains(content)) continue;
+    added.push_back(special_token(pieces, content, path));
+    ids[content] = added.back().at("id");
   }
   Json normalizer = typed("BertNormalizer"), around = typed("BertProcessing"), model = typed("WordPiece");
   normalizer.set("lowercase", tokens.do_lower_case);
   normalizer.set("handle_chinese_chars", tokens.tokenize_chinese_chars);
   if (tokens.accents_given) normalizer.set("strip_accents", tokens.strip_accents);
   for (auto [key, content] : {std::pair{"sep", tokens.sep}, {"cls", tokens.cls}}) {
-    around.set(key, Json::Array{content, special_token(pieces, content, path).at("id")});
+    around.set(key, Json::Array{content, ids.at(content)});
   }
   model.set("unk_token", tokens.unknown);
   model.set("vocab", std::move(pieces));

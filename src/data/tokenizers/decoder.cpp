@@ -123,9 +123,13 @@ Decoder read_bpe_decoder(Section& section) {
 
 // Writes `by` for each `what`, from left to right.
 void replace_text(std::string& text, std::string_view what, std::string_view by) {
-  for (size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + by.size())) {
-    text.replace(at, what.size(), by);
+  std::string out;
+  size_t from = 0;
+  for (size_t at = text.find(what); at != std::string::npos; at = text.find(what, from)) {
+    out.append(text, from, at - from).append(by);
+    from = at + what.size();
   }
+  text = out.append(text, from, std::string::npos);
 }
 
 // A space before each token but the first and those with the prefix, which continue a word. `cleanup` takes

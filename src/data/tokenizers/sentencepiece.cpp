@@ -23,6 +23,8 @@ class SentencePiece : public Tokenizer {
     SpecialTokens tokens = read_special_tokens(folder);
     add_begin_ = (tokens.add_begin || !tokens.begin_given) && processor_.bos_id() >= 0;
     add_end_ = tokens.add_end && processor_.eos_id() >= 0;
+    int mask = tokens.mask.empty() ? processor_.unk_id() : processor_.PieceToId(tokens.mask);
+    if (mask != processor_.unk_id()) mask_ = mask;
   }
 
   const std::string& name() const override { return name_; }
@@ -37,6 +39,7 @@ class SentencePiece : public Tokenizer {
     if (add_end_) out.after.push_back(processor_.eos_id());
     return out;
   }
+  std::optional<int32_t> mask_token() const override { return mask_; }
   bool is_special(int32_t token) const override {
     return token >= 0 && token < vocab() && (processor_.IsControl(token) || processor_.IsUnknown(token));
   }
@@ -94,6 +97,7 @@ class SentencePiece : public Tokenizer {
   std::string name_;
   sentencepiece::SentencePieceProcessor processor_;
   bool add_begin_ = false, add_end_ = false;
+  std::optional<int32_t> mask_;
 };
 
 }  // namespace

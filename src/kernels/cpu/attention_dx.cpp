@@ -38,6 +38,7 @@ struct GradientOperands {
 // m_ij is 1, or what dropout says; m_ij p_ij is what `p` holds.
 template <typename T, bool kPairs>
 struct GradientBlock {
+  static constexpr int64_t kChunk = 128;  // columns of dy and y that multiply_strip takes at once
   const HeadsShape& s;
   const AttentionDropout& drop;
   const GradientOperands<T>& g;
@@ -69,7 +70,7 @@ struct GradientBlock {
     for (float** columns : {&kt, &vt}) *columns = carve.floats(s.depth / kUnit * ld);
     for (float** square : {&p, &ds}) *square = carve.floats(block * ld);
     for (float** row : {&delta, &alone, &unseen}) *row = carve.floats(block);
-    for (float** strip : {&dyt, &yt}) *strip = carve.floats(s.depth / kUnit * kStrip);
+    for (float** strip : {&dyt, &yt}) *strip = carve.floats(std::min(s.depth, kChunk) / kUnit * kStrip);
     room = carve.floats(drop.on() ? kept_room(s) : 0);
     if constexpr (kPairs) ds_rows = carve.floats(block * ld / 2);
     whole = s.group * length * padded <= carve.left();
@@ -99,28 +100,33 @@ struct GradientBlock {
       pack_rows(g.dy.at(row, head), g.dy.row, queries, s.depth, 1.0f, dy, padded);
     }
     for (int64_t r = 0; r < queries; r += kStrip) {
-      int64_t rows = std::min(kStrip, queries - r);
-      if constexpr (kPairs) {
-        pack_transposed(words(g.dy.at(row + r, head)), g.dy.row / 2, rows, s.depth / 2, dyt, kStrip, kStrip);
-        pack_transposed(words(g.y.at(row + r, head)), g.y.row / 2, rows, s.depth / 2, yt, kStrip, kStrip);
-        multiply_strip(s.depth / 2, Pairs(), delta + r);
-      } else {
-        pack_transposed(g.dy.at(row + r, head), g.dy.row, rows, s.depth, dyt, kStrip, kStrip);
-        pack_transposed(g.y.at(row + r, head), g.y.row, rows, s.depth, yt, kStrip, kStrip);
-        multiply_strip(s.depth, Plain(), delta + r);
+      for (int64_t e = 0; e < s.depth; e += kChunk) {
+        multiply_strip(g.dy.at(row + r, head) + e, g.y.at(row + r, head) + e, std::min(kStrip, queries - r),
+                       std::min(kChunk, s.depth - e), delta + r, e > 0);
       }
     }
     for (int64_t i = 0; i < queries; ++i) alone[i] = s.sees_one(q0 + i, begin, length) ? 1.0f : 0.0f;
   }
 
-  // out_i = dy_i . y_i of a strip, by the same chain over columns as gemm() makes dy_i . v_j. A query that
-  // puts all of its weight on key j has y_i = v_j to the bit; by equal chains its score has no gradient, as
-  // in exact arithmetic, where others would leave their rounding error, which Adam turns into whole steps.
-  template <typename Product>
-  HWY_INLINE void multiply_strip(int64_t columns, Product product, float* out) {
+  // out_i = dy_i . y_i of a strip (`add`: += over more columns), by the same chain over columns as gemm()
+  // makes dy_i . v_j. A query that puts all of its weight on key j has y_i = v_j to the bit; by equal chains
+  // its score has no gradient, as in exact arithmetic, where others would leave their rounding error, which
+  // Adam turns into whole steps.
+  HWY_INLINE void multiply_strip(const T* dy_at, const T* y_at, int64_t rows, int64_t columns, float* out,
+                                 bool add) {
+    using Product = std::conditional_t<kPairs, Pairs, Plain>;
+    const Product product;
+    constexpr int64_t kUnit = kPairs ? 2 : 1;
+    if constexpr (kPairs) {
+      pack_transposed(words(dy_at), g.dy.row / 2, rows, columns / 2, dyt, kStrip, kStrip);
+      pack_transposed(words(y_at), g.y.row / 2, rows, columns / 2, yt, kStrip, kStrip);
+    } else {
+      pack_transposed(dy_at, g.dy.row, rows, columns, dyt, kStrip, kStrip);
+      pack_transposed(y_at, g.y.row, rows, columns, yt, kStrip, kStrip);
+    }
     for (int64_t j = 0; j < kStrip; j += lanes()) {
-      Vec sum = hn::Zero(Lanes());
-      for (int64_t e = 0; e < columns; ++e) {
+      Vec sum = add ? load(out + j) : hn::Zero(Lanes());
+      for (int64_t e = 0; e < columns / kUnit; ++e) {
         sum = product.add(load(dyt + e * kStrip + j), load(yt + e * kStrip + j), sum);
       }
       store(product.finish(sum), out + j);
