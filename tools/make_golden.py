@@ -255,7 +255,7 @@ def id_source(model, args):
 
 
 def greedy(model, prompt, count):
-    model = copy.deepcopy(model)  # rope_type dynamic remembers the longest text
+    model = copy.deepcopy(model)  # which remembers this text
     text, margins = prompt.tolist(), []
     with torch.no_grad():
         for _ in range(count):
@@ -414,9 +414,10 @@ def record(folder, args):
     batch = draw_batch(single, args, source, share)
     micro = [draw_batch(single, args, source, share), draw_batch(single, args, source, share / 2)]
     prompts = [] if single.masked_lm else [source((5,)), source((min(11, args.tokens),))]
+    # First: rope_type dynamic keeps the frequencies of the longest text that a model has seen.
+    texts = [greedy(wide, prompt, args.new_tokens) for prompt in prompts]
     loss, grads, logits = evaluate(wide, batch)
     samples = [evaluate(model, batch) for model in singles]
-    texts = [greedy(wide, prompt, args.new_tokens) for prompt in prompts]
 
     doc = {"model_type": single.config.model_type,
            "made_with": {"torch": torch.__version__, "transformers": transformers.__version__},
