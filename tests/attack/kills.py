@@ -183,15 +183,15 @@ def rows_of(folder):
     return rows
 
 
-def checkpoints_of(folder):
-    """Steps of the committed checkpoints, oldest commit first."""
+def checkpoints_of(folder, damaged=()):
+    """Steps of the committed checkpoints that are not among the damaged ones, oldest commit first."""
     place = os.path.join(folder, "checkpoints")
     if not os.path.isdir(place):
         return []
     found = []
     for name in os.listdir(place):
         match = re.fullmatch(r"step-(\d+)-(\d+)", name)
-        if match and os.path.exists(os.path.join(place, name, "manifest.json")):
+        if match and name not in damaged and os.path.exists(os.path.join(place, name, "manifest.json")):
             found.append((int(match[2]), int(match[1])))
     return [step for _, step in sorted(found)]
 
@@ -206,7 +206,7 @@ class Story:
         self.folder = os.path.join(machine.disk.path if on_disk else machine.work, f"run{number}")
         self.newest = 0
         self.most = KEEP  # checkpoints that there may be
-        self.damaged = 0
+        self.damaged = []  # names of checkpoints
         self.log = ""
 
     def launch(self, attack):
@@ -281,7 +281,7 @@ class Story:
             time.sleep(0.02)
         require(not os.listdir(os.path.join(self.machine.work, "nvme")), "the scratch folder is not empty")
         self.machine.disk.free()
-        saved = checkpoints_of(self.folder)
+        saved = checkpoints_of(self.folder, self.damaged)
         require((saved[-1] if saved else 0) >= self.newest, f"checkpoints {saved} after one of step {self.newest}")
         # One more than a run finds, where it is killed between a commit and the removal of the oldest.
         self.most = max(KEEP, min(self.most, len(saved)) + 1)
@@ -312,7 +312,7 @@ class Story:
             file.seek(-1, os.SEEK_CUR)
             file.write(bytes([byte[0] ^ 4]))
         self.newest = saved[-2]
-        self.damaged += 1
+        self.damaged.append(places[-1])
 
     def check_end(self):
         rows, (losses, whole, _) = rows_of(self.folder), self.machine.reference(self.ranks)
@@ -357,7 +357,7 @@ class Story:
             if done:
                 self.check_end()
                 if self.damaged:
-                    count["damage"] = self.damaged
+                    count["damage"] = len(self.damaged)
                 return count
             self.damage()
 
