@@ -4,7 +4,6 @@
 #include <cmath>
 #include <filesystem>
 #include <set>
-#include <thread>
 
 #include "checkpoint/checkpoint.h"
 #include "core/base/error.h"
@@ -16,6 +15,7 @@
 #include "run/setup.h"
 #include "run/train.h"
 #include "support/temp_folder.h"
+#include "support/train_ranks.h"
 
 namespace ds {
 namespace {
@@ -75,39 +75,14 @@ class MaskedRun : public testing::Test {
   }
 
   static RunReport train_on(int ranks, const Json& config, TrainOptions options = {}) {
-    static int number = 0;
     options.quiet = 2;
-    std::string url = "threads://masked_" + std::to_string(number++);
-    std::vector<std::exception_ptr> errors(static_cast<size_t>(ranks));
-    RunReport report;
-    auto body = [&](int rank) {
-      try {
-        auto comm = create_communicator(url, {rank, ranks, 20000, 20000});
-        RunReport mine = train(config, *comm, options);
-        if (rank == 0) report = mine;
-      } catch (...) {
-        errors[static_cast<size_t>(rank)] = std::current_exception();
-      }
-    };
-    std::vector<std::thread> others;
-    for (int r = 1; r < ranks; ++r) others.emplace_back(body, r);
-    body(0);
-    for (std::thread& t : others) t.join();
-    for (const std::exception_ptr& e : errors) {
-      if (e) std::rethrow_exception(e);
-    }
-    return report;
+    return test::train_on(ranks, config, options);
   }
 
   static std::string error_of(const Json& config, ds_status status = DS_ERROR_CONFIG) {
-    try {
-      train_on(1, config);
-    } catch (const Error& e) {
-      EXPECT_EQ(e.status(), status) << e.what();
-      return e.what();
-    }
-    ADD_FAILURE() << "no error";
-    return "";
+    TrainOptions options;
+    options.quiet = 2;
+    return test::train_error(config, status, options);
   }
 
   static std::vector<StepRecord> rows(const RunReport& report) {

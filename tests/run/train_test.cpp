@@ -22,6 +22,7 @@
 #include "support/ranks.h"
 #include "support/spawn.h"
 #include "support/temp_folder.h"
+#include "support/train_ranks.h"
 
 namespace ds {
 namespace {
@@ -73,40 +74,12 @@ class RunTrain : public testing::Test {
     return c;
   }
 
-  // All ranks of one run, as threads; the report of rank 0, or its error.
-  RunReport train_on(int ranks, const Json& config, const TrainOptions& options) const {
-    static int number = 0;
-    std::string url = "threads://run_train_" + std::to_string(number++);
-    std::vector<std::exception_ptr> errors(static_cast<size_t>(ranks));
-    RunReport report;
-    auto body = [&](int rank) {
-      try {
-        auto comm = create_communicator(url, {rank, ranks, 20000, 20000});
-        RunReport mine = train(config, *comm, options);
-        if (rank == 0) report = mine;
-      } catch (...) {
-        errors[static_cast<size_t>(rank)] = std::current_exception();
-      }
-    };
-    std::vector<std::thread> others;
-    for (int r = 1; r < ranks; ++r) others.emplace_back(body, r);
-    body(0);
-    for (std::thread& t : others) t.join();
-    for (const std::exception_ptr& e : errors) {
-      if (e) std::rethrow_exception(e);
-    }
-    return report;
+  static RunReport train_on(int ranks, const Json& config, const TrainOptions& options) {
+    return test::train_on(ranks, config, options);
   }
 
-  std::string error_of(const Json& config, ds_status status, const TrainOptions& options = quiet()) const {
-    try {
-      train_on(1, config, options);
-    } catch (const Error& e) {
-      EXPECT_EQ(e.status(), status) << e.what();
-      return e.what();
-    }
-    ADD_FAILURE() << "no error";
-    return "";
+  static std::string error_of(const Json& config, ds_status status, const TrainOptions& options = quiet()) {
+    return test::train_error(config, status, options);
   }
 
   test::TempFolder folder_;

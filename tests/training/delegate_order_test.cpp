@@ -42,6 +42,16 @@ void give(DelegateEngine& engine, int32_t param, float value = 1) {
 void gather(DelegateEngine& engine, std::vector<int32_t> params) { engine.gather(params); }
 void release(DelegateEngine& engine, std::vector<int32_t> params) { engine.release(params); }
 
+// Everything gathered at once, gradients from the last one down, released before or behind the micro-step's
+// end.
+void take_micro_step(DelegateEngine& engine, bool late) {
+  gather(engine, {0, 1, 2, 3});
+  for (int32_t p : {3, 2, 1, 0}) give(engine, p);
+  if (!late) release(engine, {0, 1, 2, 3});
+  engine.end_micro_step();
+  if (late) release(engine, {0, 1, 2, 3});
+}
+
 void forward(DelegateEngine& engine, std::vector<int32_t> order = {0, 1, 2, 3}) {
   for (int32_t p : order) {
     gather(engine, {p});
@@ -118,11 +128,7 @@ TEST(DelegateOrder, AGradientMayBeEditedBehindAnyCall) {
         DelegateEngine engine(c, comm, {});
         add_params(engine);
         for (int s = 0; s < 4; ++s) {
-          gather(engine, {0, 1, 2, 3});
-          for (int32_t p : {3, 2, 1, 0}) give(engine, p);
-          if (!late) release(engine, {0, 1, 2, 3});
-          engine.end_micro_step();
-          if (late) release(engine, {0, 1, 2, 3});
+          take_micro_step(engine, late);
           EXPECT_EQ(engine.following(), s > 0);
           for (int32_t p = 0; p < kParams; ++p)
             engine.write_tensor(p, "grad", std::vector<float>(kNumel, static_cast<float>(s + 2)));
@@ -146,11 +152,7 @@ Cost cost(const Config& c, bool late) {
     DelegateEngine engine(c, comm, {});
     add_params(engine);
     for (int s = 0; s < 4; ++s) {
-      gather(engine, {0, 1, 2, 3});
-      for (int32_t p : {3, 2, 1, 0}) give(engine, p);
-      if (!late) release(engine, {0, 1, 2, 3});
-      engine.end_micro_step();
-      if (late) release(engine, {0, 1, 2, 3});
+      take_micro_step(engine, late);
       engine.step();
       expect_gradient(engine, 0, 1, "step " + std::to_string(s));
     }
