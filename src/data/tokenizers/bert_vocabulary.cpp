@@ -38,16 +38,6 @@ Json read_pieces(const std::string& path) {
   return Json(std::move(pieces));
 }
 
-Json special_token(const Json& pieces, const std::string& content, const std::string& path) {
-  const Json* id = pieces.find(content);
-  if (!id) raise(DS_ERROR_CORRUPT, "{}: has no line '{}', a special token of this tokenizer", path, content);
-  Json token;
-  token.set("id", *id);
-  token.set("content", content);
-  token.set("special", true);
-  return token;
-}
-
 }  // namespace
 
 std::unique_ptr<const Tokenizer> open_bert_vocabulary(const std::string& folder) {
@@ -62,18 +52,12 @@ std::unique_ptr<const Tokenizer> open_bert_vocabulary(const std::string& folder)
     if (name->empty()) *name = usual;
   }
   const std::vector<std::string> special{tokens.pad, tokens.unknown, tokens.cls, tokens.sep, tokens.mask};
+  Json::Array added = added_entries(folder, pieces, special);
   std::map<std::string, Json> ids;
-  Json::Array added;
-  for (NamedToken& token : read_added_tokens(folder)) {
-    bool named = std::find(special.begin(), special.end(), token.content) != special.end();
-    if (named && !token.entry.find("special")) token.entry.set("special", true);
-    ids[token.content] = token.entry.at("id");
-    added.push_back(std::move(token.entry));
-  }
+  for (const Json& token : added) ids[token.at("content").string()] = token.at("id");
   for (const std::string& content : special) {
     if (ids.contains(content)) continue;
-    added.push_back(special_token(pieces, content, path));
-    ids[content] = added.back().at("id");
+    raise(DS_ERROR_CORRUPT, "{}: has no line '{}', a special token of this tokenizer", path, content);
   }
   Json normalizer = typed("BertNormalizer"), around = typed("BertProcessing"), model = typed("WordPiece");
   normalizer.set("lowercase", tokens.do_lower_case);

@@ -1,6 +1,5 @@
 // vocab.json and merges.txt, the two files of GPT-2 (also OPT and others): the same as a tokenizer.json of
 // byte-level BPE, which is made of them here.
-#include <algorithm>
 #include <sstream>
 
 #include "core/base/error.h"
@@ -28,32 +27,6 @@ Json byte_level(bool add_prefix_space) {
   Json out;
   out.set("type", "ByteLevel");
   out.set("add_prefix_space", add_prefix_space);
-  return out;
-}
-
-// Tokens added beside the vocabulary, and the special ones that it has.
-Json::Array added_entries(const std::string& folder, const Json& vocabulary, const SpecialTokens& tokens) {
-  Json::Array out;
-  std::vector<std::string> seen;
-  auto special = [&](const std::string& content) {
-    return content == tokens.begin || content == tokens.end || content == tokens.unknown ||
-           content == tokens.pad;
-  };
-  for (NamedToken& token : read_added_tokens(folder)) {
-    if (!token.entry.find("special") && special(token.content)) token.entry.set("special", true);
-    seen.push_back(token.content);
-    out.push_back(std::move(token.entry));
-  }
-  for (const std::string& content : {tokens.begin, tokens.end, tokens.unknown, tokens.pad}) {
-    const Json* id = content.empty() ? nullptr : vocabulary.find(content);
-    if (!id || std::find(seen.begin(), seen.end(), content) != seen.end()) continue;
-    seen.push_back(content);
-    Json token;
-    token.set("id", *id);
-    token.set("content", content);
-    token.set("special", true);
-    out.push_back(std::move(token));
-  }
   return out;
 }
 
@@ -88,7 +61,8 @@ std::unique_ptr<const Tokenizer> open_gpt2_pair(const std::string& folder) {
   SpecialTokens tokens = read_special_tokens(folder);
   if (tokens.end.empty()) tokens.end = "<|endoftext|>";
   Json model, json;
-  json.set("added_tokens", added_entries(folder, vocabulary, tokens));
+  json.set("added_tokens",
+           added_entries(folder, vocabulary, {tokens.begin, tokens.end, tokens.unknown, tokens.pad}));
   if (tokens.add_begin) json.set("post_processor", begin_template(vocabulary, tokens.begin, path));
   model.set("vocab", std::move(vocabulary));
   model.set("merges", read_merges(folder + "/merges.txt"));

@@ -33,5 +33,9 @@ struct NamedToken {
   Json entry;  // as in "added_tokens" of a tokenizer.json
 };
 std::vector<NamedToken> read_added_tokens(const std::string& folder);
+// "added_tokens" of a tokenizer.json: those, and of the tokens `special` the others that the vocabulary, an
+// object of ids by piece, has. All of `special` are special, unless a file says otherwise.
+Json::Array added_entries(const std::string& folder, const Json& vocabulary,
+                          const std::vector<std::string>& special);
 
 }  // namespace ds

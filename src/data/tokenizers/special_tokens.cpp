@@ -1,7 +1,9 @@
+#include <algorithm>
 #include <charconv>
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <set>
 
 #include "core/base/error.h"
 #include "data/tokenizers/file_text.h"
@@ -69,6 +71,28 @@ std::vector<NamedToken> read_added_tokens(const std::string& folder) {
   }
   std::vector<NamedToken> out;
   for (auto& [id, token] : tokens) out.push_back(std::move(token));
+  return out;
+}
+
+Json::Array added_entries(const std::string& folder, const Json& vocabulary,
+                          const std::vector<std::string>& special) {
+  Json::Array out;
+  std::set<std::string> seen;
+  for (NamedToken& token : read_added_tokens(folder)) {
+    bool named = std::find(special.begin(), special.end(), token.content) != special.end();
+    if (named && !token.entry.find("special")) token.entry.set("special", true);
+    seen.insert(token.content);
+    out.push_back(std::move(token.entry));
+  }
+  for (const std::string& content : special) {
+    const Json* id = content.empty() ? nullptr : vocabulary.find(content);
+    if (!id || !seen.insert(content).second) continue;
+    Json token;
+    token.set("id", *id);
+    token.set("content", content);
+    token.set("special", true);
+    out.push_back(std::move(token));
+  }
   return out;
 }
 
