@@ -36,6 +36,10 @@ int open_log(const std::string& path) {
   throw std::system_error(code, std::generic_category(), fmt::format("log '{}'", path));
 }
 
+std::string on_host(const RankPlace& place) {
+  return place.host.empty() ? "" : fmt::format(" on host '{}'", place.host);
+}
+
 }  // namespace
 
 Job::Job(JobOptions options, std::vector<RankPlace> places, std::vector<std::string> command)
@@ -75,9 +79,8 @@ void Job::start(const RankPlace& place) {
     ++running_;
     return;
   }
-  std::string on = place.host.empty() ? "" : fmt::format(" on host '{}'", place.host);
   fail({place.rank, started.error == ENOENT ? 127 : 126, false,
-        fmt::format("'{}' cannot be run{}: {}", command_[0], on,
+        fmt::format("'{}' cannot be run{}: {}", command_[0], on_host(place),
                     std::generic_category().message(started.error))});
   pressure_ = 2;  // the ranks that this kills are no cause
   stop(SIGKILL);
@@ -147,17 +150,14 @@ void Job::collect(size_t index) {
   hear_ranks();
   bool exited = info.si_code == CLD_EXITED;
   const RankPlace& place = places_[index];
-  if (exited && info.si_status == kStoppedCode && !stopped_) {
+  if (exited && info.si_status == kStoppedCode && !stopped_)
     stopped_ = {.rank = place.rank, .code = kStoppedCode};
-    stopped_at_ = Clock::now();
-  }
   if (exited && (info.si_status == 0 || info.si_status == kStoppedCode)) return;
   auto lost = lost_.find(place.rank);
-  std::string on = place.host.empty() ? "" : fmt::format(" on host '{}'", place.host);
   std::string after = lost == lost_.end() ? "" : fmt::format(" after it lost rank {}", lost->second);
   std::string log = log_of(place.rank);
   fail({place.rank, exited ? info.si_status : 128 + info.si_status, !exited,
-        fmt::format("rank {}{} {} {}{}{}", place.rank, on,
+        fmt::format("rank {}{} {} {}{}{}", place.rank, on_host(place),
                     exited ? "exited with code" : "was killed by signal", info.si_status, after,
                     log.empty() ? "" : fmt::format("; its output is in '{}'", log)),
         lost == lost_.end() ? -1 : lost->second});
@@ -166,12 +166,12 @@ void Job::collect(size_t index) {
 // Nobody asked for a stop here, and yet one rank says that it was stopped: those that were, too, end soon.
 // Others would wait for it without end.
 void Job::doubt_stop() {
-  if (!stopped_ || interrupts_ > 0 || running_ == 0 || failed() || ending_) return;
-  if (Clock::now() - stopped_at_ < std::chrono::milliseconds(options_.grace_ms)) return;
-  const RankPlace& place = places_[static_cast<size_t>(stopped_->rank - places_[0].rank)];
-  std::string on = place.host.empty() ? "" : fmt::format(" on host '{}'", place.host);
-  fail({place.rank, kLeftAloneCode, false, left_alone(place.rank, on)});
-  failed_ = stopped_at_;  // the grace is over
+  if (running_ == 0 || failed() || ending_) return;
+  std::string on = stopped_ ? on_host(places_[static_cast<size_t>(stopped_->rank - places_[0].rank)]) : "";
+  std::optional<RankFailure> failure = doubt_.next(stopped_, interrupts_ > 0, on);
+  if (!failure) return;
+  fail(*failure);
+  failed_ = Clock::now() - std::chrono::milliseconds(options_.grace_ms);  // which is over
 }
 
 void Job::hear_ranks() {

@@ -10,6 +10,7 @@
 
 #include "launch/blame.h"
 #include "launch/guardian.h"
+#include "launch/pressure.h"
 #include "launch/rank.h"
 #include "launch/signals.h"
 #include "launch/watch.h"
@@ -89,7 +90,7 @@ class Job {
   Blame blame_;
   bool news_ = false, told_ = false;    // of blame_
   std::optional<RankFailure> stopped_;  // the first rank that returned kStoppedCode
-  std::chrono::steady_clock::time_point stopped_at_;
+  StopDoubt doubt_{std::chrono::milliseconds(options_.grace_ms)};
   int interrupts_ = 0;
   int pressure_ = 0;
   bool ending_ = false;

@@ -34,21 +34,23 @@ class Pressure {
   int acts_ = 0;
 };
 
-// Agents have told that their ranks were stopped, and nobody asked for it: for ten seconds the ranks of other
-// hosts may end likewise. Then the first that ended has failed, and the others are ended.
+// A rank ended as one that was stopped, and nobody asked for it: for a while (ten seconds between hosts) the
+// others may end likewise. Then the first that ended has failed, and the others are ended.
 class StopDoubt {
  public:
   static constexpr std::chrono::milliseconds kPatience{10000};
   explicit StopDoubt(std::chrono::milliseconds patience = kPatience) : patience_(patience) {}
 
-  // asked: a stop was passed on. Returns the failure once it is one.
-  std::optional<RankFailure> next(const std::optional<RankFailure>& stopped, bool asked) {
+  // asked: a stop was passed on; on: " on host 'X'" for the text, or nothing. Returns the failure once it is
+  // one.
+  std::optional<RankFailure> next(const std::optional<RankFailure>& stopped, bool asked,
+                                  const std::string& on = "") {
     if (!stopped || asked) return std::nullopt;
     if (!since_) since_ = Clock::now();
     if (Clock::now() - *since_ < patience_) return std::nullopt;
     RankFailure failure = *stopped;
     failure.code = kLeftAloneCode;
-    failure.text = left_alone(failure.rank, "");
+    failure.text = left_alone(failure.rank, on);
     return failure;
   }
 
