@@ -37,7 +37,6 @@ void require_own_run(const RunFolder& run) {
   }
 }
 
-// Of a file that was to replace one of ours; the folder may hold files of others, too.
 // Removes what writes that never ended have left in a folder: files NAME.*.tmp and NAME.*.part of the given
 // names, or all of them.
 template <typename Names = std::span<const std::string_view>>
@@ -52,16 +51,6 @@ void remove_unfinished(const std::string& folder, const Names& names = {}) {
                             [&](const auto& one) { return name.starts_with(std::string(one) + "."); });
     if (ours || std::size(names) == 0) fs::remove(entry->path(), ignored);
   }
-}
-
-std::vector<std::string> files_in(const std::string& folder) {
-  std::vector<std::string> out;
-  std::error_code ignored;
-  for (fs::directory_iterator entry(folder, ignored), end; !ignored && entry != end;
-       entry.increment(ignored)) {
-    if (!entry->is_directory(ignored)) out.push_back(entry->path().lexically_normal());
-  }
-  return out;
 }
 
 constexpr std::array<std::string_view, 2> kTokens = {"train.tokens", "heldout.tokens"};
@@ -90,8 +79,9 @@ RunFolder create_run_folder(const std::string& wanted) {
   // A run that was killed before it had a configuration begins again here, perhaps in a user's own folder.
   remove_unfinished(folder.data(), kTokens);
   remove_unfinished(folder.file("data/tokenizer"), kTokenizerFiles);
-  for (const char* place : {".", "data", "data/tokenizer"}) {
-    for (const std::string& name : files_in(folder.file(place))) folder.found.push_back(name);
+  for (const char* place : {"", "data/", "data/tokenizer/"}) {
+    if (!exists(folder.file(place))) continue;
+    for (const std::string& name : list_folder(folder.file(place))) folder.found.push_back(place + name);
   }
   return folder;
 }
@@ -99,15 +89,12 @@ RunFolder create_run_folder(const std::string& wanted) {
 void discard_run_folder(RunFolder& folder) noexcept {
   std::error_code ignored;
   auto remove = [&](const std::string& name) {
-    fs::path path = (fs::path(folder.path) / name).lexically_normal();
-    bool users = std::find(folder.found.begin(), folder.found.end(), path) != folder.found.end();
-    if (!users) fs::remove(path, ignored);
+    bool users = std::find(folder.found.begin(), folder.found.end(), name) != folder.found.end();
+    if (!users) fs::remove(folder.path + "/" + name, ignored);
   };
   for (const char* name : kTokenizerFiles) remove(std::string("data/tokenizer/") + name);
-  for (const char* name :
-       {kConfig, "metrics.csv", "data/train.tokens", "data/heldout.tokens", "data/tokenizer", "data"}) {
-    remove(name);
-  }
+  for (const char* name : {kConfig, "metrics.csv", "data/train.tokens", "data/heldout.tokens"}) remove(name);
+  for (const char* name : {"data/tokenizer", "data"}) fs::remove(folder.file(name), ignored);  // when empty
   for (fs::directory_iterator entry(folder.path, ignored), end; !ignored && entry != end;
        entry.increment(ignored)) {
     std::string name = entry->path().filename();

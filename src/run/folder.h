@@ -16,7 +16,7 @@ struct RunFolder {
   FolderLock lock = {};                 // of rank 0
   bool made = false;                    // by create_run_folder: the folder was not there before
   bool made_runs = false;               // nor was runs/, the folder of those without a name
-  std::vector<std::string> found = {};  // files that create_run_folder found there: they are a user's
+  std::vector<std::string> found = {};  // names that create_run_folder found there: they are a user's
   std::string file(const char* name) const { return path + "/" + name; }
   std::string data() const { return file("data"); }
   std::string checkpoints() const { return file("checkpoints"); }

@@ -56,9 +56,8 @@ PlanColumn plan_column(const Plan& plan, const Config& config) {
 std::string plan_column_note() {
   Machine m;
   return fmt::format(
-      "Order and memory are those of the compiled step; times assume {:g} GFLOP/s, {:g} GB/s of memory, {:g} "
-      "GB/s "
-      "between ranks and {:g} GB/s of files.",
+      "Order and memory are those of the compiled step; times assume {:g} GFLOP/s, "
+      "{:g} GB/s of memory, {:g} GB/s between ranks and {:g} GB/s of files.",
       m.flops_per_second * 1e-9, m.device_bytes_per_second * 1e-9, m.link_bytes_per_second * 1e-9,
       m.file_bytes_per_second * 1e-9);
 }
