@@ -17,6 +17,8 @@ struct Published {
   std::vector<std::string> absent;
 };
 
+void PrintTo(const Published& p, std::ostream* out) { *out << p.name; }
+
 std::vector<Published> published() {
   return {
       {"gpt2",

@@ -42,11 +42,14 @@ std::vector<GroupCase> group_cases(int ranks) {
   return out;
 }
 
-std::string group_name(const testing::TestParamInfo<GroupCase>& info) {
-  const GroupCase& group = info.param;
+static std::string name_of(const GroupCase& group) {
   return fmt::format("{}{}{}{}", group.transport, group.ranks, group.direct ? "" : "staged",
                      group.cores == 2 ? "crowded" : "");
 }
+
+std::string group_name(const testing::TestParamInfo<GroupCase>& info) { return name_of(info.param); }
+
+void PrintTo(const GroupCase& group, std::ostream* out) { *out << name_of(group); }
 
 void on_group(const GroupCase& group, const std::function<void(Communicator&)>& body) {
   if (group.transport == "mpi") {

@@ -23,6 +23,7 @@ std::vector<GroupCase> group_cases();
 // Those of so many ranks, never mpi: all ranks see what becomes of each.
 std::vector<GroupCase> group_cases(int ranks);
 std::string group_name(const testing::TestParamInfo<GroupCase>& info);
+void PrintTo(const GroupCase& group, std::ostream* out);  // of GoogleTest, which else prints bytes
 
 // Runs body(communicator) on every rank; of mpi, on the rank that this process is.
 void on_group(const GroupCase& group, const std::function<void(Communicator&)>& body);
