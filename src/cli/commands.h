@@ -30,6 +30,9 @@ void survive_failed_writes();
 // Writes a command's result to standard output; throws Failure when that fails.
 void write_out(const std::string& text);
 
+// Shows the options of a command and of those added to it later: kind of value, limits, default.
+void format_help(CLI::App& app);
+
 // Refuses an option's text that is not UTF-8, which JSON needs.
 CLI::Validator utf8_text();
 

@@ -89,6 +89,7 @@ int main(int argc, char** argv) {
   app.set_version_flag("--version", version_text());
   app.require_subcommand(1);
   app.option_defaults()->always_capture_default();
+  ds::cli::format_help(app);
   app.footer(
       "libds help COMMAND shows the options of a command, with defaults and an example.\n"
       "Start with: libds train --config examples/train.json --data FOLDER");

@@ -46,7 +46,7 @@ CLI::Validator utf8_text() {
     }
     return fmt::format("must be UTF-8, got '{}'", shown);
   };
-  return CLI::Validator(check, "UTF-8");
+  return CLI::Validator(check, "");
 }
 
 void check(ds_status status) {
@@ -116,7 +116,8 @@ static CLI::Validator range(std::string_view kind, Number low, Number high) {
     if (whole && value >= low && value <= high) return std::string();
     return fmt::format("must be {} from {} to {}, got {}", kind, low, high, text);
   };
-  return CLI::Validator(check, fmt::format("{} to {}", low, high));
+  bool open = static_cast<double>(high) >= INT32_MAX;  // no limit that a reader needs to know
+  return CLI::Validator(check, open ? fmt::format("at least {}", low) : fmt::format("{} to {}", low, high));
 }
 
 CLI::Validator integer_range(int64_t low, int64_t high) { return range("an integer", low, high); }

@@ -208,7 +208,7 @@ void add_verify(CLI::App& app, int& code) {
       "model", args->model,
       "Model folder with golden.json and golden.safetensors; or a run, a folder of checkpoints or one "
       "of them: check all hashes");
-  command->add_option("--stage", args->stage, "ZeRO stage")->check(CLI::Range(0, 3));
+  command->add_option("--stage", args->stage, "ZeRO stage")->check(integer_range(0, 3));
   command->add_option("--dtype", args->dtype, "Which kinds: f32, bf16 or both")
       ->check(CLI::IsMember({"f32", "bf16", "both"}));
   command->add_option("--tier", args->tier, "Where states are: device, cpu or nvme")

@@ -26,7 +26,7 @@ for command in train generate plan env launch verify profile; do
   grep -q "^Example" out || fail "$command has no example: $(cat out)"
 done
 "$libds" help generate > out
-grep -Eq -- '--temperature .*=0\.[0-9]+' out || fail "no default of --temperature: $(cat out)"
+grep -Eq -- '--temperature .*default 0\.[0-9]+\)' out || fail "no default of --temperature: $(cat out)"
 code=0
 "$libds" help nothing 2> out || code=$?
 [ $code = 2 ] && grep -q "'nothing' is no command" out || fail "libds help nothing: $code $(cat out)"
