@@ -37,7 +37,7 @@
  * Outputs. After an error an out handle is NULL and out numbers are as they were.
  *
  * Options. Structs begin with struct_size and are filled by their _init function; they hold no training
- * options: those are JSON (docs/config.md).
+ * options: those are JSON (docs/reference/config.md).
  *
  * Tags. [nullable] [out] [owned] [borrowed: x] [threadsafe] are part of the contract and reach the bindings.
  *
@@ -286,8 +286,8 @@ DS_API void ds_work_destroy(ds_work* work);
  * the same calls on all ranks. Every 1024th call then also compares times between ranks. */
 DS_API ds_status ds_comm_log_start(ds_comm* comm);
 /* A table of what this rank's collectives have cost by operation and size: calls, bytes, time, algorithm and
- * bus bandwidth, time spent waiting for the slowest rank (docs/communication.md). Collective. See Strings,
- * but every call computes, also one that only asks. @return DS_ERROR_STATE before ds_comm_log_start */
+ * bus bandwidth, time spent waiting for the slowest rank (docs/reference/communication.md). Collective.
+ * See Strings, but asking computes, too. @return DS_ERROR_STATE before ds_comm_log_start */
 DS_API ds_status ds_comm_log(ds_comm* comm, char* buffer, size_t buffer_size, size_t* out_size);
 /* The last 64 operations of this rank in this comm, the one it was split from and those split from either,
  * oldest first, each with its state (running, done, failed). When such a group ends by an error, the text is
@@ -322,7 +322,7 @@ DS_API void ds_tensor_destroy(ds_tensor* tensor);
 
 /* ---------------------------------------------------------------- graph */
 
-/* An empty model graph. Values are numbers returned by the calls below; operations are listed in docs/ops.md.
+/* An empty model graph. The calls below return values as numbers; docs/reference/ops.md lists operations.
  * @param bound largest number of rows n of one micro-step  @param out [out] [owned] */
 DS_API ds_status ds_graph_create(const char* name, int64_t bound, ds_graph** out);
 /* The graph of a configuration's `model` section. @param config JSON text  @param size ranks that will train
@@ -340,7 +340,7 @@ DS_API ds_status ds_graph_input(ds_graph* graph, const char* name, ds_dtype dtyp
  * @param out [out] its value */
 DS_API ds_status ds_graph_param(ds_graph* graph, const char* name, const int64_t* dims, size_t dims_count,
                                 const char* init, double scale, int32_t* out);
-/* Adds an operation. @param op name in docs/ops.md  @param inputs values
+/* Adds an operation. @param op name in docs/reference/ops.md  @param inputs values
  * @param attrs [nullable] JSON object, for example {"eps": 1e-5}
  * @param out [out] its first output; further outputs are the numbers after it */
 DS_API ds_status ds_graph_op(ds_graph* graph, const char* op, const int32_t* inputs, size_t inputs_count,
@@ -392,7 +392,7 @@ DS_API ds_status ds_engine_options_init(ds_engine_options* options, size_t struc
 /* Creates a training engine. Collective. The memory is planned, checked against memory_budget and taken here
  * (in delegate mode at the first gather, gradient or step).
  * @param comm [nullable] NULL: one rank. It is used until the engine is destroyed.
- * @param config JSON text (docs/config.md)
+ * @param config JSON text (docs/reference/config.md)
  * @param graph [nullable] copied; NULL: delegate mode, parameters come by ds_engine_param_add
  * @param options [nullable]  @param out [out] [owned]
  * @return DS_ERROR_CONFIG also when ranks have different configurations; DS_ERROR_OUT_OF_MEMORY with a table
@@ -526,8 +526,8 @@ DS_API void ds_engine_destroy(ds_engine* engine);
 
 /* ---------------------------------------------------------------- checkpoint */
 
-/* Saves masters, moments and the step below `folder` (docs/checkpoint_format.md); complete and on disk on
- * return. Collective. */
+/* Saves masters, moments and the step below `folder` (docs/reference/checkpoint_format.md); complete and on
+ * disk on return. Collective. */
 DS_API ds_status ds_checkpoint_save(ds_engine* engine, const char* folder);
 /* Loads the newest complete checkpoint below `folder`, or the one at `folder`; made at any world size, stage
  * and tier. When the newest one is damaged or cannot be read, the one before is loaded, with a warning; a
@@ -537,8 +537,8 @@ DS_API ds_status ds_checkpoint_save(ds_engine* engine, const char* folder);
  * setting stands, and a warning says where they differ. Collective. @return DS_ERROR_NOT_FOUND when there is
  * none, DS_ERROR_CORRUPT naming the file */
 DS_API ds_status ds_checkpoint_load(ds_engine* engine, const char* folder);
-/* Takes the weights of a Hugging Face model folder (docs/models.md) for the engine's parameters, by name;
- * optimizer states and the step stay. Collective. @return DS_ERROR_NOT_FOUND for a missing file,
+/* Takes the weights of a Hugging Face model folder (docs/reference/models.md) for the engine's parameters, by
+ * name; optimizer states and the step stay. Collective. @return DS_ERROR_NOT_FOUND for a missing file,
  * DS_ERROR_CONFIG naming a tensor that is missing, too many or of another shape, DS_ERROR_CORRUPT naming a
  * damaged file */
 DS_API ds_status ds_checkpoint_load_model(ds_engine* engine, const char* folder);
@@ -610,10 +610,10 @@ typedef void ds_run_text_fn(const char* part, void* user_data);
 DS_API ds_status ds_run_generate(ds_comm* comm, const char* model, const char* prompt, const char* options,
                                  ds_run_text_fn* text, void* user_data, char* buffer, size_t buffer_size,
                                  size_t* out_size);
-/* Computes the numbers that are recorded beside a model (golden.json and golden.safetensors, docs/verify.md)
- * and compares, as `libds verify` does: one line per comparison with the largest error, its tolerance and
- * where it is. Collective; the same result on all ranks. See Strings, but every call computes, also one that
- * only asks.
+/* Computes the numbers that are recorded beside a model (golden.json and golden.safetensors,
+ * docs/reference/verify.md) and compares, as `libds verify` does: one line per comparison with the largest
+ * error, its tolerance and where it is. Collective; the same result on all ranks. See Strings, but every call
+ * computes, also one that only asks.
  * @param model folder of a Hugging Face model
  * @param options [nullable] JSON: "stage" (0), "tier" ("device", "cpu", "nvme"), "dtype" ("f32", "bf16",
  * "both"), "kinds" (all that are recorded), "nvme_path" ("."), "threads" (0), "format" ("text", "json")
@@ -622,8 +622,8 @@ DS_API ds_status ds_run_verify(ds_comm* comm, const char* model, const char* opt
                                char* buffer, size_t buffer_size, size_t* out_size);
 /* Trains a few steps on random tokens and says where their time goes, as `libds profile` does: calls, time,
  * floating-point operations, bytes and the share of what this machine can reach, by operation
- * (docs/profile.md). Collective; every rank gets its own table. See Strings, but every call runs, also one
- * that only asks.
+ * (docs/reference/profile.md). Collective; every rank gets its own table. See Strings, but every call runs,
+ * also one that only asks.
  * @param config [nullable] JSON text; NULL: defaults, bf16, stage 0
  * @param model [nullable] folder of a Hugging Face model in place of the configuration's; weights are drawn.
  * One of config and model must be given

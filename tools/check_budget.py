@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks the size budgets of docs/design.md over the C++ files of src.
+"""Checks the size budgets of docs/concepts/design.md over the C++ files of src.
 
 usage: check_budget.py [SRC]
 Files: cap 600 lines, p90 <= 350, median <= 120. Functions: cap 100 lines (150 under kernels), p99 <= 60 outside kernels.

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks the include edges between the folders of src against the layers of docs/design.md.
+"""Checks the include edges between the folders of src against the layers of docs/concepts/design.md.
 
 usage: check_layers.py [SRC] [--edges]   (--edges: also print every edge found)
 A folder may include itself, what its row names, and what every row may: the headers of include/.

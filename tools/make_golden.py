@@ -5,7 +5,7 @@ usage: make_golden.py FOLDER [--rows 2] [--tokens 16] [--padding right|left|hole
                       [--new-tokens 16] [--ids FILE]
 
 FOLDER holds config.json and model.safetensors (or shards). Writes FOLDER/golden.json and FOLDER/golden.safetensors;
-docs/verify.md says what each member means. Token ids are drawn at random, or read from FILE (numbers in text). Needs
+docs/reference/verify.md says what each member means. Token ids are drawn at random, or read from FILE (numbers in text). Needs
 torch and transformers, and works on the CPU with the attention that Transformers takes by default. The numbers recorded
 are those of float64; how far float32 is from them gives the tolerances. A model whose numbers rounding decides is refused.
 """

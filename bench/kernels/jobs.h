@@ -8,7 +8,7 @@
 
 namespace ds::bench {
 
-// One kernel on operands of constant shapes, in the order of docs/ops.md.
+// One kernel on operands of constant shapes, in the order of docs/reference/ops.md.
 struct Job {
   std::string name;  // SHAPE/OP[/CASE][/DTYPE]
   std::string op;

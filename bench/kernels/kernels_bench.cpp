@@ -116,7 +116,7 @@ std::set<std::string> missing(const std::vector<Job>& jobs) {
     if (impl.name != "ref") ops.insert(impl.op);
   }
   for (const Job& job : jobs) ops.erase(job.op);
-  // Their row numbers ascend, which is not drawn here; measured in a step (docs/benchmarks.md, rows).
+  // Their row numbers ascend, which is not drawn here; measured in a step (docs/results/benchmarks.md, rows).
   for (const char* op : {"pack_rows", "sum_rows"}) ops.erase(op);
   return ops;
 }

@@ -66,7 +66,7 @@ int train(const TrainArgs& args) {
 void add_train(CLI::App& app, int& code) {
   CLI::App* command = app.add_subcommand("train", "Train a model on text and write a run folder");
   auto args = std::make_shared<TrainArgs>();
-  command->add_option("--config", args->config, "JSON configuration (docs/config.md)");
+  command->add_option("--config", args->config, "JSON configuration (docs/reference/config.md)");
   command->add_option("--data", args->data, "Files or folders of text, instead of data.paths")
       ->check(utf8_text());
   command->add_option("--dir", args->dir, "Run folder, instead of run.dir; default runs/NNN")

@@ -10,7 +10,7 @@
 namespace ds {
 
 // Text to token ids and back. Immutable: any number of threads may use one. Kinds and files:
-// docs/tokenizers.md.
+// docs/reference/tokenizers.md.
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;

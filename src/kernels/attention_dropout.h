@@ -8,8 +8,8 @@
 namespace ds {
 
 // Which weights of an attention are dropped in a step of training, and what the others are multiplied by: the
-// attributes `dropout` and `op` of `attention` in docs/ops.md. The forward and the backward pass of any
-// implementation draw the same words.
+// attributes `dropout` and `op` of `attention` in docs/reference/ops.md. The forward and the backward pass of
+// any implementation draw the same words.
 struct AttentionDropout {
   // Words of a query begin at a multiple of these.
   static constexpr int64_t kUnit = 64;

@@ -6,8 +6,8 @@
 
 namespace ds {
 
-// The operands and attributes of `cached_attention` in docs/ops.md, for all implementations. Query head h
-// reads key and value head h / group.
+// The operands and attributes of `cached_attention` in docs/reference/ops.md, for all implementations. Query
+// head h reads key and value head h / group.
 struct CachedAttention {
   CachedAttention(std::span<const TensorView> in, const Attrs& attrs);
 

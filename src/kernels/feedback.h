@@ -3,7 +3,7 @@
 
 namespace ds {
 
-// What an error of quantization does to the next elements (docs/ops.md, `quantize`).
+// What an error of quantization does to the next elements (docs/reference/ops.md, `quantize`).
 struct Feedback {
   bool on = false;     // out[0] is the error
   bool fresh = false;  // which counts as 0

@@ -26,9 +26,9 @@ struct TensorView {
   }
 };
 
-// One launch. in and out follow the op's row in docs/ops.md; symbolic dims are already actual extents.
-// Kernels write every element of out (also those documented as 0), never read out unless the row says so, do
-// not allocate, and give bits that depend on shapes only, not on the team's size.
+// One launch. in and out follow the op's row in docs/reference/ops.md; symbolic dims are already actual
+// extents. Kernels write every element of out (also those documented as 0), never read out unless the row
+// says so, do not allocate, and give bits that depend on shapes only, not on the team's size.
 struct KernelContext {
   std::span<const TensorView> in;
   std::span<const TensorView> out;

@@ -7,7 +7,7 @@
 
 namespace ds {
 
-// The attributes of `rope` in docs/ops.md, for a row of `columns`: which pairs turn, and how fast. One
+// The attributes of `rope` in docs/reference/ops.md, for a row of `columns`: which pairs turn, how fast. One
 // formula for all implementations. `length`: of the text, operand 2 where it is there; 0: attribute `seq`.
 struct Rope {
   Rope(const Attrs& attrs, int64_t columns, int64_t length = 0);
@@ -26,7 +26,7 @@ struct Rope {
  private:
   enum class Scaling { none, linear, dynamic, llama3, yarn, longrope };
   void resolve(const Attrs& attrs, int64_t length);  // what depends on the length of the text
-  double kept(double plain, int64_t pair) const;     // s of docs/ops.md
+  double kept(double plain, int64_t pair) const;     // s of docs/reference/ops.md
 
   double theta_, sign_, factor_, low_, high_, original_;
   Scaling scaling_;

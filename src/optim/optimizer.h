@@ -13,7 +13,7 @@ namespace ds {
 // written), param in the compute type.
 struct Optimizer {
   std::vector<std::string> types;   // values of optimizer.type that choose it
-  std::string op;                   // the update instruction (docs/ops.md)
+  std::string op;                   // the update instruction (docs/reference/ops.md)
   std::vector<std::string> states;  // per-element f32 states beside master, zero at first; torch's names
   Attrs (*attrs)(const OptimizerConfig& config);
 };

@@ -41,12 +41,12 @@ struct GoldenParam {
   double sum = 0, l2 = 0, sum_tol = 0, l2_tol = 0;
 };
 
-// The numbers recorded beside a model, docs/verify.md: golden.json, and golden.safetensors of which tensors
-// are read when asked for.
+// The numbers recorded beside a model, docs/reference/verify.md: golden.json, and golden.safetensors of which
+// tensors are read when asked for.
 class Golden {
  public:
   // Reads and checks folder/golden.*: DS_ERROR_NOT_FOUND without them, DS_ERROR_CORRUPT naming file and
-  // member when they are not as docs/verify.md has them.
+  // member when they are not as docs/reference/verify.md has them.
   explicit Golden(const std::string& folder);
 
   GoldenBatch batch;

@@ -30,7 +30,7 @@ RankLevels make_levels(const Config& config, int world, int ranks_per_node);
 
 // Bits of the codes (core/program/codes.h) in which compute copies of cut parameters are gathered and
 // gradients reduced; 0: they are not quantized. With feedback what a reduction has lost is added to the next
-// one (docs/ops.md, `quantize`).
+// one (docs/reference/ops.md, `quantize`).
 struct Quantization {
   int64_t weights = 0;
   int64_t gradients = 0;

@@ -524,7 +524,7 @@ def main():
     print(f"strangers: {tries} connections, --seed {args.seed}")
     folder = pathlib.Path(tempfile.mkdtemp(prefix="strangers-"))
     (folder / "text").mkdir()
-    for page in (pathlib.Path(__file__).parents[2] / "docs").glob("*.md"):
+    for page in (pathlib.Path(__file__).parents[2] / "docs").rglob("*.md"):
         shutil.copy(page, folder / "text")
     (folder / "config.json").write_text(CONFIG)
     (folder / "chosen.json").write_text(CONFIG.replace("{", '{"communicator": "env:gloo", ', 1))

@@ -8,7 +8,7 @@ and `libds verify` does the same on one rank or two. A number of libds is wrong 
 float64 than ten times the float32 of Transformers is, and than a few roundings (tools/make_golden.py). A folder whose
 tolerances would be wider than 1 % is `vague`: nothing is compared there, and few may be so. Prints a line for
 each folder that does not pass, which --only repeats and explains, and a table; fails on a wrong number, a crash, a hang,
-or a refusal that no sentence of docs/models.md covers (LIMITS below).
+or a refusal that no sentence of docs/reference/models.md covers (LIMITS below).
 
 --published DIR: instead, every config.json of DIR, made tiny, with all other keys as they are.
 """
@@ -36,7 +36,7 @@ import transformers
 
 LIBDS = ROOT / "build" / "bin" / "libds"
 TIMEOUT = 60.0  # of one libds command, on a crowded machine
-# What libds refuses and docs/models.md says so: the message, and what the folder's config.json must say.
+# What libds refuses and docs/reference/models.md says so: the message, and what the folder's config.json must say.
 LIMITS = [
     (r"must leave an even number of columns for yarn", r'"yarn"'),
     (r"key '[a-z_.]*partial_rotary_factor' of a \w+ model must be 1", r'"partial_rotary_factor": (?!1[,.\n])'),

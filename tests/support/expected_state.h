@@ -9,7 +9,7 @@
 
 namespace ds::test {
 
-// Computed in double, by docs/ops.md and without code of src; Bounded says how far f32 may be from it.
+// Computed in double, by docs/reference/ops.md, without code of src; Bounded says how far f32 may be off.
 class ExpectedState {
  public:
   // initial: by parameter.

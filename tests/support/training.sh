@@ -2,7 +2,7 @@
 # make_training: text and config.json here, $train its command. hash_of FOLDER: a run's payload hash.
 make_training() {
   mkdir text
-  cp "$source"/docs/*.md text
+  cp "$source"/docs/*/*.md text
   cat > config.json << 'END'
 {"train_micro_batch_size_per_gpu": 2, "bf16": {"enabled": true},
  "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}}, "zero_optimization": {"stage": 3},

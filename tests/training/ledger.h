@@ -1,5 +1,5 @@
 // Closed form of the ledger: the bytes of state and the traffic that one optimizer step must have, computed
-// from the written rules (DESIGN 1.1, docs/design.md) and nothing of src.
+// from the written rules (DESIGN 1.1, docs/concepts/design.md) and nothing of src.
 #pragma once
 #include <algorithm>
 #include <cctype>

@@ -95,7 +95,8 @@ INSTANTIATE_TEST_SUITE_P(All, RandomFolders,
                          testing::Values("random_bert_gamma", "random_gpt2_bare", "random_llama_left",
                                          "random_phi3_layer_types"));
 
-// A tolerance of more than 1 % of its number tells no wrong program from a right one; docs/verify.md.
+// A tolerance of more than 1 % of its number tells no wrong program from a right one
+// (docs/reference/verify.md).
 TEST(Golden, NoRecordedToleranceIsWiderThanOnePercent) {
   constexpr double kWidest = 0.01;
   int folders = 0;

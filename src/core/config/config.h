@@ -142,10 +142,10 @@ struct Config {
   std::map<std::string, std::string> origins;  // key path -> origin
 };
 
-// Parses a document (DeepSpeed's ds_config keys with DeepSpeed's meaning, plus libds keys; docs/config.md
-// lists every key). Unknown and misspelt keys are refused by full path with a suggestion; contradictions name
-// both keys and values; known DeepSpeed keys that libds does not have yet are refused as unsupported, by
-// path. All errors are DS_ERROR_CONFIG. world: data-parallel size, for the batch triangle.
+// Parses a document: DeepSpeed's ds_config keys with DeepSpeed's meaning, and libds keys, all listed in
+// docs/reference/config.md. Unknown and misspelt keys are refused by full path with a suggestion;
+// contradictions name both keys and values; known DeepSpeed keys that libds lacks are refused as unsupported,
+// by path. All errors are DS_ERROR_CONFIG. world: data-parallel size, for the batch triangle.
 Config parse_config(const Json& document, int world);
 
 // Learning rate of optimizer step k (0-based) as DeepSpeed's engine uses it (deepspeed.md 4.4).

@@ -39,7 +39,7 @@ struct OpDef {
   std::function<std::vector<ValueId>(BackwardContext&)> backward;
   // Floating-point operations at extent n. A product and a sum are two, an exponential or tanh is four.
   std::function<double(std::span<const TensorType> in, const Attrs& attrs, int64_t n)> flops;
-  // Attributes that a node may have; an absent one means the default of docs/ops.md.
+  // Attributes that a node may have; an absent one means the default of docs/reference/ops.md.
   std::vector<std::string> optional = {};
   // The operations are products of operands, which run at the machine's rate for the operands' type; of
   // others, arithmetic is in f32.

@@ -27,7 +27,7 @@ size_t updated(const Attrs&) {
 }
 double accumulate_flops(const Attrs& attrs) { return static_cast<double>(attrs.integer("beta")); }
 size_t accumulate_updated(const Attrs& attrs) { return static_cast<size_t>(attrs.integer("beta")); }
-// The exact order of docs/ops.md, counted.
+// The exact order of docs/reference/ops.md, counted.
 double adamw_flops(const Attrs& attrs) { return attrs.integer("l2") != 0 ? 17 : 16; }
 double sgd_flops(const Attrs& attrs) { return attrs.integer("nesterov") != 0 ? 9 : 7; }
 

@@ -18,7 +18,7 @@ struct Cost {
   Cost& operator+=(const Cost& other);  // of equal arithmetic
 };
 
-// What programs run beside graph ops, by kernel: a row for each instruction of docs/ops.md.
+// What programs run beside graph ops, by kernel: a row for each instruction of docs/reference/ops.md.
 struct InstructionCost {
   std::string name;
   double (*flops)(const Attrs& attrs);    // of an element of the first operand
@@ -27,8 +27,8 @@ struct InstructionCost {
 };
 const std::vector<InstructionCost>& instruction_costs();
 
-// Cost of a graph op, an instruction of docs/ops.md, or else a move (collectives, copies, files: no flops) at
-// extent n. in and out: types in the order of docs/ops.md.
+// Cost of a graph op, an instruction of docs/reference/ops.md, or else a move (collectives, copies, files: no
+// flops) at extent n. in and out: types in the order of docs/reference/ops.md.
 Cost launch_cost(std::string_view op, std::span<const TensorType> in, std::span<const TensorType> out,
                  const Attrs& attrs, int64_t n);
 // The same of an instruction of a program, at n of its micro-step.

@@ -61,7 +61,7 @@ struct Operand {
 };
 
 // One launch. operands: reads in the op's input order, then writes and updates in its output order. op is a
-// graph op, an instruction of docs/ops.md, or one of
+// graph op, an instruction of docs/reference/ops.md, or one of
 //   comm: all_gather (read shard, write full), reduce_scatter (read full, write f32 shard), all_reduce,
 //   all_to_all (a block for, and one of, each rank)
 //   copy: fetch (host -> device), store (device -> host)     read/write: load (file -> host), save (host ->

@@ -14,7 +14,7 @@ HWY_BEFORE_NAMESPACE();
 namespace ds::cpu::HWY_NAMESPACE {
 
 // Kingma and Ba, "Adam" (2015); decoupled decay: Loshchilov and Hutter (2019). The constants of one step, in
-// f32; docs/ops.md fixes how each is rounded and the order of operations, so that all implementations agree.
+// f32; docs/reference/ops.md fixes how each is rounded and the order of operations, so that all agree.
 struct Step {
   float grad_scale, beta1, one_beta1, beta2, one_beta2, correction1, correction2, rate, eps, decay, penalty;
 

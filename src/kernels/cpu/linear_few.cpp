@@ -16,7 +16,7 @@ namespace ds::cpu::HWY_NAMESPACE {
 // most kMostPieces, by at most kColumns columns.
 constexpr int64_t kTaskRows = 64, kTaskInputs = 64, kMostPieces = 24, kColumns = 4096;
 // A row of a weight is read alone, this far ahead of its use: one stream of addresses a core is faster than
-// several side by side (docs/benchmarks.md, decode). An address behind the weight is harmless.
+// several side by side (docs/results/benchmarks.md, decode). An address behind the weight is harmless.
 constexpr int64_t kAheadBytes = 8192;
 
 template <typename T>

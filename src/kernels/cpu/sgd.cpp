@@ -11,8 +11,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace ds::cpu::HWY_NAMESPACE {
 
-// The constants of one step in f32; docs/ops.md fixes the order of operations, so that all implementations
-// agree.
+// The constants of one step in f32; docs/reference/ops.md fixes the order of operations, so that all
+// implementations agree.
 struct SgdStep {
   float grad_scale, momentum, decay, rate;
   bool nesterov;

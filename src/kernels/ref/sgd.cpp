@@ -5,8 +5,8 @@ namespace ds::ref {
 namespace {
 
 // Sutskever et al., "On the importance of initialization and momentum in deep learning" (2013), in the form
-// of torch.optim.SGD: the rate multiplies the buffer, not what enters it. docs/ops.md has the order of
-// operations.
+// of torch.optim.SGD: the rate multiplies the buffer, not what enters it. docs/reference/ops.md has the order
+// of operations.
 template <typename T>
 void sgd(const KernelContext& c) {
   if (c.scalars.skip != 0) return skip_update(c);

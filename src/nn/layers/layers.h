@@ -14,7 +14,7 @@ struct LinearOptions {
   bool transposed = false;  // W is stored [inputs, outputs]
 };
 
-// Rotation of queries and keys by position; docs/ops.md, `rope`, has the formulas.
+// Rotation of queries and keys by position; docs/reference/ops.md, `rope`, has the formulas.
 struct Rope {
   double theta = 10000;
   int64_t dims = 0;  // of each head that turn; 0: all

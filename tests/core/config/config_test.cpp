@@ -62,7 +62,7 @@ TEST(Config, batch_triangle_is_deepspeeds) {
 }
 
 // Where DeepSpeed refuses, we refuse; where it accepts, we accept, or name what is unsupported by this
-// version. The exceptions are decisions listed in docs/deepspeed_compat.md.
+// version. The exceptions are decisions listed in docs/reference/deepspeed_compat.md.
 TEST(Config, decisions_are_deepspeeds_or_listed) {
   const std::map<std::string, std::string> ours = {
       {"{\"bogus_top_level_key\":1}", "bogus_top_level_key: unknown key"},
@@ -416,7 +416,7 @@ TEST(Config, quantization_needs_its_stage_and_its_switch) {
   EXPECT_EQ(parse_config(values, 1).effective().at("config").dump(), values.dump());
 }
 
-// Every key stands in docs/config.md, in backquotes.
+// Every key stands in docs/reference/config.md, in backquotes.
 TEST(Config, every_key_is_documented) {
   std::ifstream file(DS_SOURCE_DIR "/docs/config.md");
   std::stringstream text;

@@ -88,7 +88,7 @@ TEST(Cost, OfAnInstructionLeavesTheScalarsOut) {
   EXPECT_EQ(instruction_cost(program, program.instrs[0], 7).bytes, 2 * 4 * 28);
 }
 
-// First words of the rows of the tables in docs/ops.md: graph ops, then instructions.
+// First words of the rows of the tables in docs/reference/ops.md: graph ops, then instructions.
 std::vector<std::set<std::string>> documented() {
   std::ifstream file(DS_SOURCE_DIR "/docs/ops.md");
   std::vector<std::set<std::string>> tables;
