@@ -44,7 +44,8 @@ def plain(comment):
 
 def escape(text):
     """Text as Markdown: names with underscores and what looks like a tag or a link stay as they are."""
-    text = re.sub(r"(?<![`\w/])(\w*_\w+(?:\(\))?|\*out\w*)(?![`\w/.])", r"`\1`", text)
+    text = re.sub(r"(?<![`\w/])(\w*_\w+(?:\(\))?|\*out\w*)(?![`\w/]|\.\w)", r"`\1`", text)
+    text = re.sub(r"(?<!\w)docs/[\w/]+\.md", r"[\g<0>](../\g<0>)", text)
     return re.sub(r"\[(nullable|out|owned|threadsafe|borrowed: [^\]]+)\]", r"*\1*", text).replace("<", "\\<")
 
 
@@ -71,15 +72,21 @@ def described(text):
 
 def page(name, text):
     yield f"# {name}"
+    first = True
     for index, (comment, code) in enumerate(blocks(text)):
         section = SECTION.match(comment)
         code = "" if all(GUARDS.match(line) or line.startswith("#") for line in code.splitlines()) else code
         if index == 0:
-            yield from introduction(re.sub(r"^\w+\.h: ", "", plain(comment)))
+            about = re.sub(r"^\w+\.h: ", "", plain(comment))
+            yield from introduction(about[:1].upper() + about[1:])
         elif section:
             yield f"## {section.group(1).capitalize()}"
+            first = False
         if index == 0 or section or not (comment or code):
             continue
+        if first:  # a heading of the third level needs one of the second above it
+            yield "## Status and types"
+            first = False
         names = [next(filter(None, found)) for found in NAMES.findall(code)]
         if names:
             yield "### " + ", ".join(f"`{name}`" for name in dict.fromkeys(names))

@@ -1,0 +1,158 @@
+"""Runs what a page of docs/start or docs/guides shows, in a scratch folder with the parts of a working copy that pages name.
+
+usage: pages.py SOURCE BUILD PAGE [--renew]     --renew: writes the output of this run into the page where it differs
+
+- ```console: lines after `$ ` are commands of one shell, what follows is their output, `...` any lines, nothing: not
+  shown. A command that fails is followed by `$ echo $?`.
+- other blocks are files. The paragraph before them ends with the file's name in backquotes and a colon. A file of the
+  working copy must be as shown; any other is made.
+- what is not run stands in NOT_RUN, what prints other numbers each time in ANY_NUMBERS, with the reason.
+- what a page takes for granted, such as a model folder, is made by GIVEN.
+"""
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+from shown import difference
+
+SOURCE, BUILD = (pathlib.Path(word).resolve() for word in sys.argv[1:3])
+PAGE = pathlib.Path(sys.argv[3])
+NOT_RUN = {
+    "./run train": "builds and trains for minutes; CI runs it as a job of its own",
+    "./run test": "is what runs this",
+    "apt-get install": "changes the machine",
+    "git clone": "needs the network",
+}
+ANY_NUMBERS = {
+    "libds profile": "times, and the rates of this machine",
+    "libds env": "this machine",
+}
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
+failures = []
+
+
+def model_folder(folder):
+    """A folder as a hub has them, tiny: a recorded Llama and a tokenizer within its vocabulary."""
+    shutil.copytree(SOURCE / "tests/data/models/llama", folder / "model")
+    shutil.copy(SOURCE / "tests/data/tokenizers/llama2/tokenizer.json", folder / "model")
+
+
+GIVEN = {"finetuning.md": [model_folder]}
+
+
+def commands(text):
+    """(command, shown lines) of a console block."""
+    found = []
+    for line in text.splitlines():
+        if line.startswith("$ "):
+            found.append(([line[2:]], []))
+        elif found and not found[-1][1] and found[-1][0][-1].endswith("\\"):
+            found[-1][0].append(line)
+        elif found:
+            found[-1][1].append(line)
+        else:
+            failures.append(f"output before any command: {line}")
+    return [("\n".join(words), shown) for words, shown in found]
+
+
+def starts(command, table):
+    return next((start for start in table if command.startswith(start)), None)
+
+
+def script(folder, steps):
+    """One shell program of the steps; step N leaves N.out and N.code."""
+    lines, last = [], None
+    for number, (kind, what, _) in enumerate(steps):
+        if kind == "file":
+            lines.append(f'cp "{folder}/{number}.file" "{what}"')
+        elif not starts(what, NOT_RUN):
+            before = f'(exit "$(cat {folder}/{last}.code)")\n' if last is not None else ""
+            lines.append(f'{{ {before}{what}\n}} > {folder}/{number}.out 2>&1 < /dev/null\necho $? > {folder}/{number}.code')
+            last = number
+    return "\n".join(lines) + "\n"
+
+
+def steps_of(text):
+    """("command", words, shown lines) and ("file", name, content) in the order of the page."""
+    for match in BLOCK.finditer(text):
+        kind, content = match.groups()
+        before = text[:match.start()].rstrip().splitlines()
+        name = re.search(r"`([\w./-]+)`:$", before[-1] if before else "")
+        if kind == "console":
+            yield from (("command", words, shown) for words, shown in commands(content))
+        elif kind in ("json", "c", "python", "text") and name:
+            yield "file", name.group(1), content
+        else:
+            failures.append(f"a block of '{kind}' without a file's name before it: {content.splitlines()[0]}")
+
+
+def check_file(name, content):
+    """True: the shown file is one of the working copy."""
+    if not (SOURCE / name).exists():
+        return False
+    if (SOURCE / name).read_text() != content:
+        failures.append(f"{name} is not as the page shows it")
+    return True
+
+
+def check_command(words, shown, got, code, following):
+    start = starts(words, ANY_NUMBERS)
+    line = difference(shown, got, any_number=start is not None)
+    if line is not None:
+        failures.append(f"$ {words}\n  shown: {line}\n  printed:\n" + "\n".join(f"    {line}" for line in got))
+    if code != 0 and following != "echo $?":
+        failures.append(f"$ {words}\n  exit code {code}:\n" + "\n".join(f"    {line}" for line in got[-8:]))
+    return line is None
+
+
+def play(folder, steps):
+    """Runs the steps in `folder`/work; yields the output of each command that was run, by number."""
+    work = folder / "work"
+    work.mkdir()
+    for name in ("examples", "include", "LICENSE", "bindings"):
+        (work / name).symlink_to(SOURCE / name)
+    (work / "build").symlink_to(BUILD)
+    for make in GIVEN.get(PAGE.name, []):
+        make(work)
+    for number, (kind, name, content) in enumerate(steps):
+        if kind == "file":
+            (folder / f"{number}.file").write_text(content)
+    environment = {"PATH": f"{BUILD}/bin:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "HOME": str(work), "LANG": "C.UTF-8"}
+    subprocess.run(["bash", "-c", script(folder, steps)], cwd=work, env=environment, check=False)
+    for number, (kind, words, shown) in enumerate(steps):
+        if kind == "command" and not starts(words, NOT_RUN):
+            got = (folder / f"{number}.out").read_text(errors="replace").splitlines()
+            following = next((after for other, after, _ in steps[number + 1:] if other == "command"), "")
+            good = check_command(words, shown, got, int((folder / f"{number}.code").read_text()), following)
+            yield words, shown, got, good
+
+
+def renew(results):
+    text = PAGE.read_text()
+    for words, shown, got, good in results:
+        if not good or not shown:
+            old = "".join(f"{line}\n" for line in ["$ " + words, *shown])
+            text = text.replace(old, "".join(f"{line}\n" for line in ["$ " + words, *got]), 1)
+    PAGE.write_text(text)
+
+
+def main():
+    text = PAGE.read_text()
+    if re.search(r"^\n {4}\S", BLOCK.sub("", text), re.M):
+        failures.append("an indented block: write ```console")
+    steps = [step for step in steps_of(text) if step[0] != "file" or not check_file(step[1], step[2])]
+    with tempfile.TemporaryDirectory() as name:
+        results = list(play(pathlib.Path(name), steps))
+    if "--renew" in sys.argv:
+        renew(results)
+    for failure in failures:
+        print(failure)
+    print(f"{PAGE.name}: {len(results)} commands, {len(failures)} differences")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
