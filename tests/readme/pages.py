@@ -5,13 +5,16 @@ usage: pages.py SOURCE BUILD PAGE [--renew]     --renew: writes the output of th
 - ```console: lines after `$ ` are commands of one shell, what follows is their output, `...` any lines, nothing: not
   shown. A command that fails is followed by `$ echo $?`.
 - other blocks are files. The paragraph before them ends with the file's name in backquotes and a colon. A file of the
-  working copy must be as shown; any other is made.
+  working copy must have these lines; any other is made.
 - what is not run stands in NOT_RUN, what prints other numbers each time in ANY_NUMBERS, with the reason.
 - what a page takes for granted, such as a model folder, is made by GIVEN.
 """
+import json
+import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -20,6 +23,7 @@ from shown import difference
 
 SOURCE, BUILD = (pathlib.Path(word).resolve() for word in sys.argv[1:3])
 PAGE = pathlib.Path(sys.argv[3])
+LIMIT = 100  # seconds
 NOT_RUN = {
     "./run train": "builds and trains for minutes; CI runs it as a job of its own",
     "./run test": "is what runs this",
@@ -27,17 +31,28 @@ NOT_RUN = {
     "git clone": "needs the network",
 }
 ANY_NUMBERS = {
-    "libds profile": "times, and the rates of this machine",
-    "libds env": "this machine",
+    "head -4 profile.txt": "times, and the rates of this machine",
+    "grep -E '^(comp|comm)": "times, and the rates of this machine",
+    "grep -E 'between|tokens'": "times, and the rates of this machine",
 }
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
 failures = []
 
 
 def model_folder(folder):
-    """A folder as a hub has them, tiny: a recorded Llama and a tokenizer within its vocabulary."""
-    shutil.copytree(SOURCE / "tests/data/models/llama", folder / "model")
-    shutil.copy(SOURCE / "tests/data/tokenizers/llama2/tokenizer.json", folder / "model")
+    """A folder as a hub has them, tiny: a Llama with a tokenizer, trained for a few steps."""
+    shape = folder / "shape"
+    shape.mkdir()
+    document = json.loads((SOURCE / "tests/data/models/llama/config.json").read_text())
+    (shape / "config.json").write_text(json.dumps({**document, "vocab_size": 600}))
+    shutil.copy(SOURCE / "tests/data/tokenizers/llama2/tokenizer.json", shape)
+    (folder / "shape.json").write_text(json.dumps({
+        "train_micro_batch_size_per_gpu": 4, "model": {"folder": "shape", "init": "random"},
+        "optimizer": {"type": "AdamW", "params": {"lr": 3e-3}}, "data": {"paths": "LICENSE", "heldout": 0},
+        "run": {"sequence": 32, "steps": 20, "sample_tokens": 0, "threads": 1}}))
+    subprocess.run([BUILD / "bin/libds", "train", "--config", "shape.json", "--dir", "made"], cwd=folder, check=True,
+                   stdout=subprocess.DEVNULL)
+    shutil.move(folder / "made/model", folder / "model")
 
 
 GIVEN = {"finetuning.md": [model_folder]}
@@ -83,18 +98,18 @@ def steps_of(text):
         name = re.search(r"`([\w./-]+)`:$", before[-1] if before else "")
         if kind == "console":
             yield from (("command", words, shown) for words, shown in commands(content))
-        elif kind in ("json", "c", "python", "text") and name:
+        elif kind in ("json", "c", "python", "sh", "text") and name:
             yield "file", name.group(1), content
         else:
             failures.append(f"a block of '{kind}' without a file's name before it: {content.splitlines()[0]}")
 
 
 def check_file(name, content):
-    """True: the shown file is one of the working copy."""
+    """True: what is shown are lines of a file of the working copy."""
     if not (SOURCE / name).exists():
         return False
-    if (SOURCE / name).read_text() != content:
-        failures.append(f"{name} is not as the page shows it")
+    if "\n" + content not in "\n" + (SOURCE / name).read_text():
+        failures.append(f"{name} has no such lines in a row as the page shows")
     return True
 
 
@@ -121,9 +136,19 @@ def play(folder, steps):
         if kind == "file":
             (folder / f"{number}.file").write_text(content)
     environment = {"PATH": f"{BUILD}/bin:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "HOME": str(work), "LANG": "C.UTF-8"}
-    subprocess.run(["bash", "-c", script(folder, steps)], cwd=work, env=environment, check=False)
+    shell = subprocess.Popen(["bash", "-c", script(folder, steps)], cwd=work, env=environment, start_new_session=True)
+    try:
+        shell.wait(LIMIT)
+    except subprocess.TimeoutExpired:
+        failures.append(f"the page takes more than {LIMIT} s")
+    if shell.poll() is None or shell.returncode < 0:
+        os.killpg(shell.pid, signal.SIGKILL)
+        shell.wait()
     for number, (kind, words, shown) in enumerate(steps):
         if kind == "command" and not starts(words, NOT_RUN):
+            if not (folder / f"{number}.code").exists():
+                failures.append(f"$ {words}\n  did not end")
+                return
             got = (folder / f"{number}.out").read_text(errors="replace").splitlines()
             following = next((after for other, after, _ in steps[number + 1:] if other == "command"), "")
             good = check_command(words, shown, got, int((folder / f"{number}.code").read_text()), following)
@@ -144,8 +169,10 @@ def main():
     if re.search(r"^\n {4}\S", BLOCK.sub("", text), re.M):
         failures.append("an indented block: write ```console")
     steps = [step for step in steps_of(text) if step[0] != "file" or not check_file(step[1], step[2])]
-    with tempfile.TemporaryDirectory() as name:
-        results = list(play(pathlib.Path(name), steps))
+    results = []
+    if not failures:
+        with tempfile.TemporaryDirectory() as name:
+            results = list(play(pathlib.Path(name), steps))
     if "--renew" in sys.argv:
         renew(results)
     for failure in failures:

@@ -11,6 +11,8 @@ VARIES = [
     (r"overhead [\d.]+ [KMG]iB", "overhead N"),
     (r"\b[0-9a-f]{32}\b", "HASH"),
     (r"\b[\d.]+ (s|ms|us|seconds)\b", r"N \1"),
+    (r">100 %", "100 %"),
+    (r"^cores .*", "cores"),
     (r"tfevents\.\S+", "tfevents"),
     (r"\b(pid|port|process) \d+", r"\1 N"),
 ]
