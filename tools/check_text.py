@@ -5,7 +5,9 @@ usage: check_text.py [ROOT]
 - no work marker (the words spelt below) in sources, tests and documents;
 - every function, struct and enum of include/ds.h has a comment directly before it;
 - every folder of src with sources has a README.md (core: each of its folders);
-- relative links of Markdown files lead to existing files, and named anchors to existing headings.
+- relative links of Markdown files lead to existing files, and named anchors to existing headings; the addresses of other
+  links are well-formed (nothing is fetched);
+- pages of docs/ that any text names by path exist (but for the changelog, which names them as they were).
 """
 import pathlib
 import re
@@ -15,6 +17,9 @@ import sys
 MARKERS = re.compile(r"\b(" + "|".join(["TO" + "DO", "FIX" + "ME", "X" * 3]) + r")\b")
 TEXT = {".h", ".c", ".cpp", ".cu", ".py", ".sh", ".md", ".txt", ".json", ".cmake", ".in", ".yml", ""}
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+FENCED = re.compile(r"^(`{3,}).*?^\1`*$", re.M | re.S)
+ADDRESS = re.compile(r"(https?://[a-z0-9-]+(\.[a-z0-9-]+)+(:\d+)?(/[\w.~%/+@:,;=&?!*#$()'-]*)?|mailto:[\w.+-]+@[\w.-]+)$", re.I)
+PAGE = re.compile(r"(?<![\w./-])docs/[\w./-]*\w")
 DECLARATION = re.compile(r"^(?:typedef enum|typedef struct|struct|enum|DS_API)\b")
 FIXTURES = "tests/tools/fixtures/"
 
@@ -76,24 +81,52 @@ def links(root, names):
     for name in names:
         if not name.endswith(".md"):
             continue
-        text = re.sub(r"```.*?```", "", (root / name).read_text(encoding="utf-8"), flags=re.S)
+        text = FENCED.sub("", (root / name).read_text(encoding="utf-8"))
         for target in LINK.findall(text):
             if re.match(r"[a-z]+:", target):
+                if not ADDRESS.match(target):
+                    yield f"{name}: link to {target}: no well-formed address"
                 continue
             path, _, fragment = target.partition("#")
             file = (root / name).parent / path if path else root / name
             if not file.exists():
                 yield f"{name}: link to {target}: no such file"
             elif fragment and file.suffix == ".md":
-                headings = re.findall(r"^#+ (.*)$", file.read_text(encoding="utf-8"), re.M)
-                if fragment not in map(anchor, headings):
+                if fragment not in anchors(file.read_text(encoding="utf-8")):
                     yield f"{name}: link to {target}: no such heading"
+
+
+def anchors(text):
+    """Those of all headings; one that is there already gets a number."""
+    found = set()
+    for heading in re.findall(r"^#+ (.*)$", FENCED.sub("", text), re.M):
+        name = first = anchor(heading)
+        number = 0
+        while name in found:
+            number += 1
+            name = f"{first}-{number}"
+        found.add(name)
+    return found
+
+
+def pages(root, names):
+    """Paths below docs/ in sources, messages and documents; docs/adr/0009 stands for the page that begins so."""
+    for name in names:
+        if pathlib.PurePath(name).suffix not in TEXT or name == "CHANGELOG.md":
+            continue
+        try:
+            text = (root / name).read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            continue
+        for path in dict.fromkeys(PAGE.findall(text)):
+            if not (root / path).exists() and not any((root / path).parent.glob(f"{(root / path).name}[-.]*")):
+                yield f"{name}: names {path}: no such page"
 
 
 def main():
     root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent.parent).resolve()
     names = tracked(root)
-    found = [*markers(root, names), *undocumented(root), *readmes(names), *links(root, names)]
+    found = [*markers(root, names), *undocumented(root), *readmes(names), *links(root, names), *pages(root, names)]
     print("\n".join(found) if found else f"text: ok ({len(names)} files)")
     return 1 if found else 0
 
