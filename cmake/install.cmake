@@ -1,4 +1,5 @@
-# cmake --install: header, library, command, CMake package (find_package(ds) gives ds::ds) and pkg-config file.
+# cmake --install: header, library, command, CMake package (find_package(ds) gives ds::ds), pkg-config file, documentation
+# and examples.
 include(CMakePackageConfigHelpers)
 
 if(TARGET ds)
@@ -16,7 +17,11 @@ if(TARGET ds)
   file(RELATIVE_PATH DS_PC_PREFIX /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
   configure_file(${CMAKE_CURRENT_LIST_DIR}/ds.pc.in ${CMAKE_BINARY_DIR}/ds.pc @ONLY)
   install(FILES ${CMAKE_BINARY_DIR}/ds.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
-  install(FILES ${CMAKE_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+  # The pages as they are: their links to each other and to the examples hold there, too.
+  set(doc_dir ${CMAKE_INSTALL_DATADIR}/doc/libds)
+  install(FILES ${CMAKE_SOURCE_DIR}/LICENSE ${CMAKE_SOURCE_DIR}/README.md ${CMAKE_SOURCE_DIR}/CHANGELOG.md DESTINATION ${doc_dir})
+  install(DIRECTORY ${CMAKE_SOURCE_DIR}/docs ${CMAKE_SOURCE_DIR}/examples DESTINATION ${doc_dir}
+          PATTERN CMakeLists.txt EXCLUDE PATTERN conf.py EXCLUDE PATTERN static EXCLUDE)
 endif()
 foreach(plugin ds_mpi ds_gloo)
   if(TARGET ${plugin})

@@ -8,7 +8,11 @@ extensions = ["myst_parser"]
 root_doc = "index"
 myst_heading_anchors = 4
 
+smartquotes = False
+
 html_theme = "furo"
+html_static_path = ["static"]
+html_css_files = ["site.css"]
 html_title = "libds"
 html_show_sphinx = False
 html_show_copyright = False

@@ -117,6 +117,7 @@ def stage(source):
                 text = "---\norphan: true\n---\n\n" + text
             page.write_text(text, encoding="utf-8")
     shutil.copy(ROOT / "docs/conf.py", source)
+    shutil.copytree(ROOT / "docs/static", source / "static")
     missing = {path for path in subprocess.run(["git", "ls-files", "docs/*.md"], cwd=ROOT, capture_output=True,
                                                text=True).stdout.split()} - written
     if missing:

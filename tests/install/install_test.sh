@@ -10,7 +10,9 @@ prefix=$scratch/prefix
 here=$source/tests/install
 
 cmake --install "$build" --prefix "$prefix" > "$scratch/install.log"
-for file in include/ds.h bin/libds; do
+doc=share/doc/libds
+for file in include/ds.h bin/libds $doc/LICENSE $doc/README.md $doc/docs/README.md $doc/docs/guides/memory.md \
+  $doc/docs/reference/config.md $doc/docs/images/plan.svg $doc/examples/finetune.json $doc/examples/quickstart.py; do
   [ -e "$prefix/$file" ] || { echo "not installed: $file"; exit 1; }
 done
 "$prefix/bin/libds" --help > /dev/null
@@ -34,6 +36,12 @@ ninja -C "$scratch/outside/build" > "$scratch/ninja.log" || { cat "$scratch/ninj
 pc=$(dirname "$(find "$prefix" -name ds.pc)")
 export PKG_CONFIG_PATH="$pc"
 libdir=$(pkg-config --variable=libdir ds)
+for example in quickstart mlp delegate; do
+  # shellcheck disable=SC2046
+  cc -std=c99 -Wall -Wextra -pedantic -Werror "$prefix/$doc/examples/$example.c" $(pkg-config --cflags --libs ds) \
+    "-Wl,-rpath,$libdir" -o "$scratch/example"
+  "$scratch/example" > "$scratch/example.out" || { cat "$scratch/example.out"; echo "installed example $example"; exit 1; }
+done
 for program in version readme; do
   # shellcheck disable=SC2046
   cc -std=c99 -Wall -Wextra -pedantic -Werror "$scratch/outside/$program.c" $(pkg-config --cflags --libs ds) -lm \
