@@ -19,7 +19,7 @@ TEXT = {".h", ".c", ".cpp", ".cu", ".py", ".sh", ".md", ".txt", ".json", ".cmake
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 FENCED = re.compile(r"^(`{3,}).*?^\1`*$", re.M | re.S)
 ADDRESS = re.compile(r"(https?://[a-z0-9-]+(\.[a-z0-9-]+)+(:\d+)?(/[\w.~%/+@:,;=&?!*#$()'-]*)?|mailto:[\w.+-]+@[\w.-]+)$", re.I)
-PAGE = re.compile(r"(?<![\w./-])docs/[\w./-]*\w")
+PAGE = re.compile(r"""(?:(?<![\w./-])|(?<=["})]/))docs/[\w./-]*\w""")
 DECLARATION = re.compile(r"^(?:typedef enum|typedef struct|struct|enum|DS_API)\b")
 FIXTURES = "tests/tools/fixtures/"
 

@@ -418,7 +418,7 @@ TEST(Config, quantization_needs_its_stage_and_its_switch) {
 
 // Every key stands in docs/reference/config.md, in backquotes.
 TEST(Config, every_key_is_documented) {
-  std::ifstream file(DS_SOURCE_DIR "/docs/config.md");
+  std::ifstream file(DS_SOURCE_DIR "/docs/reference/config.md");
   std::stringstream text;
   text << file.rdbuf();
   for (const Key& key : config_keys()) {
