@@ -6,7 +6,6 @@
 
 #include "core/base/error.h"
 #include "core/base/random.h"
-#include "data/tokenizer.h"
 
 namespace ds {
 namespace {
@@ -87,15 +86,12 @@ std::vector<int32_t> encode_files(const Tokenizer& tokenizer, std::string_view t
 
 }  // namespace
 
-std::string prepare_dataset(const CorpusOptions& options, const std::string& tokenizer,
-                            const std::string& folder, TextUse use) {
-  auto encoder = open_tokenizer(tokenizer);
-  Corpus corpus = read_corpus(options);
-  write_token_file(folder + "/train.tokens", encode_files(*encoder, corpus.train, use), encoder->vocab(),
+void prepare_dataset(const Corpus& corpus, const Tokenizer& tokenizer, const std::string& folder,
+                     TextUse use) {
+  write_token_file(folder + "/train.tokens", encode_files(tokenizer, corpus.train, use), tokenizer.vocab(),
                    corpus.hash);
-  write_token_file(folder + "/heldout.tokens", encode_files(*encoder, corpus.heldout, use), encoder->vocab(),
-                   corpus.hash);
-  return describe(corpus);
+  write_token_file(folder + "/heldout.tokens", encode_files(tokenizer, corpus.heldout, use),
+                   tokenizer.vocab(), corpus.hash);
 }
 
 Dataset open_dataset(const std::string& folder) {

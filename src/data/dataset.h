@@ -6,6 +6,7 @@
 #include "data/corpus.h"
 #include "data/masking.h"
 #include "data/token_file.h"
+#include "data/tokenizer.h"
 
 namespace ds {
 
@@ -19,10 +20,10 @@ struct Dataset {
 // behind a text follows each file ([SEP], say), else the end-of-text token.
 enum class TextUse { next, masked };
 
-// Reads the corpus, encodes it and writes both files into `folder`, which exists. One rank does this; then
-// every rank opens the folder. Returns describe(corpus).
-std::string prepare_dataset(const CorpusOptions& options, const std::string& tokenizer,
-                            const std::string& folder, TextUse use = TextUse::next);
+// Encodes both texts and writes their files into `folder`, which exists. One rank does this; then every rank
+// opens the folder.
+void prepare_dataset(const Corpus& corpus, const Tokenizer& tokenizer, const std::string& folder,
+                     TextUse use = TextUse::next);
 Dataset open_dataset(const std::string& folder);  // throws _NOT_FOUND, _CORRUPT (also: files of two corpora)
 
 // The training stream: an endless numbered sequence of samples, a pure function of (tokens, sequence, seed,

@@ -45,11 +45,17 @@ struct Pace {
 
 std::string loss_tile(const RunSummary& summary) {
   if (!summary.evals.empty() && std::isfinite(summary.evals.back().loss)) {
-    std::string detail = "nats per token";
+    double loss = summary.evals.back().loss, unit = summary.bits_a_byte;
+    std::string levels;
     for (const auto& [name, value] : summary.baselines) {
-      if (std::isfinite(value)) detail += fmt::format("; {} model {:.3f}", name, value);
+      if (!std::isfinite(value)) continue;
+      std::string of = name == "gzip" ? "gzip -9" : name + (std::isfinite(unit) ? " of tokens" : " model");
+      levels += fmt::format("; {} {:.3f}", of, std::isfinite(unit) ? value * unit : value);
     }
-    return tile("Held-out loss", fmt::format("{:.4f}", summary.evals.back().loss), detail);
+    std::string tiles = tile("Held-out loss", fmt::format("{:.4f}", loss),
+                             "nats per token" + (std::isfinite(unit) ? "" : levels));
+    if (!std::isfinite(unit)) return tiles;
+    return tiles + tile("Bits per byte", fmt::format("{:.3f}", loss * unit), "of held-out text" + levels);
   }
   if (summary.steps.empty() || !std::isfinite(summary.steps.back().loss)) return "";
   return tile("Training loss", fmt::format("{:.4f}", summary.steps.back().loss), "nats per token, last step");

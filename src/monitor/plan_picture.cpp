@@ -11,7 +11,7 @@
 namespace ds {
 namespace {
 
-constexpr int kLeft = 62, kColumn = 272, kGap = 20, kRight = 18;
+constexpr int kLeft = 62, kColumn = 272, kOnly = 640, kGap = 20, kRight = 18;  // kOnly: a column alone
 constexpr int kTop = 74, kLane = 16, kAreaHeight = 110, kAreaGap = 26, kAxis = 20;
 constexpr double kSmallest = 0.4;    // pixels of a block
 constexpr double kWorthARow = 0.02;  // of the largest tier; smaller ones are a number only
@@ -40,7 +40,8 @@ void add_name(std::vector<std::string>& names, const std::string& name) {
 
 class Picture {
  public:
-  explicit Picture(const std::vector<PlanColumn>& columns) : columns_(columns) {
+  explicit Picture(const std::vector<PlanColumn>& columns)
+      : columns_(columns), column_width_(columns.size() == 1 ? kOnly : kColumn) {
     for (const PlanColumn& column : columns) {
       seconds_ = std::max(seconds_, column.seconds);
       for (const PlanColumn::Lane& lane : column.lanes) add_name(queues_, lane.queue);
@@ -54,13 +55,13 @@ class Picture {
     }
     lanes_end_ = kTop + kLane * static_cast<int>(queues_.size());
     height_ = lanes_end_ + (kAreaGap + kAreaHeight) * static_cast<int>(tiers_.size()) + kAxis + 24;
-    width_ = kLeft + (kColumn + kGap) * static_cast<int>(columns.size()) - kGap + kRight;
+    width_ = kLeft + (column_width_ + kGap) * static_cast<int>(columns.size()) - kGap + kRight;
   }
 
   std::string svg(const std::string& note) {
     out_ = fmt::format(
         R"(<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {0} {1}" width="{0}" height="{1}" role="img" )"
-        R"(font-family="system-ui, sans-serif"><title>Plans of a training step: queues and memory over time</title>)"
+        R"(aria-label="Plans of a training step: queues and memory over time" font-family="system-ui, sans-serif">)"
         R"(<rect width="{0}" height="{1}" rx="8" fill="#ffffff"/>)",
         width_, height_);
     legend();
@@ -82,8 +83,8 @@ class Picture {
     return lanes_end_ + kAreaGap + (kAreaGap + kAreaHeight) * static_cast<int>(t);
   }
   double x_of(size_t column, double seconds) const {
-    return kLeft + (kColumn + kGap) * static_cast<double>(column) +
-           (seconds_ > 0 ? kColumn * seconds / seconds_ : 0);
+    return kLeft + (column_width_ + kGap) * static_cast<double>(column) +
+           (seconds_ > 0 ? column_width_ * seconds / seconds_ : 0);
   }
   double y_of(size_t tier, int64_t bytes) const {
     double share = most_ > 0 ? static_cast<double>(bytes) / static_cast<double>(most_) : 0;
@@ -125,7 +126,7 @@ class Picture {
 
   void lane(size_t c, size_t q) {
     out_ += fmt::format(R"(<rect x="{:.1f}" y="{}" width="{}" height="{}" fill="#f3f4f7"/>)", x_of(c, 0),
-                        lane_top(q) + 1, kColumn, kLane - 3);
+                        lane_top(q) + 1, column_width_, kLane - 3);
     for (const PlanColumn::Lane& row : columns_[c].lanes) {
       if (row.queue == queues_[q]) blocks(c, lane_top(q) + 1, row.blocks);
     }
@@ -150,7 +151,7 @@ class Picture {
   void area(size_t c, size_t t) {
     double left = x_of(c, 0), right = x_of(c, seconds_), floor = y_of(t, 0);
     out_ += fmt::format(R"(<rect x="{:.1f}" y="{}" width="{}" height="{}" fill="#f3f4f7"/>)", left,
-                        area_top(t), kColumn, kAreaHeight);
+                        area_top(t), column_width_, kAreaHeight);
     for (const PlanColumn::Area& one : columns_[c].areas) {
       if (one.tier != tiers_[t] || one.arena == 0) continue;
       std::string path = fmt::format("M{:.1f} {:.1f}", left, floor);
@@ -189,6 +190,7 @@ class Picture {
   }
 
   const std::vector<PlanColumn>& columns_;
+  const int column_width_;
   std::vector<std::string> queues_, tiers_;
   double seconds_ = 0;
   int64_t most_ = 0;

@@ -7,6 +7,7 @@
 
 #include "core/base/json.h"
 #include "core/base/trace.h"
+#include "monitor/plan_picture.h"
 
 namespace ds {
 
@@ -39,9 +40,10 @@ struct CommRecord {
   int64_t bytes = 0;
 };
 
-// Text that the model wrote after a step.
+// Text that the model wrote after a step (0: before the first one).
 struct SampleRecord {
   int64_t step = 0;
+  std::string prompt;  // what it continues; the same in all samples of a run
   std::string text;
 };
 
@@ -62,15 +64,18 @@ struct RunSummary {
   std::vector<std::pair<std::string, std::string>> facts;  // name and value of what else there is to know
   std::vector<StepRecord> steps;
   std::vector<EvalRecord> evals;
-  std::vector<std::pair<std::string, double>> baselines;  // name and loss, e.g. {"bigram", 2.86}
-  TierBytes plan;                                         // what the memory plan says for one rank
-  TierBytes budget{-1, -1, -1};                           // what the configuration allows it; -1: no limit
-  std::vector<CommRecord> comm;                           // of one rank, over the run
-  std::vector<std::vector<std::string>> comm_times;       // rows of one rank's communication log, first names
+  std::vector<std::pair<std::string, double>> baselines;          // name and loss, e.g. {"bigram", 2.86}
+  double bits_a_byte = std::numeric_limits<double>::quiet_NaN();  // of held-out text for a nat a token
+  TierBytes plan;                                                 // what the memory plan says for one rank
+  TierBytes budget{-1, -1, -1};                      // what the configuration allows it; -1: no limit
+  std::vector<CommRecord> comm;                      // of one rank, over the run
+  std::vector<std::vector<std::string>> comm_times;  // rows of one rank's communication log, first names
   RankSpans spans;
-  Json config;                        // Config::effective(), or any object
-  std::string numerics_key;           // one line
-  std::vector<SampleRecord> samples;  // ascending steps
+  Json config;                           // Config::effective(), or any object
+  std::string numerics_key;              // one line
+  std::vector<SampleRecord> samples;     // ascending steps
+  std::vector<PlanColumn> plan_columns;  // of the picture of the plan
+  std::string plan_note;                 // below it
 };
 
 }  // namespace ds

@@ -82,7 +82,10 @@ std::string loss_chart(const RunSummary& summary) {
   if (html.empty()) return html;
   std::string words = train.size() > kSmoothFrom ? "Thin line: the training loss of each step. " : "";
   if (!summary.baselines.empty()) {
-    words += "Dashed: the held-out loss of models that only count the bytes or tokens of the training text.";
+    words += "Dashed: the held-out loss of models that only count the bytes or tokens of the training text";
+    bool gzip = std::any_of(summary.baselines.begin(), summary.baselines.end(),
+                            [](const auto& one) { return one.first == "gzip"; });
+    words += gzip ? ", and what gzip -9 makes of the held-out text." : ".";
   }
   return words.empty() ? html : html + note(words);
 }
@@ -254,9 +257,24 @@ std::string samples_card(const RunSummary& summary) {
   std::string html;
   for (const SampleRecord& sample : summary.samples) {
     if (sample.text.empty()) continue;
-    html += fmt::format("<h3>after step {}</h3><pre>{}</pre>", sample.step, html_text(sample.text));
+    if (html.empty() && !sample.prompt.empty()) {
+      html = note("It continues this beginning of the held-out text:") + "<pre>" + html_text(sample.prompt) +
+             "</pre>";
+    }
+    std::string when = sample.step == 0 ? "before the first step" : fmt::format("after step {}", sample.step);
+    html += fmt::format("<h3>{}</h3><pre>{}</pre>", when, html_text(sample.text));
   }
   return html.empty() ? html : "<h2>What the model writes</h2>" + html;
+}
+
+std::string plan_card(const RunSummary& summary) {
+  if (summary.plan_columns.empty()) return "";
+  std::string picture = plan_picture(summary.plan_columns, "");
+  constexpr std::string_view kNamespace = " xmlns=\"http://www.w3.org/2000/svg\"";  // implied in a page
+  if (size_t at = picture.find(kNamespace); at != picture.npos) picture.erase(at, kNamespace.size());
+  return heading("The compiled step", "one step of one rank, as planned before it ran") +
+         "<div class=\"scroll\" role=\"region\" tabindex=\"0\" aria-label=\"The compiled step\">" + picture +
+         "</div>" + (summary.plan_note.empty() ? "" : note(summary.plan_note));
 }
 
 std::string about_card(const RunSummary& summary) {
@@ -290,6 +308,7 @@ std::string report_html(const RunSummary& summary) {
       card(step_chart(summary, "Gradient norm", "before clipping", &StepRecord::grad_norm, Unit::number, 6));
   html +=
       card(memory_card(summary), true) + card(queue_card(summary), true) + card(timeline_card(summary), true);
+  html += card(plan_card(summary), true);
   html += card(communication_card(summary), true) + card(comm_log_card(summary), true) +
           card(about_card(summary), true);
   html += card(config_card(summary), true) + "</div>\n</main>\n<script>";

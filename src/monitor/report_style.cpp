@@ -15,9 +15,9 @@ h1 { font-size: 26px; line-height: 1.25; font-weight: 650; margin: 0 0 18px; let
 h2 { font-size: 17px; line-height: 1.3; font-weight: 650; margin: 0; }
 h3 { font-size: 14px; font-weight: 600; margin: 14px 0 2px; }
 .span, .note, .legend { color: var(--soft); font-size: 14px; margin: 0; } .span { margin-bottom: 8px; } .note { margin-top: 10px; max-width: 75ch; }
-.facts { display: grid; grid-template-columns: repeat(4, 1fr); gap: 1px; margin: 0 0 16px; background: var(--line);
+.facts { display: flex; flex-wrap: wrap; gap: 1px; margin: 0 0 16px; background: var(--line);
   border: 1px solid var(--line); border-radius: 10px; overflow: hidden; }
-.facts div { background: var(--card); padding: 12px 16px; min-width: 0; } .facts div:last-child { grid-column-end: -1; }
+.facts div { flex: 1 1 190px; background: var(--card); padding: 12px 16px; min-width: 0; }
 .facts dt { color: var(--soft); font-size: 14px; }
 .facts dd { margin: 0; font-size: 21px; line-height: 1.35; font-weight: 650; overflow-wrap: anywhere; font-variant-numeric: tabular-nums; }
 .facts small { display: block; color: var(--soft); font-size: 14px; line-height: 1.4; font-weight: 400; }
@@ -62,7 +62,7 @@ code, pre { font: 14px/1.5 ui-monospace, "DejaVu Sans Mono", monospace; } pre { 
 :focus-visible { outline: 2px solid var(--c1); outline-offset: 2px; }
 @media (max-width: 700px) {
   main { padding: 20px 12px 40px; } h1 { font-size: 22px; }
-  .facts { grid-template-columns: repeat(2, 1fr); } .facts div { padding: 10px 12px; } .facts dd { font-size: 19px; }
+  .facts div { flex-basis: 40%; padding: 10px 12px; } .facts dd { font-size: 19px; }
   .card { flex-basis: 100%; padding: 14px; }
   .bars li { grid-template-columns: 1fr auto; gap: 2px 12px; padding: 5px 0; } .bars .track { grid-column: 1 / -1; grid-row: 2; }
   .about { grid-template-columns: minmax(0, 1fr); gap: 0; } .about dd { margin-bottom: 8px; }

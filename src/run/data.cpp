@@ -4,10 +4,14 @@
 #include <limits>
 
 #include "core/base/error.h"
+#include "data/gzip.h"
 #include "io/file.h"
 
 namespace ds {
 namespace {
+
+// Held-out text above this is not compressed for its figure: a second takes about 10 MB.
+constexpr size_t kMostCompressed = size_t{64} << 20;
 
 // Every token of the text must be one that the model has a row for.
 void check_vocabulary(const TokenFile& text, int64_t vocabulary, const Config& config) {
@@ -29,6 +33,26 @@ int32_t mask_token(const Config& config, const Tokenizer& tokenizer) {
   raise(DS_ERROR_CONFIG,
         "data.mask_token: missing; the model predicts masked tokens, and tokenizer '{}' names no mask token",
         tokenizer.name());
+}
+
+// The tokenizer that data.tokenizer names; null for one that is to be learned.
+std::unique_ptr<const Tokenizer> chosen_tokenizer(const Config& config, int64_t vocabulary, TextUse use) {
+  if (config.data.tokenizer != kLearnTokenizer) {
+    auto tokenizer = open_tokenizer(config.data.tokenizer);
+    if (use == TextUse::masked) mask_token(config, *tokenizer);
+    return tokenizer;
+  }
+  if (use == TextUse::masked) {
+    raise(DS_ERROR_CONFIG,
+          "data.tokenizer: \"{}\" learns no mask token, which a model that predicts masked tokens needs",
+          kLearnTokenizer);
+  }
+  if (vocabulary < kLeastLearned) {
+    raise(DS_ERROR_CONFIG,
+          "model.vocab: data.tokenizer \"{}\" needs at least {}, for the bytes and the end of a text, got {}",
+          kLearnTokenizer, kLeastLearned, vocabulary);
+  }
+  return nullptr;
 }
 
 Masking masking_of(const Config& config, const Tokenizer& tokenizer, int64_t vocabulary) {
@@ -135,32 +159,61 @@ void RunData::check_files() {
 }
 
 std::vector<int32_t> RunData::prompt(int64_t tokens) const {
-  if (batch_) return {};
+  if (batch_ || masking_) return {};
   const TokenFile& text = dataset_.heldout.size() > 0 ? dataset_.heldout : dataset_.train;
   std::vector<int32_t> out(static_cast<size_t>(std::min(tokens, text.size())));
   text.copy(0, out);
   return out;
 }
 
-std::string run_tokenizer(const std::string& folder, const std::string& name) {
-  std::string copy = folder + "/tokenizer";
-  return name != "bytes" && name_exists(copy) ? copy : name;
+void TextFacts::keep(Json& record) const {
+  if (heldout_bytes > 0) record.set("heldout.bytes", heldout_bytes);
+  if (gzip_bytes > 0) record.set("heldout.gzip", gzip_bytes);
 }
 
-std::string prepare_run_data(const Config& config, TextUse use, const std::string& folder,
-                             const volatile int32_t* stop) {
+TextFacts TextFacts::kept(const Json& record) {
+  TextFacts out;
+  auto read = [&](const char* name, int64_t& value) {
+    const Json* found = record.is_object() ? record.find(name) : nullptr;
+    if (found && found->is_integer()) value = std::max<int64_t>(found->integer(), 0);
+  };
+  read("heldout.bytes", out.heldout_bytes);
+  read("heldout.gzip", out.gzip_bytes);
+  return out;
+}
+
+std::string run_tokenizer(const std::string& folder, const std::string& name) {
+  std::string copy = folder + "/tokenizer";
+  if (name != "bytes" && name_exists(copy)) return copy;
+  if (name == kLearnTokenizer) {
+    raise(DS_ERROR_NOT_FOUND, "'{}' does not exist: the run learned its vocabulary and kept it only there",
+          copy);
+  }
+  return name;
+}
+
+TextFacts prepare_run_data(const Config& config, int64_t vocabulary, TextUse use, const std::string& folder,
+                           const volatile int32_t* stop) {
   const DataConfig& data = config.data;
   if (data.paths.empty()) raise(DS_ERROR_CONFIG, "data.paths must name files or folders of text, got none");
-  if (use == TextUse::masked) mask_token(config, *open_tokenizer(data.tokenizer));  // before text is read
+  // First what refuses a tokenizer: reading the text takes longer.
+  std::unique_ptr<const Tokenizer> tokenizer = chosen_tokenizer(config, vocabulary, use);
+  Corpus corpus = read_corpus({data.paths, data.heldout, data.max_bytes, data.strip_licences, stop});
+  TextFacts facts{describe(corpus), static_cast<int64_t>(corpus.heldout.size()), 0};
+  if (corpus.heldout.size() <= kMostCompressed) facts.gzip_bytes = gzip_bytes(corpus.heldout);
   make_folders(folder);
-  std::string line = prepare_dataset({data.paths, data.heldout, data.max_bytes, data.strip_licences, stop},
-                                     data.tokenizer, folder, use);
-  std::vector<TokenizerFile> files = tokenizer_files(data.tokenizer);
-  if (!files.empty()) make_folders(folder + "/tokenizer");
-  for (const TokenizerFile& file : files) {
-    write_file_atomic(folder + "/tokenizer/" + file.name, read_file(file.path));
+  if (!tokenizer) {
+    make_folders(folder + "/tokenizer");
+    facts.lines += "\n" + learn_tokenizer(corpus.train, vocabulary, folder + "/tokenizer", stop);
+    tokenizer = open_tokenizer(folder + "/tokenizer");
+  } else if (std::vector<TokenizerFile> files = tokenizer_files(data.tokenizer); !files.empty()) {
+    make_folders(folder + "/tokenizer");
+    for (const TokenizerFile& file : files) {
+      write_file_atomic(folder + "/tokenizer/" + file.name, read_file(file.path));
+    }
   }
-  return line;
+  prepare_dataset(corpus, *tokenizer, folder, use);
+  return facts;
 }
 
 }  // namespace ds

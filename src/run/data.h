@@ -31,6 +31,7 @@ class RunData {
   void fill_heldout(int64_t index, int64_t batches, std::span<int32_t> tokens,
                     std::span<int32_t> targets) const;
   bool has_heldout() const { return heldout_.has_value(); }
+  int64_t heldout_tokens() const { return dataset_.heldout.size(); }
 
   const std::string& hash() const { return hash_; }  // of the text; "caller" with a batch function
   // What a run and its checkpoints keep of their text: the hash above and that of each token file.
@@ -45,7 +46,8 @@ class RunData {
   }  // NaN without held-out text, of a large vocabulary or of masked text
   // One line about masking; "" for a model that predicts the next token, and with a batch function.
   std::string masking() const { return masking_ ? masking_->describe() : ""; }
-  // First tokens of the held-out (else the training) text, the prompt of the run's sample; none without text.
+  // First tokens of the held-out (else the training) text, the prompt of the run's sample; none without text
+  // or of a masked language model, which continues none.
   std::vector<int32_t> prompt(int64_t tokens) const;
   const Tokenizer* tokenizer() const { return tokenizer_.get(); }  // nullptr with a batch function
 
@@ -64,14 +66,23 @@ class RunData {
 };
 
 // What a run reads its tokenizer from: the copy that prepare_run_data left in `folder`, a run's data/, or
-// `name` itself where there is none.
+// `name` itself where there is none. DS_ERROR_NOT_FOUND for a learned one, which is only there.
 std::string run_tokenizer(const std::string& folder, const std::string& name);
 
-// Gathers config.data's text and writes its token files into `folder`, which it makes, and a copy of the
-// tokenizer's own files into folder/tokenizer. Returns one line about
-// the text. One rank does this. DS_ERROR_CONFIG when `use` needs a mask token and there is none.
-// DS_ERROR_USER when *stop [nullable] becomes non-zero meanwhile.
-std::string prepare_run_data(const Config& config, TextUse use, const std::string& folder,
-                             const volatile int32_t* stop);
+// What token files do not say of a run's text. config.json keeps it for a resumed run.
+struct TextFacts {
+  std::string lines;                          // for the log; "" in a resumed run
+  int64_t heldout_bytes = 0;                  // 0: not known
+  int64_t gzip_bytes = 0;                     // of the held-out text after gzip -9; 0: not known
+  void keep(Json& record) const;              // adds its members to what config.json says of the text
+  static TextFacts kept(const Json& record);  // of an earlier version: nothing is known
+};
+
+// Gathers config.data's text and writes its token files into `folder`, which it makes, and the tokenizer's
+// own files into folder/tokenizer: a copy, or one that is learned from the training text, of `vocabulary`
+// tokens. One rank does this. DS_ERROR_CONFIG when `use` needs a mask token and there is none, or the
+// vocabulary is too small to be learned. DS_ERROR_USER when *stop [nullable] becomes non-zero meanwhile.
+TextFacts prepare_run_data(const Config& config, int64_t vocabulary, TextUse use, const std::string& folder,
+                           const volatile int32_t* stop);
 
 }  // namespace ds

@@ -6,6 +6,7 @@
 #include "checkpoint/agree.h"
 #include "core/base/error.h"
 #include "core/base/log.h"
+#include "run/sample.h"
 #include "run/stop.h"
 
 namespace ds {
@@ -57,6 +58,7 @@ Loop::Wish Loop::prepare(int64_t step) {
 }
 
 RunReport Loop::run() {
+  if (config_.run.sample_every > 0 && first_ == 0) sample();
   for (int64_t step = first_;; ++step) {
     Wish wish = prepare(step);
     wish = static_cast<Wish>(agree_max(engine_.comm(), static_cast<int>(wish), "stop flag"));
@@ -68,7 +70,17 @@ RunReport Loop::run() {
     if (done || !this->step()) break;
   }
   if (report_.step != saved_) save(report_.step);
+  if (report_.end == RunEnd::finished) sample();
   return report_;
+}
+
+void Loop::sample() {
+  if (!report_.samples.empty() && report_.samples.back().step == engine_.steps_taken()) return;
+  SampleRecord made = run_sample(engine_, data_, options_.stop);
+  if (engine_.trace()) engine_.trace()->take();  // what is kept shows steps
+  if (made.text.empty()) return;
+  if (record_) record_->note(sample_text(made, report_.samples.empty()));
+  report_.samples.push_back(std::move(made));
 }
 
 bool Loop::step() {
@@ -89,6 +101,7 @@ bool Loop::step() {
   double heldout = kNoLoss;
   if (due(config_.run.eval_every, result.step) || result.step == config_.run.steps) heldout = evaluate();
   observe(result, heldout, seconds);
+  if (due(config_.run.sample_every, result.step) && result.step < config_.run.steps) sample();
   // The last step is saved by run(), which tries once and must succeed.
   if (due(config_.run.save_every, result.step) && result.step < config_.run.steps) try_save(result.step);
   return true;

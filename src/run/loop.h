@@ -48,6 +48,8 @@ class Loop {
   // Makes one step with its evaluation; false when it was skipped.
   bool step();
   double evaluate();
+  // Keeps and shows what the model writes now.
+  void sample();
   void save(int64_t step);
   // The same where a later save may still succeed: a file system that refuses is a warning.
   void try_save(int64_t step);

@@ -1,5 +1,7 @@
 #include "run/sample.h"
 
+#include <fmt/format.h>
+
 #include "data/tokenizer.h"
 #include "inference/generate.h"
 #include "run/generate.h"
@@ -11,18 +13,49 @@ namespace {
 constexpr int64_t kPromptTokens = 48;
 constexpr SamplingOptions kRunSampling{0.8, 40, 0};
 
+// Every line of a text behind `mark`.
+std::string marked(std::string_view text, std::string_view mark) {
+  std::string out;
+  while (true) {
+    size_t end = text.find('\n');
+    out += fmt::format("\n{}{}", mark, text.substr(0, end));
+    if (end == text.npos) return out;
+    text.remove_prefix(end + 1);
+  }
+}
+
 }  // namespace
 
-std::string run_sample(Engine& engine, const RunData& data, const volatile int32_t* stop) {
+SampleRecord run_sample(Engine& engine, const RunData& data, const volatile int32_t* stop) {
+  SampleRecord out{engine.steps_taken(), "", ""};
   int64_t tokens = engine.config().run.sample_tokens;
-  if (tokens <= 0) return "";
+  if (tokens <= 0) return out;
   std::vector<int32_t> prompt = data.prompt(kPromptTokens);
-  if (prompt.empty()) return "";
+  if (prompt.empty()) return out;
   auto go_on = [&](int32_t) { return !stop_asked_of_any(engine.comm(), stop); };
   GenerateOptions options{tokens, kRunSampling, {}, true};
   std::vector<int32_t> all = prompt, more = generate(engine, prompt, options, go_on);
   all.insert(all.end(), more.begin(), more.end());
-  return readable(data.tokenizer()->decode(all));
+  out.prompt = data.tokenizer()->decode(prompt);
+  out.text = data.tokenizer()->decode(all);
+  if (out.text.starts_with(out.prompt)) {
+    out.text.erase(0, out.prompt.size());
+  } else {
+    out.prompt.clear();  // its last character ends in the continuation
+  }
+  out.prompt = readable(out.prompt);
+  out.text = readable(out.text);
+  return out;
+}
+
+std::string sample_text(const SampleRecord& sample, bool with_prompt) {
+  std::string out;
+  if (with_prompt && !sample.prompt.empty()) {
+    out = "samples continue this beginning of the held-out text:" + marked(sample.prompt, "  > ") + "\n";
+  }
+  out +=
+      sample.step == 0 ? "sample before the first step:" : fmt::format("sample after step {}:", sample.step);
+  return out + marked(sample.text, "  | ");
 }
 
 }  // namespace ds

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <memory>
+#include <numbers>
 #include <optional>
 
 #include "checkpoint/agree.h"
@@ -13,8 +14,8 @@
 #include "monitor/text.h"
 #include "run/inputs.h"
 #include "run/loop.h"
+#include "run/plan_column.h"
 #include "run/processor.h"
-#include "run/sample.h"
 #include "run/setup.h"
 #include "run/spans.h"
 
@@ -73,13 +74,16 @@ std::string communicator_of(const Json& document) {
 
 // Makes the folder of a new run with its token files, or opens that of an earlier one; locked either way. A
 // path of "" is left when a stop was asked for meanwhile.
-RunFolder open_folder(const Config& config, TextUse use, const TrainOptions& options, std::string& text) {
+RunFolder open_folder(const Config& config, int64_t vocabulary, TextUse use, const TrainOptions& options,
+                      TextFacts& text) {
   if (!options.resume.empty()) {
-    return lock_run_folder(parse_run_name(options.resume).folder);
+    RunFolder folder = lock_run_folder(parse_run_name(options.resume).folder);
+    text = TextFacts::kept(read_run_config(folder).text);
+    return folder;
   }
   RunFolder folder = create_run_folder(config.run.dir);
   try {
-    if (!options.batch) text = prepare_run_data(config, use, folder.data(), options.stop);
+    if (!options.batch) text = prepare_run_data(config, vocabulary, use, folder.data(), options.stop);
   } catch (const std::exception& error) {
     discard_run_folder(folder);
     const auto* own = dynamic_cast<const Error*>(&error);
@@ -121,7 +125,7 @@ class Run {
       agree_equal(comm_, "data.tokenizer", config_.data.tokenizer);
     }
     folder_.path = on_root(comm_, "run folder", [&] {
-      folder_ = open_folder(config_, use_, options_, text_);
+      folder_ = open_folder(config_, inputs_->vocabulary(), use_, options_, text_);
       return folder_.path;
     });
     if (folder_.path.empty()) return stopped_early();
@@ -146,6 +150,10 @@ class Run {
       data_->check_record(read_run_config(folder_).text, "'" + folder_.file("config.json") + "'");
     });
     agree_equal(comm_, "the text in '" + folder_.data() + "'", data_->record().dump());
+    on_root(comm_, "run.bars", [&] {
+      check_bars();
+      return std::string();
+    });
     std::string loaded = begin();
     on_root(comm_, "leftovers", [&] {
       if (!options_.resume.empty()) clean_run_folder(folder_);
@@ -153,7 +161,9 @@ class Run {
     });
     if (!loaded.empty() && engine_->steps_taken() >= config_.run.steps) return nothing_left(loaded);
     on_root(comm_, "run record", [&] {
-      write_run_config(folder_, document_, config_.effective(), data_->record());
+      Json text = data_->record();
+      text_.keep(text);
+      write_run_config(folder_, document_, config_.effective(), text);
       open_record();
       return std::string();
     });
@@ -162,7 +172,65 @@ class Run {
       raise(DS_ERROR_NUMERIC, "{}; saved after step {} in '{}'", report.failure, report.step,
             report.checkpoint);
     }
+    if (report.end == RunEnd::finished) judge(report);
     return report;
+  }
+
+  // Held-out losses that a model should beat, in nats a token, as far as they are known. Rank 0.
+  std::vector<std::pair<std::string, double>> baselines() const {
+    std::vector<std::pair<std::string, double>> out;
+    const Baselines& counted = data_->baselines();
+    if (!std::isnan(counted.unigram)) out = {{"unigram", counted.unigram}, {"bigram", counted.bigram}};
+    if (text_.gzip_bytes > 0 && use_ == TextUse::next && data_->has_heldout()) {
+      double bits = 8 * static_cast<double>(text_.gzip_bytes);
+      out.emplace_back("gzip", bits * std::numbers::ln2 / static_cast<double>(data_->heldout_tokens()));
+    }
+    return out;
+  }
+
+  // Bits a byte of the held-out text that one nat a token is; NaN: not known. Rank 0.
+  double bits_a_byte() const {
+    if (text_.heldout_bytes == 0 || use_ != TextUse::next) return kNoLoss;
+    return static_cast<double>(data_->heldout_tokens()) / static_cast<double>(text_.heldout_bytes) /
+           std::numbers::ln2;
+  }
+
+  double bar(const std::string& name) const {
+    for (const auto& [known, loss] : baselines()) {
+      if (known == name) return loss;
+    }
+    return kNoLoss;
+  }
+
+  // A bar that nobody measures would be met by nobody.
+  void check_bars() const {
+    for (const std::string& name : config_.run.bars) {
+      if (!std::isnan(bar(name))) continue;
+      raise(
+          DS_ERROR_CONFIG,
+          "run.bars: there is no \"{}\" to compare with: it needs held-out text of a model that predicts the "
+          "next token{}",
+          name,
+          name == "gzip" ? ", at most 64 MiB of it" : fmt::format(" and at most {} tokens", kBaselineVocab));
+    }
+  }
+
+  // Raises on every rank when the finished run has not met a bar.
+  void judge(const RunReport& report) {
+    if (config_.run.bars.empty()) return;
+    on_root(comm_, "run.bars", [&] {
+      for (const std::string& name : config_.run.bars) {
+        double level = bar(name), unit = bits_a_byte();
+        if (report.heldout_loss < level) continue;
+        raise(DS_ERROR_CONFIG,
+              "run.bars: the held-out loss after step {}, {:.4f} nats a token ({:.3f} bits a byte), is not "
+              "below "
+              "{}, {:.4f} ({:.3f}); the run is complete in '{}'",
+              report.step, report.heldout_loss, report.heldout_loss * unit, name, level, level * unit,
+              folder_.path);
+      }
+      return std::string();
+    });
   }
 
   // Loads the checkpoint that a resumed run goes on from and returns its path; else the weights that a run on
@@ -212,7 +280,7 @@ class Run {
     TierBytes plan = planned();
     record_ = std::make_unique<Record>(config_, folder_, engine_->steps_taken(), options_.quiet, plan);
     record_->note("run folder " + folder_.path);
-    if (!text_.empty()) record_->note(text_);
+    if (!text_.lines.empty()) record_->note(text_.lines);
     if (std::string masking = data_->masking(); !masking.empty()) record_->note(masking);
     if (use_ == TextUse::masked && config_.run.sample_tokens > 0) {
       record_->note("no sample (run.sample_tokens): a model that predicts masked tokens continues no text");
@@ -239,7 +307,6 @@ class Run {
     report.bigram_loss = data_->baselines().bigram;
     if (report.end == RunEnd::finished) {
       save_model();
-      if (use_ == TextUse::next) report.sample = run_sample(*engine_, *data_, options_.stop);
     }
     RankSpans spans = gather_spans(comm_, loop.spans());
     std::vector<CommTime> times = engine_->comm_times();
@@ -286,8 +353,15 @@ class Run {
                             report.bigram_loss, report.heldout_loss - report.bigram_loss);
       }
       record_->note(line);
+      if (double unit = bits_a_byte(); !std::isnan(unit)) {
+        line = fmt::format("bits a byte of the {} held-out bytes: model {:.3f}", text_.heldout_bytes,
+                           report.heldout_loss * unit);
+        for (const auto& [name, loss] : baselines()) {
+          line += fmt::format(", {}{} {:.3f}", name, name == "gzip" ? " -9" : " of tokens", loss * unit);
+        }
+        record_->note(line);
+      }
     }
-    if (!report.sample.empty()) record_->note("sample:\n" + report.sample);
     if (report.end == RunEnd::stopped || report.end == RunEnd::callback) {
       record_->note(fmt::format("stopped after step {}; go on with --resume {}", report.step, folder_.path));
     }
@@ -309,12 +383,12 @@ class Run {
     out.threads = threads_of_rank(config_, comm_.local_size());
     out.processor = processor_name();
     out.overhead = engine_->overhead().total();
-    out.facts = {{"text", text_.empty() ? data_->hash() : text_}, {"checkpoint", report.checkpoint}};
+    out.facts = {{"text", text_.lines.empty() ? data_->hash() : text_.lines},
+                 {"checkpoint", report.checkpoint}};
     out.steps = record_->history().steps;
     out.evals = record_->history().evals;
-    if (!std::isnan(report.unigram_loss)) {
-      out.baselines = {{"unigram", report.unigram_loss}, {"bigram", report.bigram_loss}};
-    }
+    out.baselines = baselines();
+    out.bits_a_byte = bits_a_byte();
     out.plan = planned();
     out.budget = {config_.memory_budget.device, config_.memory_budget.host, config_.memory_budget.nvme};
     for (const auto& [name, count] : engine_->ledger()) out.comm.push_back({name, count.calls, count.bytes});
@@ -322,7 +396,9 @@ class Run {
     out.spans = std::move(spans);
     out.config = config_.effective();
     out.numerics_key = engine_->numerics_key();
-    if (!report.sample.empty()) out.samples = {{report.step, report.sample}};
+    out.samples = report.samples;
+    out.plan_columns = {plan_column(engine_->plan(), config_)};
+    out.plan_note = plan_column_note();
     return out;
   }
 
@@ -331,7 +407,7 @@ class Run {
   Communicator& comm_;
   const TrainOptions& options_;
   TextUse use_ = TextUse::next;
-  std::string text_;  // one line about the text; rank 0 of a new run
+  TextFacts text_;  // rank 0
   std::unique_ptr<RunData> data_;
   RunFolder folder_;
   std::optional<ModelInputs> inputs_;

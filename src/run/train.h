@@ -4,9 +4,11 @@
 #include <limits>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "comm/communicator.h"
 #include "core/base/json.h"
+#include "monitor/record.h"
 
 namespace ds {
 
@@ -53,7 +55,7 @@ struct RunReport {
   double heldout_loss = kNoLoss;                         // of the last evaluation; NaN: none
   double unigram_loss = kNoLoss, bigram_loss = kNoLoss;  // held-out, of counted models; NaN without data
   std::string checkpoint;                                // path of the last one
-  std::string sample;
+  std::vector<SampleRecord> samples;  // of this call: before its first step, every run.sample_every, the last
 };
 
 // The url of the group that a run joins, before there is one: key `communicator` of config, else of the run
@@ -64,9 +66,10 @@ std::string run_communicator(const Json& config, const std::string& resume);
 // rank passes an equal document and equal options but for the callbacks. Only rank 0 writes outside of
 // checkpoints. However the run ends without an error (all steps done, stop flag, callback), a checkpoint of
 // the last step is complete on disk; the same when a step is skipped for NaN or infinity, which ends with
-// DS_ERROR_NUMERIC after the report. A new run that fails before its first step leaves nothing. With `resume`
-// config is laid over the run's own by merge_patch (more steps, another stage; not other data); null: nothing
-// changes. A run without any checkpoint begins at step 0.
+// DS_ERROR_NUMERIC after the report. Where all steps are done and the held-out loss is not below each of
+// run.bars, the complete run ends with DS_ERROR_CONFIG that names loss and bar. A new run that fails before
+// its first step leaves nothing. With `resume` config is laid over the run's own by merge_patch (more steps,
+// another stage; not other data); null: nothing changes. A run without any checkpoint begins at step 0.
 RunReport train(const Json& config, Communicator& comm, const TrainOptions& options);
 
 }  // namespace ds

@@ -32,6 +32,14 @@ sed 's|"optimizer"|"scheduler": {"type": "WarmupCosineLR", "params": {"total_num
 "$libds" train --config schedule.json --data text.txt --steps 9 --quiet --dir whole > out
 ! grep -q 'its schedule' out || fail "the schedule ends before the run: $(cat out)"
 
+# A finished run whose held-out loss is not below its bar fails with one line, and is complete.
+sed 's|"sample_tokens": 4|"sample_tokens": 4, "bars": ["gzip"]|' "$here/tiny.json" > bars.json
+code=0
+"$libds" train --config bars.json --data text.txt --steps 2 --quiet --dir barred > out 2> err || code=$?
+[ $code -eq 1 ] && [ "$(wc -l < err)" = 1 ] && grep -q 'run.bars: the held-out loss after step 2' err ||
+  fail "exit code $code for a missed bar: $(cat err)"
+[ -s barred/report.html ] && grep -q 'bits a byte of the .* held-out bytes: model' out || fail "a missed bar leaves: $(cat out)"
+
 # ended WHAT CODE: waits for $pid, which must end with CODE
 ended() {
   got=0

@@ -83,10 +83,10 @@ TEST(Dataset, PreparesAndOpens) {
     std::ofstream(folder / ("text/" + std::to_string(i))) << "some text " << i;
   }
   CorpusOptions options{{folder / "text"}, 0.3, 1 << 20, true};
-  std::string line = prepare_dataset(options, "bytes", folder.path());
-  Dataset dataset = open_dataset(folder.path());
   Corpus corpus = read_corpus(options);
-  EXPECT_NE(line.find(dataset.train.corpus_hash()), std::string::npos);
+  prepare_dataset(corpus, *open_tokenizer("bytes"), folder.path());
+  Dataset dataset = open_dataset(folder.path());
+  EXPECT_NE(describe(corpus).find(dataset.train.corpus_hash()), std::string::npos);
   EXPECT_EQ(dataset.train.size(), static_cast<int64_t>(corpus.train.size()));
   EXPECT_EQ(dataset.heldout.size(), static_cast<int64_t>(corpus.heldout.size()));
   std::vector<int32_t> tokens(corpus.train.size());

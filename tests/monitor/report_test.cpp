@@ -81,7 +81,12 @@ RunSummary example() {
              {1, {{"step", "step 7", 0, 2000, 0}, {"comp", "linear", 0, 1000, 0}}}};
   s.config = Json::parse(R"({"schema": 1, "config": {"zero": {"stage": 3}, "seed": 1},
                              "origins": {"zero.stage": "config", "seed": "default"}})");
-  s.samples = {{300, "int main() { return a < b; }\xff"}};
+  s.plan_columns = {{"ZeRO-3, 2 ranks",
+                     0.2,
+                     {{"comp", {{0, 0.1, "forward", "linear <b>"}, {0.1, 0.2, "backward", "linear_dw"}}}},
+                     {{"device", {{0, 1 << 20}, {0.1, 5 << 20}}, 1 << 20, 6 << 20}}}};
+  s.plan_note = "Times assume 50 GFLOP/s & more.";
+  s.samples = {{0, "# start", "zq"}, {300, "# start", "int main() { return a < b; }\xff"}};
   return s;
 }
 
@@ -122,6 +127,10 @@ TEST(Report, IsOneCompleteDocument) {
         "linear &lt;a&gt;",
         "<dt>text</dt><dd>3 files &amp; more</dd>",
         "zero.stage",
+        "<h2>The compiled step</h2><p class=\"span\">one step of one rank, as planned",
+        "linear &lt;b&gt;",
+        "Times assume 50 GFLOP/s &amp; more.",
+        "text:</p><pre># start</pre><h3>before the first step</h3><pre>zq</pre>",
         "<h3>after step 300</h3>",
         "a &lt; b; }\xef\xbf\xbd"}) {
     EXPECT_NE(html.find(part), html.npos) << part;
@@ -134,11 +143,25 @@ TEST(Report, IsOneCompleteDocument) {
   }
   // Each curve is there once: tokens a second is also what a step takes.
   EXPECT_EQ(count_of(html, "data-chart="), 4u);
-  EXPECT_EQ(count_of(html, "<svg"), 4u + 3u);
+  EXPECT_EQ(count_of(html, "<svg"), 4u + 3u + 1u);
   EXPECT_EQ(count_of(html, "<svg"), count_of(html, "role=\"img\" aria-label=\""));
   // Defaults are folded away behind what was given.
   EXPECT_LT(html.find("<code>zero.stage"), html.find("<details>"));
   EXPECT_GT(html.find("<code>seed"), html.find("<details>"));
+}
+
+TEST(Report, ComparesBitsAByteWhereTheyAreKnown) {
+  RunSummary s = example();
+  s.baselines.emplace_back("gzip", 2.5);
+  s.bits_a_byte = 0.5;
+  std::string html = report_html(s);
+  for (const char* part :
+       {"<dt>Held-out loss</dt><dd>1.5309<small>nats per token</small>",
+        "<dt>Bits per byte</dt><dd>0.765<small>of held-out text; unigram of tokens 1.815; bigram "
+        "of tokens 1.430; gzip -9 1.250<",
+        "and what gzip -9 makes of the held-out text."}) {
+    EXPECT_NE(html.find(part), html.npos) << part;
+  }
 }
 
 TEST(Report, LeavesOutWhatDoesNotExist) {

@@ -95,7 +95,7 @@ class MaskedRun : public testing::Test {
 TEST_F(MaskedRun, TrainsAFolderAndLeavesOneThatLoads) {
   RunReport report = train_on(2, config("a", 40, model()));
   EXPECT_EQ(report.end, RunEnd::finished);
-  EXPECT_EQ(report.sample, "");
+  EXPECT_TRUE(report.samples.empty());
   EXPECT_TRUE(std::isnan(report.unigram_loss));
   std::vector<EvalRecord> evals = read_metrics(report.folder + "/metrics.csv").evals;
   EXPECT_LT(evals.back().loss, 0.75 * evals.front().loss);

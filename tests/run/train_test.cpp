@@ -173,8 +173,9 @@ TEST_F(RunTrain, a_folder_is_trained_with_its_dropout) {
   RunReport without = train_on(1, still, quiet()), with = train_on(1, moved, quiet());
   EXPECT_GT(std::abs(with.loss - without.loss), 1e-3);
   EXPECT_EQ(with.heldout_loss, without.heldout_loss);
-  EXPECT_EQ(with.sample, without.sample);
-  EXPECT_FALSE(with.sample.empty());
+  ASSERT_EQ(with.samples.size(), 1u);
+  ASSERT_EQ(without.samples.size(), 1u);
+  EXPECT_EQ(with.samples[0].text, without.samples[0].text);
 }
 
 TEST_F(RunTrain, writes_the_whole_run_folder) {
@@ -193,7 +194,8 @@ TEST_F(RunTrain, writes_the_whole_run_folder) {
   EXPECT_LT(rows.back().loss, rows.front().loss);
   EXPECT_EQ(metrics.evals.back().loss, report.heldout_loss);
   EXPECT_LT(report.bigram_loss, report.unigram_loss);
-  EXPECT_FALSE(report.sample.empty());
+  ASSERT_EQ(report.samples.size(), 1u);  // the last; run.sample_every is 0
+  EXPECT_FALSE(report.samples[0].text.empty());
   EXPECT_EQ(read_checkpoint_info(report.checkpoint).step, 6);
   std::string html = read_file(report.folder + "/report.html");
   for (const char* part :
@@ -256,7 +258,120 @@ TEST_F(RunTrain, resumed_run_is_bit_equal_to_the_unbroken_one) {
     EXPECT_EQ(a[i].lr, b[i].lr);
   }
   EXPECT_EQ(whole.heldout_loss, rest.heldout_loss);
-  EXPECT_EQ(whole.sample, rest.sample);
+  ASSERT_EQ(rest.samples.size(), 1u);
+  EXPECT_EQ(whole.samples.back().text, rest.samples.back().text);
+}
+
+// A vocabulary that the run learns: from the training text alone, and kept in the run folder.
+TEST_F(RunTrain, learns_its_vocabulary_from_the_training_text) {
+  Json c = config("a", 4);
+  merge_patch(c, Json::parse(R"({"model": {"vocab": 300}, "data": {"tokenizer": "learn"}})"));
+  RunReport two = train_on(2, c, quiet());
+  std::string kept = two.folder + "/data/tokenizer";
+  Corpus corpus = read_corpus({.paths = {text_}, .heldout = 0.1});
+  ASSERT_FALSE(corpus.heldout.empty());
+  make_folders(folder_ / "own");
+  learn_tokenizer(corpus.train, 300, folder_ / "own");
+  EXPECT_EQ(read_file(kept + "/tokenizer.json"), read_file(folder_ / "own/tokenizer.json"));
+  merge_patch(c, Json::parse(R"({"run": {"dir": ")" + folder_ / "b" + R"("}})"));
+  merge_patch(c, Json::parse(R"({"gradient_accumulation_steps": 4})"));
+  RunReport one = train_on(1, c, quiet());
+  for (const char* name : {"/data/train.tokens", "/data/heldout.tokens", "/data/tokenizer/tokenizer.json"}) {
+    EXPECT_EQ(read_file(one.folder + name), read_file(two.folder + name)) << name;
+  }
+  // It is read, not learned again: the text is not needed any more.
+  std::filesystem::remove_all(text_);
+  RunReport on = train_on(1, Json::parse(R"({"run": {"steps": 6}})"), quiet(one.folder));
+  EXPECT_EQ(on.step, 6);
+  auto comm = create_communicator("self", {});
+  TextRequest request{"the shard", {}, 5, {0, 0, 0}};
+  EXPECT_NE(generate_text(*comm, one.folder, request), "");
+  std::filesystem::remove_all(one.folder + "/data/tokenizer");
+  std::string message =
+      error_of(Json::parse(R"({"run": {"steps": 8}})"), DS_ERROR_NOT_FOUND, quiet(one.folder));
+  EXPECT_NE(message.find("learned its vocabulary"), std::string::npos) << message;
+}
+
+// What a process left that was killed between learning and the first step.
+TEST_F(RunTrain, a_killed_run_learns_again) {
+  Json c = config("a", 2), d = config("b", 2),
+       patch = Json::parse(R"({"model": {"vocab": 280}, "data": {"tokenizer": "learn"}})");
+  merge_patch(c, patch);
+  merge_patch(d, patch);
+  RunReport whole = train_on(1, c, quiet());
+  make_folders(folder_ / "b/data/tokenizer");
+  write_file_atomic(folder_ / "b/data/tokenizer/tokenizer.json", "{\"half\": ");
+  write_file_atomic(folder_ / "b/data/train.tokens.tmp", "x");
+  RunReport again = train_on(1, d, quiet());
+  EXPECT_EQ(read_file(again.folder + "/data/tokenizer/tokenizer.json"),
+            read_file(whole.folder + "/data/tokenizer/tokenizer.json"));
+  EXPECT_EQ(payload_hash(again.checkpoint), payload_hash(whole.checkpoint));
+}
+
+TEST_F(RunTrain, a_vocabulary_too_small_to_learn_is_refused) {
+  Json c = config("a", 2);
+  merge_patch(c, Json::parse(R"({"model": {"vocab": 256}, "data": {"tokenizer": "learn"}})"));
+  std::string message = error_of(c, DS_ERROR_CONFIG);
+  for (const char* part : {"model.vocab", "257", "256"})
+    EXPECT_NE(message.find(part), message.npos) << message;
+  EXPECT_FALSE(exists(folder_ / "a"));
+}
+
+TEST_F(RunTrain, samples_on_the_way_change_nothing) {
+  Json c = config("a", 5), d = config("b", 5);
+  merge_patch(c, Json::parse(R"({"run": {"sample_every": 2}})"));
+  RunReport with = train_on(2, c, quiet()), without = train_on(2, d, quiet());
+  ASSERT_EQ(with.samples.size(), 4u);
+  for (size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(with.samples[i].step, (std::vector<int64_t>{0, 2, 4, 5})[i]);
+    EXPECT_FALSE(with.samples[i].text.empty());
+    EXPECT_EQ(with.samples[i].prompt, with.samples[0].prompt);
+  }
+  ASSERT_EQ(without.samples.size(), 1u);
+  EXPECT_EQ(with.samples[3].text, without.samples[0].text);
+  EXPECT_EQ(payload_hash(with.checkpoint), payload_hash(without.checkpoint));
+  std::string html = read_file(with.folder + "/report.html");
+  for (const char* part : {"before the first step", "after step 2<", "after step 5<", "The compiled step"}) {
+    EXPECT_NE(html.find(part), html.npos) << part;
+  }
+  // A resumed run has the samples of its own steps.
+  Json e = config("c", 3);
+  merge_patch(e, Json::parse(R"({"run": {"sample_every": 2}})"));
+  RunReport first = train_on(1, e, quiet());
+  RunReport rest = train_on(1, Json::parse(R"({"run": {"steps": 5}})"), quiet(first.folder));
+  ASSERT_EQ(rest.samples.size(), 2u);
+  EXPECT_EQ(rest.samples[0].step, 4);
+}
+
+TEST_F(RunTrain, a_finished_run_that_misses_a_bar_fails_and_is_complete) {
+  Json c = config("a", 2);
+  merge_patch(c, Json::parse(R"({"run": {"bars": ["unigram", "gzip"]}})"));
+  std::string message = error_of(c, DS_ERROR_CONFIG);
+  for (const char* part : {"run.bars", "after step 2", "not below unigram", "complete in"}) {
+    EXPECT_NE(message.find(part), message.npos) << message;
+  }
+  for (const char* name : {"report.html", "metrics.csv", "trace.json"})
+    EXPECT_TRUE(exists(folder_ / "a/" + name));
+  std::string checkpoint = latest_checkpoint(folder_ / "a/checkpoints");
+  EXPECT_EQ(read_checkpoint_info(checkpoint).step, 2);
+  // More steps help; a run that is stopped on the way is not judged.
+  volatile int32_t stop = 1;
+  TrainOptions stopped = quiet(folder_ / "a");
+  stopped.stop = &stop;
+  Json more = Json::parse(R"({"run": {"steps": 60, "bars": ["unigram"]}})");
+  EXPECT_EQ(train_on(1, more, stopped).end, RunEnd::stopped);
+  RunReport good = train_on(1, more, quiet(folder_ / "a"));
+  EXPECT_EQ(good.end, RunEnd::finished);
+  EXPECT_LT(good.heldout_loss, good.unigram_loss);
+}
+
+TEST_F(RunTrain, a_bar_that_is_not_measured_or_not_known_is_refused_at_once) {
+  Json c = config("a", 2), d = config("b", 2);
+  merge_patch(c, Json::parse(R"({"run": {"bars": ["trigram"]}})"));
+  EXPECT_NE(error_of(c, DS_ERROR_CONFIG).find("unigram, bigram, gzip"), std::string::npos);
+  merge_patch(d, Json::parse(R"({"run": {"bars": ["gzip"]}, "data": {"heldout": 0}})"));
+  EXPECT_NE(error_of(d, DS_ERROR_CONFIG).find("held-out"), std::string::npos);
+  EXPECT_FALSE(exists(folder_ / "b"));
 }
 
 TEST_F(RunTrain, stop_flag_saves_and_ends) {
@@ -629,7 +744,8 @@ TEST_F(RunTrain, a_resume_removes_what_a_killed_process_left) {
 TEST_F(RunTrain, a_resume_with_another_text_is_refused_by_both_hashes) {
   RunReport first = train_on(1, config("a", 1), quiet());
   std::string mine = TokenFile(first.folder + "/data/train.tokens").corpus_hash();
-  prepare_dataset({.paths = {text_ + "/b.txt"}}, "bytes", first.folder + "/data");
+  prepare_dataset(read_corpus({.paths = {text_ + "/b.txt"}}), *open_tokenizer("bytes"),
+                  first.folder + "/data");
   std::string other = TokenFile(first.folder + "/data/train.tokens").corpus_hash();
   std::string message =
       error_of(Json::parse(R"({"run": {"steps": 2}})"), DS_ERROR_CORRUPT, quiet(first.folder));

@@ -1,5 +1,7 @@
 #include "core/config/config.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <bit>
 #include <set>
@@ -171,6 +173,13 @@ void check_masking(const Config& c) {
   }
 }
 
+void check_bars(const Config& c) {
+  for (const std::string& bar : c.run.bars) {
+    if (std::find(std::begin(kBars), std::end(kBars), bar) != std::end(kBars)) continue;
+    raise(DS_ERROR_CONFIG, "run.bars: \"{}\" is unknown; supported: {}", bar, fmt::join(kBars, ", "));
+  }
+}
+
 void complete_model(Config& c) {
   ModelConfig& m = c.model;
   if (!m.folder.empty()) return complete_model_folder(c);
@@ -314,6 +323,7 @@ Config parse_config(const Json& document, int world) {
   complete_optimizer(config, reader);
   complete_model(config);
   check_masking(config);
+  check_bars(config);
   check_sizes(config);
   check_tiers(config);
   check_quantization(config);

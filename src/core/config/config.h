@@ -23,9 +23,12 @@ struct ModelConfig {
   double dropout = 0;
 };
 
+// data.tokenizer that is learned from the training text, of as many tokens as the model has.
+inline constexpr const char* kLearnTokenizer = "learn";
+
 struct DataConfig {
   std::vector<std::string> paths;   // files or folders of text
-  std::string tokenizer = "bytes";  // or a tokenizer's file or folder
+  std::string tokenizer = "bytes";  // or kLearnTokenizer, or a tokenizer's file or folder
   double heldout = 0.05;            // share of files held out, chosen by content hash
   int64_t max_bytes = 16 << 20;
   bool strip_licences = true;  // remove leading licence comments
@@ -43,8 +46,12 @@ inline constexpr const char* kMaskingKeys[] = {"data.mlm_probability", "data.mas
 struct RunConfig {
   std::string dir;  // run folder; "" = runs/NNN
   int64_t steps = 100, eval_every = 0, eval_batches = 8, save_every = 0, keep = 3, sample_tokens = 256;
+  int64_t sample_every = 0;       // steps between samples, the first before step 1; 0: at the end only
+  std::vector<std::string> bars;  // of kBars: what the final held-out loss must be below
   uint64_t seed = 0;
 };
+
+inline constexpr const char* kBars[] = {"unigram", "bigram", "gzip"};
 
 struct OptimizerConfig {
   std::string type = "AdamW";  // "Adam", "AdamW", "SGD"

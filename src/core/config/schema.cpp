@@ -396,6 +396,9 @@ void run_keys(std::vector<Key>& keys) {
       "run.keep", [](auto& c) -> auto& { return c.run.keep; }, count));
   keys.push_back(key(
       "run.sample_tokens", [](auto& c) -> auto& { return c.run.sample_tokens; }, count));
+  keys.push_back(key(
+      "run.sample_every", [](auto& c) -> auto& { return c.run.sample_every; }, count));
+  keys.push_back(key("run.bars", [](auto& c) -> auto& { return c.run.bars; }));
   keys.push_back(key("run.pin_threads", [](auto& c) -> auto& { return c.pin_threads; }));
   keys.push_back(key("run.seed", [](auto& c) -> auto& { return c.run.seed; }));
   keys.push_back(key(
