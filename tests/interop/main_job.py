@@ -1,4 +1,4 @@
-"""The main job (examples/train.json) for comparisons with PyTorch: its configuration, model, parameters."""
+"""A 7M GPT on bytes, otherwise configured as examples/train.json, for comparisons with PyTorch."""
 import json
 import os
 import sys
@@ -14,10 +14,17 @@ LAYERS, WIDTH, HEADS, VOCAB, SEQ, MICRO = 4, 384, 6, 256, 128, 8
 
 
 def config():
-    """examples/train.json on one rank with states in memory."""
+    """examples/train.json on one rank with states in memory, and with the model above."""
     with open(os.path.join(ROOT, "examples", "train.json"), encoding="utf-8") as file:
         made = json.loads("".join(line.split("//")[0] + "\n" for line in file))
     made["zero_optimization"] = {"stage": 0}
+    made["train_micro_batch_size_per_gpu"] = MICRO
+    made["optimizer"]["params"]["lr"] = 1e-3
+    made["scheduler"]["params"].update(total_num_steps=450, warmup_num_steps=20)
+    made["model"] = {"family": "gpt", "layers": LAYERS, "hidden": WIDTH, "heads": HEADS, "vocab": VOCAB,
+                     "positions": SEQ, "dropout": 0}
+    made["data"] = {}
+    made["run"] = {"sequence": SEQ, "steps": 450, "seed": 1}
     return made
 
 
