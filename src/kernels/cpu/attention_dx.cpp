@@ -90,7 +90,9 @@ struct GradientBlock {
     prefetch_rows(g.v.at(row, kv), g.v.row, keys, s.depth);
   }
 
-  HWY_INLINE void pack_queries(int64_t head, int64_t q0, int64_t queries) {
+  // Functions that are called once per block are not inlined: each holds several products, and keys_first and
+  // queries_first would each have a copy.
+  HWY_NOINLINE void pack_queries(int64_t head, int64_t q0, int64_t queries) {
     int64_t row = begin + q0;
     if constexpr (kPairs) {
       pack_pairs(g.q.at(row, head), g.q.row, queries, s.depth, q, padded);
@@ -133,7 +135,7 @@ struct GradientBlock {
     }
   }
 
-  HWY_INLINE void pack_keys(int64_t k0, int64_t keys) {
+  HWY_NOINLINE void pack_keys(int64_t k0, int64_t keys) {
     int64_t row = begin + k0, width = round_up(keys, kStrip);
     if constexpr (kPairs) {
       pack_pairs(g.k.at(row, kv), g.k.row, keys, s.depth, k, padded);
@@ -214,7 +216,7 @@ struct GradientBlock {
 
   // p and ds of the packed queries [q0, q0 + queries) and keys [k0, k0 + keys), strip by strip, in the
   // columns that the strip sees, rounded out.
-  HWY_INLINE void scores(int64_t head, int64_t q0, int64_t queries, int64_t k0, int64_t keys) {
+  HWY_NOINLINE void scores(int64_t head, int64_t q0, int64_t queries, int64_t k0, int64_t keys) {
     for (int64_t r = 0; r < queries; r += kStrip) {
       int64_t rows = std::min(kStrip, queries - r);
       Range all = round_out(s.columns_of(q0 + r, rows, k0, keys, length));
@@ -248,7 +250,7 @@ struct GradientBlock {
   }
 
   // dq of the packed queries (at `sum`) += ds k
-  HWY_INLINE void add_dq(int64_t q0, int64_t queries, int64_t k0, int64_t keys, float* sum) {
+  HWY_NOINLINE void add_dq(int64_t q0, int64_t queries, int64_t k0, int64_t keys, float* sum) {
     for (int64_t r = 0; r < queries; r += kStrip) {
       int64_t rows = std::min(kStrip, queries - r);
       Range used = s.columns_of(q0 + r, rows, k0, keys, length);
@@ -277,7 +279,7 @@ struct GradientBlock {
   }
 
   // dk and dv of the packed keys += ds^T q, p^T dy
-  HWY_INLINE void add_dkv(int64_t q0, int64_t queries, int64_t k0, int64_t keys) {
+  HWY_NOINLINE void add_dkv(int64_t q0, int64_t queries, int64_t k0, int64_t keys) {
     for (int64_t j = 0; j < keys; j += kStrip) {
       int64_t rows = std::min(kStrip, keys - j);
       // The strips of queries that see one of these keys: those whose columns hold j.
