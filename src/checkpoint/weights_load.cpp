@@ -11,7 +11,7 @@
 namespace ds {
 namespace {
 
-constexpr size_t kBlock = 1 << 18;  // elements read at once
+constexpr size_t kReadBlock = 1 << 18;  // elements read at once
 
 class Loader {
  public:
@@ -73,8 +73,8 @@ class Loader {
   std::string path_;
   WeightMatch match_;
   std::vector<File> files_;
-  std::vector<float> block_ = std::vector<float>(kBlock);
-  std::vector<std::byte> bytes_ = std::vector<std::byte>(kBlock * sizeof(float));
+  std::vector<float> block_ = std::vector<float>(kReadBlock);
+  std::vector<std::byte> bytes_ = std::vector<std::byte>(kReadBlock * sizeof(float));
 };
 
 }  // namespace

@@ -17,7 +17,7 @@
 namespace ds {
 namespace {
 
-constexpr size_t kBlock = 1 << 18;  // elements written at once
+constexpr size_t kWriteBlock = 1 << 18;  // elements written at once
 
 // Beside the weights: what makes a folder loadable, none of it large.
 constexpr std::array<std::string_view, 10> side_files{"config.json",       "generation_config.json",
@@ -174,8 +174,8 @@ class Saver {
   WeightMatch match_;
   std::string header_;  // of a file that is like none
   std::vector<File> open_;
-  std::vector<float> block_ = std::vector<float>(kBlock);
-  std::vector<std::byte> bytes_ = std::vector<std::byte>(kBlock * sizeof(float));
+  std::vector<float> block_ = std::vector<float>(kWriteBlock);
+  std::vector<std::byte> bytes_ = std::vector<std::byte>(kWriteBlock * sizeof(float));
 };
 
 }  // namespace

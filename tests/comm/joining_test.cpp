@@ -17,7 +17,7 @@
 
 // Ranks that stand still, join twice or meet under a name that is not theirs alone: a line each, and nothing
 // is left of them.
-namespace ds {
+namespace ds::joining_test {
 namespace {
 
 constexpr int64_t kJoin = 800;  // ms; the ranks of a test come within it
@@ -226,4 +226,4 @@ TEST(Joining, TheEnvironmentMustNameAGroup) {
 }
 
 }  // namespace
-}  // namespace ds
+}  // namespace ds::joining_test

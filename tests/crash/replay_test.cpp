@@ -19,7 +19,7 @@
 #include "support/spawn.h"
 #include "support/temp_folder.h"
 
-namespace ds::test {
+namespace ds::test::replay_test {
 namespace {
 
 constexpr int kSteps = 8, kSaveEvery = 2;
@@ -152,4 +152,4 @@ TEST_F(Replay, RandomMomentsResumeWithTheSameBits) {
 }
 
 }  // namespace
-}  // namespace ds::test
+}  // namespace ds::test::replay_test

@@ -13,7 +13,7 @@
 #include "core/base/json.h"
 #include "support/temp_folder.h"
 
-namespace ds {
+namespace ds::hostfile_test {
 namespace {
 
 Json recorded() {
@@ -148,4 +148,4 @@ TEST(Hostfile, FilesThatCannotBeReadAreNamed) {
 }
 
 }  // namespace
-}  // namespace ds
+}  // namespace ds::hostfile_test

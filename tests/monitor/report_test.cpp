@@ -15,7 +15,7 @@
 #include "monitor/text.h"
 #include "support/temp_folder.h"
 
-namespace ds {
+namespace ds::report_test {
 namespace {
 
 constexpr double nan = std::numeric_limits<double>::quiet_NaN();
@@ -325,4 +325,4 @@ TEST(QueueTime, TimelineIsBounded) {
 }
 
 }  // namespace
-}  // namespace ds
+}  // namespace ds::report_test

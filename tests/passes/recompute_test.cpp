@@ -11,7 +11,7 @@
 #include "support/graphs.h"
 #include "support/models.h"
 
-namespace ds::test {
+namespace ds::test::recompute_test {
 namespace {
 
 constexpr int64_t kSeq = 8, kRows = 16, kVocab = 29;
@@ -120,4 +120,4 @@ TEST(Fusion, ActivationTimesValueIsGlu) {
 }
 
 }  // namespace
-}  // namespace ds::test
+}  // namespace ds::test::recompute_test

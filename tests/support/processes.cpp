@@ -62,12 +62,12 @@ std::vector<RankReport> train_processes(const Point& point, int steps, int kill_
     if (pid < 0) throw std::system_error(errno, std::generic_category(), "fork");
     if (pid == 0) {
       prctl(PR_SET_PDEATHSIG, SIGKILL);
-      close(ends[0]);
+      ::close(ends[0]);
       std::string text = train_child(point, steps, r, url, r == kill_rank ? kill_at : 0);
       (void)!write(ends[1], text.data(), text.size());
       _exit(0);
     }
-    close(ends[1]);
+    ::close(ends[1]);
     children.push_back({pid, ends[0]});
   }
   std::vector<RankReport> reports;
@@ -78,7 +78,7 @@ std::vector<RankReport> train_processes(const Point& point, int steps, int kill_
     if (!text.empty()) report.text = text.substr(1);
     report.seconds = static_cast<double>(now_ns() - begin) * 1e-9;
     reports.push_back(report);
-    close(child.fd);
+    ::close(child.fd);
     waitpid(child.pid, nullptr, 0);
   }
   return reports;

@@ -10,7 +10,7 @@
 #include "support/models.h"
 #include "support/ranks.h"
 
-namespace ds {
+namespace ds::delegate_test {
 namespace {
 
 constexpr int kLayers = 4, kSteps = 20;
@@ -221,4 +221,4 @@ TEST(Delegate, WrongCallsAreRefused) {
 }
 
 }  // namespace
-}  // namespace ds
+}  // namespace ds::delegate_test

@@ -8,7 +8,7 @@
 #include "support/models.h"
 #include "support/ranks.h"
 
-namespace ds::test {
+namespace ds::test::loss_types_test {
 namespace {
 
 constexpr int64_t kRows = 4, kWidth = 6;
@@ -85,4 +85,4 @@ TEST(LossTypes, WholeNumbersAreRefused) {
 }
 
 }  // namespace
-}  // namespace ds::test
+}  // namespace ds::test::loss_types_test

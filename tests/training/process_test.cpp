@@ -4,7 +4,7 @@
 
 #include "support/processes.h"
 
-namespace ds::test {
+namespace ds::test::process_test {
 namespace {
 
 constexpr int kSteps = 20;
@@ -33,4 +33,4 @@ TEST(Processes, ADeadRankEndsTheOthersByName) {
 }
 
 }  // namespace
-}  // namespace ds::test
+}  // namespace ds::test::process_test

@@ -12,7 +12,7 @@
 #include "support/same_bits.h"
 #include "support/temp_folder.h"
 
-namespace ds::test {
+namespace ds::test::refuse_test {
 namespace {
 
 constexpr int64_t kWidth = 32, kRows = 8;
@@ -227,4 +227,4 @@ TEST(Refuse, TimeoutOfTheConfigurationIsTheGroups) {
 }
 
 }  // namespace
-}  // namespace ds::test
+}  // namespace ds::test::refuse_test

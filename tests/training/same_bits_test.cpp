@@ -9,7 +9,7 @@
 #include "core/base/trace.h"
 #include "support/processes.h"
 
-namespace ds::test {
+namespace ds::test::same_bits_test {
 namespace {
 
 constexpr int kSteps = 20;
@@ -251,4 +251,4 @@ TEST_F(SameBits, LossFalls) {
 }
 
 }  // namespace
-}  // namespace ds::test
+}  // namespace ds::test::same_bits_test

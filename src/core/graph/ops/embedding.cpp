@@ -73,7 +73,7 @@ Types infer_last_row(In in, const Attrs&) {
 
 double add_per_element(In in, const Attrs&, int64_t n) { return static_cast<double>(in[0].shape.numel(n)); }
 
-double no_flops(In, const Attrs&, int64_t) { return 0; }
+double no_arithmetic(In, const Attrs&, int64_t) { return 0; }
 
 // The rows that ids select, and ids.
 double embedding_read(In in, const Attrs&, int64_t n) {
@@ -100,7 +100,7 @@ void add_embedding_ops(std::vector<OpDef>& table) {
                    {},
                    infer_embedding,
                    embedding_backward,
-                   no_flops,
+                   no_arithmetic,
                    {"padding"},
                    false,
                    embedding_read});
@@ -116,7 +116,7 @@ void add_embedding_ops(std::vector<OpDef>& table) {
                    false,
                    position_read});
   table.push_back({"position_dw", 1, 1, {"seq", "rows"}, infer_position_dw, {}, add_per_element});
-  table.push_back({"last_row", 1, 1, {}, infer_last_row, {}, no_flops, {}, false, one_row_read});
+  table.push_back({"last_row", 1, 1, {}, infer_last_row, {}, no_arithmetic, {}, false, one_row_read});
 }
 
 }  // namespace ds
