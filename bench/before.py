@@ -2,8 +2,8 @@
 
 BUILD is the build folder of another checkout (release preset). PAIRS (24) alternating pairs of each training bench: the
 two builds take turns, and so does which of them goes first. Printed is the median ratio of times (ours over theirs) with
-its 95 % interval from order statistics, which assumes nothing about the distribution. A bench is slower, and the program
-ends with 1, when that interval lies wholly above 1.01. comm compares its rows by their best of PAIRS / 6 rounds on 2
+its 95 % interval from order statistics, which assumes nothing about the distribution. Bar: that interval does not lie wholly
+above 1.01. comm compares its rows by their best of PAIRS / 6 rounds on 2
 ranks; its bar is a geometric mean of at most 1.05.
 
 train_step: a step of the 124M GPT-2, one rank on 2 threads, both processes alive at once. train_small: 20 steps of the
@@ -15,6 +15,8 @@ import platform
 import re
 import subprocess
 import sys
+
+import verdict
 
 
 def program(build, name):
@@ -78,25 +80,23 @@ def pairs_of(ours, theirs, pairs):
     return ratios
 
 
-def report(name, ratios):
+def judge(bars, name, ratios):
     middle, low, high = median_interval(ratios)
-    missed = low > 1.01
     print(f"{name}: {len(ratios)} pairs, median ratio of times {middle:.4f}, 95 % interval {low:.4f} to {high:.4f}"
-          f" (bar: not wholly above 1.01){'  MISSED' if missed else ''}", flush=True)
-    return missed
+          f" (its lower end: {bars.most(name + ': lower end of the interval', low, 1.01)})", flush=True)
 
 
-def compare_train_step(ours, theirs, pairs):
+def compare_train_step(bars, ours, theirs, pairs):
     a, b = Stepper(ours), Stepper(theirs)
     pairs_of(a.seconds, b.seconds, 2)
     ratios = pairs_of(a.seconds, b.seconds, pairs)
     a.end()
     b.end()
-    return report("train_step", ratios)
+    judge(bars, "train_step", ratios)
 
 
-def compare_train_small(ours, theirs, pairs):
-    return report("train_small", pairs_of(lambda: small_seconds(ours), lambda: small_seconds(theirs), pairs))
+def compare_train_small(bars, ours, theirs, pairs):
+    judge(bars, "train_small", pairs_of(lambda: small_seconds(ours), lambda: small_seconds(theirs), pairs))
 
 
 def comm_rows(build, rows):
@@ -108,21 +108,22 @@ def comm_rows(build, rows):
             rows[what] = min(float(microseconds), rows.get(what, math.inf))
 
 
-def compare_comm(ours, theirs, pairs):
+def judge_comm(bars, ratios):
+    mean = math.exp(sum(map(math.log, ratios.values())) / len(ratios))
+    worst = max(ratios, key=ratios.get)
+    print(f"comm: {len(ratios)} rows, geometric mean of the ratios of times {mean:.4f} "
+          f"({bars.most('comm: geometric mean', mean, 1.05)}), worst row {worst}: {ratios[worst]:.2f}", flush=True)
+
+
+def compare_comm(bars, ours, theirs, pairs):
     a, b = {}, {}
     for i in range(max(pairs // 6, 3)):
         for build, rows in ((ours, a), (theirs, b)) if i % 2 else ((theirs, b), (ours, a)):
             comm_rows(build, rows)
-    ratios = {what: a[what] / b[what] for what in a if what in b}
-    mean = math.exp(sum(map(math.log, ratios.values())) / len(ratios))
-    worst = max(ratios, key=ratios.get)
-    missed = mean > 1.05
-    print(f"comm: {len(ratios)} rows, geometric mean of the ratios of times {mean:.4f} (bar: at most 1.05), worst row "
-          f"{worst}: {ratios[worst]:.2f}{'  MISSED' if missed else ''}", flush=True)
-    return missed
+    judge_comm(bars, {what: a[what] / b[what] for what in a if what in b})
 
 
-def main():
+def main(bars):
     arguments = sys.argv[1:]
     if not arguments:
         sys.exit("before: name the build folder of the earlier build")
@@ -136,9 +137,9 @@ def main():
     with open("/proc/cpuinfo") as info:
         model = re.search(r"model name\s*: (.*)", info.read())
     print(f"{model.group(1) if model else platform.machine()}, {os.cpu_count()} cores; ours over theirs")
-    missed = [benches[name](ours, theirs, pairs) for name in arguments or benches]
-    sys.exit(1 if any(missed) else 0)
+    for name in arguments or benches:
+        benches[name](bars, ours, theirs, pairs)
 
 
 if __name__ == "__main__":
-    main()
+    verdict.run(main)

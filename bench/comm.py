@@ -15,6 +15,8 @@ import sys
 import tempfile
 import time
 
+import verdict
+
 OPERATIONS = ("all_gather", "reduce_scatter", "all_reduce")
 SIZES = [4096 << (2 * i) for i in range(9)]
 
@@ -78,7 +80,7 @@ def run(command, environment):
     return out
 
 
-def sides(root, size):
+def sides(bars, root, size):
     binary = os.path.join(root, "build", "bin")
     out = {"libds": ([binary + "/bench_comm", str(size)], {})}
     try:
@@ -86,13 +88,13 @@ def sides(root, size):
         out["gloo"] = ([sys.executable, os.path.abspath(__file__), "--gloo", str(size)],
                        {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", "THP_MEM_ALLOC_ENABLE": "1"})
     except ImportError:
-        print("gloo is left out: no torch")
+        bars.left_out("Gloo (no torch)")
     if shutil.which("mpirun") and os.path.exists(binary + "/bench_comm_mpi"):
         more = ["--oversubscribe"] if size > len(os.sched_getaffinity(0)) else []
         out["mpi"] = (["mpirun", *more, "-n", str(size), binary + "/bench_comm_mpi"],
                       {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"})
     else:
-        print("Open MPI is left out: no mpirun or no bench_comm_mpi")
+        bars.left_out("Open MPI (no mpirun or no bench_comm_mpi)")
     return out
 
 
@@ -105,10 +107,6 @@ def needed_traffic(name, size):
     return 1 + 1 / size + 2 * (size - 1) / size
 
 
-def verdict(ok):
-    return "ok" if ok else "MISSED"
-
-
 def median_ratio(times, name, bytes_):
     """Open MPI's better buffers against ours, arena, by the medians of the rounds; None without Open MPI."""
     mpi = [times["mpi", name, kind, bytes_] for kind in ("user", "arena") if ("mpi", name, kind, bytes_) in times]
@@ -117,7 +115,7 @@ def median_ratio(times, name, bytes_):
     return min(statistics.median(t) for t in mpi) / statistics.median(times["libds", name, "arena", bytes_])
 
 
-def report(size, times):
+def judge(bars, size, times):
     best = {key: min(values) for key, values in times.items()}
     print(f"{size} ranks: microseconds, and ratios of arena")
     print(f"{'':15}{'KiB':>8}{'user':>11}{'arena':>11}{'gloo':>11}{'mpi user':>11}{'mpi arena':>11}{'/gloo':>8}{'/mpi':>7}"
@@ -130,35 +128,38 @@ def report(size, times):
             copy = best["libds", "copy", "arena", bytes_]
             cells = "".join(f"{t:11.1f}" if t else f"{'-':>11}" for t in
                             (get("libds", "user"), ours, gloo, get("mpi", "user"), get("mpi", "arena")))
-            bars = []
+            row, said = f"{size} ranks, {name} of {bytes_ >> 10} KiB: time of", []
             if size == 2 and gloo:
-                bars.append(f"gloo {verdict(gloo / ours >= 3)}")
-            if mpi and (size > 2 or bytes_ >= 1 << 20):
-                bars.append(f"mpi {verdict(ours <= mpi * (1 if size == 2 else 1.2))}")
+                said.append("gloo " + bars.least(row + " Gloo over ours", gloo / ours, 3))
+            if mpi and size == 2 and bytes_ >= 1 << 20:
+                said.append("mpi " + bars.least(row + " Open MPI over ours", mpi / ours, 1))
+            if mpi and size > 2:
+                said.append("mpi " + bars.most(row + " ours over Open MPI", ours / mpi, 1.2))
             ratios = "".join(f"{t / ours:{w}.2f}" if t else f"{'-':>{w}}" for t, w in ((gloo, 8), (mpi, 7)))
             typical = median_ratio(times, name, bytes_)
             ratios += f"{typical:8.2f}" if typical else f"{'-':>8}"
             cored = size <= len(os.sched_getaffinity(0))
             moved = f"{needed_traffic(name, size) / 2 * copy / ours:7.2f}" if cored else f"{'-':>7}"
-            print(f"{name:15}{bytes_ >> 10:8}{cells}{ratios}{moved}  {', '.join(bars)}")
+            print(f"{name:15}{bytes_ >> 10:8}{cells}{ratios}{moved}  {', '.join(said)}")
 
 
-def main():
-    if len(sys.argv) > 2 and sys.argv[1] == "--gloo":
-        return gloo_side(int(sys.argv[2]))
+def main(bars):
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 3
     sizes = [int(word) for word in sys.argv[2].split(",")] if len(sys.argv) > 2 else [2, 4, 8]
     root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     for size in sizes:
         times = {}
-        commands = sides(root, size)
+        commands = sides(bars, root, size)
         for _ in range(rounds):
             for side, (command, environment) in commands.items():
                 for (name, kind, bytes_), us in run(command, environment).items():
                     times.setdefault((side, name, kind, bytes_), []).append(us)
-        report(size, times)
+        judge(bars, size, times)
         sys.stdout.flush()
 
 
 if __name__ == "__main__":
-    main()
+    if sys.argv[1:2] == ["--gloo"]:
+        gloo_side(int(sys.argv[2]))
+    else:
+        verdict.run(main)

@@ -14,9 +14,11 @@ import sys
 import tempfile
 import time
 
+import verdict
+
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 LIBDS = os.path.join(ROOT, "build", "bin", "libds")
-SLACK = 64 << 20
+SLACK_MIB = 64
 
 
 def config(layers, steps, folder):
@@ -88,19 +90,22 @@ def run(world, layers, steps):
         return peaks, [planned(path, world, rank) for rank in range(world)], total
 
 
-def main():
+def judge(bars, world, peaks, plans, total, alone):
+    above = max(peaks[rank] - plans[rank] for rank in range(world)) / 2**20
+    print(f"{world} ranks: plan {max(plans) / 2**20:.0f} MiB a rank, seen {max(peaks.values()) / 2**20:.0f}, at most "
+          f"{above:+.0f} MiB to its plan ({bars.most(f'{world} ranks: MiB above the plan', above, SLACK_MIB)}); sum "
+          f"{total / 2**20:.0f} MiB, {total / alone:.3f} x the first "
+          f"({bars.most(f'{world} ranks: sum over that of the first', total / alone, 1.15)})", flush=True)
+
+
+def main(bars):
     layers, worlds, steps = (sys.argv[1:] + ["29", "1248", "2"][len(sys.argv) - 1:])[:3]
-    alone, ok = None, True
+    alone = None
     for world in map(int, worlds):
         peaks, plans, total = run(world, int(layers), int(steps))
-        above = max(peaks[rank] - plans[rank] for rank in range(world))
         alone = alone or total
-        ok = ok and above <= SLACK and total <= 1.15 * alone
-        print(f"{world} ranks: plan {max(plans) / 2**20:.0f} MiB a rank, seen {max(peaks.values()) / 2**20:.0f}, at most "
-              f"{above / 2**20:+.0f} MiB to its plan (bar +64); sum {total / 2**20:.0f} MiB, {total / alone:.3f} x the first "
-              f"(bar 1.15)", flush=True)
-    return 0 if ok else 1
+        judge(bars, world, peaks, plans, total, alone)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    verdict.run(main)

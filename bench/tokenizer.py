@@ -2,7 +2,7 @@
 
 Trains a byte-level (GPT-2, Llama 3) and a character (Llama 2) vocabulary of 16,000 merges on Python sources of this
 machine (ASCII, 4 MB), then encodes that text in chunks of 64 KiB with one thread on each side, warm. Prints the best
-MB/s of each, their ratio, and whether the ids are the same.
+MB/s of each, their ratio, and whether the ids are the same. Bars: they are, and libds is at least 5 times as quick.
 """
 import os
 import pathlib
@@ -11,8 +11,7 @@ import sys
 import tempfile
 import time
 
-os.environ["TOKENIZERS_PARALLELISM"] = "false"
-from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers  # noqa: E402
+import verdict
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 CHUNK, TEXT_BYTES = 1 << 16, 4 << 20
@@ -30,6 +29,7 @@ def gather():
 
 
 def train(tokenizer, text):
+    from tokenizers import pre_tokenizers, trainers
     trainer = trainers.BpeTrainer(vocab_size=16256, show_progress=False,
                                   initial_alphabet=pre_tokenizers.ByteLevel.alphabet())
     tokenizer.train_from_iterator(text.splitlines(keepends=True), trainer)
@@ -37,6 +37,7 @@ def train(tokenizer, text):
 
 
 def shapes(text):
+    from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
     gpt2 = Tokenizer(models.BPE())
     gpt2.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     yield "gpt2", train(gpt2, text)
@@ -65,7 +66,17 @@ def rival(tokenizer, chunks):
     return seconds, number
 
 
-def main():
+def judge(bars, name, size, ours, theirs, same):
+    """ours, theirs: the least seconds for `size` bytes."""
+    rate = [size / 1e6 / side for side in (ours, theirs)]
+    print(f"{name}: libds {rate[0]:.1f} MB/s, tokenizers {rate[1]:.1f} MB/s, ratio {rate[0] / rate[1]:.1f} "
+          f"({bars.least(name + ': ratio', rate[0] / rate[1], 5)}), {bars.holds(name + ': equal ids', same, 'differ')}",
+          flush=True)
+
+
+def main(bars):
+    from tokenizers import Tokenizer
+
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 3
     text = gather()
     chunks = [text[at:at + CHUNK] for at in range(0, len(text), CHUNK)]
@@ -82,10 +93,9 @@ def main():
                                      capture_output=True, text=True).stdout.split()
                 ours.append(float(out[0]))
                 same &= int(out[2]) == number
-            rate = [len(text) / 1e6 / min(side) for side in (ours, theirs)]
-            print(f"{name}: libds {rate[0]:.1f} MB/s, tokenizers {rate[1]:.1f} MB/s, ratio {rate[0] / rate[1]:.1f}, "
-                  f"ids {'equal' if same else 'DIFFER'}", flush=True)
+            judge(bars, name, len(text), min(ours), min(theirs), same)
 
 
 if __name__ == "__main__":
-    main()
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    verdict.run(main)

@@ -7,14 +7,15 @@ Both sides: GPT-2 124M (or a 125M Llama) of Transformers' shape, batch 4 x 512 r
 clip 1.0, AdamW. libds: f32 masters and states, 1 rank. torch: f32 parameters under autocast, or bf16 parameters and
 states, each eager and compiled, fused AdamW, scaled_dot_product_attention. libds stays up; each mode of torch is
 started, warmed up, and takes ROUNDS turns of STEPS steps with it (one side waits while the other computes). Prints the
-best step of either side, ru_maxrss and the ratios; the bars are 1.7 x the faster eager mode, 1.2 x the faster compiled.
+best step of either side, ru_maxrss and the ratios. Bars: 1.7 x the faster eager mode, 1.2 x the faster compiled, and no
+more ru_maxrss than autocast+compile.
 
 With --ranks: GPT-2 on N processes of one thread, batch 4 x 512 in all, ZeRO stages, beside DeepSpeed on gloo with its own
 Adam and with torch's (bf16, f32 masters, overlap_comm, contiguous_gradients). Bars: 1.5 x the faster of the two at
 each stage, and libds's stage 3 within 10 % of its stage 0.
 
 With --reproducible: libds against itself on 2 ranks, sums over MICRO_STEPS (4) micro-steps in the order that is the same on
-any number of ranks, or as they come.
+any number of ranks, or as they come. Bar: 1.1 times the time.
 """
 import os
 import re
@@ -23,6 +24,8 @@ import socket
 import subprocess
 import sys
 import time
+
+import verdict
 
 MODES = ("autocast", "bf16", "autocast+compile", "bf16+compile")
 ROWS, SEQ = 4, 512
@@ -122,7 +125,9 @@ class Side:
             with socket.socket() as probe:
                 probe.bind(("127.0.0.1", 0))
                 port = probe.getsockname()[1]
-            environment |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(ranks)}
+            # One thread a rank: without OMP_NUM_THREADS DeepSpeed's own Adam takes every core in every rank.
+            environment |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(ranks),
+                            "OMP_NUM_THREADS": "1"}
         self.others = [
             subprocess.Popen(command + [str(rank)], stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=root,
                              env=environment | {"RANK": str(rank), "LOCAL_RANK": str(rank)})
@@ -167,7 +172,28 @@ def turns(ours, theirs, rounds, steps):
     return min(pair[0] for pair in pairs), min(pair[1] for pair in pairs)
 
 
-def beside_deepspeed(root, ranks, rounds, stages, steps):
+def judge_stage(bars, stage, ratios, peak):
+    """ratios: of tokens/s to DeepSpeed's with either Adam."""
+    print(f"stage {stage}: {min(ratios):.2f} x the faster of the two "
+          f"({bars.least(f'stage {stage}: libds / DeepSpeed', min(ratios), 1.5)}), ru_maxrss of rank 0 {peak:.2f} GiB", flush=True)
+
+
+def judge_stages(bars, zero, three):
+    """zero, three: seconds of a step of libds at these stages."""
+    print(f"libds stage 0 {ROWS * SEQ / zero:.0f}, stage 3 {ROWS * SEQ / three:.0f} tokens/s in turns: "
+          f"{zero / three:.2f} ({bars.least('libds: stage 3 / stage 0', zero / three, 0.9)})")
+
+
+def judge_torch(bars, ratio, ours, theirs):
+    """ratio: of tokens/s, by mode of torch; ours, theirs: ru_maxrss in GiB, theirs of autocast+compile."""
+    eager, compiled = min(ratio[mode] for mode in MODES[:2]), min(ratio[mode] for mode in MODES[2:])
+    print(f"libds is {eager:.2f} x the faster eager mode ({bars.least('libds / torch eager', eager, 1.7)}), {compiled:.2f} x "
+          f"the faster compiled mode ({bars.least('libds / torch compiled', compiled, 1.2)})")
+    print(f"ru_maxrss: libds {ours:.2f} GiB, autocast+compile {theirs:.2f} GiB "
+          f"({bars.most('ru_maxrss of libds in GiB', ours, theirs)})")
+
+
+def beside_deepspeed(bars, root, ranks, rounds, stages, steps):
     print(f"gpt2, {ranks} ranks of 1 thread, best of {rounds} turns of {steps} steps, tokens/s")
 
     def libds(stage):
@@ -182,41 +208,38 @@ def beside_deepspeed(root, ranks, rounds, stages, steps):
             ratios.append(other / mine)
             print(f"stage {stage} {adam:5} Adam  libds {ROWS * SEQ / mine:6.0f}  DeepSpeed {ROWS * SEQ / other:6.0f}  "
                   f"ratio {ratios[-1]:.2f}  ru_maxrss of rank 0 {theirs.peak_gib():.2f} GiB", flush=True)
-        print(f"stage {stage}: {min(ratios):.2f} x the faster of the two (bar 1.5), "
-              f"ru_maxrss of rank 0 {ours.peak_gib():.2f} GiB", flush=True)
+        judge_stage(bars, stage, ratios, ours.peak_gib())
     first, last = libds("0"), libds("3")
     zero, three = turns(first, last, rounds, steps)
-    print(f"libds stage 0 {ROWS * SEQ / zero:.0f}, stage 3 {ROWS * SEQ / three:.0f} tokens/s in turns: "
-          f"{zero / three:.2f} (bar 0.90)")
+    judge_stages(bars, zero, three)
     first.peak_gib(), last.peak_gib()
 
 
-def cost_of_reproducible(root, rounds, micro_steps):
+def judge_reproducible(bars, stage, tokens, first, second):
+    """first, second: seconds of a step as they come, and in order."""
+    print(f"stage {stage}: as they come {tokens / first:.0f}, reproducible {tokens / second:.0f}, time {second / first:.3f} "
+          f"({bars.most(f'stage {stage}: reproducible / as they come', second / first, 1.1)})", flush=True)
+
+
+def cost_of_reproducible(bars, root, rounds, micro_steps):
     print(f"gpt2, 2 ranks of 1 thread, {micro_steps} micro-steps, best of {rounds} turns, tokens/s")
     for stage in "03":
         binary = os.path.join(root, "build", "bin", "bench_train_step")
         command = [binary, "gpt2", "1", "0", "--ranks", "2", "--stage", stage, "--micro-steps", micro_steps]
         plain, ordered = Side(command, root), Side(command + ["--reproducible"], root)
         first, second = turns(plain, ordered, rounds, 1)
-        tokens = ROWS * SEQ * int(micro_steps)
-        print(f"stage {stage}: as they come {tokens / first:.0f}, reproducible {tokens / second:.0f}, time "
-              f"{second / first:.3f}; ru_maxrss of rank 0 {plain.peak_gib():.2f} and {ordered.peak_gib():.2f} GiB",
-              flush=True)
+        judge_reproducible(bars, stage, ROWS * SEQ * int(micro_steps), first, second)
+        print(f"  ru_maxrss of rank 0 {plain.peak_gib():.2f} and {ordered.peak_gib():.2f} GiB", flush=True)
 
 
-def main():
+def main(bars):
     root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    if len(sys.argv) > 1 and sys.argv[1] == "--torch":
-        return torch_side(sys.argv[2], int(sys.argv[3]), sys.argv[4])
-    if len(sys.argv) > 1 and sys.argv[1] == "--deepspeed":
-        ranks, stage, adam, rank = sys.argv[2:6]
-        return deepspeed_side(int(rank), int(ranks), int(stage), adam == "torch")
     if len(sys.argv) > 1 and sys.argv[1] == "--ranks":
         ranks, rounds, stages, steps = (sys.argv[2:] + ["2", "5", "0123", "1"][len(sys.argv) - 2:])[:4]
-        return beside_deepspeed(root, int(ranks), int(rounds), stages, int(steps))
+        return beside_deepspeed(bars, root, int(ranks), int(rounds), stages, int(steps))
     if len(sys.argv) > 1 and sys.argv[1] == "--reproducible":
         rounds, micro_steps = (sys.argv[2:] + ["5", "4"][len(sys.argv) - 2:])[:2]
-        return cost_of_reproducible(root, int(rounds), micro_steps)
+        return cost_of_reproducible(bars, root, int(rounds), micro_steps)
     rounds, name, threads, steps = (sys.argv[1:] + ["5", "gpt2", "2", "2"][len(sys.argv) - 1:])[:4]
     tokens = ROWS * SEQ
     ours = Side([os.path.join(root, "build", "bin", "bench_train_step"), name, threads, "0"], root)
@@ -228,10 +251,14 @@ def main():
         ratio[mode], peak[mode] = best_theirs / best_ours, theirs.peak_gib()
         print(f"{mode:18} libds {tokens / best_ours:6.0f}  torch {tokens / best_theirs:6.0f}  "
               f"ratio {ratio[mode]:.2f}  ru_maxrss {peak[mode]:.2f} GiB", flush=True)
-    eager, compiled = min(ratio[mode] for mode in MODES[:2]), min(ratio[mode] for mode in MODES[2:])
-    print(f"libds is {eager:.2f} x the faster eager mode (bar 1.7), {compiled:.2f} x the faster compiled mode (bar 1.2)")
-    print(f"ru_maxrss: libds {ours.peak_gib():.2f} GiB (bar: autocast+compile, {peak['autocast+compile']:.2f} GiB)")
+    judge_torch(bars, ratio, ours.peak_gib(), peak["autocast+compile"])
 
 
 if __name__ == "__main__":
-    main()
+    if sys.argv[1:2] == ["--torch"]:
+        torch_side(sys.argv[2], int(sys.argv[3]), sys.argv[4])
+    elif sys.argv[1:2] == ["--deepspeed"]:
+        ranks, stage, adam, rank = sys.argv[2:6]
+        deepspeed_side(int(rank), int(ranks), int(stage), adam == "torch")
+    else:
+        verdict.run(main)

@@ -1,0 +1,139 @@
+#!/usr/bin/env python3
+"""Every bench fails when a bar is missed, and its verdict is the last line: feeds each judge of bench/ with figures.
+
+usage: bench_verdict_test.py BENCH_FOLDER
+"""
+import contextlib
+import importlib
+import io
+import math
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+PLAN = """compile: 9403 instructions, 8341 buffers in {:.3f} s (all programs of the engine)
+executor: {:.3f} us an instruction (10,000 on queues in turn, each waits for the one before; no files)
+executor: {:.3f} us an instruction (10,000 on queues in turn; a tenth on the file lanes, empty)
+executor: 9.000 us an instruction (10,000 on queues in turn; a tenth on the file lanes, 4 KiB each)
+"""
+RATIOS = dict(zip(("autocast", "bf16", "autocast+compile", "bf16+compile"), (2.0, 1.8, 1.4, 1.3)))
+MIB = 2**20
+
+
+def comm_times(ours=10.0, gloo=40.0, mpi=11.0):
+    times = {}
+    for name in ("all_gather", "reduce_scatter", "all_reduce"):
+        for bytes_ in [4096 << (2 * i) for i in range(9)]:
+            for kind in ("user", "arena"):
+                times |= {("libds", name, kind, bytes_): [ours], ("mpi", name, kind, bytes_): [mpi]}
+            times |= {("gloo", name, "user", bytes_): [gloo], ("libds", "copy", "arena", bytes_): [5.0]}
+    return times
+
+
+def tiers(nvme):
+    return {"device": 100.0, "nvme": nvme}, {"device": 100.0, "nvme": nvme}
+
+
+# (bench, judge, figures that hold, figures that each miss one bar)
+CASES = [
+    ("before", "judge", ("train_step", [1.0] * 24), [("train_step", [1.02] * 24)]),
+    ("before", "judge_comm", ({"a": 1.0, "b": 1.04},), [({"a": 1.0, "b": 1.2},)]),
+    ("comm", "judge", (2, comm_times()), [(2, comm_times(gloo=29.0)), (2, comm_times(mpi=9.9))]),
+    ("comm", "judge", (4, comm_times(mpi=8.5)), [(4, comm_times(mpi=8.0))]),
+    ("decode", "judge", ("share           68.0 % (of STREAM)\n",), [("share           49.9 % (of STREAM)\n",)]),
+    ("memory", "judge", (2, {0: 164 * MIB, 1: 90 * MIB}, [100 * MIB] * 2, 115 * MIB, 100 * MIB),
+     [(2, {0: 165 * MIB, 1: 90 * MIB}, [100 * MIB] * 2, 100 * MIB, 100 * MIB),
+      (2, {0: 100 * MIB, 1: 90 * MIB}, [100 * MIB] * 2, 116 * MIB, 100 * MIB)]),
+    ("plan", "judge", (PLAN.format(0.4, 1.9, 1.9),),
+     [(PLAN.format(0.6, 1.9, 1.9),), (PLAN.format(0.4, 2.1, 1.9),), (PLAN.format(0.4, 1.9, 2.1),)]),
+    ("tiers", "judge", (1000000, *tiers(81.0)), [(1000000, *tiers(79.0))]),
+    ("tokenizer", "judge", ("gpt2", 4 << 20, 0.1, 1.0, True),
+     [("gpt2", 4 << 20, 0.1, 1.0, False), ("gpt2", 4 << 20, 0.3, 1.0, True)]),
+    ("train_small", "judge", (3, 1300.0, 1000.0), [(3, 1100.0, 1000.0), (3, math.nan, 1000.0)]),
+    ("train_step", "judge_torch", (RATIOS, 3.0, 3.1),
+     [(RATIOS | {"autocast": 1.6}, 3.0, 3.1), (RATIOS | {"bf16+compile": 1.1}, 3.0, 3.1), (RATIOS, 3.2, 3.1)]),
+    ("train_step", "judge_stage", ("2", [1.6, 1.7], 2.0), [("2", [1.4, 1.7], 2.0)]),
+    ("train_step", "judge_stages", (1.0, 1.1), [(1.0, 1.2)]),
+    ("train_step", "judge_reproducible", ("0", 8192, 1.0, 1.05), [("0", 8192, 1.0, 1.2)]),
+]
+wrong = []
+
+
+def expect(ok, said):
+    if not ok:
+        wrong.append(said)
+
+
+def outcome(verdict, judge, figures):
+    """Exit code and text of a bench whose only measurement is `figures`."""
+    text = io.StringIO()
+    with contextlib.redirect_stdout(text), contextlib.redirect_stderr(text):
+        try:
+            verdict.run(lambda bars: judge(bars, *figures))
+        except SystemExit as end:
+            return end.code, text.getvalue()
+
+
+def judged(folder):
+    verdict = importlib.import_module("verdict")
+    seen = set()
+    for bench, name, good, bad in CASES:
+        judge = getattr(importlib.import_module(bench), name)
+        seen.add((bench, name))
+        code, text = outcome(verdict, judge, good)
+        expect(code == 0 and re.match(r"PASS: (\d+) of \1 bars hold", text.splitlines()[-1]) and "MISSED" not in text,
+               f"{bench}.{name} of {good}: exit code {code}, {text}")
+        for figures in bad:
+            code, text = outcome(verdict, judge, figures)
+            expect(code == 1 and text.splitlines()[-1].startswith("FAIL: ") and "MISSED" in text,
+                   f"{bench}.{name} of {figures}: exit code {code}, {text}")
+    for path in folder.glob("*.py"):  # no judge is without a case
+        for name in re.findall(r"^def (judge\w*)\(", path.read_text(), re.MULTILINE):
+            expect((path.stem, name) in seen, f"{path.name}: {name} has no case in this test")
+
+
+def one_way(folder):
+    """No file judges by itself."""
+    for path in sorted(folder.rglob("*")):
+        if path.suffix not in (".py", ".cpp", ".c", ".h", ".sh") or path.name == "verdict.py":
+            continue
+        text = path.read_text()
+        expect("MISSED" not in text and "PASS" not in text, f"{path.name} prints a verdict of its own")
+        if path.suffix == ".py":
+            expect("    verdict.run(main)\n" in text[-40:], f"{path.name} does not end with verdict.run(main)")
+        else:
+            expect(not re.search(r"\bbars? (of|at|is|\d)", text), f"{path.name} has a bar, which belongs to a .py beside it")
+
+
+def ends_early(folder):
+    """A program of its own: no figure, an exception, and an exit in the middle fail, with the verdict last."""
+    for body, code, last in [("pass", 1, "FAIL: no bar was judged"), ("1 / 0", 1, "FAIL: the bench ended"),
+                             ("bars.least('a', 2, 1); sys.exit(0)", 2, "FAIL: the bench ended"),
+                             ("bars.least('a', 0, 1); bars.least('b', 2, 1)", 1, "FAIL: 1 of 2 bars missed: a 0 of at least 1"),
+                             ("bars.only_figures('a figure')", 0, "PASS: no bars, a figure"),
+                             ("bars.least('a', 2, 1); bars.left_out('MPI')", 0, "PASS: 1 of 1 bars hold; left out: MPI")]:
+        with tempfile.TemporaryDirectory() as scratch:
+            path = pathlib.Path(scratch) / "bench.py"
+            path.write_text(f"import sys\nsys.path.insert(0, {str(folder)!r})\nimport verdict\n\n\ndef main(bars):\n"
+                            f"    print('figures')\n    {body}\n\n\nverdict.run(main)\n")
+            done = subprocess.run([sys.executable, path], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        expect(done.returncode == code and done.stdout.splitlines()[-1].startswith(last),
+               f"a bench of '{body}': exit code {done.returncode}, {done.stdout}")
+
+
+def main():
+    folder = pathlib.Path(sys.argv[1]).resolve()
+    sys.path.insert(0, str(folder))
+    judged(folder)
+    one_way(folder)
+    ends_early(folder)
+    for line in wrong:
+        print(line)
+    print(f"bench_verdict_test: {len(CASES)} judges, {len(wrong)} wrong")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
