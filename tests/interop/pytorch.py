@@ -1,4 +1,4 @@
-"""What other frameworks say of libds, outside the test suite (./run interop [STEPS]).
+"""What other frameworks say of libds, outside the test suite (./run interop pytorch [STEPS]).
 
 1. The main job's model in PyTorch, with libds's initial weights, the same batches, AdamW, schedule and clipping: losses of
    f32 agree to 1e-5 of the loss, and the parameters at the end to 1e-3 of each tensor's largest value.

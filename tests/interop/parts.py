@@ -1,0 +1,50 @@
+"""Everything that other programs say of libds, part after part: ./run interop [PART [ARGUMENTS]].
+
+Without a PART each is run in turn, also behind one that fails; a table is printed last, and the exit code is 1 if any
+failed. The minutes are those of two cores.
+"""
+import os
+import subprocess
+import sys
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+# PART: (file, arguments when all parts run, minutes, what it is)
+PARTS = {
+    "key_defaults": ("key_defaults.py", [], 0.5, "what Transformers takes for keys that a config.json lacks"),
+    "pytorch": ("pytorch.py", [], 1, "20 f32 steps beside PyTorch's; safetensors and tensorboard read our files"),
+    "models": ("models.py", ["72"], 6, "random model folders beside Transformers, six of each family"),
+    "deepspeed": ("deepspeed_beside.py", [], 8, "10 steps of ZeRO 0 to 3 beside DeepSpeed's"),
+    "curve": ("curve.py", [], 8, "200 steps of bf16 training beside PyTorch's, 3 seeds"),
+}
+
+
+def run(part, arguments):
+    """Exit code of a part, and its seconds."""
+    begin = time.monotonic()
+    code = subprocess.call([sys.executable, os.path.join(HERE, PARTS[part][0]), *arguments])
+    return code, time.monotonic() - begin
+
+
+def main():
+    if len(sys.argv) > 1:
+        part = sys.argv[1]
+        if part not in PARTS:
+            print(f"interop: '{part}' is none of {', '.join(PARTS)}", file=sys.stderr)
+            return 2
+        return run(part, sys.argv[2:])[0]
+    done = {}
+    for number, (part, (_, arguments, minutes, what)) in enumerate(PARTS.items(), 1):
+        print(f"---- {number} of {len(PARTS)}: {part}: {what}, about {minutes} min", flush=True)
+        done[part] = run(part, arguments)
+    print("----")
+    for part, (code, seconds) in done.items():
+        print(f"{'ok  ' if code == 0 else 'FAIL'} {part:13} {seconds / 60:5.1f} min  {PARTS[part][3]}")
+    failed = [part for part, (code, _) in done.items() if code != 0]
+    print(f"interop: {len(PARTS) - len(failed)} of {len(PARTS)} parts passed"
+          + (f", failed: {', '.join(failed)}" if failed else ""))
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

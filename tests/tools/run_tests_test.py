@@ -1,0 +1,74 @@
+#!/usr/bin/env python3
+"""tools/run_tests.py on made-up tests: which skips fail, what is told of them, and that ctest's summary is last."""
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+RUN_TESTS = pathlib.Path(__file__).resolve().parents[2] / "tools" / "run_tests.py"
+PASSES = "echo fine"
+NO_BROWSER = "echo 'skipped: no browser here'; exit 77"
+GTEST = """printf '[ RUN      ] A.b\\n/x/a_test.cpp:3: Skipped\\nthis machine lacks it\\n\\n[  SKIPPED ] A.b (0 ms)\\n'"""
+INSIDE = "printf '[ RUN      ] A.a\\n[       OK ] A.a (0 ms)\\n'; " + GTEST + "; printf '[ RUN      ] A.c\\n[       OK ] A.c (0 ms)\\n'"
+SKIPS = """# a comment
+cli\\.report   no_browser  no browser
+program/A\\.b  always      lacks it
+one\\.A\\.b    always      lacks it
+"""
+wrong = []
+
+
+def run(tests, skips=SKIPS, browser=""):
+    """Exit code and lines of run_tests.py on [(name, command, properties)]."""
+    with tempfile.TemporaryDirectory() as folder:
+        root = pathlib.Path(folder)
+        lines = []
+        for name, command, properties in tests:
+            (root / f"{name}.sh").write_text(command + "\n")
+            lines.append(f'add_test([=[{name}]=] sh "{root}/{name}.sh")\n')
+            lines.append(f"set_tests_properties([=[{name}]=] PROPERTIES {properties})\n" if properties else "")
+        (root / "CTestTestfile.cmake").write_text("".join(lines))
+        (root / "skips").write_text(skips)
+        (root / "phases").write_text("120 build release\n")
+        environment = {**os.environ, "DS_BROWSER": browser, "PATH": os.environ["PATH"]}
+        done = subprocess.run([sys.executable, RUN_TESTS, root, "--skips", root / "skips", "--phases", root / "phases"],
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment, check=False)
+    return done.returncode, done.stdout.splitlines()
+
+
+def expect(what, outcome, code, *parts):
+    got, lines = outcome
+    text = "\n".join(lines)
+    lost = [part for part in parts if not re.search(part, text, re.MULTILINE)]
+    last = [i for i, line in enumerate(lines) if re.match(r"\d+% tests passed", line)]
+    behind = [i for i, line in enumerate(lines) if "Where the minutes went" in line or line.startswith("Skipped:")]
+    if got != code or lost or not last or max(behind, default=0) > last[0]:
+        wrong.append(f"{what}: exit code {got}, not {code}; missing {lost}:\n{text}")
+
+
+SKIPPED = 'SKIP_RETURN_CODE 77'
+BY_WORDS = 'SKIP_REGULAR_EXPRESSION "\\\\[  SKIPPED \\\\]"'
+expect("all pass", run([("a.b", PASSES, "")]), 0, r"^ +2\.0  build release$", r"^Skipped: nothing$")
+expect("a failed test", run([("a.b", "exit 1", "")]), 8, r"a\.b \(Failed\)")
+expect("a skip that is not listed", run([("a.b", PASSES, ""), ("a.c", NO_BROWSER, SKIPPED)]), 1,
+       r"FAILED: may not be skipped here: a\.c: no browser here", r"^FAILED: 1 skipped")
+if not any(os.access(f"{folder}/{name}", os.X_OK) for folder in os.environ["PATH"].split(":")
+           for name in ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")):
+    expect("a listed skip", run([("cli.report", NO_BROWSER, SKIPPED)]), 0, r"^  cli\.report: no browser here$")
+expect("a listed skip where it could run", run([("cli.report", NO_BROWSER, SKIPPED)], browser="/bin/true"), 1,
+       r"FAILED: may not be skipped here: cli\.report")
+expect("a listed skip for another reason", run([("one.A.b", "echo skipped: too lazy; exit 77", SKIPPED)]), 1,
+       r"FAILED: may not be skipped here: one\.A\.b: too lazy")
+expect("a skip without a reason", run([("one.A.b", "exit 77", SKIPPED)]), 1, r"one\.A\.b: ")
+expect("a test of gtest", run([("one.A.b", GTEST, BY_WORDS)]), 0, r"^  one\.A\.b: this machine lacks it$")
+expect("a listed skip inside of a program", run([("program", INSIDE, "")]), 0, r"^  program/A\.b: this machine lacks it$")
+expect("an unlisted skip inside of a program", run([("other", INSIDE, "")]), 1,
+       r"FAILED: may not be skipped here: other/A\.b: this machine lacks it")
+code, lines = run([("a.b", PASSES, "")], skips="a never because\n")
+if code == 0 or "condition" not in "".join(lines):
+    wrong.append(f"a condition that nobody knows: exit code {code}, {lines}")
+
+print(*wrong, f"run_tests_test: {len(wrong)} wrong", sep="\n")
+sys.exit(1 if wrong else 0)
