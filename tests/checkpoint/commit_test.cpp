@@ -110,7 +110,7 @@ TEST(CheckpointCommit, OneFailingRankFailsAll) {
 // Not under a sanitizer, where a text of this size takes a minute.
 TEST(CheckpointCommit, AManifestThatCannotBeReadAgainIsNotCommitted) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  GTEST_SKIP();
+  GTEST_SKIP() << "a text of this size takes a minute under a sanitizer";
 #endif
   TempFolder folder;
   std::string old = save_fake(folder.path(), 2);
