@@ -21,6 +21,7 @@ static void text_round_trip(void) {
   check_ok(ds_graph_parse(first, &parsed), "parse");
   second = graph_text(parsed);
   check(strcmp(first, second) == 0, "parse is the inverse of print");
+  ds_graph_destroy(parsed);
   check_error(ds_graph_parse("graph nonsense", &parsed), DS_ERROR_INVALID_ARGUMENT, "");
   check(parsed == NULL, "nothing parsed");
   free(first);
@@ -59,6 +60,7 @@ static void refusals(void) {
               "uniform");
   check_error(ds_graph_param(graph, "v", w_dims, 2, "normal", HUGE_VAL, &out), DS_ERROR_INVALID_ARGUMENT,
               "scale must be finite and not negative, got inf");
+  ds_graph_destroy(graph);
   check_error(ds_graph_create("g", 0, &graph), DS_ERROR_INVALID_ARGUMENT,
               "bound must be 1 to 2147483647, got 0");
 }

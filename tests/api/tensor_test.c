@@ -45,6 +45,7 @@ static void own_and_lent(void) {
   check(out_dims[1] == -5 && data == memory, "only what fits is written");
   check_ok(ds_tensor_create(DS_DTYPE_F32, other, 2, NULL, &turned), "another shape");
   check_error(ds_tensor_copy(turned, own), DS_ERROR_INVALID_ARGUMENT, "to is f32[3,2], from is f32[2,3]");
+  ds_tensor_destroy(turned);
   check_error(ds_tensor_create(DS_DTYPE_NONE, dims, 2, NULL, &turned), DS_ERROR_INVALID_ARGUMENT,
               "dtype must be");
   check(turned == NULL, "out is NULL after an error");
