@@ -1,6 +1,8 @@
 #pragma once
 #include <gtest/gtest.h>
 
+#include <cstdint>
+#include <cstdlib>
 #include <fstream>
 #include <functional>
 #include <string>
@@ -23,6 +25,15 @@ inline void expect_good_message(const Error& error) {
     ADD_FAILURE() << "character " << int{c} << " in: " << text;
     break;
   }
+}
+
+// How many of `all` random inputs are tried: a fifth under a sanitizer, where each takes ten times as long,
+// unless DS_LONG is set (./run test --long).
+inline uint32_t draws(uint32_t all) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  if (!std::getenv("DS_LONG")) return all / 5;
+#endif
+  return all;
 }
 
 // How readers ended that were given damaged input: with a value, or with one good ds::Error; never otherwise,

@@ -48,7 +48,7 @@ TEST_P(FuzzFamilies, RandomDocuments) {
   std::string text = model_configs()[GetParam()];
   Json document = Json::parse(text);
   Attempts attempts(kLargestGraph);
-  for (uint32_t i = 0; i < 600; ++i) {
+  for (uint32_t i = 0; i < draws(600); ++i) {
     Dice dice(31 + GetParam(), i);
     SCOPED_TRACE(i);
     attempts.run([&] {
@@ -57,8 +57,8 @@ TEST_P(FuzzFamilies, RandomDocuments) {
                dice.one_in(2) ? HfMode::training : HfMode::evaluation);
     });
   }
-  EXPECT_GT(attempts.loaded, 20);
-  EXPECT_GT(attempts.refused, 200);
+  EXPECT_GT(attempts.loaded, static_cast<int>(draws(20)));
+  EXPECT_GT(attempts.refused, static_cast<int>(draws(200)));
 }
 
 INSTANTIATE_TEST_SUITE_P(All, FuzzFamilies, testing::Range(size_t{0}, model_configs().size()));
@@ -88,7 +88,7 @@ TEST(FuzzRunConfig, RandomDocuments) {
   Json document = Json::parse(text);
   Json whole = parse_config(document, 2).effective().at("config");  // every key that there is
   Attempts attempts;
-  for (uint32_t i = 0; i < 6000; ++i) {
+  for (uint32_t i = 0; i < draws(6000); ++i) {
     Dice dice(51, i);
     SCOPED_TRACE(i);
     attempts.run([&] {
@@ -102,8 +102,8 @@ TEST(FuzzRunConfig, RandomDocuments) {
       for (int64_t step : {0, 1, 10, 100000}) learning_rate(config, step);
     });
   }
-  EXPECT_GT(attempts.loaded, 200);
-  EXPECT_GT(attempts.refused, 2000);
+  EXPECT_GT(attempts.loaded, static_cast<int>(draws(200)));
+  EXPECT_GT(attempts.refused, static_cast<int>(draws(2000)));
 }
 
 }  // namespace

@@ -133,7 +133,7 @@ TEST_F(FuzzModelFolder, LoopsAndLinks) {
 }
 
 TEST_F(FuzzModelFolder, RandomFiles) {
-  for (uint32_t i = 0; i < 2500; ++i) {
+  for (uint32_t i = 0; i < draws(2500); ++i) {
     Dice dice(21, i);
     SCOPED_TRACE(i);
     size_t shard = static_cast<size_t>(dice.below(2));
@@ -164,8 +164,8 @@ TEST_F(FuzzModelFolder, RandomFiles) {
     }
   }
   EXPECT_TRUE(attempt());
-  EXPECT_GT(attempts_.loaded, 100);
-  EXPECT_GT(attempts_.refused, 1000);
+  EXPECT_GT(attempts_.loaded, static_cast<int>(draws(100)));
+  EXPECT_GT(attempts_.refused, static_cast<int>(draws(1000)));
 }
 
 }  // namespace

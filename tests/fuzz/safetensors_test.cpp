@@ -131,23 +131,23 @@ TEST_F(FuzzSafetensors, NamesThatAreNoLines) {
 }
 
 TEST_F(FuzzSafetensors, RandomBytes) {
-  for (uint32_t i = 0; i < 4000; ++i) {
+  for (uint32_t i = 0; i < draws(4000); ++i) {
     Dice dice(11, i);
     SCOPED_TRACE(i);
     attempt(mutate_bytes(good_, dice));
   }
-  EXPECT_GT(attempts_.loaded, 20);
-  EXPECT_GT(attempts_.refused, 2000);
+  EXPECT_GT(attempts_.loaded, static_cast<int>(draws(20)));
+  EXPECT_GT(attempts_.refused, static_cast<int>(draws(2000)));
 }
 
 TEST_F(FuzzSafetensors, RandomHeaders) {
-  for (uint32_t i = 0; i < 4000; ++i) {
+  for (uint32_t i = 0; i < draws(4000); ++i) {
     Dice dice(12, i);
     SCOPED_TRACE(i);
     attempt(with_header(mutate_json(header_, dice)));
   }
-  EXPECT_GT(attempts_.loaded, 100);
-  EXPECT_GT(attempts_.refused, 2000);
+  EXPECT_GT(attempts_.loaded, static_cast<int>(draws(100)));
+  EXPECT_GT(attempts_.refused, static_cast<int>(draws(2000)));
 }
 
 }  // namespace

@@ -33,13 +33,13 @@ TEST_P(FuzzTokenizer, RandomDocuments) {
   std::string path = folder / "tokenizer.json", text = get_file(kFolders + GetParam() + "/tokenizer.json");
   Json document = Json::parse(text);
   Attempts attempts;
-  for (uint32_t i = 0; i < 250; ++i) {
+  for (uint32_t i = 0; i < draws(250); ++i) {
     Dice dice(61, i);
     SCOPED_TRACE(i);
     put_file(path, dice.one_in(3) ? mutate_bytes(text, dice) : mutate_json(document, dice).dump());
     attempts.run([&] { use(path); });
   }
-  EXPECT_GT(attempts.refused, 50);
+  EXPECT_GT(attempts.refused, static_cast<int>(draws(50)));
 }
 
 // The vocabulary is most of the document: here are edits of the rest.
@@ -48,7 +48,7 @@ TEST_P(FuzzTokenizer, RandomParts) {
   std::string path = folder / "tokenizer.json";
   Json document = Json::parse(get_file(kFolders + GetParam() + "/tokenizer.json"));
   Attempts attempts;
-  for (uint32_t i = 0; i < 500; ++i) {
+  for (uint32_t i = 0; i < draws(500); ++i) {
     Dice dice(62, i);
     SCOPED_TRACE(i);
     Json damaged = document;
@@ -58,8 +58,8 @@ TEST_P(FuzzTokenizer, RandomParts) {
     put_file(path, damaged.dump());
     attempts.run([&] { use(path); });
   }
-  EXPECT_GT(attempts.loaded, 10);
-  EXPECT_GT(attempts.refused, 50);
+  EXPECT_GT(attempts.loaded, static_cast<int>(draws(10)));
+  EXPECT_GT(attempts.refused, static_cast<int>(draws(50)));
 }
 
 INSTANTIATE_TEST_SUITE_P(All, FuzzTokenizer,
@@ -75,7 +75,7 @@ void damage_files(const std::string& from, const std::vector<std::string>& names
     put_file(folder / name, good.back());
   }
   Attempts attempts;
-  for (uint32_t i = 0; i < 600; ++i) {
+  for (uint32_t i = 0; i < draws(600); ++i) {
     Dice dice(63, i);
     SCOPED_TRACE(i);
     auto which = static_cast<size_t>(dice.below(static_cast<int64_t>(names.size())));
@@ -83,8 +83,8 @@ void damage_files(const std::string& from, const std::vector<std::string>& names
     attempts.run([&] { use(folder.path()); });
     put_file(folder / names[which], good[which]);
   }
-  EXPECT_GT(attempts.loaded, 20);
-  EXPECT_GT(attempts.refused, 100);
+  EXPECT_GT(attempts.loaded, static_cast<int>(draws(20)));
+  EXPECT_GT(attempts.refused, static_cast<int>(draws(100)));
 }
 
 TEST(FuzzTokenizerPair, RandomFiles) {
