@@ -27,7 +27,7 @@ choose() {
   [ -n "$source" ] || return 0
   # Files above 256 KB are tables, those under 1 KB say little.
   set --
-  for other in dist-packages site-packages distutils lib2to3 ensurepip test tests encodings pydoc_data 'config-*'; do
+  for other in dist-packages site-packages distutils lib2to3 ensurepip test tests encodings pydoc_data 'config-*' '_sysconfigdata*'; do
     set -- "$@" -o -name "$other"
   done
   shift
