@@ -591,7 +591,7 @@ DS_API ds_status ds_run_communicator(const char* config, const char* resume, cha
  * @param stop [nullable] may become non-zero at any time (also in a signal handler): the run saves and ends
  * @return DS_OK when all steps are done; DS_ERROR_USER when the stop flag or a callback ended the run before:
  * it is saved, and a call with `resume` goes on; DS_ERROR_STATE when the stop flag ended it before anything
- * was made; DS_ERROR_NUMERIC when a step was not finite: saved likewise; DS_ERROR_CONFIG for missed `run.bars`
+ * was made; DS_ERROR_NUMERIC when a step was not finite: saved likewise; DS_ERROR_CONFIG: run.bars
  */
 DS_API ds_status ds_run_train(ds_comm* comm, const char* config, const char* resume, int32_t quiet,
                               ds_run_batch_fn* batch, ds_run_progress_fn* progress,
