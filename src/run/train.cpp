@@ -206,12 +206,12 @@ class Run {
   void check_bars() const {
     for (const std::string& name : config_.run.bars) {
       if (!std::isnan(bar(name))) continue;
-      raise(
-          DS_ERROR_CONFIG,
-          "run.bars: there is no \"{}\" to compare with: it needs held-out text of a model that predicts the "
-          "next token{}",
-          name,
-          name == "gzip" ? ", at most 64 MiB of it" : fmt::format(" and at most {} tokens", kBaselineVocab));
+      std::string limit =
+          name == "gzip" ? ", at most 64 MiB of it" : fmt::format(" and at most {} tokens", kBaselineVocab);
+      raise(DS_ERROR_CONFIG,
+            "run.bars: there is no \"{}\" to compare with: it needs held-out text of a model that predicts "
+            "the next token{}",
+            name, limit);
     }
   }
 
@@ -224,8 +224,8 @@ class Run {
         if (report.heldout_loss < level) continue;
         raise(DS_ERROR_CONFIG,
               "run.bars: the held-out loss after step {}, {:.4f} nats a token ({:.3f} bits a byte), is not "
-              "below "
-              "{}, {:.4f} ({:.3f}); the run is complete in '{}'",
+              "below {}, "
+              "{:.4f} ({:.3f}); the run is complete in '{}'",
               report.step, report.heldout_loss, report.heldout_loss * unit, name, level, level * unit,
               folder_.path);
       }
@@ -358,6 +358,10 @@ class Run {
                            report.heldout_loss * unit);
         for (const auto& [name, loss] : baselines()) {
           line += fmt::format(", {}{} {:.3f}", name, name == "gzip" ? " -9" : " of tokens", loss * unit);
+        }
+        int64_t seen = config_.run.eval_batches * comm_.size() * config_.micro_batch * config_.sequence;
+        if (seen < data_->heldout_tokens()) {
+          line += fmt::format(" (the model's is of {} of the {} tokens)", seen, data_->heldout_tokens());
         }
         record_->note(line);
       }
