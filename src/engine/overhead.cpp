@@ -30,14 +30,14 @@ int64_t anonymous_code() {
 
 // A sanitizer has an allocator of its own. The C library's is then never set up, and mallinfo2() of two
 // threads would set it up in both at once.
-int64_t heap_now() {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  return 0;
+int64_t heap_now() { return 0; }
 #else
+int64_t heap_now() {
   struct mallinfo2 heap = mallinfo2();
   return static_cast<int64_t>(heap.uordblks + heap.hblkhd);
-#endif
 }
+#endif
 
 int64_t taken_now() { return heap_now() + anonymous_code(); }
 
