@@ -49,8 +49,7 @@ std::string loss_tile(const RunSummary& summary) {
     std::string levels;
     for (const auto& [name, value] : summary.baselines) {
       if (!std::isfinite(value)) continue;
-      std::string of = name == "gzip" ? "gzip -9" : name + (std::isfinite(unit) ? " of tokens" : " model");
-      levels += fmt::format("; {} {:.3f}", of, std::isfinite(unit) ? value * unit : value);
+      levels += fmt::format("; {} {:.3f}", baseline_text(name), std::isfinite(unit) ? value * unit : value);
     }
     std::string tiles = tile("Held-out loss", fmt::format("{:.4f}", loss),
                              "nats per token" + (std::isfinite(unit) ? "" : levels));

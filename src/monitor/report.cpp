@@ -261,8 +261,7 @@ std::string samples_card(const RunSummary& summary) {
       html = note("It continues this beginning of the held-out text:") + "<pre>" + html_text(sample.prompt) +
              "</pre>";
     }
-    std::string when = sample.step == 0 ? "before the first step" : fmt::format("after step {}", sample.step);
-    html += fmt::format("<h3>{}</h3><pre>{}</pre>", when, html_text(sample.text));
+    html += fmt::format("<h3>{}</h3><pre>{}</pre>", after_step(sample.step), html_text(sample.text));
   }
   return html.empty() ? html : "<h2>What the model writes</h2>" + html;
 }

@@ -56,6 +56,14 @@ std::string time_text(double seconds) {
   return fmt::format("{} h {:02} min", whole / 3600, whole / 60 % 60);
 }
 
+std::string after_step(int64_t step) {
+  return step == 0 ? "before the first step" : fmt::format("after step {}", step);
+}
+
+std::string baseline_text(std::string_view name) {
+  return name == "gzip" ? "gzip -9" : fmt::format("{} of tokens", name);
+}
+
 std::string html_text(std::string_view text) {
   std::string out;
   while (!text.empty()) {

@@ -4,6 +4,7 @@
 
 #include "data/tokenizer.h"
 #include "inference/generate.h"
+#include "monitor/text.h"
 #include "run/generate.h"
 #include "run/stop.h"
 
@@ -53,8 +54,7 @@ std::string sample_text(const SampleRecord& sample, bool with_prompt) {
   if (with_prompt && !sample.prompt.empty()) {
     out = "samples continue this beginning of the held-out text:" + marked(sample.prompt, "  > ") + "\n";
   }
-  out +=
-      sample.step == 0 ? "sample before the first step:" : fmt::format("sample after step {}:", sample.step);
+  out += fmt::format("sample {}:", after_step(sample.step));
   return out + marked(sample.text, "  | ");
 }
 

@@ -224,8 +224,7 @@ class Run {
         if (report.heldout_loss < level) continue;
         raise(DS_ERROR_CONFIG,
               "run.bars: the held-out loss after step {}, {:.4f} nats a token ({:.3f} bits a byte), is not "
-              "below {}, "
-              "{:.4f} ({:.3f}); the run is complete in '{}'",
+              "below {}, {:.4f} ({:.3f}); the run is complete in '{}'",
               report.step, report.heldout_loss, report.heldout_loss * unit, name, level, level * unit,
               folder_.path);
       }
@@ -357,7 +356,7 @@ class Run {
         line = fmt::format("bits a byte of the {} held-out bytes: model {:.3f}", text_.heldout_bytes,
                            report.heldout_loss * unit);
         for (const auto& [name, loss] : baselines()) {
-          line += fmt::format(", {}{} {:.3f}", name, name == "gzip" ? " -9" : " of tokens", loss * unit);
+          line += fmt::format(", {} {:.3f}", baseline_text(name), loss * unit);
         }
         int64_t seen = config_.run.eval_batches * comm_.size() * config_.micro_batch * config_.sequence;
         if (seen < data_->heldout_tokens()) {

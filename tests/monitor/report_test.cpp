@@ -96,7 +96,7 @@ TEST(Report, IsOneCompleteDocument) {
   for (const char* part :
        {"run &lt;7&gt;",
         "gpt h384 &amp; more",
-        "<dt>Held-out loss</dt><dd>1.5309<small>nats per token; unigram model 3.630",
+        "<dt>Held-out loss</dt><dd>1.5309<small>nats per token; unigram of tokens 3.630",
         "<dt>Parameters</dt><dd>10.7M<small>10,700,000<",
         "<dt>Tokens seen</dt><dd>540k<small>300 steps of 1,800 tokens<",
         "<dt>Training time</dt><dd>1 min 00 s<small>median step 200 ms;",

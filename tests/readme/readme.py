@@ -10,10 +10,11 @@ import subprocess
 import sys
 import tempfile
 
+from shown import difference
+
 SOURCE, BUILD = (pathlib.Path(word).resolve() for word in sys.argv[1:3])
 LIBDS = str(BUILD / "bin" / "libds")
 README = (SOURCE / "README.md").read_text()
-NEAR = 0.05  # of a printed loss: processors round differently
 PICTURE = SOURCE / "docs" / "images" / "plan.svg"
 failures = []
 
@@ -38,14 +39,8 @@ def quickstart():
     shown = blocks("c")
     expect(shown == [(SOURCE / "examples" / "quickstart.c").read_text()], "the C program is not examples/quickstart.c")
     wanted, got = blocks("")[0].splitlines(), run(BUILD / "bin" / "example_quickstart").splitlines()
-    expect(len(wanted) == len(got), f"the C program prints {len(got)} lines, README has {len(wanted)}")
-    for line, other in zip(wanted, got):
-        for one, two in zip(line.split(), other.split()):
-            try:
-                same = abs(float(one) - float(two)) <= NEAR * abs(float(one))
-            except ValueError:
-                same = one == two
-            expect(same, f"README has '{line}', the C program prints '{other}'")
+    line = difference(wanted, got)
+    expect(line is None, f"README has '{line}', the C program prints {got}")
 
 
 def configuration(folder):

@@ -1,12 +1,16 @@
 #include "data/tokenizers/bpe_learner.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <queue>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "core/base/error.h"
 #include "core/base/stop.h"
 #include "data/tokenizers/byte_alphabet.h"
+#include "data/tokenizers/hugging_face.h"
 #include "data/tokenizers/pre_tokenizer.h"
 #include "io/file.h"
 
@@ -15,15 +19,6 @@ namespace {
 
 void check_stop(const volatile int32_t* stop) {
   if (stop_asked(stop)) raise(DS_ERROR_USER, "a stop was asked for while the vocabulary was learned");
-}
-
-Json byte_level() {
-  Json out;
-  out.set("type", "ByteLevel");
-  out.set("add_prefix_space", false);
-  out.set("trim_offsets", true);
-  out.set("use_regex", true);
-  return out;
 }
 
 // Ascending pairs are ascending keys.
@@ -125,7 +120,7 @@ class Learner {
     auto left = static_cast<int32_t>(key >> 32), right = static_cast<int32_t>(key & 0xffffffff);
     int32_t token = token_of(left, right);
     // A pair comes a second time when another merge has made one of its tokens anew. Its rank stays.
-    if (ranked_.emplace(key, true).second) out_.merges.emplace_back(left, right);
+    if (ranked_.insert(key).second) out_.merges.emplace_back(left, right);
     std::vector<uint32_t> words = std::move(pairs_.at(key).words);
     pairs_.at(key).words.clear();
     for (uint32_t index : words) {
@@ -159,7 +154,7 @@ class Learner {
   int32_t byte_token_[256];
   std::vector<Word> words_;
   std::unordered_map<uint64_t, Pair> pairs_;
-  std::unordered_map<uint64_t, bool> ranked_;
+  std::unordered_set<uint64_t> ranked_;
   std::priority_queue<Candidate> heap_;
   std::vector<uint64_t> risen_;  // pairs with the token that a merge makes: only their counts may rise
 };
@@ -168,7 +163,7 @@ class Learner {
 
 std::vector<std::pair<std::string, int64_t>> count_words(std::string_view text,
                                                          const volatile int32_t* stop) {
-  const Json cut = byte_level();
+  const Json cut = byte_level(false);
   PreTokenizer pre_tokenizer = read_pre_tokenizer(&cut, "data.tokenizer");
   std::unordered_map<std::string, int64_t> counts;
   for (size_t begin = 0; begin < text.size();) {
@@ -218,9 +213,9 @@ Json learned_tokenizer_json(const LearnedBpe& learned) {
   json.set("padding", Json());
   json.set("added_tokens", Json::Array{std::move(end)});
   json.set("normalizer", Json());
-  json.set("pre_tokenizer", byte_level());
+  json.set("pre_tokenizer", byte_level(false));
   json.set("post_processor", Json());
-  json.set("decoder", byte_level());
+  json.set("decoder", byte_level(false));
   json.set("model", std::move(model));
   return json;
 }

@@ -23,13 +23,6 @@ Json::Array read_merges(const std::string& path) {
   return merges;
 }
 
-Json byte_level(bool add_prefix_space) {
-  Json out;
-  out.set("type", "ByteLevel");
-  out.set("add_prefix_space", add_prefix_space);
-  return out;
-}
-
 // The template that puts `begin` before a text.
 Json begin_template(const Json& vocabulary, const std::string& begin, const std::string& path) {
   const Json* id = vocabulary.find(begin);

@@ -203,6 +203,15 @@ class HuggingFace : public Tokenizer {
 
 }  // namespace
 
+Json byte_level(bool add_prefix_space) {
+  Json out;
+  out.set("type", "ByteLevel");
+  out.set("add_prefix_space", add_prefix_space);
+  out.set("trim_offsets", true);
+  out.set("use_regex", true);
+  return out;
+}
+
 std::unique_ptr<const Tokenizer> make_hugging_face(const Json& json, const std::string& path,
                                                    const SpecialTokens& named) {
   Section file(json, path);

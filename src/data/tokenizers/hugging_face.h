@@ -25,6 +25,9 @@ SpecialTokens read_special_tokens(const std::string& folder);
 std::unique_ptr<const Tokenizer> make_hugging_face(const Json& json, const std::string& path,
                                                    const SpecialTokens& named);
 
+// The pre-tokenizer or decoder "ByteLevel" of a tokenizer.json, with Hugging Face's other defaults.
+Json byte_level(bool add_prefix_space);
+
 // The tokens that the files beside a tokenizer add to it: added_tokens.json, then added_tokens_decoder of
 // tokenizer_config.json. Of an id, the last one counts; in order of ids.
 struct NamedToken {
