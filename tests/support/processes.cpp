@@ -15,7 +15,7 @@
 namespace ds::test {
 namespace {
 
-// "+" and the hash, or "-" and the message.
+// "+" and the hashes, or "-" and the message.
 std::string train_child(const Point& point, int steps, int rank, const std::string& url, size_t kill_at) {
   try {
     CommOptions options;
@@ -26,7 +26,7 @@ std::string train_child(const Point& point, int steps, int rank, const std::stri
     auto hook = [&](size_t) {
       if (++count == kill_at) kill(getpid(), SIGKILL);
     };
-    return "+" + train_rank(point, steps, *comm, {}, hook).hash;
+    return "+" + train_rank(point, steps, *comm, {}, hook).bits();
   } catch (const std::exception& error) {
     return std::string("-") + error.what();
   }

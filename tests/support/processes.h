@@ -6,7 +6,7 @@
 
 namespace ds::test {
 
-// What a rank process says: a hash, or the message of its error.
+// What a rank process says: its Outcome's bits(), or the message of its error.
 struct RankReport {
   bool ok = false;
   std::string text;

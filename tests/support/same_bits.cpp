@@ -65,6 +65,21 @@ class LedgerSpan {
   ProcessIo process_;
 };
 
+std::string hash_of(const std::vector<double>& values) {
+  Hash128 hash;
+  hash.update(values.data(), values.size() * sizeof(double));
+  return hash.hex();
+}
+
+// Every rank computes the loss and the norm itself; a rank with other bits spoils the hashes of the run.
+std::string disagreement(const std::vector<Outcome>& ranks) {
+  std::string out;
+  for (size_t r = 1; r < ranks.size(); ++r) {
+    if (ranks[r].bits() != ranks[0].bits()) out += fmt::format(" (rank {}: {})", r, ranks[r].bits());
+  }
+  return out;
+}
+
 }  // namespace
 
 Config config_of(const Point& p) {
@@ -155,10 +170,17 @@ std::string scratch_folder() { return std::string(DS_BINARY_DIR) + "/scratch"; }
 std::string Point::name() const {
   return fmt::format(
       "stage {} tier {} world {} nodes {} mics {} hpz {} by node {} quantized {} {} {} threads {} overlap {} "
-      "emulate {} reproducible {} leaves {} chaos {} {} {} vocab {} tied {} sparse {}",
+      "emulate {} reproducible {} leaves {} chaos {} {} {} head {} dropout {} clipping {} bucket {} reuse {} "
+      "vocab {} "
+      "tied {} sparse {} seed {}",
       stage, tier_name(tier), world, nodes, mics, hpz, gather_by_node, quantized_weights, gradient_bits,
       err_beta, threads, overlap, emulate, reproducible, leaves, chaos ? std::to_string(*chaos) : "off",
-      dtype_name(compute), optimizer, vocab, tied, sparse);
+      dtype_name(compute), optimizer, fused_head, dropout, clipping, bucket_size, max_reuse_distance, vocab,
+      tied, sparse, seed);
+}
+
+std::string Outcome::bits() const {
+  return fmt::format("payload {} losses {} norms {}", hash, loss_hash, norm_hash);
 }
 
 Outcome train_rank(const Point& p, int steps, Communicator& comm, const std::function<void(Program&)>& filter,
@@ -178,6 +200,8 @@ Outcome train_rank(const Point& p, int steps, Communicator& comm, const std::fun
   }
   out.ledgers.push_back(span.finish());
   out.hash = state_hash(engine);
+  out.loss_hash = hash_of(out.losses);
+  out.norm_hash = hash_of(out.grad_norms);
   return out;
 }
 
@@ -187,6 +211,7 @@ Outcome train_threads(const Point& p, int steps, const std::function<void(Progra
     outcomes[static_cast<size_t>(comm.rank())] = train_rank(p, steps, comm, filter);
   });
   Outcome out = outcomes[0];
+  out.loss_hash += disagreement(outcomes);
   out.ledgers.clear();
   for (const Outcome& o : outcomes) out.ledgers.push_back(o.ledgers[0]);
   return out;

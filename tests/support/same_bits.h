@@ -56,10 +56,14 @@ struct RankLedger {
 
 // What a run of a point leaves behind.
 struct Outcome {
-  std::string hash;                 // of masters, moments, parameters and gradients, unpadded, in name order
-  std::vector<double> losses;       // per step
+  std::string hash;       // of masters, moments, parameters and gradients, unpadded, in name order
+  std::string loss_hash;  // of the losses of all steps
+  std::string norm_hash;  // of the gradient's norms of all steps
+  std::vector<double> losses;
   std::vector<RankLedger> ledgers;  // per rank
   std::vector<double> grad_norms;
+  // The three hashes as text: what points that promise the same bits are compared by.
+  std::string bits() const;
 };
 
 // Where the files of offloaded states are made.

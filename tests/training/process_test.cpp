@@ -17,7 +17,7 @@ TEST(Processes, FourRanksReproduceOne) {
   Point four = one;
   four.world = 4;
   four.stage = 3;
-  std::string hash = train_threads(one, kSteps).hash;
+  std::string hash = train_threads(one, kSteps).bits();
   for (const RankReport& r : train_processes(four, kSteps)) EXPECT_TRUE(r.ok && r.text == hash) << r.text;
 }
 

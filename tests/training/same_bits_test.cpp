@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <fstream>
 #include <set>
 
 #include "core/base/trace.h"
@@ -14,13 +15,14 @@ namespace {
 
 constexpr int kSteps = 20;
 
-const std::string& reference_hash() {
-  static const std::string hash = [] {
+// Points are compared by Outcome::bits(); where they must differ, by the payload's hash alone.
+const Outcome& reference() {
+  static const Outcome outcome = [] {
     Point p;
     p.emulate = false;
-    return train_threads(p, kSteps).hash;
+    return train_threads(p, kSteps);
   }();
-  return hash;
+  return outcome;
 }
 
 // Every value of every axis, each stage with each tier.
@@ -91,41 +93,56 @@ bool want_full() {
   return full && std::string(full) == "full";
 }
 
-// Counts the points that were compared; the last line of the suite says how many and how long they took.
+// Counts the points that were compared; the last line of the suite says how many and how long they took. With
+// DS_SAME_BITS_FILE each point also leaves a line there, its name and its hashes, so that the files of two
+// builds can be compared.
 class SameBits : public testing::Test {
  protected:
-  static void SetUpTestSuite() { begin_ = now_ns(); }
+  static void SetUpTestSuite() {
+    begin_ = now_ns();
+    if (const char* path = std::getenv("DS_SAME_BITS_FILE")) lines_.open(path, std::ios::app);
+  }
   static void TearDownTestSuite() {
     fmt::print("same bits: {} points with ranks as threads, {} with ranks as processes, {:.1f} s\n", threads_,
                processes_, static_cast<double>(now_ns() - begin_) * 1e-9);
   }
-  static std::string hash_of(const Point& p) {
+  static Outcome outcome_of(const Point& p) {
     ++threads_;
-    return train_threads(p, kSteps).hash;
+    Outcome out = train_threads(p, kSteps);
+    note("threads", p, out.bits());
+    return out;
   }
-  static void expect_processes(const Point& p, const std::string& hash) {
+  static std::string bits_of(const Point& p) { return outcome_of(p).bits(); }
+  static void expect_processes(const Point& p, const std::string& bits) {
     ++processes_;
-    for (const RankReport& r : train_processes(p, kSteps))
-      EXPECT_TRUE(r.ok && r.text == hash) << "processes, " << p.name() << ": " << r.text;
+    std::vector<RankReport> reports = train_processes(p, kSteps);
+    for (const RankReport& r : reports)
+      EXPECT_TRUE(r.ok && r.text == bits) << "processes, " << p.name() << ": " << r.text;
+    note("processes", p, reports[0].text);
   }
 
  private:
+  static void note(const char* ranks, const Point& p, const std::string& bits) {
+    if (lines_.is_open()) lines_ << ranks << ' ' << p.name() << ": " << bits << std::endl;
+  }
+
+  static inline std::ofstream lines_;
   static inline int64_t begin_ = 0;
   static inline int threads_ = 0, processes_ = 0;
 };
 
 TEST_F(SameBits, StageTierOverlapThreadsChaos) {
   for (const Point& p : want_full() ? full_product() : cover())
-    EXPECT_EQ(hash_of(p), reference_hash()) << p.name();
+    EXPECT_EQ(bits_of(p), reference().bits()) << p.name();
 }
 
 TEST_F(SameBits, StageTierOverlapThreadsProcesses) {
-  for (const Point& p : process_points(want_full())) expect_processes(p, reference_hash());
+  for (const Point& p : process_points(want_full())) expect_processes(p, reference().bits());
 }
 
 TEST_F(SameBits, ReproducibleOverWorldSizes) {
   for (DType compute : {DS_DTYPE_BF16, DS_DTYPE_F32}) {
-    std::set<std::string> hashes;
+    std::set<std::string> bits;
     for (int i = 0; i < 16; ++i) {
       int world = 1 << (i / 4), stage = i % 4;
       Point p;
@@ -135,9 +152,9 @@ TEST_F(SameBits, ReproducibleOverWorldSizes) {
       p.world = world;
       p.stage = stage;
       p.tier = stage == 3 ? Tier::nvme : Tier::device;
-      hashes.insert(hash_of(p));
+      bits.insert(bits_of(p));
     }
-    EXPECT_EQ(hashes.size(), 1u) << dtype_name(compute);
+    EXPECT_EQ(bits.size(), 1u) << dtype_name(compute);
   }
 }
 
@@ -175,8 +192,8 @@ TEST_F(SameBits, ShardGroupsAndNodes) {
     Point plain;
     plain.world = world;
     plain.leaves = 2 * world;
-    std::string expected = hash_of(plain);
-    for (const Point& p : group_points(world, want_full())) EXPECT_EQ(hash_of(p), expected) << p.name();
+    std::string expected = bits_of(plain);
+    for (const Point& p : group_points(world, want_full())) EXPECT_EQ(bits_of(p), expected) << p.name();
     if (world > 4 && !want_full()) continue;
     for (Point p :
          {Point{.stage = 2, .nodes = 2}, Point{.stage = 3, .tier = Tier::host, .nodes = 2, .hpz = 2},
@@ -190,7 +207,7 @@ TEST_F(SameBits, ShardGroupsAndNodes) {
 
 // Its own states and update instruction.
 TEST_F(SameBits, SgdStageTierChaos) {
-  std::set<std::string> hashes;
+  std::set<std::string> bits, payloads;
   for (int stage = 0; stage <= 3; ++stage) {
     for (Tier tier : {Tier::device, Tier::host, Tier::nvme}) {
       Point p;
@@ -199,17 +216,18 @@ TEST_F(SameBits, SgdStageTierChaos) {
       p.tier = tier;
       p.threads = 1 + stage % 2;
       if (tier != Tier::device) p.chaos = static_cast<uint64_t>(1 + stage);
-      hashes.insert(hash_of(p));
+      Outcome out = outcome_of(p);
+      bits.insert(out.bits());
+      payloads.insert(out.hash);
     }
   }
-  EXPECT_EQ(hashes.size(), 1u);
-  EXPECT_NE(*hashes.begin(), reference_hash());
+  EXPECT_EQ(bits.size(), 1u);
+  EXPECT_FALSE(payloads.contains(reference().hash));
 }
 
-// Without `reproducible` the order of additions depends on the number of ranks.
 // Logits that are not rounded to bf16 give bits of their own, but the same on every stage and tier.
 TEST_F(SameBits, FusedHeadStageTier) {
-  std::set<std::string> hashes;
+  std::set<std::string> bits, payloads;
   for (int stage = 0; stage <= 3; ++stage) {
     Point p;
     p.fused_head = "always";
@@ -217,19 +235,22 @@ TEST_F(SameBits, FusedHeadStageTier) {
     p.tier = stage < 2 ? Tier::device : Tier::host;
     p.threads = 1 + stage % 2;
     if (stage > 0) p.chaos = static_cast<uint64_t>(stage);
-    hashes.insert(hash_of(p));
+    Outcome out = outcome_of(p);
+    bits.insert(out.bits());
+    payloads.insert(out.hash);
   }
-  EXPECT_EQ(hashes.size(), 1u);
-  EXPECT_NE(*hashes.begin(), reference_hash());
+  EXPECT_EQ(bits.size(), 1u);
+  EXPECT_FALSE(payloads.contains(reference().hash));
 }
 
+// Without `reproducible` the order of additions depends on the number of ranks.
 TEST_F(SameBits, MicroOrderDependsOnWorldSize) {
   Point one, four;
   one.world = 1;
   four.world = 4;
   one.leaves = four.leaves = 8;
   one.compute = four.compute = DS_DTYPE_F32;  // sums of eight bf16 values are exact in f32
-  EXPECT_NE(hash_of(one), hash_of(four));
+  EXPECT_NE(outcome_of(one).hash, outcome_of(four).hash);
 }
 
 TEST_F(SameBits, EveryFeatureIsOn) {
@@ -238,8 +259,8 @@ TEST_F(SameBits, EveryFeatureIsOn) {
   dropout.dropout = 0;
   clipping.clipping = 0;
   leaves.leaves = 2;
-  std::set<std::string> hashes{reference_hash()};
-  for (const Point& p : {seed, dropout, clipping, leaves}) hashes.insert(hash_of(p));
+  std::set<std::string> hashes{reference().hash};
+  for (const Point& p : {seed, dropout, clipping, leaves}) hashes.insert(outcome_of(p).hash);
   EXPECT_EQ(hashes.size(), 5u);
 }
 

@@ -24,7 +24,7 @@ std::string hash_of(const Point& p) {
   std::atomic<int> packs = 0;
   std::string hash = train_threads(p, kSteps, [&](Program& program) {
                        for (const Instr& in : program.instrs) packs += in.op == "pack_rows";
-                     }).hash;
+                     }).bits();
   EXPECT_EQ(packs, p.sparse ? p.leaves : 0) << p.name();
   return hash;
 }
