@@ -52,6 +52,13 @@ void bench_compile() {
 
 void no_op(const KernelContext&) {}
 
+Instr no_op_instr(Queue queue, Operand operand) {
+  static const InstrDef& row = add_instruction({.name = "no_op"});
+  Instr in = make_instr(row, {operand});
+  in.queue = queue;
+  return in;
+}
+
 // 10,000 instructions over all queues; every one depends on the one before it on another queue.
 Program no_op_program() {
   Program p;
@@ -64,23 +71,22 @@ Program no_op_program() {
     Instr in;
     int kind = i % 10;
     if (kind < 6) {
-      in = {Queue::compute, "no_op", {operand(0, Access::update)}};
+      in = no_op_instr(Queue::compute, operand(0, Access::update));
     } else if (kind == 6) {
-      in = {Queue::host, "no_op", {operand(1, Access::update)}};
+      in = no_op_instr(Queue::host, operand(1, Access::update));
     } else if (kind == 7) {
-      in = {Queue::comm, "all_gather", {operand(0, Access::read), operand(0, Access::write)}};
+      in = make_instr(Op::all_gather, {operand(0, Access::read), operand(0, Access::write)});
+      in.group = {1, 1};
     } else if (kind == 8) {
-      in = {Queue::copy, "fetch", {operand(1, Access::read), operand(0, Access::write)}};
+      in = make_instr(Op::fetch, {operand(1, Access::read), operand(0, Access::write)});
     } else {
-      in = {i % 20 == 9 ? Queue::read : Queue::write,
-            "load",
-            {operand(2, Access::read), operand(1, Access::write)}};
-      if (in.queue == Queue::write) in.operands = {operand(1, Access::read), operand(2, Access::write)};
+      in = i % 20 == 9 ? make_instr(Op::load, {operand(2, Access::read), operand(1, Access::write)})
+                       : make_instr(Op::save, {operand(1, Access::read), operand(2, Access::write)});
     }
     if (i > 0) in.waits = {i - 1};
     p.instrs.push_back(std::move(in));
   }
-  p.segments.push_back({"all", 10000});
+  p.segments.push_back({.end = 10000});
   return p;
 }
 
@@ -118,7 +124,11 @@ void bench_executor() {
     Program p = program;
     for (Instr& in : p.instrs) {
       if (in.queue != Queue::read && in.queue != Queue::write) continue;
-      if (files == 0) in = {Queue::host, "no_op", {in.operands[0]}, {}, 0, 0, -1, in.waits};
+      if (files == 0) {
+        std::vector<InstrId> waits = in.waits;
+        in = no_op_instr(Queue::host, in.operands[0]);
+        in.waits = std::move(waits);
+      }
       if (files == 1) {
         for (Operand& o : in.operands) o.type.shape = Shape{0};
       }

@@ -94,7 +94,7 @@ const Peak& peak() {
 }
 
 void measure(benchmark::State& state, const Job& job, int64_t ids) {
-  Cost cost = launch_cost(job.op, job.in, job.out, job.attrs, 1);
+  Cost cost = launch_cost(instruction(job.op), job.in, job.out, job.attrs, 1);
   double limit = peak().seconds(cost);
   Runner runner(job, ids);
   runner.run();

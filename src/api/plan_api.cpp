@@ -54,7 +54,7 @@ std::string plan_report(const Plan& plan, const Config& config) {
   int64_t queues[kQueues] = {};
   for (const Instr& instr : plan.step.instrs) {
     ++queues[static_cast<int>(instr.queue)];
-    if (instr.queue == Queue::comm) ++collectives[instr.op];
+    if (instr.queue == Queue::comm) ++collectives[instr.def->name];
   }
   std::string out =
       model_lines(plan, config) + memory_table(plan.zero.buffers, memory_plan(plan), config.memory_budget);

@@ -23,11 +23,11 @@ DecodePlan begin_decode(const Graph& forward, DType compute, const DecodeRequest
   eliminate_common_subexpressions(plan.graph);
   for (ValueId in : plan.graph.inputs) {
     const Value& value = plan.graph.values[static_cast<size_t>(in)];
-    plan.inputs.push_back(zero.add("decode." + value.name, value.type.dtype,
+    plan.inputs.push_back(zero.add(Holds::input, "decode." + value.name, value.type.dtype,
                                    value.type.shape.numel(plan.graph.bound), Tier::device));
   }
   const TensorType& logits = plan.graph.type(plan.graph.outputs[0]);
-  plan.logits = zero.add("decode.logits", logits.dtype, logits.shape.numel(1), Tier::device);
+  plan.logits = zero.add(Holds::result, "decode.logits", logits.dtype, logits.shape.numel(1), Tier::device);
   return plan;
 }
 
@@ -36,7 +36,7 @@ void finish_decode(DecodePlan& plan, const ZeroPlan& zero, const Config& config,
   StepBuffers buffers;
   ProgramBuilder builder = begin_program(zero, "decode", plan.graph.bound, buffers);
   Lowering(plan.graph, zero, plan.inputs, builder, buffers)
-      .evaluate("decode", {{plan.graph.outputs[0], plan.logits}});
+      .evaluate(Phase::decode, {{plan.graph.outputs[0], plan.logits}});
   plan.program = builder.take();
   finish_program(plan.program, zero, config, buffers, machine, options);
 }

@@ -24,7 +24,8 @@ void compile_always(DelegatePlan& plan, const Config& config, const Machine& mac
   for (size_t b = 0; b < plan.grads.size(); ++b) {
     if (!plan.zero.trains(b) || plan.grads[b] >= 0) continue;
     const Bucket& bucket = plan.zero.layout.buckets[b];
-    plan.grads[b] = plan.zero.add(bucket.name + ".lease_grad", config.compute, bucket.numel, Tier::device);
+    plan.grads[b] =
+        plan.zero.add(Holds::lease, bucket.name + ".lease_grad", config.compute, bucket.numel, Tier::device);
   }
   plan.hash = hash_of(plan, config);
   auto build = [&](const char* name, auto&& emit) {
@@ -57,9 +58,9 @@ DelegatePlan compile_delegate(const Config& config, const std::vector<ParamSpec>
   for (size_t b = 0; b < plan.zero.buckets.size(); ++b) {
     const Bucket& bucket = plan.zero.layout.buckets[b];
     const BucketState& state = plan.zero.buckets[b];
-    plan.lease.push_back(
-        state.partitioned ? plan.zero.add(bucket.name + ".lease", config.compute, bucket.numel, Tier::device)
-                          : state.full);
+    plan.lease.push_back(state.partitioned ? plan.zero.add(Holds::lease, bucket.name + ".lease",
+                                                           config.compute, bucket.numel, Tier::device)
+                                           : state.full);
   }
   compile_always(plan, config, machine);
   return plan;
@@ -78,7 +79,7 @@ Program gather_fragment(const DelegatePlan& plan, const Config& config, const Ma
   StepBuffers buffers;
   ProgramBuilder b = begin_program(plan.zero, "gather", 1, buffers);
   for (Instr& in : gather_bucket(b, plan.zero, bucket, plan.lease[bucket])) b.emit(std::move(in));
-  b.end_segment("gather");
+  b.end_segment(Phase::gather);
   Program program = b.take();
   finish_program(program, plan.zero, config, buffers, machine, {.verify_passes = true});
   return program;
@@ -89,9 +90,8 @@ Program reduce_fragment(const DelegatePlan& plan, const Config& config, const Ma
   StepBuffers buffers;
   ProgramBuilder b = begin_program(plan.zero, "reduce", 1, buffers);
   // Stands for the host, which has written the bucket.
-  b.emit(Queue::compute, "grad",
-         {flat(b.buffer(plan.grads[bucket]), plan.grads[bucket], 0, 1, Access::update)}, {}, micro);
-  b.end_segment("reduce");
+  b.emit(Op::grad, {flat(b.buffer(plan.grads[bucket]), plan.grads[bucket], 0, 1, Access::update)}, {}, micro);
+  b.end_segment(Phase::reduce);
   Program program = b.take();
   append_reduction(program, plan.zero, bucket, micro, plan.grads[bucket]);
   finish_program(program, plan.zero, config, buffers, machine, {.verify_passes = true});

@@ -86,7 +86,7 @@ void Lowering::node(NodeId id, int32_t micro) {
     bool update = in_place && out == n.out.back();
     operands.push_back(update ? value(n.in.back(), Access::update) : result(out));
   }
-  builder_.emit(Queue::compute, n.op, std::move(operands), n.attrs, micro);
+  builder_.emit(make_instr(instruction(n.op), std::move(operands), n.attrs, micro));
 }
 
 NodeId Lowering::forward_end() const {
@@ -114,7 +114,7 @@ void Lowering::forward(int32_t micro) {
   for (NodeId id = 0; id < end; ++id) {
     if (needed[static_cast<size_t>(id)]) node(id, micro);
   }
-  builder_.end_segment(fmt::format("forward[{}]", micro));
+  builder_.end_segment(Phase::forward, micro);
 }
 
 void Lowering::backward(int32_t micro, bool last) {
@@ -122,22 +122,8 @@ void Lowering::backward(int32_t micro, bool last) {
   const std::vector<BufferId>& grads = buffers_.grads[static_cast<size_t>(micro)];
   for (size_t b = 0; b < grads.size(); ++b) {
     if (grads[b] < 0) continue;
-    std::vector<Operand> holes;
-    for (auto [begin, numel] : plan_.layout.buckets[b].padding()) {
-      holes.push_back(flat(builder_.buffer(grads[b]), grads[b], begin, numel, Access::write));
-    }
-    for (const ParamPlace& place : plan_.layout.buckets[b].params) {
-      if (graph_.params[static_cast<size_t>(place.param)].grad >= 0 || place.numel == 0) continue;
-      holes.push_back(flat(builder_.buffer(grads[b]), grads[b], place.begin, place.numel, Access::write));
-    }
-    // One instruction has at most eight operands, so that views are of fixed size.
-    for (size_t first = 0; first < holes.size(); first += 8) {
-      size_t end = std::min(holes.size(), first + 8);
-      builder_.emit(Queue::compute, "zero",
-                    {holes.begin() + static_cast<std::ptrdiff_t>(first),
-                     holes.begin() + static_cast<std::ptrdiff_t>(end)},
-                    {}, micro);
-    }
+    zero_holes(builder_, plan_, b, grads[b], micro,
+               [&](int32_t p) { return graph_.params[static_cast<size_t>(p)].grad >= 0; });
   }
   for (NodeId id = graph_.backward_begin; id < static_cast<NodeId>(graph_.nodes.size()); ++id)
     node(id, micro);
@@ -146,16 +132,14 @@ void Lowering::backward(int32_t micro, bool last) {
     if (grad < 0 || grad_of_[static_cast<size_t>(grad)] == static_cast<int32_t>(p)) continue;
     size_t bucket = static_cast<size_t>(plan_.layout.bucket_of[p]);
     const TensorType& type = graph_.type(graph_.params[p].value);
-    builder_.emit(
-        Queue::compute, "cast",
-        {value(grad, Access::read),
-         param_operand(plan_, builder_, grads[bucket], static_cast<int32_t>(p), type.shape, Access::write)},
-        {{"dtype", std::string(dtype_name(type.dtype))}}, micro);
+    Operand into =
+        param_operand(plan_, builder_, grads[bucket], static_cast<int32_t>(p), type.shape, Access::write);
+    builder_.emit(cast_instr({value(grad, Access::read), into}, type.dtype, micro));
   }
-  builder_.end_segment(fmt::format("{}[{}]", last ? "backward_last" : "backward", micro));
+  builder_.end_segment(last ? Phase::backward_last : Phase::backward, micro);
 }
 
-void Lowering::evaluate(const std::string& name, const std::vector<std::pair<ValueId, BufferId>>& wanted) {
+void Lowering::evaluate(Phase phase, const std::vector<std::pair<ValueId, BufferId>>& wanted) {
   start_micro(0);
   NodeId end = forward_end();
   std::vector<char> needed(graph_.nodes.size(), 0);
@@ -179,7 +163,7 @@ void Lowering::evaluate(const std::string& name, const std::vector<std::pair<Val
       }
     }
   }
-  builder_.end_segment(name);
+  builder_.end_segment(phase);
 }
 
 }  // namespace ds

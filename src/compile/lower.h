@@ -20,9 +20,9 @@ class Lowering {
   // Nodes of the backward part, after zeroing the padding of the gradient buckets. Ends "backward[micro]" or
   // "backward_last[micro]".
   void backward(int32_t micro, bool last);
-  // Only the nodes that `wanted` depends on, which lands in the persistent buffer `target`. Ends segment
-  // `name`.
-  void evaluate(const std::string& name, const std::vector<std::pair<ValueId, BufferId>>& wanted);
+  // Only the nodes that `wanted` depends on, which lands in the persistent buffer `target`. Ends a segment of
+  // that phase.
+  void evaluate(Phase phase, const std::vector<std::pair<ValueId, BufferId>>& wanted);
 
  private:
   void start_micro(int32_t micro);

@@ -55,9 +55,9 @@ class Compiler {
     init();
     refresh();
     step();
-    evaluate(plan_.eval, "eval", plan_.eval_graph, {{plan_.eval_graph.outputs[0], plan_.eval_loss}});
+    evaluate(plan_.eval, Phase::eval, plan_.eval_graph, {{plan_.eval_graph.outputs[0], plan_.eval_loss}});
     if (plan_.logits >= 0) {
-      evaluate(plan_.infer, "infer", plan_.graph, {{plan_.graph.outputs[1], plan_.logits}});
+      evaluate(plan_.infer, Phase::infer, plan_.graph, {{plan_.graph.outputs[1], plan_.logits}});
     }
     if (plan_.decode) {
       finish_decode(*plan_.decode, plan_.zero, config_, machine_, {prefetch_, verify_, false});
@@ -100,11 +100,11 @@ class Compiler {
     finish(builder, buffers, plan_.step);
   }
 
-  void evaluate(Program& out, const std::string& name, const Graph& graph,
+  void evaluate(Program& out, Phase phase, const Graph& graph,
                 const std::vector<std::pair<ValueId, BufferId>>& wanted) {
     StepBuffers buffers;
-    ProgramBuilder builder = begin_program(plan_.zero, name, graph.bound, buffers);
-    Lowering(graph, plan_.zero, plan_.zero.inputs, builder, buffers).evaluate(name, wanted);
+    ProgramBuilder builder = begin_program(plan_.zero, phase_name(phase), graph.bound, buffers);
+    Lowering(graph, plan_.zero, plan_.zero.inputs, builder, buffers).evaluate(phase, wanted);
     finish(builder, buffers, out);
   }
 
@@ -118,14 +118,16 @@ void add_engine_buffers(Plan& plan, const Config& config, bool infer) {
   for (ValueId in : plan.graph.inputs) {
     const Value& value = plan.graph.values[static_cast<size_t>(in)];
     int64_t numel = value.type.shape.numel(plan.graph.bound) * config.accumulation;
-    plan.zero.inputs.push_back(plan.zero.add("input." + value.name, value.type.dtype, numel, Tier::device));
+    plan.zero.inputs.push_back(
+        plan.zero.add(Holds::input, "input." + value.name, value.type.dtype, numel, Tier::device));
   }
   DType loss = plan.graph.type(plan.graph.outputs[0]).dtype;
-  plan.zero.loss = plan.zero.add(kLossBuffer, loss, config.accumulation, Tier::device);
-  plan.eval_loss = plan.zero.add("eval_loss", loss, 1, Tier::device);
+  plan.zero.loss = plan.zero.add(Holds::loss, "loss", loss, config.accumulation, Tier::device);
+  plan.eval_loss = plan.zero.add(Holds::result, "eval_loss", loss, 1, Tier::device);
   if (infer && plan.graph.outputs.size() > 1) {
     const TensorType& type = plan.graph.type(plan.graph.outputs[1]);
-    plan.logits = plan.zero.add("infer.out", type.dtype, type.shape.numel(plan.graph.bound), Tier::device);
+    plan.logits = plan.zero.add(Holds::result, "infer.out", type.dtype, type.shape.numel(plan.graph.bound),
+                                Tier::device);
   }
 }
 
@@ -181,8 +183,7 @@ std::string plan_hash(const Plan& plan, const Config& config) {
   if (plan.decode) hash.update(plan.decode->graph.print());
   for (const Instr& in : plan.step.instrs) {
     if (in.queue != Queue::comm) continue;
-    hash.update(in.op);
-    hash.update(in.attrs.print());
+    hash.update(fmt::format("{} {} {}", in.def->name, in.group.name(), in.bucket));
     for (const Operand& operand : in.operands) hash.update(operand.type.text());
   }
   return hash.hex();

@@ -22,19 +22,19 @@ class Recorder {
         continue;
       }
       zero_holes(true);
-      builder_.end_segment(fmt::format("backward[{}]", micro_));
+      builder_.end_segment(Phase::backward, micro_);
       ++micro_;
       if (micro_ < plan_.zero.accumulation) start_micro(e + 1, events.end());
     }
-    if (events.back().kind != HostEvent::Kind::end) builder_.end_segment("leases");
+    if (events.back().kind != HostEvent::Kind::end) builder_.end_segment(Phase::leases);
   }
 
  private:
   using Event = std::vector<HostEvent>::const_iterator;
 
-  static const char* name(HostEvent::Kind kind) {
-    if (kind == HostEvent::Kind::gather) return "lease";
-    return kind == HostEvent::Kind::release ? "release" : "grad";
+  static Op op_of(HostEvent::Kind kind) {
+    if (kind == HostEvent::Kind::gather) return Op::lease;
+    return kind == HostEvent::Kind::release ? Op::release : Op::grad;
   }
 
   void call(const HostEvent& e, int64_t number) {
@@ -48,8 +48,8 @@ class Recorder {
                                        grad ? Access::write : Access::read));
     }
     auto last = static_cast<int32_t>(plan_.zero.accumulation - 1);
-    builder_.emit(Queue::compute, name(e.kind), std::move(operands), {{"event", number}},
-                  std::min(micro_, last));
+    builder_.emit(op_of(e.kind), std::move(operands), {}, std::min(micro_, last)).event =
+        static_cast<int32_t>(number);
   }
 
   void start_micro(Event first, Event end) {
@@ -68,15 +68,8 @@ class Recorder {
     const std::vector<BufferId>& grads = buffers_.grads[static_cast<size_t>(micro_)];
     for (size_t b = 0; b < grads.size(); ++b) {
       if (grads[b] < 0 || all_come(b) == last) continue;
-      std::vector<Operand> holes;
-      auto hole = [&](int64_t begin, int64_t numel) {
-        holes.push_back(flat(builder_.buffer(grads[b]), grads[b], begin, numel, Access::write));
-      };
-      for (auto [begin, numel] : plan_.zero.layout.buckets[b].padding()) hole(begin, numel);
-      for (const ParamPlace& place : plan_.zero.layout.buckets[b].params) {
-        if (!comes_[static_cast<size_t>(place.param)] && place.numel > 0) hole(place.begin, place.numel);
-      }
-      if (!holes.empty()) builder_.emit(Queue::compute, "zero", std::move(holes), {}, micro_);
+      ds::zero_holes(builder_, plan_.zero, b, grads[b], micro_,
+                     [&](int32_t p) { return comes_[static_cast<size_t>(p)] != 0; });
     }
   }
 
@@ -99,9 +92,8 @@ void find_event_ends(RecordedStep& step) {
   const Program& program = step.program;
   step.event_end.assign(step.events.size(), 0);
   for (size_t i = 0; i < program.instrs.size(); ++i) {
-    const Attrs& attrs = program.instrs[i].attrs;
-    if (attrs.has("event"))
-      step.event_end[static_cast<size_t>(attrs.integer("event"))] = static_cast<InstrId>(i + 1);
+    int32_t event = program.instrs[i].event;
+    if (event >= 0) step.event_end[static_cast<size_t>(event)] = static_cast<InstrId>(i + 1);
   }
   InstrId reached = 0;  // the end of a micro-step runs what belongs to it
   size_t micro = 0;

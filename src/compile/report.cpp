@@ -3,23 +3,24 @@
 #include <map>
 
 #include "compile/pipeline.h"
-#include "optim/optimizer.h"
 
 namespace ds {
 namespace {
 
 const char* kind_of(const Buffer& buffer) {
-  auto ends = [&](const std::string& suffix) { return buffer.name.ends_with(suffix); };
-  if (ends(".param")) return "parameters";
-  if (ends(".master")) return "optimizer states";
-  for (const Optimizer& row : optimizers()) {
-    for (const std::string& state : row.states) {
-      if (ends("." + state)) return "optimizer states";
-    }
+  switch (buffer.holds) {
+    case Holds::param:
+      return "parameters";
+    case Holds::master:
+    case Holds::state:
+      return "optimizer states";
+    case Holds::error:
+      return "quantization errors";
+    case Holds::grad:
+      return "gradients";
+    default:
+      return "inputs and results";
   }
-  if (buffer.name.find(".error") != std::string::npos) return "quantization errors";
-  if (buffer.name.find(".grad") != std::string::npos) return "gradients";
-  return "inputs and results";
 }
 
 std::string budget_text(int64_t limit) { return limit < 0 ? "-" : std::to_string(limit); }

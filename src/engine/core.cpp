@@ -227,9 +227,9 @@ StepResult EngineCore::finish_step() {
 }
 
 void EngineCore::host_call(const Instr& in, std::span<const TensorView> views) {
-  if (in.op == "clip") return clip(in, views[0]);
-  if (in.op == "losses") return losses(views[0]);
-  raise(DS_ERROR_INTERNAL, "this engine does not perform '{}'", in.op);
+  if (in.def->op == Op::clip) return clip(in, views[0]);
+  if (in.def->op == Op::losses) return losses(views[0]);
+  raise(DS_ERROR_INTERNAL, "this engine does not perform '{}'", in.def->name);
 }
 
 // Norm of the mean gradient: granule partials added in the order of parameters, in f64.

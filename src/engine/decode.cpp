@@ -28,9 +28,11 @@ Decoding::Decoding(const DecodePlan& plan, std::unique_ptr<Executor> executor,
                                : Content::table_rows;
     feeds_.push_back({content, plan_.inputs[i]});
   }
+  ValueId length = plan_.graph.find_value(kDecodeLength);
   for (const Node& node : plan_.graph.nodes) {
+    if (length < 0 || std::find(node.in.begin(), node.in.end(), length) == node.in.end()) continue;
     bool known = std::find(ropes_.begin(), ropes_.end(), node.attrs) != ropes_.end();
-    if (node.op == "rope" && node.in.size() == 3 && !known) ropes_.push_back(node.attrs);
+    if (!known) ropes_.push_back(node.attrs);
   }
 }
 

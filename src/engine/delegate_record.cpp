@@ -170,13 +170,13 @@ void DelegateEngine::compare_orders(const std::string& mine) {
 }
 
 void DelegateEngine::host_call(const Instr& in, std::span<const TensorView> views) {
-  if (in.op == "release") return;
-  if (in.op == "grad") {
-    if (in.attrs.has("event")) copy_grad(views[0].as<std::byte>(), views[0].numel());
+  if (in.def->op == Op::release) return;
+  if (in.def->op == Op::grad) {
+    if (in.event >= 0) copy_grad(views[0].as<std::byte>(), views[0].numel());
     return;
   }
-  if (in.op != "lease") return EngineCore::host_call(in, views);
-  const std::vector<int32_t>& params = record_->events[static_cast<size_t>(in.attrs.integer("event"))].params;
+  if (in.def->op != Op::lease) return EngineCore::host_call(in, views);
+  const std::vector<int32_t>& params = record_->events[static_cast<size_t>(in.event)].params;
   for (size_t k = 0; k < params.size(); ++k)
     where_[static_cast<size_t>(params[k])] = views[k].as<std::byte>();
 }

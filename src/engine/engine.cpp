@@ -6,6 +6,7 @@
 #include "checkpoint/agree.h"
 #include "core/base/error.h"
 #include "core/base/half.h"
+#include "core/graph/ops.h"
 
 namespace ds {
 
@@ -57,16 +58,17 @@ void Engine::recompile(const std::vector<char>& frozen, const std::vector<int64_
 }
 
 void Engine::require_idle(const char* call) {
-  if (phase_ == Phase::idle && micro_ == 0) return;
+  if (reached_ == Reached::idle && micro_ == 0) return;
   raise(DS_ERROR_STATE, "{} must not be called between ds_forward and ds_step: {} of {} micro-steps are done",
         call, micro_, config_.accumulation);
 }
 
-InstrId Engine::segment_end(const std::string& name) const {
+InstrId Engine::segment_end(Phase phase, int64_t micro) const {
   for (const Segment& s : plan_.step.segments) {
-    if (s.name == name) return s.end;
+    if (s.phase == phase && s.micro == micro) return s.end;
   }
-  raise(DS_ERROR_INTERNAL, "program step has no segment '{}'", name);
+  raise(DS_ERROR_INTERNAL, "program step has no segment '{}'",
+        Segment{phase, static_cast<int32_t>(micro)}.name());
 }
 
 StepResult Engine::train_batch(std::span<const InputView> inputs) {
@@ -102,38 +104,38 @@ int64_t Engine::join() {
 }
 
 double Engine::forward(std::span<const InputView> inputs) {
-  if (phase_ == Phase::forward_done || micro_ >= config_.accumulation) {
+  if (reached_ == Reached::forward_done || micro_ >= config_.accumulation) {
     raise(DS_ERROR_STATE, "ds_forward must follow {}, {} of {} micro-steps are done",
-          phase_ == Phase::forward_done ? "ds_backward" : "ds_step", micro_, config_.accumulation);
+          reached_ == Reached::forward_done ? "ds_backward" : "ds_step", micro_, config_.accumulation);
   }
   int64_t n = check_inputs(inputs, 1);
   if (micro_ == 0) begin_step();
   guarded([&] {
     step_->set_extent(static_cast<int32_t>(micro_), n);
     put_inputs(inputs, micro_, 1, n);
-    step_->run_to(segment_end(fmt::format("forward[{}]", micro_)));
+    step_->run_to(segment_end(Phase::forward, micro_));
   });
-  phase_ = Phase::forward_done;
+  reached_ = Reached::forward_done;
   float loss = 0;
   std::memcpy(&loss, address(plan_.zero.loss) + micro_ * int64_t{sizeof loss}, sizeof loss);
   return loss;
 }
 
 void Engine::backward() {
-  if (phase_ != Phase::forward_done)
+  if (reached_ != Reached::forward_done)
     raise(DS_ERROR_STATE, "ds_backward must follow ds_forward, got it without one");
   bool last = micro_ + 1 == config_.accumulation;
-  guarded([&] { step_->run_to(segment_end(last ? "losses" : fmt::format("backward[{}]", micro_))); });
-  phase_ = Phase::backward_done;
+  guarded([&] { step_->run_to(last ? segment_end(Phase::losses) : segment_end(Phase::backward, micro_)); });
+  reached_ = Reached::backward_done;
   ++micro_;
 }
 
 StepResult Engine::step() {
-  if (phase_ != Phase::backward_done || micro_ != config_.accumulation) {
+  if (reached_ != Reached::backward_done || micro_ != config_.accumulation) {
     raise(DS_ERROR_STATE, "ds_step must follow {} micro-steps, {} are done", config_.accumulation, micro_);
   }
   guarded([&] { step_->run(); });
-  phase_ = Phase::idle;
+  reached_ = Reached::idle;
   micro_ = 0;
   if (skipped()) name_bad_tensor();
   return finish_step();
@@ -150,7 +152,7 @@ void Engine::name_bad_tensor() {
       return;
     }
     step_->check_results(true);
-    step_->run_to(segment_end(fmt::format("backward_last[{}]", config_.accumulation - 1)));
+    step_->run_to(segment_end(Phase::backward_last, config_.accumulation - 1));
     step_->abandon();
     bad = step_->first_bad();
     step_->check_results(false);
@@ -227,16 +229,10 @@ void Engine::check_ids(size_t input, const InputView& view) const {
   int64_t limit = INT32_MAX;
   bool targets = false;
   for (const Node& node : g.nodes) {
-    if (node.op == "embedding" && node.in[1] == value)
-      limit = std::min(limit, g.type(node.in[0]).shape[0].extent);
-    if (node.op == "cross_entropy" && node.in[1] == value) {
-      limit = std::min(limit, g.type(node.in[0]).shape[1].extent);
-      targets = true;
-    }
-    if (node.op == "linear_cross_entropy" && node.in[2] == value) {
-      limit = std::min(limit, g.type(node.in[1]).shape[0].extent);
-      targets = true;
-    }
+    const std::optional<IdOperand>& ids = op(node.op).ids;
+    if (!ids || node.in[ids->ids] != value) continue;
+    limit = std::min(limit, g.type(node.in[ids->from]).shape[ids->dim].extent);
+    targets = targets || ids->targets;
   }
   const auto* ids = static_cast<const int32_t*>(view.data);
   for (int64_t i = 0; i < view.numel; ++i) {

@@ -53,13 +53,13 @@ class Engine final : public EngineCore {
   void recompile(const std::vector<char>& frozen, const std::vector<int64_t>& missed) override;
 
  private:
-  enum class Phase { idle, forward_done, backward_done };
+  enum class Reached { idle, forward_done, backward_done };
 
   int64_t check_inputs(std::span<const InputView> inputs, int64_t micros) const;
   void check_ids(size_t input, const InputView& view) const;
   void put_inputs(std::span<const InputView> inputs, int64_t micro, int64_t micros, int64_t n);
   void name_bad_tensor();
-  InstrId segment_end(const std::string& name) const;
+  InstrId segment_end(Phase phase, int64_t micro = -1) const;
 
   void make_all_executors();
 
@@ -67,7 +67,7 @@ class Engine final : public EngineCore {
   Plan plan_;
   std::unique_ptr<Executor> refresh_, step_, eval_, infer_;
   std::unique_ptr<Decoding> decoding_;
-  Phase phase_ = Phase::idle;
+  Reached reached_ = Reached::idle;
   int64_t micro_ = 0;
 };
 

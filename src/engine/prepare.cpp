@@ -31,15 +31,15 @@ int64_t prepare_kernels(const Program& program, const KernelRegistry& kernels, T
   std::vector<TensorView> in, out;
   std::vector<DType> in_types, out_types;
   for (const Instr& instr : program.instrs) {
-    if (!may_prepare(kernels, instr.op)) continue;
+    if (!may_prepare(kernels, instr.def->name)) continue;
     in.clear(), out.clear(), in_types.clear(), out_types.clear();
     for (const Operand& o : instr.operands) {
-      if (program.buffers[static_cast<size_t>(o.buffer)].name == kScalarBlock) continue;
+      if (program.buffers[static_cast<size_t>(o.buffer)].holds == Holds::scalars) continue;
       bool read = o.access == Access::read;
       (read ? in : out).push_back(shape_only(o, program.bound));
       (read ? in_types : out_types).push_back(o.type.dtype);
     }
-    const KernelImpl& kernel = kernels.find({instr.op, in_types, out_types, instr.attrs});
+    const KernelImpl& kernel = kernels.find({instr.def->name, in_types, out_types, instr.attrs});
     if (kernel.prepare) most = std::max(most, kernel.prepare({in, out, instr.attrs, scalars, 0, team}));
   }
   return most;

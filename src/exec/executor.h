@@ -48,12 +48,6 @@ struct ExecContext {
   std::function<void(size_t index)> before_instr;
 };
 
-// Elements of an update whose parameters were not updated in `missed` steps of the run: theirs is an earlier
-// step.
-struct UpdateRun {
-  int64_t begin = 0, end = 0, missed = 0;
-};
-
 // One instruction with everything resolved that does not change from step to step.
 struct Launch {
   const Instr* instr = nullptr;
@@ -64,9 +58,7 @@ struct Launch {
   std::vector<TensorView> views;         // extents of n are set by set_extent
   std::string label;                     // "all_gather h.3.param", for errors and trace
   bool symbolic = false;
-  bool model = false;           // an operation of the graph, in forward or backward
-  std::vector<UpdateRun> runs;  // of an update that is not one of all its elements in the run's step
-  bool whole = true;            // any other: runs is empty
+  bool model = false;  // an operation of the graph, in forward or backward
 };
 
 // Runs one program, again and again; saves of a run may go on into the next run of the same program. Another
@@ -98,7 +90,9 @@ class Executor {
 
  protected:
   Executor(const Program& program, ExecContext context);
-  void perform(size_t index);                  // compute, host, comm, copy: here and now
+  void perform(size_t index);  // compute, host, comm, copy: here and now
+  void collect(const Launch& launch);
+  void copy(const Launch& launch);
   IoRequest io_request(const Launch& launch);  // read, write
   void leave_out(const Launch& launch);
   void check_launch(const Launch& launch);

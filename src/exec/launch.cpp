@@ -1,17 +1,15 @@
 #include <cmath>
 #include <cstring>
-#include <sstream>
 
 #include "core/base/error.h"
 #include "core/base/log.h"
-#include "core/graph/ops.h"
 #include "exec/executor.h"
 
 namespace ds {
 namespace {
 
-bool engine_call(const std::string& op) {
-  return op == "clip" || op == "losses" || op == "lease" || op == "grad" || op == "release";
+bool has_kernel(const InstrDef& def) {
+  return def.kind == Kind::model || def.kind == Kind::state || def.kind == Kind::update;
 }
 
 TensorView make_view(const Program& program, const Memory& memory, const Operand& o) {
@@ -30,19 +28,6 @@ TensorView make_view(const Program& program, const Memory& memory, const Operand
   return view;
 }
 
-// Of "begin:end:missed,...".
-std::vector<UpdateRun> parse_parts(const std::string& parts) {
-  std::vector<UpdateRun> runs;
-  std::istringstream text(parts);
-  UpdateRun run;
-  for (char mark = ','; mark == ',' && text >> run.begin >> mark >> run.end >> mark >> run.missed;) {
-    runs.push_back(run);
-    mark = 0;
-    text >> mark;
-  }
-  return runs;
-}
-
 // Elements [begin, end) of every operand of an element-wise update.
 std::vector<TensorView> part_of(std::span<const TensorView> views, int64_t begin, int64_t end) {
   std::vector<TensorView> parts(views.begin(), views.end());
@@ -58,7 +43,7 @@ KernelFn find_kernel(const KernelRegistry& kernels, const Instr& in, const Launc
   for (size_t k = 0; k < launch.views.size(); ++k) {
     (k < static_cast<size_t>(launch.inputs) ? in_types : out_types).push_back(launch.views[k].dtype);
   }
-  return kernels.find({in.op, in_types, out_types, in.attrs}).run;
+  return kernels.find({in.def->name, in_types, out_types, in.attrs}).run;
 }
 
 template <typename T>
@@ -94,25 +79,17 @@ Executor::Executor(const Program& program, ExecContext context)
     Launch launch;
     launch.instr = &in;
     for (const Operand& o : in.operands) {
-      if (program.buffers[static_cast<size_t>(o.buffer)].name == kScalarBlock) continue;
+      if (program.buffers[static_cast<size_t>(o.buffer)].holds == Holds::scalars) continue;
       launch.operands.push_back(&o);
       launch.views.push_back(make_view(program, context_.memory, o));
       launch.inputs += o.access == Access::read ? 1 : 0;
       launch.symbolic = launch.symbolic || o.type.shape.symbolic();
     }
-    bool kernel = (in.queue == Queue::compute || in.queue == Queue::host) && !engine_call(in.op);
-    if (kernel) launch.kernel = find_kernel(*context_.kernels, in, launch);
-    if (in.queue == Queue::comm) {
-      int ranks = static_cast<int>(in.attrs.integer_or("ranks", program.world));
-      launch.comm = &context_.comm->of(ranks, static_cast<int>(in.attrs.integer_or("stride", 1)));
-    }
-    if (in.attrs.has("parts")) {
-      launch.whole = false;
-      launch.runs = parse_parts(in.attrs.text("parts"));
-    }
-    launch.model = find_op(in.op) && in.queue == Queue::compute &&
-                   program.segments.at(static_cast<size_t>(in.segment)).name != "update";
-    launch.label = in.op;
+    if (has_kernel(*in.def)) launch.kernel = find_kernel(*context_.kernels, in, launch);
+    if (in.def->kind == Kind::collective) launch.comm = &context_.comm->of(in.group.size, in.group.stride);
+    launch.model =
+        in.def->kind == Kind::model && in.queue == Queue::compute && program.phase(in) != Phase::update;
+    launch.label = in.def->name;
     if (!in.operands.empty())
       launch.label += " " + program.buffers[static_cast<size_t>(in.operands.back().buffer)].name;
     micros = std::max(micros, in.micro + 1);
@@ -142,7 +119,7 @@ void Executor::leave_out(const Launch& launch) {
   for (size_t k = static_cast<size_t>(launch.inputs); k < launch.views.size(); ++k) {
     const TensorView& view = launch.views[k];
     std::memset(view.data, 0, static_cast<size_t>(view.numel() * size_of(view.dtype)));
-    bool loss = program_.buffers[static_cast<size_t>(launch.operands[k]->buffer)].name == kLossBuffer;
+    bool loss = program_.buffers[static_cast<size_t>(launch.operands[k]->buffer)].holds == Holds::loss;
     if (loss) std::memcpy(view.data, &kNoLeaf, sizeof kNoLeaf);
   }
 }
@@ -156,8 +133,8 @@ void Executor::perform(size_t index) {
   if (launch.model && context_.scalars->absent != 0) return leave_out(launch);
   if (launch.kernel) {
     int64_t leaf = int64_t{in.micro} * program_.world + program_.rank;
-    if (launch.whole) launch.kernel({reads, writes, in.attrs, *context_.scalars, leaf, *context_.team});
-    for (auto [begin, end, missed] : launch.runs) {
+    if (in.runs.empty()) launch.kernel({reads, writes, in.attrs, *context_.scalars, leaf, *context_.team});
+    for (auto [begin, end, missed] : in.runs) {
       StepScalars own = *context_.scalars;
       own.step -= missed;
       launch.kernel(
@@ -166,33 +143,37 @@ void Executor::perform(size_t index) {
     if (check_) check_launch(launch);
     return;
   }
-  if (in.queue == Queue::comm) {
-    if (in.op == "all_gather") {
-      size_t bytes = static_cast<size_t>(reads[0].numel() * size_of(reads[0].dtype));
-      launch.comm->all_gather(reads[0].data, writes[0].data, bytes, launch.label);
-    } else if (in.op == "reduce_scatter") {
-      launch.comm->reduce_scatter(reads[0].data, writes[0].data, static_cast<size_t>(writes[0].numel()),
-                                  reads[0].dtype, launch.label);
-    } else if (in.op == "all_to_all") {
-      size_t bytes = static_cast<size_t>(reads[0].numel() * size_of(reads[0].dtype));
-      launch.comm->all_to_all(reads[0].data, writes[0].data, bytes / static_cast<size_t>(launch.comm->size()),
-                              launch.label);
-    } else {
-      ensure(in.op == "all_reduce", "no collective is named '{}'", in.op);
-      launch.comm->all_reduce(reads[0].data, writes[0].data, static_cast<size_t>(writes[0].numel()),
-                              reads[0].dtype, launch.label);
-    }
-    return;
-  }
-  if (in.queue == Queue::copy) {
-    int64_t bytes = reads[0].numel() * size_of(reads[0].dtype);
-    std::memcpy(writes[0].data, reads[0].data, static_cast<size_t>(bytes));
-    CommCount& count = copies_[in.op];
-    ++count.calls;
-    count.bytes += bytes;
-    return;
-  }
+  if (in.def->kind == Kind::collective) return collect(launch);
+  if (in.def->kind == Kind::copy) return copy(launch);
   context_.host_call(in, views);
+}
+
+void Executor::collect(const Launch& launch) {
+  const TensorView &from = launch.views[0], &to = launch.views[1];
+  auto bytes = static_cast<size_t>(from.numel() * size_of(from.dtype));
+  auto count = static_cast<size_t>(to.numel());
+  switch (launch.instr->def->op) {
+    case Op::all_gather:
+      return launch.comm->all_gather(from.data, to.data, bytes, launch.label);
+    case Op::reduce_scatter:
+      return launch.comm->reduce_scatter(from.data, to.data, count, from.dtype, launch.label);
+    case Op::all_reduce:
+      return launch.comm->all_reduce(from.data, to.data, count, from.dtype, launch.label);
+    case Op::all_to_all:
+      return launch.comm->all_to_all(from.data, to.data, bytes / static_cast<size_t>(launch.comm->size()),
+                                     launch.label);
+    default:
+      raise(DS_ERROR_INTERNAL, "'{}' is no collective", launch.instr->def->name);
+  }
+}
+
+void Executor::copy(const Launch& launch) {
+  const TensorView &from = launch.views[0], &to = launch.views[1];
+  int64_t bytes = from.numel() * size_of(from.dtype);
+  std::memcpy(to.data, from.data, static_cast<size_t>(bytes));
+  CommCount& count = copies_[launch.instr->def->name];
+  ++count.calls;
+  count.bytes += bytes;
 }
 
 IoRequest Executor::io_request(const Launch& launch) {
@@ -221,7 +202,7 @@ void Executor::check_launch(const Launch& launch) {
     const Operand& o = *launch.operands[k];
     first_bad_ =
         fmt::format("{} of {} in micro-step {}", program_.buffers[static_cast<size_t>(o.buffer)].name,
-                    launch.instr->op, launch.instr->micro);
+                    launch.instr->def->name, launch.instr->micro);
     return;
   }
 }

@@ -1,9 +1,7 @@
 #include "offload/tiers.h"
 
 #include <algorithm>
-#include <array>
 #include <map>
-#include <string_view>
 
 #include "core/base/error.h"
 #include "core/program/builder.h"
@@ -11,10 +9,6 @@
 
 namespace ds {
 namespace {
-
-// Instructions that follow their state to the host, beside updates.
-constexpr std::array<std::string_view, 5> kFollowState = {"accumulate", "granule_norms", "zero", "cast",
-                                                          "init_param"};
 
 class TierMover {
  public:
@@ -47,9 +41,7 @@ class TierMover {
   Tier tier(const Operand& o) const { return builder_.buffer(o.buffer).tier; }
 
   void choose_queue(Instr& in) {
-    bool follows =
-        is_update(in.op) || std::find(kFollowState.begin(), kFollowState.end(), in.op) != kFollowState.end();
-    if (in.queue != Queue::compute || !follows) return;
+    if (in.queue != Queue::compute || !in.def->follows_state) return;
     for (const Operand& o : in.operands) {
       if (tier(o) != Tier::device) in.queue = Queue::host;
     }
@@ -61,7 +53,7 @@ class TierMover {
     Tier wanted = in.queue == Queue::host ? Tier::host : Tier::device;
     Tier home = tier(o);
     if (home == wanted || (!options_.emulate && home != Tier::nvme)) return;
-    if (builder_.buffer(o.buffer).name == kScalarBlock) return;  // every memory has them
+    if (builder_.buffer(o.buffer).holds == Holds::scalars) return;  // every memory has them
     bool direct = home == Tier::nvme && (wanted == Tier::host || !options_.emulate);
     Operand host = o;
     if (home == Tier::nvme) {
@@ -79,8 +71,8 @@ class TierMover {
     int64_t bytes = o.bytes(builder_.program().bound);
     int64_t unit = size_of(o.type.dtype);
     int64_t skip = o.begin % options_.file_alignment;
-    ensure(skip == 0 || o.access == Access::read, "'{}' writes %{} at byte {}, not a multiple of {}", in.op,
-           builder_.buffer(o.buffer).name, o.begin, options_.file_alignment);
+    ensure(skip == 0 || o.access == Access::read, "'{}' writes %{} at byte {}, not a multiple of {}",
+           in.def->name, builder_.buffer(o.buffer).name, o.begin, options_.file_alignment);
     BufferId held = slot_of(index, o);
     bool loaded = held >= 0;
     int64_t numel = (skip + bytes) / unit;
@@ -92,11 +84,10 @@ class TierMover {
     used.begin = loaded ? o.begin : skip;
     Operand near = flat(builder_.buffer(slot), slot, (used.begin - skip) / unit, numel, Access::write);
     Operand file = flat(builder_.buffer(o.buffer), o.buffer, (o.begin - skip) / unit, numel, Access::read);
-    if (o.access != Access::write && !loaded)
-      splice_.before(index, transfer(Queue::read, "load", in, file, near));
+    if (o.access != Access::write && !loaded) splice_.before(index, transfer(Op::load, in, file, near));
     if (!loaded && stays(index, o)) resident_[static_cast<size_t>(o.buffer)] = slot;
     if (o.access != Access::read && whole(o)) written_ = {o.buffer, slot, index};
-    if (o.access != Access::read) save(index, o.buffer, transfer(Queue::write, "save", in, near, file));
+    if (o.access != Access::read) save(index, o.buffer, transfer(Op::save, in, near, file));
     return used;
   }
 
@@ -143,26 +134,21 @@ class TierMover {
     there.begin = 0;
     Operand source = o;
     if (o.access != Access::write) {
-      splice_.before(index, transfer(Queue::copy, to_device ? "fetch" : "store", in, source, there));
+      splice_.before(index, transfer(to_device ? Op::fetch : Op::store, in, source, there));
     }
     if (o.access != Access::read) {
       // After the instruction but before a save of the same slot: saves were queued first, so this goes in
       // front.
-      splice_.after_front(index, transfer(Queue::copy, to_device ? "store" : "fetch", in, there, source));
+      splice_.after_front(index, transfer(to_device ? Op::store : Op::fetch, in, there, source));
     }
     return there;
   }
 
-  Instr transfer(Queue queue, std::string op, const Instr& in, Operand from, Operand to) {
-    Instr t;
-    t.queue = queue;
-    t.op = std::move(op);
-    t.micro = in.micro;
+  static Instr transfer(Op op, const Instr& in, Operand from, Operand to) {
     from.access = Access::read;
     to.access = Access::write;
     from.last = to.last = false;
-    t.operands = {from, to};
-    return t;
+    return make_instr(op, {from, to}, {}, in.micro);
   }
 
   Splice splice_;

@@ -25,8 +25,8 @@ Attrs sgd_attrs(const OptimizerConfig& o) {
 
 const std::vector<Optimizer>& optimizers() {
   static const std::vector<Optimizer> rows{
-      {{"Adam", "AdamW"}, "adamw", {"exp_avg", "exp_avg_sq"}, adam_attrs},
-      {{"SGD"}, "sgd", {"momentum_buffer"}, sgd_attrs},
+      {{"Adam", "AdamW"}, Op::adamw, {"exp_avg", "exp_avg_sq"}, adam_attrs},
+      {{"SGD"}, Op::sgd, {"momentum_buffer"}, sgd_attrs},
   };
   return rows;
 }
@@ -36,11 +36,6 @@ const Optimizer& optimizer_of(const OptimizerConfig& config) {
     if (std::find(row.types.begin(), row.types.end(), config.type) != row.types.end()) return row;
   }
   raise(DS_ERROR_CONFIG, "optimizer.type: \"{}\" is unknown", config.type);
-}
-
-bool is_update(std::string_view op) {
-  return std::any_of(optimizers().begin(), optimizers().end(),
-                     [&](const Optimizer& row) { return row.op == op; });
 }
 
 }  // namespace ds

@@ -1,10 +1,10 @@
 #pragma once
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "core/base/attrs.h"
 #include "core/config/config.h"
+#include "core/program/instruction.h"
 
 namespace ds {
 
@@ -13,7 +13,7 @@ namespace ds {
 // written), param in the compute type.
 struct Optimizer {
   std::vector<std::string> types;   // values of optimizer.type that choose it
-  std::string op;                   // the update instruction (docs/reference/ops.md)
+  Op op;                            // the update instruction (docs/reference/ops.md)
   std::vector<std::string> states;  // per-element f32 states beside master, zero at first; torch's names
   Attrs (*attrs)(const OptimizerConfig& config);
 };
@@ -22,8 +22,5 @@ const std::vector<Optimizer>& optimizers();
 
 // The row of config.type; DS_ERROR_CONFIG naming the type when there is none.
 const Optimizer& optimizer_of(const OptimizerConfig& config);
-
-// Whether an instruction is some optimizer's update.
-bool is_update(std::string_view op);
 
 }  // namespace ds

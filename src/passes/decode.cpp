@@ -1,43 +1,15 @@
 #include "passes/decode.h"
 
-#include <algorithm>
-#include <array>
-#include <string_view>
+#include <functional>
 #include <vector>
 
 #include "core/base/error.h"
-#include "core/graph/ops/rope_length.h"
+#include "core/graph/ops.h"
 
 namespace ds {
 namespace {
 
-// Operations that make each row of their result from the same row of their operands and from parameters.
-constexpr std::array<std::string_view, 20> kByRow = {
-    "embedding", "position", "linear", "layer_norm", "rms_norm",   "gelu", "relu",
-    "silu",      "glu",      "tanh",   "relu2",      "laplace",    "mul",  "scale",
-    "softcap",   "rope",     "add",    "top_gates",  "scale_rows", "cast"};
-// Those of one such operand, operand 0.
-constexpr std::array<std::string_view, 12> kOfOneRow = {"linear",  "layer_norm", "rms_norm", "gelu",
-                                                        "relu",    "silu",       "tanh",     "relu2",
-                                                        "laplace", "scale",      "softcap",  "cast"};
-
-template <size_t kCount>
-bool among(const std::array<std::string_view, kCount>& names, std::string_view name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
-
 size_t at(ValueId value) { return static_cast<size_t>(value); }
-
-// The attributes of an attention that a cached_attention has, too.
-Attrs cached(const Attrs& attrs) {
-  Attrs out;
-  for (const auto& [key, value] : attrs.items()) {
-    if (key != "seq" && key != "causal" && key != "dropout" && key != "op") out.set(key, value);
-  }
-  return out;
-}
-
-bool masked(const Node& node) { return node.op == "attention" && node.in.size() % 2 == 0; }
 
 class Rewriter {
  public:
@@ -46,7 +18,9 @@ class Rewriter {
         options_(options),
         readers_(from.values.size(), 0),
         needed_(from.nodes.size(), 0),
-        of_(from.values.size(), -1) {}
+        of_(from.values.size(), -1) {
+    if (options.by_length) length_of_text_ = [this] { return length(); };
+  }
 
   Graph run() {
     ensure(from_.backward_begin < 0, "graph '{}' is decoded after differentiate", from_.name);
@@ -90,8 +64,7 @@ class Rewriter {
     for (size_t i = from_.nodes.size(); i-- > 0;) {
       const Node& node = from_.nodes[i];
       if (!needed_[i]) continue;
-      size_t count = node.in.size() - (masked(node) ? 1 : 0);
-      for (size_t k = 0; k < count; ++k) read(node.in[k]);
+      for (size_t k = 0; k < inputs_of(node); ++k) read(node.in[k]);
     }
   }
 
@@ -103,7 +76,7 @@ class Rewriter {
       NodeId producer = from_.values[at(value)].producer;
       if (producer < 0) return value;
       const Node& node = from_.nodes[static_cast<size_t>(producer)];
-      if (!among(kOfOneRow, node.op) || readers_[at(value)] != 1) return value;
+      if (op(node.op).rows != Rows::same_of_one || readers_[at(value)] != 1) return value;
       value = node.in[0];
     }
   }
@@ -121,64 +94,30 @@ class Rewriter {
   }
 
   void add(const Node& node) {
-    if (node.op == "dropout") {
-      of_[at(node.out[0])] = of_[at(node.in[0])];
-    } else if (node.op == "attention") {
-      attention(node);
-    } else if (among(kByRow, node.op)) {
-      row_wise(node);
+    const OpDef& row = op(node.op);
+    std::vector<ValueId> in;
+    for (size_t k = 0; k < inputs_of(node); ++k) in.push_back(of_[at(node.in[k])]);
+    ValueId first;
+    if (row.decode) {
+      DecodeContext context{to_, from_, node, std::move(in), options_.positions, positions_, length_of_text_};
+      first = row.decode(context);
+    } else if (row.rows != Rows::mixed) {
+      first = to_.add(node.op, in, node.attrs, name(node.out[0]));
     } else {
       raise(DS_ERROR_UNSUPPORTED, "text cannot be continued with value %{}: operation '{}' mixes rows",
             name(node.out[0]), node.op);
     }
-  }
-
-  std::vector<ValueId> operands(const Node& node, size_t count) const {
-    std::vector<ValueId> in;
-    for (size_t k = 0; k < count; ++k) in.push_back(of_[at(node.in[k])]);
-    return in;
-  }
-
-  void place(const Node& node, ValueId first) {
     for (size_t k = 0; k < node.out.size(); ++k) of_[at(node.out[k])] = first + static_cast<ValueId>(k);
   }
 
-  void row_wise(const Node& node) {
-    std::vector<ValueId> in = operands(node, node.in.size());
-    if (node.op == "position") {  // rows of its table by place instead of by row
-      ValueId rows = to_.add("embedding", {in[1], positions_}, {}, name(node.out[0]) + ".rows");
-      return place(node, to_.add("add", {in[0], rows}, {}, name(node.out[0])));
-    }
-    if (node.op == "rope") {
-      in.push_back(positions_);
-      if (options_.by_length && depends_on_length(node.attrs)) in.push_back(length());
-    }
-    place(node, to_.add(node.op, in, node.attrs, name(node.out[0])));
+  static size_t inputs_of(const Node& node) {
+    const OpDef& row = op(node.op);
+    return row.decode_inputs ? row.decode_inputs(node) : node.in.size();
   }
 
   ValueId length() {
     if (length_ < 0) length_ = to_.add_input(kDecodeLength, {DS_DTYPE_I32, {1}});
     return length_;
-  }
-
-  void attention(const Node& node) {
-    const std::string& y = name(node.out[0]);
-    if (node.attrs.integer_or("causal", 1) == 0) {
-      raise(DS_ERROR_UNSUPPORTED,
-            "text cannot be continued with attention %{}: rows see later rows (causal 0)", y);
-    }
-    if (masked(node) && from_.values[at(node.in.back())].producer >= 0) {
-      raise(DS_ERROR_UNSUPPORTED, "text cannot be continued with attention %{}: mask %{} is computed", y,
-            name(node.in.back()));
-    }
-    std::vector<ValueId> in = operands(node, node.in.size() - (masked(node) ? 1 : 0));
-    int64_t heads = node.attrs.integer("heads"), groups = node.attrs.integer_or("kv_heads", 0);
-    if (groups == 0) groups = heads;
-    const TensorType& type = from_.type(node.out[0]);
-    int64_t depth = type.shape[1].extent / heads;
-    in.push_back(positions_);
-    in.push_back(to_.add_input(y + ".cache", {type.dtype, {2 * groups, options_.positions, depth}}));
-    of_[at(node.out[0])] = to_.add("cached_attention", in, cached(node.attrs), y);
   }
 
   void last_row(ValueId value) {
@@ -192,6 +131,7 @@ class Rewriter {
   std::vector<char> needed_;
   std::vector<ValueId> of_;  // per value of from_
   ValueId positions_ = -1, length_ = -1;
+  std::function<ValueId()> length_of_text_;  // DecodeContext::length
 };
 
 }  // namespace

@@ -11,13 +11,14 @@ int fuse_head(Graph& graph, int64_t fewest_words) {
   int replaced = 0;
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
     const Node& loss = graph.nodes[i];
-    if (loss.op != "cross_entropy" || readers[static_cast<size_t>(loss.in[0])] != 1) continue;
+    const std::string& over_linear = op(loss.op).over_linear;
+    if (over_linear.empty() || readers[static_cast<size_t>(loss.in[0])] != 1) continue;
     NodeId producer = graph.values[static_cast<size_t>(loss.in[0])].producer;
     if (producer < 0) continue;
     const Node& head = graph.nodes[static_cast<size_t>(producer)];
-    bool plain = head.op == "linear" && head.in.size() == 2 && head.attrs.integer_or("transposed", 0) == 0;
+    bool plain = op(head.op).linear && head.in.size() == 2 && head.attrs.integer_or("transposed", 0) == 0;
     if (!plain || graph.type(head.in[1]).shape[0].extent < fewest_words) continue;
-    Node fused{"linear_cross_entropy", {head.in[0], head.in[1], loss.in[1]}, loss.out, {}};
+    Node fused{over_linear, {head.in[0], head.in[1], loss.in[1]}, loss.out, {}};
     std::vector<TensorType> in;
     for (ValueId value : fused.in) in.push_back(graph.type(value));
     std::vector<TensorType> types = op(fused.op).infer(in, fused.attrs);

@@ -11,10 +11,11 @@ namespace {
 
 constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 
-enum class Kind { fixed = -1, gather = 0, fetch, load };
-constexpr size_t kKinds = 3;
+// What may start before its consumer. gather: of parameters, and the encoding of what is gathered.
+enum class Start { none = -1, gather = 0, fetch, load };
+constexpr size_t kStarts = 3;
 // Consumers that a start may run ahead; loads for the host queue go by bytes instead.
-constexpr size_t kAhead[kKinds] = {1, 1, 2};
+constexpr size_t kAhead[kStarts] = {1, 1, 2};
 
 // A new place for every instruction: it comes directly before old instruction `anchor`, starts before others.
 class Hoister {
@@ -34,22 +35,20 @@ class Hoister {
 
   void run() {
     for (size_t i = 0; i < program_.instrs.size(); ++i) {
-      Kind kind = kind_of(program_.instrs[i]);
+      Start kind = start_of(program_.instrs[i]);
       if (begins_update(i)) queue_bound_[static_cast<size_t>(Queue::copy)] = static_cast<int64_t>(i);
-      if (kind != Kind::fixed) place(i, kind);
+      if (kind != Start::none) place(i, kind);
       note(i);
     }
     reorder();
   }
 
  private:
-  Kind kind_of(const Instr& in) const {
-    if (in.operands.size() < 2 || buffer(in.operands[1]).residency != Residency::transient)
-      return Kind::fixed;
-    bool gathers = in.op == "all_gather" || in.op == "quantize";  // that of the codes to gather
-    if (gathers && in.attrs.has("bucket")) return Kind::gather;
-    if (in.op == "fetch") return Kind::fetch;
-    return in.op == "load" ? Kind::load : Kind::fixed;
+  Start start_of(const Instr& in) const {
+    if (!in.def->starts_early || buffer(in.operands[1]).residency != Residency::transient) return Start::none;
+    if (in.def->kind == Kind::copy) return Start::fetch;
+    if (in.def->kind == Kind::file) return Start::load;
+    return in.bucket >= 0 ? Start::gather : Start::none;
   }
 
   // The caller may edit gradients before the update, which renews their norms. So copies of either are made
@@ -57,7 +56,7 @@ class Hoister {
   bool begins_update(size_t i) const {
     auto in_update = [&](size_t at) {
       auto segment = static_cast<size_t>(program_.instrs[at].segment);
-      return segment < program_.segments.size() && program_.segments[segment].name == "update";
+      return segment < program_.segments.size() && program_.segments[segment].phase == Phase::update;
     };
     return i > 0 && in_update(i) && !in_update(i - 1);
   }
@@ -67,8 +66,8 @@ class Hoister {
   // first_use_: the first instruction that reads what a start writes.
   void find_consumers() {
     for (size_t i = 0; i < program_.instrs.size(); ++i) {
-      bool start = kind_of(program_.instrs[i]) != Kind::fixed;
-      if (kind_of(program_.instrs[i]) == Kind::gather)
+      bool start = start_of(program_.instrs[i]) != Start::none;
+      if (start_of(program_.instrs[i]) == Start::gather)
         gathered_[static_cast<size_t>(program_.instrs[i].operands[1].buffer)] = 1;
       for (size_t k = 0; k < program_.instrs[i].operands.size(); ++k) {
         if (start && k == 1) continue;
@@ -79,13 +78,13 @@ class Hoister {
     // A gather of what another one gathers waits for the same consumer.
     for (size_t i = program_.instrs.size(); i-- > 0;) {
       const Instr& in = program_.instrs[i];
-      if (kind_of(in) != Kind::gather) continue;
+      if (start_of(in) != Start::gather) continue;
       int64_t& use = first_use_[static_cast<size_t>(in.operands[0].buffer)];
       if (use == static_cast<int64_t>(i) && gathered_[static_cast<size_t>(in.operands[0].buffer)])
         use = first_use_[static_cast<size_t>(in.operands[1].buffer)];
     }
     for (const Instr& in : program_.instrs) {
-      if (kind_of(in) != Kind::load) continue;
+      if (start_of(in) != Start::load) continue;
       int64_t use = first_use_[static_cast<size_t>(in.operands[1].buffer)];
       if (use != kNever) loaded_[static_cast<size_t>(use)] += in.operands[1].bytes(program_.bound);
     }
@@ -113,12 +112,12 @@ class Hoister {
     return anchor_[i] == static_cast<int64_t>(i) ? anchor_[i] + 1 : anchor_[i];
   }
 
-  void place(size_t i, Kind kind) {
+  void place(size_t i, Start kind) {
     size_t target = static_cast<size_t>(program_.instrs[i].operands[1].buffer);
     int64_t consumer = first_use_[target];
     std::vector<int64_t>& seen = consumers_[static_cast<size_t>(kind)];
     if (seen.empty() || consumer != seen.back()) seen.push_back(consumer);
-    bool by_bytes = kind == Kind::load && consumer != kNever &&
+    bool by_bytes = kind == Start::load && consumer != kNever &&
                     program_.instrs[static_cast<size_t>(consumer)].queue == Queue::host;
     int64_t wanted = by_bytes ? within_ring(seen) : static_cast<int64_t>(i);
     size_t ahead = kAhead[static_cast<size_t>(kind)];
@@ -213,7 +212,7 @@ class Hoister {
   std::vector<InstrId> found_;
   std::vector<int64_t> live_;
   int64_t queue_bound_[kQueues] = {};
-  std::vector<int64_t> consumers_[kKinds];  // of the starts so far, each once
+  std::vector<int64_t> consumers_[kStarts];  // of the starts so far, each once
 };
 
 }  // namespace

@@ -149,8 +149,7 @@ std::vector<int64_t> live_parameters(const Program& program) {
   std::vector<Lifetime> lives = lifetimes(program);
   std::vector<int64_t> live(program.instrs.size(), 0);
   for (const Instr& in : program.instrs) {
-    bool whole = in.op == "all_gather" || in.op == "dequantize";
-    if (!whole || !in.attrs.has("bucket")) continue;
+    if (in.bucket < 0 || in.def->encodes) continue;
     size_t b = static_cast<size_t>(in.operands.at(1).buffer);
     if (program.buffers[b].residency != Residency::transient) continue;
     for (int64_t i = lives[b].first; i <= lives[b].last; ++i)

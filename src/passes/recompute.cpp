@@ -1,17 +1,11 @@
 #include "passes/recompute.h"
 
 #include <algorithm>
-#include <array>
-#include <string_view>
 
 #include "core/graph/ops.h"
 
 namespace ds {
 namespace {
-
-constexpr std::array<std::string_view, 14> kCheap = {"gelu",    "silu",       "relu",     "tanh",   "relu2",
-                                                     "laplace", "glu",        "mul",      "scale",  "cast",
-                                                     "dropout", "layer_norm", "rms_norm", "softcap"};
 
 class Recomputer {
  public:
@@ -51,7 +45,7 @@ class Recomputer {
 
   bool may_repeat(ValueId value) const {
     const Node* node = maker(value);
-    return node && std::find(kCheap.begin(), kCheap.end(), node->op) != kCheap.end();
+    return node && op(node->op).cheap;
   }
 
   // kept_: values that are there in the backward part whatever is made again.

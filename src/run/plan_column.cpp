@@ -25,12 +25,11 @@ std::vector<PlanColumn::Lane> lanes_of(const Program& program, const Timeline& t
   for (int q = 0; q < kQueues; ++q) lanes.push_back({queue_name(static_cast<Queue>(q)), {}});
   for (size_t i = 0; i < program.instrs.size(); ++i) {
     const Instr& instr = program.instrs[i];
-    const std::string& segment = program.segments[static_cast<size_t>(instr.segment)].name;
-    const char* phase = segment.starts_with("forward")    ? "forward"
-                        : segment.starts_with("backward") ? "backward"
-                                                          : "update";
+    Phase phase = program.phase(instr);
+    bool backward = phase == Phase::backward || phase == Phase::backward_last;
+    const char* colour = phase == Phase::forward ? "forward" : backward ? "backward" : "update";
     lanes[static_cast<size_t>(instr.queue)].blocks.push_back(
-        {timeline.begin[i], timeline.end[i], phase, instr.op});
+        {timeline.begin[i], timeline.end[i], colour, instr.def->name});
   }
   std::erase_if(lanes, [](const PlanColumn::Lane& lane) { return lane.blocks.empty(); });
   return lanes;

@@ -10,6 +10,7 @@
 #include "core/base/error.h"
 #include "core/base/random.h"
 #include "core/config/options.h"
+#include "core/graph/ops.h"
 #include "engine/engine.h"
 #include "engine/threads.h"
 #include "tools/feed.h"
@@ -77,7 +78,9 @@ HfModel model_of(const Config& config, const std::string& folder) {
 int64_t vocabulary(const Graph& graph) {
   ValueId tokens = graph.find_value("tokens");
   for (const Node& node : graph.nodes) {
-    if (node.op == "embedding" && node.in[1] == tokens) return graph.type(node.in[0]).shape[0].extent;
+    const std::optional<IdOperand>& ids = op(node.op).ids;
+    if (!ids || ids->targets || node.in[ids->ids] != tokens) continue;
+    return graph.type(node.in[ids->from]).shape[ids->dim].extent;
   }
   raise(DS_ERROR_UNSUPPORTED, "graph '{}' has no embedding of an input 'tokens'", graph.name);
 }

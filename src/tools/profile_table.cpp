@@ -120,7 +120,7 @@ void StepProfile::add(std::span<const Trace::Span> spans, int64_t begin_ns, int6
       continue;
     }
     size_t index = at < inline_.size() ? inline_[at] : step_.instrs.size();
-    bool known = at < inline_.size() && first_word(span.name) == step_.instrs[index].op;
+    bool known = at < inline_.size() && first_word(span.name) == step_.instrs[index].def->name;
     ensure(known, "span {} '{}' is none of the {} instructions of a step", at, span.name, inline_.size());
     seconds_[index] += seconds_of(span);
     labels_[index] = span.name;
@@ -139,7 +139,7 @@ ProfileTable StepProfile::table(const Peak& peak, bool by_instruction) const {
     const Instr& instr = step_.instrs[i];
     Cost cost = instruction_cost(step_, instr, step_.bound);
     double seconds = seconds_[i] / steps;
-    std::string name = by_instruction ? fmt::format("{} {}", i, labels_[i]) : instr.op;
+    std::string name = by_instruction ? fmt::format("{} {}", i, labels_[i]) : instr.def->name;
     rows.push_back(
         {queue_name(instr.queue), std::move(name), 1, seconds, peak.seconds(cost), cost.flops, cost.bytes});
     busy += seconds;

@@ -1,4 +1,5 @@
 #pragma once
+#include <functional>
 #include <vector>
 
 #include "core/program/builder.h"
@@ -22,6 +23,9 @@ ProgramBuilder begin_program(const ZeroPlan& plan, const std::string& name, int6
                              StepBuffers& buffers);
 // Gradient buckets of one micro-step.
 void add_grad_buffers(ProgramBuilder& builder, const ZeroPlan& plan, StepBuffers& buffers);
+// Zeros of a gradient bucket where no gradient is written: its padding, and parameters of which none comes.
+void zero_holes(ProgramBuilder& builder, const ZeroPlan& plan, size_t bucket, BufferId grads, int32_t micro,
+                const std::function<bool(int32_t param)>& comes);
 // Gathers `bucket`, of which this rank holds at `own` its part of a cut over `from` levels, up to its part of
 // a cut over `to` of them, which is written to `target` (all of the buffer; elements, or their codes). What
 // lies in between goes to transient buffers, or, where own is a part of target on the device, to its place
@@ -32,8 +36,6 @@ std::vector<Instr> gather_levels(ProgramBuilder& builder, const ZeroPlan& plan, 
 // its own part, and all ranks decode the same.
 std::vector<Instr> gather_bucket(ProgramBuilder& builder, const ZeroPlan& plan, size_t bucket,
                                  BufferId target);
-// Marks a collective as one of the ranks of a level; those of all ranks have no mark.
-void set_group(Instr& instr, const RankLevels& levels, int level);
 // Place of a parameter in a whole bucket.
 Operand param_operand(const ZeroPlan& plan, const ProgramBuilder& builder, BufferId bucket_buffer,
                       int32_t param, const Shape& shape, Access access);

@@ -101,8 +101,8 @@ std::string ZeroPlan::quantization_key(const ZeroConfig& zero) const {
   return key;
 }
 
-BufferId ZeroPlan::add(std::string name, DType dtype, int64_t numel, Tier tier) {
-  buffers.push_back({std::move(name), dtype, numel, tier, Residency::persistent, -1});
+BufferId ZeroPlan::add(Holds holds, std::string name, DType dtype, int64_t numel, Tier tier) {
+  buffers.push_back({std::move(name), dtype, numel, tier, Residency::persistent, -1, holds});
   return static_cast<BufferId>(buffers.size() - 1);
 }
 
@@ -115,7 +115,7 @@ BucketState make_params(ZeroPlan& plan, size_t index) {
   BucketState s;
   s.partitioned = policy.params > 0 && !bucket.persistent;
   int cut = s.partitioned ? policy.params : 0;
-  BufferId held = plan.add(bucket.name + ".param", plan.compute, plan.part(index, cut),
+  BufferId held = plan.add(Holds::param, bucket.name + ".param", plan.compute, plan.part(index, cut),
                            s.partitioned ? policy.param_tier : Tier::device);
   s.full = s.partitioned ? -1 : held;
   s.param = {held, plan.part_first(index) - plan.part_first(index, cut), plan.part(index)};
@@ -133,19 +133,22 @@ void add_state(ZeroPlan& plan, const Optimizer& optimizer, size_t index) {
   bool own_master = plan.compute == DS_DTYPE_F32 && policy.state_tier == Tier::device &&
                     plan.buffers[static_cast<size_t>(s.param.buffer)].tier == Tier::device;
   if (!own_master) {
-    s.master = {plan.add(bucket.name + ".master", DS_DTYPE_F32, part, policy.state_tier), 0, part};
+    s.master = {plan.add(Holds::master, bucket.name + ".master", DS_DTYPE_F32, part, policy.state_tier), 0,
+                part};
   }
   for (const std::string& state : optimizer.states) {
-    s.states.push_back({plan.add(bucket.name + "." + state, DS_DTYPE_F32, part, policy.state_tier), 0, part});
+    s.states.push_back(
+        {plan.add(Holds::state, bucket.name + "." + state, DS_DTYPE_F32, part, policy.state_tier), 0, part});
   }
   for (int level = 0; level <= plan.grad_top(); ++level) {
     std::string name = bucket.name + ".grad" + (level == 0 ? "" : "." + std::to_string(level));
-    s.grad.push_back(plan.add(name, DS_DTYPE_F32, plan.part(index, policy.grads), policy.state_tier));
+    s.grad.push_back(
+        plan.add(Holds::grad, name, DS_DTYPE_F32, plan.part(index, policy.grads), policy.state_tier));
   }
   bool feedback = plan.quantization.feedback && !plan.table(index);
   for (int level = 0; feedback && level < plan.levels.depth(); ++level) {
     std::string name = bucket.name + ".error" + (level == 0 ? "" : "." + std::to_string(level));
-    s.errors.push_back(plan.add(name, DS_DTYPE_F32, plan.part(index, level), Tier::device));
+    s.errors.push_back(plan.add(Holds::error, name, DS_DTYPE_F32, plan.part(index, level), Tier::device));
   }
   s.grad_first = plan.part_first(index) - plan.part_first(index, policy.grads);
 }
@@ -163,7 +166,8 @@ void place_norms(ZeroPlan& plan) {
   bool first = plan.norms < 0;
   if (!first && granules <= plan.buffers[static_cast<size_t>(plan.norms)].numel) return;
   Tier near = plan.policy.state_tier == Tier::device ? Tier::device : Tier::host;
-  plan.norms = plan.add(first ? "norms" : "norms.all", DS_DTYPE_F64, first ? granules : all, near);
+  plan.norms =
+      plan.add(Holds::norms, first ? "norms" : "norms.all", DS_DTYPE_F64, first ? granules : all, near);
 }
 
 // One rank has nothing to send: its gradients stay as they are. Its weights do not: what a model computes
@@ -195,7 +199,7 @@ ZeroPlan make_zero_plan(const Config& config, std::vector<ParamSpec> params, int
   if (config.sparse_gradients && training) choose_row_tables(plan, tables, params);
   plan.layout =
       make_layout(params, world, config.zero.reduce_bucket_size, config.zero.param_persistence_threshold);
-  plan.scalars = plan.add(kScalarBlock, DS_DTYPE_U8, 256, Tier::device);
+  plan.scalars = plan.add(Holds::scalars, "scalars", DS_DTYPE_U8, 256, Tier::device);
   std::vector<char> frozen;
   for (const ParamSpec& p : params) frozen.push_back(p.frozen);
   for (size_t b = 0; b < plan.layout.buckets.size(); ++b) plan.buckets.push_back(make_params(plan, b));

@@ -76,7 +76,7 @@ struct ZeroPlan {
   std::vector<Buffer> buffers;       // every persistent buffer of the engine, without offsets
   std::vector<BucketState> buckets;  // per layout bucket
   std::vector<BufferId> inputs;      // per graph input: accumulation x bound elements
-  BufferId scalars = -1;             // kScalarBlock
+  BufferId scalars = -1;
   BufferId norms = -1;       // f64, one per granule that this rank updates: sums of squares of the step; -1
                              // without training
   int64_t norms_used = 0;    // elements of it: of buckets that have states
@@ -97,7 +97,7 @@ struct ZeroPlan {
   int grad_top() const;                        // index in BucketState::grad of the finished sum
   // What the bits of a step depend on: a part of the numerics key; "" without quantization.
   std::string quantization_key(const ZeroConfig& zero) const;
-  BufferId add(std::string name, DType dtype, int64_t numel, Tier tier);
+  BufferId add(Holds holds, std::string name, DType dtype, int64_t numel, Tier tier);
 };
 
 // From now on these parameters are not trained and the others are. What has states keeps them; a bucket that

@@ -33,12 +33,12 @@ class Ranger {
     }
     std::vector<int64_t> leases(plan.buckets.size(), 0);
     for (size_t i = 0; i < program.instrs.size(); ++i) {
-      const std::string& op = program.instrs[i].op;
+      Op op = program.instrs[i].def->op;
       for (const Operand& o : program.instrs[i].operands) {
         int32_t b = bucket_of[static_cast<size_t>(o.buffer)];
         if (b < 0) continue;
         use(i, static_cast<size_t>(b), leases[static_cast<size_t>(b)] > 0);
-        leases[static_cast<size_t>(b)] += op == "lease" ? 1 : op == "release" ? -1 : 0;
+        leases[static_cast<size_t>(b)] += op == Op::lease ? 1 : op == Op::release ? -1 : 0;
       }
     }
   }
@@ -112,11 +112,11 @@ class Ranger {
       if (!live_[b]) total_ += numel(b);
       live_[b] = 1;
     }
-    bool of_host = program_.instrs[i].op == "lease" || program_.instrs[i].op == "release";
+    bool of_host = program_.instrs[i].def->kind == Kind::event;
     if (need > zero_.max_live_parameters && !of_host) {
       raise(DS_ERROR_CONFIG,
             "zero_optimization.stage3_max_live_parameters is {}, but '{}' alone needs {} elements",
-            zero_.max_live_parameters, program_.instrs[i].op, need);
+            zero_.max_live_parameters, program_.instrs[i].def->name, need);
     }
   }
 

@@ -56,10 +56,9 @@ class Reducer {
     const BucketState& s = plan_.buckets[bucket_];
     BufferId sum = acc(plan_.grad_top());
     int64_t part = plan_.part(bucket_);
-    push(Queue::compute, "granule_norms",
+    push(Op::granule_norms,
          {flat(builder_.buffer(sum), sum, s.grad_first, part, Access::read),
-          flat(builder_.buffer(plan_.norms), plan_.norms, s.norm_first, part / kGranule, Access::write)},
-         {});
+          flat(builder_.buffer(plan_.norms), plan_.norms, s.norm_first, part / kGranule, Access::write)});
   }
 
   BufferId acc(int level) const { return plan_.buckets[bucket_].grad[static_cast<size_t>(level)]; }
@@ -80,15 +79,15 @@ class Reducer {
     StateRef have{grads, 0, builder_.buffer(grads).numel};
     for (int level = 0; level < cut; ++level) {
       bool done = level == last;
-      have = collect("reduce_scatter", have, done ? target : partial(level + 1), level);
+      have = collect(Op::reduce_scatter, have, done ? target : partial(level + 1), level);
     }
     if (cut > last) return;
     for (int level = cut; level < last; ++level) {
-      have = collect("reduce_scatter", have, partial(level + 1), level);
+      have = collect(Op::reduce_scatter, have, partial(level + 1), level);
     }
-    have = collect("all_reduce", have, cut == last ? target : partial(last), last);
+    have = collect(Op::all_reduce, have, cut == last ? target : partial(last), last);
     for (int level = last; level-- > cut;) {
-      have = collect("all_gather", have, level == cut ? target : partial(level), level);
+      have = collect(Op::all_gather, have, level == cut ? target : partial(level), level);
     }
   }
 
@@ -101,7 +100,7 @@ class Reducer {
     for (int level = 0; level < depth; ++level)
       have = exchange(have, level + 1 == cut && cut == depth ? target : partial(level + 1), level);
     for (int level = depth; level-- > cut;)
-      have = collect("all_gather", have, level == cut ? target : partial(level), level);
+      have = collect(Op::all_gather, have, level == cut ? target : partial(level), level);
   }
 
   // The same sum of a table: every rank packs the rows that its ids name, gets those of all ranks, and adds
@@ -116,15 +115,13 @@ class Reducer {
     int64_t numel = table.bound * table.width;
     BufferId rows = builder_.transient(name + ".rows", plan_.compute, numel, Tier::device);
     BufferId numbers = builder_.transient(name + ".numbers", DS_DTYPE_I32, table.bound, Tier::device);
-    push(Queue::compute, "pack_rows",
-         {leaf, named, matrix({rows, 0, numel}, table.width, Access::write),
-          flat(builder_.buffer(numbers), numbers, 0, table.bound, Access::write)},
-         {});
+    push(Op::pack_rows, {leaf, named, matrix({rows, 0, numel}, table.width, Access::write),
+                         flat(builder_.buffer(numbers), numbers, 0, table.bound, Access::write)});
     StateRef all_rows = gather_all({rows, 0, numel}), all_numbers = gather_all({numbers, 0, table.bound});
     const Buffer& to = builder_.buffer(target);
     Attrs attrs{{"ranks", int64_t{plan_.world}}, {"first", plan_.part_first(bucket_, plan_.policy.grads)}};
     if (plan_.levels.depth() > 1) attrs.set("levels", plan_.levels.sizes());
-    push(Queue::compute, "sum_rows",
+    push(Op::sum_rows,
          {matrix(all_rows, table.width, Access::read),
           flat(builder_.buffer(all_numbers.buffer), all_numbers.buffer, 0, all_numbers.numel, Access::read),
           flat(to, target, 0, to.numel, Access::write)},
@@ -137,7 +134,7 @@ class Reducer {
       const Buffer own = builder_.buffer(have.buffer);
       int64_t numel = have.numel * plan_.levels.group(level).size;
       BufferId into = builder_.transient(own.name + ".all", own.dtype, numel, Tier::device);
-      have = collect("all_gather", have, into, level);
+      have = collect(Op::all_gather, have, into, level);
     }
     return have;
   }
@@ -158,9 +155,9 @@ class Reducer {
     BufferId theirs =
         builder_.transient(fmt::format("{}.their_codes{}", name, level), DS_DTYPE_U8, size, Tier::device);
     quantize(from, codes, level);
-    StateRef have = collect("all_to_all", {codes, 0, size}, theirs, level);
+    StateRef have = collect(Op::all_to_all, {codes, 0, size}, theirs, level);
     const Buffer& to = builder_.buffer(into);
-    push(Queue::compute, "dequantize_sum",
+    push(Op::dequantize_sum,
          {flat(builder_.buffer(theirs), theirs, 0, have.numel, Access::read),
           flat(to, into, 0, to.numel, Access::write)},
          {{"bits", bits}, {"ranks", static_cast<int64_t>(plan_.levels.group(level).size)}});
@@ -180,7 +177,7 @@ class Reducer {
     }
     const Buffer& to = builder_.buffer(codes);
     operands.push_back(flat(to, codes, 0, to.numel, Access::write));
-    push(Queue::compute, "quantize", std::move(operands), std::move(attrs));
+    push(Op::quantize, std::move(operands), std::move(attrs));
   }
 
   // f32 sums of a part of the bucket as a cut over `cut` levels has it.
@@ -189,30 +186,24 @@ class Reducer {
     return builder_.transient(name, DS_DTYPE_F32, plan_.part(bucket_, cut), Tier::device);
   }
 
-  StateRef collect(const char* op, const StateRef& from, BufferId into, int level) {
+  StateRef collect(Op op, const StateRef& from, BufferId into, int level) {
     const Buffer& to = builder_.buffer(into);
-    push(Queue::comm, op,
-         {flat(builder_.buffer(from.buffer), from.buffer, 0, from.numel, Access::read),
-          flat(to, into, 0, to.numel, Access::write)},
-         {});
-    set_group(out_.back(), plan_.levels, level);
+    push(op, {flat(builder_.buffer(from.buffer), from.buffer, 0, from.numel, Access::read),
+              flat(to, into, 0, to.numel, Access::write)});
+    out_.back().group = plan_.levels.group(level);
     return {into, 0, to.numel};
   }
 
   void accumulate(BufferId from, BufferId into, int64_t beta) {
     const Buffer& a = builder_.buffer(from);
-    push(Queue::compute, "accumulate",
+    push(Op::accumulate,
          {flat(a, from, 0, a.numel, Access::read),
           flat(builder_.buffer(into), into, 0, a.numel, beta == 0 ? Access::write : Access::update)},
          {{"beta", beta}});
   }
 
-  void push(Queue queue, std::string op, std::vector<Operand> operands, Attrs attrs) {
-    out_.push_back({.queue = queue,
-                    .op = std::move(op),
-                    .operands = std::move(operands),
-                    .attrs = std::move(attrs),
-                    .micro = micro_});
+  void push(Op op, std::vector<Operand> operands, Attrs attrs = {}) {
+    out_.push_back(make_instr(op, std::move(operands), std::move(attrs), micro_));
   }
 
   ProgramBuilder& builder_;
@@ -248,6 +239,8 @@ std::vector<std::vector<Ready>> complete_after(const Program& program, const Ste
   return ready;
 }
 
+bool gathers(const Instr& in) { return in.def->kind == Kind::collective && in.def->starts_early; }
+
 }  // namespace
 
 void insert_reductions(Program& program, const ZeroPlan& plan, bool overlap, const StepBuffers& buffers) {
@@ -267,10 +260,10 @@ void insert_reductions(Program& program, const ZeroPlan& plan, bool overlap, con
   std::vector<char> gathers_follow(ready.size(), 0);  // later in the segment
   for (size_t i = ready.size(); i-- > 1;) {
     bool same = instrs[i - 1].segment == instrs[i].segment;
-    gathers_follow[i - 1] = same && (gathers_follow[i] || instrs[i].op == "all_gather");
+    gathers_follow[i - 1] = same && (gathers_follow[i] || gathers(instrs[i]));
   }
   for (size_t i = 0; i < ready.size(); ++i) {
-    if (instrs[i].op == "all_gather") flush(i);
+    if (gathers(instrs[i])) flush(i);
     pending.insert(pending.end(), ready[i].begin(), ready[i].end());
     if (!overlap || !gathers_follow[i]) flush(i);
   }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "core/graph/ops.h"
 #include "core/graph/readers.h"
 #include "core/program/codes.h"
 #include "zero/policy.h"
@@ -17,8 +18,9 @@ std::vector<RowTable> find_row_tables(const Graph& graph) {
     ValueId value = graph.params[p].value;
     if (readers[static_cast<size_t>(value)] != 1) continue;
     for (const Node& node : graph.nodes) {
-      if (node.op != "embedding" || node.in[0] != value) continue;
-      auto ids = std::find(graph.inputs.begin(), graph.inputs.end(), node.in[1]);
+      const std::optional<IdOperand>& lookup = op(node.op).ids;
+      if (!lookup || lookup->targets || node.in[lookup->from] != value) continue;
+      auto ids = std::find(graph.inputs.begin(), graph.inputs.end(), node.in[lookup->ids]);
       if (ids == graph.inputs.end()) continue;
       const TensorType &table = graph.type(value), &type = graph.type(*ids);
       int64_t rows = table.shape[0].extent;

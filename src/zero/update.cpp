@@ -34,24 +34,18 @@ void emit_clip(ProgramBuilder& b, const ZeroPlan& plan, const Config& config) {
   if (plan.policy.states > 0) {
     count = local * plan.world;
     all = b.transient("all_norms", DS_DTYPE_F64, count, Tier::host);
-    b.emit(Queue::comm, "all_gather",
-           {flat(b.buffer(plan.norms), plan.norms, 0, local, Access::read),
-            flat(b.buffer(all), all, 0, count, Access::write)});
+    b.emit(Op::all_gather, {flat(b.buffer(plan.norms), plan.norms, 0, local, Access::read),
+                            flat(b.buffer(all), all, 0, count, Access::write)})
+        .group = {plan.world, 1};
   }
-  b.emit(Queue::host, "clip",
-         {flat(b.buffer(all), all, 0, count, Access::read), scalars_of(b, plan, Access::update)},
+  b.emit(Op::clip, {flat(b.buffer(all), all, 0, count, Access::read), scalars_of(b, plan, Access::update)},
          {{"max_norm", config.gradient_clipping}});
 }
 
-// A run of elements of an update whose parameters missed as many steps of the run.
-struct UpdatePart {
-  int64_t begin, end, missed;
-};
-
 // What is trained of the elements [first, first + count) of this rank's part. Padding follows the parameter
 // before it.
-std::vector<UpdatePart> update_parts(const ZeroPlan& plan, size_t bucket, int64_t first, int64_t count) {
-  std::vector<UpdatePart> parts;
+std::vector<UpdateRun> update_runs(const ZeroPlan& plan, size_t bucket, int64_t first, int64_t count) {
+  std::vector<UpdateRun> runs;
   const Bucket& b = plan.layout.buckets[bucket];
   int64_t low = plan.part_first(bucket) + first;
   for (size_t i = 0; i < b.params.size(); ++i) {
@@ -59,20 +53,13 @@ std::vector<UpdatePart> update_parts(const ZeroPlan& plan, size_t bucket, int64_
     int64_t next = i + 1 < b.params.size() ? b.params[i + 1].begin : b.numel, missed = plan.missed[param];
     int64_t begin = std::max(b.params[i].begin - low, int64_t{0}), end = std::min(next - low, count);
     if (plan.frozen[param] || begin >= end) continue;
-    if (!parts.empty() && parts.back().end == begin && parts.back().missed == missed) {
-      parts.back().end = end;
+    if (!runs.empty() && runs.back().end == begin && runs.back().missed == missed) {
+      runs.back().end = end;
     } else {
-      parts.push_back({begin, end, missed});
+      runs.push_back({begin, end, missed});
     }
   }
-  return parts;
-}
-
-std::string text_of(const std::vector<UpdatePart>& parts) {
-  std::string text;
-  for (const UpdatePart& p : parts)
-    text += fmt::format("{}{}:{}:{}", text.empty() ? "" : ",", p.begin, p.end, p.missed);
-  return text;
+  return runs;
 }
 
 void emit_optimizer(ProgramBuilder& b, const ZeroPlan& plan, const Config& config, size_t bucket) {
@@ -88,14 +75,14 @@ void emit_optimizer(ProgramBuilder& b, const ZeroPlan& plan, const Config& confi
                                   part_of(b, s.master, first, count, Access::update)};
     for (const StateRef& state : s.states)
       operands.push_back(part_of(b, state, first, count, Access::update));
-    Attrs attrs = optimizer.attrs(config.optimizer);
-    std::vector<UpdatePart> parts = update_parts(plan, bucket, first, count);
+    std::vector<UpdateRun> runs = update_runs(plan, bucket, first, count);
     int64_t updated = 0;
-    for (const UpdatePart& p : parts) updated += p.end - p.begin;
+    for (const UpdateRun& r : runs) updated += r.end - r.begin;
+    if (updated == 0) continue;
     bool whole = updated == count;
-    if (!whole || parts.size() > 1 || parts[0].missed > 0) attrs.set("parts", text_of(parts));
     operands.push_back(part_of(b, s.param, first, count, whole ? Access::write : Access::update));
-    b.emit(Queue::compute, optimizer.op, std::move(operands), std::move(attrs));
+    Instr& update = b.emit(optimizer.op, std::move(operands), optimizer.attrs(config.optimizer));
+    if (!whole || runs.size() > 1 || runs[0].missed > 0) update.runs = std::move(runs);
   }
 }
 
@@ -107,8 +94,7 @@ void emit_draw(ProgramBuilder& b, const ZeroPlan& plan, size_t bucket, const Par
   int64_t begin = std::max(place.begin, part_first);
   int64_t end = std::min(place.begin + place.numel, part_first + part);
   if (begin >= end || init.kind == "zeros") return;
-  b.emit(Queue::compute, "init_param",
-         {flat(b.buffer(draft), draft, begin - part_first, end - begin, Access::update)},
+  b.emit(Op::init_param, {flat(b.buffer(draft), draft, begin - part_first, end - begin, Access::update)},
          {{"kind", init.kind},
           {"scale", init.scale},
           {"param", static_cast<int64_t>(place.param)},
@@ -141,13 +127,6 @@ ProgramBuilder begin_program(const ZeroPlan& plan, const std::string& name, int6
   return builder;
 }
 
-void set_group(Instr& instr, const RankLevels& levels, int level) {
-  RankGroup group = levels.group(level);
-  if (group.size == levels.ranks()) return;
-  instr.attrs.set("ranks", static_cast<int64_t>(group.size));
-  instr.attrs.set("stride", static_cast<int64_t>(group.stride));
-}
-
 std::vector<Instr> gather_levels(ProgramBuilder& builder, const ZeroPlan& plan, size_t bucket,
                                  const StateRef& own, int from, BufferId target, int to) {
   std::vector<Instr> out;
@@ -164,11 +143,10 @@ std::vector<Instr> gather_levels(ProgramBuilder& builder, const ZeroPlan& plan, 
       std::string name = fmt::format("{}.part{}", b.name, level);
       into = {builder.transient(name, whole.dtype, numel, Tier::device), 0, numel};
     }
-    Instr gather{.queue = Queue::comm, .op = "all_gather"};
-    gather.operands = {part_of(builder, have, 0, have.numel, Access::read),
-                       part_of(builder, into, 0, numel, Access::write)};
-    gather.attrs.set("bucket", static_cast<int64_t>(bucket));
-    set_group(gather, plan.levels, level);
+    Instr gather = make_instr(Op::all_gather, {part_of(builder, have, 0, have.numel, Access::read),
+                                               part_of(builder, into, 0, numel, Access::write)});
+    gather.bucket = static_cast<int32_t>(bucket);
+    gather.group = plan.levels.group(level);
     out.push_back(std::move(gather));
     have = into;
   }
@@ -185,19 +163,18 @@ std::vector<Instr> gather_bucket(ProgramBuilder& builder, const ZeroPlan& plan, 
   int64_t mine = code_bytes(own.numel, bits), all = code_bytes(b.numel, bits);
   BufferId codes = builder.transient(b.name + ".codes", DS_DTYPE_U8, mine, Tier::device);
   BufferId gathered = builder.transient(b.name + ".all_codes", DS_DTYPE_U8, all, Tier::device);
-  Attrs attrs{{"bits", bits}, {"bucket", static_cast<int64_t>(bucket)}};
   std::vector<Instr> out;
-  out.push_back({.op = "quantize",
-                 .operands = {part_of(builder, own, 0, own.numel, Access::read),
-                              flat(builder.buffer(codes), codes, 0, mine, Access::write)},
-                 .attrs = attrs});
+  auto push = [&](Op op, Operand from, Operand to) {
+    out.push_back(make_instr(op, {std::move(from), std::move(to)}, {{"bits", bits}}));
+    out.back().bucket = static_cast<int32_t>(bucket);
+  };
+  push(Op::quantize, part_of(builder, own, 0, own.numel, Access::read),
+       flat(builder.buffer(codes), codes, 0, mine, Access::write));
   StateRef from{codes, 0, mine};
   for (Instr& gather : gather_levels(builder, plan, bucket, from, plan.policy.params, gathered, 0))
     out.push_back(std::move(gather));
-  out.push_back({.op = "dequantize",
-                 .operands = {flat(builder.buffer(gathered), gathered, 0, all, Access::read),
-                              flat(builder.buffer(target), target, 0, b.numel, Access::write)},
-                 .attrs = attrs});
+  push(Op::dequantize, flat(builder.buffer(gathered), gathered, 0, all, Access::read),
+       flat(builder.buffer(target), target, 0, b.numel, Access::write));
   return out;
 }
 
@@ -212,6 +189,19 @@ void add_grad_buffers(ProgramBuilder& builder, const ZeroPlan& plan, StepBuffers
   buffers.grads.push_back(std::move(grads));
 }
 
+void zero_holes(ProgramBuilder& builder, const ZeroPlan& plan, size_t bucket, BufferId grads, int32_t micro,
+                const std::function<bool(int32_t param)>& comes) {
+  std::vector<Operand> holes;
+  auto hole = [&](int64_t begin, int64_t numel) {
+    holes.push_back(flat(builder.buffer(grads), grads, begin, numel, Access::write));
+  };
+  for (auto [begin, numel] : plan.layout.buckets[bucket].padding()) hole(begin, numel);
+  for (const ParamPlace& place : plan.layout.buckets[bucket].params) {
+    if (place.numel > 0 && !comes(place.param)) hole(place.begin, place.numel);
+  }
+  if (!holes.empty()) builder.emit(Op::zero, std::move(holes), {}, micro);
+}
+
 Operand param_operand(const ZeroPlan& plan, const ProgramBuilder& builder, BufferId bucket_buffer,
                       int32_t param, const Shape& shape, Access access) {
   const ParamPlace& place = plan.layout.place(param);
@@ -222,13 +212,13 @@ Operand param_operand(const ZeroPlan& plan, const ProgramBuilder& builder, Buffe
 void emit_losses(ProgramBuilder& builder, const ZeroPlan& plan) {
   int64_t mine = plan.accumulation;
   BufferId losses = builder.transient("losses", DS_DTYPE_F32, mine * plan.world, Tier::host);
-  builder.emit(Queue::comm, "all_gather",
-               {flat(builder.buffer(plan.loss), plan.loss, 0, mine, Access::read),
-                flat(builder.buffer(losses), losses, 0, mine * plan.world, Access::write)});
-  builder.emit(Queue::host, "losses",
-               {flat(builder.buffer(losses), losses, 0, mine * plan.world, Access::read),
-                scalars_of(builder, plan, Access::update)});
-  builder.end_segment("losses");
+  builder
+      .emit(Op::all_gather, {flat(builder.buffer(plan.loss), plan.loss, 0, mine, Access::read),
+                             flat(builder.buffer(losses), losses, 0, mine * plan.world, Access::write)})
+      .group = {plan.world, 1};
+  builder.emit(Op::losses, {flat(builder.buffer(losses), losses, 0, mine * plan.world, Access::read),
+                            scalars_of(builder, plan, Access::update)});
+  builder.end_segment(Phase::losses);
 }
 
 void emit_update(ProgramBuilder& builder, const ZeroPlan& plan, const Config& config) {
@@ -239,7 +229,7 @@ void emit_update(ProgramBuilder& builder, const ZeroPlan& plan, const Config& co
   for (size_t b = 0; b < plan.buckets.size(); ++b) {
     if (plan.trains(b)) gather_params(builder, plan, b);
   }
-  builder.end_segment("update");
+  builder.end_segment(Phase::update);
 }
 
 void emit_init(ProgramBuilder& builder, const ZeroPlan& plan, const std::vector<Init>& inits) {
@@ -248,41 +238,39 @@ void emit_init(ProgramBuilder& builder, const ZeroPlan& plan, const std::vector<
     const BucketState& s = plan.buckets[b];
     int64_t part = plan.part(b);
     BufferId draft = builder.transient(bucket.name + ".draft", DS_DTYPE_F32, part, Tier::device);
-    builder.emit(Queue::compute, "zero", {flat(builder.buffer(draft), draft, 0, part, Access::write)});
+    builder.emit(Op::zero, {flat(builder.buffer(draft), draft, 0, part, Access::write)});
     for (const ParamPlace& place : bucket.params) {
       emit_draw(builder, plan, b, place, inits[static_cast<size_t>(place.param)], draft);
     }
     DType kept = builder.buffer(s.master.buffer).dtype;
     bool cast = kept != DS_DTYPE_F32;  // the master of what is frozen is its parameter
-    Attrs attrs = cast ? Attrs{{"dtype", std::string(dtype_name(kept))}} : Attrs{{"beta", int64_t{0}}};
-    builder.emit(Queue::compute, cast ? "cast" : "accumulate",
-                 {flat(builder.buffer(draft), draft, 0, part, Access::read),
-                  part_of(builder, s.master, 0, part, Access::write)},
-                 std::move(attrs));
+    std::vector<Operand> operands{flat(builder.buffer(draft), draft, 0, part, Access::read),
+                                  part_of(builder, s.master, 0, part, Access::write)};
+    builder.emit(cast ? cast_instr(std::move(operands), kept)
+                      : make_instr(Op::accumulate, std::move(operands), {{"beta", int64_t{0}}}));
     for (const StateRef& state : s.states) {
-      builder.emit(Queue::compute, "zero", {part_of(builder, state, 0, part, Access::write)});
+      builder.emit(Op::zero, {part_of(builder, state, 0, part, Access::write)});
     }
   }
   emit_refresh(builder, plan);
-  builder.program().segments.back().name = "init";
+  builder.program().segments.back().phase = Phase::init;
 }
 
 void emit_refresh(ProgramBuilder& builder, const ZeroPlan& plan) {
   for (size_t b = 0; b < plan.buckets.size(); ++b) {
     const BucketState& s = plan.buckets[b];
     if (s.master.buffer != s.param.buffer) {
-      builder.emit(Queue::compute, "cast",
-                   {part_of(builder, s.master, 0, plan.part(b), Access::read),
-                    part_of(builder, s.param, 0, plan.part(b), Access::write)},
-                   {{"dtype", std::string(dtype_name(plan.compute))}});
+      builder.emit(cast_instr({part_of(builder, s.master, 0, plan.part(b), Access::read),
+                               part_of(builder, s.param, 0, plan.part(b), Access::write)},
+                              plan.compute));
     }
     gather_params(builder, plan, b);
     std::vector<Operand> errors;
     for (BufferId e : s.errors)
       errors.push_back(flat(builder.buffer(e), e, 0, builder.buffer(e).numel, Access::write));
-    if (!errors.empty()) builder.emit(Queue::compute, "zero", std::move(errors));
+    if (!errors.empty()) builder.emit(Op::zero, std::move(errors));
   }
-  builder.end_segment("refresh");
+  builder.end_segment(Phase::refresh);
 }
 
 std::vector<int64_t> norm_order(const ZeroPlan& plan) {

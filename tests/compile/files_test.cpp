@@ -34,13 +34,13 @@ const std::string& touched(const Program& p, const Instr& in) {
 
 int64_t count(const Program& p, const std::string& op, const std::string& part) {
   return std::count_if(p.instrs.begin(), p.instrs.end(), [&](const Instr& in) {
-    return in.op == op && touched(p, in).find(part) != std::string::npos;
+    return in.def->name == op && touched(p, in).find(part) != std::string::npos;
   });
 }
 
 size_t first_of(const Program& p, const std::string& op) {
   return static_cast<size_t>(
-      std::find_if(p.instrs.begin(), p.instrs.end(), [&](const Instr& in) { return in.op == op; }) -
+      std::find_if(p.instrs.begin(), p.instrs.end(), [&](const Instr& in) { return in.def->name == op; }) -
       p.instrs.begin());
 }
 
@@ -49,7 +49,7 @@ TEST(Files, StatesAreLoadedWhileTheStepBegins) {
   size_t backward = first_of(plan.step, "linear_dx");
   int64_t early = 0, all = 0;
   for (size_t i = 0; i < plan.step.instrs.size(); ++i) {
-    if (plan.step.instrs[i].op != "load") continue;
+    if (plan.step.instrs[i].def->name != "load") continue;
     ++all;
     early += i < backward;
   }
@@ -121,12 +121,13 @@ TEST(Files, SubGroupsOfOneBucketOverlap) {
   const Program& p = plan.step;
   // The second half of a layer is on its way before the first is saved.
   size_t update = first_of(p, "adamw"), save = update;
-  while (p.instrs[save].op != "save" || touched(p, p.instrs[save]).find("h.0.master") == std::string::npos)
+  while (p.instrs[save].def->name != "save" ||
+         touched(p, p.instrs[save]).find("h.0.master") == std::string::npos)
     ++save;
   int64_t ahead = 0;
   for (size_t i = 0; i < save; ++i) {
     const Instr& in = p.instrs[i];
-    if (in.op == "load" && touched(p, in).find("h.0.master") != std::string::npos) ++ahead;
+    if (in.def->name == "load" && touched(p, in).find("h.0.master") != std::string::npos) ++ahead;
   }
   EXPECT_EQ(ahead, 2);
 }

@@ -28,16 +28,17 @@ std::vector<Access> accesses(const Graph& graph) {
   std::vector<BufferId> inputs;
   for (ValueId in : graph.inputs) {
     const Value& value = graph.values[static_cast<size_t>(in)];
-    inputs.push_back(zero.add(value.name, value.type.dtype, value.type.shape.numel(2), Tier::device));
+    inputs.push_back(
+        zero.add(Holds::input, value.name, value.type.dtype, value.type.shape.numel(2), Tier::device));
   }
   std::vector<std::pair<ValueId, BufferId>> wanted;
   for (ValueId out : graph.outputs) {
     const TensorType& type = graph.type(out);
-    wanted.emplace_back(out, zero.add("out", type.dtype, type.shape.numel(2), Tier::device));
+    wanted.emplace_back(out, zero.add(Holds::result, "out", type.dtype, type.shape.numel(2), Tier::device));
   }
   StepBuffers buffers;
   ProgramBuilder builder = begin_program(zero, "decode", 2, buffers);
-  Lowering(graph, zero, inputs, builder, buffers).evaluate("decode", wanted);
+  Lowering(graph, zero, inputs, builder, buffers).evaluate(Phase::decode, wanted);
   std::vector<Access> out;
   for (const Instr& instr : builder.take().instrs) {
     for (const Operand& operand : instr.operands) {

@@ -65,12 +65,12 @@ TEST(Plan, NextLayerIsGatheredBeforeThisOneComputes) {
   Plan plan = compile_plan(make_mlp(8, 64, 16), eight_layers(), 0, 2, Machine{});
   auto gather_of = [&](const std::string& layer) {
     return find(plan.step, 0, [&](const Instr& in) {
-      return in.op == "all_gather" && in.operands.size() == 2 &&
+      return in.def->name == "all_gather" && in.operands.size() == 2 &&
              plan.step.buffers[static_cast<size_t>(in.operands[1].buffer)].name.starts_with(layer);
     });
   };
   for (int l = 1; l < 7; ++l) {
-    int compute = find(plan.step, l, [](const Instr& in) { return in.op == "linear"; });
+    int compute = find(plan.step, l, [](const Instr& in) { return in.def->name == "linear"; });
     int next = gather_of("h." + std::to_string(l + 1) + ".full");
     ASSERT_GE(next, 0);
     EXPECT_LT(next, compute) << "layer " << l;
@@ -88,21 +88,19 @@ TEST(Plan, AGatherOverNodesIsPrefetchedWhole) {
   Plan plan = compile_plan(make_mlp(8, 64, 16), c, 0, 4, Machine{});
   auto gather_into = [&](const std::string& name) {
     return find(plan.step, 0, [&](const Instr& in) {
-      return in.op == "all_gather" &&
+      return in.def->name == "all_gather" &&
              plan.step.buffers[static_cast<size_t>(in.operands[1].buffer)].name == name;
     });
   };
   for (int l = 1; l < 7; ++l) {
-    int compute = find(plan.step, l, [](const Instr& in) { return in.op == "linear"; });
+    int compute = find(plan.step, l, [](const Instr& in) { return in.def->name == "linear"; });
     std::string next = "h." + std::to_string(l + 1);
     int outer = gather_into(next + ".part1"), inner = gather_into(next + ".full");
     ASSERT_GE(outer, 0);
     EXPECT_LT(outer, inner);
     EXPECT_LT(inner, compute) << "layer " << l;
-    const Attrs &across = plan.step.instrs[static_cast<size_t>(outer)].attrs,
-                &within = plan.step.instrs[static_cast<size_t>(inner)].attrs;
-    EXPECT_EQ(across.integer("stride"), 2);
-    EXPECT_EQ(within.integer("stride"), 1);
+    EXPECT_EQ(plan.step.instrs[static_cast<size_t>(outer)].group.stride, 2);
+    EXPECT_EQ(plan.step.instrs[static_cast<size_t>(inner)].group.stride, 1);
   }
 }
 
@@ -151,7 +149,7 @@ TEST(Plan, ReuseDistanceKeepsTheLastLayer) {
     c.zero.max_reuse_distance = distance;
     Plan plan = compile_plan(make_mlp(8, 64, 16), c, 0, 2, Machine{});
     return std::count_if(plan.step.instrs.begin(), plan.step.instrs.end(),
-                         [](const Instr& in) { return in.op == "all_gather" && in.attrs.has("bucket"); });
+                         [](const Instr& in) { return in.def->name == "all_gather" && (in.bucket >= 0); });
   };
   EXPECT_LT(gathers(64 * 64), gathers(0));
 }

@@ -259,7 +259,7 @@ struct Used {
 
   void add(const Case& plain, const Case& policy) {
     Program step = compile_plan(policy.graph, policy.config, 0, policy.world, Machine{}).step;
-    for (const Instr& in : step.instrs) ++ops[in.op];
+    for (const Instr& in : step.instrs) ++ops[in.def->name];
     different +=
         step.print() != compile_plan(plain.graph, plain.config, 0, plain.world, Machine{}).step.print();
   }

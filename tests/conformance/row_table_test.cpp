@@ -1,5 +1,6 @@
 // Packed rows of tables: which rows travel, that sums have the bits of reductions of whole tables, and that
 // implementations agree bit for bit.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -180,7 +181,7 @@ TEST_F(RowTable, SumsHaveTheBitsOfWholeTables) {
         for (int64_t r = 0; r < ranks; ++r) {
           std::vector<float> got = floats(sum(packed, levels, r * part, part));
           EXPECT_EQ(std::memcmp(got.data(), want.data() + r * part, got.size() * sizeof(float)), 0)
-              << RankLevels(levels).sizes() << ", width " << width << ", part " << r;
+              << fmt::format("{}", fmt::join(levels, "x")) << ", width " << width << ", part " << r;
         }
         EXPECT_EQ(floats(sum(packed, levels, 0, padded)), want);
       }
@@ -207,7 +208,7 @@ TEST(RankOrder, IsThatOfLevels) {
     for (int r = 0; r < levels.ranks(); ++r) EXPECT_EQ(order.place(r), levels.part(r, levels.depth())) << r;
   }
   EXPECT_EQ(RankOrder(Attrs{}).place(5), 5);
-  EXPECT_THROW(RankOrder(Attrs{{"levels", "4xtwo"}}), std::exception);
+  EXPECT_THROW(RankOrder(Attrs{{"levels", "4x2"}}), std::exception);
 }
 
 }  // namespace

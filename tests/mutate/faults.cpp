@@ -6,7 +6,7 @@ namespace {
 // The n-th instruction of a name, or null.
 Instr* nth(Program& p, const std::string& op, int n = 0) {
   for (Instr& in : p.instrs) {
-    if (in.op == op && n-- == 0) return &in;
+    if (in.def->name == op && n-- == 0) return &in;
   }
   return nullptr;
 }
@@ -14,7 +14,7 @@ Instr* nth(Program& p, const std::string& op, int n = 0) {
 bool set_attr(Program& p, const std::string& op, const char* name, double factor) {
   bool any = false;
   for (Instr& in : p.instrs) {
-    if (in.op != op || !in.attrs.has(name)) continue;
+    if (in.def->name != op || !in.attrs.has(name)) continue;
     in.attrs.set(name, in.attrs.real(name) * factor);
     any = true;
   }
@@ -24,8 +24,10 @@ bool set_attr(Program& p, const std::string& op, const char* name, double factor
 bool remove(Program& p, const std::string& op, int n = 0) {
   Instr* in = nth(p, op, n);
   if (!in) return false;
-  in->op = "zero";  // a harmless instruction on no memory keeps numbers and waits as they are
+  in->def =
+      &instruction(Op::zero);  // a harmless instruction on no memory keeps numbers and waits as they are
   in->queue = Queue::compute;
+  in->group = {0, 0};
   in->operands.clear();
   return true;
 }
@@ -35,7 +37,7 @@ bool remove(Program& p, const std::string& op, int n = 0) {
 bool swap_operand(Program& p, const std::string& op, size_t operand) {
   std::vector<Operand*> seen;
   for (Instr& in : p.instrs) {
-    if (in.op != op || in.operands.size() <= operand) continue;
+    if (in.def->name != op || in.operands.size() <= operand) continue;
     Operand& o = in.operands[operand];
     if (p.buffers[static_cast<size_t>(o.buffer)].name.find(".grad") != std::string::npos) continue;
     for (Operand* other : seen) {
@@ -52,7 +54,7 @@ bool swap_operand(Program& p, const std::string& op, size_t operand) {
 // Backward writes a gradient one granule further.
 bool shift_gradient(Program& p) {
   for (Instr& in : p.instrs) {
-    if (in.op != "linear_dw") continue;
+    if (in.def->name != "linear_dw") continue;
     Operand& out = in.operands.back();
     const Buffer& b = p.buffers[static_cast<size_t>(out.buffer)];
     int64_t step = 256 * size_of(b.dtype);
@@ -65,7 +67,7 @@ bool shift_gradient(Program& p) {
 
 bool wrong_micro_step(Program& p) {
   for (Instr& in : p.instrs) {
-    if (in.op == "dropout" && in.micro == 1) {
+    if (in.def->name == "dropout" && in.micro == 1) {
       in.micro = 0;
       return true;
     }

@@ -77,7 +77,7 @@ bool verifier_refuses(Point p, const std::function<void(Program&)>& change) {
 std::string named(const Program& p, InstrId i) {
   const Instr& in = p.instrs[static_cast<size_t>(i < 0 ? i + static_cast<InstrId>(p.instrs.size()) : i)];
   const Buffer& b = p.buffers[static_cast<size_t>(in.operands.back().buffer)];
-  return fmt::format("{} ({} {} @{})", i, in.op, b.name, b.offset);
+  return fmt::format("{} ({} {} @{})", i, in.def->name, b.name, b.offset);
 }
 
 int dropped_waits(bool quick) {

@@ -18,7 +18,7 @@ Graph gpt() { return make_tiny_gpt(1, 24, 2, kVocab, kSeq, kRows, 0.1); }
 
 bool runs(const Program& program, const std::string& op) {
   return std::any_of(program.instrs.begin(), program.instrs.end(),
-                     [&](const Instr& in) { return in.op == op; });
+                     [&](const Instr& in) { return in.def->name == op; });
 }
 
 int64_t largest_transient(const Program& program) {

@@ -24,7 +24,7 @@ class Writer {
     for (Tier tier : {Tier::nvme, Tier::device, Tier::host}) {
       while (!live_[static_cast<int>(tier)].empty()) retire(tier);
     }
-    builder_.end_segment("all");
+    builder_.end_segment(Phase::update);
     Program program = builder_.take();
     mark_last_uses(program);
     number_collectives(program);
@@ -85,8 +85,9 @@ class Writer {
       if (o.access == Access::update) updates |= int64_t{1} << outputs;
       outputs += o.access != Access::read;
     }
-    builder_.emit(tier == Tier::device ? Queue::compute : Queue::host, "tag", std::move(operands),
-                  {{"id", serial_++}, {"updates", updates}});
+    Instr in = make_instr(tag_instruction(), std::move(operands), {{"id", serial_++}, {"updates", updates}});
+    in.queue = tier == Tier::device ? Queue::compute : Queue::host;
+    builder_.emit(std::move(in));
   }
 
   // Reads up to two operands, then makes a new buffer (now and then in two halves, the second by another
@@ -126,7 +127,7 @@ class Writer {
 
   void copy(Operand from, Operand to) {
     bool up = buffer(to.buffer).tier == Tier::device;
-    builder_.emit(Queue::copy, up ? "fetch" : "store", {from, to});
+    builder_.emit(up ? Op::fetch : Op::store, {from, to});
   }
 
   void add_copy() {
@@ -148,7 +149,7 @@ class Writer {
       Operand read = whole_or_part(any(Tier::device), Access::read);
       int64_t numel = read.type.shape.numel(1);
       if (numel > 2000) read = flat(buffer(read.buffer), read.buffer, 0, numel = 1999, Access::read);
-      return collective("all_gather", read, numel * world);
+      return collective(Op::all_gather, read, numel * world);
     }
     BufferId from = any(Tier::device);
     for (int tries = 0; buffer(from).dtype != DS_DTYPE_F32 && tries < 8; ++tries) from = any(Tier::device);
@@ -156,18 +157,18 @@ class Writer {
     int64_t numel = buffer(from).numel / world * world;
     if (numel == 0) return;
     Operand read = flat(buffer(from), from, 0, numel, Access::read);
-    collective(kind == 1 ? "reduce_scatter" : "all_reduce", read, kind == 1 ? numel / world : numel);
+    collective(kind == 1 ? Op::reduce_scatter : Op::all_reduce, read, kind == 1 ? numel / world : numel);
   }
 
-  void collective(const char* op, const Operand& read, int64_t numel) {
+  void collective(Op op, const Operand& read, int64_t numel) {
     BufferId id = fresh(Tier::device, read.type.dtype, numel);
-    builder_.emit(Queue::comm, op, {read, whole(id, Access::write)});
+    builder_.emit(op, {read, whole(id, Access::write)}).group = {builder_.program().world, 1};
   }
 
   // A file extent moves as a whole.
   BufferId load(BufferId file) {
     BufferId id = fresh(Tier::host, buffer(file).dtype, buffer(file).numel);
-    builder_.emit(Queue::read, "load", {whole(file, Access::read), whole(id, Access::write)});
+    builder_.emit(Op::load, {whole(file, Access::read), whole(id, Access::write)});
     return id;
   }
 
@@ -180,7 +181,7 @@ class Writer {
       slot = fresh(Tier::host, buffer(file).dtype, buffer(file).numel);
       tag(Tier::host, {part(kept(Tier::host), Access::read), whole(slot, Access::write)});
     }
-    builder_.emit(Queue::write, "save", {whole(slot, Access::read), whole(file, Access::write)});
+    builder_.emit(Op::save, {whole(slot, Access::read), whole(file, Access::write)});
   }
 
   // The last use of the oldest transient buffer of a tier: its bytes go into a persistent one.

@@ -87,14 +87,14 @@ float sum_at(const std::vector<Piece>& in, int64_t e) {
   return sum;
 }
 
-void run_collective(const std::string& op, const std::vector<Piece>& in, const std::vector<Piece>& out) {
+void run_collective(Op op, const std::vector<Piece>& in, const std::vector<Piece>& out) {
   Bytes all = concatenate(in);
   for (size_t r = 0; r < out.size(); ++r) {
-    if (op == "all_gather") {
+    if (op == Op::all_gather) {
       std::memcpy(out[r].data, all.data(), all.size());
       continue;
     }
-    int64_t first = op == "reduce_scatter" ? static_cast<int64_t>(r) * out[r].numel : 0;
+    int64_t first = op == Op::reduce_scatter ? static_cast<int64_t>(r) * out[r].numel : 0;
     for (int64_t e = 0; e < out[r].numel; ++e) {
       float sum = sum_at(in, first + e);
       std::memcpy(out[r].data + e * 4, &sum, 4);
@@ -108,7 +108,7 @@ void run_instr(std::vector<RankCopy>& ranks, size_t index) {
   for (RankCopy& m : ranks) {
     const Instr& in = m.program->instrs[index];
     std::vector<Piece> reads = m.operands(in, true), writes = m.operands(in, false);
-    if (in.op == "tag") {
+    if (in.def == &tag_instruction()) {
       run_tag(in.attrs, reads, writes);
     } else if (in.queue != Queue::comm) {
       std::memcpy(writes[0].data, reads[0].data, reads[0].bytes());
@@ -117,10 +117,15 @@ void run_instr(std::vector<RankCopy>& ranks, size_t index) {
       all_out.push_back(writes[0]);
     }
   }
-  if (first.queue == Queue::comm) run_collective(first.op, all_in, all_out);
+  if (first.queue == Queue::comm) run_collective(first.def->op, all_in, all_out);
 }
 
 }  // namespace
+
+const InstrDef& tag_instruction() {
+  static const InstrDef& row = add_instruction({.name = "tag"});
+  return row;
+}
 
 KernelRegistry tag_kernels() {
   KernelRegistry registry;

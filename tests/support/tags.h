@@ -12,6 +12,7 @@ namespace ds::test {
 // bytes of the inputs; attribute "updates" has a bit for each output whose old bytes count as input too. Any
 // wrong byte that is read shows in all that depends on it. Elements of f32 outputs are integers below 2^20,
 // so that sums over ranks are exact.
+const InstrDef& tag_instruction();  // its row in the table
 KernelRegistry tag_kernels();
 
 // A program of tags, copies, collectives and file transfers on all six queues, drawn by `seed`: about

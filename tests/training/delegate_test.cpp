@@ -71,10 +71,11 @@ std::vector<std::string> moves(const std::string& text) {
   Program p = parse_program(text);
   std::vector<std::string> out;
   for (const Instr& in : p.instrs) {
-    bool keep = in.op == "all_gather" || in.op == "reduce_scatter" || in.op == "all_reduce" ||
-                in.op == "adamw" || in.op == "accumulate" || in.op == "granule_norms" || in.op == "clip";
-    if (!keep || (in.op == "all_gather" && !in.attrs.has("bucket"))) continue;
-    out.push_back(in.op + " " + p.buffers[static_cast<size_t>(in.operands.back().buffer)].name + " " +
+    bool keep = in.def->name == "all_gather" || in.def->name == "reduce_scatter" ||
+                in.def->name == "all_reduce" || in.def->name == "adamw" || in.def->name == "accumulate" ||
+                in.def->name == "granule_norms" || in.def->name == "clip";
+    if (!keep || (in.def->name == "all_gather" && !(in.bucket >= 0))) continue;
+    out.push_back(in.def->name + " " + p.buffers[static_cast<size_t>(in.operands.back().buffer)].name + " " +
                   std::to_string(in.micro));
   }
   return out;

@@ -45,7 +45,7 @@ TEST(QuantizedWeights, GatheredWithinHalfAScale) {
 std::vector<std::string> ops_between(const Program& p, size_t first, size_t last) {
   std::vector<std::string> out;
   for (size_t i = first + 1; i < last; ++i) {
-    if (p.instrs[i].queue == Queue::compute) out.push_back(p.instrs[i].op);
+    if (p.instrs[i].queue == Queue::compute) out.push_back(p.instrs[i].def->name);
   }
   return out;
 }
@@ -69,13 +69,13 @@ TEST(QuantizedWeights, ArePrefetched) {
       std::vector<size_t> made(step.buffers.size(), 0);  // by which instruction
       for (size_t i = 0; i < step.instrs.size(); ++i) {
         const Instr& in = step.instrs[i];
-        if (!in.attrs.has("bucket")) continue;
-        if (in.op == "all_gather" || in.op == "quantize") {
+        if (in.bucket < 0) continue;
+        if (in.def->name == "all_gather" || in.def->name == "quantize") {
           size_t from = static_cast<size_t>(in.operands[0].buffer);
           // The first gather of a chain begins where its codes were made.
-          made[static_cast<size_t>(in.operands[1].buffer)] = in.op == "quantize" ? i : made[from];
+          made[static_cast<size_t>(in.operands[1].buffer)] = in.def->name == "quantize" ? i : made[from];
         }
-        if (in.op != "dequantize") continue;
+        if (in.def->name != "dequantize") continue;
         size_t start = made[static_cast<size_t>(in.operands[0].buffer)];
         std::vector<std::string> between = ops_between(step, start, i);
         std::erase(between, "quantize");

@@ -23,7 +23,7 @@ Point table_point() { return {.vocab = 160, .tied = false}; }
 std::string hash_of(const Point& p) {
   std::atomic<int> packs = 0;
   std::string hash = train_threads(p, kSteps, [&](Program& program) {
-                       for (const Instr& in : program.instrs) packs += in.op == "pack_rows";
+                       for (const Instr& in : program.instrs) packs += in.def->name == "pack_rows";
                      }).bits();
   EXPECT_EQ(packs, p.sparse ? p.leaves : 0) << p.name();
   return hash;

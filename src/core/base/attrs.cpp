@@ -44,7 +44,32 @@ const std::string& Attrs::text(std::string_view name) const {
   raise(DS_ERROR_INVALID_ARGUMENT, "attribute '{}' must be a string, got {}", name, print());
 }
 
+const std::vector<int64_t>& Attrs::integers(std::string_view name) const {
+  const Value* v = find(name);
+  if (v && std::holds_alternative<std::vector<int64_t>>(*v)) return std::get<std::vector<int64_t>>(*v);
+  raise(DS_ERROR_INVALID_ARGUMENT, "attribute '{}' must be a list of integers, got {}", name, print());
+}
+
 namespace {
+
+std::string print_integers(const std::vector<int64_t>& list) {
+  std::string out = "[";
+  for (int64_t i : list) out += (out.size() > 1 ? "," : "") + std::to_string(i);
+  return out + "]";
+}
+
+// Of "[4,2]"; names the attribute when it is not one.
+std::vector<int64_t> parse_integers(std::string_view name, std::string_view word) {
+  std::vector<int64_t> list;
+  const char *at = word.data() + 1, *end = word.data() + word.size() - 1;
+  while (at < end) {
+    auto [next, code] = std::from_chars(at, end, list.emplace_back());
+    bool whole = code == std::errc() && (next == end || (*next == ',' && next + 1 < end));
+    require(whole, "attribute '{}' must be integers like [4,2], got '{}'", name, word);
+    at = next == end ? end : next + 1;
+  }
+  return list;
+}
 
 std::string print_real(double x) {
   char buffer[40];
@@ -66,6 +91,8 @@ std::string Attrs::print() const {
       out += std::to_string(*i);
     } else if (const auto* d = std::get_if<double>(&value)) {
       out += print_real(*d);
+    } else if (const auto* list = std::get_if<std::vector<int64_t>>(&value)) {
+      out += print_integers(*list);
     } else {
       out += '"' + std::get<std::string>(value) + '"';
     }
@@ -97,6 +124,10 @@ Attrs Attrs::parse(std::string_view text) {
     }
     std::string_view word = rest.substr(0, rest.find(' '));
     rest.remove_prefix(word.size());
+    if (word.starts_with('[') && word.ends_with(']') && word.size() > 1) {
+      attrs.set(name, parse_integers(name, word));
+      continue;
+    }
     int64_t i = 0;
     double d = 0;
     auto whole = std::from_chars(word.data(), word.data() + word.size(), i);

@@ -8,10 +8,11 @@
 
 namespace ds {
 
-// Attributes of a graph node or instruction: a small ordered list of name = integer | real | string.
+// Attributes of a graph node or instruction: a small ordered list of name = integer | real | string |
+// integers.
 class Attrs {
  public:
-  using Value = std::variant<int64_t, double, std::string>;
+  using Value = std::variant<int64_t, double, std::string, std::vector<int64_t>>;
 
   Attrs() = default;
   Attrs(std::initializer_list<std::pair<std::string, Value>> items);
@@ -23,6 +24,7 @@ class Attrs {
   int64_t integer(std::string_view name) const;
   double real(std::string_view name) const;
   const std::string& text(std::string_view name) const;
+  const std::vector<int64_t>& integers(std::string_view name) const;
   // Typed access with a default for an absent name.
   int64_t integer_or(std::string_view name, int64_t otherwise) const {
     return has(name) ? integer(name) : otherwise;
@@ -36,8 +38,8 @@ class Attrs {
   const std::vector<std::pair<std::string, Value>>& items() const { return items_; }
   bool operator==(const Attrs&) const = default;
 
-  // "{eps=1e-05 heads=6 kind=\"tanh\"}"; "" when empty. Reals always carry '.', 'e', "inf" or "nan", and
-  // parse back to the same bits.
+  // "{eps=1e-05 heads=6 kind=\"tanh\" levels=[4,2]}"; "" when empty. Reals always carry '.', 'e', "inf" or
+  // "nan", and parse back to the same bits.
   std::string print() const;
   static Attrs parse(std::string_view text);  // inverse of print(); throws
 

@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -25,6 +26,32 @@ struct BackwardContext {
   // Returns the first output, or -1 without a node when none of `inputs` is wanted.
   ValueId emit(std::string_view op, const std::vector<ValueId>& in, Attrs attrs,
                const std::vector<size_t>& inputs);
+};
+
+// What a rule sees that continues a text: it appends to `graph` what `node` of `from` becomes when rows are
+// fed in pieces, and returns its first output.
+struct DecodeContext {
+  Graph& graph;
+  const Graph& from;
+  const Node& node;
+  std::vector<ValueId> in;                 // the node's operands in `graph`, as many as decode_inputs says
+  int64_t positions;                       // tokens of the longest text
+  ValueId places;                          // i32[n]: the place of each row in its text
+  const std::function<ValueId()>& length;  // i32[1]: the tokens of the text; empty: not to be asked
+  const std::string& name() const { return from.values[static_cast<size_t>(node.out[0])].name; }
+};
+
+// Where a row of a result comes from.
+enum class Rows : int8_t {
+  mixed = 0,   // from any rows
+  same,        // from the same row of the operands and from parameters
+  same_of_one  // and operand 0 is the only one with rows
+};
+
+// An operand of ids, which select along a dimension of another operand.
+struct IdOperand {
+  size_t ids, from, dim;
+  bool targets = false;  // of a loss: -100 selects nothing, and the result depends on all there is
 };
 
 // One row of the op table: everything the compile side knows of an operation. No kernel is needed.
@@ -52,6 +79,18 @@ struct OpDef {
   // Outputs from this one on are room for the kernel while it runs, planned like any result: nothing may read
   // them. Absent: every output is a result.
   size_t results = SIZE_MAX;
+  Rows rows = Rows::mixed;
+  bool cheap = false;            // made again in less time than its result takes to keep and read
+  bool follows_state = false;    // as InstrDef::follows_state
+  std::optional<IdOperand> ids;  // absent: the operation has none
+  // How a text is continued; empty: by the same operation where rows are the same, else not at all.
+  std::function<ValueId(DecodeContext&)> decode;
+  std::function<size_t(const Node& node)> decode_inputs;  // leading operands it reads; empty: all
+  // Fusion. An activation's name as `act` of glu; an operation that becomes `gated` when an operand is an
+  // activation's result, or `over_linear` when operand 0 is a linear's; that is such a linear.
+  std::function<std::string(const Attrs& attrs)> activation;
+  std::string gated, over_linear;
+  bool linear = false;
 };
 
 const OpDef* find_op(std::string_view name);
@@ -64,5 +103,7 @@ std::vector<TensorType> infer_types(const Graph& graph, std::string_view op, std
 std::string unique_name(const Graph& graph, std::string_view base);
 // Nearest of `names` by edit distance, "" if none is near: for "did you mean" in every message.
 std::string suggest(std::string_view word, std::span<const std::string> names);
+// "; did you mean 'gelu'?", or "" when no name is near.
+std::string did_you_mean(std::string_view word, std::span<const std::string> names);
 
 }  // namespace ds

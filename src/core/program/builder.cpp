@@ -12,17 +12,8 @@ BufferId ProgramBuilder::transient(const std::string& name, DType dtype, int64_t
     if (uses_[unique]++ == 0) break;
     use = uses_[name]++;
   }
-  program_.buffers.push_back({std::move(unique), dtype, numel, tier, Residency::transient, -1});
+  program_.buffers.push_back({std::move(unique), dtype, numel, tier, Residency::transient});
   return static_cast<BufferId>(program_.buffers.size() - 1);
-}
-
-Instr& ProgramBuilder::emit(Queue queue, std::string op, std::vector<Operand> operands, Attrs attrs,
-                            int32_t micro) {
-  return emit({.queue = queue,
-               .op = std::move(op),
-               .operands = std::move(operands),
-               .attrs = std::move(attrs),
-               .micro = micro});
 }
 
 Instr& ProgramBuilder::emit(Instr instr) {
@@ -30,14 +21,27 @@ Instr& ProgramBuilder::emit(Instr instr) {
   return program_.instrs.emplace_back(std::move(instr));
 }
 
-void ProgramBuilder::end_segment(std::string name) {
-  program_.segments.push_back({std::move(name), static_cast<InstrId>(program_.instrs.size())});
+void ProgramBuilder::end_segment(Phase phase, int32_t micro) {
+  program_.segments.push_back({phase, micro, static_cast<InstrId>(program_.instrs.size())});
+}
+
+Instr make_instr(const InstrDef& def, std::vector<Operand> operands, Attrs attrs, int32_t micro) {
+  Instr in{.def = &def, .queue = def.queue};
+  in.operands = std::move(operands);
+  in.attrs = std::move(attrs);
+  in.micro = micro;
+  return in;
 }
 
 Operand flat(const Buffer& buffer, BufferId id, int64_t first, int64_t numel, Access access) {
   ensure(first >= 0 && first + numel <= buffer.numel, "operand {}..{} of %{} with {} elements", first,
          first + numel, buffer.name, buffer.numel);
   return {id, first * size_of(buffer.dtype), {buffer.dtype, Shape{Dim(numel)}}, access, false};
+}
+
+Instr cast_instr(std::vector<Operand> operands, DType dtype, int32_t micro) {
+  return make_instr(instruction("cast"), std::move(operands), {{"dtype", std::string(dtype_name(dtype))}},
+                    micro);
 }
 
 void Splice::apply(Program& program) {

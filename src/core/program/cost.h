@@ -18,18 +18,9 @@ struct Cost {
   Cost& operator+=(const Cost& other);  // of equal arithmetic
 };
 
-// What programs run beside graph ops, by kernel: a row for each instruction of docs/reference/ops.md.
-struct InstructionCost {
-  std::string name;
-  double (*flops)(const Attrs& attrs);    // of an element of the first operand
-  size_t (*updated)(const Attrs& attrs);  // leading outputs that are read, too
-  bool selects = false;                   // reads no more of its first operand than its first output holds
-};
-const std::vector<InstructionCost>& instruction_costs();
-
-// Cost of a graph op, an instruction of docs/reference/ops.md, or else a move (collectives, copies, files: no
-// flops) at extent n. in and out: types in the order of docs/reference/ops.md.
-Cost launch_cost(std::string_view op, std::span<const TensorType> in, std::span<const TensorType> out,
+// Cost of an instruction at extent n; moves have no flops. in and out: types in the order of
+// docs/reference/ops.md, without the scalars.
+Cost launch_cost(const InstrDef& row, std::span<const TensorType> in, std::span<const TensorType> out,
                  const Attrs& attrs, int64_t n);
 // The same of an instruction of a program, at n of its micro-step.
 Cost instruction_cost(const Program& program, const Instr& instr, int64_t n);

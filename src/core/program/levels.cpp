@@ -26,8 +26,6 @@ RankLevels RankLevels::of_blocks(std::vector<int> bounds) {
   return RankLevels(bounds);
 }
 
-std::string RankLevels::sizes() const { return fmt::format("{}", fmt::join(sizes_, "x")); }
-
 int RankLevels::ways(int cut) const {
   int product = 1;
   for (int level = 0; level < cut; ++level) product *= sizes_[static_cast<size_t>(level)];

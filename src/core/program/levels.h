@@ -37,8 +37,8 @@ class RankLevels {
   int part(int rank, int cut) const;
   // The first rank that holds a part.
   int holder(int part, int cut) const;
-  // "4x2": ranks of each level, innermost first.
-  std::string sizes() const;
+  // [4,2]: ranks of each level, innermost first.
+  std::vector<int64_t> sizes() const { return {sizes_.begin(), sizes_.end()}; }
   // Its groups of ranks; level < depth().
   RankGroup group(int level) const { return {sizes_.at(static_cast<size_t>(level)), ways(level)}; }
 

@@ -9,19 +9,13 @@
 #include "core/base/shape.h"
 #include "core/config/config.h"
 #include "core/graph/graph.h"
+#include "core/program/instruction.h"
+#include "core/program/levels.h"
 
 namespace ds {
 
 using BufferId = int32_t;
 using InstrId = int32_t;
-
-// The in-order queues of one rank. Instructions of one queue start and finish in issue order; across queues
-// only waits order them. A run of a program starts when all queues but `write` have finished the run before:
-// saves may go on into it. compute: device kernels; host: kernels on host memory; comm: collectives; copy:
-// device <-> host; read, write: file <-> host.
-enum class Queue : int8_t { compute = 0, host, comm, copy, read, write };
-inline constexpr int kQueues = 6;
-const char* queue_name(Queue queue);
 
 // File transfers move whole blocks, to the end of the last: buffers that files touch are padded.
 inline constexpr int64_t kFileBlock = 4096;
@@ -30,24 +24,34 @@ inline constexpr int64_t kFileBlock = 4096;
 // programs. transient: lives from its first write to its last use; shares memory with others.
 enum class Residency : int8_t { persistent = 0, transient };
 
+// What a buffer holds. `value`: of the graph, or what an instruction leaves for another.
+enum class Holds : int8_t {
+  value = 0,
+  scalars,  // stands for the step's scalars (core/device/scalars.h): instructions that read or write them
+            // declare it as an operand, so that waits order them
+  input,
+  loss,    // of the micro-steps of this rank, f32
+  result,  // of evaluation or inference, for the caller
+  param,
+  master,
+  state,  // of the optimizer
+  grad,   // accumulated over micro-steps
+  norms,  // of granules
+  error,  // of quantization
+  lease   // parameters or gradients that a delegate host has
+};
+const char* holds_name(Holds holds);
+
 struct Buffer {
-  std::string name;  // unique in the program; "%" is not part of it
+  std::string name;  // unique in the program; "%" is not part of it; for people only
   DType dtype = DS_DTYPE_NONE;
   int64_t numel = 0;  // at the bound of n
   Tier tier = Tier::device;
   Residency residency = Residency::transient;
   int64_t offset = -1;  // byte offset in its tier's persistent or transient arena; -1 before offsets
+  Holds holds = Holds::value;
   int64_t bytes() const { return numel * size_of(dtype); }
 };
-
-enum class Access : int8_t { read = 0, write, update };  // update: read and written
-
-// Name of the persistent buffer that stands for the step's scalars (core/device/scalars.h): instructions that
-// read or write them declare it as an operand, so that waits order them; kernels reach the scalars by
-// pointer, not as a view.
-inline constexpr const char* kScalarBlock = "scalars";
-// The one with the losses of this rank's micro-steps, f32.
-inline constexpr const char* kLossBuffer = "loss";
 
 // A tensor inside a buffer. begin is in bytes. last marks the last use of a transient buffer ('!' in text):
 // its memory is free when the instruction has finished.
@@ -60,28 +64,57 @@ struct Operand {
   int64_t bytes(int64_t bound) const { return type.shape.numel(bound) * size_of(type.dtype); }
 };
 
-// One launch. operands: reads in the op's input order, then writes and updates in its output order. op is a
-// graph op, an instruction of docs/reference/ops.md, or one of
-//   comm: all_gather (read shard, write full), reduce_scatter (read full, write f32 shard), all_reduce,
-//   all_to_all (a block for, and one of, each rank)
-//   copy: fetch (host -> device), store (device -> host)     read/write: load (file -> host), save (host ->
-//   file)     host: lease, grad (delegate: the host program runs here), clip (norm -> scalars), losses
+// Elements [begin, end) of an update whose parameters were not updated in `missed` steps of the run: theirs
+// is an earlier step.
+struct UpdateRun {
+  int64_t begin = 0, end = 0, missed = 0;
+  bool operator==(const UpdateRun&) const = default;
+};
+
+// One launch: a row of the table of instructions on operands, reads in the order of its inputs, then writes
+// and updates in that of its outputs. all_gather reads a shard and writes the whole; reduce_scatter reads
+// the whole and writes an f32 shard; all_to_all reads a block for, and writes one of, each rank.
 struct Instr {
+  const InstrDef* def = nullptr;
   Queue queue = Queue::compute;
-  std::string op;
   std::vector<Operand> operands;
-  Attrs attrs;
-  int32_t micro = 0;        // micro-step it belongs to (selects n and the leaf)
-  int32_t segment = 0;      // index in Program::segments
-  int32_t comm_order = -1;  // place in the rank's total order of collectives
+  Attrs attrs;                  // the kernel's
+  RankGroup group{0, 0};        // of a collective: who takes part
+  int32_t bucket = -1;          // whose parameters it gathers, encodes or decodes
+  int32_t event = -1;           // of a delegate host: which of its calls
+  std::vector<UpdateRun> runs;  // of an update of some elements, or not in the run's step; empty: of all
+  int32_t micro = 0;            // micro-step it belongs to (selects n and the leaf)
+  int32_t segment = 0;          // index in Program::segments
+  int32_t comm_order = -1;      // place in the rank's total order of collectives
   std::vector<InstrId>
       waits;  // earlier ones; k < 0: instruction (number of instructions) + k of the previous run
 };
 
-// A named run of instructions: "forward[0]", "backward[1]", "update".
+// A part of a program.
+enum class Phase : int8_t {
+  init = 0,
+  refresh,
+  forward,
+  backward,
+  backward_last,  // of the last micro-step
+  leases,         // what a delegate host does behind the last micro-step
+  losses,
+  update,
+  eval,
+  infer,
+  decode,
+  gather,  // a fragment of delegate mode, as the next
+  reduce
+};
+
+const char* phase_name(Phase phase);
+
+// A run of instructions: "forward[0]", "backward[1]", "update".
 struct Segment {
-  std::string name;
-  InstrId end = 0;  // one past its last instruction
+  Phase phase = Phase::update;
+  int32_t micro = -1;  // of forward and backward
+  InstrId end = 0;     // one past its last instruction
+  std::string name() const;
 };
 
 // Bytes of one tier's arenas.
@@ -102,7 +135,14 @@ struct Program {
   ArenaSizes arenas[3];  // by Tier
 
   std::string print() const;
+  Phase phase(const Instr& instr) const { return segments.at(static_cast<size_t>(instr.segment)).phase; }
 };
+
+// An instruction of the table on its queue.
+Instr make_instr(const InstrDef& def, std::vector<Operand> operands, Attrs attrs = {}, int32_t micro = 0);
+inline Instr make_instr(Op op, std::vector<Operand> operands, Attrs attrs = {}, int32_t micro = 0) {
+  return make_instr(instruction(op), std::move(operands), std::move(attrs), micro);
+}
 
 Program parse_program(std::string_view text);  // inverse of print()
 

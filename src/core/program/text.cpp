@@ -1,5 +1,6 @@
 #include <charconv>
 #include <map>
+#include <span>
 
 #include "core/base/error.h"
 #include "core/program/program.h"
@@ -10,6 +11,11 @@ namespace {
 constexpr const char* kQueueNames[kQueues] = {"comp", "host", "comm", "copy", "read", "write"};
 constexpr const char* kTierNames[3] = {"dev", "host", "nvme"};
 constexpr const char* kAccessMarks[3] = {"", "=", "&"};  // read, write, update
+constexpr const char* kHolds[] = {"value",  "scalars", "input", "loss",  "result", "param",
+                                  "master", "state",   "grad",  "norms", "error",  "lease"};
+constexpr const char* kPhases[] = {"init",   "refresh", "forward", "backward", "backward_last",
+                                   "leases", "losses",  "update",  "eval",     "infer",
+                                   "decode", "gather",  "reduce"};
 
 std::string operand_text(const Program& program, const Operand& operand) {
   const Buffer& buffer = program.buffers.at(static_cast<size_t>(operand.buffer));
@@ -53,9 +59,9 @@ int64_t field(std::string_view word, std::string_view key) {
   return number(word.substr(key.size() + 1));
 }
 
-int index_of(const char* const* names, int count, std::string_view name, const char* what) {
-  for (int i = 0; i < count; ++i) {
-    if (name == names[i]) return i;
+int index_of(std::span<const char* const> names, std::string_view name, const char* what) {
+  for (size_t i = 0; i < names.size(); ++i) {
+    if (name == names[i]) return static_cast<int>(i);
   }
   raise(DS_ERROR_INVALID_ARGUMENT, "program text has no {} '{}'", what, name);
 }
@@ -64,6 +70,34 @@ TensorType parse_type(std::string_view text) {
   size_t bracket = text.find('[');
   require(bracket != std::string_view::npos, "type must be like f32[n,8], got '{}'", text);
   return {parse_dtype(text.substr(0, bracket)), Shape::parse(text.substr(bracket))};
+}
+
+// Of "4x2".
+RankGroup parse_group(std::string_view text) {
+  size_t x = text.find('x');
+  require(x != std::string_view::npos, "group must be like 4x2, got '{}'", text);
+  return {static_cast<int>(number(text.substr(0, x))), static_cast<int>(number(text.substr(x + 1)))};
+}
+
+// Of "0:12:0,20:30:1".
+std::vector<UpdateRun> parse_runs(std::string_view text) {
+  std::vector<UpdateRun> runs;
+  while (!text.empty()) {
+    std::string_view run = text.substr(0, text.find(','));
+    text.remove_prefix(std::min(text.size(), run.size() + 1));
+    size_t first = run.find(':'), second = run.find(':', first + 1);
+    require(first != run.npos && second != run.npos, "a run must be begin:end:missed, got '{}'", run);
+    runs.push_back({number(run.substr(0, first)), number(run.substr(first + 1, second - first - 1)),
+                    number(run.substr(second + 1))});
+  }
+  return runs;
+}
+
+std::string print_runs(const std::vector<UpdateRun>& runs) {
+  std::string text;
+  for (const UpdateRun& r : runs)
+    text += fmt::format("{}{}:{}:{}", text.empty() ? "" : ",", r.begin, r.end, r.missed);
+  return text;
 }
 
 class Reader {
@@ -76,10 +110,7 @@ class Reader {
     if (w[0] == "program") return header(w);
     if (w[0] == "arena") return arena(w);
     if (w[0] == "buffer") return buffer(w);
-    if (w[0] == "segment") {
-      program.segments.push_back({w.at(1), static_cast<InstrId>(program.instrs.size())});
-      return;
-    }
+    if (w[0] == "segment") return segment(w.at(1));
     instr(w);
   }
 
@@ -91,28 +122,40 @@ class Reader {
     program.bound = field(w.at(4), "n");
   }
   void arena(const std::vector<std::string>& w) {
-    ArenaSizes& a = program.arenas[index_of(kTierNames, 3, w.at(1), "tier")];
+    ArenaSizes& a = program.arenas[index_of(kTierNames, w.at(1), "tier")];
     a.persistent = field(w.at(2), "persistent");
     a.transient = field(w.at(3), "transient");
   }
-  // buffer %name dev f32[123] persistent @offset
+  void segment(std::string_view name) {
+    Segment s;
+    s.end = static_cast<InstrId>(program.instrs.size());
+    size_t bracket = name.find('[');
+    s.phase = static_cast<Phase>(index_of(kPhases, name.substr(0, bracket), "segment"));
+    if (bracket != name.npos) {
+      require(name.back() == ']', "segment must be like forward[0], got '{}'", name);
+      s.micro = static_cast<int32_t>(number(name.substr(bracket + 1, name.size() - bracket - 2)));
+    }
+    program.segments.push_back(s);
+  }
+  // buffer %name dev f32[123] persistent @offset master
   void buffer(const std::vector<std::string>& w) {
     Buffer b;
     b.name = w.at(1).substr(1);
-    b.tier = static_cast<Tier>(index_of(kTierNames, 3, w.at(2), "tier"));
+    b.tier = static_cast<Tier>(index_of(kTierNames, w.at(2), "tier"));
     TensorType type = parse_type(w.at(3));
     b.dtype = type.dtype;
     b.numel = type.shape.rank() == 0 ? 0 : type.shape[0].extent;
     b.residency = w.at(4) == "persistent" ? Residency::persistent : Residency::transient;
     b.offset = number(std::string_view(w.at(5)).substr(1));
+    if (w.size() > 6) b.holds = static_cast<Holds>(index_of(kHolds, w[6], "kind of buffer"));
     names_[b.name] = static_cast<BufferId>(program.buffers.size());
     program.buffers.push_back(std::move(b));
   }
-  // 12 comp linear !%x:f32[n,8] %w:... =%y:... {attrs} micro=0 #6 wait 3 9
+  // 12 comp linear !%x:f32[n,8] %w:... =%y:... {attrs} group=2x1 bucket=0 micro=0 #6 wait 3 9
   void instr(const std::vector<std::string>& w) {
     Instr in;
-    in.queue = static_cast<Queue>(index_of(kQueueNames, kQueues, w.at(1), "queue"));
-    in.op = w.at(2);
+    in.queue = static_cast<Queue>(index_of(kQueueNames, w.at(1), "queue"));
+    in.def = &instruction(w.at(2));
     in.segment = static_cast<int32_t>(program.segments.size());
     bool waits = false;
     for (size_t i = 3; i < w.size(); ++i) {
@@ -128,10 +171,24 @@ class Reader {
       } else if (word.find('%') != std::string::npos) {
         in.operands.push_back(operand(word));
       } else {
-        in.micro = static_cast<int32_t>(field(word, "micro"));
+        option(in, word);
       }
     }
     program.instrs.push_back(std::move(in));
+  }
+  void option(Instr& in, std::string_view word) {
+    std::string_view key = word.substr(0, word.find('='));
+    if (key == "group") {
+      in.group = parse_group(word.substr(key.size() + 1));
+    } else if (key == "runs") {
+      in.runs = parse_runs(word.substr(key.size() + 1));
+    } else if (key == "bucket") {
+      in.bucket = static_cast<int32_t>(field(word, key));
+    } else if (key == "event") {
+      in.event = static_cast<int32_t>(field(word, key));
+    } else {
+      in.micro = static_cast<int32_t>(field(word, "micro"));
+    }
   }
   Operand operand(std::string_view word) {
     Operand o;
@@ -161,6 +218,13 @@ class Reader {
 }  // namespace
 
 const char* queue_name(Queue queue) { return kQueueNames[static_cast<int>(queue)]; }
+const char* holds_name(Holds holds) { return kHolds[static_cast<int>(holds)]; }
+
+const char* phase_name(Phase phase) { return kPhases[static_cast<int>(phase)]; }
+
+std::string Segment::name() const {
+  return micro < 0 ? phase_name(phase) : fmt::format("{}[{}]", phase_name(phase), micro);
+}
 
 std::string Program::print() const {
   std::string out = fmt::format("program {} rank={} world={} n={}\n", name, rank, world, bound);
@@ -169,26 +233,31 @@ std::string Program::print() const {
                        arenas[t].transient);
   }
   for (const Buffer& b : buffers) {
-    out += fmt::format("buffer %{} {} {}[{}] {} @{}\n", b.name, kTierNames[static_cast<int>(b.tier)],
+    out += fmt::format("buffer %{} {} {}[{}] {} @{}", b.name, kTierNames[static_cast<int>(b.tier)],
                        dtype_name(b.dtype), b.numel,
                        b.residency == Residency::persistent ? "persistent" : "transient", b.offset);
+    out += b.holds == Holds::value ? "\n" : fmt::format(" {}\n", holds_name(b.holds));
   }
   size_t segment = 0;
   for (size_t i = 0; i < instrs.size(); ++i) {
     while (segment < segments.size() && segments[segment].end <= static_cast<InstrId>(i)) {
-      out += "segment " + segments[segment++].name + "\n";
+      out += "segment " + segments[segment++].name() + "\n";
     }
     const Instr& in = instrs[i];
-    out += fmt::format("{} {} {}", i, queue_name(in.queue), in.op);
+    out += fmt::format("{} {} {}", i, queue_name(in.queue), in.def->name);
     for (const Operand& o : in.operands) out += " " + operand_text(*this, o);
     if (!in.attrs.empty()) out += " " + in.attrs.print();
+    if (in.group.size > 0) out += " group=" + in.group.name();
+    if (in.bucket >= 0) out += fmt::format(" bucket={}", in.bucket);
+    if (in.event >= 0) out += fmt::format(" event={}", in.event);
+    if (!in.runs.empty()) out += " runs=" + print_runs(in.runs);
     if (in.micro != 0) out += fmt::format(" micro={}", in.micro);
     if (in.comm_order >= 0) out += fmt::format(" #{}", in.comm_order);
     if (!in.waits.empty()) out += " wait";
     for (InstrId wait : in.waits) out += fmt::format(" {}", wait);
     out += "\n";
   }
-  while (segment < segments.size()) out += "segment " + segments[segment++].name + "\n";
+  while (segment < segments.size()) out += "segment " + segments[segment++].name() + "\n";
   return out;
 }
 

@@ -7,7 +7,25 @@
 namespace ds {
 namespace {
 
-std::string at(const Program& p, size_t i) { return fmt::format("instruction {} ({})", i, p.instrs[i].op); }
+std::string at(const Program& p, size_t i) {
+  return fmt::format("instruction {} ({})", i, p.instrs[i].def->name);
+}
+
+// What its row says: operands by number and access, a group for a collective and for nothing else.
+void verify_row(const Program& p, size_t i) {
+  const Instr& in = p.instrs[i];
+  bool collective = in.def->kind == Kind::collective;
+  ensure(collective == (in.group.size > 0), "{} names {} ranks", at(p, i), in.group.size);
+  ensure(collective == (in.queue == Queue::comm), "{} is on queue {}", at(p, i), queue_name(in.queue));
+  if (in.def->graph || in.def->op == Op::added) return;
+  std::vector<OperandRule> rules = operand_rules(*in.def, in.operands.size());
+  for (size_t k = 0; k < rules.size(); ++k) {
+    Access access = in.operands[k].access;
+    bool fits = access == rules[k].access || (rules[k].may_update && access == Access::update);
+    ensure(fits, "{} has operand {}, %{}, with the wrong access", at(p, i), k,
+           p.buffers.at(static_cast<size_t>(in.operands[k].buffer)).name);
+  }
+}
 
 // Operands inside their buffers, transient buffers written before read, nothing after the last use.
 void verify_logical(const Program& p) {
@@ -15,6 +33,7 @@ void verify_logical(const Program& p) {
   int32_t comm_order = -1;
   for (size_t i = 0; i < p.instrs.size(); ++i) {
     const Instr& in = p.instrs[i];
+    verify_row(p, i);
     if (in.queue == Queue::comm && in.comm_order >= 0) {
       ensure(in.comm_order > comm_order, "{} has place {} after {} in the order of collectives", at(p, i),
              in.comm_order, comm_order);

@@ -11,8 +11,11 @@ using In = std::span<const TensorType>;
 struct Activation {
   std::string op;
   double flops, flops_dx;
+  std::function<std::string(const Attrs& attrs)> act = {};  // OpDef::activation; empty: the name
   std::vector<std::string> optional = {};
 };
+
+std::string gelu_act(const Attrs& attrs) { return "gelu_" + std::string(attrs.text_or("form", "tanh")); }
 
 void check_form(const OperandCheck& check, const Attrs& attrs) {
   check.word(attrs, "form", {"tanh", "erf", "10"}, "tanh");
@@ -40,14 +43,29 @@ void add_activation(std::vector<OpDef>& table, const Activation& row) {
   auto backward = [dx](BackwardContext& c) -> std::vector<ValueId> {
     return {c.emit(dx, {c.first_grad(), c.node.in[0]}, c.node.attrs, {0})};
   };
-  table.push_back({op, 1, 1, {}, infer, backward, cost(row.flops), row.optional});
-  table.push_back({dx, 2, 2, {}, infer_dx, {}, cost(row.flops_dx), row.optional});
+  auto act = row.act ? row.act : [op](const Attrs&) { return op; };
+  table.push_back({.name = op,
+                   .min_inputs = 1,
+                   .max_inputs = 1,
+                   .infer = infer,
+                   .backward = backward,
+                   .flops = cost(row.flops),
+                   .optional = row.optional,
+                   .rows = Rows::same_of_one,
+                   .cheap = true,
+                   .activation = act});
+  table.push_back({.name = dx,
+                   .min_inputs = 2,
+                   .max_inputs = 2,
+                   .infer = infer_dx,
+                   .flops = cost(row.flops_dx),
+                   .optional = row.optional});
 }
 
 }  // namespace
 
 void add_activation_ops(std::vector<OpDef>& table) {
-  add_activation(table, {"gelu", 15, 15, {"form"}});
+  add_activation(table, {"gelu", 15, 15, gelu_act, {"form"}});
   add_activation(table, {"relu", 1, 1});
   add_activation(table, {"silu", 7, 11});
   add_activation(table, {"tanh", 4, 7});

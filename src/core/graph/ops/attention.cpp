@@ -171,37 +171,71 @@ double cached_attention_flops(In in, const Attrs& attrs, int64_t n) {
 // Both forms of scores again, then dq, dk and dv.
 double attention_dx_flops(In in, const Attrs& attrs, int64_t n) { return product_flops(5, in[0], attrs, n); }
 
+// The attributes of an attention that a cached_attention has, too.
+Attrs cached_attrs(const Attrs& attrs) {
+  Attrs out;
+  for (const auto& [key, value] : attrs.items()) {
+    if (key != "seq" && key != "causal" && key != "dropout" && key != "op") out.set(key, value);
+  }
+  return out;
+}
+
+// All but the mask.
+size_t decode_attention_inputs(const Node& node) {
+  return node.in.size() - (Operands(node.in.size()).masked ? 1 : 0);
+}
+
+ValueId decode_attention(DecodeContext& c) {
+  const std::string& y = c.name();
+  const Attrs& attrs = c.node.attrs;
+  if (attrs.integer_or("causal", 1) == 0) {
+    raise(DS_ERROR_UNSUPPORTED, "text cannot be continued with attention %{}: rows see later rows (causal 0)",
+          y);
+  }
+  const Value& mask = c.from.values[static_cast<size_t>(c.node.in.back())];
+  if (Operands(c.node.in.size()).masked && mask.producer >= 0) {
+    raise(DS_ERROR_UNSUPPORTED, "text cannot be continued with attention %{}: mask %{} is computed", y,
+          mask.name);
+  }
+  const TensorType& type = c.from.type(c.node.out[0]);
+  int64_t depth = type.shape[1].extent / attrs.integer("heads");
+  std::vector<ValueId> in = c.in;
+  in.push_back(c.places);
+  in.push_back(c.graph.add_input(y + ".cache", {type.dtype, {2 * kv_heads(attrs), c.positions, depth}}));
+  return c.graph.add(kCached, in, cached_attrs(attrs), y);
+}
+
 }  // namespace
 
 void add_attention_ops(std::vector<OpDef>& table) {
   const std::vector<std::string> optional{"kv_heads", "causal",   "window",  "scale",
                                           "softcap",  "per_head", "dropout", "op"};
-  table.push_back({"attention",
-                   1,
-                   4,
-                   {"heads", "seq"},
-                   infer_attention,
-                   attention_backward,
-                   attention_flops,
-                   optional,
-                   true});
-  table.push_back({"attention_dx",
-                   1 + kAroundDx,
-                   4 + kAroundDx,
-                   {"heads", "seq"},
-                   infer_attention_dx,
-                   {},
-                   attention_dx_flops,
-                   optional,
-                   true});
-  OpDef cached{std::string(kCached),
-               3,
-               5,
-               {"heads"},
-               infer_cached_attention,
-               {},
-               cached_attention_flops,
-               {"kv_heads", "window", "scale", "softcap", "per_head"}};
+  table.push_back({.name = "attention",
+                   .min_inputs = 1,
+                   .max_inputs = 4,
+                   .attrs = {"heads", "seq"},
+                   .infer = infer_attention,
+                   .backward = attention_backward,
+                   .flops = attention_flops,
+                   .optional = optional,
+                   .products = true,
+                   .decode = decode_attention,
+                   .decode_inputs = decode_attention_inputs});
+  table.push_back({.name = "attention_dx",
+                   .min_inputs = 1 + kAroundDx,
+                   .max_inputs = 4 + kAroundDx,
+                   .attrs = {"heads", "seq"},
+                   .infer = infer_attention_dx,
+                   .flops = attention_dx_flops,
+                   .optional = optional,
+                   .products = true});
+  OpDef cached{.name = std::string(kCached),
+               .min_inputs = 3,
+               .max_inputs = 5,
+               .attrs = {"heads"},
+               .infer = infer_cached_attention,
+               .flops = cached_attention_flops,
+               .optional = {"kv_heads", "window", "scale", "softcap", "per_head"}};
   cached.products = true;
   cached.updates_last = true;
   table.push_back(std::move(cached));

@@ -51,16 +51,47 @@ std::vector<ValueId> cast_backward(BackwardContext& c) {
   return {c.emit("cast", {c.first_grad()}, back, {0})};
 }
 
+// Nothing is dropped from a text.
+ValueId decode_dropout(DecodeContext& c) { return c.in[0]; }
+
 double one_per_element(In in, const Attrs&, int64_t n) { return static_cast<double>(in[0].shape.numel(n)); }
 double no_flops(In, const Attrs&, int64_t) { return 0; }
 
 }  // namespace
 
 void add_elementwise_ops(std::vector<OpDef>& table) {
-  table.push_back({"add", 2, 2, {}, infer_add, add_backward, one_per_element});
-  table.push_back({"dropout", 1, 1, {"p", "op"}, infer_dropout, dropout_backward, one_per_element});
-  table.push_back({"fill", 0, 0, {"value", "dtype"}, infer_fill, {}, no_flops});
-  table.push_back({"cast", 1, 1, {"dtype"}, infer_cast, cast_backward, no_flops});
+  table.push_back({.name = "add",
+                   .min_inputs = 2,
+                   .max_inputs = 2,
+                   .infer = infer_add,
+                   .backward = add_backward,
+                   .flops = one_per_element,
+                   .rows = Rows::same});
+  table.push_back({.name = "dropout",
+                   .min_inputs = 1,
+                   .max_inputs = 1,
+                   .attrs = {"p", "op"},
+                   .infer = infer_dropout,
+                   .backward = dropout_backward,
+                   .flops = one_per_element,
+                   .cheap = true,
+                   .decode = decode_dropout});
+  table.push_back({.name = "fill",
+                   .min_inputs = 0,
+                   .max_inputs = 0,
+                   .attrs = {"value", "dtype"},
+                   .infer = infer_fill,
+                   .flops = no_flops});
+  table.push_back({.name = "cast",
+                   .min_inputs = 1,
+                   .max_inputs = 1,
+                   .attrs = {"dtype"},
+                   .infer = infer_cast,
+                   .backward = cast_backward,
+                   .flops = no_flops,
+                   .rows = Rows::same_of_one,
+                   .cheap = true,
+                   .follows_state = true});
 }
 
 }  // namespace ds

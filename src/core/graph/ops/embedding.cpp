@@ -52,6 +52,12 @@ Types infer_position(In in, const Attrs& attrs) {
   return {in[0]};
 }
 
+// Rows of the table by place instead of by row.
+ValueId decode_position(DecodeContext& c) {
+  ValueId rows = c.graph.add("embedding", {c.in[1], c.places}, {}, c.name() + ".rows");
+  return c.graph.add("add", {c.in[0], rows}, {}, c.name());
+}
+
 Types infer_position_dw(In in, const Attrs& attrs) {
   OperandCheck check("position_dw", {"dy"}, in);
   check.matrix(0);
@@ -94,29 +100,44 @@ double one_row_read(In in, const Attrs&, int64_t) {
 }  // namespace
 
 void add_embedding_ops(std::vector<OpDef>& table) {
-  table.push_back({"embedding",
-                   2,
-                   2,
-                   {},
-                   infer_embedding,
-                   embedding_backward,
-                   no_arithmetic,
-                   {"padding"},
-                   false,
-                   embedding_read});
-  table.push_back({"embedding_dw", 2, 2, {"rows"}, infer_embedding_dw, {}, add_per_element, {"padding"}});
-  table.push_back({"position",
-                   2,
-                   2,
-                   {"seq"},
-                   infer_position,
-                   position_backward,
-                   add_per_element,
-                   {},
-                   false,
-                   position_read});
-  table.push_back({"position_dw", 1, 1, {"seq", "rows"}, infer_position_dw, {}, add_per_element});
-  table.push_back({"last_row", 1, 1, {}, infer_last_row, {}, no_arithmetic, {}, false, one_row_read});
+  table.push_back({.name = "embedding",
+                   .min_inputs = 2,
+                   .max_inputs = 2,
+                   .infer = infer_embedding,
+                   .backward = embedding_backward,
+                   .flops = no_arithmetic,
+                   .optional = {"padding"},
+                   .read_bytes = embedding_read,
+                   .rows = Rows::same,
+                   .ids = IdOperand{1, 0, 0}});
+  table.push_back({.name = "embedding_dw",
+                   .min_inputs = 2,
+                   .max_inputs = 2,
+                   .attrs = {"rows"},
+                   .infer = infer_embedding_dw,
+                   .flops = add_per_element,
+                   .optional = {"padding"}});
+  table.push_back({.name = "position",
+                   .min_inputs = 2,
+                   .max_inputs = 2,
+                   .attrs = {"seq"},
+                   .infer = infer_position,
+                   .backward = position_backward,
+                   .flops = add_per_element,
+                   .read_bytes = position_read,
+                   .decode = decode_position});
+  table.push_back({.name = "position_dw",
+                   .min_inputs = 1,
+                   .max_inputs = 1,
+                   .attrs = {"seq", "rows"},
+                   .infer = infer_position_dw,
+                   .flops = add_per_element});
+  table.push_back({.name = "last_row",
+                   .min_inputs = 1,
+                   .max_inputs = 1,
+                   .infer = infer_last_row,
+                   .flops = no_arithmetic,
+                   .read_bytes = one_row_read});
 }
 
 }  // namespace ds

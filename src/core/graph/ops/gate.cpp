@@ -124,12 +124,54 @@ double per_element(In in, const Attrs&, int64_t n) {
 }  // namespace
 
 void add_gate_ops(std::vector<OpDef>& table) {
-  table.push_back({"glu", 1, 2, {"act"}, infer_glu, glu_backward, glu_flops});
-  table.push_back({"glu_dx", 2, 3, {"act"}, infer_glu_dx, {}, glu_dx_flops});
-  table.push_back({"mul", 2, 2, {}, infer_mul, mul_backward, per_element<1>});
-  table.push_back({"scale", 1, 1, {"factor"}, infer_scale, scale_backward, per_element<1>});
-  table.push_back({"softcap", 1, 1, {"cap"}, infer_softcap, softcap_backward, per_element<6>});
-  table.push_back({"softcap_dx", 2, 2, {"cap"}, infer_softcap_dx, {}, per_element<4>});
+  table.push_back({.name = "glu",
+                   .min_inputs = 1,
+                   .max_inputs = 2,
+                   .attrs = {"act"},
+                   .infer = infer_glu,
+                   .backward = glu_backward,
+                   .flops = glu_flops,
+                   .rows = Rows::same,
+                   .cheap = true});
+  table.push_back({.name = "glu_dx",
+                   .min_inputs = 2,
+                   .max_inputs = 3,
+                   .attrs = {"act"},
+                   .infer = infer_glu_dx,
+                   .flops = glu_dx_flops});
+  table.push_back({.name = "mul",
+                   .min_inputs = 2,
+                   .max_inputs = 2,
+                   .infer = infer_mul,
+                   .backward = mul_backward,
+                   .flops = per_element<1>,
+                   .rows = Rows::same,
+                   .cheap = true,
+                   .gated = "glu"});
+  table.push_back({.name = "scale",
+                   .min_inputs = 1,
+                   .max_inputs = 1,
+                   .attrs = {"factor"},
+                   .infer = infer_scale,
+                   .backward = scale_backward,
+                   .flops = per_element<1>,
+                   .rows = Rows::same_of_one,
+                   .cheap = true});
+  table.push_back({.name = "softcap",
+                   .min_inputs = 1,
+                   .max_inputs = 1,
+                   .attrs = {"cap"},
+                   .infer = infer_softcap,
+                   .backward = softcap_backward,
+                   .flops = per_element<6>,
+                   .rows = Rows::same_of_one,
+                   .cheap = true});
+  table.push_back({.name = "softcap_dx",
+                   .min_inputs = 2,
+                   .max_inputs = 2,
+                   .attrs = {"cap"},
+                   .infer = infer_softcap_dx,
+                   .flops = per_element<4>});
 }
 
 }  // namespace ds

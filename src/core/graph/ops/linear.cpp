@@ -75,10 +75,35 @@ double linear_db_flops(In in, const Attrs&, int64_t n) { return static_cast<doub
 }  // namespace
 
 void add_linear_ops(std::vector<OpDef>& table) {
-  table.push_back({"linear", 2, 3, {}, infer_linear, linear_backward, linear_flops, {"transposed"}, true});
-  table.push_back({"linear_dx", 2, 2, {}, infer_linear_dx, {}, linear_dx_flops, {"transposed"}, true});
-  table.push_back({"linear_dw", 2, 2, {}, infer_linear_dw, {}, linear_dw_flops, {"transposed"}, true});
-  table.push_back({"linear_db", 1, 1, {}, infer_linear_db, {}, linear_db_flops});
+  table.push_back({.name = "linear",
+                   .min_inputs = 2,
+                   .max_inputs = 3,
+                   .infer = infer_linear,
+                   .backward = linear_backward,
+                   .flops = linear_flops,
+                   .optional = {"transposed"},
+                   .products = true,
+                   .rows = Rows::same_of_one,
+                   .linear = true});
+  table.push_back({.name = "linear_dx",
+                   .min_inputs = 2,
+                   .max_inputs = 2,
+                   .infer = infer_linear_dx,
+                   .flops = linear_dx_flops,
+                   .optional = {"transposed"},
+                   .products = true});
+  table.push_back({.name = "linear_dw",
+                   .min_inputs = 2,
+                   .max_inputs = 2,
+                   .infer = infer_linear_dw,
+                   .flops = linear_dw_flops,
+                   .optional = {"transposed"},
+                   .products = true});
+  table.push_back({.name = "linear_db",
+                   .min_inputs = 1,
+                   .max_inputs = 1,
+                   .infer = infer_linear_db,
+                   .flops = linear_db_flops});
 }
 
 }  // namespace ds

@@ -125,19 +125,44 @@ double mse_dx_flops(In in, const Attrs&, int64_t n) {
 }  // namespace
 
 void add_loss_ops(std::vector<OpDef>& table) {
-  table.push_back(
-      {"cross_entropy", 2, 2, {}, infer_cross_entropy, cross_entropy_backward, cross_entropy_flops});
-  table.push_back({"cross_entropy_dx", 4, 4, {}, infer_cross_entropy_dx, {}, cross_entropy_dx_flops});
-  OpDef head{
-      "linear_cross_entropy",     3,  3,   {}, infer_linear_cross_entropy, linear_cross_entropy_backward,
-      linear_cross_entropy_flops, {}, true};
-  OpDef head_dx{"linear_cross_entropy_dx",     5,  5,   {}, infer_linear_cross_entropy_dx, {},
-                linear_cross_entropy_dx_flops, {}, true};
+  table.push_back({.name = "cross_entropy",
+                   .min_inputs = 2,
+                   .max_inputs = 2,
+                   .infer = infer_cross_entropy,
+                   .backward = cross_entropy_backward,
+                   .flops = cross_entropy_flops,
+                   .ids = IdOperand{1, 0, 1, true},
+                   .over_linear = "linear_cross_entropy"});
+  table.push_back({.name = "cross_entropy_dx",
+                   .min_inputs = 4,
+                   .max_inputs = 4,
+                   .infer = infer_cross_entropy_dx,
+                   .flops = cross_entropy_dx_flops});
+  OpDef head{.name = "linear_cross_entropy",
+             .min_inputs = 3,
+             .max_inputs = 3,
+             .infer = infer_linear_cross_entropy,
+             .backward = linear_cross_entropy_backward,
+             .flops = linear_cross_entropy_flops,
+             .products = true,
+             .ids = IdOperand{2, 1, 0, true}};
+  OpDef head_dx{.name = "linear_cross_entropy_dx",
+                .min_inputs = 5,
+                .max_inputs = 5,
+                .infer = infer_linear_cross_entropy_dx,
+                .flops = linear_cross_entropy_dx_flops,
+                .products = true};
   head.results = head_dx.results = 2;
   table.push_back(std::move(head));
   table.push_back(std::move(head_dx));
-  table.push_back({"mse", 2, 2, {}, infer_mse, mse_backward, mse_flops});
-  table.push_back({"mse_dx", 3, 3, {}, infer_mse_dx, {}, mse_dx_flops});
+  table.push_back({.name = "mse",
+                   .min_inputs = 2,
+                   .max_inputs = 2,
+                   .infer = infer_mse,
+                   .backward = mse_backward,
+                   .flops = mse_flops});
+  table.push_back(
+      {.name = "mse_dx", .min_inputs = 3, .max_inputs = 3, .infer = infer_mse_dx, .flops = mse_dx_flops});
 }
 
 }  // namespace ds

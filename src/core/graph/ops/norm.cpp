@@ -118,12 +118,47 @@ double rms_flops(In in, const Attrs&, int64_t n) {
 }  // namespace
 
 void add_norm_ops(std::vector<OpDef>& table) {
-  table.push_back({"layer_norm", 1, 3, {"eps"}, infer_layer_norm, layer_norm_backward, norm_flops});
-  table.push_back({"layer_norm_dx", 4, 5, {}, infer_layer_norm_dx, {}, norm_flops});
-  table.push_back({"layer_norm_dw", 4, 4, {}, infer_layer_norm_dw, {}, norm_flops});
-  table.push_back({"rms_norm", 2, 2, {"eps"}, infer_rms_norm, rms_norm_backward, rms_flops<4>, {"offset"}});
-  table.push_back({"rms_norm_dx", 4, 4, {}, infer_rms_norm_dx, {}, rms_flops<7>, {"offset"}});
-  table.push_back({"rms_norm_dw", 3, 3, {"width"}, infer_rms_norm_dw, {}, rms_flops<3>});
+  table.push_back({.name = "layer_norm",
+                   .min_inputs = 1,
+                   .max_inputs = 3,
+                   .attrs = {"eps"},
+                   .infer = infer_layer_norm,
+                   .backward = layer_norm_backward,
+                   .flops = norm_flops,
+                   .rows = Rows::same_of_one,
+                   .cheap = true});
+  table.push_back({.name = "layer_norm_dx",
+                   .min_inputs = 4,
+                   .max_inputs = 5,
+                   .infer = infer_layer_norm_dx,
+                   .flops = norm_flops});
+  table.push_back({.name = "layer_norm_dw",
+                   .min_inputs = 4,
+                   .max_inputs = 4,
+                   .infer = infer_layer_norm_dw,
+                   .flops = norm_flops});
+  table.push_back({.name = "rms_norm",
+                   .min_inputs = 2,
+                   .max_inputs = 2,
+                   .attrs = {"eps"},
+                   .infer = infer_rms_norm,
+                   .backward = rms_norm_backward,
+                   .flops = rms_flops<4>,
+                   .optional = {"offset"},
+                   .rows = Rows::same_of_one,
+                   .cheap = true});
+  table.push_back({.name = "rms_norm_dx",
+                   .min_inputs = 4,
+                   .max_inputs = 4,
+                   .infer = infer_rms_norm_dx,
+                   .flops = rms_flops<7>,
+                   .optional = {"offset"}});
+  table.push_back({.name = "rms_norm_dw",
+                   .min_inputs = 3,
+                   .max_inputs = 3,
+                   .attrs = {"width"},
+                   .infer = infer_rms_norm_dw,
+                   .flops = rms_flops<3>});
 }
 
 }  // namespace ds

@@ -25,11 +25,6 @@ size_t edit_distance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
-std::string did_you_mean(std::string_view word, std::span<const std::string> names) {
-  std::string near = suggest(word, names);
-  return near.empty() ? "" : "; did you mean '" + near + "'?";
-}
-
 std::vector<OpDef> build_table() {
   std::vector<OpDef> table;
   add_embedding_ops(table);
@@ -61,6 +56,11 @@ std::string suggest(std::string_view word, std::span<const std::string> names) {
     }
   }
   return best;
+}
+
+std::string did_you_mean(std::string_view word, std::span<const std::string> names) {
+  std::string near = suggest(word, names);
+  return near.empty() ? "" : "; did you mean '" + near + "'?";
 }
 
 const std::vector<OpDef>& op_table() {

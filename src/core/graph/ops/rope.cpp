@@ -3,6 +3,7 @@
 
 #include "core/base/error.h"
 #include "core/graph/ops/rope_factors.h"
+#include "core/graph/ops/rope_length.h"
 #include "core/graph/ops/rules.h"
 
 namespace ds {
@@ -105,18 +106,28 @@ double rope_flops(In in, const Attrs& attrs, int64_t n) {
   return 3.0 * rows * static_cast<double>(turning * (dims == 0 ? depth : dims));
 }
 
+ValueId decode_rope(DecodeContext& c) {
+  std::vector<ValueId> in = c.in;
+  in.push_back(c.places);
+  if (c.length && depends_on_length(c.node.attrs)) in.push_back(c.length());
+  return c.graph.add("rope", in, c.node.attrs, c.name());
+}
+
 }  // namespace
 
 void add_rope_ops(std::vector<OpDef>& table) {
-  table.push_back({"rope",
-                   1,
-                   3,
-                   {"heads", "seq", "theta"},
-                   infer_rope,
-                   rope_backward,
-                   rope_flops,
-                   {"dims", "period", "rotated", "interleaved", "inverse", "scaling", "factor", "low", "high",
-                    "original", "power", "factors", "long_factors", "magnitude", "truncate"}});
+  table.push_back(
+      {.name = "rope",
+       .min_inputs = 1,
+       .max_inputs = 3,
+       .attrs = {"heads", "seq", "theta"},
+       .infer = infer_rope,
+       .backward = rope_backward,
+       .flops = rope_flops,
+       .optional = {"dims", "period", "rotated", "interleaved", "inverse", "scaling", "factor", "low", "high",
+                    "original", "power", "factors", "long_factors", "magnitude", "truncate"},
+       .rows = Rows::same,
+       .decode = decode_rope});
 }
 
 }  // namespace ds

@@ -133,21 +133,49 @@ double load_balance_dx_flops(In in, const Attrs& attrs, int64_t n) {
 }  // namespace
 
 void add_router_ops(std::vector<OpDef>& table) {
-  table.push_back(
-      {"top_gates", 1, 1, {"k"}, infer_top_gates, top_gates_backward, top_gates_flops, {"normalize"}});
-  table.push_back({"top_gates_dx", 2, 2, {"k"}, infer_top_gates_dx, {}, top_gates_dx_flops, {"normalize"}});
-  table.push_back({"scale_rows", 2, 2, {"column"}, infer_scale_rows, scale_rows_backward, scale_rows_flops});
-  table.push_back(
-      {"scale_rows_dw", 2, 2, {"columns", "column"}, infer_scale_rows_dw, {}, scale_rows_dw_flops});
-  table.push_back({"load_balance",
-                   1,
-                   kMaxLayers + 1,
-                   {"k"},
-                   infer_load_balance,
-                   load_balance_backward,
-                   load_balance_flops});
-  table.push_back(
-      {"load_balance_dx", 2, kMaxLayers + 2, {"k"}, infer_load_balance_dx, {}, load_balance_dx_flops});
+  table.push_back({.name = "top_gates",
+                   .min_inputs = 1,
+                   .max_inputs = 1,
+                   .attrs = {"k"},
+                   .infer = infer_top_gates,
+                   .backward = top_gates_backward,
+                   .flops = top_gates_flops,
+                   .optional = {"normalize"},
+                   .rows = Rows::same});
+  table.push_back({.name = "top_gates_dx",
+                   .min_inputs = 2,
+                   .max_inputs = 2,
+                   .attrs = {"k"},
+                   .infer = infer_top_gates_dx,
+                   .flops = top_gates_dx_flops,
+                   .optional = {"normalize"}});
+  table.push_back({.name = "scale_rows",
+                   .min_inputs = 2,
+                   .max_inputs = 2,
+                   .attrs = {"column"},
+                   .infer = infer_scale_rows,
+                   .backward = scale_rows_backward,
+                   .flops = scale_rows_flops,
+                   .rows = Rows::same});
+  table.push_back({.name = "scale_rows_dw",
+                   .min_inputs = 2,
+                   .max_inputs = 2,
+                   .attrs = {"columns", "column"},
+                   .infer = infer_scale_rows_dw,
+                   .flops = scale_rows_dw_flops});
+  table.push_back({.name = "load_balance",
+                   .min_inputs = 1,
+                   .max_inputs = kMaxLayers + 1,
+                   .attrs = {"k"},
+                   .infer = infer_load_balance,
+                   .backward = load_balance_backward,
+                   .flops = load_balance_flops});
+  table.push_back({.name = "load_balance_dx",
+                   .min_inputs = 2,
+                   .max_inputs = kMaxLayers + 2,
+                   .attrs = {"k"},
+                   .infer = infer_load_balance_dx,
+                   .flops = load_balance_dx_flops});
 }
 
 }  // namespace ds

@@ -1,0 +1,217 @@
+// The table of instructions. Passes, executors, the engine and reports ask a row what an instruction is; none
+// of them knows instructions by name. A row is plain data, so that a new instruction is one row here, its
+// kernel (or its case in exec/launch.cpp) and the place that emits it.
+#include "core/program/instruction.h"
+
+#include <algorithm>
+#include <deque>
+#include <map>
+#include <mutex>
+
+#include "core/base/error.h"
+
+namespace ds {
+namespace {
+
+constexpr OperandRule reads(Role role, int8_t least = 1, int8_t most = 1) {
+  return {role, Access::read, false, least, most};
+}
+constexpr OperandRule writes(Role role, int8_t most = 1) { return {role, Access::write, false, 1, most}; }
+constexpr OperandRule writes_or_updates(Role role) { return {role, Access::write, true}; }
+constexpr OperandRule updates(Role role, int8_t least = 1, int8_t most = 1) {
+  return {role, Access::update, false, least, most};
+}
+constexpr int8_t kAny = 127;
+
+template <int kFlops>
+double flops(const Attrs&) {
+  return kFlops;
+}
+double accumulate_flops(const Attrs& attrs) { return static_cast<double>(attrs.integer("beta")); }
+// The exact order of docs/reference/ops.md, counted.
+double adamw_flops(const Attrs& attrs) { return attrs.integer("l2") != 0 ? 17 : 16; }
+double sgd_flops(const Attrs& attrs) { return attrs.integer("nesterov") != 0 ? 9 : 7; }
+// With an error: two sums and a difference, three products.
+double quantize_flops(const Attrs& attrs) { return attrs.has("err_beta") ? 8 : 2; }
+// Of a byte of codes, which is one element or two.
+double dequantize_flops(const Attrs& attrs) { return 8 / static_cast<double>(attrs.integer("bits")); }
+double dequantize_sum_flops(const Attrs& attrs) { return 2 * dequantize_flops(attrs); }
+
+InstrDef kernel(const char* name, Op op, Kind kind, std::vector<OperandRule> operands,
+                double (*cost)(const Attrs&)) {
+  InstrDef row{.name = name, .op = op, .kind = kind, .operands = std::move(operands)};
+  row.flops = cost;
+  row.follows_state = kind == Kind::update;
+  return row;
+}
+
+InstrDef following(InstrDef row) {
+  row.follows_state = true;
+  return row;
+}
+
+InstrDef optimizer(const char* name, Op op, int8_t states, double (*cost)(const Attrs&)) {
+  return kernel(name, op, Kind::update,
+                {reads(Role::grad), reads(Role::scalars), updates(Role::master),
+                 updates(Role::state, states, states), writes_or_updates(Role::param)},
+                cost);
+}
+
+InstrDef move(const char* name, Op op, Kind kind, Queue queue, bool starts_early = false) {
+  InstrDef row{.name = name, .op = op, .kind = kind, .queue = queue};
+  row.operands = {reads(Role::source), writes(Role::target)};
+  row.starts_early = starts_early;
+  return row;
+}
+
+InstrDef reduction(InstrDef row) {
+  row.reduces = true;
+  return row;
+}
+
+InstrDef of_engine(const char* name, Op op, Role read) {
+  return {.name = name,
+          .op = op,
+          .kind = Kind::engine,
+          .queue = Queue::host,
+          .operands = {reads(read), updates(Role::scalars)}};
+}
+
+InstrDef host_event(const char* name, Op op, OperandRule operand) {
+  return {.name = name, .op = op, .kind = Kind::event, .operands = {operand}};
+}
+
+InstrDef quantize_row() {
+  InstrDef row = kernel("quantize", Op::quantize, Kind::state,
+                        {reads(Role::source), updates(Role::error, 0), writes(Role::target)}, quantize_flops);
+  row.encodes = row.starts_early = true;
+  return row;
+}
+
+InstrDef pack_rows_row() {
+  InstrDef row =
+      kernel("pack_rows", Op::pack_rows, Kind::state,
+             {reads(Role::source), reads(Role::ids), writes(Role::rows), writes(Role::numbers)}, flops<0>);
+  row.selects = true;
+  return row;
+}
+
+// In the order of Op.
+std::vector<InstrDef> build_table() {
+  using enum Op;
+  using enum Kind;
+  const std::vector<OperandRule> one_to_one{reads(Role::source), writes(Role::target)};
+  return {
+      following(kernel("zero", zero, state, {writes(Role::target, kAny)}, flops<0>)),
+      following(kernel("accumulate", accumulate, state, {reads(Role::source), writes_or_updates(Role::sum)},
+                       accumulate_flops)),
+      following(kernel("init_param", init_param, state, {writes_or_updates(Role::target)}, flops<0>)),
+      following(kernel("granule_norms", granule_norms, state, {reads(Role::source), writes(Role::norms)},
+                       flops<2>)),
+      quantize_row(),
+      kernel("dequantize", dequantize, state, one_to_one, dequantize_flops),
+      reduction(kernel("dequantize_sum", dequantize_sum, state, one_to_one, dequantize_sum_flops)),
+      pack_rows_row(),
+      reduction(kernel("sum_rows", sum_rows, state,
+                       {reads(Role::rows), reads(Role::numbers), writes(Role::target)}, flops<1>)),
+      optimizer("adamw", adamw, 2, adamw_flops),
+      optimizer("sgd", sgd, 1, sgd_flops),
+      move("all_gather", all_gather, collective, Queue::comm, true),
+      reduction(move("reduce_scatter", reduce_scatter, collective, Queue::comm)),
+      reduction(move("all_reduce", all_reduce, collective, Queue::comm)),
+      move("all_to_all", all_to_all, collective, Queue::comm),
+      move("fetch", fetch, copy, Queue::copy, true),
+      move("store", store, copy, Queue::copy),
+      move("load", load, file, Queue::read, true),
+      move("save", save, file, Queue::write),
+      of_engine("clip", clip, Role::norms),
+      of_engine("losses", losses, Role::source),
+      host_event("lease", lease, reads(Role::param, 1, kAny)),
+      host_event("grad", grad, {Role::grad, Access::write, true, 1, kAny}),
+      host_event("release", release, reads(Role::param, 1, kAny)),
+  };
+}
+
+// Rows are only ever added, and a deque leaves them where they are.
+struct Table {
+  const std::vector<InstrDef> built_in = build_table();
+  std::mutex lock;  // of what follows
+  std::deque<InstrDef> more;
+  std::map<std::string, const InstrDef*, std::less<>> by_name;
+
+  Table() {
+    for (const InstrDef& row : built_in) by_name.emplace(row.name, &row);
+  }
+  const InstrDef& add(InstrDef row) {
+    more.push_back(std::move(row));
+    by_name.emplace(more.back().name, &more.back());
+    return more.back();
+  }
+};
+
+Table& table() {
+  static Table table;
+  return table;
+}
+
+}  // namespace
+
+const InstrDef& instruction(Op op) {
+  ensure(op < Op::graph, "operation {} is not one of the table", static_cast<int>(op));
+  return table().built_in[static_cast<size_t>(op)];
+}
+
+const InstrDef* find_instruction(std::string_view name) {
+  Table& t = table();
+  std::lock_guard hold(t.lock);
+  if (auto known = t.by_name.find(name); known != t.by_name.end()) return known->second;
+  const OpDef* op = find_op(name);
+  if (!op) return nullptr;
+  InstrDef row{.name = op->name, .op = Op::graph, .kind = Kind::model};
+  row.follows_state = op->follows_state;
+  row.graph = op;
+  return &t.add(std::move(row));
+}
+
+const InstrDef& instruction(std::string_view name) {
+  if (const InstrDef* row = find_instruction(name)) return *row;
+  std::vector<std::string> names;
+  for (const InstrDef* row : instruction_table()) names.push_back(row->name);
+  for (const OpDef& row : op_table()) names.push_back(row.name);
+  raise(DS_ERROR_INVALID_ARGUMENT, "no instruction is named '{}'{}", name, did_you_mean(name, names));
+}
+
+std::vector<const InstrDef*> instruction_table() {
+  Table& t = table();
+  std::lock_guard hold(t.lock);
+  std::vector<const InstrDef*> out;
+  for (const InstrDef& row : t.built_in) out.push_back(&row);
+  for (const InstrDef& row : t.more) {
+    if (!row.graph) out.push_back(&row);
+  }
+  return out;
+}
+
+const InstrDef& add_instruction(InstrDef row) {
+  require(!find_instruction(row.name), "an instruction '{}' exists already", row.name);
+  Table& t = table();
+  std::lock_guard hold(t.lock);
+  row.op = Op::added;
+  return t.add(std::move(row));
+}
+
+std::vector<OperandRule> operand_rules(const InstrDef& row, size_t count) {
+  size_t least = 0;
+  for (const OperandRule& rule : row.operands) least += static_cast<size_t>(rule.least);
+  size_t more = count < least ? 0 : count - least;
+  std::vector<OperandRule> out;
+  for (const OperandRule& rule : row.operands) {
+    size_t times = std::min(static_cast<size_t>(rule.most), static_cast<size_t>(rule.least) + more);
+    more -= times - static_cast<size_t>(rule.least);
+    out.insert(out.end(), times, rule);
+  }
+  require(out.size() == count, "{}: takes {} operands, got {}", row.name, out.size(), count);
+  return out;
+}
+
+}  // namespace ds
