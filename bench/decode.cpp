@@ -41,7 +41,7 @@ void fill(InferenceEngine& engine) {
         values[i + k] = 0.04f * (static_cast<float>(words[k]) * 0x1p-32f - 0.5f);
       }
     }
-    engine.write_tensor(static_cast<int32_t>(p), "master", values);
+    engine.write_tensor(ParamId(p), "master", values);
   }
 }
 

@@ -71,22 +71,25 @@ Program no_op_program() {
     Instr in;
     int kind = i % 10;
     if (kind < 6) {
-      in = no_op_instr(Queue::compute, operand(0, Access::update));
+      in = no_op_instr(Queue::compute, operand(BufferId(0), Access::update));
     } else if (kind == 6) {
-      in = no_op_instr(Queue::host, operand(1, Access::update));
+      in = no_op_instr(Queue::host, operand(BufferId(1), Access::update));
     } else if (kind == 7) {
-      in = make_instr(Op::all_gather, {operand(0, Access::read), operand(0, Access::write)});
+      in = make_instr(Op::all_gather,
+                      {operand(BufferId(0), Access::read), operand(BufferId(0), Access::write)});
       in.group = {1, 1};
     } else if (kind == 8) {
-      in = make_instr(Op::fetch, {operand(1, Access::read), operand(0, Access::write)});
+      in = make_instr(Op::fetch, {operand(BufferId(1), Access::read), operand(BufferId(0), Access::write)});
     } else {
-      in = i % 20 == 9 ? make_instr(Op::load, {operand(2, Access::read), operand(1, Access::write)})
-                       : make_instr(Op::save, {operand(1, Access::read), operand(2, Access::write)});
+      in = i % 20 == 9 ? make_instr(Op::load,
+                                    {operand(BufferId(2), Access::read), operand(BufferId(1), Access::write)})
+                       : make_instr(Op::save, {operand(BufferId(1), Access::read),
+                                               operand(BufferId(2), Access::write)});
     }
-    if (i > 0) in.waits = {i - 1};
+    if (i > 0) in.waits = {{InstrId(i - 1)}};
     p.instrs.push_back(std::move(in));
   }
-  p.segments.push_back({.end = 10000});
+  p.segments.push_back({.end = InstrId(10000)});
   return p;
 }
 
@@ -125,7 +128,7 @@ void bench_executor() {
     for (Instr& in : p.instrs) {
       if (in.queue != Queue::read && in.queue != Queue::write) continue;
       if (files == 0) {
-        std::vector<InstrId> waits = in.waits;
+        std::vector<Wait> waits = in.waits;
         in = no_op_instr(Queue::host, in.operands[0]);
         in.waits = std::move(waits);
       }

@@ -26,25 +26,29 @@ ds_status ds_engine_param_add(ds_engine* engine, const char* name, const int64_t
       numel *= dims[i];
     }
     std::span<const float> values(data, data ? static_cast<size_t>(numel) : 0);
-    *out = e.add_param(std::string(ds::need_text(name, "name")), {dims, dims + dims_count}, values);
+    *out = e.add_param(std::string(ds::need_text(name, "name")), {dims, dims + dims_count}, values).number();
   });
 }
 
 ds_status ds_gather_params(ds_engine* engine, const int32_t* params, size_t params_count) {
-  return ds::boundary(
-      [&] { ds::delegate(engine, "ds_gather_params").gather(ds::numbers(params, params_count)); });
+  return ds::boundary([&] {
+    ds::DelegateEngine& e = ds::delegate(engine, "ds_gather_params");
+    e.gather(ds::ids_of<ds::ParamId>(ds::numbers(params, params_count)));
+  });
 }
 
 ds_status ds_release_params(ds_engine* engine, const int32_t* params, size_t params_count) {
-  return ds::boundary(
-      [&] { ds::delegate(engine, "ds_release_params").release(ds::numbers(params, params_count)); });
+  return ds::boundary([&] {
+    ds::DelegateEngine& e = ds::delegate(engine, "ds_release_params");
+    e.release(ds::ids_of<ds::ParamId>(ds::numbers(params, params_count)));
+  });
 }
 
 ds_status ds_engine_param_view(ds_engine* engine, int32_t param, ds_tensor** out) {
   return ds::boundary([&] {
     ds::need(out, "out") = nullptr;
     ds::DelegateEngine& e = ds::delegate(engine, "ds_engine_param_view");
-    ds::TensorView view = e.view(param);
+    ds::TensorView view = e.view(ds::ParamId(param));
     auto tensor = std::make_unique<ds_tensor>();
     tensor->dtype = view.dtype;
     tensor->dims.assign(view.dims, view.dims + view.rank);
@@ -58,6 +62,7 @@ ds_status ds_engine_param_view(ds_engine* engine, int32_t param, ds_tensor** out
 ds_status ds_grad_ready(ds_engine* engine, int32_t param, const ds_tensor* grad) {
   return ds::boundary([&] {
     const ds_tensor& tensor = ds::need(grad, "grad");
-    ds::delegate(engine, "ds_grad_ready").grad_ready(param, tensor.data, tensor.dtype, tensor.numel);
+    ds::delegate(engine, "ds_grad_ready")
+        .grad_ready(ds::ParamId(param), tensor.data, tensor.dtype, tensor.numel);
   });
 }

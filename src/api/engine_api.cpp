@@ -42,7 +42,8 @@ void keep(double* out, double value) {
 }  // namespace
 
 void need_trainable(const Graph& graph) {
-  require(graph.backward_begin < 0, "graph '{}' must not be differentiated: the engine does it", graph.name);
+  require(!graph.backward_begin.exists(), "graph '{}' must not be differentiated: the engine does it",
+          graph.name);
   require(!graph.outputs.empty(), "graph '{}' must have its loss as output 0, got no output", graph.name);
   const TensorType& loss = graph.type(graph.outputs[0]);
   require(loss.shape.rank() == 0, "output 0 of graph '{}' must be a scalar loss, got {}", graph.name,

@@ -51,13 +51,15 @@ Attrs to_attrs(const char* text) {
   return out;
 }
 
-void need_value(const Graph& graph, int32_t value, const std::string& argument) {
-  int64_t count = static_cast<int64_t>(graph.values.size());
-  require(value >= 0 && value < count, "{} must be a value from 0 to {}, got {}", argument, count - 1, value);
+ValueId need_value(const Graph& graph, int32_t number, const std::string& argument) {
+  ValueId value(number);
+  require(graph.values.has(value), "{} must be a value from 0 to {}, got {}", argument,
+          graph.values.size() - 1, number);
+  return value;
 }
 
 void need_forward(const Graph& graph, const char* call) {
-  if (graph.backward_begin < 0) return;
+  if (!graph.backward_begin.exists()) return;
   raise(DS_ERROR_STATE, "{} must come before ds_graph_grad: graph '{}' is differentiated", call, graph.name);
 }
 
@@ -113,7 +115,7 @@ ds_status ds_graph_input(ds_graph* graph, const char* name, ds_dtype dtype, cons
     ds::need_forward(g, "ds_graph_input");
     ds::require(dtype >= DS_DTYPE_F32 && dtype <= DS_DTYPE_U8,
                 "dtype must be one of ds_dtype but NONE, got {}", static_cast<int>(dtype));
-    *out = g.add_input(ds::need_text(name, "name"), {dtype, ds::to_shape(dims, dims_count, 1)});
+    *out = g.add_input(ds::need_text(name, "name"), {dtype, ds::to_shape(dims, dims_count, 1)}).number();
   });
 }
 
@@ -126,7 +128,8 @@ ds_status ds_graph_param(ds_graph* graph, const char* name, const int64_t* dims,
     std::string kind(ds::need_text(init, "init"));
     ds::require(scale >= 0 && std::isfinite(scale), "scale must be finite and not negative, got {}", scale);
     *out = g.add_param(ds::need_text(name, "name"), {DS_DTYPE_F32, ds::to_shape(dims, dims_count, 0)},
-                       {kind, scale});
+                       {kind, scale})
+               .number();
   });
 }
 
@@ -138,9 +141,10 @@ ds_status ds_graph_op(ds_graph* graph, const char* op, const int32_t* inputs, si
     ds::need_forward(g, "ds_graph_op");
     std::string_view name = ds::need_text(op, "op");
     ds::need_array(inputs, inputs_count, "inputs");
+    std::vector<ds::ValueId> operands;
     for (size_t i = 0; i < inputs_count; ++i)
-      ds::need_value(g, inputs[i], fmt::format("{}: inputs[{}]", name, i));
-    *out = g.add(name, {inputs, inputs + inputs_count}, ds::to_attrs(attrs));
+      operands.push_back(ds::need_value(g, inputs[i], fmt::format("{}: inputs[{}]", name, i)));
+    *out = g.add(name, operands, ds::to_attrs(attrs)).number();
   });
 }
 
@@ -148,8 +152,7 @@ ds_status ds_graph_output(ds_graph* graph, int32_t value) {
   return ds::boundary([&] {
     ds::Graph& g = ds::need(graph, "graph").graph;
     ds::need_forward(g, "ds_graph_output");
-    ds::need_value(g, value, "value");
-    g.add_output(value);
+    g.add_output(ds::need_value(g, value, "value"));
   });
 }
 
@@ -160,13 +163,15 @@ ds_status ds_graph_grad(ds_graph* graph, int32_t loss, const int32_t* values, si
     ds::need_forward(g, "ds_graph_grad");
     ds::need_array(values, values_count, "values");
     ds::need_array(out, values_count, "out");
-    ds::need_value(g, loss, "loss");
-    for (size_t i = 0; i < values_count; ++i) ds::need_value(g, values[i], fmt::format("values[{}]", i));
+    ds::ValueId scalar = ds::need_value(g, loss, "loss");
+    std::vector<ds::ValueId> by;
+    for (size_t i = 0; i < values_count; ++i)
+      by.push_back(ds::need_value(g, values[i], fmt::format("values[{}]", i)));
     ds::Graph whole = g;  // a refused gradient leaves the graph as it was
     std::vector<ds::ValueId> grads;
-    ds::differentiate(whole, loss, {values, values + values_count}, &grads);
+    ds::differentiate(whole, scalar, by, &grads);
     g = std::move(whole);
-    for (size_t i = 0; i < values_count; ++i) out[i] = grads.at(i);
+    for (size_t i = 0; i < values_count; ++i) out[i] = grads.at(i).number();
   });
 }
 

@@ -8,9 +8,9 @@
 
 namespace {
 
-size_t param_index(const ds::EngineCore& engine, int32_t param) {
-  engine.check_param(param);
-  return static_cast<size_t>(param);
+ds::ParamId param_id(const ds::EngineCore& engine, int32_t param) {
+  engine.check_param(ds::ParamId(param));
+  return ds::ParamId(param);
 }
 
 const char* kind_name(ds_state_kind kind) {
@@ -50,19 +50,19 @@ double number(const ds_engine& handle, std::string_view name) {
 }
 
 void check_count(const ds::EngineCore& engine, int32_t param, const float* data, size_t data_count) {
-  size_t index = param_index(engine, param);
+  ds::ParamId id = param_id(engine, param);
   size_t numel = 1;
-  for (int64_t d : engine.param_shapes()[index]) numel *= static_cast<size_t>(d);
+  for (int64_t d : engine.param_shapes()[id]) numel *= static_cast<size_t>(d);
   ds::require(data != nullptr || numel == 0, "data must not be NULL");
   ds::require(data_count == numel, "data_count of parameter '{}' must be {}, got {}",
-              engine.param_names()[index], numel, data_count);
+              engine.param_names()[id], numel, data_count);
 }
 
 void check_local(ds::EngineCore& engine, int32_t param, const float* data, size_t data_count) {
-  auto count = static_cast<size_t>(engine.local_range(param).second);
+  auto count = static_cast<size_t>(engine.local_range(ds::ParamId(param)).second);
   ds::require(data || count == 0, "data must not be NULL");
   ds::require(data_count == count, "data_count of this rank's elements of parameter '{}' must be {}, got {}",
-              engine.param_names()[static_cast<size_t>(param)], count, data_count);
+              engine.param_names()[ds::ParamId(param)], count, data_count);
 }
 
 }  // namespace
@@ -77,7 +77,7 @@ ds_status ds_engine_param_find(const ds_engine* engine, const char* name, int32_
     const ds::EngineCore& e = ds::core(engine);
     ds::need(out, "out");
     std::string_view wanted = ds::need_text(name, "name");
-    const std::vector<std::string>& names = e.param_names();
+    const ds::IdVector<ds::ParamId, std::string>& names = e.param_names();
     auto at = std::find(names.begin(), names.end(), wanted);
     if (at == names.end()) {
       std::string near = ds::suggest(wanted, names);
@@ -92,10 +92,10 @@ ds_status ds_engine_param_info(const ds_engine* engine, int32_t param, const cha
                                int64_t* out_dims, size_t dims_size, size_t* out_dims_count) {
   return ds::boundary([&] {
     const ds::EngineCore& e = ds::core(engine);
-    size_t index = param_index(e, param);
+    ds::ParamId id = param_id(e, param);
     ds::require(out_dims || dims_size == 0, "out_dims must not be NULL with dims_size {}", dims_size);
-    const std::vector<int64_t>& shape = e.param_shapes()[index];
-    if (out_name) *out_name = e.param_names()[index].c_str();
+    const std::vector<int64_t>& shape = e.param_shapes()[id];
+    if (out_name) *out_name = e.param_names()[id].c_str();
     for (size_t i = 0; i < std::min(dims_size, shape.size()); ++i) out_dims[i] = shape[i];
     if (out_dims_count) *out_dims_count = shape.size();
   });
@@ -106,7 +106,7 @@ ds_status ds_engine_read(ds_engine* engine, int32_t param, ds_state_kind kind, f
   return ds::boundary([&] {
     ds::EngineCore& e = ds::core(engine);
     check_count(e, param, data, data_count);
-    std::vector<float> values = e.read_tensor(param, kind_name(kind));
+    std::vector<float> values = e.read_tensor(ds::ParamId(param), kind_name(kind));
     std::copy(values.begin(), values.end(), data);
   });
 }
@@ -116,7 +116,7 @@ ds_status ds_engine_write(ds_engine* engine, int32_t param, ds_state_kind kind, 
   return ds::boundary([&] {
     ds::EngineCore& e = ds::core(engine);
     check_count(e, param, data, data_count);
-    e.write_tensor(param, kind_name(kind), {data, data_count});
+    e.write_tensor(ds::ParamId(param), kind_name(kind), {data, data_count});
   });
 }
 
@@ -125,7 +125,7 @@ ds_status ds_engine_local_range(ds_engine* engine, int32_t param, int64_t* out_f
     ds::EngineCore& e = ds::core(engine);
     ds::need(out_first, "out_first");
     ds::need(out_count, "out_count");
-    std::tie(*out_first, *out_count) = e.local_range(param);
+    std::tie(*out_first, *out_count) = e.local_range(ds::ParamId(param));
   });
 }
 
@@ -134,7 +134,7 @@ ds_status ds_engine_read_local(ds_engine* engine, int32_t param, ds_state_kind k
   return ds::boundary([&] {
     ds::EngineCore& e = ds::core(engine);
     check_local(e, param, data, data_count);
-    std::vector<float> values = e.read_local(param, kind_name(kind));
+    std::vector<float> values = e.read_local(ds::ParamId(param), kind_name(kind));
     std::copy(values.begin(), values.end(), data);
   });
 }
@@ -144,7 +144,7 @@ ds_status ds_engine_write_local(ds_engine* engine, int32_t param, ds_state_kind 
   return ds::boundary([&] {
     ds::EngineCore& e = ds::core(engine);
     check_local(e, param, data, data_count);
-    e.write_local(param, kind_name(kind), {data, data_count});
+    e.write_local(ds::ParamId(param), kind_name(kind), {data, data_count});
   });
 }
 

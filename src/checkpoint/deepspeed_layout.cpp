@@ -52,7 +52,7 @@ FlatLayout flat_layout(const std::vector<int64_t>& numel, const FlatOptions& opt
   int64_t end = 0;
   for (int64_t param : layout.order) {
     layout.offsets.push_back(round_to(end, options.align));
-    end = layout.offsets.back() + numel[static_cast<size_t>(param)];
+    end = layout.offsets.back() + numel[param];
   }
   layout.numel = round_to(end, kFlatUnit * options.world);
   int64_t size = layout.numel / options.world;

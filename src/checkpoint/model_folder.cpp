@@ -78,8 +78,8 @@ std::map<std::string, std::string> stored_names(const Graph& graph, const std::s
   WeightMatch match = match_graph(graph, folder);
   std::map<std::string, std::string> names;
   for (const WeightSource& source : match.sources) {
-    if (source.param < 0) continue;
-    names[match.entry(source).name] = graph.params[static_cast<size_t>(source.param)].name;
+    if (!source.param.exists()) continue;
+    names[match.entry(source).name] = graph.params[source.param].name;
   }
   return names;
 }

@@ -91,10 +91,10 @@ class Reader {
 
   void read_kind(size_t kind) {
     const Layout& layout = state_.layout();
-    for (size_t b = 0; b < layout.buckets.size(); ++b) {
+    for (BucketId b : layout.buckets.ids()) {
       int64_t low = state_.first(b), high = low + state_.held(b);
       for (const ParamPlace& p : layout.buckets[b].params) {
-        const std::string& name = state_.param_names()[static_cast<size_t>(p.param)];
+        const std::string& name = state_.param_names()[p.param];
         int64_t at = std::max(low, p.begin), end = std::min(high, p.begin + p.numel);
         files_->read(kind, name, at - p.begin, end - at, [&](std::span<const float> values) {
           auto n = static_cast<int64_t>(values.size());

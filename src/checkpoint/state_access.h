@@ -21,16 +21,17 @@ class StateAccess {
   virtual ~StateAccess() = default;
   virtual Communicator& comm() = 0;
   virtual const Layout& layout() const = 0;
-  virtual const std::vector<std::string>& param_names() const = 0;
-  virtual const std::vector<std::vector<int64_t>>& param_shapes() const = 0;
+  virtual const IdVector<ParamId, std::string>& param_names() const = 0;
+  virtual const IdVector<ParamId, std::vector<int64_t>>& param_shapes() const = 0;
   virtual const std::vector<std::string>& state_kinds() const = 0;  // names: {"master", "exp_avg", ...}
-  virtual int64_t first(size_t bucket) const = 0;
-  virtual int64_t held(size_t bucket) const = 0;
+  virtual int64_t first(BucketId bucket) const = 0;
+  virtual int64_t held(BucketId bucket) const = 0;
   // Where the rank's own cut of layout().buckets[b].numel / world elements begins.
-  virtual int64_t own_first(size_t bucket) const = 0;
+  virtual int64_t own_first(BucketId bucket) const = 0;
   // Copies elements [begin, begin + count) of the bucket, which this rank holds.
-  virtual void read_state(StateKind kind, size_t bucket, int64_t begin, int64_t count, float* out) = 0;
-  virtual void write_state(StateKind kind, size_t bucket, int64_t begin, int64_t count, const float* in) = 0;
+  virtual void read_state(StateKind kind, BucketId bucket, int64_t begin, int64_t count, float* out) = 0;
+  virtual void write_state(StateKind kind, BucketId bucket, int64_t begin, int64_t count,
+                           const float* in) = 0;
 };
 
 }  // namespace ds

@@ -45,12 +45,12 @@ std::string modern_spelling(std::string name) {
 
 class Matcher {
  public:
-  Matcher(const std::vector<std::string>& names, const std::vector<std::vector<int64_t>>& shapes,
+  Matcher(const IdVector<ParamId, std::string>& names, const IdVector<ParamId, std::vector<int64_t>>& shapes,
           const std::string& path)
       : names_(names), shapes_(shapes) {
     match_.folder = read_tensor_folder(path);
-    for (size_t p = 0; p < names.size(); ++p) {
-      index_.emplace(names[p], static_cast<int32_t>(p));
+    for (ParamId p : names.ids()) {
+      index_.emplace(names[p], p);
     }
   }
 
@@ -63,14 +63,14 @@ class Matcher {
       }
     }
     for (size_t source : tied) {
-      size_t& slot = match_.of_param[static_cast<size_t>(match_.sources[source].param)];
+      size_t& slot = match_.of_param[match_.sources[source].param];
       if (slot == kNone) {
         slot = source;
       } else {
         match_.copies.push_back(source);
       }
     }
-    for (size_t p = 0; p < match_.of_param.size(); ++p) {
+    for (ParamId p : match_.of_param.ids()) {
       if (match_.of_param[p] != kNone) continue;
       raise(DS_ERROR_CONFIG, "the model has parameter '{}', '{}' does not", names_[p], match_.folder.path);
     }
@@ -80,36 +80,36 @@ class Matcher {
  private:
   static constexpr size_t kNone = static_cast<size_t>(-1);
 
-  int32_t find(const std::string& name) const {
+  ParamId find(const std::string& name) const {
     auto it = index_.find(name);
-    return it == index_.end() ? -1 : it->second;
+    return it == index_.end() ? none : it->second;
   }
 
-  int32_t find_with_prefix(const std::string& name) const {
-    int32_t param = find(name);
+  ParamId find_with_prefix(const std::string& name) const {
+    ParamId param = find(name);
     for (std::string_view prefix : prefixes) {
-      if (param < 0) param = find(std::string(prefix) + name);
+      if (!param.exists()) param = find(std::string(prefix) + name);
     }
     return param;
   }
 
-  int32_t find_tied(const std::string& name) const {
-    int32_t param = -1;
+  ParamId find_tied(const std::string& name) const {
+    ParamId param;
     for (const auto& [other, real] : tied_names) {
-      if (param < 0 && name == other) param = find(std::string(real));
+      if (!param.exists() && name == other) param = find(std::string(real));
     }
     return param;
   }
 
   // Whether it is a tied tensor under its other name; the caller decides whether that is read.
   bool add(size_t file, size_t entry) {
-    WeightSource source{file, entry, -1};
+    WeightSource source{file, entry, none};
     const SafetensorEntry& stored = match_.entry(source);
     std::string name = modern_spelling(stored.name);
     source.param = find_with_prefix(name);
-    bool tied = source.param < 0 && (source.param = find_tied(name)) >= 0;
+    bool tied = !source.param.exists() && (source.param = find_tied(name)).exists();
     match_.sources.push_back(source);
-    if (source.param < 0) {
+    if (!source.param.exists()) {
       if (std::any_of(passed_over.begin(), passed_over.end(),
                       [&](auto end) { return name.ends_with(end); })) {
         return false;
@@ -123,20 +123,20 @@ class Matcher {
   }
 
   void take(size_t source) {
-    size_t& slot = match_.of_param[static_cast<size_t>(match_.sources[source].param)];
+    size_t& slot = match_.of_param[match_.sources[source].param];
     if (slot == kNone) {
       slot = source;
       return;
     }
     raise(DS_ERROR_CONFIG, "'{}': tensors '{}' and '{}' are both parameter '{}'", match_.folder.path,
           match_.entry(match_.sources[slot]).name, match_.entry(match_.sources[source]).name,
-          names_[static_cast<size_t>(match_.sources[source].param)]);
+          names_[match_.sources[source].param]);
   }
 
   void check(const WeightSource& source) const {
     const SafetensorEntry& stored = match_.entry(source);
     std::string path = match_.folder.file_path(source.file);
-    const std::vector<int64_t>& wanted = shapes_[static_cast<size_t>(source.param)];
+    const std::vector<int64_t>& wanted = shapes_[source.param];
     if (stored.shape != wanted) {
       raise(DS_ERROR_CONFIG, "{}: tensor '{}' has shape {}, the model's parameter {}", path, stored.name,
             text(stored.shape), text(wanted));
@@ -150,16 +150,16 @@ class Matcher {
     return Shape(std::vector<Dim>(extents.begin(), extents.end())).text();
   }
 
-  const std::vector<std::string>& names_;
-  const std::vector<std::vector<int64_t>>& shapes_;
-  std::unordered_map<std::string, int32_t> index_;
+  const IdVector<ParamId, std::string>& names_;
+  const IdVector<ParamId, std::vector<int64_t>>& shapes_;
+  std::unordered_map<std::string, ParamId> index_;
   WeightMatch match_;
 };
 
 }  // namespace
 
-WeightMatch match_weights(const std::vector<std::string>& names,
-                          const std::vector<std::vector<int64_t>>& shapes, const std::string& path) {
+WeightMatch match_weights(const IdVector<ParamId, std::string>& names,
+                          const IdVector<ParamId, std::vector<int64_t>>& shapes, const std::string& path) {
   return Matcher(names, shapes, path).match();
 }
 

@@ -3,15 +3,16 @@
 #include <string>
 #include <vector>
 
+#include "core/graph/graph.h"
 #include "io/tensor_folder.h"
 
 namespace ds {
 
-// A stored tensor and the parameter that it holds, or -1 for a constant that training does not change.
+// A stored tensor and the parameter that it holds, or none for a constant that training does not change.
 struct WeightSource {
   size_t file = 0;
   size_t entry = 0;  // in the file's header
-  int32_t param = -1;
+  ParamId param;
 };
 
 // Which tensor of a model folder is which parameter, and all checks that need no data. Throws
@@ -19,9 +20,9 @@ struct WeightSource {
 // name of a tied tensor), another dtype than f32, f16 and bf16, or another shape.
 struct WeightMatch {
   TensorFolder folder;
-  std::vector<WeightSource> sources;  // every stored tensor, in the order of files
-  std::vector<size_t> of_param;       // per parameter: the source to read
-  std::vector<size_t> copies;         // sources that repeat a tied tensor
+  std::vector<WeightSource> sources;   // every stored tensor, in the order of files
+  IdVector<ParamId, size_t> of_param;  // the source to read
+  std::vector<size_t> copies;          // sources that repeat a tied tensor
 
   const SafetensorEntry& entry(const WeightSource& s) const {
     return folder.files[s.file].header.entries[s.entry];
@@ -29,7 +30,7 @@ struct WeightMatch {
 };
 
 // The model's parameters by name and shape.
-WeightMatch match_weights(const std::vector<std::string>& names,
-                          const std::vector<std::vector<int64_t>>& shapes, const std::string& path);
+WeightMatch match_weights(const IdVector<ParamId, std::string>& names,
+                          const IdVector<ParamId, std::vector<int64_t>>& shapes, const std::string& path);
 
 }  // namespace ds

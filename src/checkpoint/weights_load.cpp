@@ -28,7 +28,7 @@ class Loader {
       }
     });
     agree(state_.comm(), "weights read", [&] {
-      for (size_t b = 0; b < state_.layout().buckets.size(); ++b) read_bucket(b);
+      for (BucketId b : state_.layout().buckets.ids()) read_bucket(b);
     });
   }
 
@@ -36,7 +36,7 @@ class Loader {
   // A tied tensor that is stored twice has the same bytes twice.
   void check_copy(size_t copy) {
     const WeightSource& source = match_.sources[copy];
-    const WeightSource& first = match_.sources[match_.of_param[static_cast<size_t>(source.param)]];
+    const WeightSource& first = match_.sources[match_.of_param[source.param]];
     const SafetensorEntry &a = match_.entry(first), &b = match_.entry(source);
     bool equal = a.dtype == b.dtype;
     std::vector<std::byte> left(bytes_.size()), right(bytes_.size());
@@ -52,10 +52,10 @@ class Loader {
           b.name);
   }
 
-  void read_bucket(size_t b) {
+  void read_bucket(BucketId b) {
     int64_t low = state_.first(b), high = low + state_.held(b);
     for (const ParamPlace& p : state_.layout().buckets[b].params) {
-      const WeightSource& source = match_.sources[match_.of_param[static_cast<size_t>(p.param)]];
+      const WeightSource& source = match_.sources[match_.of_param[p.param]];
       const SafetensorEntry& entry = match_.entry(source);
       int64_t unit = size_of(entry.dtype), end = std::min(high, p.begin + p.numel);
       for (int64_t at = std::max(low, p.begin); at < end;) {

@@ -67,10 +67,10 @@ class Saver {
   void plan_alone() {
     TensorFile file;
     file.name = kTensorFile;
-    for (size_t p = 0; p < state_.param_names().size(); ++p) {
+    for (ParamId p : state_.param_names().ids()) {
       file.header.entries.push_back({state_.param_names()[p], DS_DTYPE_F32, state_.param_shapes()[p], 0, 0});
-      match_.sources.push_back({0, p, static_cast<int32_t>(p)});
-      match_.of_param.push_back(p);
+      match_.sources.push_back({0, p.index(), p});
+      match_.of_param.push_back(p.index());
     }
     header_ = plan_safetensors(file.header.entries, {{"format", "pt"}});
     file.header.file_bytes = static_cast<int64_t>(header_.size());
@@ -99,7 +99,7 @@ class Saver {
     for (const SafetensorEntry& e : files()[f].header.entries) data_begin = std::min(data_begin, e.begin);
     copy(source, file, 0, data_begin);
     for (const WeightSource& s : match_.sources) {
-      if (s.file == f && s.param < 0) copy(source, file, match_.entry(s).begin, match_.entry(s).bytes);
+      if (s.file == f && !s.param.exists()) copy(source, file, match_.entry(s).begin, match_.entry(s).bytes);
     }
   }
 
@@ -116,19 +116,18 @@ class Saver {
   void write() {
     for (size_t f = 0; f < files().size(); ++f) open_.emplace_back(temporary(f), File::Mode::write);
     const Layout& layout = state_.layout();
-    std::vector<std::vector<size_t>> sources(state_.param_names().size());
+    IdVector<ParamId, std::vector<size_t>> sources(state_.param_names().size());
     for (size_t s = 0; s < match_.sources.size(); ++s) {
-      if (match_.sources[s].param >= 0) sources[static_cast<size_t>(match_.sources[s].param)].push_back(s);
+      if (match_.sources[s].param.exists()) sources[match_.sources[s].param].push_back(s);
     }
-    for (size_t b = 0; b < layout.buckets.size(); ++b) {
+    for (BucketId b : layout.buckets.ids()) {
       int64_t shard = layout.buckets[b].shard(state_.comm().size()), low = state_.own_first(b);
       for (const ParamPlace& p : layout.buckets[b].params) {
         int64_t end = std::min(low + shard, p.begin + p.numel);
         for (int64_t at = std::max(low, p.begin); at < end;) {
           int64_t n = std::min(end - at, static_cast<int64_t>(block_.size()));
           state_.read_state(StateKind::master, b, at, n, block_.data());
-          for (size_t s : sources[static_cast<size_t>(p.param)])
-            write_block(match_.sources[s], at - p.begin, n);
+          for (size_t s : sources[p.param]) write_block(match_.sources[s], at - p.begin, n);
           at += n;
         }
       }

@@ -63,7 +63,7 @@ class Writer {
 
   // Offsets of all tensors; the same on all ranks.
   void plan(size_t kind) {
-    std::vector<SafetensorEntry>& entries = entries_[kind];
+    IdVector<ParamId, SafetensorEntry>& entries = entries_[kind];
     for (const ManifestTensor& t : manifest_.tensors) {
       entries.push_back({t.name, DS_DTYPE_F32, t.shape, 0, t.numel() * int64_t{sizeof(float)}});
     }
@@ -100,7 +100,7 @@ class Writer {
   void write_kind(size_t kind) {
     File file(file_path(kind), File::Mode::write);
     const Layout& layout = state_.layout();
-    for (size_t b = 0; b < layout.buckets.size(); ++b) {
+    for (BucketId b : layout.buckets.ids()) {
       int64_t low = state_.own_first(b), high = low + layout.buckets[b].shard(comm_.size());
       for (const ParamPlace& p : layout.buckets[b].params) {
         int64_t begin = std::max(low, p.begin), end = std::min(high, p.begin + p.numel);
@@ -111,9 +111,9 @@ class Writer {
   }
 
   // Elements [begin, end) of the bucket, which lie within the parameter at `place`.
-  void write_piece(File& file, size_t kind, size_t bucket, const ParamPlace& place, int64_t begin,
+  void write_piece(File& file, size_t kind, BucketId bucket, const ParamPlace& place, int64_t begin,
                    int64_t end) {
-    const SafetensorEntry& entry = entries_[kind][static_cast<size_t>(place.param)];
+    const SafetensorEntry& entry = entries_[kind][place.param];
     int64_t offset = entry.begin - place.begin * int64_t{sizeof(float)};
     Hash128 hash;
     for (int64_t at = begin; at < end;) {
@@ -124,7 +124,7 @@ class Writer {
       file.write(block_.data(), bytes, offset + at * int64_t{sizeof(float)});
       at += n;
     }
-    Piece piece{static_cast<int32_t>(kind), place.param, begin - place.begin, end - begin, {}};
+    Piece piece{static_cast<int32_t>(kind), place.param.number(), begin - place.begin, end - begin, {}};
     std::copy_n(hash.hex().data(), piece.hash.size(), piece.hash.data());
     mine_.push_back(piece);
   }
@@ -162,7 +162,7 @@ class Writer {
   std::string folder_, name_, path_;
   bool made_ = false;  // rank 0 made path_ and has not committed it
   Manifest manifest_;
-  std::vector<std::vector<SafetensorEntry>> entries_;  // by kind
+  std::vector<IdVector<ParamId, SafetensorEntry>> entries_;  // by kind
   std::vector<std::string> headers_;
   std::vector<Piece> mine_;
   std::vector<float> block_ = std::vector<float>(kPieceBytes / sizeof(float));

@@ -22,7 +22,7 @@ DecodePlan begin_decode(const Graph& forward, DType compute, const DecodeRequest
   fuse(plan.graph);
   eliminate_common_subexpressions(plan.graph);
   for (ValueId in : plan.graph.inputs) {
-    const Value& value = plan.graph.values[static_cast<size_t>(in)];
+    const Value& value = plan.graph.values[in];
     plan.inputs.push_back(zero.add(Holds::input, "decode." + value.name, value.type.dtype,
                                    value.type.shape.numel(plan.graph.bound), Tier::device));
   }

@@ -10,7 +10,7 @@ namespace {
 
 std::string hash_of(const DelegatePlan& plan, const Config& config) {
   Hash128 hash;
-  for (size_t p = 0; p < plan.params.size(); ++p) {
+  for (ParamId p : plan.params.ids()) {
     hash.update(plan.params[p].name + plan.types[p].text() + (plan.zero.frozen[p] ? " frozen" : ""));
   }
   hash.update(config.shared_text());
@@ -20,9 +20,9 @@ std::string hash_of(const DelegatePlan& plan, const Config& config) {
 
 // What follows from plan.zero: places for gradients, the programs that every step needs.
 void compile_always(DelegatePlan& plan, const Config& config, const Machine& machine) {
-  plan.grads.resize(plan.zero.buckets.size(), -1);
-  for (size_t b = 0; b < plan.grads.size(); ++b) {
-    if (!plan.zero.trains(b) || plan.grads[b] >= 0) continue;
+  plan.grads.resize(plan.zero.buckets.size());
+  for (BucketId b : plan.grads.ids()) {
+    if (!plan.zero.trains(b) || plan.grads[b].exists()) continue;
     const Bucket& bucket = plan.zero.layout.buckets[b];
     plan.grads[b] =
         plan.zero.add(Holds::lease, bucket.name + ".lease_grad", config.compute, bucket.numel, Tier::device);
@@ -37,25 +37,27 @@ void compile_always(DelegatePlan& plan, const Config& config, const Machine& mac
                    {.prefetch = config.zero.overlap_comm, .verify_passes = true});
     return program;
   };
-  plan.init = build(
-      "init", [&](ProgramBuilder& b) { emit_init(b, plan.zero, std::vector<Init>(plan.params.size())); });
+  plan.init = build("init", [&](ProgramBuilder& b) {
+    emit_init(b, plan.zero, IdVector<ParamId, Init>(plan.params.size()));
+  });
   plan.refresh = build("refresh", [&](ProgramBuilder& b) { emit_refresh(b, plan.zero); });
   plan.update = build("update", [&](ProgramBuilder& b) { emit_update(b, plan.zero, config); });
 }
 
 }  // namespace
 
-DelegatePlan compile_delegate(const Config& config, const std::vector<ParamSpec>& params,
-                              const std::vector<Shape>& shapes, int rank, int world, const Machine& machine) {
+DelegatePlan compile_delegate(const Config& config, const IdVector<ParamId, ParamSpec>& params,
+                              const IdVector<ParamId, Shape>& shapes, int rank, int world,
+                              const Machine& machine) {
   DelegatePlan plan;
   plan.params = params;
-  std::vector<std::string> names;
+  IdVector<ParamId, std::string> names;
   for (const ParamSpec& p : params) names.push_back(p.name);
-  std::vector<char> frozen = frozen_by_name(config, names);
-  for (size_t p = 0; p < params.size(); ++p) plan.params[p].frozen = frozen[p] != 0;
+  IdVector<ParamId, char> frozen = frozen_by_name(config, names);
+  for (ParamId p : params.ids()) plan.params[p].frozen = frozen[p] != 0;
   plan.zero = make_zero_plan(config, plan.params, rank, world, machine);
   for (const Shape& shape : shapes) plan.types.push_back({config.compute, shape});
-  for (size_t b = 0; b < plan.zero.buckets.size(); ++b) {
+  for (BucketId b : plan.zero.buckets.ids()) {
     const Bucket& bucket = plan.zero.layout.buckets[b];
     const BucketState& state = plan.zero.buckets[b];
     plan.lease.push_back(state.partitioned ? plan.zero.add(Holds::lease, bucket.name + ".lease",
@@ -67,7 +69,8 @@ DelegatePlan compile_delegate(const Config& config, const std::vector<ParamSpec>
 }
 
 DelegatePlan recompile_delegate(const DelegatePlan& plan, const Config& config, const Machine& machine,
-                                const std::vector<char>& frozen, const std::vector<int64_t>& missed) {
+                                const IdVector<ParamId, char>& frozen,
+                                const IdVector<ParamId, int64_t>& missed) {
   DelegatePlan next = plan;
   set_frozen(next.zero, config, frozen, missed);
   compile_always(next, config, machine);
@@ -75,7 +78,7 @@ DelegatePlan recompile_delegate(const DelegatePlan& plan, const Config& config, 
 }
 
 Program gather_fragment(const DelegatePlan& plan, const Config& config, const Machine& machine,
-                        size_t bucket) {
+                        BucketId bucket) {
   StepBuffers buffers;
   ProgramBuilder b = begin_program(plan.zero, "gather", 1, buffers);
   for (Instr& in : gather_bucket(b, plan.zero, bucket, plan.lease[bucket])) b.emit(std::move(in));
@@ -85,8 +88,8 @@ Program gather_fragment(const DelegatePlan& plan, const Config& config, const Ma
   return program;
 }
 
-Program reduce_fragment(const DelegatePlan& plan, const Config& config, const Machine& machine, size_t bucket,
-                        int32_t micro) {
+Program reduce_fragment(const DelegatePlan& plan, const Config& config, const Machine& machine,
+                        BucketId bucket, int32_t micro) {
   StepBuffers buffers;
   ProgramBuilder b = begin_program(plan.zero, "reduce", 1, buffers);
   // Stands for the host, which has written the bucket.

@@ -11,7 +11,7 @@ class Lowering {
  public:
   // The graph has its final types; `inputs` are its inputs' buffers, of which those of micro-step m are read
   // at m * bound elements. All are borrowed.
-  Lowering(const Graph& graph, const ZeroPlan& plan, const std::vector<BufferId>& inputs,
+  Lowering(const Graph& graph, const ZeroPlan& plan, const IdVector<InputId, BufferId>& inputs,
            ProgramBuilder& builder, StepBuffers& buffers);
 
   // Nodes before the backward part that it or the loss needs; the loss goes to plan.loss[micro]. Ends a
@@ -27,22 +27,22 @@ class Lowering {
  private:
   void start_micro(int32_t micro);
   NodeId forward_end() const;
-  void need_inputs(std::vector<char>& needed) const;  // per node: adds those that a needed one reads from
+  void need_inputs(IdVector<NodeId, char>& needed) const;  // adds those that a needed one reads from
   void node(NodeId id, int32_t micro);
   Operand value(ValueId id, Access access);
   Operand result(ValueId id);
 
   const Graph& graph_;
   const ZeroPlan& plan_;
-  const std::vector<BufferId>& inputs_;
+  const IdVector<InputId, BufferId>& inputs_;
   ProgramBuilder& builder_;
   StepBuffers& buffers_;
   int32_t micro_ = 0;
-  std::vector<int32_t> param_of_;  // per value: parameter index or -1
-  std::vector<int32_t> grad_of_;   // per value: parameter whose gradient it is, or -1
-  std::vector<int32_t> input_of_;  // per value: input index or -1
-  std::vector<int32_t> readers_;   // per value: operands and outputs of the graph that it is
-  std::vector<Operand> place_;     // per value of this micro-step
+  IdVector<ValueId, ParamId> param_of_;
+  IdVector<ValueId, ParamId> grad_of_;  // whose gradient it is
+  IdVector<ValueId, InputId> input_of_;
+  IdVector<ValueId, int> readers_;    // operands and outputs of the graph that it is
+  IdVector<ValueId, Operand> place_;  // of this micro-step
 };
 
 }  // namespace ds

@@ -56,7 +56,7 @@ class Compiler {
     refresh();
     step();
     evaluate(plan_.eval, Phase::eval, plan_.eval_graph, {{plan_.eval_graph.outputs[0], plan_.eval_loss}});
-    if (plan_.logits >= 0) {
+    if (plan_.logits.exists()) {
       evaluate(plan_.infer, Phase::infer, plan_.graph, {{plan_.graph.outputs[1], plan_.logits}});
     }
     if (plan_.decode) {
@@ -74,7 +74,7 @@ class Compiler {
   void init() {
     StepBuffers buffers;
     ProgramBuilder builder = begin_program(plan_.zero, "init", plan_.graph.bound, buffers);
-    std::vector<Init> inits;
+    IdVector<ParamId, Init> inits;
     for (const Parameter& p : plan_.graph.params) inits.push_back(p.init);
     emit_init(builder, plan_.zero, inits);
     finish(builder, buffers, plan_.init);
@@ -116,7 +116,7 @@ class Compiler {
 
 void add_engine_buffers(Plan& plan, const Config& config, bool infer) {
   for (ValueId in : plan.graph.inputs) {
-    const Value& value = plan.graph.values[static_cast<size_t>(in)];
+    const Value& value = plan.graph.values[in];
     int64_t numel = value.type.shape.numel(plan.graph.bound) * config.accumulation;
     plan.zero.inputs.push_back(
         plan.zero.add(Holds::input, "input." + value.name, value.type.dtype, numel, Tier::device));
@@ -150,8 +150,8 @@ void check_training_graph(const Graph& graph) {
 // A program writes results of nodes out: the loss, or output 1, that is an input or a parameter becomes one.
 void copy_plain_outputs(Graph& graph) {
   for (size_t i = 0; i < std::min<size_t>(2, graph.outputs.size()); ++i) {
-    const Value& value = graph.values[static_cast<size_t>(graph.outputs[i])];
-    if (value.producer >= 0) continue;
+    const Value& value = graph.values[graph.outputs[i]];
+    if (value.producer.exists()) continue;
     graph.outputs[i] =
         graph.add("cast", {graph.outputs[i]}, {{"dtype", std::string(dtype_name(value.type.dtype))}});
   }
@@ -225,8 +225,7 @@ namespace {
 // The rest of a plan of which graph is the forward part, and buffers and frozen parameters are known.
 void compile_programs(Plan& plan, const Config& config, const Machine& machine, bool verify_passes) {
   plan.notes = plan.zero.notes;
-  for (size_t p = 0; p < plan.graph.params.size(); ++p)
-    plan.graph.params[p].frozen = plan.zero.frozen[p] != 0;
+  for (ParamId p : plan.graph.params.ids()) plan.graph.params[p].frozen = plan.zero.frozen[p] != 0;
   differentiate(plan.graph, plan.graph.outputs[0]);
   eliminate_common_subexpressions(plan.graph);
   if (config.recompute) recompute_cheap(plan.graph);
@@ -246,11 +245,11 @@ void compile_programs(Plan& plan, const Config& config, const Machine& machine, 
 
 }  // namespace
 
-std::vector<char> frozen_by_name(const Config& config, const std::vector<std::string>& names) {
-  std::vector<char> frozen(names.size(), 0);
+IdVector<ParamId, char> frozen_by_name(const Config& config, const IdVector<ParamId, std::string>& names) {
+  IdVector<ParamId, char> frozen(names.size(), 0);
   for (const std::string& pattern : config.frozen) {
     bool any = false;
-    for (size_t p = 0; p < names.size(); ++p) {
+    for (ParamId p : names.ids()) {
       if (fnmatch(pattern.c_str(), names[p].c_str(), 0) != 0) continue;
       frozen[p] = 1;
       any = true;
@@ -271,11 +270,11 @@ Plan compile_plan(const Graph& forward, const Config& config, int rank, int worl
   plan.eval_graph = forward_part(forward, config, false);
   eliminate_common_subexpressions(plan.eval_graph);
   plan.graph = forward_part(forward, config, true);
-  std::vector<std::string> names;
+  IdVector<ParamId, std::string> names;
   for (const Parameter& p : plan.graph.params) names.push_back(p.name);
-  std::vector<char> frozen = frozen_by_name(config, names);
-  std::vector<ParamSpec> params;
-  for (size_t p = 0; p < names.size(); ++p) {
+  IdVector<ParamId, char> frozen = frozen_by_name(config, names);
+  IdVector<ParamId, ParamSpec> params;
+  for (ParamId p : names.ids()) {
     int64_t numel = plan.graph.type(plan.graph.params[p].value).shape.numel(plan.graph.bound);
     params.push_back({names[p], numel, frozen[p] != 0});
   }
@@ -290,7 +289,8 @@ Plan compile_plan(const Graph& forward, const Config& config, int rank, int worl
 }
 
 Plan recompile_plan(const Plan& plan, const Graph& forward, const Config& config, const Machine& machine,
-                    const std::vector<char>& frozen, const std::vector<int64_t>& missed, bool verify_passes) {
+                    const IdVector<ParamId, char>& frozen, const IdVector<ParamId, int64_t>& missed,
+                    bool verify_passes) {
   Plan next = plan;
   set_frozen(next.zero, config, frozen, missed);
   next.graph = forward_part(forward, config, true);

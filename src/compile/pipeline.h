@@ -24,9 +24,9 @@ struct PlanPrograms {
   DecodeRequest decode;
 };
 struct DecodePlan {
-  Graph graph;                   // of decode_graph(), in its final types
-  std::vector<BufferId> inputs;  // per graph input
-  BufferId logits = -1;          // compute type [1, vocabulary]
+  Graph graph;  // of decode_graph(), in its final types
+  IdVector<InputId, BufferId> inputs;
+  BufferId logits;  // compute type [1, vocabulary]
   int64_t positions = 0, position_offset = 0;
   Program program;  // "decode"
 };
@@ -34,15 +34,15 @@ struct DecodePlan {
 // Everything an engine runs, compiled for one rank: a pure function of (graph, config, rank, world, machine).
 struct Plan {
   ZeroPlan zero;
-  Graph graph;              // with precision, backward and cse applied
-  Graph eval_graph;         // its forward part as `eval` runs it
-  BufferId eval_loss = -1;  // f32[1]
-  BufferId logits = -1;     // compute type [bound, vocabulary], when the graph has a second output
-  Program init;             // draws parameters
-  Program refresh;          // parameters from masters
-  Program step;             // forward[0] backward[0] ... update
-  Program eval;             // forward without dropout
-  Program infer;            // outputs[1] of the graph; empty without one
+  Graph graph;         // with precision, backward and cse applied
+  Graph eval_graph;    // its forward part as `eval` runs it
+  BufferId eval_loss;  // f32[1]
+  BufferId logits;     // compute type [bound, vocabulary], when the graph has a second output
+  Program init;        // draws parameters
+  Program refresh;     // parameters from masters
+  Program step;        // forward[0] backward[0] ... update
+  Program eval;        // forward without dropout
+  Program infer;       // outputs[1] of the graph; empty without one
   std::optional<DecodePlan> decode;
   std::string hash;  // plan hash: equal on all ranks
   std::vector<std::string>
@@ -71,12 +71,12 @@ Plan compile_plan(const Graph& forward, const Config& config, int rank, int worl
 // The same plan with other parameters frozen: layout and places of all buffers stay, new states lie behind
 // them.
 Plan recompile_plan(const Plan& plan, const Graph& forward, const Config& config, const Machine& machine,
-                    const std::vector<char>& frozen, const std::vector<int64_t>& missed,
+                    const IdVector<ParamId, char>& frozen, const IdVector<ParamId, int64_t>& missed,
                     bool verify_passes = true);
 
 // Which of the named parameters config.frozen_parameters means ('*' and '?' as in file names). Throws
 // DS_ERROR_CONFIG naming a pattern that means none.
-std::vector<char> frozen_by_name(const Config& config, const std::vector<std::string>& names);
+IdVector<ParamId, char> frozen_by_name(const Config& config, const IdVector<ParamId, std::string>& names);
 
 struct FinishOptions {
   bool prefetch = false;       // overlap_comm, unless it did not fit memory_budget

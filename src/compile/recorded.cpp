@@ -14,11 +14,11 @@ class Recorder {
   Recorder(const DelegatePlan& plan, ProgramBuilder& builder, StepBuffers& buffers)
       : plan_(plan), builder_(builder), buffers_(buffers) {}
 
-  void emit(const std::vector<HostEvent>& events) {
+  void emit(const IdVector<EventId, HostEvent>& events) {
     start_micro(events.begin(), events.end());
     for (auto e = events.begin(); e != events.end(); ++e) {
       if (e->kind != HostEvent::Kind::end) {
-        call(*e, e - events.begin());
+        call(*e, EventId(e - events.begin()));
         continue;
       }
       zero_holes(true);
@@ -30,33 +30,32 @@ class Recorder {
   }
 
  private:
-  using Event = std::vector<HostEvent>::const_iterator;
+  using Event = IdVector<EventId, HostEvent>::const_iterator;
 
   static Op op_of(HostEvent::Kind kind) {
     if (kind == HostEvent::Kind::gather) return Op::lease;
     return kind == HostEvent::Kind::release ? Op::release : Op::grad;
   }
 
-  void call(const HostEvent& e, int64_t number) {
+  void call(const HostEvent& e, EventId number) {
     bool grad = e.kind == HostEvent::Kind::grad;
-    const std::vector<BufferId>& from = grad ? buffers_.grads[static_cast<size_t>(micro_)] : buffers_.full;
+    const IdVector<BucketId, BufferId>& from =
+        grad ? buffers_.grads[static_cast<size_t>(micro_)] : buffers_.full;
     std::vector<Operand> operands;
-    for (int32_t p : e.params) {
-      size_t bucket = static_cast<size_t>(plan_.zero.layout.bucket_of[static_cast<size_t>(p)]);
-      operands.push_back(param_operand(plan_.zero, builder_, from[bucket], p,
-                                       plan_.types[static_cast<size_t>(p)].shape,
+    for (ParamId p : e.params) {
+      BucketId bucket = plan_.zero.layout.bucket_of[p];
+      operands.push_back(param_operand(plan_.zero, builder_, from[bucket], p, plan_.types[p].shape,
                                        grad ? Access::write : Access::read));
     }
     auto last = static_cast<int32_t>(plan_.zero.accumulation - 1);
-    builder_.emit(op_of(e.kind), std::move(operands), {}, std::min(micro_, last)).event =
-        static_cast<int32_t>(number);
+    builder_.emit(op_of(e.kind), std::move(operands), {}, std::min(micro_, last)).event = number;
   }
 
   void start_micro(Event first, Event end) {
     add_grad_buffers(builder_, plan_.zero, buffers_);
     comes_.assign(plan_.types.size(), 0);
     for (; first != end && first->kind != HostEvent::Kind::end; ++first) {
-      if (first->kind == HostEvent::Kind::grad) comes_[static_cast<size_t>(first->params[0])] = 1;
+      if (first->kind == HostEvent::Kind::grad) comes_[first->params[0]] = 1;
     }
     zero_holes(false);
   }
@@ -65,39 +64,37 @@ class Recorder {
   // zeros last, at the end of the micro-step, and is reduced behind them: the next time the host may give
   // that gradient after all.
   void zero_holes(bool last) {
-    const std::vector<BufferId>& grads = buffers_.grads[static_cast<size_t>(micro_)];
-    for (size_t b = 0; b < grads.size(); ++b) {
-      if (grads[b] < 0 || all_come(b) == last) continue;
-      ds::zero_holes(builder_, plan_.zero, b, grads[b], micro_,
-                     [&](int32_t p) { return comes_[static_cast<size_t>(p)] != 0; });
+    const IdVector<BucketId, BufferId>& grads = buffers_.grads[static_cast<size_t>(micro_)];
+    for (BucketId b : grads.ids()) {
+      if (!grads[b].exists() || all_come(b) == last) continue;
+      ds::zero_holes(builder_, plan_.zero, b, grads[b], micro_, [&](ParamId p) { return comes_[p] != 0; });
     }
   }
 
-  bool all_come(size_t bucket) const {
+  bool all_come(BucketId bucket) const {
     const std::vector<ParamPlace>& params = plan_.zero.layout.buckets[bucket].params;
     return std::all_of(params.begin(), params.end(), [&](const ParamPlace& place) {
-      size_t p = static_cast<size_t>(place.param);
-      return comes_[p] || plan_.zero.frozen[p];
+      return comes_[place.param] || plan_.zero.frozen[place.param];
     });
   }
 
   const DelegatePlan& plan_;
   ProgramBuilder& builder_;
   StepBuffers& buffers_;
-  std::vector<char> comes_;  // per parameter: its gradient, in this micro-step
+  IdVector<ParamId, char> comes_;  // its gradient, in this micro-step
   int32_t micro_ = 0;
 };
 
 void find_event_ends(RecordedStep& step) {
   const Program& program = step.program;
-  step.event_end.assign(step.events.size(), 0);
-  for (size_t i = 0; i < program.instrs.size(); ++i) {
-    int32_t event = program.instrs[i].event;
-    if (event >= 0) step.event_end[static_cast<size_t>(event)] = static_cast<InstrId>(i + 1);
+  step.event_end.assign(step.events.size(), InstrId(0));
+  for (InstrId i : program.instrs.ids()) {
+    EventId event = program.instrs[i].event;
+    if (event.exists()) step.event_end[event] = i + 1;
   }
-  InstrId reached = 0;  // the end of a micro-step runs what belongs to it
-  size_t micro = 0;
-  for (size_t e = 0; e < step.events.size(); ++e) {
+  InstrId reached(0);  // the end of a micro-step runs what belongs to it
+  SegmentId micro(0);
+  for (EventId e : step.events.ids()) {
     if (step.events[e].kind == HostEvent::Kind::end)
       step.event_end[e] = std::max(reached, program.segments[micro++].end);
     reached = step.event_end[e];
@@ -111,22 +108,22 @@ class ReductionFinder {
   ReductionFinder(RecordedStep& step, const ZeroPlan& plan)
       : step_(step),
         plan_(plan),
-        begun_at_(step.grads.size(), std::vector<InstrId>(plan.buckets.size(),
-                                                          static_cast<InstrId>(step.program.instrs.size()))),
-        sums_of_(step.program.buffers.size(), -1),
-        grads_of_(step.program.buffers.size(), {-1, -1}) {
-    step.reduced_at.assign(step.grads.size(), std::vector<InstrId>(plan.buckets.size(), -1));
-    for (size_t b = 0; b < plan.buckets.size(); ++b) {
-      for (BufferId sum : plan.buckets[b].grad) sums_of_[static_cast<size_t>(sum)] = static_cast<int32_t>(b);
+        begun_at_(step.grads.size(),
+                  IdVector<BucketId, InstrId>(plan.buckets.size(), step.program.instrs.past())),
+        sums_of_(step.program.buffers.size()),
+        grads_of_(step.program.buffers.size()) {
+    step.reduced_at.assign(step.grads.size(), IdVector<BucketId, InstrId>(plan.buckets.size()));
+    for (BucketId b : plan.buckets.ids()) {
+      for (BufferId sum : plan.buckets[b].grad) sums_of_[sum] = b;
       for (size_t m = 0; m < step.grads.size(); ++m) {
-        if (step.grads[m][b] >= 0) grads_of_[static_cast<size_t>(step.grads[m][b])] = {m, b};
+        if (step.grads[m][b].exists()) grads_of_[step.grads[m][b]] = {m, b};
       }
     }
   }
 
   void run() {
-    for (size_t i = 0; i < step_.program.instrs.size(); ++i) {
-      for (const Operand& o : step_.program.instrs[i].operands) note(static_cast<InstrId>(i), o);
+    for (InstrId i : step_.program.instrs.ids()) {
+      for (const Operand& o : step_.program.instrs[i].operands) note(i, o);
     }
     check();
   }
@@ -134,36 +131,35 @@ class ReductionFinder {
  private:
   void note(InstrId i, const Operand& o) {
     if (o.access == Access::read) {
-      auto [m, b] = grads_of_[static_cast<size_t>(o.buffer)];
-      if (m != SIZE_MAX) begun_at_[m][b] = std::min(begun_at_[m][b], i);
+      auto [m, b] = grads_of_[o.buffer];
+      if (b.exists()) begun_at_[m][b] = std::min(begun_at_[m][b], i);
       return;
     }
-    int32_t bucket =
-        o.buffer == plan_.norms ? bucket_of_norm(o.begin) : sums_of_[static_cast<size_t>(o.buffer)];
-    if (bucket < 0) return;
-    size_t micro = static_cast<size_t>(step_.program.instrs[static_cast<size_t>(i)].micro);
-    step_.reduced_at[micro][static_cast<size_t>(bucket)] = i + 1;
+    BucketId bucket = o.buffer == plan_.norms ? bucket_of_norm(o.begin) : sums_of_[o.buffer];
+    if (!bucket.exists()) return;
+    size_t micro = static_cast<size_t>(step_.program.instrs[i].micro);
+    step_.reduced_at[micro][bucket] = i + 1;
   }
 
-  int32_t bucket_of_norm(int64_t begin) const {
-    for (size_t b = 0; b < plan_.buckets.size(); ++b) {
+  BucketId bucket_of_norm(int64_t begin) const {
+    for (BucketId b : plan_.buckets.ids()) {
       bool here = plan_.buckets[b].norm_first * size_of(DS_DTYPE_F64) == begin;
-      if (plan_.trains(b) && here) return static_cast<int32_t>(b);
+      if (plan_.trains(b) && here) return b;
     }
-    return -1;
+    return none;
   }
 
   // The host may leave the step behind each of its calls.
   void check() const {
     std::vector<InstrId> ends = step_.event_end, micro_end;
     std::sort(ends.begin(), ends.end());
-    for (size_t e = 0; e < step_.events.size(); ++e) {
+    for (EventId e : step_.events.ids()) {
       if (step_.events[e].kind == HostEvent::Kind::end) micro_end.push_back(step_.event_end[e]);
     }
     for (size_t m = 0; m < step_.grads.size(); ++m) {
-      for (size_t b = 0; b < plan_.buckets.size(); ++b) {
+      for (BucketId b : plan_.buckets.ids()) {
         InstrId reduced = step_.reduced_at[m][b];
-        if (step_.grads[m][b] < 0) continue;
+        if (!step_.grads[m][b].exists()) continue;
         auto within = std::upper_bound(ends.begin(), ends.end(), begun_at_[m][b]);
         bool whole = reduced > begun_at_[m][b] && (within == ends.end() || *within >= reduced);
         ensure(whole && reduced <= micro_end[m],
@@ -175,15 +171,15 @@ class ReductionFinder {
 
   RecordedStep& step_;
   const ZeroPlan& plan_;
-  std::vector<std::vector<InstrId>> begun_at_;
-  std::vector<int32_t> sums_of_;                     // per buffer: the bucket whose sums it has; or -1
-  std::vector<std::pair<size_t, size_t>> grads_of_;  // per buffer: (micro-step, bucket), or -1
+  std::vector<IdVector<BucketId, InstrId>> begun_at_;
+  IdVector<BufferId, BucketId> sums_of_;                      // the bucket whose sums it has
+  IdVector<BufferId, std::pair<size_t, BucketId>> grads_of_;  // micro-step and bucket
 };
 
 }  // namespace
 
 std::optional<RecordedStep> compile_recorded(const DelegatePlan& plan, const Config& config,
-                                             const Machine& machine, std::vector<HostEvent> events,
+                                             const Machine& machine, IdVector<EventId, HostEvent> events,
                                              std::span<const int64_t, 3> beside) {
   RecordedStep step;
   step.events = std::move(events);

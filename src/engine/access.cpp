@@ -9,10 +9,9 @@
 
 namespace ds {
 
-void EngineCore::check_param(int32_t param) const {
+void EngineCore::check_param(ParamId param) const {
   require(!names_.empty(), "param must be a parameter of the engine, which has none yet, got {}", param);
-  require(param >= 0 && static_cast<size_t>(param) < names_.size(), "param must be 0 to {}, got {}",
-          names_.size() - 1, param);
+  require(names_.has(param), "param must be 0 to {}, got {}", names_.size() - 1, param);
 }
 
 int EngineCore::state_index(const std::string& kind) const {
@@ -20,20 +19,18 @@ int EngineCore::state_index(const std::string& kind) const {
   return at == state_kinds_.end() ? -1 : static_cast<int>(at - state_kinds_.begin());
 }
 
-size_t EngineCore::bucket_of(int32_t param) const {
-  return static_cast<size_t>(zero().layout.bucket_of[static_cast<size_t>(param)]);
-}
+BucketId EngineCore::bucket_of(ParamId param) const { return zero().layout.bucket_of[param]; }
 
-EngineCore::Held EngineCore::held_of(int32_t param, const std::string& kind) {
+EngineCore::Held EngineCore::held_of(ParamId param, const std::string& kind) {
   check_param(param);
   ensure_started();
-  const std::string& name = names_[static_cast<size_t>(param)];
+  const std::string& name = names_[param];
   if (kind == "grad" && in_accumulation()) {
     raise(DS_ERROR_STATE,
           "gradient of '{}' must be read before the first or after the last backward of a step", name);
   }
   guarded([&] { settle(); });
-  size_t b = bucket_of(param);
+  BucketId b = bucket_of(param);
   const BucketState& s = zero().buckets[b];
   if (kind == "param") {
     int cut = s.partitioned ? zero().policy.params : 0;
@@ -42,7 +39,7 @@ EngineCore::Held EngineCore::held_of(int32_t param, const std::string& kind) {
   if (kind == "grad" && state_kinds_.size() > 1) {
     if (is_frozen(param)) raise(DS_ERROR_STATE, "parameter '{}' is frozen: it has no gradient", name);
     int cut = zero().policy.grads;
-    BufferId sum = s.grad[static_cast<size_t>(zero().grad_top())];
+    BufferId sum = s.sum();
     float scale = 1.0f / static_cast<float>(std::max<int64_t>(leaves_, 1));
     return {{sum, 0, zero().part(b, cut)}, cut, scale, zero().policy.states > 0};
   }
@@ -52,28 +49,27 @@ EngineCore::Held EngineCore::held_of(int32_t param, const std::string& kind) {
 }
 
 // Every rank gives one of the equal cuts of the bucket, which all layouts have it hold.
-std::vector<float> EngineCore::gather_held(int32_t param, const Held& held) {
-  size_t b = bucket_of(param);
+std::vector<float> EngineCore::gather_held(ParamId param, const Held& held) {
+  BucketId b = bucket_of(param);
   const ParamPlace& place = zero().layout.place(param);
   const RankLevels& levels = zero().levels;
   std::vector<float> whole(static_cast<size_t>(zero().layout.buckets[b].numel));
   const StateRef& ref = held.ref;
-  if (ref.buffer >= 0 && held.cut == 0 && !held.own) {
+  if (ref.buffer.exists() && held.cut == 0 && !held.own) {
     transfer_state(ref.buffer, ref.first, static_cast<int64_t>(whole.size()), whole.data(), nullptr);
-  } else if (ref.buffer >= 0) {
+  } else if (ref.buffer.exists()) {
     int64_t own = zero().part(b, levels.depth());
     std::vector<float> mine(static_cast<size_t>(own)), all(whole.size());
     int64_t first = ref.first + own_first(b) - zero().part_first(b, held.cut);
     transfer_state(ref.buffer, first, own, mine.data(), nullptr);
-    comm_.all_gather(mine.data(), all.data(), mine.size() * sizeof(float),
-                     "read " + names_[static_cast<size_t>(param)]);
+    comm_.all_gather(mine.data(), all.data(), mine.size() * sizeof(float), "read " + names_[param]);
     for (int r = 0; r < comm_.size(); ++r)
       std::copy_n(all.begin() + r * own, own, whole.begin() + levels.part(r, levels.depth()) * own);
   }
   return {whole.begin() + place.begin, whole.begin() + place.begin + place.numel};
 }
 
-std::vector<float> EngineCore::read_tensor(int32_t param, const std::string& kind) {
+std::vector<float> EngineCore::read_tensor(ParamId param, const std::string& kind) {
   if (kind == "param") require_refreshed();
   Held held = held_of(param, kind);
   std::vector<float> out = gather_held(param, held);
@@ -83,23 +79,23 @@ std::vector<float> EngineCore::read_tensor(int32_t param, const std::string& kin
   return out;
 }
 
-std::pair<int64_t, int64_t> EngineCore::local_range(int32_t param) {
+std::pair<int64_t, int64_t> EngineCore::local_range(ParamId param) {
   check_param(param);
   require_started();
-  size_t b = bucket_of(param);
+  BucketId b = bucket_of(param);
   const ParamPlace& place = zero().layout.place(param);
   int64_t begin = std::max(place.begin, first(b)),
           end = std::min(place.begin + place.numel, first(b) + held(b));
   return {begin < end ? begin - place.begin : 0, std::max(end - begin, int64_t{0})};
 }
 
-std::vector<float> EngineCore::read_local(int32_t param, const std::string& kind) {
+std::vector<float> EngineCore::read_local(ParamId param, const std::string& kind) {
   if (kind == "param") require_refreshed();
   auto [begin, count] = local_range(param);
   Held held = held_of(param, kind);
   std::vector<float> out(static_cast<size_t>(count));
-  if (held.ref.buffer < 0 || count == 0) return out;
-  size_t b = bucket_of(param);
+  if (!held.ref.buffer.exists() || count == 0) return out;
+  BucketId b = bucket_of(param);
   int64_t at = zero().layout.place(param).begin + begin - zero().part_first(b, held.cut);
   transfer_state(held.ref.buffer, held.ref.first + at, count, out.data(), nullptr);
   if (held.scale != 1) {
@@ -108,9 +104,9 @@ std::vector<float> EngineCore::read_local(int32_t param, const std::string& kind
   return out;
 }
 
-void EngineCore::check_writable(const char* call, int32_t param, const std::string& kind, size_t values,
+void EngineCore::check_writable(const char* call, ParamId param, const std::string& kind, size_t values,
                                 int64_t wanted, bool local) {
-  const std::string& name = names_[static_cast<size_t>(param)];
+  const std::string& name = names_[param];
   require(static_cast<int64_t>(values) == wanted, "parameter '{}' has {} elements, got {}", name, wanted,
           values);
   if (kind != "grad") {
@@ -121,16 +117,16 @@ void EngineCore::check_writable(const char* call, int32_t param, const std::stri
   } else if (zero().policy.state_tier == Tier::nvme) {
     raise(DS_ERROR_UNSUPPORTED, "gradient of '{}' lies on nvme, where none is written", name);
   }
-  if (held_of(param, kind).ref.buffer < 0)
+  if (!held_of(param, kind).ref.buffer.exists())
     raise(DS_ERROR_STATE, "parameter '{}' was never trained: it has no {}", name, kind);
 }
 
 // Elements [begin, end) of the parameter, of which this rank writes those that it holds; values: from begin
 // on.
-void EngineCore::write_part(int32_t param, const std::string& kind, int64_t begin, int64_t end,
+void EngineCore::write_part(ParamId param, const std::string& kind, int64_t begin, int64_t end,
                             const float* values) {
   Held held = held_of(param, kind);
-  size_t b = bucket_of(param);
+  BucketId b = bucket_of(param);
   int64_t place = zero().layout.place(param).begin, low = zero().part_first(b, held.cut);
   int64_t from = std::max(place + begin, low), to = std::min(place + end, low + zero().part(b, held.cut));
   if (from >= to) return;
@@ -144,15 +140,15 @@ void EngineCore::write_part(int32_t param, const std::string& kind, int64_t begi
 }
 
 // Sums of squares of the granules of a parameter's gradient that this rank updates.
-void EngineCore::renew_norms(int32_t param) {
+void EngineCore::renew_norms(ParamId param) {
   auto [begin, count] = local_range(param);
   if (count == 0) return;
-  size_t b = bucket_of(param);
+  BucketId b = bucket_of(param);
   const BucketState& s = zero().buckets[b];
   int64_t granule = (zero().layout.place(param).begin + begin - first(b)) / kGranule;
   int64_t granules = (count + kGranule - 1) / kGranule;
   std::vector<float> sums(static_cast<size_t>(granules * kGranule));
-  BufferId sum = s.grad[static_cast<size_t>(zero().grad_top())];
+  BufferId sum = s.sum();
   transfer_state(sum, s.grad_first + granule * kGranule, granules * kGranule, sums.data(), nullptr);
   TensorView in, out;
   in.data = sums.data();
@@ -168,15 +164,15 @@ void EngineCore::renew_norms(int32_t param) {
       .run({{&in, 1}, {&out, 1}, none, scalars_, 0, *team_});
 }
 
-void EngineCore::grad_written(int32_t param, std::span<const float> values) {
+void EngineCore::grad_written(ParamId param, std::span<const float> values) {
   renew_norms(param);
-  const std::string& name = names_[static_cast<size_t>(param)];
+  const std::string& name = names_[param];
   bool finite = std::all_of(values.begin(), values.end(), [](float x) { return std::isfinite(x); });
   if (finite) bad_edits_.erase(name);
   if (!finite) bad_edits_.insert(name);
 }
 
-void EngineCore::write_tensor(int32_t param, const std::string& kind, std::span<const float> values) {
+void EngineCore::write_tensor(ParamId param, const std::string& kind, std::span<const float> values) {
   if (kind == "param") return write_tensor(param, kMasterName, values);
   check_param(param);
   ensure_started();
@@ -189,13 +185,13 @@ void EngineCore::write_tensor(int32_t param, const std::string& kind, std::span<
   forget_text();
 }
 
-void EngineCore::write_local(int32_t param, const std::string& kind, std::span<const float> values) {
+void EngineCore::write_local(ParamId param, const std::string& kind, std::span<const float> values) {
   if (kind == "param") return write_local(param, kMasterName, values);
   auto [begin, count] = local_range(param);
   check_writable("ds_engine_write_local", param, kind, values.size(), count, true);
   write_part(param, kind, begin, begin + count, values.data());
   if (kind == "grad") grad_written(param, values);
-  if (kind == kMasterName) unrefreshed_ = names_[static_cast<size_t>(param)];
+  if (kind == kMasterName) unrefreshed_ = names_[param];
   forget_text();
 }
 

@@ -122,7 +122,7 @@ void EngineCore::start(const MemoryPlan& memory) {
     require_host_memory(memory.total(Tier::device) + memory.total(Tier::host) - unbacked_bytes(), layout(),
                         comm_.local_size());
     overhead_.measure("programs", [&] {
-      if (zero().norms >= 0) norm_order_ = norm_order(zero());
+      if (zero().norms.exists()) norm_order_ = norm_order(zero());
     });
     bool files = memory.total(Tier::nvme) > 0;
     add_known_overhead(overhead_, groups_, options_.threads - 1 + (files ? 2 : 0), files);
@@ -203,7 +203,7 @@ void EngineCore::guarded(const std::function<void()>& body) {
 }
 
 std::byte* EngineCore::address(BufferId id) const {
-  const Buffer& b = placed().buffers[static_cast<size_t>(id)];
+  const Buffer& b = placed().buffers[id];
   return memory_->memory().arena[static_cast<int>(b.tier)][0] + b.offset;
 }
 

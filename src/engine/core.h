@@ -44,21 +44,21 @@ class EngineCore : public StateAccess {
  public:
   ~EngineCore() override;
 
-  void check_param(int32_t param) const;  // throws DS_ERROR_INVALID_ARGUMENT
+  void check_param(ParamId param) const;  // throws DS_ERROR_INVALID_ARGUMENT
   // Collective: whole tensors by parameter index, f32. kind "param" (compute copy), one of state_kinds(),
   // "grad" (mean gradient of the last step before clipping). A written "param" is its master; "grad" is
   // written between the last backward of a step and its update.
-  std::vector<float> read_tensor(int32_t param, const std::string& kind);
-  void write_tensor(int32_t param, const std::string& kind, std::span<const float> values);
+  std::vector<float> read_tensor(ParamId param, const std::string& kind);
+  void write_tensor(ParamId param, const std::string& kind, std::span<const float> values);
 
   // Elements of a parameter of which this rank updates the states, as (first, count); count may be 0. No
   // communication: a delegate engine must have started, by any of its collective calls.
-  std::pair<int64_t, int64_t> local_range(int32_t param);
+  std::pair<int64_t, int64_t> local_range(ParamId param);
   // The same as above of these elements, without communication. After a write of masters, also of no element,
   // refresh_params() must be called before a step, evaluation, text or whole "param": DS_ERROR_STATE until
   // then.
-  std::vector<float> read_local(int32_t param, const std::string& kind);
-  void write_local(int32_t param, const std::string& kind, std::span<const float> values);
+  std::vector<float> read_local(ParamId param, const std::string& kind);
+  void write_local(ParamId param, const std::string& kind, std::span<const float> values);
   void refresh_params();  // collective
 
   // Collective, between steps: these parameters are trained from the next step on, or no more. Parameters
@@ -66,7 +66,7 @@ class EngineCore : public StateAccess {
   // Bias corrections count a parameter's own updates. What a rank is refused, and parameters that differ
   // between ranks, are an error on all before anything changes.
   void freeze(std::span<const int32_t> params, int32_t frozen);
-  bool is_frozen(int32_t param) const { return zero().frozen.at(static_cast<size_t>(param)) != 0; }
+  bool is_frozen(ParamId param) const { return zero().frozen.at(param) != 0; }
 
   // Collective.
   std::string save(const std::string& folder, const Json& client = {}, const Keep& keep = {});
@@ -109,14 +109,16 @@ class EngineCore : public StateAccess {
   // StateAccess
   Communicator& comm() override { return comm_; }
   const Layout& layout() const override { return zero().layout; }
-  const std::vector<std::string>& param_names() const override { return names_; }
-  const std::vector<std::vector<int64_t>>& param_shapes() const override { return shapes_; }
+  const IdVector<ParamId, std::string>& param_names() const override { return names_; }
+  const IdVector<ParamId, std::vector<int64_t>>& param_shapes() const override { return shapes_; }
   const std::vector<std::string>& state_kinds() const override { return state_kinds_; }
-  int64_t first(size_t bucket) const override { return zero().part_first(bucket); }
-  int64_t held(size_t bucket) const override { return zero().part(bucket); }
-  int64_t own_first(size_t bucket) const override { return zero().part_first(bucket, zero().levels.depth()); }
-  void read_state(StateKind kind, size_t bucket, int64_t begin, int64_t count, float* out) override;
-  void write_state(StateKind kind, size_t bucket, int64_t begin, int64_t count, const float* in) override;
+  int64_t first(BucketId bucket) const override { return zero().part_first(bucket); }
+  int64_t held(BucketId bucket) const override { return zero().part(bucket); }
+  int64_t own_first(BucketId bucket) const override {
+    return zero().part_first(bucket, zero().levels.depth());
+  }
+  void read_state(StateKind kind, BucketId bucket, int64_t begin, int64_t count, float* out) override;
+  void write_state(StateKind kind, BucketId bucket, int64_t begin, int64_t count, const float* in) override;
 
  protected:
   static constexpr const char* kExecutorsPart = "kernels and launch tables";  // of overhead()
@@ -141,7 +143,7 @@ class EngineCore : public StateAccess {
   virtual bool in_accumulation() const = 0;  // has some, but not all gradients of a step
   virtual bool before_update() const = 0;    // has all of them, and the update is to come
   // Compiles anew with other parameters frozen, or later than they were (ZeroPlan::missed), and calls grow().
-  virtual void recompile(const std::vector<char>& frozen, const std::vector<int64_t>& missed) = 0;
+  virtual void recompile(const IdVector<ParamId, char>& frozen, const IdVector<ParamId, int64_t>& missed) = 0;
   virtual void ensure_started() {}         // compiled and in memory; collective where it has to be done
   virtual void require_started() const {}  // throws DS_ERROR_STATE where that is still to be done
 
@@ -166,7 +168,7 @@ class EngineCore : public StateAccess {
   virtual void host_call(const Instr& in, std::span<const TensorView> views);
   std::byte* address(BufferId id) const;  // of a persistent buffer in memory
   void settle() const;                    // ends what the last run left in flight
-  size_t bucket_of(int32_t param) const;
+  BucketId bucket_of(ParamId param) const;
   void require_refreshed() const;  // throws DS_ERROR_STATE after a local edit
   void begin_step();
   StepResult finish_step();
@@ -183,7 +185,7 @@ class EngineCore : public StateAccess {
   int64_t leaves_ = 0;  // of the accumulated gradients, known behind the last backward: those that there are
   std::set<std::string> bad_edits_;  // parameters to whose gradients of this step NaN or infinity was written
   StepResult last_;
-  std::vector<std::string> names_;
+  IdVector<ParamId, std::string> names_;
   std::vector<Executor*> running_;  // every executor made, for the ledger
 
  private:
@@ -193,15 +195,15 @@ class EngineCore : public StateAccess {
   void start_lanes();
   void forget_text();  // parameters have changed
   void renew_params();
-  StateRef state_ref(size_t bucket, StateKind kind) const;
-  void compare_frozen(const std::vector<char>& mine);  // with the other ranks' wishes. Collective
-  void set_trained(const std::vector<char>& frozen, std::vector<int64_t> updates);
-  std::vector<int64_t> own_updates() const;
-  std::vector<int64_t> updates_of(const CheckpointInfo& saved) const;
+  StateRef state_ref(BucketId bucket, StateKind kind) const;
+  void compare_frozen(const IdVector<ParamId, char>& mine);  // with the other ranks' wishes. Collective
+  void set_trained(const IdVector<ParamId, char>& frozen, IdVector<ParamId, int64_t> updates);
+  IdVector<ParamId, int64_t> own_updates() const;
+  IdVector<ParamId, int64_t> updates_of(const CheckpointInfo& saved) const;
   std::vector<std::pair<std::string, int64_t>> named_updates() const;
-  void begin_states(size_t bucket);
+  void begin_states(BucketId bucket);
   std::vector<std::string> frozen_names() const;
-  std::vector<char> frozen_of(const CheckpointInfo& saved) const;
+  IdVector<ParamId, char> frozen_of(const CheckpointInfo& saved) const;
   std::string frozen_difference(const CheckpointInfo& saved) const;
   bool follows_frozen(const CheckpointInfo& saved) const;
   void follow_frozen(const CheckpointInfo& saved);
@@ -219,20 +221,20 @@ class EngineCore : public StateAccess {
     float scale = 1;
     bool own = false;  // after local writes other ranks' parts are true there alone
   };
-  Held held_of(int32_t param, const std::string& kind);
-  std::vector<float> gather_held(int32_t param, const Held& held);
+  Held held_of(ParamId param, const std::string& kind);
+  std::vector<float> gather_held(ParamId param, const Held& held);
   // local: the call of one rank alone, which must not change what all ranks know of the host's order.
-  void check_writable(const char* call, int32_t param, const std::string& kind, size_t values, int64_t wanted,
+  void check_writable(const char* call, ParamId param, const std::string& kind, size_t values, int64_t wanted,
                       bool local);
-  void write_part(int32_t param, const std::string& kind, int64_t begin, int64_t end, const float* values);
-  void renew_norms(int32_t param);
-  void grad_written(int32_t param, std::span<const float> values);
+  void write_part(ParamId param, const std::string& kind, int64_t begin, int64_t end, const float* values);
+  void renew_norms(ParamId param);
+  void grad_written(ParamId param, std::span<const float> values);
   void overwrite(const std::function<void()>& body);
   int state_index(const std::string& kind) const;  // in state_kinds(); -1: none of them
   void poison(const std::exception& error) { poison_ = error.what(); }
 
-  std::vector<std::vector<int64_t>> shapes_;
-  std::vector<int64_t> updates_;  // own updates of each parameter, as of the last time that one was set apart
+  IdVector<ParamId, std::vector<int64_t>> shapes_;
+  IdVector<ParamId, int64_t> updates_;  // own updates, as of the last time that one was set apart
   std::vector<std::string> state_kinds_;
   std::vector<int64_t> norm_order_;
   KernelRegistry kernels_;

@@ -13,8 +13,8 @@ namespace ds {
 Decoding::Decoding(const DecodePlan& plan, std::unique_ptr<Executor> executor,
                    std::function<std::byte*(BufferId)> address)
     : plan_(plan), executor_(std::move(executor)), address_(std::move(address)) {
-  for (size_t i = 0; i < plan_.graph.inputs.size(); ++i) {
-    const Value& value = plan_.graph.values[static_cast<size_t>(plan_.graph.inputs[i])];
+  for (InputId i : plan_.graph.inputs.ids()) {
+    const Value& value = plan_.graph.values[plan_.graph.inputs[i]];
     if (value.type.dtype != DS_DTYPE_I32) continue;  // a cache
     bool tokens = value.name == kTokensInput, places = value.name == kDecodePositions,
          length = value.name == kDecodeLength;
@@ -30,7 +30,7 @@ Decoding::Decoding(const DecodePlan& plan, std::unique_ptr<Executor> executor,
   }
   ValueId length = plan_.graph.find_value(kDecodeLength);
   for (const Node& node : plan_.graph.nodes) {
-    if (length < 0 || std::find(node.in.begin(), node.in.end(), length) == node.in.end()) continue;
+    if (!length.exists() || std::find(node.in.begin(), node.in.end(), length) == node.in.end()) continue;
     bool known = std::find(ropes_.begin(), ropes_.end(), node.attrs) != ropes_.end();
     if (!known) ropes_.push_back(node.attrs);
   }

@@ -14,7 +14,7 @@ DelegateEngine::DelegateEngine(Config config, Communicator& comm, EngineOptions 
     raise(DS_ERROR_CONFIG, "sparse_gradients: true needs a graph, whose ids name rows; a delegate has none");
 }
 
-int32_t DelegateEngine::add_param(const std::string& name, const std::vector<int64_t>& shape,
+ParamId DelegateEngine::add_param(const std::string& name, const std::vector<int64_t>& shape,
                                   std::span<const float> data) {
   if (started_)
     raise(DS_ERROR_STATE, "parameter '{}' must be added before the first gather, gradient or step", name);
@@ -32,10 +32,9 @@ int32_t DelegateEngine::add_param(const std::string& name, const std::vector<int
   require(data.empty() || static_cast<int64_t>(data.size()) == numel,
           "parameter '{}' has {} elements, got data of {}", name, numel, data.size());
   EngineCore::add_param(name, shape);
-  specs_.push_back({name, numel});
   shapes_.emplace_back(std::move(dims));
   initial_.emplace_back(data.begin(), data.end());
-  return static_cast<int32_t>(specs_.size()) - 1;
+  return specs_.add({name, numel});
 }
 
 void DelegateEngine::ensure_started() {
@@ -61,12 +60,11 @@ void DelegateEngine::ensure_started() {
   });
   guarded([&] {
     init->run();
-    for (size_t p = 0; p < specs_.size(); ++p) {
+    for (ParamId p : specs_.ids()) {
       if (initial_[p].empty()) continue;
-      auto [begin, count] = local_range(static_cast<int32_t>(p));
+      auto [begin, count] = local_range(p);
       if (count == 0) continue;
-      write_state(StateKind::master, bucket_of(static_cast<int32_t>(p)),
-                  zero().layout.place(static_cast<int32_t>(p)).begin + begin, count,
+      write_state(StateKind::master, bucket_of(p), zero().layout.place(p).begin + begin, count,
                   initial_[p].data() + begin);
     }
     refresh_->run();
@@ -88,13 +86,14 @@ void DelegateEngine::require_started() const {
       "read of the engine");
 }
 
-int32_t DelegateEngine::trained(size_t bucket) const {
+int32_t DelegateEngine::trained(BucketId bucket) const {
   int32_t count = 0;
   for (const ParamPlace& p : zero().layout.buckets[bucket].params) count += !is_frozen(p.param);
   return count;
 }
 
-void DelegateEngine::recompile(const std::vector<char>& frozen, const std::vector<int64_t>& missed) {
+void DelegateEngine::recompile(const IdVector<ParamId, char>& frozen,
+                               const IdVector<ParamId, int64_t>& missed) {
   DelegatePlan next;
   MemoryPlan memory;
   agree(comm_, "compile", [&] {
@@ -140,74 +139,72 @@ void DelegateEngine::begin_micro_step() {
   has_grad_.assign(specs_.size(), 0);
   reduced_.assign(plan_.lease.size(), 0);
   missing_.clear();
-  for (size_t b = 0; b < plan_.lease.size(); ++b) missing_.push_back(trained(b));
-  next_reduce_ = static_cast<int64_t>(plan_.lease.size()) - 1;
+  for (BucketId b : plan_.lease.ids()) missing_.push_back(trained(b));
+  next_reduce_ = plan_.lease.last();
 }
 
-void DelegateEngine::gather(std::span<const int32_t> params) {
-  for (int32_t p : params) check_param(p);
+void DelegateEngine::gather(std::span<const ParamId> params) {
+  for (ParamId p : params) check_param(p);
   ensure_started();
   require_refreshed();
   if (params.empty()) return;
   bool followed = follow({HostEvent::Kind::gather, {params.begin(), params.end()}});
   guarded([&] {
-    for (int32_t p : params) {
-      if (leases_[static_cast<size_t>(p)] == 0 && !followed) lease(p);
-      ++leases_[static_cast<size_t>(p)];
+    for (ParamId p : params) {
+      if (leases_[p] == 0 && !followed) lease(p);
+      ++leases_[p];
       ++leased_;
     }
   });
 }
 
-void DelegateEngine::release(std::span<const int32_t> params) {
-  std::map<int32_t, int32_t> wanted;
-  for (int32_t p : params) {
+void DelegateEngine::release(std::span<const ParamId> params) {
+  std::map<ParamId, int32_t> wanted;
+  for (ParamId p : params) {
     check_param(p);
     ++wanted[p];
   }
   for (auto [p, count] : wanted) {
-    int32_t have = started_ ? leases_[static_cast<size_t>(p)] : 0;
+    int32_t have = started_ ? leases_[p] : 0;
     if (count <= have) continue;
-    raise(DS_ERROR_STATE, "parameter '{}' is released {} times, but has {} leases",
-          specs_[static_cast<size_t>(p)].name, count, have);
+    raise(DS_ERROR_STATE, "parameter '{}' is released {} times, but has {} leases", specs_[p].name, count,
+          have);
   }
   if (params.empty()) return;
   follow({HostEvent::Kind::release, {params.begin(), params.end()}});
-  for (int32_t p : params) {
+  for (ParamId p : params) {
     --leased_;
-    if (--leases_[static_cast<size_t>(p)] == 0) end_lease(p);
+    if (--leases_[p] == 0) end_lease(p);
   }
 }
 
-TensorView DelegateEngine::view(int32_t param) {
+TensorView DelegateEngine::view(ParamId param) {
   check_param(param);
-  size_t i = static_cast<size_t>(param);
-  if (!started_ || leases_[i] == 0) {
-    raise(DS_ERROR_STATE, "parameter '{}' must be gathered before it is viewed", specs_[i].name);
+  if (!started_ || leases_[param] == 0) {
+    raise(DS_ERROR_STATE, "parameter '{}' must be gathered before it is viewed", specs_[param].name);
   }
   TensorView view;
-  view.data = where_[i];
+  view.data = where_[param];
   view.dtype = config_.compute;
-  view.rank = static_cast<int>(shapes_[i].rank());
-  for (size_t d = 0; d < shapes_[i].rank(); ++d) view.dims[d] = shapes_[i][d].extent;
+  view.rank = static_cast<int>(shapes_[param].rank());
+  for (size_t d = 0; d < shapes_[param].rank(); ++d) view.dims[d] = shapes_[param][d].extent;
   return view;
 }
 
-void DelegateEngine::grad_ready(int32_t param, const void* data, DType dtype, int64_t numel) {
+void DelegateEngine::grad_ready(ParamId param, const void* data, DType dtype, int64_t numel) {
   check_param(param);
   ensure_started();
-  size_t i = static_cast<size_t>(param);
-  require(numel == specs_[i].numel, "gradient of '{}' must have {} elements, got {}", specs_[i].name,
-          specs_[i].numel, numel);
+  require(numel == specs_[param].numel, "gradient of '{}' must have {} elements, got {}", specs_[param].name,
+          specs_[param].numel, numel);
   require(dtype == config_.compute || dtype == DS_DTYPE_F32, "gradient of '{}' must be {} or f32, got {}",
-          specs_[i].name, dtype_name(config_.compute), dtype_name(dtype));
+          specs_[param].name, dtype_name(config_.compute), dtype_name(dtype));
   if (is_frozen(param)) {
-    raise(DS_ERROR_STATE, "parameter '{}' is frozen: it takes no gradient", specs_[i].name);
+    raise(DS_ERROR_STATE, "parameter '{}' is frozen: it takes no gradient", specs_[param].name);
   }
-  if (has_grad_[i])
-    raise(DS_ERROR_STATE, "parameter '{}' has its gradient of this micro-step already", specs_[i].name);
+  if (has_grad_[param])
+    raise(DS_ERROR_STATE, "parameter '{}' has its gradient of this micro-step already", specs_[param].name);
   if (micro_ >= config_.accumulation) {
-    raise(DS_ERROR_STATE, "gradient of '{}' comes after {} of {} micro-steps", specs_[i].name, micro_,
+    raise(DS_ERROR_STATE, "gradient of '{}' comes after {} of {} micro-steps", specs_[param].name, micro_,
           config_.accumulation);
   }
   if (!begun_) begin_step();
@@ -215,7 +212,7 @@ void DelegateEngine::grad_ready(int32_t param, const void* data, DType dtype, in
   pending_dtype_ = dtype;
   bool followed = follow({HostEvent::Kind::grad, {param}});
   begun_ = true;
-  has_grad_[i] = 1;
+  has_grad_[param] = 1;
   --missing_[bucket_of(param)];
   if (followed) return;
   guarded([&] {
@@ -243,7 +240,7 @@ StepResult DelegateEngine::step() {
   if (micro_ != config_.accumulation) {
     raise(DS_ERROR_STATE, "ds_step must follow {} micro-steps, {} are done", config_.accumulation, micro_);
   }
-  for (size_t p = 0; p < leases_.size(); ++p) {
+  for (ParamId p : leases_.ids()) {
     if (leases_[p] > 0)
       raise(DS_ERROR_STATE, "parameter '{}' is leased {} times at step", specs_[p].name, leases_[p]);
   }
@@ -257,9 +254,9 @@ StepResult DelegateEngine::step() {
 
 std::string DelegateEngine::model_text() const {
   std::string text = "delegate";
-  for (size_t p = 0; p < specs_.size(); ++p) {
+  for (ParamId p : specs_.ids()) {
     text += " " + specs_[p].name + shapes_[p].text();
-    if (started_ && is_frozen(static_cast<int32_t>(p))) text += " frozen";
+    if (started_ && is_frozen(p)) text += " frozen";
   }
   return text;
 }
@@ -278,7 +275,7 @@ void DelegateEngine::require_idle(const char* call) {
 
 void DelegateEngine::require_unleased(const char* call) {
   require_idle(call);
-  for (size_t p = 0; p < leases_.size(); ++p) {
+  for (ParamId p : leases_.ids()) {
     if (leases_[p] > 0)
       raise(DS_ERROR_STATE, "{} must not be called while parameter '{}' is leased: it has {} leases", call,
             specs_[p].name, leases_[p]);
@@ -294,10 +291,10 @@ void DelegateEngine::begin_change(const char* call) {
 // decision.
 int64_t DelegateEngine::unbacked_bytes() const {
   int64_t bytes = 0;
-  auto add = [&](BufferId id) { bytes += placed().buffers[static_cast<size_t>(id)].bytes(); };
-  for (size_t b = 0; b < plan_.lease.size(); ++b) {
+  auto add = [&](BufferId id) { bytes += placed().buffers[id].bytes(); };
+  for (BucketId b : plan_.lease.ids()) {
     if (zero().buckets[b].partitioned) add(plan_.lease[b]);
-    if (plan_.grads[b] >= 0) add(plan_.grads[b]);
+    if (plan_.grads[b].exists()) add(plan_.grads[b]);
   }
   return bytes;
 }

@@ -27,14 +27,14 @@ class DelegateEngine final : public EngineCore {
   DelegateEngine(Config config, Communicator& comm, EngineOptions options);
 
   // Before the first of the calls below. data: numel f32 values, the same on all ranks; empty: zeros.
-  int32_t add_param(const std::string& name, const std::vector<int64_t>& shape, std::span<const float> data);
+  ParamId add_param(const std::string& name, const std::vector<int64_t>& shape, std::span<const float> data);
   // Leases are counted per parameter; all end before step().
-  void gather(std::span<const int32_t> params);
-  void release(std::span<const int32_t> params);
+  void gather(std::span<const ParamId> params);
+  void release(std::span<const ParamId> params);
   // A leased parameter in the compute type; valid until its last release.
-  TensorView view(int32_t param);
+  TensorView view(ParamId param);
   // This rank's gradient in this micro-step, in the compute type or f32; copied. Once per parameter.
-  void grad_ready(int32_t param, const void* data, DType dtype, int64_t numel);
+  void grad_ready(ParamId param, const void* data, DType dtype, int64_t numel);
   void end_micro_step();
   StepResult step();
 
@@ -59,7 +59,7 @@ class DelegateEngine final : public EngineCore {
   void require_started() const override;
   void host_call(const Instr& in, std::span<const TensorView> views) override;
 
-  void recompile(const std::vector<char>& frozen, const std::vector<int64_t>& missed) override;
+  void recompile(const IdVector<ParamId, char>& frozen, const IdVector<ParamId, int64_t>& missed) override;
 
  private:
   MemoryPlan fragment_memory(const DelegatePlan& plan) const;
@@ -70,7 +70,7 @@ class DelegateEngine final : public EngineCore {
   void forget_calls();
   void begin_micro_step();
   // Trained parameters of a bucket.
-  int32_t trained(size_t bucket) const;
+  int32_t trained(BucketId bucket) const;
   int64_t program_bytes(int tier) const;  // transient bytes of the recorded program, in whole blocks
   // True when the recorded program expects this event and has run up to it.
   bool follow(HostEvent event);
@@ -79,50 +79,50 @@ class DelegateEngine final : public EngineCore {
   // What step_ had of this micro-step's gradients when it was left behind instruction `done`.
   void take_gradients(InstrId done);
   void finish_calls();
-  void record(std::vector<HostEvent> order, std::string hash);
-  std::vector<HostEvent> training_calls() const;
+  void record(IdVector<EventId, HostEvent> order, std::string hash);
+  IdVector<EventId, HostEvent> training_calls() const;
   void compare_orders(const std::string& mine);
   // Call by call.
-  void lease(int32_t param);
-  void end_lease(int32_t param);
+  void lease(ParamId param);
+  void end_lease(ParamId param);
   void reduce_ready(bool all);
-  std::byte* lease_address(int32_t param) const;
-  std::byte* grad_address(int32_t param) const;
+  std::byte* lease_address(ParamId param) const;
+  std::byte* grad_address(ParamId param) const;
   void copy_grad(std::byte* to, int64_t numel) const;
 
   struct Fragment {
     std::unique_ptr<Program> program;
     std::unique_ptr<Executor> executor;
   };
-  Fragment& fragment(size_t bucket, int32_t micro);  // micro -1: gather
+  Fragment& fragment(BucketId bucket, int32_t micro);  // micro -1: gather
 
-  std::vector<ParamSpec> specs_;
-  std::vector<Shape> shapes_;
-  std::vector<std::vector<float>> initial_;
+  IdVector<ParamId, ParamSpec> specs_;
+  IdVector<ParamId, Shape> shapes_;
+  IdVector<ParamId, std::vector<float>> initial_;
   bool started_ = false;
   DelegatePlan plan_;
   std::unique_ptr<Executor> refresh_, update_;
-  std::map<std::pair<size_t, int32_t>, Fragment> fragments_;
+  std::map<std::pair<BucketId, int32_t>, Fragment> fragments_;
   bool told_ = false;                   // that the record does not fit
   int64_t fragment_transient_[3] = {};  // most that any fragment needs, by tier
 
   std::unique_ptr<RecordedStep> record_;  // null: nothing recorded
   std::unique_ptr<Executor> step_;        // of its program
   std::string record_hash_;
-  bool following_ = false;         // every call since events_ began is that of record_
-  std::vector<HostEvent> events_;  // of this step, and of evaluation before it
-  bool whole_ = true;              // none of them was dropped
-  bool begun_ = false;             // the step: it has a gradient or a backward
+  bool following_ = false;               // every call since events_ began is that of record_
+  IdVector<EventId, HostEvent> events_;  // of this step, and of evaluation before it
+  bool whole_ = true;                    // none of them was dropped
+  bool begun_ = false;                   // the step: it has a gradient or a backward
 
-  std::vector<int32_t> leases_;  // per parameter: count
-  int64_t leased_ = 0;           // their sum
-  std::vector<int32_t>
-      bucket_leases_;              // per partitioned bucket: parameters whose lease lies at lease_address
-  std::vector<std::byte*> where_;  // per leased parameter
-  std::vector<char> has_grad_;     // in this micro-step
-  std::vector<int32_t> missing_;   // per bucket: parameters without gradient in this micro-step
-  std::vector<char> reduced_;      // per bucket: by the recorded program, in this micro-step
-  int64_t next_reduce_ = 0;        // buckets above it are reduced in this micro-step
+  IdVector<ParamId, int32_t> leases_;          // how many each has
+  int64_t leased_ = 0;                         // their sum
+  IdVector<BucketId, int32_t> bucket_leases_;  // of a partitioned one: parameters whose lease lies at
+                                               // lease_address
+  IdVector<ParamId, std::byte*> where_;        // of a leased one
+  IdVector<ParamId, char> has_grad_;           // in this micro-step
+  IdVector<BucketId, int32_t> missing_;        // parameters without gradient in this micro-step
+  IdVector<BucketId, char> reduced_;           // by the recorded program, in this micro-step
+  BucketId next_reduce_;                       // buckets above it are reduced in this micro-step
   int32_t micro_ = 0;
   const void* pending_grad_ = nullptr;  // what copy_grad reads
   DType pending_dtype_ = DS_DTYPE_NONE;

@@ -10,7 +10,7 @@ namespace ds {
 // What the call-by-call step needs: the largest transient memory of any fragment.
 MemoryPlan DelegateEngine::fragment_memory(const DelegatePlan& plan) const {
   std::vector<Program> all{plan.init, plan.refresh, plan.update};
-  for (size_t b = 0; b < plan.lease.size(); ++b) {
+  for (BucketId b : plan.lease.ids()) {
     if (plan.zero.buckets[b].partitioned) all.push_back(gather_fragment(plan, config_, options_.machine, b));
     for (int32_t m = 0; plan.zero.trains(b) && m < config_.accumulation; ++m) {
       all.push_back(reduce_fragment(plan, config_, options_.machine, b, m));
@@ -26,7 +26,7 @@ MemoryPlan DelegateEngine::fragment_memory(const DelegatePlan& plan) const {
   return memory;
 }
 
-DelegateEngine::Fragment& DelegateEngine::fragment(size_t bucket, int32_t micro) {
+DelegateEngine::Fragment& DelegateEngine::fragment(BucketId bucket, int32_t micro) {
   Fragment& f = fragments_[{bucket, micro}];
   if (f.executor) return f;
   f.program =
@@ -43,42 +43,42 @@ DelegateEngine::Fragment& DelegateEngine::fragment(size_t bucket, int32_t micro)
   return f;
 }
 
-void DelegateEngine::lease(int32_t param) {
-  size_t b = bucket_of(param);
-  where_[static_cast<size_t>(param)] = lease_address(param);
+void DelegateEngine::lease(ParamId param) {
+  BucketId b = bucket_of(param);
+  where_[param] = lease_address(param);
   if (zero().buckets[b].partitioned && bucket_leases_[b]++ == 0) fragment(b, -1).executor->run();
 }
 
 // Of a lease in the recorded program's memory the program takes care.
-void DelegateEngine::end_lease(int32_t param) {
-  size_t b = bucket_of(param);
-  bool own = where_[static_cast<size_t>(param)] == lease_address(param);
-  where_[static_cast<size_t>(param)] = nullptr;
+void DelegateEngine::end_lease(ParamId param) {
+  BucketId b = bucket_of(param);
+  bool own = where_[param] == lease_address(param);
+  where_[param] = nullptr;
   if (!own || !zero().buckets[b].partitioned || --bucket_leases_[b] > 0) return;
-  const Buffer& lease = placed().buffers[static_cast<size_t>(plan_.lease[b])];
+  const Buffer& lease = placed().buffers[plan_.lease[b]];
   own_memory().discard(lease.offset, lease.bytes());
 }
 
 // Reduces complete buckets in the canonical order: from the last bucket down. all: the micro-step is over and
 // what has not come is zero.
 void DelegateEngine::reduce_ready(bool all) {
-  for (; next_reduce_ >= 0; --next_reduce_) {
-    size_t b = static_cast<size_t>(next_reduce_);
+  for (; next_reduce_.exists(); --next_reduce_) {
+    BucketId b = next_reduce_;
     if (reduced_[b] || !zero().trains(b)) continue;
     if (missing_[b] > 0 && !all) return;
     for (const ParamPlace& place : zero().layout.buckets[b].params) {
-      if (has_grad_[static_cast<size_t>(place.param)]) continue;
+      if (has_grad_[place.param]) continue;
       std::memset(grad_address(place.param), 0, static_cast<size_t>(place.numel * size_of(config_.compute)));
     }
     fragment(b, micro_).executor->run();
   }
 }
 
-std::byte* DelegateEngine::lease_address(int32_t param) const {
+std::byte* DelegateEngine::lease_address(ParamId param) const {
   return address(plan_.lease[bucket_of(param)]) + zero().layout.place(param).begin * size_of(config_.compute);
 }
 
-std::byte* DelegateEngine::grad_address(int32_t param) const {
+std::byte* DelegateEngine::grad_address(ParamId param) const {
   return address(plan_.grads[bucket_of(param)]) + zero().layout.place(param).begin * size_of(config_.compute);
 }
 

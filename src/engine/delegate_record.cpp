@@ -13,11 +13,11 @@ namespace {
 // Calls before the first gradient of a step that are kept: a host that only evaluates makes any number.
 constexpr size_t kMostCallsBefore = 1 << 17;
 
-std::string hash_of(const std::vector<HostEvent>& events) {
+std::string hash_of(const IdVector<EventId, HostEvent>& events) {
   Hash128 hash;
   for (const HostEvent& e : events) {
     hash.update(fmt::format("{} {} ", static_cast<int>(e.kind), e.params.size()));
-    hash.update(e.params.data(), e.params.size() * sizeof(int32_t));
+    hash.update(e.params.data(), e.params.size() * sizeof(ParamId));
   }
   return hash.hex();
 }
@@ -25,8 +25,8 @@ std::string hash_of(const std::vector<HostEvent>& events) {
 }  // namespace
 
 bool DelegateEngine::follow(HostEvent event) {
-  size_t at = events_.size();
-  bool fits = following_ && at < record_->events.size() && record_->events[at] == event;
+  EventId at = events_.past();
+  bool fits = following_ && record_->events.has(at) && record_->events[at] == event;
   guarded([&] {
     if (fits) return;
     if (begins_record(event)) {
@@ -42,7 +42,7 @@ bool DelegateEngine::follow(HostEvent event) {
     whole_ = leased_ == 0;
   }
   events_.push_back(std::move(event));
-  if (fits) guarded([&] { step_->run_to(record_->event_end[events_.size() - 1]); });
+  if (fits) guarded([&] { step_->run_to(record_->event_end[events_.last()]); });
   return fits;
 }
 
@@ -72,13 +72,13 @@ void DelegateEngine::leave_record() {
 void DelegateEngine::take_gradients(InstrId done) {
   const Program& program = record_->program;
   size_t m = static_cast<size_t>(micro_);
-  for (size_t e = events_.size(); e-- > 0 && events_[e].kind != HostEvent::Kind::end;) {
+  for (EventId e = events_.last(); e.exists() && events_[e].kind != HostEvent::Kind::end; --e) {
     if (events_[e].kind != HostEvent::Kind::grad) continue;
-    int32_t param = events_[e].params[0];
-    size_t b = bucket_of(param);
+    ParamId param = events_[e].params[0];
+    BucketId b = bucket_of(param);
     reduced_[b] = record_->reduced_at[m][b] <= done;
     if (reduced_[b]) continue;
-    const Buffer& grads = program.buffers[static_cast<size_t>(record_->grads[m][b])];
+    const Buffer& grads = program.buffers[record_->grads[m][b]];
     const std::byte* from = own_memory().memory().arena[static_cast<int>(grads.tier)][1] + grads.offset;
     const ParamPlace& place = zero().layout.place(param);
     int64_t unit = size_of(grads.dtype);
@@ -93,7 +93,7 @@ int64_t DelegateEngine::program_bytes(int tier) const {
 // The update, behind all micro-steps: no rank begins it when the hosts of others did something else.
 void DelegateEngine::finish_calls() {
   bool as_recorded = following_ && events_.size() == record_->events.size();
-  std::vector<HostEvent> order = as_recorded ? std::vector<HostEvent>() : training_calls();
+  IdVector<EventId, HostEvent> order = as_recorded ? IdVector<EventId, HostEvent>() : training_calls();
   std::string hash = as_recorded ? record_hash_ : hash_of(order);
   compare_orders(hash);
   if (as_recorded) {
@@ -108,28 +108,28 @@ void DelegateEngine::finish_calls() {
 
 // The step's calls without those of evaluation before it: from the last time that the host, without a lease,
 // gathered what it had gathered first, if behind that it gathered everything else again, too.
-std::vector<HostEvent> DelegateEngine::training_calls() const {
-  size_t first_gradient = 0, begin = 0;
-  std::map<int32_t, size_t> last;  // per parameter: its last gather
-  for (; first_gradient < events_.size(); ++first_gradient) {
+IdVector<EventId, HostEvent> DelegateEngine::training_calls() const {
+  EventId first_gradient(0), begin(0);
+  std::map<ParamId, EventId> last;  // the last gather of a parameter
+  for (; events_.has(first_gradient); ++first_gradient) {
     const HostEvent& e = events_[first_gradient];
     if (e.kind == HostEvent::Kind::grad || e.kind == HostEvent::Kind::end) break;
     if (e.kind != HostEvent::Kind::gather) continue;
-    for (int32_t p : e.params) last[p] = first_gradient;
+    for (ParamId p : e.params) last[p] = first_gradient;
   }
-  size_t latest = first_gradient;
+  EventId latest = first_gradient;
   for (auto [param, at] : last) latest = std::min(latest, at);
   int64_t leased = 0;
-  for (size_t e = 0; e < first_gradient && e <= latest; ++e) {
+  for (EventId e(0); e < first_gradient && e <= latest; ++e) {
     if (leased == 0 && events_[e] == events_[0]) begin = e;
     auto count = static_cast<int64_t>(events_[e].params.size());
     leased += events_[e].kind == HostEvent::Kind::gather ? count : -count;
   }
-  return {events_.begin() + static_cast<ptrdiff_t>(begin), events_.end()};
+  return {events_.begin() + begin.number(), events_.end()};
 }
 
 // Compiles the step that was just made call by call.
-void DelegateEngine::record(std::vector<HostEvent> order, std::string hash) {
+void DelegateEngine::record(IdVector<EventId, HostEvent> order, std::string hash) {
   int64_t beside[3];
   // The program's memory is rounded up to whole blocks.
   for (int t = 0; t < 3; ++t) beside[t] = fragment_transient_[t] + kFileBlock;
@@ -151,9 +151,9 @@ void DelegateEngine::record(std::vector<HostEvent> order, std::string hash) {
     memory.tiers[t].transient = program_bytes(t) + fragment_transient_[t];
   }
   own_memory().resize_transient(memory);
-  for (size_t b = 0; b < plan_.grads.size(); ++b) {  // pages of the call-by-call step
-    if (plan_.grads[b] < 0) continue;
-    const Buffer& grads = placed().buffers[static_cast<size_t>(plan_.grads[b])];
+  for (BucketId b : plan_.grads.ids()) {  // pages of the call-by-call step
+    if (!plan_.grads[b].exists()) continue;
+    const Buffer& grads = placed().buffers[plan_.grads[b]];
     own_memory().discard(grads.offset, grads.bytes());
   }
   make_all_executors();
@@ -172,13 +172,12 @@ void DelegateEngine::compare_orders(const std::string& mine) {
 void DelegateEngine::host_call(const Instr& in, std::span<const TensorView> views) {
   if (in.def->op == Op::release) return;
   if (in.def->op == Op::grad) {
-    if (in.event >= 0) copy_grad(views[0].as<std::byte>(), views[0].numel());
+    if (in.event.exists()) copy_grad(views[0].as<std::byte>(), views[0].numel());
     return;
   }
   if (in.def->op != Op::lease) return EngineCore::host_call(in, views);
-  const std::vector<int32_t>& params = record_->events[static_cast<size_t>(in.event)].params;
-  for (size_t k = 0; k < params.size(); ++k)
-    where_[static_cast<size_t>(params[k])] = views[k].as<std::byte>();
+  const std::vector<ParamId>& params = record_->events[in.event].params;
+  for (size_t k = 0; k < params.size(); ++k) where_[params[k]] = views[k].as<std::byte>();
 }
 
 }  // namespace ds

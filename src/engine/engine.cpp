@@ -34,12 +34,12 @@ void Engine::make_all_executors() {
     refresh_ = executor(plan_.refresh);
     step_ = executor(plan_.step);
     eval_ = executor(plan_.eval);
-    if (plan_.logits >= 0) infer_ = executor(plan_.infer);
+    if (plan_.logits.exists()) infer_ = executor(plan_.infer);
     if (plan_.decode) decoding_ = make_decoding(*plan_.decode);
   });
 }
 
-void Engine::recompile(const std::vector<char>& frozen, const std::vector<int64_t>& missed) {
+void Engine::recompile(const IdVector<ParamId, char>& frozen, const IdVector<ParamId, int64_t>& missed) {
   Plan next;
   agree(comm_, "compile", [&] {
     overhead_.measure("programs", [&] {
@@ -206,7 +206,7 @@ int64_t Engine::check_inputs(std::span<const InputView> inputs, int64_t micros) 
           inputs.size());
   int64_t n = -1;
   for (size_t i = 0; i < inputs.size(); ++i) {
-    const Value& value = g.values[static_cast<size_t>(g.inputs[i])];
+    const Value& value = g.values[g.inputs[i]];
     require(inputs[i].dtype == value.type.dtype, "input '{}' must be {}, got {}", value.name,
             dtype_name(value.type.dtype), dtype_name(inputs[i].dtype));
     int64_t row = value.type.shape.numel(1) * micros;
@@ -237,8 +237,8 @@ void Engine::check_ids(size_t input, const InputView& view) const {
   const auto* ids = static_cast<const int32_t*>(view.data);
   for (int64_t i = 0; i < view.numel; ++i) {
     bool ok = (ids[i] >= 0 && ids[i] < limit) || (targets && ids[i] == -100);
-    require(ok, "input '{}' must have ids from 0 to {}, got {} at {}",
-            g.values[static_cast<size_t>(value)].name, limit - 1, ids[i], i);
+    require(ok, "input '{}' must have ids from 0 to {}, got {} at {}", g.values[value].name, limit - 1,
+            ids[i], i);
   }
 }
 

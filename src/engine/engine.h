@@ -50,7 +50,7 @@ class Engine final : public EngineCore {
   bool before_update() const override { return micro_ == config_.accumulation; }
   void require_idle(const char* call) override;
 
-  void recompile(const std::vector<char>& frozen, const std::vector<int64_t>& missed) override;
+  void recompile(const IdVector<ParamId, char>& frozen, const IdVector<ParamId, int64_t>& missed) override;
 
  private:
   enum class Reached { idle, forward_done, backward_done };

@@ -8,7 +8,7 @@
 namespace ds {
 
 // A bucket has states for the first time: its master is the parameter, the others are zero.
-void EngineCore::begin_states(size_t bucket) {
+void EngineCore::begin_states(BucketId bucket) {
   const BucketState& s = zero().buckets[bucket];
   std::vector<float> block(1 << 16);
   auto pieces = [&](auto&& body) {
@@ -28,15 +28,15 @@ void EngineCore::begin_states(size_t bucket) {
 void EngineCore::freeze(std::span<const int32_t> params, int32_t frozen) {
   guarded([] {});
   ensure_started();
-  std::vector<char> wanted = zero().frozen;
+  IdVector<ParamId, char> wanted = zero().frozen;
   agree(comm_, "ds_engine_freeze", [&] {
     begin_change("ds_engine_freeze");
     if (state_kinds_.size() == 1) raise(DS_ERROR_STATE, "an engine for inference alone trains no parameter");
     require(params.data() || params.empty(), "params must not be NULL with params_count {}", params.size());
     require(frozen == 0 || frozen == 1, "frozen must be 0 or 1, got {}", frozen);
-    for (int32_t p : params) {
+    for (ParamId p : ids_of<ParamId>(params)) {
       check_param(p);
-      wanted[static_cast<size_t>(p)] = static_cast<char>(frozen);
+      wanted[p] = static_cast<char>(frozen);
     }
   });
   compare_frozen(wanted);
@@ -45,7 +45,7 @@ void EngineCore::freeze(std::span<const int32_t> params, int32_t frozen) {
 }
 
 // Before anything changes: a plan of other parameters than the other ranks' is of no use.
-void EngineCore::compare_frozen(const std::vector<char>& mine) {
+void EngineCore::compare_frozen(const IdVector<ParamId, char>& mine) {
   std::vector<char> all(mine.size() * static_cast<size_t>(comm_.size()));
   comm_.all_gather(mine.data(), all.data(), mine.size(), "frozen parameters");
   for (size_t i = mine.size(); i < all.size(); ++i) {
@@ -57,30 +57,30 @@ void EngineCore::compare_frozen(const std::vector<char>& mine) {
 }
 
 // Updates that each parameter has had in this run. Only those of trained parameters grow.
-std::vector<int64_t> EngineCore::own_updates() const {
-  std::vector<int64_t> updates = updates_;
+IdVector<ParamId, int64_t> EngineCore::own_updates() const {
+  IdVector<ParamId, int64_t> updates = updates_;
   updates.resize(names_.size(), 0);
-  for (size_t p = 0; p < updates.size(); ++p) {
+  for (ParamId p : updates.ids()) {
     if (!zero().frozen[p]) updates[p] = scalars_.step - zero().missed[p];
   }
   return updates;
 }
 
 // updates: what own_updates() is to be. Collective.
-void EngineCore::set_trained(const std::vector<char>& frozen, std::vector<int64_t> updates) {
-  std::vector<size_t> without_states;
-  for (size_t b = 0; b < zero().buckets.size(); ++b) {
+void EngineCore::set_trained(const IdVector<ParamId, char>& frozen, IdVector<ParamId, int64_t> updates) {
+  std::vector<BucketId> without_states;
+  for (BucketId b : zero().buckets.ids()) {
     if (!zero().buckets[b].grad.empty()) continue;
     without_states.push_back(b);
-    for (const ParamPlace& p : zero().layout.buckets[b].params) updates[static_cast<size_t>(p.param)] = 0;
+    for (const ParamPlace& p : zero().layout.buckets[b].params) updates[p.param] = 0;
   }
-  std::vector<int64_t> missed(updates.size(), 0);
-  for (size_t p = 0; p < missed.size(); ++p) missed[p] = frozen[p] ? 0 : scalars_.step - updates[p];
+  IdVector<ParamId, int64_t> missed(updates.size(), 0);
+  for (ParamId p : missed.ids()) missed[p] = frozen[p] ? 0 : scalars_.step - updates[p];
   if (frozen != zero().frozen || missed != zero().missed) {
     guarded([&] { settle(); });
     recompile(frozen, missed);
     guarded([&] {
-      for (size_t b : without_states) {
+      for (BucketId b : without_states) {
         if (!zero().buckets[b].grad.empty()) begin_states(b);
       }
     });
@@ -90,7 +90,7 @@ void EngineCore::set_trained(const std::vector<char>& frozen, std::vector<int64_
 }
 
 // Those of a checkpoint's run, by parameter.
-std::vector<int64_t> EngineCore::updates_of(const CheckpointInfo& saved) const {
+IdVector<ParamId, int64_t> EngineCore::updates_of(const CheckpointInfo& saved) const {
   std::map<std::string_view, int64_t> late(saved.updates.begin(), saved.updates.end());
   std::vector<int64_t> out;
   for (const std::string& name : names_) {
@@ -102,8 +102,8 @@ std::vector<int64_t> EngineCore::updates_of(const CheckpointInfo& saved) const {
 
 std::vector<std::pair<std::string, int64_t>> EngineCore::named_updates() const {
   std::vector<std::pair<std::string, int64_t>> out;
-  std::vector<int64_t> updates = own_updates();
-  for (size_t p = 0; p < updates.size(); ++p) {
+  IdVector<ParamId, int64_t> updates = own_updates();
+  for (ParamId p : updates.ids()) {
     if (updates[p] != scalars_.step) out.emplace_back(names_[p], updates[p]);
   }
   return out;
@@ -111,14 +111,14 @@ std::vector<std::pair<std::string, int64_t>> EngineCore::named_updates() const {
 
 std::vector<std::string> EngineCore::frozen_names() const {
   std::vector<std::string> out;
-  for (size_t p = 0; p < zero().frozen.size(); ++p) {
+  for (ParamId p : zero().frozen.ids()) {
     if (zero().frozen[p]) out.push_back(names_[p]);
   }
   return out;
 }
 
 // By parameter, as ZeroPlan::frozen.
-std::vector<char> EngineCore::frozen_of(const CheckpointInfo& saved) const {
+IdVector<ParamId, char> EngineCore::frozen_of(const CheckpointInfo& saved) const {
   std::set<std::string_view> frozen(saved.frozen.begin(), saved.frozen.end());
   std::vector<char> out;
   for (const std::string& name : names_) out.push_back(frozen.count(name) != 0);
@@ -127,8 +127,8 @@ std::vector<char> EngineCore::frozen_of(const CheckpointInfo& saved) const {
 
 // The first parameter that is frozen either here or in the checkpoint; "" without one.
 std::string EngineCore::frozen_difference(const CheckpointInfo& saved) const {
-  std::vector<char> there = frozen_of(saved);
-  for (size_t p = 0; p < names_.size(); ++p) {
+  IdVector<ParamId, char> there = frozen_of(saved);
+  for (ParamId p : names_.ids()) {
     if (there[p] == zero().frozen[p]) continue;
     return fmt::format("parameter '{}' is {} there, {} here", names_[p], there[p] ? "frozen" : "trained",
                        there[p] ? "trained" : "frozen");

@@ -22,7 +22,8 @@ class InferenceEngine final : public EngineCore {
   std::string model_text() const override { return plan_.decode.graph.print(); }
   Executor& refresh() override { return *refresh_; }
   Decoding* decoding() override { return decoding_.get(); }
-  void recompile(const std::vector<char>&, const std::vector<int64_t>&) override {}  // freeze refuses it
+  void recompile(const IdVector<ParamId, char>&, const IdVector<ParamId, int64_t>&) override {
+  }  // freeze refuses it
   bool before_update() const override { return false; }
   void require_idle(const char*) override {}
   bool in_accumulation() const override { return false; }

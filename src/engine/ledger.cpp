@@ -7,12 +7,12 @@ namespace ds {
 // own master is a parameter.
 std::map<std::pair<Tier, std::string>, int64_t> EngineCore::state_bytes() const {
   std::map<std::pair<Tier, std::string>, int64_t> out;
-  std::vector<char> seen(placed().buffers.size(), 0);
+  IdVector<BufferId, char> seen(placed().buffers.size(), 0);
   auto add = [&](BufferId id, const std::string& kind) {
-    const Buffer& b = placed().buffers[static_cast<size_t>(id)];
+    const Buffer& b = placed().buffers[id];
     ensure(b.offset >= 0, "%{} has no place", b.name);
-    if (!seen[static_cast<size_t>(id)]) out[{b.tier, kind}] += b.bytes();
-    seen[static_cast<size_t>(id)] = 1;
+    if (!seen[id]) out[{b.tier, kind}] += b.bytes();
+    seen[id] = 1;
   };
   for (const BucketState& s : zero().buckets) {
     add(s.param.buffer, "param");

@@ -13,7 +13,7 @@ namespace ds {
 
 // Copies between the caller and a persistent buffer in any tier.
 void EngineCore::transfer_state(BufferId id, int64_t element, int64_t count, float* out, const float* in) {
-  const Buffer& b = placed().buffers[static_cast<size_t>(id)];
+  const Buffer& b = placed().buffers[id];
   if (b.tier == Tier::nvme) return transfer_file(b, element, count, out, in);
   std::byte* data = address(id) + element * size_of(b.dtype);
   if (in) narrow(b.dtype, in, count, data);
@@ -38,24 +38,24 @@ void EngineCore::transfer_file(const Buffer& b, int64_t element, int64_t count, 
 }
 
 // Without a buffer: what is not trained yet has no such state.
-StateRef EngineCore::state_ref(size_t bucket, StateKind kind) const {
+StateRef EngineCore::state_ref(BucketId bucket, StateKind kind) const {
   const BucketState& s = zero().buckets.at(bucket);
   if (kind == StateKind::master) return s.master;
   return s.states.empty() ? StateRef{} : s.states.at(static_cast<size_t>(kind) - 1);
 }
 
-void EngineCore::read_state(StateKind kind, size_t bucket, int64_t begin, int64_t count, float* out) {
+void EngineCore::read_state(StateKind kind, BucketId bucket, int64_t begin, int64_t count, float* out) {
   StateRef ref = state_ref(bucket, kind);
-  if (ref.buffer < 0) {
+  if (!ref.buffer.exists()) {
     std::fill_n(out, count, 0.0f);
   } else {
     transfer_state(ref.buffer, ref.first + begin - first(bucket), count, out, nullptr);
   }
 }
 
-void EngineCore::write_state(StateKind kind, size_t bucket, int64_t begin, int64_t count, const float* in) {
+void EngineCore::write_state(StateKind kind, BucketId bucket, int64_t begin, int64_t count, const float* in) {
   StateRef ref = state_ref(bucket, kind);
-  if (ref.buffer < 0) {
+  if (!ref.buffer.exists()) {
     dropped_ = dropped_ || std::any_of(in, in + count, [](float x) { return x != 0; });
     return;
   }
@@ -106,8 +106,9 @@ CheckpointInfo EngineCore::load(const std::string& folder) {
   guarded([&] { settle(); });
   std::string path = on_root(comm_, "checkpoint", [&] { return find_checkpoint(folder); });
   for (;;) {
-    const std::vector<char> frozen = zero().frozen;
-    const std::vector<int64_t> updates = state_kinds_.size() > 1 ? own_updates() : std::vector<int64_t>();
+    const IdVector<ParamId, char> frozen = zero().frozen;
+    const IdVector<ParamId, int64_t> updates =
+        state_kinds_.size() > 1 ? own_updates() : std::vector<int64_t>();
     try {
       return load_one(path);
     } catch (const Error& error) {  // of every rank, and unless it poisons before any state has changed
@@ -134,7 +135,7 @@ CheckpointInfo EngineCore::load_one(const std::string& path) {
   bool training = state_kinds_.size() > 1;  // only then does anything follow
   CheckpointInfo info;
   dropped_ = false;
-  const std::vector<char> frozen = zero().frozen;
+  const IdVector<ParamId, char> frozen = zero().frozen;
   overwrite([&] {
     info = load_checkpoint(*this, path, [&](const CheckpointInfo& saved) {
       if (training) follow_frozen(saved);

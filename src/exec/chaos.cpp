@@ -13,7 +13,7 @@ namespace {
 // Which buffer last began to use each byte of an arena.
 class Owners {
  public:
-  void take(int64_t begin, int64_t end, size_t owner) {
+  void take(int64_t begin, int64_t end, BufferId owner) {
     split(begin);
     split(end);
     pieces_.erase(pieces_.lower_bound(begin), pieces_.lower_bound(end));
@@ -21,7 +21,7 @@ class Owners {
   }
   // Calls fill(begin, end) for the bytes of the range that are still the owner's.
   template <typename F>
-  void each(int64_t begin, int64_t end, size_t owner, F&& fill) {
+  void each(int64_t begin, int64_t end, BufferId owner, F&& fill) {
     split(begin);
     split(end);
     for (auto it = pieces_.lower_bound(begin); it != pieces_.end() && it->first < end; ++it) {
@@ -39,7 +39,7 @@ class Owners {
     it->second.first = at;
     pieces_.emplace(at, tail);
   }
-  std::map<int64_t, std::pair<int64_t, size_t>> pieces_;  // begin -> (end, owner)
+  std::map<int64_t, std::pair<int64_t, BufferId>> pieces_;  // begin -> (end, owner)
 };
 
 class ChaosExecutor final : public Executor {
@@ -51,26 +51,24 @@ class ChaosExecutor final : public Executor {
 
   void run_to(InstrId end) override {
     take_tail();
-    if (position_ == 0 && end > 0) start();
-    std::deque<size_t> queues[kQueues];
-    for (InstrId i = position_; i < end; ++i) {
-      queues[static_cast<size_t>(program_.instrs[static_cast<size_t>(i)].queue)].push_back(
-          static_cast<size_t>(i));
-    }
-    bool ends = static_cast<size_t>(end) == program_.instrs.size();
+    if (position_ == InstrId(0) && end > position_) start();
+    PerQueue<std::deque<InstrId>> queues;
+    for (InstrId i : IdRange(position_, end)) queues[program_.instrs[i].queue].push_back(i);
+    bool ends = end == program_.instrs.past();
     while (left(queues, ends)) {
-      int q = pick(queues);
+      size_t q = pick(queues);
       if (q == kTail) {
         settle_one();
         continue;
       }
-      size_t i = queues[q].front();
-      queues[q].pop_front();
+      std::deque<InstrId>& queue = queues[static_cast<Queue>(q)];
+      InstrId i = queue.front();
+      queue.pop_front();
       step(i);
     }
-    tail_.insert(tail_.end(), queues[kWrite].begin(), queues[kWrite].end());
+    tail_.insert(tail_.end(), queues[Queue::write].begin(), queues[Queue::write].end());
     if (!context_.tail) settle();
-    position_ = ends ? 0 : end;
+    position_ = ends ? InstrId(0) : end;
   }
 
   void settle() override {
@@ -79,63 +77,63 @@ class ChaosExecutor final : public Executor {
 
   void abandon() override {
     settle();
-    position_ = 0;
+    position_ = InstrId(0);
   }
 
  private:
-  static constexpr int kWrite = static_cast<int>(Queue::write);
-  static constexpr int kTail = kQueues;  // saves of the run before
+  static constexpr size_t kWrite = static_cast<size_t>(Queue::write);
+  static constexpr size_t kTail = kQueues;  // saves of the run before
 
   // Is there more to do in this call? Saves at the end of a program may wait for the next run.
-  bool left(const std::deque<size_t>* queues, bool ends) const {
-    for (int q = 0; q < kQueues; ++q) {
+  bool left(const PerQueue<std::deque<InstrId>>& queues, bool ends) const {
+    for (size_t q = 0; q < kQueues; ++q) {
       if (!queues[q].empty() && !(ends && q == kWrite)) return true;
     }
     return false;
   }
 
   void settle_one() {
-    size_t i = tail_.front();
+    InstrId i = tail_.front();
     tail_.pop_front();
     transfer(i);
   }
 
   void start() {
     carried_.assign(program_.buffers.size(), 0);
-    for (size_t i : tail_) {
-      for (const Operand& o : program_.instrs[i].operands) carried_[static_cast<size_t>(o.buffer)] = 1;
+    for (InstrId i : tail_) {
+      for (const Operand& o : program_.instrs[i].operands) carried_[o.buffer] = 1;
     }
     done_.assign(program_.instrs.size(), 0);
     uses_.assign(program_.buffers.size(), 0);
     for (const Instr& in : program_.instrs) {
-      for (const Operand& o : in.operands) ++uses_[static_cast<size_t>(o.buffer)];
+      for (const Operand& o : in.operands) ++uses_[o.buffer];
     }
     owned_.assign(program_.buffers.size(), 0);
-    for (size_t b = 0; b < program_.buffers.size(); ++b) {
+    for (BufferId b : program_.buffers.ids()) {
       if (poisonable(b) && !carried_[b]) own(b);
     }
-    for (size_t b = 0; b < program_.buffers.size(); ++b) {
+    for (BufferId b : program_.buffers.ids()) {
       if (carried_[b] && poisonable(b)) own(b);
     }
-    for (size_t b = 0; b < program_.buffers.size(); ++b) {
+    for (BufferId b : program_.buffers.ids()) {
       if (poisonable(b) && !carried_[b]) poison(b);
     }
     owned_.assign(program_.buffers.size(), 0);
   }
 
-  bool poisonable(size_t b) const {
+  bool poisonable(BufferId b) const {
     const Buffer& buffer = program_.buffers[b];
     return buffer.residency == Residency::transient && buffer.tier != Tier::nvme && buffer.offset >= 0;
   }
 
-  void own(size_t b) {
+  void own(BufferId b) {
     const Buffer& buffer = program_.buffers[b];
     owned_[b] = 1;
     owners_[static_cast<int>(buffer.tier)].take(buffer.offset, buffer.offset + buffer.bytes(), b);
   }
 
   // Memory that another buffer has begun to use is left alone.
-  void poison(size_t b) {
+  void poison(BufferId b) {
     const Buffer& buffer = program_.buffers[b];
     std::byte* base =
         context_.memory.arena[static_cast<int>(buffer.tier)][static_cast<int>(buffer.residency)];
@@ -145,36 +143,35 @@ class ChaosExecutor final : public Executor {
         });
   }
 
-  bool ready(size_t i) const {
-    for (InstrId wait : program_.instrs[i].waits) {
-      if (wait >= 0 && !done_[static_cast<size_t>(wait)]) return false;
-      if (wait < 0 && in_tail(static_cast<size_t>(wait + static_cast<InstrId>(done_.size())))) return false;
+  bool ready(InstrId i) const {
+    for (const Wait& wait : program_.instrs[i].waits) {
+      if (wait.run_before ? in_tail(wait.instr) : !done_[wait.instr]) return false;
     }
     return true;
   }
-  bool in_tail(size_t i) const { return std::find(tail_.begin(), tail_.end(), i) != tail_.end(); }
+  bool in_tail(InstrId i) const { return std::find(tail_.begin(), tail_.end(), i) != tail_.end(); }
 
   // Of all that can go on, the queue (or kTail) that the order of the moment prefers. A new order is drawn
   // every 1 to 512 picks (by seed), so that now and then one queue runs far ahead of the others.
-  int pick(const std::deque<size_t>* queues) {
+  size_t pick(const PerQueue<std::deque<InstrId>>& queues) {
     std::array<uint32_t, 4> order = stream_.block(draws_++ >> (3 * stream_.seed % 10));
-    auto rank = [&](int q) { return order[static_cast<size_t>(q % 4)] >> (q / 4 * 16) & 0xFFFF; };
-    int best = tail_.empty() ? -1 : kTail;
-    for (int q = 0; q < kQueues; ++q) {
+    auto rank = [&](size_t q) { return order[q % 4] >> (q / 4 * 16) & 0xFFFF; };
+    constexpr size_t kNone = kTail + 1;
+    size_t best = tail_.empty() ? kNone : kTail;
+    for (size_t q = 0; q < kQueues; ++q) {
       bool behind = q == kWrite && !tail_.empty();
       if (queues[q].empty() || behind || !ready(queues[q].front())) continue;
-      if (best < 0 || rank(q) > rank(best)) best = q;
+      if (best == kNone || rank(q) > rank(best)) best = q;
     }
-    ensure(best >= 0, "no queue of program {} can go on: its waits form a circle", program_.name);
+    ensure(best != kNone, "no queue of program {} can go on: its waits form a circle", program_.name);
     return best;
   }
 
-  void step(size_t i) {
+  void step(InstrId i) {
     const Instr& in = program_.instrs[i];
-    if (context_.before_instr) context_.before_instr(i);
+    if (context_.before_instr) context_.before_instr(i.index());
     for (const Operand& o : in.operands) {
-      size_t b = static_cast<size_t>(o.buffer);
-      if (poisonable(b) && !owned_[b]) own(b);
+      if (poisonable(o.buffer) && !owned_[o.buffer]) own(o.buffer);
     }
     try {
       if (in.queue == Queue::read || in.queue == Queue::write) {
@@ -187,24 +184,23 @@ class ChaosExecutor final : public Executor {
     }
     done_[i] = 1;
     for (const Operand& o : in.operands) {
-      size_t b = static_cast<size_t>(o.buffer);
-      if (--uses_[b] == 0 && poisonable(b)) poison(b);
+      if (--uses_[o.buffer] == 0 && poisonable(o.buffer)) poison(o.buffer);
     }
   }
 
-  void transfer(size_t i) {
+  void transfer(InstrId i) {
     IoLane* lane = program_.instrs[i].queue == Queue::read ? context_.read_lane : context_.write_lane;
     lane->wait(lane->submit(io_request(launches_[i])));
   }
 
   RandomStream stream_;
   uint64_t draws_ = 0;
-  std::vector<char> done_;
+  IdVector<InstrId, char> done_;
   Owners owners_[2];  // transient arenas of device and host
-  std::vector<char> owned_;
-  std::deque<size_t> tail_;    // saves that a run left, in order
-  std::vector<char> carried_;  // buffers that they read when the run began
-  std::vector<int32_t> uses_;  // per buffer: operands still to come
+  IdVector<BufferId, char> owned_;
+  std::deque<InstrId> tail_;          // saves that a run left, in order
+  IdVector<BufferId, char> carried_;  // buffers that they read when the run began
+  IdVector<BufferId, int32_t> uses_;  // operands still to come
 };
 
 }  // namespace

@@ -16,9 +16,9 @@ class InOrderExecutor final : public Executor {
         tickets_(program.instrs.size(), 0),
         previous_(program.instrs.size(), 0),
         file_waits_(program.instrs.size()) {
-    for (size_t i = 0; i < program.instrs.size(); ++i) {
-      for (InstrId wait : program.instrs[i].waits) {
-        if (is_file(program_.instrs[index_of(wait)])) file_waits_[i].push_back(wait);
+    for (InstrId i : program.instrs.ids()) {
+      for (const Wait& wait : program.instrs[i].waits) {
+        if (is_file(program_.instrs[wait.instr])) file_waits_[i].push_back(wait);
       }
     }
   }
@@ -27,20 +27,20 @@ class InOrderExecutor final : public Executor {
 
   void run_to(InstrId end) override {
     take_tail();
-    if (position_ == 0 && end > 0) std::swap(previous_, tickets_);
+    if (position_ == InstrId(0) && end > position_) std::swap(previous_, tickets_);
     for (; position_ < end; ++position_) {
-      size_t i = static_cast<size_t>(position_);
-      if (context_.before_instr) context_.before_instr(i);
+      InstrId i = position_;
+      if (context_.before_instr) context_.before_instr(i.index());
       try {
         issue(i);
       } catch (const std::exception& error) {
         fail(i, error);
       }
     }
-    if (static_cast<size_t>(position_) == program_.instrs.size()) {
+    if (position_ == program_.instrs.past()) {
       if (last_.read != 0) context_.read_lane->wait(last_.read);
       if (!context_.tail) settle();
-      position_ = 0;
+      position_ = InstrId(0);
     }
   }
 
@@ -51,7 +51,7 @@ class InOrderExecutor final : public Executor {
   void abandon() override {
     if (last_.read != 0) context_.read_lane->wait(last_.read);
     settle();
-    position_ = 0;
+    position_ = InstrId(0);
   }
 
  private:
@@ -62,42 +62,36 @@ class InOrderExecutor final : public Executor {
 
   static bool is_file(const Instr& in) { return in.queue == Queue::read || in.queue == Queue::write; }
 
-  // Index of the instruction that a wait names, in this run or the one before.
-  size_t index_of(InstrId wait) const {
-    return static_cast<size_t>(wait < 0 ? wait + static_cast<InstrId>(program_.instrs.size()) : wait);
-  }
-
-  Tickets awaited(size_t i) const {
+  Tickets awaited(InstrId i) const {
     Tickets t;
-    for (InstrId wait : file_waits_[i]) {
-      size_t at = index_of(wait);
-      uint64_t ticket = wait < 0 ? previous_[at] : tickets_[at];
-      uint64_t& latest = program_.instrs[at].queue == Queue::read ? t.read : t.write;
+    for (const Wait& wait : file_waits_[i]) {
+      uint64_t ticket = (wait.run_before ? previous_ : tickets_)[wait.instr];
+      uint64_t& latest = program_.instrs[wait.instr].queue == Queue::read ? t.read : t.write;
       latest = std::max(latest, ticket);
     }
     return t;
   }
 
   // Waits for what instruction i awaits; may be called when this executor is no more: lanes live longer.
-  auto waiter(size_t i) const {
+  auto waiter(InstrId i) const {
     return [t = awaited(i), read = context_.read_lane, write = context_.write_lane] {
       if (t.read != 0) read->wait(t.read);
       if (t.write != 0) write->wait(t.write);
     };
   }
 
-  void issue(size_t i) {
+  void issue(InstrId i) {
     const Instr& in = program_.instrs[i];
     if (is_file(in)) return submit(i);
     if (!file_waits_[i].empty()) waiter(i)();
-    if ((i & 15) == 0) context_.comm->tick();
+    if (i.number() % 16 == 0) context_.comm->tick();
     if (!context_.trace) return perform(i);
     int64_t begin = now_ns();
     perform(i);
     context_.trace->span(queue_name(in.queue), launches_[i].label, begin, now_ns());
   }
 
-  void submit(size_t i) {
+  void submit(InstrId i) {
     IoRequest request = io_request(launches_[i]);
     if (!file_waits_[i].empty()) request.ready = waiter(i);
     bool read = program_.instrs[i].queue == Queue::read;
@@ -105,8 +99,8 @@ class InOrderExecutor final : public Executor {
     (read ? last_.read : last_.write) = tickets_[i];
   }
 
-  std::vector<uint64_t> tickets_, previous_;  // of file instructions in this run and the one before
-  std::vector<std::vector<InstrId>> file_waits_;
+  IdVector<InstrId, uint64_t> tickets_, previous_;  // of file instructions in this run and the one before
+  IdVector<InstrId, std::vector<Wait>> file_waits_;
   Tickets last_;
 };
 

@@ -71,7 +71,7 @@ class Executor {
   // Runs instructions [position, end) and stops; end = number of instructions finishes the program and
   // rewinds. Any failure leaves the executor unusable.
   virtual void run_to(InstrId end) = 0;
-  void run() { run_to(static_cast<InstrId>(program_.instrs.size())); }
+  void run() { run_to(program_.instrs.past()); }
   // Ends the saves that the last run left in flight. Call it before memory or files are read from outside.
   virtual void settle() = 0;
   InstrId position() const { return position_; }
@@ -90,21 +90,21 @@ class Executor {
 
  protected:
   Executor(const Program& program, ExecContext context);
-  void perform(size_t index);  // compute, host, comm, copy: here and now
+  void perform(InstrId index);  // compute, host, comm, copy: here and now
   void collect(const Launch& launch);
   void copy(const Launch& launch);
   IoRequest io_request(const Launch& launch);  // read, write
   void leave_out(const Launch& launch);
   void check_launch(const Launch& launch);
-  void fail(size_t index, const std::exception& error);  // rethrows with the instruction's name
+  void fail(InstrId index, const std::exception& error);  // rethrows with the instruction's name
   void take_tail();   // a run begins or goes on: ends what another executor left in flight
   void leave_tail();  // for destructors: settles, errors stay with the lane
 
   const Program& program_;
   ExecContext context_;
-  std::vector<Launch> launches_;
+  IdVector<InstrId, Launch> launches_;
   std::vector<int64_t> extents_;  // per micro-step
-  InstrId position_ = 0;
+  InstrId position_{0};
   bool check_ = false;
   std::string first_bad_;
   std::map<std::string, CommCount> copies_;

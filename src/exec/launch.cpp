@@ -13,7 +13,7 @@ bool has_kernel(const InstrDef& def) {
 }
 
 TensorView make_view(const Program& program, const Memory& memory, const Operand& o) {
-  const Buffer& buffer = program.buffers[static_cast<size_t>(o.buffer)];
+  const Buffer& buffer = program.buffers[o.buffer];
   TensorView view;
   view.dtype = o.type.dtype;
   view.rank = static_cast<int>(o.type.shape.rank());
@@ -79,7 +79,7 @@ Executor::Executor(const Program& program, ExecContext context)
     Launch launch;
     launch.instr = &in;
     for (const Operand& o : in.operands) {
-      if (program.buffers[static_cast<size_t>(o.buffer)].holds == Holds::scalars) continue;
+      if (program.buffers[o.buffer].holds == Holds::scalars) continue;
       launch.operands.push_back(&o);
       launch.views.push_back(make_view(program, context_.memory, o));
       launch.inputs += o.access == Access::read ? 1 : 0;
@@ -90,8 +90,7 @@ Executor::Executor(const Program& program, ExecContext context)
     launch.model =
         in.def->kind == Kind::model && in.queue == Queue::compute && program.phase(in) != Phase::update;
     launch.label = in.def->name;
-    if (!in.operands.empty())
-      launch.label += " " + program.buffers[static_cast<size_t>(in.operands.back().buffer)].name;
+    if (!in.operands.empty()) launch.label += " " + program.buffers[in.operands.back().buffer].name;
     micros = std::max(micros, in.micro + 1);
     launches_.push_back(std::move(launch));
   }
@@ -119,12 +118,12 @@ void Executor::leave_out(const Launch& launch) {
   for (size_t k = static_cast<size_t>(launch.inputs); k < launch.views.size(); ++k) {
     const TensorView& view = launch.views[k];
     std::memset(view.data, 0, static_cast<size_t>(view.numel() * size_of(view.dtype)));
-    bool loss = program_.buffers[static_cast<size_t>(launch.operands[k]->buffer)].holds == Holds::loss;
+    bool loss = program_.buffers[launch.operands[k]->buffer].holds == Holds::loss;
     if (loss) std::memcpy(view.data, &kNoLeaf, sizeof kNoLeaf);
   }
 }
 
-void Executor::perform(size_t index) {
+void Executor::perform(InstrId index) {
   const Launch& launch = launches_[index];
   const Instr& in = *launch.instr;
   std::span<const TensorView> views(launch.views);
@@ -185,7 +184,7 @@ IoRequest Executor::io_request(const Launch& launch) {
   IoRequest request;
   request.write = write;
   request.file = context_.memory.file;
-  const Buffer& extent = program_.buffers[static_cast<size_t>(file.buffer)];
+  const Buffer& extent = program_.buffers[file.buffer];
   request.offset = extent.offset + file.begin;
   if (extent.residency == Residency::transient)  // the file holds one arena after the other
     request.offset += program_.arenas[static_cast<int>(Tier::nvme)].persistent;
@@ -200,9 +199,8 @@ void Executor::check_launch(const Launch& launch) {
   for (size_t k = static_cast<size_t>(launch.inputs); k < launch.views.size(); ++k) {
     if (finite(launch.views[k])) continue;
     const Operand& o = *launch.operands[k];
-    first_bad_ =
-        fmt::format("{} of {} in micro-step {}", program_.buffers[static_cast<size_t>(o.buffer)].name,
-                    launch.instr->def->name, launch.instr->micro);
+    first_bad_ = fmt::format("{} of {} in micro-step {}", program_.buffers[o.buffer].name,
+                             launch.instr->def->name, launch.instr->micro);
     return;
   }
 }
@@ -223,7 +221,7 @@ void Executor::leave_tail() {
   context_.tail->owner = nullptr;
 }
 
-void Executor::fail(size_t index, const std::exception& error) {
+void Executor::fail(InstrId index, const std::exception& error) {
   const auto* known = dynamic_cast<const Error*>(&error);
   throw Error(known ? known->status() : DS_ERROR_INTERNAL,
               fmt::format("rank {}, {} instruction {} ({}): {}", program_.rank, program_.name, index,

@@ -16,17 +16,16 @@ class TierMover {
       : splice_(program),
         builder_(std::move(program)),
         options_(options),
-        last_use_(builder_.program().buffers.size(), 0),
-        resident_(builder_.program().buffers.size(), -1) {
-    const std::vector<Instr>& instrs = builder_.program().instrs;
-    for (size_t i = 0; i < instrs.size(); ++i) {
-      for (const Operand& o : instrs[i].operands) last_use_[static_cast<size_t>(o.buffer)] = i;
+        last_use_(builder_.program().buffers.size(), InstrId(0)),
+        resident_(builder_.program().buffers.size()) {
+    const IdVector<InstrId, Instr>& instrs = builder_.program().instrs;
+    for (InstrId i : instrs.ids()) {
+      for (const Operand& o : instrs[i].operands) last_use_[o.buffer] = i;
     }
   }
 
   Program run() {
-    size_t count = builder_.program().instrs.size();
-    for (size_t i = 0; i < count; ++i) {
+    for (InstrId i : builder_.program().instrs.ids()) {
       choose_queue(builder_.program().instrs[i]);
       size_t operands = builder_.program().instrs[i].operands.size();
       for (size_t k = 0; k < operands; ++k) move(i, k);
@@ -47,7 +46,7 @@ class TierMover {
     }
   }
 
-  void move(size_t index, size_t k) {
+  void move(InstrId index, size_t k) {
     const Instr in = builder_.program().instrs[index];
     Operand o = in.operands[k];
     Tier wanted = in.queue == Queue::host ? Tier::host : Tier::device;
@@ -67,14 +66,14 @@ class TierMover {
   }
 
   // Host slot of a file operand with a load before and a save after, as the access asks.
-  Operand file_to_host(size_t index, const Instr& in, const Operand& o) {
+  Operand file_to_host(InstrId index, const Instr& in, const Operand& o) {
     int64_t bytes = o.bytes(builder_.program().bound);
     int64_t unit = size_of(o.type.dtype);
     int64_t skip = o.begin % options_.file_alignment;
     ensure(skip == 0 || o.access == Access::read, "'{}' writes %{} at byte {}, not a multiple of {}",
            in.def->name, builder_.buffer(o.buffer).name, o.begin, options_.file_alignment);
     BufferId held = slot_of(index, o);
-    bool loaded = held >= 0;
+    bool loaded = held.exists();
     int64_t numel = (skip + bytes) / unit;
     BufferId slot = loaded ? held
                            : builder_.transient(builder_.buffer(o.buffer).name + ".slot", o.type.dtype, numel,
@@ -85,27 +84,27 @@ class TierMover {
     Operand near = flat(builder_.buffer(slot), slot, (used.begin - skip) / unit, numel, Access::write);
     Operand file = flat(builder_.buffer(o.buffer), o.buffer, (o.begin - skip) / unit, numel, Access::read);
     if (o.access != Access::write && !loaded) splice_.before(index, transfer(Op::load, in, file, near));
-    if (!loaded && stays(index, o)) resident_[static_cast<size_t>(o.buffer)] = slot;
+    if (!loaded && stays(index, o)) resident_[o.buffer] = slot;
     if (o.access != Access::read && whole(o)) written_ = {o.buffer, slot, index};
     if (o.access != Access::read) save(index, o.buffer, transfer(Op::save, in, near, file));
     return used;
   }
 
   // The last save of a whole resident buffer replaces those before it.
-  void save(size_t index, BufferId file, Instr instr) {
-    if (options_.save_every_write || resident_[static_cast<size_t>(file)] < 0 || !whole(instr.operands[1])) {
+  void save(InstrId index, BufferId file, Instr instr) {
+    if (options_.save_every_write || !resident_[file].exists() || !whole(instr.operands[1])) {
       splice_.after(index, std::move(instr));
     } else {
       last_saves_.insert_or_assign(file, std::make_pair(index, std::move(instr)));
     }
   }
 
-  // A slot with the operand's bytes: a resident one, or that of the instruction just before. -1: none.
-  BufferId slot_of(size_t index, const Operand& o) const {
-    BufferId resident = resident_[static_cast<size_t>(o.buffer)];
-    if (resident >= 0) return resident;
+  // A slot with the operand's bytes: a resident one, or that of the instruction just before.
+  BufferId slot_of(InstrId index, const Operand& o) const {
+    BufferId resident = resident_[o.buffer];
+    if (resident.exists()) return resident;
     bool near = written_.buffer == o.buffer && written_.index + 1 == index && o.access == Access::read;
-    return near ? written_.slot : -1;
+    return near ? written_.slot : BufferId();
   }
 
   bool whole(const Operand& o) {
@@ -113,9 +112,9 @@ class TierMover {
   }
 
   // Takes room for the buffer when it may stay in its slot after instruction `index`.
-  bool stays(size_t index, const Operand& o) {
+  bool stays(InstrId index, const Operand& o) {
     const Buffer& buffer = builder_.buffer(o.buffer);
-    bool again = last_use_[static_cast<size_t>(o.buffer)] > index;
+    bool again = last_use_[o.buffer] > index;
     if (o.access == Access::read || !whole(o) || !again) return false;
     if (taken_ + buffer.bytes() > options_.resident_bytes) return false;
     taken_ += buffer.bytes();
@@ -123,7 +122,7 @@ class TierMover {
   }
 
   // Copy of an operand in the other memory, with a fetch or store before and after.
-  Operand copy(size_t index, const Instr& in, const Operand& o, Tier wanted) {
+  Operand copy(InstrId index, const Instr& in, const Operand& o, Tier wanted) {
     const Buffer& home = builder_.buffer(o.buffer);
     int64_t numel = o.type.shape.numel(builder_.program().bound);
     bool to_device = wanted == Tier::device;
@@ -154,15 +153,15 @@ class TierMover {
   Splice splice_;
   ProgramBuilder builder_;
   TierOptions options_;
-  std::vector<size_t> last_use_;    // per buffer of the program as given
-  std::vector<BufferId> resident_;  // per such buffer: the slot that holds all of it; -1 when none does
+  IdVector<BufferId, InstrId> last_use_;   // of buffers of the program as given
+  IdVector<BufferId, BufferId> resident_;  // of such a buffer: the slot that holds all of it
   struct Written {
-    BufferId buffer = -1, slot = -1;
-    size_t index = 0;
+    BufferId buffer, slot;
+    InstrId index;
   };
   Written written_;    // the last whole file buffer that an instruction wrote
   int64_t taken_ = 0;  // bytes of resident slots
-  std::map<BufferId, std::pair<size_t, Instr>> last_saves_;  // of resident buffers: behind which instruction
+  std::map<BufferId, std::pair<InstrId, Instr>> last_saves_;  // of resident buffers: behind which instruction
 };
 
 }  // namespace

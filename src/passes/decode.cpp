@@ -9,8 +9,6 @@
 namespace ds {
 namespace {
 
-size_t at(ValueId value) { return static_cast<size_t>(value); }
-
 class Rewriter {
  public:
   Rewriter(const Graph& from, const DecodeOptions& options)
@@ -18,27 +16,27 @@ class Rewriter {
         options_(options),
         readers_(from.values.size(), 0),
         needed_(from.nodes.size(), 0),
-        of_(from.values.size(), -1) {
+        of_(from.values.size()) {
     if (options.by_length) length_of_text_ = [this] { return length(); };
   }
 
   Graph run() {
-    ensure(from_.backward_begin < 0, "graph '{}' is decoded after differentiate", from_.name);
+    ensure(!from_.backward_begin.exists(), "graph '{}' is decoded after differentiate", from_.name);
     check_logits();
     find_needed();
     ValueId head = begin_of_head();
     start();
-    for (size_t i = 0; i < from_.nodes.size(); ++i) {
+    for (NodeId i : from_.nodes.ids()) {
       if (!needed_[i]) continue;
       add(from_.nodes[i]);
       if (from_.nodes[i].out[0] == head) last_row(head);
     }
-    to_.add_output(of_[at(from_.outputs[1])]);
+    to_.add_output(of_[from_.outputs[1]]);
     return std::move(to_);
   }
 
  private:
-  const std::string& name(ValueId value) const { return from_.values[at(value)].name; }
+  const std::string& name(ValueId value) const { return from_.values[value].name; }
 
   void check_logits() const {
     if (from_.outputs.size() < 2) {
@@ -54,14 +52,14 @@ class Rewriter {
   }
 
   void read(ValueId value) {
-    ++readers_[at(value)];
-    NodeId producer = from_.values[at(value)].producer;
-    if (producer >= 0) needed_[static_cast<size_t>(producer)] = 1;
+    ++readers_[value];
+    NodeId producer = from_.values[value].producer;
+    if (producer.exists()) needed_[producer] = 1;
   }
 
   void find_needed() {
     read(from_.outputs[1]);
-    for (size_t i = from_.nodes.size(); i-- > 0;) {
+    for (NodeId i = from_.nodes.last(); i.exists(); --i) {
       const Node& node = from_.nodes[i];
       if (!needed_[i]) continue;
       for (size_t k = 0; k < inputs_of(node); ++k) read(node.in[k]);
@@ -73,10 +71,10 @@ class Rewriter {
   ValueId begin_of_head() const {
     ValueId value = from_.outputs[1];
     while (true) {
-      NodeId producer = from_.values[at(value)].producer;
-      if (producer < 0) return value;
-      const Node& node = from_.nodes[static_cast<size_t>(producer)];
-      if (op(node.op).rows != Rows::same_of_one || readers_[at(value)] != 1) return value;
+      NodeId producer = from_.values[value].producer;
+      if (!producer.exists()) return value;
+      const Node& node = from_.nodes[producer];
+      if (op(node.op).rows != Rows::same_of_one || readers_[value] != 1) return value;
       value = node.in[0];
     }
   }
@@ -85,18 +83,18 @@ class Rewriter {
     to_.name = from_.name + ".decode";
     to_.bound = options_.chunk;
     for (ValueId input : from_.inputs) {
-      if (readers_[at(input)] > 0) of_[at(input)] = to_.add_input(name(input), from_.type(input));
+      if (readers_[input] > 0) of_[input] = to_.add_input(name(input), from_.type(input));
     }
     positions_ = to_.add_input(kDecodePositions, {DS_DTYPE_I32, {Dim::n()}});
     for (const Parameter& p : from_.params) {
-      of_[at(p.value)] = to_.add_param(p.name, from_.type(p.value), p.init);
+      of_[p.value] = to_.add_param(p.name, from_.type(p.value), p.init);
     }
   }
 
   void add(const Node& node) {
     const OpDef& row = op(node.op);
     std::vector<ValueId> in;
-    for (size_t k = 0; k < inputs_of(node); ++k) in.push_back(of_[at(node.in[k])]);
+    for (size_t k = 0; k < inputs_of(node); ++k) in.push_back(of_[node.in[k]]);
     ValueId first;
     if (row.decode) {
       DecodeContext context{to_, from_, node, std::move(in), options_.positions, positions_, length_of_text_};
@@ -107,7 +105,7 @@ class Rewriter {
       raise(DS_ERROR_UNSUPPORTED, "text cannot be continued with value %{}: operation '{}' mixes rows",
             name(node.out[0]), node.op);
     }
-    for (size_t k = 0; k < node.out.size(); ++k) of_[at(node.out[k])] = first + static_cast<ValueId>(k);
+    for (size_t k = 0; k < node.out.size(); ++k) of_[node.out[k]] = first + static_cast<int32_t>(k);
   }
 
   static size_t inputs_of(const Node& node) {
@@ -116,21 +114,19 @@ class Rewriter {
   }
 
   ValueId length() {
-    if (length_ < 0) length_ = to_.add_input(kDecodeLength, {DS_DTYPE_I32, {1}});
+    if (!length_.exists()) length_ = to_.add_input(kDecodeLength, {DS_DTYPE_I32, {1}});
     return length_;
   }
 
-  void last_row(ValueId value) {
-    of_[at(value)] = to_.add("last_row", {of_[at(value)]}, {}, name(value) + ".last");
-  }
+  void last_row(ValueId value) { of_[value] = to_.add("last_row", {of_[value]}, {}, name(value) + ".last"); }
 
   const Graph& from_;
   const DecodeOptions& options_;
   Graph to_;
-  std::vector<int> readers_;  // of values, for the logits
-  std::vector<char> needed_;
-  std::vector<ValueId> of_;  // per value of from_
-  ValueId positions_ = -1, length_ = -1;
+  IdVector<ValueId, int> readers_;  // for the logits
+  IdVector<NodeId, char> needed_;
+  IdVector<ValueId, ValueId> of_;  // of a value of from_
+  ValueId positions_, length_;
   std::function<ValueId()> length_of_text_;  // DecodeContext::length
 };
 

@@ -6,26 +6,25 @@
 namespace ds {
 
 int fuse_head(Graph& graph, int64_t fewest_words) {
-  std::vector<int> readers = count_readers(graph);
-  for (ValueId out : graph.outputs) --readers[static_cast<size_t>(out)];  // an output does not keep the pair
+  IdVector<ValueId, int> readers = count_readers(graph);
+  for (ValueId out : graph.outputs) --readers[out];  // an output does not keep the pair
   int replaced = 0;
-  for (size_t i = 0; i < graph.nodes.size(); ++i) {
+  for (NodeId i : graph.nodes.ids()) {
     const Node& loss = graph.nodes[i];
     const std::string& over_linear = op(loss.op).over_linear;
-    if (over_linear.empty() || readers[static_cast<size_t>(loss.in[0])] != 1) continue;
-    NodeId producer = graph.values[static_cast<size_t>(loss.in[0])].producer;
-    if (producer < 0) continue;
-    const Node& head = graph.nodes[static_cast<size_t>(producer)];
+    if (over_linear.empty() || readers[loss.in[0]] != 1) continue;
+    NodeId producer = graph.values[loss.in[0]].producer;
+    if (!producer.exists()) continue;
+    const Node& head = graph.nodes[producer];
     bool plain = op(head.op).linear && head.in.size() == 2 && head.attrs.integer_or("transposed", 0) == 0;
     if (!plain || graph.type(head.in[1]).shape[0].extent < fewest_words) continue;
     Node fused{over_linear, {head.in[0], head.in[1], loss.in[1]}, loss.out, {}};
     std::vector<TensorType> in;
     for (ValueId value : fused.in) in.push_back(graph.type(value));
     std::vector<TensorType> types = op(fused.op).infer(in, fused.attrs);
-    const std::string name = graph.values[static_cast<size_t>(loss.out[0])].name;
+    const std::string name = graph.values[loss.out[0]].name;
     for (size_t k = fused.out.size(); k < types.size(); ++k) {
-      fused.out.push_back(
-          graph.append_value({unique_name(graph, name + ".room"), types[k], static_cast<NodeId>(i)}));
+      fused.out.push_back(graph.append_value({unique_name(graph, name + ".room"), types[k], i}));
     }
     graph.nodes[i] = std::move(fused);
     ++replaced;

@@ -66,26 +66,26 @@ class FreeList {
 };
 
 struct Lifetime {
-  int64_t first = -1, last = -1;
+  InstrId first, last;
 };
 
-std::vector<Lifetime> lifetimes(const Program& program) {
-  std::vector<Lifetime> out(program.buffers.size());
-  for (size_t i = 0; i < program.instrs.size(); ++i) {
+IdVector<BufferId, Lifetime> lifetimes(const Program& program) {
+  IdVector<BufferId, Lifetime> out(program.buffers.size());
+  for (InstrId i : program.instrs.ids()) {
     for (const Operand& o : program.instrs[i].operands) {
-      Lifetime& life = out[static_cast<size_t>(o.buffer)];
-      if (life.first < 0) life.first = static_cast<int64_t>(i);
-      life.last = static_cast<int64_t>(i);
+      Lifetime& life = out[o.buffer];
+      if (!life.first.exists()) life.first = i;
+      life.last = i;
     }
   }
   return out;
 }
 
-std::vector<char> touched_by_files(const Program& program) {
-  std::vector<char> out(program.buffers.size(), 0);
+IdVector<BufferId, char> touched_by_files(const Program& program) {
+  IdVector<BufferId, char> out(program.buffers.size(), 0);
   for (const Instr& in : program.instrs) {
     if (in.queue != Queue::read && in.queue != Queue::write) continue;
-    for (const Operand& o : in.operands) out[static_cast<size_t>(o.buffer)] = 1;
+    for (const Operand& o : in.operands) out[o.buffer] = 1;
   }
   return out;
 }
@@ -93,13 +93,13 @@ std::vector<char> touched_by_files(const Program& program) {
 }  // namespace
 
 void assign_offsets(Program& program, const OffsetOptions& options) {
-  std::vector<char> files = touched_by_files(program);
-  auto unit = [&](size_t b) {
+  IdVector<BufferId, char> files = touched_by_files(program);
+  auto unit = [&](BufferId b) {
     bool file = files[b] || program.buffers[b].tier == Tier::nvme;
     return file ? options.file_alignment : options.alignment;
   };
   for (ArenaSizes& a : program.arenas) a = {};
-  for (size_t b = 0; b < program.buffers.size(); ++b) {
+  for (BufferId b : program.buffers.ids()) {
     Buffer& buffer = program.buffers[b];
     if (buffer.residency != Residency::persistent) continue;
     int64_t& size = program.arenas[static_cast<int>(buffer.tier)].persistent;
@@ -108,23 +108,23 @@ void assign_offsets(Program& program, const OffsetOptions& options) {
     buffer.offset = round_up(size, align);
     size = buffer.offset + round_up(buffer.bytes(), align);
   }
-  std::vector<Lifetime> lives = lifetimes(program);
-  std::vector<std::vector<BufferId>> starts(program.instrs.size()), ends(program.instrs.size());
-  for (size_t b = 0; b < program.buffers.size(); ++b) {
-    if (program.buffers[b].residency != Residency::transient || lives[b].first < 0) continue;
-    starts[static_cast<size_t>(lives[b].first)].push_back(static_cast<BufferId>(b));
-    ends[static_cast<size_t>(lives[b].last)].push_back(static_cast<BufferId>(b));
+  IdVector<BufferId, Lifetime> lives = lifetimes(program);
+  IdVector<InstrId, std::vector<BufferId>> starts(program.instrs.size()), ends(program.instrs.size());
+  for (BufferId b : program.buffers.ids()) {
+    if (program.buffers[b].residency != Residency::transient || !lives[b].first.exists()) continue;
+    starts[lives[b].first].push_back(b);
+    ends[lives[b].last].push_back(b);
   }
   FreeList arenas[3];
-  for (size_t i = 0; i < program.instrs.size(); ++i) {
+  for (InstrId i : program.instrs.ids()) {
     for (BufferId id : starts[i]) {
-      Buffer& buffer = program.buffers[static_cast<size_t>(id)];
-      int64_t align = unit(static_cast<size_t>(id));
+      Buffer& buffer = program.buffers[id];
+      int64_t align = unit(id);
       buffer.offset = arenas[static_cast<int>(buffer.tier)].take(round_up(buffer.bytes(), align), align);
     }
     for (BufferId id : ends[i]) {
-      Buffer& buffer = program.buffers[static_cast<size_t>(id)];
-      int64_t align = unit(static_cast<size_t>(id));
+      Buffer& buffer = program.buffers[id];
+      int64_t align = unit(id);
       arenas[static_cast<int>(buffer.tier)].give(buffer.offset, round_up(buffer.bytes(), align));
     }
   }
@@ -132,28 +132,27 @@ void assign_offsets(Program& program, const OffsetOptions& options) {
 }
 
 int64_t transient_lower_bound(const Program& program, Tier tier) {
-  std::vector<Lifetime> lives = lifetimes(program);
-  std::vector<int64_t> change(program.instrs.size() + 1, 0);
-  for (size_t b = 0; b < program.buffers.size(); ++b) {
+  IdVector<BufferId, Lifetime> lives = lifetimes(program);
+  IdVector<InstrId, int64_t> change(program.instrs.size() + 1, 0);
+  for (BufferId b : program.buffers.ids()) {
     const Buffer& buffer = program.buffers[b];
-    if (buffer.residency != Residency::transient || buffer.tier != tier || lives[b].first < 0) continue;
-    change[static_cast<size_t>(lives[b].first)] += buffer.bytes();
-    change[static_cast<size_t>(lives[b].last) + 1] -= buffer.bytes();
+    if (buffer.residency != Residency::transient || buffer.tier != tier || !lives[b].first.exists()) continue;
+    change[lives[b].first] += buffer.bytes();
+    change[lives[b].last + 1] -= buffer.bytes();
   }
   int64_t live = 0, peak = 0;
   for (int64_t c : change) peak = std::max(peak, live += c);
   return peak;
 }
 
-std::vector<int64_t> live_parameters(const Program& program) {
-  std::vector<Lifetime> lives = lifetimes(program);
-  std::vector<int64_t> live(program.instrs.size(), 0);
+IdVector<InstrId, int64_t> live_parameters(const Program& program) {
+  IdVector<BufferId, Lifetime> lives = lifetimes(program);
+  IdVector<InstrId, int64_t> live(program.instrs.size(), 0);
   for (const Instr& in : program.instrs) {
-    if (in.bucket < 0 || in.def->encodes) continue;
-    size_t b = static_cast<size_t>(in.operands.at(1).buffer);
+    if (!in.bucket.exists() || in.def->encodes) continue;
+    BufferId b = in.operands.at(1).buffer;
     if (program.buffers[b].residency != Residency::transient) continue;
-    for (int64_t i = lives[b].first; i <= lives[b].last; ++i)
-      live[static_cast<size_t>(i)] += program.buffers[b].numel;
+    for (InstrId i = lives[b].first; i <= lives[b].last; ++i) live[i] += program.buffers[b].numel;
   }
   return live;
 }

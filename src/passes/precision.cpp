@@ -13,22 +13,22 @@ bool floating(DType dtype) {
 }  // namespace
 
 void set_precision(Graph& graph, DType compute) {
-  ensure(graph.backward_begin < 0, "precision of graph '{}' is set after differentiate", graph.name);
+  ensure(!graph.backward_begin.exists(), "precision of graph '{}' is set after differentiate", graph.name);
   for (Value& value : graph.values) {
-    if (value.producer < 0 && floating(value.type.dtype)) value.type.dtype = compute;
+    if (!value.producer.exists() && floating(value.type.dtype)) value.type.dtype = compute;
   }
   for (const Node& node : graph.nodes) {
     std::vector<TensorType> in;
     for (ValueId id : node.in) in.push_back(graph.type(id));
     std::vector<TensorType> out = op(node.op).infer(in, node.attrs);
-    for (size_t k = 0; k < out.size(); ++k) graph.values[static_cast<size_t>(node.out[k])].type = out[k];
+    for (size_t k = 0; k < out.size(); ++k) graph.values[node.out[k]].type = out[k];
   }
 }
 
 void cast_output(Graph& graph, size_t index) {
   ValueId value = graph.outputs.at(index);
   if (graph.type(value).dtype == DS_DTYPE_F32) return;
-  std::string name = unique_name(graph, graph.values[static_cast<size_t>(value)].name + ".f32");
+  std::string name = unique_name(graph, graph.values[value].name + ".f32");
   graph.outputs[index] = graph.add("cast", {value}, {{"dtype", std::string("f32")}}, name);
 }
 

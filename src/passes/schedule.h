@@ -32,7 +32,7 @@ void assign_offsets(Program& program, const OffsetOptions& options);
 void insert_waits(Program& program);
 
 // Whole-parameter elements of partitioned buckets live at each instruction (for reports and tests).
-std::vector<int64_t> live_parameters(const Program& program);
+IdVector<InstrId, int64_t> live_parameters(const Program& program);
 // Largest sum of live transient bytes of a tier over the program: no assignment of offsets can be smaller.
 int64_t transient_lower_bound(const Program& program, Tier tier);
 

@@ -13,20 +13,22 @@ class Syncer {
 
   void run() {
     for (Instr& in : program_.instrs) in.waits.clear();
-    for (InstrId base : {InstrId{0}, count()}) {
-      for (InstrId i = 0; i < count(); ++i) enter(base, i);
+    for (bool second : {false, true}) {
+      for (InstrId i : program_.instrs.ids()) enter(second, i);
       order_.end_run();
     }
   }
 
  private:
-  InstrId count() const { return static_cast<InstrId>(program_.instrs.size()); }
+  int32_t count() const { return program_.instrs.past().number(); }
+  // The number of an instruction in the first or the second run.
+  InstrId entered(InstrId i, bool second) const { return second ? i + count() : i; }
 
-  void enter(InstrId base, InstrId i) {
-    Instr& in = program_.instrs[static_cast<size_t>(i)];
-    InstrId id = base + i;
+  void enter(bool second, InstrId i) {
+    Instr& in = program_.instrs[i];
+    InstrId id = entered(i, second);
     order_.begin(id, in.queue);
-    for (InstrId wait : in.waits) order_.wait(base + wait);
+    for (const Wait& wait : in.waits) order_.wait(entered(wait.instr, second && !wait.run_before));
     conflicts_.clear();
     for (const Operand& o : in.operands) {
       PhysicalRange r = physical_range(program_, in, o);
@@ -37,7 +39,8 @@ class Syncer {
     for (InstrId earlier : conflicts_) {
       if (earlier == id || order_.covered(earlier)) continue;
       order_.wait(earlier);
-      in.waits.push_back(earlier - base);
+      bool first = program_.instrs.has(earlier);
+      in.waits.push_back({first ? earlier : earlier - count(), first && second});
     }
     order_.finish();
   }

@@ -7,7 +7,7 @@ namespace ds {
 ModelInputs::ModelInputs(const HfModel& model, int64_t count, int64_t seq) {
   const Graph& graph = model.graph;
   for (ValueId input : graph.inputs) {
-    const std::string& name = graph.values[static_cast<size_t>(input)].name;
+    const std::string& name = graph.values[input].name;
     if (name == "tokens") {
       kinds_.push_back(Kind::tokens);
     } else if (name == "targets") {

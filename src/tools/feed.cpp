@@ -69,7 +69,7 @@ Feed::Feed(const HfModel& model, const std::vector<const GoldenBatch*>& batches)
   for (ValueId input : g.inputs) {
     std::vector<int32_t> all;
     for (const GoldenBatch* batch : batches) {
-      std::vector<int32_t> one = values_of(model, g.values[static_cast<size_t>(input)].name, *batch);
+      std::vector<int32_t> one = values_of(model, g.values[input].name, *batch);
       all.insert(all.end(), one.begin(), one.end());
     }
     inputs_.push_back(std::move(all));

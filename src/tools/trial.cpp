@@ -90,12 +90,12 @@ void Trial::step() {
 }
 
 std::vector<float> Trial::tensor(const std::string& name, const std::string& kind) {
-  const std::vector<std::string>& names = engine_->param_names();
+  const IdVector<ParamId, std::string>& names = engine_->param_names();
   auto at = std::find(names.begin(), names.end(), name);
   if (at == names.end()) {
     raise(DS_ERROR_CONFIG, "the recorded numbers have tensor '{}', the model does not", name);
   }
-  return engine_->read_tensor(static_cast<int32_t>(at - names.begin()), kind);
+  return engine_->read_tensor(ParamId(at - names.begin()), kind);
 }
 
 std::vector<int32_t> continue_text(const VerifySubject& subject, const GoldenText& text,

@@ -12,10 +12,10 @@ namespace ds {
 struct StepBuffers {
   // Per bucket: whole parameters. A transient stand-in for partitioned buckets, the persistent copy
   // otherwise.
-  std::vector<BufferId> full;
-  // Per micro-step and bucket: gradients in the compute type, written by backward; -1 where nothing is
+  IdVector<BucketId, BufferId> full;
+  // Per micro-step and bucket: gradients in the compute type, written by backward; none where nothing is
   // trained.
-  std::vector<std::vector<BufferId>> grads;
+  std::vector<IdVector<BucketId, BufferId>> grads;
 };
 
 // Program with the engine's persistent buffers and a stand-in for every bucket.
@@ -24,21 +24,21 @@ ProgramBuilder begin_program(const ZeroPlan& plan, const std::string& name, int6
 // Gradient buckets of one micro-step.
 void add_grad_buffers(ProgramBuilder& builder, const ZeroPlan& plan, StepBuffers& buffers);
 // Zeros of a gradient bucket where no gradient is written: its padding, and parameters of which none comes.
-void zero_holes(ProgramBuilder& builder, const ZeroPlan& plan, size_t bucket, BufferId grads, int32_t micro,
-                const std::function<bool(int32_t param)>& comes);
+void zero_holes(ProgramBuilder& builder, const ZeroPlan& plan, BucketId bucket, BufferId grads, int32_t micro,
+                const std::function<bool(ParamId param)>& comes);
 // Gathers `bucket`, of which this rank holds at `own` its part of a cut over `from` levels, up to its part of
 // a cut over `to` of them, which is written to `target` (all of the buffer; elements, or their codes). What
 // lies in between goes to transient buffers, or, where own is a part of target on the device, to its place
 // there.
-std::vector<Instr> gather_levels(ProgramBuilder& builder, const ZeroPlan& plan, size_t bucket,
+std::vector<Instr> gather_levels(ProgramBuilder& builder, const ZeroPlan& plan, BucketId bucket,
                                  const StateRef& own, int from, BufferId target, int to);
 // Gathers all of a cut bucket into `target`, where weights are quantized as codes: each rank makes those of
 // its own part, and all ranks decode the same.
-std::vector<Instr> gather_bucket(ProgramBuilder& builder, const ZeroPlan& plan, size_t bucket,
+std::vector<Instr> gather_bucket(ProgramBuilder& builder, const ZeroPlan& plan, BucketId bucket,
                                  BufferId target);
 // Place of a parameter in a whole bucket.
 Operand param_operand(const ZeroPlan& plan, const ProgramBuilder& builder, BufferId bucket_buffer,
-                      int32_t param, const Shape& shape, Access access);
+                      ParamId param, const Shape& shape, Access access);
 
 // Ranges: cuts the uses of each partitioned bucket where the elements of other buckets used in between exceed
 // max_reuse_distance, or where max_live_parameters forces it (farthest next use first); an all_gather starts
@@ -52,7 +52,7 @@ void insert_gathers(Program& program, const ZeroPlan& plan, const ZeroConfig& ze
 void insert_reductions(Program& program, const ZeroPlan& plan, bool overlap, const StepBuffers& buffers);
 
 // The same reduction of one bucket of gradients behind the last instruction (a fragment of delegate mode).
-void append_reduction(Program& program, const ZeroPlan& plan, size_t bucket, int32_t micro, BufferId grads);
+void append_reduction(Program& program, const ZeroPlan& plan, BucketId bucket, int32_t micro, BufferId grads);
 
 // Elements that one update instruction covers at most: sub_group_size in whole file blocks of every element
 // type.
@@ -65,7 +65,7 @@ void emit_losses(ProgramBuilder& builder, const ZeroPlan& plan);
 void emit_update(ProgramBuilder& builder, const ZeroPlan& plan, const Config& config);
 
 // The init segment: every rank draws its own granules; the whole model never exists on one rank.
-void emit_init(ProgramBuilder& builder, const ZeroPlan& plan, const std::vector<Init>& inits);
+void emit_init(ProgramBuilder& builder, const ZeroPlan& plan, const IdVector<ParamId, Init>& inits);
 // Parameters from masters, after a checkpoint was loaded or a master was edited; errors of quantization begin
 // again from 0.
 void emit_refresh(ProgramBuilder& builder, const ZeroPlan& plan);

@@ -66,23 +66,22 @@ RankLevels make_levels(const Config& config, int world, int ranks_per_node) {
   return RankLevels::of_blocks(std::move(blocks));
 }
 
-int64_t ZeroPlan::part(size_t bucket, int cut) const {
+int64_t ZeroPlan::part(BucketId bucket, int cut) const {
   return layout.buckets[bucket].numel / levels.ways(cut);
 }
 
-int64_t ZeroPlan::part_first(size_t bucket, int cut) const {
+int64_t ZeroPlan::part_first(BucketId bucket, int cut) const {
   return levels.part(rank, cut) * part(bucket, cut);
 }
 
-bool ZeroPlan::trains(size_t bucket) const {
+bool ZeroPlan::trains(BucketId bucket) const {
   const std::vector<ParamPlace>& params = layout.buckets[bucket].params;
-  return std::any_of(params.begin(), params.end(),
-                     [&](const ParamPlace& p) { return !frozen[static_cast<size_t>(p.param)]; });
+  return std::any_of(params.begin(), params.end(), [&](const ParamPlace& p) { return !frozen[p.param]; });
 }
 
-const RowTable* ZeroPlan::table(size_t bucket) const {
+const RowTable* ZeroPlan::table(BucketId bucket) const {
   for (const RowTable& t : tables) {
-    if (layout.bucket_of[static_cast<size_t>(t.param)] == static_cast<int32_t>(bucket)) return &t;
+    if (layout.bucket_of[t.param] == bucket) return &t;
   }
   return nullptr;
 }
@@ -102,14 +101,13 @@ std::string ZeroPlan::quantization_key(const ZeroConfig& zero) const {
 }
 
 BufferId ZeroPlan::add(Holds holds, std::string name, DType dtype, int64_t numel, Tier tier) {
-  buffers.push_back({std::move(name), dtype, numel, tier, Residency::persistent, -1, holds});
-  return static_cast<BufferId>(buffers.size() - 1);
+  return buffers.add({std::move(name), dtype, numel, tier, Residency::persistent, -1, holds});
 }
 
 namespace {
 
 // Where a bucket's parameters live.
-BucketState make_params(ZeroPlan& plan, size_t index) {
+BucketState make_params(ZeroPlan& plan, BucketId index) {
   const Bucket& bucket = plan.layout.buckets[index];
   const Policy& policy = plan.policy;
   BucketState s;
@@ -117,21 +115,21 @@ BucketState make_params(ZeroPlan& plan, size_t index) {
   int cut = s.partitioned ? policy.params : 0;
   BufferId held = plan.add(Holds::param, bucket.name + ".param", plan.compute, plan.part(index, cut),
                            s.partitioned ? policy.param_tier : Tier::device);
-  s.full = s.partitioned ? -1 : held;
+  s.full = s.partitioned ? BufferId() : held;
   s.param = {held, plan.part_first(index) - plan.part_first(index, cut), plan.part(index)};
   s.master = s.param;
   return s;
 }
 
 // What training keeps beside the parameters.
-void add_state(ZeroPlan& plan, const Optimizer& optimizer, size_t index) {
+void add_state(ZeroPlan& plan, const Optimizer& optimizer, BucketId index) {
   const Bucket& bucket = plan.layout.buckets[index];
   const Policy& policy = plan.policy;
   int64_t part = plan.part(index);
   BucketState& s = plan.buckets[index];
   // In f32 on the device the parameter is its own master.
   bool own_master = plan.compute == DS_DTYPE_F32 && policy.state_tier == Tier::device &&
-                    plan.buffers[static_cast<size_t>(s.param.buffer)].tier == Tier::device;
+                    plan.buffers[s.param.buffer].tier == Tier::device;
   if (!own_master) {
     s.master = {plan.add(Holds::master, bucket.name + ".master", DS_DTYPE_F32, part, policy.state_tier), 0,
                 part};
@@ -157,14 +155,14 @@ void add_state(ZeroPlan& plan, const Optimizer& optimizer, size_t index) {
 // one for all that there can be.
 void place_norms(ZeroPlan& plan) {
   int64_t granules = 0, all = 0;
-  for (size_t b = 0; b < plan.buckets.size(); ++b) {
+  for (BucketId b : plan.buckets.ids()) {
     plan.buckets[b].norm_first = granules;
     if (!plan.buckets[b].grad.empty()) granules += plan.part(b) / kGranule;
     all += plan.part(b) / kGranule;
   }
   plan.norms_used = granules;
-  bool first = plan.norms < 0;
-  if (!first && granules <= plan.buffers[static_cast<size_t>(plan.norms)].numel) return;
+  bool first = !plan.norms.exists();
+  if (!first && granules <= plan.buffers[plan.norms].numel) return;
   Tier near = plan.policy.state_tier == Tier::device ? Tier::device : Tier::host;
   plan.norms =
       plan.add(Holds::norms, first ? "norms" : "norms.all", DS_DTYPE_F64, first ? granules : all, near);
@@ -184,7 +182,7 @@ Quantization make_quantization(const ZeroConfig& zero, int world, bool training)
 
 }  // namespace
 
-ZeroPlan make_zero_plan(const Config& config, std::vector<ParamSpec> params, int rank, int world,
+ZeroPlan make_zero_plan(const Config& config, IdVector<ParamId, ParamSpec> params, int rank, int world,
                         const Machine& machine, bool training, std::span<const RowTable> tables) {
   ZeroPlan plan;
   plan.rank = rank;
@@ -200,21 +198,21 @@ ZeroPlan make_zero_plan(const Config& config, std::vector<ParamSpec> params, int
   plan.layout =
       make_layout(params, world, config.zero.reduce_bucket_size, config.zero.param_persistence_threshold);
   plan.scalars = plan.add(Holds::scalars, "scalars", DS_DTYPE_U8, 256, Tier::device);
-  std::vector<char> frozen;
+  IdVector<ParamId, char> frozen;
   for (const ParamSpec& p : params) frozen.push_back(p.frozen);
-  for (size_t b = 0; b < plan.layout.buckets.size(); ++b) plan.buckets.push_back(make_params(plan, b));
-  if (training) set_frozen(plan, config, frozen, std::vector<int64_t>(frozen.size(), 0));
+  for (BucketId b : plan.layout.buckets.ids()) plan.buckets.push_back(make_params(plan, b));
+  if (training) set_frozen(plan, config, frozen, IdVector<ParamId, int64_t>(frozen.size(), 0));
   return plan;
 }
 
-void set_frozen(ZeroPlan& plan, const Config& config, const std::vector<char>& frozen,
-                const std::vector<int64_t>& missed) {
+void set_frozen(ZeroPlan& plan, const Config& config, const IdVector<ParamId, char>& frozen,
+                const IdVector<ParamId, int64_t>& missed) {
   if (std::find(frozen.begin(), frozen.end(), 0) == frozen.end())
     raise(DS_ERROR_CONFIG, "frozen_parameters: all {} parameters are frozen, one at least must be trained",
           frozen.size());
   plan.frozen = frozen;
   plan.missed = missed;
-  for (size_t b = 0; b < plan.buckets.size(); ++b) {
+  for (BucketId b : plan.buckets.ids()) {
     if (plan.trains(b) && plan.buckets[b].grad.empty()) add_state(plan, optimizer_of(config.optimizer), b);
   }
   place_norms(plan);

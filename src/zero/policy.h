@@ -41,7 +41,7 @@ struct Quantization {
 
 // Elements of a buffer, for state that may be a part of a larger buffer.
 struct StateRef {
-  BufferId buffer = -1;
+  BufferId buffer;
   int64_t first = 0;
   int64_t numel = 0;
 };
@@ -50,12 +50,13 @@ struct StateRef {
 struct BucketState {
   bool partitioned = false;      // parameters live as shards
   StateRef param;                // what update writes: this rank's place in the full copy or in the shard
-  BufferId full = -1;            // whole parameters on the device; -1 when partitioned
+  BufferId full;                 // whole parameters on the device; none when partitioned
   StateRef master;               // f32: what this rank updates; without training the same as param
   std::vector<StateRef> states;  // f32, beside master: those of the optimizer, in its order
   std::vector<BufferId> grad;    // f32 accumulators: one; with tree order one per binary-counter level
   std::vector<BufferId>
-      errors;              // f32 on the device, with feedback: of what this rank quantizes at each level
+      errors;  // f32 on the device, with feedback: of what this rank quantizes at each level
+  BufferId sum() const { return grad.back(); }  // the finished one of grad
   int64_t grad_first = 0;  // element of grad where the part that this rank updates begins
   int64_t norm_first = 0;  // element of ZeroPlan::norms of this part's first granule
 };
@@ -71,30 +72,30 @@ struct ZeroPlan {
   Policy policy;
   Quantization quantization;
   Layout layout;
-  std::vector<RowTable> tables;      // of which gradients are reduced as rows, each in a bucket of its own
-  std::vector<std::string> notes;    // what was decided about them, a line each
-  std::vector<Buffer> buffers;       // every persistent buffer of the engine, without offsets
-  std::vector<BucketState> buckets;  // per layout bucket
-  std::vector<BufferId> inputs;      // per graph input: accumulation x bound elements
-  BufferId scalars = -1;
-  BufferId norms = -1;       // f64, one per granule that this rank updates: sums of squares of the step; -1
-                             // without training
-  int64_t norms_used = 0;    // elements of it: of buckets that have states
-  BufferId loss = -1;        // f32[accumulation]: loss of each micro-step of this rank
-  std::vector<char> frozen;  // per parameter: not trained now
-  // Per parameter that is trained: steps of the run that did not update it. Its bias correction counts the
+  std::vector<RowTable> tables;        // of which gradients are reduced as rows, each in a bucket of its own
+  std::vector<std::string> notes;      // what was decided about them, a line each
+  IdVector<BufferId, Buffer> buffers;  // every persistent buffer of the engine, without offsets
+  IdVector<BucketId, BucketState> buckets;
+  IdVector<InputId, BufferId> inputs;  // accumulation x bound elements
+  BufferId scalars;
+  BufferId norms;          // f64, one per granule that this rank updates: sums of squares of the step; none
+                           // without training
+  int64_t norms_used = 0;  // elements of it: of buckets that have states
+  BufferId loss;           // f32[accumulation]: loss of each micro-step of this rank
+  IdVector<ParamId, char> frozen;  // not trained now
+  // Of a parameter that is trained: steps of the run that did not update it. Its bias correction counts the
   // others.
-  std::vector<int64_t> missed;
+  IdVector<ParamId, int64_t> missed;
 
   // Of a bucket cut over `cut` levels: elements of a part, and where this rank's begins.
-  int64_t part(size_t bucket, int cut) const;
-  int64_t part_first(size_t bucket, int cut) const;
+  int64_t part(BucketId bucket, int cut) const;
+  int64_t part_first(BucketId bucket, int cut) const;
   // The same of what this rank updates.
-  int64_t part(size_t bucket) const { return part(bucket, policy.states); }
-  int64_t part_first(size_t bucket) const { return part_first(bucket, policy.states); }
-  bool trains(size_t bucket) const;            // any of its parameters
-  const RowTable* table(size_t bucket) const;  // that it holds, or null
-  int grad_top() const;                        // index in BucketState::grad of the finished sum
+  int64_t part(BucketId bucket) const { return part(bucket, policy.states); }
+  int64_t part_first(BucketId bucket) const { return part_first(bucket, policy.states); }
+  bool trains(BucketId bucket) const;            // any of its parameters
+  const RowTable* table(BucketId bucket) const;  // that it holds, or null
+  int grad_top() const;                          // highest level of the binary counter; 0 without one
   // What the bits of a step depend on: a part of the numerics key; "" without quantization.
   std::string quantization_key(const ZeroConfig& zero) const;
   BufferId add(Holds holds, std::string name, DType dtype, int64_t numel, Tier tier);
@@ -103,13 +104,13 @@ struct ZeroPlan {
 // From now on these parameters are not trained and the others are. What has states keeps them; a bucket that
 // is trained for the first time gets its own behind all other buffers. missed: as ZeroPlan::missed. Throws
 // DS_ERROR_CONFIG when nothing is left to train.
-void set_frozen(ZeroPlan& plan, const Config& config, const std::vector<char>& frozen,
-                const std::vector<int64_t>& missed);
+void set_frozen(ZeroPlan& plan, const Config& config, const IdVector<ParamId, char>& frozen,
+                const IdVector<ParamId, int64_t>& missed);
 
 // Layout and states of the parameters under the configuration. Inputs and loss are added by the caller.
 // Without `training` there are parameters only: each is its own master, in the compute type. `tables`: what
 // config.sparse_gradients may reduce as rows.
-ZeroPlan make_zero_plan(const Config& config, std::vector<ParamSpec> params, int rank, int world,
+ZeroPlan make_zero_plan(const Config& config, IdVector<ParamId, ParamSpec> params, int rank, int world,
                         const Machine& machine, bool training = true, std::span<const RowTable> tables = {});
 
 }  // namespace ds

@@ -7,13 +7,13 @@ namespace ds {
 namespace {
 
 struct Range {
-  size_t bucket;
-  size_t first, last;  // instruction indices
+  BucketId bucket;
+  InstrId first, last;
 };
 
 // Use sites of one bucket, and where they are cut.
 struct Uses {
-  std::vector<size_t> at;
+  std::vector<InstrId> at;
   std::vector<char> leased;  // leased[i]: when at[i] comes, a delegate host holds what it saw before
   std::vector<char> cut;     // cut[i]: a new range begins at at[i]
 };
@@ -26,19 +26,18 @@ class Ranger {
         zero_(zero),
         uses_(plan.buckets.size()),
         sites_(program.instrs.size()) {
-    std::vector<int32_t> bucket_of(program.buffers.size(), -1);
-    for (size_t b = 0; b < plan.buckets.size(); ++b) {
-      if (plan.buckets[b].partitioned)
-        bucket_of[static_cast<size_t>(buffers.full[b])] = static_cast<int32_t>(b);
+    IdVector<BufferId, BucketId> bucket_of(program.buffers.size());
+    for (BucketId b : plan.buckets.ids()) {
+      if (plan.buckets[b].partitioned) bucket_of[buffers.full[b]] = b;
     }
-    std::vector<int64_t> leases(plan.buckets.size(), 0);
-    for (size_t i = 0; i < program.instrs.size(); ++i) {
+    IdVector<BucketId, int64_t> leases(plan.buckets.size(), 0);
+    for (InstrId i : program.instrs.ids()) {
       Op op = program.instrs[i].def->op;
       for (const Operand& o : program.instrs[i].operands) {
-        int32_t b = bucket_of[static_cast<size_t>(o.buffer)];
-        if (b < 0) continue;
-        use(i, static_cast<size_t>(b), leases[static_cast<size_t>(b)] > 0);
-        leases[static_cast<size_t>(b)] += op == Op::lease ? 1 : op == Op::release ? -1 : 0;
+        BucketId b = bucket_of[o.buffer];
+        if (!b.exists()) continue;
+        use(i, b, leases[b] > 0);
+        leases[b] += op == Op::lease ? 1 : op == Op::release ? -1 : 0;
       }
     }
   }
@@ -47,7 +46,7 @@ class Ranger {
     cut_by_distance();
     cut_by_live();
     std::vector<Range> ranges;
-    for (size_t b = 0; b < uses_.size(); ++b) {
+    for (BucketId b : uses_.ids()) {
       const Uses& u = uses_[b];
       for (size_t i = 0; i < u.at.size(); ++i) {
         if (u.cut[i]) ranges.push_back({b, u.at[i], u.at[i]});
@@ -58,9 +57,9 @@ class Ranger {
   }
 
  private:
-  int64_t numel(size_t bucket) const { return plan_.layout.buckets[bucket].numel; }
+  int64_t numel(BucketId bucket) const { return plan_.layout.buckets[bucket].numel; }
 
-  void use(size_t instr, size_t bucket, bool leased) {
+  void use(InstrId instr, BucketId bucket, bool leased) {
     Uses& uses = uses_[bucket];
     if (!uses.at.empty() && uses.at.back() == instr) return;
     uses.at.push_back(instr);
@@ -70,11 +69,11 @@ class Ranger {
 
   // passed[i]: elements of buckets that came into use before instruction i.
   void cut_by_distance() {
-    std::vector<int64_t> passed(program_.instrs.size() + 1, 0);
-    size_t previous = SIZE_MAX;
-    for (size_t i = 0; i < sites_.size(); ++i) {
+    IdVector<InstrId, int64_t> passed(program_.instrs.size() + 1, 0);
+    BucketId previous;
+    for (InstrId i : sites_.ids()) {
       passed[i + 1] = passed[i];
-      for (size_t b : sites_[i]) {
+      for (BucketId b : sites_[i]) {
         if (b != previous) passed[i + 1] += numel(b);
         previous = b;
       }
@@ -92,12 +91,12 @@ class Ranger {
   void cut_by_live() {
     next_.assign(uses_.size(), 0);
     live_.assign(uses_.size(), 0);
-    for (size_t i = 0; i < sites_.size(); ++i) {
+    for (InstrId i : sites_.ids()) {
       if (sites_[i].empty()) continue;
       enter(i);
       while (total_ > zero_.max_live_parameters && evict(i)) {
       }
-      for (size_t b : sites_[i]) {
+      for (BucketId b : sites_[i]) {
         Uses& u = uses_[b];
         ++next_[b];
         if (next_[b] == u.at.size() || u.cut[next_[b]]) drop(b);
@@ -105,9 +104,9 @@ class Ranger {
     }
   }
 
-  void enter(size_t i) {
+  void enter(InstrId i) {
     int64_t need = 0;
-    for (size_t b : sites_[i]) {
+    for (BucketId b : sites_[i]) {
       need += numel(b);
       if (!live_[b]) total_ += numel(b);
       live_[b] = 1;
@@ -120,25 +119,26 @@ class Ranger {
     }
   }
 
-  void drop(size_t bucket) {
+  void drop(BucketId bucket) {
     live_[bucket] = 0;
     total_ -= numel(bucket);
   }
 
   // False when only leases are left: what a host holds at once is its own decision.
-  bool evict(size_t i) {
-    size_t victim = SIZE_MAX, far = 0;
-    for (size_t b = 0; b < uses_.size(); ++b) {
+  bool evict(InstrId i) {
+    BucketId victim;
+    InstrId far;
+    for (BucketId b : uses_.ids()) {
       bool needed = std::find(sites_[i].begin(), sites_[i].end(), b) != sites_[i].end();
       if (!live_[b] || needed) continue;
-      size_t at = uses_[b].at[next_[b]];
+      InstrId at = uses_[b].at[next_[b]];
       if (uses_[b].leased[next_[b]]) continue;
-      if (victim == SIZE_MAX || at > far) {
+      if (!victim.exists() || at > far) {
         victim = b;
         far = at;
       }
     }
-    if (victim == SIZE_MAX) return false;
+    if (!victim.exists()) return false;
     uses_[victim].cut[next_[victim]] = 1;
     drop(victim);
     return true;
@@ -147,10 +147,10 @@ class Ranger {
   const Program& program_;
   const ZeroPlan& plan_;
   const ZeroConfig& zero_;
-  std::vector<Uses> uses_;
-  std::vector<std::vector<size_t>> sites_;  // buckets used by each instruction
-  std::vector<size_t> next_;                // per bucket: index in Uses::at of its next use
-  std::vector<char> live_;
+  IdVector<BucketId, Uses> uses_;
+  IdVector<InstrId, std::vector<BucketId>> sites_;  // buckets used by each instruction
+  IdVector<BucketId, size_t> next_;                 // index in Uses::at of its next use
+  IdVector<BucketId, char> live_;
   int64_t total_ = 0;
 };
 
@@ -169,7 +169,7 @@ void insert_gathers(Program& program, const ZeroPlan& plan, const ZeroConfig& ze
       gather.micro = builder.program().instrs[range.first].micro;
       splice.before(range.first, std::move(gather));
     }
-    for (size_t i = range.first; i <= range.last; ++i) {
+    for (InstrId i = range.first; i <= range.last; ++i) {
       for (Operand& o : builder.program().instrs[i].operands) {
         if (o.buffer == buffers.full[range.bucket]) o.buffer = full;
       }

@@ -13,7 +13,7 @@ class Reducer {
  public:
   Reducer(ProgramBuilder& builder, const ZeroPlan& plan) : builder_(builder), plan_(plan) {}
 
-  std::vector<Instr> reduce(size_t bucket, int32_t micro, BufferId grads) {
+  std::vector<Instr> reduce(BucketId bucket, int32_t micro, BufferId grads) {
     out_.clear();
     bucket_ = bucket;
     micro_ = micro;
@@ -54,7 +54,7 @@ class Reducer {
   // Sums of squares of the finished sum, while it is near.
   void norms() {
     const BucketState& s = plan_.buckets[bucket_];
-    BufferId sum = acc(plan_.grad_top());
+    BufferId sum = s.sum();
     int64_t part = plan_.part(bucket_);
     push(Op::granule_norms,
          {flat(builder_.buffer(sum), sum, s.grad_first, part, Access::read),
@@ -208,32 +208,32 @@ class Reducer {
 
   ProgramBuilder& builder_;
   const ZeroPlan& plan_;
-  size_t bucket_ = 0;
+  BucketId bucket_;
   int32_t micro_ = 0;
   std::vector<Instr> out_;
 };
 
 struct Ready {
-  size_t bucket = 0;
-  int32_t micro = 0;
+  BucketId bucket;
+  size_t micro = 0;
 };
 
-// Per instruction: the gradient buckets that are complete when it has run, in order of buckets.
-std::vector<std::vector<Ready>> complete_after(const Program& program, const StepBuffers& buffers) {
-  std::vector<Ready> owner(program.buffers.size(), Ready{0, -1});
+// The gradient buckets that are complete when it has run, in order of buckets.
+IdVector<InstrId, std::vector<Ready>> complete_after(const Program& program, const StepBuffers& buffers) {
+  IdVector<BufferId, Ready> owner(program.buffers.size());
   for (size_t m = 0; m < buffers.grads.size(); ++m) {
-    for (size_t b = 0; b < buffers.grads[m].size(); ++b) {
-      if (buffers.grads[m][b] < 0) continue;
-      owner[static_cast<size_t>(buffers.grads[m][b])] = {b, static_cast<int32_t>(m)};
+    for (BucketId b : buffers.grads[m].ids()) {
+      if (!buffers.grads[m][b].exists()) continue;
+      owner[buffers.grads[m][b]] = {b, m};
     }
   }
-  std::vector<std::vector<Ready>> ready(program.instrs.size());
-  for (size_t i = program.instrs.size(); i-- > 0;) {
+  IdVector<InstrId, std::vector<Ready>> ready(program.instrs.size());
+  for (InstrId i = program.instrs.last(); i.exists(); --i) {
     for (const Operand& o : program.instrs[i].operands) {
-      Ready& r = owner[static_cast<size_t>(o.buffer)];
-      if (r.micro < 0) continue;
+      Ready& r = owner[o.buffer];
+      if (!r.bucket.exists()) continue;
       ready[i].push_back(r);
-      r.micro = -1;
+      r.bucket = none;
     }
   }
   return ready;
@@ -244,25 +244,26 @@ bool gathers(const Instr& in) { return in.def->kind == Kind::collective && in.de
 }  // namespace
 
 void insert_reductions(Program& program, const ZeroPlan& plan, bool overlap, const StepBuffers& buffers) {
-  std::vector<std::vector<Ready>> ready = complete_after(program, buffers);
+  IdVector<InstrId, std::vector<Ready>> ready = complete_after(program, buffers);
   Splice splice(program);
   ProgramBuilder builder(std::move(program));
-  const std::vector<Instr>& instrs = builder.program().instrs;
+  const IdVector<InstrId, Instr>& instrs = builder.program().instrs;
   Reducer reducer(builder, plan);
   std::vector<Ready> pending;
-  auto flush = [&](size_t after) {
+  auto flush = [&](InstrId after) {
     for (const Ready& r : pending) {
-      BufferId grads = buffers.grads[static_cast<size_t>(r.micro)][r.bucket];
-      for (Instr& in : reducer.reduce(r.bucket, r.micro, grads)) splice.after(after, std::move(in));
+      BufferId grads = buffers.grads[r.micro][r.bucket];
+      for (Instr& in : reducer.reduce(r.bucket, static_cast<int32_t>(r.micro), grads))
+        splice.after(after, std::move(in));
     }
     pending.clear();
   };
-  std::vector<char> gathers_follow(ready.size(), 0);  // later in the segment
-  for (size_t i = ready.size(); i-- > 1;) {
+  IdVector<InstrId, char> gathers_follow(ready.size(), 0);  // later in the segment
+  for (InstrId i = ready.last(); i > InstrId(0); --i) {
     bool same = instrs[i - 1].segment == instrs[i].segment;
     gathers_follow[i - 1] = same && (gathers_follow[i] || gathers(instrs[i]));
   }
-  for (size_t i = 0; i < ready.size(); ++i) {
+  for (InstrId i : ready.ids()) {
     if (gathers(instrs[i])) flush(i);
     pending.insert(pending.end(), ready[i].begin(), ready[i].end());
     if (!overlap || !gathers_follow[i]) flush(i);
@@ -271,10 +272,11 @@ void insert_reductions(Program& program, const ZeroPlan& plan, bool overlap, con
   splice.apply(program);
 }
 
-void append_reduction(Program& program, const ZeroPlan& plan, size_t bucket, int32_t micro, BufferId grads) {
+void append_reduction(Program& program, const ZeroPlan& plan, BucketId bucket, int32_t micro,
+                      BufferId grads) {
   Splice splice(program);
   ProgramBuilder builder(std::move(program));
-  size_t last = builder.program().instrs.size() - 1;
+  InstrId last = builder.program().instrs.last();
   for (Instr& in : Reducer(builder, plan).reduce(bucket, micro, grads)) splice.after(last, std::move(in));
   program = builder.take();
   splice.apply(program);

@@ -12,11 +12,11 @@
 namespace ds {
 
 std::vector<RowTable> find_row_tables(const Graph& graph) {
-  std::vector<int> readers = count_readers(graph);
+  IdVector<ValueId, int> readers = count_readers(graph);
   std::vector<RowTable> tables;
-  for (size_t p = 0; p < graph.params.size(); ++p) {
+  for (ParamId p : graph.params.ids()) {
     ValueId value = graph.params[p].value;
-    if (readers[static_cast<size_t>(value)] != 1) continue;
+    if (readers[value] != 1) continue;
     for (const Node& node : graph.nodes) {
       const std::optional<IdOperand>& lookup = op(node.op).ids;
       if (!lookup || lookup->targets || node.in[lookup->from] != value) continue;
@@ -24,8 +24,8 @@ std::vector<RowTable> find_row_tables(const Graph& graph) {
       if (ids == graph.inputs.end()) continue;
       const TensorType &table = graph.type(value), &type = graph.type(*ids);
       int64_t rows = table.shape[0].extent;
-      tables.push_back({static_cast<int32_t>(p), graph.params[p].name, rows, table.shape[1].extent,
-                        static_cast<size_t>(ids - graph.inputs.begin()), type,
+      tables.push_back({p, graph.params[p].name, rows, table.shape[1].extent,
+                        InputId(ids - graph.inputs.begin()), type,
                         std::min(rows, type.shape.numel(graph.bound))});
     }
   }
@@ -51,13 +51,14 @@ int64_t row_bytes(const ZeroPlan& plan, const RowTable& table) {
   return (plan.world - 1) * table.bound * row;
 }
 
-void choose_row_tables(ZeroPlan& plan, std::span<const RowTable> tables, std::vector<ParamSpec>& params) {
+void choose_row_tables(ZeroPlan& plan, std::span<const RowTable> tables,
+                       IdVector<ParamId, ParamSpec>& params) {
   if (plan.world == 1) return;
   if (tables.empty())
     plan.notes.push_back(
         "sparse_gradients: no parameter is read by an embedding of input ids and by nothing else");
   for (const RowTable& table : tables) {
-    ParamSpec& param = params[static_cast<size_t>(table.param)];
+    ParamSpec& param = params[table.param];
     int64_t unit = plan.world * kGranule, numel = (param.numel + unit - 1) / unit * unit;
     int64_t whole = whole_bytes(plan, numel), rows = row_bytes(plan, table);
     param.alone = rows < whole;

@@ -14,10 +14,10 @@ struct ZeroPlan;
 // A parameter [rows, width] of which a micro-step's gradient is +0 but for the rows that ids name which are
 // an input of the graph.
 struct RowTable {
-  int32_t param = -1;
+  ParamId param;
   std::string name;  // of the parameter
   int64_t rows = 0, width = 0;
-  size_t input = 0;   // of the graph: the ids
+  InputId input;      // the ids
   TensorType ids;     // of one micro-step
   int64_t bound = 0;  // most rows that they name
 };
@@ -32,6 +32,7 @@ int64_t row_bytes(const ZeroPlan& plan, const RowTable& table);
 
 // Enters into the plan those tables that move fewer bytes as rows, and what was decided into its notes; their
 // parameters share no bucket.
-void choose_row_tables(ZeroPlan& plan, std::span<const RowTable> tables, std::vector<ParamSpec>& params);
+void choose_row_tables(ZeroPlan& plan, std::span<const RowTable> tables,
+                       IdVector<ParamId, ParamSpec>& params);
 
 }  // namespace ds

@@ -20,7 +20,7 @@ Operand scalars_of(const ProgramBuilder& b, const ZeroPlan& plan, Access access)
 }
 
 // Gathers the updated places of the other ranks, where a rank keeps more of the parameters than it updates.
-void gather_params(ProgramBuilder& b, const ZeroPlan& plan, size_t bucket) {
+void gather_params(ProgramBuilder& b, const ZeroPlan& plan, BucketId bucket) {
   const BucketState& s = plan.buckets[bucket];
   int kept = s.partitioned ? plan.policy.params : 0;
   if (plan.world == 1) return;
@@ -44,12 +44,12 @@ void emit_clip(ProgramBuilder& b, const ZeroPlan& plan, const Config& config) {
 
 // What is trained of the elements [first, first + count) of this rank's part. Padding follows the parameter
 // before it.
-std::vector<UpdateRun> update_runs(const ZeroPlan& plan, size_t bucket, int64_t first, int64_t count) {
+std::vector<UpdateRun> update_runs(const ZeroPlan& plan, BucketId bucket, int64_t first, int64_t count) {
   std::vector<UpdateRun> runs;
   const Bucket& b = plan.layout.buckets[bucket];
   int64_t low = plan.part_first(bucket) + first;
   for (size_t i = 0; i < b.params.size(); ++i) {
-    auto param = static_cast<size_t>(b.params[i].param);
+    ParamId param = b.params[i].param;
     int64_t next = i + 1 < b.params.size() ? b.params[i + 1].begin : b.numel, missed = plan.missed[param];
     int64_t begin = std::max(b.params[i].begin - low, int64_t{0}), end = std::min(next - low, count);
     if (plan.frozen[param] || begin >= end) continue;
@@ -62,11 +62,11 @@ std::vector<UpdateRun> update_runs(const ZeroPlan& plan, size_t bucket, int64_t 
   return runs;
 }
 
-void emit_optimizer(ProgramBuilder& b, const ZeroPlan& plan, const Config& config, size_t bucket) {
+void emit_optimizer(ProgramBuilder& b, const ZeroPlan& plan, const Config& config, BucketId bucket) {
   if (!plan.trains(bucket)) return;
   const Optimizer& optimizer = optimizer_of(config.optimizer);
   const BucketState& s = plan.buckets[bucket];
-  BufferId grad = s.grad[static_cast<size_t>(plan.grad_top())];
+  BufferId grad = s.sum();
   int64_t part = plan.part(bucket), group = update_group(config.zero);
   for (int64_t first = 0; first < part; first += group) {
     int64_t count = std::min(group, part - first);
@@ -87,7 +87,7 @@ void emit_optimizer(ProgramBuilder& b, const ZeroPlan& plan, const Config& confi
 }
 
 // Draws this rank's part of one parameter, if it has any, into `draft` (f32[part]).
-void emit_draw(ProgramBuilder& b, const ZeroPlan& plan, size_t bucket, const ParamPlace& place,
+void emit_draw(ProgramBuilder& b, const ZeroPlan& plan, BucketId bucket, const ParamPlace& place,
                const Init& init, BufferId draft) {
   int64_t part = plan.part(bucket);
   int64_t part_first = plan.part_first(bucket);
@@ -97,7 +97,7 @@ void emit_draw(ProgramBuilder& b, const ZeroPlan& plan, size_t bucket, const Par
   b.emit(Op::init_param, {flat(b.buffer(draft), draft, begin - part_first, end - begin, Access::update)},
          {{"kind", init.kind},
           {"scale", init.scale},
-          {"param", static_cast<int64_t>(place.param)},
+          {"param", int64_t{place.param.number()}},
           {"begin", begin - place.begin}});
 }
 
@@ -117,7 +117,7 @@ ProgramBuilder begin_program(const ZeroPlan& plan, const std::string& name, int6
   p.bound = bound;
   p.buffers = plan.buffers;
   ProgramBuilder builder(std::move(p));
-  for (size_t b = 0; b < plan.buckets.size(); ++b) {
+  for (BucketId b : plan.buckets.ids()) {
     const Bucket& bucket = plan.layout.buckets[b];
     buffers.full.push_back(
         plan.buckets[b].partitioned
@@ -127,7 +127,7 @@ ProgramBuilder begin_program(const ZeroPlan& plan, const std::string& name, int6
   return builder;
 }
 
-std::vector<Instr> gather_levels(ProgramBuilder& builder, const ZeroPlan& plan, size_t bucket,
+std::vector<Instr> gather_levels(ProgramBuilder& builder, const ZeroPlan& plan, BucketId bucket,
                                  const StateRef& own, int from, BufferId target, int to) {
   std::vector<Instr> out;
   const Bucket& b = plan.layout.buckets[bucket];
@@ -145,7 +145,7 @@ std::vector<Instr> gather_levels(ProgramBuilder& builder, const ZeroPlan& plan, 
     }
     Instr gather = make_instr(Op::all_gather, {part_of(builder, have, 0, have.numel, Access::read),
                                                part_of(builder, into, 0, numel, Access::write)});
-    gather.bucket = static_cast<int32_t>(bucket);
+    gather.bucket = bucket;
     gather.group = plan.levels.group(level);
     out.push_back(std::move(gather));
     have = into;
@@ -153,7 +153,7 @@ std::vector<Instr> gather_levels(ProgramBuilder& builder, const ZeroPlan& plan, 
   return out;
 }
 
-std::vector<Instr> gather_bucket(ProgramBuilder& builder, const ZeroPlan& plan, size_t bucket,
+std::vector<Instr> gather_bucket(ProgramBuilder& builder, const ZeroPlan& plan, BucketId bucket,
                                  BufferId target) {
   BufferId shard = plan.buckets[bucket].param.buffer;
   StateRef own{shard, 0, builder.buffer(shard).numel};
@@ -166,7 +166,7 @@ std::vector<Instr> gather_bucket(ProgramBuilder& builder, const ZeroPlan& plan, 
   std::vector<Instr> out;
   auto push = [&](Op op, Operand from, Operand to) {
     out.push_back(make_instr(op, {std::move(from), std::move(to)}, {{"bits", bits}}));
-    out.back().bucket = static_cast<int32_t>(bucket);
+    out.back().bucket = bucket;
   };
   push(Op::quantize, part_of(builder, own, 0, own.numel, Access::read),
        flat(builder.buffer(codes), codes, 0, mine, Access::write));
@@ -179,18 +179,18 @@ std::vector<Instr> gather_bucket(ProgramBuilder& builder, const ZeroPlan& plan, 
 }
 
 void add_grad_buffers(ProgramBuilder& builder, const ZeroPlan& plan, StepBuffers& buffers) {
-  std::vector<BufferId> grads;
-  for (size_t b = 0; b < plan.layout.buckets.size(); ++b) {
+  IdVector<BucketId, BufferId> grads;
+  for (BucketId b : plan.layout.buckets.ids()) {
     const Bucket& bucket = plan.layout.buckets[b];
     grads.push_back(plan.trains(b)
                         ? builder.transient(bucket.name + ".g", plan.compute, bucket.numel, Tier::device)
-                        : -1);
+                        : BufferId());
   }
   buffers.grads.push_back(std::move(grads));
 }
 
-void zero_holes(ProgramBuilder& builder, const ZeroPlan& plan, size_t bucket, BufferId grads, int32_t micro,
-                const std::function<bool(int32_t param)>& comes) {
+void zero_holes(ProgramBuilder& builder, const ZeroPlan& plan, BucketId bucket, BufferId grads, int32_t micro,
+                const std::function<bool(ParamId param)>& comes) {
   std::vector<Operand> holes;
   auto hole = [&](int64_t begin, int64_t numel) {
     holes.push_back(flat(builder.buffer(grads), grads, begin, numel, Access::write));
@@ -203,7 +203,7 @@ void zero_holes(ProgramBuilder& builder, const ZeroPlan& plan, size_t bucket, Bu
 }
 
 Operand param_operand(const ZeroPlan& plan, const ProgramBuilder& builder, BufferId bucket_buffer,
-                      int32_t param, const Shape& shape, Access access) {
+                      ParamId param, const Shape& shape, Access access) {
   const ParamPlace& place = plan.layout.place(param);
   const Buffer& buffer = builder.buffer(bucket_buffer);
   return {bucket_buffer, place.begin * size_of(buffer.dtype), {buffer.dtype, shape}, access, false};
@@ -225,22 +225,22 @@ void emit_update(ProgramBuilder& builder, const ZeroPlan& plan, const Config& co
   emit_clip(builder, plan, config);
   // In the order of the reductions: gradients that stayed near come first, loads of the others run behind
   // them.
-  for (size_t b = plan.buckets.size(); b-- > 0;) emit_optimizer(builder, plan, config, b);
-  for (size_t b = 0; b < plan.buckets.size(); ++b) {
+  for (BucketId b = plan.buckets.last(); b.exists(); --b) emit_optimizer(builder, plan, config, b);
+  for (BucketId b : plan.buckets.ids()) {
     if (plan.trains(b)) gather_params(builder, plan, b);
   }
   builder.end_segment(Phase::update);
 }
 
-void emit_init(ProgramBuilder& builder, const ZeroPlan& plan, const std::vector<Init>& inits) {
-  for (size_t b = 0; b < plan.buckets.size(); ++b) {
+void emit_init(ProgramBuilder& builder, const ZeroPlan& plan, const IdVector<ParamId, Init>& inits) {
+  for (BucketId b : plan.buckets.ids()) {
     const Bucket& bucket = plan.layout.buckets[b];
     const BucketState& s = plan.buckets[b];
     int64_t part = plan.part(b);
     BufferId draft = builder.transient(bucket.name + ".draft", DS_DTYPE_F32, part, Tier::device);
     builder.emit(Op::zero, {flat(builder.buffer(draft), draft, 0, part, Access::write)});
     for (const ParamPlace& place : bucket.params) {
-      emit_draw(builder, plan, b, place, inits[static_cast<size_t>(place.param)], draft);
+      emit_draw(builder, plan, b, place, inits[place.param], draft);
     }
     DType kept = builder.buffer(s.master.buffer).dtype;
     bool cast = kept != DS_DTYPE_F32;  // the master of what is frozen is its parameter
@@ -257,7 +257,7 @@ void emit_init(ProgramBuilder& builder, const ZeroPlan& plan, const std::vector<
 }
 
 void emit_refresh(ProgramBuilder& builder, const ZeroPlan& plan) {
-  for (size_t b = 0; b < plan.buckets.size(); ++b) {
+  for (BucketId b : plan.buckets.ids()) {
     const BucketState& s = plan.buckets[b];
     if (s.master.buffer != s.param.buffer) {
       builder.emit(cast_instr({part_of(builder, s.master, 0, plan.part(b), Access::read),
@@ -277,11 +277,10 @@ std::vector<int64_t> norm_order(const ZeroPlan& plan) {
   int64_t local = plan.norms_used;
   std::vector<int64_t> order;
   for (auto [bucket, granule] : plan.layout.granules_in_order()) {
-    size_t b = static_cast<size_t>(bucket);
-    if (!plan.trains(b)) continue;
-    int64_t part = plan.part(b) / kGranule;
+    if (!plan.trains(bucket)) continue;
+    int64_t part = plan.part(bucket) / kGranule;
     int holder = plan.levels.holder(static_cast<int>(granule / part), plan.policy.states);
-    order.push_back(holder * local + plan.buckets[b].norm_first + granule % part);
+    order.push_back(holder * local + plan.buckets[bucket].norm_first + granule % part);
   }
   return order;
 }

@@ -27,8 +27,9 @@ inline std::vector<FakeParam> fake_params() {
 }
 
 // What element `i` of a parameter holds: different for every kind, parameter and element.
-inline float fake_value(int kind, int32_t param, int64_t i) {
-  return static_cast<float>(kind + 1) * 0x1p20f + static_cast<float>(param) * 0x1p16f + static_cast<float>(i);
+inline float fake_value(int kind, ParamId param, int64_t i) {
+  return static_cast<float>(kind + 1) * 0x1p20f + static_cast<float>(param.number()) * 0x1p16f +
+         static_cast<float>(i);
 }
 
 // State of one rank in plain vectors. Partitioned: the rank's cut of every bucket, as from stage 1 on;
@@ -38,7 +39,7 @@ class FakeState : public StateAccess {
   FakeState(Communicator& comm, bool partitioned, std::vector<FakeParam> params = fake_params(),
             std::vector<std::string> kinds = {"master", "exp_avg", "exp_avg_sq"})
       : comm_(comm), partitioned_(partitioned), kinds_(std::move(kinds)), data_(kinds_.size()) {
-    std::vector<ParamSpec> specs;
+    IdVector<ParamId, ParamSpec> specs;
     for (const FakeParam& p : params) {
       int64_t numel = 1;
       for (int64_t d : p.shape) numel *= d;
@@ -48,7 +49,7 @@ class FakeState : public StateAccess {
     }
     layout_ = make_layout(specs, comm.size(), 2000, 100);
     for (auto& kind : data_) {
-      for (size_t b = 0; b < layout_.buckets.size(); ++b) {
+      for (BucketId b : layout_.buckets.ids()) {
         kind.emplace_back(static_cast<size_t>(held(b)), std::numeric_limits<float>::quiet_NaN());
       }
     }
@@ -56,23 +57,25 @@ class FakeState : public StateAccess {
 
   Communicator& comm() override { return comm_; }
   const Layout& layout() const override { return layout_; }
-  const std::vector<std::string>& param_names() const override { return names_; }
-  const std::vector<std::vector<int64_t>>& param_shapes() const override { return shapes_; }
+  const IdVector<ParamId, std::string>& param_names() const override { return names_; }
+  const IdVector<ParamId, std::vector<int64_t>>& param_shapes() const override { return shapes_; }
   const std::vector<std::string>& state_kinds() const override { return kinds_; }
-  int64_t first(size_t b) const override {
+  int64_t first(BucketId b) const override {
     return partitioned_ ? comm_.rank() * layout_.buckets[b].shard(comm_.size()) : 0;
   }
-  int64_t own_first(size_t b) const override { return comm_.rank() * layout_.buckets[b].shard(comm_.size()); }
-  int64_t held(size_t b) const override {
+  int64_t own_first(BucketId b) const override {
+    return comm_.rank() * layout_.buckets[b].shard(comm_.size());
+  }
+  int64_t held(BucketId b) const override {
     return partitioned_ ? layout_.buckets[b].shard(comm_.size()) : layout_.buckets[b].numel;
   }
-  void read_state(StateKind kind, size_t b, int64_t begin, int64_t count, float* out) override {
+  void read_state(StateKind kind, BucketId b, int64_t begin, int64_t count, float* out) override {
     if (on_read) on_read();
     ASSERT_GE(begin, first(b));
     ASSERT_LE(begin + count, first(b) + held(b));
     std::copy_n(at(kind, b, begin), count, out);
   }
-  void write_state(StateKind kind, size_t b, int64_t begin, int64_t count, const float* in) override {
+  void write_state(StateKind kind, BucketId b, int64_t begin, int64_t count, const float* in) override {
     ASSERT_GE(begin, first(b));
     ASSERT_LE(begin + count, first(b) + held(b));
     std::copy_n(in, count, at(kind, b, begin));
@@ -80,9 +83,9 @@ class FakeState : public StateAccess {
   }
 
   // Visits every held element that a parameter fills.
-  void each(const std::function<void(int kind, int32_t param, int64_t i, float& value)>& visit) {
+  void each(const std::function<void(int kind, ParamId param, int64_t i, float& value)>& visit) {
     for (int k = 0; k < static_cast<int>(kinds_.size()); ++k) {
-      for (size_t b = 0; b < layout_.buckets.size(); ++b) {
+      for (BucketId b : layout_.buckets.ids()) {
         for (const ParamPlace& p : layout_.buckets[b].params) {
           int64_t begin = std::max(p.begin, first(b)), end = std::min(p.begin + p.numel, first(b) + held(b));
           for (int64_t e = begin; e < end; ++e) {
@@ -93,11 +96,11 @@ class FakeState : public StateAccess {
     }
   }
   void fill() {
-    each([](int kind, int32_t param, int64_t i, float& v) { v = fake_value(kind, param, i); });
+    each([](int kind, ParamId param, int64_t i, float& v) { v = fake_value(kind, param, i); });
   }
   int64_t wrong() {
     int64_t count = 0;
-    each([&](int kind, int32_t param, int64_t i, float& v) { count += v != fake_value(kind, param, i); });
+    each([&](int kind, ParamId param, int64_t i, float& v) { count += v != fake_value(kind, param, i); });
     return count;
   }
 
@@ -105,15 +108,15 @@ class FakeState : public StateAccess {
   int64_t written = 0;
 
  private:
-  float* at(StateKind kind, size_t b, int64_t element) {
-    return data_[static_cast<size_t>(kind)][b].data() + (element - first(b));
+  float* at(StateKind kind, BucketId b, int64_t element) {
+    return data_[static_cast<size_t>(kind)][b.index()].data() + (element - first(b));
   }
 
   Communicator& comm_;
   bool partitioned_;
   Layout layout_;
-  std::vector<std::string> names_;
-  std::vector<std::vector<int64_t>> shapes_;
+  IdVector<ParamId, std::string> names_;
+  IdVector<ParamId, std::vector<int64_t>> shapes_;
   std::vector<std::string> kinds_;
   std::vector<std::vector<std::vector<float>>> data_;  // by kind and bucket
 };

@@ -90,9 +90,9 @@ TEST(Checkpoint, PayloadHashSeesOneBit) {
     FakeState state(comm, false);
     state.fill();
     float value = 0;
-    state.read_state(StateKind{1}, 0, 0, 1, &value);
+    state.read_state(StateKind{1}, BucketId(0), 0, 1, &value);
     value = std::bit_cast<float>(std::bit_cast<uint32_t>(value) ^ 1);
-    state.write_state(StateKind{1}, 0, 0, 1, &value);
+    state.write_state(StateKind{1}, BucketId(0), 0, 1, &value);
     other = payload_hash(save_checkpoint(state, folder.path(), fake_info(1)));
   });
   EXPECT_NE(other, hash);

@@ -18,8 +18,9 @@ struct Stored {
   int32_t param = -1;  // whose values it holds; -1: ones of f32
 };
 
-// What parameter `param` holds in these tests: exact in every dtype of a file.
-float weight(int32_t param, int64_t i) {
+// What a parameter holds in these tests: exact in every dtype of a file.
+float weight(ParamId id, int64_t i) {
+  int32_t param = id.number();
   return static_cast<float>((i * 7 + param * 3) % 127 - 63) * (param % 2 == 0 ? 1.0f : 0x1p-20f);
 }
 
@@ -41,7 +42,7 @@ std::string file_bytes(const std::vector<Stored>& tensors) {
   for (size_t t = 0; t < tensors.size(); ++t) {
     int64_t numel = entries[t].bytes / size_of(tensors[t].dtype);
     for (int64_t i = 0; i < numel; ++i) {
-      bytes += element(tensors[t].dtype, tensors[t].param < 0 ? 1.0f : weight(tensors[t].param, i));
+      bytes += element(tensors[t].dtype, tensors[t].param < 0 ? 1.0f : weight(ParamId(tensors[t].param), i));
     }
   }
   return bytes;
@@ -52,7 +53,7 @@ std::vector<Stored> plain() {
   std::vector<FakeParam> params = fake_params();
   std::vector<Stored> tensors;
   for (int32_t p : {3, 0, 4, 1, 2}) {
-    const FakeParam& param = params[static_cast<size_t>(p)];
+    const FakeParam& param = params[p];
     tensors.push_back({param.name, DS_DTYPE_F32, param.shape, p});
   }
   return tensors;
@@ -73,7 +74,7 @@ class Weights : public testing::Test {
       FakeState state(comm, partitioned, params);
       load_weights(state, path());
       int64_t wrong = 0;
-      state.each([&](int kind, int32_t param, int64_t i, float& value) {
+      state.each([&](int kind, ParamId param, int64_t i, float& value) {
         if (kind == 0) wrong += std::bit_cast<uint32_t>(value) != std::bit_cast<uint32_t>(weight(param, i));
         if (kind != 0) wrong += value == value;  // moments are not touched: still NaN
       });

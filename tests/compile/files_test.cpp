@@ -29,7 +29,7 @@ Config files(int64_t accumulation, int buffers) {
 Plan compile(const Config& c) { return compile_plan(make_mlp(kLayers, kWidth, 16), c, 0, 2, Machine{}); }
 
 const std::string& touched(const Program& p, const Instr& in) {
-  return p.buffers[static_cast<size_t>(in.operands[in.queue == Queue::write ? 1 : 0].buffer)].name;
+  return p.buffers[in.operands[in.queue == Queue::write ? 1 : 0].buffer].name;
 }
 
 int64_t count(const Program& p, const std::string& op, const std::string& part) {
@@ -70,13 +70,12 @@ TEST(Files, HostMemoryFollowsTheRing) {
 TEST(Files, SavesGoOnIntoTheNextRun) {
   Plan plan = compile(files(1, 4));
   const Program& p = plan.step;
-  InstrId count = static_cast<InstrId>(p.instrs.size());
   size_t carried = 0;
   for (const Instr& in : p.instrs) {
-    for (InstrId wait : in.waits) {
-      if (wait >= 0) continue;
+    for (const Wait& wait : in.waits) {
+      if (!wait.run_before) continue;
       ++carried;
-      EXPECT_EQ(p.instrs[static_cast<size_t>(wait + count)].queue, Queue::write);
+      EXPECT_EQ(p.instrs[wait.instr].queue, Queue::write);
     }
   }
   EXPECT_GT(carried, 0u);
@@ -88,7 +87,7 @@ TEST(Files, AWaitForThePreviousRunMatters) {
   int tried = 0;
   for (size_t i = 0; i < plan.step.instrs.size(); ++i) {
     for (size_t w = 0; w < plan.step.instrs[i].waits.size(); ++w) {
-      if (plan.step.instrs[i].waits[w] >= 0) continue;
+      if (!plan.step.instrs[i].waits[w].run_before) continue;
       Program broken = plan.step;
       broken.instrs[i].waits.erase(broken.instrs[i].waits.begin() + static_cast<std::ptrdiff_t>(w));
       ++tried;

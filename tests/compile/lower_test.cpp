@@ -27,7 +27,7 @@ std::vector<Access> accesses(const Graph& graph) {
   ZeroPlan zero = make_zero_plan(config, {}, 0, 1, {}, false);
   std::vector<BufferId> inputs;
   for (ValueId in : graph.inputs) {
-    const Value& value = graph.values[static_cast<size_t>(in)];
+    const Value& value = graph.values[in];
     inputs.push_back(
         zero.add(Holds::input, value.name, value.type.dtype, value.type.shape.numel(2), Tier::device));
   }

@@ -66,7 +66,7 @@ TEST(Plan, NextLayerIsGatheredBeforeThisOneComputes) {
   auto gather_of = [&](const std::string& layer) {
     return find(plan.step, 0, [&](const Instr& in) {
       return in.def->name == "all_gather" && in.operands.size() == 2 &&
-             plan.step.buffers[static_cast<size_t>(in.operands[1].buffer)].name.starts_with(layer);
+             plan.step.buffers[in.operands[1].buffer].name.starts_with(layer);
     });
   };
   for (int l = 1; l < 7; ++l) {
@@ -75,7 +75,7 @@ TEST(Plan, NextLayerIsGatheredBeforeThisOneComputes) {
     ASSERT_GE(next, 0);
     EXPECT_LT(next, compute) << "layer " << l;
     bool last = false;
-    for (const Operand& o : plan.step.instrs[static_cast<size_t>(compute)].operands) last = last || o.last;
+    for (const Operand& o : plan.step.instrs[compute].operands) last = last || o.last;
     EXPECT_TRUE(last) << "the last use of layer " << l << " in forward frees it";
   }
 }
@@ -88,8 +88,7 @@ TEST(Plan, AGatherOverNodesIsPrefetchedWhole) {
   Plan plan = compile_plan(make_mlp(8, 64, 16), c, 0, 4, Machine{});
   auto gather_into = [&](const std::string& name) {
     return find(plan.step, 0, [&](const Instr& in) {
-      return in.def->name == "all_gather" &&
-             plan.step.buffers[static_cast<size_t>(in.operands[1].buffer)].name == name;
+      return in.def->name == "all_gather" && plan.step.buffers[in.operands[1].buffer].name == name;
     });
   };
   for (int l = 1; l < 7; ++l) {
@@ -99,8 +98,8 @@ TEST(Plan, AGatherOverNodesIsPrefetchedWhole) {
     ASSERT_GE(outer, 0);
     EXPECT_LT(outer, inner);
     EXPECT_LT(inner, compute) << "layer " << l;
-    EXPECT_EQ(plan.step.instrs[static_cast<size_t>(outer)].group.stride, 2);
-    EXPECT_EQ(plan.step.instrs[static_cast<size_t>(inner)].group.stride, 1);
+    EXPECT_EQ(plan.step.instrs[outer].group.stride, 2);
+    EXPECT_EQ(plan.step.instrs[inner].group.stride, 1);
   }
 }
 
@@ -149,7 +148,7 @@ TEST(Plan, ReuseDistanceKeepsTheLastLayer) {
     c.zero.max_reuse_distance = distance;
     Plan plan = compile_plan(make_mlp(8, 64, 16), c, 0, 2, Machine{});
     return std::count_if(plan.step.instrs.begin(), plan.step.instrs.end(),
-                         [](const Instr& in) { return in.def->name == "all_gather" && (in.bucket >= 0); });
+                         [](const Instr& in) { return in.def->name == "all_gather" && in.bucket.exists(); });
   };
   EXPECT_LT(gathers(64 * 64), gathers(0));
 }

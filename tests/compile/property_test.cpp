@@ -195,7 +195,7 @@ std::string run_leg(const Case& c, int first, int end, const std::string& from, 
     if (!folder.empty()) path = engine.save(folder);
     for (size_t p = 0; p < engine.param_names().size() && end == kSteps; ++p) {
       for (const char* kind : {"master", "exp_avg", "exp_avg_sq", "param", "grad"}) {
-        std::vector<float> tensor = engine.read_tensor(static_cast<int32_t>(p), kind);
+        std::vector<float> tensor = engine.read_tensor(ParamId(p), kind);
         mine.push_back({engine.param_names()[p] + " " + kind, {tensor.begin(), tensor.end()}});
       }
     }

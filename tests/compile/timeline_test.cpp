@@ -32,9 +32,9 @@ TEST(Timeline, KeepsQueuesWaitsAndArenas) {
         EXPECT_GE(timeline.begin[i], queue);
         EXPECT_GE(timeline.end[i], timeline.begin[i]);
         queue = timeline.end[i];
-        for (InstrId wait : step.instrs[i].waits) {
-          if (wait < 0) continue;
-          EXPECT_GE(timeline.begin[i], timeline.end[static_cast<size_t>(wait)]);
+        for (const Wait& wait : step.instrs[i].waits) {
+          if (wait.run_before) continue;
+          EXPECT_GE(timeline.begin[i], timeline.end[wait.instr]);
         }
       }
       EXPECT_EQ(timeline.seconds, *std::max_element(std::begin(queues), std::end(queues)));

@@ -71,7 +71,7 @@ std::vector<std::vector<float>> full_logits(Engine& engine, const HfModel& model
     rows[i] = static_cast<int32_t>(model.position_offset) + static_cast<int32_t>(i);
   std::vector<InputView> inputs;
   for (ValueId in : model.graph.inputs) {
-    const std::string& input = model.graph.values[static_cast<size_t>(in)].name;
+    const std::string& input = model.graph.values[in].name;
     const auto& data = input == "tokens" ? text : input == "targets" ? none : input == "mask" ? ones : rows;
     inputs.push_back({data.data(), DS_DTYPE_I32, static_cast<int64_t>(data.size())});
   }

@@ -39,7 +39,7 @@ bool swap_operand(Program& p, const std::string& op, size_t operand) {
   for (Instr& in : p.instrs) {
     if (in.def->name != op || in.operands.size() <= operand) continue;
     Operand& o = in.operands[operand];
-    if (p.buffers[static_cast<size_t>(o.buffer)].name.find(".grad") != std::string::npos) continue;
+    if (p.buffers[o.buffer].name.find(".grad") != std::string::npos) continue;
     for (Operand* other : seen) {
       if (!(other->type == o.type) || other->buffer == o.buffer) continue;
       std::swap(other->buffer, o.buffer);
@@ -56,7 +56,7 @@ bool shift_gradient(Program& p) {
   for (Instr& in : p.instrs) {
     if (in.def->name != "linear_dw") continue;
     Operand& out = in.operands.back();
-    const Buffer& b = p.buffers[static_cast<size_t>(out.buffer)];
+    const Buffer& b = p.buffers[out.buffer];
     int64_t step = 256 * size_of(b.dtype);
     if (b.name.find(".g") == std::string::npos || out.begin + out.bytes(p.bound) + step > b.bytes()) continue;
     out.begin += step;

@@ -73,10 +73,10 @@ bool verifier_refuses(Point p, const std::function<void(Program&)>& change) {
   return refused;
 }
 
-// "17 (all_gather h.1.full)"; a negative number is of the run before.
+// "17 (all_gather h.1.full)".
 std::string named(const Program& p, InstrId i) {
-  const Instr& in = p.instrs[static_cast<size_t>(i < 0 ? i + static_cast<InstrId>(p.instrs.size()) : i)];
-  const Buffer& b = p.buffers[static_cast<size_t>(in.operands.back().buffer)];
+  const Instr& in = p.instrs[i];
+  const Buffer& b = p.buffers[in.operands.back().buffer];
   return fmt::format("{} ({} {} @{})", i, in.def->name, b.name, b.offset);
 }
 
@@ -105,9 +105,9 @@ int dropped_waits(bool quick) {
       ++chaos;
     } else {
       auto [i, w] = waits[k];
-      InstrId wait = step.instrs[i].waits[w];
-      fmt::print("not seen under chaos: {} without its wait for {}\n", named(step, static_cast<InstrId>(i)),
-                 named(step, wait));
+      const Wait& wait = step.instrs[i].waits[w];
+      fmt::print("not seen under chaos: {} without its wait for {}{}\n", named(step, InstrId(i)),
+                 named(step, wait.instr), wait.run_before ? " of the run before" : "");
     }
   }
   fmt::print(

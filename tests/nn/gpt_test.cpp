@@ -44,11 +44,11 @@ TEST_F(Gpt, ParametersAreNamedAndCounted) {
   for (const Parameter& param : graph.params) total += graph.type(param.value).shape.numel(1);
   EXPECT_EQ(total, 13 * c + 6 * c + 2 * layer + 2 * c);
   EXPECT_EQ(graph.params[0].name, "wte.weight");
-  int32_t qkv = graph.find_param("h.1.attn.qkv.weight"), proj = graph.find_param("h.0.mlp.proj.weight");
-  ASSERT_GE(qkv, 0);
-  ASSERT_GE(proj, 0);
-  EXPECT_EQ(graph.type(graph.params[static_cast<size_t>(qkv)].value).text(), "f32[24,8]");
-  EXPECT_EQ(graph.params[static_cast<size_t>(proj)].init, (Init{"normal", 0.01}));
+  ParamId qkv = graph.find_param("h.1.attn.qkv.weight"), proj = graph.find_param("h.0.mlp.proj.weight");
+  ASSERT_TRUE(qkv.exists());
+  ASSERT_TRUE(proj.exists());
+  EXPECT_EQ(graph.type(graph.params[qkv].value).text(), "f32[24,8]");
+  EXPECT_EQ(graph.params[proj].init, (Init{"normal", 0.01}));
   EXPECT_EQ(graph.type(graph.outputs[0]).text(), "f32[]");
   EXPECT_EQ(graph.type(graph.outputs[1]).text(), "f32[n,13]");
 }
@@ -82,10 +82,10 @@ TEST_F(Gpt, EveryParametersGradientMatchesFiniteDifferences) {
   Interpreter run(graph, registry_, team_, 13);
   prepare(run, graph, 13, 13);
   for (const Parameter& param : graph.params) {
-    ASSERT_GE(param.grad, 0) << param.name;
+    ASSERT_TRUE(param.grad.exists()) << param.name;
     // Larger weights than at initialization, so that no gradient is lost in rounding.
     Tensor& value = run.at(param.value);
-    Tensor noise = random_tensor(DS_DTYPE_F64, value.dims(), static_cast<uint64_t>(param.value));
+    Tensor noise = random_tensor(DS_DTYPE_F64, value.dims(), param.value.index());
     for (int64_t e = 0; e < value.numel(); ++e) value.set(e, value.at(e) + 0.3 * noise.at(e));
   }
   for (const Parameter& param : graph.params) {

@@ -150,11 +150,11 @@ TEST_P(HfShapes, CountsAndNamesAsPublished) {
   for (const Parameter& param : graph.params) total += graph.type(param.value).shape.numel(1);
   EXPECT_EQ(total, p.parameters);
   for (const auto& [name, type] : p.tensors) {
-    int32_t index = graph.find_param(name);
-    ASSERT_GE(index, 0) << name;
-    EXPECT_EQ(graph.type(graph.params[static_cast<size_t>(index)].value).text(), type) << name;
+    ParamId index = graph.find_param(name);
+    ASSERT_TRUE(index.exists()) << name;
+    EXPECT_EQ(graph.type(graph.params[index].value).text(), type) << name;
   }
-  for (const std::string& name : p.absent) EXPECT_EQ(graph.find_param(name), -1) << name;
+  for (const std::string& name : p.absent) EXPECT_EQ(graph.find_param(name), none) << name;
   EXPECT_EQ(graph.type(graph.outputs.at(0)).text(), "f32[]");
   EXPECT_EQ(graph.type(graph.outputs.at(1)).shape.dims().at(0), Dim::n());
 }

@@ -25,7 +25,7 @@ int64_t largest_transient(const Program& program) {
   int64_t most = 0;
   for (const Instr& in : program.instrs) {
     for (const Operand& o : in.operands) {
-      if (program.buffers[static_cast<size_t>(o.buffer)].residency != Residency::transient) continue;
+      if (program.buffers[o.buffer].residency != Residency::transient) continue;
       if (o.type.shape.symbolic()) {
         most = std::max(most, o.type.shape.numel(program.bound) * size_of(o.type.dtype));
       }
@@ -126,7 +126,7 @@ Trained train(const std::string& choice, DType dtype, int threads, bool chaos) {
   Trained run;
   for (int s = 0; s < 3; ++s) run.losses.push_back(engine.train_batch(inputs).loss);
   for (size_t p = 0; p < engine.param_names().size(); ++p) {
-    run.masters.push_back(engine.read_tensor(static_cast<int32_t>(p), "master"));
+    run.masters.push_back(engine.read_tensor(ParamId(p), "master"));
   }
   run.eval = engine.eval_batch(inputs);
   return run;

@@ -33,7 +33,7 @@ TEST(Recompute, MakesCheapResultsAgainAndIsLegal) {
   EXPECT_EQ(count(graph, "linear"), linear) << "products are not cheap";
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
     for (ValueId out : graph.nodes[i].out) {
-      EXPECT_EQ(graph.values[static_cast<size_t>(out)].producer, static_cast<NodeId>(i));
+      EXPECT_EQ(graph.values[out].producer, static_cast<NodeId>(i));
     }
   }
 }
@@ -59,7 +59,7 @@ Trained train(Config c, bool chaos) {
   Trained run;
   for (int s = 0; s < 4; ++s) run.losses.push_back(engine.train_batch(inputs).loss);
   for (size_t p = 0; p < engine.param_names().size(); ++p) {
-    run.masters.push_back(engine.read_tensor(static_cast<int32_t>(p), "master"));
+    run.masters.push_back(engine.read_tensor(ParamId(p), "master"));
   }
   run.transient = engine.plan().step.arenas[0].transient;
   run.notes = engine.plan().notes;

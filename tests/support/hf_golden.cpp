@@ -70,7 +70,7 @@ HfModel HfGolden::build() const { return build_hf_model(folder, rows(), seq()); 
 
 void HfGolden::fill(Interpreter& run, const HfModel& model) const {
   for (ValueId id : model.graph.inputs) {
-    run.set(id, input(model, model.graph.values[static_cast<size_t>(id)].name));
+    run.set(id, input(model, model.graph.values[id].name));
   }
   for (const Parameter& param : model.graph.params) run.set(param.value, weights.at(param.name));
 }

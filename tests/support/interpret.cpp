@@ -128,13 +128,12 @@ Interpreter::Interpreter(const Graph& graph, const KernelRegistry& registry, Thr
 
 void Interpreter::set(ValueId value, const Tensor& tensor) {
   require(at(value).dims() == tensor.dims(), "value %{} has other extents than the tensor",
-          graph_.values[static_cast<size_t>(value)].name);
+          graph_.values[value].name);
   at(value) = tensor.as(at(value).dtype());
 }
 
 void Interpreter::run(NodeId end) {
-  size_t count = end < 0 ? graph_.nodes.size() : static_cast<size_t>(end);
-  for (size_t i = 0; i < count; ++i) {
+  for (NodeId i : IdRange(NodeId(0), end.exists() ? end : graph_.nodes.past())) {
     const Node& node = graph_.nodes[i];
     std::vector<TensorView> in, out;
     std::vector<DType> in_types, out_types;

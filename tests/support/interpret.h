@@ -59,8 +59,8 @@ class Interpreter {
  public:
   Interpreter(const Graph& graph, const KernelRegistry& registry, ThreadTeam& team, int64_t n);
   void set(ValueId value, const Tensor& tensor);  // converted to the value's type; extents must match
-  Tensor& at(ValueId value) { return values_.at(static_cast<size_t>(value)); }
-  void run(NodeId end = -1);        // nodes [0, end); -1: all
+  Tensor& at(ValueId value) { return values_.at(value); }
+  void run(NodeId end = none);      // nodes [0, end); none: all
   void init_params(uint64_t seed);  // every parameter as init_param draws it
   StepScalars scalars;
   int64_t leaf = 0;
@@ -69,7 +69,7 @@ class Interpreter {
   const Graph& graph_;
   const KernelRegistry& registry_;
   ThreadTeam& team_;
-  std::vector<Tensor> values_;
+  IdVector<ValueId, Tensor> values_;
 };
 
 }  // namespace ds::test

@@ -203,9 +203,7 @@ RandomHost::Calls RandomHost::next_calls() {
   if (what == 2 || what == 4)
     next.resize(static_cast<size_t>(dice_.below(static_cast<int64_t>(next.size()))));
   if (what == 3) next.clear();
-  std::erase_if(next, [&](const Call& c) {
-    return c.kind == Call::Kind::grad && frozen_[static_cast<size_t>(c.params[0])];
-  });
+  std::erase_if(next, [&](const Call& c) { return c.kind == Call::Kind::grad && frozen_[c.params[0]]; });
   Place place = after(next, next.size());
   if (what == 2 || what == 4) {
     if (place.micro < case_.config.accumulation) soup(next, place, dice_.below(8));
@@ -239,7 +237,7 @@ void RandomHost::hand_over(int32_t param) {
     bool narrow_it = case_.config.compute == DS_DTYPE_BF16 && (param + place_.micro) % 2 == 0;
     std::vector<std::byte> bytes(leaf.size() * sizeof(float));
     if (narrow_it) narrow(DS_DTYPE_BF16, leaf.data(), numel_[i], bytes.data());
-    engine_.grad_ready(param, narrow_it ? static_cast<const void*>(bytes.data()) : leaf.data(),
+    engine_.grad_ready(ParamId(param), narrow_it ? static_cast<const void*>(bytes.data()) : leaf.data(),
                        narrow_it ? DS_DTYPE_BF16 : DS_DTYPE_F32, numel_[i]);
     std::fill(leaf.begin(), leaf.end(), -1e30f);  // it was copied
     std::fill(bytes.begin(), bytes.end(), std::byte{0x7F});
@@ -260,7 +258,7 @@ double RandomHost::rounding_of_param(int32_t param, Bounded master, bool gathere
 void RandomHost::check_leases(const std::vector<int32_t>& params) {
   for (int32_t p : params) {
     size_t i = static_cast<size_t>(p);
-    TensorView view = engine_.view(p);
+    TensorView view = engine_.view(ParamId(p));
     size_t bytes = static_cast<size_t>(numel_[i] * size_of(view.dtype));
     Lease& lease = leases_[i];
     if (!lease.data) {
@@ -289,11 +287,11 @@ void RandomHost::perform(const Call& call) {
   }
   Calls ignored;
   if (call.kind == Call::Kind::gather) {
-    engine_.gather(call.params);
+    engine_.gather(ids_of<ParamId>(call.params));
     check_leases(call.params);
   } else if (call.kind == Call::Kind::release) {
     check_leases(call.params);
-    engine_.release(call.params);
+    engine_.release(ids_of<ParamId>(call.params));
   } else if (call.kind == Call::Kind::grad) {
     hand_over(call.params[0]);
   } else {
@@ -329,13 +327,12 @@ void RandomHost::train_step() {
 
 // A whole tensor, of which this rank's part must be the same.
 std::vector<float> RandomHost::read(int32_t param, const std::string& kind) {
-  std::vector<float> whole = engine_.read_tensor(param, kind), part = engine_.read_local(param, kind);
-  auto [first, count] = engine_.local_range(param);
+  std::vector<float> whole = engine_.read_tensor(ParamId(param), kind),
+                     part = engine_.read_local(ParamId(param), kind);
+  auto [first, count] = engine_.local_range(ParamId(param));
   bool same = static_cast<int64_t>(part.size()) == count &&
               std::equal(part.begin(), part.end(), whole.begin() + first);
-  if (!same)
-    fail(fmt::format("local {} of {} is not what the whole has", kind,
-                     case_.names[static_cast<size_t>(param)]));
+  if (!same) fail(fmt::format("local {} of {} is not what the whole has", kind, case_.names[param]));
   return whole;
 }
 

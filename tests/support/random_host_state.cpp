@@ -61,7 +61,7 @@ void RandomHost::load() {
   state_ = s.state;
   steps_ = s.steps;
   for (size_t p = 0; p < frozen_.size(); ++p) {
-    frozen_[p] = engine_.is_frozen(static_cast<int32_t>(p));
+    frozen_[p] = engine_.is_frozen(ParamId(p));
     trained_[p] = trained_[p] || !frozen_[p];
   }
 }
@@ -102,7 +102,7 @@ void RandomHost::write_some() {
   auto param = static_cast<int32_t>(dice_.below(static_cast<int64_t>(numel_.size())));
   std::string kind = random_kind(param);
   std::vector<float> values = values_for(param, kind);
-  engine_.write_tensor(param, kind, values);
+  engine_.write_tensor(ParamId(param), kind, values);
   state_.set(static_cast<size_t>(param), kind, values);
 }
 
@@ -113,12 +113,12 @@ void RandomHost::write_parts() {
   bool all = dice_.one_in(2);
   int64_t writers = dice_.below(int64_t{1} << comm_.size());
   read(param, kind);  // a delegate's parts are known when it has started
-  auto [first, count] = engine_.local_range(param);
+  auto [first, count] = engine_.local_range(ParamId(param));
   std::vector<float> whole = values_for(param, kind), part;
   part = all ? std::vector<float>(whole.begin() + first, whole.begin() + first + count)
-             : engine_.read_local(param, kind);
+             : engine_.read_local(ParamId(param), kind);
   bool mine = all || (writers >> comm_.rank() & 1) != 0;
-  if (mine) engine_.write_local(param, kind, part);
+  if (mine) engine_.write_local(ParamId(param), kind, part);
   if (all) state_.set(static_cast<size_t>(param), kind, whole);
   if (kind != "master") return;
   if (mine) try_unrefreshed(param);
@@ -131,11 +131,12 @@ void RandomHost::edit_gradient() {
   size_t p = static_cast<size_t>(param);
   if (frozen_[p]) return;
   std::vector<float> mean = values_for(param, "grad");
-  auto [first, count] = engine_.local_range(param);
+  auto [first, count] = engine_.local_range(ParamId(param));
   std::vector<float> part(mean.begin() + first, mean.begin() + first + count);
   bool whole = dice_.one_in(2);
   auto write = [&] {
-    whole ? engine_.write_tensor(param, "grad", mean) : engine_.write_local(param, "grad", part);
+    whole ? engine_.write_tensor(ParamId(param), "grad", mean)
+          : engine_.write_local(ParamId(param), "grad", part);
   };
   if (case_.config.zero.optimizer_tier == Tier::nvme)
     return refused("writing a gradient on nvme", case_.names[p], write, DS_ERROR_UNSUPPORTED);
@@ -161,15 +162,15 @@ void RandomHost::refused(const char* what, const std::string& part, const std::f
 // Until the refresh, on a rank that has written masters: refused without a word to the others.
 void RandomHost::try_unrefreshed(int32_t param) {
   const char* part = "ds_engine_refresh must be called";
-  refused("gathering before a refresh", part, [&] { engine_.gather({&param, 1}); });
-  refused("reading a part before a refresh", part, [&] { engine_.read_local(param, "param"); });
+  refused("gathering before a refresh", part, [&] { engine_.gather(std::vector{ParamId(param)}); });
+  refused("reading a part before a refresh", part, [&] { engine_.read_local(ParamId(param), "param"); });
   refused("a step before a refresh", part, [&] { engine_.end_micro_step(); });
 }
 
 void RandomHost::try_wrong_calls() {
   auto param = static_cast<int32_t>(dice_.below(static_cast<int64_t>(numel_.size())));
   size_t p = static_cast<size_t>(param);
-  std::vector<int32_t> many(static_cast<size_t>(place_.leases[p] + 1), param);
+  std::vector<ParamId> many(static_cast<size_t>(place_.leases[p] + 1), ParamId(param));
   refused("releasing too often", case_.names[p], [&] { engine_.release(many); });
   std::vector<float> values(static_cast<size_t>(numel_[p]));
   bool begun = place_.micro > 0 || std::count(place_.given.begin(), place_.given.end(), 1) > 0;
@@ -177,15 +178,15 @@ void RandomHost::try_wrong_calls() {
   if (begun) refused("saving in a step", "inside a step", [&] { engine_.save(folder_ + "/never"); });
   if (place_.given[p])
     refused("a second gradient", case_.names[p],
-            [&] { engine_.grad_ready(param, values.data(), DS_DTYPE_F32, numel_[p]); });
+            [&] { engine_.grad_ready(ParamId(param), values.data(), DS_DTYPE_F32, numel_[p]); });
   if (!begun && held == place_.leases.end()) return;
-  std::string part = begun ? "inside a step" : case_.names[static_cast<size_t>(held - place_.leases.begin())];
-  refused("writing", part, [&] { engine_.write_tensor(param, "master", values); });
+  std::string part = begun ? "inside a step" : case_.names[held - place_.leases.begin()];
+  refused("writing", part, [&] { engine_.write_tensor(ParamId(param), "master", values); });
   refused("freezing", part, [&] { engine_.freeze({&param, 1}, 1); });
   refused("refreshing", part, [&] { engine_.refresh_params(); });
-  auto [first, count] = engine_.local_range(param);
+  auto [first, count] = engine_.local_range(ParamId(param));
   values.resize(static_cast<size_t>(count));
-  refused("writing a part", part, [&] { engine_.write_local(param, "master", values); });
+  refused("writing a part", part, [&] { engine_.write_local(ParamId(param), "master", values); });
 }
 
 }  // namespace ds::test

@@ -14,14 +14,14 @@ class Modeller {
 
   Graph build() {
     bool tokens = dice_.one_in(2);
-    ValueId wte = -1;
+    ValueId wte;
     if (tokens) {
       wte = param("wte", {vocab_ = 2 + dice_.below(40), width_ = 1 + dice_.below(40)});
       x_ = g_.add("embedding", {wte, g_.add_input("x", {DS_DTYPE_I32, {Dim::n()}})});
     } else {
       x_ = g_.add_input("x", {DS_DTYPE_F32, {Dim::n(), width_ = 1 + dice_.below(40)}});
     }
-    ValueId target = tokens ? g_.add_input("target", {DS_DTYPE_I32, {Dim::n()}}) : -1;
+    ValueId target = tokens ? g_.add_input("target", {DS_DTYPE_I32, {Dim::n()}}) : ValueId();
     for (int64_t blocks = 1 + dice_.below(7); blocks > 0; --blocks) block();
     if (tokens) {
       if (g_.type(wte).shape[1].extent == width_ && !dice_.one_in(4)) {
@@ -78,9 +78,8 @@ class Modeller {
   // A square matrix of the width of x: used again by later blocks of that width.
   ValueId shared(ValueId x) {
     std::string name = "shared." + std::to_string(width_of(x));
-    int32_t known = g_.find_param(name);
-    ValueId w =
-        known >= 0 ? g_.params[static_cast<size_t>(known)].value : param(name, {width_of(x), width_of(x)});
+    ParamId known = g_.find_param(name);
+    ValueId w = known.exists() ? g_.params[known].value : param(name, {width_of(x), width_of(x)});
     return g_.add("linear", {x, w});
   }
 
@@ -118,7 +117,7 @@ class Modeller {
 
   Dice dice_;
   Graph g_;
-  ValueId x_ = -1;
+  ValueId x_;
   int64_t width_ = 0, vocab_ = 0, serial_ = 0, drops_ = 0;
 };
 

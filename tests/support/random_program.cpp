@@ -173,11 +173,11 @@ class Writer {
   }
 
   void save(BufferId file) {
-    BufferId slot = -1;
+    BufferId slot;
     for (BufferId id : live(Tier::host)) {
       if (buffer(id).dtype == buffer(file).dtype && buffer(id).numel == buffer(file).numel) slot = id;
     }
-    if (slot < 0) {
+    if (!slot.exists()) {
       slot = fresh(Tier::host, buffer(file).dtype, buffer(file).numel);
       tag(Tier::host, {part(kept(Tier::host), Access::read), whole(slot, Access::write)});
     }

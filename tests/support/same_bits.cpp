@@ -128,7 +128,7 @@ std::string state_hash(EngineCore& engine) {
   kinds.insert(kinds.end(), {"param", "grad"});
   for (const std::string& kind : kinds) {
     for (size_t p : order) {
-      std::vector<float> tensor = engine.read_tensor(static_cast<int32_t>(p), kind);
+      std::vector<float> tensor = engine.read_tensor(ParamId(p), kind);
       hash.update(engine.param_names()[p]);
       hash.update(tensor.data(), tensor.size() * sizeof(float));
     }

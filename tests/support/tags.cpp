@@ -56,14 +56,13 @@ void tag_kernel(const KernelContext& c) { run_tag(c.attrs, pieces(c.in), pieces(
 // One rank of interpret().
 struct RankCopy {
   const Program* program;
-  std::vector<Bytes> memory;  // by buffer
+  IdVector<BufferId, Bytes> memory;
 
   std::vector<Piece> operands(const Instr& in, bool reads) {
     std::vector<Piece> out;
     for (const Operand& o : in.operands) {
       if ((o.access == Access::read) != reads) continue;
-      out.push_back({memory[static_cast<size_t>(o.buffer)].data() + o.begin, o.type.dtype,
-                     o.type.shape.numel(program->bound)});
+      out.push_back({memory[o.buffer].data() + o.begin, o.type.dtype, o.type.shape.numel(program->bound)});
     }
     return out;
   }

@@ -36,11 +36,11 @@ void add_params(DelegateEngine& engine) {
 
 void give(DelegateEngine& engine, int32_t param, float value = 1) {
   std::vector<float> grad(kNumel, value);
-  engine.grad_ready(param, grad.data(), DS_DTYPE_F32, kNumel);
+  engine.grad_ready(ParamId(param), grad.data(), DS_DTYPE_F32, kNumel);
 }
 
-void gather(DelegateEngine& engine, std::vector<int32_t> params) { engine.gather(params); }
-void release(DelegateEngine& engine, std::vector<int32_t> params) { engine.release(params); }
+void gather(DelegateEngine& engine, std::vector<int32_t> params) { engine.gather(ids_of<ParamId>(params)); }
+void release(DelegateEngine& engine, std::vector<int32_t> params) { engine.release(ids_of<ParamId>(params)); }
 
 // Everything gathered at once, gradients from the last one down, released before or behind the micro-step's
 // end.
@@ -55,7 +55,7 @@ void take_micro_step(DelegateEngine& engine, bool late) {
 void forward(DelegateEngine& engine, std::vector<int32_t> order = {0, 1, 2, 3}) {
   for (int32_t p : order) {
     gather(engine, {p});
-    ASSERT_EQ(engine.view(p).numel(), kNumel);
+    ASSERT_EQ(engine.view(ParamId(p)).numel(), kNumel);
     release(engine, {p});
   }
 }
@@ -67,7 +67,7 @@ void micro_step(DelegateEngine& engine, const std::vector<int32_t>& order = {3, 
 }
 
 void expect_gradient(DelegateEngine& engine, int32_t param, float want, const std::string& where) {
-  for (float g : engine.read_tensor(param, "grad"))
+  for (float g : engine.read_tensor(ParamId(param), "grad"))
     ASSERT_EQ(g, want) << "parameter " << param << " " << where;
 }
 
@@ -131,7 +131,7 @@ TEST(DelegateOrder, AGradientMayBeEditedBehindAnyCall) {
           take_micro_step(engine, late);
           EXPECT_EQ(engine.following(), s > 0);
           for (int32_t p = 0; p < kParams; ++p)
-            engine.write_tensor(p, "grad", std::vector<float>(kNumel, static_cast<float>(s + 2)));
+            engine.write_tensor(ParamId(p), "grad", std::vector<float>(kNumel, static_cast<float>(s + 2)));
           EXPECT_NEAR(engine.step().grad_norm, (s + 2) * std::sqrt(kParams * kNumel), 1e-3)
               << "stage " << stage << " late " << late << " step " << s;
         }
@@ -195,7 +195,7 @@ TEST(DelegateOrder, EvaluationKeepsTheRecordAndLocksNothing) {
         if (s == 2) gather(engine, {1});
         if (s == 2) release(engine, {1});
         if (s == 2 || s == 3) engine.load(engine.save(folder / std::to_string(10 * stage + s)));
-        if (s == 3) engine.write_tensor(0, "master", std::vector<float>(kNumel, 1));
+        if (s == 3) engine.write_tensor(ParamId(0), "master", std::vector<float>(kNumel, 1));
         if (s == 4) engine.refresh_params();
         expect_gradient(engine, 1, 1, "after a step");
         micro_step(engine);
@@ -237,16 +237,16 @@ TEST(DelegateOrder, NothingChangesUnderALease) {
   std::vector<float> values(kNumel, 5);
   gather(engine, {1, 2});
   std::string path = engine.save(folder.path());
-  EXPECT_EQ(engine.read_tensor(2, "param")[7], 3);
+  EXPECT_EQ(engine.read_tensor(ParamId(2), "param")[7], 3);
   int32_t param = 0;
   for (const auto& call :
        std::vector<std::function<void()>>{[&] { engine.load(path); }, [&] { engine.refresh_params(); },
-                                          [&] { engine.write_tensor(0, "master", values); },
+                                          [&] { engine.write_tensor(ParamId(0), "master", values); },
                                           [&] {
                                             engine.freeze({&param, 1}, 1);
                                           }})
     EXPECT_NE(message_of(call, DS_ERROR_STATE).find("while parameter 'h.1.w' is leased"), std::string::npos);
-  EXPECT_EQ(engine.view(1).as<float>()[9], 2);
+  EXPECT_EQ(engine.view(ParamId(1)).as<float>()[9], 2);
   release(engine, {1, 2});
   engine.load(path);
 }
@@ -262,10 +262,10 @@ TEST(DelegateOrder, ReleasingTooOftenInOneCallChangesNothing) {
                 },
                 DS_ERROR_STATE),
             "parameter 'h.1.w' is released 3 times, but has 2 leases");
-  EXPECT_EQ(engine.view(0).as<float>()[3], 1);
-  EXPECT_EQ(engine.view(1).as<float>()[3], 2);
+  EXPECT_EQ(engine.view(ParamId(0)).as<float>()[3], 1);
+  EXPECT_EQ(engine.view(ParamId(1)).as<float>()[3], 2);
   release(engine, {1, 0, 1});
-  EXPECT_THROW(engine.view(1), Error);
+  EXPECT_THROW(engine.view(ParamId(1)), Error);
 }
 
 // With no reuse at all every lease is a range of its own, unless an older one is still open.
@@ -278,13 +278,13 @@ TEST(DelegateOrder, ALeaseStaysWhereItIsWhileOthersComeAndGo) {
     add_params(engine);
     for (int s = 0; s < 3; ++s) {
       gather(engine, {0});
-      const float* first = engine.view(0).as<float>();
+      const float* first = engine.view(ParamId(0)).as<float>();
       float value = first[0];
       gather(engine, {1, 2});
       EXPECT_EQ(first[kNumel - 1], value);
       release(engine, {2, 1});
       gather(engine, {0});
-      EXPECT_EQ(engine.view(0).as<float>(), first);
+      EXPECT_EQ(engine.view(ParamId(0)).as<float>(), first);
       release(engine, {0});
       forward(engine, {3, 1, 2});
       EXPECT_EQ(first[kNumel - 1], value);
@@ -307,9 +307,10 @@ TEST(DelegateOrder, ALocalWriteDuringEvaluationIsOneRanksOwn) {
         engine.step();
         for (int32_t p : {0, 1, 2, 3}) {  // as the step begins, which fetches ahead
           gather(engine, {p});
-          EXPECT_EQ(engine.view(p).as<float>()[0], engine.read_tensor(p, "param")[0]);
+          EXPECT_EQ(engine.view(ParamId(p)).as<float>()[0], engine.read_tensor(ParamId(p), "param")[0]);
           release(engine, {p});
-          if (comm.rank() == writer) engine.write_local(p, "exp_avg", engine.read_local(p, "exp_avg"));
+          if (comm.rank() == writer)
+            engine.write_local(ParamId(p), "exp_avg", engine.read_local(ParamId(p), "exp_avg"));
           EXPECT_TRUE(engine.following()) << "behind the write of parameter " << p;
         }
       }

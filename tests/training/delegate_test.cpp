@@ -60,7 +60,7 @@ State state_of(EngineCore& engine) {
   State out;
   for (size_t p = 0; p < engine.param_names().size(); ++p) {
     for (const char* kind : {"master", "exp_avg", "exp_avg_sq", "param"}) {
-      out.push_back(engine.read_tensor(static_cast<int32_t>(p), kind));
+      out.push_back(engine.read_tensor(ParamId(p), kind));
     }
   }
   return out;
@@ -74,8 +74,8 @@ std::vector<std::string> moves(const std::string& text) {
     bool keep = in.def->name == "all_gather" || in.def->name == "reduce_scatter" ||
                 in.def->name == "all_reduce" || in.def->name == "adamw" || in.def->name == "accumulate" ||
                 in.def->name == "granule_norms" || in.def->name == "clip";
-    if (!keep || (in.def->name == "all_gather" && !(in.bucket >= 0))) continue;
-    out.push_back(in.def->name + " " + p.buffers[static_cast<size_t>(in.operands.back().buffer)].name + " " +
+    if (!keep || (in.def->name == "all_gather" && !in.bucket.exists())) continue;
+    out.push_back(in.def->name + " " + p.buffers[in.operands.back().buffer].name + " " +
                   std::to_string(in.micro));
   }
   return out;
@@ -94,8 +94,8 @@ class Host {
     for (int l = kLayers - 1; l >= 0; --l) {
       if (l > 0) lease(l, false);
       for (int32_t p : {2 * l, 2 * l + 1}) {
-        std::vector<float> grad = calculator_.read_tensor(p, "grad");
-        engine_.grad_ready(p, grad.data(), DS_DTYPE_F32, static_cast<int64_t>(grad.size()));
+        std::vector<float> grad = calculator_.read_tensor(ParamId(p), "grad");
+        engine_.grad_ready(ParamId(p), grad.data(), DS_DTYPE_F32, static_cast<int64_t>(grad.size()));
       }
     }
     calculator_.step();
@@ -104,9 +104,9 @@ class Host {
 
  private:
   void lease(int layer, bool use) {
-    int32_t params[] = {2 * layer, 2 * layer + 1};
+    ParamId params[] = {ParamId(2 * layer), ParamId(2 * layer + 1)};
     engine_.gather(params);
-    for (int32_t p : params) {
+    for (ParamId p : params) {
       TensorView v = engine_.view(p);
       if (!use) continue;
       calculator_.write_tensor(p, "master", {v.as<float>(), static_cast<size_t>(v.numel())});
@@ -151,7 +151,7 @@ Trained train_delegate(int stage, Tier tier, int odd_step, int world = 2, const 
     Engine calculator(config_for(0, Tier::device, 1, 1), graph, *self, {});
     DelegateEngine engine(config_for(stage, tier, kMicros, world, groups), comm, {});
     for (size_t p = 0; p < graph.params.size(); ++p) {
-      std::vector<float> initial = calculator.read_tensor(static_cast<int32_t>(p), "master");
+      std::vector<float> initial = calculator.read_tensor(ParamId(p), "master");
       engine.add_param(graph.params[p].name, calculator.param_shapes()[p], initial);
     }
     Host host(engine, calculator);
@@ -201,18 +201,18 @@ TEST(Delegate, WrongCallsAreRefused) {
   auto self = create_communicator("self", {});
   DelegateEngine engine(config_for(3, Tier::device, 1, 1), *self, {});
   std::vector<float> w(64, 1.0f);
-  int32_t p = engine.add_param("w", {8, 8}, w);
+  ParamId p = engine.add_param("w", {8, 8}, w);
   EXPECT_THROW(engine.add_param("w", {2}, {}), Error);
-  EXPECT_THROW(engine.view(p), Error);
-  EXPECT_THROW(engine.grad_ready(p, w.data(), DS_DTYPE_F32, 3), Error);
-  EXPECT_THROW(engine.grad_ready(1, w.data(), DS_DTYPE_F32, 64), Error);
+  EXPECT_THROW(engine.view(ParamId(p)), Error);
+  EXPECT_THROW(engine.grad_ready(ParamId(p), w.data(), DS_DTYPE_F32, 3), Error);
+  EXPECT_THROW(engine.grad_ready(ParamId(1), w.data(), DS_DTYPE_F32, 64), Error);
   EXPECT_THROW(engine.step(), Error);
-  int32_t params[] = {p};
+  ParamId params[] = {p};
   engine.gather(params);
-  EXPECT_EQ(engine.view(p).as<float>()[5], 1.0f);
+  EXPECT_EQ(engine.view(ParamId(p)).as<float>()[5], 1.0f);
   EXPECT_THROW(engine.add_param("late", {2}, {}), Error);
-  engine.grad_ready(p, w.data(), DS_DTYPE_F32, 64);
-  EXPECT_THROW(engine.grad_ready(p, w.data(), DS_DTYPE_F32, 64), Error);
+  engine.grad_ready(ParamId(p), w.data(), DS_DTYPE_F32, 64);
+  EXPECT_THROW(engine.grad_ready(ParamId(p), w.data(), DS_DTYPE_F32, 64), Error);
   engine.end_micro_step();
   EXPECT_THROW(engine.step(), Error) << "a lease is open";
   engine.release(params);

@@ -19,7 +19,7 @@ class LeafBatch {
   LeafBatch(const HfGolden& golden, const HfModel& model, int64_t step, int64_t first, int64_t leaves,
             int64_t stride) {
     for (ValueId id : model.graph.inputs) {
-      const std::string& name = model.graph.values[static_cast<size_t>(id)].name;
+      const std::string& name = model.graph.values[id].name;
       Tensor recorded = golden.input(model, name);
       auto numel = recorded.numel();
       const auto* ids = reinterpret_cast<const int32_t*>(recorded.bytes().data());

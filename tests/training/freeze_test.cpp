@@ -42,7 +42,7 @@ std::string hash_of(Engine& engine) {
   std::string text;
   for (const char* kind : {"master", "exp_avg", "exp_avg_sq", "param"}) {
     for (size_t i = 0; i < engine.param_names().size(); ++i) {
-      std::vector<float> values = engine.read_tensor(static_cast<int32_t>(i), kind);
+      std::vector<float> values = engine.read_tensor(ParamId(i), kind);
       text.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
     }
   }
@@ -134,12 +134,11 @@ TEST(Freeze, WhatStaysAndWhatItTakes) {
   ASSERT_FALSE(frozen.empty());
   std::vector<std::vector<float>> before;
   for (size_t i = 0; i < engine.param_names().size(); ++i)
-    before.push_back(engine.read_tensor(static_cast<int32_t>(i), "master"));
+    before.push_back(engine.read_tensor(ParamId(i), "master"));
   for (int s = 0; s < 3; ++s) train_step(p, engine, s);
   for (size_t i = 0; i < before.size(); ++i) {
     bool stays = std::find(frozen.begin(), frozen.end(), static_cast<int32_t>(i)) != frozen.end();
-    EXPECT_EQ(engine.read_tensor(static_cast<int32_t>(i), "master") == before[i], stays)
-        << engine.param_names()[i];
+    EXPECT_EQ(engine.read_tensor(ParamId(i), "master") == before[i], stays) << engine.param_names()[i];
   }
   auto bytes = [](const EngineCore& e, const std::string& kind) {
     return e.state_bytes().at({Tier::device, kind});
@@ -168,12 +167,12 @@ TEST(Freeze, ACheckpointIsOfEveryParameter) {
     std::string later = some.save(folder.path());
     Engine again(c, graph_of(p), comm, {});
     again.load(later);
-    EXPECT_EQ(again.read_tensor(0, "master"), some.read_tensor(0, "master"));
+    EXPECT_EQ(again.read_tensor(ParamId(0), "master"), some.read_tensor(ParamId(0), "master"));
     int32_t fixed = frozen_params(some)[0];
-    EXPECT_EQ(again.read_tensor(fixed, "exp_avg"),
-              std::vector<float>(again.read_tensor(fixed, "exp_avg").size(), 0.0f));
+    EXPECT_EQ(again.read_tensor(ParamId(fixed), "exp_avg"),
+              std::vector<float>(again.read_tensor(ParamId(fixed), "exp_avg").size(), 0.0f));
     all.load(later);
-    EXPECT_EQ(all.read_tensor(fixed, "param"), some.read_tensor(fixed, "param"));
+    EXPECT_EQ(all.read_tensor(ParamId(fixed), "param"), some.read_tensor(ParamId(fixed), "param"));
   });
 }
 
@@ -197,21 +196,22 @@ TEST(Freeze, ACheckpointKeepsWhatCallsHaveChanged) {
         std::string path = run.save(folder.path());
         train_step(p, run, 2);
         EXPECT_EQ(resumed.load(path).step, 2);
-        EXPECT_EQ(resumed.is_frozen(params[0]), !from_config);
+        EXPECT_EQ(resumed.is_frozen(ParamId(params[0])), !from_config);
         EXPECT_EQ(resumed.load(first).step, 1);
-        EXPECT_EQ(resumed.is_frozen(params[0]), from_config) << "a load is not a call of this program";
+        EXPECT_EQ(resumed.is_frozen(ParamId(params[0])), from_config)
+            << "a load is not a call of this program";
         resumed.load(folder.path());  // the newest
-        EXPECT_EQ(resumed.is_frozen(params[0]), !from_config);
+        EXPECT_EQ(resumed.is_frozen(ParamId(params[0])), !from_config);
         train_step(p, resumed, 2);
         EXPECT_EQ(hash_of(resumed), hash_of(run)) << p.name();
         own.freeze({params.data() + 1, 1}, !from_config);
         own.load(path);
-        EXPECT_EQ(own.is_frozen(params[0]), from_config);
-        EXPECT_EQ(own.is_frozen(params[1]), !from_config);
+        EXPECT_EQ(own.is_frozen(ParamId(params[0])), from_config);
+        EXPECT_EQ(own.is_frozen(ParamId(params[1])), !from_config);
         c.frozen = {"ln_f.*"};
         Engine other(c, graph_of(p), comm, {});
         other.load(path);
-        EXPECT_FALSE(other.is_frozen(params[0]));
+        EXPECT_FALSE(other.is_frozen(ParamId(params[0])));
       });
     }
   }
@@ -249,7 +249,7 @@ TEST(Freeze, BiasCorrectionCountsOwnUpdates) {
       std::vector<int32_t> late = frozen_params(engine), pausing = {0, 5};
       std::vector<OwnAdamW> want;
       for (int32_t i = 0; i < static_cast<int32_t>(engine.param_names().size()); ++i) {
-        std::vector<float> start = engine.read_tensor(i, "master");
+        std::vector<float> start = engine.read_tensor(ParamId(i), "master");
         std::vector<double> zeros(start.size());
         want.push_back({{start.begin(), start.end()}, zeros, zeros});
       }
@@ -260,12 +260,13 @@ TEST(Freeze, BiasCorrectionCountsOwnUpdates) {
         train_step(p, engine, s);
         for (size_t i = 0; i < want.size(); ++i) {
           auto param = static_cast<int32_t>(i);
-          if (!engine.is_frozen(param)) want[i].update(engine.read_tensor(param, "grad"), c.optimizer);
+          if (!engine.is_frozen(ParamId(param)))
+            want[i].update(engine.read_tensor(ParamId(param), "grad"), c.optimizer);
         }
       }
       double off = 0;
       for (size_t i = 0; i < want.size(); ++i) {
-        std::vector<float> got = engine.read_tensor(static_cast<int32_t>(i), "master");
+        std::vector<float> got = engine.read_tensor(ParamId(i), "master");
         for (size_t e = 0; e < got.size(); ++e) off = std::max(off, std::abs(got[e] - want[i].p[e]));
       }
       EXPECT_LT(off, 1e-3 * c.optimizer.lr) << p.name();
@@ -331,7 +332,7 @@ TEST(Freeze, ALoadThatIsRefusedFreezesNothing) {
     }
     comm.barrier("damaged");
     message_of([&] { resumed.load(path); }, DS_ERROR_CORRUPT);
-    EXPECT_FALSE(resumed.is_frozen(params[0]));
+    EXPECT_FALSE(resumed.is_frozen(ParamId(params[0])));
     message_of([&] { resumed.load(folder / "none"); }, DS_ERROR_NOT_FOUND);
     train_step(p, resumed, 0);
   });
@@ -368,7 +369,7 @@ TEST(Freeze, ThawingOneByOneTakesNoMore) {
   Engine one(c, graph_of(p), *comm, {}), all(c, graph_of(p), *comm, {});
   std::vector<int32_t> params;
   for (size_t i = 0; i < one.param_names().size(); ++i) {
-    if (one.is_frozen(static_cast<int32_t>(i))) params.push_back(static_cast<int32_t>(i));
+    if (one.is_frozen(ParamId(i))) params.push_back(static_cast<int32_t>(i));
   }
   ASSERT_GT(params.size(), 10u);
   int64_t before = one.mapped(Tier::device);
@@ -402,7 +403,7 @@ TEST(Freeze, WhatCannotBeIsRefused) {
   train_step(p, engine, 0);  // still good
   int32_t one[] = {3};
   engine.freeze(one, true);
-  expect_names(message_of([&] { engine.read_tensor(3, "grad"); }, DS_ERROR_STATE),
+  expect_names(message_of([&] { engine.read_tensor(ParamId(3), "grad"); }, DS_ERROR_STATE),
                {"frozen", engine.param_names()[3]});
 }
 
@@ -470,31 +471,31 @@ TEST(Freeze, Delegate) {
       for (const char* name : {"a.0", "b", "c.0"}) engine.add_param(name, {kNumel}, ones);
       auto step = [&](std::vector<int32_t> trained) {
         for (int32_t p : {0, 1, 2}) {
-          int32_t one[] = {p};
+          ParamId one[] = {ParamId(p)};
           engine.gather(one);
           engine.release(one);
         }
-        for (int32_t p : trained) engine.grad_ready(p, ones.data(), DS_DTYPE_F32, kNumel);
+        for (int32_t p : trained) engine.grad_ready(ParamId(p), ones.data(), DS_DTYPE_F32, kNumel);
         engine.end_micro_step();
         engine.step();
       };
       step({0, 2});
       step({2, 0});
-      EXPECT_EQ(engine.read_tensor(1, "master"), ones);
-      EXPECT_NE(engine.read_tensor(0, "master"), ones);
-      engine.gather(std::vector<int32_t>{1});
-      message_of([&] { engine.grad_ready(1, ones.data(), DS_DTYPE_F32, kNumel); }, DS_ERROR_STATE);
-      engine.release(std::vector<int32_t>{1});
-      for (int32_t p : {0, 2}) engine.grad_ready(p, ones.data(), DS_DTYPE_F32, kNumel);
+      EXPECT_EQ(engine.read_tensor(ParamId(1), "master"), ones);
+      EXPECT_NE(engine.read_tensor(ParamId(0), "master"), ones);
+      engine.gather(std::vector{ParamId(1)});
+      message_of([&] { engine.grad_ready(ParamId(1), ones.data(), DS_DTYPE_F32, kNumel); }, DS_ERROR_STATE);
+      engine.release(std::vector{ParamId(1)});
+      for (int32_t p : {0, 2}) engine.grad_ready(ParamId(p), ones.data(), DS_DTYPE_F32, kNumel);
       engine.end_micro_step();
       engine.step();
-      std::vector<float> kept = engine.read_tensor(0, "master");
+      std::vector<float> kept = engine.read_tensor(ParamId(0), "master");
       engine.freeze(std::vector<int32_t>{1}, false);
       engine.freeze(std::vector<int32_t>{0}, true);
       step({1, 2});
       step({1, 2});
-      EXPECT_NE(engine.read_tensor(1, "master"), ones);
-      EXPECT_EQ(engine.read_tensor(0, "master"), kept);
+      EXPECT_NE(engine.read_tensor(ParamId(1), "master"), ones);
+      EXPECT_EQ(engine.read_tensor(ParamId(0), "master"), kept);
       EXPECT_TRUE(engine.recorded());
     });
   }

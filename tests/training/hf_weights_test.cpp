@@ -17,7 +17,7 @@ namespace {
 struct Batch {
   Batch(const HfGolden& golden, const HfModel& model) {
     for (ValueId id : model.graph.inputs) {
-      tensors.push_back(golden.input(model, model.graph.values[static_cast<size_t>(id)].name));
+      tensors.push_back(golden.input(model, model.graph.values[id].name));
     }
     for (Tensor& t : tensors) views.push_back({t.bytes().data(), DS_DTYPE_I32, t.numel()});
   }
@@ -43,7 +43,7 @@ class HfWeights : public testing::TestWithParam<std::string> {
       for (size_t p = 0; p < engine.param_names().size(); ++p) {
         const Tensor& stored = golden.weights.at(engine.param_names()[p]);
         for (const char* kind : {"master", "param"}) {
-          std::vector<float> values = engine.read_tensor(static_cast<int32_t>(p), kind);
+          std::vector<float> values = engine.read_tensor(ParamId(p), kind);
           ASSERT_EQ(values.size() * sizeof(float), stored.bytes().size());
           EXPECT_EQ(std::memcmp(values.data(), stored.bytes().data(), stored.bytes().size()), 0)
               << engine.param_names()[p] << " " << kind;

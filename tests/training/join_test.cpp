@@ -87,10 +87,10 @@ TEST(Join, AStepOfNoLeafChangesNothing) {
             std::vector<std::vector<float>> out;
             for (std::string kind : engine.state_kinds()) {
               for (size_t i = 0; i < engine.param_names().size(); ++i)
-                out.push_back(engine.read_tensor(static_cast<int32_t>(i), kind));
+                out.push_back(engine.read_tensor(ParamId(i), kind));
             }
             for (size_t i = 0; i < engine.param_names().size(); ++i)
-              out.push_back(engine.read_tensor(static_cast<int32_t>(i), "param"));
+              out.push_back(engine.read_tensor(ParamId(i), "param"));
             return out;
           };
           auto before = state();
@@ -143,13 +143,12 @@ TEST(Join, GradientsAreMeansOfTheLeavesThatAreThere) {
           std::vector<float> before;
           double norm = 0;
           StepResult r = train_step_in_pieces(p, engine, 0, [&] {
-            before = engine.read_local(0, "grad");
+            before = engine.read_local(ParamId(0), "grad");
             for (size_t i = 0; i < engine.param_names().size(); ++i) {
-              for (float g : engine.read_local(static_cast<int32_t>(i), "grad"))
-                norm += double(g) * double(g);
+              for (float g : engine.read_local(ParamId(i), "grad")) norm += double(g) * double(g);
             }
           });
-          EXPECT_EQ(engine.read_local(0, "grad"), before);
+          EXPECT_EQ(engine.read_local(ParamId(0), "grad"), before);
           EXPECT_NE(before, std::vector<float>(before.size(), 0.0f));
           if (stage == 0) {  // where a rank has all of them
             EXPECT_NEAR(std::sqrt(norm), r.grad_norm, 1e-6 * r.grad_norm);

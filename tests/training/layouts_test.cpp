@@ -74,16 +74,16 @@ TEST(Layouts, AnEditReachesEveryCopy) {
       Engine engine(config_of(p), graph_of(p), comm, {});
       for (size_t i = 0; i < engine.param_names().size(); ++i) {
         int32_t param = static_cast<int32_t>(i);
-        std::vector<float> values = engine.read_tensor(param, "master");
+        std::vector<float> values = engine.read_tensor(ParamId(param), "master");
         for (size_t k = 0; k < values.size(); ++k) values[k] = static_cast<float>(k % 256) + 0.5f;
-        engine.write_tensor(param, "master", values);
-        EXPECT_EQ(engine.read_tensor(param, "master"), values)
+        engine.write_tensor(ParamId(param), "master", values);
+        EXPECT_EQ(engine.read_tensor(ParamId(param), "master"), values)
             << engine.param_names()[i] << " of " << p.name();
-        std::vector<float> compute = engine.read_tensor(param, "param");
+        std::vector<float> compute = engine.read_tensor(ParamId(param), "param");
         for (size_t k = 0; k < values.size(); ++k) ASSERT_NEAR(compute[k], values[k], 0.6) << p.name();
         values[0] = -3;
-        engine.write_tensor(param, "exp_avg", values);
-        EXPECT_EQ(engine.read_tensor(param, "exp_avg"), values)
+        engine.write_tensor(ParamId(param), "exp_avg", values);
+        EXPECT_EQ(engine.read_tensor(ParamId(param), "exp_avg"), values)
             << engine.param_names()[i] << " of " << p.name();
       }
     });
@@ -99,8 +99,9 @@ TEST(Layouts, LocalPartsAreTheWhole) {
       for (const char* kind : {"master", "exp_avg_sq", "param", "grad"}) {
         for (size_t i = 0; i < engine.param_names().size(); ++i) {
           int32_t param = static_cast<int32_t>(i);
-          std::vector<float> whole = engine.read_tensor(param, kind), part = engine.read_local(param, kind);
-          auto [first, count] = engine.local_range(param);
+          std::vector<float> whole = engine.read_tensor(ParamId(param), kind),
+                             part = engine.read_local(ParamId(param), kind);
+          auto [first, count] = engine.local_range(ParamId(param));
           ASSERT_EQ(static_cast<int64_t>(part.size()), count);
           EXPECT_TRUE(std::equal(part.begin(), part.end(), whole.begin() + first))
               << kind << " of " << p.name();
@@ -112,20 +113,20 @@ TEST(Layouts, LocalPartsAreTheWhole) {
       }
       for (size_t i = 0; i < engine.param_names().size(); ++i) {
         int32_t param = static_cast<int32_t>(i);
-        auto [first, count] = engine.local_range(param);
+        auto [first, count] = engine.local_range(ParamId(param));
         std::vector<float> part;
         for (int64_t k = first; k < first + count; ++k) part.push_back(static_cast<float>(k % 128));
-        engine.write_local(param, "master", part);
+        engine.write_local(ParamId(param), "master", part);
       }
       // Until then some ranks would see their own part changed, and none those of the others.
       for (const auto& call : std::vector<std::function<void()>>{
-               [&] { engine.read_tensor(0, "param"); }, [&] { train_step(p, engine, 1); },
+               [&] { engine.read_tensor(ParamId(0), "param"); }, [&] { train_step(p, engine, 1); },
                [&] { train_step_in_pieces(p, engine, 1, [] {}); }, [&] { engine.join(); }}) {
         expect_names(message_of(call, DS_ERROR_STATE), {"ds_engine_refresh must be called"});
       }
       engine.refresh_params();
       for (size_t i = 0; i < engine.param_names().size(); ++i) {
-        std::vector<float> now = engine.read_tensor(static_cast<int32_t>(i), "param");
+        std::vector<float> now = engine.read_tensor(ParamId(i), "param");
         for (size_t k = 0; k < now.size(); ++k) ASSERT_EQ(now[k], static_cast<float>(k % 128)) << p.name();
       }
     });
@@ -144,35 +145,36 @@ TEST(Layouts, AnEditedGradientIsUsed) {
       auto edit = [&](Engine& e) {
         for (size_t i = 0; i < e.param_names().size(); ++i) {
           int32_t param = static_cast<int32_t>(i);
-          std::vector<float> grad = e.read_tensor(param, "grad");
+          std::vector<float> grad = e.read_tensor(ParamId(param), "grad");
           for (float& g : grad) g *= i == 0 ? 4 : 0;
           if (i % 2 == 0) {
-            e.write_tensor(param, "grad", grad);
+            e.write_tensor(ParamId(param), "grad", grad);
           } else {
-            auto [first, count] = e.local_range(param);
-            e.write_local(param, "grad", {grad.data() + first, static_cast<size_t>(count)});
+            auto [first, count] = e.local_range(ParamId(param));
+            e.write_local(ParamId(param), "grad", {grad.data() + first, static_cast<size_t>(count)});
           }
-          EXPECT_EQ(e.read_tensor(param, "grad"), grad) << p.name();
+          EXPECT_EQ(e.read_tensor(ParamId(param), "grad"), grad) << p.name();
         }
       };
       double first_norm = 0;
       StepResult r = train_step_in_pieces(p, engine, 0, [&] {
         if (p.tier == Tier::nvme) {
-          std::vector<float> grad = engine.read_tensor(0, "grad");
-          EXPECT_THROW(engine.write_tensor(0, "grad", grad), Error);
+          std::vector<float> grad = engine.read_tensor(ParamId(0), "grad");
+          EXPECT_THROW(engine.write_tensor(ParamId(0), "grad", grad), Error);
           return;
         }
-        std::vector<float> grad = engine.read_tensor(0, "grad");
+        std::vector<float> grad = engine.read_tensor(ParamId(0), "grad");
         for (float g : grad) first_norm += 16.0 * double(g) * double(g);
         edit(engine);
       });
       if (p.tier == Tier::nvme) return;
       EXPECT_NEAR(r.grad_norm, std::sqrt(first_norm), 1e-6 * r.grad_norm) << p.name();
-      std::vector<float> moved = engine.read_tensor(0, "exp_avg"), still = engine.read_tensor(1, "exp_avg");
+      std::vector<float> moved = engine.read_tensor(ParamId(0), "exp_avg"),
+                         still = engine.read_tensor(ParamId(1), "exp_avg");
       EXPECT_NE(*std::max_element(moved.begin(), moved.end()), 0);
       EXPECT_EQ(*std::max_element(still.begin(), still.end()), 0) << p.name();
-      std::vector<float> grad = engine.read_tensor(0, "grad");
-      EXPECT_THROW(engine.write_tensor(0, "grad", grad), Error) << "after the update";
+      std::vector<float> grad = engine.read_tensor(ParamId(0), "grad");
+      EXPECT_THROW(engine.write_tensor(ParamId(0), "grad", grad), Error) << "after the update";
     });
   }
 }

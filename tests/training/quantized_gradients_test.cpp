@@ -23,18 +23,18 @@ std::vector<float> reduce(Config c, int world, const std::function<std::vector<f
   std::vector<float> out;
   run_ranks(world, [&](Communicator& comm) {
     DelegateEngine engine(c, comm, {});
-    int32_t p = engine.add_param("w", {kRows, kColumns}, {});
+    ParamId p = engine.add_param("w", {kRows, kColumns}, {});
     std::vector<float> mine = leaf(comm.rank());
     std::vector<float> sum(mine.size());
     for (int64_t s = 0; s < steps; ++s) {
       for (int64_t m = 0; m < c.accumulation; ++m) {
         engine.gather({&p, 1});
         engine.release({&p, 1});
-        engine.grad_ready(p, mine.data(), DS_DTYPE_F32, static_cast<int64_t>(mine.size()));
+        engine.grad_ready(ParamId(p), mine.data(), DS_DTYPE_F32, static_cast<int64_t>(mine.size()));
         engine.end_micro_step();
       }
       engine.step();
-      std::vector<float> mean = engine.read_tensor(p, "grad");
+      std::vector<float> mean = engine.read_tensor(ParamId(p), "grad");
       for (size_t e = 0; e < sum.size(); ++e) sum[e] += mean[e];
     }
     if (comm.rank() == 0) out = sum;
@@ -159,18 +159,18 @@ TEST(QuantizedGradients, NanSkipsTheStepAndIsForgotten) {
       DelegateEngine engine(c, comm, {});
       std::vector<float> grad = random_values(3, 1e-3), bad = grad;
       if (comm.rank() == 3) bad[1234] = std::numeric_limits<float>::infinity();
-      int32_t p = engine.add_param("w", {kRows, kColumns}, grad);
+      ParamId p = engine.add_param("w", {kRows, kColumns}, grad);
       for (bool good : {true, false, true}) {
-        std::vector<float> before = engine.read_tensor(p, "master");
+        std::vector<float> before = engine.read_tensor(ParamId(p), "master");
         const std::vector<float>& given = good ? grad : bad;
-        engine.grad_ready(p, given.data(), DS_DTYPE_F32, static_cast<int64_t>(given.size()));
+        engine.grad_ready(ParamId(p), given.data(), DS_DTYPE_F32, static_cast<int64_t>(given.size()));
         engine.end_micro_step();
         if (good) {
           EXPECT_TRUE(std::isfinite(engine.step().grad_norm));
         } else {
           expect_names(message_of([&] { engine.step(); }, DS_ERROR_NUMERIC), {"skipped"});
         }
-        EXPECT_EQ(engine.read_tensor(p, "master") == before, !good);
+        EXPECT_EQ(engine.read_tensor(ParamId(p), "master") == before, !good);
       }
     });
   }

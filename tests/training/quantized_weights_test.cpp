@@ -21,14 +21,14 @@ TEST(QuantizedWeights, GatheredWithinHalfAScale) {
       Config c = delegate_config(3, world, nodes);
       c.zero.quantized_weights = true;
       DelegateEngine engine(c, comm, {});
-      int32_t p = engine.add_param("w", {kRows, kColumns}, data);
+      ParamId p = engine.add_param("w", {kRows, kColumns}, data);
       engine.gather({&p, 1});
-      TensorView v = engine.view(p);
+      TensorView v = engine.view(ParamId(p));
       seen[static_cast<size_t>(comm.rank())].assign(v.as<float>(), v.as<float>() + v.numel());
       EXPECT_EQ(engine.ledger().count("all_gather") + engine.ledger().count("all_gather 2x2"),
                 1u + (nodes == 2));
       engine.release({&p, 1});
-      EXPECT_EQ(engine.read_tensor(p, "master"), data);
+      EXPECT_EQ(engine.read_tensor(ParamId(p), "master"), data);
     });
     for (const auto& other : seen) EXPECT_EQ(other, seen[0]);
     std::vector<double> top = granule_tops({data.begin(), data.end()});
@@ -66,17 +66,16 @@ TEST(QuantizedWeights, ArePrefetched) {
         if (program.rank == 0) step = program;
       });
       int waiting = 0, ahead = 0;
-      std::vector<size_t> made(step.buffers.size(), 0);  // by which instruction
+      IdVector<BufferId, size_t> made(step.buffers.size(), 0);  // by which instruction
       for (size_t i = 0; i < step.instrs.size(); ++i) {
         const Instr& in = step.instrs[i];
-        if (in.bucket < 0) continue;
+        if (!in.bucket.exists()) continue;
         if (in.def->name == "all_gather" || in.def->name == "quantize") {
-          size_t from = static_cast<size_t>(in.operands[0].buffer);
           // The first gather of a chain begins where its codes were made.
-          made[static_cast<size_t>(in.operands[1].buffer)] = in.def->name == "quantize" ? i : made[from];
+          made[in.operands[1].buffer] = in.def->name == "quantize" ? i : made[in.operands[0].buffer];
         }
         if (in.def->name != "dequantize") continue;
-        size_t start = made[static_cast<size_t>(in.operands[0].buffer)];
+        size_t start = made[in.operands[0].buffer];
         std::vector<std::string> between = ops_between(step, start, i);
         std::erase(between, "quantize");
         ++(between.empty() ? waiting : ahead);

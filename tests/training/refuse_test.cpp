@@ -45,8 +45,8 @@ TEST(Refuse, DelegateIsReadBeforeItsFirstGather) {
   DelegateEngine engine(make_config(0, 1, 1), *comm, {});
   EXPECT_EQ(engine.mapped(Tier::device), 0);
   std::vector<float> data{1, 2, 3, 4};
-  int32_t p = engine.add_param("w", {4}, data);
-  EXPECT_EQ(engine.read_tensor(p, "master"), data);
+  ParamId p = engine.add_param("w", {4}, data);
+  EXPECT_EQ(engine.read_tensor(ParamId(p), "master"), data);
   EXPECT_GT(engine.mapped(Tier::device), 0);
 }
 
@@ -54,20 +54,20 @@ TEST(Refuse, DelegateIsReadBeforeItsFirstGather) {
 TEST(Refuse, LocalPartsBeforeADelegateHasStarted) {
   run_ranks(2, [](Communicator& comm) {
     DelegateEngine engine(make_config(2, 1, 2), comm, {});
-    expect_names(message_of([&] { engine.local_range(0); }, DS_ERROR_INVALID_ARGUMENT),
+    expect_names(message_of([&] { engine.local_range(ParamId(0)); }, DS_ERROR_INVALID_ARGUMENT),
                  {"none yet", "got 0"});
     std::vector<float> data(1000, 1.0f);
     engine.add_param("w", {1000}, data);
     if (comm.rank() == 0) {
       for (const auto& call : std::vector<std::function<void()>>{
-               [&] { engine.local_range(0); }, [&] { engine.read_local(0, "master"); },
-               [&] { engine.write_local(0, "master", data); }}) {
+               [&] { engine.local_range(ParamId(0)); }, [&] { engine.read_local(ParamId(0), "master"); },
+               [&] { engine.write_local(ParamId(0), "master", data); }}) {
         expect_names(message_of(call, DS_ERROR_STATE), {"first gather"});
       }
     }
-    EXPECT_EQ(engine.read_tensor(0, "master"), data);
-    auto [first, count] = engine.local_range(0);
-    EXPECT_EQ(engine.read_local(0, "master"), std::vector<float>(static_cast<size_t>(count), 1.0f));
+    EXPECT_EQ(engine.read_tensor(ParamId(0), "master"), data);
+    auto [first, count] = engine.local_range(ParamId(0));
+    EXPECT_EQ(engine.read_local(ParamId(0), "master"), std::vector<float>(static_cast<size_t>(count), 1.0f));
   });
 }
 
@@ -80,7 +80,7 @@ TEST(Refuse, LeasePlacesCountForNothingUntilTheyAreUsed) {
     Config c = make_config(stage, 1, 1);
     c.optimizer.type = "SGD";
     DelegateEngine engine(c, *comm, {});
-    int32_t p = engine.add_param("w", {kHuge}, {});
+    ParamId p = engine.add_param("w", {kHuge}, {});
     std::string message = message_of([&] { engine.gather({&p, 1}); }, DS_ERROR_OUT_OF_MEMORY);
     size_t at = message.find("needs ");
     ASSERT_NE(at, std::string::npos) << message;
@@ -96,17 +96,17 @@ TEST(Refuse, DelegateBudgetIsRefusedWithATable) {
   Config c = make_config(0, 1, 1);
   c.memory_budget.device = 1000;
   DelegateEngine engine(c, *comm, {});
-  int32_t p = engine.add_param("w", {256, 256}, {});
+  ParamId p = engine.add_param("w", {256, 256}, {});
   std::string message = message_of([&] { engine.gather({&p, 1}); }, DS_ERROR_OUT_OF_MEMORY);
   expect_names(message, {"memory_budget", "optimizer states", "1000"});
   EXPECT_EQ(engine.mapped(Tier::device), 0);
 }
 
 // One step of a host; returns the bytes of device memory after it.
-int64_t delegate_step(DelegateEngine& engine, int32_t p, const std::vector<float>& grad) {
+int64_t delegate_step(DelegateEngine& engine, ParamId p, const std::vector<float>& grad) {
   engine.gather({&p, 1});
   engine.release({&p, 1});
-  engine.grad_ready(p, grad.data(), DS_DTYPE_F32, static_cast<int64_t>(grad.size()));
+  engine.grad_ready(ParamId(p), grad.data(), DS_DTYPE_F32, static_cast<int64_t>(grad.size()));
   engine.end_micro_step();
   engine.step();
   return engine.mapped(Tier::device);
@@ -120,11 +120,11 @@ TEST(Refuse, DelegateStaysWithinItsBudgetCallByCall) {
     c.zero.param_persistence_threshold = 0;
     c.memory_budget.device = budget;
     DelegateEngine engine(c, *comm, {});
-    int32_t p = engine.add_param("w", {256, 256}, {});
+    ParamId p = engine.add_param("w", {256, 256}, {});
     int64_t most = 0;
     for (int s = 0; s < 3; ++s) most = std::max(most, delegate_step(engine, p, grad));
     recorded = engine.recorded();
-    return std::make_pair(most, engine.read_tensor(p, "master"));
+    return std::make_pair(most, engine.read_tensor(ParamId(p), "master"));
   };
   bool recorded = false;
   auto [free_bytes, free_state] = run(-1, recorded);
@@ -204,13 +204,13 @@ TEST(Refuse, GradientsOfHalfAStep) {
     Inputs in;
     engine.forward(in.views());
     engine.backward();
-    expect_names(message_of([&] { engine.read_tensor(0, "grad"); }, DS_ERROR_STATE),
+    expect_names(message_of([&] { engine.read_tensor(ParamId(0), "grad"); }, DS_ERROR_STATE),
                  {"h.0.weight", "backward"});
     engine.forward(in.views());
     engine.backward();
-    std::vector<float> before = engine.read_tensor(0, "grad");
+    std::vector<float> before = engine.read_tensor(ParamId(0), "grad");
     engine.step();
-    EXPECT_EQ(engine.read_tensor(0, "grad"), before);
+    EXPECT_EQ(engine.read_tensor(ParamId(0), "grad"), before);
     EXPECT_NE(before, std::vector<float>(before.size(), 0.0f));
   }
 }

@@ -18,11 +18,11 @@ std::string state_of(Engine& engine) {
   std::string text;
   for (const char* kind : {"master", "exp_avg", "exp_avg_sq", "param"}) {
     for (size_t i = 0; i < engine.param_names().size(); ++i) {
-      std::vector<float> values = engine.read_tensor(static_cast<int32_t>(i), kind);
+      std::vector<float> values = engine.read_tensor(ParamId(i), kind);
       text.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
     }
   }
-  return hash_hex(text) + (engine.is_frozen(0) ? " frozen" : " trained");
+  return hash_hex(text) + (engine.is_frozen(ParamId(0)) ? " frozen" : " trained");
 }
 
 bool is_poisoned(Engine& engine) {
@@ -97,7 +97,7 @@ TEST_F(RefusedLoad, FallsBackUnlessItPoisons) {
       FailingReads bad(second_ + "/", good);
       Engine engine(config_of(point_), graph_of(point_), comm, {});
       EXPECT_EQ(engine.load(folder_.path()).path, first_);
-      EXPECT_FALSE(engine.is_frozen(0));
+      EXPECT_FALSE(engine.is_frozen(ParamId(0)));
       flush_log();
       ASSERT_EQ(lines.size(), 1u) << good;
       expect_names(lines[0], {second_, "Input/output error", "is skipped"});

@@ -27,7 +27,7 @@ std::vector<std::vector<float>> state_of(Engine& engine) {
   kinds.push_back("param");
   for (const std::string& kind : kinds) {
     for (size_t i = 0; i < engine.param_names().size(); ++i)
-      out.push_back(engine.read_tensor(static_cast<int32_t>(i), kind));
+      out.push_back(engine.read_tensor(ParamId(i), kind));
   }
   return out;
 }
@@ -42,16 +42,17 @@ TEST(Skipped, ANanWrittenAsGradientIsNamedAndChangesNothing) {
       train_step(p, engine, 0);
       auto before = state_of(engine);
       const std::string& name = engine.param_names()[2];
-      auto [first, count] = engine.local_range(2);
+      auto [first, count] = engine.local_range(ParamId(2));
       for (bool local : {false, true}) {
         bool mine = !local || (first == 0 && count > 0);
         std::string message = message_of(
             [&] {
               train_step_in_pieces(p, engine, 1, [&] {
-                std::vector<float> grad = engine.read_tensor(2, "grad");
+                std::vector<float> grad = engine.read_tensor(ParamId(2), "grad");
                 grad[0] = kNan;
-                if (local && mine) engine.write_local(2, "grad", {grad.data(), static_cast<size_t>(count)});
-                if (!local) engine.write_tensor(2, "grad", grad);
+                if (local && mine)
+                  engine.write_local(ParamId(2), "grad", {grad.data(), static_cast<size_t>(count)});
+                if (!local) engine.write_tensor(ParamId(2), "grad", grad);
               });
             },
             DS_ERROR_NUMERIC);
@@ -63,19 +64,21 @@ TEST(Skipped, ANanWrittenAsGradientIsNamedAndChangesNothing) {
       expect_names(message_of(
                        [&] {
                          train_step_in_pieces(p, engine, 1, [&] {
-                           std::vector<float> grad = engine.read_tensor(3, "grad"), bad(grad.size(), kNan);
+                           std::vector<float> grad = engine.read_tensor(ParamId(3), "grad"),
+                                              bad(grad.size(), kNan);
                            engine.write_tensor(
-                               2, "grad", std::vector<float>(engine.read_tensor(2, "grad").size(), kNan));
-                           engine.write_tensor(3, "grad", bad);
-                           engine.write_tensor(3, "grad", grad);
+                               ParamId(2), "grad",
+                               std::vector<float>(engine.read_tensor(ParamId(2), "grad").size(), kNan));
+                           engine.write_tensor(ParamId(3), "grad", bad);
+                           engine.write_tensor(ParamId(3), "grad", grad);
                          });
                        },
                        DS_ERROR_NUMERIC),
                    {"gradient written to '" + name});
       train_step_in_pieces(p, engine, 1, [&] {  // written again before the update, it is as good as never
-        std::vector<float> grad = engine.read_tensor(2, "grad"), bad(grad.size(), kNan);
-        engine.write_tensor(2, "grad", bad);
-        engine.write_tensor(2, "grad", grad);
+        std::vector<float> grad = engine.read_tensor(ParamId(2), "grad"), bad(grad.size(), kNan);
+        engine.write_tensor(ParamId(2), "grad", bad);
+        engine.write_tensor(ParamId(2), "grad", grad);
       });
       EXPECT_EQ(engine.steps_taken(), 2);
       EXPECT_NE(state_of(engine), before);
@@ -96,11 +99,11 @@ TEST(Skipped, ANanOfTheModelIsNamedAndChangesNothing) {
         Engine engine(config_of(p), graph_of(p), comm, options), plain(config_of(p), graph_of(p), comm, {});
         train_step(p, engine, 0);
         train_step(p, plain, 0);
-        std::vector<float> good = engine.read_tensor(2, "master"), bad(good.size(), kNan);
-        engine.write_tensor(2, "master", bad);
+        std::vector<float> good = engine.read_tensor(ParamId(2), "master"), bad(good.size(), kNan);
+        engine.write_tensor(ParamId(2), "master", bad);
         std::string message = message_of([&] { train_step(p, engine, 1); }, DS_ERROR_NUMERIC);
         expect_names(message, {"step 2 is skipped", "in micro-step 0"});
-        engine.write_tensor(2, "master", good);
+        engine.write_tensor(ParamId(2), "master", good);
         EXPECT_EQ(state_of(engine), state_of(plain)) << p.name();
         train_step(p, engine, 1);
         train_step(p, plain, 1);

@@ -169,13 +169,13 @@ TEST(SparseGradients, FrozenTablesAndLaterOnes) {
       c.frozen = {"wte.weight"};
       Engine engine(c, graph_of(p), comm, {});
       int32_t table = 0;
-      std::vector<float> drawn = engine.read_tensor(table, "param");
+      std::vector<float> drawn = engine.read_tensor(ParamId(table), "param");
       train_step(p, engine, 0);
-      EXPECT_EQ(engine.read_tensor(table, "param"), drawn);
+      EXPECT_EQ(engine.read_tensor(ParamId(table), "param"), drawn);
       engine.freeze({&table, 1}, false);
       train_step(p, engine, 1);
       train_step(p, engine, 2);
-      EXPECT_NE(engine.read_tensor(table, "param"), drawn);
+      EXPECT_NE(engine.read_tensor(ParamId(table), "param"), drawn);
       std::string hash = state_hash(engine);
       if (comm.rank() == 0) hashes.push_back(hash);
     });
@@ -207,7 +207,7 @@ TEST(SparseGradients, AreExactBesideQuantizedOnes) {
     run_ranks(p.world, [&](Communicator& comm) {
       Engine engine(config_of(p), graph_of(p), comm, {});
       train_step(p, engine, 0);
-      std::vector<float> grad = engine.read_tensor(0, "grad");
+      std::vector<float> grad = engine.read_tensor(ParamId(0), "grad");
       if (comm.rank() == 0) out = grad;
     });
     return out;
@@ -260,8 +260,8 @@ TEST(SparseGradients, TablesAreReadByInputIdsAlone) {
   g.add_output(shown);
   std::vector<RowTable> tables = find_row_tables(g);
   ASSERT_EQ(tables.size(), 1u);
-  EXPECT_EQ(tables[0].param, 0);
-  EXPECT_EQ(tables[0].input, 1u);
+  EXPECT_EQ(tables[0].param, ParamId(0));
+  EXPECT_EQ(tables[0].input, InputId(1));
   EXPECT_EQ(tables[0].rows, 300);
   EXPECT_EQ(tables[0].width, 4);
   EXPECT_EQ(tables[0].bound, 8);

@@ -152,9 +152,9 @@ struct Damaged {
   static void apply(EngineCore& engine, const Edit& edit) {
     for (size_t p = 0; p < engine.param_names().size(); ++p) {
       auto index = static_cast<int32_t>(p);
-      std::vector<float> values = engine.read_tensor(index, "master"), before = values;
+      std::vector<float> values = engine.read_tensor(ParamId(index), "master"), before = values;
       edit(engine.param_names()[p], values);
-      if (values != before) engine.write_tensor(index, "master", values);
+      if (values != before) engine.write_tensor(ParamId(index), "master", values);
     }
   }
 

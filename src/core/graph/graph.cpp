@@ -9,14 +9,14 @@ namespace {
 
 // What a node makes may be named after a value with the longest name.
 void require_value_name(std::string_view name, NodeId producer) {
-  require_name("value", name, producer < 0 ? kMostName : name.max_size());
+  require_name("value", name, !producer.exists() ? kMostName : name.max_size());
 }
 
 // Only a parameter may be empty: parts of a model that is cut over ranks are.
 ValueId add_value(Graph& graph, std::string_view name, TensorType type, NodeId producer, int64_t least = 1) {
   require_value_name(name, producer);
   ValueId other = graph.find_value(name);
-  require(other < 0, "value name '{}' is already used by value {}", name, other);
+  require(!other.exists(), "value name '{}' is already used by value {}", name, other);
   bool sized = type.shape.rank() <= 4;
   for (const Dim& dim : type.shape.dims()) sized = sized && (dim.symbolic || dim.extent >= least);
   require(sized, "value '{}' must have at most 4 dimensions, each n or at least {}, got {}", name, least,
@@ -28,14 +28,12 @@ ValueId add_value(Graph& graph, std::string_view name, TensorType type, NodeId p
   return graph.append_value({std::string(name), std::move(type), producer});
 }
 
-bool in_range(const Graph& graph, ValueId value) {
-  return value >= 0 && static_cast<size_t>(value) < graph.values.size();
-}
+bool in_range(const Graph& graph, ValueId value) { return graph.values.has(value); }
 
-void check_node(const Graph& graph, NodeId id, std::vector<bool>& defined) {
-  const Node& node = graph.nodes[static_cast<size_t>(id)];
+void check_node(const Graph& graph, NodeId id, IdVector<ValueId, bool>& defined) {
+  const Node& node = graph.nodes[id];
   for (size_t i = 0; i < node.in.size(); ++i) {
-    require(in_range(graph, node.in[i]) && defined[static_cast<size_t>(node.in[i])],
+    require(in_range(graph, node.in[i]) && defined[node.in[i]],
             "node {} '{}': operand {} is used before it is defined", id, node.op, i);
   }
   std::vector<TensorType> types = infer_types(graph, node.op, node.in, node.attrs);
@@ -44,12 +42,12 @@ void check_node(const Graph& graph, NodeId id, std::vector<bool>& defined) {
   for (size_t i = 0; i < types.size(); ++i) {
     require(in_range(graph, node.out[i]), "node {} '{}': output {} is value {}, which does not exist", id,
             node.op, i, node.out[i]);
-    const Value& value = graph.values[static_cast<size_t>(node.out[i])];
-    require(!defined[static_cast<size_t>(node.out[i])] && value.producer == id,
-            "node {} '{}': output %{} is produced by node {}", id, node.op, value.name, value.producer);
+    const Value& value = graph.values[node.out[i]];
+    require(!defined[node.out[i]] && value.producer == id, "node {} '{}': output %{} is produced by node {}",
+            id, node.op, value.name, value.producer);
     require(value.type == types[i], "node {} '{}': output %{} must be {}, got {}", id, node.op, value.name,
             types[i].text(), value.type.text());
-    defined[static_cast<size_t>(node.out[i])] = true;
+    defined[node.out[i]] = true;
   }
 }
 
@@ -59,12 +57,12 @@ std::string TensorType::text() const { return dtype_name(dtype) + shape.text(); 
 
 std::string unique_name(const Graph& graph, std::string_view base) {
   std::string name(base);
-  for (int i = 1; graph.find_value(name) >= 0; ++i) name = fmt::format("{}.{}", base, i);
+  for (int i = 1; graph.find_value(name).exists(); ++i) name = fmt::format("{}.{}", base, i);
   return name;
 }
 
 ValueId Graph::add_input(std::string_view value_name, TensorType type) {
-  ValueId value = add_value(*this, value_name, std::move(type), -1);
+  ValueId value = add_value(*this, value_name, std::move(type), none);
   inputs.push_back(value);
   return value;
 }
@@ -74,8 +72,8 @@ ValueId Graph::add_param(std::string_view value_name, TensorType type, Init init
           type.text());
   require(init.kind == "zeros" || init.kind == "ones" || init.kind == "normal",
           "init of parameter '{}' must be zeros, ones or normal, got '{}'", value_name, init.kind);
-  ValueId value = add_value(*this, value_name, std::move(type), -1, 0);
-  params.push_back({std::string(value_name), value, std::move(init), -1});
+  ValueId value = add_value(*this, value_name, std::move(type), none, 0);
+  params.push_back({std::string(value_name), value, std::move(init), none});
   return value;
 }
 
@@ -85,7 +83,7 @@ ValueId Graph::add(std::string_view op_name, const std::vector<ValueId>& in, Att
   std::string base = value_name.empty() ? unique_name(*this, fmt::format("{}.{}", op_name, nodes.size()))
                                         : std::string(value_name);
   Node node{std::string(op_name), in, {}, std::move(attrs)};
-  NodeId id = static_cast<NodeId>(nodes.size());
+  NodeId id = nodes.past();
   for (size_t i = 0; i < types.size(); ++i) {
     std::string out_name = i == 0 ? base : fmt::format("{}.{}", base, i);
     node.out.push_back(add_value(*this, out_name, std::move(types[i]), id));
@@ -102,68 +100,65 @@ void Graph::add_output(ValueId value) {
 
 ValueId Graph::find_value(std::string_view value_name) const {
   auto found = id_of_name_.find(value_name);
-  return found == id_of_name_.end() ? -1 : found->second;
+  return found == id_of_name_.end() ? none : found->second;
 }
 
 ValueId Graph::append_value(Value value) {
-  auto id = static_cast<ValueId>(values.size());
-  id_of_name_.emplace(value.name, id);
-  values.push_back(std::move(value));
-  return id;
+  id_of_name_.emplace(value.name, values.past());
+  return values.add(std::move(value));
 }
 
 void Graph::rename_value(ValueId value, std::string value_name) {
-  Value& renamed = values.at(static_cast<size_t>(value));
+  Value& renamed = values.at(value);
   if (find_value(renamed.name) == value) id_of_name_.erase(renamed.name);
   renamed.name = std::move(value_name);
   id_of_name_.emplace(renamed.name, value);
 }
 
-void Graph::replace_values(std::vector<Value> replacement) {
+void Graph::replace_values(IdVector<ValueId, Value> replacement) {
   values = std::move(replacement);
   id_of_name_.clear();
-  for (size_t i = 0; i < values.size(); ++i) id_of_name_.emplace(values[i].name, static_cast<ValueId>(i));
+  for (ValueId id : values.ids()) id_of_name_.emplace(values[id].name, id);
 }
 
-int32_t Graph::find_param(std::string_view param_name) const {
-  for (size_t i = 0; i < params.size(); ++i) {
-    if (params[i].name == param_name) return static_cast<int32_t>(i);
+ParamId Graph::find_param(std::string_view param_name) const {
+  for (ParamId id : params.ids()) {
+    if (params[id].name == param_name) return id;
   }
-  return -1;
+  return none;
 }
 
 void Graph::check() const {
   require(bound >= 1, "bound of graph '{}' must be at least 1, got {}", name, bound);
-  for (size_t i = 0; i < values.size(); ++i) {
-    require_value_name(values[i].name, values[i].producer);
-    require(find_value(values[i].name) == static_cast<ValueId>(i), "value name '{}' is used twice",
-            values[i].name);
+  for (ValueId id : values.ids()) {
+    require_value_name(values[id].name, values[id].producer);
+    require(find_value(values[id].name) == id, "value name '{}' is used twice", values[id].name);
   }
-  std::vector<bool> defined(values.size(), false);
+  IdVector<ValueId, bool> defined(values.size(), false);
   auto declare = [&](std::string_view kind, ValueId value) {
     require(in_range(*this, value), "{} is value {}, which does not exist", kind, value);
-    const Value& v = values[static_cast<size_t>(value)];
-    require(v.producer == -1 && !defined[static_cast<size_t>(value)], "{} %{} is defined twice", kind,
-            v.name);
-    defined[static_cast<size_t>(value)] = true;
+    const Value& v = values[value];
+    require(!v.producer.exists() && !defined[value], "{} %{} is defined twice", kind, v.name);
+    defined[value] = true;
   };
   for (ValueId value : inputs) declare("input", value);
   for (const Parameter& param : params) declare("parameter", param.value);
-  for (size_t i = 0; i < nodes.size(); ++i) check_node(*this, static_cast<NodeId>(i), defined);
-  for (size_t i = 0; i < values.size(); ++i) {
-    require(defined[i], "value %{} is neither an input, a parameter nor an output of a node", values[i].name);
+  for (NodeId id : nodes.ids()) check_node(*this, id, defined);
+  for (ValueId id : values.ids()) {
+    require(defined[id], "value %{} is neither an input, a parameter nor an output of a node",
+            values[id].name);
   }
   for (ValueId value : outputs) {
     require(in_range(*this, value), "output is value {}, which does not exist", value);
   }
   for (const Parameter& param : params) {
-    if (param.grad < 0) continue;
+    if (!param.grad.exists()) continue;
     require(in_range(*this, param.grad), "gradient of '{}' is value {}, which does not exist", param.name,
             param.grad);
     require(type(param.grad) == type(param.value), "gradient of '{}' must be {}, got {}", param.name,
             type(param.value).text(), type(param.grad).text());
   }
-  require(backward_begin >= -1 && backward_begin <= static_cast<NodeId>(nodes.size()),
+  require(backward_begin >= none && backward_begin <= nodes.past(),
           "backward_begin must be from -1 to {}, got {}", nodes.size(), backward_begin);
 }
 

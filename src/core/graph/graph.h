@@ -7,12 +7,15 @@
 
 #include "core/base/attrs.h"
 #include "core/base/dtype.h"
+#include "core/base/ids.h"
 #include "core/base/shape.h"
 
 namespace ds {
 
-using ValueId = int32_t;
-using NodeId = int32_t;
+using ValueId = Id<struct ValueTag>;
+using NodeId = Id<struct NodeTag>;
+using ParamId = Id<struct ParamTag>;  // its number is the parameter's at the C interface
+using InputId = Id<struct InputTag>;
 
 struct TensorType {
   DType dtype = DS_DTYPE_NONE;
@@ -25,7 +28,7 @@ struct TensorType {
 struct Value {
   std::string name;
   TensorType type;
-  NodeId producer = -1;  // -1: an input or a parameter
+  NodeId producer;  // none: an input or a parameter
 };
 
 struct Node {
@@ -43,12 +46,12 @@ struct Init {
   bool operator==(const Init&) const = default;
 };
 
-// A tensor of the model. Index in Graph::params is the parameter's identity (int32 at the C interface).
+// A tensor of the model. Its place in Graph::params is its identity.
 struct Parameter {
   std::string name;  // for example "h.3.attn.qkv.weight"
-  ValueId value = -1;
+  ValueId value;
   Init init;
-  ValueId grad = -1;    // set by differentiate()
+  ValueId grad;         // set by differentiate()
   bool frozen = false;  // gets none; no part of the text
 };
 
@@ -57,12 +60,12 @@ class Graph {
  public:
   std::string name = "graph";
   int64_t bound = 1;  // n <= bound
-  std::vector<Value> values;
-  std::vector<Node> nodes;
-  std::vector<ValueId> inputs;
-  std::vector<Parameter> params;
+  IdVector<ValueId, Value> values;
+  IdVector<NodeId, Node> nodes;
+  IdVector<InputId, ValueId> inputs;
+  IdVector<ParamId, Parameter> params;
   std::vector<ValueId> outputs;  // outputs[0] is the loss of a training graph
-  NodeId backward_begin = -1;    // first node of the backward part; -1 before differentiate()
+  NodeId backward_begin;         // first node of the backward part; none before differentiate()
 
   ValueId add_input(std::string_view name, TensorType type);
   ValueId add_param(std::string_view name, TensorType type, Init init);
@@ -76,11 +79,11 @@ class Graph {
   // check() does.
   ValueId append_value(Value value);
   void rename_value(ValueId value, std::string name);
-  void replace_values(std::vector<Value> values);
+  void replace_values(IdVector<ValueId, Value> values);
 
-  const TensorType& type(ValueId value) const { return values.at(static_cast<size_t>(value)).type; }
-  ValueId find_value(std::string_view name) const;  // -1 when absent
-  int32_t find_param(std::string_view name) const;  // -1 when absent
+  const TensorType& type(ValueId value) const { return values.at(value).type; }
+  ValueId find_value(std::string_view name) const;  // none when absent
+  ParamId find_param(std::string_view name) const;
 
   // Text form; parse_graph(print()) gives an equal graph.
   std::string print() const;
@@ -95,7 +98,7 @@ class Graph {
 
 Graph parse_graph(std::string_view text);
 
-// Appends the backward part: gradients of scalar `loss` by every parameter (Parameter::grad; -1 where it
+// Appends the backward part: gradients of scalar `loss` by every parameter (Parameter::grad; none where it
 // is frozen or the loss does not depend on it) and, in `input_grads`, by the named values. The seed is a
 // `fill` of 1. Contributions to one value are summed with `add` in order of decreasing consumer position.
 void differentiate(Graph& graph, ValueId loss, const std::vector<ValueId>& wrt = {},

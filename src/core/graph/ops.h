@@ -12,18 +12,18 @@
 namespace ds {
 
 // What a backward rule sees: it appends nodes to `graph` and returns one gradient value per forward input
-// (-1: no gradient flows to that input, or none is wanted).
+// (none: no gradient flows to that input, or none is wanted).
 struct BackwardContext {
   Graph& graph;
   const Node& node;                   // a copy of the forward node (graph.nodes may reallocate)
-  std::vector<ValueId> output_grads;  // per output; -1: none. At least one is present.
+  std::vector<ValueId> output_grads;  // per output; at least one is present.
   std::vector<bool> wanted;           // per input: whether the loss's gradient by it is needed
 
   // The gradient of output 0, for ops whose other outputs are only kept for the backward part; throws when
   // one of those has a gradient.
   ValueId first_grad() const;
   // Appends a node whose output i is the gradient of forward input `inputs[i]` and is named after it ("d.x").
-  // Returns the first output, or -1 without a node when none of `inputs` is wanted.
+  // Returns the first output, or none without a node when none of `inputs` is wanted.
   ValueId emit(std::string_view op, const std::vector<ValueId>& in, Attrs attrs,
                const std::vector<size_t>& inputs);
 };
@@ -38,7 +38,7 @@ struct DecodeContext {
   int64_t positions;                       // tokens of the longest text
   ValueId places;                          // i32[n]: the place of each row in its text
   const std::function<ValueId()>& length;  // i32[1]: the tokens of the text; empty: not to be asked
-  const std::string& name() const { return from.values[static_cast<size_t>(node.out[0])].name; }
+  const std::string& name() const { return from.values[node.out[0]].name; }
 };
 
 // Where a row of a result comes from.

@@ -2,12 +2,12 @@
 
 namespace ds {
 
-std::vector<int> count_readers(const Graph& graph) {
-  std::vector<int> readers(graph.values.size(), 0);
+IdVector<ValueId, int> count_readers(const Graph& graph) {
+  IdVector<ValueId, int> readers(graph.values.size(), 0);
   for (const Node& node : graph.nodes) {
-    for (ValueId in : node.in) ++readers[static_cast<size_t>(in)];
+    for (ValueId in : node.in) ++readers[in];
   }
-  for (ValueId out : graph.outputs) ++readers[static_cast<size_t>(out)];
+  for (ValueId out : graph.outputs) ++readers[out];
   return readers;
 }
 

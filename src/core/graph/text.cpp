@@ -9,15 +9,13 @@
 namespace ds {
 namespace {
 
-std::string percent(const Graph& graph, ValueId value) {
-  return "%" + graph.values.at(static_cast<size_t>(value)).name;
-}
+std::string percent(const Graph& graph, ValueId value) { return "%" + graph.values.at(value).name; }
 
 std::string print_param(const Graph& graph, const Parameter& param) {
   std::string line = fmt::format("param {} {} = {}", percent(graph, param.value),
                                  graph.type(param.value).text(), param.init.kind);
   if (param.init.kind == "normal") line += fmt::format(" {}", param.init.scale);
-  if (param.grad >= 0) line += " grad " + percent(graph, param.grad);
+  if (param.grad.exists()) line += " grad " + percent(graph, param.grad);
   return line;
 }
 
@@ -107,7 +105,7 @@ class GraphParser {
     } else if (words[0] == "param") {
       parse_param(line, words);
     } else if (words[0] == "backward") {
-      graph_.backward_begin = static_cast<NodeId>(graph_.nodes.size());
+      graph_.backward_begin = graph_.nodes.past();
     } else if (words[0] == "output") {
       for (size_t i = 1; i < words.size(); ++i) graph_.add_output(value(without_percent(words[i])));
     } else {
@@ -137,7 +135,7 @@ class GraphParser {
     if (next == words.size()) return;
     require(words.size() == next + 2 && words[next] == "grad", "'grad %value' expected, got '{}'",
             words[next]);
-    grads_.emplace_back(graph_.params.size() - 1, without_percent(words[next + 1]));
+    grads_.emplace_back(graph_.params.last(), without_percent(words[next + 1]));
   }
 
   void parse_node(std::string_view line) {
@@ -162,21 +160,20 @@ class GraphParser {
               inferred[i].text(), types[i]);
       std::string_view name = without_percent(outs[i]);
       require_name("value", name, name.max_size());
-      node.out.push_back(
-          graph_.append_value({std::string(name), inferred[i], static_cast<NodeId>(graph_.nodes.size())}));
+      node.out.push_back(graph_.append_value({std::string(name), inferred[i], graph_.nodes.past()}));
     }
     graph_.nodes.push_back(std::move(node));
   }
 
   ValueId value(std::string_view name) const {
     ValueId id = graph_.find_value(name);
-    require(id >= 0, "value %{} is not defined", name);
+    require(id.exists(), "value %{} is not defined", name);
     return id;
   }
 
   Graph graph_;
   bool begun_ = false;
-  std::vector<std::pair<size_t, std::string>> grads_;
+  std::vector<std::pair<ParamId, std::string>> grads_;
 };
 
 }  // namespace
@@ -190,13 +187,13 @@ std::string Graph::print() const {
   std::sort(lines.begin(), lines.end());
   std::string text = fmt::format("graph {} n<={}\n", name, bound);
   size_t next = 0;
-  for (size_t i = 0; i <= nodes.size(); ++i) {
-    bool end = i == nodes.size();
-    while (next < lines.size() && (end || lines[next].first < nodes[i].out.front())) {
+  for (NodeId id(0); id <= nodes.past(); ++id) {
+    bool end = id == nodes.past();
+    while (next < lines.size() && (end || lines[next].first < nodes[id].out.front())) {
       text += "  " + lines[next++].second + "\n";
     }
-    if (static_cast<NodeId>(i) == backward_begin) text += "  backward\n";
-    if (!end) text += "  " + print_node(*this, nodes[i]) + "\n";
+    if (id == backward_begin) text += "  backward\n";
+    if (!end) text += "  " + print_node(*this, nodes[id]) + "\n";
   }
   if (outputs.empty()) return text;
   text += "  output";

@@ -12,17 +12,16 @@ BufferId ProgramBuilder::transient(const std::string& name, DType dtype, int64_t
     if (uses_[unique]++ == 0) break;
     use = uses_[name]++;
   }
-  program_.buffers.push_back({std::move(unique), dtype, numel, tier, Residency::transient});
-  return static_cast<BufferId>(program_.buffers.size() - 1);
+  return program_.buffers.add({std::move(unique), dtype, numel, tier, Residency::transient});
 }
 
 Instr& ProgramBuilder::emit(Instr instr) {
-  instr.segment = static_cast<int32_t>(program_.segments.size());
+  instr.segment = program_.segments.past();
   return program_.instrs.emplace_back(std::move(instr));
 }
 
 void ProgramBuilder::end_segment(Phase phase, int32_t micro) {
-  program_.segments.push_back({phase, micro, static_cast<InstrId>(program_.instrs.size())});
+  program_.segments.push_back({phase, micro, program_.instrs.past()});
 }
 
 Instr make_instr(const InstrDef& def, std::vector<Operand> operands, Attrs attrs, int32_t micro) {
@@ -45,13 +44,13 @@ Instr cast_instr(std::vector<Operand> operands, DType dtype, int32_t micro) {
 }
 
 void Splice::apply(Program& program) {
-  std::vector<Instr> out;
-  size_t segment = 0;
-  for (size_t i = 0; i < program.instrs.size(); ++i) {
-    while (segment < program.segments.size() && program.segments[segment].end <= static_cast<InstrId>(i)) {
-      program.segments[segment++].end = static_cast<InstrId>(out.size());
+  IdVector<InstrId, Instr> out;
+  SegmentId segment(0);
+  for (InstrId i : program.instrs.ids()) {
+    while (program.segments.has(segment) && program.segments[segment].end <= i) {
+      program.segments[segment++].end = out.past();
     }
-    int32_t anchor = program.instrs[i].segment;
+    SegmentId anchor = program.instrs[i].segment;
     for (Instr& in : before_[i]) {
       in.segment = anchor;
       out.push_back(std::move(in));
@@ -62,18 +61,16 @@ void Splice::apply(Program& program) {
       out.push_back(std::move(in));
     }
   }
-  while (segment < program.segments.size())
-    program.segments[segment++].end = static_cast<InstrId>(out.size());
+  while (program.segments.has(segment)) program.segments[segment++].end = out.past();
   program.instrs = std::move(out);
 }
 
 void mark_last_uses(Program& program) {
-  std::vector<char> seen(program.buffers.size(), 0);
-  for (size_t i = program.instrs.size(); i-- > 0;) {
+  IdVector<BufferId, char> seen(program.buffers.size(), 0);
+  for (InstrId i = program.instrs.last(); i.exists(); --i) {
     for (Operand& o : program.instrs[i].operands) {
-      size_t b = static_cast<size_t>(o.buffer);
-      o.last = program.buffers[b].residency == Residency::transient && !seen[b];
-      seen[b] = 1;
+      o.last = program.buffers[o.buffer].residency == Residency::transient && !seen[o.buffer];
+      seen[o.buffer] = 1;
     }
   }
 }

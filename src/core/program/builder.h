@@ -23,7 +23,7 @@ class ProgramBuilder {
   Instr& emit(Instr instr);
   void end_segment(Phase phase, int32_t micro = -1);
 
-  const Buffer& buffer(BufferId id) const { return program_.buffers[static_cast<size_t>(id)]; }
+  const Buffer& buffer(BufferId id) const { return program_.buffers[id]; }
   Program& program() { return program_; }
   Program take() { return std::move(program_); }
 
@@ -42,9 +42,9 @@ Instr cast_instr(std::vector<Operand> operands, DType dtype, int32_t micro = 0);
 class Splice {
  public:
   explicit Splice(const Program& program) : before_(program.instrs.size()), after_(program.instrs.size()) {}
-  void before(size_t index, Instr instr) { before_[index].push_back(std::move(instr)); }
-  void after(size_t index, Instr instr) { after_[index].push_back(std::move(instr)); }
-  void after_front(size_t index, Instr instr) {
+  void before(InstrId index, Instr instr) { before_[index].push_back(std::move(instr)); }
+  void after(InstrId index, Instr instr) { after_[index].push_back(std::move(instr)); }
+  void after_front(InstrId index, Instr instr) {
     after_[index].insert(after_[index].begin(), std::move(instr));
   }
   // Rebuilds program.instrs; segment ends move along. An inserted instruction takes the segment of its
@@ -52,7 +52,7 @@ class Splice {
   void apply(Program& program);
 
  private:
-  std::vector<std::vector<Instr>> before_, after_;
+  IdVector<InstrId, std::vector<Instr>> before_, after_;
 };
 
 // Sets Operand::last on the last use of every transient buffer, and clears it elsewhere.

@@ -77,7 +77,7 @@ Cost launch_cost(const InstrDef& row, std::span<const TensorType> in, std::span<
 Cost instruction_cost(const Program& program, const Instr& instr, int64_t n) {
   std::vector<TensorType> in, out;
   for (const Operand& o : instr.operands) {
-    if (program.buffers[static_cast<size_t>(o.buffer)].holds == Holds::scalars) continue;
+    if (program.buffers[o.buffer].holds == Holds::scalars) continue;
     (o.access == Access::read ? in : out).push_back(o.type);
   }
   return launch_cost(*instr.def, in, out, instr.attrs, n);

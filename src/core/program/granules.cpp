@@ -32,13 +32,13 @@ class Packer {
  public:
   Packer(int world, int64_t bucket_size) : world_(world), bucket_size_(bucket_size) {}
 
-  void add(int32_t param, const ParamSpec& spec, bool small) {
+  void add(ParamId param, const ParamSpec& spec, bool small) {
     std::string scope = small ? "small" : scope_of(spec.name);
-    int32_t& open = open_[small][spec.frozen];
+    BucketId& open = open_[small][spec.frozen];
     std::string& large_scope = large_scope_[spec.frozen];
     int64_t padded = padded_numel(spec.numel);
-    bool fits = open >= 0 && (small || scope == large_scope) && at(open).numel + padded <= bucket_size_;
-    auto target = static_cast<int32_t>(layout.buckets.size());
+    bool fits = open.exists() && (small || scope == large_scope) && at(open).numel + padded <= bucket_size_;
+    BucketId target = layout.buckets.past();
     if (fits && !spec.alone) target = open;
     if (target != open) {
       int count = counts_[scope]++;
@@ -51,7 +51,7 @@ class Packer {
     }
     Bucket& bucket = at(target);
     layout.bucket_of.push_back(target);
-    layout.place_of.push_back(static_cast<int32_t>(bucket.params.size()));
+    layout.place_of.push_back(bucket.params.size());
     bucket.params.push_back({param, bucket.numel, spec.numel});
     bucket.numel += padded;
   }
@@ -63,11 +63,11 @@ class Packer {
   Layout layout;
 
  private:
-  Bucket& at(int32_t bucket) { return layout.buckets[static_cast<size_t>(bucket)]; }
+  Bucket& at(BucketId bucket) { return layout.buckets[bucket]; }
 
   int world_;
   int64_t bucket_size_;
-  int32_t open_[2][2] = {{-1, -1}, {-1, -1}};  // by small, frozen
+  BucketId open_[2][2];  // by small, frozen
   std::string large_scope_[2];
   std::map<std::string, int> counts_;
 };
@@ -85,9 +85,8 @@ std::vector<std::pair<int64_t, int64_t>> Bucket::padding() const {
   return gaps;
 }
 
-const ParamPlace& Layout::place(int32_t param) const {
-  size_t p = static_cast<size_t>(param);
-  return buckets.at(static_cast<size_t>(bucket_of.at(p))).params.at(static_cast<size_t>(place_of.at(p)));
+const ParamPlace& Layout::place(ParamId param) const {
+  return buckets.at(bucket_of.at(param)).params.at(place_of.at(param));
 }
 
 int64_t Layout::numel() const {
@@ -96,25 +95,25 @@ int64_t Layout::numel() const {
   return sum;
 }
 
-std::vector<std::pair<int32_t, int64_t>> Layout::granules_in_order() const {
-  std::vector<std::pair<int32_t, int64_t>> order;
-  for (size_t p = 0; p < bucket_of.size(); ++p) {
-    const ParamPlace& at = place(static_cast<int32_t>(p));
+std::vector<std::pair<BucketId, int64_t>> Layout::granules_in_order() const {
+  std::vector<std::pair<BucketId, int64_t>> order;
+  for (ParamId p : bucket_of.ids()) {
+    const ParamPlace& at = place(p);
     for (int64_t g = 0; g * kGranule < at.numel; ++g)
       order.emplace_back(bucket_of[p], at.begin / kGranule + g);
   }
   return order;
 }
 
-Layout make_layout(const std::vector<ParamSpec>& params, int world, int64_t bucket_size,
+Layout make_layout(const IdVector<ParamId, ParamSpec>& params, int world, int64_t bucket_size,
                    int64_t persistence_threshold) {
   require(world > 0, "world must be at least 1, got {}", world);
   Packer packer(world, bucket_size);
   packer.layout.world = world;
-  for (size_t p = 0; p < params.size(); ++p) {
+  for (ParamId p : params.ids()) {
     require(params[p].numel >= 0, "elements of parameter '{}' must be 0 or more, got {}", params[p].name,
             params[p].numel);
-    packer.add(static_cast<int32_t>(p), params[p], params[p].numel <= persistence_threshold);
+    packer.add(p, params[p], params[p].numel <= persistence_threshold);
   }
   packer.finish();
   return std::move(packer.layout);

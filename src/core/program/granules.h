@@ -1,9 +1,14 @@
 #pragma once
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "core/graph/graph.h"
+
 namespace ds {
+
+using BucketId = Id<struct BucketTag>;
 
 // The unit of ownership, norms and updates: 256 consecutive elements of one parameter, zero-padded.
 inline constexpr int64_t kGranule = 256;
@@ -18,7 +23,7 @@ struct ParamSpec {
 
 // Place of a parameter inside its bucket, in elements. begin is a multiple of kGranule.
 struct ParamPlace {
-  int32_t param = -1;
+  ParamId param;
   int64_t begin = 0;
   int64_t numel = 0;
 };
@@ -39,21 +44,21 @@ struct Bucket {
 // Who owns what: one layout for all ZeRO stages.
 struct Layout {
   int world = 1;
-  std::vector<Bucket> buckets;
-  std::vector<int32_t> bucket_of;  // per parameter
-  std::vector<int32_t> place_of;   // per parameter: index in its bucket's params
+  IdVector<BucketId, Bucket> buckets;
+  IdVector<ParamId, BucketId> bucket_of;
+  IdVector<ParamId, size_t> place_of;  // in its bucket's params
 
-  const ParamPlace& place(int32_t param) const;
+  const ParamPlace& place(ParamId param) const;
   int64_t numel() const;  // padded elements of all buckets
   // (bucket, granule in bucket) of every granule in the order of parameters: the order of norms.
-  std::vector<std::pair<int32_t, int64_t>> granules_in_order() const;
+  std::vector<std::pair<BucketId, int64_t>> granules_in_order() const;
 };
 
 // Parameters of at most persistence_threshold elements share buckets over the whole model; larger ones share
 // a bucket with their neighbours of the same scope (the name up to its first number: "h.3"); frozen ones
 // share none with others, and those that are alone none at all. A bucket is cut before it exceeds bucket_size
 // elements.
-Layout make_layout(const std::vector<ParamSpec>& params, int world, int64_t bucket_size,
+Layout make_layout(const IdVector<ParamId, ParamSpec>& params, int world, int64_t bucket_size,
                    int64_t persistence_threshold);
 
 }  // namespace ds

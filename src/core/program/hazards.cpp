@@ -31,15 +31,15 @@ void HazardMap::access(int64_t begin, int64_t end, bool write, InstrId instr, Qu
       it = pieces_.emplace(at, fresh).first;
     }
     Piece& piece = it->second;
-    if (piece.write >= 0) out.push_back(piece.write);
+    if (piece.write.exists()) out.push_back(piece.write);
     if (write) {
       for (InstrId& read : piece.reads) {
-        if (read >= 0) out.push_back(read);
-        read = -1;
+        if (read.exists()) out.push_back(read);
+        read = none;
       }
       piece.write = instr;
     } else {
-      piece.reads[static_cast<size_t>(queue)] = instr;
+      piece.reads[queue] = instr;
     }
     at = piece.end;
     ++it;
@@ -47,7 +47,7 @@ void HazardMap::access(int64_t begin, int64_t end, bool write, InstrId instr, Qu
 }
 
 PhysicalRange physical_range(const Program& program, const Instr& instr, const Operand& operand) {
-  const Buffer& buffer = program.buffers[static_cast<size_t>(operand.buffer)];
+  const Buffer& buffer = program.buffers[operand.buffer];
   int64_t begin = buffer.offset + operand.begin;
   int64_t bytes = operand.bytes(program.bound);
   if (instr.queue == Queue::read || instr.queue == Queue::write)
@@ -56,40 +56,39 @@ PhysicalRange physical_range(const Program& program, const Instr& instr, const O
 }
 
 void OrderTracker::begin(InstrId id, Queue queue) {
-  size_t q = static_cast<size_t>(queue);
   current_ = id;
-  now_ = last_[q] >= 0 ? clocks_[static_cast<size_t>(last_[q])] : QueueClock{};
+  now_ = last_[queue].exists() ? clocks_[last_[queue]] : QueueClock{};
   for (size_t k = 0; k < kQueues; ++k) now_[k] = std::max(now_[k], finished_[k]);
-  now_[q] = counts_[q];
-  places_[static_cast<size_t>(id)] = {static_cast<int>(q), ++counts_[q]};
+  now_[queue] = counts_[queue];
+  places_[id] = {queue, ++counts_[queue]};
 }
 
 bool OrderTracker::covered(InstrId earlier) const {
-  const Place& p = places_[static_cast<size_t>(earlier)];
-  return now_[static_cast<size_t>(p.queue)] >= p.position;
+  const Place& p = places_[earlier];
+  return now_[p.queue] >= p.position;
 }
 
 void OrderTracker::wait(InstrId earlier) {
-  const Place& p = places_[static_cast<size_t>(earlier)];
-  const QueueClock& theirs = clocks_[static_cast<size_t>(earlier)];
+  const Place& p = places_[earlier];
+  const QueueClock& theirs = clocks_[earlier];
   for (size_t q = 0; q < kQueues; ++q) now_[q] = std::max(now_[q], theirs[q]);
-  now_[static_cast<size_t>(p.queue)] = std::max(now_[static_cast<size_t>(p.queue)], p.position);
+  now_[p.queue] = std::max(now_[p.queue], p.position);
 }
 
 void OrderTracker::end_run() {
   QueueClock all = counts_;
-  all[static_cast<size_t>(Queue::write)] = finished_[static_cast<size_t>(Queue::write)];
+  all[Queue::write] = finished_[Queue::write];
   // What is known of saves: those that a finished instruction has waited for.
   for (InstrId last : last_) {
-    if (last < 0 || places_[static_cast<size_t>(last)].queue == static_cast<int>(Queue::write)) continue;
-    for (size_t q = 0; q < kQueues; ++q) all[q] = std::max(all[q], clocks_[static_cast<size_t>(last)][q]);
+    if (!last.exists() || places_[last].queue == Queue::write) continue;
+    for (size_t q = 0; q < kQueues; ++q) all[q] = std::max(all[q], clocks_[last][q]);
   }
   finished_ = all;
 }
 
 void OrderTracker::finish() {
-  clocks_[static_cast<size_t>(current_)] = now_;
-  last_[static_cast<size_t>(places_[static_cast<size_t>(current_)].queue)] = current_;
+  clocks_[current_] = now_;
+  last_[places_[current_].queue] = current_;
 }
 
 }  // namespace ds

@@ -17,8 +17,8 @@ class HazardMap {
  private:
   struct Piece {
     int64_t end = 0;
-    InstrId write = -1;
-    std::array<InstrId, kQueues> reads{-1, -1, -1, -1, -1, -1};  // latest read since the write, per queue
+    InstrId write;
+    PerQueue<InstrId> reads;  // latest read since the write, per queue
   };
   void split(int64_t at);
   std::map<int64_t, Piece> pieces_;  // by begin; disjoint
@@ -34,7 +34,7 @@ struct PhysicalRange {
 PhysicalRange physical_range(const Program& program, const Instr& instr, const Operand& operand);
 
 // For each queue the number of its instructions known to be finished.
-using QueueClock = std::array<int32_t, kQueues>;
+using QueueClock = PerQueue<int32_t>;
 
 // Follows the order that queues and waits give. Instructions are entered in issue order, those of a second
 // run behind those of the first.
@@ -51,14 +51,14 @@ class OrderTracker {
 
  private:
   struct Place {
-    int queue = 0;
+    Queue queue = Queue::compute;
     int32_t position = 0;  // 1-based in its queue
   };
-  std::vector<QueueClock> clocks_;
-  std::vector<Place> places_;
-  std::array<InstrId, kQueues> last_{-1, -1, -1, -1, -1, -1};
+  IdVector<InstrId, QueueClock> clocks_;
+  IdVector<InstrId, Place> places_;
+  PerQueue<InstrId> last_;
   QueueClock counts_{};
-  InstrId current_ = -1;
+  InstrId current_;
   QueueClock now_{};
   QueueClock finished_{};  // by the ends of runs
 };

@@ -1,4 +1,5 @@
 #pragma once
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -16,6 +17,12 @@ namespace ds {
 // device <-> host; read, write: file <-> host.
 enum class Queue : int8_t { compute = 0, host, comm, copy, read, write };
 inline constexpr int kQueues = 6;
+template <class T>
+struct PerQueue : std::array<T, kQueues> {
+  T& operator[](Queue queue) { return this->at(static_cast<size_t>(queue)); }
+  const T& operator[](Queue queue) const { return this->at(static_cast<size_t>(queue)); }
+  using std::array<T, kQueues>::operator[];
+};
 const char* queue_name(Queue queue);
 
 enum class Access : int8_t { read = 0, write, update };  // update: read and written

@@ -9,13 +9,16 @@
 #include "core/base/shape.h"
 #include "core/config/config.h"
 #include "core/graph/graph.h"
+#include "core/program/granules.h"
 #include "core/program/instruction.h"
 #include "core/program/levels.h"
 
 namespace ds {
 
-using BufferId = int32_t;
-using InstrId = int32_t;
+using BufferId = Id<struct BufferTag>;
+using InstrId = Id<struct InstrTag>;
+using SegmentId = Id<struct SegmentTag>;
+using EventId = Id<struct EventTag>;  // of the host in delegate mode
 
 // File transfers move whole blocks, to the end of the last: buffers that files touch are padded.
 inline constexpr int64_t kFileBlock = 4096;
@@ -56,7 +59,7 @@ struct Buffer {
 // A tensor inside a buffer. begin is in bytes. last marks the last use of a transient buffer ('!' in text):
 // its memory is free when the instruction has finished.
 struct Operand {
-  BufferId buffer = -1;
+  BufferId buffer;
   int64_t begin = 0;
   TensorType type;
   Access access = Access::read;
@@ -71,6 +74,13 @@ struct UpdateRun {
   bool operator==(const UpdateRun&) const = default;
 };
 
+// What must be finished before an instruction starts: an earlier one, or one of the run before.
+struct Wait {
+  InstrId instr;
+  bool run_before = false;
+  bool operator==(const Wait&) const = default;
+};
+
 // One launch: a row of the table of instructions on operands, reads in the order of its inputs, then writes
 // and updates in that of its outputs. all_gather reads a shard and writes the whole; reduce_scatter reads
 // the whole and writes an f32 shard; all_to_all reads a block for, and writes one of, each rank.
@@ -80,14 +90,13 @@ struct Instr {
   std::vector<Operand> operands;
   Attrs attrs;                  // the kernel's
   RankGroup group{0, 0};        // of a collective: who takes part
-  int32_t bucket = -1;          // whose parameters it gathers, encodes or decodes
-  int32_t event = -1;           // of a delegate host: which of its calls
+  BucketId bucket;              // whose parameters it gathers, encodes or decodes
+  EventId event;                // of a delegate host: which of its calls
   std::vector<UpdateRun> runs;  // of an update of some elements, or not in the run's step; empty: of all
   int32_t micro = 0;            // micro-step it belongs to (selects n and the leaf)
-  int32_t segment = 0;          // index in Program::segments
-  int32_t comm_order = -1;      // place in the rank's total order of collectives
-  std::vector<InstrId>
-      waits;  // earlier ones; k < 0: instruction (number of instructions) + k of the previous run
+  SegmentId segment{0};
+  int32_t comm_order = -1;  // place in the rank's total order of collectives
+  std::vector<Wait> waits;
 };
 
 // A part of a program.
@@ -113,7 +122,7 @@ const char* phase_name(Phase phase);
 struct Segment {
   Phase phase = Phase::update;
   int32_t micro = -1;  // of forward and backward
-  InstrId end = 0;     // one past its last instruction
+  InstrId end{0};      // one past its last instruction
   std::string name() const;
 };
 
@@ -129,13 +138,13 @@ struct Program {
   int rank = 0;
   int world = 1;
   int64_t bound = 1;
-  std::vector<Buffer> buffers;  // the engine's persistent ones first
-  std::vector<Instr> instrs;
-  std::vector<Segment> segments;
+  IdVector<BufferId, Buffer> buffers;  // the engine's persistent ones first
+  IdVector<InstrId, Instr> instrs;
+  IdVector<SegmentId, Segment> segments;
   ArenaSizes arenas[3];  // by Tier
 
   std::string print() const;
-  Phase phase(const Instr& instr) const { return segments.at(static_cast<size_t>(instr.segment)).phase; }
+  Phase phase(const Instr& instr) const { return segments.at(instr.segment).phase; }
 };
 
 // An instruction of the table on its queue.

@@ -18,7 +18,7 @@ constexpr const char* kPhases[] = {"init",   "refresh", "forward", "backward", "
                                    "decode", "gather",  "reduce"};
 
 std::string operand_text(const Program& program, const Operand& operand) {
-  const Buffer& buffer = program.buffers.at(static_cast<size_t>(operand.buffer));
+  const Buffer& buffer = program.buffers.at(operand.buffer);
   std::string out = operand.last ? "!" : "";
   out += kAccessMarks[static_cast<int>(operand.access)];
   out += "%" + buffer.name;
@@ -128,7 +128,7 @@ class Reader {
   }
   void segment(std::string_view name) {
     Segment s;
-    s.end = static_cast<InstrId>(program.instrs.size());
+    s.end = program.instrs.past();
     size_t bracket = name.find('[');
     s.phase = static_cast<Phase>(index_of(kPhases, name.substr(0, bracket), "segment"));
     if (bracket != name.npos) {
@@ -148,20 +148,21 @@ class Reader {
     b.residency = w.at(4) == "persistent" ? Residency::persistent : Residency::transient;
     b.offset = number(std::string_view(w.at(5)).substr(1));
     if (w.size() > 6) b.holds = static_cast<Holds>(index_of(kHolds, w[6], "kind of buffer"));
-    names_[b.name] = static_cast<BufferId>(program.buffers.size());
-    program.buffers.push_back(std::move(b));
+    std::string name = b.name;
+    names_[name] = program.buffers.add(std::move(b));
   }
   // 12 comp linear !%x:f32[n,8] %w:... =%y:... {attrs} group=2x1 bucket=0 micro=0 #6 wait 3 9
   void instr(const std::vector<std::string>& w) {
     Instr in;
     in.queue = static_cast<Queue>(index_of(kQueueNames, w.at(1), "queue"));
     in.def = &instruction(w.at(2));
-    in.segment = static_cast<int32_t>(program.segments.size());
+    in.segment = program.segments.past();
     bool waits = false;
     for (size_t i = 3; i < w.size(); ++i) {
       const std::string& word = w[i];
       if (waits) {
-        in.waits.push_back(static_cast<InstrId>(number(word)));
+        int64_t k = number(word);
+        in.waits.push_back({InstrId(k), k < 0});
       } else if (word == "wait") {
         waits = true;
       } else if (word[0] == '{') {
@@ -183,9 +184,9 @@ class Reader {
     } else if (key == "runs") {
       in.runs = parse_runs(word.substr(key.size() + 1));
     } else if (key == "bucket") {
-      in.bucket = static_cast<int32_t>(field(word, key));
+      in.bucket = BucketId(field(word, key));
     } else if (key == "event") {
-      in.event = static_cast<int32_t>(field(word, key));
+      in.event = EventId(field(word, key));
     } else {
       in.micro = static_cast<int32_t>(field(word, "micro"));
     }
@@ -238,9 +239,9 @@ std::string Program::print() const {
                        b.residency == Residency::persistent ? "persistent" : "transient", b.offset);
     out += b.holds == Holds::value ? "\n" : fmt::format(" {}\n", holds_name(b.holds));
   }
-  size_t segment = 0;
-  for (size_t i = 0; i < instrs.size(); ++i) {
-    while (segment < segments.size() && segments[segment].end <= static_cast<InstrId>(i)) {
+  SegmentId segment(0);
+  for (InstrId i : instrs.ids()) {
+    while (segments.has(segment) && segments[segment].end <= i) {
       out += "segment " + segments[segment++].name() + "\n";
     }
     const Instr& in = instrs[i];
@@ -248,16 +249,17 @@ std::string Program::print() const {
     for (const Operand& o : in.operands) out += " " + operand_text(*this, o);
     if (!in.attrs.empty()) out += " " + in.attrs.print();
     if (in.group.size > 0) out += " group=" + in.group.name();
-    if (in.bucket >= 0) out += fmt::format(" bucket={}", in.bucket);
-    if (in.event >= 0) out += fmt::format(" event={}", in.event);
+    if (in.bucket.exists()) out += fmt::format(" bucket={}", in.bucket);
+    if (in.event.exists()) out += fmt::format(" event={}", in.event);
     if (!in.runs.empty()) out += " runs=" + print_runs(in.runs);
     if (in.micro != 0) out += fmt::format(" micro={}", in.micro);
     if (in.comm_order >= 0) out += fmt::format(" #{}", in.comm_order);
     if (!in.waits.empty()) out += " wait";
-    for (InstrId wait : in.waits) out += fmt::format(" {}", wait);
+    for (const Wait& wait : in.waits)
+      out += fmt::format(" {}", wait.run_before ? wait.instr - instrs.past() : wait.instr.number());
     out += "\n";
   }
-  while (segment < segments.size()) out += "segment " + segments[segment++].name() + "\n";
+  while (segments.has(segment)) out += "segment " + segments[segment++].name() + "\n";
   return out;
 }
 
@@ -267,6 +269,10 @@ Program parse_program(std::string_view text) {
     size_t end = text.find('\n');
     reader.line(text.substr(0, end));
     text = end == std::string_view::npos ? std::string_view() : text.substr(end + 1);
+  }
+  for (Instr& in : reader.program.instrs) {
+    for (Wait& wait : in.waits)
+      if (wait.run_before) wait.instr = reader.program.instrs.past() + wait.instr.number();
   }
   return std::move(reader.program);
 }

@@ -32,12 +32,12 @@ double duration(const Program& program, const Instr& instr, const Machine& machi
 
 Timeline predict_timeline(const Program& program, const Machine& machine) {
   Timeline out;
-  double free[kQueues] = {};
+  PerQueue<double> free{};
   for (const Instr& instr : program.instrs) {
-    double& queue = free[static_cast<int>(instr.queue)];
+    double& queue = free[instr.queue];
     double begin = queue;
-    for (InstrId wait : instr.waits) {
-      if (wait >= 0) begin = std::max(begin, out.end[static_cast<size_t>(wait)]);
+    for (const Wait& wait : instr.waits) {
+      if (!wait.run_before) begin = std::max(begin, out.end[wait.instr]);
     }
     queue = begin + duration(program, instr, machine);
     out.begin.push_back(begin);
@@ -50,16 +50,16 @@ Timeline predict_timeline(const Program& program, const Machine& machine) {
 std::vector<std::pair<double, int64_t>> bytes_over_time(const Program& program, const Timeline& timeline,
                                                         Tier tier) {
   constexpr double kNever = -1;
-  std::vector<std::pair<double, double>> lives(program.buffers.size(), {kNever, kNever});
-  for (size_t i = 0; i < program.instrs.size(); ++i) {
+  IdVector<BufferId, std::pair<double, double>> lives(program.buffers.size(), {kNever, kNever});
+  for (InstrId i : program.instrs.ids()) {
     for (const Operand& operand : program.instrs[i].operands) {
-      auto& [first, last] = lives[static_cast<size_t>(operand.buffer)];
+      auto& [first, last] = lives[operand.buffer];
       first = first == kNever ? timeline.begin[i] : std::min(first, timeline.begin[i]);
       last = std::max(last, timeline.end[i]);
     }
   }
   std::map<double, int64_t> changes{{0, program.arenas[static_cast<int>(tier)].persistent}};
-  for (size_t b = 0; b < lives.size(); ++b) {
+  for (BufferId b : lives.ids()) {
     const Buffer& buffer = program.buffers[b];
     if (buffer.residency != Residency::transient || buffer.tier != tier || lives[b].first == kNever) continue;
     changes[lives[b].first] += buffer.bytes();

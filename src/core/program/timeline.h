@@ -8,7 +8,7 @@ namespace ds {
 
 // When every instruction of one run of a program would begin and end on a machine, in seconds.
 struct Timeline {
-  std::vector<double> begin, end;
+  IdVector<InstrId, double> begin, end;
   double seconds = 0;  // of the whole run
 };
 

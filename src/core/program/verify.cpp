@@ -7,12 +7,12 @@
 namespace ds {
 namespace {
 
-std::string at(const Program& p, size_t i) {
+std::string at(const Program& p, InstrId i) {
   return fmt::format("instruction {} ({})", i, p.instrs[i].def->name);
 }
 
 // What its row says: operands by number and access, a group for a collective and for nothing else.
-void verify_row(const Program& p, size_t i) {
+void verify_row(const Program& p, InstrId i) {
   const Instr& in = p.instrs[i];
   bool collective = in.def->kind == Kind::collective;
   ensure(collective == (in.group.size > 0), "{} names {} ranks", at(p, i), in.group.size);
@@ -23,15 +23,15 @@ void verify_row(const Program& p, size_t i) {
     Access access = in.operands[k].access;
     bool fits = access == rules[k].access || (rules[k].may_update && access == Access::update);
     ensure(fits, "{} has operand {}, %{}, with the wrong access", at(p, i), k,
-           p.buffers.at(static_cast<size_t>(in.operands[k].buffer)).name);
+           p.buffers.at(in.operands[k].buffer).name);
   }
 }
 
 // Operands inside their buffers, transient buffers written before read, nothing after the last use.
 void verify_logical(const Program& p) {
-  std::vector<char> written(p.buffers.size(), 0), dead(p.buffers.size(), 0);
+  IdVector<BufferId, char> written(p.buffers.size(), 0), dead(p.buffers.size(), 0);
   int32_t comm_order = -1;
-  for (size_t i = 0; i < p.instrs.size(); ++i) {
+  for (InstrId i : p.instrs.ids()) {
     const Instr& in = p.instrs[i];
     verify_row(p, i);
     if (in.queue == Queue::comm && in.comm_order >= 0) {
@@ -40,9 +40,8 @@ void verify_logical(const Program& p) {
       comm_order = in.comm_order;
     }
     for (const Operand& o : in.operands) {
-      ensure(o.buffer >= 0 && static_cast<size_t>(o.buffer) < p.buffers.size(), "{} names buffer {} of {}",
-             at(p, i), o.buffer, p.buffers.size());
-      size_t b = static_cast<size_t>(o.buffer);
+      ensure(p.buffers.has(o.buffer), "{} names buffer {} of {}", at(p, i), o.buffer, p.buffers.size());
+      BufferId b = o.buffer;
       const Buffer& buffer = p.buffers[b];
       ensure(o.begin >= 0 && o.begin + o.bytes(p.bound) <= buffer.bytes(),
              "{} uses bytes {}..{} of %{} ({} bytes)", at(p, i), o.begin, o.begin + o.bytes(p.bound),
@@ -54,7 +53,7 @@ void verify_logical(const Program& p) {
       if (o.access != Access::read) written[b] = 1;
     }
     for (const Operand& o : in.operands) {
-      if (o.last) dead[static_cast<size_t>(o.buffer)] = 1;
+      if (o.last) dead[o.buffer] = 1;
     }
   }
 }
@@ -82,29 +81,33 @@ class PhysicalCheck {
   explicit PhysicalCheck(const Program& p) : p_(p), order_(2 * p.instrs.size()) {}
 
   void run() {
-    for (size_t base : {size_t{0}, p_.instrs.size()}) {
-      for (size_t i = 0; i < p_.instrs.size(); ++i) enter(base, i);
+    for (bool second : {false, true}) {
+      for (InstrId i : p_.instrs.ids()) enter(second, i);
       order_.end_run();
     }
   }
 
  private:
-  void enter(size_t base, size_t i) {
+  int32_t count() const { return p_.instrs.past().number(); }
+  // The number of an instruction in the first or the second run.
+  InstrId entered(InstrId i, bool second) const { return second ? i + count() : i; }
+
+  void enter(bool second, InstrId i) {
     const Instr& in = p_.instrs[i];
-    InstrId count = static_cast<InstrId>(p_.instrs.size()), id = static_cast<InstrId>(base + i);
+    InstrId id = entered(i, second);
     order_.begin(id, in.queue);
-    for (InstrId wait : in.waits) {
-      ensure(wait >= -count && wait < static_cast<InstrId>(i), "{} waits for instruction {}", at(p_, i),
-             wait);
-      if (wait >= 0 || base > 0) order_.wait(static_cast<InstrId>(base) + wait);
+    for (const Wait& wait : in.waits) {
+      ensure(p_.instrs.has(wait.instr) && (wait.run_before || wait.instr < i), "{} waits for instruction {}",
+             at(p_, i), wait.instr);
+      if (!wait.run_before || second) order_.wait(entered(wait.instr, second && !wait.run_before));
     }
     for (const Operand& o : in.operands) place(in, i, o);
     for (const Operand& o : in.operands) conflicts(in, i, id, o);
     order_.finish();
   }
 
-  void place(const Instr& in, size_t i, const Operand& o) {
-    const Buffer& buffer = p_.buffers[static_cast<size_t>(o.buffer)];
+  void place(const Instr& in, InstrId i, const Operand& o) {
+    const Buffer& buffer = p_.buffers[o.buffer];
     PhysicalRange range = physical_range(p_, in, o);
     const ArenaSizes& sizes = p_.arenas[static_cast<int>(buffer.tier)];
     int64_t size = buffer.residency == Residency::persistent ? sizes.persistent : sizes.transient;
@@ -114,16 +117,16 @@ class PhysicalCheck {
            at(p_, i), queue_name(in.queue), buffer.name, tier_name(buffer.tier));
   }
 
-  void conflicts(const Instr& in, size_t i, InstrId id, const Operand& o) {
+  void conflicts(const Instr& in, InstrId i, InstrId id, const Operand& o) {
     PhysicalRange range = physical_range(p_, in, o);
     found_.clear();
     maps_[range.arena].access(range.begin, range.end, o.access != Access::read, id, in.queue, found_);
     for (InstrId earlier : found_) {
       if (earlier == id || order_.covered(earlier)) continue;
-      size_t count = p_.instrs.size(), other = static_cast<size_t>(earlier);
+      bool first = p_.instrs.has(earlier);
       raise(DS_ERROR_INTERNAL, "{} touches %{} without waiting for {}{}", at(p_, i),
-            p_.buffers[static_cast<size_t>(o.buffer)].name, at(p_, other % count),
-            other < count && static_cast<size_t>(id) >= count ? " of the run before" : "");
+            p_.buffers[o.buffer].name, at(p_, first ? earlier : earlier - count()),
+            first && id != i ? " of the run before" : "");
     }
   }
 

@@ -51,9 +51,9 @@ ValueId LayerBuilder::linear(std::string_view name, ValueId x, int64_t outputs,
 
 ValueId LayerBuilder::tied_linear(std::string_view name, ValueId x, std::string_view tied,
                                   std::string_view bias) {
-  int32_t index = graph_.find_param(tied);
-  require(index >= 0, "tied_linear '{}': parameter '{}' does not exist", name, tied);
-  std::vector<ValueId> in{x, graph_.params[static_cast<size_t>(index)].value};
+  ParamId index = graph_.find_param(tied);
+  require(index.exists(), "tied_linear '{}': parameter '{}' does not exist", name, tied);
+  std::vector<ValueId> in{x, graph_.params[index].value};
   if (!bias.empty()) {
     Dim outputs = graph_.type(in[1]).shape[0];
     in.push_back(graph_.add_param(bias, {dtype_, {outputs}}, {"zeros", 0}));
@@ -117,7 +117,7 @@ ValueId LayerBuilder::rope(std::string_view name, ValueId x, int64_t heads, int6
 
 ValueId LayerBuilder::attention(std::string_view name, std::vector<ValueId> operands,
                                 const AttentionOptions& options) {
-  if (options.mask >= 0) operands.push_back(options.mask);
+  if (options.mask.exists()) operands.push_back(options.mask);
   Attrs attrs{{"heads", options.heads}, {"seq", options.seq}};
   if (options.kv_heads != options.heads) attrs.set("kv_heads", options.kv_heads);
   if (!options.causal) attrs.set("causal", int64_t{0});

@@ -36,7 +36,7 @@ struct AttentionOptions {
   double scale = 0;    // of scores; 0: 1 / sqrt(head width)
   double softcap = 0;  // 0: none
   bool per_head = false;
-  ValueId mask = -1;   // i32[n], 0: a row that no row sees
+  ValueId mask;        // i32[n], 0: a row that no row sees
   double dropout = 0;  // of weights
 };
 

@@ -15,7 +15,7 @@ struct Decoder {
   std::string act;
   Rope rope;
   int64_t padding = -1;          // row of the embedding without gradient
-  ValueId mask = -1;             // of hidden tokens
+  ValueId mask;                  // of hidden tokens
   std::vector<int64_t> windows;  // by layer
   bool qkv_bias = false, out_bias = false, mlp_bias = false;
   bool qk_norm = false;           // RMSNorm of each head of q and k

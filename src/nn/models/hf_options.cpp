@@ -153,7 +153,7 @@ ValueId add_head(HfModel& model, LayerBuilder& build, const HfConfig& config, Va
 void end_model(HfModel& model, const HfConfig& config, ValueId logits, ValueId extra_loss) {
   Graph& graph = model.graph;
   ValueId loss = graph.add("cross_entropy", {logits, graph.find_value("targets")}, {}, "loss");
-  if (extra_loss >= 0) loss = graph.add("add", {loss, extra_loss}, {}, "loss.total");
+  if (extra_loss.exists()) loss = graph.add("add", {loss, extra_loss}, {}, "loss.total");
   graph.add_output(loss);
   graph.add_output(logits);
   model.unread = config.unread();

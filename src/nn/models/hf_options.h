@@ -36,6 +36,6 @@ ValueId add_ids(HfModel& model, std::string_view name);  // an input i32[n]
 ValueId add_head(HfModel& model, LayerBuilder& build, const HfConfig& config, ValueId x,
                  std::string_view head, const std::string& embedding, double stddev);
 // Cross entropy, outputs, and the keys that have no effect.
-void end_model(HfModel& model, const HfConfig& config, ValueId logits, ValueId extra_loss = -1);
+void end_model(HfModel& model, const HfConfig& config, ValueId logits, ValueId extra_loss = none);
 
 }  // namespace ds

@@ -49,12 +49,12 @@ ValueId mixture(Graph& graph, LayerBuilder& build, const Mixtral& m, const std::
   ValueId logits = build.linear(name + ".gate", x, m.experts, {m.decoder.stddev, false});
   routers.push_back(logits);
   ValueId gates = graph.add("top_gates", {logits}, {{"k", m.chosen}}, name + ".gates");
-  ValueId sum = -1;
+  ValueId sum;
   for (int64_t e = 0; e < m.experts; ++e) {
     std::string part = fmt::format("{}.experts.{}", name, e);
     ValueId y = expert(build, m.decoder, part, x);
     y = graph.add("scale_rows", {y, gates}, {{"column", e}}, part + ".weighted");
-    sum = sum < 0 ? y : build.add(part + ".sum", sum, y);
+    sum = !sum.exists() ? y : build.add(part + ".sum", sum, y);
   }
   return sum;
 }
@@ -78,9 +78,9 @@ HfModel build_mixtral(HfConfig& config, int64_t bound, int64_t seq) {
     x = build.add(name + ".block_sparse_moe.residual", x, h);
   }
   ValueId logits = decoder_logits(model, build, config, d, x);
-  ValueId balance = -1;
+  ValueId balance;
   if (m.balance > 0) {
-    if (d.mask >= 0) routers.push_back(d.mask);
+    if (d.mask.exists()) routers.push_back(d.mask);
     balance = graph.add("load_balance", routers, {{"k", m.chosen}}, "balance");
     balance = graph.add("scale", {balance}, {{"factor", m.balance}}, "balance.weighted");
   }

@@ -11,7 +11,7 @@ namespace {
 
 std::vector<std::string> backward_ops(const Graph& graph) {
   std::vector<std::string> ops;
-  for (size_t i = static_cast<size_t>(graph.backward_begin); i < graph.nodes.size(); ++i) {
+  for (NodeId i : IdRange(graph.backward_begin, graph.nodes.past())) {
     ops.push_back(graph.nodes[i].op);
   }
   return ops;
@@ -25,8 +25,8 @@ TEST(Autodiff, EmitsOnlyWhatParametersNeed) {
             (std::vector<std::string>{"fill", "mse_dx", "linear_dx", "linear_dw", "layer_norm_dx",
                                       "layer_norm_dw", "gelu_dx", "linear_dw", "linear_db"}));
   for (const Parameter& param : graph.params) {
-    ASSERT_GE(param.grad, 0) << param.name;
-    EXPECT_EQ(graph.values[static_cast<size_t>(param.grad)].name, "d." + param.name);
+    ASSERT_TRUE(param.grad.exists()) << param.name;
+    EXPECT_EQ(graph.values[param.grad].name, "d." + param.name);
     EXPECT_EQ(graph.type(param.grad), graph.type(param.value));
   }
 }
@@ -45,7 +45,7 @@ TEST(Autodiff, AttributesReachTheBackwardOps) {
   graph.check();
   EXPECT_EQ(backward_ops(graph),
             (std::vector<std::string>{"fill", "mse_dx", "gelu_dx", "rope", "linear_dx", "linear_dw"}));
-  size_t first = static_cast<size_t>(graph.backward_begin);
+  NodeId first = graph.backward_begin;
   EXPECT_EQ(graph.nodes[first + 2].attrs.print(), "{form=\"erf\"}");
   EXPECT_EQ(graph.nodes[first + 3].attrs.print(), "{heads=2 seq=4 theta=10000.0 inverse=1}");
   EXPECT_EQ(graph.nodes[first + 4].attrs.print(), "{transposed=1}");
@@ -63,7 +63,7 @@ TEST(Autodiff, EveryInputOfAnOpWithManyHasItsGradient) {
   graph.check();
   EXPECT_EQ(backward_ops(graph), (std::vector<std::string>{"fill", "load_balance_dx"}));
   const char* names[] = {"d.a", "d.b", "d.c"};
-  for (size_t i = 0; i < 3; ++i) EXPECT_EQ(graph.values[static_cast<size_t>(grads[i])].name, names[i]);
+  for (size_t i = 0; i < 3; ++i) EXPECT_EQ(graph.values[grads[i]].name, names[i]);
 }
 
 TEST(Autodiff, GradientsOfInputsOnRequest) {
@@ -103,7 +103,7 @@ TEST(Autodiff, UnreachedParameterHasNoGradient) {
   Graph graph = two_layer_mlp();
   graph.add_param("unused", {DS_DTYPE_F32, {4}}, {});
   differentiate(graph, graph.outputs[0]);
-  EXPECT_EQ(graph.params.back().grad, -1);
+  EXPECT_FALSE(graph.params.back().grad.exists());
   EXPECT_THROW(differentiate(graph, graph.outputs[0]), Error);  // only once
 }
 

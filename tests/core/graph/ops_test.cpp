@@ -265,7 +265,7 @@ TEST(Graph, NamesAreUniqueAndMade) {
   EXPECT_THROW(graph.add_param("w", {f32, {n, 4}}, {}), Error);
   EXPECT_THROW(graph.add_param("w", {f32, {4}}, {"uniform", 1}), Error);
   ValueId y = graph.add("gelu", {x}), z = graph.add("gelu", {x});
-  EXPECT_NE(graph.values[static_cast<size_t>(y)].name, graph.values[static_cast<size_t>(z)].name);
+  EXPECT_NE(graph.values[y].name, graph.values[z].name);
   graph.check();
 }
 
@@ -282,7 +282,7 @@ TEST(Graph, CheckFindsDamage) {
   retyped.values[1].type.dtype = f64;
   EXPECT_THROW(retyped.check(), Error);
   Graph dangling = good;
-  dangling.outputs[0] = 17;
+  dangling.outputs[0] = ValueId(17);
   EXPECT_THROW(dangling.check(), Error);
   Graph orphan = good;
   orphan.nodes.pop_back();

@@ -81,7 +81,7 @@ TEST(Cost, OfAnInstructionLeavesTheScalarsOut) {
            y = builder.transient("y", f32, 40, Tier::device);
   builder.emit(make_instr(instruction("dropout"),
                           {{x, 0, {f32, {n, 4}}, Access::read},
-                           flat(builder.buffer(0), 0, 0, 64, Access::read),
+                           flat(builder.buffer(BufferId(0)), BufferId(0), 0, 64, Access::read),
                            {y, 0, {f32, {n, 4}}, Access::write}},
                           {{"p", 0.1}, {"op", int64_t{0}}}));
   Program program = builder.take();

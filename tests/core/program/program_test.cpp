@@ -19,8 +19,8 @@ Program sample() {
   ProgramBuilder b(std::move(p));
   BufferId w = b.transient("w.dev", DS_DTYPE_BF16, 512, Tier::device);
   BufferId y = b.transient("y", DS_DTYPE_F32, 16, Tier::device);
-  b.emit(Op::fetch,
-         {flat(b.buffer(0), 0, 0, 512, Access::read), flat(b.buffer(w), w, 0, 512, Access::write)});
+  b.emit(Op::fetch, {flat(b.buffer(BufferId(0)), BufferId(0), 0, 512, Access::read),
+                     flat(b.buffer(w), w, 0, 512, Access::write)});
   b.end_segment(Phase::forward, 0);
   b.emit(make_instr(instruction("linear"),
                     {{w, 64, {DS_DTYPE_BF16, Shape{2, 2}}, Access::read, true},
@@ -29,7 +29,7 @@ Program sample() {
                     1));
   b.end_segment(Phase::update);
   Program out = b.take();
-  out.instrs[1].waits = {0};
+  out.instrs[1].waits = {{InstrId(0)}};
   out.arenas[0] = {0, 1088};
   out.arenas[1] = {1024, 0};
   out.buffers[1].offset = 0;
@@ -75,7 +75,7 @@ TEST(Layout, PadsAndCutsEvenly) {
   EXPECT_EQ(l.buckets[0].name, "wte");
   EXPECT_EQ(l.buckets[1].name, "h.0");
   EXPECT_EQ(l.buckets[1].numel, 1536);  // 1024 + 512
-  EXPECT_EQ(l.place(2).begin, 1024);
+  EXPECT_EQ(l.place(ParamId(2)).begin, 1024);
   EXPECT_EQ(l.buckets[3].name, "small#0");
   EXPECT_TRUE(l.buckets[3].persistent);
   EXPECT_EQ(l.buckets[3].numel, 512);
@@ -90,7 +90,9 @@ TEST(Layout, WhatIsAloneLeavesTheOthersTogether) {
   Layout l = make_layout({{"h.0.a", 512}, {"h.0.t", 700, false, true}, {"h.0.c", 512}, {"b", 3, false, true}},
                          1, 1 << 20, 64);
   ASSERT_EQ(l.buckets.size(), 3u);
-  EXPECT_EQ(l.bucket_of, (std::vector<int32_t>{0, 1, 0, 2}));
+  std::vector<int32_t> bucket_of;
+  for (BucketId b : l.bucket_of) bucket_of.push_back(b.number());
+  EXPECT_EQ(bucket_of, (std::vector<int32_t>{0, 1, 0, 2}));
   EXPECT_EQ(l.buckets[1].name, "h.0#1");
   EXPECT_EQ(l.buckets[1].numel, 768);
   EXPECT_TRUE(l.buckets[2].persistent);

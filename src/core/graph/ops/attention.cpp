@@ -132,7 +132,7 @@ Types infer_cached_attention(In in, const Attrs& attrs) {
 }
 
 std::vector<ValueId> attention_backward(BackwardContext& c) {
-  std::vector<ValueId> in{c.first_grad()}, grads(c.node.in.size(), -1);
+  std::vector<ValueId> in{c.first_grad()}, grads(c.node.in.size());
   in.insert(in.end(), c.node.in.begin(), c.node.in.end());
   in.insert(in.end(), c.node.out.begin(), c.node.out.end());
   if (Operands(c.node.in.size()).packed) {
@@ -140,7 +140,7 @@ std::vector<ValueId> attention_backward(BackwardContext& c) {
     return grads;
   }
   ValueId first = c.emit("attention_dx", in, c.node.attrs, {0, 1, 2});
-  for (int i = 0; first >= 0 && i < 3; ++i) grads[static_cast<size_t>(i)] = first + i;
+  for (int i = 0; first.exists() && i < 3; ++i) grads[i] = first + i;
   return grads;
 }
 
@@ -192,8 +192,8 @@ ValueId decode_attention(DecodeContext& c) {
     raise(DS_ERROR_UNSUPPORTED, "text cannot be continued with attention %{}: rows see later rows (causal 0)",
           y);
   }
-  const Value& mask = c.from.values[static_cast<size_t>(c.node.in.back())];
-  if (Operands(c.node.in.size()).masked && mask.producer >= 0) {
+  const Value& mask = c.from.values[c.node.in.back()];
+  if (Operands(c.node.in.size()).masked && mask.producer.exists()) {
     raise(DS_ERROR_UNSUPPORTED, "text cannot be continued with attention %{}: mask %{} is computed", y,
           mask.name);
   }

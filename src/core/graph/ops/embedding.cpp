@@ -37,7 +37,7 @@ std::vector<ValueId> embedding_backward(BackwardContext& c) {
   ValueId w = c.node.in[0];
   Attrs attrs{{"rows", c.graph.type(w).shape[0].extent}};
   if (c.node.attrs.has("padding")) attrs.set("padding", c.node.attrs.integer("padding"));
-  return {c.emit("embedding_dw", {c.first_grad(), c.node.in[1]}, attrs, {0}), -1};
+  return {c.emit("embedding_dw", {c.first_grad(), c.node.in[1]}, attrs, {0}), none};
 }
 
 Types infer_position(In in, const Attrs& attrs) {

@@ -48,7 +48,7 @@ std::vector<ValueId> glu_backward(BackwardContext& c) {
   ValueId dy = c.first_grad();
   if (c.node.in.size() == 1) return {c.emit("glu_dx", {dy, c.node.in[0]}, c.node.attrs, {0})};
   ValueId dgate = c.emit("glu_dx", {dy, c.node.in[0], c.node.in[1]}, c.node.attrs, {0, 1});
-  return {dgate, dgate < 0 ? -1 : dgate + 1};
+  return {dgate, !dgate.exists() ? none : dgate + 1};
 }
 
 // act(gate) and one product; backward act, its derivative and three products. Activations count as their own

@@ -50,7 +50,7 @@ Types infer_linear_db(In in, const Attrs&) {
 
 std::vector<ValueId> linear_backward(BackwardContext& c) {
   ValueId dy = c.first_grad();
-  std::vector<ValueId> grads(c.node.in.size(), -1);
+  std::vector<ValueId> grads(c.node.in.size());
   grads[0] = c.emit("linear_dx", {dy, c.node.in[1]}, c.node.attrs, {0});
   grads[1] = c.emit("linear_dw", {dy, c.node.in[0]}, c.node.attrs, {1});
   if (grads.size() == 3) grads[2] = c.emit("linear_db", {dy}, {}, {2});

@@ -28,7 +28,7 @@ Types infer_cross_entropy_dx(In in, const Attrs&) {
 
 std::vector<ValueId> cross_entropy_backward(BackwardContext& c) {
   const Node& node = c.node;
-  return {c.emit("cross_entropy_dx", {c.first_grad(), node.in[0], node.in[1], node.out[1]}, {}, {0}), -1};
+  return {c.emit("cross_entropy_dx", {c.first_grad(), node.in[0], node.in[1], node.out[1]}, {}, {0}), none};
 }
 
 // Vocabulary of a block of logits: about equal blocks of at most 1024, whatever the rows.
@@ -75,7 +75,7 @@ std::vector<ValueId> linear_cross_entropy_backward(BackwardContext& c) {
   const Node& node = c.node;
   ValueId dx = c.emit("linear_cross_entropy_dx",
                       {c.first_grad(), node.in[0], node.in[1], node.in[2], node.out[1]}, {}, {0, 1});
-  return {dx, dx < 0 ? -1 : dx + 1, -1};
+  return {dx, !dx.exists() ? none : dx + 1, none};
 }
 
 Types infer_mse(In in, const Attrs&) {

@@ -54,7 +54,7 @@ std::vector<ValueId> layer_norm_backward(BackwardContext& c) {
   if (c.node.in.size() == 1) return {c.emit("layer_norm_dx", {dy, x, mean, rstd}, {}, {0})};
   ValueId dx = c.emit("layer_norm_dx", {dy, x, c.node.in[1], mean, rstd}, {}, {0});
   ValueId dw = c.emit("layer_norm_dw", {dy, x, mean, rstd}, {}, {1, 2});
-  return {dx, dw, dw < 0 ? -1 : dw + 1};
+  return {dx, dw, !dw.exists() ? none : dw + 1};
 }
 
 // Extent of dimension `columns` of x must be a multiple of `width`: runs of it are normalized by themselves.

@@ -91,8 +91,7 @@ std::vector<TensorType> infer_types(const Graph& graph, std::string_view name, s
           row.min_inputs, row.max_inputs, count);
   std::vector<TensorType> types;
   for (size_t i = 0; i < in.size(); ++i) {
-    require(in[i] >= 0 && static_cast<size_t>(in[i]) < graph.values.size(),
-            "{}: operand {} must be a value from 0 to {}, got {}", name, i,
+    require(graph.values.has(in[i]), "{}: operand {} must be a value from 0 to {}, got {}", name, i,
             static_cast<int64_t>(graph.values.size()) - 1, in[i]);
     types.push_back(graph.type(in[i]));
     require(

@@ -90,7 +90,7 @@ std::vector<ValueId> rope_backward(BackwardContext& c) {
     if (name != "inverse") attrs.set(name, value);
   }
   if (c.node.attrs.integer_or("inverse", 0) == 0) attrs.set("inverse", int64_t{1});
-  std::vector<ValueId> in = c.node.in, grads(in.size(), -1);
+  std::vector<ValueId> in = c.node.in, grads(in.size());
   in[0] = c.first_grad();
   grads[0] = c.emit("rope", in, attrs, {0});
   return grads;

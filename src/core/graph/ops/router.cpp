@@ -103,8 +103,8 @@ std::vector<ValueId> load_balance_backward(BackwardContext& c) {
   std::vector<size_t> layers(c.node.in.size() - (masked ? 1 : 0));
   std::iota(layers.begin(), layers.end(), size_t{0});
   ValueId first = c.emit("load_balance_dx", in, c.node.attrs, layers);
-  std::vector<ValueId> grads(c.node.in.size(), -1);
-  for (size_t i : layers) grads[i] = first < 0 ? -1 : first + static_cast<ValueId>(i);
+  std::vector<ValueId> grads(c.node.in.size());
+  for (size_t i : layers) grads[i] = !first.exists() ? none : first + static_cast<int32_t>(i);
   return grads;
 }
 

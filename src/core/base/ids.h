@@ -1,0 +1,102 @@
+#pragma once
+#include <fmt/format.h>
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace ds {
+
+// Typed indices. A number of a buffer is no number of a bucket, and the compiler says so: each table has an
+// id type of its own, and an IdVector is indexed by it without a cast.
+
+struct None {};
+inline constexpr None none;  // no entry of any table
+
+template <class Tag>
+class Id {
+ public:
+  constexpr Id() = default;
+  constexpr Id(None) {}
+  constexpr explicit Id(std::integral auto index) : index_(static_cast<int32_t>(index)) {}
+
+  constexpr bool exists() const { return index_ >= 0; }
+  constexpr int32_t number() const { return index_; }  // -1: none
+  constexpr size_t index() const { return static_cast<size_t>(index_); }
+
+  constexpr auto operator<=>(const Id&) const = default;
+  constexpr Id& operator++() { return ++index_, *this; }
+  constexpr Id& operator--() { return --index_, *this; }
+  constexpr Id operator++(int) { return Id(index_++); }
+  constexpr Id operator--(int) { return Id(index_--); }
+  friend constexpr Id operator+(Id id, int32_t more) { return Id(id.index_ + more); }
+  friend constexpr Id operator-(Id id, int32_t less) { return Id(id.index_ - less); }
+  friend constexpr int32_t operator-(Id a, Id b) { return a.index_ - b.index_; }
+
+ private:
+  int32_t index_ = -1;
+};
+
+// Numbers of a caller, which may be wrong, as ids.
+template <class I>
+std::vector<I> ids_of(std::span<const int32_t> numbers) {
+  std::vector<I> ids;
+  for (int32_t n : numbers) ids.push_back(I(n));
+  return ids;
+}
+
+// Ids from `first` to the one before `past`, for loops.
+template <class I>
+class IdRange {
+ public:
+  struct Iterator {
+    I id;
+    constexpr I operator*() const { return id; }
+    constexpr Iterator& operator++() { return ++id, *this; }
+    constexpr bool operator==(const Iterator&) const = default;
+  };
+  constexpr IdRange(I first, I past) : first_(first), past_(first < past ? past : first) {}
+  constexpr Iterator begin() const { return {first_}; }
+  constexpr Iterator end() const { return {past_}; }
+
+ private:
+  I first_, past_;
+};
+
+template <class I, class T>
+class IdVector : public std::vector<T> {
+  using Base = std::vector<T>;
+
+ public:
+  using Base::Base;
+  using Base::operator[];
+  using Base::at;
+  IdVector(Base values) : Base(std::move(values)) {}
+
+  typename Base::reference operator[](I id) { return Base::operator[](id.index()); }
+  typename Base::const_reference operator[](I id) const { return Base::operator[](id.index()); }
+  typename Base::reference at(I id) { return Base::at(id.index()); }
+  typename Base::const_reference at(I id) const { return Base::at(id.index()); }
+
+  bool has(I id) const { return id.exists() && id.index() < Base::size(); }
+  I past() const { return I(Base::size()); }  // the id of an entry behind the last
+  I last() const { return past() - 1; }
+  IdRange<I> ids() const { return {I(0), past()}; }
+  I add(T value) {
+    Base::push_back(std::move(value));
+    return last();
+  }
+};
+
+}  // namespace ds
+
+template <class Tag>
+struct fmt::formatter<ds::Id<Tag>> : fmt::formatter<int32_t> {
+  template <class Context>
+  auto format(ds::Id<Tag> id, Context& context) const {
+    return fmt::formatter<int32_t>::format(id.number(), context);
+  }
+};
