@@ -48,11 +48,8 @@ struct Child {
   int fd = -1;  // its report
 };
 
-}  // namespace
-
-std::vector<RankReport> train_processes(const Point& point, int steps, int kill_rank, size_t kill_at) {
-  static std::atomic<int> serial{0};
-  std::string url = fmt::format("shm://test-{}-{}", getpid(), serial++);
+std::vector<RankReport> fork_ranks(const Point& point, int steps, const std::string& url, int kill_rank,
+                                   size_t kill_at) {
   std::vector<Child> children;
   int64_t begin = now_ns();
   for (int r = 0; r < point.world; ++r) {
@@ -82,6 +79,17 @@ std::vector<RankReport> train_processes(const Point& point, int steps, int kill_
     waitpid(child.pid, nullptr, 0);
   }
   return reports;
+}
+
+}  // namespace
+
+std::vector<RankReport> train_processes(const Point& point, int steps, int kill_rank, size_t kill_at) {
+  static std::atomic<int> serial{0};
+  return fork_ranks(point, steps, fmt::format("shm://test-{}-{}", getpid(), serial++), kill_rank, kill_at);
+}
+
+std::vector<RankReport> train_processes(const Point& point, int steps, const std::string& url) {
+  return fork_ranks(point, steps, url, -1, 0);
 }
 
 }  // namespace ds::test

@@ -5,10 +5,15 @@
 
 #include <cstdlib>
 #include <fstream>
+#include <map>
 #include <set>
 
+#include "checkpoint/agree.h"
+#include "comm/communicator.h"
+#include "comm/plugin.h"
 #include "core/base/trace.h"
 #include "support/processes.h"
+#include "support/temp_folder.h"
 
 namespace ds::test::same_bits_test {
 namespace {
@@ -25,14 +30,16 @@ const Outcome& reference() {
   return outcome;
 }
 
+constexpr Tier kTiers[] = {Tier::device, Tier::host, Tier::nvme};
+
 // Every value of every axis, each stage with each tier.
-std::vector<Point> full_product() {
+std::vector<Point> full_product(const Point& base = {}) {
   std::vector<Point> points;
   for (int stage = 0; stage <= 3; ++stage) {
-    for (Tier tier : {Tier::device, Tier::host, Tier::nvme}) {
+    for (Tier tier : kTiers) {
       for (int variant = 0; variant < 4; ++variant) {
         for (int run = 0; run <= 8; ++run) {  // run 0: in order; 1..8: chaos seeds
-          Point p;
+          Point p = base;
           p.stage = stage;
           p.tier = tier;
           p.overlap = variant % 2 == 0;
@@ -52,7 +59,7 @@ std::vector<Point> cover() {
   std::vector<Point> points;
   int i = 0;
   for (int stage = 0; stage <= 3; ++stage) {
-    for (Tier tier : {Tier::device, Tier::host, Tier::nvme}) {
+    for (Tier tier : kTiers) {
       for (int variant = 0; variant < 3; ++variant, ++i) {
         Point p;
         p.stage = stage;
@@ -73,7 +80,7 @@ std::vector<Point> cover() {
 std::vector<Point> process_points(bool full) {
   std::vector<Point> points;
   for (int stage = 0; stage <= 3; ++stage) {
-    for (Tier tier : {Tier::device, Tier::host, Tier::nvme}) {
+    for (Tier tier : kTiers) {
       for (int variant = 0; variant < (full ? 4 : 1); ++variant) {
         int choice = stage + static_cast<int>(tier) + variant;
         Point p;
@@ -83,6 +90,48 @@ std::vector<Point> process_points(bool full) {
         p.threads = 1 + choice / 2 % 2;
         points.push_back(p);
       }
+    }
+  }
+  return points;
+}
+
+constexpr int kOddWorlds[] = {3, 5, 6, 7};
+
+Point odd_base(int world) { return {.world = world, .leaves = 2 * world}; }
+
+// Each stage with each tier at one number of ranks; the other axes change from point to point, and begin
+// elsewhere at another number.
+std::vector<Point> odd_cover(int world) {
+  std::vector<Point> points;
+  int i = world;
+  for (int stage = 0; stage <= 3; ++stage) {
+    for (Tier tier : kTiers) {
+      Point p = odd_base(world);
+      p.stage = stage;
+      p.tier = tier;
+      p.overlap = i % 2 == 0;
+      p.threads = 1 + i / 2 % 2;
+      p.emulate = i % 4 != 1;
+      if (i % 3 != 0) p.chaos = static_cast<uint64_t>(1 + i % 8);
+      points.push_back(p);
+      ++i;
+    }
+  }
+  return points;
+}
+
+// For ranks that are processes: without `full` each stage once, with another tier at each number of ranks.
+std::vector<Point> odd_process_points(int world, const std::vector<int>& stages, bool full) {
+  std::vector<Point> points;
+  for (int stage : stages) {
+    for (int choice = 0; choice < (full ? 12 : 1); ++choice) {
+      int mixed = choice + world + stage;
+      Point p = odd_base(world);
+      p.stage = stage;
+      p.tier = kTiers[mixed % 3];
+      p.overlap = mixed / 3 % 2 == 0;
+      p.threads = 1 + mixed / 6 % 2;
+      points.push_back(p);
     }
   }
   return points;
@@ -103,6 +152,7 @@ class SameBits : public testing::Test {
     if (const char* path = std::getenv("DS_SAME_BITS_FILE")) lines_.open(path, std::ios::app);
   }
   static void TearDownTestSuite() {
+    lines_.close();
     fmt::print("same bits: {} points with ranks as threads, {} with ranks as processes, {:.1f} s\n", threads_,
                processes_, static_cast<double>(now_ns() - begin_) * 1e-9);
   }
@@ -112,20 +162,31 @@ class SameBits : public testing::Test {
     note("threads", p, out.bits());
     return out;
   }
+  // The bits of the plain run on that many ranks.
+  static const std::string& expected_of(int world, int steps = kSteps) {
+    static std::map<std::pair<int, int>, std::string> known;
+    std::string& bits = known[{world, steps}];
+    if (bits.empty()) bits = train_threads(odd_base(world), steps).bits();
+    return bits;
+  }
   static std::string bits_of(const Point& p) { return outcome_of(p).bits(); }
   static void expect_processes(const Point& p, const std::string& bits) {
+    expect_reports("processes", p, bits, train_processes(p, kSteps));
+  }
+  static void expect_reports(const char* ranks, const Point& p, const std::string& bits,
+                             const std::vector<RankReport>& reports) {
     ++processes_;
-    std::vector<RankReport> reports = train_processes(p, kSteps);
     for (const RankReport& r : reports)
-      EXPECT_TRUE(r.ok && r.text == bits) << "processes, " << p.name() << ": " << r.text;
-    note("processes", p, reports[0].text);
+      EXPECT_TRUE(r.ok && r.text == bits) << ranks << ", " << p.name() << ": " << r.text;
+    note(ranks, p, reports[0].text);
+  }
+  static void note(const char* ranks, const Point& p, const std::string& bits) {
+    if (!lines_.is_open()) return;
+    lines_ << ranks << ' ' << p.name() << ": " << bits << std::endl;
+    EXPECT_TRUE(lines_.good()) << "DS_SAME_BITS_FILE has lost a line";
   }
 
  private:
-  static void note(const char* ranks, const Point& p, const std::string& bits) {
-    if (lines_.is_open()) lines_ << ranks << ' ' << p.name() << ": " << bits << std::endl;
-  }
-
   static inline std::ofstream lines_;
   static inline int64_t begin_ = 0;
   static inline int threads_ = 0, processes_ = 0;
@@ -139,6 +200,54 @@ TEST_F(SameBits, StageTierOverlapThreadsChaos) {
 TEST_F(SameBits, StageTierOverlapThreadsProcesses) {
   for (const Point& p : process_points(want_full())) expect_processes(p, reference().bits());
 }
+
+// When the number of ranks is no power of two, shards end inside a granule's padding and the tree of sums has
+// ranks without a neighbour.
+TEST_F(SameBits, OddNumbersOfRanks) {
+  for (int world : kOddWorlds) {
+    for (const Point& p : want_full() ? full_product(odd_base(world)) : odd_cover(world))
+      EXPECT_EQ(bits_of(p), expected_of(world)) << p.name();
+  }
+}
+
+// Ranks that are processes, over shared memory and over each transport. A program that mpirun has started is
+// one rank, and trains the points of mpirun's number of ranks.
+class SameBitsOver : public SameBits, public testing::WithParamInterface<std::string> {
+ protected:
+  static constexpr int kFewSteps = 8;
+
+  static void train_mpi() {
+    auto comm = create_communicator("env", {.timeout_ms = 60000});
+    for (const Point& p : odd_process_points(comm->size(), {0, 3}, want_full())) {
+      std::string bits = train_rank(p, kFewSteps, *comm).bits();
+      agree_equal(*comm, "the bits", bits);
+      if (comm->rank() == 0) expect_reports("mpi", p, expected_of(p.world, kFewSteps), {{true, bits, 0}});
+    }
+  }
+};
+
+TEST_P(SameBitsOver, OddNumbersOfRanks) {
+  const std::string& transport = GetParam();
+  if (transport == "mpi") return train_mpi();
+  if (transport == "gloo" && !load_transport("gloo")) GTEST_SKIP() << "the transport gloo is not built";
+  TempFolder folder;
+  bool gloo = transport == "gloo";
+  for (int world : kOddWorlds) {
+    for (const Point& p : odd_process_points(
+             world, gloo ? std::vector<int>{0, 3} : std::vector<int>{0, 1, 2, 3}, want_full())) {
+      expect_reports(
+          transport.c_str(), p, expected_of(world, kFewSteps),
+          gloo ? train_processes(p, kFewSteps, "gloo://" + folder / "meet") : train_processes(p, kFewSteps));
+    }
+  }
+}
+
+std::vector<std::string> transports() {
+  if (std::getenv("OMPI_COMM_WORLD_SIZE")) return {"mpi"};
+  return {"shm", "gloo"};
+}
+INSTANTIATE_TEST_SUITE_P(All, SameBitsOver, testing::ValuesIn(transports()),
+                         [](const auto& info) { return info.param; });
 
 TEST_F(SameBits, ReproducibleOverWorldSizes) {
   for (DType compute : {DS_DTYPE_BF16, DS_DTYPE_F32}) {
@@ -164,7 +273,7 @@ std::vector<Point> group_points(int world, bool full) {
   auto add = [&](Point p) {
     p.world = world;
     p.leaves = 2 * world;
-    for (Tier tier : {Tier::device, Tier::host, Tier::nvme}) {
+    for (Tier tier : kTiers) {
       size_t n = points.size();
       if (!full && static_cast<int>(n % 3) != static_cast<int>(tier)) continue;
       p.tier = tier;
@@ -209,7 +318,7 @@ TEST_F(SameBits, ShardGroupsAndNodes) {
 TEST_F(SameBits, SgdStageTierChaos) {
   std::set<std::string> bits, payloads;
   for (int stage = 0; stage <= 3; ++stage) {
-    for (Tier tier : {Tier::device, Tier::host, Tier::nvme}) {
+    for (Tier tier : kTiers) {
       Point p;
       p.optimizer = "SGD";
       p.stage = stage;

@@ -1,0 +1,20 @@
+#!/bin/sh
+# The points of same bits on ranks that mpirun starts.  usage: mpi.sh BUILD SCRATCH [RANKS]...
+set -eu
+build=$(cd "$1" && pwd)
+scratch=$2
+shift 2
+[ $# -gt 0 ] || set -- 3 5 6 7
+limit=100  # seconds for each number of ranks
+[ "${DS_SAME_BITS:-}" != full ] || limit=1000
+mkdir -p "$scratch"
+# Several ranks on any number of cores, as any user, without a look at other hosts.
+for count in "$@"; do
+  OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout "$limit" \
+    mpirun --oversubscribe --bind-to none --mca btl self,vader,tcp -n "$count" "$build/bin/test_training" \
+    --gtest_color=no --gtest_filter='All/SameBitsOver.*/mpi' > "$scratch/$count.log" 2>&1 ||
+    { cat "$scratch/$count.log"; echo "mpi: $count ranks" >&2; exit 1; }
+  [ "$(grep -c "PASSED.* 1 test" "$scratch/$count.log")" = "$count" ] ||
+    { cat "$scratch/$count.log"; echo "mpi: one test was to run on each of $count ranks" >&2; exit 1; }
+done
+echo "mpi: $* ranks"
