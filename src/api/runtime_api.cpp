@@ -7,14 +7,13 @@
 
 #include "api/boundary.h"
 #include "comm/communicator.h"
+#include "core/base/version.h"
 #include "engine/threads.h"
 #include "kernels/cpu/features.h"
 #include "kernels/kernel.h"
 
 namespace ds {
 namespace {
-
-constexpr const char* kVersion = DS_VERSION;
 
 // Implementations of each operation, in the order in which they are asked; ref takes every type.
 std::string kernel_lines() {
@@ -36,7 +35,7 @@ std::string env_report() {
   uname(&system);
   int64_t page = sysconf(_SC_PAGESIZE);
   constexpr int64_t kMiB = int64_t{1} << 20;
-  std::string out = fmt::format("libds             {}\n", kVersion);
+  std::string out = fmt::format("libds             {}\n", library_build());
   out += fmt::format("compiler          {}\n", __VERSION__);
   out += fmt::format("system            {} {} {}\n", system.sysname, system.release, system.machine);
   for (const std::string& line : kernel_report()) out += line + "\n";
@@ -52,7 +51,7 @@ std::string env_report() {
 }  // namespace
 }  // namespace ds
 
-const char* ds_version(void) { return ds::kVersion; }
+const char* ds_version(void) { return ds::library_version(); }
 
 const char* ds_status_name(ds_status status) { return ds::status_name(status); }
 

@@ -11,8 +11,11 @@
 #include "core/base/hash.h"
 #include "core/base/host_memory.h"
 #include "core/base/name.h"
+#include "core/base/version.h"
+#include "engine/numerics.h"
 #include "engine/prepare.h"
 #include "engine/threads.h"
+#include "kernels/cpu/features.h"
 #include "optim/optimizer.h"
 
 namespace ds {
@@ -281,13 +284,18 @@ std::map<std::string, CommCount> EngineCore::ledger() const {
 
 std::string EngineCore::numerics_key() const {
   bool any_ranks = config_.reproducible && zero().quantization.gradients == 0;
-  std::string quantization = zero().quantization_key(config_.zero);
-  return fmt::format("model {} micro_batch {} leaves {} ranks {} dtype {} reduction {} optimizer {}{}",
-                     hash_hex(model_text()).substr(0, 16), config_.micro_batch,
-                     config_.accumulation * comm_.size(),
-                     any_ranks ? std::string("any") : std::to_string(comm_.size()),
-                     dtype_name(config_.compute), config_.reproducible ? "tree" : config_.reduction,
-                     config_.optimizer.type, quantization.empty() ? "" : " quantized" + quantization);
+  NumericsParts parts = {{"model", hash_hex(model_text()).substr(0, 16)},
+                         {"micro_batch", std::to_string(config_.micro_batch)},
+                         {"leaves", std::to_string(config_.accumulation * comm_.size())},
+                         {"ranks", any_ranks ? "any" : std::to_string(comm_.size())},
+                         {"dtype", dtype_name(config_.compute)},
+                         {"reduction", config_.reproducible ? "tree" : config_.reduction},
+                         {"optimizer", config_.optimizer.type},
+                         {"libds", library_version()}};
+  for (auto& fact : numerics_of_kernels(kernels_)) parts.push_back(std::move(fact));
+  if (std::string codes = zero().quantization_key(config_.zero); !codes.empty())
+    parts.emplace_back("quantized", codes.substr(1));
+  return numerics_text(parts);
 }
 
 }  // namespace ds

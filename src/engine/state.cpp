@@ -8,6 +8,7 @@
 #include "core/base/half.h"
 #include "core/base/log.h"
 #include "engine/core.h"
+#include "engine/numerics.h"
 
 namespace ds {
 
@@ -161,12 +162,11 @@ void EngineCore::tell_differences(const std::string& path, const CheckpointInfo&
   if (!other.empty()) {
     log_line(LogLevel::warning,
              fmt::format("checkpoint '{}': {}: this engine's setting stands", path, other));
-  } else if (saved.numerics_key != numerics_key()) {
-    log_line(
-        LogLevel::warning,
-        fmt::format("checkpoint '{}' has numerics key '{}', this engine '{}': what follows will agree, but "
-                    "not bit for bit",
-                    path, saved.numerics_key, numerics_key()));
+  } else if (std::string parts = numerics_difference(saved.numerics_key, numerics_key()); !parts.empty()) {
+    log_line(LogLevel::warning,
+             fmt::format("checkpoint '{}' has another numerics key: {}: what follows will agree, but not bit "
+                         "for bit",
+                         path, parts));
   }
   if (dropped) {
     log_line(LogLevel::warning,

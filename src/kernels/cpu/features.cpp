@@ -1,6 +1,9 @@
 #include "kernels/cpu/features.h"
 
 #include <cpuid.h>
+#include <fmt/format.h>
+#include <gnu/libc-version.h>
+#include <hwy/highway.h>
 #include <hwy/targets.h>
 
 #include <algorithm>
@@ -9,6 +12,8 @@
 #include <string_view>
 
 #include "core/base/error.h"
+#include "core/base/version.h"
+#include "kernels/kernel.h"
 #include "kernels/onednn/adapter.h"
 
 namespace ds {
@@ -55,6 +60,12 @@ const std::string& limit_refusal() {
   return refusal;
 }
 
+// The best one that kernels are compiled for and may use here.
+const char* highway_target() {
+  int64_t targets = hwy::SupportedTargets() & HWY_TARGETS;
+  return hwy::TargetName(targets & -targets);  // a lower bit is a better target
+}
+
 }  // namespace
 
 const char* isa_name(Isa isa) { return kNames[static_cast<size_t>(isa)]; }
@@ -75,15 +86,28 @@ void limit_isa_from_environment() {
   if (!refusal.empty()) raise(DS_ERROR_STATE, "DS_MAX_ISA={}: {}", isa_name(limit()), refusal);
 }
 
+std::vector<std::pair<std::string, std::string>> numerics_of_kernels(const KernelRegistry& registry) {
+  limit_isa_from_environment();
+  std::vector<std::string> families;  // in the order in which they are asked
+  for (const KernelImpl& impl : registry.all()) {
+    if (std::find(families.begin(), families.end(), impl.name) == families.end())
+      families.push_back(impl.name);
+  }
+  return {{"device", "cpu"},
+          {"isa", isa_name(effective_isa())},
+          {"kernels", fmt::format("{}/{}", fmt::join(families, ","), kernels_build())},
+          {"highway", fmt::format("{}.{}/{}", HWY_MAJOR, HWY_MINOR, highway_target())},
+          {"onednn", fmt::format("{}/{}", onednn::version(), onednn::effective_isa())},
+          {"libc", gnu_get_libc_version()}};
+}
+
 std::vector<std::string> kernel_report() {
   limit_isa_from_environment();
-  int64_t targets = hwy::SupportedTargets() & HWY_TARGETS;  // those that kernels may be compiled for
-  int64_t best = targets & -targets;                        // a lower bit is a better target
   const char* set = std::getenv("DS_MAX_ISA");
   return {fmt::format("instruction sets  machine {}, in use {} (limit DS_MAX_ISA: {}; sse4, avx2, avx512, "
                       "avx512_bf16 or amx)",
                       isa_name(machine_isa()), isa_name(effective_isa()), set && *set ? set : "not set"),
-          fmt::format("Highway           {}", hwy::TargetName(best)),
+          fmt::format("Highway           {}", highway_target()),
           fmt::format("oneDNN            {}, {}", onednn::version(), onednn::effective_isa())};
 }
 

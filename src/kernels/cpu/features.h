@@ -1,8 +1,11 @@
 #pragma once
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace ds {
+
+class KernelRegistry;
 
 // Instruction sets above `limit` that neither our kernels nor oneDNN may use. Order: sse4 < avx2 < avx512 <
 // avx512_bf16 < amx.
@@ -17,6 +20,9 @@ Isa effective_isa();
 
 // Applies DS_MAX_ISA to Highway's dispatch and to oneDNN, once per process, before the first kernel.
 void limit_isa_from_environment();
+
+// What the bits of these kernels depend on, for the numerics key: name and value.
+std::vector<std::pair<std::string, std::string>> numerics_of_kernels(const KernelRegistry& registry);
 
 // Facts for `libds env`: one line each.
 std::vector<std::string> kernel_report();

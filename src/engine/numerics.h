@@ -1,0 +1,20 @@
+#pragma once
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace ds {
+
+// What the bits of a run depend on: parts, each a name and a value, in the order in which they are shown. As
+// text "name value name value ...", so names and values have no spaces; only the last value, that of
+// "quantized", is the rest of the line.
+using NumericsParts = std::vector<std::pair<std::string, std::string>>;
+
+std::string numerics_text(const NumericsParts& parts);
+
+// The parts in which two keys differ, with both values: "isa avx2 there, avx512 here; onednn none there, 3.1
+// here". "" for equal ones. `there` may come from another version, with other parts.
+std::string numerics_difference(std::string_view there, std::string_view here);
+
+}  // namespace ds

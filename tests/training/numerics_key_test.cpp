@@ -1,0 +1,90 @@
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "comm/communicator.h"
+#include "core/base/log.h"
+#include "core/base/version.h"
+#include "engine/engine.h"
+#include "engine/numerics.h"
+#include "kernels/cpu/features.h"
+#include "support/errors.h"
+#include "support/same_bits.h"
+#include "support/spawn.h"
+#include "support/temp_folder.h"
+
+// The key names what bits depend on, and a checkpoint of another one says which parts differ.
+namespace ds::test::numerics_key_test {
+namespace {
+
+const Point kPoint{.world = 1, .leaves = 1};
+
+template <typename Body>
+void with_engine(Body body) {
+  auto comm = create_communicator("self", {});
+  Engine engine(config_of(kPoint), graph_of(kPoint), *comm, {});
+  body(engine);
+}
+
+std::string families(const char* names) { return std::string(names) + "/" + kernels_build(); }
+
+// The lines that loading the checkpoint logs.
+std::vector<std::string> lines_of_load(Engine& engine, const std::string& folder) {
+  std::vector<std::string> lines;
+  set_log_sink([&](LogLevel, std::string_view line) { lines.emplace_back(line); });
+  engine.load(folder);
+  flush_log();
+  set_log_sink({});
+  return lines;
+}
+
+TEST(NumericsKey, NamesTheMachineAndTheVersions) {
+  with_engine([](Engine& engine) {
+    expect_names(engine.numerics_key(),
+                 {"ranks 1", "dtype bf16", std::string(" libds ") + library_version(), " device cpu",
+                  std::string(" isa ") + isa_name(effective_isa()),
+                  " kernels " + families("gemm,onednn,cpu,ref"), " highway ", " onednn ", " libc "});
+  });
+}
+
+TEST(NumericsKey, DifferencesAreNamedWithBothValues) {
+  std::string here = numerics_text({{"ranks", "2"}, {"isa", "avx512"}, {"libc", "2 36"}});
+  EXPECT_EQ(here, "ranks 2 isa avx512 libc 2_36");
+  EXPECT_EQ(numerics_difference(here, here), "");
+  EXPECT_EQ(numerics_difference("ranks 4 isa avx2 libc 2_36", here),
+            "ranks 4 there, 2 here; isa avx2 there, avx512 here");
+  // Keys of versions that knew fewer parts, or more.
+  EXPECT_EQ(numerics_difference("ranks 2 isa avx512", here), "libc none there, 2_36 here");
+  EXPECT_EQ(numerics_difference(here + " device sm_90", here), "device sm_90 there, none here");
+  EXPECT_EQ(numerics_difference(here + " quantized weights int8 above 600", here),
+            "quantized weights int8 above 600 there, none here");
+  EXPECT_EQ(numerics_difference("", "isa avx2"), "isa none there, avx2 here");
+}
+
+TEST(NumericsKey, ACheckpointOfAnotherKeyLoadsWithALine) {
+  TempFolder folder;
+  std::vector<int> saved = spawn_processes(1, [&](int) {
+    setenv("DS_MAX_ISA", "sse4", 1);
+    setenv("DS_KERNELS", "ref", 1);
+    with_engine([&](Engine& engine) { engine.save(folder.path()); });
+  });
+  ASSERT_EQ(saved, std::vector<int>{0});
+  with_engine([&](Engine& engine) {
+    std::vector<std::string> lines = lines_of_load(engine, folder.path());
+    ASSERT_EQ(lines.size(), 1u);
+    expect_names(lines[0],
+                 {"checkpoint '" + folder.path(), "has another numerics key: ",
+                  "kernels " + families("ref") + " there, " + families("gemm,onednn,cpu,ref") + " here"});
+    std::string isa = isa_name(effective_isa());
+    if (isa != "sse4") expect_names(lines[0], {"isa sse4 there, " + isa + " here"});
+    for (const char* same : {"model", "libds", "device", "libc"})
+      EXPECT_EQ(lines[0].find(std::string(same) + " "), std::string::npos) << lines[0];
+    engine.save(folder.path());
+    EXPECT_EQ(lines_of_load(engine, folder.path()), std::vector<std::string>{});
+  });
+}
+
+}  // namespace
+}  // namespace ds::test::numerics_key_test
