@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "comm/blame.h"
+#include "comm/build_name.h"
 #include "core/base/error.h"
 #include "core/base/file_stream.h"
 #include "core/base/hash.h"
@@ -32,6 +33,12 @@ uint64_t host_identity() {
   gethostname(name, sizeof name - 1);
   return hash64(boot + "/" + name);
 }
+
+// What ranks tell each other first. As of BuildName, the layout never changes.
+struct Greeting {
+  BuildName build;
+  uint64_t host;
+};
 
 // A sign crosses as 8 bytes: 1 + the rank waited for, 24 bits of the pulse, the work.
 uint64_t packed(const Sign& sign) {
@@ -81,22 +88,27 @@ LinkedExchange::LinkedExchange(std::shared_ptr<Link> link, Membership place, con
   arrived_.resize(ranks);
   signs_.resize(ranks);
   patience_.resize(ranks);
-  find_neighbours();
+  greet();
 }
 
-void LinkedExchange::find_neighbours() {
-  std::vector<uint64_t> hosts(static_cast<size_t>(size()));
-  std::vector<Part> sends(hosts.size()), receives(hosts.size());
-  uint64_t own = host_identity();
-  for (size_t r = 0; r < hosts.size(); ++r) {
+void LinkedExchange::greet() {
+  std::vector<Greeting> all(static_cast<size_t>(size()));
+  std::vector<Part> sends(all.size()), receives(all.size());
+  Greeting own{BuildName::own(), host_identity()};
+  for (size_t r = 0; r < all.size(); ++r) {
     sends[r] = {&own, sizeof own};
-    receives[r] = {&hosts[r], sizeof own};
+    receives[r] = {&all[r], sizeof own};
   }
   intent_.set(0, "join", "", sizeof own, "");
   check_abort();
   swap(sends.data(), receives.data(), -1);
-  local_size_ = static_cast<int>(std::count(hosts.begin(), hosts.end(), own));
-  local_rank_ = static_cast<int>(std::count(hosts.begin(), hosts.begin() + rank(), own));
+  for (int r = 0; r < size(); ++r) {
+    const Greeting& other = all[static_cast<size_t>(r)];
+    std::string why = builds_differ(world(rank()), own.build, world(r), other.build);
+    if (!why.empty()) fail(why);
+    local_size_ += r != rank() && other.host == own.host ? 1 : 0;
+    local_rank_ += r < rank() && other.host == own.host ? 1 : 0;
+  }
 }
 
 void LinkedExchange::begin(const Intent& intent) {

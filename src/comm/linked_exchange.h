@@ -64,7 +64,8 @@ class LinkedExchange final : public Exchange {
   // Fails because that rank does not come any more.
   [[noreturn]] void lose(int peer, const std::string& reason);
   void beat(int64_t now);
-  void find_neighbours();
+  // Compares the builds of all ranks, and finds those of this host.
+  void greet();
   void check_abort();
   size_t seat(int r) const { return static_cast<size_t>(world(r)); }
 

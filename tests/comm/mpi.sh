@@ -45,4 +45,12 @@ if ranks 2 sh -c '"$0" train --config "other/$OMPI_COMM_WORLD_RANK.json" --data 
   die "ranks with different configurations trained"
 fi
 grep -q "optimizer.params.lr" differ.log || { cat differ.log; die "the key that differs is not named"; }
+
+# Rank 1 is of another build of libds: each says which the two are.
+ranks 1 "$build/bin/join_rank" env : -n 1 "$build/bin/join_rank" env || die "ranks of one build do not meet"
+if ranks 1 "$build/bin/join_rank" env : -n 1 "$build/bin/join_rank_other" env > builds.log 2>&1; then
+  die "ranks of two builds meet"
+fi
+grep "all ranks must run the same build" builds.log | grep -q "libds 9.8.7 (sources 0123456789)" ||
+  { cat builds.log; die "the builds are not named"; }
 echo "mpi: 2 and 3 ranks, bits $one"

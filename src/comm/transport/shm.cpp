@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "comm/build_name.h"
 #include "comm/transport/transport.h"
 #include "core/base/descriptor.h"
 #include "core/base/error.h"
@@ -55,11 +56,12 @@ class Fd {
   raise(DS_ERROR_COMM, "shm://{}: {}: {}", name, what, std::strerror(errno));
 }
 
+// A joining rank sends it first. Other versions must be able to read it, so its layout never changes.
 struct Hello {
-  uint32_t magic = 0x64732d31;
-  uint32_t version = kSegmentVersion;
+  uint32_t magic = 0x64732d32;
   int32_t size = 0;
   int32_t rank = 0;
+  BuildName build = BuildName::own();
 };
 
 struct Address {
@@ -177,9 +179,10 @@ class Host {
     setsockopt(peer.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
     if (recv(peer.get(), &hello, sizeof hello, MSG_WAITALL) != sizeof hello) return false;
     std::string refusal;
-    Hello expected;
-    if (hello.magic != expected.magic || hello.version != expected.version) {
-      refusal = fmt::format("rank 0 speaks version {}, a joining rank {}", expected.version, hello.version);
+    const Hello own;
+    if (hello.magic != own.magic) return false;
+    if (std::string why = builds_differ(0, own.build, hello.rank, hello.build); !why.empty()) {
+      refusal = why;
     } else if (hello.size != options_.size) {
       refusal =
           fmt::format("rank 0 says size {}, rank {} says size {}", options_.size, hello.rank, hello.size);

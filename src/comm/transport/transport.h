@@ -12,7 +12,6 @@
 namespace ds {
 
 inline constexpr size_t kSlotBytes = size_t{2} << 20;  // staging of one rank: two halves used in turn
-inline constexpr uint32_t kSegmentVersion = 4;
 
 // What a rank gives another: an address of its process, or an offset in its half of the staging.
 struct Offer {

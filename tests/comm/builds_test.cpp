@@ -1,0 +1,85 @@
+#include <fmt/core.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "comm/plugin.h"
+#include "core/base/version.h"
+#include "support/errors.h"
+#include "support/spawn.h"
+#include "support/temp_folder.h"
+
+// A group of ranks that run different builds of libds does not come about, and each of them says which builds
+// they are. mpi.sh has the same over MPI.
+namespace ds::test::builds_test {
+namespace {
+
+constexpr const char* kOther = "9.8.7 (sources 0123456789)";
+
+struct Ended {
+  bool joined = false;
+  std::string said;
+};
+
+class Builds : public testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    if (gloo() && !load_transport("gloo")) GTEST_SKIP() << "the transport gloo is not built";
+  }
+  bool gloo() const { return std::string(GetParam()) == "gloo"; }
+
+  // Rank r of the group is of the build programs[r]. Rank 0 is started last: the others wait for it.
+  std::vector<Ended> meet(const std::vector<const char*>& programs) {
+    std::string url = gloo() ? "gloo://" + folder_ / "meet" : fmt::format("shm://builds-{}", getpid());
+    std::vector<pid_t> processes(programs.size());
+    for (size_t r = programs.size(); r-- > 0;) {
+      bool waits_in_vain = r == 0 && !gloo();  // over shm for the rank that it has refused
+      std::string out = out_of(r);
+      processes[r] =
+          start_process({std::string(DS_BINARY_DIR) + "/bin/" + programs[r], url, std::to_string(r),
+                         std::to_string(programs.size()), waits_in_vain ? "3000" : "30000"},
+                        {}, out, out + ".err");
+    }
+    std::vector<Ended> ends;
+    for (size_t r = 0; r < processes.size(); ++r) {
+      int status = 0;
+      EXPECT_EQ(waitpid(processes[r], &status, 0), processes[r]);
+      std::ostringstream said;
+      said << std::ifstream(out_of(r)).rdbuf();
+      ends.push_back({status == 0, said.str()});
+    }
+    return ends;
+  }
+
+ private:
+  std::string out_of(size_t rank) const { return folder_ / std::to_string(rank); }
+
+  TempFolder folder_;
+};
+
+TEST_P(Builds, AnotherOneIsRefused) {
+  std::vector<Ended> ends = meet({"join_rank", "join_rank", "join_rank_other"});
+  for (const Ended& end : ends) {
+    EXPECT_FALSE(end.joined);
+    expect_names(end.said,
+                 {std::string("rank 2 runs libds ") + kOther, std::string(" runs libds ") + library_build(),
+                  "all ranks must run the same build"});
+  }
+}
+
+TEST_P(Builds, TheSameOneJoins) {
+  for (const char* program : {"join_rank", "join_rank_other"}) {
+    for (const Ended& end : meet({program, program})) EXPECT_TRUE(end.joined) << end.said;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Builds, testing::Values("shm", "gloo"),
+                         [](const auto& info) { return std::string(info.param); });
+
+}  // namespace
+}  // namespace ds::test::builds_test
