@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <atomic>
 #include <fstream>
 
 #include "core/base/hash.h"
@@ -71,13 +72,15 @@ std::string hash_of(const std::vector<double>& values) {
   return hash.hex();
 }
 
-// Every rank computes the loss and the norm itself; a rank with other bits spoils the hashes of the run.
+// Every rank computes the loss and the norm itself. "" when all ranks have the same bits, else a text that no
+// other run has, so that the run equals none, not even one whose ranks disagree in the same way.
 std::string disagreement(const std::vector<Outcome>& ranks) {
+  static std::atomic<int> runs{0};
   std::string out;
   for (size_t r = 1; r < ranks.size(); ++r) {
     if (ranks[r].bits() != ranks[0].bits()) out += fmt::format(" (rank {}: {})", r, ranks[r].bits());
   }
-  return out;
+  return out.empty() ? out : fmt::format(" in run {}{}", ++runs, out);
 }
 
 }  // namespace
