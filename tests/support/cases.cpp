@@ -33,8 +33,8 @@ class CaseBuilder {
 
  private:
   Tensor real(std::vector<int64_t> dims) { return random_tensor(DS_DTYPE_F64, std::move(dims), ++seed_); }
-  void add(std::string op, Attrs attrs, std::vector<Tensor> in, int64_t terms) {
-    cases_.push_back({std::move(op), std::move(attrs), std::move(in), terms});
+  void add(std::string op, Attrs attrs, std::vector<Tensor> in) {
+    cases_.push_back({std::move(op), std::move(attrs), std::move(in)});
   }
   // Outputs of the last added case.
   std::vector<Tensor> outputs() {
@@ -44,42 +44,42 @@ class CaseBuilder {
   void embedding() {
     int64_t rows = s_.seq + 2;
     Tensor ids = random_ids(s_.n, s_.vocab, 5), x = real({s_.n, s_.width()});
-    add("embedding", {}, {real({s_.vocab, s_.width()}), ids}, 1);
-    add("embedding_dw", {{"rows", s_.vocab}}, {x, ids}, s_.n);
+    add("embedding", {}, {real({s_.vocab, s_.width()}), ids});
+    add("embedding_dw", {{"rows", s_.vocab}}, {x, ids});
     auto padding = static_cast<int64_t>(ids.at(0));
-    add("embedding_dw", {{"rows", s_.vocab}, {"padding", padding}}, {x, ids}, s_.n);
-    add("position", {{"seq", s_.seq}}, {x, real({rows, s_.width()})}, 1);
-    add("position_dw", {{"seq", s_.seq}, {"rows", rows}}, {x}, s_.n);
-    add("last_row", {}, {x}, 1);
+    add("embedding_dw", {{"rows", s_.vocab}, {"padding", padding}}, {x, ids});
+    add("position", {{"seq", s_.seq}}, {x, real({rows, s_.width()})});
+    add("position_dw", {{"seq", s_.seq}, {"rows", rows}}, {x});
+    add("last_row", {}, {x});
   }
 
   void linear() {
     Tensor x = real({s_.n, s_.width()}), w = real({s_.out, s_.width()}), dy = real({s_.n, s_.out});
-    add("linear", {}, {x, w}, s_.width());
-    add("linear", {}, {x, w, real({s_.out})}, s_.width());
-    add("linear", {}, {real({3, s_.width()}), w, real({s_.out})}, s_.width());
-    add("linear_dx", {}, {dy, w}, s_.out);
-    add("linear_dw", {}, {dy, x}, s_.n);
-    add("linear_db", {}, {dy}, s_.n);
+    add("linear", {}, {x, w});
+    add("linear", {}, {x, w, real({s_.out})});
+    add("linear", {}, {real({3, s_.width()}), w, real({s_.out})});
+    add("linear_dx", {}, {dy, w});
+    add("linear_dw", {}, {dy, x});
+    add("linear_db", {}, {dy});
     const Attrs transposed{{"transposed", int64_t{1}}};
     Tensor turned = real({s_.width(), s_.out});
-    add("linear", transposed, {real({3, s_.width()}), turned, real({s_.out})}, s_.width());
+    add("linear", transposed, {real({3, s_.width()}), turned, real({s_.out})});
     Tensor deep = real({90 * s_.out, s_.width()});  // several pieces of inputs
-    add("linear", transposed, {real({2, 90 * s_.out}), deep}, 90 * s_.out);
-    add("linear", transposed, {x, turned}, s_.width());
-    add("linear", transposed, {x, turned, real({s_.out})}, s_.width());
-    add("linear_dx", transposed, {dy, turned}, s_.out);
-    add("linear_dw", transposed, {dy, x}, s_.n);
+    add("linear", transposed, {real({2, 90 * s_.out}), deep});
+    add("linear", transposed, {x, turned});
+    add("linear", transposed, {x, turned, real({s_.out})});
+    add("linear_dx", transposed, {dy, turned});
+    add("linear_dw", transposed, {dy, x});
   }
 
   void layer_norm() {
     Tensor x = real({s_.n, s_.width()}), w = real({s_.width()}), dy = real({s_.n, s_.width()});
-    add("layer_norm", {{"eps", 1e-5}}, {x, w, real({s_.width()})}, s_.width());
+    add("layer_norm", {{"eps", 1e-5}}, {x, w, real({s_.width()})});
     std::vector<Tensor> y = outputs();
-    add("layer_norm_dx", {}, {dy, x, w, y[1], y[2]}, s_.width());
-    add("layer_norm_dw", {}, {dy, x, y[1], y[2]}, s_.n);
-    add("layer_norm", {{"eps", 1e-5}}, {x}, s_.width());
-    add("layer_norm_dx", {}, {dy, x, y[1], y[2]}, s_.width());
+    add("layer_norm_dx", {}, {dy, x, w, y[1], y[2]});
+    add("layer_norm_dw", {}, {dy, x, y[1], y[2]});
+    add("layer_norm", {{"eps", 1e-5}}, {x});
+    add("layer_norm_dx", {}, {dy, x, y[1], y[2]});
   }
 
   // Whole rows, and each head by itself. With a small eps the gradient of a run of one column cancels.
@@ -91,30 +91,30 @@ class CaseBuilder {
         if (offset != 0) attrs.set("offset", offset);
         if (offset != 0) attrs_dx.set("offset", offset);
         Tensor w = real({width});
-        add("rms_norm", attrs, {x, w}, width);
+        add("rms_norm", attrs, {x, w});
         Tensor rstd = outputs()[1];
-        add("rms_norm_dx", attrs_dx, {dy, x, w, rstd}, width);
-        if (offset == 0) add("rms_norm_dw", {{"width", width}}, {dy, x, rstd}, x.numel() / width);
+        add("rms_norm_dx", attrs_dx, {dy, x, w, rstd});
+        if (offset == 0) add("rms_norm_dw", {{"width", width}}, {dy, x, rstd});
       }
     }
   }
 
   void elementwise() {
     Tensor x = real({s_.n, s_.width()}), dy = real({s_.n, s_.width()});
-    add("gelu", {}, {x}, 1);
-    add("gelu_dx", {}, {dy, x}, 1);
-    add("gelu", {{"form", "erf"}}, {x}, 1);
-    add("gelu_dx", {{"form", "erf"}}, {dy, x}, 1);
-    add("gelu", {{"form", "10"}}, {x}, 1);
-    add("gelu_dx", {{"form", "10"}}, {dy, x}, 1);
+    add("gelu", {}, {x});
+    add("gelu_dx", {}, {dy, x});
+    add("gelu", {{"form", "erf"}}, {x});
+    add("gelu_dx", {{"form", "erf"}}, {dy, x});
+    add("gelu", {{"form", "10"}}, {x});
+    add("gelu_dx", {{"form", "10"}}, {dy, x});
     for (const char* op : {"silu", "relu", "tanh", "relu2", "laplace"}) {
-      add(op, {}, {x}, 1);
-      add(std::string(op) + "_dx", {}, {dy, x}, 1);
+      add(op, {}, {x});
+      add(std::string(op) + "_dx", {}, {dy, x});
     }
-    add("add", {}, {x, dy}, 1);
-    add("dropout", {{"p", 0.3}, {"op", int64_t{9}}}, {x}, 1);
-    add("cast", {{"dtype", "f64"}}, {x}, 1);
-    add("fill", {{"value", 0.5}, {"dtype", "f64"}}, {}, 1);
+    add("add", {}, {x, dy});
+    add("dropout", {{"p", 0.3}, {"op", int64_t{9}}}, {x});
+    add("cast", {{"dtype", "f64"}}, {x});
+    add("fill", {{"value", 0.5}, {"dtype", "f64"}}, {});
   }
 
   void gates() {
@@ -122,15 +122,15 @@ class CaseBuilder {
     Tensor packed = real({s_.n, 2 * s_.width()});
     for (const char* act : {"silu", "gelu_tanh", "gelu_erf", "gelu_10", "relu", "tanh", "relu2", "laplace"}) {
       Attrs attrs{{"act", act}};
-      add("glu", attrs, {x, y}, 1);
-      add("glu", attrs, {packed}, 1);
-      add("glu_dx", attrs, {dy, x, y}, 1);
-      add("glu_dx", attrs, {dy, packed}, 1);
+      add("glu", attrs, {x, y});
+      add("glu", attrs, {packed});
+      add("glu_dx", attrs, {dy, x, y});
+      add("glu_dx", attrs, {dy, packed});
     }
-    add("mul", {}, {x, y}, 1);
-    add("scale", {{"factor", 0.37}}, {x}, 1);
-    add("softcap", {{"cap", 0.6}}, {x}, 1);
-    add("softcap_dx", {{"cap", 1.5}}, {dy, y}, 1);
+    add("mul", {}, {x, y});
+    add("scale", {{"factor", 0.37}}, {x});
+    add("softcap", {{"cap", 0.6}}, {x});
+    add("softcap_dx", {{"cap", 1.5}}, {dy, y});
   }
 
   void rope() {
@@ -143,22 +143,22 @@ class CaseBuilder {
     };
     Tensor x = real({s_.n, heads * depth});
     int64_t original = 8 * s_.seq;
-    add("rope", plain, {x}, 1);
-    add("rope", with({{"interleaved", int64_t{1}}, {"inverse", int64_t{1}}}), {x}, 1);
-    add("rope", with({{"dims", (s_.depth + 1) / 2 * 2}, {"interleaved", int64_t{1}}}), {x}, 1);
-    add("rope", with({{"scaling", "linear"}, {"factor", 2.5}, {"dims", (s_.depth + 1) / 2 * 2}}), {x}, 1);
+    add("rope", plain, {x});
+    add("rope", with({{"interleaved", int64_t{1}}, {"inverse", int64_t{1}}}), {x});
+    add("rope", with({{"dims", (s_.depth + 1) / 2 * 2}, {"interleaved", int64_t{1}}}), {x});
+    add("rope", with({{"scaling", "linear"}, {"factor", 2.5}, {"dims", (s_.depth + 1) / 2 * 2}}), {x});
     for (const char* scaling : {"llama3", "yarn"}) {
       add("rope",
           with({{"scaling", scaling}, {"factor", 4.0}, {"low", 1.0}, {"high", 4.0}, {"original", original}}),
-          {x}, 1);
+          {x});
     }
     std::string factors;
     for (int64_t i = 0; i < s_.depth; ++i) factors += (i == 0 ? "" : " ") + std::to_string(1 + i % 3) + ".25";
-    add("rope", with({{"scaling", "longrope"}, {"factors", factors}, {"magnitude", 1.3}}), {x}, 1);
+    add("rope", with({{"scaling", "longrope"}, {"factors", factors}, {"magnitude", 1.3}}), {x});
     rope_by_length(with, x, factors);
     add("rope", with({{"heads", 3 * heads}, {"period", int64_t{3}}, {"rotated", int64_t{2}}}),
-        {real({s_.n, 3 * heads * depth})}, 1);
-    add("rope", plain, {x, places(3)}, 1);
+        {real({s_.n, 3 * heads * depth})});
+    add("rope", plain, {x, places(3)});
   }
 
   // Scalings that look at the length of the text: attribute `seq`, or operand `length`, which is beyond
@@ -176,8 +176,8 @@ class CaseBuilder {
       Attrs dynamic =
           with({{"scaling", "dynamic"}, {"factor", 3.0}, {"original", original}, {"power", 1.25}});
       for (const Attrs& attrs : {longrope, dynamic}) {
-        add("rope", attrs, {x}, 1);
-        add("rope", attrs, {x, places(3), length}, 1);
+        add("rope", attrs, {x});
+        add("rope", attrs, {x, places(3), length});
       }
     }
   }
@@ -204,25 +204,24 @@ class CaseBuilder {
     for (int64_t normalize : {0, 1}) {
       Attrs attrs{{"k", k}};
       if (normalize == 0) attrs.set("normalize", normalize);
-      add("top_gates", attrs, {z}, s_.out);
-      add("top_gates_dx", attrs, {dy, z}, s_.out);
+      add("top_gates", attrs, {z});
+      add("top_gates_dx", attrs, {dy, z});
     }
-    add("scale_rows", {{"column", s_.out - 1}}, {x, dy}, 1);
-    add("scale_rows_dw", {{"columns", s_.out}, {"column", s_.out / 2}}, {x, real({s_.n, s_.width()})},
-        s_.width());
-    add("load_balance", {{"k", k}}, {z}, s_.out);
-    add("load_balance", {{"k", int64_t{1}}}, {z, dy, z}, s_.out);
-    add("load_balance_dx", {{"k", k}}, {one, z, dy}, s_.out);
-    add("load_balance", {{"k", k}}, {z, dy, key_mask()}, s_.out);
-    add("load_balance_dx", {{"k", k}}, {one, z, dy, key_mask()}, s_.out);
+    add("scale_rows", {{"column", s_.out - 1}}, {x, dy});
+    add("scale_rows_dw", {{"columns", s_.out}, {"column", s_.out / 2}}, {x, real({s_.n, s_.width()})});
+    add("load_balance", {{"k", k}}, {z});
+    add("load_balance", {{"k", int64_t{1}}}, {z, dy, z});
+    add("load_balance_dx", {{"k", k}}, {one, z, dy});
+    add("load_balance", {{"k", k}}, {z, dy, key_mask()});
+    add("load_balance_dx", {{"k", k}}, {one, z, dy, key_mask()});
   }
 
   void attention() {
     Attrs attrs{{"heads", s_.heads}, {"seq", s_.seq}};
     Tensor qkv = real({s_.n, 3 * s_.width()});
-    add("attention", attrs, {qkv}, std::max(s_.depth, s_.seq));
+    add("attention", attrs, {qkv});
     std::vector<Tensor> y = outputs();
-    add("attention_dx", attrs, {real({s_.n, s_.width()}), qkv, y[0], y[1]}, s_.depth + s_.seq);
+    add("attention_dx", attrs, {real({s_.n, s_.width()}), qkv, y[0], y[1]});
   }
 
   // q, k, v of `groups` key heads: packed when `parts` is 1.
@@ -244,12 +243,11 @@ class CaseBuilder {
     if (groups != s_.heads) attrs.set("kv_heads", groups);
     std::vector<Tensor> in = heads_of(parts, groups);
     if (masked) in.push_back(key_mask());
-    add("attention", attrs, in, std::max(s_.depth, s_.seq));
+    add("attention", attrs, in);
     std::vector<Tensor> y = outputs();
     in.insert(in.begin(), real({s_.n, s_.width()}));
     in.insert(in.end(), y.begin(), y.end());
-    int64_t group = s_.heads / groups;
-    add("attention_dx", attrs, in, s_.depth + group * s_.seq);
+    add("attention_dx", attrs, in);
   }
 
   void attention_variants() {
@@ -272,7 +270,7 @@ class CaseBuilder {
     std::vector<Tensor> in = heads_of(parts, groups);
     in.push_back(places(kBefore));
     in.push_back(real({2 * groups, s_.n + kBefore + 2, s_.depth}));
-    add("cached_attention", attrs, in, std::max(s_.depth, s_.n + kBefore));
+    add("cached_attention", attrs, in);
   }
 
   void cached_attention() {
@@ -286,20 +284,20 @@ class CaseBuilder {
   void losses() {
     Tensor logits = real({s_.n, s_.vocab}), targets = random_ids(s_.n, s_.vocab, 6), one = real({});
     if (s_.n > 2) targets.set(1, -100);
-    add("cross_entropy", {}, {logits, targets}, s_.vocab);
+    add("cross_entropy", {}, {logits, targets});
     std::vector<Tensor> loss = outputs();
-    add("cross_entropy_dx", {}, {one, logits, targets, loss[1]}, 1);
+    add("cross_entropy_dx", {}, {one, logits, targets, loss[1]});
     Tensor target = real({s_.n, s_.vocab});
     head(s_.vocab, targets);
-    add("mse", {}, {logits, target}, s_.n * s_.vocab);
-    add("mse_dx", {}, {one, logits, target}, 1);
+    add("mse", {}, {logits, target});
+    add("mse_dx", {}, {one, logits, target});
   }
 
   void head(int64_t words, const Tensor& targets) {
     Tensor x = real({s_.n, s_.width()}), w = real({words, s_.width()});
-    add("linear_cross_entropy", {}, {x, w, targets}, words);
+    add("linear_cross_entropy", {}, {x, w, targets});
     Tensor lse = outputs()[1];
-    add("linear_cross_entropy_dx", {}, {real({}), x, w, targets, lse}, std::max(words, s_.n));
+    add("linear_cross_entropy_dx", {}, {real({}), x, w, targets, lse});
   }
 
   Sizes s_;

@@ -30,17 +30,6 @@ bool is_statistic(std::string_view op, size_t input, size_t inputs) {
                      [&](const Row& row) { return row.op == op && input >= row.first && input <= row.last; });
 }
 
-double unit_roundoff(DType dtype) {
-  switch (dtype) {
-    case DS_DTYPE_BF16:
-      return 0x1p-9;
-    case DS_DTYPE_F32:
-      return 0x1p-24;
-    default:
-      return 0x1p-53;
-  }
-}
-
 TensorType type_of(const Tensor& tensor, DType dtype) {
   std::vector<Dim> dims(tensor.dims().begin(), tensor.dims().end());
   return {dtype, Shape(std::move(dims))};
@@ -118,16 +107,18 @@ Deviation deviation(const KernelImpl& impl, const OpCase& c, DType dtype, Thread
       run_on(implementation(reference, c.op, "ref"), c, operands(c, dtype, true), DS_DTYPE_F64, team);
   std::vector<Tensor> got = run_case(impl, c, dtype, team);
   Deviation worst;
-  double eps_sum = unit_roundoff(dtype == DS_DTYPE_F64 ? DS_DTYPE_F64 : DS_DTYPE_F32);
+  std::vector<TensorView> in;
+  for (const Tensor& tensor : c.in) in.push_back(tensor.view());
+  const Accuracy* accuracy = find_accuracy(c.op);
+  ensure(accuracy, "kernels/accuracy has no row of '{}'", c.op);
+  int64_t terms = accuracy->terms(c.attrs, in);
   for (size_t i = 0; i < got.size(); ++i) {
     double largest = std::numeric_limits<double>::min();
     for (int64_t e = 0; e < want[i].numel(); ++e) largest = std::max(largest, std::abs(want[i].at(e)));
-    double floor = std::sqrt(static_cast<double>(c.terms)) * eps_sum * largest;
-    bool rounds_weights = c.op == "attention" || c.op == "attention_dx" || c.op == "linear_cross_entropy_dx";
-    if (rounds_weights) floor += unit_roundoff(got[i].dtype()) * largest / 4;
+    ErrorUnit unit = error_unit(*accuracy, terms, got[i].dtype());
     for (int64_t e = 0; e < want[i].numel(); ++e) {
       double x = got[i].at(e), y = want[i].at(e);
-      double error = std::abs(x - y) / (floor + unit_roundoff(got[i].dtype()) * std::abs(y));
+      double error = std::abs(x - y) / unit.of(largest, y);
       if (!std::isfinite(error)) error = std::numeric_limits<double>::infinity();
       if (error > worst.error)
         worst = {error, fmt::format("output {} element {}: got {}, want {}", i, e, x, y)};

@@ -2,6 +2,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/accuracy.h"
 #include "kernels/kernel.h"
 #include "support/interpret.h"
 
@@ -13,7 +14,6 @@ struct OpCase {
   std::string op;
   Attrs attrs;
   std::vector<Tensor> in;
-  int64_t terms = 1;  // K: terms of the longest sum behind one output element
 
   std::string label() const;  // "linear [7,5] [3,5] {...}"
 };
@@ -31,11 +31,9 @@ std::string refusal(const KernelImpl& impl, const OpCase& c, DType dtype);
 // Outputs of `impl` on the operands rounded to `dtype`; scalars.seed 7, step 3, leaf 2.
 std::vector<Tensor> run_case(const KernelImpl& impl, const OpCase& c, DType dtype, ThreadTeam& team);
 
-// Largest |got - want| / (sqrt(K) eps_sum max|want| + eps_store |want|) over all outputs, where want is the
-// f64 reference on the same rounded operands, eps_sum the unit roundoff of the arithmetic (f32; f64 for f64)
-// and eps_store that of the output's type; for attention and the fused head, whose weights may be rounded to
-// T (errors that average out over the keys), eps_store max|want| / 4 is added below the line. A correct
-// kernel stays below a small constant c; NaN or infinity in got count as infinite.
+// Largest |got - want| over all outputs in units of kernels/accuracy.h, where want is the f64 reference on
+// the same rounded operands. A correct kernel stays below kMostUnits; NaN or infinity in got count as
+// infinite.
 struct Deviation {
   double error = 0;
   std::string where;  // "output 0 element 17: got 1, want 2"

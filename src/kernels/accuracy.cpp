@@ -1,0 +1,161 @@
+#include "kernels/accuracy.h"
+
+#include <algorithm>
+
+namespace ds {
+namespace {
+
+using Operands = std::span<const TensorView>;
+
+int64_t rows_of(const TensorView& x) { return x.dims[0]; }
+int64_t columns_of(const TensorView& x) { return x.dims[1]; }
+
+// Nothing is added up; what rounds more than once has one term, too.
+int64_t one(const Attrs&, Operands) { return 1; }
+int64_t columns(const Attrs&, Operands in) { return columns_of(in[0]); }
+int64_t rows(const Attrs&, Operands in) { return rows_of(in[0]); }
+int64_t all(const Attrs&, Operands in) { return in[0].numel(); }
+int64_t second_columns(const Attrs&, Operands in) { return columns_of(in[1]); }
+
+// Normalized runs are as long as the weight.
+int64_t norm_run(const Attrs&, Operands in) { return in[1].numel(); }
+int64_t norm_run_dx(const Attrs&, Operands in) { return in[2].numel(); }
+int64_t norm_runs(const Attrs& attrs, Operands in) { return in[0].numel() / attrs.integer("width"); }
+
+// A product with a score for each key, and their mean under the softmax of the scores.
+struct Heads {
+  int64_t depth, seq, group;  // group: query heads of a key head
+};
+
+Heads heads_of(const Attrs& attrs, Operands qkv, int64_t reals) {
+  int64_t heads = attrs.integer("heads"), groups = attrs.integer_or("kv_heads", 0);
+  if (groups == 0) groups = heads;
+  bool packed = reals == 1;
+  return {columns_of(qkv[0]) / (packed ? heads + 2 * groups : heads),
+          std::min(attrs.integer_or("seq", 0), rows_of(qkv[0])), heads / groups};
+}
+
+int64_t count_real(Operands in) {
+  return std::count_if(in.begin(), in.end(), [](const TensorView& x) { return x.dtype != DS_DTYPE_I32; });
+}
+
+int64_t attention(const Attrs& attrs, Operands in) {
+  Heads h = heads_of(attrs, in, count_real(in));
+  return std::max(h.depth, h.seq);
+}
+int64_t attention_dx(const Attrs& attrs, Operands in) {  // dy, operands of attention, y, lse
+  Heads h = heads_of(attrs, in.subspan(1), count_real(in) - 3);
+  return h.depth + h.group * h.seq;
+}
+int64_t cached_attention(const Attrs& attrs, Operands in) {  // the last is the cache
+  return std::max(heads_of(attrs, in, count_real(in) - 1).depth, in.back().dims[1]);
+}
+
+// A row of logits, each a product; the gradients of x and w are sums over words and over rows.
+int64_t fused_head(const Attrs&, Operands in) { return std::max(columns_of(in[0]), rows_of(in[1])); }
+int64_t fused_head_dx(const Attrs&, Operands in) { return std::max(rows_of(in[1]), rows_of(in[2])); }
+
+constexpr bool kOneResult = true, kRoundsWeights = true;
+
+constexpr Accuracy kTable[] = {
+    // Operations with one result.
+    {"embedding", one, kOneResult},
+    {"embedding_dw", rows, kOneResult},
+    {"position", one, kOneResult},
+    {"last_row", one, kOneResult},
+    {"relu", one, kOneResult},
+    {"relu_dx", one, kOneResult},
+    {"mul", one, kOneResult},
+    {"scale", one, kOneResult},
+    {"add", one, kOneResult},
+    {"dropout", one, kOneResult},
+    {"scale_rows", one, kOneResult},
+    {"fill", one, kOneResult},
+    {"cast", one, kOneResult},
+    // Instructions on what ZeRO keeps, and updates.
+    {"zero", one, kOneResult},
+    {"accumulate", one, kOneResult},
+    {"init_param", one, kOneResult},
+    {"granule_norms", one, kOneResult},
+    {"quantize", one, kOneResult},
+    {"dequantize", one, kOneResult},
+    {"dequantize_sum", one, kOneResult},
+    {"pack_rows", one, kOneResult},
+    {"sum_rows", one, kOneResult},
+    {"adamw", one, kOneResult},
+    {"sgd", one, kOneResult},
+    // Functions of single elements.
+    {"gelu", one},
+    {"gelu_dx", one},
+    {"silu", one},
+    {"silu_dx", one},
+    {"tanh", one},
+    {"tanh_dx", one},
+    {"relu2", one},
+    {"relu2_dx", one},
+    {"laplace", one},
+    {"laplace_dx", one},
+    {"glu", one},
+    {"glu_dx", one},
+    {"softcap", one},
+    {"softcap_dx", one},
+    {"rope", one},
+    {"cross_entropy_dx", one},
+    {"mse_dx", one},
+    // Sums along a row.
+    {"linear", columns},
+    {"linear_dx", columns},
+    {"layer_norm", columns},
+    {"layer_norm_dx", columns},
+    {"rms_norm", norm_run},
+    {"rms_norm_dx", norm_run_dx},
+    {"scale_rows_dw", columns},
+    {"cross_entropy", columns},
+    {"top_gates", columns},
+    {"top_gates_dx", columns},
+    {"load_balance", columns},
+    {"load_balance_dx", second_columns},
+    {"mse", all},
+    // Sums over rows.
+    {"linear_dw", rows},
+    {"linear_db", rows},
+    {"layer_norm_dw", rows},
+    {"rms_norm_dw", norm_runs},
+    {"position_dw", rows},
+    // Products of products.
+    {"attention", attention, false, kRoundsWeights},
+    {"attention_dx", attention_dx, false, kRoundsWeights},
+    {"cached_attention", cached_attention},
+    {"linear_cross_entropy", fused_head},
+    {"linear_cross_entropy_dx", fused_head_dx, false, kRoundsWeights},
+};
+
+}  // namespace
+
+const Accuracy* find_accuracy(std::string_view op) {
+  const auto* found =
+      std::find_if(std::begin(kTable), std::end(kTable), [&](const Accuracy& row) { return row.op == op; });
+  return found == std::end(kTable) ? nullptr : found;
+}
+
+std::span<const Accuracy> accuracy_table() { return kTable; }
+
+ErrorUnit error_unit(const Accuracy& accuracy, int64_t terms, DType stored) {
+  DType arithmetic = stored == DS_DTYPE_F64 ? DS_DTYPE_F64 : DS_DTYPE_F32;
+  ErrorUnit unit{std::sqrt(static_cast<double>(terms)) * unit_roundoff(arithmetic), unit_roundoff(stored)};
+  if (accuracy.rounds_weights) unit.sums += unit.stored / 4;
+  return unit;
+}
+
+double unit_roundoff(DType dtype) {
+  switch (dtype) {
+    case DS_DTYPE_BF16:
+      return 0x1p-9;
+    case DS_DTYPE_F32:
+      return 0x1p-24;
+    default:
+      return 0x1p-53;
+  }
+}
+
+}  // namespace ds
