@@ -47,6 +47,7 @@ EngineCore::EngineCore(Config config, Communicator& comm, EngineOptions options,
           options_.threads, ThreadTeam::kScratchBytes,
           cpus_of_rank(config_, comm_.local_rank(), comm_.local_size(), options_.threads));
       kernels_ = built_in_kernels();
+      if (options_.kernel_filter) options_.kernel_filter(kernels_);
     });
     logged_operations(config_.comms_logger.operations);
   });

@@ -32,7 +32,9 @@ struct EngineOptions {
   std::optional<uint64_t> chaos_seed;  // run on the chaos device
   Machine machine;
   PlanPrograms programs;  // an InferenceEngine has only programs.decode
-  // Tests only: changes the compiled step before it runs; called before each of its instructions.
+  // Tests only: changes the table of kernels; changes the compiled step before it runs; is called before each
+  // of its instructions.
+  std::function<void(KernelRegistry&)> kernel_filter;
   std::function<void(Program&)> program_filter;
   std::function<void(size_t)> before_instr;
 };

@@ -71,17 +71,28 @@ InstrId Engine::segment_end(Phase phase, int64_t micro) const {
         Segment{phase, static_cast<int32_t>(micro)}.name());
 }
 
-StepResult Engine::train_batch(std::span<const InputView> inputs) {
+StepResult Engine::train_batch(std::span<const InputView> inputs, StepObserver* observer) {
   require_idle("ds_train_batch");
   int64_t n = check_inputs(inputs, config_.accumulation);
   begin_step();
   guarded([&] {
     for (int32_t m = 0; m < config_.accumulation; ++m) step_->set_extent(m, n);
     put_inputs(inputs, 0, config_.accumulation, n);
+    if (observer) return run_observed(*observer, n);
     step_->run();
   });
   if (skipped()) name_bad_tensor();
   return finish_step();
+}
+
+void Engine::run_observed(StepObserver& observer, int64_t n) {
+  StepSight sight{plan_.step, plan_.zero, own_memory().memory(), n, scalars_, loss_, leaves_, comm_};
+  for (InstrId i : plan_.step.instrs.ids()) {
+    observer.before(sight, i);
+    step_->run_to(i + 1);
+    step_->settle();
+    observer.after(sight, i);
+  }
 }
 
 int64_t Engine::join() {

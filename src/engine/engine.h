@@ -1,6 +1,7 @@
 #pragma once
 #include "core/graph/graph.h"
 #include "engine/core.h"
+#include "engine/observer.h"
 
 namespace ds {
 
@@ -18,7 +19,8 @@ class Engine final : public EngineCore {
   Engine(Config config, const Graph& forward, Communicator& comm, EngineOptions options);
 
   // Collective. inputs follow Graph::inputs; every input has the same number of rows n per micro-step.
-  StepResult train_batch(std::span<const InputView> inputs);
+  // observer: sees each instruction of the step by itself, on every rank or on none.
+  StepResult train_batch(std::span<const InputView> inputs, StepObserver* observer = nullptr);
   // For a rank that has no data left: takes part in the steps of the others, without leaves of its own, until
   // all ranks have joined. Means are of the leaves that there are. Returns the steps taken.
   int64_t join();
@@ -58,6 +60,7 @@ class Engine final : public EngineCore {
   int64_t check_inputs(std::span<const InputView> inputs, int64_t micros) const;
   void check_ids(size_t input, const InputView& view) const;
   void put_inputs(std::span<const InputView> inputs, int64_t micro, int64_t micros, int64_t n);
+  void run_observed(StepObserver& observer, int64_t n);
   void name_bad_tensor();
   InstrId segment_end(Phase phase, int64_t micro = -1) const;
 

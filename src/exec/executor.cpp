@@ -45,11 +45,11 @@ class InOrderExecutor final : public Executor {
   }
 
   void settle() override {
+    if (last_.read != 0) context_.read_lane->wait(last_.read);
     if (last_.write != 0) context_.write_lane->wait(last_.write);
   }
 
   void abandon() override {
-    if (last_.read != 0) context_.read_lane->wait(last_.read);
     settle();
     position_ = InstrId(0);
   }

@@ -48,6 +48,9 @@ struct ExecContext {
   std::function<void(size_t index)> before_instr;
 };
 
+// What messages, traces and reports call an instruction, by its last operand: "all_gather h.3.param".
+std::string label_of(const Program& program, const Instr& instr);
+
 // One instruction with everything resolved that does not change from step to step.
 struct Launch {
   const Instr* instr = nullptr;
@@ -56,7 +59,7 @@ struct Launch {
   int inputs = 0;                        // views [0, inputs) are read, the rest written
   std::vector<const Operand*> operands;  // those of instr that are views
   std::vector<TensorView> views;         // extents of n are set by set_extent
-  std::string label;                     // "all_gather h.3.param", for errors and trace
+  std::string label;                     // label_of, for errors and trace
   bool symbolic = false;
   bool model = false;  // an operation of the graph, in forward or backward
 };
@@ -72,7 +75,8 @@ class Executor {
   // rewinds. Any failure leaves the executor unusable.
   virtual void run_to(InstrId end) = 0;
   void run() { run_to(program_.instrs.past()); }
-  // Ends the saves that the last run left in flight. Call it before memory or files are read from outside.
+  // Ends the file transfers that are in flight: saves of the last run, and what a run up to an instruction
+  // has begun. Call it before memory or files are read from outside.
   virtual void settle() = 0;
   InstrId position() const { return position_; }
   // Gives the rest of the program up: waits for what is in flight and rewinds.

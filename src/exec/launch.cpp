@@ -71,6 +71,11 @@ bool finite(const TensorView& view) {
 
 }  // namespace
 
+std::string label_of(const Program& program, const Instr& instr) {
+  if (instr.operands.empty()) return instr.def->name;
+  return instr.def->name + " " + program.buffers[instr.operands.back().buffer].name;
+}
+
 Executor::Executor(const Program& program, ExecContext context)
     : program_(program), context_(std::move(context)) {
   int32_t micros = 1;
@@ -89,8 +94,7 @@ Executor::Executor(const Program& program, ExecContext context)
     if (in.def->kind == Kind::collective) launch.comm = &context_.comm->of(in.group.size, in.group.stride);
     launch.model =
         in.def->kind == Kind::model && in.queue == Queue::compute && program.phase(in) != Phase::update;
-    launch.label = in.def->name;
-    if (!in.operands.empty()) launch.label += " " + program.buffers[in.operands.back().buffer].name;
+    launch.label = label_of(program, in);
     micros = std::max(micros, in.micro + 1);
     launches_.push_back(std::move(launch));
   }

@@ -1,0 +1,33 @@
+#pragma once
+#include <cstdint>
+
+#include "comm/communicator.h"
+#include "core/device/scalars.h"
+#include "core/program/program.h"
+#include "exec/executor.h"
+#include "zero/policy.h"
+
+namespace ds {
+
+// What a step runs on. References are to the engine's own: they change from instruction to instruction.
+struct StepSight {
+  const Program& program;
+  const ZeroPlan& zero;
+  Memory memory;
+  int64_t tokens = 0;  // n of every micro-step
+  const StepScalars& scalars;
+  const double& loss;  // of the step, and how many leaves it is the mean of: known behind `losses`
+  const int64_t& leaves;
+  Communicator& comm;  // of all ranks; for collectives of its own
+};
+
+// Sees a step between any two of its instructions. Nothing is in flight then: a file transfer has ended when
+// `after` is called.
+class StepObserver {
+ public:
+  virtual ~StepObserver() = default;
+  virtual void before(const StepSight& sight, InstrId instr) = 0;
+  virtual void after(const StepSight& sight, InstrId instr) = 0;
+};
+
+}  // namespace ds
