@@ -632,6 +632,17 @@ DS_API ds_status ds_run_verify(ds_comm* comm, const char* model, const char* opt
  */
 DS_API ds_status ds_run_profile(ds_comm* comm, const char* config, const char* model, const char* options,
                                 char* buffer, size_t buffer_size, size_t* out_size);
+/* Trains a few steps and runs each instruction of the last one again, alone, as `libds audit` does
+ * (docs/reference/audit.md): kernels against the reference in double, collectives, copies and files bit by
+ * bit. The text has a line for each instruction with its error and bound, largest first, and ends with the
+ * verdict. Collective; the same result on all ranks. See Strings, but every call runs, also one that only
+ * asks.
+ * @param config JSON text
+ * @param options [nullable] JSON: "steps" (2), "top" (20 lines; 0: all), "threads" (0), "format" ("text",
+ * "json")
+ * @param out_failed [out] instructions beyond their bound or with other bits, on any rank */
+DS_API ds_status ds_run_audit(ds_comm* comm, const char* config, const char* options, int32_t* out_failed,
+                              char* buffer, size_t buffer_size, size_t* out_size);
 
 #ifdef __cplusplus
 }

@@ -4,6 +4,7 @@
 #include "api/handles.h"
 #include "run/generate.h"
 #include "run/train.h"
+#include "tools/audit.h"
 #include "tools/profile.h"
 #include "tools/verify.h"
 
@@ -113,5 +114,21 @@ ds_status ds_run_profile(ds_comm* comm, const char* config, const char* model, c
     ds::ProfileRequest request = ds::profile_request(parsed);
     ds::ProfileReport report = ds::profile(document, model ? model : "", request, *ranks);
     ds::put_text(request.json ? report.json().dump(1) : report.text(), buffer, buffer_size, out_size);
+  });
+}
+
+ds_status ds_run_audit(ds_comm* comm, const char* config, const char* options, int32_t* out_failed,
+                       char* buffer, size_t buffer_size, size_t* out_size) {
+  return ds::boundary([&] {
+    std::shared_ptr<ds::Communicator> ranks = group(comm);
+    std::string_view document = ds::need_text(config, "config");
+    ds::need_text_out(buffer, buffer_size, out_size);
+    ds::need(out_failed, "out_failed");
+    ds::Json parsed = options ? ds::Json::parse(options, "options") : ds::Json(ds::Json::Object{});
+    ds::AuditRequest request = ds::audit_request(parsed);
+    ds::AuditReport report = ds::audit(ds::Json::parse(document, "config"), request, *ranks);
+    ds::put_text(request.json ? report.json().dump(1) : report.text(request.top), buffer, buffer_size,
+                 out_size);
+    *out_failed = report.failed();
   });
 }

@@ -74,6 +74,8 @@ using Comm = std::unique_ptr<ds_comm, CommDeleter>;
 
 // Joins a group: that which `libds launch` or another launcher put into the environment.
 Comm join(const std::string& url = "env");
+// Joins as one rank of a group that this process makes up itself.
+Comm join_as(const std::string& url, int32_t rank, int32_t ranks);
 
 // One subcommand each: declares options, sets the callback, which writes the exit code.
 void add_train(CLI::App& app, int& code);
@@ -84,5 +86,6 @@ void add_launch(CLI::App& app, int& code);
 void add_agent(CLI::App& app, int& code);
 void add_verify(CLI::App& app, int& code);
 void add_profile(CLI::App& app, int& code);
+void add_audit(CLI::App& app, int& code);
 
 }  // namespace ds::cli

@@ -188,4 +188,14 @@ Comm join(const std::string& url) {
   return Comm(comm);
 }
 
+Comm join_as(const std::string& url, int32_t rank, int32_t ranks) {
+  ds_comm_options options;
+  check(ds_comm_options_init(&options, sizeof options));
+  options.rank = rank;
+  options.size = ranks;
+  ds_comm* comm = nullptr;
+  check(ds_comm_create(url.c_str(), &options, &comm));
+  return Comm(comm);
+}
+
 }  // namespace ds::cli

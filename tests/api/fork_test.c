@@ -83,6 +83,7 @@ static void comm_calls(things* t) {
           "ds_run_generate");
   refused(ds_run_verify(t->comm, "nowhere", NULL, &number, text, sizeof text, &size), "ds_run_verify");
   refused(ds_run_profile(t->comm, "{}", NULL, NULL, text, sizeof text, &size), "ds_run_profile");
+  refused(ds_run_audit(t->comm, "{}", NULL, &number, text, sizeof text, &size), "ds_run_audit");
 }
 
 static void graph_calls(things* t) {

@@ -24,6 +24,7 @@ refused() {
 
 printf '{"run": {"stepz": 3}, "train_micro_batch_size_per_gpu": 1}\n' > misspelt.json
 printf '{"train_batch_size": 8, "train_micro_batch_size_per_gpu": 3, "gradient_accumulation_steps": 2}\n' > batch.json
+printf '{"train_micro_batch_size_per_gpu": 1}\n' > no_model.json
 printf '{"run": \n' > broken.json
 : > empty.txt
 : > empty.json
@@ -40,6 +41,13 @@ refused 2 "seed: must be an integer from 0 to 9223372036854775807, got -1" gener
 refused 2 "temperature: must be a number from 0 to 1000000, got -0.5" generate somewhere --prompt x --temperature -0.5
 refused 2 "n: must be an integer from 1 to 4096, got -2" launch -n -2 true
 refused 2 "n: must be an integer from 1 to 2147483647, got -1" plan --config "$here/tiny.json" -n -1
+refused 2 "config is required" audit
+refused 2 "n: must be an integer from 1 to 64, got 65" audit --config "$here/tiny.json" -n 65
+refused 2 "steps: must be an integer from 1 to 1000000, got 0" audit --config "$here/tiny.json" --steps 0
+refused 2 "top: must be an integer from 0 to 1000000, got -1" audit --config "$here/tiny.json" --top -1
+refused 1 "'nowhere.json': No such file" audit --config nowhere.json
+refused 1 "run.stepz" audit --config misspelt.json
+refused 1 "model" audit --config no_model.json -n 2
 refused 2 nonsense train --config "$here/tiny.json" --nonsense
 refused 2 steps train --config "$here/tiny.json" --steps x
 refused 2 "a command" launch -n 2

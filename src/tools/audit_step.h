@@ -1,0 +1,59 @@
+#pragma once
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/observer.h"
+#include "tools/audit_comm.h"
+#include "tools/audit_files.h"
+#include "tools/audit_kernel.h"
+#include "tools/audit_shadow.h"
+
+namespace ds {
+
+// Audits one step on this rank, instruction by instruction: what each of them reads must be what was written,
+// it may change nothing but its outputs, and those must be what its row in docs/reference/ops.md says.
+// Program, memory and scalars are the engine's; views, groups, places in files and results are worked out
+// here, without the executor's code, on threads of this object.
+class StepAudit final : public StepObserver {
+ public:
+  explicit StepAudit(int threads);
+  void before(const StepSight& sight, InstrId instr) override;
+  void after(const StepSight& sight, InstrId instr) override;
+
+  // By instruction, once the step has ended; of a step that failed, as far as it came.
+  const std::vector<Verdict>& verdicts();
+
+ private:
+  // An operand in memory, which file extents and the scalars are not.
+  struct Part {
+    const Operand* operand = nullptr;
+    TensorView view;
+    std::optional<AuditTensor> was;
+  };
+  struct Job {
+    InstrId instr;
+    KernelRun run;
+  };
+
+  void add(InstrId instr, Verdict verdict);
+  void check_inputs(InstrId instr);
+  void check_scalars(const StepSight& sight, InstrId instr);
+  // Keeps the launch of a kernel, to be judged with others.
+  void take(const StepSight& sight, InstrId instr);
+  Verdict judge_move(const StepSight& sight, InstrId instr);
+  void judge();
+
+  KernelRegistry reference_;
+  ThreadTeam team_;
+  std::optional<AuditShadow> shadow_;
+  std::vector<Part> parts_;  // of the running instruction
+  StepScalars scalars_;      // before it
+  std::vector<Job> jobs_;
+  size_t job_bytes_ = 0;
+  AuditFiles files_;
+  IdVector<InstrId, Verdict> verdicts_;
+};
+
+}  // namespace ds
