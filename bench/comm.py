@@ -68,7 +68,9 @@ def gloo_side(size):
             ranks.append(child)
         gloo_rank(0, size, folder + "/store")
         for child in ranks:
-            os.waitpid(child, 0)
+            code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+            if code != 0:
+                sys.exit(f"a rank of Gloo ended with {code}")
 
 
 def run(command, environment):
@@ -117,6 +119,7 @@ def median_ratio(times, name, bytes_):
 
 def judge(bars, size, times):
     best = {key: min(values) for key, values in times.items()}
+    sides_seen = {key[0] for key in best}
     print(f"{size} ranks: microseconds, and ratios of arena")
     print(f"{'':15}{'KiB':>8}{'user':>11}{'arena':>11}{'gloo':>11}{'mpi user':>11}{'mpi arena':>11}{'/gloo':>8}{'/mpi':>7}"
           f"{'median':>8}{'moved':>7}")
@@ -129,6 +132,8 @@ def judge(bars, size, times):
             cells = "".join(f"{t:11.1f}" if t else f"{'-':>11}" for t in
                             (get("libds", "user"), ours, gloo, get("mpi", "user"), get("mpi", "arena")))
             row, said = f"{size} ranks, {name} of {bytes_ >> 10} KiB: time of", []
+            if size == 2 and "gloo" in sides_seen and not gloo:
+                said.append("gloo " + bars.holds(row + " Gloo", False, "was not measured"))
             if size == 2 and gloo:
                 said.append("gloo " + bars.least(row + " Gloo over ours", gloo / ours, 3))
             if mpi and size == 2 and bytes_ >= 1 << 20:

@@ -17,11 +17,13 @@ if(TARGET ds)
   file(RELATIVE_PATH DS_PC_PREFIX /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
   configure_file(${CMAKE_CURRENT_LIST_DIR}/ds.pc.in ${CMAKE_BINARY_DIR}/ds.pc @ONLY)
   install(FILES ${CMAKE_BINARY_DIR}/ds.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
-  # The pages as they are: their links to each other and to the examples hold there, too.
+  # Links between the pages and to the examples hold there, too; those to what is not installed become words.
   set(doc_dir ${CMAKE_INSTALL_DATADIR}/doc/libds)
   install(FILES ${CMAKE_SOURCE_DIR}/LICENSE ${CMAKE_SOURCE_DIR}/README.md ${CMAKE_SOURCE_DIR}/CHANGELOG.md DESTINATION ${doc_dir})
   install(DIRECTORY ${CMAKE_SOURCE_DIR}/docs ${CMAKE_SOURCE_DIR}/examples DESTINATION ${doc_dir}
           PATTERN CMakeLists.txt EXCLUDE PATTERN conf.py EXCLUDE PATTERN static EXCLUDE)
+  install(CODE "set(DOC_DIR \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${doc_dir}\")")
+  install(SCRIPT ${CMAKE_CURRENT_LIST_DIR}/installed_docs.cmake)
 endif()
 foreach(plugin ds_mpi ds_gloo)
   if(TARGET ${plugin})

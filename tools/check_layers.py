@@ -10,7 +10,7 @@ import sys
 
 CORE = {"core/base", "core/config", "core/graph", "core/program", "core/device"}
 # Compile side: each folder sees core and the folders before it; never the run side.
-COMPILE = ["parallel", "zero", "offload", "passes", "compile"]
+COMPILE = ["zero", "offload", "passes", "compile"]
 # Run side: core only; data and monitor open files through io.
 RUN = {"kernels", "comm", "io"}
 

@@ -16,6 +16,12 @@ for file in include/ds.h bin/libds $doc/LICENSE $doc/README.md $doc/docs/README.
   [ -e "$prefix/$file" ] || { echo "not installed: $file"; exit 1; }
 done
 "$prefix/bin/libds" --help > /dev/null
+python3 - "$prefix/$doc" << 'END'
+import pathlib, re, sys
+dead = [f"{page}: {link}" for page in pathlib.Path(sys.argv[1]).rglob("*.md")
+        for link in re.findall(r"\]\(([^()#: ]+)(?:#[^()]*)?\)", page.read_text()) if not (page.parent / link).exists()]
+sys.exit("\n".join(["dead links in the installed documentation:", *dead]) if dead else 0)
+END
 
 mkdir "$scratch/outside"
 cp "$here/consumer/CMakeLists.txt" "$here/consumer/version.c" "$scratch/outside"

@@ -1,0 +1,20 @@
+# At install time: in the installed documentation a link to a file that is not installed becomes its words, so that
+# no link is dead there. Variable: DOC_DIR, the folder with README.md and docs.
+file(GLOB_RECURSE pages ${DOC_DIR}/*.md)
+foreach(page IN LISTS pages)
+  file(READ ${page} text)
+  cmake_path(GET page PARENT_PATH folder)
+  # Semicolons and brackets would split or group CMake's lists.
+  string(REPLACE ";" "\\;" safe "${text}")
+  string(REGEX MATCHALL "\\[[^][]*\\]\\([^()#: ]+(#[^() ]*)?\\)" links "${safe}")
+  list(REMOVE_DUPLICATES links)
+  foreach(link IN LISTS links)
+    string(REGEX REPLACE "^\\[([^][]*)\\]\\(([^()#]+).*\\)$" "\\2" target "${link}")
+    if(EXISTS ${folder}/${target})
+      continue()
+    endif()
+    string(REGEX REPLACE "^\\[([^][]*)\\]\\(.*\\)$" "\\1" words "${link}")
+    string(REPLACE "${link}" "${words}" text "${text}")
+  endforeach()
+  file(WRITE ${page} "${text}")
+endforeach()
