@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 import main_job
+from distance import largest
 from main_job import MICRO, ROOT, SEQ, check, ds, forward, read
 
 STEPS = int(sys.argv[1]) if len(sys.argv) > 1 else 20
@@ -48,7 +49,7 @@ def batches(data, steps):
 def same_training(engine, total):
     params = {k: torch.tensor(v, requires_grad=True) for k, v in read(engine, ds.STATE_KIND_MASTER).items()}
     optimizer = torch.optim.AdamW(params.values(), lr=1e-3, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1)
-    worst, first, last = 0.0, None, None
+    distances, losses = {}, []
     for step, (tokens, targets) in enumerate(batches(text(), total)):
         inputs = [ds.tensor_from_dlpack(a.reshape(-1).copy()) for a in (tokens, targets)]
         ours = ds.train_batch(engine, inputs)
@@ -58,17 +59,18 @@ def same_training(engine, total):
         loss.backward()
         torch.nn.utils.clip_grad_norm_(list(params.values()), 1.0)
         optimizer.step()
-        first, last = first or ours, ours
-        worst = max(worst, abs(ours - loss.item()) / abs(loss.item()))
+        losses.append(ours)
+        distances[step] = abs(ours - loss.item()) / abs(loss.item())
         if step % 50 == 49:
             print(f"     step {step + 1}: libds {ours:.5f} torch {loss.item():.5f}", flush=True)
-    ok = check("losses", worst <= 1e-5, f"{total} steps, {first:.4f} -> {last:.4f}, largest difference {worst:.2e}")
-    error, where = 0.0, ""
+    worst, _ = largest(distances)
+    ok = check("losses", worst <= 1e-5,
+               f"{total} steps, {losses[0]:.4f} -> {losses[-1]:.4f}, largest difference {worst:.2e}")
+    errors = {}
     for name, mine in read(engine, ds.STATE_KIND_MASTER).items():
         theirs = params[name].detach().numpy()
-        e = float(np.abs(mine - theirs).max() / np.abs(theirs).max())
-        if e > error:
-            error, where = e, name
+        errors[name] = float(np.abs(mine - theirs).max() / np.abs(theirs).max())
+    error, where = largest(errors)
     return check("parameters", error <= 1e-3, f"largest difference {error:.2e} of the largest value, in {where}") and ok
 
 
