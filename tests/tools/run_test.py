@@ -1,0 +1,68 @@
+#!/usr/bin/env python3
+"""What ./run builds and tests for its arguments, with ninja, ctest and what installs replaced by a record of calls.
+
+usage: run_test.py SOURCE
+"""
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+SOURCE = pathlib.Path(sys.argv[1]).resolve()
+STUBS = {"ninja": "echo \"ninja $*\" >> \"$CALLS\"", "ctest": "echo \"ctest $* long=${DS_LONG:-}\" >> \"$CALLS\"\n"
+         "case \"$*\" in *zzz*) ;; *) echo '  Test #1: a' ;; esac", "cmake": ":", "apt-get": ":", "dpkg-query": "printf installed",
+         "python3": f"case $1 in tools/run_tests.py) exec '{sys.executable}' \"$@\" ;; esac"}
+wrong = []
+
+
+def calls(*words):
+    """Exit code, what is printed, and the calls of ninja and ctest."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        for part in ("tests", "bench", "tools", "bindings", "examples"):
+            (folder / part).symlink_to(SOURCE / part)
+        (folder / "run").write_text((SOURCE / "run").read_text())
+        (folder / "bin").mkdir()
+        for stub, text in STUBS.items():
+            (folder / "bin" / stub).write_text(f"#!/bin/sh\n{text}\n")
+            (folder / "bin" / stub).chmod(0o755)
+        environment = os.environ | {"PATH": f"{folder}/bin:{os.environ['PATH']}", "CALLS": f"{folder}/calls"}
+        environment.pop("DS_LONG", None)
+        done = subprocess.run(["sh", folder / "run", *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                              env=environment, check=False)
+        made = (folder / "calls").read_text() if (folder / "calls").exists() else ""
+    return done.returncode, done.stdout, made
+
+
+def expect(words, *parts):
+    """The calls have the parts."""
+    code, said, made = calls(*words.split())
+    lost = [part for part in parts if part not in made]
+    if code or lost:
+        wrong.append(f"./run {words}: exit code {code}, without {lost}:\n{made}{said}")
+
+
+def refuse(words, part):
+    """Refused before anything is built."""
+    code, said, made = calls(*words.split())
+    if code == 0 or part not in said or "ninja" in made:
+        wrong.append(f"./run {words}: exit code {code}, not refused with '{part}':\n{made}{said}")
+
+
+expect("test kernels", " test_kernels\n", "-R ^kernels\\.", "-LE sanitizer")
+expect("test Cse asan.kernels", " all\n", "-R Cse|^asan.kernels")
+expect("test asan Cse", " all\n", "-R ^asan\\.|Cse")
+expect("test asan passes.Cse", " test_passes\n")
+expect("test readme", "examples/all", "bindings/python/all")
+expect("test kernels --long", " test_kernels\n", "long=1")
+refuse("test kernels " + "zz" + "z_none", "no test is named")
+for action in ("bench", "interop", "attack"):
+    refuse(f"{action} nosuch", f"{action} takes one of: ")
+refuse("bench verdict", "bench takes one of: ")
+refuse("attack", "attack takes one of: ")
+refuse("same-bits --ful", "same-bits takes --full and --print, got --ful")
+refuse("docs foo", "docs takes no argument, got foo")
+refuse("fmt x", "fmt takes no argument, got x")
+print(*wrong, f"run_test: {len(wrong)} wrong", sep="\n")
+sys.exit(1 if wrong else 0)
