@@ -374,6 +374,11 @@ DS_API ds_status ds_plan_print(const ds_plan* plan, char* buffer, size_t buffer_
  * assume, which the picture names. See Strings. */
 DS_API ds_status ds_plan_picture(const ds_plan* const* plans, size_t count, char* buffer, size_t buffer_size,
                                  size_t* out_size);
+/* The certificate of a plan: the programs of all ranks as text, and what they claim about memory, lifetimes,
+ * traffic and the order of collectives, for a checker that shares no code with the compiler
+ * (docs/concepts/certificate.md). plans: one for each rank, in the order of ranks. See Strings. */
+DS_API ds_status ds_plan_certificate(const ds_plan* const* plans, size_t count, char* buffer,
+                                     size_t buffer_size, size_t* out_size);
 /* @param plan [nullable] */
 DS_API void ds_plan_destroy(ds_plan* plan);
 

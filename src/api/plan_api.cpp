@@ -6,6 +6,7 @@
 #include "api/handles.h"
 #include "checkpoint/model_folder.h"
 #include "comm/communicator.h"
+#include "compile/certificate.h"
 #include "monitor/text.h"
 #include "run/plan_column.h"
 #include "run/setup.h"
@@ -118,6 +119,25 @@ ds_status ds_plan_picture(const ds_plan* const* plans, size_t count, char* buffe
       columns.push_back(ds::plan_column(plan.plan, plan.config));
     }
     ds::put_text(ds::plan_picture(columns, ds::plan_column_note()), buffer, buffer_size, out_size);
+  });
+}
+
+ds_status ds_plan_certificate(const ds_plan* const* plans, size_t count, char* buffer, size_t buffer_size,
+                              size_t* out_size) {
+  return ds::boundary([&] {
+    ds::need(plans, "plans");
+    ds::require(count >= 1 && count <= ds::kMaxRanks, "count must be 1 to {} plans, got {}", ds::kMaxRanks,
+                count);
+    std::vector<const ds::Plan*> ranks;
+    for (size_t i = 0; i < count; ++i) {
+      const ds_plan& plan = ds::need(plans[i], fmt::format("plans[{}]", i).c_str());
+      const ds::Program& step = plan.plan.step;
+      ds::require(static_cast<size_t>(step.rank) == i && static_cast<size_t>(step.world) == count,
+                  "plans[{}] must be of rank {} of {}, got rank {} of {}", i, i, count, step.rank,
+                  step.world);
+      ranks.push_back(&plan.plan);
+    }
+    ds::put_text(ds::certificate(ranks), buffer, buffer_size, out_size);
   });
 }
 

@@ -1,0 +1,149 @@
+#include "compile/certificate.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <map>
+
+#include "core/base/error.h"
+
+namespace ds {
+namespace {
+
+int64_t bytes_of(const Program& program, const Operand& o) { return o.bytes(program.bound); }
+
+// "all_gather", "all_gather 2x4" among the ranks of a group: as run time counts it.
+std::string kind_of(const Program& program, const Instr& in) {
+  if (in.queue != Queue::comm || in.group.size == program.world) return in.def->name;
+  return in.def->name + " " + in.group.name();
+}
+
+bool moves(const Instr& in) {
+  return in.def->kind == Kind::collective || in.def->kind == Kind::copy || in.def->kind == Kind::file;
+}
+
+// Bytes that a transfer moves, or that a rank receives from others.
+int64_t moved_bytes(const Program& program, const Instr& in) {
+  int64_t from = bytes_of(program, in.operands.at(0)), to = bytes_of(program, in.operands.at(1));
+  int64_t ranks = in.group.size;
+  if (in.queue == Queue::copy) return from;
+  if (in.queue != Queue::comm) return (from + kFileBlock - 1) / kFileBlock * kFileBlock;
+  if (in.def->op == Op::all_gather) return from * (ranks - 1);
+  if (in.def->op == Op::all_reduce) return (from + to) * (ranks - 1) / ranks;
+  return from / ranks * (ranks - 1);
+}
+
+std::string lives(const Program& program) {
+  std::vector<std::pair<size_t, size_t>> uses(program.buffers.size(), {SIZE_MAX, 0});
+  for (size_t i = 0; i < program.instrs.size(); ++i) {
+    for (const Operand& o : program.instrs[i].operands) {
+      auto& [first, last] = uses[o.buffer.index()];
+      first = std::min(first, i);
+      last = i;
+    }
+  }
+  std::string out;
+  for (size_t b = 0; b < uses.size(); ++b) {
+    bool used = uses[b].first != SIZE_MAX && program.buffers[b].residency == Residency::transient;
+    if (used) out += fmt::format("life {} {} {}\n", program.buffers[b].name, uses[b].first, uses[b].second);
+  }
+  return out;
+}
+
+std::string traffic(const Program& program) {
+  struct Moved {
+    int64_t calls = 0, bytes = 0;
+  };
+  std::map<std::string, Moved> all;
+  std::string order;
+  for (const Instr& in : program.instrs) {
+    if (!moves(in)) continue;
+    std::string kind = kind_of(program, in);
+    Moved& moved = all[kind];
+    ++moved.calls;
+    moved.bytes += moved_bytes(program, in);
+    if (in.queue == Queue::comm)
+      order += fmt::format("order {} {} bytes={}\n", in.comm_order, kind, bytes_of(program, in.operands[1]));
+  }
+  std::string out;
+  for (const auto& [kind, moved] : all)
+    out += fmt::format("moved {} calls={} bytes={}\n", kind, moved.calls, moved.bytes);
+  return out + order;
+}
+
+constexpr const char* kTiers[3] = {"dev", "host", "nvme"};
+constexpr const char* kAccesses[3] = {"reads", "writes", "updates"};
+
+std::string body(const Program& program) {
+  std::string out = fmt::format("program {} {}\n", program.name, program.rank);
+  for (int t = 0; t < 3; ++t)
+    out += fmt::format("arena {} persistent={} transient={}\n", kTiers[t], program.arenas[t].persistent,
+                       program.arenas[t].transient);
+  for (const Buffer& b : program.buffers)
+    out += fmt::format("buffer {} {} {} {} {} {}\n", b.name, kTiers[static_cast<int>(b.tier)],
+                       b.residency == Residency::persistent ? "persistent" : "transient", holds_name(b.holds),
+                       b.bytes(), b.offset);
+  for (size_t i = 0; i < program.instrs.size(); ++i) {
+    const Instr& in = program.instrs[i];
+    out += fmt::format("instr {} {} {}", i, queue_name(in.queue), in.def->name);
+    if (in.queue == Queue::comm)
+      out += fmt::format(" {} {} {}", in.group.size, in.group.stride, in.comm_order);
+    out += "\n";
+    for (const Operand& o : in.operands)
+      out += fmt::format("{} {} {} {} {}{}\n", kAccesses[static_cast<int>(o.access)],
+                         program.buffers[o.buffer].name, o.begin, bytes_of(program, o),
+                         dtype_name(o.type.dtype), o.last ? " last" : "");
+    for (const Wait& wait : in.waits)
+      out += fmt::format("wait {}\n",
+                         wait.run_before ? wait.instr - program.instrs.past() : wait.instr.number());
+  }
+  return out;
+}
+
+// Bytes of persistent buffers, which programs of a rank share.
+std::string held(int rank, const std::vector<const Program*>& programs) {
+  std::map<std::string, const Buffer*> buffers;
+  for (const Program* program : programs) {
+    for (const Buffer& b : program->buffers) {
+      if (b.residency == Residency::persistent) buffers.try_emplace(b.name, &b);
+    }
+  }
+  std::map<std::pair<Tier, std::string>, int64_t> sums;
+  for (const auto& [name, b] : buffers) sums[{b->tier, holds_name(b->holds)}] += b->bytes();
+  std::string out;
+  for (const auto& [key, bytes] : sums)
+    out += fmt::format("held rank={} {} {} bytes={}\n", rank, kTiers[static_cast<int>(key.first)], key.second,
+                       bytes);
+  return out;
+}
+
+}  // namespace
+
+std::string certificate(std::span<const std::vector<const Program*>> ranks) {
+  std::string out = fmt::format("certificate {}\n", ranks.size());
+  size_t programs = 0;
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    MemoryPlan memory;
+    for (const Program* program : ranks[rank]) {
+      out += body(*program) + lives(*program) + traffic(*program);
+      memory.add(*program);
+    }
+    out += fmt::format("memory rank={} dev={} host={} nvme={}\n", rank, memory.total(Tier::device),
+                       memory.total(Tier::host), memory.total(Tier::nvme));
+    out += held(static_cast<int>(rank), ranks[rank]);
+    programs += ranks[rank].size();
+  }
+  return out + fmt::format("end {}\n", programs);
+}
+
+std::string certificate(std::span<const Plan* const> ranks) {
+  std::vector<std::vector<const Program*>> programs;
+  for (const Plan* plan : ranks) {
+    programs.push_back({&plan->init, &plan->refresh, &plan->step, &plan->eval});
+    if (!plan->infer.instrs.empty()) programs.back().push_back(&plan->infer);
+    if (plan->decode) programs.back().push_back(&plan->decode->program);
+  }
+  return certificate(programs);
+}
+
+}  // namespace ds

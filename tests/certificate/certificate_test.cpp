@@ -1,0 +1,272 @@
+#include "compile/certificate.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <random>
+
+#include "../../tools/certificate/check.h"
+#include "core/base/error.h"
+#include "mutate/faults.h"
+#include "passes/schedule.h"
+#include "support/same_bits.h"
+#include "support/tags.h"
+
+namespace ds::test {
+namespace {
+
+std::string first_of(const std::vector<std::string>& findings) {
+  return findings.empty() ? "" : findings.front();
+}
+
+std::string findings_of(const std::string& text) { return first_of(::certificate::check(text)); }
+
+std::vector<Plan> plans_of(const Point& p) {
+  std::vector<Plan> plans;
+  for (int r = 0; r < p.world; ++r)
+    plans.push_back(compile_plan(graph_of(p), config_of(p), r, p.world, Machine{}));
+  return plans;
+}
+
+std::string certificate_of(const std::vector<Plan>& plans) {
+  std::vector<const Plan*> given;
+  for (const Plan& plan : plans) given.push_back(&plan);
+  return certificate(given);
+}
+
+std::string certificate_of(const std::vector<Program>& ranks) {
+  std::vector<std::vector<const Program*>> given;
+  for (const Program& program : ranks) given.push_back({&program});
+  return certificate(given);
+}
+
+Point point(int stage, Tier tier, int world) {
+  Point p;
+  p.stage = stage;
+  p.tier = tier;
+  p.world = world;
+  p.leaves = 2 * world;
+  return p;
+}
+
+std::vector<Point> cover() {
+  std::vector<Point> points;
+  for (int stage = 0; stage <= 3; ++stage) {
+    for (Tier tier : {Tier::device, Tier::host, Tier::nvme}) {
+      for (int world : {1, 2, 3}) {
+        points.push_back(point(stage, tier, world));
+        points.back().emulate = (stage + world) % 2 == 0;
+      }
+    }
+  }
+  Point groups = point(3, Tier::nvme, 4);
+  groups.nodes = 2;
+  groups.mics = 2;
+  points.push_back(groups);
+  Point parameters = point(3, Tier::host, 4);
+  parameters.nodes = 2;
+  parameters.hpz = 2;
+  parameters.quantized_weights = true;
+  parameters.gradient_bits = 4;
+  points.push_back(parameters);
+  Point rows = point(2, Tier::host, 3);
+  rows.vocab = 400;
+  rows.tied = false;
+  rows.sparse = true;
+  points.push_back(rows);
+  return points;
+}
+
+// Of the first seeds of tests/exec/chaos_test.cpp.
+std::vector<Program> random_ranks(uint64_t seed, int world) {
+  std::vector<Program> ranks;
+  for (int r = 0; r < world; ++r) {
+    ranks.push_back(random_program(seed, r, world, 70));
+    assign_offsets(ranks.back(), {});
+    insert_waits(ranks.back());
+  }
+  return ranks;
+}
+
+bool verify_refuses(const Program& program) {
+  try {
+    verify(program, {});
+    return false;
+  } catch (const Error&) {
+    return true;
+  }
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  for (size_t i = 0; i < text.size();) {
+    size_t end = text.find('\n', i);
+    lines.push_back(text.substr(i, end - i));
+    i = end + 1;
+  }
+  return lines;
+}
+
+std::string joined(const std::vector<std::string>& lines) {
+  std::string text;
+  for (const std::string& line : lines) text += line + "\n";
+  return text;
+}
+
+TEST(Certificate, PlansAreRight) {
+  for (const Point& p : cover()) EXPECT_EQ(findings_of(certificate_of(plans_of(p))), "") << p.name();
+}
+
+TEST(Certificate, RandomProgramsAreRight) {
+  for (uint64_t seed = 0; seed < 30; ++seed)
+    EXPECT_EQ(findings_of(certificate_of(random_ranks(seed, 1 + static_cast<int>(seed % 3)))), "") << seed;
+}
+
+// Two derivations that share no code agree on every wait: the checker refuses a program without it exactly
+// when the verifier does.
+TEST(Certificate, FindsTheDroppedWaitsThatVerifyFinds) {
+  int refused = 0;
+  for (uint64_t seed = 0; seed < 10; ++seed) {
+    std::vector<Program> ranks = random_ranks(seed, 1);
+    for (std::pair<size_t, size_t> wait : waits_of(ranks[0])) {
+      std::vector<Program> broken = ranks;
+      drop_wait(broken[0], wait);
+      bool verifier = verify_refuses(broken[0]), found = !findings_of(certificate_of(broken)).empty();
+      EXPECT_EQ(verifier, found) << "seed " << seed << " instruction " << wait.first;
+      refused += verifier;
+    }
+  }
+  EXPECT_GE(refused, 100);
+}
+
+// What is said when the first line that begins so is changed.
+std::string changed(std::vector<std::string> lines, const std::string& begin,
+                    const std::function<void(std::string&)>& change) {
+  for (std::string& line : lines) {
+    if (!line.starts_with(begin)) continue;
+    change(line);
+    return findings_of(joined(lines));
+  }
+  return "no line begins with " + begin;
+}
+
+// Every claim is checked: one more byte, call or instruction in it is found.
+TEST(Certificate, FalseClaimsAreFound) {
+  std::vector<std::string> lines = lines_of(certificate_of(plans_of(point(3, Tier::nvme, 2))));
+  for (const char* kind :
+       {"arena dev", "life", "moved all_gather", "moved load", "order", "memory", "held"}) {
+    std::string finding = changed(lines, kind, [](std::string& line) { line += "1"; });
+    EXPECT_NE(finding.find("is so, but is not claimed"), std::string::npos) << kind << ": " << finding;
+    finding = changed(lines, kind, [](std::string& line) { line = "wait 0"; });
+    EXPECT_NE(finding, "") << kind;
+  }
+}
+
+using Break = std::function<void(std::vector<Program>&)>;
+
+Instr& first_collective(Program& program) {
+  for (Instr& in : program.instrs) {
+    if (in.def->op == Op::all_gather) return in;
+  }
+  raise(DS_ERROR_INTERNAL, "the program has no all_gather");
+}
+
+Instr& last_collective(Program& program) {
+  size_t i = program.instrs.size();
+  while (program.instrs.at(i - 1).queue != Queue::comm) --i;
+  return program.instrs[i - 1];
+}
+
+Buffer& gathered(Program& p) { return p.buffers[first_collective(p).operands[1].buffer]; }
+
+size_t persistent_of(const Program& p, size_t skip) {
+  for (size_t b = 0; b < p.buffers.size(); ++b) {
+    bool taken = p.buffers[b].residency == Residency::persistent && p.buffers[b].tier == Tier::nvme;
+    if (taken && skip-- == 0) return b;
+  }
+  raise(DS_ERROR_INTERNAL, "the program has no such buffer");
+}
+
+TEST(Certificate, EachRuleIsChecked) {
+  std::vector<Program> right;
+  for (Plan& plan : plans_of(point(3, Tier::nvme, 2))) right.push_back(std::move(plan.step));
+  ASSERT_EQ(findings_of(certificate_of(right)), "");
+  const std::pair<const char*, Break> rules[] = {
+      {"in the order of collectives", [](auto& r) { first_collective(r[0]).comm_order = 1 << 20; }},
+      {"makes",
+       [](auto& r) { first_collective(r[0]).operands[0].type = first_collective(r[0]).operands[1].type; }},
+      {"an integer from 1",
+       [](auto& r) {
+         first_collective(r[0]).group = {0, 0};
+       }},
+      {"waits for ever", [](auto& r) { last_collective(r[0]).queue = Queue::copy; }},
+      {"meets",
+       [](auto& r) {
+         for (Operand& o : first_collective(r[0]).operands) o.type.dtype = DS_DTYPE_F16;
+       }},
+      {"reaches into",
+       [](auto& r) {
+         r[0].buffers[persistent_of(r[0], 1)].offset = r[0].buffers[persistent_of(r[0], 0)].offset;
+       }},
+      {"no multiple of", [](auto& r) { gathered(r[0]).offset += 4; }},
+      {"not written, or overwritten",
+       [](auto& r) { first_collective(r[0]).operands[1].buffer = BufferId(0); }},
+      {"the last use of",
+       [](auto& r) {
+         for (Instr& in : r[0].instrs) {
+           for (Operand& o : in.operands) o.last = false;
+         }
+       }},
+      {"waits for instruction",
+       [](auto& r) {
+         r[0].instrs[2].waits.push_back({InstrId(7), false});
+       }},
+      {"without waiting for",
+       [](auto& r) {
+         for (Instr& in : r[0].instrs) in.waits.clear();
+       }},
+      {"uses", [](auto& r) { r[0].instrs[3].operands[0].begin += 1 << 30; }},
+  };
+  for (const auto& [words, change] : rules) {
+    std::vector<Program> broken = right;
+    change(broken);
+    std::string all;
+    for (const std::string& finding : ::certificate::check(certificate_of(broken))) all += finding + "\n";
+    EXPECT_NE(all.find(words), std::string::npos) << words << ": " << all.substr(0, 400);
+  }
+}
+
+TEST(Certificate, CheckerIsShortAndSharesNoCode) {
+  size_t lines = 0;
+  for (const char* name : {"check.h", "main.cpp"}) {
+    std::ifstream file(std::string(DS_SOURCE_DIR "/tools/certificate/") + name);
+    ASSERT_TRUE(file.good()) << name;
+    for (std::string line; std::getline(file, line); ++lines)
+      EXPECT_TRUE(!line.starts_with("#include \"") || line == "#include \"check.h\"") << line;
+  }
+  EXPECT_LT(lines, 500U);
+}
+
+// One clear line and no crash for whatever a file may hold.
+TEST(Certificate, HostileFilesGetALine) {
+  std::string right = certificate_of(random_ranks(0, 2));
+  EXPECT_NE(findings_of(""), "");
+  for (uint64_t seed = 1; seed <= 400; ++seed) {
+    std::mt19937_64 draw(seed);
+    std::string text = right;
+    for (int change = 0; change < 3; ++change) {
+      size_t at = draw() % text.size();
+      const char* kWords[] = {"-1", "99999999999999999999", "4398046511104", "", "\n", "last"};
+      if (draw() % 2 == 0)
+        text[at] = static_cast<char>(draw() % 256);
+      else
+        text.replace(at, draw() % 9, kWords[draw() % 6]);
+      if (draw() % 8 == 0) text.resize(draw() % text.size() + 1);
+    }
+    for (const std::string& finding : ::certificate::check(text))
+      EXPECT_EQ(finding.find('\n'), std::string::npos) << seed;
+  }
+}
+
+}  // namespace
+}  // namespace ds::test

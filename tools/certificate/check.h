@@ -1,0 +1,485 @@
+// Checks the certificate of a plan (docs/concepts/certificate.md).
+//
+// The checker trusts nothing. It shares no code with the compiler, its passes or its verifier, and includes
+// only the standard library, so that a rule that was forgotten there is still a rule here.
+#pragma once
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstdint>
+#include <map>
+#include <set>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <vector>
+
+namespace certificate {
+using Int = int64_t;
+using Text = std::string;
+using View = std::string_view;
+constexpr Int kMost = Int{1} << 42;  // of every number of a certificate: products with kMostRanks fit
+constexpr Int kMostRanks = 1 << 16;
+constexpr Int kBlock = 4096;  // file transfers move whole blocks, to the end of the last
+constexpr Int kLine = 64;     // alignment of buffers that no file transfer touches
+
+enum Queue { comp, host, comm, copy, read, write, kQueues };
+enum Tier { dev, mem, nvme, kTiers };
+constexpr std::array<View, kQueues> kQueueNames{"comp", "host", "comm", "copy", "read", "write"};
+constexpr std::array<View, kTiers> kTierNames{"dev", "host", "nvme"};
+const std::map<View, Int> kUnits{{"f32", 4}, {"bf16", 2}, {"f16", 2}, {"f64", 8},
+                                 {"i32", 4}, {"i64", 8},  {"u8", 1}};
+const std::set<View> kClaims{"arena", "life", "moved", "order", "memory", "held"};
+struct Buffer {
+  Text name, holds;  // holds: "param", "master", ...
+  Tier tier = dev;
+  bool persistent = false, files = false;  // files: a file transfer of the program touches it
+  Int bytes = 0, offset = -1;
+  Int first = -1, last = -1, ended = -1;  // instructions: the first and last that use it; the one marked last
+  Int align() const { return files || tier == nvme ? kBlock : kLine; }
+};
+struct Operand {
+  Int buffer = 0, begin = 0, bytes = 0;
+  Text type;
+  bool reads = false, writes = false, ends = false;
+  Int numel() const { return bytes / kUnits.at(type); }
+};
+struct Instr {
+  Queue queue = comp;
+  Text op;
+  Int ranks = 0, stride = 0, order = -1;  // of a collective
+  std::vector<Operand> operands;
+  std::vector<Int> waits;
+};
+struct Program {
+  Text name;
+  Int rank = 0, world = 1;
+  std::vector<Buffer> buffers;
+  std::vector<Instr> instrs;
+  Int arena[kTiers][2] = {};  // what the buffers need, by tier: persistent, transient
+};
+struct Certificate {
+  Int ranks = 0;
+  std::vector<Program> programs;
+  std::set<Text> claims;  // those of a program behind its name and rank
+};
+inline Int round_up(Int x, Int unit) { return (x + unit - 1) / unit * unit; }
+template <typename... Parts>
+Text cat(const Parts&... parts) {
+  std::ostringstream out;
+  (out << ... << parts);
+  return out.str();
+}
+inline Text title(const Program& p) { return cat(p.name, " rank ", p.rank, ": "); }
+
+using Malformed = std::invalid_argument;
+[[noreturn]] inline void malformed(const Text& expected, View got) {
+  Text shown(got.substr(0, 60));
+  std::replace_if(
+      shown.begin(), shown.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
+  throw Malformed(cat("expected ", expected, ", got '", shown, "'"));
+}
+
+// Throws Malformed at whatever it does not know.
+class Parser {
+ public:
+  Certificate parse(View text) {
+    for (Int line = 1; !text.empty(); ++line) try {
+        size_t end = text.find('\n');
+        if (end == text.npos || ended_) malformed("the end of a whole certificate", text);
+        line_ = rest_ = text.substr(0, end);
+        text.remove_prefix(end + 1);
+        bool plain = std::all_of(line_.begin(), line_.end(), [](char c) { return c >= ' ' && c <= '~'; });
+        plain ? parse_line(next()) : malformed("printable characters", line_);
+        if (!rest_.empty()) malformed("the end of the line", rest_);
+      } catch (const Malformed& error) {
+        throw Malformed(cat("line ", line, ": ", error.what()));
+      }
+    if (!ended_) throw Malformed("the certificate has no line 'end'");
+    return std::move(out_);
+  }
+
+ private:
+  View next() {
+    View word = rest_.substr(0, rest_.find(' '));
+    if (word.empty()) malformed("another word", line_);
+    rest_.remove_prefix(std::min(word.size() + 1, rest_.size()));
+    return word;
+  }
+  Int number(Int least = 0, Int most = kMost) {
+    View text = next();
+    Int value = 0;
+    auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc() || end != text.data() + text.size() || value < least || value > most)
+      malformed(cat("an integer from ", least, " to ", most), text);
+    return value;
+  }
+  template <size_t N>
+  Int one_of(const std::array<View, N>& names) {
+    View word = next();
+    auto it = std::find(names.begin(), names.end(), word);
+    if (it == names.end()) malformed(cat(names[0], " or the like"), word);
+    return it - names.begin();
+  }
+  Program& now() { return out_.programs.back(); }
+  void parse_line(View kind) {
+    if (out_.ranks == 0 && kind != "certificate") malformed("certificate", kind);
+    if (out_.ranks == 0) {
+      out_.ranks = number(1, kMostRanks);
+    } else if (kind == "program") {
+      out_.programs.emplace_back();
+      now().name = next(), now().rank = number(0, out_.ranks - 1), now().world = out_.ranks;
+      names_.clear();
+    } else if (kind == "end") {
+      ended_ = number(std::ssize(out_.programs), std::ssize(out_.programs)) >= 0;
+    } else if (out_.programs.empty()) {
+      malformed("program", kind);
+    } else if (kClaims.contains(kind)) {
+      bool of_rank = kind == "memory" || kind == "held";
+      if (!out_.claims.insert(cat(of_rank ? "" : title(now()), line_)).second)
+        malformed("a claim once", line_);
+      rest_ = {};
+    } else if (kind == "buffer") {
+      buffer();
+    } else if (kind == "instr") {
+      instr();
+    } else if (now().instrs.empty()) {
+      malformed("instr", kind);
+    } else if (kind == "wait") {
+      now().instrs.back().waits.push_back(number(-kMost));
+    } else {
+      operand(kind);
+    }
+  }
+  // buffer h.1.master dev persistent master 492 0
+  void buffer() {
+    Buffer b;
+    b.name = next(), b.tier = Tier(one_of(kTierNames));
+    b.persistent = one_of<2>({"persistent", "transient"}) == 0;
+    b.holds = next(), b.bytes = number(), b.offset = number(-1);
+    if (!names_.try_emplace(b.name, std::ssize(now().buffers)).second) malformed("a new name", b.name);
+    now().buffers.push_back(std::move(b));
+  }
+  // instr 12 comm all_gather 2 1 6: of groups of 2 ranks, 1 apart, the seventh collective of the rank
+  void instr() {
+    Instr in;
+    number(std::ssize(now().instrs), std::ssize(now().instrs));
+    in.queue = Queue(one_of(kQueueNames)), in.op = next();
+    if (in.queue == comm) {
+      in.ranks = number(1, out_.ranks), in.stride = number(1, out_.ranks), in.order = number(-1);
+      if (out_.ranks % (in.ranks * in.stride) != 0) malformed(cat("a group of ", out_.ranks), line_);
+    }
+    now().instrs.push_back(std::move(in));
+  }
+  // reads h.1.full 64 128 f32 last: 128 bytes from byte 64 on
+  void operand(View kind) {
+    Operand o;
+    o.reads = kind == "reads" || kind == "updates", o.writes = kind == "writes" || kind == "updates";
+    if (!o.reads && !o.writes) malformed("reads, writes or updates", kind);
+    auto it = names_.find(next());
+    if (it == names_.end()) malformed("the name of a buffer", line_);
+    o.buffer = it->second, o.begin = number(), o.bytes = number(), o.type = next();
+    o.ends = !rest_.empty() && one_of<1>({"last"}) == 0;
+    auto unit = kUnits.find(o.type);
+    if (unit == kUnits.end() || o.bytes % unit->second != 0 || o.begin % unit->second != 0)
+      malformed("whole elements of a type", line_);
+    now().instrs.back().operands.push_back(std::move(o));
+  }
+  Certificate out_;
+  View line_, rest_;  // the rest of the line is still to be read
+  std::map<Text, Int, std::less<>> names_;
+  bool ended_ = false;
+};
+
+// What is known of a run of bytes: who wrote it last, for which buffer, and who has read it since.
+struct Piece {
+  Int end = 0, writer = -1, buffer = -1;  // buffer -1: nothing was written; -2: the rest of a block
+  std::vector<Int> readers;
+};
+
+// One program of one rank.
+class ProgramCheck {
+ public:
+  ProgramCheck(Program& p, std::vector<Text>& findings)
+      : p_(p), findings_(findings), count_(std::ssize(p.instrs)) {}
+
+  void run() {
+    for (at_ = 0; at_ < count_; ++at_) check_operands(p_.instrs[at_]), check_transfer(p_.instrs[at_]);
+    at_ = -1;
+    check_places();
+    for (Int base : {Int{0}, count_}) {
+      for (at_ = 0; at_ < count_; ++at_) enter(base, p_.instrs[at_]);
+      // The next run starts when all queues but `write` have ended this one. Of saves, only those have ended
+      // that another queue has waited for.
+      for (Int q = 0; q < write; ++q) advance(run_began_, queue_clock_[q]);
+    }
+  }
+
+ private:
+  using Clock = std::array<Int, kQueues>;
+  template <typename... Parts>
+  void find(const Parts&... parts) {
+    Text line = cat(title(p_), at_ < 0 ? "" : named(at_) + " ", parts...);
+    if (said_.insert(line).second) findings_.push_back(line);
+  }
+  Text named(Int i) const { return cat("instruction ", i, " (", p_.instrs[i].op, ")"); }
+  const Buffer& buffer(const Operand& o) const { return p_.buffers[o.buffer]; }
+  void check_operands(const Instr& in) {
+    for (const Operand& o : in.operands) {
+      Buffer& b = p_.buffers[o.buffer];
+      if (o.begin + o.bytes > b.bytes)
+        find("uses ", o.bytes, " bytes at ", o.begin, " of ", b.name, ", which has ", b.bytes);
+      if (o.ends && (b.persistent || b.ended >= 0)) find("ends ", b.name, ", which it must not");
+      if (o.ends) b.ended = at_;
+      if (b.first < 0) b.first = at_;
+      b.last = at_;
+      b.files = b.files || in.queue >= read;
+    }
+  }
+  void check_places() {
+    std::set<std::tuple<Tier, Int, Int, Text>> persistent;
+    for (const Buffer& b : p_.buffers) {
+      if (!b.persistent && b.first < 0) continue;
+      if (!b.persistent && b.ended != b.last)
+        find("the last use of ", b.name, " is ", b.last, ", not ", b.ended);
+      if (b.offset < 0 || b.offset % b.align() != 0)
+        find(b.name, " lies at ", b.offset, ", no multiple of ", b.align());
+      Int end = b.offset + round_up(b.bytes, b.align()), &size = p_.arena[b.tier][b.persistent ? 0 : 1];
+      size = std::max(size, end);
+      if (b.persistent) persistent.emplace(b.tier, b.offset, end, b.name);
+    }
+    std::tuple<Tier, Int, Int, Text> before;
+    for (const auto& place : persistent) {
+      bool together = std::get<0>(before) == std::get<0>(place);
+      if (together && std::get<2>(before) > std::get<1>(place))
+        find(std::get<3>(before), " reaches into ", std::get<3>(place));
+      before = place;
+    }
+  }
+  void check_transfer(const Instr& in) {
+    if (in.queue < comm) return;
+    bool two = in.operands.size() == 2 && !in.operands[0].writes && !in.operands[1].reads;
+    if (!two) return find("must read one operand and write another");
+    const Operand &from = in.operands[0], &to = in.operands[1];
+    if (in.queue == comm) return check_collective(in, from, to);
+    if (from.bytes != to.bytes) find("moves ", from.bytes, " bytes into ", to.bytes);
+    for (const Operand& o : in.operands) {
+      if (in.queue >= read && (buffer(o).offset + o.begin) % kBlock != 0)
+        find("begins within a block of ", buffer(o).name);
+    }
+    // The rest of its last block is overwritten.
+    if (in.queue == write && to.bytes % kBlock != 0 && to.begin + to.bytes != buffer(to).bytes)
+      find("overwrites what follows in ", buffer(to).name);
+  }
+  void check_collective(const Instr& in, const Operand& from, const Operand& to) {
+    if (in.order <= last_order_)
+      find("has place ", in.order, " in the order of collectives, after ", last_order_);
+    last_order_ = std::max(last_order_, in.order);
+    bool fits = from.numel() == to.numel() && from.numel() % in.ranks == 0;
+    if (in.op == "all_gather") fits = to.numel() == from.numel() * in.ranks;
+    if (in.op == "reduce_scatter") fits = from.numel() == to.numel() * in.ranks;
+    bool sums = in.op == "reduce_scatter" || in.op == "all_reduce";
+    if (!fits || (sums ? to.type != "f32" && to.type != from.type : to.type != from.type))
+      find("of ", in.ranks, " ranks makes ", to.numel(), " elements of ", from.numel());
+  }
+  // Its clock says of each queue how many instructions ended before this one starts.
+  void enter(Int base, const Instr& in) {
+    clock_ = run_began_;
+    advance(clock_, queue_clock_[in.queue]);
+    for (Int wait : in.waits) {
+      if (wait < -count_ || wait >= at_)
+        find("waits for instruction ", wait);
+      else if (base + wait >= 0)
+        advance(clock_, clocks_[base + wait]);
+    }
+    for (bool writes : {false, true}) {
+      for (const Operand& o : in.operands)
+        if (writes ? o.writes : o.reads) access(in, o, base + at_, writes);
+    }
+    place_.emplace_back(in.queue, ++issued_[in.queue]);
+    clock_[in.queue] = issued_[in.queue];  // for those who wait for it
+    queue_clock_[in.queue] = clock_;
+    clocks_.push_back(clock_);
+  }
+  static void advance(Clock& clock, const Clock& to) {
+    for (Int q = 0; q < kQueues; ++q) clock[q] = std::max(clock[q], to[q]);
+  }
+  void access(const Instr& in, const Operand& o, Int id, bool writes) {
+    const Buffer& b = buffer(o);
+    Int begin = b.offset + o.begin, used = begin + o.bytes;
+    Int end = in.queue >= read ? begin + round_up(o.bytes, kBlock) : used;
+    if (end > p_.arena[b.tier][b.persistent ? 0 : 1]) find("touches what lies behind ", b.name);
+    std::map<Int, Piece>& pieces = pieces_[b.tier][b.persistent ? 0 : 1];
+    cut(pieces, begin);
+    cut(pieces, end);
+    for (Int byte = begin; byte < end;) {
+      auto it = pieces.lower_bound(byte);
+      if (it == pieces.end() || it->first > byte)
+        it = pieces.emplace(byte, Piece{it == pieces.end() ? end : std::min(end, it->first), -1, -1, {}})
+                 .first;
+      Piece& piece = it->second;
+      bool own = b.persistent || piece.buffer == o.buffer || byte >= used || id >= count_;
+      if (!writes && !own) find("reads ", b.name, " where it was not written, or overwritten");
+      if (writes && piece.writer == id) find("writes bytes of ", b.name, " twice");
+      after(piece.writer, id, b, "writes");
+      for (Int reader : piece.readers) {
+        if (writes) after(reader, id, b, "reads");
+      }
+      if (!writes) piece.readers.push_back(id);
+      byte = piece.end;
+    }
+    if (!writes || begin == end) return;
+    pieces.erase(pieces.lower_bound(begin), pieces.lower_bound(end));
+    pieces[begin] = {used, id, o.buffer, {}};
+    if (used < end) pieces[used] = {end, id, -2, {}};
+  }
+  static void cut(std::map<Int, Piece>& pieces, Int at) {
+    auto it = pieces.upper_bound(at);
+    if (it == pieces.begin() || (--it)->first == at || it->second.end <= at) return;
+    pieces.emplace(at, it->second);
+    it->second.end = at;
+  }
+  // `earlier` must have ended before the current instruction starts.
+  void after(Int earlier, Int id, const Buffer& b, const char* does) {
+    if (earlier < 0 || earlier == id || clock_[place_[earlier].first] >= place_[earlier].second) return;
+    const char* run = earlier < count_ && id >= count_ ? " of the run before" : "";
+    find("touches ", b.name, " without waiting for ", named(earlier % count_), run, ", which ", does,
+         " its bytes");
+  }
+  Program& p_;
+  std::vector<Text>& findings_;
+  std::set<Text> said_;
+  Int count_, at_ = -1, last_order_ = -1;
+  Clock clock_{}, run_began_{}, issued_{};
+  std::array<Clock, kQueues> queue_clock_{};
+  std::vector<Clock> clocks_;                 // by instruction, those of the second run behind the first
+  std::vector<std::pair<Queue, Int>> place_;  // the same: its queue and number there, from 1
+  std::map<Int, Piece> pieces_[kTiers][2];    // by first byte
+};
+
+// Plays the lists of all ranks: a collective happens when every rank of its group has come to it. Returns
+// what goes wrong first, or nothing.
+inline Text simulate(const std::vector<const Program*>& ranks) {
+  std::vector<Int> next(ranks.size(), 0), arriving;
+  std::map<std::tuple<Int, Int, Int>, std::vector<Int>> waiting;  // by group: its first rank, ranks, stride
+  auto head = [&](Int rank) {
+    const std::vector<Instr>& list = ranks[rank]->instrs;
+    while (next[rank] < std::ssize(list) && list[next[rank]].queue != comm) ++next[rank];
+    return next[rank] < std::ssize(list) ? &list[next[rank]] : nullptr;
+  };
+  auto what = [&](Int rank) { return cat(title(*ranks[rank]), head(rank)->op, " ", next[rank], " "); };
+  auto kind = [&](Int rank) {
+    const Instr& in = *head(rank);
+    Text out = cat(in.op, " #", in.order);
+    for (const Operand& o : in.operands) out += cat(" ", o.bytes, " bytes of ", o.type);
+    return out;
+  };
+  for (Int r = 0; r < std::ssize(ranks); ++r) arriving.push_back(r);
+  while (!arriving.empty()) {
+    Int rank = arriving.back();
+    arriving.pop_back();
+    const Instr* in = head(rank);
+    if (!in) continue;
+    std::vector<Int>& here =
+        waiting[{rank - rank / in->stride % in->ranks * in->stride, in->ranks, in->stride}];
+    here.push_back(rank);
+    if (std::ssize(here) < in->ranks) continue;
+    for (Int member : here) {
+      if (kind(member) != kind(here[0]))
+        return cat(what(member), "meets ", kind(here[0]), " of rank ", here[0]);
+    }
+    for (Int member : here) ++next[member];
+    arriving.insert(arriving.end(), here.begin(), here.end());
+    here.clear();
+  }
+  for (const auto& [group, here] : waiting) {
+    if (!here.empty())
+      return cat(what(here[0]), "waits for ever: ", here.size(), " of ", std::get<1>(group), " ranks come");
+  }
+  return {};
+}
+
+// What a program must claim.
+inline void add_claims(const Program& p, std::set<Text>& claims) {
+  for (Int t = 0; t < kTiers; ++t)
+    claims.insert(
+        cat(title(p), "arena ", kTierNames[t], " persistent=", p.arena[t][0], " transient=", p.arena[t][1]));
+  for (const Buffer& b : p.buffers) {
+    if (!b.persistent && b.first >= 0)
+      claims.insert(cat(title(p), "life ", b.name, " ", b.first, " ", b.last));
+  }
+  std::map<Text, std::pair<Int, uint64_t>> moved;
+  for (const Instr& in : p.instrs) {
+    if (in.queue < comm || in.operands.size() != 2) continue;
+    uint64_t from = in.operands[0].bytes, to = in.operands[1].bytes, ranks = in.ranks, bytes = from;
+    if (in.queue >= read) bytes = round_up(in.operands[0].bytes, kBlock);
+    // Of collectives: what a rank receives from others.
+    if (in.op == "all_gather") bytes = from * (ranks - 1);
+    if (in.op == "reduce_scatter" || in.op == "all_to_all") bytes = from / ranks * (ranks - 1);
+    if (in.op == "all_reduce") bytes = (from + to) * (ranks - 1) / ranks;
+    Text what = in.queue != comm || in.ranks == p.world ? in.op : cat(in.op, " ", ranks, "x", in.stride);
+    ++moved[what].first, moved[what].second += bytes;
+    if (in.queue == comm) claims.insert(cat(title(p), "order ", in.order, " ", what, " bytes=", to));
+  }
+  for (const auto& [what, m] : moved)
+    claims.insert(cat(title(p), "moved ", what, " calls=", m.first, " bytes=", m.second));
+}
+
+// Programs of a rank share its arenas and its persistent buffers.
+inline void check_ranks(const Certificate& c, std::vector<Text>& findings, std::set<Text>& claims) {
+  std::map<Int, std::array<Int, 2 * kTiers>> needs;
+  std::map<std::tuple<Int, Tier, Text>, Int> held;
+  std::map<std::pair<Int, Text>, std::tuple<Tier, Int, Int>> places;
+  std::map<Text, std::vector<const Program*>> by_name;
+  for (const Program& p : c.programs) {
+    for (Int k = 0; k < 2 * kTiers; ++k) needs[p.rank][k] = std::max(needs[p.rank][k], p.arena[k / 2][k % 2]);
+    for (const Buffer& b : p.buffers) {
+      std::tuple place{b.tier, b.offset, b.bytes};
+      if (!b.persistent) continue;
+      auto [it, first] = places.try_emplace({p.rank, b.name}, place);
+      if (first) held[{p.rank, b.tier, b.holds}] += b.bytes;
+      if (it->second != place)
+        findings.push_back(cat(title(p), b.name, " has another place than in other programs"));
+    }
+    std::vector<const Program*>& ranks = by_name[p.name];
+    if (std::ssize(ranks) != p.rank)
+      findings.push_back(cat(title(p), "stands where rank ", ranks.size(), " should"));
+    ranks.push_back(&p);
+  }
+  for (const auto& [rank, n] : needs)
+    claims.insert(
+        cat("memory rank=", rank, " dev=", n[0] + n[1], " host=", n[2] + n[3], " nvme=", n[4] + n[5]));
+  for (const auto& [key, bytes] : held)
+    claims.insert(cat("held rank=", std::get<0>(key), " ", kTierNames[std::get<1>(key)], " ",
+                      std::get<2>(key), " bytes=", bytes));
+  for (const auto& [name, ranks] : by_name) {
+    if (std::ssize(ranks) != c.ranks)
+      findings.push_back(cat(name, " stands for ", ranks.size(), " of ", c.ranks, " ranks"));
+    else if (Text found = simulate(ranks); !found.empty())
+      findings.push_back(found);
+  }
+}
+
+// The findings, a line each; none: the certificate is right.
+inline std::vector<Text> check(View text) {
+  std::vector<Text> findings;
+  try {
+    Certificate c = Parser().parse(text);
+    std::set<Text> claims;
+    for (Program& p : c.programs) {
+      ProgramCheck(p, findings).run();
+      add_claims(p, claims);
+    }
+    check_ranks(c, findings, claims);
+    for (const Text& line : claims)
+      if (!c.claims.contains(line)) findings.push_back(line + ": is so, but is not claimed");
+    for (const Text& line : c.claims)
+      if (!claims.contains(line)) findings.push_back(line + ": is claimed, but is not so");
+  } catch (const Malformed& error) {
+    findings.push_back(error.what());
+  }
+  return findings;
+}
+}  // namespace certificate
