@@ -5,6 +5,8 @@
 
 #include <cstring>
 
+#include "../../tools/certificate/check.h"
+#include "compile/certificate.h"
 #include "compile/pipeline.h"
 #include "core/base/error.h"
 #include "mutate/faults.h"
@@ -73,6 +75,23 @@ bool verifier_refuses(Point p, const std::function<void(Program&)>& change) {
   return refused;
 }
 
+// Whether the certificate of these programs, a rank each, is refused.
+bool certificate_refuses(const std::vector<Program>& ranks) {
+  std::vector<std::vector<const Program*>> given;
+  for (const Program& program : ranks) given.push_back({&program});
+  return !::certificate::check(certificate(given)).empty();
+}
+
+// The steps of all ranks after a change.
+std::vector<Program> changed_steps(const Point& p, const std::function<void(Program&)>& change) {
+  std::vector<Program> steps;
+  for (int r = 0; r < p.world; ++r) {
+    steps.push_back(compile_plan(graph_of(p), config_of(p), r, p.world, Machine{}).step);
+    change(steps.back());
+  }
+  return steps;
+}
+
 // "17 (all_gather h.1.full)".
 std::string named(const Program& p, InstrId i) {
   const Instr& in = p.instrs[i];
@@ -86,7 +105,8 @@ int dropped_waits(bool quick) {
   train_threads(p, 1, [&](Program& program) {
     if (program.rank == 0) step = program;
   });
-  int total = 0, refused = 0, chaos = 0, tried = 0;
+  int total = 0, refused = 0, certified = 0, chaos = 0, tried = 0;
+  std::vector<Program> steps = changed_steps(p, [](Program&) {});
   std::string reference = train_threads(p, 2).hash;
   std::vector<std::pair<size_t, size_t>> waits = waits_of(step);
   for (size_t k = 0; k < waits.size(); ++k) {
@@ -98,6 +118,9 @@ int dropped_waits(bool quick) {
     } catch (const Error&) {
       ++refused;
     }
+    std::vector<Program> ranks = steps;
+    if (waits_of(ranks[0]) == waits) drop_wait(ranks[0], waits[k]);
+    certified += certificate_refuses(ranks);
     if (quick && k % 10 != 0) continue;
     ++tried;
     if (caught_by(
@@ -111,10 +134,10 @@ int dropped_waits(bool quick) {
     }
   }
   fmt::print(
-      "dropped waits: {} of {} refused by the verifier; of {} tried without it, {} caught within 8 chaos "
-      "seeds\n",
-      refused, total, tried, chaos);
-  return total - refused;
+      "dropped waits: {} of {} refused by the verifier, {} by the certificate's checker; of {} tried without "
+      "them, {} caught within 8 chaos seeds\n",
+      refused, total, certified, tried, chaos);
+  return 2 * total - refused - certified;
 }
 
 int other_faults(const Point& point, const std::vector<Fault>& faults, int fewest) {
@@ -127,12 +150,15 @@ int other_faults(const Point& point, const std::vector<Fault>& faults, int fewes
       bool done = fault.apply(program);
       applied = applied || done;
     };
-    std::string by =
-        verifier_refuses(point, change) ? "verifier" : caught_by(point, change, reference, kSteps, 2);
+    bool verifier = verifier_refuses(point, change);
+    bool certificate = certificate_refuses(changed_steps(point, change));
+    std::string run = verifier || certificate ? "" : caught_by(point, change, reference, kSteps, 2);
     if (!applied) continue;
     ++kinds;
-    missed += by.empty();
-    fmt::print("{:<50} {}\n", fault.name, by.empty() ? "MISSED" : by);
+    bool caught = verifier || certificate || !run.empty();
+    missed += !caught;
+    fmt::print("{:<50} {}{}{}\n", fault.name, verifier ? "verifier " : "", certificate ? "certificate" : "",
+               caught ? run : "MISSED");
   }
   fmt::print("other faults: {} of {} kinds caught\n", kinds - missed, kinds);
   return missed + (kinds < fewest);
