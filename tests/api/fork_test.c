@@ -105,6 +105,8 @@ static void graph_calls(things* t) {
   refused(ds_plan_create(config, t->graph, 0, 1, &plan), "ds_plan_create");
   refused(ds_plan_report(t->plan, text, sizeof text, &size), "ds_plan_report");
   refused(ds_plan_print(t->plan, text, sizeof text, &size), "ds_plan_print");
+  refused(ds_plan_certificate((const ds_plan* const*)&t->plan, 1, text, sizeof text, &size),
+          "ds_plan_certificate");
   refused(ds_plan_picture((const ds_plan* const*)&t->plan, 1, text, sizeof text, &size), "ds_plan_picture");
 }
 

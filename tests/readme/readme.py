@@ -1,5 +1,6 @@
 """What README.md shows is what happens: its C program and output, its configuration, its compiled step, its picture, the
-options of its commands, and fine-tuning in four commands.
+options of its commands, fine-tuning in four commands, the files that it and the pages name, and its figures. The tests that
+promises.md names exist.
 
 usage: readme.py SOURCE BUILD [--renew]     --renew: draws docs/images/plan.svg again
 """
@@ -16,6 +17,8 @@ SOURCE, BUILD = (pathlib.Path(word).resolve() for word in sys.argv[1:3])
 LIBDS = str(BUILD / "bin" / "libds")
 README = (SOURCE / "README.md").read_text()
 PICTURE = SOURCE / "docs" / "images" / "plan.svg"
+SECTIONS = ["What it is for", "How fast", "Install and first run", "Fine-tune a Hugging Face folder", "A C program", "Coming from DeepSpeed",
+            "What works today", "Limitations", "Promises", "How it works", "Documentation"]
 failures = []
 
 
@@ -70,9 +73,46 @@ def commands():
     actions = run("./run", "help")
     for action in re.findall(r"\./run ([a-z-]+)", README):
         expect(f"./run {action} " in actions, f"./run has no action {action}")
-    for command, options in re.findall(r"libds (train|generate|plan|verify|profile|env)\b([^\n`#]*)", README):
+    known = re.findall(r"^  ([a-z]+)  ", run(LIBDS, "help"), re.M) + ["launch"]
+    expect("train" in known and "plan" in known, f"libds help names {known}")
+    for command, options in re.findall(r"(?:`|^ +|bin/)libds ([a-z]+)\b([^\n`#]*)", README, re.M):
+        expect(command in known, f"libds has no command {command}")
+        options = "" if command == "launch" else options  # behind it comes another command
         for option in re.findall(r"(?<= )--?[a-z][a-z-]*", options):
             expect(re.search(rf"{option}\b", run(LIBDS, "help", command)), f"libds {command} has no option {option}")
+
+
+def figures():
+    """Those of the table of results, and of the flagship run, are in the page of benchmarks or in the text of the run."""
+    page = (SOURCE / "docs/results/benchmarks.md").read_text()
+    rows = re.findall(r"^\| .* \| ([\d,]+) \| ([\d,]+), .* \| ([\d.]+) \| `(.*)` \|$", README, re.M)
+    expect(len(rows) == 4, f"the table of results has {len(rows)} rows, not 4")
+    for ours, theirs, ratio, command in rows:
+        mine, other = (float(one.replace(",", "")) for one in (ours, theirs))
+        expect(abs(mine / other - float(ratio)) < 0.006, f"{ours} over {theirs} is not {ratio}")
+        for figure in (ours, theirs):
+            expect(re.search(rf"\b{figure.replace(',', ',?')}\b", page), f"{figure} of `{command}` is not in benchmarks.md")
+    for figure in re.search(r"^bits a byte .*$", README, re.M)[0].replace("-9 ", " ").split("bytes:")[1].split(","):
+        expect(re.search(rf"\b{figure.split()[-1]}\b", page), f"'{figure.strip()}' is not in benchmarks.md")
+
+
+def names():
+    """Paths that README, the examples' README and the pages name, the sections of README, and the tests of promises.md."""
+    sections = re.findall(r"^## (.*)$", README, re.M)
+    expect(sections == SECTIONS, f"README has the sections {sections}")
+    kinds = set(re.findall(r"^```(\w*)\n.*?^```$", README, re.M | re.S))
+    expect(kinds == {"", "c", "json", "text"}, f"README has blocks of {kinds}, which are not all compared")
+    for page in [SOURCE / "README.md", SOURCE / "examples/README.md", *sorted((SOURCE / "docs").rglob("*.md"))]:
+        text = page.read_text()
+        for path in re.findall(r"(?<![\w/.-])((?:examples|bench|tests|tools|cmake)/[\w/.-]*\w\.(?:json|c|cpp|h|py|sh|md|txt))\b", text):
+            expect((SOURCE / path).exists(), f"{page.relative_to(SOURCE)} names {path}, which does not exist")
+        for path in re.findall(r"`([\w-]+\.(?:json|c|py|txt))`", text) if page.parent.name == "examples" else []:
+            expect((page.parent / path).exists(), f"examples/README.md names {path}, which does not exist")
+    tests = re.findall(r"Test +#\d+: (\S+)", run("ctest", "--test-dir", BUILD, "-N"))
+    for line in (SOURCE / "docs/concepts/promises.md").read_text().splitlines():
+        for name in re.findall(r"`([a-z]+\.[\w.*/]+)`", line.split("|")[2]) if line.count("|") == 3 else []:
+            pattern = re.escape(name).replace(r"\*", ".*")
+            expect(any(re.match(pattern + "$", test) for test in tests), f"promises.md names {name}, which is no test")
 
 
 def fine_tuning(folder):
@@ -107,6 +147,8 @@ def main():
         compiled_step()
         picture(folder)
         commands()
+        figures()
+        names()
         fine_tuning(folder)
     for failure in failures:
         print(failure)
