@@ -33,10 +33,10 @@ std::string model_lines(const Plan& plan, const Config& config) {
                                 count_text(static_cast<double>(total)), rows.size());
   int64_t of_rank = config.micro_batch * config.accumulation * config.sequence;
   if (of_rank > 0) {
-    out += fmt::format("; {} tokens a step: {} rank{} x {} micro-step{} x {} sequences x {} tokens",
+    out += fmt::format("; {} tokens a step: {} rank{} x {} micro-step{} x {} sequence{} x {} tokens",
                        of_rank * plan.step.world, plan.step.world, plan.step.world == 1 ? "" : "s",
                        config.accumulation, config.accumulation == 1 ? "" : "s", config.micro_batch,
-                       config.sequence);
+                       config.micro_batch == 1 ? "" : "s", config.sequence);
   }
   std::stable_sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) { return a.numel > b.numel; });
   rows.resize(std::min(rows.size(), kLargest));

@@ -9,6 +9,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <memory>
 #include <utility>
 
 #include "cli/commands.h"
@@ -76,11 +77,12 @@ std::string visible(const std::string& text) {
 }
 
 std::string report_of(const std::function<ds_status(char*, size_t, size_t*)>& call) {
-  std::string text(size_t{4} << 20, '\0');
+  constexpr size_t kRoom = size_t{1} << 30;  // of address space: pages are taken as they are written
+  std::unique_ptr<char[]> text(new char[kRoom]);
   size_t size = 0;
-  check(call(text.data(), text.size(), &size));
-  text.resize(std::min(text.size(), size) - 1);
-  return text;
+  check(call(text.get(), kRoom, &size));
+  if (size > kRoom) throw Failure(fmt::format("the report has {} bytes, there is room for {}", size, kRoom));
+  return std::string(text.get(), size - 1);
 }
 
 // A pipe is welcome (--config <(make_config)), one that nobody writes to reads as empty, and what has no end

@@ -73,7 +73,8 @@ std::vector<TokenizerFile> tokenizer_files(const std::string& name) {
   auto add = [&](const char* file) { files.push_back({(folder / file).string(), file}); };
   if (!fs::is_directory(name, ignored)) {
     if (!there(name)) {
-      raise(DS_ERROR_NOT_FOUND, "tokenizer must be 'bytes' or a file or folder that exists, got '{}'", name);
+      raise(DS_ERROR_NOT_FOUND,
+            "tokenizer must be 'bytes', 'learn', or a file or folder that exists, got '{}'", name);
     }
     files.push_back({name, name.ends_with(".model") ? "tokenizer.model" : "tokenizer.json"});
     folder = folder.parent_path();

@@ -54,7 +54,9 @@ std::string loss_tile(const RunSummary& summary) {
     std::string tiles = tile("Held-out loss", fmt::format("{:.4f}", loss),
                              "nats per token" + (std::isfinite(unit) ? "" : levels));
     if (!std::isfinite(unit)) return tiles;
-    return tiles + tile("Bits per byte", fmt::format("{:.3f}", loss * unit), "of held-out text" + levels);
+    std::string of =
+        summary.seen_heldout.empty() ? "of held-out text" : "of held-out text, " + summary.seen_heldout;
+    return tiles + tile("Bits per byte", fmt::format("{:.3f}", loss * unit), of + levels);
   }
   if (summary.steps.empty() || !std::isfinite(summary.steps.back().loss)) return "";
   return tile("Training loss", fmt::format("{:.4f}", summary.steps.back().loss), "nats per token, last step");

@@ -66,9 +66,10 @@ struct RunSummary {
   std::vector<EvalRecord> evals;
   std::vector<std::pair<std::string, double>> baselines;          // name and loss, e.g. {"bigram", 2.86}
   double bits_a_byte = std::numeric_limits<double>::quiet_NaN();  // of held-out text for a nat a token
-  TierBytes plan;                                                 // what the memory plan says for one rank
-  TierBytes budget{-1, -1, -1};                      // what the configuration allows it; -1: no limit
-  std::vector<CommRecord> comm;                      // of one rank, over the run
+  std::string seen_heldout;      // "10240 of the 47784 tokens": of which the last evaluation is; "": of all
+  TierBytes plan;                // what the memory plan says for one rank
+  TierBytes budget{-1, -1, -1};  // what the configuration allows it; -1: no limit
+  std::vector<CommRecord> comm;  // of one rank, over the run
   std::vector<std::vector<std::string>> comm_times;  // rows of one rank's communication log, first names
   RankSpans spans;
   Json config;                           // Config::effective(), or any object

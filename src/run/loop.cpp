@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "checkpoint/agree.h"
 #include "core/base/error.h"
 #include "core/base/log.h"
+#include "monitor/text.h"
 #include "run/sample.h"
 #include "run/stop.h"
 
@@ -76,7 +78,14 @@ RunReport Loop::run() {
 
 void Loop::sample() {
   if (!report_.samples.empty() && report_.samples.back().step == engine_.steps_taken()) return;
-  SampleRecord made = run_sample(engine_, data_, options_.stop);
+  SampleRecord made;
+  try {
+    made = run_sample(engine_, data_, options_.stop);
+  } catch (const Error& error) {
+    if (error.status() != DS_ERROR_NUMERIC) throw;  // that one every rank throws: logits are the same on all
+    if (record_)
+      record_->note(fmt::format("no sample {}: {}", after_step(engine_.steps_taken()), error.what()));
+  }
   if (engine_.trace()) engine_.trace()->take();  // what is kept shows steps
   if (made.text.empty()) return;
   if (record_) record_->note(sample_text(made, report_.samples.empty()));
@@ -107,8 +116,8 @@ bool Loop::step() {
   return true;
 }
 
-// Mean loss of eval_batches held-out batches a rank; NaN without held-out text, or when a stop is asked for
-// meanwhile. Overwrites the batch.
+// Mean loss of eval_batches held-out batches a rank, infinity if that is no number; NaN without held-out
+// text, or when a stop is asked for meanwhile. Overwrites the batch.
 double Loop::evaluate() {
   int64_t batches = config_.run.eval_batches;
   if (batches <= 0 || !data_.has_heldout()) return kNoLoss;
@@ -119,7 +128,8 @@ double Loop::evaluate() {
     sum += engine_.eval_batch(views(1));
     if (b + 1 < batches && stop_asked_of_any(engine_.comm(), options_.stop)) return kNoLoss;
   }
-  return sum / static_cast<double>(batches);
+  double mean = sum / static_cast<double>(batches);
+  return std::isfinite(mean) ? mean : std::numeric_limits<double>::infinity();
 }
 
 // The step's row is recorded before, and on disk before the commit: what a resumed run goes on behind is

@@ -38,6 +38,8 @@ class Loop {
   Loop(Engine& engine, const ModelInputs& inputs, RunData& data, const RunFolder& folder,
        const TrainOptions& options, const std::string& loaded, Record* record);
   RunReport run();
+  // Mean loss of held-out text now; NaN without any.
+  double evaluate();
   const std::vector<Trace::Span>& spans() const { return spans_; }  // of a few steps early in the run
 
  private:
@@ -47,7 +49,6 @@ class Loop {
   Wish prepare(int64_t step);
   // Makes one step with its evaluation; false when it was skipped.
   bool step();
-  double evaluate();
   // Keeps and shows what the model writes now.
   void sample();
   void save(int64_t step);

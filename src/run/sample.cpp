@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "core/base/utf8.h"
 #include "data/tokenizer.h"
 #include "inference/generate.h"
 #include "monitor/text.h"
@@ -52,10 +53,11 @@ SampleRecord run_sample(Engine& engine, const RunData& data, const volatile int3
 std::string sample_text(const SampleRecord& sample, bool with_prompt) {
   std::string out;
   if (with_prompt && !sample.prompt.empty()) {
-    out = "samples continue this beginning of the held-out text:" + marked(sample.prompt, "  > ") + "\n";
+    out = "samples continue this beginning of the held-out text:" +
+          marked(show_controls(sample.prompt), "  > ") + "\n";
   }
   out += fmt::format("sample {}:", after_step(sample.step));
-  return out + marked(sample.text, "  | ");
+  return out + marked(show_controls(sample.text), "  | ");
 }
 
 }  // namespace ds

@@ -195,6 +195,13 @@ class Run {
            std::numbers::ln2;
   }
 
+  // "10240 of the 47784 tokens", which the model's held-out loss is of; "" when it is of all. Rank 0.
+  std::string seen_heldout() const {
+    int64_t seen = config_.run.eval_batches * comm_.size() * config_.micro_batch * config_.sequence;
+    return seen < data_->heldout_tokens() ? fmt::format("{} of the {} tokens", seen, data_->heldout_tokens())
+                                          : "";
+  }
+
   double bar(const std::string& name) const {
     for (const auto& [known, loss] : baselines()) {
       if (known == name) return loss;
@@ -215,8 +222,12 @@ class Run {
     }
   }
 
-  // Raises on every rank when the finished run has not met a bar.
+  // Raises on every rank when the finished run has not met a bar, or its model is no model any more.
   void judge(const RunReport& report) {
+    if (std::isinf(report.heldout_loss)) {
+      raise(DS_ERROR_NUMERIC, "the held-out loss after step {} is not finite; the run is complete in '{}'",
+            report.step, folder_.path);
+    }
     if (config_.run.bars.empty()) return;
     on_root(comm_, "run.bars", [&] {
       for (const std::string& name : config_.run.bars) {
@@ -267,6 +278,10 @@ class Run {
     report.folder = folder_.path;
     report.step = engine_->steps_taken();
     report.checkpoint = loaded;
+    if (!config_.run.bars.empty()) {
+      report.heldout_loss = Loop(*engine_, *inputs_, *data_, folder_, options_, loaded, nullptr).evaluate();
+      judge(report);
+    }
     return report;
   }
 
@@ -358,10 +373,8 @@ class Run {
         for (const auto& [name, loss] : baselines()) {
           line += fmt::format(", {} {:.3f}", baseline_text(name), loss * unit);
         }
-        int64_t seen = config_.run.eval_batches * comm_.size() * config_.micro_batch * config_.sequence;
-        if (seen < data_->heldout_tokens()) {
-          line += fmt::format(" (the model's is of {} of the {} tokens)", seen, data_->heldout_tokens());
-        }
+        if (std::string seen = seen_heldout(); !seen.empty())
+          line += fmt::format(" (the model's is of {})", seen);
         record_->note(line);
       }
     }
@@ -379,6 +392,7 @@ class Run {
     RunSummary out;
     out.title = folder_.path;
     out.end = ends[static_cast<int>(report.end)];
+    if (!report.failure.empty()) out.end += ": " + report.failure;
     out.first_step = first;
     const Graph& graph = engine_->plan().graph;
     for (const Parameter& p : graph.params) out.parameters += graph.type(p.value).shape.numel(1);
@@ -392,6 +406,7 @@ class Run {
     out.evals = record_->history().evals;
     out.baselines = baselines();
     out.bits_a_byte = bits_a_byte();
+    out.seen_heldout = seen_heldout();
     out.plan = planned();
     out.budget = {config_.memory_budget.device, config_.memory_budget.host, config_.memory_budget.nvme};
     for (const auto& [name, count] : engine_->ledger()) out.comm.push_back({name, count.calls, count.bytes});

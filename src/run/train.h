@@ -67,9 +67,10 @@ std::string run_communicator(const Json& config, const std::string& resume);
 // checkpoints. However the run ends without an error (all steps done, stop flag, callback), a checkpoint of
 // the last step is complete on disk; the same when a step is skipped for NaN or infinity, which ends with
 // DS_ERROR_NUMERIC after the report. Where all steps are done and the held-out loss is not below each of
-// run.bars, the complete run ends with DS_ERROR_CONFIG that names loss and bar. A new run that fails before
-// its first step leaves nothing. With `resume` config is laid over the run's own by merge_patch (more steps,
-// another stage; not other data); null: nothing changes. A run without any checkpoint begins at step 0.
+// run.bars, the complete run ends with DS_ERROR_CONFIG that names loss and bar; with DS_ERROR_NUMERIC when
+// that loss is not finite. A new run that fails before its first step leaves nothing. With `resume` config is
+// laid over the run's own by merge_patch (more steps, another stage; not other data); null: nothing changes.
+// A run without any checkpoint begins at step 0.
 RunReport train(const Json& config, Communicator& comm, const TrainOptions& options);
 
 }  // namespace ds

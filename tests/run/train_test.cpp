@@ -354,6 +354,9 @@ TEST_F(RunTrain, a_finished_run_that_misses_a_bar_fails_and_is_complete) {
     EXPECT_TRUE(exists(folder_ / "a/" + name));
   std::string checkpoint = latest_checkpoint(folder_ / "a/checkpoints");
   EXPECT_EQ(read_checkpoint_info(checkpoint).step, 2);
+  // Going on with it where nothing is left to do does not make it good.
+  message = error_of({}, DS_ERROR_CONFIG, quiet(folder_ / "a"));
+  EXPECT_NE(message.find("not below unigram"), message.npos) << message;
   // More steps help; a run that is stopped on the way is not judged.
   volatile int32_t stop = 1;
   TrainOptions stopped = quiet(folder_ / "a");
@@ -363,6 +366,17 @@ TEST_F(RunTrain, a_finished_run_that_misses_a_bar_fails_and_is_complete) {
   RunReport good = train_on(1, more, quiet(folder_ / "a"));
   EXPECT_EQ(good.end, RunEnd::finished);
   EXPECT_LT(good.heldout_loss, good.unigram_loss);
+}
+
+TEST_F(RunTrain, a_model_that_its_last_step_destroys_fails_the_run) {
+  for (int sample_tokens : {0, 4}) {
+    Json c = config(fmt::format("destroyed-{}", sample_tokens), 1);
+    merge_patch(c, Json::parse(R"({"optimizer": {"type": "SGD", "params": {"lr": 1e31}}})"));
+    merge_patch(c, Json::parse(fmt::format(R"({{"run": {{"sample_tokens": {}}}}})", sample_tokens)));
+    std::string message = error_of(c, DS_ERROR_NUMERIC);
+    EXPECT_NE(message.find("held-out loss after step 1 is not finite"), message.npos) << message;
+    EXPECT_TRUE(exists(folder_ / fmt::format("destroyed-{}/report.html", sample_tokens)));
+  }
 }
 
 TEST_F(RunTrain, a_bar_that_is_not_measured_or_not_known_is_refused_at_once) {
