@@ -25,7 +25,7 @@ bool moves(const Instr& in) {
 // Bytes that a transfer moves, or that a rank receives from others.
 int64_t moved_bytes(const Program& program, const Instr& in) {
   int64_t from = bytes_of(program, in.operands.at(0)), to = bytes_of(program, in.operands.at(1));
-  int64_t ranks = in.group.size;
+  int64_t ranks = std::max(in.group.size, 1);  // a broken plan may name none
   if (in.queue == Queue::copy) return from;
   if (in.queue != Queue::comm) return (from + kFileBlock - 1) / kFileBlock * kFileBlock;
   if (in.def->op == Op::all_gather) return from * (ranks - 1);

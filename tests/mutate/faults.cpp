@@ -1,5 +1,10 @@
 #include "mutate/faults.h"
 
+#include <fmt/format.h>
+
+#include "core/program/builder.h"
+#include "core/program/hazards.h"
+
 namespace ds::test {
 namespace {
 
@@ -21,14 +26,39 @@ bool set_attr(Program& p, const std::string& op, const char* name, double factor
   return any;
 }
 
+// Takes an instruction out of a program that stays legal otherwise: what waited for it waits for what its
+// queue did before and for what it waited for itself.
+void erase(Program& p, InstrId gone) {
+  const Instr old = p.instrs[gone];
+  std::vector<InstrId> instead;
+  for (InstrId i = gone - 1; i.exists() && instead.empty(); --i) {
+    if (p.instrs[i].queue == old.queue) instead.push_back(i);
+  }
+  for (const Wait& wait : old.waits) {
+    if (!wait.run_before) instead.push_back(wait.instr);
+  }
+  for (Instr& in : p.instrs) {
+    std::vector<Wait> waits;
+    for (const Wait& wait : in.waits) {
+      if (wait.instr != gone) {
+        waits.push_back({wait.instr > gone ? wait.instr - 1 : wait.instr, wait.run_before});
+      } else {
+        for (InstrId i : instead) waits.push_back({i, wait.run_before});
+      }
+    }
+    in.waits = std::move(waits);
+  }
+  p.instrs.erase(p.instrs.begin() + gone.number());
+  for (Segment& s : p.segments) {
+    if (s.end > gone) --s.end;
+  }
+  mark_last_uses(p);
+}
+
 bool remove(Program& p, const std::string& op, int n = 0) {
   Instr* in = nth(p, op, n);
   if (!in) return false;
-  in->def =
-      &instruction(Op::zero);  // a harmless instruction on no memory keeps numbers and waits as they are
-  in->queue = Queue::compute;
-  in->group = {0, 0};
-  in->operands.clear();
+  erase(p, InstrId(in - p.instrs.data()));
   return true;
 }
 
@@ -107,6 +137,30 @@ const std::vector<Fault>& faults() {
   return all;
 }
 
+const std::vector<Fault>& group_faults() {
+  static const std::vector<Fault> all = [] {
+    std::vector<Fault> faults;
+    for (const char* op : {"all_gather", "reduce_scatter", "all_reduce"}) {
+      for (int n = 0; n < 3; ++n) {
+        faults.push_back(
+            {fmt::format("{} {} names another group on one rank", op, n), [op, n](Program& p) {
+               Instr* in = nth(p, op, n);
+               if (p.rank != 1 || !in) return false;
+               in->group = in->group.size == p.world ? RankGroup{p.world / 2, 1} : RankGroup{p.world, 1};
+               return true;
+             }});
+        faults.push_back({fmt::format("{} {} names no group", op, n), [op, n](Program& p) {
+                            Instr* in = nth(p, op, n);
+                            if (in) in->group = {0, 0};
+                            return in != nullptr;
+                          }});
+      }
+    }
+    return faults;
+  }();
+  return all;
+}
+
 const std::vector<Fault>& code_faults() {
   static const std::vector<Fault> all = {
       {"an error stays x 1.01", [](Program& p) { return set_attr(p, "quantize", "err_beta", 1.01); }},
@@ -146,6 +200,25 @@ std::vector<std::pair<size_t, size_t>> waits_of(const Program& program) {
     for (size_t w = 0; w < program.instrs[i].waits.size(); ++w) out.emplace_back(i, w);
   }
   return out;
+}
+
+std::string hazard_of(const Program& program, InstrId later, const Wait& wait) {
+  if (wait.run_before) return "of the run before";
+  bool reads = false, writes = false, same = false;
+  for (const Operand& a : program.instrs[wait.instr].operands) {
+    for (const Operand& b : program.instrs[later].operands) {
+      PhysicalRange x = physical_range(program, program.instrs[wait.instr], a);
+      PhysicalRange y = physical_range(program, program.instrs[later], b);
+      if (x.arena != y.arena || x.begin >= y.end || y.begin >= x.end) continue;
+      if (a.access == Access::read && b.access == Access::read) continue;
+      same = same || a.buffer == b.buffer;
+      reads = reads || (a.access != Access::read && b.access != Access::write);
+      writes = writes || b.access != Access::read;
+    }
+  }
+  if (!reads && !writes) return "of what another wait covers";
+  std::string kind = reads && writes ? "update after write" : reads ? "read after write" : "write after use";
+  return kind + (same ? "" : ", memory used again");
 }
 
 void drop_wait(Program& program, std::pair<size_t, size_t> wait) {

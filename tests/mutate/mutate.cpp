@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 
 #include <cstring>
+#include <map>
 
 #include "../../tools/certificate/check.h"
 #include "compile/certificate.h"
@@ -43,6 +44,16 @@ Point in_rows() {
   return p;
 }
 
+// Shard groups of two ranks.
+Point grouped() {
+  Point p = offloaded();
+  p.tier = Tier::device;
+  p.world = 4;
+  p.mics = 2;
+  p.leaves = 8;
+  return p;
+}
+
 // What caught a changed step: the verifier, an error, the bits under in-order or chaos execution; "" when
 // nothing did.
 std::string caught_by(const Point& point, const std::function<void(Program&)>& change,
@@ -59,20 +70,15 @@ std::string caught_by(const Point& point, const std::function<void(Program&)>& c
   return "";
 }
 
-bool verifier_refuses(Point p, const std::function<void(Program&)>& change) {
-  bool refused = false;
-  p.world = 1;
-  p.leaves = 2;
-  train_threads(p, 1, [&](Program& program) {
-    Program broken = program;
-    change(broken);
+bool verifier_refuses(const std::vector<Program>& ranks) {
+  for (const Program& program : ranks) {
     try {
-      verify(broken, {});
+      verify(program, {});
     } catch (const Error&) {
-      refused = true;
+      return true;
     }
-  });
-  return refused;
+  }
+  return false;
 }
 
 // Whether the certificate of these programs, a rank each, is refused.
@@ -140,6 +146,32 @@ int dropped_waits(bool quick) {
   return 2 * total - refused - certified;
 }
 
+// All waits of one class of hazards are forgotten at once, as if a pass did not know it.
+int dropped_classes(const Point& point) {
+  std::vector<Program> steps = changed_steps(point, [](Program&) {});
+  std::map<std::string, int> classes;
+  for (const Program& p : steps) {
+    for (InstrId i : p.instrs.ids()) {
+      for (const Wait& wait : p.instrs[i].waits) ++classes[hazard_of(p, i, wait)];
+    }
+  }
+  int missed = 0;
+  for (const auto& [name, count] : classes) {
+    std::vector<Program> broken = steps;
+    for (Program& p : broken) {
+      for (InstrId i : p.instrs.ids())
+        std::erase_if(p.instrs[i].waits, [&](const Wait& wait) { return hazard_of(p, i, wait) == name; });
+    }
+    bool verifier = verifier_refuses(broken), certificate = certificate_refuses(broken);
+    missed += !verifier || !certificate;
+    fmt::print("{:<50} {}{}\n", fmt::format("{} waits: {}", count, name), verifier ? "verifier " : "",
+               certificate ? "certificate" : "");
+  }
+  fmt::print("classes of hazards: {} of {} refused by both\n", classes.size() - static_cast<size_t>(missed),
+             classes.size());
+  return missed + (classes.size() < 3);
+}
+
 int other_faults(const Point& point, const std::vector<Fault>& faults, int fewest) {
   constexpr int kSteps = 4;
   std::string reference = train_threads(point, kSteps).hash;
@@ -150,8 +182,8 @@ int other_faults(const Point& point, const std::vector<Fault>& faults, int fewes
       bool done = fault.apply(program);
       applied = applied || done;
     };
-    bool verifier = verifier_refuses(point, change);
-    bool certificate = certificate_refuses(changed_steps(point, change));
+    std::vector<Program> steps = changed_steps(point, change);
+    bool verifier = verifier_refuses(steps), certificate = certificate_refuses(steps);
     std::string run = verifier || certificate ? "" : caught_by(point, change, reference, kSteps, 2);
     if (!applied) continue;
     ++kinds;
@@ -170,6 +202,8 @@ int other_faults(const Point& point, const std::vector<Fault>& faults, int fewes
 int main(int argc, char** argv) {
   bool quick = argc > 1 && std::strcmp(argv[1], "--quick") == 0;
   int missed = ds::test::dropped_waits(quick);
+  missed += ds::test::dropped_classes(ds::test::offloaded());
+  missed += ds::test::other_faults(ds::test::grouped(), ds::test::group_faults(), 6);
   missed += ds::test::other_faults(ds::test::offloaded(), ds::test::faults(), 10);
   missed += ds::test::other_faults(ds::test::coded(), ds::test::code_faults(), 6);
   missed += ds::test::other_faults(ds::test::in_rows(), ds::test::row_faults(), 4);

@@ -21,7 +21,7 @@ std::vector<Point> layouts() {
           {.stage = 3, .world = 4, .mics = 2, .leaves = 8}};
 }
 
-std::vector<std::vector<float>> state_of(Engine& engine) {
+std::vector<std::vector<float>> numbers_of(Engine& engine) {
   std::vector<std::vector<float>> out;
   std::vector<std::string> kinds = engine.state_kinds();
   kinds.push_back("param");
@@ -40,7 +40,7 @@ TEST(Skipped, ANanWrittenAsGradientIsNamedAndChangesNothing) {
       options.chaos_seed = p.chaos;
       Engine engine(config_of(p), graph_of(p), comm, options);
       train_step(p, engine, 0);
-      auto before = state_of(engine);
+      auto before = numbers_of(engine);
       const std::string& name = engine.param_names()[2];
       auto [first, count] = engine.local_range(ParamId(2));
       for (bool local : {false, true}) {
@@ -59,7 +59,7 @@ TEST(Skipped, ANanWrittenAsGradientIsNamedAndChangesNothing) {
         expect_names(message,
                      {"step 2 is skipped", mine ? "gradient written to '" + name : "none on this rank"});
         EXPECT_EQ(engine.steps_taken(), 1);
-        EXPECT_EQ(state_of(engine), before) << p.name();
+        EXPECT_EQ(numbers_of(engine), before) << p.name();
       }
       expect_names(message_of(
                        [&] {
@@ -81,7 +81,7 @@ TEST(Skipped, ANanWrittenAsGradientIsNamedAndChangesNothing) {
         engine.write_tensor(ParamId(2), "grad", grad);
       });
       EXPECT_EQ(engine.steps_taken(), 2);
-      EXPECT_NE(state_of(engine), before);
+      EXPECT_NE(numbers_of(engine), before);
     });
   }
 }
@@ -104,7 +104,7 @@ TEST(Skipped, ANanOfTheModelIsNamedAndChangesNothing) {
         std::string message = message_of([&] { train_step(p, engine, 1); }, DS_ERROR_NUMERIC);
         expect_names(message, {"step 2 is skipped", "in micro-step 0"});
         engine.write_tensor(ParamId(2), "master", good);
-        EXPECT_EQ(state_of(engine), state_of(plain)) << p.name();
+        EXPECT_EQ(numbers_of(engine), numbers_of(plain)) << p.name();
         train_step(p, engine, 1);
         train_step(p, plain, 1);
         EXPECT_EQ(state_hash(engine), state_hash(plain)) << p.name();

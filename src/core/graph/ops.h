@@ -95,7 +95,9 @@ struct OpDef {
 
 const OpDef* find_op(std::string_view name);
 const OpDef& op(std::string_view name);  // throws, with the nearest name as a suggestion
-const std::vector<OpDef>& op_table();    // every row, in a fixed order
+const std::vector<OpDef>& op_table();    // every row of the library, in a fixed order
+// Enters a row for kernels that a plugin or a test registers; its name must be new. Rows stay where they are.
+const OpDef& add_op(OpDef row);
 // Checks arity, operand ids and attribute names of a node-to-be and returns its output types.
 std::vector<TensorType> infer_types(const Graph& graph, std::string_view op, std::span<const ValueId> in,
                                     const Attrs& attrs);
