@@ -30,9 +30,9 @@ double now() {
 }
 
 void fill(InferenceEngine& engine) {
-  for (size_t p = 0; p < engine.param_names().size(); ++p) {
+  for (size_t p = 0; p < engine.store().param_names().size(); ++p) {
     int64_t numel = 1;
-    for (int64_t extent : engine.param_shapes()[p]) numel *= extent;
+    for (int64_t extent : engine.store().param_shapes()[p]) numel *= extent;
     std::vector<float> values(static_cast<size_t>(numel));
     RandomStream stream{1, static_cast<uint32_t>(p), 0, 0};
     for (size_t i = 0; i < values.size(); i += 4) {
@@ -41,7 +41,7 @@ void fill(InferenceEngine& engine) {
         values[i + k] = 0.04f * (static_cast<float>(words[k]) * 0x1p-32f - 0.5f);
       }
     }
-    engine.write_tensor(ParamId(p), "master", values);
+    engine.store().write_tensor(ParamId(p), "master", values);
   }
 }
 
@@ -74,7 +74,7 @@ void run(int threads, int64_t tokens, DType dtype) {
   for (size_t i = 0; i < prompt.size(); ++i) prompt[i] = static_cast<int32_t>(i * 997 % 50257);
   double start = now();
   std::vector<double> at;
-  generate(engine, prompt, {tokens + 1, {}, {}, false}, [&](int32_t) {
+  generate(engine.text(), prompt, {tokens + 1, {}, {}, false}, [&](int32_t) {
     at.push_back(now());
     return true;
   });

@@ -77,7 +77,7 @@ int rank_main(int rank, const std::string& url, int steps, const std::string& ti
     int64_t end = now_ns();
     if (s >= 3) seconds.push_back(static_cast<double>(end - begin) * 1e-9);
     if (!profile) continue;
-    std::vector<Trace::Span> spans = engine.trace()->take();
+    std::vector<Trace::Span> spans = engine.runtime().trace()->take();
     if (s >= 3) sums.add(spans, begin, end);
   }
   std::sort(seconds.begin(), seconds.end());
@@ -85,7 +85,7 @@ int rank_main(int rank, const std::string& url, int steps, const std::string& ti
   if (rank == 0) {
     fmt::print("libds ranks=2 threads=1 stage={} tier={}: best {:.0f} tok/s median {:.0f} loss {:.3f}\n",
                stage, tier, tokens_per_step / seconds.front(), tokens_per_step / seconds[seconds.size() / 2],
-               engine.last_step().loss);
+               engine.control().last().loss);
     if (profile) fmt::print("{}", sums.table(peak).text());
     std::fflush(stdout);
   }

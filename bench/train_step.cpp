@@ -147,7 +147,7 @@ double train_once(Engine& engine, const std::vector<int32_t>& tokens, const std:
 
 // Bytes that rank 0 has received from others.
 int64_t received(const Engine& engine) {
-  std::map<std::string, CommCount> ledger = engine.ledger();
+  std::map<std::string, CommCount> ledger = engine.runtime().ledger();
   int64_t sum = 0;
   for (const char* what : {"all_gather", "reduce_scatter", "all_reduce", "all_to_all"}) {
     auto at = ledger.find(what);
@@ -197,18 +197,18 @@ void rank_main(const Job& job, int rank, const std::string& url, Starter& starte
   while (rank != 0 && starter.wait_for_start(rank)) train_once(engine, tokens, targets);
   if (rank != 0) return;
   StepProfile sums(engine.plan().step);
-  if (job.profile) engine.trace()->take();
+  if (job.profile) engine.runtime().trace()->take();
   std::vector<double> seconds;
   int64_t before = received(engine);
   while (one_more(job.steps, static_cast<int>(seconds.size()))) {
     starter.start_others();
     int64_t begin = now_ns();
     seconds.push_back(train_once(engine, tokens, targets));
-    if (job.profile) sums.add(engine.trace()->take(), begin, now_ns());
+    if (job.profile) sums.add(engine.runtime().trace()->take(), begin, now_ns());
     if (job.steps == 0) fmt::print("{:.6f}\n", seconds.back());
   }
   print_summary(job, engine.plan().step.arenas[0].transient, received(engine) - before, seconds,
-                engine.last_step().loss);
+                engine.control().last().loss);
   if (job.profile) fmt::print("{}", sums.table(peak, job.by_instruction).text());
 }
 

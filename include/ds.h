@@ -74,7 +74,7 @@ typedef enum ds_status {
   DS_ERROR_IO = -7,               /* the file system refused: the message has path and errno text */
   DS_ERROR_CORRUPT = -8,          /* a file's content contradicts itself or its hash */
   DS_ERROR_COMM = -9,             /* a peer died, diverged or timed out: restart the group */
-  DS_ERROR_NUMERIC = -10,         /* NaN or infinity; the update was skipped, the engine is usable */
+  DS_ERROR_NUMERIC = -10,         /* NaN or infinity where a number is needed; the handle is usable */
   DS_ERROR_POISONED = -11,        /* an earlier failure left this handle unusable: destroy it */
   DS_ERROR_USER = -12,            /* a callback asked to stop */
   DS_ERROR_INTERNAL = -13,        /* a defect of libds: report the message */
@@ -407,16 +407,15 @@ DS_API ds_status ds_engine_create(ds_comm* comm, const char* config, const ds_gr
 
 /* One step: inputs in graph order, each with gradient_accumulation_steps micro-batches one after the other in
  * the first dimension. Collective. @param out_loss [out] [nullable] mean loss over all ranks
- * @return DS_ERROR_NUMERIC: loss or gradients are not finite, the update was skipped, the message names the
- * first such tensor, the engine goes on */
+ * A step whose loss or gradients are not finite is skipped: DS_OK, parameters and states are as before,
+ * ds_engine_last_step says so and names the first such tensor. */
 DS_API ds_status ds_train_batch(ds_engine* engine, const ds_tensor* const* inputs, size_t inputs_count,
                                 double* out_loss);
 /* For a rank that has no data left in this epoch: takes part in the steps of the other ranks, without samples
  * of its own, until all ranks have called this; then data may come again. Loss and gradient of such a step
  * are means over the samples that there are. Native mode. Collective with the steps and this call of the
  * others.
- * @param out_steps [out] [nullable] steps that this rank took part in
- * @return DS_ERROR_NUMERIC: as of ds_train_batch, a step of the others was skipped; call again to go on */
+ * @param out_steps [out] [nullable] steps that this rank took part in, skipped ones included */
 DS_API ds_status ds_engine_join(ds_engine* engine, int64_t* out_steps);
 /* A step in pieces: (ds_forward, ds_backward) x gradient_accumulation_steps, ds_step; the same bits.
  * Collective. In delegate mode ds_forward is not used and ds_backward ends a micro-step: parameters whose
@@ -475,7 +474,7 @@ typedef enum ds_state_kind {
   DS_STATE_KIND_GRAD =
       4, /* mean gradient over the samples that there are, before clipping. Read: refused while a step has
             some of its gradients. Written: between the last backward of a step and ds_step, not on nvme;
-            clipping sees what was written, and NaN or infinity skips the step (DS_ERROR_NUMERIC) */
+            clipping sees what was written, and NaN or infinity skips the step */
   DS_STATE_KIND_MOMENTUM_BUFFER = 5,
   DS_STATE_KIND_FORCE_INT32 = 0x7FFFFFFF
 } ds_state_kind;
@@ -511,7 +510,24 @@ DS_API ds_status ds_engine_refresh(ds_engine* engine);
  * frozen: configuration, frozen_parameters. */
 DS_API ds_status ds_engine_freeze(ds_engine* engine, const int32_t* params, size_t params_count,
                                   int32_t frozen);
-/* A number by name: "step", "loss", "grad_norm", "lr" (of the last step), "device_bytes", "host_bytes",
+/* What became of the last step. */
+typedef struct ds_step_result {
+  size_t struct_size;
+  int64_t step;     /* steps made so far, skipped ones included */
+  int64_t updates;  /* optimizer updates taken so far */
+  double loss;      /* mean over all ranks */
+  double grad_norm; /* of the mean gradient, before clipping */
+  double lr;
+  int32_t skipped; /* 1: loss or gradients had NaN or infinity, nothing was updated */
+  int32_t reserved;
+  const char* reason; /* [borrowed: engine] until its next step: why it was skipped, with the first bad tensor
+                         of this rank; "" when it was not */
+} ds_step_result;
+/* Fills zeros and "" before the first step. @param struct_size sizeof(ds_step_result) of the caller
+ * @param out [out] */
+DS_API ds_status ds_engine_last_step(const ds_engine* engine, ds_step_result* out, size_t struct_size);
+/* A number by name: "step" (steps made, skipped ones included), "updates" (of the optimizer), "loss",
+ * "grad_norm", "lr" (of the last step), "device_bytes", "host_bytes",
  * "nvme_bytes" (allocated), "overhead_bytes" (library memory outside the plan, measured at creation). */
 DS_API ds_status ds_engine_get(const ds_engine* engine, const char* name, double* out);
 
@@ -596,7 +612,8 @@ DS_API ds_status ds_run_communicator(const char* config, const char* resume, cha
  * @param stop [nullable] may become non-zero at any time (also in a signal handler): the run saves and ends
  * @return DS_OK when all steps are done; DS_ERROR_USER when the stop flag or a callback ended the run before:
  * it is saved, and a call with `resume` goes on; DS_ERROR_STATE when the stop flag ended it before anything
- * was made; DS_ERROR_NUMERIC when a step was not finite: saved likewise; DS_ERROR_CONFIG: run.bars
+ * was made; DS_ERROR_NUMERIC when run.max_skipped_steps in a row were not finite: saved likewise;
+ * DS_ERROR_CONFIG: run.bars
  */
 DS_API ds_status ds_run_train(ds_comm* comm, const char* config, const char* resume, int32_t quiet,
                               ds_run_batch_fn* batch, ds_run_progress_fn* progress,

@@ -136,6 +136,17 @@ struct type {};
 %typemap(in, numinputs=0) double *out (double made = 0), double *out_loss (double made = 0) "$1 = &made;"
 %typemap(argout) double *out, double *out_loss { %append_output(PyFloat_FromDouble(*$1)); }
 
+%ignore ds_step_result;
+%typemap(in, numinputs=0) (ds_step_result *out, size_t struct_size) (ds_step_result made) {
+  memset(&made, 0, sizeof made);
+  $1 = &made; $2 = sizeof made;
+}
+%typemap(argout) (ds_step_result *out, size_t struct_size) {
+  %append_output(Py_BuildValue("{s:L,s:L,s:d,s:d,s:d,s:O,s:s}", "step", (long long)$1->step, "updates",
+                               (long long)$1->updates, "loss", $1->loss, "grad_norm", $1->grad_norm, "lr", $1->lr,
+                               "skipped", $1->skipped ? Py_True : Py_False, "reason", $1->reason));
+}
+
 // Texts: pages that are not written cost nothing.
 %typemap(in, numinputs=0) (char *buffer, size_t buffer_size, size_t *out_size) (size_t needed = 0) {
   $2 = (size_t)64 << 20;

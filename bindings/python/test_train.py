@@ -59,6 +59,9 @@ ds.engine_read(engine, index, ds.STATE_KIND_PARAM, bias)
 assert list(bias) == [0.5] * 16
 ds.engine_freeze(engine, array.array("i", [index]), 0)
 
+last = ds.engine_last_step(engine)
+assert last["step"] == last["updates"] > 0 and last["loss"] > 0 and not last["skipped"] and last["reason"] == "", last
+
 try:
     ds.engine_param_find(engine, "b11")
     raise AssertionError("an unknown name was found")

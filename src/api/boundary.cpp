@@ -83,8 +83,9 @@ void check_options(const void* options, size_t given, size_t size, const char* a
   }
 }
 
-void write_options(void* options, size_t struct_size, const void* defaults, size_t size) {
-  need(static_cast<char*>(options), "options");
+void write_options(void* options, size_t struct_size, const void* defaults, size_t size,
+                   const char* argument) {
+  need(static_cast<char*>(options), argument);
   require(struct_size >= sizeof(size_t), "struct_size must be at least {}, got {}", sizeof(size_t),
           struct_size);
   std::memset(options, 0, struct_size);

@@ -109,6 +109,7 @@ T read_options(const T* options, const T& defaults, const char* argument) {
 }
 
 // Fills as much of the defaults as the caller's struct holds; what only a newer caller knows becomes zero.
-void write_options(void* options, size_t struct_size, const void* defaults, size_t size);
+void write_options(void* options, size_t struct_size, const void* defaults, size_t size,
+                   const char* argument = "options");
 
 }  // namespace ds

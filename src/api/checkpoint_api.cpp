@@ -4,28 +4,28 @@
 
 ds_status ds_checkpoint_save(ds_engine* engine, const char* folder) {
   return ds::boundary([&] {
-    ds::EngineCore& e = ds::core(engine);
+    ds::Checkpoints& e = ds::checkpoints(engine);
     e.save(std::string(ds::need_text(folder, "folder")));
   });
 }
 
 ds_status ds_checkpoint_load(ds_engine* engine, const char* folder) {
   return ds::boundary([&] {
-    ds::EngineCore& e = ds::core(engine);
+    ds::Checkpoints& e = ds::checkpoints(engine);
     e.load(std::string(ds::need_text(folder, "folder")));
   });
 }
 
 ds_status ds_checkpoint_load_model(ds_engine* engine, const char* folder) {
   return ds::boundary([&] {
-    ds::EngineCore& e = ds::core(engine);
+    ds::Checkpoints& e = ds::checkpoints(engine);
     e.load_weights(std::string(ds::need_text(folder, "folder")));
   });
 }
 
 ds_status ds_checkpoint_save_model(ds_engine* engine, const char* folder, const char* like) {
   return ds::boundary([&] {
-    ds::EngineCore& e = ds::core(engine);
+    ds::Checkpoints& e = ds::checkpoints(engine);
     e.save_weights(std::string(ds::need_text(folder, "folder")), like ? like : "");
   });
 }

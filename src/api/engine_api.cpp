@@ -50,8 +50,6 @@ void need_trainable(const Graph& graph) {
           loss.text());
 }
 
-EngineCore& core(const ds_engine* engine) { return *need(engine, "engine").core; }
-
 Engine& native(const ds_engine* engine, const char* call) {
   const ds_engine& handle = need(engine, "engine");
   if (!handle.native)
@@ -89,15 +87,12 @@ ds_status ds_engine_create(ds_comm* comm, const char* config, const ds_graph* gr
       if (ds::need_or_null(graph, "graph")) ds::need_trainable(graph->graph);
     });
     if (graph) {
-      auto engine =
+      handle->native =
           std::make_unique<ds::Engine>(std::move(parsed), graph->graph, *handle->comm, std::move(wanted));
-      ds::log_plan(engine->plan());
-      handle->native = engine.get();
-      handle->core = std::move(engine);
+      ds::log_plan(handle->native->plan());
     } else {
-      auto engine = std::make_unique<ds::DelegateEngine>(std::move(parsed), *handle->comm, std::move(wanted));
-      handle->delegate = engine.get();
-      handle->core = std::move(engine);
+      handle->delegate =
+          std::make_unique<ds::DelegateEngine>(std::move(parsed), *handle->comm, std::move(wanted));
     }
     *out = handle.release();
   });

@@ -47,9 +47,8 @@ struct ds_plan : ds::Handle {
 // Members are destroyed in reverse order: the engine before its communicator.
 struct ds_engine : ds::Handle {
   std::shared_ptr<ds::Communicator> comm;
-  std::unique_ptr<ds::EngineCore> core;
-  ds::Engine* native = nullptr;            // core in native mode
-  ds::DelegateEngine* delegate = nullptr;  // core in delegate mode
+  std::unique_ptr<ds::Engine> native;  // one of the two
+  std::unique_ptr<ds::DelegateEngine> delegate;
 };
 
 namespace ds {
@@ -60,9 +59,27 @@ std::unique_ptr<ds_tensor> own_tensor(DType dtype, std::span<const int64_t> dims
 // A graph that an engine takes: forward only, with a scalar loss as output 0.
 void need_trainable(const Graph& graph);
 
-// The engine behind a handle, in either mode.
-EngineCore& core(const ds_engine* engine);
-// The same in native mode; in delegate mode `call` is refused.
+// visit(the engine behind a handle), in either mode.
+template <typename Visit>
+decltype(auto) either(const ds_engine* engine, Visit visit) {
+  const ds_engine& handle = need(engine, "engine");
+  return handle.native ? visit(*handle.native) : visit(*handle.delegate);
+}
+// The parts of an engine in either mode.
+inline Runtime& runtime(const ds_engine* engine) {
+  return either(engine, [](auto& e) -> Runtime& { return e.runtime(); });
+}
+inline const StepControl& control(const ds_engine* engine) {
+  return either(engine, [](auto& e) -> const StepControl& { return e.control(); });
+}
+inline StateStore& store(const ds_engine* engine) {
+  return either(engine, [](auto& e) -> StateStore& { return e.store(); });
+}
+inline Checkpoints& checkpoints(const ds_engine* engine) {
+  return either(engine, [](auto& e) -> Checkpoints& { return e.checkpoints(); });
+}
+
+// The engine of a handle in native mode; in delegate mode `call` is refused.
 Engine& native(const ds_engine* engine, const char* call);
 // The same in delegate mode; in native mode `call` is refused.
 DelegateEngine& delegate(const ds_engine* engine, const char* call);

@@ -8,8 +8,8 @@
 
 namespace {
 
-ds::ParamId param_id(const ds::EngineCore& engine, int32_t param) {
-  engine.check_param(ds::ParamId(param));
+ds::ParamId param_id(const ds::StateStore& store, int32_t param) {
+  store.check_param(ds::ParamId(param));
   return ds::ParamId(param);
 }
 
@@ -34,47 +34,49 @@ const char* kind_name(ds_state_kind kind) {
 }
 
 double number(const ds_engine& handle, std::string_view name) {
-  const ds::EngineCore& e = ds::core(&handle);
-  if (name == "step") return static_cast<double>(e.steps_taken());
-  if (name == "loss") return e.last_step().loss;
-  if (name == "grad_norm") return e.last_step().grad_norm;
-  if (name == "lr") return e.last_step().lr;
+  const ds::StepControl& control = ds::control(&handle);
+  const ds::Runtime& runtime = ds::runtime(&handle);
+  if (name == "step") return static_cast<double>(control.steps());
+  if (name == "updates") return static_cast<double>(control.updates());
+  if (name == "loss") return control.last().loss;
+  if (name == "grad_norm") return control.last().grad_norm;
+  if (name == "lr") return control.last().lr;
   for (ds::Tier tier : {ds::Tier::device, ds::Tier::host, ds::Tier::nvme}) {
-    if (name == std::string(ds::tier_name(tier)) + "_bytes") return static_cast<double>(e.mapped(tier));
+    if (name == std::string(ds::tier_name(tier)) + "_bytes") return static_cast<double>(runtime.mapped(tier));
   }
-  if (name == "overhead_bytes") return static_cast<double>(e.overhead().total());
+  if (name == "overhead_bytes") return static_cast<double>(runtime.overhead().total());
   ds::raise(DS_ERROR_NOT_FOUND,
-            "name must be step, loss, grad_norm, lr, device_bytes, host_bytes, nvme_bytes or overhead_bytes, "
-            "got '{}'",
+            "name must be step, updates, loss, grad_norm, lr, device_bytes, host_bytes, nvme_bytes or "
+            "overhead_bytes, got '{}'",
             name);
 }
 
-void check_count(const ds::EngineCore& engine, int32_t param, const float* data, size_t data_count) {
-  ds::ParamId id = param_id(engine, param);
+void check_count(const ds::StateStore& store, int32_t param, const float* data, size_t data_count) {
+  ds::ParamId id = param_id(store, param);
   size_t numel = 1;
-  for (int64_t d : engine.param_shapes()[id]) numel *= static_cast<size_t>(d);
+  for (int64_t d : store.param_shapes()[id]) numel *= static_cast<size_t>(d);
   ds::require(data != nullptr || numel == 0, "data must not be NULL");
-  ds::require(data_count == numel, "data_count of parameter '{}' must be {}, got {}",
-              engine.param_names()[id], numel, data_count);
+  ds::require(data_count == numel, "data_count of parameter '{}' must be {}, got {}", store.param_names()[id],
+              numel, data_count);
 }
 
-void check_local(ds::EngineCore& engine, int32_t param, const float* data, size_t data_count) {
-  auto count = static_cast<size_t>(engine.local_range(ds::ParamId(param)).second);
+void check_local(ds::StateStore& store, int32_t param, const float* data, size_t data_count) {
+  auto count = static_cast<size_t>(store.local_range(ds::ParamId(param)).second);
   ds::require(data || count == 0, "data must not be NULL");
   ds::require(data_count == count, "data_count of this rank's elements of parameter '{}' must be {}, got {}",
-              engine.param_names()[ds::ParamId(param)], count, data_count);
+              store.param_names()[ds::ParamId(param)], count, data_count);
 }
 
 }  // namespace
 
 int32_t ds_engine_param_count(const ds_engine* engine) {
   if (!engine) return -1;
-  return static_cast<int32_t>(engine->core->param_names().size());
+  return static_cast<int32_t>(ds::store(engine).param_names().size());
 }
 
 ds_status ds_engine_param_find(const ds_engine* engine, const char* name, int32_t* out) {
   return ds::boundary([&] {
-    const ds::EngineCore& e = ds::core(engine);
+    const ds::StateStore& e = ds::store(engine);
     ds::need(out, "out");
     std::string_view wanted = ds::need_text(name, "name");
     const ds::IdVector<ds::ParamId, std::string>& names = e.param_names();
@@ -91,7 +93,7 @@ ds_status ds_engine_param_find(const ds_engine* engine, const char* name, int32_
 ds_status ds_engine_param_info(const ds_engine* engine, int32_t param, const char** out_name,
                                int64_t* out_dims, size_t dims_size, size_t* out_dims_count) {
   return ds::boundary([&] {
-    const ds::EngineCore& e = ds::core(engine);
+    const ds::StateStore& e = ds::store(engine);
     ds::ParamId id = param_id(e, param);
     ds::require(out_dims || dims_size == 0, "out_dims must not be NULL with dims_size {}", dims_size);
     const std::vector<int64_t>& shape = e.param_shapes()[id];
@@ -104,7 +106,7 @@ ds_status ds_engine_param_info(const ds_engine* engine, int32_t param, const cha
 ds_status ds_engine_read(ds_engine* engine, int32_t param, ds_state_kind kind, float* data,
                          size_t data_count) {
   return ds::boundary([&] {
-    ds::EngineCore& e = ds::core(engine);
+    ds::StateStore& e = ds::store(engine);
     check_count(e, param, data, data_count);
     std::vector<float> values = e.read_tensor(ds::ParamId(param), kind_name(kind));
     std::copy(values.begin(), values.end(), data);
@@ -114,7 +116,7 @@ ds_status ds_engine_read(ds_engine* engine, int32_t param, ds_state_kind kind, f
 ds_status ds_engine_write(ds_engine* engine, int32_t param, ds_state_kind kind, const float* data,
                           size_t data_count) {
   return ds::boundary([&] {
-    ds::EngineCore& e = ds::core(engine);
+    ds::StateStore& e = ds::store(engine);
     check_count(e, param, data, data_count);
     e.write_tensor(ds::ParamId(param), kind_name(kind), {data, data_count});
   });
@@ -122,7 +124,7 @@ ds_status ds_engine_write(ds_engine* engine, int32_t param, ds_state_kind kind, 
 
 ds_status ds_engine_local_range(ds_engine* engine, int32_t param, int64_t* out_first, int64_t* out_count) {
   return ds::boundary([&] {
-    ds::EngineCore& e = ds::core(engine);
+    ds::StateStore& e = ds::store(engine);
     ds::need(out_first, "out_first");
     ds::need(out_count, "out_count");
     std::tie(*out_first, *out_count) = e.local_range(ds::ParamId(param));
@@ -132,7 +134,7 @@ ds_status ds_engine_local_range(ds_engine* engine, int32_t param, int64_t* out_f
 ds_status ds_engine_read_local(ds_engine* engine, int32_t param, ds_state_kind kind, float* data,
                                size_t data_count) {
   return ds::boundary([&] {
-    ds::EngineCore& e = ds::core(engine);
+    ds::StateStore& e = ds::store(engine);
     check_local(e, param, data, data_count);
     std::vector<float> values = e.read_local(ds::ParamId(param), kind_name(kind));
     std::copy(values.begin(), values.end(), data);
@@ -142,19 +144,20 @@ ds_status ds_engine_read_local(ds_engine* engine, int32_t param, ds_state_kind k
 ds_status ds_engine_write_local(ds_engine* engine, int32_t param, ds_state_kind kind, const float* data,
                                 size_t data_count) {
   return ds::boundary([&] {
-    ds::EngineCore& e = ds::core(engine);
+    ds::StateStore& e = ds::store(engine);
     check_local(e, param, data, data_count);
     e.write_local(ds::ParamId(param), kind_name(kind), {data, data_count});
   });
 }
 
 ds_status ds_engine_refresh(ds_engine* engine) {
-  return ds::boundary([&] { ds::core(engine).refresh_params(); });
+  return ds::boundary([&] { ds::store(engine).refresh_params(); });
 }
 
 ds_status ds_engine_freeze(ds_engine* engine, const int32_t* params, size_t params_count, int32_t frozen) {
   return ds::boundary([&] {
-    ds::core(engine).freeze({params, params_count}, frozen);  // which checks on all ranks at once
+    // It checks on all ranks at once.
+    ds::either(engine, [&](auto& e) { e.trained().freeze({params, params_count}, frozen); });
   });
 }
 
@@ -166,20 +169,32 @@ ds_status ds_engine_get(const ds_engine* engine, const char* name, double* out) 
   });
 }
 
+ds_status ds_engine_last_step(const ds_engine* engine, ds_step_result* out, size_t struct_size) {
+  return ds::boundary([&] {
+    const ds::StepResult& last = ds::control(engine).last();
+    ds_step_result result = {sizeof result,      last.step, last.updates,         last.loss,
+                             last.grad_norm,     last.lr,   last.skipped ? 1 : 0, 0,
+                             last.reason.c_str()};
+    ds::write_options(out, struct_size, &result, sizeof result, "out");
+  });
+}
+
 ds_status ds_engine_plan_print(const ds_engine* engine, char* buffer, size_t buffer_size, size_t* out_size) {
-  return ds::boundary([&] { ds::put_text(ds::core(engine).print_plan(), buffer, buffer_size, out_size); });
+  return ds::boundary([&] {
+    ds::put_text(ds::either(engine, [](auto& e) { return e.print_plan(); }), buffer, buffer_size, out_size);
+  });
 }
 
 ds_status ds_engine_plan_report(const ds_engine* engine, char* buffer, size_t buffer_size, size_t* out_size) {
   return ds::boundary([&] {
-    const ds::EngineCore& e = ds::core(engine);
-    ds::put_text(e.report_plan(), buffer, buffer_size, out_size);
+    std::string text = ds::either(engine, [](auto& e) { return e.report_plan(); });
+    ds::put_text(text, buffer, buffer_size, out_size);
   });
 }
 
 ds_status ds_engine_trace(ds_engine* engine, const char* path) {
   return ds::boundary([&] {
-    ds::EngineCore& e = ds::core(engine);
+    const ds::Runtime& e = ds::runtime(engine);
     std::string file(ds::need_text(path, "path"));
     ds::Trace* trace = e.trace();
     if (!trace) ds::raise(DS_ERROR_STATE, "ds_engine_trace needs options.trace 1 at creation, got 0");

@@ -11,11 +11,13 @@ namespace ds {
 
 // Scalars of a checkpoint beside the tensors.
 struct CheckpointInfo {
-  int64_t step = 0;  // optimizer steps taken
+  int64_t step = 0;     // steps made
+  int64_t skipped = 0;  // those of them that updated nothing: NaN or infinity
+  int64_t updates_taken() const { return step - skipped; }
   uint64_t seed = 0;
   std::string numerics_key;
   std::vector<std::string> frozen;  // parameters that were not trained
-  // Parameters that have had fewer updates than steps were taken, and how many: their bias correction counts
+  // Parameters that have had fewer updates than were taken, and how many: their bias correction counts
   // these.
   std::vector<std::pair<std::string, int64_t>> updates;
   Json config;       // effective configuration of the run that saved it

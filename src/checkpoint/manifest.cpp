@@ -95,9 +95,9 @@ void parse_updates(Manifest& m, const Json* updates) {
     auto named = [&](const ManifestTensor& t) { return t.name == name; };
     if (std::none_of(m.tensors.begin(), m.tensors.end(), named))
       raise(DS_ERROR_CORRUPT, "updates has '{}', which is no tensor", name);
-    if (count < 0 || count >= m.info.step)
-      raise(DS_ERROR_CORRUPT, "updates of '{}' must be 0 to {}, fewer than the steps, got {}", name,
-            m.info.step - 1, count);
+    if (count < 0 || count >= m.info.updates_taken())
+      raise(DS_ERROR_CORRUPT, "updates of '{}' must be 0 to {}, fewer than those of the run, got {}", name,
+            m.info.updates_taken() - 1, count);
     m.info.updates.emplace_back(name, count);
   }
 }
@@ -123,6 +123,9 @@ Manifest parse_checked(const Json& document, const std::string& source) {
   check_hash(document, source);
   Manifest m;
   m.info.step = document.at("step").integer();
+  if (const Json* skipped = document.find("skipped")) m.info.skipped = skipped->integer();
+  if (m.info.skipped < 0 || m.info.skipped > m.info.step)
+    raise(DS_ERROR_CORRUPT, "skipped must be 0 to {}, the steps, got {}", m.info.step, m.info.skipped);
   const std::string& seed = document.at("seed").string();
   auto [end, code] = std::from_chars(seed.data(), seed.data() + seed.size(), m.info.seed);
   if (code != std::errc{} || end != seed.data() + seed.size()) {
@@ -159,6 +162,7 @@ std::string Manifest::print() const {
   Json document, by_file, lists;
   document.set("libds_checkpoint", kManifestSchema);
   document.set("step", info.step);
+  if (info.skipped > 0) document.set("skipped", info.skipped);
   document.set("seed", std::to_string(info.seed));
   document.set("numerics_key", info.numerics_key);
   document.set("world", world);

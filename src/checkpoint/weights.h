@@ -15,7 +15,7 @@ namespace ds {
 // Headers of all files, names, dtypes and shapes are checked before anything is read: DS_ERROR_CORRUPT for a
 // damaged file, DS_ERROR_CONFIG for a missing, surplus or different tensor, DS_ERROR_NOT_FOUND for a missing
 // file. Optimizer states keep their values. Collective: if one rank fails, every rank throws its error.
-// EngineCore::load_weights also renews the compute copies; call that one for an engine.
+// Checkpoints::load_weights also renews the compute copies; call that one for an engine.
 void load_weights(StateAccess& state, const std::string& folder);
 
 // Masters to `folder`, which is made. With `like`, the folder they were loaded from: the same files with the

@@ -3,14 +3,18 @@
 #include <algorithm>
 #include <map>
 
-#include "checkpoint/agree.h"
 #include "core/base/error.h"
 
 namespace ds {
 
 DelegateEngine::DelegateEngine(Config config, Communicator& comm, EngineOptions options)
-    : EngineCore(std::move(config), comm, std::move(options)) {
-  if (config_.sparse_gradients)
+    : runtime_(std::move(config), comm, std::move(options), {plan_.zero, plan_.init, plan_.hash}),
+      control_(runtime_.config(), comm.size()),
+      store_(runtime_, control_, *this, plan_.zero, StateStore::Keeps::training),
+      trained_(runtime_, control_, store_,
+               [this](const auto& frozen, const auto& missed) { recompile(frozen, missed); }),
+      checkpoints_(runtime_, control_, store_, &trained_) {
+  if (this->config().sparse_gradients)
     raise(DS_ERROR_CONFIG, "sparse_gradients: true needs a graph, whose ids name rows; a delegate has none");
 }
 
@@ -19,8 +23,8 @@ ParamId DelegateEngine::add_param(const std::string& name, const std::vector<int
   if (started_)
     raise(DS_ERROR_STATE, "parameter '{}' must be added before the first gather, gradient or step", name);
   require(!name.empty(), "name must not be empty");
-  require(std::find(names_.begin(), names_.end(), name) == names_.end(), "parameter '{}' is added twice",
-          name);
+  const IdVector<ParamId, std::string>& names = store_.param_names();
+  require(std::find(names.begin(), names.end(), name) == names.end(), "parameter '{}' is added twice", name);
   std::vector<Dim> dims;
   for (int64_t d : shape) {
     require(d >= 0, "parameter '{}' must have no negative dimension, got {}", name, d);
@@ -31,7 +35,7 @@ ParamId DelegateEngine::add_param(const std::string& name, const std::vector<int
   require(numel <= kMost, "parameter '{}' must have at most {} elements, got {}", name, kMost, numel);
   require(data.empty() || static_cast<int64_t>(data.size()) == numel,
           "parameter '{}' has {} elements, got data of {}", name, numel, data.size());
-  EngineCore::add_param(name, shape);
+  store_.add_param(name, shape);
   shapes_.emplace_back(std::move(dims));
   initial_.emplace_back(data.begin(), data.end());
   return specs_.add({name, numel});
@@ -42,34 +46,35 @@ void DelegateEngine::ensure_started() {
   if (specs_.empty())
     raise(DS_ERROR_STATE, "a delegate engine needs a parameter before its first gather or step");
   MemoryPlan memory;
-  agree(comm_, "compile", [&] {
-    overhead_.measure("programs", [&] {
-      plan_ = compile_delegate(config_, specs_, shapes_, comm_.rank(), comm_.size(), options_.machine);
-    });
+  runtime_.compile([&] {
+    plan_ = compile_delegate(config(), specs_, shapes_, runtime_.comm().rank(), runtime_.comm().size(),
+                             machine());
     memory = fragment_memory(plan_);
-    check_budget(plan_.zero.buffers, memory, config_.memory_budget);
+    check_budget(plan_.zero.buffers, memory, config().memory_budget);
   });
   for (int t = 0; t < 3; ++t) fragment_transient_[t] = memory.tiers[t].transient;
-  start(memory);
+  runtime_.start(memory, unbacked_bytes());
+  runtime_.compile(
+      [&] { control_.set_norm_order(norm_order(plan_.zero)); });  // of a size that memory has now
   started_ = true;
   std::unique_ptr<Executor> init;
-  make_executors([&] {
+  runtime_.make_executors([&] {
     refresh_ = executor(plan_.refresh);
     update_ = executor(plan_.update);
     init = executor(plan_.init);
   });
-  guarded([&] {
+  runtime_.guarded([&] {
     init->run();
     for (ParamId p : specs_.ids()) {
       if (initial_[p].empty()) continue;
-      auto [begin, count] = local_range(p);
+      auto [begin, count] = store_.local_range(p);
       if (count == 0) continue;
-      write_state(StateKind::master, bucket_of(p), zero().layout.place(p).begin + begin, count,
-                  initial_[p].data() + begin);
+      store_.write_state(StateKind::master, store_.bucket_of(p), plan_.zero.layout.place(p).begin + begin,
+                         count, initial_[p].data() + begin);
     }
     refresh_->run();
   });
-  running_.pop_back();
+  runtime_.forget_last_executor();
   initial_.clear();
   leases_.assign(specs_.size(), 0);
   where_.assign(specs_.size(), nullptr);
@@ -88,7 +93,7 @@ void DelegateEngine::require_started() const {
 
 int32_t DelegateEngine::trained(BucketId bucket) const {
   int32_t count = 0;
-  for (const ParamPlace& p : zero().layout.buckets[bucket].params) count += !is_frozen(p.param);
+  for (const ParamPlace& p : plan_.zero.layout.buckets[bucket].params) count += !trained_.is_frozen(p.param);
   return count;
 }
 
@@ -96,25 +101,27 @@ void DelegateEngine::recompile(const IdVector<ParamId, char>& frozen,
                                const IdVector<ParamId, int64_t>& missed) {
   DelegatePlan next;
   MemoryPlan memory;
-  agree(comm_, "compile", [&] {
-    overhead_.measure("programs",
-                      [&] { next = recompile_delegate(plan_, config_, options_.machine, frozen, missed); });
+  runtime_.compile([&] {
+    next = recompile_delegate(plan_, config(), machine(), frozen, missed);
     memory = fragment_memory(next);
-    check_budget(next.zero.buffers, memory, config_.memory_budget);
+    check_budget(next.zero.buffers, memory, config().memory_budget);
   });
-  guarded([&] {
+  runtime_.guarded([&] {
     end_all_executors();
     forget_record();
-    overhead_.measure("programs", [&] { plan_ = std::exchange(next, {}); });
+    runtime_.replace_programs([&] {
+      plan_ = std::exchange(next, {});
+      control_.set_norm_order(norm_order(plan_.zero));
+    });
     for (int t = 0; t < 3; ++t) fragment_transient_[t] = memory.tiers[t].transient;
-    grow(memory);
+    runtime_.grow(memory, unbacked_bytes());
     make_all_executors();
     begin_micro_step();
   });
 }
 
 void DelegateEngine::end_all_executors() {
-  end_executors([&] {
+  runtime_.end_executors([&] {
     step_.reset();
     fragments_.clear();
     refresh_.reset();
@@ -123,7 +130,7 @@ void DelegateEngine::end_all_executors() {
 }
 
 void DelegateEngine::make_all_executors() {
-  make_executors([&] {
+  runtime_.make_executors([&] {
     refresh_ = executor(plan_.refresh);
     update_ = executor(plan_.update);
     if (record_) step_ = executor(record_->program);
@@ -144,12 +151,12 @@ void DelegateEngine::begin_micro_step() {
 }
 
 void DelegateEngine::gather(std::span<const ParamId> params) {
-  for (ParamId p : params) check_param(p);
+  for (ParamId p : params) store_.check_param(p);
   ensure_started();
-  require_refreshed();
+  store_.require_refreshed();
   if (params.empty()) return;
   bool followed = follow({HostEvent::Kind::gather, {params.begin(), params.end()}});
-  guarded([&] {
+  runtime_.guarded([&] {
     for (ParamId p : params) {
       if (leases_[p] == 0 && !followed) lease(p);
       ++leases_[p];
@@ -161,7 +168,7 @@ void DelegateEngine::gather(std::span<const ParamId> params) {
 void DelegateEngine::release(std::span<const ParamId> params) {
   std::map<ParamId, int32_t> wanted;
   for (ParamId p : params) {
-    check_param(p);
+    store_.check_param(p);
     ++wanted[p];
   }
   for (auto [p, count] : wanted) {
@@ -179,33 +186,33 @@ void DelegateEngine::release(std::span<const ParamId> params) {
 }
 
 TensorView DelegateEngine::view(ParamId param) {
-  check_param(param);
+  store_.check_param(param);
   if (!started_ || leases_[param] == 0) {
     raise(DS_ERROR_STATE, "parameter '{}' must be gathered before it is viewed", specs_[param].name);
   }
   TensorView view;
   view.data = where_[param];
-  view.dtype = config_.compute;
+  view.dtype = config().compute;
   view.rank = static_cast<int>(shapes_[param].rank());
   for (size_t d = 0; d < shapes_[param].rank(); ++d) view.dims[d] = shapes_[param][d].extent;
   return view;
 }
 
 void DelegateEngine::grad_ready(ParamId param, const void* data, DType dtype, int64_t numel) {
-  check_param(param);
+  store_.check_param(param);
   ensure_started();
   require(numel == specs_[param].numel, "gradient of '{}' must have {} elements, got {}", specs_[param].name,
           specs_[param].numel, numel);
-  require(dtype == config_.compute || dtype == DS_DTYPE_F32, "gradient of '{}' must be {} or f32, got {}",
-          specs_[param].name, dtype_name(config_.compute), dtype_name(dtype));
-  if (is_frozen(param)) {
+  require(dtype == config().compute || dtype == DS_DTYPE_F32, "gradient of '{}' must be {} or f32, got {}",
+          specs_[param].name, dtype_name(config().compute), dtype_name(dtype));
+  if (trained_.is_frozen(param)) {
     raise(DS_ERROR_STATE, "parameter '{}' is frozen: it takes no gradient", specs_[param].name);
   }
   if (has_grad_[param])
     raise(DS_ERROR_STATE, "parameter '{}' has its gradient of this micro-step already", specs_[param].name);
-  if (micro_ >= config_.accumulation) {
+  if (micro_ >= config().accumulation) {
     raise(DS_ERROR_STATE, "gradient of '{}' comes after {} of {} micro-steps", specs_[param].name, micro_,
-          config_.accumulation);
+          config().accumulation);
   }
   if (!begun_) begin_step();
   pending_grad_ = data;
@@ -213,50 +220,49 @@ void DelegateEngine::grad_ready(ParamId param, const void* data, DType dtype, in
   bool followed = follow({HostEvent::Kind::grad, {param}});
   begun_ = true;
   has_grad_[param] = 1;
-  --missing_[bucket_of(param)];
+  --missing_[store_.bucket_of(param)];
   if (followed) return;
-  guarded([&] {
-    copy_grad(grad_address(param), numel);
+  runtime_.guarded([&] {
+    put_grad(param);
     reduce_ready(false);
   });
 }
 
 void DelegateEngine::end_micro_step() {
   ensure_started();
-  if (micro_ >= config_.accumulation) {
+  if (micro_ >= config().accumulation) {
     raise(DS_ERROR_STATE, "ds_backward comes after {} of {} micro-steps: ds_step must follow", micro_,
-          config_.accumulation);
+          config().accumulation);
   }
   if (!begun_) begin_step();
   bool followed = follow({HostEvent::Kind::end, {}});
   begun_ = true;
-  if (!followed) guarded([&] { reduce_ready(true); });
+  if (!followed) runtime_.guarded([&] { reduce_ready(true); });
   ++micro_;
   begin_micro_step();
 }
 
 StepResult DelegateEngine::step() {
   ensure_started();
-  if (micro_ != config_.accumulation) {
-    raise(DS_ERROR_STATE, "ds_step must follow {} micro-steps, {} are done", config_.accumulation, micro_);
+  if (micro_ != config().accumulation) {
+    raise(DS_ERROR_STATE, "ds_step must follow {} micro-steps, {} are done", config().accumulation, micro_);
   }
   for (ParamId p : leases_.ids()) {
     if (leases_[p] > 0)
       raise(DS_ERROR_STATE, "parameter '{}' is leased {} times at step", specs_[p].name, leases_[p]);
   }
-  guarded([&] { finish_calls(); });
+  runtime_.guarded([&] { finish_calls(); });
   forget_calls();
-  if (skipped()) {
-    raise(DS_ERROR_NUMERIC, "step {} is skipped: gradient norm {}", scalars_.step + 1, scalars_.grad_norm);
-  }
-  return finish_step();
+  if (!control_.skips()) return control_.finish();
+  return control_.finish(fmt::format("step {} is skipped: gradient norm {}", control_.steps() + 1,
+                                     control_.scalars().grad_norm));
 }
 
 std::string DelegateEngine::model_text() const {
   std::string text = "delegate";
   for (ParamId p : specs_.ids()) {
     text += " " + specs_[p].name + shapes_[p].text();
-    if (started_ && is_frozen(p)) text += " frozen";
+    if (started_ && trained_.is_frozen(p)) text += " frozen";
   }
   return text;
 }
@@ -266,11 +272,28 @@ Executor& DelegateEngine::refresh() {
   return *refresh_;
 }
 
+void DelegateEngine::begin_step() {
+  store_.require_refreshed();
+  store_.changed();
+  control_.begin_step();
+}
+
+StateStore::Owner::Gradients DelegateEngine::gradients() const {
+  if (!begun_) return Gradients::none;
+  return micro_ < config().accumulation ? Gradients::some : Gradients::all;
+}
+
+std::unique_ptr<Executor> DelegateEngine::executor(const Program& program) {
+  return runtime_.executor(program, control_, [this](const Instr& in, std::span<const TensorView> views) {
+    host_call(in, views);
+  });
+}
+
 void DelegateEngine::require_idle(const char* call) {
   ensure_started();
   if (!begun_) return;
   raise(DS_ERROR_STATE, "{} must not be called inside a step: {} of {} micro-steps are done", call, micro_,
-        config_.accumulation);
+        config().accumulation);
 }
 
 void DelegateEngine::require_unleased(const char* call) {
@@ -284,16 +307,16 @@ void DelegateEngine::require_unleased(const char* call) {
 
 void DelegateEngine::begin_change(const char* call) {
   require_unleased(call);
-  guarded([&] { forget_calls(); });
+  runtime_.guarded([&] { forget_calls(); });
 }
 
 // Places of leases and gradients have pages only while the host holds a bucket: how many at once is its
 // decision.
 int64_t DelegateEngine::unbacked_bytes() const {
   int64_t bytes = 0;
-  auto add = [&](BufferId id) { bytes += placed().buffers[id].bytes(); };
+  auto add = [&](BufferId id) { bytes += runtime_.placed().buffers[id].bytes(); };
   for (BucketId b : plan_.lease.ids()) {
-    if (zero().buckets[b].partitioned) add(plan_.lease[b]);
+    if (plan_.zero.buckets[b].partitioned) add(plan_.lease[b]);
     if (plan_.grads[b].exists()) add(plan_.grads[b]);
   }
   return bytes;
@@ -309,7 +332,7 @@ std::string DelegateEngine::report_plan() const {
     memory.tiers[t].persistent = plan_.update.arenas[t].persistent;
     memory.tiers[t].transient = fragment_transient_[t] + program_bytes(t);
   }
-  return memory_table(plan_.zero.buffers, memory, config_.memory_budget) + overhead().table();
+  return memory_table(plan_.zero.buffers, memory, config().memory_budget) + runtime_.overhead().table();
 }
 
 }  // namespace ds

@@ -8,7 +8,11 @@
 #include <vector>
 
 #include "compile/delegate.h"
-#include "engine/core.h"
+#include "engine/checkpoints.h"
+#include "engine/runtime.h"
+#include "engine/state_store.h"
+#include "engine/step_control.h"
+#include "engine/trained_set.h"
 
 namespace ds {
 
@@ -22,7 +26,7 @@ namespace ds {
 // or states (docs/adr/0018).
 //
 // All calls but add_param and view are collective: the same calls in the same order on all ranks.
-class DelegateEngine final : public EngineCore {
+class DelegateEngine final : private StateStore::Owner {
  public:
   DelegateEngine(Config config, Communicator& comm, EngineOptions options);
 
@@ -36,32 +40,42 @@ class DelegateEngine final : public EngineCore {
   // This rank's gradient in this micro-step, in the compute type or f32; copied. Once per parameter.
   void grad_ready(ParamId param, const void* data, DType dtype, int64_t numel);
   void end_micro_step();
+  // A step with NaN or infinity in its gradients is skipped and says so: nothing but the counter of
+  // iterations has changed then.
   StepResult step();
 
-  std::string print_plan() const override;
-  std::string report_plan() const override;
+  Runtime& runtime() { return runtime_; }
+  const Runtime& runtime() const { return runtime_; }
+  const StepControl& control() const { return control_; }
+  StateStore& store() { return store_; }
+  const StateStore& store() const { return store_; }
+  Checkpoints& checkpoints() { return checkpoints_; }
+  TrainedSet& trained() { return trained_; }
+  // The recorded step, or the update alone while nothing is recorded; and bytes per tier.
+  std::string print_plan() const;
+  std::string report_plan() const;
   bool recorded() const { return step_ != nullptr; }
   bool following() const { return following_; }  // the recorded order, so far
 
- protected:
-  const ZeroPlan& zero() const override { return plan_.zero; }
-  const Program& placed() const override { return plan_.init; }
-  const std::string& plan_hash() const override { return plan_.hash; }
-  std::string model_text() const override;
-  Executor& refresh() override;
-  bool in_accumulation() const override { return begun_ && micro_ < config_.accumulation; }
-  bool before_update() const override { return begun_ && micro_ == config_.accumulation; }
+ private:
+  // StateStore::Owner
+  Gradients gradients() const override;
   void require_idle(const char* call) override;
   void require_unleased(const char* call) override;
   void begin_change(const char* call) override;
-  int64_t unbacked_bytes() const override;
   void ensure_started() override;
   void require_started() const override;
-  void host_call(const Instr& in, std::span<const TensorView> views) override;
+  Executor& refresh() override;
+  std::string model_text() const override;
 
-  void recompile(const IdVector<ParamId, char>& frozen, const IdVector<ParamId, int64_t>& missed) override;
-
- private:
+  const Config& config() const { return runtime_.config(); }
+  const Machine& machine() const { return runtime_.options().machine; }
+  int64_t unbacked_bytes() const;
+  std::unique_ptr<Executor> executor(const Program& program);
+  // The host's side of the recorded program: lease, grad, release.
+  void host_call(const Instr& in, std::span<const TensorView> views);
+  void recompile(const IdVector<ParamId, char>& frozen, const IdVector<ParamId, int64_t>& missed);
+  void begin_step();
   MemoryPlan fragment_memory(const DelegatePlan& plan) const;
   void end_all_executors();
   void make_all_executors();  // of refresh, update and the recorded step, if there is one
@@ -87,8 +101,9 @@ class DelegateEngine final : public EngineCore {
   void end_lease(ParamId param);
   void reduce_ready(bool all);
   std::byte* lease_address(ParamId param) const;
-  std::byte* grad_address(ParamId param) const;
-  void copy_grad(std::byte* to, int64_t numel) const;
+  void clear_grad(ParamId param);
+  void put_grad(ParamId param);
+  void take_pending(const TensorView& to) const;
 
   struct Fragment {
     std::unique_ptr<Program> program;
@@ -101,6 +116,11 @@ class DelegateEngine final : public EngineCore {
   IdVector<ParamId, std::vector<float>> initial_;
   bool started_ = false;
   DelegatePlan plan_;
+  Runtime runtime_;
+  StepControl control_;
+  StateStore store_;
+  TrainedSet trained_;
+  Checkpoints checkpoints_;
   std::unique_ptr<Executor> refresh_, update_;
   std::map<std::pair<BucketId, int32_t>, Fragment> fragments_;
   bool told_ = false;                   // that the record does not fit
@@ -124,7 +144,7 @@ class DelegateEngine final : public EngineCore {
   IdVector<BucketId, char> reduced_;           // by the recorded program, in this micro-step
   BucketId next_reduce_;                       // buckets above it are reduced in this micro-step
   int32_t micro_ = 0;
-  const void* pending_grad_ = nullptr;  // what copy_grad reads
+  const void* pending_grad_ = nullptr;  // of the call that is being made
   DType pending_dtype_ = DS_DTYPE_NONE;
 };
 

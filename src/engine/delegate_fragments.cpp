@@ -1,8 +1,6 @@
 // Delegate mode call by call: a short program for each bucket that is gathered or reduced.
 #include <algorithm>
-#include <cstring>
 
-#include "core/base/half.h"
 #include "engine/delegate.h"
 
 namespace ds {
@@ -11,9 +9,9 @@ namespace ds {
 MemoryPlan DelegateEngine::fragment_memory(const DelegatePlan& plan) const {
   std::vector<Program> all{plan.init, plan.refresh, plan.update};
   for (BucketId b : plan.lease.ids()) {
-    if (plan.zero.buckets[b].partitioned) all.push_back(gather_fragment(plan, config_, options_.machine, b));
-    for (int32_t m = 0; plan.zero.trains(b) && m < config_.accumulation; ++m) {
-      all.push_back(reduce_fragment(plan, config_, options_.machine, b, m));
+    if (plan.zero.buckets[b].partitioned) all.push_back(gather_fragment(plan, config(), machine(), b));
+    for (int32_t m = 0; plan.zero.trains(b) && m < config().accumulation; ++m) {
+      all.push_back(reduce_fragment(plan, config(), machine(), b, m));
     }
   }
   MemoryPlan memory;
@@ -30,8 +28,8 @@ DelegateEngine::Fragment& DelegateEngine::fragment(BucketId bucket, int32_t micr
   Fragment& f = fragments_[{bucket, micro}];
   if (f.executor) return f;
   f.program =
-      std::make_unique<Program>(micro < 0 ? gather_fragment(plan_, config_, options_.machine, bucket)
-                                          : reduce_fragment(plan_, config_, options_.machine, bucket, micro));
+      std::make_unique<Program>(micro < 0 ? gather_fragment(plan_, config(), machine(), bucket)
+                                          : reduce_fragment(plan_, config(), machine(), bucket, micro));
   if (record_) {  // behind the recorded program's memory, where leases may still be
     for (Buffer& buffer : f.program->buffers) {
       bool placed = buffer.residency == Residency::transient && buffer.offset >= 0;
@@ -39,24 +37,24 @@ DelegateEngine::Fragment& DelegateEngine::fragment(BucketId bucket, int32_t micr
       buffer.offset += program_bytes(static_cast<int>(buffer.tier));
     }
   }
-  overhead_.measure(kExecutorsPart, [&] { f.executor = executor(*f.program); });
+  runtime_.make_executor_late([&] { f.executor = executor(*f.program); });
   return f;
 }
 
 void DelegateEngine::lease(ParamId param) {
-  BucketId b = bucket_of(param);
+  BucketId b = store_.bucket_of(param);
   where_[param] = lease_address(param);
-  if (zero().buckets[b].partitioned && bucket_leases_[b]++ == 0) fragment(b, -1).executor->run();
+  if (plan_.zero.buckets[b].partitioned && bucket_leases_[b]++ == 0) fragment(b, -1).executor->run();
 }
 
 // Of a lease in the recorded program's memory the program takes care.
 void DelegateEngine::end_lease(ParamId param) {
-  BucketId b = bucket_of(param);
+  BucketId b = store_.bucket_of(param);
   bool own = where_[param] == lease_address(param);
   where_[param] = nullptr;
-  if (!own || !zero().buckets[b].partitioned || --bucket_leases_[b] > 0) return;
-  const Buffer& lease = placed().buffers[plan_.lease[b]];
-  own_memory().discard(lease.offset, lease.bytes());
+  if (!own || !plan_.zero.buckets[b].partitioned || --bucket_leases_[b] > 0) return;
+  runtime_.settle();
+  runtime_.discard(plan_.lease[b]);
 }
 
 // Reduces complete buckets in the canonical order: from the last bucket down. all: the micro-step is over and
@@ -64,30 +62,37 @@ void DelegateEngine::end_lease(ParamId param) {
 void DelegateEngine::reduce_ready(bool all) {
   for (; next_reduce_.exists(); --next_reduce_) {
     BucketId b = next_reduce_;
-    if (reduced_[b] || !zero().trains(b)) continue;
+    if (reduced_[b] || !plan_.zero.trains(b)) continue;
     if (missing_[b] > 0 && !all) return;
-    for (const ParamPlace& place : zero().layout.buckets[b].params) {
-      if (has_grad_[place.param]) continue;
-      std::memset(grad_address(place.param), 0, static_cast<size_t>(place.numel * size_of(config_.compute)));
+    for (const ParamPlace& place : plan_.zero.layout.buckets[b].params) {
+      if (!has_grad_[place.param]) clear_grad(place.param);
     }
     fragment(b, micro_).executor->run();
   }
 }
 
 std::byte* DelegateEngine::lease_address(ParamId param) const {
-  return address(plan_.lease[bucket_of(param)]) + zero().layout.place(param).begin * size_of(config_.compute);
+  return runtime_.address(plan_.lease[store_.bucket_of(param)]) +
+         plan_.zero.layout.place(param).begin * size_of(config().compute);
 }
 
-std::byte* DelegateEngine::grad_address(ParamId param) const {
-  return address(plan_.grads[bucket_of(param)]) + zero().layout.place(param).begin * size_of(config_.compute);
+void DelegateEngine::clear_grad(ParamId param) {
+  const ParamPlace& place = plan_.zero.layout.place(param);
+  int64_t unit = size_of(config().compute);
+  runtime_.fill(runtime_.buffer(plan_.grads[store_.bucket_of(param)]), place.begin * unit, 0,
+                place.numel * unit);
 }
 
-void DelegateEngine::copy_grad(std::byte* to, int64_t numel) const {
-  if (pending_dtype_ == config_.compute) {
-    std::memcpy(to, pending_grad_, static_cast<size_t>(numel * size_of(config_.compute)));
-    return;
+// The pending gradient, in its place of the call-by-call step.
+void DelegateEngine::put_grad(ParamId param) {
+  const Buffer& grads = runtime_.buffer(plan_.grads[store_.bucket_of(param)]);
+  const ParamPlace& place = plan_.zero.layout.place(param);
+  if (pending_dtype_ == grads.dtype) {
+    int64_t unit = size_of(grads.dtype);
+    runtime_.write(grads, place.begin * unit, pending_grad_, place.numel * unit);
+  } else {
+    runtime_.write_floats(grads, place.begin, place.numel, static_cast<const float*>(pending_grad_));
   }
-  narrow(config_.compute, static_cast<const float*>(pending_grad_), numel, to);
 }
 
 }  // namespace ds

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "core/base/error.h"
+#include "core/base/half.h"
 #include "core/base/hash.h"
 #include "core/base/log.h"
 #include "engine/delegate.h"
@@ -27,7 +28,7 @@ std::string hash_of(const IdVector<EventId, HostEvent>& events) {
 bool DelegateEngine::follow(HostEvent event) {
   EventId at = events_.past();
   bool fits = following_ && record_->events.has(at) && record_->events[at] == event;
-  guarded([&] {
+  runtime_.guarded([&] {
     if (fits) return;
     if (begins_record(event)) {
       forget_calls();
@@ -42,7 +43,7 @@ bool DelegateEngine::follow(HostEvent event) {
     whole_ = leased_ == 0;
   }
   events_.push_back(std::move(event));
-  if (fits) guarded([&] { step_->run_to(record_->event_end[events_.last()]); });
+  if (fits) runtime_.guarded([&] { step_->run_to(record_->event_end[events_.last()]); });
   return fits;
 }
 
@@ -66,7 +67,7 @@ void DelegateEngine::leave_record() {
   following_ = false;
   InstrId done = step_->position();
   step_->abandon();
-  if (begun_ && micro_ < config_.accumulation) take_gradients(done);
+  if (begun_ && micro_ < config().accumulation) take_gradients(done);
 }
 
 void DelegateEngine::take_gradients(InstrId done) {
@@ -75,14 +76,15 @@ void DelegateEngine::take_gradients(InstrId done) {
   for (EventId e = events_.last(); e.exists() && events_[e].kind != HostEvent::Kind::end; --e) {
     if (events_[e].kind != HostEvent::Kind::grad) continue;
     ParamId param = events_[e].params[0];
-    BucketId b = bucket_of(param);
+    BucketId b = store_.bucket_of(param);
     reduced_[b] = record_->reduced_at[m][b] <= done;
     if (reduced_[b]) continue;
     const Buffer& grads = program.buffers[record_->grads[m][b]];
-    const std::byte* from = own_memory().memory().arena[static_cast<int>(grads.tier)][1] + grads.offset;
-    const ParamPlace& place = zero().layout.place(param);
+    const ParamPlace& place = plan_.zero.layout.place(param);
     int64_t unit = size_of(grads.dtype);
-    std::memcpy(grad_address(param), from + place.begin * unit, static_cast<size_t>(place.numel * unit));
+    runtime_.settle();
+    runtime_.copy(runtime_.buffer(plan_.grads[b]), place.begin * unit, grads, place.begin * unit,
+                  place.numel * unit);
   }
 }
 
@@ -134,10 +136,9 @@ void DelegateEngine::record(IdVector<EventId, HostEvent> order, std::string hash
   // The program's memory is rounded up to whole blocks.
   for (int t = 0; t < 3; ++t) beside[t] = fragment_transient_[t] + kFileBlock;
   record_hash_ = std::move(hash);
-  std::optional<RecordedStep> made =
-      compile_recorded(plan_, config_, options_.machine, std::move(order), beside);
+  std::optional<RecordedStep> made = compile_recorded(plan_, config(), machine(), std::move(order), beside);
   if (!made) {
-    if (comm_.rank() == 0 && !told_) {
+    if (runtime_.comm().rank() == 0 && !told_) {
       log_line(LogLevel::warning, "memory_budget has no room for the recorded step: it goes on call by call");
     }
     told_ = true;
@@ -145,39 +146,46 @@ void DelegateEngine::record(IdVector<EventId, HostEvent> order, std::string hash
   }
   end_all_executors();
   record_ = made ? std::make_unique<RecordedStep>(std::move(*made)) : nullptr;
-  if (record_ && options_.program_filter) options_.program_filter(record_->program);
+  if (record_ && runtime_.options().program_filter) runtime_.options().program_filter(record_->program);
   MemoryPlan memory;
   for (int t = 0; t < 3; ++t) {
     memory.tiers[t].transient = program_bytes(t) + fragment_transient_[t];
   }
-  own_memory().resize_transient(memory);
+  runtime_.resize_transient(memory);
   for (BucketId b : plan_.grads.ids()) {  // pages of the call-by-call step
-    if (!plan_.grads[b].exists()) continue;
-    const Buffer& grads = placed().buffers[plan_.grads[b]];
-    own_memory().discard(grads.offset, grads.bytes());
+    if (plan_.grads[b].exists()) runtime_.discard(plan_.grads[b]);
   }
   make_all_executors();
 }
 
 void DelegateEngine::compare_orders(const std::string& mine) {
-  std::string all(mine.size() * static_cast<size_t>(comm_.size()), ' ');
-  comm_.all_gather(mine.data(), all.data(), mine.size(), "order of host calls");
-  for (int r = 0; r < comm_.size(); ++r) {
+  std::string all(mine.size() * static_cast<size_t>(runtime_.comm().size()), ' ');
+  runtime_.comm().all_gather(mine.data(), all.data(), mine.size(), "order of host calls");
+  for (int r = 0; r < runtime_.comm().size(); ++r) {
     if (all.compare(mine.size() * static_cast<size_t>(r), mine.size(), mine) == 0) continue;
     raise(DS_ERROR_COMM, "the host on rank {} made {} calls of step {} in another order than rank {}",
-          comm_.rank(), events_.size(), scalars_.step, r);
+          runtime_.comm().rank(), events_.size(), control_.steps(), r);
   }
 }
 
 void DelegateEngine::host_call(const Instr& in, std::span<const TensorView> views) {
   if (in.def->op == Op::release) return;
   if (in.def->op == Op::grad) {
-    if (in.event.exists()) copy_grad(views[0].as<std::byte>(), views[0].numel());
+    if (in.event.exists()) take_pending(views[0]);
     return;
   }
-  if (in.def->op != Op::lease) return EngineCore::host_call(in, views);
+  ensure(in.def->op == Op::lease, "a delegate engine does not perform '{}'", in.def->name);
   const std::vector<ParamId>& params = record_->events[in.event].params;
   for (size_t k = 0; k < params.size(); ++k) where_[params[k]] = views[k].as<std::byte>();
+}
+
+// The pending gradient, as the recorded program's operand.
+void DelegateEngine::take_pending(const TensorView& to) const {
+  if (pending_dtype_ == to.dtype) {
+    std::memcpy(to.data, pending_grad_, static_cast<size_t>(to.numel() * size_of(to.dtype)));
+  } else {
+    narrow(to.dtype, static_cast<const float*>(pending_grad_), to.numel(), to.as<std::byte>());
+  }
 }
 
 }  // namespace ds

@@ -1,66 +1,86 @@
 #include "engine/engine.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "checkpoint/agree.h"
 #include "core/base/error.h"
-#include "core/base/half.h"
 #include "core/graph/ops.h"
 
 namespace ds {
 
 Engine::Engine(Config config, const Graph& forward, Communicator& comm, EngineOptions options)
-    : EngineCore(std::move(config), comm, std::move(options)) {
-  agree(comm_, "compile", [&] {
-    overhead_.measure("programs", [&] {
-      forward_ = forward;
-      plan_ = compile_plan(forward_, config_, comm_.rank(), comm_.size(), options_.machine, true,
-                           options_.programs);
-    });
+    : runtime_(std::move(config), comm, std::move(options), {plan_.zero, plan_.step, plan_.hash}),
+      control_(runtime_.config(), comm.size()),
+      store_(runtime_, control_, *this, plan_.zero, StateStore::Keeps::training),
+      trained_(runtime_, control_, store_,
+               [this](const auto& frozen, const auto& missed) { recompile(frozen, missed); }),
+      checkpoints_(runtime_, control_, store_, &trained_) {
+  const EngineOptions& own = runtime_.options();
+  runtime_.compile([&] {
+    forward_ = forward;
+    plan_ =
+        compile_plan(forward_, runtime_.config(), comm.rank(), comm.size(), own.machine, true, own.programs);
   });
-  if (options_.program_filter) options_.program_filter(plan_.step);
-  add_params(plan_.graph);
-  start(memory_plan(plan_));
-  std::unique_ptr<Executor> init;
+  if (own.program_filter) own.program_filter(plan_.step);
+  store_.add_params(plan_.graph);
+  runtime_.start(memory_plan(plan_));
+  runtime_.compile(
+      [&] { control_.set_norm_order(norm_order(plan_.zero)); });  // of a size that memory has now
   make_all_executors();
-  make_executors([&] { init = executor(plan_.init); });
-  guarded([&] { init->run(); });
-  running_.pop_back();  // init, which ends here
+  std::unique_ptr<Executor> init;
+  runtime_.make_executors([&] { init = runtime_.executor(plan_.init, control_); });
+  runtime_.guarded([&] { init->run(); });
+  runtime_.forget_last_executor();
 }
 
 void Engine::make_all_executors() {
-  make_executors([&] {
-    refresh_ = executor(plan_.refresh);
-    step_ = executor(plan_.step);
-    eval_ = executor(plan_.eval);
-    if (plan_.logits.exists()) infer_ = executor(plan_.infer);
-    if (plan_.decode) decoding_ = make_decoding(*plan_.decode);
+  runtime_.make_executors([&] {
+    refresh_ = runtime_.executor(plan_.refresh, control_);
+    step_ = runtime_.executor(plan_.step, control_);
+    eval_ = runtime_.executor(plan_.eval, control_);
+    if (plan_.logits.exists()) infer_ = runtime_.executor(plan_.infer, control_);
+    if (plan_.decode) decoding_ = std::make_unique<Decoding>(*plan_.decode, runtime_, control_, store_);
   });
 }
 
 void Engine::recompile(const IdVector<ParamId, char>& frozen, const IdVector<ParamId, int64_t>& missed) {
   Plan next;
-  agree(comm_, "compile", [&] {
-    overhead_.measure("programs", [&] {
-      next = recompile_plan(plan_, forward_, config_, options_.machine, frozen, missed);
-    });
+  runtime_.compile([&] {
+    next = recompile_plan(plan_, forward_, runtime_.config(), runtime_.options().machine, frozen, missed);
   });
-  guarded([&] {
-    end_executors([&] {
+  runtime_.guarded([&] {
+    runtime_.end_executors([&] {
       decoding_.reset();
       for (std::unique_ptr<Executor>* e : {&refresh_, &step_, &eval_, &infer_}) e->reset();
     });
-    overhead_.measure("programs", [&] { plan_ = std::exchange(next, {}); });
-    grow(memory_plan(plan_));
+    runtime_.replace_programs([&] {
+      plan_ = std::exchange(next, {});
+      control_.set_norm_order(norm_order(plan_.zero));
+    });
+    runtime_.grow(memory_plan(plan_));
     make_all_executors();
   });
+}
+
+std::string Engine::report_plan() const {
+  return memory_table(plan_.zero.buffers, memory_plan(plan_), runtime_.config().memory_budget) +
+         runtime_.overhead().table();
+}
+
+Decoding& Engine::text() {
+  if (!decoding_) raise(DS_ERROR_STATE, "decode needs an engine made for it: positions must be > 0, got 0");
+  return *decoding_;
+}
+
+StateStore::Owner::Gradients Engine::gradients() const {
+  if (micro_ == 0) return Gradients::none;
+  return micro_ < runtime_.config().accumulation ? Gradients::some : Gradients::all;
 }
 
 void Engine::require_idle(const char* call) {
   if (reached_ == Reached::idle && micro_ == 0) return;
   raise(DS_ERROR_STATE, "{} must not be called between ds_forward and ds_step: {} of {} micro-steps are done",
-        call, micro_, config_.accumulation);
+        call, micro_, runtime_.config().accumulation);
 }
 
 InstrId Engine::segment_end(Phase phase, int64_t micro) const {
@@ -71,22 +91,36 @@ InstrId Engine::segment_end(Phase phase, int64_t micro) const {
         Segment{phase, static_cast<int32_t>(micro)}.name());
 }
 
+void Engine::begin_step() {
+  store_.require_refreshed();
+  store_.changed();
+  control_.begin_step();
+}
+
+const StepResult& Engine::finish_step() {
+  if (!control_.skips()) return control_.finish();
+  std::string tensor = bad_tensor();
+  return control_.finish(
+      fmt::format("step {} is skipped: loss {}, gradient norm {}; first tensor with NaN or infinity: {}",
+                  control_.steps() + 1, control_.loss(), control_.scalars().grad_norm, tensor));
+}
+
 StepResult Engine::train_batch(std::span<const InputView> inputs, StepObserver* observer) {
   require_idle("ds_train_batch");
-  int64_t n = check_inputs(inputs, config_.accumulation);
+  int64_t n = check_inputs(inputs, runtime_.config().accumulation);
   begin_step();
-  guarded([&] {
-    for (int32_t m = 0; m < config_.accumulation; ++m) step_->set_extent(m, n);
-    put_inputs(inputs, 0, config_.accumulation, n);
+  runtime_.guarded([&] {
+    for (int32_t m = 0; m < runtime_.config().accumulation; ++m) step_->set_extent(m, n);
+    put_inputs(inputs, 0, runtime_.config().accumulation, n);
     if (observer) return run_observed(*observer, n);
     step_->run();
   });
-  if (skipped()) name_bad_tensor();
   return finish_step();
 }
 
 void Engine::run_observed(StepObserver& observer, int64_t n) {
-  StepSight sight{plan_.step, plan_.zero, own_memory().memory(), n, scalars_, loss_, leaves_, comm_};
+  runtime_.settle();
+  StepSight sight{plan_.step, plan_.zero, runtime_.memory(), n, control_, runtime_.comm()};
   for (InstrId i : plan_.step.instrs.ids()) {
     observer.before(sight, i);
     step_->run_to(i + 1);
@@ -98,116 +132,115 @@ void Engine::run_observed(StepObserver& observer, int64_t n) {
 int64_t Engine::join() {
   require_idle("ds_engine_join");
   struct Absence {
-    StepScalars& scalars;
-    explicit Absence(StepScalars& s) : scalars(s) { scalars.absent = 1; }
-    ~Absence() { scalars.absent = 0; }
-  } absence(scalars_);
+    StepControl& control;
+    explicit Absence(StepControl& c) : control(c) { control.set_absent(true); }
+    ~Absence() { control.set_absent(false); }
+  } absence(control_);
   for (int64_t steps = 0;; ++steps) {
     begin_step();
-    guarded([&] {
-      for (int32_t m = 0; m < config_.accumulation; ++m) step_->set_extent(m, 1);
+    runtime_.guarded([&] {
+      for (int32_t m = 0; m < runtime_.config().accumulation; ++m) step_->set_extent(m, 1);
       step_->run();
     });
-    if (leaves_ == 0) return steps;
-    if (skipped()) name_bad_tensor();
+    if (control_.leaves() == 0) return steps;
     finish_step();
   }
 }
 
 double Engine::forward(std::span<const InputView> inputs) {
-  if (reached_ == Reached::forward_done || micro_ >= config_.accumulation) {
+  if (reached_ == Reached::forward_done || micro_ >= runtime_.config().accumulation) {
     raise(DS_ERROR_STATE, "ds_forward must follow {}, {} of {} micro-steps are done",
-          reached_ == Reached::forward_done ? "ds_backward" : "ds_step", micro_, config_.accumulation);
+          reached_ == Reached::forward_done ? "ds_backward" : "ds_step", micro_,
+          runtime_.config().accumulation);
   }
   int64_t n = check_inputs(inputs, 1);
   if (micro_ == 0) begin_step();
-  guarded([&] {
+  runtime_.guarded([&] {
     step_->set_extent(static_cast<int32_t>(micro_), n);
     put_inputs(inputs, micro_, 1, n);
     step_->run_to(segment_end(Phase::forward, micro_));
   });
   reached_ = Reached::forward_done;
   float loss = 0;
-  std::memcpy(&loss, address(plan_.zero.loss) + micro_ * int64_t{sizeof loss}, sizeof loss);
+  runtime_.read(runtime_.buffer(plan_.zero.loss), micro_ * int64_t{sizeof loss}, &loss, sizeof loss);
   return loss;
 }
 
 void Engine::backward() {
   if (reached_ != Reached::forward_done)
     raise(DS_ERROR_STATE, "ds_backward must follow ds_forward, got it without one");
-  bool last = micro_ + 1 == config_.accumulation;
-  guarded([&] { step_->run_to(last ? segment_end(Phase::losses) : segment_end(Phase::backward, micro_)); });
+  bool last = micro_ + 1 == runtime_.config().accumulation;
+  runtime_.guarded(
+      [&] { step_->run_to(last ? segment_end(Phase::losses) : segment_end(Phase::backward, micro_)); });
   reached_ = Reached::backward_done;
   ++micro_;
 }
 
 StepResult Engine::step() {
-  if (reached_ != Reached::backward_done || micro_ != config_.accumulation) {
-    raise(DS_ERROR_STATE, "ds_step must follow {} micro-steps, {} are done", config_.accumulation, micro_);
+  if (reached_ != Reached::backward_done || micro_ != runtime_.config().accumulation) {
+    raise(DS_ERROR_STATE, "ds_step must follow {} micro-steps, {} are done", runtime_.config().accumulation,
+          micro_);
   }
-  guarded([&] { step_->run(); });
+  runtime_.guarded([&] { step_->run(); });
   reached_ = Reached::idle;
   micro_ = 0;
-  if (skipped()) name_bad_tensor();
   return finish_step();
 }
 
-// Of a skipped step. Unless a gradient was overwritten, its micro-steps are run again with every result
-// checked, up to the update: nothing persistent changes but the accumulators.
-void Engine::name_bad_tensor() {
-  double loss = loss_, norm = scalars_.grad_norm;
-  std::string bad;
-  guarded([&] {
-    if (agree_max(comm_, bad_edits_.empty() ? 0 : 1, "edited gradients") != 0) {
-      if (!bad_edits_.empty()) bad = fmt::format("the gradient written to '{}'", *bad_edits_.begin());
+// Names what made the step be skipped. Unless a gradient was overwritten, its micro-steps are run again with
+// every result checked, up to the update: nothing persistent changes but the accumulators. Collective.
+std::string Engine::bad_tensor() {
+  std::string bad = control_.bad_gradient();
+  runtime_.guarded([&] {
+    if (agree_max(runtime_.comm(), bad.empty() ? 0 : 1, "edited gradients") != 0) {
+      if (!bad.empty()) bad = fmt::format("the gradient written to '{}'", bad);
       return;
     }
     step_->check_results(true);
-    step_->run_to(segment_end(Phase::backward_last, config_.accumulation - 1));
+    step_->run_to(segment_end(Phase::backward_last, runtime_.config().accumulation - 1));
     step_->abandon();
     bad = step_->first_bad();
     step_->check_results(false);
   });
-  raise(DS_ERROR_NUMERIC,
-        "step {} is skipped: loss {}, gradient norm {}; first tensor with NaN or infinity: {}",
-        scalars_.step + 1, loss, norm, bad.empty() ? "none on this rank" : bad);
+  return bad.empty() ? "none on this rank" : bad;
 }
 
 double Engine::eval_batch(std::span<const InputView> inputs) {
   require_idle("ds_eval_batch");
-  require_refreshed();
+  store_.require_refreshed();
   int64_t n = check_inputs(inputs, 1);
-  scalars_.train = 0;
+  control_.begin_evaluation();
   float loss = 0;
-  std::vector<float> all(static_cast<size_t>(comm_.size()));
-  guarded([&] {
+  std::vector<float> all(static_cast<size_t>(runtime_.comm().size()));
+  runtime_.guarded([&] {
     eval_->set_extent(0, n);
     put_inputs(inputs, 0, 1, n);
     eval_->run();
-    std::memcpy(&loss, address(plan_.eval_loss), sizeof loss);
-    comm_.all_gather(&loss, all.data(), sizeof loss, "eval loss");
+    runtime_.read(runtime_.buffer(plan_.eval_loss), 0, &loss, sizeof loss);
+    runtime_.comm().all_gather(&loss, all.data(), sizeof loss, "eval loss");
   });
   double sum = 0;
   for (float l : all) sum += l;
-  return sum / comm_.size();
+  return sum / runtime_.comm().size();
 }
 
 std::vector<float> Engine::infer(std::span<const InputView> inputs) {
   require_idle("ds_infer");
-  require_refreshed();
+  store_.require_refreshed();
   if (!infer_)
     raise(DS_ERROR_STATE, "ds_infer needs a graph with a second output, got {} outputs{}",
-          plan_.graph.outputs.size(), options_.programs.infer ? "" : " and an engine made without it");
+          plan_.graph.outputs.size(),
+          runtime_.options().programs.infer ? "" : " and an engine made without it");
   int64_t n = check_inputs(inputs, 1);
-  scalars_.train = 0;
-  guarded([&] {
+  control_.begin_evaluation();
+  runtime_.guarded([&] {
     infer_->set_extent(0, n);
     put_inputs(inputs, 0, 1, n);
     infer_->run();
   });
   const TensorType& type = plan_.graph.type(plan_.graph.outputs[1]);
   std::vector<float> out(static_cast<size_t>(type.shape.numel(n)));
-  widen(type.dtype, address(plan_.logits), static_cast<int64_t>(out.size()), out.data());
+  runtime_.read_floats(runtime_.buffer(plan_.logits), 0, static_cast<int64_t>(out.size()), out.data());
   return out;
 }
 
@@ -259,10 +292,8 @@ void Engine::put_inputs(std::span<const InputView> inputs, int64_t micro, int64_
     int64_t unit = size_of(type.dtype);
     int64_t bytes = type.shape.numel(n) * unit, slot = type.shape.numel(plan_.graph.bound) * unit;
     const auto* from = static_cast<const std::byte*>(inputs[i].data);
-    std::byte* to = address(plan_.zero.inputs[i]);
-    for (int64_t m = 0; m < micros; ++m) {
-      std::memcpy(to + (micro + m) * slot, from + m * bytes, static_cast<size_t>(bytes));
-    }
+    const Buffer& to = runtime_.buffer(plan_.zero.inputs[i]);
+    for (int64_t m = 0; m < micros; ++m) runtime_.write(to, (micro + m) * slot, from + m * bytes, bytes);
   }
 }
 

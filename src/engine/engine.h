@@ -1,7 +1,17 @@
 #pragma once
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
 #include "core/graph/graph.h"
-#include "engine/core.h"
+#include "engine/checkpoints.h"
+#include "engine/decoding.h"
 #include "engine/observer.h"
+#include "engine/runtime.h"
+#include "engine/state_store.h"
+#include "engine/step_control.h"
+#include "engine/trained_set.h"
 
 namespace ds {
 
@@ -13,13 +23,15 @@ struct InputView {
 };
 
 // Native mode: libds owns forward and backward.
-class Engine final : public EngineCore {
+class Engine final : private StateStore::Owner {
  public:
   // Collective: compares plan hashes over all ranks before any memory is taken. comm is borrowed.
   Engine(Config config, const Graph& forward, Communicator& comm, EngineOptions options);
 
-  // Collective. inputs follow Graph::inputs; every input has the same number of rows n per micro-step.
-  // observer: sees each instruction of the step by itself, on every rank or on none.
+  // Collective. inputs follow Graph::inputs; every input has the same number of rows n per micro-step. A step
+  // with NaN or infinity in its loss or gradients is skipped and says so: nothing but the counter of
+  // iterations has changed then. observer: sees each instruction of the step by itself, on every rank or on
+  // none.
   StepResult train_batch(std::span<const InputView> inputs, StepObserver* observer = nullptr);
   // For a rank that has no data left: takes part in the steps of the others, without leaves of its own, until
   // all ranks have joined. Means are of the leaves that there are. Returns the steps taken.
@@ -35,39 +47,49 @@ class Engine final : public EngineCore {
   // Collective: output 1 of the graph as f32, row-major.
   std::vector<float> infer(std::span<const InputView> inputs);
 
+  // Of an engine that continues text: options.programs.decode. DS_ERROR_STATE for another.
+  Decoding& text();
+
   const Plan& plan() const { return plan_; }
-  std::string print_plan() const override { return plan_.step.print(); }
-  std::string report_plan() const override {
-    return memory_table(plan_.zero.buffers, memory_plan(plan_), config_.memory_budget) + overhead().table();
-  }
-
- protected:
-  const ZeroPlan& zero() const override { return plan_.zero; }
-  const Program& placed() const override { return plan_.step; }
-  const std::string& plan_hash() const override { return plan_.hash; }
-  std::string model_text() const override { return plan_.graph.print() + plan_.eval_graph.print(); }
-  Executor& refresh() override { return *refresh_; }
-  Decoding* decoding() override { return decoding_.get(); }
-  bool in_accumulation() const override { return micro_ > 0 && micro_ < config_.accumulation; }
-  bool before_update() const override { return micro_ == config_.accumulation; }
-  void require_idle(const char* call) override;
-
-  void recompile(const IdVector<ParamId, char>& frozen, const IdVector<ParamId, int64_t>& missed) override;
+  Runtime& runtime() { return runtime_; }
+  const Runtime& runtime() const { return runtime_; }
+  const StepControl& control() const { return control_; }
+  StateStore& store() { return store_; }
+  const StateStore& store() const { return store_; }
+  Checkpoints& checkpoints() { return checkpoints_; }
+  TrainedSet& trained() { return trained_; }
+  // The step program as compiled, and bytes per tier.
+  std::string print_plan() const { return plan_.step.print(); }
+  std::string report_plan() const;
 
  private:
   enum class Reached { idle, forward_done, backward_done };
 
+  // StateStore::Owner
+  Gradients gradients() const override;
+  void require_idle(const char* call) override;
+  Executor& refresh() override { return *refresh_; }
+  std::string model_text() const override { return plan_.graph.print() + plan_.eval_graph.print(); }
+
+  void recompile(const IdVector<ParamId, char>& frozen, const IdVector<ParamId, int64_t>& missed);
+  void begin_step();
+  const StepResult& finish_step();
   int64_t check_inputs(std::span<const InputView> inputs, int64_t micros) const;
   void check_ids(size_t input, const InputView& view) const;
   void put_inputs(std::span<const InputView> inputs, int64_t micro, int64_t micros, int64_t n);
   void run_observed(StepObserver& observer, int64_t n);
-  void name_bad_tensor();
+  std::string bad_tensor();
   InstrId segment_end(Phase phase, int64_t micro = -1) const;
 
   void make_all_executors();
 
   Graph forward_;
   Plan plan_;
+  Runtime runtime_;
+  StepControl control_;
+  StateStore store_;
+  TrainedSet trained_;
+  Checkpoints checkpoints_;
   std::unique_ptr<Executor> refresh_, step_, eval_, infer_;
   std::unique_ptr<Decoding> decoding_;
   Reached reached_ = Reached::idle;

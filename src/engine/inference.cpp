@@ -1,28 +1,29 @@
 #include "engine/inference.h"
 
-#include "checkpoint/agree.h"
-
 namespace ds {
 
 InferenceEngine::InferenceEngine(Config config, const Graph& forward, Communicator& comm,
                                  EngineOptions options)
-    : EngineCore(std::move(config), comm, std::move(options), Keeps::weights) {
-  agree(comm_, "compile", [&] {
-    overhead_.measure("programs", [&] {
-      plan_ = compile_inference(forward, config_, options_.programs.decode, comm_.rank(), comm_.size(),
-                                options_.machine);
-    });
+    : runtime_(std::move(config), comm, std::move(options), {plan_.zero, plan_.refresh, plan_.hash}),
+      control_(runtime_.config(), comm.size()),
+      store_(runtime_, control_, *this, plan_.zero, StateStore::Keeps::weights),
+      checkpoints_(runtime_, control_, store_, nullptr) {
+  const EngineOptions& own = runtime_.options();
+  runtime_.compile([&] {
+    plan_ = compile_inference(forward, runtime_.config(), own.programs.decode, comm.rank(), comm.size(),
+                              own.machine);
   });
-  add_params(forward);
-  start(memory_plan(plan_));
-  make_executors([&] {
-    refresh_ = executor(plan_.refresh);
-    decoding_ = make_decoding(plan_.decode);
+  store_.add_params(forward);
+  runtime_.start(memory_plan(plan_));
+  runtime_.make_executors([&] {
+    refresh_ = runtime_.executor(plan_.refresh, control_);
+    decoding_ = std::make_unique<Decoding>(plan_.decode, runtime_, control_, store_);
   });
 }
 
 std::string InferenceEngine::report_plan() const {
-  return memory_table(plan_.zero.buffers, memory_plan(plan_), config_.memory_budget) + overhead().table();
+  return memory_table(plan_.zero.buffers, memory_plan(plan_), runtime_.config().memory_budget) +
+         runtime_.overhead().table();
 }
 
 }  // namespace ds

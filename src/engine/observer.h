@@ -2,8 +2,8 @@
 #include <cstdint>
 
 #include "comm/communicator.h"
-#include "core/device/scalars.h"
 #include "core/program/program.h"
+#include "engine/step_control.h"
 #include "exec/executor.h"
 #include "zero/policy.h"
 
@@ -14,11 +14,9 @@ struct StepSight {
   const Program& program;
   const ZeroPlan& zero;
   Memory memory;
-  int64_t tokens = 0;  // n of every micro-step
-  const StepScalars& scalars;
-  const double& loss;  // of the step, and how many leaves it is the mean of: known behind `losses`
-  const int64_t& leaves;
-  Communicator& comm;  // of all ranks; for collectives of its own
+  int64_t tokens = 0;          // n of every micro-step
+  const StepControl& control;  // its loss and leaves are known behind `losses`
+  Communicator& comm;          // of all ranks; for collectives of its own
 };
 
 // Sees a step between any two of its instructions. Nothing is in flight then: a file transfer has ended when

@@ -139,7 +139,7 @@ void Executor::perform(InstrId index) {
     if (in.runs.empty()) launch.kernel({reads, writes, in.attrs, *context_.scalars, leaf, *context_.team});
     for (auto [begin, end, missed] : in.runs) {
       StepScalars own = *context_.scalars;
-      own.step -= missed;
+      own.updates -= missed;
       launch.kernel(
           {part_of(reads, begin, end), part_of(writes, begin, end), in.attrs, own, leaf, *context_.team});
     }

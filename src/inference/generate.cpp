@@ -11,40 +11,41 @@ namespace {
 // decides how its keys are turned, they may be of no use to the longer text: then all of it is fed again.
 class Window {
  public:
-  Window(EngineCore& engine, std::span<const int32_t> prompt)
-      : engine_(engine), text_(prompt.begin(), prompt.end()) {}
+  Window(Decoding& decoding, std::span<const int32_t> prompt)
+      : decoding_(decoding), text_(prompt.begin(), prompt.end()) {}
 
   std::vector<float> logits() {
-    auto most = static_cast<size_t>(engine_.positions());
+    auto most = static_cast<size_t>(decoding_.positions());
     if (text_.size() - begin_ > most) {
       begin_ = text_.size() - (most + 1) / 2;
       fed_ = 0;
     }
-    fed_ = std::min(fed_, static_cast<size_t>(engine_.reusable(static_cast<int64_t>(text_.size() - begin_))));
+    fed_ =
+        std::min(fed_, static_cast<size_t>(decoding_.reusable(static_cast<int64_t>(text_.size() - begin_))));
     std::span<const int32_t> fresh = std::span(text_).subspan(begin_ + fed_);
-    std::vector<float> out = engine_.decode(fresh, static_cast<int64_t>(fed_));
+    std::vector<float> out = decoding_.decode(fresh, static_cast<int64_t>(fed_));
     fed_ += fresh.size();
     return out;
   }
   void push(int32_t token) { text_.push_back(token); }
 
  private:
-  EngineCore& engine_;
+  Decoding& decoding_;
   std::vector<int32_t> text_;
   size_t begin_ = 0, fed_ = 0;
 };
 
 }  // namespace
 
-std::vector<int32_t> generate(EngineCore& engine, std::span<const int32_t> prompt,
+std::vector<int32_t> generate(Decoding& decoding, std::span<const int32_t> prompt,
                               const GenerateOptions& options, const std::function<bool(int32_t)>& each) {
   require(!prompt.empty(), "prompt must have at least one token, got none");
   require(options.tokens >= 0, "tokens must be >= 0, got {}", options.tokens);
   auto length = static_cast<int64_t>(prompt.size());
-  require(options.roll || length + options.tokens <= engine.positions(),
+  require(options.roll || length + options.tokens <= decoding.positions(),
           "the prompt has {} tokens and {} are asked for: together they must be at most {} positions", length,
-          options.tokens, engine.positions());
-  Window window(engine, prompt);
+          options.tokens, decoding.positions());
+  Window window(decoding, prompt);
   std::vector<int32_t> fresh;
   for (int64_t position = 0; position < options.tokens; ++position) {
     fresh.push_back(sample_token(window.logits(), options.sampling, position));

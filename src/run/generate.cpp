@@ -79,7 +79,7 @@ std::string generate_text(Communicator& comm, const std::string& folder, const T
     return true;
   };
   GenerateOptions options{request.tokens, request.sampling, source.ends, source.roll};
-  generate(*source.engine, source.prompt, options, each);
+  generate(source.engine->text(), source.prompt, options, each);
   if (stream) tell(readable(stream->finish()));
   return text;
 }

@@ -30,11 +30,11 @@ Loop::Loop(Engine& engine, const ModelInputs& inputs, RunData& data, const RunFo
       options_(options),
       loaded_(loaded),
       record_(record),
-      config_(engine.config()),
+      config_(engine.runtime().config()),
       batch_tokens_(config_.micro_batch * config_.sequence),
       tokens_(static_cast<size_t>(batch_tokens_ * config_.accumulation)),
       targets_(tokens_.size()),
-      first_(engine.steps_taken()) {
+      first_(engine.control().steps()) {
   report_.step = first_;
   report_.checkpoint = loaded_;
   if (first_ > 0) saved_ = first_;  // resumed from it
@@ -63,7 +63,7 @@ RunReport Loop::run() {
   if (config_.run.sample_every > 0 && first_ == 0) sample();
   for (int64_t step = first_;; ++step) {
     Wish wish = prepare(step);
-    wish = static_cast<Wish>(agree_max(engine_.comm(), static_cast<int>(wish), "stop flag"));
+    wish = static_cast<Wish>(agree_max(engine_.runtime().comm(), static_cast<int>(wish), "stop flag"));
     bool done = step >= config_.run.steps;
     if (wish == Wish::end_by_callback || (wish == Wish::stop && !done)) {
       report_.end = wish == Wish::stop ? RunEnd::stopped : RunEnd::callback;
@@ -77,16 +77,16 @@ RunReport Loop::run() {
 }
 
 void Loop::sample() {
-  if (!report_.samples.empty() && report_.samples.back().step == engine_.steps_taken()) return;
+  if (!report_.samples.empty() && report_.samples.back().step == engine_.control().steps()) return;
   SampleRecord made;
   try {
     made = run_sample(engine_, data_, options_.stop);
   } catch (const Error& error) {
     if (error.status() != DS_ERROR_NUMERIC) throw;  // that one every rank throws: logits are the same on all
     if (record_)
-      record_->note(fmt::format("no sample {}: {}", after_step(engine_.steps_taken()), error.what()));
+      record_->note(fmt::format("no sample {}: {}", after_step(engine_.control().steps()), error.what()));
   }
-  if (engine_.trace()) engine_.trace()->take();  // what is kept shows steps
+  if (engine_.runtime().trace()) engine_.runtime().trace()->take();  // what is kept shows steps
   if (made.text.empty()) return;
   if (record_) record_->note(sample_text(made, report_.samples.empty()));
   report_.samples.push_back(std::move(made));
@@ -94,22 +94,20 @@ void Loop::sample() {
 
 bool Loop::step() {
   int64_t begin = now_ns();
-  StepResult result;
-  try {
-    result = engine_.train_batch(views(config_.accumulation));
-  } catch (const Error& error) {
-    if (error.status() != DS_ERROR_NUMERIC) throw;  // that one changes no state, and every rank throws it
-    report_.end = RunEnd::skipped;
-    report_.failure = error.what();
-    return false;
-  }
+  StepResult result = engine_.train_batch(views(config_.accumulation));
   int64_t end = now_ns();
   double seconds = static_cast<double>(end - begin) * 1e-9;
-  if (result.step == first_ + 1) flight_.emplace(engine_.comm(), folder_.file("flight"));
+  if (result.step == first_ + 1) flight_.emplace(engine_.runtime().comm(), folder_.file("flight"));
   keep_spans(result.step, begin, end);
   double heldout = kNoLoss;
   if (due(config_.run.eval_every, result.step) || result.step == config_.run.steps) heldout = evaluate();
   observe(result, heldout, seconds);
+  skips_ = result.skipped ? skips_ + 1 : 0;
+  if (skips_ >= config_.run.max_skipped_steps) {
+    report_.end = RunEnd::skipped;
+    report_.failure = result.reason;
+    return false;
+  }
   if (due(config_.run.sample_every, result.step) && result.step < config_.run.steps) sample();
   // The last step is saved by run(), which tries once and must succeed.
   if (due(config_.run.save_every, result.step) && result.step < config_.run.steps) try_save(result.step);
@@ -126,7 +124,7 @@ double Loop::evaluate() {
   for (int64_t b = 0; b < batches; ++b) {
     data_.fill_heldout(b, batches, std::span(tokens_).first(unit), std::span(targets_).first(unit));
     sum += engine_.eval_batch(views(1));
-    if (b + 1 < batches && stop_asked_of_any(engine_.comm(), options_.stop)) return kNoLoss;
+    if (b + 1 < batches && stop_asked_of_any(engine_.runtime().comm(), options_.stop)) return kNoLoss;
   }
   double mean = sum / static_cast<double>(batches);
   return std::isfinite(mean) ? mean : std::numeric_limits<double>::infinity();
@@ -135,7 +133,7 @@ double Loop::evaluate() {
 // The step's row is recorded before, and on disk before the commit: what a resumed run goes on behind is
 // there.
 void Loop::save(int64_t step) {
-  agree(engine_.comm(), "run folder", [&] {
+  agree(engine_.runtime().comm(), "run folder", [&] {
     folder_.lock.check();
     data_.check_files();
   });
@@ -143,7 +141,8 @@ void Loop::save(int64_t step) {
   try {
     // What the run goes on from is known to be whole; newer ones may have been damaged.
     std::string spared = saves_ + 1 < config_.run.keep ? loaded_ : parse_run_name(options_.resume).checkpoint;
-    report_.checkpoint = engine_.save(folder_.checkpoints(), data_.record(), {config_.run.keep, spared});
+    report_.checkpoint =
+        engine_.checkpoints().save(folder_.checkpoints(), data_.record(), {config_.run.keep, spared});
   } catch (const Error& error) {
     raise(error.status(), "step {} is not saved: {}; {}", step, error.what(),
           report_.checkpoint.empty() ? "there is no checkpoint"
@@ -165,11 +164,21 @@ void Loop::try_save(int64_t step) {
 
 void Loop::observe(const StepResult& result, double heldout, double seconds) {
   report_.step = result.step;
-  report_.loss = result.loss;
+  if (result.skipped) {
+    ++report_.skipped;
+  } else {
+    report_.loss = result.loss;
+  }
   if (!std::isnan(heldout)) report_.heldout_loss = heldout;
   if (!record_) return;
-  double tokens = static_cast<double>(batch_tokens_ * config_.accumulation * engine_.comm().size());
-  TierBytes bytes{engine_.mapped(Tier::device), engine_.mapped(Tier::host), engine_.mapped(Tier::nvme)};
+  if (result.skipped) {
+    record_->note(result.reason);
+    if (!std::isnan(heldout)) record_->eval({result.step, heldout});
+    return;
+  }
+  double tokens = static_cast<double>(batch_tokens_ * config_.accumulation * engine_.runtime().comm().size());
+  TierBytes bytes{engine_.runtime().mapped(Tier::device), engine_.runtime().mapped(Tier::host),
+                  engine_.runtime().mapped(Tier::nvme)};
   record_->step({result.step, result.loss, result.lr, result.grad_norm, tokens / seconds, seconds, bytes});
   if (!std::isnan(heldout)) record_->eval({result.step, heldout});
   RunProgress progress{result.step,      config_.run.steps, result.loss,     heldout,
@@ -178,8 +187,8 @@ void Loop::observe(const StepResult& result, double heldout, double seconds) {
 }
 
 void Loop::keep_spans(int64_t step, int64_t begin, int64_t end) {
-  if (!engine_.trace()) return;
-  std::vector<Trace::Span> spans = engine_.trace()->take();
+  if (!engine_.runtime().trace()) return;
+  std::vector<Trace::Span> spans = engine_.runtime().trace()->take();
   spans.push_back({kStepTrack, fmt::format("step {}", step), begin, end, 0});
   int64_t made = step - first_;
   if (made > kTraceBegin && made <= kTraceEnd) {

@@ -30,8 +30,8 @@ class FlightFolder {
   const bool own_;
 };
 
-// The steps of one run on one rank: train, evaluate, save, until the last step, an agreed stop, or a step
-// that is skipped for NaN or infinity. All ranks make the same calls. Everything is borrowed.
+// The steps of one run on one rank: train, evaluate, save, until the last step, an agreed stop, or too many
+// steps in a row that are skipped for NaN or infinity. All ranks make the same calls. Everything is borrowed.
 class Loop {
  public:
   // loaded: path of the checkpoint that the run goes on from, or "". record is null on all ranks but 0.
@@ -47,7 +47,7 @@ class Loop {
   enum class Wish : uint8_t { go_on = 0, stop, end_by_callback };
 
   Wish prepare(int64_t step);
-  // Makes one step with its evaluation; false when it was skipped.
+  // Makes one step with its evaluation; false when it was the last of run.max_skipped_steps skipped ones.
   bool step();
   // Keeps and shows what the model writes now.
   void sample();
@@ -73,6 +73,7 @@ class Loop {
   std::vector<Trace::Span> spans_;
   int64_t first_ = 0;  // step the run begins at
   int64_t saved_ = -1;
+  int64_t skips_ = 0;  // steps skipped in a row
   bool callback_ended_ = false;
   RunReport report_;
   std::optional<FlightFolder> flight_;  // from the first step on: a run that makes none leaves nothing

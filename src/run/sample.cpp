@@ -29,14 +29,14 @@ std::string marked(std::string_view text, std::string_view mark) {
 }  // namespace
 
 SampleRecord run_sample(Engine& engine, const RunData& data, const volatile int32_t* stop) {
-  SampleRecord out{engine.steps_taken(), "", ""};
-  int64_t tokens = engine.config().run.sample_tokens;
+  SampleRecord out{engine.control().steps(), "", ""};
+  int64_t tokens = engine.runtime().config().run.sample_tokens;
   if (tokens <= 0) return out;
   std::vector<int32_t> prompt = data.prompt(kPromptTokens);
   if (prompt.empty()) return out;
-  auto go_on = [&](int32_t) { return !stop_asked_of_any(engine.comm(), stop); };
+  auto go_on = [&](int32_t) { return !stop_asked_of_any(engine.runtime().comm(), stop); };
   GenerateOptions options{tokens, kRunSampling, {}, true};
-  std::vector<int32_t> all = prompt, more = generate(engine, prompt, options, go_on);
+  std::vector<int32_t> all = prompt, more = generate(engine.text(), prompt, options, go_on);
   all.insert(all.end(), more.begin(), more.end());
   out.prompt = data.tokenizer()->decode(prompt);
   out.text = data.tokenizer()->decode(all);

@@ -132,7 +132,7 @@ class Run {
     try {
       return train_in_folder();
     } catch (...) {
-      bool begun = engine_->steps_taken() > 0 || has_checkpoints(folder_.checkpoints());
+      bool begun = engine_->control().steps() > 0 || has_checkpoints(folder_.checkpoints());
       if (comm_.rank() == 0 && options_.resume.empty() && !begun) {
         record_.reset();
         discard_run_folder(folder_);
@@ -159,7 +159,7 @@ class Run {
       if (!options_.resume.empty()) clean_run_folder(folder_);
       return std::string();
     });
-    if (!loaded.empty() && engine_->steps_taken() >= config_.run.steps) return nothing_left(loaded);
+    if (!loaded.empty() && engine_->control().steps() >= config_.run.steps) return nothing_left(loaded);
     on_root(comm_, "run record", [&] {
       Json text = data_->record();
       text_.keep(text);
@@ -169,8 +169,8 @@ class Run {
     });
     RunReport report = steps(loaded);
     if (report.end == RunEnd::skipped) {
-      raise(DS_ERROR_NUMERIC, "{}; saved after step {} in '{}'", report.failure, report.step,
-            report.checkpoint);
+      raise(DS_ERROR_NUMERIC, "{}; run.max_skipped_steps is {}; saved after step {} in '{}'", report.failure,
+            config_.run.max_skipped_steps, report.step, report.checkpoint);
     }
     if (report.end == RunEnd::finished) judge(report);
     return report;
@@ -248,7 +248,7 @@ class Run {
   std::string begin() {
     std::string loaded = options_.resume.empty() ? "" : load();
     bool own = !config_.model.folder.empty() && config_.model.init == "folder";
-    if (loaded.empty() && own) engine_->load_weights(config_.model.folder);
+    if (loaded.empty() && own) engine_->checkpoints().load_weights(config_.model.folder);
     return loaded;
   }
 
@@ -256,7 +256,7 @@ class Run {
     std::string from =
         on_root(comm_, "resumed checkpoint", [&] { return resumed_from(folder_, options_.resume); });
     if (from.empty()) return from;
-    CheckpointInfo info = engine_->load(from);
+    CheckpointInfo info = engine_->checkpoints().load(from);
     agree(comm_, "corpus", [&] { data_->check_record(info.client, "checkpoint '" + info.path + "'"); });
     return info.path;
   }
@@ -272,11 +272,11 @@ class Run {
   }
 
   RunReport nothing_left(const std::string& loaded) {
-    say(fmt::format("step {} of run.steps {} is done in '{}': nothing is left to do", engine_->steps_taken(),
-                    config_.run.steps, loaded));
+    say(fmt::format("step {} of run.steps {} is done in '{}': nothing is left to do",
+                    engine_->control().steps(), config_.run.steps, loaded));
     RunReport report;
     report.folder = folder_.path;
-    report.step = engine_->steps_taken();
+    report.step = engine_->control().steps();
     report.checkpoint = loaded;
     if (!config_.run.bars.empty()) {
       report.heldout_loss = Loop(*engine_, *inputs_, *data_, folder_, options_, loaded, nullptr).evaluate();
@@ -292,17 +292,17 @@ class Run {
 
   void open_record() {
     TierBytes plan = planned();
-    record_ = std::make_unique<Record>(config_, folder_, engine_->steps_taken(), options_.quiet, plan);
+    record_ = std::make_unique<Record>(config_, folder_, engine_->control().steps(), options_.quiet, plan);
     record_->note("run folder " + folder_.path);
     if (!text_.lines.empty()) record_->note(text_.lines);
     if (std::string masking = data_->masking(); !masking.empty()) record_->note(masking);
     if (use_ == TextUse::masked && config_.run.sample_tokens > 0) {
       record_->note("no sample (run.sample_tokens): a model that predicts masked tokens continues no text");
     }
-    record_->note(
-        fmt::format("ranks {}, threads a rank {}; memory a rank: device {}, host {}, nvme {}, overhead {}",
-                    comm_.size(), threads_of_rank(config_, comm_.local_size()), bytes_text(plan.device),
-                    bytes_text(plan.host), bytes_text(plan.nvme), bytes_text(engine_->overhead().total())));
+    record_->note(fmt::format(
+        "ranks {}, threads a rank {}; memory a rank: device {}, host {}, nvme {}, overhead {}", comm_.size(),
+        threads_of_rank(config_, comm_.local_size()), bytes_text(plan.device), bytes_text(plan.host),
+        bytes_text(plan.nvme), bytes_text(engine_->runtime().overhead().total())));
     for (const std::string& line : engine_->plan().notes) record_->note(line);
     if (config_.scheduler.total_num_steps > config_.run.steps) {
       record_->note(
@@ -313,7 +313,7 @@ class Run {
   }
 
   RunReport steps(const std::string& loaded) {
-    int64_t first = engine_->steps_taken() + 1;
+    int64_t first = engine_->control().steps() + 1;
     Loop loop(*engine_, *inputs_, *data_, folder_, options_, loaded, record_.get());
     RunReport report = aborting([&] { return loop.run(); });
     report.folder = folder_.path;
@@ -323,7 +323,7 @@ class Run {
       save_model();
     }
     RankSpans spans = gather_spans(comm_, loop.spans());
-    std::vector<CommTime> times = engine_->comm_times();
+    std::vector<CommTime> times = engine_->runtime().comm_times();
     on_root(comm_, "report", [&] {
       record_->finish();
       tell(report);
@@ -343,7 +343,7 @@ class Run {
   // A run on a model folder that ends leaves one of the same layout.
   void save_model() {
     if (config_.model.folder.empty()) return;
-    engine_->save_weights(folder_.file("model"), config_.model.folder);
+    engine_->checkpoints().save_weights(folder_.file("model"), config_.model.folder);
     if (record_) record_->note("model " + folder_.file("model"));
   }
 
@@ -399,7 +399,7 @@ class Run {
     out.ranks = comm_.size();
     out.threads = threads_of_rank(config_, comm_.local_size());
     out.processor = processor_name();
-    out.overhead = engine_->overhead().total();
+    out.overhead = engine_->runtime().overhead().total();
     out.facts = {{"text", text_.lines.empty() ? data_->hash() : text_.lines},
                  {"checkpoint", report.checkpoint}};
     out.steps = record_->history().steps;
@@ -409,11 +409,12 @@ class Run {
     out.seen_heldout = seen_heldout();
     out.plan = planned();
     out.budget = {config_.memory_budget.device, config_.memory_budget.host, config_.memory_budget.nvme};
-    for (const auto& [name, count] : engine_->ledger()) out.comm.push_back({name, count.calls, count.bytes});
+    for (const auto& [name, count] : engine_->runtime().ledger())
+      out.comm.push_back({name, count.calls, count.bytes});
     if (!times.empty()) out.comm_times = comm_log_table(times);
     out.spans = std::move(spans);
     out.config = config_.effective();
-    out.numerics_key = engine_->numerics_key();
+    out.numerics_key = engine_->checkpoints().numerics_key();
     out.samples = report.samples;
     out.plan_columns = {plan_column(engine_->plan(), config_)};
     out.plan_note = plan_column_note();

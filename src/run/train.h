@@ -16,7 +16,7 @@ inline constexpr double kNoLoss = std::numeric_limits<double>::quiet_NaN();
 
 // State of a run after a step.
 struct RunProgress {
-  int64_t step = 0;  // optimizer steps taken
+  int64_t step = 0;  // steps made
   int64_t steps = 0;
   double loss = 0;
   double heldout_loss = kNoLoss;  // NaN: not evaluated at this step
@@ -43,15 +43,16 @@ enum class RunEnd {
   finished,
   stopped,
   callback,
-  skipped,  // a step had NaN or infinity
+  skipped,  // run.max_skipped_steps in a row had NaN or infinity
 };
 
 struct RunReport {
   std::string folder;  // "" when the run was stopped before its text was read: nothing is left of it
   RunEnd end = RunEnd::finished;
-  std::string failure;  // what the engine says of a skipped step
-  int64_t step = 0;
-  double loss = kNoLoss;                                 // of the last step; NaN when no step was made
+  std::string failure;                                   // what the engine says of a skipped step
+  int64_t step = 0;                                      // steps made, also by the calls before this one
+  int64_t skipped = 0;                                   // of those that this call made: by NaN or infinity
+  double loss = kNoLoss;                                 // of the last step that was not skipped; NaN: none
   double heldout_loss = kNoLoss;                         // of the last evaluation; NaN: none
   double unigram_loss = kNoLoss, bigram_loss = kNoLoss;  // held-out, of counted models; NaN without data
   std::string checkpoint;                                // path of the last one
@@ -65,12 +66,12 @@ std::string run_communicator(const Json& config, const std::string& resume);
 // Trains as config says: data, model, run folder, evaluation, checkpoints, sample, report. Collective: every
 // rank passes an equal document and equal options but for the callbacks. Only rank 0 writes outside of
 // checkpoints. However the run ends without an error (all steps done, stop flag, callback), a checkpoint of
-// the last step is complete on disk; the same when a step is skipped for NaN or infinity, which ends with
-// DS_ERROR_NUMERIC after the report. Where all steps are done and the held-out loss is not below each of
-// run.bars, the complete run ends with DS_ERROR_CONFIG that names loss and bar; with DS_ERROR_NUMERIC when
-// that loss is not finite. A new run that fails before its first step leaves nothing. With `resume` config is
-// laid over the run's own by merge_patch (more steps, another stage; not other data); null: nothing changes.
-// A run without any checkpoint begins at step 0.
+// the last step is complete on disk; the same when run.max_skipped_steps in a row are skipped for NaN or
+// infinity, which ends with DS_ERROR_NUMERIC after the report. Where all steps are done and the held-out loss
+// is not below each of run.bars, the complete run ends with DS_ERROR_CONFIG that names loss and bar; with
+// DS_ERROR_NUMERIC when that loss is not finite. A new run that fails before its first step leaves nothing.
+// With `resume` config is laid over the run's own by merge_patch (more steps, another stage; not other data);
+// null: nothing changes. A run without any checkpoint begins at step 0.
 RunReport train(const Json& config, Communicator& comm, const TrainOptions& options);
 
 }  // namespace ds

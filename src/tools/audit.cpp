@@ -100,16 +100,11 @@ class Audit {
     options_.programs.infer = false;
     Engine engine(config_, model_.graph, comm_, options_);
     if (!config_.model.folder.empty() && config_.model.init == "folder")
-      engine.load_weights(config_.model.folder);
+      engine.checkpoints().load_weights(config_.model.folder);
     for (int step = 0; step + 1 < request_.steps; ++step) engine.train_batch(batch(step));
     StepAudit audit(options_.threads);
     AuditReport report;
-    try {
-      engine.train_batch(batch(request_.steps - 1), &audit);
-    } catch (const Error& error) {
-      if (error.status() != DS_ERROR_NUMERIC) throw;
-      report.ending = error.what();  // of this rank
-    }
+    report.ending = engine.train_batch(batch(request_.steps - 1), &audit).reason;  // of this rank
     report.ending = gather_texts(comm_, report.ending, "audit")[0];
     report.rows = merge_verdicts(engine.plan().step, audit.verdicts(), comm_);
     report.title = fmt::format(

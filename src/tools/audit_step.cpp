@@ -58,14 +58,14 @@ Verdict judge_number(const char* name, double got, double want) {
 
 // Norm of the mean gradient and what it is scaled by: sums of squares in the order of parameters, in f64.
 Verdict judge_clip(const StepSight& sight, const Instr& in, const TensorView& norms) {
-  double sum = 0, leaves = static_cast<double>(std::max<int64_t>(sight.leaves, 1));
+  double sum = 0, leaves = static_cast<double>(std::max<int64_t>(sight.control.leaves(), 1));
   for (int64_t at : norm_order(sight.zero)) sum += norms.as<double>()[at];
   double norm = std::sqrt(sum) / leaves, most = in.attrs.real("max_norm"), factor = 1;
   if (most > 0 && norm + 1e-6 > most) factor = most / (norm + 1e-6);
-  bool skip = !std::isfinite(norm) || !std::isfinite(sight.loss);
-  Verdict worst = judge_number("norm", sight.scalars.grad_norm, norm);
-  if (std::isfinite(norm)) worst.keep_worse(judge_number("scale", sight.scalars.grad_scale, factor / leaves));
-  worst.keep_worse(judge_number("skip", static_cast<double>(sight.scalars.skip), skip ? 1 : 0));
+  bool skip = !std::isfinite(norm) || !std::isfinite(sight.control.loss());
+  Verdict worst = judge_number("norm", sight.control.scalars().grad_norm, norm);
+  if (std::isfinite(norm)) worst.keep_worse(judge_number("scale", sight.control.scalars().grad_scale, factor / leaves));
+  worst.keep_worse(judge_number("skip", static_cast<double>(sight.control.scalars().skip), skip ? 1 : 0));
   return worst;
 }
 
@@ -80,8 +80,8 @@ Verdict judge_losses(const StepSight& sight, const TensorView& all) {
     sum += loss;
     ++leaves;
   }
-  Verdict worst = judge_number("leaves", static_cast<double>(sight.leaves), static_cast<double>(leaves));
-  worst.keep_worse(judge_number("loss", sight.loss, sum / static_cast<double>(leaves)));
+  Verdict worst = judge_number("leaves", static_cast<double>(sight.control.leaves()), static_cast<double>(leaves));
+  worst.keep_worse(judge_number("loss", sight.control.loss(), sum / static_cast<double>(leaves)));
   return worst;
 }
 
@@ -95,7 +95,7 @@ void StepAudit::before(const StepSight& sight, InstrId instr) {
     files_.begin(sight);
     verdicts_.assign(sight.program.instrs.size(), {});
   }
-  scalars_ = sight.scalars;
+  scalars_ = sight.control.scalars();
   parts_.clear();
   for (const Operand& operand : sight.program.instrs[instr].operands) {
     const Buffer& buffer = sight.program.buffers[operand.buffer];
@@ -151,7 +151,7 @@ void StepAudit::check_inputs(InstrId instr) {
 
 void StepAudit::check_scalars(const StepSight& sight, InstrId instr) {
   if (sight.program.instrs[instr].def->kind == Kind::engine) return;
-  if (std::memcmp(&scalars_, &sight.scalars, sizeof scalars_) != 0)
+  if (std::memcmp(&scalars_, &sight.control.scalars(), sizeof scalars_) != 0)
     add(instr, Verdict::wrong("changes the scalars of the step"));
 }
 

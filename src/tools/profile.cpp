@@ -157,11 +157,11 @@ ProfileReport profile(const Json& document, const std::string& folder, const Pro
   StepProfile sums(engine.plan().step);
   engine.train_batch(inputs);
   for (int step = 0; step < request.steps; ++step) {
-    engine.trace()->take();
+    engine.runtime().trace()->take();
     int64_t begin = now_ns();
     engine.train_batch(inputs);
     int64_t end = now_ns();
-    sums.add(engine.trace()->take(), begin, end);
+    sums.add(engine.runtime().trace()->take(), begin, end);
   }
   ProfileReport report;
   report.title = fmt::format(

@@ -71,7 +71,8 @@ Trial::Trial(const VerifySubject& subject, const Golden& golden, const GoldenRun
   EngineOptions engine_options;
   engine_options.threads = threads_of_rank(config, comm.local_size());
   engine_ = std::make_unique<Engine>(config, model_.graph, comm, engine_options);
-  subject.load(*engine_);
+  subject.load(engine_->store(),
+               [&](const std::string& folder) { engine_->checkpoints().load_weights(folder); });
   feed_ = std::make_unique<Feed>(model_, mine_);
 }
 
@@ -85,17 +86,18 @@ double Trial::loss() {
 
 void Trial::step() {
   StepResult result = engine_->train_batch(feed_->views());
+  if (result.skipped) raise(DS_ERROR_NUMERIC, "{}", result.reason);
   numbers_.loss.push_back(result.loss);
   numbers_.grad_norm.push_back(result.grad_norm);
 }
 
 std::vector<float> Trial::tensor(const std::string& name, const std::string& kind) {
-  const IdVector<ParamId, std::string>& names = engine_->param_names();
+  const IdVector<ParamId, std::string>& names = engine_->store().param_names();
   auto at = std::find(names.begin(), names.end(), name);
   if (at == names.end()) {
     raise(DS_ERROR_CONFIG, "the recorded numbers have tensor '{}', the model does not", name);
   }
-  return engine_->read_tensor(ParamId(at - names.begin()), kind);
+  return engine_->store().read_tensor(ParamId(at - names.begin()), kind);
 }
 
 std::vector<int32_t> continue_text(const VerifySubject& subject, const GoldenText& text,
@@ -110,8 +112,8 @@ std::vector<int32_t> continue_text(const VerifySubject& subject, const GoldenTex
   engine_options.programs.decode = {
       .positions = setup.tokens, .position_offset = model.position_offset, .by_length = true};
   InferenceEngine engine(config, model.graph, comm, engine_options);
-  subject.load(engine);
-  return generate(engine, text.prompt, {fresh, {}, {}, false});
+  subject.load(engine.store(), [&](const std::string& folder) { engine.load_weights(folder); });
+  return generate(engine.text(), text.prompt, {fresh, {}, {}, false});
 }
 
 }  // namespace ds

@@ -18,8 +18,8 @@ class Trial {
   double loss();                // of the batches of the run, without an update
   void step();                  // one step; appends to numbers()
   const RunNumbers& numbers() const { return numbers_; }
-  std::vector<std::string> params() const { return engine_->param_names(); }
-  // kind as of EngineCore::read_tensor. DS_ERROR_CONFIG when the model has no parameter of this name.
+  std::vector<std::string> params() const { return engine_->store().param_names(); }
+  // kind as of StateStore::read_tensor. DS_ERROR_CONFIG when the model has no parameter of this name.
   std::vector<float> tensor(const std::string& name, const std::string& kind);
 
  private:

@@ -265,7 +265,7 @@ VerifyReport verify_folder(const std::string& folder, const VerifyRequest& optio
   subject.build = [&, masked = golden->hides_tokens()](int64_t bound, int64_t seq) {
     return hf_model(config, bound, seq, HfMode::evaluation, masked);
   };
-  subject.load = [&](EngineCore& engine) { engine.load_weights(folder); };
+  subject.load = [&](StateStore&, const auto& load_weights) { load_weights(folder); };
   VerifyReport report = verify(subject, *golden, options, comm);
   report.title = folder + ": " + report.title;
   return report;

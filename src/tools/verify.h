@@ -32,7 +32,8 @@ const std::vector<std::string>& verify_kinds();
 // What is verified: a graph of any batch shape, and its weights.
 struct VerifySubject {
   std::function<HfModel(int64_t bound, int64_t seq)> build;  // with an input mask where batches hide tokens
-  std::function<void(EngineCore&)> load;                     // collective
+  // Puts the weights into an engine: by load_weights, which takes a folder, or by writes. Collective.
+  std::function<void(StateStore&, const std::function<void(const std::string&)>& load_weights)> load;
   std::map<std::string, std::string> stored = {};  // names of tensors in files, and the parameters they are
 
   // The parameter that the record calls `name`: by its own name, or by that of its tensor in the files.

@@ -116,6 +116,7 @@ static void engine_calls(things* t) {
   size_t size = 0;
   int32_t number = 0;
   ds_engine* engine = NULL;
+  ds_step_result last;
   double loss = 0;
   ds_tensor* tensor = NULL;
   int64_t first = 0, count = 0;
@@ -138,6 +139,7 @@ static void engine_calls(things* t) {
   refused(ds_engine_refresh(t->engine), "ds_engine_refresh");
   refused(ds_engine_freeze(t->engine, &number, 1, 1), "ds_engine_freeze");
   refused(ds_engine_get(t->engine, "step", &loss), "ds_engine_get");
+  refused(ds_engine_last_step(t->engine, &last, sizeof last), "ds_engine_last_step");
   refused(ds_engine_plan_print(t->engine, text, sizeof text, &size), "ds_engine_plan_print");
   refused(ds_engine_plan_report(t->engine, text, sizeof text, &size), "ds_engine_plan_report");
   refused(ds_engine_trace(t->engine, "trace.json"), "ds_engine_trace");

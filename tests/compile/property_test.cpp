@@ -185,18 +185,18 @@ std::string run_leg(const Case& c, int first, int end, const std::string& from, 
     options.threads = c.threads;
     options.chaos_seed = c.chaos;
     Engine engine(c.config, c.graph, comm, options);
-    if (!from.empty()) engine.load(from);
+    if (!from.empty()) engine.checkpoints().load(from);
     Payload mine;
     for (int s = first; s < end; ++s) {
       StepResult r = one_step(c, engine, s, comm.rank());
       mine.push_back({fmt::format("loss, norm, lr of step {}", s), {r.loss, r.grad_norm, r.lr}});
     }
     std::string path;
-    if (!folder.empty()) path = engine.save(folder);
-    for (size_t p = 0; p < engine.param_names().size() && end == kSteps; ++p) {
+    if (!folder.empty()) path = engine.checkpoints().save(folder);
+    for (size_t p = 0; p < engine.store().param_names().size() && end == kSteps; ++p) {
       for (const char* kind : {"master", "exp_avg", "exp_avg_sq", "param", "grad"}) {
-        std::vector<float> tensor = engine.read_tensor(ParamId(p), kind);
-        mine.push_back({engine.param_names()[p] + " " + kind, {tensor.begin(), tensor.end()}});
+        std::vector<float> tensor = engine.store().read_tensor(ParamId(p), kind);
+        mine.push_back({engine.store().param_names()[p] + " " + kind, {tensor.begin(), tensor.end()}});
       }
     }
     double loss = engine.eval_batch(views(draw_inputs(c, 0, comm.rank(), 0, 1)));

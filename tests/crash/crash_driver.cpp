@@ -44,7 +44,7 @@ ds::StepResult train(ds::Engine& engine, ds::Communicator& comm) {
   int64_t micros = kLeaves / comm.size(), numel = micros * kSeq;
   std::vector<int32_t> tokens(static_cast<size_t>(numel)), targets(tokens.size());
   for (int64_t m = 0; m < micros; ++m) {
-    draw(engine.steps_taken(), m * comm.size() + comm.rank(), tokens.data() + m * kSeq,
+    draw(engine.control().steps(), m * comm.size() + comm.rank(), tokens.data() + m * kSeq,
          targets.data() + m * kSeq);
   }
   ds::InputView inputs[] = {{tokens.data(), DS_DTYPE_I32, numel}, {targets.data(), DS_DTYPE_I32, numel}};
@@ -65,13 +65,13 @@ void run(char** argv) {
   ds::Graph graph = ds::test::make_tiny_gpt(1, kWidth, 2, kVocab, kSeq, kSeq, 0.1);
   ds::Engine engine(config_of(argv, options.size), graph, *comm, engine_options);
   std::string last = ds::latest_checkpoint(folder);
-  if (!last.empty()) engine.load(last);
-  std::printf("resume %ld\n", static_cast<long>(engine.steps_taken()));
-  while (engine.steps_taken() < steps) {
+  if (!last.empty()) engine.checkpoints().load(last);
+  std::printf("resume %ld\n", static_cast<long>(engine.control().steps()));
+  while (engine.control().steps() < steps) {
     ds::StepResult r = train(engine, *comm);
     std::printf("%ld %a\n", static_cast<long>(r.step), r.loss);
     std::fflush(stdout);
-    if (r.step % kSaveEvery == 0) engine.save(folder, {}, {.newest = kKeep});
+    if (r.step % kSaveEvery == 0) engine.checkpoints().save(folder, {}, {.newest = kKeep});
   }
 }
 

@@ -89,7 +89,7 @@ std::vector<std::vector<float>> full_logits(const std::string& name, const std::
                                             Communicator& comm, DType compute = DS_DTYPE_F32) {
   HfModel model = model_of(name);
   Engine engine(config_of(1, 0, compute), model.graph, comm, {});
-  engine.load_weights(golden_path(name));
+  engine.checkpoints().load_weights(golden_path(name));
   return full_logits(engine, model, text);
 }
 
@@ -111,9 +111,9 @@ TEST_P(Decode, cached_logits_are_those_of_whole_passes_in_any_chunks) {
     auto engine = engine_of(GetParam(), *comm, 0, chunk);
     std::span<const int32_t> all(text);
     for (size_t first : {size_t{0}, size_t{5}}) {  // the second time over caches that hold more
-      EXPECT_LT(distance(engine->decode(all.first(first + 6), 0), want[first + 5]), 2e-5f);
+      EXPECT_LT(distance(engine->text().decode(all.first(first + 6), 0), want[first + 5]), 2e-5f);
       for (size_t i = first + 6; i < text.size(); ++i) {
-        ASSERT_LT(distance(engine->decode(all.subspan(i, 1), static_cast<int64_t>(i)), want[i]), 2e-5f)
+        ASSERT_LT(distance(engine->text().decode(all.subspan(i, 1), static_cast<int64_t>(i)), want[i]), 2e-5f)
             << "chunk " << chunk << " token " << i;
       }
     }
@@ -140,8 +140,8 @@ TEST_P(Decode, cached_logits_in_bf16_are_those_of_whole_passes_in_bf16) {
   auto engine = engine_of(GetParam(), *comm, 0, 3, kPositions, DS_DTYPE_BF16);
   std::span<const int32_t> all(text);
   for (size_t i = 5; i < text.size(); ++i) {
-    std::vector<float> got =
-        i == 5 ? engine->decode(all.first(6), 0) : engine->decode(all.subspan(i, 1), static_cast<int64_t>(i));
+    std::vector<float> got = i == 5 ? engine->text().decode(all.first(6), 0)
+                                    : engine->text().decode(all.subspan(i, 1), static_cast<int64_t>(i));
     EXPECT_LT(relative(got, want[i]), kRounding) << "token " << i;
     EXPECT_GT(relative(got, want[i - 1]), 8 * kRounding) << "token " << i;
   }
@@ -175,9 +175,10 @@ TEST_P(DecodeFamilies, cached_logits_are_those_of_whole_passes) {
   Engine engine(config_of(1), model.graph, *comm, options);
   std::vector<int32_t> text = some_tokens(6);
   std::vector<std::vector<float>> want = full_logits(engine, model, text);
-  EXPECT_LT(distance(engine.decode(std::span(text).first(5), 0), want[4]), 5e-5f);
+  EXPECT_LT(distance(engine.text().decode(std::span(text).first(5), 0), want[4]), 5e-5f);
   for (size_t i = 5; i < text.size(); ++i) {
-    EXPECT_LT(distance(engine.decode(std::span(text).subspan(i, 1), static_cast<int64_t>(i)), want[i]), 5e-5f)
+    EXPECT_LT(distance(engine.text().decode(std::span(text).subspan(i, 1), static_cast<int64_t>(i)), want[i]),
+              5e-5f)
         << "token " << i;
   }
 }
@@ -221,9 +222,10 @@ class DecodeByLength : public testing::TestWithParam<const char*> {
   }
 
   // The text's first `length` tokens, as much of them as there is need to feed.
-  static std::vector<float> grown(EngineCore& engine, const std::vector<int32_t>& text, int64_t length) {
-    int64_t first = std::min(engine.reusable(length), length - 1);
-    return engine.decode(
+  template <typename E>
+  static std::vector<float> grown(E& engine, const std::vector<int32_t>& text, int64_t length) {
+    int64_t first = std::min(engine.text().reusable(length), length - 1);
+    return engine.text().decode(
         std::span(text).subspan(static_cast<size_t>(first), static_cast<size_t>(length - first)), first);
   }
 
@@ -242,9 +244,9 @@ TEST_P(DecodeByLength, every_length_is_the_pass_over_a_text_of_that_length) {
       for (int64_t length = prompt; length <= kPositions; ++length) {
         ASSERT_LT(distance(grown(*cached, text, length), want[static_cast<size_t>(length)]), 5e-5f)
             << "chunk " << chunk << " prompt " << prompt << " length " << length;
-        EXPECT_EQ(cached->reusable(length), length);
+        EXPECT_EQ(cached->text().reusable(length), length);
         bool same = length < kSwitch || (length > kSwitch && !grows());
-        EXPECT_EQ(cached->reusable(length + 1), same ? length : 0) << length;
+        EXPECT_EQ(cached->text().reusable(length + 1), same ? length : 0) << length;
       }
     }
   }
@@ -256,20 +258,20 @@ TEST_P(DecodeByLength, stale_keys_are_refused_and_would_show) {
   std::vector<int32_t> text = some_tokens(8);
   auto cached = engine(*comm), fixed = engine(*comm, 0, 64, false);
   std::span<const int32_t> all(text);
-  cached->decode(all.first(kSwitch), 0);
+  cached->text().decode(all.first(kSwitch), 0);
   std::string message =
-      message_of([&] { cached->decode(all.subspan(kSwitch, 1), kSwitch); }, DS_ERROR_INVALID_ARGUMENT);
+      message_of([&] { cached->text().decode(all.subspan(kSwitch, 1), kSwitch); }, DS_ERROR_INVALID_ARGUMENT);
   expect_names(message, {"first must be 0, got 6", "text of 7 tokens", "that of 6 tokens"});
   std::vector<float> beyond = forward(*comm, text, kSwitch + 1);
-  EXPECT_LT(distance(cached->decode(all.first(kSwitch + 1), 0), beyond), 5e-5f);  // nothing is lost
+  EXPECT_LT(distance(cached->text().decode(all.first(kSwitch + 1), 0), beyond), 5e-5f);  // nothing is lost
   // A shorter text, of the long one's first tokens.
-  expect_names(message_of([&] { cached->decode(all.subspan(2, 2), 2); }, DS_ERROR_INVALID_ARGUMENT),
+  expect_names(message_of([&] { cached->text().decode(all.subspan(2, 2), 2); }, DS_ERROR_INVALID_ARGUMENT),
                {"got 2", "text of 4 tokens", "that of 7 tokens"});
   // Of a run: one rotation for all lengths, that of its sequences.
-  std::vector<float> run = fixed->decode(all.first(kSwitch), 0);
+  std::vector<float> run = fixed->text().decode(all.first(kSwitch), 0);
   EXPECT_GT(distance(run, forward(*comm, text, kSwitch)), 1e-3f);
-  fixed->decode(all.subspan(kSwitch, 1), kSwitch);
-  std::vector<float> last = fixed->decode(all.subspan(kSwitch + 1), kSwitch + 1);
+  fixed->text().decode(all.subspan(kSwitch, 1), kSwitch);
+  std::vector<float> last = fixed->text().decode(all.subspan(kSwitch + 1), kSwitch + 1);
   EXPECT_LT(distance(last, forward(*comm, text, kPositions)), 5e-5f);
 }
 
@@ -300,7 +302,7 @@ void expect_recorded(const std::string& name, Communicator& comm, int stage) {
     auto count = static_cast<int64_t>(text.tokens.size());
     auto length = static_cast<int64_t>(text.prompt.size()) + count;
     auto engine = engine_of(name, comm, stage, 4, length);
-    EXPECT_EQ(generate(*engine, text.prompt, {count}), text.tokens);
+    EXPECT_EQ(generate(engine->text(), text.prompt, {count}), text.tokens);
   }
 }
 
@@ -323,11 +325,11 @@ TEST(Decode, greedy_texts_across_a_switch_of_rotations_are_those_recorded) {
 TEST_P(Decode, shards_on_two_ranks_give_the_same_bits) {
   auto comm = create_communicator("self", {});
   std::vector<int32_t> text = some_tokens(4);
-  std::vector<float> want = engine_of(GetParam(), *comm)->decode(text, 0);
+  std::vector<float> want = engine_of(GetParam(), *comm)->text().decode(text, 0);
   run_ranks(2, [&](Communicator& pair) {
     auto engine = engine_of(GetParam(), pair, 3);
-    EXPECT_EQ(engine->decode(text, 0), want);
-    EXPECT_GT(engine->ledger()["all_gather"].calls, 0);
+    EXPECT_EQ(engine->text().decode(text, 0), want);
+    EXPECT_GT(engine->runtime().ledger()["all_gather"].calls, 0);
   });
 }
 
@@ -338,13 +340,13 @@ TEST(Decode, refuses_texts_that_do_not_fit) {
   auto refusal = [&](const std::function<void()>& body) {
     return message_of(body, DS_ERROR_INVALID_ARGUMENT);
   };
-  expect_names(refusal([&] { generate(*engine, text, {3}); }), {"12", "3", "14"});
-  expect_names(refusal([&] { generate(*engine, {}, {3}); }), {"at least one", "none"});
-  expect_names(refusal([&] { engine->decode(high, 0); }), {"token 1", "127", "500"});
-  expect_names(refusal([&] { engine->decode(text, 1); }), {"0 to 0", "got 1"});
-  engine->decode(text, 0);
-  expect_names(refusal([&] { engine->decode(text, 12); }), {"14", "24"});
-  EXPECT_EQ(generate(*engine, text, {9, {}, {}, true}).size(), 9u);  // beyond the caches
+  expect_names(refusal([&] { generate(engine->text(), text, {3}); }), {"12", "3", "14"});
+  expect_names(refusal([&] { generate(engine->text(), {}, {3}); }), {"at least one", "none"});
+  expect_names(refusal([&] { engine->text().decode(high, 0); }), {"token 1", "127", "500"});
+  expect_names(refusal([&] { engine->text().decode(text, 1); }), {"0 to 0", "got 1"});
+  engine->text().decode(text, 0);
+  expect_names(refusal([&] { engine->text().decode(text, 12); }), {"14", "24"});
+  EXPECT_EQ(generate(engine->text(), text, {9, {}, {}, true}).size(), 9u);  // beyond the caches
 }
 
 TEST(Decode, takes_the_memory_of_its_plan_and_is_refused_with_a_byte_less) {
@@ -356,7 +358,7 @@ TEST(Decode, takes_the_memory_of_its_plan_and_is_refused_with_a_byte_less) {
   int64_t total = memory_plan(compile_inference(model.graph, config, options.programs.decode, 0, 1, {}))
                       .total(Tier::device);
   config.memory_budget.device = total;
-  EXPECT_EQ(InferenceEngine(config, model.graph, *comm, options).mapped(Tier::device), total);
+  EXPECT_EQ(InferenceEngine(config, model.graph, *comm, options).runtime().mapped(Tier::device), total);
   config.memory_budget.device = total - 1;
   std::string message =
       message_of([&] { InferenceEngine(config, model.graph, *comm, options); }, DS_ERROR_OUT_OF_MEMORY);
@@ -367,8 +369,8 @@ TEST(Decode, takes_the_memory_of_its_plan_and_is_refused_with_a_byte_less) {
 TEST(Decode, ends_at_an_end_token) {
   auto comm = create_communicator("self", {});
   auto engine = engine_of("gpt2", *comm);
-  std::vector<int32_t> text{1, 2, 3}, all = generate(*engine, text, {8});
-  EXPECT_EQ(generate(*engine, text, {8, {}, {all[0]}}), std::vector<int32_t>{all[0]});
+  std::vector<int32_t> text{1, 2, 3}, all = generate(engine->text(), text, {8});
+  EXPECT_EQ(generate(engine->text(), text, {8, {}, {all[0]}}), std::vector<int32_t>{all[0]});
 }
 
 TEST(Decode, graph_refuses_rows_that_see_later_rows) {
@@ -383,14 +385,14 @@ TEST(Decode, training_engines_continue_with_their_newest_parameters) {
   EngineOptions options;
   options.programs.decode.positions = kPositions;
   Engine engine(config_of(1), model.graph, *comm, options);
-  engine.load_weights(golden_path("gpt2"));
+  engine.checkpoints().load_weights(golden_path("gpt2"));
   std::vector<int32_t> text = some_tokens(5);
-  std::vector<float> before = engine.decode(text, 0);
-  EXPECT_LT(distance(before, engine_of("gpt2", *comm)->decode(text, 0)), 1e-6f);
+  std::vector<float> before = engine.text().decode(text, 0);
+  EXPECT_LT(distance(before, engine_of("gpt2", *comm)->text().decode(text, 0)), 1e-6f);
   InputView ids{text.data(), DS_DTYPE_I32, kPositions};
   engine.train_batch(std::vector<InputView>{ids, ids});
-  EXPECT_THROW(engine.decode(std::span(text).last(1), kPositions - 1), Error);  // its caches are stale
-  EXPECT_GT(distance(engine.decode(text, 0), before), 1e-4f);
+  EXPECT_THROW(engine.text().decode(std::span(text).last(1), kPositions - 1), Error);  // its caches are stale
+  EXPECT_GT(distance(engine.text().decode(text, 0), before), 1e-4f);
 }
 
 }  // namespace

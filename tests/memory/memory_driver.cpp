@@ -145,9 +145,9 @@ class Rank {
       print("plan." + tier + ".persistent", memory.tiers[t].persistent);
       print("plan." + tier + ".transient", memory.tiers[t].transient);
     }
-    print("overhead", engine.overhead().total());
+    print("overhead", engine.runtime().overhead().total());
     std::fputs(engine.report_plan().c_str(), stdout);
-    print("thread_stacks", engine.overhead().bytes("thread stacks"));
+    print("thread_stacks", engine.runtime().overhead().bytes("thread stacks"));
     std::array<shim_mapping, 4096> live{};
     int count = shim_.mappings(live.data(), static_cast<int>(live.size()));
     for (const shim_mapping& m : std::span(live).first(static_cast<size_t>(count))) {
@@ -169,7 +169,7 @@ class Rank {
     }
     print("train", shim_.counts());
     shim_.reset();
-    engine.load(engine.save(argv_[4]));
+    engine.checkpoints().load(engine.checkpoints().save(argv_[4]));
     print("save", shim_.counts());
     print("save.resident", resident());
   }

@@ -125,8 +125,8 @@ Trained train(const std::string& choice, DType dtype, int threads, bool chaos) {
   std::vector<InputView> inputs{{tokens.data(), DS_DTYPE_I32, kRows}, {targets.data(), DS_DTYPE_I32, kRows}};
   Trained run;
   for (int s = 0; s < 3; ++s) run.losses.push_back(engine.train_batch(inputs).loss);
-  for (size_t p = 0; p < engine.param_names().size(); ++p) {
-    run.masters.push_back(engine.read_tensor(ParamId(p), "master"));
+  for (size_t p = 0; p < engine.store().param_names().size(); ++p) {
+    run.masters.push_back(engine.store().read_tensor(ParamId(p), "master"));
   }
   run.eval = engine.eval_batch(inputs);
   return run;

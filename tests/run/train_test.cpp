@@ -778,9 +778,28 @@ TEST_F(RunTrain, a_step_with_infinity_ends_the_run_saved_and_reported) {
   EXPECT_GT(step, 0);
   EXPECT_NE(message.find(fmt::format("saved after step {} in '{}'", step, path)), std::string::npos)
       << message;
-  EXPECT_NE(message.find(fmt::format("step {} is skipped", step + 1)), std::string::npos) << message;
+  EXPECT_NE(message.find(fmt::format("step {} is skipped", step)), std::string::npos) << message;
+  EXPECT_NE(message.find("run.max_skipped_steps is 1"), std::string::npos) << message;
   EXPECT_NE(read_file(folder_ / "a/report.html").find("NaN or infinity"), std::string::npos);
-  EXPECT_EQ(read_metrics(folder_ / "a/metrics.csv").steps.size(), static_cast<size_t>(step));
+  EXPECT_EQ(read_metrics(folder_ / "a/metrics.csv").steps.size(), static_cast<size_t>(step - 1));
+}
+
+// The model is lost, but the run is told to go on: every step behind the first is skipped, and counted.
+TEST_F(RunTrain, a_run_goes_on_over_as_many_skipped_steps_as_it_is_told) {
+  for (int64_t most : {3, 4}) {
+    std::string name = fmt::format("skips-{}", most);
+    Json c = config(name, 6);
+    merge_patch(
+        c, Json::parse(fmt::format(R"({{"optimizer": {{"params": {{"lr": 1e38}}}}, "gradient_clipping": 0,
+        "run": {{"save_every": 0, "eval_every": 0, "sample_tokens": 0, "max_skipped_steps": {}}}}})",
+                                   most)));
+    std::string message = error_of(c, DS_ERROR_NUMERIC);
+    EXPECT_NE(message.find(fmt::format("max_skipped_steps is {}", most)), std::string::npos) << message;
+    CheckpointInfo saved = read_checkpoint_info(latest_checkpoint(folder_ / (name + "/checkpoints")));
+    EXPECT_EQ(saved.skipped, most);
+    EXPECT_EQ(saved.step - saved.skipped,
+              static_cast<int64_t>(read_metrics(folder_ / (name + "/metrics.csv")).steps.size()));
+  }
 }
 
 TEST_F(RunTrain, a_finished_run_has_nothing_left) {

@@ -327,9 +327,9 @@ void RandomHost::train_step() {
 
 // A whole tensor, of which this rank's part must be the same.
 std::vector<float> RandomHost::read(int32_t param, const std::string& kind) {
-  std::vector<float> whole = engine_.read_tensor(ParamId(param), kind),
-                     part = engine_.read_local(ParamId(param), kind);
-  auto [first, count] = engine_.local_range(ParamId(param));
+  std::vector<float> whole = engine_.store().read_tensor(ParamId(param), kind),
+                     part = engine_.store().read_local(ParamId(param), kind);
+  auto [first, count] = engine_.store().local_range(ParamId(param));
   bool same = static_cast<int64_t>(part.size()) == count &&
               std::equal(part.begin(), part.end(), whole.begin() + first);
   if (!same) fail(fmt::format("local {} of {} is not what the whole has", kind, case_.names[param]));

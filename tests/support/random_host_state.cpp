@@ -51,17 +51,17 @@ void RandomHost::touch_state() {
 }
 
 void RandomHost::save() {
-  std::string path = engine_.save(folder_ + fmt::format("/{}", saved_.size()));
+  std::string path = engine_.checkpoints().save(folder_ + fmt::format("/{}", saved_.size()));
   saved_.push_back({path, state_, steps_});
 }
 
 void RandomHost::load() {
   const Saved& s = saved_[static_cast<size_t>(dice_.below(static_cast<int64_t>(saved_.size())))];
-  engine_.load(s.path);
+  engine_.checkpoints().load(s.path);
   state_ = s.state;
   steps_ = s.steps;
   for (size_t p = 0; p < frozen_.size(); ++p) {
-    frozen_[p] = engine_.is_frozen(ParamId(p));
+    frozen_[p] = engine_.trained().is_frozen(ParamId(p));
     trained_[p] = trained_[p] || !frozen_[p];
   }
 }
@@ -77,7 +77,7 @@ void RandomHost::freeze_some() {
     frozen_[p] = freeze;
     trained_[p] = trained_[p] || !freeze;
   }
-  engine_.freeze(params, freeze ? 1 : 0);
+  engine_.trained().freeze(params, freeze ? 1 : 0);
   any_gradient_ = false;
 }
 
@@ -102,7 +102,7 @@ void RandomHost::write_some() {
   auto param = static_cast<int32_t>(dice_.below(static_cast<int64_t>(numel_.size())));
   std::string kind = random_kind(param);
   std::vector<float> values = values_for(param, kind);
-  engine_.write_tensor(ParamId(param), kind, values);
+  engine_.store().write_tensor(ParamId(param), kind, values);
   state_.set(static_cast<size_t>(param), kind, values);
 }
 
@@ -113,16 +113,16 @@ void RandomHost::write_parts() {
   bool all = dice_.one_in(2);
   int64_t writers = dice_.below(int64_t{1} << comm_.size());
   read(param, kind);  // a delegate's parts are known when it has started
-  auto [first, count] = engine_.local_range(ParamId(param));
+  auto [first, count] = engine_.store().local_range(ParamId(param));
   std::vector<float> whole = values_for(param, kind), part;
   part = all ? std::vector<float>(whole.begin() + first, whole.begin() + first + count)
-             : engine_.read_local(ParamId(param), kind);
+             : engine_.store().read_local(ParamId(param), kind);
   bool mine = all || (writers >> comm_.rank() & 1) != 0;
-  if (mine) engine_.write_local(ParamId(param), kind, part);
+  if (mine) engine_.store().write_local(ParamId(param), kind, part);
   if (all) state_.set(static_cast<size_t>(param), kind, whole);
   if (kind != "master") return;
   if (mine) try_unrefreshed(param);
-  engine_.refresh_params();
+  engine_.store().refresh_params();
 }
 
 // Means of gradients are written whole or by parts.
@@ -131,12 +131,12 @@ void RandomHost::edit_gradient() {
   size_t p = static_cast<size_t>(param);
   if (frozen_[p]) return;
   std::vector<float> mean = values_for(param, "grad");
-  auto [first, count] = engine_.local_range(ParamId(param));
+  auto [first, count] = engine_.store().local_range(ParamId(param));
   std::vector<float> part(mean.begin() + first, mean.begin() + first + count);
   bool whole = dice_.one_in(2);
   auto write = [&] {
-    whole ? engine_.write_tensor(ParamId(param), "grad", mean)
-          : engine_.write_local(ParamId(param), "grad", part);
+    whole ? engine_.store().write_tensor(ParamId(param), "grad", mean)
+          : engine_.store().write_local(ParamId(param), "grad", part);
   };
   if (case_.config.zero.optimizer_tier == Tier::nvme)
     return refused("writing a gradient on nvme", case_.names[p], write, DS_ERROR_UNSUPPORTED);
@@ -163,7 +163,8 @@ void RandomHost::refused(const char* what, const std::string& part, const std::f
 void RandomHost::try_unrefreshed(int32_t param) {
   const char* part = "ds_engine_refresh must be called";
   refused("gathering before a refresh", part, [&] { engine_.gather(std::vector{ParamId(param)}); });
-  refused("reading a part before a refresh", part, [&] { engine_.read_local(ParamId(param), "param"); });
+  refused("reading a part before a refresh", part,
+          [&] { engine_.store().read_local(ParamId(param), "param"); });
   refused("a step before a refresh", part, [&] { engine_.end_micro_step(); });
 }
 
@@ -175,18 +176,19 @@ void RandomHost::try_wrong_calls() {
   std::vector<float> values(static_cast<size_t>(numel_[p]));
   bool begun = place_.micro > 0 || std::count(place_.given.begin(), place_.given.end(), 1) > 0;
   auto held = std::find_if(place_.leases.begin(), place_.leases.end(), [](int n) { return n > 0; });
-  if (begun) refused("saving in a step", "inside a step", [&] { engine_.save(folder_ + "/never"); });
+  if (begun)
+    refused("saving in a step", "inside a step", [&] { engine_.checkpoints().save(folder_ + "/never"); });
   if (place_.given[p])
     refused("a second gradient", case_.names[p],
             [&] { engine_.grad_ready(ParamId(param), values.data(), DS_DTYPE_F32, numel_[p]); });
   if (!begun && held == place_.leases.end()) return;
   std::string part = begun ? "inside a step" : case_.names[held - place_.leases.begin()];
-  refused("writing", part, [&] { engine_.write_tensor(ParamId(param), "master", values); });
-  refused("freezing", part, [&] { engine_.freeze({&param, 1}, 1); });
-  refused("refreshing", part, [&] { engine_.refresh_params(); });
-  auto [first, count] = engine_.local_range(ParamId(param));
+  refused("writing", part, [&] { engine_.store().write_tensor(ParamId(param), "master", values); });
+  refused("freezing", part, [&] { engine_.trained().freeze({&param, 1}, 1); });
+  refused("refreshing", part, [&] { engine_.store().refresh_params(); });
+  auto [first, count] = engine_.store().local_range(ParamId(param));
   values.resize(static_cast<size_t>(count));
-  refused("writing a part", part, [&] { engine_.write_local(ParamId(param), "master", values); });
+  refused("writing a part", part, [&] { engine_.store().write_local(ParamId(param), "master", values); });
 }
 
 }  // namespace ds::test

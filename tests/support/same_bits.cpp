@@ -43,25 +43,25 @@ ProcessIo process_io() {
 // Counts what happens from its construction to finish().
 class LedgerSpan {
  public:
-  explicit LedgerSpan(EngineCore& engine)
-      : engine_(engine), before_(engine.ledger()), process_(process_io()) {}
+  explicit LedgerSpan(const Engine& engine)
+      : engine_(engine), before_(engine.runtime().ledger()), process_(process_io()) {}
   RankLedger finish() const {
     RankLedger out;
-    std::map<std::string, CommCount> counted = engine_.ledger();
+    std::map<std::string, CommCount> counted = engine_.runtime().ledger();
     ProcessIo process = process_io();
     for (const auto& [name, count] : counted) {
       auto it = before_.find(name);
       CommCount start = it == before_.end() ? CommCount{} : it->second;
       out.steps[name] = {count.calls - start.calls, count.bytes - start.bytes};
     }
-    out.state = engine_.state_bytes();
-    out.file_bytes = engine_.mapped(Tier::nvme);
+    out.state = engine_.store().state_bytes();
+    out.file_bytes = engine_.runtime().mapped(Tier::nvme);
     out.process = {process.read - process_.read, process.written - process_.written};
     return out;
   }
 
  private:
-  EngineCore& engine_;
+  const Engine& engine_;
   std::map<std::string, CommCount> before_;
   ProcessIo process_;
 };
@@ -121,18 +121,18 @@ Config config_of(const Point& p) {
   return c;
 }
 
-std::string state_hash(EngineCore& engine) {
+std::string state_hash(StateStore& store) {
   Hash128 hash;
-  std::vector<size_t> order(engine.param_names().size());
+  std::vector<size_t> order(store.param_names().size());
   for (size_t i = 0; i < order.size(); ++i) order[i] = i;
   std::sort(order.begin(), order.end(),
-            [&](size_t a, size_t b) { return engine.param_names()[a] < engine.param_names()[b]; });
-  std::vector<std::string> kinds = engine.state_kinds();
+            [&](size_t a, size_t b) { return store.param_names()[a] < store.param_names()[b]; });
+  std::vector<std::string> kinds = store.state_kinds();
   kinds.insert(kinds.end(), {"param", "grad"});
   for (const std::string& kind : kinds) {
     for (size_t p : order) {
-      std::vector<float> tensor = engine.read_tensor(ParamId(p), kind);
-      hash.update(engine.param_names()[p]);
+      std::vector<float> tensor = store.read_tensor(ParamId(p), kind);
+      hash.update(store.param_names()[p]);
       hash.update(tensor.data(), tensor.size() * sizeof(float));
     }
   }
@@ -147,7 +147,7 @@ StepResult train_step(const Point& p, Engine& engine, int64_t step) {
   int64_t micros = p.leaves / p.world;
   std::vector<int32_t> tokens(static_cast<size_t>(micros * kRows)), targets(tokens.size());
   for (int64_t m = 0; m < micros; ++m) {
-    draw_tokens(p.vocab, step, m * p.world + engine.comm().rank(), tokens.data() + m * kRows,
+    draw_tokens(p.vocab, step, m * p.world + engine.runtime().comm().rank(), tokens.data() + m * kRows,
                 targets.data() + m * kRows);
   }
   int64_t numel = static_cast<int64_t>(tokens.size());
@@ -159,7 +159,7 @@ StepResult train_step_in_pieces(const Point& p, Engine& engine, int64_t step,
                                 const std::function<void()>& before_update) {
   std::vector<int32_t> tokens(static_cast<size_t>(kRows)), targets(tokens.size());
   for (int64_t m = 0; m < p.leaves / p.world; ++m) {
-    draw_tokens(p.vocab, step, m * p.world + engine.comm().rank(), tokens.data(), targets.data());
+    draw_tokens(p.vocab, step, m * p.world + engine.runtime().comm().rank(), tokens.data(), targets.data());
     InputView inputs[] = {{tokens.data(), DS_DTYPE_I32, kRows}, {targets.data(), DS_DTYPE_I32, kRows}};
     engine.forward(inputs);
     engine.backward();
@@ -202,7 +202,7 @@ Outcome train_rank(const Point& p, int steps, Communicator& comm, const std::fun
     out.grad_norms.push_back(r.grad_norm);
   }
   out.ledgers.push_back(span.finish());
-  out.hash = state_hash(engine);
+  out.hash = state_hash(engine.store());
   out.loss_hash = hash_of(out.losses);
   out.norm_hash = hash_of(out.grad_norms);
   return out;

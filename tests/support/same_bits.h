@@ -81,7 +81,7 @@ StepResult train_step(const Point& point, Engine& engine, int64_t step);
 StepResult train_step_in_pieces(const Point& point, Engine& engine, int64_t step,
                                 const std::function<void()>& before_update);
 // Of masters, moments, parameters and gradients as train_rank's. Collective.
-std::string state_hash(EngineCore& engine);
+std::string state_hash(StateStore& store);
 
 // One rank's part of the above on a communicator of the caller.
 // before_instr is called before each instruction of the step.

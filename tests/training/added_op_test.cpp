@@ -99,7 +99,8 @@ Trained train(bool added, int stage, int world, bool recompute, std::optional<ui
                                     {target.data(), DS_DTYPE_F32, static_cast<int64_t>(x.size())}};
       mine.losses.push_back(engine.train_batch(inputs).loss);
     }
-    for (ParamId p : engine.param_names().ids()) mine.masters.push_back(engine.read_tensor(p, "master"));
+    for (ParamId p : engine.store().param_names().ids())
+      mine.masters.push_back(engine.store().read_tensor(p, "master"));
     if (comm.rank() == 0) out = mine;
   });
   return out;

@@ -67,7 +67,7 @@ void micro_step(DelegateEngine& engine, const std::vector<int32_t>& order = {3, 
 }
 
 void expect_gradient(DelegateEngine& engine, int32_t param, float want, const std::string& where) {
-  for (float g : engine.read_tensor(ParamId(param), "grad"))
+  for (float g : engine.store().read_tensor(ParamId(param), "grad"))
     ASSERT_EQ(g, want) << "parameter " << param << " " << where;
 }
 
@@ -131,7 +131,8 @@ TEST(DelegateOrder, AGradientMayBeEditedBehindAnyCall) {
           take_micro_step(engine, late);
           EXPECT_EQ(engine.following(), s > 0);
           for (int32_t p = 0; p < kParams; ++p)
-            engine.write_tensor(ParamId(p), "grad", std::vector<float>(kNumel, static_cast<float>(s + 2)));
+            engine.store().write_tensor(ParamId(p), "grad",
+                                        std::vector<float>(kNumel, static_cast<float>(s + 2)));
           EXPECT_NEAR(engine.step().grad_norm, (s + 2) * std::sqrt(kParams * kNumel), 1e-3)
               << "stage " << stage << " late " << late << " step " << s;
         }
@@ -157,7 +158,8 @@ Cost cost(const Config& c, bool late) {
       expect_gradient(engine, 0, 1, "step " + std::to_string(s));
     }
     if (comm.rank() == 0)
-      out = {engine.ledger(), engine.mapped(Tier::device), parse_program(engine.print_plan()).instrs.size()};
+      out = {engine.runtime().ledger(), engine.runtime().mapped(Tier::device),
+             parse_program(engine.print_plan()).instrs.size()};
   });
   return out;
 }
@@ -194,9 +196,10 @@ TEST(DelegateOrder, EvaluationKeepsTheRecordAndLocksNothing) {
         if (s % 2 != 0) forward(engine, {2, 0, 1, 3});
         if (s == 2) gather(engine, {1});
         if (s == 2) release(engine, {1});
-        if (s == 2 || s == 3) engine.load(engine.save(folder / std::to_string(10 * stage + s)));
-        if (s == 3) engine.write_tensor(ParamId(0), "master", std::vector<float>(kNumel, 1));
-        if (s == 4) engine.refresh_params();
+        if (s == 2 || s == 3)
+          engine.checkpoints().load(engine.checkpoints().save(folder / std::to_string(10 * stage + s)));
+        if (s == 3) engine.store().write_tensor(ParamId(0), "master", std::vector<float>(kNumel, 1));
+        if (s == 4) engine.store().refresh_params();
         expect_gradient(engine, 1, 1, "after a step");
         micro_step(engine);
         EXPECT_TRUE(engine.following()) << "stage " << stage << " step " << s;
@@ -204,7 +207,7 @@ TEST(DelegateOrder, EvaluationKeepsTheRecordAndLocksNothing) {
         EXPECT_EQ(engine.print_plan(), recorded) << "stage " << stage << " step " << s;
       }
       forward(engine);
-      engine.freeze(std::vector<int32_t>{0}, 1);
+      engine.trained().freeze(std::vector<int32_t>{0}, 1);
     });
   }
 }
@@ -236,19 +239,19 @@ TEST(DelegateOrder, NothingChangesUnderALease) {
   add_params(engine);
   std::vector<float> values(kNumel, 5);
   gather(engine, {1, 2});
-  std::string path = engine.save(folder.path());
-  EXPECT_EQ(engine.read_tensor(ParamId(2), "param")[7], 3);
+  std::string path = engine.checkpoints().save(folder.path());
+  EXPECT_EQ(engine.store().read_tensor(ParamId(2), "param")[7], 3);
   int32_t param = 0;
-  for (const auto& call :
-       std::vector<std::function<void()>>{[&] { engine.load(path); }, [&] { engine.refresh_params(); },
-                                          [&] { engine.write_tensor(ParamId(0), "master", values); },
-                                          [&] {
-                                            engine.freeze({&param, 1}, 1);
-                                          }})
+  for (const auto& call : std::vector<std::function<void()>>{
+           [&] { engine.checkpoints().load(path); }, [&] { engine.store().refresh_params(); },
+           [&] { engine.store().write_tensor(ParamId(0), "master", values); },
+           [&] {
+             engine.trained().freeze({&param, 1}, 1);
+           }})
     EXPECT_NE(message_of(call, DS_ERROR_STATE).find("while parameter 'h.1.w' is leased"), std::string::npos);
   EXPECT_EQ(engine.view(ParamId(1)).as<float>()[9], 2);
   release(engine, {1, 2});
-  engine.load(path);
+  engine.checkpoints().load(path);
 }
 
 TEST(DelegateOrder, ReleasingTooOftenInOneCallChangesNothing) {
@@ -307,10 +310,12 @@ TEST(DelegateOrder, ALocalWriteDuringEvaluationIsOneRanksOwn) {
         engine.step();
         for (int32_t p : {0, 1, 2, 3}) {  // as the step begins, which fetches ahead
           gather(engine, {p});
-          EXPECT_EQ(engine.view(ParamId(p)).as<float>()[0], engine.read_tensor(ParamId(p), "param")[0]);
+          EXPECT_EQ(engine.view(ParamId(p)).as<float>()[0],
+                    engine.store().read_tensor(ParamId(p), "param")[0]);
           release(engine, {p});
           if (comm.rank() == writer)
-            engine.write_local(ParamId(p), "exp_avg", engine.read_local(ParamId(p), "exp_avg"));
+            engine.store().write_local(ParamId(p), "exp_avg",
+                                       engine.store().read_local(ParamId(p), "exp_avg"));
           EXPECT_TRUE(engine.following()) << "behind the write of parameter " << p;
         }
       }
@@ -355,7 +360,7 @@ TEST(DelegateOrder, OneRankThatLeavesItIsAnErrorOnAll) {
             comm.rank() == 1 ? ways[way](engine) : micro_step(engine);
             engine.step();
           });
-          EXPECT_EQ(engine.steps_taken(), odd_step);
+          EXPECT_EQ(engine.control().steps(), odd_step);
           ++failed;
         });
         EXPECT_EQ(failed, 3) << "stage " << stage << " way " << way << " step " << odd_step;

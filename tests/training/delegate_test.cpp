@@ -56,11 +56,12 @@ std::array<InputView, 2> views(const std::vector<float>& x, const std::vector<fl
 
 using State = std::vector<std::vector<float>>;
 
-State state_of(EngineCore& engine) {
+template <typename E>
+State state_of(E& engine) {
   State out;
-  for (size_t p = 0; p < engine.param_names().size(); ++p) {
+  for (size_t p = 0; p < engine.store().param_names().size(); ++p) {
     for (const char* kind : {"master", "exp_avg", "exp_avg_sq", "param"}) {
-      out.push_back(engine.read_tensor(ParamId(p), kind));
+      out.push_back(engine.store().read_tensor(ParamId(p), kind));
     }
   }
   return out;
@@ -94,7 +95,7 @@ class Host {
     for (int l = kLayers - 1; l >= 0; --l) {
       if (l > 0) lease(l, false);
       for (int32_t p : {2 * l, 2 * l + 1}) {
-        std::vector<float> grad = calculator_.read_tensor(ParamId(p), "grad");
+        std::vector<float> grad = calculator_.store().read_tensor(ParamId(p), "grad");
         engine_.grad_ready(ParamId(p), grad.data(), DS_DTYPE_F32, static_cast<int64_t>(grad.size()));
       }
     }
@@ -109,7 +110,7 @@ class Host {
     for (ParamId p : params) {
       TensorView v = engine_.view(p);
       if (!use) continue;
-      calculator_.write_tensor(p, "master", {v.as<float>(), static_cast<size_t>(v.numel())});
+      calculator_.store().write_tensor(p, "master", {v.as<float>(), static_cast<size_t>(v.numel())});
     }
     engine_.release(params);
   }
@@ -151,8 +152,8 @@ Trained train_delegate(int stage, Tier tier, int odd_step, int world = 2, const 
     Engine calculator(config_for(0, Tier::device, 1, 1), graph, *self, {});
     DelegateEngine engine(config_for(stage, tier, kMicros, world, groups), comm, {});
     for (size_t p = 0; p < graph.params.size(); ++p) {
-      std::vector<float> initial = calculator.read_tensor(ParamId(p), "master");
-      engine.add_param(graph.params[p].name, calculator.param_shapes()[p], initial);
+      std::vector<float> initial = calculator.store().read_tensor(ParamId(p), "master");
+      engine.add_param(graph.params[p].name, calculator.store().param_shapes()[p], initial);
     }
     Host host(engine, calculator);
     for (int s = 0; s < kSteps; ++s) {
@@ -218,7 +219,7 @@ TEST(Delegate, WrongCallsAreRefused) {
   engine.release(params);
   EXPECT_THROW(engine.release(params), Error);
   engine.step();
-  EXPECT_EQ(engine.steps_taken(), 1);
+  EXPECT_EQ(engine.control().steps(), 1);
 }
 
 }  // namespace

@@ -52,10 +52,10 @@ std::string train_folder(const std::string& folder, const Point& p) {
     options.threads = p.threads;
     options.chaos_seed = p.chaos;
     Engine engine(config_of(p), model.graph, comm, options);
-    engine.load_weights(path);
+    engine.checkpoints().load_weights(path);
     for (int s = 0; s < kSteps; ++s)
       engine.train_batch(LeafBatch(golden, model, s, comm.rank(), p.leaves / p.world, p.world).views);
-    hashes[static_cast<size_t>(comm.rank())] = state_hash(engine);
+    hashes[static_cast<size_t>(comm.rank())] = state_hash(engine.store());
   });
   for (const std::string& hash : hashes) EXPECT_EQ(hash, hashes[0]) << p.name();
   return hashes[0];

@@ -23,7 +23,7 @@ const std::vector<std::string> kPatterns = {"h.0.mlp.*", "ln_f.weight", "h.1.*"}
 std::vector<int32_t> frozen_params(const Engine& engine) {
   Config c;
   c.frozen = kPatterns;
-  std::vector<char> mask = frozen_by_name(c, engine.param_names());
+  std::vector<char> mask = frozen_by_name(c, engine.store().param_names());
   std::vector<int32_t> out;
   for (size_t p = 0; p < mask.size(); ++p) {
     if (mask[p]) out.push_back(static_cast<int32_t>(p));
@@ -41,8 +41,8 @@ struct Schedule {
 std::string hash_of(Engine& engine) {
   std::string text;
   for (const char* kind : {"master", "exp_avg", "exp_avg_sq", "param"}) {
-    for (size_t i = 0; i < engine.param_names().size(); ++i) {
-      std::vector<float> values = engine.read_tensor(ParamId(i), kind);
+    for (size_t i = 0; i < engine.store().param_names().size(); ++i) {
+      std::vector<float> values = engine.store().read_tensor(ParamId(i), kind);
       text.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
     }
   }
@@ -60,11 +60,11 @@ std::string train(const Point& p, const Schedule& schedule, int steps) {
     Engine engine(c, graph_of(p), comm, options);
     std::vector<int32_t> params = frozen_params(engine);
     for (int s = 0; s < steps; ++s) {
-      if (s == schedule.freeze_at) engine.freeze(params, true);
-      if (s == schedule.thaw_at) engine.freeze(params, false);
+      if (s == schedule.freeze_at) engine.trained().freeze(params, true);
+      if (s == schedule.thaw_at) engine.trained().freeze(params, false);
       train_step(p, engine, s);
     }
-    engine.freeze(std::vector<int32_t>{}, true);  // changes nothing
+    engine.trained().freeze(std::vector<int32_t>{}, true);  // changes nothing
     hashes[static_cast<size_t>(comm.rank())] = hash_of(engine);
   });
   for (const std::string& hash : hashes) EXPECT_EQ(hash, hashes[0]);
@@ -133,22 +133,23 @@ TEST(Freeze, WhatStaysAndWhatItTakes) {
   std::vector<int32_t> frozen = frozen_params(engine);
   ASSERT_FALSE(frozen.empty());
   std::vector<std::vector<float>> before;
-  for (size_t i = 0; i < engine.param_names().size(); ++i)
-    before.push_back(engine.read_tensor(ParamId(i), "master"));
+  for (size_t i = 0; i < engine.store().param_names().size(); ++i)
+    before.push_back(engine.store().read_tensor(ParamId(i), "master"));
   for (int s = 0; s < 3; ++s) train_step(p, engine, s);
   for (size_t i = 0; i < before.size(); ++i) {
     bool stays = std::find(frozen.begin(), frozen.end(), static_cast<int32_t>(i)) != frozen.end();
-    EXPECT_EQ(engine.read_tensor(ParamId(i), "master") == before[i], stays) << engine.param_names()[i];
+    EXPECT_EQ(engine.store().read_tensor(ParamId(i), "master") == before[i], stays)
+        << engine.store().param_names()[i];
   }
-  auto bytes = [](const EngineCore& e, const std::string& kind) {
-    return e.state_bytes().at({Tier::device, kind});
+  auto bytes = [](const auto& e, const std::string& kind) {
+    return e.store().state_bytes().at({Tier::device, kind});
   };
   int64_t elements = 0;
   for (int32_t i : frozen) elements += static_cast<int64_t>(before[static_cast<size_t>(i)].size());
   EXPECT_LE(bytes(engine, "exp_avg"), bytes(all, "exp_avg") - 4 * elements);
   EXPECT_LE(bytes(engine, "grad"), bytes(all, "grad") - 4 * elements);
   EXPECT_EQ(bytes(engine, "param"), bytes(all, "param"));
-  engine.freeze(frozen, false);
+  engine.trained().freeze(frozen, false);
   EXPECT_EQ(bytes(engine, "exp_avg"), bytes(all, "exp_avg"));
 }
 
@@ -159,20 +160,22 @@ TEST(Freeze, ACheckpointIsOfEveryParameter) {
     Config c = config_of(p);
     Engine all(c, graph_of(p), comm, {});
     for (int s = 0; s < 2; ++s) train_step(p, all, s);
-    std::string path = all.save(folder.path());
+    std::string path = all.checkpoints().save(folder.path());
     c.frozen = kPatterns;
     Engine some(c, graph_of(p), comm, {});
-    some.load(path);
+    some.checkpoints().load(path);
     for (int s = 2; s < 4; ++s) train_step(p, some, s);
-    std::string later = some.save(folder.path());
+    std::string later = some.checkpoints().save(folder.path());
     Engine again(c, graph_of(p), comm, {});
-    again.load(later);
-    EXPECT_EQ(again.read_tensor(ParamId(0), "master"), some.read_tensor(ParamId(0), "master"));
+    again.checkpoints().load(later);
+    EXPECT_EQ(again.store().read_tensor(ParamId(0), "master"),
+              some.store().read_tensor(ParamId(0), "master"));
     int32_t fixed = frozen_params(some)[0];
-    EXPECT_EQ(again.read_tensor(ParamId(fixed), "exp_avg"),
-              std::vector<float>(again.read_tensor(ParamId(fixed), "exp_avg").size(), 0.0f));
-    all.load(later);
-    EXPECT_EQ(all.read_tensor(ParamId(fixed), "param"), some.read_tensor(ParamId(fixed), "param"));
+    EXPECT_EQ(again.store().read_tensor(ParamId(fixed), "exp_avg"),
+              std::vector<float>(again.store().read_tensor(ParamId(fixed), "exp_avg").size(), 0.0f));
+    all.checkpoints().load(later);
+    EXPECT_EQ(all.store().read_tensor(ParamId(fixed), "param"),
+              some.store().read_tensor(ParamId(fixed), "param"));
   });
 }
 
@@ -190,28 +193,28 @@ TEST(Freeze, ACheckpointKeepsWhatCallsHaveChanged) {
             own(c, graph_of(p), comm, {});
         std::vector<int32_t> params = frozen_params(run);
         train_step(p, run, 0);
-        std::string first = run.save(folder.path());
-        run.freeze({params.data(), 1}, !from_config);
+        std::string first = run.checkpoints().save(folder.path());
+        run.trained().freeze({params.data(), 1}, !from_config);
         train_step(p, run, 1);
-        std::string path = run.save(folder.path());
+        std::string path = run.checkpoints().save(folder.path());
         train_step(p, run, 2);
-        EXPECT_EQ(resumed.load(path).step, 2);
-        EXPECT_EQ(resumed.is_frozen(ParamId(params[0])), !from_config);
-        EXPECT_EQ(resumed.load(first).step, 1);
-        EXPECT_EQ(resumed.is_frozen(ParamId(params[0])), from_config)
+        EXPECT_EQ(resumed.checkpoints().load(path).step, 2);
+        EXPECT_EQ(resumed.trained().is_frozen(ParamId(params[0])), !from_config);
+        EXPECT_EQ(resumed.checkpoints().load(first).step, 1);
+        EXPECT_EQ(resumed.trained().is_frozen(ParamId(params[0])), from_config)
             << "a load is not a call of this program";
-        resumed.load(folder.path());  // the newest
-        EXPECT_EQ(resumed.is_frozen(ParamId(params[0])), !from_config);
+        resumed.checkpoints().load(folder.path());  // the newest
+        EXPECT_EQ(resumed.trained().is_frozen(ParamId(params[0])), !from_config);
         train_step(p, resumed, 2);
         EXPECT_EQ(hash_of(resumed), hash_of(run)) << p.name();
-        own.freeze({params.data() + 1, 1}, !from_config);
-        own.load(path);
-        EXPECT_EQ(own.is_frozen(ParamId(params[0])), from_config);
-        EXPECT_EQ(own.is_frozen(ParamId(params[1])), !from_config);
+        own.trained().freeze({params.data() + 1, 1}, !from_config);
+        own.checkpoints().load(path);
+        EXPECT_EQ(own.trained().is_frozen(ParamId(params[0])), from_config);
+        EXPECT_EQ(own.trained().is_frozen(ParamId(params[1])), !from_config);
         c.frozen = {"ln_f.*"};
         Engine other(c, graph_of(p), comm, {});
-        other.load(path);
-        EXPECT_FALSE(other.is_frozen(ParamId(params[0])));
+        other.checkpoints().load(path);
+        EXPECT_FALSE(other.trained().is_frozen(ParamId(params[0])));
       });
     }
   }
@@ -248,25 +251,25 @@ TEST(Freeze, BiasCorrectionCountsOwnUpdates) {
       Engine engine(c, graph_of(p), comm, options);
       std::vector<int32_t> late = frozen_params(engine), pausing = {0, 5};
       std::vector<OwnAdamW> want;
-      for (int32_t i = 0; i < static_cast<int32_t>(engine.param_names().size()); ++i) {
-        std::vector<float> start = engine.read_tensor(ParamId(i), "master");
+      for (int32_t i = 0; i < static_cast<int32_t>(engine.store().param_names().size()); ++i) {
+        std::vector<float> start = engine.store().read_tensor(ParamId(i), "master");
         std::vector<double> zeros(start.size());
         want.push_back({{start.begin(), start.end()}, zeros, zeros});
       }
       for (int s = 0; s < 12; ++s) {
-        if (s == 3) engine.freeze(pausing, true);
-        if (s == 5) engine.freeze(pausing, false);
-        if (s == 8) engine.freeze(late, false);
+        if (s == 3) engine.trained().freeze(pausing, true);
+        if (s == 5) engine.trained().freeze(pausing, false);
+        if (s == 8) engine.trained().freeze(late, false);
         train_step(p, engine, s);
         for (size_t i = 0; i < want.size(); ++i) {
           auto param = static_cast<int32_t>(i);
-          if (!engine.is_frozen(ParamId(param)))
-            want[i].update(engine.read_tensor(ParamId(param), "grad"), c.optimizer);
+          if (!engine.trained().is_frozen(ParamId(param)))
+            want[i].update(engine.store().read_tensor(ParamId(param), "grad"), c.optimizer);
         }
       }
       double off = 0;
       for (size_t i = 0; i < want.size(); ++i) {
-        std::vector<float> got = engine.read_tensor(ParamId(i), "master");
+        std::vector<float> got = engine.store().read_tensor(ParamId(i), "master");
         for (size_t e = 0; e < got.size(); ++e) off = std::max(off, std::abs(got[e] - want[i].p[e]));
       }
       EXPECT_LT(off, 1e-3 * c.optimizer.lr) << p.name();
@@ -285,16 +288,16 @@ TEST(Freeze, ACheckpointHasOwnUpdates) {
         later(d, graph_of(other), comm, {}), unaware(c, graph_of(p), comm, {});
     std::vector<int32_t> params = frozen_params(run);
     for (int s = 0; s < 4; ++s) train_step(p, run, s);
-    std::string frozen = run.save(folder.path());
-    run.freeze(params, false);
+    std::string frozen = run.checkpoints().save(folder.path());
+    run.trained().freeze(params, false);
     train_step(p, run, 4);
-    std::string thawed = run.save(folder.path());
+    std::string thawed = run.checkpoints().save(folder.path());
     for (int s = 5; s < 7; ++s) train_step(p, run, s);
-    later.load(frozen);
-    later.freeze(params, false);
+    later.checkpoints().load(frozen);
+    later.trained().freeze(params, false);
     for (int s = 4; s < 7; ++s) train_step(other, later, s);
     EXPECT_EQ(hash_of(later), hash_of(run));
-    resumed.load(thawed);
+    resumed.checkpoints().load(thawed);
     for (int s = 5; s < 7; ++s) train_step(other, resumed, s);
     EXPECT_EQ(hash_of(resumed), hash_of(run));
     comm.barrier("loaded");
@@ -306,11 +309,11 @@ TEST(Freeze, ACheckpointHasOwnUpdates) {
       std::ofstream(thawed + "/manifest.json") << manifest.print();
     }
     comm.barrier("as an older version wrote it");
-    unaware.load(thawed);
+    unaware.checkpoints().load(thawed);
     for (int s = 5; s < 7; ++s) train_step(p, unaware, s);
     EXPECT_NE(hash_of(unaware), hash_of(run));
-    unaware.load(frozen);  // the same engine takes the counts of what it loads
-    unaware.freeze(params, false);
+    unaware.checkpoints().load(frozen);  // the same engine takes the counts of what it loads
+    unaware.trained().freeze(params, false);
     for (int s = 4; s < 7; ++s) train_step(p, unaware, s);
     EXPECT_EQ(hash_of(unaware), hash_of(run));
   });
@@ -322,8 +325,8 @@ TEST(Freeze, ALoadThatIsRefusedFreezesNothing) {
   run_ranks(p.world, [&](Communicator& comm) {
     Engine run(config_of(p), graph_of(p), comm, {}), resumed(config_of(p), graph_of(p), comm, {});
     std::vector<int32_t> params = frozen_params(run);
-    run.freeze(params, true);
-    std::string path = run.save(folder.path());
+    run.trained().freeze(params, true);
+    std::string path = run.checkpoints().save(folder.path());
     comm.barrier("saved");
     if (comm.rank() == 0) {
       std::fstream file(path + "/exp_avg.safetensors", std::ios::in | std::ios::out | std::ios::binary);
@@ -331,9 +334,9 @@ TEST(Freeze, ALoadThatIsRefusedFreezesNothing) {
       file.put('x');
     }
     comm.barrier("damaged");
-    message_of([&] { resumed.load(path); }, DS_ERROR_CORRUPT);
-    EXPECT_FALSE(resumed.is_frozen(ParamId(params[0])));
-    message_of([&] { resumed.load(folder / "none"); }, DS_ERROR_NOT_FOUND);
+    message_of([&] { resumed.checkpoints().load(path); }, DS_ERROR_CORRUPT);
+    EXPECT_FALSE(resumed.trained().is_frozen(ParamId(params[0])));
+    message_of([&] { resumed.checkpoints().load(folder / "none"); }, DS_ERROR_NOT_FOUND);
     train_step(p, resumed, 0);
   });
 }
@@ -345,18 +348,18 @@ TEST(Freeze, WhatALoadLosesIsSaid) {
   Config c = config_of(p);
   Engine all(c, graph_of(p), *comm, {});
   train_step(p, all, 0);
-  std::string path = all.save(folder.path());
+  std::string path = all.checkpoints().save(folder.path());
   c.frozen = kPatterns;
   Engine some(c, graph_of(p), *comm, {}), again(c, graph_of(p), *comm, {});
   testing::internal::CaptureStderr();
-  some.load(path);
+  some.checkpoints().load(path);
   expect_names(testing::internal::GetCapturedStderr(),
-               {"'" + all.param_names()[static_cast<size_t>(frozen_params(some)[0])] +
+               {"'" + all.store().param_names()[static_cast<size_t>(frozen_params(some)[0])] +
                     "' is trained there, frozen here",
                 "this engine's setting stands", "they are dropped, masters are rounded"});
-  path = some.save(folder.path());
+  path = some.checkpoints().save(folder.path());
   testing::internal::CaptureStderr();
-  again.load(path);
+  again.checkpoints().load(path);
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
 }
 
@@ -368,18 +371,18 @@ TEST(Freeze, ThawingOneByOneTakesNoMore) {
   c.frozen = {"h.*"};
   Engine one(c, graph_of(p), *comm, {}), all(c, graph_of(p), *comm, {});
   std::vector<int32_t> params;
-  for (size_t i = 0; i < one.param_names().size(); ++i) {
-    if (one.is_frozen(ParamId(i))) params.push_back(static_cast<int32_t>(i));
+  for (size_t i = 0; i < one.store().param_names().size(); ++i) {
+    if (one.trained().is_frozen(ParamId(i))) params.push_back(static_cast<int32_t>(i));
   }
   ASSERT_GT(params.size(), 10u);
-  int64_t before = one.mapped(Tier::device);
-  all.freeze(params, false);
-  for (int32_t i : params) one.freeze({&i, 1}, false);
-  EXPECT_GT(all.mapped(Tier::device), before);
-  EXPECT_EQ(one.mapped(Tier::device), all.mapped(Tier::device));
+  int64_t before = one.runtime().mapped(Tier::device);
+  all.trained().freeze(params, false);
+  for (int32_t i : params) one.trained().freeze({&i, 1}, false);
+  EXPECT_GT(all.runtime().mapped(Tier::device), before);
+  EXPECT_EQ(one.runtime().mapped(Tier::device), all.runtime().mapped(Tier::device));
   train_step(p, one, 0);
   train_step(p, all, 0);
-  EXPECT_EQ(state_hash(one), state_hash(all));
+  EXPECT_EQ(state_hash(one.store()), state_hash(all.store()));
 }
 
 TEST(Freeze, WhatCannotBeIsRefused) {
@@ -395,16 +398,16 @@ TEST(Freeze, WhatCannotBeIsRefused) {
                {"frozen_parameters", "all"});
   c.frozen.clear();
   Engine engine(c, graph_of(p), *comm, {});
-  std::vector<int32_t> every(engine.param_names().size());
+  std::vector<int32_t> every(engine.store().param_names().size());
   std::iota(every.begin(), every.end(), 0);
-  expect_names(message_of([&] { engine.freeze(every, true); }, DS_ERROR_CONFIG), {"all"});
+  expect_names(message_of([&] { engine.trained().freeze(every, true); }, DS_ERROR_CONFIG), {"all"});
   int32_t wrong[] = {99};
-  message_of([&] { engine.freeze(wrong, true); }, DS_ERROR_INVALID_ARGUMENT);
+  message_of([&] { engine.trained().freeze(wrong, true); }, DS_ERROR_INVALID_ARGUMENT);
   train_step(p, engine, 0);  // still good
   int32_t one[] = {3};
-  engine.freeze(one, true);
-  expect_names(message_of([&] { engine.read_tensor(ParamId(3), "grad"); }, DS_ERROR_STATE),
-               {"frozen", engine.param_names()[3]});
+  engine.trained().freeze(one, true);
+  expect_names(message_of([&] { engine.store().read_tensor(ParamId(3), "grad"); }, DS_ERROR_STATE),
+               {"frozen", engine.store().param_names()[3]});
 }
 
 // What one rank asks wrongly, or otherwise than the others, is refused on all before anything changes.
@@ -417,14 +420,14 @@ TEST(Freeze, RanksThatDoNotAgreeAreRefused) {
       Engine engine(config_of(p), graph_of(p), comm, {});
       train_step(p, engine, 0);
       int32_t own[] = {comm.rank() + 3}, wrong[] = {comm.rank() == 0 ? 3 : 99};
-      expect_names(
-          message_of([&] { engine.freeze(own, true); }, DS_ERROR_INVALID_ARGUMENT),
-          {"ds_engine_freeze", "'" + engine.param_names()[3] + "'", "frozen on rank 0", "trained on rank 1"});
-      expect_names(message_of([&] { engine.freeze(wrong, true); }, DS_ERROR_INVALID_ARGUMENT),
+      expect_names(message_of([&] { engine.trained().freeze(own, true); }, DS_ERROR_INVALID_ARGUMENT),
+                   {"ds_engine_freeze", "'" + engine.store().param_names()[3] + "'", "frozen on rank 0",
+                    "trained on rank 1"});
+      expect_names(message_of([&] { engine.trained().freeze(wrong, true); }, DS_ERROR_INVALID_ARGUMENT),
                    {"rank 1: param must be 0 to", "got 99"});
       expect_names(message_of(
                        [&] {
-                         engine.freeze({own, 1}, comm.rank() == 1 ? 2 : 1);
+                         engine.trained().freeze({own, 1}, comm.rank() == 1 ? 2 : 1);
                        },
                        DS_ERROR_INVALID_ARGUMENT),
                    {"rank 1: frozen must be 0 or 1, got 2"});
@@ -447,12 +450,12 @@ TEST(Freeze, TheOverheadDoesNotGrow) {
   Engine engine(config_of(p), graph_of(p), *comm, {});
   std::vector<int32_t> params = frozen_params(engine);
   auto cycle = [&] {
-    engine.freeze(params, true);
-    engine.freeze(params, false);
-    return engine.overhead().total();
+    engine.trained().freeze(params, true);
+    engine.trained().freeze(params, false);
+    return engine.runtime().overhead().total();
   };
   cycle();
-  int64_t early = cycle(), late = 0, most = engine.overhead().bytes("programs");
+  int64_t early = cycle(), late = 0, most = engine.runtime().overhead().bytes("programs");
   EXPECT_GT(most, 0);
   for (int i = 0; i < 20; ++i) late = cycle();
   EXPECT_LT(late - early, most) << "a single one of forty plans";
@@ -481,21 +484,21 @@ TEST(Freeze, Delegate) {
       };
       step({0, 2});
       step({2, 0});
-      EXPECT_EQ(engine.read_tensor(ParamId(1), "master"), ones);
-      EXPECT_NE(engine.read_tensor(ParamId(0), "master"), ones);
+      EXPECT_EQ(engine.store().read_tensor(ParamId(1), "master"), ones);
+      EXPECT_NE(engine.store().read_tensor(ParamId(0), "master"), ones);
       engine.gather(std::vector{ParamId(1)});
       message_of([&] { engine.grad_ready(ParamId(1), ones.data(), DS_DTYPE_F32, kNumel); }, DS_ERROR_STATE);
       engine.release(std::vector{ParamId(1)});
       for (int32_t p : {0, 2}) engine.grad_ready(ParamId(p), ones.data(), DS_DTYPE_F32, kNumel);
       engine.end_micro_step();
       engine.step();
-      std::vector<float> kept = engine.read_tensor(ParamId(0), "master");
-      engine.freeze(std::vector<int32_t>{1}, false);
-      engine.freeze(std::vector<int32_t>{0}, true);
+      std::vector<float> kept = engine.store().read_tensor(ParamId(0), "master");
+      engine.trained().freeze(std::vector<int32_t>{1}, false);
+      engine.trained().freeze(std::vector<int32_t>{0}, true);
       step({1, 2});
       step({1, 2});
-      EXPECT_NE(engine.read_tensor(ParamId(1), "master"), ones);
-      EXPECT_EQ(engine.read_tensor(ParamId(0), "master"), kept);
+      EXPECT_NE(engine.store().read_tensor(ParamId(1), "master"), ones);
+      EXPECT_EQ(engine.store().read_tensor(ParamId(0), "master"), kept);
       EXPECT_TRUE(engine.recorded());
     });
   }

@@ -39,19 +39,19 @@ class HfWeights : public testing::TestWithParam<std::string> {
       config.zero.param_persistence_threshold = 100;
       config.compute = DS_DTYPE_F32;
       Engine engine(config, model.graph, comm, {});
-      engine.load_weights(path);
-      for (size_t p = 0; p < engine.param_names().size(); ++p) {
-        const Tensor& stored = golden.weights.at(engine.param_names()[p]);
+      engine.checkpoints().load_weights(path);
+      for (size_t p = 0; p < engine.store().param_names().size(); ++p) {
+        const Tensor& stored = golden.weights.at(engine.store().param_names()[p]);
         for (const char* kind : {"master", "param"}) {
-          std::vector<float> values = engine.read_tensor(ParamId(p), kind);
+          std::vector<float> values = engine.store().read_tensor(ParamId(p), kind);
           ASSERT_EQ(values.size() * sizeof(float), stored.bytes().size());
           EXPECT_EQ(std::memcmp(values.data(), stored.bytes().data(), stored.bytes().size()), 0)
-              << engine.param_names()[p] << " " << kind;
+              << engine.store().param_names()[p] << " " << kind;
         }
       }
       Batch batch(golden, model);
       EXPECT_NEAR(engine.eval_batch(batch.views), loss, tolerance);
-      engine.save_weights(saved, path);
+      engine.checkpoints().save_weights(saved, path);
     });
     EXPECT_EQ(read_file(saved + "/model.safetensors"), read_file(path + "/model.safetensors"));
     EXPECT_EQ(read_file(saved + "/config.json"), read_file(path + "/config.json"));
@@ -79,13 +79,13 @@ TEST(HfWeightsOfEngines, AFailedSavePoisonsNothingAndAFailedLoadBeforeTheFirstWr
   run_ranks(1, [&](Communicator& comm) {
     HfModel model = golden.build();
     Engine engine(make_config(0, 1, 1), model.graph, comm, {});
-    EXPECT_THROW(engine.load_weights(golden_path("llama")), Error);
-    EXPECT_THROW(engine.load_weights(folder / "none"), Error);
-    EXPECT_THROW(engine.save_weights(folder / "out", folder / "none"), Error);
-    engine.load_weights(path);
+    EXPECT_THROW(engine.checkpoints().load_weights(golden_path("llama")), Error);
+    EXPECT_THROW(engine.checkpoints().load_weights(folder / "none"), Error);
+    EXPECT_THROW(engine.checkpoints().save_weights(folder / "out", folder / "none"), Error);
+    engine.checkpoints().load_weights(path);
     Batch batch(golden, model);
     engine.train_batch(batch.views);
-    engine.save_weights(folder / "out", path);
+    engine.checkpoints().save_weights(folder / "out", path);
   });
   EXPECT_NE(read_file(folder / "out/model.safetensors"), read_file(path + "/model.safetensors"));
 }

@@ -43,9 +43,9 @@ Left train_three(const Point& p, const std::string& from, const std::string& to)
   Left left;
   run_ranks(p.world, [&](Communicator& comm) {
     Engine engine(config_of(p), graph_of(p), comm, {});
-    if (!from.empty()) engine.load(from);
-    for (int s = 0; s < 3; ++s) train_step(p, engine, engine.steps_taken());
-    std::string path = engine.save(to), state = state_hash(engine);
+    if (!from.empty()) engine.checkpoints().load(from);
+    for (int s = 0; s < 3; ++s) train_step(p, engine, engine.control().steps());
+    std::string path = engine.checkpoints().save(to), state = state_hash(engine.store());
     if (comm.rank() == 0) left = {path, payload_hash(path), state};
   });
   return left;
@@ -72,19 +72,19 @@ TEST(Layouts, AnEditReachesEveryCopy) {
   for (const Point& p : layouts()) {
     run_ranks(p.world, [&](Communicator& comm) {
       Engine engine(config_of(p), graph_of(p), comm, {});
-      for (size_t i = 0; i < engine.param_names().size(); ++i) {
+      for (size_t i = 0; i < engine.store().param_names().size(); ++i) {
         int32_t param = static_cast<int32_t>(i);
-        std::vector<float> values = engine.read_tensor(ParamId(param), "master");
+        std::vector<float> values = engine.store().read_tensor(ParamId(param), "master");
         for (size_t k = 0; k < values.size(); ++k) values[k] = static_cast<float>(k % 256) + 0.5f;
-        engine.write_tensor(ParamId(param), "master", values);
-        EXPECT_EQ(engine.read_tensor(ParamId(param), "master"), values)
-            << engine.param_names()[i] << " of " << p.name();
-        std::vector<float> compute = engine.read_tensor(ParamId(param), "param");
+        engine.store().write_tensor(ParamId(param), "master", values);
+        EXPECT_EQ(engine.store().read_tensor(ParamId(param), "master"), values)
+            << engine.store().param_names()[i] << " of " << p.name();
+        std::vector<float> compute = engine.store().read_tensor(ParamId(param), "param");
         for (size_t k = 0; k < values.size(); ++k) ASSERT_NEAR(compute[k], values[k], 0.6) << p.name();
         values[0] = -3;
-        engine.write_tensor(ParamId(param), "exp_avg", values);
-        EXPECT_EQ(engine.read_tensor(ParamId(param), "exp_avg"), values)
-            << engine.param_names()[i] << " of " << p.name();
+        engine.store().write_tensor(ParamId(param), "exp_avg", values);
+        EXPECT_EQ(engine.store().read_tensor(ParamId(param), "exp_avg"), values)
+            << engine.store().param_names()[i] << " of " << p.name();
       }
     });
   }
@@ -97,11 +97,11 @@ TEST(Layouts, LocalPartsAreTheWhole) {
       Engine engine(config_of(p), graph_of(p), comm, {});
       train_step(p, engine, 0);
       for (const char* kind : {"master", "exp_avg_sq", "param", "grad"}) {
-        for (size_t i = 0; i < engine.param_names().size(); ++i) {
+        for (size_t i = 0; i < engine.store().param_names().size(); ++i) {
           int32_t param = static_cast<int32_t>(i);
-          std::vector<float> whole = engine.read_tensor(ParamId(param), kind),
-                             part = engine.read_local(ParamId(param), kind);
-          auto [first, count] = engine.local_range(ParamId(param));
+          std::vector<float> whole = engine.store().read_tensor(ParamId(param), kind),
+                             part = engine.store().read_local(ParamId(param), kind);
+          auto [first, count] = engine.store().local_range(ParamId(param));
           ASSERT_EQ(static_cast<int64_t>(part.size()), count);
           EXPECT_TRUE(std::equal(part.begin(), part.end(), whole.begin() + first))
               << kind << " of " << p.name();
@@ -111,22 +111,22 @@ TEST(Layouts, LocalPartsAreTheWhole) {
           for (float c : sum) ASSERT_GE(c, 1) << "an element that no rank holds: " << p.name();
         }
       }
-      for (size_t i = 0; i < engine.param_names().size(); ++i) {
+      for (size_t i = 0; i < engine.store().param_names().size(); ++i) {
         int32_t param = static_cast<int32_t>(i);
-        auto [first, count] = engine.local_range(ParamId(param));
+        auto [first, count] = engine.store().local_range(ParamId(param));
         std::vector<float> part;
         for (int64_t k = first; k < first + count; ++k) part.push_back(static_cast<float>(k % 128));
-        engine.write_local(ParamId(param), "master", part);
+        engine.store().write_local(ParamId(param), "master", part);
       }
       // Until then some ranks would see their own part changed, and none those of the others.
       for (const auto& call : std::vector<std::function<void()>>{
-               [&] { engine.read_tensor(ParamId(0), "param"); }, [&] { train_step(p, engine, 1); },
+               [&] { engine.store().read_tensor(ParamId(0), "param"); }, [&] { train_step(p, engine, 1); },
                [&] { train_step_in_pieces(p, engine, 1, [] {}); }, [&] { engine.join(); }}) {
         expect_names(message_of(call, DS_ERROR_STATE), {"ds_engine_refresh must be called"});
       }
-      engine.refresh_params();
-      for (size_t i = 0; i < engine.param_names().size(); ++i) {
-        std::vector<float> now = engine.read_tensor(ParamId(i), "param");
+      engine.store().refresh_params();
+      for (size_t i = 0; i < engine.store().param_names().size(); ++i) {
+        std::vector<float> now = engine.store().read_tensor(ParamId(i), "param");
         for (size_t k = 0; k < now.size(); ++k) ASSERT_EQ(now[k], static_cast<float>(k % 128)) << p.name();
       }
     });
@@ -143,38 +143,38 @@ TEST(Layouts, AnEditedGradientIsUsed) {
       c.gradient_clipping = 0.01;
       Engine engine(c, graph_of(p), comm, {});
       auto edit = [&](Engine& e) {
-        for (size_t i = 0; i < e.param_names().size(); ++i) {
+        for (size_t i = 0; i < e.store().param_names().size(); ++i) {
           int32_t param = static_cast<int32_t>(i);
-          std::vector<float> grad = e.read_tensor(ParamId(param), "grad");
+          std::vector<float> grad = e.store().read_tensor(ParamId(param), "grad");
           for (float& g : grad) g *= i == 0 ? 4 : 0;
           if (i % 2 == 0) {
-            e.write_tensor(ParamId(param), "grad", grad);
+            e.store().write_tensor(ParamId(param), "grad", grad);
           } else {
-            auto [first, count] = e.local_range(ParamId(param));
-            e.write_local(ParamId(param), "grad", {grad.data() + first, static_cast<size_t>(count)});
+            auto [first, count] = e.store().local_range(ParamId(param));
+            e.store().write_local(ParamId(param), "grad", {grad.data() + first, static_cast<size_t>(count)});
           }
-          EXPECT_EQ(e.read_tensor(ParamId(param), "grad"), grad) << p.name();
+          EXPECT_EQ(e.store().read_tensor(ParamId(param), "grad"), grad) << p.name();
         }
       };
       double first_norm = 0;
       StepResult r = train_step_in_pieces(p, engine, 0, [&] {
         if (p.tier == Tier::nvme) {
-          std::vector<float> grad = engine.read_tensor(ParamId(0), "grad");
-          EXPECT_THROW(engine.write_tensor(ParamId(0), "grad", grad), Error);
+          std::vector<float> grad = engine.store().read_tensor(ParamId(0), "grad");
+          EXPECT_THROW(engine.store().write_tensor(ParamId(0), "grad", grad), Error);
           return;
         }
-        std::vector<float> grad = engine.read_tensor(ParamId(0), "grad");
+        std::vector<float> grad = engine.store().read_tensor(ParamId(0), "grad");
         for (float g : grad) first_norm += 16.0 * double(g) * double(g);
         edit(engine);
       });
       if (p.tier == Tier::nvme) return;
       EXPECT_NEAR(r.grad_norm, std::sqrt(first_norm), 1e-6 * r.grad_norm) << p.name();
-      std::vector<float> moved = engine.read_tensor(ParamId(0), "exp_avg"),
-                         still = engine.read_tensor(ParamId(1), "exp_avg");
+      std::vector<float> moved = engine.store().read_tensor(ParamId(0), "exp_avg"),
+                         still = engine.store().read_tensor(ParamId(1), "exp_avg");
       EXPECT_NE(*std::max_element(moved.begin(), moved.end()), 0);
       EXPECT_EQ(*std::max_element(still.begin(), still.end()), 0) << p.name();
-      std::vector<float> grad = engine.read_tensor(ParamId(0), "grad");
-      EXPECT_THROW(engine.write_tensor(ParamId(0), "grad", grad), Error) << "after the update";
+      std::vector<float> grad = engine.store().read_tensor(ParamId(0), "grad");
+      EXPECT_THROW(engine.store().write_tensor(ParamId(0), "grad", grad), Error) << "after the update";
     });
   }
 }

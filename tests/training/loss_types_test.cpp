@@ -50,7 +50,7 @@ Numbers run(const Graph& graph, int world) {
     mine.forward = engine.forward(inputs);
     engine.backward();
     engine.step();
-    mine.weight = engine.read_tensor(ParamId(0), "master");
+    mine.weight = engine.store().read_tensor(ParamId(0), "master");
     if (comm.rank() == 0) out = mine;
   });
   return out;

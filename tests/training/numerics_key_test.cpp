@@ -34,7 +34,7 @@ std::string families(const char* names) { return std::string(names) + "/" + kern
 std::vector<std::string> lines_of_load(Engine& engine, const std::string& folder) {
   std::vector<std::string> lines;
   set_log_sink([&](LogLevel, std::string_view line) { lines.emplace_back(line); });
-  engine.load(folder);
+  engine.checkpoints().load(folder);
   flush_log();
   set_log_sink({});
   return lines;
@@ -42,7 +42,7 @@ std::vector<std::string> lines_of_load(Engine& engine, const std::string& folder
 
 TEST(NumericsKey, NamesTheMachineAndTheVersions) {
   with_engine([](Engine& engine) {
-    expect_names(engine.numerics_key(),
+    expect_names(engine.checkpoints().numerics_key(),
                  {"ranks 1", "dtype bf16", std::string(" libds ") + library_version(), " device cpu",
                   std::string(" isa ") + isa_name(effective_isa()),
                   " kernels " + families("gemm,onednn,cpu,ref"), " highway ", " onednn ", " libc "});
@@ -68,7 +68,7 @@ TEST(NumericsKey, ACheckpointOfAnotherKeyLoadsWithALine) {
   std::vector<int> saved = spawn_processes(1, [&](int) {
     setenv("DS_MAX_ISA", "sse4", 1);
     setenv("DS_KERNELS", "ref", 1);
-    with_engine([&](Engine& engine) { engine.save(folder.path()); });
+    with_engine([&](Engine& engine) { engine.checkpoints().save(folder.path()); });
   });
   ASSERT_EQ(saved, std::vector<int>{0});
   with_engine([&](Engine& engine) {
@@ -81,7 +81,7 @@ TEST(NumericsKey, ACheckpointOfAnotherKeyLoadsWithALine) {
     if (isa != "sse4") expect_names(lines[0], {"isa sse4 there, " + isa + " here"});
     for (const char* same : {"model", "libds", "device", "libc"})
       EXPECT_EQ(lines[0].find(std::string(same) + " "), std::string::npos) << lines[0];
-    engine.save(folder.path());
+    engine.checkpoints().save(folder.path());
     EXPECT_EQ(lines_of_load(engine, folder.path()), std::vector<std::string>{});
   });
 }

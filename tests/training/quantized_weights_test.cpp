@@ -25,10 +25,11 @@ TEST(QuantizedWeights, GatheredWithinHalfAScale) {
       engine.gather({&p, 1});
       TensorView v = engine.view(ParamId(p));
       seen[static_cast<size_t>(comm.rank())].assign(v.as<float>(), v.as<float>() + v.numel());
-      EXPECT_EQ(engine.ledger().count("all_gather") + engine.ledger().count("all_gather 2x2"),
-                1u + (nodes == 2));
+      EXPECT_EQ(
+          engine.runtime().ledger().count("all_gather") + engine.runtime().ledger().count("all_gather 2x2"),
+          1u + (nodes == 2));
       engine.release({&p, 1});
-      EXPECT_EQ(engine.read_tensor(ParamId(p), "master"), data);
+      EXPECT_EQ(engine.store().read_tensor(ParamId(p), "master"), data);
     });
     for (const auto& other : seen) EXPECT_EQ(other, seen[0]);
     std::vector<double> top = granule_tops({data.begin(), data.end()});
@@ -161,7 +162,7 @@ TEST(Quantization, IsInTheNumericsKeyAndThePlan) {
       Engine engine(config_of(point), graph_of(point), comm, {});
       std::string report = engine.report_plan();
       if (comm.rank() > 0) return;
-      out = engine.numerics_key();
+      out = engine.checkpoints().numerics_key();
       expect_names(report, table);
     });
     return out;

@@ -43,31 +43,33 @@ int64_t mapped_now() {
 TEST(Refuse, DelegateIsReadBeforeItsFirstGather) {
   auto comm = create_communicator("self", {});
   DelegateEngine engine(make_config(0, 1, 1), *comm, {});
-  EXPECT_EQ(engine.mapped(Tier::device), 0);
+  EXPECT_EQ(engine.runtime().mapped(Tier::device), 0);
   std::vector<float> data{1, 2, 3, 4};
   ParamId p = engine.add_param("w", {4}, data);
-  EXPECT_EQ(engine.read_tensor(ParamId(p), "master"), data);
-  EXPECT_GT(engine.mapped(Tier::device), 0);
+  EXPECT_EQ(engine.store().read_tensor(ParamId(p), "master"), data);
+  EXPECT_GT(engine.runtime().mapped(Tier::device), 0);
 }
 
 // Which part is a rank's own is known when all ranks have compiled: no call of one rank alone finds out.
 TEST(Refuse, LocalPartsBeforeADelegateHasStarted) {
   run_ranks(2, [](Communicator& comm) {
     DelegateEngine engine(make_config(2, 1, 2), comm, {});
-    expect_names(message_of([&] { engine.local_range(ParamId(0)); }, DS_ERROR_INVALID_ARGUMENT),
+    expect_names(message_of([&] { engine.store().local_range(ParamId(0)); }, DS_ERROR_INVALID_ARGUMENT),
                  {"none yet", "got 0"});
     std::vector<float> data(1000, 1.0f);
     engine.add_param("w", {1000}, data);
     if (comm.rank() == 0) {
       for (const auto& call : std::vector<std::function<void()>>{
-               [&] { engine.local_range(ParamId(0)); }, [&] { engine.read_local(ParamId(0), "master"); },
-               [&] { engine.write_local(ParamId(0), "master", data); }}) {
+               [&] { engine.store().local_range(ParamId(0)); },
+               [&] { engine.store().read_local(ParamId(0), "master"); },
+               [&] { engine.store().write_local(ParamId(0), "master", data); }}) {
         expect_names(message_of(call, DS_ERROR_STATE), {"first gather"});
       }
     }
-    EXPECT_EQ(engine.read_tensor(ParamId(0), "master"), data);
-    auto [first, count] = engine.local_range(ParamId(0));
-    EXPECT_EQ(engine.read_local(ParamId(0), "master"), std::vector<float>(static_cast<size_t>(count), 1.0f));
+    EXPECT_EQ(engine.store().read_tensor(ParamId(0), "master"), data);
+    auto [first, count] = engine.store().local_range(ParamId(0));
+    EXPECT_EQ(engine.store().read_local(ParamId(0), "master"),
+              std::vector<float>(static_cast<size_t>(count), 1.0f));
   });
 }
 
@@ -99,7 +101,7 @@ TEST(Refuse, DelegateBudgetIsRefusedWithATable) {
   ParamId p = engine.add_param("w", {256, 256}, {});
   std::string message = message_of([&] { engine.gather({&p, 1}); }, DS_ERROR_OUT_OF_MEMORY);
   expect_names(message, {"memory_budget", "optimizer states", "1000"});
-  EXPECT_EQ(engine.mapped(Tier::device), 0);
+  EXPECT_EQ(engine.runtime().mapped(Tier::device), 0);
 }
 
 // One step of a host; returns the bytes of device memory after it.
@@ -109,7 +111,7 @@ int64_t delegate_step(DelegateEngine& engine, ParamId p, const std::vector<float
   engine.grad_ready(ParamId(p), grad.data(), DS_DTYPE_F32, static_cast<int64_t>(grad.size()));
   engine.end_micro_step();
   engine.step();
-  return engine.mapped(Tier::device);
+  return engine.runtime().mapped(Tier::device);
 }
 
 TEST(Refuse, DelegateStaysWithinItsBudgetCallByCall) {
@@ -124,7 +126,7 @@ TEST(Refuse, DelegateStaysWithinItsBudgetCallByCall) {
     int64_t most = 0;
     for (int s = 0; s < 3; ++s) most = std::max(most, delegate_step(engine, p, grad));
     recorded = engine.recorded();
-    return std::make_pair(most, engine.read_tensor(ParamId(p), "master"));
+    return std::make_pair(most, engine.store().read_tensor(ParamId(p), "master"));
   };
   bool recorded = false;
   auto [free_bytes, free_state] = run(-1, recorded);
@@ -140,11 +142,12 @@ TEST(Refuse, AFailedSaveChangesNothing) {
   Inputs in;
   Engine engine(on_files(0), make_mlp(2, kWidth, kRows), *comm, {});
   engine.train_batch(in.views());
-  expect_names(message_of([&] { engine.save("/proc/no_such"); }, DS_ERROR_IO), {"/proc/no_such"});
+  expect_names(message_of([&] { engine.checkpoints().save("/proc/no_such"); }, DS_ERROR_IO),
+               {"/proc/no_such"});
   engine.train_batch(in.views());
   TempFolder folder;
-  engine.save(folder.path());
-  EXPECT_EQ(engine.steps_taken(), 2);
+  engine.checkpoints().save(folder.path());
+  EXPECT_EQ(engine.control().steps(), 2);
 }
 
 TEST(Refuse, RanksWithOtherConfigurationsAreToldTheKey) {
@@ -204,13 +207,13 @@ TEST(Refuse, GradientsOfHalfAStep) {
     Inputs in;
     engine.forward(in.views());
     engine.backward();
-    expect_names(message_of([&] { engine.read_tensor(ParamId(0), "grad"); }, DS_ERROR_STATE),
+    expect_names(message_of([&] { engine.store().read_tensor(ParamId(0), "grad"); }, DS_ERROR_STATE),
                  {"h.0.weight", "backward"});
     engine.forward(in.views());
     engine.backward();
-    std::vector<float> before = engine.read_tensor(ParamId(0), "grad");
+    std::vector<float> before = engine.store().read_tensor(ParamId(0), "grad");
     engine.step();
-    EXPECT_EQ(engine.read_tensor(ParamId(0), "grad"), before);
+    EXPECT_EQ(engine.store().read_tensor(ParamId(0), "grad"), before);
     EXPECT_NE(before, std::vector<float>(before.size(), 0.0f));
   }
 }

@@ -17,12 +17,12 @@ namespace {
 std::string state_of(Engine& engine) {
   std::string text;
   for (const char* kind : {"master", "exp_avg", "exp_avg_sq", "param"}) {
-    for (size_t i = 0; i < engine.param_names().size(); ++i) {
-      std::vector<float> values = engine.read_tensor(ParamId(i), kind);
+    for (size_t i = 0; i < engine.store().param_names().size(); ++i) {
+      std::vector<float> values = engine.store().read_tensor(ParamId(i), kind);
       text.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
     }
   }
-  return hash_hex(text) + (engine.is_frozen(ParamId(0)) ? " frozen" : " trained");
+  return hash_hex(text) + (engine.trained().is_frozen(ParamId(0)) ? " frozen" : " trained");
 }
 
 bool is_poisoned(Engine& engine) {
@@ -42,11 +42,11 @@ class RefusedLoad : public testing::Test {
     run_ranks(1, [&](Communicator& comm) {
       Engine run(config_of(point_), graph_of(point_), comm, {});
       train_step(point_, run, 0);
-      first_ = run.save(folder_.path());
+      first_ = run.checkpoints().save(folder_.path());
       int32_t frozen[] = {0};
-      run.freeze(frozen, true);
+      run.trained().freeze(frozen, true);
       train_step(point_, run, 1);
-      second_ = run.save(folder_.path());
+      second_ = run.checkpoints().save(folder_.path());
       body(comm);
     });
   }
@@ -67,7 +67,8 @@ TEST_F(RefusedLoad, ChangesNothingUnlessItPoisons) {
       std::string before = state_of(engine);
       {
         FailingReads bad(second_ + "/", refused);
-        expect_names(message_of([&] { engine.load(second_); }, DS_ERROR_IO), {second_, "Input/output error"});
+        expect_names(message_of([&] { engine.checkpoints().load(second_); }, DS_ERROR_IO),
+                     {second_, "Input/output error"});
       }
       if (is_poisoned(engine)) break;
       ASSERT_EQ(state_of(engine), before) << "read " << refused;
@@ -88,7 +89,8 @@ TEST_F(RefusedLoad, FallsBackUnlessItPoisons) {
     int64_t reads = 0;
     {
       FailingReads none(second_ + "/", INT64_MAX);
-      EXPECT_EQ(Engine(config_of(point_), graph_of(point_), comm, {}).load(folder_.path()).path, second_);
+      EXPECT_EQ(Engine(config_of(point_), graph_of(point_), comm, {}).checkpoints().load(folder_.path()).path,
+                second_);
       reads = FailingReads::seen();
     }
     flush_log();
@@ -96,8 +98,8 @@ TEST_F(RefusedLoad, FallsBackUnlessItPoisons) {
     for (int64_t good : {int64_t{0}, int64_t{1}, reads / 4}) {
       FailingReads bad(second_ + "/", good);
       Engine engine(config_of(point_), graph_of(point_), comm, {});
-      EXPECT_EQ(engine.load(folder_.path()).path, first_);
-      EXPECT_FALSE(engine.is_frozen(ParamId(0)));
+      EXPECT_EQ(engine.checkpoints().load(folder_.path()).path, first_);
+      EXPECT_FALSE(engine.trained().is_frozen(ParamId(0)));
       flush_log();
       ASSERT_EQ(lines.size(), 1u) << good;
       expect_names(lines[0], {second_, "Input/output error", "is skipped"});
@@ -105,7 +107,7 @@ TEST_F(RefusedLoad, FallsBackUnlessItPoisons) {
     }
     FailingReads bad(second_ + "/", reads - 1);
     Engine engine(config_of(point_), graph_of(point_), comm, {});
-    expect_names(message_of([&] { engine.load(folder_.path()); }, DS_ERROR_IO), {second_});
+    expect_names(message_of([&] { engine.checkpoints().load(folder_.path()); }, DS_ERROR_IO), {second_});
     EXPECT_TRUE(is_poisoned(engine));
     flush_log();
     EXPECT_EQ(lines, std::vector<std::string>{});

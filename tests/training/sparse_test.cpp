@@ -103,8 +103,8 @@ TEST(SparseGradients, OfALlama) {
         InputView inputs[] = {{tokens.data(), DS_DTYPE_I32, 16}, {targets.data(), DS_DTYPE_I32, 16}};
         engine.train_batch(inputs);
       }
-      std::map<std::string, CommCount> ledger = engine.ledger();
-      std::string hash = state_hash(engine);
+      std::map<std::string, CommCount> ledger = engine.runtime().ledger();
+      std::string hash = state_hash(engine.store());
       if (comm.rank() != 0) return;
       received[sparse] = ledger["reduce_scatter"].bytes;
       hashes.push_back(hash);
@@ -151,7 +151,7 @@ TEST(SparseGradients, ShortBatchesInPieces) {
         engine.backward();
       }
       engine.step();
-      std::string hash = state_hash(engine);
+      std::string hash = state_hash(engine.store());
       if (comm.rank() == 0) hashes.push_back(hash);
     });
   }
@@ -169,14 +169,14 @@ TEST(SparseGradients, FrozenTablesAndLaterOnes) {
       c.frozen = {"wte.weight"};
       Engine engine(c, graph_of(p), comm, {});
       int32_t table = 0;
-      std::vector<float> drawn = engine.read_tensor(ParamId(table), "param");
+      std::vector<float> drawn = engine.store().read_tensor(ParamId(table), "param");
       train_step(p, engine, 0);
-      EXPECT_EQ(engine.read_tensor(ParamId(table), "param"), drawn);
-      engine.freeze({&table, 1}, false);
+      EXPECT_EQ(engine.store().read_tensor(ParamId(table), "param"), drawn);
+      engine.trained().freeze({&table, 1}, false);
       train_step(p, engine, 1);
       train_step(p, engine, 2);
-      EXPECT_NE(engine.read_tensor(ParamId(table), "param"), drawn);
-      std::string hash = state_hash(engine);
+      EXPECT_NE(engine.store().read_tensor(ParamId(table), "param"), drawn);
+      std::string hash = state_hash(engine.store());
       if (comm.rank() == 0) hashes.push_back(hash);
     });
   }
@@ -207,7 +207,7 @@ TEST(SparseGradients, AreExactBesideQuantizedOnes) {
     run_ranks(p.world, [&](Communicator& comm) {
       Engine engine(config_of(p), graph_of(p), comm, {});
       train_step(p, engine, 0);
-      std::vector<float> grad = engine.read_tensor(ParamId(0), "grad");
+      std::vector<float> grad = engine.store().read_tensor(ParamId(0), "grad");
       if (comm.rank() == 0) out = grad;
     });
     return out;

@@ -137,9 +137,9 @@ struct Damaged {
   VerifyReport report(const Edit& edit, std::vector<std::string> kinds) {
     VerifySubject subject;
     subject.build = [&](int64_t bound, int64_t seq) { return hf_model(config, bound, seq); };
-    subject.load = [&](EngineCore& engine) {
-      engine.load_weights(folder);
-      if (edit) apply(engine, edit);
+    subject.load = [&](StateStore& store, const auto& load_weights) {
+      load_weights(folder);
+      if (edit) apply(store, edit);
     };
     VerifyRequest options;
     options.kinds = std::move(kinds);
@@ -149,12 +149,12 @@ struct Damaged {
     return out;
   }
 
-  static void apply(EngineCore& engine, const Edit& edit) {
-    for (size_t p = 0; p < engine.param_names().size(); ++p) {
+  static void apply(StateStore& store, const Edit& edit) {
+    for (size_t p = 0; p < store.param_names().size(); ++p) {
       auto index = static_cast<int32_t>(p);
-      std::vector<float> values = engine.read_tensor(ParamId(index), "master"), before = values;
-      edit(engine.param_names()[p], values);
-      if (values != before) engine.write_tensor(ParamId(index), "master", values);
+      std::vector<float> values = store.read_tensor(ParamId(index), "master"), before = values;
+      edit(store.param_names()[p], values);
+      if (values != before) store.write_tensor(ParamId(index), "master", values);
     }
   }
 

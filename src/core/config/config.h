@@ -46,6 +46,7 @@ inline constexpr const char* kMaskingKeys[] = {"data.mlm_probability", "data.mas
 struct RunConfig {
   std::string dir;  // run folder; "" = runs/NNN
   int64_t steps = 100, eval_every = 0, eval_batches = 8, save_every = 0, keep = 3, sample_tokens = 256;
+  int64_t max_skipped_steps = 1;  // in a row: the run ends then
   int64_t sample_every = 0;       // steps between samples, the first before step 1; 0: at the end only
   std::vector<std::string> bars;  // of kBars: what the final held-out loss must be below
   uint64_t seed = 0;

@@ -395,6 +395,8 @@ void run_keys(std::vector<Key>& keys) {
   keys.push_back(key(
       "run.keep", [](auto& c) -> auto& { return c.run.keep; }, count));
   keys.push_back(key(
+      "run.max_skipped_steps", [](auto& c) -> auto& { return c.run.max_skipped_steps; }, positive));
+  keys.push_back(key(
       "run.sample_tokens", [](auto& c) -> auto& { return c.run.sample_tokens; }, count));
   keys.push_back(key(
       "run.sample_every", [](auto& c) -> auto& { return c.run.sample_every; }, count));

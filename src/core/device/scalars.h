@@ -7,7 +7,8 @@ namespace ds {
 // program never changes.
 struct StepScalars {
   uint64_t seed = 0;
-  int64_t step = 0;  // optimizer steps taken before this one
+  int64_t step = 0;     // steps made before this one, skipped ones included
+  int64_t updates = 0;  // optimizer updates taken before this one
   double lr = 0;
   double grad_scale = 1;  // clip coefficient / leaves: multiplies gradient sums once, in update
   double grad_norm = 0;   // before clipping, of the mean gradient

@@ -26,7 +26,7 @@ struct Step {
     one_beta1 = static_cast<float>(1 - c.attrs.real("beta1"));
     beta2 = static_cast<float>(c.attrs.real("beta2"));
     one_beta2 = static_cast<float>(1 - c.attrs.real("beta2"));
-    double t = static_cast<double>(c.scalars.step + 1);
+    double t = static_cast<double>(c.scalars.updates + 1);
     correction1 = static_cast<float>(1 - std::pow(c.attrs.real("beta1"), t));
     correction2 = static_cast<float>(1 - std::pow(c.attrs.real("beta2"), t));
     rate = static_cast<float>(c.scalars.lr);

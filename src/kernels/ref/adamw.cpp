@@ -21,7 +21,7 @@ void adamw(const KernelContext& c) {
         one_b1 = static_cast<float>(1 - c.attrs.real("beta1"));
   float b2 = static_cast<float>(c.attrs.real("beta2")),
         one_b2 = static_cast<float>(1 - c.attrs.real("beta2"));
-  double t = static_cast<double>(c.scalars.step + 1);
+  double t = static_cast<double>(c.scalars.updates + 1);
   float c1 = static_cast<float>(1 - std::pow(c.attrs.real("beta1"), t)),
         c2 = static_cast<float>(1 - std::pow(c.attrs.real("beta2"), t));
   float rate = static_cast<float>(lr), eps = static_cast<float>(c.attrs.real("eps"));

@@ -1,18 +1,20 @@
-#include "engine/decode.h"
+#include "engine/decoding.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "core/base/error.h"
-#include "core/base/half.h"
 #include "core/graph/ops/rope_length.h"
-#include "engine/core.h"
 #include "passes/decode.h"
 
 namespace ds {
 
-Decoding::Decoding(const DecodePlan& plan, std::unique_ptr<Executor> executor,
-                   std::function<std::byte*(BufferId)> address)
-    : plan_(plan), executor_(std::move(executor)), address_(std::move(address)) {
+Decoding::Decoding(const DecodePlan& plan, Runtime& runtime, StepControl& control, StateStore& store)
+    : plan_(plan),
+      runtime_(runtime),
+      control_(control),
+      store_(store),
+      executor_(runtime.executor(plan.program, control)) {
   for (InputId i : plan_.graph.inputs.ids()) {
     const Value& value = plan_.graph.values[plan_.graph.inputs[i]];
     if (value.type.dtype != DS_DTYPE_I32) continue;  // a cache
@@ -41,13 +43,13 @@ int64_t Decoding::vocabulary() const { return plan_.graph.type(plan_.graph.outpu
 int64_t Decoding::reusable(int64_t length) const {
   bool same = std::all_of(ropes_.begin(), ropes_.end(),
                           [&](const Attrs& rope) { return same_rotations(rope, length_, length); });
-  return same ? fed_ : 0;
+  return same ? fed() : 0;
 }
 
 void Decoding::check(std::span<const int32_t> tokens, int64_t first) const {
   require(!tokens.empty(), "prompt must have at least one token, got none");
   auto count = static_cast<int64_t>(tokens.size());
-  require(first >= 0 && first <= fed_, "first must be 0 to {}, the tokens fed so far, got {}", fed_, first);
+  require(first >= 0 && first <= fed(), "first must be 0 to {}, the tokens fed so far, got {}", fed(), first);
   require(first + count <= positions(), "the text must have at most {} tokens, got {}", positions(),
           first + count);
   require(first <= reusable(first + count),
@@ -61,23 +63,25 @@ void Decoding::check(std::span<const int32_t> tokens, int64_t first) const {
 }
 
 void Decoding::put(std::span<const int32_t> tokens, int64_t first, int64_t length) {
+  std::vector<int32_t> values;
   for (const Feed& feed : feeds_) {
-    auto* to = reinterpret_cast<int32_t*>(address_(feed.buffer));
     if (feed.content == Content::tokens) {
-      std::copy(tokens.begin(), tokens.end(), to);
-      continue;
+      values.assign(tokens.begin(), tokens.end());
+    } else if (feed.content == Content::length) {
+      values.assign(1, static_cast<int32_t>(length));
+    } else {
+      int64_t start = first + (feed.content == Content::table_rows ? plan_.position_offset : 0);
+      values.resize(tokens.size());
+      std::iota(values.begin(), values.end(), static_cast<int32_t>(start));
     }
-    if (feed.content == Content::length) {
-      *to = static_cast<int32_t>(length);
-      continue;
-    }
-    int64_t start = first + (feed.content == Content::table_rows ? plan_.position_offset : 0);
-    for (size_t r = 0; r < tokens.size(); ++r) to[r] = static_cast<int32_t>(start + static_cast<int64_t>(r));
+    runtime_.write(runtime_.buffer(feed.buffer), 0, values.data(),
+                   static_cast<int64_t>(values.size() * sizeof(int32_t)));
   }
 }
 
 std::vector<float> Decoding::feed(std::span<const int32_t> tokens, int64_t first) {
   fed_ = first;
+  version_ = store_.version();
   length_ = first + static_cast<int64_t>(tokens.size());
   while (!tokens.empty()) {
     size_t n = std::min(tokens.size(), static_cast<size_t>(plan_.graph.bound));
@@ -92,33 +96,18 @@ std::vector<float> Decoding::feed(std::span<const int32_t> tokens, int64_t first
 
 std::vector<float> Decoding::logits() const {
   std::vector<float> out(static_cast<size_t>(vocabulary()));
-  widen(plan_.graph.type(plan_.graph.outputs[0]).dtype, address_(plan_.logits), vocabulary(), out.data());
+  runtime_.read_floats(runtime_.buffer(plan_.logits), 0, vocabulary(), out.data());
   return out;
 }
 
-int64_t EngineCore::positions() { return decoding() ? decoding()->positions() : 0; }
-
-int64_t EngineCore::reusable(int64_t length) { return decoding() ? decoding()->reusable(length) : 0; }
-
-std::vector<float> EngineCore::decode(std::span<const int32_t> tokens, int64_t first) {
-  require_idle("decode");
-  require_refreshed();
-  Decoding* text = decoding();
-  if (!text) raise(DS_ERROR_STATE, "decode needs an engine made for it: positions must be > 0, got 0");
-  text->check(tokens, first);
-  scalars_.train = 0;
+std::vector<float> Decoding::decode(std::span<const int32_t> tokens, int64_t first) {
+  store_.owner().require_idle("decode");
+  store_.require_refreshed();
+  check(tokens, first);
+  control_.begin_evaluation();
   std::vector<float> logits;
-  guarded([&] { logits = text->feed(tokens, first); });
+  runtime_.guarded([&] { logits = feed(tokens, first); });
   return logits;
-}
-
-std::unique_ptr<Decoding> EngineCore::make_decoding(const DecodePlan& plan) {
-  return std::make_unique<Decoding>(plan, executor(plan.program),
-                                    [this](BufferId id) { return address(id); });
-}
-
-void EngineCore::forget_text() {
-  if (Decoding* text = decoding()) text->forget();
 }
 
 }  // namespace ds

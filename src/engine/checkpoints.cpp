@@ -1,0 +1,148 @@
+// Problem: state goes to files and comes back, while a rank may fail, a file be damaged, or the engine differ
+// from the one that saved. Invariant: an error before the first state has changed leaves the engine as it
+// was; one after it poisons every rank, because no rank may go on with half of a checkpoint. So all that can
+// be refused (names, shapes, hashes) is checked first, and ranks agree on how far they were before one goes
+// on to an older checkpoint.
+#include "engine/checkpoints.h"
+
+#include "checkpoint/agree.h"
+#include "checkpoint/weights.h"
+#include "core/base/error.h"
+#include "core/base/hash.h"
+#include "core/base/log.h"
+#include "core/base/version.h"
+#include "engine/numerics.h"
+#include "kernels/cpu/features.h"
+
+namespace ds {
+
+std::string Checkpoints::save(const std::string& folder, const Json& client, const Keep& keep) {
+  store_.owner().require_idle("ds_checkpoint_save");
+  CheckpointInfo info;
+  info.step = control_.steps();
+  info.skipped = control_.steps() - control_.updates();
+  info.seed = control_.scalars().seed;
+  info.numerics_key = numerics_key();
+  if (trained_) {
+    info.frozen = trained_->frozen_names();
+    info.updates = trained_->late_updates();
+  }
+  info.config = runtime_.config().effective();
+  info.client = client;
+  runtime_.guarded([&] { runtime_.settle(); });
+  return save_checkpoint(store_, folder, info, keep);  // a folder that cannot be written changes nothing here
+}
+
+// Runs `body`, which writes states, then renews the parameters. An error after the first state poisons.
+void Checkpoints::overwrite(const std::function<void()>& body) {
+  store_.forget_writes();
+  try {
+    body();
+  } catch (const std::exception& error) {
+    if (store_.writes().overwritten) runtime_.poison(error);
+    throw;
+  }
+  runtime_.guarded([&] { store_.renew_params(); });
+  store_.changed();
+}
+
+void Checkpoints::load_weights(const std::string& folder) {
+  store_.owner().begin_change("ds_checkpoint_load_model");
+  overwrite([&] { ds::load_weights(store_, folder); });
+}
+
+void Checkpoints::save_weights(const std::string& folder, const std::string& like) {
+  store_.owner().require_idle("ds_checkpoint_save_model");
+  runtime_.guarded([] {});  // a poisoned engine saves nothing; a folder that cannot be written poisons none
+  ds::save_weights(store_, folder, like);
+}
+
+CheckpointInfo Checkpoints::load(const std::string& folder) {
+  store_.owner().begin_change("ds_checkpoint_load");
+  runtime_.guarded([&] { runtime_.settle(); });
+  std::string path = on_root(runtime_.comm(), "checkpoint", [&] { return find_checkpoint(folder); });
+  for (;;) {
+    const IdVector<ParamId, char> frozen = store_.zero().frozen;
+    const IdVector<ParamId, int64_t> updates =
+        trained_ ? trained_->own_updates() : IdVector<ParamId, int64_t>();
+    try {
+      return load_one(path);
+    } catch (const Error& error) {  // of every rank, and unless it poisons before any state has changed
+      if (error.status() == DS_ERROR_COMM || error.status() == DS_ERROR_POISONED) throw;
+      if (agree_max(runtime_.comm(), runtime_.poisoned() ? 1 : 0, "refused checkpoint") != 0) {
+        if (!runtime_.poisoned()) runtime_.poison(error);  // another rank has read a part of it
+        throw;
+      }
+      if (trained_ && frozen != store_.zero().frozen) trained_->set(frozen, updates);
+      if (error.status() != DS_ERROR_CORRUPT && error.status() != DS_ERROR_IO) throw;
+      std::string older =
+          on_root(runtime_.comm(), "older checkpoint", [&] { return find_older_checkpoint(folder, path); });
+      if (older.empty()) throw;
+      if (runtime_.comm().rank() == 0) {
+        log_line(LogLevel::warning, fmt::format("{}; checkpoint '{}' is skipped for the one before, '{}'",
+                                                error.what(), path, older));
+      }
+      path = older;
+    }
+  }
+}
+
+CheckpointInfo Checkpoints::load_one(const std::string& path) {
+  CheckpointInfo info;
+  const IdVector<ParamId, char> frozen = store_.zero().frozen;
+  overwrite([&] {
+    info = load_checkpoint(store_, path, [&](const CheckpointInfo& saved) {
+      if (trained_) trained_->follow(saved);
+    });
+  });
+  if (trained_ && frozen != store_.zero().frozen && runtime_.comm().rank() == 0) {
+    log_line(LogLevel::info,
+             fmt::format("checkpoint '{}' has {} of {} parameters frozen, and so has this engine", path,
+                         trained_->frozen_names().size(), store_.param_names().size()));
+  }
+  if (trained_) tell_differences(path, info);
+  control_.resume(info.step, info.updates_taken(), info.seed);
+  if (trained_) trained_->take_updates(info);
+  return info;
+}
+
+// From the bits of a run that would have gone on where the checkpoint was saved. Collective.
+void Checkpoints::tell_differences(const std::string& path, const CheckpointInfo& saved) {
+  bool dropped = agree_max(runtime_.comm(), store_.writes().dropped ? 1 : 0, "dropped states") != 0;
+  if (runtime_.comm().rank() != 0) return;
+  std::string other = trained_->difference(saved);
+  if (!other.empty()) {
+    log_line(LogLevel::warning,
+             fmt::format("checkpoint '{}': {}: this engine's setting stands", path, other));
+  } else if (std::string parts = numerics_difference(saved.numerics_key, numerics_key()); !parts.empty()) {
+    log_line(LogLevel::warning,
+             fmt::format("checkpoint '{}' has another numerics key: {}: what follows will agree, but not bit "
+                         "for bit",
+                         path, parts));
+  }
+  if (dropped) {
+    log_line(LogLevel::warning,
+             fmt::format("checkpoint '{}' has optimizer states of parameters that are frozen here from the "
+                         "beginning: they are dropped{}, and the next checkpoint has zeros in their place",
+                         path, runtime_.config().compute == DS_DTYPE_F32 ? "" : ", masters are rounded"));
+  }
+}
+
+std::string Checkpoints::numerics_key() const {
+  const Config& config = runtime_.config();
+  bool any_ranks = config.reproducible && store_.zero().quantization.gradients == 0;
+  NumericsParts parts = {{"model", hash_hex(store_.owner().model_text()).substr(0, 16)},
+                         {"micro_batch", std::to_string(config.micro_batch)},
+                         {"leaves", std::to_string(config.accumulation * runtime_.comm().size())},
+                         {"ranks", any_ranks ? "any" : std::to_string(runtime_.comm().size())},
+                         {"dtype", dtype_name(config.compute)},
+                         {"reduction", config.reproducible ? "tree" : config.reduction},
+                         {"optimizer", config.optimizer.type},
+                         {"libds", library_version()}};
+  for (auto& fact : numerics_of_kernels(runtime_.kernels())) parts.push_back(std::move(fact));
+  if (std::string codes = store_.zero().quantization_key(config.zero); !codes.empty())
+    parts.emplace_back("quantized", codes.substr(1));
+  return numerics_text(parts);
+}
+
+}  // namespace ds

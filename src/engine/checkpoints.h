@@ -1,0 +1,42 @@
+#pragma once
+#include <functional>
+#include <string>
+
+#include "checkpoint/checkpoint.h"
+#include "engine/state_store.h"
+#include "engine/trained_set.h"
+
+namespace ds {
+
+// Saves and loads what an engine holds: checkpoints of its state and counters, and weights alone. Every call
+// but numerics_key is collective.
+class Checkpoints {
+ public:
+  // trained [nullable]: which parameters are trained, and which are to be after a load.
+  Checkpoints(Runtime& runtime, StepControl& control, StateStore& store, TrainedSet* trained)
+      : runtime_(runtime), control_(control), store_(store), trained_(trained) {}
+
+  // Returns the path of what it made.
+  std::string save(const std::string& folder, const Json& client = {}, const Keep& keep = {});
+  // Loads what find_checkpoint(folder) finds on rank 0, or, where the content of that one is damaged, the
+  // newest older one, with a warning. A checkpoint that is named itself is loaded or refused.
+  CheckpointInfo load(const std::string& folder);
+  // Weights of a Hugging Face model folder (checkpoint/weights.h); optimizer states and counters stay.
+  void load_weights(const std::string& folder);
+  void save_weights(const std::string& folder, const std::string& like = "");
+
+  // What the bits of the run depend on.
+  std::string numerics_key() const;
+
+ private:
+  void overwrite(const std::function<void()>& body);
+  CheckpointInfo load_one(const std::string& path);
+  void tell_differences(const std::string& path, const CheckpointInfo& saved);
+
+  Runtime& runtime_;
+  StepControl& control_;
+  StateStore& store_;
+  TrainedSet* trained_;
+};
+
+}  // namespace ds

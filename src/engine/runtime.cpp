@@ -1,0 +1,302 @@
+// Problem: programs name buffers, and somebody must own what they run on: arenas of exactly the planned
+// bytes, one scratch file and its two lanes, compute threads, kernels, groups of ranks. Invariant: nothing is
+// taken before all ranks have compared the hash of their plan, and a rank that cannot take its part is an
+// error on all of them, so that no rank waits for one that is gone. After a failed instruction contents are
+// unknown: the runtime is poisoned, the group ends, and every later call says since when. Memory outside the
+// plan is measured where it is taken (engine/overhead.h).
+#include "engine/runtime.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <sstream>
+
+#include "checkpoint/agree.h"
+#include "comm/comm_log.h"
+#include "core/base/error.h"
+#include "core/base/half.h"
+#include "core/base/host_memory.h"
+#include "engine/prepare.h"
+#include "engine/threads.h"
+
+namespace ds {
+namespace {
+
+constexpr const char* kProgramsPart = "programs";  // of the overhead
+constexpr const char* kExecutorsPart = "kernels and launch tables";
+constexpr const char* kLanesPart = "I/O lanes";
+
+}  // namespace
+
+Runtime::Runtime(Config config, Communicator& comm, EngineOptions options, Placed placed)
+    : config_(std::move(config)), comm_(comm), groups_(comm), options_(std::move(options)), placed_(placed) {
+  agree(comm_, "threads", [&] {
+    overhead_.measure("threads and kernel table", [&] {
+      team_ = std::make_unique<ThreadTeam>(
+          options_.threads, ThreadTeam::kScratchBytes,
+          cpus_of_rank(config_, comm_.local_rank(), comm_.local_size(), options_.threads));
+      kernels_ = built_in_kernels();
+      if (options_.kernel_filter) options_.kernel_filter(kernels_);
+    });
+    logged_operations(config_.comms_logger.operations);
+  });
+  groups_.set_timeout(config_.comm_timeout_ms);
+  const CommsLoggerConfig& logger = config_.comms_logger;
+  if (logger.enabled && (logger.all || !logger.operations.empty()))
+    comm_.start_log(logger.all ? std::vector<std::string>() : logger.operations);
+  if (options_.machine.ranks_per_node == 0) options_.machine.ranks_per_node = ranks_per_node(comm_);
+  if (options_.trace) trace_ = std::make_unique<Trace>(comm_.rank());
+}
+
+Runtime::~Runtime() {
+  // Transfers of one lane may wait for the other.
+  if (read_lane_) read_lane_->finish();
+  if (write_lane_) write_lane_->finish();
+}
+
+void Runtime::compile(const std::function<void()>& body) {
+  agree(comm_, "compile", [&] { overhead_.measure(kProgramsPart, body); });
+}
+
+void Runtime::replace_programs(const std::function<void()>& body) { overhead_.measure(kProgramsPart, body); }
+
+void Runtime::make_executors(const std::function<void()>& body) {
+  agree(comm_, "kernels", [&] { make_executor_late(body); });
+}
+
+void Runtime::make_executor_late(const std::function<void()>& body) {
+  overhead_.measure(kExecutorsPart, body);
+}
+
+void Runtime::end_executors(const std::function<void()>& end) {
+  settle();
+  for (const Executor* e : running_) {
+    for (const auto& [name, count] : e->copies()) {
+      past_copies_[name].calls += count.calls;
+      past_copies_[name].bytes += count.bytes;
+    }
+  }
+  running_.clear();
+  overhead_.measure(kExecutorsPart, end);
+}
+
+void Runtime::compare_plans() {
+  const std::string& mine = placed_.hash;
+  std::string all(mine.size() * static_cast<size_t>(comm_.size()), ' ');
+  comm_.all_gather(mine.data(), all.data(), mine.size(), "plan hash");
+  for (int r = 0; r < comm_.size(); ++r) {
+    std::string theirs = all.substr(mine.size() * static_cast<size_t>(r), mine.size());
+    if (theirs == all.substr(0, mine.size())) continue;
+    raise(DS_ERROR_CONFIG, "rank 0 compiled plan {}, rank {} compiled plan {}: {}",
+          all.substr(0, mine.size()), r, theirs, first_difference());
+  }
+}
+
+// The first key of the configuration that a rank has otherwise than rank 0. Collective.
+std::string Runtime::first_difference() {
+  std::vector<std::map<std::string, std::string>> ranks;
+  for (const std::string& text : gather_texts(comm_, config_.shared_text(), "configuration")) {
+    ranks.emplace_back();
+    std::istringstream lines(text);
+    for (std::string key, value; lines >> key && std::getline(lines >> std::ws, value);)
+      ranks.back()[key] = value;
+  }
+  for (size_t r = 1; r < ranks.size(); ++r) {
+    for (const auto& [key, value] : ranks[r]) ranks[0].try_emplace(key, "not set");
+    for (const auto& [key, value] : ranks[0]) {
+      const std::string& theirs = ranks[r].try_emplace(key, "not set").first->second;
+      if (theirs != value) return fmt::format("{} is {} on rank 0, {} on rank {}", key, value, theirs, r);
+    }
+  }
+  return "their models differ";
+}
+
+// The system hands out arenas of any size and ends the process when they are filled. So what a rank needs is
+// compared with what its host has before anything of that size is made.
+void Runtime::require_host_memory(const MemoryPlan& memory, int64_t unbacked) const {
+  int64_t wanted = memory.total(Tier::device) + memory.total(Tier::host) - unbacked;
+  int ranks = comm_.local_size();
+  int64_t elements = placed_.zero.layout.numel();
+  HostMemory has = host_memory();
+  if (wanted > has.machine / ranks) {
+    raise(DS_ERROR_OUT_OF_MEMORY,
+          "the plan for {} elements needs {} bytes on each of {} ranks of this host, which has {} bytes",
+          elements, wanted, ranks, has.machine);
+  }
+  if (wanted > has.group) {  // which may be this rank's alone
+    raise(DS_ERROR_OUT_OF_MEMORY,
+          "the plan for {} elements needs {} bytes on a rank whose control group may use {} bytes", elements,
+          wanted, has.group);
+  }
+}
+
+void Runtime::start(const MemoryPlan& memory, int64_t unbacked) {
+  compare_plans();
+  const RankLevels& levels = placed_.zero.levels;
+  for (int level = 0; level < levels.depth(); ++level)
+    groups_.add(levels.group(level).size, levels.group(level).stride);
+  agree(comm_, "memory", [&] {
+    require_host_memory(memory, unbacked);
+    bool files = memory.total(Tier::nvme) > 0;
+    add_known_overhead(overhead_, groups_, options_.threads - 1 + (files ? 2 : 0), files);
+    memory_ = std::make_unique<EngineMemory>(memory, config_.zero.nvme_path);
+    if (files) overhead_.measure(kLanesPart, [&] { start_lanes(); });
+  });
+}
+
+void Runtime::grow(const MemoryPlan& memory, int64_t unbacked) {
+  compare_plans();
+  agree(comm_, "memory", [&] {
+    require_host_memory(memory, unbacked);
+    memory_->grow(memory);
+    if (memory.total(Tier::nvme) > 0 && !read_lane_) overhead_.measure(kLanesPart, [&] { start_lanes(); });
+  });
+}
+
+void Runtime::resize_transient(const MemoryPlan& memory) {
+  settle();
+  memory_->resize_transient(memory);
+}
+
+void Runtime::start_lanes() {
+  size_t block = static_cast<size_t>(config_.aio.block_size);
+  read_lane_ = std::make_unique<IoLane>("read", block, config_.aio.queue_depth, trace_.get());
+  write_lane_ = std::make_unique<IoLane>("write", block, config_.aio.queue_depth, trace_.get());
+}
+
+std::unique_ptr<Executor> Runtime::executor(const Program& program, StepControl& control,
+                                            HostCall host_call) {
+  ExecContext context;
+  context.kernels = &kernels_;
+  context.comm = &groups_;
+  context.team = team_.get();
+  context.memory = memory_->memory();
+  context.read_lane = read_lane_.get();
+  context.write_lane = write_lane_.get();
+  context.tail = &tail_;
+  context.scalars = &control.scalars();
+  context.trace = trace_.get();
+  context.host_call = [&control, other = std::move(host_call)](const Instr& in,
+                                                               std::span<const TensorView> views) {
+    if (control.performs(in)) return control.perform(in, views);
+    if (!other) raise(DS_ERROR_INTERNAL, "this engine does not perform '{}'", in.def->name);
+    other(in, views);
+  };
+  if (program.name == "step") context.before_instr = options_.before_instr;
+  std::unique_ptr<Executor> made =
+      options_.chaos_seed ? make_chaos_executor(program, std::move(context), *options_.chaos_seed)
+                          : make_executor(program, std::move(context));
+  overhead_.raise_to("running kernel", prepare_kernels(program, kernels_, *team_));
+  running_.push_back(made.get());
+  return made;
+}
+
+void Runtime::require_usable() const {
+  if (poisoned()) raise(DS_ERROR_POISONED, "the engine is unusable since: {}", poison_);
+}
+
+void Runtime::guarded(const std::function<void()>& body) {
+  require_usable();
+  try {
+    body();
+  } catch (const std::exception& error) {
+    poison(error);
+    comm_.abort(error.what());
+    throw;
+  }
+}
+
+void Runtime::settle() const {
+  if (tail_.owner) tail_.owner->settle();
+}
+
+std::byte* Runtime::at(const Buffer& b) const {
+  ensure(b.tier != Tier::nvme && b.offset >= 0, "%{} has no place in memory", b.name);
+  return memory_->memory().arena[static_cast<int>(b.tier)][static_cast<int>(b.residency)] + b.offset;
+}
+
+std::byte* Runtime::address(BufferId id) const { return at(buffer(id)); }
+
+void Runtime::read(const Buffer& buffer, int64_t begin, void* out, int64_t bytes) const {
+  if (bytes > 0) std::memcpy(out, at(buffer) + begin, static_cast<size_t>(bytes));
+}
+
+void Runtime::write(const Buffer& buffer, int64_t begin, const void* in, int64_t bytes) {
+  if (bytes > 0) std::memcpy(at(buffer) + begin, in, static_cast<size_t>(bytes));
+}
+
+void Runtime::fill(const Buffer& buffer, int64_t begin, int byte, int64_t bytes) {
+  if (bytes > 0) std::memset(at(buffer) + begin, byte, static_cast<size_t>(bytes));
+}
+
+void Runtime::copy(const Buffer& to, int64_t to_begin, const Buffer& from, int64_t from_begin,
+                   int64_t bytes) {
+  if (bytes > 0) std::memcpy(at(to) + to_begin, at(from) + from_begin, static_cast<size_t>(bytes));
+}
+
+namespace {
+
+constexpr int64_t kConverted = 4096;  // elements of a block on the stack
+
+}  // namespace
+
+void Runtime::read_floats(const Buffer& b, int64_t element, int64_t count, float* out) const {
+  if (b.tier == Tier::nvme) return transfer_file(b, element, count, out, nullptr);
+  int64_t unit = size_of(b.dtype);
+  if (b.dtype == DS_DTYPE_F32) return read(b, element * unit, out, count * unit);
+  alignas(64) std::byte block[kConverted * sizeof(double)];
+  for (int64_t done = 0; done < count; done += kConverted) {
+    int64_t n = std::min(kConverted, count - done);
+    read(b, (element + done) * unit, block, n * unit);
+    widen(b.dtype, block, n, out + done);
+  }
+}
+
+void Runtime::write_floats(const Buffer& b, int64_t element, int64_t count, const float* in) {
+  if (b.tier == Tier::nvme) return transfer_file(b, element, count, nullptr, in);
+  int64_t unit = size_of(b.dtype);
+  if (b.dtype == DS_DTYPE_F32) return write(b, element * unit, in, count * unit);
+  alignas(64) std::byte block[kConverted * sizeof(double)];
+  for (int64_t done = 0; done < count; done += kConverted) {
+    int64_t n = std::min(kConverted, count - done);
+    narrow(b.dtype, in + done, n, block);
+    write(b, (element + done) * unit, block, n * unit);
+  }
+}
+
+void Runtime::transfer_file(const Buffer& b, int64_t element, int64_t count, float* out,
+                            const float* in) const {
+  settle();
+  int64_t unit = size_of(b.dtype);
+  int64_t begin = b.offset + element * unit, end = begin + count * unit;
+  int64_t low = begin / kFileBlock * kFileBlock, high = (end + kFileBlock - 1) / kFileBlock * kFileBlock;
+  size_t size = static_cast<size_t>(high - low);
+  std::unique_ptr<void, decltype(&std::free)> block(std::aligned_alloc(kFileBlock, size), &std::free);
+  auto* bytes = static_cast<std::byte*>(block.get());
+  memory_->file().read(bytes, size, low);
+  if (in) {
+    narrow(b.dtype, in, count, bytes + (begin - low));
+    memory_->file().write(bytes, size, low);
+  }
+  if (out) widen(b.dtype, bytes + (begin - low), count, out);
+}
+
+void Runtime::discard(BufferId id) { memory_->discard(buffer(id).offset, buffer(id).bytes()); }
+
+std::map<std::string, CommCount> Runtime::ledger() const {
+  settle();
+  std::map<std::string, CommCount> out = groups_.counts();
+  auto add = [&](const std::map<std::string, CommCount>& copies) {
+    for (const auto& [name, count] : copies) {
+      out[name].calls += count.calls;
+      out[name].bytes += count.bytes;
+    }
+  };
+  add(past_copies_);
+  for (const Executor* e : running_) add(e->copies());
+  if (read_lane_) out["load"].bytes = read_lane_->bytes_read();
+  if (write_lane_) out["save"].bytes = write_lane_->bytes_written();
+  return out;
+}
+
+}  // namespace ds

@@ -1,0 +1,141 @@
+#pragma once
+#include <cstddef>
+#include <functional>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "comm/groups.h"
+#include "compile/pipeline.h"
+#include "core/base/trace.h"
+#include "engine/arena.h"
+#include "engine/options.h"
+#include "engine/overhead.h"
+#include "engine/step_control.h"
+#include "exec/executor.h"
+
+namespace ds {
+
+// What the programs of an engine run on: its ranks, memory, threads, kernels, file lanes and executors. It
+// knows buffers and programs, but neither parameters nor steps. One thread at a time.
+//
+// A failed instruction poisons it: every later guarded call throws DS_ERROR_POISONED.
+class Runtime {
+ public:
+  // What start() takes memory for. Everything is borrowed and stays where it is: a plan that is compiled anew
+  // is assigned to the same place.
+  struct Placed {
+    const ZeroPlan& zero;
+    const Program& program;   // any with the places of all persistent buffers
+    const std::string& hash;  // equal on all ranks, or start() and grow() throw on all of them
+  };
+  using HostCall = std::function<void(const Instr&, std::span<const TensorView>)>;
+
+  // Collective, as everything below that says so. comm is borrowed.
+  Runtime(Config config, Communicator& comm, EngineOptions options, Placed placed);
+  ~Runtime();
+  Runtime(const Runtime&) = delete;
+  Runtime& operator=(const Runtime&) = delete;
+
+  const Config& config() const { return config_; }
+  Communicator& comm() const { return comm_; }
+  const EngineOptions& options() const { return options_; }
+  const KernelRegistry& kernels() const { return kernels_; }
+  ThreadTeam& team() const { return *team_; }
+  Trace* trace() const { return trace_.get(); }
+  // Memory outside the plan; complete once the engine has its programs.
+  const Overhead& overhead() const { return overhead_; }
+  const Program& placed() const { return placed_.program; }
+
+  // Runs body, which compiles; what it leaves in memory is measured. What it throws on one rank, all throw.
+  // Collective.
+  void compile(const std::function<void()>& body);
+  // The same of a body that puts new programs in the place of old ones. Not collective.
+  void replace_programs(const std::function<void()>& body);
+  // As compile(), of a body that makes executors. Collective.
+  void make_executors(const std::function<void()>& body);
+  // The same of one executor more, without the other ranks.
+  void make_executor_late(const std::function<void()>& body);
+  // Runs end, which ends all executors: what they took is given back, what they counted stays.
+  void end_executors(const std::function<void()>& end);
+
+  // Compares plan hashes over all ranks, then takes the planned memory; a rank that cannot is an error on
+  // all. unbacked: device bytes of the plan that nobody fills at once. Collective.
+  void start(const MemoryPlan& memory, int64_t unbacked = 0);
+  // The same for a plan with the same places and more behind them; executors are to be made again.
+  void grow(const MemoryPlan& memory, int64_t unbacked = 0);
+  // Transient memory of other sizes, with other contents; executors are to be made again.
+  void resize_transient(const MemoryPlan& memory);
+
+  // control gives the scalars and performs clip and losses; host_call [nullable] sees the engine's other
+  // instructions. Programs and control outlive the executor.
+  std::unique_ptr<Executor> executor(const Program& program, StepControl& control, HostCall host_call = {});
+  // Its last executor is one that ends here: it is counted no more.
+  void forget_last_executor() { running_.pop_back(); }
+
+  // Throws DS_ERROR_POISONED after a failure.
+  void require_usable() const;
+  bool poisoned() const { return !poison_.empty(); }
+  void poison(const std::exception& error) { poison_ = error.what(); }
+  // Runs body; a failure poisons and ends the group, too: the other ranks would wait for this one.
+  void guarded(const std::function<void()>& body);
+  // Ends what the last run left in flight.
+  void settle() const;
+
+  // Bytes of a buffer in device or host memory, from its byte `begin` on. Nothing may be in flight that
+  // touches them.
+  void read(const Buffer& buffer, int64_t begin, void* out, int64_t bytes) const;
+  void write(const Buffer& buffer, int64_t begin, const void* in, int64_t bytes);
+  void fill(const Buffer& buffer, int64_t begin, int byte, int64_t bytes);
+  // Between two buffers in memory.
+  void copy(const Buffer& to, int64_t to_begin, const Buffer& from, int64_t from_begin, int64_t bytes);
+  // The same of elements as f32, in any tier; files are read and written by whole blocks.
+  void read_floats(const Buffer& buffer, int64_t element, int64_t count, float* out) const;
+  void write_floats(const Buffer& buffer, int64_t element, int64_t count, const float* in);
+  // Of a persistent buffer by its number.
+  const Buffer& buffer(BufferId id) const { return placed_.program.buffers[id]; }
+  // Where a persistent buffer is: an address of the device, which host code may hand on, but reads through
+  // read().
+  std::byte* address(BufferId id) const;
+  // The pages of a persistent device buffer go back to the system; it reads as zero again.
+  void discard(BufferId id);
+  // Keeps what an address of the device shows mapped: EngineMemory::hold.
+  std::shared_ptr<void> hold(const void* address) const { return memory_->hold(address); }
+  // For observers of a step and the programs they see.
+  Memory memory() const { return memory_->memory(); }
+  // Bytes taken in a tier; 0 before start().
+  int64_t mapped(Tier tier) const { return memory_ ? memory_->mapped(tier) : 0; }
+
+  // Counted traffic by operation: collectives, copies, file bytes.
+  std::map<std::string, CommCount> ledger() const;
+  // What the communication log has timed, of all groups; none unless comms_logger is on. Collective.
+  std::vector<CommTime> comm_times() { return groups_.times(); }
+
+ private:
+  void compare_plans();
+  std::string first_difference();
+  void require_host_memory(const MemoryPlan& memory, int64_t unbacked) const;
+  void start_lanes();
+  std::byte* at(const Buffer& buffer) const;
+  void transfer_file(const Buffer& buffer, int64_t element, int64_t count, float* out, const float* in) const;
+
+  Overhead overhead_;  // first: it measures what the others take
+  Config config_;
+  Communicator& comm_;
+  CommGroups groups_;
+  EngineOptions options_;
+  Placed placed_;
+  KernelRegistry kernels_;
+  std::unique_ptr<EngineMemory> memory_;
+  std::unique_ptr<ThreadTeam> team_;
+  std::unique_ptr<Trace> trace_;
+  std::unique_ptr<IoLane> read_lane_, write_lane_;
+  FileTail tail_;
+  std::string poison_;
+  std::vector<Executor*> running_;                // every executor made, for the ledger
+  std::map<std::string, CommCount> past_copies_;  // of executors that are no more
+};
+
+}  // namespace ds

@@ -1,0 +1,317 @@
+// Problem: a caller names a parameter and a kind of state; the bytes are a part of a bucket, cut over some
+// ranks, in a buffer of any type and tier. Invariant: every rank holds, of each bucket, one contiguous part,
+// and one of `world` equal cuts is its own, whatever the layout. So a whole tensor is one gather of own cuts,
+// and a local one needs no communication. A write changes masters first; compute copies follow by the program
+// `refresh`, never by hand.
+#include "engine/state_store.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/base/error.h"
+#include "core/base/name.h"
+#include "optim/optimizer.h"
+
+namespace ds {
+
+StateStore::StateStore(Runtime& runtime, StepControl& control, Owner& owner, const ZeroPlan& zero,
+                       Keeps keeps)
+    : runtime_(runtime), control_(control), owner_(owner), zero_(zero), state_kinds_({kMasterName}) {
+  if (keeps == Keeps::weights) return;
+  const std::vector<std::string>& states = optimizer_of(runtime.config().optimizer).states;
+  state_kinds_.insert(state_kinds_.end(), states.begin(), states.end());
+}
+
+void StateStore::add_param(std::string name, std::vector<int64_t> shape) {
+  require_name("parameter", name);
+  names_.push_back(std::move(name));
+  shapes_.push_back(std::move(shape));
+}
+
+void StateStore::add_params(const Graph& graph) {
+  for (const Parameter& p : graph.params) {
+    std::vector<int64_t> shape;
+    for (const Dim& d : graph.type(p.value).shape.dims()) shape.push_back(d.extent);
+    add_param(p.name, std::move(shape));
+  }
+}
+
+void StateStore::check_param(ParamId param) const {
+  require(!names_.empty(), "param must be a parameter of the engine, which has none yet, got {}", param);
+  require(names_.has(param), "param must be 0 to {}, got {}", names_.size() - 1, param);
+}
+
+int StateStore::state_index(const std::string& kind) const {
+  auto at = std::find(state_kinds_.begin(), state_kinds_.end(), kind);
+  return at == state_kinds_.end() ? -1 : static_cast<int>(at - state_kinds_.begin());
+}
+
+StateStore::Held StateStore::held_of(ParamId param, const std::string& kind) {
+  check_param(param);
+  owner_.ensure_started();
+  const std::string& name = names_[param];
+  if (kind == "grad" && owner_.gradients() == Owner::Gradients::some) {
+    raise(DS_ERROR_STATE,
+          "gradient of '{}' must be read before the first or after the last backward of a step", name);
+  }
+  runtime_.guarded([&] { runtime_.settle(); });
+  BucketId b = bucket_of(param);
+  const BucketState& s = zero_.buckets[b];
+  if (kind == "param") {
+    int cut = s.partitioned ? zero_.policy.params : 0;
+    return {{s.param.buffer, 0, zero_.part(b, cut)}, cut};
+  }
+  if (kind == "grad" && trains()) {
+    if (zero_.frozen[param]) raise(DS_ERROR_STATE, "parameter '{}' is frozen: it has no gradient", name);
+    int cut = zero_.policy.grads;
+    BufferId sum = s.sum();
+    float scale = 1.0f / static_cast<float>(std::max<int64_t>(control_.leaves(), 1));
+    return {{sum, 0, zero_.part(b, cut)}, cut, scale, zero_.policy.states > 0};
+  }
+  int index = state_index(kind);
+  require(index >= 0, "kind must be param, grad, {}, got '{}'", fmt::join(state_kinds_, ", "), kind);
+  return {state_ref(b, static_cast<StateKind>(index)), zero_.policy.states};
+}
+
+// Every rank gives one of the equal cuts of the bucket, which all layouts have it hold.
+std::vector<float> StateStore::gather_held(ParamId param, const Held& held) {
+  BucketId b = bucket_of(param);
+  const ParamPlace& place = zero_.layout.place(param);
+  const RankLevels& levels = zero_.levels;
+  std::vector<float> whole(static_cast<size_t>(zero_.layout.buckets[b].numel));
+  const StateRef& ref = held.ref;
+  if (ref.buffer.exists() && held.cut == 0 && !held.own) {
+    read(ref.buffer, ref.first, static_cast<int64_t>(whole.size()), whole.data());
+  } else if (ref.buffer.exists()) {
+    int64_t own = zero_.part(b, levels.depth());
+    std::vector<float> mine(static_cast<size_t>(own)), all(whole.size());
+    int64_t first = ref.first + own_first(b) - zero_.part_first(b, held.cut);
+    read(ref.buffer, first, own, mine.data());
+    comm().all_gather(mine.data(), all.data(), mine.size() * sizeof(float), "read " + names_[param]);
+    for (int r = 0; r < comm().size(); ++r)
+      std::copy_n(all.begin() + r * own, own, whole.begin() + levels.part(r, levels.depth()) * own);
+  }
+  return {whole.begin() + place.begin, whole.begin() + place.begin + place.numel};
+}
+
+std::vector<float> StateStore::read_tensor(ParamId param, const std::string& kind) {
+  if (kind == "param") require_refreshed();
+  Held held = held_of(param, kind);
+  std::vector<float> out = gather_held(param, held);
+  if (held.scale != 1) {
+    for (float& x : out) x *= held.scale;
+  }
+  return out;
+}
+
+std::pair<int64_t, int64_t> StateStore::local_range(ParamId param) const {
+  check_param(param);
+  owner_.require_started();
+  BucketId b = bucket_of(param);
+  const ParamPlace& place = zero_.layout.place(param);
+  int64_t begin = std::max(place.begin, first(b)),
+          end = std::min(place.begin + place.numel, first(b) + held(b));
+  return {begin < end ? begin - place.begin : 0, std::max(end - begin, int64_t{0})};
+}
+
+std::vector<float> StateStore::read_local(ParamId param, const std::string& kind) {
+  if (kind == "param") require_refreshed();
+  auto [begin, count] = local_range(param);
+  Held held = held_of(param, kind);
+  std::vector<float> out(static_cast<size_t>(count));
+  if (!held.ref.buffer.exists() || count == 0) return out;
+  BucketId b = bucket_of(param);
+  int64_t at = zero_.layout.place(param).begin + begin - zero_.part_first(b, held.cut);
+  read(held.ref.buffer, held.ref.first + at, count, out.data());
+  if (held.scale != 1) {
+    for (float& x : out) x *= held.scale;
+  }
+  return out;
+}
+
+void StateStore::check_writable(const char* call, ParamId param, const std::string& kind, size_t values,
+                                int64_t wanted, bool local) {
+  const std::string& name = names_[param];
+  require(static_cast<int64_t>(values) == wanted, "parameter '{}' has {} elements, got {}", name, wanted,
+          values);
+  if (kind != "grad") {
+    local ? owner_.require_unleased(call) : owner_.begin_change(call);
+  } else if (owner_.gradients() != Owner::Gradients::all) {
+    raise(DS_ERROR_STATE,
+          "gradient of '{}' must be written between the last backward of a step and its update", name);
+  } else if (zero_.policy.state_tier == Tier::nvme) {
+    raise(DS_ERROR_UNSUPPORTED, "gradient of '{}' lies on nvme, where none is written", name);
+  }
+  if (!held_of(param, kind).ref.buffer.exists())
+    raise(DS_ERROR_STATE, "parameter '{}' was never trained: it has no {}", name, kind);
+}
+
+// Elements [begin, end) of the parameter, of which this rank writes those that it holds; values: from begin
+// on.
+void StateStore::write_part(ParamId param, const std::string& kind, int64_t begin, int64_t end,
+                            const float* values) {
+  Held held = held_of(param, kind);
+  BucketId b = bucket_of(param);
+  int64_t place = zero_.layout.place(param).begin, low = zero_.part_first(b, held.cut);
+  int64_t from = std::max(place + begin, low), to = std::min(place + end, low + zero_.part(b, held.cut));
+  if (from >= to) return;
+  std::vector<float> scaled;
+  const float* in = values + (from - place - begin);
+  if (held.scale != 1) {
+    for (int64_t i = 0; i < to - from; ++i) scaled.push_back(in[i] / held.scale);
+    in = scaled.data();
+  }
+  write(held.ref.buffer, held.ref.first + from - low, to - from, in);
+}
+
+// Sums of squares of the granules of a parameter's gradient that this rank updates.
+void StateStore::renew_norms(ParamId param) {
+  auto [begin, count] = local_range(param);
+  if (count == 0) return;
+  BucketId b = bucket_of(param);
+  const BucketState& s = zero_.buckets[b];
+  int64_t granule = (zero_.layout.place(param).begin + begin - first(b)) / kGranule;
+  int64_t granules = (count + kGranule - 1) / kGranule;
+  std::vector<float> sums(static_cast<size_t>(granules * kGranule));
+  BufferId sum = s.sum();
+  read(sum, s.grad_first + granule * kGranule, granules * kGranule, sums.data());
+  std::vector<double> squares(static_cast<size_t>(granules));
+  TensorView in, out;
+  in.data = sums.data();
+  in.dtype = DS_DTYPE_F32;
+  out.data = squares.data();
+  out.dtype = DS_DTYPE_F64;
+  in.rank = out.rank = 1;
+  in.dims[0] = granules * kGranule;
+  out.dims[0] = granules;
+  Attrs none;
+  const DType from = DS_DTYPE_F32, to = DS_DTYPE_F64;
+  runtime_.kernels()
+      .find({"granule_norms", {&from, 1}, {&to, 1}, none})
+      .run({{&in, 1}, {&out, 1}, none, control_.scalars(), 0, runtime_.team()});
+  constexpr int64_t kUnit = sizeof(double);
+  runtime_.write(runtime_.buffer(zero_.norms), (s.norm_first + granule) * kUnit, squares.data(),
+                 granules * kUnit);
+}
+
+void StateStore::grad_written(ParamId param, std::span<const float> values) {
+  renew_norms(param);
+  bool finite = std::all_of(values.begin(), values.end(), [](float x) { return std::isfinite(x); });
+  control_.gradient_written(names_[param], finite);
+}
+
+void StateStore::write_tensor(ParamId param, const std::string& kind, std::span<const float> values) {
+  if (kind == "param") return write_tensor(param, kMasterName, values);
+  check_param(param);
+  owner_.ensure_started();
+  int64_t numel = zero_.layout.place(param).numel;
+  check_writable("ds_engine_write", param, kind, values.size(), numel, false);
+  runtime_.guarded([&] {
+    write_part(param, kind, 0, numel, values.data());
+    kind == "grad" ? grad_written(param, values) : renew_params();
+  });
+  changed();
+}
+
+void StateStore::write_local(ParamId param, const std::string& kind, std::span<const float> values) {
+  if (kind == "param") return write_local(param, kMasterName, values);
+  auto [begin, count] = local_range(param);
+  check_writable("ds_engine_write_local", param, kind, values.size(), count, true);
+  write_part(param, kind, begin, begin + count, values.data());
+  if (kind == "grad") grad_written(param, values);
+  if (kind == kMasterName) unrefreshed_ = names_[param];
+  changed();
+}
+
+void StateStore::refresh_params() {
+  owner_.begin_change("ds_engine_refresh");
+  runtime_.guarded([&] { renew_params(); });
+  changed();
+}
+
+void StateStore::renew_params() {
+  owner_.refresh().run();
+  unrefreshed_.clear();
+}
+
+void StateStore::require_refreshed() const {
+  if (unrefreshed_.empty()) return;
+  raise(DS_ERROR_STATE,
+        "ds_engine_refresh must be called on all ranks first: ds_engine_write_local has changed '{}' on this "
+        "one",
+        unrefreshed_);
+}
+
+void StateStore::read(BufferId id, int64_t element, int64_t count, float* out) const {
+  runtime_.read_floats(runtime_.buffer(id), element, count, out);
+}
+
+void StateStore::write(BufferId id, int64_t element, int64_t count, const float* in) {
+  runtime_.write_floats(runtime_.buffer(id), element, count, in);
+}
+
+// Without a buffer: what is not trained yet has no such state.
+StateRef StateStore::state_ref(BucketId bucket, StateKind kind) const {
+  const BucketState& s = zero_.buckets.at(bucket);
+  if (kind == StateKind::master) return s.master;
+  return s.states.empty() ? StateRef{} : s.states.at(static_cast<size_t>(kind) - 1);
+}
+
+void StateStore::read_state(StateKind kind, BucketId bucket, int64_t begin, int64_t count, float* out) {
+  StateRef ref = state_ref(bucket, kind);
+  if (!ref.buffer.exists()) {
+    std::fill_n(out, count, 0.0f);
+  } else {
+    read(ref.buffer, ref.first + begin - first(bucket), count, out);
+  }
+}
+
+void StateStore::write_state(StateKind kind, BucketId bucket, int64_t begin, int64_t count, const float* in) {
+  StateRef ref = state_ref(bucket, kind);
+  if (!ref.buffer.exists()) {
+    writes_.dropped = writes_.dropped || std::any_of(in, in + count, [](float x) { return x != 0; });
+    return;
+  }
+  writes_.overwritten = true;
+  write(ref.buffer, ref.first + begin - first(bucket), count, in);
+}
+
+void StateStore::begin_states(BucketId bucket) {
+  const BucketState& s = zero_.buckets[bucket];
+  std::vector<float> block(1 << 16);
+  auto pieces = [&](auto&& body) {
+    for (int64_t at = 0; at < held(bucket); at += static_cast<int64_t>(block.size()))
+      body(at, std::min(static_cast<int64_t>(block.size()), held(bucket) - at));
+  };
+  for (const StateRef& state : s.states) {
+    pieces([&](int64_t at, int64_t n) { write(state.buffer, at, n, block.data()); });
+  }
+  if (s.master.buffer == s.param.buffer) return;
+  pieces([&](int64_t at, int64_t n) {
+    read(s.param.buffer, s.param.first + at, n, block.data());
+    write(s.master.buffer, s.master.first + at, n, block.data());
+  });
+}
+
+std::map<std::pair<Tier, std::string>, int64_t> StateStore::state_bytes() const {
+  std::map<std::pair<Tier, std::string>, int64_t> out;
+  IdVector<BufferId, char> seen(runtime_.placed().buffers.size(), 0);
+  auto add = [&](BufferId id, const std::string& kind) {
+    const Buffer& b = runtime_.buffer(id);
+    ensure(b.offset >= 0, "%{} has no place", b.name);
+    if (!seen[id]) out[{b.tier, kind}] += b.bytes();
+    seen[id] = 1;
+  };
+  for (const BucketState& s : zero_.buckets) {
+    add(s.param.buffer, "param");
+    add(s.master.buffer, "master");
+    for (size_t i = 0; i < s.states.size(); ++i) add(s.states[i].buffer, state_kinds_[i + 1]);
+    for (BufferId grad : s.grad) add(grad, "grad");
+    for (BufferId error : s.errors) add(error, "error");
+  }
+  return out;
+}
+
+}  // namespace ds

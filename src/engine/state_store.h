@@ -1,0 +1,134 @@
+#pragma once
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "checkpoint/state_access.h"
+#include "core/graph/graph.h"
+#include "engine/runtime.h"
+#include "engine/step_control.h"
+#include "zero/policy.h"
+
+namespace ds {
+
+// The tensors of an engine by parameter and kind: whole ones together with all ranks, and what this rank
+// holds of them. Kinds are "param" (the compute copy), those of state_kinds(), and "grad", the mean gradient
+// of the last step before clipping. One thread at a time; every call marked collective is made by all ranks
+// in the same order.
+class StateStore final : public StateAccess {
+ public:
+  // What the store asks of the engine that it belongs to.
+  class Owner {
+   public:
+    enum class Gradients { none, some, all };  // of the step that is being made
+    virtual ~Owner() = default;
+    virtual Gradients gradients() const = 0;
+    // Throws DS_ERROR_STATE inside a step, naming the call.
+    virtual void require_idle(const char* call) = 0;
+    // Before what changes parameters or states between steps: the same, and while a delegate host leases a
+    // parameter.
+    virtual void require_unleased(const char* call) { require_idle(call); }
+    // The same of a collective call: what a delegate host has done was evaluation.
+    virtual void begin_change(const char* call) { require_unleased(call); }
+    virtual void ensure_started() {}             // compiled and in memory; collective where it has to be done
+    virtual void require_started() const {}      // throws DS_ERROR_STATE where that is still to be done
+    virtual Executor& refresh() = 0;             // of the program that makes parameters from masters
+    virtual std::string model_text() const = 0;  // what the numerics key hashes: equal for every layout
+  };
+  enum class Keeps { training, weights };
+
+  StateStore(Runtime& runtime, StepControl& control, Owner& owner, const ZeroPlan& zero, Keeps keeps);
+
+  void add_param(std::string name, std::vector<int64_t> shape);
+  void add_params(const Graph& graph);
+  void check_param(ParamId param) const;                   // throws DS_ERROR_INVALID_ARGUMENT
+  bool trains() const { return state_kinds_.size() > 1; }  // has states of an optimizer
+
+  // Collective: whole tensors, f32. A written "param" is its master; "grad" is written between the last
+  // backward of a step and its update.
+  std::vector<float> read_tensor(ParamId param, const std::string& kind);
+  void write_tensor(ParamId param, const std::string& kind, std::span<const float> values);
+
+  // Elements of a parameter of which this rank updates the states, as (first, count); count may be 0. No
+  // communication: a delegate engine must have started, by any of its collective calls.
+  std::pair<int64_t, int64_t> local_range(ParamId param) const;
+  // The same as above of these elements, without communication. After a write of masters, also of no element,
+  // refresh_params() must be called before a step, evaluation, text or whole "param": DS_ERROR_STATE until
+  // then.
+  std::vector<float> read_local(ParamId param, const std::string& kind);
+  void write_local(ParamId param, const std::string& kind, std::span<const float> values);
+  void refresh_params();  // collective
+
+  // Bytes of this rank's state by tier and kind: "param", those of state_kinds(), "grad", "error" (of
+  // quantization). A buffer counts once: a parameter that is its own master is a parameter.
+  std::map<std::pair<Tier, std::string>, int64_t> state_bytes() const;
+
+  // For the other parts of an engine.
+  Owner& owner() const { return owner_; }
+  const ZeroPlan& zero() const { return zero_; }
+  BucketId bucket_of(ParamId param) const { return zero_.layout.bucket_of[param]; }
+  // Grows with every change of parameters: what was computed from older ones is of no use.
+  int64_t version() const { return version_; }
+  void changed() { ++version_; }
+  void require_refreshed() const;  // throws DS_ERROR_STATE after a local edit
+  void renew_params();             // from masters. Collective
+  // A bucket has states for the first time: its master is the parameter, the others are zero.
+  void begin_states(BucketId bucket);
+  // What write_state has done since forget_writes(): overwritten a state; dropped one for which there is no
+  // place.
+  struct Writes {
+    bool overwritten = false, dropped = false;
+  };
+  const Writes& writes() const { return writes_; }
+  void forget_writes() { writes_ = {}; }
+
+  // StateAccess
+  Communicator& comm() override { return runtime_.comm(); }
+  const Layout& layout() const override { return zero_.layout; }
+  const IdVector<ParamId, std::string>& param_names() const override { return names_; }
+  const IdVector<ParamId, std::vector<int64_t>>& param_shapes() const override { return shapes_; }
+  const std::vector<std::string>& state_kinds() const override { return state_kinds_; }
+  int64_t first(BucketId bucket) const override { return zero_.part_first(bucket); }
+  int64_t held(BucketId bucket) const override { return zero_.part(bucket); }
+  int64_t own_first(BucketId bucket) const override { return zero_.part_first(bucket, zero_.levels.depth()); }
+  void read_state(StateKind kind, BucketId bucket, int64_t begin, int64_t count, float* out) override;
+  void write_state(StateKind kind, BucketId bucket, int64_t begin, int64_t count, const float* in) override;
+
+ private:
+  // What a rank holds of a kind: its part of a cut of the bucket over `cut` levels, to be multiplied by
+  // `scale`.
+  struct Held {
+    StateRef ref;  // without a buffer: zeros
+    int cut = 0;
+    float scale = 1;
+    bool own = false;  // after local writes other ranks' parts are true there alone
+  };
+  Held held_of(ParamId param, const std::string& kind);
+  std::vector<float> gather_held(ParamId param, const Held& held);
+  StateRef state_ref(BucketId bucket, StateKind kind) const;
+  int state_index(const std::string& kind) const;  // in state_kinds(); -1: none of them
+  // local: the call of one rank alone, which must not change what all ranks know of the host's order.
+  void check_writable(const char* call, ParamId param, const std::string& kind, size_t values, int64_t wanted,
+                      bool local);
+  void write_part(ParamId param, const std::string& kind, int64_t begin, int64_t end, const float* values);
+  void renew_norms(ParamId param);
+  void grad_written(ParamId param, std::span<const float> values);
+  void read(BufferId id, int64_t element, int64_t count, float* out) const;
+  void write(BufferId id, int64_t element, int64_t count, const float* in);
+
+  Runtime& runtime_;
+  StepControl& control_;
+  Owner& owner_;
+  const ZeroPlan& zero_;
+  IdVector<ParamId, std::string> names_;
+  IdVector<ParamId, std::vector<int64_t>> shapes_;
+  std::vector<std::string> state_kinds_;
+  std::string unrefreshed_;  // parameter of which this rank alone has written the master; or ""
+  int64_t version_ = 0;
+  Writes writes_;
+};
+
+}  // namespace ds

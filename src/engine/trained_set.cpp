@@ -1,0 +1,130 @@
+#include "engine/trained_set.h"
+
+#include <map>
+#include <set>
+
+#include "checkpoint/agree.h"
+#include "core/base/error.h"
+
+namespace ds {
+
+void TrainedSet::freeze(std::span<const int32_t> params, int32_t frozen) {
+  runtime_.guarded([] {});
+  store_.owner().ensure_started();
+  IdVector<ParamId, char> wanted = store_.zero().frozen;
+  agree(runtime_.comm(), "ds_engine_freeze", [&] {
+    store_.owner().begin_change("ds_engine_freeze");
+    require(params.data() || params.empty(), "params must not be NULL with params_count {}", params.size());
+    require(frozen == 0 || frozen == 1, "frozen must be 0 or 1, got {}", frozen);
+    for (ParamId p : ids_of<ParamId>(params)) {
+      store_.check_param(p);
+      wanted[p] = static_cast<char>(frozen);
+    }
+  });
+  compare(wanted);
+  set(wanted, own_updates());
+  called_ = true;
+}
+
+// Before anything changes: a plan of other parameters than the other ranks' is of no use.
+void TrainedSet::compare(const IdVector<ParamId, char>& mine) {
+  std::vector<char> all(mine.size() * static_cast<size_t>(runtime_.comm().size()));
+  runtime_.comm().all_gather(mine.data(), all.data(), mine.size(), "frozen parameters");
+  for (size_t i = mine.size(); i < all.size(); ++i) {
+    size_t p = i % mine.size(), rank = i / mine.size();
+    if (all[i] == all[p]) continue;
+    raise(DS_ERROR_INVALID_ARGUMENT, "ds_engine_freeze: parameter '{}' would be {} on rank 0, {} on rank {}",
+          store_.param_names()[p], all[p] ? "frozen" : "trained", all[i] ? "frozen" : "trained", rank);
+  }
+}
+
+IdVector<ParamId, int64_t> TrainedSet::own_updates() const {
+  IdVector<ParamId, int64_t> updates = updates_;
+  updates.resize(store_.param_names().size(), 0);
+  for (ParamId p : updates.ids()) {
+    if (!store_.zero().frozen[p]) updates[p] = control_.updates() - store_.zero().missed[p];
+  }
+  return updates;
+}
+
+void TrainedSet::set(const IdVector<ParamId, char>& frozen, IdVector<ParamId, int64_t> updates) {
+  std::vector<BucketId> without_states;
+  for (BucketId b : store_.zero().buckets.ids()) {
+    if (!store_.zero().buckets[b].grad.empty()) continue;
+    without_states.push_back(b);
+    for (const ParamPlace& p : store_.zero().layout.buckets[b].params) updates[p.param] = 0;
+  }
+  IdVector<ParamId, int64_t> missed(updates.size(), 0);
+  for (ParamId p : missed.ids()) missed[p] = frozen[p] ? 0 : control_.updates() - updates[p];
+  if (frozen != store_.zero().frozen || missed != store_.zero().missed) {
+    runtime_.guarded([&] { runtime_.settle(); });
+    recompile_(frozen, missed);
+    runtime_.guarded([&] {
+      for (BucketId b : without_states) {
+        if (!store_.zero().buckets[b].grad.empty()) store_.begin_states(b);
+      }
+    });
+    store_.changed();
+  }
+  updates_ = std::move(updates);
+}
+
+// Those of a checkpoint's run, by parameter.
+IdVector<ParamId, int64_t> TrainedSet::updates_of(const CheckpointInfo& saved) const {
+  std::map<std::string_view, int64_t> late(saved.updates.begin(), saved.updates.end());
+  std::vector<int64_t> out;
+  for (const std::string& name : store_.param_names()) {
+    auto it = late.find(name);
+    out.push_back(it == late.end() ? saved.updates_taken() : it->second);
+  }
+  return out;
+}
+
+std::vector<std::pair<std::string, int64_t>> TrainedSet::late_updates() const {
+  std::vector<std::pair<std::string, int64_t>> out;
+  IdVector<ParamId, int64_t> updates = own_updates();
+  for (ParamId p : updates.ids()) {
+    if (updates[p] != control_.updates()) out.emplace_back(store_.param_names()[p], updates[p]);
+  }
+  return out;
+}
+
+std::vector<std::string> TrainedSet::frozen_names() const {
+  std::vector<std::string> out;
+  for (ParamId p : store_.zero().frozen.ids()) {
+    if (store_.zero().frozen[p]) out.push_back(store_.param_names()[p]);
+  }
+  return out;
+}
+
+// By parameter, as ZeroPlan::frozen.
+IdVector<ParamId, char> TrainedSet::frozen_of(const CheckpointInfo& saved) const {
+  std::set<std::string_view> frozen(saved.frozen.begin(), saved.frozen.end());
+  std::vector<char> out;
+  for (const std::string& name : store_.param_names()) out.push_back(frozen.count(name) != 0);
+  return out;
+}
+
+std::string TrainedSet::difference(const CheckpointInfo& saved) const {
+  IdVector<ParamId, char> there = frozen_of(saved);
+  for (ParamId p : store_.param_names().ids()) {
+    if (there[p] == store_.zero().frozen[p]) continue;
+    return fmt::format("parameter '{}' is {} there, {} here", store_.param_names()[p],
+                       there[p] ? "frozen" : "trained", there[p] ? "trained" : "frozen");
+  }
+  return "";
+}
+
+// Whether the frozen parameters of the checkpoint are those of this configuration and calls after it.
+bool TrainedSet::follows(const CheckpointInfo& saved) const {
+  const Json* values = saved.config.find("config");
+  const Json* patterns = values ? values->find("frozen_parameters") : nullptr;
+  Json mine = Json::Array(runtime_.config().frozen.begin(), runtime_.config().frozen.end());
+  return !called_ && patterns && patterns->dump() == mine.dump();
+}
+
+void TrainedSet::follow(const CheckpointInfo& saved) {
+  if (follows(saved)) set(frozen_of(saved), own_updates());
+}
+
+}  // namespace ds

@@ -1,0 +1,61 @@
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "checkpoint/checkpoint.h"
+#include "engine/state_store.h"
+
+namespace ds {
+
+// Which parameters of a training engine are trained, and how many updates each has had: by the configuration,
+// by calls between steps, and as a checkpoint says.
+class TrainedSet {
+ public:
+  // Compiles anew with other parameters frozen, or trained later than they were (ZeroPlan::missed), and takes
+  // memory for it. Collective.
+  using Recompile =
+      std::function<void(const IdVector<ParamId, char>& frozen, const IdVector<ParamId, int64_t>& missed)>;
+  TrainedSet(Runtime& runtime, StepControl& control, StateStore& store, Recompile recompile)
+      : runtime_(runtime), control_(control), store_(store), recompile_(std::move(recompile)) {}
+
+  // Collective, between steps: these parameters are trained from the next step on, or no more. Parameters
+  // that have optimizer states keep them. One that is trained for the first time starts with zero states.
+  // Bias corrections count a parameter's own updates. What a rank is refused, and parameters that differ
+  // between ranks, are an error on all before anything changes.
+  void freeze(std::span<const int32_t> params, int32_t frozen);
+  bool is_frozen(ParamId param) const { return store_.zero().frozen.at(param) != 0; }
+
+  // For checkpoints. Updates that each parameter has had in this run: only those of trained parameters grow.
+  IdVector<ParamId, int64_t> own_updates() const;
+  // updates: what own_updates() is to be. Collective.
+  void set(const IdVector<ParamId, char>& frozen, IdVector<ParamId, int64_t> updates);
+  // What a checkpoint holds of this.
+  std::vector<std::string> frozen_names() const;
+  std::vector<std::pair<std::string, int64_t>> late_updates() const;  // other than the run's
+  // Freezes and thaws as calls had done before the checkpoint was saved, so that the run goes on; nothing
+  // when calls or the configuration say otherwise here. Collective.
+  void follow(const CheckpointInfo& saved);
+  // Behind a load: the saved counts. Collective.
+  void take_updates(const CheckpointInfo& saved) { set(store_.zero().frozen, updates_of(saved)); }
+  // The first parameter that is frozen either here or in the checkpoint; "" without one.
+  std::string difference(const CheckpointInfo& saved) const;
+
+ private:
+  void compare(const IdVector<ParamId, char>& mine);  // with the other ranks' wishes. Collective
+  IdVector<ParamId, int64_t> updates_of(const CheckpointInfo& saved) const;
+  IdVector<ParamId, char> frozen_of(const CheckpointInfo& saved) const;
+  bool follows(const CheckpointInfo& saved) const;
+
+  Runtime& runtime_;
+  StepControl& control_;
+  StateStore& store_;
+  Recompile recompile_;
+  IdVector<ParamId, int64_t> updates_;  // own updates, as of the last time that one was set apart
+  bool called_ = false;                 // freeze() has changed what the configuration says
+};
+
+}  // namespace ds
