@@ -54,8 +54,6 @@ void DelegateEngine::ensure_started() {
   });
   for (int t = 0; t < 3; ++t) fragment_transient_[t] = memory.tiers[t].transient;
   runtime_.start(memory, unbacked_bytes());
-  runtime_.compile(
-      [&] { control_.set_norm_order(norm_order(plan_.zero)); });  // of a size that memory has now
   started_ = true;
   std::unique_ptr<Executor> init;
   runtime_.make_executors([&] {
@@ -109,10 +107,7 @@ void DelegateEngine::recompile(const IdVector<ParamId, char>& frozen,
   runtime_.guarded([&] {
     end_all_executors();
     forget_record();
-    runtime_.replace_programs([&] {
-      plan_ = std::exchange(next, {});
-      control_.set_norm_order(norm_order(plan_.zero));
-    });
+    runtime_.replace_programs([&] { plan_ = std::exchange(next, {}); });
     for (int t = 0; t < 3; ++t) fragment_transient_[t] = memory.tiers[t].transient;
     runtime_.grow(memory, unbacked_bytes());
     make_all_executors();

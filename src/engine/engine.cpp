@@ -24,8 +24,6 @@ Engine::Engine(Config config, const Graph& forward, Communicator& comm, EngineOp
   if (own.program_filter) own.program_filter(plan_.step);
   store_.add_params(plan_.graph);
   runtime_.start(memory_plan(plan_));
-  runtime_.compile(
-      [&] { control_.set_norm_order(norm_order(plan_.zero)); });  // of a size that memory has now
   make_all_executors();
   std::unique_ptr<Executor> init;
   runtime_.make_executors([&] { init = runtime_.executor(plan_.init, control_); });
@@ -53,10 +51,7 @@ void Engine::recompile(const IdVector<ParamId, char>& frozen, const IdVector<Par
       decoding_.reset();
       for (std::unique_ptr<Executor>* e : {&refresh_, &step_, &eval_, &infer_}) e->reset();
     });
-    runtime_.replace_programs([&] {
-      plan_ = std::exchange(next, {});
-      control_.set_norm_order(norm_order(plan_.zero));
-    });
+    runtime_.replace_programs([&] { plan_ = std::exchange(next, {}); });
     runtime_.grow(memory_plan(plan_));
     make_all_executors();
   });

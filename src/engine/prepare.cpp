@@ -34,8 +34,8 @@ int64_t prepare_kernels(const Program& program, const KernelRegistry& kernels, T
     if (!may_prepare(kernels, instr.def->name)) continue;
     in.clear(), out.clear(), in_types.clear(), out_types.clear();
     for (const Operand& o : instr.operands) {
-      if (program.buffers[o.buffer].holds == Holds::scalars) continue;
       bool read = o.access == Access::read;
+      if (read && program.buffers[o.buffer].holds == Holds::scalars) continue;
       (read ? in : out).push_back(shape_only(o, program.bound));
       (read ? in_types : out_types).push_back(o.type.dtype);
     }

@@ -174,14 +174,9 @@ std::unique_ptr<Executor> Runtime::executor(const Program& program, StepControl&
   context.read_lane = read_lane_.get();
   context.write_lane = write_lane_.get();
   context.tail = &tail_;
-  context.scalars = &control.scalars();
+  context.scalars = &control.block();
   context.trace = trace_.get();
-  context.host_call = [&control, other = std::move(host_call)](const Instr& in,
-                                                               std::span<const TensorView> views) {
-    if (control.performs(in)) return control.perform(in, views);
-    if (!other) raise(DS_ERROR_INTERNAL, "this engine does not perform '{}'", in.def->name);
-    other(in, views);
-  };
+  context.host_call = std::move(host_call);
   if (program.name == "step") context.before_instr = options_.before_instr;
   std::unique_ptr<Executor> made =
       options_.chaos_seed ? make_chaos_executor(program, std::move(context), *options_.chaos_seed)

@@ -69,8 +69,8 @@ class Runtime {
   // Transient memory of other sizes, with other contents; executors are to be made again.
   void resize_transient(const MemoryPlan& memory);
 
-  // control gives the scalars and performs clip and losses; host_call [nullable] sees the engine's other
-  // instructions. Programs and control outlive the executor.
+  // control gives the scalars; host_call [nullable] sees the instructions of a host program. Program and
+  // control outlive the executor.
   std::unique_ptr<Executor> executor(const Program& program, StepControl& control, HostCall host_call = {});
   // Its last executor is one that ends here: it is counted no more.
   void forget_last_executor() { running_.pop_back(); }

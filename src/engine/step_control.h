@@ -1,14 +1,10 @@
 #pragma once
 #include <cstdint>
 #include <set>
-#include <span>
 #include <string>
-#include <vector>
 
 #include "core/config/config.h"
 #include "core/device/scalars.h"
-#include "core/program/program.h"
-#include "kernels/kernel.h"
 
 namespace ds {
 
@@ -23,23 +19,23 @@ struct StepResult {
   std::string reason;    // why it was skipped; "" otherwise
 };
 
-// Decides what a step does: learning rate, loss and norm over all leaves, clipping, and whether the update
-// takes place. Its scalars are what kernels read. It counts steps and updates apart: the batch of a skipped
-// step is used up, and random numbers go on, but learning rate and bias corrections follow the updates.
+// What a step begins with and what became of it: learning rate, loss, norm, and whether it was skipped. Its
+// scalars are what kernels read; the instructions `losses` and `clip` (kernels/ref/step.cpp) decide clipping
+// and skipping. It counts steps and updates apart: the batch of a skipped step is used up, and random numbers
+// go on, but learning rate and bias corrections follow the updates.
 class StepControl {
  public:
   StepControl(const Config& config, int world);
 
   const StepScalars& scalars() const { return scalars_; }
+  StepScalars& block() { return scalars_; }  // for executors, which write what a step decides
   int64_t steps() const { return scalars_.step; }
   int64_t updates() const { return scalars_.updates; }
   const StepResult& last() const { return last_; }
-  double loss() const { return loss_; }              // of the step, known behind the instruction `losses`
-  int64_t leaves() const { return leaves_; }         // that it is the mean of: those that there are
-  bool skips() const { return scalars_.skip != 0; }  // known behind `clip`
+  double loss() const { return scalars_.loss; }       // of the step, known behind the instruction `losses`
+  int64_t leaves() const { return scalars_.leaves; }  // that it is the mean of: those that there are
+  bool skips() const { return scalars_.skip != 0; }   // known behind `clip`
 
-  // In which order the norm adds the granules' partial sums: zero/update's norm_order().
-  void set_norm_order(std::vector<int64_t> order) { norm_order_ = std::move(order); }
   // Counters and seed of a run that goes on.
   void resume(int64_t steps, int64_t updates, uint64_t seed);
   // What runs next is a step; or evaluation, which has no dropout.
@@ -52,23 +48,12 @@ class StepControl {
   // A parameter to whose gradient NaN or infinity was written; "": none.
   std::string bad_gradient() const { return bad_gradients_.empty() ? "" : *bad_gradients_.begin(); }
 
-  // The two instructions that decide a step, `losses` and `clip`.
-  static bool performs(const Instr& instr);
-  void perform(const Instr& instr, std::span<const TensorView> views);
-
   // Behind a step's last instruction: counts it. reason: why a step that skips() does.
   const StepResult& finish(std::string reason = "");
 
  private:
-  void add_losses(const TensorView& losses);
-  void clip(const Instr& instr, const TensorView& norms);
-
   const Config& config_;
-  const int64_t world_;
   StepScalars scalars_;
-  double loss_ = 0;
-  int64_t leaves_;
-  std::vector<int64_t> norm_order_;
   std::set<std::string> bad_gradients_;
   StepResult last_;
 };

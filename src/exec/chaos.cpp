@@ -51,6 +51,7 @@ class ChaosExecutor final : public Executor {
 
   void run_to(InstrId end) override {
     take_tail();
+    send_scalars();
     if (position_ == InstrId(0) && end > position_) start();
     PerQueue<std::deque<InstrId>> queues;
     for (InstrId i : IdRange(position_, end)) queues[program_.instrs[i].queue].push_back(i);
@@ -69,6 +70,7 @@ class ChaosExecutor final : public Executor {
     tail_.insert(tail_.end(), queues[Queue::write].begin(), queues[Queue::write].end());
     if (!context_.tail) settle();
     position_ = ends ? InstrId(0) : end;
+    fetch_scalars();
   }
 
   void settle() override {

@@ -27,6 +27,7 @@ class InOrderExecutor final : public Executor {
 
   void run_to(InstrId end) override {
     take_tail();
+    send_scalars();
     if (position_ == InstrId(0) && end > position_) std::swap(previous_, tickets_);
     for (; position_ < end; ++position_) {
       InstrId i = position_;
@@ -42,6 +43,7 @@ class InOrderExecutor final : public Executor {
       if (!context_.tail) settle();
       position_ = InstrId(0);
     }
+    fetch_scalars();
   }
 
   void settle() override {

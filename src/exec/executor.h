@@ -40,9 +40,10 @@ struct ExecContext {
   IoLane* read_lane = nullptr;  // null when the program has no file instructions
   IoLane* write_lane = nullptr;
   FileTail* tail = nullptr;  // null: a run ends when its saves have ended
-  const StepScalars* scalars = nullptr;
+  // The host's: a run begins with them in the program's buffer of scalars and ends with what became of them.
+  StepScalars* scalars = nullptr;
   Trace* trace = nullptr;  // null: no spans
-  // Instructions that the engine itself performs: clip, losses, lease, grad. Operands as views in order.
+  // What the host program of delegate mode performs: lease, grad. Operands as views in order.
   std::function<void(const Instr&, std::span<const TensorView>)> host_call;
   // Called before each instruction is issued; null outside tests. It may kill the process.
   std::function<void(size_t index)> before_instr;
@@ -101,7 +102,10 @@ class Executor {
   void leave_out(const Launch& launch);
   void check_launch(const Launch& launch);
   void fail(InstrId index, const std::exception& error);  // rethrows with the instruction's name
-  void take_tail();   // a run begins or goes on: ends what another executor left in flight
+  void take_tail();      // a run begins or goes on: ends what another executor left in flight
+  void send_scalars();   // then, from the host,
+  void fetch_scalars();  // and back when it stops
+  const StepScalars& scalars() const { return block_ ? *block_ : *context_.scalars; }
   void leave_tail();  // for destructors: settles, errors stay with the lane
 
   const Program& program_;
@@ -109,6 +113,7 @@ class Executor {
   IdVector<InstrId, Launch> launches_;
   std::vector<int64_t> extents_;  // per micro-step
   InstrId position_{0};
+  StepScalars* block_ = nullptr;  // of the program's buffer; null: no instruction names it
   bool check_ = false;
   std::string first_bad_;
   std::map<std::string, CommCount> copies_;

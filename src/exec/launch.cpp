@@ -9,7 +9,8 @@ namespace ds {
 namespace {
 
 bool has_kernel(const InstrDef& def) {
-  return def.kind == Kind::model || def.kind == Kind::state || def.kind == Kind::update;
+  return def.kind == Kind::model || def.kind == Kind::state || def.kind == Kind::update ||
+         def.kind == Kind::decision;
 }
 
 TensorView make_view(const Program& program, const Memory& memory, const Operand& o) {
@@ -84,7 +85,10 @@ Executor::Executor(const Program& program, ExecContext context)
     Launch launch;
     launch.instr = &in;
     for (const Operand& o : in.operands) {
-      if (program.buffers[o.buffer].holds == Holds::scalars) continue;
+      if (program.buffers[o.buffer].holds == Holds::scalars) {
+        block_ = static_cast<StepScalars*>(make_view(program, context_.memory, o).data);
+        if (o.access == Access::read) continue;  // by pointer
+      }
       launch.operands.push_back(&o);
       launch.views.push_back(make_view(program, context_.memory, o));
       launch.inputs += o.access == Access::read ? 1 : 0;
@@ -133,12 +137,13 @@ void Executor::perform(InstrId index) {
   std::span<const TensorView> views(launch.views);
   std::span<const TensorView> reads = views.first(static_cast<size_t>(launch.inputs));
   std::span<const TensorView> writes = views.subspan(static_cast<size_t>(launch.inputs));
-  if (launch.model && context_.scalars->absent != 0) return leave_out(launch);
+  if (launch.model && scalars().absent != 0) return leave_out(launch);
   if (launch.kernel) {
     int64_t leaf = int64_t{in.micro} * program_.world + program_.rank;
-    if (in.runs.empty()) launch.kernel({reads, writes, in.attrs, *context_.scalars, leaf, *context_.team});
-    for (auto [begin, end, missed] : in.runs) {
-      StepScalars own = *context_.scalars;
+    bool whole = in.runs.empty() || in.def->kind != Kind::update;
+    if (whole) launch.kernel({reads, writes, in.attrs, scalars(), leaf, *context_.team, in.runs});
+    for (auto [begin, end, missed] : whole ? std::span<const ElementRun>() : in.runs) {
+      StepScalars own = scalars();
       own.updates -= missed;
       launch.kernel(
           {part_of(reads, begin, end), part_of(writes, begin, end), in.attrs, own, leaf, *context_.team});
@@ -207,6 +212,14 @@ void Executor::check_launch(const Launch& launch) {
                              launch.instr->def->name, launch.instr->micro);
     return;
   }
+}
+
+void Executor::send_scalars() {
+  if (block_) *block_ = *context_.scalars;
+}
+
+void Executor::fetch_scalars() {
+  if (block_) *context_.scalars = *block_;
 }
 
 void Executor::take_tail() {

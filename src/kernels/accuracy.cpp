@@ -84,6 +84,8 @@ constexpr Accuracy kTable[] = {
     {"sum_rows", one, kOneResult},
     {"adamw", one, kOneResult},
     {"sgd", one, kOneResult},
+    {"losses", one, kOneResult},
+    {"clip", one, kOneResult},
     // Functions of single elements.
     {"gelu", one},
     {"gelu_dx", one},

@@ -9,6 +9,7 @@
 #include "core/base/dtype.h"
 #include "core/device/scalars.h"
 #include "core/device/thread_team.h"
+#include "core/program/element_run.h"
 
 namespace ds {
 
@@ -36,6 +37,7 @@ struct KernelContext {
   const StepScalars& scalars;
   int64_t leaf;  // micro_step * world + rank of the running micro-step; 0 in update
   ThreadTeam& team;
+  std::span<const ElementRun> runs = {};  // of an instruction that takes elements in an order of its own
 };
 using KernelFn = void (*)(const KernelContext&);
 

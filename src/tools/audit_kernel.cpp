@@ -38,7 +38,7 @@ std::vector<TensorView> views_of(const std::vector<AuditTensor>& tensors) {
   return out;
 }
 
-std::vector<TensorView> part_of(std::vector<TensorView> views, const UpdateRun& part) {
+std::vector<TensorView> part_of(std::vector<TensorView> views, const ElementRun& part) {
   for (TensorView& view : views) {
     view.data = view.as<std::byte>() + part.begin * size_of(view.dtype);
     view.dims[0] = part.end - part.begin;
@@ -56,7 +56,7 @@ void run_reference(const KernelRegistry& reference, const KernelRun& run, const 
   ThreadTeam alone(1, kScratch);
   std::vector<TensorView> reads = views_of(in), writes = views_of(out);
   if (run.parts.empty()) return kernel({reads, writes, *run.attrs, run.scalars, run.leaf, alone});
-  for (const UpdateRun& part : run.parts) {
+  for (const ElementRun& part : run.parts) {
     StepScalars own = run.scalars;
     own.step -= part.missed;
     kernel({part_of(reads, part), part_of(writes, part), *run.attrs, own, run.leaf, alone});

@@ -47,7 +47,7 @@ struct KernelRun {
   const Attrs* attrs = nullptr;
   StepScalars scalars;
   int64_t leaf = 0;
-  std::vector<UpdateRun> parts;  // of an update of some elements; none: of all
+  std::vector<ElementRun> parts;  // of an update of some elements; none: of all
   std::vector<AuditTensor> in, before, after;
   size_t bytes() const;
 };

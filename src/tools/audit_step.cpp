@@ -59,12 +59,16 @@ Verdict judge_number(const char* name, double got, double want) {
 // Norm of the mean gradient and what it is scaled by: sums of squares in the order of parameters, in f64.
 Verdict judge_clip(const StepSight& sight, const Instr& in, const TensorView& norms) {
   double sum = 0, leaves = static_cast<double>(std::max<int64_t>(sight.control.leaves(), 1));
-  for (int64_t at : norm_order(sight.zero)) sum += norms.as<double>()[at];
+  const ElementRun whole{0, norms.numel(), 0};
+  for (const ElementRun& run : in.runs.empty() ? std::span(&whole, 1) : std::span(in.runs)) {
+    for (int64_t i = run.begin; i < run.end; ++i) sum += norms.as<double>()[i];
+  }
   double norm = std::sqrt(sum) / leaves, most = in.attrs.real("max_norm"), factor = 1;
   if (most > 0 && norm + 1e-6 > most) factor = most / (norm + 1e-6);
   bool skip = !std::isfinite(norm) || !std::isfinite(sight.control.loss());
   Verdict worst = judge_number("norm", sight.control.scalars().grad_norm, norm);
-  if (std::isfinite(norm)) worst.keep_worse(judge_number("scale", sight.control.scalars().grad_scale, factor / leaves));
+  if (std::isfinite(norm))
+    worst.keep_worse(judge_number("scale", sight.control.scalars().grad_scale, factor / leaves));
   worst.keep_worse(judge_number("skip", static_cast<double>(sight.control.scalars().skip), skip ? 1 : 0));
   return worst;
 }
@@ -80,7 +84,8 @@ Verdict judge_losses(const StepSight& sight, const TensorView& all) {
     sum += loss;
     ++leaves;
   }
-  Verdict worst = judge_number("leaves", static_cast<double>(sight.control.leaves()), static_cast<double>(leaves));
+  Verdict worst =
+      judge_number("leaves", static_cast<double>(sight.control.leaves()), static_cast<double>(leaves));
   worst.keep_worse(judge_number("loss", sight.control.loss(), sum / static_cast<double>(leaves)));
   return worst;
 }
@@ -150,7 +155,7 @@ void StepAudit::check_inputs(InstrId instr) {
 }
 
 void StepAudit::check_scalars(const StepSight& sight, InstrId instr) {
-  if (sight.program.instrs[instr].def->kind == Kind::engine) return;
+  if (sight.program.instrs[instr].def->kind == Kind::decision) return;
   if (std::memcmp(&scalars_, &sight.control.scalars(), sizeof scalars_) != 0)
     add(instr, Verdict::wrong("changes the scalars of the step"));
 }
@@ -195,7 +200,7 @@ Verdict StepAudit::judge_move(const StepSight& sight, InstrId instr) {
       return judge_bits(parts_[1].view, parts_[0].was->view(), "output 0");
     case Kind::file:
       return files_.judge(sight, in, parts_[0].view);
-    case Kind::engine:
+    case Kind::decision:
       return in.def->op == Op::clip ? judge_clip(sight, in, parts_[0].was->view())
                                     : judge_losses(sight, parts_[0].was->view());
     default:

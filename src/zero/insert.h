@@ -70,8 +70,4 @@ void emit_init(ProgramBuilder& builder, const ZeroPlan& plan, const IdVector<Par
 // again from 0.
 void emit_refresh(ProgramBuilder& builder, const ZeroPlan& plan);
 
-// Where each granule's norm lies in the `norms` operand of the clip instruction, in the order of parameters;
-// not of buckets in which nothing is trained.
-std::vector<int64_t> norm_order(const ZeroPlan& plan);
-
 }  // namespace ds

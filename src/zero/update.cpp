@@ -28,6 +28,32 @@ void gather_params(ProgramBuilder& b, const ZeroPlan& plan, BucketId bucket) {
     b.emit(std::move(in));
 }
 
+// Where the norms of the granules lie among those of all ranks, in the order of parameters, which no layout
+// changes; none where that is the order that they lie in.
+std::vector<ElementRun> norm_runs(const ZeroPlan& plan, int64_t count) {
+  std::vector<ElementRun> runs;
+  for (ParamId p : plan.layout.bucket_of.ids()) {
+    BucketId bucket = plan.layout.bucket_of[p];
+    if (!plan.trains(bucket)) continue;
+    const ParamPlace& place = plan.layout.place(p);
+    int64_t part = plan.part(bucket) / kGranule, first = place.begin / kGranule,
+            end = first + (place.numel + kGranule - 1) / kGranule;
+    for (int64_t g = first; g < end;) {
+      int64_t next = std::min(end, (g / part + 1) * part);
+      int64_t at = plan.levels.holder(static_cast<int>(g / part), plan.policy.states) * plan.norms_used +
+                   plan.buckets[bucket].norm_first + g % part;
+      if (!runs.empty() && runs.back().end == at) {
+        runs.back().end += next - g;
+      } else {
+        runs.push_back({at, at + next - g, 0});
+      }
+      g = next;
+    }
+  }
+  if (runs == std::vector<ElementRun>{{0, count, 0}}) runs.clear();
+  return runs;
+}
+
 void emit_clip(ProgramBuilder& b, const ZeroPlan& plan, const Config& config) {
   int64_t local = plan.norms_used, count = local;
   BufferId all = plan.norms;
@@ -39,13 +65,14 @@ void emit_clip(ProgramBuilder& b, const ZeroPlan& plan, const Config& config) {
         .group = {plan.world, 1};
   }
   b.emit(Op::clip, {flat(b.buffer(all), all, 0, count, Access::read), scalars_of(b, plan, Access::update)},
-         {{"max_norm", config.gradient_clipping}});
+         {{"max_norm", config.gradient_clipping}})
+      .runs = norm_runs(plan, count);
 }
 
 // What is trained of the elements [first, first + count) of this rank's part. Padding follows the parameter
 // before it.
-std::vector<UpdateRun> update_runs(const ZeroPlan& plan, BucketId bucket, int64_t first, int64_t count) {
-  std::vector<UpdateRun> runs;
+std::vector<ElementRun> update_runs(const ZeroPlan& plan, BucketId bucket, int64_t first, int64_t count) {
+  std::vector<ElementRun> runs;
   const Bucket& b = plan.layout.buckets[bucket];
   int64_t low = plan.part_first(bucket) + first;
   for (size_t i = 0; i < b.params.size(); ++i) {
@@ -75,9 +102,9 @@ void emit_optimizer(ProgramBuilder& b, const ZeroPlan& plan, const Config& confi
                                   part_of(b, s.master, first, count, Access::update)};
     for (const StateRef& state : s.states)
       operands.push_back(part_of(b, state, first, count, Access::update));
-    std::vector<UpdateRun> runs = update_runs(plan, bucket, first, count);
+    std::vector<ElementRun> runs = update_runs(plan, bucket, first, count);
     int64_t updated = 0;
-    for (const UpdateRun& r : runs) updated += r.end - r.begin;
+    for (const ElementRun& r : runs) updated += r.end - r.begin;
     if (updated == 0) continue;
     bool whole = updated == count;
     operands.push_back(part_of(b, s.param, first, count, whole ? Access::write : Access::update));
@@ -216,8 +243,10 @@ void emit_losses(ProgramBuilder& builder, const ZeroPlan& plan) {
       .emit(Op::all_gather, {flat(builder.buffer(plan.loss), plan.loss, 0, mine, Access::read),
                              flat(builder.buffer(losses), losses, 0, mine * plan.world, Access::write)})
       .group = {plan.world, 1};
-  builder.emit(Op::losses, {flat(builder.buffer(losses), losses, 0, mine * plan.world, Access::read),
-                            scalars_of(builder, plan, Access::update)});
+  builder.emit(Op::losses,
+               {flat(builder.buffer(losses), losses, 0, mine * plan.world, Access::read),
+                scalars_of(builder, plan, Access::update)},
+               {{"micros", mine}});
   builder.end_segment(Phase::losses);
 }
 
@@ -271,18 +300,6 @@ void emit_refresh(ProgramBuilder& builder, const ZeroPlan& plan) {
     if (!errors.empty()) builder.emit(Op::zero, std::move(errors));
   }
   builder.end_segment(Phase::refresh);
-}
-
-std::vector<int64_t> norm_order(const ZeroPlan& plan) {
-  int64_t local = plan.norms_used;
-  std::vector<int64_t> order;
-  for (auto [bucket, granule] : plan.layout.granules_in_order()) {
-    if (!plan.trains(bucket)) continue;
-    int64_t part = plan.part(bucket) / kGranule;
-    int holder = plan.levels.holder(static_cast<int>(granule / part), plan.policy.states);
-    order.push_back(holder * local + plan.buckets[bucket].norm_first + granule % part);
-  }
-  return order;
 }
 
 }  // namespace ds

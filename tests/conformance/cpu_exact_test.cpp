@@ -98,7 +98,7 @@ TEST_F(Exact, Adamw) {
   for (int64_t e = 0; e < kCount; ++e) second.set(e, std::abs(second.at(e)) * 1.00017e-3);
   StepScalars scalars;
   scalars.lr = 3.1e-4;
-  scalars.step = 2;
+  scalars.updates = 2;
   scalars.grad_scale = 0.37;
   for (DType param : {DS_DTYPE_F32, DS_DTYPE_BF16}) {
     for (int64_t l2 : {0, 1}) {

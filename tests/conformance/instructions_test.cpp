@@ -30,7 +30,7 @@ TEST_F(Instructions, AdamwFollowsTheFormula) {
     }
     double b1 = c.attrs.real("beta1"), b2 = c.attrs.real("beta2"), wd = c.attrs.real("wd");
     bool l2 = c.attrs.integer("l2") != 0;
-    double t = static_cast<double>(c.scalars.step + 1), c1 = 1 - std::pow(b1, t), c2 = 1 - std::pow(b2, t);
+    double t = static_cast<double>(c.scalars.updates + 1), c1 = 1 - std::pow(b1, t), c2 = 1 - std::pow(b2, t);
     for (int64_t e = 0; e < out[0].numel(); ++e) {
       double p = c.out[0].at(e), g = c.in[0].at(e) * c.scalars.grad_scale;
       if (l2) g += wd * p;

@@ -321,7 +321,7 @@ InstructionCase adamw_case(int64_t count, DType param, bool l2, int64_t skip) {
                      random_tensor(DS_DTYPE_F32, {count}, 4), Tensor(param, {count})}};
   for (int64_t e = 0; e < count; ++e) c.out[2].set(e, std::abs(c.out[2].at(e)));  // second moments
   c.scalars.lr = 3e-4;
-  c.scalars.step = 1;
+  c.scalars.updates = 1;
   c.scalars.grad_scale = 0.3;
   c.scalars.skip = skip;
   return c;

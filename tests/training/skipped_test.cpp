@@ -122,7 +122,7 @@ TEST(Skipped, ARunGoesOnAsIfTheStepHadNotBeen) {
     for (int64_t step = 0; step < 6; ++step) {
       if (random.block(static_cast<uint64_t>(step))[0] % 3 == 0) bad.push_back(step);
     }
-    Point p{.stage = static_cast<int>(seed % 4), .tier = seed % 2 ? Tier::nvme : Tier::device};
+    Point p{.stage = static_cast<int>(seed % 4), .tier = seed % 2 ? Tier::host : Tier::device};
     for (double dropout : {0.0, 0.2}) {
       p.dropout = dropout;
       run_ranks(p.world, [&](Communicator& comm) {

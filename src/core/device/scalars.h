@@ -10,6 +10,8 @@ struct StepScalars {
   int64_t step = 0;     // steps made before this one, skipped ones included
   int64_t updates = 0;  // optimizer updates taken before this one
   double lr = 0;
+  double loss = 0;        // mean over all leaves of the step; written by `losses`
+  int64_t leaves = 0;     // that there are in the step; written by `losses`
   double grad_scale = 1;  // clip coefficient / leaves: multiplies gradient sums once, in update
   double grad_norm = 0;   // before clipping, of the mean gradient
   int64_t skip = 0;       // 1: update kernels do nothing (overflow)

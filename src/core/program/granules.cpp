@@ -95,16 +95,6 @@ int64_t Layout::numel() const {
   return sum;
 }
 
-std::vector<std::pair<BucketId, int64_t>> Layout::granules_in_order() const {
-  std::vector<std::pair<BucketId, int64_t>> order;
-  for (ParamId p : bucket_of.ids()) {
-    const ParamPlace& at = place(p);
-    for (int64_t g = 0; g * kGranule < at.numel; ++g)
-      order.emplace_back(bucket_of[p], at.begin / kGranule + g);
-  }
-  return order;
-}
-
 Layout make_layout(const IdVector<ParamId, ParamSpec>& params, int world, int64_t bucket_size,
                    int64_t persistence_threshold) {
   require(world > 0, "world must be at least 1, got {}", world);

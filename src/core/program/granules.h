@@ -50,8 +50,6 @@ struct Layout {
 
   const ParamPlace& place(ParamId param) const;
   int64_t numel() const;  // padded elements of all buckets
-  // (bucket, granule in bucket) of every granule in the order of parameters: the order of norms.
-  std::vector<std::pair<BucketId, int64_t>> granules_in_order() const;
 };
 
 // Parameters of at most persistence_threshold elements share buckets over the whole model; larger ones share

@@ -69,10 +69,10 @@ InstrDef reduction(InstrDef row) {
   return row;
 }
 
-InstrDef of_engine(const char* name, Op op, Role read) {
+InstrDef decision(const char* name, Op op, Role read) {
   return {.name = name,
           .op = op,
-          .kind = Kind::engine,
+          .kind = Kind::decision,
           .queue = Queue::host,
           .operands = {reads(read), updates(Role::scalars)}};
 }
@@ -124,8 +124,8 @@ std::vector<InstrDef> build_table() {
       move("store", store, copy, Queue::copy),
       move("load", load, file, Queue::read, true),
       move("save", save, file, Queue::write),
-      of_engine("clip", clip, Role::norms),
-      of_engine("losses", losses, Role::source),
+      ::ds::decision("clip", clip, Role::norms),
+      ::ds::decision("losses", losses, Role::source),
       host_event("lease", lease, reads(Role::param, 1, kAny)),
       host_event("grad", grad, {Role::grad, Access::write, true, 1, kAny}),
       host_event("release", release, reads(Role::param, 1, kAny)),

@@ -66,7 +66,7 @@ enum class Kind : int8_t {
   collective,  // a group of ranks
   copy,        // device <-> host
   file,        // file <-> host
-  engine,      // the engine, on its own scalars
+  decision,    // a kernel: on the step's scalars, which it writes
   event        // the host program of delegate mode, or nobody: where a lease ends
 };
 
@@ -75,7 +75,7 @@ enum class Role : int8_t {
   source = 0,  // read
   target,      // written
   sum,         // added to
-  scalars,     // the step's scalars, which kernels reach by pointer, not as a view
+  scalars,     // the step's scalars: kernels that only read them reach them by pointer, not as a view
   grad,
   master,
   state,  // of the optimizer

@@ -9,6 +9,7 @@
 #include "core/base/shape.h"
 #include "core/config/config.h"
 #include "core/graph/graph.h"
+#include "core/program/element_run.h"
 #include "core/program/granules.h"
 #include "core/program/instruction.h"
 #include "core/program/levels.h"
@@ -67,13 +68,6 @@ struct Operand {
   int64_t bytes(int64_t bound) const { return type.shape.numel(bound) * size_of(type.dtype); }
 };
 
-// Elements [begin, end) of an update whose parameters were not updated in `missed` steps of the run: theirs
-// is an earlier step.
-struct UpdateRun {
-  int64_t begin = 0, end = 0, missed = 0;
-  bool operator==(const UpdateRun&) const = default;
-};
-
 // What must be finished before an instruction starts: an earlier one, or one of the run before.
 struct Wait {
   InstrId instr;
@@ -88,12 +82,13 @@ struct Instr {
   const InstrDef* def = nullptr;
   Queue queue = Queue::compute;
   std::vector<Operand> operands;
-  Attrs attrs;                  // the kernel's
-  RankGroup group{0, 0};        // of a collective: who takes part
-  BucketId bucket;              // whose parameters it gathers, encodes or decodes
-  EventId event;                // of a delegate host: which of its calls
-  std::vector<UpdateRun> runs;  // of an update of some elements, or not in the run's step; empty: of all
-  int32_t micro = 0;            // micro-step it belongs to (selects n and the leaf)
+  Attrs attrs;            // the kernel's
+  RankGroup group{0, 0};  // of a collective: who takes part
+  BucketId bucket;        // whose parameters it gathers, encodes or decodes
+  EventId event;          // of a delegate host: which of its calls
+  std::vector<ElementRun>
+      runs;           // of some elements, in another order, or not in the run's step; empty: of all
+  int32_t micro = 0;  // micro-step it belongs to (selects n and the leaf)
   SegmentId segment{0};
   int32_t comm_order = -1;  // place in the rank's total order of collectives
   std::vector<Wait> waits;

@@ -80,8 +80,8 @@ RankGroup parse_group(std::string_view text) {
 }
 
 // Of "0:12:0,20:30:1".
-std::vector<UpdateRun> parse_runs(std::string_view text) {
-  std::vector<UpdateRun> runs;
+std::vector<ElementRun> parse_runs(std::string_view text) {
+  std::vector<ElementRun> runs;
   while (!text.empty()) {
     std::string_view run = text.substr(0, text.find(','));
     text.remove_prefix(std::min(text.size(), run.size() + 1));
@@ -93,9 +93,9 @@ std::vector<UpdateRun> parse_runs(std::string_view text) {
   return runs;
 }
 
-std::string print_runs(const std::vector<UpdateRun>& runs) {
+std::string print_runs(const std::vector<ElementRun>& runs) {
   std::string text;
-  for (const UpdateRun& r : runs)
+  for (const ElementRun& r : runs)
     text += fmt::format("{}{}:{}:{}", text.empty() ? "" : ",", r.begin, r.end, r.missed);
   return text;
 }

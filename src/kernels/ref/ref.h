@@ -57,6 +57,7 @@ void add_kernel(KernelRegistry& registry, std::string op, KernelFn run);
 
 // One per file of this folder.
 void add_embedding(KernelRegistry& registry);
+void add_step(KernelRegistry& registry);
 void add_position(KernelRegistry& registry);
 void add_last_row(KernelRegistry& registry);
 void add_linear(KernelRegistry& registry);

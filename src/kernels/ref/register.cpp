@@ -51,6 +51,7 @@ void register_ref(KernelRegistry& registry) {
   ref::add_accumulate(registry);
   ref::add_init_param(registry);
   ref::add_granule_norms(registry);
+  ref::add_step(registry);
   ref::add_quantize(registry);
   ref::add_row_table(registry);
   ref::add_adamw(registry);

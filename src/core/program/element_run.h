@@ -1,0 +1,13 @@
+#pragma once
+#include <cstdint>
+
+namespace ds {
+
+// Elements [begin, end) of the operands of an instruction that does not take all of them, in this order. Of
+// an update: their parameters were not updated in `missed` updates of the run.
+struct ElementRun {
+  int64_t begin = 0, end = 0, missed = 0;
+  bool operator==(const ElementRun&) const = default;
+};
+
+}  // namespace ds

@@ -1,0 +1,110 @@
+// `losses` and `clip`, which decide a step, against their definitions in docs/reference/ops.md.
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <vector>
+
+#include "core/base/random.h"
+#include "kernels/kernel.h"
+
+namespace ds::test {
+namespace {
+
+class Step : public testing::Test {
+ protected:
+  StepScalars run(const char* op, const Attrs& attrs, TensorView in, StepScalars before,
+                  const std::vector<ElementRun>& runs = {}) {
+    alignas(64) std::byte block[256] = {};
+    auto* scalars = new (block) StepScalars(before);
+    TensorView out{block, DS_DTYPE_U8, 1, {256, 1, 1, 1}};
+    DType type = in.dtype, u8 = DS_DTYPE_U8;
+    KernelFn kernel = registry_.find({op, {&type, 1}, {&u8, 1}, attrs}).run;
+    kernel({{&in, 1}, {&out, 1}, attrs, *scalars, 0, team_, runs});
+    return *scalars;
+  }
+  StepScalars losses(std::vector<float>& all, int64_t micros) {
+    return run("losses", {{"micros", micros}}, {all.data(), DS_DTYPE_F32, 1, {std::ssize(all), 1, 1, 1}}, {});
+  }
+  StepScalars clip(std::vector<double>& squares, double max_norm, StepScalars before,
+                   const std::vector<ElementRun>& runs = {}) {
+    return run("clip", {{"max_norm", max_norm}},
+               {squares.data(), DS_DTYPE_F64, 1, {std::ssize(squares), 1, 1, 1}}, before, runs);
+  }
+  double random() { return stream_.block(draws_++)[0] * 0x1p-32; }
+
+  KernelRegistry registry_ = built_in_kernels();
+  ThreadTeam team_{1};
+  RandomStream stream_{3, 0, 0, 0};
+  uint64_t draws_ = 0;
+};
+
+TEST_F(Step, LossesAreMeansOfTheLeavesThatThereAre) {
+  for (int64_t ranks : {1, 2, 5}) {
+    for (int64_t micros : {1, 3}) {
+      std::vector<float> all(static_cast<size_t>(ranks * micros));
+      double sum = 0;
+      int64_t leaves = 0;
+      for (int64_t m = 0; m < micros; ++m) {
+        for (int64_t r = 0; r < ranks; ++r) {
+          bool absent = r > 0 && random() < 0.3;
+          auto loss = static_cast<float>(random());
+          all[static_cast<size_t>(r * micros + m)] = absent ? std::bit_cast<float>(kNoLeaf) : loss;
+          sum += absent ? 0 : loss;
+          leaves += !absent;
+        }
+      }
+      StepScalars found = losses(all, micros);
+      EXPECT_EQ(found.leaves, leaves);
+      EXPECT_EQ(found.loss, sum / static_cast<double>(leaves));
+    }
+  }
+  std::vector<float> none(3, std::bit_cast<float>(kNoLeaf));
+  EXPECT_EQ(losses(none, 1).leaves, 0);
+  EXPECT_TRUE(std::isnan(losses(none, 1).loss));
+}
+
+TEST_F(Step, ClipTakesTheNormAndSkipsWhatIsNotFinite) {
+  std::vector<double> squares{9, 16};
+  StepScalars before;
+  before.leaves = 2;
+  before.loss = 1;
+  StepScalars free = clip(squares, 0, before), kept = clip(squares, 3, before),
+              cut = clip(squares, 1, before);
+  EXPECT_EQ(free.grad_norm, 2.5);
+  EXPECT_EQ(free.grad_scale, 0.5);
+  EXPECT_EQ(kept.grad_scale, 0.5);
+  EXPECT_EQ(cut.grad_scale, 1 / (2.5 + 1e-6) / 2);
+  EXPECT_EQ(cut.skip, 0);
+  squares[1] = std::numeric_limits<double>::infinity();
+  EXPECT_EQ(clip(squares, 1, before).skip, 1);
+  squares[1] = 16;
+  before.loss = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_EQ(clip(squares, 1, before).skip, 1);
+}
+
+// The order of addition is that of the runs: the norm has the bits of one over the same values in that order.
+TEST_F(Step, TheNormFollowsItsRuns) {
+  for (int64_t count : {5, 300, 70000}) {
+    std::vector<double> squares(static_cast<size_t>(count)), ordered;
+    for (double& x : squares) x = std::exp(20 * random());
+    std::vector<ElementRun> runs;
+    for (int64_t end = count; end > 0;) {
+      int64_t begin = std::max<int64_t>(0, end - 1 - static_cast<int64_t>(random() * 400));
+      runs.push_back({begin, end, 0});
+      ordered.insert(ordered.end(), squares.begin() + begin, squares.begin() + end);
+      end = begin;
+    }
+    StepScalars before;
+    before.leaves = 1;
+    StepScalars found = clip(squares, 0, before, runs);
+    EXPECT_EQ(found.grad_norm, clip(ordered, 0, before).grad_norm) << count;
+    double exact = std::sqrt(std::accumulate(squares.begin(), squares.end(), 0.0L));
+    EXPECT_NEAR(found.grad_norm / exact, 1, 1e-13);
+  }
+}
+
+}  // namespace
+}  // namespace ds::test
