@@ -5,7 +5,10 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstddef>
 #include <cstring>
+#include <numeric>
+#include <span>
 
 #include "core/base/error.h"
 #include "zero/insert.h"
@@ -58,12 +61,23 @@ Verdict judge_number(const char* name, double got, double want) {
 
 // Norm of the mean gradient and what it is scaled by: sums of squares in the order of parameters, in f64.
 Verdict judge_clip(const StepSight& sight, const Instr& in, const TensorView& norms) {
-  double sum = 0, leaves = static_cast<double>(std::max<int64_t>(sight.control.leaves(), 1));
+  std::vector<double> terms;
+  double leaves = static_cast<double>(std::max<int64_t>(sight.control.leaves(), 1));
   const ElementRun whole{0, norms.numel(), 0};
   for (const ElementRun& run : in.runs.empty() ? std::span(&whole, 1) : std::span(in.runs)) {
-    for (int64_t i = run.begin; i < run.end; ++i) sum += norms.as<double>()[i];
+    for (int64_t i = run.begin; i < run.end; ++i) terms.push_back(norms.as<double>()[i]);
   }
-  double norm = std::sqrt(sum) / leaves, most = in.attrs.real("max_norm"), factor = 1;
+  while (terms.size() > 1) {  // blocks of 256, then their sums
+    size_t blocks = 0;
+    for (size_t begin = 0; begin < terms.size(); begin += 256, ++blocks) {
+      auto first = terms.begin() + static_cast<std::ptrdiff_t>(begin);
+      auto end = terms.begin() + static_cast<std::ptrdiff_t>(std::min(begin + 256, terms.size()));
+      terms[blocks] = std::accumulate(first, end, 0.0);
+    }
+    terms.resize(blocks);
+  }
+  double norm = std::sqrt(terms.empty() ? 0.0 : terms[0]) / leaves, most = in.attrs.real("max_norm"),
+         factor = 1;
   if (most > 0 && norm + 1e-6 > most) factor = most / (norm + 1e-6);
   bool skip = !std::isfinite(norm) || !std::isfinite(sight.control.loss());
   Verdict worst = judge_number("norm", sight.control.scalars().grad_norm, norm);

@@ -85,6 +85,26 @@ TEST_F(Step, ClipTakesTheNormAndSkipsWhatIsNotFinite) {
   EXPECT_EQ(clip(squares, 1, before).skip, 1);
 }
 
+// By blocks of 256, then of their sums; of at most 256 granules the plain sum.
+TEST_F(Step, TheNormAddsByBlocks) {
+  for (int64_t count : {0, 1, 255, 256, 257, 65536, 65537, 70000}) {
+    std::vector<double> squares(static_cast<size_t>(count));
+    for (double& x : squares) x = std::exp(20 * random());
+    std::vector<double> level = squares;
+    while (level.size() > 1) {
+      std::vector<double> next;
+      for (size_t i = 0; i < level.size(); ++i) {
+        if (i % 256 == 0) next.push_back(0);
+        next.back() += level[i];
+      }
+      level = next;
+    }
+    StepScalars before;
+    before.leaves = 1;
+    EXPECT_EQ(clip(squares, 0, before).grad_norm, std::sqrt(count == 0 ? 0 : level[0])) << count;
+  }
+}
+
 // The order of addition is that of the runs: the norm has the bits of one over the same values in that order.
 TEST_F(Step, TheNormFollowsItsRuns) {
   for (int64_t count : {5, 300, 70000}) {

@@ -1,8 +1,11 @@
 // The two instructions that decide a step: its loss over all leaves; norm, clipping and whether it is
 // skipped.
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
+#include <cstddef>
+#include <utility>
 
 #include "kernels/ref/ref.h"
 
@@ -28,17 +31,48 @@ void losses(const KernelContext& c) {
   scalars_of(c).loss = sum / static_cast<double>(leaves);  // of no leaf: NaN, which skips the update
 }
 
+// A sum by blocks of 256, then of the blocks' sums, and so on: an order that a device can follow in parallel.
+// Each level holds the sum of its last, unfinished block.
+class BlockedSum {
+ public:
+  void add(double x, size_t level = 0) {
+    Level& l = levels_[level];
+    l.sum += x;
+    if (++l.count == kBlock) carry(level);
+  }
+  double finish() {
+    size_t last = levels_.size() - 1;
+    for (size_t level = 0; level < last; ++level) {
+      if (levels_[level].count > 0) carry(level);
+    }
+    return levels_[last].sum;
+  }
+
+ private:
+  static constexpr int kBlock = 256;
+  struct Level {
+    double sum = 0;
+    int count = 0;
+  };
+  void carry(size_t level) {
+    Level full = std::exchange(levels_[level], {});
+    if (level + 1 < levels_.size()) return add(full.sum, level + 1);
+    levels_[level].sum = full.sum;  // the highest, which no model fills
+  }
+  std::array<Level, 5> levels_;  // 2^40 granules
+};
+
 // Norm of the mean gradient: the granules' sums of squares in the order of parameters, in f64.
 void clip(const KernelContext& c) {
   const double* squares = c.in[0].as<double>();
   const ElementRun whole{0, c.in[0].numel(), 0};
-  double sum = 0;
+  BlockedSum sum;
   for (const ElementRun& run : c.runs.empty() ? std::span(&whole, 1) : c.runs) {
-    for (int64_t i = run.begin; i < run.end; ++i) sum += squares[i];
+    for (int64_t i = run.begin; i < run.end; ++i) sum.add(squares[i]);
   }
   StepScalars& scalars = scalars_of(c);
   double leaves = static_cast<double>(std::max<int64_t>(scalars.leaves, 1));
-  double norm = std::sqrt(sum) / leaves;
+  double norm = std::sqrt(sum.finish()) / leaves;
   double max_norm = c.attrs.real("max_norm");
   double coefficient = max_norm > 0 ? std::min(1.0, max_norm / (norm + 1e-6)) : 1.0;
   scalars.grad_norm = norm;
