@@ -3,6 +3,7 @@
 
 #include "api/boundary.h"
 #include "api/handles.h"
+#include "core/base/suggest.h"
 #include "core/graph/ops.h"
 #include "io/file.h"
 

@@ -3,13 +3,12 @@
 #include <algorithm>
 
 #include "core/base/error.h"
+#include "core/base/round.h"
 
 namespace ds {
 namespace {
 
 constexpr int64_t kFlatUnit = 2;  // the flat buffer is padded to so many elements a rank
-
-int64_t round_to(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
 
 void check(const std::vector<int64_t>& numel, int64_t world) {
   if (world < 1) raise(DS_ERROR_INVALID_ARGUMENT, "world must be 1 or more, got {}", world);
@@ -51,10 +50,10 @@ FlatLayout flat_layout(const std::vector<int64_t>& numel, const FlatOptions& opt
   layout.order = order_of(static_cast<int64_t>(numel.size()), options);
   int64_t end = 0;
   for (int64_t param : layout.order) {
-    layout.offsets.push_back(round_to(end, options.align));
+    layout.offsets.push_back(round_up(end, options.align));
     end = layout.offsets.back() + numel[param];
   }
-  layout.numel = round_to(end, kFlatUnit * options.world);
+  layout.numel = round_up(end, kFlatUnit * options.world);
   int64_t size = layout.numel / options.world;
   for (int64_t r = 0; r < options.world; ++r) {
     layout.slices.push_back(slice_of(layout, numel, r * size, (r + 1) * size));
@@ -74,7 +73,7 @@ SlicedLayout sliced_layout(const std::vector<std::vector<int64_t>>& groups, cons
     layout.groups.emplace_back();
     bool open = false;
     for (size_t i = 0; i < groups[g].size(); ++i) {
-      int64_t numel = groups[g][i], aligned = round_to(numel, options.world), part = aligned / options.world;
+      int64_t numel = groups[g][i], aligned = round_up(numel, options.world), part = aligned / options.world;
       bool keep =
           numel <= options.persistence_threshold && numel <= options.model_persistence_threshold - persistent;
       if (keep) persistent += numel;

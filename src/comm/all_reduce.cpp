@@ -1,5 +1,6 @@
 #include "comm/collective.h"
 #include "comm/reduction.h"
+#include "core/base/round.h"
 
 namespace ds {
 namespace {
@@ -40,12 +41,12 @@ void Communicator::sum_to(const void* in, void* out, size_t count, DType wire, R
   size_t unit = unit_of(wire), sum = sum_size(wire), widest = std::max(unit, sum);
   auto ranks = static_cast<size_t>(size_), me = static_cast<size_t>(rank_);
   bool kept = root < 0 || root == rank_;  // the sums have a place in out
-  size_t largest = exchange_->prepare(Round::seen, (count + ranks - 1) / ranks * widest);
+  size_t largest = exchange_->prepare(Round::seen, ceil_div(count, ranks) * widest);
   size_t most = std::min(largest, kCached / ranks) / widest * ranks, first = 0;
-  std::vector<std::byte> scratch(kept ? 0 : (std::min(most, count) + ranks - 1) / ranks * sum);
+  std::vector<std::byte> scratch(kept ? 0 : ceil_div(std::min(most, count), ranks) * sum);
   Part sends[kMaxRanks], receives[kMaxRanks];
   do {
-    size_t n = std::min(most, count - first), share = (n + ranks - 1) / ranks;
+    size_t n = std::min(most, count - first), share = ceil_div(n, ranks);
     auto begin_of = [&](size_t r) { return first + std::min(n, r * share); };
     auto count_of = [&](size_t r) { return begin_of(r + 1) - begin_of(r); };
     for (size_t r = 0; r < ranks; ++r) {

@@ -1,5 +1,6 @@
 #include "comm/collective.h"
 #include "comm/reduction.h"
+#include "core/base/round.h"
 
 // One collective over a list of buffers. Neighbours in the list that are small share rounds: they are packed
 // into scratch of this rank. A large buffer goes as it lies, in rounds of its own.
@@ -41,7 +42,7 @@ struct Room {
   Room(Exchange& exchange, const std::vector<Pack>& packs, size_t give, size_t take) {
     size_t most = 0;
     for (const Pack& pack : packs) most = std::max(most, pack.alone() ? 0 : pack.count);
-    size_t first = (most * give + 63) / 64 * 64;
+    size_t first = round_up(most * give, 64);
     given = exchange.scratch(first + most * take);
     taken = given + first;
   }

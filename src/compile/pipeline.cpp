@@ -6,6 +6,7 @@
 #include "compile/lower.h"
 #include "core/base/error.h"
 #include "core/base/hash.h"
+#include "core/base/suggest.h"
 #include "core/graph/ops.h"
 #include "offload/tiers.h"
 #include "optim/optimizer.h"

@@ -3,6 +3,7 @@
 
 #include "core/base/attrs.h"
 #include "core/base/random.h"
+#include "core/base/round.h"
 #include "kernels/kernel.h"
 
 namespace ds {
@@ -16,7 +17,7 @@ struct AttentionDropout {
 
   // attrs of attention or attention_dx; c: of its launch.
   explicit AttentionDropout(const KernelContext& c)
-      : heads(c.attrs.integer("heads")), width((c.attrs.integer("seq") + kUnit - 1) / kUnit * kUnit) {
+      : heads(c.attrs.integer("heads")), width(round_up(c.attrs.integer("seq"), kUnit)) {
     double p = c.scalars.train == 0 ? 0 : c.attrs.real_or("dropout", 0);
     if (p == 0) return;
     share = static_cast<float>(p);

@@ -14,44 +14,40 @@
 namespace ds {
 namespace {
 
-void set_option(TextRequest& request, const std::string& key, const JsonReader& value) {
-  const std::vector<std::string> keys{"ids",   "tokens",  "temperature", "top_k",     "seed",
-                                      "dtype", "threads", "stage",       "ignore_eos"};
-  const std::vector<std::string> dtypes{"f32", "bf16"};
-  if (key == "ids") {
-    for (const JsonReader& id : value.items()) {
-      request.ids.push_back(static_cast<int32_t>(id.integer(0, INT32_MAX)));
-    }
-    if (request.ids.empty()) {
-      raise(DS_ERROR_CONFIG, "{}: must have at least one token, got none", value.name());
-    }
-  } else if (key == "tokens") {
-    request.tokens = value.integer(1, INT32_MAX);
-  } else if (key == "temperature") {
-    request.sampling.temperature = value.number(0, std::numeric_limits<double>::max());
-  } else if (key == "top_k") {
-    request.sampling.top_k = value.integer(0, INT32_MAX);
-  } else if (key == "seed") {
-    request.sampling.seed = static_cast<uint64_t>(value.integer(0, INT64_MAX));
-  } else if (key == "dtype") {
-    request.dtype = value.word(dtypes);
-  } else if (key == "threads") {
-    request.threads = static_cast<int>(value.integer(0, ThreadTeam::kMostThreads));
-  } else if (key == "stage") {
-    request.stage = static_cast<int>(value.integer(0, 3));
-  } else if (key == "ignore_eos") {
-    request.ignore_eos = value.flag();
-  } else {
-    unknown_option(key, keys);
+void put_ids(TextRequest& request, const JsonReader& value) {
+  for (const JsonReader& id : value.items()) {
+    request.ids.push_back(static_cast<int32_t>(id.integer(0, INT32_MAX)));
+  }
+  if (request.ids.empty()) {
+    raise(DS_ERROR_CONFIG, "{}: must have at least one token, got none", value.name());
   }
 }
 
 }  // namespace
 
 TextRequest text_request(const std::string& prompt, const Json& document) {
-  TextRequest request;
+  static const std::vector<std::string> types{"f32", "bf16"};
+  static constexpr Option<TextRequest> options[] = {
+      {"ids", put_ids},
+      {"tokens", [](auto& request, auto& value) { request.tokens = value.integer(1, INT32_MAX); }},
+      {"temperature",
+       [](auto& request, auto& value) {
+         request.sampling.temperature = value.number(0, std::numeric_limits<double>::max());
+       }},
+      {"top_k", [](auto& request, auto& value) { request.sampling.top_k = value.integer(0, INT32_MAX); }},
+      {"seed",
+       [](auto& request, auto& value) {
+         request.sampling.seed = static_cast<uint64_t>(value.integer(0, INT64_MAX));
+       }},
+      {"dtype", [](auto& request, auto& value) { request.dtype = value.word(types); }},
+      {"threads",
+       [](auto& request, auto& value) {
+         request.threads = static_cast<int>(value.integer(0, ThreadTeam::kMostThreads));
+       }},
+      {"stage", [](auto& request, auto& value) { request.stage = static_cast<int>(value.integer(0, 3)); }},
+      {"ignore_eos", [](auto& request, auto& value) { request.ignore_eos = value.flag(); }}};
+  TextRequest request = request_of(document, options);
   request.prompt = prompt;
-  for (const auto& [key, value] : read_options(document).members()) set_option(request, key, value);
   require(prompt.empty() != request.ids.empty(), "{}",
           prompt.empty() ? "prompt must not be empty, unless ids are given"
                          : "prompt must be empty when ids are given, got both");

@@ -1,10 +1,14 @@
 #include "run/inputs.h"
 
+#include <utility>
+
 #include "core/base/error.h"
 
 namespace ds {
 
-ModelInputs::ModelInputs(const HfModel& model, int64_t count, int64_t seq) {
+ModelInputs::ModelInputs(const HfModel& model, int64_t count, int64_t seq, std::vector<int32_t> mask,
+                         std::vector<int32_t> types)
+    : mask_(std::move(mask)), types_(std::move(types)) {
   const Graph& graph = model.graph;
   for (ValueId input : graph.inputs) {
     const std::string& name = graph.values[input].name;
@@ -14,19 +18,29 @@ ModelInputs::ModelInputs(const HfModel& model, int64_t count, int64_t seq) {
       kinds_.push_back(Kind::targets);
     } else if (name == "mask") {
       kinds_.push_back(Kind::mask);
-      ones_.assign(static_cast<size_t>(count), 1);
+      if (mask_.empty()) mask_.assign(static_cast<size_t>(count), 1);
     } else if (name == "token_types") {
       kinds_.push_back(Kind::types);
-      zeros_.assign(static_cast<size_t>(count), 0);
-    } else {
-      ensure(name == "positions", "family {} has an input '{}' that a run does not fill", model.family, name);
+      if (types_.empty()) types_.assign(static_cast<size_t>(count), 0);
+    } else if (name == "positions") {
       kinds_.push_back(Kind::positions);
-      for (int64_t i = 0; i < count; ++i) {
-        positions_.push_back(static_cast<int32_t>(model.position_offset + i % seq));
-      }
+      count_positions(count, seq, model.position_offset);
+    } else {
+      raise(DS_ERROR_UNSUPPORTED, "family {} has an input '{}' that tokens do not fill", model.family, name);
     }
   }
   vocabulary_ = graph.type(graph.outputs.at(1)).shape[1].extent;
+}
+
+// A hidden token has the position before the first.
+void ModelInputs::count_positions(int64_t count, int64_t seq, int64_t offset) {
+  int64_t seen = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    int64_t shown = mask_.empty() ? 1 : mask_[static_cast<size_t>(i)];
+    if (i % seq == 0) seen = 0;
+    seen += shown;
+    positions_.push_back(static_cast<int32_t>(offset - 1 + (shown ? seen : 0)));
+  }
 }
 
 std::vector<InputView> ModelInputs::views(std::span<const int32_t> tokens,
@@ -36,8 +50,8 @@ std::vector<InputView> ModelInputs::views(std::span<const int32_t> tokens,
   for (Kind kind : kinds_) {
     const int32_t* data = kind == Kind::tokens    ? tokens.data()
                           : kind == Kind::targets ? targets.data()
-                          : kind == Kind::mask    ? ones_.data()
-                          : kind == Kind::types   ? zeros_.data()
+                          : kind == Kind::mask    ? mask_.data()
+                          : kind == Kind::types   ? types_.data()
                                                   : positions_.data();
     out.push_back({data, DS_DTYPE_I32, count});
   }

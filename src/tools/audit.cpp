@@ -31,21 +31,6 @@ constexpr int64_t kMostSteps = 1000000, kMostRows = 1000000;
 // A reference kernel may take hours while the other ranks wait.
 constexpr int64_t kPatienceMs = int64_t{24} * 3600 * 1000;
 
-void set_option(AuditRequest& request, const std::string& key, const JsonReader& value) {
-  const std::vector<std::string> keys{"steps", "top", "threads", "format"}, formats{"text", "json"};
-  if (key == "steps") {
-    request.steps = static_cast<int>(value.integer(1, kMostSteps));
-  } else if (key == "top") {
-    request.top = static_cast<size_t>(value.integer(0, kMostRows));
-  } else if (key == "threads") {
-    request.threads = static_cast<int>(value.integer(0, ThreadTeam::kMostThreads));
-  } else if (key == "format") {
-    request.json = value.word(formats) == "json";
-  } else {
-    unknown_option(key, keys);
-  }
-}
-
 // A folder of this rank alone, for token files while it audits.
 class Scratch {
  public:
@@ -156,9 +141,17 @@ class Audit {
 }  // namespace
 
 AuditRequest audit_request(const Json& document) {
-  AuditRequest request;
-  for (const auto& [key, value] : read_options(document).members()) set_option(request, key, value);
-  return request;
+  static constexpr Option<AuditRequest> options[] = {
+      {"steps",
+       [](auto& request, auto& value) { request.steps = static_cast<int>(value.integer(1, kMostSteps)); }},
+      {"top",
+       [](auto& request, auto& value) { request.top = static_cast<size_t>(value.integer(0, kMostRows)); }},
+      {"threads",
+       [](auto& request, auto& value) {
+         request.threads = static_cast<int>(value.integer(0, ThreadTeam::kMostThreads));
+       }},
+      {"format", [](auto& request, auto& value) { request.json = wants_json(value); }}};
+  return request_of(document, options);
 }
 
 AuditReport audit(const Json& config, const AuditRequest& request, Communicator& comm, EngineOptions engine) {

@@ -4,6 +4,7 @@
 #include <iterator>
 
 #include "core/base/hash.h"
+#include "core/base/round.h"
 
 namespace ds {
 namespace {
@@ -25,7 +26,7 @@ class FileBytes {
   FileBytes(const StepSight& sight, int64_t place, int64_t bytes) : room_(blocks_of(bytes), DS_DTYPE_U8) {
     auto address = std::bit_cast<uintptr_t>(room_.view().data);
     data_ = room_.view().as<std::byte>() + (kFileBlock - address % kFileBlock) % kFileBlock;
-    auto whole = static_cast<size_t>((bytes + kFileBlock - 1) / kFileBlock * kFileBlock);
+    auto whole = static_cast<size_t>(round_up(bytes, kFileBlock));
     sight.memory.file->read(data_, whole, place);
   }
   std::byte* data() { return data_; }

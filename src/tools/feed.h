@@ -4,6 +4,7 @@
 
 #include "engine/engine.h"
 #include "nn/models/hf.h"
+#include "run/inputs.h"
 #include "tools/golden.h"
 
 namespace ds {
@@ -14,10 +15,11 @@ class Feed {
  public:
   // Throws DS_ERROR_UNSUPPORTED when a batch has padding or token types that the model has no input for.
   Feed(const HfModel& model, const std::vector<const GoldenBatch*>& batches);
-  std::vector<InputView> views() const;
+  std::vector<InputView> views() const { return inputs_.views(tokens_.ids, tokens_.labels); }
 
  private:
-  std::vector<std::vector<int32_t>> inputs_;
+  GoldenBatch tokens_;  // of all batches; labels as the graph takes them
+  ModelInputs inputs_;
 };
 
 }  // namespace ds

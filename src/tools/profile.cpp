@@ -21,28 +21,6 @@ namespace {
 constexpr int64_t kMicroBatch = 4, kSequence = 128;  // without a configuration
 constexpr int64_t kMostSteps = 1000, kMostRows = int64_t{1} << 24;
 
-void set_option(ProfileRequest& request, const std::string& key, const JsonReader& value) {
-  const std::vector<std::string> keys{"micro_batch", "sequence", "dtype", "threads", "steps", "by", "format"};
-  const std::vector<std::string> dtypes{"f32", "bf16"}, rows{"op", "instruction"}, formats{"text", "json"};
-  if (key == "micro_batch") {
-    request.micro_batch = value.integer(1, kMostRows);
-  } else if (key == "sequence") {
-    request.sequence = value.integer(1, kMostRows);
-  } else if (key == "dtype") {
-    request.dtype = parse_dtype(value.word(dtypes));
-  } else if (key == "threads") {
-    request.threads = static_cast<int>(value.integer(0, ThreadTeam::kMostThreads));
-  } else if (key == "steps") {
-    request.steps = static_cast<int>(value.integer(1, kMostSteps));
-  } else if (key == "by") {
-    request.by_instruction = value.word(rows) == "instruction";
-  } else if (key == "format") {
-    request.json = value.word(formats) == "json";
-  } else {
-    unknown_option(key, keys);
-  }
-}
-
 // Without a configuration a sequence is as long as the model in `folder` allows, up to kSequence.
 int64_t default_sequence(const std::string& folder) {
   int64_t positions = model_positions(folder, read_model_config(folder));
@@ -111,9 +89,20 @@ Peak peak_of(Communicator& comm, int threads) {
 }  // namespace
 
 ProfileRequest profile_request(const Json& document) {
-  ProfileRequest request;
-  for (const auto& [key, value] : read_options(document).members()) set_option(request, key, value);
-  return request;
+  static const std::vector<std::string> types{"f32", "bf16"}, rows{"op", "instruction"};
+  static constexpr Option<ProfileRequest> options[] = {
+      {"micro_batch", [](auto& request, auto& value) { request.micro_batch = value.integer(1, kMostRows); }},
+      {"sequence", [](auto& request, auto& value) { request.sequence = value.integer(1, kMostRows); }},
+      {"dtype", [](auto& request, auto& value) { request.dtype = parse_dtype(value.word(types)); }},
+      {"threads",
+       [](auto& request, auto& value) {
+         request.threads = static_cast<int>(value.integer(0, ThreadTeam::kMostThreads));
+       }},
+      {"steps",
+       [](auto& request, auto& value) { request.steps = static_cast<int>(value.integer(1, kMostSteps)); }},
+      {"by", [](auto& request, auto& value) { request.by_instruction = value.word(rows) == "instruction"; }},
+      {"format", [](auto& request, auto& value) { request.json = wants_json(value); }}};
+  return request_of(document, options);
 }
 
 std::string ProfileReport::text() const {

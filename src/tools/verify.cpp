@@ -165,32 +165,6 @@ class Verifier {
   std::vector<Finding> findings_;
 };
 
-void set_option(VerifyRequest& options, const std::string& key, const JsonReader& value) {
-  const std::vector<std::string> keys{"stage", "tier", "dtype", "kinds", "nvme_path", "threads", "format"};
-  const std::vector<std::string> tiers{"device", "cpu", "nvme"}, dtypes{"f32", "bf16", "both"},
-      formats{"text", "json"};
-  if (key == "stage") {
-    options.stage = static_cast<int>(value.integer(0, 3));
-  } else if (key == "tier") {
-    const std::string& tier = value.word(tiers);
-    options.tier = tier == "device" ? Tier::device : tier == "cpu" ? Tier::host : Tier::nvme;
-  } else if (key == "dtype") {
-    const std::string& dtype = value.word(dtypes);
-    options.f32 = dtype != "bf16";
-    options.bf16 = dtype != "f32";
-  } else if (key == "kinds") {
-    for (const JsonReader& kind : value.items()) options.kinds.push_back(kind.word(verify_kinds()));
-  } else if (key == "nvme_path") {
-    options.nvme_path = value.text();
-  } else if (key == "threads") {
-    options.threads = static_cast<int>(value.integer(0, ThreadTeam::kMostThreads));
-  } else if (key == "format") {
-    options.json = value.word(formats) == "json";
-  } else {
-    unknown_option(key, keys);
-  }
-}
-
 }  // namespace
 
 const std::vector<std::string>& verify_kinds() {
@@ -200,9 +174,31 @@ const std::vector<std::string>& verify_kinds() {
 }
 
 VerifyRequest verify_request(const Json& document) {
-  VerifyRequest options;
-  for (const auto& [key, value] : read_options(document).members()) set_option(options, key, value);
-  return options;
+  static const std::vector<std::string> tiers{"device", "cpu", "nvme"}, types{"f32", "bf16", "both"};
+  static constexpr Option<VerifyRequest> options[] = {
+      {"stage", [](auto& request, auto& value) { request.stage = static_cast<int>(value.integer(0, 3)); }},
+      {"tier",
+       [](auto& request, auto& value) {
+         const std::string& tier = value.word(tiers);
+         request.tier = tier == "device" ? Tier::device : tier == "cpu" ? Tier::host : Tier::nvme;
+       }},
+      {"dtype",
+       [](auto& request, auto& value) {
+         const std::string& dtype = value.word(types);
+         request.f32 = dtype != "bf16";
+         request.bf16 = dtype != "f32";
+       }},
+      {"kinds",
+       [](auto& request, auto& value) {
+         for (const JsonReader& kind : value.items()) request.kinds.push_back(kind.word(verify_kinds()));
+       }},
+      {"nvme_path", [](auto& request, auto& value) { request.nvme_path = value.text(); }},
+      {"threads",
+       [](auto& request, auto& value) {
+         request.threads = static_cast<int>(value.integer(0, ThreadTeam::kMostThreads));
+       }},
+      {"format", [](auto& request, auto& value) { request.json = wants_json(value); }}};
+  return request_of(document, options);
 }
 
 const std::string& VerifySubject::param(const std::string& name) const {

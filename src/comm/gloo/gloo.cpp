@@ -1,7 +1,5 @@
 // The transport plugin libds_gloo.so: ranks connect over TCP, by Gloo, without a launcher of their own kind.
 // Everything that Gloo throws ends here.
-#include <ds_plugin.h>
-
 #include <memory>
 #include <mutex>
 #include <stdexcept>
@@ -12,6 +10,7 @@
 #include "comm/gloo/meeting_point.h"
 #include "comm/gloo/peer.h"
 #include "comm/gloo/rendezvous.h"
+#include "comm/plugin_entry.h"
 #include "core/base/descriptor.h"
 #include "core/base/signals.h"
 
@@ -25,6 +24,10 @@ struct ds_plugin_link {
   std::string error;                             // of the last call; after open, what is worth a warning
 };
 
+namespace ds::transport {
+
+const char* const kName = "gloo";
+
 namespace {
 
 constexpr std::chrono::milliseconds kLastWords(500);
@@ -33,18 +36,20 @@ constexpr std::chrono::milliseconds kMore(5000);  // to connect, after the last 
 thread_local std::string open_error;
 
 void connect(ds_plugin_link* link, int rank, int size, const std::string& address, int64_t join_ms) {
-  ds::Deadline deadline = ds::Clock::now() + ds::patience_of(join_ms);
-  ds::Rendezvous meeting(ds::parse_meeting_point(address), rank, size, join_ms);
-  link->mesh = std::make_unique<ds::Mesh>(meeting.own_address(), rank, size);
+  Deadline deadline = Clock::now() + patience_of(join_ms);
+  Rendezvous meeting(parse_meeting_point(address), rank, size, join_ms);
+  link->mesh = std::make_unique<Mesh>(meeting.own_address(), rank, size);
   std::vector<std::string> entries = meeting.gather(link->mesh->entry());
   link->mesh->connect(entries, meeting.meeting_trust(), deadline + kMore);
   for (const std::string* strangers : {&meeting.strangers(), &link->mesh->strangers()}) {
     if (!strangers->empty()) link->error += (link->error.empty() ? "" : "; ") + *strangers;
   }
   for (int r = 0; r < size; ++r) {
-    if (r != rank) link->peers[static_cast<size_t>(r)] = std::make_unique<ds::Peer>(*link->mesh, r);
+    if (r != rank) link->peers[static_cast<size_t>(r)] = std::make_unique<Peer>(*link->mesh, r);
   }
 }
+
+}  // namespace
 
 int32_t open_link(const char* address, int32_t rank, int32_t size, int64_t join_ms, ds_plugin_link** out) {
   *out = nullptr;
@@ -52,7 +57,7 @@ int32_t open_link(const char* address, int32_t rank, int32_t size, int64_t join_
     auto link = std::make_unique<ds_plugin_link>();
     link->rank = static_cast<size_t>(rank);
     link->peers.resize(static_cast<size_t>(size));
-    ds::StandardFilled filled;  // Gloo keeps sockets and an epoll of its own
+    StandardFilled filled;  // Gloo keeps sockets and an epoll of its own
     if (size > 1) connect(link.get(), rank, size, address, join_ms);
     *out = link.release();
     return 0;
@@ -64,9 +69,9 @@ int32_t open_link(const char* address, int32_t rank, int32_t size, int64_t join_
 
 // Tells all, and gives parts that are on their way back. Who was told tells the others, too: a reason is
 // there before any rank that knew it has left.
-void end_group(ds_plugin_link* link, const ds::End& end) {
+static void end_group(ds_plugin_link* link, const End& end) {
   if (std::exchange(link->ended, true)) return;
-  ds::SignalsBlocked blocked(ds::SignalsBlocked::Which::all);
+  SignalsBlocked blocked(SignalsBlocked::Which::all);
   for (auto& peer : link->peers) {
     if (peer) peer->tell(end);
   }
@@ -77,7 +82,7 @@ void end_group(ds_plugin_link* link, const ds::End& end) {
 
 int32_t start(ds_plugin_link* link, const ds_plugin_part* sends, const ds_plugin_part* receives) {
   std::lock_guard lock(link->mutex);
-  ds::SignalsBlocked blocked(ds::SignalsBlocked::Which::all);
+  SignalsBlocked blocked(SignalsBlocked::Which::all);
   size_t ranks = link->peers.size();
   for (size_t step = 1; step < ranks; ++step) {
     size_t r = (link->rank + step) % ranks;
@@ -94,7 +99,7 @@ int32_t poll(ds_plugin_link* link, int32_t* out_done, uint8_t* arrived, uint64_t
   }
   bool done = true;
   for (size_t r = 0; r < link->peers.size(); ++r) {
-    const ds::Peer* peer = link->peers[r].get();
+    const Peer* peer = link->peers[r].get();
     arrived[r] = peer == nullptr || (peer->arrived() && peer->gone());
     signs[r] = peer == nullptr ? 0 : peer->sign();
     done = done && arrived[r] != 0;
@@ -105,7 +110,7 @@ int32_t poll(ds_plugin_link* link, int32_t* out_done, uint8_t* arrived, uint64_t
 
 void beat(ds_plugin_link* link, uint64_t sign) {
   std::lock_guard lock(link->mutex);
-  ds::SignalsBlocked blocked(ds::SignalsBlocked::Which::all);
+  SignalsBlocked blocked(SignalsBlocked::Which::all);
   for (auto& peer : link->peers) {
     if (peer) peer->beat(sign);
   }
@@ -119,7 +124,7 @@ void abort_group(ds_plugin_link* link, const char* reason) {
 int32_t aborted_by(ds_plugin_link* link) {
   std::lock_guard lock(link->mutex);
   for (size_t r = 0; r < link->peers.size() && link->end.rank < 0; ++r) {
-    const ds::End* end = link->peers[r] ? link->peers[r]->told() : nullptr;
+    const End* end = link->peers[r] ? link->peers[r]->told() : nullptr;
     if (end == nullptr || end->rank == static_cast<int>(link->rank)) continue;
     link->end = *end;
     end_group(link, *end);
@@ -141,8 +146,8 @@ const char* message(ds_plugin_link* link) {
 void close_link(ds_plugin_link* link) {
   if (link == nullptr) return;
   {
-    ds::SignalsBlocked blocked(ds::SignalsBlocked::Which::all);
-    ds::Deadline deadline = ds::Clock::now() + kLastWords;
+    SignalsBlocked blocked(SignalsBlocked::Which::all);
+    Deadline deadline = Clock::now() + kLastWords;
     for (auto& peer : link->peers) {
       if (peer) peer->linger(deadline);
     }
@@ -152,21 +157,4 @@ void close_link(ds_plugin_link* link) {
   delete link;
 }
 
-const ds_plugin_transport_table table = {sizeof(ds_plugin_transport_table),
-                                         "gloo",
-                                         DS_PLUGIN_BUILD,
-                                         open_link,
-                                         start,
-                                         poll,
-                                         beat,
-                                         abort_group,
-                                         aborted_by,
-                                         has_left,
-                                         message,
-                                         close_link};
-
-}  // namespace
-
-extern "C" __attribute__((visibility("default"))) const ds_plugin_transport_table* ds_plugin_transport(void) {
-  return &table;
-}
+}  // namespace ds::transport

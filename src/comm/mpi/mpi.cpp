@@ -1,6 +1,5 @@
 // The transport plugin libds_mpi.so: parts go as messages of a duplicate of MPI_COMM_WORLD. MPI is
 // process-wide and initialised once; every call is made under one lock, so MPI_THREAD_SERIALIZED is enough.
-#include <ds_plugin.h>
 #include <mpi.h>
 #include <unistd.h>
 
@@ -12,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "comm/plugin_entry.h"
 #include "core/base/descriptor.h"
 
 struct ds_plugin_link {
@@ -25,6 +25,10 @@ struct ds_plugin_link {
   int aborted_by = -1;
   std::string reason, error;
 };
+
+namespace ds::transport {
+
+const char* const kName = "mpi";
 
 namespace {
 
@@ -55,7 +59,7 @@ bool initialise() {
   if (ready) {
     MPI_Query_thread(&level);
   } else {
-    ds::StandardFilled filled;  // MPI keeps descriptors of its own
+    StandardFilled filled;  // MPI keeps descriptors of its own
     int code = MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &level);
     if (code != MPI_SUCCESS) {
       open_error = "MPI_Init_thread: " + text_of(code);
@@ -129,6 +133,8 @@ int listen(ds_plugin_link* link) {
   }
   return 0;
 }
+
+}  // namespace
 
 int32_t open_link(const char* address, int32_t rank, int32_t size, int64_t, ds_plugin_link** out) {
   std::lock_guard lock(mutex);
@@ -244,21 +250,4 @@ void close_link(ds_plugin_link* link) {
   }
 }
 
-const ds_plugin_transport_table table = {sizeof(ds_plugin_transport_table),
-                                         "mpi",
-                                         DS_PLUGIN_BUILD,
-                                         open_link,
-                                         start,
-                                         poll,
-                                         beat,
-                                         abort_group,
-                                         aborted_by,
-                                         has_left,
-                                         message,
-                                         close_link};
-
-}  // namespace
-
-extern "C" __attribute__((visibility("default"))) const ds_plugin_transport_table* ds_plugin_transport(void) {
-  return &table;
-}
+}  // namespace ds::transport

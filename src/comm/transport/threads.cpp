@@ -10,13 +10,14 @@
 
 #include "comm/transport/transport.h"
 #include "core/base/error.h"
+#include "core/base/round.h"
 
 namespace ds {
 namespace {
 
 struct Meeting {
   explicit Meeting(int ranks) : size(ranks), taken(static_cast<size_t>(ranks), false) {
-    size_t bytes = (SharedSegment::bytes(ranks) + 4095) / 4096 * 4096;
+    size_t bytes = round_up(SharedSegment::bytes(ranks), 4096);
     memory.reset(std::aligned_alloc(4096, bytes));
     if (!memory) raise(DS_ERROR_OUT_OF_MEMORY, "the system refuses {} bytes of staging", bytes);
     std::memset(memory.get(), 0, sizeof(SharedSegment) + static_cast<size_t>(ranks - 1) * sizeof(RankBlock));

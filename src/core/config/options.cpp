@@ -5,10 +5,15 @@
 
 namespace ds {
 
-void unknown_option(const std::string& key, std::span<const std::string> keys) {
-  std::string near = nearest_path(key, {keys.begin(), keys.end()});
+void refuse_option(const std::string& key, const std::vector<std::string>& keys) {
+  std::string near = nearest_path(key, keys);
   raise(DS_ERROR_CONFIG, "options.{}: unknown key{}", key,
         near.empty() ? "" : "; did you mean " + near + "?");
+}
+
+bool wants_json(const JsonReader& format) {
+  static const std::vector<std::string> formats{"text", "json"};
+  return format.word(formats) == "json";
 }
 
 }  // namespace ds

@@ -1,15 +1,41 @@
 #pragma once
-#include <span>
+#include <algorithm>
+#include <cstddef>
 #include <string>
+#include <vector>
 
+#include "core/base/json.h"
 #include "core/base/json_read.h"
 
 namespace ds {
 
-// The JSON `options` of a call, whose members are read one by one.
-inline JsonReader read_options(const Json& document) { return {"options", document}; }
+// A member of the JSON `options` of a call: what puts its value into a request.
+template <typename Request>
+struct Option {
+  const char* key;
+  void (*put)(Request& request, const JsonReader& value);
+};
 
 // Throws DS_ERROR_CONFIG: no option of `keys` is called `key`.
-[[noreturn]] void unknown_option(const std::string& key, std::span<const std::string> keys);
+[[noreturn]] void refuse_option(const std::string& key, const std::vector<std::string>& keys);
+
+// The request that `document` asks for by the options of a table. Other members are refused by name.
+template <typename Request, size_t count>
+Request request_of(const Json& document, const Option<Request> (&options)[count]) {
+  Request request;
+  for (const auto& [key, value] : JsonReader("options", document).members()) {
+    auto row = std::find_if(options, options + count, [&](const auto& o) { return o.key == key; });
+    if (row == options + count) {
+      std::vector<std::string> keys;
+      for (const auto& option : options) keys.emplace_back(option.key);
+      refuse_option(key, keys);
+    }
+    row->put(request, value);
+  }
+  return request;
+}
+
+// The option `format`, "text" or "json": whether it is the latter.
+bool wants_json(const JsonReader& format);
 
 }  // namespace ds

@@ -103,9 +103,5 @@ std::vector<TensorType> infer_types(const Graph& graph, std::string_view op, std
                                     const Attrs& attrs);
 // `base` when no value has that name, else the first free of "base.1", "base.2", ...
 std::string unique_name(const Graph& graph, std::string_view base);
-// Nearest of `names` by edit distance, "" if none is near: for "did you mean" in every message.
-std::string suggest(std::string_view word, std::span<const std::string> names);
-// "; did you mean 'gelu'?", or "" when no name is near.
-std::string did_you_mean(std::string_view word, std::span<const std::string> names);
 
 }  // namespace ds

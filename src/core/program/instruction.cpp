@@ -9,6 +9,7 @@
 #include <mutex>
 
 #include "core/base/error.h"
+#include "core/base/suggest.h"
 
 namespace ds {
 namespace {

@@ -4,6 +4,8 @@
 #include <string>
 
 #include "core/base/error.h"
+#include "core/base/round.h"
+#include "kernels/by_type.h"
 #include "kernels/kernel.h"
 
 namespace ds::cpu {
@@ -11,9 +13,6 @@ namespace ds::cpu {
 // Elements of one task of an element-wise kernel: fixed, and a multiple of every vector width, so that tails
 // are where they are on any machine.
 constexpr int64_t kBlock = 16384;
-
-inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-inline int64_t round_up(int64_t a, int64_t unit) { return ceil_div(a, unit) * unit; }
 
 // Calls task(index, thread) for every index in [0, count) on the team. Passes the task by reference: a
 // std::function that holds a large lambda would allocate.
@@ -37,9 +36,7 @@ inline int64_t rows_per_task(int64_t width) {
 // Calls f with a value of the C++ type of `dtype`: f32 or bf16.
 template <typename F>
 void by_type(DType dtype, const F& f) {
-  if (dtype == DS_DTYPE_BF16) return f(bf16{});
-  ensure(dtype == DS_DTYPE_F32, "cpu kernels take f32 and bf16, got {}", dtype_name(dtype));
-  f(float{});
+  by_type_among<float, bf16>("cpu", dtype, f);
 }
 
 // Registers `run` as family "cpu" of `op`: every operand is f32, bf16 or i32 (granule_norms: f64 too).
@@ -48,7 +45,6 @@ void add_kernel(KernelRegistry& registry, std::string op, KernelFn run);
 // One per file of this folder.
 void add_embedding(KernelRegistry& registry);
 void add_position(KernelRegistry& registry);
-void add_last_row(KernelRegistry& registry);
 void add_linear(KernelRegistry& registry);
 void add_linear_cross_entropy(KernelRegistry& registry);
 void add_linear_db(KernelRegistry& registry);

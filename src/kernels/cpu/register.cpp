@@ -28,7 +28,6 @@ void register_cpu(KernelRegistry& registry) {
   limit_isa_from_environment();
   cpu::add_embedding(registry);
   cpu::add_position(registry);
-  cpu::add_last_row(registry);
   cpu::add_linear(registry);
   cpu::add_linear_cross_entropy(registry);
   cpu::add_linear_db(registry);

@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "core/base/error.h"
+#include "core/base/round.h"
 #include "kernels/gemm/micro.h"
 #include "kernels/gemm/pack.h"
 
@@ -15,9 +16,6 @@ constexpr int64_t kSlabBytes = 600 << 10;
 constexpr int64_t kDepth = 1024;
 constexpr int64_t kTasksPerThread = 8;
 constexpr int64_t kFewestRows = 128;
-
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-int64_t round_up(int64_t a, int64_t unit) { return ceil_div(a, unit) * unit; }
 
 int64_t slab_bytes(const Cut& cut) { return cut.width * cut.depth * 2; }
 int64_t group_bytes(const Cut& cut) { return kGroup * cut.depth * 2; }

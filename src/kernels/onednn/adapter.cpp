@@ -11,6 +11,7 @@
 #include <dnnl.hpp>
 
 #include "core/base/error.h"
+#include "core/base/round.h"
 
 namespace ds::onednn {
 namespace {
@@ -104,7 +105,7 @@ struct Matmul::Impl {
   void* pad(Context& context, std::byte* scratch, size_t available) const {
     if (scratch_bytes <= available) return scratch;
     if (!context.own_scratch) {
-      size_t bytes = (scratch_bytes + 4095) / 4096 * 4096;
+      size_t bytes = round_up(scratch_bytes, 4096);
       context.own_scratch.reset(static_cast<std::byte*>(std::aligned_alloc(4096, bytes)));
       if (!context.own_scratch) raise(DS_ERROR_OUT_OF_MEMORY, "oneDNN scratchpad needs {} bytes", bytes);
     }

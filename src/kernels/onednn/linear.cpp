@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/round.h"
 #include "kernels/cpu/features.h"
 #include "kernels/cpu/linear_cross_entropy.h"
 #include "kernels/cpu/linear_few.h"
@@ -17,9 +18,6 @@ namespace {
 
 // [M] a primitive costs about 50 KiB, so a full cache is about 25 MiB.
 constexpr size_t kCachedPrimitives = 512;
-
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-int64_t round_up(int64_t a, int64_t unit) { return ceil_div(a, unit) * unit; }
 
 // Extent of one of an even number of pieces, at least `fewest`, each of about `target`.
 int64_t piece(int64_t extent, int64_t target, int64_t fewest, int64_t unit) {

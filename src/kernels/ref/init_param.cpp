@@ -2,6 +2,7 @@
 #include <functional>
 
 #include "core/base/random.h"
+#include "core/base/round.h"
 #include "kernels/ref/ref.h"
 
 namespace ds::ref {
@@ -27,7 +28,7 @@ void init_param(const KernelContext& c) {
                    : (kind == "ones" ? 1.0f : 0.0f);
     }
   };
-  c.team.parallel_for((count + kBlock - 1) / kBlock, std::cref(draw));
+  c.team.parallel_for(ceil_div(count, kBlock), std::cref(draw));
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 
 #include "core/base/dtype.h"
 #include "core/base/error.h"
+#include "kernels/by_type.h"
 #include "kernels/kernel.h"
 
 namespace ds::ref {
@@ -22,17 +23,8 @@ Wide<T> get(const T* p, int64_t i) {
 
 // Calls f with a value of the C++ type of `dtype`: f32, bf16 or f64.
 template <typename F>
-void by_type(DType dtype, F f) {
-  switch (dtype) {
-    case DS_DTYPE_F32:
-      return f(float{});
-    case DS_DTYPE_BF16:
-      return f(bf16{});
-    case DS_DTYPE_F64:
-      return f(double{});
-    default:
-      raise(DS_ERROR_INTERNAL, "reference kernels take f32, bf16 and f64, got {}", dtype_name(dtype));
-  }
+void by_type(DType dtype, const F& f) {
+  by_type_among<float, bf16, double>("reference", dtype, f);
 }
 
 // The first `count` elements of type A of the caller's scratch; contents are undefined.

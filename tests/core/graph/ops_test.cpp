@@ -6,6 +6,7 @@
 #include <set>
 
 #include "core/base/error.h"
+#include "core/base/suggest.h"
 #include "core/graph/ops/rope_length.h"
 
 namespace ds::test {

@@ -3,29 +3,13 @@
 #include <algorithm>
 #include <deque>
 #include <mutex>
-#include <numeric>
 
 #include "core/base/error.h"
+#include "core/base/suggest.h"
 #include "core/graph/ops/rules.h"
 
 namespace ds {
 namespace {
-
-// Levenshtein distance.
-size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), size_t{0});
-  for (size_t i = 1; i <= a.size(); ++i) {
-    size_t diagonal = row[0];
-    row[0] = i;
-    for (size_t j = 1; j <= b.size(); ++j) {
-      size_t replace = diagonal + (a[i - 1] != b[j - 1]);
-      diagonal = row[j];
-      row[j] = std::min({row[j] + 1, row[j - 1] + 1, replace});
-    }
-  }
-  return row.back();
-}
 
 std::vector<OpDef> build_table() {
   std::vector<OpDef> table;
@@ -54,27 +38,6 @@ Added& added() {
 }
 
 }  // namespace
-
-std::string suggest(std::string_view word, std::span<const std::string> names) {
-  std::string best;
-  size_t best_distance = std::max<size_t>(2, word.size() / 3) + 1;
-  for (const std::string& name : names) {
-    // A distance is at least the difference of the lengths: a word of megabytes is near to nothing.
-    size_t shorter = std::min(word.size(), name.size()), longer = std::max(word.size(), name.size());
-    if (longer - shorter >= best_distance) continue;
-    size_t distance = edit_distance(word, name);
-    if (distance < best_distance) {
-      best = name;
-      best_distance = distance;
-    }
-  }
-  return best;
-}
-
-std::string did_you_mean(std::string_view word, std::span<const std::string> names) {
-  std::string near = suggest(word, names);
-  return near.empty() ? "" : "; did you mean '" + near + "'?";
-}
 
 const std::vector<OpDef>& op_table() {
   static const std::vector<OpDef> table = build_table();
