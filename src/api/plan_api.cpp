@@ -7,7 +7,7 @@
 #include "checkpoint/model_folder.h"
 #include "comm/communicator.h"
 #include "compile/certificate.h"
-#include "monitor/text.h"
+#include "monitor/readable_text.h"
 #include "run/plan_column.h"
 #include "run/setup.h"
 

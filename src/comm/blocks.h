@@ -50,8 +50,4 @@ inline const std::byte* at(const void* data, size_t offset) {
 // A part to send; it is only read.
 inline Part part(const void* data, size_t bytes) { return {const_cast<void*>(data), bytes}; }
 
-// Of no bytes, either pointer may be null. What exceeds the caches goes past them, `whole` (0: this) being
-// what the bytes are a part of.
-void copy(void* to, const void* from, size_t bytes, size_t whole = 0);
-
 }  // namespace ds

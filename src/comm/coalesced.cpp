@@ -1,4 +1,5 @@
 #include "comm/collective.h"
+#include "comm/copy.h"
 #include "comm/reduction.h"
 #include "core/base/round.h"
 

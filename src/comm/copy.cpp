@@ -1,10 +1,10 @@
+#include "comm/copy.h"
+
 #include <cpuid.h>
 #include <immintrin.h>
 
 #include <algorithm>
 #include <cstring>
-
-#include "comm/blocks.h"
 
 namespace ds {
 namespace {

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "comm/blocks.h"
+#include "comm/copy.h"
 
 namespace ds {
 

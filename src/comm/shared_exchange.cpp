@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "comm/blocks.h"
+#include "comm/copy.h"
 #include "core/base/error.h"
 
 namespace ds {

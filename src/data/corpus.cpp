@@ -8,6 +8,7 @@
 #include "core/base/hash.h"
 #include "core/base/stop.h"
 #include "core/base/utf8.h"
+#include "data/licence.h"
 #include "io/file.h"
 
 namespace ds {

@@ -32,10 +32,6 @@ struct Corpus {
 // or a path is neither a file nor a folder (a pipe has no end).
 Corpus read_corpus(const CorpusOptions& options);
 
-// The text without its leading comment blocks (/* */, // lines, # lines) that contain "copyright", "license"
-// or "licence" in any case. Other leading comments stay.
-std::string strip_licence(const std::string& text);
-
 // One line for the log: files, bytes, what was left out, hash.
 std::string describe(const Corpus& corpus);
 

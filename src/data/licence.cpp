@@ -1,10 +1,10 @@
 // strip_licence: what counts as a comment, and which comments go.
+#include "data/licence.h"
+
 #include <algorithm>
 #include <array>
 #include <cctype>
 #include <string_view>
-
-#include "data/corpus.h"
 
 namespace ds {
 namespace {

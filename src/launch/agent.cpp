@@ -12,9 +12,9 @@
 #include <system_error>
 #include <thread>
 
+#include "launch/failure_report.h"
 #include "launch/pressure.h"
-#include "launch/report.h"
-#include "launch/text.h"
+#include "launch/strings.h"
 
 namespace ds {
 namespace {

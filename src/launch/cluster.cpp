@@ -12,13 +12,14 @@
 #include <stdexcept>
 #include <system_error>
 
+#include "launch/failure_report.h"
 #include "launch/port.h"
 #include "launch/pressure.h"
 #include "launch/rank.h"
-#include "launch/report.h"
 #include "launch/signals.h"
 #include "launch/ssh_job.h"
-#include "launch/text.h"
+#include "launch/strings.h"
+#include "launch/world_map.h"
 
 namespace ds {
 namespace {

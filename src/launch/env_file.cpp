@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <stdexcept>
 
-#include "launch/text.h"
+#include "launch/strings.h"
 
 namespace ds {
 

@@ -7,7 +7,7 @@
 #include <numeric>
 #include <stdexcept>
 
-#include "launch/text.h"
+#include "launch/strings.h"
 
 namespace ds {
 namespace {

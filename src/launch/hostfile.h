@@ -37,10 +37,6 @@ Hosts filter_hosts(const Hosts& hosts, std::string_view include, std::string_vie
 // even where a host has fewer. -1 leaves either as it is.
 Hosts trim_hosts(const Hosts& hosts, int host_count, int ranks_per_host);
 
-// The world map as DeepSpeed hands it to a host: url-safe base64 of {"host": [slot, ...], ...} with Python's
-// separators and escapes. Names are UTF-8; a byte that is not becomes U+FFFD.
-std::string encode_world_map(const Hosts& hosts);
-
 int rank_count(const Hosts& hosts);
 
 }  // namespace ds

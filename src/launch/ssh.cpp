@@ -16,7 +16,7 @@
 #include <system_error>
 
 #include "launch/rank.h"
-#include "launch/text.h"
+#include "launch/strings.h"
 
 namespace ds {
 namespace {

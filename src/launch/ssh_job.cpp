@@ -14,10 +14,11 @@
 #include <system_error>
 
 #include "launch/agent.h"
+#include "launch/failure_report.h"
 #include "launch/pressure.h"
-#include "launch/report.h"
 #include "launch/signals.h"
-#include "launch/text.h"
+#include "launch/starter.h"
+#include "launch/strings.h"
 
 namespace ds {
 namespace {

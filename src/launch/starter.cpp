@@ -1,4 +1,6 @@
 // The command lines of mpirun, srun and ssh.
+#include "launch/starter.h"
+
 #include <fmt/core.h>
 #include <unistd.h>
 
@@ -7,8 +9,7 @@
 #include <stdexcept>
 
 #include "launch/agent.h"
-#include "launch/cluster.h"
-#include "launch/text.h"
+#include "launch/strings.h"
 
 namespace ds {
 namespace {

@@ -1,8 +1,8 @@
+#include "launch/world_map.h"
+
 #include <fmt/core.h>
 
 #include <cstdint>
-
-#include "launch/hostfile.h"
 
 namespace ds {
 namespace {

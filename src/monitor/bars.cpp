@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "monitor/text.h"
+#include "monitor/readable_text.h"
 
 namespace ds {
 

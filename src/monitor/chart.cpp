@@ -7,7 +7,7 @@
 #include <limits>
 
 #include "core/base/json.h"
-#include "monitor/text.h"
+#include "monitor/readable_text.h"
 
 namespace ds {
 namespace {

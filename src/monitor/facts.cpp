@@ -6,7 +6,7 @@
 #include <cmath>
 #include <vector>
 
-#include "monitor/text.h"
+#include "monitor/readable_text.h"
 
 namespace ds {
 namespace {

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "monitor/append_file.h"
-#include "monitor/record.h"
+#include "monitor/run_record.h"
 
 namespace ds {
 

@@ -9,7 +9,7 @@
 #include <cstdlib>
 #include <vector>
 
-#include "monitor/text.h"
+#include "monitor/readable_text.h"
 
 namespace ds {
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "monitor/record.h"
+#include "monitor/run_record.h"
 
 namespace ds {
 

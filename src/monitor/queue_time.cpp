@@ -6,7 +6,7 @@
 #include <map>
 
 #include "monitor/bars.h"
-#include "monitor/text.h"
+#include "monitor/readable_text.h"
 
 namespace ds {
 namespace {

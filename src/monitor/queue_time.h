@@ -2,7 +2,7 @@
 #include <string>
 #include <vector>
 
-#include "monitor/record.h"
+#include "monitor/run_record.h"
 
 namespace ds {
 

@@ -7,7 +7,7 @@
 #include "checkpoint/agree.h"
 #include "core/base/error.h"
 #include "core/base/log.h"
-#include "monitor/text.h"
+#include "monitor/readable_text.h"
 #include "run/sample.h"
 #include "run/stop.h"
 
@@ -22,14 +22,14 @@ bool due(int64_t every, int64_t step) { return every > 0 && step % every == 0; }
 }  // namespace
 
 Loop::Loop(Engine& engine, const ModelInputs& inputs, RunData& data, const RunFolder& folder,
-           const TrainOptions& options, const std::string& loaded, Record* record)
+           const TrainOptions& options, const std::string& loaded, RunLog* record)
     : engine_(engine),
       inputs_(inputs),
       data_(data),
       folder_(folder),
       options_(options),
       loaded_(loaded),
-      record_(record),
+      log_(record),
       config_(engine.runtime().config()),
       batch_tokens_(config_.micro_batch * config_.sequence),
       tokens_(static_cast<size_t>(batch_tokens_ * config_.accumulation)),
@@ -83,12 +83,12 @@ void Loop::sample() {
     made = run_sample(engine_, data_, options_.stop);
   } catch (const Error& error) {
     if (error.status() != DS_ERROR_NUMERIC) throw;  // that one every rank throws: logits are the same on all
-    if (record_)
-      record_->note(fmt::format("no sample {}: {}", after_step(engine_.control().steps()), error.what()));
+    if (log_)
+      log_->note(fmt::format("no sample {}: {}", after_step(engine_.control().steps()), error.what()));
   }
   if (engine_.runtime().trace()) engine_.runtime().trace()->take();  // what is kept shows steps
   if (made.text.empty()) return;
-  if (record_) record_->note(sample_text(made, report_.samples.empty()));
+  if (log_) log_->note(sample_text(made, report_.samples.empty()));
   report_.samples.push_back(std::move(made));
 }
 
@@ -137,7 +137,7 @@ void Loop::save(int64_t step) {
     folder_.lock.check();
     data_.check_files();
   });
-  if (record_) record_->sync();
+  if (log_) log_->sync();
   try {
     // What the run goes on from is known to be whole; newer ones may have been damaged.
     std::string spared = saves_ + 1 < config_.run.keep ? loaded_ : parse_run_name(options_.resume).checkpoint;
@@ -158,7 +158,7 @@ void Loop::try_save(int64_t step) {
     save(step);
   } catch (const Error& error) {
     if (error.status() != DS_ERROR_IO) throw;
-    if (record_) log_line(LogLevel::warning, fmt::format("{}; the run goes on", error.what()));
+    if (log_) log_line(LogLevel::warning, fmt::format("{}; the run goes on", error.what()));
   }
 }
 
@@ -170,17 +170,17 @@ void Loop::observe(const StepResult& result, double heldout, double seconds) {
     report_.loss = result.loss;
   }
   if (!std::isnan(heldout)) report_.heldout_loss = heldout;
-  if (!record_) return;
+  if (!log_) return;
   if (result.skipped) {
-    record_->note(result.reason);
-    if (!std::isnan(heldout)) record_->eval({result.step, heldout});
+    log_->note(result.reason);
+    if (!std::isnan(heldout)) log_->eval({result.step, heldout});
     return;
   }
   double tokens = static_cast<double>(batch_tokens_ * config_.accumulation * engine_.runtime().comm().size());
   TierBytes bytes{engine_.runtime().mapped(Tier::device), engine_.runtime().mapped(Tier::host),
                   engine_.runtime().mapped(Tier::nvme)};
-  record_->step({result.step, result.loss, result.lr, result.grad_norm, tokens / seconds, seconds, bytes});
-  if (!std::isnan(heldout)) record_->eval({result.step, heldout});
+  log_->step({result.step, result.loss, result.lr, result.grad_norm, tokens / seconds, seconds, bytes});
+  if (!std::isnan(heldout)) log_->eval({result.step, heldout});
   RunProgress progress{result.step,      config_.run.steps, result.loss,     heldout,
                        result.grad_norm, result.lr,         tokens / seconds};
   if (options_.progress && !options_.progress(progress)) callback_ended_ = true;

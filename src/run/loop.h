@@ -7,7 +7,7 @@
 #include "run/data.h"
 #include "run/folder.h"
 #include "run/inputs.h"
-#include "run/record.h"
+#include "run/run_log.h"
 #include "run/train.h"
 
 namespace ds {
@@ -36,7 +36,7 @@ class Loop {
  public:
   // loaded: path of the checkpoint that the run goes on from, or "". record is null on all ranks but 0.
   Loop(Engine& engine, const ModelInputs& inputs, RunData& data, const RunFolder& folder,
-       const TrainOptions& options, const std::string& loaded, Record* record);
+       const TrainOptions& options, const std::string& loaded, RunLog* record);
   RunReport run();
   // Mean loss of held-out text now; NaN without any.
   double evaluate();
@@ -66,7 +66,7 @@ class Loop {
   const TrainOptions& options_;
   const std::string loaded_;  // the checkpoint that the run goes on from
   int64_t saves_ = 0;
-  Record* record_;
+  RunLog* log_;
   const Config& config_;
   const int64_t batch_tokens_;  // of one micro-batch
   std::vector<int32_t> tokens_, targets_;

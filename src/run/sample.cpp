@@ -5,7 +5,7 @@
 #include "core/base/utf8.h"
 #include "data/tokenizer.h"
 #include "inference/generate.h"
-#include "monitor/text.h"
+#include "monitor/readable_text.h"
 #include "run/generate.h"
 #include "run/stop.h"
 

@@ -2,7 +2,7 @@
 #include <string>
 
 #include "engine/engine.h"
-#include "monitor/record.h"
+#include "monitor/run_record.h"
 #include "run/data.h"
 
 namespace ds {

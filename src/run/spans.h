@@ -2,7 +2,7 @@
 #include <vector>
 
 #include "comm/communicator.h"
-#include "monitor/record.h"
+#include "monitor/run_record.h"
 
 namespace ds {
 

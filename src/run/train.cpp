@@ -10,8 +10,8 @@
 #include "core/base/error.h"
 #include "engine/threads.h"
 #include "io/file.h"
-#include "monitor/report.h"
-#include "monitor/text.h"
+#include "monitor/readable_text.h"
+#include "monitor/run_report.h"
 #include "run/inputs.h"
 #include "run/loop.h"
 #include "run/plan_column.h"
@@ -134,7 +134,7 @@ class Run {
     } catch (...) {
       bool begun = engine_->control().steps() > 0 || has_checkpoints(folder_.checkpoints());
       if (comm_.rank() == 0 && options_.resume.empty() && !begun) {
-        record_.reset();
+        log_.reset();
         discard_run_folder(folder_);
       }
       throw;
@@ -292,20 +292,20 @@ class Run {
 
   void open_record() {
     TierBytes plan = planned();
-    record_ = std::make_unique<Record>(config_, folder_, engine_->control().steps(), options_.quiet, plan);
-    record_->note("run folder " + folder_.path);
-    if (!text_.lines.empty()) record_->note(text_.lines);
-    if (std::string masking = data_->masking(); !masking.empty()) record_->note(masking);
+    log_ = std::make_unique<RunLog>(config_, folder_, engine_->control().steps(), options_.quiet, plan);
+    log_->note("run folder " + folder_.path);
+    if (!text_.lines.empty()) log_->note(text_.lines);
+    if (std::string masking = data_->masking(); !masking.empty()) log_->note(masking);
     if (use_ == TextUse::masked && config_.run.sample_tokens > 0) {
-      record_->note("no sample (run.sample_tokens): a model that predicts masked tokens continues no text");
+      log_->note("no sample (run.sample_tokens): a model that predicts masked tokens continues no text");
     }
-    record_->note(fmt::format(
+    log_->note(fmt::format(
         "ranks {}, threads a rank {}; memory a rank: device {}, host {}, nvme {}, overhead {}", comm_.size(),
         threads_of_rank(config_, comm_.local_size()), bytes_text(plan.device), bytes_text(plan.host),
         bytes_text(plan.nvme), bytes_text(engine_->runtime().overhead().total())));
-    for (const std::string& line : engine_->plan().notes) record_->note(line);
+    for (const std::string& line : engine_->plan().notes) log_->note(line);
     if (config_.scheduler.total_num_steps > config_.run.steps) {
-      record_->note(
+      log_->note(
           fmt::format("the run ends at step {} (run.steps), before the end of its schedule at step {} "
                       "(scheduler.params.total_num_steps)",
                       config_.run.steps, config_.scheduler.total_num_steps));
@@ -314,7 +314,7 @@ class Run {
 
   RunReport steps(const std::string& loaded) {
     int64_t first = engine_->control().steps() + 1;
-    Loop loop(*engine_, *inputs_, *data_, folder_, options_, loaded, record_.get());
+    Loop loop(*engine_, *inputs_, *data_, folder_, options_, loaded, log_.get());
     RunReport report = aborting([&] { return loop.run(); });
     report.folder = folder_.path;
     report.unigram_loss = data_->baselines().unigram;
@@ -325,10 +325,10 @@ class Run {
     RankSpans spans = gather_spans(comm_, loop.spans());
     std::vector<CommTime> times = engine_->runtime().comm_times();
     on_root(comm_, "report", [&] {
-      record_->finish();
+      log_->finish();
       tell(report);
       if (!times.empty()) {
-        record_->note("communication of rank 0\n" + comm_log_text(times));
+        log_->note("communication of rank 0\n" + comm_log_text(times));
         dispensable([&] { write_file_atomic(folder_.file("communication.csv"), comm_log_csv(times)); });
       }
       dispensable([&] { write_trace(folder_.file("trace.json"), spans); });
@@ -344,7 +344,7 @@ class Run {
   void save_model() {
     if (config_.model.folder.empty()) return;
     engine_->checkpoints().save_weights(folder_.file("model"), config_.model.folder);
-    if (record_) record_->note("model " + folder_.file("model"));
+    if (log_) log_->note("model " + folder_.file("model"));
   }
 
   // A rank that fails alone (a full disk under metrics.csv, say) ends the others at once.
@@ -366,7 +366,7 @@ class Run {
                             report.unigram_loss, report.heldout_loss / report.unigram_loss,
                             report.bigram_loss, report.heldout_loss - report.bigram_loss);
       }
-      record_->note(line);
+      log_->note(line);
       if (double unit = bits_a_byte(); !std::isnan(unit)) {
         line = fmt::format("bits a byte of the {} held-out bytes: model {:.3f}", text_.heldout_bytes,
                            report.heldout_loss * unit);
@@ -375,13 +375,13 @@ class Run {
         }
         if (std::string seen = seen_heldout(); !seen.empty())
           line += fmt::format(" (the model's is of {})", seen);
-        record_->note(line);
+        log_->note(line);
       }
     }
     if (report.end == RunEnd::stopped || report.end == RunEnd::callback) {
-      record_->note(fmt::format("stopped after step {}; go on with --resume {}", report.step, folder_.path));
+      log_->note(fmt::format("stopped after step {}; go on with --resume {}", report.step, folder_.path));
     }
-    record_->note(fmt::format("checkpoint {}\nreport {}", report.checkpoint, folder_.file("report.html")));
+    log_->note(fmt::format("checkpoint {}\nreport {}", report.checkpoint, folder_.file("report.html")));
   }
 
   // first: the first step of this process.
@@ -402,8 +402,8 @@ class Run {
     out.overhead = engine_->runtime().overhead().total();
     out.facts = {{"text", text_.lines.empty() ? data_->hash() : text_.lines},
                  {"checkpoint", report.checkpoint}};
-    out.steps = record_->history().steps;
-    out.evals = record_->history().evals;
+    out.steps = log_->history().steps;
+    out.evals = log_->history().evals;
     out.baselines = baselines();
     out.bits_a_byte = bits_a_byte();
     out.seen_heldout = seen_heldout();
@@ -431,7 +431,7 @@ class Run {
   RunFolder folder_;
   std::optional<ModelInputs> inputs_;
   std::unique_ptr<Engine> engine_;
-  std::unique_ptr<Record> record_;
+  std::unique_ptr<RunLog> log_;
 };
 
 }  // namespace

@@ -8,7 +8,7 @@
 
 #include "comm/communicator.h"
 #include "core/base/json.h"
-#include "monitor/record.h"
+#include "monitor/run_record.h"
 
 namespace ds {
 

@@ -8,6 +8,7 @@
 
 #include "core/base/error.h"
 #include "core/base/utf8.h"
+#include "data/licence.h"
 #include "support/errors.h"
 #include "support/temp_folder.h"
 

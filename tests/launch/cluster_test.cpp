@@ -12,10 +12,11 @@
 #include <stdexcept>
 
 #include "launch/agent.h"
-#include "launch/launch.h"
+#include "launch/failure_report.h"
+#include "launch/local_launch.h"
 #include "launch/port.h"
 #include "launch/pressure.h"
-#include "launch/report.h"
+#include "launch/starter.h"
 #include "support/temp_folder.h"
 
 namespace ds {

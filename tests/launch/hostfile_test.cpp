@@ -11,6 +11,7 @@
 #include <system_error>
 
 #include "core/base/json.h"
+#include "launch/world_map.h"
 #include "support/temp_folder.h"
 
 namespace ds::hostfile_test {

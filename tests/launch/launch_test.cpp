@@ -1,5 +1,3 @@
-#include "launch/launch.h"
-
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -18,6 +16,7 @@
 #include <string>
 #include <thread>
 
+#include "launch/local_launch.h"
 #include "launch/watch.h"
 #include "support/temp_folder.h"
 

@@ -6,8 +6,9 @@
 
 #include "launch/agent.h"
 #include "launch/cluster.h"
-#include "launch/report.h"
-#include "launch/text.h"
+#include "launch/failure_report.h"
+#include "launch/starter.h"
+#include "launch/strings.h"
 
 namespace ds {
 namespace {

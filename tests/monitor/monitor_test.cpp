@@ -13,7 +13,7 @@
 #include "monitor/event_file.h"
 #include "monitor/metrics.h"
 #include "monitor/progress.h"
-#include "monitor/text.h"
+#include "monitor/readable_text.h"
 #include "support/dice.h"
 #include "support/temp_folder.h"
 

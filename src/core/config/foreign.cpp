@@ -1,4 +1,5 @@
 #include "core/base/error.h"
+#include "core/config/nearest_path.h"
 #include "core/config/schema.h"
 
 namespace ds {

@@ -1,7 +1,7 @@
 #include "core/config/options.h"
 
 #include "core/base/error.h"
-#include "core/config/schema.h"
+#include "core/config/nearest_path.h"
 
 namespace ds {
 

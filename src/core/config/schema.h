@@ -40,10 +40,6 @@ const std::vector<ForeignKey>& foreign_keys();
 // Throws DS_ERROR_CONFIG naming the path when the value asks for what libds does not have.
 void check_foreign(const ForeignKey& key, const Json& given);
 
-// The known path nearest to an unknown one, or "": the same last component elsewhere, or a few typing errors
-// away in the same section.
-std::string nearest_path(const std::string& unknown, const std::vector<std::string>& known);
-
 // Refuses sizes whose products no machine has and 64-bit offsets could not count, naming the keys. The batch
 // and the model are complete.
 void check_sizes(const Config& config);

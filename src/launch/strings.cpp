@@ -1,4 +1,4 @@
-#include "launch/text.h"
+#include "launch/strings.h"
 
 #include <fcntl.h>
 #include <fmt/core.h>

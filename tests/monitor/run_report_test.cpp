@@ -1,4 +1,4 @@
-#include "monitor/report.h"
+#include "monitor/run_report.h"
 
 #include <gtest/gtest.h>
 
@@ -12,7 +12,7 @@
 #include "core/base/json.h"
 #include "monitor/chart.h"
 #include "monitor/queue_time.h"
-#include "monitor/text.h"
+#include "monitor/readable_text.h"
 #include "support/temp_folder.h"
 
 namespace ds::report_test {

@@ -1,7 +1,7 @@
 #pragma once
 #include <string>
 
-#include "monitor/record.h"
+#include "monitor/run_record.h"
 
 namespace ds {
 

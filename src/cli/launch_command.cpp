@@ -1,5 +1,3 @@
-#include "launch/launch.h"
-
 #include <fmt/core.h>
 
 #include <cstdlib>
@@ -9,6 +7,7 @@
 #include "cli/commands.h"
 #include "launch/agent.h"
 #include "launch/cluster.h"
+#include "launch/local_launch.h"
 
 namespace ds::cli {
 namespace {

@@ -1,10 +1,8 @@
-#include "core/base/suggest.h"
+#include "core/config/nearest_path.h"
 
-#include <string>
 #include <string_view>
-#include <vector>
 
-#include "core/config/schema.h"
+#include "core/base/suggest.h"
 
 namespace ds {
 namespace {

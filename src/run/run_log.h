@@ -22,10 +22,10 @@ void dispensable(const std::function<void()>& body);
 
 // What rank 0 tells while a run goes: standard output, metrics.csv, TensorBoard events. Training does not
 // depend on it: what cannot be written is a warning, once for each of the three.
-class Record {
+class RunLog {
  public:
   // first: step the run begins at. quiet as TrainOptions::quiet.
-  Record(const Config& config, const RunFolder& folder, int64_t first, int quiet, const TierBytes& plan);
+  RunLog(const Config& config, const RunFolder& folder, int64_t first, int quiet, const TierBytes& plan);
   void note(const std::string& line);
   void step(const StepRecord& record);
   void eval(const EvalRecord& record);

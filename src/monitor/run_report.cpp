@@ -1,4 +1,4 @@
-#include "monitor/report.h"
+#include "monitor/run_report.h"
 
 #include <fmt/format.h>
 
@@ -11,8 +11,8 @@
 #include "monitor/chart.h"
 #include "monitor/facts.h"
 #include "monitor/queue_time.h"
-#include "monitor/report_style.h"
-#include "monitor/text.h"
+#include "monitor/readable_text.h"
+#include "monitor/run_report_style.h"
 
 namespace ds {
 namespace {

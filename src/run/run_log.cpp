@@ -1,4 +1,4 @@
-#include "run/record.h"
+#include "run/run_log.h"
 
 #include <stdio_ext.h>
 #include <unistd.h>
@@ -34,7 +34,7 @@ void dispensable(const std::function<void()>& body) {
   }
 }
 
-Record::Record(const Config& config, const RunFolder& folder, int64_t first, int quiet,
+RunLog::RunLog(const Config& config, const RunFolder& folder, int64_t first, int quiet,
                const TierBytes& plan) {
   if (quiet < 2) {
     ProgressOptions options;
@@ -55,36 +55,36 @@ Record::Record(const Config& config, const RunFolder& folder, int64_t first, int
   if (config.tensorboard) dispensable([&] { events_.emplace(folder.path); });
 }
 
-void Record::print(std::string_view text) {
+void RunLog::print(std::string_view text) {
   if (print_out(text) || std::exchange(deaf_, true)) return;
   log_line(LogLevel::warning,
            fmt::format("standard output: {}; the run goes on", std::generic_category().message(errno)));
 }
 
-void Record::note(const std::string& line) {
+void RunLog::note(const std::string& line) {
   if (progress_) progress_->message(is_terminal(STDOUT_FILENO) ? show_controls(line) : line);
 }
 
-void Record::step(const StepRecord& record) {
+void RunLog::step(const StepRecord& record) {
   history_.steps.push_back(record);
   if (csv_) csv_->write(record);
   if (events_) events_->write(record);
   if (progress_) progress_->step(record);
 }
 
-void Record::eval(const EvalRecord& record) {
+void RunLog::eval(const EvalRecord& record) {
   history_.evals.push_back(record);
   if (csv_) csv_->write(record);
   if (events_) events_->write(record);
   if (progress_) progress_->eval(record);
 }
 
-void Record::finish() {
+void RunLog::finish() {
   if (progress_) progress_->finish();
   sync();
 }
 
-void Record::sync() {
+void RunLog::sync() {
   if (csv_) csv_->sync();
   if (events_) events_->sync();
 }

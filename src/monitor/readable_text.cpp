@@ -1,4 +1,4 @@
-#include "monitor/text.h"
+#include "monitor/readable_text.h"
 
 #include <algorithm>
 #include <cmath>

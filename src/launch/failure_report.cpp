@@ -1,4 +1,4 @@
-#include "launch/report.h"
+#include "launch/failure_report.h"
 
 #include <fmt/core.h>
 

@@ -1,4 +1,4 @@
-#include "launch/launch.h"
+#include "launch/local_launch.h"
 
 #include <fmt/core.h>
 

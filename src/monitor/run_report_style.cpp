@@ -1,4 +1,4 @@
-#include "monitor/report_style.h"
+#include "monitor/run_report_style.h"
 
 namespace ds {
 

@@ -1,0 +1,124 @@
+#include <fmt/core.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cli/commands.h"
+
+namespace ds::cli {
+namespace {
+
+struct PlanDeleter {
+  void operator()(ds_plan* plan) const { ds_plan_destroy(plan); }
+};
+
+using PlanHandle = std::unique_ptr<ds_plan, PlanDeleter>;
+
+struct PlanArgs {
+  std::string config, svg, certificate;
+  int32_t rank = 0, ranks = 1;
+  bool print = false;
+};
+
+PlanHandle make_plan(const std::string& config, int32_t rank, int32_t ranks) {
+  ds_plan* made = nullptr;
+  check(ds_plan_create(config.c_str(), nullptr, rank, ranks, &made));
+  return PlanHandle(made);
+}
+
+// Into a file, or for "-" to standard output.
+void write_to(const std::string& path, const std::string& text) {
+  if (path == "-") return write_out(text);
+  std::FILE* file = std::fopen(path.c_str(), "we");
+  bool written = file != nullptr && std::fwrite(text.data(), 1, text.size(), file) == text.size();
+  if (file != nullptr && std::fclose(file) != 0) written = false;
+  if (!written) throw Failure(fmt::format("'{}': {}", path, std::strerror(errno)));
+}
+
+// The configuration at another stage; parameters can be offloaded at stage 3 only.
+std::string at_stage(const std::string& config, int stage) {
+  std::string patch = fmt::format(R"({{"zero_optimization": {{"stage": {}{}}}}})", stage,
+                                  stage < 3 ? R"(, "offload_param": null)" : "");
+  return text_of([&](char* buffer, size_t size, size_t* out) {
+    return ds_config_merge(config.c_str(), patch.c_str(), buffer, size, out);
+  });
+}
+
+// The configuration at ZeRO 0 to 3 side by side; a stage that its other keys rule out is left out by name.
+void draw(const PlanArgs& args, const std::string& config) {
+  std::vector<PlanHandle> plans;
+  std::vector<const ds_plan*> given;
+  std::string refused;
+  for (int stage = 0; stage <= 3; ++stage) {
+    try {
+      plans.push_back(make_plan(at_stage(config, stage), args.rank, args.ranks));
+      given.push_back(plans.back().get());
+    } catch (const Failure& failure) {
+      refused = fmt::format("stage {}: {}", stage, failure.what());
+      std::fprintf(stderr, "libds: warning: left out: %s\n", refused.c_str());
+    }
+  }
+  if (given.empty()) throw Failure(refused);
+  std::string svg = text_of([&](char* buffer, size_t size, size_t* out) {
+    return ds_plan_picture(given.data(), given.size(), buffer, size, out);
+  });
+  write_to(args.svg, svg);
+}
+
+void certify(const PlanArgs& args, const std::string& config) {
+  std::vector<PlanHandle> plans;
+  std::vector<const ds_plan*> given;
+  for (int32_t rank = 0; rank < args.ranks; ++rank) {
+    plans.push_back(make_plan(config, rank, args.ranks));
+    given.push_back(plans.back().get());
+  }
+  write_to(args.certificate, text_of([&](char* buffer, size_t size, size_t* out) {
+             return ds_plan_certificate(given.data(), given.size(), buffer, size, out);
+           }));
+}
+
+void plan(const PlanArgs& args) {
+  std::string config = read_text(args.config);
+  if (!args.svg.empty()) return draw(args, config);
+  if (!args.certificate.empty()) return certify(args, config);
+  PlanHandle plan = make_plan(config, args.rank, args.ranks);
+  auto call = args.print ? ds_plan_print : ds_plan_report;
+  std::string text =
+      text_of([&](char* buffer, size_t size, size_t* out) { return call(plan.get(), buffer, size, out); });
+  write_out(text);
+}
+
+}  // namespace
+
+void add_plan(CLI::App& app, int&) {
+  CLI::App* command = app.add_subcommand("plan", "Compile a configuration without running it");
+  auto args = std::make_shared<PlanArgs>();
+  command->add_option("--config", args->config, "JSON configuration")->required();
+  command->add_option("-n", args->ranks, "Ranks of the group")->check(integer_range(1, INT32_MAX));
+  CLI::Option* rank =
+      command->add_option("--rank", args->rank, "Rank to compile for")->check(integer_range(0, INT32_MAX));
+  CLI::Option* print = command->add_flag("--print", args->print, "The step program instead of the tables");
+  CLI::Option* svg =
+      command
+          ->add_option("--svg", args->svg,
+                       "Picture of ZeRO 0 to 3 side by side into this file; - for standard output")
+          ->excludes(print);
+  command
+      ->add_option("--certificate", args->certificate,
+                   "Certificate of the programs of all ranks into this file; - for standard output")
+      ->excludes(print)
+      ->excludes(svg)
+      ->excludes(rank);
+  command->footer(
+      "Examples:\n"
+      "  libds plan --config examples/train.json -n 2\n"
+      "  libds plan --config examples/train.json -n 2 --svg plan.svg");
+  command->callback([args] { plan(*args); });
+}
+
+}  // namespace ds::cli
