@@ -2,7 +2,7 @@
 
 #include "api/boundary.h"
 #include "api/handles.h"
-#include "run/generate.h"
+#include "inference/text_generation.h"
 #include "run/train.h"
 #include "tools/audit.h"
 #include "tools/profile.h"

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "checkpoint/run_paths.h"
 #include "core/base/error.h"
 #include "data/gzip.h"
 #include "io/file.h"
@@ -180,16 +181,6 @@ TextFacts TextFacts::kept(const Json& record) {
   read("heldout.bytes", out.heldout_bytes);
   read("heldout.gzip", out.gzip_bytes);
   return out;
-}
-
-std::string run_tokenizer(const std::string& folder, const std::string& name) {
-  std::string copy = folder + "/tokenizer";
-  if (name != "bytes" && name_exists(copy)) return copy;
-  if (name == kLearnTokenizer) {
-    raise(DS_ERROR_NOT_FOUND, "'{}' does not exist: the run learned its vocabulary and kept it only there",
-          copy);
-  }
-  return name;
 }
 
 TextFacts prepare_run_data(const Config& config, int64_t vocabulary, TextUse use, const std::string& folder,

@@ -65,10 +65,6 @@ class RunData {
   Baselines baselines_;
 };
 
-// What a run reads its tokenizer from: the copy that prepare_run_data left in `folder`, a run's data/, or
-// `name` itself where there is none. DS_ERROR_NOT_FOUND for a learned one, which is only there.
-std::string run_tokenizer(const std::string& folder, const std::string& name);
-
 // What token files do not say of a run's text. config.json keeps it for a resumed run.
 struct TextFacts {
   std::string lines;                          // for the log; "" in a resumed run

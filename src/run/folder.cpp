@@ -16,14 +16,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kConfig = "config.json";
 constexpr const char* kRuns = "runs";
 constexpr int64_t kMostConfig = int64_t{16} << 20;
 
 // All that libds reads and goes on writing in a run folder, except what it replaces by renaming.
 void require_own_run(const RunFolder& run) {
   require_own_folder(run.path + "/.");  // the folder itself may be named by a link
-  for (const char* name : {"lock", kConfig, "metrics.csv", "data/train.tokens", "data/heldout.tokens"}) {
+  for (const char* name : {"lock", kRunConfig, "metrics.csv", "data/train.tokens", "data/heldout.tokens"}) {
     require_own_file(run.file(name));
   }
   for (const char* name : {"data", "data/tokenizer", "checkpoints", "flight", "model"}) {
@@ -73,7 +72,7 @@ RunFolder create_run_folder(const std::string& wanted) {
   }
   require_own_run(folder);
   folder.lock = FolderLock(folder.path);
-  if (name_exists(folder.file(kConfig))) {
+  if (name_exists(folder.file(kRunConfig))) {
     raise(DS_ERROR_STATE, "run.dir '{}' holds a run already: resume it or name another folder", wanted);
   }
   // A run that was killed before it had a configuration begins again here, perhaps in a user's own folder.
@@ -93,7 +92,8 @@ void discard_run_folder(RunFolder& folder) noexcept {
     if (!users) fs::remove(folder.path + "/" + name, ignored);
   };
   for (const char* name : kTokenizerFiles) remove(std::string("data/tokenizer/") + name);
-  for (const char* name : {kConfig, "metrics.csv", "data/train.tokens", "data/heldout.tokens"}) remove(name);
+  for (const char* name : {kRunConfig, "metrics.csv", "data/train.tokens", "data/heldout.tokens"})
+    remove(name);
   for (const char* name : {"data/tokenizer", "data"}) fs::remove(folder.file(name), ignored);  // when empty
   for (fs::directory_iterator entry(folder.path, ignored), end; !ignored && entry != end;
        entry.increment(ignored)) {
@@ -106,7 +106,7 @@ void discard_run_folder(RunFolder& folder) noexcept {
 }
 
 void clean_run_folder(const RunFolder& folder) {
-  constexpr std::array<std::string_view, 4> kReplaced = {kConfig, "trace.json", "report.html",
+  constexpr std::array<std::string_view, 4> kReplaced = {kRunConfig, "trace.json", "report.html",
                                                          "communication.csv"};
   remove_unfinished(folder.path, kReplaced);
   remove_unfinished(folder.data(), kTokens);
@@ -114,8 +114,6 @@ void clean_run_folder(const RunFolder& folder) {
   for (const char* place : {"model", "flight"}) remove_unfinished(folder.file(place));
   remove_leftovers(folder.checkpoints());
 }
-
-bool is_run_folder(const std::string& path) { return name_exists(path + "/" + kConfig); }
 
 RunFolder lock_run_folder(const std::string& path) {
   RunFolder folder = open_run_folder(path);
@@ -126,7 +124,7 @@ RunFolder lock_run_folder(const std::string& path) {
 
 RunFolder open_run_folder(const std::string& path) {
   if (!is_run_folder(path)) {
-    raise(DS_ERROR_NOT_FOUND, "'{}' is no run folder: it has no {}", path, kConfig);
+    raise(DS_ERROR_NOT_FOUND, "'{}' is no run folder: it has no {}", path, kRunConfig);
   }
   return {.path = path};
 }
@@ -134,11 +132,11 @@ RunFolder open_run_folder(const std::string& path) {
 void write_run_config(const RunFolder& folder, const Json& document, Json effective, const Json& text) {
   effective.set("document", document);
   effective.set("text", text);
-  write_file_atomic(folder.file(kConfig), effective.dump(2) + "\n");
+  write_file_atomic(folder.file(kRunConfig), effective.dump(2) + "\n");
 }
 
 RunConfigFile read_run_config(const RunFolder& folder) {
-  std::string path = folder.file(kConfig);
+  std::string path = folder.file(kRunConfig);
   Json values = Json::parse(read_file(path, kMostConfig), path);
   const Json* document = values.is_object() ? values.find("document") : nullptr;
   if (!document || !document->is_object()) {
@@ -149,15 +147,6 @@ RunConfigFile read_run_config(const RunFolder& folder) {
   const Json* config = values.find("config");
   const Json* run = config ? config->find("run") : nullptr;
   return {*document, text ? *text : Json(), !run || run->find("keep")};
-}
-
-RunName parse_run_name(const std::string& name) {
-  fs::path path(name);
-  if (!path.has_filename()) path = path.parent_path();  // RUN/
-  bool inside = path.parent_path().filename() == "checkpoints" && !exists((path / kConfig).string());
-  if (!inside) return {name, ""};
-  std::string folder = path.parent_path().parent_path().string();
-  return {folder.empty() ? "." : folder, path.string()};
 }
 
 }  // namespace ds

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/run_paths.h"
 #include "core/base/json.h"
 #include "run/lock.h"
 
@@ -18,7 +19,7 @@ struct RunFolder {
   bool made_runs = false;               // nor was runs/, the folder of those without a name
   std::vector<std::string> found = {};  // names that create_run_folder found there: they are a user's
   std::string file(const char* name) const { return path + "/" + name; }
-  std::string data() const { return file("data"); }
+  std::string data() const { return run_data_folder(path); }
   std::string checkpoints() const { return file("checkpoints"); }
 };
 
@@ -36,8 +37,6 @@ void discard_run_folder(RunFolder& folder) noexcept;
 // caller holds the lock.
 void clean_run_folder(const RunFolder& folder);
 
-// Whether there is an earlier run.
-bool is_run_folder(const std::string& path);
 // The folder of an earlier run, to read; DS_ERROR_NOT_FOUND naming the file that makes it one.
 RunFolder open_run_folder(const std::string& path);
 // The same to go on with: locked, and refused like create_run_folder's when something in it is not our own.
@@ -52,12 +51,5 @@ struct RunConfigFile {
 };
 // DS_ERROR_CORRUPT naming the file when it has no document.
 RunConfigFile read_run_config(const RunFolder& folder);
-
-// A run as named by a user: its folder, or one of its checkpoints RUN/checkpoints/NAME.
-struct RunName {
-  std::string folder;
-  std::string checkpoint;  // "": the newest one
-};
-RunName parse_run_name(const std::string& name);
 
 }  // namespace ds

@@ -8,7 +8,7 @@
 #include "core/base/error.h"
 #include "core/base/log.h"
 #include "monitor/readable_text.h"
-#include "run/sample.h"
+#include "run/run_sample.h"
 #include "run/stop.h"
 
 namespace ds {

@@ -1,4 +1,4 @@
-#include "run/generate.h"
+#include "inference/text_generation.h"
 
 #include <algorithm>
 #include <limits>
@@ -9,7 +9,7 @@
 #include "core/config/options.h"
 #include "core/device/thread_team.h"
 #include "inference/generate.h"
-#include "run/source.h"
+#include "inference/text_source.h"
 
 namespace ds {
 namespace {
@@ -62,7 +62,7 @@ std::string readable(std::string_view bytes) {
 
 std::string generate_text(Communicator& comm, const std::string& folder, const TextRequest& request,
                           const std::function<void(const std::string&)>& piece) {
-  Source source = open_source(comm, folder, request);
+  TextSource source = open_source(comm, folder, request);
   std::optional<TextStream> stream;
   if (source.tokenizer) stream.emplace(*source.tokenizer).begin(source.prompt);
   std::string text;

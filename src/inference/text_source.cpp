@@ -1,16 +1,15 @@
-#include "run/source.h"
+#include "inference/text_source.h"
 
 #include <optional>
 
 #include "checkpoint/agree.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/model_folder.h"
+#include "checkpoint/run_paths.h"
 #include "core/base/error.h"
 #include "core/base/json_read.h"
 #include "engine/threads.h"
 #include "io/file.h"
-#include "run/data.h"
-#include "run/folder.h"
 
 namespace ds {
 namespace {
@@ -20,7 +19,7 @@ constexpr int64_t kMostPositions = 1 << 28;
 
 // What the ranks agree on before there is an engine.
 struct Opened {
-  Source source;
+  TextSource source;
   Config config;
   HfModel model;
   DecodeRequest decode;
@@ -36,7 +35,7 @@ std::vector<int32_t> tokens_of(const TextRequest& request, const Tokenizer* toke
 // A tokenizer may have tokens that the model in `folder` has no row for.
 void check_vocabulary(const Opened& opened, const std::string& folder) {
   const Graph& graph = opened.model.graph;
-  const Source& source = opened.source;
+  const TextSource& source = opened.source;
   if (!source.tokenizer || graph.outputs.size() < 2) return;
   int64_t vocabulary = graph.type(graph.outputs[1]).shape[1].extent;
   for (size_t i = 0; i < source.prompt.size(); ++i) {
@@ -86,8 +85,8 @@ Opened open_run(const std::string& path, const TextRequest& request, int world) 
   JsonReader saved = JsonReader(path + "/manifest.json: config", info).at("config");
   Opened out;
   if (request.ids.empty()) {
-    RunFolder run{.path = parse_run_name(path).folder};
-    out.source.tokenizer = open_tokenizer(run_tokenizer(run.data(), saved.at("data").at("tokenizer").text()));
+    std::string data = run_data_folder(parse_run_name(path).folder);
+    out.source.tokenizer = open_tokenizer(run_tokenizer(data, saved.at("data").at("tokenizer").text()));
   }
   out.source.roll = true;
   int64_t sequence = saved.at("run").at("sequence").integer(1, kMostPositions);
@@ -141,7 +140,7 @@ Opened open_model(const std::string& folder, const TextRequest& request, int wor
 
 }  // namespace
 
-Source open_source(Communicator& comm, const std::string& folder, const TextRequest& request) {
+TextSource open_source(Communicator& comm, const std::string& folder, const TextRequest& request) {
   std::string checkpoint = on_root(comm, "what is continued",
                                    [&] { return is_model(folder) ? std::string() : checkpoint_of(folder); });
   bool run = !checkpoint.empty();
@@ -153,7 +152,7 @@ Source open_source(Communicator& comm, const std::string& folder, const TextRequ
   EngineOptions options;
   options.threads = threads_of_rank(opened.config, comm.local_size());
   options.programs.decode = opened.decode;
-  Source source = std::move(opened.source);
+  TextSource source = std::move(opened.source);
   source.engine = std::make_unique<InferenceEngine>(opened.config, opened.model.graph, comm, options);
   if (run) {
     source.engine->load(folder);  // of that model the newest checkpoint that can be read

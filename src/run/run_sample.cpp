@@ -1,12 +1,12 @@
-#include "run/sample.h"
+#include "run/run_sample.h"
 
 #include <fmt/format.h>
 
 #include "core/base/utf8.h"
 #include "data/tokenizer.h"
 #include "inference/generate.h"
+#include "inference/text_generation.h"
 #include "monitor/readable_text.h"
-#include "run/generate.h"
 #include "run/stop.h"
 
 namespace ds {

@@ -1,4 +1,4 @@
-#include "run/generate.h"
+#include "inference/text_generation.h"
 
 #include <gtest/gtest.h>
 

@@ -6,12 +6,12 @@
 #include "comm/communicator.h"
 #include "data/tokenizer.h"
 #include "engine/inference.h"
-#include "run/generate.h"
+#include "inference/text_generation.h"
 
 namespace ds {
 
 // A run, a checkpoint or a model folder, open to continue a text.
-struct Source {
+struct TextSource {
   std::unique_ptr<const Tokenizer> tokenizer;  // null when the request is in ids
   std::unique_ptr<InferenceEngine> engine;
   std::vector<int32_t> prompt, ends;
@@ -19,6 +19,6 @@ struct Source {
 };
 
 // Collective: rank 0 says what `folder` is, and an error of any rank is thrown on all.
-Source open_source(Communicator& comm, const std::string& folder, const TextRequest& request);
+TextSource open_source(Communicator& comm, const std::string& folder, const TextRequest& request);
 
 }  // namespace ds
