@@ -2,7 +2,8 @@
 """Checks the include edges between the folders of src against the layers of docs/concepts/design.md.
 
 usage: check_layers.py [SRC] [--edges]   (--edges: also print every edge found)
-A folder may include itself, what its row names, and what every row may: the headers of include/.
+A folder may include itself, what its row names, and what every row may: the headers of include/. Inside a folder, NAME.h,
+NAME-inl.h and NAME.cpp are one part, and no part includes another that leads back to it, except those of LOOPS.
 """
 import pathlib
 import re
@@ -36,6 +37,24 @@ BELOW = CORE | {"nn", "optim", "exec", "data", "monitor"} | RUN | set(COMPILE)
 for position, row in enumerate(MEET):
     ALLOWED[row] = BELOW | set(MEET[:position])
 
+# Parts that know each other, and why.
+LOOPS = {
+    "the rows of a table are about the type whose function looks them up": [
+        {"core/graph/graph", "core/graph/ops"},
+        {"core/config/config", "core/config/schema"},
+    ],
+    "a function that makes a type chooses among files that each make one kind of it": [
+        {"nn/models/hf", "nn/models/hf_families"},
+        {"data/tokenizer", "data/tokenizers/kinds"},
+        {"data/tokenizers/bpe", "data/tokenizers/word_model", "data/tokenizers/word_piece"},
+    ],
+    "wait to be taken apart": [
+        {"zero/policy", "zero/row_tables"},
+        {"compile/decode", "compile/pipeline"},
+        {"engine/core", "engine/decode"},
+    ],
+}
+
 PUBLIC = {"ds.h", "ds_plugin.h", "ds_ops.h"}
 WITHOUT_PUBLIC = {"launch"}
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.M)
@@ -58,7 +77,44 @@ def edges(source):
             yield name, folder_of(name), included
 
 
+def part_of(path):
+    return re.sub(r"(-inl)?\.[a-z]+$", "", path)
+
+
+def loops(source):
+    """Sets of parts that include each other, one after the other, all the way round."""
+    below = {}
+    for name, _, included in edges(source):
+        below.setdefault(part_of(name), set())
+        if included not in PUBLIC and part_of(included) != part_of(name):
+            below[part_of(name)].add(part_of(included))
+    reach = {}
+    for start in below:
+        reach[start], waiting = set(), [start]
+        while waiting:
+            for part in below.get(waiting.pop(), ()):
+                if part not in reach[start]:
+                    reach[start].add(part)
+                    waiting.append(part)
+    for start in sorted(below):
+        loop = {part for part in reach[start] if start in reach.get(part, ())}
+        if loop and start == min(loop):
+            yield loop
+
+
+def loop_complaints(source):
+    known = [parts for rows in LOOPS.values() for parts in rows]
+    found = list(loops(source))
+    for loop in found:
+        if loop not in known:
+            yield f"{', '.join(sorted(loop))}: include each other in a circle"
+    if (source / "README.md").is_file():  # not a fixture
+        for loop in (loop for loop in known if loop not in found):
+            yield f"tools/check_layers.py: {', '.join(sorted(loop))} are listed in vain"
+
+
 def complaints(source):
+    yield from loop_complaints(source)
     for name, folder, included in edges(source):
         if folder not in ALLOWED:
             yield f"{name}: folder {folder} has no row in tools/check_layers.py"

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <numeric>
 
-#include "comm/blocks.h"
 #include "comm/copy.h"
 
 namespace ds {

@@ -1,59 +1,14 @@
 #include "inference/text_generation.h"
 
 #include <algorithm>
-#include <limits>
 #include <optional>
 
 #include "core/base/error.h"
 #include "core/base/utf8.h"
-#include "core/config/options.h"
-#include "core/device/thread_team.h"
 #include "inference/generate.h"
 #include "inference/text_source.h"
 
 namespace ds {
-namespace {
-
-void put_ids(TextRequest& request, const JsonReader& value) {
-  for (const JsonReader& id : value.items()) {
-    request.ids.push_back(static_cast<int32_t>(id.integer(0, INT32_MAX)));
-  }
-  if (request.ids.empty()) {
-    raise(DS_ERROR_CONFIG, "{}: must have at least one token, got none", value.name());
-  }
-}
-
-}  // namespace
-
-TextRequest text_request(const std::string& prompt, const Json& document) {
-  static const std::vector<std::string> types{"f32", "bf16"};
-  static constexpr Option<TextRequest> options[] = {
-      {"ids", put_ids},
-      {"tokens", [](auto& request, auto& value) { request.tokens = value.integer(1, INT32_MAX); }},
-      {"temperature",
-       [](auto& request, auto& value) {
-         request.sampling.temperature = value.number(0, std::numeric_limits<double>::max());
-       }},
-      {"top_k", [](auto& request, auto& value) { request.sampling.top_k = value.integer(0, INT32_MAX); }},
-      {"seed",
-       [](auto& request, auto& value) {
-         request.sampling.seed = static_cast<uint64_t>(value.integer(0, INT64_MAX));
-       }},
-      {"dtype", [](auto& request, auto& value) { request.dtype = value.word(types); }},
-      {"threads",
-       [](auto& request, auto& value) {
-         request.threads = static_cast<int>(value.integer(0, ThreadTeam::kMostThreads));
-       }},
-      {"stage", [](auto& request, auto& value) { request.stage = static_cast<int>(value.integer(0, 3)); }},
-      {"ignore_eos", [](auto& request, auto& value) { request.ignore_eos = value.flag(); }}};
-  TextRequest request = request_of(document, options);
-  request.prompt = prompt;
-  require(prompt.empty() != request.ids.empty(), "{}",
-          prompt.empty() ? "prompt must not be empty, unless ids are given"
-                         : "prompt must be empty when ids are given, got both");
-  return request;
-}
-
 std::string readable(std::string_view bytes) {
   std::string text = repair_utf8(bytes);
   std::replace(text.begin(), text.end(), '\0', '\n');

@@ -6,7 +6,7 @@
 #include "comm/communicator.h"
 #include "data/tokenizer.h"
 #include "engine/inference.h"
-#include "inference/text_generation.h"
+#include "inference/text_request.h"
 
 namespace ds {
 

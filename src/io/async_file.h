@@ -5,21 +5,9 @@
 #include <string>
 
 #include "core/base/trace.h"
-#include "io/file.h"
+#include "io/request.h"
 
 namespace ds {
-
-// One transfer between memory and a file. With an O_DIRECT file, offset, bytes and data are multiples of
-// 4096.
-struct IoRequest {
-  bool write = false;
-  const File* file = nullptr;
-  int64_t offset = 0;
-  void* data = nullptr;
-  size_t bytes = 0;
-  std::string label;            // for errors and trace
-  std::function<void()> ready;  // called on the lane before it starts; may block (waits for another lane)
-};
 
 // A queue of transfers done in order by one background thread, each cut into chunks that are in flight
 // together (libaio). Tickets count from 1; done() and wait() see completions in order. After an error the

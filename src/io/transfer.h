@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "io/async_file.h"
+#include "io/request.h"
 
 namespace ds {
 

@@ -2,7 +2,8 @@
 #include <string>
 #include <vector>
 
-#include "launch/cluster.h"
+#include "launch/env_file.h"
+#include "launch/starter.h"
 
 namespace ds {
 

@@ -9,7 +9,7 @@
 #include "data/baselines.h"
 #include "data/dataset.h"
 #include "data/tokenizer.h"
-#include "run/train.h"
+#include "run/train_options.h"
 
 namespace ds {
 

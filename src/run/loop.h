@@ -8,7 +8,7 @@
 #include "run/folder.h"
 #include "run/inputs.h"
 #include "run/run_log.h"
-#include "run/train.h"
+#include "run/train_options.h"
 
 namespace ds {
 

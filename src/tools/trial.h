@@ -1,9 +1,13 @@
 #pragma once
 #include <memory>
 
+#include "comm/communicator.h"
+#include "engine/engine.h"
 #include "engine/inference.h"
+#include "tools/compare.h"
 #include "tools/feed.h"
-#include "tools/verify.h"
+#include "tools/golden.h"
+#include "tools/verify_request.h"
 
 namespace ds {
 

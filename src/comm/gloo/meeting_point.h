@@ -1,8 +1,6 @@
 #pragma once
 #include <sys/types.h>
 
-#include <algorithm>
-#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -11,14 +9,6 @@
 #include "comm/gloo/key.h"
 
 namespace ds {
-
-using Clock = std::chrono::steady_clock;
-using Deadline = Clock::time_point;
-
-// Times beyond 30 years are that long: no clock runs over.
-inline std::chrono::milliseconds patience_of(int64_t ms) {
-  return std::chrono::milliseconds(std::clamp<int64_t>(ms, 0, int64_t{1} << 40));
-}
 
 // Where the ranks of a job find each other: rank 0 listens there until all have come.
 struct MeetingPoint {

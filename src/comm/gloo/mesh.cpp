@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "comm/gloo/hand_over.h"
+#include "comm/gloo/meeting_point.h"
 #include "core/base/signals.h"
 
 namespace ds {

@@ -2,6 +2,7 @@
 #include <string>
 #include <vector>
 
+#include "comm/gloo/meeting_point.h"
 #include "comm/gloo/proof.h"
 #include "comm/gloo/wire.h"
 

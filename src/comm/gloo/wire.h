@@ -4,8 +4,8 @@
 #include <utility>
 #include <vector>
 
+#include "comm/gloo/deadline.h"
 #include "comm/gloo/key.h"
-#include "comm/gloo/meeting_point.h"
 
 namespace ds {
 

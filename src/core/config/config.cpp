@@ -292,18 +292,6 @@ void put(Json& root, const std::string& path, const Json& value) {
 
 }  // namespace
 
-const char* tier_name(Tier tier) {
-  switch (tier) {
-    case Tier::device:
-      return "device";
-    case Tier::host:
-      return "host";
-    case Tier::nvme:
-      return "nvme";
-  }
-  return "unknown";
-}
-
 Config parse_config(const Json& document, int world) {
   require(world > 0, "world: {} ranks, at least 1 needed", world);
   if (!document.is_object()) raise(DS_ERROR_CONFIG, "config: expected an object, got {}", document.kind());

@@ -7,12 +7,9 @@
 
 #include "core/base/dtype.h"
 #include "core/base/json.h"
+#include "core/base/tier.h"
 
 namespace ds {
-
-// Where a kind of state lives. Order: device memory, host memory, files.
-enum class Tier { device = 0, host = 1, nvme = 2 };
-const char* tier_name(Tier tier);  // "device", "host", "nvme" (config spelling of host: "cpu")
 
 struct ModelConfig {
   std::string family;           // "gpt"; "" when the graph comes from a folder or from the caller

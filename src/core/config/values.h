@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "core/base/json.h"
-#include "core/config/config.h"
+#include "core/base/tier.h"
 
 namespace ds {
 

@@ -1,0 +1,16 @@
+#pragma once
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+
+namespace ds {
+
+using Clock = std::chrono::steady_clock;
+using Deadline = Clock::time_point;
+
+// Times beyond 30 years are that long: no clock runs over.
+inline std::chrono::milliseconds patience_of(int64_t ms) {
+  return std::chrono::milliseconds(std::clamp<int64_t>(ms, 0, int64_t{1} << 40));
+}
+
+}  // namespace ds
