@@ -1,7 +1,11 @@
 #include "checkpoint/agree.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
+#include <exception>
 #include <new>
 #include <vector>
 

@@ -3,14 +3,22 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdint>
+#include <exception>
 #include <filesystem>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <vector>
 
+#include "checkpoint/checkpoint.h"
 #include "checkpoint/manifest.h"
 #include "core/base/error.h"
 #include "core/base/hash.h"
 #include "core/base/log.h"
 #include "io/file.h"
 #include "io/owner.h"
+#include "io/safetensors.h"
 
 namespace ds {
 namespace {

@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstddef>
 #include <set>
+#include <system_error>
 #include <tuple>
 
 #include "core/base/error.h"
 #include "core/base/hash.h"
+#include "core/base/json.h"
 #include "io/file.h"
 
 namespace ds {

@@ -2,10 +2,14 @@
 
 #include <fmt/ranges.h>
 
+#include <cstdint>
+#include <vector>
+
 #include "checkpoint/weight_match.h"
 #include "core/base/error.h"
 #include "core/base/log.h"
 #include "io/file.h"
+#include "io/tensor_folder.h"
 #include "nn/models/gpt.h"
 
 namespace ds {

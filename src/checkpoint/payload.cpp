@@ -1,9 +1,15 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <numeric>
+#include <span>
+#include <string>
+#include <vector>
 
+#include "checkpoint/manifest.h"
 #include "checkpoint/state_files.h"
+#include "core/base/dtype.h"
 #include "core/base/hash.h"
 
 namespace ds {

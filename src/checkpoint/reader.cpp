@@ -1,13 +1,23 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
+#include <span>
+#include <string>
+#include <vector>
 
 #include "checkpoint/agree.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/manifest.h"
+#include "checkpoint/state_access.h"
 #include "checkpoint/state_files.h"
+#include "comm/communicator.h"
 #include "core/base/error.h"
 #include "core/base/shape.h"
+#include "core/program/granules.h"
 
 namespace ds {
 namespace {

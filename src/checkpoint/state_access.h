@@ -4,6 +4,8 @@
 #include <vector>
 
 #include "comm/communicator.h"
+#include "core/base/ids.h"
+#include "core/graph/graph.h"
 #include "core/program/granules.h"
 
 namespace ds {

@@ -1,9 +1,11 @@
 #include "checkpoint/state_files.h"
 
 #include <algorithm>
+#include <cstdint>
 
 #include "core/base/error.h"
 #include "core/base/hash.h"
+#include "io/safetensors.h"
 
 namespace ds {
 

@@ -1,4 +1,5 @@
 #pragma once
+#include <cstdint>
 #include <functional>
 #include <span>
 #include <string>
@@ -6,6 +7,7 @@
 
 #include "checkpoint/manifest.h"
 #include "io/file.h"
+#include "io/safetensors.h"
 
 namespace ds {
 

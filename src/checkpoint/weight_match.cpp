@@ -7,6 +7,7 @@
 
 #include "core/base/error.h"
 #include "core/base/shape.h"
+#include "io/safetensors.h"
 
 namespace ds {
 namespace {

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "core/graph/graph.h"
+#include "io/safetensors.h"
 #include "io/tensor_folder.h"
 
 namespace ds {

@@ -1,12 +1,20 @@
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <cstring>
+#include <string>
+#include <vector>
 
 #include "checkpoint/agree.h"
+#include "checkpoint/state_access.h"
 #include "checkpoint/weight_match.h"
 #include "checkpoint/weights.h"
+#include "core/base/dtype.h"
 #include "core/base/error.h"
 #include "core/base/half.h"
+#include "core/program/granules.h"
 #include "io/file.h"
+#include "io/safetensors.h"
 
 namespace ds {
 namespace {

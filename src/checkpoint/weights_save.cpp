@@ -4,15 +4,27 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
+#include <cstdint>
 #include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "checkpoint/agree.h"
 #include "checkpoint/model_folder.h"
+#include "checkpoint/state_access.h"
 #include "checkpoint/weight_match.h"
 #include "checkpoint/weights.h"
+#include "core/base/dtype.h"
 #include "core/base/error.h"
 #include "core/base/half.h"
+#include "core/base/ids.h"
+#include "core/graph/graph.h"
+#include "core/program/granules.h"
 #include "io/file.h"
+#include "io/safetensors.h"
+#include "io/tensor_folder.h"
 
 namespace ds {
 namespace {

@@ -3,13 +3,23 @@
 // first.
 #include <algorithm>
 #include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
 
 #include "checkpoint/agree.h"
+#include "checkpoint/checkpoint.h"
 #include "checkpoint/manifest.h"
+#include "checkpoint/state_access.h"
+#include "comm/communicator.h"
 #include "core/base/error.h"
 #include "core/base/hash.h"
+#include "core/base/ids.h"
+#include "core/graph/graph.h"
+#include "core/program/granules.h"
 #include "io/file.h"
 #include "io/owner.h"
+#include "io/safetensors.h"
 
 namespace ds {
 namespace {

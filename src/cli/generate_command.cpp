@@ -1,6 +1,7 @@
 #include <fmt/core.h>
 #include <unistd.h>
 
+#include <cstdint>
 #include <cstdio>
 
 #include "cli/commands.h"

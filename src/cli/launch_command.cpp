@@ -1,5 +1,7 @@
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <optional>
@@ -7,7 +9,11 @@
 #include "cli/commands.h"
 #include "launch/agent.h"
 #include "launch/cluster.h"
+#include "launch/env_file.h"
+#include "launch/hostfile.h"
 #include "launch/local_launch.h"
+#include "launch/ssh.h"
+#include "launch/starter.h"
 
 namespace ds::cli {
 namespace {

@@ -1,5 +1,7 @@
 #include <fmt/core.h>
 
+#include <cstdint>
+
 #include "cli/commands.h"
 
 namespace ds::cli {

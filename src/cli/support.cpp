@@ -7,9 +7,12 @@
 #include <cerrno>
 #include <charconv>
 #include <csignal>
+#include <cstdint>
 #include <cstdio>
 #include <cstring>
 #include <memory>
+#include <string_view>
+#include <system_error>
 #include <utility>
 
 #include "cli/commands.h"

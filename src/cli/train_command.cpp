@@ -1,6 +1,7 @@
 #include <fmt/core.h>
 
 #include <csignal>
+#include <cstdint>
 
 #include "cli/commands.h"
 #include "launch/job.h"

@@ -1,3 +1,6 @@
+#include <span>
+#include <string_view>
+
 #include "comm/collective.h"
 
 namespace ds {

@@ -1,3 +1,10 @@
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <string_view>
+#include <vector>
+
 #include "comm/collective.h"
 #include "comm/reduction.h"
 #include "core/base/round.h"

@@ -1,3 +1,10 @@
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <span>
+#include <string_view>
+#include <vector>
+
 #include "comm/collective.h"
 
 namespace ds {

@@ -1,3 +1,5 @@
+#include <string_view>
+
 #include "comm/collective.h"
 
 namespace ds {

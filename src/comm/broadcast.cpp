@@ -1,3 +1,7 @@
+#include <fmt/core.h>
+
+#include <string_view>
+
 #include "comm/collective.h"
 
 namespace ds {

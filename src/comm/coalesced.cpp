@@ -1,3 +1,13 @@
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
 #include "comm/collective.h"
 #include "comm/copy.h"
 #include "comm/reduction.h"

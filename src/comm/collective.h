@@ -3,6 +3,7 @@
 #include <exception>
 
 #include "comm/blocks.h"
+#include "comm/communicator.h"
 #include "comm/exchange.h"
 
 namespace ds {

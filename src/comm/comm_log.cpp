@@ -1,7 +1,10 @@
 #include "comm/comm_log.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <bit>
+#include <functional>
 
 #include "core/base/error.h"
 

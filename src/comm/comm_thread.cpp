@@ -3,10 +3,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <exception>
 #include <new>
 #include <utility>
 
 #include "core/base/error.h"
+#include "launch/job.h"
 
 namespace ds {
 

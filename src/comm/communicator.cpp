@@ -1,5 +1,7 @@
 #include "comm/communicator.h"
 
+#include <fmt/core.h>
+
 #include <utility>
 
 #include "comm/comm_log.h"

@@ -1,4 +1,9 @@
+#include <fmt/core.h>
+
 #include <cstdlib>
+#include <memory>
+#include <string>
+#include <string_view>
 
 #include "comm/communicator.h"
 #include "comm/environment.h"

@@ -1,7 +1,10 @@
 #include "comm/environment.h"
 
+#include <fmt/core.h>
+
 #include <charconv>
 #include <string_view>
+#include <system_error>
 
 #include "core/base/error.h"
 

@@ -1,9 +1,11 @@
 #include "comm/linked_exchange.h"
 
+#include <fmt/core.h>
 #include <immintrin.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <thread>
 

@@ -1,11 +1,14 @@
 #include "comm/plugin.h"
 
 #include <dlfcn.h>
+#include <fmt/core.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "core/base/error.h"

@@ -1,3 +1,8 @@
+#include <algorithm>
+#include <cstddef>
+#include <span>
+#include <string_view>
+
 #include "comm/collective.h"
 #include "comm/reduction.h"
 

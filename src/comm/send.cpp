@@ -1,3 +1,8 @@
+#include <fmt/core.h>
+
+#include <string>
+#include <string_view>
+
 #include "comm/collective.h"
 
 namespace ds {

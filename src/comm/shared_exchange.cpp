@@ -1,17 +1,23 @@
 #include "comm/shared_exchange.h"
 
+#include <fmt/core.h>
 #include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <bit>
+#include <chrono>
 #include <climits>
+#include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <iterator>
 #include <random>
+#include <string_view>
 #include <thread>
 
 #include "comm/blocks.h"
+#include "comm/communicator.h"
 #include "comm/copy.h"
 #include "core/base/error.h"
 

@@ -1,8 +1,13 @@
 #pragma once
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "comm/communicator.h"
 #include "comm/exchange.h"
 #include "comm/patience.h"
 #include "comm/transport/transport.h"

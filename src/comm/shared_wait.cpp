@@ -1,16 +1,24 @@
+#include <fmt/core.h>
 #include <linux/futex.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <climits>
+#include <cstdint>
 #include <cstring>
 #include <ctime>
 #include <iterator>
+#include <string>
+#include <string_view>
 #include <thread>
 
 #include "comm/blame.h"
+#include "comm/intent.h"
+#include "comm/patience.h"
 #include "comm/shared_exchange.h"
+#include "comm/transport/transport.h"
 #include "core/base/error.h"
 #include "core/base/trace.h"
 

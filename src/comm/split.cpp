@@ -1,9 +1,16 @@
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "comm/blocks.h"
 #include "comm/comm_log.h"
+#include "comm/communicator.h"
 #include "core/base/trace.h"
 
 namespace ds {

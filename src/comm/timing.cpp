@@ -1,3 +1,10 @@
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
 #include "comm/collective.h"
 #include "comm/comm_log.h"
 #include "comm/comm_thread.h"

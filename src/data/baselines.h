@@ -1,4 +1,6 @@
 #pragma once
+#include <cstdint>
+
 #include "data/token_file.h"
 
 namespace ds {

@@ -1,7 +1,12 @@
 #include "data/corpus.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <filesystem>
+#include <map>
+#include <string_view>
+#include <system_error>
 #include <unordered_set>
 
 #include "core/base/error.h"

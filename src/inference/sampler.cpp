@@ -1,6 +1,7 @@
 #include "inference/sampler.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <numeric>
 #include <vector>

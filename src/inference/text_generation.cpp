@@ -1,10 +1,12 @@
 #include "inference/text_generation.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <optional>
 
 #include "core/base/error.h"
 #include "core/base/utf8.h"
+#include "data/tokenizer.h"
 #include "inference/generate.h"
 #include "inference/text_source.h"
 

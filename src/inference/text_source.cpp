@@ -1,5 +1,7 @@
 #include "inference/text_source.h"
 
+#include <algorithm>
+#include <cstdint>
 #include <optional>
 
 #include "checkpoint/agree.h"
@@ -10,6 +12,7 @@
 #include "core/base/json_read.h"
 #include "engine/threads.h"
 #include "io/file.h"
+#include "nn/models/hf.h"
 
 namespace ds {
 namespace {

@@ -1,5 +1,8 @@
 #include "io/tensor_folder.h"
 
+#include <fmt/core.h>
+
+#include <cstdint>
 #include <map>
 #include <unordered_map>
 

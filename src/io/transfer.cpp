@@ -1,9 +1,11 @@
 #include "io/transfer.h"
 
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <system_error>
 
 #include "core/base/error.h"

@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <cstdlib>
 #include <iterator>
+#include <string_view>
+#include <vector>
 
 #include "core/base/error.h"
 #include "kernels/kernel.h"

@@ -1,4 +1,6 @@
 #pragma once
+#include <cstdint>
+
 #include "kernels/kernel.h"
 
 namespace ds {

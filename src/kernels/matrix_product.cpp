@@ -2,6 +2,9 @@
 
 #include <fmt/core.h>
 
+#include <span>
+#include <string>
+
 namespace ds {
 namespace {
 

@@ -1,6 +1,7 @@
 #pragma once
 #include <compare>
 #include <cstdint>
+#include <string>
 
 #include "kernels/kernel.h"
 

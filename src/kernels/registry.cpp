@@ -1,3 +1,7 @@
+#include <algorithm>
+#include <string>
+#include <vector>
+
 #include "core/base/error.h"
 #include "kernels/kernel.h"
 

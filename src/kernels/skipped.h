@@ -1,4 +1,6 @@
 #pragma once
+#include <cstddef>
+
 #include "core/base/half.h"
 #include "kernels/kernel.h"
 

@@ -3,17 +3,21 @@
 #include <fmt/core.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <chrono>
 #include <cstdlib>
 #include <numeric>
 #include <stdexcept>
+#include <string_view>
 #include <system_error>
 #include <thread>
 
+#include "launch/blame.h"
 #include "launch/failure_report.h"
 #include "launch/pressure.h"
+#include "launch/rank.h"
 #include "launch/strings.h"
 
 namespace ds {

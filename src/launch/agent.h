@@ -1,10 +1,13 @@
 #pragma once
+#include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "launch/env_file.h"
 #include "launch/hostfile.h"
 #include "launch/job.h"
+#include "launch/rank.h"
 
 namespace ds {
 

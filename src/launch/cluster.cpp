@@ -6,17 +6,23 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <optional>
 #include <stdexcept>
+#include <string_view>
 #include <system_error>
 
+#include "launch/blame.h"
+#include "launch/env_file.h"
 #include "launch/failure_report.h"
+#include "launch/hostfile.h"
 #include "launch/port.h"
 #include "launch/pressure.h"
 #include "launch/rank.h"
 #include "launch/signals.h"
+#include "launch/ssh.h"
 #include "launch/ssh_job.h"
 #include "launch/strings.h"
 #include "launch/world_map.h"

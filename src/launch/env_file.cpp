@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <filesystem>
+#include <optional>
 #include <stdexcept>
 
 #include "launch/strings.h"

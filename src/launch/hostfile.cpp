@@ -6,6 +6,8 @@
 #include <charconv>
 #include <numeric>
 #include <stdexcept>
+#include <system_error>
+#include <utility>
 
 #include "launch/strings.h"
 

@@ -2,10 +2,13 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <stdexcept>
 
+#include "launch/blame.h"
 #include "launch/port.h"
+#include "launch/rank.h"
 
 namespace ds {
 

@@ -7,15 +7,21 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <stdexcept>
+#include <string_view>
 #include <system_error>
 
 #include "launch/agent.h"
+#include "launch/blame.h"
 #include "launch/failure_report.h"
+#include "launch/job.h"
 #include "launch/pressure.h"
+#include "launch/rank.h"
 #include "launch/signals.h"
 #include "launch/starter.h"
 #include "launch/strings.h"

@@ -7,6 +7,8 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdint>
+#include <stdexcept>
 #include <system_error>
 
 namespace ds {

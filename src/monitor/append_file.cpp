@@ -1,6 +1,10 @@
 #include "monitor/append_file.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
+#include <cstdint>
+#include <exception>
 #include <utility>
 
 #include "core/base/error.h"

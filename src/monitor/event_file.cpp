@@ -1,5 +1,6 @@
 #include "monitor/event_file.h"
 
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <array>
@@ -8,6 +9,7 @@
 #include <cstring>
 
 #include "core/base/error.h"
+#include "io/file.h"
 
 namespace ds {
 namespace {

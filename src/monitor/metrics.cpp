@@ -2,14 +2,18 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <charconv>
+#include <cstdint>
 #include <cstdio>
+#include <string_view>
 #include <system_error>
 
 #include "core/base/error.h"
 #include "core/base/log.h"
+#include "io/file.h"
 
 namespace ds {
 namespace {

@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <map>
 
+#include "core/base/trace.h"
 #include "monitor/bars.h"
 #include "monitor/readable_text.h"
 

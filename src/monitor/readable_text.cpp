@@ -1,5 +1,7 @@
 #include "monitor/readable_text.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cmath>
 

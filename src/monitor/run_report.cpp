@@ -4,12 +4,19 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <map>
+#include <string_view>
+#include <vector>
 
 #include "core/base/error.h"
+#include "core/base/json.h"
+#include "core/base/trace.h"
 #include "io/file.h"
 #include "monitor/bars.h"
 #include "monitor/chart.h"
 #include "monitor/facts.h"
+#include "monitor/plan_picture.h"
 #include "monitor/queue_time.h"
 #include "monitor/readable_text.h"
 #include "monitor/run_report_style.h"

@@ -1,6 +1,7 @@
 #include "optim/optimizer.h"
 
 #include <algorithm>
+#include <cstdint>
 
 #include "core/base/error.h"
 

@@ -1,11 +1,16 @@
 #include "run/data.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <limits>
 
 #include "checkpoint/run_paths.h"
 #include "core/base/error.h"
+#include "data/corpus.h"
 #include "data/gzip.h"
+#include "data/masking.h"
+#include "data/token_file.h"
 #include "io/file.h"
 
 namespace ds {

@@ -1,4 +1,5 @@
 #pragma once
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
@@ -8,6 +9,7 @@
 #include "core/config/config.h"
 #include "data/baselines.h"
 #include "data/dataset.h"
+#include "data/masking.h"
 #include "data/tokenizer.h"
 #include "run/train_options.h"
 

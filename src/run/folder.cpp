@@ -1,9 +1,14 @@
 #include "run/folder.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <filesystem>
 #include <span>
+#include <string_view>
+#include <system_error>
 
 #include "checkpoint/manifest.h"
 #include "core/base/error.h"

@@ -1,5 +1,6 @@
 #include "run/inputs.h"
 
+#include <string>
 #include <utility>
 
 #include "core/base/error.h"

@@ -1,13 +1,23 @@
 #include "run/loop.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <iterator>
 #include <limits>
+#include <span>
+#include <string>
 
 #include "checkpoint/agree.h"
+#include "checkpoint/run_paths.h"
 #include "core/base/error.h"
 #include "core/base/log.h"
+#include "core/base/stop.h"
+#include "core/base/trace.h"
 #include "monitor/readable_text.h"
+#include "monitor/run_record.h"
 #include "run/run_sample.h"
 #include "run/stop.h"
 

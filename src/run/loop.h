@@ -1,8 +1,11 @@
 #pragma once
+#include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
+#include "core/base/trace.h"
 #include "engine/engine.h"
 #include "run/data.h"
 #include "run/folder.h"

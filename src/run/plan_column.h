@@ -1,4 +1,6 @@
 #pragma once
+#include <string>
+
 #include "compile/pipeline.h"
 #include "monitor/plan_picture.h"
 

@@ -1,9 +1,11 @@
 #include "run/run_log.h"
 
+#include <fmt/core.h>
 #include <stdio_ext.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdint>
 #include <cstdio>
 #include <system_error>
 #include <utility>
@@ -13,6 +15,7 @@
 #include "core/base/signals.h"
 #include "core/base/utf8.h"
 #include "io/file.h"
+#include "monitor/run_record.h"
 
 namespace ds {
 

@@ -1,4 +1,5 @@
 #pragma once
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -10,6 +11,7 @@
 #include "monitor/event_file.h"
 #include "monitor/metrics.h"
 #include "monitor/progress.h"
+#include "monitor/run_record.h"
 #include "run/folder.h"
 
 namespace ds {

@@ -2,9 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
 #include "core/base/utf8.h"
 #include "data/tokenizer.h"
 #include "inference/generate.h"
+#include "inference/sampler.h"
 #include "inference/text_generation.h"
 #include "monitor/readable_text.h"
 #include "run/stop.h"

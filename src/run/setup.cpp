@@ -1,5 +1,7 @@
 #include "run/setup.h"
 
+#include <algorithm>
+
 #include "core/base/error.h"
 
 namespace ds {

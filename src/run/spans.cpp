@@ -1,8 +1,11 @@
 #include "run/spans.h"
 
+#include <cstdint>
 #include <cstring>
+#include <string>
 
 #include "checkpoint/agree.h"
+#include "core/base/trace.h"
 
 namespace ds {
 namespace {

@@ -2,6 +2,7 @@
 #include <vector>
 
 #include "comm/communicator.h"
+#include "core/base/trace.h"
 #include "monitor/run_record.h"
 
 namespace ds {

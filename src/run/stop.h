@@ -1,5 +1,8 @@
 #pragma once
+#include <cstdint>
+
 #include "checkpoint/agree.h"
+#include "comm/communicator.h"
 #include "core/base/stop.h"
 
 namespace ds {

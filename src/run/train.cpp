@@ -1,21 +1,47 @@
 #include "run/train.h"
 
+#include <fmt/core.h>
+
+#include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <map>
 #include <memory>
 #include <numbers>
 #include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
 
 #include "checkpoint/agree.h"
+#include "checkpoint/checkpoint.h"
 #include "checkpoint/model_folder.h"
+#include "checkpoint/run_paths.h"
+#include "comm/comm_log.h"
+#include "compile/pipeline.h"
 #include "core/base/error.h"
+#include "core/base/tier.h"
+#include "core/config/config.h"
+#include "core/graph/graph.h"
+#include "data/baselines.h"
+#include "data/dataset.h"
+#include "engine/core.h"
+#include "engine/engine.h"
 #include "engine/threads.h"
 #include "io/file.h"
 #include "monitor/readable_text.h"
+#include "monitor/run_record.h"
 #include "monitor/run_report.h"
+#include "nn/models/hf.h"
+#include "run/data.h"
+#include "run/folder.h"
 #include "run/inputs.h"
 #include "run/loop.h"
 #include "run/plan_column.h"
 #include "run/processor.h"
+#include "run/run_log.h"
 #include "run/setup.h"
 #include "run/spans.h"
 

@@ -6,10 +6,13 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <span>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -18,10 +21,13 @@
 #include "core/base/error.h"
 #include "core/base/random.h"
 #include "core/config/options.h"
+#include "data/dataset.h"
 #include "engine/threads.h"
+#include "nn/models/hf.h"
 #include "run/data.h"
 #include "run/inputs.h"
 #include "run/setup.h"
+#include "run/train_options.h"
 #include "tools/audit_step.h"
 
 namespace ds {

@@ -5,8 +5,11 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstddef>
+#include <cstdint>
 #include <cstring>
 
+#include "core/program/instruction.h"
 #include "kernels/ref/ref.h"
 
 namespace ds {

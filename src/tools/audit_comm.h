@@ -3,6 +3,8 @@
 #include <vector>
 
 #include "comm/communicator.h"
+#include "core/program/instruction.h"
+#include "kernels/kernel.h"
 #include "tools/audit_kernel.h"
 
 namespace ds {

@@ -1,10 +1,15 @@
 #include "tools/audit_files.h"
 
 #include <bit>
+#include <cstddef>
 #include <iterator>
 
 #include "core/base/hash.h"
 #include "core/base/round.h"
+#include "core/base/tier.h"
+#include "core/program/instruction.h"
+#include "core/program/program.h"
+#include "kernels/kernel.h"
 
 namespace ds {
 namespace {

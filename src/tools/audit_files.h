@@ -2,7 +2,9 @@
 #include <cstdint>
 #include <map>
 
+#include "core/program/program.h"
 #include "engine/observer.h"
+#include "kernels/kernel.h"
 #include "tools/audit_kernel.h"
 
 namespace ds {

@@ -3,8 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
 
+#include "core/base/tier.h"
+#include "core/program/program.h"
 #include "tools/audit_kernel.h"
 
 namespace ds {

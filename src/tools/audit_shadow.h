@@ -3,6 +3,8 @@
 #include <string>
 #include <vector>
 
+#include "core/base/ids.h"
+#include "core/program/program.h"
 #include "engine/observer.h"
 #include "kernels/kernel.h"
 

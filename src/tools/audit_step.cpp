@@ -6,11 +6,14 @@
 #include <bit>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <numeric>
 #include <span>
 
 #include "core/base/error.h"
+#include "core/program/levels.h"
+#include "exec/executor.h"
 #include "zero/insert.h"
 
 namespace ds {

@@ -4,7 +4,12 @@
 #include <string>
 #include <vector>
 
+#include "core/base/ids.h"
+#include "core/device/scalars.h"
+#include "core/device/thread_team.h"
+#include "core/program/program.h"
 #include "engine/observer.h"
+#include "kernels/kernel.h"
 #include "tools/audit_comm.h"
 #include "tools/audit_files.h"
 #include "tools/audit_kernel.h"

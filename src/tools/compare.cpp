@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "core/base/error.h"
+#include "core/base/json.h"
 
 namespace ds {
 namespace {

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "core/base/json.h"
 #include "tools/golden.h"
 
 namespace ds {

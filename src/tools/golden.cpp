@@ -1,7 +1,9 @@
 #include "tools/golden.h"
 
 #include <algorithm>
+#include <string_view>
 
+#include "core/base/dtype.h"
 #include "core/base/error.h"
 #include "core/base/json_read.h"
 

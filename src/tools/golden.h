@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "core/base/dtype.h"
 #include "core/base/json_read.h"
 #include "io/file.h"
 #include "io/safetensors.h"

@@ -3,9 +3,11 @@
 #include <emmintrin.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdlib>
 #include <memory>
 
+#include "core/base/dtype.h"
 #include "core/base/error.h"
 #include "core/base/trace.h"
 #include "kernels/cpu/features.h"

@@ -1,4 +1,5 @@
 #pragma once
+#include "core/base/dtype.h"
 #include "core/device/thread_team.h"
 #include "core/program/cost.h"
 

@@ -3,17 +3,25 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <memory>
+#include <optional>
+#include <vector>
 
 #include "checkpoint/agree.h"
 #include "checkpoint/model_folder.h"
 #include "core/base/error.h"
 #include "core/base/random.h"
+#include "core/base/trace.h"
 #include "core/config/options.h"
+#include "core/device/thread_team.h"
 #include "core/graph/ops.h"
 #include "engine/engine.h"
 #include "engine/threads.h"
+#include "nn/models/hf.h"
 #include "tools/feed.h"
+#include "tools/golden.h"
+#include "tools/peak.h"
 
 namespace ds {
 namespace {

@@ -1,7 +1,9 @@
 #pragma once
+#include <cstdint>
 #include <string>
 
 #include "comm/communicator.h"
+#include "core/base/json.h"
 #include "tools/profile_table.h"
 
 namespace ds {

@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <map>
 
 #include "core/base/error.h"
+#include "core/program/cost.h"
 
 namespace ds {
 namespace {

@@ -1,11 +1,15 @@
 #include "tools/trial.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <numeric>
+#include <string>
+#include <vector>
 
 #include "core/base/error.h"
 #include "engine/threads.h"
 #include "inference/generate.h"
+#include "nn/models/hf.h"
 
 namespace ds {
 namespace {

@@ -1,9 +1,13 @@
 #pragma once
+#include <cstdint>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "comm/communicator.h"
 #include "engine/engine.h"
 #include "engine/inference.h"
+#include "nn/models/hf.h"
 #include "tools/compare.h"
 #include "tools/feed.h"
 #include "tools/golden.h"

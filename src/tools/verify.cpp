@@ -3,6 +3,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
+#include <cstdint>
 #include <filesystem>
 #include <limits>
 #include <optional>
@@ -11,8 +13,11 @@
 #include "checkpoint/agree.h"
 #include "checkpoint/model_folder.h"
 #include "core/base/error.h"
+#include "core/base/tier.h"
 #include "core/config/options.h"
 #include "core/device/thread_team.h"
+#include "engine/core.h"
+#include "nn/models/hf.h"
 #include "tools/trial.h"
 
 namespace ds {

@@ -1,5 +1,8 @@
 // The transport plugin libds_gloo.so: ranks connect over TCP, by Gloo, without a launcher of their own kind.
 // Everything that Gloo throws ends here.
+#include <chrono>
+#include <cstdint>
+#include <exception>
 #include <memory>
 #include <mutex>
 #include <stdexcept>
@@ -7,7 +10,9 @@
 #include <utility>
 #include <vector>
 
+#include "comm/gloo/deadline.h"
 #include "comm/gloo/meeting_point.h"
+#include "comm/gloo/mesh.h"
 #include "comm/gloo/peer.h"
 #include "comm/gloo/rendezvous.h"
 #include "comm/plugin_entry.h"

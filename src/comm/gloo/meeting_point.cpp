@@ -12,6 +12,7 @@
 #include <cstring>
 #include <sstream>
 #include <stdexcept>
+#include <system_error>
 
 #include "comm/gloo/wire.h"
 #include "core/base/descriptor.h"

@@ -3,13 +3,19 @@
 #include <arpa/inet.h>
 
 #include <algorithm>
+#include <chrono>
+#include <cstdint>
 #include <cstring>
+#include <optional>
 #include <stdexcept>
 #include <thread>
 
+#include "comm/gloo/deadline.h"
 #include "comm/gloo/hand_over.h"
+#include "comm/gloo/key.h"
 #include "comm/gloo/meeting_point.h"
 #include "core/base/signals.h"
+#include "kernels/cpu/simd-inl.h"
 
 namespace ds {
 namespace {

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "comm/gloo/deadline.h"
+#include "comm/gloo/key.h"
 #include "comm/gloo/proof.h"
 #include "comm/gloo/wire.h"
 

@@ -3,10 +3,14 @@
 #include <gloo/transport/pair.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
+#include <exception>
 #include <limits>
 
+#include "comm/gloo/deadline.h"
 #include "core/base/signals.h"
 
 namespace ds {

@@ -4,9 +4,13 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <cstdint>
+#include <memory>
 #include <mutex>
+#include <string>
 #include <thread>
 
+#include "comm/gloo/deadline.h"
 #include "comm/gloo/meeting_point.h"
 #include "comm/gloo/mesh.h"
 

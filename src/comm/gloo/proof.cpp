@@ -5,9 +5,13 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
+#include <cstdint>
 #include <cstring>
 #include <stdexcept>
+#include <utility>
 
+#include "comm/gloo/deadline.h"
 #include "core/base/descriptor.h"
 
 namespace ds {

@@ -1,8 +1,11 @@
 #pragma once
+#include <algorithm>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "comm/gloo/deadline.h"
 #include "comm/gloo/key.h"
 #include "comm/gloo/wire.h"
 

@@ -1,9 +1,16 @@
 #include "comm/gloo/rendezvous.h"
 
 #include <algorithm>
+#include <chrono>
+#include <cstdint>
 #include <cstring>
+#include <exception>
+#include <optional>
 #include <stdexcept>
 #include <thread>
+
+#include "comm/gloo/deadline.h"
+#include "comm/gloo/key.h"
 
 namespace ds {
 namespace {

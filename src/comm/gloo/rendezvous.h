@@ -1,7 +1,10 @@
 #pragma once
+#include <cstdint>
 #include <string>
 #include <vector>
 
+#include "comm/gloo/deadline.h"
+#include "comm/gloo/key.h"
 #include "comm/gloo/meeting_point.h"
 #include "comm/gloo/proof.h"
 #include "comm/gloo/wire.h"

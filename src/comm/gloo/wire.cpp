@@ -11,11 +11,14 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <cstring>
+#include <exception>
 #include <memory>
 #include <sstream>
 #include <stdexcept>
+#include <string_view>
 
 #include "core/base/descriptor.h"
 #include "core/base/file_stream.h"

@@ -1,5 +1,12 @@
+#include <cstddef>
+#include <cstdint>
+#include <memory>
 #include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
 
+#include "comm/communicator.h"
 #include "comm/exchange.h"
 #include "comm/transport/transport.h"
 #include "core/base/error.h"

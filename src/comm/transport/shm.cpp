@@ -1,4 +1,5 @@
 #include <fcntl.h>
+#include <fmt/core.h>
 #include <poll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -10,12 +11,17 @@
 #include <cerrno>
 #include <chrono>
 #include <climits>
+#include <cstddef>
+#include <cstdint>
 #include <cstring>
+#include <memory>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "comm/build_name.h"
+#include "comm/communicator.h"
 #include "comm/transport/transport.h"
 #include "core/base/descriptor.h"
 #include "core/base/error.h"

@@ -1,13 +1,18 @@
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <memory>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <vector>
 
+#include "comm/communicator.h"
 #include "comm/transport/transport.h"
 #include "core/base/error.h"
 #include "core/base/round.h"

@@ -1,8 +1,10 @@
 #include "core/base/attrs.h"
 
 #include <charconv>
+#include <system_error>
 
 #include "core/base/error.h"
+#include "core/graph/graph.h"
 
 namespace ds {
 

@@ -1,5 +1,6 @@
 #pragma once
 #include <array>
+#include <cerrno>
 #include <cstddef>
 #include <istream>
 #include <ostream>

@@ -1,6 +1,8 @@
 // Json::dump: independent of the locale, doubles in the shortest form that parses back to the same bits.
 #include <charconv>
 #include <cmath>
+#include <string>
+#include <string_view>
 
 #include "core/base/json.h"
 #include "core/base/utf8.h"

@@ -1,8 +1,15 @@
 // Json::parse: nlohmann's lexer and grammar through its SAX interface; the document is built here.
+#include <fmt/core.h>
+
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
 #include <unordered_set>
+#include <vector>
 
 #include "core/base/error.h"
 #include "core/base/json.h"

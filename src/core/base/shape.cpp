@@ -1,6 +1,8 @@
 #include "core/base/shape.h"
 
+#include <algorithm>
 #include <charconv>
+#include <system_error>
 
 #include "core/base/error.h"
 

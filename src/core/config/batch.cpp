@@ -1,4 +1,8 @@
+#include <cstdint>
+#include <tuple>
+
 #include "core/base/error.h"
+#include "core/config/config.h"
 #include "core/config/schema.h"
 
 namespace ds {

@@ -1,4 +1,11 @@
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
 #include "core/base/error.h"
+#include "core/base/json.h"
 #include "core/config/nearest_path.h"
 #include "core/config/schema.h"
 

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <cstdint>
+#include <string_view>
 #include <utility>
 
 #include "core/base/error.h"

@@ -1,7 +1,11 @@
+#include <fmt/core.h>
+
 #include <array>
+#include <cstdint>
 #include <string>
 
 #include "core/base/error.h"
+#include "core/config/config.h"
 #include "core/config/schema.h"
 
 namespace ds {

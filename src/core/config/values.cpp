@@ -1,8 +1,13 @@
 #include "core/config/values.h"
 
+#include <fmt/core.h>
+
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <cstdint>
+#include <string_view>
+#include <system_error>
 #include <utility>
 
 #include "core/base/error.h"

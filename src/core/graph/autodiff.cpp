@@ -1,3 +1,9 @@
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <string_view>
+#include <vector>
+
 #include "core/base/error.h"
 #include "core/graph/graph.h"
 #include "core/graph/ops.h"

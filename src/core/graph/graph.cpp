@@ -1,5 +1,9 @@
 #include "core/graph/graph.h"
 
+#include <fmt/core.h>
+
+#include <algorithm>
+
 #include "core/base/error.h"
 #include "core/base/name.h"
 #include "core/graph/ops.h"

@@ -1,5 +1,13 @@
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <charconv>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <vector>
 
 #include "core/base/error.h"
 #include "core/base/name.h"

@@ -1,12 +1,17 @@
 // vocab.txt, the file of BERT: a piece a line. The same as a tokenizer.json of WordPiece, which is made of it
 // here.
 #include <algorithm>
+#include <cstdint>
 #include <map>
+#include <memory>
 #include <sstream>
+#include <string>
 #include <unordered_map>
+#include <vector>
 
 #include "core/base/error.h"
 #include "core/base/utf8.h"
+#include "data/tokenizer.h"
 #include "data/tokenizers/file_text.h"
 #include "data/tokenizers/hugging_face.h"
 #include "data/tokenizers/kinds.h"

@@ -1,15 +1,22 @@
 #include "data/tokenizers/bpe.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
 #include <functional>
+#include <iterator>
 #include <limits>
 #include <mutex>
 #include <optional>
 #include <span>
 
 #include "core/base/hash.h"
+#include "core/base/json.h"
 #include "core/base/utf8.h"
+#include "data/tokenizers/pieces.h"
+#include "data/tokenizers/section.h"
 
 namespace ds {
 namespace {

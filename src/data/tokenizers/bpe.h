@@ -8,6 +8,8 @@
 
 #include "data/tokenizers/byte_alphabet.h"
 #include "data/tokenizers/pair_table.h"
+#include "data/tokenizers/pieces.h"
+#include "data/tokenizers/section.h"
 #include "data/tokenizers/word_model.h"
 
 namespace ds {

@@ -11,6 +11,7 @@
 #include "core/base/stop.h"
 #include "data/tokenizers/byte_alphabet.h"
 #include "data/tokenizers/hugging_face.h"
+#include "data/tokenizers/pieces.h"
 #include "data/tokenizers/pre_tokenizer.h"
 #include "io/file.h"
 

@@ -1,15 +1,21 @@
 #include "data/tokenizers/decoder.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <charconv>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
+#include "core/base/json.h"
 #include "core/base/utf8.h"
 #include "data/tokenizers/byte_alphabet.h"
 #include "data/tokenizers/pattern.h"
+#include "data/tokenizers/regex.h"
 
 namespace ds {
 namespace {

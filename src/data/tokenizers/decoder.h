@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/base/json.h"
 #include "data/tokenizers/section.h"
 
 namespace ds {

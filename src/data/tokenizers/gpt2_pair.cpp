@@ -1,8 +1,13 @@
 // vocab.json and merges.txt, the two files of GPT-2 (also OPT and others): the same as a tokenizer.json of
 // byte-level BPE, which is made of them here.
+#include <algorithm>
+#include <memory>
 #include <sstream>
+#include <string>
 
 #include "core/base/error.h"
+#include "core/base/json.h"
+#include "data/tokenizer.h"
 #include "data/tokenizers/file_text.h"
 #include "data/tokenizers/hugging_face.h"
 #include "data/tokenizers/kinds.h"

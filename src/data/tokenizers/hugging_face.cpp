@@ -1,7 +1,13 @@
 #include "data/tokenizers/hugging_face.h"
 
+#include <fmt/core.h>
+
+#include <cstdint>
 #include <filesystem>
 #include <map>
+#include <optional>
+#include <span>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 
@@ -12,6 +18,7 @@
 #include "data/tokenizers/kinds.h"
 #include "data/tokenizers/normalizer.h"
 #include "data/tokenizers/pre_tokenizer.h"
+#include "data/tokenizers/section.h"
 #include "data/tokenizers/template.h"
 #include "data/tokenizers/word_model.h"
 

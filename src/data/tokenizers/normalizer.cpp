@@ -1,13 +1,16 @@
 #include "data/tokenizers/normalizer.h"
 
+#include <fmt/core.h>
 #include <utf8proc.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <vector>
 
+#include "core/base/json.h"
 #include "core/base/utf8.h"
 #include "data/tokenizers/pattern.h"
+#include "data/tokenizers/regex.h"
 
 namespace ds {
 namespace {

@@ -1,8 +1,10 @@
 #pragma once
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <string_view>
 
+#include "core/base/json.h"
 #include "data/tokenizers/section.h"
 
 namespace ds {

@@ -1,5 +1,7 @@
 #include "data/tokenizers/pattern.h"
 
+#include "core/base/json.h"
+
 namespace ds {
 
 Regex read_pattern(Section& section) {

@@ -1,10 +1,14 @@
 #include "data/tokenizers/pre_tokenizer.h"
 
+#include <fmt/core.h>
+
 #include <string_view>
 #include <utility>
 
+#include "core/base/json.h"
 #include "data/tokenizers/byte_alphabet.h"
 #include "data/tokenizers/pattern.h"
+#include "data/tokenizers/regex.h"
 #include "data/tokenizers/split.h"
 
 namespace ds {

@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "core/base/json.h"
 #include "data/tokenizers/pieces.h"
 #include "data/tokenizers/section.h"
 

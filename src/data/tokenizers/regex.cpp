@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cstdint>
 
+#include "api/dlpack.h"
 #include "core/base/error.h"
 #include "core/base/utf8.h"
 

@@ -1,6 +1,9 @@
 #include "data/tokenizers/section.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
+#include <cstdint>
 
 namespace ds {
 namespace {

@@ -1,10 +1,18 @@
 // A sentencepiece tokenizer.model (BPE or unigram) through the library of the same name.
 #include <sentencepiece_processor.h>
 
+#include <cstdint>
 #include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "core/base/error.h"
 #include "core/base/utf8.h"
+#include "data/tokenizer.h"
 #include "data/tokenizers/hugging_face.h"
 #include "data/tokenizers/kinds.h"
 #include "io/file.h"

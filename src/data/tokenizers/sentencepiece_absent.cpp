@@ -1,5 +1,9 @@
 // Stands in for sentencepiece.cpp where the library was not found when libds was built.
+#include <memory>
+#include <string>
+
 #include "core/base/error.h"
+#include "data/tokenizer.h"
 #include "data/tokenizers/kinds.h"
 
 namespace ds {

@@ -4,8 +4,12 @@
 #include <filesystem>
 #include <map>
 #include <set>
+#include <string>
+#include <system_error>
+#include <vector>
 
 #include "core/base/error.h"
+#include "core/base/json.h"
 #include "data/tokenizers/file_text.h"
 #include "data/tokenizers/hugging_face.h"
 

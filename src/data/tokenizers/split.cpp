@@ -1,5 +1,9 @@
 #include "data/tokenizers/split.h"
 
+#include <string_view>
+
+#include "data/tokenizers/regex.h"
+
 namespace ds {
 namespace {
 

@@ -1,8 +1,10 @@
 #pragma once
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "data/tokenizers/pieces.h"
+#include "data/tokenizers/regex.h"
 
 namespace ds {
 

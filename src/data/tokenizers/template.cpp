@@ -1,5 +1,10 @@
 #include "data/tokenizers/template.h"
 
+#include <fmt/core.h>
+
+#include <string_view>
+
+#include "core/base/json.h"
 #include "data/tokenizers/word_model.h"
 
 namespace ds {

@@ -1,5 +1,6 @@
 #include "data/tokenizers/word_model.h"
 
+#include "core/base/json.h"
 #include "data/tokenizers/bpe.h"
 #include "data/tokenizers/word_piece.h"
 

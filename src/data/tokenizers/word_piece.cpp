@@ -1,6 +1,10 @@
 #include "data/tokenizers/word_piece.h"
 
 #include <algorithm>
+#include <cstdint>
+
+#include "data/tokenizers/pieces.h"
+#include "data/tokenizers/section.h"
 
 namespace ds {
 namespace {

@@ -1,8 +1,11 @@
 #pragma once
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "data/tokenizers/pieces.h"
+#include "data/tokenizers/section.h"
 #include "data/tokenizers/word_model.h"
 
 namespace ds {

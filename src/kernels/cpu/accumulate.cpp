@@ -1,3 +1,5 @@
+#include <cstdint>
+
 #include "kernels/cpu/targets.h"
 
 #undef HWY_TARGET_INCLUDE

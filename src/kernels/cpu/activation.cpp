@@ -1,3 +1,5 @@
+#include <string_view>
+
 #include "kernels/cpu/targets.h"
 
 #undef HWY_TARGET_INCLUDE

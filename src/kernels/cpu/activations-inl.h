@@ -6,6 +6,7 @@
 #define DS_KERNELS_CPU_ACTIVATIONS_INL_H_
 #endif
 
+#include <cstdint>
 #include <string_view>
 
 #include "kernels/cpu/cpu.h"

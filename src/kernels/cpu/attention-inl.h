@@ -6,10 +6,15 @@
 #define DS_KERNELS_CPU_ATTENTION_INL_H_
 #endif
 
+#include <algorithm>
+#include <cstdint>
+
+#include "core/base/round.h"
 #include "kernels/attention_dropout.h"
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/pairs-inl.h"
 #include "kernels/cpu/philox-inl.h"
+#include "kernels/cpu/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ds::cpu::HWY_NAMESPACE {

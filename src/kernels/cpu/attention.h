@@ -1,7 +1,10 @@
 #pragma once
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
+#include <cstdint>
 #include <span>
+#include <type_traits>
 
 #include "kernels/cpu/cpu.h"
 

@@ -1,5 +1,10 @@
 #include "kernels/cached_attention.h"
 
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
 #include "kernels/cpu/targets.h"
 
 #undef HWY_TARGET_INCLUDE

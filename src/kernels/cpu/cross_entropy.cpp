@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <cstdint>
+#include <span>
 
 #include "kernels/cpu/targets.h"
 

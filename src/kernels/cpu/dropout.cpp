@@ -1,11 +1,15 @@
+#include <cstdint>
+
 #include "kernels/cpu/targets.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/dropout.cpp"
 #include <hwy/foreach_target.h>
 
+#include "core/base/random.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/philox-inl.h"
+#include "kernels/cpu/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ds::cpu::HWY_NAMESPACE {

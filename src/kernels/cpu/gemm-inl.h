@@ -8,6 +8,9 @@
 
 #include <hwy/cache_control.h>
 
+#include <algorithm>
+#include <cstdint>
+
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/simd-inl.h"
 

@@ -1,3 +1,7 @@
+#include <algorithm>
+#include <cstdint>
+#include <string>
+
 #include "kernels/cpu/targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -6,6 +10,7 @@
 
 #include "kernels/cpu/activations-inl.h"
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/simd-inl.h"
 #include "kernels/gated.h"
 
 HWY_BEFORE_NAMESPACE();

@@ -1,5 +1,11 @@
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
 #include "kernels/cpu/linear_cross_entropy.h"
 #include "kernels/cpu/linear_few.h"
+#include "kernels/cpu/simd-inl.h"
 #include "kernels/cpu/targets.h"
 
 #undef HWY_TARGET_INCLUDE

@@ -1,10 +1,14 @@
 #include "kernels/cpu/linear_cross_entropy.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
 
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/logits_block.h"
 #include "kernels/cpu/mean_loss.h"
+#include "kernels/row_softmax.h"
 
 namespace ds::cpu {
 namespace {

@@ -1,6 +1,9 @@
 #pragma once
 #include <functional>
 
+#include "core/base/dtype.h"
+#include "core/device/thread_team.h"
+#include "kernels/kernel.h"
 #include "kernels/matrix_product.h"
 
 namespace ds::cpu {

@@ -1,5 +1,8 @@
 #include "kernels/cpu/linear_few.h"
 
+#include <algorithm>
+#include <cstdint>
+
 #include "kernels/cpu/targets.h"
 
 #undef HWY_TARGET_INCLUDE

@@ -1,5 +1,7 @@
 #pragma once
 #include <algorithm>
+#include <cstdint>
+#include <span>
 
 #include "kernels/cpu/cpu.h"
 

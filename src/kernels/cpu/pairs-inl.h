@@ -7,8 +7,12 @@
 #define DS_KERNELS_CPU_PAIRS_INL_H_
 #endif
 
+#include <algorithm>
+#include <cstdint>
+
 #include "kernels/cpu/features.h"
 #include "kernels/cpu/gemm-inl.h"
+#include "kernels/cpu/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ds::cpu::HWY_NAMESPACE {

@@ -6,6 +6,8 @@
 #define DS_KERNELS_CPU_PHILOX_INL_H_
 #endif
 
+#include <cstdint>
+
 #include "core/base/random.h"
 #include "kernels/cpu/simd-inl.h"
 

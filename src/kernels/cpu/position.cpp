@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <cstdint>
+
 #include "kernels/cpu/targets.h"
 
 #undef HWY_TARGET_INCLUDE

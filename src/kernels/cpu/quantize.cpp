@@ -4,6 +4,8 @@
 #define HWY_TARGET_INCLUDE "kernels/cpu/quantize.cpp"
 #include <hwy/foreach_target.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <cstring>
 
 #include "core/program/codes.h"

@@ -7,6 +7,7 @@
 #endif
 
 #include <algorithm>
+#include <cstdint>
 
 #include "core/program/granules.h"
 #include "kernels/cpu/simd-inl.h"

@@ -1,3 +1,7 @@
+#include <algorithm>
+#include <span>
+#include <string>
+
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/features.h"
 

@@ -1,4 +1,5 @@
 #include <cmath>
+#include <cstdint>
 
 #include "kernels/cpu/targets.h"
 
@@ -7,6 +8,7 @@
 #include <hwy/foreach_target.h>
 
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/simd-inl.h"
 #include "kernels/cpu/sum_rows-inl.h"
 
 HWY_BEFORE_NAMESPACE();

@@ -1,6 +1,10 @@
 #include "kernels/rope.h"
 
+#include <algorithm>
 #include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <span>
 
 #include "kernels/cpu/targets.h"
 

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 
 #include "kernels/cpu/simd-inl.h"
 #include "kernels/row_softmax.h"

@@ -1,5 +1,9 @@
+#include <algorithm>
 #include <bit>
+#include <cstddef>
+#include <cstdint>
 #include <cstring>
+#include <span>
 
 #include "kernels/cpu/targets.h"
 
@@ -7,6 +11,7 @@
 #define HWY_TARGET_INCLUDE "kernels/cpu/row_table.cpp"
 #include <hwy/foreach_target.h>
 
+#include "core/program/granules.h"
 #include "core/program/rows.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/rank_sum-inl.h"

@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <cstdint>
+
 #include "kernels/cpu/targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -5,6 +8,7 @@
 #include <hwy/foreach_target.h>
 
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/simd-inl.h"
 #include "kernels/cpu/sum_rows-inl.h"
 
 HWY_BEFORE_NAMESPACE();

@@ -8,6 +8,8 @@
 
 #include <hwy/highway.h>
 
+#include <cstdint>
+
 #include "core/base/dtype.h"
 
 HWY_BEFORE_NAMESPACE();

@@ -6,6 +6,9 @@
 #define DS_KERNELS_CPU_SUM_ROWS_INL_H_
 #endif
 
+#include <algorithm>
+#include <cstdint>
+
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/simd-inl.h"
 

@@ -1,10 +1,13 @@
 #include "kernels/gemm/gemm.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <functional>
 
 #include "core/base/error.h"
 #include "core/base/round.h"
+#include "core/device/thread_team.h"
 #include "kernels/gemm/micro.h"
 #include "kernels/gemm/pack.h"
 

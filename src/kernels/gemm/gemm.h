@@ -1,4 +1,7 @@
 #pragma once
+#include <cstdint>
+
+#include "core/device/thread_team.h"
 #include "kernels/matrix_product.h"
 
 namespace ds::gemm {

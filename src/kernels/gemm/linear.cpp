@@ -1,8 +1,13 @@
 // Registers the products of bf16 on machines with AVX512_BF16 and without AMX.
+#include <string>
+
+#include "core/base/dtype.h"
 #include "kernels/cpu/features.h"
 #include "kernels/cpu/linear_cross_entropy.h"
 #include "kernels/cpu/linear_few.h"
 #include "kernels/gemm/gemm.h"
+#include "kernels/kernel.h"
+#include "kernels/matrix_product.h"
 
 namespace ds {
 namespace gemm {

@@ -1,5 +1,6 @@
 #include "kernels/onednn/adapter.h"
 
+#include <fmt/core.h>
 #include <omp.h>
 #include <sys/mman.h>
 
@@ -10,6 +11,7 @@
 #include <cstring>
 #include <dnnl.hpp>
 
+#include "core/base/dtype.h"
 #include "core/base/error.h"
 #include "core/base/round.h"
 

@@ -1,7 +1,11 @@
 #include "kernels/onednn/linear.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <functional>
+#include <memory>
+#include <span>
+#include <string>
 #include <utility>
 
 #include "core/base/error.h"
@@ -10,6 +14,8 @@
 #include "kernels/cpu/linear_cross_entropy.h"
 #include "kernels/cpu/linear_few.h"
 #include "kernels/kernel.h"
+#include "kernels/matrix_product.h"
+#include "kernels/onednn/adapter.h"
 #include "kernels/onednn/primitive_cache.h"
 
 namespace ds {

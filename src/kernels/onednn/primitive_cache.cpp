@@ -1,5 +1,7 @@
 #include "kernels/onednn/primitive_cache.h"
 
+#include "kernels/matrix_product.h"
+
 namespace ds::onednn {
 
 std::shared_ptr<const Matmul> PrimitiveCache::find(const MatrixShape& key) {

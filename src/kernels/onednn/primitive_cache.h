@@ -5,6 +5,7 @@
 #include <memory>
 #include <mutex>
 
+#include "kernels/matrix_product.h"
 #include "kernels/onednn/adapter.h"
 
 namespace ds::onednn {

@@ -1,3 +1,7 @@
+#include <cstdint>
+#include <string>
+#include <string_view>
+
 #include "kernels/ref/activations.h"
 #include "kernels/ref/ref.h"
 

@@ -1,4 +1,5 @@
 #include <cmath>
+#include <cstdint>
 
 #include "kernels/ref/ref.h"
 #include "kernels/skipped.h"

@@ -1,6 +1,9 @@
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <cstdint>
 #include <limits>
+#include <span>
 
 #include "kernels/attention_dropout.h"
 #include "kernels/ref/ref.h"

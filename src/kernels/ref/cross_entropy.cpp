@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 
 #include "kernels/ref/ref.h"
 #include "kernels/row_softmax.h"

@@ -1,3 +1,6 @@
+#include <array>
+#include <cstdint>
+
 #include "core/base/random.h"
 #include "kernels/ref/ref.h"
 

@@ -1,3 +1,5 @@
+#include <cstdint>
+
 #include "kernels/gated.h"
 #include "kernels/ref/activations.h"
 #include "kernels/ref/ref.h"

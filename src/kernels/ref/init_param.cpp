@@ -1,5 +1,7 @@
 #include <algorithm>
+#include <cstdint>
 #include <functional>
+#include <string>
 
 #include "core/base/random.h"
 #include "core/base/round.h"

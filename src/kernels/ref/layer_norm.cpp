@@ -1,4 +1,6 @@
 #include <cmath>
+#include <cstdint>
+#include <span>
 
 #include "kernels/ref/ref.h"
 

@@ -1,5 +1,7 @@
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <span>
 
 #include "kernels/ref/ref.h"
 #include "kernels/row_softmax.h"

@@ -1,6 +1,11 @@
 #include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <span>
 
+#include "kernels/kernel.h"
 #include "kernels/ref/choice.h"
+#include "kernels/ref/ref.h"
 
 namespace ds::ref {
 namespace {

@@ -1,3 +1,5 @@
+#include <cstdint>
+
 #include "kernels/ref/ref.h"
 
 namespace ds::ref {

@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <cstring>
+#include <span>
 
 #include "core/program/codes.h"
 #include "kernels/feedback.h"

@@ -1,3 +1,7 @@
+#include <algorithm>
+#include <span>
+#include <string>
+
 #include "kernels/ref/ref.h"
 
 namespace ds {

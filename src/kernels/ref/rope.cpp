@@ -1,6 +1,7 @@
 #include "kernels/rope.h"
 
 #include <cmath>
+#include <cstdint>
 
 #include "kernels/ref/ref.h"
 

@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <cstdint>
+#include <span>
 
 #include "core/program/rows.h"
 #include "kernels/rank_order.h"

@@ -1,3 +1,5 @@
+#include <cstdint>
+
 #include "kernels/ref/ref.h"
 #include "kernels/skipped.h"
 

@@ -1,4 +1,10 @@
+#include <cmath>
+#include <cstdint>
+
+#include "core/base/attrs.h"
+#include "kernels/kernel.h"
 #include "kernels/ref/choice.h"
+#include "kernels/ref/ref.h"
 
 namespace ds::ref {
 namespace {

@@ -1,6 +1,12 @@
 // BertForMaskedLM: encoder with norms after the residuals; the head is tied to the word
 // embeddings, or has a matrix of its own.
+#include <fmt/core.h>
+
+#include <cstdint>
+#include <string>
+
 #include "core/base/error.h"
+#include "nn/layers/layers.h"
 #include "nn/models/hf_families.h"
 #include "nn/models/hf_options.h"
 

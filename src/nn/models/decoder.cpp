@@ -1,6 +1,14 @@
 #include "nn/models/decoder.h"
 
+#include <fmt/core.h>
+
+#include <cstdint>
+
 #include "core/base/error.h"
+#include "core/graph/graph.h"
+#include "nn/layers/layers.h"
+#include "nn/models/hf.h"
+#include "nn/models/hf_config.h"
 
 namespace ds {
 

@@ -1,7 +1,12 @@
 #pragma once
+#include <cstdint>
 #include <string>
 #include <vector>
 
+#include "core/graph/graph.h"
+#include "nn/layers/layers.h"
+#include "nn/models/hf.h"
+#include "nn/models/hf_config.h"
 #include "nn/models/hf_options.h"
 #include "nn/models/hf_rope.h"
 

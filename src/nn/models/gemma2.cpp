@@ -1,10 +1,18 @@
 // Gemma2ForCausalLM: norms before and after every branch, weights of norms as 1 + w, scores and logits
 // capped, every other layer with a window, embeddings times sqrt(hidden).
+#include <fmt/core.h>
+
 #include <cmath>
+#include <cstdint>
+#include <string>
+#include <vector>
 
 #include "core/base/error.h"
+#include "nn/layers/layers.h"
 #include "nn/models/decoder.h"
 #include "nn/models/hf_families.h"
+#include "nn/models/hf_options.h"
+#include "nn/models/hf_rope.h"
 
 namespace ds {
 namespace {

@@ -1,6 +1,9 @@
 #include "nn/models/gpt.h"
 
+#include <fmt/core.h>
+
 #include <cmath>
+#include <string>
 
 #include "core/base/error.h"
 #include "nn/layers/layers.h"

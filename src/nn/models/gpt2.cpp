@@ -1,7 +1,12 @@
 // GPT2LMHeadModel: pre-norm decoder, learned positions, weights of linear layers stored [inputs, outputs].
+#include <fmt/core.h>
+
 #include <cmath>
+#include <cstdint>
+#include <string>
 
 #include "core/base/error.h"
+#include "nn/layers/layers.h"
 #include "nn/models/hf_families.h"
 #include "nn/models/hf_options.h"
 

@@ -1,6 +1,12 @@
 // GPTNeoXForCausalLM: decoder with both branches on the same input, rope on part of each head, and q, k, v
 // interleaved by head in one matrix.
+#include <fmt/core.h>
+
+#include <cstdint>
+#include <string>
+
 #include "core/base/error.h"
+#include "nn/layers/layers.h"
 #include "nn/models/hf_families.h"
 #include "nn/models/hf_options.h"
 #include "nn/models/hf_rope.h"

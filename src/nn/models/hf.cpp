@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <string_view>
 
 #include "core/base/error.h"
 #include "nn/models/hf_families.h"

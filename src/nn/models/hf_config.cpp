@@ -1,5 +1,7 @@
 #include "nn/models/hf_config.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 
 #include "core/base/error.h"

@@ -1,4 +1,6 @@
 #pragma once
+#include <cstdint>
+
 #include "nn/models/hf.h"
 #include "nn/models/hf_config.h"
 

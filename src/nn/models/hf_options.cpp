@@ -1,9 +1,15 @@
 #include "nn/models/hf_options.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <array>
+#include <cstdint>
+#include <map>
+#include <string_view>
 
 #include "core/base/error.h"
+#include "core/base/json.h"
 
 namespace ds {
 namespace {

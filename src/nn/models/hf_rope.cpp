@@ -1,9 +1,16 @@
 #include "nn/models/hf_rope.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
 
 #include "core/base/error.h"
+#include "core/base/json.h"
 
 namespace ds {
 namespace {

@@ -1,8 +1,14 @@
 // LlamaForCausalLM, and MistralForCausalLM, MinistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, which
 // differ from it in biases, head norms and windows.
+#include <cstdint>
+#include <string>
+#include <vector>
+
 #include "core/base/error.h"
 #include "nn/models/decoder.h"
 #include "nn/models/hf_families.h"
+#include "nn/models/hf_options.h"
+#include "nn/models/hf_rope.h"
 
 namespace ds {
 namespace {

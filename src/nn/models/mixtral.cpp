@@ -1,8 +1,18 @@
 // MixtralForCausalLM: Llama with a router and experts in place of the feed-forward layer. Every expert runs
 // on all rows; its result is multiplied by the row's gate, which is 0 unless it was chosen.
+#include <fmt/core.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
 #include "core/base/error.h"
+#include "core/base/json.h"
+#include "nn/layers/layers.h"
 #include "nn/models/decoder.h"
 #include "nn/models/hf_families.h"
+#include "nn/models/hf_options.h"
+#include "nn/models/hf_rope.h"
 
 namespace ds {
 namespace {

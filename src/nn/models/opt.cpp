@@ -1,6 +1,12 @@
 // OPTForCausalLM: learned positions by the number of tokens before, which come as an input; norms before the
 // branches or after the residuals.
+#include <fmt/core.h>
+
+#include <cstdint>
+#include <string>
+
 #include "core/base/error.h"
+#include "nn/layers/layers.h"
 #include "nn/models/hf_families.h"
 #include "nn/models/hf_options.h"
 

@@ -1,7 +1,11 @@
 // Phi3ForCausalLM: as Llama, with q, k, v and gate, up in one matrix each.
+#include <cstdint>
+
 #include "core/base/error.h"
 #include "nn/models/decoder.h"
 #include "nn/models/hf_families.h"
+#include "nn/models/hf_options.h"
+#include "nn/models/hf_rope.h"
 
 namespace ds {
 namespace {

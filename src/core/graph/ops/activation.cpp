@@ -1,3 +1,9 @@
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
 #include "core/graph/ops/rules.h"
 
 namespace ds {

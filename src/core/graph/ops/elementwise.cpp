@@ -1,3 +1,8 @@
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
 #include "core/base/error.h"
 #include "core/graph/ops/rules.h"
 

@@ -1,3 +1,7 @@
+#include <cstdint>
+#include <span>
+#include <vector>
+
 #include "core/graph/ops/rules.h"
 
 namespace ds {

@@ -1,4 +1,7 @@
 #include <algorithm>
+#include <cstdint>
+#include <span>
+#include <vector>
 
 #include "core/graph/ops/rules.h"
 

@@ -1,8 +1,13 @@
 #include "core/graph/ops.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <deque>
 #include <mutex>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "core/base/error.h"
 #include "core/base/suggest.h"

@@ -1,5 +1,10 @@
+#include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
 
 #include "core/base/error.h"
 #include "core/graph/ops/rope_factors.h"

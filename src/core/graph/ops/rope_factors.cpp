@@ -1,6 +1,8 @@
 #include "core/graph/ops/rope_factors.h"
 
 #include <charconv>
+#include <string>
+#include <system_error>
 
 #include "core/base/error.h"
 

@@ -3,6 +3,9 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <string>
+#include <tuple>
 
 #include "core/base/error.h"
 

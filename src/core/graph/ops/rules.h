@@ -1,7 +1,10 @@
 #pragma once
+#include <algorithm>
+#include <cstdint>
 #include <initializer_list>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "core/graph/ops.h"
 
