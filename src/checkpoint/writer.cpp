@@ -1,6 +1,37 @@
-// Order of a save, and what a crash leaves: folder and files made (no manifest: no checkpoint), data written
-// and synced by all ranks, manifest renamed into place (the commit), older checkpoints removed manifest
-// first.
+// A save: what it does in which order, and what a crash leaves.
+//
+// Problem. The ranks of a run write one checkpoint together, each the elements that it owns. Power may fail
+// at any instruction of any of them, and a disk may be full for one rank only. Afterwards there must be
+// either the whole checkpoint or nothing that could be taken for one, and the older checkpoints in any case.
+//
+// Invariant. If a folder has a manifest.json, then every byte that the manifest names is on the disk and has
+// the hash that it says. A folder without one is no checkpoint, whatever else it holds. Therefore the
+// manifest comes last and goes first: a save renames it into place when everything else has been synced, a
+// removal takes it away and syncs the folder before anything else. Nothing is ever written into a folder
+// that has a manifest.
+//
+// Algorithm. A step begins when every rank has ended the one before without an error (agree()):
+//  1. Rank 0 removes what is no checkpoint and makes a folder step-N-C that was not there before, with C one
+//     above any in use, so that saving a step again leaves the older save alone. It makes each file in its
+//     full size, with its header, and syncs files and folder; before the first commit also the folders
+//     above.
+//  2. Every rank writes its cut of every bucket at the offsets that the header gives, hashes each piece on
+//     the way, and syncs the files: a sync by rank 0 would not reach what another host has still in its
+//     memory.
+//  3. The hashes of all pieces come together. Rank 0 checks that the pieces tile every tensor, without gap
+//     or overlap, and commits: the manifest under a fresh name, synced, renamed, the folder synced
+//     (write_file_atomic). The manifest ends with a hash of itself.
+//  4. Older checkpoints that nobody wants any more are removed. What fails here is a warning.
+// An error up to the commit reaches all ranks, and rank 0 removes the folder. A crash leaves a folder
+// without manifest, which the next save or resume removes (remove_leftovers).
+//
+// Cost. Each byte is read from its state, hashed and written once, in blocks of kPieceBytes; beside these a
+// rank holds the pieces of all ranks. Per rank one sync a file; three agreements, a broadcast and two
+// all_gathers.
+//
+// Source. That data is synced before the rename and the folder after it is what file systems need to keep
+// the order: Pillai et al., "All file systems are not created equal" (OSDI 2014). tests/crash replays every
+// prefix of a save.
 #include <algorithm>
 #include <array>
 #include <cstdint>

@@ -1,3 +1,28 @@
+// Problem. Ranks that share no memory run the same collectives, with the same bits, over whatever moves
+// bytes between hosts. A transport (include/ds_plugin.h) only sends parts and receives them, in the order in
+// which they were started; it knows no collectives, no sums and no time-outs.
+//
+// Invariant. Between two ranks of a group the n-th part that one sends is the n-th that the other expects,
+// of the same size. Nothing on the wire says which part it is, so both must have started the same swaps
+// before it. They have, because a rank starts one swap at a time and polls it to its end (wait()), and
+// because every collective begins with a swap of intents (agree()): ranks that are about to do different
+// things learn it before the first byte of data, and the group ends with an error that names both. Groups
+// that were split from one link share its order, so an intent also says which collective of its group it is.
+//
+// Algorithm. begin() swaps intents with all ranks; each round is one swap of all its parts (round()), into
+// the memory where they are wanted. Parts of a sum, which are looked at piece by piece and have no place of
+// their own, come into a stage of 1 MiB for each rank; the sum itself is made by the collective, in the one
+// order of reduction.h, which is why a transport cannot change results. A meeting of two swaps with one peer
+// alone (pair()). Whoever waits polls; after 2000 polls it gives its core away in between, and every 20 ms
+// looks at each rank whose part has not come: one that has closed its link, or whose signs of life have
+// stood still for the time-out (patience.h), is lost, and the group ends. A rank sends signs at most every
+// 100 ms, when it begins a collective, when it says that it works (tick()) and while it waits.
+//
+// Cost, per collective and rank: W - 1 intents of sizeof(Intent) bytes each way more than its parts; memory,
+// the stage of W MiB. Parts for others are not copied here.
+//
+// Source. The division between collectives and transports is docs/adr/0010; the first round that compares is
+// the same as in shared memory.
 #include "comm/linked_exchange.h"
 
 #include <fmt/core.h>
@@ -6,11 +31,16 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
+#include <cstdint>
 #include <cstring>
+#include <memory>
+#include <string_view>
 #include <thread>
 
 #include "comm/blame.h"
 #include "comm/build_name.h"
+#include "comm/communicator.h"
 #include "core/base/error.h"
 #include "core/base/file_stream.h"
 #include "core/base/hash.h"
@@ -71,8 +101,8 @@ Link::Link(const ds_plugin_transport_table& table, const std::string& address, c
   if (transport.open(address.c_str(), rank, size, options.join_ms, &link) != 0) {
     raise(DS_ERROR_COMM, "rank {} cannot join over {}: {}", rank, transport.name, transport.message(nullptr));
   }
-  if (std::string_view said = transport.message(link); !said.empty())
-    log_line(LogLevel::warning, fmt::format("rank {} over {}: {}", rank, transport.name, said));
+  if (std::string_view warning = transport.message(link); !warning.empty())
+    log_line(LogLevel::warning, fmt::format("rank {} over {}: {}", rank, transport.name, warning));
 }
 
 // Of a forked child neither the connections nor the threads behind them are its own.
@@ -106,8 +136,8 @@ void LinkedExchange::greet() {
   swap(sends.data(), receives.data(), -1);
   for (int r = 0; r < size(); ++r) {
     const Greeting& other = all[static_cast<size_t>(r)];
-    std::string why = builds_differ(world(rank()), own.build, world(r), other.build);
-    if (!why.empty()) fail(why);
+    std::string reason = builds_differ(world(rank()), own.build, world(r), other.build);
+    if (!reason.empty()) fail(reason);
     local_size_ += r != rank() && other.host == own.host ? 1 : 0;
     local_rank_ += r < rank() && other.host == own.host ? 1 : 0;
   }
@@ -130,8 +160,8 @@ void LinkedExchange::agree(int only) {
   swap(sends.data(), receives.data(), only);
   for (int r = 0; r < size(); ++r) {
     if (r == rank() || (only >= 0 && r != only)) continue;
-    std::string why = intents_differ(world(rank()), intent_, world(r), intents_[static_cast<size_t>(r)]);
-    if (!why.empty()) fail(why);
+    std::string reason = intents_differ(world(rank()), intent_, world(r), intents_[static_cast<size_t>(r)]);
+    if (!reason.empty()) fail(reason);
   }
 }
 

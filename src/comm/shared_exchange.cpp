@@ -1,3 +1,42 @@
+// Problem. The ranks of one machine give each other parts of memory, round after round. A receiver must not
+// read a part before it is there, a sender must not overwrite it while someone reads, no rank may hang for
+// one that has died, and what all this costs should be little beside one pass over the bytes.
+//
+// Every rank has a block of words and a slot of two halves in a segment that all map. The word `phase`
+// counts the rounds that the rank has published; only its owner writes it.
+//
+// Invariant. A rank that has published round k + 1 has taken everything that round k gave it. For a round is
+// offer, publish, then take from every other rank, in this order (round()), and taking waits until the
+// other's phase has come to this round. So a rank that is done with round k + 1 knows that nobody reads its
+// parts of round k any more: it may write into the half, the offers and the intents of round k, and it does
+// so in round k + 2, which has the same parity. Two halves are enough, and no round needs a barrier.
+//
+// Algorithm. There are two ways for a part to cross, and prepare() chooses one for a whole collective by
+// what is the same on all ranks (the kind of its rounds, the largest part, whether ranks are more than
+// cores), so that sender and receiver never disagree:
+//  - staged: the sender copies the part into its half and offers the offset; the receiver copies it out.
+//    Parts that follow each other and are the same bytes are staged once. What does not fit goes in several
+//    rounds.
+//  - direct, above 1 MiB: the sender offers an address of its process, and the receiver reads there. The
+//    part must stay as it is until all have read it, so a collective ends with one empty round more (end()):
+//    who has published that has taken the last parts. Whether every process can read every other is found
+//    out once, in join(): each shows a random number and where it keeps it, and all must read it there.
+// The first round of a collective compares what the two ranks are about to do (compare()): a divergence is
+// an error that names both, not wrong bytes. A meeting of two (pair()) has words of its own in both blocks,
+// of two steps for each chunk, "it is there" and "it is taken"; it borrows the half of the next round, which
+// the invariant says is free between rounds. An error ends the group for all (drop(), abort()): the first
+// rank to claim `aborted` writes the reason. Whoever reads another's memory then checks `aborted` once more,
+// because the owner may have left the round meanwhile and written over what was read.
+//
+// Cost, per round and rank: one store that the others see, W - 1 words to wait for, and the bytes: copied
+// twice when staged (once in by the sender, once out by each receiver), once when read directly, which
+// between processes costs a system call a part. A word is looked at for some 50 us before the rank sleeps on
+// it, for a sleep and a wake cost as much.
+//
+// Sources. Reading in place: Goglin and Moreaud, "KNEM: a generic and scalable kernel-assisted intra-node
+// MPI communication framework" (J. Parallel Distrib. Comput., 2013); the system call here is Linux's own,
+// process_vm_readv (transport/shm.cpp). Waking sleepers: Drepper, "Futexes are tricky" (2011). What was
+// measured and decided: docs/adr/0011.
 #include "comm/shared_exchange.h"
 
 #include <fmt/core.h>

@@ -14,12 +14,9 @@
 
 namespace ds {
 
-// Ranks that share a segment. A small part is staged: a rank writes it into one half of its slot, publishes
-// the round, waits for the others and reads theirs; a half is written again two rounds later, when everyone
-// has published the round between and so has finished reading. A large part stays where it is: a rank
-// publishes its address, the others read it out of its process, and a last empty round ends the reading. The
-// second way is taken where every rank has shown, at joining, that it can read all others; but with more
-// ranks than cores, what is the same for all is staged in small parts.
+// Ranks that share a segment: small parts go through it, large ones are read out of the process that has
+// them. How, and why that is safe, stands at the beginning of shared_exchange.cpp; waiting and ending are in
+// shared_wait.cpp.
 class SharedExchange final : public Exchange {
  public:
   // `around`: of the groups that this one is a part of, the world first; their aborts end this one too.
