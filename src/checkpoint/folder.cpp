@@ -49,16 +49,16 @@ std::string manifest_of(const std::string& path) { return path + "/" + std::stri
 bool committed(const std::string& path) { return !is_absent(manifest_of(path)); }
 
 void check_size(const Manifest& manifest, const std::string& path, size_t kind) {
-  const ManifestFile& said = manifest.files.at(kind);
+  const ManifestFile& listed = manifest.files.at(kind);
   std::string name = path + "/" + state_file(manifest.kinds[kind]);
   if (!exists(name)) raise(DS_ERROR_CORRUPT, "'{}' does not exist, {} names it", name, kManifestName);
   int64_t size = File(name, File::Mode::read).size();
-  if (size == said.bytes) return;
-  raise(DS_ERROR_CORRUPT, "'{}' has {} bytes, {} says {}", name, size, kManifestName, said.bytes);
+  if (size == listed.bytes) return;
+  raise(DS_ERROR_CORRUPT, "'{}' has {} bytes, {} says {}", name, size, kManifestName, listed.bytes);
 }
 
 // Why the checkpoint is not whole, or "".
-std::string damage(const std::string& path) {
+std::string find_fault(const std::string& path) {
   try {
     Manifest m = read_manifest(path);
     for (size_t k = 0; k < m.kinds.size(); ++k) check_size(m, path, k);
@@ -94,9 +94,9 @@ std::string latest_checkpoint(const std::string& folder, const std::string& befo
   for (auto it = all.rbegin(); it != all.rend(); ++it) {
     std::string path = folder + "/" + it->name;
     if (!committed(path)) continue;  // a save that was cut off
-    std::string why = damage(path);
-    if (why.empty()) return path;
-    log_line(LogLevel::warning, fmt::format("checkpoint '{}' is skipped: {}", path, why));
+    std::string reason = find_fault(path);
+    if (reason.empty()) return path;
+    log_line(LogLevel::warning, fmt::format("checkpoint '{}' is skipped: {}", path, reason));
   }
   return "";
 }
@@ -158,7 +158,7 @@ bool has_checkpoints(const std::string& folder) {
 CheckpointInfo read_checkpoint_info(const std::string& path) { return read_manifest(path).info; }
 
 SafetensorHeader read_state_header(const Manifest& manifest, const std::string& path, size_t kind) {
-  const ManifestFile& said = manifest.files.at(kind);
+  const ManifestFile& listed = manifest.files.at(kind);
   std::string name = path + "/" + state_file(manifest.kinds[kind]);
   check_size(manifest, path, kind);
   File file(name, File::Mode::read);
@@ -167,13 +167,13 @@ SafetensorHeader read_state_header(const Manifest& manifest, const std::string& 
     raise(DS_ERROR_CORRUPT, "'{}' holds {} tensors, {} says {}", name, header.entries.size(), kManifestName,
           manifest.tensors.size());
   }
-  int64_t begin = said.bytes;
+  int64_t begin = listed.bytes;
   for (const SafetensorEntry& e : header.entries) begin = std::min(begin, e.begin);
   std::string bytes(static_cast<size_t>(begin), '\0');
   file.read(bytes.data(), bytes.size(), 0);
-  if (hash_hex(bytes) != said.header) {
+  if (hash_hex(bytes) != listed.header) {
     raise(DS_ERROR_CORRUPT, "the header of '{}' has hash {}, {} says {}", name, hash_hex(bytes),
-          kManifestName, said.header);
+          kManifestName, listed.header);
   }
   for (const ManifestTensor& t : manifest.tensors) {
     const SafetensorEntry* e = header.find(t.name);

@@ -111,10 +111,11 @@ void check_hash(const Json& document, const std::string& source) {
   if (members.empty() || members.back().first != "hash") {
     raise(DS_ERROR_CORRUPT, "{}: the last member must be hash", source);
   }
-  std::string said = members.back().second.string();
+  std::string recorded = members.back().second.string();
   members.pop_back();
   std::string found = hash_hex(Json(std::move(members)).dump());
-  if (said != found) raise(DS_ERROR_CORRUPT, "{}: hash says {}, the content has {}", source, said, found);
+  if (recorded != found)
+    raise(DS_ERROR_CORRUPT, "{}: hash says {}, the content has {}", source, recorded, found);
 }
 
 Manifest parse_checked(const Json& document, const std::string& source) {
@@ -226,9 +227,9 @@ Manifest parse_manifest(std::string_view text, const std::string& source) {
     return parse_checked(Json::parse(text, source), source);
   } catch (const Error& error) {
     if (error.status() != DS_ERROR_CONFIG) throw;
-    std::string_view said = error.what();  // a parse error names the source already
-    if (said.starts_with(source)) raise(DS_ERROR_CORRUPT, "{}", said);
-    raise(DS_ERROR_CORRUPT, "{}: {}", source, said);
+    std::string_view message = error.what();  // a parse error names the source already
+    if (message.starts_with(source)) raise(DS_ERROR_CORRUPT, "{}", message);
+    raise(DS_ERROR_CORRUPT, "{}: {}", source, message);
   }
 }
 

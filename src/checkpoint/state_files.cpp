@@ -41,10 +41,10 @@ void StateFiles::read_piece(const Piece& piece, const Block& block) {
     hash.update(values.data(), values.size_bytes());
     if (block) block(values);
   });
-  std::string said(piece.hash.data(), piece.hash.size()), found = hash.hex();
-  if (said == found) return;
+  std::string expected(piece.hash.data(), piece.hash.size()), found = hash.hex();
+  if (expected == found) return;
   raise(DS_ERROR_CORRUPT, "tensor '{}' in '{}': elements {} to {} have hash {}, {} says {}", name,
-        file_path(kind), piece.begin, piece.begin + piece.count - 1, found, kManifestName, said);
+        file_path(kind), piece.begin, piece.begin + piece.count - 1, found, kManifestName, expected);
 }
 
 }  // namespace ds

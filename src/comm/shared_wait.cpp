@@ -171,8 +171,8 @@ std::string SharedExchange::missing(int peer, bool meeting, Patience& patience, 
 }
 
 void SharedExchange::compare(int peer, const Intent& theirs) {
-  std::string why = intents_differ(world(rank()), intent_, world(peer), theirs);
-  if (!why.empty()) fail(why);
+  std::string reason = intents_differ(world(rank()), intent_, world(peer), theirs);
+  if (!reason.empty()) fail(reason);
 }
 
 void SharedExchange::fail(const std::string& reason) {

@@ -15,9 +15,9 @@
 namespace ds {
 namespace {
 
-[[noreturn]] void refuse(const IoRequest& request, std::string_view why) {
+[[noreturn]] void refuse(const IoRequest& request, std::string_view reason) {
   raise(DS_ERROR_IO, "{}: {} of {} bytes at offset {} ({}): {}", request.file->path(),
-        request.write ? "write" : "read", request.bytes, request.offset, request.label, why);
+        request.write ? "write" : "read", request.bytes, request.offset, request.label, reason);
 }
 
 [[noreturn]] void refuse(const IoRequest& request, int error) {

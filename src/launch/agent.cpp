@@ -186,8 +186,8 @@ std::vector<RankPlace> places_of_agent(const AgentOptions& options) {
 int run_ranks(const AgentOptions& options, std::vector<RankPlace> places,
               const std::vector<std::string>& command, Teller& launcher) {
   const RankPlace first = places[0];
-  if (std::string why = misplaced(first); !why.empty() && options.host < 0) {
-    launcher.tell({first.rank, 1, false, why});
+  if (std::string reason = misplaced(first); !reason.empty() && options.host < 0) {
+    launcher.tell({first.rank, 1, false, reason});
     return 1;
   }
   try {

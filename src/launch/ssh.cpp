@@ -131,12 +131,13 @@ void check_hosts(const std::vector<std::string>& hosts, const std::vector<std::s
   for (const std::string& host : hosts) checks.push_back(start_check(host, script + "exit 0", options));
   for (Check& check : checks) finish(check);
   for (size_t i = 0; i < hosts.size(); ++i) {
-    std::string said = last_line(checks[i].text);
+    std::string output = last_line(checks[i].text);
     if (checks[i].code == kProgramMissing)
-      throw std::invalid_argument(fmt::format("host '{}' has no program '{}'", hosts[i], said));
+      throw std::invalid_argument(fmt::format("host '{}' has no program '{}'", hosts[i], output));
     if (checks[i].code != 0) {
-      throw std::invalid_argument(fmt::format("host '{}' cannot be logged in to by ssh: {}", hosts[i],
-                                              said.empty() ? fmt::format("code {}", checks[i].code) : said));
+      throw std::invalid_argument(
+          fmt::format("host '{}' cannot be logged in to by ssh: {}", hosts[i],
+                      output.empty() ? fmt::format("code {}", checks[i].code) : output));
     }
   }
 }

@@ -61,9 +61,9 @@ void AppendFile::sync() {
   }
 }
 
-void AppendFile::warn(std::string_view why) {
+void AppendFile::warn(std::string_view reason) {
   if (std::exchange(warned_, true)) return;
-  log_line(LogLevel::warning, fmt::format("{}; training goes on, and it is tried again", why));
+  log_line(LogLevel::warning, fmt::format("{}; training goes on, and it is tried again", reason));
 }
 
 }  // namespace ds

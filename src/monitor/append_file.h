@@ -24,7 +24,7 @@ class AppendFile {
   const std::string& path() const { return file_.path(); }
 
  private:
-  void warn(std::string_view why);
+  void warn(std::string_view reason);
   void give_up() noexcept;
   File file_;  // closed when given up
   int64_t end_ = 0;

@@ -86,7 +86,7 @@ void check_header(std::string_view line, const std::string& path) {
 struct Salvage {
   std::string text = std::string(header) + "\n";
   Metrics metrics;
-  std::string damage;  // of the first bad line, or ""
+  std::string fault;  // of the first bad line, or ""
 
   void add(std::string_view line, const Row& row) {
     if (row.step) metrics.steps.push_back(*row.step);
@@ -116,19 +116,19 @@ Salvage salvage(std::string_view text, const std::string& path, int64_t keep_unt
       }
       out.add(line, row);
     } catch (const Error& error) {
-      if (out.damage.empty()) out.damage = error.what();
+      if (out.fault.empty()) out.fault = error.what();
     }
   });
   return out;
 }
 
-void set_aside(const std::string& path, const std::string& why) {
+void set_aside(const std::string& path, const std::string& reason) {
   std::string name = path + ".damaged";
   for (int i = 2; name_exists(name); ++i) name = fmt::format("{}.damaged-{}", path, i);
   if (std::rename(path.c_str(), name.c_str()) != 0) {
     raise(DS_ERROR_IO, "{}: rename to '{}': {}", path, name, std::generic_category().message(errno));
   }
-  log_line(LogLevel::warning, fmt::format("{}; the file is now '{}', its good lines are kept", why, name));
+  log_line(LogLevel::warning, fmt::format("{}; the file is now '{}', its good lines are kept", reason, name));
 }
 
 }  // namespace
@@ -137,8 +137,8 @@ MetricsCsv::MetricsCsv(const std::string& path, int64_t keep_until) {
   std::string old = name_exists(path) ? read_file(path, kMostMetrics) : "";
   Salvage good = salvage(old, path, keep_until);
   bool begins = old.starts_with(good.text);
-  if (!good.damage.empty()) {
-    set_aside(path, good.damage);
+  if (!good.fault.empty()) {
+    set_aside(path, good.fault);
     begins = false;
   }
   // A resume on a full disk must still drop what comes later: cutting a file needs no room.

@@ -150,11 +150,11 @@ void RunData::check_record(const Json& saved, const std::string& where) const {
   if (!saved.is_object()) return;
   const Json own = record();
   for (const auto& [name, hash] : own.object()) {
-    const Json* said = saved.find(name);
-    if (!said || !said->is_string() || said->string() == hash.string()) continue;
+    const Json* recorded = saved.find(name);
+    if (!recorded || !recorded->is_string() || recorded->string() == hash.string()) continue;
     std::string what = name == "corpus" ? "the text of this run" : "'" + folder_ + "/" + name + "'";
     raise(DS_ERROR_CORRUPT, "{} has hash {}, but {} says {}: a run goes on with the text that it began with",
-          what, hash.string(), where, said->string());
+          what, hash.string(), where, recorded->string());
   }
 }
 

@@ -23,9 +23,9 @@ bool print_out(std::string_view text) {
   SignalsBlocked blocked(SignalsBlocked::Which::of_writes);
   if (std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0)
     return true;
-  int why = errno;
+  int error = errno;
   __fpurge(stdout);  // else the end of the process would try again, with nobody to block its signals
-  errno = why;
+  errno = error;
   return false;
 }
 

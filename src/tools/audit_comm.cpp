@@ -24,7 +24,7 @@ class CollectiveJudge {
       : op_(op), group_(group), in_(in), out_(out), bytes_(bytes_of(in)) {}
 
   Verdict run(Communicator& all, const std::string& label) {
-    if (std::string why = unknown(); !why.empty()) return Verdict::unaudited(why);
+    if (std::string reason = unknown(); !reason.empty()) return Verdict::unaudited(reason);
     const std::string say = "audit of " + label;
     std::vector<std::vector<std::byte>> given(static_cast<size_t>(all.size()));
     for (int64_t at = 0; at < bytes_; at += kPiece) {

@@ -203,7 +203,7 @@ Verdict Verdict::wrong(std::string what) {
   return {How::bits, std::numeric_limits<double>::infinity(), 0, std::move(what)};
 }
 
-Verdict Verdict::unaudited(std::string why) { return {How::unaudited, 0, 0, std::move(why)}; }
+Verdict Verdict::unaudited(std::string reason) { return {How::unaudited, 0, 0, std::move(reason)}; }
 
 AuditTensor::AuditTensor(const TensorView& like, DType dtype) : view_(like) {
   view_.dtype = dtype;

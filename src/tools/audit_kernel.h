@@ -24,7 +24,7 @@ struct Verdict {
   void keep_worse(Verdict other);  // takes it over where its share is larger, or this one says nothing yet
 
   static Verdict wrong(std::string what);  // infinitely
-  static Verdict unaudited(std::string why);
+  static Verdict unaudited(std::string reason);
 };
 
 // A tensor with memory of its own.

@@ -97,18 +97,18 @@ std::string hex_of(const Bytes32& bytes) {
 
 Bytes32 key_of_text(std::string_view text) { return derived({}, "libds job key", text); }
 
-std::optional<std::string> read_private_file(const std::string& path, std::string& why) {
+std::optional<std::string> read_private_file(const std::string& path, std::string& reason) {
   int fd = above_standard(open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | O_NOCTTY));
   if (fd < 0) {
-    why = errno == ELOOP ? "it is a link" : errno == ENOENT ? kNoFile : system_text();
+    reason = errno == ELOOP ? "it is a link" : errno == ENOENT ? kNoFile : system_text();
     return std::nullopt;
   }
-  why = wrong_with(fd);
+  reason = wrong_with(fd);
   std::string text(kMostFile, '\0');
-  ssize_t got = why.empty() ? read(fd, text.data(), text.size()) : 0;
-  if (got < 0) why = system_text();
+  ssize_t got = reason.empty() ? read(fd, text.data(), text.size()) : 0;
+  if (got < 0) reason = system_text();
   close(fd);
-  if (!why.empty()) return std::nullopt;
+  if (!reason.empty()) return std::nullopt;
   text.resize(static_cast<size_t>(got));
   return text;
 }
@@ -121,9 +121,9 @@ JobKey job_key() {
   }
   const char* path = std::getenv("DS_JOB_KEY_FILE");
   if (path == nullptr || *path == '\0') return {JobKey::Kind::missing, key_of_text("missing")};
-  std::string name = std::string("DS_JOB_KEY_FILE '") + path + "'", why;
-  std::optional<std::string> content = read_private_file(path, why);
-  if (!content) throw std::runtime_error(name + " cannot be used: " + why);
+  std::string name = std::string("DS_JOB_KEY_FILE '") + path + "'", reason;
+  std::optional<std::string> content = read_private_file(path, reason);
+  if (!content) throw std::runtime_error(name + " cannot be used: " + reason);
   return {JobKey::Kind::given, key_given(without_blanks(*content), name)};
 }
 

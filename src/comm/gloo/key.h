@@ -52,8 +52,8 @@ Bytes32 key_of_text(std::string_view text);
 JobKey job_key();
 
 // The content of a small regular file that belongs to this user and that nobody else may read or write.
-// Neither follows a link nor waits for a FIFO. Empty, with the reason in `why`, for any other.
+// Neither follows a link nor waits for a FIFO. Empty, with the reason in `reason`, for any other.
 constexpr const char* kNoFile = "no such file yet";
-std::optional<std::string> read_private_file(const std::string& path, std::string& why);
+std::optional<std::string> read_private_file(const std::string& path, std::string& reason);
 
 }  // namespace ds

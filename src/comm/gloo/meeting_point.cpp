@@ -150,24 +150,24 @@ std::string chosen_interface() {
   return name != nullptr ? name : "";
 }
 
-std::optional<Reach> reach_of(const MeetingPoint& point, const JobKey& key, std::string& why) {
+std::optional<Reach> reach_of(const MeetingPoint& point, const JobKey& key, std::string& reason) {
   if (point.file.empty()) {
     if (key.kind == JobKey::Kind::missing)
       return Reach{{loopback_of(point.host)}, point.port, {key.key, true}};
     return Reach{addresses_of(point.host), point.port, {key.key}};
   }
-  std::optional<std::string> text = read_private_file(point.file, why);
+  std::optional<std::string> text = read_private_file(point.file, reason);
   if (!text) return std::nullopt;
   std::istringstream in(*text);
   std::string host, key_text;
   Reach reach{{}, 0, {key.key}};
   if (!(in >> host >> reach.port >> key_text) || reach.port < 1 || reach.port > 65535) {
-    why = "it does not say HOST PORT KEY";
+    reason = "it does not say HOST PORT KEY";
     return std::nullopt;
   }
   if ((key_text == kNoKey) == (key.kind == JobKey::Kind::missing)) {
-    why = key_text == kNoKey ? "rank 0 has a DS_JOB_KEY and this rank none"
-                             : "this rank has a DS_JOB_KEY and rank 0 none";
+    reason = key_text == kNoKey ? "rank 0 has a DS_JOB_KEY and this rank none"
+                                : "this rank has a DS_JOB_KEY and rank 0 none";
     return std::nullopt;
   }
   if (key_text != kNoKey) reach.trust.key = key_of_text(key_text);

@@ -57,9 +57,9 @@ class Publication {
   ino_t inode_ = 0;
 };
 
-// How rank 0 is reached now; nothing, with the reason in `why`, while its file is not there or is not one
+// How rank 0 is reached now; nothing, with the reason in `reason`, while its file is not there or is not one
 // that this user wrote. Throws std::runtime_error for a host that has no address, or is not this one when
 // there is no key.
-std::optional<Reach> reach_of(const MeetingPoint& point, const JobKey& key, std::string& why);
+std::optional<Reach> reach_of(const MeetingPoint& point, const JobKey& key, std::string& reason);
 
 }  // namespace ds

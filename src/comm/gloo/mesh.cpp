@@ -69,7 +69,7 @@ Socket Mesh::called(int peer, Purpose purpose, const std::string& entry, const T
     std::optional<Channel> channel = call(place.address, place.port, trust, hello, deadline, failure);
     if (channel) return channel->take();
     if (Clock::now() > deadline)
-      throw std::runtime_error("no connection with " + name_of(peer) + ": " + failure.why);
+      throw std::runtime_error("no connection with " + name_of(peer) + ": " + failure.reason);
   }
 }
 

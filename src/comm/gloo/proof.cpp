@@ -52,10 +52,10 @@ Bytes32 bytes_of(const std::string& text) {
 std::optional<Channel> call(const std::string& address, int port, const Trust& trust, Hello hello,
                             Deadline deadline, Failure& failure) {
   deadline = std::min(deadline, Clock::now() + kCallPatience);
-  std::string why;
-  Socket socket = connect_to(address, port, deadline, why);
+  std::string reason;
+  Socket socket = connect_to(address, port, deadline, reason);
   if (!socket.open()) {
-    failure.add(0, why);
+    failure.add(0, reason);
     return std::nullopt;
   }
   std::memcpy(hello.magic, kMagic, sizeof kMagic);
@@ -80,9 +80,8 @@ std::optional<Channel> call(const std::string& address, int port, const Trust& t
       "does not take this rank's proof: DS_JOB_KEY must be the same on all ranks",
       "does not prove the key: DS_JOB_KEY must be the same on all ranks",
       "is another user's: ranks of several users need a DS_JOB_KEY"};
-  size_t reason =
-      trust.same_user && step == 2 ? 4 : step;  // without a key no proof is refused but by its user
-  failure.add(step, std::string("who listens there ") + kReasons[reason - 1]);
+  size_t code = trust.same_user && step == 2 ? 4 : step;  // without a key no proof is refused but by its user
+  failure.add(step, std::string("who listens there ") + kReasons[code - 1]);
   return std::nullopt;
 }
 
@@ -125,17 +124,17 @@ void Door::make_room() {
 Door::Answer Door::listen_to(Guest& guest) {
   size_t wanted = guest.hello ? sizeof(Bytes32) : sizeof(Hello);
   char part[sizeof(Hello)];
-  ssize_t got = recv(guest.socket.fd(), part, wanted - guest.said.size(), MSG_DONTWAIT);
+  ssize_t got = recv(guest.socket.fd(), part, wanted - guest.received.size(), MSG_DONTWAIT);
   if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return Answer::waits;
   if (got <= 0) return turn_away("left before it had");
-  guest.said.append(part, static_cast<size_t>(got));
-  if (guest.said.size() < wanted) return Answer::waits;
+  guest.received.append(part, static_cast<size_t>(got));
+  if (guest.received.size() < wanted) return Answer::waits;
   return guest.hello ? check(guest) : challenge(guest);
 }
 
 Door::Answer Door::challenge(Guest& guest) {
   Hello hello;
-  std::memcpy(&hello, std::exchange(guest.said, "").data(), sizeof hello);
+  std::memcpy(&hello, std::exchange(guest.received, "").data(), sizeof hello);
   if (std::memcmp(hello.magic, kMagic, sizeof kMagic) != 0 || hello.to != own_rank_)
     return turn_away("did not speak as a rank of this version of libds does");
   guest.hello = hello;
@@ -146,7 +145,7 @@ Door::Answer Door::challenge(Guest& guest) {
 
 Door::Answer Door::check(Guest& guest) {
   Session session = session_of(trust_.key, *guest.hello, guest.draw);
-  if (!same(bytes_of(guest.said), session.callers_proof())) return turn_away("has another key");
+  if (!same(bytes_of(guest.received), session.callers_proof())) return turn_away("has another key");
   if (trust_.same_user && !is_of_this_user(guest.socket)) return turn_away("is another user's, or had left");
   Bytes32 proof = session.doors_proof();
   ssize_t put = send(guest.socket.fd(), proof.data(), proof.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -157,8 +156,8 @@ Door::Answer Door::check(Guest& guest) {
   return Answer::proved;
 }
 
-Door::Answer Door::turn_away(const char* why) {
-  why_ = why;
+Door::Answer Door::turn_away(const char* reason) {
+  reason_ = reason;
   return Answer::stranger;
 }
 
@@ -169,7 +168,7 @@ void Door::drop(const Guest& guest) {
     from = "from " + other_end(guest.socket);
   } catch (const std::runtime_error&) {
   }
-  first_stranger_ = from + ", " + why_;
+  first_stranger_ = from + ", " + reason_;
 }
 
 std::string Door::about_strangers() const {

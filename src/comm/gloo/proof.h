@@ -41,7 +41,7 @@ struct Hello {
 // Why calls in a row have failed: the reason of the one that came farthest, which says the most.
 struct Failure {
   int step = -1;
-  std::string why;
+  std::string reason;
   void add(int new_step, const std::string& reason) {
     if (new_step >= step) *this = {new_step, reason};
   }
@@ -73,7 +73,7 @@ class Door {
   struct Guest {
     Socket socket;
     Deadline until;
-    std::string said;
+    std::string received;
     std::optional<Hello> hello;  // it has been sent our draw and owes its proof
     Bytes32 draw{};
   };
@@ -84,7 +84,7 @@ class Door {
   Answer listen_to(Guest& guest);
   Answer challenge(Guest& guest);
   Answer check(Guest& guest);
-  Answer turn_away(const char* why);
+  Answer turn_away(const char* reason);
   void drop(const Guest& guest);
 
   Socket listener_;
@@ -92,7 +92,7 @@ class Door {
   const int own_rank_;
   std::vector<Guest> guests_;
   std::vector<Arrival> arrivals_;
-  const char* why_ = "";  // of the last guest who was turned away
+  const char* reason_ = "";  // of the last guest who was turned away
   size_t strangers_ = 0;
   std::string first_stranger_;  // where it came from, and why it was dropped
 };

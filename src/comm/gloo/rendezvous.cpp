@@ -84,16 +84,16 @@ void Rendezvous::receive_all() {
 
 void Rendezvous::seat(Door::Arrival arrival) {
   const Hello& hello = arrival.hello;
-  auto refuse = [&](const std::string& why) { arrival.channel.send_error(why); };
+  auto refuse = [&](const std::string& reason) { arrival.channel.send_error(reason); };
   std::string at = "at " + text_of(point_);
   if (hello.purpose != Purpose::meeting || hello.from < 0) return;
   if (point_.job != hello.job)
     return refuse(at + " job '" + point_.job + "' meets, this is a rank of job '" + hello.job + "'");
   if (hello.size != size_) {
-    std::string why = "rank " + number(hello.from) + " is one of " + number(hello.size) +
-                      " ranks, rank 0 one of " + number(size_);
-    refuse(why);
-    throw std::runtime_error(why);
+    std::string reason = "rank " + number(hello.from) + " is one of " + number(hello.size) +
+                         " ranks, rank 0 one of " + number(size_);
+    refuse(reason);
+    throw std::runtime_error(reason);
   }
   if (hello.from >= size_)
     return refuse(at + " " + number(size_) + " ranks meet, 0 to " + number(size_ - 1) + ", this is rank " +
@@ -143,9 +143,9 @@ void Rendezvous::come() {
   Failure failure;
   std::optional<Channel> found;
   for (;; std::this_thread::sleep_for(kRetry)) {
-    std::string why;
-    std::optional<Reach> reach = reach_of(point_, key_, why);
-    if (!reach) failure.add(why == kNoFile ? -1 : 0, why);
+    std::string reason;
+    std::optional<Reach> reach = reach_of(point_, key_, reason);
+    if (!reach) failure.add(reason == kNoFile ? -1 : 0, reason);
     for (size_t i = 0; reach && !found && i < reach->addresses.size(); ++i) {
       trust_ = reach->trust;
       found = call(reach->addresses[i], reach->port, trust_, hello, deadline_, failure);
@@ -153,7 +153,7 @@ void Rendezvous::come() {
     if (found) break;
     if (Clock::now() > deadline_)
       throw std::runtime_error("rank 0 was not at " + text_of(point_) + " within " +
-                               std::to_string(join_ms_) + " ms: " + failure.why);
+                               std::to_string(join_ms_) + " ms: " + failure.reason);
   }
   ranks_.push_back(std::move(*found));
   own_address_ = ranks_[0].receive_text(kMostAddress, deadline_ + kLonger, "rank 0");

@@ -105,15 +105,15 @@ Socket listen_at(const std::string& address, int port) {
   // A free port is chosen for this socket alone only without it.
   if (port != 0) setsockopt(socket.fd(), SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
   if (bound(socket, address, port) && listen(socket.fd(), SOMAXCONN) == 0) return socket;
-  std::string why = errno == EADDRINUSE
-                        ? "is taken: another job or program listens there"
-                        : "cannot be used at address " + address + ": " + std::strerror(errno);
-  throw std::runtime_error("port " + std::to_string(port) + " of this host " + why);
+  std::string reason = errno == EADDRINUSE
+                           ? "is taken: another job or program listens there"
+                           : "cannot be used at address " + address + ": " + std::strerror(errno);
+  throw std::runtime_error("port " + std::to_string(port) + " of this host " + reason);
 }
 
 int port_of(const Socket& socket) { return ntohs(end_of(socket, getsockname).sin_port); }
 
-Socket connect_to(const std::string& address, int port, Deadline deadline, std::string& why) {
+Socket connect_to(const std::string& address, int port, Deadline deadline, std::string& reason) {
   sockaddr_in name = socket_address(address, port);
   Socket socket = stream();
   int code = connect(socket.fd(), reinterpret_cast<sockaddr*>(&name), sizeof name) == 0 ? 0 : errno;
@@ -123,7 +123,7 @@ Socket connect_to(const std::string& address, int port, Deadline deadline, std::
     if (wait_for(socket.fd(), POLLOUT, deadline)) getsockopt(socket.fd(), SOL_SOCKET, SO_ERROR, &code, &size);
   }
   if (code == 0) return socket;
-  why = std::strerror(code);
+  reason = std::strerror(code);
   return {};
 }
 

@@ -33,8 +33,8 @@ class Socket {
 // Listens at the port (0: any) of one address of this host.
 Socket listen_at(const std::string& address, int port);
 int port_of(const Socket& socket);
-// A connection; none, with the reason in `why`, when nobody answers.
-Socket connect_to(const std::string& address, int port, Deadline deadline, std::string& why);
+// A connection; none, with the reason in `reason`, when nobody answers.
+Socket connect_to(const std::string& address, int port, Deadline deadline, std::string& reason);
 
 // Addresses of both ends of a connection.
 std::string own_end(const Socket& socket);

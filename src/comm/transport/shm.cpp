@@ -187,8 +187,8 @@ class Host {
     std::string refusal;
     const Hello own;
     if (hello.magic != own.magic) return false;
-    if (std::string why = builds_differ(0, own.build, hello.rank, hello.build); !why.empty()) {
-      refusal = why;
+    if (std::string reason = builds_differ(0, own.build, hello.rank, hello.build); !reason.empty()) {
+      refusal = reason;
     } else if (hello.size != options_.size) {
       refusal =
           fmt::format("rank 0 says size {}, rank {} says size {}", options_.size, hello.rank, hello.size);
