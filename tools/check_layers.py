@@ -51,7 +51,6 @@ LOOPS = {
     "wait to be taken apart": [
         {"zero/policy", "zero/row_tables"},
         {"compile/decode", "compile/pipeline"},
-        {"engine/core", "engine/decode"},
     ],
 }
 

@@ -18,7 +18,6 @@ PARTS = {
     "the face of a folder: a call a file": [
         "checkpoint/folder", "checkpoint/payload", "checkpoint/reader", "checkpoint/writer",
         "checkpoint/weights_load", "checkpoint/weights_save",
-        "engine/access", "engine/frozen", "engine/ledger", "engine/state",
         "passes/hoist", "passes/offsets", "passes/sync",
         "zero/ranges", "zero/reduce", "zero/update",
     ],
@@ -27,7 +26,7 @@ PARTS = {
         "comm/gather", "comm/reduce_scatter", "comm/scatter", "comm/send", "comm/start", "comm/timing",
         "comm/create",
     ],
-    "a transport, found by its url": ["comm/transport/*", "comm/gloo/gloo", "comm/mpi/mpi"],
+    "a transport, found by its url": ["comm/transport/*", "comm/mpi/mpi"],
     "a noun of ds.h": ["api/*_api"],
     "a command of libds, declared in commands.h": ["cli/*_command", "cli/help", "cli/main", "cli/support"],
     "rows of a table that its header collects": ["core/graph/ops/*", "core/config/foreign", "nn/models/*"],
@@ -45,7 +44,7 @@ PARTS = {
     ],
 }
 # Names of today that wait for a better one.
-VAGUE_TODAY = ["compile/decode", "compile/report", "core/program/text", "engine/decode", "exec/launch", "passes/decode"]
+VAGUE_TODAY = ["compile/decode", "compile/report", "core/program/text", "exec/launch", "passes/decode"]
 
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.M)
 

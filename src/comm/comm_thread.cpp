@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "launch/job.h"
 
 namespace ds {
 

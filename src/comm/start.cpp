@@ -2,7 +2,6 @@
 #include <string>
 #include <string_view>
 
-#include "api/comm_arguments.h"
 #include "comm/collective.h"
 #include "comm/comm_thread.h"
 #include "comm/reduction.h"

@@ -16,7 +16,7 @@
 #include "core/base/tier.h"
 #include "core/config/options.h"
 #include "core/device/thread_team.h"
-#include "engine/core.h"
+#include "engine/state_store.h"
 #include "nn/models/hf.h"
 #include "tools/trial.h"
 

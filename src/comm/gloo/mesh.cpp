@@ -15,7 +15,6 @@
 #include "comm/gloo/key.h"
 #include "comm/gloo/meeting_point.h"
 #include "core/base/signals.h"
-#include "kernels/cpu/simd-inl.h"
 
 namespace ds {
 namespace {

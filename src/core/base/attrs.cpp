@@ -4,7 +4,6 @@
 #include <system_error>
 
 #include "core/base/error.h"
-#include "core/graph/graph.h"
 
 namespace ds {
 

@@ -7,7 +7,6 @@
 #include <cctype>
 #include <cstdint>
 
-#include "api/dlpack.h"
 #include "core/base/error.h"
 #include "core/base/utf8.h"
 
