@@ -89,7 +89,7 @@ Program gather_fragment(const DelegatePlan& plan, const Config& config, const Ma
 }
 
 Program reduce_fragment(const DelegatePlan& plan, const Config& config, const Machine& machine,
-                        BucketId bucket, int32_t micro) {
+                        BucketId bucket, MicroId micro) {
   StepBuffers buffers;
   ProgramBuilder b = begin_program(plan.zero, "reduce", 1, buffers);
   // Stands for the host, which has written the bucket.

@@ -42,7 +42,7 @@ DelegatePlan recompile_delegate(const DelegatePlan& plan, const Config& config, 
 Program gather_fragment(const DelegatePlan& plan, const Config& config, const Machine& machine,
                         BucketId bucket);
 Program reduce_fragment(const DelegatePlan& plan, const Config& config, const Machine& machine,
-                        BucketId bucket, int32_t micro);
+                        BucketId bucket, MicroId micro);
 
 // A step as a host did it: the same passes as a native step, with a lease, grad or release instruction
 // (attribute `event`) where the host runs. Between two host calls a reduction has either not begun or ended,
@@ -52,8 +52,9 @@ struct RecordedStep {
   IdVector<EventId, HostEvent> events;
   IdVector<EventId, InstrId> event_end;  // one past the last instruction that runs with this call
   // Per micro-step and bucket; none where nothing is trained.
-  std::vector<IdVector<BucketId, BufferId>> grads;      // what the host gave, until it is reduced
-  std::vector<IdVector<BucketId, InstrId>> reduced_at;  // one past the last instruction of the reduction
+  IdVector<MicroId, IdVector<BucketId, BufferId>> grads;  // what the host gave, until it is reduced
+  IdVector<MicroId, IdVector<BucketId, InstrId>>
+      reduced_at;  // one past the last instruction of the reduction
 };
 
 // `beside`: transient bytes that stay taken beside it, by tier. None when memory_budget takes no such

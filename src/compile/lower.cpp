@@ -30,7 +30,7 @@ Lowering::Lowering(const Graph& graph, const ZeroPlan& plan, const IdVector<Inpu
   for (InputId i : graph.inputs.ids()) input_of_[graph.inputs[i]] = i;
 }
 
-void Lowering::start_micro(int32_t micro) {
+void Lowering::start_micro(MicroId micro) {
   micro_ = micro;
   place_.assign(graph_.values.size(), Operand{});
 }
@@ -43,7 +43,7 @@ Operand Lowering::value(ValueId id, Access access) {
   }
   if (InputId i = input_of_[id]; i.exists()) {
     int64_t bytes = type.shape.numel(graph_.bound) * size_of(type.dtype);
-    return {inputs_[i], micro_ * bytes, type, access, false};
+    return {inputs_[i], micro_.number() * bytes, type, access, false, bytes};
   }
   Operand o = place_[id];
   ensure(o.buffer.exists(), "value %{} is used before it is made", graph_.values[id].name);
@@ -55,12 +55,13 @@ Operand Lowering::result(ValueId id) {
   const TensorType& type = graph_.values[id].type;
   Operand o{none, 0, type, Access::write, false};
   if (ParamId p = grad_of_[id]; p.exists() && !buffers_.grads.empty()) {
-    BufferId grads = buffers_.grads[static_cast<size_t>(micro_)][plan_.layout.bucket_of[p]];
+    BufferId grads = buffers_.grads[micro_][plan_.layout.bucket_of[p]];
     o = param_operand(plan_, builder_, grads, p, type.shape, Access::write);
   } else if (!graph_.outputs.empty() && id == graph_.outputs[0] && plan_.loss.exists() &&
              type.shape.rank() == 0) {
     o.buffer = plan_.loss;
-    o.begin = micro_ * size_of(type.dtype);
+    o.stride = size_of(type.dtype);
+    o.begin = micro_.number() * o.stride;
   } else {
     o.buffer =
         builder_.transient(graph_.values[id].name, type.dtype, type.shape.numel(graph_.bound), Tier::device);
@@ -69,7 +70,7 @@ Operand Lowering::result(ValueId id) {
   return o;
 }
 
-void Lowering::node(NodeId id, int32_t micro) {
+void Lowering::node(NodeId id) {
   const Node& n = graph_.nodes[id];
   std::vector<Operand> operands;
   for (ValueId in : n.in) operands.push_back(value(in, Access::read));
@@ -80,7 +81,7 @@ void Lowering::node(NodeId id, int32_t micro) {
     bool update = in_place && out == n.out.back();
     operands.push_back(update ? value(n.in.back(), Access::update) : result(out));
   }
-  builder_.emit(make_instr(instruction(n.op), std::move(operands), n.attrs, micro));
+  builder_.emit(make_instr(instruction(n.op), std::move(operands), n.attrs, micro_));
 }
 
 NodeId Lowering::forward_end() const {
@@ -97,7 +98,7 @@ void Lowering::need_inputs(IdVector<NodeId, char>& needed) const {
   }
 }
 
-void Lowering::forward(int32_t micro) {
+void Lowering::forward(MicroId micro) {
   start_micro(micro);
   NodeId end = forward_end();
   IdVector<NodeId, char> needed(graph_.nodes.size(), 0);
@@ -106,20 +107,20 @@ void Lowering::forward(int32_t micro) {
   if (loss.exists()) needed[loss] = 1;
   need_inputs(needed);
   for (NodeId id : IdRange(NodeId(0), end)) {
-    if (needed[id]) node(id, micro);
+    if (needed[id]) node(id);
   }
   builder_.end_segment(Phase::forward, micro);
 }
 
-void Lowering::backward(int32_t micro, bool last) {
+void Lowering::backward(MicroId micro, bool last) {
   add_grad_buffers(builder_, plan_, buffers_);
-  const IdVector<BucketId, BufferId>& grads = buffers_.grads[static_cast<size_t>(micro)];
+  const IdVector<BucketId, BufferId>& grads = buffers_.grads[micro];
   for (BucketId b : grads.ids()) {
     if (!grads[b].exists()) continue;
     zero_holes(builder_, plan_, b, grads[b], micro,
                [&](ParamId p) { return graph_.params[p].grad.exists(); });
   }
-  for (NodeId id : IdRange(graph_.backward_begin, graph_.nodes.past())) node(id, micro);
+  for (NodeId id : IdRange(graph_.backward_begin, graph_.nodes.past())) node(id);
   for (ParamId p : graph_.params.ids()) {  // gradients that are not a node's own result
     ValueId grad = graph_.params[p].grad;
     if (!grad.exists() || grad_of_[grad] == p) continue;
@@ -132,7 +133,7 @@ void Lowering::backward(int32_t micro, bool last) {
 }
 
 void Lowering::evaluate(Phase phase, const std::vector<std::pair<ValueId, BufferId>>& wanted) {
-  start_micro(0);
+  start_micro(MicroId(0));
   NodeId end = forward_end();
   IdVector<NodeId, char> needed(graph_.nodes.size(), 0);
   for (auto [value, target] : wanted) {
@@ -144,7 +145,7 @@ void Lowering::evaluate(Phase phase, const std::vector<std::pair<ValueId, Buffer
   need_inputs(needed);
   for (NodeId id : IdRange(NodeId(0), end)) {
     if (!needed[id]) continue;
-    node(id, 0);
+    node(id);
     for (auto [value, target] : wanted) {  // redirect a wanted result into its persistent buffer
       for (Operand& o : builder_.program().instrs.back().operands) {
         if (o.access == Access::write && o.buffer == place_[value].buffer) {

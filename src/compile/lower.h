@@ -16,19 +16,19 @@ class Lowering {
 
   // Nodes before the backward part that it or the loss needs; the loss goes to plan.loss[micro]. Ends a
   // segment "forward[micro]".
-  void forward(int32_t micro);
+  void forward(MicroId micro);
   // Nodes of the backward part, after zeroing the padding of the gradient buckets. Ends "backward[micro]" or
   // "backward_last[micro]".
-  void backward(int32_t micro, bool last);
+  void backward(MicroId micro, bool last);
   // Only the nodes that `wanted` depends on, which lands in the persistent buffer `target`. Ends a segment of
   // that phase.
   void evaluate(Phase phase, const std::vector<std::pair<ValueId, BufferId>>& wanted);
 
  private:
-  void start_micro(int32_t micro);
+  void start_micro(MicroId micro);
   NodeId forward_end() const;
   void need_inputs(IdVector<NodeId, char>& needed) const;  // adds those that a needed one reads from
-  void node(NodeId id, int32_t micro);
+  void node(NodeId id);
   Operand value(ValueId id, Access access);
   Operand result(ValueId id);
 
@@ -37,7 +37,7 @@ class Lowering {
   const IdVector<InputId, BufferId>& inputs_;
   ProgramBuilder& builder_;
   StepBuffers& buffers_;
-  int32_t micro_ = 0;
+  MicroId micro_{0};
   IdVector<ValueId, ParamId> param_of_;
   IdVector<ValueId, ParamId> grad_of_;  // whose gradient it is
   IdVector<ValueId, InputId> input_of_;

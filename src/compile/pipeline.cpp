@@ -19,7 +19,7 @@
 
 namespace ds {
 
-void finish_program(Program& program, const ZeroPlan& plan, const Config& config, const StepBuffers& buffers,
+bool finish_program(Program& program, const ZeroPlan& plan, const Config& config, const StepBuffers& buffers,
                     const Machine& machine, const FinishOptions& options) {
   insert_gathers(program, plan, config.zero, buffers);
   if (!buffers.grads.empty()) insert_reductions(program, plan, options.prefetch, buffers);
@@ -37,15 +37,22 @@ void finish_program(Program& program, const ZeroPlan& plan, const Config& config
   limits.max_live_elements = config.zero.max_live_parameters;
   limits.load_bytes = config.zero.buffer_count * states * unit;
   if (options.prefetch) hoist(program, limits);
+  int64_t missing = buffers.grads.empty() ? 0 : plan.accumulation - std::ssize(buffers.grads);
+  if (!repeat_micros(program, static_cast<int32_t>(missing), options.repeated)) return false;
   number_collectives(program);
   mark_last_uses(program);
   if (options.verify_passes) verify(program, {.physical = false});
   assign_offsets(program, {machine.alignment, machine.file_alignment});
   insert_waits(program);
   if (options.verify_passes) verify(program, {.physical = true});
+  return true;
 }
 
 namespace {
+
+// Micro-steps that a long step has written out beside the one that is repeated and its first repetition: the
+// first two, in which the order of gathers settles, and the last two.
+constexpr int64_t kWrittenAround = 4;
 
 class Compiler {
  public:
@@ -89,16 +96,30 @@ class Compiler {
   }
 
   void step() {
+    // Of a long step a few micro-steps are written out and one of them is repeated. Where the order of
+    // gathers comes back only after two or three micro-steps, so many are.
+    for (int32_t repeated : {1, 2, 3}) {
+      int64_t few = kWrittenAround + 2 * repeated;
+      few += (config_.accumulation - few) % repeated;
+      if (config_.accumulation <= std::max(plan_.written_out, few)) break;
+      if (write_step(static_cast<int32_t>(few), repeated)) return;
+    }
+    write_step(static_cast<int32_t>(config_.accumulation), 1);
+  }
+
+  bool write_step(int32_t micros, int32_t repeated) {
     StepBuffers buffers;
     ProgramBuilder builder = begin_program(plan_.zero, "step", plan_.graph.bound, buffers);
     Lowering lowering(plan_.graph, plan_.zero, plan_.zero.inputs, builder, buffers);
-    for (int32_t m = 0; m < config_.accumulation; ++m) {
+    for (MicroId m : IdRange(MicroId(0), MicroId(micros))) {
       lowering.forward(m);
-      lowering.backward(m, m + 1 == config_.accumulation);
+      lowering.backward(m, m + 1 == MicroId(micros));
     }
     emit_losses(builder, plan_.zero);
     emit_update(builder, plan_.zero, config_);
-    finish(builder, buffers, plan_.step);
+    plan_.step = builder.take();
+    return finish_program(plan_.step, plan_.zero, config_, buffers, machine_,
+                          {.prefetch = prefetch_, .verify_passes = verify_, .repeated = repeated});
   }
 
   void evaluate(Program& out, Phase phase, const Graph& graph,
@@ -182,6 +203,9 @@ std::string plan_hash(const Plan& plan, const Config& config) {
   hash.update(plan.graph.print());
   hash.update(config.shared_text());
   if (plan.decode) hash.update(plan.decode->graph.print());
+  const Repeat& repeat = plan.step.repeat;
+  if (repeat.rounds > 1)
+    hash.update(fmt::format("repeat {} {} {} {}", repeat.begin, repeat.end, repeat.rounds, repeat.micros));
   for (const Instr& in : plan.step.instrs) {
     if (in.queue != Queue::comm) continue;
     hash.update(fmt::format("{} {} {}", in.def->name, in.group.name(), in.bucket));
@@ -281,6 +305,7 @@ Plan compile_plan(const Graph& forward, const Config& config, int rank, int worl
   }
   plan.zero =
       make_zero_plan(config, std::move(params), rank, world, machine, true, find_row_tables(plan.graph));
+  plan.written_out = programs.written_out;
   add_engine_buffers(plan, config, programs.infer);
   if (programs.decode.positions > 0) {
     plan.decode = begin_decode(forward, config.compute, programs.decode, plan.zero);

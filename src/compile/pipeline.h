@@ -22,6 +22,8 @@ struct DecodeRequest {
 struct PlanPrograms {
   bool infer = true;  // when the graph has a second output
   DecodeRequest decode;
+  // A step of at most so many micro-steps is written out. Of a longer one some are, of which one is repeated.
+  int64_t written_out = 16;
 };
 struct DecodePlan {
   Graph graph;  // of decode_graph(), in its final types
@@ -44,7 +46,8 @@ struct Plan {
   Program eval;        // forward without dropout
   Program infer;       // outputs[1] of the graph; empty without one
   std::optional<DecodePlan> decode;
-  std::string hash;  // plan hash: equal on all ranks
+  int64_t written_out = 0;  // PlanPrograms::written_out
+  std::string hash;         // plan hash: equal on all ranks
   std::vector<std::string>
       notes;  // what the compiler decided, for reports ("prefetch off to fit the budget")
 };
@@ -82,9 +85,11 @@ struct FinishOptions {
   bool prefetch = false;       // overlap_comm, unless it did not fit memory_budget
   bool verify_passes = false;  // run the program verifier after the passes
   bool may_end_early = false;  // the program may be given up half-way: files are current after every write
+  int32_t repeated = 1;        // micro-steps of a repeated stretch, where the program has not all of them
 };
-// The ordered list of passes that turns a linear order into a program that runs.
-void finish_program(Program& program, const ZeroPlan& plan, const Config& config, const StepBuffers& buffers,
+// The ordered list of passes that turns a linear order into a program that runs. False when the program has
+// not all micro-steps of a step and nothing can be repeated in their place.
+bool finish_program(Program& program, const ZeroPlan& plan, const Config& config, const StepBuffers& buffers,
                     const Machine& machine, const FinishOptions& options);
 
 // A table of bytes by tier and kind (parameters, states, gradients, activations and buffers). `buffers`: the

@@ -24,7 +24,7 @@ class Recorder {
       zero_holes(true);
       builder_.end_segment(Phase::backward, micro_);
       ++micro_;
-      if (micro_ < plan_.zero.accumulation) start_micro(e + 1, events.end());
+      if (micro_.number() < plan_.zero.accumulation) start_micro(e + 1, events.end());
     }
     if (events.back().kind != HostEvent::Kind::end) builder_.end_segment(Phase::leases);
   }
@@ -39,15 +39,14 @@ class Recorder {
 
   void call(const HostEvent& e, EventId number) {
     bool grad = e.kind == HostEvent::Kind::grad;
-    const IdVector<BucketId, BufferId>& from =
-        grad ? buffers_.grads[static_cast<size_t>(micro_)] : buffers_.full;
+    const IdVector<BucketId, BufferId>& from = grad ? buffers_.grads[micro_] : buffers_.full;
     std::vector<Operand> operands;
     for (ParamId p : e.params) {
       BucketId bucket = plan_.zero.layout.bucket_of[p];
       operands.push_back(param_operand(plan_.zero, builder_, from[bucket], p, plan_.types[p].shape,
                                        grad ? Access::write : Access::read));
     }
-    auto last = static_cast<int32_t>(plan_.zero.accumulation - 1);
+    MicroId last(plan_.zero.accumulation - 1);
     builder_.emit(op_of(e.kind), std::move(operands), {}, std::min(micro_, last)).event = number;
   }
 
@@ -64,7 +63,7 @@ class Recorder {
   // zeros last, at the end of the micro-step, and is reduced behind them: the next time the host may give
   // that gradient after all.
   void zero_holes(bool last) {
-    const IdVector<BucketId, BufferId>& grads = buffers_.grads[static_cast<size_t>(micro_)];
+    const IdVector<BucketId, BufferId>& grads = buffers_.grads[micro_];
     for (BucketId b : grads.ids()) {
       if (!grads[b].exists() || all_come(b) == last) continue;
       ds::zero_holes(builder_, plan_.zero, b, grads[b], micro_, [&](ParamId p) { return comes_[p] != 0; });
@@ -82,7 +81,7 @@ class Recorder {
   ProgramBuilder& builder_;
   StepBuffers& buffers_;
   IdVector<ParamId, char> comes_;  // its gradient, in this micro-step
-  int32_t micro_ = 0;
+  MicroId micro_{0};
 };
 
 void find_event_ends(RecordedStep& step) {
@@ -115,7 +114,7 @@ class ReductionFinder {
     step.reduced_at.assign(step.grads.size(), IdVector<BucketId, InstrId>(plan.buckets.size()));
     for (BucketId b : plan.buckets.ids()) {
       for (BufferId sum : plan.buckets[b].grad) sums_of_[sum] = b;
-      for (size_t m = 0; m < step.grads.size(); ++m) {
+      for (MicroId m : step.grads.ids()) {
         if (step.grads[m][b].exists()) grads_of_[step.grads[m][b]] = {m, b};
       }
     }
@@ -137,8 +136,7 @@ class ReductionFinder {
     }
     BucketId bucket = o.buffer == plan_.norms ? bucket_of_norm(o.begin) : sums_of_[o.buffer];
     if (!bucket.exists()) return;
-    size_t micro = static_cast<size_t>(step_.program.instrs[i].micro);
-    step_.reduced_at[micro][bucket] = i + 1;
+    step_.reduced_at[step_.program.instrs[i].micro][bucket] = i + 1;
   }
 
   BucketId bucket_of_norm(int64_t begin) const {
@@ -151,12 +149,13 @@ class ReductionFinder {
 
   // The host may leave the step behind each of its calls.
   void check() const {
-    std::vector<InstrId> ends = step_.event_end, micro_end;
+    std::vector<InstrId> ends = step_.event_end;
+    IdVector<MicroId, InstrId> micro_end;
     std::sort(ends.begin(), ends.end());
     for (EventId e : step_.events.ids()) {
       if (step_.events[e].kind == HostEvent::Kind::end) micro_end.push_back(step_.event_end[e]);
     }
-    for (size_t m = 0; m < step_.grads.size(); ++m) {
+    for (MicroId m : step_.grads.ids()) {
       for (BucketId b : plan_.buckets.ids()) {
         InstrId reduced = step_.reduced_at[m][b];
         if (!step_.grads[m][b].exists()) continue;
@@ -171,9 +170,9 @@ class ReductionFinder {
 
   RecordedStep& step_;
   const ZeroPlan& plan_;
-  std::vector<IdVector<BucketId, InstrId>> begun_at_;
-  IdVector<BufferId, BucketId> sums_of_;                      // the bucket whose sums it has
-  IdVector<BufferId, std::pair<size_t, BucketId>> grads_of_;  // micro-step and bucket
+  IdVector<MicroId, IdVector<BucketId, InstrId>> begun_at_;
+  IdVector<BufferId, BucketId> sums_of_;                       // the bucket whose sums it has
+  IdVector<BufferId, std::pair<MicroId, BucketId>> grads_of_;  // micro-step and bucket
 };
 
 }  // namespace

@@ -85,7 +85,7 @@ std::vector<float> Decoding::feed(std::span<const int32_t> tokens, int64_t first
   length_ = first + static_cast<int64_t>(tokens.size());
   while (!tokens.empty()) {
     size_t n = std::min(tokens.size(), static_cast<size_t>(plan_.graph.bound));
-    executor_->set_extent(0, static_cast<int64_t>(n));
+    executor_->set_extent(MicroId(0), static_cast<int64_t>(n));
     put(tokens.first(n), fed_, length_);
     executor_->run();
     fed_ += static_cast<int64_t>(n);

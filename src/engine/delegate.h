@@ -109,7 +109,7 @@ class DelegateEngine final : private StateStore::Owner {
     std::unique_ptr<Program> program;
     std::unique_ptr<Executor> executor;
   };
-  Fragment& fragment(BucketId bucket, int32_t micro);  // micro -1: gather
+  Fragment& fragment(BucketId bucket, MicroId micro);  // none: gather
 
   IdVector<ParamId, ParamSpec> specs_;
   IdVector<ParamId, Shape> shapes_;
@@ -122,7 +122,7 @@ class DelegateEngine final : private StateStore::Owner {
   TrainedSet trained_;
   Checkpoints checkpoints_;
   std::unique_ptr<Executor> refresh_, update_;
-  std::map<std::pair<BucketId, int32_t>, Fragment> fragments_;
+  std::map<std::pair<BucketId, MicroId>, Fragment> fragments_;
   bool told_ = false;                   // that the record does not fit
   int64_t fragment_transient_[3] = {};  // most that any fragment needs, by tier
 

@@ -10,8 +10,9 @@ MemoryPlan DelegateEngine::fragment_memory(const DelegatePlan& plan) const {
   std::vector<Program> all{plan.init, plan.refresh, plan.update};
   for (BucketId b : plan.lease.ids()) {
     if (plan.zero.buckets[b].partitioned) all.push_back(gather_fragment(plan, config(), machine(), b));
-    for (int32_t m = 0; plan.zero.trains(b) && m < config().accumulation; ++m) {
-      all.push_back(reduce_fragment(plan, config(), machine(), b, m));
+    for (MicroId m(0); plan.zero.trains(b) && m < MicroId(config().accumulation); ++m) {
+      if (reduced_alike(plan.zero, m) == m)
+        all.push_back(reduce_fragment(plan, config(), machine(), b, m));
     }
   }
   MemoryPlan memory;
@@ -24,12 +25,12 @@ MemoryPlan DelegateEngine::fragment_memory(const DelegatePlan& plan) const {
   return memory;
 }
 
-DelegateEngine::Fragment& DelegateEngine::fragment(BucketId bucket, int32_t micro) {
+DelegateEngine::Fragment& DelegateEngine::fragment(BucketId bucket, MicroId micro) {
   Fragment& f = fragments_[{bucket, micro}];
   if (f.executor) return f;
-  f.program =
-      std::make_unique<Program>(micro < 0 ? gather_fragment(plan_, config(), machine(), bucket)
-                                          : reduce_fragment(plan_, config(), machine(), bucket, micro));
+  f.program = std::make_unique<Program>(
+      !micro.exists() ? gather_fragment(plan_, config(), machine(), bucket)
+                      : reduce_fragment(plan_, config(), machine(), bucket, micro));
   if (record_) {  // behind the recorded program's memory, where leases may still be
     for (Buffer& buffer : f.program->buffers) {
       bool placed = buffer.residency == Residency::transient && buffer.offset >= 0;
@@ -44,7 +45,7 @@ DelegateEngine::Fragment& DelegateEngine::fragment(BucketId bucket, int32_t micr
 void DelegateEngine::lease(ParamId param) {
   BucketId b = store_.bucket_of(param);
   where_[param] = lease_address(param);
-  if (plan_.zero.buckets[b].partitioned && bucket_leases_[b]++ == 0) fragment(b, -1).executor->run();
+  if (plan_.zero.buckets[b].partitioned && bucket_leases_[b]++ == 0) fragment(b, none).executor->run();
 }
 
 // Of a lease in the recorded program's memory the program takes care.
@@ -67,7 +68,7 @@ void DelegateEngine::reduce_ready(bool all) {
     for (const ParamPlace& place : plan_.zero.layout.buckets[b].params) {
       if (!has_grad_[place.param]) clear_grad(place.param);
     }
-    fragment(b, micro_).executor->run();
+    fragment(b, reduced_alike(plan_.zero, MicroId(micro_))).executor->run();
   }
 }
 

@@ -65,14 +65,14 @@ void DelegateEngine::forget_calls() {
 // call. Leases that the program gave stay where they are until released.
 void DelegateEngine::leave_record() {
   following_ = false;
-  InstrId done = step_->position();
+  InstrId done = step_->position().instr;
   step_->abandon();
   if (begun_ && micro_ < config().accumulation) take_gradients(done);
 }
 
 void DelegateEngine::take_gradients(InstrId done) {
   const Program& program = record_->program;
-  size_t m = static_cast<size_t>(micro_);
+  MicroId m(micro_);
   for (EventId e = events_.last(); e.exists() && events_[e].kind != HostEvent::Kind::end; --e) {
     if (events_[e].kind != HostEvent::Kind::grad) continue;
     ParamId param = events_[e].params[0];

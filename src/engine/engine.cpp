@@ -78,14 +78,6 @@ void Engine::require_idle(const char* call) {
         call, micro_, runtime_.config().accumulation);
 }
 
-InstrId Engine::segment_end(Phase phase, int64_t micro) const {
-  for (const Segment& s : plan_.step.segments) {
-    if (s.phase == phase && s.micro == micro) return s.end;
-  }
-  raise(DS_ERROR_INTERNAL, "program step has no segment '{}'",
-        Segment{phase, static_cast<int32_t>(micro)}.name());
-}
-
 void Engine::begin_step() {
   store_.require_refreshed();
   store_.changed();
@@ -105,7 +97,7 @@ StepResult Engine::train_batch(std::span<const InputView> inputs, StepObserver* 
   int64_t n = check_inputs(inputs, runtime_.config().accumulation);
   begin_step();
   runtime_.guarded([&] {
-    for (int32_t m = 0; m < runtime_.config().accumulation; ++m) step_->set_extent(m, n);
+    for (int64_t m = 0; m < runtime_.config().accumulation; ++m) step_->set_extent(MicroId(m), n);
     put_inputs(inputs, 0, runtime_.config().accumulation, n);
     if (observer) return run_observed(*observer, n);
     step_->run();
@@ -116,11 +108,14 @@ StepResult Engine::train_batch(std::span<const InputView> inputs, StepObserver* 
 void Engine::run_observed(StepObserver& observer, int64_t n) {
   runtime_.settle();
   StepSight sight{plan_.step, plan_.zero, runtime_.memory(), n, control_, runtime_.comm()};
-  for (InstrId i : plan_.step.instrs.ids()) {
-    observer.before(sight, i);
-    step_->run_to(i + 1);
+  for (Position at; at != plan_.step.end();) {
+    Position next = plan_.step.next(at);
+    bool sees = plan_.step.takes_part(at);
+    if (sees) observer.before(sight, at);
+    step_->run_to(next);
     step_->settle();
-    observer.after(sight, i);
+    if (sees) observer.after(sight, at);
+    at = next;
   }
 }
 
@@ -134,7 +129,7 @@ int64_t Engine::join() {
   for (int64_t steps = 0;; ++steps) {
     begin_step();
     runtime_.guarded([&] {
-      for (int32_t m = 0; m < runtime_.config().accumulation; ++m) step_->set_extent(m, 1);
+      for (int64_t m = 0; m < runtime_.config().accumulation; ++m) step_->set_extent(MicroId(m), 1);
       step_->run();
     });
     if (control_.leaves() == 0) return steps;
@@ -151,9 +146,9 @@ double Engine::forward(std::span<const InputView> inputs) {
   int64_t n = check_inputs(inputs, 1);
   if (micro_ == 0) begin_step();
   runtime_.guarded([&] {
-    step_->set_extent(static_cast<int32_t>(micro_), n);
+    step_->set_extent(MicroId(micro_), n);
     put_inputs(inputs, micro_, 1, n);
-    step_->run_to(segment_end(Phase::forward, micro_));
+    step_->run_to(plan_.step.end_of(Phase::forward, MicroId(micro_)));
   });
   reached_ = Reached::forward_done;
   float loss = 0;
@@ -165,8 +160,10 @@ void Engine::backward() {
   if (reached_ != Reached::forward_done)
     raise(DS_ERROR_STATE, "ds_backward must follow ds_forward, got it without one");
   bool last = micro_ + 1 == runtime_.config().accumulation;
-  runtime_.guarded(
-      [&] { step_->run_to(last ? segment_end(Phase::losses) : segment_end(Phase::backward, micro_)); });
+  runtime_.guarded([&] {
+    step_->run_to(last ? plan_.step.end_of(Phase::losses)
+                       : plan_.step.end_of(Phase::backward, MicroId(micro_)));
+  });
   reached_ = Reached::backward_done;
   ++micro_;
 }
@@ -192,7 +189,7 @@ std::string Engine::bad_tensor() {
       return;
     }
     step_->check_results(true);
-    step_->run_to(segment_end(Phase::backward_last, runtime_.config().accumulation - 1));
+    step_->run_to(plan_.step.end_of(Phase::backward_last, MicroId(runtime_.config().accumulation - 1)));
     step_->abandon();
     bad = step_->first_bad();
     step_->check_results(false);
@@ -208,7 +205,7 @@ double Engine::eval_batch(std::span<const InputView> inputs) {
   float loss = 0;
   std::vector<float> all(static_cast<size_t>(runtime_.comm().size()));
   runtime_.guarded([&] {
-    eval_->set_extent(0, n);
+    eval_->set_extent(MicroId(0), n);
     put_inputs(inputs, 0, 1, n);
     eval_->run();
     runtime_.read(runtime_.buffer(plan_.eval_loss), 0, &loss, sizeof loss);
@@ -229,7 +226,7 @@ std::vector<float> Engine::infer(std::span<const InputView> inputs) {
   int64_t n = check_inputs(inputs, 1);
   control_.begin_evaluation();
   runtime_.guarded([&] {
-    infer_->set_extent(0, n);
+    infer_->set_extent(MicroId(0), n);
     put_inputs(inputs, 0, 1, n);
     infer_->run();
   });

@@ -79,7 +79,6 @@ class Engine final : private StateStore::Owner {
   void put_inputs(std::span<const InputView> inputs, int64_t micro, int64_t micros, int64_t n);
   void run_observed(StepObserver& observer, int64_t n);
   std::string bad_tensor();
-  InstrId segment_end(Phase phase, int64_t micro = -1) const;
 
   void make_all_executors();
 

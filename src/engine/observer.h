@@ -24,8 +24,8 @@ struct StepSight {
 class StepObserver {
  public:
   virtual ~StepObserver() = default;
-  virtual void before(const StepSight& sight, InstrId instr) = 0;
-  virtual void after(const StepSight& sight, InstrId instr) = 0;
+  virtual void before(const StepSight& sight, Position at) = 0;
+  virtual void after(const StepSight& sight, Position at) = 0;
 };
 
 }  // namespace ds

@@ -2,6 +2,7 @@
 #include <cstring>
 #include <deque>
 #include <map>
+#include <utility>
 
 #include "core/base/error.h"
 #include "core/base/random.h"
@@ -49,27 +50,28 @@ class ChaosExecutor final : public Executor {
 
   ~ChaosExecutor() override { leave_tail(); }
 
-  void run_to(InstrId end) override {
+  void run_to(Position end) override {
     take_tail();
     send_scalars();
-    if (position_ == InstrId(0) && end > position_) start();
-    PerQueue<std::deque<InstrId>> queues;
-    for (InstrId i : IdRange(position_, end)) queues[program_.instrs[i].queue].push_back(i);
-    bool ends = end == program_.instrs.past();
+    if (position_ == Position() && program_.before(position_, end)) start();
+    Queues queues;
+    for (Position at = position_; program_.before(at, end); at = program_.next(at))
+      queues[program_.instrs[at.instr].queue].push_back(at);
+    bool ends = end == program_.end();
     while (left(queues, ends)) {
       size_t q = pick(queues);
       if (q == kTail) {
         settle_one();
         continue;
       }
-      std::deque<InstrId>& queue = queues[static_cast<Queue>(q)];
-      InstrId i = queue.front();
+      std::deque<Position>& queue = queues[static_cast<Queue>(q)];
+      Position at = queue.front();
       queue.pop_front();
-      step(i);
+      step(at);
     }
     tail_.insert(tail_.end(), queues[Queue::write].begin(), queues[Queue::write].end());
     if (!context_.tail) settle();
-    position_ = ends ? InstrId(0) : end;
+    position_ = ends ? Position() : end;
     fetch_scalars();
   }
 
@@ -79,15 +81,16 @@ class ChaosExecutor final : public Executor {
 
   void abandon() override {
     settle();
-    position_ = InstrId(0);
+    position_ = {};
   }
 
  private:
+  using Queues = PerQueue<std::deque<Position>>;
   static constexpr size_t kWrite = static_cast<size_t>(Queue::write);
   static constexpr size_t kTail = kQueues;  // saves of the run before
 
   // Is there more to do in this call? Saves at the end of a program may wait for the next run.
-  bool left(const PerQueue<std::deque<InstrId>>& queues, bool ends) const {
+  bool left(const Queues& queues, bool ends) const {
     for (size_t q = 0; q < kQueues; ++q) {
       if (!queues[q].empty() && !(ends && q == kWrite)) return true;
     }
@@ -95,21 +98,18 @@ class ChaosExecutor final : public Executor {
   }
 
   void settle_one() {
-    InstrId i = tail_.front();
+    Position at = tail_.front();
     tail_.pop_front();
-    transfer(i);
+    if (program_.takes_part(at)) transfer(at);
   }
 
   void start() {
     carried_.assign(program_.buffers.size(), 0);
-    for (InstrId i : tail_) {
-      for (const Operand& o : program_.instrs[i].operands) carried_[o.buffer] = 1;
+    for (Position at : tail_) {
+      for (const Operand& o : program_.instrs[at.instr].operands) carried_[o.buffer] = 1;
     }
     done_.assign(program_.instrs.size(), 0);
-    uses_.assign(program_.buffers.size(), 0);
-    for (const Instr& in : program_.instrs) {
-      for (const Operand& o : in.operands) ++uses_[o.buffer];
-    }
+    count_uses();
     owned_.assign(program_.buffers.size(), 0);
     for (BufferId b : program_.buffers.ids()) {
       if (poisonable(b) && !carried_[b]) own(b);
@@ -121,6 +121,23 @@ class ChaosExecutor final : public Executor {
       if (poisonable(b) && !carried_[b]) poison(b);
     }
     owned_.assign(program_.buffers.size(), 0);
+  }
+
+  // Of a buffer that lives within a round, those of a round: it ends in each.
+  void count_uses() {
+    uses_.assign(program_.buffers.size(), 0);
+    in_round_.assign(program_.buffers.size(), 0);
+    IdVector<BufferId, int32_t> outside(program_.buffers.size(), 0);
+    for (InstrId i : program_.instrs.ids()) {
+      for (const Operand& o : program_.instrs[i].operands)
+        ++(program_.repeat.has(i) ? in_round_ : outside)[o.buffer];
+    }
+    for (BufferId b : uses_.ids()) {
+      if (outside[b] > 0)
+        uses_[b] = outside[b] + program_.repeat.rounds * std::exchange(in_round_[b], 0);
+      else
+        uses_[b] = in_round_[b];
+    }
   }
 
   bool poisonable(BufferId b) const {
@@ -145,17 +162,21 @@ class ChaosExecutor final : public Executor {
         });
   }
 
-  bool ready(InstrId i) const {
-    for (const Wait& wait : program_.instrs[i].waits) {
-      if (wait.run_before ? in_tail(wait.instr) : !done_[wait.instr]) return false;
+  bool ready(Position at) const {
+    for (const Wait& wait : program_.instrs[at.instr].waits) {
+      bool both = program_.repeat.has(at.instr) && program_.repeat.has(wait.instr);
+      int32_t rounds = both ? at.round + (wait.round_before ? 0 : 1) : program_.rounds(wait.instr);
+      if (wait.run_before ? in_tail(wait.instr) : done_[wait.instr] < rounds) return false;
     }
     return true;
   }
-  bool in_tail(InstrId i) const { return std::find(tail_.begin(), tail_.end(), i) != tail_.end(); }
+  bool in_tail(InstrId i) const {
+    return std::any_of(tail_.begin(), tail_.end(), [&](Position at) { return at.instr == i; });
+  }
 
   // Of all that can go on, the queue (or kTail) that the order of the moment prefers. A new order is drawn
   // every 1 to 512 picks (by seed), so that now and then one queue runs far ahead of the others.
-  size_t pick(const PerQueue<std::deque<InstrId>>& queues) {
+  size_t pick(const Queues& queues) {
     std::array<uint32_t, 4> order = stream_.block(draws_++ >> (3 * stream_.seed % 10));
     auto rank = [&](size_t q) { return order[q % 4] >> (q / 4 * 16) & 0xFFFF; };
     constexpr size_t kNone = kTail + 1;
@@ -169,7 +190,20 @@ class ChaosExecutor final : public Executor {
     return best;
   }
 
-  void step(InstrId i) {
+  void step(Position at) {
+    const Instr& in = program_.instrs[at.instr];
+    if (program_.takes_part(at)) issue(at);
+    ++done_[at.instr];
+    for (const Operand& o : in.operands) {
+      if (--uses_[o.buffer] > 0 || !poisonable(o.buffer)) continue;
+      poison(o.buffer);
+      owned_[o.buffer] = 0;
+      uses_[o.buffer] = in_round_[o.buffer];
+    }
+  }
+
+  void issue(Position at) {
+    InstrId i = at.instr;
     const Instr& in = program_.instrs[i];
     if (context_.before_instr) context_.before_instr(i.index());
     for (const Operand& o : in.operands) {
@@ -177,32 +211,29 @@ class ChaosExecutor final : public Executor {
     }
     try {
       if (in.queue == Queue::read || in.queue == Queue::write) {
-        transfer(i);
+        transfer(at);
       } else {
-        perform(i);
+        perform(at);
       }
     } catch (const std::exception& error) {
       fail(i, error);
     }
-    done_[i] = 1;
-    for (const Operand& o : in.operands) {
-      if (--uses_[o.buffer] == 0 && poisonable(o.buffer)) poison(o.buffer);
-    }
   }
 
-  void transfer(InstrId i) {
-    IoLane* lane = program_.instrs[i].queue == Queue::read ? context_.read_lane : context_.write_lane;
-    lane->wait(lane->submit(io_request(launches_[i])));
+  void transfer(Position at) {
+    IoLane* lane = program_.instrs[at.instr].queue == Queue::read ? context_.read_lane : context_.write_lane;
+    lane->wait(lane->submit(io_request(at)));
   }
 
   RandomStream stream_;
   uint64_t draws_ = 0;
-  IdVector<InstrId, char> done_;
-  Owners owners_[2];  // transient arenas of device and host
+  IdVector<InstrId, int32_t> done_;  // rounds of this run
+  Owners owners_[2];                 // transient arenas of device and host
   IdVector<BufferId, char> owned_;
-  std::deque<InstrId> tail_;          // saves that a run left, in order
-  IdVector<BufferId, char> carried_;  // buffers that they read when the run began
-  IdVector<BufferId, int32_t> uses_;  // operands still to come
+  std::deque<Position> tail_;             // saves that a run left, in order
+  IdVector<BufferId, char> carried_;      // buffers that they read when the run began
+  IdVector<BufferId, int32_t> uses_;      // operands still to come
+  IdVector<BufferId, int32_t> in_round_;  // of a buffer that lives within a round: its operands there; else 0
 };
 
 }  // namespace

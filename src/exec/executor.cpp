@@ -25,23 +25,24 @@ class InOrderExecutor final : public Executor {
 
   ~InOrderExecutor() override { leave_tail(); }
 
-  void run_to(InstrId end) override {
+  void run_to(Position end) override {
     take_tail();
     send_scalars();
-    if (position_ == InstrId(0) && end > position_) std::swap(previous_, tickets_);
-    for (; position_ < end; ++position_) {
-      InstrId i = position_;
+    if (position_ == Position() && program_.before(position_, end)) std::swap(previous_, tickets_);
+    for (; program_.before(position_, end); position_ = program_.next(position_)) {
+      InstrId i = position_.instr;
+      if (!program_.takes_part(position_)) continue;
       if (context_.before_instr) context_.before_instr(i.index());
       try {
-        issue(i);
+        issue(position_);
       } catch (const std::exception& error) {
         fail(i, error);
       }
     }
-    if (position_ == program_.instrs.past()) {
+    if (position_ == program_.end()) {
       if (last_.read != 0) context_.read_lane->wait(last_.read);
       if (!context_.tail) settle();
-      position_ = InstrId(0);
+      position_ = {};
     }
     fetch_scalars();
   }
@@ -53,11 +54,12 @@ class InOrderExecutor final : public Executor {
 
   void abandon() override {
     settle();
-    position_ = InstrId(0);
+    position_ = {};
   }
 
  private:
-  // Lanes complete in order, so waiting for the latest of several tickets of a lane is enough.
+  // Lanes complete in order, so waiting for the latest of several tickets of a lane is enough. Of a repeated
+  // instruction it is that of its latest round, which is the one that a wait means.
   struct Tickets {
     uint64_t read = 0, write = 0;
   };
@@ -82,19 +84,21 @@ class InOrderExecutor final : public Executor {
     };
   }
 
-  void issue(InstrId i) {
+  void issue(Position at) {
+    InstrId i = at.instr;
     const Instr& in = program_.instrs[i];
-    if (is_file(in)) return submit(i);
+    if (is_file(in)) return submit(at);
     if (!file_waits_[i].empty()) waiter(i)();
     if (i.number() % 16 == 0) context_.comm->tick();
-    if (!context_.trace) return perform(i);
+    if (!context_.trace) return perform(at);
     int64_t begin = now_ns();
-    perform(i);
+    perform(at);
     context_.trace->span(queue_name(in.queue), launches_[i].label, begin, now_ns());
   }
 
-  void submit(InstrId i) {
-    IoRequest request = io_request(launches_[i]);
+  void submit(Position at) {
+    InstrId i = at.instr;
+    IoRequest request = io_request(at);
     if (!file_waits_[i].empty()) request.ready = waiter(i);
     bool read = program_.instrs[i].queue == Queue::read;
     tickets_[i] = (read ? context_.read_lane : context_.write_lane)->submit(std::move(request));

@@ -62,6 +62,7 @@ struct Launch {
   std::vector<TensorView> views;         // extents of n are set by set_extent
   std::string label;                     // label_of, for errors and trace
   bool symbolic = false;
+  bool moves = false;  // some operand has a stride
   bool model = false;  // an operation of the graph, in forward or backward
 };
 
@@ -71,15 +72,15 @@ class Executor {
  public:
   virtual ~Executor() = default;
   // Tokens of a micro-step from the next run on. 0 < n <= bound.
-  void set_extent(int32_t micro, int64_t n);
-  // Runs instructions [position, end) and stops; end = number of instructions finishes the program and
-  // rewinds. Any failure leaves the executor unusable.
-  virtual void run_to(InstrId end) = 0;
-  void run() { run_to(program_.instrs.past()); }
+  void set_extent(MicroId micro, int64_t n);
+  // Runs what lies between position() and `end` and stops; Program::end() finishes the program and rewinds.
+  // Any failure leaves the executor unusable.
+  virtual void run_to(Position end) = 0;
+  void run() { run_to(program_.end()); }
   // Ends the file transfers that are in flight: saves of the last run, and what a run up to an instruction
   // has begun. Call it before memory or files are read from outside.
   virtual void settle() = 0;
-  InstrId position() const { return position_; }
+  Position position() const { return position_; }
   // Gives the rest of the program up: waits for what is in flight and rewinds.
   virtual void abandon() = 0;
   const Program& program() const { return program_; }
@@ -95,12 +96,14 @@ class Executor {
 
  protected:
   Executor(const Program& program, ExecContext context);
-  void perform(InstrId index);  // compute, host, comm, copy: here and now
+  // Sets views to the bytes and the tokens of a round.
+  void aim(Launch& launch, Position at);
+  void perform(Position at);  // compute, host, comm, copy: here and now
   void collect(const Launch& launch);
   void copy(const Launch& launch);
-  IoRequest io_request(const Launch& launch);  // read, write
+  IoRequest io_request(Position at);  // read, write
   void leave_out(const Launch& launch);
-  void check_launch(const Launch& launch);
+  void check_launch(const Launch& launch, Position at);
   void fail(InstrId index, const std::exception& error);  // rethrows with the instruction's name
   void take_tail();      // a run begins or goes on: ends what another executor left in flight
   void send_scalars();   // then, from the host,
@@ -111,8 +114,8 @@ class Executor {
   const Program& program_;
   ExecContext context_;
   IdVector<InstrId, Launch> launches_;
-  std::vector<int64_t> extents_;  // per micro-step
-  InstrId position_{0};
+  IdVector<MicroId, int64_t> extents_;
+  Position position_;
   StepScalars* block_ = nullptr;  // of the program's buffer; null: no instruction names it
   bool check_ = false;
   std::string first_bad_;

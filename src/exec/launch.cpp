@@ -79,9 +79,10 @@ std::string label_of(const Program& program, const Instr& instr) {
 
 Executor::Executor(const Program& program, ExecContext context)
     : program_(program), context_(std::move(context)) {
-  int32_t micros = 1;
+  MicroId last(0);
   launches_.reserve(program.instrs.size());
-  for (const Instr& in : program.instrs) {
+  for (InstrId i : program.instrs.ids()) {
+    const Instr& in = program.instrs[i];
     Launch launch;
     launch.instr = &in;
     for (const Operand& o : in.operands) {
@@ -93,31 +94,35 @@ Executor::Executor(const Program& program, ExecContext context)
       launch.views.push_back(make_view(program, context_.memory, o));
       launch.inputs += o.access == Access::read ? 1 : 0;
       launch.symbolic = launch.symbolic || o.type.shape.symbolic();
+      launch.moves = launch.moves || o.stride != 0;
     }
     if (has_kernel(*in.def)) launch.kernel = find_kernel(*context_.kernels, in, launch);
     if (in.def->kind == Kind::collective) launch.comm = &context_.comm->of(in.group.size, in.group.stride);
     launch.model =
         in.def->kind == Kind::model && in.queue == Queue::compute && program.phase(in) != Phase::update;
     launch.label = label_of(program, in);
-    micros = std::max(micros, in.micro + 1);
+    last = std::max(last, program.micro({i, program.rounds(i) - 1}));
     launches_.push_back(std::move(launch));
   }
-  extents_.assign(static_cast<size_t>(micros), program.bound);
+  extents_.assign(last.index() + 1, program.bound);
 }
 
-void Executor::set_extent(int32_t micro, int64_t n) {
+void Executor::set_extent(MicroId micro, int64_t n) {
   require(n > 0 && n <= program_.bound, "input length must be 1 to {} (the declared bound), got {}",
           program_.bound, n);
-  if (static_cast<size_t>(micro) >= extents_.size() || extents_[static_cast<size_t>(micro)] == n) return;
-  extents_[static_cast<size_t>(micro)] = n;
-  for (Launch& launch : launches_) {
-    if (!launch.symbolic || launch.instr->micro != micro) continue;
-    for (size_t k = 0; k < launch.views.size(); ++k) {
-      const Shape& shape = launch.operands[k]->type.shape;
-      for (size_t d = 0; d < shape.rank(); ++d) {
-        if (shape[d].symbolic) launch.views[k].dims[d] = n;
-      }
+  if (extents_.has(micro)) extents_[micro] = n;
+}
+
+void Executor::aim(Launch& launch, Position at) {
+  if (!launch.symbolic && !launch.moves) return;
+  int64_t n = extents_[program_.micro(at)];
+  for (size_t k = 0; k < launch.views.size(); ++k) {
+    const Operand& o = *launch.operands[k];
+    TensorView& view = launch.views[k];
+    for (size_t d = 0; launch.symbolic && d < o.type.shape.rank(); ++d) {
+      if (o.type.shape[d].symbolic) view.dims[d] = n;
     }
+    if (o.stride != 0) view.data = make_view(program_, context_.memory, in_round(o, at.round)).data;
   }
 }
 
@@ -131,15 +136,16 @@ void Executor::leave_out(const Launch& launch) {
   }
 }
 
-void Executor::perform(InstrId index) {
-  const Launch& launch = launches_[index];
+void Executor::perform(Position at) {
+  aim(launches_[at.instr], at);
+  const Launch& launch = launches_[at.instr];
   const Instr& in = *launch.instr;
   std::span<const TensorView> views(launch.views);
   std::span<const TensorView> reads = views.first(static_cast<size_t>(launch.inputs));
   std::span<const TensorView> writes = views.subspan(static_cast<size_t>(launch.inputs));
   if (launch.model && scalars().absent != 0) return leave_out(launch);
   if (launch.kernel) {
-    int64_t leaf = int64_t{in.micro} * program_.world + program_.rank;
+    int64_t leaf = int64_t{program_.micro(at).number()} * program_.world + program_.rank;
     bool whole = in.runs.empty() || in.def->kind != Kind::update;
     if (whole) launch.kernel({reads, writes, in.attrs, scalars(), leaf, *context_.team, in.runs});
     for (auto [begin, end, missed] : whole ? std::span<const ElementRun>() : in.runs) {
@@ -148,7 +154,7 @@ void Executor::perform(InstrId index) {
       launch.kernel(
           {part_of(reads, begin, end), part_of(writes, begin, end), in.attrs, own, leaf, *context_.team});
     }
-    if (check_) check_launch(launch);
+    if (check_) check_launch(launch, at);
     return;
   }
   if (in.def->kind == Kind::collective) return collect(launch);
@@ -184,10 +190,11 @@ void Executor::copy(const Launch& launch) {
   count.bytes += bytes;
 }
 
-IoRequest Executor::io_request(const Launch& launch) {
+IoRequest Executor::io_request(Position at) {
+  const Launch& launch = launches_[at.instr];
   const Instr& in = *launch.instr;
   bool write = in.queue == Queue::write;
-  const Operand& file = in.operands[write ? 1 : 0];
+  const Operand file = in_round(in.operands[write ? 1 : 0], at.round);
   const TensorView& memory = launch.views[write ? 0 : 1];
   int64_t bytes = (memory.numel() * size_of(memory.dtype) + kFileBlock - 1) / kFileBlock * kFileBlock;
   IoRequest request;
@@ -203,13 +210,13 @@ IoRequest Executor::io_request(const Launch& launch) {
   return request;
 }
 
-void Executor::check_launch(const Launch& launch) {
+void Executor::check_launch(const Launch& launch, Position at) {
   if (!first_bad_.empty()) return;
   for (size_t k = static_cast<size_t>(launch.inputs); k < launch.views.size(); ++k) {
     if (finite(launch.views[k])) continue;
     const Operand& o = *launch.operands[k];
     first_bad_ = fmt::format("{} of {} in micro-step {}", program_.buffers[o.buffer].name,
-                             launch.instr->def->name, launch.instr->micro);
+                             launch.instr->def->name, program_.micro(at));
     return;
   }
 }

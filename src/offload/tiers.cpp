@@ -85,7 +85,7 @@ class TierMover {
     Operand file = flat(builder_.buffer(o.buffer), o.buffer, (o.begin - skip) / unit, numel, Access::read);
     if (o.access != Access::write && !loaded) splice_.before(index, transfer(Op::load, in, file, near));
     if (!loaded && stays(index, o)) resident_[o.buffer] = slot;
-    if (o.access != Access::read && whole(o)) written_ = {o.buffer, slot, index};
+    if (o.access != Access::read && whole(o) && in.when == MicroFilter()) written_ = {o.buffer, slot, index};
     if (o.access != Access::read) save(index, o.buffer, transfer(Op::save, in, near, file));
     return used;
   }
@@ -95,6 +95,7 @@ class TierMover {
     if (options_.save_every_write || !resident_[file].exists() || !whole(instr.operands[1])) {
       splice_.after(index, std::move(instr));
     } else {
+      instr.when = {};  // the last write may be one that this micro-step leaves out
       last_saves_.insert_or_assign(file, std::make_pair(index, std::move(instr)));
     }
   }
@@ -130,7 +131,7 @@ class TierMover {
         builder_.transient(home.name + (to_device ? ".dev" : ".host"), o.type.dtype, numel, wanted);
     Operand there = o;
     there.buffer = twin;
-    there.begin = 0;
+    there.begin = there.stride = 0;
     Operand source = o;
     if (o.access != Access::write) {
       splice_.before(index, transfer(to_device ? Op::fetch : Op::store, in, source, there));
@@ -147,7 +148,9 @@ class TierMover {
     from.access = Access::read;
     to.access = Access::write;
     from.last = to.last = false;
-    return make_instr(op, {from, to}, {}, in.micro);
+    Instr moved = make_instr(op, {from, to}, {}, in.micro);
+    moved.when = in.when;
+    return moved;
   }
 
   Splice splice_;

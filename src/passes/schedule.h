@@ -17,6 +17,11 @@ struct HoistOptions {
 // i, as far as data, the order of each queue and the limits allow. Collectives keep their order.
 void hoist(Program& program, const HoistOptions& options);
 
+// The program has some of the micro-steps of a step (StepBuffers::grads); `missing` more are to come before
+// the last. Repeats a stretch of `micros` micro-steps for them: false, and nothing has changed, when the
+// middle of the program has none that can stand for more. Behind hoist.
+bool repeat_micros(Program& program, int32_t missing, int32_t micros);
+
 // Places: persistent buffers one after the other (the same for every program with the same buffers),
 // transient ones by best fit over their lifetimes in issue order. Sets offsets and Program::arenas.
 struct OffsetOptions {

@@ -1,37 +1,46 @@
 #include <algorithm>
 
 #include "core/program/hazards.h"
+#include "core/program/repeat.h"
 #include "passes/schedule.h"
 
 namespace ds {
 namespace {
 
-// Enters the program twice: conflicts of the second run with saves of the first are waits, too.
+// Enters two runs: conflicts of the second run with saves of the first are waits, too. Of repeated
+// instructions a run has a few rounds (core/program/repeat.h).
 class Syncer {
  public:
-  explicit Syncer(Program& program) : program_(program), order_(2 * program.instrs.size()) {}
+  explicit Syncer(Program& program)
+      : program_(program), run_(program), order_(2 * static_cast<size_t>(run_.size())) {}
 
   void run() {
     for (Instr& in : program_.instrs) in.waits.clear();
     for (bool second : {false, true}) {
-      for (InstrId i : program_.instrs.ids()) enter(second, i);
+      for (int32_t n = 0; n < run_.size(); ++n) enter(second, n);
       order_.end_run();
     }
   }
 
  private:
-  int32_t count() const { return program_.instrs.past().number(); }
-  // The number of an instruction in the first or the second run.
-  InstrId entered(InstrId i, bool second) const { return second ? i + count() : i; }
+  // An entry of the first or the second run among those of both.
+  InstrId entered(int32_t number, bool second) const {
+    return InstrId(second ? number + run_.size() : number);
+  }
 
-  void enter(bool second, InstrId i) {
-    Instr& in = program_.instrs[i];
-    InstrId id = entered(i, second);
+  void enter(bool second, int32_t number) {
+    ShortRun::Entry entry = run_.at(number);
+    Instr& in = program_.instrs[entry.instr];
+    InstrId id = entered(number, second);
     order_.begin(id, in.queue);
-    for (const Wait& wait : in.waits) order_.wait(entered(wait.instr, second && !wait.run_before));
+    for (const Wait& wait : in.waits) {
+      int32_t awaited = run_.awaited(entry, wait);
+      if (awaited >= 0 && (second || !wait.run_before))
+        order_.wait(entered(awaited, second && !wait.run_before));
+    }
     conflicts_.clear();
     for (const Operand& o : in.operands) {
-      PhysicalRange r = physical_range(program_, in, o);
+      PhysicalRange r = physical_range(program_, in, in_round(o, entry.round));
       maps_[r.arena].access(r.begin, r.end, o.access != Access::read, id, in.queue, conflicts_);
     }
     // Latest first: what it has waited for itself often covers the others.
@@ -39,13 +48,16 @@ class Syncer {
     for (InstrId earlier : conflicts_) {
       if (earlier == id || order_.covered(earlier)) continue;
       order_.wait(earlier);
-      bool first = program_.instrs.has(earlier);
-      in.waits.push_back({first ? earlier : earlier - count(), first && second});
+      int32_t n = earlier.number();
+      bool run_before = second && n < run_.size();
+      in.waits.push_back(run_before ? Wait{run_.at(n).instr, true}
+                                    : run_.wait_for(entry, second ? n - run_.size() : n));
     }
     order_.finish();
   }
 
   Program& program_;
+  ShortRun run_;
   HazardMap maps_[6];
   OrderTracker order_;
   std::vector<InstrId> conflicts_;

@@ -17,6 +17,10 @@ std::string title_of(const Plan& plan, const Config& config) {
   auto offloaded = [&](const char* what, Tier tier) {
     if (tier != Tier::device) out += fmt::format(", {} on {}", what, tier_name(tier));
   };
+  const Repeat& repeat = plan.step.repeat;
+  if (repeat.rounds > 1)
+    out += fmt::format(", of {} micro-steps {} are drawn", plan.zero.accumulation,
+                       plan.zero.accumulation - (repeat.rounds - 1) * repeat.micros);
   offloaded("states", config.zero.optimizer_tier);
   offloaded("parameters", config.zero.param_tier);
   return out;

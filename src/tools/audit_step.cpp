@@ -111,7 +111,8 @@ Verdict judge_losses(const StepSight& sight, const TensorView& all) {
 
 StepAudit::StepAudit(int threads) : team_(threads) { register_ref(reference_); }
 
-void StepAudit::before(const StepSight& sight, InstrId instr) {
+void StepAudit::before(const StepSight& sight, Position at) {
+  InstrId instr = at.instr;
   if (instr == InstrId(0)) {
     shadow_.emplace(sight);
     files_.begin(sight);
@@ -119,10 +120,11 @@ void StepAudit::before(const StepSight& sight, InstrId instr) {
   }
   scalars_ = sight.control.scalars();
   parts_.clear();
-  for (const Operand& operand : sight.program.instrs[instr].operands) {
+  for (const Operand& listed : sight.program.instrs[instr].operands) {
+    Operand operand = in_round(listed, at.round);
     const Buffer& buffer = sight.program.buffers[operand.buffer];
     if (buffer.tier == Tier::nvme || buffer.holds == Holds::scalars) continue;
-    Part part{&operand, view_of(sight, operand), {}};
+    Part part{operand, view_of(sight, operand), {}};
     if (operand.access != Access::write) {
       std::string changed = shadow_->difference(operand, part.view);
       if (!changed.empty()) add(instr, Verdict::wrong(changed));
@@ -132,20 +134,21 @@ void StepAudit::before(const StepSight& sight, InstrId instr) {
   }
 }
 
-void StepAudit::after(const StepSight& sight, InstrId instr) {
+void StepAudit::after(const StepSight& sight, Position at) {
+  InstrId instr = at.instr;
   const Instr& in = sight.program.instrs[instr];
   check_inputs(instr);
   check_scalars(sight, instr);
   Kind kind = in.def->kind;
   if (kind == Kind::model || kind == Kind::state || kind == Kind::update) {
-    take(sight, instr);
+    take(sight, at);
   } else {
     add(instr, judge_move(sight, instr));
   }
   for (const Part& part : parts_) {
-    if (!is_input(*part.operand)) shadow_->written(sight, *part.operand, part.view, instr);
+    if (!is_input(part.operand)) shadow_->written(sight, part.operand, part.view, instr);
   }
-  for (const Part& part : parts_) shadow_->ended(*part.operand);
+  for (const Part& part : parts_) shadow_->ended(part.operand);
 }
 
 const std::vector<Verdict>& StepAudit::verdicts() {
@@ -161,9 +164,9 @@ void StepAudit::add(InstrId instr, Verdict verdict) {
 
 void StepAudit::check_inputs(InstrId instr) {
   for (const Part& part : parts_) {
-    if (!is_input(*part.operand)) continue;
+    if (!is_input(part.operand)) continue;
     bool given_up = std::any_of(parts_.begin(), parts_.end(), [&](const Part& other) {
-      return !is_input(*other.operand) && overlap(part.view, other.view);
+      return !is_input(other.operand) && overlap(part.view, other.view);
     });
     if (given_up) continue;  // the program says that the result takes its place
     Verdict same = judge_bits(part.view, part.was->view(), "input");
@@ -177,17 +180,17 @@ void StepAudit::check_scalars(const StepSight& sight, InstrId instr) {
     add(instr, Verdict::wrong("changes the scalars of the step"));
 }
 
-void StepAudit::take(const StepSight& sight, InstrId instr) {
-  const Instr& in = sight.program.instrs[instr];
-  Job job{instr, {}};
+void StepAudit::take(const StepSight& sight, Position at) {
+  const Instr& in = sight.program.instrs[at.instr];
+  Job job{at.instr, {}};
   job.run.op = in.def->name;
   job.run.attrs = &in.attrs;
   job.run.scalars = scalars_;
-  job.run.leaf = int64_t{in.micro} * sight.program.world + sight.program.rank;
+  job.run.leaf = int64_t{sight.program.micro(at).number()} * sight.program.world + sight.program.rank;
   job.run.parts = in.runs;
   for (Part& part : parts_) {
-    if (!is_input(*part.operand)) job.run.after.emplace_back(part.view);
-    (is_input(*part.operand) ? job.run.in : job.run.before).push_back(std::move(*part.was));
+    if (!is_input(part.operand)) job.run.after.emplace_back(part.view);
+    (is_input(part.operand) ? job.run.in : job.run.before).push_back(std::move(*part.was));
   }
   job_bytes_ += job.run.bytes();
   jobs_.push_back(std::move(job));

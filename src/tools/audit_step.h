@@ -24,8 +24,8 @@ namespace ds {
 class StepAudit final : public StepObserver {
  public:
   explicit StepAudit(int threads);
-  void before(const StepSight& sight, InstrId instr) override;
-  void after(const StepSight& sight, InstrId instr) override;
+  void before(const StepSight& sight, Position at) override;
+  void after(const StepSight& sight, Position at) override;
 
   // By instruction, once the step has ended; of a step that failed, as far as it came.
   const std::vector<Verdict>& verdicts();
@@ -33,7 +33,7 @@ class StepAudit final : public StepObserver {
  private:
   // An operand in memory, which file extents and the scalars are not.
   struct Part {
-    const Operand* operand = nullptr;
+    Operand operand;  // in its round
     TensorView view;
     std::optional<AuditTensor> was;
   };
@@ -46,7 +46,7 @@ class StepAudit final : public StepObserver {
   void check_inputs(InstrId instr);
   void check_scalars(const StepSight& sight, InstrId instr);
   // Keeps the launch of a kernel, to be judged with others.
-  void take(const StepSight& sight, InstrId instr);
+  void take(const StepSight& sight, Position at);
   Verdict judge_move(const StepSight& sight, InstrId instr);
   void judge();
 

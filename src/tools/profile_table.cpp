@@ -108,8 +108,8 @@ Json ProfileTable::json() const {
 
 StepProfile::StepProfile(const Program& step)
     : step_(step), seconds_(step.instrs.size(), 0), labels_(step.instrs.size()) {
-  for (size_t i = 0; i < step.instrs.size(); ++i) {
-    if (!is_file(step.instrs[i].queue)) inline_.push_back(i);
+  for (Position at; at != step.end(); at = step.next(at)) {
+    if (step.takes_part(at) && !is_file(step.instrs[at.instr].queue)) inline_.push_back(at.instr.index());
   }
 }
 
@@ -137,13 +137,14 @@ ProfileTable StepProfile::table(const Peak& peak, bool by_instruction) const {
   double steps = std::max(1, steps_);
   std::vector<ProfileRow> rows;
   double busy = 0;
-  for (size_t i : inline_) {
+  for (size_t i = 0; i < step_.instrs.size(); ++i) {
     const Instr& instr = step_.instrs[i];
+    if (is_file(instr.queue)) continue;
     Cost cost = instruction_cost(step_, instr, step_.bound);
-    double seconds = seconds_[i] / steps;
+    double seconds = seconds_[i] / steps, calls = static_cast<double>(step_.runs(InstrId(i)));
     std::string name = by_instruction ? fmt::format("{} {}", i, labels_[i]) : instr.def->name;
-    rows.push_back(
-        {queue_name(instr.queue), std::move(name), 1, seconds, peak.seconds(cost), cost.flops, cost.bytes});
+    rows.push_back({queue_name(instr.queue), std::move(name), calls, seconds, calls * peak.seconds(cost),
+                    calls * cost.flops, calls * cost.bytes});
     busy += seconds;
   }
   for (ProfileRow row : files_) {

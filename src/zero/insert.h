@@ -14,8 +14,10 @@ struct StepBuffers {
   // otherwise.
   IdVector<BucketId, BufferId> full;
   // Per micro-step and bucket: gradients in the compute type, written by backward; none where nothing is
-  // trained.
-  std::vector<IdVector<BucketId, BufferId>> grads;
+  // trained. Where there are fewer than the accumulation has, the last of them is the last of the step, the
+  // first its first, and one in the middle will be repeated (passes/repeat.cpp): those in the middle do the
+  // same for whatever micro-step they are.
+  IdVector<MicroId, IdVector<BucketId, BufferId>> grads;
 };
 
 // Program with the engine's persistent buffers and a stand-in for every bucket.
@@ -24,7 +26,7 @@ ProgramBuilder begin_program(const ZeroPlan& plan, const std::string& name, int6
 // Gradient buckets of one micro-step.
 void add_grad_buffers(ProgramBuilder& builder, const ZeroPlan& plan, StepBuffers& buffers);
 // Zeros of a gradient bucket where no gradient is written: its padding, and parameters of which none comes.
-void zero_holes(ProgramBuilder& builder, const ZeroPlan& plan, BucketId bucket, BufferId grads, int32_t micro,
+void zero_holes(ProgramBuilder& builder, const ZeroPlan& plan, BucketId bucket, BufferId grads, MicroId micro,
                 const std::function<bool(ParamId param)>& comes);
 // Gathers `bucket`, of which this rank holds at `own` its part of a cut over `from` levels, up to its part of
 // a cut over `to` of them, which is written to `target` (all of the buffer; elements, or their codes). What
@@ -52,7 +54,10 @@ void insert_gathers(Program& program, const ZeroPlan& plan, const ZeroConfig& ze
 void insert_reductions(Program& program, const ZeroPlan& plan, bool overlap, const StepBuffers& buffers);
 
 // The same reduction of one bucket of gradients behind the last instruction (a fragment of delegate mode).
-void append_reduction(Program& program, const ZeroPlan& plan, BucketId bucket, int32_t micro, BufferId grads);
+void append_reduction(Program& program, const ZeroPlan& plan, BucketId bucket, MicroId micro, BufferId grads);
+
+// The first micro-step in which append_reduction says the same.
+MicroId reduced_alike(const ZeroPlan& plan, MicroId micro);
 
 // Elements that one update instruction covers at most: sub_group_size in whole file blocks of every element
 // type.

@@ -11,29 +11,37 @@ namespace {
 // Instructions that reduce one gradient bucket of one micro-step into the accumulators.
 class Reducer {
  public:
-  Reducer(ProgramBuilder& builder, const ZeroPlan& plan) : builder_(builder), plan_(plan) {}
+  // The program has `micros` micro-steps: all of a step, or the first ones and the last (StepBuffers::grads).
+  Reducer(ProgramBuilder& builder, const ZeroPlan& plan, int64_t micros)
+      : builder_(builder), plan_(plan), micros_(micros) {}
 
-  std::vector<Instr> reduce(BucketId bucket, int32_t micro, BufferId grads) {
+  std::vector<Instr> reduce(BucketId bucket, MicroId micro, BufferId grads) {
     out_.clear();
     bucket_ = bucket;
     micro_ = micro;
     if (plan_.tree) {
-      tree(grads);
-    } else if (micro == 0 || plan_.world == 1) {
-      sum_of_ranks(grads, acc(0), micro == 0 ? 0 : 1);
+      any_of_middle() ? tree_by_filter(grads) : tree(grads);
+    } else if (first() || plan_.world == 1) {
+      sum_of_ranks(grads, acc(0), first() ? 0 : 1);
     } else {
       BufferId sum = temporary();
       sum_of_ranks(grads, sum, 0);
       accumulate(sum, acc(0), 1);
     }
-    if (micro + 1 == plan_.accumulation) norms();
+    if (last()) norms();
     return std::move(out_);
   }
 
  private:
+  bool first() const { return micro_ == MicroId(0); }
+  bool last() const { return micro_.number() + 1 == micros_; }
+  // What stands for several micro-steps must not depend on which of them it is.
+  bool any_of_middle() const { return micros_ < plan_.accumulation && !first() && !last(); }
+
   // Binary counter: level j holds the sum of 2^j micro-steps.
   void tree(BufferId grads) {
-    int merges = std::countr_zero(static_cast<uint64_t>(micro_) + 1);
+    int64_t done = last() ? plan_.accumulation : micro_.number() + 1;  // micro-steps, with this one
+    int merges = std::countr_zero(static_cast<uint64_t>(done));
     if (merges == 0) {
       sum_of_ranks(grads, acc(0), 0);
     } else {
@@ -42,12 +50,28 @@ class Reducer {
       for (int j = 0; j < merges; ++j) accumulate(acc(j), sum, 1);
       accumulate(sum, acc(merges), 0);
     }
-    if (micro_ + 1 < plan_.accumulation) return;
+    if (!last()) return;
     int low = std::countr_zero(static_cast<uint64_t>(plan_.accumulation));
     for (int level = low + 1; level <= plan_.grad_top(); ++level) {
       if ((plan_.accumulation >> level & 1) == 0) continue;
       accumulate(acc(low), acc(level), 1);
       low = level;
+    }
+  }
+
+  // The same of a micro-step whose number m is known at run time: the sum takes up level j when the bits 0 to
+  // j of m are set, and becomes the new level j when j is the lowest bit that is not.
+  void tree_by_filter(BufferId grads) {
+    BufferId sum = temporary();
+    sum_of_ranks(grads, sum, 0);
+    auto reached = [&](int level) { return (int64_t{1} << level) - 1 < plan_.accumulation - 1; };
+    for (int j = 0; reached(j + 1); ++j) {
+      accumulate(acc(j), sum, 1);
+      out_.back().when = {(int64_t{2} << j) - 1, (int64_t{2} << j) - 1};
+    }
+    for (int j = 0; reached(j); ++j) {
+      accumulate(sum, acc(j), 0);
+      out_.back().when = {(int64_t{2} << j) - 1, (int64_t{1} << j) - 1};
     }
   }
 
@@ -109,7 +133,8 @@ class Reducer {
     const std::string& name = plan_.layout.buckets[bucket_].name;
     BufferId input = plan_.inputs[table.input];
     const Buffer& ids = builder_.buffer(input);
-    Operand named{input, micro_ * (ids.bytes() / plan_.accumulation), table.ids, Access::read};
+    int64_t unit = ids.bytes() / plan_.accumulation;
+    Operand named{input, micro_.number() * unit, table.ids, Access::read, false, unit};
     Operand leaf =
         param_operand(plan_, builder_, grads, table.param, Shape{table.rows, table.width}, Access::read);
     int64_t numel = table.bound * table.width;
@@ -173,7 +198,7 @@ class Reducer {
       BufferId error = plan_.buckets[bucket_].errors[static_cast<size_t>(level)];
       operands.push_back(flat(builder_.buffer(error), error, 0, from.numel, Access::update));
       attrs.set("err_beta", plan_.quantization.err_beta);
-      if (micro_ == 0) attrs.set("reset", plan_.quantization.reset);
+      if (first()) attrs.set("reset", plan_.quantization.reset);
     }
     const Buffer& to = builder_.buffer(codes);
     operands.push_back(flat(to, codes, 0, to.numel, Access::write));
@@ -208,20 +233,21 @@ class Reducer {
 
   ProgramBuilder& builder_;
   const ZeroPlan& plan_;
+  int64_t micros_;
   BucketId bucket_;
-  int32_t micro_ = 0;
+  MicroId micro_{0};
   std::vector<Instr> out_;
 };
 
 struct Ready {
   BucketId bucket;
-  size_t micro = 0;
+  MicroId micro;
 };
 
 // The gradient buckets that are complete when it has run, in order of buckets.
 IdVector<InstrId, std::vector<Ready>> complete_after(const Program& program, const StepBuffers& buffers) {
   IdVector<BufferId, Ready> owner(program.buffers.size());
-  for (size_t m = 0; m < buffers.grads.size(); ++m) {
+  for (MicroId m : buffers.grads.ids()) {
     for (BucketId b : buffers.grads[m].ids()) {
       if (!buffers.grads[m][b].exists()) continue;
       owner[buffers.grads[m][b]] = {b, m};
@@ -248,13 +274,12 @@ void insert_reductions(Program& program, const ZeroPlan& plan, bool overlap, con
   Splice splice(program);
   ProgramBuilder builder(std::move(program));
   const IdVector<InstrId, Instr>& instrs = builder.program().instrs;
-  Reducer reducer(builder, plan);
+  Reducer reducer(builder, plan, std::ssize(buffers.grads));
   std::vector<Ready> pending;
   auto flush = [&](InstrId after) {
     for (const Ready& r : pending) {
       BufferId grads = buffers.grads[r.micro][r.bucket];
-      for (Instr& in : reducer.reduce(r.bucket, static_cast<int32_t>(r.micro), grads))
-        splice.after(after, std::move(in));
+      for (Instr& in : reducer.reduce(r.bucket, r.micro, grads)) splice.after(after, std::move(in));
     }
     pending.clear();
   };
@@ -272,12 +297,20 @@ void insert_reductions(Program& program, const ZeroPlan& plan, bool overlap, con
   splice.apply(program);
 }
 
-void append_reduction(Program& program, const ZeroPlan& plan, BucketId bucket, int32_t micro,
+MicroId reduced_alike(const ZeroPlan& plan, MicroId micro) {
+  if (micro == MicroId(0) || micro.number() + 1 == plan.accumulation) return micro;
+  if (!plan.tree) return MicroId(1);
+  int merges = std::countr_zero(static_cast<uint64_t>(micro.number()) + 1);
+  return MicroId((int64_t{1} << merges) - 1);
+}
+
+void append_reduction(Program& program, const ZeroPlan& plan, BucketId bucket, MicroId micro,
                       BufferId grads) {
   Splice splice(program);
   ProgramBuilder builder(std::move(program));
   InstrId last = builder.program().instrs.last();
-  for (Instr& in : Reducer(builder, plan).reduce(bucket, micro, grads)) splice.after(last, std::move(in));
+  for (Instr& in : Reducer(builder, plan, plan.accumulation).reduce(bucket, micro, grads))
+    splice.after(last, std::move(in));
   program = builder.take();
   splice.apply(program);
 }

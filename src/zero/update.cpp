@@ -216,7 +216,7 @@ void add_grad_buffers(ProgramBuilder& builder, const ZeroPlan& plan, StepBuffers
   buffers.grads.push_back(std::move(grads));
 }
 
-void zero_holes(ProgramBuilder& builder, const ZeroPlan& plan, BucketId bucket, BufferId grads, int32_t micro,
+void zero_holes(ProgramBuilder& builder, const ZeroPlan& plan, BucketId bucket, BufferId grads, MicroId micro,
                 const std::function<bool(ParamId param)>& comes) {
   std::vector<Operand> holes;
   auto hole = [&](int64_t begin, int64_t numel) {

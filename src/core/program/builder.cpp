@@ -20,11 +20,11 @@ Instr& ProgramBuilder::emit(Instr instr) {
   return program_.instrs.emplace_back(std::move(instr));
 }
 
-void ProgramBuilder::end_segment(Phase phase, int32_t micro) {
+void ProgramBuilder::end_segment(Phase phase, MicroId micro) {
   program_.segments.push_back({phase, micro, program_.instrs.past()});
 }
 
-Instr make_instr(const InstrDef& def, std::vector<Operand> operands, Attrs attrs, int32_t micro) {
+Instr make_instr(const InstrDef& def, std::vector<Operand> operands, Attrs attrs, MicroId micro) {
   Instr in{.def = &def, .queue = def.queue};
   in.operands = std::move(operands);
   in.attrs = std::move(attrs);
@@ -38,7 +38,7 @@ Operand flat(const Buffer& buffer, BufferId id, int64_t first, int64_t numel, Ac
   return {id, first * size_of(buffer.dtype), {buffer.dtype, Shape{Dim(numel)}}, access, false};
 }
 
-Instr cast_instr(std::vector<Operand> operands, DType dtype, int32_t micro) {
+Instr cast_instr(std::vector<Operand> operands, DType dtype, MicroId micro) {
   return make_instr(instruction("cast"), std::move(operands), {{"dtype", std::string(dtype_name(dtype))}},
                     micro);
 }

@@ -17,11 +17,11 @@ class ProgramBuilder {
 
   // A new transient buffer; the name gets a suffix ".k" when it is taken.
   BufferId transient(const std::string& name, DType dtype, int64_t numel, Tier tier);
-  Instr& emit(Op op, std::vector<Operand> operands, Attrs attrs = {}, int32_t micro = 0) {
+  Instr& emit(Op op, std::vector<Operand> operands, Attrs attrs = {}, MicroId micro = MicroId(0)) {
     return emit(make_instr(op, std::move(operands), std::move(attrs), micro));
   }
   Instr& emit(Instr instr);
-  void end_segment(Phase phase, int32_t micro = -1);
+  void end_segment(Phase phase, MicroId micro = none);
 
   const Buffer& buffer(BufferId id) const { return program_.buffers[id]; }
   Program& program() { return program_; }
@@ -36,7 +36,7 @@ class ProgramBuilder {
 Operand flat(const Buffer& buffer, BufferId id, int64_t first, int64_t numel, Access access);
 
 // Rounds or widens its first operand into its second, which is of type `dtype`.
-Instr cast_instr(std::vector<Operand> operands, DType dtype, int32_t micro = 0);
+Instr cast_instr(std::vector<Operand> operands, DType dtype, MicroId micro = MicroId(0));
 
 // Instructions to put before and after each instruction of a program.
 class Splice {

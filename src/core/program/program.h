@@ -20,6 +20,7 @@ using BufferId = Id<struct BufferTag>;
 using InstrId = Id<struct InstrTag>;
 using SegmentId = Id<struct SegmentTag>;
 using EventId = Id<struct EventTag>;  // of the host in delegate mode
+using MicroId = Id<struct MicroTag>;  // a micro-step of a step
 
 // File transfers move whole blocks, to the end of the last: buffers that files touch are padded.
 inline constexpr int64_t kFileBlock = 4096;
@@ -65,14 +66,25 @@ struct Operand {
   TensorType type;
   Access access = Access::read;
   bool last = false;
+  int64_t stride = 0;  // bytes by which begin grows with each round of a repeated instruction
   int64_t bytes(int64_t bound) const { return type.shape.numel(bound) * size_of(type.dtype); }
 };
 
-// What must be finished before an instruction starts: an earlier one, or one of the run before.
+// What must be finished before an instruction starts: an earlier one, one of the round before (when both are
+// repeated), or one of the run before. An instruction behind the repeated ones waits for their last round.
 struct Wait {
   InstrId instr;
   bool run_before = false;
+  bool round_before = false;
   bool operator==(const Wait&) const = default;
+};
+
+// Micro-steps in which an instruction runs: those whose number has the bits `value` under `mask`. In the
+// others it does nothing.
+struct MicroFilter {
+  int64_t mask = 0, value = 0;
+  bool takes(MicroId micro) const { return (micro.number() & mask) == value; }
+  bool operator==(const MicroFilter&) const = default;
 };
 
 // One launch: a row of the table of instructions on operands, reads in the order of its inputs, then writes
@@ -82,13 +94,14 @@ struct Instr {
   const InstrDef* def = nullptr;
   Queue queue = Queue::compute;
   std::vector<Operand> operands;
-  Attrs attrs;            // the kernel's
-  RankGroup group{0, 0};  // of a collective: who takes part
-  BucketId bucket;        // whose parameters it gathers, encodes or decodes
-  EventId event;          // of a delegate host: which of its calls
+  Attrs attrs;                  // the kernel's
+  RankGroup group{0, 0};        // of a collective: who takes part
+  BucketId bucket;              // whose parameters it gathers, encodes or decodes
+  EventId event;                // of a delegate host: which of its calls
   std::vector<ElementRun>
-      runs;           // of some elements, in another order, or not in the run's step; empty: of all
-  int32_t micro = 0;  // micro-step it belongs to (selects n and the leaf)
+      runs;  // of some elements, in another order, or not in the run's step; empty: of all
+  MicroId micro{0};  // micro-step it belongs to (selects n and the leaf); of a repeated one in round 0
+  MicroFilter when;
   SegmentId segment{0};
   int32_t comm_order = -1;  // place in the rank's total order of collectives
   std::vector<Wait> waits;
@@ -116,8 +129,8 @@ const char* phase_name(Phase phase);
 // A run of instructions: "forward[0]", "backward[1]", "update".
 struct Segment {
   Phase phase = Phase::update;
-  int32_t micro = -1;  // of forward and backward
-  InstrId end{0};      // one past its last instruction
+  MicroId micro;   // of forward and backward; in round 0
+  InstrId end{0};  // one past its last instruction
   std::string name() const;
 };
 
@@ -127,7 +140,26 @@ struct ArenaSizes {
   int64_t transient = 0;
 };
 
-// One rank's step: a straight line, one issue order, no branches.
+// Instructions [begin, end), whole segments, are issued `rounds` times in a run, one round after the other.
+// In round r they belong to micro-steps r * micros later, and their operands begin r * stride bytes further
+// on.
+struct Repeat {
+  InstrId begin{0}, end{0};
+  int32_t rounds = 1;
+  int32_t micros = 1;  // of a round
+  bool has(InstrId i) const { return begin <= i && i < end; }
+};
+
+// A place in a run: before an instruction, in its round. Round is 0 outside the repeated instructions.
+struct Position {
+  InstrId instr{0};
+  int32_t round = 0;
+  Position() = default;
+  Position(InstrId at, int32_t in_round = 0) : instr(at), round(in_round) {}
+  bool operator==(const Position&) const = default;
+};
+
+// One rank's step: a line of instructions in one issue order, of which one stretch may be repeated.
 struct Program {
   std::string name;
   int rank = 0;
@@ -137,14 +169,29 @@ struct Program {
   IdVector<InstrId, Instr> instrs;
   IdVector<SegmentId, Segment> segments;
   ArenaSizes arenas[3];  // by Tier
+  Repeat repeat;
 
   std::string print() const;
   Phase phase(const Instr& instr) const { return segments.at(instr.segment).phase; }
+
+  Position end() const { return instrs.past(); }
+  Position next(Position at) const;  // behind its instruction
+  bool before(Position a, Position b) const;
+  // Behind the last instruction of a phase, of that micro-step when the phase has one in each.
+  Position end_of(Phase phase, MicroId micro = none) const;
+  int32_t rounds(InstrId instr) const { return repeat.has(instr) ? repeat.rounds : 1; }
+  int64_t runs(InstrId instr) const;  // how often it runs in a run of the program
+  MicroId micro(Position at) const { return instrs[at.instr].micro + at.round * repeat.micros; }
+  bool takes_part(Position at) const { return instrs[at.instr].when.takes(micro(at)); }
 };
 
+// The operand as it is in a round.
+Operand in_round(Operand operand, int32_t round);
+
 // An instruction of the table on its queue.
-Instr make_instr(const InstrDef& def, std::vector<Operand> operands, Attrs attrs = {}, int32_t micro = 0);
-inline Instr make_instr(Op op, std::vector<Operand> operands, Attrs attrs = {}, int32_t micro = 0) {
+Instr make_instr(const InstrDef& def, std::vector<Operand> operands, Attrs attrs = {},
+                 MicroId micro = MicroId(0));
+inline Instr make_instr(Op op, std::vector<Operand> operands, Attrs attrs = {}, MicroId micro = MicroId(0)) {
   return make_instr(instruction(op), std::move(operands), std::move(attrs), micro);
 }
 

@@ -22,7 +22,8 @@ std::string operand_text(const Program& program, const Operand& operand) {
   std::string out = operand.last ? "!" : "";
   out += kAccessMarks[static_cast<int>(operand.access)];
   out += "%" + buffer.name;
-  if (operand.begin != 0) out += "+" + std::to_string(operand.begin);
+  if (operand.begin != 0 || operand.stride != 0) out += "+" + std::to_string(operand.begin);
+  if (operand.stride != 0) out += "*" + std::to_string(operand.stride);
   return out + ":" + operand.type.text();
 }
 
@@ -79,6 +80,13 @@ RankGroup parse_group(std::string_view text) {
   return {static_cast<int>(number(text.substr(0, x))), static_cast<int>(number(text.substr(x + 1)))};
 }
 
+// Of "1of3": the bits 1 under the mask 3.
+MicroFilter parse_filter(std::string_view text) {
+  size_t of = text.find("of");
+  require(of != text.npos, "when must be like 1of3, got '{}'", text);
+  return {number(text.substr(of + 2)), number(text.substr(0, of))};
+}
+
 // Of "0:12:0,20:30:1".
 std::vector<ElementRun> parse_runs(std::string_view text) {
   std::vector<ElementRun> runs;
@@ -109,6 +117,7 @@ class Reader {
     if (w.empty() || w[0] == ";") return;
     if (w[0] == "program") return header(w);
     if (w[0] == "arena") return arena(w);
+    if (w[0] == "repeat") return repeat(w);
     if (w[0] == "buffer") return buffer(w);
     if (w[0] == "segment") return segment(w.at(1));
     instr(w);
@@ -126,6 +135,13 @@ class Reader {
     a.persistent = field(w.at(2), "persistent");
     a.transient = field(w.at(3), "transient");
   }
+  // repeat 120 to 240 rounds=295 micros=1
+  void repeat(const std::vector<std::string>& w) {
+    program.repeat.begin = InstrId(number(w.at(1)));
+    program.repeat.end = InstrId(number(w.at(3)));
+    program.repeat.rounds = static_cast<int32_t>(field(w.at(4), "rounds"));
+    program.repeat.micros = static_cast<int32_t>(field(w.at(5), "micros"));
+  }
   void segment(std::string_view name) {
     Segment s;
     s.end = program.instrs.past();
@@ -133,7 +149,7 @@ class Reader {
     s.phase = static_cast<Phase>(index_of(kPhases, name.substr(0, bracket), "segment"));
     if (bracket != name.npos) {
       require(name.back() == ']', "segment must be like forward[0], got '{}'", name);
-      s.micro = static_cast<int32_t>(number(name.substr(bracket + 1, name.size() - bracket - 2)));
+      s.micro = MicroId(number(name.substr(bracket + 1, name.size() - bracket - 2)));
     }
     program.segments.push_back(s);
   }
@@ -151,7 +167,7 @@ class Reader {
     std::string name = b.name;
     names_[name] = program.buffers.add(std::move(b));
   }
-  // 12 comp linear !%x:f32[n,8] %w:... =%y:... {attrs} group=2x1 bucket=0 micro=0 #6 wait 3 9
+  // 12 comp linear !%x+0*64:f32[n,8] %w:... =%y:... {attrs} group=2x1 bucket=0 micro=0 #6 wait 3 9 ~13
   void instr(const std::vector<std::string>& w) {
     Instr in;
     in.queue = static_cast<Queue>(index_of(kQueueNames, w.at(1), "queue"));
@@ -161,8 +177,9 @@ class Reader {
     for (size_t i = 3; i < w.size(); ++i) {
       const std::string& word = w[i];
       if (waits) {
-        int64_t k = number(word);
-        in.waits.push_back({InstrId(k), k < 0});
+        bool round_before = word[0] == '~';
+        int64_t k = number(std::string_view(word).substr(round_before ? 1 : 0));
+        in.waits.push_back({InstrId(k), k < 0, round_before});
       } else if (word == "wait") {
         waits = true;
       } else if (word[0] == '{') {
@@ -187,8 +204,10 @@ class Reader {
       in.bucket = BucketId(field(word, key));
     } else if (key == "event") {
       in.event = EventId(field(word, key));
+    } else if (key == "when") {
+      in.when = parse_filter(word.substr(key.size() + 1));
     } else {
-      in.micro = static_cast<int32_t>(field(word, "micro"));
+      in.micro = MicroId(field(word, "micro"));
     }
   }
   Operand operand(std::string_view word) {
@@ -205,7 +224,10 @@ class Reader {
     o.type = parse_type(word.substr(colon + 1));
     std::string_view name = word.substr(0, colon);
     if (size_t plus = name.rfind('+'); plus != std::string_view::npos) {
-      o.begin = number(name.substr(plus + 1));
+      std::string_view begin = name.substr(plus + 1);
+      size_t star = begin.find('*');
+      if (star != begin.npos) o.stride = number(begin.substr(star + 1));
+      o.begin = number(begin.substr(0, star));
       name = name.substr(0, plus);
     }
     auto it = names_.find(std::string(name));
@@ -224,7 +246,7 @@ const char* holds_name(Holds holds) { return kHolds[static_cast<int>(holds)]; }
 const char* phase_name(Phase phase) { return kPhases[static_cast<int>(phase)]; }
 
 std::string Segment::name() const {
-  return micro < 0 ? phase_name(phase) : fmt::format("{}[{}]", phase_name(phase), micro);
+  return micro.exists() ? fmt::format("{}[{}]", phase_name(phase), micro) : phase_name(phase);
 }
 
 std::string Program::print() const {
@@ -233,6 +255,9 @@ std::string Program::print() const {
     out += fmt::format("arena {} persistent={} transient={}\n", kTierNames[t], arenas[t].persistent,
                        arenas[t].transient);
   }
+  if (repeat.rounds > 1)
+    out += fmt::format("repeat {} to {} rounds={} micros={}\n", repeat.begin, repeat.end, repeat.rounds,
+                       repeat.micros);
   for (const Buffer& b : buffers) {
     out += fmt::format("buffer %{} {} {}[{}] {} @{}", b.name, kTierNames[static_cast<int>(b.tier)],
                        dtype_name(b.dtype), b.numel,
@@ -252,11 +277,13 @@ std::string Program::print() const {
     if (in.bucket.exists()) out += fmt::format(" bucket={}", in.bucket);
     if (in.event.exists()) out += fmt::format(" event={}", in.event);
     if (!in.runs.empty()) out += " runs=" + print_runs(in.runs);
-    if (in.micro != 0) out += fmt::format(" micro={}", in.micro);
+    if (in.micro != MicroId(0)) out += fmt::format(" micro={}", in.micro);
+    if (in.when.mask != 0) out += fmt::format(" when={}of{}", in.when.value, in.when.mask);
     if (in.comm_order >= 0) out += fmt::format(" #{}", in.comm_order);
     if (!in.waits.empty()) out += " wait";
     for (const Wait& wait : in.waits)
-      out += fmt::format(" {}", wait.run_before ? wait.instr - instrs.past() : wait.instr.number());
+      out += fmt::format(" {}{}", wait.round_before ? "~" : "",
+                         wait.run_before ? wait.instr - instrs.past() : wait.instr.number());
     out += "\n";
   }
   while (segments.has(segment)) out += "segment " + segments[segment++].name() + "\n";

@@ -37,7 +37,7 @@ Timeline predict_timeline(const Program& program, const Machine& machine) {
     double& queue = free[instr.queue];
     double begin = queue;
     for (const Wait& wait : instr.waits) {
-      if (!wait.run_before) begin = std::max(begin, out.end[wait.instr]);
+      if (!wait.run_before && !wait.round_before) begin = std::max(begin, out.end[wait.instr]);
     }
     queue = begin + duration(program, instr, machine);
     out.begin.push_back(begin);

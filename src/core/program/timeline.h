@@ -14,7 +14,8 @@ struct Timeline {
 
 // A picture of the order, not a forecast: an instruction takes the longer of its arithmetic and its bytes at
 // the machine's rates, and begins when its queue and everything it waits for are done. Ranks are taken to be
-// equally fast, launches to cost nothing, and the run before to be over.
+// equally fast, launches to cost nothing, and the run before to be over. Of what is repeated it has one
+// round.
 Timeline predict_timeline(const Program& program, const Machine& machine);
 
 // Bytes of `tier` in use from each time on, ascending by time: the persistent arena and every transient

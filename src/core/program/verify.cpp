@@ -3,6 +3,7 @@
 #include "core/base/error.h"
 #include "core/program/hazards.h"
 #include "core/program/program.h"
+#include "core/program/repeat.h"
 
 namespace ds {
 namespace {
@@ -27,36 +28,82 @@ void verify_row(const Program& p, InstrId i) {
   }
 }
 
-// Operands inside their buffers, transient buffers written before read, nothing after the last use.
-void verify_logical(const Program& p) {
-  IdVector<BufferId, char> written(p.buffers.size(), 0), dead(p.buffers.size(), 0);
-  int32_t comm_order = -1;
+// What is repeated is whole segments, each round is of other micro-steps, and an operand that moves on with
+// the rounds is in none of them where it is in another.
+void verify_repeat(const Program& p) {
+  const Repeat& r = p.repeat;
+  ensure(
+      r.rounds >= 1 && r.micros >= 1 && InstrId(0) <= r.begin && r.begin <= r.end && r.end <= p.instrs.past(),
+      "instructions {} to {} of {} are repeated {} times", r.begin, r.end, p.instrs.past(), r.rounds);
   for (InstrId i : p.instrs.ids()) {
-    const Instr& in = p.instrs[i];
-    verify_row(p, i);
-    if (in.queue == Queue::comm && in.comm_order >= 0) {
-      ensure(in.comm_order > comm_order, "{} has place {} after {} in the order of collectives", at(p, i),
-             in.comm_order, comm_order);
-      comm_order = in.comm_order;
-    }
-    for (const Operand& o : in.operands) {
-      ensure(p.buffers.has(o.buffer), "{} names buffer {} of {}", at(p, i), o.buffer, p.buffers.size());
-      BufferId b = o.buffer;
-      const Buffer& buffer = p.buffers[b];
-      ensure(o.begin >= 0 && o.begin + o.bytes(p.bound) <= buffer.bytes(),
-             "{} uses bytes {}..{} of %{} ({} bytes)", at(p, i), o.begin, o.begin + o.bytes(p.bound),
-             buffer.name, buffer.bytes());
-      if (buffer.residency == Residency::persistent) continue;
-      ensure(!dead[b], "{} uses %{} after its last use", at(p, i), buffer.name);
-      ensure(o.access == Access::write || written[b], "{} reads %{} before it is written", at(p, i),
-             buffer.name);
-      if (o.access != Access::read) written[b] = 1;
-    }
-    for (const Operand& o : in.operands) {
-      if (o.last) dead[o.buffer] = 1;
+    for (const Operand& o : p.instrs[i].operands) {
+      ensure(o.stride == 0 || r.has(i), "{} is not repeated, but moves on by {} bytes", at(p, i), o.stride);
+      ensure(o.stride == 0 || o.stride >= o.bytes(p.bound), "{} moves on by {} of {} bytes", at(p, i),
+             o.stride, o.bytes(p.bound));
     }
   }
 }
+
+// Operands inside their buffers, transient buffers written before read, nothing after the last use; a buffer
+// that ended in one round is written anew in the next.
+class LogicalCheck {
+ public:
+  explicit LogicalCheck(const Program& p)
+      : p_(p), run_(p), written_(p.buffers.size(), 0), ended_(p.buffers.size(), -1) {}
+
+  void run() {
+    for (InstrId i : p_.instrs.ids()) {
+      verify_row(p_, i);
+      verify_order(i);
+    }
+    for (int32_t n = 0; n < run_.size(); ++n) enter(run_.at(n));
+  }
+
+ private:
+  void verify_order(InstrId i) {
+    const Instr& in = p_.instrs[i];
+    if (in.queue != Queue::comm || in.comm_order < 0) return;
+    ensure(in.comm_order > comm_order_, "{} has place {} after {} in the order of collectives", at(p_, i),
+           in.comm_order, comm_order_);
+    comm_order_ = in.comm_order;
+  }
+
+  void enter(const ShortRun::Entry& entry) {
+    const Instr& in = p_.instrs[entry.instr];
+    for (const Operand& operand : in.operands) {
+      Operand o = in_round(operand, entry.round);
+      ensure(p_.buffers.has(o.buffer), "{} names buffer {} of {}", at(p_, entry.instr), o.buffer,
+             p_.buffers.size());
+      const Buffer& buffer = p_.buffers[o.buffer];
+      ensure(o.begin >= 0 && o.begin + o.bytes(p_.bound) <= buffer.bytes(),
+             "{} uses bytes {}..{} of %{} ({} bytes)", at(p_, entry.instr), o.begin,
+             o.begin + o.bytes(p_.bound), buffer.name, buffer.bytes());
+      if (buffer.residency == Residency::transient) use(entry, o);
+    }
+    for (const Operand& o : in.operands) {
+      if (o.last) ended_[o.buffer] = entry.copy;
+    }
+  }
+
+  void use(const ShortRun::Entry& entry, const Operand& o) {
+    BufferId b = o.buffer;
+    bool again = ended_[b] >= 0 && ended_[b] < entry.copy && p_.repeat.has(entry.instr);
+    if (again) {
+      ended_[b] = -1;
+      written_[b] = 0;
+    }
+    ensure(ended_[b] < 0, "{} uses %{} after its last use", at(p_, entry.instr), p_.buffers[b].name);
+    ensure(o.access == Access::write || written_[b], "{} reads %{} before it is written", at(p_, entry.instr),
+           p_.buffers[b].name);
+    if (o.access != Access::read) written_[b] = 1;
+  }
+
+  const Program& p_;
+  ShortRun run_;
+  IdVector<BufferId, char> written_;
+  IdVector<BufferId, int> ended_;  // in which copy of the repeated instructions; -1: not
+  int32_t comm_order_ = -1;
+};
 
 // Which memory each queue may touch.
 bool reachable(Queue queue, Tier tier, Access access) {
@@ -75,34 +122,41 @@ bool reachable(Queue queue, Tier tier, Access access) {
 }
 
 // Two runs, one after the other: every conflict is ordered by queues and waits, also that of the second run
-// with saves of the first.
+// with saves of the first. Of repeated instructions each has a few rounds (core/program/repeat.h says why
+// they stand for all).
 class PhysicalCheck {
  public:
-  explicit PhysicalCheck(const Program& p) : p_(p), order_(2 * p.instrs.size()) {}
+  explicit PhysicalCheck(const Program& p) : p_(p), run_(p), order_(2 * static_cast<size_t>(run_.size())) {}
 
   void run() {
     for (bool second : {false, true}) {
-      for (InstrId i : p_.instrs.ids()) enter(second, i);
+      for (int32_t n = 0; n < run_.size(); ++n) enter(second, n);
       order_.end_run();
     }
   }
 
  private:
-  int32_t count() const { return p_.instrs.past().number(); }
-  // The number of an instruction in the first or the second run.
-  InstrId entered(InstrId i, bool second) const { return second ? i + count() : i; }
+  // An entry of the first or the second run among those of both.
+  InstrId entered(int32_t number, bool second) const {
+    return InstrId(second ? number + run_.size() : number);
+  }
 
-  void enter(bool second, InstrId i) {
+  void enter(bool second, int32_t number) {
+    ShortRun::Entry entry = run_.at(number);
+    InstrId i = entry.instr;
     const Instr& in = p_.instrs[i];
-    InstrId id = entered(i, second);
+    InstrId id = entered(number, second);
     order_.begin(id, in.queue);
     for (const Wait& wait : in.waits) {
-      ensure(p_.instrs.has(wait.instr) && (wait.run_before || wait.instr < i), "{} waits for instruction {}",
-             at(p_, i), wait.instr);
-      if (!wait.run_before || second) order_.wait(entered(wait.instr, second && !wait.run_before));
+      bool both = p_.repeat.has(i) && p_.repeat.has(wait.instr);
+      ensure(p_.instrs.has(wait.instr) && (wait.run_before || (wait.round_before ? both : wait.instr < i)),
+             "{} waits for instruction {}", at(p_, i), wait.instr);
+      int32_t awaited = run_.awaited(entry, wait);
+      if (awaited >= 0 && (second || !wait.run_before))
+        order_.wait(entered(awaited, second && !wait.run_before));
     }
-    for (const Operand& o : in.operands) place(in, i, o);
-    for (const Operand& o : in.operands) conflicts(in, i, id, o);
+    for (const Operand& o : in.operands) place(in, i, in_round(o, entry.round));
+    for (const Operand& o : in.operands) conflicts(in, i, id, in_round(o, entry.round));
     order_.finish();
   }
 
@@ -123,14 +177,21 @@ class PhysicalCheck {
     maps_[range.arena].access(range.begin, range.end, o.access != Access::read, id, in.queue, found_);
     for (InstrId earlier : found_) {
       if (earlier == id || order_.covered(earlier)) continue;
-      bool first = p_.instrs.has(earlier);
+      int32_t n = earlier.number(), mine = id.number();
+      bool run_before = n < run_.size() && mine >= run_.size();
+      ShortRun::Entry other = run_.at(n % run_.size()), self = run_.at(mine % run_.size());
+      bool round_before =
+          !run_before && p_.repeat.has(i) && p_.repeat.has(other.instr) && other.copy < self.copy;
       raise(DS_ERROR_INTERNAL, "{} touches %{} without waiting for {}{}", at(p_, i),
-            p_.buffers[o.buffer].name, at(p_, first ? earlier : earlier - count()),
-            first && id != i ? " of the run before" : "");
+            p_.buffers[o.buffer].name, at(p_, other.instr),
+            run_before     ? " of the run before"
+            : round_before ? " of the round before"
+                           : "");
     }
   }
 
   const Program& p_;
+  ShortRun run_;
   HazardMap maps_[6];
   OrderTracker order_;
   std::vector<InstrId> found_;
@@ -139,7 +200,8 @@ class PhysicalCheck {
 }  // namespace
 
 void verify(const Program& program, const VerifyOptions& options) {
-  verify_logical(program);
+  verify_repeat(program);
+  LogicalCheck(program).run();
   if (options.physical) PhysicalCheck(program).run();
 }
 

@@ -1,0 +1,161 @@
+// A long accumulation costs the compiler nothing.
+//
+// Problem: a step of 65,536 micro-steps would be millions of instructions, of which nearly all are alike. But
+// a micro-step cannot be compiled by itself: a bucket of parameters may stay gathered across several of them,
+// and the first gather of one is prefetched under the last kernels of the one before.
+//
+// So the compiler writes out a few micro-steps: the first ones, some in the middle, the last. All passes that
+// order instructions see these as if the step had no more. Then this pass looks for one micro-step in the
+// middle that the next one only repeats: the same instructions on the same buffers, or on buffers that take
+// the place of its own. That one is repeated for all micro-steps that were not written out.
+//
+// Invariant: let f map the buffers of the stretch to those of its repetition. The stretch may be repeated
+// when each round finds what it reads where the round before left it. Of each transient buffer b in the
+// stretch one of these holds:
+//   f(b) = b                      it stays over all rounds, like parameters that are gathered once;
+//   b lives within the stretch    each round makes it anew;
+//   b was written before          by the micro-step before, for this one, as f(b) is written here for the
+//   next
+//     and is no longer used       (a prefetch). Then both become one buffer: its contents are used up before
+//     when f(b) is written        they are written again.
+// The memory of such a joined buffer is kept over the whole stretch: a gather or two more than when every
+// micro-step is written out. What is behind the stretch is moved on by the micro-steps that it stands for.
+//
+// Cost: linear in the instructions that were written out. Sources: software pipelining with a kernel, a
+// prologue and an epilogue (Lam, PLDI 1988); here the prologue and epilogue are whole micro-steps that exist
+// anyway.
+#include "passes/schedule.h"
+
+namespace ds {
+namespace {
+
+class Folder {
+ public:
+  Folder(Program& program, int32_t missing) : program_(program), missing_(missing) {
+    first_.assign(program.buffers.size(), InstrId());
+    last_.assign(program.buffers.size(), InstrId());
+    for (InstrId i : program.instrs.ids()) {
+      for (const Operand& o : program.instrs[i].operands) {
+        if (!first_[o.buffer].exists()) first_[o.buffer] = i;
+        last_[o.buffer] = i;
+      }
+    }
+    InstrId begin(0);
+    for (const Segment& s : program.segments) {
+      if (s.phase == Phase::forward) begins_.push_back(begin);
+      begin = s.end;
+    }
+  }
+
+  // Repeats a stretch of `micros` micro-steps that the next ones repeat, if there is one.
+  bool repeat(int32_t micros) {
+    if (missing_ % micros != 0) return false;
+    // The last micro-step is no repetition of any. From the middle outwards: what the ends bring is far.
+    int32_t most = static_cast<int32_t>(begins_.size()) - 1 - 2 * micros, middle = (most + 1) / 2;
+    for (int32_t k = 0; k <= most; ++k) {
+      int32_t m = k % 2 == 0 ? middle + k / 2 : middle - (k + 1) / 2;
+      if (m < 1 || m > most || !repeats(MicroId(m), micros)) continue;
+      join_buffers();
+      move_on(micros);
+      return true;
+    }
+    return false;
+  }
+
+ private:
+  bool repeats(MicroId m, int32_t micros) {
+    begin_ = begins_[m];
+    end_ = begins_[m + micros];
+    if (begins_[m + 2 * micros] - end_ != end_ - begin_) return false;
+    next_.assign(program_.buffers.size(), BufferId());
+    before_.assign(program_.buffers.size(), BufferId());
+    for (InstrId i : IdRange(begin_, end_)) {
+      if (!alike(program_.instrs[i], program_.instrs[end_ + (i - begin_)], micros)) return false;
+    }
+    for (BufferId b : next_.ids()) {
+      if (!is_carried(b)) return false;
+    }
+    return true;
+  }
+
+  bool alike(const Instr& a, const Instr& b, int32_t micros) {
+    bool same = a.def == b.def && a.queue == b.queue && a.attrs == b.attrs && a.group == b.group &&
+                a.bucket == b.bucket && a.event == b.event && a.runs == b.runs && a.when == b.when &&
+                b.micro == a.micro + micros && a.operands.size() == b.operands.size();
+    for (size_t k = 0; same && k < a.operands.size(); ++k) {
+      const Operand &x = a.operands[k], &y = b.operands[k];
+      same = x.type == y.type && x.access == y.access && x.stride == y.stride &&
+             y.begin == x.begin + micros * x.stride && corresponds(x.buffer, y.buffer);
+    }
+    return same;
+  }
+
+  // Enters that f(x) = y. False when that contradicts what is known of either.
+  bool corresponds(BufferId x, BufferId y) {
+    const Buffer &a = program_.buffers[x], &b = program_.buffers[y];
+    if (a.residency == Residency::persistent || b.residency == Residency::persistent) return x == y;
+    if (next_[x].exists() || before_[y].exists()) return next_[x] == y && before_[y] == x;
+    next_[x] = y;
+    before_[y] = x;
+    return a.dtype == b.dtype && a.numel == b.numel && a.tier == b.tier && a.holds == b.holds;
+  }
+
+  // See the invariant above.
+  bool is_carried(BufferId b) const {
+    BufferId next = next_[b];
+    if (!next.exists() || next == b) return true;
+    bool made_before = first_[b] < begin_, used_behind = last_[b] >= end_;
+    // What the stretch leaves must be what a round before left for it.
+    if (used_behind) return !made_before && before_[b].exists();
+    if (made_before) return first_[next] >= begin_ && first_[next] < end_ && last_[b] < first_[next];
+    return first_[next] >= end_;
+  }
+
+  // f(b) becomes b where the stretch makes it for the next round.
+  void join_buffers() {
+    IdVector<BufferId, BufferId> instead(program_.buffers.size());
+    for (BufferId b : next_.ids()) {
+      if (next_[b].exists() && next_[b] != b && first_[b] < begin_) instead[next_[b]] = b;
+    }
+    for (Instr& in : program_.instrs) {
+      for (Operand& o : in.operands) {
+        if (instead[o.buffer].exists()) o.buffer = instead[o.buffer];
+      }
+    }
+  }
+
+  void move_on(int32_t micros) {
+    program_.repeat = {begin_, end_, 1 + missing_ / micros, micros};
+    for (InstrId i : program_.instrs.ids()) {
+      Instr& in = program_.instrs[i];
+      bool behind = i >= end_ && in.micro > MicroId(0);  // what belongs to no micro-step has number 0
+      if (behind) in.micro = in.micro + missing_;
+      for (Operand& o : in.operands) {
+        if (behind) o.begin += missing_ * o.stride;
+        o.stride = program_.repeat.has(i) ? micros * o.stride : 0;
+      }
+    }
+    for (Segment& s : program_.segments) {
+      if (s.end > end_ && s.micro.exists()) s.micro = s.micro + missing_;
+    }
+  }
+
+  Program& program_;
+  int32_t missing_;
+  IdVector<BufferId, InstrId> first_, last_;    // instructions that use a buffer
+  IdVector<MicroId, InstrId> begins_;           // of each micro-step
+  InstrId begin_, end_;                         // of the stretch
+  IdVector<BufferId, BufferId> next_, before_;  // f, and the other way round
+};
+
+}  // namespace
+
+bool repeat_micros(Program& program, int32_t missing, int32_t micros) {
+  if (missing > 0) return Folder(program, missing).repeat(micros);
+  for (Instr& in : program.instrs) {
+    for (Operand& o : in.operands) o.stride = 0;
+  }
+  return true;
+}
+
+}  // namespace ds
