@@ -53,9 +53,10 @@ std::string model_lines(const Plan& plan, const Config& config) {
 std::string plan_report(const Plan& plan, const Config& config) {
   std::map<std::string, int64_t> collectives;
   int64_t queues[kQueues] = {};
-  for (const Instr& instr : plan.step.instrs) {
-    ++queues[static_cast<int>(instr.queue)];
-    if (instr.queue == Queue::comm) ++collectives[instr.def->name];
+  for (InstrId i : plan.step.instrs.ids()) {
+    const Instr& instr = plan.step.instrs[i];
+    queues[static_cast<int>(instr.queue)] += plan.step.runs(i);
+    if (instr.queue == Queue::comm) collectives[instr.def->name] += plan.step.runs(i);
   }
   std::string out =
       model_lines(plan, config) + memory_table(plan.zero.buffers, memory_plan(plan), config.memory_budget);

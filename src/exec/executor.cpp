@@ -31,8 +31,7 @@ class InOrderExecutor final : public Executor {
     if (position_ == Position() && program_.before(position_, end)) std::swap(previous_, tickets_);
     for (; program_.before(position_, end); position_ = program_.next(position_)) {
       InstrId i = position_.instr;
-      if (!program_.takes_part(position_)) continue;
-      if (context_.before_instr) context_.before_instr(i.index());
+      if (context_.before_instr && program_.takes_part(position_)) context_.before_instr(i.index());
       try {
         issue(position_);
       } catch (const std::exception& error) {
@@ -84,11 +83,13 @@ class InOrderExecutor final : public Executor {
     };
   }
 
+  // One that has no part in this micro-step still waits: others rely on it.
   void issue(Position at) {
     InstrId i = at.instr;
     const Instr& in = program_.instrs[i];
     if (is_file(in)) return submit(at);
     if (!file_waits_[i].empty()) waiter(i)();
+    if (!program_.takes_part(at)) return;
     if (i.number() % 16 == 0) context_.comm->tick();
     if (!context_.trace) return perform(at);
     int64_t begin = now_ns();
@@ -99,6 +100,7 @@ class InOrderExecutor final : public Executor {
   void submit(Position at) {
     InstrId i = at.instr;
     IoRequest request = io_request(at);
+    if (!program_.takes_part(at)) request.bytes = 0;
     if (!file_waits_[i].empty()) request.ready = waiter(i);
     bool read = program_.instrs[i].queue == Queue::read;
     tickets_[i] = (read ? context_.read_lane : context_.write_lane)->submit(std::move(request));

@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <limits>
 #include <map>
 
 #include "core/base/error.h"
@@ -31,6 +32,7 @@ struct Case {
   int threads = 1;
   bool pieces = false;  // forward, backward, step instead of train_batch
   std::optional<uint64_t> chaos;
+  int64_t written_out = std::numeric_limits<int64_t>::max();  // PlanPrograms
   int64_t rows[kSteps] = {};
 
   std::string text() const {
@@ -64,6 +66,11 @@ Case plain_case(uint64_t seed) {
   c.config.optimizer.adam_w_mode = !dice.one_in(3);
   c.config.zero.overlap_comm = false;
   for (int64_t& n : c.rows) n = 1 + dice.below(c.graph.bound);
+  // Some have so many micro-steps that a policy repeats one of them.
+  if (Dice longer(seed, 6); longer.one_in(4)) {
+    c.leaves = c.world * (8 + longer.below(13));
+    c.config.accumulation = c.leaves / c.world;
+  }
   return c;
 }
 
@@ -115,6 +122,7 @@ Case with_policy(Case c, uint32_t stream) {
   }
   if (dice.one_in(2)) z.max_live_parameters = enough_live(c, dice.pick<int64_t>({256, 1000, 4000}));
   c.config.sparse_gradients = dice.one_in(2);
+  c.written_out = 0;
   return c;
 }
 
@@ -184,6 +192,7 @@ std::string run_leg(const Case& c, int first, int end, const std::string& from, 
     EngineOptions options;
     options.threads = c.threads;
     options.chaos_seed = c.chaos;
+    options.programs.written_out = c.written_out;
     Engine engine(c.config, c.graph, comm, options);
     if (!from.empty()) engine.checkpoints().load(from);
     Payload mine;
@@ -256,9 +265,14 @@ std::string check(const Case& plain, const Case& policy) {
 struct Used {
   std::map<std::string, int> ops;
   int different = 0;
+  int long_steps = 0, repeated = 0;
 
   void add(const Case& plain, const Case& policy) {
-    Program step = compile_plan(policy.graph, policy.config, 0, policy.world, Machine{}).step;
+    PlanPrograms programs;
+    programs.written_out = policy.written_out;
+    Program step = compile_plan(policy.graph, policy.config, 0, policy.world, Machine{}, true, programs).step;
+    long_steps += policy.config.accumulation > 6;
+    repeated += step.repeat.rounds > 1;
     for (const Instr& in : step.instrs) ++ops[in.def->name];
     different +=
         step.print() != compile_plan(plain.graph, plain.config, 0, plain.world, Machine{}).step.print();
@@ -284,6 +298,8 @@ TEST(Property, AnyPolicyIsPolicyNone) {
   }
   if (cases < 40) return;
   EXPECT_GT(used.different, cases * 3 / 4);
+  EXPECT_GT(used.long_steps, 4);
+  EXPECT_GE(used.repeated, used.long_steps * 9 / 10);
   for (const char* op : {"all_gather", "reduce_scatter", "all_reduce", "fetch", "store", "load", "save",
                          "accumulate", "zero", "dropout", "attention", "embedding_dw"}) {
     EXPECT_GT(used.ops[op], 20) << op;

@@ -97,8 +97,8 @@ bool shift_gradient(Program& p) {
 
 bool wrong_micro_step(Program& p) {
   for (Instr& in : p.instrs) {
-    if (in.def->name == "dropout" && in.micro == 1) {
-      in.micro = 0;
+    if (in.def->name == "dropout" && in.micro == MicroId(1)) {
+      in.micro = MicroId(0);
       return true;
     }
   }

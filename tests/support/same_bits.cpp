@@ -175,11 +175,11 @@ std::string Point::name() const {
       "stage {} tier {} world {} nodes {} mics {} hpz {} by node {} quantized {} {} {} threads {} overlap {} "
       "emulate {} reproducible {} leaves {} chaos {} {} {} head {} dropout {} clipping {} bucket {} reuse {} "
       "vocab {} "
-      "tied {} sparse {} seed {}",
+      "tied {} sparse {} seed {} written out {}",
       stage, tier_name(tier), world, nodes, mics, hpz, gather_by_node, quantized_weights, gradient_bits,
       err_beta, threads, overlap, emulate, reproducible, leaves, chaos ? std::to_string(*chaos) : "off",
       dtype_name(compute), optimizer, fused_head, dropout, clipping, bucket_size, max_reuse_distance, vocab,
-      tied, sparse, seed);
+      tied, sparse, seed, written_out);
 }
 
 std::string Outcome::bits() const {
@@ -193,6 +193,7 @@ Outcome train_rank(const Point& p, int steps, Communicator& comm, const std::fun
   options.chaos_seed = p.chaos;
   options.program_filter = filter;
   options.before_instr = before_instr;
+  options.programs.written_out = p.written_out;
   Engine engine(config_of(p), graph_of(p), comm, options);
   Outcome out;
   LedgerSpan span(engine);

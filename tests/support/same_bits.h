@@ -38,6 +38,7 @@ struct Point {
   bool tied = true;     // embedding and head
   bool sparse = false;  // sparse_gradients
   uint64_t seed = 7;
+  int64_t written_out = 16;  // PlanPrograms::written_out
   std::string name() const;
 };
 

@@ -77,7 +77,7 @@ std::vector<std::string> moves(const std::string& text) {
                 in.def->name == "granule_norms" || in.def->name == "clip";
     if (!keep || (in.def->name == "all_gather" && !in.bucket.exists())) continue;
     out.push_back(in.def->name + " " + p.buffers[in.operands.back().buffer].name + " " +
-                  std::to_string(in.micro));
+                  std::to_string(in.micro.number()));
   }
   return out;
 }
