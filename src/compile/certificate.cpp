@@ -56,12 +56,13 @@ std::string traffic(const Program& program) {
   };
   std::map<std::string, Moved> all;
   std::string order;
-  for (const Instr& in : program.instrs) {
+  for (InstrId i : program.instrs.ids()) {
+    const Instr& in = program.instrs[i];
     if (!moves(in)) continue;
     std::string kind = kind_of(program, in);
     Moved& moved = all[kind];
-    ++moved.calls;
-    moved.bytes += moved_bytes(program, in);
+    moved.calls += program.rounds(i);
+    moved.bytes += program.rounds(i) * moved_bytes(program, in);
     if (in.queue == Queue::comm)
       order += fmt::format("order {} {} bytes={}\n", in.comm_order, kind, bytes_of(program, in.operands[1]));
   }
@@ -79,6 +80,8 @@ std::string body(const Program& program) {
   for (int t = 0; t < 3; ++t)
     out += fmt::format("arena {} persistent={} transient={}\n", kTiers[t], program.arenas[t].persistent,
                        program.arenas[t].transient);
+  if (const Repeat& r = program.repeat; r.rounds > 1)
+    out += fmt::format("repeat {} {} {}\n", r.begin, r.end, r.rounds);
   for (const Buffer& b : program.buffers)
     out += fmt::format("buffer {} {} {} {} {} {}\n", b.name, kTiers[static_cast<int>(b.tier)],
                        b.residency == Residency::persistent ? "persistent" : "transient", holds_name(b.holds),
@@ -90,11 +93,12 @@ std::string body(const Program& program) {
       out += fmt::format(" {} {} {}", in.group.size, in.group.stride, in.comm_order);
     out += "\n";
     for (const Operand& o : in.operands)
-      out += fmt::format("{} {} {} {} {}{}\n", kAccesses[static_cast<int>(o.access)],
-                         program.buffers[o.buffer].name, o.begin, bytes_of(program, o),
-                         dtype_name(o.type.dtype), o.last ? " last" : "");
+      out +=
+          fmt::format("{} {} {} {} {}{}{}\n", kAccesses[static_cast<int>(o.access)],
+                      program.buffers[o.buffer].name, o.begin, bytes_of(program, o), dtype_name(o.type.dtype),
+                      o.stride != 0 ? fmt::format(" +{}", o.stride) : "", o.last ? " last" : "");
     for (const Wait& wait : in.waits)
-      out += fmt::format("wait {}\n",
+      out += fmt::format("{} {}\n", wait.round_before ? "after" : "wait",
                          wait.run_before ? wait.instr - program.instrs.past() : wait.instr.number());
   }
   return out;

@@ -21,7 +21,8 @@ using Int = int64_t;
 using Text = std::string;
 using View = std::string_view;
 constexpr Int kMost = Int{1} << 42;  // of every number of a certificate: products with kMostRanks fit
-constexpr Int kMostRanks = 1 << 16;
+constexpr Int kMostRanks = 1 << 16, kMostRounds = 1 << 22, kMostStride = Int{1} << 38;
+constexpr Int kAfter = kMost + 1, kNone = -kAfter;  // a wait from kAfter on is for the round before
 constexpr Int kBlock = 4096;  // file transfers move whole blocks, to the end of the last
 constexpr Int kLine = 64;     // alignment of buffers that no file transfer touches
 
@@ -41,7 +42,7 @@ struct Buffer {
   Int align() const { return files || tier == nvme ? kBlock : kLine; }
 };
 struct Operand {
-  Int buffer = 0, begin = 0, bytes = 0;
+  Int buffer = 0, begin = 0, bytes = 0, stride = 0;
   Text type;
   bool reads = false, writes = false, ends = false;
   Int numel() const { return bytes / kUnits.at(type); }
@@ -52,10 +53,13 @@ struct Instr {
   Int ranks = 0, stride = 0, order = -1;  // of a collective
   std::vector<Operand> operands;
   std::vector<Int> waits;
+  Int number = 0, copy = 0,
+      times = 1;  // in the text, which copy of it, and how many rounds the copy stands for
 };
 struct Program {
   Text name;
   Int rank = 0, world = 1;
+  Int begin = 0, end = 0, rounds = 1;  // instructions that are repeated
   std::vector<Buffer> buffers;
   std::vector<Instr> instrs;
   Int arena[kTiers][2] = {};  // what the buffers need, by tier: persistent, transient
@@ -80,6 +84,37 @@ using Malformed = std::invalid_argument;
   std::replace_if(
       shown.begin(), shown.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
   throw Malformed(cat("expected ", expected, ", got '", shown, "'"));
+}
+
+// Writes out the rounds 0, 1 and the last of what is repeated. All rounds have the same instructions, queues
+// and waits, and the same bytes or (by the stride) bytes of their own. So what is ordered and written between
+// two rounds is so between any two, and the last meets what follows.
+inline void write_out(Program& p) {
+  Int count = std::ssize(p.instrs), length = p.end - p.begin;
+  if (p.end > count || length < 0) malformed("repeated instructions", cat(p.begin, " to ", p.end));
+  Int more = std::min<Int>(p.rounds, 3) - 1;
+  std::array<Int, 3> rounds{0, 1, p.rounds - 1};
+  auto inside = [&](Int i) { return i >= p.begin && i < p.end; };
+  auto place = [&](Int i, Int copy) { return i < p.begin ? i : i + (i < p.end ? copy : more) * length; };
+  std::vector<Instr> out;
+  auto add = [&](Int i, Int copy) {
+    Instr& in = out.emplace_back(p.instrs[i]);
+    in.number = i, in.copy = copy, in.times = copy == 2 ? p.rounds - 2 : 1;
+    for (Operand& o : in.operands) o.begin += (inside(i) ? rounds[copy] : 0) * o.stride;
+    for (Int& wait : in.waits) {
+      bool before = wait < 0, after = wait >= kAfter;
+      Int to = before ? wait + count : wait - (after ? kAfter : 0);
+      bool both = inside(i) && inside(to), right = before ? to >= 0 : after ? both : to < i;
+      wait = place(to, both && !before ? copy - after : more) - (before ? count + more * length : 0);
+      if (!right || (after && copy == 0)) wait = right ? kNone : kAfter;
+    }
+    std::erase(in.waits, kNone);
+  };
+  for (Int i = 0; i < p.begin; ++i) add(i, 0);
+  for (Int copy = 0; copy <= more; ++copy)
+    for (Int i = p.begin; i < p.end; ++i) add(i, copy);
+  for (Int i = p.end; i < count; ++i) add(i, 0);
+  p.instrs = std::move(out);
 }
 
 // Throws Malformed at whatever it does not know.
@@ -141,14 +176,16 @@ class Parser {
       if (!out_.claims.insert(cat(of_rank ? "" : title(now()), line_)).second)
         malformed("a claim once", line_);
       rest_ = {};
+    } else if (kind == "repeat") {
+      now().begin = number(), now().end = number(), now().rounds = number(1, kMostRounds);
     } else if (kind == "buffer") {
       buffer();
     } else if (kind == "instr") {
       instr();
     } else if (now().instrs.empty()) {
       malformed("instr", kind);
-    } else if (kind == "wait") {
-      now().instrs.back().waits.push_back(number(-kMost));
+    } else if (kind == "wait" || kind == "after") {
+      now().instrs.back().waits.push_back(kind == "wait" ? number(-kMost) : kAfter + number());
     } else {
       operand(kind);
     }
@@ -173,7 +210,7 @@ class Parser {
     }
     now().instrs.push_back(std::move(in));
   }
-  // reads h.1.full 64 128 f32 last: 128 bytes from byte 64 on
+  // reads h.1.full 64 128 f32 +512 last: 128 bytes from byte 64 on, 512 further on in the next round
   void operand(View kind) {
     Operand o;
     o.reads = kind == "reads" || kind == "updates", o.writes = kind == "writes" || kind == "updates";
@@ -181,6 +218,7 @@ class Parser {
     auto it = names_.find(next());
     if (it == names_.end()) malformed("the name of a buffer", line_);
     o.buffer = it->second, o.begin = number(), o.bytes = number(), o.type = next();
+    if (rest_.starts_with("+")) rest_.remove_prefix(1), o.stride = number(o.bytes, kMostStride);
     o.ends = !rest_.empty() && one_of<1>({"last"}) == 0;
     auto unit = kUnits.find(o.type);
     if (unit == kUnits.end() || o.bytes % unit->second != 0 || o.begin % unit->second != 0)
@@ -224,17 +262,17 @@ class ProgramCheck {
     Text line = cat(title(p_), at_ < 0 ? "" : named(at_) + " ", parts...);
     if (said_.insert(line).second) findings_.push_back(line);
   }
-  Text named(Int i) const { return cat("instruction ", i, " (", p_.instrs[i].op, ")"); }
+  Text named(Int i) const { return cat("instruction ", p_.instrs[i].number, " (", p_.instrs[i].op, ")"); }
   const Buffer& buffer(const Operand& o) const { return p_.buffers[o.buffer]; }
   void check_operands(const Instr& in) {
     for (const Operand& o : in.operands) {
       Buffer& b = p_.buffers[o.buffer];
       if (o.begin + o.bytes > b.bytes)
         find("uses ", o.bytes, " bytes at ", o.begin, " of ", b.name, ", which has ", b.bytes);
-      if (o.ends && (b.persistent || b.ended >= 0)) find("ends ", b.name, ", which it must not");
-      if (o.ends) b.ended = at_;
-      if (b.first < 0) b.first = at_;
-      b.last = at_;
+      if (o.ends && (b.persistent || (b.ended >= 0 && in.copy == 0)))
+        find("ends ", b.name, ", which it must not");
+      if (o.ends) b.ended = in.number;
+      b.first = b.first < 0 ? in.number : b.first, b.last = in.number;
       b.files = b.files || in.queue >= read;
     }
   }
@@ -274,7 +312,7 @@ class ProgramCheck {
       find("overwrites what follows in ", buffer(to).name);
   }
   void check_collective(const Instr& in, const Operand& from, const Operand& to) {
-    if (in.order <= last_order_)
+    if (in.copy == 0 && in.order <= last_order_)
       find("has place ", in.order, " in the order of collectives, after ", last_order_);
     last_order_ = std::max(last_order_, in.order);
     bool fits = from.numel() == to.numel() && from.numel() % in.ranks == 0;
@@ -298,6 +336,9 @@ class ProgramCheck {
       for (const Operand& o : in.operands)
         if (writes ? o.writes : o.reads) access(in, o, base + at_, writes);
     }
+    for (const Operand& o : in.operands)  // nobody may read it from here on
+      for (auto& [byte, piece] : pieces_[buffer(o).tier][buffer(o).persistent ? 0 : 1])
+        if (o.ends && piece.buffer == o.buffer) piece.buffer = -1;
     place_.emplace_back(in.queue, ++issued_[in.queue]);
     clock_[in.queue] = issued_[in.queue];  // for those who wait for it
     queue_clock_[in.queue] = clock_;
@@ -372,7 +413,7 @@ inline Text simulate(const std::vector<const Program*>& ranks) {
   auto what = [&](Int rank) { return cat(title(*ranks[rank]), head(rank)->op, " ", next[rank], " "); };
   auto kind = [&](Int rank) {
     const Instr& in = *head(rank);
-    Text out = cat(in.op, " #", in.order);
+    Text out = cat(in.op, " #", in.order, in.times > 1 ? cat(" times ", in.times) : "");
     for (const Operand& o : in.operands) out += cat(" ", o.bytes, " bytes of ", o.type);
     return out;
   };
@@ -420,7 +461,7 @@ inline void add_claims(const Program& p, std::set<Text>& claims) {
     if (in.op == "reduce_scatter" || in.op == "all_to_all") bytes = from / ranks * (ranks - 1);
     if (in.op == "all_reduce") bytes = (from + to) * (ranks - 1) / ranks;
     Text what = in.queue != comm || in.ranks == p.world ? in.op : cat(in.op, " ", ranks, "x", in.stride);
-    ++moved[what].first, moved[what].second += bytes;
+    moved[what].first += in.times, moved[what].second += bytes * in.times;
     if (in.queue == comm) claims.insert(cat(title(p), "order ", in.order, " ", what, " bytes=", to));
   }
   for (const auto& [what, m] : moved)
@@ -469,6 +510,7 @@ inline std::vector<Text> check(View text) {
     Certificate c = Parser().parse(text);
     std::set<Text> claims;
     for (Program& p : c.programs) {
+      write_out(p);
       ProgramCheck(p, findings).run();
       add_claims(p, claims);
     }
