@@ -9,23 +9,10 @@
 #include "core/base/dtype.h"
 #include "core/device/scalars.h"
 #include "core/device/thread_team.h"
+#include "core/device/view.h"
 #include "core/program/element_run.h"
 
 namespace ds {
-
-// A dense row-major tensor in memory of the kernel's device, 64-byte aligned at data unless it is a slice.
-struct TensorView {
-  void* data = nullptr;
-  DType dtype = DS_DTYPE_NONE;
-  int rank = 0;
-  int64_t dims[4] = {1, 1, 1, 1};
-
-  int64_t numel() const { return dims[0] * dims[1] * dims[2] * dims[3]; }
-  template <typename T>
-  T* as() const {
-    return static_cast<T*>(data);
-  }
-};
 
 // One launch. in and out follow the op's row in docs/reference/ops.md; symbolic dims are already actual
 // extents. Kernels write every element of out (also those documented as 0), never read out unless the row
@@ -47,6 +34,7 @@ struct KernelQuery {
   std::span<const DType> in;
   std::span<const DType> out;
   const Attrs& attrs;
+  std::string_view device = "cpu";  // Device::kernels() of the device that is to run it
 };
 
 // One implementation of one op. refuse returns "" to accept or the reason; it must not depend on data.
@@ -58,6 +46,7 @@ struct KernelImpl {
   // Takes now what run would take at its first launch with these shapes and keep; data pointers are null.
   // Returns the most bytes that a launch takes from the heap and gives back. Null: run takes nothing.
   int64_t (*prepare)(const KernelContext&) = nullptr;
+  std::string device = "cpu";  // the kind of device that it runs on
 };
 
 // Implementation lists: per op in order of registration, fastest first, reference last.

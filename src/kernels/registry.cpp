@@ -6,12 +6,21 @@
 #include "kernels/kernel.h"
 
 namespace ds {
+namespace {
+
+// Why the implementation does not run the query; "": it does.
+std::string refusal(const KernelImpl& impl, const KernelQuery& query) {
+  if (impl.device != query.device) return fmt::format("runs on {}, not {}", impl.device, query.device);
+  return impl.refuse ? impl.refuse(query) : "";
+}
+
+}  // namespace
 
 void KernelRegistry::add(KernelImpl impl) { impls_.push_back(std::move(impl)); }
 
 const KernelImpl& KernelRegistry::find(const KernelQuery& query) const {
   for (const KernelImpl& impl : impls_) {
-    if (impl.op == query.op && (!impl.refuse || impl.refuse(query).empty())) return impl;
+    if (impl.op == query.op && refusal(impl, query).empty()) return impl;
   }
   std::string reasons;
   for (const std::string& line : explain(query)) reasons += (reasons.empty() ? "" : "; ") + line;
@@ -23,7 +32,7 @@ std::vector<std::string> KernelRegistry::explain(const KernelQuery& query) const
   std::vector<std::string> lines;
   for (const KernelImpl& impl : impls_) {
     if (impl.op != query.op) continue;
-    std::string reason = impl.refuse ? impl.refuse(query) : "";
+    std::string reason = refusal(impl, query);
     lines.push_back(impl.name + ": " + (reason.empty() ? "takes it" : reason));
   }
   return lines;

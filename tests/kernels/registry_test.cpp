@@ -65,6 +65,18 @@ TEST(KernelRegistry, FirstAcceptingImplementationWins) {
             (std::vector<std::string>{"a: never", "c: takes it", "d: takes it"}));
 }
 
+TEST(KernelRegistry, AKernelRunsOnItsDeviceAlone) {
+  KernelRegistry registry;
+  registry.add({.op = "gelu", .name = "a", .device = "sm_90"});
+  registry.add({.op = "gelu", .name = "b"});
+  Attrs none;
+  EXPECT_EQ(registry.find({"gelu", {}, {}, none}).name, "b");
+  EXPECT_EQ(registry.find({"gelu", {}, {}, none, "sm_90"}).name, "a");
+  EXPECT_EQ(registry.explain({"gelu", {}, {}, none, "sm_90"}),
+            (std::vector<std::string>{"a: takes it", "b: runs on cpu, not sm_90"}));
+  EXPECT_THROW(registry.find({"gelu", {}, {}, none, "sm_80"}), Error);
+}
+
 TEST(KernelRegistry, MissNamesOpAndEveryReason) {
   KernelRegistry registry;
   registry.add({"gelu", "a", nullptr, refuse_always});
