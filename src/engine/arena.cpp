@@ -1,48 +1,26 @@
 #include "engine/arena.h"
 
-#include <sys/mman.h>
-
-#include <algorithm>
-#include <cerrno>
-#include <cstring>
-
 #include "core/base/error.h"
 #include "core/base/log.h"
 
 namespace ds {
+namespace {
 
-EngineMemory::Mapping::Mapping(int64_t wanted) {
-  if (wanted == 0) return;
-  void* made =
-      mmap(nullptr, static_cast<size_t>(wanted), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (made == MAP_FAILED) {
-    raise(DS_ERROR_OUT_OF_MEMORY, "the system refuses an arena of {} bytes: {}", wanted,
-          std::strerror(errno));
-  }
-  data = static_cast<std::byte*>(made);
-  bytes = static_cast<size_t>(wanted);
-  // A wish: matrices walk over far more pages than the processor remembers translations of.
-  madvise(made, bytes, MADV_HUGEPAGE);
+Device::Place place_of(int tier) {
+  return tier == static_cast<int>(Tier::device) ? Device::Place::device : Device::Place::host;
 }
 
-void EngineMemory::Mapping::grow(int64_t wanted) {
-  void* moved = mremap(data, bytes, static_cast<size_t>(wanted), MREMAP_MAYMOVE);
-  if (moved == MAP_FAILED) {
-    raise(DS_ERROR_OUT_OF_MEMORY, "the system refuses an arena of {} bytes in place of {}: {}", wanted, bytes,
-          std::strerror(errno));
-  }
-  data = static_cast<std::byte*>(moved);
-  bytes = static_cast<size_t>(wanted);
+}  // namespace
+
+std::shared_ptr<Arena> EngineMemory::make(int tier, int64_t bytes) const {
+  return device_.make_arena(place_of(tier), bytes);
 }
 
-EngineMemory::Mapping::~Mapping() {
-  if (data) munmap(data, bytes);
-}
-
-EngineMemory::EngineMemory(const MemoryPlan& plan, const std::string& nvme_folder) : folder_(nvme_folder) {
+EngineMemory::EngineMemory(Device& device, const MemoryPlan& plan, const std::string& nvme_folder)
+    : device_(device), folder_(nvme_folder) {
   for (int tier = 0; tier < 2; ++tier) {
-    arenas_[tier][0] = std::make_shared<Mapping>(plan.tiers[tier].persistent);
-    arenas_[tier][1] = std::make_shared<Mapping>(plan.tiers[tier].transient);
+    arenas_[tier][0] = make(tier, plan.tiers[tier].persistent);
+    arenas_[tier][1] = make(tier, plan.tiers[tier].transient);
   }
   file_bytes_ = plan.total(Tier::nvme);
   if (file_bytes_ > 0) open_file();
@@ -61,38 +39,19 @@ void EngineMemory::open_file() {
   file_.resize(file_bytes_);
 }
 
-namespace {
-
-// Copies into memory that is zero. Pages of zeros are only read, which takes no memory where nothing ever
-// wrote to them: the copy has pages where the original has them.
-void copy_sparse(std::byte* to, const std::byte* from, size_t bytes) {
-  static constexpr size_t kPage = 4096;
-  static const std::byte zeros[kPage] = {};
-  for (size_t at = 0; at < bytes; at += kPage) {
-    size_t size = std::min(kPage, bytes - at);
-    if (std::memcmp(from + at, zeros, size) != 0) std::memcpy(to + at, from + at, size);
-  }
-}
-
-}  // namespace
-
 // One that is held stays where it is, and what takes its place is a copy.
-void EngineMemory::grow(std::shared_ptr<Mapping>& arena, int64_t wanted) {
-  if (static_cast<int64_t>(arena->bytes) >= wanted) return;
-  if (arena.use_count() == 1 && arena->data) {
-    arena->grow(wanted);
-    return;
-  }
-  auto made = std::make_shared<Mapping>(wanted);
-  if (arena->data) copy_sparse(made->data, arena->data, arena->bytes);
-  arena = std::move(made);
+void EngineMemory::grow(int tier, int64_t wanted) {
+  std::shared_ptr<Arena>& arena = arenas_[tier][0];
+  if (arena->bytes() >= wanted) return;
+  if (arena.use_count() == 1 && arena->bytes() > 0) return arena->grow(wanted);
+  arena = device_.copy_arena(place_of(tier), *arena, wanted);
 }
 
 std::shared_ptr<void> EngineMemory::hold(const void* address) const {
   const auto* at = static_cast<const std::byte*>(address);
   for (const auto& tier : arenas_) {
-    for (const std::shared_ptr<Mapping>& arena : tier) {
-      if (at >= arena->data && at < arena->data + arena->bytes) return arena;
+    for (const std::shared_ptr<Arena>& arena : tier) {
+      if (at >= arena->address() && at < arena->address() + arena->bytes()) return arena;
     }
   }
   return nullptr;
@@ -100,7 +59,7 @@ std::shared_ptr<void> EngineMemory::hold(const void* address) const {
 
 void EngineMemory::grow(const MemoryPlan& plan) {
   resize_transient(plan);
-  for (int tier = 0; tier < 2; ++tier) grow(arenas_[tier][0], plan.tiers[tier].persistent);
+  for (int tier = 0; tier < 2; ++tier) grow(tier, plan.tiers[tier].persistent);
   if (plan.total(Tier::nvme) == file_bytes_) return;
   bool first = file_bytes_ == 0;
   file_bytes_ = plan.total(Tier::nvme);
@@ -109,22 +68,18 @@ void EngineMemory::grow(const MemoryPlan& plan) {
 
 void EngineMemory::resize_transient(const MemoryPlan& plan) {
   for (int tier = 0; tier < 2; ++tier) {
-    arenas_[tier][1] = std::make_shared<Mapping>();  // the old one first: both together may not fit
-    arenas_[tier][1] = std::make_shared<Mapping>(plan.tiers[tier].transient);
+    arenas_[tier][1] = make(tier, 0);  // the old one first: both together may not fit
+    arenas_[tier][1] = make(tier, plan.tiers[tier].transient);
   }
 }
 
-void EngineMemory::discard(int64_t offset, int64_t bytes) {
-  constexpr int64_t kPage = 4096;
-  int64_t low = (offset + kPage - 1) / kPage * kPage, high = (offset + bytes) / kPage * kPage;
-  if (low < high) madvise(arenas_[0][0]->data + low, static_cast<size_t>(high - low), MADV_DONTNEED);
-}
+void EngineMemory::discard(int64_t offset, int64_t bytes) { arenas_[0][0]->discard(offset, offset + bytes); }
 
 Memory EngineMemory::memory() const {
   Memory memory;
   for (int tier = 0; tier < 2; ++tier) {
     for (int residency = 0; residency < 2; ++residency)
-      memory.arena[tier][residency] = arenas_[tier][residency]->data;
+      memory.arena[tier][residency] = arenas_[tier][residency]->address();
   }
   memory.file = &file_;
   return memory;
@@ -133,7 +88,7 @@ Memory EngineMemory::memory() const {
 int64_t EngineMemory::mapped(Tier tier) const {
   if (tier == Tier::nvme) return file_bytes_;
   const auto& t = arenas_[static_cast<int>(tier)];
-  return static_cast<int64_t>(t[0]->bytes + t[1]->bytes);
+  return t[0]->bytes() + t[1]->bytes();
 }
 
 }  // namespace ds

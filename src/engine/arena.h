@@ -4,16 +4,17 @@
 #include <string>
 
 #include "compile/pipeline.h"
+#include "core/device/device.h"
 #include "exec/executor.h"
 
 namespace ds {
 
-// The memory of one engine: anonymous mappings of exactly the planned bytes and one scratch file. Contents
-// start as zero bytes.
+// The memory of one engine: arenas of its device of exactly the planned bytes and one scratch file.
 class EngineMemory {
  public:
-  // nvme_folder is used when the plan has nvme bytes; O_DIRECT when its file system takes it.
-  EngineMemory(const MemoryPlan& plan, const std::string& nvme_folder);
+  // nvme_folder is used when the plan has nvme bytes; O_DIRECT when its file system takes it. The device is
+  // borrowed.
+  EngineMemory(Device& device, const MemoryPlan& plan, const std::string& nvme_folder);
   EngineMemory(const EngineMemory&) = delete;
   EngineMemory& operator=(const EngineMemory&) = delete;
 
@@ -35,22 +36,13 @@ class EngineMemory {
   int64_t mapped(Tier tier) const;  // bytes allocated
 
  private:
-  // Anonymous memory of its own; of 0 bytes, none.
-  class Mapping {
-   public:
-    explicit Mapping(int64_t bytes = 0);
-    ~Mapping();
-    void grow(int64_t wanted);  // keeps the contents; data may move
-    Mapping(const Mapping&) = delete;
-    Mapping& operator=(const Mapping&) = delete;
-    std::byte* data = nullptr;
-    size_t bytes = 0;
-  };
-  static void grow(std::shared_ptr<Mapping>& arena, int64_t wanted);
+  std::shared_ptr<Arena> make(int tier, int64_t bytes) const;
+  void grow(int tier, int64_t wanted);  // the persistent arena
   void open_file();
 
+  Device& device_;
   std::string folder_;
-  std::shared_ptr<Mapping> arenas_[2][2];  // by tier and residency; never null
+  std::shared_ptr<Arena> arenas_[2][2];  // by tier and residency; never null
   File file_;
   int64_t file_bytes_ = 0;
 };

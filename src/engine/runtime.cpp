@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <cstring>
 #include <sstream>
 
 #include "checkpoint/agree.h"
@@ -16,6 +15,7 @@
 #include "core/base/error.h"
 #include "core/base/half.h"
 #include "core/base/host_memory.h"
+#include "core/device/host_device.h"
 #include "engine/prepare.h"
 #include "engine/threads.h"
 
@@ -29,7 +29,12 @@ constexpr const char* kLanesPart = "I/O lanes";
 }  // namespace
 
 Runtime::Runtime(Config config, Communicator& comm, EngineOptions options, Placed placed)
-    : config_(std::move(config)), comm_(comm), groups_(comm), options_(std::move(options)), placed_(placed) {
+    : config_(std::move(config)),
+      comm_(comm),
+      groups_(comm),
+      options_(std::move(options)),
+      placed_(placed),
+      device_(std::make_unique<HostDevice>()) {
   agree(comm_, "threads", [&] {
     overhead_.measure("threads and kernel table", [&] {
       team_ = std::make_unique<ThreadTeam>(
@@ -139,7 +144,7 @@ void Runtime::start(const MemoryPlan& memory, int64_t unbacked) {
     require_host_memory(memory, unbacked);
     bool files = memory.total(Tier::nvme) > 0;
     add_known_overhead(overhead_, groups_, options_.threads - 1 + (files ? 2 : 0), files);
-    memory_ = std::make_unique<EngineMemory>(memory, config_.zero.nvme_path);
+    memory_ = std::make_unique<EngineMemory>(*device_, memory, config_.zero.nvme_path);
     if (files) overhead_.measure(kLanesPart, [&] { start_lanes(); });
   });
 }
@@ -213,20 +218,20 @@ std::byte* Runtime::at(const Buffer& b) const {
 std::byte* Runtime::address(BufferId id) const { return at(buffer(id)); }
 
 void Runtime::read(const Buffer& buffer, int64_t begin, void* out, int64_t bytes) const {
-  if (bytes > 0) std::memcpy(out, at(buffer) + begin, static_cast<size_t>(bytes));
+  if (bytes > 0) device_->copy(out, at(buffer) + begin, bytes);
 }
 
 void Runtime::write(const Buffer& buffer, int64_t begin, const void* in, int64_t bytes) {
-  if (bytes > 0) std::memcpy(at(buffer) + begin, in, static_cast<size_t>(bytes));
+  if (bytes > 0) device_->copy(at(buffer) + begin, in, bytes);
 }
 
 void Runtime::fill(const Buffer& buffer, int64_t begin, int byte, int64_t bytes) {
-  if (bytes > 0) std::memset(at(buffer) + begin, byte, static_cast<size_t>(bytes));
+  if (bytes > 0) device_->fill(at(buffer) + begin, byte, bytes);
 }
 
 void Runtime::copy(const Buffer& to, int64_t to_begin, const Buffer& from, int64_t from_begin,
                    int64_t bytes) {
-  if (bytes > 0) std::memcpy(at(to) + to_begin, at(from) + from_begin, static_cast<size_t>(bytes));
+  if (bytes > 0) device_->copy(at(to) + to_begin, at(from) + from_begin, bytes);
 }
 
 namespace {

@@ -10,6 +10,7 @@
 #include "comm/groups.h"
 #include "compile/pipeline.h"
 #include "core/base/trace.h"
+#include "core/device/device.h"
 #include "engine/arena.h"
 #include "engine/options.h"
 #include "engine/overhead.h"
@@ -128,6 +129,7 @@ class Runtime {
   EngineOptions options_;
   Placed placed_;
   KernelRegistry kernels_;
+  std::unique_ptr<Device> device_;
   std::unique_ptr<EngineMemory> memory_;
   std::unique_ptr<ThreadTeam> team_;
   std::unique_ptr<Trace> trace_;

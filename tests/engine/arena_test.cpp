@@ -5,6 +5,7 @@
 
 #include <cstring>
 
+#include "core/device/host_device.h"
 #include "support/resident.h"
 
 namespace ds {
@@ -22,7 +23,8 @@ MemoryPlan plan_of(int64_t device_bytes) {
 // the old arena, beside which the new one takes what has pages and no more.
 TEST(Arena, GrowingCostsWhatHasPages) {
   for (bool held : {false, true}) {
-    EngineMemory memory(plan_of(1024 * kMiB), "");
+    HostDevice device;
+    EngineMemory memory(device, plan_of(1024 * kMiB), "");
     std::byte* old = memory.memory().arena[0][0];
     for (int64_t at : {int64_t{0}, 400 * kMiB + 5000, 1024 * kMiB - 10}) std::memset(old + at, 7, 10);
     std::shared_ptr<void> view = held ? memory.hold(old + 400 * kMiB) : nullptr;

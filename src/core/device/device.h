@@ -1,0 +1,148 @@
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "core/device/scalars.h"
+#include "core/device/task_queue.h"
+#include "core/device/view.h"
+
+namespace ds {
+
+// Bytes of a device, or of the host where the device's queues reach them. Contents start as zero bytes, and
+// pages that nobody has written take no memory. Not threadsafe.
+class Arena {
+ public:
+  virtual ~Arena() = default;
+  Arena(const Arena&) = delete;
+  Arena& operator=(const Arena&) = delete;
+
+  // Of the first byte, as the device's queues know it. Host code touches it only where Device::shared() says
+  // so. Null when there are no bytes.
+  std::byte* address() const { return address_; }
+  int64_t bytes() const { return bytes_; }
+  // Keeps the contents and has zero bytes behind them. The address may change.
+  virtual void grow(int64_t wanted) = 0;
+  // Whole pages in [begin, end) go back to the system and read as zero again.
+  virtual void discard(int64_t begin, int64_t end) = 0;
+
+ protected:
+  Arena() = default;
+  std::byte* address_ = nullptr;
+  int64_t bytes_ = 0;
+};
+
+// A place in the order of a queue. It is recorded again and again.
+class Event {
+ public:
+  virtual ~Event() = default;
+  // Whether the work before the latest record has finished; true before any.
+  virtual bool done() const = 0;
+  // Returns when it has; throws what ended that work. Any thread.
+  virtual void synchronize() const = 0;
+  // The same for the record that is the latest now, also when the event has been recorded again meanwhile.
+  virtual std::function<void()> waiter() const = 0;
+};
+
+// What a launch has beside its operands.
+struct LaunchSite {
+  int64_t leaf = 0;    // micro_step * world + rank of the running micro-step; 0 in update
+  int64_t missed = 0;  // steps in which this part was not updated: its step is an earlier one
+};
+
+// One operation, made once for its types and attributes, launched again and again. What it is made of is the
+// device's own: a device whose queues are host threads calls run() there.
+class Kernel {
+ public:
+  virtual ~Kernel() = default;
+  virtual void run(std::span<const TensorView> in, std::span<const TensorView> out,
+                   const StepScalars& scalars, const LaunchSite& site) const = 0;
+};
+
+// Whose work a queue has been given. Both are called on the thread that did the work, where there is one.
+class WorkOwner {
+ public:
+  virtual void worked(size_t number, int64_t begin_ns, int64_t end_ns) = 0;
+  // Throws the error with the name of the work.
+  [[noreturn]] virtual void failed(size_t number, const std::exception& error) = 0;
+
+ protected:
+  ~WorkOwner() = default;
+};
+
+// Carries work out in the order in which it is given. Calls return when the work is submitted; the host
+// thread that issues a program makes them all. After the first error of any queue of a device its queues do
+// nothing more, and every call and every wait throws that error.
+class DeviceQueue {
+ public:
+  virtual ~DeviceQueue() = default;
+  // Whether work has been done when the call returns. Then nobody needs to wait for this queue.
+  virtual bool immediate() const { return false; }
+
+  virtual void copy(void* to, const void* from, int64_t bytes) = 0;
+  virtual void fill(void* to, int byte, int64_t bytes) = 0;
+  // Views are taken by value, scalars as they are when the kernel runs: they live until then.
+  virtual void launch(const Kernel& kernel, std::span<const TensorView> in, std::span<const TensorView> out,
+                      const StepScalars& scalars, const LaunchSite& site) = 0;
+  // Host code at its place in the order; of queues that are host threads.
+  virtual void run(std::function<void()> task) = 0;
+
+  virtual std::unique_ptr<Event> make_event() const = 0;  // for record() of this queue
+  virtual void record(Event& event) = 0;
+  // What is given from here on starts when the work before the latest record of the event, of any queue, has
+  // finished. Where a queue cannot wait for such an event by itself, the calling thread does.
+  virtual void wait(const Event& event) = 0;
+
+  // Whose work is given from here on; null: nobody's.
+  void attribute(WorkOwner* owner, size_t number) {
+    owner_ = owner;
+    number_ = number;
+  }
+
+ protected:
+  WorkOwner* owner_ = nullptr;
+  size_t number_ = 0;
+};
+
+// Memory, and queues that work on it. One object for each rank.
+class Device {
+ public:
+  enum class Place : int8_t { device = 0, host };
+
+  Device() = default;
+  virtual ~Device() = default;
+  Device(const Device&) = delete;
+  Device& operator=(const Device&) = delete;
+
+  virtual const char* name() const = 0;     // "host", "separate"
+  virtual const char* kernels() const = 0;  // which kernels run on it: KernelImpl::device
+  virtual bool shared() const = 0;          // host code may read and write its memory like any other
+  // Throws DS_ERROR_OUT_OF_MEMORY where the system refuses. Arenas end before the device.
+  virtual std::shared_ptr<Arena> make_arena(Place place, int64_t bytes) = 0;
+  // Another arena of the same place with the same contents and zero bytes behind them. It takes pages only
+  // for what is not zero.
+  virtual std::shared_ptr<Arena> copy_arena(Place place, const Arena& arena, int64_t bytes) = 0;
+  virtual std::unique_ptr<DeviceQueue> make_queue(const std::string& name) = 0;
+
+  // Here and now, between memory of the host or the device and memory of either. Whoever calls has waited for
+  // what writes these bytes.
+  virtual void copy(void* to, const void* from, int64_t bytes) const = 0;
+  virtual void fill(void* to, int byte, int64_t bytes) const = 0;
+  // Where host code in a task of one of its queues finds these bytes: only that may use the result.
+  virtual void* reach(void* address) const { return address; }
+
+  // Its queues fail together.
+  Faults& faults() { return faults_; }
+
+ private:
+  Faults faults_;
+};
+
+// Copies into memory that is zero, and does not touch pages that would stay so.
+void copy_sparse(std::byte* to, const std::byte* from, int64_t bytes);
+
+}  // namespace ds

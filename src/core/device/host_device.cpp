@@ -1,0 +1,79 @@
+#include "core/device/host_device.h"
+
+#include <sys/mman.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "core/base/error.h"
+#include "core/device/thread_queue.h"
+
+namespace ds {
+
+HostArena::HostArena(int64_t wanted) {
+  if (wanted == 0) return;
+  auto size = static_cast<size_t>(wanted);
+  void* made = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (made == MAP_FAILED) {
+    raise(DS_ERROR_OUT_OF_MEMORY, "the system refuses an arena of {} bytes: {}", wanted,
+          std::strerror(errno));
+  }
+  address_ = static_cast<std::byte*>(made);
+  bytes_ = wanted;
+  // A wish: matrices walk over far more pages than the processor remembers translations of.
+  madvise(made, size, MADV_HUGEPAGE);
+}
+
+HostArena::~HostArena() {
+  if (address_) munmap(address_, static_cast<size_t>(bytes_));
+}
+
+void HostArena::grow(int64_t wanted) {
+  void* moved = mremap(address_, static_cast<size_t>(bytes_), static_cast<size_t>(wanted), MREMAP_MAYMOVE);
+  if (moved == MAP_FAILED) {
+    raise(DS_ERROR_OUT_OF_MEMORY, "the system refuses an arena of {} bytes in place of {}: {}", wanted,
+          bytes_, std::strerror(errno));
+  }
+  address_ = static_cast<std::byte*>(moved);
+  bytes_ = wanted;
+}
+
+void HostArena::discard(int64_t begin, int64_t end) {
+  constexpr int64_t kPage = 4096;
+  int64_t low = (begin + kPage - 1) / kPage * kPage, high = end / kPage * kPage;
+  if (low < high) madvise(address_ + low, static_cast<size_t>(high - low), MADV_DONTNEED);
+}
+
+void InlineQueue::copy(void* to, const void* from, int64_t bytes) {
+  std::memcpy(to, from, static_cast<size_t>(bytes));
+}
+
+void InlineQueue::fill(void* to, int byte, int64_t bytes) {
+  std::memset(to, byte, static_cast<size_t>(bytes));
+}
+
+std::unique_ptr<Event> InlineQueue::make_event() const { return std::make_unique<TicketEvent>(); }
+
+std::shared_ptr<Arena> HostDevice::make_arena(Place, int64_t bytes) {
+  return std::make_shared<HostArena>(bytes);
+}
+
+std::shared_ptr<Arena> HostDevice::copy_arena(Place, const Arena& arena, int64_t bytes) {
+  auto made = std::make_shared<HostArena>(bytes);
+  if (arena.bytes() > 0) copy_sparse(made->address(), arena.address(), arena.bytes());
+  return made;
+}
+
+std::unique_ptr<DeviceQueue> HostDevice::make_queue(const std::string&) {
+  return std::make_unique<InlineQueue>();
+}
+
+void HostDevice::copy(void* to, const void* from, int64_t bytes) const {
+  std::memcpy(to, from, static_cast<size_t>(bytes));
+}
+
+void HostDevice::fill(void* to, int byte, int64_t bytes) const {
+  std::memset(to, byte, static_cast<size_t>(bytes));
+}
+
+}  // namespace ds

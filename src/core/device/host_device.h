@@ -1,0 +1,47 @@
+#pragma once
+#include <memory>
+#include <string>
+
+#include "core/device/device.h"
+
+namespace ds {
+
+// Anonymous memory of the process.
+class HostArena final : public Arena {
+ public:
+  explicit HostArena(int64_t bytes);
+  ~HostArena() override;
+  void grow(int64_t wanted) override;
+  void discard(int64_t begin, int64_t end) override;
+};
+
+// Does everything at once, on the thread that calls.
+class InlineQueue final : public DeviceQueue {
+ public:
+  bool immediate() const override { return true; }
+  void copy(void* to, const void* from, int64_t bytes) override;
+  void fill(void* to, int byte, int64_t bytes) override;
+  void launch(const Kernel& kernel, std::span<const TensorView> in, std::span<const TensorView> out,
+              const StepScalars& scalars, const LaunchSite& site) override {
+    kernel.run(in, out, scalars, site);
+  }
+  void run(std::function<void()> task) override { task(); }
+  std::unique_ptr<Event> make_event() const override;
+  void record(Event&) override {}  // what came before it has been done
+  void wait(const Event& event) override { event.synchronize(); }
+};
+
+// The memory of the process, and queues that are the calling thread.
+class HostDevice final : public Device {
+ public:
+  const char* name() const override { return "host"; }
+  const char* kernels() const override { return "cpu"; }
+  bool shared() const override { return true; }
+  std::shared_ptr<Arena> make_arena(Place place, int64_t bytes) override;
+  std::shared_ptr<Arena> copy_arena(Place place, const Arena& arena, int64_t bytes) override;
+  std::unique_ptr<DeviceQueue> make_queue(const std::string& name) override;
+  void copy(void* to, const void* from, int64_t bytes) const override;
+  void fill(void* to, int byte, int64_t bytes) const override;
+};
+
+}  // namespace ds

@@ -1,0 +1,135 @@
+#include "core/device/separate_device.h"
+
+#include <fcntl.h>
+#include <linux/falloc.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "core/base/descriptor.h"
+#include "core/base/error.h"
+#include "core/device/host_device.h"
+
+namespace ds {
+namespace {
+
+constexpr int64_t kPageBytes = 4096;
+
+[[noreturn]] void refuse(const char* what, int64_t bytes) {
+  raise(DS_ERROR_OUT_OF_MEMORY, "the system refuses {} of {} bytes: {}", what, bytes, std::strerror(errno));
+}
+
+}  // namespace
+
+// A file in memory, mapped as the alias, beside a reservation of the same size.
+class SeparateDevice::Memory final : public Arena {
+ public:
+  Memory(SeparateDevice& device, int64_t wanted) : device_(device) {
+    if (wanted == 0) return;
+    try {
+      map(wanted);
+    } catch (const Error&) {
+      if (file_ >= 0) close(file_);
+      throw;
+    }
+    device_.renew(this, true);
+  }
+
+  ~Memory() override {
+    if (!address_) return;
+    device_.renew(this, false);
+    unmap(address_, bytes_);
+    unmap(alias_, bytes_);
+    close(file_);
+  }
+
+  void grow(int64_t wanted) override {
+    std::byte *address = address_, *alias = alias_;
+    int64_t bytes = bytes_;
+    map(wanted);
+    device_.renew(this, true);
+    if (!address) return;
+    unmap(address, bytes);
+    unmap(alias, bytes);
+  }
+
+  void discard(int64_t begin, int64_t end) override {
+    int64_t low = (begin + kPageBytes - 1) / kPageBytes * kPageBytes, high = end / kPageBytes * kPageBytes;
+    if (low < high) fallocate(file_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, low, high - low);
+  }
+
+  std::byte* alias() const { return alias_; }
+
+ private:
+  static void unmap(std::byte* at, int64_t bytes) { munmap(at, static_cast<size_t>(bytes)); }
+
+  void map(int64_t wanted) {
+    auto size = static_cast<size_t>(wanted);
+    if (file_ < 0) file_ = above_standard(memfd_create("separate", MFD_CLOEXEC));
+    if (file_ < 0) refuse("a file in memory for an arena", wanted);
+    if (ftruncate(file_, wanted) != 0) refuse("an arena", wanted);
+    void* alias = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, file_, 0);
+    if (alias == MAP_FAILED) refuse("an arena", wanted);
+    void* reserved = mmap(nullptr, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (reserved == MAP_FAILED) {
+      munmap(alias, size);
+      refuse("addresses for an arena", wanted);
+    }
+    alias_ = static_cast<std::byte*>(alias);
+    address_ = static_cast<std::byte*>(reserved);
+    bytes_ = wanted;
+  }
+
+  SeparateDevice& device_;
+  int file_ = -1;
+  std::byte* alias_ = nullptr;
+};
+
+void SeparateDevice::renew(const Memory* arena, bool exists) {
+  std::lock_guard lock(changing_);
+  std::erase(arenas_, arena);
+  if (exists) arenas_.push_back(arena);
+  auto table = std::make_unique<Ranges>();
+  for (const Memory* m : arenas_) table->push_back({m->address(), m->address() + m->bytes(), m->alias()});
+  table_.store(table.get(), std::memory_order_release);
+  tables_.push_back(std::move(table));
+}
+
+void* SeparateDevice::reach(void* address) const {
+  const Ranges* table = table_.load(std::memory_order_acquire);
+  auto* at = static_cast<std::byte*>(address);
+  if (!table) return at;
+  for (const Range& range : *table) {
+    if (at >= range.begin && at < range.end) return range.alias + (at - range.begin);
+  }
+  return at;  // of the host
+}
+
+std::shared_ptr<Arena> SeparateDevice::make_arena(Place place, int64_t bytes) {
+  if (place == Place::host) return std::make_shared<HostArena>(bytes);
+  return std::make_shared<Memory>(*this, bytes);
+}
+
+std::shared_ptr<Arena> SeparateDevice::copy_arena(Place place, const Arena& arena, int64_t bytes) {
+  std::shared_ptr<Arena> made = make_arena(place, bytes);
+  auto there = [&](const Arena& a) { return static_cast<std::byte*>(reach(a.address())); };
+  if (arena.bytes() > 0) copy_sparse(there(*made), there(arena), arena.bytes());
+  return made;
+}
+
+std::unique_ptr<DeviceQueue> SeparateDevice::make_queue(const std::string& name) {
+  return std::make_unique<ThreadQueue>(*this, name, delays_);
+}
+
+void SeparateDevice::copy(void* to, const void* from, int64_t bytes) const {
+  std::memcpy(reach(to), reach(const_cast<void*>(from)), static_cast<size_t>(bytes));
+}
+
+void SeparateDevice::fill(void* to, int byte, int64_t bytes) const {
+  std::memset(reach(to), byte, static_cast<size_t>(bytes));
+}
+
+}  // namespace ds

@@ -1,0 +1,176 @@
+#include "core/device/task_queue.h"
+
+#include <linux/futex.h>
+#include <pthread.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <climits>
+#include <ctime>
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/base/signals.h"
+
+namespace ds {
+namespace {
+
+// Sleeps while the word has this value. Who sleeps and who wakes tell each other by relaxed atomic additions,
+// which are full barriers on x86; the longest sleep bounds what a lost wake-up would cost elsewhere.
+void sleep_on(std::atomic<uint32_t>& word, uint32_t value) {
+  timespec longest{0, 50'000'000};
+  syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAIT_PRIVATE, value, &longest, nullptr, 0);
+}
+
+void wake(std::atomic<uint32_t>& word) {
+  syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
+}
+
+}  // namespace
+
+void Faults::fail(std::exception_ptr error) {
+  std::lock_guard lock(mutex_);
+  if (failed()) return;
+  error_ = std::move(error);
+  failed_.store(true, std::memory_order_release);
+  for (TaskQueue* queue : queues_) queue->fail(error_);
+}
+
+void Faults::add(TaskQueue* queue) {
+  std::lock_guard lock(mutex_);
+  queues_.push_back(queue);
+  if (failed()) queue->fail(error_);
+}
+
+void Faults::remove(TaskQueue* queue) {
+  std::lock_guard lock(mutex_);
+  std::erase(queues_, queue);
+}
+
+TaskQueue::TaskQueue(std::string name, Faults* faults)
+    : name_(std::move(name)), faults_(faults), last_(new Task) {
+  SignalsBlocked blocked(SignalsBlocked::Which::all);  // also of what the thread writes, and for its life
+  thread_ = std::thread([this, first = last_] { loop(first); });
+  if (faults_) faults_->add(this);
+}
+
+TaskQueue::~TaskQueue() {
+  stop_.store(true, std::memory_order_release);
+  arrivals_.fetch_add(1, std::memory_order_relaxed);
+  wake(arrivals_);
+  thread_.join();
+  if (faults_) faults_->remove(this);
+  delete last_;
+}
+
+uint64_t TaskQueue::submit(std::function<void()> body) {
+  if (failed_.load(std::memory_order_acquire)) std::rethrow_exception(error_);
+  auto* task = new Task{std::move(body)};
+  uint64_t ticket;
+  {
+    std::lock_guard lock(submitting_);
+    ticket = submitted_.load(std::memory_order_relaxed) + 1;
+    submitted_.store(ticket, std::memory_order_relaxed);
+    last_->next.store(task, std::memory_order_release);
+    last_ = task;
+  }
+  arrivals_.fetch_add(1, std::memory_order_relaxed);
+  if (thread_sleeps_.load(std::memory_order_relaxed)) wake(arrivals_);
+  return ticket;
+}
+
+// The list always has one task that has been carried out: `before`, whose successor is the next.
+void TaskQueue::loop(Task* before) {
+  pthread_setname_np(pthread_self(), name_.substr(0, 15).c_str());
+  for (uint64_t ticket = 1;; ++ticket) {
+    Task* task = next_of(*before);
+    if (!task) return;  // and last_ is `before`
+    delete before;
+    before = task;
+    carry_out(*task, ticket);
+  }
+}
+
+// Null: there is none, and there will be none.
+TaskQueue::Task* TaskQueue::next_of(Task& before) {
+  for (;;) {
+    uint32_t arrivals = arrivals_.load(std::memory_order_relaxed);
+    bool last = stop_.load(std::memory_order_acquire);
+    Task* task = before.next.load(std::memory_order_acquire);
+    if (task || last) return task;
+    thread_sleeps_.exchange(true, std::memory_order_relaxed);
+    if (!before.next.load(std::memory_order_acquire)) sleep_on(arrivals_, arrivals);
+    thread_sleeps_.store(false, std::memory_order_relaxed);
+  }
+}
+
+void TaskQueue::carry_out(Task& task, uint64_t ticket) {
+  std::exception_ptr error;
+  bool dropped = failed_.load(std::memory_order_acquire);
+  if (!dropped) {
+    try {
+      task.body();
+    } catch (...) {
+      error = std::current_exception();
+    }
+  }
+  task.body = nullptr;  // what it holds is released before anyone sees its end
+  if (error) {
+    faults_ ? faults_->fail(error) : fail(error);
+  } else if (!dropped) {
+    words_[ticket % kWords].store(ticket, std::memory_order_release);
+  }
+  passed_.store(ticket, std::memory_order_release);
+  wake_waiters();
+}
+
+void TaskQueue::fail(std::exception_ptr error) {
+  if (failing_.exchange(true, std::memory_order_relaxed)) return;
+  error_ = std::move(error);
+  failed_.store(true, std::memory_order_release);
+  wake_waiters();
+}
+
+void TaskQueue::wake_waiters() {
+  changes_.fetch_add(1, std::memory_order_relaxed);
+  if (sleepers_.load(std::memory_order_relaxed) > 0) wake(changes_);
+}
+
+template <typename Ready>
+void TaskQueue::sleep_until(const Ready& ready) const {
+  if (ready()) return;
+  sleepers_.fetch_add(1, std::memory_order_relaxed);
+  for (;;) {
+    uint32_t seen = changes_.load(std::memory_order_relaxed);
+    if (ready()) break;
+    sleep_on(changes_, seen);
+  }
+  sleepers_.fetch_sub(1, std::memory_order_relaxed);
+}
+
+bool TaskQueue::finished(uint64_t ticket) const {
+  return words_[ticket % kWords].load(std::memory_order_acquire) >= ticket;
+}
+
+bool TaskQueue::done(uint64_t ticket) const {
+  bool failed =
+      failed_.load(std::memory_order_acquire);  // first: what finished before the error has finished
+  if (finished(ticket)) return true;
+  if (failed) std::rethrow_exception(error_);
+  return false;
+}
+
+void TaskQueue::wait(uint64_t ticket) const {
+  uint64_t most = submitted_.load(std::memory_order_relaxed);
+  require(ticket <= most, "queue '{}': ticket must be at most {}, got {}", name_, most, ticket);
+  sleep_until([&] { return finished(ticket) || failed_.load(std::memory_order_acquire); });
+  done(ticket);
+}
+
+void TaskQueue::finish() const noexcept {
+  uint64_t all = submitted_.load(std::memory_order_relaxed);
+  sleep_until([&] { return passed_.load(std::memory_order_acquire) >= all; });
+}
+
+}  // namespace ds

@@ -1,0 +1,79 @@
+#include "core/device/thread_queue.h"
+
+#include <chrono>
+#include <cstring>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "core/base/hash.h"
+#include "core/base/trace.h"
+
+namespace ds {
+
+ThreadQueue::ThreadQueue(Device& device, const std::string& name, const Delays& delays)
+    : device_(device),
+      delays_(delays),
+      stream_{delays.jitter.value_or(0), 0, 0, static_cast<uint32_t>(hash64(name))},
+      tasks_(name, &device.faults()) {}
+
+void ThreadQueue::sleep_before(uint64_t task) const {
+  uint32_t drawn = stream_.block(task)[0];
+  if (drawn % 4 == 0) std::this_thread::sleep_for(std::chrono::microseconds(drawn / 4 % 100));
+}
+
+template <typename Body>
+void ThreadQueue::submit(Works works, Body body) {
+  auto task = [this, works, body = std::move(body), owner = owner_, number = number_, task = given_++] {
+    if (delays_.jitter) sleep_before(task);
+    int64_t begin = owner ? now_ns() : 0;
+    try {
+      body();
+    } catch (const std::exception& error) {
+      if (owner) owner->failed(number, error);
+      throw;
+    }
+    if (works == Works::waits) return;
+    if (works == Works::works && delays_.work_us > 0)
+      std::this_thread::sleep_for(std::chrono::microseconds(delays_.work_us));
+    if (owner) owner->worked(number, begin, now_ns());
+  };
+  last_ = tasks_.submit(std::move(task));
+}
+
+void ThreadQueue::copy(void* to, const void* from, int64_t bytes) {
+  void* target = device_.reach(to);
+  const void* source = device_.reach(const_cast<void*>(from));
+  submit(Works::moves, [=] { std::memcpy(target, source, static_cast<size_t>(bytes)); });
+}
+
+void ThreadQueue::fill(void* to, int byte, int64_t bytes) {
+  void* target = device_.reach(to);
+  submit(Works::moves, [=] { std::memset(target, byte, static_cast<size_t>(bytes)); });
+}
+
+void ThreadQueue::launch(const Kernel& kernel, std::span<const TensorView> in,
+                         std::span<const TensorView> out, const StepScalars& scalars,
+                         const LaunchSite& site) {
+  std::vector<TensorView> views;
+  views.reserve(in.size() + out.size());
+  for (std::span<const TensorView> some : {in, out}) {
+    for (TensorView view : some) {
+      view.data = device_.reach(view.data);
+      views.push_back(view);
+    }
+  }
+  submit(Works::works, [&kernel, views = std::move(views), inputs = in.size(), &scalars, site] {
+    std::span<const TensorView> all(views);
+    kernel.run(all.first(inputs), all.subspan(inputs), scalars, site);
+  });
+}
+
+void ThreadQueue::run(std::function<void()> task) { submit(Works::works, std::move(task)); }
+
+void ThreadQueue::record(Event& event) { static_cast<TicketEvent&>(event).record(tasks_, last_); }
+
+// The thread itself waits, for an event of whatever queue.
+void ThreadQueue::wait(const Event& event) { submit(Works::waits, event.waiter()); }
+
+}  // namespace ds

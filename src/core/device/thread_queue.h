@@ -1,0 +1,69 @@
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "core/base/random.h"
+#include "core/device/device.h"
+
+namespace ds {
+
+// A ticket of a task queue as an event: of ThreadQueue, and of lanes that transfer files.
+class TicketEvent final : public Event {
+ public:
+  void record(const TaskQueue& queue, uint64_t ticket) {
+    queue_ = &queue;
+    ticket_ = ticket;
+  }
+  bool done() const override { return !queue_ || queue_->done(ticket_); }
+  void synchronize() const override {
+    if (queue_ && ticket_ > 0) queue_->wait(ticket_);
+  }
+  std::function<void()> waiter() const override {
+    return [at = *this] { at.synchronize(); };
+  }
+
+ private:
+  const TaskQueue* queue_ = nullptr;
+  uint64_t ticket_ = 0;
+};
+
+// Delays that a test asks for.
+struct Delays {
+  std::optional<uint64_t> jitter;  // a seed: before some tasks the thread sleeps for up to 100 us
+  int64_t work_us = 0;             // slept after each kernel and each task of run(), as if it took that long
+};
+
+// A thread of the host as a queue of a device: its kernels are host code, and find the device's memory where
+// Device::reach() says.
+class ThreadQueue final : public DeviceQueue {
+ public:
+  ThreadQueue(Device& device, const std::string& name, const Delays& delays = {});
+
+  void copy(void* to, const void* from, int64_t bytes) override;
+  void fill(void* to, int byte, int64_t bytes) override;
+  void launch(const Kernel& kernel, std::span<const TensorView> in, std::span<const TensorView> out,
+              const StepScalars& scalars, const LaunchSite& site) override;
+  void run(std::function<void()> task) override;
+  std::unique_ptr<Event> make_event() const override { return std::make_unique<TicketEvent>(); }
+  void record(Event& event) override;
+  void wait(const Event& event) override;
+  // Waits until nothing is queued or running; errors stay.
+  void finish() const noexcept { tasks_.finish(); }
+
+ private:
+  enum class Works : int8_t { waits, moves, works };
+  template <typename Body>
+  void submit(Works works, Body body);
+  void sleep_before(uint64_t task) const;
+
+  Device& device_;
+  const Delays delays_;
+  RandomStream stream_;
+  uint64_t given_ = 0;
+  uint64_t last_ = 0;  // ticket
+  TaskQueue tasks_;
+};
+
+}  // namespace ds
