@@ -21,12 +21,12 @@ Program sample() {
   BufferId y = b.transient("y", DS_DTYPE_F32, 16, Tier::device);
   b.emit(Op::fetch, {flat(b.buffer(BufferId(0)), BufferId(0), 0, 512, Access::read),
                      flat(b.buffer(w), w, 0, 512, Access::write)});
-  b.end_segment(Phase::forward, 0);
+  b.end_segment(Phase::forward, MicroId(0));
   b.emit(make_instr(instruction("linear"),
                     {{w, 64, {DS_DTYPE_BF16, Shape{2, 2}}, Access::read, true},
                      {y, 0, {DS_DTYPE_F32, Shape{Dim::n(), 2}}, Access::write, false}},
                     {{"eps", 1e-5}, {"name", std::string("a b")}, {"levels", std::vector<int64_t>{4, 2}}},
-                    1));
+                    MicroId(1)));
   b.end_segment(Phase::update);
   Program out = b.take();
   out.instrs[1].waits = {{InstrId(0)}};
