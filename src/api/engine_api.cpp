@@ -31,7 +31,7 @@ std::vector<InputView> views(const ds_tensor* const* inputs, size_t count) {
 
 void log_plan(const Plan& plan) {
   log_line(LogLevel::debug,
-           fmt::format("rank {} of {}: plan {}", plan.zero.rank, plan.zero.world, plan.hash));
+           fmt::format("rank {} of {}: plan {}", plan.zero.rank, plan.zero.mesh.ranks(), plan.hash));
   for (const std::string& note : plan.notes) log_line(LogLevel::info, note);
 }
 

@@ -33,9 +33,10 @@ std::string model_lines(const Plan& plan, const Config& config) {
                                 count_text(static_cast<double>(total)), rows.size());
   int64_t of_rank = config.micro_batch * config.accumulation * config.sequence;
   if (of_rank > 0) {
+    int ranks = plan.step.mesh.data_size();
     out += fmt::format("; {} tokens a step: {} rank{} x {} micro-step{} x {} sequence{} x {} tokens",
-                       of_rank * plan.step.world, plan.step.world, plan.step.world == 1 ? "" : "s",
-                       config.accumulation, config.accumulation == 1 ? "" : "s", config.micro_batch,
+                       of_rank * ranks, ranks, ranks == 1 ? "" : "s", config.accumulation,
+                       config.accumulation == 1 ? "" : "s", config.micro_batch,
                        config.micro_batch == 1 ? "" : "s", config.sequence);
   }
   std::stable_sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) { return a.numel > b.numel; });
@@ -79,8 +80,7 @@ ds_status ds_plan_create(const char* config, const ds_graph* graph, int32_t rank
   return ds::boundary([&] {
     ds::need(out, "out") = nullptr;
     std::string_view text = ds::need_text(config, "config");
-    ds::require(size >= 1 && size <= ds::kMaxRanks, "size must be 1 to {} ranks, got {}", ds::kMaxRanks,
-                size);
+    ds::require(size >= 1, "size must be at least 1 rank, got {}", size);
     ds::require(rank >= 0 && rank < size, "rank must be 0 to {}, got {}", size - 1, rank);
     auto handle = std::make_unique<ds_plan>();
     handle->config = ds::parse_config(ds::Json::parse(text, "config"), size);
@@ -127,15 +127,14 @@ ds_status ds_plan_certificate(const ds_plan* const* plans, size_t count, char* b
                               size_t* out_size) {
   return ds::boundary([&] {
     ds::need(plans, "plans");
-    ds::require(count >= 1 && count <= ds::kMaxRanks, "count must be 1 to {} plans, got {}", ds::kMaxRanks,
-                count);
+    ds::require(count >= 1, "count must be at least 1 plan, got {}", count);
     std::vector<const ds::Plan*> ranks;
     for (size_t i = 0; i < count; ++i) {
       const ds_plan& plan = ds::need(plans[i], fmt::format("plans[{}]", i).c_str());
       const ds::Program& step = plan.plan.step;
-      ds::require(static_cast<size_t>(step.rank) == i && static_cast<size_t>(step.world) == count,
+      ds::require(static_cast<size_t>(step.rank) == i && static_cast<size_t>(step.mesh.ranks()) == count,
                   "plans[{}] must be of rank {} of {}, got rank {} of {}", i, i, count, step.rank,
-                  step.world);
+                  step.mesh.ranks());
       ranks.push_back(&plan.plan);
     }
     ds::put_text(ds::certificate(ranks), buffer, buffer_size, out_size);

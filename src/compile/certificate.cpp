@@ -14,7 +14,7 @@ int64_t bytes_of(const Program& program, const Operand& o) { return o.bytes(prog
 
 // "all_gather", "all_gather 2x4" among the ranks of a group: as run time counts it.
 std::string kind_of(const Program& program, const Instr& in) {
-  if (in.queue != Queue::comm || in.group.size == program.world) return in.def->name;
+  if (in.queue != Queue::comm || in.group.size == program.mesh.ranks()) return in.def->name;
   return in.def->name + " " + in.group.name();
 }
 

@@ -49,11 +49,11 @@ MemoryPlan memory_plan(const InferencePlan& plan) {
 }
 
 InferencePlan compile_inference(const Graph& forward, const Config& config, const DecodeRequest& request,
-                                int rank, int world, const Machine& machine, bool verify_passes) {
+                                int rank, const Mesh& mesh, const Machine& machine, bool verify_passes) {
   InferencePlan plan;
   std::vector<ParamSpec> params;
   for (const Parameter& p : forward.params) params.push_back({p.name, forward.type(p.value).shape.numel(1)});
-  plan.zero = make_zero_plan(config, params, rank, world, machine, false);
+  plan.zero = make_zero_plan(config, params, rank, mesh, machine, false);
   plan.decode = begin_decode(forward, config.compute, request, plan.zero);
   FinishOptions options{config.zero.overlap_comm, verify_passes, false};
   finish_decode(plan.decode, plan.zero, config, machine, options);

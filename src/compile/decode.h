@@ -15,7 +15,8 @@ struct InferencePlan {
   std::string hash;
 };
 InferencePlan compile_inference(const Graph& forward, const Config& config, const DecodeRequest& request,
-                                int rank, int world, const Machine& machine, bool verify_passes = true);
+                                int rank, const Mesh& mesh, const Machine& machine,
+                                bool verify_passes = true);
 MemoryPlan memory_plan(const InferencePlan& plan);
 
 // The two halves of compiling a decode program: its graph and persistent buffers, which join `zero`; and,

@@ -47,7 +47,7 @@ void compile_always(DelegatePlan& plan, const Config& config, const Machine& mac
 }  // namespace
 
 DelegatePlan compile_delegate(const Config& config, const IdVector<ParamId, ParamSpec>& params,
-                              const IdVector<ParamId, Shape>& shapes, int rank, int world,
+                              const IdVector<ParamId, Shape>& shapes, int rank, const Mesh& mesh,
                               const Machine& machine) {
   DelegatePlan plan;
   plan.params = params;
@@ -55,7 +55,7 @@ DelegatePlan compile_delegate(const Config& config, const IdVector<ParamId, Para
   for (const ParamSpec& p : params) names.push_back(p.name);
   IdVector<ParamId, char> frozen = frozen_by_name(config, names);
   for (ParamId p : params.ids()) plan.params[p].frozen = frozen[p] != 0;
-  plan.zero = make_zero_plan(config, plan.params, rank, world, machine);
+  plan.zero = make_zero_plan(config, plan.params, rank, mesh, machine);
   for (const Shape& shape : shapes) plan.types.push_back({config.compute, shape});
   for (BucketId b : plan.zero.buckets.ids()) {
     const Bucket& bucket = plan.zero.layout.buckets[b];

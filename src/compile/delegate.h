@@ -30,7 +30,7 @@ struct DelegatePlan {
 };
 
 DelegatePlan compile_delegate(const Config& config, const IdVector<ParamId, ParamSpec>& params,
-                              const IdVector<ParamId, Shape>& shapes, int rank, int world,
+                              const IdVector<ParamId, Shape>& shapes, int rank, const Mesh& mesh,
                               const Machine& machine);
 
 // The same with other parameters frozen; see recompile_plan.

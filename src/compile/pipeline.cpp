@@ -288,8 +288,8 @@ IdVector<ParamId, char> frozen_by_name(const Config& config, const IdVector<Para
   return frozen;
 }
 
-Plan compile_plan(const Graph& forward, const Config& config, int rank, int world, const Machine& machine,
-                  bool verify_passes, const PlanPrograms& programs) {
+Plan compile_plan(const Graph& forward, const Config& config, int rank, const Mesh& mesh,
+                  const Machine& machine, bool verify_passes, const PlanPrograms& programs) {
   check_training_graph(forward);
   Plan plan;
   plan.eval_graph = forward_part(forward, config, false);
@@ -302,9 +302,11 @@ Plan compile_plan(const Graph& forward, const Config& config, int rank, int worl
   for (ParamId p : names.ids()) {
     int64_t numel = plan.graph.type(plan.graph.params[p].value).shape.numel(plan.graph.bound);
     params.push_back({names[p], numel, frozen[p] != 0});
+    const Shape& shape = plan.graph.type(plan.graph.params[p].value).shape;
+    if (programs.row_granules && shape.rank() == 2) params.back().granule = shape[1].extent;
   }
   plan.zero =
-      make_zero_plan(config, std::move(params), rank, world, machine, true, find_row_tables(plan.graph));
+      make_zero_plan(config, std::move(params), rank, mesh, machine, true, find_row_tables(plan.graph));
   plan.written_out = programs.written_out;
   add_engine_buffers(plan, config, programs.infer);
   if (programs.decode.positions > 0) {

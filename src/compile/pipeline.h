@@ -24,6 +24,8 @@ struct PlanPrograms {
   DecodeRequest decode;
   // A step of at most so many micro-steps is written out. Of a longer one some are, of which one is repeated.
   int64_t written_out = 16;
+  // Matrices are cut between rows: a granule of theirs is a row.
+  bool row_granules = false;
 };
 struct DecodePlan {
   Graph graph;  // of decode_graph(), in its final types
@@ -33,7 +35,7 @@ struct DecodePlan {
   Program program;  // "decode"
 };
 
-// Everything an engine runs, compiled for one rank: a pure function of (graph, config, rank, world, machine).
+// Everything an engine runs, compiled for one rank: a pure function of (graph, config, rank, mesh, machine).
 struct Plan {
   ZeroPlan zero;
   Graph graph;         // with precision, backward and cse applied
@@ -47,7 +49,7 @@ struct Plan {
   Program infer;       // outputs[1] of the graph; empty without one
   std::optional<DecodePlan> decode;
   int64_t written_out = 0;  // PlanPrograms::written_out
-  std::string hash;         // plan hash: equal on all ranks
+  std::string hash;  // plan hash: equal on all ranks
   std::vector<std::string>
       notes;  // what the compiler decided, for reports ("prefetch off to fit the budget")
 };
@@ -68,8 +70,8 @@ void check_budget(std::span<const Buffer> buffers, const MemoryPlan& memory, con
 
 // Compiles. Throws DS_ERROR_CONFIG on contradictions and DS_ERROR_OUT_OF_MEMORY with a table when
 // memory_budget is exceeded on every retry. `verify_passes`: run the program verifier after the passes.
-Plan compile_plan(const Graph& forward, const Config& config, int rank, int world, const Machine& machine,
-                  bool verify_passes = true, const PlanPrograms& programs = {});
+Plan compile_plan(const Graph& forward, const Config& config, int rank, const Mesh& mesh,
+                  const Machine& machine, bool verify_passes = true, const PlanPrograms& programs = {});
 
 // The same plan with other parameters frozen: layout and places of all buffers stay, new states lie behind
 // them.

@@ -133,8 +133,8 @@ std::string Checkpoints::numerics_key() const {
   bool any_ranks = config.reproducible && store_.zero().quantization.gradients == 0;
   NumericsParts parts = {{"model", hash_hex(store_.owner().model_text()).substr(0, 16)},
                          {"micro_batch", std::to_string(config.micro_batch)},
-                         {"leaves", std::to_string(config.accumulation * runtime_.comm().size())},
-                         {"ranks", any_ranks ? "any" : std::to_string(runtime_.comm().size())},
+                         {"leaves", std::to_string(config.accumulation * runtime_.mesh().data_size())},
+                         {"ranks", any_ranks ? "any" : std::to_string(runtime_.mesh().data_size())},
                          {"dtype", dtype_name(config.compute)},
                          {"reduction", config.reproducible ? "tree" : config.reduction},
                          {"optimizer", config.optimizer.type},

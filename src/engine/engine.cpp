@@ -10,7 +10,7 @@ namespace ds {
 
 Engine::Engine(Config config, const Graph& forward, Communicator& comm, EngineOptions options)
     : runtime_(std::move(config), comm, std::move(options), {plan_.zero, plan_.step, plan_.hash}),
-      control_(runtime_.config(), comm.size()),
+      control_(runtime_.config(), runtime_.mesh().data_size()),
       store_(runtime_, control_, *this, plan_.zero, StateStore::Keeps::training),
       trained_(runtime_, control_, store_,
                [this](const auto& frozen, const auto& missed) { recompile(frozen, missed); }),
@@ -19,7 +19,7 @@ Engine::Engine(Config config, const Graph& forward, Communicator& comm, EngineOp
   runtime_.compile([&] {
     forward_ = forward;
     plan_ =
-        compile_plan(forward_, runtime_.config(), comm.rank(), comm.size(), own.machine, true, own.programs);
+        compile_plan(forward_, runtime_.config(), comm.rank(), runtime_.mesh(), own.machine, true, own.programs);
   });
   if (own.program_filter) own.program_filter(plan_.step);
   store_.add_params(plan_.graph);
@@ -203,17 +203,17 @@ double Engine::eval_batch(std::span<const InputView> inputs) {
   int64_t n = check_inputs(inputs, 1);
   control_.begin_evaluation();
   float loss = 0;
-  std::vector<float> all(static_cast<size_t>(runtime_.comm().size()));
+  std::vector<float> all(static_cast<size_t>(runtime_.data_ranks().size()));
   runtime_.guarded([&] {
     eval_->set_extent(MicroId(0), n);
     put_inputs(inputs, 0, 1, n);
     eval_->run();
     runtime_.read(runtime_.buffer(plan_.eval_loss), 0, &loss, sizeof loss);
-    runtime_.comm().all_gather(&loss, all.data(), sizeof loss, "eval loss");
+    runtime_.data_ranks().all_gather(&loss, all.data(), sizeof loss, "eval loss");
   });
   double sum = 0;
   for (float l : all) sum += l;
-  return sum / runtime_.comm().size();
+  return sum / static_cast<double>(all.size());
 }
 
 std::vector<float> Engine::infer(std::span<const InputView> inputs) {

@@ -14,6 +14,7 @@ struct EngineOptions {
   int threads = 1;
   bool trace = false;
   std::optional<uint64_t> chaos_seed;  // run on the chaos device
+  std::optional<Mesh> mesh;            // none: one axis, `data`, of all ranks
   Machine machine;
   PlanPrograms programs;  // an InferenceEngine has only programs.decode
   // Tests only: changes the table of kernels; changes the compiled step before it runs; is called before each

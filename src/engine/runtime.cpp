@@ -137,6 +137,8 @@ void Runtime::require_host_memory(const MemoryPlan& memory, int64_t unbacked) co
 
 void Runtime::start(const MemoryPlan& memory, int64_t unbacked) {
   compare_plans();
+  RankGroup data = placed_.zero.mesh.data_group();
+  groups_.add(data.size, data.stride);
   const RankLevels& levels = placed_.zero.levels;
   for (int level = 0; level < levels.depth(); ++level)
     groups_.add(levels.group(level).size, levels.group(level).stride);

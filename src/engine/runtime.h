@@ -42,6 +42,9 @@ class Runtime {
 
   const Config& config() const { return config_; }
   Communicator& comm() const { return comm_; }
+  Mesh mesh() const { return options_.mesh.value_or(Mesh(comm_.size())); }
+  // The ranks that differ from this one along `data` alone; after start().
+  Communicator& data_ranks() { return groups_.of(mesh().data_group().size, mesh().data_group().stride); }
   const EngineOptions& options() const { return options_; }
   const KernelRegistry& kernels() const { return kernels_; }
   ThreadTeam& team() const { return *team_; }

@@ -89,9 +89,10 @@ std::vector<float> StateStore::gather_held(ParamId param, const Held& held) {
     std::vector<float> mine(static_cast<size_t>(own)), all(whole.size());
     int64_t first = ref.first + own_first(b) - zero_.part_first(b, held.cut);
     read(ref.buffer, first, own, mine.data());
-    comm().all_gather(mine.data(), all.data(), mine.size() * sizeof(float), "read " + names_[param]);
-    for (int r = 0; r < comm().size(); ++r)
-      std::copy_n(all.begin() + r * own, own, whole.begin() + levels.part(r, levels.depth()) * own);
+    runtime_.data_ranks().all_gather(mine.data(), all.data(), mine.size() * sizeof(float),
+                                     "read " + names_[param]);
+    for (int part = 0; part < levels.ranks(); ++part)
+      std::copy_n(all.begin() + levels.holder(part, levels.depth()) * own, own, whole.begin() + part * own);
   }
   return {whole.begin() + place.begin, whole.begin() + place.begin + place.numel};
 }
@@ -172,11 +173,12 @@ void StateStore::renew_norms(ParamId param) {
   if (count == 0) return;
   BucketId b = bucket_of(param);
   const BucketState& s = zero_.buckets[b];
-  int64_t granule = (zero_.layout.place(param).begin + begin - first(b)) / kGranule;
-  int64_t granules = (count + kGranule - 1) / kGranule;
-  std::vector<float> sums(static_cast<size_t>(granules * kGranule));
+  int64_t unit = zero_.layout.buckets[b].granule;
+  int64_t granule = (zero_.layout.place(param).begin + begin - first(b)) / unit;
+  int64_t granules = (count + unit - 1) / unit;
+  std::vector<float> sums(static_cast<size_t>(granules * unit));
   BufferId sum = s.sum();
-  read(sum, s.grad_first + granule * kGranule, granules * kGranule, sums.data());
+  read(sum, s.grad_first + granule * unit, granules * unit, sums.data());
   std::vector<double> squares(static_cast<size_t>(granules));
   TensorView in, out;
   in.data = sums.data();
@@ -184,7 +186,7 @@ void StateStore::renew_norms(ParamId param) {
   out.data = squares.data();
   out.dtype = DS_DTYPE_F64;
   in.rank = out.rank = 1;
-  in.dims[0] = granules * kGranule;
+  in.dims[0] = granules * unit;
   out.dims[0] = granules;
   Attrs none;
   const DType from = DS_DTYPE_F32, to = DS_DTYPE_F64;

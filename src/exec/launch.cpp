@@ -145,7 +145,7 @@ void Executor::perform(Position at) {
   std::span<const TensorView> writes = views.subspan(static_cast<size_t>(launch.inputs));
   if (launch.model && scalars().absent != 0) return leave_out(launch);
   if (launch.kernel) {
-    int64_t leaf = int64_t{program_.micro(at).number()} * program_.world + program_.rank;
+    int64_t leaf = program_.mesh.leaf(program_.micro(at).number(), program_.rank);
     bool whole = in.runs.empty() || in.def->kind != Kind::update;
     if (whole) launch.kernel({reads, writes, in.attrs, scalars(), leaf, *context_.team, in.runs});
     for (auto [begin, end, missed] : whole ? std::span<const ElementRun>() : in.runs) {

@@ -12,8 +12,8 @@ namespace ds {
 namespace {
 
 std::string title_of(const Plan& plan, const Config& config) {
-  std::string out =
-      fmt::format("ZeRO-{}, {} rank{}", config.zero.stage, plan.step.world, plan.step.world == 1 ? "" : "s");
+  std::string out = fmt::format("ZeRO-{}, {} rank{}", config.zero.stage, plan.step.mesh.ranks(),
+                                plan.step.mesh.ranks() == 1 ? "" : "s");
   auto offloaded = [&](const char* what, Tier tier) {
     if (tier != Tier::device) out += fmt::format(", {} on {}", what, tier_name(tier));
   };

@@ -94,8 +94,9 @@ Verdict judge_clip(const StepSight& sight, const Instr& in, const TensorView& no
 Verdict judge_losses(const StepSight& sight, const TensorView& all) {
   double sum = 0;
   int64_t leaves = 0, micros = sight.zero.accumulation;
-  for (int64_t leaf = 0; leaf < micros * sight.program.world; ++leaf) {
-    int64_t rank = leaf % sight.program.world, micro = leaf / sight.program.world;
+  int64_t ranks = sight.program.mesh.data_size();
+  for (int64_t leaf = 0; leaf < micros * ranks; ++leaf) {
+    int64_t rank = leaf % ranks, micro = leaf / ranks;
     float loss = all.as<float>()[rank * micros + micro];
     if (std::bit_cast<uint32_t>(loss) == kNoLeaf) continue;
     sum += loss;
@@ -186,7 +187,7 @@ void StepAudit::take(const StepSight& sight, Position at) {
   job.run.op = in.def->name;
   job.run.attrs = &in.attrs;
   job.run.scalars = scalars_;
-  job.run.leaf = int64_t{sight.program.micro(at).number()} * sight.program.world + sight.program.rank;
+  job.run.leaf = sight.program.mesh.leaf(sight.program.micro(at).number(), sight.program.rank);
   job.run.parts = in.runs;
   for (Part& part : parts_) {
     if (!is_input(part.operand)) job.run.after.emplace_back(part.view);

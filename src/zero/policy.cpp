@@ -38,15 +38,17 @@ void check_shard_group(const char* key, int64_t size, int stage, int world) {
 
 }  // namespace
 
-RankLevels make_levels(const Config& config, int world, int ranks_per_node) {
+RankLevels make_levels(const Config& config, const Mesh& mesh, int ranks_per_node) {
   const ZeroConfig& zero = config.zero;
   if (config.nodes > 0) {
-    if (world % config.nodes != 0) {
+    if (mesh.ranks() % config.nodes != 0) {
       raise(DS_ERROR_CONFIG, "topology.nodes must divide the number of ranks, got {} and {}", config.nodes,
-            world);
+            mesh.ranks());
     }
-    ranks_per_node = world / static_cast<int>(config.nodes);
+    ranks_per_node = mesh.ranks() / static_cast<int>(config.nodes);
   }
+  auto [world, stride] = mesh.data_group();  // from here on ranks are those along `data`
+  ranks_per_node = ranks_per_node % stride == 0 ? ranks_per_node / stride : 0;
   std::vector<int> blocks{world};
   int64_t shard = 0;
   if (zero.mics_shard_size > 0) {
@@ -63,7 +65,7 @@ RankLevels make_levels(const Config& config, int world, int ranks_per_node) {
   bool inside = ranks_per_node < zero.mics_shard_size;  // a shard group of several nodes
   if (nodes && (!inside || zero.mics_hierarchical_gather)) blocks.push_back(ranks_per_node);
   std::sort(blocks.begin(), blocks.end());
-  return RankLevels::of_blocks(std::move(blocks));
+  return RankLevels::of_blocks(std::move(blocks), stride);
 }
 
 int64_t ZeroPlan::part(BucketId bucket, int cut) const {
@@ -157,8 +159,8 @@ void place_norms(ZeroPlan& plan) {
   int64_t granules = 0, all = 0;
   for (BucketId b : plan.buckets.ids()) {
     plan.buckets[b].norm_first = granules;
-    if (!plan.buckets[b].grad.empty()) granules += plan.part(b) / kGranule;
-    all += plan.part(b) / kGranule;
+    if (!plan.buckets[b].grad.empty()) granules += plan.granules(b);
+    all += plan.granules(b);
   }
   plan.norms_used = granules;
   bool first = !plan.norms.exists();
@@ -182,21 +184,28 @@ Quantization make_quantization(const ZeroConfig& zero, int world, bool training)
 
 }  // namespace
 
-ZeroPlan make_zero_plan(const Config& config, IdVector<ParamId, ParamSpec> params, int rank, int world,
+ZeroPlan make_zero_plan(const Config& config, IdVector<ParamId, ParamSpec> params, int rank, const Mesh& mesh,
                         const Machine& machine, bool training, std::span<const RowTable> tables) {
   ZeroPlan plan;
   plan.rank = rank;
-  plan.world = world;
+  plan.mesh = mesh;
   plan.accumulation = config.accumulation;
   plan.tree = config.reproducible;
   plan.compute = config.compute;
-  plan.levels = make_levels(config, world, machine.ranks_per_node);
+  plan.levels = make_levels(config, mesh, machine.ranks_per_node);
   plan.policy = make_policy(config.zero, plan.levels);
-  plan.quantization = make_quantization(config.zero, world, training);
+  plan.quantization = make_quantization(config.zero, mesh.data_size(), training);
+  for (const ParamSpec& p : params) {
+    bool codes = plan.quantization.weights > 0 || plan.quantization.gradients > 0;
+    if (codes && p.granule % kGranule != 0) {
+      raise(DS_ERROR_UNSUPPORTED, "quantization is of {} elements, a granule of '{}' has {}", kGranule,
+            p.name, p.granule);
+    }
+  }
   if (!training && config.zero.stage < 3) plan.policy = {};  // nothing but states and gradients is cut
   if (config.sparse_gradients && training) choose_row_tables(plan, tables, params);
-  plan.layout =
-      make_layout(params, world, config.zero.reduce_bucket_size, config.zero.param_persistence_threshold);
+  plan.layout = make_layout(params, mesh.data_size(), config.zero.reduce_bucket_size,
+                            config.zero.param_persistence_threshold);
   plan.scalars = plan.add(Holds::scalars, "scalars", DS_DTYPE_U8, 256, Tier::device);
   IdVector<ParamId, char> frozen;
   for (const ParamSpec& p : params) frozen.push_back(p.frozen);

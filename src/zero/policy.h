@@ -23,10 +23,10 @@ struct Policy {
 };
 Policy make_policy(const ZeroConfig& zero, const RankLevels& levels);
 
-// Levels of `world` ranks: nodes, where there are several, and the shard group of mics_shard_size or
-// zero_hpz_partition_size. Blocks below all ranks are of a power of two, so that sums are added as without
-// them: a node that is none is no level. Throws DS_ERROR_CONFIG.
-RankLevels make_levels(const Config& config, int world, int ranks_per_node);
+// Levels of the ranks along the axis `data`: nodes, where there are several, and the shard group of
+// mics_shard_size or zero_hpz_partition_size. Blocks below all ranks are of a power of two, so that sums are
+// added as without them: a node that is none is no level. Throws DS_ERROR_CONFIG.
+RankLevels make_levels(const Config& config, const Mesh& mesh, int ranks_per_node);
 
 // Bits of the codes (core/program/codes.h) in which compute copies of cut parameters are gathered and
 // gradients reduced; 0: they are not quantized. With feedback what a reduction has lost is added to the next
@@ -64,8 +64,8 @@ struct BucketState {
 // What a program is compiled for, besides the graph.
 struct ZeroPlan {
   int rank = 0;
-  int world = 1;
-  RankLevels levels;
+  Mesh mesh;
+  RankLevels levels;  // of the ranks along `data`, over which everything is cut
   int64_t accumulation = 1;
   bool tree = false;  // reproducible: binary counter over micro-steps
   DType compute = DS_DTYPE_F32;
@@ -91,6 +91,7 @@ struct ZeroPlan {
   int64_t part(BucketId bucket, int cut) const;
   int64_t part_first(BucketId bucket, int cut) const;
   // The same of what this rank updates.
+  int64_t granules(BucketId bucket) const { return part(bucket) / layout.buckets[bucket].granule; }
   int64_t part(BucketId bucket) const { return part(bucket, policy.states); }
   int64_t part_first(BucketId bucket) const { return part_first(bucket, policy.states); }
   bool trains(BucketId bucket) const;            // any of its parameters
@@ -110,7 +111,7 @@ void set_frozen(ZeroPlan& plan, const Config& config, const IdVector<ParamId, ch
 // Layout and states of the parameters under the configuration. Inputs and loss are added by the caller.
 // Without `training` there are parameters only: each is its own master, in the compute type. `tables`: what
 // config.sparse_gradients may reduce as rows.
-ZeroPlan make_zero_plan(const Config& config, IdVector<ParamId, ParamSpec> params, int rank, int world,
+ZeroPlan make_zero_plan(const Config& config, IdVector<ParamId, ParamSpec> params, int rank, const Mesh& mesh,
                         const Machine& machine, bool training = true, std::span<const RowTable> tables = {});
 
 }  // namespace ds

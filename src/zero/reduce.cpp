@@ -21,7 +21,7 @@ class Reducer {
     micro_ = micro;
     if (plan_.tree) {
       any_of_middle() ? tree_by_filter(grads) : tree(grads);
-    } else if (first() || plan_.world == 1) {
+    } else if (first() || plan_.levels.ranks() == 1) {
       sum_of_ranks(grads, acc(0), first() ? 0 : 1);
     } else {
       BufferId sum = temporary();
@@ -80,9 +80,9 @@ class Reducer {
     const BucketState& s = plan_.buckets[bucket_];
     BufferId sum = s.sum();
     int64_t part = plan_.part(bucket_);
-    push(Op::granule_norms,
-         {flat(builder_.buffer(sum), sum, s.grad_first, part, Access::read),
-          flat(builder_.buffer(plan_.norms), plan_.norms, s.norm_first, part / kGranule, Access::write)});
+    push(Op::granule_norms, {flat(builder_.buffer(sum), sum, s.grad_first, part, Access::read),
+                             flat(builder_.buffer(plan_.norms), plan_.norms, s.norm_first,
+                                  plan_.granules(bucket_), Access::write)});
   }
 
   BufferId acc(int level) const { return plan_.buckets[bucket_].grad[static_cast<size_t>(level)]; }
@@ -96,7 +96,7 @@ class Reducer {
   // target = the leaves of all ranks added up in f32. The sum of one rank is its own leaf, which all threads
   // widen; only there may beta be 1, which adds it to target.
   void sum_of_ranks(BufferId grads, BufferId target, int64_t beta) {
-    if (plan_.world == 1) return accumulate(grads, target, beta);
+    if (plan_.levels.ranks() == 1) return accumulate(grads, target, beta);
     if (const RowTable* table = plan_.table(bucket_)) return sum_of_rows(*table, grads, target);
     if (plan_.quantization.gradients > 0) return sum_of_codes(grads, target);
     int cut = plan_.policy.grads, last = plan_.levels.depth() - 1;
@@ -144,7 +144,8 @@ class Reducer {
                          flat(builder_.buffer(numbers), numbers, 0, table.bound, Access::write)});
     StateRef all_rows = gather_all({rows, 0, numel}), all_numbers = gather_all({numbers, 0, table.bound});
     const Buffer& to = builder_.buffer(target);
-    Attrs attrs{{"ranks", int64_t{plan_.world}}, {"first", plan_.part_first(bucket_, plan_.policy.grads)}};
+    Attrs attrs{{"ranks", int64_t{plan_.levels.ranks()}},
+                {"first", plan_.part_first(bucket_, plan_.policy.grads)}};
     if (plan_.levels.depth() > 1) attrs.set("levels", plan_.levels.sizes());
     push(Op::sum_rows,
          {matrix(all_rows, table.width, Access::read),

@@ -48,18 +48,18 @@ int64_t whole_bytes(const ZeroPlan& plan, int64_t numel) {
 
 int64_t row_bytes(const ZeroPlan& plan, const RowTable& table) {
   int64_t row = size_of(DS_DTYPE_I32) + table.width * size_of(plan.compute);
-  return (plan.world - 1) * table.bound * row;
+  return (plan.levels.ranks() - 1) * table.bound * row;
 }
 
 void choose_row_tables(ZeroPlan& plan, std::span<const RowTable> tables,
                        IdVector<ParamId, ParamSpec>& params) {
-  if (plan.world == 1) return;
+  if (plan.levels.ranks() == 1) return;
   if (tables.empty())
     plan.notes.push_back(
         "sparse_gradients: no parameter is read by an embedding of input ids and by nothing else");
   for (const RowTable& table : tables) {
     ParamSpec& param = params[table.param];
-    int64_t unit = plan.world * kGranule, numel = (param.numel + unit - 1) / unit * unit;
+    int64_t unit = plan.levels.ranks() * param.granule, numel = (param.numel + unit - 1) / unit * unit;
     int64_t whole = whole_bytes(plan, numel), rows = row_bytes(plan, table);
     param.alone = rows < whole;
     if (param.alone) plan.tables.push_back(table);

@@ -23,7 +23,7 @@ Operand scalars_of(const ProgramBuilder& b, const ZeroPlan& plan, Access access)
 void gather_params(ProgramBuilder& b, const ZeroPlan& plan, BucketId bucket) {
   const BucketState& s = plan.buckets[bucket];
   int kept = s.partitioned ? plan.policy.params : 0;
-  if (plan.world == 1) return;
+  if (plan.levels.ranks() == 1) return;
   for (Instr& in : gather_levels(b, plan, bucket, s.param, plan.policy.states, s.param.buffer, kept))
     b.emit(std::move(in));
 }
@@ -36,8 +36,8 @@ std::vector<ElementRun> norm_runs(const ZeroPlan& plan, int64_t count) {
     BucketId bucket = plan.layout.bucket_of[p];
     if (!plan.trains(bucket)) continue;
     const ParamPlace& place = plan.layout.place(p);
-    int64_t part = plan.part(bucket) / kGranule, first = place.begin / kGranule,
-            end = first + (place.numel + kGranule - 1) / kGranule;
+    int64_t granule = plan.layout.buckets[bucket].granule, part = plan.granules(bucket);
+    int64_t first = place.begin / granule, end = first + (place.numel + granule - 1) / granule;
     for (int64_t g = first; g < end;) {
       int64_t next = std::min(end, (g / part + 1) * part);
       int64_t at = plan.levels.holder(static_cast<int>(g / part), plan.policy.states) * plan.norms_used +
@@ -58,11 +58,11 @@ void emit_clip(ProgramBuilder& b, const ZeroPlan& plan, const Config& config) {
   int64_t local = plan.norms_used, count = local;
   BufferId all = plan.norms;
   if (plan.policy.states > 0) {
-    count = local * plan.world;
+    count = local * plan.mesh.data_size();
     all = b.transient("all_norms", DS_DTYPE_F64, count, Tier::host);
     b.emit(Op::all_gather, {flat(b.buffer(plan.norms), plan.norms, 0, local, Access::read),
                             flat(b.buffer(all), all, 0, count, Access::write)})
-        .group = {plan.world, 1};
+        .group = plan.mesh.data_group();
   }
   b.emit(Op::clip, {flat(b.buffer(all), all, 0, count, Access::read), scalars_of(b, plan, Access::update)},
          {{"max_norm", config.gradient_clipping}})
@@ -140,7 +140,7 @@ ProgramBuilder begin_program(const ZeroPlan& plan, const std::string& name, int6
   Program p;
   p.name = name;
   p.rank = plan.rank;
-  p.world = plan.world;
+  p.mesh = plan.mesh;
   p.bound = bound;
   p.buffers = plan.buffers;
   ProgramBuilder builder(std::move(p));
@@ -160,8 +160,8 @@ std::vector<Instr> gather_levels(ProgramBuilder& builder, const ZeroPlan& plan, 
   const Bucket& b = plan.layout.buckets[bucket];
   const Buffer whole = builder.buffer(target);
   bool in_place = own.buffer == target && whole.tier == Tier::device;
-  int64_t granule = whole.numel / (plan.part(bucket, to) / kGranule);  // in elements of the buffer
-  auto elements = [granule](int64_t numel) { return numel / kGranule * granule; };
+  int64_t granule = whole.numel / (plan.part(bucket, to) / b.granule);  // in elements of the buffer
+  auto elements = [&](int64_t numel) { return numel / b.granule * granule; };
   StateRef have = own;
   for (int level = from; level-- > to;) {
     int64_t numel = elements(plan.part(bucket, level));
@@ -238,13 +238,13 @@ Operand param_operand(const ZeroPlan& plan, const ProgramBuilder& builder, Buffe
 
 void emit_losses(ProgramBuilder& builder, const ZeroPlan& plan) {
   int64_t mine = plan.accumulation;
-  BufferId losses = builder.transient("losses", DS_DTYPE_F32, mine * plan.world, Tier::host);
+  BufferId losses = builder.transient("losses", DS_DTYPE_F32, mine * plan.mesh.data_size(), Tier::host);
   builder
       .emit(Op::all_gather, {flat(builder.buffer(plan.loss), plan.loss, 0, mine, Access::read),
-                             flat(builder.buffer(losses), losses, 0, mine * plan.world, Access::write)})
-      .group = {plan.world, 1};
+                             flat(builder.buffer(losses), losses, 0, mine * plan.mesh.data_size(), Access::write)})
+      .group = plan.mesh.data_group();
   builder.emit(Op::losses,
-               {flat(builder.buffer(losses), losses, 0, mine * plan.world, Access::read),
+               {flat(builder.buffer(losses), losses, 0, mine * plan.mesh.data_size(), Access::read),
                 scalars_of(builder, plan, Access::update)},
                {{"micros", mine}});
   builder.end_segment(Phase::losses);

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <functional>
 
 #include "compile/pipeline.h"
@@ -166,6 +167,20 @@ TEST(Plan, HashesAgreeOverRanksAndDifferOverConfigs) {
   Config other = c;
   other.optimizer.lr = 3e-3;
   EXPECT_NE(compile_plan(g, c, 0, 2, Machine{}).hash, compile_plan(g, other, 0, 2, Machine{}).hash);
+}
+
+// A plan is not limited by what a communicator can join. Its parts are as small as granules, one for each
+// rank.
+TEST(Plan, OfThousandsOfRanks) {
+  for (int stage : {0, 3}) {
+    Config config = make_config(stage, 20, 4096);
+    auto begin = std::chrono::steady_clock::now();
+    Plan plan = compile_plan(make_mlp(4, 64, 16), config, 4095, 4096, Machine{});
+    std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
+    EXPECT_LT(taken.count(), 1.0);
+    EXPECT_EQ(plan.step.mesh, Mesh(4096));
+    for (const Bucket& b : plan.zero.layout.buckets) EXPECT_EQ(b.numel % (4096 * kGranule), 0);
+  }
 }
 
 TEST(Plan, BudgetIsRefusedWithATable) {

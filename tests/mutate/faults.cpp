@@ -142,13 +142,13 @@ const std::vector<Fault>& group_faults() {
     std::vector<Fault> faults;
     for (const char* op : {"all_gather", "reduce_scatter", "all_reduce"}) {
       for (int n = 0; n < 3; ++n) {
-        faults.push_back(
-            {fmt::format("{} {} names another group on one rank", op, n), [op, n](Program& p) {
-               Instr* in = nth(p, op, n);
-               if (p.rank != 1 || !in) return false;
-               in->group = in->group.size == p.world ? RankGroup{p.world / 2, 1} : RankGroup{p.world, 1};
-               return true;
-             }});
+        faults.push_back({fmt::format("{} {} names another group on one rank", op, n), [op, n](Program& p) {
+                            Instr* in = nth(p, op, n);
+                            if (p.rank != 1 || !in) return false;
+                            RankGroup all = p.mesh.data_group();
+                            in->group = in->group == all ? RankGroup{all.size / 2, 1} : all;
+                            return true;
+                          }});
         faults.push_back({fmt::format("{} {} names no group", op, n), [op, n](Program& p) {
                             Instr* in = nth(p, op, n);
                             if (in) in->group = {0, 0};

@@ -38,7 +38,7 @@ class Writer {
     Program p;
     p.name = "random-" + std::to_string(seed);
     p.rank = rank;
-    p.world = world;
+    p.mesh = world;
     for (Tier tier : {Tier::device, Tier::host, Tier::nvme}) {
       for (int k = 0; k < 3; ++k) {
         int64_t numel = 1 + dice.below(1500);
@@ -144,7 +144,7 @@ class Writer {
   }
 
   void add_collective() {
-    int64_t kind = draw(3), world = builder_.program().world;
+    int64_t kind = draw(3), world = builder_.program().mesh.ranks();
     if (kind == 0) {
       Operand read = whole_or_part(any(Tier::device), Access::read);
       int64_t numel = read.type.shape.numel(1);
@@ -162,7 +162,7 @@ class Writer {
 
   void collective(Op op, const Operand& read, int64_t numel) {
     BufferId id = fresh(Tier::device, read.type.dtype, numel);
-    builder_.emit(op, {read, whole(id, Access::write)}).group = {builder_.program().world, 1};
+    builder_.emit(op, {read, whole(id, Access::write)}).group = builder_.program().mesh.data_group();
   }
 
   // A file extent moves as a whole.

@@ -28,6 +28,10 @@ void draw_tokens(int64_t vocab, int64_t step, int64_t leaf, int32_t* tokens, int
   targets[0] = -100;
 }
 
+int64_t leaf_of(Engine& engine, int64_t micro) {
+  return engine.plan().zero.mesh.leaf(micro, engine.runtime().comm().rank());
+}
+
 ProcessIo process_io() {
   std::ifstream file("/proc/self/io");
   ProcessIo io;
@@ -147,8 +151,7 @@ StepResult train_step(const Point& p, Engine& engine, int64_t step) {
   int64_t micros = p.leaves / p.world;
   std::vector<int32_t> tokens(static_cast<size_t>(micros * kRows)), targets(tokens.size());
   for (int64_t m = 0; m < micros; ++m) {
-    draw_tokens(p.vocab, step, m * p.world + engine.runtime().comm().rank(), tokens.data() + m * kRows,
-                targets.data() + m * kRows);
+    draw_tokens(p.vocab, step, leaf_of(engine, m), tokens.data() + m * kRows, targets.data() + m * kRows);
   }
   int64_t numel = static_cast<int64_t>(tokens.size());
   InputView inputs[] = {{tokens.data(), DS_DTYPE_I32, numel}, {targets.data(), DS_DTYPE_I32, numel}};
@@ -159,7 +162,7 @@ StepResult train_step_in_pieces(const Point& p, Engine& engine, int64_t step,
                                 const std::function<void()>& before_update) {
   std::vector<int32_t> tokens(static_cast<size_t>(kRows)), targets(tokens.size());
   for (int64_t m = 0; m < p.leaves / p.world; ++m) {
-    draw_tokens(p.vocab, step, m * p.world + engine.runtime().comm().rank(), tokens.data(), targets.data());
+    draw_tokens(p.vocab, step, leaf_of(engine, m), tokens.data(), targets.data());
     InputView inputs[] = {{tokens.data(), DS_DTYPE_I32, kRows}, {targets.data(), DS_DTYPE_I32, kRows}};
     engine.forward(inputs);
     engine.backward();
@@ -175,11 +178,11 @@ std::string Point::name() const {
       "stage {} tier {} world {} nodes {} mics {} hpz {} by node {} quantized {} {} {} threads {} overlap {} "
       "emulate {} reproducible {} leaves {} chaos {} {} {} head {} dropout {} clipping {} bucket {} reuse {} "
       "vocab {} "
-      "tied {} sparse {} seed {} written out {}",
+      "tied {} sparse {} seed {} written out {} row granules {} mesh {}",
       stage, tier_name(tier), world, nodes, mics, hpz, gather_by_node, quantized_weights, gradient_bits,
       err_beta, threads, overlap, emulate, reproducible, leaves, chaos ? std::to_string(*chaos) : "off",
       dtype_name(compute), optimizer, fused_head, dropout, clipping, bucket_size, max_reuse_distance, vocab,
-      tied, sparse, seed, written_out);
+      tied, sparse, seed, written_out, row_granules, mesh ? mesh->name() : "data");
 }
 
 std::string Outcome::bits() const {
@@ -194,6 +197,8 @@ Outcome train_rank(const Point& p, int steps, Communicator& comm, const std::fun
   options.program_filter = filter;
   options.before_instr = before_instr;
   options.programs.written_out = p.written_out;
+  options.programs.row_granules = p.row_granules;
+  options.mesh = p.mesh;
   Engine engine(config_of(p), graph_of(p), comm, options);
   Outcome out;
   LedgerSpan span(engine);
@@ -210,8 +215,9 @@ Outcome train_rank(const Point& p, int steps, Communicator& comm, const std::fun
 }
 
 Outcome train_threads(const Point& p, int steps, const std::function<void(Program&)>& filter) {
-  std::vector<Outcome> outcomes(static_cast<size_t>(p.world));
-  run_ranks(p.world, [&](Communicator& comm) {
+  int ranks = p.mesh ? p.mesh->ranks() : p.world;
+  std::vector<Outcome> outcomes(static_cast<size_t>(ranks));
+  run_ranks(ranks, [&](Communicator& comm) {
     outcomes[static_cast<size_t>(comm.rank())] = train_rank(p, steps, comm, filter);
   });
   Outcome out = outcomes[0];

@@ -38,7 +38,9 @@ struct Point {
   bool tied = true;     // embedding and head
   bool sparse = false;  // sparse_gradients
   uint64_t seed = 7;
-  int64_t written_out = 16;  // PlanPrograms::written_out
+  int64_t written_out = 16;  // PlanPrograms
+  bool row_granules = false;
+  std::optional<Mesh> mesh;  // none: `world` ranks along `data`; else `world` is its data_size()
   std::string name() const;
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 #include <map>
+#include <tuple>
 #include <utility>
 
 #include "core/base/error.h"
@@ -13,7 +14,7 @@ namespace {
 int64_t round_up(int64_t x, int64_t unit) { return (x + unit - 1) / unit * unit; }
 
 // An empty parameter has a granule of padding, so that no bucket is empty.
-int64_t padded_numel(int64_t numel) { return std::max(kGranule, round_up(numel, kGranule)); }
+int64_t padded_numel(int64_t numel, int64_t granule) { return std::max(granule, round_up(numel, granule)); }
 
 // "h.3.mlp.fc.weight" -> "h.3"; "wte" -> "wte".
 std::string scope_of(const std::string& name) {
@@ -34,16 +35,16 @@ class Packer {
 
   void add(ParamId param, const ParamSpec& spec, bool small) {
     std::string scope = small ? "small" : scope_of(spec.name);
-    BucketId& open = open_[small][spec.frozen];
-    std::string& large_scope = large_scope_[spec.frozen];
-    int64_t padded = padded_numel(spec.numel);
+    BucketId& open = open_[{small, spec.frozen, spec.granule}];
+    std::string& large_scope = large_scope_[{spec.frozen, spec.granule}];
+    int64_t padded = padded_numel(spec.numel, spec.granule);
     bool fits = open.exists() && (small || scope == large_scope) && at(open).numel + padded <= bucket_size_;
     BucketId target = layout.buckets.past();
     if (fits && !spec.alone) target = open;
     if (target != open) {
       int count = counts_[scope]++;
       std::string name = count == 0 && !small ? scope : scope + "#" + std::to_string(count);
-      layout.buckets.push_back({std::move(name), {}, 0, small, spec.frozen});
+      layout.buckets.push_back({std::move(name), {}, 0, small, spec.frozen, spec.granule});
     }
     if (!spec.alone) {
       open = target;
@@ -57,7 +58,7 @@ class Packer {
   }
 
   void finish() {
-    for (Bucket& bucket : layout.buckets) bucket.numel = round_up(bucket.numel, world_ * kGranule);
+    for (Bucket& bucket : layout.buckets) bucket.numel = round_up(bucket.numel, world_ * bucket.granule);
   }
 
   Layout layout;
@@ -67,8 +68,8 @@ class Packer {
 
   int world_;
   int64_t bucket_size_;
-  BucketId open_[2][2];  // by small, frozen
-  std::string large_scope_[2];
+  std::map<std::tuple<bool, bool, int64_t>, BucketId> open_;     // by small, frozen, granule
+  std::map<std::pair<bool, int64_t>, std::string> large_scope_;  // by frozen, granule
   std::map<std::string, int> counts_;
 };
 
@@ -103,6 +104,8 @@ Layout make_layout(const IdVector<ParamId, ParamSpec>& params, int world, int64_
   for (ParamId p : params.ids()) {
     require(params[p].numel >= 0, "elements of parameter '{}' must be 0 or more, got {}", params[p].name,
             params[p].numel);
+    require(params[p].granule > 0, "a granule of parameter '{}' must have elements, got {}", params[p].name,
+            params[p].granule);
     packer.add(p, params[p], params[p].numel <= persistence_threshold);
   }
   packer.finish();

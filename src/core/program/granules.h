@@ -10,18 +10,21 @@ namespace ds {
 
 using BucketId = Id<struct BucketTag>;
 
-// The unit of ownership, norms and updates: 256 consecutive elements of one parameter, zero-padded.
+// The unit of ownership and norms is a granule: consecutive elements of one parameter, zero-padded; as many
+// as its bucket says, by default these. The codes of quantization are always of so many
+// (core/program/codes.h).
 inline constexpr int64_t kGranule = 256;
 
 // A parameter as the layout sees it.
 struct ParamSpec {
   std::string name;
   int64_t numel = 0;
-  bool frozen = false;  // not trained, as far as is known
-  bool alone = false;   // shares its bucket with none
+  bool frozen = false;         // not trained, as far as is known
+  bool alone = false;          // shares its bucket with none
+  int64_t granule = kGranule;  // elements that stay together
 };
 
-// Place of a parameter inside its bucket, in elements. begin is a multiple of kGranule.
+// Place of a parameter inside its bucket, in elements. begin is a multiple of the granule.
 struct ParamPlace {
   ParamId param;
   int64_t begin = 0;
@@ -29,13 +32,14 @@ struct ParamPlace {
 };
 
 // Parameters that are gathered, reduced and updated together: padded to granules, concatenated, padded to
-// world granules, cut evenly: rank r owns elements [r * shard, (r + 1) * shard).
+// world granules, cut evenly between granules: rank r owns elements [r * shard, (r + 1) * shard).
 struct Bucket {
   std::string name;
   std::vector<ParamPlace> params;
-  int64_t numel = 0;        // padded; a multiple of world * kGranule
+  int64_t numel = 0;        // padded; a multiple of world * granule
   bool persistent = false;  // small parameters: never partitioned in stage 3
   bool frozen = false;      // of parameters that were made frozen: has no states until one is trained
+  int64_t granule = kGranule;
   int64_t shard(int world) const { return numel / world; }
   // Gaps that no parameter fills, as (begin, numel).
   std::vector<std::pair<int64_t, int64_t>> padding() const;
@@ -54,8 +58,8 @@ struct Layout {
 
 // Parameters of at most persistence_threshold elements share buckets over the whole model; larger ones share
 // a bucket with their neighbours of the same scope (the name up to its first number: "h.3"); frozen ones
-// share none with others, and those that are alone none at all. A bucket is cut before it exceeds bucket_size
-// elements.
+// share none with others, those of another granule neither, and those that are alone none at all. A bucket is
+// cut before it exceeds bucket_size elements.
 Layout make_layout(const IdVector<ParamId, ParamSpec>& params, int world, int64_t bucket_size,
                    int64_t persistence_threshold);
 

@@ -1,34 +1,37 @@
 #include "core/program/levels.h"
 
-#include <fmt/format.h>
-
 #include "core/base/error.h"
 
 namespace ds {
 
-std::string RankGroup::name() const { return fmt::format("{}x{}", size, stride); }
-
-RankLevels::RankLevels(const std::vector<int>& sizes) {
+RankLevels::RankLevels(const std::vector<int>& sizes, int stride) {
   for (int size : sizes) {
     require(size > 0, "a level must have at least one rank, got {}", size);
-    if (size > 1) sizes_.push_back(size);
+    if (size > 1) groups_.push_back({size, stride});
+    stride *= size;
   }
-  if (sizes_.empty()) sizes_.push_back(1);
+  if (groups_.empty()) groups_.push_back({1, stride});
 }
 
-RankLevels RankLevels::of_blocks(std::vector<int> bounds) {
+std::vector<int64_t> RankLevels::sizes() const {
+  std::vector<int64_t> out;
+  for (const RankGroup& g : groups_) out.push_back(g.size);
+  return out;
+}
+
+RankLevels RankLevels::of_blocks(std::vector<int> bounds, int stride) {
   int inner = 1;
   for (int& bound : bounds) {
     require(bound % inner == 0, "blocks of {} ranks must be made of blocks of {}", bound, inner);
     bound /= inner;
     inner *= bound;
   }
-  return RankLevels(bounds);
+  return RankLevels(bounds, stride);
 }
 
 int RankLevels::ways(int cut) const {
   int product = 1;
-  for (int level = 0; level < cut; ++level) product *= sizes_[static_cast<size_t>(level)];
+  for (int level = 0; level < cut; ++level) product *= group(level).size;
   return product;
 }
 
@@ -42,8 +45,8 @@ int RankLevels::within(int ranks) const {
 int RankLevels::part(int rank, int cut) const {
   int part = 0;
   for (int level = 0; level < cut; ++level) {
-    int size = sizes_[static_cast<size_t>(level)];
-    part = part * size + rank / ways(level) % size;
+    RankGroup g = group(level);
+    part = part * g.size + rank / g.stride % g.size;
   }
   return part;
 }
@@ -51,7 +54,7 @@ int RankLevels::part(int rank, int cut) const {
 int RankLevels::holder(int part, int cut) const {
   int rank = 0;
   for (int level = cut; level-- > 0;) {
-    int size = sizes_[static_cast<size_t>(level)];
+    int size = group(level).size;
     rank += part % size * ways(level);
     part /= size;
   }

@@ -1,33 +1,26 @@
 #pragma once
-#include <compare>
-#include <string>
+#include <cstdint>
 #include <vector>
+
+#include "core/program/mesh.h"
 
 namespace ds {
 
-// Ranks of one level: `size` of them, whose numbers differ by multiples of `stride`.
-struct RankGroup {
-  int size = 1;
-  int stride = 1;
-  std::string name() const;  // "4x2"
-  auto operator<=>(const RankGroup&) const = default;
-};
-
-// Ranks in nested blocks: level 0 are neighbours (of a node, of a shard group), level 1 the ranks with one
-// place in neighbouring blocks of those, and so on; the sizes multiply to the number of ranks. What is cut
-// over the first d levels is held whole by every block of ways(d) neighbours. A cut over all levels takes the
-// outermost one last, so that the parts of one block of any level are gathered into what lies together:
-// gathers go from the outermost level inwards, reductions outwards (ZeRO++, hpZ: arXiv 2306.10209; MiCS:
-// arXiv 2205.00119).
+// The ranks of a group in nested blocks: level 0 are neighbours (of a node, of a shard group), level 1 the
+// ranks with one place in neighbouring blocks of those, and so on; the sizes multiply to the ranks of the
+// group. What is cut over the first d levels is held whole by every block of ways(d) neighbours. A cut over
+// all levels takes the outermost one last, so that the parts of one block of any level are gathered into what
+// lies together: gathers go from the outermost level inwards, reductions outwards (ZeRO++, hpZ: arXiv
+// 2306.10209; MiCS: arXiv 2205.00119).
 class RankLevels {
  public:
   RankLevels() = default;
-  // Innermost first; sizes of 1 are left out, but one rank is one level.
-  explicit RankLevels(const std::vector<int>& sizes);
-  // Blocks of `bounds` neighbours, each a multiple of the one before; the last is all ranks.
-  static RankLevels of_blocks(std::vector<int> bounds);
+  // Innermost first; sizes of 1 are left out, but one rank is one level. Neighbours are `stride` apart.
+  explicit RankLevels(const std::vector<int>& sizes, int stride = 1);
+  // Blocks of `bounds` neighbours, each a multiple of the one before; the last is the whole group.
+  static RankLevels of_blocks(std::vector<int> bounds, int stride = 1);
 
-  int depth() const { return static_cast<int>(sizes_.size()); }
+  int depth() const { return static_cast<int>(groups_.size()); }
   int ranks() const { return ways(depth()); }
   // Parts of what is cut over the first `cut` levels.
   int ways(int cut) const;
@@ -35,15 +28,15 @@ class RankLevels {
   int within(int ranks) const;
   // Which of ways(cut) parts the rank holds.
   int part(int rank, int cut) const;
-  // The first rank that holds a part.
+  // Which of the group's ranks, counted from 0, is the first that holds a part.
   int holder(int part, int cut) const;
   // [4,2]: ranks of each level, innermost first.
-  std::vector<int64_t> sizes() const { return {sizes_.begin(), sizes_.end()}; }
-  // Its groups of ranks; level < depth().
-  RankGroup group(int level) const { return {sizes_.at(static_cast<size_t>(level)), ways(level)}; }
+  std::vector<int64_t> sizes() const;
+  // The ranks of a level; level < depth().
+  RankGroup group(int level) const { return groups_.at(static_cast<size_t>(level)); }
 
  private:
-  std::vector<int> sizes_;
+  std::vector<RankGroup> groups_;
 };
 
 }  // namespace ds

@@ -12,7 +12,7 @@
 #include "core/program/element_run.h"
 #include "core/program/granules.h"
 #include "core/program/instruction.h"
-#include "core/program/levels.h"
+#include "core/program/mesh.h"
 
 namespace ds {
 
@@ -163,7 +163,7 @@ struct Position {
 struct Program {
   std::string name;
   int rank = 0;
-  int world = 1;
+  Mesh mesh;
   int64_t bound = 1;
   IdVector<BufferId, Buffer> buffers;  // the engine's persistent ones first
   IdVector<InstrId, Instr> instrs;

@@ -127,7 +127,8 @@ class Reader {
   void header(const std::vector<std::string>& w) {
     program.name = w.at(1);
     program.rank = static_cast<int>(field(w.at(2), "rank"));
-    program.world = static_cast<int>(field(w.at(3), "world"));
+    require(w.at(3).starts_with("mesh="), "program text must have mesh=, got '{}'", w[3]);
+    program.mesh = Mesh::parse(std::string_view(w[3]).substr(5));
     program.bound = field(w.at(4), "n");
   }
   void arena(const std::vector<std::string>& w) {
@@ -250,7 +251,7 @@ std::string Segment::name() const {
 }
 
 std::string Program::print() const {
-  std::string out = fmt::format("program {} rank={} world={} n={}\n", name, rank, world, bound);
+  std::string out = fmt::format("program {} rank={} mesh={} n={}\n", name, rank, mesh.name(), bound);
   for (int t = 0; t < 3; ++t) {
     out += fmt::format("arena {} persistent={} transient={}\n", kTierNames[t], arenas[t].persistent,
                        arenas[t].transient);

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstdint>
 
 #include "kernels/ref/ref.h"
@@ -5,16 +6,15 @@
 namespace ds::ref {
 namespace {
 
-constexpr int64_t kGranule = 256;
-
 // out[k] = sum of squares of granule k, in element order in f64
 void granule_norms(const KernelContext& c) {
   const float* grad = c.in[0].as<float>();
   double* out = c.out[0].as<double>();
-  for (int64_t k = 0; k < c.in[0].numel() / kGranule; ++k) {
+  int64_t granule = c.in[0].numel() / std::max<int64_t>(c.out[0].numel(), 1);
+  for (int64_t k = 0; k < c.out[0].numel(); ++k) {
     double sum = 0;
-    for (int64_t e = 0; e < kGranule; ++e) {
-      double g = static_cast<double>(grad[k * kGranule + e]);
+    for (int64_t e = 0; e < granule; ++e) {
+      double g = static_cast<double>(grad[k * granule + e]);
       sum += g * g;
     }
     out[k] = sum;

@@ -13,7 +13,7 @@ Program sample() {
   Program p;
   p.name = "sample";
   p.rank = 1;
-  p.world = 2;
+  p.mesh = 2;
   p.bound = 8;
   p.buffers.push_back({"w", DS_DTYPE_BF16, 512, Tier::host, Residency::persistent, 0});
   ProgramBuilder b(std::move(p));

@@ -1,0 +1,105 @@
+// What a new axis of the mesh, and another granule, ask of zero/ and exec/: nothing. Both are made here.
+#include <gtest/gtest.h>
+
+#include "support/same_bits.h"
+#include "support/tags.h"
+
+namespace ds::test::mesh_test {
+namespace {
+
+constexpr int kSteps = 3;
+
+Point point(int stage, Tier tier, int world) {
+  Point p;
+  p.stage = stage;
+  p.tier = tier;
+  p.world = world;
+  p.leaves = 4 * world;
+  return p;
+}
+
+void expect_replicas(Point p, const char* what) {
+  Outcome want = train_threads(p, kSteps);
+  for (Mesh mesh : {Mesh({{kData, p.world}, {"replica", 2}}), Mesh({{"replica", 2}, {kData, p.world}}),
+                    Mesh({{"replica", 3}, {kData, p.world}, {"pipe", 1}})}) {
+    if (mesh.ranks() > 8) continue;
+    p.mesh = mesh;
+    Outcome got = train_threads(p, kSteps);
+    EXPECT_EQ(got.bits(), want.bits()) << what << " " << p.name();
+    // Every copy moves what its data coordinate moves without copies.
+    ASSERT_EQ(got.ledgers.size(), static_cast<size_t>(mesh.ranks()));
+    for (int r = 0; r < mesh.ranks(); ++r) {
+      const RankLedger &mine = got.ledgers[static_cast<size_t>(r)],
+                       &plain = want.ledgers[static_cast<size_t>(mesh.coordinate(r, kData))];
+      EXPECT_EQ(mine.state, plain.state);
+      int64_t bytes[2] = {};
+      for (const auto& [op, count] : mine.steps) bytes[0] += count.bytes;
+      for (const auto& [op, count] : plain.steps) bytes[1] += count.bytes;
+      EXPECT_EQ(bytes[0], bytes[1]);
+    }
+  }
+}
+
+// An axis `replica`: ranks that differ in it alone train the same batch. ZeRO cuts over `data` only.
+TEST(MeshTraining, EqualCopiesTrainAsOne) {
+  for (int stage = 0; stage <= 3; ++stage) {
+    Tier tier = stage == 1 ? Tier::host : stage == 2 ? Tier::nvme : Tier::device;
+    expect_replicas(point(stage, tier, 2), "plain");
+  }
+  Point chaos = point(3, Tier::nvme, 2);
+  chaos.chaos = 5;
+  expect_replicas(chaos, "chaos");
+  Point levels = point(3, Tier::host, 4);
+  levels.nodes = levels.mics = 2;
+  expect_replicas(levels, "shard groups");
+  Point codes = point(3, Tier::device, 2);
+  codes.quantized_weights = true;
+  codes.gradient_bits = 8;
+  expect_replicas(codes, "codes");
+  Point rows = point(2, Tier::device, 2);
+  rows.vocab = 400;
+  rows.tied = false;
+  rows.sparse = true;
+  expect_replicas(rows, "rows of tables");
+}
+
+// A granule that is a row: no rank's part ends within a row, and without clipping nothing of the training
+// changes.
+TEST(GranuleTraining, WholeRowsAreGranules) {
+  for (int world : {1, 2, 3}) {
+    Point plain = point(0, Tier::device, world);
+    plain.clipping = 0;
+    Outcome want = train_threads(plain, kSteps);
+    for (int stage = 0; stage <= 3; ++stage) {
+      for (Tier tier : {Tier::device, Tier::nvme}) {
+        Point p = point(stage, tier, world);
+        p.clipping = 0;
+        p.row_granules = true;
+        Outcome got = train_threads(p, kSteps);
+        EXPECT_EQ(got.hash, want.hash) << p.name();
+        EXPECT_EQ(got.loss_hash, want.loss_hash) << p.name();
+        for (int s = 0; s < kSteps; ++s)  // added up in another order
+          EXPECT_NEAR(got.grad_norms[static_cast<size_t>(s)], want.grad_norms[static_cast<size_t>(s)],
+                      1e-12 * want.grad_norms[static_cast<size_t>(s)]);
+      }
+    }
+  }
+  // Parts end between rows.
+  Point p = point(3, Tier::device, 3);
+  PlanPrograms programs;
+  programs.row_granules = true;
+  Plan plan = compile_plan(graph_of(p), config_of(p), 1, 3, Machine{}, true, programs);
+  int of_rows = 0;
+  for (const Bucket& b : plan.zero.layout.buckets) {
+    EXPECT_EQ(b.numel % (3 * b.granule), 0);
+    for (const ParamPlace& place : b.params) {
+      const Shape& shape = plan.graph.type(plan.graph.params[place.param].value).shape;
+      EXPECT_EQ(b.granule, shape.rank() == 2 ? shape[1].extent : kGranule);
+      of_rows += shape.rank() == 2;
+    }
+  }
+  EXPECT_GT(of_rows, 5);
+}
+
+}  // namespace
+}  // namespace ds::test::mesh_test
