@@ -30,9 +30,22 @@ Lowering::Lowering(const Graph& graph, const ZeroPlan& plan, const IdVector<Inpu
   for (InputId i : graph.inputs.ids()) input_of_[graph.inputs[i]] = i;
 }
 
-void Lowering::start_micro(MicroId micro) {
-  micro_ = micro;
-  place_.assign(graph_.values.size(), Operand{});
+Operand& Lowering::place(ValueId id) {
+  IdVector<ValueId, Operand>& places = places_[micro_];
+  if (places.empty()) places.resize(graph_.values.size());
+  return places[id];
+}
+
+void Lowering::run(std::span<const Action> schedule, int32_t micros) {
+  for (const Action& action : schedule) {
+    micro_ = action.micro;
+    if (action.kind == Action::Kind::forward) {
+      forward();
+    } else {
+      backward(micro_.number() + 1 == micros);
+      places_.erase(micro_);
+    }
+  }
 }
 
 Operand Lowering::value(ValueId id, Access access) {
@@ -45,7 +58,7 @@ Operand Lowering::value(ValueId id, Access access) {
     int64_t bytes = type.shape.numel(graph_.bound) * size_of(type.dtype);
     return {inputs_[i], micro_.number() * bytes, type, access, false, bytes};
   }
-  Operand o = place_[id];
+  Operand o = place(id);
   ensure(o.buffer.exists(), "value %{} is used before it is made", graph_.values[id].name);
   o.access = access;
   return o;
@@ -66,7 +79,7 @@ Operand Lowering::result(ValueId id) {
     o.buffer =
         builder_.transient(graph_.values[id].name, type.dtype, type.shape.numel(graph_.bound), Tier::device);
   }
-  place_[id] = o;
+  place(id) = o;
   return o;
 }
 
@@ -98,8 +111,7 @@ void Lowering::need_inputs(IdVector<NodeId, char>& needed) const {
   }
 }
 
-void Lowering::forward(MicroId micro) {
-  start_micro(micro);
+void Lowering::forward() {
   NodeId end = forward_end();
   IdVector<NodeId, char> needed(graph_.nodes.size(), 0);
   std::fill(needed.begin() + end.number(), needed.end(), 1);
@@ -109,15 +121,15 @@ void Lowering::forward(MicroId micro) {
   for (NodeId id : IdRange(NodeId(0), end)) {
     if (needed[id]) node(id);
   }
-  builder_.end_segment(Phase::forward, micro);
+  builder_.end_segment(Phase::forward, micro_);
 }
 
-void Lowering::backward(MicroId micro, bool last) {
+void Lowering::backward(bool last) {
   add_grad_buffers(builder_, plan_, buffers_);
-  const IdVector<BucketId, BufferId>& grads = buffers_.grads[micro];
+  const IdVector<BucketId, BufferId>& grads = buffers_.grads[micro_];
   for (BucketId b : grads.ids()) {
     if (!grads[b].exists()) continue;
-    zero_holes(builder_, plan_, b, grads[b], micro,
+    zero_holes(builder_, plan_, b, grads[b], micro_,
                [&](ParamId p) { return graph_.params[p].grad.exists(); });
   }
   for (NodeId id : IdRange(graph_.backward_begin, graph_.nodes.past())) node(id);
@@ -127,13 +139,12 @@ void Lowering::backward(MicroId micro, bool last) {
     BucketId bucket = plan_.layout.bucket_of[p];
     const TensorType& type = graph_.type(graph_.params[p].value);
     Operand into = param_operand(plan_, builder_, grads[bucket], p, type.shape, Access::write);
-    builder_.emit(cast_instr({value(grad, Access::read), into}, type.dtype, micro));
+    builder_.emit(cast_instr({value(grad, Access::read), into}, type.dtype, micro_));
   }
-  builder_.end_segment(last ? Phase::backward_last : Phase::backward, micro);
+  builder_.end_segment(last ? Phase::backward_last : Phase::backward, micro_);
 }
 
 void Lowering::evaluate(Phase phase, const std::vector<std::pair<ValueId, BufferId>>& wanted) {
-  start_micro(MicroId(0));
   NodeId end = forward_end();
   IdVector<NodeId, char> needed(graph_.nodes.size(), 0);
   for (auto [value, target] : wanted) {
@@ -148,10 +159,10 @@ void Lowering::evaluate(Phase phase, const std::vector<std::pair<ValueId, Buffer
     node(id);
     for (auto [value, target] : wanted) {  // redirect a wanted result into its persistent buffer
       for (Operand& o : builder_.program().instrs.back().operands) {
-        if (o.access == Access::write && o.buffer == place_[value].buffer) {
+        if (o.access == Access::write && o.buffer == place(value).buffer) {
           o.buffer = target;
           o.begin = 0;
-          place_[value] = o;
+          place(value) = o;
         }
       }
     }

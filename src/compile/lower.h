@@ -1,4 +1,8 @@
 #pragma once
+#include <map>
+#include <span>
+
+#include "compile/schedule.h"
 #include "core/graph/graph.h"
 #include "core/program/builder.h"
 #include "zero/insert.h"
@@ -14,23 +18,24 @@ class Lowering {
   Lowering(const Graph& graph, const ZeroPlan& plan, const IdVector<InputId, BufferId>& inputs,
            ProgramBuilder& builder, StepBuffers& buffers);
 
-  // Nodes before the backward part that it or the loss needs; the loss goes to plan.loss[micro]. Ends a
-  // segment "forward[micro]".
-  void forward(MicroId micro);
-  // Nodes of the backward part, after zeroing the padding of the gradient buckets. Ends "backward[micro]" or
-  // "backward_last[micro]".
-  void backward(MicroId micro, bool last);
+  // The actions of a step of `micros` micro-steps, one after the other, each with a segment of its own.
+  // forward: nodes before the backward part that it or the loss needs; the loss goes to plan.loss[micro].
+  // backward: nodes of the backward part, after zeroing the padding of the gradient buckets; "backward_last"
+  // of the last micro-step.
+  void run(std::span<const Action> schedule, int32_t micros);
   // Only the nodes that `wanted` depends on, which lands in the persistent buffer `target`. Ends a segment of
   // that phase.
   void evaluate(Phase phase, const std::vector<std::pair<ValueId, BufferId>>& wanted);
 
  private:
-  void start_micro(MicroId micro);
+  void forward();
+  void backward(bool last);
   NodeId forward_end() const;
   void need_inputs(IdVector<NodeId, char>& needed) const;  // adds those that a needed one reads from
   void node(NodeId id);
   Operand value(ValueId id, Access access);
   Operand result(ValueId id);
+  Operand& place(ValueId id);  // in this micro-step
 
   const Graph& graph_;
   const ZeroPlan& plan_;
@@ -41,8 +46,9 @@ class Lowering {
   IdVector<ValueId, ParamId> param_of_;
   IdVector<ValueId, ParamId> grad_of_;  // whose gradient it is
   IdVector<ValueId, InputId> input_of_;
-  IdVector<ValueId, int> readers_;    // operands and outputs of the graph that it is
-  IdVector<ValueId, Operand> place_;  // of this micro-step
+  IdVector<ValueId, int> readers_;  // operands and outputs of the graph that it is
+  // Where values are, of the micro-steps that are on their way from forward to backward.
+  std::map<MicroId, IdVector<ValueId, Operand>> places_;
 };
 
 }  // namespace ds

@@ -4,6 +4,7 @@
 
 #include "compile/decode.h"
 #include "compile/lower.h"
+#include "compile/simulate.h"
 #include "core/base/error.h"
 #include "core/base/hash.h"
 #include "core/base/suggest.h"
@@ -101,7 +102,7 @@ class Compiler {
     for (int32_t repeated : {1, 2, 3}) {
       int64_t few = kWrittenAround + 2 * repeated;
       few += (config_.accumulation - few) % repeated;
-      if (config_.accumulation <= std::max(plan_.written_out, few)) break;
+      if (config_.accumulation <= std::max(plan_.written_out, few) || !plan_.schedule.empty()) break;
       if (write_step(static_cast<int32_t>(few), repeated)) return;
     }
     write_step(static_cast<int32_t>(config_.accumulation), 1);
@@ -111,10 +112,9 @@ class Compiler {
     StepBuffers buffers;
     ProgramBuilder builder = begin_program(plan_.zero, "step", plan_.graph.bound, buffers);
     Lowering lowering(plan_.graph, plan_.zero, plan_.zero.inputs, builder, buffers);
-    for (MicroId m : IdRange(MicroId(0), MicroId(micros))) {
-      lowering.forward(m);
-      lowering.backward(m, m + 1 == MicroId(micros));
-    }
+    std::vector<Action> schedule = plan_.schedule.empty() ? accumulate_in_turn(micros) : plan_.schedule;
+    check_schedule(schedule, micros);
+    lowering.run(schedule, micros);
     emit_losses(builder, plan_.zero);
     emit_update(builder, plan_.zero, config_);
     plan_.step = builder.take();
@@ -247,6 +247,13 @@ MemoryPlan memory_plan(const Plan& plan) {
 
 namespace {
 
+// Ranks along `data` issue the same collectives, which their plan hashes confirm at run time. So this rank's
+// programs stand for those of all.
+void simulate_all(const Plan& plan) {
+  for (const Program* p : {&plan.init, &plan.refresh, &plan.step, &plan.eval, &plan.infer})
+    simulate(std::vector<const Program*>(static_cast<size_t>(plan.zero.mesh.ranks()), p));
+}
+
 // The rest of a plan of which graph is the forward part, and buffers and frozen parameters are known.
 void compile_programs(Plan& plan, const Config& config, const Machine& machine, bool verify_passes) {
   plan.notes = plan.zero.notes;
@@ -265,6 +272,7 @@ void compile_programs(Plan& plan, const Config& config, const Machine& machine, 
     plan.notes.push_back("cheap activations are computed again to fit memory_budget");
   }
   check_budget(plan.zero.buffers, memory_plan(plan), config.memory_budget);
+  simulate_all(plan);
   plan.hash = plan_hash(plan, config);
 }
 
@@ -308,6 +316,7 @@ Plan compile_plan(const Graph& forward, const Config& config, int rank, const Me
   plan.zero =
       make_zero_plan(config, std::move(params), rank, mesh, machine, true, find_row_tables(plan.graph));
   plan.written_out = programs.written_out;
+  plan.schedule = programs.schedule;
   add_engine_buffers(plan, config, programs.infer);
   if (programs.decode.positions > 0) {
     plan.decode = begin_decode(forward, config.compute, programs.decode, plan.zero);

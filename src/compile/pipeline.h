@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "compile/schedule.h"
 #include "core/config/config.h"
 #include "core/graph/graph.h"
 #include "core/program/program.h"
@@ -24,6 +25,8 @@ struct PlanPrograms {
   DecodeRequest decode;
   // A step of at most so many micro-steps is written out. Of a longer one some are, of which one is repeated.
   int64_t written_out = 16;
+  // The order of a step that is written out; empty: accumulate_in_turn.
+  std::vector<Action> schedule;
   // Matrices are cut between rows: a granule of theirs is a row.
   bool row_granules = false;
 };
@@ -48,7 +51,8 @@ struct Plan {
   Program eval;        // forward without dropout
   Program infer;       // outputs[1] of the graph; empty without one
   std::optional<DecodePlan> decode;
-  int64_t written_out = 0;  // PlanPrograms::written_out
+  int64_t written_out = 0;  // PlanPrograms::written_out, schedule
+  std::vector<Action> schedule;
   std::string hash;  // plan hash: equal on all ranks
   std::vector<std::string>
       notes;  // what the compiler decided, for reports ("prefetch off to fit the budget")

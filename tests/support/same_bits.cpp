@@ -198,6 +198,7 @@ Outcome train_rank(const Point& p, int steps, Communicator& comm, const std::fun
   options.before_instr = before_instr;
   options.programs.written_out = p.written_out;
   options.programs.row_granules = p.row_granules;
+  options.programs.schedule = p.schedule;
   options.mesh = p.mesh;
   Engine engine(config_of(p), graph_of(p), comm, options);
   Outcome out;

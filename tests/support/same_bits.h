@@ -40,6 +40,7 @@ struct Point {
   uint64_t seed = 7;
   int64_t written_out = 16;  // PlanPrograms
   bool row_granules = false;
+  std::vector<Action> schedule;
   std::optional<Mesh> mesh;  // none: `world` ranks along `data`; else `world` is its data_size()
   std::string name() const;
 };

@@ -1,0 +1,54 @@
+#include "compile/schedule.h"
+
+#include "core/base/error.h"
+
+namespace ds {
+namespace {
+
+const char* name_of(Action::Kind kind) {
+  switch (kind) {
+    case Action::Kind::forward:
+      return "forward";
+    case Action::Kind::backward:
+      return "backward";
+    case Action::Kind::backward_input:
+      return "backward_input";
+    case Action::Kind::backward_weight:
+      return "backward_weight";
+  }
+  return "?";
+}
+
+}  // namespace
+
+std::vector<Action> accumulate_in_turn(int32_t micros) {
+  std::vector<Action> out;
+  for (MicroId m(0); m < MicroId(micros); ++m) {
+    out.push_back({Action::Kind::forward, 0, m});
+    out.push_back({Action::Kind::backward, 0, m});
+  }
+  return out;
+}
+
+void check_schedule(std::span<const Action> schedule, int32_t micros) {
+  IdVector<MicroId, char> begun(static_cast<size_t>(micros), 0);
+  MicroId done(0);  // micro-steps before it are
+  for (const Action& a : schedule) {
+    std::string here =
+        fmt::format("the schedule's {} of chunk {} in micro-step {}", name_of(a.kind), a.chunk, a.micro);
+    bool forward = a.kind == Action::Kind::forward;
+    ensure(forward || a.kind == Action::Kind::backward, "{} is not supported", here);
+    ensure(a.chunk == 0 && begun.has(a.micro), "{} is none of {} micro-steps of 1 chunk", here, micros);
+    if (forward) {
+      ensure(!begun[a.micro], "{} is there twice", here);
+      begun[a.micro] = 1;
+      continue;
+    }
+    ensure(begun[a.micro], "{} comes before its forward", here);
+    ensure(a.micro == done, "{} comes where micro-step {} is due", here, done);
+    ++done;
+  }
+  ensure(done == MicroId(micros), "the schedule has the backward of {} of {} micro-steps", done, micros);
+}
+
+}  // namespace ds
