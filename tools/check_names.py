@@ -18,7 +18,7 @@ PARTS = {
     "the face of a folder: a call a file": [
         "checkpoint/folder", "checkpoint/payload", "checkpoint/reader", "checkpoint/writer",
         "checkpoint/weights_load", "checkpoint/weights_save",
-        "passes/hoist", "passes/offsets", "passes/sync",
+        "passes/hoist", "passes/offsets", "passes/repeat", "passes/sync",
         "zero/ranges", "zero/reduce", "zero/update",
     ],
     "a method of Communicator, or a few that belong together": [

@@ -11,8 +11,7 @@ MemoryPlan DelegateEngine::fragment_memory(const DelegatePlan& plan) const {
   for (BucketId b : plan.lease.ids()) {
     if (plan.zero.buckets[b].partitioned) all.push_back(gather_fragment(plan, config(), machine(), b));
     for (MicroId m(0); plan.zero.trains(b) && m < MicroId(config().accumulation); ++m) {
-      if (reduced_alike(plan.zero, m) == m)
-        all.push_back(reduce_fragment(plan, config(), machine(), b, m));
+      if (reduced_alike(plan.zero, m) == m) all.push_back(reduce_fragment(plan, config(), machine(), b, m));
     }
   }
   MemoryPlan memory;
@@ -28,9 +27,9 @@ MemoryPlan DelegateEngine::fragment_memory(const DelegatePlan& plan) const {
 DelegateEngine::Fragment& DelegateEngine::fragment(BucketId bucket, MicroId micro) {
   Fragment& f = fragments_[{bucket, micro}];
   if (f.executor) return f;
-  f.program = std::make_unique<Program>(
-      !micro.exists() ? gather_fragment(plan_, config(), machine(), bucket)
-                      : reduce_fragment(plan_, config(), machine(), bucket, micro));
+  f.program =
+      std::make_unique<Program>(!micro.exists() ? gather_fragment(plan_, config(), machine(), bucket)
+                                                : reduce_fragment(plan_, config(), machine(), bucket, micro));
   if (record_) {  // behind the recorded program's memory, where leases may still be
     for (Buffer& buffer : f.program->buffers) {
       bool placed = buffer.residency == Residency::transient && buffer.offset >= 0;

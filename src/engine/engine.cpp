@@ -18,8 +18,8 @@ Engine::Engine(Config config, const Graph& forward, Communicator& comm, EngineOp
   const EngineOptions& own = runtime_.options();
   runtime_.compile([&] {
     forward_ = forward;
-    plan_ =
-        compile_plan(forward_, runtime_.config(), comm.rank(), runtime_.mesh(), own.machine, true, own.programs);
+    plan_ = compile_plan(forward_, runtime_.config(), comm.rank(), runtime_.mesh(), own.machine, true,
+                         own.programs);
   });
   if (own.program_filter) own.program_filter(plan_.step);
   store_.add_params(plan_.graph);

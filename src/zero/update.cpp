@@ -240,8 +240,9 @@ void emit_losses(ProgramBuilder& builder, const ZeroPlan& plan) {
   int64_t mine = plan.accumulation;
   BufferId losses = builder.transient("losses", DS_DTYPE_F32, mine * plan.mesh.data_size(), Tier::host);
   builder
-      .emit(Op::all_gather, {flat(builder.buffer(plan.loss), plan.loss, 0, mine, Access::read),
-                             flat(builder.buffer(losses), losses, 0, mine * plan.mesh.data_size(), Access::write)})
+      .emit(Op::all_gather,
+            {flat(builder.buffer(plan.loss), plan.loss, 0, mine, Access::read),
+             flat(builder.buffer(losses), losses, 0, mine * plan.mesh.data_size(), Access::write)})
       .group = plan.mesh.data_group();
   builder.emit(Op::losses,
                {flat(builder.buffer(losses), losses, 0, mine * plan.mesh.data_size(), Access::read),

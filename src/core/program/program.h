@@ -94,12 +94,12 @@ struct Instr {
   const InstrDef* def = nullptr;
   Queue queue = Queue::compute;
   std::vector<Operand> operands;
-  Attrs attrs;                  // the kernel's
-  RankGroup group{0, 0};        // of a collective: who takes part
-  BucketId bucket;              // whose parameters it gathers, encodes or decodes
-  EventId event;                // of a delegate host: which of its calls
+  Attrs attrs;            // the kernel's
+  RankGroup group{0, 0};  // of a collective: who takes part
+  BucketId bucket;        // whose parameters it gathers, encodes or decodes
+  EventId event;          // of a delegate host: which of its calls
   std::vector<ElementRun>
-      runs;  // of some elements, in another order, or not in the run's step; empty: of all
+      runs;          // of some elements, in another order, or not in the run's step; empty: of all
   MicroId micro{0};  // micro-step it belongs to (selects n and the leaf); of a repeated one in round 0
   MicroFilter when;
   SegmentId segment{0};
