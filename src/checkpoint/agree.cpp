@@ -87,10 +87,15 @@ std::vector<std::string> gather_texts(Communicator& comm, const std::string& min
 
 void agree_equal(Communicator& comm, std::string_view what, const std::string& mine) {
   std::vector<std::string> all = gather_texts(comm, mine, std::string(what).c_str());
-  for (size_t r = 1; r < all.size(); ++r) {
-    if (all[r] == all[0]) continue;
+  if (size_t r = first_different(all); r != 0) {
     raise(DS_ERROR_CONFIG, "{} is {} on rank 0, {} on rank {}", what, all[0], all[r], r);
   }
+}
+
+size_t first_different(const std::vector<std::string>& of_ranks) {
+  auto other = std::find_if(of_ranks.begin(), of_ranks.end(),
+                            [&](const std::string& text) { return text != of_ranks[0]; });
+  return other == of_ranks.end() ? 0 : static_cast<size_t>(other - of_ranks.begin());
 }
 
 int agree_max(Communicator& comm, int value, const char* label) {

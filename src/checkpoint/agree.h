@@ -21,6 +21,9 @@ std::string on_root(Communicator& comm, std::string_view label, const std::funct
 // {}". Collective.
 void agree_equal(Communicator& comm, std::string_view what, const std::string& mine);
 
+// The first rank whose text is not rank 0's; 0: there is none.
+size_t first_different(const std::vector<std::string>& of_ranks);
+
 // Largest value of any rank, 0 to 255. Collective.
 int agree_max(Communicator& comm, int value, const char* label);
 

@@ -48,8 +48,7 @@ class Reader {
   // A file system may show two hosts two states of one folder.
   void compare() {
     std::vector<std::string> all = gather_texts(state_.comm(), manifest().hash, "checkpoint hash");
-    for (size_t rank = 1; rank < all.size(); ++rank) {
-      if (all[rank] == all[0]) continue;
+    if (size_t rank = first_different(all); rank != 0) {
       raise(DS_ERROR_CORRUPT, "checkpoint '{}': its {} has hash {} on rank 0, {} on rank {}", path_,
             kManifestName, all[0], all[rank], rank);
     }

@@ -1,4 +1,5 @@
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <span>
 
@@ -30,6 +31,21 @@ struct CachedAttention {
   // The first key that a row at position p sees; the last is p.
   int64_t first_key(int64_t p) const { return window == 0 || p < window ? 0 : p - window + 1; }
 };
+
+// Row positions[r] of the cache becomes row r of k and v.
+template <typename T>
+void store_rows(const KernelContext& c, const CachedAttention& a, T* cache) {
+  const T *k = c.in[a.place[1].operand].as<T>(), *v = c.in[a.place[2].operand].as<T>();
+  for (int64_t r = 0; r < a.rows; ++r) {
+    int64_t p = a.positions[r];
+    ensure(p >= 0 && p < a.capacity, "cached_attention: position of row {} must be from 0 to {}, got {}", r,
+           a.capacity - 1, p);
+    for (int64_t kv = 0; kv < a.groups; ++kv) {
+      std::copy_n(k + a.place[1].at(r, kv), a.depth, cache + a.key(kv, p));
+      std::copy_n(v + a.place[2].at(r, kv), a.depth, cache + a.value(kv, p));
+    }
+  }
+}
 
 // Makes out hold the cache when it has a place of its own.
 void copy_cache(const TensorView& cache, const TensorView& out);

@@ -150,18 +150,9 @@ void cached_attention_of(const KernelContext& c) {
   const CachedAttention a(c.in, c.attrs);
   copy_cache(c.in.back(), c.out[1]);
   T* cache = c.out[1].as<T>();
-  const T *q = c.in[a.place[0].operand].as<T>(), *k = c.in[a.place[1].operand].as<T>(),
-          *v = c.in[a.place[2].operand].as<T>();
+  const T* q = c.in[a.place[0].operand].as<T>();
   T* y = c.out[0].as<T>();
-  for (int64_t r = 0; r < a.rows; ++r) {
-    int64_t p = a.positions[r];
-    ensure(p >= 0 && p < a.capacity, "cached_attention: position of row {} must be from 0 to {}, got {}", r,
-           a.capacity - 1, p);
-    for (int64_t kv = 0; kv < a.groups; ++kv) {
-      std::copy_n(k + a.place[1].at(r, kv), a.depth, cache + a.key(kv, p));
-      std::copy_n(v + a.place[2].at(r, kv), a.depth, cache + a.value(kv, p));
-    }
-  }
+  store_rows(c, a, cache);
   // Rows of one head are neighbours: they read the same keys and values.
   for_tasks(c.team, a.rows * a.heads, [&](int64_t task, int thread) HWY_ATTR {
     int64_t h = task / a.rows, r = task % a.rows, kv = h / a.group;

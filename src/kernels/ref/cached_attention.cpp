@@ -11,21 +11,6 @@
 namespace ds::ref {
 namespace {
 
-// Row positions[r] of the cache becomes row r of k and v.
-template <typename T>
-void store_rows(const KernelContext& c, const CachedAttention& a, T* cache) {
-  const T *k = c.in[a.place[1].operand].as<T>(), *v = c.in[a.place[2].operand].as<T>();
-  for (int64_t r = 0; r < a.rows; ++r) {
-    int64_t p = a.positions[r];
-    ensure(p >= 0 && p < a.capacity, "cached_attention: position of row {} must be from 0 to {}, got {}", r,
-           a.capacity - 1, p);
-    for (int64_t kv = 0; kv < a.groups; ++kv) {
-      std::copy_n(k + a.place[1].at(r, kv), a.depth, cache + a.key(kv, p));
-      std::copy_n(v + a.place[2].at(r, kv), a.depth, cache + a.value(kv, p));
-    }
-  }
-}
-
 template <typename T>
 Wide<T> score(const CachedAttention& a, const T* q, const T* k) {
   using A = Wide<T>;

@@ -6,7 +6,6 @@
 #include <set>
 
 #include "core/base/error.h"
-#include "core/base/suggest.h"
 #include "core/graph/ops/rope_length.h"
 
 namespace ds::test {
@@ -247,13 +246,6 @@ TEST(Ops, AttentionCountsTheKeysThatRowsSee) {
 TEST(Ops, NamesAreUnique) {
   std::set<std::string> names;
   for (const OpDef& row : op_table()) EXPECT_TRUE(names.insert(row.name).second) << row.name;
-}
-
-TEST(Suggest, FindsTheNearestOrNothing) {
-  const std::vector<std::string> names{"optimizer", "scheduler", "zero_optimization"};
-  EXPECT_EQ(suggest("optimiser", names), "optimizer");
-  EXPECT_EQ(suggest("sheduler", names), "scheduler");
-  EXPECT_EQ(suggest("fp16", names), "");
 }
 
 TEST(Graph, NamesAreUniqueAndMade) {
