@@ -1,6 +1,11 @@
+#include <cstdint>
+#include <string>
+
 #include "api/boundary.h"
 #include "api/handles.h"
 #include "checkpoint/checkpoint.h"
+#include "core/base/json.h"
+#include "engine/checkpoints.h"
 
 ds_status ds_checkpoint_save(ds_engine* engine, const char* folder) {
   return ds::boundary([&] {

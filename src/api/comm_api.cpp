@@ -1,9 +1,13 @@
+#include <cstdint>
+#include <memory>
 #include <numeric>
 #include <span>
+#include <string_view>
 
 #include "api/boundary.h"
 #include "api/comm_arguments.h"
 #include "api/handles.h"
+#include "comm/communicator.h"
 
 using ds::check_reduced;
 using ds::check_root;

@@ -1,6 +1,9 @@
 #pragma once
+#include <cstdint>
+
 #include "api/boundary.h"
 #include "api/handles.h"
+#include "comm/communicator.h"
 
 // Checks of what several calls of a comm take.
 namespace ds {

@@ -1,9 +1,13 @@
+#include <cstdint>
+#include <memory>
 #include <span>
 
 #include "api/boundary.h"
 #include "api/comm_arguments.h"
 #include "api/handles.h"
 #include "comm/comm_log.h"
+#include "comm/comm_thread.h"
+#include "comm/communicator.h"
 
 // Collectives over lists, started collectives, and what a comm tells about itself.
 using ds::check_root;

@@ -1,5 +1,15 @@
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
 #include "api/boundary.h"
 #include "api/handles.h"
+#include "core/base/ids.h"
+#include "core/device/view.h"
+#include "core/graph/graph.h"
+#include "engine/delegate.h"
 
 namespace ds {
 namespace {

@@ -1,6 +1,26 @@
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
 #include "api/boundary.h"
 #include "api/handles.h"
 #include "checkpoint/agree.h"
+#include "comm/communicator.h"
+#include "compile/pipeline.h"
+#include "core/base/json.h"
+#include "core/base/log.h"
+#include "core/base/shape.h"
+#include "core/config/config.h"
+#include "core/device/thread_team.h"
+#include "core/graph/graph.h"
+#include "engine/delegate.h"
+#include "engine/engine.h"
+#include "engine/options.h"
 #include "engine/threads.h"
 
 namespace ds {

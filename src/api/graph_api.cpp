@@ -1,11 +1,21 @@
+#include <fmt/core.h>
+
+#include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "api/boundary.h"
 #include "api/handles.h"
 #include "checkpoint/model_folder.h"
 #include "core/base/json.h"
 #include "core/base/name.h"
+#include "core/config/config.h"
 #include "core/graph/ops.h"
+#include "nn/models/hf.h"
 
 namespace ds {
 namespace {

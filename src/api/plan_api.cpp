@@ -1,5 +1,11 @@
+#include <fmt/core.h>
+
 #include <algorithm>
+#include <cstdint>
 #include <map>
+#include <memory>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "api/boundary.h"
@@ -7,7 +13,15 @@
 #include "checkpoint/model_folder.h"
 #include "comm/communicator.h"
 #include "compile/certificate.h"
+#include "compile/pipeline.h"
+#include "core/base/json.h"
+#include "core/config/config.h"
+#include "core/graph/graph.h"
+#include "core/program/instruction.h"
+#include "core/program/program.h"
+#include "monitor/plan_picture.h"
 #include "monitor/readable_text.h"
+#include "nn/models/hf.h"
 #include "run/plan_column.h"
 #include "run/setup.h"
 

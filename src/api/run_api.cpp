@@ -1,12 +1,24 @@
 #include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
 
 #include "api/boundary.h"
 #include "api/handles.h"
+#include "comm/communicator.h"
+#include "core/base/json.h"
 #include "inference/text_generation.h"
+#include "inference/text_request.h"
 #include "run/train.h"
+#include "run/train_options.h"
 #include "tools/audit.h"
+#include "tools/audit_report.h"
 #include "tools/profile.h"
 #include "tools/verify.h"
+#include "tools/verify_request.h"
 
 namespace {
 

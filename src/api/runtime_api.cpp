@@ -1,12 +1,17 @@
+#include <fmt/core.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
 
 #include "api/boundary.h"
 #include "comm/communicator.h"
+#include "core/base/error.h"
+#include "core/base/log.h"
 #include "core/base/version.h"
 #include "engine/threads.h"
 #include "kernels/cpu/features.h"

@@ -1,10 +1,22 @@
 // What an engine holds: parameters by number, states, numbers, plan, trace.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <string_view>
 #include <tuple>
+#include <vector>
 
 #include "api/boundary.h"
 #include "api/handles.h"
 #include "core/base/suggest.h"
+#include "core/base/tier.h"
+#include "core/base/trace.h"
 #include "core/graph/ops.h"
+#include "engine/runtime.h"
+#include "engine/state_store.h"
+#include "engine/step_control.h"
 #include "io/file.h"
 
 namespace {

@@ -1,9 +1,17 @@
+#include <algorithm>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
 
 #include "api/boundary.h"
 #include "api/dlpack.h"
 #include "api/handles.h"
+#include "core/base/dtype.h"
+#include "core/base/shape.h"
 
 namespace ds {
 namespace {

@@ -1,13 +1,16 @@
 #include "compile/decode.h"
 
 #include <algorithm>
+#include <cstdint>
 
 #include "compile/lower.h"
 #include "core/base/hash.h"
+#include "core/program/builder.h"
 #include "passes/cse.h"
 #include "passes/decode.h"
 #include "passes/fusion.h"
 #include "passes/precision.h"
+#include "zero/insert.h"
 
 namespace ds {
 

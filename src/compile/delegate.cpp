@@ -1,9 +1,14 @@
 #include "compile/delegate.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
+#include <string>
 
 #include "core/base/error.h"
 #include "core/base/hash.h"
+#include "core/program/builder.h"
+#include "zero/insert.h"
 
 namespace ds {
 namespace {

@@ -1,6 +1,9 @@
 #include "compile/lower.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <map>
+#include <vector>
 
 #include "core/base/error.h"
 #include "core/graph/ops.h"

@@ -1,6 +1,7 @@
 #pragma once
 #include <map>
 #include <span>
+#include <vector>
 
 #include "compile/schedule.h"
 #include "core/graph/graph.h"

@@ -1,6 +1,12 @@
 #include "compile/pipeline.h"
 
+#include <fmt/core.h>
 #include <fnmatch.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <iterator>
+#include <map>
 
 #include "compile/decode.h"
 #include "compile/lower.h"
@@ -17,6 +23,7 @@
 #include "passes/precision.h"
 #include "passes/recompute.h"
 #include "passes/schedule.h"
+#include "zero/row_tables.h"
 
 namespace ds {
 

@@ -1,8 +1,24 @@
 // The step that a delegate host made, as one program.
 #include <algorithm>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <vector>
 
 #include "compile/delegate.h"
+#include "compile/pipeline.h"
+#include "core/base/dtype.h"
 #include "core/base/error.h"
+#include "core/base/ids.h"
+#include "core/config/config.h"
+#include "core/graph/graph.h"
+#include "core/program/builder.h"
+#include "core/program/granules.h"
+#include "core/program/instruction.h"
+#include "core/program/program.h"
+#include "zero/insert.h"
+#include "zero/policy.h"
 
 namespace ds {
 namespace {

@@ -1,6 +1,9 @@
 #include <fmt/core.h>
 
+#include <cstdint>
 #include <map>
+#include <span>
+#include <string>
 
 #include "compile/pipeline.h"
 

@@ -2,6 +2,7 @@
 
 #include "core/base/error.h"
 #include "core/base/log.h"
+#include "io/file.h"
 
 namespace ds {
 namespace {

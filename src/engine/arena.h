@@ -1,11 +1,13 @@
 #pragma once
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 
 #include "compile/pipeline.h"
 #include "core/device/device.h"
 #include "exec/executor.h"
+#include "io/file.h"
 
 namespace ds {
 

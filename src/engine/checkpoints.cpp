@@ -5,6 +5,12 @@
 // on to an older checkpoint.
 #include "engine/checkpoints.h"
 
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <exception>
+
 #include "checkpoint/agree.h"
 #include "checkpoint/weights.h"
 #include "core/base/error.h"

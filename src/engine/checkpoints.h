@@ -4,6 +4,7 @@
 
 #include "checkpoint/checkpoint.h"
 #include "engine/state_store.h"
+#include "engine/step_control.h"
 #include "engine/trained_set.h"
 
 namespace ds {

@@ -1,9 +1,14 @@
 #include "engine/delegate.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
+#include <cstdint>
 #include <map>
 
 #include "core/base/error.h"
+#include "core/device/view.h"
+#include "exec/executor.h"
 
 namespace ds {
 

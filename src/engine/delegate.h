@@ -1,4 +1,6 @@
 #pragma once
+#include <cstddef>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <set>
@@ -8,11 +10,13 @@
 #include <vector>
 
 #include "compile/delegate.h"
+#include "core/device/view.h"
 #include "engine/checkpoints.h"
 #include "engine/runtime.h"
 #include "engine/state_store.h"
 #include "engine/step_control.h"
 #include "engine/trained_set.h"
+#include "exec/executor.h"
 
 namespace ds {
 

@@ -1,7 +1,13 @@
 // Delegate mode call by call: a short program for each bucket that is gathered or reduced.
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
 
+#include "compile/delegate.h"
 #include "engine/delegate.h"
+#include "zero/insert.h"
 
 namespace ds {
 

@@ -1,11 +1,23 @@
 // Delegate mode along the recorded order: following it, leaving it, recording another one.
-#include <algorithm>
-#include <cstring>
+#include <fmt/core.h>
 
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "compile/delegate.h"
 #include "core/base/error.h"
 #include "core/base/half.h"
 #include "core/base/hash.h"
 #include "core/base/log.h"
+#include "core/device/view.h"
 #include "engine/delegate.h"
 
 namespace ds {

@@ -1,10 +1,17 @@
 #include "engine/engine.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <utility>
 
 #include "checkpoint/agree.h"
 #include "core/base/error.h"
 #include "core/graph/ops.h"
+#include "exec/executor.h"
 
 namespace ds {
 

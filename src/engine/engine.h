@@ -1,4 +1,5 @@
 #pragma once
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
@@ -12,6 +13,7 @@
 #include "engine/state_store.h"
 #include "engine/step_control.h"
 #include "engine/trained_set.h"
+#include "exec/executor.h"
 
 namespace ds {
 

@@ -1,5 +1,7 @@
 #include "engine/inference.h"
 
+#include <algorithm>
+
 namespace ds {
 
 InferenceEngine::InferenceEngine(Config config, const Graph& forward, Communicator& comm,

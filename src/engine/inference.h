@@ -2,12 +2,14 @@
 #include <memory>
 #include <string>
 
+#include "checkpoint/checkpoint.h"
 #include "compile/decode.h"
 #include "engine/checkpoints.h"
 #include "engine/decoding.h"
 #include "engine/runtime.h"
 #include "engine/state_store.h"
 #include "engine/step_control.h"
+#include "exec/executor.h"
 
 namespace ds {
 

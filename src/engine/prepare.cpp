@@ -1,6 +1,7 @@
 #include "engine/prepare.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <string>
 #include <vector>
 

@@ -1,4 +1,6 @@
 #pragma once
+#include <cstdint>
+
 #include "core/device/thread_team.h"
 #include "core/program/program.h"
 #include "kernels/kernel.h"

@@ -6,7 +6,10 @@
 // plan is measured where it is taken (engine/overhead.h).
 #include "engine/runtime.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
+#include <cstdint>
 #include <cstdlib>
 #include <sstream>
 
@@ -16,8 +19,11 @@
 #include "core/base/half.h"
 #include "core/base/host_memory.h"
 #include "core/device/host_device.h"
+#include "core/program/levels.h"
 #include "engine/prepare.h"
 #include "engine/threads.h"
+#include "io/async_file.h"
+#include "kernels/kernel.h"
 
 namespace ds {
 namespace {

@@ -1,5 +1,7 @@
 #pragma once
 #include <cstddef>
+#include <cstdint>
+#include <exception>
 #include <functional>
 #include <map>
 #include <memory>
@@ -7,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "comm/comm_log.h"
+#include "comm/communicator.h"
 #include "comm/groups.h"
 #include "compile/pipeline.h"
 #include "core/base/trace.h"
@@ -16,6 +20,8 @@
 #include "engine/overhead.h"
 #include "engine/step_control.h"
 #include "exec/executor.h"
+#include "io/async_file.h"
+#include "kernels/kernel.h"
 
 namespace ds {
 

@@ -12,6 +12,8 @@
 
 #include "core/base/error.h"
 #include "core/base/name.h"
+#include "core/device/view.h"
+#include "core/program/levels.h"
 #include "optim/optimizer.h"
 
 namespace ds {

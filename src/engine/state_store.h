@@ -10,6 +10,7 @@
 #include "core/graph/graph.h"
 #include "engine/runtime.h"
 #include "engine/step_control.h"
+#include "exec/executor.h"
 #include "zero/policy.h"
 
 namespace ds {

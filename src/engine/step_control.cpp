@@ -1,5 +1,7 @@
 #include "engine/step_control.h"
 
+#include <algorithm>
+
 namespace ds {
 
 StepControl::StepControl(const Config& config, int world) : config_(config) {

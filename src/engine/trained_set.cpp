@@ -1,7 +1,10 @@
 #include "engine/trained_set.h"
 
+#include <fmt/core.h>
+
 #include <map>
 #include <set>
+#include <string_view>
 
 #include "checkpoint/agree.h"
 #include "core/base/error.h"

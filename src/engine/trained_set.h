@@ -8,6 +8,7 @@
 
 #include "checkpoint/checkpoint.h"
 #include "engine/state_store.h"
+#include "engine/step_control.h"
 
 namespace ds {
 

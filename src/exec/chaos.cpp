@@ -1,12 +1,22 @@
 #include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <deque>
+#include <exception>
 #include <map>
+#include <memory>
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/ids.h"
 #include "core/base/random.h"
+#include "core/base/tier.h"
+#include "core/program/instruction.h"
+#include "core/program/program.h"
 #include "exec/executor.h"
+#include "io/async_file.h"
 
 namespace ds {
 namespace {

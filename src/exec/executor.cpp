@@ -1,8 +1,11 @@
 #include "exec/executor.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <exception>
 
 #include "core/base/error.h"
+#include "io/request.h"
 
 namespace ds {
 namespace {

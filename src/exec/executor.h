@@ -1,5 +1,8 @@
 #pragma once
 #include <array>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
 #include <functional>
 #include <map>
 #include <memory>
@@ -7,12 +10,15 @@
 #include <string>
 #include <vector>
 
+#include "comm/communicator.h"
 #include "comm/groups.h"
 #include "core/base/trace.h"
 #include "core/device/scalars.h"
 #include "core/device/thread_team.h"
 #include "core/program/program.h"
 #include "io/async_file.h"
+#include "io/file.h"
+#include "io/request.h"
 #include "kernels/kernel.h"
 
 namespace ds {

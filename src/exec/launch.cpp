@@ -1,9 +1,29 @@
-#include <cmath>
-#include <cstring>
+#include <fmt/core.h>
 
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <exception>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "comm/communicator.h"
+#include "core/base/dtype.h"
 #include "core/base/error.h"
 #include "core/base/log.h"
+#include "core/base/shape.h"
+#include "core/base/tier.h"
+#include "core/device/scalars.h"
+#include "core/device/view.h"
+#include "core/program/element_run.h"
+#include "core/program/instruction.h"
+#include "core/program/program.h"
 #include "exec/executor.h"
+#include "io/request.h"
+#include "kernels/kernel.h"
 
 namespace ds {
 namespace {

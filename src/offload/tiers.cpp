@@ -1,7 +1,9 @@
 #include "offload/tiers.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <map>
+#include <utility>
 
 #include "core/base/error.h"
 #include "core/program/builder.h"

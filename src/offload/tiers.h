@@ -1,4 +1,6 @@
 #pragma once
+#include <cstdint>
+
 #include "core/program/program.h"
 
 namespace ds {

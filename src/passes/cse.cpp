@@ -1,8 +1,11 @@
 #include "passes/cse.h"
 
+#include <fmt/core.h>
+
 #include <map>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace ds {
 namespace {

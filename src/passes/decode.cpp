@@ -1,6 +1,8 @@
 #include "passes/decode.h"
 
+#include <algorithm>
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "core/base/error.h"

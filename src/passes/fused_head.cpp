@@ -1,5 +1,10 @@
 #include "passes/fused_head.h"
 
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <vector>
+
 #include "core/graph/ops.h"
 #include "core/graph/readers.h"
 

@@ -1,4 +1,6 @@
 #pragma once
+#include <cstdint>
+
 #include "core/graph/graph.h"
 
 namespace ds {

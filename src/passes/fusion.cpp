@@ -1,5 +1,7 @@
 #include "passes/fusion.h"
 
+#include <string>
+
 #include "core/graph/ops.h"
 #include "core/graph/readers.h"
 

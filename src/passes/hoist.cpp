@@ -1,8 +1,13 @@
 #include <algorithm>
+#include <cstdint>
 #include <limits>
+#include <vector>
 
 #include "core/base/error.h"
+#include "core/base/ids.h"
 #include "core/program/hazards.h"
+#include "core/program/instruction.h"
+#include "core/program/program.h"
 #include "passes/schedule.h"
 
 namespace ds {

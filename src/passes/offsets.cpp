@@ -1,8 +1,14 @@
 #include <algorithm>
+#include <cstdint>
 #include <iterator>
 #include <map>
+#include <vector>
 
 #include "core/base/error.h"
+#include "core/base/ids.h"
+#include "core/base/tier.h"
+#include "core/program/instruction.h"
+#include "core/program/program.h"
 #include "passes/schedule.h"
 
 namespace ds {

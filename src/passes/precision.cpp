@@ -1,5 +1,8 @@
 #include "passes/precision.h"
 
+#include <string>
+#include <vector>
+
 #include "core/base/error.h"
 #include "core/graph/ops.h"
 

@@ -1,6 +1,7 @@
 #include "passes/recompute.h"
 
 #include <algorithm>
+#include <vector>
 
 #include "core/graph/ops.h"
 

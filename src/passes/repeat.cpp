@@ -24,6 +24,10 @@
 // Cost: linear in the instructions that were written out. Sources: software pipelining with a kernel, a
 // prologue and an epilogue (Lam, PLDI 1988); here the prologue and epilogue are whole micro-steps that exist
 // anyway.
+#include <cstdint>
+
+#include "core/base/ids.h"
+#include "core/program/program.h"
 #include "passes/schedule.h"
 
 namespace ds {

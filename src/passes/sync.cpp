@@ -1,6 +1,11 @@
 #include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <vector>
 
 #include "core/program/hazards.h"
+#include "core/program/instruction.h"
+#include "core/program/program.h"
 #include "core/program/repeat.h"
 #include "passes/schedule.h"
 

@@ -13,6 +13,7 @@
 #include "core/base/half.h"
 #include "core/base/random.h"
 #include "core/graph/ops.h"
+#include "core/program/element_run.h"
 #include "kernels/accuracy.h"
 
 namespace ds {

@@ -7,6 +7,7 @@
 
 #include "core/base/attrs.h"
 #include "core/device/scalars.h"
+#include "core/program/element_run.h"
 #include "core/program/program.h"
 #include "kernels/kernel.h"
 

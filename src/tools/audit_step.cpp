@@ -12,6 +12,7 @@
 #include <span>
 
 #include "core/base/error.h"
+#include "core/program/element_run.h"
 #include "core/program/levels.h"
 #include "exec/executor.h"
 #include "zero/insert.h"

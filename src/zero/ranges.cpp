@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <cstdint>
+#include <vector>
 
 #include "core/base/error.h"
 #include "zero/insert.h"

@@ -1,9 +1,15 @@
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <bit>
+#include <cstdint>
+#include <iterator>
+#include <string>
+#include <vector>
 
 #include "core/program/codes.h"
 #include "zero/insert.h"
+#include "zero/row_tables.h"
 
 namespace ds {
 namespace {

@@ -3,10 +3,12 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "core/graph/ops.h"
 #include "core/graph/readers.h"
 #include "core/program/codes.h"
+#include "core/program/levels.h"
 #include "zero/policy.h"
 
 namespace ds {

@@ -1,9 +1,14 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
 
 #include "core/base/error.h"
 #include "core/program/codes.h"
+#include "core/program/element_run.h"
 #include "optim/optimizer.h"
 #include "zero/insert.h"
 

@@ -1,8 +1,13 @@
 #pragma once
+#include <cstdint>
+#include <functional>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "core/device/device.h"
+#include "core/device/scalars.h"
+#include "core/device/view.h"
 
 namespace ds {
 

@@ -2,12 +2,17 @@
 
 #include <chrono>
 #include <cstring>
+#include <exception>
+#include <functional>
+#include <span>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "core/base/hash.h"
 #include "core/base/trace.h"
+#include "core/device/scalars.h"
+#include "core/device/view.h"
 
 namespace ds {
 

@@ -1,11 +1,16 @@
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "core/base/random.h"
 #include "core/device/device.h"
+#include "core/device/scalars.h"
+#include "core/device/task_queue.h"
+#include "core/device/view.h"
 
 namespace ds {
 

@@ -1,5 +1,7 @@
 #include "core/program/builder.h"
 
+#include <cstdint>
+
 #include "core/base/error.h"
 
 namespace ds {

@@ -1,6 +1,7 @@
 #include "core/program/cost.h"
 
 #include <algorithm>
+#include <cstdint>
 
 #include "core/graph/ops.h"
 

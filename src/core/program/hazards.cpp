@@ -1,6 +1,7 @@
 #include "core/program/hazards.h"
 
 #include <algorithm>
+#include <cstdint>
 
 #include "core/base/error.h"
 

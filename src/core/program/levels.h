@@ -1,5 +1,7 @@
 #pragma once
+#include <compare>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "core/program/mesh.h"

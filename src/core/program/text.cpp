@@ -1,8 +1,19 @@
+#include <fmt/core.h>
+
+#include <algorithm>
 #include <charconv>
+#include <cstdint>
 #include <map>
 #include <span>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <vector>
 
 #include "core/base/error.h"
+#include "core/program/element_run.h"
+#include "core/program/granules.h"
+#include "core/program/levels.h"
 #include "core/program/program.h"
 
 namespace ds {

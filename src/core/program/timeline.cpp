@@ -1,6 +1,7 @@
 #include "core/program/timeline.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <map>
 
 #include "core/program/cost.h"

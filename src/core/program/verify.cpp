@@ -1,4 +1,9 @@
+#include <fmt/core.h>
+
 #include <algorithm>
+#include <cstdint>
+#include <string>
+#include <vector>
 
 #include "core/base/error.h"
 #include "core/program/hazards.h"

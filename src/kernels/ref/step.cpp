@@ -5,8 +5,11 @@
 #include <bit>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
+#include <span>
 #include <utility>
 
+#include "core/program/element_run.h"
 #include "kernels/ref/ref.h"
 
 namespace ds::ref {
