@@ -7,6 +7,7 @@
 #include <map>
 
 #include "core/base/error.h"
+#include "core/base/round.h"
 
 namespace ds {
 namespace {
@@ -28,7 +29,7 @@ int64_t moved_bytes(const Program& program, const Instr& in) {
   int64_t from = bytes_of(program, in.operands.at(0)), to = bytes_of(program, in.operands.at(1));
   int64_t ranks = std::max(in.group.size, 1);  // a broken plan may name none
   if (in.queue == Queue::copy) return from;
-  if (in.queue != Queue::comm) return (from + kFileBlock - 1) / kFileBlock * kFileBlock;
+  if (in.queue != Queue::comm) return round_up(from, kFileBlock);
   if (in.def->op == Op::all_gather) return from * (ranks - 1);
   if (in.def->op == Op::all_reduce) return (from + to) * (ranks - 1) / ranks;
   return from / ranks * (ranks - 1);

@@ -17,6 +17,7 @@
 #include "core/base/half.h"
 #include "core/base/hash.h"
 #include "core/base/log.h"
+#include "core/base/round.h"
 #include "core/device/view.h"
 #include "engine/delegate.h"
 
@@ -101,7 +102,7 @@ void DelegateEngine::take_gradients(InstrId done) {
 }
 
 int64_t DelegateEngine::program_bytes(int tier) const {
-  return record_ ? (record_->program.arenas[tier].transient + kFileBlock - 1) / kFileBlock * kFileBlock : 0;
+  return record_ ? round_up(record_->program.arenas[tier].transient, kFileBlock) : 0;
 }
 
 // The update, behind all micro-steps: no rank begins it when the hosts of others did something else.

@@ -18,6 +18,7 @@
 #include "core/base/error.h"
 #include "core/base/half.h"
 #include "core/base/host_memory.h"
+#include "core/base/round.h"
 #include "core/device/host_device.h"
 #include "core/program/levels.h"
 #include "engine/prepare.h"
@@ -277,7 +278,7 @@ void Runtime::transfer_file(const Buffer& b, int64_t element, int64_t count, flo
   settle();
   int64_t unit = size_of(b.dtype);
   int64_t begin = b.offset + element * unit, end = begin + count * unit;
-  int64_t low = begin / kFileBlock * kFileBlock, high = (end + kFileBlock - 1) / kFileBlock * kFileBlock;
+  int64_t low = begin / kFileBlock * kFileBlock, high = round_up(end, kFileBlock);
   size_t size = static_cast<size_t>(high - low);
   std::unique_ptr<void, decltype(&std::free)> block(std::aligned_alloc(kFileBlock, size), &std::free);
   auto* bytes = static_cast<std::byte*>(block.get());

@@ -12,6 +12,7 @@
 
 #include "core/base/error.h"
 #include "core/base/name.h"
+#include "core/base/round.h"
 #include "core/device/view.h"
 #include "core/program/levels.h"
 #include "optim/optimizer.h"
@@ -177,7 +178,7 @@ void StateStore::renew_norms(ParamId param) {
   const BucketState& s = zero_.buckets[b];
   int64_t unit = zero_.layout.buckets[b].granule;
   int64_t granule = (zero_.layout.place(param).begin + begin - first(b)) / unit;
-  int64_t granules = (count + unit - 1) / unit;
+  int64_t granules = ceil_div(count, unit);
   std::vector<float> sums(static_cast<size_t>(granules * unit));
   BufferId sum = s.sum();
   read(sum, s.grad_first + granule * unit, granules * unit, sums.data());

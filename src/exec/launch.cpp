@@ -14,6 +14,7 @@
 #include "core/base/dtype.h"
 #include "core/base/error.h"
 #include "core/base/log.h"
+#include "core/base/round.h"
 #include "core/base/shape.h"
 #include "core/base/tier.h"
 #include "core/device/scalars.h"
@@ -216,7 +217,7 @@ IoRequest Executor::io_request(Position at) {
   bool write = in.queue == Queue::write;
   const Operand file = in_round(in.operands[write ? 1 : 0], at.round);
   const TensorView& memory = launch.views[write ? 0 : 1];
-  int64_t bytes = (memory.numel() * size_of(memory.dtype) + kFileBlock - 1) / kFileBlock * kFileBlock;
+  int64_t bytes = round_up(memory.numel() * size_of(memory.dtype), kFileBlock);
   IoRequest request;
   request.write = write;
   request.file = context_.memory.file;

@@ -6,6 +6,7 @@
 
 #include "core/base/error.h"
 #include "core/base/ids.h"
+#include "core/base/round.h"
 #include "core/base/tier.h"
 #include "core/program/instruction.h"
 #include "core/program/program.h"
@@ -13,8 +14,6 @@
 
 namespace ds {
 namespace {
-
-int64_t round_up(int64_t x, int64_t unit) { return (x + unit - 1) / unit * unit; }
 
 // Free memory of one arena, by offset. Best fit; grows at the end.
 class FreeList {

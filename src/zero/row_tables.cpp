@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "core/base/round.h"
 #include "core/graph/ops.h"
 #include "core/graph/readers.h"
 #include "core/program/codes.h"
@@ -61,7 +62,7 @@ void choose_row_tables(ZeroPlan& plan, std::span<const RowTable> tables,
         "sparse_gradients: no parameter is read by an embedding of input ids and by nothing else");
   for (const RowTable& table : tables) {
     ParamSpec& param = params[table.param];
-    int64_t unit = plan.levels.ranks() * param.granule, numel = (param.numel + unit - 1) / unit * unit;
+    int64_t unit = plan.levels.ranks() * param.granule, numel = round_up(param.numel, unit);
     int64_t whole = whole_bytes(plan, numel), rows = row_bytes(plan, table);
     param.alone = rows < whole;
     if (param.alone) plan.tables.push_back(table);

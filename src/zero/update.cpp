@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/base/round.h"
 #include "core/program/codes.h"
 #include "core/program/element_run.h"
 #include "optim/optimizer.h"
@@ -42,7 +43,7 @@ std::vector<ElementRun> norm_runs(const ZeroPlan& plan, int64_t count) {
     if (!plan.trains(bucket)) continue;
     const ParamPlace& place = plan.layout.place(p);
     int64_t granule = plan.layout.buckets[bucket].granule, part = plan.granules(bucket);
-    int64_t first = place.begin / granule, end = first + (place.numel + granule - 1) / granule;
+    int64_t first = place.begin / granule, end = first + ceil_div(place.numel, granule);
     for (int64_t g = first; g < end;) {
       int64_t next = std::min(end, (g / part + 1) * part);
       int64_t at = plan.levels.holder(static_cast<int>(g / part), plan.policy.states) * plan.norms_used +

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "core/base/error.h"
+#include "core/base/round.h"
 #include "core/device/thread_queue.h"
 
 namespace ds {
@@ -42,7 +43,7 @@ void HostArena::grow(int64_t wanted) {
 
 void HostArena::discard(int64_t begin, int64_t end) {
   constexpr int64_t kPage = 4096;
-  int64_t low = (begin + kPage - 1) / kPage * kPage, high = end / kPage * kPage;
+  int64_t low = round_up(begin, kPage), high = end / kPage * kPage;
   if (low < high) madvise(address_ + low, static_cast<size_t>(high - low), MADV_DONTNEED);
 }
 

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/base/round.h"
 
 namespace ds {
 namespace {
@@ -41,8 +42,6 @@ bool spin(const Ready& ready) {
   } while (std::chrono::steady_clock::now() < end);
   return ready();
 }
-
-size_t round_up(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
 // Keeps the thread on one CPU; it stays as it is where the system refuses.
 void pin(std::thread& thread, int cpu) {

@@ -7,11 +7,10 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/round.h"
 
 namespace ds {
 namespace {
-
-int64_t round_up(int64_t x, int64_t unit) { return (x + unit - 1) / unit * unit; }
 
 // An empty parameter has a granule of padding, so that no bucket is empty.
 int64_t padded_numel(int64_t numel, int64_t granule) { return std::max(granule, round_up(numel, granule)); }

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "core/base/error.h"
+#include "core/base/round.h"
 
 namespace ds {
 
@@ -51,8 +52,7 @@ PhysicalRange physical_range(const Program& program, const Instr& instr, const O
   const Buffer& buffer = program.buffers[operand.buffer];
   int64_t begin = buffer.offset + operand.begin;
   int64_t bytes = operand.bytes(program.bound);
-  if (instr.queue == Queue::read || instr.queue == Queue::write)
-    bytes = (bytes + kFileBlock - 1) / kFileBlock * kFileBlock;
+  if (instr.queue == Queue::read || instr.queue == Queue::write) bytes = round_up(bytes, kFileBlock);
   return {static_cast<int>(buffer.tier) * 2 + static_cast<int>(buffer.residency), begin, begin + bytes};
 }
 
