@@ -8,6 +8,7 @@
 
 #include "compile/pipeline.h"
 #include "core/base/trace.h"
+#include "core/device/host_device.h"
 #include "exec/executor.h"
 #include "nn/models/gpt.h"
 
@@ -98,6 +99,8 @@ void bench_executor() {
   KernelRegistry kernels;
   kernels.add({"no_op", "no_op", no_op, nullptr});
   ThreadTeam team(2);
+  HostDevice device;
+  RankQueues queues(device, team);
   StepScalars scalars;
   auto comm = create_communicator("self", {});
   CommGroups groups(*comm);
@@ -112,7 +115,7 @@ void bench_executor() {
   ExecContext context;
   context.kernels = &kernels;
   context.comm = &groups;
-  context.team = &team;
+  context.queues = &queues;
   context.memory.arena[0][0] = memory[0];
   context.memory.arena[1][0] = memory[1];
   context.memory.file = &file;

@@ -19,6 +19,7 @@ DelegateEngine::DelegateEngine(Config config, Communicator& comm, EngineOptions 
       trained_(runtime_, control_, store_,
                [this](const auto& frozen, const auto& missed) { recompile(frozen, missed); }),
       checkpoints_(runtime_, control_, store_, &trained_) {
+  runtime_.require_shared_memory("delegate mode");
   if (this->config().sparse_gradients)
     raise(DS_ERROR_CONFIG, "sparse_gradients: true needs a graph, whose ids name rows; a delegate has none");
 }

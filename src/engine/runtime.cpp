@@ -20,6 +20,7 @@
 #include "core/base/host_memory.h"
 #include "core/base/round.h"
 #include "core/device/host_device.h"
+#include "core/device/separate_device.h"
 #include "core/program/levels.h"
 #include "engine/prepare.h"
 #include "engine/threads.h"
@@ -33,6 +34,19 @@ constexpr const char* kProgramsPart = "programs";  // of the overhead
 constexpr const char* kExecutorsPart = "kernels and launch tables";
 constexpr const char* kLanesPart = "I/O lanes";
 
+std::unique_ptr<Device> make_device(const EngineOptions& options) {
+  if (options.separate) return std::make_unique<SeparateDevice>(*options.separate);
+  return std::make_unique<HostDevice>();
+}
+
+// Whether collectives get a thread beside those that compute: where a core is left for it, or where what it
+// does is mostly waiting for other hosts.
+bool wants_comm_thread(const Config& config, const Communicator& comm, int threads) {
+  if (!config.zero.overlap_comm || comm.size() == 1) return false;
+  if (comm.local_size() < comm.size()) return true;
+  return static_cast<int>(usable_cpus().size()) > threads * comm.local_size();
+}
+
 }  // namespace
 
 Runtime::Runtime(Config config, Communicator& comm, EngineOptions options, Placed placed)
@@ -41,12 +55,14 @@ Runtime::Runtime(Config config, Communicator& comm, EngineOptions options, Place
       groups_(comm),
       options_(std::move(options)),
       placed_(placed),
-      device_(std::make_unique<HostDevice>()) {
+      device_(make_device(options_)) {
   agree(comm_, "threads", [&] {
     overhead_.measure("threads and kernel table", [&] {
       team_ = std::make_unique<ThreadTeam>(
           options_.threads, ThreadTeam::kScratchBytes,
           cpus_of_rank(config_, comm_.local_rank(), comm_.local_size(), options_.threads));
+      queues_ =
+          std::make_unique<RankQueues>(*device_, *team_, wants_comm_thread(config_, comm_, options_.threads));
       kernels_ = built_in_kernels();
       if (options_.kernel_filter) options_.kernel_filter(kernels_);
     });
@@ -61,7 +77,7 @@ Runtime::Runtime(Config config, Communicator& comm, EngineOptions options, Place
 }
 
 Runtime::~Runtime() {
-  // Transfers of one lane may wait for the other.
+  // Transfers of one lane may wait for the other, and for queues.
   if (read_lane_) read_lane_->finish();
   if (write_lane_) write_lane_->finish();
 }
@@ -152,7 +168,8 @@ void Runtime::start(const MemoryPlan& memory, int64_t unbacked) {
   agree(comm_, "memory", [&] {
     require_host_memory(memory, unbacked);
     bool files = memory.total(Tier::nvme) > 0;
-    add_known_overhead(overhead_, groups_, options_.threads - 1 + (files ? 2 : 0), files);
+    auto threads = options_.threads - 1 + static_cast<int>(queues_->threads().size()) + (files ? 2 : 0);
+    add_known_overhead(overhead_, groups_, threads, files);
     memory_ = std::make_unique<EngineMemory>(*device_, memory, config_.zero.nvme_path);
     if (files) overhead_.measure(kLanesPart, [&] { start_lanes(); });
   });
@@ -183,7 +200,7 @@ std::unique_ptr<Executor> Runtime::executor(const Program& program, StepControl&
   ExecContext context;
   context.kernels = &kernels_;
   context.comm = &groups_;
-  context.team = team_.get();
+  context.queues = queues_.get();
   context.memory = memory_->memory();
   context.read_lane = read_lane_.get();
   context.write_lane = write_lane_.get();
@@ -217,6 +234,17 @@ void Runtime::guarded(const std::function<void()>& body) {
 
 void Runtime::settle() const {
   if (tail_.owner) tail_.owner->settle();
+}
+
+void Runtime::require_shared_memory(const char* what) const {
+  if (device_->shared()) return;
+  raise(DS_ERROR_UNSUPPORTED, "{} needs a device whose memory host code can use, got '{}'", what,
+        device_->name());
+}
+
+Memory Runtime::memory() const {
+  require_shared_memory("an observer of instructions");
+  return memory_->memory();
 }
 
 std::byte* Runtime::at(const Buffer& b) const {

@@ -85,6 +85,9 @@ class Runtime {
   // Its last executor is one that ends here: it is counted no more.
   void forget_last_executor() { running_.pop_back(); }
 
+  // Throws DS_ERROR_UNSUPPORTED where host code cannot use addresses of the device.
+  void require_shared_memory(const char* what) const;
+
   // Throws DS_ERROR_POISONED after a failure.
   void require_usable() const;
   bool poisoned() const { return !poison_.empty(); }
@@ -114,7 +117,7 @@ class Runtime {
   // Keeps what an address of the device shows mapped: EngineMemory::hold.
   std::shared_ptr<void> hold(const void* address) const { return memory_->hold(address); }
   // For observers of a step and the programs they see.
-  Memory memory() const { return memory_->memory(); }
+  Memory memory() const;
   // Bytes taken in a tier; 0 before start().
   int64_t mapped(Tier tier) const { return memory_ ? memory_->mapped(tier) : 0; }
 
@@ -141,6 +144,7 @@ class Runtime {
   std::unique_ptr<Device> device_;
   std::unique_ptr<EngineMemory> memory_;
   std::unique_ptr<ThreadTeam> team_;
+  std::unique_ptr<RankQueues> queues_;
   std::unique_ptr<Trace> trace_;
   std::unique_ptr<IoLane> read_lane_, write_lane_;
   FileTail tail_;

@@ -13,6 +13,7 @@
 #include "core/base/ids.h"
 #include "core/base/random.h"
 #include "core/base/tier.h"
+#include "core/device/host_device.h"
 #include "core/program/instruction.h"
 #include "core/program/program.h"
 #include "exec/executor.h"
@@ -167,9 +168,8 @@ class ChaosExecutor final : public Executor {
     std::byte* base =
         context_.memory.arena[static_cast<int>(buffer.tier)][static_cast<int>(buffer.residency)];
     owners_[static_cast<int>(buffer.tier)].each(
-        buffer.offset, buffer.offset + buffer.bytes(), b, [&](int64_t begin, int64_t end) {
-          std::memset(base + begin, 0xFF, static_cast<size_t>(end - begin));
-        });
+        buffer.offset, buffer.offset + buffer.bytes(), b,
+        [&](int64_t begin, int64_t end) { context_.queues->device().fill(base + begin, 0xFF, end - begin); });
   }
 
   bool ready(Position at) const {
@@ -223,7 +223,7 @@ class ChaosExecutor final : public Executor {
       if (in.queue == Queue::read || in.queue == Queue::write) {
         transfer(at);
       } else {
-        perform(at);
+        give(at, now_);
       }
     } catch (const std::exception& error) {
       fail(i, error);
@@ -235,6 +235,7 @@ class ChaosExecutor final : public Executor {
     lane->wait(lane->submit(io_request(at)));
   }
 
+  InlineQueue now_;  // the order is drawn here, so whatever is given is done at once
   RandomStream stream_;
   uint64_t draws_ = 0;
   IdVector<InstrId, int32_t> done_;  // rounds of this run

@@ -5,46 +5,41 @@
 #include <exception>
 
 #include "core/base/error.h"
+#include "core/device/thread_queue.h"
 #include "io/request.h"
 
 namespace ds {
 namespace {
 
-// Issue order. comm, copy, compute and host run inline, so only files can be in flight when an instruction
-// waits.
-class InOrderExecutor final : public Executor {
+bool is_file(const Instr& in) { return in.queue == Queue::read || in.queue == Queue::write; }
+
+// Issue order. The calling thread gives each instruction to its queue. An event is recorded only where
+// another queue waits, and a queue that is immediate is waited for by nobody: with all of them immediate,
+// only files are ever in flight.
+//
+// Every wait names what was submitted before, so submission order is an order in which all can go on, and no
+// queues wait for each other in a circle.
+class QueueExecutor final : public Executor {
  public:
-  InOrderExecutor(const Program& program, ExecContext context)
-      : Executor(program, std::move(context)),
-        tickets_(program.instrs.size(), 0),
-        previous_(program.instrs.size(), 0),
-        file_waits_(program.instrs.size()) {
-    for (InstrId i : program.instrs.ids()) {
-      for (const Wait& wait : program.instrs[i].waits) {
-        if (is_file(program_.instrs[wait.instr])) file_waits_[i].push_back(wait);
-      }
-    }
+  QueueExecutor(const Program& program, ExecContext context)
+      : Executor(program, std::move(context)), waits_(program.instrs.size()), marks_(program.instrs.size()) {
+    for (InstrId i : program.instrs.ids()) find_waits(i);
   }
 
-  ~InOrderExecutor() override { leave_tail(); }
+  ~QueueExecutor() override {
+    leave_tail();
+    for (DeviceQueue* queue : context_.queues->threads()) queue->finish();  // it may hold what is ours
+  }
 
   void run_to(Position end) override {
     take_tail();
     send_scalars();
-    if (position_ == Position() && program_.before(position_, end)) std::swap(previous_, tickets_);
-    for (; program_.before(position_, end); position_ = program_.next(position_)) {
-      InstrId i = position_.instr;
-      if (context_.before_instr && program_.takes_part(position_)) context_.before_instr(i.index());
-      try {
-        issue(position_);
-      } catch (const std::exception& error) {
-        fail(i, error);
-      }
-    }
-    if (position_ == program_.end()) {
-      if (last_.read != 0) context_.read_lane->wait(last_.read);
-      if (!context_.tail) settle();
-      position_ = {};
+    if (position_ == Position() && program_.before(position_, end)) odd_ = !odd_;
+    try {
+      go_to(end);
+    } catch (const std::exception& error) {
+      if (!context_.queues->immediate()) stop(error);
+      throw;
     }
     fetch_scalars();
   }
@@ -60,30 +55,69 @@ class InOrderExecutor final : public Executor {
   }
 
  private:
-  // Lanes complete in order, so waiting for the latest of several tickets of a lane is enough. Of a repeated
-  // instruction it is that of its latest round, which is the one that a wait means.
+  // Where an instruction that others wait for records: its latest round, which is the one that a wait means.
+  // A save is also waited for in the run after its own,
+  // when it may have been submitted again: it records in two places in turn.
+  struct Mark {
+    std::unique_ptr<Event> event[2];
+  };
   struct Tickets {
     uint64_t read = 0, write = 0;
   };
 
-  static bool is_file(const Instr& in) { return in.queue == Queue::read || in.queue == Queue::write; }
-
-  Tickets awaited(InstrId i) const {
-    Tickets t;
-    for (const Wait& wait : file_waits_[i]) {
-      uint64_t ticket = (wait.run_before ? previous_ : tickets_)[wait.instr];
-      uint64_t& latest = program_.instrs[wait.instr].queue == Queue::read ? t.read : t.write;
-      latest = std::max(latest, ticket);
-    }
-    return t;
+  const Event& event(const Wait& wait) const { return *event_of(wait.instr, odd_ != wait.run_before); }
+  Event* event_of(InstrId i, bool odd) const {
+    const Mark& mark = marks_[i];
+    return mark.event[odd && mark.event[1]].get();
   }
 
-  // Waits for what instruction i awaits; may be called when this executor is no more: lanes live longer.
-  auto waiter(InstrId i) const {
-    return [t = awaited(i), read = context_.read_lane, write = context_.write_lane] {
-      if (t.read != 0) read->wait(t.read);
-      if (t.write != 0) write->wait(t.write);
-    };
+  // Null: of files.
+  DeviceQueue* queue_of(InstrId i) const { return context_.queues->of(program_.instrs[i].queue); }
+
+  // Leaves out what needs no wait, and of several of one kind for one queue all but the last.
+  void find_waits(InstrId i) {
+    std::vector<Wait>& out = waits_[i];
+    for (const Wait& wait : program_.instrs[i].waits) {
+      DeviceQueue* other = queue_of(wait.instr);
+      if (other && (other->immediate() || other == queue_of(i))) continue;
+      auto same = std::find_if(out.begin(), out.end(), [&](const Wait& w) {
+        return program_.instrs[w.instr].queue == program_.instrs[wait.instr].queue &&
+               w.run_before == wait.run_before && w.round_before == wait.round_before;
+      });
+      if (same == out.end()) {
+        out.push_back(wait);
+      } else {
+        same->instr = std::max(same->instr, wait.instr);
+      }
+    }
+    for (const Wait& wait : out) mark(wait);
+  }
+
+  void mark(const Wait& wait) {
+    auto& event = marks_[wait.instr].event;
+    DeviceQueue* queue = queue_of(wait.instr);
+    for (int k = 0; k < (wait.run_before ? 2 : 1); ++k) {
+      if (!event[k]) event[k] = queue ? queue->make_event() : std::make_unique<TicketEvent>();
+    }
+  }
+
+  void go_to(Position end) {
+    for (; program_.before(position_, end); position_ = program_.next(position_)) {
+      InstrId i = position_.instr;
+      if (context_.before_instr && program_.takes_part(position_)) context_.before_instr(i.index());
+      try {
+        issue(position_);
+      } catch (const std::exception& error) {
+        if (context_.queues->device().faults().failed()) throw;  // with the name of its own instruction
+        fail(i, error);
+      }
+    }
+    join();
+    if (position_ == program_.end()) {
+      if (last_.read != 0) context_.read_lane->wait(last_.read);
+      if (!context_.tail) settle();
+      position_ = {};
+    }
   }
 
   // One that has no part in this micro-step still waits: others rely on it.
@@ -91,34 +125,100 @@ class InOrderExecutor final : public Executor {
     InstrId i = at.instr;
     const Instr& in = program_.instrs[i];
     if (is_file(in)) return submit(at);
-    if (!file_waits_[i].empty()) waiter(i)();
-    if (!program_.takes_part(at)) return;
-    if (i.number() % 16 == 0) context_.comm->tick();
-    if (!context_.trace) return perform(at);
+    DeviceQueue& queue = *queue_of(i);
+    if (!queue.immediate()) queue.attribute(this, i.index());
+    for (const Wait& wait : waits_[i]) queue.wait(event(wait));
+    if (program_.takes_part(at)) {
+      if (i.number() % 16 == 0) show_progress();
+      perform(at, queue);
+    }
+    if (Event* mark = event_of(i, odd_)) queue.record(*mark);
+  }
+
+  void perform(Position at, DeviceQueue& queue) {
+    if (!context_.trace || !queue.immediate()) return give(at, queue);
     int64_t begin = now_ns();
-    perform(at);
-    context_.trace->span(queue_name(in.queue), launches_[i].label, begin, now_ns());
+    give(at, queue);
+    const Launch& launch = launches_[at.instr];
+    context_.trace->span(queue_name(launch.instr->queue), launch.label, begin, now_ns());
+  }
+
+  // While this thread computes. Once collectives have a thread, only that one may use their group, unless it
+  // has nothing to do.
+  void show_progress() {
+    const RankQueues& queues = *context_.queues;
+    if (queues.immediate()) return context_.comm->tick();
+    if (!queues.of(Queue::compute)->immediate()) return;
+    queues.of(Queue::comm)->record(comm_tail());
+    if (comm_tail().done()) context_.comm->tick();
+  }
+
+  Event& comm_tail() {
+    if (!comm_tail_) comm_tail_ = context_.queues->of(Queue::comm)->make_event();
+    return *comm_tail_;
+  }
+
+  // Nothing is in flight then but files. The thread of collectives waits for the other queues and this thread
+  // for it, so that the rank goes on showing its progress.
+  void join() {
+    const RankQueues& queues = *context_.queues;
+    if (queues.immediate()) return;
+    DeviceQueue& comm = *queues.of(Queue::comm);
+    comm.attribute(this, kJoin);
+    for (DeviceQueue* queue : queues.threads()) {
+      if (queue == &comm) continue;
+      std::unique_ptr<Event> tail = queue->make_event();
+      queue->record(*tail);
+      comm.wait(*tail);
+    }
+    comm.record(comm_tail());
+    comm_tail().synchronize();
+  }
+
+  // After an error: every queue ends what it does, and does nothing of what it was given. The other ranks are
+  // told first, because a collective may wait for them.
+  void stop(const std::exception& error) {
+    context_.queues->device().faults().fail(std::current_exception());
+    context_.comm->world().abort(error.what());
+    for (DeviceQueue* queue : context_.queues->threads()) queue->finish();
   }
 
   void submit(Position at) {
     InstrId i = at.instr;
     IoRequest request = io_request(at);
     if (!program_.takes_part(at)) request.bytes = 0;
-    if (!file_waits_[i].empty()) request.ready = waiter(i);
+    if (!waits_[i].empty()) request.ready = ready(i);
     bool read = program_.instrs[i].queue == Queue::read;
-    tickets_[i] = (read ? context_.read_lane : context_.write_lane)->submit(std::move(request));
-    (read ? last_.read : last_.write) = tickets_[i];
+    IoLane& lane = *(read ? context_.read_lane : context_.write_lane);
+    uint64_t ticket = lane.submit(std::move(request));
+    (read ? last_.read : last_.write) = ticket;
+    if (Event* mark = event_of(i, odd_)) static_cast<TicketEvent*>(mark)->record(lane.tasks(), ticket);
   }
 
-  IdVector<InstrId, uint64_t> tickets_, previous_;  // of file instructions in this run and the one before
-  IdVector<InstrId, std::vector<Wait>> file_waits_;
-  Tickets last_;
+  // Waits for what a transfer awaits; may be called when this executor is no more: lanes and queues live
+  // longer.
+  std::function<void()> ready(InstrId i) const {
+    std::vector<std::function<bool(int64_t)>> all;
+    for (const Wait& wait : waits_[i]) all.push_back(event(wait).waiter());
+    return [all = std::move(all)] {
+      constexpr int64_t kLook = 50'000'000;
+      for (const auto& done : all) {
+        while (!done(kLook)) continue;
+      }
+    };
+  }
+
+  IdVector<InstrId, std::vector<Wait>> waits_;  // for what other queues do
+  IdVector<InstrId, Mark> marks_;
+  bool odd_ = false;  // changes with every run
+  Tickets last_;      // of the lanes
+  std::unique_ptr<Event> comm_tail_;
 };
 
 }  // namespace
 
 std::unique_ptr<Executor> make_executor(const Program& program, ExecContext context) {
-  return std::make_unique<InOrderExecutor>(program, std::move(context));
+  return std::make_unique<QueueExecutor>(program, std::move(context));
 }
 
 }  // namespace ds

@@ -1,5 +1,6 @@
 #pragma once
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
@@ -13,9 +14,10 @@
 #include "comm/communicator.h"
 #include "comm/groups.h"
 #include "core/base/trace.h"
-#include "core/device/scalars.h"
-#include "core/device/thread_team.h"
+#include "core/device/device.h"
+#include "core/device/group.h"
 #include "core/program/program.h"
+#include "exec/queues.h"
 #include "io/async_file.h"
 #include "io/file.h"
 #include "io/request.h"
@@ -23,8 +25,8 @@
 
 namespace ds {
 
-// Memory of one rank. Arenas are indexed by tier (device, host) and residency; file extents of the nvme tier
-// are bytes of `file`.
+// Memory of one rank. Arenas are indexed by tier (device, host) and residency, addresses of the first as the
+// device has them; file extents of the nvme tier are bytes of `file`.
 struct Memory {
   std::byte* arena[2][2] = {};
   const File* file = nullptr;
@@ -41,7 +43,7 @@ struct FileTail {
 struct ExecContext {
   const KernelRegistry* kernels = nullptr;
   CommGroups* comm = nullptr;  // with every group of the program's collectives
-  ThreadTeam* team = nullptr;
+  RankQueues* queues = nullptr;
   Memory memory;
   IoLane* read_lane = nullptr;  // null when the program has no file instructions
   IoLane* write_lane = nullptr;
@@ -49,7 +51,8 @@ struct ExecContext {
   // The host's: a run begins with them in the program's buffer of scalars and ends with what became of them.
   StepScalars* scalars = nullptr;
   Trace* trace = nullptr;  // null: no spans
-  // What the host program of delegate mode performs: lease, grad. Operands as views in order.
+  // What the host program of delegate mode performs: lease, grad. Operands as views in order, which host code
+  // may use during the call; it is made at its place in the order of the instruction's queue.
   std::function<void(const Instr&, std::span<const TensorView>)> host_call;
   // Called before each instruction is issued; null outside tests. It may kill the process.
   std::function<void(size_t index)> before_instr;
@@ -61,8 +64,8 @@ std::string label_of(const Program& program, const Instr& instr);
 // One instruction with everything resolved that does not change from step to step.
 struct Launch {
   const Instr* instr = nullptr;
-  KernelFn kernel = nullptr;
-  Communicator* comm = nullptr;          // of a collective
+  std::unique_ptr<Kernel> kernel;        // also of what a host program performs
+  Group* group = nullptr;                // of a collective
   int inputs = 0;                        // views [0, inputs) are read, the rest written
   std::vector<const Operand*> operands;  // those of instr that are views
   std::vector<TensorView> views;         // extents of n are set by set_extent
@@ -74,9 +77,9 @@ struct Launch {
 
 // Runs one program, again and again; saves of a run may go on into the next run of the same program. Another
 // executor with the same FileTail waits for them first. One thread at a time.
-class Executor {
+class Executor : protected WorkOwner {
  public:
-  virtual ~Executor() = default;
+  virtual ~Executor();
   // Tokens of a micro-step from the next run on. 0 < n <= bound.
   void set_extent(MicroId micro, int64_t n);
   // Runs what lies between position() and `end` and stops; Program::end() finishes the program and rewinds.
@@ -90,45 +93,54 @@ class Executor {
   // Gives the rest of the program up: waits for what is in flight and rewinds.
   virtual void abandon() = 0;
   const Program& program() const { return program_; }
-  // With true, every floating-point result is checked; first_bad() names the first tensor with NaN or
-  // infinity.
-  void check_results(bool on) {
-    check_ = on;
-    first_bad_.clear();
-  }
-  const std::string& first_bad() const { return first_bad_; }
+  // With true, every floating-point result is checked; first_bad() names that of the first instruction with
+  // NaN or infinity.
+  void check_results(bool on);
+  std::string first_bad() const;
   // Bytes moved by copies, by instruction name ("fetch", "store").
   const std::map<std::string, CommCount>& copies() const { return copies_; }
 
  protected:
   Executor(const Program& program, ExecContext context);
+  // Gives an instruction of compute, host, comm or copy to a queue.
+  void give(Position at, DeviceQueue& queue);
   // Sets views to the bytes and the tokens of a round.
   void aim(Launch& launch, Position at);
-  void perform(Position at);  // compute, host, comm, copy: here and now
-  void collect(const Launch& launch);
-  void copy(const Launch& launch);
+  void run_kernel(const Launch& launch, Position at, DeviceQueue& queue);
+  void collect(const Launch& launch, DeviceQueue& queue);
+  void copy(const Launch& launch, DeviceQueue& queue);
   IoRequest io_request(Position at);  // read, write
-  void leave_out(const Launch& launch);
-  void check_launch(const Launch& launch, Position at);
-  void fail(InstrId index, const std::exception& error);  // rethrows with the instruction's name
+  void leave_out(const Launch& launch, DeviceQueue& queue);
+  [[noreturn]] void fail(InstrId index, const std::exception& error);  // rethrows with the instruction's name
   void take_tail();      // a run begins or goes on: ends what another executor left in flight
   void send_scalars();   // then, from the host,
   void fetch_scalars();  // and back when it stops
-  const StepScalars& scalars() const { return block_ ? *block_ : *context_.scalars; }
+  const StepScalars* scalars() const { return block_ ? block_ : context_.scalars; }
   void leave_tail();  // for destructors: settles, errors stay with the lane
+
+  Group* group_of(const Instr& in);
+
+  // WorkOwner, of queues that are threads
+  void worked(size_t number, int64_t begin_ns, int64_t end_ns) override;
+  [[noreturn]] void failed(size_t number, const std::exception& error) override;
+  void idle(size_t number) override;
+  static constexpr size_t kJoin = SIZE_MAX;  // no instruction: the end of a run
 
   const Program& program_;
   ExecContext context_;
   IdVector<InstrId, Launch> launches_;
+  std::map<Communicator*, std::unique_ptr<Group>> groups_;
   IdVector<MicroId, int64_t> extents_;
   Position position_;
-  StepScalars* block_ = nullptr;  // of the program's buffer; null: no instruction names it
-  bool check_ = false;
-  std::string first_bad_;
+  StepScalars* block_ = nullptr;  // of the program's buffer, on the device; null: no instruction names it
+  class Finite;
+  std::unique_ptr<Finite> check_;      // null: results are not checked
+  std::atomic<uint64_t> progress_{0};  // instructions that queues have finished
+  uint64_t shown_ = 0;                 // of them, to the other ranks
   std::map<std::string, CommCount> copies_;
 };
 
-// Issue order on the calling thread; files asynchronous on two lanes.
+// Issue order, each instruction on its queue; files asynchronous on two lanes.
 std::unique_ptr<Executor> make_executor(const Program& program, ExecContext context);
 
 // The chaos device: queues run in a random legal order (a function of seed), transient memory is filled with

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "comm/communicator.h"
+#include "comm/communicator_group.h"
 #include "core/base/dtype.h"
 #include "core/base/error.h"
 #include "core/base/log.h"
@@ -60,12 +61,56 @@ std::vector<TensorView> part_of(std::span<const TensorView> views, int64_t begin
   return parts;
 }
 
-KernelFn find_kernel(const KernelRegistry& kernels, const Instr& in, const Launch& launch) {
+// An update of some elements is launched once for each run of them; other kernels get all runs.
+bool by_runs(const Instr& in) { return !in.runs.empty() && in.def->kind == Kind::update; }
+
+// A kernel of the registry.
+class CpuKernel final : public Kernel {
+ public:
+  CpuKernel(KernelFn run, const Instr& in, ThreadTeam& team)
+      : run_(run),
+        attrs_(in.attrs),
+        team_(team),
+        runs_(by_runs(in) ? std::span<const ElementRun>() : in.runs) {}
+  void run(std::span<const TensorView> in, std::span<const TensorView> out, const StepScalars& scalars,
+           const LaunchSite& site) const override {
+    if (site.missed == 0) return run_({in, out, attrs_, scalars, site.leaf, team_, runs_});
+    StepScalars own = scalars;
+    own.updates -= site.missed;
+    run_({in, out, attrs_, own, site.leaf, team_, runs_});
+  }
+
+ private:
+  const KernelFn run_;
+  const Attrs& attrs_;
+  ThreadTeam& team_;
+  const std::span<const ElementRun> runs_;
+};
+
+// What a host program performs.
+class HostCall final : public Kernel {
+ public:
+  using Call = std::function<void(const Instr&, std::span<const TensorView>)>;
+  HostCall(const Instr& instr, const Call& call) : instr_(instr), call_(call) {}
+  void run(std::span<const TensorView> in, std::span<const TensorView> out, const StepScalars&,
+           const LaunchSite&) const override {
+    std::vector<TensorView> views(in.begin(), in.end());
+    views.insert(views.end(), out.begin(), out.end());
+    call_(instr_, views);
+  }
+
+ private:
+  const Instr& instr_;
+  const Call& call_;
+};
+
+KernelFn find_kernel(const KernelRegistry& kernels, const Instr& in, const Launch& launch,
+                     std::string_view device) {
   std::vector<DType> in_types, out_types;
   for (size_t k = 0; k < launch.views.size(); ++k) {
     (k < static_cast<size_t>(launch.inputs) ? in_types : out_types).push_back(launch.views[k].dtype);
   }
-  return kernels.find({in.def->name, in_types, out_types, in.attrs}).run;
+  return kernels.find({in.def->name, in_types, out_types, in.attrs, device}).run;
 }
 
 template <typename T>
@@ -93,6 +138,42 @@ bool finite(const TensorView& view) {
 
 }  // namespace
 
+namespace {
+
+// Grows in issue order.
+int64_t issue_number(const Program& program, Position at) {
+  bool behind = at.instr >= program.repeat.end;
+  int64_t round = behind ? program.repeat.rounds - 1 : at.round;
+  return round * static_cast<int64_t>(program.instrs.size()) + at.instr.number();
+}
+
+Position issued_at(const Program& program, int64_t number) {
+  auto size = static_cast<int64_t>(program.instrs.size());
+  InstrId instr(number % size);
+  return {instr, program.repeat.has(instr) ? static_cast<int32_t>(number / size) : 0};
+}
+
+}  // namespace
+
+// Remembers the first instruction of which a result is not finite: its number and which of its results.
+class Executor::Finite final : public Kernel {
+ public:
+  static constexpr int64_t kNone = INT64_MAX, kResults = 1 << 10;
+  void run(std::span<const TensorView> in, std::span<const TensorView>, const StepScalars&,
+           const LaunchSite& site) const override {
+    for (size_t k = 0; k < in.size(); ++k) {
+      if (finite(in[k])) continue;
+      int64_t found = site.leaf * kResults + static_cast<int64_t>(k), least = first_.load();
+      while (found < least && !first_.compare_exchange_weak(least, found)) continue;
+      return;
+    }
+  }
+  int64_t first() const { return first_.load(); }
+
+ private:
+  mutable std::atomic<int64_t> first_{kNone};
+};
+
 std::string label_of(const Program& program, const Instr& instr) {
   if (instr.operands.empty()) return instr.def->name;
   return instr.def->name + " " + program.buffers[instr.operands.back().buffer].name;
@@ -117,8 +198,14 @@ Executor::Executor(const Program& program, ExecContext context)
       launch.symbolic = launch.symbolic || o.type.shape.symbolic();
       launch.moves = launch.moves || o.stride != 0;
     }
-    if (has_kernel(*in.def)) launch.kernel = find_kernel(*context_.kernels, in, launch);
-    if (in.def->kind == Kind::collective) launch.comm = &context_.comm->of(in.group.size, in.group.stride);
+    if (has_kernel(*in.def)) {
+      KernelFn run = find_kernel(*context_.kernels, in, launch, context_.queues->device().kernels());
+      launch.kernel = std::make_unique<CpuKernel>(run, in, context_.queues->team(in.queue));
+    } else if (in.def->kind == Kind::event) {
+      launch.kernel = std::make_unique<HostCall>(in, context_.host_call);
+    } else if (in.def->kind == Kind::collective) {
+      launch.group = group_of(in);
+    }
     launch.model =
         in.def->kind == Kind::model && in.queue == Queue::compute && program.phase(in) != Phase::update;
     launch.label = label_of(program, in);
@@ -126,6 +213,15 @@ Executor::Executor(const Program& program, ExecContext context)
     launches_.push_back(std::move(launch));
   }
   extents_.assign(last.index() + 1, program.bound);
+}
+
+Executor::~Executor() = default;
+
+Group* Executor::group_of(const Instr& in) {
+  Communicator* comm = &context_.comm->of(in.group.size, in.group.stride);
+  std::unique_ptr<Group>& group = groups_[comm];
+  if (!group) group = make_group(*comm, context_.queues->device());
+  return group.get();
 }
 
 void Executor::set_extent(MicroId micro, int64_t n) {
@@ -148,70 +244,71 @@ void Executor::aim(Launch& launch, Position at) {
 }
 
 // What an operation of the model leaves behind on a rank without data.
-void Executor::leave_out(const Launch& launch) {
+void Executor::leave_out(const Launch& launch, DeviceQueue& queue) {
   for (size_t k = static_cast<size_t>(launch.inputs); k < launch.views.size(); ++k) {
     const TensorView& view = launch.views[k];
-    std::memset(view.data, 0, static_cast<size_t>(view.numel() * size_of(view.dtype)));
+    queue.fill(view.data, 0, view.bytes());
     bool loss = program_.buffers[launch.operands[k]->buffer].holds == Holds::loss;
-    if (loss) std::memcpy(view.data, &kNoLeaf, sizeof kNoLeaf);
+    if (loss) queue.copy(view.data, &kNoLeaf, sizeof kNoLeaf);
   }
 }
 
-void Executor::perform(Position at) {
+void Executor::give(Position at, DeviceQueue& queue) {
   aim(launches_[at.instr], at);
   const Launch& launch = launches_[at.instr];
+  if (launch.model && context_.scalars->absent != 0) return leave_out(launch, queue);
+  if (launch.kernel) return run_kernel(launch, at, queue);
+  if (launch.group) return collect(launch, queue);
+  copy(launch, queue);
+}
+
+void Executor::run_kernel(const Launch& launch, Position at, DeviceQueue& queue) {
   const Instr& in = *launch.instr;
   std::span<const TensorView> views(launch.views);
   std::span<const TensorView> reads = views.first(static_cast<size_t>(launch.inputs));
   std::span<const TensorView> writes = views.subspan(static_cast<size_t>(launch.inputs));
-  if (launch.model && scalars().absent != 0) return leave_out(launch);
-  if (launch.kernel) {
-    int64_t leaf = program_.mesh.leaf(program_.micro(at).number(), program_.rank);
-    bool whole = in.runs.empty() || in.def->kind != Kind::update;
-    if (whole) launch.kernel({reads, writes, in.attrs, scalars(), leaf, *context_.team, in.runs});
-    for (auto [begin, end, missed] : whole ? std::span<const ElementRun>() : in.runs) {
-      StepScalars own = scalars();
-      own.updates -= missed;
-      launch.kernel(
-          {part_of(reads, begin, end), part_of(writes, begin, end), in.attrs, own, leaf, *context_.team});
+  int64_t leaf = program_.mesh.leaf(program_.micro(at).number(), program_.rank);
+  if (!by_runs(in)) {
+    queue.launch(*launch.kernel, reads, writes, scalars(), {leaf, 0});
+  } else {
+    for (auto [begin, end, missed] : in.runs) {
+      queue.launch(*launch.kernel, part_of(reads, begin, end), part_of(writes, begin, end), scalars(),
+                   {leaf, missed});
     }
-    if (check_) check_launch(launch, at);
-    return;
   }
-  if (in.def->kind == Kind::collective) return collect(launch);
-  if (in.def->kind == Kind::copy) return copy(launch);
-  context_.host_call(in, views);
+  if (check_ && has_kernel(*in.def))
+    queue.launch(*check_, writes, {}, scalars(), {issue_number(program_, at), 0});
 }
 
-void Executor::collect(const Launch& launch) {
+void Executor::collect(const Launch& launch, DeviceQueue& queue) {
   const TensorView &from = launch.views[0], &to = launch.views[1];
-  auto bytes = static_cast<size_t>(from.numel() * size_of(from.dtype));
-  auto count = static_cast<size_t>(to.numel());
+  auto run = [&](Group::Op op, int64_t count) {
+    launch.group->run(queue, op, from.data, to.data, count, from.dtype, nullptr, launch.label);
+  };
   switch (launch.instr->def->op) {
     case Op::all_gather:
-      return launch.comm->all_gather(from.data, to.data, bytes, launch.label);
+      return run(Group::Op::all_gather, from.numel());
     case Op::reduce_scatter:
-      return launch.comm->reduce_scatter(from.data, to.data, count, from.dtype, launch.label);
+      return run(Group::Op::reduce_scatter, to.numel());
     case Op::all_reduce:
-      return launch.comm->all_reduce(from.data, to.data, count, from.dtype, launch.label);
+      return run(Group::Op::all_reduce, to.numel());
     case Op::all_to_all:
-      return launch.comm->all_to_all(from.data, to.data, bytes / static_cast<size_t>(launch.comm->size()),
-                                     launch.label);
+      return run(Group::Op::all_to_all, from.numel() / launch.instr->group.size);
     default:
       raise(DS_ERROR_INTERNAL, "'{}' is no collective", launch.instr->def->name);
   }
 }
 
-void Executor::copy(const Launch& launch) {
+void Executor::copy(const Launch& launch, DeviceQueue& queue) {
   const TensorView &from = launch.views[0], &to = launch.views[1];
-  int64_t bytes = from.numel() * size_of(from.dtype);
-  std::memcpy(to.data, from.data, static_cast<size_t>(bytes));
+  queue.copy(to.data, from.data, from.bytes());
   CommCount& count = copies_[launch.instr->def->name];
   ++count.calls;
-  count.bytes += bytes;
+  count.bytes += from.bytes();
 }
 
 IoRequest Executor::io_request(Position at) {
+  aim(launches_[at.instr], at);
   const Launch& launch = launches_[at.instr];
   const Instr& in = *launch.instr;
   bool write = in.queue == Queue::write;
@@ -231,23 +328,40 @@ IoRequest Executor::io_request(Position at) {
   return request;
 }
 
-void Executor::check_launch(const Launch& launch, Position at) {
-  if (!first_bad_.empty()) return;
-  for (size_t k = static_cast<size_t>(launch.inputs); k < launch.views.size(); ++k) {
-    if (finite(launch.views[k])) continue;
-    const Operand& o = *launch.operands[k];
-    first_bad_ = fmt::format("{} of {} in micro-step {}", program_.buffers[o.buffer].name,
-                             launch.instr->def->name, program_.micro(at));
-    return;
-  }
+void Executor::check_results(bool on) { check_ = on ? std::make_unique<Finite>() : nullptr; }
+
+std::string Executor::first_bad() const {
+  if (!check_ || check_->first() == Finite::kNone) return "";
+  Position at = issued_at(program_, check_->first() / Finite::kResults);
+  const Launch& launch = launches_[at.instr];
+  auto result = static_cast<size_t>(launch.inputs + check_->first() % Finite::kResults);
+  return fmt::format("{} of {} in micro-step {}", program_.buffers[launch.operands[result]->buffer].name,
+                     launch.instr->def->name, program_.micro(at));
+}
+
+void Executor::worked(size_t number, int64_t begin_ns, int64_t end_ns) {
+  progress_.fetch_add(1, std::memory_order_relaxed);
+  if (!context_.trace || number == kJoin) return;
+  const Launch& launch = launches_[InstrId(number)];
+  context_.trace->span(queue_name(launch.instr->queue), launch.label, begin_ns, end_ns);
+}
+
+void Executor::failed(size_t number, const std::exception& error) { fail(InstrId(number), error); }
+
+// A thread of collectives that waits for the other queues shows the other ranks what these do meanwhile.
+void Executor::idle(size_t number) {
+  if (number != kJoin && launches_[InstrId(number)].instr->queue != Queue::comm) return;
+  uint64_t done = progress_.load(std::memory_order_relaxed);
+  if (done != shown_) context_.comm->tick();
+  shown_ = done;
 }
 
 void Executor::send_scalars() {
-  if (block_) *block_ = *context_.scalars;
+  if (block_) context_.queues->device().copy(block_, context_.scalars, sizeof *block_);
 }
 
 void Executor::fetch_scalars() {
-  if (block_) *context_.scalars = *block_;
+  if (block_) context_.queues->device().copy(context_.scalars, block_, sizeof *block_);
 }
 
 void Executor::take_tail() {

@@ -44,8 +44,10 @@ class Event {
   virtual bool done() const = 0;
   // Returns when it has; throws what ended that work. Any thread.
   virtual void synchronize() const = 0;
-  // The same for the record that is the latest now, also when the event has been recorded again meanwhile.
-  virtual std::function<void()> waiter() const = 0;
+  // Waits for the record that is the latest now, also when the event has been recorded again meanwhile: a
+  // function that returns true once that work has finished, and false when that takes longer than about so
+  // many nanoseconds, up to 50 ms.
+  virtual std::function<bool(int64_t ns)> waiter() const = 0;
 };
 
 // What a launch has beside its operands.
@@ -63,12 +65,14 @@ class Kernel {
                    const StepScalars& scalars, const LaunchSite& site) const = 0;
 };
 
-// Whose work a queue has been given. Both are called on the thread that did the work, where there is one.
+// Whose work a queue has been given. All are called on the thread that did the work, where there is one.
 class WorkOwner {
  public:
   virtual void worked(size_t number, int64_t begin_ns, int64_t end_ns) = 0;
   // Throws the error with the name of the work.
   [[noreturn]] virtual void failed(size_t number, const std::exception& error) = 0;
+  // Every now and then while the queue waits for another one before that work.
+  virtual void idle(size_t number) = 0;
 
  protected:
   ~WorkOwner() = default;
@@ -85,9 +89,9 @@ class DeviceQueue {
 
   virtual void copy(void* to, const void* from, int64_t bytes) = 0;
   virtual void fill(void* to, int byte, int64_t bytes) = 0;
-  // Views are taken by value, scalars as they are when the kernel runs: they live until then.
+  // Views are taken by value, scalars, in memory of the device or the host, as they are when the kernel runs.
   virtual void launch(const Kernel& kernel, std::span<const TensorView> in, std::span<const TensorView> out,
-                      const StepScalars& scalars, const LaunchSite& site) = 0;
+                      const StepScalars* scalars, const LaunchSite& site) = 0;
   // Host code at its place in the order; of queues that are host threads.
   virtual void run(std::function<void()> task) = 0;
 
@@ -96,6 +100,9 @@ class DeviceQueue {
   // What is given from here on starts when the work before the latest record of the event, of any queue, has
   // finished. Where a queue cannot wait for such an event by itself, the calling thread does.
   virtual void wait(const Event& event) = 0;
+
+  // Waits until nothing is queued or running. Errors stay.
+  virtual void finish() const noexcept = 0;
 
   // Whose work is given from here on; null: nobody's.
   void attribute(WorkOwner* owner, size_t number) {

@@ -27,13 +27,14 @@ class InlineQueue final : public DeviceQueue {
   void copy(void* to, const void* from, int64_t bytes) override;
   void fill(void* to, int byte, int64_t bytes) override;
   void launch(const Kernel& kernel, std::span<const TensorView> in, std::span<const TensorView> out,
-              const StepScalars& scalars, const LaunchSite& site) override {
-    kernel.run(in, out, scalars, site);
+              const StepScalars* scalars, const LaunchSite& site) override {
+    kernel.run(in, out, *scalars, site);
   }
   void run(std::function<void()> task) override { task(); }
   std::unique_ptr<Event> make_event() const override;
   void record(Event&) override {}  // what came before it has been done
   void wait(const Event& event) override { event.synchronize(); }
+  void finish() const noexcept override {}
 };
 
 // The memory of the process, and queues that are the calling thread.

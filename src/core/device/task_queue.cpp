@@ -18,8 +18,10 @@ namespace {
 
 // Sleeps while the word has this value. Who sleeps and who wakes tell each other by relaxed atomic additions,
 // which are full barriers on x86; the longest sleep bounds what a lost wake-up would cost elsewhere.
-void sleep_on(std::atomic<uint32_t>& word, uint32_t value) {
-  timespec longest{0, 50'000'000};
+constexpr int64_t kLongestSleep = 50'000'000;
+
+void sleep_on(std::atomic<uint32_t>& word, uint32_t value, int64_t ns = kLongestSleep) {
+  timespec longest{0, static_cast<long>(std::min(ns, kLongestSleep))};
   syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAIT_PRIVATE, value, &longest, nullptr, 0);
 }
 
@@ -138,15 +140,19 @@ void TaskQueue::wake_waiters() {
 }
 
 template <typename Ready>
-void TaskQueue::sleep_until(const Ready& ready) const {
-  if (ready()) return;
+bool TaskQueue::sleep_until(const Ready& ready, int64_t ns) const {
+  if (ready()) return true;
   sleepers_.fetch_add(1, std::memory_order_relaxed);
-  for (;;) {
-    uint32_t seen = changes_.load(std::memory_order_relaxed);
-    if (ready()) break;
-    sleep_on(changes_, seen);
+  uint32_t seen = changes_.load(std::memory_order_relaxed);
+  bool is = ready();
+  while (!is) {
+    sleep_on(changes_, seen, ns < 0 ? kLongestSleep : ns);
+    seen = changes_.load(std::memory_order_relaxed);
+    is = ready();
+    if (ns >= 0) break;
   }
   sleepers_.fetch_sub(1, std::memory_order_relaxed);
+  return is;
 }
 
 bool TaskQueue::finished(uint64_t ticket) const {
@@ -161,11 +167,21 @@ bool TaskQueue::done(uint64_t ticket) const {
   return false;
 }
 
-void TaskQueue::wait(uint64_t ticket) const {
+void TaskQueue::check(uint64_t ticket) const {
   uint64_t most = submitted_.load(std::memory_order_relaxed);
   require(ticket <= most, "queue '{}': ticket must be at most {}, got {}", name_, most, ticket);
+}
+
+void TaskQueue::wait(uint64_t ticket) const {
+  check(ticket);
   sleep_until([&] { return finished(ticket) || failed_.load(std::memory_order_acquire); });
   done(ticket);
+}
+
+bool TaskQueue::wait_for(uint64_t ticket, int64_t ns) const {
+  check(ticket);
+  sleep_until([&] { return finished(ticket) || failed_.load(std::memory_order_acquire); }, ns);
+  return done(ticket);
 }
 
 void TaskQueue::finish() const noexcept {

@@ -50,6 +50,8 @@ class TaskQueue {
   uint64_t submit(std::function<void()> task);
   bool done(uint64_t ticket) const;
   void wait(uint64_t ticket) const;
+  // The same, but returns false when that takes longer than about so many nanoseconds, up to 50 ms.
+  bool wait_for(uint64_t ticket, int64_t ns) const;
   void fail(std::exception_ptr error);
   // Waits until nothing is queued or running. Errors stay for later calls.
   void finish() const noexcept;
@@ -65,8 +67,10 @@ class TaskQueue {
   Task* next_of(Task& before);
   void carry_out(Task& task, uint64_t ticket);
   bool finished(uint64_t ticket) const;
+  void check(uint64_t ticket) const;
+  // Once ready, or false after one sleep of `ns`; without a limit below 0.
   template <typename Ready>
-  void sleep_until(const Ready& ready) const;
+  bool sleep_until(const Ready& ready, int64_t ns = -1) const;
   void wake_waiters();
 
   const std::string name_;

@@ -58,7 +58,7 @@ void ThreadQueue::fill(void* to, int byte, int64_t bytes) {
 }
 
 void ThreadQueue::launch(const Kernel& kernel, std::span<const TensorView> in,
-                         std::span<const TensorView> out, const StepScalars& scalars,
+                         std::span<const TensorView> out, const StepScalars* scalars,
                          const LaunchSite& site) {
   std::vector<TensorView> views;
   views.reserve(in.size() + out.size());
@@ -68,9 +68,10 @@ void ThreadQueue::launch(const Kernel& kernel, std::span<const TensorView> in,
       views.push_back(view);
     }
   }
-  submit(Works::works, [&kernel, views = std::move(views), inputs = in.size(), &scalars, site] {
+  const auto* block = static_cast<const StepScalars*>(device_.reach(const_cast<StepScalars*>(scalars)));
+  submit(Works::works, [&kernel, views = std::move(views), inputs = in.size(), block, site] {
     std::span<const TensorView> all(views);
-    kernel.run(all.first(inputs), all.subspan(inputs), scalars, site);
+    kernel.run(all.first(inputs), all.subspan(inputs), *block, site);
   });
 }
 
@@ -79,6 +80,13 @@ void ThreadQueue::run(std::function<void()> task) { submit(Works::works, std::mo
 void ThreadQueue::record(Event& event) { static_cast<TicketEvent&>(event).record(tasks_, last_); }
 
 // The thread itself waits, for an event of whatever queue.
-void ThreadQueue::wait(const Event& event) { submit(Works::waits, event.waiter()); }
+void ThreadQueue::wait(const Event& event) {
+  constexpr int64_t kLook = 50'000'000;
+  submit(Works::waits, [done = event.waiter(), owner = owner_, number = number_] {
+    while (!done(kLook)) {
+      if (owner) owner->idle(number);
+    }
+  });
+}
 
 }  // namespace ds

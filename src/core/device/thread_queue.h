@@ -21,12 +21,14 @@ class TicketEvent final : public Event {
     queue_ = &queue;
     ticket_ = ticket;
   }
-  bool done() const override { return !queue_ || queue_->done(ticket_); }
+  bool done() const override { return !queue_ || ticket_ == 0 || queue_->done(ticket_); }
   void synchronize() const override {
     if (queue_ && ticket_ > 0) queue_->wait(ticket_);
   }
-  std::function<void()> waiter() const override {
-    return [at = *this] { at.synchronize(); };
+  std::function<bool(int64_t)> waiter() const override {
+    return [at = *this](int64_t ns) {
+      return !at.queue_ || at.ticket_ == 0 || at.queue_->wait_for(at.ticket_, ns);
+    };
   }
 
  private:
@@ -49,13 +51,12 @@ class ThreadQueue final : public DeviceQueue {
   void copy(void* to, const void* from, int64_t bytes) override;
   void fill(void* to, int byte, int64_t bytes) override;
   void launch(const Kernel& kernel, std::span<const TensorView> in, std::span<const TensorView> out,
-              const StepScalars& scalars, const LaunchSite& site) override;
+              const StepScalars* scalars, const LaunchSite& site) override;
   void run(std::function<void()> task) override;
   std::unique_ptr<Event> make_event() const override { return std::make_unique<TicketEvent>(); }
   void record(Event& event) override;
   void wait(const Event& event) override;
-  // Waits until nothing is queued or running; errors stay.
-  void finish() const noexcept { tasks_.finish(); }
+  void finish() const noexcept override { tasks_.finish(); }
 
  private:
   enum class Works : int8_t { waits, moves, works };

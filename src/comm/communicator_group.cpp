@@ -1,0 +1,103 @@
+#include "comm/communicator_group.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "core/base/error.h"
+
+namespace ds {
+namespace {
+
+size_t bytes_of(int64_t count, DType dtype) { return static_cast<size_t>(count * size_of(dtype)); }
+
+void exchange(Communicator& comm, Group::Op op, const void* in, void* out, int64_t count, DType dtype,
+              std::string_view label) {
+  auto elements = static_cast<size_t>(count);
+  switch (op) {
+    case Group::Op::all_gather:
+      return comm.all_gather(in, out, bytes_of(count, dtype), label);
+    case Group::Op::reduce_scatter:
+      return comm.reduce_scatter(in, out, elements, dtype, label);
+    case Group::Op::all_reduce:
+      return comm.all_reduce(in, out, elements, dtype, label);
+    case Group::Op::all_to_all:
+      return comm.all_to_all(in, out, bytes_of(count, dtype), label);
+  }
+}
+
+class HostGroup final : public Group {
+ public:
+  explicit HostGroup(Communicator& comm) : comm_(comm) {}
+  int64_t room(Op, int64_t, DType) const override { return 0; }
+  void run(DeviceQueue& queue, Op op, const void* in, void* out, int64_t count, DType dtype, void*,
+           std::string_view label) override {
+    if (queue.immediate()) return exchange(comm_, op, in, out, count, dtype, label);
+    queue.run([=, this] { exchange(comm_, op, in, out, count, dtype, label); });
+  }
+  void abort(std::string_view reason) override { comm_.abort(reason); }
+
+ private:
+  Communicator& comm_;
+};
+
+// Elements of one type, `blocks` of them `count` long one behind the other.
+struct Side {
+  int64_t unit = 0;
+  int64_t blocks = 1;
+};
+
+class StagedGroup final : public Group {
+ public:
+  StagedGroup(Communicator& comm, Device& device, int64_t staging)
+      : comm_(comm), device_(device), staging_(staging) {}
+  int64_t room(Op, int64_t, DType) const override { return 0; }
+  void run(DeviceQueue& queue, Op op, const void* in, void* out, int64_t count, DType dtype, void*,
+           std::string_view label) override {
+    queue.run([=, this] { stage(op, in, out, count, dtype, label); });
+  }
+  void abort(std::string_view reason) override { comm_.abort(reason); }
+
+ private:
+  void stage(Op op, const void* in, void* out, int64_t count, DType dtype, std::string_view label);
+
+  Communicator& comm_;
+  Device& device_;
+  const int64_t staging_;            // bytes of a chunk on either side, at most, but an element of each rank
+  std::vector<std::byte> in_, out_;  // grow to what is needed
+};
+
+// Bits do not depend on chunks: a sum over ranks has one order for each element.
+void StagedGroup::stage(Op op, const void* in, void* out, int64_t count, DType dtype,
+                        std::string_view label) {
+  const int64_t ranks = comm_.size();
+  bool sums = op == Op::reduce_scatter || op == Op::all_reduce;
+  const Side from{size_of(dtype), op == Op::reduce_scatter || op == Op::all_to_all ? ranks : 1};
+  const Side to{sums ? static_cast<int64_t>(sum_size(dtype)) : size_of(dtype),
+                op == Op::all_gather || op == Op::all_to_all ? ranks : 1};
+  int64_t chunk = std::max<int64_t>(1, staging_ / std::max(from.unit * from.blocks, to.unit * to.blocks));
+  for (int64_t begin = 0; begin < count || begin == 0; begin += chunk) {
+    int64_t n = std::min(chunk, count - begin);
+    auto fit = [&](std::vector<std::byte>& staging, const Side& b) {
+      staging.resize(std::max(staging.size(), static_cast<size_t>(b.blocks * n * b.unit)));
+    };
+    fit(in_, from), fit(out_, to);
+    for (int64_t b = 0; b < from.blocks && n > 0; ++b) {
+      const auto* source = static_cast<const std::byte*>(in) + (b * count + begin) * from.unit;
+      device_.copy(in_.data() + b * n * from.unit, source, n * from.unit);
+    }
+    exchange(comm_, op, in_.data(), out_.data(), n, dtype, label);
+    for (int64_t b = 0; b < to.blocks && n > 0; ++b) {
+      auto* target = static_cast<std::byte*>(out) + (b * count + begin) * to.unit;
+      device_.copy(target, out_.data() + b * n * to.unit, n * to.unit);
+    }
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<Group> make_group(Communicator& comm, Device& device, int64_t staging) {
+  if (device.shared()) return std::make_unique<HostGroup>(comm);
+  return std::make_unique<StagedGroup>(comm, device, staging);
+}
+
+}  // namespace ds

@@ -1,0 +1,31 @@
+#include "exec/queues.h"
+
+#include "core/device/thread_queue.h"
+
+namespace ds {
+
+RankQueues::RankQueues(Device& device, ThreadTeam& team, bool comm_thread) : device_(device), team_(team) {
+  auto take = [&](std::unique_ptr<DeviceQueue> queue) {
+    if (!queue->immediate()) threads_.push_back(queue.get());
+    made_.push_back(std::move(queue));
+    return made_.back().get();
+  };
+  DeviceQueue* compute = take(device.make_queue(queue_name(Queue::compute)));
+  for (Queue q : {Queue::compute, Queue::host, Queue::comm, Queue::copy}) {
+    if (q == Queue::compute || compute->immediate()) {
+      queues_[q] = compute;
+    } else {
+      queues_[q] = take(device.make_queue(queue_name(q)));
+    }
+  }
+  if (compute->immediate() && comm_thread)
+    queues_[Queue::comm] = take(std::make_unique<ThreadQueue>(device, queue_name(Queue::comm)));
+  if (!queues_[Queue::host]->immediate()) host_team_ = std::make_unique<ThreadTeam>(1);
+}
+
+// Tasks of one queue may wait for another.
+RankQueues::~RankQueues() {
+  for (DeviceQueue* queue : threads_) queue->finish();
+}
+
+}  // namespace ds

@@ -1,0 +1,37 @@
+#pragma once
+#include <memory>
+#include <vector>
+
+#include "core/device/device.h"
+#include "core/device/thread_team.h"
+#include "core/program/program.h"
+
+namespace ds {
+
+// What carries out a rank's programs: the queues of its device, one after the other or at once, and the
+// threads that their kernels use. Executors of one rank share them.
+class RankQueues {
+ public:
+  // team: of compute; a queue of host kernels that is a thread has one thread of its own. comm_thread:
+  // collectives are made on a thread also where the device has none. All are borrowed.
+  RankQueues(Device& device, ThreadTeam& team, bool comm_thread = false);
+  ~RankQueues();
+
+  Device& device() const { return device_; }
+  // Null: of files, which have lanes. Several queues of a program may be one of the device.
+  DeviceQueue* of(Queue queue) const { return queues_[queue]; }
+  ThreadTeam& team(Queue queue) const { return queue == Queue::host && host_team_ ? *host_team_ : team_; }
+  bool immediate() const { return threads_.empty(); }
+  // Those that are not immediate.
+  const std::vector<DeviceQueue*>& threads() const { return threads_; }
+
+ private:
+  Device& device_;
+  ThreadTeam& team_;
+  std::unique_ptr<ThreadTeam> host_team_;
+  std::vector<std::unique_ptr<DeviceQueue>> made_;
+  PerQueue<DeviceQueue*> queues_{};
+  std::vector<DeviceQueue*> threads_;
+};
+
+}  // namespace ds
