@@ -1,9 +1,13 @@
 #include "comm/communicator_group.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/device/device.h"
 
 namespace ds {
 namespace {
@@ -28,8 +32,8 @@ void exchange(Communicator& comm, Group::Op op, const void* in, void* out, int64
 class HostGroup final : public Group {
  public:
   explicit HostGroup(Communicator& comm) : comm_(comm) {}
-  int64_t room(Op, int64_t, DType) const override { return 0; }
-  void run(DeviceQueue& queue, Op op, const void* in, void* out, int64_t count, DType dtype, void*,
+  int64_t room(Group::Op, int64_t, DType) const override { return 0; }
+  void run(DeviceQueue& queue, Group::Op op, const void* in, void* out, int64_t count, DType dtype, void*,
            std::string_view label) override {
     if (queue.immediate()) return exchange(comm_, op, in, out, count, dtype, label);
     queue.run([=, this] { exchange(comm_, op, in, out, count, dtype, label); });
@@ -50,15 +54,15 @@ class StagedGroup final : public Group {
  public:
   StagedGroup(Communicator& comm, Device& device, int64_t staging)
       : comm_(comm), device_(device), staging_(staging) {}
-  int64_t room(Op, int64_t, DType) const override { return 0; }
-  void run(DeviceQueue& queue, Op op, const void* in, void* out, int64_t count, DType dtype, void*,
+  int64_t room(Group::Op, int64_t, DType) const override { return 0; }
+  void run(DeviceQueue& queue, Group::Op op, const void* in, void* out, int64_t count, DType dtype, void*,
            std::string_view label) override {
     queue.run([=, this] { stage(op, in, out, count, dtype, label); });
   }
   void abort(std::string_view reason) override { comm_.abort(reason); }
 
  private:
-  void stage(Op op, const void* in, void* out, int64_t count, DType dtype, std::string_view label);
+  void stage(Group::Op op, const void* in, void* out, int64_t count, DType dtype, std::string_view label);
 
   Communicator& comm_;
   Device& device_;
@@ -67,13 +71,13 @@ class StagedGroup final : public Group {
 };
 
 // Bits do not depend on chunks: a sum over ranks has one order for each element.
-void StagedGroup::stage(Op op, const void* in, void* out, int64_t count, DType dtype,
+void StagedGroup::stage(Group::Op op, const void* in, void* out, int64_t count, DType dtype,
                         std::string_view label) {
   const int64_t ranks = comm_.size();
-  bool sums = op == Op::reduce_scatter || op == Op::all_reduce;
-  const Side from{size_of(dtype), op == Op::reduce_scatter || op == Op::all_to_all ? ranks : 1};
+  bool sums = op == Group::Op::reduce_scatter || op == Group::Op::all_reduce;
+  const Side from{size_of(dtype), op == Group::Op::reduce_scatter || op == Group::Op::all_to_all ? ranks : 1};
   const Side to{sums ? static_cast<int64_t>(sum_size(dtype)) : size_of(dtype),
-                op == Op::all_gather || op == Op::all_to_all ? ranks : 1};
+                op == Group::Op::all_gather || op == Group::Op::all_to_all ? ranks : 1};
   int64_t chunk = std::max<int64_t>(1, staging_ / std::max(from.unit * from.blocks, to.unit * to.blocks));
   for (int64_t begin = 0; begin < count || begin == 0; begin += chunk) {
     int64_t n = std::min(chunk, count - begin);

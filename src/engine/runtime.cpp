@@ -35,6 +35,7 @@ constexpr const char* kExecutorsPart = "kernels and launch tables";
 constexpr const char* kLanesPart = "I/O lanes";
 
 std::unique_ptr<Device> make_device(const EngineOptions& options) {
+  ensure(!options.chaos_seed || !options.separate, "an engine runs on one device, got two");
   if (options.separate) return std::make_unique<SeparateDevice>(*options.separate);
   return std::make_unique<HostDevice>();
 }

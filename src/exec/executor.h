@@ -16,6 +16,7 @@
 #include "core/base/trace.h"
 #include "core/device/device.h"
 #include "core/device/group.h"
+#include "core/device/view.h"
 #include "core/program/program.h"
 #include "exec/queues.h"
 #include "io/async_file.h"

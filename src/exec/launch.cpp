@@ -1,24 +1,32 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <exception>
+#include <functional>
+#include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "comm/communicator.h"
 #include "comm/communicator_group.h"
+#include "core/base/attrs.h"
 #include "core/base/dtype.h"
 #include "core/base/error.h"
 #include "core/base/log.h"
 #include "core/base/round.h"
 #include "core/base/shape.h"
 #include "core/base/tier.h"
+#include "core/device/device.h"
+#include "core/device/group.h"
 #include "core/device/scalars.h"
+#include "core/device/thread_team.h"
 #include "core/device/view.h"
 #include "core/program/element_run.h"
 #include "core/program/instruction.h"

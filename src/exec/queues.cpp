@@ -1,5 +1,7 @@
 #include "exec/queues.h"
 
+#include <algorithm>
+
 #include "core/device/thread_queue.h"
 
 namespace ds {

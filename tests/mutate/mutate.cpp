@@ -1,8 +1,11 @@
 // ./run mutate: seeded faults, injected into compiled steps at run time; each must be caught by a check that
 // exists without it. Prints a line per kind and exits with 1 when one is missed. `--quick` tries every tenth
-// wait on the chaos device.
+// wait on the chaos device and on the separate device, where a build with TSan finds it whatever the timing.
 #include <fmt/core.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <cstdio>
 #include <cstring>
 #include <map>
 
@@ -15,6 +18,8 @@
 
 namespace ds::test {
 namespace {
+
+constexpr int kJitters = 3;  // seeds of the separate device
 
 Point offloaded() {
   Point p;
@@ -70,6 +75,30 @@ std::string caught_by(const Point& point, const std::function<void(Program&)>& c
   return "";
 }
 
+// What shows of a changed step on the separate device: the bits; an error; or what ends the process, as a
+// checker of races does in a build with one. "": nothing. Each try is a process of its own.
+std::string caught_on_separate(const Point& point, const std::function<void(Program&)>& change,
+                               const std::string& reference, int steps, int seeds) {
+  for (int seed = 1; seed <= seeds; ++seed) {
+    Point p = point;
+    p.separate = static_cast<uint64_t>(seed);
+    std::fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+      try {
+        _exit(train_threads(p, steps, change).hash == reference ? 0 : 1);
+      } catch (const Error&) {
+        _exit(2);
+      }
+    }
+    int status = 0;
+    ensure(child > 0 && waitpid(child, &status, 0) == child, "no process for seed {}", seed);
+    if (!WIFEXITED(status) || WEXITSTATUS(status) > 2) return "race";
+    if (WEXITSTATUS(status) != 0) return WEXITSTATUS(status) == 1 ? "bits" : "error";
+  }
+  return "";
+}
+
 bool verifier_refuses(const std::vector<Program>& ranks) {
   for (const Program& program : ranks) {
     try {
@@ -112,6 +141,7 @@ int dropped_waits(bool quick) {
     if (program.rank == 0) step = program;
   });
   int total = 0, refused = 0, certified = 0, chaos = 0, tried = 0;
+  std::map<std::string, int> separate;  // what found how many
   std::vector<Program> steps = changed_steps(p, [](Program&) {});
   std::string reference = train_threads(p, 2).hash;
   std::vector<std::pair<size_t, size_t>> waits = waits_of(step);
@@ -129,20 +159,26 @@ int dropped_waits(bool quick) {
     certified += certificate_refuses(ranks);
     if (quick && k % 10 != 0) continue;
     ++tried;
-    if (caught_by(
-            p, [&](Program& program) { drop_wait(program, waits[k]); }, reference, 2, 8) != "") {
-      ++chaos;
-    } else {
+    auto drop = [&](Program& program) { drop_wait(program, waits[k]); };
+    bool in_chaos = !caught_by(p, drop, reference, 2, 8).empty();
+    std::string apart = caught_on_separate(p, drop, reference, 2, kJitters);
+    chaos += in_chaos;
+    ++separate[apart];
+    if (!in_chaos || apart.empty()) {
       auto [i, w] = waits[k];
       const Wait& wait = step.instrs[i].waits[w];
-      fmt::print("not seen under chaos: {} without its wait for {}{}\n", named(step, InstrId(i)),
-                 named(step, wait.instr), wait.run_before ? " of the run before" : "");
+      fmt::print("not seen{}{}: {} without its wait for {}{}\n", in_chaos ? "" : " under chaos",
+                 apart.empty() ? " on separate" : "", named(step, InstrId(i)), named(step, wait.instr),
+                 wait.run_before ? " of the run before" : "");
     }
   }
   fmt::print(
       "dropped waits: {} of {} refused by the verifier, {} by the certificate's checker; of {} tried without "
-      "them, {} caught within 8 chaos seeds\n",
-      refused, total, certified, tried, chaos);
+      "them, {} caught within 8 chaos seeds; on the separate device {} as a race or a fault, {} by the bits, "
+      "{} "
+      "by an error, {} not within {} jitters\n",
+      refused, total, certified, tried, chaos, separate["race"], separate["bits"], separate["error"],
+      separate[""], kJitters);
   return 2 * total - refused - certified;
 }
 

@@ -174,26 +174,38 @@ StepResult train_step_in_pieces(const Point& p, Engine& engine, int64_t step,
 std::string scratch_folder() { return std::string(DS_BINARY_DIR) + "/scratch"; }
 
 std::string Point::name() const {
+  std::string device = separate ? fmt::format(" separate {}", *separate) : "";
   return fmt::format(
-      "stage {} tier {} world {} nodes {} mics {} hpz {} by node {} quantized {} {} {} threads {} overlap {} "
-      "emulate {} reproducible {} leaves {} chaos {} {} {} head {} dropout {} clipping {} bucket {} reuse {} "
-      "vocab {} "
-      "tied {} sparse {} seed {} written out {} row granules {} mesh {}",
-      stage, tier_name(tier), world, nodes, mics, hpz, gather_by_node, quantized_weights, gradient_bits,
-      err_beta, threads, overlap, emulate, reproducible, leaves, chaos ? std::to_string(*chaos) : "off",
-      dtype_name(compute), optimizer, fused_head, dropout, clipping, bucket_size, max_reuse_distance, vocab,
-      tied, sparse, seed, written_out, row_granules, mesh ? mesh->name() : "data");
+             "stage {} tier {} world {} nodes {} mics {} hpz {} by node {} quantized {} {} {} threads {} "
+             "overlap {} "
+             "emulate {} reproducible {} leaves {} chaos {} {} {} head {} dropout {} clipping {} bucket {} "
+             "reuse {} "
+             "vocab {} "
+             "tied {} sparse {} seed {} written out {} row granules {} mesh {}",
+             stage, tier_name(tier), world, nodes, mics, hpz, gather_by_node, quantized_weights,
+             gradient_bits, err_beta, threads, overlap, emulate, reproducible, leaves,
+             chaos ? std::to_string(*chaos) : "off", dtype_name(compute), optimizer, fused_head, dropout,
+             clipping, bucket_size, max_reuse_distance, vocab, tied, sparse, seed, written_out, row_granules,
+             mesh ? mesh->name() : "data") +
+         device;
 }
 
 std::string Outcome::bits() const {
   return fmt::format("payload {} losses {} norms {}", hash, loss_hash, norm_hash);
 }
 
+void set_device(EngineOptions& options, const Point& p) {
+  options.chaos_seed = p.chaos;
+  if (!p.separate) return;
+  options.separate.emplace();
+  if (*p.separate > 0) options.separate->jitter = *p.separate;
+}
+
 Outcome train_rank(const Point& p, int steps, Communicator& comm, const std::function<void(Program&)>& filter,
                    const std::function<void(size_t)>& before_instr) {
   EngineOptions options;
   options.threads = p.threads;
-  options.chaos_seed = p.chaos;
+  set_device(options, p);
   options.program_filter = filter;
   options.before_instr = before_instr;
   options.programs.written_out = p.written_out;

@@ -50,7 +50,7 @@ std::string train_folder(const std::string& folder, const Point& p) {
     HfModel model = golden.build();
     EngineOptions options;
     options.threads = p.threads;
-    options.chaos_seed = p.chaos;
+    set_device(options, p);
     Engine engine(config_of(p), model.graph, comm, options);
     engine.checkpoints().load_weights(path);
     for (int s = 0; s < kSteps; ++s)
@@ -84,6 +84,7 @@ TEST_P(FolderBits, StagesTiersAndGroups) {
     p.leaves = plain.leaves;
     p.threads = 1 + i % 2;
     p.overlap = i % 3 != 0;
+    if (i % 4 == 2) p.separate = static_cast<uint64_t>(i);
     if (i++ % 2 == 1) p.chaos = static_cast<uint64_t>(i);
     EXPECT_EQ(train_folder(GetParam(), p), expected) << p.name();
   }

@@ -56,7 +56,7 @@ std::string train(const Point& p, const Schedule& schedule, int steps) {
     if (schedule.from_config) c.frozen = kPatterns;
     EngineOptions options;
     options.threads = p.threads;
-    options.chaos_seed = p.chaos;
+    set_device(options, p);
     Engine engine(c, graph_of(p), comm, options);
     std::vector<int32_t> params = frozen_params(engine);
     for (int s = 0; s < steps; ++s) {
@@ -82,6 +82,7 @@ std::vector<Point> layouts(DType compute) {
       p.threads = 1 + stage % 2;
       p.emulate = tier != Tier::device;
       if (stage % 2 == 1) p.chaos = static_cast<uint64_t>(stage);
+      if (stage == 2) p.separate = 5;
       points.push_back(p);
     }
   }
@@ -247,7 +248,7 @@ TEST(Freeze, BiasCorrectionCountsOwnUpdates) {
       Config c = config_of(p);
       c.frozen = kPatterns;
       EngineOptions options;
-      options.chaos_seed = p.chaos;
+      set_device(options, p);
       Engine engine(c, graph_of(p), comm, options);
       std::vector<int32_t> late = frozen_params(engine), pausing = {0, 5};
       std::vector<OwnAdamW> want;

@@ -25,7 +25,7 @@ Joined train_uneven(const Point& p, const std::vector<int>& lengths) {
   run_ranks(p.world, [&](Communicator& comm) {
     EngineOptions options;
     options.threads = p.threads;
-    options.chaos_seed = p.chaos;
+    set_device(options, p);
     Engine engine(config_of(p), graph_of(p), comm, options);
     std::vector<double> losses;
     int mine = lengths[static_cast<size_t>(comm.rank())];
@@ -47,8 +47,8 @@ TEST(Join, UnevenRanksGoOnTogetherOnEveryLayout) {
   plain.leaves = 8;
   Joined expected = train_uneven(plain, lengths);
   EXPECT_NE(expected.hash, train_uneven(plain, {4, 4, 4, 4}).hash);
-  std::vector<Point> points = {{.stage = 1},
-                               {.stage = 2, .tier = Tier::nvme, .threads = 2},
+  std::vector<Point> points = {{.stage = 1, .separate = 1},
+                               {.stage = 2, .tier = Tier::nvme, .threads = 2, .separate = 0},
                                {.stage = 3, .tier = Tier::host, .nodes = 2},
                                {.stage = 3, .tier = Tier::nvme, .mics = 2, .chaos = 5}};
   for (Point& p : points) {
@@ -77,10 +77,11 @@ TEST(Join, AStepOfNoLeafChangesNothing) {
     for (Tier tier : {Tier::device, Tier::host, Tier::nvme}) {
       for (const char* optimizer : {"AdamW", "SGD"}) {
         Point p{.stage = stage, .tier = tier, .optimizer = optimizer};
-        p.chaos = 3;
+        if (stage % 2 == 1) p.chaos = 3;
+        if (stage % 2 == 0) p.separate = 3;
         run_ranks(2, [&](Communicator& comm) {
           EngineOptions options;
-          options.chaos_seed = p.chaos;
+          set_device(options, p);
           Engine engine(config_of(p), graph_of(p), comm, options);
           train_step(p, engine, 0);
           auto state = [&] {

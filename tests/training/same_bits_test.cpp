@@ -211,6 +211,30 @@ TEST_F(SameBits, OddNumbersOfRanks) {
   }
 }
 
+// Memory that host code cannot touch and a thread for each queue: each stage with each tier, at 1 to 3 ranks,
+// with and without jitter.
+TEST_F(SameBits, SeparateDevice) {
+  int i = 0;
+  for (int stage = 0; stage <= 3; ++stage) {
+    for (Tier tier : kTiers) {
+      for (int variant = 0; variant < (want_full() ? 12 : 1); ++variant, ++i) {
+        Point p = i % 3 == 0 ? Point{} : odd_base(i % 3 == 1 ? 3 : 1);
+        p.stage = stage;
+        p.tier = tier;
+        p.overlap = i / 2 % 2 == 0;
+        p.threads = 1 + i / 3 % 2;
+        p.emulate = i % 5 != 1;
+        p.separate = static_cast<uint64_t>(i % 2 * (1 + i));
+        if (p.world == 2) {
+          EXPECT_EQ(bits_of(p), reference().bits()) << p.name();
+        } else {
+          EXPECT_EQ(outcome_of(p, kFewSteps).bits(), expected_of(p.world)) << p.name();
+        }
+      }
+    }
+  }
+}
+
 // Ranks that are processes, over shared memory and over each transport. A program that mpirun has started is
 // one rank, and trains the points of mpirun's number of ranks.
 class SameBitsOver : public SameBits, public testing::WithParamInterface<std::string> {

@@ -21,7 +21,8 @@ std::vector<Point> layouts() {
   return {{.stage = 0},
           {.stage = 1, .chaos = 1},
           {.stage = 2, .tier = Tier::host, .chaos = 2},
-          {.stage = 3, .compute = DS_DTYPE_F32},
+          {.stage = 3, .separate = 1, .compute = DS_DTYPE_F32},
+          {.stage = 2, .tier = Tier::host, .separate = 2},
           {.stage = 3, .world = 4, .mics = 2, .leaves = 8}};
 }
 
@@ -41,7 +42,7 @@ TEST(Skipped, ANanWrittenAsGradientIsNamedAndChangesNothing) {
   for (const Point& p : layouts()) {
     run_ranks(p.world, [&](Communicator& comm) {
       EngineOptions options;
-      options.chaos_seed = p.chaos;
+      set_device(options, p);
       Engine engine(config_of(p), graph_of(p), comm, options);
       train_step(p, engine, 0);
       auto before = numbers_of(engine);
@@ -95,7 +96,7 @@ TEST(Skipped, ANanOfTheModelIsNamedAndChangesNothing) {
       p.dropout = 0;
       run_ranks(p.world, [&](Communicator& comm) {
         EngineOptions options;
-        options.chaos_seed = p.chaos;
+        set_device(options, p);
         Engine engine(config_of(p), graph_of(p), comm, options), plain(config_of(p), graph_of(p), comm, {});
         train_step(p, engine, 0);
         train_step(p, plain, 0);

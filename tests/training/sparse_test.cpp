@@ -37,6 +37,7 @@ Point varied(Point p, int i) {
   p.overlap = i / 2 % 2 == 0;
   p.threads = 1 + i / 3 % 2;
   if (i % 2 == 1) p.chaos = static_cast<uint64_t>(i);
+  if (i % 4 == 0) p.separate = static_cast<uint64_t>(i);
   if (i % 4 == 2) p.bucket_size = 4000;
   return p;
 }

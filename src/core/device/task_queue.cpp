@@ -16,10 +16,11 @@
 namespace ds {
 namespace {
 
-// Sleeps while the word has this value. Who sleeps and who wakes tell each other by relaxed atomic additions,
-// which are full barriers on x86; the longest sleep bounds what a lost wake-up would cost elsewhere.
+// Bounds what a lost wake-up would cost.
 constexpr int64_t kLongestSleep = 50'000'000;
 
+// Sleeps while the word has this value. Who sleeps and who wakes tell each other by relaxed atomic additions,
+// which are full barriers on x86.
 void sleep_on(std::atomic<uint32_t>& word, uint32_t value, int64_t ns = kLongestSleep) {
   timespec longest{0, static_cast<long>(std::min(ns, kLongestSleep))};
   syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAIT_PRIVATE, value, &longest, nullptr, 0);

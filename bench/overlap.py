@@ -1,0 +1,74 @@
+"""How much of the communication is hidden behind compute: ./run bench overlap [STEPS].
+
+Part one: two ranks on the separate device, 5 ms of sleep in each kernel and collective: a step takes at most 0.7 of
+their sum. Part two: two ranks in network namespaces of their own, joined at 1 Gbit/s (tc tbf), train GPT-2 under
+ZeRO-3 over gloo: a step takes at most 1.25 of the larger of compute alone (ranks without the slow link, over shared
+memory) and communication alone (kernels that do nothing). It needs the right to make namespaces, else it is left out.
+"""
+import os
+import subprocess
+import sys
+import tempfile
+
+BAR = 1.25
+BENCH = os.path.join(os.environ.get("DS_BUILD", "build"), "bin", "bench_overlap")
+NAMES = [f"ds{os.getpid()}a", f"ds{os.getpid()}b"]
+
+
+def ip(*words, quiet=False):
+    subprocess.run(["ip", *words], check=True, stderr=subprocess.DEVNULL if quiet else None)
+
+
+def join_namespaces():
+    for name in NAMES:
+        ip("netns", "add", name, quiet=True)
+    ip("link", "add", "v0", "netns", NAMES[0], "type", "veth", "peer", "name", "v0", "netns", NAMES[1])
+    for number, name in enumerate(NAMES):
+        inside = ["-n", name]
+        ip(*inside, "addr", "add", f"10.77.0.{number + 1}/24", "dev", "v0")
+        ip(*inside, "link", "set", "v0", "up")
+        ip(*inside, "link", "set", "lo", "up")
+        subprocess.run(["tc", "-n", name, "qdisc", "add", "dev", "v0", "root", "tbf", "rate", "1gbit", "burst", "1mb",
+                        "latency", "50ms"], check=True)
+
+
+def seconds(url, part, steps, apart):
+    ranks = []
+    for rank in (0, 1):
+        command = [BENCH, str(rank), url, part, str(steps)]
+        environment = dict(os.environ)
+        if apart:
+            command = ["ip", "netns", "exec", NAMES[rank], *command]
+            environment["GLOO_SOCKET_IFNAME"] = "v0"
+        ranks.append(subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True))
+    out = [rank.communicate()[0] for rank in ranks]
+    if any(rank.returncode for rank in ranks):
+        sys.exit(f"overlap: a rank of '{part}' over {url} has failed")
+    return float(out[0])
+
+
+def main():
+    steps = int(sys.argv[1]) if len(sys.argv) > 1 else 3
+    failed = subprocess.run([BENCH, "separate"], check=False).returncode
+    try:
+        join_namespaces()
+    except (OSError, subprocess.CalledProcessError):
+        print("namespaces: left out, this user may not make them")
+        return failed
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            meet = f"gloo://{folder}/meet"
+            compute = seconds(f"shm://overlap-{os.getpid()}", "both", steps, False)
+            comm = seconds(meet + "1", "comm", steps, True)
+            both = seconds(meet + "2", "both", steps, True)
+    finally:
+        for name in NAMES:
+            subprocess.run(["ip", "netns", "del", name], check=False)
+    ratio = both / max(compute, comm)
+    print(f"1 Gbit/s: compute alone {compute:.2f} s, communication alone {comm:.2f} s, both {both:.2f} s a step: "
+          f"{ratio:.2f} of the larger, bar {BAR}")
+    return failed or int(ratio > BAR)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
