@@ -284,6 +284,20 @@ int64_t setting(const char* name, int64_t otherwise) {
   return text ? std::atoll(text) : otherwise;
 }
 
+// Whatever the policy, a long step is compiled at the price of a few micro-steps.
+TEST(Property, AnyLongStepRepeats) {
+  std::map<int32_t, int> stretches;  // by micro-steps of a round
+  for (uint64_t seed = 1; seed <= 150; ++seed) {
+    Case c = with_policy(plain_case(seed), 4);
+    c.config.accumulation = 1000;
+    PlanPrograms programs;
+    Program step = compile_plan(c.graph, c.config, 0, c.world, Machine{}, true, programs).step;
+    EXPECT_GT(step.repeat.rounds, 1) << c.text() << "\n" << c.graph.print();
+    ++stretches[step.repeat.micros];
+  }
+  EXPECT_GT(stretches[1], 100);
+}
+
 TEST(Property, AnyPolicyIsPolicyNone) {
   int64_t first = setting("DS_PROPERTY_FIRST", 1), cases = setting("DS_PROPERTY_CASES", 40);
   Used used;
