@@ -408,7 +408,7 @@ DS_API ds_status ds_engine_create(ds_comm* comm, const char* config, const ds_gr
 /* One step: inputs in graph order, each with gradient_accumulation_steps micro-batches one after the other in
  * the first dimension. Collective. @param out_loss [out] [nullable] mean loss over all ranks
  * A step whose loss or gradients are not finite is skipped: DS_OK, parameters and states are as before,
- * ds_engine_last_step says so and names the first such tensor. */
+ * ds_engine_last_step says so and ds_engine_skip_reason names the first such tensor. */
 DS_API ds_status ds_train_batch(ds_engine* engine, const ds_tensor* const* inputs, size_t inputs_count,
                                 double* out_loss);
 /* For a rank that has no data left in this epoch: takes part in the steps of the other ranks, without samples
@@ -520,12 +520,13 @@ typedef struct ds_step_result {
   double lr;
   int32_t skipped; /* 1: loss or gradients had NaN or infinity, nothing was updated */
   int32_t reserved;
-  const char* reason; /* [borrowed: engine] until its next step: why it was skipped, with the first bad tensor
-                         of this rank; "" when it was not */
 } ds_step_result;
-/* Fills zeros and "" before the first step. @param struct_size sizeof(ds_step_result) of the caller
+/* Fills zeros before the first step. @param struct_size sizeof(ds_step_result) of the caller
  * @param out [out] */
 DS_API ds_status ds_engine_last_step(const ds_engine* engine, ds_step_result* out, size_t struct_size);
+/* Why the last step was skipped, with the first bad tensor of this rank; "" when it was not. See Strings. */
+DS_API ds_status ds_engine_skip_reason(const ds_engine* engine, char* buffer, size_t buffer_size,
+                                       size_t* out_size);
 /* A number by name: "step" (steps made, skipped ones included), "updates" (of the optimizer), "loss",
  * "grad_norm", "lr" (of the last step), "device_bytes", "host_bytes",
  * "nvme_bytes" (allocated), "overhead_bytes" (library memory outside the plan, measured at creation). */

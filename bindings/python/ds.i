@@ -142,9 +142,9 @@ struct type {};
   $1 = &made; $2 = sizeof made;
 }
 %typemap(argout) (ds_step_result *out, size_t struct_size) {
-  %append_output(Py_BuildValue("{s:L,s:L,s:d,s:d,s:d,s:O,s:s}", "step", (long long)$1->step, "updates",
+  %append_output(Py_BuildValue("{s:L,s:L,s:d,s:d,s:d,s:O}", "step", (long long)$1->step, "updates",
                                (long long)$1->updates, "loss", $1->loss, "grad_norm", $1->grad_norm, "lr", $1->lr,
-                               "skipped", $1->skipped ? Py_True : Py_False, "reason", $1->reason));
+                               "skipped", $1->skipped ? Py_True : Py_False));
 }
 
 // Texts: pages that are not written cost nothing.

@@ -60,7 +60,7 @@ assert list(bias) == [0.5] * 16
 ds.engine_freeze(engine, array.array("i", [index]), 0)
 
 last = ds.engine_last_step(engine)
-assert last["step"] == last["updates"] > 0 and last["loss"] > 0 and not last["skipped"] and last["reason"] == "", last
+assert last["step"] == last["updates"] > 0 and last["loss"] > 0 and not last["skipped"] and ds.engine_skip_reason(engine) == "", last
 
 try:
     ds.engine_param_find(engine, "b11")

@@ -185,11 +185,15 @@ ds_status ds_engine_get(const ds_engine* engine, const char* name, double* out) 
 ds_status ds_engine_last_step(const ds_engine* engine, ds_step_result* out, size_t struct_size) {
   return ds::boundary([&] {
     const ds::StepResult& last = ds::control(engine).last();
-    ds_step_result result = {sizeof result,      last.step, last.updates,         last.loss,
-                             last.grad_norm,     last.lr,   last.skipped ? 1 : 0, 0,
-                             last.reason.c_str()};
+    ds_step_result result = {sizeof result,  last.step, last.updates,         last.loss,
+                             last.grad_norm, last.lr,   last.skipped ? 1 : 0, 0};
     ds::write_options(out, struct_size, &result, sizeof result, "out");
   });
+}
+
+ds_status ds_engine_skip_reason(const ds_engine* engine, char* buffer, size_t buffer_size, size_t* out_size) {
+  return ds::boundary(
+      [&] { ds::put_text(ds::control(engine).last().reason, buffer, buffer_size, out_size); });
 }
 
 ds_status ds_engine_plan_print(const ds_engine* engine, char* buffer, size_t buffer_size, size_t* out_size) {

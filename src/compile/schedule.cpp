@@ -1,5 +1,10 @@
 #include "compile/schedule.h"
 
+#include <fmt/core.h>
+
+#include <cstdint>
+#include <string>
+
 #include "core/base/error.h"
 
 namespace ds {

@@ -1,8 +1,15 @@
 #include "compile/simulate.h"
 
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cstdint>
 #include <map>
+#include <string>
+#include <vector>
 
 #include "core/base/error.h"
+#include "core/program/mesh.h"
 #include "core/program/repeat.h"
 
 namespace ds {

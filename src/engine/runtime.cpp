@@ -22,8 +22,10 @@
 #include "core/device/host_device.h"
 #include "core/device/separate_device.h"
 #include "core/program/levels.h"
+#include "core/program/mesh.h"
 #include "engine/prepare.h"
 #include "engine/threads.h"
+#include "exec/queues.h"
 #include "io/async_file.h"
 #include "kernels/kernel.h"
 

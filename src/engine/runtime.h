@@ -20,6 +20,7 @@
 #include "engine/overhead.h"
 #include "engine/step_control.h"
 #include "exec/executor.h"
+#include "exec/queues.h"
 #include "io/async_file.h"
 #include "kernels/kernel.h"
 

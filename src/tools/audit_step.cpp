@@ -14,6 +14,7 @@
 #include "core/base/error.h"
 #include "core/program/element_run.h"
 #include "core/program/levels.h"
+#include "core/program/mesh.h"
 #include "exec/executor.h"
 #include "zero/insert.h"
 

@@ -140,6 +140,7 @@ static void engine_calls(things* t) {
   refused(ds_engine_freeze(t->engine, &number, 1, 1), "ds_engine_freeze");
   refused(ds_engine_get(t->engine, "step", &loss), "ds_engine_get");
   refused(ds_engine_last_step(t->engine, &last, sizeof last), "ds_engine_last_step");
+  refused(ds_engine_skip_reason(t->engine, text, sizeof text, &size), "ds_engine_skip_reason");
   refused(ds_engine_plan_print(t->engine, text, sizeof text, &size), "ds_engine_plan_print");
   refused(ds_engine_plan_report(t->engine, text, sizeof text, &size), "ds_engine_plan_report");
   refused(ds_engine_trace(t->engine, "trace.json"), "ds_engine_trace");

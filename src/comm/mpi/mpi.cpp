@@ -14,6 +14,7 @@
 
 #include "comm/plugin_entry.h"
 #include "core/base/descriptor.h"
+#include "core/program/mesh.h"
 
 struct ds_plugin_link {
   MPI_Comm comm = MPI_COMM_NULL;

@@ -14,6 +14,7 @@
 #include "core/program/element_run.h"
 #include "core/program/granules.h"
 #include "core/program/levels.h"
+#include "core/program/mesh.h"
 #include "core/program/program.h"
 
 namespace ds {
