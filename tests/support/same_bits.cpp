@@ -174,20 +174,22 @@ StepResult train_step_in_pieces(const Point& p, Engine& engine, int64_t step,
 std::string scratch_folder() { return std::string(DS_BINARY_DIR) + "/scratch"; }
 
 std::string Point::name() const {
-  std::string device = separate ? fmt::format(" separate {}", *separate) : "";
+  std::string rest = written_out != Point{}.written_out ? fmt::format(" written out {}", written_out) : "";
+  if (row_granules) rest += " row granules";
+  if (mesh) rest += " mesh " + mesh->name();
+  if (separate) rest += fmt::format(" separate {}", *separate);
   return fmt::format(
              "stage {} tier {} world {} nodes {} mics {} hpz {} by node {} quantized {} {} {} threads {} "
              "overlap {} "
              "emulate {} reproducible {} leaves {} chaos {} {} {} head {} dropout {} clipping {} bucket {} "
              "reuse {} "
              "vocab {} "
-             "tied {} sparse {} seed {} written out {} row granules {} mesh {}",
+             "tied {} sparse {} seed {}",
              stage, tier_name(tier), world, nodes, mics, hpz, gather_by_node, quantized_weights,
              gradient_bits, err_beta, threads, overlap, emulate, reproducible, leaves,
              chaos ? std::to_string(*chaos) : "off", dtype_name(compute), optimizer, fused_head, dropout,
-             clipping, bucket_size, max_reuse_distance, vocab, tied, sparse, seed, written_out, row_granules,
-             mesh ? mesh->name() : "data") +
-         device;
+             clipping, bucket_size, max_reuse_distance, vocab, tied, sparse, seed) +
+         rest;
 }
 
 std::string Outcome::bits() const {
