@@ -10,6 +10,8 @@ import subprocess
 import sys
 import tempfile
 
+import verdict
+
 BAR = 1.25
 BENCH = os.path.join(os.environ.get("DS_BUILD", "build"), "bin", "bench_overlap")
 NAMES = [f"ds{os.getpid()}a", f"ds{os.getpid()}b"]
@@ -47,14 +49,15 @@ def seconds(url, part, steps, apart):
     return float(out[0])
 
 
-def main():
+def main(bars):
     steps = int(sys.argv[1]) if len(sys.argv) > 1 else 3
-    failed = subprocess.run([BENCH, "separate"], check=False).returncode
+    alone = subprocess.run([BENCH, "separate"], check=False).returncode
+    bars.holds("separate device", alone == 0, f"exit code {alone}, printed above")
     try:
         join_namespaces()
     except (OSError, subprocess.CalledProcessError):
-        print("namespaces: left out, this user may not make them")
-        return failed
+        bars.left_out("network namespaces, which this user may not make")
+        return
     try:
         with tempfile.TemporaryDirectory() as folder:
             meet = f"gloo://{folder}/meet"
@@ -66,9 +69,8 @@ def main():
             subprocess.run(["ip", "netns", "del", name], check=False)
     ratio = both / max(compute, comm)
     print(f"1 Gbit/s: compute alone {compute:.2f} s, communication alone {comm:.2f} s, both {both:.2f} s a step: "
-          f"{ratio:.2f} of the larger, bar {BAR}")
-    return failed or int(ratio > BAR)
+          f"{ratio:.2f} of the larger, {bars.most('GPT-2 at 1 Gbit/s', ratio, BAR)}")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    verdict.run(main)
