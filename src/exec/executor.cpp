@@ -22,7 +22,7 @@ bool is_file(const Instr& in) { return in.queue == Queue::read || in.queue == Qu
 class QueueExecutor final : public Executor {
  public:
   QueueExecutor(const Program& program, ExecContext context)
-      : Executor(program, std::move(context)), waits_(program.instrs.size()), marks_(program.instrs.size()) {
+      : Executor(program, std::move(context)), places_(program.instrs.size()) {
     for (InstrId i : program.instrs.ids()) find_waits(i);
   }
 
@@ -56,9 +56,11 @@ class QueueExecutor final : public Executor {
 
  private:
   // Where an instruction that others wait for records: its latest round, which is the one that a wait means.
-  // A save is also waited for in the run after its own,
-  // when it may have been submitted again: it records in two places in turn.
-  struct Mark {
+  // A save is also waited for in the run after its own, when it may have been submitted again: it records in
+  // two places in turn.
+  struct Place {
+    DeviceQueue* queue = nullptr;  // null: of files
+    std::vector<Wait> waits;       // for what other queues do
     std::unique_ptr<Event> event[2];
   };
   struct Tickets {
@@ -67,8 +69,8 @@ class QueueExecutor final : public Executor {
 
   const Event& event(const Wait& wait) const { return *event_of(wait.instr, odd_ != wait.run_before); }
   Event* event_of(InstrId i, bool odd) const {
-    const Mark& mark = marks_[i];
-    return mark.event[odd && mark.event[1]].get();
+    const Place& place = places_[i];
+    return place.event[odd && place.event[1]].get();
   }
 
   // Null: of files.
@@ -76,7 +78,8 @@ class QueueExecutor final : public Executor {
 
   // Leaves out what needs no wait, and of several of one kind for one queue all but the last.
   void find_waits(InstrId i) {
-    std::vector<Wait>& out = waits_[i];
+    std::vector<Wait>& out = places_[i].waits;
+    places_[i].queue = queue_of(i);
     for (const Wait& wait : program_.instrs[i].waits) {
       DeviceQueue* other = queue_of(wait.instr);
       if (other && (other->immediate() || other == queue_of(i))) continue;
@@ -94,7 +97,7 @@ class QueueExecutor final : public Executor {
   }
 
   void mark(const Wait& wait) {
-    auto& event = marks_[wait.instr].event;
+    auto& event = places_[wait.instr].event;
     DeviceQueue* queue = queue_of(wait.instr);
     for (int k = 0; k < (wait.run_before ? 2 : 1); ++k) {
       if (!event[k]) event[k] = queue ? queue->make_event() : std::make_unique<TicketEvent>();
@@ -125,14 +128,15 @@ class QueueExecutor final : public Executor {
     InstrId i = at.instr;
     const Instr& in = program_.instrs[i];
     if (is_file(in)) return submit(at);
-    DeviceQueue& queue = *queue_of(i);
+    const Place& place = places_[i];
+    DeviceQueue& queue = *place.queue;
     if (!queue.immediate()) queue.attribute(this, i.index());
-    for (const Wait& wait : waits_[i]) queue.wait(event(wait));
+    for (const Wait& wait : place.waits) queue.wait(event(wait));
     if (program_.takes_part(at)) {
       if (i.number() % 16 == 0) show_progress();
       perform(at, queue);
     }
-    if (Event* mark = event_of(i, odd_)) queue.record(*mark);
+    if (place.event[0]) queue.record(*event_of(i, odd_));
   }
 
   void perform(Position at, DeviceQueue& queue) {
@@ -187,7 +191,7 @@ class QueueExecutor final : public Executor {
     InstrId i = at.instr;
     IoRequest request = io_request(at);
     if (!program_.takes_part(at)) request.bytes = 0;
-    if (!waits_[i].empty()) request.ready = ready(i);
+    if (!places_[i].waits.empty()) request.ready = ready(i);
     bool read = program_.instrs[i].queue == Queue::read;
     IoLane& lane = *(read ? context_.read_lane : context_.write_lane);
     uint64_t ticket = lane.submit(std::move(request));
@@ -199,7 +203,7 @@ class QueueExecutor final : public Executor {
   // longer.
   std::function<void()> ready(InstrId i) const {
     std::vector<std::function<bool(int64_t)>> all;
-    for (const Wait& wait : waits_[i]) all.push_back(event(wait).waiter());
+    for (const Wait& wait : places_[i].waits) all.push_back(event(wait).waiter());
     return [all = std::move(all)] {
       constexpr int64_t kLook = 50'000'000;
       for (const auto& done : all) {
@@ -208,8 +212,7 @@ class QueueExecutor final : public Executor {
     };
   }
 
-  IdVector<InstrId, std::vector<Wait>> waits_;  // for what other queues do
-  IdVector<InstrId, Mark> marks_;
+  IdVector<InstrId, Place> places_;
   bool odd_ = false;  // changes with every run
   Tickets last_;      // of the lanes
   std::unique_ptr<Event> comm_tail_;
