@@ -134,8 +134,8 @@ TEST(CheckpointDamage, FrozenParametersAreTensorsOfIt) {
 TEST(CheckpointDamage, UpdatesAreFewerThanTheSteps) {
   for (const auto& [updates, said] : std::vector<std::pair<std::pair<std::string, int64_t>, std::string>>{
            {{"y", 0}, "updates has 'y', which is no tensor"},
-           {{"z", -1}, "updates of 'z' must be 0 to 0, fewer than the steps, got -1"},
-           {{"z", 1}, "updates of 'z' must be 0 to 0, fewer than the steps, got 1"}}) {
+           {{"z", -1}, "updates of 'z' must be 0 to 0, fewer than those of the run, got -1"},
+           {{"z", 1}, "updates of 'z' must be 0 to 0, fewer than those of the run, got 1"}}) {
     CheckpointInfo info = fake_info(1);
     info.updates = {updates};
     expect_refused(info, said);
