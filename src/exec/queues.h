@@ -9,7 +9,8 @@
 namespace ds {
 
 // What carries out a rank's programs: the queues of its device, one after the other or at once, and the
-// threads that their kernels use. Executors of one rank share them.
+// threads that their kernels use. Executors of one rank share them. Transfers of lanes may wait for what a
+// queue does: lanes finish before this ends.
 class RankQueues {
  public:
   // team: of compute; a queue of host kernels that is a thread has one thread of its own. comm_thread:

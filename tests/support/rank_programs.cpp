@@ -69,6 +69,19 @@ std::vector<Program> placed_programs(uint64_t seed) {
   return ranks;
 }
 
+namespace {
+
+// Transfers wait for queues and use memory, so they end first, also after an error.
+struct TransfersEndFirst {
+  RankRoom& room;
+  ~TransfersEndFirst() {
+    room.read.finish();
+    room.write.finish();
+  }
+};
+
+}  // namespace
+
 std::vector<Bytes> run_program(const Program& program, Communicator& comm, RankRoom& room, const RunOn& on) {
   HostDevice host;
   Device& device = on.device ? *on.device : host;
@@ -76,6 +89,7 @@ std::vector<Bytes> run_program(const Program& program, Communicator& comm, RankR
   RankMemory memory(program, device, room.file);
   CommGroups groups(comm);
   RankQueues queues(device, team, on.comm_thread);
+  TransfersEndFirst ends{room};
   ExecContext context;
   context.kernels = &room.kernels;
   context.comm = &groups;
