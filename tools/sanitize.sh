@@ -24,7 +24,7 @@ core
 io
 comm -*/post*:*/*4:*/*1:*crowded:*2staged:*/shm3:All/CommLogs.*
 exec
-training SameBits.SgdStageTierChaos:Skipped.ANanWrittenAsGradient*"
+training SameBits.SgdStageTierChaos:SameBits.SeparateDevice:Skipped.ANanWrittenAsGradient*"
 
 action=$1
 preset=$2
