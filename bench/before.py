@@ -1,13 +1,14 @@
-"""This build beside an earlier one, in turns: ./run bench before BUILD [PAIRS] [train_step|train_small|comm]...
+"""This build beside an earlier one, in turns: ./run bench before BUILD [PAIRS] [train_step|train_small|plan|comm|tiers]...
 
-BUILD is the build folder of another checkout (release preset). PAIRS (24) alternating pairs of each training bench: the
-two builds take turns, and so does which of them goes first. Printed is the median ratio of times (ours over theirs) with
-its 95 % interval from order statistics, which assumes nothing about the distribution. Bar: that interval does not lie wholly
-above 1.01. comm compares its rows by their best of PAIRS / 6 rounds on 2
-ranks; its bar is a geometric mean of at most 1.05.
+BUILD is the build folder of another checkout (release preset). train_step, train_small and plan: PAIRS (24) alternating
+pairs; the two builds take turns, and so does which of them goes first. Printed is the median ratio of times (ours over
+theirs) with its 95 % interval from order statistics, which assumes nothing about the distribution. Bar: that interval does
+not lie wholly above 1.01. comm and tiers compare their rows by their best of PAIRS / 6 rounds, at least 3; their bar is a
+geometric mean of at most 1.05.
 
 train_step: a step of the 124M GPT-2, one rank on 2 threads, both processes alive at once. train_small: 20 steps of the
-main job's model, 2 ranks, by the median step.
+main job's model, 2 ranks, by the median step. plan: a step of about 10,000 instructions compiled, and an instruction of it
+executed, without transfers and with empty ones. tiers: train_small under ZeRO-3 with its states in memory and on files.
 """
 import math
 import os
@@ -16,6 +17,7 @@ import re
 import subprocess
 import sys
 
+import plan
 import verdict
 
 
@@ -49,10 +51,13 @@ class Stepper:
         self.process.wait()
 
 
-def small_seconds(build):
-    command, env = program(build, "train_small")
-    text = subprocess.run(command + ["20"], env=env, text=True, capture_output=True, check=True).stdout
-    return 2048 / float(re.search(r"median (\d+)", text).group(1))
+def output(build, name, *arguments):
+    command, env = program(build, name)
+    return subprocess.run([*command, *arguments], env=env, text=True, capture_output=True, check=True).stdout
+
+
+def small_seconds(build, *setting):
+    return 2048 / float(re.search(r"median (\d+)", output(build, "train_small", "20", *setting)).group(1))
 
 
 def median_interval(values):
@@ -99,28 +104,58 @@ def compare_train_small(bars, ours, theirs, pairs):
     judge(bars, "train_small", pairs_of(lambda: small_seconds(ours), lambda: small_seconds(theirs), pairs))
 
 
-def comm_rows(build, rows):
-    command, env = program(build, "comm")
-    text = subprocess.run(command + ["2"], env=env, text=True, capture_output=True, check=True).stdout
-    for line in text.splitlines():
+def plan_seconds(build):
+    """By row of ./run bench plan."""
+    text = output(build, "plan")
+    return {what: float(re.search(line, text, re.MULTILINE).group(1)) for what, line, _, _ in plan.LINES}
+
+
+def compare_plan(bars, ours, theirs, pairs):
+    both = []
+    for i in range(pairs):
+        if i % 2:
+            b, a = plan_seconds(theirs), plan_seconds(ours)
+        else:
+            a, b = plan_seconds(ours), plan_seconds(theirs)
+        both.append((a, b))
+    for what, *_ in plan.LINES:
+        judge(bars, what, [a[what] / b[what] for a, b in both])
+
+
+def comm_rows(build):
+    for line in output(build, "comm", "2").splitlines():
         what, microseconds = line.rsplit(" ", 1)
         if not what.startswith("copy "):
-            rows[what] = min(float(microseconds), rows.get(what, math.inf))
+            yield what, float(microseconds)
 
 
-def judge_comm(bars, ratios):
+def tiers_rows(build):
+    for setting in (["device"], ["nvme"], ["nvme", "3", "100000"]):
+        yield " ".join(setting), small_seconds(build, *setting[:1], *(setting[1:] or ["3", "1000000"]))
+
+
+def judge_rows(bars, name, ratios):
     mean = math.exp(sum(map(math.log, ratios.values())) / len(ratios))
     worst = max(ratios, key=ratios.get)
-    print(f"comm: {len(ratios)} rows, geometric mean of the ratios of times {mean:.4f} "
-          f"({bars.most('comm: geometric mean', mean, 1.05)}), worst row {worst}: {ratios[worst]:.2f}", flush=True)
+    print(f"{name}: {len(ratios)} rows, geometric mean of the ratios of times {mean:.4f} "
+          f"({bars.most(name + ': geometric mean', mean, 1.05)}), worst row {worst}: {ratios[worst]:.2f}", flush=True)
+
+
+def compare_rows(bars, name, rows_of, ours, theirs, pairs):
+    a, b = {}, {}
+    for i in range(max(pairs // 6, 3)):
+        for build, best in ((ours, a), (theirs, b)) if i % 2 else ((theirs, b), (ours, a)):
+            for what, seconds in rows_of(build):
+                best[what] = min(seconds, best.get(what, math.inf))
+    judge_rows(bars, name, {what: a[what] / b[what] for what in a if what in b})
 
 
 def compare_comm(bars, ours, theirs, pairs):
-    a, b = {}, {}
-    for i in range(max(pairs // 6, 3)):
-        for build, rows in ((ours, a), (theirs, b)) if i % 2 else ((theirs, b), (ours, a)):
-            comm_rows(build, rows)
-    judge_comm(bars, {what: a[what] / b[what] for what in a if what in b})
+    compare_rows(bars, "comm", comm_rows, ours, theirs, pairs)
+
+
+def compare_tiers(bars, ours, theirs, pairs):
+    compare_rows(bars, "tiers", tiers_rows, ours, theirs, pairs)
 
 
 def main(bars):
@@ -130,7 +165,8 @@ def main(bars):
     theirs = os.path.abspath(arguments.pop(0))
     ours = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "build")
     pairs = int(arguments.pop(0)) if arguments and arguments[0].isdigit() else 24
-    benches = {"train_step": compare_train_step, "train_small": compare_train_small, "comm": compare_comm}
+    benches = {"train_step": compare_train_step, "train_small": compare_train_small, "plan": compare_plan,
+               "comm": compare_comm, "tiers": compare_tiers}
     unknown = [name for name in arguments if name not in benches]
     if unknown:
         sys.exit(f"before: {unknown[0]} is none of {', '.join(benches)}")

@@ -13,10 +13,10 @@
 #include "core/base/error.h"
 #include "core/base/json.h"
 #include "core/base/random.h"
+#include "diagnostics/peak.h"
 #include "engine/inference.h"
 #include "inference/generate.h"
 #include "nn/models/hf.h"
-#include "tools/peak.h"
 
 namespace ds {
 namespace {

@@ -15,6 +15,7 @@
 
 #include "core/base/random.h"
 #include "core/base/trace.h"
+#include "core/device/separate_device.h"
 #include "engine/engine.h"
 #include "nn/models/gpt.h"
 
@@ -96,7 +97,7 @@ int on_separate() {
       config.zero.reduce_bucket_size = 1;  // a collective for each parameter
       config.zero.max_reuse_distance = 0;
       EngineOptions engine_options;
-      engine_options.separate = Delays{.work_us = kSleepUs};
+      engine_options.device = [] { return std::make_unique<SeparateDevice>(Delays{.work_us = kSleepUs}); };
       Engine engine(config, graph_of(job), *comm, engine_options);
       int64_t count = sleeps_of(engine.plan().step);
       double seconds = train(engine, job, 3), sum = static_cast<double>(count * kSleepUs) * 1e-6;

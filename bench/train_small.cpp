@@ -9,9 +9,9 @@
 #include <cstring>
 
 #include "core/base/random.h"
+#include "diagnostics/profile_table.h"
 #include "engine/engine.h"
 #include "nn/models/gpt.h"
-#include "tools/profile_table.h"
 
 namespace ds {
 namespace {

@@ -21,9 +21,9 @@
 #include "core/base/error.h"
 #include "core/base/json.h"
 #include "core/base/random.h"
+#include "diagnostics/profile_table.h"
 #include "engine/engine.h"
 #include "nn/models/hf.h"
-#include "tools/profile_table.h"
 
 namespace ds {
 namespace {

@@ -50,9 +50,9 @@ class Reader:
         self.at = 0
         self.enums, self.structs, self.opaque, self.callbacks, self.functions = {}, {}, [], {}, {}
 
-    def refuse(self, why):
+    def refuse(self, reason):
         line = self.tokens[min(self.at, len(self.tokens) - 1)][1]
-        raise Refused(f"line {line}: {why}")
+        raise Refused(f"line {line}: {reason}")
 
     def peek(self, ahead=0):
         at = self.at + ahead
@@ -242,7 +242,7 @@ def layout_program(header):
 
 
 def main():
-    path, what = sys.argv[1:]
+    path, output = sys.argv[1:]
     try:
         with open(path, encoding="utf-8") as file:
             header = Reader(file.read()).read()
@@ -256,7 +256,7 @@ def main():
         "json": lambda: json.dumps({k: getattr(header, k) for k in
                                     ("enums", "structs", "opaque", "callbacks", "functions")}, indent=1) + "\n",
     }
-    sys.stdout.write(outputs[what]())
+    sys.stdout.write(outputs[output]())
     return 0
 
 

@@ -50,8 +50,8 @@ def complaints(source):
             line = text[: match.start()].count("\n") + 1
             include = text[start : match.start()].lstrip().startswith("#")
             hint = "include" if include else "use"
-            what = match.group(1) or match.group(2)
-            yield f"{name}:{line}: {hint} of {what}: it may get descriptor 0, 1 or 2"
+            call = match.group(1) or match.group(2)
+            yield f"{name}:{line}: {hint} of {call}: it may get descriptor 0, 1 or 2"
 
 
 def main():

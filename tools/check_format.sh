@@ -7,10 +7,10 @@ if [ $# -eq 0 ]; then
   # shellcheck disable=SC2046
   set -- $(git ls-files '*.h' '*.c' '*.cpp' ':!tests/tools/fixtures')
 fi
-if said=$(clang-format-16 --dry-run -Werror "$@" 2>&1); then
+if output=$(clang-format-16 --dry-run -Werror "$@" 2>&1); then
   echo "format: ok ($# files)"
 else
-  echo "$said" | grep ' error: ' | sort -t: -u -k1,1
+  echo "$output" | grep ' error: ' | sort -t: -u -k1,1
   echo "format: run ./run fmt"
   exit 1
 fi

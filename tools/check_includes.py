@@ -121,8 +121,8 @@ SPEAKS_FOR = {
     "comm/collective.h": ["comm/blocks.h", "comm/communicator.h", "comm/exchange.h", "comm/intent.h"],
     "comm/exchange.h": ["comm/intent.h"],
     "zero/policy.h": ["core/config/config.h", "core/program/granules.h", "core/program/program.h"],
-    "zero/insert.h": ["core/program/builder.h", "zero/policy.h"],
-    "compile/pipeline.h": ["core/config/config.h", "zero/policy.h"],
+    "zero/step_buffers.h": ["core/program/builder.h", "zero/policy.h"],
+    "compile/pipeline.h": ["compile/memory_plan.h", "core/config/config.h", "zero/policy.h"],
     "engine/runtime.h": ["comm/communicator.h", "compile/pipeline.h", "engine/options.h"],
     "engine/state_store.h": ["checkpoint/state_access.h", "engine/runtime.h"],
     "engine/engine.h": ["engine/checkpoints.h", "engine/runtime.h", "engine/state_store.h", "engine/step_control.h",
@@ -132,9 +132,8 @@ SPEAKS_FOR = {
                           "engine/trained_set.h"],
     "nn/models/hf.h": ["core/graph/graph.h"],
     "nn/models/hf_families.h": ["nn/models/hf.h", "nn/models/hf_config.h"],
-    "checkpoint/checkpoint.h": ["checkpoint/state_access.h"],
     "cli/commands.h": ["<functional>", "<memory>", "<string>", "<vector>"],
-    "tools/audit_step.h": ["core/program/program.h", "kernels/kernel.h"],
+    "diagnostics/audit_step.h": ["core/program/program.h", "kernels/kernel.h"],
 }
 
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]+([<"])([^>"]+)[>"]', re.M)
@@ -171,8 +170,13 @@ def declares(code, name):
     """Whether a file has a name of its own: a type, a forward declaration, a function, a variable or a member."""
     return (re.search(rf"^[^\n]*\bconstexpr\b[^;]*?[ ,]{name} = ", code, re.M)
             or re.search(rf"\b(?:struct|class|enum class|enum|using|typename|namespace)\s+{name}\b", code)
-            or re.search(rf"^(?:static |inline |constexpr |template )*[\w:<>,*& ]+[ *&]{name}(?:\(| =|;|\[|\{{)", code, re.M)
+            or re.search(rf"^(?! *return )(?:static |inline |constexpr |template )*[\w:<>,*& ]+[ *&]{name}(?:\(| =|;|\[|\{{)", code, re.M)
             or re.search(rf"[\w>*&] {name}(?:;| = |\{{|\) \{{|, |\))", code) and not name[0].isupper())
+
+
+def nests(code, name):
+    """Whether a class of the file has a type of this name."""
+    return re.search(rf"^ +(?:struct|class|enum class|using) {name}\b[^;\n]*[{{=]", code, re.M)
 
 
 def may_include(name, header):
@@ -188,10 +192,11 @@ def wanted(name, files, own_names):
     for pattern, headers in PLAIN:
         if found := pattern.search(code):
             yield found.group(0), {f"<{h}>" for h in headers}
+    own = files.get(own_header(name, files), "")
     plain = re.findall(r"(?<![\w.:])(?<!->)\w+|(?<=\bds::)\w+", code)
     for used in sorted(set(plain) & own_names.keys()):
         header = own_names[used]
-        if header == name or declares(code, used) or not may_include(name, header):
+        if header == name or declares(code, used) or nests(own, used) or not may_include(name, header):
             continue
         if used[0].islower() and used[0] != "k" and not re.search(rf"(?<![\w.>:])(?:ds::)?{used}[<(]", code):
             continue

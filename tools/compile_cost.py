@@ -66,7 +66,7 @@ def main(arguments):
     tree = ROOT / "build" / "cost" / preset
     shutil.rmtree(tree, ignore_errors=True)
     launcher = f"{sys.executable};{os.path.abspath(__file__)};--launch;{tree / 'cost.log'}"
-    names = [f"-DCMAKE_{what}_LAUNCHER={launcher}" for what in ("C_COMPILER", "CXX_COMPILER", "C_LINKER", "CXX_LINKER")]
+    names = [f"-DCMAKE_{tool}_LAUNCHER={launcher}" for tool in ("C_COMPILER", "CXX_COMPILER", "C_LINKER", "CXX_LINKER")]
     subprocess.run(["cmake", "--preset", preset, "-B", str(tree), *names], cwd=ROOT, check=True)
     (tree / "cost.log").write_text("", encoding="utf-8")  # without what configuring tried
     start = time.monotonic()

@@ -39,10 +39,10 @@ class Vague(Exception):
     """Rounding decides a number, so that float32 cannot judge it."""
 
 
-def sharp(what, tolerance, size):
+def sharp(name, tolerance, size):
     """`tolerance`, when it is narrow enough to tell a wrong program from a right one."""
     if tolerance > WIDEST * size:
-        raise Vague(f"{what}: rounding moves {size:.2g} so far that its tolerance would be {tolerance:.2g}")
+        raise Vague(f"{name}: rounding moves {size:.2g} so far that its tolerance would be {tolerance:.2g}")
     return tolerance
 
 

@@ -21,7 +21,7 @@ import xml.etree.ElementTree
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SUITES = 15
 SUMMARY = re.compile(r"^(\d+% tests passed|No tests were found)")
-Skip = collections.namedtuple("Skip", "name said")
+Skip = collections.namedtuple("Skip", "name reason")
 
 
 def cpu_lacks(flag):
@@ -105,7 +105,7 @@ def skipped(case):
 
 
 def may_be(skip, rows, build):
-    fits = [condition for name, condition, words in rows if re.fullmatch(name, skip.name) and re.search(words, skip.said)]
+    fits = [condition for name, condition, words in rows if re.fullmatch(name, skip.name) and re.search(words, skip.reason)]
     return any(CONDITIONS[condition](build) for condition in fits)
 
 
@@ -163,7 +163,7 @@ def tell_skips(skips, rows, build):
     print(f"\nSkipped: {len(skips) or 'nothing'}")
     wrong = [skip for skip in skips if not may_be(skip, rows, build)]
     for skip in skips:
-        print(f"  {'FAILED: may not be skipped here: ' if skip in wrong else ''}{skip.name}: {skip.said or 'no reason given'}")
+        print(f"  {'FAILED: may not be skipped here: ' if skip in wrong else ''}{skip.name}: {skip.reason or 'no reason given'}")
     if wrong:
         print(f"FAILED: {len(wrong)} skipped tests are not in the list of those that may be (tests/skips.txt)")
     return not wrong

@@ -24,7 +24,8 @@ core
 io
 comm -*/post*:*/*4:*/*1:*crowded:*2staged:*/shm3:All/CommLogs.*
 exec
-training SameBits.SgdStageTierChaos:SameBits.SeparateDevice:Skipped.ANanWrittenAsGradient*"
+training SameBits.SgdStageTierChaos:SameBits.SeparateDevice:Skipped.ANanWrittenAsGradient*
+mutate --quick"
 
 action=$1
 preset=$2
@@ -37,6 +38,7 @@ esac
 # Suites whose folder has tests.
 names() {
   echo "$suites" | while read -r suite _; do
+    [ "$suite" != mutate ] || echo mutate
     [ -z "$suite" ] || [ -z "$(find "tests/$suite" -name '*_test.c*' 2> /dev/null | head -n 1)" ] || echo "$suite"
   done
 }
@@ -44,7 +46,11 @@ names() {
 # What ninja calls the programs of suites.
 targets() {
   for suite in "$@"; do
-    if [ "$suite" = api ]; then echo tests/api/all; else echo "test_$suite"; fi
+    case $suite in
+      api) echo tests/api/all ;;
+      mutate) echo mutate ;;
+      *) echo "test_$suite" ;;
+    esac
   done
 }
 
@@ -87,6 +93,9 @@ case $action in
     fi
     filter=$(echo "$suites" | sed -n "s/^$suite //p")
     [ -z "${DS_LONG:-}" ] || filter=
+    # Waits are dropped, each of which must show: --quick drops every tenth.
+    # shellcheck disable=SC2086
+    [ "$suite" != mutate ] || exec $fixed "build/$preset/bin/mutate" --separate $filter
     # Not in brief: what is skipped is read from the output.
     exec $fixed "build/$preset/bin/test_$suite" --gtest_print_time=1 --gtest_filter="${filter:-*}" ;;
   *) echo "sanitize.sh: $action: not list, build or run" >&2; exit 2 ;;

@@ -14,9 +14,9 @@
 
 #include "core/base/random.h"
 #include "core/program/cost.h"
+#include "diagnostics/peak.h"
 #include "jobs.h"
 #include "kernels/kernel.h"
-#include "tools/peak.h"
 
 namespace ds::bench {
 namespace {

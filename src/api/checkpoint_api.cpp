@@ -4,6 +4,9 @@
 #include "api/boundary.h"
 #include "api/handles.h"
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/folder.h"
+#include "checkpoint/payload.h"
+#include "checkpoint/reader.h"
 #include "core/base/json.h"
 #include "engine/checkpoints.h"
 

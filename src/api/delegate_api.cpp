@@ -64,7 +64,7 @@ ds_status ds_engine_param_view(ds_engine* engine, int32_t param, ds_tensor** out
     tensor->dims.assign(view.dims, view.dims + view.rank);
     tensor->numel = view.numel();
     tensor->data = view.data;
-    tensor->owner = e.runtime().hold(view.data);
+    tensor->owner = e.hold(ds::ParamId(param));
     *out = tensor.release();
   });
 }

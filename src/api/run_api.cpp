@@ -10,15 +10,15 @@
 #include "api/handles.h"
 #include "comm/communicator.h"
 #include "core/base/json.h"
+#include "diagnostics/audit.h"
+#include "diagnostics/audit_report.h"
+#include "diagnostics/profile.h"
+#include "diagnostics/verify.h"
+#include "diagnostics/verify_request.h"
 #include "inference/text_generation.h"
 #include "inference/text_request.h"
 #include "run/train.h"
 #include "run/train_options.h"
-#include "tools/audit.h"
-#include "tools/audit_report.h"
-#include "tools/profile.h"
-#include "tools/verify.h"
-#include "tools/verify_request.h"
 
 namespace {
 

@@ -85,10 +85,10 @@ std::vector<std::string> gather_texts(Communicator& comm, const std::string& min
   return texts;
 }
 
-void agree_equal(Communicator& comm, std::string_view what, const std::string& mine) {
-  std::vector<std::string> all = gather_texts(comm, mine, std::string(what).c_str());
+void agree_equal(Communicator& comm, std::string_view subject, const std::string& mine) {
+  std::vector<std::string> all = gather_texts(comm, mine, std::string(subject).c_str());
   if (size_t r = first_different(all); r != 0) {
-    raise(DS_ERROR_CONFIG, "{} is {} on rank 0, {} on rank {}", what, all[0], all[r], r);
+    raise(DS_ERROR_CONFIG, "{} is {} on rank 0, {} on rank {}", subject, all[0], all[r], r);
   }
 }
 

@@ -19,7 +19,7 @@ std::string on_root(Communicator& comm, std::string_view label, const std::funct
 
 // Every rank must give the same text; else all throw DS_ERROR_CONFIG: "{what} is {} on rank 0, {} on rank
 // {}". Collective.
-void agree_equal(Communicator& comm, std::string_view what, const std::string& mine);
+void agree_equal(Communicator& comm, std::string_view subject, const std::string& mine);
 
 // The first rank whose text is not rank 0's; 0: there is none.
 size_t first_different(const std::vector<std::string>& of_ranks);

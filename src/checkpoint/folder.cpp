@@ -1,4 +1,6 @@
 // Checkpoints of a folder: names, which are whole, their headers.
+#include "checkpoint/folder.h"
+
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -13,12 +15,11 @@
 
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/manifest.h"
+#include "checkpoint/state_files.h"
 #include "core/base/error.h"
-#include "core/base/hash.h"
 #include "core/base/log.h"
 #include "io/file.h"
 #include "io/owner.h"
-#include "io/safetensors.h"
 
 namespace ds {
 namespace {
@@ -48,20 +49,11 @@ std::string manifest_of(const std::string& path) { return path + "/" + std::stri
 // A manifest that cannot be looked at may be there: that checkpoint is damaged, and no leftover.
 bool committed(const std::string& path) { return !is_absent(manifest_of(path)); }
 
-void check_size(const Manifest& manifest, const std::string& path, size_t kind) {
-  const ManifestFile& listed = manifest.files.at(kind);
-  std::string name = path + "/" + state_file(manifest.kinds[kind]);
-  if (!exists(name)) raise(DS_ERROR_CORRUPT, "'{}' does not exist, {} names it", name, kManifestName);
-  int64_t size = File(name, File::Mode::read).size();
-  if (size == listed.bytes) return;
-  raise(DS_ERROR_CORRUPT, "'{}' has {} bytes, {} says {}", name, size, kManifestName, listed.bytes);
-}
-
 // Why the checkpoint is not whole, or "".
 std::string find_fault(const std::string& path) {
   try {
     Manifest m = read_manifest(path);
-    for (size_t k = 0; k < m.kinds.size(); ++k) check_size(m, path, k);
+    for (size_t k = 0; k < m.kinds.size(); ++k) check_state_file(m, path, k);
     return "";
   } catch (const Error& error) {
     return error.what();
@@ -153,36 +145,6 @@ void remove_older_checkpoints(const std::string& folder, const Keep& keep) {
 bool has_checkpoints(const std::string& folder) {
   std::vector<CheckpointName> all = list_checkpoints(folder);
   return std::any_of(all.begin(), all.end(), [&](const auto& c) { return committed(folder + "/" + c.name); });
-}
-
-CheckpointInfo read_checkpoint_info(const std::string& path) { return read_manifest(path).info; }
-
-SafetensorHeader read_state_header(const Manifest& manifest, const std::string& path, size_t kind) {
-  const ManifestFile& listed = manifest.files.at(kind);
-  std::string name = path + "/" + state_file(manifest.kinds[kind]);
-  check_size(manifest, path, kind);
-  File file(name, File::Mode::read);
-  SafetensorHeader header = read_safetensors_header(name);
-  if (header.entries.size() != manifest.tensors.size()) {
-    raise(DS_ERROR_CORRUPT, "'{}' holds {} tensors, {} says {}", name, header.entries.size(), kManifestName,
-          manifest.tensors.size());
-  }
-  int64_t begin = listed.bytes;
-  for (const SafetensorEntry& e : header.entries) begin = std::min(begin, e.begin);
-  std::string bytes(static_cast<size_t>(begin), '\0');
-  file.read(bytes.data(), bytes.size(), 0);
-  if (hash_hex(bytes) != listed.header) {
-    raise(DS_ERROR_CORRUPT, "the header of '{}' has hash {}, {} says {}", name, hash_hex(bytes),
-          kManifestName, listed.header);
-  }
-  for (const ManifestTensor& t : manifest.tensors) {
-    const SafetensorEntry* e = header.find(t.name);
-    if (!e || e->dtype != DS_DTYPE_F32 || e->shape != t.shape) {
-      raise(DS_ERROR_CORRUPT, "'{}': tensor '{}' is absent, or has another type or shape than {} says", name,
-            t.name, kManifestName);
-    }
-  }
-  return header;
 }
 
 }  // namespace ds

@@ -7,6 +7,7 @@
 #include <system_error>
 #include <tuple>
 
+#include "checkpoint/state_access.h"
 #include "core/base/error.h"
 #include "core/base/hash.h"
 #include "core/base/json.h"

@@ -57,18 +57,4 @@ Manifest read_manifest(const std::string& path);
 Manifest parse_manifest(std::string_view text, const std::string& source);
 void sort_and_check_pieces(Manifest& manifest, const std::string& source);
 
-// The header of the file of one kind, which must hold exactly the manifest's tensors: size, header hash,
-// names, shapes. DS_ERROR_CORRUPT naming path and both values.
-SafetensorHeader read_state_header(const Manifest& manifest, const std::string& path, size_t kind);
-
-// Names below folder that save_checkpoint makes, parsed; in the order of commits.
-struct CheckpointName {
-  int64_t step = 0;
-  int64_t commit = 0;
-  std::string name;
-};
-std::vector<CheckpointName> list_checkpoints(const std::string& folder);
-std::string checkpoint_name(int64_t step, int64_t commit);
-void remove_checkpoint(const std::string& path);  // never throws
-
 }  // namespace ds

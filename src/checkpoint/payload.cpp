@@ -1,3 +1,5 @@
+#include "checkpoint/payload.h"
+
 #include <fmt/ranges.h>
 
 #include <algorithm>

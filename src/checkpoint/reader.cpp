@@ -1,3 +1,5 @@
+#include "checkpoint/reader.h"
+
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -125,5 +127,7 @@ CheckpointInfo load_checkpoint(StateAccess& state, const std::string& path,
                                const std::function<void(const CheckpointInfo&)>& checked) {
   return Reader(state, path).load(checked);
 }
+
+CheckpointInfo read_checkpoint_info(const std::string& path) { return read_manifest(path).info; }
 
 }  // namespace ds

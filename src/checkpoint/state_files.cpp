@@ -8,6 +8,48 @@
 #include "io/safetensors.h"
 
 namespace ds {
+namespace {
+
+// The header of the file of one kind, which must hold exactly the manifest's tensors: size, header hash,
+// names, shapes. DS_ERROR_CORRUPT naming path and both values.
+SafetensorHeader read_state_header(const Manifest& manifest, const std::string& path, size_t kind) {
+  const ManifestFile& listed = manifest.files.at(kind);
+  std::string name = path + "/" + state_file(manifest.kinds[kind]);
+  check_state_file(manifest, path, kind);
+  File file(name, File::Mode::read);
+  SafetensorHeader header = read_safetensors_header(name);
+  if (header.entries.size() != manifest.tensors.size()) {
+    raise(DS_ERROR_CORRUPT, "'{}' holds {} tensors, {} says {}", name, header.entries.size(), kManifestName,
+          manifest.tensors.size());
+  }
+  int64_t begin = listed.bytes;
+  for (const SafetensorEntry& e : header.entries) begin = std::min(begin, e.begin);
+  std::string bytes(static_cast<size_t>(begin), '\0');
+  file.read(bytes.data(), bytes.size(), 0);
+  if (hash_hex(bytes) != listed.header) {
+    raise(DS_ERROR_CORRUPT, "the header of '{}' has hash {}, {} says {}", name, hash_hex(bytes),
+          kManifestName, listed.header);
+  }
+  for (const ManifestTensor& t : manifest.tensors) {
+    const SafetensorEntry* e = header.find(t.name);
+    if (!e || e->dtype != DS_DTYPE_F32 || e->shape != t.shape) {
+      raise(DS_ERROR_CORRUPT, "'{}': tensor '{}' is absent, or has another type or shape than {} says", name,
+            t.name, kManifestName);
+    }
+  }
+  return header;
+}
+
+}  // namespace
+
+void check_state_file(const Manifest& manifest, const std::string& path, size_t kind) {
+  const ManifestFile& listed = manifest.files.at(kind);
+  std::string name = path + "/" + state_file(manifest.kinds[kind]);
+  if (!exists(name)) raise(DS_ERROR_CORRUPT, "'{}' does not exist, {} names it", name, kManifestName);
+  int64_t size = File(name, File::Mode::read).size();
+  if (size == listed.bytes) return;
+  raise(DS_ERROR_CORRUPT, "'{}' has {} bytes, {} says {}", name, size, kManifestName, listed.bytes);
+}
 
 StateFiles::StateFiles(const std::string& path) : path_(path), manifest_(read_manifest(path)) {}
 

@@ -39,4 +39,7 @@ class StateFiles {
   std::vector<float> block_ = std::vector<float>(kPieceBytes / sizeof(float));
 };
 
+// The file of one kind, below `path`, must be there in full size: DS_ERROR_CORRUPT.
+void check_state_file(const Manifest& manifest, const std::string& path, size_t kind);
+
 }  // namespace ds

@@ -1,3 +1,5 @@
+#include "checkpoint/weights_load.h"
+
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -8,7 +10,6 @@
 #include "checkpoint/agree.h"
 #include "checkpoint/state_access.h"
 #include "checkpoint/weight_match.h"
-#include "checkpoint/weights.h"
 #include "core/base/dtype.h"
 #include "core/base/error.h"
 #include "core/base/half.h"

@@ -1,5 +1,7 @@
 // Order of a save: rank 0 makes files of full size and fresh names with their headers, every rank writes its
 // cuts, rank 0 renames.
+#include "checkpoint/weights_save.h"
+
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,7 +17,6 @@
 #include "checkpoint/model_folder.h"
 #include "checkpoint/state_access.h"
 #include "checkpoint/weight_match.h"
-#include "checkpoint/weights.h"
 #include "core/base/dtype.h"
 #include "core/base/error.h"
 #include "core/base/half.h"

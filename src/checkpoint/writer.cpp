@@ -30,8 +30,10 @@
 // all_gathers.
 //
 // Source. That data is synced before the rename and the folder after it is what file systems need to keep
-// the order: Pillai et al., "All file systems are not created equal" (OSDI 2014). tests/crash replays every
-// prefix of a save.
+// the order: Pillai et al., "All file systems are not created equal: on the complexity of crafting
+// crash-consistent applications" (OSDI 2014). tests/crash replays every prefix of a save.
+#include "checkpoint/writer.h"
+
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -40,6 +42,7 @@
 
 #include "checkpoint/agree.h"
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/folder.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/state_access.h"
 #include "comm/communicator.h"

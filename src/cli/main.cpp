@@ -106,8 +106,8 @@ int main(int argc, char** argv) {
   ds::cli::add_audit(app, code);
   std::vector<std::string> help = asked_for_help(argc, argv);
   const char* word = help.empty() ? argv[1] : argc == 3 ? argv[2] : nullptr;
-  if (std::string wrong = wrong_command(app, word); !wrong.empty()) {
-    failed(wrong);
+  if (std::string complaint = wrong_command(app, word); !complaint.empty()) {
+    failed(complaint);
     return kUsage;
   }
   try {

@@ -25,8 +25,8 @@ void Communicator::all_gather_v(const void* in, void* out, std::span<const size_
 void Communicator::gather_blocks(const void* in, void* out, const Blocks& blocks) {
   auto me = static_cast<size_t>(rank_);
   auto swap = [&](size_t r, size_t first, size_t most) -> GiveTake {
-    return {part(at(in, first), blocks.part(me, first, most)),
-            {at(out, blocks.begin(r) + first), blocks.part(r, first, most)}};
+    return {to_send(at(in, first), blocks.overlap(me, first, most)),
+            {at(out, blocks.begin(r) + first), blocks.overlap(r, first, most)}};
   };
   in_rounds(*exchange_, Round::same, blocks.most(), swap);
 }

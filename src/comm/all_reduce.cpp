@@ -57,7 +57,7 @@ void Communicator::sum_to(const void* in, void* out, size_t count, DType wire, R
     auto begin_of = [&](size_t r) { return first + std::min(n, r * share); };
     auto count_of = [&](size_t r) { return begin_of(r + 1) - begin_of(r); };
     for (size_t r = 0; r < ranks; ++r) {
-      sends[r] = part(at(in, begin_of(r) * unit), count_of(r) * unit);
+      sends[r] = to_send(at(in, begin_of(r) * unit), count_of(r) * unit);
       receives[r] = {nullptr, count_of(me) * unit};
     }
     exchange_->round(sends, receives);
@@ -65,7 +65,7 @@ void Communicator::sum_to(const void* in, void* out, size_t count, DType wire, R
     sum_seen(at(in, begin_of(me) * unit), sums, count_of(me), wire, op);
     for (size_t r = 0; r < ranks; ++r) {
       bool given = root < 0 || static_cast<int>(r) == root;
-      sends[r] = part(sums, given ? count_of(me) * sum : 0);
+      sends[r] = to_send(sums, given ? count_of(me) * sum : 0);
       receives[r] = {kept ? at(out, begin_of(r) * sum) : nullptr, kept ? count_of(r) * sum : 0};
     }
     exchange_->round(sends, receives);

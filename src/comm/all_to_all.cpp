@@ -46,8 +46,8 @@ size_t Communicator::longest_block(std::span<const size_t> send, std::span<const
 void Communicator::swap_blocks(const void* in, const Blocks& from, void* out, const Blocks& to,
                                size_t longest) {
   auto swap = [&](size_t r, size_t first, size_t most) -> GiveTake {
-    return {part(at(in, from.begin(r) + first), from.part(r, first, most)),
-            {at(out, to.begin(r) + first), to.part(r, first, most)}};
+    return {to_send(at(in, from.begin(r) + first), from.overlap(r, first, most)),
+            {at(out, to.begin(r) + first), to.overlap(r, first, most)}};
   };
   in_rounds(*exchange_, Round::each, longest, swap);
 }

@@ -30,7 +30,7 @@ class Blocks {
   size_t begin(size_t rank) const { return begins_[rank]; }
   size_t size(size_t rank) const { return begins_[rank + 1] - begins_[rank]; }
   // Of the rank's block, what lies in its elements [first, first + most).
-  size_t part(size_t rank, size_t first, size_t most) const {
+  size_t overlap(size_t rank, size_t first, size_t most) const {
     return std::min(size(rank) - std::min(first, size(rank)), most);
   }
   size_t total() const { return begins_[ranks_]; }
@@ -49,6 +49,6 @@ inline const std::byte* at(const void* data, size_t offset) {
 }
 
 // A part to send; it is only read.
-inline Part part(const void* data, size_t bytes) { return {const_cast<void*>(data), bytes}; }
+inline Part to_send(const void* data, size_t bytes) { return {const_cast<void*>(data), bytes}; }
 
 }  // namespace ds

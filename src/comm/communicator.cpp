@@ -64,7 +64,7 @@ std::string Communicator::flight_folder() const { return flight_->folder(); }
 
 std::map<std::string, CommCount> Communicator::counts() const {
   std::lock_guard lock(mutex_);
-  return counts_;
+  return {counts_.begin(), counts_.end()};
 }
 
 void Communicator::start(const Call& call) {
@@ -83,9 +83,10 @@ void Communicator::finish(const Call& call, size_t received) {
   if (!call.counted) return;
   {
     std::lock_guard lock(mutex_);
-    CommCount& count = counts_[std::string(call.operation)];
-    ++count.calls;
-    count.bytes += static_cast<int64_t>(received);
+    auto count = counts_.find(call.operation);
+    if (count == counts_.end()) count = counts_.emplace(call.operation, CommCount{}).first;
+    ++count->second.calls;
+    count->second.bytes += static_cast<int64_t>(received);
   }
   if (!log_) return;
   log_->add(call.operation, call.bytes, received, now_ns() - begun_ns_);

@@ -2,6 +2,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -213,7 +214,7 @@ class Communicator {
   std::unique_ptr<CommLog> log_;  // null: nothing is timed
   int64_t begun_ns_ = 0;          // the running collective, when it is timed
   mutable std::mutex mutex_;
-  std::map<std::string, CommCount> counts_;
+  std::map<std::string, CommCount, std::less<>> counts_;
 };
 
 struct CommOptions {

@@ -16,7 +16,7 @@ namespace ds {
 namespace {
 
 struct KnownPlugin {
-  std::string_view name, what;
+  std::string_view name, description;
 };
 // Those that this tree builds; any other NAME is looked for, too.
 constexpr KnownPlugin kPlugins[] = {
@@ -55,13 +55,14 @@ std::string plugin_state(std::string_view name) {
 
 std::string communicator_report() {
   std::string out;
-  auto line = [&](std::string_view url, std::string_view what) {
-    out += fmt::format("  {:<18}{}\n", url, what);
+  auto line = [&](std::string_view url, std::string_view description) {
+    out += fmt::format("  {:<18}{}\n", url, description);
   };
   line("self", "one rank");
   line("threads://NAME", fmt::format("ranks are threads of one process, 1 to {}", kMaxRanks));
   line("shm://NAME", fmt::format("ranks are processes of one host, 1 to {}", kMaxRanks));
-  for (const auto& [name, what] : kPlugins) line(name, fmt::format("{}: {}", what, plugin_state(name)));
+  for (const auto& [name, description] : kPlugins)
+    line(name, fmt::format("{}: {}", description, plugin_state(name)));
   line("env", "what the variables of libds launch, torchrun, mpirun or srun say");
   line("env:URL", "their rank and size, over URL");
   line("ccl, hccl, NAME", "any other transport: a plugin libds_NAME.so of yours, made with ds_plugin.h");

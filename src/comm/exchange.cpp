@@ -15,7 +15,7 @@ Membership Membership::whole(int rank, int size) {
   return out;
 }
 
-Membership Membership::part(const std::vector<int>& members, std::string name) const {
+Membership Membership::subset(const std::vector<int>& members, std::string name) const {
   auto own = std::find(members.begin(), members.end(), rank);
   Membership out{static_cast<int>(own - members.begin()), {}, std::move(name)};
   for (int r : members) out.world.push_back(world[static_cast<size_t>(r)]);

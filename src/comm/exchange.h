@@ -33,7 +33,7 @@ struct Membership {
   std::string group;             // "": the world itself
 
   static Membership whole(int rank, int size);
-  Membership part(const std::vector<int>& members, std::string name) const;
+  Membership subset(const std::vector<int>& members, std::string name) const;
 };
 
 // How the ranks of a group reach each other's bytes: the collectives are written once, over this. A

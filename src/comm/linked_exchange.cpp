@@ -213,7 +213,7 @@ std::unique_ptr<Exchange> LinkedExchange::split(const std::string&, const std::v
                                                 const std::string& group) {
   CommOptions options;
   options.timeout_ms = timeout_ms_;
-  return std::make_unique<LinkedExchange>(link_, place().part(members, group), options);
+  return std::make_unique<LinkedExchange>(link_, place().subset(members, group), options);
 }
 
 bool LinkedExchange::poll() {

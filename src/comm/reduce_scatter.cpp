@@ -35,12 +35,12 @@ void Communicator::scatter_sums(const void* in, void* out, const Blocks& blocks,
   auto me = static_cast<size_t>(rank_);
   size_t unit = unit_of(wire);
   auto swap = [&](size_t r, size_t first, size_t most) -> GiveTake {
-    return {part(at(in, (blocks.begin(r) + first) * unit), blocks.part(r, first, most) * unit),
-            {nullptr, blocks.part(me, first, most) * unit}};
+    return {to_send(at(in, (blocks.begin(r) + first) * unit), blocks.overlap(r, first, most) * unit),
+            {nullptr, blocks.overlap(me, first, most) * unit}};
   };
   in_rounds(*exchange_, Round::seen, blocks.most(), unit, swap, [&](size_t first, size_t most) {
     sum_seen(at(in, (blocks.begin(me) + first) * unit), at(out, first * sum_size(wire)),
-             blocks.part(me, first, most), wire, op);
+             blocks.overlap(me, first, most), wire, op);
   });
 }
 

@@ -12,7 +12,7 @@ void Communicator::scatter(const void* in, void* out, size_t bytes, int root, st
   perform({"scatter", fmt::format("from {}", exchange_->world(root)), bytes, label}, [&] {
     bool giver = rank_ == root;
     in_rounds(*exchange_, Round::each, bytes, [&](size_t r, size_t first, size_t n) -> GiveTake {
-      return {giver ? part(at(in, r * bytes + first), n) : Part{},
+      return {giver ? to_send(at(in, r * bytes + first), n) : Part{},
               {at(out, first), static_cast<int>(r) == root ? n : 0}};
     });
     return giver ? 0 : bytes;

@@ -8,7 +8,7 @@
 namespace ds {
 
 void Communicator::send(const void* data, size_t bytes, int to, std::string_view label) {
-  meet("send", "to", to, part(data, bytes), {}, label);
+  meet("send", "to", to, to_send(data, bytes), {}, label);
 }
 
 void Communicator::receive(void* data, size_t bytes, int from, std::string_view label) {

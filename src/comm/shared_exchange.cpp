@@ -34,8 +34,8 @@
 // it, for a sleep and a wake cost as much.
 //
 // Sources. Reading in place: Goglin and Moreaud, "KNEM: a generic and scalable kernel-assisted intra-node
-// MPI communication framework" (J. Parallel Distrib. Comput., 2013); the system call here is Linux's own,
-// process_vm_readv (transport/shm.cpp). Waking sleepers: Drepper, "Futexes are tricky" (2011). What was
+// MPI communication framework" (J. Parallel Distrib. Comput. 73(2), 2013); the system call here is Linux's
+// own, process_vm_readv (transport/shm.cpp). Waking sleepers: Drepper, "Futexes are tricky" (2011). What was
 // measured and decided: docs/adr/0011.
 #include "comm/shared_exchange.h"
 
@@ -304,17 +304,17 @@ void SharedExchange::pair(const Intent& intent, int peer, Part send, Part receiv
 
 std::unique_ptr<Exchange> SharedExchange::split(const std::string& name, const std::vector<int>& members,
                                                 const std::string& group) {
-  Membership part = place().part(members, group);
+  Membership subset = place().subset(members, group);
   CommOptions options;
   options.size = static_cast<int>(members.size());
-  options.rank = part.rank;
+  options.rank = subset.rank;
   options.timeout_ms = timeout_ms_;
   options.join_ms = join_ms_;
   options.direct = can_read_;
   options.cores = crowded_ ? 1 : size();  // a part of a crowd is crowded, no other
   std::vector<std::shared_ptr<Sharing>> around = around_;
   around.push_back(sharing_);
-  return std::make_unique<SharedExchange>(sharing_->make(name, options), std::move(part), options,
+  return std::make_unique<SharedExchange>(sharing_->make(name, options), std::move(subset), options,
                                           std::move(around));
 }
 

@@ -78,7 +78,8 @@ constexpr const char* kTiers[3] = {"dev", "host", "nvme"};
 constexpr const char* kAccesses[3] = {"reads", "writes", "updates"};
 
 std::string body(const Program& program) {
-  std::string out = fmt::format("program {} {}\n", program.name, program.rank);
+  std::string out =
+      fmt::format("program {} {}{}\n", program.name, program.rank, program.separate ? " separate" : "");
   for (int t = 0; t < 3; ++t)
     out += fmt::format("arena {} persistent={} transient={}\n", kTiers[t], program.arenas[t].persistent,
                        program.arenas[t].transient);
@@ -142,13 +143,28 @@ std::string certificate(std::span<const std::vector<const Program*>> ranks) {
   return out + fmt::format("end {}\n", programs);
 }
 
+std::vector<const Program*> programs_of(const Plan& plan) {
+  std::vector<const Program*> out{&plan.init, &plan.refresh, &plan.step, &plan.eval};
+  if (!plan.infer.instrs.empty()) out.push_back(&plan.infer);
+  if (plan.decode) out.push_back(&plan.decode->program);
+  return out;
+}
+
+std::vector<const Program*> programs_of(const InferencePlan& plan) {
+  return {&plan.refresh, &plan.decode.program};
+}
+
+std::vector<const Program*> programs_of(const DelegatePlan& plan, std::span<const Program> fragments,
+                                        const Program* recorded) {
+  std::vector<const Program*> out{&plan.init, &plan.refresh, &plan.update};
+  for (const Program& fragment : fragments) out.push_back(&fragment);
+  if (recorded) out.push_back(recorded);
+  return out;
+}
+
 std::string certificate(std::span<const Plan* const> ranks) {
   std::vector<std::vector<const Program*>> programs;
-  for (const Plan* plan : ranks) {
-    programs.push_back({&plan->init, &plan->refresh, &plan->step, &plan->eval});
-    if (!plan->infer.instrs.empty()) programs.back().push_back(&plan->infer);
-    if (plan->decode) programs.back().push_back(&plan->decode->program);
-  }
+  for (const Plan* plan : ranks) programs.push_back(programs_of(*plan));
   return certificate(programs);
 }
 

@@ -1,14 +1,45 @@
+// A training step whose forward and backward part belong to a host program.
+//
+// Problem: the host decides while the step runs which parameters it leases, in which order its gradients
+// come, and may decide otherwise in the next step. libds must shard, gather, reduce and update as in native
+// mode, to the same bits, and should prefetch; but it knows what the host does only once it has done it.
+//
+// Algorithm: there are two forms of every step. *Fragments* are short programs, each complete in itself:
+// gather one bucket, or reduce one bucket in one micro-step. Any order of calls can be served by running them
+// one after the other, between programs that every step needs (init, refresh, update). The *recorded step*
+// (recorded.cpp) is what the host did last time as one program: each call is an instruction that runs
+// nowhere, but whose operands say what the host reads or writes there. All passes then treat it as a native
+// step: gathers are inserted where a lease reads, reductions behind the last gradient of a bucket, and both
+// are moved under the host's work. Fragments stay compiled, because a host may leave the recorded order at
+// any call.
+//
+// Invariants:
+//   Both forms have the same persistent buffers, so either may follow the other in the middle of a step.
+//   A bucket is reduced by the same instructions in both, so the bits do not depend on which form ran.
+//   In the recorded step no call of the host falls between the beginning and the end of a reduction: wherever
+//   the host leaves, a bucket of the micro-step is either reduced, or its gradients are where the host put
+//   them. Compiling checks this.
+//
+// Cost: a fragment for each bucket, and for each kind of micro-step that reduces alike; the recorded step is
+// linear in the calls of a step, of which only a few micro-steps are compiled when they repeat (ADR 23).
+// Sources: ZeRO's hooks gather and release by module in the order that the last step showed (Rajbhandari et
+// al., SC 2021, and DeepSpeed's parameter coordinator); here the trace is compiled instead of followed.
 #include "compile/delegate.h"
 
 #include <fmt/core.h>
 
 #include <algorithm>
 #include <string>
+#include <vector>
 
 #include "core/base/error.h"
 #include "core/base/hash.h"
 #include "core/program/builder.h"
-#include "zero/insert.h"
+#include "zero/gather.h"
+#include "zero/init.h"
+#include "zero/reduce.h"
+#include "zero/step_buffers.h"
+#include "zero/update.h"
 
 namespace ds {
 namespace {
@@ -85,7 +116,7 @@ DelegatePlan recompile_delegate(const DelegatePlan& plan, const Config& config, 
 Program gather_fragment(const DelegatePlan& plan, const Config& config, const Machine& machine,
                         BucketId bucket) {
   StepBuffers buffers;
-  ProgramBuilder b = begin_program(plan.zero, "gather", 1, buffers);
+  ProgramBuilder b = begin_program(plan.zero, fmt::format("gather.{}", bucket), 1, buffers);
   for (Instr& in : gather_bucket(b, plan.zero, bucket, plan.lease[bucket])) b.emit(std::move(in));
   b.end_segment(Phase::gather);
   Program program = b.take();
@@ -96,7 +127,7 @@ Program gather_fragment(const DelegatePlan& plan, const Config& config, const Ma
 Program reduce_fragment(const DelegatePlan& plan, const Config& config, const Machine& machine,
                         BucketId bucket, MicroId micro) {
   StepBuffers buffers;
-  ProgramBuilder b = begin_program(plan.zero, "reduce", 1, buffers);
+  ProgramBuilder b = begin_program(plan.zero, fmt::format("reduce.{}.{}", bucket, micro), 1, buffers);
   // Stands for the host, which has written the bucket.
   b.emit(Op::grad, {flat(b.buffer(plan.grads[bucket]), plan.grads[bucket], 0, 1, Access::update)}, {}, micro);
   b.end_segment(Phase::reduce);
@@ -104,6 +135,17 @@ Program reduce_fragment(const DelegatePlan& plan, const Config& config, const Ma
   append_reduction(program, plan.zero, bucket, micro, plan.grads[bucket]);
   finish_program(program, plan.zero, config, buffers, machine, {.verify_passes = true});
   return program;
+}
+
+std::vector<Program> all_fragments(const DelegatePlan& plan, const Config& config, const Machine& machine) {
+  std::vector<Program> all;
+  for (BucketId b : plan.lease.ids()) {
+    if (plan.zero.buckets[b].partitioned) all.push_back(gather_fragment(plan, config, machine, b));
+    for (MicroId m(0); plan.zero.trains(b) && m < MicroId(config.accumulation); ++m) {
+      if (reduced_alike(plan.zero, m) == m) all.push_back(reduce_fragment(plan, config, machine, b, m));
+    }
+  }
+  return all;
 }
 
 }  // namespace ds

@@ -39,29 +39,36 @@ DelegatePlan recompile_delegate(const DelegatePlan& plan, const Config& config, 
                                 const IdVector<ParamId, char>& frozen,
                                 const IdVector<ParamId, int64_t>& missed);
 
-// Fragments of the first step.
+// Fragments of the first step: "gather.BUCKET", "reduce.BUCKET.MICRO-STEP".
 Program gather_fragment(const DelegatePlan& plan, const Config& config, const Machine& machine,
                         BucketId bucket);
 Program reduce_fragment(const DelegatePlan& plan, const Config& config, const Machine& machine,
                         BucketId bucket, MicroId micro);
 
+// All of them.
+std::vector<Program> all_fragments(const DelegatePlan& plan, const Config& config, const Machine& machine);
+
 // A step as a host did it: the same passes as a native step, with a lease, grad or release instruction
 // (attribute `event`) where the host runs. Between two host calls a reduction has either not begun or ended,
 // so that the step can be left there: what is reduced stays, what is not lies in `grads`.
+//
+// Where all micro-steps but the first and the last have the same calls, a long step has one of them written
+// out and repeated (passes/repeat.cpp): the calls of round r have numbers further on.
 struct RecordedStep {
   Program program;
-  IdVector<EventId, HostEvent> events;
-  IdVector<EventId, InstrId> event_end;  // one past the last instruction that runs with this call
-  // Per micro-step and bucket; none where nothing is trained.
-  IdVector<MicroId, IdVector<BucketId, BufferId>> grads;  // what the host gave, until it is reduced
-  IdVector<MicroId, IdVector<BucketId, InstrId>>
-      reduced_at;  // one past the last instruction of the reduction
+  IdVector<EventId, HostEvent> events;    // of all micro-steps
+  IdVector<EventId, Position> event_at;   // the instruction of a call; of the end of a micro-step: none
+  IdVector<EventId, Position> event_end;  // behind the last instruction that runs with this call
+  // Behind the last instruction of the reduction of a bucket; in front of all where it has none.
+  Position reduced(MicroId micro, BucketId bucket) const;
+  // By written-out micro-step: as `reduced`, in the first round.
+  IdVector<MicroId, IdVector<BucketId, InstrId>> reduced_at;
 };
 
 // `beside`: transient bytes that stay taken beside it, by tier. None when memory_budget takes no such
-// program.
+// program. written_out: PlanPrograms::written_out.
 std::optional<RecordedStep> compile_recorded(const DelegatePlan& plan, const Config& config,
                                              const Machine& machine, IdVector<EventId, HostEvent> events,
-                                             std::span<const int64_t, 3> beside);
+                                             std::span<const int64_t, 3> beside, int64_t written_out);
 
 }  // namespace ds

@@ -7,7 +7,7 @@
 #include "compile/schedule.h"
 #include "core/graph/graph.h"
 #include "core/program/builder.h"
-#include "zero/insert.h"
+#include "zero/step_buffers.h"
 
 namespace ds {
 

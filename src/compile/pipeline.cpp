@@ -8,7 +8,7 @@
 #include <iterator>
 #include <map>
 
-#include "compile/decode.h"
+#include "compile/decode_plan.h"
 #include "compile/lower.h"
 #include "compile/simulate.h"
 #include "core/base/error.h"
@@ -23,9 +23,30 @@
 #include "passes/precision.h"
 #include "passes/recompute.h"
 #include "passes/schedule.h"
+#include "zero/init.h"
+#include "zero/loss_and_norm.h"
+#include "zero/ranges.h"
+#include "zero/reduce.h"
 #include "zero/row_tables.h"
+#include "zero/update.h"
 
 namespace ds {
+
+// Where the order of gathers comes back only after two or three micro-steps, so many are repeated.
+std::vector<WrittenOut> ways_to_write(int64_t accumulation, int64_t written_out) {
+  // Micro-steps beside those that are repeated and their first repetition: the first two, in which the order
+  // of gathers settles, and the last two.
+  constexpr int64_t kAround = 4;
+  std::vector<WrittenOut> ways;
+  for (int32_t repeated : {1, 2, 3}) {
+    int64_t few = kAround + 2 * repeated;
+    few += (accumulation - few) % repeated;
+    if (accumulation <= std::max(written_out, few)) break;
+    ways.push_back({few, repeated});
+  }
+  ways.push_back({accumulation, 1});
+  return ways;
+}
 
 bool finish_program(Program& program, const ZeroPlan& plan, const Config& config, const StepBuffers& buffers,
                     const Machine& machine, const FinishOptions& options) {
@@ -57,10 +78,6 @@ bool finish_program(Program& program, const ZeroPlan& plan, const Config& config
 }
 
 namespace {
-
-// Micro-steps that a long step has written out beside the one that is repeated and its first repetition: the
-// first two, in which the order of gathers settles, and the last two.
-constexpr int64_t kWrittenAround = 4;
 
 class Compiler {
  public:
@@ -104,15 +121,10 @@ class Compiler {
   }
 
   void step() {
-    // Of a long step a few micro-steps are written out and one of them is repeated. Where the order of
-    // gathers comes back only after two or three micro-steps, so many are.
-    for (int32_t repeated : {1, 2, 3}) {
-      int64_t few = kWrittenAround + 2 * repeated;
-      few += (config_.accumulation - few) % repeated;
-      if (config_.accumulation <= std::max(plan_.written_out, few) || !plan_.schedule.empty()) break;
-      if (write_step(static_cast<int32_t>(few), repeated)) return;
+    int64_t written_out = plan_.schedule.empty() ? plan_.written_out : config_.accumulation;
+    for (const WrittenOut& way : ways_to_write(config_.accumulation, written_out)) {
+      if (write_step(static_cast<int32_t>(way.micros), way.repeated)) return;
     }
-    write_step(static_cast<int32_t>(config_.accumulation), 1);
   }
 
   bool write_step(int32_t micros, int32_t repeated) {
@@ -222,28 +234,6 @@ std::string plan_hash(const Plan& plan, const Config& config) {
 }
 
 }  // namespace
-
-bool fits(const MemoryPlan& memory, const MemoryBudget& budget) {
-  int64_t limits[3] = {budget.device, budget.host, budget.nvme};
-  for (int t = 0; t < 3; ++t) {
-    if (limits[t] >= 0 && memory.total(static_cast<Tier>(t)) > limits[t]) return false;
-  }
-  return true;
-}
-
-void check_budget(std::span<const Buffer> buffers, const MemoryPlan& memory, const MemoryBudget& budget) {
-  if (fits(memory, budget)) return;
-  // Not by raise, which makes one short line of every message.
-  throw Error(DS_ERROR_OUT_OF_MEMORY, fmt::format("memory_budget is too small for this plan:\n{}",
-                                                  memory_table(buffers, memory, budget)));
-}
-
-void MemoryPlan::add(const Program& program) {
-  for (int t = 0; t < 3; ++t) {
-    tiers[t].persistent = std::max(tiers[t].persistent, program.arenas[t].persistent);
-    tiers[t].transient = std::max(tiers[t].transient, program.arenas[t].transient);
-  }
-}
 
 MemoryPlan memory_plan(const Plan& plan) {
   MemoryPlan memory;

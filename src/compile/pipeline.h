@@ -1,15 +1,15 @@
 #pragma once
 #include <cstdint>
 #include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
+#include "compile/memory_plan.h"
 #include "compile/schedule.h"
 #include "core/config/config.h"
 #include "core/graph/graph.h"
 #include "core/program/program.h"
-#include "zero/insert.h"
+#include "zero/step_buffers.h"
 
 namespace ds {
 
@@ -59,19 +59,8 @@ struct Plan {
       notes;  // what the compiler decided, for reports ("prefetch off to fit the budget")
 };
 
-// Bytes a rank needs, by tier: arenas shared by all programs.
-struct MemoryPlan {
-  ArenaSizes tiers[3];
-  int64_t total(Tier tier) const {
-    const ArenaSizes& a = tiers[static_cast<int>(tier)];
-    return a.persistent + a.transient;
-  }
-  void add(const Program& program);  // shares its arenas with the programs before
-};
+// Of all its programs, which share their arenas.
 MemoryPlan memory_plan(const Plan& plan);
-bool fits(const MemoryPlan& memory, const MemoryBudget& budget);
-// Throws DS_ERROR_OUT_OF_MEMORY with the whole memory_table() of a plan that does not fit.
-void check_budget(std::span<const Buffer> buffers, const MemoryPlan& memory, const MemoryBudget& budget);
 
 // Compiles. Throws DS_ERROR_CONFIG on contradictions and DS_ERROR_OUT_OF_MEMORY with a table when
 // memory_budget is exceeded on every retry. `verify_passes`: run the program verifier after the passes.
@@ -88,6 +77,15 @@ Plan recompile_plan(const Plan& plan, const Graph& forward, const Config& config
 // DS_ERROR_CONFIG naming a pattern that means none.
 IdVector<ParamId, char> frozen_by_name(const Config& config, const IdVector<ParamId, std::string>& names);
 
+// Micro-steps of a step that are written out, of which `repeated` stand for all that are not.
+struct WrittenOut {
+  int64_t micros = 0;
+  int32_t repeated = 1;
+};
+// How a step of `accumulation` micro-steps may be written, cheapest first; the last way has all of them.
+// written_out: PlanPrograms::written_out.
+std::vector<WrittenOut> ways_to_write(int64_t accumulation, int64_t written_out);
+
 struct FinishOptions {
   bool prefetch = false;       // overlap_comm, unless it did not fit memory_budget
   bool verify_passes = false;  // run the program verifier after the passes
@@ -98,10 +96,5 @@ struct FinishOptions {
 // not all micro-steps of a step and nothing can be repeated in their place.
 bool finish_program(Program& program, const ZeroPlan& plan, const Config& config, const StepBuffers& buffers,
                     const Machine& machine, const FinishOptions& options);
-
-// A table of bytes by tier and kind (parameters, states, gradients, activations and buffers). `buffers`: the
-// engine's persistent ones.
-std::string memory_table(std::span<const Buffer> buffers, const MemoryPlan& memory,
-                         const MemoryBudget& budget);
 
 }  // namespace ds

@@ -102,13 +102,13 @@ class Simulation {
                        in->group.name());
   }
 
-  [[noreturn]] void fail(const char* what) const {
+  [[noreturn]] void fail(const char* reason) const {
     constexpr size_t kShown = 16;
     std::string all;
     for (size_t r = 0; r < std::min(ranks_.size(), kShown); ++r) all += "; " + text(r);
     if (ranks_.size() > kShown) all += fmt::format("; and {} more", ranks_.size() - kShown);
-    raise(DS_ERROR_INTERNAL, "the collectives of program {} do not fit together: {}{}", ranks_[0]->name, what,
-          all);
+    raise(DS_ERROR_INTERNAL, "the collectives of program {} do not fit together: {}{}", ranks_[0]->name,
+          reason, all);
   }
 
   std::span<const Program* const> ranks_;

@@ -61,14 +61,6 @@ inline constexpr const char* kTokenizerFiles[] = {
     "tokenizer.json",        "tokenizer.model",         "vocab.json",       "merges.txt", "vocab.txt",
     "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"};
 
-// Learns a byte-level BPE tokenizer of at most `vocab` tokens, kLeastLearned or more, from a text whose
-// documents are separated by NUL bytes, and writes its files into `folder`, which exists;
-// open_tokenizer(folder) opens it, and so does Hugging Face's tokenizers. Its files depend on the text and on
-// vocab alone. Returns one line about it. DS_ERROR_USER when *stop [nullable] becomes non-zero meanwhile.
-inline constexpr int64_t kLeastLearned = 257;  // the bytes, and what ends a text
-std::string learn_tokenizer(std::string_view text, int64_t vocab, const std::string& folder,
-                            const volatile int32_t* stop = nullptr);
-
 // Decoding as tokens come: the parts that push() and finish() return, joined, are the text of all tokens, and
 // each part is whole characters. A character whose bytes are spread over tokens comes with the last of them;
 // bytes of joins_next() tokens come with the token after their run.

@@ -12,7 +12,11 @@
 #include <exception>
 
 #include "checkpoint/agree.h"
-#include "checkpoint/weights.h"
+#include "checkpoint/folder.h"
+#include "checkpoint/reader.h"
+#include "checkpoint/weights_load.h"
+#include "checkpoint/weights_save.h"
+#include "checkpoint/writer.h"
 #include "core/base/error.h"
 #include "core/base/hash.h"
 #include "core/base/log.h"
@@ -145,7 +149,8 @@ std::string Checkpoints::numerics_key() const {
                          {"reduction", config.reproducible ? "tree" : config.reduction},
                          {"optimizer", config.optimizer.type},
                          {"libds", library_version()}};
-  for (auto& fact : numerics_of_kernels(runtime_.kernels())) parts.push_back(std::move(fact));
+  for (auto& fact : numerics_of_kernels(runtime_.kernels(), runtime_.device().kind()))
+    parts.push_back(std::move(fact));
   if (std::string codes = store_.zero().quantization_key(config.zero); !codes.empty())
     parts.emplace_back("quantized", codes.substr(1));
   return numerics_text(parts);

@@ -5,7 +5,7 @@
 
 #include "core/base/error.h"
 #include "core/graph/ops/rope_length.h"
-#include "passes/decode.h"
+#include "passes/decode_graph.h"
 
 namespace ds {
 

@@ -1,3 +1,26 @@
+// Delegate mode at run time: calls of a host become runs of programs (compile/delegate.cpp has these).
+//
+// Problem: each call must leave the engine as if the whole step were one program, whether or not the host
+// does what it did in the step before, and calls that are refused must change nothing.
+//
+// A call either *follows* the recorded step or is served *call by call*. Following means to run the recorded
+// program up to and including the instruction of the call, and then to do the host's part: a lease learns
+// where its bytes are, a gradient is copied in (delegate_record.cpp). Call by call, a lease runs the gather
+// fragment of its bucket, and a gradient goes to a place of its own until its bucket is complete and the
+// reduce fragment runs, from the last bucket down as the recorded step does (delegate_fragments.cpp).
+//
+// Invariants:
+//   Host code touches no memory of the device. The engine copies gradients in; a view is a copy where device
+//   memory is not the host's.
+//   The host acts only where a run has stopped: what its instruction waits for has ended, and nothing behind
+//   it has begun. A bucket is never gathered into other memory while a lease of it is open, so a leased
+//   address stays. All ranks make the same calls. They compare them before each update, so no rank updates
+//   alone. A step begins with its first gradient or backward (docs/adr/0018): what is leased before may be
+//   evaluation.
+//
+// Cost: following, a run up to an instruction for each call; call by call, nothing is prefetched. A step that
+// left its order is recorded anew behind its update.
+
 #include "engine/delegate.h"
 
 #include <fmt/core.h>
@@ -19,7 +42,6 @@ DelegateEngine::DelegateEngine(Config config, Communicator& comm, EngineOptions 
       trained_(runtime_, control_, store_,
                [this](const auto& frozen, const auto& missed) { recompile(frozen, missed); }),
       checkpoints_(runtime_, control_, store_, &trained_) {
-  runtime_.require_shared_memory("delegate mode");
   if (this->config().sparse_gradients)
     raise(DS_ERROR_CONFIG, "sparse_gradients: true needs a graph, whose ids name rows; a delegate has none");
 }
@@ -81,7 +103,8 @@ void DelegateEngine::ensure_started() {
   runtime_.forget_last_executor();
   initial_.clear();
   leases_.assign(specs_.size(), 0);
-  where_.assign(specs_.size(), nullptr);
+  where_.assign(specs_.size(), {});
+  copies_.assign(specs_.size(), nullptr);
   has_grad_.assign(specs_.size(), 0);
   bucket_leases_.assign(plan_.lease.size(), 0);
   begin_micro_step();
@@ -192,11 +215,26 @@ TensorView DelegateEngine::view(ParamId param) {
     raise(DS_ERROR_STATE, "parameter '{}' must be gathered before it is viewed", specs_[param].name);
   }
   TensorView view;
-  view.data = where_[param];
   view.dtype = config().compute;
   view.rank = static_cast<int>(shapes_[param].rank());
   for (size_t d = 0; d < shapes_[param].rank(); ++d) view.dims[d] = shapes_[param][d].extent;
+  auto [buffer, begin] = where_[param];
+  if (runtime_.shared_memory()) {
+    view.data = runtime_.address(*buffer) + begin;
+    return view;
+  }
+  std::shared_ptr<Arena>& copy = copies_[param];
+  if (!copy) {
+    copy = runtime_.host_bytes(view.bytes());
+    runtime_.guarded([&] { runtime_.read(*buffer, begin, copy->address(), view.bytes()); });
+  }
+  view.data = copy->address();
   return view;
+}
+
+std::shared_ptr<void> DelegateEngine::hold(ParamId param) const {
+  if (!runtime_.shared_memory()) return copies_[param];
+  return runtime_.hold(runtime_.address(*where_[param].buffer) + where_[param].begin);
 }
 
 void DelegateEngine::grad_ready(ParamId param, const void* data, DType dtype, int64_t numel) {
@@ -224,7 +262,8 @@ void DelegateEngine::grad_ready(ParamId param, const void* data, DType dtype, in
   --missing_[store_.bucket_of(param)];
   if (followed) return;
   runtime_.guarded([&] {
-    put_grad(param);
+    LeasePlace place = own_place(param);
+    put_pending(runtime_.buffer(plan_.grads[store_.bucket_of(param)]), place.begin, numel);
     reduce_ready(false);
   });
 }
@@ -285,9 +324,7 @@ StateStore::Owner::Gradients DelegateEngine::gradients() const {
 }
 
 std::unique_ptr<Executor> DelegateEngine::executor(const Program& program) {
-  return runtime_.executor(program, control_, [this](const Instr& in, std::span<const TensorView> views) {
-    host_call(in, views);
-  });
+  return runtime_.executor(program, control_);
 }
 
 void DelegateEngine::require_idle(const char* call) {

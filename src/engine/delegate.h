@@ -10,8 +10,10 @@
 #include <vector>
 
 #include "compile/delegate.h"
+#include "core/device/device.h"
 #include "core/device/view.h"
 #include "engine/checkpoints.h"
+#include "engine/observer.h"
 #include "engine/runtime.h"
 #include "engine/state_store.h"
 #include "engine/step_control.h"
@@ -39,8 +41,11 @@ class DelegateEngine final : private StateStore::Owner {
   // Leases are counted per parameter; all end before step().
   void gather(std::span<const ParamId> params);
   void release(std::span<const ParamId> params);
-  // A leased parameter in the compute type; valid until its last release.
+  // A leased parameter in the compute type, for host code; valid until its last release. It lies in memory of
+  // the device where host code may use that, else it is a copy, made at the first view of a lease.
   TensorView view(ParamId param);
+  // Keeps what view() has returned readable for as long as the result lives, also when its lease has ended.
+  std::shared_ptr<void> hold(ParamId param) const;
   // This rank's gradient in this micro-step, in the compute type or f32; copied. Once per parameter.
   void grad_ready(ParamId param, const void* data, DType dtype, int64_t numel);
   void end_micro_step();
@@ -59,7 +64,11 @@ class DelegateEngine final : private StateStore::Owner {
   std::string print_plan() const;
   std::string report_plan() const;
   bool recorded() const { return step_ != nullptr; }
+  const Program* recorded_step() const { return record_ ? &record_->program : nullptr; }
   bool following() const { return following_; }  // the recorded order, so far
+  // Sees each instruction of steps that follow the record, from here on; null: nobody does. On every rank or
+  // on none, and not in the middle of a step.
+  void observe(StepObserver* observer) { observer_ = observer; }
 
  private:
   // StateStore::Owner
@@ -76,8 +85,9 @@ class DelegateEngine final : private StateStore::Owner {
   const Machine& machine() const { return runtime_.options().machine; }
   int64_t unbacked_bytes() const;
   std::unique_ptr<Executor> executor(const Program& program);
-  // The host's side of the recorded program: lease, grad, release.
-  void host_call(const Instr& in, std::span<const TensorView> views);
+  // Runs the recorded program up to `end`, which is that of `event`, and does there what the host does.
+  void run_recorded(Position end, EventId event = none);
+  void host_call(EventId event);
   void recompile(const IdVector<ParamId, char>& frozen, const IdVector<ParamId, int64_t>& missed);
   void begin_step();
   MemoryPlan fragment_memory(const DelegatePlan& plan) const;
@@ -94,8 +104,8 @@ class DelegateEngine final : private StateStore::Owner {
   bool follow(HostEvent event);
   bool begins_record(const HostEvent& event) const;
   void leave_record();
-  // What step_ had of this micro-step's gradients when it was left behind instruction `done`.
-  void take_gradients(InstrId done);
+  // What step_ had of this micro-step's gradients when it was left at `done`.
+  void take_gradients(Position done);
   void finish_calls();
   void record(IdVector<EventId, HostEvent> order, std::string hash);
   IdVector<EventId, HostEvent> training_calls() const;
@@ -104,10 +114,16 @@ class DelegateEngine final : private StateStore::Owner {
   void lease(ParamId param);
   void end_lease(ParamId param);
   void reduce_ready(bool all);
-  std::byte* lease_address(ParamId param) const;
   void clear_grad(ParamId param);
-  void put_grad(ParamId param);
-  void take_pending(const TensorView& to) const;
+  // The gradient of the call that is being made, into a buffer from a byte on.
+  void put_pending(const Buffer& to, int64_t begin, int64_t numel);
+
+  // A parameter in memory of the device, from a byte of a buffer on.
+  struct LeasePlace {
+    const Buffer* buffer = nullptr;  // null: not leased
+    int64_t begin = 0;
+  };
+  LeasePlace own_place(ParamId param) const;  // of a call-by-call step
 
   struct Fragment {
     std::unique_ptr<Program> program;
@@ -140,16 +156,18 @@ class DelegateEngine final : private StateStore::Owner {
 
   IdVector<ParamId, int32_t> leases_;          // how many each has
   int64_t leased_ = 0;                         // their sum
-  IdVector<BucketId, int32_t> bucket_leases_;  // of a partitioned one: parameters whose lease lies at
-                                               // lease_address
-  IdVector<ParamId, std::byte*> where_;        // of a leased one
-  IdVector<ParamId, char> has_grad_;           // in this micro-step
-  IdVector<BucketId, int32_t> missing_;        // parameters without gradient in this micro-step
-  IdVector<BucketId, char> reduced_;           // by the recorded program, in this micro-step
-  BucketId next_reduce_;                       // buckets above it are reduced in this micro-step
+  IdVector<BucketId, int32_t> bucket_leases_;  // of a partitioned one: parameters whose lease lies at their
+                                               // own_place
+  IdVector<ParamId, LeasePlace> where_;        // of a leased one
+  IdVector<ParamId, std::shared_ptr<Arena>> copies_;  // of a leased one that was viewed where it takes a copy
+  IdVector<ParamId, char> has_grad_;                  // in this micro-step
+  IdVector<BucketId, int32_t> missing_;               // parameters without gradient in this micro-step
+  IdVector<BucketId, char> reduced_;                  // by the recorded program, in this micro-step
+  BucketId next_reduce_;                              // buckets above it are reduced in this micro-step
   int32_t micro_ = 0;
   const void* pending_grad_ = nullptr;  // of the call that is being made
   DType pending_dtype_ = DS_DTYPE_NONE;
+  StepObserver* observer_ = nullptr;
 };
 
 }  // namespace ds

@@ -7,26 +7,15 @@
 
 #include "compile/delegate.h"
 #include "engine/delegate.h"
-#include "zero/insert.h"
+#include "zero/reduce.h"
 
 namespace ds {
 
 // What the call-by-call step needs: the largest transient memory of any fragment.
 MemoryPlan DelegateEngine::fragment_memory(const DelegatePlan& plan) const {
-  std::vector<Program> all{plan.init, plan.refresh, plan.update};
-  for (BucketId b : plan.lease.ids()) {
-    if (plan.zero.buckets[b].partitioned) all.push_back(gather_fragment(plan, config(), machine(), b));
-    for (MicroId m(0); plan.zero.trains(b) && m < MicroId(config().accumulation); ++m) {
-      if (reduced_alike(plan.zero, m) == m) all.push_back(reduce_fragment(plan, config(), machine(), b, m));
-    }
-  }
   MemoryPlan memory;
-  for (const Program& p : all) {
-    for (int t = 0; t < 3; ++t) {
-      memory.tiers[t].persistent = std::max(memory.tiers[t].persistent, p.arenas[t].persistent);
-      memory.tiers[t].transient = std::max(memory.tiers[t].transient, p.arenas[t].transient);
-    }
-  }
+  for (const Program* p : {&plan.init, &plan.refresh, &plan.update}) memory.add(*p);
+  for (const Program& p : all_fragments(plan, config(), machine())) memory.add(p);
   return memory;
 }
 
@@ -49,15 +38,16 @@ DelegateEngine::Fragment& DelegateEngine::fragment(BucketId bucket, MicroId micr
 
 void DelegateEngine::lease(ParamId param) {
   BucketId b = store_.bucket_of(param);
-  where_[param] = lease_address(param);
+  where_[param] = own_place(param);
   if (plan_.zero.buckets[b].partitioned && bucket_leases_[b]++ == 0) fragment(b, none).executor->run();
 }
 
 // Of a lease in the recorded program's memory the program takes care.
 void DelegateEngine::end_lease(ParamId param) {
   BucketId b = store_.bucket_of(param);
-  bool own = where_[param] == lease_address(param);
-  where_[param] = nullptr;
+  bool own = where_[param].buffer == own_place(param).buffer;
+  where_[param] = {};
+  copies_[param] = nullptr;
   if (!own || !plan_.zero.buckets[b].partitioned || --bucket_leases_[b] > 0) return;
   runtime_.settle();
   runtime_.discard(plan_.lease[b]);
@@ -77,9 +67,9 @@ void DelegateEngine::reduce_ready(bool all) {
   }
 }
 
-std::byte* DelegateEngine::lease_address(ParamId param) const {
-  return runtime_.address(plan_.lease[store_.bucket_of(param)]) +
-         plan_.zero.layout.place(param).begin * size_of(config().compute);
+DelegateEngine::LeasePlace DelegateEngine::own_place(ParamId param) const {
+  return {&runtime_.buffer(plan_.lease[store_.bucket_of(param)]),
+          plan_.zero.layout.place(param).begin * size_of(config().compute)};
 }
 
 void DelegateEngine::clear_grad(ParamId param) {
@@ -87,18 +77,6 @@ void DelegateEngine::clear_grad(ParamId param) {
   int64_t unit = size_of(config().compute);
   runtime_.fill(runtime_.buffer(plan_.grads[store_.bucket_of(param)]), place.begin * unit, 0,
                 place.numel * unit);
-}
-
-// The pending gradient, in its place of the call-by-call step.
-void DelegateEngine::put_grad(ParamId param) {
-  const Buffer& grads = runtime_.buffer(plan_.grads[store_.bucket_of(param)]);
-  const ParamPlace& place = plan_.zero.layout.place(param);
-  if (pending_dtype_ == grads.dtype) {
-    int64_t unit = size_of(grads.dtype);
-    runtime_.write(grads, place.begin * unit, pending_grad_, place.numel * unit);
-  } else {
-    runtime_.write_floats(grads, place.begin, place.numel, static_cast<const float*>(pending_grad_));
-  }
 }
 
 }  // namespace ds

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <map>
 #include <memory>
 #include <optional>
@@ -14,12 +13,11 @@
 
 #include "compile/delegate.h"
 #include "core/base/error.h"
-#include "core/base/half.h"
 #include "core/base/hash.h"
 #include "core/base/log.h"
 #include "core/base/round.h"
-#include "core/device/view.h"
 #include "engine/delegate.h"
+#include "engine/observer.h"
 
 namespace ds {
 namespace {
@@ -56,7 +54,7 @@ bool DelegateEngine::follow(HostEvent event) {
     whole_ = leased_ == 0;
   }
   events_.push_back(std::move(event));
-  if (fits) runtime_.guarded([&] { step_->run_to(record_->event_end[events_.last()]); });
+  if (fits) runtime_.guarded([&] { run_recorded(record_->event_end[events_.last()], events_.last()); });
   return fits;
 }
 
@@ -78,26 +76,23 @@ void DelegateEngine::forget_calls() {
 // call. Leases that the program gave stay where they are until released.
 void DelegateEngine::leave_record() {
   following_ = false;
-  InstrId done = step_->position().instr;
+  Position done = step_->position();
   step_->abandon();
   if (begun_ && micro_ < config().accumulation) take_gradients(done);
 }
 
-void DelegateEngine::take_gradients(InstrId done) {
+void DelegateEngine::take_gradients(Position done) {
   const Program& program = record_->program;
-  MicroId m(micro_);
+  runtime_.settle();
   for (EventId e = events_.last(); e.exists() && events_[e].kind != HostEvent::Kind::end; --e) {
     if (events_[e].kind != HostEvent::Kind::grad) continue;
-    ParamId param = events_[e].params[0];
-    BucketId b = store_.bucket_of(param);
-    reduced_[b] = record_->reduced_at[m][b] <= done;
+    BucketId b = store_.bucket_of(events_[e].params[0]);
+    reduced_[b] = !program.before(done, record_->reduced(MicroId(micro_), b));
     if (reduced_[b]) continue;
-    const Buffer& grads = program.buffers[record_->grads[m][b]];
-    const ParamPlace& place = plan_.zero.layout.place(param);
-    int64_t unit = size_of(grads.dtype);
-    runtime_.settle();
-    runtime_.copy(runtime_.buffer(plan_.grads[b]), place.begin * unit, grads, place.begin * unit,
-                  place.numel * unit);
+    Position at = record_->event_at[e];
+    const Operand grads = in_round(program.instrs[at.instr].operands[0], at.round);
+    runtime_.copy(runtime_.buffer(plan_.grads[b]), own_place(events_[e].params[0]).begin,
+                  program.buffers[grads.buffer], grads.begin, grads.bytes(1));
   }
 }
 
@@ -112,7 +107,7 @@ void DelegateEngine::finish_calls() {
   std::string hash = as_recorded ? record_hash_ : hash_of(order);
   compare_orders(hash);
   if (as_recorded) {
-    step_->run();
+    run_recorded(record_->program.end());
   } else {
     if (following_) leave_record();
     update_->run();
@@ -149,7 +144,8 @@ void DelegateEngine::record(IdVector<EventId, HostEvent> order, std::string hash
   // The program's memory is rounded up to whole blocks.
   for (int t = 0; t < 3; ++t) beside[t] = fragment_transient_[t] + kFileBlock;
   record_hash_ = std::move(hash);
-  std::optional<RecordedStep> made = compile_recorded(plan_, config(), machine(), std::move(order), beside);
+  std::optional<RecordedStep> made = compile_recorded(plan_, config(), machine(), std::move(order), beside,
+                                                      runtime_.options().programs.written_out);
   if (!made) {
     if (runtime_.comm().rank() == 0 && !told_) {
       log_line(LogLevel::warning, "memory_budget has no room for the recorded step: it goes on call by call");
@@ -181,23 +177,42 @@ void DelegateEngine::compare_orders(const std::string& mine) {
   }
 }
 
-void DelegateEngine::host_call(const Instr& in, std::span<const TensorView> views) {
-  if (in.def->op == Op::release) return;
-  if (in.def->op == Op::grad) {
-    if (in.event.exists()) take_pending(views[0]);
-    return;
+void DelegateEngine::run_recorded(Position end, EventId event) {
+  if (!observer_) {
+    step_->run_to(end);
+    return host_call(event);
   }
-  ensure(in.def->op == Op::lease, "a delegate engine does not perform '{}'", in.def->name);
-  const std::vector<ParamId>& params = record_->events[in.event].params;
-  for (size_t k = 0; k < params.size(); ++k) where_[params[k]] = views[k].as<std::byte>();
+  StepSight sight{record_->program, plan_.zero, runtime_, 1, control_};
+  run_observed(*step_, end, sight, *observer_, [&](Position at) {
+    if (event.exists() && at == record_->event_at[event]) host_call(event);
+  });
 }
 
-// The pending gradient, as the recorded program's operand.
-void DelegateEngine::take_pending(const TensorView& to) const {
+// The host's side of an instruction that has just run, and no later one has begun: all that used its
+// operands' memory before has ended, because the instruction waited for it.
+void DelegateEngine::host_call(EventId event) {
+  if (!event.exists()) return;
+  const HostEvent& call = record_->events[event];
+  if (call.kind != HostEvent::Kind::gather && call.kind != HostEvent::Kind::grad) return;
+  Position at = record_->event_at[event];
+  const std::vector<Operand>& operands = record_->program.instrs[at.instr].operands;
+  for (size_t k = 0; k < operands.size(); ++k) {
+    const Operand o = in_round(operands[k], at.round);
+    const Buffer& buffer = record_->program.buffers[o.buffer];
+    if (call.kind == HostEvent::Kind::gather) {
+      where_[call.params[k]] = {&buffer, o.begin};
+    } else {
+      put_pending(buffer, o.begin, o.type.shape.numel(1));
+    }
+  }
+}
+
+void DelegateEngine::put_pending(const Buffer& to, int64_t begin, int64_t numel) {
+  int64_t unit = size_of(to.dtype);
   if (pending_dtype_ == to.dtype) {
-    std::memcpy(to.data, pending_grad_, static_cast<size_t>(to.numel() * size_of(to.dtype)));
+    runtime_.write(to, begin, pending_grad_, numel * unit);
   } else {
-    narrow(to.dtype, static_cast<const float*>(pending_grad_), to.numel(), to.as<std::byte>());
+    runtime_.write_floats(to, begin / unit, numel, static_cast<const float*>(pending_grad_));
   }
 }
 

@@ -106,24 +106,10 @@ StepResult Engine::train_batch(std::span<const InputView> inputs, StepObserver* 
   runtime_.guarded([&] {
     for (int64_t m = 0; m < runtime_.config().accumulation; ++m) step_->set_extent(MicroId(m), n);
     put_inputs(inputs, 0, runtime_.config().accumulation, n);
-    if (observer) return run_observed(*observer, n);
-    step_->run();
+    if (!observer) return step_->run();
+    run_observed(*step_, plan_.step.end(), {plan_.step, plan_.zero, runtime_, n, control_}, *observer);
   });
   return finish_step();
-}
-
-void Engine::run_observed(StepObserver& observer, int64_t n) {
-  runtime_.settle();
-  StepSight sight{plan_.step, plan_.zero, runtime_.memory(), n, control_, runtime_.comm()};
-  for (Position at; at != plan_.step.end();) {
-    Position next = plan_.step.next(at);
-    bool sees = plan_.step.takes_part(at);
-    if (sees) observer.before(sight, at);
-    step_->run_to(next);
-    step_->settle();
-    if (sees) observer.after(sight, at);
-    at = next;
-  }
 }
 
 int64_t Engine::join() {

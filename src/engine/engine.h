@@ -79,7 +79,6 @@ class Engine final : private StateStore::Owner {
   int64_t check_inputs(std::span<const InputView> inputs, int64_t micros) const;
   void check_ids(size_t input, const InputView& view) const;
   void put_inputs(std::span<const InputView> inputs, int64_t micro, int64_t micros, int64_t n);
-  void run_observed(StepObserver& observer, int64_t n);
   std::string bad_tensor();
 
   void make_all_executors();

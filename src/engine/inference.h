@@ -3,7 +3,7 @@
 #include <string>
 
 #include "checkpoint/checkpoint.h"
-#include "compile/decode.h"
+#include "compile/decode_plan.h"
 #include "engine/checkpoints.h"
 #include "engine/decoding.h"
 #include "engine/runtime.h"

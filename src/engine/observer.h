@@ -1,8 +1,10 @@
 #pragma once
 #include <cstdint>
+#include <functional>
 
 #include "comm/communicator.h"
 #include "core/program/program.h"
+#include "engine/runtime.h"
 #include "engine/step_control.h"
 #include "exec/executor.h"
 #include "zero/policy.h"
@@ -13,10 +15,11 @@ namespace ds {
 struct StepSight {
   const Program& program;
   const ZeroPlan& zero;
-  Memory memory;
+  const Runtime& runtime;      // reads buffers of the program, wherever they are
   int64_t tokens = 0;          // n of every micro-step
   const StepControl& control;  // its loss and leaves are known behind `losses`
-  Communicator& comm;          // of all ranks; for collectives of its own
+
+  Communicator& comm() const { return runtime.comm(); }  // of all ranks; for collectives of its own
 };
 
 // Sees a step between any two of its instructions. Nothing is in flight then: a file transfer has ended when
@@ -27,5 +30,10 @@ class StepObserver {
   virtual void before(const StepSight& sight, Position at) = 0;
   virtual void after(const StepSight& sight, Position at) = 0;
 };
+
+// Runs an executor from where it is up to `end`, instruction by instruction, and shows each that takes part.
+// `perform` [nullable] is called behind each, before the observer: what a host does there.
+void run_observed(Executor& executor, Position end, const StepSight& sight, StepObserver& observer,
+                  const std::function<void(Position)>& perform = {});
 
 }  // namespace ds

@@ -2,10 +2,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 
 #include "compile/pipeline.h"
-#include "core/device/thread_queue.h"
+#include "core/device/device.h"
 #include "kernels/kernel.h"
 
 namespace ds {
@@ -16,7 +17,8 @@ struct EngineOptions {
   bool trace = false;
   std::optional<uint64_t> chaos_seed;  // run on the chaos device
   std::optional<Mesh> mesh;            // none: one axis, `data`, of all ranks
-  std::optional<Delays> separate;      // run on a separate device (core/device/separate_device.h)
+  // Makes the device that the engine runs on; null: the one that the configuration names.
+  std::function<std::unique_ptr<Device>()> device;
   Machine machine;
   PlanPrograms programs;  // an InferenceEngine has only programs.decode
   // Tests only: changes the table of kernels; changes the compiled step before it runs; is called before each

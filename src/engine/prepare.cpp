@@ -5,19 +5,10 @@
 #include <string>
 #include <vector>
 
+#include "core/program/operand_view.h"
+
 namespace ds {
 namespace {
-
-TensorView shape_only(const Operand& o, int64_t bound) {
-  TensorView view;
-  view.dtype = o.type.dtype;
-  view.rank = static_cast<int>(o.type.shape.rank());
-  for (size_t d = 0; d < o.type.shape.rank(); ++d) {
-    const Dim& dim = o.type.shape[d];
-    view.dims[d] = dim.symbolic ? bound : dim.extent;
-  }
-  return view;
-}
 
 bool may_prepare(const KernelRegistry& kernels, const std::string& op) {
   const std::vector<KernelImpl>& all = kernels.all();
@@ -37,7 +28,7 @@ int64_t prepare_kernels(const Program& program, const KernelRegistry& kernels, T
     for (const Operand& o : instr.operands) {
       bool read = o.access == Access::read;
       if (read && program.buffers[o.buffer].holds == Holds::scalars) continue;
-      (read ? in : out).push_back(shape_only(o, program.bound));
+      (read ? in : out).push_back(operand_view(o, program.bound));
       (read ? in_types : out_types).push_back(o.type.dtype);
     }
     const KernelImpl& kernel = kernels.find({instr.def->name, in_types, out_types, instr.attrs});

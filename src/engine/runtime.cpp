@@ -19,8 +19,7 @@
 #include "core/base/half.h"
 #include "core/base/host_memory.h"
 #include "core/base/round.h"
-#include "core/device/host_device.h"
-#include "core/device/separate_device.h"
+#include "core/device/named_device.h"
 #include "core/program/levels.h"
 #include "core/program/mesh.h"
 #include "engine/prepare.h"
@@ -36,10 +35,11 @@ constexpr const char* kProgramsPart = "programs";  // of the overhead
 constexpr const char* kExecutorsPart = "kernels and launch tables";
 constexpr const char* kLanesPart = "I/O lanes";
 
-std::unique_ptr<Device> make_device(const EngineOptions& options) {
-  ensure(!options.chaos_seed || !options.separate, "an engine runs on one device, got two");
-  if (options.separate) return std::make_unique<SeparateDevice>(*options.separate);
-  return std::make_unique<HostDevice>();
+std::unique_ptr<Device> device_for(const Config& config, const EngineOptions& options) {
+  std::unique_ptr<Device> device = options.device ? options.device() : make_device(config.device);
+  ensure(!options.chaos_seed || device->shared(), "chaos is an order on the host, not on device '{}'",
+         device->name());
+  return device;
 }
 
 // Whether collectives get a thread beside those that compute: where a core is left for it, or where what it
@@ -58,7 +58,8 @@ Runtime::Runtime(Config config, Communicator& comm, EngineOptions options, Place
       groups_(comm),
       options_(std::move(options)),
       placed_(placed),
-      device_(make_device(options_)) {
+      device_(device_for(config_, options_)) {
+  if (!device_->shared()) config_.emulate_tiers = true;
   agree(comm_, "threads", [&] {
     overhead_.measure("threads and kernel table", [&] {
       team_ = std::make_unique<ThreadTeam>(
@@ -112,14 +113,10 @@ void Runtime::end_executors(const std::function<void()>& end) {
 }
 
 void Runtime::compare_plans() {
-  const std::string& mine = placed_.hash;
-  std::string all(mine.size() * static_cast<size_t>(comm_.size()), ' ');
-  comm_.all_gather(mine.data(), all.data(), mine.size(), "plan hash");
-  for (int r = 0; r < comm_.size(); ++r) {
-    std::string theirs = all.substr(mine.size() * static_cast<size_t>(r), mine.size());
-    if (theirs == all.substr(0, mine.size())) continue;
-    raise(DS_ERROR_CONFIG, "rank 0 compiled plan {}, rank {} compiled plan {}: {}",
-          all.substr(0, mine.size()), r, theirs, first_difference());
+  std::vector<std::string> all = gather_texts(comm_, placed_.hash, "plan hash");
+  if (size_t r = first_different(all); r != 0) {
+    raise(DS_ERROR_CONFIG, "rank 0 compiled plan {}, rank {} compiled plan {}: {}", all[0], r, all[r],
+          first_difference());
   }
 }
 
@@ -198,8 +195,7 @@ void Runtime::start_lanes() {
   write_lane_ = std::make_unique<IoLane>("write", block, config_.aio.queue_depth, trace_.get());
 }
 
-std::unique_ptr<Executor> Runtime::executor(const Program& program, StepControl& control,
-                                            HostCall host_call) {
+std::unique_ptr<Executor> Runtime::executor(const Program& program, StepControl& control) {
   ExecContext context;
   context.kernels = &kernels_;
   context.comm = &groups_;
@@ -210,7 +206,6 @@ std::unique_ptr<Executor> Runtime::executor(const Program& program, StepControl&
   context.tail = &tail_;
   context.scalars = &control.block();
   context.trace = trace_.get();
-  context.host_call = std::move(host_call);
   if (program.name == "step") context.before_instr = options_.before_instr;
   std::unique_ptr<Executor> made =
       options_.chaos_seed ? make_chaos_executor(program, std::move(context), *options_.chaos_seed)
@@ -239,39 +234,26 @@ void Runtime::settle() const {
   if (tail_.owner) tail_.owner->settle();
 }
 
-void Runtime::require_shared_memory(const char* what) const {
-  if (device_->shared()) return;
-  raise(DS_ERROR_UNSUPPORTED, "{} needs a device whose memory host code can use, got '{}'", what,
-        device_->name());
-}
-
-Memory Runtime::memory() const {
-  require_shared_memory("an observer of instructions");
-  return memory_->memory();
-}
-
-std::byte* Runtime::at(const Buffer& b) const {
+std::byte* Runtime::address(const Buffer& b) const {
   ensure(b.tier != Tier::nvme && b.offset >= 0, "%{} has no place in memory", b.name);
   return memory_->memory().arena[static_cast<int>(b.tier)][static_cast<int>(b.residency)] + b.offset;
 }
 
-std::byte* Runtime::address(BufferId id) const { return at(buffer(id)); }
-
 void Runtime::read(const Buffer& buffer, int64_t begin, void* out, int64_t bytes) const {
-  if (bytes > 0) device_->copy(out, at(buffer) + begin, bytes);
+  if (bytes > 0) device_->copy(out, address(buffer) + begin, bytes);
 }
 
 void Runtime::write(const Buffer& buffer, int64_t begin, const void* in, int64_t bytes) {
-  if (bytes > 0) device_->copy(at(buffer) + begin, in, bytes);
+  if (bytes > 0) device_->copy(address(buffer) + begin, in, bytes);
 }
 
 void Runtime::fill(const Buffer& buffer, int64_t begin, int byte, int64_t bytes) {
-  if (bytes > 0) device_->fill(at(buffer) + begin, byte, bytes);
+  if (bytes > 0) device_->fill(address(buffer) + begin, byte, bytes);
 }
 
 void Runtime::copy(const Buffer& to, int64_t to_begin, const Buffer& from, int64_t from_begin,
                    int64_t bytes) {
-  if (bytes > 0) device_->copy(at(to) + to_begin, at(from) + from_begin, bytes);
+  if (bytes > 0) device_->copy(address(to) + to_begin, address(from) + from_begin, bytes);
 }
 
 namespace {

@@ -22,6 +22,7 @@
 #include "exec/executor.h"
 #include "exec/queues.h"
 #include "io/async_file.h"
+#include "io/file.h"
 #include "kernels/kernel.h"
 
 namespace ds {
@@ -39,7 +40,6 @@ class Runtime {
     const Program& program;   // any with the places of all persistent buffers
     const std::string& hash;  // equal on all ranks, or start() and grow() throw on all of them
   };
-  using HostCall = std::function<void(const Instr&, std::span<const TensorView>)>;
 
   // Collective, as everything below that says so. comm is borrowed.
   Runtime(Config config, Communicator& comm, EngineOptions options, Placed placed);
@@ -54,6 +54,7 @@ class Runtime {
   Communicator& data_ranks() { return groups_.of(mesh().data_group().size, mesh().data_group().stride); }
   const EngineOptions& options() const { return options_; }
   const KernelRegistry& kernels() const { return kernels_; }
+  const Device& device() const { return *device_; }
   ThreadTeam& team() const { return *team_; }
   Trace* trace() const { return trace_.get(); }
   // Memory outside the plan; complete once the engine has its programs.
@@ -80,14 +81,10 @@ class Runtime {
   // Transient memory of other sizes, with other contents; executors are to be made again.
   void resize_transient(const MemoryPlan& memory);
 
-  // control gives the scalars; host_call [nullable] sees the instructions of a host program. Program and
-  // control outlive the executor.
-  std::unique_ptr<Executor> executor(const Program& program, StepControl& control, HostCall host_call = {});
+  // control gives the scalars. Program and control outlive the executor.
+  std::unique_ptr<Executor> executor(const Program& program, StepControl& control);
   // Its last executor is one that ends here: it is counted no more.
   void forget_last_executor() { running_.pop_back(); }
-
-  // Throws DS_ERROR_UNSUPPORTED where host code cannot use addresses of the device.
-  void require_shared_memory(const char* what) const;
 
   // Throws DS_ERROR_POISONED after a failure.
   void require_usable() const;
@@ -110,15 +107,19 @@ class Runtime {
   void write_floats(const Buffer& buffer, int64_t element, int64_t count, const float* in);
   // Of a persistent buffer by its number.
   const Buffer& buffer(BufferId id) const { return placed_.program.buffers[id]; }
-  // Where a persistent buffer is: an address of the device, which host code may hand on, but reads through
-  // read().
-  std::byte* address(BufferId id) const;
+  // Where a buffer in memory is: an address of the device, which host code may hand on, but reads through
+  // read(), unless shared_memory().
+  std::byte* address(const Buffer& buffer) const;
+  // Host code may use addresses of the device like any other.
+  bool shared_memory() const { return device_->shared(); }
+  // Bytes that host code may use, beside the plan.
+  std::shared_ptr<Arena> host_bytes(int64_t bytes) { return device_->make_arena(Device::Place::host, bytes); }
   // The pages of a persistent device buffer go back to the system; it reads as zero again.
   void discard(BufferId id);
   // Keeps what an address of the device shows mapped: EngineMemory::hold.
   std::shared_ptr<void> hold(const void* address) const { return memory_->hold(address); }
-  // For observers of a step and the programs they see.
-  Memory memory() const;
+  // Of the nvme tier.
+  const File& file() const { return memory_->file(); }
   // Bytes taken in a tier; 0 before start().
   int64_t mapped(Tier tier) const { return memory_ ? memory_->mapped(tier) : 0; }
 
@@ -132,7 +133,6 @@ class Runtime {
   std::string first_difference();
   void require_host_memory(const MemoryPlan& memory, int64_t unbacked) const;
   void start_lanes();
-  std::byte* at(const Buffer& buffer) const;
   void transfer_file(const Buffer& buffer, int64_t element, int64_t count, float* out, const float* in) const;
 
   Overhead overhead_;  // first: it measures what the others take

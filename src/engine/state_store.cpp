@@ -64,14 +64,14 @@ StateStore::Held StateStore::held_of(ParamId param, const std::string& kind) {
   const BucketState& s = zero_.buckets[b];
   if (kind == "param") {
     int cut = s.partitioned ? zero_.policy.params : 0;
-    return {{s.param.buffer, 0, zero_.part(b, cut)}, cut};
+    return {{s.param.buffer, 0, zero_.part_numel(b, cut)}, cut};
   }
   if (kind == "grad" && trains()) {
     if (zero_.frozen[param]) raise(DS_ERROR_STATE, "parameter '{}' is frozen: it has no gradient", name);
     int cut = zero_.policy.grads;
     BufferId sum = s.sum();
     float scale = 1.0f / static_cast<float>(std::max<int64_t>(control_.leaves(), 1));
-    return {{sum, 0, zero_.part(b, cut)}, cut, scale, zero_.policy.states > 0};
+    return {{sum, 0, zero_.part_numel(b, cut)}, cut, scale, zero_.policy.states > 0};
   }
   int index = state_index(kind);
   require(index >= 0, "kind must be param, grad, {}, got '{}'", fmt::join(state_kinds_, ", "), kind);
@@ -88,7 +88,7 @@ std::vector<float> StateStore::gather_held(ParamId param, const Held& held) {
   if (ref.buffer.exists() && held.cut == 0 && !held.own) {
     read(ref.buffer, ref.first, static_cast<int64_t>(whole.size()), whole.data());
   } else if (ref.buffer.exists()) {
-    int64_t own = zero_.part(b, levels.depth());
+    int64_t own = zero_.part_numel(b, levels.depth());
     std::vector<float> mine(static_cast<size_t>(own)), all(whole.size());
     int64_t first = ref.first + own_first(b) - zero_.part_first(b, held.cut);
     read(ref.buffer, first, own, mine.data());
@@ -159,7 +159,8 @@ void StateStore::write_part(ParamId param, const std::string& kind, int64_t begi
   Held held = held_of(param, kind);
   BucketId b = bucket_of(param);
   int64_t place = zero_.layout.place(param).begin, low = zero_.part_first(b, held.cut);
-  int64_t from = std::max(place + begin, low), to = std::min(place + end, low + zero_.part(b, held.cut));
+  int64_t from = std::max(place + begin, low),
+          to = std::min(place + end, low + zero_.part_numel(b, held.cut));
   if (from >= to) return;
   std::vector<float> scaled;
   const float* in = values + (from - place - begin);

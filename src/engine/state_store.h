@@ -93,7 +93,7 @@ class StateStore final : public StateAccess {
   const IdVector<ParamId, std::vector<int64_t>>& param_shapes() const override { return shapes_; }
   const std::vector<std::string>& state_kinds() const override { return state_kinds_; }
   int64_t first(BucketId bucket) const override { return zero_.part_first(bucket); }
-  int64_t held(BucketId bucket) const override { return zero_.part(bucket); }
+  int64_t held(BucketId bucket) const override { return zero_.part_numel(bucket); }
   int64_t own_first(BucketId bucket) const override { return zero_.part_first(bucket, zero_.levels.depth()); }
   void read_state(StateKind kind, BucketId bucket, int64_t begin, int64_t count, float* out) override;
   void write_state(StateKind kind, BucketId bucket, int64_t begin, int64_t count, const float* in) override;

@@ -11,8 +11,6 @@
 namespace ds {
 namespace {
 
-bool is_file(const Instr& in) { return in.queue == Queue::read || in.queue == Queue::write; }
-
 // Issue order. The calling thread gives each instruction to its queue. An event is recorded only where
 // another queue waits, and a queue that is immediate is waited for by nobody: with all of them immediate,
 // only files are ever in flight.
@@ -22,7 +20,9 @@ bool is_file(const Instr& in) { return in.queue == Queue::read || in.queue == Qu
 class QueueExecutor final : public Executor {
  public:
   QueueExecutor(const Program& program, ExecContext context)
-      : Executor(program, std::move(context)), places_(program.instrs.size()) {
+      : Executor(program, std::move(context)),
+        inline_(context_.queues->immediate()),
+        places_(program.instrs.size()) {
     for (InstrId i : program.instrs.ids()) find_waits(i);
   }
 
@@ -38,7 +38,7 @@ class QueueExecutor final : public Executor {
     try {
       go_to(end);
     } catch (const std::exception& error) {
-      if (!context_.queues->immediate()) stop(error);
+      if (!inline_) stop(error);
       throw;
     }
     fetch_scalars();
@@ -60,6 +60,7 @@ class QueueExecutor final : public Executor {
   // two places in turn.
   struct Place {
     DeviceQueue* queue = nullptr;  // null: of files
+    MicroFilter when;              // as the instruction has it
     std::vector<Wait> waits;       // for what other queues do
     std::unique_ptr<Event> event[2];
   };
@@ -80,6 +81,7 @@ class QueueExecutor final : public Executor {
   void find_waits(InstrId i) {
     std::vector<Wait>& out = places_[i].waits;
     places_[i].queue = queue_of(i);
+    places_[i].when = program_.instrs[i].when;
     for (const Wait& wait : program_.instrs[i].waits) {
       DeviceQueue* other = queue_of(wait.instr);
       if (other && (other->immediate() || other == queue_of(i))) continue;
@@ -105,16 +107,17 @@ class QueueExecutor final : public Executor {
   }
 
   void go_to(Position end) {
-    for (; program_.before(position_, end); position_ = program_.next(position_)) {
-      InstrId i = position_.instr;
-      if (context_.before_instr && program_.takes_part(position_)) context_.before_instr(i.index());
-      try {
-        issue(position_);
-      } catch (const std::exception& error) {
-        if (context_.queues->device().faults().failed()) throw;  // with the name of its own instruction
-        fail(i, error);
+    Position at = position_;
+    try {
+      for (; program_.before(at, end); at = program_.next(at)) {
+        if (context_.before_instr && program_.takes_part(at)) context_.before_instr(at.instr.index());
+        issue(at);
       }
+    } catch (const std::exception& error) {
+      if (context_.queues->device().faults().failed()) throw;  // with the name of its own instruction
+      fail(at.instr, error);
     }
+    position_ = at;
     join();
     if (position_ == program_.end()) {
       if (last_.read != 0) context_.read_lane->wait(last_.read);
@@ -124,22 +127,21 @@ class QueueExecutor final : public Executor {
   }
 
   // One that has no part in this micro-step still waits: others rely on it.
-  void issue(Position at) {
+  void issue(const Position& at) {
     InstrId i = at.instr;
-    const Instr& in = program_.instrs[i];
-    if (is_file(in)) return submit(at);
     const Place& place = places_[i];
+    if (!place.queue) return submit(at);
     DeviceQueue& queue = *place.queue;
-    if (!queue.immediate()) queue.attribute(this, i.index());
+    if (!inline_ && !queue.immediate()) queue.attribute(this, i.index());
     for (const Wait& wait : place.waits) queue.wait(event(wait));
-    if (program_.takes_part(at)) {
+    if (place.when.mask == 0 || program_.takes_part(at)) {
       if (i.number() % 16 == 0) show_progress();
       perform(at, queue);
     }
     if (place.event[0]) queue.record(*event_of(i, odd_));
   }
 
-  void perform(Position at, DeviceQueue& queue) {
+  void perform(const Position& at, DeviceQueue& queue) {
     if (!context_.trace || !queue.immediate()) return give(at, queue);
     int64_t begin = now_ns();
     give(at, queue);
@@ -150,8 +152,8 @@ class QueueExecutor final : public Executor {
   // While this thread computes. Once collectives have a thread, only that one may use their group, unless it
   // has nothing to do.
   void show_progress() {
+    if (inline_) return context_.comm->tick();
     const RankQueues& queues = *context_.queues;
-    if (queues.immediate()) return context_.comm->tick();
     if (!queues.of(Queue::compute)->immediate()) return;
     queues.of(Queue::comm)->record(comm_tail());
     if (comm_tail().done()) context_.comm->tick();
@@ -165,8 +167,8 @@ class QueueExecutor final : public Executor {
   // Nothing is in flight then but files. The thread of collectives waits for the other queues and this thread
   // for it, so that the rank goes on showing its progress.
   void join() {
+    if (inline_) return;
     const RankQueues& queues = *context_.queues;
-    if (queues.immediate()) return;
     DeviceQueue& comm = *queues.of(Queue::comm);
     comm.attribute(this, kJoin);
     for (DeviceQueue* queue : queues.threads()) {
@@ -187,7 +189,7 @@ class QueueExecutor final : public Executor {
     for (DeviceQueue* queue : context_.queues->threads()) queue->finish();
   }
 
-  void submit(Position at) {
+  void submit(const Position& at) {
     InstrId i = at.instr;
     IoRequest request = io_request(at);
     if (!program_.takes_part(at)) request.bytes = 0;
@@ -212,6 +214,7 @@ class QueueExecutor final : public Executor {
     };
   }
 
+  const bool inline_;  // the thread that issues does all but files
   IdVector<InstrId, Place> places_;
   bool odd_ = false;  // changes with every run
   Tickets last_;      // of the lanes

@@ -52,9 +52,6 @@ struct ExecContext {
   // The host's: a run begins with them in the program's buffer of scalars and ends with what became of them.
   StepScalars* scalars = nullptr;
   Trace* trace = nullptr;  // null: no spans
-  // What the host program of delegate mode performs: lease, grad. Operands as views in order, which host code
-  // may use during the call; it is made at its place in the order of the instruction's queue.
-  std::function<void(const Instr&, std::span<const TensorView>)> host_call;
   // Called before each instruction is issued; null outside tests. It may kill the process.
   std::function<void(size_t index)> before_instr;
 };
@@ -63,17 +60,24 @@ struct ExecContext {
 std::string label_of(const Program& program, const Instr& instr);
 
 // One instruction with everything resolved that does not change from step to step.
-struct Launch {
-  const Instr* instr = nullptr;
-  std::unique_ptr<Kernel> kernel;        // also of what a host program performs
-  Group* group = nullptr;                // of a collective
-  int inputs = 0;                        // views [0, inputs) are read, the rest written
-  std::vector<const Operand*> operands;  // those of instr that are views
-  std::vector<TensorView> views;         // extents of n are set by set_extent
-  std::string label;                     // label_of, for errors and trace
+struct alignas(64) Launch {
+  // What each step needs of a kernel lies in one cache line.
+  std::unique_ptr<Kernel> kernel;  // null: a collective, a move, or what a host program performs
+  // The step's scalars: where its operand has them, else the program's, or for a host kernel the host's.
+  const StepScalars* scalars = nullptr;
+  std::vector<TensorView> views;  // extents of n are set by set_extent
+  int inputs = 0;                 // views [0, inputs) are read, the rest written
+  MicroId micro;                  // in round 0
   bool symbolic = false;
-  bool moves = false;  // some operand has a stride
-  bool model = false;  // an operation of the graph, in forward or backward
+  bool moves = false;    // some operand has a stride
+  bool model = false;    // an operation of the graph, in forward or backward
+  bool by_runs = false;  // an update of some elements is launched once for each run of them
+  const Instr* instr = nullptr;
+
+  Group* group = nullptr;                // of a collective
+  std::vector<const Operand*> operands;  // those of instr that are views
+  std::string label;                     // label_of, for errors and trace
+  CommCount copied;                      // by a copy, so far
 };
 
 // Runs one program, again and again; saves of a run may go on into the next run of the same program. Another
@@ -99,25 +103,24 @@ class Executor : protected WorkOwner {
   void check_results(bool on);
   std::string first_bad() const;
   // Bytes moved by copies, by instruction name ("fetch", "store").
-  const std::map<std::string, CommCount>& copies() const { return copies_; }
+  std::map<std::string, CommCount> copies() const;
 
  protected:
   Executor(const Program& program, ExecContext context);
   // Gives an instruction of compute, host, comm or copy to a queue.
-  void give(Position at, DeviceQueue& queue);
-  // Sets views to the bytes and the tokens of a round.
-  void aim(Launch& launch, Position at);
-  void run_kernel(const Launch& launch, Position at, DeviceQueue& queue);
+  void give(const Position& at, DeviceQueue& queue);
+  // Sets views to the bytes and the tokens of a round, where they depend on it.
+  void aim(Launch& launch, const Position& at);
+  void run_kernel(const Launch& launch, const Position& at, DeviceQueue& queue);
   void collect(const Launch& launch, DeviceQueue& queue);
-  void copy(const Launch& launch, DeviceQueue& queue);
-  IoRequest io_request(Position at);  // read, write
+  void copy(Launch& launch, DeviceQueue& queue);
+  IoRequest io_request(const Position& at);  // read, write
   void leave_out(const Launch& launch, DeviceQueue& queue);
   [[noreturn]] void fail(InstrId index, const std::exception& error);  // rethrows with the instruction's name
   void take_tail();      // a run begins or goes on: ends what another executor left in flight
   void send_scalars();   // then, from the host,
   void fetch_scalars();  // and back when it stops
-  const StepScalars* scalars() const { return block_ ? block_ : context_.scalars; }
-  void leave_tail();  // for destructors: settles, errors stay with the lane
+  void leave_tail();     // for destructors: settles, errors stay with the lane
 
   Group* group_of(const Instr& in);
 
@@ -129,16 +132,16 @@ class Executor : protected WorkOwner {
 
   const Program& program_;
   ExecContext context_;
+  const int64_t data_ranks_, first_leaf_;  // this rank's leaf of micro-step m: first_leaf_ + m * data_ranks_
   IdVector<InstrId, Launch> launches_;
   std::map<Communicator*, std::unique_ptr<Group>> groups_;
   IdVector<MicroId, int64_t> extents_;
   Position position_;
-  StepScalars* block_ = nullptr;  // of the program's buffer, on the device; null: no instruction names it
+  StepScalars* const block_;  // of the program's buffer, on the device; null: it has none
   class Finite;
   std::unique_ptr<Finite> check_;      // null: results are not checked
   std::atomic<uint64_t> progress_{0};  // instructions that queues have finished
   uint64_t shown_ = 0;                 // of them, to the other ranks
-  std::map<std::string, CommCount> copies_;
 };
 
 // Issue order, each instruction on its queue; files asynchronous on two lanes.

@@ -5,8 +5,9 @@
 #include <optional>
 
 #include "checkpoint/agree.h"
-#include "checkpoint/checkpoint.h"
+#include "checkpoint/folder.h"
 #include "checkpoint/model_folder.h"
+#include "checkpoint/reader.h"
 #include "checkpoint/run_paths.h"
 #include "core/base/error.h"
 #include "core/base/json_read.h"

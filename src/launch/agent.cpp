@@ -23,11 +23,11 @@
 namespace ds {
 namespace {
 
-int number_of(std::string_view word, std::string_view what) {
+int number_of(std::string_view word, std::string_view name) {
   int value = -1;
   auto [end, code] = std::from_chars(word.data(), word.data() + word.size(), value);
   if (code != std::errc{} || end != word.data() + word.size() || value < 0)
-    throw std::invalid_argument(fmt::format("{} must be a number, got '{}'", what, word));
+    throw std::invalid_argument(fmt::format("{} must be a number, got '{}'", name, word));
   return value;
 }
 

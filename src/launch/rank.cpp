@@ -14,8 +14,8 @@
 namespace ds {
 namespace {
 
-[[noreturn]] void no_process(const char* what) {
-  throw std::system_error(errno, std::generic_category(), what);
+[[noreturn]] void no_process(const char* call) {
+  throw std::system_error(errno, std::generic_category(), call);
 }
 
 // The words of an exec call; valid while `words` lives.

@@ -31,7 +31,7 @@ namespace {
 
 constexpr int kLookMs = 50;
 
-[[noreturn]] void no_job(const char* what) { throw std::system_error(errno, std::generic_category(), what); }
+[[noreturn]] void no_job(const char* call) { throw std::system_error(errno, std::generic_category(), call); }
 
 // The agent of one host.
 struct Agent {

@@ -32,7 +32,7 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
 }
 
 // A regular file: a pipe would hang, a device may have no end.
-std::optional<std::string> read_small_file(const std::string& path, std::string_view what) {
+std::optional<std::string> read_small_file(const std::string& path, std::string_view role) {
   int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
   if (fd < 0 && errno == ENOENT) return std::nullopt;
   struct stat status;
@@ -41,7 +41,7 @@ std::optional<std::string> read_small_file(const std::string& path, std::string_
   if (fd >= 0 && !small) {
     close(fd);
     throw std::runtime_error(
-        fmt::format("{} '{}': must be a regular file of at most {} bytes", what, path, kMostSmall));
+        fmt::format("{} '{}': must be a regular file of at most {} bytes", role, path, kMostSmall));
   }
   std::string text;
   char part[4096];
@@ -52,7 +52,7 @@ std::optional<std::string> read_small_file(const std::string& path, std::string_
   }
   int error = errno;
   if (fd >= 0) close(fd);
-  if (got < 0) throw std::system_error(error, std::generic_category(), fmt::format("{} '{}'", what, path));
+  if (got < 0) throw std::system_error(error, std::generic_category(), fmt::format("{} '{}'", role, path));
   return text;
 }
 

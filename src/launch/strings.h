@@ -16,7 +16,7 @@ std::vector<std::string_view> split(std::string_view text, char separator);
 
 // A file's content; nothing when there is no such file. Throws "WHAT 'PATH': ..." when it cannot be
 // read.
-std::optional<std::string> read_small_file(const std::string& path, std::string_view what);
+std::optional<std::string> read_small_file(const std::string& path, std::string_view role);
 
 // Writes all of it, unless the descriptor takes no more.
 void write_all(int fd, std::string_view text);

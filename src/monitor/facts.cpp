@@ -18,8 +18,8 @@ std::string tile(const std::string& name, const std::string& value, const std::s
   return html + "</dd></div>";
 }
 
-std::string counted(int64_t count, const std::string& thing) {
-  return fmt::format("{} {}{}", count, thing, count == 1 ? "" : "s");
+std::string counted(int64_t count, const std::string& noun) {
+  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
 }
 
 // 12345678 as "12,345,678".

@@ -1,3 +1,29 @@
+// Problem. State lives in a home tier: on the device, in host memory, in a file. A kernel reaches only the
+// memory of its queue, and a file nobody reaches. ZeRO has named state where it lives, so the way from there
+// to each use, and back, has to be put in; and no byte should be moved that is already where it is wanted.
+//
+// Invariant. Behind this pass every operand lies in the memory of its instruction's queue, but those of loads
+// and saves. A home has the last value at the end of the program: what is written elsewhere is stored or
+// saved behind the write, or, if the buffer stays in its host slot, behind the last one. A buffer has at most
+// one such slot, and all of them together have at most resident_bytes.
+//
+// Algorithm. One walk over the instructions.
+//  1. An instruction that follows the state (the update, accumulation) goes to the host queue when any of its
+//     operands is not at home on the device (choose_queue).
+//  2. Each operand that lies elsewhere gets a transient buffer where it is wanted: a host slot for a file
+//     (file_to_host), a copy in the other memory (copy), or one behind the other. What the instruction reads
+//     is loaded or fetched before it, what it writes is stored or saved behind it.
+//  3. A file that is written whole and used again stays in its slot while there is room (stays): later uses
+//     load nothing, and only the last write is saved (save). The instruction directly behind a write finds
+//     the bytes in its slot, too (slot_of).
+// Transfers are ordinary instructions: hoist.cpp lets loads and fetches start earlier, sync.cpp makes them
+// wait.
+//
+// Cost. Linear in the operands. Bytes per step: docs/adr/0008, which also says why saves may go on into the
+// next run.
+//
+// Source. The division of a step into sub-groups that stream through host memory is that of DeepSpeed's
+// ZeRO-Infinity; here it is a plan, made before the first step.
 #include "offload/tiers.h"
 
 #include <algorithm>
@@ -53,8 +79,8 @@ class TierMover {
     Operand o = in.operands[k];
     Tier wanted = in.queue == Queue::host ? Tier::host : Tier::device;
     Tier home = tier(o);
+    if (home == wanted && o.access != Access::read) twins_.erase(o.buffer);
     if (home == wanted || (!options_.emulate && home != Tier::nvme)) return;
-    if (builder_.buffer(o.buffer).holds == Holds::scalars) return;  // every memory has them
     bool direct = home == Tier::nvme && (wanted == Tier::host || !options_.emulate);
     Operand host = o;
     if (home == Tier::nvme) {
@@ -129,13 +155,20 @@ class TierMover {
     const Buffer& home = builder_.buffer(o.buffer);
     int64_t numel = o.type.shape.numel(builder_.program().bound);
     bool to_device = wanted == Tier::device;
+    // The step's scalars are read by every update: one copy serves those that follow.
+    bool scalars = home.holds == Holds::scalars, stays = scalars && whole(o) && in.when == MicroFilter();
+    auto known = twins_.find(o.buffer);
+    bool current = stays && known != twins_.end();
     BufferId twin =
-        builder_.transient(home.name + (to_device ? ".dev" : ".host"), o.type.dtype, numel, wanted);
+        current ? known->second
+                : builder_.transient(home.name + (to_device ? ".dev" : ".host"), o.type.dtype, numel, wanted);
+    if (scalars) builder_.program().buffers[twin].holds = Holds::scalars;
+    if (stays) twins_.insert_or_assign(o.buffer, twin);
     Operand there = o;
     there.buffer = twin;
     there.begin = there.stride = 0;
     Operand source = o;
-    if (o.access != Access::write) {
+    if (o.access != Access::write && !current) {
       splice_.before(index, transfer(to_device ? Op::fetch : Op::store, in, source, there));
     }
     if (o.access != Access::read) {
@@ -164,8 +197,9 @@ class TierMover {
     BufferId buffer, slot;
     InstrId index;
   };
-  Written written_;    // the last whole file buffer that an instruction wrote
-  int64_t taken_ = 0;  // bytes of resident slots
+  std::map<BufferId, BufferId> twins_;  // of a buffer: one in the other memory with the same contents
+  Written written_;                     // the last whole file buffer that an instruction wrote
+  int64_t taken_ = 0;                   // bytes of resident slots
   std::map<BufferId, std::pair<InstrId, Instr>> last_saves_;  // of resident buffers: behind which instruction
 };
 
@@ -173,6 +207,7 @@ class TierMover {
 
 void insert_tier_moves(Program& program, const TierOptions& options) {
   program = TierMover(program, options).run();
+  program.separate = options.emulate;
 }
 
 }  // namespace ds

@@ -8,10 +8,12 @@ namespace ds {
 // Gives every instruction operands it can reach. ZeRO names state where it lives; this pass inserts the way
 // there: load (file -> host), fetch (host -> device), store (device -> host), save (host -> file) around each
 // use, through transient buffers. Update instructions whose state is not on the device move to the host queue
-// and run there.
+// and run there, and so does the decision that reads its norms.
 //
 // emulate false: device memory is host memory (a CPU), so fetch and store lower to nothing and only files
-// move. emulate true: the tiers are separate memories and every crossing is a copy.
+// move. emulate true: the tiers are separate memories and every crossing is a copy; the program is marked so,
+// and `verify` holds every queue to its memory. The step's scalars, which a decision writes and all updates
+// read, have one copy on the host from their first use there on.
 //
 // A file buffer that is written whole and used again later in the program stays in its host slot from then
 // on, as long as all such slots together take at most `resident_bytes`: its later uses need no load, and of

@@ -1,3 +1,23 @@
+// Problem. A step has thousands of transient buffers, together far larger than the memory. Each lives only
+// from its first access to its last, in the order in which instructions are issued. Each needs a place in the
+// arena of its tier, and the arenas should be small.
+//
+// Invariant. Two buffers of which one is accessed between the first and the last access of the other have no
+// byte in common. That says nothing about queues which run ahead of each other: a buffer may get memory that
+// an instruction on another queue still uses. sync.cpp comes after this pass and makes waits of such
+// conflicts. Places of persistent buffers depend on the list of persistent buffers alone, so all programs of
+// an engine agree on them.
+//
+// Algorithm. Persistent buffers one after the other. Then one walk over the instructions: a buffer whose
+// first access this is takes the smallest free range that holds it, or extends the arena (FreeList::take);
+// behind its last access its range is free again and joins its free neighbours (FreeList::give).
+//
+// Cost. One look at all free ranges for each buffer. The arena is at least the largest sum of live bytes
+// (transient_lower_bound); the tests allow 1.3 of that. docs/adr/0005 says why this and not placing all
+// buffers by size, the largest first.
+//
+// Source. Placing by size, and other strategies for the same problem: Pisarchyk and Lee, "Efficient memory
+// management for deep neural net inference" (arXiv:2001.03288).
 #include <algorithm>
 #include <cstdint>
 #include <iterator>

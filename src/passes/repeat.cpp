@@ -25,6 +25,7 @@
 // prologue and an epilogue (Lam, PLDI 1988); here the prologue and epilogue are whole micro-steps that exist
 // anyway.
 #include <cstdint>
+#include <iterator>
 
 #include "core/base/ids.h"
 #include "core/program/program.h"
@@ -46,7 +47,7 @@ class Folder {
     }
     InstrId begin(0);
     for (const Segment& s : program.segments) {
-      if (s.phase == Phase::forward) begins_.push_back(begin);
+      if (s.micro.exists() && s.micro.number() == std::ssize(begins_)) begins_.push_back(begin);
       begin = s.end;
     }
   }
@@ -70,7 +71,8 @@ class Folder {
   bool repeats(MicroId m, int32_t micros) {
     begin_ = begins_[m];
     end_ = begins_[m + micros];
-    if (begins_[m + 2 * micros] - end_ != end_ - begin_) return false;
+    if (begin_ == end_ || begins_[m + 2 * micros] - end_ != end_ - begin_) return false;
+    events_ = 0;
     next_.assign(program_.buffers.size(), BufferId());
     before_.assign(program_.buffers.size(), BufferId());
     for (InstrId i : IdRange(begin_, end_)) {
@@ -84,14 +86,21 @@ class Folder {
 
   bool alike(const Instr& a, const Instr& b, int32_t micros) {
     bool same = a.def == b.def && a.queue == b.queue && a.attrs == b.attrs && a.group == b.group &&
-                a.bucket == b.bucket && a.event == b.event && a.runs == b.runs && a.when == b.when &&
-                b.micro == a.micro + micros && a.operands.size() == b.operands.size();
+                a.bucket == b.bucket && comes_later(a.event, b.event) && a.runs == b.runs &&
+                a.when == b.when && b.micro == a.micro + micros && a.operands.size() == b.operands.size();
     for (size_t k = 0; same && k < a.operands.size(); ++k) {
       const Operand &x = a.operands[k], &y = b.operands[k];
       same = x.type == y.type && x.access == y.access && x.stride == y.stride &&
              y.begin == x.begin + micros * x.stride && corresponds(x.buffer, y.buffer);
     }
     return same;
+  }
+
+  // Of a delegate host's calls, which have numbers of their own in each micro-step.
+  bool comes_later(EventId a, EventId b) {
+    if (!a.exists() || !b.exists()) return a == b;
+    if (events_ == 0) events_ = b - a;
+    return b - a == events_;
   }
 
   // Enters that f(x) = y. False when that contradicts what is known of either.
@@ -149,6 +158,7 @@ class Folder {
   IdVector<BufferId, InstrId> first_, last_;    // instructions that use a buffer
   IdVector<MicroId, InstrId> begins_;           // of each micro-step
   InstrId begin_, end_;                         // of the stretch
+  int32_t events_ = 0;                          // host calls of a round
   IdVector<BufferId, BufferId> next_, before_;  // f, and the other way round
 };
 

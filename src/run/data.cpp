@@ -11,6 +11,7 @@
 #include "data/gzip.h"
 #include "data/masking.h"
 #include "data/token_file.h"
+#include "data/tokenizers/bpe_learner.h"
 #include "io/file.h"
 
 namespace ds {
@@ -152,9 +153,9 @@ void RunData::check_record(const Json& saved, const std::string& where) const {
   for (const auto& [name, hash] : own.object()) {
     const Json* recorded = saved.find(name);
     if (!recorded || !recorded->is_string() || recorded->string() == hash.string()) continue;
-    std::string what = name == "corpus" ? "the text of this run" : "'" + folder_ + "/" + name + "'";
+    std::string text_name = name == "corpus" ? "the text of this run" : "'" + folder_ + "/" + name + "'";
     raise(DS_ERROR_CORRUPT, "{} has hash {}, but {} says {}: a run goes on with the text that it began with",
-          what, hash.string(), where, recorded->string());
+          text_name, hash.string(), where, recorded->string());
   }
 }
 

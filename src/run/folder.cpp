@@ -10,6 +10,7 @@
 #include <string_view>
 #include <system_error>
 
+#include "checkpoint/folder.h"
 #include "checkpoint/manifest.h"
 #include "core/base/error.h"
 #include "data/tokenizer.h"

@@ -14,8 +14,8 @@ namespace {
 std::string title_of(const Plan& plan, const Config& config) {
   std::string out = fmt::format("ZeRO-{}, {} rank{}", config.zero.stage, plan.step.mesh.ranks(),
                                 plan.step.mesh.ranks() == 1 ? "" : "s");
-  auto offloaded = [&](const char* what, Tier tier) {
-    if (tier != Tier::device) out += fmt::format(", {} on {}", what, tier_name(tier));
+  auto offloaded = [&](const char* kind, Tier tier) {
+    if (tier != Tier::device) out += fmt::format(", {} on {}", kind, tier_name(tier));
   };
   const Repeat& repeat = plan.step.repeat;
   if (repeat.rounds > 1)

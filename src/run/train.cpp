@@ -17,6 +17,7 @@
 
 #include "checkpoint/agree.h"
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/folder.h"
 #include "checkpoint/model_folder.h"
 #include "checkpoint/run_paths.h"
 #include "comm/comm_log.h"

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 #include "core/base/error.h"
 #include "optim/optimizer.h"
@@ -68,12 +69,12 @@ RankLevels make_levels(const Config& config, const Mesh& mesh, int ranks_per_nod
   return RankLevels::of_blocks(std::move(blocks), stride);
 }
 
-int64_t ZeroPlan::part(BucketId bucket, int cut) const {
+int64_t ZeroPlan::part_numel(BucketId bucket, int cut) const {
   return layout.buckets[bucket].numel / levels.ways(cut);
 }
 
 int64_t ZeroPlan::part_first(BucketId bucket, int cut) const {
-  return levels.part(rank, cut) * part(bucket, cut);
+  return levels.part_of(rank, cut) * part_numel(bucket, cut);
 }
 
 bool ZeroPlan::trains(BucketId bucket) const {
@@ -115,10 +116,10 @@ BucketState make_params(ZeroPlan& plan, BucketId index) {
   BucketState s;
   s.partitioned = policy.params > 0 && !bucket.persistent;
   int cut = s.partitioned ? policy.params : 0;
-  BufferId held = plan.add(Holds::param, bucket.name + ".param", plan.compute, plan.part(index, cut),
+  BufferId held = plan.add(Holds::param, bucket.name + ".param", plan.compute, plan.part_numel(index, cut),
                            s.partitioned ? policy.param_tier : Tier::device);
   s.full = s.partitioned ? BufferId() : held;
-  s.param = {held, plan.part_first(index) - plan.part_first(index, cut), plan.part(index)};
+  s.param = {held, plan.part_first(index) - plan.part_first(index, cut), plan.part_numel(index)};
   s.master = s.param;
   return s;
 }
@@ -127,7 +128,7 @@ BucketState make_params(ZeroPlan& plan, BucketId index) {
 void add_state(ZeroPlan& plan, const Optimizer& optimizer, BucketId index) {
   const Bucket& bucket = plan.layout.buckets[index];
   const Policy& policy = plan.policy;
-  int64_t part = plan.part(index);
+  int64_t part = plan.part_numel(index);
   BucketState& s = plan.buckets[index];
   // In f32 on the device the parameter is its own master.
   bool own_master = plan.compute == DS_DTYPE_F32 && policy.state_tier == Tier::device &&
@@ -143,12 +144,13 @@ void add_state(ZeroPlan& plan, const Optimizer& optimizer, BucketId index) {
   for (int level = 0; level <= plan.grad_top(); ++level) {
     std::string name = bucket.name + ".grad" + (level == 0 ? "" : "." + std::to_string(level));
     s.grad.push_back(
-        plan.add(Holds::grad, name, DS_DTYPE_F32, plan.part(index, policy.grads), policy.state_tier));
+        plan.add(Holds::grad, name, DS_DTYPE_F32, plan.part_numel(index, policy.grads), policy.state_tier));
   }
   bool feedback = plan.quantization.feedback && !plan.table(index);
   for (int level = 0; feedback && level < plan.levels.depth(); ++level) {
     std::string name = bucket.name + ".error" + (level == 0 ? "" : "." + std::to_string(level));
-    s.errors.push_back(plan.add(Holds::error, name, DS_DTYPE_F32, plan.part(index, level), Tier::device));
+    s.errors.push_back(
+        plan.add(Holds::error, name, DS_DTYPE_F32, plan.part_numel(index, level), Tier::device));
   }
   s.grad_first = plan.part_first(index) - plan.part_first(index, policy.grads);
 }
@@ -203,7 +205,12 @@ ZeroPlan make_zero_plan(const Config& config, IdVector<ParamId, ParamSpec> param
     }
   }
   if (!training && config.zero.stage < 3) plan.policy = {};  // nothing but states and gradients is cut
-  if (config.sparse_gradients && training) choose_row_tables(plan, tables, params);
+  if (config.sparse_gradients && training) {
+    ChosenTables chosen = choose_row_tables(
+        {plan.levels, plan.policy.grads, plan.quantization.gradients, plan.compute}, tables, params);
+    plan.tables = std::move(chosen.tables);
+    plan.notes = std::move(chosen.notes);
+  }
   plan.layout = make_layout(params, mesh.data_size(), config.zero.reduce_bucket_size,
                             config.zero.param_persistence_threshold);
   plan.scalars = plan.add(Holds::scalars, "scalars", DS_DTYPE_U8, 256, Tier::device);

@@ -44,6 +44,7 @@ struct StateRef {
   BufferId buffer;
   int64_t first = 0;
   int64_t numel = 0;
+  StateRef slice(int64_t begin, int64_t count) const { return {buffer, first + begin, count}; }
 };
 
 // Persistent state of one bucket.
@@ -88,11 +89,11 @@ struct ZeroPlan {
   IdVector<ParamId, int64_t> missed;
 
   // Of a bucket cut over `cut` levels: elements of a part, and where this rank's begins.
-  int64_t part(BucketId bucket, int cut) const;
+  int64_t part_numel(BucketId bucket, int cut) const;
   int64_t part_first(BucketId bucket, int cut) const;
   // The same of what this rank updates.
-  int64_t granules(BucketId bucket) const { return part(bucket) / layout.buckets[bucket].granule; }
-  int64_t part(BucketId bucket) const { return part(bucket, policy.states); }
+  int64_t granules(BucketId bucket) const { return part_numel(bucket) / layout.buckets[bucket].granule; }
+  int64_t part_numel(BucketId bucket) const { return part_numel(bucket, policy.states); }
   int64_t part_first(BucketId bucket) const { return part_first(bucket, policy.states); }
   bool trains(BucketId bucket) const;            // any of its parameters
   const RowTable* table(BucketId bucket) const;  // that it holds, or null

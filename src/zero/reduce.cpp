@@ -1,14 +1,48 @@
+// Problem. In each micro-step backward leaves a gradient of every bucket on every rank, in the compute type.
+// Wanted is their sum over ranks and micro-steps in f32, of the part that this rank updates. The order of the
+// additions must depend on nothing but the numbers of ranks and micro-steps, so that every stage, tier,
+// bucket size and grouping of ranks gives the same bits.
+//
+// Invariant. Within a micro-step gradients are added as a tree over neighbouring ranks (comm/reduction.h).
+// The levels of ranks are blocks of a power of two, so adding level by level makes the same tree. Behind
+// micro-step m an accumulator holds the sum of micro-steps 0 to m; with `reproducible` there is one for each
+// bit of m + 1, and accumulator j holds a sum of 2^j micro-steps. Sums are f32 and are never rounded to the
+// compute type in between.
+//
+// Algorithm. A bucket is reduced as soon as its last gradient has been written, so that gradients of a whole
+// model never exist at once (insert_reductions).
+//  1. Over ranks: for each level, from the innermost to the outermost, a reduce_scatter leaves a rank the sum
+//     of its part. Levels over which gradients are not cut are reduced in the same way, the last by an
+//     all_reduce, and their parts are then gathered again (sum_of_ranks). Quantized gradients go as codes by
+//     all_to_all and are added by the receiver (sum_of_codes); gradients of a table as the rows that were
+//     touched (sum_of_rows).
+//  2. Over micro-steps: in their order, into one accumulator. With `reproducible`, as a binary counter is
+//     incremented: the new sum takes up accumulators 0, 1, ... as the carry does, and becomes the first that
+//     was free (tree). Together with the tree over ranks that is one tree over all leaves.
+//  3. In the last micro-step the squares of the finished sum are added for each granule while it is near.
+//
+// Cost. For a bucket cut over W ranks and micro-step a rank receives (W - 1) / W of its elements, at the
+// first level in the compute type, further out in f32; a sum is read and written once more to accumulate. The
+// binary counter costs log2 of the micro-steps in accumulators and less than one more addition for each
+// micro-step.
+//
+// Sources. Pairwise summation, whose error grows with the logarithm of the number of terms: Higham, "The
+// accuracy of floating point summation" (SIAM J. Sci. Comput. 14, 1993). Codes by all_to_all: ZeRO++
+// (arXiv:2306.10209), docs/adr/0016. Rows: docs/adr/0017.
+#include "zero/reduce.h"
+
 #include <fmt/core.h>
 
 #include <algorithm>
 #include <bit>
 #include <cstdint>
+#include <deque>
 #include <iterator>
 #include <string>
 #include <vector>
 
+#include "core/program/builder.h"
 #include "core/program/codes.h"
-#include "zero/insert.h"
 #include "zero/row_tables.h"
 
 namespace ds {
@@ -84,11 +118,8 @@ class Reducer {
   // Sums of squares of the finished sum, while it is near.
   void norms() {
     const BucketState& s = plan_.buckets[bucket_];
-    BufferId sum = s.sum();
-    int64_t part = plan_.part(bucket_);
-    push(Op::granule_norms, {flat(builder_.buffer(sum), sum, s.grad_first, part, Access::read),
-                             flat(builder_.buffer(plan_.norms), plan_.norms, s.norm_first,
-                                  plan_.granules(bucket_), Access::write)});
+    push(Op::granule_norms, {s.sum(), s.grad_first, plan_.part_numel(bucket_)},
+         {plan_.norms, s.norm_first, plan_.granules(bucket_)});
   }
 
   BufferId acc(int level) const { return plan_.buckets[bucket_].grad[static_cast<size_t>(level)]; }
@@ -106,18 +137,17 @@ class Reducer {
     if (const RowTable* table = plan_.table(bucket_)) return sum_of_rows(*table, grads, target);
     if (plan_.quantization.gradients > 0) return sum_of_codes(grads, target);
     int cut = plan_.policy.grads, last = plan_.levels.depth() - 1;
-    StateRef have{grads, 0, builder_.buffer(grads).numel};
+    StateRef have = all_of(builder_, grads), all = all_of(builder_, target);
     for (int level = 0; level < cut; ++level) {
-      bool done = level == last;
-      have = collect(Op::reduce_scatter, have, done ? target : partial(level + 1), level);
+      have = collect(Op::reduce_scatter, have, level == last ? all : partial(level + 1), level);
     }
     if (cut > last) return;
     for (int level = cut; level < last; ++level) {
       have = collect(Op::reduce_scatter, have, partial(level + 1), level);
     }
-    have = collect(Op::all_reduce, have, cut == last ? target : partial(last), last);
+    have = collect(Op::all_reduce, have, cut == last ? all : partial(last), last);
     for (int level = last; level-- > cut;) {
-      have = collect(Op::all_gather, have, level == cut ? target : partial(level), level);
+      have = collect(Op::all_gather, have, level == cut ? all : partial(level), level);
     }
   }
 
@@ -126,11 +156,11 @@ class Reducer {
   // are.
   void sum_of_codes(BufferId grads, BufferId target) {
     int cut = plan_.policy.grads, depth = plan_.levels.depth();
-    StateRef have{grads, 0, builder_.buffer(grads).numel};
+    StateRef have = all_of(builder_, grads), all = all_of(builder_, target);
     for (int level = 0; level < depth; ++level)
-      have = exchange(have, level + 1 == cut && cut == depth ? target : partial(level + 1), level);
+      have = exchange(have, level + 1 == cut && cut == depth ? all : partial(level + 1), level);
     for (int level = depth; level-- > cut;)
-      have = collect(Op::all_gather, have, level == cut ? target : partial(level), level);
+      have = collect(Op::all_gather, have, level == cut ? all : partial(level), level);
   }
 
   // The same sum of a table: every rank packs the rows that its ids name, gets those of all ranks, and adds
@@ -143,20 +173,17 @@ class Reducer {
     Operand named{input, micro_.number() * unit, table.ids, Access::read, false, unit};
     Operand leaf =
         param_operand(plan_, builder_, grads, table.param, Shape{table.rows, table.width}, Access::read);
-    int64_t numel = table.bound * table.width;
-    BufferId rows = builder_.transient(name + ".rows", plan_.compute, numel, Tier::device);
-    BufferId numbers = builder_.transient(name + ".numbers", DS_DTYPE_I32, table.bound, Tier::device);
-    push(Op::pack_rows, {leaf, named, matrix({rows, 0, numel}, table.width, Access::write),
-                         flat(builder_.buffer(numbers), numbers, 0, table.bound, Access::write)});
-    StateRef all_rows = gather_all({rows, 0, numel}), all_numbers = gather_all({numbers, 0, table.bound});
-    const Buffer& to = builder_.buffer(target);
+    StateRef rows = transient(name + ".rows", plan_.compute, table.bound * table.width);
+    StateRef numbers = transient(name + ".numbers", DS_DTYPE_I32, table.bound);
+    push(Op::pack_rows, {leaf, named, matrix(rows, table.width, Access::write),
+                         flat_operand(builder_, numbers, Access::write)});
+    StateRef all_rows = gather_all(rows), all_numbers = gather_all(numbers);
     Attrs attrs{{"ranks", int64_t{plan_.levels.ranks()}},
                 {"first", plan_.part_first(bucket_, plan_.policy.grads)}};
     if (plan_.levels.depth() > 1) attrs.set("levels", plan_.levels.sizes());
     push(Op::sum_rows,
-         {matrix(all_rows, table.width, Access::read),
-          flat(builder_.buffer(all_numbers.buffer), all_numbers.buffer, 0, all_numbers.numel, Access::read),
-          flat(to, target, 0, to.numel, Access::write)},
+         {matrix(all_rows, table.width, Access::read), flat_operand(builder_, all_numbers, Access::read),
+          flat_operand(builder_, all_of(builder_, target), Access::write)},
          std::move(attrs));
   }
 
@@ -165,73 +192,71 @@ class Reducer {
     for (int level = plan_.levels.depth(); level-- > 0;) {
       const Buffer own = builder_.buffer(have.buffer);
       int64_t numel = have.numel * plan_.levels.group(level).size;
-      BufferId into = builder_.transient(own.name + ".all", own.dtype, numel, Tier::device);
-      have = collect(Op::all_gather, have, into, level);
+      have = collect(Op::all_gather, have, transient(own.name + ".all", own.dtype, numel), level);
     }
     return have;
   }
 
   Operand matrix(const StateRef& ref, int64_t width, Access access) const {
-    const Buffer& buffer = builder_.buffer(ref.buffer);
-    Operand all = flat(buffer, ref.buffer, ref.first, ref.numel, access);
+    Operand all = flat_operand(builder_, ref, access);
     all.type.shape = Shape{ref.numel / width, width};
     return all;
   }
 
   // Sums over a level of this rank's part, f32, by codes.
-  StateRef exchange(const StateRef& from, BufferId into, int level) {
+  StateRef exchange(const StateRef& from, const StateRef& into, int level) {
     int64_t bits = plan_.quantization.gradients, size = code_bytes(from.numel, bits);
     const std::string& name = plan_.layout.buckets[bucket_].name;
-    BufferId codes =
-        builder_.transient(fmt::format("{}.codes{}", name, level), DS_DTYPE_U8, size, Tier::device);
-    BufferId theirs =
-        builder_.transient(fmt::format("{}.their_codes{}", name, level), DS_DTYPE_U8, size, Tier::device);
+    StateRef codes = transient(fmt::format("{}.codes{}", name, level), DS_DTYPE_U8, size);
+    StateRef theirs = transient(fmt::format("{}.their_codes{}", name, level), DS_DTYPE_U8, size);
     quantize(from, codes, level);
-    StateRef have = collect(Op::all_to_all, {codes, 0, size}, theirs, level);
-    const Buffer& to = builder_.buffer(into);
-    push(Op::dequantize_sum,
-         {flat(builder_.buffer(theirs), theirs, 0, have.numel, Access::read),
-          flat(to, into, 0, to.numel, Access::write)},
+    collect(Op::all_to_all, codes, theirs, level);
+    push(Op::dequantize_sum, theirs, into,
          {{"bits", bits}, {"ranks", static_cast<int64_t>(plan_.levels.group(level).size)}});
-    return {into, 0, to.numel};
+    return into;
   }
 
   // Errors are forgotten at the begin of a step.
-  void quantize(const StateRef& from, BufferId codes, int level) {
-    std::vector<Operand> operands{
-        flat(builder_.buffer(from.buffer), from.buffer, 0, from.numel, Access::read)};
+  void quantize(const StateRef& from, const StateRef& codes, int level) {
+    std::vector<Operand> operands{flat_operand(builder_, from, Access::read)};
     Attrs attrs{{"bits", plan_.quantization.gradients}};
     if (plan_.quantization.feedback) {
-      BufferId error = plan_.buckets[bucket_].errors[static_cast<size_t>(level)];
-      operands.push_back(flat(builder_.buffer(error), error, 0, from.numel, Access::update));
+      StateRef error{plan_.buckets[bucket_].errors[static_cast<size_t>(level)], 0, from.numel};
+      operands.push_back(flat_operand(builder_, error, Access::update));
       attrs.set("err_beta", plan_.quantization.err_beta);
       if (first()) attrs.set("reset", plan_.quantization.reset);
     }
-    const Buffer& to = builder_.buffer(codes);
-    operands.push_back(flat(to, codes, 0, to.numel, Access::write));
+    operands.push_back(flat_operand(builder_, codes, Access::write));
     push(Op::quantize, std::move(operands), std::move(attrs));
   }
 
   // f32 sums of a part of the bucket as a cut over `cut` levels has it.
-  BufferId partial(int cut) {
+  StateRef partial(int cut) {
     std::string name = fmt::format("{}.sum{}", plan_.layout.buckets[bucket_].name, cut);
-    return builder_.transient(name, DS_DTYPE_F32, plan_.part(bucket_, cut), Tier::device);
+    return transient(name, DS_DTYPE_F32, plan_.part_numel(bucket_, cut));
   }
 
-  StateRef collect(Op op, const StateRef& from, BufferId into, int level) {
-    const Buffer& to = builder_.buffer(into);
-    push(op, {flat(builder_.buffer(from.buffer), from.buffer, 0, from.numel, Access::read),
-              flat(to, into, 0, to.numel, Access::write)});
+  StateRef transient(const std::string& name, DType dtype, int64_t numel) {
+    return {builder_.transient(name, dtype, numel, Tier::device), 0, numel};
+  }
+
+  StateRef collect(Op op, const StateRef& from, const StateRef& into, int level) {
+    push(op, from, into);
     out_.back().group = plan_.levels.group(level);
-    return {into, 0, to.numel};
+    return into;
   }
 
   void accumulate(BufferId from, BufferId into, int64_t beta) {
-    const Buffer& a = builder_.buffer(from);
+    StateRef all = all_of(builder_, from);
     push(Op::accumulate,
-         {flat(a, from, 0, a.numel, Access::read),
-          flat(builder_.buffer(into), into, 0, a.numel, beta == 0 ? Access::write : Access::update)},
+         {flat_operand(builder_, all, Access::read),
+          flat_operand(builder_, {into, 0, all.numel}, beta == 0 ? Access::write : Access::update)},
          {{"beta", beta}});
+  }
+
+  void push(Op op, const StateRef& from, const StateRef& to, Attrs attrs = {}) {
+    push(op, {flat_operand(builder_, from, Access::read), flat_operand(builder_, to, Access::write)},
+         std::move(attrs));
   }
 
   void push(Op op, std::vector<Operand> operands, Attrs attrs = {}) {
@@ -274,34 +299,88 @@ IdVector<InstrId, std::vector<Ready>> complete_after(const Program& program, con
 
 bool gathers(const Instr& in) { return in.def->kind == Kind::collective && in.def->starts_early; }
 
+// Puts reductions behind the instructions that complete their buckets. With overlap a reduction is late by a
+// little: it starts behind the next gather of parameters, which is more urgent, and what kernels do with its
+// sum waits until the next reduction has started, so that they do not stand still for it.
+class ReductionInserter {
+ public:
+  ReductionInserter(Program& program, const ZeroPlan& plan, bool overlap, const StepBuffers& buffers)
+      : ready_(complete_after(program, buffers)),
+        splice_(program),
+        builder_(std::move(program)),
+        reducer_(builder_, plan, std::ssize(buffers.grads)),
+        plan_(plan),
+        overlap_(overlap),
+        buffers_(buffers) {}
+
+  void run(Program& program) {
+    const IdVector<InstrId, Instr>& instrs = builder_.program().instrs;
+    IdVector<InstrId, char> gathers_follow(ready_.size(), 0);  // later in the segment
+    for (InstrId i = ready_.last(); i > InstrId(0); --i) {
+      bool same = instrs[i - 1].segment == instrs[i].segment;
+      gathers_follow[i - 1] = same && (gathers_follow[i] || gathers(instrs[i]));
+    }
+    for (InstrId i : ready_.ids()) {
+      if (gathers(instrs[i])) start(i);
+      pending_.insert(pending_.end(), ready_[i].begin(), ready_[i].end());
+      if (!overlap_ || !gathers_follow[i]) start(i);
+      if (stops_behind(i)) finish(i, 0);
+    }
+    program = builder_.take();
+    splice_.apply(program);
+  }
+
+ private:
+  static constexpr size_t kUnfinished = 2;
+
+  void start(InstrId after) {
+    for (const Ready& r : pending_) {
+      std::vector<Instr> all = reducer_.reduce(r.bucket, r.micro, buffers_.grads[r.micro][r.bucket]);
+      auto rest = std::find_if(all.rbegin(), all.rend(), [](const Instr& in) {
+                    return in.def->kind == Kind::collective;
+                  }).base();
+      for (auto in = all.begin(); in != rest; ++in) splice_.after(after, std::move(*in));
+      unfinished_.emplace_back(std::make_move_iterator(rest), std::make_move_iterator(all.end()));
+      finish(after, overlap_ && on_device(r.bucket) ? kUnfinished : 0);
+    }
+    pending_.clear();
+  }
+
+  // A segment ends there, or what the host program does follows.
+  bool stops_behind(InstrId i) {
+    const IdVector<InstrId, Instr>& instrs = builder_.program().instrs;
+    if (i == ready_.last()) return true;
+    return instrs[i + 1].segment != instrs[i].segment || instrs[i + 1].def->kind == Kind::event;
+  }
+
+  // Elsewhere kernels of the host take the sums up, for which compute does not wait.
+  bool on_device(BucketId bucket) const {
+    return builder_.buffer(plan_.buckets[bucket].sum()).tier == Tier::device;
+  }
+
+  // All but the latest few.
+  void finish(InstrId after, size_t left) {
+    while (unfinished_.size() > left) {
+      for (Instr& in : unfinished_.front()) splice_.after(after, std::move(in));
+      unfinished_.pop_front();
+    }
+  }
+
+  IdVector<InstrId, std::vector<Ready>> ready_;
+  Splice splice_;
+  ProgramBuilder builder_;
+  Reducer reducer_;
+  const ZeroPlan& plan_;
+  bool overlap_;
+  const StepBuffers& buffers_;
+  std::vector<Ready> pending_;
+  std::deque<std::vector<Instr>> unfinished_;  // what is behind the collectives of a reduction
+};
+
 }  // namespace
 
 void insert_reductions(Program& program, const ZeroPlan& plan, bool overlap, const StepBuffers& buffers) {
-  IdVector<InstrId, std::vector<Ready>> ready = complete_after(program, buffers);
-  Splice splice(program);
-  ProgramBuilder builder(std::move(program));
-  const IdVector<InstrId, Instr>& instrs = builder.program().instrs;
-  Reducer reducer(builder, plan, std::ssize(buffers.grads));
-  std::vector<Ready> pending;
-  auto flush = [&](InstrId after) {
-    for (const Ready& r : pending) {
-      BufferId grads = buffers.grads[r.micro][r.bucket];
-      for (Instr& in : reducer.reduce(r.bucket, r.micro, grads)) splice.after(after, std::move(in));
-    }
-    pending.clear();
-  };
-  IdVector<InstrId, char> gathers_follow(ready.size(), 0);  // later in the segment
-  for (InstrId i = ready.last(); i > InstrId(0); --i) {
-    bool same = instrs[i - 1].segment == instrs[i].segment;
-    gathers_follow[i - 1] = same && (gathers_follow[i] || gathers(instrs[i]));
-  }
-  for (InstrId i : ready.ids()) {
-    if (gathers(instrs[i])) flush(i);
-    pending.insert(pending.end(), ready[i].begin(), ready[i].end());
-    if (!overlap || !gathers_follow[i]) flush(i);
-  }
-  program = builder.take();
-  splice.apply(program);
+  ReductionInserter(program, plan, overlap, buffers).run(program);
 }
 
 MicroId reduced_alike(const ZeroPlan& plan, MicroId micro) {

@@ -9,8 +9,6 @@
 #include "core/graph/ops.h"
 #include "core/graph/readers.h"
 #include "core/program/codes.h"
-#include "core/program/levels.h"
-#include "zero/policy.h"
 
 namespace ds {
 
@@ -36,12 +34,11 @@ std::vector<RowTable> find_row_tables(const Graph& graph) {
 }
 
 // As Reducer::sum_of_ranks and sum_of_codes go over the levels.
-int64_t whole_bytes(const ZeroPlan& plan, int64_t numel) {
-  const RankLevels& levels = plan.levels;
-  int64_t bits = plan.quantization.gradients, sum_size = size_of(DS_DTYPE_F32), bytes = 0;
-  int cut = plan.policy.grads, depth = levels.depth();
+int64_t ReductionTraffic::whole_bytes(int64_t numel) const {
+  int64_t sum_size = size_of(DS_DTYPE_F32), bytes = 0;
+  int depth = levels.depth();
   for (int level = 0; level < depth; ++level) {
-    int64_t part = numel / levels.ways(level + 1), element = level == 0 ? size_of(plan.compute) : sum_size;
+    int64_t part = numel / levels.ways(level + 1), element = level == 0 ? size_of(compute) : sum_size;
     bytes += (bits > 0 ? code_bytes(part, bits) : part * element) * (levels.group(level).size - 1);
   }
   for (int level = depth; level-- > cut;)  // sums that ranks share
@@ -49,27 +46,30 @@ int64_t whole_bytes(const ZeroPlan& plan, int64_t numel) {
   return bytes;
 }
 
-int64_t row_bytes(const ZeroPlan& plan, const RowTable& table) {
-  int64_t row = size_of(DS_DTYPE_I32) + table.width * size_of(plan.compute);
-  return (plan.levels.ranks() - 1) * table.bound * row;
+int64_t ReductionTraffic::row_bytes(const RowTable& table) const {
+  int64_t row = size_of(DS_DTYPE_I32) + table.width * size_of(compute);
+  return (levels.ranks() - 1) * table.bound * row;
 }
 
-void choose_row_tables(ZeroPlan& plan, std::span<const RowTable> tables,
-                       IdVector<ParamId, ParamSpec>& params) {
-  if (plan.levels.ranks() == 1) return;
+ChosenTables choose_row_tables(const ReductionTraffic& traffic, std::span<const RowTable> tables,
+                               IdVector<ParamId, ParamSpec>& params) {
+  ChosenTables chosen;
+  int ranks = traffic.levels.ranks();
+  if (ranks == 1) return chosen;
   if (tables.empty())
-    plan.notes.push_back(
+    chosen.notes.push_back(
         "sparse_gradients: no parameter is read by an embedding of input ids and by nothing else");
   for (const RowTable& table : tables) {
     ParamSpec& param = params[table.param];
-    int64_t unit = plan.levels.ranks() * param.granule, numel = round_up(param.numel, unit);
-    int64_t whole = whole_bytes(plan, numel), rows = row_bytes(plan, table);
+    int64_t whole = traffic.whole_bytes(round_up(param.numel, ranks * param.granule));
+    int64_t rows = traffic.row_bytes(table);
     param.alone = rows < whole;
-    if (param.alone) plan.tables.push_back(table);
-    plan.notes.push_back(fmt::format(
+    if (param.alone) chosen.tables.push_back(table);
+    chosen.notes.push_back(fmt::format(
         "sparse_gradients: '{}' is reduced {}: {} bytes received in a micro-step as rows, {} as a whole",
         table.name, param.alone ? "as rows" : "as a whole", rows, whole));
   }
+  return chosen;
 }
 
 }  // namespace ds

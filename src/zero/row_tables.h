@@ -6,10 +6,9 @@
 
 #include "core/graph/graph.h"
 #include "core/program/granules.h"
+#include "core/program/levels.h"
 
 namespace ds {
-
-struct ZeroPlan;
 
 // A parameter [rows, width] of which a micro-step's gradient is +0 but for the rows that ids name which are
 // an input of the graph.
@@ -25,14 +24,22 @@ struct RowTable {
 // The parameters of a forward part that one embedding reads, by ids that are an input, and nothing else.
 std::vector<RowTable> find_row_tables(const Graph& graph);
 
-// Bytes that a rank receives to add up, in one micro-step, a bucket of numel elements of its own, whole or as
-// codes; and the same of a table as packed rows. The plan has its levels, policy and quantization.
-int64_t whole_bytes(const ZeroPlan& plan, int64_t numel);
-int64_t row_bytes(const ZeroPlan& plan, const RowTable& table);
+// What a rank receives in a micro-step to add up gradients.
+struct ReductionTraffic {
+  RankLevels levels;
+  int cut = 0;       // levels over which gradients are cut
+  int64_t bits = 0;  // of their codes; 0: none, they are of type `compute`
+  DType compute = DS_DTYPE_F32;
+  int64_t whole_bytes(int64_t numel) const;        // of a bucket of its own, whole or as codes
+  int64_t row_bytes(const RowTable& table) const;  // of a table, as packed rows
+};
 
-// Enters into the plan those tables that move fewer bytes as rows, and what was decided into its notes; their
-// parameters share no bucket.
-void choose_row_tables(ZeroPlan& plan, std::span<const RowTable> tables,
-                       IdVector<ParamId, ParamSpec>& params);
+// The tables that move fewer bytes as rows; their parameters, marked in `params`, share no bucket.
+struct ChosenTables {
+  std::vector<RowTable> tables;
+  std::vector<std::string> notes;  // a line for each table
+};
+ChosenTables choose_row_tables(const ReductionTraffic& traffic, std::span<const RowTable> tables,
+                               IdVector<ParamId, ParamSpec>& params);
 
 }  // namespace ds

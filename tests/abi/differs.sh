@@ -9,12 +9,12 @@ sed -i 's/^  timeout_ms int64_t 16$/  timeout_ms int64_t 24/' "$golden/layout.go
 sed -i "s/name='timeout_ms' type-id='[^']*'/name='timeout_ms_was' type-id='0'/; s/name='ds_step'/name='ds_stride'/g" \
   "$golden/ds.abi"
 for what in symbols layout abidiff; do
-  if said=$(sh "$1/tools/abi.sh" check $what "$2" "$golden" 2>&1); then
+  if output=$(sh "$1/tools/abi.sh" check $what "$2" "$golden" 2>&1); then
     echo "abi.sh check $what accepted a changed golden file"
     exit 1
   fi
-  case $said in
+  case $output in
     *"./run abi"*) ;;
-    *) echo "abi.sh check $what said: $said"; exit 1 ;;
+    *) echo "abi.sh check $what said: $output"; exit 1 ;;
   esac
 done

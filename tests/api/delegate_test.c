@@ -60,8 +60,10 @@ static void evaluate(ds_engine* engine, int step, int odd) {
 }
 
 static void host(int rank, ds_comm* comm, void* data) {
-  const char* config =
-      "{\"train_micro_batch_size_per_gpu\": 1, \"gradient_accumulation_steps\": 2, \"gradient_clipping\": 0,"
+  const char* device = data;
+  const char* format =
+      "{\"device\": \"%s\", \"train_micro_batch_size_per_gpu\": 1, \"gradient_accumulation_steps\": 2, "
+      "\"gradient_clipping\": 0,"
       " \"optimizer\": {\"type\": \"SGD\", \"params\": {\"lr\": 0.5}},"
       " \"zero_optimization\": {\"stage\": 3, \"stage3_param_persistence_threshold\": 0}}";
   const int64_t dims[1] = {NUMEL};
@@ -70,8 +72,9 @@ static void host(int rank, ds_comm* comm, void* data) {
   ds_tensor* grad = NULL;
   int32_t param = -1;
   int i, p, step;
+  char config[512];
   (void)rank;
-  (void)data;
+  snprintf(config, sizeof config, format, device);
   check_ok(ds_engine_create(comm, config, NULL, NULL, &engine), "create");
   for (i = 0; i < NUMEL; ++i) ones[i] = 1.0f;
   for (p = 0; p < PARAMS; ++p) {
@@ -91,6 +94,7 @@ static void host(int rank, ds_comm* comm, void* data) {
 
 int main(int argc, char** argv) {
   folder = argc > 1 ? argv[1] : ".";
-  run_ranks("delegate-host", RANKS, host, NULL);
+  run_ranks("delegate-host", RANKS, host, "cpu");
+  run_ranks("delegate-separate", RANKS, host, "separate");
   return 0;
 }

@@ -15,7 +15,7 @@ enum { RANKS = 2, STEPS = 6, WEIGHTS = MLP_HIDDEN * MLP_IN };
 static char config[1024];    /* states and parameters in scratch files, two ranks */
 static char own_config[512]; /* of a child: one rank */
 
-typedef struct things {
+typedef struct objects {
   ds_comm* comm;
   ds_work* work;
   ds_tensor* tensor;
@@ -23,7 +23,7 @@ typedef struct things {
   ds_plan* plan;
   ds_engine *engine, *delegate;
   const ds_tensor* const* batch;
-} things;
+} objects;
 
 static void refused(ds_status status, const char* call) {
   char words[64];
@@ -33,7 +33,7 @@ static void refused(ds_status status, const char* call) {
   _exit(1);
 }
 
-static void comm_calls(things* t) {
+static void comm_calls(objects* t) {
   float values[8] = {0};
   size_t sizes[RANKS] = {1, 1};
   const void* ins[1];
@@ -86,7 +86,7 @@ static void comm_calls(things* t) {
   refused(ds_run_audit(t->comm, "{}", NULL, &number, text, sizeof text, &size), "ds_run_audit");
 }
 
-static void graph_calls(things* t) {
+static void graph_calls(objects* t) {
   char text[64];
   size_t size = 0;
   int32_t number = 0;
@@ -110,7 +110,7 @@ static void graph_calls(things* t) {
   refused(ds_plan_picture((const ds_plan* const*)&t->plan, 1, text, sizeof text, &size), "ds_plan_picture");
 }
 
-static void engine_calls(things* t) {
+static void engine_calls(objects* t) {
   float values[8] = {0};
   char text[64];
   size_t size = 0;
@@ -150,7 +150,7 @@ static void engine_calls(things* t) {
   refused(ds_checkpoint_save_model(t->engine, "nowhere", NULL), "ds_checkpoint_save_model");
 }
 
-static void delegate_calls(things* t) {
+static void delegate_calls(objects* t) {
   int32_t number = 0;
   const int64_t dims[1] = {4};
   ds_tensor* tensor = NULL;
@@ -174,7 +174,7 @@ static double train_alone(int steps) {
   return loss;
 }
 
-static void destroy(things* t) {
+static void destroy(objects* t) {
   ds_work_destroy(t->work);
   ds_tensor_destroy(t->tensor);
   ds_plan_destroy(t->plan);
@@ -194,7 +194,7 @@ static outcome plain[RANKS], forked[RANKS], within[RANKS];
 static void train_thread(int rank, ds_comm* comm, void* data);
 
 /* Everything that a child may do; ends it. Its alarm turns a call that hangs into a failure. */
-static void be_child(things* t) {
+static void be_child(objects* t) {
   alarm(60);
   comm_calls(t);
   graph_calls(t);
@@ -207,7 +207,7 @@ static void be_child(things* t) {
   exit(0); /* with the destructors of the library */
 }
 
-static void fork_once(things* t) {
+static void fork_once(objects* t) {
   int status = 0;
   pid_t child = fork();
   check(child >= 0, "fork");
@@ -229,7 +229,7 @@ static ds_engine* make_delegate(ds_tensor** view) {
 
 /* Trains one rank; rank 0 forks within a step, with a collective under way, and again. */
 static void train(int rank, ds_comm* comm, int forks, outcome* out) {
-  things t = {0};
+  objects t = {0};
   mlp_batch batch;
   float one = 1, sum = 0;
   int step;

@@ -124,7 +124,7 @@ def replace(path, dice):
     return way
 
 
-def damage(path, dice):
+def corrupt(path, dice):
     """Damages the file; returns what was done to it."""
     if dice.random() < 0.12:
         return replace(path, dice)
@@ -250,7 +250,7 @@ class Worker:
         if kind == "tokenizer":
             files = [path for path in files if not path.endswith((".safetensors", "/config.json"))]
         path = dice.choice(files)
-        done = damage(path, dice)
+        done = corrupt(path, dice)
         began = time.monotonic()
         status, message = getattr(self, kind)(folder)
         seconds = time.monotonic() - began
@@ -423,14 +423,14 @@ class Runner:
                     self.complaints.append((number, kind, complaint))
         return bool(data)
 
-    def died(self, why):
+    def died(self, reason):
         self.process.kill()
         code = self.process.wait()
         if self.current is None:
             if self.left:
                 raise RuntimeError(f"a worker ended before its tries, exit code {code}")
             return
-        self.complaints.append((self.current, kind_of(self.current), why or f"ended the process, exit code {code}"))
+        self.complaints.append((self.current, kind_of(self.current), reason or f"ended the process, exit code {code}"))
         self.left.remove(self.current)
         if self.left:
             self.start()
@@ -444,7 +444,7 @@ def attack(options, work):
     tries = range(options.tries) if options.only is None else [options.only]
     runners = [Runner(options, library, str(work / f"worker-{w}"), good, tries[w::options.workers])
                for w in range(options.workers) if tries[w::options.workers]]
-    said = time.monotonic()
+    last_report = time.monotonic()
     while True:
         alive = [r for r in runners if r.left]
         if not alive:
@@ -456,8 +456,8 @@ def attack(options, work):
                     r.died("")
             elif time.monotonic() - r.since > 3 * SLOWEST:
                 r.died(f"took more than {3 * SLOWEST} s")
-        if time.monotonic() - said > 30:
-            said = time.monotonic()
+        if time.monotonic() - last_report > 30:
+            last_report = time.monotonic()
             print(f"{sum(len(r.left) for r in runners)} tries left", flush=True)
     for r in runners:
         r.process.wait()

@@ -296,7 +296,7 @@ class Story:
             require(saved, "stopped without a checkpoint to go on from")
             require(len(rows) == self.newest, f"stopped after step {len(rows)}, saved {self.newest}")
 
-    def damage(self):
+    def corrupt_newest(self):
         """Changes a byte of the newest checkpoint, early enough that the run leaves it behind: the next one takes the one
         before, which must not go before there are newer ones."""
         if not 0 < self.newest <= self.machine.steps // 2 or self.random.random() > 0.3:
@@ -359,7 +359,7 @@ class Story:
                 if self.damaged:
                     count["damage"] = len(self.damaged)
                 return count
-            self.damage()
+            self.corrupt_newest()
 
 
 def main():

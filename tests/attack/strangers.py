@@ -61,8 +61,8 @@ def hello(purpose=MEETING, source=1, to=0, size=RANKS, job=b"", magic=b"dsgloo2\
     return HELLO.pack(magic, purpose, source, to, size, job, secrets.token_bytes(32))
 
 
-def callers_proof(key, said, draw):
-    return code(key, "libds gloo proof of the caller", said + draw)
+def callers_proof(key, greeting, draw):
+    return code(key, "libds gloo proof of the caller", greeting + draw)
 
 
 def exactly(connection, size):
@@ -163,19 +163,19 @@ class Strangers:
             self.answer(c)
 
     def cut_recording(self, place):
-        said = b"".join(self.recording)
+        recorded = b"".join(self.recording)
         with self.connect(place) as c:
-            c.sendall(said[:self.random.randrange(len(said))])
+            c.sendall(recorded[:self.random.randrange(len(recorded))])
             if self.random.random() < 0.5:
                 c.shutdown(socket.SHUT_WR)
             self.answer(c)
 
     def changed_recording(self, place):
-        said = bytearray(b"".join(self.recording))
+        recorded = bytearray(b"".join(self.recording))
         for _ in range(self.random.randrange(1, 4)):
-            said[self.random.randrange(len(said))] ^= 1 << self.random.randrange(8)
+            recorded[self.random.randrange(len(recorded))] ^= 1 << self.random.randrange(8)
         with self.connect(place) as c:
-            c.sendall(said)
+            c.sendall(recorded)
             self.answer(c)
 
     def replay(self, place):
@@ -188,22 +188,22 @@ class Strangers:
     def wrong_place(self, place):
         """Ranks, sizes, jobs and purposes that cannot be, under a guessed key."""
         r = self.random
-        said = hello(r.choice([0, MEETING, PARTS, NOTES, 2**32 - 1]), r.choice([-5, 0, 1, 2, 3, 2**31 - 1]),
+        greeting = hello(r.choice([0, MEETING, PARTS, NOTES, 2**32 - 1]), r.choice([-5, 0, 1, 2, 3, 2**31 - 1]),
                      r.choice([-1, 0, 0, 1, 2]), r.choice([-1, 0, 2, 3, 1 << 30]),
                      r.choice([b"", b"night-7", b"\xff" * 88]), r.choice([b"dsgloo1\0", b"dsgloo2\0"]))
         with self.connect(place) as c:
-            c.sendall(said)
+            c.sendall(greeting)
             draw = exactly(c, 32)
-            c.sendall(callers_proof(key_of_text(r.choice(["none", "missing", "", "password"])), said, draw))
+            c.sendall(callers_proof(key_of_text(r.choice(["none", "missing", "", "password"])), greeting, draw))
             self.answer(c)
 
     def reflection(self, place):
         """What one connection is given is the other's proof."""
         with self.connect(place) as a, self.connect(place) as b:
-            said = hello()
-            a.sendall(said)
+            greeting = hello()
+            a.sendall(greeting)
             draw = exactly(a, 32)
-            b.sendall(said[:-32] + draw)
+            b.sendall(greeting[:-32] + draw)
             b.sendall(exactly(b, 32) if self.random.random() < 0.5 else draw)
             a.sendall(self.answer(b, 32) or draw)
             self.answer(a)
@@ -302,11 +302,11 @@ class Job:
             time.sleep(0.01)
         return result
 
-    def end(self, why):
+    def end(self, reason):
         for log in sorted(self.folder.glob(f"{self.name}.*.log")):
             print(f"--- {log.name}\n{log.read_text(errors='replace')}", file=sys.stderr)
         self.kill()
-        fail(f"job {self.name} ({self.kind}): {why}")
+        fail(f"job {self.name} ({self.kind}): {reason}")
 
     def kill(self):
         for process in self.processes:
@@ -394,15 +394,15 @@ def record(build, folder):
     job.wait_for("rank 0 listens", lambda: listeners([rank.pid]))
     key = key_of_text(job.key)
     with socket.create_connection(("127.0.0.1", job.port), timeout=5) as c:
-        said = hello()
-        c.sendall(said)
+        greeting = hello()
+        c.sendall(greeting)
         draw = exactly(c, 32)
-        proof = callers_proof(key, said, draw)
+        proof = callers_proof(key, greeting, draw)
         c.sendall(proof)
-        if exactly(c, 32) != code(key, "libds gloo proof of the door", said + draw):
+        if exactly(c, 32) != code(key, "libds gloo proof of the door", greeting + draw):
             fail("rank 0 does not prove the key: does this script speak the protocol of src/comm/gloo/proof.h?")
     job.kill()
-    return said, proof
+    return greeting, proof
 
 
 # ------------------------------------------------------------------------------------------------------ other users
@@ -421,8 +421,8 @@ def as_nobody(body):
         finally:
             os._exit(0)
     os.close(write)
-    with os.fdopen(read, "rb") as said:
-        text = said.read().decode()
+    with os.fdopen(read, "rb") as answers:
+        text = answers.read().decode()
     os.waitpid(pid, 0)
     return text
 
@@ -435,12 +435,12 @@ def leave_at_once(place):
     for number in range(60):
         with socket.create_connection(place, timeout=2) as c:
             c.settimeout(2)
-            said = hello(size=RANKS + 4)
-            c.sendall(said)
+            greeting = hello(size=RANKS + 4)
+            c.sendall(greeting)
             if number % 4 == 0:
                 continue  # nothing is proved
             draw = exactly(c, 32)
-            proof = callers_proof(key_of_text("missing"), said, draw)
+            proof = callers_proof(key_of_text("missing"), greeting, draw)
             if number % 4 == 1:
                 c.sendall(proof[:16])
                 continue

@@ -46,17 +46,17 @@ TEST(Agree, OnRootGivesEveryRankTheResultOrTheError) {
 }
 
 TEST(Agree, EveryRankThrowsTheErrorOfTheLowestFailedRank) {
-  std::array<std::string, 3> said;
+  std::array<std::string, 3> messages;
   run_ranks(3, [&](Communicator& comm) {
     try {
       agree(comm, "test", [&] {
         if (comm.rank() > 0) throw Error(DS_ERROR_IO, fmt::format("disk of rank {}", comm.rank()));
       });
     } catch (const Error& error) {
-      said[static_cast<size_t>(comm.rank())] = error.what();
+      messages[static_cast<size_t>(comm.rank())] = error.what();
     }
   });
-  for (const std::string& line : said) EXPECT_EQ(line, "rank 1: disk of rank 1");
+  for (const std::string& line : messages) EXPECT_EQ(line, "rank 1: disk of rank 1");
 }
 
 }  // namespace

@@ -1,5 +1,9 @@
+#include "checkpoint/checkpoint.h"
 #include "checkpoint/fake_state.h"
+#include "checkpoint/folder.h"
 #include "checkpoint/manifest.h"
+#include "checkpoint/payload.h"
+#include "checkpoint/writer.h"
 #include "support/errors.h"
 
 namespace ds::test {

@@ -1,4 +1,9 @@
+#include "checkpoint/checkpoint.h"
 #include "checkpoint/fake_state.h"
+#include "checkpoint/folder.h"
+#include "checkpoint/payload.h"
+#include "checkpoint/reader.h"
+#include "checkpoint/writer.h"
 #include "io/safetensors.h"
 #include "support/errors.h"
 #include "support/flip_byte.h"
@@ -65,9 +70,9 @@ TEST(CheckpointDamage, TruncatedManifest) {
   std::string text = read_file(file);
   for (size_t size : {size_t{0}, size_t{1}, text.size() / 3, text.size() - 2}) {
     std::filesystem::resize_file(file, size);
-    auto [status, said] = load_error(path);
+    auto [status, message] = load_error(path);
     EXPECT_EQ(status, DS_ERROR_CORRUPT) << size << " bytes";
-    EXPECT_EQ(said.find(file), said.rfind(file)) << said;
+    EXPECT_EQ(message.find(file), message.rfind(file)) << message;
     EXPECT_EQ(latest_checkpoint(folder.path()), "");
     write_file_atomic(file, text);
   }
@@ -107,7 +112,7 @@ TEST(CheckpointDamage, OtherModelsAreRefusedByName) {
 }
 
 // A checkpoint that says this of itself is whole, but does not load.
-void expect_refused(const CheckpointInfo& info, const std::string& said) {
+void expect_refused(const CheckpointInfo& info, const std::string& wanted) {
   TempFolder folder;
   std::string path;
   run_ranks(1, [&](Communicator& comm) {
@@ -117,28 +122,28 @@ void expect_refused(const CheckpointInfo& info, const std::string& said) {
   });
   auto [status, message] = load_error(path);
   EXPECT_EQ(status, DS_ERROR_CORRUPT);
-  EXPECT_NE(message.find(said), std::string::npos) << message;
+  EXPECT_NE(message.find(wanted), std::string::npos) << message;
 }
 
 TEST(CheckpointDamage, FrozenParametersAreTensorsOfIt) {
-  for (const auto& [frozen, said] : std::vector<std::pair<std::vector<std::string>, std::string>>{
+  for (const auto& [frozen, wanted] : std::vector<std::pair<std::vector<std::string>, std::string>>{
            {{"z", "y"}, "frozen has 'y', which is no tensor or there twice"},
            {{"z", "z"}, "frozen has 'z', which is no tensor or there twice"},
            {{"z", "wte", "h.0.weight", "h.0.bias", "h.1.weight"}, "frozen has all 5 tensors"}}) {
     CheckpointInfo info = fake_info(1);
     info.frozen = frozen;
-    expect_refused(info, said);
+    expect_refused(info, wanted);
   }
 }
 
 TEST(CheckpointDamage, UpdatesAreFewerThanTheSteps) {
-  for (const auto& [updates, said] : std::vector<std::pair<std::pair<std::string, int64_t>, std::string>>{
+  for (const auto& [updates, wanted] : std::vector<std::pair<std::pair<std::string, int64_t>, std::string>>{
            {{"y", 0}, "updates has 'y', which is no tensor"},
            {{"z", -1}, "updates of 'z' must be 0 to 0, fewer than those of the run, got -1"},
            {{"z", 1}, "updates of 'z' must be 0 to 0, fewer than those of the run, got 1"}}) {
     CheckpointInfo info = fake_info(1);
     info.updates = {updates};
-    expect_refused(info, said);
+    expect_refused(info, wanted);
   }
 }
 

@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/reader.h"
+#include "checkpoint/writer.h"
 #include "core/base/error.h"
 #include "io/file.h"
 #include "support/ranks.h"

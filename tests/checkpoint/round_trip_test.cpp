@@ -1,6 +1,11 @@
 #include <bit>
 
+#include "checkpoint/checkpoint.h"
 #include "checkpoint/fake_state.h"
+#include "checkpoint/folder.h"
+#include "checkpoint/payload.h"
+#include "checkpoint/reader.h"
+#include "checkpoint/writer.h"
 #include "io/safetensors.h"
 
 namespace ds::test {

@@ -1,9 +1,9 @@
-#include "checkpoint/weights.h"
-
 #include <bit>
 #include <cstring>
 
 #include "checkpoint/fake_state.h"
+#include "checkpoint/weights_load.h"
+#include "checkpoint/weights_save.h"
 #include "core/base/half.h"
 #include "io/safetensors.h"
 #include "support/errors.h"

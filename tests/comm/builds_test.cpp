@@ -23,7 +23,7 @@ constexpr const char* kOther = "9.8.7 (sources 0123456789)";
 
 struct Ended {
   bool joined = false;
-  std::string said;
+  std::string message;
 };
 
 class Builds : public testing::TestWithParam<const char*> {
@@ -49,9 +49,9 @@ class Builds : public testing::TestWithParam<const char*> {
     for (size_t r = 0; r < processes.size(); ++r) {
       int status = 0;
       EXPECT_EQ(waitpid(processes[r], &status, 0), processes[r]);
-      std::ostringstream said;
-      said << std::ifstream(out_of(r)).rdbuf();
-      ends.push_back({status == 0, said.str()});
+      std::ostringstream message;
+      message << std::ifstream(out_of(r)).rdbuf();
+      ends.push_back({status == 0, message.str()});
     }
     return ends;
   }
@@ -66,7 +66,7 @@ TEST_P(Builds, AnotherOneIsRefused) {
   std::vector<Ended> ends = meet({"join_rank", "join_rank", "join_rank_other"});
   for (const Ended& end : ends) {
     EXPECT_FALSE(end.joined);
-    expect_names(end.said,
+    expect_names(end.message,
                  {std::string("rank 2 runs libds ") + kOther, std::string(" runs libds ") + library_build(),
                   "all ranks must run the same build"});
   }
@@ -74,7 +74,7 @@ TEST_P(Builds, AnotherOneIsRefused) {
 
 TEST_P(Builds, TheSameOneJoins) {
   for (const char* program : {"join_rank", "join_rank_other"}) {
-    for (const Ended& end : meet({program, program})) EXPECT_TRUE(end.joined) << end.said;
+    for (const Ended& end : meet({program, program})) EXPECT_TRUE(end.joined) << end.message;
   }
 }
 

@@ -107,9 +107,9 @@ TEST_P(CoalescedPairs, ListsMustAgree) {
     std::vector<void*> out = {data.data(), data.data() + 8};
     test::message_of([&] { comm.all_reduce_coalesced(in, {}, counts, DS_DTYPE_F32, "x"); },
                      DS_ERROR_INVALID_ARGUMENT);
-    std::string why =
+    std::string message =
         test::message_of([&] { comm.all_reduce_coalesced(in, out, counts, DS_DTYPE_F32, "h.3"); });
-    test::expect_names(why, {"ranks 0 and 1 give other counts to all_reduce_coalesced f32 'h.3'"});
+    test::expect_names(message, {"ranks 0 and 1 give other counts to all_reduce_coalesced f32 'h.3'"});
   });
 }
 

@@ -67,9 +67,9 @@ TEST(CommLogRows, OperationsAreChosenByOurNamesAndDeepSpeeds) {
   for (const char* name : {"all_gather", "broadcast", "all_reduce"}) log.add(name, 8, 0, 1);
   ASSERT_EQ(log.rows().size(), 2u);
   EXPECT_EQ(log.rows()[0].operation, "all_gather");
-  std::string why =
+  std::string message =
       test::message_of([] { CommLog("all", 2, std::vector<std::string>{"reduze"}); }, DS_ERROR_CONFIG);
-  test::expect_names(why, {"comms_logger.prof_ops: 'reduze' is none of", "reduce_scatter"});
+  test::expect_names(message, {"comms_logger.prof_ops: 'reduze' is none of", "reduce_scatter"});
 }
 
 class CommLogs : public testing::TestWithParam<test::GroupCase> {};

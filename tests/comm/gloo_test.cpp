@@ -78,18 +78,18 @@ TEST_F(Gloo, AMissingRankIsNamed) {
             fmt::format("rank 1 cannot join over gloo: rank 0 was not at {} within {} ms: "
                         "no such file yet",
                         folder_ / "meet", kJoin));
-  std::vector<std::string> said(4);
+  std::vector<std::string> messages(4);
   test::spawn_threads(4, [&](int rank) {
-    if (rank == 0 || rank == 2) said[static_cast<size_t>(rank)] = alone(url(), rank, 4);
+    if (rank == 0 || rank == 2) messages[static_cast<size_t>(rank)] = alone(url(), rank, 4);
   });
-  for (int r : {0, 2}) expect_names(said[static_cast<size_t>(r)], {"ranks 1, 3 of 4 did not come to"});
+  for (int r : {0, 2}) expect_names(messages[static_cast<size_t>(r)], {"ranks 1, 3 of 4 did not come to"});
 }
 
 TEST_F(Gloo, SizesThatDifferAreNamed) {
-  std::vector<std::string> said(2);
+  std::vector<std::string> messages(2);
   test::spawn_threads(
-      2, [&](int rank) { said[static_cast<size_t>(rank)] = alone(url(), rank, rank == 0 ? 2 : 3); });
-  for (const std::string& message : said)
+      2, [&](int rank) { messages[static_cast<size_t>(rank)] = alone(url(), rank, rank == 0 ? 2 : 3); });
+  for (const std::string& message : messages)
     expect_names(message, {"rank 1 is one of 3 ranks, rank 0 one of 2"});
 }
 
@@ -209,13 +209,13 @@ TEST_F(Gloo, AnotherKeyIsNamed) {
   auto codes = test::spawn_processes(3, [&](int rank) {
     if (rank == 1) setenv("DS_JOB_KEY", "a key of another job", 1);
     if (rank == 2) unsetenv("DS_JOB_KEY");
-    std::string said = alone(url(), rank, 3);
-    expect_names(said, {"DS_JOB_KEY"});
+    std::string message = alone(url(), rank, 3);
+    expect_names(message, {"DS_JOB_KEY"});
     if (rank == 0)
-      expect_names(said, {"ranks 1, 2 of 3", "connections did not prove the key", "the first, from ",
-                          "has another key"});
-    if (rank == 1) expect_names(said, {"does not take this rank's proof"});
-    if (rank == 2) expect_names(said, {"rank 0 has a DS_JOB_KEY and this rank none"});
+      expect_names(message, {"ranks 1, 2 of 3", "connections did not prove the key", "the first, from ",
+                             "has another key"});
+    if (rank == 1) expect_names(message, {"does not take this rank's proof"});
+    if (rank == 2) expect_names(message, {"rank 0 has a DS_JOB_KEY and this rank none"});
   });
   EXPECT_EQ(codes, (std::vector<int>{0, 0, 0}));
 }
@@ -436,11 +436,11 @@ TEST_F(Gloo, NothingIsLeftOfAGroup) {
 
 TEST(Plugins, ANameWithoutAPluginSaysWhatOneMustBe) {
   for (const char* url : {"ccl", "hccl", "nccl://job"}) {
-    std::string said = message_of([&] { create_communicator(url, {.size = 2}); }, DS_ERROR_UNSUPPORTED);
+    std::string message = message_of([&] { create_communicator(url, {.size = 2}); }, DS_ERROR_UNSUPPORTED);
     std::string name(url, std::string(url).find(':') == std::string::npos ? std::string(url).size() : 4);
-    expect_names(said, {fmt::format("'{}'", name), fmt::format("libds_{}.so", name), "ds_plugin_transport()",
-                        "ds_plugin.h", "DS_PLUGIN_PATH"});
-    EXPECT_EQ(said.find('\n'), std::string::npos);
+    expect_names(message, {fmt::format("'{}'", name), fmt::format("libds_{}.so", name),
+                           "ds_plugin_transport()", "ds_plugin.h", "DS_PLUGIN_PATH"});
+    EXPECT_EQ(message.find('\n'), std::string::npos);
   }
   message_of([] { create_communicator("../ccl", {.size = 2}); }, DS_ERROR_INVALID_ARGUMENT);
   for (const char* part : {"gloo", "mpi", "ccl, hccl"}) {

@@ -107,9 +107,9 @@ TEST_P(Levels, ACircleOverGroupsIsAnError) {
     ready.add();
     ready.wait_for(3);
     int without = (me + 2) % 3;
-    std::string why = message_of([&] { groups[static_cast<size_t>(without)]->barrier("turn"); });
-    expect_names(why, {fmt::format("rank {} in barrier 'turn' of group 'without {} 0'", me, without)});
-    if (why.find("ranks wait for each other") != std::string::npos) named.add();
+    std::string message = message_of([&] { groups[static_cast<size_t>(without)]->barrier("turn"); });
+    expect_names(message, {fmt::format("rank {} in barrier 'turn' of group 'without {} 0'", me, without)});
+    if (message.find("ranks wait for each other") != std::string::npos) named.add();
     failed.add();
     failed.wait_for(gloo() ? 3 : 1);
   });
@@ -141,11 +141,11 @@ TEST_P(Levels, DifferentCallsInAPartAreThoseOfRanksOfTheWorld) {
     ready.wait_for(4);
     char in[8] = {}, out[16];
     if (comm.rank() < 2) return;
-    std::string why = message_of([&] {
+    std::string message = message_of([&] {
       if (comm.rank() == 2) half->broadcast(in, 8, 1, "w");
       if (comm.rank() == 3) half->all_gather(in, out, 8, "w");
     });
-    expect_names(why, {"rank 2 calls broadcast from 3 'w'", "rank 3 calls all_gather 'w'"});
+    expect_names(message, {"rank 2 calls broadcast from 3 'w'", "rank 3 calls all_gather 'w'"});
     pause_ms(50);
   });
 }

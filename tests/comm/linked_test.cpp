@@ -97,27 +97,27 @@ TEST_F(Linked, ACollectiveThatDoesNotWaitIsASignOfLife) {
 }
 
 TEST_F(Linked, APeerThatLeftIsNamed) {
-  std::string why;
+  std::string message;
   on_both(60000, [&](Communicator& comm) {
-    if (comm.rank() == 0) why = error_of([&] { comm.barrier("end"); });
+    if (comm.rank() == 0) message = error_of([&] { comm.barrier("end"); });
   });
-  EXPECT_EQ(why, "rank 0 in barrier 'end': rank 1 has left the group");
+  EXPECT_EQ(message, "rank 0 in barrier 'end': rank 1 has left the group");
 }
 
 TEST_F(Linked, AnAbortReachesTheOthersWithItsReason) {
   on_both(60000, [&](Communicator& comm) {
     if (comm.rank() == 1) comm.abort("the disk is full");
-    std::string why = error_of([&] { comm.barrier("next"); });
-    EXPECT_NE(why.find("the disk is full"), std::string::npos) << why;
-    bool told = why.find("ended by rank 1") != std::string::npos;
-    EXPECT_EQ(told, comm.rank() == 0) << why;
+    std::string message = error_of([&] { comm.barrier("next"); });
+    EXPECT_NE(message.find("the disk is full"), std::string::npos) << message;
+    bool told = message.find("ended by rank 1") != std::string::npos;
+    EXPECT_EQ(told, comm.rank() == 0) << message;
   });
 }
 
 TEST_F(Linked, DifferentCallsAreNamedOnBothRanks) {
   on_both(60000, [&](Communicator& comm) {
     char in[8] = {}, out[16];
-    std::string why = error_of([&] {
+    std::string message = error_of([&] {
       if (comm.rank() == 0) {
         comm.all_gather(in, out, 8, "w");
       } else {
@@ -125,7 +125,7 @@ TEST_F(Linked, DifferentCallsAreNamedOnBothRanks) {
       }
     });
     for (const char* part : {"all_gather 'w' of 8 bytes", "barrier 'w' of 0 bytes"}) {
-      EXPECT_NE(why.find(part), std::string::npos) << why;
+      EXPECT_NE(message.find(part), std::string::npos) << message;
     }
   });
 }

@@ -57,18 +57,18 @@ TEST_P(TwoRanks, DoWhatMatches) {
     expect_names(message_of([&] { comm.send(data, 4, other, "x"); }), {"send 0 to 1", "send 1 to 0"});
   });
   test::on_group(GetParam(), [&](Communicator& comm) {
-    std::string why = message_of([&] {
+    std::string message = message_of([&] {
       if (comm.rank() == 0) comm.send(data, 4, 1, "x");
       if (comm.rank() == 1) comm.receive(data, 5, 0, "x");
     });
-    expect_names(why, {"'x' of 4 bytes", "'x' of 5 bytes"});
+    expect_names(message, {"'x' of 4 bytes", "'x' of 5 bytes"});
   });
   test::on_group(GetParam(), [&](Communicator& comm) {
-    std::string why = message_of([&] {
+    std::string message = message_of([&] {
       if (comm.rank() == 0) comm.receive(data, 4, 1, "x");
       if (comm.rank() == 1) comm.barrier("y");
     });
-    expect_names(why, {"send 1 to 0 'x'", "barrier 'y'"});
+    expect_names(message, {"send 1 to 0 'x'", "barrier 'y'"});
   });
 }
 

@@ -115,9 +115,9 @@ TEST(Reduction, ANanIsTheLargestAndTheSmallest) {
 TEST(Reduction, AMeanOfIntegersIsRefused) {
   int32_t one = 1, out = 0;
   const void* src[] = {&one};
-  std::string why = test::message_of([&] { tree_reduce(src, 1, DS_DTYPE_I32, ReduceOp::mean, &out, 1); },
-                                     DS_ERROR_INVALID_ARGUMENT);
-  test::expect_names(why, {"mean", "i32"});
+  std::string message = test::message_of([&] { tree_reduce(src, 1, DS_DTYPE_I32, ReduceOp::mean, &out, 1); },
+                                         DS_ERROR_INVALID_ARGUMENT);
+  test::expect_names(message, {"mean", "i32"});
 }
 
 }  // namespace

@@ -44,9 +44,9 @@ TEST(RefusedThreads, AreAnErrorOfJoining) {
   for (int threads = 0; threads < 3; ++threads) {
     auto codes = test::spawn_processes(2, [&](int rank) {
       if (rank == 0) granted = threads;
-      std::string why =
+      std::string message =
           test::message_of([&] { create_communicator(url, {.rank = rank, .size = 2, .join_ms = 5000}); });
-      if (rank == 0) test::expect_names(why, {"rank 0 cannot join over gloo", "temporarily unavailable"});
+      if (rank == 0) test::expect_names(message, {"rank 0 cannot join over gloo", "temporarily unavailable"});
     });
     EXPECT_EQ(codes, (std::vector<int>{0, 0})) << threads;
   }

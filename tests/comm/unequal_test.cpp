@@ -96,16 +96,16 @@ TEST_P(UnequalCounts, MustAgree) {
     std::vector<size_t> counts = {8, 4};
     if (comm.rank() == 1) counts = {4, 8};
     std::vector<char> in(64), out(64);
-    std::string why = test::message_of([&] { comm.all_gather_v(in.data(), out.data(), counts, "h.3"); });
-    test::expect_names(why, {"ranks 0 and 1 give other counts to all_gather_v 'h.3'"});
+    std::string message = test::message_of([&] { comm.all_gather_v(in.data(), out.data(), counts, "h.3"); });
+    test::expect_names(message, {"ranks 0 and 1 give other counts to all_gather_v 'h.3'"});
   });
   test::on_group(GetParam(), [](Communicator& comm) {
     std::vector<size_t> send = {1, 7}, receive = {1, 7};
     if (comm.rank() == 1) send = {7, 2}, receive = {6, 2};
     std::vector<char> in(64), out(64);
-    std::string why =
+    std::string message =
         test::message_of([&] { comm.all_to_all_v(in.data(), send, out.data(), receive, "experts"); });
-    test::expect_names(why, {"'experts'", "rank 0 sends 7 bytes to rank 1, which expects 6"});
+    test::expect_names(message, {"'experts'", "rank 0 sends 7 bytes to rank 1, which expects 6"});
   });
 }
 

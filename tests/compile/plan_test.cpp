@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <chrono>
 #include <functional>
+#include <map>
+#include <set>
+#include <string>
 
 #include "compile/pipeline.h"
 #include "core/base/error.h"
@@ -41,6 +44,37 @@ TEST(Plan, EveryStageAndTierVerifies) {
           EXPECT_EQ(parse_program(text).print(), text);
         }
       }
+    }
+  }
+}
+
+// Bookkeeping runs where its operands are; the scalars that a host decides go there and back once. Parameters
+// are drawn on the host whatever the device.
+TEST(Plan, DecisionsRunWhereTheirOperandsAre) {
+  for (Tier tier : {Tier::device, Tier::host, Tier::nvme}) {
+    for (bool emulate : {false, true}) {
+      Config c = make_config(2, 2, 2);
+      c.zero.optimizer_tier = tier;
+      c.emulate_tiers = emulate;
+      c.zero.reduce_bucket_size = 5000;
+      Plan plan = compile_plan(make_mlp(3, 64, 16), c, 0, 2, Machine{});
+      std::map<std::string, std::set<Queue>> queues;
+      int moved = 0, updates = 0;
+      for (const Program* p : {&plan.init, &plan.step}) {
+        EXPECT_EQ(p->separate, emulate);
+        for (const Instr& in : p->instrs) {
+          queues[in.def->name].insert(in.queue);
+          bool scalars = p->buffers[in.operands[0].buffer].holds == Holds::scalars;
+          moved += p == &plan.step && in.def->kind == Kind::copy && scalars;
+          updates += in.def->kind == Kind::update;
+        }
+      }
+      bool away = tier != Tier::device;
+      EXPECT_EQ(queues["init_param"], std::set<Queue>{Queue::host});
+      EXPECT_EQ(queues["losses"], std::set<Queue>{Queue::compute});
+      EXPECT_EQ(queues["clip"], std::set<Queue>{away ? Queue::host : Queue::compute});
+      EXPECT_EQ(moved, away && emulate ? 2 : 0);
+      EXPECT_GT(updates, 1);
     }
   }
 }
@@ -123,9 +157,9 @@ TEST(Plan, ShardGroupsThatDoNotFitAreRefused) {
     c.nodes = r.nodes;
     c.zero.mics_shard_size = r.mics;
     c.zero.hpz_partition_size = r.hpz;
-    std::string said = test::message_of([&] { compile_plan(make_mlp(2, 64, 16), c, 0, r.world, Machine{}); },
-                                        DS_ERROR_CONFIG);
-    test::expect_names(said, r.parts);
+    std::string message = test::message_of(
+        [&] { compile_plan(make_mlp(2, 64, 16), c, 0, r.world, Machine{}); }, DS_ERROR_CONFIG);
+    test::expect_names(message, r.parts);
   }
 }
 

@@ -298,6 +298,27 @@ TEST(Property, AnyLongStepRepeats) {
   EXPECT_GT(stretches[1], 100);
 }
 
+TEST(Property, AnyProgramParsesBack) {
+  int with_runs = 0;
+  for (uint64_t seed = 1; seed <= 60; ++seed) {
+    Case c = with_policy(plain_case(seed), 4);
+    int rank = static_cast<int>(seed % static_cast<uint64_t>(c.world));
+    Plan plan = compile_plan(c.graph, c.config, rank, c.world, Machine{});
+    for (const Program* p : {&plan.init, &plan.refresh, &plan.step, &plan.eval}) {
+      std::string text = p->print();
+      Program parsed = parse_program(text);
+      EXPECT_EQ(parsed.print(), text) << "seed " << seed;
+      ASSERT_EQ(parsed.instrs.size(), p->instrs.size()) << "seed " << seed;
+      for (InstrId i : p->instrs.ids()) {
+        EXPECT_EQ(parsed.instrs[i].runs, p->instrs[i].runs)
+            << "seed " << seed << ", instruction " << i.number();
+        with_runs += p->instrs[i].runs.size() > 1;
+      }
+    }
+  }
+  EXPECT_GT(with_runs, 20);
+}
+
 TEST(Property, AnyPolicyIsPolicyNone) {
   int64_t first = setting("DS_PROPERTY_FIRST", 1), cases = setting("DS_PROPERTY_CASES", 40);
   Used used;

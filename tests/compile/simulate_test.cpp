@@ -72,9 +72,11 @@ TEST(Simulate, DroppedAndSwappedCollectivesAreRefused) {
            k = static_cast<size_t>(dice.below(std::ssize(calls) - 1));
       std::vector<Program> broken = right;
       broken[rank].instrs[calls[k]].queue = Queue::copy;  // no collective any more
-      std::string said = refusal(broken);
-      EXPECT_NE(said.find("the collectives of program step do not fit together"), std::string::npos) << said;
-      for (int r = 0; r < 4; ++r) EXPECT_NE(said.find(fmt::format("rank {} ", r)), std::string::npos) << said;
+      std::string message = refusal(broken);
+      EXPECT_NE(message.find("the collectives of program step do not fit together"), std::string::npos)
+          << message;
+      for (int r = 0; r < 4; ++r)
+        EXPECT_NE(message.find(fmt::format("rank {} ", r)), std::string::npos) << message;
       ++dropped;
       broken = right;
       std::swap(broken[rank].instrs[calls[k]], broken[rank].instrs[calls[k + 1]]);

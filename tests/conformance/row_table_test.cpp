@@ -81,7 +81,7 @@ class RowTable : public testing::Test {
     RankLevels nested(levels);
     std::vector<const Tensor*> rows(ranks.size()), numbers(ranks.size());
     for (size_t r = 0; r < ranks.size(); ++r) {
-      auto place = static_cast<size_t>(nested.part(static_cast<int>(r), nested.depth()));
+      auto place = static_cast<size_t>(nested.part_of(static_cast<int>(r), nested.depth()));
       rows[place] = &ranks[r].rows;
       numbers[place] = &ranks[r].numbers;
     }
@@ -205,7 +205,8 @@ TEST(RankOrder, IsThatOfLevels) {
   for (const std::vector<int>& sizes : {std::vector<int>{6}, {2, 3}, {4, 2}, {2, 2, 4}, {16, 4, 2, 3}}) {
     RankLevels levels(sizes);
     RankOrder order(Attrs{{"levels", levels.sizes()}});
-    for (int r = 0; r < levels.ranks(); ++r) EXPECT_EQ(order.place(r), levels.part(r, levels.depth())) << r;
+    for (int r = 0; r < levels.ranks(); ++r)
+      EXPECT_EQ(order.place(r), levels.part_of(r, levels.depth())) << r;
   }
   EXPECT_EQ(RankOrder(Attrs{}).place(5), 5);
   EXPECT_THROW(RankOrder(Attrs{{"levels", "4x2"}}), std::exception);

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/folder.h"
 #include "core/base/random.h"
 #include "engine/engine.h"
 #include "support/models.h"

@@ -10,7 +10,9 @@
 #include <map>
 #include <random>
 
-#include "checkpoint/checkpoint.h"
+#include "checkpoint/folder.h"
+#include "checkpoint/payload.h"
+#include "checkpoint/reader.h"
 #include "io/file.h"
 #include "support/spawn.h"
 #include "support/temp_folder.h"

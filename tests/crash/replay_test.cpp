@@ -11,7 +11,9 @@
 #include <fstream>
 #include <map>
 
-#include "checkpoint/checkpoint.h"
+#include "checkpoint/folder.h"
+#include "checkpoint/payload.h"
+#include "checkpoint/reader.h"
 #include "core/base/error.h"
 #include "data/dataset.h"
 #include "io/file.h"

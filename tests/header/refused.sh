@@ -6,13 +6,13 @@ trap 'rm -rf "$scratch"' EXIT
 count=0
 while IFS='|' read -r addition reason; do
   awk -v addition="$addition" '/^#ifdef __cplusplus/ && ++block == 2 { print addition } { print }' "$2/include/ds.h" > "$scratch/ds.h"
-  if said=$("$1" "$2/tools/api_dump.py" "$scratch/ds.h" symbols); then
+  if output=$("$1" "$2/tools/api_dump.py" "$scratch/ds.h" symbols); then
     echo "accepted: $addition"
     exit 1
   fi
-  case $said in
+  case $output in
     *"$reason"*) count=$((count + 1)) ;;
-    *) echo "$addition: expected \"$reason\", said: $said"; exit 1 ;;
+    *) echo "$addition: expected \"$reason\", said: $output"; exit 1 ;;
   esac
 done <<'CASES'
 #define DS_SQUARE(x) ((x) * (x))|preprocessor

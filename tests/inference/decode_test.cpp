@@ -1,5 +1,3 @@
-#include "passes/decode.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -8,14 +6,15 @@
 
 #include "checkpoint/model_folder.h"
 #include "core/base/error.h"
+#include "diagnostics/golden.h"
 #include "engine/engine.h"
 #include "engine/inference.h"
 #include "inference/generate.h"
+#include "passes/decode_graph.h"
 #include "support/errors.h"
 #include "support/hf_golden.h"
 #include "support/interpret.h"
 #include "support/ranks.h"
-#include "tools/golden.h"
 
 namespace ds::test {
 namespace {

@@ -60,13 +60,13 @@ def libds(words, ranks=1):
         done = subprocess.run([*launch, LIBDS, *words], capture_output=True, text=True, timeout=TIMEOUT)
     except subprocess.TimeoutExpired:
         return None, "", ""
-    said = [line for line in done.stderr.splitlines() if not line.startswith("libds launch")]
-    return done.returncode, done.stdout, said[-1] if said else ""
+    message = [line for line in done.stderr.splitlines() if not line.startswith("libds launch")]
+    return done.returncode, done.stdout, message[-1] if message else ""
 
 
 def verify(index, family, folder, setup):
     words = ["verify", folder, "--json", "--stage", str(setup.stage), "--tier", setup.tier, "--nvme-path", folder]
-    code, text, said = libds(words, setup.ranks)
+    code, text, message = libds(words, setup.ranks)
     if code is None:
         return Result(index, family, "HANG", f"no end after {TIMEOUT:.0f} s")
     if code in (0, 1) and text.startswith("{"):
@@ -82,9 +82,9 @@ def verify(index, family, folder, setup):
         if code != 0 or not share <= 1:
             return Result(index, family, "WRONG", f"exit code {code}, largest share {share:.2f} at {where}")
         return Result(index, family, "passed", f"{len(findings)} comparisons, largest share {share:.2f}")
-    if code in (1, 2) and said:
-        return Result(index, family, "limit" if is_limit(folder, said) else "REFUSED", said)
-    return Result(index, family, "CRASH", f"exit code {code} {said}")
+    if code in (1, 2) and message:
+        return Result(index, family, "limit" if is_limit(folder, message) else "REFUSED", message)
+    return Result(index, family, "CRASH", f"exit code {code} {message}")
 
 
 def generate(index, family, folder):
@@ -92,14 +92,14 @@ def generate(index, family, folder):
     record = json.loads((folder / "golden.json").read_text())
     for text in record.get("greedy", []):
         ids = ",".join(str(one) for one in text["prompt"])
-        code, said, wrong = libds(["generate", folder, "--ids", ids, "--tokens", str(len(text["tokens"])), "--temperature",
+        code, output, wrong = libds(["generate", folder, "--ids", ids, "--tokens", str(len(text["tokens"])), "--temperature",
                                    "0", "--ignore-eos"])
         if code is None:
             return Result(index, family, "HANG", "libds generate")
         if code != 0:
             outcome = "CRASH" if code not in (1, 2) else "limit" if is_limit(folder, wrong) else "REFUSED"
             return Result(index, family, outcome, f"libds generate: {wrong}")
-        got = [int(word) for word in said.split()]
+        got = [int(word) for word in output.split()]
         for mine, theirs, margin in zip(got, text["tokens"], text["margin"], strict=True):
             if mine != theirs and margin > record["tolerance"]["logits"]["abs"]:
                 return Result(index, family, "WRONG", f"libds generate --ids {ids}: {got}, not {text['tokens']}")
@@ -110,9 +110,9 @@ def generate(index, family, folder):
 
 def survive(result, folder):
     """What Transformers does not take libds may refuse or take, but not crash on."""
-    code, _, said = libds(["generate", folder, "--ids", "1,2", "--tokens", "2", "--temperature", "0"])
+    code, _, message = libds(["generate", folder, "--ids", "1,2", "--tokens", "2", "--temperature", "0"])
     if code not in (0, 1, 2):
-        return result._replace(outcome="HANG" if code is None else "CRASH", detail=f"{said}; {result.detail}")
+        return result._replace(outcome="HANG" if code is None else "CRASH", detail=f"{message}; {result.detail}")
     return result
 
 
@@ -145,12 +145,12 @@ def prepare(index, family, folder, make):
         if not lost:
             record(folder, setup, 0)
             return None, (index, family, folder, setup)
-        said = f"does not find {lost[:2]}"
+        message = f"does not find {lost[:2]}"
     except make_golden.Vague as vague:
         return survive(Result(index, family, "vague", str(vague)), folder), None
     except Exception as error:  # whatever Transformers refuses
-        said = f"{type(error).__name__}: {error}"
-    return survive(Result(index, family, "skipped", f"Transformers: {said}"), folder), None
+        message = f"{type(error).__name__}: {error}"
+    return survive(Result(index, family, "skipped", f"Transformers: {message}"), folder), None
 
 
 def check_folder(index, family, folder, setup, keep):

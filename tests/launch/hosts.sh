@@ -8,7 +8,7 @@ done
 host a 10.77.0.1 yes
 host b 10.77.0.2 yes
 host c 10.77.0.3 no
-said=$(on a timeout 20 ssh -o BatchMode=yes b true 2>&1) || skip "this system's sshd lets root not in: $said"
+output=$(on a timeout 20 ssh -o BatchMode=yes b true 2>&1) || skip "this system's sshd lets root not in: $output"
 
 # ---- places ------------------------------------------------------------------------------------------------------
 

@@ -229,7 +229,7 @@ TEST(Launch, RefusesALogThatIsNoFileOfItsOwn) {
   std::string log = folder.path() + "/rank_0.log", victim = folder.path() + "/victim";
   std::ofstream(victim) << "precious";
   LaunchOptions options{.ranks = 1, .job = {.log_dir = folder.path()}};
-  auto why = [&] {
+  auto start_outcome = [&] {
     try {
       launch(options, {"true"});
     } catch (const std::exception& error) {
@@ -239,23 +239,23 @@ TEST(Launch, RefusesALogThatIsNoFileOfItsOwn) {
   };
   std::string wanted = "log '" + log + "' must be a regular file with one name";
   ASSERT_EQ(mkfifo(log.c_str(), 0600), 0);
-  std::string said;
-  std::thread starter([&] { said = why(); });  // would wait for a reader
-  bool waits = !within_ten_seconds([&] { return !said.empty(); });
+  std::string outcome;
+  std::thread starter([&] { outcome = start_outcome(); });  // would wait for a reader
+  bool waits = !within_ten_seconds([&] { return !outcome.empty(); });
   int reader = waits ? open(log.c_str(), O_RDONLY | O_NONBLOCK) : -1;
   starter.join();
   if (reader >= 0) close(reader);
   EXPECT_FALSE(waits);
-  EXPECT_TRUE(said.starts_with("log '" + log + "'")) << said;
+  EXPECT_TRUE(outcome.starts_with("log '" + log + "'")) << outcome;
   std::filesystem::remove(log);
   std::filesystem::create_hard_link(victim, log);
-  EXPECT_EQ(why(), wanted);
+  EXPECT_EQ(start_outcome(), wanted);
   std::filesystem::remove(log);
   std::filesystem::create_symlink(victim, log);
-  EXPECT_TRUE(why().starts_with("log '" + log + "': ")) << why();
+  EXPECT_TRUE(start_outcome().starts_with("log '" + log + "': ")) << start_outcome();
   std::filesystem::remove(log);
   EXPECT_EQ(text_of(victim), "precious");
-  EXPECT_EQ(why(), "accepted");
+  EXPECT_EQ(start_outcome(), "accepted");
 }
 
 TEST(Launch, RefusesNothingToDo) {
@@ -346,7 +346,7 @@ TEST(Launch, PassesHangupsOnAsOneTerm) {
 
 TEST(Launch, WatchersEndWithTheLauncher) {
   TempFolder folder;
-  std::string said = folder.path() + "/said";
+  std::string errors = folder.path() + "/said";
   pid_t pid = fork();
   if (pid == 0) {
     // A rank's child that lives on: what libds train does below a shell.
@@ -356,7 +356,7 @@ TEST(Launch, WatchersEndWithTheLauncher) {
       close(pipe.inherited() + 1);  // the writing end, which exec closes
       putenv(strdup(pipe.variable().c_str()));
       setenv("RANK", "1", 1);
-      (void)!freopen(said.c_str(), "w", stderr);
+      (void)!freopen(errors.c_str(), "w", stderr);
       watch_launcher();
       std::ofstream(folder.path() + "/watching") << "yes";
       for (;;) pause();
@@ -367,10 +367,10 @@ TEST(Launch, WatchersEndWithTheLauncher) {
   EXPECT_TRUE(within_ten_seconds([&] {
     return !text_of(folder.path() + "/watching").empty() && !text_of(folder.path() + "/child").empty();
   }));
-  EXPECT_EQ(text_of(said), "");
+  EXPECT_EQ(text_of(errors), "");
   kill(pid, SIGKILL);
   EXPECT_EQ(code_of(pid), 137);
-  EXPECT_TRUE(within_ten_seconds([&] { return text_of(said) == "libds: rank 1: the launcher is gone\n"; }));
+  EXPECT_TRUE(within_ten_seconds([&] { return text_of(errors) == "libds: rank 1: the launcher is gone\n"; }));
 }
 
 TEST(Launch, TerminalInterruptIsNotCountedTwice) {

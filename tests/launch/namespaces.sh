@@ -15,8 +15,8 @@ if [ "${1:-}" != --inside ]; then
   [ -e "$build/lib/libds_${transport:=mpi}.so" ] || skip "the transport $transport is not built"
   probe='ip link add br0 type bridge && ip link add eth0 type veth peer name to_a && mount -t tmpfs none /dev/shm &&
     hostname a && cat /proc/$$/task/$$/children'
-  said=$(unshare --mount --net --uts --pid --fork --mount-proc sh -c "$probe" 2>&1) ||
-    skip "this system gives no namespaces to make hosts of: $said"
+  output=$(unshare --mount --net --uts --pid --fork --mount-proc sh -c "$probe" 2>&1) ||
+    skip "this system gives no namespaces to make hosts of: $output"
   rm -rf "$2"
   mkdir -p "$2"
   exec unshare --mount --net --uts --pid --fork --kill-child --mount-proc sh "$0" --inside "$build" "$2"

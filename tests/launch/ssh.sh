@@ -5,7 +5,7 @@ transport=gloo
 . "$(dirname "$0")/namespaces.sh"
 host a 10.77.0.1 yes
 host b 10.77.0.2 yes
-said=$(on a timeout 20 ssh -o BatchMode=yes b true 2>&1) || skip "this system's sshd lets root not in: $said"
+output=$(on a timeout 20 ssh -o BatchMode=yes b true 2>&1) || skip "this system's sshd lets root not in: $output"
 by_ssh="--launcher ssh --hostfile"
 
 # ---- places, variables, words -------------------------------------------------------------------------------------

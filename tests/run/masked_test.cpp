@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <set>
 
-#include "checkpoint/checkpoint.h"
+#include "checkpoint/payload.h"
 #include "core/base/error.h"
 #include "data/masking.h"
 #include "data/token_file.h"
@@ -213,8 +213,9 @@ TEST_F(MaskedRun, ContinuesNoText) {
 TEST_F(MaskedRun, BadInputIsNamedAndLeavesNoFolder) {
   auto refused = [&](const std::string& changes, std::initializer_list<const char*> parts,
                      ds_status status = DS_ERROR_CONFIG) {
-    std::string why = error_of(config("bad", 2, model(), changes), status);
-    for (const char* part : parts) EXPECT_NE(why.find(part), std::string::npos) << why << "\nlacks " << part;
+    std::string message = error_of(config("bad", 2, model(), changes), status);
+    for (const char* part : parts)
+      EXPECT_NE(message.find(part), std::string::npos) << message << "\nlacks " << part;
     EXPECT_FALSE(exists(folder_ / "bad"));
   };
   refused(R"({"data": {"mask_token": null}})", {"data.mask_token: missing", "'bytes' names no mask token"});

@@ -10,9 +10,13 @@
 #include <thread>
 
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/folder.h"
+#include "checkpoint/payload.h"
+#include "checkpoint/reader.h"
 #include "core/base/error.h"
 #include "core/base/log.h"
 #include "data/dataset.h"
+#include "data/tokenizers/bpe_learner.h"
 #include "inference/text_generation.h"
 #include "io/file.h"
 #include "monitor/metrics.h"
@@ -150,8 +154,8 @@ TEST_F(RunTrain, a_folder_may_begin_with_random_weights) {
   make_folders(model);
   write_file_atomic(model + "/config.json", read_file(reference_model("qwen2") + "/config.json"));
   Json c = on_folder(config("r", 2), model);
-  std::string why = error_of(c, DS_ERROR_NOT_FOUND);
-  EXPECT_NE(why.find("model.safetensors"), std::string::npos) << why;
+  std::string message = error_of(c, DS_ERROR_NOT_FOUND);
+  EXPECT_NE(message.find("model.safetensors"), std::string::npos) << message;
   Json patch = Json::parse(R"({"model": {"init": "random"}})");
   merge_patch(c, patch);
   RunReport report = train_on(1, c, quiet());
@@ -477,15 +481,15 @@ TEST_F(RunTrain, a_refused_resume_changes_nothing) {
 
 TEST_F(RunTrain, a_run_in_use_is_refused_by_folder_and_process) {
   Json own = config("a", 2);
-  std::string said[2];
+  std::string messages[2];
   TrainOptions options = quiet();
   options.progress = [&](const RunProgress& now) {
-    said[now.step - 1] =
+    messages[now.step - 1] =
         now.step == 1 ? error_of({}, DS_ERROR_STATE, quiet(folder_ / "a")) : error_of(own, DS_ERROR_STATE);
     return true;
   };
   train_on(1, own, options);
-  for (const std::string& line : said) {
+  for (const std::string& line : messages) {
     EXPECT_EQ(line, "run folder '" + (folder_ / "a") + "' is in use by process " + std::to_string(getpid()));
   }
   EXPECT_FALSE(exists(folder_ / "a/lock"));

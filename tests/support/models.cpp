@@ -1,5 +1,7 @@
 #include "support/models.h"
 
+#include <cstdlib>
+
 namespace ds::test {
 
 Graph make_mlp(int layers, int64_t width, int64_t bound) {
@@ -73,6 +75,7 @@ Config make_config(int stage, int64_t accumulation, int world) {
   c.optimizer.lr = 1e-2;
   c.optimizer.weight_decay = 0.1;
   c.run.seed = 7;
+  if (const char* device = std::getenv("DS_TEST_DEVICE")) c.device = device;
   return c;
 }
 

@@ -14,6 +14,7 @@ Graph make_tiny_gpt(int layers, int64_t width, int64_t heads, int64_t vocab, int
                     double dropout, bool tied = true);
 
 // A configuration with AdamW, clipping 1, micro-batch 1 and the given stage.
+// On the device that DS_TEST_DEVICE names; unset: cpu.
 Config make_config(int stage, int64_t accumulation, int world);
 
 }  // namespace ds::test

@@ -2,16 +2,19 @@
 #include <fmt/core.h>
 
 #include <bit>
+#include <memory>
 
+#include "core/device/separate_device.h"
 #include "support/models.h"
 #include "support/random_host.h"
+#include "support/same_bits.h"
 
 namespace ds::test {
 namespace {
 
 void choose_memory(Config& c, Dice& dice) {
   c.emulate_tiers = dice.one_in(2);
-  c.zero.nvme_path = std::string(DS_BINARY_DIR) + "/scratch";
+  c.zero.nvme_path = scratch_folder();
   if (dice.one_in(2)) c.zero.optimizer_tier = dice.pick({Tier::host, Tier::nvme});
   if (c.zero.stage == 3 && dice.one_in(2)) c.zero.param_tier = dice.pick({Tier::host, Tier::nvme});
   c.zero.reduce_bucket_size = dice.pick<int64_t>({256, 1024, 3000, 1 << 20});
@@ -60,6 +63,14 @@ std::vector<int64_t> random_shape(Dice& dice) {
   return dice.one_in(3) ? std::vector{rows * columns} : std::vector{rows, columns};
 }
 
+// Of which a micro-step of the middle is repeated.
+void choose_long_step(RandomCase& c, Dice& dice) {
+  Config& config = c.config;
+  config.accumulation = config.reproducible ? dice.pick<int64_t>({8, 16}) : 6 + dice.below(8);
+  config.train_batch = config.micro_batch * config.accumulation * c.world;
+  c.options.programs.written_out = 0;
+}
+
 }  // namespace
 
 RandomCase random_case(uint64_t seed) {
@@ -85,6 +96,11 @@ RandomCase random_case(uint64_t seed) {
     out.shapes.push_back(random_shape(dice));
   }
   if (dice.one_in(4)) c.frozen = {out.names[0]};
+  if (dice.one_in(3)) choose_long_step(out, dice);
+  if (!out.options.chaos_seed && dice.one_in(2)) {
+    out.separate = dice.one_in(2) ? Delays{.jitter = seed} : Delays{};
+    out.options.device = [delays = *out.separate] { return std::make_unique<SeparateDevice>(delays); };
+  }
   return out;
 }
 
@@ -96,11 +112,14 @@ std::string RandomCase::text() const {
   if (z.mics_shard_size > 0)
     out += fmt::format(", shards of {}{}", z.mics_shard_size, z.mics_hierarchical_gather ? " by node" : "");
   if (z.hpz_partition_size > 1) out += fmt::format(", parameters within {}", z.hpz_partition_size);
-  out +=
-      fmt::format(", stage {}, {} micro-steps, {}{}{}{}, {} decay {} momentum {}{}{}", z.stage,
-                  config.accumulation, dtype_name(config.compute), config.reproducible ? " reproducible" : "",
-                  z.overlap_comm ? " overlap" : "", options.chaos_seed ? " chaos" : "", o.type,
-                  o.weight_decay, o.momentum, o.nesterov ? " nesterov" : "", o.adam_w_mode ? "" : " l2");
+  out += fmt::format(", stage {}, {} micro-steps, {}{}{}{}, {} decay {} momentum {}{}{}", z.stage,
+                     config.accumulation, dtype_name(config.compute),
+                     config.reproducible ? " reproducible" : "", z.overlap_comm ? " overlap" : "",
+                     options.chaos_seed ? " chaos"
+                     : separate         ? " separate"
+                                        : "",
+                     o.type, o.weight_decay, o.momentum, o.nesterov ? " nesterov" : "",
+                     o.adam_w_mode ? "" : " l2");
   out += fmt::format(", states {}, parameters {}{}, bucket {}, persistent {}, reuse {}, live {}",
                      tier_name(z.optimizer_tier), tier_name(z.param_tier),
                      config.emulate_tiers ? " emulated" : "", z.reduce_bucket_size,

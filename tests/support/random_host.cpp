@@ -180,17 +180,30 @@ void RandomHost::all_at_once(Calls& calls, Place& place) {
   }
 }
 
-// From anywhere in a step to its end, without leases.
+void RandomHost::micro_step(Calls& calls, Place& place) {
+  int64_t style = dice_.below(5);
+  if (style < 2) layers(calls, place);
+  if (style == 2) all_at_once(calls, place);
+  if (style == 3) soup(calls, place, 2 + dice_.below(12));
+  if (style == 4) soup(calls, place, dice_.below(3));  // hardly any gradient
+  add(calls, place, {Call::Kind::end, {}});
+  if (dice_.one_in(3)) release_some(calls, place, true);
+}
+
+// From anywhere in a step to its end, without leases. A long step repeats the first micro-step that it can,
+// up to the last one.
 void RandomHost::finish(Calls& calls, Place place) {
   drop_ = dice_.pick<int64_t>({0, 0, 2, 6});
+  bool steady = case_.options.programs.written_out == 0;
   while (place.micro < case_.config.accumulation) {
-    int64_t style = dice_.below(5);
-    if (style < 2) layers(calls, place);
-    if (style == 2) all_at_once(calls, place);
-    if (style == 3) soup(calls, place, 2 + dice_.below(12));
-    if (style == 4) soup(calls, place, dice_.below(3));  // hardly any gradient
-    add(calls, place, {Call::Kind::end, {}});
-    if (dice_.one_in(3)) release_some(calls, place, true);
+    size_t begin = calls.size(), end = begin;
+    std::vector<int> leases = place.leases;
+    micro_step(calls, place);
+    end = calls.size();
+    steady = steady && place.leases == leases;
+    while (steady && place.micro + 1 < case_.config.accumulation) {
+      for (size_t i = begin; i < end; ++i) add(calls, place, Call(calls[i]));
+    }
   }
   if (dice_.one_in(3)) soup(calls, place, dice_.below(4));
   while (std::any_of(place.leases.begin(), place.leases.end(), [](int n) { return n > 0; }))

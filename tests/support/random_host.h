@@ -2,10 +2,12 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "core/base/half.h"
+#include "core/device/thread_queue.h"
 #include "engine/delegate.h"
 #include "support/dice.h"
 #include "support/expected_state.h"
@@ -18,6 +20,7 @@ struct RandomCase {
   int world = 1;
   Config config;
   EngineOptions options;
+  std::optional<Delays> separate;  // of the separate device, where it is that
   std::vector<std::string> names;
   std::vector<std::vector<int64_t>> shapes;
   std::string text() const;
@@ -59,6 +62,7 @@ class RandomHost {
   // The next step's calls: those of the step before, a change of them from some call on, or others.
   Calls next_calls();
   void finish(Calls& calls, Place place);
+  void micro_step(Calls& calls, Place& place);
   void layers(Calls& calls, Place& place);
   void soup(Calls& calls, Place& place, int64_t length);
   void all_at_once(Calls& calls, Place& place);

@@ -39,6 +39,7 @@ class Writer {
     p.name = "random-" + std::to_string(seed);
     p.rank = rank;
     p.mesh = world;
+    p.separate = true;
     for (Tier tier : {Tier::device, Tier::host, Tier::nvme}) {
       for (int k = 0; k < 3; ++k) {
         int64_t numel = 1 + dice.below(1500);

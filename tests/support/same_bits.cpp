@@ -4,10 +4,15 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
+#include <filesystem>
 #include <fstream>
+#include <string_view>
 
+#include "core/base/error.h"
 #include "core/base/hash.h"
 #include "core/base/random.h"
+#include "core/device/separate_device.h"
 #include "support/models.h"
 #include "support/ranks.h"
 
@@ -91,6 +96,7 @@ std::string disagreement(const std::vector<Outcome>& ranks) {
 
 Config config_of(const Point& p) {
   Config c = make_config(p.stage, p.leaves / p.world, p.world);
+  if (p.chaos) c.device = "cpu";  // an order of its own on the host
   c.zero.optimizer_tier = c.zero.param_tier = p.tier;
   if (p.hpz > 1 && p.tier == Tier::nvme) c.zero.param_tier = Tier::host;
   c.zero.nvme_path = scratch_folder();
@@ -171,7 +177,11 @@ StepResult train_step_in_pieces(const Point& p, Engine& engine, int64_t step,
   return engine.step();
 }
 
-std::string scratch_folder() { return std::string(DS_BINARY_DIR) + "/scratch"; }
+std::string scratch_folder() {
+  std::string folder = std::string(DS_BINARY_DIR) + "/scratch";
+  std::filesystem::create_directories(folder);
+  return folder;
+}
 
 std::string Point::name() const {
   std::string rest = written_out != Point{}.written_out ? fmt::format(" written out {}", written_out) : "";
@@ -199,8 +209,9 @@ std::string Outcome::bits() const {
 void set_device(EngineOptions& options, const Point& p) {
   options.chaos_seed = p.chaos;
   if (!p.separate) return;
-  options.separate.emplace();
-  if (*p.separate > 0) options.separate->jitter = *p.separate;
+  Delays delays;
+  if (*p.separate > 0) delays.jitter = *p.separate;
+  options.device = [delays] { return std::make_unique<SeparateDevice>(delays); };
 }
 
 Outcome train_rank(const Point& p, int steps, Communicator& comm, const std::function<void(Program&)>& filter,

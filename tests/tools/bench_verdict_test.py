@@ -39,7 +39,7 @@ def tiers(nvme):
 # (bench, judge, figures that hold, figures that each miss one bar)
 CASES = [
     ("before", "judge", ("train_step", [1.0] * 24), [("train_step", [1.02] * 24)]),
-    ("before", "judge_comm", ({"a": 1.0, "b": 1.04},), [({"a": 1.0, "b": 1.2},)]),
+    ("before", "judge_rows", ("comm", {"a": 1.0, "b": 1.04}), [("comm", {"a": 1.0, "b": 1.2})]),
     ("comm", "judge", (2, comm_times()), [(2, comm_times(gloo=29.0)), (2, comm_times(mpi=9.9))]),
     ("comm", "judge", (4, comm_times(mpi=8.5)), [(4, comm_times(mpi=8.0))]),
     ("decode", "judge", ("share           68.0 % (of STREAM)\n",), [("share           49.9 % (of STREAM)\n",)]),
@@ -61,9 +61,9 @@ CASES = [
 wrong = []
 
 
-def expect(ok, said):
+def expect(ok, complaint):
     if not ok:
-        wrong.append(said)
+        wrong.append(complaint)
 
 
 def outcome(verdict, judge, figures):

@@ -8,10 +8,10 @@ while [ "$1" != -- ]; do
   shift
 done
 shift
-if said=$($command 2>&1); then
+if output=$($command 2>&1); then
   echo "accepted a bad fixture:$command"
   exit 1
 fi
 for text in "$@"; do
-  printf '%s\n' "$said" | grep -qF -- "$text" || { printf 'not said: %s\nsaid:\n%s\n' "$text" "$said"; exit 1; }
+  printf '%s\n' "$output" | grep -qF -- "$text" || { printf 'not said: %s\nsaid:\n%s\n' "$text" "$output"; exit 1; }
 done

@@ -37,17 +37,17 @@ def calls(*words):
 
 def expect(words, *parts):
     """The calls have the parts."""
-    code, said, made = calls(*words.split())
+    code, output, made = calls(*words.split())
     lost = [part for part in parts if part not in made]
     if code or lost:
-        wrong.append(f"./run {words}: exit code {code}, without {lost}:\n{made}{said}")
+        wrong.append(f"./run {words}: exit code {code}, without {lost}:\n{made}{output}")
 
 
 def refuse(words, part):
     """Refused before anything is built."""
-    code, said, made = calls(*words.split())
-    if code == 0 or part not in said or "ninja" in made:
-        wrong.append(f"./run {words}: exit code {code}, not refused with '{part}':\n{made}{said}")
+    code, output, made = calls(*words.split())
+    if code == 0 or part not in output or "ninja" in made:
+        wrong.append(f"./run {words}: exit code {code}, not refused with '{part}':\n{made}{output}")
 
 
 expect("test kernels", " test_kernels\n", "-R ^kernels\\.", "-LE sanitizer")

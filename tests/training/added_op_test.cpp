@@ -7,6 +7,7 @@
 #include "engine/engine.h"
 #include "support/models.h"
 #include "support/ranks.h"
+#include "support/same_bits.h"
 
 namespace ds::test::added_op_test {
 namespace {
@@ -82,7 +83,8 @@ Trained train(bool added, int stage, int world, bool recompute, std::optional<ui
     c.recompute = recompute;
     EngineOptions options;
     options.kernel_filter = add_kernels;
-    options.chaos_seed = chaos;
+    set_device(options, {.chaos = chaos});
+    if (chaos) c.device = "cpu";
     Engine engine(c, network(added), comm, options);
     std::vector<float> x(static_cast<size_t>(kRows * kWidth) * static_cast<size_t>(2 / world)),
         target(x.size());

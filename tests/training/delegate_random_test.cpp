@@ -5,7 +5,12 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <mutex>
+#include <string>
+#include <vector>
 
+#include "../../tools/certificate/check.h"
+#include "compile/certificate.h"
 #include "support/random_host.h"
 #include "support/ranks.h"
 #include "support/temp_folder.h"
@@ -24,15 +29,42 @@ std::pair<uint64_t, uint64_t> seeds_of(uint64_t test) {
   return {first, *rest == ':' ? std::strtoull(rest + 1, nullptr, 10) : first + 1};
 }
 
+// The recorded steps of all ranks, as they are compiled.
+class Records {
+ public:
+  explicit Records(int world) : ranks_(static_cast<size_t>(world)) {}
+  void add(const Program& step) {
+    std::lock_guard lock(mutex_);
+    ranks_[static_cast<size_t>(step.rank)].push_back(step);
+  }
+  // What the checker of certificates says of the latest.
+  std::string finding() const {
+    std::vector<std::vector<const Program*>> given;
+    for (const std::vector<Program>& rank : ranks_) {
+      if (rank.empty()) return "";
+      given.push_back({&rank.back()});
+    }
+    std::vector<std::string> findings = ::certificate::check(certificate(given));
+    return findings.empty() ? "" : findings[0];
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::vector<Program>> ranks_;
+};
+
 std::string run_seed(uint64_t seed) {
   RandomCase c = random_case(seed);
+  Records records(c.world);
+  c.options.program_filter = [&](const Program& step) { records.add(step); };
   TempFolder folder;
   try {
     run_ranks(c.world, [&](Communicator& comm) { RandomHost(c, comm, folder.path()).run(); });
   } catch (const std::exception& error) {
     return c.text() + "\n  " + error.what();
   }
-  return "";
+  std::string finding = records.finding();
+  return finding.empty() ? "" : c.text() + "\n  " + finding;
 }
 
 class DelegateRandom : public testing::TestWithParam<uint64_t> {};

@@ -67,17 +67,19 @@ State state_of(E& engine) {
   return out;
 }
 
-// Gathers, reductions and updates of a program, by name and the buffer they write.
-std::vector<std::string> moves(const std::string& text) {
+// Gathers, reductions and updates of a program in the order of each queue, by name and the buffer they write.
+// Between queues the order may differ: a recorded reduction is whole before the next call of the host, that
+// of a native step is finished when the next one has started.
+std::map<Queue, std::vector<std::string>> moves(const std::string& text) {
   Program p = parse_program(text);
-  std::vector<std::string> out;
+  std::map<Queue, std::vector<std::string>> out;
   for (const Instr& in : p.instrs) {
     bool keep = in.def->name == "all_gather" || in.def->name == "reduce_scatter" ||
                 in.def->name == "all_reduce" || in.def->name == "adamw" || in.def->name == "accumulate" ||
                 in.def->name == "granule_norms" || in.def->name == "clip";
     if (!keep || (in.def->name == "all_gather" && !in.bucket.exists())) continue;
-    out.push_back(in.def->name + " " + p.buffers[in.operands.back().buffer].name + " " +
-                  std::to_string(in.micro.number()));
+    out[in.queue].push_back(in.def->name + " " + p.buffers[in.operands.back().buffer].name + " " +
+                            std::to_string(in.micro.number()));
   }
   return out;
 }

@@ -8,6 +8,7 @@
 #include "support/hf_golden.h"
 #include "support/models.h"
 #include "support/ranks.h"
+#include "support/same_bits.h"
 #include "support/temp_folder.h"
 
 namespace ds::test {

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <functional>
 
-#include "checkpoint/checkpoint.h"
+#include "checkpoint/payload.h"
 #include "core/base/error.h"
 #include "support/errors.h"
 #include "support/ranks.h"

@@ -92,7 +92,7 @@ class ClosedForm {
   }
 
  private:
-  static constexpr int64_t kGranule = 256, kBlock = 4096;
+  static constexpr int64_t kGranule = 256, kBlock = 4096, kScalars = 256;
 
   struct Bucket {
     std::string scope;
@@ -293,19 +293,20 @@ class ClosedForm {
     return ranges;
   }
 
-  // Losses of the micro-steps (f32) and, where states are partitioned, f64 norms of granules; both end on the
-  // host.
+  // Losses of the micro-steps (f32) and, where states are partitioned, f64 norms of granules. What decides
+  // the step works where the states are; there it has the step's scalars and gives them back.
   void exchange_scalars() {
     all_gather(c_.accumulation * 4);
-    copy("store", c_.accumulation * 4 * c_.world);
     int64_t norms = 0;
     for (const Bucket& b : buckets_) norms += part(b) / kGranule * 8;
     if (c_.stage >= 1) {
       if (away()) copy("fetch", norms);
       all_gather(norms);
-      copy("store", norms * c_.world);
-    } else if (!away()) {
-      copy("store", norms);
+      if (away()) copy("store", norms * c_.world);
+    }
+    if (away()) {
+      copy("store", kScalars);
+      copy("fetch", kScalars);
     }
   }
 

@@ -7,6 +7,7 @@
 #include "support/errors.h"
 #include "support/models.h"
 #include "support/ranks.h"
+#include "support/same_bits.h"
 
 namespace ds::test::loss_types_test {
 namespace {

@@ -49,6 +49,33 @@ TEST(NumericsKey, NamesTheMachineAndTheVersions) {
   });
 }
 
+// Host, chaos and separate run the same kernels. A device of another kind is another key.
+TEST(NumericsKey, NamesTheKindOfTheDevice) {
+  std::string host;
+  with_engine([&](Engine& engine) {
+    host = engine.checkpoints().numerics_key();
+    NumericsParts parts = numerics_of_kernels(engine.runtime().kernels(), "sm_90");
+    EXPECT_EQ(parts[0], (NumericsParts::value_type{"device", "sm_90"}));
+  });
+  for (bool chaos : {true, false}) {
+    Point p = kPoint;
+    (chaos ? p.chaos : p.separate) = 1;
+    EngineOptions options;
+    set_device(options, p);
+    auto comm = create_communicator("self", {});
+    Engine engine(config_of(p), graph_of(p), *comm, options);
+    EXPECT_EQ(engine.checkpoints().numerics_key(), host);
+  }
+}
+
+// What training.separate relies on.
+TEST(NumericsKey, TestsRunOnTheDeviceOfTheEnvironment) {
+  const char* device = std::getenv("DS_TEST_DEVICE");
+  with_engine([&](Engine& engine) {
+    EXPECT_STREQ(engine.runtime().device().name(), device && *device ? device : "host");
+  });
+}
+
 TEST(NumericsKey, DifferencesAreNamedWithBothValues) {
   std::string here = numerics_text({{"ranks", "2"}, {"isa", "avx512"}, {"libc", "2 36"}});
   EXPECT_EQ(here, "ranks 2 isa avx512 libc 2_36");

@@ -1,7 +1,6 @@
 // Checkpoints that cannot be read: a load that is refused changes nothing, or the engine says so ever after.
 #include <gtest/gtest.h>
 
-#include "checkpoint/checkpoint.h"
 #include "core/base/hash.h"
 #include "core/base/log.h"
 #include "engine/engine.h"

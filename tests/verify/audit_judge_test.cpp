@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "core/base/random.h"
+#include "diagnostics/audit_comm.h"
+#include "diagnostics/audit_kernel.h"
 #include "support/ranks.h"
-#include "tools/audit_comm.h"
-#include "tools/audit_kernel.h"
 
 namespace ds {
 namespace {

@@ -1,5 +1,5 @@
 // Whole audits of small models, and what they say when a kernel, memory or a file is wrong.
-#include "tools/audit.h"
+#include "diagnostics/audit.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -67,6 +67,7 @@ TEST_P(AuditOf, PassesAtEveryStageOnFilesToo) {
       for (bool files : {false, true}) {
         test::TempFolder scratch;
         Json config = config_of(model, zero_of(stage, files ? scratch.path() : ""), files, 2);
+        if (ranks == 2) config.set("device", "separate");
         AuditReport report = audit_on(ranks, config);
         SCOPED_TRACE(report.title);
         EXPECT_EQ(report.failed(), 0) << report.text(5);

@@ -1,5 +1,5 @@
 // Comparisons and tolerances on made-up numbers.
-#include "tools/compare.h"
+#include "diagnostics/compare.h"
 
 #include <gtest/gtest.h>
 
@@ -7,9 +7,9 @@
 #include <filesystem>
 #include <limits>
 
+#include "diagnostics/verify.h"
 #include "support/errors.h"
 #include "support/temp_folder.h"
-#include "tools/verify.h"
 
 namespace ds::test {
 namespace {

@@ -5,12 +5,12 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "diagnostics/verify.h"
 #include "io/file.h"
 #include "support/errors.h"
 #include "support/ranks.h"
 #include "support/same_bits.h"
 #include "support/temp_folder.h"
-#include "tools/verify.h"
 
 namespace ds::test {
 namespace {
@@ -287,21 +287,21 @@ void rename_tensors(const std::string& path, const std::string& from, const std:
 }
 
 TEST(VerifyNames, TheModelsAndTheFilesAreTheSame) {
-  TempFolder temp;
-  std::filesystem::copy(folder_of("gpt2"), temp / "model");
+  TempFolder folder;
+  std::filesystem::copy(folder_of("gpt2"), folder / "model");
   VerifyRequest options;
   options.kinds = {"grad", "final_params"};
   options.threads = 1;
   auto verified = [&] {
     VerifyReport report;
-    run_ranks(1, [&](Communicator& comm) { report = verify_folder(temp / "model", options, comm); });
+    run_ranks(1, [&](Communicator& comm) { report = verify_folder(folder / "model", options, comm); });
     return report;
   };
-  rename_tensors(temp / "model/model.safetensors", "transformer.", "");
+  rename_tensors(folder / "model/model.safetensors", "transformer.", "");
   EXPECT_EQ(verified().failed(), 0);  // the record has the model's names
-  rename_tensors(temp / "model/golden.safetensors", "grad.transformer.", "grad.");
+  rename_tensors(folder / "model/golden.safetensors", "grad.transformer.", "grad.");
   EXPECT_EQ(verified().failed(), 0);  // the record has the file's names
-  rename_tensors(temp / "model/golden.safetensors", "grad.wte", "grad.w");
+  rename_tensors(folder / "model/golden.safetensors", "grad.wte", "grad.w");
   expect_names(message_of([&] { verified(); }, DS_ERROR_CONFIG), {"transformer.wte.weight"});
 }
 

@@ -2,7 +2,7 @@
 
 #include "checkpoint/model_folder.h"
 #include "compile/pipeline.h"
-#include "tools/profile.h"
+#include "diagnostics/profile.h"
 
 namespace ds {
 namespace {

@@ -2,7 +2,7 @@
 
 #include "core/base/error.h"
 #include "core/program/builder.h"
-#include "tools/profile_table.h"
+#include "diagnostics/profile_table.h"
 
 namespace ds {
 namespace {

@@ -7,6 +7,7 @@
 #include <array>
 #include <charconv>
 #include <cstdint>
+#include <iterator>
 #include <map>
 #include <set>
 #include <sstream>
@@ -53,12 +54,12 @@ struct Instr {
   Int ranks = 0, stride = 0, order = -1;  // of a collective
   std::vector<Operand> operands;
   std::vector<Int> waits;
-  Int number = 0, copy = 0,
-      times = 1;  // in the text, which copy of it, and how many rounds the copy stands for
+  Int number = 0, copy = 0, times = 1;  // in the text, its copy, and how many rounds that stands for
 };
 struct Program {
   Text name;
   Int rank = 0, world = 1;
+  bool separate = false;               // device and host are separate memories
   Int begin = 0, end = 0, rounds = 1;  // instructions that are repeated
   std::vector<Buffer> buffers;
   std::vector<Instr> instrs;
@@ -81,8 +82,7 @@ inline Text title(const Program& p) { return cat(p.name, " rank ", p.rank, ": ")
 using Malformed = std::invalid_argument;
 [[noreturn]] inline void malformed(const Text& expected, View got) {
   Text shown(got.substr(0, 60));
-  std::replace_if(
-      shown.begin(), shown.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
+  for (char& c : shown) c = c < ' ' || c > '~' ? '?' : c;
   throw Malformed(cat("expected ", expected, ", got '", shown, "'"));
 }
 
@@ -166,7 +166,7 @@ class Parser {
     } else if (kind == "program") {
       out_.programs.emplace_back();
       now().name = next(), now().rank = number(0, out_.ranks - 1), now().world = out_.ranks;
-      names_.clear();
+      names_.clear(), now().separate = !rest_.empty() && one_of<1>({"separate"}) == 0;
     } else if (kind == "end") {
       ended_ = number(std::ssize(out_.programs), std::ssize(out_.programs)) >= 0;
     } else if (out_.programs.empty()) {
@@ -231,10 +231,16 @@ class Parser {
   bool ended_ = false;
 };
 
-// What is known of a run of bytes: who wrote it last, for which buffer, and who has read it since.
+// What is known of the bytes up to the next piece: who wrote them last, for which buffer, and who has read
+// them since.
 struct Piece {
-  Int end = 0, writer = -1, buffer = -1;  // buffer -1: nothing was written; -2: the rest of a block
+  Int writer = -1, buffer = -1;  // buffer -1: nothing was written; -2: the rest of a block
   std::vector<Int> readers;
+};
+// By first byte; the first piece begins before any byte.
+struct Pieces : std::map<Int, Piece> {
+  Pieces() { emplace(-kMost, Piece{}); }
+  void cut(Int at) { emplace(at, std::prev(upper_bound(at))->second); }  // unless one begins there
 };
 
 // One program of one rank.
@@ -260,13 +266,21 @@ class ProgramCheck {
   template <typename... Parts>
   void find(const Parts&... parts) {
     Text line = cat(title(p_), at_ < 0 ? "" : named(at_) + " ", parts...);
-    if (said_.insert(line).second) findings_.push_back(line);
+    if (reported_.insert(line).second) findings_.push_back(line);
   }
   Text named(Int i) const { return cat("instruction ", p_.instrs[i].number, " (", p_.instrs[i].op, ")"); }
   const Buffer& buffer(const Operand& o) const { return p_.buffers[o.buffer]; }
+  // Separate memories: compute and comm reach that of the device, host its own, copy both.
+  bool reaches(Queue queue, const Operand& o, Tier tier) const {
+    if (queue == read || queue == write) return tier == ((queue == read) == o.reads ? nvme : mem);
+    return tier != nvme && (!p_.separate || queue == copy || (queue == host) == (tier == mem));
+  }
   void check_operands(const Instr& in) {
     for (const Operand& o : in.operands) {
       Buffer& b = p_.buffers[o.buffer];
+      if (!reaches(in.queue, o, b.tier))
+        find("on queue ", kQueueNames[in.queue], " does not reach operand ", &o - &in.operands[0], ", ",
+             b.name, ", in memory ", kTierNames[b.tier]);
       if (o.begin + o.bytes > b.bytes)
         find("uses ", o.bytes, " bytes at ", o.begin, " of ", b.name, ", which has ", b.bytes);
       if (o.ends && (b.persistent || (b.ended >= 0 && in.copy == 0)))
@@ -277,7 +291,7 @@ class ProgramCheck {
     }
   }
   void check_places() {
-    std::set<std::tuple<Tier, Int, Int, Text>> persistent;
+    std::map<std::tuple<Tier, Int, Text>, Int> persistent;  // and where they end
     for (const Buffer& b : p_.buffers) {
       if (!b.persistent && b.first < 0) continue;
       if (!b.persistent && b.ended != b.last)
@@ -286,14 +300,14 @@ class ProgramCheck {
         find(b.name, " lies at ", b.offset, ", no multiple of ", b.align());
       Int end = b.offset + round_up(b.bytes, b.align()), &size = p_.arena[b.tier][b.persistent ? 0 : 1];
       size = std::max(size, end);
-      if (b.persistent) persistent.emplace(b.tier, b.offset, end, b.name);
+      if (b.persistent) persistent[{b.tier, b.offset, b.name}] = end;
     }
-    std::tuple<Tier, Int, Int, Text> before;
-    for (const auto& place : persistent) {
-      bool together = std::get<0>(before) == std::get<0>(place);
-      if (together && std::get<2>(before) > std::get<1>(place))
-        find(std::get<3>(before), " reaches into ", std::get<3>(place));
-      before = place;
+    for (auto next = persistent.begin(); next != persistent.end();) {
+      auto [tier, begin, name] = next->first;
+      Int end = next->second;
+      if (++next == persistent.end()) break;
+      auto [other_tier, other_begin, other] = next->first;
+      if (tier == other_tier && end > other_begin) find(name, " reaches into ", other);
     }
   }
   void check_transfer(const Instr& in) {
@@ -303,10 +317,9 @@ class ProgramCheck {
     const Operand &from = in.operands[0], &to = in.operands[1];
     if (in.queue == comm) return check_collective(in, from, to);
     if (from.bytes != to.bytes) find("moves ", from.bytes, " bytes into ", to.bytes);
-    for (const Operand& o : in.operands) {
+    for (const Operand& o : in.operands)
       if (in.queue >= read && (buffer(o).offset + o.begin) % kBlock != 0)
         find("begins within a block of ", buffer(o).name);
-    }
     // The rest of its last block is overwritten.
     if (in.queue == write && to.bytes % kBlock != 0 && to.begin + to.bytes != buffer(to).bytes)
       find("overwrites what follows in ", buffer(to).name);
@@ -334,7 +347,7 @@ class ProgramCheck {
     }
     for (bool writes : {false, true}) {
       for (const Operand& o : in.operands)
-        if (writes ? o.writes : o.reads) access(in, o, base + at_, writes);
+        if (writes ? o.writes && !written_before(in, o) : o.reads) access(in, o, base + at_, writes);
     }
     for (const Operand& o : in.operands)  // nobody may read it from here on
       for (auto& [byte, piece] : pieces_[buffer(o).tier][buffer(o).persistent ? 0 : 1])
@@ -344,6 +357,13 @@ class ProgramCheck {
     queue_clock_[in.queue] = clock_;
     clocks_.push_back(clock_);
   }
+  // A parameter in f32 is its own master: an update may name one tensor twice.
+  static bool written_before(const Instr& in, const Operand& o) {
+    return std::any_of(in.operands.data(), &o, [&](const Operand& other) {
+      bool same = other.buffer == o.buffer && other.begin == o.begin && other.bytes == o.bytes;
+      return other.writes && same && other.type == o.type;
+    });
+  }
   static void advance(Clock& clock, const Clock& to) {
     for (Int q = 0; q < kQueues; ++q) clock[q] = std::max(clock[q], to[q]);
   }
@@ -352,35 +372,19 @@ class ProgramCheck {
     Int begin = b.offset + o.begin, used = begin + o.bytes;
     Int end = in.queue >= read ? begin + round_up(o.bytes, kBlock) : used;
     if (end > p_.arena[b.tier][b.persistent ? 0 : 1]) find("touches what lies behind ", b.name);
-    std::map<Int, Piece>& pieces = pieces_[b.tier][b.persistent ? 0 : 1];
-    cut(pieces, begin);
-    cut(pieces, end);
-    for (Int byte = begin; byte < end;) {
-      auto it = pieces.lower_bound(byte);
-      if (it == pieces.end() || it->first > byte)
-        it = pieces.emplace(byte, Piece{it == pieces.end() ? end : std::min(end, it->first), -1, -1, {}})
-                 .first;
+    Pieces& pieces = pieces_[b.tier][b.persistent ? 0 : 1];
+    for (Int at : {begin, used, end}) pieces.cut(at);
+    for (auto it = pieces.find(begin); it != pieces.end() && it->first < end; ++it) {
       Piece& piece = it->second;
-      bool own = b.persistent || piece.buffer == o.buffer || byte >= used || id >= count_;
+      bool own = b.persistent || piece.buffer == o.buffer || it->first >= used || id >= count_;
       if (!writes && !own) find("reads ", b.name, " where it was not written, or overwritten");
       if (writes && piece.writer == id) find("writes bytes of ", b.name, " twice");
       after(piece.writer, id, b, "writes");
-      for (Int reader : piece.readers) {
+      for (Int reader : piece.readers)
         if (writes) after(reader, id, b, "reads");
-      }
       if (!writes) piece.readers.push_back(id);
-      byte = piece.end;
+      if (writes) piece = {id, it->first < used ? o.buffer : -2, {}};
     }
-    if (!writes || begin == end) return;
-    pieces.erase(pieces.lower_bound(begin), pieces.lower_bound(end));
-    pieces[begin] = {used, id, o.buffer, {}};
-    if (used < end) pieces[used] = {end, id, -2, {}};
-  }
-  static void cut(std::map<Int, Piece>& pieces, Int at) {
-    auto it = pieces.upper_bound(at);
-    if (it == pieces.begin() || (--it)->first == at || it->second.end <= at) return;
-    pieces.emplace(at, it->second);
-    it->second.end = at;
   }
   // `earlier` must have ended before the current instruction starts.
   void after(Int earlier, Int id, const Buffer& b, const char* does) {
@@ -391,13 +395,13 @@ class ProgramCheck {
   }
   Program& p_;
   std::vector<Text>& findings_;
-  std::set<Text> said_;
+  std::set<Text> reported_;
   Int count_, at_ = -1, last_order_ = -1;
   Clock clock_{}, run_began_{}, issued_{};
   std::array<Clock, kQueues> queue_clock_{};
   std::vector<Clock> clocks_;                 // by instruction, those of the second run behind the first
   std::vector<std::pair<Queue, Int>> place_;  // the same: its queue and number there, from 1
-  std::map<Int, Piece> pieces_[kTiers][2];    // by first byte
+  Pieces pieces_[kTiers][2];
 };
 
 // Plays the lists of all ranks: a collective happens when every rank of its group has come to it. Returns
@@ -410,7 +414,7 @@ inline Text simulate(const std::vector<const Program*>& ranks) {
     while (next[rank] < std::ssize(list) && list[next[rank]].queue != comm) ++next[rank];
     return next[rank] < std::ssize(list) ? &list[next[rank]] : nullptr;
   };
-  auto what = [&](Int rank) { return cat(title(*ranks[rank]), head(rank)->op, " ", next[rank], " "); };
+  auto place = [&](Int rank) { return cat(title(*ranks[rank]), head(rank)->op, " ", next[rank], " "); };
   auto kind = [&](Int rank) {
     const Instr& in = *head(rank);
     Text out = cat(in.op, " #", in.order, in.times > 1 ? cat(" times ", in.times) : "");
@@ -427,18 +431,16 @@ inline Text simulate(const std::vector<const Program*>& ranks) {
         waiting[{rank - rank / in->stride % in->ranks * in->stride, in->ranks, in->stride}];
     here.push_back(rank);
     if (std::ssize(here) < in->ranks) continue;
-    for (Int member : here) {
+    for (Int member : here)
       if (kind(member) != kind(here[0]))
-        return cat(what(member), "meets ", kind(here[0]), " of rank ", here[0]);
-    }
+        return cat(place(member), "meets ", kind(here[0]), " of rank ", here[0]);
     for (Int member : here) ++next[member];
     arriving.insert(arriving.end(), here.begin(), here.end());
     here.clear();
   }
-  for (const auto& [group, here] : waiting) {
+  for (const auto& [group, here] : waiting)
     if (!here.empty())
-      return cat(what(here[0]), "waits for ever: ", here.size(), " of ", std::get<1>(group), " ranks come");
-  }
+      return cat(place(here[0]), "waits for ever: ", here.size(), " of ", std::get<1>(group), " ranks come");
   return {};
 }
 
@@ -447,10 +449,9 @@ inline void add_claims(const Program& p, std::set<Text>& claims) {
   for (Int t = 0; t < kTiers; ++t)
     claims.insert(
         cat(title(p), "arena ", kTierNames[t], " persistent=", p.arena[t][0], " transient=", p.arena[t][1]));
-  for (const Buffer& b : p.buffers) {
+  for (const Buffer& b : p.buffers)
     if (!b.persistent && b.first >= 0)
       claims.insert(cat(title(p), "life ", b.name, " ", b.first, " ", b.last));
-  }
   std::map<Text, std::pair<Int, uint64_t>> moved;
   for (const Instr& in : p.instrs) {
     if (in.queue < comm || in.operands.size() != 2) continue;
@@ -460,12 +461,12 @@ inline void add_claims(const Program& p, std::set<Text>& claims) {
     if (in.op == "all_gather") bytes = from * (ranks - 1);
     if (in.op == "reduce_scatter" || in.op == "all_to_all") bytes = from / ranks * (ranks - 1);
     if (in.op == "all_reduce") bytes = (from + to) * (ranks - 1) / ranks;
-    Text what = in.queue != comm || in.ranks == p.world ? in.op : cat(in.op, " ", ranks, "x", in.stride);
-    moved[what].first += in.times, moved[what].second += bytes * in.times;
-    if (in.queue == comm) claims.insert(cat(title(p), "order ", in.order, " ", what, " bytes=", to));
+    Text key = in.queue != comm || in.ranks == p.world ? in.op : cat(in.op, " ", ranks, "x", in.stride);
+    moved[key].first += in.times, moved[key].second += bytes * in.times;
+    if (in.queue == comm) claims.insert(cat(title(p), "order ", in.order, " ", key, " bytes=", to));
   }
-  for (const auto& [what, m] : moved)
-    claims.insert(cat(title(p), "moved ", what, " calls=", m.first, " bytes=", m.second));
+  for (const auto& [key, m] : moved)
+    claims.insert(cat(title(p), "moved ", key, " calls=", m.first, " bytes=", m.second));
 }
 
 // Programs of a rank share its arenas and its persistent buffers.

@@ -26,8 +26,8 @@ namespace {
 constexpr const char* kNobodyConnects = "127.255.255.255";
 constexpr const char* kLoopback = "127.0.0.1";
 
-[[noreturn]] void failed(const char* what) {
-  throw std::runtime_error(std::string(what) + ": " + std::strerror(errno));
+[[noreturn]] void failed(const char* call) {
+  throw std::runtime_error(std::string(call) + ": " + std::strerror(errno));
 }
 
 gloo::transport::tcp::attr unreachable() {

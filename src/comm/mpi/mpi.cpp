@@ -75,8 +75,8 @@ bool initialise() {
   return false;
 }
 
-int fail(ds_plugin_link* link, const char* what, int code) {
-  link->error = std::string(what) + ": " + text_of(code);
+int fail(ds_plugin_link* link, const char* call, int code) {
+  link->error = std::string(call) + ": " + text_of(code);
   return 1;
 }
 

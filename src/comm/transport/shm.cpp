@@ -58,8 +58,8 @@ class Fd {
   int fd_;
 };
 
-[[noreturn]] void system_error(const std::string& name, const char* what) {
-  raise(DS_ERROR_COMM, "shm://{}: {}: {}", name, what, std::strerror(errno));
+[[noreturn]] void system_error(const std::string& name, const char* call) {
+  raise(DS_ERROR_COMM, "shm://{}: {}: {}", name, call, std::strerror(errno));
 }
 
 // A joining rank sends it first. Other versions must be able to read it, so its layout never changes.

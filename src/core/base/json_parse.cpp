@@ -66,10 +66,10 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
   }
 
   bool parse_error(size_t position, const std::string&, const nlohmann::detail::exception& error) override {
-    std::string_view what = error.what();
-    what.remove_prefix(std::min(what.size(), what.find("] ") + 2));
-    if (what.starts_with("parse error at")) what.remove_prefix(what.find(": ") + 2);
-    fail(position == 0 ? 0 : std::min(position - 1, text_.size()), std::string(what));
+    std::string_view message = error.what();
+    message.remove_prefix(std::min(message.size(), message.find("] ") + 2));
+    if (message.starts_with("parse error at")) message.remove_prefix(message.find(": ") + 2);
+    fail(position == 0 ? 0 : std::min(position - 1, text_.size()), std::string(message));
   }
 
  private:
@@ -133,11 +133,11 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
     return 0;
   }
 
-  [[noreturn]] void fail(size_t at, const std::string& what) const {
+  [[noreturn]] void fail(size_t at, const std::string& message) const {
     std::string_view before = text_.substr(0, at);
     size_t line = 1 + static_cast<size_t>(std::count(before.begin(), before.end(), '\n'));
     size_t column = at - (before.find_last_of('\n') + 1) + 1;
-    raise(DS_ERROR_CONFIG, "{}: line {}, column {}: {}", source_, line, column, what);
+    raise(DS_ERROR_CONFIG, "{}: line {}, column {}: {}", source_, line, column, message);
   }
 
   std::string_view text_;

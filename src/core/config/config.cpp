@@ -326,8 +326,8 @@ Config parse_config(const Json& document, int world) {
 }
 
 std::string Config::shared_text() const {
-  constexpr std::string_view kOwn[] = {"run.dir",    "run.threads",    "run.pin_threads", "communicator",
-                                       "data.paths", "data.tokenizer", "model.folder"};
+  constexpr std::string_view kOwn[] = {"run.dir", "run.threads", "run.pin_threads", "communicator",
+                                       "device",  "data.paths",  "data.tokenizer",  "model.folder"};
   std::string out;
   for (const Key& key : config_keys()) {
     bool own = std::find(std::begin(kOwn), std::end(kOwn), key.path) != std::end(kOwn);

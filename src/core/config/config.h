@@ -49,6 +49,9 @@ struct RunConfig {
   uint64_t seed = 0;
 };
 
+// The devices of a Config.
+inline constexpr const char* kDevices[] = {"cpu", "separate"};
+
 inline constexpr const char* kBars[] = {"unigram", "bigram", "gzip"};
 
 struct OptimizerConfig {
@@ -125,6 +128,7 @@ struct Config {
   MemoryBudget memory_budget;
   int64_t nodes = 0;                 // machines that the ranks are spread over evenly; 0: as detected
   std::string communicator = "env";  // the command joins it before it reads anything else
+  std::string device = "cpu";        // a name of make_device(); never changes bits on devices of one kind
   bool emulate_tiers = false;
   std::string fused_head = "auto";  // "always", "never": head and cross-entropy in one; "auto": where f32
   bool recompute = false;           // cheap activations are made again in backward; never changes bits

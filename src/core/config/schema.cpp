@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <cstdint>
+#include <iterator>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -109,6 +111,20 @@ void batch_keys(std::vector<Key>& keys) {
       Limits{.high = kMostAccumulation}));
 }
 
+// The names of make_device(), and those that a plugin would add.
+Key device_key() {
+  auto set = [](Config& c, const Json& given) {
+    std::string name;
+    read_value("device", given, {}, name);
+    if (name == "cuda" || name.starts_with("cuda:")) {
+      raise(DS_ERROR_CONFIG, "device: \"{}\" needs a CUDA plugin, which this version lacks; supported: {}",
+            name, fmt::join(kDevices, ", "));
+    }
+    c.device = choose("device", given, {std::begin(kDevices), std::end(kDevices)}, {});
+  };
+  return {"device", "", set, [](const Config& c) { return Json(c.device); }};
+}
+
 void general_keys(std::vector<Key>& keys) {
   keys.push_back(key(
       "gradient_clipping", [](auto& c) -> auto& { return c.gradient_clipping; }, not_negative));
@@ -129,6 +145,7 @@ void general_keys(std::vector<Key>& keys) {
   keys.push_back(key(
       "comm_timeout_ms", [](auto& c) -> auto& { return c.comm_timeout_ms; }, positive));
   keys.push_back(key("communicator", [](auto& c) -> auto& { return c.communicator; }));
+  keys.push_back(device_key());
   keys.push_back(choice_key("reduction", [](auto& c) -> auto& { return c.reduction; }, {"micro", "tree"},
                             {"boundary", "vendor"}));
   keys.push_back(key("sparse_gradients", [](auto& c) -> auto& { return c.sparse_gradients; }));

@@ -18,14 +18,14 @@ struct Factor {
 
 // `what` is the product of the factors, of which 1 says nothing. In f64: a product near 2^63 must not wrap.
 template <size_t n>
-void check_product(const char* what, const std::array<Factor, n>& factors, double limit) {
+void check_product(const char* unit, const std::array<Factor, n>& factors, double limit) {
   double product = 1;
   std::string text;
   for (const Factor& factor : factors) {
     product *= factor.value;
     text += fmt::format("{}{} {:.0f}", text.empty() ? "" : " * ", factor.path, factor.value);
   }
-  if (product > limit) raise(DS_ERROR_CONFIG, "{} = {:.0f} {} is above {:.0f}", text, product, what, limit);
+  if (product > limit) raise(DS_ERROR_CONFIG, "{} = {:.0f} {} is above {:.0f}", text, product, unit, limit);
 }
 
 double real(int64_t value) { return static_cast<double>(value); }

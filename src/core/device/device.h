@@ -127,7 +127,9 @@ class Device {
 
   virtual const char* name() const = 0;     // "host", "separate"
   virtual const char* kernels() const = 0;  // which kernels run on it: KernelImpl::device
-  virtual bool shared() const = 0;          // host code may read and write its memory like any other
+  // What the bits of its kernels depend on, in the numerics key: "cpu", or an architecture such as "sm_90".
+  virtual std::string kind() const { return kernels(); }
+  virtual bool shared() const = 0;  // host code may read and write its memory like any other
   // Throws DS_ERROR_OUT_OF_MEMORY where the system refuses. Arenas end before the device.
   virtual std::shared_ptr<Arena> make_arena(Place place, int64_t bytes) = 0;
   // Another arena of the same place with the same contents and zero bytes behind them. It takes pages only

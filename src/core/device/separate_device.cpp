@@ -20,8 +20,9 @@ namespace {
 
 constexpr int64_t kPageBytes = 4096;
 
-[[noreturn]] void refuse(const char* what, int64_t bytes) {
-  raise(DS_ERROR_OUT_OF_MEMORY, "the system refuses {} of {} bytes: {}", what, bytes, std::strerror(errno));
+[[noreturn]] void refuse(const char* request, int64_t bytes) {
+  raise(DS_ERROR_OUT_OF_MEMORY, "the system refuses {} of {} bytes: {}", request, bytes,
+        std::strerror(errno));
 }
 
 }  // namespace

@@ -37,16 +37,16 @@ void Faults::fail(std::exception_ptr error) {
   if (failed()) return;
   error_ = std::move(error);
   failed_.store(true, std::memory_order_release);
-  for (TaskQueue* queue : queues_) queue->fail(error_);
+  for (Member* queue : queues_) queue->fail(error_);
 }
 
-void Faults::add(TaskQueue* queue) {
+void Faults::add(Member* queue) {
   std::lock_guard lock(mutex_);
   queues_.push_back(queue);
   if (failed()) queue->fail(error_);
 }
 
-void Faults::remove(TaskQueue* queue) {
+void Faults::remove(Member* queue) {
   std::lock_guard lock(mutex_);
   std::erase(queues_, queue);
 }

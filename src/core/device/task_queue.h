@@ -11,23 +11,29 @@
 
 namespace ds {
 
-class TaskQueue;
-
 // Queues that fail together: the first error of one of them becomes the error of all.
 class Faults {
  public:
+  // A queue, whatever it is made of. fail() may come from any thread, once.
+  class Member {
+   public:
+    virtual void fail(std::exception_ptr error) = 0;
+
+   protected:
+    ~Member() = default;
+  };
+
   void fail(std::exception_ptr error);
   bool failed() const { return failed_.load(std::memory_order_acquire); }
+  // One that comes late fails at once. It is removed before it ends.
+  void add(Member* queue);
+  void remove(Member* queue);
 
  private:
-  friend class TaskQueue;
-  void add(TaskQueue* queue);
-  void remove(TaskQueue* queue);
-
   std::atomic<bool> failed_{false};
   std::mutex mutex_;
   std::exception_ptr error_;
-  std::vector<TaskQueue*> queues_;
+  std::vector<Member*> queues_;
 };
 
 // A thread that carries out tasks one after the other. Tickets count from 1. After an error, of a task or by
@@ -38,7 +44,7 @@ class Faults {
 // before whoever waits for its ticket. In particular no lock is taken by both sides: it would order them by
 // accident, and hide a missing wait from a checker of races. So tasks travel in a list without a lock, and
 // each ticket has a word of its own.
-class TaskQueue {
+class TaskQueue final : public Faults::Member {
  public:
   // faults: the queues that it fails together with; null: it alone. Borrowed.
   explicit TaskQueue(std::string name, Faults* faults = nullptr);
@@ -52,7 +58,7 @@ class TaskQueue {
   void wait(uint64_t ticket) const;
   // The same, but returns false when that takes longer than about so many nanoseconds, up to 50 ms.
   bool wait_for(uint64_t ticket, int64_t ns) const;
-  void fail(std::exception_ptr error);
+  void fail(std::exception_ptr error) override;
   // Waits until nothing is queued or running. Errors stay for later calls.
   void finish() const noexcept;
 

@@ -48,9 +48,10 @@ void HazardMap::access(int64_t begin, int64_t end, bool write, InstrId instr, Qu
   }
 }
 
-PhysicalRange physical_range(const Program& program, const Instr& instr, const Operand& operand) {
+PhysicalRange physical_range(const Program& program, const Instr& instr, const Operand& operand,
+                             int32_t round) {
   const Buffer& buffer = program.buffers[operand.buffer];
-  int64_t begin = buffer.offset + operand.begin;
+  int64_t begin = buffer.offset + operand.begin + round * operand.stride;
   int64_t bytes = operand.bytes(program.bound);
   if (instr.queue == Queue::read || instr.queue == Queue::write) bytes = round_up(bytes, kFileBlock);
   return {static_cast<int>(buffer.tier) * 2 + static_cast<int>(buffer.residency), begin, begin + bytes};

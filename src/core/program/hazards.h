@@ -32,7 +32,8 @@ struct PhysicalRange {
   int64_t begin = 0;
   int64_t end = 0;
 };
-PhysicalRange physical_range(const Program& program, const Instr& instr, const Operand& operand);
+PhysicalRange physical_range(const Program& program, const Instr& instr, const Operand& operand,
+                             int32_t round = 0);
 
 // For each queue the number of its instructions known to be finished.
 using QueueClock = PerQueue<int32_t>;

@@ -1,6 +1,6 @@
 // The table of instructions. Passes, executors, the engine and reports ask a row what an instruction is; none
 // of them knows instructions by name. A row is plain data, so that a new instruction is one row here, its
-// kernel (or its case in exec/launch.cpp) and the place that emits it.
+// kernel (or its case in exec/instruction_launch.cpp) and the place that emits it.
 #include "core/program/instruction.h"
 
 #include <algorithm>
@@ -72,11 +72,19 @@ InstrDef reduction(InstrDef row) {
 }
 
 InstrDef decision(const char* name, Op op, Role read) {
-  return {.name = name,
-          .op = op,
-          .kind = Kind::decision,
-          .queue = Queue::host,
-          .operands = {reads(read), updates(Role::scalars)}};
+  InstrDef row{.name = name, .op = op, .kind = Kind::decision};
+  row.operands = {reads(read), updates(Role::scalars)};
+  row.follows_state = true;
+  return row;
+}
+
+// Logarithm and cosine in f64 differ between math libraries, so that values are drawn on the host whatever
+// the device.
+InstrDef init_param_row() {
+  InstrDef row{.name = "init_param", .op = Op::init_param, .kind = Kind::state, .queue = Queue::host};
+  row.operands = {reads(Role::scalars), writes_or_updates(Role::target)};
+  row.flops = flops<0>;
+  return row;
 }
 
 InstrDef host_event(const char* name, Op op, OperandRule operand) {
@@ -107,7 +115,7 @@ std::vector<InstrDef> build_table() {
       following(kernel("zero", zero, state, {writes(Role::target, kAny)}, flops<0>)),
       following(kernel("accumulate", accumulate, state, {reads(Role::source), writes_or_updates(Role::sum)},
                        accumulate_flops)),
-      following(kernel("init_param", init_param, state, {writes_or_updates(Role::target)}, flops<0>)),
+      init_param_row(),
       following(kernel("granule_norms", granule_norms, state, {reads(Role::source), writes(Role::norms)},
                        flops<2>)),
       quantize_row(),

@@ -75,7 +75,7 @@ enum class Role : int8_t {
   source = 0,  // read
   target,      // written
   sum,         // added to
-  scalars,     // the step's scalars: kernels that only read them reach them by pointer, not as a view
+  scalars,     // the step's scalars: a kernel that only reads them has them by pointer, not as a view
   grad,
   master,
   state,  // of the optimizer

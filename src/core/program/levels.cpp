@@ -42,7 +42,7 @@ int RankLevels::within(int ranks) const {
 }
 
 // The number of the rank, its digits read the other way round.
-int RankLevels::part(int rank, int cut) const {
+int RankLevels::part_of(int rank, int cut) const {
   int part = 0;
   for (int level = 0; level < cut; ++level) {
     RankGroup g = group(level);

@@ -29,7 +29,7 @@ class RankLevels {
   // The levels whose blocks have up to `ranks` neighbours.
   int within(int ranks) const;
   // Which of ways(cut) parts the rank holds.
-  int part(int rank, int cut) const;
+  int part_of(int rank, int cut) const;
   // Which of the group's ranks, counted from 0, is the first that holds a part.
   int holder(int part, int cut) const;
   // [4,2]: ranks of each level, innermost first.

@@ -170,20 +170,32 @@ struct Program {
   IdVector<InstrId, Instr> instrs;
   IdVector<SegmentId, Segment> segments;
   ArenaSizes arenas[3];  // by Tier
+  // Device and host are separate memories: compute and comm reach the first alone, host the second, and copy
+  // both. Otherwise these queues reach both.
+  bool separate = false;
   Repeat repeat;
 
   std::string print() const;
   Phase phase(const Instr& instr) const { return segments.at(instr.segment).phase; }
 
   Position end() const { return instrs.past(); }
-  Position next(Position at) const;  // behind its instruction
-  bool before(Position a, Position b) const;
+  // Behind its instruction.
+  Position next(const Position& at) const {
+    InstrId behind = at.instr + 1;
+    if (!repeat.has(at.instr)) return behind;
+    if (behind < repeat.end) return {behind, at.round};
+    return at.round + 1 < repeat.rounds ? Position(repeat.begin, at.round + 1) : Position(behind);
+  }
+  bool before(const Position& a, const Position& b) const {
+    bool both = repeat.has(a.instr) && repeat.has(b.instr);
+    return both && a.round != b.round ? a.round < b.round : a.instr < b.instr;
+  }
   // Behind the last instruction of a phase, of that micro-step when the phase has one in each.
   Position end_of(Phase phase, MicroId micro = none) const;
   int32_t rounds(InstrId instr) const { return repeat.has(instr) ? repeat.rounds : 1; }
   int64_t runs(InstrId instr) const;  // how often it runs in a run of the program
-  MicroId micro(Position at) const { return instrs[at.instr].micro + at.round * repeat.micros; }
-  bool takes_part(Position at) const { return instrs[at.instr].when.takes(micro(at)); }
+  MicroId micro(const Position& at) const { return instrs[at.instr].micro + at.round * repeat.micros; }
+  bool takes_part(const Position& at) const { return instrs[at.instr].when.takes(micro(at)); }
 };
 
 // The operand as it is in a round.

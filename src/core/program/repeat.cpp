@@ -11,18 +11,6 @@ Operand in_round(Operand operand, int32_t round) {
   return operand;
 }
 
-Position Program::next(Position at) const {
-  InstrId behind = at.instr + 1;
-  if (!repeat.has(at.instr)) return behind;
-  if (behind < repeat.end) return {behind, at.round};
-  return at.round + 1 < repeat.rounds ? Position(repeat.begin, at.round + 1) : Position(behind);
-}
-
-bool Program::before(Position a, Position b) const {
-  bool both = repeat.has(a.instr) && repeat.has(b.instr);
-  return both && a.round != b.round ? a.round < b.round : a.instr < b.instr;
-}
-
 Position Program::end_of(Phase phase, MicroId micro) const {
   for (const Segment& s : segments) {
     if (s.phase != phase) continue;

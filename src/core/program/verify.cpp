@@ -33,6 +33,36 @@ void verify_row(const Program& p, InstrId i) {
   }
 }
 
+// Which memory each queue may touch.
+bool reachable(const Program& p, Queue queue, Tier tier, Access access) {
+  switch (queue) {
+    case Queue::compute:
+    case Queue::comm:
+      return tier == Tier::device || (tier == Tier::host && !p.separate);
+    case Queue::host:
+      return tier == Tier::host || (tier == Tier::device && !p.separate);
+    case Queue::copy:
+      return tier != Tier::nvme;
+    case Queue::read:
+      return access == Access::read ? tier == Tier::nvme : tier == Tier::host;
+    case Queue::write:
+      return access == Access::read ? tier == Tier::host : tier == Tier::nvme;
+  }
+  return false;
+}
+
+void verify_memory(const Program& p, InstrId i) {
+  const Instr& in = p.instrs[i];
+  for (size_t k = 0; k < in.operands.size(); ++k) {
+    ensure(p.buffers.has(in.operands[k].buffer), "{} names buffer {} of {}", at(p, i), in.operands[k].buffer,
+           p.buffers.size());
+    const Buffer& buffer = p.buffers[in.operands[k].buffer];
+    ensure(reachable(p, in.queue, buffer.tier, in.operands[k].access),
+           "{} on queue {} has operand {}, %{}, in memory '{}', which it does not reach", at(p, i),
+           queue_name(in.queue), k, buffer.name, tier_name(buffer.tier));
+  }
+}
+
 // What is repeated is whole segments, each round is of other micro-steps, and an operand that moves on with
 // the rounds is in none of them where it is in another.
 void verify_repeat(const Program& p) {
@@ -59,6 +89,7 @@ class LogicalCheck {
   void run() {
     for (InstrId i : p_.instrs.ids()) {
       verify_row(p_, i);
+      verify_memory(p_, i);
       verify_order(i);
     }
     for (int32_t n = 0; n < run_.size(); ++n) enter(run_.at(n));
@@ -77,8 +108,6 @@ class LogicalCheck {
     const Instr& in = p_.instrs[entry.instr];
     for (const Operand& operand : in.operands) {
       Operand o = in_round(operand, entry.round);
-      ensure(p_.buffers.has(o.buffer), "{} names buffer {} of {}", at(p_, entry.instr), o.buffer,
-             p_.buffers.size());
       const Buffer& buffer = p_.buffers[o.buffer];
       ensure(o.begin >= 0 && o.begin + o.bytes(p_.bound) <= buffer.bytes(),
              "{} uses bytes {}..{} of %{} ({} bytes)", at(p_, entry.instr), o.begin,
@@ -109,22 +138,6 @@ class LogicalCheck {
   IdVector<BufferId, int> ended_;  // in which copy of the repeated instructions; -1: not
   int32_t comm_order_ = -1;
 };
-
-// Which memory each queue may touch.
-bool reachable(Queue queue, Tier tier, Access access) {
-  switch (queue) {
-    case Queue::compute:
-    case Queue::comm:
-    case Queue::host:
-    case Queue::copy:
-      return tier != Tier::nvme;
-    case Queue::read:
-      return access == Access::read ? tier == Tier::nvme : tier == Tier::host;
-    case Queue::write:
-      return access == Access::read ? tier == Tier::host : tier == Tier::nvme;
-  }
-  return false;
-}
 
 // Two runs, one after the other: every conflict is ordered by queues and waits, also that of the second run
 // with saves of the first. Of repeated instructions each has a few rounds (core/program/repeat.h says why
@@ -172,8 +185,6 @@ class PhysicalCheck {
     int64_t size = buffer.residency == Residency::persistent ? sizes.persistent : sizes.transient;
     ensure(buffer.offset >= 0 && range.end <= size, "{} uses %{} at {}..{} of an arena of {} bytes",
            at(p_, i), buffer.name, range.begin, range.end, size);
-    ensure(reachable(in.queue, buffer.tier, o.access), "{} on queue {} cannot touch %{} in tier {}",
-           at(p_, i), queue_name(in.queue), buffer.name, tier_name(buffer.tier));
   }
 
   void conflicts(const Instr& in, InstrId i, InstrId id, const Operand& o) {

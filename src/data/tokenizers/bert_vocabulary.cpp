@@ -10,11 +10,13 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/base/json.h"
 #include "core/base/utf8.h"
 #include "data/tokenizer.h"
 #include "data/tokenizers/file_text.h"
 #include "data/tokenizers/hugging_face.h"
 #include "data/tokenizers/kinds.h"
+#include "data/tokenizers/special_tokens.h"
 #include "io/file.h"
 
 namespace ds {

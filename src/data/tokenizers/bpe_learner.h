@@ -19,6 +19,7 @@ namespace ds {
 // Counting all pairs again for each of V merges would take O(V * text). Instead each different word is kept
 // once with its number, and each pair with the words it occurs in: a merge looks only at these, and a heap
 // that may hold outdated counts, put right when they come up, has the next pair.
+inline constexpr int64_t kLeastLearned = 257;                // tokens: the bytes, and what ends a text
 inline constexpr const char* kLearnedEnd = "<|endoftext|>";  // token 0
 
 struct LearnedBpe {
@@ -38,5 +39,12 @@ std::vector<std::pair<std::string, int64_t>> count_words(std::string_view text,
 
 // The content of a tokenizer.json, as Hugging Face's tokenizers writes it.
 Json learned_tokenizer_json(const LearnedBpe& learned);
+
+// Learns a byte-level BPE tokenizer of at most `vocab` tokens, kLeastLearned or more, from a text whose
+// documents are separated by NUL bytes, and writes its files into `folder`, which exists;
+// open_tokenizer(folder) opens it, and so does Hugging Face's tokenizers. Its files depend on the text and on
+// vocab alone. Returns one line about it. DS_ERROR_USER when *stop [nullable] becomes non-zero meanwhile.
+std::string learn_tokenizer(std::string_view text, int64_t vocab, const std::string& folder,
+                            const volatile int32_t* stop = nullptr);
 
 }  // namespace ds

@@ -128,12 +128,12 @@ Decoder read_bpe_decoder(Section& section) {
 }
 
 // Writes `by` for each `what`, from left to right.
-void replace_text(std::string& text, std::string_view what, std::string_view by) {
+void replace_text(std::string& text, std::string_view pattern, std::string_view by) {
   std::string out;
   size_t from = 0;
-  for (size_t at = text.find(what); at != std::string::npos; at = text.find(what, from)) {
+  for (size_t at = text.find(pattern); at != std::string::npos; at = text.find(pattern, from)) {
     out.append(text, from, at - from).append(by);
-    from = at + what.size();
+    from = at + pattern.size();
   }
   text = out.append(text, from, std::string::npos);
 }

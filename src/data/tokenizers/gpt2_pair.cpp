@@ -11,6 +11,7 @@
 #include "data/tokenizers/file_text.h"
 #include "data/tokenizers/hugging_face.h"
 #include "data/tokenizers/kinds.h"
+#include "data/tokenizers/special_tokens.h"
 #include "io/file.h"
 
 namespace ds {

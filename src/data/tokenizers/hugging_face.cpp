@@ -10,6 +10,7 @@
 #include <string_view>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "core/base/utf8.h"
 #include "data/tokenizers/added_tokens.h"

@@ -15,6 +15,7 @@
 #include "data/tokenizer.h"
 #include "data/tokenizers/hugging_face.h"
 #include "data/tokenizers/kinds.h"
+#include "data/tokenizers/special_tokens.h"
 #include "io/file.h"
 
 namespace ds {

@@ -1,3 +1,5 @@
+#include "data/tokenizers/special_tokens.h"
+
 #include <algorithm>
 #include <charconv>
 #include <cstdint>
@@ -11,7 +13,6 @@
 #include "core/base/error.h"
 #include "core/base/json.h"
 #include "data/tokenizers/file_text.h"
-#include "data/tokenizers/hugging_face.h"
 
 namespace ds {
 namespace {

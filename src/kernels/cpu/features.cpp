@@ -87,14 +87,15 @@ void limit_isa_from_environment() {
   if (!refusal.empty()) raise(DS_ERROR_STATE, "DS_MAX_ISA={}: {}", isa_name(limit()), refusal);
 }
 
-std::vector<std::pair<std::string, std::string>> numerics_of_kernels(const KernelRegistry& registry) {
+std::vector<std::pair<std::string, std::string>> numerics_of_kernels(const KernelRegistry& registry,
+                                                                     const std::string& device) {
   limit_isa_from_environment();
   std::vector<std::string> families;  // in the order in which they are asked
   for (const KernelImpl& impl : registry.all()) {
     if (std::find(families.begin(), families.end(), impl.name) == families.end())
       families.push_back(impl.name);
   }
-  return {{"device", "cpu"},
+  return {{"device", device},
           {"isa", isa_name(effective_isa())},
           {"kernels", fmt::format("{}/{}", fmt::join(families, ","), kernels_build())},
           {"highway", fmt::format("{}.{}/{}", HWY_MAJOR, HWY_MINOR, highway_target())},

@@ -21,8 +21,9 @@ Isa effective_isa();
 // Applies DS_MAX_ISA to Highway's dispatch and to oneDNN, once per process, before the first kernel.
 void limit_isa_from_environment();
 
-// What the bits of these kernels depend on, for the numerics key: name and value.
-std::vector<std::pair<std::string, std::string>> numerics_of_kernels(const KernelRegistry& registry);
+// What the bits of these kernels depend on, for the numerics key: name and value. device: Device::kind().
+std::vector<std::pair<std::string, std::string>> numerics_of_kernels(const KernelRegistry& registry,
+                                                                     const std::string& device);
 
 // Facts for `libds env`: one line each.
 std::vector<std::string> kernel_report();

@@ -57,8 +57,8 @@ dnnl::memory::desc matrix(int64_t rows, int64_t columns, DType dtype, int64_t le
   return {{rows, columns}, type_of(dtype), strides};
 }
 
-void check(dnnl_status_t status, const char* what) {
-  ensure(status == dnnl_success, "oneDNN: {} returned status {}", what, static_cast<int>(status));
+void check(dnnl_status_t status, const char* call) {
+  ensure(status == dnnl_success, "oneDNN: {} returned status {}", call, static_cast<int>(status));
 }
 
 struct FreeDeleter {

@@ -15,7 +15,7 @@ std::string shown(const Json& value) {
   return text.size() <= 80 ? text : text.substr(0, 77) + "...";
 }
 
-[[noreturn]] void wrong(std::string_view key, std::string_view wanted, const Json& value) {
+[[noreturn]] void refuse_value(std::string_view key, std::string_view wanted, const Json& value) {
   raise(DS_ERROR_INVALID_ARGUMENT, "key '{}' must be {}, got {}", key, wanted, shown(value));
 }
 
@@ -25,7 +25,7 @@ std::string family_of(const Json& document) {
   }
   const Json* type = document.find("model_type");
   if (type == nullptr || type->is_null()) return {};
-  if (!type->is_string()) wrong("model_type", "a string", *type);
+  if (!type->is_string()) refuse_value("model_type", "a string", *type);
   return type->string();
 }
 
@@ -75,7 +75,7 @@ const Json& HfConfig::needed(std::string_view key) const {
 int64_t HfConfig::size(std::string_view key) const {
   const Json& value = needed(key);
   bool good = value.is_integer() && value.integer() >= 1 && value.integer() <= kMaxSize;
-  if (!good) wrong(key, fmt::format("an integer from 1 to {}", kMaxSize), value);
+  if (!good) refuse_value(key, fmt::format("an integer from 1 to {}", kMaxSize), value);
   return value.integer();
 }
 
@@ -85,13 +85,13 @@ int64_t HfConfig::size_or(std::string_view key, int64_t otherwise) const {
 
 int64_t HfConfig::count(std::string_view key) const {
   const Json& value = needed(key);
-  if (!value.is_integer() || value.integer() < 0) wrong(key, "an integer >= 0", value);
+  if (!value.is_integer() || value.integer() < 0) refuse_value(key, "an integer >= 0", value);
   return value.integer();
 }
 
 double HfConfig::positive(std::string_view key) const {
   const Json& value = needed(key);
-  if (!value.is_number() || !(value.number() > 0)) wrong(key, "a number > 0", value);
+  if (!value.is_number() || !(value.number() > 0)) refuse_value(key, "a number > 0", value);
   return value.number();
 }
 
@@ -102,7 +102,7 @@ double HfConfig::positive_or(std::string_view key, double otherwise) const {
 bool HfConfig::flag(std::string_view key) const {
   const Json* value = find(key);
   if (value == nullptr) return false;
-  if (!value->is_bool()) wrong(key, "true or false", *value);
+  if (!value->is_bool()) refuse_value(key, "true or false", *value);
   return value->boolean();
 }
 
@@ -110,13 +110,13 @@ double HfConfig::dropout(std::string_view key) const {
   const Json* value = find(key);
   if (value == nullptr) return 0;
   bool good = value->is_number() && value->number() >= 0 && value->number() < 1;
-  if (!good) wrong(key, "a number in [0, 1)", *value);
+  if (!good) refuse_value(key, "a number in [0, 1)", *value);
   return training_ ? value->number() : 0;
 }
 
 std::string HfConfig::text(std::string_view key) const {
   const Json& value = needed(key);
-  if (!value.is_string()) wrong(key, "a string", value);
+  if (!value.is_string()) refuse_value(key, "a string", value);
   return value.string();
 }
 

@@ -101,21 +101,22 @@ TEST(Config, decisions_are_deepspeeds_or_listed) {
       if (key != "train_micro_batch_size_per_gpu") rest.set(key, value);
     }
     SCOPED_TRACE(rest.dump());
-    const std::string said = refusal(item.at("config"));
+    const std::string message = refusal(item.at("config"));
     const auto decided = std::find_if(ours.begin(), ours.end(), [&](const auto& one) {
       return Json::parse(one.first).dump() == rest.dump();
     });
     if (decided != ours.end()) {
-      EXPECT_EQ(said.substr(0, decided->second.size()), decided->second);
+      EXPECT_EQ(message.substr(0, decided->second.size()), decided->second);
     } else if (item.at("accepted").boolean()) {
-      EXPECT_TRUE(said.empty() || said.find("unsupported by this version") != std::string::npos) << said;
-    } else if (said.empty()) {
+      EXPECT_TRUE(message.empty() || message.find("unsupported by this version") != std::string::npos)
+          << message;
+    } else if (message.empty()) {
       bool listed = false;
       for (const std::string& word : accepted_here)
         listed = listed || rest.dump().find(word) != std::string::npos;
       EXPECT_TRUE(listed) << "accepted, but DeepSpeed refuses it";
     }
-    agreed += item.at("accepted").boolean() == said.empty();
+    agreed += item.at("accepted").boolean() == message.empty();
   }
   EXPECT_GT(agreed, 55u);
 }
@@ -223,6 +224,20 @@ TEST(Config, unsupported_features_are_refused_by_path_and_their_defaults_accepte
             "tensor_parallel: unsupported by this version; leave it out");
   EXPECT_EQ(refusal_with("\"reduction\": \"vendor\""),
             "reduction: vendor is unsupported by this version; supported: micro, tree");
+}
+
+TEST(Config, a_device_is_named) {
+  EXPECT_EQ(with("\"steps_per_print\": 1").device, "cpu");
+  EXPECT_EQ(with(R"("device": "separate")").device, "separate");
+  EXPECT_EQ(with(R"("device": "CPU")").device, "cpu");
+  EXPECT_EQ(refusal_with(R"("device": "cuda:1")"),
+            "device: \"cuda:1\" needs a CUDA plugin, which this version lacks; supported: cpu, separate");
+  EXPECT_EQ(refusal_with(R"("device": "gpu")"), "device: \"gpu\" is unknown; supported: cpu, separate");
+  EXPECT_NE(refusal_with(R"("device": 3)"), "");
+  const Config c = with(R"("device": "separate")");
+  EXPECT_EQ(c.effective().at("config").at("device").string(), "separate");
+  EXPECT_EQ(c.shared_text(), with(R"("device": "cpu")").shared_text())
+      << "ranks may run on different devices";
 }
 
 TEST(Config, names_old_and_new) {

@@ -13,7 +13,9 @@
 
 #include "core/base/error.h"
 #include "core/base/random.h"
+#include "core/config/config.h"
 #include "core/device/host_device.h"
+#include "core/device/named_device.h"
 #include "core/device/separate_device.h"
 
 namespace ds {
@@ -54,6 +56,12 @@ int64_t value_at(const Device& device, const std::byte* at) {
   int64_t value = 0;
   device.copy(&value, at, sizeof value);
   return value;
+}
+
+TEST(NamedDevices, AreThoseOfAConfiguration) {
+  for (const char* name : kDevices)
+    EXPECT_EQ(make_device(name)->shared(), std::string(name) == "cpu") << name;
+  EXPECT_EQ(thrown([] { make_device("cuda:0"); }), "this build has no device 'cuda:0'");
 }
 
 TEST_P(Devices, ArenasKeepWhatTheyHoldWhenTheyGrow) {

@@ -14,7 +14,7 @@ TEST(RankLevels, OneLevelIsAllRanks) {
   EXPECT_EQ(flat.depth(), 1);
   EXPECT_EQ(flat.ways(1), 6);
   EXPECT_EQ(flat.group(0), (RankGroup{6, 1}));
-  for (int r = 0; r < 6; ++r) EXPECT_EQ(flat.part(r, 1), r);
+  for (int r = 0; r < 6; ++r) EXPECT_EQ(flat.part_of(r, 1), r);
 }
 
 TEST(RankLevels, OneRankIsOneLevel) {
@@ -42,11 +42,11 @@ TEST(RankLevels, PartsOfABlockLieTogether) {
   RankLevels levels({2, 4, 3});
   for (int cut = 0; cut <= 3; ++cut) {
     std::map<int, int> held;
-    for (int r = 0; r < 24; ++r) ++held[levels.part(r, cut)];
+    for (int r = 0; r < 24; ++r) ++held[levels.part_of(r, cut)];
     ASSERT_EQ(static_cast<int>(held.size()), levels.ways(cut));
     for (auto [part, ranks] : held) {
       EXPECT_EQ(ranks, 24 / levels.ways(cut));
-      EXPECT_EQ(levels.part(levels.holder(part, cut), cut), part);
+      EXPECT_EQ(levels.part_of(levels.holder(part, cut), cut), part);
     }
   }
   // What the ranks of one group of level l have after gathers from outside is what each of them lacks.
@@ -56,7 +56,7 @@ TEST(RankLevels, PartsOfABlockLieTogether) {
       int first = r - r / group.stride % group.size * group.stride;
       for (int i = 0; i < group.size; ++i) {
         int member = first + i * group.stride;
-        EXPECT_EQ(levels.part(member, level + 1), levels.part(r, level) * group.size + i);
+        EXPECT_EQ(levels.part_of(member, level + 1), levels.part_of(r, level) * group.size + i);
       }
     }
   }

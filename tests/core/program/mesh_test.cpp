@@ -65,7 +65,7 @@ TEST(Mesh, LevelsHaveStrides) {
   EXPECT_EQ(apart.group(1), (RankGroup{3, 8}));
   EXPECT_EQ(apart.ranks(), 6);
   for (int cut = 0; cut <= 2; ++cut) {
-    for (int r = 0; r < 24; ++r) EXPECT_EQ(apart.part(r, cut), plain.part(r / 4, cut));
+    for (int r = 0; r < 24; ++r) EXPECT_EQ(apart.part_of(r, cut), plain.part_of(r / 4, cut));
     for (int part = 0; part < plain.ways(cut); ++part)
       EXPECT_EQ(apart.holder(part, cut), plain.holder(part, cut));
   }

@@ -2,9 +2,16 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
 #include "core/base/error.h"
 #include "core/program/builder.h"
+#include "core/program/element_run.h"
 #include "core/program/granules.h"
+#include "support/dice.h"
 
 namespace ds {
 namespace {
@@ -43,9 +50,62 @@ TEST(ProgramText, ParsesBack) {
   EXPECT_NE(text.find("1 comp linear !%w.dev+64:bf16[2,2] =%y:f32[n,2]"), std::string::npos) << text;
 }
 
+// One instruction with these runs.
+Program with_runs(std::vector<ElementRun> runs) {
+  Program p = sample();
+  p.instrs[0].runs = std::move(runs);
+  return p;
+}
+
+std::string runs_text(std::vector<ElementRun> runs) {
+  std::string text = with_runs(std::move(runs)).print();
+  size_t begin = text.find("runs=") + 5;
+  return text.substr(begin, text.find_first_of(" \n", begin) - begin);
+}
+
+TEST(ProgramText, FoldsRunsOfOneDistance) {
+  EXPECT_EQ(runs_text({{0, 12, 0}}), "0:12");
+  EXPECT_EQ(runs_text({{0, 12, 0}, {100, 112, 0}, {200, 212, 0}, {40, 52, 0}}), "0:12*3+100,40:52");
+  EXPECT_EQ(runs_text({{9, 10, 2}, {5, 6, 2}, {1, 2, 2}}), "9:10:2*3-4");
+  // Other lengths, and updates missed, are not folded.
+  EXPECT_EQ(runs_text({{0, 12, 0}, {100, 113, 0}, {200, 213, 1}}), "0:12,100:113,200:213:1");
+  std::vector<ElementRun> ranks;
+  for (int64_t r = 0; r < 4096; ++r) ranks.push_back({1 + 77 * r, 5 + 77 * r, 0});
+  EXPECT_EQ(runs_text(ranks), "1:5*4096+77");
+  EXPECT_EQ(runs_text({{0, 8, 0}, {90, 98, 0}, {10, 18, 0}, {100, 108, 0}, {20, 28, 0}, {110, 118, 0}}),
+            "0:8*2+90*3+10");
+}
+
+TEST(ProgramText, AnyRunsParseBack) {
+  for (uint64_t seed = 0; seed < 500; ++seed) {
+    test::Dice dice(seed);
+    std::vector<ElementRun> runs;
+    int64_t begin = dice.below(50);
+    for (int64_t left = 1 + dice.below(30); left > 0; --left) {
+      int64_t count = 1 + dice.below(8), numel = dice.below(3), distance = dice.below(9) - 4;
+      for (int64_t k = 0; k < count; ++k, begin += distance)
+        runs.push_back({begin, begin + numel, seed % 2 == 0 ? 0 : dice.below(2)});
+    }
+    Program p = with_runs(runs);
+    Program parsed = parse_program(p.print());
+    EXPECT_EQ(parsed.instrs[InstrId(0)].runs, runs) << "seed " << seed << "\n" << p.print();
+    EXPECT_EQ(parsed.print(), p.print()) << "seed " << seed;
+  }
+}
+
 TEST(ProgramText, RefusesUnknownQueueAndBuffer) {
   EXPECT_THROW(parse_program("0 gpu linear\n"), Error);
   EXPECT_THROW(parse_program("0 comp linear %x:f32[2]\n"), Error);
+}
+
+TEST(ProgramText, RefusesRuns) {
+  std::string text = with_runs({{0, 12, 0}}).print();
+  for (const char* runs :
+       {"0", "0:x", "0:12*", "0:12*0+1", "0:12*-1+1", "0:12*2", "0:12*99999999999+1", "0:12*4096+1*4097+1"}) {
+    std::string changed = text;
+    changed.replace(changed.find("runs=0:12") + 5, 4, runs);
+    EXPECT_THROW(parse_program(changed), Error) << runs;
+  }
 }
 
 TEST(Verify, AcceptsTheSample) { EXPECT_NO_THROW(verify(sample(), {})); }

@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "core/base/error.h"
@@ -50,9 +51,12 @@ const std::vector<OpDef>& op_table() {
 }
 
 const OpDef* find_op(std::string_view name) {
-  for (const OpDef& row : op_table()) {
-    if (row.name == name) return &row;
-  }
+  static const auto by_name = [] {
+    std::unordered_map<std::string_view, const OpDef*> rows;
+    for (const OpDef& row : op_table()) rows.emplace(row.name, &row);
+    return rows;
+  }();
+  if (auto known = by_name.find(name); known != by_name.end()) return known->second;
   Added& more = added();
   std::lock_guard hold(more.lock);
   for (const OpDef& row : more.rows) {

@@ -1,0 +1,13 @@
+#pragma once
+#include <memory>
+#include <string_view>
+
+#include "core/device/device.h"
+
+namespace ds {
+
+// The device that a configuration names: "cpu", the memory and threads of the process, or "separate". Throws
+// DS_ERROR_UNSUPPORTED for any other name.
+std::unique_ptr<Device> make_device(std::string_view name);
+
+}  // namespace ds

@@ -1,0 +1,167 @@
+#include "diagnostics/audit.h"
+
+#include <fmt/format.h>
+#include <stdlib.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "checkpoint/agree.h"
+#include "checkpoint/model_folder.h"
+#include "core/base/error.h"
+#include "core/base/random.h"
+#include "core/config/options.h"
+#include "data/dataset.h"
+#include "diagnostics/audit_step.h"
+#include "engine/threads.h"
+#include "nn/models/hf.h"
+#include "run/data.h"
+#include "run/inputs.h"
+#include "run/setup.h"
+#include "run/train_options.h"
+
+namespace ds {
+namespace {
+
+constexpr int64_t kMostSteps = 1000000, kMostRows = 1000000;
+// A reference kernel may take hours while the other ranks wait.
+constexpr int64_t kPatienceMs = int64_t{24} * 3600 * 1000;
+
+// A folder of this rank alone, for token files while it audits.
+class Scratch {
+ public:
+  Scratch() : path_((std::filesystem::temp_directory_path() / "libds-audit-XXXXXX").string()) {
+    if (!mkdtemp(path_.data())) raise(DS_ERROR_IO, "'{}': {}", path_, std::strerror(errno));
+  }
+  ~Scratch() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+// A new batch in every step, of ids that the model knows.
+BatchCallback random_batches(int64_t vocabulary, int rank, int world) {
+  return [=](int64_t step, int32_t micro, std::span<int32_t> tokens, std::span<int32_t> targets) {
+    auto leaf = static_cast<uint32_t>(micro * world + rank);
+    RandomStream stream{1, static_cast<uint32_t>(step), leaf, 0};
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      std::array<uint32_t, 4> words = stream.block(i);
+      tokens[i] = static_cast<int32_t>(words[0] % static_cast<uint64_t>(vocabulary));
+      targets[i] = static_cast<int32_t>(words[1] % static_cast<uint64_t>(vocabulary));
+    }
+    return true;
+  };
+}
+
+// One audit: an engine, its batches, the steps before the one that is audited, and that one.
+class Audit {
+ public:
+  Audit(const Json& document, const AuditRequest& request, Communicator& comm, EngineOptions options)
+      : request_(request), comm_(comm), options_(std::move(options)) {
+    agree(comm_, "audit", [&] {
+      config_ = parse_config(document, comm_.size());
+      config_.comm_timeout_ms = std::max(config_.comm_timeout_ms, kPatienceMs);
+      if (request_.threads > 0) config_.threads = request_.threads;
+      model_ = configured_model(config_);
+      check_masking_keys(config_, model_);
+      inputs_.emplace(model_, config_.micro_batch * config_.accumulation * config_.sequence,
+                      config_.sequence);
+      open_data();
+    });
+  }
+
+  AuditReport run() {
+    options_.threads = threads_of_rank(config_, comm_.local_size());
+    options_.programs.infer = false;
+    Engine engine(config_, model_.graph, comm_, options_);
+    if (!config_.model.folder.empty() && config_.model.init == "folder")
+      engine.checkpoints().load_weights(config_.model.folder);
+    for (int step = 0; step + 1 < request_.steps; ++step) engine.train_batch(batch(step));
+    StepAudit audit(options_.threads);
+    AuditReport report;
+    report.ending = engine.train_batch(batch(request_.steps - 1), &audit).reason;  // of this rank
+    report.ending = gather_texts(comm_, report.ending, "audit")[0];
+    report.rows = merge_verdicts(engine.plan().step, audit.verdicts(), comm_);
+    report.title = fmt::format(
+        "audit of step {}: {}, {} x {} threads, {} x {} x {} tokens a rank of {}, {}, stage {}, states on {}",
+        request_.steps, model_.family, comm_.size(), options_.threads, config_.accumulation,
+        config_.micro_batch, config_.sequence, config_.data.paths.empty() ? "random ids" : "the text",
+        dtype_name(config_.compute), config_.zero.stage, tier_name(engine.plan().zero.policy.state_tier));
+    return report;
+  }
+
+ private:
+  // Each rank reads the text by itself, into a folder of its own.
+  void open_data() {
+    TextUse use = model_.causal ? TextUse::next : TextUse::masked;
+    BatchCallback random;
+    if (config_.data.paths.empty()) {
+      random = random_batches(inputs_->vocabulary(), comm_.rank(), comm_.size());
+    } else {
+      scratch_ = std::make_unique<Scratch>();
+      prepare_run_data(config_, inputs_->vocabulary(), use, scratch_->path(), nullptr);
+    }
+    data_ = std::make_unique<RunData>(config_, inputs_->vocabulary(), use, comm_.rank(), comm_.size(),
+                                      scratch_ ? scratch_->path() : "", random);
+  }
+
+  std::vector<InputView> batch(int64_t step) {
+    auto unit = static_cast<size_t>(config_.micro_batch * config_.sequence);
+    tokens_.resize(unit * static_cast<size_t>(config_.accumulation));
+    targets_.resize(tokens_.size());
+    for (int64_t micro = 0; micro < config_.accumulation; ++micro) {
+      size_t at = static_cast<size_t>(micro) * unit;
+      data_->fill(step, static_cast<int32_t>(micro), std::span(tokens_).subspan(at, unit),
+                  std::span(targets_).subspan(at, unit));
+    }
+    return inputs_->views(tokens_, targets_);
+  }
+
+  const AuditRequest& request_;
+  Communicator& comm_;
+  EngineOptions options_;
+  Config config_;
+  HfModel model_;
+  std::optional<ModelInputs> inputs_;
+  std::unique_ptr<Scratch> scratch_;
+  std::unique_ptr<RunData> data_;
+  std::vector<int32_t> tokens_, targets_;
+};
+
+}  // namespace
+
+AuditRequest audit_request(const Json& document) {
+  static constexpr Option<AuditRequest> options[] = {
+      {"steps",
+       [](auto& request, auto& value) { request.steps = static_cast<int>(value.integer(1, kMostSteps)); }},
+      {"top",
+       [](auto& request, auto& value) { request.top = static_cast<size_t>(value.integer(0, kMostRows)); }},
+      {"threads",
+       [](auto& request, auto& value) {
+         request.threads = static_cast<int>(value.integer(0, ThreadTeam::kMostThreads));
+       }},
+      {"format", [](auto& request, auto& value) { request.json = wants_json(value); }}};
+  return request_of(document, options);
+}
+
+AuditReport audit(const Json& config, const AuditRequest& request, Communicator& comm, EngineOptions engine) {
+  return Audit(config, request, comm, std::move(engine)).run();
+}
+
+}  // namespace ds

@@ -1,0 +1,68 @@
+#include "diagnostics/feed.h"
+
+#include <algorithm>
+
+#include "core/base/error.h"
+
+namespace ds {
+namespace {
+
+constexpr int32_t kNoTarget = -100;
+
+void refuse_missing_inputs(const HfModel& model, const GoldenBatch& batch) {
+  const Graph& g = model.graph;
+  auto absent = [&](const char* name) {
+    return std::find(g.inputs.begin(), g.inputs.end(), g.find_value(name)) == g.inputs.end();
+  };
+  if (absent("mask") && batch.hides_tokens()) {
+    raise(DS_ERROR_UNSUPPORTED, "attention_mask hides tokens, the '{}' model was built without a mask",
+          model.family);
+  }
+  bool typed = std::any_of(batch.kinds.begin(), batch.kinds.end(), [](int32_t k) { return k != 0; });
+  if (absent("token_types") && typed) {
+    raise(DS_ERROR_UNSUPPORTED, "token_type_ids are given, family '{}' takes none", model.family);
+  }
+}
+
+void append(std::vector<int32_t>& all, const std::vector<int32_t>& more) {
+  all.insert(all.end(), more.begin(), more.end());
+}
+
+// The batches as one, every optional value written out.
+GoldenBatch joined(const std::vector<const GoldenBatch*>& batches) {
+  GoldenBatch all;
+  for (const GoldenBatch* batch : batches) {
+    all.rows += batch->rows;
+    all.tokens = batch->tokens;
+    append(all.ids, batch->ids);
+    append(all.labels, batch->labels);
+    append(all.mask, batch->mask);
+    append(all.kinds, batch->kinds);
+    all.mask.resize(all.ids.size(), 1);
+    all.kinds.resize(all.ids.size(), 0);
+  }
+  return all;
+}
+
+// Labels as the graph takes them: a causal model's logits at t predict the label at t + 1.
+void shift_labels(GoldenBatch& batch) {
+  for (int64_t i = 0; i < batch.rows * batch.tokens; ++i) {
+    auto at = static_cast<size_t>(i);
+    batch.labels[at] = (i + 1) % batch.tokens != 0 ? batch.labels[at + 1] : kNoTarget;
+  }
+}
+
+GoldenBatch checked(const HfModel& model, const std::vector<const GoldenBatch*>& batches) {
+  for (const GoldenBatch* batch : batches) refuse_missing_inputs(model, *batch);
+  GoldenBatch all = joined(batches);
+  if (model.causal) shift_labels(all);
+  return all;
+}
+
+}  // namespace
+
+Feed::Feed(const HfModel& model, const std::vector<const GoldenBatch*>& batches)
+    : tokens_(checked(model, batches)),
+      inputs_(model, tokens_.rows * tokens_.tokens, tokens_.tokens, tokens_.mask, tokens_.kinds) {}
+
+}  // namespace ds

@@ -1,0 +1,402 @@
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <exception>
+#include <functional>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "comm/communicator.h"
+#include "comm/communicator_group.h"
+#include "core/base/attrs.h"
+#include "core/base/dtype.h"
+#include "core/base/error.h"
+#include "core/base/log.h"
+#include "core/base/round.h"
+#include "core/base/shape.h"
+#include "core/base/tier.h"
+#include "core/device/device.h"
+#include "core/device/group.h"
+#include "core/device/scalars.h"
+#include "core/device/thread_team.h"
+#include "core/device/view.h"
+#include "core/program/element_run.h"
+#include "core/program/instruction.h"
+#include "core/program/operand_view.h"
+#include "core/program/program.h"
+#include "exec/executor.h"
+#include "io/request.h"
+#include "kernels/kernel.h"
+
+namespace ds {
+namespace {
+
+bool has_kernel(const InstrDef& def) {
+  return def.kind == Kind::model || def.kind == Kind::state || def.kind == Kind::update ||
+         def.kind == Kind::decision;
+}
+
+TensorView make_view(const Program& program, const Memory& memory, const Operand& o) {
+  const Buffer& buffer = program.buffers[o.buffer];
+  TensorView view = operand_view(o, program.bound);
+  if (buffer.tier != Tier::nvme) {
+    std::byte* base = memory.arena[static_cast<int>(buffer.tier)][static_cast<int>(buffer.residency)];
+    view.data = base + buffer.offset + o.begin;
+  }
+  return view;
+}
+
+// Where the scalars of a step are on the device; null in a program that has none.
+StepScalars* find_block(const Program& program, const Memory& memory) {
+  for (const Buffer& b : program.buffers) {
+    if (b.holds != Holds::scalars || b.residency != Residency::persistent || b.offset < 0) continue;
+    std::byte* base = memory.arena[static_cast<int>(b.tier)][static_cast<int>(b.residency)];
+    return reinterpret_cast<StepScalars*>(base + b.offset);
+  }
+  return nullptr;
+}
+
+// Elements [begin, end) of every operand of an element-wise update.
+std::vector<TensorView> part_of(std::span<const TensorView> views, int64_t begin, int64_t end) {
+  std::vector<TensorView> parts(views.begin(), views.end());
+  for (TensorView& v : parts) {
+    v.data = static_cast<std::byte*>(v.data) + begin * size_of(v.dtype);
+    v.dims[0] = end - begin;
+  }
+  return parts;
+}
+
+// Other kernels get all runs at once.
+bool by_runs(const Instr& in) { return !in.runs.empty() && in.def->kind == Kind::update; }
+
+// A kernel of the registry.
+class CpuKernel final : public Kernel {
+ public:
+  CpuKernel(KernelFn run, const Instr& in, ThreadTeam& team)
+      : run_(run),
+        attrs_(in.attrs),
+        team_(team),
+        runs_(by_runs(in) ? std::span<const ElementRun>() : in.runs) {}
+  void run(std::span<const TensorView> in, std::span<const TensorView> out, const StepScalars& scalars,
+           const LaunchSite& site) const override {
+    if (site.missed == 0) return run_({in, out, attrs_, scalars, site.leaf, team_, runs_});
+    StepScalars own = scalars;
+    own.updates -= site.missed;
+    run_({in, out, attrs_, own, site.leaf, team_, runs_});
+  }
+
+ private:
+  const KernelFn run_;
+  const Attrs& attrs_;
+  ThreadTeam& team_;
+  const std::span<const ElementRun> runs_;
+};
+
+KernelFn find_kernel(const KernelRegistry& kernels, const Instr& in, const Launch& launch,
+                     std::string_view device) {
+  std::vector<DType> in_types, out_types;
+  for (size_t k = 0; k < launch.views.size(); ++k) {
+    (k < static_cast<size_t>(launch.inputs) ? in_types : out_types).push_back(launch.views[k].dtype);
+  }
+  return kernels.find({in.def->name, in_types, out_types, in.attrs, device}).run;
+}
+
+template <typename T>
+bool all_finite(const TensorView& view) {
+  const T* data = view.as<T>();
+  int64_t count = view.numel();
+  for (int64_t i = 0; i < count; ++i) {
+    if (!std::isfinite(static_cast<double>(data[i]))) return false;
+  }
+  return true;
+}
+
+bool finite(const TensorView& view) {
+  switch (view.dtype) {
+    case DS_DTYPE_F32:
+      return all_finite<float>(view);
+    case DS_DTYPE_F64:
+      return all_finite<double>(view);
+    case DS_DTYPE_BF16:
+      return all_finite<bf16>(view);
+    default:
+      return true;
+  }
+}
+
+}  // namespace
+
+namespace {
+
+// Grows in issue order.
+int64_t issue_number(const Program& program, Position at) {
+  bool behind = at.instr >= program.repeat.end;
+  int64_t round = behind ? program.repeat.rounds - 1 : at.round;
+  return round * static_cast<int64_t>(program.instrs.size()) + at.instr.number();
+}
+
+Position issued_at(const Program& program, int64_t number) {
+  auto size = static_cast<int64_t>(program.instrs.size());
+  InstrId instr(number % size);
+  return {instr, program.repeat.has(instr) ? static_cast<int32_t>(number / size) : 0};
+}
+
+}  // namespace
+
+// Remembers the first instruction of which a result is not finite: its number and which of its results.
+class Executor::Finite final : public Kernel {
+ public:
+  static constexpr int64_t kNone = INT64_MAX, kResults = 1 << 10;
+  void run(std::span<const TensorView> in, std::span<const TensorView>, const StepScalars&,
+           const LaunchSite& site) const override {
+    for (size_t k = 0; k < in.size(); ++k) {
+      if (finite(in[k])) continue;
+      int64_t found = site.leaf * kResults + static_cast<int64_t>(k), least = first_.load();
+      while (found < least && !first_.compare_exchange_weak(least, found)) continue;
+      return;
+    }
+  }
+  int64_t first() const { return first_.load(); }
+
+ private:
+  mutable std::atomic<int64_t> first_{kNone};
+};
+
+std::string label_of(const Program& program, const Instr& instr) {
+  if (instr.operands.empty()) return instr.def->name;
+  return instr.def->name + " " + program.buffers[instr.operands.back().buffer].name;
+}
+
+Executor::Executor(const Program& program, ExecContext context)
+    : program_(program),
+      context_(std::move(context)),
+      data_ranks_(program.mesh.data_size()),
+      first_leaf_(program.mesh.leaf(0, program.rank)),
+      block_(find_block(program, context_.memory)) {
+  MicroId last(0);
+  launches_.reserve(program.instrs.size());
+  for (InstrId i : program.instrs.ids()) {
+    const Instr& in = program.instrs[i];
+    Launch launch;
+    launch.instr = &in;
+    launch.scalars = block_ && in.queue != Queue::host ? block_ : context_.scalars;
+    for (const Operand& o : in.operands) {
+      if (has_kernel(*in.def) && program.buffers[o.buffer].holds == Holds::scalars) {
+        launch.scalars = static_cast<const StepScalars*>(make_view(program, context_.memory, o).data);
+        if (o.access == Access::read) continue;  // by pointer
+      }
+      launch.operands.push_back(&o);
+      launch.views.push_back(make_view(program, context_.memory, o));
+      launch.inputs += o.access == Access::read ? 1 : 0;
+      launch.symbolic = launch.symbolic || o.type.shape.symbolic();
+      launch.moves = launch.moves || o.stride != 0;
+    }
+    if (has_kernel(*in.def)) {
+      KernelFn run = find_kernel(*context_.kernels, in, launch, context_.queues->device().kernels());
+      launch.kernel = std::make_unique<CpuKernel>(run, in, context_.queues->team(in.queue));
+    } else if (in.def->kind == Kind::collective) {
+      launch.group = group_of(in);
+    }
+    launch.model =
+        in.def->kind == Kind::model && in.queue == Queue::compute && program.phase(in) != Phase::update;
+    launch.by_runs = by_runs(in);
+    launch.micro = in.micro;
+    launch.label = label_of(program, in);
+    last = std::max(last, program.micro({i, program.rounds(i) - 1}));
+    launches_.push_back(std::move(launch));
+  }
+  extents_.assign(last.index() + 1, program.bound);
+}
+
+Executor::~Executor() = default;
+
+Group* Executor::group_of(const Instr& in) {
+  Communicator* comm = &context_.comm->of(in.group.size, in.group.stride);
+  std::unique_ptr<Group>& group = groups_[comm];
+  if (!group) group = make_group(*comm, context_.queues->device());
+  return group.get();
+}
+
+void Executor::set_extent(MicroId micro, int64_t n) {
+  require(n > 0 && n <= program_.bound, "input length must be 1 to {} (the declared bound), got {}",
+          program_.bound, n);
+  if (extents_.has(micro)) extents_[micro] = n;
+}
+
+void Executor::aim(Launch& launch, const Position& at) {
+  int64_t n = extents_[program_.micro(at)];
+  for (size_t k = 0; k < launch.views.size(); ++k) {
+    const Operand& o = *launch.operands[k];
+    TensorView& view = launch.views[k];
+    for (size_t d = 0; launch.symbolic && d < o.type.shape.rank(); ++d) {
+      if (o.type.shape[d].symbolic) view.dims[d] = n;
+    }
+    if (o.stride != 0) view.data = make_view(program_, context_.memory, in_round(o, at.round)).data;
+  }
+}
+
+// What an operation of the model leaves behind on a rank without data.
+void Executor::leave_out(const Launch& launch, DeviceQueue& queue) {
+  for (size_t k = static_cast<size_t>(launch.inputs); k < launch.views.size(); ++k) {
+    const TensorView& view = launch.views[k];
+    queue.fill(view.data, 0, view.bytes());
+    bool loss = program_.buffers[launch.operands[k]->buffer].holds == Holds::loss;
+    if (loss) queue.copy(view.data, &kNoLeaf, sizeof kNoLeaf);
+  }
+}
+
+void Executor::give(const Position& at, DeviceQueue& queue) {
+  Launch& launch = launches_[at.instr];
+  if (launch.symbolic || launch.moves) aim(launch, at);
+  if (launch.model && context_.scalars->absent != 0) return leave_out(launch, queue);
+  if (launch.instr->def->kind == Kind::event) return;  // the host's, who comes when a run stops behind it
+  if (launch.kernel) return run_kernel(launch, at, queue);
+  if (launch.group) return collect(launch, queue);
+  copy(launch, queue);
+}
+
+void Executor::run_kernel(const Launch& launch, const Position& at, DeviceQueue& queue) {
+  std::span<const TensorView> views(launch.views);
+  std::span<const TensorView> reads = views.first(static_cast<size_t>(launch.inputs));
+  std::span<const TensorView> writes = views.subspan(static_cast<size_t>(launch.inputs));
+  MicroId micro = launch.micro + at.round * program_.repeat.micros;
+  int64_t leaf = first_leaf_ + micro.number() * data_ranks_;
+  if (!launch.by_runs) {
+    queue.launch(*launch.kernel, reads, writes, launch.scalars, {leaf, 0});
+  } else {
+    for (auto [begin, end, missed] : launch.instr->runs) {
+      queue.launch(*launch.kernel, part_of(reads, begin, end), part_of(writes, begin, end), launch.scalars,
+                   {leaf, missed});
+    }
+  }
+  if (check_ && has_kernel(*launch.instr->def))
+    queue.launch(*check_, writes, {}, launch.scalars, {issue_number(program_, at), 0});
+}
+
+void Executor::collect(const Launch& launch, DeviceQueue& queue) {
+  const TensorView &from = launch.views[0], &to = launch.views[1];
+  auto run = [&](Group::Op op, int64_t count) {
+    launch.group->run(queue, op, from.data, to.data, count, from.dtype, nullptr, launch.label);
+  };
+  switch (launch.instr->def->op) {
+    case Op::all_gather:
+      return run(Group::Op::all_gather, from.numel());
+    case Op::reduce_scatter:
+      return run(Group::Op::reduce_scatter, to.numel());
+    case Op::all_reduce:
+      return run(Group::Op::all_reduce, to.numel());
+    case Op::all_to_all:
+      return run(Group::Op::all_to_all, from.numel() / launch.instr->group.size);
+    default:
+      raise(DS_ERROR_INTERNAL, "'{}' is no collective", launch.instr->def->name);
+  }
+}
+
+void Executor::copy(Launch& launch, DeviceQueue& queue) {
+  const TensorView &from = launch.views[0], &to = launch.views[1];
+  queue.copy(to.data, from.data, from.bytes());
+  ++launch.copied.calls;
+  launch.copied.bytes += from.bytes();
+}
+
+std::map<std::string, CommCount> Executor::copies() const {
+  std::map<std::string, CommCount> out;
+  for (const Launch& launch : launches_) {
+    if (launch.copied.calls == 0) continue;
+    CommCount& count = out[launch.instr->def->name];
+    count.calls += launch.copied.calls;
+    count.bytes += launch.copied.bytes;
+  }
+  return out;
+}
+
+IoRequest Executor::io_request(const Position& at) {
+  Launch& launch = launches_[at.instr];
+  if (launch.symbolic || launch.moves) aim(launch, at);
+  const Instr& in = *launch.instr;
+  bool write = in.queue == Queue::write;
+  const Operand file = in_round(in.operands[write ? 1 : 0], at.round);
+  const TensorView& memory = launch.views[write ? 0 : 1];
+  int64_t bytes = round_up(memory.numel() * size_of(memory.dtype), kFileBlock);
+  IoRequest request;
+  request.write = write;
+  request.file = context_.memory.file;
+  const Buffer& extent = program_.buffers[file.buffer];
+  request.offset = extent.offset + file.begin;
+  if (extent.residency == Residency::transient)  // the file holds one arena after the other
+    request.offset += program_.arenas[static_cast<int>(Tier::nvme)].persistent;
+  request.data = memory.data;
+  request.bytes = static_cast<size_t>(bytes);
+  request.label = launch.label;
+  return request;
+}
+
+void Executor::check_results(bool on) { check_ = on ? std::make_unique<Finite>() : nullptr; }
+
+std::string Executor::first_bad() const {
+  if (!check_ || check_->first() == Finite::kNone) return "";
+  Position at = issued_at(program_, check_->first() / Finite::kResults);
+  const Launch& launch = launches_[at.instr];
+  auto result = static_cast<size_t>(launch.inputs + check_->first() % Finite::kResults);
+  return fmt::format("{} of {} in micro-step {}", program_.buffers[launch.operands[result]->buffer].name,
+                     launch.instr->def->name, program_.micro(at));
+}
+
+void Executor::worked(size_t number, int64_t begin_ns, int64_t end_ns) {
+  progress_.fetch_add(1, std::memory_order_relaxed);
+  if (!context_.trace || number == kJoin) return;
+  const Launch& launch = launches_[InstrId(number)];
+  context_.trace->span(queue_name(launch.instr->queue), launch.label, begin_ns, end_ns);
+}
+
+void Executor::failed(size_t number, const std::exception& error) { fail(InstrId(number), error); }
+
+// A thread of collectives that waits for the other queues shows the other ranks what these do meanwhile.
+void Executor::idle(size_t number) {
+  if (number != kJoin && launches_[InstrId(number)].instr->queue != Queue::comm) return;
+  uint64_t done = progress_.load(std::memory_order_relaxed);
+  if (done != shown_) context_.comm->tick();
+  shown_ = done;
+}
+
+void Executor::send_scalars() {
+  if (block_) context_.queues->device().copy(block_, context_.scalars, sizeof *block_);
+}
+
+void Executor::fetch_scalars() {
+  if (block_) context_.queues->device().copy(context_.scalars, block_, sizeof *block_);
+}
+
+void Executor::take_tail() {
+  if (!context_.tail) return;
+  if (context_.tail->owner && context_.tail->owner != this) context_.tail->owner->settle();
+  context_.tail->owner = this;
+}
+
+void Executor::leave_tail() {
+  if (!context_.tail || context_.tail->owner != this) return;
+  try {
+    settle();
+  } catch (const std::exception& error) {
+    log_line(LogLevel::error, error.what());
+  }
+  context_.tail->owner = nullptr;
+}
+
+void Executor::fail(InstrId index, const std::exception& error) {
+  const auto* known = dynamic_cast<const Error*>(&error);
+  throw Error(known ? known->status() : DS_ERROR_INTERNAL,
+              fmt::format("rank {}, {} instruction {} ({}): {}", program_.rank, program_.name, index,
+                          launches_[index].label, error.what()));
+}
+
+}  // namespace ds

@@ -1,0 +1,72 @@
+#include "zero/init.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "zero/gather.h"
+#include "zero/step_buffers.h"
+
+namespace ds {
+namespace {
+
+// Draws this rank's part of one parameter, if it has any, into its place in `draft` (f32[part]).
+void emit_draw(ProgramBuilder& b, const ZeroPlan& plan, BucketId bucket, const ParamPlace& place,
+               const Init& init, const StateRef& draft) {
+  int64_t part_first = plan.part_first(bucket);
+  int64_t begin = std::max(place.begin, part_first);
+  int64_t end = std::min(place.begin + place.numel, part_first + draft.numel);
+  if (begin >= end || init.kind == "zeros") return;
+  b.emit(Op::init_param,
+         {flat_operand(b, all_of(b, plan.scalars), Access::read),
+          flat_operand(b, draft.slice(begin - part_first, end - begin), Access::write)},
+         {{"kind", init.kind},
+          {"scale", init.scale},
+          {"param", int64_t{place.param.number()}},
+          {"begin", begin - place.begin}});
+}
+
+}  // namespace
+
+void emit_init(ProgramBuilder& builder, const ZeroPlan& plan, const IdVector<ParamId, Init>& inits) {
+  for (BucketId b : plan.buckets.ids()) {
+    const Bucket& bucket = plan.layout.buckets[b];
+    const BucketState& s = plan.buckets[b];
+    int64_t part = plan.part_numel(b);
+    StateRef draft{builder.transient(bucket.name + ".draft", DS_DTYPE_F32, part, Tier::device), 0, part};
+    builder.emit(Op::zero, {flat_operand(builder, draft, Access::write)});
+    for (const ParamPlace& place : bucket.params) {
+      emit_draw(builder, plan, b, place, inits[place.param], draft);
+    }
+    DType kept = builder.buffer(s.master.buffer).dtype;
+    bool cast = kept != DS_DTYPE_F32;  // the master of what is frozen is its parameter
+    std::vector<Operand> operands{flat_operand(builder, draft, Access::read),
+                                  flat_operand(builder, s.master, Access::write)};
+    builder.emit(cast ? cast_instr(std::move(operands), kept)
+                      : make_instr(Op::accumulate, std::move(operands), {{"beta", int64_t{0}}}));
+    for (const StateRef& state : s.states) {
+      builder.emit(Op::zero, {flat_operand(builder, state, Access::write)});
+    }
+  }
+  emit_refresh(builder, plan);
+  builder.program().segments.back().phase = Phase::init;
+}
+
+void emit_refresh(ProgramBuilder& builder, const ZeroPlan& plan) {
+  for (BucketId b : plan.buckets.ids()) {
+    const BucketState& s = plan.buckets[b];
+    if (s.master.buffer != s.param.buffer) {
+      builder.emit(cast_instr(
+          {flat_operand(builder, s.master, Access::read), flat_operand(builder, s.param, Access::write)},
+          plan.compute));
+    }
+    emit_param_gather(builder, plan, b);
+    std::vector<Operand> errors;
+    for (BufferId e : s.errors) errors.push_back(flat_operand(builder, all_of(builder, e), Access::write));
+    if (!errors.empty()) builder.emit(Op::zero, std::move(errors));
+  }
+  builder.end_segment(Phase::refresh);
+}
+
+}  // namespace ds

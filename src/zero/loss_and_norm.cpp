@@ -1,0 +1,75 @@
+#include "zero/loss_and_norm.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "core/base/round.h"
+#include "core/program/element_run.h"
+#include "zero/step_buffers.h"
+
+namespace ds {
+namespace {
+
+// Where the norms of the granules lie among those of all ranks, in the order of parameters, which no layout
+// changes; none where that is the order that they lie in.
+std::vector<ElementRun> norm_runs(const ZeroPlan& plan, int64_t count) {
+  std::vector<ElementRun> runs;
+  for (ParamId p : plan.layout.bucket_of.ids()) {
+    BucketId bucket = plan.layout.bucket_of[p];
+    if (!plan.trains(bucket)) continue;
+    const ParamPlace& place = plan.layout.place(p);
+    int64_t granule = plan.layout.buckets[bucket].granule, part = plan.granules(bucket);
+    int64_t first = place.begin / granule, end = first + ceil_div(place.numel, granule);
+    for (int64_t g = first; g < end;) {
+      int64_t next = std::min(end, (g / part + 1) * part);
+      int64_t at = plan.levels.holder(static_cast<int>(g / part), plan.policy.states) * plan.norms_used +
+                   plan.buckets[bucket].norm_first + g % part;
+      if (!runs.empty() && runs.back().end == at) {
+        runs.back().end += next - g;
+      } else {
+        runs.push_back({at, at + next - g, 0});
+      }
+      g = next;
+    }
+  }
+  if (runs == std::vector<ElementRun>{{0, count, 0}}) runs.clear();
+  return runs;
+}
+
+}  // namespace
+
+void emit_losses(ProgramBuilder& builder, const ZeroPlan& plan) {
+  int64_t mine = plan.accumulation, leaves = mine * plan.mesh.data_size();
+  StateRef own{plan.loss, 0, mine};
+  StateRef all{builder.transient("losses", DS_DTYPE_F32, leaves, Tier::device), 0, leaves};
+  builder
+      .emit(Op::all_gather,
+            {flat_operand(builder, own, Access::read), flat_operand(builder, all, Access::write)})
+      .group = plan.mesh.data_group();
+  builder.emit(Op::losses,
+               {flat_operand(builder, all, Access::read),
+                flat_operand(builder, all_of(builder, plan.scalars), Access::update)},
+               {{"micros", mine}});
+  builder.end_segment(Phase::losses);
+}
+
+void emit_clip(ProgramBuilder& builder, const ZeroPlan& plan, const Config& config) {
+  StateRef own{plan.norms, 0, plan.norms_used}, all = own;
+  if (plan.policy.states > 0) {
+    int64_t count = own.numel * plan.mesh.data_size();
+    all = {builder.transient("all_norms", DS_DTYPE_F64, count, builder.buffer(plan.norms).tier), 0, count};
+    builder
+        .emit(Op::all_gather,
+              {flat_operand(builder, own, Access::read), flat_operand(builder, all, Access::write)})
+        .group = plan.mesh.data_group();
+  }
+  builder
+      .emit(Op::clip,
+            {flat_operand(builder, all, Access::read),
+             flat_operand(builder, all_of(builder, plan.scalars), Access::update)},
+            {{"max_norm", config.gradient_clipping}})
+      .runs = norm_runs(plan, all.numel);
+}
+
+}  // namespace ds

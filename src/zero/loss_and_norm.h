@@ -1,0 +1,15 @@
+#pragma once
+#include "core/config/config.h"
+#include "core/program/builder.h"
+#include "zero/policy.h"
+
+namespace ds {
+
+// The losses segment, behind the last backward: losses of all leaves on all ranks, which says how many leaves
+// there are.
+void emit_losses(ProgramBuilder& builder, const ZeroPlan& plan);
+
+// The norm of all gradients, from the granule norms of all ranks: scale and skip decision of the step.
+void emit_clip(ProgramBuilder& builder, const ZeroPlan& plan, const Config& config);
+
+}  // namespace ds
