@@ -21,6 +21,7 @@ class Blocks {
   }
   Blocks(int ranks, std::span<const size_t> sizes, const char* name) : ranks_(static_cast<size_t>(ranks)) {
     require(sizes.size() == ranks_, "{} must be of {} ranks, got {}", name, ranks, sizes.size());
+    begins_[0] = 0;
     for (size_t r = 0; r < ranks_; ++r) {
       begins_[r + 1] = begins_[r] + sizes[r];
       most_ = std::max(most_, sizes[r]);
@@ -39,7 +40,7 @@ class Blocks {
 
  private:
   size_t ranks_, most_ = 0;
-  std::array<size_t, kMaxRanks + 1> begins_{};
+  std::array<size_t, kMaxRanks + 1> begins_;  // of [0, ranks_]
   uint64_t hash_ = 0;
 };
 

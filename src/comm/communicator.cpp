@@ -62,11 +62,6 @@ std::string Communicator::flight_record() const { return flight_->text(); }
 void Communicator::set_flight_folder(std::string folder) { flight_->set_folder(std::move(folder)); }
 std::string Communicator::flight_folder() const { return flight_->folder(); }
 
-std::map<std::string, CommCount> Communicator::counts() const {
-  std::lock_guard lock(mutex_);
-  return {counts_.begin(), counts_.end()};
-}
-
 void Communicator::start(const Call& call) {
   thread_->drain();
   if (log_) begun_ns_ = now_ns();
@@ -81,13 +76,7 @@ void Communicator::start(const Call& call) {
 void Communicator::finish(const Call& call, size_t received) {
   flight_->end(flight_number_, true);
   if (!call.counted) return;
-  {
-    std::lock_guard lock(mutex_);
-    auto count = counts_.find(call.operation);
-    if (count == counts_.end()) count = counts_.emplace(call.operation, CommCount{}).first;
-    ++count->second.calls;
-    count->second.bytes += static_cast<int64_t>(received);
-  }
+  counts_.add(call.operation, received);
   if (!log_) return;
   log_->add(call.operation, call.bytes, received, now_ns() - begun_ns_);
   if (log_->full()) settle_log();

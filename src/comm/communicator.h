@@ -5,12 +5,12 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "comm/comm_counts.h"
 #include "comm/intent.h"
 #include "core/base/dtype.h"
 #include "ds_plugin.h"
@@ -26,13 +26,6 @@ class Work;
 struct CommTime;
 
 inline constexpr int kMaxRanks = 64;  // of a group
-
-// What a communicator counted: (operation, group) -> calls and payload bytes (bytes a rank receives from
-// others).
-struct CommCount {
-  int64_t calls = 0;
-  int64_t bytes = 0;
-};
 
 // How elements of several ranks become one. mean: the sum divided by the ranks, of floating types only.
 // A NaN of any rank is the maximum and the minimum.
@@ -154,7 +147,7 @@ class Communicator {
   // Whether ranks read large payloads where they lie; else they go through the staging.
   bool reads_directly() const;
 
-  std::map<std::string, CommCount> counts() const;  // keyed by operation name
+  std::map<std::string, CommCount> counts() const { return counts_.all(); }
 
   // From now on collectives are timed, here and in groups that are split from this one; no operation means
   // all. The same on all ranks, between the same collectives; every 1024th one then compares times, which
@@ -213,8 +206,7 @@ class Communicator {
   uint64_t flight_number_ = 0;    // of the running collective
   std::unique_ptr<CommLog> log_;  // null: nothing is timed
   int64_t begun_ns_ = 0;          // the running collective, when it is timed
-  mutable std::mutex mutex_;
-  std::map<std::string, CommCount, std::less<>> counts_;
+  CommCounts counts_;
 };
 
 struct CommOptions {

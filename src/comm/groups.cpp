@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <iterator>
 
+#include "comm/comm_counts.h"
 #include "comm/flight.h"
 #include "core/base/error.h"
 

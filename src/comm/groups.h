@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "comm/comm_counts.h"
 #include "comm/comm_log.h"
 #include "comm/communicator.h"
 

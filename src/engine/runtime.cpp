@@ -13,6 +13,7 @@
 #include <cstdlib>
 #include <sstream>
 
+#include "comm/comm_counts.h"
 #include "checkpoint/agree.h"
 #include "comm/comm_log.h"
 #include "core/base/error.h"

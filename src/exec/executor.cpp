@@ -22,7 +22,8 @@ class QueueExecutor final : public Executor {
   QueueExecutor(const Program& program, ExecContext context)
       : Executor(program, std::move(context)),
         inline_(context_.queues->immediate()),
-        places_(program.instrs.size()) {
+        places_(program.instrs.size()),
+        syncs_(program.instrs.size()) {
     for (InstrId i : program.instrs.ids()) find_waits(i);
   }
 
@@ -55,13 +56,17 @@ class QueueExecutor final : public Executor {
   }
 
  private:
-  // Where an instruction that others wait for records: its latest round, which is the one that a wait means.
-  // A save is also waited for in the run after its own, when it may have been submitted again: it records in
-  // two places in turn.
   struct Place {
     DeviceQueue* queue = nullptr;  // null: of files
     MicroFilter when;              // as the instruction has it
-    std::vector<Wait> waits;       // for what other queues do
+    bool waits = false, records = false;
+  };
+  // Apart from places, because most instructions have none of it.
+  struct Sync {
+    std::vector<Wait> waits;  // for what other queues do
+    // Where an instruction that others wait for records: its latest round, which is the one that a wait
+    // means. A save is also waited for in the run after its own, when it may have been submitted again: it
+    // records in two places in turn.
     std::unique_ptr<Event> event[2];
   };
   struct Tickets {
@@ -70,8 +75,8 @@ class QueueExecutor final : public Executor {
 
   const Event& event(const Wait& wait) const { return *event_of(wait.instr, odd_ != wait.run_before); }
   Event* event_of(InstrId i, bool odd) const {
-    const Place& place = places_[i];
-    return place.event[odd && place.event[1]].get();
+    const Sync& sync = syncs_[i];
+    return sync.event[odd && sync.event[1]].get();
   }
 
   // Null: of files.
@@ -79,7 +84,7 @@ class QueueExecutor final : public Executor {
 
   // Leaves out what needs no wait, and of several of one kind for one queue all but the last.
   void find_waits(InstrId i) {
-    std::vector<Wait>& out = places_[i].waits;
+    std::vector<Wait>& out = syncs_[i].waits;
     places_[i].queue = queue_of(i);
     places_[i].when = program_.instrs[i].when;
     for (const Wait& wait : program_.instrs[i].waits) {
@@ -96,10 +101,12 @@ class QueueExecutor final : public Executor {
       }
     }
     for (const Wait& wait : out) mark(wait);
+    places_[i].waits = !out.empty();
   }
 
   void mark(const Wait& wait) {
-    auto& event = places_[wait.instr].event;
+    auto& event = syncs_[wait.instr].event;
+    places_[wait.instr].records = true;
     DeviceQueue* queue = queue_of(wait.instr);
     for (int k = 0; k < (wait.run_before ? 2 : 1); ++k) {
       if (!event[k]) event[k] = queue ? queue->make_event() : std::make_unique<TicketEvent>();
@@ -109,9 +116,13 @@ class QueueExecutor final : public Executor {
   void go_to(Position end) {
     Position at = position_;
     try {
-      for (; program_.before(at, end); at = program_.next(at)) {
-        if (context_.before_instr && program_.takes_part(at)) context_.before_instr(at.instr.index());
-        issue(at);
+      while (program_.before(at, end)) {
+        InstrId behind = program_.line_end(at, end);
+        for (; at.instr < behind; ++at.instr) {
+          if (context_.before_instr && program_.takes_part(at)) context_.before_instr(at.instr.index());
+          issue(at);
+        }
+        at = program_.next({behind - 1, at.round});
       }
     } catch (const std::exception& error) {
       if (context_.queues->device().faults().failed()) throw;  // with the name of its own instruction
@@ -133,12 +144,14 @@ class QueueExecutor final : public Executor {
     if (!place.queue) return submit(at);
     DeviceQueue& queue = *place.queue;
     if (!inline_ && !queue.immediate()) queue.attribute(this, i.index());
-    for (const Wait& wait : place.waits) queue.wait(event(wait));
+    if (place.waits) {
+      for (const Wait& wait : syncs_[i].waits) queue.wait(event(wait));
+    }
     if (place.when.mask == 0 || program_.takes_part(at)) {
       if (i.number() % 16 == 0) show_progress();
       perform(at, queue);
     }
-    if (place.event[0]) queue.record(*event_of(i, odd_));
+    if (place.records) queue.record(*event_of(i, odd_));
   }
 
   void perform(const Position& at, DeviceQueue& queue) {
@@ -193,7 +206,7 @@ class QueueExecutor final : public Executor {
     InstrId i = at.instr;
     IoRequest request = io_request(at);
     if (!program_.takes_part(at)) request.bytes = 0;
-    if (!places_[i].waits.empty()) request.ready = ready(i);
+    if (places_[i].waits) request.ready = ready(i);
     bool read = program_.instrs[i].queue == Queue::read;
     IoLane& lane = *(read ? context_.read_lane : context_.write_lane);
     uint64_t ticket = lane.submit(std::move(request));
@@ -205,7 +218,7 @@ class QueueExecutor final : public Executor {
   // longer.
   std::function<void()> ready(InstrId i) const {
     std::vector<std::function<bool(int64_t)>> all;
-    for (const Wait& wait : places_[i].waits) all.push_back(event(wait).waiter());
+    for (const Wait& wait : syncs_[i].waits) all.push_back(event(wait).waiter());
     return [all = std::move(all)] {
       constexpr int64_t kLook = 50'000'000;
       for (const auto& done : all) {
@@ -216,6 +229,7 @@ class QueueExecutor final : public Executor {
 
   const bool inline_;  // the thread that issues does all but files
   IdVector<InstrId, Place> places_;
+  IdVector<InstrId, Sync> syncs_;
   bool odd_ = false;  // changes with every run
   Tickets last_;      // of the lanes
   std::unique_ptr<Event> comm_tail_;

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "comm/comm_counts.h"
 #include "comm/communicator.h"
 #include "comm/groups.h"
 #include "core/base/trace.h"
@@ -62,12 +63,12 @@ std::string label_of(const Program& program, const Instr& instr);
 // One instruction with everything resolved that does not change from step to step.
 struct alignas(64) Launch {
   // What each step needs of a kernel lies in one cache line.
-  std::unique_ptr<Kernel> kernel;  // null: a collective, a move, or what a host program performs
+  const Kernel* kernel = nullptr;  // null: a collective, a move, or what a host program performs
   // The step's scalars: where its operand has them, else the program's, or for a host kernel the host's.
   const StepScalars* scalars = nullptr;
-  std::vector<TensorView> views;  // extents of n are set by set_extent
-  int inputs = 0;                 // views [0, inputs) are read, the rest written
-  MicroId micro;                  // in round 0
+  std::span<TensorView> views;  // extents of n are set by set_extent
+  int inputs = 0;               // views [0, inputs) are read, the rest written
+  MicroId micro;                // in round 0
   bool symbolic = false;
   bool moves = false;    // some operand has a stride
   bool model = false;    // an operation of the graph, in forward or backward
@@ -112,6 +113,7 @@ class Executor : protected WorkOwner {
   // Sets views to the bytes and the tokens of a round, where they depend on it.
   void aim(Launch& launch, const Position& at);
   void run_kernel(const Launch& launch, const Position& at, DeviceQueue& queue);
+  void run_by_runs(const Launch& launch, const LaunchArgs& args, DeviceQueue& queue);
   void collect(const Launch& launch, DeviceQueue& queue);
   void copy(Launch& launch, DeviceQueue& queue);
   IoRequest io_request(const Position& at);  // read, write
@@ -123,6 +125,7 @@ class Executor : protected WorkOwner {
   void leave_tail();     // for destructors: settles, errors stay with the lane
 
   Group* group_of(const Instr& in);
+  Launch resolve(InstrId i);
 
   // WorkOwner, of queues that are threads
   void worked(size_t number, int64_t begin_ns, int64_t end_ns) override;
@@ -133,6 +136,9 @@ class Executor : protected WorkOwner {
   const Program& program_;
   ExecContext context_;
   const int64_t data_ranks_, first_leaf_;  // this rank's leaf of micro-step m: first_leaf_ + m * data_ranks_
+  // Views and kernels of all launches lie one behind the other, in the order in which a step needs them.
+  std::vector<TensorView> views_;
+  std::vector<std::unique_ptr<Kernel>> kernels_;
   IdVector<InstrId, Launch> launches_;
   std::map<Communicator*, std::unique_ptr<Group>> groups_;
   IdVector<MicroId, int64_t> extents_;

@@ -15,6 +15,7 @@
 #include <string_view>
 #include <vector>
 
+#include "comm/comm_counts.h"
 #include "comm/communicator.h"
 #include "comm/communicator_group.h"
 #include "core/base/attrs.h"
@@ -86,12 +87,11 @@ class CpuKernel final : public Kernel {
         attrs_(in.attrs),
         team_(team),
         runs_(by_runs(in) ? std::span<const ElementRun>() : in.runs) {}
-  void run(std::span<const TensorView> in, std::span<const TensorView> out, const StepScalars& scalars,
-           const LaunchSite& site) const override {
-    if (site.missed == 0) return run_({in, out, attrs_, scalars, site.leaf, team_, runs_});
-    StepScalars own = scalars;
-    own.updates -= site.missed;
-    run_({in, out, attrs_, own, site.leaf, team_, runs_});
+  void run(const LaunchArgs& args) const override {
+    if (args.missed == 0) return run_({args.in, args.out, attrs_, *args.scalars, args.leaf, team_, runs_});
+    StepScalars own = *args.scalars;
+    own.updates -= args.missed;
+    run_({args.in, args.out, attrs_, own, args.leaf, team_, runs_});
   }
 
  private:
@@ -156,11 +156,10 @@ Position issued_at(const Program& program, int64_t number) {
 class Executor::Finite final : public Kernel {
  public:
   static constexpr int64_t kNone = INT64_MAX, kResults = 1 << 10;
-  void run(std::span<const TensorView> in, std::span<const TensorView>, const StepScalars&,
-           const LaunchSite& site) const override {
-    for (size_t k = 0; k < in.size(); ++k) {
-      if (finite(in[k])) continue;
-      int64_t found = site.leaf * kResults + static_cast<int64_t>(k), least = first_.load();
+  void run(const LaunchArgs& args) const override {
+    for (size_t k = 0; k < args.in.size(); ++k) {
+      if (finite(args.in[k])) continue;
+      int64_t found = args.leaf * kResults + static_cast<int64_t>(k), least = first_.load();
       while (found < least && !first_.compare_exchange_weak(least, found)) continue;
       return;
     }
@@ -183,38 +182,50 @@ Executor::Executor(const Program& program, ExecContext context)
       first_leaf_(program.mesh.leaf(0, program.rank)),
       block_(find_block(program, context_.memory)) {
   MicroId last(0);
+  size_t operands = 0;
+  for (const Instr& in : program.instrs) operands += in.operands.size();
+  views_.reserve(operands);  // launches point to them
   launches_.reserve(program.instrs.size());
   for (InstrId i : program.instrs.ids()) {
-    const Instr& in = program.instrs[i];
-    Launch launch;
-    launch.instr = &in;
-    launch.scalars = block_ && in.queue != Queue::host ? block_ : context_.scalars;
-    for (const Operand& o : in.operands) {
-      if (has_kernel(*in.def) && program.buffers[o.buffer].holds == Holds::scalars) {
-        launch.scalars = static_cast<const StepScalars*>(make_view(program, context_.memory, o).data);
-        if (o.access == Access::read) continue;  // by pointer
-      }
-      launch.operands.push_back(&o);
-      launch.views.push_back(make_view(program, context_.memory, o));
-      launch.inputs += o.access == Access::read ? 1 : 0;
-      launch.symbolic = launch.symbolic || o.type.shape.symbolic();
-      launch.moves = launch.moves || o.stride != 0;
-    }
-    if (has_kernel(*in.def)) {
-      KernelFn run = find_kernel(*context_.kernels, in, launch, context_.queues->device().kernels());
-      launch.kernel = std::make_unique<CpuKernel>(run, in, context_.queues->team(in.queue));
-    } else if (in.def->kind == Kind::collective) {
-      launch.group = group_of(in);
-    }
-    launch.model =
-        in.def->kind == Kind::model && in.queue == Queue::compute && program.phase(in) != Phase::update;
-    launch.by_runs = by_runs(in);
-    launch.micro = in.micro;
-    launch.label = label_of(program, in);
+    launches_.push_back(resolve(i));
     last = std::max(last, program.micro({i, program.rounds(i) - 1}));
-    launches_.push_back(std::move(launch));
+  }
+  for (Launch& launch : launches_) {
+    const Instr& in = *launch.instr;
+    if (!has_kernel(*in.def)) continue;
+    KernelFn run = find_kernel(*context_.kernels, in, launch, context_.queues->device().kernels());
+    kernels_.push_back(std::make_unique<CpuKernel>(run, in, context_.queues->team(in.queue)));
+    launch.kernel = kernels_.back().get();
   }
   extents_.assign(last.index() + 1, program.bound);
+}
+
+// All but its kernel.
+Launch Executor::resolve(InstrId i) {
+  const Instr& in = program_.instrs[i];
+  Launch launch;
+  launch.instr = &in;
+  launch.scalars = block_ && in.queue != Queue::host ? block_ : context_.scalars;
+  size_t first = views_.size();
+  for (const Operand& o : in.operands) {
+    if (has_kernel(*in.def) && program_.buffers[o.buffer].holds == Holds::scalars) {
+      launch.scalars = static_cast<const StepScalars*>(make_view(program_, context_.memory, o).data);
+      if (o.access == Access::read) continue;  // by pointer
+    }
+    launch.operands.push_back(&o);
+    views_.push_back(make_view(program_, context_.memory, o));
+    launch.inputs += o.access == Access::read ? 1 : 0;
+    launch.symbolic = launch.symbolic || o.type.shape.symbolic();
+    launch.moves = launch.moves || o.stride != 0;
+  }
+  launch.views = std::span(views_).subspan(first);
+  if (in.def->kind == Kind::collective) launch.group = group_of(in);
+  launch.model =
+      in.def->kind == Kind::model && in.queue == Queue::compute && program_.phase(in) != Phase::update;
+  launch.by_runs = by_runs(in);
+  launch.micro = in.micro;
+  launch.label = label_of(program_, in);
+  return launch;
 }
 
 Executor::~Executor() = default;
@@ -258,28 +269,30 @@ void Executor::give(const Position& at, DeviceQueue& queue) {
   Launch& launch = launches_[at.instr];
   if (launch.symbolic || launch.moves) aim(launch, at);
   if (launch.model && context_.scalars->absent != 0) return leave_out(launch, queue);
-  if (launch.instr->def->kind == Kind::event) return;  // the host's, who comes when a run stops behind it
   if (launch.kernel) return run_kernel(launch, at, queue);
   if (launch.group) return collect(launch, queue);
+  if (launch.instr->def->kind == Kind::event) return;  // the host's, who comes when a run stops behind it
   copy(launch, queue);
 }
 
 void Executor::run_kernel(const Launch& launch, const Position& at, DeviceQueue& queue) {
-  std::span<const TensorView> views(launch.views);
-  std::span<const TensorView> reads = views.first(static_cast<size_t>(launch.inputs));
-  std::span<const TensorView> writes = views.subspan(static_cast<size_t>(launch.inputs));
+  auto inputs = static_cast<size_t>(launch.inputs);
   MicroId micro = launch.micro + at.round * program_.repeat.micros;
-  int64_t leaf = first_leaf_ + micro.number() * data_ranks_;
-  if (!launch.by_runs) {
-    queue.launch(*launch.kernel, reads, writes, launch.scalars, {leaf, 0});
+  LaunchArgs args{launch.views.first(inputs), launch.views.subspan(inputs), launch.scalars,
+                  first_leaf_ + micro.number() * data_ranks_, 0};
+  if (launch.by_runs) {
+    run_by_runs(launch, args, queue);
   } else {
-    for (auto [begin, end, missed] : launch.instr->runs) {
-      queue.launch(*launch.kernel, part_of(reads, begin, end), part_of(writes, begin, end), launch.scalars,
-                   {leaf, missed});
-    }
+    queue.launch(*launch.kernel, args);
   }
-  if (check_ && has_kernel(*launch.instr->def))
-    queue.launch(*check_, writes, {}, launch.scalars, {issue_number(program_, at), 0});
+  if (check_) queue.launch(*check_, {args.out, {}, args.scalars, issue_number(program_, at), 0});
+}
+
+void Executor::run_by_runs(const Launch& launch, const LaunchArgs& args, DeviceQueue& queue) {
+  for (auto [begin, end, missed] : launch.instr->runs) {
+    std::vector<TensorView> in = part_of(args.in, begin, end), out = part_of(args.out, begin, end);
+    queue.launch(*launch.kernel, {in, out, args.scalars, args.leaf, missed});
+  }
 }
 
 void Executor::collect(const Launch& launch, DeviceQueue& queue) {

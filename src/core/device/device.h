@@ -50,19 +50,20 @@ class Event {
   virtual std::function<bool(int64_t ns)> waiter() const = 0;
 };
 
-// What a launch has beside its operands.
-struct LaunchSite {
-  int64_t leaf = 0;    // micro_step * world + rank of the running micro-step; 0 in update
+// What a launch gives to a kernel.
+struct LaunchArgs {
+  std::span<const TensorView> in, out;
+  const StepScalars* scalars = nullptr;  // in memory of the device or the host, as they are when it runs
+  int64_t leaf = 0;                      // micro_step * world + rank of the running micro-step; 0 in update
   int64_t missed = 0;  // steps in which this part was not updated: its step is an earlier one
 };
 
 // One operation, made once for its types and attributes, launched again and again. What it is made of is the
-// device's own: a device whose queues are host threads calls run() there.
+// device's own: a device whose queues are host threads calls run() there, with addresses that it can use.
 class Kernel {
  public:
   virtual ~Kernel() = default;
-  virtual void run(std::span<const TensorView> in, std::span<const TensorView> out,
-                   const StepScalars& scalars, const LaunchSite& site) const = 0;
+  virtual void run(const LaunchArgs& args) const = 0;
 };
 
 // Whose work a queue has been given. All are called on the thread that did the work, where there is one.
@@ -89,9 +90,8 @@ class DeviceQueue {
 
   virtual void copy(void* to, const void* from, int64_t bytes) = 0;
   virtual void fill(void* to, int byte, int64_t bytes) = 0;
-  // Views are taken by value, scalars, in memory of the device or the host, as they are when the kernel runs.
-  virtual void launch(const Kernel& kernel, std::span<const TensorView> in, std::span<const TensorView> out,
-                      const StepScalars* scalars, const LaunchSite& site) = 0;
+  // Takes copies of the views.
+  virtual void launch(const Kernel& kernel, const LaunchArgs& args) = 0;
   // Host code at its place in the order; of queues that are host threads.
   virtual void run(std::function<void()> task) = 0;
 

@@ -26,10 +26,7 @@ class InlineQueue final : public DeviceQueue {
   bool immediate() const override { return true; }
   void copy(void* to, const void* from, int64_t bytes) override;
   void fill(void* to, int byte, int64_t bytes) override;
-  void launch(const Kernel& kernel, std::span<const TensorView> in, std::span<const TensorView> out,
-              const StepScalars* scalars, const LaunchSite& site) override {
-    kernel.run(in, out, *scalars, site);
-  }
+  void launch(const Kernel& kernel, const LaunchArgs& args) override { kernel.run(args); }
   void run(std::function<void()> task) override { task(); }
   std::unique_ptr<Event> make_event() const override;
   void record(Event&) override {}  // what came before it has been done

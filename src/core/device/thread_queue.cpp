@@ -57,21 +57,22 @@ void ThreadQueue::fill(void* to, int byte, int64_t bytes) {
   submit(Works::moves, [=] { std::memset(target, byte, static_cast<size_t>(bytes)); });
 }
 
-void ThreadQueue::launch(const Kernel& kernel, std::span<const TensorView> in,
-                         std::span<const TensorView> out, const StepScalars* scalars,
-                         const LaunchSite& site) {
+void ThreadQueue::launch(const Kernel& kernel, const LaunchArgs& args) {
   std::vector<TensorView> views;
-  views.reserve(in.size() + out.size());
-  for (std::span<const TensorView> some : {in, out}) {
+  views.reserve(args.in.size() + args.out.size());
+  for (std::span<const TensorView> some : {args.in, args.out}) {
     for (TensorView view : some) {
       view.data = device_.reach(view.data);
       views.push_back(view);
     }
   }
-  const auto* block = static_cast<const StepScalars*>(device_.reach(const_cast<StepScalars*>(scalars)));
-  submit(Works::works, [&kernel, views = std::move(views), inputs = in.size(), block, site] {
+  submit(Works::works, [this, &kernel, views = std::move(views), args] {
+    LaunchArgs reached = args;
     std::span<const TensorView> all(views);
-    kernel.run(all.first(inputs), all.subspan(inputs), *block, site);
+    reached.in = all.first(args.in.size());
+    reached.out = all.last(args.out.size());
+    reached.scalars = static_cast<const StepScalars*>(device_.reach(const_cast<StepScalars*>(args.scalars)));
+    kernel.run(reached);
   });
 }
 

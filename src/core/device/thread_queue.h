@@ -50,8 +50,7 @@ class ThreadQueue final : public DeviceQueue {
 
   void copy(void* to, const void* from, int64_t bytes) override;
   void fill(void* to, int byte, int64_t bytes) override;
-  void launch(const Kernel& kernel, std::span<const TensorView> in, std::span<const TensorView> out,
-              const StepScalars* scalars, const LaunchSite& site) override;
+  void launch(const Kernel& kernel, const LaunchArgs& args) override;
   void run(std::function<void()> task) override;
   std::unique_ptr<Event> make_event() const override { return std::make_unique<TicketEvent>(); }
   void record(Event& event) override;

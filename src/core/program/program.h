@@ -190,6 +190,11 @@ struct Program {
     bool both = repeat.has(a.instr) && repeat.has(b.instr);
     return both && a.round != b.round ? a.round < b.round : a.instr < b.instr;
   }
+  // Where the line of instructions from `at` on, in one round and before `end`, ends; at is before end.
+  InstrId line_end(const Position& at, const Position& end) const {
+    if (!repeat.has(at.instr)) return at.instr < repeat.begin ? std::min(repeat.begin, end.instr) : end.instr;
+    return repeat.has(end.instr) && end.round == at.round ? end.instr : repeat.end;
+  }
   // Behind the last instruction of a phase, of that micro-step when the phase has one in each.
   Position end_of(Phase phase, MicroId micro = none) const;
   int32_t rounds(InstrId instr) const { return repeat.has(instr) ? repeat.rounds : 1; }

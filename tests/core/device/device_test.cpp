@@ -100,10 +100,9 @@ TEST_P(Devices, AnArenaOfNothingGrows) {
 // Adds a number to every element of `out`.
 class Add final : public Kernel {
  public:
-  void run(std::span<const TensorView> in, std::span<const TensorView> out, const StepScalars& scalars,
-           const LaunchSite& site) const override {
-    for (int64_t i = 0; i < out[0].numel(); ++i)
-      out[0].as<int64_t>()[i] = in[0].as<int64_t>()[i] + scalars.step + site.leaf * 100;
+  void run(const LaunchArgs& args) const override {
+    for (int64_t i = 0; i < args.out[0].numel(); ++i)
+      args.out[0].as<int64_t>()[i] = args.in[0].as<int64_t>()[i] + args.scalars->step + args.leaf * 100;
   }
 };
 
@@ -122,7 +121,7 @@ TEST_P(Devices, AQueueKeepsItsOrder) {
   to.data = arena->address() + 4096;
   queue->fill(from.data, 0, from.bytes());
   for (int i = 0; i < 10; ++i) {
-    queue->launch(add, {&from, 1}, {&to, 1}, &scalars, {.leaf = 1});
+    queue->launch(add, {.in = {&from, 1}, .out = {&to, 1}, .scalars = &scalars, .leaf = 1});
     queue->copy(from.data, to.data, to.bytes());
   }
   queue->copy(host->address(), to.data, to.bytes());
@@ -199,10 +198,10 @@ TEST_P(Devices, WaitsBetweenQueuesMakeTheResultThatOfOneQueue) {
 }
 
 TEST(ThreadQueues, AWaiterKeepsTheRecordThatItWasMadeFor) {
+  std::atomic<int> go{0};
   SeparateDevice device;
   std::unique_ptr<DeviceQueue> queue = device.make_queue("compute");
   std::unique_ptr<Event> event = queue->make_event();
-  std::atomic<int> go{0};
   queue->run([] {});
   queue->record(*event);
   std::function<bool(int64_t)> first = event->waiter();
@@ -217,16 +216,21 @@ TEST(ThreadQueues, AWaiterKeepsTheRecordThatItWasMadeFor) {
 
 // A queue that holds a task that waits for the other queue, which fails.
 TEST(ThreadQueues, AnErrorEndsTheQueuesOfItsDevice) {
+  std::atomic<int> all_given{0}, go{0}, later{0};  // outlive the queues, whose tasks look at them
   SeparateDevice device, other;
   std::unique_ptr<DeviceQueue> a = device.make_queue("a"), b = device.make_queue("b"),
                                far = other.make_queue("far");
   std::unique_ptr<Event> stuck = a->make_event(), event = b->make_event();
-  std::atomic<int> go{0}, later{0};
   a->run([&] { go.wait(0); });
   a->record(*stuck);
-  b->run([] { raise(DS_ERROR_INTERNAL, "the cause"); });
+  b->run([&] {
+    all_given.wait(0);  // a queue that has failed takes nothing more
+    raise(DS_ERROR_INTERNAL, "the cause");
+  });
   b->record(*event);
   b->run([&] { ++later; });
+  all_given.store(1);
+  all_given.notify_all();
   EXPECT_EQ(thrown([&] { stuck->synchronize(); }), "the cause");
   EXPECT_EQ(thrown([&] { event->synchronize(); }), "the cause");
   EXPECT_EQ(thrown([&] { b->run([] {}); }), "the cause");
@@ -267,9 +271,9 @@ TEST(ThreadQueues, WorkIsItsOwners) {
 
 // Two queues sleep together.
 TEST(ThreadQueues, WorkOfTwoQueuesOverlaps) {
+  std::atomic<int> here{0}, met{0};
   SeparateDevice device({.work_us = 20000});
   std::unique_ptr<DeviceQueue> a = device.make_queue("a"), b = device.make_queue("b");
-  std::atomic<int> here{0}, met{0};
   for (DeviceQueue* queue : {a.get(), b.get()}) {
     queue->run([&] {
       here.fetch_add(1);

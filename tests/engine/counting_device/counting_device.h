@@ -179,16 +179,17 @@ class CountingQueue final : public DeviceQueue {
   void fill(void* to, int byte, int64_t bytes) override {
     give([this, to, byte, bytes] { device_.fill(to, byte, bytes); });
   }
-  void launch(const Kernel& kernel, std::span<const TensorView> in, std::span<const TensorView> out,
-              const StepScalars* scalars, const LaunchSite& site) override {
+  void launch(const Kernel& kernel, const LaunchArgs& args) override {
     ++counts_.launches;
-    std::vector<TensorView> views(in.begin(), in.end());
-    views.insert(views.end(), out.begin(), out.end());
-    give([this, &kernel, views = std::move(views), inputs = in.size(), scalars, site]() mutable {
+    std::vector<TensorView> views(args.in.begin(), args.in.end());
+    views.insert(views.end(), args.out.begin(), args.out.end());
+    give([this, &kernel, views = std::move(views), args = args]() mutable {
       for (TensorView& view : views) view.data = device_.reach(view.data);
       std::span<const TensorView> all(views);
-      auto* block = static_cast<StepScalars*>(device_.reach(const_cast<StepScalars*>(scalars)));
-      kernel.run(all.first(inputs), all.subspan(inputs), *block, site);
+      args.in = all.first(args.in.size());
+      args.out = all.last(args.out.size());
+      args.scalars = static_cast<StepScalars*>(device_.reach(const_cast<StepScalars*>(args.scalars)));
+      kernel.run(args);
     });
   }
   void run(std::function<void()> task) override {

@@ -68,10 +68,10 @@ TEST(CountingDevice, NamesWhatItHasNoKernelFor) {
 // The device's side of Kernel: it is launched in order, and its error is that of every queue.
 class Doubling final : public Kernel {
  public:
-  void run(std::span<const TensorView> in, std::span<const TensorView> out, const StepScalars&,
-           const LaunchSite& site) const override {
-    if (site.leaf == 13) raise(DS_ERROR_INTERNAL, "leaf 13");
-    for (int64_t i = 0; i < in[0].numel(); ++i) out[0].as<float>()[i] = 2 * in[0].as<float>()[i];
+  void run(const LaunchArgs& args) const override {
+    if (args.leaf == 13) raise(DS_ERROR_INTERNAL, "leaf 13");
+    for (int64_t i = 0; i < args.in[0].numel(); ++i)
+      args.out[0].as<float>()[i] = 2 * args.in[0].as<float>()[i];
   }
 };
 
@@ -88,11 +88,11 @@ TEST(CountingDevice, ItsKernelsRunInOrderAndFailTogether) {
   std::unique_ptr<Event> copied = queue->make_event();
   queue->record(*copied);
   other->wait(*copied);
-  for (int i = 0; i < 3; ++i) other->launch(doubling, {&view, 1}, {&view, 1}, &scalars, {});
+  for (int i = 0; i < 3; ++i) other->launch(doubling, {{&view, 1}, {&view, 1}, &scalars, 0, 0});
   other->finish();
   device.copy(values.data(), view.data, sizeof values);
   EXPECT_EQ(values, (std::array<float, 4>{8, 16, 24, 32}));
-  other->launch(doubling, {&view, 1}, {&view, 1}, &scalars, {.leaf = 13});
+  other->launch(doubling, {{&view, 1}, {&view, 1}, &scalars, 13, 0});
   other->finish();
   EXPECT_EQ(message_of([&] { queue->fill(view.data, 0, 4); }, DS_ERROR_INTERNAL), "leaf 13");
 }
