@@ -1,8 +1,9 @@
 // How much of the communication is hidden behind compute, ./run bench overlap.
-//   bench_overlap separate            on the separate device, with 5 ms of sleep in each kernel and
-//   collective bench_overlap RANK URL PART STEPS one of two ranks: seconds a step of GPT-2 under ZeRO-3.
-//   PART: both, or
-//                                     comm, in which kernels do nothing
+//   bench_overlap separate            on the separate device, 5 ms of sleep in each kernel and collective
+//   bench_overlap RANK URL PART STEPS TOKENS
+//                                     one of two ranks: seconds a step of GPT-2 under ZeRO-3
+//
+// PART is "both", or "comm", in which kernels do nothing. TOKENS are the rank's in a step, one sequence.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -123,8 +124,8 @@ int on_separate() {
 
 void do_nothing(const KernelContext&) {}
 
-int as_rank(int rank, const std::string& url, std::string_view part, int steps) {
-  const Job job{12, 768, 12, 50257, 128, 256, 1};
+int as_rank(int rank, const std::string& url, std::string_view part, int steps, int64_t tokens) {
+  const Job job{12, 768, 12, 50257, tokens, tokens, 1};
   CommOptions options;
   options.rank = rank;
   options.size = kRanks;
@@ -155,11 +156,12 @@ int as_rank(int rank, const std::string& url, std::string_view part, int steps) 
 int main(int argc, char** argv) {
   try {
     if (argc == 2 && std::string_view(argv[1]) == "separate") return ds::on_separate();
-    if (argc == 5) return ds::as_rank(std::atoi(argv[1]), argv[2], argv[3], std::atoi(argv[4]));
+    if (argc == 6)
+      return ds::as_rank(std::atoi(argv[1]), argv[2], argv[3], std::atoi(argv[4]), std::atoi(argv[5]));
   } catch (const std::exception& error) {
     fmt::print(stderr, "bench_overlap: {}\n", error.what());
     return 2;
   }
-  fmt::print(stderr, "usage: bench_overlap separate | RANK URL both|comm STEPS\n");
+  fmt::print(stderr, "usage: bench_overlap separate | RANK URL both|comm STEPS TOKENS\n");
   return 2;
 }
