@@ -48,9 +48,6 @@ LOOPS = {
         {"data/tokenizer", "data/tokenizers/kinds"},
         {"data/tokenizers/bpe", "data/tokenizers/word_model", "data/tokenizers/word_piece"},
     ],
-    "wait to be taken apart": [
-        {"compile/decode_plan", "compile/pipeline"},
-    ],
 }
 
 PUBLIC = {"ds.h", "ds_plugin.h", "ds_ops.h"}

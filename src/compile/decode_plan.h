@@ -1,10 +1,32 @@
 #pragma once
+#include <cstdint>
 #include <string>
 #include <vector>
 
-#include "compile/pipeline.h"
+#include "compile/finish_program.h"
+#include "compile/memory_plan.h"
+#include "core/config/config.h"
+#include "core/graph/graph.h"
+#include "core/program/program.h"
+#include "zero/policy.h"
 
 namespace ds {
+
+// Asks for a program that continues text token by token; docs/adr/0009.
+struct DecodeRequest {
+  int64_t positions = 0;        // tokens of the longest text; 0: no such program
+  int64_t position_offset = 0;  // of an input `positions` of the model (HfModel::position_offset)
+  int64_t chunk = 64;           // tokens of a prompt fed at once, at most
+  bool by_length = false;       // DecodeOptions::by_length
+};
+
+struct DecodePlan {
+  Graph graph;  // of decode_graph(), in its final types
+  IdVector<InputId, BufferId> inputs;
+  BufferId logits;  // compute type [1, vocabulary]
+  int64_t positions = 0, position_offset = 0;
+  Program program;  // "decode"
+};
 
 // A plan without training: parameters in the compute type, caches, and no other state. Stages 0 to 2 hold
 // whole parameters, stage 3 shards.

@@ -9,73 +9,25 @@
 #include <map>
 
 #include "compile/decode_plan.h"
+#include "compile/finish_program.h"
 #include "compile/lower.h"
-#include "compile/simulate.h"
 #include "core/base/error.h"
 #include "core/base/hash.h"
 #include "core/base/suggest.h"
 #include "core/graph/ops.h"
-#include "offload/tiers.h"
-#include "optim/optimizer.h"
+#include "core/program/builder.h"
 #include "passes/cse.h"
 #include "passes/fused_head.h"
 #include "passes/fusion.h"
 #include "passes/precision.h"
 #include "passes/recompute.h"
-#include "passes/schedule.h"
 #include "zero/init.h"
 #include "zero/loss_and_norm.h"
-#include "zero/ranges.h"
-#include "zero/reduce.h"
 #include "zero/row_tables.h"
+#include "zero/step_buffers.h"
 #include "zero/update.h"
 
 namespace ds {
-
-// Where the order of gathers comes back only after two or three micro-steps, so many are repeated.
-std::vector<WrittenOut> ways_to_write(int64_t accumulation, int64_t written_out) {
-  // Micro-steps beside those that are repeated and their first repetition: the first two, in which the order
-  // of gathers settles, and the last two.
-  constexpr int64_t kAround = 4;
-  std::vector<WrittenOut> ways;
-  for (int32_t repeated : {1, 2, 3}) {
-    int64_t few = kAround + 2 * repeated;
-    few += (accumulation - few) % repeated;
-    if (accumulation <= std::max(written_out, few)) break;
-    ways.push_back({few, repeated});
-  }
-  ways.push_back({accumulation, 1});
-  return ways;
-}
-
-bool finish_program(Program& program, const ZeroPlan& plan, const Config& config, const StepBuffers& buffers,
-                    const Machine& machine, const FinishOptions& options) {
-  insert_gathers(program, plan, config.zero, buffers);
-  if (!buffers.grads.empty()) insert_reductions(program, plan, options.prefetch, buffers);
-  // A sub-group of one f32 state is the unit of host memory for states on files.
-  int64_t unit = update_group(config.zero) * size_of(DS_DTYPE_F32);
-  int64_t resident = config.zero.buffer_count * unit;
-  insert_tier_moves(program, {.emulate = config.emulate_tiers,
-                              .file_alignment = machine.file_alignment,
-                              .resident_bytes = options.prefetch ? resident : 0,
-                              .save_every_write = options.may_end_early});
-  // A slot of the ring holds a sub-group's master and states.
-  auto states = static_cast<int64_t>(1 + optimizer_of(config.optimizer).states.size());
-  HoistOptions limits;
-  limits.prefetch_elements = config.zero.prefetch_bucket_size;
-  limits.max_live_elements = config.zero.max_live_parameters;
-  limits.load_bytes = config.zero.buffer_count * states * unit;
-  if (options.prefetch) hoist(program, limits);
-  int64_t missing = buffers.grads.empty() ? 0 : plan.accumulation - std::ssize(buffers.grads);
-  if (!repeat_micros(program, static_cast<int32_t>(missing), options.repeated)) return false;
-  number_collectives(program);
-  mark_last_uses(program);
-  if (options.verify_passes) verify(program, {.physical = false});
-  assign_offsets(program, {machine.alignment, machine.file_alignment});
-  insert_waits(program);
-  if (options.verify_passes) verify(program, {.physical = true});
-  return true;
-}
 
 namespace {
 
@@ -244,13 +196,6 @@ MemoryPlan memory_plan(const Plan& plan) {
 
 namespace {
 
-// Ranks along `data` issue the same collectives, which their plan hashes confirm at run time. So this rank's
-// programs stand for those of all.
-void simulate_all(const Plan& plan) {
-  for (const Program* p : {&plan.init, &plan.refresh, &plan.step, &plan.eval, &plan.infer})
-    simulate(std::vector<const Program*>(static_cast<size_t>(plan.zero.mesh.ranks()), p));
-}
-
 // The rest of a plan of which graph is the forward part, and buffers and frozen parameters are known.
 void compile_programs(Plan& plan, const Config& config, const Machine& machine, bool verify_passes) {
   plan.notes = plan.zero.notes;
@@ -269,7 +214,6 @@ void compile_programs(Plan& plan, const Config& config, const Machine& machine, 
     plan.notes.push_back("cheap activations are computed again to fit memory_budget");
   }
   check_budget(plan.zero.buffers, memory_plan(plan), config.memory_budget);
-  simulate_all(plan);
   plan.hash = plan_hash(plan, config);
 }
 

@@ -4,22 +4,16 @@
 #include <string>
 #include <vector>
 
+#include "compile/decode_plan.h"
 #include "compile/memory_plan.h"
 #include "compile/schedule.h"
 #include "core/config/config.h"
 #include "core/graph/graph.h"
 #include "core/program/program.h"
-#include "zero/step_buffers.h"
+#include "zero/policy.h"
 
 namespace ds {
 
-// Asks for a program that continues text token by token; docs/adr/0009.
-struct DecodeRequest {
-  int64_t positions = 0;        // tokens of the longest text; 0: no such program
-  int64_t position_offset = 0;  // of an input `positions` of the model (HfModel::position_offset)
-  int64_t chunk = 64;           // tokens of a prompt fed at once, at most
-  bool by_length = false;       // DecodeOptions::by_length
-};
 // Programs of a plan beside training and evaluation.
 struct PlanPrograms {
   bool infer = true;  // when the graph has a second output
@@ -31,14 +25,6 @@ struct PlanPrograms {
   // Matrices are cut between rows: a granule of theirs is a row.
   bool row_granules = false;
 };
-struct DecodePlan {
-  Graph graph;  // of decode_graph(), in its final types
-  IdVector<InputId, BufferId> inputs;
-  BufferId logits;  // compute type [1, vocabulary]
-  int64_t positions = 0, position_offset = 0;
-  Program program;  // "decode"
-};
-
 // Everything an engine runs, compiled for one rank: a pure function of (graph, config, rank, mesh, machine).
 struct Plan {
   ZeroPlan zero;
@@ -76,25 +62,5 @@ Plan recompile_plan(const Plan& plan, const Graph& forward, const Config& config
 // Which of the named parameters config.frozen_parameters means ('*' and '?' as in file names). Throws
 // DS_ERROR_CONFIG naming a pattern that means none.
 IdVector<ParamId, char> frozen_by_name(const Config& config, const IdVector<ParamId, std::string>& names);
-
-// Micro-steps of a step that are written out, of which `repeated` stand for all that are not.
-struct WrittenOut {
-  int64_t micros = 0;
-  int32_t repeated = 1;
-};
-// How a step of `accumulation` micro-steps may be written, cheapest first; the last way has all of them.
-// written_out: PlanPrograms::written_out.
-std::vector<WrittenOut> ways_to_write(int64_t accumulation, int64_t written_out);
-
-struct FinishOptions {
-  bool prefetch = false;       // overlap_comm, unless it did not fit memory_budget
-  bool verify_passes = false;  // run the program verifier after the passes
-  bool may_end_early = false;  // the program may be given up half-way: files are current after every write
-  int32_t repeated = 1;        // micro-steps of a repeated stretch, where the program has not all of them
-};
-// The ordered list of passes that turns a linear order into a program that runs. False when the program has
-// not all micro-steps of a step and nothing can be repeated in their place.
-bool finish_program(Program& program, const ZeroPlan& plan, const Config& config, const StepBuffers& buffers,
-                    const Machine& machine, const FinishOptions& options);
 
 }  // namespace ds

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "compile/delegate.h"
+#include "compile/finish_program.h"
 #include "compile/pipeline.h"
 #include "core/base/dtype.h"
 #include "core/base/error.h"

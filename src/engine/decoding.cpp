@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "compile/decode_plan.h"
 #include "core/base/error.h"
 #include "core/graph/ops/rope_length.h"
 #include "passes/decode_graph.h"

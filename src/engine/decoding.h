@@ -4,6 +4,7 @@
 #include <span>
 #include <vector>
 
+#include "compile/decode_plan.h"
 #include "compile/pipeline.h"
 #include "engine/runtime.h"
 #include "engine/state_store.h"

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "compile/decode_plan.h"
 #include "checkpoint/agree.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/model_folder.h"

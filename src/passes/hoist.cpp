@@ -15,6 +15,8 @@
 // Cost: linear in the instructions, but for a few consumers looked back at, and for the instructions that a
 // gather passes. Source: DeepSpeed's prefetch by order of use (Rajbhandari et al., "ZeRO-Infinity", 2021),
 // here at compile time.
+#include "passes/hoist.h"
+
 #include <algorithm>
 #include <cstdint>
 #include <limits>
@@ -25,7 +27,7 @@
 #include "core/program/hazards.h"
 #include "core/program/instruction.h"
 #include "core/program/program.h"
-#include "passes/schedule.h"
+#include "passes/offsets.h"
 
 namespace ds {
 namespace {

@@ -18,6 +18,8 @@
 //
 // Source. Placing by size, and other strategies for the same problem: Pisarchyk and Lee, "Efficient memory
 // management for deep neural net inference" (arXiv:2001.03288).
+#include "passes/offsets.h"
+
 #include <algorithm>
 #include <cstdint>
 #include <iterator>
@@ -30,7 +32,6 @@
 #include "core/base/tier.h"
 #include "core/program/instruction.h"
 #include "core/program/program.h"
-#include "passes/schedule.h"
 
 namespace ds {
 namespace {

@@ -24,12 +24,13 @@
 // Cost: linear in the instructions that were written out. Sources: software pipelining with a kernel, a
 // prologue and an epilogue (Lam, PLDI 1988); here the prologue and epilogue are whole micro-steps that exist
 // anyway.
+#include "passes/repeat.h"
+
 #include <cstdint>
 #include <iterator>
 
 #include "core/base/ids.h"
 #include "core/program/program.h"
-#include "passes/schedule.h"
 
 namespace ds {
 namespace {

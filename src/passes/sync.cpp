@@ -21,6 +21,8 @@
 // Source. The last write and the reads since, compared with vector clocks, is how race detectors work:
 // Flanagan and Freund, "FastTrack: efficient and precise dynamic race detection" (CACM, November 2010). Here
 // the order is not observed but made.
+#include "passes/sync.h"
+
 #include <algorithm>
 #include <cstdint>
 #include <functional>
@@ -30,7 +32,6 @@
 #include "core/program/instruction.h"
 #include "core/program/program.h"
 #include "core/program/repeat.h"
-#include "passes/schedule.h"
 
 namespace ds {
 namespace {

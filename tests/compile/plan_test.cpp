@@ -9,7 +9,8 @@
 
 #include "compile/pipeline.h"
 #include "core/base/error.h"
-#include "passes/schedule.h"
+#include "passes/hoist.h"
+#include "passes/offsets.h"
 #include "support/errors.h"
 #include "support/models.h"
 

@@ -7,7 +7,6 @@
 
 #include "compile/pipeline.h"
 #include "core/base/error.h"
-#include "passes/schedule.h"
 #include "support/models.h"
 #include "support/ranks.h"
 #include "support/same_bits.h"

@@ -1,7 +1,8 @@
 #include "support/rank_programs.h"
 
 #include "core/device/host_device.h"
-#include "passes/schedule.h"
+#include "passes/offsets.h"
+#include "passes/sync.h"
 
 namespace ds::test {
 namespace {
