@@ -74,7 +74,7 @@ void check_count(const ds::StateStore& store, int32_t param, const float* data, 
 }
 
 void check_local(ds::StateStore& store, int32_t param, const float* data, size_t data_count) {
-  auto count = static_cast<size_t>(store.local_range(ds::ParamId(param)).second);
+  auto count = static_cast<size_t>(store.local_numel(ds::ParamId(param)));
   ds::require(data || count == 0, "data must not be NULL");
   ds::require(data_count == count, "data_count of this rank's elements of parameter '{}' must be {}, got {}",
               store.param_names()[ds::ParamId(param)], count, data_count);

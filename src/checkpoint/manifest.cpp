@@ -4,10 +4,12 @@
 #include <charconv>
 #include <cstddef>
 #include <set>
+#include <span>
 #include <system_error>
 #include <tuple>
 
 #include "checkpoint/state_access.h"
+#include "checkpoint/tiling.h"
 #include "core/base/error.h"
 #include "core/base/hash.h"
 #include "core/base/json.h"
@@ -23,7 +25,10 @@ Json print_pieces(const Manifest& m, size_t& next, size_t kind, size_t tensor) {
   for (; next < m.pieces.size(); ++next) {
     const Piece& p = m.pieces[next];
     if (static_cast<size_t>(p.kind) != kind || static_cast<size_t>(p.tensor) != tensor) break;
-    out.push_back(Json::Array{p.begin, p.count, std::string(p.hash.data(), p.hash.size())});
+    Json::Array row{p.begin, p.count};
+    if (p.rows != 1) row.insert(row.end(), {p.rows, p.stride});
+    row.push_back(std::string(p.hash.data(), p.hash.size()));
+    out.push_back(std::move(row));
   }
   return out;
 }
@@ -31,11 +36,15 @@ Json print_pieces(const Manifest& m, size_t& next, size_t kind, size_t tensor) {
 void parse_pieces(Manifest& m, const Json& list, size_t kind, size_t tensor) {
   for (const Json& item : list.array()) {
     const Json::Array& row = item.array();
-    if (row.size() != 3 || row[2].string().size() != Piece{}.hash.size()) {
-      raise(DS_ERROR_CORRUPT, "a piece must be [begin, count, 32 digits], got {}", item.dump());
+    bool known = row.size() == 3 || row.size() == 5;
+    if (!known || row.back().string().size() != Piece{}.hash.size()) {
+      raise(DS_ERROR_CORRUPT,
+            "a piece must be [begin, count, 32 digits] or [begin, count, rows, stride, 32 digits], got {}",
+            item.dump());
     }
-    Piece p{static_cast<int32_t>(kind), static_cast<int32_t>(tensor), row[0].integer(), row[1].integer(), {}};
-    std::copy_n(row[2].string().data(), p.hash.size(), p.hash.data());
+    Piece p{static_cast<int32_t>(kind), static_cast<int32_t>(tensor), row[0].integer(), row[1].integer()};
+    if (row.size() == 5) p.rows = row[2].integer(), p.stride = row[3].integer();
+    std::copy_n(row.back().string().data(), p.hash.size(), p.hash.data());
     m.pieces.push_back(p);
   }
 }
@@ -202,20 +211,15 @@ void sort_and_check_pieces(Manifest& m, const std::string& source) {
   size_t next = 0;
   for (size_t k = 0; k < m.kinds.size(); ++k) {
     for (size_t t = 0; t < m.tensors.size(); ++t) {
-      int64_t at = 0, numel = m.tensors[t].numel();
-      for (; next < m.pieces.size(); ++next) {
-        const Piece& p = m.pieces[next];
-        if (static_cast<size_t>(p.kind) != k || static_cast<size_t>(p.tensor) != t) break;
-        if (p.begin != at || p.count <= 0 || p.count > numel - at) {
-          raise(DS_ERROR_CORRUPT, "{}: {} of '{}': a piece of {} elements begins at {}, expected {} of {}",
-                source, m.kinds[k], m.tensors[t].name, p.count, p.begin, at, numel);
-        }
-        at += p.count;
-      }
-      if (at != numel) {
-        raise(DS_ERROR_CORRUPT, "{}: {} of '{}': pieces end at element {} of {}", source, m.kinds[k],
-              m.tensors[t].name, at, numel);
-      }
+      size_t first = next;
+      auto of_tensor = [&](const Piece& p) {
+        return static_cast<size_t>(p.kind) == k && static_cast<size_t>(p.tensor) == t;
+      };
+      while (next < m.pieces.size() && of_tensor(m.pieces[next])) ++next;
+      std::string bad =
+          find_bad_tiling(std::span(m.pieces).subspan(first, next - first), m.tensors[t].numel());
+      if (!bad.empty())
+        raise(DS_ERROR_CORRUPT, "{}: {} of '{}': {}", source, m.kinds[k], m.tensors[t].name, bad);
     }
   }
   if (next != m.pieces.size()) {

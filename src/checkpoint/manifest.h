@@ -15,13 +15,16 @@ inline constexpr std::string_view kManifestName = "manifest.json";
 inline constexpr int64_t kMostManifest = int64_t{256} << 20;
 inline constexpr size_t kPieceBytes = size_t{4} << 20;  // memory of one transfer between file and state
 
-// Elements [begin, begin + count) of one tensor of one kind with the hash of their bytes: what one rank
-// wrote. Plain bytes, because ranks exchange them.
+// What one rank wrote of one tensor of one kind: `rows` times `count` elements, the first from `begin` on,
+// each `stride` behind the one before, with the hash of their bytes in this order. Plain bytes, because ranks
+// exchange them.
 struct Piece {
   int32_t kind = 0;
   int32_t tensor = 0;
   int64_t begin = 0;
   int64_t count = 0;
+  int64_t rows = 1;
+  int64_t stride = 0;              // 0 where there is one row
   std::array<char, 32> hash = {};  // xxh3-128, hexadecimal
 };
 
@@ -43,7 +46,7 @@ struct Manifest {
   std::vector<std::string> kinds;       // of state, master first; each has one file
   std::vector<ManifestFile> files;      // by kind
   std::vector<ManifestTensor> tensors;  // in the order of parameters
-  std::vector<Piece> pieces;            // sorted by (kind, tensor, begin); they tile every tensor
+  std::vector<Piece> pieces;            // sorted by (kind, tensor, begin); together every element once
   std::string hash;                     // as read: of the document
 
   std::string print() const;  // JSON; its last member is the hash of all before it

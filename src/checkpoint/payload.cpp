@@ -22,7 +22,7 @@ std::span<const Piece> pieces_of(const Manifest& manifest, size_t kind, size_t t
   auto before = [](const Piece& a, const Piece& b) {
     return a.kind != b.kind ? a.kind < b.kind : a.tensor < b.tensor;
   };
-  Piece wanted{static_cast<int32_t>(kind), static_cast<int32_t>(tensor), 0, 0, {}};
+  Piece wanted{static_cast<int32_t>(kind), static_cast<int32_t>(tensor)};
   auto [begin, end] = std::equal_range(manifest.pieces.begin(), manifest.pieces.end(), wanted, before);
   return {begin, end};
 }
@@ -43,10 +43,12 @@ std::string payload_hash(const std::string& path) {
       const ManifestTensor& tensor = manifest.tensors[t];
       hash.update(fmt::format("{} {} {} [{}]\n", manifest.kinds[k], tensor.name, dtype_name(DS_DTYPE_F32),
                               fmt::join(tensor.shape, ",")));
-      for (const Piece& piece : pieces_of(manifest, k, t)) {
-        files.read_piece(
-            piece, [&](std::span<const float> values) { hash.update(values.data(), values.size_bytes()); });
-      }
+      auto update = [&](std::span<const float> values) { hash.update(values.data(), values.size_bytes()); };
+      std::span<const Piece> pieces = pieces_of(manifest, k, t);
+      bool in_order = std::all_of(pieces.begin(), pieces.end(), [](const Piece& p) { return p.rows == 1; });
+      for (const Piece& piece : pieces)
+        files.read_piece(piece, in_order ? StateFiles::Block(update) : nullptr);
+      if (!in_order) files.read(k, tensor.name, 0, tensor.numel(), update);
     }
   }
   return hash.hex();

@@ -19,6 +19,7 @@
 #include "comm/communicator.h"
 #include "core/base/error.h"
 #include "core/base/shape.h"
+#include "core/graph/param_slice.h"
 #include "core/program/granules.h"
 
 namespace ds {
@@ -105,15 +106,24 @@ class Reader {
     for (BucketId b : layout.buckets.ids()) {
       int64_t low = state_.first(b), high = low + state_.held(b);
       for (const ParamPlace& p : layout.buckets[b].params) {
-        const std::string& name = state_.param_names()[p.param];
-        int64_t at = std::max(low, p.begin), end = std::min(high, p.begin + p.numel);
-        files_->read(kind, name, at - p.begin, end - at, [&](std::span<const float> values) {
-          auto n = static_cast<int64_t>(values.size());
-          state_.write_state(static_cast<StateKind>(kind), b, at, n, values.data());
-          at += n;
-        });
+        int64_t begin = std::max(low, p.begin), end = std::min(high, p.begin + p.numel);
+        if (begin >= end) continue;
+        for (const SliceBlock& block : state_.slice(p.param).blocks(begin - p.begin, end - begin))
+          read_block(kind, b, p, block);
       }
     }
+  }
+
+  // A block of the parameter at `place` in the bucket.
+  void read_block(size_t kind, BucketId bucket, const ParamPlace& place, const SliceBlock& block) {
+    for_each_run(block, block.count, [&](int64_t local, int64_t whole, int64_t count) {
+      int64_t at = place.begin + local;
+      files_->read(kind, state_.param_names()[place.param], whole, count, [&](std::span<const float> values) {
+        auto n = static_cast<int64_t>(values.size());
+        state_.write_state(static_cast<StateKind>(kind), bucket, at, n, values.data());
+        at += n;
+      });
+    });
   }
 
   StateAccess& state_;

@@ -6,6 +6,7 @@
 #include "comm/communicator.h"
 #include "core/base/ids.h"
 #include "core/graph/graph.h"
+#include "core/graph/param_slice.h"
 #include "core/program/granules.h"
 
 namespace ds {
@@ -17,18 +18,21 @@ inline constexpr const char* kMasterName = "master";
 
 // What checkpoint code sees of an engine: named f32 state, cut by one layout. Elements of bucket b that this
 // rank holds are [first(b), first(b) + held(b)); every element is held by at least one rank; of the
-// world equal cuts of each bucket a rank holds one that is its own to write.
+// layout's equal cuts of each bucket a rank holds one that is its own to write.
 class StateAccess {
  public:
   virtual ~StateAccess() = default;
   virtual Communicator& comm() = 0;
   virtual const Layout& layout() const = 0;
   virtual const IdVector<ParamId, std::string>& param_names() const = 0;
-  virtual const IdVector<ParamId, std::vector<int64_t>>& param_shapes() const = 0;
+  virtual const IdVector<ParamId, std::vector<int64_t>>& param_shapes() const = 0;  // of whole tensors
+  virtual const ParamSlice& slice(ParamId param) const = 0;  // what of it lies in this rank's buckets
+  // Whether this rank writes its own cut of the parameter: of ranks that hold equal copies the first does.
+  virtual bool writes(ParamId param) const = 0;
   virtual const std::vector<std::string>& state_kinds() const = 0;  // names: {"master", "exp_avg", ...}
   virtual int64_t first(BucketId bucket) const = 0;
   virtual int64_t held(BucketId bucket) const = 0;
-  // Where the rank's own cut of layout().buckets[b].numel / world elements begins.
+  // Where the rank's own cut of layout().buckets[b].shard(layout().world) elements begins.
   virtual int64_t own_first(BucketId bucket) const = 0;
   // Copies elements [begin, begin + count) of the bucket, which this rank holds.
   virtual void read_state(StateKind kind, BucketId bucket, int64_t begin, int64_t count, float* out) = 0;

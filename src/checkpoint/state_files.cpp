@@ -1,5 +1,7 @@
 #include "checkpoint/state_files.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cstdint>
 
@@ -79,14 +81,18 @@ void StateFiles::read_piece(const Piece& piece, const Block& block) {
   auto kind = static_cast<size_t>(piece.kind);
   const std::string& name = manifest_.tensors[static_cast<size_t>(piece.tensor)].name;
   Hash128 hash;
-  read(kind, name, piece.begin, piece.count, [&](std::span<const float> values) {
-    hash.update(values.data(), values.size_bytes());
-    if (block) block(values);
-  });
+  for (int64_t row = 0; row < piece.rows; ++row) {
+    read(kind, name, piece.begin + row * piece.stride, piece.count, [&](std::span<const float> values) {
+      hash.update(values.data(), values.size_bytes());
+      if (block) block(values);
+    });
+  }
   std::string expected(piece.hash.data(), piece.hash.size()), found = hash.hex();
   if (expected == found) return;
-  raise(DS_ERROR_CORRUPT, "tensor '{}' in '{}': elements {} to {} have hash {}, {} says {}", name,
-        file_path(kind), piece.begin, piece.begin + piece.count - 1, found, kManifestName, expected);
+  int64_t last = piece.begin + (piece.rows - 1) * piece.stride + piece.count - 1;
+  std::string rows = piece.rows == 1 ? "" : fmt::format(" ({} rows of {})", piece.rows, piece.count);
+  raise(DS_ERROR_CORRUPT, "tensor '{}' in '{}': elements {} to {}{} have hash {}, {} says {}", name,
+        file_path(kind), piece.begin, last, rows, found, kManifestName, expected);
 }
 
 }  // namespace ds

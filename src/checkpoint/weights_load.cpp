@@ -13,6 +13,7 @@
 #include "core/base/dtype.h"
 #include "core/base/error.h"
 #include "core/base/half.h"
+#include "core/graph/param_slice.h"
 #include "core/program/granules.h"
 #include "io/file.h"
 #include "io/safetensors.h"
@@ -66,15 +67,16 @@ class Loader {
     for (const ParamPlace& p : state_.layout().buckets[b].params) {
       const WeightSource& source = match_.sources[match_.of_param[p.param]];
       const SafetensorEntry& entry = match_.entry(source);
-      int64_t unit = size_of(entry.dtype), end = std::min(high, p.begin + p.numel);
-      for (int64_t at = std::max(low, p.begin); at < end;) {
-        int64_t n = std::min(end - at, static_cast<int64_t>(block_.size()));
-        files_[source.file].read(bytes_.data(), static_cast<size_t>(n * unit),
-                                 entry.begin + (at - p.begin) * unit);
+      int64_t begin = std::max(low, p.begin), end = std::min(high, p.begin + p.numel);
+      if (begin >= end) continue;
+      auto read = [&](int64_t local, int64_t whole, int64_t n) {
+        int64_t unit = size_of(entry.dtype);
+        files_[source.file].read(bytes_.data(), static_cast<size_t>(n * unit), entry.begin + whole * unit);
         widen(entry.dtype, bytes_.data(), n, block_.data());
-        state_.write_state(StateKind::master, b, at, n, block_.data());
-        at += n;
-      }
+        state_.write_state(StateKind::master, b, p.begin + local, n, block_.data());
+      };
+      for (const SliceBlock& block : state_.slice(p.param).blocks(begin - p.begin, end - begin))
+        for_each_run(block, static_cast<int64_t>(block_.size()), read);
     }
   }
 

@@ -22,6 +22,7 @@
 #include "core/base/half.h"
 #include "core/base/ids.h"
 #include "core/graph/graph.h"
+#include "core/graph/param_slice.h"
 #include "core/program/granules.h"
 #include "io/file.h"
 #include "io/safetensors.h"
@@ -134,15 +135,16 @@ class Saver {
       if (match_.sources[s].param.exists()) sources[match_.sources[s].param].push_back(s);
     }
     for (BucketId b : layout.buckets.ids()) {
-      int64_t shard = layout.buckets[b].shard(state_.comm().size()), low = state_.own_first(b);
+      int64_t low = state_.own_first(b), high = low + layout.buckets[b].shard(layout.world);
       for (const ParamPlace& p : layout.buckets[b].params) {
-        int64_t end = std::min(low + shard, p.begin + p.numel);
-        for (int64_t at = std::max(low, p.begin); at < end;) {
-          int64_t n = std::min(end - at, static_cast<int64_t>(block_.size()));
-          state_.read_state(StateKind::master, b, at, n, block_.data());
-          for (size_t s : sources[p.param]) write_block(match_.sources[s], at - p.begin, n);
-          at += n;
-        }
+        int64_t begin = std::max(low, p.begin), end = std::min(high, p.begin + p.numel);
+        if (begin >= end || !state_.writes(p.param)) continue;
+        auto write = [&](int64_t local, int64_t whole, int64_t n) {
+          state_.read_state(StateKind::master, b, p.begin + local, n, block_.data());
+          for (size_t s : sources[p.param]) write_block(match_.sources[s], whole, n);
+        };
+        for (const SliceBlock& block : state_.slice(p.param).blocks(begin - p.begin, end - begin))
+          for_each_run(block, static_cast<int64_t>(block_.size()), write);
       }
     }
     for (File& file : open_) file.sync();

@@ -17,7 +17,8 @@
 //     above.
 //  2. Every rank writes its cut of every bucket at the offsets that the header gives, hashes each piece on
 //     the way, and syncs the files: a sync by rank 0 would not reach what another host has still in its
-//     memory.
+//     memory. A rank that holds a slice of a tensor writes at the slice's places in the whole one; of ranks
+//     that hold copies one writes.
 //  3. The hashes of all pieces come together. Rank 0 checks that the pieces tile every tensor, without gap
 //     or overlap, and commits: the manifest under a fresh name, synced, renamed, the folder synced
 //     (write_file_atomic). The manifest ends with a hash of itself.
@@ -50,6 +51,7 @@
 #include "core/base/hash.h"
 #include "core/base/ids.h"
 #include "core/graph/graph.h"
+#include "core/graph/param_slice.h"
 #include "core/program/granules.h"
 #include "io/file.h"
 #include "io/owner.h"
@@ -145,30 +147,30 @@ class Writer {
     File file(file_path(kind), File::Mode::write);
     const Layout& layout = state_.layout();
     for (BucketId b : layout.buckets.ids()) {
-      int64_t low = state_.own_first(b), high = low + layout.buckets[b].shard(comm_.size());
+      int64_t low = state_.own_first(b), high = low + layout.buckets[b].shard(layout.world);
       for (const ParamPlace& p : layout.buckets[b].params) {
         int64_t begin = std::max(low, p.begin), end = std::min(high, p.begin + p.numel);
-        if (begin < end) write_piece(file, kind, b, p, begin, end);
+        if (begin >= end || !state_.writes(p.param)) continue;
+        for (const SliceBlock& block : state_.slice(p.param).blocks(begin - p.begin, end - begin))
+          write_piece(file, kind, b, p, block);
       }
     }
     file.sync();
   }
 
-  // Elements [begin, end) of the bucket, which lie within the parameter at `place`.
-  void write_piece(File& file, size_t kind, BucketId bucket, const ParamPlace& place, int64_t begin,
-                   int64_t end) {
+  // A block of the parameter at `place` in the bucket.
+  void write_piece(File& file, size_t kind, BucketId bucket, const ParamPlace& place,
+                   const SliceBlock& block) {
     const SafetensorEntry& entry = entries_[kind][place.param];
-    int64_t offset = entry.begin - place.begin * int64_t{sizeof(float)};
     Hash128 hash;
-    for (int64_t at = begin; at < end;) {
-      int64_t n = std::min<int64_t>(end - at, static_cast<int64_t>(block_.size()));
-      state_.read_state(static_cast<StateKind>(kind), bucket, at, n, block_.data());
+    for_each_run(block, static_cast<int64_t>(block_.size()), [&](int64_t local, int64_t whole, int64_t n) {
+      state_.read_state(static_cast<StateKind>(kind), bucket, place.begin + local, n, block_.data());
       size_t bytes = static_cast<size_t>(n) * sizeof(float);
       hash.update(block_.data(), bytes);
-      file.write(block_.data(), bytes, offset + at * int64_t{sizeof(float)});
-      at += n;
-    }
-    Piece piece{static_cast<int32_t>(kind), place.param.number(), begin - place.begin, end - begin, {}};
+      file.write(block_.data(), bytes, entry.begin + whole * int64_t{sizeof(float)});
+    });
+    Piece piece{
+        static_cast<int32_t>(kind), place.param.number(), block.begin, block.count, block.rows, block.stride};
     std::copy_n(hash.hex().data(), piece.hash.size(), piece.hash.data());
     mine_.push_back(piece);
   }

@@ -74,7 +74,7 @@ void compile_always(DelegatePlan& plan, const Config& config, const Machine& mac
     return program;
   };
   plan.init = build("init", [&](ProgramBuilder& b) {
-    emit_init(b, plan.zero, IdVector<ParamId, Init>(plan.params.size()));
+    emit_init(b, plan.zero, IdVector<ParamId, Parameter>(plan.params.size()));
   });
   plan.refresh = build("refresh", [&](ProgramBuilder& b) { emit_refresh(b, plan.zero); });
   plan.update = build("update", [&](ProgramBuilder& b) { emit_update(b, plan.zero, config); });

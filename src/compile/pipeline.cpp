@@ -59,9 +59,7 @@ class Compiler {
   void init() {
     StepBuffers buffers;
     ProgramBuilder builder = begin_program(plan_.zero, "init", plan_.graph.bound, buffers);
-    IdVector<ParamId, Init> inits;
-    for (const Parameter& p : plan_.graph.params) inits.push_back(p.init);
-    emit_init(builder, plan_.zero, inits);
+    emit_init(builder, plan_.zero, plan_.graph.params);
     finish(builder, buffers, plan_.init);
   }
 

@@ -31,6 +31,7 @@
 
 #include "core/base/error.h"
 #include "core/device/view.h"
+#include "core/graph/param_slice.h"
 #include "exec/executor.h"
 
 namespace ds {
@@ -63,7 +64,7 @@ ParamId DelegateEngine::add_param(const std::string& name, const std::vector<int
   require(numel <= kMost, "parameter '{}' must have at most {} elements, got {}", name, kMost, numel);
   require(data.empty() || static_cast<int64_t>(data.size()) == numel,
           "parameter '{}' has {} elements, got data of {}", name, numel, data.size());
-  store_.add_param(name, shape);
+  store_.add_param(name, ParamSlice::whole(shape));
   shapes_.emplace_back(std::move(dims));
   initial_.emplace_back(data.begin(), data.end());
   return specs_.add({name, numel});

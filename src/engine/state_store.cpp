@@ -1,20 +1,25 @@
 // Problem: a caller names a parameter and a kind of state; the bytes are a part of a bucket, cut over some
 // ranks, in a buffer of any type and tier. Invariant: every rank holds, of each bucket, one contiguous part,
-// and one of `world` equal cuts is its own, whatever the layout. So a whole tensor is one gather of own cuts,
-// and a local one needs no communication. A write changes masters first; compute copies follow by the program
-// `refresh`, never by hand.
+// and one of its layout's equal cuts is its own. So the tensor of a data group is one gather of own cuts, and
+// a local one needs no communication. Where the ranks of a group hold a slice of a larger tensor, one rank of
+// each slice gives what it has to all others. A write changes masters first; compute copies follow by the
+// program `refresh`, never by hand.
 #include "engine/state_store.h"
 
 #include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
+#include <type_traits>
 
 #include "core/base/error.h"
 #include "core/base/name.h"
 #include "core/base/round.h"
 #include "core/device/view.h"
+#include "core/graph/param_slice.h"
 #include "core/program/levels.h"
+#include "core/program/mesh.h"
 #include "optim/optimizer.h"
 
 namespace ds {
@@ -27,17 +32,23 @@ StateStore::StateStore(Runtime& runtime, StepControl& control, Owner& owner, con
   state_kinds_.insert(state_kinds_.end(), states.begin(), states.end());
 }
 
-void StateStore::add_param(std::string name, std::vector<int64_t> shape) {
+void StateStore::add_param(std::string name, ParamSlice slice) {
   require_name("parameter", name);
   names_.push_back(std::move(name));
-  shapes_.push_back(std::move(shape));
+  shapes_.push_back(slice.shape);
+  slices_.push_back(std::move(slice));
 }
 
 void StateStore::add_params(const Graph& graph) {
   for (const Parameter& p : graph.params) {
     std::vector<int64_t> shape;
     for (const Dim& d : graph.type(p.value).shape.dims()) shape.push_back(d.extent);
-    add_param(p.name, std::move(shape));
+    if (p.slice) {
+      p.slice->check(p.name);
+      require(p.slice->local_shape() == shape, "the slice of parameter '{}' has shape [{}], the graph [{}]",
+              p.name, fmt::join(p.slice->local_shape(), ","), fmt::join(shape, ","));
+    }
+    add_param(p.name, p.slice ? *p.slice : ParamSlice::whole(std::move(shape)));
   }
 }
 
@@ -100,10 +111,62 @@ std::vector<float> StateStore::gather_held(ParamId param, const Held& held) {
   return {whole.begin() + place.begin, whole.begin() + place.begin + place.numel};
 }
 
+bool StateStore::writes(ParamId param) const {
+  const std::vector<std::string>& cut = slices_[param].axes;
+  for (const Mesh::Axis& axis : zero_.mesh.axes()) {
+    bool differs = axis.name == kData || std::find(cut.begin(), cut.end(), axis.name) != cut.end();
+    if (!differs && zero_.mesh.coordinate(zero_.rank, axis.name) != 0) return false;
+  }
+  return true;
+}
+
+// The whole tensor from the local ones: the first rank of each data group that holds another slice gives its
+// runs and its elements.
+std::vector<float> StateStore::assemble(ParamId param, const std::vector<float>& local) {
+  const ParamSlice& mine = slices_[param];
+  Communicator& all = runtime_.comm();
+  auto ranks = static_cast<size_t>(all.size());
+  bool gives = writes(param) && zero_.mesh.coordinate(zero_.rank, kData) == 0;
+  std::vector<int64_t> given{0, 0}, counts(2 * ranks);  // numbers of runs, elements
+  if (gives) given = {2 * std::ssize(mine.runs), std::ssize(local)};
+  all.all_gather(given.data(), counts.data(), 2 * sizeof(int64_t), "slices of " + names_[param]);
+  auto gather = [&](const void* in, auto& out, size_t column) {
+    using T = typename std::remove_reference_t<decltype(out)>::value_type;
+    std::vector<size_t> bytes;
+    size_t sum = 0;
+    for (size_t r = 0; r < ranks; ++r) {
+      auto count = static_cast<size_t>(counts[2 * r + column]);
+      bytes.push_back(count * sizeof(T));
+      sum += count;
+    }
+    out.resize(sum);
+    all.all_gather_v(in, out.data(), bytes, "slices of " + names_[param]);
+  };
+  std::vector<int64_t> runs;
+  std::vector<float> values, whole(static_cast<size_t>(mine.whole_numel()));
+  gather(mine.runs.data(), runs, 0);
+  gather(local.data(), values, 1);
+  int64_t run = 0, value = 0;
+  for (size_t r = 0; r < ranks; ++r) {
+    ParamSlice slice = mine;
+    slice.runs.clear();
+    for (int64_t k = 0; k < counts[2 * r]; k += 2, run += 2)
+      slice.runs.push_back({runs[static_cast<size_t>(run)], runs[static_cast<size_t>(run) + 1]});
+    for (const SliceBlock& block : slice.blocks(0, counts[2 * r + 1])) {
+      for_each_run(block, block.count, [&](int64_t at, int64_t to, int64_t n) {
+        std::copy_n(values.begin() + value + at, n, whole.begin() + to);
+      });
+    }
+    value += counts[2 * r + 1];
+  }
+  return whole;
+}
+
 std::vector<float> StateStore::read_tensor(ParamId param, const std::string& kind) {
   if (kind == "param") require_refreshed();
   Held held = held_of(param, kind);
   std::vector<float> out = gather_held(param, held);
+  if (slices_[param].cut()) out = assemble(param, out);
   if (held.scale != 1) {
     for (float& x : out) x *= held.scale;
   }
@@ -111,6 +174,22 @@ std::vector<float> StateStore::read_tensor(ParamId param, const std::string& kin
 }
 
 std::pair<int64_t, int64_t> StateStore::local_range(ParamId param) const {
+  auto [begin, count] = own_range(param);
+  if (!slices_[param].cut() || count == 0) return {begin, count};
+  std::vector<SliceBlock> blocks = slices_[param].blocks(begin, count);
+  if (blocks.size() == 1 && blocks[0].rows == 1) return {blocks[0].begin, count};
+  raise(DS_ERROR_UNSUPPORTED,
+        "the elements of parameter '{}' that this rank updates are no single range of it", names_[param]);
+}
+
+std::vector<SliceBlock> StateStore::local_blocks(ParamId param) const {
+  auto [begin, count] = own_range(param);
+  std::vector<SliceBlock> blocks = slices_[param].blocks(begin, count);
+  for (SliceBlock& block : blocks) block.local -= begin;
+  return blocks;
+}
+
+std::pair<int64_t, int64_t> StateStore::own_range(ParamId param) const {
   check_param(param);
   owner_.require_started();
   BucketId b = bucket_of(param);
@@ -122,7 +201,7 @@ std::pair<int64_t, int64_t> StateStore::local_range(ParamId param) const {
 
 std::vector<float> StateStore::read_local(ParamId param, const std::string& kind) {
   if (kind == "param") require_refreshed();
-  auto [begin, count] = local_range(param);
+  auto [begin, count] = own_range(param);
   Held held = held_of(param, kind);
   std::vector<float> out(static_cast<size_t>(count));
   if (!held.ref.buffer.exists() || count == 0) return out;
@@ -173,7 +252,7 @@ void StateStore::write_part(ParamId param, const std::string& kind, int64_t begi
 
 // Sums of squares of the granules of a parameter's gradient that this rank updates.
 void StateStore::renew_norms(ParamId param) {
-  auto [begin, count] = local_range(param);
+  auto [begin, count] = own_range(param);
   if (count == 0) return;
   BucketId b = bucket_of(param);
   const BucketState& s = zero_.buckets[b];
@@ -212,10 +291,20 @@ void StateStore::write_tensor(ParamId param, const std::string& kind, std::span<
   if (kind == "param") return write_tensor(param, kMasterName, values);
   check_param(param);
   owner_.ensure_started();
-  int64_t numel = zero_.layout.place(param).numel;
-  check_writable("ds_engine_write", param, kind, values.size(), numel, false);
+  const ParamSlice& slice = slices_[param];
+  check_writable("ds_engine_write", param, kind, values.size(), slice.whole_numel(), false);
+  const int64_t numel = slice.numel();
+  std::vector<float> local;
+  if (slice.cut()) {
+    local.resize(static_cast<size_t>(numel));
+    for (const SliceBlock& block : slice.blocks(0, numel)) {
+      for_each_run(block, block.count, [&](int64_t to, int64_t at, int64_t n) {
+        std::copy_n(values.begin() + at, n, local.begin() + to);
+      });
+    }
+  }
   runtime_.guarded([&] {
-    write_part(param, kind, 0, numel, values.data());
+    write_part(param, kind, 0, numel, slice.cut() ? local.data() : values.data());
     kind == "grad" ? grad_written(param, values) : renew_params();
   });
   changed();
@@ -223,7 +312,7 @@ void StateStore::write_tensor(ParamId param, const std::string& kind, std::span<
 
 void StateStore::write_local(ParamId param, const std::string& kind, std::span<const float> values) {
   if (kind == "param") return write_local(param, kMasterName, values);
-  auto [begin, count] = local_range(param);
+  auto [begin, count] = own_range(param);
   check_writable("ds_engine_write_local", param, kind, values.size(), count, true);
   write_part(param, kind, begin, begin + count, values.data());
   if (kind == "grad") grad_written(param, values);

@@ -8,6 +8,7 @@
 
 #include "checkpoint/state_access.h"
 #include "core/graph/graph.h"
+#include "core/graph/param_slice.h"
 #include "engine/runtime.h"
 #include "engine/step_control.h"
 #include "exec/executor.h"
@@ -43,7 +44,8 @@ class StateStore final : public StateAccess {
 
   StateStore(Runtime& runtime, StepControl& control, Owner& owner, const ZeroPlan& zero, Keeps keeps);
 
-  void add_param(std::string name, std::vector<int64_t> shape);
+  // slice: what of the whole tensor this rank holds.
+  void add_param(std::string name, ParamSlice slice);
   void add_params(const Graph& graph);
   void check_param(ParamId param) const;                   // throws DS_ERROR_INVALID_ARGUMENT
   bool trains() const { return state_kinds_.size() > 1; }  // has states of an optimizer
@@ -54,8 +56,12 @@ class StateStore final : public StateAccess {
   void write_tensor(ParamId param, const std::string& kind, std::span<const float> values);
 
   // Elements of a parameter of which this rank updates the states, as (first, count); count may be 0. No
-  // communication: a delegate engine must have started, by any of its collective calls.
+  // communication: a delegate engine must have started, by any of its collective calls. Throws
+  // DS_ERROR_UNSUPPORTED for a slice of which they are several ranges of the whole tensor; local_blocks()
+  // names all of them, in the order of read_local().
   std::pair<int64_t, int64_t> local_range(ParamId param) const;
+  std::vector<SliceBlock> local_blocks(ParamId param) const;
+  int64_t local_numel(ParamId param) const { return own_range(param).second; }
   // The same as above of these elements, without communication. After a write of masters, also of no element,
   // refresh_params() must be called before a step, evaluation, text or whole "param": DS_ERROR_STATE until
   // then.
@@ -91,6 +97,8 @@ class StateStore final : public StateAccess {
   const Layout& layout() const override { return zero_.layout; }
   const IdVector<ParamId, std::string>& param_names() const override { return names_; }
   const IdVector<ParamId, std::vector<int64_t>>& param_shapes() const override { return shapes_; }
+  const ParamSlice& slice(ParamId param) const override { return slices_[param]; }
+  bool writes(ParamId param) const override;
   const std::vector<std::string>& state_kinds() const override { return state_kinds_; }
   int64_t first(BucketId bucket) const override { return zero_.part_first(bucket); }
   int64_t held(BucketId bucket) const override { return zero_.part_numel(bucket); }
@@ -109,6 +117,9 @@ class StateStore final : public StateAccess {
   };
   Held held_of(ParamId param, const std::string& kind);
   std::vector<float> gather_held(ParamId param, const Held& held);
+  std::vector<float> assemble(ParamId param, const std::vector<float>& local);
+  // The same as local_range, of the local tensor.
+  std::pair<int64_t, int64_t> own_range(ParamId param) const;
   StateRef state_ref(BucketId bucket, StateKind kind) const;
   int state_index(const std::string& kind) const;  // in state_kinds(); -1: none of them
   // local: the call of one rank alone, which must not change what all ranks know of the host's order.
@@ -125,7 +136,8 @@ class StateStore final : public StateAccess {
   Owner& owner_;
   const ZeroPlan& zero_;
   IdVector<ParamId, std::string> names_;
-  IdVector<ParamId, std::vector<int64_t>> shapes_;
+  IdVector<ParamId, std::vector<int64_t>> shapes_;  // of whole tensors
+  IdVector<ParamId, ParamSlice> slices_;
   std::vector<std::string> state_kinds_;
   std::string unrefreshed_;  // parameter of which this rank alone has written the master; or ""
   int64_t version_ = 0;

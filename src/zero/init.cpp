@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/graph/param_slice.h"
 #include "zero/gather.h"
 #include "zero/step_buffers.h"
 
@@ -13,23 +14,32 @@ namespace {
 
 // Draws this rank's part of one parameter, if it has any, into its place in `draft` (f32[part]).
 void emit_draw(ProgramBuilder& b, const ZeroPlan& plan, BucketId bucket, const ParamPlace& place,
-               const Init& init, const StateRef& draft) {
+               const Parameter& param, const StateRef& draft) {
+  const Init& init = param.init;
   int64_t part_first = plan.part_first(bucket);
   int64_t begin = std::max(place.begin, part_first);
   int64_t end = std::min(place.begin + place.numel, part_first + draft.numel);
   if (begin >= end || init.kind == "zeros") return;
+  Attrs attrs{{"kind", init.kind},
+              {"scale", init.scale},
+              {"param", int64_t{place.param.number()}},
+              {"begin", begin - place.begin}};
+  if (param.slice) {
+    std::vector<int64_t> runs;
+    for (const ParamSlice::Run& run : param.slice->element_runs())
+      runs.insert(runs.end(), {run.first, run.count});
+    attrs.set("stride", param.slice->stride());
+    attrs.set("runs", std::move(runs));
+  }
   b.emit(Op::init_param,
          {flat_operand(b, all_of(b, plan.scalars), Access::read),
           flat_operand(b, draft.slice(begin - part_first, end - begin), Access::write)},
-         {{"kind", init.kind},
-          {"scale", init.scale},
-          {"param", int64_t{place.param.number()}},
-          {"begin", begin - place.begin}});
+         std::move(attrs));
 }
 
 }  // namespace
 
-void emit_init(ProgramBuilder& builder, const ZeroPlan& plan, const IdVector<ParamId, Init>& inits) {
+void emit_init(ProgramBuilder& builder, const ZeroPlan& plan, const IdVector<ParamId, Parameter>& params) {
   for (BucketId b : plan.buckets.ids()) {
     const Bucket& bucket = plan.layout.buckets[b];
     const BucketState& s = plan.buckets[b];
@@ -37,7 +47,7 @@ void emit_init(ProgramBuilder& builder, const ZeroPlan& plan, const IdVector<Par
     StateRef draft{builder.transient(bucket.name + ".draft", DS_DTYPE_F32, part, Tier::device), 0, part};
     builder.emit(Op::zero, {flat_operand(builder, draft, Access::write)});
     for (const ParamPlace& place : bucket.params) {
-      emit_draw(builder, plan, b, place, inits[place.param], draft);
+      emit_draw(builder, plan, b, place, params[place.param], draft);
     }
     DType kept = builder.buffer(s.master.buffer).dtype;
     bool cast = kept != DS_DTYPE_F32;  // the master of what is frozen is its parameter

@@ -12,6 +12,7 @@
 #include "checkpoint/reader.h"
 #include "checkpoint/writer.h"
 #include "core/base/error.h"
+#include "core/program/mesh.h"
 #include "io/file.h"
 #include "support/ranks.h"
 #include "support/temp_folder.h"
@@ -21,6 +22,7 @@ namespace ds::test {
 struct FakeParam {
   std::string name;
   std::vector<int64_t> shape;
+  std::vector<ParamSlice> slices = {};  // by coordinate of the axis `tensor`; none: it is not cut
 };
 
 inline std::vector<FakeParam> fake_params() {
@@ -34,22 +36,31 @@ inline float fake_value(int kind, ParamId param, int64_t i) {
          static_cast<float>(i);
 }
 
-// State of one rank in plain vectors. Partitioned: the rank's cut of every bucket, as from stage 1 on;
-// otherwise all of it. Padding holds NaN, so that its use shows.
+// State of one rank in plain vectors, on a mesh with the axes `data` and `tensor`. Partitioned: the rank's
+// cut of every bucket, as from stage 1 on; otherwise all of it. Padding holds NaN, so that its use shows.
 class FakeState : public StateAccess {
  public:
   FakeState(Communicator& comm, bool partitioned, std::vector<FakeParam> params = fake_params(),
             std::vector<std::string> kinds = {"master", "exp_avg", "exp_avg_sq"})
-      : comm_(comm), partitioned_(partitioned), kinds_(std::move(kinds)), data_(kinds_.size()) {
+      : FakeState(comm, Mesh(comm.size()), partitioned, std::move(params), std::move(kinds)) {}
+  FakeState(Communicator& comm, const Mesh& mesh, bool partitioned, std::vector<FakeParam> params,
+            std::vector<std::string> kinds = {"master", "exp_avg", "exp_avg_sq"})
+      : comm_(comm),
+        cut_(mesh.coordinate(comm.rank(), kData)),
+        tensor_(mesh.coordinate(comm.rank(), "tensor")),
+        partitioned_(partitioned),
+        kinds_(std::move(kinds)),
+        data_(kinds_.size()) {
     IdVector<ParamId, ParamSpec> specs;
     for (const FakeParam& p : params) {
-      int64_t numel = 1;
-      for (int64_t d : p.shape) numel *= d;
-      specs.push_back({p.name, numel});
+      slices_.push_back(p.slices.empty() ? ParamSlice::whole(p.shape)
+                                         : p.slices[static_cast<size_t>(tensor_)]);
+      specs.push_back({p.name, slices_.back().numel()});
+      specs.back().held = !slices_.back().runs.empty();
       names_.push_back(p.name);
       shapes_.push_back(p.shape);
     }
-    layout_ = make_layout(specs, comm.size(), 2000, 100);
+    layout_ = make_layout(specs, mesh.data_size(), 2000, 100);
     for (auto& kind : data_) {
       for (BucketId b : layout_.buckets.ids()) {
         kind.emplace_back(static_cast<size_t>(held(b)), std::numeric_limits<float>::quiet_NaN());
@@ -61,15 +72,13 @@ class FakeState : public StateAccess {
   const Layout& layout() const override { return layout_; }
   const IdVector<ParamId, std::string>& param_names() const override { return names_; }
   const IdVector<ParamId, std::vector<int64_t>>& param_shapes() const override { return shapes_; }
+  const ParamSlice& slice(ParamId param) const override { return slices_[param]; }
+  bool writes(ParamId param) const override { return tensor_ == 0 || slices_[param].cut(); }
   const std::vector<std::string>& state_kinds() const override { return kinds_; }
-  int64_t first(BucketId b) const override {
-    return partitioned_ ? comm_.rank() * layout_.buckets[b].shard(comm_.size()) : 0;
-  }
-  int64_t own_first(BucketId b) const override {
-    return comm_.rank() * layout_.buckets[b].shard(comm_.size());
-  }
+  int64_t first(BucketId b) const override { return partitioned_ ? own_first(b) : 0; }
+  int64_t own_first(BucketId b) const override { return cut_ * layout_.buckets[b].shard(layout_.world); }
   int64_t held(BucketId b) const override {
-    return partitioned_ ? layout_.buckets[b].shard(comm_.size()) : layout_.buckets[b].numel;
+    return partitioned_ ? layout_.buckets[b].shard(layout_.world) : layout_.buckets[b].numel;
   }
   void read_state(StateKind kind, BucketId b, int64_t begin, int64_t count, float* out) override {
     if (on_read) on_read();
@@ -84,14 +93,15 @@ class FakeState : public StateAccess {
     written += count;
   }
 
-  // Visits every held element that a parameter fills.
+  // Visits every held element that a parameter fills, with its number in the whole tensor.
   void each(const std::function<void(int kind, ParamId param, int64_t i, float& value)>& visit) {
     for (int k = 0; k < static_cast<int>(kinds_.size()); ++k) {
       for (BucketId b : layout_.buckets.ids()) {
         for (const ParamPlace& p : layout_.buckets[b].params) {
           int64_t begin = std::max(p.begin, first(b)), end = std::min(p.begin + p.numel, first(b) + held(b));
           for (int64_t e = begin; e < end; ++e) {
-            visit(k, p.param, e - p.begin, *at(static_cast<StateKind>(k), b, e));
+            int64_t whole = slices_[p.param].blocks(e - p.begin, 1).at(0).begin;
+            visit(k, p.param, whole, *at(static_cast<StateKind>(k), b, e));
           }
         }
       }
@@ -115,8 +125,10 @@ class FakeState : public StateAccess {
   }
 
   Communicator& comm_;
+  int cut_, tensor_;  // coordinates
   bool partitioned_;
   Layout layout_;
+  IdVector<ParamId, ParamSlice> slices_;
   IdVector<ParamId, std::string> names_;
   IdVector<ParamId, std::vector<int64_t>> shapes_;
   std::vector<std::string> kinds_;

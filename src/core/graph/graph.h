@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -10,6 +11,7 @@
 #include "core/base/dtype.h"
 #include "core/base/ids.h"
 #include "core/base/shape.h"
+#include "core/graph/param_slice.h"
 
 namespace ds {
 
@@ -47,13 +49,16 @@ struct Init {
   bool operator==(const Init&) const = default;
 };
 
-// A tensor of the model. Its place in Graph::params is its identity.
+// A tensor of the model. Its place in Graph::params is its identity, on every rank.
 struct Parameter {
   std::string name;  // for example "h.3.attn.qkv.weight"
-  ValueId value;
+  ValueId value;     // of the type of what this rank holds
   Init init;
   ValueId grad;         // set by differentiate()
   bool frozen = false;  // gets none; no part of the text
+  // Of a larger tensor, to which ids, names and draws belong; none: the parameter is whole. No part of the
+  // text either.
+  std::optional<ParamSlice> slice;
 };
 
 // A model: nodes in a valid execution order. Built by nn/ or ds_graph_op, changed only by passes.

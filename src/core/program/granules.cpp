@@ -56,6 +56,12 @@ class Packer {
     bucket.numel += padded;
   }
 
+  // A parameter that this rank does not hold.
+  void leave_out() {
+    layout.bucket_of.push_back(none);
+    layout.place_of.push_back(0);
+  }
+
   void finish() {
     for (Bucket& bucket : layout.buckets) bucket.numel = round_up(bucket.numel, world_ * bucket.granule);
   }
@@ -105,7 +111,11 @@ Layout make_layout(const IdVector<ParamId, ParamSpec>& params, int world, int64_
             params[p].numel);
     require(params[p].granule > 0, "a granule of parameter '{}' must have elements, got {}", params[p].name,
             params[p].granule);
-    packer.add(p, params[p], params[p].numel <= persistence_threshold);
+    if (params[p].held) {
+      packer.add(p, params[p], params[p].numel <= persistence_threshold);
+    } else {
+      packer.leave_out();
+    }
   }
   packer.finish();
   return std::move(packer.layout);

@@ -22,6 +22,7 @@ struct ParamSpec {
   bool frozen = false;         // not trained, as far as is known
   bool alone = false;          // shares its bucket with none
   int64_t granule = kGranule;  // elements that stay together
+  bool held = true;            // by this rank: it has a place
 };
 
 // Place of a parameter inside its bucket, in elements. begin is a multiple of the granule.
@@ -49,8 +50,8 @@ struct Bucket {
 struct Layout {
   int world = 1;
   IdVector<BucketId, Bucket> buckets;
-  IdVector<ParamId, BucketId> bucket_of;
-  IdVector<ParamId, size_t> place_of;  // in its bucket's params
+  IdVector<ParamId, BucketId> bucket_of;  // none: this rank does not hold the parameter
+  IdVector<ParamId, size_t> place_of;     // in its bucket's params
 
   const ParamPlace& place(ParamId param) const;
   int64_t numel() const;  // padded elements of all buckets

@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "core/base/random.h"
 #include "core/base/round.h"
@@ -13,7 +14,33 @@ namespace {
 // The one kernel of its instruction, so it uses the team: a large model draws for minutes on one thread.
 constexpr int64_t kBlock = 16384;
 
-// out[i] = element begin + i of parameter `param`: 0, 1, or scale times a standard normal; f32
+// Which element of the whole parameter is element i of a rank's slice: of every `stride` elements the slice
+// has the runs (first, count).
+class Places {
+ public:
+  explicit Places(const Attrs& attrs) : stride_(attrs.integer_or("stride", 0)) {
+    if (stride_ == 0) return;
+    runs_ = attrs.integers("runs");
+    ensure(!runs_.empty() && runs_.size() % 2 == 0, "init_param: runs must be pairs, got {} numbers",
+           runs_.size());
+    for (size_t k = 1; k < runs_.size(); k += 2) row_ += runs_[k];
+    ensure(row_ > 0, "init_param: runs must have elements, got {}", row_);
+  }
+  int64_t operator()(int64_t i) const {
+    if (stride_ == 0) return i;
+    int64_t column = i % row_;
+    size_t k = 0;
+    for (; column >= runs_[k + 1]; k += 2) column -= runs_[k + 1];
+    return i / row_ * stride_ + runs_[k] + column;
+  }
+
+ private:
+  int64_t stride_, row_ = 0;
+  std::vector<int64_t> runs_;
+};
+
+// out[i] = element begin + i of the rank's slice of parameter `param`: 0, 1, or scale times a standard
+// normal; f32
 void init_param(const KernelContext& c) {
   float* out = c.out[0].as<float>();
   const std::string& kind = c.attrs.text("kind");
@@ -23,11 +50,13 @@ void init_param(const KernelContext& c) {
   ensure(kind == "zeros" || kind == "ones" || kind == "normal",
          "init_param: kind must be zeros, ones or normal, got '{}'", kind);
   const int64_t count = c.out[0].numel();
+  const Places place(c.attrs);
   auto draw = [&](int64_t task, int) {
     for (int64_t i = task * kBlock; i < std::min(count, (task + 1) * kBlock); ++i) {
-      out[i] = kind == "normal"
-                   ? static_cast<float>(scale * normal_element(stream, static_cast<uint64_t>(begin + i)))
-                   : (kind == "ones" ? 1.0f : 0.0f);
+      out[i] =
+          kind == "normal"
+              ? static_cast<float>(scale * normal_element(stream, static_cast<uint64_t>(place(begin + i))))
+              : (kind == "ones" ? 1.0f : 0.0f);
     }
   };
   c.team.parallel_for(ceil_div(count, kBlock), std::cref(draw));

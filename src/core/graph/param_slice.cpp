@@ -1,0 +1,117 @@
+// Problem. A rank holds some columns of a matrix, and of these ZeRO gives it some elements to update and to
+// write. Files hold whole matrices. Which elements of the file are those?
+//
+// Algorithm. A tensor that is cut along one dimension is a matrix: a row for each place in the dimensions
+// before it, and in a row as many elements as the dimension and those behind it have. A run is a range of
+// columns, and the local tensor is a matrix of the columns of all runs. A range of its elements covers of
+// each run the end of a first row, whole rows, and the beginning of a last one: three blocks.
+//
+// Cost. The blocks do not depend on the number of rows.
+#include "core/graph/param_slice.h"
+
+#include <algorithm>
+#include <functional>
+#include <numeric>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/base/error.h"
+
+namespace ds {
+namespace {
+
+int64_t product(std::span<const int64_t> extents) {
+  return std::accumulate(extents.begin(), extents.end(), int64_t{1}, std::multiplies<>());
+}
+
+}  // namespace
+
+ParamSlice ParamSlice::whole(std::vector<int64_t> shape) {
+  ParamSlice slice;
+  slice.shape = std::move(shape);
+  slice.runs = {{0, slice.shape.empty() ? 1 : slice.shape[0]}};
+  return slice;
+}
+
+void ParamSlice::check(const std::string& name) const {
+  require(dim < std::max<size_t>(shape.size(), 1),
+          "the slice of parameter '{}' must cut one of {} dimensions, got {}", name, shape.size(), dim);
+  int64_t extent = shape.empty() ? 1 : shape[dim];
+  std::vector<Run> sorted = runs;
+  std::sort(sorted.begin(), sorted.end(), [](const Run& a, const Run& b) { return a.first < b.first; });
+  int64_t free = 0;
+  for (const Run& run : sorted) {
+    bool fits = run.first >= free && run.count > 0 && run.count <= extent - run.first;
+    require(fits,
+            "runs of parameter '{}' must be apart from each other and within 0 to {}, got {} from {} on",
+            name, extent - 1, run.count, run.first);
+    free = run.first + run.count;
+  }
+}
+
+int64_t ParamSlice::whole_numel() const { return product(shape); }
+
+int64_t ParamSlice::numel() const { return product(local_shape()); }
+
+std::vector<int64_t> ParamSlice::local_shape() const {
+  std::vector<int64_t> local = shape;
+  int64_t count = 0;
+  for (const Run& run : runs) count += run.count;
+  if (!local.empty()) {
+    local[dim] = count;
+  } else if (count == 0) {
+    local = {0};
+  }
+  return local;
+}
+
+int64_t ParamSlice::stride() const { return shape.empty() ? 1 : product(std::span(shape).subspan(dim)); }
+
+std::vector<ParamSlice::Run> ParamSlice::element_runs() const {
+  int64_t unit = shape.empty() ? 1 : product(std::span(shape).subspan(dim + 1));
+  std::vector<Run> out;
+  for (const Run& run : runs) out.push_back({run.first * unit, run.count * unit});
+  return out;
+}
+
+std::vector<SliceBlock> ParamSlice::blocks(int64_t begin, int64_t count) const {
+  std::vector<SliceBlock> out;
+  const int64_t end = begin + count, whole_row = stride();
+  const std::vector<Run> parts = element_runs();
+  int64_t row = 0, at = 0;
+  for (const Run& part : parts) row += part.count;
+  if (count == 0 || row == 0) return out;
+  if (parts.size() == 1 && row == whole_row) return {{begin, begin, count}};
+  const int64_t top = begin / row, bottom = (end - 1) / row;
+  for (const Run& part : parts) {
+    size_t first = out.size();
+    auto add = [&](const SliceBlock& block) {
+      if (block.count == 0 || block.rows == 0) return;
+      if (out.size() > first && block.count == part.count && out.back().count == part.count) {
+        SliceBlock& above = out.back();  // whole rows, too
+        above.rows += block.rows;
+        above.local_stride = row, above.stride = whole_row;
+      } else {
+        out.push_back(block);
+      }
+    };
+    auto clipped = [&](int64_t r) -> SliceBlock {
+      int64_t from = std::max(begin, r * row + at), to = std::min(end, r * row + at + part.count);
+      return {from, r * whole_row + part.first + (from - r * row - at), std::max(to - from, int64_t{0})};
+    };
+    add(clipped(top));
+    if (bottom > top) {
+      SliceBlock middle = {(top + 1) * row + at, (top + 1) * whole_row + part.first, part.count,
+                           bottom - top - 1};
+      if (middle.rows > 1) middle.local_stride = row, middle.stride = whole_row;
+      add(middle);
+      add(clipped(bottom));
+    }
+    at += part.count;
+  }
+  return out;
+}
+
+}  // namespace ds
