@@ -107,6 +107,19 @@ TEST_F(Instructions, InitParamDrawsEachParameterByItself) {
   for (int64_t param : {1, 32768, 65536, 131072}) EXPECT_FALSE(draw(param) == draw(0)) << param;
 }
 
+TEST_F(Instructions, InitParamOfASliceDrawsItsPlacesOfTheWhole) {
+  Attrs attrs{{"kind", "normal"}, {"scale", 0.5}, {"param", int64_t{2}}, {"begin", int64_t{0}}};
+  Tensor whole = run({"init_param", attrs, {}, {Tensor(DS_DTYPE_F32, {512})}})[0];
+  attrs.set("begin", int64_t{5});
+  attrs.set("stride", int64_t{32});
+  attrs.set("runs", std::vector<int64_t>{16, 3, 0, 4});  // 7 of every 32
+  Tensor slice = run({"init_param", attrs, {}, {Tensor(DS_DTYPE_F32, {100})}})[0];
+  for (int64_t e = 0; e < 100; ++e) {
+    int64_t row = (e + 5) / 7, column = (e + 5) % 7;
+    EXPECT_EQ(slice.at(e), whole.at(row * 32 + (column < 3 ? 16 + column : column - 3))) << e;
+  }
+}
+
 TEST_F(Instructions, InitParamDoesNotDependOnTheShard) {
   auto draw = [&](int64_t begin, int64_t count) {
     Attrs attrs{{"kind", "normal"}, {"scale", 0.5}, {"param", int64_t{2}}, {"begin", begin}};

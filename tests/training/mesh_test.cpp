@@ -1,8 +1,14 @@
 // What a new axis of the mesh, and another granule, ask of zero/ and exec/: nothing. Both are made here.
 #include <gtest/gtest.h>
 
+#include "checkpoint/folder.h"
+#include "checkpoint/payload.h"
+#include "engine/checkpoints.h"
+#include "engine/engine.h"
+#include "support/ranks.h"
 #include "support/same_bits.h"
 #include "support/tags.h"
+#include "support/temp_folder.h"
 
 namespace ds::test::mesh_test {
 namespace {
@@ -61,6 +67,39 @@ TEST(MeshTraining, EqualCopiesTrainAsOne) {
   rows.tied = false;
   rows.sparse = true;
   expect_replicas(rows, "rows of tables");
+}
+
+// Of equal copies one is saved; a run without copies, and one with others, go on from it.
+TEST(MeshTraining, EqualCopiesSaveOneCheckpoint) {
+  TempFolder folder;
+  auto run = [&](Point p, const std::string& from, int64_t first, int64_t steps, const std::string& to) {
+    std::string hash;
+    run_ranks(p.mesh ? p.mesh->ranks() : p.world, [&](Communicator& comm) {
+      EngineOptions options;
+      options.mesh = p.mesh;
+      set_device(options, p);
+      Engine engine(config_of(p), graph_of(p), comm, options);
+      if (!from.empty()) engine.checkpoints().load(from);
+      for (int64_t s = first; s < first + steps; ++s) train_step(p, engine, s);
+      if (!to.empty()) engine.checkpoints().save(to);
+      std::string mine = state_hash(engine.store());
+      if (comm.rank() == 0) hash = mine;
+    });
+    return hash;
+  };
+  for (int stage : {0, 1, 3}) {
+    Point plain = point(stage, stage == 3 ? Tier::nvme : Tier::device, 2), copies = plain, three = plain;
+    copies.mesh = Mesh({{"replica", 2}, {kData, 2}});
+    three.mesh = Mesh({{kData, 2}, {"replica", 3}});
+    std::string straight = run(plain, "", 0, 4, ""), made = folder / std::to_string(stage);
+    run(copies, "", 0, 2, made);
+    EXPECT_EQ(payload_hash(find_checkpoint(made)), [&] {
+      run(plain, "", 0, 2, made + "-plain");
+      return payload_hash(find_checkpoint(made + "-plain"));
+    }());
+    EXPECT_EQ(run(plain, made, 2, 2, ""), straight) << "stage " << stage;
+    EXPECT_EQ(run(three, made, 2, 2, ""), straight) << "stage " << stage;
+  }
 }
 
 // A granule that is a row: no rank's part ends within a row, and without clipping nothing of the training
