@@ -32,7 +32,7 @@ class StateAccess {
   virtual const std::vector<std::string>& state_kinds() const = 0;  // names: {"master", "exp_avg", ...}
   virtual int64_t first(BucketId bucket) const = 0;
   virtual int64_t held(BucketId bucket) const = 0;
-  // Where the rank's own cut of layout().buckets[b].shard(layout().world) elements begins.
+  // Where the rank's own cut of layout().buckets[b].shard() elements begins.
   virtual int64_t own_first(BucketId bucket) const = 0;
   // Copies elements [begin, begin + count) of the bucket, which this rank holds.
   virtual void read_state(StateKind kind, BucketId bucket, int64_t begin, int64_t count, float* out) = 0;

@@ -135,7 +135,7 @@ class Saver {
       if (match_.sources[s].param.exists()) sources[match_.sources[s].param].push_back(s);
     }
     for (BucketId b : layout.buckets.ids()) {
-      int64_t low = state_.own_first(b), high = low + layout.buckets[b].shard(layout.world);
+      int64_t low = state_.own_first(b), high = low + layout.buckets[b].shard();
       for (const ParamPlace& p : layout.buckets[b].params) {
         int64_t begin = std::max(low, p.begin), end = std::min(high, p.begin + p.numel);
         if (begin >= end || !state_.writes(p.param)) continue;

@@ -147,7 +147,7 @@ class Writer {
     File file(file_path(kind), File::Mode::write);
     const Layout& layout = state_.layout();
     for (BucketId b : layout.buckets.ids()) {
-      int64_t low = state_.own_first(b), high = low + layout.buckets[b].shard(layout.world);
+      int64_t low = state_.own_first(b), high = low + layout.buckets[b].shard();
       for (const ParamPlace& p : layout.buckets[b].params) {
         int64_t begin = std::max(low, p.begin), end = std::min(high, p.begin + p.numel);
         if (begin >= end || !state_.writes(p.param)) continue;

@@ -249,6 +249,7 @@ Plan compile_plan(const Graph& forward, const Config& config, int rank, const Me
   for (ParamId p : names.ids()) {
     int64_t numel = plan.graph.type(plan.graph.params[p].value).shape.numel(plan.graph.bound);
     params.push_back({names[p], numel, frozen[p] != 0});
+    params.back().reduced_over = plan.graph.params[p].reduced_over;
     const Shape& shape = plan.graph.type(plan.graph.params[p].value).shape;
     if (programs.row_granules && shape.rank() == 2) params.back().granule = shape[1].extent;
   }

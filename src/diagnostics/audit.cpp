@@ -102,7 +102,7 @@ class Audit {
         "audit of step {}: {}, {} x {} threads, {} x {} x {} tokens a rank of {}, {}, stage {}, states on {}",
         request_.steps, model_.family, comm_.size(), options_.threads, config_.accumulation,
         config_.micro_batch, config_.sequence, config_.data.paths.empty() ? "random ids" : "the text",
-        dtype_name(config_.compute), config_.zero.stage, tier_name(engine.plan().zero.policy.state_tier));
+        dtype_name(config_.compute), config_.zero.stage, tier_name(engine.plan().zero.state_tier()));
     return report;
   }
 

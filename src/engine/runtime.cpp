@@ -13,8 +13,8 @@
 #include <cstdlib>
 #include <sstream>
 
-#include "comm/comm_counts.h"
 #include "checkpoint/agree.h"
+#include "comm/comm_counts.h"
 #include "comm/comm_log.h"
 #include "core/base/error.h"
 #include "core/base/half.h"
@@ -163,9 +163,11 @@ void Runtime::start(const MemoryPlan& memory, int64_t unbacked) {
   compare_plans();
   RankGroup data = placed_.zero.mesh.data_group();
   groups_.add(data.size, data.stride);
-  const RankLevels& levels = placed_.zero.levels;
-  for (int level = 0; level < levels.depth(); ++level)
-    groups_.add(levels.group(level).size, levels.group(level).stride);
+  for (const ParamClass& c : placed_.zero.classes) {
+    groups_.add(c.levels.ranks(), c.levels.stride());
+    for (int level = 0; level < c.levels.depth(); ++level)
+      groups_.add(c.levels.group(level).size, c.levels.group(level).stride);
+  }
   agree(comm_, "memory", [&] {
     require_host_memory(memory, unbacked);
     bool files = memory.total(Tier::nvme) > 0;

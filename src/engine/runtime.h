@@ -52,6 +52,7 @@ class Runtime {
   Communicator& comm() const { return comm_; }
   Mesh mesh() const { return options_.mesh.value_or(Mesh(comm_.size())); }
   // The ranks that differ from this one along `data` alone; after start().
+  Communicator& class_ranks(const ParamClass& c) { return groups_.of(c.levels.ranks(), c.levels.stride()); }
   Communicator& data_ranks() { return groups_.of(mesh().data_group().size, mesh().data_group().stride); }
   const EngineOptions& options() const { return options_; }
   const KernelRegistry& kernels() const { return kernels_; }

@@ -74,26 +74,26 @@ StateStore::Held StateStore::held_of(ParamId param, const std::string& kind) {
   BucketId b = bucket_of(param);
   const BucketState& s = zero_.buckets[b];
   if (kind == "param") {
-    int cut = s.partitioned ? zero_.policy.params : 0;
+    int cut = s.partitioned ? zero_.policy(b).params : 0;
     return {{s.param.buffer, 0, zero_.part_numel(b, cut)}, cut};
   }
   if (kind == "grad" && trains()) {
     if (zero_.frozen[param]) raise(DS_ERROR_STATE, "parameter '{}' is frozen: it has no gradient", name);
-    int cut = zero_.policy.grads;
+    int cut = zero_.policy(b).grads;
     BufferId sum = s.sum();
     float scale = 1.0f / static_cast<float>(std::max<int64_t>(control_.leaves(), 1));
-    return {{sum, 0, zero_.part_numel(b, cut)}, cut, scale, zero_.policy.states > 0};
+    return {{sum, 0, zero_.part_numel(b, cut)}, cut, scale, zero_.policy(b).states > 0};
   }
   int index = state_index(kind);
   require(index >= 0, "kind must be param, grad, {}, got '{}'", fmt::join(state_kinds_, ", "), kind);
-  return {state_ref(b, static_cast<StateKind>(index)), zero_.policy.states};
+  return {state_ref(b, static_cast<StateKind>(index)), zero_.policy(b).states};
 }
 
 // Every rank gives one of the equal cuts of the bucket, which all layouts have it hold.
 std::vector<float> StateStore::gather_held(ParamId param, const Held& held) {
   BucketId b = bucket_of(param);
   const ParamPlace& place = zero_.layout.place(param);
-  const RankLevels& levels = zero_.levels;
+  const RankLevels& levels = zero_.levels(b);
   std::vector<float> whole(static_cast<size_t>(zero_.layout.buckets[b].numel));
   const StateRef& ref = held.ref;
   if (ref.buffer.exists() && held.cut == 0 && !held.own) {
@@ -103,30 +103,36 @@ std::vector<float> StateStore::gather_held(ParamId param, const Held& held) {
     std::vector<float> mine(static_cast<size_t>(own)), all(whole.size());
     int64_t first = ref.first + own_first(b) - zero_.part_first(b, held.cut);
     read(ref.buffer, first, own, mine.data());
-    runtime_.data_ranks().all_gather(mine.data(), all.data(), mine.size() * sizeof(float),
-                                     "read " + names_[param]);
+    runtime_.class_ranks(zero_.cls(b))
+        .all_gather(mine.data(), all.data(), mine.size() * sizeof(float), "read " + names_[param]);
     for (int part = 0; part < levels.ranks(); ++part)
       std::copy_n(all.begin() + levels.holder(part, levels.depth()) * own, own, whole.begin() + part * own);
   }
   return {whole.begin() + place.begin, whole.begin() + place.begin + place.numel};
 }
 
-bool StateStore::writes(ParamId param) const {
+bool StateStore::writes(ParamId param) const { return is_first(param, zero_.cls(bucket_of(param)).axes); }
+
+// Of the ranks that differ along other axes than these and those that cut the parameter.
+bool StateStore::is_first(ParamId param, const std::vector<std::string>& apart) const {
   const std::vector<std::string>& cut = slices_[param].axes;
+  auto has = [](const std::vector<std::string>& names, const std::string& name) {
+    return std::find(names.begin(), names.end(), name) != names.end();
+  };
   for (const Mesh::Axis& axis : zero_.mesh.axes()) {
-    bool differs = axis.name == kData || std::find(cut.begin(), cut.end(), axis.name) != cut.end();
+    bool differs = has(apart, axis.name) || has(cut, axis.name);
     if (!differs && zero_.mesh.coordinate(zero_.rank, axis.name) != 0) return false;
   }
   return true;
 }
 
-// The whole tensor from the local ones: the first rank of each data group that holds another slice gives its
+// The whole tensor from the local ones: of the ranks that hold a slice the first gives its
 // runs and its elements.
 std::vector<float> StateStore::assemble(ParamId param, const std::vector<float>& local) {
   const ParamSlice& mine = slices_[param];
   Communicator& all = runtime_.comm();
   auto ranks = static_cast<size_t>(all.size());
-  bool gives = writes(param) && zero_.mesh.coordinate(zero_.rank, kData) == 0;
+  bool gives = is_first(param, {});
   std::vector<int64_t> given{0, 0}, counts(2 * ranks);  // numbers of runs, elements
   if (gives) given = {2 * std::ssize(mine.runs), std::ssize(local)};
   all.all_gather(given.data(), counts.data(), 2 * sizeof(int64_t), "slices of " + names_[param]);
@@ -224,7 +230,7 @@ void StateStore::check_writable(const char* call, ParamId param, const std::stri
   } else if (owner_.gradients() != Owner::Gradients::all) {
     raise(DS_ERROR_STATE,
           "gradient of '{}' must be written between the last backward of a step and its update", name);
-  } else if (zero_.policy.state_tier == Tier::nvme) {
+  } else if (zero_.state_tier() == Tier::nvme) {
     raise(DS_ERROR_UNSUPPORTED, "gradient of '{}' lies on nvme, where none is written", name);
   }
   if (!held_of(param, kind).ref.buffer.exists())

@@ -102,7 +102,9 @@ class StateStore final : public StateAccess {
   const std::vector<std::string>& state_kinds() const override { return state_kinds_; }
   int64_t first(BucketId bucket) const override { return zero_.part_first(bucket); }
   int64_t held(BucketId bucket) const override { return zero_.part_numel(bucket); }
-  int64_t own_first(BucketId bucket) const override { return zero_.part_first(bucket, zero_.levels.depth()); }
+  int64_t own_first(BucketId bucket) const override {
+    return zero_.part_first(bucket, zero_.levels(bucket).depth());
+  }
   void read_state(StateKind kind, BucketId bucket, int64_t begin, int64_t count, float* out) override;
   void write_state(StateKind kind, BucketId bucket, int64_t begin, int64_t count, const float* in) override;
 
@@ -117,6 +119,7 @@ class StateStore final : public StateAccess {
   };
   Held held_of(ParamId param, const std::string& kind);
   std::vector<float> gather_held(ParamId param, const Held& held);
+  bool is_first(ParamId param, const std::vector<std::string>& apart) const;
   std::vector<float> assemble(ParamId param, const std::vector<float>& local);
   // The same as local_range, of the local tensor.
   std::pair<int64_t, int64_t> own_range(ParamId param) const;

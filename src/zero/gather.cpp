@@ -53,7 +53,7 @@ std::vector<Instr> gather_levels(ProgramBuilder& builder, const ZeroPlan& plan, 
     Instr gather = make_instr(Op::all_gather, {flat_operand(builder, have, Access::read),
                                                flat_operand(builder, into, Access::write)});
     gather.bucket = bucket;
-    gather.group = plan.levels.group(level);
+    gather.group = plan.levels(bucket).group(level);
     out.push_back(std::move(gather));
     have = into;
   }
@@ -66,7 +66,7 @@ std::vector<Instr> gather_bucket(ProgramBuilder& builder, const ZeroPlan& plan, 
                                  BufferId target) {
   StateRef own = all_of(builder, plan.buckets[bucket].param.buffer);
   int64_t bits = plan.quantization.weights;
-  if (bits == 0) return gather_levels(builder, plan, bucket, own, plan.policy.params, target, 0);
+  if (bits == 0) return gather_levels(builder, plan, bucket, own, plan.policy(bucket).params, target, 0);
   const Bucket& b = plan.layout.buckets[bucket];
   int64_t mine = code_bytes(own.numel, bits), all = code_bytes(b.numel, bits);
   BufferId codes = builder.transient(b.name + ".codes", DS_DTYPE_U8, mine, Tier::device);
@@ -80,7 +80,7 @@ std::vector<Instr> gather_bucket(ProgramBuilder& builder, const ZeroPlan& plan, 
   };
   push(Op::quantize, own, {codes, 0, mine});
   for (Instr& gather :
-       gather_levels(builder, plan, bucket, {codes, 0, mine}, plan.policy.params, gathered, 0))
+       gather_levels(builder, plan, bucket, {codes, 0, mine}, plan.policy(bucket).params, gathered, 0))
     out.push_back(std::move(gather));
   push(Op::dequantize, {gathered, 0, all}, {target, 0, b.numel});
   return out;
@@ -88,9 +88,10 @@ std::vector<Instr> gather_bucket(ProgramBuilder& builder, const ZeroPlan& plan, 
 
 void emit_param_gather(ProgramBuilder& builder, const ZeroPlan& plan, BucketId bucket) {
   const BucketState& s = plan.buckets[bucket];
-  int kept = s.partitioned ? plan.policy.params : 0;
-  if (plan.levels.ranks() == 1) return;
-  for (Instr& in : gather_levels(builder, plan, bucket, s.param, plan.policy.states, s.param.buffer, kept))
+  int kept = s.partitioned ? plan.policy(bucket).params : 0;
+  if (plan.levels(bucket).ranks() == 1) return;
+  for (Instr& in :
+       gather_levels(builder, plan, bucket, s.param, plan.policy(bucket).states, s.param.buffer, kept))
     builder.emit(std::move(in));
 }
 

@@ -11,8 +11,15 @@
 namespace ds {
 namespace {
 
+// Which of the ranks along `data`, counted from 0, is member `m` of the group `number` of a class.
+int64_t data_rank(const ZeroPlan& plan, const ParamClass& c, int64_t number, int64_t m) {
+  int64_t apart = c.levels.stride() / plan.mesh.data_group().stride;
+  return number / apart * apart * c.levels.ranks() + number % apart + m * apart;
+}
+
 // Where the norms of the granules lie among those of all ranks, in the order of parameters, which no layout
-// changes; none where that is the order that they lie in.
+// changes; none where that is the order that they lie in. What a class holds on several groups of ranks along
+// `data` are different slices, one behind the other.
 std::vector<ElementRun> norm_runs(const ZeroPlan& plan, int64_t count) {
   std::vector<ElementRun> runs;
   for (ParamId p : plan.layout.bucket_of.ids()) {
@@ -21,16 +28,20 @@ std::vector<ElementRun> norm_runs(const ZeroPlan& plan, int64_t count) {
     const ParamPlace& place = plan.layout.place(p);
     int64_t granule = plan.layout.buckets[bucket].granule, part = plan.granules(bucket);
     int64_t first = place.begin / granule, end = first + ceil_div(place.numel, granule);
-    for (int64_t g = first; g < end;) {
-      int64_t next = std::min(end, (g / part + 1) * part);
-      int64_t at = plan.levels.holder(static_cast<int>(g / part), plan.policy.states) * plan.norms_used +
-                   plan.buckets[bucket].norm_first + g % part;
-      if (!runs.empty() && runs.back().end == at) {
-        runs.back().end += next - g;
-      } else {
-        runs.push_back({at, at + next - g, 0});
+    const ParamClass& c = plan.cls(bucket);
+    for (int64_t group = 0; group < plan.mesh.data_size() / c.levels.ranks(); ++group) {
+      for (int64_t g = first; g < end;) {
+        int64_t next = std::min(end, (g / part + 1) * part);
+        int64_t holder =
+            data_rank(plan, c, group, c.levels.holder(static_cast<int>(g / part), c.policy.states));
+        int64_t at = holder * plan.norms_used + plan.buckets[bucket].norm_first + g % part;
+        if (!runs.empty() && runs.back().end == at) {
+          runs.back().end += next - g;
+        } else {
+          runs.push_back({at, at + next - g, 0});
+        }
+        g = next;
       }
-      g = next;
     }
   }
   if (runs == std::vector<ElementRun>{{0, count, 0}}) runs.clear();
@@ -56,7 +67,10 @@ void emit_losses(ProgramBuilder& builder, const ZeroPlan& plan) {
 
 void emit_clip(ProgramBuilder& builder, const ZeroPlan& plan, const Config& config) {
   StateRef own{plan.norms, 0, plan.norms_used}, all = own;
-  if (plan.policy.states > 0) {
+  auto apart = [&](const ParamClass& c) {
+    return c.policy.states > 0 || c.levels.ranks() < plan.mesh.data_size();
+  };
+  if (std::any_of(plan.classes.begin(), plan.classes.end(), apart)) {
     int64_t count = own.numel * plan.mesh.data_size();
     all = {builder.transient("all_norms", DS_DTYPE_F64, count, builder.buffer(plan.norms).tier), 0, count};
     builder

@@ -2,10 +2,12 @@
 
 #include <fmt/core.h>
 
+#include <string_view>
 #include <algorithm>
 #include <bit>
 #include <utility>
 
+#include "core/program/mesh.h"
 #include "core/base/error.h"
 #include "optim/optimizer.h"
 
@@ -39,7 +41,7 @@ void check_shard_group(const char* key, int64_t size, int stage, int world) {
 
 }  // namespace
 
-RankLevels make_levels(const Config& config, const Mesh& mesh, int ranks_per_node) {
+RankLevels make_levels(const Config& config, const Mesh& mesh, RankGroup group, int ranks_per_node) {
   const ZeroConfig& zero = config.zero;
   if (config.nodes > 0) {
     if (mesh.ranks() % config.nodes != 0) {
@@ -48,18 +50,14 @@ RankLevels make_levels(const Config& config, const Mesh& mesh, int ranks_per_nod
     }
     ranks_per_node = mesh.ranks() / static_cast<int>(config.nodes);
   }
-  auto [world, stride] = mesh.data_group();  // from here on ranks are those along `data`
+  auto [world, stride] = group;  // from here on ranks are those of the group
   ranks_per_node = ranks_per_node % stride == 0 ? ranks_per_node / stride : 0;
   std::vector<int> blocks{world};
-  int64_t shard = 0;
-  if (zero.mics_shard_size > 0) {
-    check_shard_group("zero_optimization.mics_shard_size", zero.mics_shard_size, zero.stage, world);
-    shard = zero.mics_shard_size;
-  } else if (zero.hpz_partition_size > 1) {
-    check_shard_group("zero_optimization.zero_hpz_partition_size", zero.hpz_partition_size, zero.stage,
-                      world);
-    shard = zero.hpz_partition_size;
-  }
+  bool mics = zero.mics_shard_size > 0;
+  int64_t shard = mics ? zero.mics_shard_size : zero.hpz_partition_size > 1 ? zero.hpz_partition_size : 0;
+  const char* key = mics ? "zero_optimization.mics_shard_size" : "zero_optimization.zero_hpz_partition_size";
+  if (shard > world && world < mesh.data_size()) shard = 0;
+  if (shard > 0) check_shard_group(key, shard, zero.stage, world);
   if (shard > 0) blocks.push_back(static_cast<int>(shard));
   bool nodes = ranks_per_node > 0 && ranks_per_node < world && world % ranks_per_node == 0 &&
                std::has_single_bit(static_cast<uint64_t>(ranks_per_node));
@@ -70,11 +68,11 @@ RankLevels make_levels(const Config& config, const Mesh& mesh, int ranks_per_nod
 }
 
 int64_t ZeroPlan::part_numel(BucketId bucket, int cut) const {
-  return layout.buckets[bucket].numel / levels.ways(cut);
+  return layout.buckets[bucket].numel / levels(bucket).ways(cut);
 }
 
 int64_t ZeroPlan::part_first(BucketId bucket, int cut) const {
-  return levels.part_of(rank, cut) * part_numel(bucket, cut);
+  return levels(bucket).part_of(rank, cut) * part_numel(bucket, cut);
 }
 
 bool ZeroPlan::trains(BucketId bucket) const {
@@ -97,7 +95,9 @@ std::string ZeroPlan::quantization_key(const ZeroConfig& zero) const {
     key += fmt::format(" weights int{} above {}", quantization.weights, zero.param_persistence_threshold);
   if (quantization.gradients == 0) return key;
   key += fmt::format(" gradients int{} over", quantization.gradients);
-  for (int level = 0; level < levels.depth(); ++level) key += " " + levels.group(level).name();
+  for (const ParamClass& c : classes) {
+    for (int level = 0; level < c.levels.depth(); ++level) key += " " + c.levels.group(level).name();
+  }
   if (quantization.feedback) key += fmt::format(" feedback {} {}", quantization.err_beta, quantization.reset);
   for (const RowTable& t : tables) key += " but " + t.name;
   return key;
@@ -112,7 +112,7 @@ namespace {
 // Where a bucket's parameters live.
 BucketState make_params(ZeroPlan& plan, BucketId index) {
   const Bucket& bucket = plan.layout.buckets[index];
-  const Policy& policy = plan.policy;
+  const Policy& policy = plan.policy(index);
   BucketState s;
   s.partitioned = policy.params > 0 && !bucket.persistent;
   int cut = s.partitioned ? policy.params : 0;
@@ -127,7 +127,7 @@ BucketState make_params(ZeroPlan& plan, BucketId index) {
 // What training keeps beside the parameters.
 void add_state(ZeroPlan& plan, const Optimizer& optimizer, BucketId index) {
   const Bucket& bucket = plan.layout.buckets[index];
-  const Policy& policy = plan.policy;
+  const Policy& policy = plan.policy(index);
   int64_t part = plan.part_numel(index);
   BucketState& s = plan.buckets[index];
   // In f32 on the device the parameter is its own master.
@@ -147,7 +147,7 @@ void add_state(ZeroPlan& plan, const Optimizer& optimizer, BucketId index) {
         plan.add(Holds::grad, name, DS_DTYPE_F32, plan.part_numel(index, policy.grads), policy.state_tier));
   }
   bool feedback = plan.quantization.feedback && !plan.table(index);
-  for (int level = 0; feedback && level < plan.levels.depth(); ++level) {
+  for (int level = 0; feedback && level < plan.levels(index).depth(); ++level) {
     std::string name = bucket.name + ".error" + (level == 0 ? "" : "." + std::to_string(level));
     s.errors.push_back(
         plan.add(Holds::error, name, DS_DTYPE_F32, plan.part_numel(index, level), Tier::device));
@@ -167,9 +167,32 @@ void place_norms(ZeroPlan& plan) {
   plan.norms_used = granules;
   bool first = !plan.norms.exists();
   if (!first && granules <= plan.buffers[plan.norms].numel) return;
-  Tier near = plan.policy.state_tier == Tier::device ? Tier::device : Tier::host;
+  Tier near = plan.state_tier() == Tier::device ? Tier::device : Tier::host;
   plan.norms =
       plan.add(Holds::norms, first ? "norms" : "norms.all", DS_DTYPE_F64, first ? granules : all, near);
+}
+
+// The class of `data`, then one for each other list of axes.
+void make_classes(ZeroPlan& plan, const Config& config, const Machine& machine,
+                  IdVector<ParamId, ParamSpec>& params) {
+  auto class_of = [&](const std::vector<std::string_view>& axes) {
+    std::vector<std::string> names(axes.begin(), axes.end());
+    for (ClassId c : plan.classes.ids()) {
+      if (plan.classes[c].axes == names) return c;
+    }
+    RankLevels levels = make_levels(config, plan.mesh, plan.mesh.group(axes), machine.ranks_per_node);
+    Policy policy = make_policy(config.zero, levels);
+    return plan.classes.add({std::move(names), std::move(levels), policy});
+  };
+  class_of(plan.mesh.data_axes());
+  for (ParamSpec& p : params) {
+    std::vector<std::string_view> axes;
+    for (const Mesh::Axis& axis : plan.mesh.axes()) {
+      if (std::find(p.reduced_over.begin(), p.reduced_over.end(), axis.name) != p.reduced_over.end())
+        axes.push_back(axis.name);
+    }
+    p.cls = p.reduced_over.empty() ? ClassId(0) : class_of(axes);
+  }
 }
 
 // One rank has nothing to send: its gradients stay as they are. Its weights do not: what a model computes
@@ -194,8 +217,7 @@ ZeroPlan make_zero_plan(const Config& config, IdVector<ParamId, ParamSpec> param
   plan.accumulation = config.accumulation;
   plan.tree = config.reproducible;
   plan.compute = config.compute;
-  plan.levels = make_levels(config, mesh, machine.ranks_per_node);
-  plan.policy = make_policy(config.zero, plan.levels);
+  make_classes(plan, config, machine, params);
   plan.quantization = make_quantization(config.zero, mesh.data_size(), training);
   for (const ParamSpec& p : params) {
     bool codes = plan.quantization.weights > 0 || plan.quantization.gradients > 0;
@@ -204,15 +226,20 @@ ZeroPlan make_zero_plan(const Config& config, IdVector<ParamId, ParamSpec> param
             p.name, p.granule);
     }
   }
-  if (!training && config.zero.stage < 3) plan.policy = {};  // nothing but states and gradients is cut
+  for (ParamClass& c : plan.classes) {
+    if (!training && config.zero.stage < 3) c.policy = {};  // nothing but states and gradients is cut
+  }
   if (config.sparse_gradients && training) {
+    const ParamClass& of_data = plan.classes.front();
     ChosenTables chosen = choose_row_tables(
-        {plan.levels, plan.policy.grads, plan.quantization.gradients, plan.compute}, tables, params);
+        {of_data.levels, of_data.policy.grads, plan.quantization.gradients, plan.compute}, tables, params);
     plan.tables = std::move(chosen.tables);
     plan.notes = std::move(chosen.notes);
   }
-  plan.layout = make_layout(params, mesh.data_size(), config.zero.reduce_bucket_size,
-                            config.zero.param_persistence_threshold);
+  IdVector<ClassId, int> ranks;
+  for (const ParamClass& c : plan.classes) ranks.push_back(c.levels.ranks());
+  plan.layout =
+      make_layout(params, ranks, config.zero.reduce_bucket_size, config.zero.param_persistence_threshold);
   plan.scalars = plan.add(Holds::scalars, "scalars", DS_DTYPE_U8, 256, Tier::device);
   IdVector<ParamId, char> frozen;
   for (const ParamSpec& p : params) frozen.push_back(p.frozen);

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "core/program/mesh.h"
 #include "core/config/config.h"
 #include "core/program/granules.h"
 #include "core/program/levels.h"
@@ -23,10 +24,19 @@ struct Policy {
 };
 Policy make_policy(const ZeroConfig& zero, const RankLevels& levels);
 
-// Levels of the ranks along the axis `data`: nodes, where there are several, and the shard group of
-// mics_shard_size or zero_hpz_partition_size. Blocks below all ranks are of a power of two, so that sums are
-// added as without them: a node that is none is no level. Throws DS_ERROR_CONFIG.
-RankLevels make_levels(const Config& config, const Mesh& mesh, int ranks_per_node);
+// Levels of the ranks of a group: nodes, where there are several, and the shard group of mics_shard_size or
+// zero_hpz_partition_size, which is all ranks of a group that has fewer than those along `data`. Blocks below
+// all ranks are of a power of two, so that sums are added as without them: a node that is none is no level.
+// Throws DS_ERROR_CONFIG.
+RankLevels make_levels(const Config& config, const Mesh& mesh, RankGroup group, int ranks_per_node);
+
+// Parameters whose gradients are summed over the ranks of one group, over which everything of theirs is cut.
+// The first class is that of `data`.
+struct ParamClass {
+  std::vector<std::string> axes;  // of the mesh, of which the group is made
+  RankLevels levels;
+  Policy policy;
+};
 
 // Bits of the codes (core/program/codes.h) in which compute copies of cut parameters are gathered and
 // gradients reduced; 0: they are not quantized. With feedback what a reduction has lost is added to the next
@@ -66,11 +76,10 @@ struct BucketState {
 struct ZeroPlan {
   int rank = 0;
   Mesh mesh;
-  RankLevels levels;  // of the ranks along `data`, over which everything is cut
+  IdVector<ClassId, ParamClass> classes;
   int64_t accumulation = 1;
   bool tree = false;  // reproducible: binary counter over micro-steps
   DType compute = DS_DTYPE_F32;
-  Policy policy;
   Quantization quantization;
   Layout layout;
   std::vector<RowTable> tables;        // of which gradients are reduced as rows, each in a bucket of its own
@@ -93,11 +102,15 @@ struct ZeroPlan {
   int64_t part_first(BucketId bucket, int cut) const;
   // The same of what this rank updates.
   int64_t granules(BucketId bucket) const { return part_numel(bucket) / layout.buckets[bucket].granule; }
-  int64_t part_numel(BucketId bucket) const { return part_numel(bucket, policy.states); }
-  int64_t part_first(BucketId bucket) const { return part_first(bucket, policy.states); }
-  bool trains(BucketId bucket) const;            // any of its parameters
-  const RowTable* table(BucketId bucket) const;  // that it holds, or null
-  int grad_top() const;                          // highest level of the binary counter; 0 without one
+  int64_t part_numel(BucketId bucket) const { return part_numel(bucket, policy(bucket).states); }
+  int64_t part_first(BucketId bucket) const { return part_first(bucket, policy(bucket).states); }
+  const ParamClass& cls(BucketId bucket) const { return classes[layout.buckets[bucket].cls]; }
+  const RankLevels& levels(BucketId bucket) const { return cls(bucket).levels; }
+  const Policy& policy(BucketId bucket) const { return cls(bucket).policy; }
+  Tier state_tier() const { return classes.front().policy.state_tier; }  // of all classes
+  bool trains(BucketId bucket) const;                                    // any of its parameters
+  const RowTable* table(BucketId bucket) const;                          // that it holds, or null
+  int grad_top() const;  // highest level of the binary counter; 0 without one
   // What the bits of a step depend on: a part of the numerics key; "" without quantization.
   std::string quantization_key(const ZeroConfig& zero) const;
   BufferId add(Holds holds, std::string name, DType dtype, int64_t numel, Tier tier);

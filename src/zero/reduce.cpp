@@ -61,7 +61,7 @@ class Reducer {
     micro_ = micro;
     if (plan_.tree) {
       any_of_middle() ? tree_by_filter(grads) : tree(grads);
-    } else if (first() || plan_.levels.ranks() == 1) {
+    } else if (first() || plan_.levels(bucket_).ranks() == 1) {
       sum_of_ranks(grads, acc(0), first() ? 0 : 1);
     } else {
       BufferId sum = temporary();
@@ -133,10 +133,10 @@ class Reducer {
   // target = the leaves of all ranks added up in f32. The sum of one rank is its own leaf, which all threads
   // widen; only there may beta be 1, which adds it to target.
   void sum_of_ranks(BufferId grads, BufferId target, int64_t beta) {
-    if (plan_.levels.ranks() == 1) return accumulate(grads, target, beta);
+    if (plan_.levels(bucket_).ranks() == 1) return accumulate(grads, target, beta);
     if (const RowTable* table = plan_.table(bucket_)) return sum_of_rows(*table, grads, target);
     if (plan_.quantization.gradients > 0) return sum_of_codes(grads, target);
-    int cut = plan_.policy.grads, last = plan_.levels.depth() - 1;
+    int cut = plan_.policy(bucket_).grads, last = plan_.levels(bucket_).depth() - 1;
     StateRef have = all_of(builder_, grads), all = all_of(builder_, target);
     for (int level = 0; level < cut; ++level) {
       have = collect(Op::reduce_scatter, have, level == last ? all : partial(level + 1), level);
@@ -155,7 +155,7 @@ class Reducer {
   // each rank of the level its part, and adds up what it gets. Sums that ranks share are gathered as they
   // are.
   void sum_of_codes(BufferId grads, BufferId target) {
-    int cut = plan_.policy.grads, depth = plan_.levels.depth();
+    int cut = plan_.policy(bucket_).grads, depth = plan_.levels(bucket_).depth();
     StateRef have = all_of(builder_, grads), all = all_of(builder_, target);
     for (int level = 0; level < depth; ++level)
       have = exchange(have, level + 1 == cut && cut == depth ? all : partial(level + 1), level);
@@ -178,9 +178,9 @@ class Reducer {
     push(Op::pack_rows, {leaf, named, matrix(rows, table.width, Access::write),
                          flat_operand(builder_, numbers, Access::write)});
     StateRef all_rows = gather_all(rows), all_numbers = gather_all(numbers);
-    Attrs attrs{{"ranks", int64_t{plan_.levels.ranks()}},
-                {"first", plan_.part_first(bucket_, plan_.policy.grads)}};
-    if (plan_.levels.depth() > 1) attrs.set("levels", plan_.levels.sizes());
+    Attrs attrs{{"ranks", int64_t{plan_.levels(bucket_).ranks()}},
+                {"first", plan_.part_first(bucket_, plan_.policy(bucket_).grads)}};
+    if (plan_.levels(bucket_).depth() > 1) attrs.set("levels", plan_.levels(bucket_).sizes());
     push(Op::sum_rows,
          {matrix(all_rows, table.width, Access::read), flat_operand(builder_, all_numbers, Access::read),
           flat_operand(builder_, all_of(builder_, target), Access::write)},
@@ -189,9 +189,9 @@ class Reducer {
 
   // What all ranks have, level by level, the outermost first: their parts as levels number them.
   StateRef gather_all(StateRef have) {
-    for (int level = plan_.levels.depth(); level-- > 0;) {
+    for (int level = plan_.levels(bucket_).depth(); level-- > 0;) {
       const Buffer own = builder_.buffer(have.buffer);
-      int64_t numel = have.numel * plan_.levels.group(level).size;
+      int64_t numel = have.numel * plan_.levels(bucket_).group(level).size;
       have = collect(Op::all_gather, have, transient(own.name + ".all", own.dtype, numel), level);
     }
     return have;
@@ -212,7 +212,7 @@ class Reducer {
     quantize(from, codes, level);
     collect(Op::all_to_all, codes, theirs, level);
     push(Op::dequantize_sum, theirs, into,
-         {{"bits", bits}, {"ranks", static_cast<int64_t>(plan_.levels.group(level).size)}});
+         {{"bits", bits}, {"ranks", static_cast<int64_t>(plan_.levels(bucket_).group(level).size)}});
     return into;
   }
 
@@ -242,7 +242,7 @@ class Reducer {
 
   StateRef collect(Op op, const StateRef& from, const StateRef& into, int level) {
     push(op, from, into);
-    out_.back().group = plan_.levels.group(level);
+    out_.back().group = plan_.levels(bucket_).group(level);
     return into;
   }
 

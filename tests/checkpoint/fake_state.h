@@ -60,7 +60,7 @@ class FakeState : public StateAccess {
       names_.push_back(p.name);
       shapes_.push_back(p.shape);
     }
-    layout_ = make_layout(specs, mesh.data_size(), 2000, 100);
+    layout_ = make_layout(specs, {mesh.data_size()}, 2000, 100);
     for (auto& kind : data_) {
       for (BucketId b : layout_.buckets.ids()) {
         kind.emplace_back(static_cast<size_t>(held(b)), std::numeric_limits<float>::quiet_NaN());
@@ -76,9 +76,9 @@ class FakeState : public StateAccess {
   bool writes(ParamId param) const override { return tensor_ == 0 || slices_[param].cut(); }
   const std::vector<std::string>& state_kinds() const override { return kinds_; }
   int64_t first(BucketId b) const override { return partitioned_ ? own_first(b) : 0; }
-  int64_t own_first(BucketId b) const override { return cut_ * layout_.buckets[b].shard(layout_.world); }
+  int64_t own_first(BucketId b) const override { return cut_ * layout_.buckets[b].shard(); }
   int64_t held(BucketId b) const override {
-    return partitioned_ ? layout_.buckets[b].shard(layout_.world) : layout_.buckets[b].numel;
+    return partitioned_ ? layout_.buckets[b].shard() : layout_.buckets[b].numel;
   }
   void read_state(StateKind kind, BucketId b, int64_t begin, int64_t count, float* out) override {
     if (on_read) on_read();

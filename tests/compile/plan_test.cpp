@@ -175,7 +175,7 @@ TEST(Plan, OnlyNodesOfAPowerOfTwoAreLevels) {
   c.nodes = 3;
   plan = compile_plan(make_mlp(2, 64, 16), c, 0, 6, Machine{});
   EXPECT_NE(plan.step.print(), flat.step.print());
-  EXPECT_EQ(plan.zero.levels.group(0).name(), "2x1");
+  EXPECT_EQ(plan.zero.classes.front().levels.group(0).name(), "2x1");
 }
 
 TEST(Plan, ReuseDistanceKeepsTheLastLayer) {

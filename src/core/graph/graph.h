@@ -59,6 +59,8 @@ struct Parameter {
   // Of a larger tensor, to which ids, names and draws belong; none: the parameter is whole. No part of the
   // text either.
   std::optional<ParamSlice> slice;
+  // Axes of the mesh over which its gradients are summed; none: those of `data`.
+  std::vector<std::string> reduced_over;
 };
 
 // A model: nodes in a valid execution order. Built by nn/ or ds_graph_op, changed only by passes.

@@ -30,12 +30,13 @@ std::string scope_of(const std::string& name) {
 // Fills buckets in the order of parameters; one open bucket for small ones, one for the current scope.
 class Packer {
  public:
-  Packer(int world, int64_t bucket_size) : world_(world), bucket_size_(bucket_size) {}
+  Packer(const IdVector<ClassId, int>& ranks, int64_t bucket_size)
+      : ranks_(ranks), bucket_size_(bucket_size) {}
 
   void add(ParamId param, const ParamSpec& spec, bool small) {
     std::string scope = small ? "small" : scope_of(spec.name);
-    BucketId& open = open_[{small, spec.frozen, spec.granule}];
-    std::string& large_scope = large_scope_[{spec.frozen, spec.granule}];
+    BucketId& open = open_[{small, spec.frozen, spec.granule, spec.cls}];
+    std::string& large_scope = large_scope_[{spec.frozen, spec.granule, spec.cls}];
     int64_t padded = padded_numel(spec.numel, spec.granule);
     bool fits = open.exists() && (small || scope == large_scope) && at(open).numel + padded <= bucket_size_;
     BucketId target = layout.buckets.past();
@@ -43,7 +44,8 @@ class Packer {
     if (target != open) {
       int count = counts_[scope]++;
       std::string name = count == 0 && !small ? scope : scope + "#" + std::to_string(count);
-      layout.buckets.push_back({std::move(name), {}, 0, small, spec.frozen, spec.granule});
+      layout.buckets.push_back(
+          {std::move(name), {}, 0, small, spec.frozen, spec.granule, spec.cls, ranks_[spec.cls]});
     }
     if (!spec.alone) {
       open = target;
@@ -63,7 +65,8 @@ class Packer {
   }
 
   void finish() {
-    for (Bucket& bucket : layout.buckets) bucket.numel = round_up(bucket.numel, world_ * bucket.granule);
+    for (Bucket& bucket : layout.buckets)
+      bucket.numel = round_up(bucket.numel, bucket.ranks * bucket.granule);
   }
 
   Layout layout;
@@ -71,10 +74,10 @@ class Packer {
  private:
   Bucket& at(BucketId bucket) { return layout.buckets[bucket]; }
 
-  int world_;
+  const IdVector<ClassId, int>& ranks_;
   int64_t bucket_size_;
-  std::map<std::tuple<bool, bool, int64_t>, BucketId> open_;     // by small, frozen, granule
-  std::map<std::pair<bool, int64_t>, std::string> large_scope_;  // by frozen, granule
+  std::map<std::tuple<bool, bool, int64_t, ClassId>, BucketId> open_;      // by small, frozen, granule, class
+  std::map<std::tuple<bool, int64_t, ClassId>, std::string> large_scope_;  // by frozen, granule, class
   std::map<std::string, int> counts_;
 };
 
@@ -101,14 +104,15 @@ int64_t Layout::numel() const {
   return sum;
 }
 
-Layout make_layout(const IdVector<ParamId, ParamSpec>& params, int world, int64_t bucket_size,
-                   int64_t persistence_threshold) {
-  require(world > 0, "world must be at least 1, got {}", world);
-  Packer packer(world, bucket_size);
-  packer.layout.world = world;
+Layout make_layout(const IdVector<ParamId, ParamSpec>& params, const IdVector<ClassId, int>& ranks,
+                   int64_t bucket_size, int64_t persistence_threshold) {
+  for (int n : ranks) require(n > 0, "a class of parameters must have at least 1 rank, got {}", n);
+  Packer packer(ranks, bucket_size);
   for (ParamId p : params.ids()) {
     require(params[p].numel >= 0, "elements of parameter '{}' must be 0 or more, got {}", params[p].name,
             params[p].numel);
+    require(ranks.has(params[p].cls), "parameter '{}' must be of one of {} classes, got {}", params[p].name,
+            ranks.size(), params[p].cls);
     require(params[p].granule > 0, "a granule of parameter '{}' must have elements, got {}", params[p].name,
             params[p].granule);
     if (params[p].held) {

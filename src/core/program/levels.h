@@ -24,6 +24,7 @@ class RankLevels {
 
   int depth() const { return static_cast<int>(groups_.size()); }
   int ranks() const { return ways(depth()); }
+  int stride() const { return group(0).stride; }
   // Parts of what is cut over the first `cut` levels.
   int ways(int cut) const;
   // The levels whose blocks have up to `ranks` neighbours.

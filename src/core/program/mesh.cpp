@@ -19,6 +19,10 @@ Mesh::Mesh(std::vector<Axis> axes) : axes_(std::move(axes)) {
             axes_[i].size);
     ranks *= axes_[i].size;
     require(ranks <= INT32_MAX, "a mesh of {} ranks is too large", ranks);
+    bool twice = axes_[i].name == kExpert || axes_[i].name == kExpertData;
+    for (size_t k = 0; k < axes_.size(); ++k)
+      require(!twice || axes_[k].name != kData, "mesh axis '{}' is a part of 'data', which is there, too",
+              axes_[i].name);
     for (size_t k = 0; k < i; ++k)
       require(axes_[k].name != axes_[i].name, "mesh axis '{}' is there twice", axes_[i].name);
   }
@@ -52,14 +56,24 @@ int Mesh::size(std::string_view axis) const {
   for (const Axis& a : axes_) {
     if (a.name == axis) return a.size;
   }
-  return 1;
+  return axis == kData ? data_group().size : 1;
 }
 
 int Mesh::coordinate(int rank, std::string_view axis) const {
   for (size_t i = 0; i < axes_.size(); ++i) {
     if (axes_[i].name == axis) return rank / stride(i) % axes_[i].size;
   }
-  return 0;
+  if (axis != kData) return 0;
+  RankGroup data = data_group();
+  return rank / data.stride % data.size;
+}
+
+std::vector<std::string_view> Mesh::data_axes() const {
+  std::vector<std::string_view> out;
+  for (const Axis& a : axes_) {
+    if (a.name == kData || a.name == kExpert || a.name == kExpertData) out.push_back(a.name);
+  }
+  return out;
 }
 
 RankGroup Mesh::group(const std::vector<std::string_view>& axes) const {

@@ -129,7 +129,7 @@ TEST(Verify, FindsWhatIsWrong) {
 }
 
 TEST(Layout, PadsAndCutsEvenly) {
-  Layout l = make_layout({{"wte", 100000}, {"h.0.w", 1000}, {"h.0.v", 300}, {"h.1.w", 1000}, {"b", 3}}, 2,
+  Layout l = make_layout({{"wte", 100000}, {"h.0.w", 1000}, {"h.0.v", 300}, {"h.1.w", 1000}, {"b", 3}}, {2},
                          1 << 20, 64);
   ASSERT_EQ(l.buckets.size(), 4u);
   EXPECT_EQ(l.buckets[0].name, "wte");
@@ -148,7 +148,7 @@ TEST(Layout, PadsAndCutsEvenly) {
 
 TEST(Layout, WhatIsAloneLeavesTheOthersTogether) {
   Layout l = make_layout({{"h.0.a", 512}, {"h.0.t", 700, false, true}, {"h.0.c", 512}, {"b", 3, false, true}},
-                         1, 1 << 20, 64);
+                         {1}, 1 << 20, 64);
   ASSERT_EQ(l.buckets.size(), 3u);
   std::vector<int32_t> bucket_of;
   for (BucketId b : l.bucket_of) bucket_of.push_back(b.number());
@@ -159,7 +159,7 @@ TEST(Layout, WhatIsAloneLeavesTheOthersTogether) {
 }
 
 TEST(Layout, CutsAtBucketSize) {
-  Layout l = make_layout({{"h.0.a", 512}, {"h.0.b", 512}, {"h.0.c", 512}}, 1, 1024, 0);
+  Layout l = make_layout({{"h.0.a", 512}, {"h.0.b", 512}, {"h.0.c", 512}}, {1}, 1024, 0);
   ASSERT_EQ(l.buckets.size(), 2u);
   EXPECT_EQ(l.buckets[0].params.size(), 2u);
   EXPECT_EQ(l.buckets[1].name, "h.0#1");
