@@ -1,6 +1,6 @@
 // Continues a random 124M GPT-2 token by token, batch 1, one rank: tokens a second, the bytes of weights that
 // this reads a second (every matrix and the tied head once a token), and their share of a STREAM triad that
-// the same threads make in the same run, before and after (tools/peak.h: stored past the caches).
+// the same threads make in the same run, before and after (diagnostics/peak.h: stored past the caches).
 //   bench_decode [THREADS=2] [TOKENS=64] [bf16|f32]
 #include <fmt/core.h>
 

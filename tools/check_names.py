@@ -21,7 +21,6 @@ MAY_BE_EMPTY = {"tests": {"what"}}
 # Headers with more than one part: who they are for, and the files that implement them.
 PARTS = {
     "the face of a folder: a call a file": [
-        "passes/hoist", "passes/offsets", "passes/repeat", "passes/sync",
     ],
     "a method of Communicator, or a few that belong together": [
         "comm/all_gather", "comm/all_reduce", "comm/all_to_all", "comm/barrier", "comm/broadcast", "comm/coalesced",

@@ -9,7 +9,7 @@
 #include <tuple>
 
 #include "checkpoint/state_access.h"
-#include "checkpoint/tiling.h"
+#include "checkpoint/pieces.h"
 #include "core/base/error.h"
 #include "core/base/hash.h"
 #include "core/base/json.h"

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/pieces.h"
 #include "io/safetensors.h"
 
 namespace ds {
@@ -14,19 +15,6 @@ inline constexpr int kManifestSchema = 2;
 inline constexpr std::string_view kManifestName = "manifest.json";
 inline constexpr int64_t kMostManifest = int64_t{256} << 20;
 inline constexpr size_t kPieceBytes = size_t{4} << 20;  // memory of one transfer between file and state
-
-// What one rank wrote of one tensor of one kind: `rows` times `count` elements, the first from `begin` on,
-// each `stride` behind the one before, with the hash of their bytes in this order. Plain bytes, because ranks
-// exchange them.
-struct Piece {
-  int32_t kind = 0;
-  int32_t tensor = 0;
-  int64_t begin = 0;
-  int64_t count = 0;
-  int64_t rows = 1;
-  int64_t stride = 0;              // 0 where there is one row
-  std::array<char, 32> hash = {};  // xxh3-128, hexadecimal
-};
 
 struct ManifestTensor {
   std::string name;

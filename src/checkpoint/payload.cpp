@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/pieces.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/state_files.h"
 #include "core/base/dtype.h"

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/pieces.h"
 #include "checkpoint/agree.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/manifest.h"

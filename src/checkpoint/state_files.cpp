@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "checkpoint/pieces.h"
 #include "core/base/error.h"
 #include "core/base/hash.h"
 #include "io/safetensors.h"

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/pieces.h"
 #include "checkpoint/manifest.h"
 #include "io/file.h"
 #include "io/safetensors.h"

@@ -41,6 +41,7 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/pieces.h"
 #include "checkpoint/agree.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/folder.h"

@@ -172,6 +172,9 @@ std::string plan_hash(const Plan& plan, const Config& config) {
   hash.update(plan.graph.print());
   hash.update(config.shared_text());
   if (plan.decode) hash.update(plan.decode->graph.print());
+  for (const Parameter& p : plan.graph.params) {
+    for (const std::string& axis : p.reduced_over) hash.update(fmt::format("{} over {}", p.name, axis));
+  }
   const Repeat& repeat = plan.step.repeat;
   if (repeat.rounds > 1)
     hash.update(fmt::format("repeat {} {} {} {}", repeat.begin, repeat.end, repeat.rounds, repeat.micros));

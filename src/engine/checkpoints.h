@@ -22,7 +22,7 @@ class Checkpoints {
   // Loads what find_checkpoint(folder) finds on rank 0, or, where the content of that one is damaged, the
   // newest older one, with a warning. A checkpoint that is named itself is loaded or refused.
   CheckpointInfo load(const std::string& folder);
-  // Weights of a Hugging Face model folder (checkpoint/weights.h); optimizer states and counters stay.
+  // Weights of a Hugging Face model folder (checkpoint/weights_load.h); optimizer states and counters stay.
   void load_weights(const std::string& folder);
   void save_weights(const std::string& folder, const std::string& like = "");
 

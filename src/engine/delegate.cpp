@@ -38,7 +38,7 @@ namespace ds {
 
 DelegateEngine::DelegateEngine(Config config, Communicator& comm, EngineOptions options)
     : runtime_(std::move(config), comm, std::move(options), {plan_.zero, plan_.init, plan_.hash}),
-      control_(runtime_.config(), comm.size()),
+      control_(runtime_.config(), runtime_.mesh().data_size()),
       store_(runtime_, control_, *this, plan_.zero, StateStore::Keeps::training),
       trained_(runtime_, control_, store_,
                [this](const auto& frozen, const auto& missed) { recompile(frozen, missed); }),
@@ -76,8 +76,7 @@ void DelegateEngine::ensure_started() {
     raise(DS_ERROR_STATE, "a delegate engine needs a parameter before its first gather or step");
   MemoryPlan memory;
   runtime_.compile([&] {
-    plan_ = compile_delegate(config(), specs_, shapes_, runtime_.comm().rank(), runtime_.comm().size(),
-                             machine());
+    plan_ = compile_delegate(config(), specs_, shapes_, runtime_.comm().rank(), runtime_.mesh(), machine());
     memory = fragment_memory(plan_);
     check_budget(plan_.zero.buffers, memory, config().memory_budget);
   });

@@ -33,16 +33,16 @@ class QueueExecutor final : public Executor {
   }
 
   void run_to(Position end) override {
-    take_tail();
-    send_scalars();
-    if (position_ == Position() && program_.before(position_, end)) odd_ = !odd_;
     try {
+      take_tail();
+      send_scalars();
+      if (position_ == Position() && program_.before(position_, end)) odd_ = !odd_;
       go_to(end);
+      fetch_scalars();
     } catch (const std::exception& error) {
       if (!inline_) stop(error);
       throw;
     }
-    fetch_scalars();
   }
 
   void settle() override {

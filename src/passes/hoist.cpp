@@ -149,6 +149,7 @@ class Hoister {
   void place(InstrId i, Start kind) {
     BufferId target = program_.instrs[i].operands[1].buffer;
     InstrId consumer = first_use_[target];
+    if (consumer == kNever) return;
     std::vector<InstrId>& seen = consumers_[static_cast<size_t>(kind)];
     if (seen.empty() || consumer != seen.back()) seen.push_back(consumer);
     InstrId wanted = std::min(wanted_anchor(i, kind, seen), i);
@@ -159,12 +160,9 @@ class Hoister {
   }
 
   InstrId wanted_anchor(InstrId i, Start kind, const std::vector<InstrId>& seen) const {
-    InstrId consumer = seen.back();
-    if (consumer != kNever) {
-      if (kind == Start::gather) return within_room(kind, kGathersAhead, options_.prefetch_elements, seen);
-      if (kind == Start::load && program_.instrs[consumer].queue == Queue::host)
-        return within_room(kind, kUnlimited, options_.load_bytes, seen);
-    }
+    if (kind == Start::gather) return within_room(kind, kGathersAhead, options_.prefetch_elements, seen);
+    if (kind == Start::load && program_.instrs[seen.back()].queue == Queue::host)
+      return within_room(kind, kUnlimited, options_.load_bytes, seen);
     size_t ahead = kind == Start::load ? kLoadsAhead : kFetchesAhead;
     return seen.size() > ahead ? look_back(seen[seen.size() - 1 - ahead]) : i;
   }

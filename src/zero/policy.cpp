@@ -1,14 +1,15 @@
 #include "zero/policy.h"
 
 #include <fmt/core.h>
+#include <fmt/ranges.h>
 
-#include <string_view>
 #include <algorithm>
 #include <bit>
+#include <string_view>
 #include <utility>
 
-#include "core/program/mesh.h"
 #include "core/base/error.h"
+#include "core/program/mesh.h"
 #include "optim/optimizer.h"
 
 namespace ds {
@@ -191,6 +192,8 @@ void make_classes(ZeroPlan& plan, const Config& config, const Machine& machine,
       if (std::find(p.reduced_over.begin(), p.reduced_over.end(), axis.name) != p.reduced_over.end())
         axes.push_back(axis.name);
     }
+    require(axes.size() == p.reduced_over.size(), "parameter '{}' is reduced over {}, the mesh is {}", p.name,
+            fmt::join(p.reduced_over, " and "), plan.mesh.name());
     p.cls = p.reduced_over.empty() ? ClassId(0) : class_of(axes);
   }
 }

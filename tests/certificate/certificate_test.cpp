@@ -7,9 +7,13 @@
 #include <fstream>
 #include <optional>
 #include <random>
+#include <sstream>
+#include <string>
 
 #include "../../tools/certificate/check.h"
 #include "core/base/error.h"
+#include "core/base/trace.h"
+#include "io/file.h"
 #include "mutate/faults.h"
 #include "passes/offsets.h"
 #include "passes/sync.h"
@@ -250,6 +254,32 @@ std::string changed(std::vector<std::string> lines, const std::string& begin,
 }
 
 // Every claim is checked: one more byte, call or instruction in it is found.
+// Readers of one queue are remembered by the last of them: a hostile file of 4,000 operands, each within the
+// one before, takes a moment.
+TEST(Certificate, NestedReadersCostLittle) {
+  constexpr int64_t kReaders = 4000;
+  std::string text = "certificate 1\nprogram step 0\nbuffer b dev persistent master 32000 0\n";
+  for (int64_t i = 0; i < kReaders; ++i)
+    text += fmt::format("instr {} comp f\nreads b {} {} f32\n", i, 4 * i, 4 * (2 * kReaders - 2 * i));
+  int64_t begin = now_ns();
+  ::certificate::check(text + "end 1\n");
+  EXPECT_LT(static_cast<double>(now_ns() - begin) * 1e-9, 10);
+}
+
+// What it promises its readers.
+TEST(Certificate, TheCheckerHasUnder500Lines) {
+  int lines = 0;
+  for (const char* file : {"check.h", "main.cpp"}) {
+    std::istringstream in(read_file(std::string(DS_SOURCE_DIR "/tools/certificate/") + file, 1 << 20));
+    for (std::string line; std::getline(in, line);) {
+      size_t first = line.find_first_not_of(' ');
+      lines += first != line.npos && line.compare(first, 2, "//") != 0;
+    }
+  }
+  EXPECT_LT(lines, 500);
+  EXPECT_GT(lines, 300);
+}
+
 TEST(Certificate, FalseClaimsAreFound) {
   std::vector<std::string> lines = lines_of(certificate_of(plans_of(point(3, Tier::nvme, 2))));
   for (const char* kind :

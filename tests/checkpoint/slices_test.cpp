@@ -11,7 +11,7 @@
 #include "checkpoint/manifest.h"
 #include "checkpoint/payload.h"
 #include "checkpoint/reader.h"
-#include "checkpoint/tiling.h"
+#include "checkpoint/pieces.h"
 #include "checkpoint/weights_load.h"
 #include "checkpoint/weights_save.h"
 #include "checkpoint/writer.h"

@@ -13,6 +13,7 @@
 #include "engine/checkpoints.h"
 #include "engine/engine.h"
 #include "support/dice.h"
+#include "support/errors.h"
 #include "support/models.h"
 #include "support/ranks.h"
 #include "support/temp_folder.h"
@@ -227,6 +228,21 @@ TEST(ParamClasses, CheckpointsHoldAllExperts) {
     run(saves, "", 0, 2, made);
     EXPECT_EQ(run(loads, made, 2, 2, ""), straight) << loads.name();
   }
+}
+
+TEST(ParamClasses, AnAxisThatTheMeshLacksIsRefused) {
+  Case c{.experts = 2, .copies = 2};
+  Graph graph = graph_of(c, 0);
+  graph.params.back().reduced_over = {"tensor"};
+  EXPECT_EQ(message_of([&] { compile_plan(graph, config_of(c, ""), 0, c.mesh(), Machine{}); },
+                       DS_ERROR_INVALID_ARGUMENT),
+            "parameter 'experts' is reduced over tensor, the mesh is expert:2,expert_data:2,replica:1");
+  EXPECT_EQ(message_of(
+                [] {
+                  Mesh({{kData, 2}, {kExpert, 2}});
+                },
+                DS_ERROR_INVALID_ARGUMENT),
+            "mesh axis 'expert' is a part of 'data', which is there, too");
 }
 
 TEST(ParamClasses, BucketsAreOfOneClass) {

@@ -4,7 +4,9 @@
 #include "checkpoint/folder.h"
 #include "checkpoint/payload.h"
 #include "engine/checkpoints.h"
+#include "engine/delegate.h"
 #include "engine/engine.h"
+#include "support/models.h"
 #include "support/ranks.h"
 #include "support/same_bits.h"
 #include "support/tags.h"
@@ -99,6 +101,44 @@ TEST(MeshTraining, EqualCopiesSaveOneCheckpoint) {
     }());
     EXPECT_EQ(run(plain, made, 2, 2, ""), straight) << "stage " << stage;
     EXPECT_EQ(run(three, made, 2, 2, ""), straight) << "stage " << stage;
+  }
+}
+
+// A host that computes by itself, too: gradients are means over the leaves of `data`, in one copy or in
+// several.
+TEST(MeshTraining, EqualCopiesOfADelegateTrainAsOne) {
+  auto train = [](int stage, std::optional<Mesh> mesh) {
+    std::vector<float> out;
+    run_ranks(mesh ? mesh->ranks() : 2, [&](Communicator& comm) {
+      EngineOptions options;
+      options.mesh = mesh;
+      DelegateEngine engine(make_config(stage, 2, 2), comm, options);
+      std::vector<float> values(700, 1.0f), grad(700);
+      ParamId p = engine.add_param("w", {7, 100}, values);
+      int data = mesh ? mesh->coordinate(comm.rank(), kData) : comm.rank();
+      for (int step = 0; step < 3; ++step) {
+        for (int micro = 0; micro < 2; ++micro) {
+          engine.gather({&p, 1});
+          for (size_t i = 0; i < grad.size(); ++i)
+            grad[i] = static_cast<float>((static_cast<int>(i) * 7 + step + 3 * micro + 5 * data) % 11) / 16;
+          engine.release({&p, 1});
+          engine.grad_ready(p, grad.data(), DS_DTYPE_F32, 700);
+          engine.end_micro_step();
+        }
+        engine.step();
+      }
+      std::vector<float> mine = engine.store().read_tensor(p, "master"),
+                         mean = engine.store().read_tensor(p, "grad");
+      mine.insert(mine.end(), mean.begin(), mean.end());
+      if (comm.rank() == 0) out = mine;
+    });
+    return out;
+  };
+  for (int stage = 0; stage <= 3; ++stage) {
+    std::vector<float> want = train(stage, {});
+    EXPECT_EQ(train(stage, Mesh({{"replica", 2}, {kData, 2}})), want) << stage;
+    EXPECT_EQ(train(stage, Mesh({{kData, 2}, {"replica", 3}})), want) << stage;
+    EXPECT_EQ(train(stage, Mesh({{kExpertData, 1}, {kExpert, 2}})), want) << stage;
   }
 }
 

@@ -231,11 +231,11 @@ class Parser {
   bool ended_ = false;
 };
 
-// What is known of the bytes up to the next piece: who wrote them last, for which buffer, and who has read
-// them since.
+// What is known of the bytes up to the next piece: who wrote them last, for which buffer, and who of each
+// queue was the last to read them since. Those before it on its queue have ended when it has.
 struct Piece {
   Int writer = -1, buffer = -1;  // buffer -1: nothing was written; -2: the rest of a block
-  std::vector<Int> readers;
+  std::array<Int, kQueues> readers{-1, -1, -1, -1, -1, -1};
 };
 // By first byte; the first piece begins before any byte.
 struct Pieces : std::map<Int, Piece> {
@@ -350,8 +350,9 @@ class ProgramCheck {
         if (writes ? o.writes && !written_before(in, o) : o.reads) access(in, o, base + at_, writes);
     }
     for (const Operand& o : in.operands)  // nobody may read it from here on
-      for (auto& [byte, piece] : pieces_[buffer(o).tier][buffer(o).persistent ? 0 : 1])
-        if (o.ends && piece.buffer == o.buffer) piece.buffer = -1;
+      if (o.ends)
+        for (auto& [byte, piece] : pieces_[buffer(o).tier][buffer(o).persistent ? 0 : 1])
+          if (piece.buffer == o.buffer) piece.buffer = -1;
     place_.emplace_back(in.queue, ++issued_[in.queue]);
     clock_[in.queue] = issued_[in.queue];  // for those who wait for it
     queue_clock_[in.queue] = clock_;
@@ -382,8 +383,8 @@ class ProgramCheck {
       after(piece.writer, id, b, "writes");
       for (Int reader : piece.readers)
         if (writes) after(reader, id, b, "reads");
-      if (!writes) piece.readers.push_back(id);
-      if (writes) piece = {id, it->first < used ? o.buffer : -2, {}};
+      if (!writes) piece.readers[in.queue] = id;
+      if (writes) piece = {id, it->first < used ? o.buffer : -2};
     }
   }
   // `earlier` must have ended before the current instruction starts.

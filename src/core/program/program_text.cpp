@@ -103,7 +103,7 @@ MicroFilter parse_filter(std::string_view text) {
 // Runs in program text. "0:12" are elements 0 to 11; "0:12:1" were missed in one update. "0:12*4+100" are
 // four runs, each 100 further on than the one before; "0:12*4+100*2+7" are these four and, 7 further on, the
 // same again. With several ranks the norms of a bucket come from each of them, level by level.
-constexpr int64_t kMostRuns = int64_t{1} << 24;  // of one word; a program is unlikely to have as many
+constexpr int64_t kMostRuns = int64_t{1} << 24;  // a program is unlikely to have as many
 
 struct Fold {
   int64_t count = 1, distance = 0;
@@ -144,11 +144,14 @@ std::vector<ElementRun> parse_runs(std::string_view text) {
       size_t next = word.find('*', star + 1);
       Fold fold = parse_fold(word.substr(star + 1, next - star - 1), word);
       size_t folded = of_word.size();
-      require(fold.count > 0 && fold.count <= kMostRuns / std::ssize(of_word),
-              "a word has 1 to {} runs, got '{}'", kMostRuns, word);
+      require(fold.count > 0 && fold.count <= (kMostRuns - std::ssize(runs)) / std::ssize(of_word),
+              "an instruction has at most {} runs, got '{}' behind {}", kMostRuns, word, runs.size());
       for (size_t k = folded; k < folded * static_cast<size_t>(fold.count); ++k) {
         ElementRun r = of_word[k - folded];
-        of_word.push_back({r.begin + fold.distance, r.end + fold.distance, r.missed});
+        bool large = __builtin_add_overflow(r.begin, fold.distance, &r.begin) ||
+                     __builtin_add_overflow(r.end, fold.distance, &r.end);
+        require(!large, "runs must begin and end at 64-bit numbers, got '{}'", word);
+        of_word.push_back(r);
       }
       star = next;
     }

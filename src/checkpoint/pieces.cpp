@@ -6,7 +6,7 @@
 // of it: the end of a row, whole rows, the beginning of a row. Rectangles within the matrix whose areas add
 // up to it and of which no two overlap tile it. A sweep over the rows keeps the columns that are taken; a
 // rectangle that begins looks at its neighbours there alone.
-#include "checkpoint/tiling.h"
+#include "checkpoint/pieces.h"
 
 #include <fmt/core.h>
 
