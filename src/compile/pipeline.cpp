@@ -3,11 +3,13 @@
 #include <fmt/core.h>
 #include <fnmatch.h>
 
+#include <string_view>
 #include <algorithm>
 #include <cstdint>
 #include <iterator>
 #include <map>
 
+#include "core/graph/param_slice.h"
 #include "compile/decode_plan.h"
 #include "compile/finish_program.h"
 #include "compile/lower.h"
@@ -197,6 +199,29 @@ MemoryPlan memory_plan(const Plan& plan) {
 
 namespace {
 
+// What this rank holds of a parameter must be what its graph computes with, on this mesh.
+void check_slice(const Parameter& param, const Shape& local, const Config& config, const Mesh& mesh) {
+  const ParamSlice& slice = *param.slice;
+  slice.check(param.name);
+  std::vector<int64_t> shape = slice.local_shape();
+  Shape held(std::vector<Dim>(shape.begin(), shape.end()));
+  require(held == local, "the slice of parameter '{}' has shape {}, the graph {}", param.name, held.text(),
+          local.text());
+  std::vector<std::string_view> data = mesh.data_axes();
+  for (const std::string& axis : slice.axes) {
+    bool known = std::any_of(mesh.axes().begin(), mesh.axes().end(),
+                             [&](const Mesh::Axis& a) { return a.name == axis; });
+    require(known, "parameter '{}' is cut over '{}', the mesh is {}", param.name, axis, mesh.name());
+    // Norms and skips are agreed along `data`.
+    if (config.gradient_clipping > 0 && std::find(data.begin(), data.end(), axis) == data.end()) {
+      raise(DS_ERROR_UNSUPPORTED,
+            "parameter '{}' is cut over '{}', whose ranks have norms of their own: gradient_clipping must be "
+            "0, got {}",
+            param.name, axis, config.gradient_clipping);
+    }
+  }
+}
+
 // The rest of a plan of which graph is the forward part, and buffers and frozen parameters are known.
 void compile_programs(Plan& plan, const Config& config, const Machine& machine, bool verify_passes) {
   plan.notes = plan.zero.notes;
@@ -253,6 +278,8 @@ Plan compile_plan(const Graph& forward, const Config& config, int rank, const Me
     int64_t numel = plan.graph.type(plan.graph.params[p].value).shape.numel(plan.graph.bound);
     params.push_back({names[p], numel, frozen[p] != 0});
     params.back().reduced_over = plan.graph.params[p].reduced_over;
+    const Parameter& param = plan.graph.params[p];
+    if (param.slice) check_slice(param, plan.graph.type(param.value).shape, config, mesh);
     const Shape& shape = plan.graph.type(plan.graph.params[p].value).shape;
     if (programs.row_granules && shape.rank() == 2) params.back().granule = shape[1].extent;
   }

@@ -51,7 +51,7 @@ class Runtime {
   const Config& config() const { return config_; }
   Communicator& comm() const { return comm_; }
   Mesh mesh() const { return options_.mesh.value_or(Mesh(comm_.size())); }
-  // The ranks that differ from this one along `data` alone; after start().
+  // After start(): the ranks that differ from this one along the axes of a class alone, and along `data`.
   Communicator& class_ranks(const ParamClass& c) { return groups_.of(c.levels.ranks(), c.levels.stride()); }
   Communicator& data_ranks() { return groups_.of(mesh().data_group().size, mesh().data_group().stride); }
   const EngineOptions& options() const { return options_; }

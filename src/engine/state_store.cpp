@@ -43,11 +43,6 @@ void StateStore::add_params(const Graph& graph) {
   for (const Parameter& p : graph.params) {
     std::vector<int64_t> shape;
     for (const Dim& d : graph.type(p.value).shape.dims()) shape.push_back(d.extent);
-    if (p.slice) {
-      p.slice->check(p.name);
-      require(p.slice->local_shape() == shape, "the slice of parameter '{}' has shape [{}], the graph [{}]",
-              p.name, fmt::join(p.slice->local_shape(), ","), fmt::join(shape, ","));
-    }
     add_param(p.name, p.slice ? *p.slice : ParamSlice::whole(std::move(shape)));
   }
 }
@@ -113,7 +108,7 @@ std::vector<float> StateStore::gather_held(ParamId param, const Held& held) {
 
 bool StateStore::writes(ParamId param) const { return is_first(param, zero_.cls(bucket_of(param)).axes); }
 
-// Of the ranks that differ along other axes than these and those that cut the parameter.
+// Of the ranks that differ along other axes than these and those that cut the parameter, this one.
 bool StateStore::is_first(ParamId param, const std::vector<std::string>& apart) const {
   const std::vector<std::string>& cut = slices_[param].axes;
   auto has = [](const std::vector<std::string>& names, const std::string& name) {
@@ -126,8 +121,8 @@ bool StateStore::is_first(ParamId param, const std::vector<std::string>& apart) 
   return true;
 }
 
-// The whole tensor from the local ones: of the ranks that hold a slice the first gives its
-// runs and its elements.
+// The whole tensor from the local ones: of the ranks that hold a slice the first gives its runs and its
+// elements.
 std::vector<float> StateStore::assemble(ParamId param, const std::vector<float>& local) {
   const ParamSlice& mine = slices_[param];
   Communicator& all = runtime_.comm();
@@ -148,6 +143,10 @@ std::vector<float> StateStore::assemble(ParamId param, const std::vector<float>&
     out.resize(sum);
     all.all_gather_v(in, out.data(), bytes, "slices of " + names_[param]);
   };
+  int64_t elements = 0;
+  for (size_t r = 0; r < ranks; ++r) elements += counts[2 * r + 1];
+  require(elements == mine.whole_numel(), "parameter '{}' has {} elements, its slices have {}", names_[param],
+          mine.whole_numel(), elements);
   std::vector<int64_t> runs;
   std::vector<float> values, whole(static_cast<size_t>(mine.whole_numel()));
   gather(mine.runs.data(), runs, 0);

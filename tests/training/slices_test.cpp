@@ -4,12 +4,14 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "core/program/mesh.h"
 #include "engine/checkpoints.h"
 #include "engine/engine.h"
+#include "support/errors.h"
 #include "support/models.h"
 #include "support/ranks.h"
 #include "support/temp_folder.h"
@@ -171,6 +173,42 @@ TEST(SlicedParams, FilesHoldWholeTensors) {
     EXPECT_EQ(run(w, from, 3, 0, to), want) << w.name();
     ++next;
   }
+}
+
+// Nothing of a wrong slice is used before it is refused.
+TEST(SlicedParams, AWrongSliceIsRefused) {
+  Where w{2, 1};
+  auto refusal = [&](const std::function<void(Parameter&, Config&)>& change, ds_status status) {
+    Graph graph = graph_of(0, 2);
+    Config config = config_of(w, "");
+    change(graph.params[0], config);
+    return message_of([&] { compile_plan(graph, config, 0, w.mesh(), Machine{}); }, status);
+  };
+  EXPECT_EQ(refusal([](Parameter& p, Config&) { p.slice->dim = 2; }, DS_ERROR_INVALID_ARGUMENT),
+            "the slice of parameter 'a' must cut one of 2 dimensions, got 2");
+  EXPECT_EQ(refusal([](Parameter& p, Config&) { p.slice->runs.pop_back(); }, DS_ERROR_INVALID_ARGUMENT),
+            "the slice of parameter 'a' has shape [12,12], the graph [18,12]");
+  EXPECT_EQ(refusal(
+                [](Parameter& p, Config&) {
+                  p.slice->shape = {INT64_MAX, 12};
+                },
+                DS_ERROR_INVALID_ARGUMENT),
+            "parameter 'a' has an extent of 12, its size is no 64-bit number");
+  EXPECT_EQ(refusal([](Parameter& p, Config&) { p.slice->axes = {"tensr"}; }, DS_ERROR_INVALID_ARGUMENT),
+            "parameter 'a' is cut over 'tensr', the mesh is tensor:2,data:1");
+  EXPECT_EQ(
+      refusal([](Parameter&, Config& c) { c.gradient_clipping = 1; }, DS_ERROR_UNSUPPORTED),
+      "parameter 'a' is cut over 'tensor', whose ranks have norms of their own: gradient_clipping must be 0, "
+      "got 1");
+  // Two ranks of three.
+  run_ranks(2, [&](Communicator& comm) {
+    EngineOptions options;
+    options.mesh = w.mesh();
+    Engine engine(config_of(w, ""), graph_of(comm.rank(), 3), comm, options);
+    EXPECT_EQ(
+        message_of([&] { engine.store().read_tensor(ParamId(0), "master"); }, DS_ERROR_INVALID_ARGUMENT),
+        "parameter 'a' has 432 elements, its slices have 288");
+  });
 }
 
 // What one rank writes of its own elements is what all read, and local_blocks() says where.

@@ -38,6 +38,11 @@ ParamSlice ParamSlice::whole(std::vector<int64_t> shape) {
 void ParamSlice::check(const std::string& name) const {
   require(dim < std::max<size_t>(shape.size(), 1),
           "the slice of parameter '{}' must cut one of {} dimensions, got {}", name, shape.size(), dim);
+  int64_t numel = 1;
+  for (int64_t e : shape) {
+    bool fits = e >= 0 && !__builtin_mul_overflow(numel, e, &numel);
+    require(fits, "parameter '{}' has an extent of {}, its size is no 64-bit number", name, e);
+  }
   int64_t extent = shape.empty() ? 1 : shape[dim];
   std::vector<Run> sorted = runs;
   std::sort(sorted.begin(), sorted.end(), [](const Run& a, const Run& b) { return a.first < b.first; });

@@ -35,7 +35,7 @@ struct ParamSlice {
 
   static ParamSlice whole(std::vector<int64_t> shape);
   // Throws DS_ERROR_INVALID_ARGUMENT, naming the parameter, for runs outside of the tensor or upon each
-  // other.
+  // other, and for a shape that no tensor has.
   void check(const std::string& name) const;
 
   bool cut() const { return !axes.empty(); }
