@@ -1,6 +1,6 @@
 // Every optimized kernel at the shapes of two training steps (jobs.h), one thread. Counters: flops and bytes
-// a second, and of_limit, the share of what this thread can reach at all (diagnostics/peak.h); above 1 an operand
-// was in a cache.
+// a second, and of_limit, the share of what this thread can reach at all (diagnostics/peak.h); above 1 an
+// operand was in a cache.
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
 

@@ -8,8 +8,8 @@
 #include <system_error>
 #include <tuple>
 
-#include "checkpoint/state_access.h"
 #include "checkpoint/pieces.h"
+#include "checkpoint/state_access.h"
 #include "core/base/error.h"
 #include "core/base/hash.h"
 #include "core/base/json.h"

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/pieces.h"
 #include "checkpoint/manifest.h"
+#include "checkpoint/pieces.h"
 #include "checkpoint/state_files.h"
 #include "core/base/dtype.h"
 #include "core/base/hash.h"

@@ -11,10 +11,10 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/pieces.h"
 #include "checkpoint/agree.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/manifest.h"
+#include "checkpoint/pieces.h"
 #include "checkpoint/state_access.h"
 #include "checkpoint/state_files.h"
 #include "comm/communicator.h"

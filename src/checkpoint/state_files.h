@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/pieces.h"
 #include "checkpoint/manifest.h"
+#include "checkpoint/pieces.h"
 #include "io/file.h"
 #include "io/safetensors.h"
 

@@ -41,11 +41,11 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/pieces.h"
 #include "checkpoint/agree.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/manifest.h"
+#include "checkpoint/pieces.h"
 #include "checkpoint/state_access.h"
 #include "comm/communicator.h"
 #include "core/base/error.h"

@@ -3,13 +3,12 @@
 #include <fmt/core.h>
 #include <fnmatch.h>
 
-#include <string_view>
 #include <algorithm>
 #include <cstdint>
 #include <iterator>
 #include <map>
+#include <string_view>
 
-#include "core/graph/param_slice.h"
 #include "compile/decode_plan.h"
 #include "compile/finish_program.h"
 #include "compile/lower.h"
@@ -17,6 +16,7 @@
 #include "core/base/hash.h"
 #include "core/base/suggest.h"
 #include "core/graph/ops.h"
+#include "core/graph/param_slice.h"
 #include "core/program/builder.h"
 #include "passes/cse.h"
 #include "passes/fused_head.h"

@@ -4,12 +4,12 @@
 #include <cstdint>
 #include <optional>
 
-#include "compile/decode_plan.h"
 #include "checkpoint/agree.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/model_folder.h"
 #include "checkpoint/reader.h"
 #include "checkpoint/run_paths.h"
+#include "compile/decode_plan.h"
 #include "core/base/error.h"
 #include "core/base/json_read.h"
 #include "engine/threads.h"

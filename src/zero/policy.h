@@ -4,10 +4,10 @@
 #include <string>
 #include <vector>
 
-#include "core/program/mesh.h"
 #include "core/config/config.h"
 #include "core/program/granules.h"
 #include "core/program/levels.h"
+#include "core/program/mesh.h"
 #include "core/program/program.h"
 #include "zero/row_tables.h"
 
