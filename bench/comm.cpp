@@ -126,7 +126,7 @@ void bench_started(Communicator& comm) {
   report("loop", compute);
   report("in_turn", [&] { reduce(), compute(); });
   report("started", [&] {
-    CommRequest request{CommRequest::Op::all_reduce, data.get(), sums.get(), kBytes / 4};
+    CommRequest request{.in = {data.get()}, .out = {sums.get()}, .counts = {kBytes / 4}};
     std::shared_ptr<Work> work = comm.start(request, "bench");
     compute();
     work->wait();

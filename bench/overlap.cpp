@@ -85,7 +85,7 @@ int64_t sleeps_of(const Program& step) {
 
 int on_separate() {
   constexpr int64_t kSleepUs = 5000;
-  const Job job{2, 32, 2, 64, 8, 8, 4};
+  const Job job{2, 32, 2, 64, 8, 8, 16};
   double ratio[kRanks] = {};
   std::exception_ptr error[kRanks];
   auto rank_main = [&](int rank) {

@@ -3,9 +3,10 @@
 Part one: two ranks on the separate device, 5 ms of sleep in each kernel and collective: a step takes at most 0.7 of
 their sum. Part two: two ranks in network namespaces of their own, joined at 1 Gbit/s (tc tbf), train GPT-2 under
 ZeRO-3 over gloo, each on one sequence of its 1,024 positions: a step takes at most 1.25 of the larger of compute alone
-(ranks without the slow link, over shared memory) and communication alone (kernels that do nothing). A quarter of the
-tokens, where communication takes longer than compute, is printed without a bar: the link then has nothing to do from
-the last gather to the first gradient. It needs the right to make namespaces, else it is left out.
+(ranks without the slow link, over shared memory) and communication alone (kernels that do nothing), each the best step
+of three turns. A quarter of the tokens, where communication takes longer than compute, is printed without a bar: the
+link then has nothing to do from the last gather to the first gradient. It needs the right to make namespaces, else it
+is left out.
 """
 import os
 import subprocess
@@ -16,6 +17,7 @@ import verdict
 
 BAR = 1.25
 TOKENS = 1024
+TURNS = 3
 BENCH = os.path.join(os.environ.get("DS_BUILD", "build"), "bin", "bench_overlap")
 NAMES = [f"ds{os.getpid()}a", f"ds{os.getpid()}b"]
 
@@ -57,9 +59,11 @@ def seconds(url, part, steps, tokens, apart):
 def of_the_larger(tokens, steps):
     with tempfile.TemporaryDirectory() as folder:
         meet = f"gloo://{folder}/meet"
-        compute = seconds(f"shm://overlap-{os.getpid()}", "both", steps, tokens, False)
-        comm = seconds(meet + "1", "comm", steps, tokens, True)
-        both = seconds(meet + "2", "both", steps, tokens, True)
+        compute = comm = both = float("inf")
+        for turn in range(TURNS):
+            compute = min(compute, seconds(f"shm://overlap-{os.getpid()}-{turn}", "both", steps, tokens, False))
+            comm = min(comm, seconds(f"{meet}{turn}a", "comm", steps, tokens, True))
+            both = min(both, seconds(f"{meet}{turn}b", "both", steps, tokens, True))
     ratio = both / max(compute, comm)
     return ratio, (f"1 Gbit/s, {tokens} tokens a rank: compute alone {compute:.2f} s, communication alone {comm:.2f} s, "
                    f"both {both:.2f} s a step: {ratio:.2f} of the larger")

@@ -30,11 +30,10 @@
  * Collective. Made by all ranks of the comm in the same order; blocks until the data is there; ends with
  * DS_ERROR_COMM on every rank when one dies, aborts or stops making progress.
  *
- * Strings. UTF-8, NUL-terminated. Texts come out through (buffer, buffer_size, out_size): out_size gets the
- * bytes needed with the NUL; a text that does not fit is cut, with its NUL; buffer may be NULL with size 0 to
- * ask.
+ * Strings. UTF-8, NUL-terminated. A text that comes out through out_text is made by that call and belongs to
+ * the caller, who ends it with ds_text_destroy.
  *
- * Outputs. After an error an out handle is NULL and out numbers are as they were.
+ * Outputs. After an error an out handle or text is NULL and out numbers are as they were.
  *
  * Options. Structs begin with struct_size and are filled by their _init function; they hold no training
  * options: those are JSON (docs/reference/config.md).
@@ -49,6 +48,12 @@
 
 #include <stddef.h>
 #include <stdint.h>
+
+/* The version of this header, for #if. ds_version() is that of the library, which is the same or a later one.
+ */
+#define DS_VERSION_MAJOR 0
+#define DS_VERSION_MINOR 1
+#define DS_VERSION_PATCH 0
 
 #ifndef DS_API
 #if defined(DS_BUILDING) && defined(__GNUC__)
@@ -133,9 +138,19 @@ typedef void ds_log_fn(ds_log_level level, const char* line, void* user_data);
  * @param fn [nullable]  @param user_data [nullable] passed to fn */
 DS_API ds_status ds_log_set_fn(ds_log_fn* fn, void* user_data);
 
-/* Facts of this machine and build as text: instruction sets, which kernels run and why, libraries, cores,
- * memory. See Strings. */
-DS_API ds_status ds_env_report(char* buffer, size_t buffer_size, size_t* out_size);
+/* Ends a text that a call has made. @param text [nullable]  [threadsafe] */
+DS_API void ds_text_destroy(char* text);
+
+/* How a report comes out. */
+typedef enum ds_format {
+  DS_FORMAT_TEXT = 0, /* for reading: its wording and layout may change */
+  DS_FORMAT_JSON = 1, /* for programs: docs/reference/reports.md names its members */
+  DS_FORMAT_FORCE_INT32 = 0x7FFFFFFF
+} ds_format;
+
+/* Facts of this machine and build: instruction sets, which kernels run and why, libraries, cores,
+ * memory. */
+DS_API ds_status ds_env_report(ds_format format, char** out_text);
 
 /* ---------------------------------------------------------------- comm */
 
@@ -192,36 +207,6 @@ typedef enum ds_reduce_op {
   DS_REDUCE_OP_FORCE_INT32 = 0x7FFFFFFF
 } ds_reduce_op;
 
-/* ds_comm_all_reduce with any operation. Collective. */
-DS_API ds_status ds_comm_all_reduce_op(ds_comm* comm, const void* in, size_t count, ds_dtype dtype,
-                                       ds_reduce_op op, void* out);
-/* ds_comm_reduce_scatter with any operation. Collective. */
-DS_API ds_status ds_comm_reduce_scatter_op(ds_comm* comm, const void* in, size_t count, ds_dtype dtype,
-                                           ds_reduce_op op, void* out);
-/* The result of ds_comm_all_reduce_op at rank `root` alone. Collective. @param out [nullable] on other ranks
- */
-DS_API ds_status ds_comm_reduce(ds_comm* comm, const void* in, size_t count, ds_dtype dtype, ds_reduce_op op,
-                                int32_t root, void* out);
-/* Concatenates every rank's `in` (in_size bytes) in rank order into `out` of rank `root`. Collective.
- * @param out [nullable] on other ranks */
-DS_API ds_status ds_comm_gather(ds_comm* comm, const void* in, size_t in_size, int32_t root, void* out);
-/* Block r of rank root's `in` goes to `out` of rank r; block_size bytes each. Collective.
- * @param in [nullable] on other ranks */
-DS_API ds_status ds_comm_scatter(ds_comm* comm, const void* in, size_t block_size, int32_t root, void* out);
-/* ds_comm_all_gather of sizes[r] bytes from rank r. Collective.
- * @param sizes the same on all ranks  @param sizes_count number of ranks */
-DS_API ds_status ds_comm_all_gather_v(ds_comm* comm, const void* in, const size_t* sizes, size_t sizes_count,
-                                      void* out);
-/* ds_comm_reduce_scatter_op of counts[r] elements for rank r, one behind the other. Collective.
- * @param counts the same on all ranks  @param counts_count number of ranks */
-DS_API ds_status ds_comm_reduce_scatter_v(ds_comm* comm, const void* in, const size_t* counts,
-                                          size_t counts_count, ds_dtype dtype, ds_reduce_op op, void* out);
-/* ds_comm_all_to_all of send_sizes[r] bytes to and receive_sizes[r] bytes from rank r, one behind the other.
- * Collective. @param send_sizes_count number of ranks  @param receive_sizes_count number of ranks
- * @return DS_ERROR_COMM when a rank sends other bytes than its peer expects; both are named */
-DS_API ds_status ds_comm_all_to_all_v(ds_comm* comm, const void* in, const size_t* send_sizes,
-                                      size_t send_sizes_count, void* out, const size_t* receive_sizes,
-                                      size_t receive_sizes_count);
 /* Sends data_size bytes to rank `to`, which calls ds_comm_receive with the same size; returns when they are
  * there. Two ranks that send to each other at once are an error. */
 DS_API ds_status ds_comm_send(ds_comm* comm, const void* data, size_t data_size, int32_t to);
@@ -235,21 +220,7 @@ DS_API ds_status ds_comm_split(ds_comm* comm, int32_t color, int32_t key, ds_com
 DS_API ds_status ds_comm_barrier(ds_comm* comm);
 /* Ends this and every later collective of all ranks with DS_ERROR_COMM and this reason. [threadsafe] */
 DS_API ds_status ds_comm_abort(ds_comm* comm, const char* reason);
-/* Coalesced: one collective over counts_count (sizes_count) buffers; buffer i of each list as in a call of
- * its own with counts[i] elements (sizes[i] bytes), with the same bits. Faster than single calls where
- * buffers are small. Counts and their number are the same on all ranks. Collective. */
-DS_API ds_status ds_comm_all_reduce_coalesced(ds_comm* comm, const void* const* ins, const size_t* counts,
-                                              size_t counts_count, ds_dtype dtype, ds_reduce_op op,
-                                              void* const* outs);
-DS_API ds_status ds_comm_all_gather_coalesced(ds_comm* comm, const void* const* ins, const size_t* sizes,
-                                              size_t sizes_count, void* const* outs);
-DS_API ds_status ds_comm_reduce_scatter_coalesced(ds_comm* comm, const void* const* ins, const size_t* counts,
-                                                  size_t counts_count, ds_dtype dtype, ds_reduce_op op,
-                                                  void* const* outs);
-DS_API ds_status ds_comm_broadcast_coalesced(ds_comm* comm, void* const* datas, const size_t* sizes,
-                                             size_t sizes_count, int32_t root);
-
-/* What ds_comm_start starts. */
+/* What ds_comm_submit makes: the calls above, and three whose root gives or gets everything. */
 typedef enum ds_comm_op {
   DS_COMM_OP_ALL_REDUCE = 0,
   DS_COMM_OP_ALL_GATHER = 1,
@@ -257,24 +228,53 @@ typedef enum ds_comm_op {
   DS_COMM_OP_ALL_TO_ALL = 3,
   DS_COMM_OP_BROADCAST = 4,
   DS_COMM_OP_BARRIER = 5,
+  DS_COMM_OP_REDUCE = 6,  /* an all_reduce whose result only the root gets */
+  DS_COMM_OP_GATHER = 7,  /* an all_gather whose result only the root gets */
+  DS_COMM_OP_SCATTER = 8, /* block r of the root's buffer goes to rank r */
   DS_COMM_OP_FORCE_INT32 = 0x7FFFFFFF
 } ds_comm_op;
 
-/* Starts a collective and returns; it is made on a thread of the comm, after what was started before. Its
- * place among the collectives of all ranks is that of this call, and every collective called directly, of
- * this comm, of the one it was split from and of those split from either, first waits for what was started.
- * ds_comm_abort ends it as any other. Leaving the group by a destroy gives up what is unfinished.
- * Buffers are lent: they are the caller's again when ds_work_wait has returned, or a collective called
- * directly has returned DS_OK, or the rank has left the group. ds_comm_abort, another ds_comm_start and calls
- * that only ask do not end the loan.
- * @param in [nullable] for a broadcast and a barrier  [borrowed: work, until the loan ends, as out is]
- * @param count elements of dtype, as the call of that name counts: all_reduce and reduce_scatter elements,
- * all_gather and all_to_all those of one block, broadcast those of the data
- * @param op_of_reduction for reductions  @param root for a broadcast
- * @param out [nullable] for a barrier; the data of a broadcast  @param out_work [out] [owned]
- * @return DS_ERROR_INVALID_ARGUMENT for what the call itself would refuse; nothing is started */
-DS_API ds_status ds_comm_start(ds_comm* comm, ds_comm_op op, const void* in, size_t count, ds_dtype dtype,
-                               ds_reduce_op op_of_reduction, int32_t root, void* out, ds_work** out_work);
+/* A collective as data: of any operation, over a list of buffers, or over blocks of unequal size. Besides
+ * `ins` and `outs`, all members are the same on all ranks. */
+typedef struct ds_comm_call {
+  size_t struct_size;
+  ds_comm_op op;
+  ds_dtype dtype;         /* of the elements that counts and blocks count; default DS_DTYPE_U8 */
+  ds_reduce_op reduce;    /* of all_reduce, reduce_scatter and reduce */
+  int32_t root;           /* of broadcast, reduce, gather and scatter */
+  const void* const* ins; /* buffers_count buffers; [nullable] for a broadcast, and for a scatter elsewhere
+                             than at the root */
+  void* const* outs;      /* buffers_count buffers, of a broadcast its data; [nullable] for reduce and gather
+                             elsewhere than at the root */
+  const size_t* counts;   /* buffers_count numbers: elements of each buffer as the call of that name counts
+                             them; of reduce all, of gather and scatter those of a block; [nullable] with
+                             blocks */
+  size_t buffers_count;   /* default 1; a barrier has none and ignores it */
+  const size_t* blocks;   /* [nullable] for all_gather, reduce_scatter and all_to_all of one buffer: blocks[r]
+                             elements belong to rank r, one behind the other; an all_to_all sends them */
+  const size_t* out_blocks; /* [nullable] of an all_to_all with blocks: elements that come from rank r; its
+                               blocks and out_blocks are of this rank */
+  size_t blocks_count;      /* of blocks and out_blocks: number of ranks */
+} ds_comm_call;
+
+/* Fills the defaults. @param struct_size sizeof(ds_comm_call) of the caller */
+DS_API ds_status ds_comm_call_init(ds_comm_call* call, size_t struct_size);
+
+/* Makes a collective, or starts it. A list is one collective over its buffers, each with the bits of a call
+ * of its own, and faster than single calls where buffers are small (reduce, gather, scatter and all_to_all
+ * are made one after the other). Collective.
+ *
+ * With out_work the call starts it and returns; it is made on a thread of the comm, after what was started
+ * before. Its place among the collectives of all ranks is that of this call, and every collective that is
+ * made, of this comm, of the one it was split from and of those split from either, first waits for what was
+ * started. ds_comm_abort ends it as any other. Leaving the group by a destroy gives up what is unfinished.
+ * Buffers are lent: they are the caller's again when ds_work_wait has returned, or a collective that is made
+ * has returned DS_OK, or the rank has left the group. ds_comm_abort, another start and calls that only ask do
+ * not end the loan. The call itself and its lists are copied.
+ * @param out_work [out] [nullable] [owned] NULL: returns when the collective is made
+ * @return DS_ERROR_INVALID_ARGUMENT for what is refused before anything is started; DS_ERROR_COMM when a rank
+ * of an all_to_all sends other elements than its peer expects, and both are named */
+DS_API ds_status ds_comm_submit(ds_comm* comm, const ds_comm_call* call, ds_work** out_work);
 /* Waits for the end of a started collective and returns its status; also again. [threadsafe] */
 DS_API ds_status ds_work_wait(ds_work* work);
 /* Whether it has ended, well or not, without waiting. @param out_done [out] 0 or 1  [threadsafe] */
@@ -287,14 +287,13 @@ DS_API void ds_work_destroy(ds_work* work);
 DS_API ds_status ds_comm_log_start(ds_comm* comm);
 /* A table of what this rank's collectives have cost by operation and size: calls, bytes, time, algorithm and
  * bus bandwidth, time spent waiting for the slowest rank (docs/reference/communication.md). Collective.
- * See Strings, but asking computes, too. @return DS_ERROR_STATE before ds_comm_log_start */
-DS_API ds_status ds_comm_log(ds_comm* comm, char* buffer, size_t buffer_size, size_t* out_size);
+ * @return DS_ERROR_STATE before ds_comm_log_start */
+DS_API ds_status ds_comm_log(ds_comm* comm, ds_format format, char** out_text);
 /* The last 64 operations of this rank in this comm, the one it was split from and those split from either,
  * oldest first, each with its state (running, done, failed). When such a group ends by an error, the text is
- * also left as rank_N.txt in the folder that the environment variable DS_FLIGHT_DIR names. See Strings.
+ * also left as rank_N.txt in the folder that the environment variable DS_FLIGHT_DIR names.
  * [threadsafe] */
-DS_API ds_status ds_comm_flight_record(const ds_comm* comm, char* buffer, size_t buffer_size,
-                                       size_t* out_size);
+DS_API ds_status ds_comm_flight_record(const ds_comm* comm, ds_format format, char** out_text);
 /* Leaves the group. @param comm [nullable] */
 DS_API void ds_comm_destroy(ds_comm* comm);
 
@@ -330,8 +329,8 @@ DS_API ds_status ds_graph_create(const char* name, int64_t bound, ds_graph** out
 DS_API ds_status ds_graph_from_config(const char* config, int32_t size, ds_graph** out);
 /* Reads the text form that ds_graph_print writes. @param out [out] [owned] */
 DS_API ds_status ds_graph_parse(const char* text, ds_graph** out);
-/* Text form. See Strings. */
-DS_API ds_status ds_graph_print(const ds_graph* graph, char* buffer, size_t buffer_size, size_t* out_size);
+/* Text form. */
+DS_API ds_status ds_graph_print(const ds_graph* graph, char** out_text);
 /* Adds an input. A dimension of -1 is n, the rows of a micro-step. @param out [out] its value */
 DS_API ds_status ds_graph_input(ds_graph* graph, const char* name, ds_dtype dtype, const int64_t* dims,
                                 size_t dims_count, int32_t* out);
@@ -365,20 +364,18 @@ DS_API void ds_graph_destroy(ds_graph* graph);
 DS_API ds_status ds_plan_create(const char* config, const ds_graph* graph, int32_t rank, int32_t size,
                                 ds_plan** out);
 /* Parameters, tokens a step, the largest tensors, bytes per tier and kind, instructions per queue,
- * collectives. See Strings. */
-DS_API ds_status ds_plan_report(const ds_plan* plan, char* buffer, size_t buffer_size, size_t* out_size);
-/* The step program in its text form. See Strings. */
-DS_API ds_status ds_plan_print(const ds_plan* plan, char* buffer, size_t buffer_size, size_t* out_size);
+ * collectives. */
+DS_API ds_status ds_plan_report(const ds_plan* plan, ds_format format, char** out_text);
+/* The step program in its text form. */
+DS_API ds_status ds_plan_print(const ds_plan* plan, char** out_text);
 /* An SVG document: what each queue of a rank does over a step, above the bytes in use, for 1 to 16 plans side
  * by side with the same scales. Order and memory are the plan's; times are those of the machine that plans
- * assume, which the picture names. See Strings. */
-DS_API ds_status ds_plan_picture(const ds_plan* const* plans, size_t count, char* buffer, size_t buffer_size,
-                                 size_t* out_size);
+ * assume, which the picture names. */
+DS_API ds_status ds_plan_picture(const ds_plan* const* plans, size_t count, char** out_text);
 /* The certificate of a plan: the programs of all ranks as text, and what they claim about memory, lifetimes,
  * traffic and the order of collectives, for a checker that shares no code with the compiler
- * (docs/concepts/certificate.md). plans: one for each rank, in the order of ranks. See Strings. */
-DS_API ds_status ds_plan_certificate(const ds_plan* const* plans, size_t count, char* buffer,
-                                     size_t buffer_size, size_t* out_size);
+ * (docs/concepts/certificate.md). plans: one for each rank, in the order of ranks. */
+DS_API ds_status ds_plan_certificate(const ds_plan* const* plans, size_t count, char** out_text);
 /* @param plan [nullable] */
 DS_API void ds_plan_destroy(ds_plan* plan);
 
@@ -524,21 +521,23 @@ typedef struct ds_step_result {
 /* Fills zeros before the first step. @param struct_size sizeof(ds_step_result) of the caller
  * @param out [out] */
 DS_API ds_status ds_engine_last_step(const ds_engine* engine, ds_step_result* out, size_t struct_size);
-/* Why the last step was skipped, with the first bad tensor of this rank; "" when it was not. See Strings. */
-DS_API ds_status ds_engine_skip_reason(const ds_engine* engine, char* buffer, size_t buffer_size,
-                                       size_t* out_size);
+/* Why the last step was skipped, with the first bad tensor of this rank; "" when it was not. */
+DS_API ds_status ds_engine_skip_reason(const ds_engine* engine, char** out_text);
 /* A number by name: "step" (steps made, skipped ones included), "updates" (of the optimizer), "loss",
  * "grad_norm", "lr" (of the last step), "device_bytes", "host_bytes",
  * "nvme_bytes" (allocated), "overhead_bytes" (library memory outside the plan, measured at creation). */
 DS_API ds_status ds_engine_get(const ds_engine* engine, const char* name, double* out);
+/* Changes a number from the next step on: "lr", the learning rate, which then stays as it was set in place of
+ * the configuration's schedule; NaN returns to the schedule. It is part of a checkpoint. Between the same
+ * steps, with the same value on all ranks; no communication.
+ * @return DS_ERROR_NOT_FOUND for another name, DS_ERROR_INVALID_ARGUMENT for a value below 0 or infinite */
+DS_API ds_status ds_engine_set(ds_engine* engine, const char* name, double value);
 
-/* The step program in its text form; in delegate mode the recorded one, from the second step on. See Strings.
+/* The step program in its text form; in delegate mode the recorded one, from the second step on.
  */
-DS_API ds_status ds_engine_plan_print(const ds_engine* engine, char* buffer, size_t buffer_size,
-                                      size_t* out_size);
-/* Bytes per tier and kind, and the overhead outside the plan by part. See Strings. */
-DS_API ds_status ds_engine_plan_report(const ds_engine* engine, char* buffer, size_t buffer_size,
-                                       size_t* out_size);
+DS_API ds_status ds_engine_plan_print(const ds_engine* engine, char** out_text);
+/* Bytes per tier and kind, and the overhead outside the plan by part. */
+DS_API ds_status ds_engine_plan_report(const ds_engine* engine, ds_format format, char** out_text);
 /* Writes the spans recorded since the last call to `path` as Chrome trace-event JSON, this rank's queues as
  * tracks.
  * @return DS_ERROR_STATE when options.trace was 0 */
@@ -548,17 +547,20 @@ DS_API void ds_engine_destroy(ds_engine* engine);
 
 /* ---------------------------------------------------------------- checkpoint */
 
-/* Saves masters, moments and the step below `folder` (docs/reference/checkpoint_format.md); complete and on
- * disk on return. Collective. */
-DS_API ds_status ds_checkpoint_save(ds_engine* engine, const char* folder);
+/* Saves masters, moments, the step and what ds_engine_set has set below `folder`
+ * (docs/reference/checkpoint_format.md); complete and on disk on return. Collective.
+ * @param options [nullable] JSON: "client_state" (null: any value, which ds_checkpoint_load hands out again;
+ * that of rank 0 is saved), "keep" (0: all; n: the newest n of the folder, with this one, are left) */
+DS_API ds_status ds_checkpoint_save(ds_engine* engine, const char* folder, const char* options);
 /* Loads the newest complete checkpoint below `folder`, or the one at `folder`; made at any world size, stage
  * and tier. When the newest one is damaged or cannot be read, the one before is loaded, with a warning; a
  * checkpoint that is named itself is loaded or refused. A load that is refused changes nothing. Where
  * frozen_parameters of both configurations are the same and ds_engine_freeze was not called here, what it had
  * frozen or thawed when the checkpoint was saved is frozen or thawed here too; otherwise this engine's own
- * setting stands, and a warning says where they differ. Collective. @return DS_ERROR_NOT_FOUND when there is
- * none, DS_ERROR_CORRUPT naming the file */
-DS_API ds_status ds_checkpoint_load(ds_engine* engine, const char* folder);
+ * setting stands, and a warning says where they differ. Collective.
+ * @param out_text [out] [nullable] the client state that was saved, as JSON; "null" without
+ * @return DS_ERROR_NOT_FOUND when there is none, DS_ERROR_CORRUPT naming the file */
+DS_API ds_status ds_checkpoint_load(ds_engine* engine, const char* folder, char** out_text);
 /* Takes the weights of a Hugging Face model folder (docs/reference/models.md) for the engine's parameters, by
  * name; optimizer states and the step stay. Collective. @return DS_ERROR_NOT_FOUND for a missing file,
  * DS_ERROR_CONFIG naming a tensor that is missing, too many or of another shape, DS_ERROR_CORRUPT naming a
@@ -569,9 +571,9 @@ DS_API ds_status ds_checkpoint_load_model(ds_engine* engine, const char* folder)
  * none, or one without weights: a single model.safetensors of f32 */
 DS_API ds_status ds_checkpoint_save_model(ds_engine* engine, const char* folder, const char* like);
 /* JSON about a checkpoint, or the newest one of a folder of them or of a run: step, seed, numerics key,
- * payload hash. All of its content is read and compared with the hashes of its manifest. See Strings.
+ * payload hash. All of its content is read and compared with the hashes of its manifest.
  * @return DS_ERROR_CORRUPT naming the file, and the tensor that differs */
-DS_API ds_status ds_checkpoint_info(const char* path, char* buffer, size_t buffer_size, size_t* out_size);
+DS_API ds_status ds_checkpoint_info(const char* path, char** out_text);
 
 /* ---------------------------------------------------------------- run */
 
@@ -595,15 +597,12 @@ typedef ds_status ds_run_batch_fn(int64_t step, int32_t micro_step, int32_t* tok
                                   size_t tokens_count, void* user_data);
 
 /* Lays `patch` over `config`, both JSON texts: members of patch replace those of config, objects are merged,
- * null removes (JSON merge patch, RFC 7396). See Strings. */
-DS_API ds_status ds_config_merge(const char* config, const char* patch, char* buffer, size_t buffer_size,
-                                 size_t* out_size);
+ * null removes (JSON merge patch, RFC 7396). */
+DS_API ds_status ds_config_merge(const char* config, const char* patch, char** out_text);
 /* The url for ds_comm_create of the group that a run joins: key `communicator` of `config`, else of the run
- * that `resume` names, else "env". No communication; a folder that this host cannot see says nothing. See
- * Strings.
+ * that `resume` names, else "env". No communication; a folder that this host cannot see says nothing.
  * @param config [nullable] JSON text  @param resume [nullable] as for ds_run_train */
-DS_API ds_status ds_run_communicator(const char* config, const char* resume, char* buffer, size_t buffer_size,
-                                     size_t* out_size);
+DS_API ds_status ds_run_communicator(const char* config, const char* resume, char** out_text);
 /* Trains as `libds train` does: data, model, run folder, checkpoints, report. Collective.
  * @param comm [nullable] NULL: one rank  @param config JSON text
  * @param resume [nullable] run folder to go on with, from its newest checkpoint, or one of its checkpoints;
@@ -622,7 +621,7 @@ DS_API ds_status ds_run_train(ds_comm* comm, const char* config, const char* res
 /* Called with each new part of a text, whole UTF-8 characters, on the thread inside ds_run_generate. */
 typedef void ds_run_text_fn(const char* part, void* user_data);
 /* Continues a text over caches of keys and values, as `libds generate` does. Collective; the same text on all
- * ranks. See Strings, but every call computes, also one that only asks.
+ * ranks.
  * @param model run folder (its newest checkpoint), checkpoint, or folder of a Hugging Face model
  * @param prompt [nullable] text to continue; NULL or empty when options has "ids"
  * @param options [nullable] JSON: "ids" (token numbers instead of a prompt, continued with numbers), "tokens"
@@ -631,41 +630,36 @@ typedef void ds_run_text_fn(const char* part, void* user_data);
  * "ignore_eos" (false)
  * @param text [nullable] called on every rank */
 DS_API ds_status ds_run_generate(ds_comm* comm, const char* model, const char* prompt, const char* options,
-                                 ds_run_text_fn* text, void* user_data, char* buffer, size_t buffer_size,
-                                 size_t* out_size);
+                                 ds_run_text_fn* text, void* user_data, char** out_text);
 /* Computes the numbers that are recorded beside a model (golden.json and golden.safetensors,
  * docs/reference/verify.md) and compares, as `libds verify` does: one line per comparison with the largest
- * error, its tolerance and where it is. Collective; the same result on all ranks. See Strings, but every call
- * computes, also one that only asks.
+ * error, its tolerance and where it is. Collective; the same result on all ranks.
  * @param model folder of a Hugging Face model
  * @param options [nullable] JSON: "stage" (0), "tier" ("device", "cpu", "nvme"), "dtype" ("f32", "bf16",
- * "both"), "kinds" (all that are recorded), "nvme_path" ("."), "threads" (0), "format" ("text", "json")
+ * "both"), "kinds" (all that are recorded), "nvme_path" ("."), "threads" (0)
  * @param out_failed [out] comparisons beyond their tolerance */
-DS_API ds_status ds_run_verify(ds_comm* comm, const char* model, const char* options, int32_t* out_failed,
-                               char* buffer, size_t buffer_size, size_t* out_size);
+DS_API ds_status ds_run_verify(ds_comm* comm, const char* model, const char* options, ds_format format,
+                               int32_t* out_failed, char** out_text);
 /* Trains a few steps on random tokens and says where their time goes, as `libds profile` does: calls, time,
  * floating-point operations, bytes and the share of what this machine can reach, by operation
- * (docs/reference/profile.md). Collective; every rank gets its own table. See Strings, but every call runs,
- * also one that only asks.
+ * (docs/reference/profile.md). Collective; every rank gets its own table.
  * @param config [nullable] JSON text; NULL: defaults, bf16, stage 0
  * @param model [nullable] folder of a Hugging Face model in place of the configuration's; weights are drawn.
  * One of config and model must be given
  * @param options [nullable] JSON: "micro_batch" and "sequence" (the configuration's, without one 4 and 128),
- * "dtype" ("f32", "bf16"), "threads" (0), "steps" (3), "by" ("op", "instruction"), "format" ("text", "json")
+ * "dtype" ("f32", "bf16"), "threads" (0), "steps" (3), "by" ("op", "instruction")
  */
 DS_API ds_status ds_run_profile(ds_comm* comm, const char* config, const char* model, const char* options,
-                                char* buffer, size_t buffer_size, size_t* out_size);
+                                ds_format format, char** out_text);
 /* Trains a few steps and runs each instruction of the last one again, alone, as `libds audit` does
  * (docs/reference/audit.md): kernels against the reference in double, collectives, copies and files bit by
  * bit. The text has a line for each instruction with its error and bound, largest first, and ends with the
- * verdict. Collective; the same result on all ranks. See Strings, but every call runs, also one that only
- * asks.
+ * verdict. Collective; the same result on all ranks.
  * @param config JSON text
- * @param options [nullable] JSON: "steps" (2), "top" (20 lines; 0: all), "threads" (0), "format" ("text",
- * "json")
+ * @param options [nullable] JSON: "steps" (2), "top" (20 lines; 0: all), "threads" (0)
  * @param out_failed [out] instructions beyond their bound or with other bits, on any rank */
-DS_API ds_status ds_run_audit(ds_comm* comm, const char* config, const char* options, int32_t* out_failed,
-                              char* buffer, size_t buffer_size, size_t* out_size);
+DS_API ds_status ds_run_audit(ds_comm* comm, const char* config, const char* options, ds_format format,
+                              int32_t* out_failed, char** out_text);
 
 #ifdef __cplusplus
 }

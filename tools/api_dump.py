@@ -7,8 +7,8 @@ usage: api_dump.py HEADER symbols   names of all functions, one a line
        api_dump.py HEADER json     everything, with the comments, for generators of bindings
 
 The subset: the guards below, <stddef.h> and <stdint.h>; named enums with explicit values, 0 among them and a last
-NAME_FORCE_INT32; opaque structs; structs of scalars that begin with size_t struct_size; typedefs of function types;
-functions marked DS_API. No pointer typedefs, by-value structs, unions, bit-fields, varargs, inline functions, int,
+NAME_FORCE_INT32; opaque structs; structs of scalars, and of pointers to numbers and buffers of the caller, that begin with size_t
+struct_size; typedefs of function types; functions marked DS_API. No pointer typedefs, by-value structs, unions, bit-fields, varargs, inline functions, int,
 long, unsigned or bool.
 """
 import json
@@ -21,6 +21,9 @@ PREAMBLE = """#ifndef DS_H
 #define DS_H
 #include <stddef.h>
 #include <stdint.h>
+#define DS_VERSION_MAJOR 0
+#define DS_VERSION_MINOR 1
+#define DS_VERSION_PATCH 0
 #ifndef DS_API
 #if defined(DS_BUILDING) && defined(__GNUC__)
 #define DS_API __attribute__((visibility("default")))
@@ -121,7 +124,7 @@ class Reader:
         self.take("{")
         fields = []
         while self.peek() != "}":
-            kind = self.type(pointers=False)
+            kind = self.type(member=True)
             field = self.name()
             if self.peek() == ":":
                 self.refuse(f"bit-field {name}.{field}")
@@ -164,7 +167,7 @@ class Reader:
         self.take(";")
         return params
 
-    def type(self, pointers=True, result=False):
+    def type(self, member=False, result=False):
         """A type as written; a scalar, an enum, or a pointer to anything known."""
         words = []
         while self.peek() in QUALIFIERS:
@@ -181,7 +184,7 @@ class Reader:
         known = by_value or base == "void" or base in self.opaque or base in self.structs or base in self.callbacks
         if not known:
             self.refuse(f"type {base} is outside the dialect")
-        if stars and not pointers:
+        if stars and member and base not in SCALARS - {"char"} | {"void"}:
             self.refuse(f"pointer to {base} in a struct")
         if not stars and not by_value and not (result and base == "void"):
             self.refuse(f"{base} by value")

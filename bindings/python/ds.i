@@ -147,18 +147,10 @@ struct type {};
                                "skipped", $1->skipped ? Py_True : Py_False));
 }
 
-// Texts: pages that are not written cost nothing.
-%typemap(in, numinputs=0) (char *buffer, size_t buffer_size, size_t *out_size) (size_t needed = 0) {
-  $2 = (size_t)64 << 20;
-  $1 = malloc($2);
-  $3 = &needed;
-  if (!$1) SWIG_exception_fail(SWIG_MemoryError, "no memory for a text");
-}
-%typemap(argout) (char *buffer, size_t buffer_size, size_t *out_size) {
-  if (*$3 > $2) SWIG_exception_fail(SWIG_OverflowError, "the text is longer than 64 MiB");
-  %append_output(PyUnicode_FromString($1));
-}
-%typemap(freearg) (char *buffer, size_t buffer_size, size_t *out_size) { free($1); }
+%typemap(in, numinputs=0) char **out_text (char *made = NULL) "$1 = &made;"
+%typemap(argout) char **out_text { %append_output(PyUnicode_FromString(*$1)); }
+%typemap(freearg) char **out_text { ds_text_destroy(*$1); }
+%ignore ds_text_destroy;
 
 %typemap(in, numinputs=0) (ds_dtype *out_dtype, int64_t *out_dims, size_t dims_size, size_t *out_dims_count, void **out_data)
     (ds_dtype dtype, int64_t dims[kMaxDims], size_t count = 0) {
@@ -328,21 +320,11 @@ struct type {};
 %ignore ds_comm_reduce_scatter;
 %ignore ds_comm_all_to_all;
 %ignore ds_comm_broadcast;
-%ignore ds_comm_all_reduce_op;
-%ignore ds_comm_reduce_scatter_op;
-%ignore ds_comm_reduce;
-%ignore ds_comm_gather;
-%ignore ds_comm_scatter;
-%ignore ds_comm_all_gather_v;
-%ignore ds_comm_reduce_scatter_v;
-%ignore ds_comm_all_to_all_v;
 %ignore ds_comm_send;
 %ignore ds_comm_receive;
-%ignore ds_comm_all_reduce_coalesced;
-%ignore ds_comm_all_gather_coalesced;
-%ignore ds_comm_reduce_scatter_coalesced;
-%ignore ds_comm_broadcast_coalesced;
-%ignore ds_comm_start;
+%ignore ds_comm_call;
+%ignore ds_comm_call_init;
+%ignore ds_comm_submit;
 %ignore ds_work;
 %ignore ds_work_wait;
 %ignore ds_work_test;

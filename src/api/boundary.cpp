@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
 #include <cstring>
+#include <new>
 
 namespace ds {
 namespace {
@@ -52,22 +54,18 @@ std::string_view need_text(const char* text, const char* argument) {
   return text;
 }
 
-void need_text_out(const char* buffer, size_t buffer_size, const size_t* out_size) {
-  require(buffer != nullptr || buffer_size == 0, "buffer must not be NULL with buffer_size {}", buffer_size);
-  need(out_size, "out_size");
+void put_text(std::string_view text, char** out_text) {
+  auto* copy = static_cast<char*>(std::malloc(text.size() + 1));
+  if (!copy) throw std::bad_alloc();
+  std::memcpy(copy, text.data(), text.size());
+  copy[text.size()] = '\0';
+  need(out_text, "out_text") = copy;
 }
 
-void put_text(std::string_view text, char* buffer, size_t buffer_size, size_t* out_size) {
-  need_text_out(buffer, buffer_size, out_size);
-  *out_size = text.size() + 1;
-  if (buffer_size == 0) return;
-  size_t end = std::min(text.size(), buffer_size - 1);
-  auto continues = [&](size_t i) {
-    return i < text.size() && (static_cast<unsigned char>(text[i]) & 0xC0u) == 0x80u;
-  };
-  while (end > 0 && continues(end)) --end;
-  std::memcpy(buffer, text.data(), end);
-  buffer[end] = '\0';
+bool wants_json(ds_format format) {
+  require(format == DS_FORMAT_TEXT || format == DS_FORMAT_JSON, "format must be text (0) or JSON (1), got {}",
+          static_cast<int>(format));
+  return format == DS_FORMAT_JSON;
 }
 
 void check_options(const void* options, size_t given, size_t size, const char* argument) {

@@ -89,11 +89,11 @@ void need_array(const void* array, size_t count, const char* argument);
 // A string argument that is not [nullable].
 std::string_view need_text(const char* text, const char* argument);
 
-// Where a text is to go, checked before there is one: calls that compute it do so once.
-void need_text_out(const char* buffer, size_t buffer_size, const size_t* out_size);
+// Hands a text out by the convention "Strings" of ds.h. The caller has set *out_text to NULL at the begin.
+void put_text(std::string_view text, char** out_text);
 
-// Hands a text out by the convention "Strings" of ds.h: a text that does not fit is cut at a character.
-void put_text(std::string_view text, char* buffer, size_t buffer_size, size_t* out_size);
+// Whether a report is to be JSON; refuses what is no ds_format.
+bool wants_json(ds_format format);
 
 // Checks the head of an options struct: `size` bytes are known here, `given` are the caller's. Bytes that
 // only a newer caller knows must be zero.

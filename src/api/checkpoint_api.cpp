@@ -8,19 +8,40 @@
 #include "checkpoint/payload.h"
 #include "checkpoint/reader.h"
 #include "core/base/json.h"
+#include "core/config/options.h"
 #include "engine/checkpoints.h"
 
-ds_status ds_checkpoint_save(ds_engine* engine, const char* folder) {
+namespace {
+
+struct SaveRequest {
+  ds::Json client;
+  ds::Keep keep;
+};
+
+SaveRequest save_request(const char* options) {
+  static constexpr ds::Option<SaveRequest> known[] = {
+      {"client_state", [](auto& request, auto& value) { request.client = value.json(); }},
+      {"keep", [](auto& request, auto& value) { request.keep.newest = value.integer(0, INT32_MAX); }}};
+  return options ? ds::request_of(ds::Json::parse(options, "options"), known) : SaveRequest();
+}
+
+}  // namespace
+
+ds_status ds_checkpoint_save(ds_engine* engine, const char* folder, const char* options) {
   return ds::boundary([&] {
     ds::Checkpoints& e = ds::checkpoints(engine);
-    e.save(std::string(ds::need_text(folder, "folder")));
+    std::string place(ds::need_text(folder, "folder"));
+    SaveRequest request = save_request(options);
+    e.save(place, request.client, request.keep);
   });
 }
 
-ds_status ds_checkpoint_load(ds_engine* engine, const char* folder) {
+ds_status ds_checkpoint_load(ds_engine* engine, const char* folder, char** out_text) {
   return ds::boundary([&] {
+    if (out_text) *out_text = nullptr;
     ds::Checkpoints& e = ds::checkpoints(engine);
-    e.load(std::string(ds::need_text(folder, "folder")));
+    ds::CheckpointInfo info = e.load(std::string(ds::need_text(folder, "folder")));
+    if (out_text) ds::put_text(info.client.dump(), out_text);
   });
 }
 
@@ -38,8 +59,9 @@ ds_status ds_checkpoint_save_model(ds_engine* engine, const char* folder, const 
   });
 }
 
-ds_status ds_checkpoint_info(const char* path, char* buffer, size_t buffer_size, size_t* out_size) {
+ds_status ds_checkpoint_info(const char* path, char** out_text) {
   return ds::boundary([&] {
+    ds::need(out_text, "out_text") = nullptr;
     std::string found = ds::find_checkpoint(std::string(ds::need_text(path, "path")));
     ds::CheckpointInfo info = ds::read_checkpoint_info(found);
     ds::Json out;
@@ -49,6 +71,6 @@ ds_status ds_checkpoint_info(const char* path, char* buffer, size_t buffer_size,
     out.set("numerics_key", info.numerics_key);
     out.set("payload_hash", ds::payload_hash(found));
     out.set("config", info.config);
-    ds::put_text(out.dump(2), buffer, buffer_size, out_size);
+    ds::put_text(out.dump(2), out_text);
   });
 }

@@ -1,7 +1,5 @@
 #include <cstdint>
 #include <memory>
-#include <numeric>
-#include <span>
 #include <string_view>
 
 #include "api/boundary.h"
@@ -25,17 +23,6 @@ void check_bytes(const void* in, size_t bytes, const void* out) {
 void check_data(const void* data, size_t data_size) {
   ds::require(data != nullptr || data_size == 0, "data must not be NULL with data_size {}", data_size);
 }
-
-// Sizes of a block for each rank, and their sum.
-std::span<const size_t> check_sizes(const ds::Communicator& group, const size_t* sizes, size_t count,
-                                    const char* name) {
-  ds::require(sizes != nullptr, "{} must not be NULL", name);
-  ds::require(count == static_cast<size_t>(group.size()), "{}_count must be {}, got {}", name, group.size(),
-              count);
-  return {sizes, count};
-}
-
-size_t sum(std::span<const size_t> sizes) { return std::accumulate(sizes.begin(), sizes.end(), size_t{0}); }
 
 }  // namespace
 
@@ -102,87 +89,6 @@ ds_status ds_comm_broadcast(ds_comm* comm, void* data, size_t data_size, int32_t
     check_data(data, data_size);
     check_root(group, root);
     group.broadcast(data, data_size, root, "ds_comm_broadcast");
-  });
-}
-
-ds_status ds_comm_all_reduce_op(ds_comm* comm, const void* in, size_t count, ds_dtype dtype, ds_reduce_op op,
-                                void* out) {
-  return ds::boundary([&] {
-    ds::Communicator& group = use(comm);
-    ds::ReduceOp how = check_reduced(in, count, dtype, op, out);
-    group.all_reduce(in, out, count, dtype, "ds_comm_all_reduce_op", how);
-  });
-}
-
-ds_status ds_comm_reduce_scatter_op(ds_comm* comm, const void* in, size_t count, ds_dtype dtype,
-                                    ds_reduce_op op, void* out) {
-  return ds::boundary([&] {
-    ds::Communicator& group = use(comm);
-    ds::ReduceOp how = check_reduced(in, count, dtype, op, out);
-    group.reduce_scatter(in, out, count, dtype, "ds_comm_reduce_scatter_op", how);
-  });
-}
-
-ds_status ds_comm_reduce(ds_comm* comm, const void* in, size_t count, ds_dtype dtype, ds_reduce_op op,
-                         int32_t root, void* out) {
-  return ds::boundary([&] {
-    ds::Communicator& group = use(comm);
-    check_root(group, root);
-    ds::ReduceOp how = check_reduced(in, count, dtype, op, out, group.rank() == root);
-    group.reduce(in, out, count, dtype, root, "ds_comm_reduce", how);
-  });
-}
-
-ds_status ds_comm_gather(ds_comm* comm, const void* in, size_t in_size, int32_t root, void* out) {
-  return ds::boundary([&] {
-    ds::Communicator& group = use(comm);
-    check_root(group, root);
-    check_bytes(in, in_size, group.rank() == root ? out : in);
-    group.gather(in, out, in_size, root, "ds_comm_gather");
-  });
-}
-
-ds_status ds_comm_scatter(ds_comm* comm, const void* in, size_t block_size, int32_t root, void* out) {
-  return ds::boundary([&] {
-    ds::Communicator& group = use(comm);
-    check_root(group, root);
-    check_bytes(group.rank() == root ? in : out, block_size, out);
-    group.scatter(in, out, block_size, root, "ds_comm_scatter");
-  });
-}
-
-ds_status ds_comm_all_gather_v(ds_comm* comm, const void* in, const size_t* sizes, size_t sizes_count,
-                               void* out) {
-  return ds::boundary([&] {
-    ds::Communicator& group = use(comm);
-    std::span<const size_t> blocks = check_sizes(group, sizes, sizes_count, "sizes");
-    check_bytes(in, blocks[static_cast<size_t>(group.rank())], out);
-    check_bytes(out, sum(blocks), out);
-    group.all_gather_v(in, out, blocks, "ds_comm_all_gather_v");
-  });
-}
-
-ds_status ds_comm_reduce_scatter_v(ds_comm* comm, const void* in, const size_t* counts, size_t counts_count,
-                                   ds_dtype dtype, ds_reduce_op op, void* out) {
-  return ds::boundary([&] {
-    ds::Communicator& group = use(comm);
-    std::span<const size_t> blocks = check_sizes(group, counts, counts_count, "counts");
-    bool takes = blocks[static_cast<size_t>(group.rank())] != 0;
-    ds::ReduceOp how = check_reduced(in, sum(blocks), dtype, op, out, takes);
-    group.reduce_scatter_v(in, out, blocks, dtype, "ds_comm_reduce_scatter_v", how);
-  });
-}
-
-ds_status ds_comm_all_to_all_v(ds_comm* comm, const void* in, const size_t* send_sizes,
-                               size_t send_sizes_count, void* out, const size_t* receive_sizes,
-                               size_t receive_sizes_count) {
-  return ds::boundary([&] {
-    ds::Communicator& group = use(comm);
-    std::span<const size_t> send = check_sizes(group, send_sizes, send_sizes_count, "send_sizes");
-    std::span<const size_t> receive = check_sizes(group, receive_sizes, receive_sizes_count, "receive_sizes");
-    check_bytes(in, sum(send), in);
-    check_bytes(out, sum(receive), out);
-    group.all_to_all_v(in, send, out, receive, "ds_comm_all_to_all_v");
   });
 }
 

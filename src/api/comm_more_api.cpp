@@ -1,6 +1,9 @@
+#include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <span>
+#include <numeric>
+#include <utility>
+#include <vector>
 
 #include "api/boundary.h"
 #include "api/comm_arguments.h"
@@ -9,103 +12,104 @@
 #include "comm/comm_thread.h"
 #include "comm/communicator.h"
 
-// Collectives over lists, started collectives, and what a comm tells about itself.
-using ds::check_root;
+// Collectives as data, started or not, and what a comm tells about itself.
 using ds::use;
 
 namespace {
 
-// The lists of a coalesced call; names as ds.h has them.
-template <typename Buffer>
-std::span<Buffer const> list(Buffer const* buffers, std::span<const size_t> counts, const char* name,
-                             const char* count_name) {
-  ds::require(buffers != nullptr || counts.empty(), "{} must not be NULL with {} buffers", name,
-              counts.size());
-  for (size_t i = 0; i < counts.size(); ++i) {
-    ds::require(buffers[i] != nullptr || counts[i] == 0, "{}[{}] must not be NULL with {}[{}] {}", name, i,
-                count_name, i, counts[i]);
-  }
-  return {buffers, counts.size()};
-}
+using Op = ds::CommRequest::Op;
 
-std::span<const size_t> counts_of(const size_t* counts, size_t count, const char* name) {
-  ds::need_array(counts, count, name);
-  return {counts, count};
-}
+constexpr ds_comm_call kCallDefaults = {sizeof(ds_comm_call),
+                                        DS_COMM_OP_ALL_REDUCE,
+                                        DS_DTYPE_U8,
+                                        DS_REDUCE_OP_SUM,
+                                        0,
+                                        nullptr,
+                                        nullptr,
+                                        nullptr,
+                                        1,
+                                        nullptr,
+                                        nullptr,
+                                        0};
 
-ds::CommRequest::Op operation(ds_comm_op op) {
-  ds::require(op >= DS_COMM_OP_ALL_REDUCE && op <= DS_COMM_OP_BARRIER,
-              "op must be one of ds_comm_op, 0 to {}, got {}", static_cast<int>(DS_COMM_OP_BARRIER),
+Op operation(ds_comm_op op) {
+  ds::require(op >= DS_COMM_OP_ALL_REDUCE && op <= DS_COMM_OP_SCATTER,
+              "call.op must be one of ds_comm_op, 0 to {}, got {}", static_cast<int>(DS_COMM_OP_SCATTER),
               static_cast<int>(op));
-  return static_cast<ds::CommRequest::Op>(op);
+  return static_cast<Op>(op);
+}
+
+// The buffers of one side; `used`: whether this rank gives or gets anything there.
+template <typename Buffer>
+std::vector<Buffer> buffers(Buffer const* list, size_t count, const std::vector<size_t>& elements, bool used,
+                            const char* name) {
+  std::vector<Buffer> out(count);
+  if (!used) return out;
+  ds::require(list != nullptr || count == 0, "call.{} must not be NULL with buffers_count {}", name, count);
+  for (size_t i = 0; i < count; ++i) {
+    ds::require(list[i] != nullptr || elements[i] == 0, "call.{}[{}] must not be NULL with {} elements", name,
+                i, elements[i]);
+    out[i] = list[i];
+  }
+  return out;
+}
+
+std::vector<size_t> blocks(const ds::Communicator& group, const size_t* blocks, size_t count) {
+  if (!blocks) return {};
+  ds::require(count == static_cast<size_t>(group.size()), "call.blocks_count must be {}, got {}",
+              group.size(), count);
+  return {blocks, blocks + count};
+}
+
+size_t sum(const std::vector<size_t>& sizes) {
+  return std::accumulate(sizes.begin(), sizes.end(), size_t{0});
+}
+
+ds::CommRequest request_of(const ds::Communicator& group, const ds_comm_call& call) {
+  ds::CommRequest r;
+  r.op = operation(call.op);
+  if (r.op == Op::barrier) return r;
+  ds::check_types(call.dtype, call.reduce);
+  r.dtype = call.dtype;
+  r.reduce = static_cast<ds::ReduceOp>(call.reduce);
+  r.root = call.root;
+  r.blocks = blocks(group, call.blocks, call.blocks_count);
+  r.out_blocks = blocks(group, call.out_blocks, call.blocks_count);
+  size_t count = call.buffers_count;
+  std::vector<size_t> given, taken;  // elements of each buffer that must not be NULL
+  if (r.blocks.empty()) {
+    ds::require(call.counts != nullptr || count == 0, "call.counts must not be NULL with buffers_count {}",
+                count);
+    if (count > 0) r.counts.assign(call.counts, call.counts + count);
+    given = taken = r.counts;
+  } else {
+    ds::require(count == 1, "call.buffers_count must be 1 with blocks, got {}", count);
+    size_t own = r.blocks[static_cast<size_t>(group.rank())], all = sum(r.blocks);
+    given = {r.op == Op::all_gather ? own : all};
+    taken = {r.op == Op::all_gather ? all : r.op == Op::all_to_all ? sum(r.out_blocks) : own};
+  }
+  bool root = group.rank() == call.root;
+  r.in = buffers(call.ins, count, given, r.op != Op::broadcast && (r.op != Op::scatter || root), "ins");
+  r.out = buffers(call.outs, count, taken, root || (r.op != Op::reduce && r.op != Op::gather), "outs");
+  return r;
 }
 
 }  // namespace
 
-ds_status ds_comm_all_reduce_coalesced(ds_comm* comm, const void* const* ins, const size_t* counts,
-                                       size_t counts_count, ds_dtype dtype, ds_reduce_op op,
-                                       void* const* outs) {
-  return ds::boundary([&] {
-    ds::Communicator& group = use(comm);
-    ds::check_types(dtype, op);
-    std::span<const size_t> sizes = counts_of(counts, counts_count, "counts");
-    group.all_reduce_coalesced(list(ins, sizes, "ins", "counts"), list(outs, sizes, "outs", "counts"), sizes,
-                               dtype, "ds_comm_all_reduce_coalesced", static_cast<ds::ReduceOp>(op));
-  });
+ds_status ds_comm_call_init(ds_comm_call* call, size_t struct_size) {
+  return ds::boundary(
+      [&] { ds::write_options(call, struct_size, &kCallDefaults, sizeof kCallDefaults, "call"); });
 }
 
-ds_status ds_comm_all_gather_coalesced(ds_comm* comm, const void* const* ins, const size_t* sizes,
-                                       size_t sizes_count, void* const* outs) {
+ds_status ds_comm_submit(ds_comm* comm, const ds_comm_call* call, ds_work** out_work) {
   return ds::boundary([&] {
+    if (out_work) *out_work = nullptr;
     ds::Communicator& group = use(comm);
-    std::span<const size_t> bytes = counts_of(sizes, sizes_count, "sizes");
-    group.all_gather_coalesced(list(ins, bytes, "ins", "sizes"), list(outs, bytes, "outs", "sizes"), bytes,
-                               "ds_comm_all_gather_coalesced");
-  });
-}
-
-ds_status ds_comm_reduce_scatter_coalesced(ds_comm* comm, const void* const* ins, const size_t* counts,
-                                           size_t counts_count, ds_dtype dtype, ds_reduce_op op,
-                                           void* const* outs) {
-  return ds::boundary([&] {
-    ds::Communicator& group = use(comm);
-    ds::check_types(dtype, op);
-    std::span<const size_t> sizes = counts_of(counts, counts_count, "counts");
-    group.reduce_scatter_coalesced(list(ins, sizes, "ins", "counts"), list(outs, sizes, "outs", "counts"),
-                                   sizes, dtype, "ds_comm_reduce_scatter_coalesced",
-                                   static_cast<ds::ReduceOp>(op));
-  });
-}
-
-ds_status ds_comm_broadcast_coalesced(ds_comm* comm, void* const* datas, const size_t* sizes,
-                                      size_t sizes_count, int32_t root) {
-  return ds::boundary([&] {
-    ds::Communicator& group = use(comm);
-    check_root(group, root);
-    std::span<const size_t> bytes = counts_of(sizes, sizes_count, "sizes");
-    group.broadcast_coalesced(list(datas, bytes, "datas", "sizes"), bytes, root,
-                              "ds_comm_broadcast_coalesced");
-  });
-}
-
-ds_status ds_comm_start(ds_comm* comm, ds_comm_op op, const void* in, size_t count, ds_dtype dtype,
-                        ds_reduce_op op_of_reduction, int32_t root, void* out, ds_work** out_work) {
-  return ds::boundary([&] {
-    ds::need(out_work, "out_work") = nullptr;
-    ds::Communicator& group = use(comm);
-    using Op = ds::CommRequest::Op;
-    ds::CommRequest request{operation(op), in, out, count};
-    if (request.op != Op::barrier) {
-      ds::check_types(dtype, op_of_reduction);
-      bool gives = request.op != Op::broadcast;
-      ds::require(in != nullptr || count == 0 || !gives, "in must not be NULL with count {}", count);
-      ds::require(out != nullptr || count == 0, "out must not be NULL with count {}", count);
-      request.dtype = dtype;
-      request.reduce = static_cast<ds::ReduceOp>(op_of_reduction);
-    }
-    if (request.op == Op::broadcast) check_root(group, request.root = root);
+    ds::need(call, "call");
+    ds::CommRequest request = request_of(group, ds::read_options(call, kCallDefaults, "call"));
+    if (!out_work) return group.make(request, "ds_comm_submit");
     auto handle = std::make_unique<ds_work>();
-    handle->work = group.start(request, "ds_comm_start");
+    handle->work = group.start(std::move(request), "ds_comm_submit");
     *out_work = handle.release();
   });
 }
@@ -127,18 +131,21 @@ ds_status ds_comm_log_start(ds_comm* comm) {
   return ds::boundary([&] { use(comm).start_log(); });
 }
 
-ds_status ds_comm_log(ds_comm* comm, char* buffer, size_t buffer_size, size_t* out_size) {
+ds_status ds_comm_log(ds_comm* comm, ds_format format, char** out_text) {
   return ds::boundary([&] {
     ds::Communicator& group = use(comm);
-    ds::need_text_out(buffer, buffer_size, out_size);
-    ds::put_text(ds::comm_log_text(group.times()), buffer, buffer_size, out_size);
+    ds::need(out_text, "out_text") = nullptr;
+    bool json = ds::wants_json(format);
+    std::vector<ds::CommTime> rows = group.times();
+    ds::put_text(json ? ds::comm_log_json(rows).dump(1) : ds::comm_log_text(rows), out_text);
   });
 }
 
-ds_status ds_comm_flight_record(const ds_comm* comm, char* buffer, size_t buffer_size, size_t* out_size) {
+ds_status ds_comm_flight_record(const ds_comm* comm, ds_format format, char** out_text) {
   return ds::boundary([&] {
     const ds::Communicator& group = *ds::need(comm, "comm").comm;
-    ds::need_text_out(buffer, buffer_size, out_size);
-    ds::put_text(group.flight_record(), buffer, buffer_size, out_size);
+    ds::need(out_text, "out_text") = nullptr;
+    bool json = ds::wants_json(format);
+    ds::put_text(json ? group.flight_json().dump(1) : group.flight_record(), out_text);
   });
 }

@@ -112,9 +112,11 @@ ds_status ds_graph_parse(const char* text, ds_graph** out) {
   });
 }
 
-ds_status ds_graph_print(const ds_graph* graph, char* buffer, size_t buffer_size, size_t* out_size) {
-  return ds::boundary(
-      [&] { ds::put_text(ds::need(graph, "graph").graph.print(), buffer, buffer_size, out_size); });
+ds_status ds_graph_print(const ds_graph* graph, char** out_text) {
+  return ds::boundary([&] {
+    ds::need(out_text, "out_text") = nullptr;
+    ds::put_text(ds::need(graph, "graph").graph.print(), out_text);
+  });
 }
 
 ds_status ds_graph_input(ds_graph* graph, const char* name, ds_dtype dtype, const int64_t* dims,

@@ -84,7 +84,4 @@ Engine& native(const ds_engine* engine, const char* call);
 // The same in delegate mode; in native mode `call` is refused.
 DelegateEngine& delegate(const ds_engine* engine, const char* call);
 
-// Bytes per tier and kind, instructions per queue, collectives.
-std::string plan_report(const Plan& plan, const Config& config);
-
 }  // namespace ds

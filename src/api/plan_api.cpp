@@ -63,30 +63,79 @@ std::string model_lines(const Plan& plan, const Config& config) {
   return out + "\n";
 }
 
-}  // namespace
+std::vector<TierMemory> tiers_of(const Plan& plan, const Config& config) {
+  return memory_by_tier(plan.zero.buffers, memory_plan(plan), config.memory_budget);
+}
 
-std::string plan_report(const Plan& plan, const Config& config) {
-  std::map<std::string, int64_t> collectives;
-  int64_t queues[kQueues] = {};
+struct StepCounts {
+  std::map<std::string, int64_t> queues, collectives;
+};
+
+StepCounts counts_of(const Plan& plan) {
+  StepCounts out;
   for (InstrId i : plan.step.instrs.ids()) {
     const Instr& instr = plan.step.instrs[i];
-    queues[static_cast<int>(instr.queue)] += plan.step.runs(i);
-    if (instr.queue == Queue::comm) collectives[instr.def->name] += plan.step.runs(i);
+    out.queues[queue_name(instr.queue)] += plan.step.runs(i);
+    if (instr.queue == Queue::comm) out.collectives[instr.def->name] += plan.step.runs(i);
   }
-  std::string out =
-      model_lines(plan, config) + memory_table(plan.zero.buffers, memory_plan(plan), config.memory_budget);
+  return out;
+}
+
+std::string plan_report(const Plan& plan, const Config& config) {
+  StepCounts counts = counts_of(plan);
+  std::string out = model_lines(plan, config) + memory_table(tiers_of(plan, config));
   out += "overhead  measured when an engine is created\n";
   out += fmt::format("\n{:<34}{:>16}\n", "queue", "instructions");
   for (int q = 0; q < kQueues; ++q) {
-    if (queues[q] > 0) out += fmt::format("{:<34}{:>16}\n", queue_name(static_cast<Queue>(q)), queues[q]);
+    auto found = counts.queues.find(queue_name(static_cast<Queue>(q)));
+    if (found != counts.queues.end()) out += fmt::format("{:<34}{:>16}\n", found->first, found->second);
   }
-  if (!collectives.empty()) out += fmt::format("\n{:<34}{:>16}\n", "collective", "calls per step");
-  for (const auto& [op, calls] : collectives) out += fmt::format("{:<34}{:>16}\n", op, calls);
+  if (!counts.collectives.empty()) out += fmt::format("\n{:<34}{:>16}\n", "collective", "calls per step");
+  for (const auto& [op, calls] : counts.collectives) out += fmt::format("{:<34}{:>16}\n", op, calls);
   out += fmt::format("\nplan {}\n", plan.hash);
   for (const std::string& note : plan.notes) out += note + "\n";
   return out;
 }
 
+Json object_of(const std::map<std::string, int64_t>& numbers) {
+  Json out{Json::Object()};
+  for (const auto& [name, number] : numbers) out.set(name, number);
+  return out;
+}
+
+Json plan_json(const Plan& plan, const Config& config) {
+  StepCounts counts = counts_of(plan);
+  Json out;
+  int64_t parameters = 0;
+  Json::Array tensors, notes;
+  for (const Parameter& p : plan.graph.params) {
+    const Shape& shape = plan.graph.type(p.value).shape;
+    Json::Array dims;
+    for (const Dim& d : shape.dims()) dims.emplace_back(d.extent);
+    Json tensor;
+    tensor.set("name", p.name);
+    tensor.set("shape", std::move(dims));
+    tensors.push_back(std::move(tensor));
+    parameters += shape.numel(1);
+  }
+  for (const std::string& note : plan.notes) notes.emplace_back(note);
+  out.set("schema", 1);
+  out.set("parameters", parameters);
+  out.set("tensors", std::move(tensors));
+  out.set("ranks", plan.step.mesh.ranks());
+  out.set("rank", plan.step.rank);
+  out.set("micro_batch", config.micro_batch);
+  out.set("gradient_accumulation_steps", config.accumulation);
+  out.set("sequence", config.sequence > 0 ? Json(config.sequence) : Json());
+  out.set("memory", memory_json(tiers_of(plan, config)));
+  out.set("instructions", object_of(counts.queues));
+  out.set("collectives", object_of(counts.collectives));
+  out.set("hash", plan.hash);
+  out.set("notes", std::move(notes));
+  return out;
+}
+
+}  // namespace
 }  // namespace ds
 
 ds_status ds_plan_create(const char* config, const ds_graph* graph, int32_t rank, int32_t size,
@@ -111,21 +160,26 @@ ds_status ds_plan_create(const char* config, const ds_graph* graph, int32_t rank
   });
 }
 
-ds_status ds_plan_report(const ds_plan* plan, char* buffer, size_t buffer_size, size_t* out_size) {
+ds_status ds_plan_report(const ds_plan* plan, ds_format format, char** out_text) {
   return ds::boundary([&] {
+    ds::need(out_text, "out_text") = nullptr;
     const ds_plan& p = ds::need(plan, "plan");
-    ds::put_text(ds::plan_report(p.plan, p.config), buffer, buffer_size, out_size);
+    bool json = ds::wants_json(format);
+    ds::put_text(json ? ds::plan_json(p.plan, p.config).dump(1) : ds::plan_report(p.plan, p.config),
+                 out_text);
   });
 }
 
-ds_status ds_plan_print(const ds_plan* plan, char* buffer, size_t buffer_size, size_t* out_size) {
-  return ds::boundary(
-      [&] { ds::put_text(ds::need(plan, "plan").plan.step.print(), buffer, buffer_size, out_size); });
+ds_status ds_plan_print(const ds_plan* plan, char** out_text) {
+  return ds::boundary([&] {
+    ds::need(out_text, "out_text") = nullptr;
+    ds::put_text(ds::need(plan, "plan").plan.step.print(), out_text);
+  });
 }
 
-ds_status ds_plan_picture(const ds_plan* const* plans, size_t count, char* buffer, size_t buffer_size,
-                          size_t* out_size) {
+ds_status ds_plan_picture(const ds_plan* const* plans, size_t count, char** out_text) {
   return ds::boundary([&] {
+    ds::need(out_text, "out_text") = nullptr;
     ds::need(plans, "plans");
     ds::require(count >= 1 && count <= 16, "count must be 1 to 16 plans, got {}", count);
     std::vector<ds::PlanColumn> columns;
@@ -133,13 +187,13 @@ ds_status ds_plan_picture(const ds_plan* const* plans, size_t count, char* buffe
       const ds_plan& plan = ds::need(plans[i], fmt::format("plans[{}]", i).c_str());
       columns.push_back(ds::plan_column(plan.plan, plan.config));
     }
-    ds::put_text(ds::plan_picture(columns, ds::plan_column_note()), buffer, buffer_size, out_size);
+    ds::put_text(ds::plan_picture(columns, ds::plan_column_note()), out_text);
   });
 }
 
-ds_status ds_plan_certificate(const ds_plan* const* plans, size_t count, char* buffer, size_t buffer_size,
-                              size_t* out_size) {
+ds_status ds_plan_certificate(const ds_plan* const* plans, size_t count, char** out_text) {
   return ds::boundary([&] {
+    ds::need(out_text, "out_text") = nullptr;
     ds::need(plans, "plans");
     ds::require(count >= 1, "count must be at least 1 plan, got {}", count);
     std::vector<const ds::Plan*> ranks;
@@ -151,7 +205,7 @@ ds_status ds_plan_certificate(const ds_plan* const* plans, size_t count, char* b
                   step.mesh.ranks());
       ranks.push_back(&plan.plan);
     }
-    ds::put_text(ds::certificate(ranks), buffer, buffer_size, out_size);
+    ds::put_text(ds::certificate(ranks), out_text);
   });
 }
 

@@ -51,12 +51,11 @@ std::function<bool(const ds::RunProgress&)> progress_callback(ds_run_progress_fn
 
 }  // namespace
 
-ds_status ds_run_communicator(const char* config, const char* resume, char* buffer, size_t buffer_size,
-                              size_t* out_size) {
+ds_status ds_run_communicator(const char* config, const char* resume, char** out_text) {
   return ds::boundary([&] {
-    ds::need_text_out(buffer, buffer_size, out_size);
+    ds::need(out_text, "out_text") = nullptr;
     ds::Json document = config ? ds::Json::parse(config, "config") : ds::Json();
-    ds::put_text(ds::run_communicator(document, resume ? resume : ""), buffer, buffer_size, out_size);
+    ds::put_text(ds::run_communicator(document, resume ? resume : ""), out_text);
   });
 }
 
@@ -87,60 +86,61 @@ ds_status ds_run_train(ds_comm* comm, const char* config, const char* resume, in
 }
 
 ds_status ds_run_generate(ds_comm* comm, const char* model, const char* prompt, const char* options,
-                          ds_run_text_fn* text, void* user_data, char* buffer, size_t buffer_size,
-                          size_t* out_size) {
+                          ds_run_text_fn* text, void* user_data, char** out_text) {
   return ds::boundary([&] {
     std::shared_ptr<ds::Communicator> ranks = group(comm);
     std::string folder(ds::need_text(model, "model"));
-    ds::need_text_out(buffer, buffer_size, out_size);
+    ds::need(out_text, "out_text") = nullptr;
     ds::Json document = options ? ds::Json::parse(options, "options") : ds::Json(ds::Json::Object{});
     ds::TextRequest request = ds::text_request(prompt ? prompt : "", document);
     std::function<void(const std::string&)> piece;
     if (text) piece = [=](const std::string& part) { text(part.c_str(), user_data); };
-    ds::put_text(ds::generate_text(*ranks, folder, request, piece), buffer, buffer_size, out_size);
+    ds::put_text(ds::generate_text(*ranks, folder, request, piece), out_text);
   });
 }
 
-ds_status ds_run_verify(ds_comm* comm, const char* model, const char* options, int32_t* out_failed,
-                        char* buffer, size_t buffer_size, size_t* out_size) {
+ds_status ds_run_verify(ds_comm* comm, const char* model, const char* options, ds_format format,
+                        int32_t* out_failed, char** out_text) {
   return ds::boundary([&] {
     std::shared_ptr<ds::Communicator> ranks = group(comm);
     std::string folder(ds::need_text(model, "model"));
-    ds::need_text_out(buffer, buffer_size, out_size);
+    ds::need(out_text, "out_text") = nullptr;
+    bool json = ds::wants_json(format);
     ds::need(out_failed, "out_failed");
     ds::Json document = options ? ds::Json::parse(options, "options") : ds::Json(ds::Json::Object{});
     ds::VerifyRequest parsed = ds::verify_request(document);
     ds::VerifyReport report = ds::verify_folder(folder, parsed, *ranks);
-    ds::put_text(parsed.json ? report.json().dump(1) : report.text(), buffer, buffer_size, out_size);
+    ds::put_text(json ? report.json().dump(1) : report.text(), out_text);
     *out_failed = report.failed();
   });
 }
 
 ds_status ds_run_profile(ds_comm* comm, const char* config, const char* model, const char* options,
-                         char* buffer, size_t buffer_size, size_t* out_size) {
+                         ds_format format, char** out_text) {
   return ds::boundary([&] {
     std::shared_ptr<ds::Communicator> ranks = group(comm);
-    ds::need_text_out(buffer, buffer_size, out_size);
+    ds::need(out_text, "out_text") = nullptr;
+    bool json = ds::wants_json(format);
     ds::Json document = config ? ds::Json::parse(config, "config") : ds::Json();
     ds::Json parsed = options ? ds::Json::parse(options, "options") : ds::Json(ds::Json::Object{});
     ds::ProfileRequest request = ds::profile_request(parsed);
     ds::ProfileReport report = ds::profile(document, model ? model : "", request, *ranks);
-    ds::put_text(request.json ? report.json().dump(1) : report.text(), buffer, buffer_size, out_size);
+    ds::put_text(json ? report.json().dump(1) : report.text(), out_text);
   });
 }
 
-ds_status ds_run_audit(ds_comm* comm, const char* config, const char* options, int32_t* out_failed,
-                       char* buffer, size_t buffer_size, size_t* out_size) {
+ds_status ds_run_audit(ds_comm* comm, const char* config, const char* options, ds_format format,
+                       int32_t* out_failed, char** out_text) {
   return ds::boundary([&] {
     std::shared_ptr<ds::Communicator> ranks = group(comm);
     std::string_view document = ds::need_text(config, "config");
-    ds::need_text_out(buffer, buffer_size, out_size);
+    ds::need(out_text, "out_text") = nullptr;
+    bool json = ds::wants_json(format);
     ds::need(out_failed, "out_failed");
     ds::Json parsed = options ? ds::Json::parse(options, "options") : ds::Json(ds::Json::Object{});
     ds::AuditRequest request = ds::audit_request(parsed);
     ds::AuditReport report = ds::audit(ds::Json::parse(document, "config"), request, *ranks);
-    ds::put_text(request.json ? report.json().dump(1) : report.text(request.top), buffer, buffer_size,
-                 out_size);
+    ds::put_text(json ? report.json().dump(1) : report.text(request.top), out_text);
     *out_failed = report.failed();
   });
 }

@@ -1,16 +1,20 @@
-#include <fmt/core.h>
+#include <fmt/format.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdlib>
 #include <map>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "api/boundary.h"
 #include "comm/communicator.h"
 #include "core/base/error.h"
+#include "core/base/json.h"
 #include "core/base/log.h"
 #include "core/base/version.h"
 #include "engine/threads.h"
@@ -20,36 +24,80 @@
 namespace ds {
 namespace {
 
-// Implementations of each operation, in the order in which they are asked; ref takes every type.
-std::string kernel_lines() {
-  KernelRegistry registry = built_in_kernels();
-  std::map<std::string, std::string> by_op;
-  for (const KernelImpl& impl : registry.all()) {
-    std::string& names = by_op[impl.op];
-    names += (names.empty() ? "" : ", ") + impl.name;
-  }
-  size_t width = 0;
-  for (const auto& [op, names] : by_op) width = std::max(width, op.size());
-  std::string out;
-  for (const auto& [op, names] : by_op) out += fmt::format("  {:<{}}  {}\n", op, width, names);
-  return out;
-}
+constexpr int64_t kMiB = int64_t{1} << 20;
 
-std::string env_report() {
+struct EnvFacts {
+  std::string system;
+  KernelFacts kernels = kernel_facts();
+  int64_t usable_cores = 0, cores = 0, memory = 0, free_memory = 0;
+  // Implementations of each operation, in the order in which they are asked; ref takes every type.
+  std::map<std::string, std::vector<std::string>> implementations;
+};
+
+EnvFacts env_facts() {
+  EnvFacts out;
   utsname system{};
   uname(&system);
   int64_t page = sysconf(_SC_PAGESIZE);
-  constexpr int64_t kMiB = int64_t{1} << 20;
+  out.system = fmt::format("{} {} {}", system.sysname, system.release, system.machine);
+  out.usable_cores = static_cast<int64_t>(usable_cpus().size());
+  out.cores = sysconf(_SC_NPROCESSORS_ONLN);
+  out.memory = sysconf(_SC_PHYS_PAGES) * page;
+  out.free_memory = sysconf(_SC_AVPHYS_PAGES) * page;
+  KernelRegistry registry = built_in_kernels();
+  for (const KernelImpl& impl : registry.all()) out.implementations[impl.op].push_back(impl.name);
+  return out;
+}
+
+std::string env_text(const EnvFacts& facts) {
+  const KernelFacts& k = facts.kernels;
   std::string out = fmt::format("libds             {}\n", library_build());
   out += fmt::format("compiler          {}\n", __VERSION__);
-  out += fmt::format("system            {} {} {}\n", system.sysname, system.release, system.machine);
-  for (const std::string& line : kernel_report()) out += line + "\n";
-  out += fmt::format("cores             {} of {} online, by the affinity mask\n", usable_cpus().size(),
-                     sysconf(_SC_NPROCESSORS_ONLN));
-  out += fmt::format("memory            {} MiB, {} MiB free\n", sysconf(_SC_PHYS_PAGES) * page / kMiB,
-                     sysconf(_SC_AVPHYS_PAGES) * page / kMiB);
-  out += "communicators\n" + communicator_report();
-  out += "kernels, in the order in which they are asked\n" + kernel_lines();
+  out += fmt::format("system            {}\n", facts.system);
+  out += fmt::format(
+      "instruction sets  machine {}, in use {} (limit DS_MAX_ISA: {}; sse4, avx2, avx512, avx512_bf16 or "
+      "amx)\n",
+      k.machine, k.in_use, k.limit.empty() ? "not set" : k.limit);
+  out += fmt::format("Highway           {}\noneDNN            {}, {}\n", k.highway, k.onednn, k.onednn_isa);
+  out += fmt::format("cores             {} of {} online, by the affinity mask\n", facts.usable_cores,
+                     facts.cores);
+  out +=
+      fmt::format("memory            {} MiB, {} MiB free\n", facts.memory / kMiB, facts.free_memory / kMiB);
+  out += "communicators\n";
+  for (const auto& [url, description] : communicator_forms())
+    out += fmt::format("  {:<18}{}\n", url, description);
+  out += "kernels, in the order in which they are asked\n";
+  size_t width = 0;
+  for (const auto& [op, names] : facts.implementations) width = std::max(width, op.size());
+  for (const auto& [op, names] : facts.implementations) {
+    out += fmt::format("  {:<{}}  {}\n", op, width, fmt::join(names, ", "));
+  }
+  return out;
+}
+
+Json env_json(const EnvFacts& facts) {
+  const KernelFacts& k = facts.kernels;
+  Json out, sets, communicators{Json::Object()}, kernels{Json::Object()};
+  sets.set("machine", k.machine);
+  sets.set("in_use", k.in_use);
+  sets.set("limit", k.limit.empty() ? Json() : Json(k.limit));
+  for (const auto& [url, description] : communicator_forms()) communicators.set(url, description);
+  for (const auto& [op, names] : facts.implementations) {
+    kernels.set(op, Json::Array(names.begin(), names.end()));
+  }
+  out.set("schema", 1);
+  out.set("libds", library_build());
+  out.set("compiler", __VERSION__);
+  out.set("system", facts.system);
+  out.set("instruction_sets", std::move(sets));
+  out.set("highway", k.highway);
+  out.set("onednn", k.onednn + ", " + k.onednn_isa);
+  out.set("cores", facts.cores);
+  out.set("usable_cores", facts.usable_cores);
+  out.set("memory_bytes", facts.memory);
+  out.set("free_memory_bytes", facts.free_memory);
+  out.set("communicators", std::move(communicators));
+  out.set("kernels", std::move(kernels));
   return out;
 }
 
@@ -71,6 +119,13 @@ ds_status ds_log_set_fn(ds_log_fn* fn, void* user_data) {
   });
 }
 
-ds_status ds_env_report(char* buffer, size_t buffer_size, size_t* out_size) {
-  return ds::boundary([&] { ds::put_text(ds::env_report(), buffer, buffer_size, out_size); });
+ds_status ds_env_report(ds_format format, char** out_text) {
+  return ds::boundary([&] {
+    ds::need(out_text, "out_text") = nullptr;
+    bool json = ds::wants_json(format);
+    ds::EnvFacts facts = ds::env_facts();
+    ds::put_text(json ? ds::env_json(facts).dump(1) : ds::env_text(facts), out_text);
+  });
 }
+
+void ds_text_destroy(char* text) { std::free(text); }

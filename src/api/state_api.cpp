@@ -14,6 +14,7 @@
 #include "core/base/tier.h"
 #include "core/base/trace.h"
 #include "core/graph/ops.h"
+#include "engine/overhead.h"
 #include "engine/runtime.h"
 #include "engine/state_store.h"
 #include "engine/step_control.h"
@@ -182,6 +183,13 @@ ds_status ds_engine_get(const ds_engine* engine, const char* name, double* out) 
   });
 }
 
+ds_status ds_engine_set(ds_engine* engine, const char* name, double value) {
+  return ds::boundary([&] {
+    std::string_view which = ds::need_text(name, "name");
+    ds::either(engine, [&](auto& e) { e.set(which, value); });
+  });
+}
+
 ds_status ds_engine_last_step(const ds_engine* engine, ds_step_result* out, size_t struct_size) {
   return ds::boundary([&] {
     const ds::StepResult& last = ds::control(engine).last();
@@ -191,21 +199,31 @@ ds_status ds_engine_last_step(const ds_engine* engine, ds_step_result* out, size
   });
 }
 
-ds_status ds_engine_skip_reason(const ds_engine* engine, char* buffer, size_t buffer_size, size_t* out_size) {
-  return ds::boundary(
-      [&] { ds::put_text(ds::control(engine).last().reason, buffer, buffer_size, out_size); });
-}
-
-ds_status ds_engine_plan_print(const ds_engine* engine, char* buffer, size_t buffer_size, size_t* out_size) {
+ds_status ds_engine_skip_reason(const ds_engine* engine, char** out_text) {
   return ds::boundary([&] {
-    ds::put_text(ds::either(engine, [](auto& e) { return e.print_plan(); }), buffer, buffer_size, out_size);
+    ds::need(out_text, "out_text") = nullptr;
+    ds::put_text(ds::control(engine).last().reason, out_text);
   });
 }
 
-ds_status ds_engine_plan_report(const ds_engine* engine, char* buffer, size_t buffer_size, size_t* out_size) {
+ds_status ds_engine_plan_print(const ds_engine* engine, char** out_text) {
   return ds::boundary([&] {
-    std::string text = ds::either(engine, [](auto& e) { return e.report_plan(); });
-    ds::put_text(text, buffer, buffer_size, out_size);
+    ds::need(out_text, "out_text") = nullptr;
+    ds::put_text(ds::either(engine, [](auto& e) { return e.print_plan(); }), out_text);
+  });
+}
+
+ds_status ds_engine_plan_report(const ds_engine* engine, ds_format format, char** out_text) {
+  return ds::boundary([&] {
+    ds::need(out_text, "out_text") = nullptr;
+    std::vector<ds::TierMemory> tiers = ds::either(engine, [](auto& e) { return e.memory(); });
+    const ds::Overhead& overhead = ds::runtime(engine).overhead();
+    if (!ds::wants_json(format)) return ds::put_text(ds::memory_table(tiers) + overhead.table(), out_text);
+    ds::Json report;
+    report.set("schema", 1);
+    report.set("memory", ds::memory_json(tiers));
+    report.set("overhead", overhead.json());
+    ds::put_text(report.dump(1), out_text);
   });
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,6 +15,7 @@ struct CheckpointInfo {
   int64_t skipped = 0;  // those of them that updated nothing: NaN or infinity
   int64_t updates_taken() const { return step - skipped; }
   uint64_t seed = 0;
+  std::optional<double> lr;  // that was set in place of the schedule's
   std::string numerics_key;
   std::vector<std::string> frozen;  // parameters that were not trained
   // Parameters that have had fewer updates than were taken, and how many: their bias correction counts

@@ -152,6 +152,8 @@ Manifest parse_checked(const Json& document, const std::string& source) {
   parse_tensors(m, document.at("tensors"), document.at("pieces"));
   parse_frozen(m, document.at("frozen"));
   parse_updates(m, document.find("updates"));
+  if (const Json* lr = document.find("lr")) m.info.lr = lr->number();
+  if (m.info.lr && *m.info.lr < 0) raise(DS_ERROR_CORRUPT, "lr must be at least 0, got {}", *m.info.lr);
   m.info.config = document.at("config");
   m.info.client = document.at("client");
   sort_and_check_pieces(m, source);
@@ -178,6 +180,7 @@ std::string Manifest::print() const {
   document.set("step", info.step);
   if (info.skipped > 0) document.set("skipped", info.skipped);
   document.set("seed", std::to_string(info.seed));
+  if (info.lr) document.set("lr", *info.lr);
   document.set("numerics_key", info.numerics_key);
   document.set("world", world);
   document.set("frozen", Json::Array(info.frozen.begin(), info.frozen.end()));

@@ -27,11 +27,12 @@ struct Audited {
 };
 
 Audited audit_on(const Comm& comm, const std::string& config, const AuditArgs& args) {
-  std::string options = fmt::format(R"({{"steps": {}, "top": {}, "threads": {}, "format": {}}})", args.steps,
-                                    args.top, args.threads, quoted(args.json ? "json" : "text"));
+  std::string options =
+      fmt::format(R"({{"steps": {}, "top": {}, "threads": {}}})", args.steps, args.top, args.threads);
   Audited out;
-  out.text = report_of([&](char* buffer, size_t size, size_t* out_size) {
-    return ds_run_audit(comm.get(), config.c_str(), options.c_str(), &out.failed, buffer, size, out_size);
+  out.text = text_of([&](char** out_text) {
+    return ds_run_audit(comm.get(), config.c_str(), options.c_str(),
+                        args.json ? DS_FORMAT_JSON : DS_FORMAT_TEXT, &out.failed, out_text);
   });
   return out;
 }

@@ -40,12 +40,8 @@ CLI::Validator utf8_text();
 // Throws the last error of this thread unless status is DS_OK.
 void check(ds_status status);
 
-// The text that a ds_ call hands out by the convention "Strings" of ds.h.
-std::string text_of(const std::function<ds_status(char* buffer, size_t buffer_size, size_t* out_size)>& call);
-
-// The same of a call that does its work every time it is called: once, into 4 MiB.
-std::string report_of(
-    const std::function<ds_status(char* buffer, size_t buffer_size, size_t* out_size)>& call);
+// The text that a ds_ call hands out. Throws its error.
+std::string text_of(const std::function<ds_status(char** out_text)>& call);
 
 // A file's content; throws Failure naming path and errno text.
 std::string read_text(const std::string& path);

@@ -20,8 +20,10 @@ std::string direct_io(const std::string& folder) {
   return "yes";
 }
 
-void env(const std::string& folder) {
-  std::string report = text_of(ds_env_report);
+void env(const std::string& folder, bool json) {
+  if (json)
+    return write_out(text_of([](char** out_text) { return ds_env_report(DS_FORMAT_JSON, out_text); }) + "\n");
+  std::string report = text_of([](char** out_text) { return ds_env_report(DS_FORMAT_TEXT, out_text); });
   while (!report.empty() && report.back() == '\n') report.pop_back();
   write_out(fmt::format("{}\nO_DIRECT in '{}': {}\n", report, folder, direct_io(folder)));
 }
@@ -33,7 +35,9 @@ void add_env(CLI::App& app, int&) {
   auto folder = std::make_shared<std::string>(".");
   command->add_option("folder", *folder, "Where offload to files would go");
   command->footer("Example: libds env /mnt/nvme");
-  command->callback([folder] { env(*folder); });
+  auto json = std::make_shared<bool>(false);
+  command->add_flag("--json", *json, "Print JSON, without the folder");
+  command->callback([folder, json] { env(*folder, *json); });
 }
 
 }  // namespace ds::cli

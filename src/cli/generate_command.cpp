@@ -57,10 +57,11 @@ void generate(const GenerateArgs& args) {
   Comm comm = join();
   bool first = ds_comm_rank(comm.get()) <= 0;
   Output output{first && isatty(STDOUT_FILENO) == 1, {}, {}};
-  size_t size = 0;
   put(output, args.prompt);
-  check(ds_run_generate(comm.get(), args.model.c_str(), args.prompt.c_str(), options_of(args).c_str(),
-                        take_part, &output, nullptr, 0, &size));
+  text_of([&](char** out_text) {
+    return ds_run_generate(comm.get(), args.model.c_str(), args.prompt.c_str(), options_of(args).c_str(),
+                           take_part, &output, out_text);
+  });
   if (!output.failure.empty()) throw Failure(output.failure);
   if (first) write_out((output.live ? "" : output.text) + "\n");
 }

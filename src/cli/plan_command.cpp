@@ -22,7 +22,7 @@ using PlanHandle = std::unique_ptr<ds_plan, PlanDeleter>;
 struct PlanArgs {
   std::string config, svg, certificate;
   int32_t rank = 0, ranks = 1;
-  bool print = false;
+  bool print = false, json = false;
 };
 
 PlanHandle make_plan(const std::string& config, int32_t rank, int32_t ranks) {
@@ -44,9 +44,7 @@ void write_to(const std::string& path, const std::string& text) {
 std::string at_stage(const std::string& config, int stage) {
   std::string patch = fmt::format(R"({{"zero_optimization": {{"stage": {}{}}}}})", stage,
                                   stage < 3 ? R"(, "offload_param": null)" : "");
-  return text_of([&](char* buffer, size_t size, size_t* out) {
-    return ds_config_merge(config.c_str(), patch.c_str(), buffer, size, out);
-  });
+  return text_of([&](char** out_text) { return ds_config_merge(config.c_str(), patch.c_str(), out_text); });
 }
 
 // The configuration at ZeRO 0 to 3 side by side; a stage that its other keys rule out is left out by name.
@@ -64,9 +62,8 @@ void draw(const PlanArgs& args, const std::string& config) {
     }
   }
   if (given.empty()) throw Failure(refused);
-  std::string svg = text_of([&](char* buffer, size_t size, size_t* out) {
-    return ds_plan_picture(given.data(), given.size(), buffer, size, out);
-  });
+  std::string svg =
+      text_of([&](char** out_text) { return ds_plan_picture(given.data(), given.size(), out_text); });
   write_to(args.svg, svg);
 }
 
@@ -77,8 +74,8 @@ void certify(const PlanArgs& args, const std::string& config) {
     plans.push_back(make_plan(config, rank, args.ranks));
     given.push_back(plans.back().get());
   }
-  write_to(args.certificate, text_of([&](char* buffer, size_t size, size_t* out) {
-             return ds_plan_certificate(given.data(), given.size(), buffer, size, out);
+  write_to(args.certificate, text_of([&](char** out_text) {
+             return ds_plan_certificate(given.data(), given.size(), out_text);
            }));
 }
 
@@ -87,9 +84,10 @@ void plan(const PlanArgs& args) {
   if (!args.svg.empty()) return draw(args, config);
   if (!args.certificate.empty()) return certify(args, config);
   PlanHandle plan = make_plan(config, args.rank, args.ranks);
-  auto call = args.print ? ds_plan_print : ds_plan_report;
-  std::string text =
-      text_of([&](char* buffer, size_t size, size_t* out) { return call(plan.get(), buffer, size, out); });
+  std::string text = text_of([&](char** out_text) {
+    return args.print ? ds_plan_print(plan.get(), out_text)
+                      : ds_plan_report(plan.get(), args.json ? DS_FORMAT_JSON : DS_FORMAT_TEXT, out_text);
+  });
   write_out(text);
 }
 
@@ -103,6 +101,7 @@ void add_plan(CLI::App& app, int&) {
   CLI::Option* rank =
       command->add_option("--rank", args->rank, "Rank to compile for")->check(integer_range(0, INT32_MAX));
   CLI::Option* print = command->add_flag("--print", args->print, "The step program instead of the tables");
+  command->add_flag("--json", args->json, "The tables as JSON")->excludes(print);
   CLI::Option* svg =
       command
           ->add_option("--svg", args->svg,

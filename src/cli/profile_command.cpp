@@ -16,9 +16,8 @@ struct ProfileArgs {
 
 // The options of ds_run_profile.
 std::string options_of(const ProfileArgs& args) {
-  std::string out =
-      fmt::format(R"({{"threads": {}, "steps": {}, "by": {}, "format": {})", args.threads, args.steps,
-                  quoted(args.by_instruction ? "instruction" : "op"), quoted(args.json ? "json" : "text"));
+  std::string out = fmt::format(R"({{"threads": {}, "steps": {}, "by": {})", args.threads, args.steps,
+                                quoted(args.by_instruction ? "instruction" : "op"));
   if (args.micro_batch > 0) out += fmt::format(R"(, "micro_batch": {})", args.micro_batch);
   if (args.sequence > 0) out += fmt::format(R"(, "sequence": {})", args.sequence);
   if (!args.dtype.empty()) out += fmt::format(R"(, "dtype": {})", quoted(args.dtype));
@@ -28,10 +27,10 @@ std::string options_of(const ProfileArgs& args) {
 void profile(const ProfileArgs& args) {
   std::string config = args.config.empty() ? "" : read_text(args.config), options = options_of(args);
   Comm comm = join();
-  std::string text = report_of([&](char* buffer, size_t size, size_t* out) {
+  std::string text = text_of([&](char** out_text) {
     return ds_run_profile(comm.get(), args.config.empty() ? nullptr : config.c_str(),
-                          args.model.empty() ? nullptr : args.model.c_str(), options.c_str(), buffer, size,
-                          out);
+                          args.model.empty() ? nullptr : args.model.c_str(), options.c_str(),
+                          args.json ? DS_FORMAT_JSON : DS_FORMAT_TEXT, out_text);
   });
   if (ds_comm_rank(comm.get()) <= 0) write_out(text);
 }

@@ -40,9 +40,11 @@ void write_out(const std::string& text) {
 // The library knows what is UTF-8: it reads the text as JSON.
 CLI::Validator utf8_text() {
   auto check = [](const std::string& text) {
-    size_t size = 0;
+    char* merged = nullptr;
     std::string json = "{\"text\":" + quoted(text) + "}";
-    if (ds_config_merge(json.c_str(), "{}", nullptr, 0, &size) == DS_OK) return std::string();
+    ds_status status = ds_config_merge(json.c_str(), "{}", &merged);
+    ds_text_destroy(merged);
+    if (status == DS_OK) return std::string();
     std::string shown;
     for (char c : text) {
       auto byte = static_cast<unsigned char>(c);
@@ -57,13 +59,11 @@ void check(ds_status status) {
   if (status != DS_OK) throw Failure(ds_last_error_message());
 }
 
-std::string text_of(const std::function<ds_status(char*, size_t, size_t*)>& call) {
-  size_t size = 0;
-  check(call(nullptr, 0, &size));
-  std::string text(size, '\0');
-  check(call(text.data(), text.size(), &size));
-  text.resize(size > 0 ? size - 1 : 0);
-  return text;
+std::string text_of(const std::function<ds_status(char**)>& call) {
+  char* made = nullptr;
+  check(call(&made));
+  std::unique_ptr<char, decltype(&ds_text_destroy)> text(made, ds_text_destroy);
+  return text.get();
 }
 
 std::string visible(const std::string& text) {
@@ -77,15 +77,6 @@ std::string visible(const std::string& text) {
     out += two || control ? fmt::format("\\x{:02x}", byte) : std::string(1, text[i]);
   }
   return out;
-}
-
-std::string report_of(const std::function<ds_status(char*, size_t, size_t*)>& call) {
-  constexpr size_t kRoom = size_t{1} << 30;  // of address space: pages are taken as they are written
-  std::unique_ptr<char[]> text(new char[kRoom]);
-  size_t size = 0;
-  check(call(text.get(), kRoom, &size));
-  if (size > kRoom) throw Failure(fmt::format("the report has {} bytes, there is room for {}", size, kRoom));
-  return std::string(text.get(), size - 1);
 }
 
 // A pipe is welcome (--config <(make_config)), one that nobody writes to reads as empty, and what has no end

@@ -46,14 +46,12 @@ std::string patch_of(const TrainArgs& args) {
 int train(const TrainArgs& args) {
   std::string base = args.config.empty() ? "{}" : read_text(args.config);
   std::string patch = patch_of(args);
-  std::string config = text_of([&](char* buffer, size_t size, size_t* out) {
-    return ds_config_merge(base.c_str(), patch.c_str(), buffer, size, out);
-  });
+  std::string config =
+      text_of([&](char** out_text) { return ds_config_merge(base.c_str(), patch.c_str(), out_text); });
   const char* resume = args.resume.empty() ? nullptr : args.resume.c_str();
   watch_launcher();
-  Comm comm = join(text_of([&](char* buffer, size_t size, size_t* out) {
-    return ds_run_communicator(config.c_str(), resume, buffer, size, out);
-  }));
+  Comm comm =
+      join(text_of([&](char** out_text) { return ds_run_communicator(config.c_str(), resume, out_text); }));
   catch_signals();
   ds_status status = ds_run_train(comm.get(), config.c_str(), resume, args.quiet ? 1 : 0, nullptr, nullptr,
                                   &stop_requested, nullptr);

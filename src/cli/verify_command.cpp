@@ -27,9 +27,7 @@ std::string member(const std::string& json, const std::string& key) {
 // "HASH  PATH" of the newest checkpoint of a folder, or of the one that it is. The library checks all hashes
 // of the manifest on the way.
 std::string checked_hash(const std::string& folder) {
-  std::string info = text_of([&](char* buffer, size_t size, size_t* out) {
-    return ds_checkpoint_info(folder.c_str(), buffer, size, out);
-  });
+  std::string info = text_of([&](char** out_text) { return ds_checkpoint_info(folder.c_str(), out_text); });
   return fmt::format("{}  {}\n", member(info, "payload_hash"), member(info, "path"));
 }
 
@@ -77,10 +75,8 @@ struct VerifyArgs {
 std::string verify_options(const VerifyArgs& args) {
   std::string kinds;
   for (const std::string& kind : args.kinds) kinds += (kinds.empty() ? "" : ", ") + quoted(kind);
-  return fmt::format(
-      R"({{"stage": {}, "tier": {}, "dtype": {}, "nvme_path": {}, "kinds": [{}], "format": {}}})", args.stage,
-      quoted(args.tier), quoted(args.dtype), quoted(args.nvme_path), kinds,
-      quoted(args.json ? "json" : "text"));
+  return fmt::format(R"({{"stage": {}, "tier": {}, "dtype": {}, "nvme_path": {}, "kinds": [{}]}})",
+                     args.stage, quoted(args.tier), quoted(args.dtype), quoted(args.nvme_path), kinds);
 }
 
 // Exit code 1 when a tolerance is passed.
@@ -90,8 +86,9 @@ int verify(const VerifyArgs& args) {
   Comm comm = join();
   int32_t failed = 0;
   std::string options = verify_options(args);
-  std::string text = report_of([&](char* buffer, size_t size, size_t* out) {
-    return ds_run_verify(comm.get(), args.model.c_str(), options.c_str(), &failed, buffer, size, out);
+  std::string text = text_of([&](char** out_text) {
+    return ds_run_verify(comm.get(), args.model.c_str(), options.c_str(),
+                         args.json ? DS_FORMAT_JSON : DS_FORMAT_TEXT, &failed, out_text);
   });
   if (ds_comm_rank(comm.get()) <= 0) write_out(text);
   return failed == 0 ? 0 : 1;

@@ -165,6 +165,29 @@ std::string comm_log_text(std::span<const CommTime> rows) {
   return out;
 }
 
+Json comm_log_json(std::span<const CommTime> rows) {
+  Json::Array out;
+  for (const CommTime& row : rows) {
+    Json entry;
+    entry.set("group", row.group);
+    entry.set("ranks", row.ranks);
+    entry.set("operation", row.operation);
+    entry.set("size", static_cast<int64_t>(row.size));
+    entry.set("calls", row.calls);
+    entry.set("bytes", static_cast<int64_t>(row.bytes));
+    entry.set("seconds", static_cast<double>(row.ns) * 1e-9);
+    entry.set("algorithm_bytes_per_second", algorithm_bandwidth(row));
+    entry.set("bus_bytes_per_second", bus_bandwidth(row));
+    entry.set("waited_seconds", static_cast<double>(row.waited_ns) * 1e-9);
+    entry.set("slowest_rank", row.slowest < 0 ? Json() : Json(row.slowest));
+    out.push_back(std::move(entry));
+  }
+  Json log;
+  log.set("schema", 1);
+  log.set("rows", std::move(out));
+  return log;
+}
+
 std::string comm_log_csv(std::span<const CommTime> rows) {
   std::string out =
       "group,ranks,operation,size,calls,bytes,seconds,algorithm_bytes_per_second,bus_bytes_per_second,"

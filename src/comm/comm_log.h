@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "core/base/json.h"
+
 namespace ds {
 
 // What one kind of collective of a group has cost this rank; sizes are powers of two.
@@ -30,9 +32,11 @@ double bus_bandwidth(const CommTime& row);
 // The message of a collective by the same definitions, where `bytes` is what its ranks compare.
 uint64_t message_bytes(std::string_view operation, uint64_t bytes, int ranks);
 
-// A table for reading, first its names of columns; the same as text and, in basic units, as CSV.
+// A table for reading, first its names of columns; the same as text and, in basic units, as an object
+// whose "rows" are objects, and as CSV.
 std::vector<std::vector<std::string>> comm_log_table(std::span<const CommTime> rows);
 std::string comm_log_text(std::span<const CommTime> rows);
+Json comm_log_json(std::span<const CommTime> rows);
 std::string comm_log_csv(std::span<const CommTime> rows);
 
 // Names of operations, DeepSpeed's made ours. DS_ERROR_CONFIG for one that there is not.

@@ -59,6 +59,7 @@ int64_t Communicator::overhead_bytes() const { return exchange_->overhead_bytes(
 bool Communicator::reads_directly() const { return exchange_->reads_directly(); }
 
 std::string Communicator::flight_record() const { return flight_->text(); }
+Json Communicator::flight_json() const { return flight_->json(); }
 void Communicator::set_flight_folder(std::string folder) { flight_->set_folder(std::move(folder)); }
 std::string Communicator::flight_folder() const { return flight_->folder(); }
 

@@ -8,11 +8,13 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "comm/comm_counts.h"
 #include "comm/intent.h"
 #include "core/base/dtype.h"
+#include "core/base/json.h"
 #include "ds_plugin.h"
 
 namespace ds {
@@ -33,16 +35,30 @@ enum class ReduceOp { sum, mean, max, min };
 
 const char* reduce_op_name(ReduceOp op);
 
-// A collective to be started. bytes of a gather or a block are count elements of dtype.
+// A collective as data, over a list of buffers or over blocks of unequal size. counts[i] of buffer i counts
+// elements of dtype as the call of that name does: of a reduce_scatter, gather or scatter, of a block. With
+// `blocks` there is one buffer and no count: blocks[r] elements belong to rank r, one behind the other
+// (all_gather, reduce_scatter, all_to_all); of an all_to_all they are sent, and out_blocks[r] are received. A
+// broadcast has its data in `out`, a barrier has nothing.
 struct CommRequest {
-  enum class Op { all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, barrier };
+  enum class Op {
+    all_reduce,
+    all_gather,
+    reduce_scatter,
+    all_to_all,
+    broadcast,
+    barrier,
+    reduce,
+    gather,
+    scatter
+  };
   Op op = Op::all_reduce;
-  const void* in = nullptr;
-  void* out = nullptr;  // of a broadcast: the data
-  size_t count = 0;
   DType dtype = DS_DTYPE_F32;
   ReduceOp reduce = ReduceOp::sum;
   int root = 0;
+  std::vector<const void*> in;
+  std::vector<void*> out;
+  std::vector<size_t> counts, blocks, out_blocks;
 };
 
 // A group of ranks that meets in collectives. All ranks issue the same collectives in the same order; one
@@ -116,12 +132,15 @@ class Communicator {
   void broadcast_coalesced(std::span<void* const> data, std::span<const size_t> bytes, int root,
                            std::string_view label);
 
+  // Makes the collective. Of reduce, gather, scatter and all_to_all the buffers of a list are made one after
+  // the other, of the rest as one.
+  void make(const CommRequest& request, std::string_view label);
   // Starts a collective on the rank's own thread, which makes one after the other, of this group and those it
   // shares a record with. Its place in the order of collectives is that of this call: every collective called
   // directly, of these groups, first waits for what was started. Buffers are borrowed until wait() has
   // returned, or such a direct call, or the destructor, which gives unfinished ones up with an error. Nothing
   // else ends the loan: abort() and start() wait for nobody.
-  std::shared_ptr<Work> start(const CommRequest& request, std::string_view label);
+  std::shared_ptr<Work> start(CommRequest request, std::string_view label);
 
   // From this rank to one other, which receives the same bytes under the same label. Both return when they
   // are there: two ranks that send to each other at once differ, which is an error; a longer circle waits
@@ -160,6 +179,7 @@ class Communicator {
   // The last 64 operations of this rank in this group, the one it was split from and those split from either:
   // a line each, with its state, times, bytes and label. Threadsafe, also while one is running.
   std::string flight_record() const;
+  Json flight_json() const;
   // Where that text goes as rank_N.txt when one of these groups ends by an error; "": nowhere.
   void set_flight_folder(std::string folder);
   std::string flight_folder() const;
@@ -180,7 +200,7 @@ class Communicator {
   void finish(const Call& call, size_t received);
   void give_up(const std::exception& error) noexcept;
   void settle_log();
-  void make(const CommRequest& request, std::string_view label);
+  void check(const CommRequest& request) const;
   void check_root(int root) const;
   void gather_blocks(const void* in, void* out, const Blocks& blocks);
   // `longest`: the longest block of any rank.
@@ -225,8 +245,8 @@ struct CommOptions {
 // DS_ERROR_INVALID_ARGUMENT, _UNSUPPORTED or _COMM.
 std::unique_ptr<Communicator> create_communicator(std::string_view url, const CommOptions& options);
 
-// A line for each form of url and whether this build has it.
-std::string communicator_report();
+// Each form of url, with what it is and whether this build has it.
+std::vector<std::pair<std::string, std::string>> communicator_forms();
 
 // dst[i] = reduction over r of src[r][i], in the one order of libds: neighbours first (0+1)+(2+3); an odd
 // last one is carried up. dst may be one of src where both have one type.

@@ -1,9 +1,11 @@
 #include <fmt/core.h>
 
 #include <cstdlib>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "comm/communicator.h"
 #include "comm/environment.h"
@@ -53,19 +55,17 @@ std::string plugin_state(std::string_view name) {
 
 }  // namespace
 
-std::string communicator_report() {
-  std::string out;
-  auto line = [&](std::string_view url, std::string_view description) {
-    out += fmt::format("  {:<18}{}\n", url, description);
-  };
-  line("self", "one rank");
-  line("threads://NAME", fmt::format("ranks are threads of one process, 1 to {}", kMaxRanks));
-  line("shm://NAME", fmt::format("ranks are processes of one host, 1 to {}", kMaxRanks));
+std::vector<std::pair<std::string, std::string>> communicator_forms() {
+  std::vector<std::pair<std::string, std::string>> out{
+      {"self", "one rank"},
+      {"threads://NAME", fmt::format("ranks are threads of one process, 1 to {}", kMaxRanks)},
+      {"shm://NAME", fmt::format("ranks are processes of one host, 1 to {}", kMaxRanks)}};
   for (const auto& [name, description] : kPlugins)
-    line(name, fmt::format("{}: {}", description, plugin_state(name)));
-  line("env", "what the variables of libds launch, torchrun, mpirun or srun say");
-  line("env:URL", "their rank and size, over URL");
-  line("ccl, hccl, NAME", "any other transport: a plugin libds_NAME.so of yours, made with ds_plugin.h");
+    out.emplace_back(name, fmt::format("{}: {}", description, plugin_state(name)));
+  out.emplace_back("env", "what the variables of libds launch, torchrun, mpirun or srun say");
+  out.emplace_back("env:URL", "their rank and size, over URL");
+  out.emplace_back("ccl, hccl, NAME",
+                   "any other transport: a plugin libds_NAME.so of yours, made with ds_plugin.h");
   return out;
 }
 

@@ -54,6 +54,8 @@ int write_whole(const std::string& path, const std::string& text) {
   return code;
 }
 
+constexpr const char* kStates[] = {"running", "done", "failed"};
+
 }  // namespace
 
 FlightRecord::FlightRecord(int rank, int size) : rank_(rank), size_(size), process_(getpid()) {}
@@ -93,15 +95,43 @@ std::string FlightRecord::text_locked() const {
                      "ended", "state", "operation", "bytes", "label");
   for (uint64_t i = next_ - kept; i < next_; ++i) {
     const Entry& entry = entries_[i % kKept];
-    const char* states[] = {"running", "done", "failed"};
     const Intent& intent = entry.intent;
     const char* space = std::strchr(intent.operation, ' ');
     out +=
         fmt::format("{:<24}{:>10}  {:<14}{:<14}{:<9}{:<25}{:>14}  '{}'{}\n", entry.group, intent.sequence,
                     time_text(entry.begun_ms), entry.state == State::running ? "" : time_text(entry.ended_ms),
-                    states[static_cast<int>(entry.state)], entry.operation, intent.bytes, intent.label,
+                    kStates[static_cast<int>(entry.state)], entry.operation, intent.bytes, intent.label,
                     space ? space : "");
   }
+  return out;
+}
+
+Json FlightRecord::json() const {
+  std::lock_guard lock(mutex_);
+  Json::Array operations;
+  for (uint64_t i = next_ - std::min<uint64_t>(next_, kKept); i < next_; ++i) {
+    const Entry& entry = entries_[i % kKept];
+    const Intent& intent = entry.intent;
+    const char* space = std::strchr(intent.operation, ' ');
+    Json row;
+    row.set("group", entry.group);
+    row.set("number", static_cast<int64_t>(intent.sequence));
+    row.set("started_ms", entry.begun_ms);
+    row.set("ended_ms", entry.state == State::running ? Json() : Json(entry.ended_ms));
+    row.set("state", kStates[static_cast<int>(entry.state)]);
+    row.set("operation", entry.operation);
+    row.set("detail", space ? space + 1 : "");
+    row.set("bytes", static_cast<int64_t>(intent.bytes));
+    row.set("label", intent.label);
+    operations.push_back(std::move(row));
+  }
+  Json out;
+  out.set("schema", 1);
+  out.set("rank", rank_);
+  out.set("ranks", size_);
+  out.set("made", static_cast<int64_t>(next_));
+  out.set("ended_by", reason_.empty() ? Json() : Json(reason_));
+  out.set("operations", std::move(operations));
   return out;
 }
 

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "comm/intent.h"
+#include "core/base/json.h"
 
 namespace ds {
 
@@ -21,6 +22,8 @@ class FlightRecord {
   void end(uint64_t number, bool good);
   // A line for each operation, oldest first, below a line that says whose they are and what ended them.
   std::string text() const;
+  // The same as an object, "operations" oldest first; times are milliseconds since 1970 in UTC.
+  Json json() const;
 
   // Where `write` puts rank_N.txt; made when it is written. "": nowhere.
   void set_folder(std::string folder);

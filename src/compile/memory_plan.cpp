@@ -7,6 +7,8 @@
 #include <map>
 #include <span>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "core/base/error.h"
 
@@ -33,29 +35,50 @@ std::string budget_text(int64_t limit) { return limit < 0 ? "-" : std::to_string
 
 }  // namespace
 
-std::string memory_table(std::span<const Buffer> buffers, const MemoryPlan& memory,
-                         const MemoryBudget& budget) {
-  std::map<std::string, int64_t> rows[3];
+std::vector<TierMemory> memory_by_tier(std::span<const Buffer> buffers, const MemoryPlan& memory,
+                                       const MemoryBudget& budget) {
+  std::map<std::string, int64_t> kinds[3];
   for (const Buffer& b : buffers) {
-    if (b.residency == Residency::persistent) rows[static_cast<int>(b.tier)][kind_of(b)] += b.bytes();
+    if (b.residency == Residency::persistent) kinds[static_cast<int>(b.tier)][kind_of(b)] += b.bytes();
   }
   int64_t limits[3] = {budget.device, budget.host, budget.nvme};
+  std::vector<TierMemory> out;
+  for (int t = 0; t < 3; ++t) {
+    TierMemory tier{static_cast<Tier>(t), {kinds[t].begin(), kinds[t].end()}, 0, limits[t]};
+    int64_t padding = memory.tiers[t].persistent;
+    for (const auto& [kind, bytes] : tier.kinds) padding -= bytes;
+    if (padding > 0) tier.kinds.emplace_back("alignment", padding);
+    tier.kinds.emplace_back("activations and buffers", memory.tiers[t].transient);
+    tier.total = memory.total(tier.tier);
+    out.push_back(std::move(tier));
+  }
+  return out;
+}
+
+std::string memory_table(std::span<const TierMemory> tiers) {
   constexpr const char* row = "{:<10}{:<26}{:>16}{:>12.2f}";
   std::string out = fmt::format("{:<10}{:<26}{:>16}{:>12}\n", "tier", "kind", "bytes per rank", "MiB");
   auto mib = [](int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); };
-  for (int t = 0; t < 3; ++t) {
-    const char* tier = tier_name(static_cast<Tier>(t));
-    int64_t named = 0;
-    for (const auto& [kind, bytes] : rows[t]) {
-      out += fmt::format(row, tier, kind, bytes, mib(bytes)) + "\n";
-      named += bytes;
-    }
-    int64_t padding = memory.tiers[t].persistent - named;
-    if (padding > 0) out += fmt::format(row, tier, "alignment", padding, mib(padding)) + "\n";
-    int64_t transient = memory.tiers[t].transient, total = memory.total(static_cast<Tier>(t));
-    out += fmt::format(row, tier, "activations and buffers", transient, mib(transient)) + "\n";
-    out += fmt::format(row, tier, "total", total, mib(total)) +
-           fmt::format("  budget {}\n", budget_text(limits[t]));
+  for (const TierMemory& tier : tiers) {
+    const char* name = tier_name(tier.tier);
+    for (const auto& [kind, bytes] : tier.kinds)
+      out += fmt::format(row, name, kind, bytes, mib(bytes)) + "\n";
+    out += fmt::format(row, name, "total", tier.total, mib(tier.total)) +
+           fmt::format("  budget {}\n", budget_text(tier.budget));
+  }
+  return out;
+}
+
+Json memory_json(std::span<const TierMemory> tiers) {
+  Json::Array out;
+  for (const TierMemory& tier : tiers) {
+    Json kinds{Json::Object()}, entry;
+    for (const auto& [kind, bytes] : tier.kinds) kinds.set(kind, bytes);
+    entry.set("tier", tier_name(tier.tier));
+    entry.set("bytes", tier.total);
+    entry.set("kinds", std::move(kinds));
+    entry.set("budget", tier.budget < 0 ? Json() : Json(tier.budget));
+    out.push_back(std::move(entry));
   }
   return out;
 }
@@ -72,7 +95,7 @@ void check_budget(std::span<const Buffer> buffers, const MemoryPlan& memory, con
   if (fits(memory, budget)) return;
   // Not by raise, which makes one short line of every message.
   throw Error(DS_ERROR_OUT_OF_MEMORY, fmt::format("memory_budget is too small for this plan:\n{}",
-                                                  memory_table(buffers, memory, budget)));
+                                                  memory_table(memory_by_tier(buffers, memory, budget))));
 }
 
 void MemoryPlan::add(const Program& program) {

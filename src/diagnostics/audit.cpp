@@ -152,11 +152,9 @@ AuditRequest audit_request(const Json& document) {
        [](auto& request, auto& value) { request.steps = static_cast<int>(value.integer(1, kMostSteps)); }},
       {"top",
        [](auto& request, auto& value) { request.top = static_cast<size_t>(value.integer(0, kMostRows)); }},
-      {"threads",
-       [](auto& request, auto& value) {
+      {"threads", [](auto& request, auto& value) {
          request.threads = static_cast<int>(value.integer(0, ThreadTeam::kMostThreads));
-       }},
-      {"format", [](auto& request, auto& value) { request.json = wants_json(value); }}};
+       }}};
   return request_of(document, options);
 }
 

@@ -8,13 +8,12 @@
 namespace ds {
 
 struct AuditRequest {
-  int steps = 2;      // to train; the last one is audited
-  size_t top = 20;    // rows of the text; 0: all
-  int threads = 0;    // compute threads a rank; 0: the configuration's, or cores / ranks
-  bool json = false;  // form of the report at the C interface
+  int steps = 2;    // to train; the last one is audited
+  size_t top = 20;  // rows of the text; 0: all
+  int threads = 0;  // compute threads a rank; 0: the configuration's, or cores / ranks
 };
 
-// {"steps", "top", "threads", "format": "text"|"json"}; unknown keys and values are DS_ERROR_CONFIG.
+// {"steps", "top", "threads"}; unknown keys and values are DS_ERROR_CONFIG.
 AuditRequest audit_request(const Json& document);
 
 // Trains as the configuration says, on its text or, where it names none, on random tokens, and audits the

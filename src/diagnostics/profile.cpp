@@ -108,8 +108,7 @@ ProfileRequest profile_request(const Json& document) {
        }},
       {"steps",
        [](auto& request, auto& value) { request.steps = static_cast<int>(value.integer(1, kMostSteps)); }},
-      {"by", [](auto& request, auto& value) { request.by_instruction = value.word(rows) == "instruction"; }},
-      {"format", [](auto& request, auto& value) { request.json = wants_json(value); }}};
+      {"by", [](auto& request, auto& value) { request.by_instruction = value.word(rows) == "instruction"; }}};
   return request_of(document, options);
 }
 

@@ -14,11 +14,10 @@ struct ProfileRequest {
   int threads = 0;                        // compute threads a rank; 0: the configuration's, or cores / ranks
   int steps = 3;                          // measured; one more goes before
   bool by_instruction = false;
-  bool json = false;  // form of the report at the C interface
 };
 
-// {"micro_batch", "sequence", "dtype": "f32"|"bf16", "threads", "steps", "by": "op"|"instruction",
-// "format": "text"|"json"}; unknown keys and values are DS_ERROR_CONFIG.
+// {"micro_batch", "sequence", "dtype": "f32"|"bf16", "threads", "steps", "by": "op"|"instruction"};
+// unknown keys and values are DS_ERROR_CONFIG.
 ProfileRequest profile_request(const Json& document);
 
 struct ProfileReport {

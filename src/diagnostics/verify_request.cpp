@@ -31,11 +31,9 @@ VerifyRequest verify_request(const Json& document) {
          for (const JsonReader& kind : value.items()) request.kinds.push_back(kind.word(verify_kinds()));
        }},
       {"nvme_path", [](auto& request, auto& value) { request.nvme_path = value.text(); }},
-      {"threads",
-       [](auto& request, auto& value) {
+      {"threads", [](auto& request, auto& value) {
          request.threads = static_cast<int>(value.integer(0, ThreadTeam::kMostThreads));
-       }},
-      {"format", [](auto& request, auto& value) { request.json = wants_json(value); }}};
+       }}};
   return request_of(document, options);
 }
 

@@ -19,12 +19,10 @@ struct VerifyRequest {
   std::vector<std::string> kinds;  // those of verify_kinds() to run; empty: all that are recorded
   std::string nvme_path = ".";     // folder of the scratch file of tier nvme
   int threads = 0;                 // compute threads a rank; 0: cores / ranks
-  bool json = false;               // form of the report at the C interface
 };
 
-// {"stage", "tier": "device"|"cpu"|"nvme", "dtype": "f32"|"bf16"|"both", "kinds", "nvme_path", "threads",
-// "format": "text"|"json"}; unknown
-// keys and values are DS_ERROR_CONFIG.
+// {"stage", "tier": "device"|"cpu"|"nvme", "dtype": "f32"|"bf16"|"both", "kinds", "nvme_path", "threads"};
+// unknown keys and values are DS_ERROR_CONFIG.
 VerifyRequest verify_request(const Json& document);
 
 // "logits", "loss", "grad", "adamw", "accum", "sgd", "final_params", "greedy", "bf16", "bf16_accum".

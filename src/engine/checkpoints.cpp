@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <exception>
+#include <limits>
 
 #include "checkpoint/agree.h"
 #include "checkpoint/folder.h"
@@ -32,6 +33,7 @@ std::string Checkpoints::save(const std::string& folder, const Json& client, con
   info.step = control_.steps();
   info.skipped = control_.steps() - control_.updates();
   info.seed = control_.scalars().seed;
+  info.lr = control_.set_lr();
   info.numerics_key = numerics_key();
   if (trained_) {
     info.frozen = trained_->frozen_names();
@@ -112,6 +114,7 @@ CheckpointInfo Checkpoints::load_one(const std::string& path) {
   }
   if (trained_) tell_differences(path, info);
   control_.resume(info.step, info.updates_taken(), info.seed);
+  control_.set("lr", info.lr.value_or(std::numeric_limits<double>::quiet_NaN()));
   if (trained_) trained_->take_updates(info);
   return info;
 }

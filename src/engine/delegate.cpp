@@ -364,13 +364,13 @@ std::string DelegateEngine::print_plan() const {
   return record_ ? record_->program.print() : plan_.update.print();
 }
 
-std::string DelegateEngine::report_plan() const {
+std::vector<TierMemory> DelegateEngine::memory() const {
   MemoryPlan memory;
   for (int t = 0; t < 3; ++t) {
     memory.tiers[t].persistent = plan_.update.arenas[t].persistent;
     memory.tiers[t].transient = fragment_transient_[t] + program_bytes(t);
   }
-  return memory_table(plan_.zero.buffers, memory, config().memory_budget) + runtime_.overhead().table();
+  return memory_by_tier(plan_.zero.buffers, memory, config().memory_budget);
 }
 
 }  // namespace ds

@@ -6,10 +6,12 @@
 #include <set>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "compile/delegate.h"
+#include "compile/memory_plan.h"
 #include "core/device/device.h"
 #include "core/device/view.h"
 #include "engine/checkpoints.h"
@@ -56,13 +58,18 @@ class DelegateEngine final : private StateStore::Owner {
   Runtime& runtime() { return runtime_; }
   const Runtime& runtime() const { return runtime_; }
   const StepControl& control() const { return control_; }
+  // StepControl::set, on all ranks alike.
+  void set(std::string_view name, double value) {
+    runtime_.guarded([] {});  // a poisoned engine makes no step
+    control_.set(name, value);
+  }
   StateStore& store() { return store_; }
   const StateStore& store() const { return store_; }
   Checkpoints& checkpoints() { return checkpoints_; }
   TrainedSet& trained() { return trained_; }
   // The recorded step, or the update alone while nothing is recorded; and bytes per tier.
   std::string print_plan() const;
-  std::string report_plan() const;
+  std::vector<TierMemory> memory() const;
   bool recorded() const { return step_ != nullptr; }
   const Program* recorded_step() const { return record_ ? &record_->program : nullptr; }
   bool following() const { return following_; }  // the recorded order, so far

@@ -64,9 +64,8 @@ void Engine::recompile(const IdVector<ParamId, char>& frozen, const IdVector<Par
   });
 }
 
-std::string Engine::report_plan() const {
-  return memory_table(plan_.zero.buffers, memory_plan(plan_), runtime_.config().memory_budget) +
-         runtime_.overhead().table();
+std::vector<TierMemory> Engine::memory() const {
+  return memory_by_tier(plan_.zero.buffers, memory_plan(plan_), runtime_.config().memory_budget);
 }
 
 Decoding& Engine::text() {

@@ -3,8 +3,10 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "compile/memory_plan.h"
 #include "core/graph/graph.h"
 #include "engine/checkpoints.h"
 #include "engine/decoding.h"
@@ -56,13 +58,18 @@ class Engine final : private StateStore::Owner {
   Runtime& runtime() { return runtime_; }
   const Runtime& runtime() const { return runtime_; }
   const StepControl& control() const { return control_; }
+  // StepControl::set, on all ranks alike.
+  void set(std::string_view name, double value) {
+    runtime_.guarded([] {});  // a poisoned engine makes no step
+    control_.set(name, value);
+  }
   StateStore& store() { return store_; }
   const StateStore& store() const { return store_; }
   Checkpoints& checkpoints() { return checkpoints_; }
   TrainedSet& trained() { return trained_; }
   // The step program as compiled, and bytes per tier.
   std::string print_plan() const { return plan_.step.print(); }
-  std::string report_plan() const;
+  std::vector<TierMemory> memory() const;
 
  private:
   enum class Reached { idle, forward_done, backward_done };

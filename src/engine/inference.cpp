@@ -23,9 +23,8 @@ InferenceEngine::InferenceEngine(Config config, const Graph& forward, Communicat
   });
 }
 
-std::string InferenceEngine::report_plan() const {
-  return memory_table(plan_.zero.buffers, memory_plan(plan_), runtime_.config().memory_budget) +
-         runtime_.overhead().table();
+std::vector<TierMemory> InferenceEngine::memory() const {
+  return memory_by_tier(plan_.zero.buffers, memory_plan(plan_), runtime_.config().memory_budget);
 }
 
 }  // namespace ds

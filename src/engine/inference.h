@@ -1,9 +1,11 @@
 #pragma once
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "checkpoint/checkpoint.h"
 #include "compile/decode_plan.h"
+#include "compile/memory_plan.h"
 #include "engine/checkpoints.h"
 #include "engine/decoding.h"
 #include "engine/runtime.h"
@@ -27,7 +29,7 @@ class InferenceEngine final : private StateStore::Owner {
   const InferencePlan& plan() const { return plan_; }
   const Runtime& runtime() const { return runtime_; }
   StateStore& store() { return store_; }
-  std::string report_plan() const;
+  std::vector<TierMemory> memory() const;
 
  private:
   Gradients gradients() const override { return Gradients::none; }

@@ -82,6 +82,13 @@ std::string Overhead::table() const {
   return out;
 }
 
+Json Overhead::json() const {
+  Json out{Json::Object()};
+  for (const auto& [name, bytes] : parts_) out.set(name, std::max<int64_t>(bytes, 0));
+  out.set("total", total());
+  return out;
+}
+
 void add_known_overhead(Overhead& overhead, const CommGroups& comm, int threads, bool files) {
   overhead.add("communicator staging", comm.overhead_bytes());
   overhead.add("checkpoint blocks", static_cast<int64_t>(kPieceBytes) * (files ? 2 : 1));

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "comm/groups.h"
+#include "core/base/json.h"
 
 namespace ds {
 
@@ -33,6 +34,7 @@ class Overhead {
   int64_t bytes(const std::string& part) const;  // 0: no such part
   // Rows "overhead PART BYTES" and their total, as in memory_table().
   std::string table() const;
+  Json json() const;  // bytes by part, and "total"
 
  private:
   std::vector<std::pair<std::string, int64_t>> parts_;  // in order of first mention

@@ -1,6 +1,14 @@
 #include "engine/step_control.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
+#include <cmath>
+#include <utility>
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/base/suggest.h"
 
 namespace ds {
 
@@ -15,11 +23,26 @@ void StepControl::resume(int64_t steps, int64_t updates, uint64_t seed) {
   scalars_.seed = seed;
 }
 
+void StepControl::set(std::string_view name, double value) {
+  static const std::vector<std::string> names{"lr"};
+  if (name != names[0]) {
+    raise(DS_ERROR_NOT_FOUND, "name must be {}, got '{}'{}", fmt::join(names, ", "), name,
+          did_you_mean(name, names));
+  }
+  if (std::isnan(value)) {
+    lr_.reset();
+    return;
+  }
+  require(value >= 0 && std::isfinite(value), "lr must be a finite number of at least 0, or NaN, got {}",
+          value);
+  lr_ = value;
+}
+
 void StepControl::begin_step() {
   scalars_.train = 1;
   scalars_.skip = 0;
   bad_gradients_.clear();
-  scalars_.lr = learning_rate(config_, scalars_.updates);
+  scalars_.lr = lr_ ? *lr_ : learning_rate(config_, scalars_.updates);
 }
 
 void StepControl::gradient_written(const std::string& param, bool finite) {

@@ -1,7 +1,9 @@
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 
 #include "core/config/config.h"
 #include "core/device/scalars.h"
@@ -36,6 +38,12 @@ class StepControl {
   int64_t leaves() const { return scalars_.leaves; }  // that it is the mean of: those that there are
   bool skips() const { return scalars_.skip != 0; }   // known behind `clip`
 
+  // What a caller changes between steps, from the next one on, by name. "lr": the learning rate, in place of
+  // the schedule's; NaN: the schedule again. Throws for another name or a value that the configuration would
+  // refuse.
+  void set(std::string_view name, double value);
+  std::optional<double> set_lr() const { return lr_; }  // what was set last, none: the schedule counts
+
   // Counters and seed of a run that goes on.
   void resume(int64_t steps, int64_t updates, uint64_t seed);
   // What runs next is a step; or evaluation, which has no dropout.
@@ -54,6 +62,7 @@ class StepControl {
  private:
   const Config& config_;
   StepScalars scalars_;
+  std::optional<double> lr_;
   std::set<std::string> bad_gradients_;
   StepResult last_;
 };

@@ -34,8 +34,7 @@ static ds_status quiet_progress(const ds_run_progress* now, void* user_data) {
 
 /* Trains on a text and returns the hash of the last checkpoint. */
 static void train(const char* folder, const char* name, int closed, char* hash, size_t hash_size) {
-  char config[2048], run[600], info[16384], *at;
-  size_t size = 0;
+  char config[2048], run[600], *info = NULL, *at;
   ds_status status;
   snprintf(run, sizeof run, "%s/%s", folder, name);
   snprintf(
@@ -49,13 +48,14 @@ static void train(const char* folder, const char* name, int closed, char* hash, 
       "\"sample_tokens\": 4, \"threads\": 2, \"eval_batches\": 1}}",
       folder, folder, folder, run);
   status = ds_run_train(NULL, config, NULL, 1, NULL, quiet_progress, NULL, closed ? run : NULL);
-  if (status == DS_OK) status = ds_checkpoint_info(run, info, sizeof info, &size);
+  if (status == DS_OK) status = ds_checkpoint_info(run, &info);
   at = status == DS_OK ? strstr(info, "\"payload_hash\": \"") : NULL;
   if (!at) {
     dprintf(LOG, "%s: %s\n", name, ds_last_error_message());
     exit(1);
   }
   snprintf(hash, hash_size, "%.32s", at + strlen("\"payload_hash\": \""));
+  ds_text_destroy(info);
 }
 
 typedef struct task {

@@ -53,9 +53,9 @@ static void evaluate(ds_engine* engine, int step, int odd) {
   check_error(ds_engine_write(engine, 1, DS_STATE_KIND_MASTER, values, NUMEL), DS_ERROR_STATE,
               odd ? "while parameter 'h.2' is leased" : "while parameter 'h.0' is leased");
   snprintf(path, sizeof path, "%s/delegate_checkpoint", folder);
-  check_ok(ds_checkpoint_save(engine, path), "save under a lease");
+  check_ok(ds_checkpoint_save(engine, path, NULL), "save under a lease");
   check_ok(ds_release_params(engine, &p, 1), "release the first");
-  check_ok(ds_checkpoint_load(engine, path), "load between steps");
+  check_ok(ds_checkpoint_load(engine, path, NULL), "load between steps");
   check_ok(ds_engine_freeze(engine, NULL, 0, 1), "freeze nothing");
 }
 

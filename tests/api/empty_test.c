@@ -58,8 +58,8 @@ static void native(int rank, ds_comm* comm, void* data) {
     check_ok(ds_engine_read_local(engine, empty, DS_STATE_KIND_MASTER, NULL, 0), "read no local elements");
     check_ok(ds_engine_write_local(engine, empty, DS_STATE_KIND_MASTER, NULL, 0), "write no local elements");
     check_ok(ds_engine_refresh(engine), "refresh");
-    check_ok(ds_checkpoint_save(engine, t->folder), "save");
-    check_ok(ds_checkpoint_load(engine, t->folder), "load");
+    check_ok(ds_checkpoint_save(engine, t->folder, NULL), "save");
+    check_ok(ds_checkpoint_load(engine, t->folder, NULL), "load");
     check_ok(ds_engine_freeze(engine, &empty, 1, 1), "freeze nothing");
     check_ok(ds_engine_freeze(engine, &empty, 1, 0), "train nothing");
   }
@@ -100,8 +100,8 @@ static void delegate(int rank, ds_comm* comm, void* data) {
     check_ok(ds_backward(engine), "backward");
     check_ok(ds_step(engine), "step");
   }
-  check_ok(ds_checkpoint_save(engine, t->folder), "save");
-  check_ok(ds_checkpoint_load(engine, t->folder), "load");
+  check_ok(ds_checkpoint_save(engine, t->folder, NULL), "save");
+  check_ok(ds_checkpoint_load(engine, t->folder, NULL), "load");
   snprintf(model, sizeof model, "%s/model", t->folder);
   check_ok(ds_checkpoint_save_model(engine, model, NULL), "save a model");
   check_ok(ds_checkpoint_load_model(engine, model), "load a model");

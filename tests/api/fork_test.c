@@ -35,60 +35,38 @@ static void refused(ds_status status, const char* call) {
 
 static void comm_calls(objects* t) {
   float values[8] = {0};
-  size_t sizes[RANKS] = {1, 1};
-  const void* ins[1];
-  void* outs[1];
+  ds_comm_call call;
   ds_comm* comm = NULL;
   ds_work* work = NULL;
-  char text[64];
-  size_t size = 0;
+  char* text = NULL;
   int32_t number = 0;
-  ins[0] = outs[0] = values;
   refused(ds_comm_all_gather(t->comm, values, 4, values), "ds_comm_all_gather");
   refused(ds_comm_all_reduce(t->comm, values, 1, DS_DTYPE_F32, values), "ds_comm_all_reduce");
   refused(ds_comm_reduce_scatter(t->comm, values, 1, DS_DTYPE_F32, values), "ds_comm_reduce_scatter");
   refused(ds_comm_all_to_all(t->comm, values, 4, values), "ds_comm_all_to_all");
   refused(ds_comm_broadcast(t->comm, values, 4, 0), "ds_comm_broadcast");
-  refused(ds_comm_all_reduce_op(t->comm, values, 1, DS_DTYPE_F32, DS_REDUCE_OP_MAX, values),
-          "ds_comm_all_reduce_op");
-  refused(ds_comm_reduce_scatter_op(t->comm, values, 1, DS_DTYPE_F32, DS_REDUCE_OP_MAX, values),
-          "ds_comm_reduce_scatter_op");
-  refused(ds_comm_reduce(t->comm, values, 1, DS_DTYPE_F32, DS_REDUCE_OP_MAX, 0, values), "ds_comm_reduce");
-  refused(ds_comm_gather(t->comm, values, 4, 0, values), "ds_comm_gather");
-  refused(ds_comm_scatter(t->comm, values, 4, 0, values), "ds_comm_scatter");
-  refused(ds_comm_all_gather_v(t->comm, values, sizes, RANKS, values), "ds_comm_all_gather_v");
-  refused(ds_comm_reduce_scatter_v(t->comm, values, sizes, RANKS, DS_DTYPE_F32, DS_REDUCE_OP_SUM, values),
-          "ds_comm_reduce_scatter_v");
-  refused(ds_comm_all_to_all_v(t->comm, values, sizes, RANKS, values, sizes, RANKS), "ds_comm_all_to_all_v");
   refused(ds_comm_send(t->comm, values, 4, 1), "ds_comm_send");
   refused(ds_comm_receive(t->comm, values, 4, 1), "ds_comm_receive");
   refused(ds_comm_split(t->comm, 0, 0, &comm), "ds_comm_split");
   refused(ds_comm_barrier(t->comm), "ds_comm_barrier");
   refused(ds_comm_abort(t->comm, "never"), "ds_comm_abort");
-  refused(ds_comm_all_reduce_coalesced(t->comm, ins, sizes, 1, DS_DTYPE_F32, DS_REDUCE_OP_SUM, outs),
-          "ds_comm_all_reduce_coalesced");
-  refused(ds_comm_all_gather_coalesced(t->comm, ins, sizes, 1, outs), "ds_comm_all_gather_coalesced");
-  refused(ds_comm_reduce_scatter_coalesced(t->comm, ins, sizes, 1, DS_DTYPE_F32, DS_REDUCE_OP_SUM, outs),
-          "ds_comm_reduce_scatter_coalesced");
-  refused(ds_comm_broadcast_coalesced(t->comm, outs, sizes, 1, 0), "ds_comm_broadcast_coalesced");
-  refused(ds_comm_start(t->comm, DS_COMM_OP_BARRIER, NULL, 0, DS_DTYPE_F32, DS_REDUCE_OP_SUM, 0, NULL, &work),
-          "ds_comm_start");
+  check_ok(ds_comm_call_init(&call, sizeof call), "ds_comm_call_init");
+  call.op = DS_COMM_OP_BARRIER;
+  refused(ds_comm_submit(t->comm, &call, &work), "ds_comm_submit");
   refused(ds_comm_log_start(t->comm), "ds_comm_log_start");
-  refused(ds_comm_log(t->comm, text, sizeof text, &size), "ds_comm_log");
-  refused(ds_comm_flight_record(t->comm, text, sizeof text, &size), "ds_comm_flight_record");
+  refused(ds_comm_log(t->comm, DS_FORMAT_TEXT, &text), "ds_comm_log");
+  refused(ds_comm_flight_record(t->comm, DS_FORMAT_TEXT, &text), "ds_comm_flight_record");
   refused(ds_work_wait(t->work), "ds_work_wait");
   refused(ds_work_test(t->work, &number), "ds_work_test");
   refused(ds_run_train(t->comm, "{}", NULL, 2, NULL, NULL, NULL, NULL), "ds_run_train");
-  refused(ds_run_generate(t->comm, "nowhere", NULL, NULL, NULL, NULL, text, sizeof text, &size),
-          "ds_run_generate");
-  refused(ds_run_verify(t->comm, "nowhere", NULL, &number, text, sizeof text, &size), "ds_run_verify");
-  refused(ds_run_profile(t->comm, "{}", NULL, NULL, text, sizeof text, &size), "ds_run_profile");
-  refused(ds_run_audit(t->comm, "{}", NULL, &number, text, sizeof text, &size), "ds_run_audit");
+  refused(ds_run_generate(t->comm, "nowhere", NULL, NULL, NULL, NULL, &text), "ds_run_generate");
+  refused(ds_run_verify(t->comm, "nowhere", NULL, DS_FORMAT_TEXT, &number, &text), "ds_run_verify");
+  refused(ds_run_profile(t->comm, "{}", NULL, NULL, DS_FORMAT_TEXT, &text), "ds_run_profile");
+  refused(ds_run_audit(t->comm, "{}", NULL, DS_FORMAT_TEXT, &number, &text), "ds_run_audit");
 }
 
 static void graph_calls(objects* t) {
-  char text[64];
-  size_t size = 0;
+  char* text = NULL;
   int32_t number = 0;
   struct DLManagedTensor* dlpack = NULL;
   const int64_t dims[1] = {4};
@@ -96,24 +74,22 @@ static void graph_calls(objects* t) {
   refused(ds_tensor_to_dlpack(t->tensor, &dlpack), "ds_tensor_to_dlpack");
   refused(ds_tensor_info(t->tensor, NULL, NULL, 0, NULL, NULL), "ds_tensor_info");
   refused(ds_tensor_copy(t->tensor, t->tensor), "ds_tensor_copy");
-  refused(ds_graph_print(t->graph, text, sizeof text, &size), "ds_graph_print");
+  refused(ds_graph_print(t->graph, &text), "ds_graph_print");
   refused(ds_graph_input(t->graph, "x", DS_DTYPE_F32, dims, 1, &number), "ds_graph_input");
   refused(ds_graph_param(t->graph, "w", dims, 1, "zeros", 0, &number), "ds_graph_param");
   refused(ds_graph_op(t->graph, "relu", &number, 1, NULL, &number), "ds_graph_op");
   refused(ds_graph_output(t->graph, 0), "ds_graph_output");
   refused(ds_graph_grad(t->graph, 0, &number, 1, &number), "ds_graph_grad");
   refused(ds_plan_create(config, t->graph, 0, 1, &plan), "ds_plan_create");
-  refused(ds_plan_report(t->plan, text, sizeof text, &size), "ds_plan_report");
-  refused(ds_plan_print(t->plan, text, sizeof text, &size), "ds_plan_print");
-  refused(ds_plan_certificate((const ds_plan* const*)&t->plan, 1, text, sizeof text, &size),
-          "ds_plan_certificate");
-  refused(ds_plan_picture((const ds_plan* const*)&t->plan, 1, text, sizeof text, &size), "ds_plan_picture");
+  refused(ds_plan_report(t->plan, DS_FORMAT_TEXT, &text), "ds_plan_report");
+  refused(ds_plan_print(t->plan, &text), "ds_plan_print");
+  refused(ds_plan_certificate((const ds_plan* const*)&t->plan, 1, &text), "ds_plan_certificate");
+  refused(ds_plan_picture((const ds_plan* const*)&t->plan, 1, &text), "ds_plan_picture");
 }
 
 static void engine_calls(objects* t) {
   float values[8] = {0};
-  char text[64];
-  size_t size = 0;
+  char* text = NULL;
   int32_t number = 0;
   ds_engine* engine = NULL;
   ds_step_result last;
@@ -139,13 +115,14 @@ static void engine_calls(objects* t) {
   refused(ds_engine_refresh(t->engine), "ds_engine_refresh");
   refused(ds_engine_freeze(t->engine, &number, 1, 1), "ds_engine_freeze");
   refused(ds_engine_get(t->engine, "step", &loss), "ds_engine_get");
+  refused(ds_engine_set(t->engine, "lr", 0.1), "ds_engine_set");
   refused(ds_engine_last_step(t->engine, &last, sizeof last), "ds_engine_last_step");
-  refused(ds_engine_skip_reason(t->engine, text, sizeof text, &size), "ds_engine_skip_reason");
-  refused(ds_engine_plan_print(t->engine, text, sizeof text, &size), "ds_engine_plan_print");
-  refused(ds_engine_plan_report(t->engine, text, sizeof text, &size), "ds_engine_plan_report");
+  refused(ds_engine_skip_reason(t->engine, &text), "ds_engine_skip_reason");
+  refused(ds_engine_plan_print(t->engine, &text), "ds_engine_plan_print");
+  refused(ds_engine_plan_report(t->engine, DS_FORMAT_TEXT, &text), "ds_engine_plan_report");
   refused(ds_engine_trace(t->engine, "trace.json"), "ds_engine_trace");
-  refused(ds_checkpoint_save(t->engine, "nowhere"), "ds_checkpoint_save");
-  refused(ds_checkpoint_load(t->engine, "nowhere"), "ds_checkpoint_load");
+  refused(ds_checkpoint_save(t->engine, "nowhere", NULL), "ds_checkpoint_save");
+  refused(ds_checkpoint_load(t->engine, "nowhere", NULL), "ds_checkpoint_load");
   refused(ds_checkpoint_load_model(t->engine, "nowhere"), "ds_checkpoint_load_model");
   refused(ds_checkpoint_save_model(t->engine, "nowhere", NULL), "ds_checkpoint_save_model");
 }
@@ -232,6 +209,10 @@ static void train(int rank, ds_comm* comm, int forks, outcome* out) {
   objects t = {0};
   mlp_batch batch;
   float one = 1, sum = 0;
+  const void* in = &one;
+  void* place = &sum;
+  size_t count = 1;
+  ds_comm_call call;
   int step;
   t.comm = comm;
   t.engine = mlp_engine(comm, config);
@@ -241,9 +222,9 @@ static void train(int rank, ds_comm* comm, int forks, outcome* out) {
   make_batch(&batch, rank, 0, 1);
   t.batch = batch_inputs(&batch);
   for (step = 0; step < STEPS; ++step) {
-    check_ok(
-        ds_comm_start(comm, DS_COMM_OP_ALL_REDUCE, &one, 1, DS_DTYPE_F32, DS_REDUCE_OP_SUM, 0, &sum, &t.work),
-        "start");
+    check_ok(ds_comm_call_init(&call, sizeof call), "call");
+    call.dtype = DS_DTYPE_F32, call.ins = &in, call.counts = &count, call.outs = &place;
+    check_ok(ds_comm_submit(comm, &call, &t.work), "start");
     if (rank == 0 && forks && step % 3 == 1) fork_once(&t);
     check_ok(ds_work_wait(t.work), "wait");
     check(sum == RANKS, "a sum");

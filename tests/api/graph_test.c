@@ -6,12 +6,8 @@
 #include "support.h"
 
 static char* graph_text(const ds_graph* graph) {
-  size_t size = 0;
-  char* text;
-  check_ok(ds_graph_print(graph, NULL, 0, &size), "size");
-  text = malloc(size);
-  check(text != NULL, "memory");
-  check_ok(ds_graph_print(graph, text, size, &size), "print");
+  char* text = NULL;
+  check_ok(ds_graph_print(graph, &text), "print");
   return text;
 }
 
@@ -24,8 +20,8 @@ static void text_round_trip(void) {
   ds_graph_destroy(parsed);
   check_error(ds_graph_parse("graph nonsense", &parsed), DS_ERROR_INVALID_ARGUMENT, "");
   check(parsed == NULL, "nothing parsed");
-  free(first);
-  free(second);
+  ds_text_destroy(first);
+  ds_text_destroy(second);
   ds_graph_destroy(graph);
 }
 
@@ -88,7 +84,7 @@ static void gradients(void) {
   check_error(ds_graph_grad(graph, loss, values, 3, grads), DS_ERROR_STATE, "differentiated");
   text = graph_text(graph);
   check(strstr(text, "gelu_dx") && strstr(text, "mse_dx"), "backward operations");
-  free(text);
+  ds_text_destroy(text);
   mlp_config(config, sizeof config, 0, 1, 1);
   check_error(ds_engine_create(NULL, config, graph, NULL, &engine), DS_ERROR_INVALID_ARGUMENT,
               "differentiated");
@@ -98,35 +94,32 @@ static void gradients(void) {
 static void plans(void) {
   ds_graph* graph = mlp_graph();
   ds_plan* plan = NULL;
-  char config[512], *text;
-  size_t size = 0;
+  char config[512], *text = NULL;
   mlp_config(config, sizeof config, 3, 1, 4);
   check_ok(ds_plan_create(config, graph, 2, 4, &plan), "a plan for rank 2 of 4");
   ds_graph_destroy(graph);
-  check_ok(ds_plan_print(plan, NULL, 0, &size), "size");
-  text = malloc(size);
-  check_ok(ds_plan_print(plan, text, size, &size), "print");
+  check_ok(ds_plan_print(plan, &text), "print");
   check(strstr(text, "all_gather") && strstr(text, "reduce_scatter") && strstr(text, "adamw"),
         "a stage 3 step");
-  free(text);
-  check_ok(ds_plan_report(plan, NULL, 0, &size), "size");
-  text = malloc(size);
-  check_ok(ds_plan_report(plan, text, size, &size), "report");
+  ds_text_destroy(text);
+  check_ok(ds_plan_report(plan, DS_FORMAT_TEXT, &text), "report");
   check(strstr(text, "bytes per rank") && strstr(text, "all_gather"), "bytes and collectives");
   check(strstr(text, "largest   ") && strstr(text, "MiB"), "the largest tensors, MiB");
-  free(text);
+  ds_text_destroy(text);
+  check_ok(ds_plan_report(plan, DS_FORMAT_JSON, &text), "the report as JSON");
+  check(strstr(text, "\"tier\": \"device\"") && strstr(text, "\"all_gather\": ") &&
+            strstr(text, "\"hash\": \""),
+        "bytes, collectives and the hash");
+  ds_text_destroy(text);
   const ds_plan* twice[] = {plan, plan};
-  check_ok(ds_plan_picture(twice, 2, NULL, 0, &size), "size");
-  text = malloc(size);
-  check_ok(ds_plan_picture(twice, 2, text, size, &size), "picture");
+  check_ok(ds_plan_picture(twice, 2, &text), "picture");
   check(strncmp(text, "<svg ", 5) == 0 && strstr(text, "ZeRO-3, 4 ranks"), "an SVG of the plan");
-  free(text);
-  check_error(ds_plan_picture(twice, 0, NULL, 0, &size), DS_ERROR_INVALID_ARGUMENT,
+  ds_text_destroy(text);
+  check_error(ds_plan_picture(twice, 0, &text), DS_ERROR_INVALID_ARGUMENT,
               "count must be 1 to 16 plans, got 0");
-  check_error(ds_plan_picture(NULL, 1, NULL, 0, &size), DS_ERROR_INVALID_ARGUMENT, "plans must not be NULL");
+  check_error(ds_plan_picture(NULL, 1, &text), DS_ERROR_INVALID_ARGUMENT, "plans must not be NULL");
   twice[1] = NULL;
-  check_error(ds_plan_picture(twice, 2, NULL, 0, &size), DS_ERROR_INVALID_ARGUMENT,
-              "plans[1] must not be NULL");
+  check_error(ds_plan_picture(twice, 2, &text), DS_ERROR_INVALID_ARGUMENT, "plans[1] must not be NULL");
   ds_plan_destroy(plan);
   check_error(ds_plan_create(config, NULL, 0, 4, &plan), DS_ERROR_CONFIG, "model.family");
   check_error(ds_plan_create(config, NULL, 4, 4, &plan), DS_ERROR_INVALID_ARGUMENT,
@@ -145,7 +138,7 @@ static void model_of_config(void) {
   check_ok(ds_graph_from_config(config, 1, &graph), "model");
   text = graph_text(graph);
   check(strstr(text, "attention") && strstr(text, "cross_entropy"), "a language model");
-  free(text);
+  ds_text_destroy(text);
   ds_graph_destroy(graph);
 }
 

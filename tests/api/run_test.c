@@ -38,10 +38,9 @@ static const char* const greedy = "{\"tokens\": 10, \"temperature\": 0}";
 static void add_text(const char* part, void* user_data) { strcat(user_data, part); }
 
 int main(int argc, char** argv) {
-  char config[1024], early[2048], folder[512], text[2048], again[256], parts[256] = "";
+  char config[1024], folder[512], patch[2048], parts[256] = "", *early = NULL, *text = NULL, *again = NULL;
   record seen = {0, 0, 30, 0, 0};
   volatile int32_t stop = 0;
-  size_t size = 0;
   snprintf(folder, sizeof folder, "%s/run_test_folder_%d", argc > 1 ? argv[1] : ".", (int)getpid());
   snprintf(config, sizeof config,
            "{\"train_batch_size\": 4, \"communicator\": \"env:shm\", \"optimizer\": {\"type\": \"AdamW\", "
@@ -60,37 +59,39 @@ int main(int argc, char** argv) {
   stop = 1;
   check_error(ds_run_train(NULL, NULL, folder, 2, batch, progress, &stop, &seen), DS_ERROR_USER,
               "the stop flag asked to stop after step 30; saved in");
-  snprintf(text, sizeof text,
+  snprintf(patch, sizeof patch,
            "{\"run\": {\"dir\": \"%s_early\"}, \"data\": {\"paths\": [\"%s/config.json\"]}}", folder, folder);
-  check_ok(ds_config_merge(config, text, early, sizeof early, &size), "merge");
+  check_ok(ds_config_merge(config, patch, &early), "merge");
   check_error(ds_run_train(NULL, early, NULL, 2, NULL, NULL, &stop, NULL), DS_ERROR_STATE,
               "the stop flag asked to stop before the run began: nothing was made");
+  ds_text_destroy(early);
   stop = 0;
   seen.stop_at = -1;
   check_ok(ds_run_train(NULL, NULL, folder, 2, batch, progress, &stop, &seen), "resume");
   check(seen.steps == 40, "only the missing steps are made");
-  check_ok(ds_run_communicator(NULL, folder, text, sizeof text, &size), "communicator");
+  check_ok(ds_run_communicator(NULL, folder, &text), "communicator");
   check(strcmp(text, "env:shm") == 0, "of the run");
-  check_ok(ds_run_communicator("{\"communicator\": \"self\"}", folder, text, sizeof text, &size),
-           "communicator");
+  ds_text_destroy(text);
+  check_ok(ds_run_communicator("{\"communicator\": \"self\"}", folder, &text), "communicator");
   check(strcmp(text, "self") == 0, "the configuration's word counts before the run's");
-  check_ok(ds_run_communicator(NULL, "nowhere/at/all", text, sizeof text, &size), "communicator");
+  ds_text_destroy(text);
+  check_ok(ds_run_communicator(NULL, "nowhere/at/all", &text), "communicator");
   check(strcmp(text, "env") == 0, "the environment's");
-  check_error(ds_run_communicator("{\"communicator\": 3}", NULL, text, sizeof text, &size), DS_ERROR_CONFIG,
+  ds_text_destroy(text);
+  check_error(ds_run_communicator("{\"communicator\": 3}", NULL, &text), DS_ERROR_CONFIG,
               "communicator must be a text, got 3");
-  check_ok(ds_run_generate(NULL, folder, "abcdab", greedy, NULL, NULL, text, sizeof text, &size), "generate");
+  check_ok(ds_run_generate(NULL, folder, "abcdab", greedy, NULL, NULL, &text), "generate");
   check(strncmp(text, "cdabcdabcd", 10) == 0, "the pattern goes on");
-  check_ok(ds_run_generate(NULL, folder, "abcdab", greedy, add_text, parts, again, sizeof again, &size),
-           "generate again");
+  check_ok(ds_run_generate(NULL, folder, "abcdab", greedy, add_text, parts, &again), "generate again");
   check(strcmp(text, again) == 0 && strcmp(text, parts) == 0, "the same text, also part by part");
+  ds_text_destroy(text);
+  ds_text_destroy(again);
   /* Before anything is computed: no part of a text comes. */
   parts[0] = '\0';
-  check_error(ds_run_generate(NULL, folder, "abcdab", greedy, add_text, parts, text, sizeof text, NULL),
-              DS_ERROR_INVALID_ARGUMENT, "out_size");
-  check_error(ds_run_generate(NULL, folder, "abcdab", greedy, add_text, parts, NULL, 3, &size),
-              DS_ERROR_INVALID_ARGUMENT, "buffer_size 3");
+  check_error(ds_run_generate(NULL, folder, "abcdab", greedy, add_text, parts, NULL),
+              DS_ERROR_INVALID_ARGUMENT, "out_text");
   check(parts[0] == '\0', "nothing was computed");
-  check_error(ds_run_generate(NULL, "nowhere/at/all", "a", NULL, NULL, NULL, text, sizeof text, &size),
-              DS_ERROR_NOT_FOUND, "nowhere/at/all");
+  check_error(ds_run_generate(NULL, "nowhere/at/all", "a", NULL, NULL, NULL, &text), DS_ERROR_NOT_FOUND,
+              "nowhere/at/all");
   return 0;
 }

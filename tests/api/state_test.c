@@ -94,32 +94,73 @@ static void order(ds_engine* engine, const mlp_batch* batch) {
   check_error(ds_forward(engine, batch_inputs(batch), 2, &loss), DS_ERROR_STATE, "forward");
   check_error(ds_train_batch(engine, batch_inputs(batch), 2, &loss), DS_ERROR_STATE,
               "ds_train_batch must not");
-  check_error(ds_checkpoint_save(engine, folder), DS_ERROR_STATE, "ds_checkpoint_save must not");
+  check_error(ds_checkpoint_save(engine, folder, NULL), DS_ERROR_STATE, "ds_checkpoint_save must not");
   check_error(ds_engine_refresh(engine), DS_ERROR_STATE, "ds_engine_refresh must not");
   check_ok(ds_backward(engine), "backward");
   check_ok(ds_step(engine), "step");
 }
 
+/* A learning rate that the caller sets counts until it is taken back, and in checkpoints. */
+static void learning_rate(ds_comm* comm, ds_engine* engine, const mlp_batch* batch) {
+  char config[512], path[512], *client = NULL;
+  float before[MLP_OUT], after[MLP_OUT];
+  ds_engine* other;
+  ds_step_result last;
+  double scheduled;
+  check_ok(ds_engine_last_step(engine, &last, sizeof last), "the last step");
+  scheduled = last.lr;
+  check_ok(ds_engine_read(engine, 3, DS_STATE_KIND_MASTER, before, MLP_OUT), "before");
+  check_ok(ds_engine_set(engine, "lr", 0), "a learning rate of 0");
+  check_ok(ds_train_batch(engine, batch_inputs(batch), 2, NULL), "a step");
+  check_ok(ds_engine_read(engine, 3, DS_STATE_KIND_MASTER, after, MLP_OUT), "after");
+  check(memcmp(before, after, sizeof after) == 0, "nothing moves");
+  check_ok(ds_engine_set(engine, "lr", 0.25), "another");
+  snprintf(path, sizeof path, "%s/state_test_set", folder);
+  check_ok(ds_checkpoint_save(engine, path, "{\"client_state\": {\"epoch\": [3, 0.5]}, \"keep\": 1}"),
+           "save");
+  mlp_config(config, sizeof config, 0, 1, RANKS);
+  other = mlp_engine(comm, config);
+  check_ok(ds_checkpoint_load(other, path, &client), "load");
+  check(strcmp(client, "{\"epoch\": [3, 0.5]}") == 0, "the client's state");
+  ds_text_destroy(client);
+  check_ok(ds_train_batch(other, batch_inputs(batch), 2, NULL), "a step after the load");
+  check_ok(ds_engine_last_step(other, &last, sizeof last), "its result");
+  check(last.lr == 0.25, "the checkpoint has what was set");
+  ds_engine_destroy(other);
+  check_ok(ds_engine_set(engine, "lr", (double)NAN), "the schedule again");
+  check_ok(ds_train_batch(engine, batch_inputs(batch), 2, NULL), "a step");
+  check_ok(ds_engine_last_step(engine, &last, sizeof last), "its result");
+  check(last.lr == scheduled, "the configuration's");
+  check_error(ds_engine_set(engine, "lr", -1), DS_ERROR_INVALID_ARGUMENT, "at least 0, or NaN, got -1");
+  check_error(ds_engine_set(engine, "lr", (double)INFINITY), DS_ERROR_INVALID_ARGUMENT, "got inf");
+  check_error(ds_engine_set(engine, "lt", 1), DS_ERROR_NOT_FOUND,
+              "name must be lr, got 'lt'; did you mean 'lr'?");
+  check_error(ds_engine_set(engine, NULL, 1), DS_ERROR_INVALID_ARGUMENT, "name must not be NULL");
+  check_error(ds_checkpoint_save(engine, path, "{\"keeps\": 1}"), DS_ERROR_CONFIG, "did you mean keep?");
+  check_error(ds_checkpoint_save(engine, path, "{\"keep\": -1}"), DS_ERROR_CONFIG,
+              "options.keep: must be 0 to");
+}
+
 static void round_trip(int rank, ds_comm* comm, ds_engine* engine, const mlp_batch* batch) {
-  char config[512], path[512], text[4096];
+  char config[512], path[512], *text = NULL;
   double before = 0, after = 0, step = 0;
-  size_t size = 0;
   ds_engine* other;
   snprintf(path, sizeof path, "%s/state_test_checkpoint", folder);
-  check_ok(ds_checkpoint_save(engine, path), "save");
+  check_ok(ds_checkpoint_save(engine, path, NULL), "save");
   check_ok(ds_train_batch(engine, batch_inputs(batch), 2, &before), "a step after the save");
   mlp_config(config, sizeof config, 0, 1, RANKS);
   other = mlp_engine(comm, config); /* saved at stage 3, loaded at stage 0 */
-  check_ok(ds_checkpoint_load(other, path), "load");
+  check_ok(ds_checkpoint_load(other, path, NULL), "load");
   check_ok(ds_train_batch(other, batch_inputs(batch), 2, &after), "the same step after the load");
   check(before == after, "the same bits");
   check_ok(ds_engine_get(other, "step", &step), "step");
   check(step == 6, "the step count is part of a checkpoint");
   ds_engine_destroy(other);
-  check_ok(ds_checkpoint_info(path, text, sizeof text, &size), "info");
+  check_ok(ds_checkpoint_info(path, &text), "info");
   check(strstr(text, "\"step\": 5") && strstr(text, "payload_hash"), "step and hash");
+  ds_text_destroy(text);
   snprintf(path, sizeof path, "%s/state_test_nowhere", folder);
-  check_error(ds_checkpoint_load(engine, path), DS_ERROR_NOT_FOUND, "state_test_nowhere");
+  check_error(ds_checkpoint_load(engine, path, NULL), DS_ERROR_NOT_FOUND, "state_test_nowhere");
   check_ok(ds_comm_barrier(comm), "barrier");
   (void)rank;
 }
@@ -145,7 +186,7 @@ static void model_folder(ds_comm* comm, ds_engine* engine) {
 }
 
 static void rank_body(int rank, ds_comm* comm, void* data) {
-  char config[512], path[512];
+  char config[512], *text = NULL;
   mlp_batch batch;
   double loss = 0, eval = 0, again = 0;
   int64_t shape[2] = {0, 0};
@@ -174,11 +215,17 @@ static void rank_body(int rank, ds_comm* comm, void* data) {
   check_ok(ds_train_batch(engine, batch_inputs(&batch), 2, &loss), "third step");
   round_trip(rank, comm, engine, &batch);
   model_folder(comm, engine);
+  learning_rate(comm, engine, &batch);
   check_error(ds_engine_trace(engine, "x"), DS_ERROR_STATE, "options.trace");
-  check_ok(ds_engine_plan_print(engine, NULL, 0, &size), "plan");
-  check(size > 100, "a program");
-  check_ok(ds_engine_plan_report(engine, path, sizeof path, &size), "report");
-  check(strstr(path, "bytes per rank") != NULL, "a table");
+  check_ok(ds_engine_plan_print(engine, &text), "plan");
+  check(strlen(text) > 100, "a program");
+  ds_text_destroy(text);
+  check_ok(ds_engine_plan_report(engine, DS_FORMAT_TEXT, &text), "report");
+  check(strstr(text, "bytes per rank") != NULL, "a table");
+  ds_text_destroy(text);
+  check_ok(ds_engine_plan_report(engine, DS_FORMAT_JSON, &text), "report as JSON");
+  check(strstr(text, "\"kinds\": ") != NULL && strstr(text, "\"overhead\": ") != NULL, "its members");
+  ds_text_destroy(text);
   free_batch(&batch);
   ds_engine_destroy(engine);
 }

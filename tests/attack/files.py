@@ -160,7 +160,8 @@ class Library:
         self.ds.ds_status_name.restype = ctypes.c_char_p
         self.log = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)(lambda *_: None)
         self.ds.ds_log_set_fn(self.log, None)
-        self.text, self.size = ctypes.create_string_buffer(1 << 20), ctypes.c_size_t()
+        self.ds.ds_text_destroy.argtypes = [ctypes.c_void_p]
+        self.ds.ds_text_destroy.restype = None
 
     def outcome(self, status):
         """("", "") or status and message of a refusal."""
@@ -168,12 +169,17 @@ class Library:
             return "", ""
         return self.ds.ds_status_name(status).decode(), self.ds.ds_last_error_message().decode("utf-8", "surrogateescape")
 
-    def to_text(self):
-        return self.text, ctypes.c_size_t(len(self.text)), ctypes.byref(self.size)
+    def text_of(self, call, *arguments):
+        """Status and text of a call that makes one."""
+        made = ctypes.c_void_p()
+        status = call(*arguments, ctypes.byref(made))
+        text = ctypes.string_at(made) if made else b""
+        self.ds.ds_text_destroy(made)
+        return status, text
 
     def generate(self, folder, prompt):
         options = b'{"tokens": 2, "temperature": 0, "threads": 1' + (b"}" if prompt else b', "ids": [1, 2]}')
-        return self.outcome(self.ds.ds_run_generate(None, folder.encode(), prompt, options, None, None, *self.to_text()))
+        return self.outcome(self.text_of(self.ds.ds_run_generate, None, folder.encode(), prompt, options, None, None)[0])
 
     def train(self, config, resume, steps=None):
         # Stops by a callback where damaged numbers ask for years.
@@ -182,8 +188,8 @@ class Library:
         return self.outcome(self.ds.ds_run_train(None, config, resume.encode() if resume else None, 2, None, end, None, None))
 
     def payload_hash(self, path):
-        status = self.ds.ds_checkpoint_info(path.encode(), *self.to_text())
-        return json.loads(self.text.value)["payload_hash"] if status == 0 else ""
+        status, text = self.text_of(self.ds.ds_checkpoint_info, path.encode())
+        return json.loads(text)["payload_hash"] if status == 0 else ""
 
 
 class Engine:
@@ -197,7 +203,7 @@ class Engine:
         assert ds.ds_engine_create(None, config, graph, None, ctypes.byref(self.engine)) == 0, ds.ds_last_error_message()
 
     def load(self, path):
-        return self.library.outcome(self.library.ds.ds_checkpoint_load(self.engine, path.encode()))
+        return self.library.outcome(self.library.ds.ds_checkpoint_load(self.engine, path.encode(), None))
 
     def state(self):
         ds, out = self.library.ds, []

@@ -49,7 +49,7 @@ TEST_P(Started, EveryOperationHasTheBitsOfItsCall) {
         default:
           comm.broadcast(expected.data(), count * 2, 0, "x");
       }
-      CommRequest request{op, in.data(), out.data(), count, DS_DTYPE_BF16, ReduceOp::mean, 0};
+      CommRequest request{op, DS_DTYPE_BF16, ReduceOp::mean, 0, {in.data()}, {out.data()}, {count}};
       std::shared_ptr<Work> work = comm.start(request, "y");
       work->wait();
       work->wait();  // as often as one likes
@@ -66,7 +66,7 @@ TEST_P(Started, TheOrderIsThatOfTheCalls) {
     auto ranks = static_cast<float>(comm.size());
     float expected = 1;
     for (int i = 0; i < 20; ++i) {
-      CommRequest request{Op::all_reduce, data.data(), data.data(), data.size()};
+      CommRequest request{.in = {data.data()}, .out = {data.data()}, .counts = {data.size()}};
       Communicator& first = i % 3 == 0 ? *group : comm;  // groups of a rank share the order
       first.start(request, "started");
       first.start(request, "again");
@@ -81,9 +81,9 @@ TEST_P(Started, TheOrderIsThatOfTheCalls) {
 
 TEST_P(Started, ARefusalIsOfTheCallAndLeavesTheGroup) {
   test::on_group(GetParam(), [](Communicator& comm) {
-    CommRequest request{Op::all_reduce, nullptr, nullptr, 4, DS_DTYPE_I32, ReduceOp::mean};
+    CommRequest request{Op::all_reduce, DS_DTYPE_I32, ReduceOp::mean, 0, {nullptr}, {nullptr}, {4}};
     message_of([&] { comm.start(request, "x"); }, DS_ERROR_INVALID_ARGUMENT);
-    request = {Op::broadcast, nullptr, nullptr, 0, DS_DTYPE_U8, ReduceOp::sum, comm.size()};
+    request = {Op::broadcast, DS_DTYPE_U8, ReduceOp::sum, comm.size(), {nullptr}, {nullptr}, {0}};
     message_of([&] { comm.start(request, "x"); }, DS_ERROR_INVALID_ARGUMENT);
     comm.barrier("usable");
   });
@@ -94,7 +94,10 @@ TEST(StartedEnds, ADivergenceIsTheErrorOfItsWorkAndOfAllLaterOnes) {
   test::spawn_threads(2, [&](int rank) {
     auto comm = create_communicator(url, {.rank = rank, .size = 2});
     std::vector<float> data(8);
-    CommRequest request{rank == 0 ? Op::all_reduce : Op::broadcast, data.data(), data.data(), 8};
+    CommRequest request{.op = rank == 0 ? Op::all_reduce : Op::broadcast,
+                        .in = {data.data()},
+                        .out = {data.data()},
+                        .counts = {8}};
     auto bad = comm->start(request, "h.3");
     auto later = comm->start({Op::barrier}, "later");
     expect_names(message_of([&] { bad->wait(); }), {"ranks differ", "'h.3'"});
@@ -128,7 +131,7 @@ TEST(StartedEnds, NobodyNeedsToWait) {
   test::spawn_threads(2, [&](int rank) {
     auto comm = create_communicator(url, {.rank = rank, .size = 2});
     float data[4] = {1, 2, 3, 4};
-    for (int i = 0; i < 10; ++i) comm->start({Op::all_reduce, data, data, 4}, "dropped");
+    for (int i = 0; i < 10; ++i) comm->start({.in = {data}, .out = {data}, .counts = {4}}, "dropped");
     comm->barrier("comes after them");
     EXPECT_EQ(data[0], 1024.f);
     auto group = comm->split(0, 0, "part");

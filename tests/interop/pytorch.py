@@ -77,7 +77,7 @@ def same_training(engine, total):
 def same_checkpoint(engine, folder):
     from safetensors.numpy import load_file
 
-    ds.checkpoint_save(engine, folder)
+    ds.checkpoint_save(engine, folder, None)
     kinds = {ds.STATE_KIND_MASTER: "master", ds.STATE_KIND_EXP_AVG: "exp_avg", ds.STATE_KIND_EXP_AVG_SQ: "exp_avg_sq"}
     files = glob.glob(os.path.join(folder, "**", "*.safetensors"), recursive=True)
     wrong, seen = [], 0

@@ -70,11 +70,13 @@ TEST_F(TensorFolderTest, IndexAndShardsMustAgree) {
 
 TEST_F(TensorFolderTest, ShardsAreFilesOfTheFolder) {
   two_shards();
-  for (const char* name : {"../b.safetensors", "/etc/passwd", "sub/b.safetensors", "..", "b.bin", "",
-                           ".safetensors", "b.safetensors\\u0000.safetensors"}) {
+  for (const char* name :
+       {"../b.safetensors", "/etc/passwd", "sub/b.safetensors", "..", "b.bin", "", ".safetensors"}) {
     write_index(R"({"x": "a.safetensors", "y": "a.safetensors", "z": ")" + std::string(name) + "\"}");
     expect_names(refusal(), {"index.json", "'z'"});
   }
+  write_index(R"({"z": "b.safetensors\u0000.safetensors"})");
+  expect_names(refusal(), {"index.json", "\\u0000"});
   write_index(R"({"x": "a.safetensors", "y": "a.safetensors", "z": "none.safetensors"})");
   expect_names(refusal(DS_ERROR_NOT_FOUND), {"none.safetensors"});
   std::filesystem::resize_file(folder_ / "b.safetensors",

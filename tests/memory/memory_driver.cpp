@@ -146,7 +146,7 @@ class Rank {
       print("plan." + tier + ".transient", memory.tiers[t].transient);
     }
     print("overhead", engine.runtime().overhead().total());
-    std::fputs(engine.report_plan().c_str(), stdout);
+    std::fputs((memory_table(engine.memory()) + engine.runtime().overhead().table()).c_str(), stdout);
     print("thread_stacks", engine.runtime().overhead().bytes("thread stacks"));
     std::array<shim_mapping, 4096> live{};
     int count = shim_.mappings(live.data(), static_cast<int>(live.size()));

@@ -8,7 +8,7 @@ namespace ds {
 
 const char* Json::kind() const {
   static constexpr const char* names[] = {"null",   "boolean", "integer", "number",
-                                          "string", "array",   "object"};
+                                          "string", "array",   "object",  "infinite number"};
   return names[value_.index()];
 }
 

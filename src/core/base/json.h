@@ -9,8 +9,13 @@
 namespace ds {
 
 // A JSON document: object members keep their order, integers stay exact over the whole int64 range. The
-// parser accepts // and /* */ comments and refuses duplicate keys; errors name line and column.
+// parser accepts // and /* */ comments and refuses duplicate keys; errors name line and column. `Infinity`,
+// which Python writes, is a kind of its own: no number, so that only a reader that asks for it takes it.
 class Json {
+  struct Infinity {
+    bool negative = false;
+  };
+
  public:
   using Array = std::vector<Json>;
   using Object = std::vector<std::pair<std::string, Json>>;
@@ -25,6 +30,12 @@ class Json {
   Json(Array a) : value_(std::move(a)) {}          // NOLINT
   Json(Object o) : value_(std::move(o)) {}         // NOLINT
 
+  static Json infinity(bool negative = false) {
+    Json out;
+    out.value_ = Infinity{negative};
+    return out;
+  }
+
   bool is_null() const { return std::holds_alternative<std::monostate>(value_); }
   bool is_bool() const { return std::holds_alternative<bool>(value_); }
   bool is_integer() const { return std::holds_alternative<int64_t>(value_); }
@@ -32,7 +43,10 @@ class Json {
   bool is_string() const { return std::holds_alternative<std::string>(value_); }
   bool is_array() const { return std::holds_alternative<Array>(value_); }
   bool is_object() const { return std::holds_alternative<Object>(value_); }
-  const char* kind() const;  // "null", "boolean", "integer", "number", "string", "array", "object"
+  bool is_infinity() const { return std::holds_alternative<Infinity>(value_); }  // of either sign
+  bool is_negative_infinity() const { return is_infinity() && std::get<Infinity>(value_).negative; }
+  const char* kind()
+      const;  // "null", "boolean", "integer", "number", "string", "array", "object", "infinite number"
 
   // Typed access; throw DS_ERROR_CONFIG naming the kinds when the value is of another kind.
   bool boolean() const;
@@ -52,7 +66,7 @@ class Json {
   static Json parse(std::string_view text, std::string_view source = "json");  // throws DS_ERROR_CONFIG
 
  private:
-  std::variant<std::monostate, bool, int64_t, double, std::string, Array, Object> value_;
+  std::variant<std::monostate, bool, int64_t, double, std::string, Array, Object, Infinity> value_;
 };
 
 }  // namespace ds

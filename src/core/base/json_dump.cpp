@@ -80,6 +80,8 @@ void dump_value(std::string& out, const Json& value, int indent, int depth) {
     out += std::to_string(value.integer());
   } else if (value.is_number()) {
     dump_real(out, value.number());
+  } else if (value.is_infinity()) {
+    out += value.is_negative_infinity() ? "-Infinity" : "Infinity";
   } else {
     out += value.is_null() ? "null" : value.boolean() ? "true" : "false";
   }

@@ -113,6 +113,8 @@ struct MemoryBudget {
 };
 
 // Everything a run may say, checked and completed. One struct, validated in one place.
+inline constexpr int64_t kNeverPrint = INT64_MAX;
+
 struct Config {
   int64_t train_batch = 0, micro_batch = 0, accumulation = 0;  // samples; the DeepSpeed triangle, all > 0
   double gradient_clipping = 1.0;                              // 0: off
@@ -139,7 +141,7 @@ struct Config {
   int threads = 0;                  // compute threads per rank; 0: cores / local ranks
   bool pin_threads = true;          // where the ranks of a machine have shared out its cores evenly
   int64_t comm_timeout_ms = 300000;
-  int64_t steps_per_print = 10;
+  int64_t steps_per_print = 10;  // kNeverPrint: no lines
   bool tensorboard = true, csv_monitor = true;
   CommsLoggerConfig comms_logger;
 

@@ -11,9 +11,4 @@ void refuse_option(const std::string& key, const std::vector<std::string>& keys)
         near.empty() ? "" : "; did you mean " + near + "?");
 }
 
-bool wants_json(const JsonReader& format) {
-  static const std::vector<std::string> formats{"text", "json"};
-  return format.word(formats) == "json";
-}
-
 }  // namespace ds

@@ -35,7 +35,4 @@ Request request_of(const Json& document, const Option<Request> (&options)[count]
   return request;
 }
 
-// The option `format`, "text" or "json": whether it is the latter.
-bool wants_json(const JsonReader& format);
-
 }  // namespace ds

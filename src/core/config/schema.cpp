@@ -125,6 +125,22 @@ Key device_key() {
   return {"device", "", set, [](const Config& c) { return Json(c.device); }};
 }
 
+// DeepSpeed's files have Infinity, as Python writes it, for never.
+Key steps_per_print_key() {
+  auto set = [](Config& c, const Json& given) {
+    bool never = given.is_infinity() && !given.is_negative_infinity();
+    if (never) {
+      c.steps_per_print = kNeverPrint;
+    } else {
+      read_value("steps_per_print", given, positive, c.steps_per_print);
+    }
+  };
+  auto get = [](const Config& c) {
+    return c.steps_per_print == kNeverPrint ? Json::infinity() : Json(c.steps_per_print);
+  };
+  return {"steps_per_print", "", set, get};
+}
+
 void general_keys(std::vector<Key>& keys) {
   keys.push_back(key(
       "gradient_clipping", [](auto& c) -> auto& { return c.gradient_clipping; }, not_negative));
@@ -135,8 +151,7 @@ void general_keys(std::vector<Key>& keys) {
                     c.compute = on ? DS_DTYPE_BF16 : DS_DTYPE_F32;
                   },
                   [](const Config& c) { return Json(c.compute == DS_DTYPE_BF16); }});
-  keys.push_back(key(
-      "steps_per_print", [](auto& c) -> auto& { return c.steps_per_print; }, positive));
+  keys.push_back(steps_per_print_key());
   keys.push_back(key("tensorboard.enabled", [](auto& c) -> auto& { return c.tensorboard; }));
   keys.push_back(key("csv_monitor.enabled", [](auto& c) -> auto& { return c.csv_monitor; }));
   keys.push_back(key("comms_logger.enabled", [](auto& c) -> auto& { return c.comms_logger.enabled; }));

@@ -103,14 +103,11 @@ std::vector<std::pair<std::string, std::string>> numerics_of_kernels(const Kerne
           {"libc", gnu_get_libc_version()}};
 }
 
-std::vector<std::string> kernel_report() {
+KernelFacts kernel_facts() {
   limit_isa_from_environment();
-  const char* set = std::getenv("DS_MAX_ISA");
-  return {fmt::format("instruction sets  machine {}, in use {} (limit DS_MAX_ISA: {}; sse4, avx2, avx512, "
-                      "avx512_bf16 or amx)",
-                      isa_name(machine_isa()), isa_name(effective_isa()), set && *set ? set : "not set"),
-          fmt::format("Highway           {}", highway_target()),
-          fmt::format("oneDNN            {}, {}", onednn::version(), onednn::effective_isa())};
+  const char* limit = std::getenv("DS_MAX_ISA");
+  return {isa_name(machine_isa()), isa_name(effective_isa()), limit ? limit : "",
+          highway_target(),        onednn::version(),         onednn::effective_isa()};
 }
 
 }  // namespace ds

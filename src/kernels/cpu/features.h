@@ -25,7 +25,11 @@ void limit_isa_from_environment();
 std::vector<std::pair<std::string, std::string>> numerics_of_kernels(const KernelRegistry& registry,
                                                                      const std::string& device);
 
-// Facts for `libds env`: one line each.
-std::vector<std::string> kernel_report();
+// What runs on this machine, for `libds env`.
+struct KernelFacts {
+  std::string machine, in_use, limit;  // instruction sets; limit: DS_MAX_ISA, "" when it is not set
+  std::string highway, onednn, onednn_isa;
+};
+KernelFacts kernel_facts();
 
 }  // namespace ds

@@ -6,10 +6,15 @@
 #include <clocale>
 #include <cmath>
 #include <limits>
+#include <string>
+#include <thread>
+#include <vector>
 
 #include "core/base/error.h"
 #include "core/base/random.h"
+#include "core/base/trace.h"
 #include "core/base/utf8.h"
+#include "support/dice.h"
 
 namespace ds {
 namespace {
@@ -103,6 +108,196 @@ TEST(Json, BadInputNamesThePlace) {
   }
   EXPECT_EQ(error_of("[1,\n 2 3]").substr(0, 24), "doc: line 2, column 4: s");
   EXPECT_NE(error_of("1e999").find("number overflow"), std::string::npos);
+}
+
+TEST(Json, MessagesSayWhatIsWrong) {
+  const char* cases[][2] = {
+      {"", "doc: line 1, column 1: syntax error: unexpected end of input"},
+      {"{\"a\": [1, 2]", "doc: line 1, column 13: syntax error: unexpected end of input"},
+      {"[1,]", "doc: line 1, column 4: syntax error: unexpected ']'"},
+      {"[1] 2", "doc: line 1, column 5: syntax error: unexpected '0' behind the document"},
+      {"[01]", "doc: line 1, column 2: syntax error: a number begins with 0"},
+      {"[1.]", "doc: line 1, column 4: syntax error: a number lacks digits"},
+      {"[1x]", "doc: line 1, column 3: syntax error: unexpected 'x' behind a number"},
+      {"[12\"\"]", "doc: line 1, column 4: syntax error: unexpected '\"' behind a number"},
+      {"[nullx]", "doc: line 1, column 2: syntax error: unexpected 'n'"},
+      {"[\"a", "doc: line 1, column 2: syntax error: the string that begins here is not closed"},
+      {"/* a", "doc: line 1, column 1: syntax error: the comment that begins here is not closed"},
+      {"[\"\\u0000\"]", "doc: line 1, column 3: syntax error: \\u0000 is not supported"},
+      {"[\"\\ud800x\"]", "doc: line 1, column 3: syntax error: half of a surrogate pair"},
+      {"[\"\\u12\"]", "doc: line 1, column 3: syntax error: \\u needs four hexadecimal digits"},
+      {"[\"\xc3(\"]", "doc: line 1, column 3: syntax error: byte 0xc3 is not UTF-8"},
+      {"[\"\t\"]", "doc: line 1, column 3: syntax error: control character byte 0x09 in a string"},
+      {"[1,\x0b 2]", "doc: line 1, column 4: syntax error: unexpected byte 0x0b"},
+      {"[-1e400]", "doc: line 1, column 2: number overflow: '-1e400' is no double"},
+  };
+  for (const auto& [text, message] : cases) EXPECT_EQ(error_of(text), message) << text;
+}
+
+TEST(Json, NumbersAtTheEdges) {
+  auto first = [](const char* text) { return Json::parse(text).array()[0]; };
+  EXPECT_EQ(first("[1e-400]").number(), 0.0);
+  EXPECT_TRUE(std::signbit(first("[-1e-99999999999999999999]").number()));
+  EXPECT_EQ(first("[4.9e-324]").number(), 4.9e-324);
+  EXPECT_EQ(first("[0.0e99999999999999999999]").number(), 0.0);
+  EXPECT_EQ(first("[1.7976931348623157e308]").number(), std::numeric_limits<double>::max());
+  std::string tiny = "[0." + std::string(400, '0') + "1]", huge = "[1" + std::string(400, '0') + "]";
+  EXPECT_EQ(first(tiny.c_str()).number(), 0.0);
+  EXPECT_NE(error_of(huge).find("number overflow"), std::string::npos);
+  std::string both = "[1" + std::string(400, '0') + "e-400]";
+  EXPECT_EQ(first(both.c_str()).number(), 1.0);
+}
+
+TEST(Json, InfinityIsAKindOfItsOwn) {
+  Json j = Json::parse(R"({"a": Infinity, "b": [-Infinity, 1]})");
+  EXPECT_TRUE(j.at("a").is_infinity());
+  EXPECT_FALSE(j.at("a").is_negative_infinity());
+  EXPECT_TRUE(j.at("b").array()[0].is_negative_infinity());
+  EXPECT_FALSE(j.at("a").is_number());
+  EXPECT_THROW(j.at("a").number(), Error);
+  EXPECT_THROW(j.at("a").integer(), Error);
+  EXPECT_EQ(j.dump(), R"({"a": Infinity, "b": [-Infinity, 1]})");
+  for (const char* text :
+       {"[infinity]", "[Infinityx]", "[+Infinity]", "[- Infinity]", "[-Infinit]", "[Infinity1]"}) {
+    EXPECT_NE(error_of(text), "") << text;
+  }
+}
+
+// Random documents, with comments and blanks between all tokens, come back as they were written.
+class RandomDocument {
+ public:
+  explicit RandomDocument(uint64_t seed) : dice_(seed) {}
+
+  Json value(int depth = 0) {
+    switch (dice_.below(depth < 5 ? 8 : 6)) {
+      case 0:
+        return text_ += "null", Json();
+      case 1:
+        return text_ += "true", Json(true);
+      case 2:
+        return add(Json(static_cast<int64_t>(bits())));
+      case 3: {
+        double x = std::bit_cast<double>(bits());
+        return add(std::isfinite(x) ? Json(x) : Json(0.5));
+      }
+      case 4:
+        return add(Json(string()));
+      case 5:
+        return text_ += "-Infinity", Json::infinity(true);
+      case 6: {
+        Json::Array out;
+        text_ += "[";
+        for (int64_t n = dice_.below(6); n > 0; --n) {
+          gap();
+          out.push_back(value(depth + 1));
+          gap();
+          if (n > 1) text_ += ",";
+        }
+        gap();
+        return text_ += "]", Json(std::move(out));
+      }
+      default: {
+        Json::Object out;
+        text_ += "{";
+        for (int64_t n = dice_.below(30); n > 0; --n) {
+          std::string name = string() + std::to_string(n);
+          gap();
+          text_ += Json(name).dump();
+          gap();
+          text_ += ":";
+          gap();
+          Json member = value(depth + 1);
+          out.emplace_back(name, std::move(member));
+          gap();
+          if (n > 1) text_ += ",";
+        }
+        return text_ += "}", Json(std::move(out));
+      }
+    }
+  }
+  const std::string& text() const { return text_; }
+
+ private:
+  uint64_t bits() {
+    return static_cast<uint64_t>(dice_.below(1LL << 32)) << 32 |
+           static_cast<uint64_t>(dice_.below(1LL << 32));
+  }
+  Json add(Json value) { return text_ += value.dump(), value; }
+  void gap() {
+    text_ += dice_.pick({"", "", " ", "\n", "\t\r\n", "// \"x\" [1\n", "/* {\"a\": 1\n*/", "/**/"});
+  }
+  std::string string() {
+    std::string out;
+    for (int64_t n = dice_.below(6); n > 0; --n) {
+      out += dice_.pick({"a", "\"", "\\", "//", "/*", "\n", "\x01", "\xc3\xa9", "\xf0\x9f\x98\x80",
+                         "Infinity", "1.5", "\x7f"});
+    }
+    return out;
+  }
+
+  test::Dice dice_;
+  std::string text_;
+};
+
+TEST(Json, RandomDocumentsComeBack) {
+  for (uint64_t seed = 1; seed <= 2000; ++seed) {
+    RandomDocument document(seed);
+    std::string expected = document.value().dump();
+    ASSERT_EQ(Json::parse(document.text(), "doc").dump(), expected) << document.text();
+  }
+}
+
+// One byte changed, lost or doubled: a value, or one line with a place.
+TEST(Json, DamagedDocumentsAreReadOrRefused) {
+  int refused = 0;
+  for (uint64_t seed = 1; seed <= 3000; ++seed) {
+    RandomDocument document(seed);
+    document.value();
+    std::string text = document.text();
+    test::Dice dice(seed, 1);
+    auto at = static_cast<size_t>(dice.below(static_cast<int64_t>(text.size())));
+    auto byte = static_cast<char>(dice.below(256));
+    int64_t how = dice.below(3);
+    if (how == 0) text[at] = byte;
+    if (how == 1) text.erase(at, 1);
+    if (how == 2) text.insert(at, 1, byte);
+    std::string message = error_of(text);
+    if (message.empty()) continue;
+    ++refused;
+    EXPECT_EQ(message.find("doc: line "), 0u) << message;
+    EXPECT_NE(message.find(", column "), std::string::npos) << message;
+  }
+  EXPECT_GT(refused, 1000);
+}
+
+TEST(Json, LargeTextsAreReadOrRefusedSoon) {
+  std::string members = "{", numbers = "[", open = std::string(8 << 20, '{');
+  for (int i = 0; i < 200000; ++i)
+    members += "\"name." + std::to_string(i) + "\": [" + std::to_string(i) + "], ";
+  while (numbers.size() < 8u << 20) numbers += "1234567890.125e-7,";
+  members += "\"name.0\": 0}";
+  int64_t begin = now_ns();
+  EXPECT_NE(error_of(members).find("duplicate key 'name.0'"), std::string::npos);
+  EXPECT_EQ(Json::parse(numbers + "1]").array().size(), (8u << 20) / 18 + 2);
+  EXPECT_NE(error_of(open), "");
+  EXPECT_NE(error_of("\"" + std::string(8 << 20, '\\')), "");
+  EXPECT_NE(error_of("[" + std::string(8 << 20, '9') + "]"), "");
+  EXPECT_LT(static_cast<double>(now_ns() - begin) * 1e-9, 20.0);  // [M] 0.5 s, with sanitizers 4 s
+}
+
+TEST(Json, ThreadsParseAtOnce) {
+  std::vector<std::thread> threads;
+  for (uint64_t t = 0; t < 4; ++t) {
+    threads.emplace_back([t] {
+      for (uint64_t seed = 1; seed <= 100; ++seed) {
+        RandomDocument document(100 * t + seed);
+        std::string expected = document.value().dump();
+        EXPECT_EQ(Json::parse(document.text()).dump(), expected);
+        EXPECT_NE(error_of(document.text() + "]"), "");
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
 }
 
 TEST(Json, DepthIsLimited) {
