@@ -38,7 +38,7 @@ def unfinished(code):
 
 def plain(comment):
     """The words of a comment, without its marks."""
-    lines = comment.removeprefix("/*").removesuffix("*/").splitlines()
+    lines = comment.removeprefix("/*").removeprefix("*").removesuffix("*/").splitlines()
     return "\n".join(re.sub(r"^ \* ?", "", line).rstrip() for line in lines).strip()
 
 

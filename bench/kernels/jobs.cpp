@@ -165,8 +165,8 @@ void quantize_jobs(const Shape& s, DType t, std::vector<Job>& jobs) {
 // f32 masters and states of `elements` parameters; param is the copy that they are rounded to.
 void update_jobs(const Shape& s, DType param, std::vector<Job>& jobs) {
   TensorType f = tensor(f32, {s.elements}), p = tensor(param, {s.elements});
-  Attrs adamw{{"beta1", 0.9}, {"beta2", 0.95}, {"eps", 1e-8}, {"wd", 0.1}, {"l2", int64_t{0}}};
-  Attrs sgd{{"momentum", 0.9}, {"wd", 0.1}, {"nesterov", int64_t{0}}};
+  Attrs adamw{{"l2", int64_t{0}}};
+  Attrs sgd{{"nesterov", int64_t{0}}};
   jobs.push_back({"adamw", "adamw", adamw, {f}, {f, f, f, p}});
   jobs.push_back({"sgd", "sgd", sgd, {f}, {f, f, p}});
   jobs.push_back({"accumulate", "accumulate", {{"beta", int64_t{1}}}, {p}, {f}});

@@ -59,7 +59,7 @@ class Runner {
       out.push_back(type.dtype);
     }
     impl_ = &registry_.find({job.op, in, out, job.attrs});
-    scalars_.lr = 1e-4;
+    scalars_.group = {1e-4, 0.1, 0.9, 0.95, 1e-8, 0.9};
   }
   void run() { impl_->run({in_, out_, job_.attrs, scalars_, 0, team_}); }
   const std::string& family() const { return impl_->name; }

@@ -6,7 +6,25 @@
 #include <stdlib.h>
 #include <string.h>
 
-static PyObject *DsError; /* ds.Error(code, message) */
+static PyObject *DsError; /* ds.Error(code, message), with what it is about: key, tensor, rank */
+
+static void set_attribute(PyObject *object, const char *name, PyObject *value) {
+  if (value) PyObject_SetAttrString(object, name, value);
+  Py_XDECREF(value);
+}
+/* Raises what the last call has ended with. */
+static void raise_error(ds_status status) {
+  const char *key = "", *tensor = "";
+  int32_t rank = -1;
+  ds_last_error_details(&key, &tensor, &rank);
+  PyObject *error = PyObject_CallFunction(DsError, "is", (int)status, ds_last_error_message());
+  if (!error) return;
+  set_attribute(error, "key", *key ? PyUnicode_FromString(key) : Py_NewRef(Py_None));
+  set_attribute(error, "tensor", *tensor ? PyUnicode_FromString(tensor) : Py_NewRef(Py_None));
+  set_attribute(error, "rank", rank >= 0 ? PyLong_FromLong(rank) : Py_NewRef(Py_None));
+  PyErr_SetObject(DsError, error);
+  Py_DECREF(error);
+}
 
 enum { kMaxDims = 8 };
 static PyObject *dims_list(const int64_t *dims, size_t count) {
@@ -95,9 +113,7 @@ Error = _libds.Error
 // --- status ---------------------------------------------------------------------------------------------------------
 %typemap(out) ds_status {
   if ($1 != DS_OK) {
-    PyObject *args = Py_BuildValue("(is)", (int)$1, ds_last_error_message());
-    PyErr_SetObject(DsError, args);
-    Py_XDECREF(args);
+    raise_error($1);
     SWIG_fail;
   }
   $result = NULL;
@@ -151,12 +167,21 @@ struct type {};
 %typemap(argout) char **out_text { %append_output(PyUnicode_FromString(*$1)); }
 %typemap(freearg) char **out_text { ds_text_destroy(*$1); }
 %ignore ds_text_destroy;
+%ignore ds_last_error_details;
 
 %typemap(in, numinputs=0) (ds_dtype *out_dtype, int64_t *out_dims, size_t dims_size, size_t *out_dims_count, void **out_data)
     (ds_dtype dtype, int64_t dims[kMaxDims], size_t count = 0) {
   $1 = &dtype; $2 = dims; $3 = kMaxDims; $4 = &count; $5 = NULL;
 }
 %typemap(argout) (ds_dtype *out_dtype, int64_t *out_dims, size_t dims_size, size_t *out_dims_count, void **out_data) {
+  %append_output(PyLong_FromLong((long)*$1));
+  %append_output(dims_list($2, *$4));
+}
+%typemap(in, numinputs=0) (ds_dtype *out_dtype, int64_t *out_dims, size_t dims_size, size_t *out_dims_count)
+    (ds_dtype dtype, int64_t dims[kMaxDims], size_t count = 0) {
+  $1 = &dtype; $2 = dims; $3 = kMaxDims; $4 = &count;
+}
+%typemap(argout) (ds_dtype *out_dtype, int64_t *out_dims, size_t dims_size, size_t *out_dims_count) {
   %append_output(PyLong_FromLong((long)*$1));
   %append_output(dims_list($2, *$4));
 }

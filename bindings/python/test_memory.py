@@ -61,7 +61,7 @@ def host(elements):
     engine = ds.engine_create(None, CONFIG, None, None)
     params = [ds.engine_param_add(engine, name, [elements]) for name in ("a", "b", "late")]
     for param, value in zip(params, (1.0, 2.0, 3.0)):
-        ds.engine_write(engine, param, ds.STATE_KIND_MASTER, array.array("f", [value]) * elements)
+        ds.engine_write(engine, param, "master", array.array("f", [value]) * elements)
     return engine, params[:2]
 
 
@@ -97,9 +97,9 @@ for elements in (300, 1 << 18):
     step(engine, params, elements)
     touched = sum(sum(m[:: 64]) for m in memories) + sum(float(a.sum()) for a in arrays)
     values = array.array("f", [0.0]) * elements
-    ds.engine_read(engine, params[0], ds.STATE_KIND_MASTER, values)
+    ds.engine_read(engine, params[0], "master", values)
     assert set(values) == {1.0 - 5 * 0.5}, set(values)
-    ds.engine_read(engine, params[1] + 1, ds.STATE_KIND_MASTER, values)
+    ds.engine_read(engine, params[1] + 1, "master", values)
     assert set(values) == {3.0}, set(values)
     ds.gather_params(engine, params)
     last = ds.engine_param_view(engine, params[1])

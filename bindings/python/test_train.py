@@ -45,19 +45,29 @@ assert ds.tensor_info(ds.infer(engine, inputs)) == [ds.DTYPE_F32, [8, 1]]
 index = ds.engine_param_find(engine, "b1")
 assert ds.engine_param_info(engine, index) == ["b1", [16]]
 bias = array.array("f", [0] * 16)
-ds.engine_read(engine, index, ds.STATE_KIND_MASTER, bias)
+ds.engine_read(engine, index, "master", bias)
 assert any(bias)
-ds.engine_write(engine, index, ds.STATE_KIND_MASTER, array.array("f", [0.25] * 16))
-ds.engine_read(engine, index, ds.STATE_KIND_MASTER, bias)
+ds.engine_write(engine, index, "master", array.array("f", [0.25] * 16))
+ds.engine_read(engine, index, "master", bias)
 assert list(bias) == [0.25] * 16
 assert ds.engine_local_range(engine, index) == [0, 16]
-ds.engine_write_local(engine, index, ds.STATE_KIND_MASTER, array.array("f", [0.5] * 16))
+ds.engine_write_local(engine, index, "master", array.array("f", [0.5] * 16))
 ds.engine_refresh(engine)
 ds.engine_freeze(engine, array.array("i", [index]), 1)
 ds.train_batch(engine, inputs)
-ds.engine_read(engine, index, ds.STATE_KIND_PARAM, bias)
+ds.engine_read(engine, index, "param", bias)
 assert list(bias) == [0.5] * 16
 ds.engine_freeze(engine, array.array("i", [index]), 0)
+
+assert ds.engine_state_name(engine, 0) == "master" and ds.engine_state_name(engine, 9) is None
+assert ds.engine_group_add(engine, [index], '{"lr": 0, "weight_decay": 0}') == 1
+ds.engine_set(engine, "param_groups[1].lr", 0.5)
+assert ds.engine_get(engine, "param_groups[1].lr") == 0.5
+try:
+    ds.engine_group_add(engine, [index], '{"lt": 1}')
+    raise AssertionError("an unknown number was accepted")
+except ds.Error as error:
+    assert error.key == "options.lt" and error.tensor is None and error.rank is None, error
 
 last = ds.engine_last_step(engine)
 assert last["step"] == last["updates"] > 0 and last["loss"] > 0 and not last["skipped"] and ds.engine_skip_reason(engine) == "", last

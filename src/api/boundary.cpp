@@ -13,6 +13,7 @@ namespace ds {
 namespace {
 
 thread_local std::string last_message;
+thread_local ErrorDetails last_about;
 
 // Read at every call: a counter is cheaper than a system call.
 std::atomic<uint64_t> forks{0};
@@ -34,14 +35,18 @@ void refuse_inherited(const Handle& handle, std::string_view argument) {
         handle.maker.number, this_process().number);
 }
 
-ds_status set_last_error(ds_status status, const char* message) noexcept {
+ds_status set_last_error(ds_status status, const char* message, const ErrorDetails* details) noexcept {
   try {
+    last_about = details ? *details : ErrorDetails();
     last_message = message;
   } catch (...) {
     last_message.clear();
+    last_about.rank = -1;
   }
   return status;
 }
+
+const ErrorDetails& last_details() noexcept { return last_about; }
 
 const char* last_error() noexcept { return last_message.c_str(); }
 

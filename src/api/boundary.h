@@ -15,9 +15,10 @@
 
 namespace ds {
 
-// Keeps the message of this thread for ds_last_error_message and returns the status.
-ds_status set_last_error(ds_status status, const char* message) noexcept;
+// What ds_last_error_message and ds_last_error_details say on this thread. Returns the status.
+ds_status set_last_error(ds_status status, const char* message, const ErrorDetails* details = nullptr) noexcept;
 const char* last_error() noexcept;
+const ErrorDetails& last_details() noexcept;
 
 // The only place where exceptions become a status. Delivers queued log lines on the way out, as the calling
 // thread is the one that callbacks may run on.
@@ -27,7 +28,7 @@ ds_status boundary(F&& body) noexcept {
   try {
     std::forward<F>(body)();
   } catch (const Error& error) {
-    status = set_last_error(error.status(), error.what());
+    status = set_last_error(error.status(), error.what(), &error.details());
   } catch (const std::bad_alloc&) {
     status = set_last_error(DS_ERROR_OUT_OF_MEMORY, "the system refuses memory");
   } catch (const std::exception& error) {

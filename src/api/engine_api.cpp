@@ -38,11 +38,15 @@ EngineOptions engine_options(const ds_engine_options& given, const Config& confi
   return out;
 }
 
+// An input that is not given has no data: the engine says whether it may be.
 std::vector<InputView> views(const ds_tensor* const* inputs, size_t count) {
   need_array(inputs, count, "inputs");
   std::vector<InputView> out;
   for (size_t i = 0; i < count; ++i) {
-    require(inputs[i] != nullptr, "inputs[{}] must not be NULL", i);
+    if (!inputs[i]) {
+      out.emplace_back();
+      continue;
+    }
     if (inputs[i]->is_inherited()) refuse_inherited(*inputs[i], fmt::format("inputs[{}]", i));
     out.push_back({inputs[i]->data, inputs[i]->dtype, inputs[i]->numel});
   }

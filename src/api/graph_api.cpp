@@ -38,7 +38,7 @@ Json parse_attrs(const char* text) {
   try {
     return Json::parse(text, "attrs");
   } catch (const Error& error) {
-    throw Error(DS_ERROR_INVALID_ARGUMENT, error.what());
+    throw Error(DS_ERROR_INVALID_ARGUMENT, error.what(), error.details());
   }
 }
 
@@ -157,6 +157,20 @@ ds_status ds_graph_op(ds_graph* graph, const char* op, const int32_t* inputs, si
     for (size_t i = 0; i < inputs_count; ++i)
       operands.push_back(ds::need_value(g, inputs[i], fmt::format("{}: inputs[{}]", name, i)));
     *out = g.add(name, operands, ds::to_attrs(attrs)).number();
+  });
+}
+
+ds_status ds_graph_value_info(const ds_graph* graph, int32_t value, ds_dtype* out_dtype, int64_t* out_dims,
+                              size_t dims_size, size_t* out_dims_count) {
+  return ds::boundary([&] {
+    const ds::Graph& g = ds::need(graph, "graph").graph;
+    const ds::TensorType& type = g.type(ds::need_value(g, value, "value"));
+    ds::require(out_dims || dims_size == 0, "out_dims must not be NULL with dims_size {}", dims_size);
+    const std::vector<ds::Dim>& dims = type.shape.dims();
+    if (out_dtype) *out_dtype = type.dtype;
+    for (size_t i = 0; i < std::min(dims_size, dims.size()); ++i)
+      out_dims[i] = dims[i].symbolic ? -1 : dims[i].extent;
+    if (out_dims_count) *out_dims_count = dims.size();
   });
 }
 

@@ -10,6 +10,7 @@
 
 #include "api/boundary.h"
 #include "api/handles.h"
+#include "core/base/error.h"
 #include "checkpoint/model_folder.h"
 #include "comm/communicator.h"
 #include "compile/certificate.h"
@@ -201,7 +202,7 @@ ds_status ds_plan_certificate(const ds_plan* const* plans, size_t count, char** 
       const ds_plan& plan = ds::need(plans[i], fmt::format("plans[{}]", i).c_str());
       const ds::Program& step = plan.plan.step;
       ds::require(static_cast<size_t>(step.rank) == i && static_cast<size_t>(step.mesh.ranks()) == count,
-                  "plans[{}] must be of rank {} of {}, got rank {} of {}", i, i, count, step.rank,
+                  "plans[{}] must be of rank {} of {}, got rank {} of {}", i, ds::RankNumber(i), count, step.rank,
                   step.mesh.ranks());
       ranks.push_back(&plan.plan);
     }

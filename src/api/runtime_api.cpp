@@ -110,6 +110,13 @@ const char* ds_status_name(ds_status status) { return ds::status_name(status); }
 
 const char* ds_last_error_message(void) { return ds::last_error(); }
 
+void ds_last_error_details(const char** out_key, const char** out_tensor, int32_t* out_rank) {
+  const ds::ErrorDetails& about = ds::last_details();
+  if (out_key) *out_key = about.key.c_str();
+  if (out_tensor) *out_tensor = about.tensor.c_str();
+  if (out_rank) *out_rank = static_cast<int32_t>(about.rank);
+}
+
 ds_status ds_log_set_fn(ds_log_fn* fn, void* user_data) {
   return ds::boundary([&] {
     if (!fn) return ds::set_log_sink({});

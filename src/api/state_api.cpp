@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -10,6 +11,8 @@
 
 #include "api/boundary.h"
 #include "api/handles.h"
+#include "core/base/json.h"
+#include "core/base/error.h"
 #include "core/base/suggest.h"
 #include "core/base/tier.h"
 #include "core/base/trace.h"
@@ -27,25 +30,7 @@ ds::ParamId param_id(const ds::StateStore& store, int32_t param) {
   return ds::ParamId(param);
 }
 
-const char* kind_name(ds_state_kind kind) {
-  switch (kind) {
-    case DS_STATE_KIND_PARAM:
-      return "param";
-    case DS_STATE_KIND_MASTER:
-      return "master";
-    case DS_STATE_KIND_EXP_AVG:
-      return "exp_avg";
-    case DS_STATE_KIND_EXP_AVG_SQ:
-      return "exp_avg_sq";
-    case DS_STATE_KIND_GRAD:
-      return "grad";
-    case DS_STATE_KIND_MOMENTUM_BUFFER:
-      return "momentum_buffer";
-    default:
-      ds::raise(DS_ERROR_INVALID_ARGUMENT, "kind must be 0 to {}, got {}",
-                static_cast<int>(DS_STATE_KIND_MOMENTUM_BUFFER), static_cast<int>(kind));
-  }
-}
+std::string state_name(const char* state) { return std::string(ds::need_text(state, "state")); }
 
 double number(const ds_engine& handle, std::string_view name) {
   const ds::StepControl& control = ds::control(&handle);
@@ -54,14 +39,14 @@ double number(const ds_engine& handle, std::string_view name) {
   if (name == "updates") return static_cast<double>(control.updates());
   if (name == "loss") return control.last().loss;
   if (name == "grad_norm") return control.last().grad_norm;
-  if (name == "lr") return control.last().lr;
+  if (std::optional<double> set = control.get(name)) return *set;
   for (ds::Tier tier : {ds::Tier::device, ds::Tier::host, ds::Tier::nvme}) {
     if (name == std::string(ds::tier_name(tier)) + "_bytes") return static_cast<double>(runtime.mapped(tier));
   }
   if (name == "overhead_bytes") return static_cast<double>(runtime.overhead().total());
   ds::raise(DS_ERROR_NOT_FOUND,
-            "name must be step, updates, loss, grad_norm, lr, device_bytes, host_bytes, nvme_bytes or "
-            "overhead_bytes, got '{}'",
+            "name must be step, updates, loss, grad_norm, device_bytes, host_bytes, nvme_bytes, overhead_bytes, "
+            "param_groups, lr, or another one of ds_engine_set, got '{}'",
             name);
 }
 
@@ -70,7 +55,7 @@ void check_count(const ds::StateStore& store, int32_t param, const float* data, 
   size_t numel = 1;
   for (int64_t d : store.param_shapes()[id]) numel *= static_cast<size_t>(d);
   ds::require(data != nullptr || numel == 0, "data must not be NULL");
-  ds::require(data_count == numel, "data_count of parameter '{}' must be {}, got {}", store.param_names()[id],
+  ds::require(data_count == numel, "data_count of parameter '{}' must be {}, got {}", ds::TensorName(store.param_names()[id]),
               numel, data_count);
 }
 
@@ -78,7 +63,7 @@ void check_local(ds::StateStore& store, int32_t param, const float* data, size_t
   auto count = static_cast<size_t>(store.local_numel(ds::ParamId(param)));
   ds::require(data || count == 0, "data must not be NULL");
   ds::require(data_count == count, "data_count of this rank's elements of parameter '{}' must be {}, got {}",
-              store.param_names()[ds::ParamId(param)], count, data_count);
+              ds::TensorName(store.param_names()[ds::ParamId(param)]), count, data_count);
 }
 
 }  // namespace
@@ -97,7 +82,7 @@ ds_status ds_engine_param_find(const ds_engine* engine, const char* name, int32_
     auto at = std::find(names.begin(), names.end(), wanted);
     if (at == names.end()) {
       std::string near = ds::suggest(wanted, names);
-      ds::raise(DS_ERROR_NOT_FOUND, "no parameter '{}'{}", wanted,
+      ds::raise(DS_ERROR_NOT_FOUND, "no parameter '{}'{}", ds::TensorName(wanted),
                 near.empty() ? near : fmt::format("; did you mean '{}'?", near));
     }
     *out = static_cast<int32_t>(at - names.begin());
@@ -117,22 +102,30 @@ ds_status ds_engine_param_info(const ds_engine* engine, int32_t param, const cha
   });
 }
 
-ds_status ds_engine_read(ds_engine* engine, int32_t param, ds_state_kind kind, float* data,
+const char* ds_engine_state_name(const ds_engine* engine, int32_t index) {
+  if (!engine || engine->is_inherited() || index < 0) return nullptr;
+  const std::vector<std::string>& states = ds::store(engine).state_kinds();
+  const auto at = static_cast<size_t>(index);
+  if (at < states.size()) return states[at].c_str();
+  return at == states.size() ? "param" : at == states.size() + 1 ? "grad" : nullptr;
+}
+
+ds_status ds_engine_read(ds_engine* engine, int32_t param, const char* state, float* data,
                          size_t data_count) {
   return ds::boundary([&] {
     ds::StateStore& e = ds::store(engine);
     check_count(e, param, data, data_count);
-    std::vector<float> values = e.read_tensor(ds::ParamId(param), kind_name(kind));
+    std::vector<float> values = e.read_tensor(ds::ParamId(param), state_name(state));
     std::copy(values.begin(), values.end(), data);
   });
 }
 
-ds_status ds_engine_write(ds_engine* engine, int32_t param, ds_state_kind kind, const float* data,
+ds_status ds_engine_write(ds_engine* engine, int32_t param, const char* state, const float* data,
                           size_t data_count) {
   return ds::boundary([&] {
     ds::StateStore& e = ds::store(engine);
     check_count(e, param, data, data_count);
-    e.write_tensor(ds::ParamId(param), kind_name(kind), {data, data_count});
+    e.write_tensor(ds::ParamId(param), state_name(state), {data, data_count});
   });
 }
 
@@ -145,22 +138,22 @@ ds_status ds_engine_local_range(ds_engine* engine, int32_t param, int64_t* out_f
   });
 }
 
-ds_status ds_engine_read_local(ds_engine* engine, int32_t param, ds_state_kind kind, float* data,
+ds_status ds_engine_read_local(ds_engine* engine, int32_t param, const char* state, float* data,
                                size_t data_count) {
   return ds::boundary([&] {
     ds::StateStore& e = ds::store(engine);
     check_local(e, param, data, data_count);
-    std::vector<float> values = e.read_local(ds::ParamId(param), kind_name(kind));
+    std::vector<float> values = e.read_local(ds::ParamId(param), state_name(state));
     std::copy(values.begin(), values.end(), data);
   });
 }
 
-ds_status ds_engine_write_local(ds_engine* engine, int32_t param, ds_state_kind kind, const float* data,
+ds_status ds_engine_write_local(ds_engine* engine, int32_t param, const char* state, const float* data,
                                 size_t data_count) {
   return ds::boundary([&] {
     ds::StateStore& e = ds::store(engine);
     check_local(e, param, data, data_count);
-    e.write_local(ds::ParamId(param), kind_name(kind), {data, data_count});
+    e.write_local(ds::ParamId(param), state_name(state), {data, data_count});
   });
 }
 
@@ -172,6 +165,16 @@ ds_status ds_engine_freeze(ds_engine* engine, const int32_t* params, size_t para
   return ds::boundary([&] {
     // It checks on all ranks at once.
     ds::either(engine, [&](auto& e) { e.trained().freeze({params, params_count}, frozen); });
+  });
+}
+
+ds_status ds_engine_group_add(ds_engine* engine, const int32_t* params, size_t params_count,
+                              const char* options, int32_t* out) {
+  return ds::boundary([&] {
+    ds::need(out, "out");
+    ds::Json values = options ? ds::Json::parse(options, "options") : ds::Json(ds::Json::Object());
+    // It checks on all ranks at once.
+    *out = ds::either(engine, [&](auto& e) { return e.trained().add_group({params, params_count}, values); });
   });
 }
 

@@ -10,6 +10,7 @@
 #include "api/boundary.h"
 #include "api/dlpack.h"
 #include "api/handles.h"
+#include "core/base/error.h"
 #include "core/base/dtype.h"
 #include "core/base/shape.h"
 
@@ -159,7 +160,7 @@ ds_status ds_tensor_from_dlpack(struct DLManagedTensor* managed, ds_tensor** out
                 view.device.kind);
     }
     ds::require(view.rank >= 0 && (view.rank == 0 || view.shape), "tensor must have a shape, got rank {}",
-                view.rank);
+                ds::RankNumber(view.rank));
     auto tensor = std::make_unique<ds_tensor>();
     tensor->dtype = ds::from_dlpack(view.type);
     ds::set_shape(*tensor, {view.shape, static_cast<size_t>(view.rank)});

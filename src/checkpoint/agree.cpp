@@ -14,17 +14,18 @@
 namespace ds {
 namespace {
 
-// How a rank's part ended: its result, or status and message of what it threw.
+// How a rank's part ended: its result, or status, message and details of what it threw.
 struct Outcome {
   int32_t status = DS_OK;
   std::string text;
+  ErrorDetails details = {};
 };
 
 Outcome attempt(const std::function<std::string()>& make) {
   try {
     return {DS_OK, make()};
   } catch (const Error& error) {
-    return {error.status(), error.what()};
+    return {error.status(), error.what(), error.details()};
   } catch (const std::bad_alloc&) {
     return {DS_ERROR_OUT_OF_MEMORY, "the system refuses memory"};
   } catch (const std::exception& error) {
@@ -34,12 +35,20 @@ Outcome attempt(const std::function<std::string()>& make) {
 
 // An outcome without result for all_gather: of fixed size. 4 KiB hold a table of memory.
 struct Wire {
-  int32_t status = DS_OK;
-  char message[4092] = {};
+  int32_t status = DS_OK, rank = -1;
+  char message[4088] = {}, key[512] = {}, tensor[1024] = {};
 
-  explicit Wire(const Outcome& outcome = {}) : status(outcome.status) {
-    std::memcpy(message, outcome.text.data(), std::min(outcome.text.size(), sizeof message - 1));
+  explicit Wire(const Outcome& outcome = {})
+      : status(outcome.status), rank(static_cast<int32_t>(outcome.details.rank)) {
+    put(outcome.text, message);
+    put(outcome.details.key, key);
+    put(outcome.details.tensor, tensor);
   }
+  template <size_t size>
+  static void put(const std::string& text, char (&to)[size]) {
+    std::memcpy(to, text.data(), std::min(text.size(), size - 1));
+  }
+  ErrorDetails details() const { return {key, tensor, rank}; }
 };
 
 }  // namespace
@@ -54,19 +63,25 @@ void agree(Communicator& comm, std::string_view label, const std::function<void(
   for (size_t r = 0; r < all.size(); ++r) {
     if (all[r].status == DS_OK) continue;
     auto status = static_cast<ds_status>(all[r].status);
-    if (comm.size() == 1) throw Error(status, all[r].message);
-    throw Error(status, fmt::format("rank {}: {}", r, all[r].message));
+    ErrorDetails details = all[r].details();
+    if (comm.size() == 1) throw Error(status, all[r].message, details);
+    details.take(RankNumber(r));
+    throw Error(status, fmt::format("rank {}: {}", r, all[r].message), details);
   }
 }
 
 std::string on_root(Communicator& comm, std::string_view label, const std::function<std::string()>& make) {
   Outcome outcome;
   if (comm.rank() == 0) outcome = attempt(make);
-  uint64_t header[2] = {static_cast<uint64_t>(outcome.status), outcome.text.size()};
-  comm.broadcast(header, sizeof header, 0, label);
-  outcome.text.resize(header[1]);
-  if (header[1] > 0) comm.broadcast(outcome.text.data(), outcome.text.size(), 0, label);
-  if (header[0] != DS_OK) throw Error(static_cast<ds_status>(header[0]), outcome.text);
+  Wire error(outcome.status == DS_OK ? Outcome() : outcome);
+  uint64_t size = outcome.text.size();
+  std::memcpy(error.message, &size, error.status == DS_OK ? sizeof size : 0);
+  comm.broadcast(&error, sizeof error, 0, label);
+  if (error.status != DS_OK)
+    throw Error(static_cast<ds_status>(error.status), error.message, error.details());
+  std::memcpy(&size, error.message, sizeof size);
+  outcome.text.resize(size);
+  if (size > 0) comm.broadcast(outcome.text.data(), size, 0, label);
   return outcome.text;
 }
 
@@ -88,7 +103,7 @@ std::vector<std::string> gather_texts(Communicator& comm, const std::string& min
 void agree_equal(Communicator& comm, std::string_view subject, const std::string& mine) {
   std::vector<std::string> all = gather_texts(comm, mine, std::string(subject).c_str());
   if (size_t r = first_different(all); r != 0) {
-    raise(DS_ERROR_CONFIG, "{} is {} on rank 0, {} on rank {}", subject, all[0], all[r], r);
+    raise(DS_ERROR_CONFIG, "{} is {} on rank 0, {} on rank {}", subject, all[0], all[r], RankNumber(r));
   }
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 #include <cstdint>
-#include <optional>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,7 +15,8 @@ struct CheckpointInfo {
   int64_t skipped = 0;  // those of them that updated nothing: NaN or infinity
   int64_t updates_taken() const { return step - skipped; }
   uint64_t seed = 0;
-  std::optional<double> lr;  // that was set in place of the schedule's
+  // What calls had set in place of configuration and schedule, by group of parameters and name: "lr".
+  std::vector<std::map<std::string, double>> set_numbers;
   std::string numerics_key;
   std::vector<std::string> frozen;  // parameters that were not trained
   // Parameters that have had fewer updates than were taken, and how many: their bias correction counts

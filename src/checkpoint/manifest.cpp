@@ -100,6 +100,31 @@ void parse_frozen(Manifest& m, const Json& names) {
     raise(DS_ERROR_CORRUPT, "frozen has all {} tensors, one at least is trained", m.tensors.size());
 }
 
+// Absent where nothing was set.
+void parse_set(Manifest& m, const Json* groups) {
+  if (!groups) return;
+  for (const Json& group : groups->array()) {
+    m.info.set_numbers.emplace_back();
+    for (const auto& [name, value] : group.object()) {
+      if (value.number() < 0) raise(DS_ERROR_CORRUPT, "set.{} must be at least 0, got {}", name, value.number());
+      m.info.set_numbers.back()[name] = value.number();
+    }
+  }
+}
+
+// Without the last groups of which nothing was set.
+Json print_set(const CheckpointInfo& info) {
+  Json::Array groups;
+  size_t count = info.set_numbers.size();
+  while (count > 0 && info.set_numbers[count - 1].empty()) --count;
+  for (size_t g = 0; g < count; ++g) {
+    Json numbers = Json::Object();
+    for (const auto& [name, value] : info.set_numbers[g]) numbers.set(name, value);
+    groups.push_back(std::move(numbers));
+  }
+  return groups;
+}
+
 // Absent where every parameter was updated in every step, and from versions that counted only those.
 void parse_updates(Manifest& m, const Json* updates) {
   if (!updates) return;
@@ -152,8 +177,7 @@ Manifest parse_checked(const Json& document, const std::string& source) {
   parse_tensors(m, document.at("tensors"), document.at("pieces"));
   parse_frozen(m, document.at("frozen"));
   parse_updates(m, document.find("updates"));
-  if (const Json* lr = document.find("lr")) m.info.lr = lr->number();
-  if (m.info.lr && *m.info.lr < 0) raise(DS_ERROR_CORRUPT, "lr must be at least 0, got {}", *m.info.lr);
+  parse_set(m, document.find("set"));
   m.info.config = document.at("config");
   m.info.client = document.at("client");
   sort_and_check_pieces(m, source);
@@ -168,7 +192,7 @@ int64_t ManifestTensor::numel() const {
   int64_t n = 1;
   for (int64_t extent : shape) {
     if (extent < 0 || __builtin_mul_overflow(n, extent, &n)) {
-      raise(DS_ERROR_CORRUPT, "tensor '{}' has an extent of {}, its size is no 64-bit number", name, extent);
+      raise(DS_ERROR_CORRUPT, "tensor '{}' has an extent of {}, its size is no 64-bit number", TensorName(name), extent);
     }
   }
   return n;
@@ -180,7 +204,7 @@ std::string Manifest::print() const {
   document.set("step", info.step);
   if (info.skipped > 0) document.set("skipped", info.skipped);
   document.set("seed", std::to_string(info.seed));
-  if (info.lr) document.set("lr", *info.lr);
+  if (Json set = print_set(info); !set.array().empty()) document.set("set", std::move(set));
   document.set("numerics_key", info.numerics_key);
   document.set("world", world);
   document.set("frozen", Json::Array(info.frozen.begin(), info.frozen.end()));

@@ -54,7 +54,7 @@ class Reader {
     std::vector<std::string> all = gather_texts(state_.comm(), manifest().hash, "checkpoint hash");
     if (size_t rank = first_different(all); rank != 0) {
       raise(DS_ERROR_CORRUPT, "checkpoint '{}': its {} has hash {} on rank 0, {} on rank {}", path_,
-            kManifestName, all[0], all[rank], rank);
+            kManifestName, all[0], all[rank], RankNumber(rank));
     }
   }
 
@@ -74,18 +74,18 @@ class Reader {
       const std::string& name = state_.param_names()[p];
       auto it = saved.find(name);
       if (it == saved.end()) {
-        raise(DS_ERROR_CONFIG, "the model has parameter '{}', checkpoint '{}' does not", name, path_);
+        raise(DS_ERROR_CONFIG, "the model has parameter '{}', checkpoint '{}' does not", TensorName(name), path_);
       }
       Shape mine = shape(state_.param_shapes()[p]), theirs = shape(it->second->shape);
       if (!(mine == theirs)) {
-        raise(DS_ERROR_CONFIG, "parameter '{}' has shape {} in the model, {} in checkpoint '{}'", name,
+        raise(DS_ERROR_CONFIG, "parameter '{}' has shape {} in the model, {} in checkpoint '{}'", TensorName(name),
               mine.text(), theirs.text(), path_);
       }
       saved.erase(it);
     }
     if (!saved.empty()) {
       raise(DS_ERROR_CONFIG, "checkpoint '{}' has tensor '{}', the model does not", path_,
-            saved.begin()->first);
+            TensorName(saved.begin()->first));
     }
   }
 

@@ -37,7 +37,7 @@ SafetensorHeader read_state_header(const Manifest& manifest, const std::string& 
     const SafetensorEntry* e = header.find(t.name);
     if (!e || e->dtype != DS_DTYPE_F32 || e->shape != t.shape) {
       raise(DS_ERROR_CORRUPT, "'{}': tensor '{}' is absent, or has another type or shape than {} says", name,
-            t.name, kManifestName);
+            TensorName(t.name), kManifestName);
     }
   }
   return header;
@@ -92,7 +92,7 @@ void StateFiles::read_piece(const Piece& piece, const Block& block) {
   if (expected == found) return;
   int64_t last = piece.begin + (piece.rows - 1) * piece.stride + piece.count - 1;
   std::string rows = piece.rows == 1 ? "" : fmt::format(" ({} rows of {})", piece.rows, piece.count);
-  raise(DS_ERROR_CORRUPT, "tensor '{}' in '{}': elements {} to {}{} have hash {}, {} says {}", name,
+  raise(DS_ERROR_CORRUPT, "tensor '{}' in '{}': elements {} to {}{} have hash {}, {} says {}", TensorName(name),
         file_path(kind), piece.begin, last, rows, found, kManifestName, expected);
 }
 

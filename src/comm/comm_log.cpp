@@ -94,7 +94,7 @@ std::set<std::string, std::less<>> logged_operations(std::span<const std::string
     if (!find_operation(name)) {
       std::string known;
       for (const Operation& operation : kOperations) known += fmt::format(" {}", operation.name);
-      raise(DS_ERROR_CONFIG, "comms_logger.prof_ops: '{}' is none of{}", given, known);
+      raise(DS_ERROR_CONFIG, "{}: '{}' is none of{}", KeyName("comms_logger.prof_ops"), given, known);
     }
     out.insert(std::move(name));
   }

@@ -13,9 +13,10 @@ namespace ds {
 
 Work::Work() : process_(getpid()) {}
 
-void Work::end(ds_status status, std::string message) {
+void Work::end(ds_status status, std::string message, ErrorDetails details) {
   status_ = status;
   message_ = std::move(message);
+  details_ = std::move(details);
   state_.store(1, std::memory_order_release);
   state_.notify_all();
 }
@@ -26,7 +27,7 @@ void Work::wait() const {
           getpid());
   }
   state_.wait(0, std::memory_order_acquire);
-  if (status_ != DS_OK) throw Error(status_, message_);
+  if (status_ != DS_OK) throw Error(status_, message_, details_);
 }
 
 CommThread::CommThread() : process_(getpid()) {}
@@ -68,11 +69,13 @@ void CommThread::run() {
     lock.unlock();
     ds_status status = DS_OK;
     std::string message;
+    ErrorDetails details;
     try {
       job.make();
     } catch (const Error& error) {
       status = error.status();
       message = error.what();
+      details = error.details();
     } catch (const std::bad_alloc&) {
       status = DS_ERROR_OUT_OF_MEMORY;
       message = "the system refuses memory";
@@ -83,12 +86,12 @@ void CommThread::run() {
     job.make = nullptr;
     lock.lock();
     running_ = nullptr;
-    finish(job, status, std::move(message));
+    finish(job, status, std::move(message), std::move(details));
   }
 }
 
-void CommThread::finish(const Job& job, ds_status status, std::string message) {
-  job.work->end(status, std::move(message));
+void CommThread::finish(const Job& job, ds_status status, std::string message, ErrorDetails details) {
+  job.work->end(status, std::move(message), std::move(details));
   pending_.fetch_sub(1, std::memory_order_release);
   changed_.notify_all();
 }

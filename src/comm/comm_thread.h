@@ -10,6 +10,7 @@
 #include <string>
 #include <thread>
 
+#include "core/base/error.h"
 #include "ds.h"
 
 namespace ds {
@@ -25,12 +26,13 @@ class Work {
 
  private:
   friend class CommThread;
-  void end(ds_status status, std::string message);
+  void end(ds_status status, std::string message, ErrorDetails details = {});
 
   const pid_t process_;
   std::atomic<int> state_{0};  // 1: status_ and message_ are there
   ds_status status_ = DS_OK;
   std::string message_;
+  ErrorDetails details_;
 };
 
 // What the groups of a rank have started, made one after the other on a thread that begins with the first.
@@ -63,7 +65,7 @@ class CommThread {
 
   void run();
   void drain_slowly();
-  void finish(const Job& job, ds_status status, std::string message);
+  void finish(const Job& job, ds_status status, std::string message, ErrorDetails details = {});
 
   const pid_t process_;
   std::atomic<int> pending_{0};  // queued and running

@@ -80,8 +80,9 @@ class Exchange {
   // This rank leaves what it has begun, after any error: the group ends for `reason`, unless it has ended,
   // and on return nobody reads this rank's bytes any more.
   virtual void drop(std::string_view reason) = 0;
-  // Ends the group: `reason` reaches all ranks, the error names this rank and what it was about.
-  [[noreturn]] virtual void fail(const std::string& reason) = 0;
+  // Ends the group: `reason` reaches all ranks, the error names this rank and what it was about, and
+  // has `about` as the rank that it is about; -1: none.
+  [[noreturn]] virtual void fail(const std::string& reason, int about = -1) = 0;
   virtual void abort(std::string_view reason) = 0;
   virtual void tick() = 0;
   virtual void set_timeout(int64_t ms) = 0;

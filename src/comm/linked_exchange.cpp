@@ -99,7 +99,7 @@ class SignsOfLife final : public World {
 Link::Link(const ds_plugin_transport_table& table, const std::string& address, const CommOptions& options)
     : transport(table), rank(options.rank), size(options.size), process(getpid()) {
   if (transport.open(address.c_str(), rank, size, options.join_ms, &link) != 0) {
-    raise(DS_ERROR_COMM, "rank {} cannot join over {}: {}", rank, transport.name, transport.message(nullptr));
+    raise(DS_ERROR_COMM, "rank {} cannot join over {}: {}", RankNumber(rank), transport.name, transport.message(nullptr));
   }
   if (std::string_view warning = transport.message(link); !warning.empty())
     log_line(LogLevel::warning, fmt::format("rank {} over {}: {}", rank, transport.name, warning));
@@ -269,7 +269,7 @@ void LinkedExchange::look_at(int peer, int64_t now) {
 
 void LinkedExchange::lose(int peer, const std::string& reason) {
   blame_rank(world(peer), link_->size);
-  fail(reason);
+  fail(reason, world(peer));
 }
 
 void LinkedExchange::tick() {
@@ -299,7 +299,7 @@ void LinkedExchange::check_abort() {
   int by = link_->transport.aborted_by(link_->link);
   if (by < 0) return;
   blame_rank(by, link_->size);
-  raise(DS_ERROR_COMM, "{}: the group was ended by rank {}: {}", here(intent_), by,
+  raise(DS_ERROR_COMM, "{}: the group was ended by rank {}: {}", here(intent_), RankNumber(by),
         link_->transport.message(link_->link));
 }
 
@@ -308,11 +308,11 @@ void LinkedExchange::drop(std::string_view reason) {
   if (link_->transport.aborted_by(link_->link) < 0) abort(reason);
 }
 
-void LinkedExchange::fail(const std::string& reason) {
+void LinkedExchange::fail(const std::string& reason, int about) {
   check_abort();  // what ended the group first is the cause
   std::string message = fmt::format("{}: {}", here(intent_), reason);
   abort(message);
-  throw Error(DS_ERROR_COMM, message);
+  throw Error(DS_ERROR_COMM, message, {.rank = about});
 }
 
 std::unique_ptr<Communicator> make_linked(const ds_plugin_transport_table& transport,

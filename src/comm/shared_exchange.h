@@ -32,7 +32,7 @@ class SharedExchange final : public Exchange {
   void end() override;
   void pair(const Intent& intent, int peer, Part send, Part receive) override;
   void drop(std::string_view reason) override;
-  [[noreturn]] void fail(const std::string& reason) override;
+  [[noreturn]] void fail(const std::string& reason, int about = -1) override;
   void abort(std::string_view reason) override;
   void tick() override;
   void set_timeout(int64_t ms) override { timeout_ms_ = ms; }

@@ -152,7 +152,7 @@ void SharedExchange::wait_for(int peer, const std::atomic<uint32_t>& word, uint3
 
 void SharedExchange::lose(int peer, const std::string& reason) {
   blame_rank(world(peer), world_size());
-  fail(reason);
+  fail(reason, world(peer));
 }
 
 std::string SharedExchange::missing(int peer, bool meeting, Patience& patience, bool& differs) {
@@ -175,11 +175,11 @@ void SharedExchange::compare(int peer, const Intent& theirs) {
   if (!reason.empty()) fail(reason);
 }
 
-void SharedExchange::fail(const std::string& reason) {
+void SharedExchange::fail(const std::string& reason, int about) {
   std::string message = fmt::format("{}: {}", here(intent_), reason);
   abort(message);
   if (segment_.aborted.load() != static_cast<uint32_t>(world(rank())) + 1) check_abort();
-  throw Error(DS_ERROR_COMM, message);
+  throw Error(DS_ERROR_COMM, message, {.rank = about});
 }
 
 void SharedExchange::abort(std::string_view reason) {
@@ -213,7 +213,7 @@ void SharedExchange::check_abort() {
   blame_rank(static_cast<int>(by) - 1, world_size());
   bool ready = segment.reason_ready.load(std::memory_order_acquire) != 0;
   raise(DS_ERROR_COMM, "{}: the group {}was ended by rank {}: {}", here(intent_),
-        &segment == &segment_ ? "" : "around it ", by - 1,
+        &segment == &segment_ ? "" : "around it ", RankNumber(by - 1),
         ready ? segment.reason : "(it died before it said why)");
 }
 

@@ -47,7 +47,8 @@ namespace {
 std::string hash_of(const DelegatePlan& plan, const Config& config) {
   Hash128 hash;
   for (ParamId p : plan.params.ids()) {
-    hash.update(plan.params[p].name + plan.types[p].text() + (plan.zero.frozen[p] ? " frozen" : ""));
+    hash.update(plan.params[p].name + plan.types[p].text() + (plan.zero.trained.frozen[p] ? " frozen" : "") +
+                fmt::format(" group {}", plan.zero.trained.group[p]));
   }
   hash.update(config.shared_text());
   for (const Bucket& b : plan.zero.layout.buckets) hash.update(fmt::format("{} {}", b.name, b.numel));
@@ -90,7 +91,11 @@ DelegatePlan compile_delegate(const Config& config, const IdVector<ParamId, Para
   IdVector<ParamId, std::string> names;
   for (const ParamSpec& p : params) names.push_back(p.name);
   IdVector<ParamId, char> frozen = frozen_by_name(config, names);
-  for (ParamId p : params.ids()) plan.params[p].frozen = frozen[p] != 0;
+  const IdVector<ParamId, int32_t> groups = groups_by_name(config, names);
+  for (ParamId p : params.ids()) {
+    plan.params[p].frozen = frozen[p] != 0;
+    plan.params[p].group = groups[p];
+  }
   plan.zero = make_zero_plan(config, plan.params, rank, mesh, machine);
   for (const Shape& shape : shapes) plan.types.push_back({config.compute, shape});
   for (BucketId b : plan.zero.buckets.ids()) {
@@ -105,10 +110,9 @@ DelegatePlan compile_delegate(const Config& config, const IdVector<ParamId, Para
 }
 
 DelegatePlan recompile_delegate(const DelegatePlan& plan, const Config& config, const Machine& machine,
-                                const IdVector<ParamId, char>& frozen,
-                                const IdVector<ParamId, int64_t>& missed) {
+                                const TrainedParams& trained) {
   DelegatePlan next = plan;
-  set_frozen(next.zero, config, frozen, missed);
+  set_trained(next.zero, config, trained);
   compile_always(next, config, machine);
   return next;
 }

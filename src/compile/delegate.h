@@ -36,8 +36,7 @@ DelegatePlan compile_delegate(const Config& config, const IdVector<ParamId, Para
 
 // The same with other parameters frozen; see recompile_plan.
 DelegatePlan recompile_delegate(const DelegatePlan& plan, const Config& config, const Machine& machine,
-                                const IdVector<ParamId, char>& frozen,
-                                const IdVector<ParamId, int64_t>& missed);
+                                const TrainedParams& trained);
 
 // Fragments of the first step: "gather.BUCKET", "reduce.BUCKET.MICRO-STEP".
 Program gather_fragment(const DelegatePlan& plan, const Config& config, const Machine& machine,

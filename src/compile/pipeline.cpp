@@ -205,19 +205,19 @@ void check_slice(const Parameter& param, const Shape& local, const Config& confi
   slice.check(param.name);
   std::vector<int64_t> shape = slice.local_shape();
   Shape held(std::vector<Dim>(shape.begin(), shape.end()));
-  require(held == local, "the slice of parameter '{}' has shape {}, the graph {}", param.name, held.text(),
+  require(held == local, "the slice of parameter '{}' has shape {}, the graph {}", TensorName(param.name), held.text(),
           local.text());
   std::vector<std::string_view> data = mesh.data_axes();
   for (const std::string& axis : slice.axes) {
     bool known = std::any_of(mesh.axes().begin(), mesh.axes().end(),
                              [&](const Mesh::Axis& a) { return a.name == axis; });
-    require(known, "parameter '{}' is cut over '{}', the mesh is {}", param.name, axis, mesh.name());
+    require(known, "parameter '{}' is cut over '{}', the mesh is {}", TensorName(param.name), axis, mesh.name());
     // Norms and skips are agreed along `data`.
     if (config.gradient_clipping > 0 && std::find(data.begin(), data.end(), axis) == data.end()) {
       raise(DS_ERROR_UNSUPPORTED,
             "parameter '{}' is cut over '{}', whose ranks have norms of their own: gradient_clipping must be "
             "0, got {}",
-            param.name, axis, config.gradient_clipping);
+            TensorName(param.name), axis, config.gradient_clipping);
     }
   }
 }
@@ -225,7 +225,7 @@ void check_slice(const Parameter& param, const Shape& local, const Config& confi
 // The rest of a plan of which graph is the forward part, and buffers and frozen parameters are known.
 void compile_programs(Plan& plan, const Config& config, const Machine& machine, bool verify_passes) {
   plan.notes = plan.zero.notes;
-  for (ParamId p : plan.graph.params.ids()) plan.graph.params[p].frozen = plan.zero.frozen[p] != 0;
+  for (ParamId p : plan.graph.params.ids()) plan.graph.params[p].frozen = plan.zero.trained.frozen[p] != 0;
   differentiate(plan.graph, plan.graph.outputs[0]);
   eliminate_common_subexpressions(plan.graph);
   if (config.recompute) recompute_cheap(plan.graph);
@@ -245,22 +245,47 @@ void compile_programs(Plan& plan, const Config& config, const Machine& machine, 
 
 }  // namespace
 
+namespace {
+
+// Parameters that patterns of names mean, '*' and '?' as in file names. Throws DS_ERROR_CONFIG naming `key`
+// for a pattern that means none.
+std::vector<ParamId> match(const std::string& key, const std::vector<std::string>& patterns,
+                           const IdVector<ParamId, std::string>& names) {
+  std::vector<ParamId> out;
+  for (const std::string& pattern : patterns) {
+    size_t before = out.size();
+    for (ParamId p : names.ids()) {
+      if (fnmatch(pattern.c_str(), names[p].c_str(), 0) == 0) out.push_back(p);
+    }
+    if (out.size() > before) continue;
+    std::string near = suggest(pattern, names);
+    raise(DS_ERROR_CONFIG, "{}: '{}' means none of {} parameters{}", KeyName(key), pattern, names.size(),
+          near.empty() ? near : fmt::format("; did you mean '{}'?", near));
+  }
+  return out;
+}
+
+}  // namespace
+
 IdVector<ParamId, char> frozen_by_name(const Config& config, const IdVector<ParamId, std::string>& names) {
   IdVector<ParamId, char> frozen(names.size(), 0);
-  for (const std::string& pattern : config.frozen) {
-    bool any = false;
-    for (ParamId p : names.ids()) {
-      if (fnmatch(pattern.c_str(), names[p].c_str(), 0) != 0) continue;
-      frozen[p] = 1;
-      any = true;
-    }
-    if (!any) {
-      std::string near = suggest(pattern, names);
-      raise(DS_ERROR_CONFIG, "frozen_parameters: '{}' means none of {} parameters{}", pattern, names.size(),
-            near.empty() ? near : fmt::format("; did you mean '{}'?", near));
+  for (ParamId p : match("frozen_parameters", config.frozen, names)) frozen[p] = 1;
+  return frozen;
+}
+
+IdVector<ParamId, int32_t> groups_by_name(const Config& config, const IdVector<ParamId, std::string>& names) {
+  IdVector<ParamId, int32_t> groups(names.size(), 0);
+  for (size_t i = 0; i < config.optimizer.groups.size(); ++i) {
+    const auto group = static_cast<int32_t>(i + 1);
+    const std::string key = fmt::format("optimizer.param_groups[{}].params", i);
+    for (ParamId p : match(key, config.optimizer.groups[i].params, names)) {
+      if (groups[p] != 0 && groups[p] != group)
+        raise(DS_ERROR_CONFIG, "{}: parameter '{}' is in optimizer.param_groups[{}], too", KeyName(key), TensorName(names[p]),
+              groups[p] - 1);
+      groups[p] = group;
     }
   }
-  return frozen;
+  return groups;
 }
 
 Plan compile_plan(const Graph& forward, const Config& config, int rank, const Mesh& mesh,
@@ -272,11 +297,13 @@ Plan compile_plan(const Graph& forward, const Config& config, int rank, const Me
   plan.graph = forward_part(forward, config, true);
   IdVector<ParamId, std::string> names;
   for (const Parameter& p : plan.graph.params) names.push_back(p.name);
-  IdVector<ParamId, char> frozen = frozen_by_name(config, names);
+  const IdVector<ParamId, char> frozen = frozen_by_name(config, names);
+  const IdVector<ParamId, int32_t> groups = groups_by_name(config, names);
   IdVector<ParamId, ParamSpec> params;
   for (ParamId p : names.ids()) {
     int64_t numel = plan.graph.type(plan.graph.params[p].value).shape.numel(plan.graph.bound);
     params.push_back({names[p], numel, frozen[p] != 0});
+    params.back().group = groups[p];
     params.back().reduced_over = plan.graph.params[p].reduced_over;
     const Parameter& param = plan.graph.params[p];
     if (param.slice) check_slice(param, plan.graph.type(param.value).shape, config, mesh);
@@ -296,10 +323,10 @@ Plan compile_plan(const Graph& forward, const Config& config, int rank, const Me
 }
 
 Plan recompile_plan(const Plan& plan, const Graph& forward, const Config& config, const Machine& machine,
-                    const IdVector<ParamId, char>& frozen, const IdVector<ParamId, int64_t>& missed,
+                    const TrainedParams& trained,
                     bool verify_passes) {
   Plan next = plan;
-  set_frozen(next.zero, config, frozen, missed);
+  set_trained(next.zero, config, trained);
   next.graph = forward_part(forward, config, true);
   compile_programs(next, config, machine, verify_passes);
   return next;

@@ -145,7 +145,7 @@ class Recorder {
   bool all_come(BucketId bucket) const {
     const std::vector<ParamPlace>& params = plan_.zero.layout.buckets[bucket].params;
     return std::all_of(params.begin(), params.end(), [&](const ParamPlace& place) {
-      return comes_[place.param] || plan_.zero.frozen[place.param];
+      return comes_[place.param] || plan_.zero.trained.frozen[place.param];
     });
   }
 

@@ -116,7 +116,7 @@ TrainSampler::TrainSampler(const TokenFile& file, int64_t sequence, uint64_t see
   if (windows_ < std::max<int64_t>(batch_samples, 1)) {
     raise(DS_ERROR_CONFIG,
           "{}: the training text has {} tokens, {} samples of {} + 1, but one batch needs {} samples",
-          file.path(), file.size(), windows_, window_, batch_samples);
+          KeyName(file.path()), file.size(), windows_, window_, batch_samples);
   }
 }
 
@@ -144,7 +144,7 @@ void TrainSampler::leaf(int64_t step, int64_t leaves, int64_t leaf, int64_t micr
 HeldoutSampler::HeldoutSampler(const TokenFile& file, int64_t sequence, const Masking* masking)
     : file_(&file), masking_(masking), sequence_(sequence), window_(text_window(sequence, masking)) {
   if (file.size() < window_ + 1) {
-    raise(DS_ERROR_CONFIG, "{}: the held-out text has {} tokens, but one window needs {}", file.path(),
+    raise(DS_ERROR_CONFIG, "{}: the held-out text has {} tokens, but one window needs {}", KeyName(file.path()),
           file.size(), window_ + 1);
   }
 }

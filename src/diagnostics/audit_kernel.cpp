@@ -60,9 +60,10 @@ void run_reference(const KernelRegistry& reference, const KernelRun& run, const 
   std::vector<TensorView> reads = views_of(in), writes = views_of(out);
   if (run.parts.empty()) return kernel({reads, writes, *run.attrs, run.scalars, run.leaf, alone});
   for (const ElementRun& part : run.parts) {
-    StepScalars own = run.scalars;
-    own.step -= part.missed;
-    kernel({part_of(reads, part), part_of(writes, part), *run.attrs, own, run.leaf, alone});
+    const GroupScalars* group = part.group == 0 ? nullptr : &run.groups.at(static_cast<size_t>(part.group));
+    const StepScalars own = scalars_of(run.scalars, part.missed, group);
+    std::vector<TensorView> from = part_of(reads, part), to = part_of(writes, part);
+    kernel({from, to, *run.attrs, own, run.leaf, alone});
   }
 }
 

@@ -202,6 +202,7 @@ void StepAudit::take(const StepSight& sight, Position at) {
   job.run.scalars = scalars_;
   job.run.leaf = sight.program.mesh.leaf(sight.program.micro(at).number(), sight.program.rank);
   job.run.parts = in.runs;
+  job.run.groups = sight.control.groups();
   for (Part& part : parts_) {
     if (!is_input(part.operand)) job.run.after.push_back(std::move(*part.now));
     (is_input(part.operand) ? job.run.in : job.run.before).push_back(std::move(part.was));

@@ -172,7 +172,7 @@ std::vector<float> Golden::read_floats(const std::string& name) const {
 
 const SafetensorEntry& Golden::entry(const std::string& name, DType dtype) const {
   const SafetensorEntry* e = header_.find(name);
-  if (!e) raise(DS_ERROR_CORRUPT, "'{}' has no tensor '{}'", file_.path(), name);
+  if (!e) raise(DS_ERROR_CORRUPT, "'{}' has no tensor '{}'", file_.path(), TensorName(name));
   if (e->dtype != dtype) {
     raise(DS_ERROR_CORRUPT, "'{}': '{}' must be {}, got {}", file_.path(), name, dtype_name(dtype),
           dtype_name(e->dtype));

@@ -99,7 +99,7 @@ std::vector<float> Trial::tensor(const std::string& name, const std::string& kin
   const IdVector<ParamId, std::string>& names = engine_->store().param_names();
   auto at = std::find(names.begin(), names.end(), name);
   if (at == names.end()) {
-    raise(DS_ERROR_CONFIG, "the recorded numbers have tensor '{}', the model does not", name);
+    raise(DS_ERROR_CONFIG, "the recorded numbers have tensor '{}', the model does not", TensorName(name));
   }
   return engine_->store().read_tensor(ParamId(at - names.begin()), kind);
 }

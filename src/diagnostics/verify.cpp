@@ -120,7 +120,7 @@ class Verifier {
     for (const std::string& name : params) {
       if (known.contains(name)) continue;
       raise(DS_ERROR_CONFIG, "the model has parameter '{}', the recorded numbers have no gradient of it",
-            name);
+            TensorName(name));
     }
   }
 

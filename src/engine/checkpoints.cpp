@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <exception>
-#include <limits>
 
 #include "checkpoint/agree.h"
 #include "checkpoint/folder.h"
@@ -33,7 +32,7 @@ std::string Checkpoints::save(const std::string& folder, const Json& client, con
   info.step = control_.steps();
   info.skipped = control_.steps() - control_.updates();
   info.seed = control_.scalars().seed;
-  info.lr = control_.set_lr();
+  info.set_numbers = control_.set_numbers();
   info.numerics_key = numerics_key();
   if (trained_) {
     info.frozen = trained_->frozen_names();
@@ -74,7 +73,7 @@ CheckpointInfo Checkpoints::load(const std::string& folder) {
   runtime_.guarded([&] { runtime_.settle(); });
   std::string path = on_root(runtime_.comm(), "checkpoint", [&] { return find_checkpoint(folder); });
   for (;;) {
-    const IdVector<ParamId, char> frozen = store_.zero().frozen;
+    const IdVector<ParamId, char> frozen = store_.zero().trained.frozen;
     const IdVector<ParamId, int64_t> updates =
         trained_ ? trained_->own_updates() : IdVector<ParamId, int64_t>();
     try {
@@ -85,7 +84,7 @@ CheckpointInfo Checkpoints::load(const std::string& folder) {
         if (!runtime_.poisoned()) runtime_.poison(error);  // another rank has read a part of it
         throw;
       }
-      if (trained_ && frozen != store_.zero().frozen) trained_->set(frozen, updates);
+      if (trained_ && frozen != store_.zero().trained.frozen) trained_->set(frozen, updates);
       if (error.status() != DS_ERROR_CORRUPT && error.status() != DS_ERROR_IO) throw;
       std::string older =
           on_root(runtime_.comm(), "older checkpoint", [&] { return find_older_checkpoint(folder, path); });
@@ -101,20 +100,20 @@ CheckpointInfo Checkpoints::load(const std::string& folder) {
 
 CheckpointInfo Checkpoints::load_one(const std::string& path) {
   CheckpointInfo info;
-  const IdVector<ParamId, char> frozen = store_.zero().frozen;
+  const IdVector<ParamId, char> frozen = store_.zero().trained.frozen;
   overwrite([&] {
     info = load_checkpoint(store_, path, [&](const CheckpointInfo& saved) {
       if (trained_) trained_->follow(saved);
     });
   });
-  if (trained_ && frozen != store_.zero().frozen && runtime_.comm().rank() == 0) {
+  if (trained_ && frozen != store_.zero().trained.frozen && runtime_.comm().rank() == 0) {
     log_line(LogLevel::info,
              fmt::format("checkpoint '{}' has {} of {} parameters frozen, and so has this engine", path,
                          trained_->frozen_names().size(), store_.param_names().size()));
   }
   if (trained_) tell_differences(path, info);
   control_.resume(info.step, info.updates_taken(), info.seed);
-  control_.set("lr", info.lr.value_or(std::numeric_limits<double>::quiet_NaN()));
+  control_.take_set(info.set_numbers);
   if (trained_) trained_->take_updates(info);
   return info;
 }

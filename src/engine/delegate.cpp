@@ -41,29 +41,29 @@ DelegateEngine::DelegateEngine(Config config, Communicator& comm, EngineOptions 
       control_(runtime_.config(), runtime_.mesh().data_size()),
       store_(runtime_, control_, *this, plan_.zero, StateStore::Keeps::training),
       trained_(runtime_, control_, store_,
-               [this](const auto& frozen, const auto& missed) { recompile(frozen, missed); }),
+               [this](const auto& trained) { recompile(trained); }),
       checkpoints_(runtime_, control_, store_, &trained_) {
   if (this->config().sparse_gradients)
-    raise(DS_ERROR_CONFIG, "sparse_gradients: true needs a graph, whose ids name rows; a delegate has none");
+    raise(DS_ERROR_CONFIG, "{}: true needs a graph, whose ids name rows; a delegate has none", KeyName("sparse_gradients"));
 }
 
 ParamId DelegateEngine::add_param(const std::string& name, const std::vector<int64_t>& shape,
                                   std::span<const float> data) {
   if (started_)
-    raise(DS_ERROR_STATE, "parameter '{}' must be added before the first gather, gradient or step", name);
+    raise(DS_ERROR_STATE, "parameter '{}' must be added before the first gather, gradient or step", TensorName(name));
   require(!name.empty(), "name must not be empty");
   const IdVector<ParamId, std::string>& names = store_.param_names();
-  require(std::find(names.begin(), names.end(), name) == names.end(), "parameter '{}' is added twice", name);
+  require(std::find(names.begin(), names.end(), name) == names.end(), "parameter '{}' is added twice", TensorName(name));
   std::vector<Dim> dims;
   for (int64_t d : shape) {
-    require(d >= 0, "parameter '{}' must have no negative dimension, got {}", name, d);
+    require(d >= 0, "parameter '{}' must have no negative dimension, got {}", TensorName(name), d);
     dims.emplace_back(d);
   }
   int64_t numel = Shape(dims).numel(1);
   constexpr int64_t kMost = int64_t{1} << 40;
-  require(numel <= kMost, "parameter '{}' must have at most {} elements, got {}", name, kMost, numel);
+  require(numel <= kMost, "parameter '{}' must have at most {} elements, got {}", TensorName(name), kMost, numel);
   require(data.empty() || static_cast<int64_t>(data.size()) == numel,
-          "parameter '{}' has {} elements, got data of {}", name, numel, data.size());
+          "parameter '{}' has {} elements, got data of {}", TensorName(name), numel, data.size());
   store_.add_param(name, ParamSlice::whole(shape));
   shapes_.emplace_back(std::move(dims));
   initial_.emplace_back(data.begin(), data.end());
@@ -124,12 +124,11 @@ int32_t DelegateEngine::trained(BucketId bucket) const {
   return count;
 }
 
-void DelegateEngine::recompile(const IdVector<ParamId, char>& frozen,
-                               const IdVector<ParamId, int64_t>& missed) {
+void DelegateEngine::recompile(const TrainedParams& trained) {
   DelegatePlan next;
   MemoryPlan memory;
   runtime_.compile([&] {
-    next = recompile_delegate(plan_, config(), machine(), frozen, missed);
+    next = recompile_delegate(plan_, config(), machine(), trained);
     memory = fragment_memory(next);
     check_budget(next.zero.buffers, memory, config().memory_budget);
   });
@@ -198,7 +197,7 @@ void DelegateEngine::release(std::span<const ParamId> params) {
   for (auto [p, count] : wanted) {
     int32_t have = started_ ? leases_[p] : 0;
     if (count <= have) continue;
-    raise(DS_ERROR_STATE, "parameter '{}' is released {} times, but has {} leases", specs_[p].name, count,
+    raise(DS_ERROR_STATE, "parameter '{}' is released {} times, but has {} leases", TensorName(specs_[p].name), count,
           have);
   }
   if (params.empty()) return;
@@ -212,7 +211,7 @@ void DelegateEngine::release(std::span<const ParamId> params) {
 TensorView DelegateEngine::view(ParamId param) {
   store_.check_param(param);
   if (!started_ || leases_[param] == 0) {
-    raise(DS_ERROR_STATE, "parameter '{}' must be gathered before it is viewed", specs_[param].name);
+    raise(DS_ERROR_STATE, "parameter '{}' must be gathered before it is viewed", TensorName(specs_[param].name));
   }
   TensorView view;
   view.dtype = config().compute;
@@ -240,17 +239,17 @@ std::shared_ptr<void> DelegateEngine::hold(ParamId param) const {
 void DelegateEngine::grad_ready(ParamId param, const void* data, DType dtype, int64_t numel) {
   store_.check_param(param);
   ensure_started();
-  require(numel == specs_[param].numel, "gradient of '{}' must have {} elements, got {}", specs_[param].name,
+  require(numel == specs_[param].numel, "gradient of '{}' must have {} elements, got {}", TensorName(specs_[param].name),
           specs_[param].numel, numel);
   require(dtype == config().compute || dtype == DS_DTYPE_F32, "gradient of '{}' must be {} or f32, got {}",
-          specs_[param].name, dtype_name(config().compute), dtype_name(dtype));
+          TensorName(specs_[param].name), dtype_name(config().compute), dtype_name(dtype));
   if (trained_.is_frozen(param)) {
-    raise(DS_ERROR_STATE, "parameter '{}' is frozen: it takes no gradient", specs_[param].name);
+    raise(DS_ERROR_STATE, "parameter '{}' is frozen: it takes no gradient", TensorName(specs_[param].name));
   }
   if (has_grad_[param])
-    raise(DS_ERROR_STATE, "parameter '{}' has its gradient of this micro-step already", specs_[param].name);
+    raise(DS_ERROR_STATE, "parameter '{}' has its gradient of this micro-step already", TensorName(specs_[param].name));
   if (micro_ >= config().accumulation) {
-    raise(DS_ERROR_STATE, "gradient of '{}' comes after {} of {} micro-steps", specs_[param].name, micro_,
+    raise(DS_ERROR_STATE, "gradient of '{}' comes after {} of {} micro-steps", TensorName(specs_[param].name), micro_,
           config().accumulation);
   }
   if (!begun_) begin_step();
@@ -289,7 +288,7 @@ StepResult DelegateEngine::step() {
   }
   for (ParamId p : leases_.ids()) {
     if (leases_[p] > 0)
-      raise(DS_ERROR_STATE, "parameter '{}' is leased {} times at step", specs_[p].name, leases_[p]);
+      raise(DS_ERROR_STATE, "parameter '{}' is leased {} times at step", TensorName(specs_[p].name), leases_[p]);
   }
   runtime_.guarded([&] { finish_calls(); });
   forget_calls();
@@ -339,7 +338,7 @@ void DelegateEngine::require_unleased(const char* call) {
   for (ParamId p : leases_.ids()) {
     if (leases_[p] > 0)
       raise(DS_ERROR_STATE, "{} must not be called while parameter '{}' is leased: it has {} leases", call,
-            specs_[p].name, leases_[p]);
+            TensorName(specs_[p].name), leases_[p]);
   }
 }
 

@@ -95,7 +95,7 @@ class DelegateEngine final : private StateStore::Owner {
   // Runs the recorded program up to `end`, which is that of `event`, and does there what the host does.
   void run_recorded(Position end, EventId event = none);
   void host_call(EventId event);
-  void recompile(const IdVector<ParamId, char>& frozen, const IdVector<ParamId, int64_t>& missed);
+  void recompile(const TrainedParams& trained);
   void begin_step();
   MemoryPlan fragment_memory(const DelegatePlan& plan) const;
   void end_all_executors();

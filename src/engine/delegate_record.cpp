@@ -173,7 +173,7 @@ void DelegateEngine::compare_orders(const std::string& mine) {
   for (int r = 0; r < runtime_.comm().size(); ++r) {
     if (all.compare(mine.size() * static_cast<size_t>(r), mine.size(), mine) == 0) continue;
     raise(DS_ERROR_COMM, "the host on rank {} made {} calls of step {} in another order than rank {}",
-          runtime_.comm().rank(), events_.size(), control_.steps(), r);
+          RankNumber(runtime_.comm().rank()), events_.size(), control_.steps(), r);
   }
 }
 

@@ -14,13 +14,23 @@
 #include "exec/executor.h"
 
 namespace ds {
+namespace {
+
+bool reads(const Program& program, BufferId buffer) {
+  auto of_it = [&](const Operand& o) { return o.buffer == buffer; };
+  return std::any_of(program.instrs.begin(), program.instrs.end(), [&](const Instr& in) {
+    return std::any_of(in.operands.begin(), in.operands.end(), of_it);
+  });
+}
+
+}  // namespace
 
 Engine::Engine(Config config, const Graph& forward, Communicator& comm, EngineOptions options)
     : runtime_(std::move(config), comm, std::move(options), {plan_.zero, plan_.step, plan_.hash}),
       control_(runtime_.config(), runtime_.mesh().data_size()),
       store_(runtime_, control_, *this, plan_.zero, StateStore::Keeps::training),
       trained_(runtime_, control_, store_,
-               [this](const auto& frozen, const auto& missed) { recompile(frozen, missed); }),
+               [this](const auto& trained) { recompile(trained); }),
       checkpoints_(runtime_, control_, store_, &trained_) {
   const EngineOptions& own = runtime_.options();
   runtime_.compile([&] {
@@ -48,10 +58,10 @@ void Engine::make_all_executors() {
   });
 }
 
-void Engine::recompile(const IdVector<ParamId, char>& frozen, const IdVector<ParamId, int64_t>& missed) {
+void Engine::recompile(const TrainedParams& trained) {
   Plan next;
   runtime_.compile([&] {
-    next = recompile_plan(plan_, forward_, runtime_.config(), runtime_.options().machine, frozen, missed);
+    next = recompile_plan(plan_, forward_, runtime_.config(), runtime_.options().machine, trained);
   });
   runtime_.guarded([&] {
     runtime_.end_executors([&] {
@@ -100,7 +110,7 @@ const StepResult& Engine::finish_step() {
 
 StepResult Engine::train_batch(std::span<const InputView> inputs, StepObserver* observer) {
   require_idle("ds_train_batch");
-  int64_t n = check_inputs(inputs, runtime_.config().accumulation);
+  int64_t n = check_inputs(plan_.step, inputs, runtime_.config().accumulation);
   begin_step();
   runtime_.guarded([&] {
     for (int64_t m = 0; m < runtime_.config().accumulation; ++m) step_->set_extent(MicroId(m), n);
@@ -135,7 +145,7 @@ double Engine::forward(std::span<const InputView> inputs) {
           reached_ == Reached::forward_done ? "ds_backward" : "ds_step", micro_,
           runtime_.config().accumulation);
   }
-  int64_t n = check_inputs(inputs, 1);
+  int64_t n = check_inputs(plan_.step, inputs, 1);
   if (micro_ == 0) begin_step();
   runtime_.guarded([&] {
     step_->set_extent(MicroId(micro_), n);
@@ -192,7 +202,7 @@ std::string Engine::bad_tensor() {
 double Engine::eval_batch(std::span<const InputView> inputs) {
   require_idle("ds_eval_batch");
   store_.require_refreshed();
-  int64_t n = check_inputs(inputs, 1);
+  int64_t n = check_inputs(plan_.eval, inputs, 1);
   control_.begin_evaluation();
   float loss = 0;
   std::vector<float> all(static_cast<size_t>(runtime_.data_ranks().size()));
@@ -215,7 +225,7 @@ std::vector<float> Engine::infer(std::span<const InputView> inputs) {
     raise(DS_ERROR_STATE, "ds_infer needs a graph with a second output, got {} outputs{}",
           plan_.graph.outputs.size(),
           runtime_.options().programs.infer ? "" : " and an engine made without it");
-  int64_t n = check_inputs(inputs, 1);
+  int64_t n = check_inputs(plan_.infer, inputs, 1);
   control_.begin_evaluation();
   runtime_.guarded([&] {
     infer_->set_extent(MicroId(0), n);
@@ -228,13 +238,19 @@ std::vector<float> Engine::infer(std::span<const InputView> inputs) {
   return out;
 }
 
-int64_t Engine::check_inputs(std::span<const InputView> inputs, int64_t micros) const {
+int64_t Engine::check_inputs(const Program& program, std::span<const InputView> inputs,
+                             int64_t micros) const {
   const Graph& g = plan_.graph;
   require(inputs.size() == g.inputs.size(), "the graph has {} inputs, got {}", g.inputs.size(),
           inputs.size());
   int64_t n = -1;
   for (size_t i = 0; i < inputs.size(); ++i) {
     const Value& value = g.values[g.inputs[i]];
+    if (!inputs[i].data) {
+      require(!reads(program, plan_.zero.inputs[i]), "inputs[{}], '{}', must not be NULL: it is needed", i,
+              value.name);
+      continue;
+    }
     require(inputs[i].dtype == value.type.dtype, "input '{}' must be {}, got {}", value.name,
             dtype_name(value.type.dtype), dtype_name(inputs[i].dtype));
     int64_t row = value.type.shape.numel(1) * micros;
@@ -276,6 +292,7 @@ void Engine::put_inputs(std::span<const InputView> inputs, int64_t micro, int64_
     int64_t unit = size_of(type.dtype);
     int64_t bytes = type.shape.numel(n) * unit, slot = type.shape.numel(plan_.graph.bound) * unit;
     const auto* from = static_cast<const std::byte*>(inputs[i].data);
+    if (!from) continue;
     const Buffer& to = runtime_.buffer(plan_.zero.inputs[i]);
     for (int64_t m = 0; m < micros; ++m) runtime_.write(to, (micro + m) * slot, from + m * bytes, bytes);
   }

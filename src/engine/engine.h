@@ -80,10 +80,11 @@ class Engine final : private StateStore::Owner {
   Executor& refresh() override { return *refresh_; }
   std::string model_text() const override { return plan_.graph.print() + plan_.eval_graph.print(); }
 
-  void recompile(const IdVector<ParamId, char>& frozen, const IdVector<ParamId, int64_t>& missed);
+  void recompile(const TrainedParams& trained);
   void begin_step();
   const StepResult& finish_step();
-  int64_t check_inputs(std::span<const InputView> inputs, int64_t micros) const;
+  // What `program` does not read need not be there.
+  int64_t check_inputs(const Program& program, std::span<const InputView> inputs, int64_t micros) const;
   void check_ids(size_t input, const InputView& view) const;
   void put_inputs(std::span<const InputView> inputs, int64_t micro, int64_t micros, int64_t n);
   std::string bad_tensor();

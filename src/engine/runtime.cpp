@@ -116,7 +116,7 @@ void Runtime::end_executors(const std::function<void()>& end) {
 void Runtime::compare_plans() {
   std::vector<std::string> all = gather_texts(comm_, placed_.hash, "plan hash");
   if (size_t r = first_different(all); r != 0) {
-    raise(DS_ERROR_CONFIG, "rank 0 compiled plan {}, rank {} compiled plan {}: {}", all[0], r, all[r],
+    raise(DS_ERROR_CONFIG, "rank 0 compiled plan {}, rank {} compiled plan {}: {}", all[0], RankNumber(r), all[r],
           first_difference());
   }
 }
@@ -208,6 +208,7 @@ std::unique_ptr<Executor> Runtime::executor(const Program& program, StepControl&
   context.write_lane = write_lane_.get();
   context.tail = &tail_;
   context.scalars = &control.block();
+  context.groups = &control.groups();
   context.trace = trace_.get();
   if (program.name == "step") context.before_instr = options_.before_instr;
   std::unique_ptr<Executor> made =

@@ -3,46 +3,126 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
+#include <system_error>
 #include <utility>
 #include <vector>
 
 #include "core/base/error.h"
 #include "core/base/suggest.h"
+#include "core/config/param_groups.h"
 
 namespace ds {
 
 StepControl::StepControl(const Config& config, int world) : config_(config) {
   scalars_.seed = config.run.seed;
   scalars_.leaves = config.accumulation * world;
+  configured_.push_back(group_scalars(config.optimizer));
+  for (const ParamGroup& group : config.optimizer.groups)
+    configured_.push_back(group_scalars(config.optimizer, group));
+  set_.resize(configured_.size());
+  choose_groups();
 }
 
 void StepControl::resume(int64_t steps, int64_t updates, uint64_t seed) {
   scalars_.step = steps;
   scalars_.updates = updates;
   scalars_.seed = seed;
+  choose_groups();
+}
+
+namespace {
+
+// "lr", of all groups, or "param_groups[1].lr".
+struct NumberName {
+  std::optional<size_t> group;
+  std::string_view number;
+};
+
+NumberName parse_name(std::string_view name) {
+  constexpr std::string_view prefix = "param_groups[";
+  size_t end = name.find("].");
+  if (!name.starts_with(prefix) || end == name.npos) return {std::nullopt, name};
+  size_t group = 0;
+  const char *first = name.data() + prefix.size(), *last = name.data() + end;
+  auto [stop, error] = std::from_chars(first, last, group);
+  if (error != std::errc() || stop != last) return {std::nullopt, name};
+  return {group, name.substr(end + 2)};
+}
+
+}  // namespace
+
+// Group values as the next update reads them.
+void StepControl::choose_groups() {
+  groups_ = configured_;
+  const std::vector<GroupNumber> numbers = group_numbers(config_.optimizer);
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    groups_[g].lr = learning_rate(config_, configured_[g].lr, scalars_.updates);
+    for (const auto& [name, value] : set_[g]) groups_[g].*find_group_number(numbers, name)->value = value;
+  }
+  scalars_.group = groups_[0];
 }
 
 void StepControl::set(std::string_view name, double value) {
-  static const std::vector<std::string> names{"lr"};
-  if (name != names[0]) {
-    raise(DS_ERROR_NOT_FOUND, "name must be {}, got '{}'{}", fmt::join(names, ", "), name,
-          did_you_mean(name, names));
+  const auto [group, wanted] = parse_name(name);
+  const std::vector<GroupNumber> numbers = group_numbers(config_.optimizer);
+  const GroupNumber* number = find_group_number(numbers, wanted);
+  if (!number) {
+    std::vector<std::string> names;
+    for (const GroupNumber& n : numbers) names.emplace_back(n.name);
+    raise(DS_ERROR_NOT_FOUND, "name must be {}, or one of them behind 'param_groups[N].', got '{}'{}",
+          fmt::join(names, ", "), name, did_you_mean(std::string(wanted), names));
   }
-  if (std::isnan(value)) {
-    lr_.reset();
-    return;
+  if (group && *group >= set_.size())
+    raise(DS_ERROR_NOT_FOUND, "name '{}': groups are numbered 0 to {}, got {}", name, set_.size() - 1, *group);
+  const bool back = std::isnan(value);
+  const Limits& limits = number->limits;
+  require(back || (value >= limits.low && std::isfinite(value) && value < limits.below),
+          "{} must be a finite number of at least {}{}, or NaN, got {}", name, limits.low,
+          std::isfinite(limits.below) ? fmt::format(" and below {}", limits.below) : "", value);
+  for (size_t g = group.value_or(0); g < (group ? *group + 1 : set_.size()); ++g) {
+    if (back) {
+      set_[g].erase(number->name);
+    } else {
+      set_[g][number->name] = value;
+    }
   }
-  require(value >= 0 && std::isfinite(value), "lr must be a finite number of at least 0, or NaN, got {}",
-          value);
-  lr_ = value;
+  choose_groups();
+}
+
+std::optional<double> StepControl::get(std::string_view name) const {
+  if (name == "param_groups") return static_cast<double>(groups_.size());
+  const auto [group, wanted] = parse_name(name);
+  const std::vector<GroupNumber> numbers = group_numbers(config_.optimizer);
+  const GroupNumber* number = find_group_number(numbers, wanted);
+  if (!number || group.value_or(0) >= groups_.size()) return std::nullopt;
+  return groups_[group.value_or(0)].*number->value;
+}
+
+void StepControl::add_group(const ParamGroup& values) {
+  configured_.push_back(group_scalars(config_.optimizer, values));
+  set_.emplace_back();
+  choose_groups();
+}
+
+void StepControl::take_set(const std::vector<SetNumbers>& numbers) {
+  const std::vector<GroupNumber> known = group_numbers(config_.optimizer);
+  for (size_t g = 0; g < set_.size(); ++g) {
+    set_[g].clear();
+    if (g >= numbers.size()) continue;
+    for (const auto& [name, value] : numbers[g]) {
+      if (find_group_number(known, name)) set_[g][name] = value;
+    }
+  }
+  choose_groups();
 }
 
 void StepControl::begin_step() {
   scalars_.train = 1;
   scalars_.skip = 0;
   bad_gradients_.clear();
-  scalars_.lr = lr_ ? *lr_ : learning_rate(config_, scalars_.updates);
+  choose_groups();
 }
 
 void StepControl::gradient_written(const std::string& param, bool finite) {
@@ -56,8 +136,9 @@ void StepControl::gradient_written(const std::string& param, bool finite) {
 const StepResult& StepControl::finish(std::string reason) {
   ++scalars_.step;
   if (!skips()) ++scalars_.updates;
-  last_ = {scalars_.step, scalars_.updates, scalars_.loss,    scalars_.grad_norm,
-           scalars_.lr,   skips(),          std::move(reason)};
+  last_ = {scalars_.step,     scalars_.updates, scalars_.loss,    scalars_.grad_norm,
+           scalars_.group.lr, skips(),          std::move(reason)};
+  choose_groups();
   return last_;
 }
 

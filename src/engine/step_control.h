@@ -1,14 +1,19 @@
 #pragma once
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/config/config.h"
 #include "core/device/scalars.h"
 
 namespace ds {
+
+// Numbers of a group that a caller has set, by name.
+using SetNumbers = std::map<std::string, double>;
 
 // What became of one training step, on every rank alike; `reason` is each rank's own.
 struct StepResult {
@@ -38,11 +43,19 @@ class StepControl {
   int64_t leaves() const { return scalars_.leaves; }  // that it is the mean of: those that there are
   bool skips() const { return scalars_.skip != 0; }   // known behind `clip`
 
-  // What a caller changes between steps, from the next one on, by name. "lr": the learning rate, in place of
-  // the schedule's; NaN: the schedule again. Throws for another name or a value that the configuration would
-  // refuse.
+  // Of each group of parameters, what updates read: of the step that runs, between steps of the next one.
+  const std::vector<GroupScalars>& groups() const { return groups_; }
+  // Numbers of the groups by name: "lr" is that of all groups, read of group 0; "param_groups[1].lr" of one.
+  // What is set counts from the next step on, in place of configuration and schedule; NaN gives the number
+  // back to them. Throws for a name that there is not or a value that the configuration would refuse.
   void set(std::string_view name, double value);
-  std::optional<double> set_lr() const { return lr_; }  // what was set last, none: the schedule counts
+  std::optional<double> get(std::string_view name) const;  // none: no such name
+  // A further group, with values in place of the configuration's.
+  void add_group(const ParamGroup& values);
+
+  // What was set, by group and name. take_set: in place of it; what is of no group here, is left out.
+  const std::vector<SetNumbers>& set_numbers() const { return set_; }
+  void take_set(const std::vector<SetNumbers>& numbers);
 
   // Counters and seed of a run that goes on.
   void resume(int64_t steps, int64_t updates, uint64_t seed);
@@ -62,9 +75,12 @@ class StepControl {
  private:
   const Config& config_;
   StepScalars scalars_;
-  std::optional<double> lr_;
+  std::vector<GroupScalars> configured_, groups_;  // groups_: with schedule, and what was set
+  std::vector<SetNumbers> set_;
   std::set<std::string> bad_gradients_;
   StepResult last_;
+
+  void choose_groups();
 };
 
 }  // namespace ds

@@ -8,13 +8,14 @@
 
 #include "checkpoint/agree.h"
 #include "core/base/error.h"
+#include "core/config/param_groups.h"
 
 namespace ds {
 
 void TrainedSet::freeze(std::span<const int32_t> params, int32_t frozen) {
   runtime_.guarded([] {});
   store_.owner().ensure_started();
-  IdVector<ParamId, char> wanted = store_.zero().frozen;
+  IdVector<ParamId, char> wanted = store_.zero().trained.frozen;
   agree(runtime_.comm(), "ds_engine_freeze", [&] {
     store_.owner().begin_change("ds_engine_freeze");
     require(params.data() || params.empty(), "params must not be NULL with params_count {}", params.size());
@@ -29,6 +30,34 @@ void TrainedSet::freeze(std::span<const int32_t> params, int32_t frozen) {
   called_ = true;
 }
 
+int32_t TrainedSet::add_group(std::span<const int32_t> params, const Json& values) {
+  runtime_.guarded([] {});
+  store_.owner().ensure_started();
+  TrainedParams next = store_.zero().trained;
+  const auto number = static_cast<int32_t>(control_.groups().size());
+  ParamGroup group;
+  agree(runtime_.comm(), "ds_engine_group_add", [&] {
+    store_.owner().begin_change("ds_engine_group_add");
+    require(params.data() && !params.empty(), "params must name a parameter at least, got {} of them",
+            params.size());
+    group = read_param_group("options", values, runtime_.config().optimizer, false);
+    for (ParamId p : ids_of<ParamId>(params)) {
+      store_.check_param(p);
+      next.group[p] = number;
+    }
+  });
+  std::string mine = param_group_json(group).dump();
+  for (ParamId p : next.group.ids()) {
+    if (next.group[p] == number) mine += fmt::format(" {}", store_.param_names()[p]);
+  }
+  agree_equal(runtime_.comm(), "ds_engine_group_add: options and parameters", mine);
+  runtime_.guarded([&] { runtime_.settle(); });
+  recompile_(next);
+  control_.add_group(group);
+  store_.changed();
+  return number;
+}
+
 // Before anything changes: a plan of other parameters than the other ranks' is of no use.
 void TrainedSet::compare(const IdVector<ParamId, char>& mine) {
   std::vector<char> all(mine.size() * static_cast<size_t>(runtime_.comm().size()));
@@ -37,7 +66,7 @@ void TrainedSet::compare(const IdVector<ParamId, char>& mine) {
     size_t p = i % mine.size(), rank = i / mine.size();
     if (all[i] == all[p]) continue;
     raise(DS_ERROR_INVALID_ARGUMENT, "ds_engine_freeze: parameter '{}' would be {} on rank 0, {} on rank {}",
-          store_.param_names()[p], all[p] ? "frozen" : "trained", all[i] ? "frozen" : "trained", rank);
+          TensorName(store_.param_names()[p]), all[p] ? "frozen" : "trained", all[i] ? "frozen" : "trained", RankNumber(rank));
   }
 }
 
@@ -45,7 +74,7 @@ IdVector<ParamId, int64_t> TrainedSet::own_updates() const {
   IdVector<ParamId, int64_t> updates = updates_;
   updates.resize(store_.param_names().size(), 0);
   for (ParamId p : updates.ids()) {
-    if (!store_.zero().frozen[p]) updates[p] = control_.updates() - store_.zero().missed[p];
+    if (!store_.zero().trained.frozen[p]) updates[p] = control_.updates() - store_.zero().trained.missed[p];
   }
   return updates;
 }
@@ -57,11 +86,11 @@ void TrainedSet::set(const IdVector<ParamId, char>& frozen, IdVector<ParamId, in
     without_states.push_back(b);
     for (const ParamPlace& p : store_.zero().layout.buckets[b].params) updates[p.param] = 0;
   }
-  IdVector<ParamId, int64_t> missed(updates.size(), 0);
-  for (ParamId p : missed.ids()) missed[p] = frozen[p] ? 0 : control_.updates() - updates[p];
-  if (frozen != store_.zero().frozen || missed != store_.zero().missed) {
+  TrainedParams next{frozen, IdVector<ParamId, int64_t>(updates.size(), 0), store_.zero().trained.group};
+  for (ParamId p : updates.ids()) next.missed[p] = frozen[p] ? 0 : control_.updates() - updates[p];
+  if (next != store_.zero().trained) {
     runtime_.guarded([&] { runtime_.settle(); });
-    recompile_(frozen, missed);
+    recompile_(next);
     runtime_.guarded([&] {
       for (BucketId b : without_states) {
         if (!store_.zero().buckets[b].grad.empty()) store_.begin_states(b);
@@ -94,8 +123,8 @@ std::vector<std::pair<std::string, int64_t>> TrainedSet::late_updates() const {
 
 std::vector<std::string> TrainedSet::frozen_names() const {
   std::vector<std::string> out;
-  for (ParamId p : store_.zero().frozen.ids()) {
-    if (store_.zero().frozen[p]) out.push_back(store_.param_names()[p]);
+  for (ParamId p : store_.zero().trained.frozen.ids()) {
+    if (store_.zero().trained.frozen[p]) out.push_back(store_.param_names()[p]);
   }
   return out;
 }
@@ -111,7 +140,7 @@ IdVector<ParamId, char> TrainedSet::frozen_of(const CheckpointInfo& saved) const
 std::string TrainedSet::difference(const CheckpointInfo& saved) const {
   IdVector<ParamId, char> there = frozen_of(saved);
   for (ParamId p : store_.param_names().ids()) {
-    if (there[p] == store_.zero().frozen[p]) continue;
+    if (there[p] == store_.zero().trained.frozen[p]) continue;
     return fmt::format("parameter '{}' is {} there, {} here", store_.param_names()[p],
                        there[p] ? "frozen" : "trained", there[p] ? "trained" : "frozen");
   }

@@ -16,10 +16,8 @@ namespace ds {
 // by calls between steps, and as a checkpoint says.
 class TrainedSet {
  public:
-  // Compiles anew with other parameters frozen, or trained later than they were (ZeroPlan::missed), and takes
-  // memory for it. Collective.
-  using Recompile =
-      std::function<void(const IdVector<ParamId, char>& frozen, const IdVector<ParamId, int64_t>& missed)>;
+  // Compiles anew with parameters trained so, and takes memory for it. Collective.
+  using Recompile = std::function<void(const TrainedParams& trained)>;
   TrainedSet(Runtime& runtime, StepControl& control, StateStore& store, Recompile recompile)
       : runtime_(runtime), control_(control), store_(store), recompile_(std::move(recompile)) {}
 
@@ -28,7 +26,10 @@ class TrainedSet {
   // Bias corrections count a parameter's own updates. What a rank is refused, and parameters that differ
   // between ranks, are an error on all before anything changes.
   void freeze(std::span<const int32_t> params, int32_t frozen);
-  bool is_frozen(ParamId param) const { return store_.zero().frozen.at(param) != 0; }
+  // Collective, between steps: from the next step on updates of these parameters, whatever group they were in,
+  // have these values in place of the configuration's. Returns the number of the new group.
+  int32_t add_group(std::span<const int32_t> params, const Json& values);
+  bool is_frozen(ParamId param) const { return store_.zero().trained.frozen.at(param) != 0; }
 
   // For checkpoints. Updates that each parameter has had in this run: only those of trained parameters grow.
   IdVector<ParamId, int64_t> own_updates() const;
@@ -41,7 +42,7 @@ class TrainedSet {
   // when calls or the configuration say otherwise here. Collective.
   void follow(const CheckpointInfo& saved);
   // Behind a load: the saved counts. Collective.
-  void take_updates(const CheckpointInfo& saved) { set(store_.zero().frozen, updates_of(saved)); }
+  void take_updates(const CheckpointInfo& saved) { set(store_.zero().trained.frozen, updates_of(saved)); }
   // The first parameter that is frozen either here or in the checkpoint; "" without one.
   std::string difference(const CheckpointInfo& saved) const;
 

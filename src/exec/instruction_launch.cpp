@@ -88,9 +88,9 @@ class CpuKernel final : public Kernel {
         team_(team),
         runs_(by_runs(in) ? std::span<const ElementRun>() : in.runs) {}
   void run(const LaunchArgs& args) const override {
-    if (args.missed == 0) return run_({args.in, args.out, attrs_, *args.scalars, args.leaf, team_, runs_});
-    StepScalars own = *args.scalars;
-    own.updates -= args.missed;
+    if (args.missed == 0 && !args.group)
+      return run_({args.in, args.out, attrs_, *args.scalars, args.leaf, team_, runs_});
+    const StepScalars own = scalars_of(*args.scalars, args.missed, args.group);
     run_({args.in, args.out, attrs_, own, args.leaf, team_, runs_});
   }
 
@@ -289,9 +289,10 @@ void Executor::run_kernel(const Launch& launch, const Position& at, DeviceQueue&
 }
 
 void Executor::run_by_runs(const Launch& launch, const LaunchArgs& args, DeviceQueue& queue) {
-  for (auto [begin, end, missed] : launch.instr->runs) {
+  for (auto [begin, end, missed, group] : launch.instr->runs) {
     std::vector<TensorView> in = part_of(args.in, begin, end), out = part_of(args.out, begin, end);
-    queue.launch(*launch.kernel, {in, out, args.scalars, args.leaf, missed});
+    const GroupScalars* own = group == 0 ? nullptr : &context_.groups->at(static_cast<size_t>(group));
+    queue.launch(*launch.kernel, {in, out, args.scalars, args.leaf, missed, own});
   }
 }
 
@@ -409,7 +410,8 @@ void Executor::fail(InstrId index, const std::exception& error) {
   const auto* known = dynamic_cast<const Error*>(&error);
   throw Error(known ? known->status() : DS_ERROR_INTERNAL,
               fmt::format("rank {}, {} instruction {} ({}): {}", program_.rank, program_.name, index,
-                          launches_[index].label, error.what()));
+                          launches_[index].label, error.what()),
+              known ? known->details() : ErrorDetails());
 }
 
 }  // namespace ds

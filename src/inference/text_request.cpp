@@ -15,7 +15,7 @@ void put_ids(TextRequest& request, const JsonReader& value) {
     request.ids.push_back(static_cast<int32_t>(id.integer(0, INT32_MAX)));
   }
   if (request.ids.empty()) {
-    raise(DS_ERROR_CONFIG, "{}: must have at least one token, got none", value.name());
+    raise(DS_ERROR_CONFIG, "{}: must have at least one token, got none", KeyName(value.name()));
   }
 }
 

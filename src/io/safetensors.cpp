@@ -43,18 +43,18 @@ DType element_type(const std::string& name, const std::string& tensor) {
   }
   if (name == "BOOL") return DS_DTYPE_U8;
   if (std::find(other_dtypes.begin(), other_dtypes.end(), name) != other_dtypes.end()) {
-    raise(DS_ERROR_UNSUPPORTED, "tensor '{}' has dtype {}, which libds does not have", tensor, name);
+    raise(DS_ERROR_UNSUPPORTED, "tensor '{}' has dtype {}, which libds does not have", TensorName(tensor), name);
   }
-  raise(DS_ERROR_CORRUPT, "tensor '{}' has unknown dtype '{}'", tensor, name);
+  raise(DS_ERROR_CORRUPT, "tensor '{}' has unknown dtype '{}'", TensorName(tensor), name);
 }
 
 // Bytes of a tensor. Throws when the product leaves int64 or an extent is negative.
 int64_t byte_count(const SafetensorEntry& entry, ds_status status) {
   int64_t bytes = size_of(entry.dtype);
   for (int64_t extent : entry.shape) {
-    if (extent < 0) raise(status, "tensor '{}' has a negative dimension {}", entry.name, extent);
+    if (extent < 0) raise(status, "tensor '{}' has a negative dimension {}", TensorName(entry.name), extent);
     if (__builtin_mul_overflow(bytes, extent, &bytes)) {
-      raise(status, "tensor '{}' has more than 2^63 bytes", entry.name);
+      raise(status, "tensor '{}' has more than 2^63 bytes", TensorName(entry.name));
     }
   }
   return bytes;
@@ -69,17 +69,17 @@ SafetensorEntry read_entry(const std::string& name, const Json& value, int64_t d
   for (const Json& extent : value.at("shape").array()) entry.shape.push_back(extent.integer());
   const Json::Array& offsets = value.at("data_offsets").array();
   if (offsets.size() != 2) {
-    raise(DS_ERROR_CORRUPT, "tensor '{}' must have 2 data_offsets, got {}", name, offsets.size());
+    raise(DS_ERROR_CORRUPT, "tensor '{}' must have 2 data_offsets, got {}", TensorName(name), offsets.size());
   }
   int64_t begin = offsets[0].integer();
   int64_t end = offsets[1].integer();
   if (begin < 0 || end < begin || end > data_bytes) {
-    raise(DS_ERROR_CORRUPT, "tensor '{}' has data_offsets [{}, {}] in {} data bytes", name, begin, end,
+    raise(DS_ERROR_CORRUPT, "tensor '{}' has data_offsets [{}, {}] in {} data bytes", TensorName(name), begin, end,
           data_bytes);
   }
   int64_t bytes = byte_count(entry, DS_ERROR_CORRUPT);
   if (bytes != end - begin) {
-    raise(DS_ERROR_CORRUPT, "tensor '{}' has {} bytes by its shape, but {} by data_offsets", name, bytes,
+    raise(DS_ERROR_CORRUPT, "tensor '{}' has {} bytes by its shape, but {} by data_offsets", TensorName(name), bytes,
           end - begin);
   }
   entry.begin = data_begin + begin;
@@ -91,7 +91,7 @@ void check_coverage(const SafetensorHeader& header, int64_t data_begin) {
   int64_t at = data_begin;
   for (const auto& entry : header.entries) {
     if (entry.begin != at) {
-      raise(DS_ERROR_CORRUPT, "tensor '{}' begins at byte {}, but the data before it ends at {}", entry.name,
+      raise(DS_ERROR_CORRUPT, "tensor '{}' begins at byte {}, but the data before it ends at {}", TensorName(entry.name),
             entry.begin, at);
     }
     at += entry.bytes;

@@ -21,7 +21,7 @@ void check_shard_name(const std::string& name, const std::string& tensor) {
   bool plain = name.find('/') == std::string::npos && name.find('\0') == std::string::npos &&
                name.ends_with(".safetensors") && !name.starts_with('.');
   if (!plain) {
-    raise(DS_ERROR_CORRUPT, "tensor '{}' is in '{}', which is no .safetensors file of the folder", tensor,
+    raise(DS_ERROR_CORRUPT, "tensor '{}' is in '{}', which is no .safetensors file of the folder", TensorName(tensor),
           name);
   }
 }
@@ -55,7 +55,7 @@ void check_shards(const TensorFolder& folder, const WeightMap& map) {
         ++found;
         continue;
       }
-      raise(DS_ERROR_CORRUPT, "{}: tensor '{}' is {}", folder.file_path(f), entry.name,
+      raise(DS_ERROR_CORRUPT, "{}: tensor '{}' is {}", folder.file_path(f), TensorName(entry.name),
             it == map.end() ? fmt::format("not in {}", kTensorIndex)
                             : fmt::format("in '{}' by {}", it->second, kTensorIndex));
     }
@@ -64,7 +64,7 @@ void check_shards(const TensorFolder& folder, const WeightMap& map) {
   for (size_t f = 0; f < folder.files.size(); ++f) {
     for (const auto& [tensor, shard] : map) {
       if (shard != folder.files[f].name || folder.files[f].header.find(tensor) != nullptr) continue;
-      raise(DS_ERROR_CORRUPT, "{}: no tensor '{}', which {} says is there", folder.file_path(f), tensor,
+      raise(DS_ERROR_CORRUPT, "{}: no tensor '{}', which {} says is there", folder.file_path(f), TensorName(tensor),
             kTensorIndex);
     }
   }

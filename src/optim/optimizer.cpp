@@ -9,17 +9,11 @@ namespace ds {
 namespace {
 
 Attrs adam_attrs(const OptimizerConfig& o) {
-  return {{"beta1", o.beta1},
-          {"beta2", o.beta2},
-          {"eps", o.eps},
-          {"wd", o.weight_decay},
-          {"l2", static_cast<int64_t>(o.adam_w_mode ? 0 : 1)}};
+  return {{"l2", static_cast<int64_t>(o.adam_w_mode ? 0 : 1)}};
 }
 
 Attrs sgd_attrs(const OptimizerConfig& o) {
-  return {{"momentum", o.momentum},
-          {"wd", o.weight_decay},
-          {"nesterov", static_cast<int64_t>(o.nesterov ? 1 : 0)}};
+  return {{"nesterov", static_cast<int64_t>(o.nesterov ? 1 : 0)}};
 }
 
 }  // namespace
@@ -36,7 +30,7 @@ const Optimizer& optimizer_of(const OptimizerConfig& config) {
   for (const Optimizer& row : optimizers()) {
     if (std::find(row.types.begin(), row.types.end(), config.type) != row.types.end()) return row;
   }
-  raise(DS_ERROR_CONFIG, "optimizer.type: \"{}\" is unknown", config.type);
+  raise(DS_ERROR_CONFIG, "{}: \"{}\" is unknown", KeyName("optimizer.type"), config.type);
 }
 
 }  // namespace ds

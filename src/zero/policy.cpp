@@ -32,11 +32,11 @@ namespace {
 
 // A shard group of `size` ranks, where the key asks for one.
 void check_shard_group(const char* key, int64_t size, int stage, int world) {
-  if (stage < 3) raise(DS_ERROR_CONFIG, "{} {} needs zero_optimization.stage 3, got {}", key, size, stage);
+  if (stage < 3) raise(DS_ERROR_CONFIG, "{} {} needs zero_optimization.stage 3, got {}", KeyName(key), size, stage);
   if (size > world || world % size != 0)
-    raise(DS_ERROR_CONFIG, "{} must divide the number of ranks, got {} and {}", key, size, world);
+    raise(DS_ERROR_CONFIG, "{} must divide the number of ranks, got {} and {}", KeyName(key), size, world);
   if (size < world && !std::has_single_bit(static_cast<uint64_t>(size))) {
-    raise(DS_ERROR_CONFIG, "{} must be a power of two or all {} ranks, got {}", key, world, size);
+    raise(DS_ERROR_CONFIG, "{} must be a power of two or all {} ranks, got {}", KeyName(key), world, size);
   }
 }
 
@@ -46,7 +46,7 @@ RankLevels make_levels(const Config& config, const Mesh& mesh, RankGroup group, 
   const ZeroConfig& zero = config.zero;
   if (config.nodes > 0) {
     if (mesh.ranks() % config.nodes != 0) {
-      raise(DS_ERROR_CONFIG, "topology.nodes must divide the number of ranks, got {} and {}", config.nodes,
+      raise(DS_ERROR_CONFIG, "{} must divide the number of ranks, got {} and {}", KeyName("topology.nodes"), config.nodes,
             mesh.ranks());
     }
     ranks_per_node = mesh.ranks() / static_cast<int>(config.nodes);
@@ -78,7 +78,7 @@ int64_t ZeroPlan::part_first(BucketId bucket, int cut) const {
 
 bool ZeroPlan::trains(BucketId bucket) const {
   const std::vector<ParamPlace>& params = layout.buckets[bucket].params;
-  return std::any_of(params.begin(), params.end(), [&](const ParamPlace& p) { return !frozen[p.param]; });
+  return std::any_of(params.begin(), params.end(), [&](const ParamPlace& p) { return !trained.frozen[p.param]; });
 }
 
 const RowTable* ZeroPlan::table(BucketId bucket) const {
@@ -192,7 +192,7 @@ void make_classes(ZeroPlan& plan, const Config& config, const Machine& machine,
       if (std::find(p.reduced_over.begin(), p.reduced_over.end(), axis.name) != p.reduced_over.end())
         axes.push_back(axis.name);
     }
-    require(axes.size() == p.reduced_over.size(), "parameter '{}' is reduced over {}, the mesh is {}", p.name,
+    require(axes.size() == p.reduced_over.size(), "parameter '{}' is reduced over {}, the mesh is {}", TensorName(p.name),
             fmt::join(p.reduced_over, " and "), plan.mesh.name());
     p.cls = p.reduced_over.empty() ? ClassId(0) : class_of(axes);
   }
@@ -244,20 +244,22 @@ ZeroPlan make_zero_plan(const Config& config, IdVector<ParamId, ParamSpec> param
   plan.layout =
       make_layout(params, ranks, config.zero.reduce_bucket_size, config.zero.param_persistence_threshold);
   plan.scalars = plan.add(Holds::scalars, "scalars", DS_DTYPE_U8, 256, Tier::device);
-  IdVector<ParamId, char> frozen;
-  for (const ParamSpec& p : params) frozen.push_back(p.frozen);
+  TrainedParams trained;
+  for (const ParamSpec& p : params) {
+    trained.frozen.push_back(p.frozen);
+    trained.group.push_back(p.group);
+  }
+  trained.missed.resize(params.size(), 0);
   for (BucketId b : plan.layout.buckets.ids()) plan.buckets.push_back(make_params(plan, b));
-  if (training) set_frozen(plan, config, frozen, IdVector<ParamId, int64_t>(frozen.size(), 0));
+  if (training) set_trained(plan, config, trained);
   return plan;
 }
 
-void set_frozen(ZeroPlan& plan, const Config& config, const IdVector<ParamId, char>& frozen,
-                const IdVector<ParamId, int64_t>& missed) {
-  if (std::find(frozen.begin(), frozen.end(), 0) == frozen.end())
-    raise(DS_ERROR_CONFIG, "frozen_parameters: all {} parameters are frozen, one at least must be trained",
-          frozen.size());
-  plan.frozen = frozen;
-  plan.missed = missed;
+void set_trained(ZeroPlan& plan, const Config& config, const TrainedParams& trained) {
+  if (std::find(trained.frozen.begin(), trained.frozen.end(), 0) == trained.frozen.end())
+    raise(DS_ERROR_CONFIG, "{}: all {} parameters are frozen, one at least must be trained", KeyName("frozen_parameters"),
+          trained.frozen.size());
+  plan.trained = trained;
   for (BucketId b : plan.buckets.ids()) {
     if (plan.trains(b) && plan.buckets[b].grad.empty()) add_state(plan, optimizer_of(config.optimizer), b);
   }

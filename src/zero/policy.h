@@ -72,6 +72,15 @@ struct BucketState {
   int64_t norm_first = 0;  // element of ZeroPlan::norms of this part's first granule
 };
 
+// How each parameter is trained now.
+struct TrainedParams {
+  IdVector<ParamId, char> frozen;  // not at all
+  // Updates of the run that it was not part of. Its bias correction counts the others.
+  IdVector<ParamId, int64_t> missed;
+  IdVector<ParamId, int32_t> group;  // whose values its updates have (optimizer.param_groups)
+  bool operator==(const TrainedParams&) const = default;
+};
+
 // What a program is compiled for, besides the graph.
 struct ZeroPlan {
   int rank = 0;
@@ -92,10 +101,7 @@ struct ZeroPlan {
                            // without training
   int64_t norms_used = 0;  // elements of it: of buckets that have states
   BufferId loss;           // f32[accumulation]: loss of each micro-step of this rank
-  IdVector<ParamId, char> frozen;  // not trained now
-  // Of a parameter that is trained: steps of the run that did not update it. Its bias correction counts the
-  // others.
-  IdVector<ParamId, int64_t> missed;
+  TrainedParams trained;
 
   // Of a bucket cut over `cut` levels: elements of a part, and where this rank's begins.
   int64_t part_numel(BucketId bucket, int cut) const;
@@ -116,11 +122,9 @@ struct ZeroPlan {
   BufferId add(Holds holds, std::string name, DType dtype, int64_t numel, Tier tier);
 };
 
-// From now on these parameters are not trained and the others are. What has states keeps them; a bucket that
-// is trained for the first time gets its own behind all other buffers. missed: as ZeroPlan::missed. Throws
-// DS_ERROR_CONFIG when nothing is left to train.
-void set_frozen(ZeroPlan& plan, const Config& config, const IdVector<ParamId, char>& frozen,
-                const IdVector<ParamId, int64_t>& missed);
+// From now on parameters are trained so. What has states keeps them; a bucket that is trained for the first
+// time gets its own behind all other buffers. Throws DS_ERROR_CONFIG when nothing is left to train.
+void set_trained(ZeroPlan& plan, const Config& config, const TrainedParams& trained);
 
 // Layout and states of the parameters under the configuration. Inputs and loss are added by the caller.
 // Without `training` there are parameters only: each is its own master, in the compute type. `tables`: what

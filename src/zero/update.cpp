@@ -22,13 +22,15 @@ std::vector<ElementRun> update_runs(const ZeroPlan& plan, BucketId bucket, int64
   int64_t low = plan.part_first(bucket) + first;
   for (size_t i = 0; i < b.params.size(); ++i) {
     ParamId param = b.params[i].param;
-    int64_t next = i + 1 < b.params.size() ? b.params[i + 1].begin : b.numel, missed = plan.missed[param];
+    int64_t next = i + 1 < b.params.size() ? b.params[i + 1].begin : b.numel, missed = plan.trained.missed[param],
+            group = plan.trained.group[param];
     int64_t begin = std::max(b.params[i].begin - low, int64_t{0}), end = std::min(next - low, count);
-    if (plan.frozen[param] || begin >= end) continue;
-    if (!runs.empty() && runs.back().end == begin && runs.back().missed == missed) {
+    if (plan.trained.frozen[param] || begin >= end) continue;
+    if (!runs.empty() && runs.back().end == begin && runs.back().missed == missed &&
+        runs.back().group == group) {
       runs.back().end = end;
     } else {
-      runs.push_back({begin, end, missed});
+      runs.push_back({begin, end, missed, group});
     }
   }
   return runs;
@@ -56,7 +58,7 @@ void emit_optimizer(ProgramBuilder& b, const ZeroPlan& plan, const Config& confi
     for (const StateRef& state : s.states) operands.push_back(operand(state, Access::update));
     operands.push_back(operand(s.param, whole ? Access::write : Access::update));
     Instr& update = b.emit(optimizer.op, std::move(operands), optimizer.attrs(config.optimizer));
-    if (!whole || runs.size() > 1 || runs[0].missed > 0) update.runs = std::move(runs);
+    if (!whole || runs.size() > 1 || runs[0].missed > 0 || runs[0].group > 0) update.runs = std::move(runs);
   }
 }
 

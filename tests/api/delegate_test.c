@@ -32,7 +32,7 @@ static void train(ds_engine* engine, ds_tensor* grad, int step) {
     check_ok(ds_release_params(engine, usual, PARAMS), "release behind the backward");
   }
   for (p = 0; p < PARAMS; ++p) {
-    check_ok(ds_engine_read(engine, p, DS_STATE_KIND_GRAD, mean, NUMEL), "mean gradient");
+    check_ok(ds_engine_read(engine, p, "grad", mean, NUMEL), "mean gradient");
     check(mean[0] == 1.0f && mean[NUMEL - 1] == 1.0f, "it is 1 whatever the order");
   }
   check_ok(ds_step(engine), "step");
@@ -50,7 +50,7 @@ static void evaluate(ds_engine* engine, int step, int odd) {
   }
   p = odd ? PARAMS - 1 : 0;
   check_error(ds_release_params(engine, twice, 2), DS_ERROR_STATE, "'h.1' is released 2 times, but has 0");
-  check_error(ds_engine_write(engine, 1, DS_STATE_KIND_MASTER, values, NUMEL), DS_ERROR_STATE,
+  check_error(ds_engine_write(engine, 1, "master", values, NUMEL), DS_ERROR_STATE,
               odd ? "while parameter 'h.2' is leased" : "while parameter 'h.0' is leased");
   snprintf(path, sizeof path, "%s/delegate_checkpoint", folder);
   check_ok(ds_checkpoint_save(engine, path, NULL), "save under a lease");

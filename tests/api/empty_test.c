@@ -50,13 +50,13 @@ static void native(int rank, ds_comm* comm, void* data) {
     check_ok(ds_engine_param_find(engine, "behind", &empty), "find");
     check_ok(ds_engine_param_info(engine, empty, NULL, dims, 4, &rank_of), "info");
     check(rank_of == 3 && dims[0] == 2 && dims[1] == 0 && dims[2] == 3, "its shape");
-    check_ok(ds_engine_read(engine, empty, DS_STATE_KIND_PARAM, NULL, 0), "read nothing");
-    check_ok(ds_engine_read(engine, empty, DS_STATE_KIND_EXP_AVG, NULL, 0), "read no moments");
-    check_ok(ds_engine_write(engine, empty, DS_STATE_KIND_MASTER, NULL, 0), "write nothing");
+    check_ok(ds_engine_read(engine, empty, "param", NULL, 0), "read nothing");
+    check_ok(ds_engine_read(engine, empty, "exp_avg", NULL, 0), "read no moments");
+    check_ok(ds_engine_write(engine, empty, "master", NULL, 0), "write nothing");
     check_ok(ds_engine_local_range(engine, empty, &first, &count), "range");
     check(count == 0, "no element on any rank");
-    check_ok(ds_engine_read_local(engine, empty, DS_STATE_KIND_MASTER, NULL, 0), "read no local elements");
-    check_ok(ds_engine_write_local(engine, empty, DS_STATE_KIND_MASTER, NULL, 0), "write no local elements");
+    check_ok(ds_engine_read_local(engine, empty, "master", NULL, 0), "read no local elements");
+    check_ok(ds_engine_write_local(engine, empty, "master", NULL, 0), "write no local elements");
     check_ok(ds_engine_refresh(engine), "refresh");
     check_ok(ds_checkpoint_save(engine, t->folder, NULL), "save");
     check_ok(ds_checkpoint_load(engine, t->folder, NULL), "load");
@@ -64,7 +64,7 @@ static void native(int rank, ds_comm* comm, void* data) {
     check_ok(ds_engine_freeze(engine, &empty, 1, 0), "train nothing");
   }
   check_ok(ds_engine_param_find(engine, "fc1.weight", &weight), "find");
-  check_ok(ds_engine_read(engine, weight, DS_STATE_KIND_MASTER, t->weights, MLP_HIDDEN * MLP_IN), "read");
+  check_ok(ds_engine_read(engine, weight, "master", t->weights, MLP_HIDDEN * MLP_IN), "read");
   free_batch(&batch);
   ds_engine_destroy(engine);
   ds_graph_destroy(graph);
@@ -105,8 +105,8 @@ static void delegate(int rank, ds_comm* comm, void* data) {
   snprintf(model, sizeof model, "%s/model", t->folder);
   check_ok(ds_checkpoint_save_model(engine, model, NULL), "save a model");
   check_ok(ds_checkpoint_load_model(engine, model), "load a model");
-  check_ok(ds_engine_read(engine, params[0], DS_STATE_KIND_MASTER, NULL, 0), "read nothing");
-  check_ok(ds_engine_read(engine, params[1], DS_STATE_KIND_MASTER, t->weights, 3), "read");
+  check_ok(ds_engine_read(engine, params[0], "master", NULL, 0), "read nothing");
+  check_ok(ds_engine_read(engine, params[1], "master", t->weights, 3), "read");
   check(t->weights[0] < 1 && t->weights[2] < 3, "the others are trained");
   ds_tensor_destroy(grad);
   ds_tensor_destroy(nothing);

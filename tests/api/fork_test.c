@@ -79,6 +79,7 @@ static void graph_calls(objects* t) {
   refused(ds_graph_param(t->graph, "w", dims, 1, "zeros", 0, &number), "ds_graph_param");
   refused(ds_graph_op(t->graph, "relu", &number, 1, NULL, &number), "ds_graph_op");
   refused(ds_graph_output(t->graph, 0), "ds_graph_output");
+  refused(ds_graph_value_info(t->graph, 0, NULL, NULL, 0, NULL), "ds_graph_value_info");
   refused(ds_graph_grad(t->graph, 0, &number, 1, &number), "ds_graph_grad");
   refused(ds_plan_create(config, t->graph, 0, 1, &plan), "ds_plan_create");
   refused(ds_plan_report(t->plan, DS_FORMAT_TEXT, &text), "ds_plan_report");
@@ -107,15 +108,17 @@ static void engine_calls(objects* t) {
   refused(ds_infer(t->engine, t->batch, 2, &tensor), "ds_infer");
   refused(ds_engine_param_find(t->engine, "w", &number), "ds_engine_param_find");
   refused(ds_engine_param_info(t->engine, 0, NULL, NULL, 0, NULL), "ds_engine_param_info");
-  refused(ds_engine_read(t->engine, 0, DS_STATE_KIND_MASTER, values, 4), "ds_engine_read");
-  refused(ds_engine_write(t->engine, 0, DS_STATE_KIND_MASTER, values, 4), "ds_engine_write");
+  refused(ds_engine_read(t->engine, 0, "master", values, 4), "ds_engine_read");
+  refused(ds_engine_write(t->engine, 0, "master", values, 4), "ds_engine_write");
   refused(ds_engine_local_range(t->engine, 0, &first, &count), "ds_engine_local_range");
-  refused(ds_engine_read_local(t->engine, 0, DS_STATE_KIND_MASTER, values, 4), "ds_engine_read_local");
-  refused(ds_engine_write_local(t->engine, 0, DS_STATE_KIND_MASTER, values, 4), "ds_engine_write_local");
+  refused(ds_engine_read_local(t->engine, 0, "master", values, 4), "ds_engine_read_local");
+  refused(ds_engine_write_local(t->engine, 0, "master", values, 4), "ds_engine_write_local");
   refused(ds_engine_refresh(t->engine), "ds_engine_refresh");
   refused(ds_engine_freeze(t->engine, &number, 1, 1), "ds_engine_freeze");
   refused(ds_engine_get(t->engine, "step", &loss), "ds_engine_get");
   refused(ds_engine_set(t->engine, "lr", 0.1), "ds_engine_set");
+  refused(ds_engine_group_add(t->engine, &number, 1, NULL, &number), "ds_engine_group_add");
+  check(ds_engine_state_name(t->engine, 0) == NULL, "ds_engine_state_name");
   refused(ds_engine_last_step(t->engine, &last, sizeof last), "ds_engine_last_step");
   refused(ds_engine_skip_reason(t->engine, &text), "ds_engine_skip_reason");
   refused(ds_engine_plan_print(t->engine, &text), "ds_engine_plan_print");
@@ -232,7 +235,7 @@ static void train(int rank, ds_comm* comm, int forks, outcome* out) {
     t.work = NULL;
     check_ok(ds_train_batch(t.engine, t.batch, 2, &out->losses[step]), "train");
   }
-  check_ok(ds_engine_read(t.engine, 0, DS_STATE_KIND_MASTER, out->weights, WEIGHTS), "read");
+  check_ok(ds_engine_read(t.engine, 0, "master", out->weights, WEIGHTS), "read");
   free_batch(&batch);
   t.comm = NULL;
   destroy(&t);

@@ -68,6 +68,9 @@ static void gradients(void) {
   char config[512];
   char* text;
   int32_t pair[2], loss = -1, unused = -1, values[3], grads[3] = {0, 0, 0};
+  int64_t shape[2] = {0, 0};
+  size_t rank = 9;
+  ds_dtype dtype = DS_DTYPE_NONE;
   check_ok(ds_graph_create("g", 4, &graph), "graph");
   check_ok(ds_graph_input(graph, "x", DS_DTYPE_F32, dims, 2, &pair[0]), "x");
   check_ok(ds_graph_input(graph, "y", DS_DTYPE_F32, dims, 2, &pair[1]), "y");
@@ -76,6 +79,14 @@ static void gradients(void) {
   check_ok(ds_graph_op(graph, "gelu", pair, 1, NULL, &pair[0]), "gelu");
   check_ok(ds_graph_op(graph, "mse", pair, 2, NULL, &loss), "mse");
   check_ok(ds_graph_output(graph, loss), "loss");
+  check_ok(ds_graph_value_info(graph, pair[0], &dtype, shape, 2, &rank), "a shape");
+  check(dtype == DS_DTYPE_F32 && rank == 2 && shape[0] == -1 && shape[1] == 2, "n rows of 2");
+  check_ok(ds_graph_value_info(graph, loss, NULL, NULL, 0, &rank), "the shape of a scalar");
+  check(rank == 0, "no dimensions");
+  check_error(ds_graph_value_info(graph, 99, NULL, NULL, 0, &rank), DS_ERROR_INVALID_ARGUMENT,
+              "value must be a value from 0 to");
+  check_error(ds_graph_value_info(graph, 0, NULL, NULL, 1, NULL), DS_ERROR_INVALID_ARGUMENT,
+              "out_dims must not be NULL with dims_size 1");
   values[1] = pair[0];
   values[2] = unused;
   check_error(ds_graph_grad(graph, pair[0], values, 3, grads), DS_ERROR_INVALID_ARGUMENT, "scalar");

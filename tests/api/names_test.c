@@ -143,7 +143,7 @@ static void survive_files(char names[][64], int count, const char* folder) {
   for (i = 0; i < count; ++i) {
     float values[3];
     values[0] = values[1] = values[2] = (float)i;
-    check_ok(ds_engine_write(saved, i, DS_STATE_KIND_MASTER, values, 3), "write");
+    check_ok(ds_engine_write(saved, i, "master", values, 3), "write");
   }
   snprintf(model, sizeof model, "%s/model", folder);
   check_ok(ds_checkpoint_save(saved, folder, NULL), "save");
@@ -158,7 +158,7 @@ static void survive_files(char names[][64], int count, const char* folder) {
       float values[3] = {-1, -1, -1};
       int32_t found = -1;
       check_ok(ds_engine_param_find(loaded, names[param], &found), names[param]);
-      check_ok(ds_engine_read(loaded, found, DS_STATE_KIND_MASTER, values, 3), "read");
+      check_ok(ds_engine_read(loaded, found, "master", values, 3), "read");
       check(found == param && values[0] == (float)param && values[2] == (float)param, names[param]);
     }
     ds_engine_destroy(loaded);

@@ -60,8 +60,8 @@ static run train(const int* outputs, int count) {
   inputs[1] = batch[1];
   for (s = 0; s < 3; ++s) check_ok(ds_train_batch(engine, inputs, 2, &r.losses[s]), "train");
   check_ok(ds_eval_batch(engine, inputs, 2, &r.evaluated), "evaluate");
-  check_ok(ds_engine_read(engine, 0, DS_STATE_KIND_MASTER, r.w, WIDE * IN), "read w");
-  check_ok(ds_engine_read(engine, 1, DS_STATE_KIND_MASTER, r.b, WIDE), "read b");
+  check_ok(ds_engine_read(engine, 0, "master", r.w, WIDE * IN), "read w");
+  check_ok(ds_engine_read(engine, 1, "master", r.b, WIDE), "read b");
   if (count > 0) {
     check_ok(ds_infer(engine, inputs, 2, &out), "infer");
     check_ok(ds_tensor_info(out, NULL, dims, 4, &rank, &data), "info");
@@ -146,7 +146,7 @@ int main(void) {
     double first = 0;
     float p = 0;
     check_ok(ds_train_batch(engine, NULL, 0, &first), "train");
-    check_ok(ds_engine_read(engine, 0, DS_STATE_KIND_MASTER, &p, 1), "read");
+    check_ok(ds_engine_read(engine, 0, "master", &p, 1), "read");
     check(first == 1 && p == 0.75f, "a loss that is its parameter");
   }
   ds_engine_destroy(engine);

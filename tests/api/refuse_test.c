@@ -37,8 +37,10 @@ static void inputs(void) {
   one[1] = batch.tensors[1];
   check_error(ds_train_batch(engine, one, 2, &loss), DS_ERROR_INVALID_ARGUMENT, "input 'x' has 7 rows");
   check(strstr(ds_last_error_message(), "6") != NULL, "the bound is named");
+  one[0] = batch.tensors[0];
   one[1] = NULL;
-  check_error(ds_train_batch(engine, one, 2, &loss), DS_ERROR_INVALID_ARGUMENT, "inputs[1] must not be NULL");
+  check_error(ds_train_batch(engine, one, 2, &loss), DS_ERROR_INVALID_ARGUMENT,
+              "must not be NULL: it is needed");
   check_error(ds_train_batch(engine, one, 1, &loss), DS_ERROR_INVALID_ARGUMENT, "2 inputs, got 1");
   check_error(ds_train_batch(engine, NULL, 2, &loss), DS_ERROR_INVALID_ARGUMENT, "inputs must not be NULL");
   check_ok(ds_train_batch(engine, batch_inputs(&batch), 2, &loss), "refused inputs harm nothing");
@@ -97,7 +99,7 @@ static void not_a_number(void) {
   engine = mlp_engine(NULL, config);
   make_batch(&batch, 0, 0, 1);
   check_ok(ds_train_batch(engine, batch_inputs(&batch), 2, NULL), "a good step");
-  check_ok(ds_engine_read(engine, 3, DS_STATE_KIND_MASTER, before, MLP_OUT), "before");
+  check_ok(ds_engine_read(engine, 3, "master", before, MLP_OUT), "before");
   batch.x[5] = (float)NAN;
   check_ok(ds_train_batch(engine, batch_inputs(&batch), 2, NULL), "a step that is skipped");
   check_ok(ds_engine_last_step(engine, &last, sizeof last), "the step's result");
@@ -105,7 +107,7 @@ static void not_a_number(void) {
   check_ok(ds_engine_skip_reason(engine, &reason), "why");
   check(strstr(reason, "first tensor with NaN or infinity: linear") != NULL, "it has its reason");
   ds_text_destroy(reason);
-  check_ok(ds_engine_read(engine, 3, DS_STATE_KIND_MASTER, after, MLP_OUT), "after");
+  check_ok(ds_engine_read(engine, 3, "master", after, MLP_OUT), "after");
   check(memcmp(before, after, sizeof after) == 0, "the update was skipped");
   batch.x[5] = 0;
   check_ok(ds_train_batch(engine, batch_inputs(&batch), 2, NULL), "the engine goes on");

@@ -27,19 +27,19 @@ static void state(ds_engine* engine) {
   check_ok(ds_engine_param_find(engine, "fc2.bias", &param), "find again");
   values[0] = 0.5f;
   values[1] = -2.0f;
-  check_ok(ds_engine_write(engine, param, DS_STATE_KIND_MASTER, values, BIAS), "write");
-  check_ok(ds_engine_read(engine, param, DS_STATE_KIND_MASTER, back, BIAS), "read");
+  check_ok(ds_engine_write(engine, param, "master", values, BIAS), "write");
+  check_ok(ds_engine_read(engine, param, "master", back, BIAS), "read");
   check(memcmp(values, back, sizeof back) == 0, "what was written");
-  check_ok(ds_engine_read(engine, param, DS_STATE_KIND_PARAM, back, BIAS), "read the compute copy");
+  check_ok(ds_engine_read(engine, param, "param", back, BIAS), "read the compute copy");
   check(memcmp(values, back, sizeof back) == 0, "the compute copy follows");
-  check_ok(ds_engine_read(engine, param, DS_STATE_KIND_GRAD, grads, BIAS), "read the gradient");
+  check_ok(ds_engine_read(engine, param, "grad", grads, BIAS), "read the gradient");
   check(grads[0] != 0.0f && isfinite(grads[0]), "a gradient");
-  check_error(ds_engine_read(engine, param, DS_STATE_KIND_MASTER, back, 1), DS_ERROR_INVALID_ARGUMENT,
+  check_error(ds_engine_read(engine, param, "master", back, 1), DS_ERROR_INVALID_ARGUMENT,
               "data_count of parameter 'fc2.bias' must be 2, got 1");
-  check_error(ds_engine_write(engine, param, DS_STATE_KIND_GRAD, values, BIAS), DS_ERROR_STATE,
+  check_error(ds_engine_write(engine, param, "grad", values, BIAS), DS_ERROR_STATE,
               "gradient of 'fc2.bias' must be written between");
-  check_error(ds_engine_read(engine, param, (ds_state_kind)9, back, BIAS), DS_ERROR_INVALID_ARGUMENT,
-              "kind must be");
+  check_error(ds_engine_read(engine, param, "sum", back, BIAS), DS_ERROR_INVALID_ARGUMENT,
+              "kind must be param, grad, master, exp_avg, exp_avg_sq, got 'sum'");
   check_error(ds_engine_get(engine, "speed", &number), DS_ERROR_NOT_FOUND, "speed");
   check_ok(ds_engine_get(engine, "device_bytes", &number), "bytes");
   check(number > 0, "bytes on the device");
@@ -53,17 +53,17 @@ static void local(ds_engine* engine) {
   check_ok(ds_engine_param_find(engine, "fc2.bias", &param), "find");
   check_ok(ds_engine_local_range(engine, param, &first, &count), "local range");
   check(first >= 0 && count >= 0 && first + count <= BIAS, "a range of the parameter");
-  check_ok(ds_engine_read_local(engine, param, DS_STATE_KIND_MASTER, part, (size_t)count), "read local");
-  check_ok(ds_engine_read(engine, param, DS_STATE_KIND_MASTER, whole, BIAS), "read");
+  check_ok(ds_engine_read_local(engine, param, "master", part, (size_t)count), "read local");
+  check_ok(ds_engine_read(engine, param, "master", whole, BIAS), "read");
   check(memcmp(part, whole + first, (size_t)count * sizeof(float)) == 0, "a part of the whole");
-  check_error(ds_engine_read_local(engine, param, DS_STATE_KIND_MASTER, part, (size_t)count + 1),
+  check_error(ds_engine_read_local(engine, param, "master", part, (size_t)count + 1),
               DS_ERROR_INVALID_ARGUMENT, "data_count of this rank's elements of parameter 'fc2.bias'");
   part[0] = part[1] = 0.25f;
-  check_ok(ds_engine_write_local(engine, param, DS_STATE_KIND_MASTER, part, (size_t)count), "write local");
-  check_error(ds_engine_read(engine, param, DS_STATE_KIND_PARAM, whole, BIAS), DS_ERROR_STATE,
+  check_ok(ds_engine_write_local(engine, param, "master", part, (size_t)count), "write local");
+  check_error(ds_engine_read(engine, param, "param", whole, BIAS), DS_ERROR_STATE,
               "ds_engine_refresh must be called on all ranks first");
   check_ok(ds_engine_refresh(engine), "refresh");
-  check_ok(ds_engine_read(engine, param, DS_STATE_KIND_PARAM, whole, BIAS), "read the compute copy");
+  check_ok(ds_engine_read(engine, param, "param", whole, BIAS), "read the compute copy");
   check(whole[0] == 0.25f && whole[1] == 0.25f, "all ranks' parts");
 }
 
@@ -72,15 +72,15 @@ static void frozen(ds_engine* engine, const mlp_batch* batch) {
   float before[BIAS], after[BIAS];
   double loss = 0;
   check_ok(ds_engine_param_find(engine, "fc2.bias", &param), "find");
-  check_ok(ds_engine_read(engine, param, DS_STATE_KIND_MASTER, before, BIAS), "read");
+  check_ok(ds_engine_read(engine, param, "master", before, BIAS), "read");
   check_ok(ds_engine_freeze(engine, &param, 1, 1), "freeze");
   check_ok(ds_train_batch(engine, batch_inputs(batch), 2, &loss), "step");
-  check_ok(ds_engine_read(engine, param, DS_STATE_KIND_MASTER, after, BIAS), "read");
+  check_ok(ds_engine_read(engine, param, "master", after, BIAS), "read");
   check(memcmp(before, after, sizeof after) == 0, "a frozen parameter stays");
-  check_error(ds_engine_read(engine, param, DS_STATE_KIND_GRAD, after, BIAS), DS_ERROR_STATE, "frozen");
+  check_error(ds_engine_read(engine, param, "grad", after, BIAS), DS_ERROR_STATE, "frozen");
   check_ok(ds_engine_freeze(engine, &param, 1, 0), "train it again");
   check_ok(ds_train_batch(engine, batch_inputs(batch), 2, &loss), "step");
-  check_ok(ds_engine_read(engine, param, DS_STATE_KIND_MASTER, after, BIAS), "read");
+  check_ok(ds_engine_read(engine, param, "master", after, BIAS), "read");
   check(memcmp(before, after, sizeof after) != 0, "it moves again");
   check_error(ds_engine_freeze(engine, &param, 1, 2), DS_ERROR_INVALID_ARGUMENT,
               "frozen must be 0 or 1, got 2");
@@ -109,10 +109,10 @@ static void learning_rate(ds_comm* comm, ds_engine* engine, const mlp_batch* bat
   double scheduled;
   check_ok(ds_engine_last_step(engine, &last, sizeof last), "the last step");
   scheduled = last.lr;
-  check_ok(ds_engine_read(engine, 3, DS_STATE_KIND_MASTER, before, MLP_OUT), "before");
+  check_ok(ds_engine_read(engine, 3, "master", before, MLP_OUT), "before");
   check_ok(ds_engine_set(engine, "lr", 0), "a learning rate of 0");
   check_ok(ds_train_batch(engine, batch_inputs(batch), 2, NULL), "a step");
-  check_ok(ds_engine_read(engine, 3, DS_STATE_KIND_MASTER, after, MLP_OUT), "after");
+  check_ok(ds_engine_read(engine, 3, "master", after, MLP_OUT), "after");
   check(memcmp(before, after, sizeof after) == 0, "nothing moves");
   check_ok(ds_engine_set(engine, "lr", 0.25), "another");
   snprintf(path, sizeof path, "%s/state_test_set", folder);
@@ -134,11 +134,69 @@ static void learning_rate(ds_comm* comm, ds_engine* engine, const mlp_batch* bat
   check_error(ds_engine_set(engine, "lr", -1), DS_ERROR_INVALID_ARGUMENT, "at least 0, or NaN, got -1");
   check_error(ds_engine_set(engine, "lr", (double)INFINITY), DS_ERROR_INVALID_ARGUMENT, "got inf");
   check_error(ds_engine_set(engine, "lt", 1), DS_ERROR_NOT_FOUND,
-              "name must be lr, got 'lt'; did you mean 'lr'?");
+              "name must be lr, weight_decay, beta1, beta2, eps, or one of them behind 'param_groups[N].', got "
+              "'lt'; did you mean 'lr'?");
   check_error(ds_engine_set(engine, NULL, 1), DS_ERROR_INVALID_ARGUMENT, "name must not be NULL");
   check_error(ds_checkpoint_save(engine, path, "{\"keeps\": 1}"), DS_ERROR_CONFIG, "did you mean keep?");
   check_error(ds_checkpoint_save(engine, path, "{\"keep\": -1}"), DS_ERROR_CONFIG,
               "options.keep: must be 0 to");
+}
+
+/* States by their names, which the engine tells. */
+static void state_names(ds_engine* engine) {
+  const char* names[] = {"master", "exp_avg", "exp_avg_sq", "param", "grad"};
+  float values[MLP_OUT];
+  int32_t i;
+  for (i = 0; i < 5; ++i) {
+    check(strcmp(ds_engine_state_name(engine, i), names[i]) == 0, names[i]);
+    check_ok(ds_engine_read(engine, 3, ds_engine_state_name(engine, i), values, MLP_OUT), names[i]);
+  }
+  check(ds_engine_state_name(engine, 5) == NULL && ds_engine_state_name(engine, -1) == NULL, "no more names");
+  check(ds_engine_state_name(NULL, 0) == NULL, "no engine");
+  check_error(ds_engine_read(engine, 3, NULL, values, MLP_OUT), DS_ERROR_INVALID_ARGUMENT,
+              "state must not be NULL");
+}
+
+/* A group whose parameters stay where they are, while the others move. */
+static void groups(ds_engine* engine, const mlp_batch* batch) {
+  float before[MLP_OUT], after[MLP_OUT];
+  int32_t param = 3, group = -1;
+  double number = 0;
+  check_ok(ds_engine_get(engine, "param_groups", &number), "groups");
+  check(number == 1, "one group at first");
+  check_ok(ds_engine_group_add(engine, &param, 1, "{\"lr\": 0, \"weight_decay\": 0}", &group), "a group");
+  check(group == 1, "its number");
+  check_ok(ds_engine_read(engine, param, "master", before, MLP_OUT), "before");
+  check_ok(ds_train_batch(engine, batch_inputs(batch), 2, NULL), "a step");
+  check_ok(ds_engine_read(engine, param, "master", after, MLP_OUT), "after");
+  check(memcmp(before, after, sizeof after) == 0, "its parameters stay");
+  check_ok(ds_engine_set(engine, "param_groups[1].lr", 0.5), "its own lr");
+  check_ok(ds_engine_get(engine, "param_groups[1].lr", &number), "what was set");
+  check(number == 0.5, "0.5");
+  check_ok(ds_train_batch(engine, batch_inputs(batch), 2, NULL), "a step");
+  check_ok(ds_engine_read(engine, param, "master", after, MLP_OUT), "after");
+  check(memcmp(before, after, sizeof after) != 0, "its parameters move");
+  group = 7;
+  check_error(ds_engine_group_add(engine, &param, 1, "{\"lt\": 1}", &group), DS_ERROR_CONFIG,
+              "options.lt: a group has lr, betas, eps, weight_decay; did you mean lr?");
+  check(group == 7, "an output after an error");
+  check_error(ds_engine_group_add(engine, NULL, 1, NULL, &group), DS_ERROR_INVALID_ARGUMENT, "params must");
+  check_error(ds_engine_group_add(engine, &param, 1, NULL, NULL), DS_ERROR_INVALID_ARGUMENT,
+              "out must not be NULL");
+}
+
+/* What an error is about. */
+static void details(ds_engine* engine) {
+  const char *key = NULL, *tensor = NULL;
+  int32_t rank = 7, group = -1, param = 3;
+  float value = 0;
+  check_error(ds_engine_read(engine, 3, "master", &value, 1), DS_ERROR_INVALID_ARGUMENT, "data_count");
+  ds_last_error_details(&key, &tensor, &rank);
+  check(strcmp(tensor, "fc2.bias") == 0 && strcmp(key, "") == 0 && rank == -1, "a parameter");
+  check_error(ds_engine_group_add(engine, &param, 1, "{\"lr\": -1}", &group), DS_ERROR_CONFIG, "options.lr");
+  ds_last_error_details(&key, NULL, &rank);
+  check(strcmp(key, "options.lr") == 0 && rank == 0, "a key, on the first rank that was refused");
+  ds_last_error_details(NULL, NULL, NULL);
 }
 
 static void round_trip(int rank, ds_comm* comm, ds_engine* engine, const mlp_batch* batch) {
@@ -172,12 +230,12 @@ static void model_folder(ds_comm* comm, ds_engine* engine) {
   int32_t param = -1;
   int i;
   check_ok(ds_engine_param_find(engine, "fc2.bias", &param), "find");
-  check_ok(ds_engine_read(engine, param, DS_STATE_KIND_MASTER, kept, BIAS), "read");
+  check_ok(ds_engine_read(engine, param, "master", kept, BIAS), "read");
   snprintf(path, sizeof path, "%s/state_test_model", folder);
   check_ok(ds_checkpoint_save_model(engine, path, NULL), "save the model");
-  check_ok(ds_engine_write(engine, param, DS_STATE_KIND_MASTER, other, BIAS), "write");
+  check_ok(ds_engine_write(engine, param, "master", other, BIAS), "write");
   check_ok(ds_checkpoint_load_model(engine, path), "load the model");
-  check_ok(ds_engine_read(engine, param, DS_STATE_KIND_MASTER, back, BIAS), "read");
+  check_ok(ds_engine_read(engine, param, "master", back, BIAS), "read");
   for (i = 0; i < BIAS; ++i) check(kept[i] == back[i], "the weights that were saved");
   snprintf(path, sizeof path, "%s/state_test_nowhere", folder);
   check_error(ds_checkpoint_load_model(engine, path), DS_ERROR_NOT_FOUND, "state_test_nowhere");
@@ -186,6 +244,8 @@ static void model_folder(ds_comm* comm, ds_engine* engine) {
 }
 
 static void rank_body(int rank, ds_comm* comm, void* data) {
+  const ds_tensor* some[2] = {NULL, NULL};
+  float prediction;
   char config[512], *text = NULL;
   mlp_batch batch;
   double loss = 0, eval = 0, again = 0;
@@ -207,7 +267,15 @@ static void rank_body(int rank, ds_comm* comm, void* data) {
   check_ok(ds_tensor_info(out, NULL, shape, 2, &size, &values), "prediction");
   check(size == 2 && shape[0] == MLP_ROWS && shape[1] == MLP_OUT && isfinite(*(float*)values),
         "a prediction per row");
+  prediction = *(float*)values;
   ds_tensor_destroy(out);
+  some[0] = batch.tensors[0];
+  check_ok(ds_infer(engine, some, 2, &out), "infer without targets, which a prediction does not depend on");
+  check_ok(ds_tensor_info(out, NULL, NULL, 0, NULL, &values), "prediction");
+  check(*(float*)values == prediction, "the same prediction");
+  ds_tensor_destroy(out);
+  some[0] = NULL;
+  check_error(ds_infer(engine, some, 2, &out), DS_ERROR_INVALID_ARGUMENT, "inputs[0], 'x', must not be NULL");
   state(engine);
   local(engine);
   frozen(engine, &batch);
@@ -216,6 +284,9 @@ static void rank_body(int rank, ds_comm* comm, void* data) {
   round_trip(rank, comm, engine, &batch);
   model_folder(comm, engine);
   learning_rate(comm, engine, &batch);
+  state_names(engine);
+  groups(engine, &batch);
+  details(engine);
   check_error(ds_engine_trace(engine, "x"), DS_ERROR_STATE, "options.trace");
   check_ok(ds_engine_plan_print(engine, &text), "plan");
   check(strlen(text) > 100, "a program");

@@ -51,7 +51,7 @@ static void train(int rank, ds_comm* comm, void* data) {
   check_ok(ds_engine_get(engine, "lr", &lr), "lr");
   check(step == STEPS && lr == 0.01, "steps and learning rate");
   check_ok(ds_engine_param_find(engine, "fc1.weight", &weight), "find");
-  check_ok(ds_engine_read(engine, weight, DS_STATE_KIND_MASTER, out->weights[rank], WEIGHTS), "read");
+  check_ok(ds_engine_read(engine, weight, "master", out->weights[rank], WEIGHTS), "read");
   ds_engine_destroy(engine);
 }
 

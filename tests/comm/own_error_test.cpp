@@ -32,7 +32,7 @@ class Short final : public Exchange {
     inner_->pair(intent, peer, send, receive);
   }
   void drop(std::string_view reason) override { inner_->drop(reason); }
-  void fail(const std::string& reason) override { inner_->fail(reason); }
+  void fail(const std::string& reason, int about) override { inner_->fail(reason, about); }
   void abort(std::string_view reason) override { inner_->abort(reason); }
   void tick() override { inner_->tick(); }
   void set_timeout(int64_t ms) override { inner_->set_timeout(ms); }

@@ -97,12 +97,12 @@ TEST_F(Exact, Adamw) {
   Tensor second = random(4);
   for (int64_t e = 0; e < kCount; ++e) second.set(e, std::abs(second.at(e)) * 1.00017e-3);
   StepScalars scalars;
-  scalars.lr = 3.1e-4;
+  scalars.group = {.lr = 3.1e-4, .weight_decay = 0.1, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8};
   scalars.updates = 2;
   scalars.grad_scale = 0.37;
   for (DType param : {DS_DTYPE_F32, DS_DTYPE_BF16}) {
     for (int64_t l2 : {0, 1}) {
-      Attrs attrs{{"beta1", 0.9}, {"beta2", 0.95}, {"eps", 1e-8}, {"wd", 0.1}, {"l2", l2}};
+      Attrs attrs{{"l2", l2}};
       EXPECT_TRUE(equal("adamw", attrs, {awkward(false)},
                         {random(2), random(3), second, poisoned(param, {kCount})}, scalars))
           << dtype_name(param) << " l2 " << l2;
@@ -112,11 +112,11 @@ TEST_F(Exact, Adamw) {
 
 TEST_F(Exact, Sgd) {
   StepScalars scalars;
-  scalars.lr = 3.1e-2;
+  scalars.group = {.lr = 3.1e-2, .weight_decay = 0.1, .momentum = 0.9};
   scalars.grad_scale = 0.37;
   for (DType param : {DS_DTYPE_F32, DS_DTYPE_BF16}) {
     for (int64_t nesterov : {0, 1}) {
-      Attrs attrs{{"momentum", 0.9}, {"wd", 0.1}, {"nesterov", nesterov}};
+      Attrs attrs{{"nesterov", nesterov}};
       EXPECT_TRUE(equal("sgd", attrs, {awkward(false)},
                         {random_tensor(DS_DTYPE_F32, {kCount}, 2), random_tensor(DS_DTYPE_F32, {kCount}, 3),
                          poisoned(param, {kCount})},

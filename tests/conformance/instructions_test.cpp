@@ -28,15 +28,16 @@ TEST_F(Instructions, AdamwFollowsTheFormula) {
       EXPECT_TRUE(out.back() == Tensor(c.out[0]).as(out.back().dtype())) << "param follows its master";
       continue;
     }
-    double b1 = c.attrs.real("beta1"), b2 = c.attrs.real("beta2"), wd = c.attrs.real("wd");
+    const GroupScalars& group = c.scalars.group;
+    double b1 = group.beta1, b2 = group.beta2, wd = group.weight_decay;
     bool l2 = c.attrs.integer("l2") != 0;
     double t = static_cast<double>(c.scalars.updates + 1), c1 = 1 - std::pow(b1, t), c2 = 1 - std::pow(b2, t);
     for (int64_t e = 0; e < out[0].numel(); ++e) {
       double p = c.out[0].at(e), g = c.in[0].at(e) * c.scalars.grad_scale;
       if (l2) g += wd * p;
-      if (!l2) p -= c.scalars.lr * wd * p;
+      if (!l2) p -= c.scalars.group.lr * wd * p;
       double m = b1 * c.out[1].at(e) + (1 - b1) * g, v = b2 * c.out[2].at(e) + (1 - b2) * g * g;
-      p -= c.scalars.lr * (m / c1) / (std::sqrt(v / c2) + 1e-8);
+      p -= c.scalars.group.lr * (m / c1) / (std::sqrt(v / c2) + group.eps);
       EXPECT_NEAR(out[0].at(e), p, 3e-7);
       EXPECT_NEAR(out[1].at(e), m, 3e-7);
       EXPECT_NEAR(out[2].at(e), v, 3e-7);
@@ -57,11 +58,11 @@ TEST_F(Instructions, SgdFollowsTheFormula) {
       EXPECT_TRUE(out.back() == Tensor(c.out[0]).as(out.back().dtype())) << "param follows its master";
       continue;
     }
-    double momentum = c.attrs.real("momentum");
+    double momentum = c.scalars.group.momentum;
     for (int64_t e = 0; e < out[0].numel(); ++e) {
-      double p = c.out[0].at(e), g = c.in[0].at(e) * c.scalars.grad_scale + c.attrs.real("wd") * p;
+      double p = c.out[0].at(e), g = c.in[0].at(e) * c.scalars.grad_scale + c.scalars.group.weight_decay * p;
       double buffer = momentum * c.out[1].at(e) + g;
-      p -= c.scalars.lr * (c.attrs.integer("nesterov") ? g + momentum * buffer : buffer);
+      p -= c.scalars.group.lr * (c.attrs.integer("nesterov") ? g + momentum * buffer : buffer);
       EXPECT_NEAR(out[0].at(e), p, 3e-7);
       EXPECT_NEAR(out[1].at(e), buffer, 3e-7);
       EXPECT_EQ(out[2].at(e), Tensor(out[0]).as(out[2].dtype()).at(e));

@@ -57,6 +57,14 @@ TEST(Tokenizer, Bytes) {
   EXPECT_EQ(bytes->decode(std::vector<int32_t>{97, 256, -1}), "a\xef\xbf\xbd\xef\xbf\xbd");
 }
 
+// A text of expected.json: our JSON has no NUL, U+F0000 stands for it.
+std::string text_of(const Json& json) {
+  std::string text = json.string();
+  for (size_t at = 0; (at = text.find("\xf3\xb0\x80\x80", at)) != text.npos; ++at)
+    text.replace(at, 4, 1, '\0');
+  return text;
+}
+
 // Ids and texts are those of Hugging Face tokenizers and sentencepiece (tools/make_tokenizers.py).
 class Family : public ::testing::TestWithParam<std::pair<const char*, const char*>> {};
 
@@ -72,13 +80,13 @@ TEST_P(Family, AgreesWithTheOriginal) {
   Json json = Json::parse(read(folders + expected + "/expected.json"));
   size_t cases = 0;
   for (const Json& one : json.at("cases").array()) {
-    const std::string& text = one.at("text").string();
+    const std::string text = text_of(one.at("text"));
     std::vector<int32_t> ids = ids_of(one.at("ids"));
     EXPECT_EQ(tokenizer->encode(text, one.at("special").boolean()), ids) << "'" << text << "'";
-    EXPECT_EQ(tokenizer->decode(ids, true), one.at("decoded").string()) << "'" << text << "'";
-    EXPECT_EQ(tokenizer->decode(ids, false), one.at("with_special").string()) << "'" << text << "'";
-    EXPECT_EQ(stream_text(*tokenizer, ids), one.at("decoded").string()) << "'" << text << "'";
-    EXPECT_EQ(stream_text(*tokenizer, ids, false), one.at("with_special").string()) << "'" << text << "'";
+    EXPECT_EQ(tokenizer->decode(ids, true), text_of(one.at("decoded"))) << "'" << text << "'";
+    EXPECT_EQ(tokenizer->decode(ids, false), text_of(one.at("with_special"))) << "'" << text << "'";
+    EXPECT_EQ(stream_text(*tokenizer, ids), text_of(one.at("decoded"))) << "'" << text << "'";
+    EXPECT_EQ(stream_text(*tokenizer, ids, false), text_of(one.at("with_special"))) << "'" << text << "'";
     for (int32_t id : ids) ASSERT_LT(id, tokenizer->vocab());
     ++cases;
   }

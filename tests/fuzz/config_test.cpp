@@ -99,7 +99,7 @@ TEST(FuzzRunConfig, RandomDocuments) {
       EXPECT_GT(config.micro_batch, 0);
       EXPECT_FALSE(config.shared_text().empty());
       config.effective();
-      for (int64_t step : {0, 1, 10, 100000}) learning_rate(config, step);
+      for (int64_t step : {0, 1, 10, 100000}) learning_rate(config, config.optimizer.lr, step);
     });
   }
   EXPECT_GT(attempts.loaded, static_cast<int>(draws(200)));

@@ -50,7 +50,7 @@ class Ours:
         made["run"].update(steps=STEPS, seed=seed)
         text = json.dumps(made)
         self.engine = ds.engine_create(None, text, ds.graph_from_config(text, 1), ds.engine_options())
-        self.weights = main_job.read(self.engine, ds.STATE_KIND_MASTER)
+        self.weights = main_job.read(self.engine, "master")
         self.lrs = []
 
     def step(self, _, micros):

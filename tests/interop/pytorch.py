@@ -47,7 +47,7 @@ def batches(data, steps):
 
 
 def same_training(engine, total):
-    params = {k: torch.tensor(v, requires_grad=True) for k, v in read(engine, ds.STATE_KIND_MASTER).items()}
+    params = {k: torch.tensor(v, requires_grad=True) for k, v in read(engine, "master").items()}
     optimizer = torch.optim.AdamW(params.values(), lr=1e-3, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1)
     distances, losses = {}, []
     for step, (tokens, targets) in enumerate(batches(text(), total)):
@@ -67,7 +67,7 @@ def same_training(engine, total):
     ok = check("losses", worst <= 1e-5,
                f"{total} steps, {losses[0]:.4f} -> {losses[-1]:.4f}, largest difference {worst:.2e}")
     errors = {}
-    for name, mine in read(engine, ds.STATE_KIND_MASTER).items():
+    for name, mine in read(engine, "master").items():
         theirs = params[name].detach().numpy()
         errors[name] = float(np.abs(mine - theirs).max() / np.abs(theirs).max())
     error, where = largest(errors)
@@ -78,7 +78,7 @@ def same_checkpoint(engine, folder):
     from safetensors.numpy import load_file
 
     ds.checkpoint_save(engine, folder, None)
-    kinds = {ds.STATE_KIND_MASTER: "master", ds.STATE_KIND_EXP_AVG: "exp_avg", ds.STATE_KIND_EXP_AVG_SQ: "exp_avg_sq"}
+    kinds = {"master": "master", "exp_avg": "exp_avg", "exp_avg_sq": "exp_avg_sq"}
     files = glob.glob(os.path.join(folder, "**", "*.safetensors"), recursive=True)
     wrong, seen = [], 0
     for kind, word in kinds.items():

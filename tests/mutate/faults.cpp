@@ -2,7 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <functional>
+
 #include "core/program/builder.h"
+#include "core/program/element_run.h"
 #include "core/program/hazards.h"
 
 namespace ds::test {
@@ -24,6 +27,17 @@ bool set_attr(Program& p, const std::string& op, const char* name, double factor
     any = true;
   }
   return any;
+}
+
+// Changes the first run of an update that it can be done to.
+bool change_run(Program& p, const std::function<bool(ElementRun&)>& change) {
+  for (Instr& in : p.instrs) {
+    if (in.def->kind != Kind::update) continue;
+    for (ElementRun& run : in.runs) {
+      if (change(run)) return true;
+    }
+  }
+  return false;
 }
 
 // Takes an instruction out of a program that stays legal otherwise: what waited for it waits for what its
@@ -116,10 +130,10 @@ bool flip_beta(Program& p) {
 
 const std::vector<Fault>& faults() {
   static const std::vector<Fault> all = {
-      {"weight decay x 1.01", [](Program& p) { return set_attr(p, "adamw", "wd", 1.01); }},
-      {"beta1 x 0.99", [](Program& p) { return set_attr(p, "adamw", "beta1", 0.99); }},
-      {"beta2 x 0.999", [](Program& p) { return set_attr(p, "adamw", "beta2", 0.999); }},
-      {"eps x 10", [](Program& p) { return set_attr(p, "adamw", "eps", 10); }},
+      {"a run is of another group", [](Program& p) { return change_run(p, [](ElementRun& r) { return r.group == 1 && (r.group = 2) != 0; }); }},
+      {"a run is of group 0", [](Program& p) { return change_run(p, [](ElementRun& r) { return r.group == 1 && (r.group = 0) == 0; }); }},
+      {"a run missed an update", [](Program& p) { return change_run(p, [](ElementRun& r) { return r.missed-- == 0; }); }},
+      {"a run is shorter", [](Program& p) { return change_run(p, [](ElementRun& r) { return r.end - r.begin > 300 && (r.end -= 256) > 0; }); }},
       {"clip limit x 1.01", [](Program& p) { return set_attr(p, "clip", "max_norm", 1.01); }},
       {"dropout share x 1.1", [](Program& p) { return set_attr(p, "dropout", "p", 1.1); }},
       {"an update is left out", [](Program& p) { return remove(p, "adamw", 1); }},

@@ -27,6 +27,7 @@ Point offloaded() {
   Point p;
   p.stage = 3;
   p.tier = Tier::nvme;
+  p.groups = true;
   return p;
 }
 

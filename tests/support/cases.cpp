@@ -315,12 +315,12 @@ std::vector<OpCase> build(std::initializer_list<Sizes> all) {
 
 InstructionCase adamw_case(int64_t count, DType param, bool l2, int64_t skip) {
   InstructionCase c{"adamw",
-                    {{"beta1", 0.9}, {"beta2", 0.95}, {"eps", 1e-8}, {"wd", 0.1}, {"l2", int64_t{l2}}},
+                    {{"l2", int64_t{l2}}},
                     {random_tensor(DS_DTYPE_F32, {count}, 1)},
                     {random_tensor(DS_DTYPE_F32, {count}, 2), random_tensor(DS_DTYPE_F32, {count}, 3),
                      random_tensor(DS_DTYPE_F32, {count}, 4), Tensor(param, {count})}};
   for (int64_t e = 0; e < count; ++e) c.out[2].set(e, std::abs(c.out[2].at(e)));  // second moments
-  c.scalars.lr = 3e-4;
+  c.scalars.group = {.lr = 3e-4, .weight_decay = 0.1, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8};
   c.scalars.updates = 1;
   c.scalars.grad_scale = 0.3;
   c.scalars.skip = skip;
@@ -329,11 +329,11 @@ InstructionCase adamw_case(int64_t count, DType param, bool l2, int64_t skip) {
 
 InstructionCase sgd_case(int64_t count, DType param, bool nesterov, int64_t skip) {
   InstructionCase c{"sgd",
-                    {{"momentum", 0.9}, {"wd", 0.1}, {"nesterov", int64_t{nesterov}}},
+                    {{"nesterov", int64_t{nesterov}}},
                     {random_tensor(DS_DTYPE_F32, {count}, 1)},
                     {random_tensor(DS_DTYPE_F32, {count}, 2), random_tensor(DS_DTYPE_F32, {count}, 3),
                      Tensor(param, {count})}};
-  c.scalars.lr = 3e-2;
+  c.scalars.group = {.lr = 3e-2, .weight_decay = 0.1, .momentum = 0.9};
   c.scalars.grad_scale = 0.3;
   c.scalars.skip = skip;
   return c;

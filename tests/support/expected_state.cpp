@@ -5,7 +5,10 @@
 namespace ds::test {
 
 ExpectedState::ExpectedState(const OptimizerConfig& optimizer, const std::vector<std::vector<float>>& initial)
-    : optimizer_(optimizer), updates_(initial.size()) {
+    : optimizer_(optimizer),
+      groups_(initial.size(), {optimizer.lr, optimizer.weight_decay, optimizer.beta1, optimizer.beta2,
+                               optimizer.eps, optimizer.momentum}),
+      updates_(initial.size()) {
   kinds_ = {"master"};
   for (const char* state : {"exp_avg", "exp_avg_sq"}) {
     if (optimizer.adam()) kinds_.emplace_back(state);
@@ -44,9 +47,9 @@ void ExpectedState::update(const std::vector<std::vector<double>>& sums, int64_t
 }
 
 void ExpectedState::adam(size_t param, const std::vector<double>& sums, Bounded scale) {
-  const OptimizerConfig& o = optimizer_;
+  const GroupScalars& o = groups_[param];
   auto t = static_cast<double>(updates_[param]);
-  bool decoupled = o.adam_w_mode;
+  bool decoupled = optimizer_.adam_w_mode;
   Bounded rate = Bounded::rounded(o.lr), eps = Bounded::rounded(o.eps);
   Bounded decay = Bounded::rounded(decoupled ? 1 - o.lr * o.weight_decay : 1);
   Bounded penalty = Bounded::rounded(decoupled ? 0 : o.weight_decay);
@@ -63,14 +66,14 @@ void ExpectedState::adam(size_t param, const std::vector<double>& sums, Bounded 
 }
 
 void ExpectedState::sgd(size_t param, const std::vector<double>& sums, Bounded scale) {
-  const OptimizerConfig& o = optimizer_;
+  const GroupScalars& o = groups_[param];
   Bounded rate = Bounded::rounded(o.lr), momentum = Bounded::rounded(o.momentum);
   Bounded decay = Bounded::rounded(o.weight_decay);
   for (size_t e = 0; e < sums.size(); ++e) {
     Bounded &master = values_[0][param][e], &buffer = values_[1][param][e];
     Bounded g = Bounded::exact(sums[e]) * scale + decay * master;
     buffer = momentum * buffer + g;
-    master = master - rate * (o.nesterov ? g + momentum * buffer : buffer);
+    master = master - rate * (optimizer_.nesterov ? g + momentum * buffer : buffer);
   }
 }
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/config/config.h"
+#include "core/device/scalars.h"
 #include "support/bounded.h"
 
 namespace ds::test {
@@ -17,6 +18,8 @@ class ExpectedState {
 
   // One optimizer step: sums are those of the gradients of `leaves` leaves. Frozen parameters stay.
   void update(const std::vector<std::vector<double>>& sums, int64_t leaves, const std::vector<char>& frozen);
+  // Updates of a parameter from now on have these values in place of the optimizer's.
+  void set_group(size_t param, const GroupScalars& group) { groups_[param] = group; }
   void set(size_t param, const std::string& kind, const std::vector<float>& values);
   const std::vector<Bounded>& at(size_t param, const std::string& kind) const;
   const std::vector<std::string>& kinds() const { return kinds_; }  // "master", then the optimizer's states
@@ -29,6 +32,7 @@ class ExpectedState {
   OptimizerConfig optimizer_;
   std::vector<std::string> kinds_;
   std::vector<std::vector<std::vector<Bounded>>> values_;  // by kind, parameter and element
+  std::vector<GroupScalars> groups_;  // of each parameter
   std::vector<int64_t> updates_;                           // of each parameter
 };
 

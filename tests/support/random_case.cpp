@@ -3,8 +3,10 @@
 
 #include <bit>
 #include <memory>
+#include <utility>
 
 #include "core/device/separate_device.h"
+#include "support/expected_groups.h"
 #include "support/models.h"
 #include "support/random_host.h"
 #include "support/same_bits.h"
@@ -57,6 +59,19 @@ void choose_optimizer(OptimizerConfig& o, Dice& dice) {
   o.adam_w_mode = o.type == "AdamW" || dice.one_in(2);
 }
 
+// Groups of some parameters by their names.
+void choose_groups(OptimizerConfig& o, const std::vector<std::string>& names, Dice& dice) {
+  for (size_t p = 0; p < names.size() && o.groups.size() < 3; ++p) {
+    if (!dice.one_in(2)) continue;
+    if (o.groups.empty() || dice.one_in(2)) {
+      auto [name, value] = random_number(o, dice);
+      o.groups.push_back({{names[p]}, {{name, value}}});
+    } else {
+      o.groups.back().params.push_back(names[p]);
+    }
+  }
+}
+
 std::vector<int64_t> random_shape(Dice& dice) {
   if (dice.one_in(8)) return dice.pick<std::vector<int64_t>>({{0}, {0, 7}, {5, 0}});
   int64_t rows = dice.pick<int64_t>({1, 5, 16, 33}), columns = dice.pick<int64_t>({1, 7, 32});
@@ -96,6 +111,7 @@ RandomCase random_case(uint64_t seed) {
     out.shapes.push_back(random_shape(dice));
   }
   if (dice.one_in(4)) c.frozen = {out.names[0]};
+  if (dice.one_in(3)) choose_groups(c.optimizer, out.names, dice);
   if (dice.one_in(3)) choose_long_step(out, dice);
   if (!out.options.chaos_seed && dice.one_in(2)) {
     out.separate = dice.one_in(2) ? Delays{.jitter = seed} : Delays{};
@@ -126,7 +142,8 @@ std::string RandomCase::text() const {
                      z.param_persistence_threshold, z.max_reuse_distance, z.max_live_parameters);
   return out + fmt::format(", weights int{}, gradients int{}{}, {} parameters{}", z.quantized_weights ? 8 : 0,
                            z.quantized_gradients ? z.gradient_bits : 0, z.error_feedback ? " feedback" : "",
-                           names.size(), config.frozen.empty() ? "" : ", one frozen");
+                           names.size(), config.frozen.empty() ? "" : ", one frozen") +
+         (o.groups.empty() ? "" : fmt::format(", {} groups", o.groups.size() + 1));
 }
 
 }  // namespace ds::test

@@ -54,6 +54,7 @@ RandomHost::RandomHost(const RandomCase& c, Communicator& comm, std::string fold
       engine_(c.config, comm, c.options),
       dice_(c.seed, 2),
       state_(c.config.optimizer, initial_values(c)),
+      groups_(c.config.optimizer, c.names),
       leases_(c.names.size()) {
   std::vector<std::vector<float>> initial = initial_values(c);
   for (size_t p = 0; p < c.names.size(); ++p) {
@@ -64,6 +65,7 @@ RandomHost::RandomHost(const RandomCase& c, Communicator& comm, std::string fold
     trained_.push_back(!frozen_[p]);
   }
   place_ = start();
+  follow_groups();
 }
 
 void RandomHost::run() {

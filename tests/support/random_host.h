@@ -10,6 +10,7 @@
 #include "core/device/thread_queue.h"
 #include "engine/delegate.h"
 #include "support/dice.h"
+#include "support/expected_groups.h"
 #include "support/expected_state.h"
 
 namespace ds::test {
@@ -57,6 +58,7 @@ class RandomHost {
     std::string path;
     ExpectedState state;
     int64_t steps = 0;
+    std::vector<ExpectedGroups::Numbers> numbers;
   };
 
   // The next step's calls: those of the step before, a change of them from some call on, or others.
@@ -85,6 +87,8 @@ class RandomHost {
   void save();
   void load();
   void freeze_some();
+  void change_groups();
+  void follow_groups();
   void write_some();
   void write_parts();
   void try_unrefreshed(int32_t param);
@@ -108,6 +112,7 @@ class RandomHost {
   Dice dice_;
   std::vector<int64_t> numel_;
   ExpectedState state_;
+  ExpectedGroups groups_;
   std::vector<std::vector<double>> sum_;  // of the gradients of this step
   std::vector<char> frozen_, trained_;    // trained_: now or before, so that there are states
   std::vector<Lease> leases_;

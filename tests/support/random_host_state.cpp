@@ -2,6 +2,9 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cmath>
+#include <optional>
+#include <utility>
 
 #include "core/base/error.h"
 #include "support/random_host.h"
@@ -40,7 +43,7 @@ void RandomHost::evaluate() {
 }
 
 void RandomHost::touch_state() {
-  int64_t what = dice_.below(7);
+  int64_t what = dice_.below(8);
   if (what == 0) save();
   if (what == 1 && !saved_.empty()) load();
   if (what == 2) freeze_some();
@@ -48,11 +51,49 @@ void RandomHost::touch_state() {
   if (what == 4) check_state();
   if (what == 5) check_gradients("between steps");
   if (what == 6) write_parts();
+  if (what == 7) change_groups();
+}
+
+// A further group, or other numbers of one group or of all.
+void RandomHost::change_groups() {
+  const OptimizerConfig& optimizer = case_.config.optimizer;
+  if (groups_.size() < 5 && dice_.one_in(3)) {
+    std::vector<int32_t> params{static_cast<int32_t>(dice_.below(static_cast<int64_t>(numel_.size())))};
+    for (int32_t p = 0; p < static_cast<int32_t>(numel_.size()); ++p) {
+      if (p != params[0] && dice_.one_in(3)) params.push_back(p);
+    }
+    const std::pair<std::string, double> number = random_number(optimizer, dice_);
+    Json values = Json::Object();
+    if (number.first.starts_with("beta")) {
+      values.set("betas", Json(Json::Array{0.625, 0.96875}));
+      groups_.add(params, {{"beta1", 0.625}, {"beta2", 0.96875}});
+    } else {
+      values.set(number.first, number.second);
+      groups_.add(params, {number});
+    }
+    int32_t group = engine_.trained().add_group(params, values);
+    if (group != static_cast<int32_t>(groups_.size()) - 1) fail(fmt::format("group {} was added", group));
+  } else {
+    const auto [name, value] = random_number(optimizer, dice_);
+    std::optional<size_t> group;
+    if (dice_.one_in(2))
+      group = static_cast<size_t>(dice_.below(static_cast<int64_t>(groups_.size())));
+    const bool back = dice_.one_in(4);
+    std::string path = group ? fmt::format("param_groups[{}].{}", *group, name) : name;
+    engine_.set(path, back ? std::nan("") : value);
+    groups_.set(group, name, back ? std::nullopt : std::optional(value));
+    if (!back && engine_.control().get(path) != value) fail(path + " is not what was set");
+  }
+  follow_groups();
+}
+
+void RandomHost::follow_groups() {
+  for (size_t p = 0; p < numel_.size(); ++p) state_.set_group(p, groups_.of(p));
 }
 
 void RandomHost::save() {
   std::string path = engine_.checkpoints().save(folder_ + fmt::format("/{}", saved_.size()));
-  saved_.push_back({path, state_, steps_});
+  saved_.push_back({path, state_, steps_, groups_.numbers()});
 }
 
 void RandomHost::load() {
@@ -60,6 +101,8 @@ void RandomHost::load() {
   engine_.checkpoints().load(s.path);
   state_ = s.state;
   steps_ = s.steps;
+  groups_.load(s.numbers);
+  follow_groups();
   for (size_t p = 0; p < frozen_.size(); ++p) {
     frozen_[p] = engine_.trained().is_frozen(ParamId(p));
     trained_[p] = trained_[p] || !frozen_[p];
@@ -185,6 +228,8 @@ void RandomHost::try_wrong_calls() {
   std::string part = begun ? "inside a step" : case_.names[held - place_.leases.begin()];
   refused("writing", part, [&] { engine_.store().write_tensor(ParamId(param), "master", values); });
   refused("freezing", part, [&] { engine_.trained().freeze({&param, 1}, 1); });
+  refused("adding a group", part, [&] { engine_.trained().add_group({&param, 1}, Json(Json::Object())); });
+  if (begun) refused("changing lr", part, [&] { engine_.set("lr", 1); });
   refused("refreshing", part, [&] { engine_.store().refresh_params(); });
   auto [first, count] = engine_.store().local_range(ParamId(param));
   values.resize(static_cast<size_t>(count));

@@ -122,6 +122,11 @@ Config config_of(const Point& p) {
   c.gradient_clipping = p.clipping;
   c.run.seed = p.seed;
   c.optimizer.type = p.optimizer;
+  if (p.groups) {
+    const char* other = p.optimizer == "SGD" ? "momentum" : "beta1";
+    c.optimizer.groups = {{{"*.bias", "*ln_*.weight"}, {{"weight_decay", 0}, {"lr", 0.002}}},
+                          {{"wte.weight"}, {{other, 0.5}}}};
+  }
   if (p.optimizer == "SGD") {
     c.optimizer.lr = 0.1;
     c.optimizer.momentum = 0.9;

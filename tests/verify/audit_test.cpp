@@ -27,7 +27,8 @@ std::string folder(const std::string& name) {
 Json config_of(const std::string& model, const std::string& zero, bool bf16 = false, int accumulation = 1) {
   return Json::parse(fmt::format(
       R"({{"train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": {}, "gradient_clipping": 0.05,
-          "optimizer": {{"type": "AdamW", "params": {{"lr": 0.005}}}}, "bf16": {{"enabled": {}}},
+          "optimizer": {{"type": "AdamW", "params": {{"lr": 0.005}}, "param_groups": [
+              {{"params": "*weight", "weight_decay": 0.2, "betas": [0.8, 0.9]}}]}}, "bf16": {{"enabled": {}}},
           "zero_optimization": {}, "model": {}, "run": {{"sequence": 16, "threads": 1}}}})",
       accumulation, bf16, zero, model));
 }

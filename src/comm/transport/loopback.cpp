@@ -21,15 +21,17 @@ class Loopback final : public Exchange {
   void begin(const Intent&) override { check(); }
   size_t prepare(Round, size_t) override { return SIZE_MAX; }
   void round(const Part* sends, const Part* receives) override { take_own(sends, receives, 0); }
-  const std::byte* see(int r, size_t, size_t) override { raise(DS_ERROR_INTERNAL, "no rank {} to see", r); }
+  const std::byte* see(int r, size_t, size_t) override {
+    raise(DS_ERROR_INTERNAL, "no rank {} to see", RankNumber(r));
+  }
   void end() override {}
   void pair(const Intent&, int peer, Part, Part) override {
-    raise(DS_ERROR_INTERNAL, "no rank {} to meet", peer);
+    raise(DS_ERROR_INTERNAL, "no rank {} to meet", RankNumber(peer));
   }
   void drop(std::string_view reason) override { abort(reason); }
-  void fail(const std::string& reason) override {
+  void fail(const std::string& reason, int about) override {
     abort(reason);
-    throw Error(DS_ERROR_COMM, reason);
+    throw Error(DS_ERROR_COMM, reason, {.rank = about});
   }
   void abort(std::string_view reason) override {
     std::lock_guard lock(mutex_);

@@ -94,7 +94,7 @@ Json Json::parse(std::string_view text, std::string_view source) try {
   std::string_view before = text.substr(0, fault.at);
   size_t line = 1 + static_cast<size_t>(std::count(before.begin(), before.end(), '\n'));
   size_t column = fault.at - (before.find_last_of('\n') + 1) + 1;
-  raise(DS_ERROR_CONFIG, "{}: line {}, column {}: {}", source, line, column, fault.message);
+  raise(DS_ERROR_CONFIG, "{}: line {}, column {}: {}", KeyName(source), line, column, fault.message);
 }
 
 }  // namespace ds

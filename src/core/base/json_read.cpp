@@ -28,7 +28,7 @@ bool is_integral(const Json& value) {
 }  // namespace
 
 void JsonReader::require_kind(bool good, const char* wanted) const {
-  if (!good) raise(DS_ERROR_CONFIG, "{}: must be {}, got {}", name_, wanted, shown(*value_));
+  if (!good) raise(DS_ERROR_CONFIG, "{}: must be {}, got {}", KeyName(name_), wanted, shown(*value_));
 }
 
 bool JsonReader::flag() const {
@@ -40,7 +40,7 @@ int64_t JsonReader::integer(int64_t low, int64_t high) const {
   require_kind(is_integral(*value_), "an integer");
   int64_t number = value_->integer();
   if (number >= low && number <= high) return number;
-  raise(DS_ERROR_CONFIG, "{}: must be {} to {}, got {}", name_, low, high, number);
+  raise(DS_ERROR_CONFIG, "{}: must be {} to {}, got {}", KeyName(name_), low, high, number);
 }
 
 double JsonReader::number() const {
@@ -51,7 +51,7 @@ double JsonReader::number() const {
 double JsonReader::number(double low, double high) const {
   double x = number();
   if (x >= low && x <= high) return x;
-  raise(DS_ERROR_CONFIG, "{}: must be {} to {}, got {}", name_, low, high, x);
+  raise(DS_ERROR_CONFIG, "{}: must be {} to {}, got {}", KeyName(name_), low, high, x);
 }
 
 const std::string& JsonReader::text() const {
@@ -61,7 +61,7 @@ const std::string& JsonReader::text() const {
 
 const std::string& JsonReader::word(std::span<const std::string> allowed) const {
   if (std::find(allowed.begin(), allowed.end(), text()) != allowed.end()) return text();
-  raise(DS_ERROR_CONFIG, "{}: must be one of {}, got \"{}\"", name_, fmt::join(allowed, ", "), text());
+  raise(DS_ERROR_CONFIG, "{}: must be one of {}, got \"{}\"", KeyName(name_), fmt::join(allowed, ", "), text());
 }
 
 JsonReader JsonReader::member(std::string_view key, const Json& value) const {

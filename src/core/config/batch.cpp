@@ -24,7 +24,7 @@ void complete_batch(Config& config, int world) {
   for (const auto& [given, value, name] : {std::tuple{has_train, train, "train_batch_size"},
                                            std::tuple{has_micro, micro, "train_micro_batch_size_per_gpu"},
                                            std::tuple{has_steps, steps, "gradient_accumulation_steps"}}) {
-    if (given && value <= 0) raise(DS_ERROR_CONFIG, "{}: {} is not positive", name, value);
+    if (given && value <= 0) raise(DS_ERROR_CONFIG, "{}: {} is not positive", KeyName(name), value);
   }
   if (!has_steps) steps = has_train && has_micro ? train / micro / world : 1;
   if (!has_micro) micro = train / world / steps;

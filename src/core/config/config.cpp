@@ -66,14 +66,14 @@ class Reader {
       return;
     }
     if (!whole_.contains(path) && sections_.contains(path)) {
-      if (!value.is_object()) raise(DS_ERROR_CONFIG, "{}: expected a section, got {}", path, value.dump());
+      if (!value.is_object()) raise(DS_ERROR_CONFIG, "{}: expected a section, got {}", KeyName(path), value.dump());
       read(value, path + ".");
       return;
     }
     const auto found = names_.find(path);
     if (found == names_.end()) {
       const std::string near = nearest_path(path, known_);
-      raise(DS_ERROR_CONFIG, "{}: unknown key{}", path, near.empty() ? "" : "; did you mean " + near + "?");
+      raise(DS_ERROR_CONFIG, "{}: unknown key{}", KeyName(path), near.empty() ? "" : "; did you mean " + near + "?");
     }
     if (auto_means_default(path) && value.is_string() && value.string() == "auto") return;
     const bool old_switch = path.starts_with("zero_optimization.cpu_offload") && found->second != path;
@@ -91,7 +91,7 @@ class Reader {
 
   void give(const std::string& canonical, const std::string& name, const Json& value) {
     const auto [before, fresh] = given_as_.emplace(canonical, name);
-    if (!fresh) raise(DS_ERROR_CONFIG, "{} and {} are two names of one key; give one", before->second, name);
+    if (!fresh) raise(DS_ERROR_CONFIG, "{} and {} are two names of one key; give one", before->second, KeyName(name));
     values_.emplace_back(canonical, value);
   }
 
@@ -107,7 +107,7 @@ void refuse_max_grad_norm(const Json& document) {
   const Json* optimizer = document.find("optimizer");
   const Json* params = optimizer && optimizer->is_object() ? optimizer->find("params") : nullptr;
   if (params && params->is_object() && params->find("max_grad_norm")) {
-    raise(DS_ERROR_CONFIG, "optimizer.params.max_grad_norm: no optimizer parameter; use gradient_clipping");
+    raise(DS_ERROR_CONFIG, "{}: no optimizer parameter; use gradient_clipping", KeyName("optimizer.params.max_grad_norm"));
   }
 }
 
@@ -122,33 +122,47 @@ void complete_optimizer(Config& c, const Reader& reader) {
     c.origins["optimizer.params.weight_decay"] = "derived";
   }
   if (c.optimizer.nesterov && c.optimizer.momentum == 0) {
-    raise(DS_ERROR_CONFIG, "optimizer.params.nesterov: true needs momentum above 0, got {}",
+    raise(DS_ERROR_CONFIG, "{}: true needs momentum above 0, got {}", KeyName("optimizer.params.nesterov"),
           c.optimizer.momentum);
+  }
+  for (size_t i = 0; i < c.optimizer.groups.size(); ++i) {
+    const std::map<std::string, double>& values = c.optimizer.groups[i].values;
+    const std::string at = fmt::format("optimizer.param_groups[{}]", i);
+    if (c.optimizer.nesterov && values.contains("momentum") && values.at("momentum") == 0) {
+      raise(DS_ERROR_CONFIG, "{}: must be above 0 with nesterov, got 0", KeyName(at + ".momentum"));
+    }
+    if (c.scheduler.warmup_max_given && values.contains("lr")) {
+      raise(DS_ERROR_CONFIG,
+            "{}: {} has no effect beside scheduler.params.warmup_max_lr {}, which is "
+            "for every group; without that key each group warms up to its own lr",
+            KeyName(at + ".lr"), values.at("lr"), c.scheduler.warmup_max_lr);
+    }
   }
   if (c.scheduler.type == "WarmupLR" && !c.scheduler.warmup_max_given) {
     c.scheduler.warmup_max_lr = c.optimizer.lr;
     c.origins["scheduler.params.warmup_max_lr"] = "derived";
   }
   if (c.scheduler.type == "WarmupCosineLR" && c.scheduler.total_num_steps == 0) {
-    raise(DS_ERROR_CONFIG, "scheduler.params.total_num_steps: missing; WarmupCosineLR needs it");
+    raise(DS_ERROR_CONFIG, "{}: missing; WarmupCosineLR needs it", KeyName("scheduler.params.total_num_steps"));
   }
 }
 
 // A folder's config.json has the sizes; of its dropout a run can only say that there is none.
 void complete_model_folder(Config& c) {
   if (!c.model.family.empty()) {
-    raise(DS_ERROR_CONFIG, "model.folder: \"{}\" contradicts model.family \"{}\"; give one of them",
+    raise(DS_ERROR_CONFIG, "{}: \"{}\" contradicts model.family \"{}\"; give one of them", KeyName("model.folder"),
           c.model.folder, c.model.family);
   }
   for (const char* name : {"layers", "hidden", "heads", "vocab", "positions"}) {
     if (!c.origins.contains(std::string("model.") + name)) continue;
-    raise(DS_ERROR_CONFIG, "model.{}: given beside model.folder \"{}\", whose config.json has it", name,
+    raise(DS_ERROR_CONFIG, "{}: given beside model.folder \"{}\", whose config.json has it",
+            KeyName(std::string("model.") + name),
           c.model.folder);
   }
   if (c.model.dropout != 0) {
     raise(DS_ERROR_CONFIG,
-          "model.dropout: beside model.folder it may be 0 (none at all) or absent (as config.json says), got "
-          "{}",
+          "{}: beside model.folder it may be 0 (none at all) or absent (as config.json says), got "
+          "{}", KeyName("model.dropout"),
           c.model.dropout);
   }
   if (!c.origins.contains("data.tokenizer")) {
@@ -160,16 +174,16 @@ void complete_model_folder(Config& c) {
 void check_masking(const Config& c) {
   for (const char* name : kMaskingKeys) {
     if (c.model.folder.empty() && c.origins.contains(name)) {
-      raise(DS_ERROR_CONFIG, "{}: needs model.folder with a masked language model, got none", name);
+      raise(DS_ERROR_CONFIG, "{}: needs model.folder with a masked language model, got none", KeyName(name));
     }
   }
   if (c.data.mlm_probability == 0) {
-    raise(DS_ERROR_CONFIG, "data.mlm_probability: must be above 0, or no token is a target, got 0");
+    raise(DS_ERROR_CONFIG, "{}: must be above 0, or no token is a target, got 0", KeyName("data.mlm_probability"));
   }
   const double changed = c.data.mask_replace_prob + c.data.random_replace_prob;
   if (changed > 1 + 1e-9) {
     raise(DS_ERROR_CONFIG,
-          "data.mask_replace_prob {} and data.random_replace_prob {} must add up to at most 1",
+          "{} {} and data.random_replace_prob {} must add up to at most 1", KeyName("data.mask_replace_prob"),
           c.data.mask_replace_prob, c.data.random_replace_prob);
   }
 }
@@ -177,7 +191,7 @@ void check_masking(const Config& c) {
 void check_bars(const Config& c) {
   for (const std::string& bar : c.run.bars) {
     if (std::find(std::begin(kBars), std::end(kBars), bar) != std::end(kBars)) continue;
-    raise(DS_ERROR_CONFIG, "run.bars: \"{}\" is unknown; supported: {}", bar, fmt::join(kBars, ", "));
+    raise(DS_ERROR_CONFIG, "{}: \"{}\" is unknown; supported: {}", KeyName("run.bars"), bar, fmt::join(kBars, ", "));
   }
 }
 
@@ -185,9 +199,9 @@ void complete_model(Config& c) {
   ModelConfig& m = c.model;
   if (!m.folder.empty()) return complete_model_folder(c);
   if (c.origins.contains("model.init")) {
-    raise(DS_ERROR_CONFIG, "model.init: \"{}\" needs model.folder, got none", m.init);
+    raise(DS_ERROR_CONFIG, "{}: \"{}\" needs model.folder, got none", KeyName("model.init"), m.init);
   }
-  if (m.mask) raise(DS_ERROR_CONFIG, "model.mask: true needs model.folder, got none");
+  if (m.mask) raise(DS_ERROR_CONFIG, "{}: true needs model.folder, got none", KeyName("model.mask"));
   if (m.family.empty()) return;
   if (m.vocab == 0) {
     m.vocab = 256;
@@ -199,13 +213,13 @@ void complete_model(Config& c) {
   }
   for (const auto& [name, value] :
        {std::pair{"layers", m.layers}, {"hidden", m.hidden}, {"heads", m.heads}}) {
-    if (value == 0) raise(DS_ERROR_CONFIG, "model.{}: missing; family \"{}\" needs it", name, m.family);
+    if (value == 0) raise(DS_ERROR_CONFIG, "{}: missing; family \"{}\" needs it", KeyName(std::string("model.") + name), m.family);
   }
   if (m.hidden % m.heads != 0) {
-    raise(DS_ERROR_CONFIG, "model.hidden {} is no multiple of model.heads {}", m.hidden, m.heads);
+    raise(DS_ERROR_CONFIG, "{} {} is no multiple of model.heads {}", KeyName("model.hidden"), m.hidden, m.heads);
   }
   if (c.sequence > m.positions) {
-    raise(DS_ERROR_CONFIG, "run.sequence {} is above model.positions {}", c.sequence, m.positions);
+    raise(DS_ERROR_CONFIG, "{} {} is above model.positions {}", KeyName("run.sequence"), c.sequence, m.positions);
   }
 }
 
@@ -213,26 +227,26 @@ void check_tiers(const Config& c) {
   const bool nvme = c.zero.optimizer_tier == Tier::nvme || c.zero.param_tier == Tier::nvme;
   if (nvme && c.zero.nvme_path.empty()) {
     const char* section = c.zero.optimizer_tier == Tier::nvme ? "offload_optimizer" : "offload_param";
-    raise(DS_ERROR_CONFIG, "zero_optimization.{}.nvme_path: missing; device is \"nvme\"", section);
+    raise(DS_ERROR_CONFIG, "{}: missing; device is \"nvme\"", KeyName(fmt::format("zero_optimization.{}.nvme_path", section)));
   }
   if (c.zero.mics_shard_size == 0) {
-    raise(DS_ERROR_CONFIG, "zero_optimization.mics_shard_size: must be -1 or at least 1, got 0");
+    raise(DS_ERROR_CONFIG, "{}: must be -1 or at least 1, got 0", KeyName("zero_optimization.mics_shard_size"));
   }
   if (c.zero.mics_shard_size > 0 && c.zero.hpz_partition_size > 1) {
     raise(
         DS_ERROR_CONFIG,
-        "zero_optimization.mics_shard_size {} and zero_optimization.zero_hpz_partition_size {} exclude each "
-        "other",
+        "{} {} and zero_optimization.zero_hpz_partition_size {} exclude each "
+        "other", KeyName("zero_optimization.mics_shard_size"),
         c.zero.mics_shard_size, c.zero.hpz_partition_size);
   }
   if (c.zero.hpz_partition_size > 1 && c.zero.param_tier == Tier::nvme) {
     raise(DS_ERROR_CONFIG,
-          "zero_optimization.zero_hpz_partition_size {} needs parameters in memory, "
-          "zero_optimization.offload_param.device is \"nvme\"",
+          "{} {} needs parameters in memory, "
+          "zero_optimization.offload_param.device is \"nvme\"", KeyName("zero_optimization.zero_hpz_partition_size"),
           c.zero.hpz_partition_size);
   }
   if (c.aio.block_size % 512 != 0) {
-    raise(DS_ERROR_CONFIG, "aio.block_size: {} is no multiple of 512", c.aio.block_size);
+    raise(DS_ERROR_CONFIG, "{}: {} is no multiple of 512", KeyName("aio.block_size"), c.aio.block_size);
   }
 }
 
@@ -240,23 +254,23 @@ void check_quantization(const Config& c) {
   const ZeroConfig& zero = c.zero;
   if (zero.quantized_weights && zero.stage < 3) {
     raise(DS_ERROR_CONFIG,
-          "zero_optimization.zero_quantized_weights true needs zero_optimization.stage 3, got {}",
+          "{} true needs zero_optimization.stage 3, got {}", KeyName("zero_optimization.zero_quantized_weights"),
           zero.stage);
   }
   if (zero.quantized_gradients && zero.stage < 2) {
     raise(DS_ERROR_CONFIG,
-          "zero_optimization.zero_quantized_gradients true needs zero_optimization.stage 2 or 3, got {}",
+          "{} true needs zero_optimization.stage 2 or 3, got {}", KeyName("zero_optimization.zero_quantized_gradients"),
           zero.stage);
   }
   if (zero.gradient_bits != 4 && zero.gradient_bits != 8) {
-    raise(DS_ERROR_CONFIG, "zero_optimization.zero_quantized_gradients_bits: must be 4 or 8, got {}",
+    raise(DS_ERROR_CONFIG, "{}: must be 4 or 8, got {}", KeyName("zero_optimization.zero_quantized_gradients_bits"),
           zero.gradient_bits);
   }
   for (const char* name :
        {"zero_quantized_gradients_bits", "zeropp_loco_param.err_beta", "zeropp_loco_param.reset_T"}) {
     const std::string path = std::string("zero_optimization.") + name;
     if (zero.quantized_gradients || !c.origins.contains(path)) continue;
-    raise(DS_ERROR_CONFIG, "{}: needs zero_optimization.zero_quantized_gradients true, got false", path);
+    raise(DS_ERROR_CONFIG, "{}: needs zero_optimization.zero_quantized_gradients true, got false", KeyName(path));
   }
 }
 
@@ -265,17 +279,17 @@ void complete_reduction(Config& c, int world) {
     const auto leaves = static_cast<uint64_t>(c.accumulation * world);
     if (!std::has_single_bit(leaves)) {
       raise(DS_ERROR_CONFIG,
-            "reproducible: gradient_accumulation_steps {} * world size {} = {} leaves is no power of two",
+            "{}: gradient_accumulation_steps {} * world size {} = {} leaves is no power of two", KeyName("reproducible"),
             c.accumulation, world, leaves);
     }
     if (c.origins.contains("reduction") && c.reduction != "tree") {
-      raise(DS_ERROR_CONFIG, "reduction: \"{}\" contradicts reproducible: true, which needs \"tree\"",
+      raise(DS_ERROR_CONFIG, "{}: \"{}\" contradicts reproducible: true, which needs \"tree\"", KeyName("reduction"),
             c.reduction);
     }
     if (!c.origins.contains("reduction")) c.origins["reduction"] = "derived";
     c.reduction = "tree";
   } else if (c.reduction == "tree") {
-    raise(DS_ERROR_CONFIG, "reduction: \"tree\" needs reproducible: true, got false");
+    raise(DS_ERROR_CONFIG, "{}: \"tree\" needs reproducible: true, got false", KeyName("reduction"));
   }
 }
 
@@ -294,7 +308,7 @@ void put(Json& root, const std::string& path, const Json& value) {
 
 Config parse_config(const Json& document, int world) {
   require(world > 0, "world: {} ranks, at least 1 needed", world);
-  if (!document.is_object()) raise(DS_ERROR_CONFIG, "config: expected an object, got {}", document.kind());
+  if (!document.is_object()) raise(DS_ERROR_CONFIG, "{}: expected an object, got {}", KeyName("config"), document.kind());
   refuse_max_grad_norm(document);
   Config config;
   Reader reader;

@@ -54,6 +54,12 @@ inline constexpr const char* kDevices[] = {"cpu", "separate"};
 
 inline constexpr const char* kBars[] = {"unigram", "bigram", "gzip"};
 
+// Parameters whose updates have values of their own.
+struct ParamGroup {
+  std::vector<std::string> params;       // patterns of names, '*' and '?' as in file names
+  std::map<std::string, double> values;  // by names of group_numbers(), in place of those of the optimizer
+};
+
 struct OptimizerConfig {
   std::string type = "AdamW";  // "Adam", "AdamW", "SGD"
   double lr = 1e-3, weight_decay = 0;
@@ -61,6 +67,7 @@ struct OptimizerConfig {
   bool adam_w_mode = true;                        // false: L2
   double momentum = 0;                            // SGD
   bool nesterov = false;
+  std::vector<ParamGroup> groups = {};  // group 1 and further ones; group 0 has every other parameter
   bool adam() const { return type == "Adam" || type == "AdamW"; }
 };
 
@@ -160,6 +167,6 @@ struct Config {
 Config parse_config(const Json& document, int world);
 
 // Learning rate of optimizer step k (0-based) as DeepSpeed's engine uses it (deepspeed.md 4.4).
-double learning_rate(const Config& config, int64_t step);
+double learning_rate(const Config& config, double lr, int64_t step);
 
 }  // namespace ds

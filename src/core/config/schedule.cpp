@@ -30,15 +30,15 @@ double cosine_ratio(const SchedulerConfig& s, int64_t i) {
 
 // DeepSpeed's engine steps the optimizer first and the scheduler, whose iteration starts at -1, afterwards:
 // step k uses iteration k - 1.
-double learning_rate(const Config& config, int64_t step) {
+double learning_rate(const Config& config, double lr, int64_t step) {
   const SchedulerConfig& s = config.scheduler;
   const int64_t i = step - 1;
   if (s.type == "WarmupLR") {
-    const double max = s.warmup_max_given ? s.warmup_max_lr : config.optimizer.lr;
+    const double max = s.warmup_max_given ? s.warmup_max_lr : lr;
     return i < 0 ? s.warmup_min_lr : s.warmup_min_lr + warmup_share(s, i) * (max - s.warmup_min_lr);
   }
-  if (s.type == "WarmupCosineLR") return i < 0 ? 0 : config.optimizer.lr * cosine_ratio(s, i);
-  return config.optimizer.lr;
+  if (s.type == "WarmupCosineLR") return i < 0 ? 0 : lr * cosine_ratio(s, i);
+  return lr;
 }
 
 }  // namespace ds

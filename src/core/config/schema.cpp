@@ -9,12 +9,11 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/config/param_groups.h"
 
 namespace ds {
 namespace {
 
-constexpr Limits not_negative{.low = 0};
-constexpr Limits decay{.low = 0, .below = 1};
 // Counts of things: with these bounds, and those of check_sizes on their products, no size overflows.
 constexpr double kMost = 2147483647, kMostElements = 1e15;
 constexpr Limits positive{.low = 1, .high = kMost};
@@ -55,7 +54,7 @@ Key schedule_key(std::string name, std::string_view type, Field field, Limits li
   };
   auto set = [path, field, limits, applies](Config& config, const Json& given) {
     if (!applies(config)) {
-      raise(DS_ERROR_CONFIG, "{}: no parameter of scheduler.type \"{}\"", path, config.scheduler.type);
+      raise(DS_ERROR_CONFIG, "{}: no parameter of scheduler.type \"{}\"", KeyName(path), config.scheduler.type);
     }
     const bool list = given.is_array() && given.array().size() == 1;
     read_value(path, list ? given.array()[0] : given, limits, field(config));
@@ -81,11 +80,11 @@ std::string choose(const std::string& path, const Json& given, const std::vector
   }
   for (const std::string& one : foreign) {
     if (lower(one) == lower(name)) {
-      raise(DS_ERROR_CONFIG, "{}: {} is unsupported by this version; supported: {}", path, one,
+      raise(DS_ERROR_CONFIG, "{}: {} is unsupported by this version; supported: {}", KeyName(path), one,
             fmt::join(supported, ", "));
     }
   }
-  raise(DS_ERROR_CONFIG, "{}: \"{}\" is unknown; supported: {}", path, name, fmt::join(supported, ", "));
+  raise(DS_ERROR_CONFIG, "{}: \"{}\" is unknown; supported: {}", KeyName(path), name, fmt::join(supported, ", "));
 }
 
 template <typename Field>
@@ -117,7 +116,7 @@ Key device_key() {
     std::string name;
     read_value("device", given, {}, name);
     if (name == "cuda" || name.starts_with("cuda:")) {
-      raise(DS_ERROR_CONFIG, "device: \"{}\" needs a CUDA plugin, which this version lacks; supported: {}",
+      raise(DS_ERROR_CONFIG, "{}: \"{}\" needs a CUDA plugin, which this version lacks; supported: {}", KeyName("device"),
             name, fmt::join(kDevices, ", "));
     }
     c.device = choose("device", given, {std::begin(kDevices), std::end(kDevices)}, {});
@@ -182,7 +181,7 @@ Key only_for(bool adam, Key key) {
   auto applies = [adam](const Config& c) { return c.optimizer.adam() == adam; };
   key.set = [path = key.path, applies, set = key.set](Config& config, const Json& given) {
     if (!applies(config)) {
-      raise(DS_ERROR_CONFIG, "{}: no parameter of optimizer.type \"{}\"", path, config.optimizer.type);
+      raise(DS_ERROR_CONFIG, "{}: no parameter of optimizer.type \"{}\"", KeyName(path), config.optimizer.type);
     }
     set(config, given);
   };
@@ -194,13 +193,30 @@ Key betas_key() {
   auto set = [](Config& c, const Json& given) {
     const std::string path = "optimizer.params.betas";
     if (!given.is_array() || given.array().size() != 2) {
-      raise(DS_ERROR_CONFIG, "{}: expected two numbers, got {}", path, given.dump());
+      raise(DS_ERROR_CONFIG, "{}: expected two numbers, got {}", KeyName(path), given.dump());
     }
     read_value(path + "[0]", given.array()[0], decay, c.optimizer.beta1);
     read_value(path + "[1]", given.array()[1], decay, c.optimizer.beta2);
   };
   auto get = [](const Config& c) { return Json(Json::Array{c.optimizer.beta1, c.optimizer.beta2}); };
   return {"optimizer.params.betas", "", set, get};
+}
+
+Key param_groups_key() {
+  auto set = [](Config& c, const Json& given) {
+    const std::string path = "optimizer.param_groups";
+    if (!given.is_array()) raise(DS_ERROR_CONFIG, "{}: expected a list of objects, got {}", KeyName(path), given.dump());
+    for (size_t i = 0; i < given.array().size(); ++i) {
+      c.optimizer.groups.push_back(
+          read_param_group(fmt::format("{}[{}]", path, i), given.array()[i], c.optimizer, true));
+    }
+  };
+  auto get = [](const Config& c) {
+    Json::Array groups;
+    for (const ParamGroup& group : c.optimizer.groups) groups.push_back(param_group_json(group));
+    return Json(groups);
+  };
+  return {"optimizer.param_groups", "", set, get};
 }
 
 void optimizer_keys(std::vector<Key>& keys) {
@@ -223,6 +239,7 @@ void optimizer_keys(std::vector<Key>& keys) {
                  params + "momentum", [](auto& c) -> auto& { return c.optimizer.momentum; }, not_negative)));
   keys.push_back(
       only_for(false, key(params + "nesterov", [](auto& c) -> auto& { return c.optimizer.nesterov; })));
+  keys.push_back(param_groups_key());
 }
 
 Key warmup_type_key() {
@@ -270,7 +287,7 @@ Key nvme_path_key(const std::string& section, Tier ZeroConfig::*tier) {
     read_value(path, given, {}, folder);
     if (!c.zero.nvme_path.empty() && c.zero.nvme_path != folder) {
       raise(DS_ERROR_CONFIG,
-            "{}: \"{}\" differs from \"{}\" of the other offload section; one folder is used", path, folder,
+            "{}: \"{}\" differs from \"{}\" of the other offload section; one folder is used", KeyName(path), folder,
             c.zero.nvme_path);
     }
     c.zero.nvme_path = folder;

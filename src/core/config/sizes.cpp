@@ -37,7 +37,7 @@ void check_sizes(const Config& c) {
   const Factor micro{"train_micro_batch_size_per_gpu", real(c.micro_batch)},
       sequence{"run.sequence", real(c.sequence)};
   if (c.train_batch > static_cast<int64_t>(kTokens)) {
-    raise(DS_ERROR_CONFIG, "train_batch_size: {} is above {:.0f}", c.train_batch, kTokens);
+    raise(DS_ERROR_CONFIG, "{}: {} is above {:.0f}", KeyName("train_batch_size"), c.train_batch, kTokens);
   }
   if (c.model.family.empty()) return;  // the caller's graph says what a sample is
   check_product("tokens of a rank's step",

@@ -17,7 +17,7 @@ namespace {
 
 [[noreturn]] void wrong_kind(const std::string& path, const char* expected, const Json& given) {
   const bool is_auto = given.is_string() && given.string() == "auto";
-  raise(DS_ERROR_CONFIG, "{}: expected {}, got {}{}", path, expected, given.dump(),
+  raise(DS_ERROR_CONFIG, "{}: expected {}, got {}{}", KeyName(path), expected, given.dump(),
         is_auto ? " (a host framework fills \"auto\" in; here a value is needed)" : "");
 }
 
@@ -28,11 +28,11 @@ std::string number_text(double x) {
 
 void check_limits(const std::string& path, double x, const Limits& limits) {
   if (x < limits.low)
-    raise(DS_ERROR_CONFIG, "{}: {} is below {}", path, number_text(x), number_text(limits.low));
+    raise(DS_ERROR_CONFIG, "{}: {} is below {}", KeyName(path), number_text(x), number_text(limits.low));
   if (x > limits.high)
-    raise(DS_ERROR_CONFIG, "{}: {} is above {}", path, number_text(x), number_text(limits.high));
+    raise(DS_ERROR_CONFIG, "{}: {} is above {}", KeyName(path), number_text(x), number_text(limits.high));
   if (x >= limits.below)
-    raise(DS_ERROR_CONFIG, "{}: {} is not below {}", path, number_text(x), number_text(limits.below));
+    raise(DS_ERROR_CONFIG, "{}: {} is not below {}", KeyName(path), number_text(x), number_text(limits.below));
 }
 
 // An exact integer: an integer, or a real with an integral value that an int64_t can hold.

@@ -16,6 +16,9 @@ struct Limits {
   double below = std::numeric_limits<double>::infinity();
 };
 
+inline constexpr Limits not_negative{.low = 0};
+inline constexpr Limits decay{.low = 0, .below = 1};
+
 // Sets `out` from the value given for key `path`; throws DS_ERROR_CONFIG naming the path when the value has
 // another kind or leaves the limits. Integers may be written as reals with an integral value (5e8); booleans
 // and strings are never numbers.

@@ -3,13 +3,21 @@
 
 namespace ds {
 
+// What updates of the parameters of one group read (optimizer.param_groups), of the step's own.
+struct GroupScalars {
+  double lr = 0, weight_decay = 0;
+  double beta1 = 0, beta2 = 0, eps = 0;  // Adam, AdamW
+  double momentum = 0;                   // SGD
+  bool operator==(const GroupScalars&) const = default;
+};
+
 // Values of a step that kernels read at run time: one block, so that a compiled
 // program never changes.
 struct StepScalars {
   uint64_t seed = 0;
   int64_t step = 0;     // steps made before this one, skipped ones included
   int64_t updates = 0;  // optimizer updates taken before this one
-  double lr = 0;
+  GroupScalars group;   // of group 0; an update of another one is launched with its own
   double loss = 0;        // mean over all leaves of the step; written by `losses`
   int64_t leaves = 0;     // that there are in the step; written by `losses`
   double grad_scale = 1;  // clip coefficient / leaves: multiplies gradient sums once, in update
@@ -19,6 +27,13 @@ struct StepScalars {
                           // is zero, its losses kNoLeaf
   int64_t train = 1;      // 0: dropout passes its input through
 };
+// Those of elements that missed so many updates, of a group; null: the group of `step`.
+inline StepScalars scalars_of(const StepScalars& step, int64_t missed, const GroupScalars* group) {
+  StepScalars own = step;
+  own.updates -= missed;
+  if (group) own.group = *group;
+  return own;
+}
 // The loss of a leaf that is not there: a NaN of its own, as bits of an f32.
 inline constexpr uint32_t kNoLeaf = 0x7FC0D5AB;
 static_assert(sizeof(StepScalars) <= 256);

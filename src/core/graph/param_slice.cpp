@@ -37,11 +37,11 @@ ParamSlice ParamSlice::whole(std::vector<int64_t> shape) {
 
 void ParamSlice::check(const std::string& name) const {
   require(dim < std::max<size_t>(shape.size(), 1),
-          "the slice of parameter '{}' must cut one of {} dimensions, got {}", name, shape.size(), dim);
+          "the slice of parameter '{}' must cut one of {} dimensions, got {}", TensorName(name), shape.size(), dim);
   int64_t numel = 1;
   for (int64_t e : shape) {
     bool fits = e >= 0 && !__builtin_mul_overflow(numel, e, &numel);
-    require(fits, "parameter '{}' has an extent of {}, its size is no 64-bit number", name, e);
+    require(fits, "parameter '{}' has an extent of {}, its size is no 64-bit number", TensorName(name), e);
   }
   int64_t extent = shape.empty() ? 1 : shape[dim];
   std::vector<Run> sorted = runs;
@@ -51,7 +51,7 @@ void ParamSlice::check(const std::string& name) const {
     bool fits = run.first >= free && run.count > 0 && run.count <= extent - run.first;
     require(fits,
             "runs of parameter '{}' must be apart from each other and within 0 to {}, got {} from {} on",
-            name, extent - 1, run.count, run.first);
+            TensorName(name), extent - 1, run.count, run.first);
     free = run.first + run.count;
   }
 }

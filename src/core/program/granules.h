@@ -21,6 +21,7 @@ struct ParamSpec {
   std::string name;
   int64_t numel = 0;
   bool frozen = false;         // not trained, as far as is known
+  int32_t group = 0;           // whose values its updates have; likewise
   bool alone = false;          // shares its bucket with none
   int64_t granule = kGranule;  // elements that stay together
   bool held = true;            // by this rank: it has a place

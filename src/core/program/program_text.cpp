@@ -100,7 +100,7 @@ MicroFilter parse_filter(std::string_view text) {
   return {number(text.substr(of + 2)), number(text.substr(0, of))};
 }
 
-// Runs in program text. "0:12" are elements 0 to 11; "0:12:1" were missed in one update. "0:12*4+100" are
+// Runs in program text. "0:12" are elements 0 to 11; "0:12:1" missed one update, "0:12:0:2" are of group 2. "0:12*4+100" are
 // four runs, each 100 further on than the one before; "0:12*4+100*2+7" are these four and, 7 further on, the
 // same again. With several ranks the norms of a bucket come from each of them, level by level.
 constexpr int64_t kMostRuns = int64_t{1} << 24;  // a program is unlikely to have as many
@@ -113,17 +113,22 @@ struct Fold {
 struct FoldedRuns {
   ElementRun first;
   std::vector<Fold> folds;  // the innermost first
-  FoldedRuns moved(int64_t by) const { return {{first.begin + by, first.end + by, first.missed}, folds}; }
+  FoldedRuns moved(int64_t by) const { return {{first.begin + by, first.end + by, first.missed, first.group}, folds}; }
   bool operator==(const FoldedRuns&) const = default;
 };
 
-// "0:12:1" of a word.
+// "0:12:1:2" of a word.
 ElementRun parse_run(std::string_view run, std::string_view word) {
-  size_t first = run.find(':'), second = run.find(':', first + 1);
-  require(first != run.npos, "a run must be like 0:12, 0:12:1 or 0:12*4+100, got '{}'", word);
-  ElementRun out{number(run.substr(0, first)), number(run.substr(first + 1, second - first - 1)), 0};
-  if (second != run.npos) out.missed = number(run.substr(second + 1));
-  return out;
+  std::vector<int64_t> numbers;
+  for (size_t begin = 0; begin <= run.size() && numbers.size() < 5;) {
+    size_t end = std::min(run.find(':', begin), run.size());
+    numbers.push_back(number(run.substr(begin, end - begin)));
+    begin = end + 1;
+  }
+  require(numbers.size() >= 2 && numbers.size() <= 4,
+          "a run must be like 0:12, 0:12:1, 0:12:1:2 or 0:12*4+100, got '{}'", word);
+  numbers.resize(4, 0);
+  return {numbers[0], numbers[1], numbers[2], numbers[3]};
 }
 
 // "4+100" or "4-100" of a word.
@@ -184,7 +189,8 @@ std::string print_runs(const std::vector<ElementRun>& runs) {
   std::string text;
   for (const FoldedRuns& f : folded) {
     text += fmt::format("{}{}:{}", text.empty() ? "" : ",", f.first.begin, f.first.end);
-    if (f.first.missed != 0) text += fmt::format(":{}", f.first.missed);
+    if (f.first.missed != 0 || f.first.group != 0) text += fmt::format(":{}", f.first.missed);
+    if (f.first.group != 0) text += fmt::format(":{}", f.first.group);
     for (const Fold& by : f.folds) text += fmt::format("*{}{:+}", by.count, by.distance);
   }
   return text;

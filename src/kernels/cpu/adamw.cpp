@@ -20,19 +20,20 @@ struct Step {
   float grad_scale, beta1, one_beta1, beta2, one_beta2, correction1, correction2, rate, eps, decay, penalty;
 
   explicit Step(const KernelContext& c) {
-    double wd = c.attrs.real("wd");
+    const GroupScalars& group = c.scalars.group;
+    double wd = group.weight_decay;
     bool l2 = c.attrs.integer("l2") != 0;
     grad_scale = static_cast<float>(c.scalars.grad_scale);
-    beta1 = static_cast<float>(c.attrs.real("beta1"));
-    one_beta1 = static_cast<float>(1 - c.attrs.real("beta1"));
-    beta2 = static_cast<float>(c.attrs.real("beta2"));
-    one_beta2 = static_cast<float>(1 - c.attrs.real("beta2"));
+    beta1 = static_cast<float>(group.beta1);
+    one_beta1 = static_cast<float>(1 - group.beta1);
+    beta2 = static_cast<float>(group.beta2);
+    one_beta2 = static_cast<float>(1 - group.beta2);
     double t = static_cast<double>(c.scalars.updates + 1);
-    correction1 = static_cast<float>(1 - std::pow(c.attrs.real("beta1"), t));
-    correction2 = static_cast<float>(1 - std::pow(c.attrs.real("beta2"), t));
-    rate = static_cast<float>(c.scalars.lr);
-    eps = static_cast<float>(c.attrs.real("eps"));
-    decay = l2 ? 1.0f : static_cast<float>(1 - c.scalars.lr * wd);
+    correction1 = static_cast<float>(1 - std::pow(group.beta1, t));
+    correction2 = static_cast<float>(1 - std::pow(group.beta2, t));
+    rate = static_cast<float>(group.lr);
+    eps = static_cast<float>(group.eps);
+    decay = l2 ? 1.0f : static_cast<float>(1 - group.lr * wd);
     penalty = l2 ? static_cast<float>(wd) : 0.0f;
   }
 };

@@ -21,9 +21,9 @@ struct SgdStep {
 
   explicit SgdStep(const KernelContext& c) {
     grad_scale = static_cast<float>(c.scalars.grad_scale);
-    momentum = static_cast<float>(c.attrs.real("momentum"));
-    decay = static_cast<float>(c.attrs.real("wd"));
-    rate = static_cast<float>(c.scalars.lr);
+    momentum = static_cast<float>(c.scalars.group.momentum);
+    decay = static_cast<float>(c.scalars.group.weight_decay);
+    rate = static_cast<float>(c.scalars.group.lr);
     nesterov = c.attrs.integer("nesterov") != 0;
   }
 };

@@ -15,17 +15,16 @@ void adamw(const KernelContext& c) {
   const float* grad = c.in[0].as<float>();
   float *master = c.out[0].as<float>(), *m = c.out[1].as<float>(), *v = c.out[2].as<float>();
   T* param = c.out[3].as<T>();
-  double lr = c.scalars.lr, wd = c.attrs.real("wd");
+  const GroupScalars& group = c.scalars.group;
+  double lr = group.lr, wd = group.weight_decay;
   bool l2 = c.attrs.integer("l2") != 0;
   float grad_scale = static_cast<float>(c.scalars.grad_scale);
-  float b1 = static_cast<float>(c.attrs.real("beta1")),
-        one_b1 = static_cast<float>(1 - c.attrs.real("beta1"));
-  float b2 = static_cast<float>(c.attrs.real("beta2")),
-        one_b2 = static_cast<float>(1 - c.attrs.real("beta2"));
+  float b1 = static_cast<float>(group.beta1), one_b1 = static_cast<float>(1 - group.beta1);
+  float b2 = static_cast<float>(group.beta2), one_b2 = static_cast<float>(1 - group.beta2);
   double t = static_cast<double>(c.scalars.updates + 1);
-  float c1 = static_cast<float>(1 - std::pow(c.attrs.real("beta1"), t)),
-        c2 = static_cast<float>(1 - std::pow(c.attrs.real("beta2"), t));
-  float rate = static_cast<float>(lr), eps = static_cast<float>(c.attrs.real("eps"));
+  float c1 = static_cast<float>(1 - std::pow(group.beta1, t)),
+        c2 = static_cast<float>(1 - std::pow(group.beta2, t));
+  float rate = static_cast<float>(lr), eps = static_cast<float>(group.eps);
   float decay = l2 ? 1.0f : static_cast<float>(1 - lr * wd), penalty = l2 ? static_cast<float>(wd) : 0.0f;
   for (int64_t e = 0; e < c.in[0].numel(); ++e) {
     float p = master[e] * decay;

@@ -16,8 +16,8 @@ void sgd(const KernelContext& c) {
   float *master = c.out[0].as<float>(), *buffer = c.out[1].as<float>();
   T* param = c.out[2].as<T>();
   bool nesterov = c.attrs.integer("nesterov") != 0;
-  float grad_scale = static_cast<float>(c.scalars.grad_scale), rate = static_cast<float>(c.scalars.lr);
-  float momentum = static_cast<float>(c.attrs.real("momentum")), wd = static_cast<float>(c.attrs.real("wd"));
+  float grad_scale = static_cast<float>(c.scalars.grad_scale), rate = static_cast<float>(c.scalars.group.lr);
+  float momentum = static_cast<float>(c.scalars.group.momentum), wd = static_cast<float>(c.scalars.group.weight_decay);
   for (int64_t e = 0; e < c.in[0].numel(); ++e) {
     float g = grad[e] * grad_scale + wd * master[e];
     buffer[e] = momentum * buffer[e] + g;

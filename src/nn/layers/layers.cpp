@@ -54,7 +54,7 @@ ValueId LayerBuilder::linear(std::string_view name, ValueId x, int64_t outputs,
 ValueId LayerBuilder::tied_linear(std::string_view name, ValueId x, std::string_view tied,
                                   std::string_view bias) {
   ParamId index = graph_.find_param(tied);
-  require(index.exists(), "tied_linear '{}': parameter '{}' does not exist", name, tied);
+  require(index.exists(), "tied_linear '{}': parameter '{}' does not exist", name, TensorName(tied));
   std::vector<ValueId> in{x, graph_.params[index].value};
   if (!bias.empty()) {
     Dim outputs = graph_.type(in[1]).shape[0];

@@ -137,7 +137,7 @@ TEST(Config, learning_rates_are_deepspeeds) {
     ASSERT_GT(rates.size(), 30u);
     for (size_t k = 0; k < rates.size(); ++k) {
       const double expected = rates[k].number();
-      EXPECT_NEAR(learning_rate(config, static_cast<int64_t>(k)), expected,
+      EXPECT_NEAR(learning_rate(config, config.optimizer.lr, static_cast<int64_t>(k)), expected,
                   1e-12 * std::abs(expected) + 1e-15)
           << run.at("scheduler").string() << " " << run.at("params").dump() << " step " << k;
     }

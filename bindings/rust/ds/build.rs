@@ -1,0 +1,5 @@
+fn main() {
+    if let Ok(folder) = std::env::var("DEP_DS_FOLDER") {
+        println!("cargo:rustc-link-arg=-Wl,-rpath,{folder}");
+    }
+}

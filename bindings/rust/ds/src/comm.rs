@@ -1,0 +1,227 @@
+use crate::tensor::Element;
+use crate::{check, name, owned_text, Error, Format, Result};
+use std::cell::Cell;
+use std::marker::PhantomData;
+use std::sync::{Arc, Weak};
+
+struct Handle(*mut ds_sys::ds_comm);
+
+// SAFETY: what is called through a shared handle is [threadsafe] in ds.h; all else goes through Comm, which one thread has.
+unsafe impl Send for Handle {}
+unsafe impl Sync for Handle {}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        // SAFETY: nobody else has the handle.
+        unsafe { ds_sys::ds_comm_destroy(self.0) }
+    }
+}
+
+/// A group of ranks. One thread at a time uses it and its engines; it may move to another one.
+pub struct Comm {
+    handle: Arc<Handle>,
+    _one_thread: PhantomData<Cell<()>>,
+}
+
+/// Joining a group.
+#[derive(Clone, Copy, Debug)]
+pub struct CommOptions {
+    pub rank: i32,
+    pub size: i32,
+    /// A peer without progress for this long is an error.
+    pub timeout_ms: i64,
+    /// Waiting for all ranks to join.
+    pub join_ms: i64,
+}
+
+impl Default for CommOptions {
+    fn default() -> Self {
+        CommOptions { rank: 0, size: 1, timeout_ms: 300_000, join_ms: 60_000 }
+    }
+}
+
+/// How elements of several ranks become one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReduceOp {
+    Sum,
+    Mean,
+    Max,
+    Min,
+}
+
+impl Comm {
+    /// Joins the group that `url` names ("self", "threads://NAME", "shm://NAME", "env", ... as ds.h says). Collective.
+    pub fn join(url: &str, options: &CommOptions) -> Result<Comm> {
+        let url = name(url)?;
+        // SAFETY: the options are filled by libds first, and all pointers are valid during the calls.
+        unsafe {
+            let mut raw: ds_sys::ds_comm_options = std::mem::zeroed();
+            check(ds_sys::ds_comm_options_init(&mut raw, std::mem::size_of_val(&raw)))?;
+            raw.rank = options.rank;
+            raw.size = options.size;
+            raw.timeout_ms = options.timeout_ms;
+            raw.join_ms = options.join_ms;
+            let mut out = std::ptr::null_mut();
+            check(ds_sys::ds_comm_create(url.as_ptr(), &raw, &mut out))?;
+            Ok(Comm::own(out))
+        }
+    }
+
+    fn own(raw: *mut ds_sys::ds_comm) -> Comm {
+        Comm { handle: Arc::new(Handle(raw)), _one_thread: PhantomData }
+    }
+
+    pub(crate) fn raw(&self) -> *mut ds_sys::ds_comm {
+        self.handle.0
+    }
+
+    /// This rank, from 0.
+    pub fn rank(&self) -> usize {
+        // SAFETY: the handle lives.
+        unsafe { ds_sys::ds_comm_rank(self.raw()) as usize }
+    }
+
+    /// Number of ranks.
+    pub fn size(&self) -> usize {
+        // SAFETY: the handle lives.
+        unsafe { ds_sys::ds_comm_size(self.raw()) as usize }
+    }
+
+    /// Sums `data` over all ranks, in place, with the same bits on any transport. Collective. Types that libds sums in f32
+    /// ([`Element::SUM_IS_ITS_OWN`] is false) have no place for their sum here and are refused.
+    pub fn all_reduce<T: Element>(&self, data: &mut [T]) -> Result<()> {
+        if !T::SUM_IS_ITS_OWN {
+            return Err(Error::argument(format!("all_reduce in place must have f32, f64 or integers, got type {}", T::DTYPE)));
+        }
+        // SAFETY: in and out are the same memory of data.len() elements, which ds.h allows for these types.
+        unsafe {
+            let at = data.as_mut_ptr().cast();
+            check(ds_sys::ds_comm_all_reduce(self.raw(), at, data.len(), T::DTYPE, at))
+        }
+    }
+
+    /// Reduces `data` over all ranks, in place. Collective.
+    pub fn all_reduce_by<T: Element>(&self, data: &mut [T], op: ReduceOp) -> Result<()> {
+        if !T::SUM_IS_ITS_OWN {
+            return Err(Error::argument(format!("all_reduce in place must have f32, f64 or integers, got type {}", T::DTYPE)));
+        }
+        let at: *mut std::ffi::c_void = data.as_mut_ptr().cast();
+        let (ins, outs, counts) = ([at as *const _], [at], [data.len()]);
+        // SAFETY: the call and its lists live during the call, which makes the collective before it returns.
+        unsafe {
+            let mut call: ds_sys::ds_comm_call = std::mem::zeroed();
+            check(ds_sys::ds_comm_call_init(&mut call, std::mem::size_of_val(&call)))?;
+            call.op = ds_sys::DS_COMM_OP_ALL_REDUCE;
+            call.dtype = T::DTYPE;
+            call.reduce = match op {
+                ReduceOp::Sum => ds_sys::DS_REDUCE_OP_SUM,
+                ReduceOp::Mean => ds_sys::DS_REDUCE_OP_MEAN,
+                ReduceOp::Max => ds_sys::DS_REDUCE_OP_MAX,
+                ReduceOp::Min => ds_sys::DS_REDUCE_OP_MIN,
+            };
+            call.ins = ins.as_ptr();
+            call.outs = outs.as_ptr();
+            call.counts = counts.as_ptr();
+            check(ds_sys::ds_comm_submit(self.raw(), &call, std::ptr::null_mut()))
+        }
+    }
+
+    /// Every rank's `data`, in the order of ranks. Collective; the same length on all ranks.
+    pub fn all_gather<T: Element>(&self, data: &[T]) -> Result<Vec<T>> {
+        let mut out = vec![T::default(); data.len() * self.size()];
+        // SAFETY: out has in_size * size bytes.
+        unsafe {
+            let bytes = std::mem::size_of_val(data);
+            check(ds_sys::ds_comm_all_gather(self.raw(), data.as_ptr().cast(), bytes, out.as_mut_ptr().cast()))?;
+        }
+        Ok(out)
+    }
+
+    /// Block `b` of `data` goes to rank `b`; block `r` of the result comes from rank `r`. Collective.
+    pub fn all_to_all<T: Element>(&self, data: &[T]) -> Result<Vec<T>> {
+        if data.len() % self.size() != 0 {
+            return Err(Error::argument(format!("data must have a multiple of {} elements, got {}", self.size(), data.len())));
+        }
+        let mut out = vec![T::default(); data.len()];
+        // SAFETY: both have size blocks of block_size bytes.
+        unsafe {
+            let block = std::mem::size_of_val(data) / self.size();
+            check(ds_sys::ds_comm_all_to_all(self.raw(), data.as_ptr().cast(), block, out.as_mut_ptr().cast()))?;
+        }
+        Ok(out)
+    }
+
+    /// Copies the data of rank `root` to all. Collective; the same length on all ranks.
+    pub fn broadcast<T: Element>(&self, data: &mut [T], root: usize) -> Result<()> {
+        // SAFETY: data lives during the call.
+        unsafe {
+            let bytes = std::mem::size_of_val(data);
+            check(ds_sys::ds_comm_broadcast(self.raw(), data.as_mut_ptr().cast(), bytes, rank_number(root)?))
+        }
+    }
+
+    /// Sends to rank `to`, which receives as many elements; returns when they are there.
+    pub fn send<T: Element>(&self, data: &[T], to: usize) -> Result<()> {
+        // SAFETY: data lives during the call.
+        unsafe {
+            check(ds_sys::ds_comm_send(self.raw(), data.as_ptr().cast(), std::mem::size_of_val(data), rank_number(to)?))
+        }
+    }
+
+    /// Receives what rank `from` sends.
+    pub fn receive<T: Element>(&self, data: &mut [T], from: usize) -> Result<()> {
+        // SAFETY: data lives during the call.
+        unsafe {
+            let bytes = std::mem::size_of_val(data);
+            check(ds_sys::ds_comm_receive(self.raw(), data.as_mut_ptr().cast(), bytes, rank_number(from)?))
+        }
+    }
+
+    /// Returns when every rank has called it. Collective.
+    pub fn barrier(&self) -> Result<()> {
+        // SAFETY: the handle lives.
+        unsafe { check(ds_sys::ds_comm_barrier(self.raw())) }
+    }
+
+    /// The group of the ranks that give the same color, ordered by key, then by rank; None for a rank without one.
+    /// Collective.
+    pub fn split(&self, color: Option<i32>, key: i32) -> Result<Option<Comm>> {
+        let mut out = std::ptr::null_mut();
+        // SAFETY: out is valid during the call.
+        unsafe { check(ds_sys::ds_comm_split(self.raw(), color.unwrap_or(-1), key, &mut out))? };
+        Ok(if out.is_null() { None } else { Some(Comm::own(out)) })
+    }
+
+    /// What ends the group from any thread.
+    pub fn aborter(&self) -> Aborter {
+        Aborter { handle: Arc::downgrade(&self.handle) }
+    }
+
+    /// The last operations of this rank, oldest first.
+    pub fn flight_record(&self, format: Format) -> Result<String> {
+        // SAFETY: the handle lives.
+        owned_text(|out| unsafe { ds_sys::ds_comm_flight_record(self.raw(), format.raw(), out) })
+    }
+}
+
+fn rank_number(rank: usize) -> Result<i32> {
+    i32::try_from(rank).map_err(|_| Error::argument(format!("a rank must be at most {}, got {rank}", i32::MAX)))
+}
+
+/// Ends a group, from any thread.
+#[derive(Clone)]
+pub struct Aborter {
+    handle: Weak<Handle>,
+}
+
+impl Aborter {
+    /// Ends this and every later collective of all ranks with this reason; nothing when the communicator is gone.
+    pub fn abort(&self, reason: &str) -> Result<()> {
+        let reason = name(reason)?;
+        match self.handle.upgrade() {
+            // SAFETY: [threadsafe], and the handle lives as long as this reference.
+            Some(handle) => unsafe { check(ds_sys::ds_comm_abort(handle.0, reason.as_ptr())) },
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,137 @@
+use crate::tensor::Element;
+use crate::{check, name, owned_text, Format, Result};
+use std::os::raw::c_char;
+
+/// A value of a [`Graph`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Value(pub i32);
+
+/// A model as a graph of operations (docs/reference/ops.md).
+pub struct Graph {
+    raw: *mut ds_sys::ds_graph,
+}
+
+// SAFETY: distinct handles are independent.
+unsafe impl Send for Graph {}
+
+impl Drop for Graph {
+    fn drop(&mut self) {
+        // SAFETY: nobody else has the handle.
+        unsafe { ds_sys::ds_graph_destroy(self.raw) }
+    }
+}
+
+impl Graph {
+    /// An empty graph; `bound` is the largest number of rows of one micro-step.
+    pub fn new(graph_name: &str, bound: usize) -> Result<Graph> {
+        let graph_name = name(graph_name)?;
+        let mut raw = std::ptr::null_mut();
+        // SAFETY: the text lives during the call.
+        unsafe { check(ds_sys::ds_graph_create(graph_name.as_ptr(), i64::try_from(bound).unwrap_or(i64::MAX), &mut raw))? };
+        Ok(Graph { raw })
+    }
+
+    /// The graph of a configuration's `model` section, for a group of `size` ranks.
+    pub fn from_config(config: &str, size: i32) -> Result<Graph> {
+        let config = name(config)?;
+        let mut raw = std::ptr::null_mut();
+        // SAFETY: the text lives during the call.
+        unsafe { check(ds_sys::ds_graph_from_config(config.as_ptr(), size, &mut raw))? };
+        Ok(Graph { raw })
+    }
+
+    pub(crate) fn raw(&self) -> *const ds_sys::ds_graph {
+        self.raw
+    }
+
+    /// Adds an input; None is n, the rows of a micro-step.
+    pub fn input<T: Element>(&mut self, input: &str, dims: &[Option<usize>]) -> Result<Value> {
+        let input = name(input)?;
+        let dims: Vec<i64> = dims.iter().map(|d| d.map_or(-1, |d| d as i64)).collect();
+        let mut out = -1;
+        // SAFETY: everything lives during the call.
+        unsafe { check(ds_sys::ds_graph_input(self.raw, input.as_ptr(), T::DTYPE, dims.as_ptr(), dims.len(), &mut out))? };
+        Ok(Value(out))
+    }
+
+    /// Adds an f32 parameter; `init` is "zeros", "ones" or "normal" with standard deviation `scale`.
+    pub fn param(&mut self, param: &str, dims: &[usize], init: &str, scale: f64) -> Result<Value> {
+        let (param, init) = (name(param)?, name(init)?);
+        let dims: Vec<i64> = dims.iter().map(|&d| d as i64).collect();
+        let mut out = -1;
+        // SAFETY: everything lives during the call.
+        unsafe {
+            check(ds_sys::ds_graph_param(self.raw, param.as_ptr(), dims.as_ptr(), dims.len(), init.as_ptr(), scale, &mut out))?;
+        }
+        Ok(Value(out))
+    }
+
+    /// Adds an operation by its name; `attrs` is a JSON object. Returns its first output.
+    pub fn op(&mut self, op: &str, inputs: &[Value], attrs: Option<&str>) -> Result<Value> {
+        let op = name(op)?;
+        let attrs = attrs.map(name).transpose()?;
+        let inputs: Vec<i32> = inputs.iter().map(|v| v.0).collect();
+        let mut out = -1;
+        // SAFETY: everything lives during the call.
+        unsafe {
+            let attrs = attrs.as_ref().map_or(std::ptr::null::<c_char>(), |a| a.as_ptr());
+            check(ds_sys::ds_graph_op(self.raw, op.as_ptr(), inputs.as_ptr(), inputs.len(), attrs, &mut out))?;
+        }
+        Ok(Value(out))
+    }
+
+    /// Marks a value as the next output: 0 is the loss, 1 what [`crate::Engine::infer`] returns.
+    pub fn output(&mut self, value: Value) -> Result<()> {
+        // SAFETY: the handle lives.
+        unsafe { check(ds_sys::ds_graph_output(self.raw, value.0)) }
+    }
+
+    /// Dimensions of a value; None is n.
+    pub fn dims(&self, value: Value) -> Result<Vec<Option<usize>>> {
+        let (mut dims, mut count) = ([0i64; 8], 0);
+        // SAFETY: the outputs are valid during the call.
+        unsafe {
+            let at = dims.as_mut_ptr();
+            check(ds_sys::ds_graph_value_info(self.raw, value.0, std::ptr::null_mut(), at, dims.len(), &mut count))?;
+        }
+        Ok(dims[..count].iter().map(|&d| usize::try_from(d).ok()).collect())
+    }
+
+    /// Text form.
+    pub fn print(&self) -> Result<String> {
+        // SAFETY: the handle lives.
+        owned_text(|out| unsafe { ds_sys::ds_graph_print(self.raw, out) })
+    }
+}
+
+/// What a configuration compiles to for one rank, without memory and without a group.
+pub struct Plan {
+    raw: *mut ds_sys::ds_plan,
+}
+
+// SAFETY: distinct handles are independent.
+unsafe impl Send for Plan {}
+
+impl Drop for Plan {
+    fn drop(&mut self) {
+        // SAFETY: nobody else has the handle.
+        unsafe { ds_sys::ds_plan_destroy(self.raw) }
+    }
+}
+
+impl Plan {
+    pub fn new(config: &str, graph: Option<&Graph>, rank: i32, size: i32) -> Result<Plan> {
+        let config = name(config)?;
+        let mut raw = std::ptr::null_mut();
+        let graph = graph.map_or(std::ptr::null(), Graph::raw);
+        // SAFETY: everything lives during the call.
+        unsafe { check(ds_sys::ds_plan_create(config.as_ptr(), graph, rank, size, &mut raw))? };
+        Ok(Plan { raw })
+    }
+
+    /// Bytes per tier and kind, instructions, collectives.
+    pub fn report(&self, format: Format) -> Result<String> {
+        // SAFETY: the handle lives.
+        owned_text(|out| unsafe { ds_sys::ds_plan_report(self.raw, format.raw(), out) })
+    }
+}

@@ -1,0 +1,112 @@
+#include "core/config/param_groups.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "core/base/error.h"
+#include "core/base/suggest.h"
+
+namespace ds {
+namespace {
+
+constexpr GroupNumber kNumbers[] = {
+    {"lr", &GroupScalars::lr, not_negative, true, true},
+    {"weight_decay", &GroupScalars::weight_decay, not_negative, true, true},
+    {"beta1", &GroupScalars::beta1, decay, true, false},
+    {"beta2", &GroupScalars::beta2, decay, true, false},
+    {"eps", &GroupScalars::eps, not_negative, true, false},
+    {"momentum", &GroupScalars::momentum, not_negative, false, true},
+};
+
+// Members that a group of this optimizer may have; as in PyTorch, both betas are one of them.
+std::vector<std::string> members_of(const OptimizerConfig& optimizer, bool patterns) {
+  std::vector<std::string> members;
+  if (patterns) members.emplace_back("params");
+  for (const GroupNumber& number : group_numbers(optimizer)) {
+    std::string_view name = number.name;
+    if (name == "beta2") continue;
+    members.emplace_back(name == "beta1" ? "betas" : name);
+  }
+  return members;
+}
+
+[[noreturn]] void refuse_member(const std::string& path, const std::string& name,
+                                const OptimizerConfig& optimizer, const std::vector<std::string>& members) {
+  for (const char* other : {"betas", "eps", "momentum"}) {
+    if (name == other)
+      raise(DS_ERROR_CONFIG, "{}: no parameter of optimizer.type \"{}\"", KeyName(path + "." + name), optimizer.type);
+  }
+  raise(DS_ERROR_CONFIG, "{}: a group has {}{}", KeyName(path + "." + name), fmt::join(members, ", "),
+        did_you_mean(name, members));
+}
+
+}  // namespace
+
+std::vector<GroupNumber> group_numbers(const OptimizerConfig& optimizer) {
+  std::vector<GroupNumber> numbers;
+  for (const GroupNumber& number : kNumbers) {
+    if (optimizer.adam() ? number.adam : number.sgd) numbers.push_back(number);
+  }
+  return numbers;
+}
+
+const GroupNumber* find_group_number(const std::vector<GroupNumber>& numbers, std::string_view name) {
+  auto found =
+      std::find_if(numbers.begin(), numbers.end(), [&](const GroupNumber& n) { return n.name == name; });
+  return found == numbers.end() ? nullptr : &*found;
+}
+
+GroupScalars group_scalars(const OptimizerConfig& o) {
+  return {o.lr, o.weight_decay, o.beta1, o.beta2, o.eps, o.momentum};
+}
+
+GroupScalars group_scalars(const OptimizerConfig& optimizer, const ParamGroup& group) {
+  GroupScalars scalars = group_scalars(optimizer);
+  const std::vector<GroupNumber> numbers = group_numbers(optimizer);
+  for (const auto& [name, value] : group.values) {
+    if (const GroupNumber* number = find_group_number(numbers, name)) scalars.*number->value = value;
+  }
+  return scalars;
+}
+
+ParamGroup read_param_group(const std::string& path, const Json& given, const OptimizerConfig& optimizer,
+                            bool patterns) {
+  if (!given.is_object()) raise(DS_ERROR_CONFIG, "{}: expected an object, got {}", KeyName(path), given.dump());
+  ParamGroup group;
+  const std::vector<GroupNumber> numbers = group_numbers(optimizer);
+  const std::vector<std::string> members = members_of(optimizer, patterns);
+  for (const auto& [name, value] : given.object()) {
+    if (std::find(members.begin(), members.end(), name) == members.end())
+      refuse_member(path, name, optimizer, members);
+    const std::string at = path + "." + name;
+    if (name == "params") {
+      read_value(at, value, {}, group.params);
+    } else if (name == "betas") {
+      if (!value.is_array() || value.array().size() != 2)
+        raise(DS_ERROR_CONFIG, "{}: expected two numbers, got {}", KeyName(at), value.dump());
+      read_value(at + "[0]", value.array()[0], decay, group.values["beta1"]);
+      read_value(at + "[1]", value.array()[1], decay, group.values["beta2"]);
+    } else {
+      read_value(at, value, find_group_number(numbers, name)->limits, group.values[name]);
+    }
+  }
+  if (patterns && group.params.empty())
+    raise(DS_ERROR_CONFIG, "{}: missing; a group needs a pattern of names at least", KeyName(path + ".params"));
+  return group;
+}
+
+Json param_group_json(const ParamGroup& group) {
+  Json out = Json::Object();
+  if (!group.params.empty()) out.set("params", write_value(group.params));
+  for (const auto& [name, value] : group.values) {
+    if (name == "beta1") {
+      out.set("betas", Json(Json::Array{value, group.values.at("beta2")}));
+    } else if (name != "beta2") {
+      out.set(name, value);
+    }
+  }
+  return out;
+}
+
+}  // namespace ds

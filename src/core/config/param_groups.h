@@ -1,0 +1,37 @@
+#pragma once
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/base/json.h"
+#include "core/config/config.h"
+#include "core/config/values.h"
+#include "core/device/scalars.h"
+
+namespace ds {
+
+// A number that each group of parameters has.
+struct GroupNumber {
+  const char* name;
+  double GroupScalars::*value;
+  Limits limits;
+  bool adam, sgd;  // optimizers that have it
+};
+
+// Those of this optimizer.
+std::vector<GroupNumber> group_numbers(const OptimizerConfig& optimizer);
+// The number of that name; null: the optimizer has none.
+const GroupNumber* find_group_number(const std::vector<GroupNumber>& numbers, std::string_view name);
+
+// What parameters of no group are updated with, before any schedule.
+GroupScalars group_scalars(const OptimizerConfig& optimizer);
+// The same of a group.
+GroupScalars group_scalars(const OptimizerConfig& optimizer, const ParamGroup& group);
+
+// Reads {"params": ["*.bias"], "weight_decay": 0}; without `patterns` the member params is unknown. Throws
+// DS_ERROR_CONFIG naming path and member.
+ParamGroup read_param_group(const std::string& path, const Json& given, const OptimizerConfig& optimizer,
+                            bool patterns);
+Json param_group_json(const ParamGroup& group);
+
+}  // namespace ds
