@@ -16,7 +16,8 @@
 namespace ds {
 
 // What ds_last_error_message and ds_last_error_details say on this thread. Returns the status.
-ds_status set_last_error(ds_status status, const char* message, const ErrorDetails* details = nullptr) noexcept;
+ds_status set_last_error(ds_status status, const char* message,
+                         const ErrorDetails* details = nullptr) noexcept;
 const char* last_error() noexcept;
 const ErrorDetails& last_details() noexcept;
 

@@ -10,11 +10,11 @@
 
 #include "api/boundary.h"
 #include "api/handles.h"
-#include "core/base/error.h"
 #include "checkpoint/model_folder.h"
 #include "comm/communicator.h"
 #include "compile/certificate.h"
 #include "compile/pipeline.h"
+#include "core/base/error.h"
 #include "core/base/json.h"
 #include "core/config/config.h"
 #include "core/graph/graph.h"
@@ -202,8 +202,8 @@ ds_status ds_plan_certificate(const ds_plan* const* plans, size_t count, char** 
       const ds_plan& plan = ds::need(plans[i], fmt::format("plans[{}]", i).c_str());
       const ds::Program& step = plan.plan.step;
       ds::require(static_cast<size_t>(step.rank) == i && static_cast<size_t>(step.mesh.ranks()) == count,
-                  "plans[{}] must be of rank {} of {}, got rank {} of {}", i, ds::RankNumber(i), count, step.rank,
-                  step.mesh.ranks());
+                  "plans[{}] must be of rank {} of {}, got rank {} of {}", i, ds::RankNumber(i), count,
+                  step.rank, step.mesh.ranks());
       ranks.push_back(&plan.plan);
     }
     ds::put_text(ds::certificate(ranks), out_text);

@@ -11,8 +11,8 @@
 
 #include "api/boundary.h"
 #include "api/handles.h"
-#include "core/base/json.h"
 #include "core/base/error.h"
+#include "core/base/json.h"
 #include "core/base/suggest.h"
 #include "core/base/tier.h"
 #include "core/base/trace.h"
@@ -44,10 +44,11 @@ double number(const ds_engine& handle, std::string_view name) {
     if (name == std::string(ds::tier_name(tier)) + "_bytes") return static_cast<double>(runtime.mapped(tier));
   }
   if (name == "overhead_bytes") return static_cast<double>(runtime.overhead().total());
-  ds::raise(DS_ERROR_NOT_FOUND,
-            "name must be step, updates, loss, grad_norm, device_bytes, host_bytes, nvme_bytes, overhead_bytes, "
-            "param_groups, lr, or another one of ds_engine_set, got '{}'",
-            name);
+  ds::raise(
+      DS_ERROR_NOT_FOUND,
+      "name must be step, updates, loss, grad_norm, device_bytes, host_bytes, nvme_bytes, overhead_bytes, "
+      "param_groups, lr, or another one of ds_engine_set, got '{}'",
+      name);
 }
 
 void check_count(const ds::StateStore& store, int32_t param, const float* data, size_t data_count) {
@@ -55,8 +56,8 @@ void check_count(const ds::StateStore& store, int32_t param, const float* data, 
   size_t numel = 1;
   for (int64_t d : store.param_shapes()[id]) numel *= static_cast<size_t>(d);
   ds::require(data != nullptr || numel == 0, "data must not be NULL");
-  ds::require(data_count == numel, "data_count of parameter '{}' must be {}, got {}", ds::TensorName(store.param_names()[id]),
-              numel, data_count);
+  ds::require(data_count == numel, "data_count of parameter '{}' must be {}, got {}",
+              ds::TensorName(store.param_names()[id]), numel, data_count);
 }
 
 void check_local(ds::StateStore& store, int32_t param, const float* data, size_t data_count) {

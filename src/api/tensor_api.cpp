@@ -10,8 +10,8 @@
 #include "api/boundary.h"
 #include "api/dlpack.h"
 #include "api/handles.h"
-#include "core/base/error.h"
 #include "core/base/dtype.h"
+#include "core/base/error.h"
 #include "core/base/shape.h"
 
 namespace ds {

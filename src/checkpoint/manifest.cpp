@@ -106,7 +106,8 @@ void parse_set(Manifest& m, const Json* groups) {
   for (const Json& group : groups->array()) {
     m.info.set_numbers.emplace_back();
     for (const auto& [name, value] : group.object()) {
-      if (value.number() < 0) raise(DS_ERROR_CORRUPT, "set.{} must be at least 0, got {}", name, value.number());
+      if (value.number() < 0)
+        raise(DS_ERROR_CORRUPT, "set.{} must be at least 0, got {}", name, value.number());
       m.info.set_numbers.back()[name] = value.number();
     }
   }
@@ -192,7 +193,8 @@ int64_t ManifestTensor::numel() const {
   int64_t n = 1;
   for (int64_t extent : shape) {
     if (extent < 0 || __builtin_mul_overflow(n, extent, &n)) {
-      raise(DS_ERROR_CORRUPT, "tensor '{}' has an extent of {}, its size is no 64-bit number", TensorName(name), extent);
+      raise(DS_ERROR_CORRUPT, "tensor '{}' has an extent of {}, its size is no 64-bit number",
+            TensorName(name), extent);
     }
   }
   return n;

@@ -96,7 +96,8 @@ HfModel configured_model(const Config& config) {
                           noise ? HfMode::training : HfMode::evaluation, config.model.mask);
   }
   if (config.model.family.empty()) {
-    raise(DS_ERROR_CONFIG, "{} or model.folder must be given when there is no graph, got none", KeyName("model.family"));
+    raise(DS_ERROR_CONFIG, "{} or model.folder must be given when there is no graph, got none",
+          KeyName("model.family"));
   }
   HfModel model;
   model.graph = build_gpt(config.model, bound, config.sequence);

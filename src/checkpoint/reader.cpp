@@ -74,12 +74,13 @@ class Reader {
       const std::string& name = state_.param_names()[p];
       auto it = saved.find(name);
       if (it == saved.end()) {
-        raise(DS_ERROR_CONFIG, "the model has parameter '{}', checkpoint '{}' does not", TensorName(name), path_);
+        raise(DS_ERROR_CONFIG, "the model has parameter '{}', checkpoint '{}' does not", TensorName(name),
+              path_);
       }
       Shape mine = shape(state_.param_shapes()[p]), theirs = shape(it->second->shape);
       if (!(mine == theirs)) {
-        raise(DS_ERROR_CONFIG, "parameter '{}' has shape {} in the model, {} in checkpoint '{}'", TensorName(name),
-              mine.text(), theirs.text(), path_);
+        raise(DS_ERROR_CONFIG, "parameter '{}' has shape {} in the model, {} in checkpoint '{}'",
+              TensorName(name), mine.text(), theirs.text(), path_);
       }
       saved.erase(it);
     }

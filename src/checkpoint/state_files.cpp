@@ -92,8 +92,8 @@ void StateFiles::read_piece(const Piece& piece, const Block& block) {
   if (expected == found) return;
   int64_t last = piece.begin + (piece.rows - 1) * piece.stride + piece.count - 1;
   std::string rows = piece.rows == 1 ? "" : fmt::format(" ({} rows of {})", piece.rows, piece.count);
-  raise(DS_ERROR_CORRUPT, "tensor '{}' in '{}': elements {} to {}{} have hash {}, {} says {}", TensorName(name),
-        file_path(kind), piece.begin, last, rows, found, kManifestName, expected);
+  raise(DS_ERROR_CORRUPT, "tensor '{}' in '{}': elements {} to {}{} have hash {}, {} says {}",
+        TensorName(name), file_path(kind), piece.begin, last, rows, found, kManifestName, expected);
 }
 
 }  // namespace ds

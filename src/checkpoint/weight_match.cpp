@@ -73,7 +73,8 @@ class Matcher {
     }
     for (ParamId p : match_.of_param.ids()) {
       if (match_.of_param[p] != kNone) continue;
-      raise(DS_ERROR_CONFIG, "the model has parameter '{}', '{}' does not", TensorName(names_[p]), match_.folder.path);
+      raise(DS_ERROR_CONFIG, "the model has parameter '{}', '{}' does not", TensorName(names_[p]),
+            match_.folder.path);
     }
     return std::move(match_);
   }
@@ -115,8 +116,8 @@ class Matcher {
                       [&](auto end) { return name.ends_with(end); })) {
         return false;
       }
-      raise(DS_ERROR_CONFIG, "{}: the model has no parameter for tensor '{}'", KeyName(match_.folder.file_path(file)),
-            TensorName(stored.name));
+      raise(DS_ERROR_CONFIG, "{}: the model has no parameter for tensor '{}'",
+            KeyName(match_.folder.file_path(file)), TensorName(stored.name));
     }
     check(source);
     if (!tied) take(match_.sources.size() - 1);
@@ -139,12 +140,12 @@ class Matcher {
     std::string path = match_.folder.file_path(source.file);
     const std::vector<int64_t>& wanted = shapes_[source.param];
     if (stored.shape != wanted) {
-      raise(DS_ERROR_CONFIG, "{}: tensor '{}' has shape {}, the model's parameter {}", KeyName(path), TensorName(stored.name),
-            text(stored.shape), text(wanted));
+      raise(DS_ERROR_CONFIG, "{}: tensor '{}' has shape {}, the model's parameter {}", KeyName(path),
+            TensorName(stored.name), text(stored.shape), text(wanted));
     }
     if (stored.dtype == DS_DTYPE_F32 || stored.dtype == DS_DTYPE_F16 || stored.dtype == DS_DTYPE_BF16) return;
-    raise(DS_ERROR_CONFIG, "{}: tensor '{}' must be f32, f16 or bf16, got {}", KeyName(path), TensorName(stored.name),
-          dtype_name(stored.dtype));
+    raise(DS_ERROR_CONFIG, "{}: tensor '{}' must be f32, f16 or bf16, got {}", KeyName(path),
+          TensorName(stored.name), dtype_name(stored.dtype));
   }
 
   static std::string text(const std::vector<int64_t>& extents) {

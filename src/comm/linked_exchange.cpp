@@ -99,7 +99,8 @@ class SignsOfLife final : public World {
 Link::Link(const ds_plugin_transport_table& table, const std::string& address, const CommOptions& options)
     : transport(table), rank(options.rank), size(options.size), process(getpid()) {
   if (transport.open(address.c_str(), rank, size, options.join_ms, &link) != 0) {
-    raise(DS_ERROR_COMM, "rank {} cannot join over {}: {}", RankNumber(rank), transport.name, transport.message(nullptr));
+    raise(DS_ERROR_COMM, "rank {} cannot join over {}: {}", RankNumber(rank), transport.name,
+          transport.message(nullptr));
   }
   if (std::string_view warning = transport.message(link); !warning.empty())
     log_line(LogLevel::warning, fmt::format("rank {} over {}: {}", rank, transport.name, warning));

@@ -205,13 +205,14 @@ void check_slice(const Parameter& param, const Shape& local, const Config& confi
   slice.check(param.name);
   std::vector<int64_t> shape = slice.local_shape();
   Shape held(std::vector<Dim>(shape.begin(), shape.end()));
-  require(held == local, "the slice of parameter '{}' has shape {}, the graph {}", TensorName(param.name), held.text(),
-          local.text());
+  require(held == local, "the slice of parameter '{}' has shape {}, the graph {}", TensorName(param.name),
+          held.text(), local.text());
   std::vector<std::string_view> data = mesh.data_axes();
   for (const std::string& axis : slice.axes) {
     bool known = std::any_of(mesh.axes().begin(), mesh.axes().end(),
                              [&](const Mesh::Axis& a) { return a.name == axis; });
-    require(known, "parameter '{}' is cut over '{}', the mesh is {}", TensorName(param.name), axis, mesh.name());
+    require(known, "parameter '{}' is cut over '{}', the mesh is {}", TensorName(param.name), axis,
+            mesh.name());
     // Norms and skips are agreed along `data`.
     if (config.gradient_clipping > 0 && std::find(data.begin(), data.end(), axis) == data.end()) {
       raise(DS_ERROR_UNSUPPORTED,
@@ -280,8 +281,8 @@ IdVector<ParamId, int32_t> groups_by_name(const Config& config, const IdVector<P
     const std::string key = fmt::format("optimizer.param_groups[{}].params", i);
     for (ParamId p : match(key, config.optimizer.groups[i].params, names)) {
       if (groups[p] != 0 && groups[p] != group)
-        raise(DS_ERROR_CONFIG, "{}: parameter '{}' is in optimizer.param_groups[{}], too", KeyName(key), TensorName(names[p]),
-              groups[p] - 1);
+        raise(DS_ERROR_CONFIG, "{}: parameter '{}' is in optimizer.param_groups[{}], too", KeyName(key),
+              TensorName(names[p]), groups[p] - 1);
       groups[p] = group;
     }
   }
@@ -323,8 +324,7 @@ Plan compile_plan(const Graph& forward, const Config& config, int rank, const Me
 }
 
 Plan recompile_plan(const Plan& plan, const Graph& forward, const Config& config, const Machine& machine,
-                    const TrainedParams& trained,
-                    bool verify_passes) {
+                    const TrainedParams& trained, bool verify_passes) {
   Plan next = plan;
   set_trained(next.zero, config, trained);
   next.graph = forward_part(forward, config, true);

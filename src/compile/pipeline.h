@@ -56,14 +56,13 @@ Plan compile_plan(const Graph& forward, const Config& config, int rank, const Me
 // The same plan with other parameters frozen: layout and places of all buffers stay, new states lie behind
 // them.
 Plan recompile_plan(const Plan& plan, const Graph& forward, const Config& config, const Machine& machine,
-                    const TrainedParams& trained,
-                    bool verify_passes = true);
+                    const TrainedParams& trained, bool verify_passes = true);
 
 // Which of the named parameters config.frozen_parameters means ('*' and '?' as in file names). Throws
 // DS_ERROR_CONFIG naming a pattern that means none.
 IdVector<ParamId, char> frozen_by_name(const Config& config, const IdVector<ParamId, std::string>& names);
-// Of each of them the group of config.optimizer.groups, 1 and further; 0: it is in none. Throws likewise, also
-// for a parameter of two groups.
+// Of each of them the group of config.optimizer.groups, 1 and further; 0: it is in none. Throws likewise,
+// also for a parameter of two groups.
 IdVector<ParamId, int32_t> groups_by_name(const Config& config, const IdVector<ParamId, std::string>& names);
 
 }  // namespace ds

@@ -144,8 +144,8 @@ void TrainSampler::leaf(int64_t step, int64_t leaves, int64_t leaf, int64_t micr
 HeldoutSampler::HeldoutSampler(const TokenFile& file, int64_t sequence, const Masking* masking)
     : file_(&file), masking_(masking), sequence_(sequence), window_(text_window(sequence, masking)) {
   if (file.size() < window_ + 1) {
-    raise(DS_ERROR_CONFIG, "{}: the held-out text has {} tokens, but one window needs {}", KeyName(file.path()),
-          file.size(), window_ + 1);
+    raise(DS_ERROR_CONFIG, "{}: the held-out text has {} tokens, but one window needs {}",
+          KeyName(file.path()), file.size(), window_ + 1);
   }
 }
 

@@ -50,7 +50,7 @@ struct KernelRun {
   const Attrs* attrs = nullptr;
   StepScalars scalars;
   int64_t leaf = 0;
-  std::vector<ElementRun> parts;  // of an update of some elements; none: of all
+  std::vector<ElementRun> parts;     // of an update of some elements; none: of all
   std::vector<GroupScalars> groups;  // of parts
   std::vector<AuditTensor> in, before, after;
   size_t bytes() const;

@@ -40,20 +40,22 @@ DelegateEngine::DelegateEngine(Config config, Communicator& comm, EngineOptions 
     : runtime_(std::move(config), comm, std::move(options), {plan_.zero, plan_.init, plan_.hash}),
       control_(runtime_.config(), runtime_.mesh().data_size()),
       store_(runtime_, control_, *this, plan_.zero, StateStore::Keeps::training),
-      trained_(runtime_, control_, store_,
-               [this](const auto& trained) { recompile(trained); }),
+      trained_(runtime_, control_, store_, [this](const auto& trained) { recompile(trained); }),
       checkpoints_(runtime_, control_, store_, &trained_) {
   if (this->config().sparse_gradients)
-    raise(DS_ERROR_CONFIG, "{}: true needs a graph, whose ids name rows; a delegate has none", KeyName("sparse_gradients"));
+    raise(DS_ERROR_CONFIG, "{}: true needs a graph, whose ids name rows; a delegate has none",
+          KeyName("sparse_gradients"));
 }
 
 ParamId DelegateEngine::add_param(const std::string& name, const std::vector<int64_t>& shape,
                                   std::span<const float> data) {
   if (started_)
-    raise(DS_ERROR_STATE, "parameter '{}' must be added before the first gather, gradient or step", TensorName(name));
+    raise(DS_ERROR_STATE, "parameter '{}' must be added before the first gather, gradient or step",
+          TensorName(name));
   require(!name.empty(), "name must not be empty");
   const IdVector<ParamId, std::string>& names = store_.param_names();
-  require(std::find(names.begin(), names.end(), name) == names.end(), "parameter '{}' is added twice", TensorName(name));
+  require(std::find(names.begin(), names.end(), name) == names.end(), "parameter '{}' is added twice",
+          TensorName(name));
   std::vector<Dim> dims;
   for (int64_t d : shape) {
     require(d >= 0, "parameter '{}' must have no negative dimension, got {}", TensorName(name), d);
@@ -61,7 +63,8 @@ ParamId DelegateEngine::add_param(const std::string& name, const std::vector<int
   }
   int64_t numel = Shape(dims).numel(1);
   constexpr int64_t kMost = int64_t{1} << 40;
-  require(numel <= kMost, "parameter '{}' must have at most {} elements, got {}", TensorName(name), kMost, numel);
+  require(numel <= kMost, "parameter '{}' must have at most {} elements, got {}", TensorName(name), kMost,
+          numel);
   require(data.empty() || static_cast<int64_t>(data.size()) == numel,
           "parameter '{}' has {} elements, got data of {}", TensorName(name), numel, data.size());
   store_.add_param(name, ParamSlice::whole(shape));
@@ -197,8 +200,8 @@ void DelegateEngine::release(std::span<const ParamId> params) {
   for (auto [p, count] : wanted) {
     int32_t have = started_ ? leases_[p] : 0;
     if (count <= have) continue;
-    raise(DS_ERROR_STATE, "parameter '{}' is released {} times, but has {} leases", TensorName(specs_[p].name), count,
-          have);
+    raise(DS_ERROR_STATE, "parameter '{}' is released {} times, but has {} leases",
+          TensorName(specs_[p].name), count, have);
   }
   if (params.empty()) return;
   follow({HostEvent::Kind::release, {params.begin(), params.end()}});
@@ -211,7 +214,8 @@ void DelegateEngine::release(std::span<const ParamId> params) {
 TensorView DelegateEngine::view(ParamId param) {
   store_.check_param(param);
   if (!started_ || leases_[param] == 0) {
-    raise(DS_ERROR_STATE, "parameter '{}' must be gathered before it is viewed", TensorName(specs_[param].name));
+    raise(DS_ERROR_STATE, "parameter '{}' must be gathered before it is viewed",
+          TensorName(specs_[param].name));
   }
   TensorView view;
   view.dtype = config().compute;
@@ -239,18 +243,19 @@ std::shared_ptr<void> DelegateEngine::hold(ParamId param) const {
 void DelegateEngine::grad_ready(ParamId param, const void* data, DType dtype, int64_t numel) {
   store_.check_param(param);
   ensure_started();
-  require(numel == specs_[param].numel, "gradient of '{}' must have {} elements, got {}", TensorName(specs_[param].name),
-          specs_[param].numel, numel);
+  require(numel == specs_[param].numel, "gradient of '{}' must have {} elements, got {}",
+          TensorName(specs_[param].name), specs_[param].numel, numel);
   require(dtype == config().compute || dtype == DS_DTYPE_F32, "gradient of '{}' must be {} or f32, got {}",
           TensorName(specs_[param].name), dtype_name(config().compute), dtype_name(dtype));
   if (trained_.is_frozen(param)) {
     raise(DS_ERROR_STATE, "parameter '{}' is frozen: it takes no gradient", TensorName(specs_[param].name));
   }
   if (has_grad_[param])
-    raise(DS_ERROR_STATE, "parameter '{}' has its gradient of this micro-step already", TensorName(specs_[param].name));
+    raise(DS_ERROR_STATE, "parameter '{}' has its gradient of this micro-step already",
+          TensorName(specs_[param].name));
   if (micro_ >= config().accumulation) {
-    raise(DS_ERROR_STATE, "gradient of '{}' comes after {} of {} micro-steps", TensorName(specs_[param].name), micro_,
-          config().accumulation);
+    raise(DS_ERROR_STATE, "gradient of '{}' comes after {} of {} micro-steps", TensorName(specs_[param].name),
+          micro_, config().accumulation);
   }
   if (!begun_) begin_step();
   pending_grad_ = data;
@@ -288,7 +293,8 @@ StepResult DelegateEngine::step() {
   }
   for (ParamId p : leases_.ids()) {
     if (leases_[p] > 0)
-      raise(DS_ERROR_STATE, "parameter '{}' is leased {} times at step", TensorName(specs_[p].name), leases_[p]);
+      raise(DS_ERROR_STATE, "parameter '{}' is leased {} times at step", TensorName(specs_[p].name),
+            leases_[p]);
   }
   runtime_.guarded([&] { finish_calls(); });
   forget_calls();

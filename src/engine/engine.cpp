@@ -29,8 +29,7 @@ Engine::Engine(Config config, const Graph& forward, Communicator& comm, EngineOp
     : runtime_(std::move(config), comm, std::move(options), {plan_.zero, plan_.step, plan_.hash}),
       control_(runtime_.config(), runtime_.mesh().data_size()),
       store_(runtime_, control_, *this, plan_.zero, StateStore::Keeps::training),
-      trained_(runtime_, control_, store_,
-               [this](const auto& trained) { recompile(trained); }),
+      trained_(runtime_, control_, store_, [this](const auto& trained) { recompile(trained); }),
       checkpoints_(runtime_, control_, store_, &trained_) {
   const EngineOptions& own = runtime_.options();
   runtime_.compile([&] {

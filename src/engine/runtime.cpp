@@ -116,8 +116,8 @@ void Runtime::end_executors(const std::function<void()>& end) {
 void Runtime::compare_plans() {
   std::vector<std::string> all = gather_texts(comm_, placed_.hash, "plan hash");
   if (size_t r = first_different(all); r != 0) {
-    raise(DS_ERROR_CONFIG, "rank 0 compiled plan {}, rank {} compiled plan {}: {}", all[0], RankNumber(r), all[r],
-          first_difference());
+    raise(DS_ERROR_CONFIG, "rank 0 compiled plan {}, rank {} compiled plan {}: {}", all[0], RankNumber(r),
+          all[r], first_difference());
   }
 }
 

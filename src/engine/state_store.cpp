@@ -63,7 +63,8 @@ StateStore::Held StateStore::held_of(ParamId param, const std::string& kind) {
   const std::string& name = names_[param];
   if (kind == "grad" && owner_.gradients() == Owner::Gradients::some) {
     raise(DS_ERROR_STATE,
-          "gradient of '{}' must be read before the first or after the last backward of a step", TensorName(name));
+          "gradient of '{}' must be read before the first or after the last backward of a step",
+          TensorName(name));
   }
   runtime_.guarded([&] { runtime_.settle(); });
   BucketId b = bucket_of(param);
@@ -73,7 +74,8 @@ StateStore::Held StateStore::held_of(ParamId param, const std::string& kind) {
     return {{s.param.buffer, 0, zero_.part_numel(b, cut)}, cut};
   }
   if (kind == "grad" && trains()) {
-    if (zero_.trained.frozen[param]) raise(DS_ERROR_STATE, "parameter '{}' is frozen: it has no gradient", TensorName(name));
+    if (zero_.trained.frozen[param])
+      raise(DS_ERROR_STATE, "parameter '{}' is frozen: it has no gradient", TensorName(name));
     int cut = zero_.policy(b).grads;
     BufferId sum = s.sum();
     float scale = 1.0f / static_cast<float>(std::max<int64_t>(control_.leaves(), 1));
@@ -145,8 +147,8 @@ std::vector<float> StateStore::assemble(ParamId param, const std::vector<float>&
   };
   int64_t elements = 0;
   for (size_t r = 0; r < ranks; ++r) elements += counts[2 * r + 1];
-  require(elements == mine.whole_numel(), "parameter '{}' has {} elements, its slices have {}", TensorName(names_[param]),
-          mine.whole_numel(), elements);
+  require(elements == mine.whole_numel(), "parameter '{}' has {} elements, its slices have {}",
+          TensorName(names_[param]), mine.whole_numel(), elements);
   std::vector<int64_t> runs;
   std::vector<float> values, whole(static_cast<size_t>(mine.whole_numel()));
   gather(mine.runs.data(), runs, 0);
@@ -184,7 +186,8 @@ std::pair<int64_t, int64_t> StateStore::local_range(ParamId param) const {
   std::vector<SliceBlock> blocks = slices_[param].blocks(begin, count);
   if (blocks.size() == 1 && blocks[0].rows == 1) return {blocks[0].begin, count};
   raise(DS_ERROR_UNSUPPORTED,
-        "the elements of parameter '{}' that this rank updates are no single range of it", TensorName(names_[param]));
+        "the elements of parameter '{}' that this rank updates are no single range of it",
+        TensorName(names_[param]));
 }
 
 std::vector<SliceBlock> StateStore::local_blocks(ParamId param) const {
@@ -222,13 +225,14 @@ std::vector<float> StateStore::read_local(ParamId param, const std::string& kind
 void StateStore::check_writable(const char* call, ParamId param, const std::string& kind, size_t values,
                                 int64_t wanted, bool local) {
   const std::string& name = names_[param];
-  require(static_cast<int64_t>(values) == wanted, "parameter '{}' has {} elements, got {}", TensorName(name), wanted,
-          values);
+  require(static_cast<int64_t>(values) == wanted, "parameter '{}' has {} elements, got {}", TensorName(name),
+          wanted, values);
   if (kind != "grad") {
     local ? owner_.require_unleased(call) : owner_.begin_change(call);
   } else if (owner_.gradients() != Owner::Gradients::all) {
     raise(DS_ERROR_STATE,
-          "gradient of '{}' must be written between the last backward of a step and its update", TensorName(name));
+          "gradient of '{}' must be written between the last backward of a step and its update",
+          TensorName(name));
   } else if (zero_.state_tier() == Tier::nvme) {
     raise(DS_ERROR_UNSUPPORTED, "gradient of '{}' lies on nvme, where none is written", TensorName(name));
   }

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/config/values.h"
 #include "core/base/error.h"
 #include "core/base/suggest.h"
 #include "core/config/param_groups.h"
@@ -75,7 +76,8 @@ void StepControl::set(std::string_view name, double value) {
           fmt::join(names, ", "), name, did_you_mean(std::string(wanted), names));
   }
   if (group && *group >= set_.size())
-    raise(DS_ERROR_NOT_FOUND, "name '{}': groups are numbered 0 to {}, got {}", name, set_.size() - 1, *group);
+    raise(DS_ERROR_NOT_FOUND, "name '{}': groups are numbered 0 to {}, got {}", name, set_.size() - 1,
+          *group);
   const bool back = std::isnan(value);
   const Limits& limits = number->limits;
   require(back || (value >= limits.low && std::isfinite(value) && value < limits.below),

@@ -66,7 +66,8 @@ void TrainedSet::compare(const IdVector<ParamId, char>& mine) {
     size_t p = i % mine.size(), rank = i / mine.size();
     if (all[i] == all[p]) continue;
     raise(DS_ERROR_INVALID_ARGUMENT, "ds_engine_freeze: parameter '{}' would be {} on rank 0, {} on rank {}",
-          TensorName(store_.param_names()[p]), all[p] ? "frozen" : "trained", all[i] ? "frozen" : "trained", RankNumber(rank));
+          TensorName(store_.param_names()[p]), all[p] ? "frozen" : "trained", all[i] ? "frozen" : "trained",
+          RankNumber(rank));
   }
 }
 

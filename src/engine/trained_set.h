@@ -26,8 +26,8 @@ class TrainedSet {
   // Bias corrections count a parameter's own updates. What a rank is refused, and parameters that differ
   // between ranks, are an error on all before anything changes.
   void freeze(std::span<const int32_t> params, int32_t frozen);
-  // Collective, between steps: from the next step on updates of these parameters, whatever group they were in,
-  // have these values in place of the configuration's. Returns the number of the new group.
+  // Collective, between steps: from the next step on updates of these parameters, whatever group they were
+  // in, have these values in place of the configuration's. Returns the number of the new group.
   int32_t add_group(std::span<const int32_t> params, const Json& values);
   bool is_frozen(ParamId param) const { return store_.zero().trained.frozen.at(param) != 0; }
 

@@ -53,7 +53,7 @@ struct ExecContext {
   // The host's: a run begins with them in the program's buffer of scalars and ends with what became of them.
   StepScalars* scalars = nullptr;
   const std::vector<GroupScalars>* groups = nullptr;  // of updates; null: only group 0, which is in scalars
-  Trace* trace = nullptr;  // null: no spans
+  Trace* trace = nullptr;                             // null: no spans
   // Called before each instruction is issued; null outside tests. It may kill the process.
   std::function<void(size_t index)> before_instr;
 };

@@ -43,7 +43,8 @@ DType element_type(const std::string& name, const std::string& tensor) {
   }
   if (name == "BOOL") return DS_DTYPE_U8;
   if (std::find(other_dtypes.begin(), other_dtypes.end(), name) != other_dtypes.end()) {
-    raise(DS_ERROR_UNSUPPORTED, "tensor '{}' has dtype {}, which libds does not have", TensorName(tensor), name);
+    raise(DS_ERROR_UNSUPPORTED, "tensor '{}' has dtype {}, which libds does not have", TensorName(tensor),
+          name);
   }
   raise(DS_ERROR_CORRUPT, "tensor '{}' has unknown dtype '{}'", TensorName(tensor), name);
 }
@@ -74,13 +75,13 @@ SafetensorEntry read_entry(const std::string& name, const Json& value, int64_t d
   int64_t begin = offsets[0].integer();
   int64_t end = offsets[1].integer();
   if (begin < 0 || end < begin || end > data_bytes) {
-    raise(DS_ERROR_CORRUPT, "tensor '{}' has data_offsets [{}, {}] in {} data bytes", TensorName(name), begin, end,
-          data_bytes);
+    raise(DS_ERROR_CORRUPT, "tensor '{}' has data_offsets [{}, {}] in {} data bytes", TensorName(name), begin,
+          end, data_bytes);
   }
   int64_t bytes = byte_count(entry, DS_ERROR_CORRUPT);
   if (bytes != end - begin) {
-    raise(DS_ERROR_CORRUPT, "tensor '{}' has {} bytes by its shape, but {} by data_offsets", TensorName(name), bytes,
-          end - begin);
+    raise(DS_ERROR_CORRUPT, "tensor '{}' has {} bytes by its shape, but {} by data_offsets", TensorName(name),
+          bytes, end - begin);
   }
   entry.begin = data_begin + begin;
   entry.bytes = bytes;
@@ -91,8 +92,8 @@ void check_coverage(const SafetensorHeader& header, int64_t data_begin) {
   int64_t at = data_begin;
   for (const auto& entry : header.entries) {
     if (entry.begin != at) {
-      raise(DS_ERROR_CORRUPT, "tensor '{}' begins at byte {}, but the data before it ends at {}", TensorName(entry.name),
-            entry.begin, at);
+      raise(DS_ERROR_CORRUPT, "tensor '{}' begins at byte {}, but the data before it ends at {}",
+            TensorName(entry.name), entry.begin, at);
     }
     at += entry.bytes;
   }

@@ -21,8 +21,8 @@ void check_shard_name(const std::string& name, const std::string& tensor) {
   bool plain = name.find('/') == std::string::npos && name.find('\0') == std::string::npos &&
                name.ends_with(".safetensors") && !name.starts_with('.');
   if (!plain) {
-    raise(DS_ERROR_CORRUPT, "tensor '{}' is in '{}', which is no .safetensors file of the folder", TensorName(tensor),
-          name);
+    raise(DS_ERROR_CORRUPT, "tensor '{}' is in '{}', which is no .safetensors file of the folder",
+          TensorName(tensor), name);
   }
 }
 
@@ -64,8 +64,8 @@ void check_shards(const TensorFolder& folder, const WeightMap& map) {
   for (size_t f = 0; f < folder.files.size(); ++f) {
     for (const auto& [tensor, shard] : map) {
       if (shard != folder.files[f].name || folder.files[f].header.find(tensor) != nullptr) continue;
-      raise(DS_ERROR_CORRUPT, "{}: no tensor '{}', which {} says is there", folder.file_path(f), TensorName(tensor),
-            kTensorIndex);
+      raise(DS_ERROR_CORRUPT, "{}: no tensor '{}', which {} says is there", folder.file_path(f),
+            TensorName(tensor), kTensorIndex);
     }
   }
 }

@@ -8,13 +8,9 @@
 namespace ds {
 namespace {
 
-Attrs adam_attrs(const OptimizerConfig& o) {
-  return {{"l2", static_cast<int64_t>(o.adam_w_mode ? 0 : 1)}};
-}
+Attrs adam_attrs(const OptimizerConfig& o) { return {{"l2", static_cast<int64_t>(o.adam_w_mode ? 0 : 1)}}; }
 
-Attrs sgd_attrs(const OptimizerConfig& o) {
-  return {{"nesterov", static_cast<int64_t>(o.nesterov ? 1 : 0)}};
-}
+Attrs sgd_attrs(const OptimizerConfig& o) { return {{"nesterov", static_cast<int64_t>(o.nesterov ? 1 : 0)}}; }
 
 }  // namespace
 

@@ -29,8 +29,8 @@ void check_vocabulary(const TokenFile& text, int64_t vocabulary, const Config& c
     text.copy(at, std::span(block).first(count));
     int32_t largest = *std::max_element(block.begin(), block.begin() + static_cast<std::ptrdiff_t>(count));
     if (largest < vocabulary) continue;
-    raise(DS_ERROR_CONFIG, "{}: {} is too small for the text, which has token {}; {} needs {}", KeyName("model.vocab"),
-          vocabulary, largest, config.data.tokenizer, text.vocab());
+    raise(DS_ERROR_CONFIG, "{}: {} is too small for the text, which has token {}; {} needs {}",
+          KeyName("model.vocab"), vocabulary, largest, config.data.tokenizer, text.vocab());
   }
 }
 
@@ -38,8 +38,8 @@ int32_t mask_token(const Config& config, const Tokenizer& tokenizer) {
   if (config.data.mask_token >= 0) return static_cast<int32_t>(config.data.mask_token);
   if (auto token = tokenizer.mask_token()) return *token;
   raise(DS_ERROR_CONFIG,
-        "{}: missing; the model predicts masked tokens, and tokenizer '{}' names no mask token", KeyName("data.mask_token"),
-        tokenizer.name());
+        "{}: missing; the model predicts masked tokens, and tokenizer '{}' names no mask token",
+        KeyName("data.mask_token"), tokenizer.name());
 }
 
 // The tokenizer that data.tokenizer names; null for one that is to be learned.
@@ -50,14 +50,13 @@ std::unique_ptr<const Tokenizer> chosen_tokenizer(const Config& config, int64_t 
     return tokenizer;
   }
   if (use == TextUse::masked) {
-    raise(DS_ERROR_CONFIG,
-          "{}: \"{}\" learns no mask token, which a model that predicts masked tokens needs", KeyName("data.tokenizer"),
-          kLearnTokenizer);
+    raise(DS_ERROR_CONFIG, "{}: \"{}\" learns no mask token, which a model that predicts masked tokens needs",
+          KeyName("data.tokenizer"), kLearnTokenizer);
   }
   if (vocabulary < kLeastLearned) {
     raise(DS_ERROR_CONFIG,
-          "{}: data.tokenizer \"{}\" needs at least {}, for the bytes and the end of a text, got {}", KeyName("model.vocab"),
-          kLearnTokenizer, kLeastLearned, vocabulary);
+          "{}: data.tokenizer \"{}\" needs at least {}, for the bytes and the end of a text, got {}",
+          KeyName("model.vocab"), kLearnTokenizer, kLeastLearned, vocabulary);
   }
   return nullptr;
 }
@@ -79,20 +78,21 @@ Masking masking_of(const Config& config, const Tokenizer& tokenizer, int64_t voc
   }
   out.special.push_back(out.mask_token);
   if (out.mask_token >= vocabulary) {
-    raise(DS_ERROR_CONFIG, "{}: the model has tokens 0 to {}, got {}{}", KeyName("data.mask_token"), vocabulary - 1,
-          out.mask_token, data.mask_token >= 0 ? "" : " from tokenizer '" + tokenizer.name() + "'");
+    raise(DS_ERROR_CONFIG, "{}: the model has tokens 0 to {}, got {}{}", KeyName("data.mask_token"),
+          vocabulary - 1, out.mask_token,
+          data.mask_token >= 0 ? "" : " from tokenizer '" + tokenizer.name() + "'");
   }
   for (const std::vector<int32_t>* part : {&frame.before, &frame.after}) {
     for (int32_t token : *part) {
       if (token < vocabulary) continue;
-      raise(DS_ERROR_CONFIG, "{}: '{}' puts token {} around a text, but the model has 0 to {}", KeyName("data.tokenizer"),
-            tokenizer.name(), token, vocabulary - 1);
+      raise(DS_ERROR_CONFIG, "{}: '{}' puts token {} around a text, but the model has 0 to {}",
+            KeyName("data.tokenizer"), tokenizer.name(), token, vocabulary - 1);
     }
   }
   auto around = static_cast<int64_t>(frame.before.size() + frame.after.size());
   if (config.sequence <= around) {
-    raise(DS_ERROR_CONFIG, "{}: must be above {}, the tokens that '{}' puts around a text, got {}", KeyName("run.sequence"),
-          around, tokenizer.name(), config.sequence);
+    raise(DS_ERROR_CONFIG, "{}: must be above {}, the tokens that '{}' puts around a text, got {}",
+          KeyName("run.sequence"), around, tokenizer.name(), config.sequence);
   }
   return Masking(std::move(out));
 }
@@ -192,7 +192,8 @@ TextFacts TextFacts::kept(const Json& record) {
 TextFacts prepare_run_data(const Config& config, int64_t vocabulary, TextUse use, const std::string& folder,
                            const volatile int32_t* stop) {
   const DataConfig& data = config.data;
-  if (data.paths.empty()) raise(DS_ERROR_CONFIG, "{} must name files or folders of text, got none", KeyName("data.paths"));
+  if (data.paths.empty())
+    raise(DS_ERROR_CONFIG, "{} must name files or folders of text, got none", KeyName("data.paths"));
   // First what refuses a tokenizer: reading the text takes longer.
   std::unique_ptr<const Tokenizer> tokenizer = chosen_tokenizer(config, vocabulary, use);
   Corpus corpus = read_corpus({data.paths, data.heldout, data.max_bytes, data.strip_licences, stop});

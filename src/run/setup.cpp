@@ -27,8 +27,8 @@ void merge_patch(Json& document, const Json& patch) {
 void check_masking_keys(const Config& config, const HfModel& model) {
   for (const char* name : kMaskingKeys) {
     if (!model.causal || config.origins.at(name) == "default") continue;
-    raise(DS_ERROR_CONFIG, "{}: for models that predict masked tokens; family {} predicts the next one", KeyName(name),
-          model.family);
+    raise(DS_ERROR_CONFIG, "{}: for models that predict masked tokens; family {} predicts the next one",
+          KeyName(name), model.family);
   }
 }
 

@@ -74,8 +74,8 @@ Json run_document(const Json& config, Communicator& comm, const std::string& res
   Json document = Json::parse(text, folder + "/config.json"), old = document;
   if (!config.is_null()) merge_patch(document, config);
   if (member_text(document, "data") != member_text(old, "data")) {
-    raise(DS_ERROR_CONFIG, "{}: a resumed run keeps its text; it has {}, the new configuration {}", KeyName("data"),
-          member_text(old, "data"), member_text(document, "data"));
+    raise(DS_ERROR_CONFIG, "{}: a resumed run keeps its text; it has {}, the new configuration {}",
+          KeyName("data"), member_text(old, "data"), member_text(document, "data"));
   }
   return document;
 }
@@ -244,8 +244,8 @@ class Run {
           name == "gzip" ? ", at most 64 MiB of it" : fmt::format(" and at most {} tokens", kBaselineVocab);
       raise(DS_ERROR_CONFIG,
             "{}: there is no \"{}\" to compare with: it needs held-out text of a model that predicts "
-            "the next token{}", KeyName("run.bars"),
-            name, limit);
+            "the next token{}",
+            KeyName("run.bars"), name, limit);
     }
   }
 
@@ -262,9 +262,9 @@ class Run {
         if (report.heldout_loss < level) continue;
         raise(DS_ERROR_CONFIG,
               "{}: the held-out loss after step {}, {:.4f} nats a token ({:.3f} bits a byte), is not "
-              "below {}, {:.4f} ({:.3f}); the run is complete in '{}'", KeyName("run.bars"),
-              report.step, report.heldout_loss, report.heldout_loss * unit, name, level, level * unit,
-              folder_.path);
+              "below {}, {:.4f} ({:.3f}); the run is complete in '{}'",
+              KeyName("run.bars"), report.step, report.heldout_loss, report.heldout_loss * unit, name, level,
+              level * unit, folder_.path);
       }
       return std::string();
     });

@@ -32,7 +32,8 @@ namespace {
 
 // A shard group of `size` ranks, where the key asks for one.
 void check_shard_group(const char* key, int64_t size, int stage, int world) {
-  if (stage < 3) raise(DS_ERROR_CONFIG, "{} {} needs zero_optimization.stage 3, got {}", KeyName(key), size, stage);
+  if (stage < 3)
+    raise(DS_ERROR_CONFIG, "{} {} needs zero_optimization.stage 3, got {}", KeyName(key), size, stage);
   if (size > world || world % size != 0)
     raise(DS_ERROR_CONFIG, "{} must divide the number of ranks, got {} and {}", KeyName(key), size, world);
   if (size < world && !std::has_single_bit(static_cast<uint64_t>(size))) {
@@ -46,8 +47,8 @@ RankLevels make_levels(const Config& config, const Mesh& mesh, RankGroup group, 
   const ZeroConfig& zero = config.zero;
   if (config.nodes > 0) {
     if (mesh.ranks() % config.nodes != 0) {
-      raise(DS_ERROR_CONFIG, "{} must divide the number of ranks, got {} and {}", KeyName("topology.nodes"), config.nodes,
-            mesh.ranks());
+      raise(DS_ERROR_CONFIG, "{} must divide the number of ranks, got {} and {}", KeyName("topology.nodes"),
+            config.nodes, mesh.ranks());
     }
     ranks_per_node = mesh.ranks() / static_cast<int>(config.nodes);
   }
@@ -78,7 +79,8 @@ int64_t ZeroPlan::part_first(BucketId bucket, int cut) const {
 
 bool ZeroPlan::trains(BucketId bucket) const {
   const std::vector<ParamPlace>& params = layout.buckets[bucket].params;
-  return std::any_of(params.begin(), params.end(), [&](const ParamPlace& p) { return !trained.frozen[p.param]; });
+  return std::any_of(params.begin(), params.end(),
+                     [&](const ParamPlace& p) { return !trained.frozen[p.param]; });
 }
 
 const RowTable* ZeroPlan::table(BucketId bucket) const {
@@ -192,8 +194,8 @@ void make_classes(ZeroPlan& plan, const Config& config, const Machine& machine,
       if (std::find(p.reduced_over.begin(), p.reduced_over.end(), axis.name) != p.reduced_over.end())
         axes.push_back(axis.name);
     }
-    require(axes.size() == p.reduced_over.size(), "parameter '{}' is reduced over {}, the mesh is {}", TensorName(p.name),
-            fmt::join(p.reduced_over, " and "), plan.mesh.name());
+    require(axes.size() == p.reduced_over.size(), "parameter '{}' is reduced over {}, the mesh is {}",
+            TensorName(p.name), fmt::join(p.reduced_over, " and "), plan.mesh.name());
     p.cls = p.reduced_over.empty() ? ClassId(0) : class_of(axes);
   }
 }
@@ -257,8 +259,8 @@ ZeroPlan make_zero_plan(const Config& config, IdVector<ParamId, ParamSpec> param
 
 void set_trained(ZeroPlan& plan, const Config& config, const TrainedParams& trained) {
   if (std::find(trained.frozen.begin(), trained.frozen.end(), 0) == trained.frozen.end())
-    raise(DS_ERROR_CONFIG, "{}: all {} parameters are frozen, one at least must be trained", KeyName("frozen_parameters"),
-          trained.frozen.size());
+    raise(DS_ERROR_CONFIG, "{}: all {} parameters are frozen, one at least must be trained",
+          KeyName("frozen_parameters"), trained.frozen.size());
   plan.trained = trained;
   for (BucketId b : plan.buckets.ids()) {
     if (plan.trains(b) && plan.buckets[b].grad.empty()) add_state(plan, optimizer_of(config.optimizer), b);

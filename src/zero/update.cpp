@@ -22,8 +22,8 @@ std::vector<ElementRun> update_runs(const ZeroPlan& plan, BucketId bucket, int64
   int64_t low = plan.part_first(bucket) + first;
   for (size_t i = 0; i < b.params.size(); ++i) {
     ParamId param = b.params[i].param;
-    int64_t next = i + 1 < b.params.size() ? b.params[i + 1].begin : b.numel, missed = plan.trained.missed[param],
-            group = plan.trained.group[param];
+    int64_t next = i + 1 < b.params.size() ? b.params[i + 1].begin : b.numel,
+            missed = plan.trained.missed[param], group = plan.trained.group[param];
     int64_t begin = std::max(b.params[i].begin - low, int64_t{0}), end = std::min(next - low, count);
     if (plan.trained.frozen[param] || begin >= end) continue;
     if (!runs.empty() && runs.back().end == begin && runs.back().missed == missed &&

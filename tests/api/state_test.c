@@ -133,9 +133,10 @@ static void learning_rate(ds_comm* comm, ds_engine* engine, const mlp_batch* bat
   check(last.lr == scheduled, "the configuration's");
   check_error(ds_engine_set(engine, "lr", -1), DS_ERROR_INVALID_ARGUMENT, "at least 0, or NaN, got -1");
   check_error(ds_engine_set(engine, "lr", (double)INFINITY), DS_ERROR_INVALID_ARGUMENT, "got inf");
-  check_error(ds_engine_set(engine, "lt", 1), DS_ERROR_NOT_FOUND,
-              "name must be lr, weight_decay, beta1, beta2, eps, or one of them behind 'param_groups[N].', got "
-              "'lt'; did you mean 'lr'?");
+  check_error(
+      ds_engine_set(engine, "lt", 1), DS_ERROR_NOT_FOUND,
+      "name must be lr, weight_decay, beta1, beta2, eps, or one of them behind 'param_groups[N].', got "
+      "'lt'; did you mean 'lr'?");
   check_error(ds_engine_set(engine, NULL, 1), DS_ERROR_INVALID_ARGUMENT, "name must not be NULL");
   check_error(ds_checkpoint_save(engine, path, "{\"keeps\": 1}"), DS_ERROR_CONFIG, "did you mean keep?");
   check_error(ds_checkpoint_save(engine, path, "{\"keep\": -1}"), DS_ERROR_CONFIG,
@@ -178,7 +179,7 @@ static void groups(ds_engine* engine, const mlp_batch* batch) {
   check(memcmp(before, after, sizeof after) != 0, "its parameters move");
   group = 7;
   check_error(ds_engine_group_add(engine, &param, 1, "{\"lt\": 1}", &group), DS_ERROR_CONFIG,
-              "options.lt: a group has lr, betas, eps, weight_decay; did you mean lr?");
+              "options.lt: a group has lr, weight_decay, betas, eps; did you mean 'lr'?");
   check(group == 7, "an output after an error");
   check_error(ds_engine_group_add(engine, NULL, 1, NULL, &group), DS_ERROR_INVALID_ARGUMENT, "params must");
   check_error(ds_engine_group_add(engine, &param, 1, NULL, NULL), DS_ERROR_INVALID_ARGUMENT,

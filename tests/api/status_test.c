@@ -83,8 +83,7 @@ static void nulls(void) {
   check_error(ds_train_batch(NULL, NULL, 0, &loss), DS_ERROR_INVALID_ARGUMENT, "engine must not be NULL");
   check_error(ds_backward(NULL), DS_ERROR_INVALID_ARGUMENT, "engine must not be NULL");
   check_error(ds_engine_param_find(NULL, "w", &number), DS_ERROR_INVALID_ARGUMENT, "engine must not be NULL");
-  check_error(ds_engine_read(NULL, 0, "master", &value, 1), DS_ERROR_INVALID_ARGUMENT,
-              "engine must not");
+  check_error(ds_engine_read(NULL, 0, "master", &value, 1), DS_ERROR_INVALID_ARGUMENT, "engine must not");
   check_error(ds_checkpoint_save(NULL, "x", NULL), DS_ERROR_INVALID_ARGUMENT, "engine must not be NULL");
   check_error(ds_checkpoint_info(NULL, &text), DS_ERROR_INVALID_ARGUMENT, "path must not be NULL");
   check_error(ds_tensor_create(DS_DTYPE_F32, NULL, 2, NULL, &tensor), DS_ERROR_INVALID_ARGUMENT,

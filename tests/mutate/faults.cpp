@@ -130,10 +130,20 @@ bool flip_beta(Program& p) {
 
 const std::vector<Fault>& faults() {
   static const std::vector<Fault> all = {
-      {"a run is of another group", [](Program& p) { return change_run(p, [](ElementRun& r) { return r.group == 1 && (r.group = 2) != 0; }); }},
-      {"a run is of group 0", [](Program& p) { return change_run(p, [](ElementRun& r) { return r.group == 1 && (r.group = 0) == 0; }); }},
-      {"a run missed an update", [](Program& p) { return change_run(p, [](ElementRun& r) { return r.missed-- == 0; }); }},
-      {"a run is shorter", [](Program& p) { return change_run(p, [](ElementRun& r) { return r.end - r.begin > 300 && (r.end -= 256) > 0; }); }},
+      {"a run is of another group",
+       [](Program& p) {
+         return change_run(p, [](ElementRun& r) { return r.group == 1 && (r.group = 2) != 0; });
+       }},
+      {"a run is of group 0",
+       [](Program& p) {
+         return change_run(p, [](ElementRun& r) { return r.group == 1 && (r.group = 0) == 0; });
+       }},
+      {"a run missed an update",
+       [](Program& p) { return change_run(p, [](ElementRun& r) { return r.missed-- == 0; }); }},
+      {"a run is shorter",
+       [](Program& p) {
+         return change_run(p, [](ElementRun& r) { return r.end - r.begin > 300 && (r.end -= 256) > 0; });
+       }},
       {"clip limit x 1.01", [](Program& p) { return set_attr(p, "clip", "max_norm", 1.01); }},
       {"dropout share x 1.1", [](Program& p) { return set_attr(p, "dropout", "p", 1.1); }},
       {"an update is left out", [](Program& p) { return remove(p, "adamw", 1); }},

@@ -32,7 +32,7 @@ class ExpectedState {
   OptimizerConfig optimizer_;
   std::vector<std::string> kinds_;
   std::vector<std::vector<std::vector<Bounded>>> values_;  // by kind, parameter and element
-  std::vector<GroupScalars> groups_;  // of each parameter
+  std::vector<GroupScalars> groups_;                       // of each parameter
   std::vector<int64_t> updates_;                           // of each parameter
 };
 

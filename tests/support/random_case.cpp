@@ -140,9 +140,10 @@ std::string RandomCase::text() const {
                      tier_name(z.optimizer_tier), tier_name(z.param_tier),
                      config.emulate_tiers ? " emulated" : "", z.reduce_bucket_size,
                      z.param_persistence_threshold, z.max_reuse_distance, z.max_live_parameters);
-  return out + fmt::format(", weights int{}, gradients int{}{}, {} parameters{}", z.quantized_weights ? 8 : 0,
-                           z.quantized_gradients ? z.gradient_bits : 0, z.error_feedback ? " feedback" : "",
-                           names.size(), config.frozen.empty() ? "" : ", one frozen") +
+  return out +
+         fmt::format(", weights int{}, gradients int{}{}, {} parameters{}", z.quantized_weights ? 8 : 0,
+                     z.quantized_gradients ? z.gradient_bits : 0, z.error_feedback ? " feedback" : "",
+                     names.size(), config.frozen.empty() ? "" : ", one frozen") +
          (o.groups.empty() ? "" : fmt::format(", {} groups", o.groups.size() + 1));
 }
 

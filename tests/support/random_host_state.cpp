@@ -76,8 +76,7 @@ void RandomHost::change_groups() {
   } else {
     const auto [name, value] = random_number(optimizer, dice_);
     std::optional<size_t> group;
-    if (dice_.one_in(2))
-      group = static_cast<size_t>(dice_.below(static_cast<int64_t>(groups_.size())));
+    if (dice_.one_in(2)) group = static_cast<size_t>(dice_.below(static_cast<int64_t>(groups_.size())));
     const bool back = dice_.one_in(4);
     std::string path = group ? fmt::format("param_groups[{}].{}", *group, name) : name;
     engine_.set(path, back ? std::nan("") : value);

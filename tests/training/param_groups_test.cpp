@@ -1,5 +1,6 @@
-// Parameters whose updates have values of their own. What these updates must be exactly, random delegate hosts
-// with groups say (support/random_host.h); here are layouts, calls, schedules, checkpoints and refusals.
+// Parameters whose updates have values of their own. What these updates must be exactly, random delegate
+// hosts with groups say (support/random_host.h); here are layouts, calls, schedules, checkpoints and
+// refusals.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -103,9 +104,9 @@ TEST(ParamGroups, ByCallAsByConfiguration) {
   auto add = [&](Engine& engine, int step) {
     if (step != 0) return;
     IdVector<ParamId, int32_t> groups = groups_by_name(configured, engine.store().param_names());
-    EXPECT_EQ(engine.trained().add_group(numbers_of(groups, 1),
-                                         Json::parse(R"({"weight_decay": 0, "lr": 0.002})")),
-              1);
+    EXPECT_EQ(
+        engine.trained().add_group(numbers_of(groups, 1), Json::parse(R"({"weight_decay": 0, "lr": 0.002})")),
+        1);
     const double beta2 = configured.optimizer.beta2;
     Json betas = Json::Object();
     betas.set("betas", Json(Json::Array{0.5, beta2}));
@@ -200,7 +201,7 @@ TEST(ParamGroups, WhatCannotBeIsRefused) {
   };
   expect_names(refuse(none, "{}", DS_ERROR_INVALID_ARGUMENT), {"params must name a parameter at least"});
   expect_names(refuse(beyond, "{}", DS_ERROR_INVALID_ARGUMENT), {"param must be 0 to", "99"});
-  expect_names(refuse(one, R"({"lt": 1})", DS_ERROR_CONFIG), {"options.lt", "did you mean lr?"});
+  expect_names(refuse(one, R"({"lt": 1})", DS_ERROR_CONFIG), {"options.lt", "did you mean 'lr'?"});
   expect_names(refuse(one, R"({"params": ["*"]})", DS_ERROR_CONFIG), {"options.params"});
   expect_names(refuse(one, R"({"momentum": 0.9})", DS_ERROR_CONFIG), {"options.momentum", "AdamW"});
   expect_names(refuse(one, R"({"betas": [0.9]})", DS_ERROR_CONFIG), {"options.betas", "two numbers"});
@@ -229,9 +230,10 @@ TEST(ParamGroups, RanksThatDifferAreNamed) {
     expect_names(message_of([&] { engine.trained().add_group(mine, Json(Json::Object())); }, DS_ERROR_CONFIG),
                  {"ds_engine_group_add", "rank 2"});
     const char* options = comm.rank() == 1 ? R"({"lr": 0.5})" : R"({"lr": 0.25})";
-    expect_names(message_of([&] { engine.trained().add_group(std::vector<int32_t>{0}, Json::parse(options)); },
-                            DS_ERROR_CONFIG),
-                 {"ds_engine_group_add", "rank 1"});
+    expect_names(
+        message_of([&] { engine.trained().add_group(std::vector<int32_t>{0}, Json::parse(options)); },
+                   DS_ERROR_CONFIG),
+        {"ds_engine_group_add", "rank 1"});
     train_step(p, engine, 0);
   });
 }

@@ -86,7 +86,8 @@ std::unique_ptr<Sharing> share_threads(const std::string& name, const CommOption
     require(meeting->size == options.size, "threads://{} has {} ranks, rank {} says size {}", name,
             meeting->size, RankNumber(options.rank), options.size);
     size_t rank = static_cast<size_t>(options.rank);
-    if (meeting->taken[rank]) raise(DS_ERROR_COMM, "threads://{} has rank {} already", name, RankNumber(options.rank));
+    if (meeting->taken[rank])
+      raise(DS_ERROR_COMM, "threads://{} has rank {} already", name, RankNumber(options.rank));
     meeting->taken[rank] = true;
     if (++meeting->joined == options.size) {
       hall.meetings.erase(name);  // the name is free for the next group

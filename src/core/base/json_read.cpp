@@ -61,7 +61,8 @@ const std::string& JsonReader::text() const {
 
 const std::string& JsonReader::word(std::span<const std::string> allowed) const {
   if (std::find(allowed.begin(), allowed.end(), text()) != allowed.end()) return text();
-  raise(DS_ERROR_CONFIG, "{}: must be one of {}, got \"{}\"", KeyName(name_), fmt::join(allowed, ", "), text());
+  raise(DS_ERROR_CONFIG, "{}: must be one of {}, got \"{}\"", KeyName(name_), fmt::join(allowed, ", "),
+        text());
 }
 
 JsonReader JsonReader::member(std::string_view key, const Json& value) const {

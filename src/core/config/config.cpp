@@ -66,14 +66,16 @@ class Reader {
       return;
     }
     if (!whole_.contains(path) && sections_.contains(path)) {
-      if (!value.is_object()) raise(DS_ERROR_CONFIG, "{}: expected a section, got {}", KeyName(path), value.dump());
+      if (!value.is_object())
+        raise(DS_ERROR_CONFIG, "{}: expected a section, got {}", KeyName(path), value.dump());
       read(value, path + ".");
       return;
     }
     const auto found = names_.find(path);
     if (found == names_.end()) {
       const std::string near = nearest_path(path, known_);
-      raise(DS_ERROR_CONFIG, "{}: unknown key{}", KeyName(path), near.empty() ? "" : "; did you mean " + near + "?");
+      raise(DS_ERROR_CONFIG, "{}: unknown key{}", KeyName(path),
+            near.empty() ? "" : "; did you mean " + near + "?");
     }
     if (auto_means_default(path) && value.is_string() && value.string() == "auto") return;
     const bool old_switch = path.starts_with("zero_optimization.cpu_offload") && found->second != path;
@@ -91,7 +93,8 @@ class Reader {
 
   void give(const std::string& canonical, const std::string& name, const Json& value) {
     const auto [before, fresh] = given_as_.emplace(canonical, name);
-    if (!fresh) raise(DS_ERROR_CONFIG, "{} and {} are two names of one key; give one", before->second, KeyName(name));
+    if (!fresh)
+      raise(DS_ERROR_CONFIG, "{} and {} are two names of one key; give one", before->second, KeyName(name));
     values_.emplace_back(canonical, value);
   }
 
@@ -107,7 +110,8 @@ void refuse_max_grad_norm(const Json& document) {
   const Json* optimizer = document.find("optimizer");
   const Json* params = optimizer && optimizer->is_object() ? optimizer->find("params") : nullptr;
   if (params && params->is_object() && params->find("max_grad_norm")) {
-    raise(DS_ERROR_CONFIG, "{}: no optimizer parameter; use gradient_clipping", KeyName("optimizer.params.max_grad_norm"));
+    raise(DS_ERROR_CONFIG, "{}: no optimizer parameter; use gradient_clipping",
+          KeyName("optimizer.params.max_grad_norm"));
   }
 }
 
@@ -143,27 +147,27 @@ void complete_optimizer(Config& c, const Reader& reader) {
     c.origins["scheduler.params.warmup_max_lr"] = "derived";
   }
   if (c.scheduler.type == "WarmupCosineLR" && c.scheduler.total_num_steps == 0) {
-    raise(DS_ERROR_CONFIG, "{}: missing; WarmupCosineLR needs it", KeyName("scheduler.params.total_num_steps"));
+    raise(DS_ERROR_CONFIG, "{}: missing; WarmupCosineLR needs it",
+          KeyName("scheduler.params.total_num_steps"));
   }
 }
 
 // A folder's config.json has the sizes; of its dropout a run can only say that there is none.
 void complete_model_folder(Config& c) {
   if (!c.model.family.empty()) {
-    raise(DS_ERROR_CONFIG, "{}: \"{}\" contradicts model.family \"{}\"; give one of them", KeyName("model.folder"),
-          c.model.folder, c.model.family);
+    raise(DS_ERROR_CONFIG, "{}: \"{}\" contradicts model.family \"{}\"; give one of them",
+          KeyName("model.folder"), c.model.folder, c.model.family);
   }
   for (const char* name : {"layers", "hidden", "heads", "vocab", "positions"}) {
     if (!c.origins.contains(std::string("model.") + name)) continue;
     raise(DS_ERROR_CONFIG, "{}: given beside model.folder \"{}\", whose config.json has it",
-            KeyName(std::string("model.") + name),
-          c.model.folder);
+          KeyName(std::string("model.") + name), c.model.folder);
   }
   if (c.model.dropout != 0) {
     raise(DS_ERROR_CONFIG,
           "{}: beside model.folder it may be 0 (none at all) or absent (as config.json says), got "
-          "{}", KeyName("model.dropout"),
-          c.model.dropout);
+          "{}",
+          KeyName("model.dropout"), c.model.dropout);
   }
   if (!c.origins.contains("data.tokenizer")) {
     c.data.tokenizer = c.model.folder;
@@ -178,20 +182,21 @@ void check_masking(const Config& c) {
     }
   }
   if (c.data.mlm_probability == 0) {
-    raise(DS_ERROR_CONFIG, "{}: must be above 0, or no token is a target, got 0", KeyName("data.mlm_probability"));
+    raise(DS_ERROR_CONFIG, "{}: must be above 0, or no token is a target, got 0",
+          KeyName("data.mlm_probability"));
   }
   const double changed = c.data.mask_replace_prob + c.data.random_replace_prob;
   if (changed > 1 + 1e-9) {
-    raise(DS_ERROR_CONFIG,
-          "{} {} and data.random_replace_prob {} must add up to at most 1", KeyName("data.mask_replace_prob"),
-          c.data.mask_replace_prob, c.data.random_replace_prob);
+    raise(DS_ERROR_CONFIG, "{} {} and data.random_replace_prob {} must add up to at most 1",
+          KeyName("data.mask_replace_prob"), c.data.mask_replace_prob, c.data.random_replace_prob);
   }
 }
 
 void check_bars(const Config& c) {
   for (const std::string& bar : c.run.bars) {
     if (std::find(std::begin(kBars), std::end(kBars), bar) != std::end(kBars)) continue;
-    raise(DS_ERROR_CONFIG, "{}: \"{}\" is unknown; supported: {}", KeyName("run.bars"), bar, fmt::join(kBars, ", "));
+    raise(DS_ERROR_CONFIG, "{}: \"{}\" is unknown; supported: {}", KeyName("run.bars"), bar,
+          fmt::join(kBars, ", "));
   }
 }
 
@@ -213,13 +218,17 @@ void complete_model(Config& c) {
   }
   for (const auto& [name, value] :
        {std::pair{"layers", m.layers}, {"hidden", m.hidden}, {"heads", m.heads}}) {
-    if (value == 0) raise(DS_ERROR_CONFIG, "{}: missing; family \"{}\" needs it", KeyName(std::string("model.") + name), m.family);
+    if (value == 0)
+      raise(DS_ERROR_CONFIG, "{}: missing; family \"{}\" needs it", KeyName(std::string("model.") + name),
+            m.family);
   }
   if (m.hidden % m.heads != 0) {
-    raise(DS_ERROR_CONFIG, "{} {} is no multiple of model.heads {}", KeyName("model.hidden"), m.hidden, m.heads);
+    raise(DS_ERROR_CONFIG, "{} {} is no multiple of model.heads {}", KeyName("model.hidden"), m.hidden,
+          m.heads);
   }
   if (c.sequence > m.positions) {
-    raise(DS_ERROR_CONFIG, "{} {} is above model.positions {}", KeyName("run.sequence"), c.sequence, m.positions);
+    raise(DS_ERROR_CONFIG, "{} {} is above model.positions {}", KeyName("run.sequence"), c.sequence,
+          m.positions);
   }
 }
 
@@ -227,23 +236,24 @@ void check_tiers(const Config& c) {
   const bool nvme = c.zero.optimizer_tier == Tier::nvme || c.zero.param_tier == Tier::nvme;
   if (nvme && c.zero.nvme_path.empty()) {
     const char* section = c.zero.optimizer_tier == Tier::nvme ? "offload_optimizer" : "offload_param";
-    raise(DS_ERROR_CONFIG, "{}: missing; device is \"nvme\"", KeyName(fmt::format("zero_optimization.{}.nvme_path", section)));
+    raise(DS_ERROR_CONFIG, "{}: missing; device is \"nvme\"",
+          KeyName(fmt::format("zero_optimization.{}.nvme_path", section)));
   }
   if (c.zero.mics_shard_size == 0) {
-    raise(DS_ERROR_CONFIG, "{}: must be -1 or at least 1, got 0", KeyName("zero_optimization.mics_shard_size"));
+    raise(DS_ERROR_CONFIG, "{}: must be -1 or at least 1, got 0",
+          KeyName("zero_optimization.mics_shard_size"));
   }
   if (c.zero.mics_shard_size > 0 && c.zero.hpz_partition_size > 1) {
-    raise(
-        DS_ERROR_CONFIG,
-        "{} {} and zero_optimization.zero_hpz_partition_size {} exclude each "
-        "other", KeyName("zero_optimization.mics_shard_size"),
-        c.zero.mics_shard_size, c.zero.hpz_partition_size);
+    raise(DS_ERROR_CONFIG,
+          "{} {} and zero_optimization.zero_hpz_partition_size {} exclude each "
+          "other",
+          KeyName("zero_optimization.mics_shard_size"), c.zero.mics_shard_size, c.zero.hpz_partition_size);
   }
   if (c.zero.hpz_partition_size > 1 && c.zero.param_tier == Tier::nvme) {
     raise(DS_ERROR_CONFIG,
           "{} {} needs parameters in memory, "
-          "zero_optimization.offload_param.device is \"nvme\"", KeyName("zero_optimization.zero_hpz_partition_size"),
-          c.zero.hpz_partition_size);
+          "zero_optimization.offload_param.device is \"nvme\"",
+          KeyName("zero_optimization.zero_hpz_partition_size"), c.zero.hpz_partition_size);
   }
   if (c.aio.block_size % 512 != 0) {
     raise(DS_ERROR_CONFIG, "{}: {} is no multiple of 512", KeyName("aio.block_size"), c.aio.block_size);
@@ -253,24 +263,23 @@ void check_tiers(const Config& c) {
 void check_quantization(const Config& c) {
   const ZeroConfig& zero = c.zero;
   if (zero.quantized_weights && zero.stage < 3) {
-    raise(DS_ERROR_CONFIG,
-          "{} true needs zero_optimization.stage 3, got {}", KeyName("zero_optimization.zero_quantized_weights"),
-          zero.stage);
+    raise(DS_ERROR_CONFIG, "{} true needs zero_optimization.stage 3, got {}",
+          KeyName("zero_optimization.zero_quantized_weights"), zero.stage);
   }
   if (zero.quantized_gradients && zero.stage < 2) {
-    raise(DS_ERROR_CONFIG,
-          "{} true needs zero_optimization.stage 2 or 3, got {}", KeyName("zero_optimization.zero_quantized_gradients"),
-          zero.stage);
+    raise(DS_ERROR_CONFIG, "{} true needs zero_optimization.stage 2 or 3, got {}",
+          KeyName("zero_optimization.zero_quantized_gradients"), zero.stage);
   }
   if (zero.gradient_bits != 4 && zero.gradient_bits != 8) {
-    raise(DS_ERROR_CONFIG, "{}: must be 4 or 8, got {}", KeyName("zero_optimization.zero_quantized_gradients_bits"),
-          zero.gradient_bits);
+    raise(DS_ERROR_CONFIG, "{}: must be 4 or 8, got {}",
+          KeyName("zero_optimization.zero_quantized_gradients_bits"), zero.gradient_bits);
   }
   for (const char* name :
        {"zero_quantized_gradients_bits", "zeropp_loco_param.err_beta", "zeropp_loco_param.reset_T"}) {
     const std::string path = std::string("zero_optimization.") + name;
     if (zero.quantized_gradients || !c.origins.contains(path)) continue;
-    raise(DS_ERROR_CONFIG, "{}: needs zero_optimization.zero_quantized_gradients true, got false", KeyName(path));
+    raise(DS_ERROR_CONFIG, "{}: needs zero_optimization.zero_quantized_gradients true, got false",
+          KeyName(path));
   }
 }
 
@@ -279,12 +288,12 @@ void complete_reduction(Config& c, int world) {
     const auto leaves = static_cast<uint64_t>(c.accumulation * world);
     if (!std::has_single_bit(leaves)) {
       raise(DS_ERROR_CONFIG,
-            "{}: gradient_accumulation_steps {} * world size {} = {} leaves is no power of two", KeyName("reproducible"),
-            c.accumulation, world, leaves);
+            "{}: gradient_accumulation_steps {} * world size {} = {} leaves is no power of two",
+            KeyName("reproducible"), c.accumulation, world, leaves);
     }
     if (c.origins.contains("reduction") && c.reduction != "tree") {
-      raise(DS_ERROR_CONFIG, "{}: \"{}\" contradicts reproducible: true, which needs \"tree\"", KeyName("reduction"),
-            c.reduction);
+      raise(DS_ERROR_CONFIG, "{}: \"{}\" contradicts reproducible: true, which needs \"tree\"",
+            KeyName("reduction"), c.reduction);
     }
     if (!c.origins.contains("reduction")) c.origins["reduction"] = "derived";
     c.reduction = "tree";
@@ -308,7 +317,8 @@ void put(Json& root, const std::string& path, const Json& value) {
 
 Config parse_config(const Json& document, int world) {
   require(world > 0, "world: {} ranks, at least 1 needed", world);
-  if (!document.is_object()) raise(DS_ERROR_CONFIG, "{}: expected an object, got {}", KeyName("config"), document.kind());
+  if (!document.is_object())
+    raise(DS_ERROR_CONFIG, "{}: expected an object, got {}", KeyName("config"), document.kind());
   refuse_max_grad_norm(document);
   Config config;
   Reader reader;

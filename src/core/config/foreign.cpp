@@ -149,7 +149,8 @@ bool equal(const Json& a, const Json& b) {
 }
 
 void check_section(const ForeignKey& key, const Json& given) {
-  if (!given.is_object()) raise(DS_ERROR_CONFIG, "{}: expected a section, got {}", KeyName(key.path), given.dump());
+  if (!given.is_object())
+    raise(DS_ERROR_CONFIG, "{}: expected a section, got {}", KeyName(key.path), given.dump());
   std::vector<std::string> known;
   for (const std::string& name : key.inside) known.push_back(key.path + "." + name);
   for (const auto& [name, value] : given.object()) {
@@ -163,7 +164,8 @@ void check_section(const ForeignKey& key, const Json& given) {
     for (const std::string& one : known) found = found || one == path;
     if (!found) {
       const std::string near = nearest_path(path, known);
-      raise(DS_ERROR_CONFIG, "{}: unknown key{}", KeyName(path), near.empty() ? "" : "; did you mean " + near + "?");
+      raise(DS_ERROR_CONFIG, "{}: unknown key{}", KeyName(path),
+            near.empty() ? "" : "; did you mean " + near + "?");
     }
   }
 }
@@ -194,8 +196,8 @@ void check_foreign(const ForeignKey& key, const Json& given) {
   if (equal(given, key.neutral)) return;
   if (key.neutral.is_null())
     raise(DS_ERROR_CONFIG, "{}: unsupported by this version; leave it out", KeyName(key.path));
-  raise(DS_ERROR_CONFIG, "{}: {} is unsupported by this version; supported: {}", KeyName(key.path), given.dump(),
-        key.neutral.dump());
+  raise(DS_ERROR_CONFIG, "{}: {} is unsupported by this version; supported: {}", KeyName(key.path),
+        given.dump(), key.neutral.dump());
 }
 
 }  // namespace ds

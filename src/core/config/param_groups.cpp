@@ -35,7 +35,8 @@ std::vector<std::string> members_of(const OptimizerConfig& optimizer, bool patte
                                 const OptimizerConfig& optimizer, const std::vector<std::string>& members) {
   for (const char* other : {"betas", "eps", "momentum"}) {
     if (name == other)
-      raise(DS_ERROR_CONFIG, "{}: no parameter of optimizer.type \"{}\"", KeyName(path + "." + name), optimizer.type);
+      raise(DS_ERROR_CONFIG, "{}: no parameter of optimizer.type \"{}\"", KeyName(path + "." + name),
+            optimizer.type);
   }
   raise(DS_ERROR_CONFIG, "{}: a group has {}{}", KeyName(path + "." + name), fmt::join(members, ", "),
         did_you_mean(name, members));
@@ -72,7 +73,8 @@ GroupScalars group_scalars(const OptimizerConfig& optimizer, const ParamGroup& g
 
 ParamGroup read_param_group(const std::string& path, const Json& given, const OptimizerConfig& optimizer,
                             bool patterns) {
-  if (!given.is_object()) raise(DS_ERROR_CONFIG, "{}: expected an object, got {}", KeyName(path), given.dump());
+  if (!given.is_object())
+    raise(DS_ERROR_CONFIG, "{}: expected an object, got {}", KeyName(path), given.dump());
   ParamGroup group;
   const std::vector<GroupNumber> numbers = group_numbers(optimizer);
   const std::vector<std::string> members = members_of(optimizer, patterns);
@@ -92,7 +94,8 @@ ParamGroup read_param_group(const std::string& path, const Json& given, const Op
     }
   }
   if (patterns && group.params.empty())
-    raise(DS_ERROR_CONFIG, "{}: missing; a group needs a pattern of names at least", KeyName(path + ".params"));
+    raise(DS_ERROR_CONFIG, "{}: missing; a group needs a pattern of names at least",
+          KeyName(path + ".params"));
   return group;
 }
 

@@ -3,10 +3,10 @@
 #include <string_view>
 #include <vector>
 
+#include "core/base/group_scalars.h"
 #include "core/base/json.h"
 #include "core/config/config.h"
 #include "core/config/values.h"
-#include "core/device/scalars.h"
 
 namespace ds {
 

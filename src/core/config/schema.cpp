@@ -54,7 +54,8 @@ Key schedule_key(std::string name, std::string_view type, Field field, Limits li
   };
   auto set = [path, field, limits, applies](Config& config, const Json& given) {
     if (!applies(config)) {
-      raise(DS_ERROR_CONFIG, "{}: no parameter of scheduler.type \"{}\"", KeyName(path), config.scheduler.type);
+      raise(DS_ERROR_CONFIG, "{}: no parameter of scheduler.type \"{}\"", KeyName(path),
+            config.scheduler.type);
     }
     const bool list = given.is_array() && given.array().size() == 1;
     read_value(path, list ? given.array()[0] : given, limits, field(config));
@@ -84,7 +85,8 @@ std::string choose(const std::string& path, const Json& given, const std::vector
             fmt::join(supported, ", "));
     }
   }
-  raise(DS_ERROR_CONFIG, "{}: \"{}\" is unknown; supported: {}", KeyName(path), name, fmt::join(supported, ", "));
+  raise(DS_ERROR_CONFIG, "{}: \"{}\" is unknown; supported: {}", KeyName(path), name,
+        fmt::join(supported, ", "));
 }
 
 template <typename Field>
@@ -116,8 +118,8 @@ Key device_key() {
     std::string name;
     read_value("device", given, {}, name);
     if (name == "cuda" || name.starts_with("cuda:")) {
-      raise(DS_ERROR_CONFIG, "{}: \"{}\" needs a CUDA plugin, which this version lacks; supported: {}", KeyName("device"),
-            name, fmt::join(kDevices, ", "));
+      raise(DS_ERROR_CONFIG, "{}: \"{}\" needs a CUDA plugin, which this version lacks; supported: {}",
+            KeyName("device"), name, fmt::join(kDevices, ", "));
     }
     c.device = choose("device", given, {std::begin(kDevices), std::end(kDevices)}, {});
   };
@@ -181,7 +183,8 @@ Key only_for(bool adam, Key key) {
   auto applies = [adam](const Config& c) { return c.optimizer.adam() == adam; };
   key.set = [path = key.path, applies, set = key.set](Config& config, const Json& given) {
     if (!applies(config)) {
-      raise(DS_ERROR_CONFIG, "{}: no parameter of optimizer.type \"{}\"", KeyName(path), config.optimizer.type);
+      raise(DS_ERROR_CONFIG, "{}: no parameter of optimizer.type \"{}\"", KeyName(path),
+            config.optimizer.type);
     }
     set(config, given);
   };
@@ -205,7 +208,8 @@ Key betas_key() {
 Key param_groups_key() {
   auto set = [](Config& c, const Json& given) {
     const std::string path = "optimizer.param_groups";
-    if (!given.is_array()) raise(DS_ERROR_CONFIG, "{}: expected a list of objects, got {}", KeyName(path), given.dump());
+    if (!given.is_array())
+      raise(DS_ERROR_CONFIG, "{}: expected a list of objects, got {}", KeyName(path), given.dump());
     for (size_t i = 0; i < given.array().size(); ++i) {
       c.optimizer.groups.push_back(
           read_param_group(fmt::format("{}[{}]", path, i), given.array()[i], c.optimizer, true));
@@ -287,8 +291,8 @@ Key nvme_path_key(const std::string& section, Tier ZeroConfig::*tier) {
     read_value(path, given, {}, folder);
     if (!c.zero.nvme_path.empty() && c.zero.nvme_path != folder) {
       raise(DS_ERROR_CONFIG,
-            "{}: \"{}\" differs from \"{}\" of the other offload section; one folder is used", KeyName(path), folder,
-            c.zero.nvme_path);
+            "{}: \"{}\" differs from \"{}\" of the other offload section; one folder is used", KeyName(path),
+            folder, c.zero.nvme_path);
     }
     c.zero.nvme_path = folder;
   };

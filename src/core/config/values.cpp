@@ -32,7 +32,8 @@ void check_limits(const std::string& path, double x, const Limits& limits) {
   if (x > limits.high)
     raise(DS_ERROR_CONFIG, "{}: {} is above {}", KeyName(path), number_text(x), number_text(limits.high));
   if (x >= limits.below)
-    raise(DS_ERROR_CONFIG, "{}: {} is not below {}", KeyName(path), number_text(x), number_text(limits.below));
+    raise(DS_ERROR_CONFIG, "{}: {} is not below {}", KeyName(path), number_text(x),
+          number_text(limits.below));
 }
 
 // An exact integer: an integer, or a real with an integral value that an int64_t can hold.

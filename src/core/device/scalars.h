@@ -1,23 +1,17 @@
 #pragma once
 #include <cstdint>
 
-namespace ds {
+#include "core/base/group_scalars.h"
 
-// What updates of the parameters of one group read (optimizer.param_groups), of the step's own.
-struct GroupScalars {
-  double lr = 0, weight_decay = 0;
-  double beta1 = 0, beta2 = 0, eps = 0;  // Adam, AdamW
-  double momentum = 0;                   // SGD
-  bool operator==(const GroupScalars&) const = default;
-};
+namespace ds {
 
 // Values of a step that kernels read at run time: one block, so that a compiled
 // program never changes.
 struct StepScalars {
   uint64_t seed = 0;
-  int64_t step = 0;     // steps made before this one, skipped ones included
-  int64_t updates = 0;  // optimizer updates taken before this one
-  GroupScalars group;   // of group 0; an update of another one is launched with its own
+  int64_t step = 0;       // steps made before this one, skipped ones included
+  int64_t updates = 0;    // optimizer updates taken before this one
+  GroupScalars group;     // of group 0; an update of another one is launched with its own
   double loss = 0;        // mean over all leaves of the step; written by `losses`
   int64_t leaves = 0;     // that there are in the step; written by `losses`
   double grad_scale = 1;  // clip coefficient / leaves: multiplies gradient sums once, in update

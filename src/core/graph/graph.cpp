@@ -75,7 +75,8 @@ ValueId Graph::add_param(std::string_view value_name, TensorType type, Init init
   require(!type.shape.symbolic(), "parameter '{}' must have a constant shape, got {}", TensorName(value_name),
           type.text());
   require(init.kind == "zeros" || init.kind == "ones" || init.kind == "normal",
-          "init of parameter '{}' must be zeros, ones or normal, got '{}'", TensorName(value_name), init.kind);
+          "init of parameter '{}' must be zeros, ones or normal, got '{}'", TensorName(value_name),
+          init.kind);
   ValueId value = add_value(*this, value_name, std::move(type), none, 0);
   params.push_back({std::string(value_name), value, std::move(init), none});
   return value;
@@ -157,10 +158,10 @@ void Graph::check() const {
   }
   for (const Parameter& param : params) {
     if (!param.grad.exists()) continue;
-    require(in_range(*this, param.grad), "gradient of '{}' is value {}, which does not exist", TensorName(param.name),
-            param.grad);
-    require(type(param.grad) == type(param.value), "gradient of '{}' must be {}, got {}", TensorName(param.name),
-            type(param.value).text(), type(param.grad).text());
+    require(in_range(*this, param.grad), "gradient of '{}' is value {}, which does not exist",
+            TensorName(param.name), param.grad);
+    require(type(param.grad) == type(param.value), "gradient of '{}' must be {}, got {}",
+            TensorName(param.name), type(param.value).text(), type(param.grad).text());
   }
   require(backward_begin >= none && backward_begin <= nodes.past(),
           "backward_begin must be from -1 to {}, got {}", nodes.size(), backward_begin);

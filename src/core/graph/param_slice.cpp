@@ -37,7 +37,8 @@ ParamSlice ParamSlice::whole(std::vector<int64_t> shape) {
 
 void ParamSlice::check(const std::string& name) const {
   require(dim < std::max<size_t>(shape.size(), 1),
-          "the slice of parameter '{}' must cut one of {} dimensions, got {}", TensorName(name), shape.size(), dim);
+          "the slice of parameter '{}' must cut one of {} dimensions, got {}", TensorName(name), shape.size(),
+          dim);
   int64_t numel = 1;
   for (int64_t e : shape) {
     bool fits = e >= 0 && !__builtin_mul_overflow(numel, e, &numel);

@@ -109,12 +109,12 @@ Layout make_layout(const IdVector<ParamId, ParamSpec>& params, const IdVector<Cl
   for (int n : ranks) require(n > 0, "a class of parameters must have at least 1 rank, got {}", n);
   Packer packer(ranks, bucket_size);
   for (ParamId p : params.ids()) {
-    require(params[p].numel >= 0, "elements of parameter '{}' must be 0 or more, got {}", TensorName(params[p].name),
-            params[p].numel);
-    require(ranks.has(params[p].cls), "parameter '{}' must be of one of {} classes, got {}", TensorName(params[p].name),
-            ranks.size(), params[p].cls);
-    require(params[p].granule > 0, "a granule of parameter '{}' must have elements, got {}", TensorName(params[p].name),
-            params[p].granule);
+    require(params[p].numel >= 0, "elements of parameter '{}' must be 0 or more, got {}",
+            TensorName(params[p].name), params[p].numel);
+    require(ranks.has(params[p].cls), "parameter '{}' must be of one of {} classes, got {}",
+            TensorName(params[p].name), ranks.size(), params[p].cls);
+    require(params[p].granule > 0, "a granule of parameter '{}' must have elements, got {}",
+            TensorName(params[p].name), params[p].granule);
     if (params[p].held) {
       packer.add(p, params[p], params[p].numel <= persistence_threshold);
     } else {

@@ -21,13 +21,13 @@ struct ParamSpec {
   std::string name;
   int64_t numel = 0;
   bool frozen = false;         // not trained, as far as is known
-  int32_t group = 0;           // whose values its updates have; likewise
   bool alone = false;          // shares its bucket with none
   int64_t granule = kGranule;  // elements that stay together
   bool held = true;            // by this rank: it has a place
   // Axes of the mesh over which its gradients are summed; none: those of `data`.
   std::vector<std::string> reduced_over = {};
   ClassId cls{0};
+  int32_t group = 0;  // whose values its updates have, as far as is known
 };
 
 // Place of a parameter inside its bucket, in elements. begin is a multiple of the granule.

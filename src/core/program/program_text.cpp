@@ -100,9 +100,10 @@ MicroFilter parse_filter(std::string_view text) {
   return {number(text.substr(of + 2)), number(text.substr(0, of))};
 }
 
-// Runs in program text. "0:12" are elements 0 to 11; "0:12:1" missed one update, "0:12:0:2" are of group 2. "0:12*4+100" are
-// four runs, each 100 further on than the one before; "0:12*4+100*2+7" are these four and, 7 further on, the
-// same again. With several ranks the norms of a bucket come from each of them, level by level.
+// Runs in program text. "0:12" are elements 0 to 11; "0:12:1" missed one update, "0:12:0:2" are of group 2.
+// "0:12*4+100" are four runs, each 100 further on than the one before; "0:12*4+100*2+7" are these four and, 7
+// further on, the same again. With several ranks the norms of a bucket come from each of them, level by
+// level.
 constexpr int64_t kMostRuns = int64_t{1} << 24;  // a program is unlikely to have as many
 
 struct Fold {
@@ -113,7 +114,9 @@ struct Fold {
 struct FoldedRuns {
   ElementRun first;
   std::vector<Fold> folds;  // the innermost first
-  FoldedRuns moved(int64_t by) const { return {{first.begin + by, first.end + by, first.missed, first.group}, folds}; }
+  FoldedRuns moved(int64_t by) const {
+    return {{first.begin + by, first.end + by, first.missed, first.group}, folds};
+  }
   bool operator==(const FoldedRuns&) const = default;
 };
 

@@ -17,7 +17,8 @@ void sgd(const KernelContext& c) {
   T* param = c.out[2].as<T>();
   bool nesterov = c.attrs.integer("nesterov") != 0;
   float grad_scale = static_cast<float>(c.scalars.grad_scale), rate = static_cast<float>(c.scalars.group.lr);
-  float momentum = static_cast<float>(c.scalars.group.momentum), wd = static_cast<float>(c.scalars.group.weight_decay);
+  float momentum = static_cast<float>(c.scalars.group.momentum),
+        wd = static_cast<float>(c.scalars.group.weight_decay);
   for (int64_t e = 0; e < c.in[0].numel(); ++e) {
     float g = grad[e] * grad_scale + wd * master[e];
     buffer[e] = momentum * buffer[e] + g;
