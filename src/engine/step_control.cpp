@@ -9,10 +9,10 @@
 #include <utility>
 #include <vector>
 
-#include "core/config/values.h"
 #include "core/base/error.h"
 #include "core/base/suggest.h"
 #include "core/config/param_groups.h"
+#include "core/config/values.h"
 
 namespace ds {
 

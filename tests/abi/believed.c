@@ -1,4 +1,5 @@
-/* Written by tools/bindings.py from include/ds.h; do not edit. What the bindings of other languages believe. */
+/* Written by tools/bindings.py from include/ds.h; do not edit. What the bindings of other languages believe.
+ */
 /* clang-format off */
 #include <ds.h>
 

@@ -51,3 +51,8 @@ pub fn env_report(format: Format) -> Result<String> {
     // SAFETY: out_text is valid for the call.
     owned_text(|out| unsafe { ds_sys::ds_env_report(format.raw(), out) })
 }
+
+// The guide's programs are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../../docs/start/rust.md")]
+struct Guide;
