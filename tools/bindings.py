@@ -4,6 +4,7 @@
 usage: bindings.py            writes the files below
        bindings.py --check    compares them with what it would write; exit 1 and a diff where they differ
        bindings.py --swig PROGRAM [--check]    with another SWIG than that of PATH
+       bindings.py --castxml PROGRAM           compares SWIG's tree with what a C compiler says, by castxml
 
   bindings/rust/ds-sys/src/lib.rs     externs, structs, constants
   bindings/julia/src/lowlevel.jl      @ccall stubs, structs, constants
@@ -13,7 +14,9 @@ SWIG reads the header once (-xmlout -doxygen), comments included. tools/api_dump
 too, and both must have the same functions, parameters, structs and values: what one of them does not understand is
 refused with its name. Comments become documentation, tags such as [nullable] stand in it as they stand in ds.h.
 """
+import argparse
 import difflib
+import json
 import pathlib
 import re
 import subprocess
@@ -119,8 +122,6 @@ class Header:
             raise Refused(f"{node.tag} {name}")
 
     def check_against_dump(self):
-        import json
-
         text = subprocess.run([sys.executable, ROOT / "tools" / "api_dump.py", HEADER, "json"], check=True,
                               capture_output=True, text=True).stdout
         dump = json.loads(text)
@@ -155,6 +156,26 @@ class Header:
         return out, (at + largest - 1) // largest * largest
 
 
+def compare_with_compiler(header, castxml):
+    """Functions with their parameters, enumerators, and where members of structs lie, as clang lays them out."""
+    with tempfile.TemporaryDirectory() as folder:
+        out = pathlib.Path(folder) / "ds.xml"
+        subprocess.run([castxml, "--castxml-output=1", "-x", "c", "-std=c99", "-o", out, HEADER], check=True)
+        root = ElementTree.parse(out).getroot()
+    functions = {f.get("name"): [a.get("name") for a in f.findall("Argument")] for f in root.findall("Function")
+                 if f.get("name").startswith("ds_")}
+    same("functions", {n: [p[0] for p in f[2]] for n, f in header.functions.items()}, functions, "castxml")
+    enums = {e.get("name"): {v.get("name"): int(v.get("init")) for v in e.findall("EnumValue")}
+             for e in root.findall("Enumeration") if e.get("name").startswith("ds_")}
+    same("enums", {n: {i[0]: i[1] for i in e[1]} for n, e in header.enums.items()}, enums, "castxml")
+    found = {s.get("id"): s for s in root.findall("Struct") if s.get("name").startswith("ds_") and s.get("members")}
+    structs = {s.get("name"): ([], int(s.get("size")) // 8) for s in found.values()}
+    for field in root.findall("Field"):
+        if field.get("context") in found:
+            structs[found[field.get("context")].get("name")][0].append((field.get("name"), int(field.get("offset")) // 8))
+    same("structs", {n: header.layout(n) for n in header.structs}, structs, "castxml")
+
+
 def attributes(node):
     items = node.find("attributelist")
     return {a.get("name"): a.get("value") for a in items.findall("attribute")} if items is not None else {}
@@ -175,13 +196,13 @@ def words(comment):
     return " ".join(line.strip().removeprefix("*").strip() for line in comment.splitlines()).strip()
 
 
-def same(kind, mine, theirs):
+def same(kind, mine, theirs, reader="api_dump.py"):
     if mine == theirs:
         return
     for name in sorted(set(mine) | set(theirs)):
         if name not in mine or name not in theirs or (isinstance(mine, dict) and mine[name] != theirs[name]):
-            raise Refused(f"{kind}: SWIG and api_dump.py differ in {name}")
-    raise Refused(f"{kind}: SWIG and api_dump.py differ in their order")
+            raise Refused(f"{kind}: SWIG and {reader} differ in {name}")
+    raise Refused(f"{kind}: SWIG and {reader} differ in their order")
 
 
 def wrapped(text, prefix, width=110):
@@ -320,7 +341,7 @@ def julia(header):
 
 
 def assertions(header):
-    out = ["/* Written by tools/bindings.py from include/ds.h; do not edit. What the bindings of other languages believe. */",
+    out = ["/* Written by tools/bindings.py from include/ds.h; do not edit. What bindings believe. */",
            "/* clang-format off */", "#include <ds.h>", "", "#define BELIEVE(name, holds) typedef char believed_##name[(holds) ? 1 : -1]", ""]
     for name, (value, _) in header.constants.items():
         out.append(f"BELIEVE({name}, {name} == {value});")
@@ -335,13 +356,16 @@ def assertions(header):
 
 
 def main(arguments):
-    check = "--check" in arguments
-    arguments = [a for a in arguments if a != "--check"]
-    swig = arguments[1] if arguments[:1] == ["--swig"] and len(arguments) == 2 else "swig"
-    if arguments and swig == "swig":
-        sys.exit(__doc__.split("\n\n")[1])
+    options = argparse.ArgumentParser(usage=__doc__.split("\n\n")[1])
+    options.add_argument("--check", action="store_true")
+    options.add_argument("--swig", default="swig")
+    options.add_argument("--castxml")
+    options = options.parse_args(arguments)
+    check = options.check
     try:
-        header = Header(swig)
+        header = Header(options.swig)
+        if options.castxml:
+            return compare_with_compiler(header, options.castxml)
         files = {"bindings/rust/ds-sys/src/lib.rs": rust(header), "bindings/julia/src/lowlevel.jl": julia(header),
                  "tests/abi/believed.c": assertions(header)}
     except Refused as refused:

@@ -10,6 +10,7 @@
 #include <limits>
 
 #include "core/base/error.h"
+#include "core/base/group_scalars.h"
 #include "core/base/half.h"
 #include "core/base/random.h"
 #include "core/graph/ops.h"

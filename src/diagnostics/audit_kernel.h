@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/base/attrs.h"
+#include "core/base/group_scalars.h"
 #include "core/device/scalars.h"
 #include "core/program/element_run.h"
 #include "core/program/program.h"

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/base/group_scalars.h"
 #include "core/config/config.h"
 #include "core/device/scalars.h"
 

@@ -46,7 +46,7 @@ int32_t TrainedSet::add_group(std::span<const int32_t> params, const Json& value
       next.group[p] = number;
     }
   });
-  std::string mine = param_group_json(group).dump();
+  std::string mine = param_group_json(runtime_.config().optimizer, group).dump();
   for (ParamId p : next.group.ids()) {
     if (next.group[p] == number) mine += fmt::format(" {}", store_.param_names()[p]);
   }

@@ -14,6 +14,7 @@
 #include "comm/comm_counts.h"
 #include "comm/communicator.h"
 #include "comm/groups.h"
+#include "core/base/group_scalars.h"
 #include "core/base/trace.h"
 #include "core/device/device.h"
 #include "core/device/group.h"

@@ -21,6 +21,7 @@
 #include "core/base/attrs.h"
 #include "core/base/dtype.h"
 #include "core/base/error.h"
+#include "core/base/group_scalars.h"
 #include "core/base/log.h"
 #include "core/base/round.h"
 #include "core/base/shape.h"

@@ -1,5 +1,4 @@
-/* Written by tools/bindings.py from include/ds.h; do not edit. What the bindings of other languages believe.
- */
+/* Written by tools/bindings.py from include/ds.h; do not edit. What bindings believe. */
 /* clang-format off */
 #include <ds.h>
 

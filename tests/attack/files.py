@@ -213,7 +213,7 @@ class Engine:
             size = 1
             for d in dims[:count.value]:
                 size *= d
-            for kind in (1, 2, 3):
+            for kind in (b"master", b"exp_avg", b"exp_avg_sq"):
                 data = (ctypes.c_float * size)()
                 assert ds.ds_engine_read(self.engine, param, kind, data, ctypes.c_size_t(size)) == 0
                 out.append(bytes(data))

@@ -41,8 +41,9 @@ class Builder {
  public:
   explicit Builder(JsonScan& scan) : scan_(scan) {}
 
-  // The document of a node, whose strings and numbers are the next ones of the lists.
-  Json value(const cJSON& node) {
+  // The document of a node, whose strings and numbers are the next ones of the lists. Elements of arrays end
+  // as they are taken, so that a large text is not there three times.
+  Json value(cJSON& node) {
     if (cJSON_IsNumber(&node)) return std::move(scan_.numbers.at(number_++));
     if (cJSON_IsBool(&node)) return Json(cJSON_IsTrue(&node) != 0);
     if (cJSON_IsArray(&node)) return array(node);
@@ -53,18 +54,21 @@ class Builder {
   }
 
  private:
-  Json array(const cJSON& node) {
+  Json array(cJSON& node) {
     Json::Array out;
-    for (const cJSON* item = node.child; item; item = item->next) out.push_back(value(*item));
+    while (node.child) {
+      Tree item(cJSON_DetachItemViaPointer(&node, node.child), cJSON_Delete);
+      out.push_back(value(*item));
+    }
     return Json(std::move(out));
   }
 
   // Most objects are small, and a set for each would cost more than all else: only large ones get one.
-  Json object(const cJSON& node) {
+  Json object(cJSON& node) {
     constexpr size_t small = 16;
     Json::Object out;
     std::unordered_set<std::string_view> names;
-    for (const cJSON* item = node.child; item; item = item->next) {
+    for (cJSON* item = node.child; item; item = item->next) {
       size_t place = scan_.strings.at(string_++);
       std::string_view name = item->string;
       if (out.size() == small) {
@@ -89,12 +93,13 @@ class Builder {
 Json Json::parse(std::string_view text, std::string_view source) try {
   JsonScan scan = scan_json(text);
   Tree tree = parse_clean(scan.clean);
+  scan.clean = {};
   return Builder(scan).value(*tree);
 } catch (const JsonFault& fault) {
   std::string_view before = text.substr(0, fault.at);
   size_t line = 1 + static_cast<size_t>(std::count(before.begin(), before.end(), '\n'));
   size_t column = fault.at - (before.find_last_of('\n') + 1) + 1;
-  raise(DS_ERROR_CONFIG, "{}: line {}, column {}: {}", KeyName(source), line, column, fault.message);
+  raise(DS_ERROR_CONFIG, "{}: line {}, column {}: {}", source, line, column, fault.message);
 }
 
 }  // namespace ds

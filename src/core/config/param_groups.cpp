@@ -99,13 +99,14 @@ ParamGroup read_param_group(const std::string& path, const Json& given, const Op
   return group;
 }
 
-Json param_group_json(const ParamGroup& group) {
+Json param_group_json(const OptimizerConfig& optimizer, const ParamGroup& group) {
+  const GroupScalars scalars = group_scalars(optimizer, group);
   Json out = Json::Object();
   if (!group.params.empty()) out.set("params", write_value(group.params));
   for (const auto& [name, value] : group.values) {
-    if (name == "beta1") {
-      out.set("betas", Json(Json::Array{value, group.values.at("beta2")}));
-    } else if (name != "beta2") {
+    if (name.starts_with("beta")) {
+      out.set("betas", Json(Json::Array{scalars.beta1, scalars.beta2}));
+    } else {
       out.set(name, value);
     }
   }

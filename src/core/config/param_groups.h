@@ -32,6 +32,7 @@ GroupScalars group_scalars(const OptimizerConfig& optimizer, const ParamGroup& g
 // DS_ERROR_CONFIG naming path and member.
 ParamGroup read_param_group(const std::string& path, const Json& given, const OptimizerConfig& optimizer,
                             bool patterns);
-Json param_group_json(const ParamGroup& group);
+// As read_param_group() reads it.
+Json param_group_json(const OptimizerConfig& optimizer, const ParamGroup& group);
 
 }  // namespace ds

@@ -217,7 +217,7 @@ Key param_groups_key() {
   };
   auto get = [](const Config& c) {
     Json::Array groups;
-    for (const ParamGroup& group : c.optimizer.groups) groups.push_back(param_group_json(group));
+    for (const ParamGroup& group : c.optimizer.groups) groups.push_back(param_group_json(c.optimizer, group));
     return Json(groups);
   };
   return {"optimizer.param_groups", "", set, get};

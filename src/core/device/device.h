@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 
+#include "core/base/group_scalars.h"
 #include "core/device/scalars.h"
 #include "core/device/task_queue.h"
 #include "core/device/view.h"

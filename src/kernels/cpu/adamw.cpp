@@ -7,6 +7,7 @@
 #define HWY_TARGET_INCLUDE "kernels/cpu/adamw.cpp"
 #include <hwy/foreach_target.h>
 
+#include "core/base/group_scalars.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/simd-inl.h"
 #include "kernels/skipped.h"

@@ -1,6 +1,7 @@
 #include <cmath>
 #include <cstdint>
 
+#include "core/base/group_scalars.h"
 #include "kernels/ref/ref.h"
 #include "kernels/skipped.h"
 
