@@ -228,7 +228,11 @@ std::string Manifest::print() const {
   document.set("pieces", std::move(lists));
   document.set("config", info.config);
   document.set("client", info.client);
-  document = Json::parse(document.dump());  // what a reader sees: the client's text may not be UTF-8
+  {  // what a reader sees: the client's text may not be UTF-8
+    const std::string text = document.dump();
+    document = {};
+    document = Json::parse(text);
+  }
   document.set("hash", hash_hex(document.dump()));
   return document.dump() + "\n";
 }

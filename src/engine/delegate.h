@@ -61,6 +61,7 @@ class DelegateEngine final : private StateStore::Owner {
   // StepControl::set, on all ranks alike.
   void set(std::string_view name, double value) {
     runtime_.guarded([] {});  // a poisoned engine makes no step
+    require_idle("ds_engine_set");
     control_.set(name, value);
   }
   StateStore& store() { return store_; }

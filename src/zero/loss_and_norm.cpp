@@ -44,7 +44,11 @@ std::vector<ElementRun> norm_runs(const ZeroPlan& plan, int64_t count) {
       }
     }
   }
-  if (runs == std::vector<ElementRun>{{0, count, 0}}) runs.clear();
+  if (runs == std::vector<ElementRun>{{0, count, 0}}) {
+    runs.clear();
+  } else if (runs.empty() && count > 0) {
+    runs.push_back({0, 0, 0});  // only empty parameters are trained: of what lies there nothing is added
+  }
   return runs;
 }
 

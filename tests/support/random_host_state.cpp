@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <optional>
 #include <utility>
 
@@ -44,6 +45,8 @@ void RandomHost::evaluate() {
 
 void RandomHost::touch_state() {
   int64_t what = dice_.below(8);
+  if (std::getenv("DS_SHOW_CALLS") && comm_.rank() == 0)
+    fmt::print(stderr, "step {} touch {}\n", steps_, what);
   if (what == 0) save();
   if (what == 1 && !saved_.empty()) load();
   if (what == 2) freeze_some();

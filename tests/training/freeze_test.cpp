@@ -386,6 +386,23 @@ TEST(Freeze, ThawingOneByOneTakesNoMore) {
   EXPECT_EQ(state_hash(one.store()), state_hash(all.store()));
 }
 
+// Found by a random host: nothing is left whose squares could be added, and those of the step before were.
+TEST(Freeze, OfAllButAnEmptyParameterLeavesANormOfZero) {
+  auto comm = create_communicator("self", {});
+  Config c = make_config(1, 1, 1);
+  DelegateEngine engine(c, *comm, {});
+  const std::vector<float> values(300, 1.0f), grad(300, 2.0f);
+  engine.add_param("w", {300}, values);
+  engine.add_param("empty", {0}, {});
+  engine.grad_ready(ParamId(0), grad.data(), DS_DTYPE_F32, 300);
+  engine.end_micro_step();
+  EXPECT_GT(engine.step().grad_norm, 1);
+  const std::vector<int32_t> all{0};
+  engine.trained().freeze(all, 1);
+  engine.end_micro_step();
+  EXPECT_EQ(engine.step().grad_norm, 0);
+}
+
 TEST(Freeze, WhatCannotBeIsRefused) {
   auto comm = create_communicator("self", {});
   Point p;
