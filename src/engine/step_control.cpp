@@ -54,7 +54,6 @@ NumberName parse_name(std::string_view name) {
 
 }  // namespace
 
-// Group values as the next update reads them.
 void StepControl::choose_groups() {
   groups_ = configured_;
   const std::vector<GroupNumber> numbers = group_numbers(config_.optimizer);

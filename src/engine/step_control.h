@@ -74,14 +74,14 @@ class StepControl {
   const StepResult& finish(std::string reason = "");
 
  private:
+  void choose_groups();  // as the next update reads them
+
   const Config& config_;
   StepScalars scalars_;
   std::vector<GroupScalars> configured_, groups_;  // groups_: with schedule, and what was set
   std::vector<SetNumbers> set_;
   std::set<std::string> bad_gradients_;
   StepResult last_;
-
-  void choose_groups();
 };
 
 }  // namespace ds
