@@ -38,8 +38,8 @@ static uint32_t below(uint32_t count) {
 
 static int one_in(uint32_t count) { return below(count) == 0; }
 
-static void fail(const char* call, const char* why) {
-  fprintf(stderr, "seed %llu: %s: %s: %s\n", (unsigned long long)seed, call, why, ds_last_error_message());
+static void fail(const char* call, const char* reason) {
+  fprintf(stderr, "seed %llu: %s: %s: %s\n", (unsigned long long)seed, call, reason, ds_last_error_message());
   exit(1);
 }
 
