@@ -391,18 +391,27 @@ DS_API void ds_plan_destroy(ds_plan* plan);
 
 /* ---------------------------------------------------------------- engine */
 
+/** Gives initial values: `count` elements of a flattened parameter from `first` on. data has what the graph's
+ * init has drawn, zeros in delegate mode; what is left as it is stays. Called only for elements of which this
+ * rank updates the states, in any number of parts; ranks that have the same elements must give the same
+ * values. Any other status than DS_OK ends the call with DS_ERROR_USER on all ranks. */
+typedef ds_status ds_init_fn(int32_t param, const char* name, int64_t first, float* data, size_t count,
+                             void* user_data);
+
 /** What an engine runs on; training options are JSON. */
 typedef struct ds_engine_options {
   size_t struct_size;
-  int32_t threads; /**< compute threads of this rank; 0: cores divided by ranks of this host */
-  int32_t trace;   /**< 1: record spans for ds_engine_trace */
+  int32_t threads;  /**< compute threads of this rank; 0: cores divided by ranks of this host */
+  int32_t trace;    /**< 1: record spans for ds_engine_trace */
+  ds_init_fn* init; /**< [nullable] called inside ds_engine_create, in delegate mode inside ds_engine_start */
+  void* init_user_data; /**< [nullable] */
 } ds_engine_options;
 
 /** Fills the defaults. @param struct_size sizeof(ds_engine_options) of the caller */
 DS_API ds_status ds_engine_options_init(ds_engine_options* options, size_t struct_size);
 
 /** Creates a training engine. Collective. The memory is planned, checked against memory_budget and taken here
- * (in delegate mode at the first gather, gradient or step).
+ * (in delegate mode by ds_engine_start).
  * @param comm [nullable] NULL: one rank. It is used until the engine is destroyed.
  * @param config JSON text (docs/reference/config.md)
  * @param graph [nullable] copied; NULL: delegate mode, parameters come by ds_engine_param_add
@@ -441,12 +450,16 @@ DS_API ds_status ds_eval_batch(ds_engine* engine, const ds_tensor* const* inputs
 DS_API ds_status ds_infer(ds_engine* engine, const ds_tensor* const* inputs, size_t inputs_count,
                           ds_tensor** out);
 
-/** Delegate mode: registers a parameter before the first gather; the order of calls is its number. One with a
- * dimension of 0 is empty.
- * @param data [nullable] f32 initial values, numel elements, the same on all ranks; NULL: zeros
- * @param out [out] parameter number */
+/** Delegate mode: registers a parameter; the order of calls is its number. One with a dimension of 0 is
+ * empty. Its values are zeros, or what options.init gives. @param out [out] parameter number
+ * @return DS_ERROR_STATE after ds_engine_start */
 DS_API ds_status ds_engine_param_add(ds_engine* engine, const char* name, const int64_t* dims,
-                                     size_t dims_count, const float* data, int32_t* out);
+                                     size_t dims_count, int32_t* out);
+/** Delegate mode: ends the registration, plans the memory, checks it against memory_budget and takes it.
+ * Once, before every call below and all that read or change parameters, states or checkpoints: DS_ERROR_STATE
+ * until then. Collective: the same parameters on all ranks. After DS_ERROR_USER the engine is poisoned.
+ * @return DS_ERROR_OUT_OF_MEMORY with a table when a budget is too small */
+DS_API ds_status ds_engine_start(ds_engine* engine);
 /** Leases whole parameters in the compute type, until released as often as gathered. Collective: all ranks
  * make the calls of delegate mode in the same order with the same parameters. An order that differs between
  * ranks is DS_ERROR_COMM on all, at the latest in ds_step and before it updates; it is not a hang. The order
@@ -461,6 +474,18 @@ DS_API ds_status ds_engine_param_view(ds_engine* engine, int32_t param, ds_tenso
 /** Ends leases: at any time before ds_step, also behind the last ds_backward. Collective.
  * @return DS_ERROR_STATE, and nothing changes, when a parameter is released more often than it has leases */
 DS_API ds_status ds_release_params(ds_engine* engine, const int32_t* params, size_t params_count);
+/** Between steps and without leases: says that what follows is an evaluation (1), or training again (0),
+ * which an engine begins with. Nothing that is leased in an evaluation counts as the order of a step, and
+ * gradients, ds_backward and ds_step are DS_ERROR_STATE. An evaluation that is not announced costs
+ * prefetches, never results. Delegate mode. Collective. */
+DS_API ds_status ds_engine_evaluate(ds_engine* engine, int32_t on);
+/** Where this rank's gradient of a parameter in the running micro-step goes, in the compute type: write it
+ * there and hand the tensor to ds_grad_ready, which then copies nothing. Its elements mean nothing before,
+ * and are the caller's until ds_grad_ready or ds_backward; where memory of the device is not the host's they
+ * are copied after all. A first gradient as ds_grad_ready, again: the same place. Collective in the same
+ * order.
+ * @param out [out] [owned] tensor whose memory is as that of ds_engine_param_view */
+DS_API ds_status ds_engine_grad_view(ds_engine* engine, int32_t param, ds_tensor** out);
 /** Hands over this rank's gradient of a parameter for the running micro-step: compute type or f32, copied.
  * Once per parameter and micro-step, in any order. Collective: a gradient that does not come, does not come
  * on any rank; hand over zeros where only some ranks have it. */
@@ -490,8 +515,7 @@ DS_API ds_status ds_engine_write(ds_engine* engine, int32_t param, const char* s
                                  size_t data_count);
 /** Elements of a flattened parameter of which this rank updates the states: [*out_first, *out_first +
  * *out_count), count 0 where it has none. Over the ranks they are the whole parameter, once per copy; ranks
- * that have the same elements must write the same values. No communication; in delegate mode DS_ERROR_STATE
- * before the first gather, gradient, step or ds_engine_read.
+ * that have the same elements must write the same values. No communication.
  * @param out_first [out] @param out_count [out] */
 DS_API ds_status ds_engine_local_range(ds_engine* engine, int32_t param, int64_t* out_first,
                                        int64_t* out_count);

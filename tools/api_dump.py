@@ -184,7 +184,7 @@ class Reader:
         known = by_value or base == "void" or base in self.opaque or base in self.structs or base in self.callbacks
         if not known:
             self.refuse(f"type {base} is outside the dialect")
-        if stars and member and base not in SCALARS - {"char"} | {"void"}:
+        if stars and member and base not in SCALARS - {"char"} | {"void"} | set(self.callbacks):
             self.refuse(f"pointer to {base} in a struct")
         if not stars and not by_value and not (result and base == "void"):
             self.refuse(f"{base} by value")

@@ -326,6 +326,8 @@ struct type {};
 }
 %enddef
 %ds_options(ds_comm_options)
+%ignore ds_engine_options::init;
+%ignore ds_engine_options::init_user_data;
 %ds_options(ds_engine_options)
 
 // --- callbacks ------------------------------------------------------------------------------------------------------

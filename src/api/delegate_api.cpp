@@ -19,11 +19,21 @@ std::span<const int32_t> numbers(const int32_t* params, size_t count) {
   return {params, count};
 }
 
+std::unique_ptr<ds_tensor> tensor_of(const TensorView& view, std::shared_ptr<void> owner) {
+  auto tensor = std::make_unique<ds_tensor>();
+  tensor->dtype = view.dtype;
+  tensor->dims.assign(view.dims, view.dims + view.rank);
+  tensor->numel = view.numel();
+  tensor->data = view.data;
+  tensor->owner = std::move(owner);
+  return tensor;
+}
+
 }  // namespace
 }  // namespace ds
 
 ds_status ds_engine_param_add(ds_engine* engine, const char* name, const int64_t* dims, size_t dims_count,
-                              const float* data, int32_t* out) {
+                              int32_t* out) {
   return ds::boundary([&] {
     ds::DelegateEngine& e = ds::delegate(engine, "ds_engine_param_add");
     ds::need_array(dims, dims_count, "dims");
@@ -35,8 +45,19 @@ ds_status ds_engine_param_add(ds_engine* engine, const char* name, const int64_t
                   "dims[{}] must be 0 or more and make at most {} elements, got {}", i, INT64_MAX, dims[i]);
       numel *= dims[i];
     }
-    std::span<const float> values(data, data ? static_cast<size_t>(numel) : 0);
-    *out = e.add_param(std::string(ds::need_text(name, "name")), {dims, dims + dims_count}, values).number();
+    *out = e.add_param(std::string(ds::need_text(name, "name")), {dims, dims + dims_count}).number();
+  });
+}
+
+ds_status ds_engine_start(ds_engine* engine) {
+  return ds::boundary([&] { ds::delegate(engine, "ds_engine_start").start(); });
+}
+
+ds_status ds_engine_evaluate(ds_engine* engine, int32_t on) {
+  return ds::boundary([&] {
+    ds::DelegateEngine& e = ds::delegate(engine, "ds_engine_evaluate");
+    ds::require(on == 0 || on == 1, "on must be 0 or 1, got {}", on);
+    e.evaluate(on == 1);
   });
 }
 
@@ -59,13 +80,16 @@ ds_status ds_engine_param_view(ds_engine* engine, int32_t param, ds_tensor** out
     ds::need(out, "out") = nullptr;
     ds::DelegateEngine& e = ds::delegate(engine, "ds_engine_param_view");
     ds::TensorView view = e.view(ds::ParamId(param));
-    auto tensor = std::make_unique<ds_tensor>();
-    tensor->dtype = view.dtype;
-    tensor->dims.assign(view.dims, view.dims + view.rank);
-    tensor->numel = view.numel();
-    tensor->data = view.data;
-    tensor->owner = e.hold(ds::ParamId(param));
-    *out = tensor.release();
+    *out = ds::tensor_of(view, e.hold(ds::ParamId(param))).release();
+  });
+}
+
+ds_status ds_engine_grad_view(ds_engine* engine, int32_t param, ds_tensor** out) {
+  return ds::boundary([&] {
+    ds::need(out, "out") = nullptr;
+    ds::DelegateEngine& e = ds::delegate(engine, "ds_engine_grad_view");
+    ds::TensorView view = e.grad_view(ds::ParamId(param));
+    *out = ds::tensor_of(view, e.hold_grad(ds::ParamId(param))).release();
   });
 }
 

@@ -1,5 +1,6 @@
 #include <fmt/core.h>
 
+#include <span>
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -26,7 +27,7 @@
 namespace ds {
 namespace {
 
-constexpr ds_engine_options kDefaults = {sizeof(ds_engine_options), 0, 0};
+constexpr ds_engine_options kDefaults = {sizeof(ds_engine_options), 0, 0, nullptr, nullptr};
 
 EngineOptions engine_options(const ds_engine_options& given, const Config& config, int ranks) {
   require(given.threads >= 0 && given.threads <= ThreadTeam::kMostThreads,
@@ -34,6 +35,15 @@ EngineOptions engine_options(const ds_engine_options& given, const Config& confi
   require(given.trace == 0 || given.trace == 1, "options.trace must be 0 or 1, got {}", given.trace);
   EngineOptions out;
   out.trace = given.trace == 1;
+  if (given.init) {
+    out.initial = [fn = given.init, data = given.init_user_data](ParamId param, const std::string& name,
+                                                                 int64_t first, std::span<float> values) {
+      ds_status status = fn(param.number(), name.c_str(), first, values.data(), values.size(), data);
+      if (status != DS_OK)
+        raise(DS_ERROR_USER, "options.init has given {} for parameter '{}'", static_cast<int>(status),
+              TensorName(name));
+    };
+  }
   out.threads = given.threads > 0 ? given.threads : threads_of_rank(config, ranks);
   return out;
 }

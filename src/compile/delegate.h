@@ -11,7 +11,7 @@ namespace ds {
 
 // One call of a delegate host within a step.
 struct HostEvent {
-  enum class Kind { gather = 0, release, grad, end };  // end: of a micro-step
+  enum class Kind { gather = 0, release, grad_view, grad, end };  // end: of a micro-step
   Kind kind = Kind::gather;
   std::vector<ParamId> params;
   bool operator==(const HostEvent&) const = default;

@@ -107,11 +107,12 @@ class Recorder {
 
   static Op op_of(HostEvent::Kind kind) {
     if (kind == HostEvent::Kind::gather) return Op::lease;
+    if (kind == HostEvent::Kind::grad_view) return Op::grad_view;
     return kind == HostEvent::Kind::release ? Op::release : Op::grad;
   }
 
   void call(const HostEvent& e, EventId number) {
-    bool grad = e.kind == HostEvent::Kind::grad;
+    bool grad = e.kind == HostEvent::Kind::grad || e.kind == HostEvent::Kind::grad_view;
     const IdVector<BucketId, BufferId>& from = grad ? buffers_.grads[micro_] : buffers_.full;
     std::vector<Operand> operands;
     for (ParamId p : e.params) {

@@ -10,8 +10,8 @@
 // reduce fragment runs, from the last bucket down as the recorded step does (delegate_fragments.cpp).
 //
 // Invariants:
-//   Host code touches no memory of the device. The engine copies gradients in; a view is a copy where device
-//   memory is not the host's.
+//   Host code touches memory of the device only where that is the host's: else a view is a copy, and the
+//   engine copies gradients in. A place for a gradient is the host's from grad_view() to grad_ready().
 //   The host acts only where a run has stopped: what its instruction waits for has ended, and nothing behind
 //   it has begun. A bucket is never gathered into other memory while a lease of it is open, so a leased
 //   address stays. All ranks make the same calls. They compare them before each update, so no rank updates
@@ -25,6 +25,7 @@
 
 #include <fmt/core.h>
 
+#include <exception>
 #include <algorithm>
 #include <cstdint>
 #include <map>
@@ -47,11 +48,9 @@ DelegateEngine::DelegateEngine(Config config, Communicator& comm, EngineOptions 
           KeyName("sparse_gradients"));
 }
 
-ParamId DelegateEngine::add_param(const std::string& name, const std::vector<int64_t>& shape,
-                                  std::span<const float> data) {
+ParamId DelegateEngine::add_param(const std::string& name, const std::vector<int64_t>& shape) {
   if (started_)
-    raise(DS_ERROR_STATE, "parameter '{}' must be added before the first gather, gradient or step",
-          TensorName(name));
+    raise(DS_ERROR_STATE, "parameter '{}' must be added before ds_engine_start", TensorName(name));
   require(!name.empty(), "name must not be empty");
   const IdVector<ParamId, std::string>& names = store_.param_names();
   require(std::find(names.begin(), names.end(), name) == names.end(), "parameter '{}' is added twice",
@@ -65,18 +64,15 @@ ParamId DelegateEngine::add_param(const std::string& name, const std::vector<int
   constexpr int64_t kMost = int64_t{1} << 40;
   require(numel <= kMost, "parameter '{}' must have at most {} elements, got {}", TensorName(name), kMost,
           numel);
-  require(data.empty() || static_cast<int64_t>(data.size()) == numel,
-          "parameter '{}' has {} elements, got data of {}", TensorName(name), numel, data.size());
   store_.add_param(name, ParamSlice::whole(shape));
   shapes_.emplace_back(std::move(dims));
-  initial_.emplace_back(data.begin(), data.end());
   return specs_.add({name, numel});
 }
 
-void DelegateEngine::ensure_started() {
-  if (started_) return;
-  if (specs_.empty())
-    raise(DS_ERROR_STATE, "a delegate engine needs a parameter before its first gather or step");
+void DelegateEngine::start() {
+  runtime_.require_usable();
+  if (started_) raise(DS_ERROR_STATE, "ds_engine_start must be called once");
+  if (specs_.empty()) raise(DS_ERROR_STATE, "ds_engine_start needs a parameter: ds_engine_param_add");
   MemoryPlan memory;
   runtime_.compile([&] {
     plan_ = compile_delegate(config(), specs_, shapes_, runtime_.comm().rank(), runtime_.mesh(), machine());
@@ -94,17 +90,15 @@ void DelegateEngine::ensure_started() {
   });
   runtime_.guarded([&] {
     init->run();
-    for (ParamId p : specs_.ids()) {
-      if (initial_[p].empty()) continue;
-      auto [begin, count] = store_.local_range(p);
-      if (count == 0) continue;
-      store_.write_state(StateKind::master, store_.bucket_of(p), plan_.zero.layout.place(p).begin + begin,
-                         count, initial_[p].data() + begin);
-    }
     refresh_->run();
   });
   runtime_.forget_last_executor();
-  initial_.clear();
+  try {
+    store_.take_initial_values();
+  } catch (const std::exception& error) {
+    runtime_.poison(error);
+    throw;
+  }
   leases_.assign(specs_.size(), 0);
   where_.assign(specs_.size(), {});
   copies_.assign(specs_.size(), nullptr);
@@ -115,10 +109,7 @@ void DelegateEngine::ensure_started() {
 
 void DelegateEngine::require_started() const {
   if (started_) return;
-  raise(
-      DS_ERROR_STATE,
-      "which elements of a parameter are this rank's is open until the first gather, gradient, step or whole "
-      "read of the engine");
+  raise(DS_ERROR_STATE, "ds_engine_start must come first: it ends the registration of parameters");
 }
 
 int32_t DelegateEngine::trained(BucketId bucket) const {
@@ -170,6 +161,8 @@ void DelegateEngine::forget_record() {
 
 void DelegateEngine::begin_micro_step() {
   has_grad_.assign(specs_.size(), 0);
+  grad_where_.assign(specs_.size(), {});
+  grad_room_.assign(specs_.size(), nullptr);
   reduced_.assign(plan_.lease.size(), 0);
   missing_.clear();
   for (BucketId b : plan_.lease.ids()) missing_.push_back(trained(b));
@@ -178,7 +171,7 @@ void DelegateEngine::begin_micro_step() {
 
 void DelegateEngine::gather(std::span<const ParamId> params) {
   for (ParamId p : params) store_.check_param(p);
-  ensure_started();
+  require_started();
   store_.require_refreshed();
   if (params.empty()) return;
   bool followed = follow({HostEvent::Kind::gather, {params.begin(), params.end()}});
@@ -211,16 +204,21 @@ void DelegateEngine::release(std::span<const ParamId> params) {
   }
 }
 
+TensorView DelegateEngine::shaped(ParamId param) const {
+  TensorView view;
+  view.dtype = config().compute;
+  view.rank = static_cast<int>(shapes_[param].rank());
+  for (size_t d = 0; d < shapes_[param].rank(); ++d) view.dims[d] = shapes_[param][d].extent;
+  return view;
+}
+
 TensorView DelegateEngine::view(ParamId param) {
   store_.check_param(param);
   if (!started_ || leases_[param] == 0) {
     raise(DS_ERROR_STATE, "parameter '{}' must be gathered before it is viewed",
           TensorName(specs_[param].name));
   }
-  TensorView view;
-  view.dtype = config().compute;
-  view.rank = static_cast<int>(shapes_[param].rank());
-  for (size_t d = 0; d < shapes_[param].rank(); ++d) view.dims[d] = shapes_[param][d].extent;
+  TensorView view = shaped(param);
   auto [buffer, begin] = where_[param];
   if (runtime_.shared_memory()) {
     view.data = runtime_.address(*buffer) + begin;
@@ -240,23 +238,60 @@ std::shared_ptr<void> DelegateEngine::hold(ParamId param) const {
   return runtime_.hold(runtime_.address(*where_[param].buffer) + where_[param].begin);
 }
 
+void DelegateEngine::require_training(const char* call) const {
+  if (evaluating_) raise(DS_ERROR_STATE, "{} needs training: ds_engine_evaluate has ended it", call);
+}
+
+void DelegateEngine::evaluate(bool on) {
+  runtime_.guarded([] {});
+  begin_change("ds_engine_evaluate");
+  evaluating_ = on;
+}
+
+void DelegateEngine::check_gradient(ParamId param, const char* call) const {
+  require_started();
+  require_training(call);
+  TensorName name(specs_[param].name);
+  if (trained_.is_frozen(param))
+    raise(DS_ERROR_STATE, "parameter '{}' is frozen: it takes no gradient", name);
+  if (has_grad_[param])
+    raise(DS_ERROR_STATE, "parameter '{}' has its gradient of this micro-step already", name);
+  if (micro_ >= config().accumulation) {
+    raise(DS_ERROR_STATE, "gradient of '{}' comes after {} of {} micro-steps", name, micro_,
+          config().accumulation);
+  }
+}
+
+TensorView DelegateEngine::grad_view(ParamId param) {
+  store_.check_param(param);
+  check_gradient(param, "ds_engine_grad_view");
+  TensorView view = shaped(param);
+  if (!grad_where_[param].buffer) {
+    if (!begun_) begin_step();
+    bool followed = follow({HostEvent::Kind::grad_view, {param}});
+    begun_ = true;
+    if (!followed)
+      grad_where_[param] = {&runtime_.buffer(plan_.grads[store_.bucket_of(param)]), own_place(param).begin};
+    if (!runtime_.shared_memory()) grad_room_[param] = runtime_.host_bytes(view.bytes());
+  }
+  view.data = grad_room_[param] ? grad_room_[param]->address()
+                                : runtime_.address(*grad_where_[param].buffer) + grad_where_[param].begin;
+  return view;
+}
+
+std::shared_ptr<void> DelegateEngine::hold_grad(ParamId param) const {
+  if (grad_room_[param]) return grad_room_[param];
+  return runtime_.hold(runtime_.address(*grad_where_[param].buffer) + grad_where_[param].begin);
+}
+
 void DelegateEngine::grad_ready(ParamId param, const void* data, DType dtype, int64_t numel) {
   store_.check_param(param);
-  ensure_started();
+  require_started();
   require(numel == specs_[param].numel, "gradient of '{}' must have {} elements, got {}",
           TensorName(specs_[param].name), specs_[param].numel, numel);
   require(dtype == config().compute || dtype == DS_DTYPE_F32, "gradient of '{}' must be {} or f32, got {}",
           TensorName(specs_[param].name), dtype_name(config().compute), dtype_name(dtype));
-  if (trained_.is_frozen(param)) {
-    raise(DS_ERROR_STATE, "parameter '{}' is frozen: it takes no gradient", TensorName(specs_[param].name));
-  }
-  if (has_grad_[param])
-    raise(DS_ERROR_STATE, "parameter '{}' has its gradient of this micro-step already",
-          TensorName(specs_[param].name));
-  if (micro_ >= config().accumulation) {
-    raise(DS_ERROR_STATE, "gradient of '{}' comes after {} of {} micro-steps", TensorName(specs_[param].name),
-          micro_, config().accumulation);
-  }
+  check_gradient(param, "ds_grad_ready");
   if (!begun_) begin_step();
   pending_grad_ = data;
   pending_dtype_ = dtype;
@@ -273,7 +308,8 @@ void DelegateEngine::grad_ready(ParamId param, const void* data, DType dtype, in
 }
 
 void DelegateEngine::end_micro_step() {
-  ensure_started();
+  require_started();
+  require_training("ds_backward");
   if (micro_ >= config().accumulation) {
     raise(DS_ERROR_STATE, "ds_backward comes after {} of {} micro-steps: ds_step must follow", micro_,
           config().accumulation);
@@ -287,7 +323,8 @@ void DelegateEngine::end_micro_step() {
 }
 
 StepResult DelegateEngine::step() {
-  ensure_started();
+  require_started();
+  require_training("ds_step");
   if (micro_ != config().accumulation) {
     raise(DS_ERROR_STATE, "ds_step must follow {} micro-steps, {} are done", config().accumulation, micro_);
   }
@@ -313,7 +350,7 @@ std::string DelegateEngine::model_text() const {
 }
 
 Executor& DelegateEngine::refresh() {
-  ensure_started();
+  require_started();
   return *refresh_;
 }
 
@@ -333,7 +370,7 @@ std::unique_ptr<Executor> DelegateEngine::executor(const Program& program) {
 }
 
 void DelegateEngine::require_idle(const char* call) {
-  ensure_started();
+  require_started();
   if (!begun_) return;
   raise(DS_ERROR_STATE, "{} must not be called inside a step: {} of {} micro-steps are done", call, micro_,
         config().accumulation);

@@ -38,8 +38,14 @@ class DelegateEngine final : private StateStore::Owner {
  public:
   DelegateEngine(Config config, Communicator& comm, EngineOptions options);
 
-  // Before the first of the calls below. data: numel f32 values, the same on all ranks; empty: zeros.
-  ParamId add_param(const std::string& name, const std::vector<int64_t>& shape, std::span<const float> data);
+  // Before start(). Values: EngineOptions::initial.
+  ParamId add_param(const std::string& name, const std::vector<int64_t>& shape);
+  // Compiles and takes memory; once, before the calls below. A start that is refused takes nothing; one whose
+  // values are, leaves the engine unusable.
+  void start();
+  // Between steps, without leases. While it evaluates, nothing that the host does belongs to a step: its
+  // gathers follow the record where they can and are forgotten, and gradients are refused.
+  void evaluate(bool on);
   // Leases are counted per parameter; all end before step().
   void gather(std::span<const ParamId> params);
   void release(std::span<const ParamId> params);
@@ -48,6 +54,11 @@ class DelegateEngine final : private StateStore::Owner {
   TensorView view(ParamId param);
   // Keeps what view() has returned readable for as long as the result lives, also when its lease has ended.
   std::shared_ptr<void> hold(ParamId param) const;
+  // Where this rank's gradient in this micro-step goes, in the compute type: what is there when grad_ready()
+  // is given this address is not copied. Where memory of the device is not the host's it lies beside it, and
+  // is copied. Until grad_ready() of the parameter; once per parameter and micro-step.
+  TensorView grad_view(ParamId param);
+  std::shared_ptr<void> hold_grad(ParamId param) const;
   // This rank's gradient in this micro-step, in the compute type or f32; copied. Once per parameter.
   void grad_ready(ParamId param, const void* data, DType dtype, int64_t numel);
   void end_micro_step();
@@ -82,9 +93,12 @@ class DelegateEngine final : private StateStore::Owner {
   // StateStore::Owner
   Gradients gradients() const override;
   void require_idle(const char* call) override;
+  void require_training(const char* call) const;
+  // Before a gradient, or a place for one.
+  void check_gradient(ParamId param, const char* call) const;
+  TensorView shaped(ParamId param) const;
   void require_unleased(const char* call) override;
   void begin_change(const char* call) override;
-  void ensure_started() override;
   void require_started() const override;
   Executor& refresh() override;
   std::string model_text() const override;
@@ -141,8 +155,7 @@ class DelegateEngine final : private StateStore::Owner {
 
   IdVector<ParamId, ParamSpec> specs_;
   IdVector<ParamId, Shape> shapes_;
-  IdVector<ParamId, std::vector<float>> initial_;
-  bool started_ = false;
+  bool started_ = false, evaluating_ = false;
   DelegatePlan plan_;
   Runtime runtime_;
   StepControl control_;
@@ -169,9 +182,11 @@ class DelegateEngine final : private StateStore::Owner {
   IdVector<ParamId, LeasePlace> where_;        // of a leased one
   IdVector<ParamId, std::shared_ptr<Arena>> copies_;  // of a leased one that was viewed where it takes a copy
   IdVector<ParamId, char> has_grad_;                  // in this micro-step
-  IdVector<BucketId, int32_t> missing_;               // parameters without gradient in this micro-step
-  IdVector<BucketId, char> reduced_;                  // by the recorded program, in this micro-step
-  BucketId next_reduce_;                              // buckets above it are reduced in this micro-step
+  IdVector<ParamId, LeasePlace> grad_where_;          // of a viewed one: where its gradient goes
+  IdVector<ParamId, std::shared_ptr<Arena>> grad_room_;  // of a viewed one, beside memory of the device
+  IdVector<BucketId, int32_t> missing_;                  // parameters without gradient in this micro-step
+  IdVector<BucketId, char> reduced_;                     // by the recorded program, in this micro-step
+  BucketId next_reduce_;                                 // buckets above it are reduced in this micro-step
   int32_t micro_ = 0;
   const void* pending_grad_ = nullptr;  // of the call that is being made
   DType pending_dtype_ = DS_DTYPE_NONE;

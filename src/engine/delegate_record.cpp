@@ -53,7 +53,7 @@ bool DelegateEngine::follow(HostEvent event) {
     events_.clear();
     whole_ = leased_ == 0;
   }
-  events_.push_back(std::move(event));
+  if (fits || !evaluating_) events_.push_back(std::move(event));
   if (fits) runtime_.guarded([&] { run_recorded(record_->event_end[events_.last()], events_.last()); });
   return fits;
 }
@@ -123,8 +123,8 @@ IdVector<EventId, HostEvent> DelegateEngine::training_calls() const {
   std::map<ParamId, EventId> last;  // the last gather of a parameter
   for (; events_.has(first_gradient); ++first_gradient) {
     const HostEvent& e = events_[first_gradient];
-    if (e.kind == HostEvent::Kind::grad || e.kind == HostEvent::Kind::end) break;
-    if (e.kind != HostEvent::Kind::gather) continue;
+    if (e.kind == HostEvent::Kind::release) continue;
+    if (e.kind != HostEvent::Kind::gather) break;
     for (ParamId p : e.params) last[p] = first_gradient;
   }
   EventId latest = first_gradient;
@@ -193,7 +193,7 @@ void DelegateEngine::run_recorded(Position end, EventId event) {
 void DelegateEngine::host_call(EventId event) {
   if (!event.exists()) return;
   const HostEvent& call = record_->events[event];
-  if (call.kind != HostEvent::Kind::gather && call.kind != HostEvent::Kind::grad) return;
+  if (call.kind == HostEvent::Kind::release || call.kind == HostEvent::Kind::end) return;
   Position at = record_->event_at[event];
   const std::vector<Operand>& operands = record_->program.instrs[at.instr].operands;
   for (size_t k = 0; k < operands.size(); ++k) {
@@ -201,6 +201,8 @@ void DelegateEngine::host_call(EventId event) {
     const Buffer& buffer = record_->program.buffers[o.buffer];
     if (call.kind == HostEvent::Kind::gather) {
       where_[call.params[k]] = {&buffer, o.begin};
+    } else if (call.kind == HostEvent::Kind::grad_view) {
+      grad_where_[call.params[k]] = {&buffer, o.begin};
     } else {
       put_pending(buffer, o.begin, o.type.shape.numel(1));
     }
@@ -209,6 +211,7 @@ void DelegateEngine::host_call(EventId event) {
 
 void DelegateEngine::put_pending(const Buffer& to, int64_t begin, int64_t numel) {
   int64_t unit = size_of(to.dtype);
+  if (runtime_.shared_memory() && pending_grad_ == runtime_.address(to) + begin) return;
   if (pending_dtype_ == to.dtype) {
     runtime_.write(to, begin, pending_grad_, numel * unit);
   } else {

@@ -45,6 +45,7 @@ Engine::Engine(Config config, const Graph& forward, Communicator& comm, EngineOp
   runtime_.make_executors([&] { init = runtime_.executor(plan_.init, control_); });
   runtime_.guarded([&] { init->run(); });
   runtime_.forget_last_executor();
+  store_.take_initial_values();
 }
 
 void Engine::make_all_executors() {

@@ -4,6 +4,8 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
+#include <string>
 
 #include "compile/pipeline.h"
 #include "core/device/device.h"
@@ -19,6 +21,10 @@ struct EngineOptions {
   std::optional<Mesh> mesh;            // none: one axis, `data`, of all ranks
   // Makes the device that the engine runs on; null: the one that the configuration names.
   std::function<std::unique_ptr<Device>()> device;
+  // Gives initial values of a whole parameter's elements from `first` on, called at the start of a training
+  // engine for what this rank updates; values has what was drawn, or zeros in delegate mode. null: that
+  // stays. What it throws on one rank, all ranks throw.
+  std::function<void(ParamId param, const std::string& name, int64_t first, std::span<float> values)> initial;
   Machine machine;
   PlanPrograms programs;  // an InferenceEngine has only programs.decode
   // Tests only: changes the table of kernels; changes the compiled step before it runs; is called before each

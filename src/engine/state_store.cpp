@@ -13,6 +13,7 @@
 #include <iterator>
 #include <type_traits>
 
+#include "checkpoint/agree.h"
 #include "core/base/error.h"
 #include "core/base/name.h"
 #include "core/base/round.h"
@@ -59,7 +60,7 @@ int StateStore::state_index(const std::string& kind) const {
 
 StateStore::Held StateStore::held_of(ParamId param, const std::string& kind) {
   check_param(param);
-  owner_.ensure_started();
+  owner_.require_started();
   const std::string& name = names_[param];
   if (kind == "grad" && owner_.gradients() == Owner::Gradients::some) {
     raise(DS_ERROR_STATE,
@@ -299,7 +300,7 @@ void StateStore::grad_written(ParamId param, std::span<const float> values) {
 void StateStore::write_tensor(ParamId param, const std::string& kind, std::span<const float> values) {
   if (kind == "param") return write_tensor(param, kMasterName, values);
   check_param(param);
-  owner_.ensure_started();
+  owner_.require_started();
   const ParamSlice& slice = slices_[param];
   check_writable("ds_engine_write", param, kind, values.size(), slice.whole_numel(), false);
   const int64_t numel = slice.numel();
@@ -397,6 +398,32 @@ void StateStore::begin_states(BucketId bucket) {
     read(s.param.buffer, s.param.first + at, n, block.data());
     write(s.master.buffer, s.master.first + at, n, block.data());
   });
+}
+
+void StateStore::take_initial_values() {
+  const auto& initial = runtime_.options().initial;
+  if (!initial) return;
+  constexpr int64_t kMost = 1 << 20;  // elements of a call
+  runtime_.guarded([&] { runtime_.settle(); });
+  agree(runtime_.comm(), "initial values", [&] {
+    std::vector<float> values;
+    for (ParamId p : names_.ids()) {
+      auto [begin, count] = own_range(p);
+      const BucketId b = bucket_of(p);
+      const int64_t place = zero_.layout.place(p).begin;
+      for (const SliceBlock& block : slices_[p].blocks(begin, count)) {
+        for_each_run(block, kMost, [&](int64_t local, int64_t whole, int64_t n) {
+          values.resize(static_cast<size_t>(n));
+          read_state(StateKind::master, b, place + local, n, values.data());
+          initial(p, names_[p], whole, values);
+          write_state(StateKind::master, b, place + local, n, values.data());
+        });
+      }
+    }
+  });
+  forget_writes();
+  runtime_.guarded([&] { renew_params(); });
+  changed();
 }
 
 std::map<std::pair<Tier, std::string>, int64_t> StateStore::state_bytes() const {

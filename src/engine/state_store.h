@@ -35,8 +35,7 @@ class StateStore final : public StateAccess {
     virtual void require_unleased(const char* call) { require_idle(call); }
     // The same of a collective call: what a delegate host has done was evaluation.
     virtual void begin_change(const char* call) { require_unleased(call); }
-    virtual void ensure_started() {}             // compiled and in memory; collective where it has to be done
-    virtual void require_started() const {}      // throws DS_ERROR_STATE where that is still to be done
+    virtual void require_started() const {}      // compiled and in memory, or throws DS_ERROR_STATE
     virtual Executor& refresh() = 0;             // of the program that makes parameters from masters
     virtual std::string model_text() const = 0;  // what the numerics key hashes: equal for every layout
   };
@@ -56,7 +55,7 @@ class StateStore final : public StateAccess {
   void write_tensor(ParamId param, const std::string& kind, std::span<const float> values);
 
   // Elements of a parameter of which this rank updates the states, as (first, count); count may be 0. No
-  // communication: a delegate engine must have started, by any of its collective calls. Throws
+  // communication: a delegate engine must have started. Throws
   // DS_ERROR_UNSUPPORTED for a slice of which they are several ranges of the whole tensor; local_blocks()
   // names all of them, in the order of read_local().
   std::pair<int64_t, int64_t> local_range(ParamId param) const;
@@ -84,6 +83,8 @@ class StateStore final : public StateAccess {
   void renew_params();             // from masters. Collective
   // A bucket has states for the first time: its master is the parameter, the others are zero.
   void begin_states(BucketId bucket);
+  // Masters from EngineOptions::initial, and parameters from these. Collective.
+  void take_initial_values();
   // What write_state has done since forget_writes(): overwritten a state; dropped one for which there is no
   // place.
   struct Writes {

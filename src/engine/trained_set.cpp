@@ -14,7 +14,7 @@ namespace ds {
 
 void TrainedSet::freeze(std::span<const int32_t> params, int32_t frozen) {
   runtime_.guarded([] {});
-  store_.owner().ensure_started();
+  store_.owner().require_started();
   IdVector<ParamId, char> wanted = store_.zero().trained.frozen;
   agree(runtime_.comm(), "ds_engine_freeze", [&] {
     store_.owner().begin_change("ds_engine_freeze");
@@ -32,7 +32,7 @@ void TrainedSet::freeze(std::span<const int32_t> params, int32_t frozen) {
 
 int32_t TrainedSet::add_group(std::span<const int32_t> params, const Json& values) {
   runtime_.guarded([] {});
-  store_.owner().ensure_started();
+  store_.owner().require_started();
   TrainedParams next = store_.zero().trained;
   const auto number = static_cast<int32_t>(control_.groups().size());
   ParamGroup group;

@@ -79,10 +79,12 @@ BELIEVE(ds_comm_call_buffers_count, offsetof(ds_comm_call, buffers_count) == 48)
 BELIEVE(ds_comm_call_blocks, offsetof(ds_comm_call, blocks) == 56);
 BELIEVE(ds_comm_call_out_blocks, offsetof(ds_comm_call, out_blocks) == 64);
 BELIEVE(ds_comm_call_blocks_count, offsetof(ds_comm_call, blocks_count) == 72);
-BELIEVE(ds_engine_options, sizeof(ds_engine_options) == 16);
+BELIEVE(ds_engine_options, sizeof(ds_engine_options) == 32);
 BELIEVE(ds_engine_options_struct_size, offsetof(ds_engine_options, struct_size) == 0);
 BELIEVE(ds_engine_options_threads, offsetof(ds_engine_options, threads) == 8);
 BELIEVE(ds_engine_options_trace, offsetof(ds_engine_options, trace) == 12);
+BELIEVE(ds_engine_options_init, offsetof(ds_engine_options, init) == 16);
+BELIEVE(ds_engine_options_init_user_data, offsetof(ds_engine_options, init_user_data) == 24);
 BELIEVE(ds_step_result, sizeof(ds_step_result) == 56);
 BELIEVE(ds_step_result_struct_size, offsetof(ds_step_result, struct_size) == 0);
 BELIEVE(ds_step_result_step, offsetof(ds_step_result, step) == 8);

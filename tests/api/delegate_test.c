@@ -19,6 +19,27 @@ static void gather(ds_engine* engine, int32_t param, float wanted) {
   ds_tensor_destroy(view);
 }
 
+/* in_place: written where it goes. */
+static void give(ds_engine* engine, int32_t param, ds_tensor* grad, int in_place) {
+  ds_tensor *view = NULL, *again = NULL;
+  void *data = NULL, *same = NULL;
+  int i;
+  if (!in_place) {
+    check_ok(ds_grad_ready(engine, param, grad), "gradient");
+    return;
+  }
+  check_ok(ds_engine_grad_view(engine, param, &view), "place of the gradient");
+  check_ok(ds_engine_grad_view(engine, param, &again), "again");
+  check_ok(ds_tensor_info(view, NULL, NULL, 0, NULL, &data), "memory");
+  check_ok(ds_tensor_info(again, NULL, NULL, 0, NULL, &same), "memory again");
+  check(data == same, "the same place");
+  for (i = 0; i < NUMEL; ++i) ((float*)data)[i] = 1.0f;
+  check_ok(ds_grad_ready(engine, param, view), "gradient in place");
+  ds_tensor_destroy(again);
+  check_error(ds_engine_grad_view(engine, param, &again), DS_ERROR_STATE, "has its gradient");
+  ds_tensor_destroy(view);
+}
+
 /* Each gradient is 1, and the rate 0.5. */
 static void train(ds_engine* engine, ds_tensor* grad, int step) {
   static const int32_t usual[PARAMS] = {2, 1, 0}, other[PARAMS] = {2, 0, 1};
@@ -27,7 +48,7 @@ static void train(ds_engine* engine, ds_tensor* grad, int step) {
   for (micro = 0; micro < 2; ++micro) {
     const int32_t* order = step % 3 == 2 && micro == 1 ? other : usual;
     for (p = 0; p < PARAMS; ++p) gather(engine, p, (float)p - 0.5f * (float)step);
-    for (p = 0; p < PARAMS; ++p) check_ok(ds_grad_ready(engine, order[p], grad), "gradient");
+    for (p = 0; p < PARAMS; ++p) give(engine, order[p], grad, p == 1);
     check_ok(ds_backward(engine), "backward");
     check_ok(ds_release_params(engine, usual, PARAMS), "release behind the backward");
   }
@@ -43,6 +64,12 @@ static void evaluate(ds_engine* engine, int step, int odd) {
   int32_t p;
   float values[NUMEL] = {0};
   char path[256];
+  if (odd) {
+    ds_tensor* none = NULL;
+    check_ok(ds_engine_evaluate(engine, 1), "announce it");
+    check_error(ds_backward(engine), DS_ERROR_STATE, "ds_backward needs training");
+    check_error(ds_engine_grad_view(engine, 0, &none), DS_ERROR_STATE, "ds_engine_grad_view needs training");
+  }
   for (p = 0; p < PARAMS; ++p) {
     int32_t param = odd ? PARAMS - 1 - p : p;
     gather(engine, param, (float)param - 0.5f * (float)step);
@@ -52,11 +79,27 @@ static void evaluate(ds_engine* engine, int step, int odd) {
   check_error(ds_release_params(engine, twice, 2), DS_ERROR_STATE, "'h.1' is released 2 times, but has 0");
   check_error(ds_engine_write(engine, 1, "master", values, NUMEL), DS_ERROR_STATE,
               odd ? "while parameter 'h.2' is leased" : "while parameter 'h.0' is leased");
+  if (odd) check_error(ds_engine_evaluate(engine, 0), DS_ERROR_STATE, "while parameter 'h.2' is leased");
   snprintf(path, sizeof path, "%s/delegate_checkpoint", folder);
   check_ok(ds_checkpoint_save(engine, path, NULL), "save under a lease");
   check_ok(ds_release_params(engine, &p, 1), "release the first");
   check_ok(ds_checkpoint_load(engine, path, NULL), "load between steps");
   check_ok(ds_engine_freeze(engine, NULL, 0, 1), "freeze nothing");
+  if (odd) check_ok(ds_engine_evaluate(engine, 0), "training again");
+}
+
+/* Each parameter's number is its value. Called for what this rank updates, and nothing else. */
+static ds_status number_of(int32_t param, const char* name, int64_t first, float* data, size_t count,
+                           void* user_data) {
+  size_t i;
+  check(*(ds_engine**)user_data != NULL, "called inside ds_engine_start");
+  check(name[2] - '0' == param, "its name");
+  check(first >= 0 && first + (int64_t)count <= NUMEL && count < NUMEL, "a part");
+  for (i = 0; i < count; ++i) {
+    check(data[i] == 0, "zeros so far");
+    data[i] = (float)param;
+  }
+  return DS_OK;
 }
 
 static void host(int rank, ds_comm* comm, void* data) {
@@ -67,7 +110,8 @@ static void host(int rank, ds_comm* comm, void* data) {
       " \"optimizer\": {\"type\": \"SGD\", \"params\": {\"lr\": 0.5}},"
       " \"zero_optimization\": {\"stage\": 3, \"stage3_param_persistence_threshold\": 0}}";
   const int64_t dims[1] = {NUMEL};
-  float ones[NUMEL], initial[NUMEL];
+  float ones[NUMEL];
+  ds_engine_options options;
   ds_engine* engine = NULL;
   ds_tensor* grad = NULL;
   int32_t param = -1;
@@ -75,14 +119,18 @@ static void host(int rank, ds_comm* comm, void* data) {
   char config[512];
   (void)rank;
   snprintf(config, sizeof config, format, device);
-  check_ok(ds_engine_create(comm, config, NULL, NULL, &engine), "create");
+  check_ok(ds_engine_options_init(&options, sizeof options), "options");
+  options.init = number_of;
+  options.init_user_data = &engine;
+  check_ok(ds_engine_create(comm, config, NULL, &options, &engine), "create");
   for (i = 0; i < NUMEL; ++i) ones[i] = 1.0f;
   for (p = 0; p < PARAMS; ++p) {
     char name[8];
     snprintf(name, sizeof name, "h.%d", p);
-    for (i = 0; i < NUMEL; ++i) initial[i] = (float)p;
-    check_ok(ds_engine_param_add(engine, name, dims, 1, initial, &param), "parameter");
+    check_ok(ds_engine_param_add(engine, name, dims, 1, &param), "parameter");
   }
+  check_ok(ds_engine_start(engine), "start");
+  check_error(ds_engine_start(engine), DS_ERROR_STATE, "ds_engine_start must be called once");
   check_ok(ds_tensor_create(DS_DTYPE_F32, dims, 1, ones, &grad), "gradient tensor");
   for (step = 0; step < STEPS; ++step) {
     if (step % 2 == 1) evaluate(engine, step, step == 3);

@@ -83,9 +83,11 @@ static void delegate(int rank, ds_comm* comm, void* data) {
   int64_t shape[4];
   int s;
   check_ok(ds_engine_create(comm, t->config, NULL, NULL, &engine), "engine");
-  check_ok(ds_engine_param_add(engine, "before", none, 2, NULL, &params[0]), "before");
-  check_ok(ds_engine_param_add(engine, "w", dims, 1, start, &params[1]), "w");
-  check_ok(ds_engine_param_add(engine, "behind", also_none, 3, NULL, &params[2]), "behind");
+  check_ok(ds_engine_param_add(engine, "before", none, 2, &params[0]), "before");
+  check_ok(ds_engine_param_add(engine, "w", dims, 1, &params[1]), "w");
+  check_ok(ds_engine_param_add(engine, "behind", also_none, 3, &params[2]), "behind");
+  check_ok(ds_engine_start(engine), "start");
+  check_ok(ds_engine_write(engine, params[1], "master", start, 3), "values");
   check_ok(ds_tensor_create(DS_DTYPE_F32, dims, 1, one, &grad), "gradient");
   check_ok(ds_tensor_create(DS_DTYPE_F32, none, 2, NULL, &nothing), "no gradient");
   for (s = 0; s < STEPS; ++s) {
@@ -158,11 +160,11 @@ static void huge(void) {
   int32_t param = -1, value = -1;
   mlp_config(config, sizeof config, 0, 1, 1);
   check_ok(ds_engine_create(NULL, config, NULL, NULL, &engine), "delegate");
-  check_ok(ds_engine_param_add(engine, "small", rows + 1, 1, NULL, &param), "small");
-  check_ok(ds_engine_param_add(engine, "huge", dims, 2, NULL, &param), "huge");
-  check_error(ds_gather_params(engine, &param, 1), DS_ERROR_OUT_OF_MEMORY,
-              "the plan for 549755814144 elements needs ");
-  check_error(ds_step(engine), DS_ERROR_OUT_OF_MEMORY, "on each of 1 ranks of this host, which has ");
+  check_ok(ds_engine_param_add(engine, "small", rows + 1, 1, &param), "small");
+  check_ok(ds_engine_param_add(engine, "huge", dims, 2, &param), "huge");
+  check_error(ds_gather_params(engine, &param, 1), DS_ERROR_STATE, "ds_engine_start must come first");
+  check_error(ds_engine_start(engine), DS_ERROR_OUT_OF_MEMORY, "the plan for 549755814144 elements needs ");
+  check_error(ds_engine_start(engine), DS_ERROR_OUT_OF_MEMORY, "on each of 1 ranks of this host, which has ");
   ds_engine_destroy(engine);
   engine = NULL;
   check_ok(ds_graph_param(graph, "huge", dims, 2, "normal", 0.5, &value), "a parameter of a graph");
@@ -175,7 +177,7 @@ static void huge(void) {
   ds_graph_destroy(graph);
   mlp_config(config, sizeof config, 0, 1, 1);
   check_ok(ds_engine_create(NULL, config, NULL, NULL, &engine), "delegate");
-  check_ok(ds_engine_param_add(engine, "empty", beyond, 2, NULL, &param), "0 times anything is nothing");
+  check_ok(ds_engine_param_add(engine, "empty", beyond, 2, &param), "0 times anything is nothing");
   ds_engine_destroy(engine);
 }
 
@@ -187,7 +189,8 @@ static void nothing_else(void) {
   int s;
   mlp_config(config, sizeof config, 3, 1, 1);
   check_ok(ds_engine_create(NULL, config, NULL, NULL, &engine), "engine");
-  check_ok(ds_engine_param_add(engine, "empty", none, 2, NULL, &param), "add");
+  check_ok(ds_engine_param_add(engine, "empty", none, 2, &param), "add");
+  check_ok(ds_engine_start(engine), "start");
   for (s = 0; s < STEPS; ++s) {
     check_ok(ds_gather_params(engine, &param, 1), "gather");
     check_ok(ds_release_params(engine, &param, 1), "release");

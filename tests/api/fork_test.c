@@ -134,7 +134,10 @@ static void delegate_calls(objects* t) {
   int32_t number = 0;
   const int64_t dims[1] = {4};
   ds_tensor* tensor = NULL;
-  refused(ds_engine_param_add(t->delegate, "more", dims, 1, NULL, &number), "ds_engine_param_add");
+  refused(ds_engine_param_add(t->delegate, "more", dims, 1, &number), "ds_engine_param_add");
+  refused(ds_engine_start(t->delegate), "ds_engine_start");
+  refused(ds_engine_evaluate(t->delegate, 1), "ds_engine_evaluate");
+  refused(ds_engine_grad_view(t->delegate, 0, &tensor), "ds_engine_grad_view");
   refused(ds_gather_params(t->delegate, &number, 1), "ds_gather_params");
   refused(ds_release_params(t->delegate, &number, 1), "ds_release_params");
   refused(ds_engine_param_view(t->delegate, 0, &tensor), "ds_engine_param_view");
@@ -197,11 +200,11 @@ static void fork_once(objects* t) {
 
 static ds_engine* make_delegate(ds_tensor** view) {
   const int64_t dims[1] = {4};
-  const float zeros[4] = {0};
   int32_t param = -1;
   ds_engine* engine = NULL;
   check_ok(ds_engine_create(NULL, own_config, NULL, NULL, &engine), "delegate");
-  check_ok(ds_engine_param_add(engine, "w", dims, 1, zeros, &param), "parameter");
+  check_ok(ds_engine_param_add(engine, "w", dims, 1, &param), "parameter");
+  check_ok(ds_engine_start(engine), "start");
   check_ok(ds_gather_params(engine, &param, 1), "gather");
   check_ok(ds_engine_param_view(engine, param, view), "view");
   return engine;

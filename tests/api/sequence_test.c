@@ -479,10 +479,10 @@ static void with_delegate(void) {
   ds_tensor* view = NULL;
   int i, ok;
   for (i = 0; i < 3; ++i) many[i] = one_in(20) ? a_number() : (int32_t)below(3);
-  switch (below(6)) {
+  switch (below(7)) {
     case 0:
-      took(ds_engine_param_add(engine, a_text(), dims, 1, one_in(2) ? NULL : numbers, &param),
-           "ds_engine_param_add");
+      took(ds_engine_param_add(engine, a_text(), dims, 1, &param), "ds_engine_param_add");
+      if (one_in(4)) took(ds_engine_start(engine), "ds_engine_start");
       break;
     case 1:
       took(ds_gather_params(engine, many, below(3)), "ds_gather_params");
@@ -499,6 +499,13 @@ static void with_delegate(void) {
       took(ds_tensor_create(DS_DTYPE_F32, dims, 1, numbers, &view), "ds_tensor_create");
       took(ds_grad_ready(engine, many[0], one_in(9) ? ANY(tensors, ds_tensor) : view), "ds_grad_ready");
       ds_tensor_destroy(view);
+      break;
+    case 5:
+      ok = took(ds_engine_grad_view(engine, many[0], &view), "ds_engine_grad_view");
+      expect_made(ok, view, "ds_engine_grad_view");
+      if (ok) took(ds_grad_ready(engine, many[0], view), "ds_grad_ready of the view");
+      ds_tensor_destroy(view);
+      if (one_in(4)) took(ds_engine_evaluate(engine, (int32_t)below(3)), "ds_engine_evaluate");
       break;
     default:
       took(one_in(2) ? ds_backward(engine) : ds_step(engine), "the end of a step");
@@ -564,8 +571,9 @@ static void begin(void) {
   for (i = 0; i < 3; ++i) {
     char name[16];
     snprintf(name, sizeof name, "p%d", (int)i);
-    took(ds_engine_param_add(pool.engines[1], name, dims, 1, numbers, &param), "ds_engine_param_add");
+    took(ds_engine_param_add(pool.engines[1], name, dims, 1, &param), "ds_engine_param_add");
   }
+  if (!one_in(8)) took(ds_engine_start(pool.engines[1]), "ds_engine_start");
 }
 
 static void sequence(void) {

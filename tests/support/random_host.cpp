@@ -12,6 +12,7 @@
 #include <stdexcept>
 
 #include "core/program/granules.h"
+#include "support/initial.h"
 #include "zero/policy.h"
 
 namespace ds::test {
@@ -51,19 +52,21 @@ RandomHost::RandomHost(const RandomCase& c, Communicator& comm, std::string fold
     : case_(c),
       comm_(comm),
       folder_(std::move(folder)),
-      engine_(c.config, comm, c.options),
+      engine_(c.config, comm, with_values(initial_values(c), c.options)),
       dice_(c.seed, 2),
       state_(c.config.optimizer, initial_values(c)),
       groups_(c.config.optimizer, c.names),
-      leases_(c.names.size()) {
+      leases_(c.names.size()),
+      grad_views_(c.names.size()) {
   std::vector<std::vector<float>> initial = initial_values(c);
   for (size_t p = 0; p < c.names.size(); ++p) {
-    engine_.add_param(c.names[p], c.shapes[p], initial[p]);
+    engine_.add_param(c.names[p], c.shapes[p]);
     numel_.push_back(static_cast<int64_t>(initial[p].size()));
     sum_.emplace_back(initial[p].size());
     frozen_.push_back(!c.config.frozen.empty() && p == 0);
     trained_.push_back(!frozen_[p]);
   }
+  engine_.start();
   place_ = start();
   follow_groups();
 }
@@ -116,9 +119,17 @@ std::vector<int32_t> RandomHost::order() {
   return out;
 }
 
+// Asks where a gradient goes, which may then come or not, at once or later.
+void RandomHost::view(Calls& calls, Place& place, int32_t param) {
+  size_t i = static_cast<size_t>(param);
+  if (place.given[i] || frozen_[i] || place.micro >= case_.config.accumulation) return;
+  add(calls, place, {Call::Kind::view, {param}});
+}
+
 void RandomHost::give(Calls& calls, Place& place, int32_t param) {
   size_t i = static_cast<size_t>(param);
   if (place.given[i] || frozen_[i] || place.micro >= case_.config.accumulation) return;
+  if (dice_.one_in(4)) view(calls, place, param);
   if (drop_ > 0 && dice_.one_in(drop_)) return;
   add(calls, place, {Call::Kind::grad, {param}});
 }
@@ -144,6 +155,8 @@ void RandomHost::random_call(Calls& calls, Place& place) {
     add(calls, place, {Call::Kind::gather, params});
   } else if (what < 5) {
     release_some(calls, place, dice_.one_in(4));
+  } else if (what == 5) {
+    view(calls, place, static_cast<int32_t>(dice_.below(count)));
   } else {
     give(calls, place, static_cast<int32_t>(dice_.below(count)));
   }
@@ -218,7 +231,10 @@ RandomHost::Calls RandomHost::next_calls() {
   if (what == 2 || what == 4)
     next.resize(static_cast<size_t>(dice_.below(static_cast<int64_t>(next.size()))));
   if (what == 3) next.clear();
-  std::erase_if(next, [&](const Call& c) { return c.kind == Call::Kind::grad && frozen_[c.params[0]]; });
+  std::erase_if(next, [&](const Call& c) {
+    bool gradient = c.kind == Call::Kind::grad || c.kind == Call::Kind::view;
+    return gradient && frozen_[c.params[0]];
+  });
   Place place = after(next, next.size());
   if (what == 2 || what == 4) {
     if (place.micro < case_.config.accumulation) soup(next, place, dice_.below(8));
@@ -249,6 +265,15 @@ void RandomHost::hand_over(int32_t param) {
     std::vector<float> leaf = gradient(place_.micro, r, param);
     for (size_t e = 0; e < leaf.size(); ++e) sum_[i][e] += static_cast<double>(leaf[e]);
     if (r != comm_.rank()) continue;
+    TensorView& view = grad_views_[i];
+    if (view.data && numel_[i] > 0) {
+      if (view.dtype == DS_DTYPE_F32)
+        std::copy(leaf.begin(), leaf.end(), view.as<float>());
+      else
+        narrow(view.dtype, leaf.data(), numel_[i], static_cast<std::byte*>(view.data));
+      engine_.grad_ready(ParamId(param), view.data, view.dtype, numel_[i]);
+      continue;
+    }
     bool narrow_it = case_.config.compute == DS_DTYPE_BF16 && (param + place_.micro) % 2 == 0;
     std::vector<std::byte> bytes(leaf.size() * sizeof(float));
     if (narrow_it) narrow(DS_DTYPE_BF16, leaf.data(), numel_[i], bytes.data());
@@ -296,7 +321,7 @@ void RandomHost::check_leases(const std::vector<int32_t>& params) {
 void RandomHost::perform(const Call& call) {
   ++call_;
   if (std::getenv("DS_SHOW_CALLS") && comm_.rank() == 0) {
-    const char* names[] = {"gather", "release", "grad", "end"};
+    const char* names[] = {"gather", "release", "view", "grad", "end"};
     fmt::print(stderr, "step {} call {}: {} {}\n", steps_, call_, names[static_cast<int>(call.kind)],
                fmt::join(call.params, " "));
   }
@@ -307,10 +332,18 @@ void RandomHost::perform(const Call& call) {
   } else if (call.kind == Call::Kind::release) {
     check_leases(call.params);
     engine_.release(ids_of<ParamId>(call.params));
+  } else if (call.kind == Call::Kind::view) {
+    TensorView& view = grad_views_[static_cast<size_t>(call.params[0])];
+    view = engine_.grad_view(ParamId(call.params[0]));
+    viewed_ = true;
+    if (view.bytes() > 0)  // it is the host's, and not yet a gradient
+      std::memset(view.data, 0x7F, static_cast<size_t>(view.bytes()));
   } else if (call.kind == Call::Kind::grad) {
     hand_over(call.params[0]);
   } else {
     engine_.end_micro_step();
+    grad_views_.assign(numel_.size(), {});
+    viewed_ = false;
   }
   add(ignored, place_, call);
   for (int32_t p : call.params) {

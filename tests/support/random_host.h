@@ -39,7 +39,7 @@ class RandomHost {
 
  private:
   struct Call {
-    enum class Kind { gather, release, grad, end };
+    enum class Kind { gather, release, view, grad, end };  // view: where a gradient goes
     Kind kind = Kind::gather;
     std::vector<int32_t> params;
   };
@@ -70,6 +70,7 @@ class RandomHost {
   void all_at_once(Calls& calls, Place& place);
   void random_call(Calls& calls, Place& place);
   void add(Calls& calls, Place& place, Call call) const;
+  void view(Calls& calls, Place& place, int32_t param);
   void give(Calls& calls, Place& place, int32_t param);
   void release_some(Calls& calls, Place& place, bool all);
   Place start() const;
@@ -116,6 +117,8 @@ class RandomHost {
   std::vector<std::vector<double>> sum_;  // of the gradients of this step
   std::vector<char> frozen_, trained_;    // trained_: now or before, so that there are states
   std::vector<Lease> leases_;
+  std::vector<TensorView> grad_views_;  // of this micro-step
+  bool viewed_ = false;                 // in this micro-step, any
   Place place_;
   Calls calls_, older_;
   std::vector<Saved> saved_;

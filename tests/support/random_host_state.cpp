@@ -35,12 +35,17 @@ void RandomHost::evaluate() {
     soup(calls, place, length);
   }
   release_some(calls, place, true);
+  const bool announced = dice_.one_in(2);
+  if (announced) engine_.evaluate(true);
   for (const Call& c : calls) {
     perform(c);
+    if (announced && dice_.one_in(8))
+      refused("a backward", "needs training", [&] { engine_.end_micro_step(); });
     if (dice_.one_in(8)) try_wrong_calls();
     bool leased = std::any_of(place_.leases.begin(), place_.leases.end(), [](int n) { return n > 0; });
-    if (!leased && dice_.one_in(6)) write_parts();
+    if (!leased && !announced && dice_.one_in(6)) write_parts();
   }
+  if (announced) engine_.evaluate(false);
 }
 
 void RandomHost::touch_state() {
@@ -219,7 +224,8 @@ void RandomHost::try_wrong_calls() {
   std::vector<ParamId> many(static_cast<size_t>(place_.leases[p] + 1), ParamId(param));
   refused("releasing too often", case_.names[p], [&] { engine_.release(many); });
   std::vector<float> values(static_cast<size_t>(numel_[p]));
-  bool begun = place_.micro > 0 || std::count(place_.given.begin(), place_.given.end(), 1) > 0;
+  bool begun = place_.micro > 0 || std::count(place_.given.begin(), place_.given.end(), 1) > 0 ||
+               viewed_;
   auto held = std::find_if(place_.leases.begin(), place_.leases.end(), [](int n) { return n > 0; });
   if (begun)
     refused("saving in a step", "inside a step", [&] { engine_.checkpoints().save(folder_ + "/never"); });

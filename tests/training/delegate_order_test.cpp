@@ -29,9 +29,11 @@ Config config_of(int stage, int world, int64_t accumulation) {
 
 void add_params(DelegateEngine& engine) {
   for (int p = 0; p < kParams; ++p) {
-    std::vector<float> initial(kNumel, static_cast<float>(p + 1));
-    engine.add_param("h." + std::to_string(p) + ".w", {kNumel}, initial);
+    engine.add_param("h." + std::to_string(p) + ".w", {kNumel});
   }
+  engine.start();
+  for (int p = 0; p < kParams; ++p)
+    engine.store().write_tensor(ParamId(p), "master", std::vector<float>(kNumel, static_cast<float>(p + 1)));
 }
 
 void give(DelegateEngine& engine, int32_t param, float value = 1) {

@@ -7,6 +7,7 @@
 #include "core/base/error.h"
 #include "core/base/random.h"
 #include "engine/engine.h"
+#include "support/initial.h"
 #include "support/models.h"
 #include "support/ranks.h"
 
@@ -152,11 +153,13 @@ Trained train_delegate(int stage, Tier tier, int odd_step, int world = 2, const 
     Graph graph = test::make_mlp(kLayers, kWidth, kRows);
     auto self = create_communicator("self", {});
     Engine calculator(config_for(0, Tier::device, 1, 1), graph, *self, {});
-    DelegateEngine engine(config_for(stage, tier, kMicros, world, groups), comm, {});
-    for (size_t p = 0; p < graph.params.size(); ++p) {
-      std::vector<float> initial = calculator.store().read_tensor(ParamId(p), "master");
-      engine.add_param(graph.params[p].name, calculator.store().param_shapes()[p], initial);
-    }
+    std::vector<std::vector<float>> initial;
+    for (size_t p = 0; p < graph.params.size(); ++p)
+      initial.push_back(calculator.store().read_tensor(ParamId(p), "master"));
+    DelegateEngine engine(config_for(stage, tier, kMicros, world, groups), comm, test::with_values(initial));
+    for (size_t p = 0; p < graph.params.size(); ++p)
+      engine.add_param(graph.params[p].name, calculator.store().param_shapes()[p]);
+    engine.start();
     Host host(engine, calculator);
     for (int s = 0; s < kSteps; ++s) {
       for (int64_t m = 0; m < kMicros; ++m) {
@@ -202,10 +205,13 @@ TEST(Delegate, AHostThatLeavesItsOrderGetsTheSameBits) {
 
 TEST(Delegate, WrongCallsAreRefused) {
   auto self = create_communicator("self", {});
-  DelegateEngine engine(config_for(3, Tier::device, 1, 1), *self, {});
   std::vector<float> w(64, 1.0f);
-  ParamId p = engine.add_param("w", {8, 8}, w);
-  EXPECT_THROW(engine.add_param("w", {2}, {}), Error);
+  DelegateEngine engine(config_for(3, Tier::device, 1, 1), *self, test::with_values({w}));
+  EXPECT_THROW(engine.start(), Error) << "no parameter";
+  ParamId p = engine.add_param("w", {8, 8});
+  EXPECT_THROW(engine.add_param("w", {2}), Error);
+  engine.start();
+  EXPECT_THROW(engine.start(), Error);
   EXPECT_THROW(engine.view(ParamId(p)), Error);
   EXPECT_THROW(engine.grad_ready(ParamId(p), w.data(), DS_DTYPE_F32, 3), Error);
   EXPECT_THROW(engine.grad_ready(ParamId(1), w.data(), DS_DTYPE_F32, 64), Error);
@@ -213,7 +219,7 @@ TEST(Delegate, WrongCallsAreRefused) {
   ParamId params[] = {p};
   engine.gather(params);
   EXPECT_EQ(engine.view(ParamId(p)).as<float>()[5], 1.0f);
-  EXPECT_THROW(engine.add_param("late", {2}, {}), Error);
+  EXPECT_THROW(engine.add_param("late", {2}), Error);
   engine.grad_ready(ParamId(p), w.data(), DS_DTYPE_F32, 64);
   EXPECT_THROW(engine.grad_ready(ParamId(p), w.data(), DS_DTYPE_F32, 64), Error);
   engine.end_micro_step();

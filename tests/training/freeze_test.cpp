@@ -9,6 +9,7 @@
 #include "checkpoint/manifest.h"
 #include "engine/delegate.h"
 #include "support/errors.h"
+#include "support/initial.h"
 #include "support/models.h"
 #include "support/ranks.h"
 #include "support/same_bits.h"
@@ -390,10 +391,11 @@ TEST(Freeze, ThawingOneByOneTakesNoMore) {
 TEST(Freeze, OfAllButAnEmptyParameterLeavesANormOfZero) {
   auto comm = create_communicator("self", {});
   Config c = make_config(1, 1, 1);
-  DelegateEngine engine(c, *comm, {});
   const std::vector<float> values(300, 1.0f), grad(300, 2.0f);
-  engine.add_param("w", {300}, values);
-  engine.add_param("empty", {0}, {});
+  DelegateEngine engine(c, *comm, with_values({values}));
+  engine.add_param("w", {300});
+  engine.add_param("empty", {0});
+  engine.start();
   engine.grad_ready(ParamId(0), grad.data(), DS_DTYPE_F32, 300);
   engine.end_micro_step();
   EXPECT_GT(engine.step().grad_norm, 1);
@@ -488,8 +490,9 @@ TEST(Freeze, Delegate) {
       Config c = make_config(stage, 1, 2);
       c.zero.param_persistence_threshold = 100;
       c.frozen = {"b"};
-      DelegateEngine engine(c, comm, {});
-      for (const char* name : {"a.0", "b", "c.0"}) engine.add_param(name, {kNumel}, ones);
+      DelegateEngine engine(c, comm, with_values({ones, ones, ones}));
+      for (const char* name : {"a.0", "b", "c.0"}) engine.add_param(name, {kNumel});
+      engine.start();
       auto step = [&](std::vector<int32_t> trained) {
         for (int32_t p : {0, 1, 2}) {
           ParamId one[] = {ParamId(p)};

@@ -6,6 +6,7 @@
 #include "engine/checkpoints.h"
 #include "engine/delegate.h"
 #include "engine/engine.h"
+#include "support/initial.h"
 #include "support/models.h"
 #include "support/ranks.h"
 #include "support/same_bits.h"
@@ -112,9 +113,10 @@ TEST(MeshTraining, EqualCopiesOfADelegateTrainAsOne) {
     run_ranks(mesh ? mesh->ranks() : 2, [&](Communicator& comm) {
       EngineOptions options;
       options.mesh = mesh;
-      DelegateEngine engine(make_config(stage, 2, 2), comm, options);
       std::vector<float> values(700, 1.0f), grad(700);
-      ParamId p = engine.add_param("w", {7, 100}, values);
+      DelegateEngine engine(make_config(stage, 2, 2), comm, with_values({values}, options));
+      ParamId p = engine.add_param("w", {7, 100});
+      engine.start();
       int data = mesh ? mesh->coordinate(comm.rank(), kData) : comm.rank();
       for (int step = 0; step < 3; ++step) {
         for (int micro = 0; micro < 2; ++micro) {

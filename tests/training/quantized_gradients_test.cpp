@@ -23,7 +23,8 @@ std::vector<float> reduce(Config c, int world, const std::function<std::vector<f
   std::vector<float> out;
   run_ranks(world, [&](Communicator& comm) {
     DelegateEngine engine(c, comm, {});
-    ParamId p = engine.add_param("w", {kRows, kColumns}, {});
+    ParamId p = engine.add_param("w", {kRows, kColumns});
+    engine.start();
     std::vector<float> mine = leaf(comm.rank());
     std::vector<float> sum(mine.size());
     for (int64_t s = 0; s < steps; ++s) {
@@ -159,7 +160,8 @@ TEST(QuantizedGradients, NanSkipsTheStepAndIsForgotten) {
       DelegateEngine engine(c, comm, {});
       std::vector<float> grad = random_values(3, 1e-3), bad = grad;
       if (comm.rank() == 3) bad[1234] = std::numeric_limits<float>::infinity();
-      ParamId p = engine.add_param("w", {kRows, kColumns}, grad);
+      ParamId p = engine.add_param("w", {kRows, kColumns});
+      engine.start();
       for (bool good : {true, false, true}) {
         std::vector<float> before = engine.store().read_tensor(ParamId(p), "master");
         const std::vector<float>& given = good ? grad : bad;

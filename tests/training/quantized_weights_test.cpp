@@ -5,6 +5,7 @@
 
 #include "engine/delegate.h"
 #include "support/errors.h"
+#include "support/initial.h"
 #include "support/ranks.h"
 #include "support/same_bits.h"
 #include "training/granule_values.h"
@@ -20,8 +21,9 @@ TEST(QuantizedWeights, GatheredWithinHalfAScale) {
     run_ranks(world, [&](Communicator& comm) {
       Config c = delegate_config(3, world, nodes);
       c.zero.quantized_weights = true;
-      DelegateEngine engine(c, comm, {});
-      ParamId p = engine.add_param("w", {kRows, kColumns}, data);
+      DelegateEngine engine(c, comm, with_values({data}));
+      ParamId p = engine.add_param("w", {kRows, kColumns});
+      engine.start();
       engine.gather({&p, 1});
       TensorView v = engine.view(ParamId(p));
       seen[static_cast<size_t>(comm.rank())].assign(v.as<float>(), v.as<float>() + v.numel());

@@ -7,6 +7,7 @@
 #include "engine/delegate.h"
 #include "engine/engine.h"
 #include "support/errors.h"
+#include "support/initial.h"
 #include "support/models.h"
 #include "support/ranks.h"
 #include "support/same_bits.h"
@@ -40,12 +41,15 @@ int64_t mapped_now() {
   return pages * 4096;
 }
 
-TEST(Refuse, DelegateIsReadBeforeItsFirstGather) {
+TEST(Refuse, ADelegateTakesItsMemoryWhenItStarts) {
   auto comm = create_communicator("self", {});
-  DelegateEngine engine(make_config(0, 1, 1), *comm, {});
-  EXPECT_EQ(engine.runtime().mapped(Tier::device), 0);
   std::vector<float> data{1, 2, 3, 4};
-  ParamId p = engine.add_param("w", {4}, data);
+  DelegateEngine engine(make_config(0, 1, 1), *comm, with_values({data}));
+  ParamId p = engine.add_param("w", {4});
+  expect_names(message_of([&] { engine.store().read_tensor(p, "master"); }, DS_ERROR_STATE),
+               {"ds_engine_start must come first"});
+  EXPECT_EQ(engine.runtime().mapped(Tier::device), 0);
+  engine.start();
   EXPECT_EQ(engine.store().read_tensor(ParamId(p), "master"), data);
   EXPECT_GT(engine.runtime().mapped(Tier::device), 0);
 }
@@ -53,19 +57,20 @@ TEST(Refuse, DelegateIsReadBeforeItsFirstGather) {
 // Which part is a rank's own is known when all ranks have compiled: no call of one rank alone finds out.
 TEST(Refuse, LocalPartsBeforeADelegateHasStarted) {
   run_ranks(2, [](Communicator& comm) {
-    DelegateEngine engine(make_config(2, 1, 2), comm, {});
+    std::vector<float> data(1000, 1.0f);
+    DelegateEngine engine(make_config(2, 1, 2), comm, with_values({data}));
     expect_names(message_of([&] { engine.store().local_range(ParamId(0)); }, DS_ERROR_INVALID_ARGUMENT),
                  {"none yet", "got 0"});
-    std::vector<float> data(1000, 1.0f);
-    engine.add_param("w", {1000}, data);
+    engine.add_param("w", {1000});
     if (comm.rank() == 0) {
       for (const auto& call : std::vector<std::function<void()>>{
                [&] { engine.store().local_range(ParamId(0)); },
                [&] { engine.store().read_local(ParamId(0), "master"); },
                [&] { engine.store().write_local(ParamId(0), "master", data); }}) {
-        expect_names(message_of(call, DS_ERROR_STATE), {"first gather"});
+        expect_names(message_of(call, DS_ERROR_STATE), {"ds_engine_start"});
       }
     }
+    engine.start();
     EXPECT_EQ(engine.store().read_tensor(ParamId(0), "master"), data);
     auto [first, count] = engine.store().local_range(ParamId(0));
     EXPECT_EQ(engine.store().read_local(ParamId(0), "master"),
@@ -82,8 +87,8 @@ TEST(Refuse, LeasePlacesCountForNothingUntilTheyAreUsed) {
     Config c = make_config(stage, 1, 1);
     c.optimizer.type = "SGD";
     DelegateEngine engine(c, *comm, {});
-    ParamId p = engine.add_param("w", {kHuge}, {});
-    std::string message = message_of([&] { engine.gather({&p, 1}); }, DS_ERROR_OUT_OF_MEMORY);
+    engine.add_param("w", {kHuge});
+    std::string message = message_of([&] { engine.start(); }, DS_ERROR_OUT_OF_MEMORY);
     size_t at = message.find("needs ");
     ASSERT_NE(at, std::string::npos) << message;
     int64_t needed = std::stoll(message.substr(at + 6));
@@ -98,8 +103,8 @@ TEST(Refuse, DelegateBudgetIsRefusedWithATable) {
   Config c = make_config(0, 1, 1);
   c.memory_budget.device = 1000;
   DelegateEngine engine(c, *comm, {});
-  ParamId p = engine.add_param("w", {256, 256}, {});
-  std::string message = message_of([&] { engine.gather({&p, 1}); }, DS_ERROR_OUT_OF_MEMORY);
+  engine.add_param("w", {256, 256});
+  std::string message = message_of([&] { engine.start(); }, DS_ERROR_OUT_OF_MEMORY);
   expect_names(message, {"memory_budget", "optimizer states", "1000"});
   EXPECT_EQ(engine.runtime().mapped(Tier::device), 0);
 }
@@ -122,7 +127,8 @@ TEST(Refuse, DelegateStaysWithinItsBudgetCallByCall) {
     c.zero.param_persistence_threshold = 0;
     c.memory_budget.device = budget;
     DelegateEngine engine(c, *comm, {});
-    ParamId p = engine.add_param("w", {256, 256}, {});
+    ParamId p = engine.add_param("w", {256, 256});
+    engine.start();
     int64_t most = 0;
     for (int s = 0; s < 3; ++s) most = std::max(most, delegate_step(engine, p, grad));
     recorded = engine.recorded();

@@ -8,6 +8,7 @@
 #include "diagnostics/audit_report.h"
 #include "diagnostics/audit_step.h"
 #include "engine/delegate.h"
+#include "support/initial.h"
 #include "support/models.h"
 #include "support/ranks.h"
 
@@ -43,9 +44,10 @@ AuditReport audited(int stage, Tier tier, const char* device, const EngineOption
     c.zero.nvme_path = std::string(DS_BINARY_DIR) + "/scratch";
     c.zero.param_persistence_threshold = 0;
     c.zero.reduce_bucket_size = 512;
-    DelegateEngine engine(c, comm, options);
-    for (int p = 0; p < kParams; ++p)
-      engine.add_param("h." + std::to_string(p) + ".w", {kNumel}, std::vector<float>(kNumel, 0.5f));
+    std::vector<std::vector<float>> halves(kParams, std::vector<float>(kNumel, 0.5f));
+    DelegateEngine engine(c, comm, test::with_values(halves, options));
+    for (int p = 0; p < kParams; ++p) engine.add_param("h." + std::to_string(p) + ".w", {kNumel});
+    engine.start();
     StepAudit audit(1);
     for (int step = 0; step < 3; ++step) {
       engine.observe(step == 2 ? &audit : nullptr);

@@ -103,6 +103,8 @@ struct ds_engine_options
     struct_size::Csize_t
     threads::Int32
     trace::Int32
+    init::Ptr{Cvoid}
+    init_user_data::Ptr{Cvoid}
 end
 
 """
@@ -591,7 +593,7 @@ end
 
 """
 Creates a training engine. Collective. The memory is planned, checked against memory_budget and taken here (in
-delegate mode at the first gather, gradient or step).
+delegate mode by ds_engine_start).
 - `comm`: [nullable] NULL: one rank. It is used until the engine is destroyed.
 - `config`: JSON text (docs/reference/config.md)
 - `graph`: [nullable] copied; NULL: delegate mode, parameters come by ds_engine_param_add
@@ -660,13 +662,23 @@ function ds_infer(engine, inputs, inputs_count, out)
 end
 
 """
-Delegate mode: registers a parameter before the first gather; the order of calls is its number. One with a
-dimension of 0 is empty.
-- `data`: [nullable] f32 initial values, numel elements, the same on all ranks; NULL: zeros
+Delegate mode: registers a parameter; the order of calls is its number. One with a dimension of 0 is empty.
+Its values are zeros, or what options.init gives.
 - `out`: [out] parameter number
+Returns DS_ERROR_STATE after ds_engine_start
 """
-function ds_engine_param_add(engine, name, dims, dims_count, data, out)
-    @ccall libds.ds_engine_param_add(engine::Ptr{ds_engine}, name::Cstring, dims::Ptr{Int64}, dims_count::Csize_t, data::Ptr{Cfloat}, out::Ptr{Int32})::Int32
+function ds_engine_param_add(engine, name, dims, dims_count, out)
+    @ccall libds.ds_engine_param_add(engine::Ptr{ds_engine}, name::Cstring, dims::Ptr{Int64}, dims_count::Csize_t, out::Ptr{Int32})::Int32
+end
+
+"""
+Delegate mode: ends the registration, plans the memory, checks it against memory_budget and takes it. Once,
+before every call below and all that read or change parameters, states or checkpoints: DS_ERROR_STATE until
+then. Collective: the same parameters on all ranks. After DS_ERROR_USER the engine is poisoned.
+Returns DS_ERROR_OUT_OF_MEMORY with a table when a budget is too small
+"""
+function ds_engine_start(engine)
+    @ccall libds.ds_engine_start(engine::Ptr{ds_engine})::Int32
 end
 
 """
@@ -696,6 +708,27 @@ Returns DS_ERROR_STATE, and nothing changes, when a parameter is released more o
 """
 function ds_release_params(engine, params, params_count)
     @ccall libds.ds_release_params(engine::Ptr{ds_engine}, params::Ptr{Int32}, params_count::Csize_t)::Int32
+end
+
+"""
+Between steps and without leases: says that what follows is an evaluation (1), or training again (0), which an
+engine begins with. Nothing that is leased in an evaluation counts as the order of a step, and gradients,
+ds_backward and ds_step are DS_ERROR_STATE. An evaluation that is not announced costs prefetches, never
+results. Delegate mode. Collective.
+"""
+function ds_engine_evaluate(engine, on)
+    @ccall libds.ds_engine_evaluate(engine::Ptr{ds_engine}, on::Int32)::Int32
+end
+
+"""
+Where this rank's gradient of a parameter in the running micro-step goes, in the compute type: write it there
+and hand the tensor to ds_grad_ready, which then copies nothing. Its elements mean nothing before, and are the
+caller's until ds_grad_ready or ds_backward; where memory of the device is not the host's they are copied
+after all. A first gradient as ds_grad_ready, again: the same place. Collective in the same order.
+- `out`: [out] [owned] tensor whose memory is as that of ds_engine_param_view
+"""
+function ds_engine_grad_view(engine, param, out)
+    @ccall libds.ds_engine_grad_view(engine::Ptr{ds_engine}, param::Int32, out::Ptr{Ptr{ds_tensor}})::Int32
 end
 
 """
@@ -759,8 +792,7 @@ end
 """
 Elements of a flattened parameter of which this rank updates the states: [*out_first, *out_first +
 *out_count), count 0 where it has none. Over the ranks they are the whole parameter, once per copy; ranks that
-have the same elements must write the same values. No communication; in delegate mode DS_ERROR_STATE before
-the first gather, gradient, step or ds_engine_read.
+have the same elements must write the same values. No communication.
 - `out_first`: [out]
 - `out_count`: [out]
 """

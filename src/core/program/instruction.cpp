@@ -137,6 +137,7 @@ std::vector<InstrDef> build_table() {
       ::ds::decision("clip", clip, Role::norms),
       ::ds::decision("losses", losses, Role::source),
       host_event("lease", lease, reads(Role::param, 1, kAny)),
+      host_event("grad_view", grad_view, {Role::grad, Access::write, true, 1, kAny}),
       host_event("grad", grad, {Role::grad, Access::write, true, 1, kAny}),
       host_event("release", release, reads(Role::param, 1, kAny)),
   };

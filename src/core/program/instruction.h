@@ -52,6 +52,7 @@ enum class Op : int8_t {
   clip,
   losses,
   lease,
+  grad_view,
   grad,
   release,
   graph,

@@ -12,6 +12,7 @@
 #include "engine/delegate.h"
 #include "engine/engine.h"
 #include "support/errors.h"
+#include "support/initial.h"
 #include "support/models.h"
 #include "support/ranks.h"
 #include "support/same_bits.h"
@@ -101,9 +102,10 @@ TEST(CountingDevice, ItsKernelsRunInOrderAndFailTogether) {
 TEST(CountingDevice, ServesADelegateHost) {
   Counts counts;
   auto self = create_communicator("self", {});
-  DelegateEngine engine(make_config(3, 1, 1), *self, counting(counts));
   std::vector<float> ones(64, 1.0f);
-  const ParamId p = engine.add_param("w", {8, 8}, ones);
+  DelegateEngine engine(make_config(3, 1, 1), *self, with_values({ones}, counting(counts)));
+  const ParamId p = engine.add_param("w", {8, 8});
+  engine.start();
   for (int step = 0; step < 3; ++step) {
     engine.gather({&p, 1});
     float seen = engine.view(p).as<float>()[63];

@@ -137,6 +137,13 @@ pub struct DLManagedTensor {
 pub type ds_log_fn =
     Option<unsafe extern "C" fn(level: ds_log_level, line: *const c_char, user_data: *mut c_void)>;
 
+/// Gives initial values: `count` elements of a flattened parameter from `first` on. data has what the graph's
+/// init has drawn, zeros in delegate mode; what is left as it is stays. Called only for elements of which
+/// this rank updates the states, in any number of parts; ranks that have the same elements must give the same
+/// values. Any other status than DS_OK ends the call with DS_ERROR_USER on all ranks.
+pub type ds_init_fn =
+    Option<unsafe extern "C" fn(param: i32, name: *const c_char, first: i64, data: *mut f32, count: usize, user_data: *mut c_void) -> ds_status>;
+
 /// Called after each step on rank 0's thread. Returning another status than DS_OK stops the run after a
 /// checkpoint; ds_run_train then returns DS_ERROR_USER.
 pub type ds_run_progress_fn =
@@ -208,6 +215,10 @@ pub struct ds_engine_options {
     pub threads: i32,
     /// 1: record spans for ds_engine_trace
     pub trace: i32,
+    /// \[nullable\] called inside ds_engine_create, in delegate mode inside ds_engine_start
+    pub init: ds_init_fn,
+    /// \[nullable\]
+    pub init_user_data: *mut c_void,
 }
 
 /// What became of the last step.
@@ -495,7 +506,7 @@ extern "C" {
     /// - `struct_size`: sizeof(ds_engine_options) of the caller
     pub fn ds_engine_options_init(options: *mut ds_engine_options, struct_size: usize) -> ds_status;
     /// Creates a training engine. Collective. The memory is planned, checked against memory_budget and taken
-    /// here (in delegate mode at the first gather, gradient or step).
+    /// here (in delegate mode by ds_engine_start).
     ///
     /// - `comm`: \[nullable\] NULL: one rank. It is used until the engine is destroyed.
     ///
@@ -540,13 +551,20 @@ extern "C" {
     ///
     /// - `out`: \[out\] \[owned\]
     pub fn ds_infer(engine: *mut ds_engine, inputs: *const *const ds_tensor, inputs_count: usize, out: *mut *mut ds_tensor) -> ds_status;
-    /// Delegate mode: registers a parameter before the first gather; the order of calls is its number. One
-    /// with a dimension of 0 is empty.
-    ///
-    /// - `data`: \[nullable\] f32 initial values, numel elements, the same on all ranks; NULL: zeros
+    /// Delegate mode: registers a parameter; the order of calls is its number. One with a dimension of 0 is
+    /// empty. Its values are zeros, or what options.init gives.
     ///
     /// - `out`: \[out\] parameter number
-    pub fn ds_engine_param_add(engine: *mut ds_engine, name: *const c_char, dims: *const i64, dims_count: usize, data: *const f32, out: *mut i32) -> ds_status;
+    ///
+    /// Returns DS_ERROR_STATE after ds_engine_start
+    pub fn ds_engine_param_add(engine: *mut ds_engine, name: *const c_char, dims: *const i64, dims_count: usize, out: *mut i32) -> ds_status;
+    /// Delegate mode: ends the registration, plans the memory, checks it against memory_budget and takes it.
+    /// Once, before every call below and all that read or change parameters, states or checkpoints:
+    /// DS_ERROR_STATE until then. Collective: the same parameters on all ranks. After DS_ERROR_USER the
+    /// engine is poisoned.
+    ///
+    /// Returns DS_ERROR_OUT_OF_MEMORY with a table when a budget is too small
+    pub fn ds_engine_start(engine: *mut ds_engine) -> ds_status;
     /// Leases whole parameters in the compute type, until released as often as gathered. Collective: all
     /// ranks make the calls of delegate mode in the same order with the same parameters. An order that
     /// differs between ranks is DS_ERROR_COMM on all, at the latest in ds_step and before it updates; it is
@@ -565,6 +583,19 @@ extern "C" {
     /// Returns DS_ERROR_STATE, and nothing changes, when a parameter is released more often than it has
     /// leases
     pub fn ds_release_params(engine: *mut ds_engine, params: *const i32, params_count: usize) -> ds_status;
+    /// Between steps and without leases: says that what follows is an evaluation (1), or training again (0),
+    /// which an engine begins with. Nothing that is leased in an evaluation counts as the order of a step,
+    /// and gradients, ds_backward and ds_step are DS_ERROR_STATE. An evaluation that is not announced costs
+    /// prefetches, never results. Delegate mode. Collective.
+    pub fn ds_engine_evaluate(engine: *mut ds_engine, on: i32) -> ds_status;
+    /// Where this rank's gradient of a parameter in the running micro-step goes, in the compute type: write
+    /// it there and hand the tensor to ds_grad_ready, which then copies nothing. Its elements mean nothing
+    /// before, and are the caller's until ds_grad_ready or ds_backward; where memory of the device is not the
+    /// host's they are copied after all. A first gradient as ds_grad_ready, again: the same place. Collective
+    /// in the same order.
+    ///
+    /// - `out`: \[out\] \[owned\] tensor whose memory is as that of ds_engine_param_view
+    pub fn ds_engine_grad_view(engine: *mut ds_engine, param: i32, out: *mut *mut ds_tensor) -> ds_status;
     /// Hands over this rank's gradient of a parameter for the running micro-step: compute type or f32,
     /// copied. Once per parameter and micro-step, in any order. Collective: a gradient that does not come,
     /// does not come on any rank; hand over zeros where only some ranks have it.
@@ -594,8 +625,7 @@ extern "C" {
     pub fn ds_engine_write(engine: *mut ds_engine, param: i32, state: *const c_char, data: *const f32, data_count: usize) -> ds_status;
     /// Elements of a flattened parameter of which this rank updates the states: \[*out_first, *out_first +
     /// *out_count), count 0 where it has none. Over the ranks they are the whole parameter, once per copy;
-    /// ranks that have the same elements must write the same values. No communication; in delegate mode
-    /// DS_ERROR_STATE before the first gather, gradient, step or ds_engine_read.
+    /// ranks that have the same elements must write the same values. No communication.
     ///
     /// - `out_first`: \[out\]
     ///

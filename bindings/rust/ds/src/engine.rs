@@ -286,23 +286,26 @@ impl<'c> Engine<'c> {
         }
     }
 
-    /// Delegate mode: registers a parameter with its initial values, the same on all ranks; None: zeros. Returns its number.
-    pub fn add_param(&mut self, param: &str, dims: &[usize], values: Option<&[f32]>) -> Result<i32> {
+    /// Delegate mode: registers a parameter of zeros and returns its number.
+    pub fn add_param(&mut self, param: &str, dims: &[usize]) -> Result<i32> {
         let param = name(param)?;
-        let count = dims.iter().try_fold(1usize, |n, &d| n.checked_mul(d));
-        if let Some(values) = values {
-            if count != Some(values.len()) {
-                return Err(Error::argument(format!("values of shape {dims:?} must be as many, got {}", values.len())));
-            }
-        }
         let dims: Vec<i64> = dims.iter().map(|&d| d as i64).collect();
         let mut out = -1;
-        // SAFETY: values has as many elements as dims say.
-        unsafe {
-            let values = values.map_or(std::ptr::null(), <[f32]>::as_ptr);
-            check(ds_sys::ds_engine_param_add(self.raw, param.as_ptr(), dims.as_ptr(), dims.len(), values, &mut out))?;
-        }
+        // SAFETY: the name and the dimensions live during the call.
+        unsafe { check(ds_sys::ds_engine_param_add(self.raw, param.as_ptr(), dims.as_ptr(), dims.len(), &mut out))? };
         Ok(out)
+    }
+
+    /// Delegate mode: ends the registration and takes the memory; before everything else but `add_param`. Collective.
+    pub fn start(&mut self) -> Result<()> {
+        // SAFETY: the engine is alive and alone with this thread.
+        unsafe { check(ds_sys::ds_engine_start(self.raw)) }
+    }
+
+    /// Delegate mode: says that what follows is an evaluation, or training again. Collective.
+    pub fn evaluate(&mut self, on: bool) -> Result<()> {
+        // SAFETY: the engine is alive and alone with this thread.
+        unsafe { check(ds_sys::ds_engine_evaluate(self.raw, i32::from(on))) }
     }
 
     /// Delegate mode: leases whole parameters until the lease ends. Collective.

@@ -73,7 +73,10 @@ fn a_delegate_host_trains_with_gradients_of_its_own_evaluates_and_saves() {
     let folder = scratch("delegate");
     ranks("delegate", 3, |comm| {
         let mut engine = Engine::new(Some(comm), CONFIG, None, &EngineOptions::default()).unwrap();
-        let p = engine.add_param("p", &[5], Some(&[1.0, 2.0, 3.0, 4.0, 5.0])).unwrap();
+        let p = engine.add_param("p", &[5]).unwrap();
+        assert_eq!(engine.gather(&[p]).err().unwrap().status, Status::State);
+        engine.start().unwrap();
+        engine.write(p, "master", &[1.0, 2.0, 3.0, 4.0, 5.0]).unwrap();
         let mut lease = engine.gather(&[p]).unwrap();
         assert_eq!(lease.values(p).unwrap(), [1.0, 2.0, 3.0, 4.0, 5.0]);
         let grad = [comm.rank() as f32; 5]; // the mean over ranks 0, 1, 2 is 1
@@ -82,8 +85,11 @@ fn a_delegate_host_trains_with_gradients_of_its_own_evaluates_and_saves() {
         engine.backward().unwrap();
         engine.step().unwrap();
         assert_eq!(engine.read(p, "master").unwrap(), [0.5, 1.5, 2.5, 3.5, 4.5]);
+        engine.evaluate(true).unwrap();
+        assert_eq!(engine.backward().unwrap_err().status, Status::State);
         let sum = engine.gather(&[p]).unwrap().with_values(p, |values| values.iter().sum::<f32>()).unwrap();
         assert_eq!(sum, 12.5, "evaluation, whose lease ended when it was dropped");
+        engine.evaluate(false).unwrap();
         engine.save(&folder, Some(r#"{"client_state": {"epoch": 2}}"#)).unwrap();
         engine.write(p, "master", &[0.0; 5]).unwrap();
         assert_eq!(engine.load(&folder).unwrap(), r#"{"epoch": 2}"#);

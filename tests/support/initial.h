@@ -1,0 +1,20 @@
+#pragma once
+#include <algorithm>
+#include <vector>
+
+#include "engine/options.h"
+
+namespace ds::test {
+
+// Options with these values for the parameters, by number; a parameter without any keeps what it has.
+inline EngineOptions with_values(std::vector<std::vector<float>> values, EngineOptions options = {}) {
+  options.initial = [values = std::move(values)](ParamId p, const std::string&, int64_t first,
+                                                 std::span<float> out) {
+    const auto at = static_cast<size_t>(p.number());
+    if (at < values.size() && !values[at].empty())
+      std::copy_n(values[at].begin() + first, out.size(), out.begin());
+  };
+  return options;
+}
+
+}  // namespace ds::test
