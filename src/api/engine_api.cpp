@@ -1,10 +1,10 @@
 #include <fmt/core.h>
 
-#include <span>
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -120,6 +120,9 @@ ds_status ds_engine_create(ds_comm* comm, const char* config, const ds_graph* gr
                                   handle->comm->local_size());
       if (ds::need_or_null(graph, "graph")) ds::need_trainable(graph->graph);
     });
+    // Taking initial values is collective, also for a rank that leaves its own as they are.
+    if (ds::agree_max(*handle->comm, wanted.initial ? 1 : 0, "options.init") > 0 && !wanted.initial)
+      wanted.initial = [](ds::ParamId, const std::string&, int64_t, std::span<float>) {};
     if (graph) {
       handle->native =
           std::make_unique<ds::Engine>(std::move(parsed), graph->graph, *handle->comm, std::move(wanted));

@@ -25,9 +25,9 @@
 
 #include <fmt/core.h>
 
-#include <exception>
 #include <algorithm>
 #include <cstdint>
+#include <exception>
 #include <map>
 
 #include "core/base/error.h"

@@ -140,9 +140,89 @@ static void host(int rank, ds_comm* comm, void* data) {
   ds_engine_destroy(engine);
 }
 
+static ds_status fails_at_last(int32_t param, const char* name, int64_t first, float* data, size_t count,
+                               void* user_data) {
+  (void)name;
+  (void)first;
+  (void)user_data;
+  memset(data, 0, count * sizeof *data);
+  return param == PARAMS - 1 ? DS_ERROR_IO : DS_OK;
+}
+
+/* Rank 1's values cannot be read, and rank 0 has none: nobody trains without them. */
+static void failing_values(int rank, ds_comm* comm, void* data) {
+  const char* config =
+      "{\"train_micro_batch_size_per_gpu\": 1, \"zero_optimization\": {\"stage\": 3}, \"optimizer\": {}}";
+  const int64_t dims[1] = {NUMEL};
+  ds_engine_options options;
+  ds_engine* engine = NULL;
+  int32_t param = -1;
+  int p;
+  (void)data;
+  check_ok(ds_engine_options_init(&options, sizeof options), "options");
+  if (rank == 1) options.init = fails_at_last;
+  check_ok(ds_engine_create(comm, config, NULL, &options, &engine), "create");
+  check_error(ds_engine_start(engine), DS_ERROR_STATE, "ds_engine_start needs a parameter");
+  for (p = 0; p < PARAMS; ++p) {
+    char name[8];
+    snprintf(name, sizeof name, "h.%d", p);
+    check_ok(ds_engine_param_add(engine, name, dims, 1, &param), "parameter");
+  }
+  check_error(ds_engine_start(engine), DS_ERROR_USER, "options.init has given -7 for parameter 'h.2'");
+  check_error(ds_gather_params(engine, &param, 1), DS_ERROR_POISONED, "h.2");
+  check_error(ds_engine_start(engine), DS_ERROR_POISONED, "h.2");
+  ds_engine_destroy(engine);
+}
+
+/* Adds 1 to what was drawn, and counts. */
+static ds_status one_more(int32_t param, const char* name, int64_t first, float* data, size_t count,
+                          void* user_data) {
+  size_t i;
+  check(param >= 0 && name != NULL && first >= 0, "what for");
+  for (i = 0; i < count; ++i) data[i] += 1;
+  *(int64_t*)user_data += (int64_t)count;
+  return DS_OK;
+}
+
+static void values_of_a_graph(int rank, ds_comm* comm, void* data) {
+  char config[512];
+  ds_graph* graph = mlp_graph();
+  ds_engine *drawn = NULL, *given = NULL;
+  ds_engine_options options;
+  int64_t seen = 0, sum = 0, first, count;
+  float before[MLP_HIDDEN * MLP_IN], after[MLP_HIDDEN * MLP_IN];
+  int32_t param = -1, p;
+  int i;
+  (void)rank;
+  (void)data;
+  mlp_config(config, sizeof config, 3, 1, RANKS);
+  check_ok(ds_engine_options_init(&options, sizeof options), "options");
+  check_ok(ds_engine_create(comm, config, graph, &options, &drawn), "drawn values");
+  options.init = one_more;
+  options.init_user_data = &seen;
+  check_ok(ds_engine_create(comm, config, graph, &options, &given), "values of the host");
+  check_ok(ds_engine_param_find(given, "fc1.weight", &param), "find");
+  check_ok(ds_engine_read(drawn, param, "param", before, MLP_HIDDEN * MLP_IN), "drawn");
+  check_ok(ds_engine_read(given, param, "param", after, MLP_HIDDEN * MLP_IN), "given");
+  for (i = 0; i < MLP_HIDDEN * MLP_IN; ++i) check(after[i] == before[i] + 1, "one more");
+  for (p = 0; p < ds_engine_param_count(given); ++p) {
+    check_ok(ds_engine_local_range(given, p, &first, &count), "range");
+    sum += count;
+  }
+  check(sum == seen, "called for what this rank updates, once");
+  options.init = fails_at_last;
+  ds_engine_destroy(given);
+  check_error(ds_engine_create(comm, config, graph, &options, &given), DS_ERROR_USER, "has given -7");
+  check(given == NULL, "no engine");
+  ds_engine_destroy(drawn);
+  ds_graph_destroy(graph);
+}
+
 int main(int argc, char** argv) {
   folder = argc > 1 ? argv[1] : ".";
   run_ranks("delegate-host", RANKS, host, "cpu");
   run_ranks("delegate-separate", RANKS, host, "separate");
+  run_ranks("delegate-failing", RANKS, failing_values, NULL);
+  run_ranks("delegate-values", RANKS, values_of_a_graph, NULL);
   return 0;
 }

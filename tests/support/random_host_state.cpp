@@ -224,8 +224,7 @@ void RandomHost::try_wrong_calls() {
   std::vector<ParamId> many(static_cast<size_t>(place_.leases[p] + 1), ParamId(param));
   refused("releasing too often", case_.names[p], [&] { engine_.release(many); });
   std::vector<float> values(static_cast<size_t>(numel_[p]));
-  bool begun = place_.micro > 0 || std::count(place_.given.begin(), place_.given.end(), 1) > 0 ||
-               viewed_;
+  bool begun = place_.micro > 0 || std::count(place_.given.begin(), place_.given.end(), 1) > 0 || viewed_;
   auto held = std::find_if(place_.leases.begin(), place_.leases.end(), [](int n) { return n > 0; });
   if (begun)
     refused("saving in a step", "inside a step", [&] { engine_.checkpoints().save(folder_ + "/never"); });
