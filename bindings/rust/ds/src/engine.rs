@@ -320,6 +320,18 @@ impl<'c> Engine<'c> {
         // SAFETY: the gradient lives during the call, which copies it.
         unsafe { check(ds_sys::ds_grad_ready(self.raw, param, grad.raw())) }
     }
+
+    /// Delegate mode: `body` writes this rank's gradient of a parameter that computes in f32 where it goes, and nothing is
+    /// copied. What is there before means nothing.
+    pub fn write_grad(&mut self, param: i32, body: impl FnOnce(&mut [f32])) -> Result<()> {
+        let mut out = std::ptr::null_mut();
+        // SAFETY: the place is this host's until the gradient is handed over, which needs the engine that body has not.
+        unsafe { check(ds_sys::ds_engine_grad_view(self.raw, param, &mut out))? };
+        let mut place = Tensor::own(out);
+        body(place.data_mut::<f32>()?);
+        let grad = place.view();
+        self.grad_ready(param, &grad)
+    }
 }
 
 /// Whole parameters of a delegate engine, to be read. It ends with [`Lease::release`], or when it is dropped; both are
@@ -352,6 +364,11 @@ impl Lease<'_, '_> {
     /// Hands over a gradient while the parameters are leased, as backward does.
     pub fn grad_ready(&mut self, param: i32, grad: &View<'_>) -> Result<()> {
         self.engine.grad_ready(param, grad)
+    }
+
+    /// As [`Engine::write_grad`].
+    pub fn write_grad(&mut self, param: i32, body: impl FnOnce(&mut [f32])) -> Result<()> {
+        self.engine.write_grad(param, body)
     }
 
     /// Ends the lease. Collective.

@@ -79,8 +79,9 @@ fn a_delegate_host_trains_with_gradients_of_its_own_evaluates_and_saves() {
         engine.write(p, "master", &[1.0, 2.0, 3.0, 4.0, 5.0]).unwrap();
         let mut lease = engine.gather(&[p]).unwrap();
         assert_eq!(lease.values(p).unwrap(), [1.0, 2.0, 3.0, 4.0, 5.0]);
-        let grad = [comm.rank() as f32; 5]; // the mean over ranks 0, 1, 2 is 1
-        lease.grad_ready(p, &View::of(&grad, &[5]).unwrap()).unwrap();
+        lease.write_grad(p, |grad| grad.fill(comm.rank() as f32)).unwrap(); // the mean over ranks 0, 1, 2 is 1
+        let again = [0.0f32; 5];
+        assert_eq!(lease.grad_ready(p, &View::of(&again, &[5]).unwrap()).unwrap_err().status, Status::State);
         lease.release().unwrap();
         engine.backward().unwrap();
         engine.step().unwrap();
