@@ -480,10 +480,10 @@ DS_API ds_status ds_release_params(ds_engine* engine, const int32_t* params, siz
  * prefetches, never results. Delegate mode. Collective. */
 DS_API ds_status ds_engine_evaluate(ds_engine* engine, int32_t on);
 /** Where this rank's gradient of a parameter in the running micro-step goes, in the compute type: write it
- * there and hand the tensor to ds_grad_ready, which then copies nothing. Its elements mean nothing before,
- * and are the caller's until ds_grad_ready or ds_backward; where memory of the device is not the host's they
- * are copied after all. A first gradient as ds_grad_ready, again: the same place. Collective in the same
- * order.
+ * there and hand the tensor to ds_grad_ready, which then copies nothing; where memory of the device is not
+ * the host's it copies after all. What is there before means nothing, and the place is the caller's until
+ * ds_grad_ready or ds_backward. Like a gradient it may begin a step; called again, it shows the same place.
+ * Collective: a call of delegate mode like the others.
  * @param out [out] [owned] tensor whose memory is as that of ds_engine_param_view */
 DS_API ds_status ds_engine_grad_view(ds_engine* engine, int32_t param, ds_tensor** out);
 /** Hands over this rank's gradient of a parameter for the running micro-step: compute type or f32, copied.

@@ -31,9 +31,19 @@ for step in range(300):
     ds.release_params(engine, [w, b])
     sums = [sum(e * x[k] for e, x in zip(errors, rows)) / 8 for k in range(2)]
     ds.grad_ready(engine, w, gradient(sums))
-    ds.grad_ready(engine, b, gradient([sum(errors) / 8]))
+    place = ds.engine_grad_view(engine, b)  # written where it goes
+    place.memory().cast("f")[0] = sum(errors) / 8
+    ds.grad_ready(engine, b, place)
     ds.backward(engine)
     ds.step(engine)
+
+ds.engine_evaluate(engine, 1)
+try:
+    ds.backward(engine)
+    raise SystemExit("an evaluation takes no backward")
+except ds.Error as error:
+    assert error.args[0] == ds.ERROR_STATE, error
+ds.engine_evaluate(engine, 0)
 
 loss = sum(e * e for e in errors) / 16
 assert loss < 1e-3, (loss, weights, bias)

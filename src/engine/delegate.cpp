@@ -72,9 +72,9 @@ ParamId DelegateEngine::add_param(const std::string& name, const std::vector<int
 void DelegateEngine::start() {
   runtime_.require_usable();
   if (started_) raise(DS_ERROR_STATE, "ds_engine_start must be called once");
-  if (specs_.empty()) raise(DS_ERROR_STATE, "ds_engine_start needs a parameter: ds_engine_param_add");
   MemoryPlan memory;
   runtime_.compile([&] {
+    if (specs_.empty()) raise(DS_ERROR_STATE, "ds_engine_start needs a parameter: ds_engine_param_add");
     plan_ = compile_delegate(config(), specs_, shapes_, runtime_.comm().rank(), runtime_.mesh(), machine());
     memory = fragment_memory(plan_);
     check_budget(plan_.zero.buffers, memory, config().memory_budget);

@@ -722,9 +722,10 @@ end
 
 """
 Where this rank's gradient of a parameter in the running micro-step goes, in the compute type: write it there
-and hand the tensor to ds_grad_ready, which then copies nothing. Its elements mean nothing before, and are the
-caller's until ds_grad_ready or ds_backward; where memory of the device is not the host's they are copied
-after all. A first gradient as ds_grad_ready, again: the same place. Collective in the same order.
+and hand the tensor to ds_grad_ready, which then copies nothing; where memory of the device is not the host's
+it copies after all. What is there before means nothing, and the place is the caller's until ds_grad_ready or
+ds_backward. Like a gradient it may begin a step; called again, it shows the same place. Collective: a call of
+delegate mode like the others.
 - `out`: [out] [owned] tensor whose memory is as that of ds_engine_param_view
 """
 function ds_engine_grad_view(engine, param, out)

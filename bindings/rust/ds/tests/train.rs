@@ -204,26 +204,6 @@ fn handles_end_in_any_order() {
     comm.barrier().unwrap();
 }
 
-fn resident() -> usize {
-    let text = std::fs::read_to_string("/proc/self/statm").unwrap();
-    text.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
-}
-
-#[test]
-fn ten_thousand_handles_leave_nothing_behind() {
-    let cycle = || {
-        let tensor = Tensor::zeros::<f32>(&[64, 64]).unwrap();
-        let graph = linear_graph();
-        let comm = Comm::join("self", &CommOptions::default()).unwrap();
-        drop((tensor, graph, comm));
-    };
-    (0..500).for_each(|_| cycle());
-    let before = resident();
-    (0..10_000).for_each(|_| cycle());
-    let grown = resident().saturating_sub(before);
-    assert!(grown < 8 << 20, "{grown} bytes"); // other tests run beside it
-}
-
 #[test]
 fn a_panic_in_a_callback_goes_on_behind_the_run() {
     let folder = scratch("run");
