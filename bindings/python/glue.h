@@ -135,9 +135,10 @@ static ds_tensor *tensor_of_buffer(PyObject *object, int writable, ds_dtype dtyp
   } else if (view->ndim > kMaxDims) {
     PyErr_Format(PyExc_ValueError, "an array may have %d dimensions, got %d", kMaxDims, view->ndim);
   } else {
-    int compact = PyBuffer_IsContiguous(view, 'C'), whole = 1;
+    int compact = !view->strides || PyBuffer_IsContiguous(view, 'C'), whole = 1;
     for (int i = 0; i < view->ndim; ++i) {
       held->shape[i] = view->shape[i];
+      if (!view->strides) continue; /* ctypes has none */
       held->strides[i] = view->strides[i] / view->itemsize;
       whole &= view->strides[i] % view->itemsize == 0;
     }

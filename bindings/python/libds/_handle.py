@@ -40,6 +40,13 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} is no value of JSON")
 
 
+def raw_handle(one: Any, kind: type[Handle], name: str) -> Any:
+    """The low-level handle of the argument `name`, which must be a `kind`."""
+    if not isinstance(one, kind):
+        raise TypeError(f"{name} must be a libds.{kind.__name__}, got {type(one).__name__}")
+    return one._need()
+
+
 class Handle:
     """An object that libds keeps something for. It is a context manager, and `close()` ends it.
 

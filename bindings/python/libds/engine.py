@@ -7,7 +7,7 @@ import os
 from typing import Any, Callable, Iterable, Iterator, Mapping, NamedTuple, Sequence, Union
 
 from . import errors, lowlevel
-from ._handle import Config, Handle, config_text, options_text
+from ._handle import Config, Handle, config_text, options_text, raw_handle
 from .comm import Comm, format_code, report
 from .graph import Graph
 from .tensor import Tensor, inputs_of, raw_of, zeros
@@ -55,12 +55,13 @@ class _AnyEngine(Handle):
         if init is not None:
             options.set_init(lambda param, name, first, values: init(name, first, values))
         self._options = options  # delegate mode calls init behind this call
-        lock = comm._lock if comm else None
-        if lock:
-            with lock:
-                raw = lowlevel.engine_create(comm._need(), config_text(config), raw_graph, options)
+        text = config_text(config)
+        if comm is None:
+            lock, raw = None, lowlevel.engine_create(None, text, raw_graph, options)
         else:
-            raw = lowlevel.engine_create(None, config_text(config), raw_graph, options)
+            raw_comm, lock = raw_handle(comm, Comm, "comm"), comm._lock
+            with lock:
+                raw = lowlevel.engine_create(raw_comm, text, raw_graph, options)
         self._open(raw, lock)
         self._comm = comm
         self._loans = comm._loans if comm else None  # the group lives as long as its engines
@@ -253,9 +254,10 @@ class Engine(_AnyEngine):
                  trace: bool = False, init: Init | None = None) -> None:
         own = graph is None
         if graph is None:
-            graph = Graph.from_config(config, comm.size if comm else 1)
+            size = 1 if comm is None else lowlevel.comm_size(raw_handle(comm, Comm, "comm"))
+            graph = Graph.from_config(config, size)
         try:
-            self._create(config, graph._need(), comm, threads, trace, init)
+            self._create(config, raw_handle(graph, Graph, "graph"), comm, threads, trace, init)
         finally:
             if own:
                 graph.close()

@@ -5,7 +5,7 @@ import json
 from typing import Any, Sequence
 
 from . import errors, lowlevel
-from ._handle import Config, Handle, config_text
+from ._handle import Config, Handle, config_text, raw_handle
 from .comm import format_code, report
 from .tensor import DTYPES, dtype_code
 
@@ -129,7 +129,7 @@ class Plan(Handle):
     """
 
     def __init__(self, config: Config, graph: Graph | None = None, *, rank: int = 0, size: int = 1) -> None:
-        raw = None if graph is None else graph._need()
+        raw = None if graph is None else raw_handle(graph, Graph, "graph")
         self._open(lowlevel.plan_create(config_text(config), raw, rank, size))
         self._place = (rank, size)
 
@@ -139,11 +139,11 @@ class Plan(Handle):
 
     def picture(self, *others: Plan) -> str:
         """An SVG document of this plan, and others of the same scale beside it: queues over a step, and bytes in use."""
-        return lowlevel.plan_picture([plan._need() for plan in (self, *others)])
+        return lowlevel.plan_picture([raw_handle(plan, Plan, "a plan") for plan in (self, *others)])
 
     def certificate(self, *others: Plan) -> str:
         """The certificate of the plans of all ranks, this one being rank 0 (docs/concepts/certificate.md)."""
-        return lowlevel.plan_certificate([plan._need() for plan in (self, *others)])
+        return lowlevel.plan_certificate([raw_handle(plan, Plan, "a plan") for plan in (self, *others)])
 
     def __str__(self) -> str:
         return self._call(lowlevel.plan_print)

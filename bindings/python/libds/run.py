@@ -10,7 +10,7 @@ import os
 from typing import Any, Callable, NamedTuple, Sequence, Union
 
 from . import lowlevel
-from ._handle import Config, config_text, options_text
+from ._handle import Config, config_text, options_text, raw_handle
 from .comm import Comm, format_code, report
 from .progress import Display
 
@@ -60,6 +60,7 @@ class StopFlag:
 def _locked(comm: Comm | None, call: Callable[..., Any], *arguments: Any) -> Any:
     if comm is None:
         return call(None, *arguments)
+    raw_handle(comm, Comm, "comm")
     return comm._call(call, *arguments)
 
 

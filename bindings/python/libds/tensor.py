@@ -82,7 +82,12 @@ class Tensor(lowlevel.Elements):
         """A NumPy array over the memory; of "bf16" one of uint16, which NumPy has no other type for."""
         import numpy  # pylint: disable=import-outside-toplevel
 
+        self._need()
         return numpy.asarray(self)
+
+    def __array__(self, *arguments: Any, **options: Any) -> Any:
+        self._need()  # NumPy comes here where the buffer protocol has failed
+        raise BufferError("the tensor cannot be shown as a buffer")
 
     def tolist(self) -> Any:
         """The elements as nested lists of Python's numbers."""
