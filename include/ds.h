@@ -346,6 +346,9 @@ DS_API ds_status ds_graph_input(ds_graph* graph, const char* name, ds_dtype dtyp
  * @param out [out] its value */
 DS_API ds_status ds_graph_param(ds_graph* graph, const char* name, const int64_t* dims, size_t dims_count,
                                 const char* init, double scale, int32_t* out);
+/** The operations that ds_graph_op knows, as JSON: operands, results and attributes with their types,
+ * defaults and meaning. docs/reference/ops.md names its members. [threadsafe] */
+DS_API ds_status ds_op_schema(char** out_text);
 /** Adds an operation. @param op name in docs/reference/ops.md  @param inputs values
  * @param attrs [nullable] JSON object, for example {"eps": 1e-5}
  * @param out [out] its first output; further outputs are the numbers after it */

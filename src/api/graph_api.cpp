@@ -14,6 +14,7 @@
 #include "core/base/json.h"
 #include "core/base/name.h"
 #include "core/config/config.h"
+#include "core/graph/op_schema.h"
 #include "core/graph/ops.h"
 #include "nn/models/hf.h"
 
@@ -198,6 +199,13 @@ ds_status ds_graph_grad(ds_graph* graph, int32_t loss, const int32_t* values, si
     ds::differentiate(whole, scalar, by, &grads);
     g = std::move(whole);
     for (size_t i = 0; i < values_count; ++i) out[i] = grads.at(i).number();
+  });
+}
+
+ds_status ds_op_schema(char** out_text) {
+  return ds::boundary([&] {
+    ds::need(out_text, "out_text") = nullptr;
+    ds::put_text(ds::op_schema().dump(1), out_text);
   });
 }
 

@@ -44,6 +44,8 @@ static void refusals(void) {
               "attrs");
   check_error(ds_graph_op(graph, "relu", inputs, 1, "[1]", &out), DS_ERROR_INVALID_ARGUMENT,
               "attrs must be a JSON object");
+  check_error(ds_graph_op(graph, "softcap", inputs, 1, "{\"cap\": \"high\"}", &out),
+              DS_ERROR_INVALID_ARGUMENT, "softcap: attribute 'cap' must be a number, got text 'high'");
   inputs[0] = 9;
   check_error(ds_graph_op(graph, "relu", inputs, 1, NULL, &out), DS_ERROR_INVALID_ARGUMENT,
               "relu: inputs[0] must be a value from 0 to 1, got 9");
@@ -153,7 +155,19 @@ static void model_of_config(void) {
   ds_graph_destroy(graph);
 }
 
+static void schema(void) {
+  char* text = NULL;
+  check_ok(ds_op_schema(&text), "schema");
+  check(strstr(text, "\"opset\": 1") && strstr(text, "\"name\": \"linear_cross_entropy_dx\""),
+        "all operations");
+  check(strstr(text, "\"words\": [") && strstr(text, "\"default\": \"tanh\""),
+        "attributes with their defaults");
+  ds_text_destroy(text);
+  check_error(ds_op_schema(NULL), DS_ERROR_INVALID_ARGUMENT, "out_text must not be NULL");
+}
+
 int main(void) {
+  schema();
   text_round_trip();
   refusals();
   gradients();

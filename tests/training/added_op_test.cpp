@@ -21,8 +21,7 @@ std::vector<TensorType> as_first(In in, const Attrs&) { return {in[0]}; }
 void add_rows() {
   if (find_op("square")) return;
   add_op({.name = "square",
-          .min_inputs = 1,
-          .max_inputs = 1,
+          .forms = {{"", {{"x"}}, {{"y"}}}},
           .infer = as_first,
           .backward = [](BackwardContext& c) -> std::vector<ValueId> {
             return {c.emit("square_dx", {c.first_grad(), c.node.in[0]}, {}, {0})};
@@ -30,7 +29,10 @@ void add_rows() {
           .flops = one_each,
           .rows = Rows::same_of_one,
           .cheap = true});
-  add_op({.name = "square_dx", .min_inputs = 2, .max_inputs = 2, .infer = as_first, .flops = one_each});
+  add_op({.name = "square_dx",
+          .forms = {{"", {{"dy"}, {"x"}}, {{"dx"}}}},
+          .infer = as_first,
+          .flops = one_each});
 }
 
 void square(const KernelContext& c) {

@@ -493,6 +493,14 @@ function ds_graph_param(graph, name, dims, dims_count, init, scale, out)
 end
 
 """
+The operations that ds_graph_op knows, as JSON: operands, results and attributes with their types, defaults
+and meaning. docs/reference/ops.md names its members. [threadsafe]
+"""
+function ds_op_schema(out_text)
+    @ccall libds.ds_op_schema(out_text::Ptr{Ptr{Cchar}})::Int32
+end
+
+"""
 Adds an operation.
 - `op`: name in docs/reference/ops.md
 - `inputs`: values

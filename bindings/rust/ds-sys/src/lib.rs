@@ -450,6 +450,9 @@ extern "C" {
     ///
     /// - `out`: \[out\] its value
     pub fn ds_graph_param(graph: *mut ds_graph, name: *const c_char, dims: *const i64, dims_count: usize, init: *const c_char, scale: f64, out: *mut i32) -> ds_status;
+    /// The operations that ds_graph_op knows, as JSON: operands, results and attributes with their types,
+    /// defaults and meaning. docs/reference/ops.md names its members. \[threadsafe\]
+    pub fn ds_op_schema(out_text: *mut *mut c_char) -> ds_status;
     /// Adds an operation.
     ///
     /// - `op`: name in docs/reference/ops.md
