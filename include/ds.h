@@ -24,8 +24,8 @@
  * Descriptors. Those that the library opens are 3 or more and closed on exec, also where the program has
  * closed its standard ones.
  *
- * Names. Those of graphs, inputs and parameters are 1 to 512 bytes of UTF-8, without control characters,
- * blanks and any of %{}=;".
+ * Names. Those of graphs, inputs, parameters and outputs are 1 to 512 bytes of UTF-8, without control
+ * characters, blanks and any of %{}=;".
  *
  * Collective. Made by all ranks of the comm in the same order; blocks until the data is there; ends with
  * DS_ERROR_COMM on every rank when one dies, aborts or stops making progress.
@@ -357,9 +357,12 @@ DS_API ds_status ds_graph_op(ds_graph* graph, const char* op, const int32_t* inp
 /** Element type and dimensions of a value (up to dims_size are written); -1 is n. All outputs [nullable]. */
 DS_API ds_status ds_graph_value_info(const ds_graph* graph, int32_t value, ds_dtype* out_dtype,
                                      int64_t* out_dims, size_t dims_size, size_t* out_dims_count);
-/** Marks a value as the next output, an input or a parameter, too. Output 0 of a trained graph is its scalar
- * loss; output 1 is what ds_infer returns. */
-DS_API ds_status ds_graph_output(ds_graph* graph, int32_t value);
+/** Makes a value, which may also be an input or a parameter, the next output. Output 0 of a trained graph is
+ * its scalar loss; output 1 is what ds_infer returns. @param name unlike those of the other outputs */
+DS_API ds_status ds_graph_output(ds_graph* graph, const char* name, int32_t value);
+/** The number of a value: that of the output of this name, or else of the input, parameter or result.
+ * @param out [out] its value  @return DS_ERROR_NOT_FOUND with the nearest name */
+DS_API ds_status ds_graph_find(const ds_graph* graph, const char* name, int32_t* out);
 /** Appends the gradients of scalar `loss` by `values` (parameters, inputs or intermediate results); once per
  * graph. Training needs no call of this, the engine does it: a differentiated graph is for printing and
  * study.

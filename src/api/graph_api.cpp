@@ -13,6 +13,7 @@
 #include "checkpoint/model_folder.h"
 #include "core/base/json.h"
 #include "core/base/name.h"
+#include "core/base/suggest.h"
 #include "core/config/config.h"
 #include "core/graph/op_schema.h"
 #include "core/graph/ops.h"
@@ -67,6 +68,14 @@ ValueId need_value(const Graph& graph, int32_t number, const std::string& argume
   require(graph.values.has(value), "{} must be a value from 0 to {}, got {}", argument,
           graph.values.size() - 1, number);
   return value;
+}
+
+[[noreturn]] void refuse_name(const Graph& graph, std::string_view name) {
+  std::vector<std::string> names;
+  for (const GraphOutput& output : graph.outputs) names.push_back(output.name);
+  for (const Value& value : graph.values) names.push_back(value.name);
+  raise(DS_ERROR_NOT_FOUND, "graph '{}' has no value named '{}'{}", graph.name, name,
+        did_you_mean(name, names));
 }
 
 void need_forward(const Graph& graph, const char* call) {
@@ -175,11 +184,24 @@ ds_status ds_graph_value_info(const ds_graph* graph, int32_t value, ds_dtype* ou
   });
 }
 
-ds_status ds_graph_output(ds_graph* graph, int32_t value) {
+ds_status ds_graph_output(ds_graph* graph, const char* name, int32_t value) {
   return ds::boundary([&] {
     ds::Graph& g = ds::need(graph, "graph").graph;
     ds::need_forward(g, "ds_graph_output");
-    g.add_output(ds::need_value(g, value, "value"));
+    std::string_view output = ds::need_text(name, "name");
+    g.add_output(output, ds::need_value(g, value, "value"));
+  });
+}
+
+ds_status ds_graph_find(const ds_graph* graph, const char* name, int32_t* out) {
+  return ds::boundary([&] {
+    const ds::Graph& g = ds::need(graph, "graph").graph;
+    std::string_view wanted = ds::need_text(name, "name");
+    ds::need(out, "out");
+    const ds::GraphOutput* output = g.find_output(wanted);
+    ds::ValueId value = output ? output->value : g.find_value(wanted);
+    if (!value.exists()) ds::refuse_name(g, wanted);
+    *out = value.number();
   });
 }
 

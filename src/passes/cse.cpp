@@ -24,7 +24,7 @@ void rename(std::vector<ValueId>& ids, const Names& names) {
 }
 
 void rename_results(Graph& graph, const Names& names) {
-  rename(graph.outputs, names);
+  for (GraphOutput& out : graph.outputs) out.value = names[out.value];
   for (Parameter& p : graph.params) {
     if (p.grad.exists()) p.grad = names[p.grad];
   }
@@ -52,7 +52,7 @@ Kept merge(Graph& graph) {
 
 void drop_dead(const Graph& graph, Kept& keep) {
   IdVector<ValueId, char> used(graph.values.size(), 0);
-  for (ValueId out : graph.outputs) used[out] = 1;
+  for (const GraphOutput& out : graph.outputs) used[out.value] = 1;
   for (const Parameter& p : graph.params) {
     if (p.grad.exists()) used[p.grad] = 1;
   }

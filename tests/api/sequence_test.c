@@ -271,7 +271,8 @@ static void with_graph(void) {
            "ds_graph_op");
       break;
     case 5:
-      took(ds_graph_output(graph, operands[0]), "ds_graph_output");
+      took(ds_graph_output(graph, a_text(), operands[0]), "ds_graph_output");
+      took(ds_graph_find(graph, a_text(), &value), "ds_graph_find");
       break;
     case 6:
       took(ds_graph_value_info(graph, operands[0], &dtype, dims, 8, &rank), "ds_graph_value_info");

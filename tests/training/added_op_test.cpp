@@ -68,7 +68,7 @@ Graph network(bool added) {
     x = g.add("linear", {x, w});
     x = added ? g.add("square", {x}) : g.add("mul", {x, x});
   }
-  g.add_output(g.add("mse", {x, target}));
+  g.add_output("loss", g.add("mse", {x, target}));
   return g;
 }
 

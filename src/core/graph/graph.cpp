@@ -97,10 +97,13 @@ ValueId Graph::add(std::string_view op_name, const std::vector<ValueId>& in, Att
   return nodes.back().out.front();
 }
 
-void Graph::add_output(ValueId value) {
+void Graph::add_output(std::string_view output_name, ValueId value) {
+  require_name("output", output_name);
+  require(!find_output(output_name), "output name '{}' is already used by %{}", output_name,
+          find_output(output_name) ? values[find_output(output_name)->value].name : "");
   require(in_range(*this, value), "output must be a value from 0 to {}, got {}",
           static_cast<int64_t>(values.size()) - 1, value);
-  outputs.push_back(value);
+  outputs.push_back({std::string(output_name), value});
 }
 
 ValueId Graph::find_value(std::string_view value_name) const {
@@ -133,6 +136,13 @@ ParamId Graph::find_param(std::string_view param_name) const {
   return none;
 }
 
+const GraphOutput* Graph::find_output(std::string_view output_name) const {
+  for (const GraphOutput& output : outputs) {
+    if (output.name == output_name) return &output;
+  }
+  return nullptr;
+}
+
 void Graph::check() const {
   require(bound >= 1, "bound of graph '{}' must be at least 1, got {}", name, bound);
   for (ValueId id : values.ids()) {
@@ -153,8 +163,11 @@ void Graph::check() const {
     require(defined[id], "value %{} is neither an input, a parameter nor an output of a node",
             values[id].name);
   }
-  for (ValueId value : outputs) {
-    require(in_range(*this, value), "output is value {}, which does not exist", value);
+  for (const GraphOutput& output : outputs) {
+    require_name("output", output.name);
+    require(find_output(output.name) == &output, "output name '{}' is used twice", output.name);
+    require(in_range(*this, output.value), "output '{}' is value {}, which does not exist", output.name,
+            output.value);
   }
   for (const Parameter& param : params) {
     if (!param.grad.exists()) continue;

@@ -115,7 +115,7 @@ class GraphParser {
     } else if (words[0] == "backward") {
       graph_.backward_begin = graph_.nodes.past();
     } else if (words[0] == "output") {
-      for (size_t i = 1; i < words.size(); ++i) graph_.add_output(value(without_percent(words[i])));
+      for (size_t i = 1; i < words.size(); ++i) parse_output(words[i]);
     } else {
       raise(DS_ERROR_INVALID_ARGUMENT,
             "line must begin with input, param, %value, backward or output, got '{}'", words[0]);
@@ -144,6 +144,12 @@ class GraphParser {
     require(words.size() == next + 2 && words[next] == "grad", "'grad %value' expected, got '{}'",
             words[next]);
     grads_.emplace_back(graph_.params.last(), without_percent(words[next + 1]));
+  }
+
+  void parse_output(std::string_view word) {
+    size_t equal = word.find('=');
+    require(equal != std::string_view::npos, "output must be like name=%value, got '{}'", word);
+    graph_.add_output(word.substr(0, equal), value(without_percent(word.substr(equal + 1))));
   }
 
   void parse_node(std::string_view line) {
@@ -205,7 +211,7 @@ std::string Graph::print() const {
   }
   if (outputs.empty()) return text;
   text += "  output";
-  for (ValueId value : outputs) text += " " + percent(*this, value);
+  for (const GraphOutput& output : outputs) text += " " + output.name + "=" + percent(*this, output.value);
   return text + "\n";
 }
 

@@ -45,20 +45,20 @@ TEST(GraphText, PrintsWhatIsDocumented) {
   ValueId x = graph.add_input("x", {DS_DTYPE_BF16, {Dim::n(), 8}});
   ValueId w = graph.add_param("w", {DS_DTYPE_BF16, {4, 8}}, {"normal", 0.02});
   ValueId y = graph.add("linear", {x, w}, {}, "y");
-  graph.add_output(graph.add("dropout", {y}, {{"p", 0.5}, {"op", int64_t{3}}}, "z"));
+  graph.add_output("dropped", graph.add("dropout", {y}, {{"p", 0.5}, {"op", int64_t{3}}}, "z"));
   EXPECT_EQ(graph.print(),
             "graph tiny n<=64\n"
             "  input %x bf16[n,8]\n"
             "  param %w bf16[4,8] = normal 0.02\n"
             "  %y = linear %x %w -> bf16[n,4]\n"
             "  %z = dropout %y {p=0.5 op=3} -> bf16[n,4]\n"
-            "  output %z\n");
+            "  output dropped=%z\n");
 }
 
 TEST(GraphText, RoundTripsForwardAndBackward) {
   Graph graph = two_layer_mlp();
   expect_equal(parse_graph(graph.print()), graph);
-  differentiate(graph, graph.outputs[0]);
+  differentiate(graph, graph.outputs[0].value);
   EXPECT_TRUE(graph.backward_begin.exists());
   expect_equal(parse_graph(graph.print()), graph);
   EXPECT_EQ(parse_graph(graph.print()).print(), graph.print());
@@ -66,7 +66,7 @@ TEST(GraphText, RoundTripsForwardAndBackward) {
 
 TEST(GraphText, TakesCommentsAndBlankLines) {
   Graph graph =
-      parse_graph("; a comment\n\ngraph g n<=4 ; here\n  input %x f32[n,2]   ; and here\n\n  output %x");
+      parse_graph("; a comment\n\ngraph g n<=4 ; here\n  input %x f32[n,2]   ; and here\n\n  output x=%x");
   EXPECT_EQ(graph.bound, 4);
   EXPECT_EQ(graph.outputs.size(), 1u);
 }
@@ -80,6 +80,9 @@ TEST(GraphText, RefusalsNameLineAndFault) {
   EXPECT_EQ(error_of(head + "%y = gelu %z -> f32[n,2]"), "graph text line 3: value %z is not defined");
   EXPECT_EQ(error_of(head + "%y = gelu %x -> f32[n,3]"),
             "graph text line 3: gelu: output %y is f32[n,2], got f32[n,3]");
+  EXPECT_EQ(error_of(head + "output %x"), "graph text line 3: output must be like name=%value, got '%x'");
+  EXPECT_EQ(error_of(head + "output a=%x a=%x"), "graph text line 3: output name 'a' is already used by %x");
+  EXPECT_EQ(error_of(head + "output =%x"), "graph text line 3: output name must not be empty");
   EXPECT_EQ(error_of(head + "%x = gelu %x -> f32[n,2]"), "value name 'x' is used twice");
   EXPECT_EQ(
       error_of(head + "frobnicate"),

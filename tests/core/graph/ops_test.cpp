@@ -360,7 +360,7 @@ TEST(Graph, CheckFindsDamage) {
   Graph good;
   ValueId x = good.add_input("x", {f32, {n, 4}});
   ValueId y = good.add("gelu", {x}, {}, "y");
-  good.add_output(good.add("add", {x, y}, {}, "z"));
+  good.add_output("loss", good.add("add", {x, y}, {}, "z"));
   good.check();
   Graph swapped = good;
   std::swap(swapped.nodes[0], swapped.nodes[1]);
@@ -369,7 +369,7 @@ TEST(Graph, CheckFindsDamage) {
   retyped.values[1].type.dtype = f64;
   EXPECT_THROW(retyped.check(), Error);
   Graph dangling = good;
-  dangling.outputs[0] = ValueId(17);
+  dangling.outputs[0].value = ValueId(17);
   EXPECT_THROW(dangling.check(), Error);
   Graph orphan = good;
   orphan.nodes.pop_back();
