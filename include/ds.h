@@ -35,8 +35,8 @@
  *
  * Outputs. After an error an out handle or text is NULL and out numbers are as they were.
  *
- * Options. Structs begin with struct_size and are filled by their _init function; they hold no training
- * options: those are JSON (docs/reference/config.md).
+ * Options. Structs begin with struct_size, and those with defaults are filled by their _init function; they
+ * hold no training options: those are JSON (docs/reference/config.md).
  *
  * Tags. [nullable] [out] [owned] [borrowed: x] [threadsafe] are part of the contract and reach the bindings.
  *
@@ -354,6 +354,50 @@ DS_API ds_status ds_op_schema(char** out_text);
  * @param out [out] its first output; further outputs are the numbers after it */
 DS_API ds_status ds_graph_op(ds_graph* graph, const char* op, const int32_t* inputs, size_t inputs_count,
                              const char* attrs, int32_t* out);
+/** Computes the results of a custom operation: writes every element of `outputs`, whose contents mean nothing
+ * before. Tensors have the actual rows of the micro-step; floating inputs have the compute type of the
+ * engine's configuration. They and their memory are [borrowed: call]. Any status but DS_OK ends the step. */
+typedef ds_status ds_custom_forward_fn(const ds_tensor* const* inputs, ds_tensor* const* outputs,
+                                       void* user_data);
+/** Computes the gradients of a custom operation's inputs: writes every element of those of `input_grads` that
+ * are not NULL, each of the type and shape of its input. output_grads[k] is NULL when the loss does not
+ * depend on output k, input_grads[i] when no gradient is wanted by input i. Otherwise as
+ * ds_custom_forward_fn. */
+typedef ds_status ds_custom_backward_fn(const ds_tensor* const* inputs, const ds_tensor* const* outputs,
+                                        const ds_tensor* const* output_grads, ds_tensor* const* input_grads,
+                                        void* user_data);
+/** Ends the user_data of a custom operation. */
+typedef void ds_custom_destroy_fn(void* user_data);
+
+/** An operation whose work callbacks do. It has no defaults, so there is no _init function: zero it, set
+ * struct_size, then the members. */
+typedef struct ds_custom_op {
+  size_t struct_size;
+  ds_custom_forward_fn* forward;
+  ds_custom_backward_fn* backward; /**< [nullable] NULL: no gradient may pass */
+  void* user_data;                 /**< [nullable] passed to the callbacks, which graph and engines share */
+  ds_custom_destroy_fn* destroy;   /**< [nullable] called once, inside the destroy call that ends the last of
+                                      the graph, its copies in engines and plans; not where the operation was
+                                      refused: user_data is then still the caller's */
+  size_t outputs_count;            /**< 1 to 64 */
+  const ds_dtype* dtypes;    /**< of each output; DS_DTYPE_NONE: that of the first floating input, which is
+                                the compute type in an engine */
+  const size_t* dims_counts; /**< of each output: how many of `dims` are its own, at most 4 */
+  const int64_t* dims;       /**< [nullable] dimensions of output 0, then of output 1 and so on; -1 is n */
+} ds_custom_op;
+
+/** Adds a custom operation. Its callbacks run on the thread that is inside a call of the engine: device "cpu"
+ * only, also in evaluation, inference and wherever a micro-step is computed again, but not on a rank without
+ * samples (ds_engine_join); they must not use that engine. After a callback's error the call returns
+ * DS_ERROR_USER, the other ranks' calls return DS_ERROR_COMM, and the engines are poisoned. Equal inputs must
+ * give equal outputs, on all ranks. A text shows the operation, but ds_graph_parse refuses it.
+ * @param name what texts and messages call it (convention Names)  @param op copied  @param inputs at most 64
+ * values  @param inputs_count may be 0
+ * @param out [out] its first output; further outputs are the numbers after it
+ * @return when the graph is compiled: DS_ERROR_INVALID_ARGUMENT for a gradient through an operation without
+ * backward, DS_ERROR_UNSUPPORTED for another device */
+DS_API ds_status ds_graph_custom_op(ds_graph* graph, const char* name, const ds_custom_op* op,
+                                    const int32_t* inputs, size_t inputs_count, int32_t* out);
 /** Element type and dimensions of a value (up to dims_size are written); -1 is n. All outputs [nullable]. */
 DS_API ds_status ds_graph_value_info(const ds_graph* graph, int32_t value, ds_dtype* out_dtype,
                                      int64_t* out_dims, size_t dims_size, size_t* out_dims_count);

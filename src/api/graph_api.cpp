@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "api/boundary.h"
+#include "api/custom_op.h"
 #include "api/handles.h"
 #include "checkpoint/model_folder.h"
 #include "core/base/json.h"
@@ -68,6 +69,15 @@ ValueId need_value(const Graph& graph, int32_t number, const std::string& argume
   require(graph.values.has(value), "{} must be a value from 0 to {}, got {}", argument,
           graph.values.size() - 1, number);
   return value;
+}
+
+std::vector<ValueId> need_operands(const Graph& graph, std::string_view op, const int32_t* inputs,
+                                   size_t count) {
+  need_array(inputs, count, "inputs");
+  std::vector<ValueId> out;
+  for (size_t i = 0; i < count; ++i)
+    out.push_back(need_value(graph, inputs[i], fmt::format("{}: inputs[{}]", op, i)));
+  return out;
 }
 
 [[noreturn]] void refuse_name(const Graph& graph, std::string_view name) {
@@ -162,11 +172,25 @@ ds_status ds_graph_op(ds_graph* graph, const char* op, const int32_t* inputs, si
     ds::need(out, "out");
     ds::need_forward(g, "ds_graph_op");
     std::string_view name = ds::need_text(op, "op");
-    ds::need_array(inputs, inputs_count, "inputs");
-    std::vector<ds::ValueId> operands;
-    for (size_t i = 0; i < inputs_count; ++i)
-      operands.push_back(ds::need_value(g, inputs[i], fmt::format("{}: inputs[{}]", name, i)));
+    std::vector<ds::ValueId> operands = ds::need_operands(g, name, inputs, inputs_count);
+    ds::require(!ds::op(name).by_callback, "op '{}' is for ds_graph_custom_op", name);
     *out = g.add(name, operands, ds::to_attrs(attrs)).number();
+  });
+}
+
+ds_status ds_graph_custom_op(ds_graph* graph, const char* name, const ds_custom_op* op, const int32_t* inputs,
+                             size_t inputs_count, int32_t* out) {
+  return ds::boundary([&] {
+    ds::Graph& g = ds::need(graph, "graph").graph;
+    ds::need(out, "out");
+    ds::need_forward(g, "ds_graph_custom_op");
+    std::string_view called = ds::need_text(name, "name");
+    ds::need(op, "op");
+    ds_custom_op given = ds::read_options(op, ds_custom_op{}, "op");
+    auto made = std::make_shared<ds::CallbackOp>(called, given);
+    std::vector<ds::ValueId> operands = ds::need_operands(g, made->name, inputs, inputs_count);
+    *out = g.add_custom(made, operands).number();
+    made->keep_user_data();
   });
 }
 

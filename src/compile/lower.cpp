@@ -97,7 +97,9 @@ void Lowering::node(NodeId id) {
     bool update = in_place && out == n.out.back();
     operands.push_back(update ? value(n.in.back(), Access::update) : result(out));
   }
-  builder_.emit(make_instr(instruction(n.op), std::move(operands), n.attrs, micro_));
+  Instr instr = make_instr(instruction(n.op), std::move(operands), n.attrs, micro_);
+  instr.custom = n.custom;
+  builder_.emit(std::move(instr));
 }
 
 NodeId Lowering::forward_end() const {

@@ -15,6 +15,7 @@
 #include "core/base/error.h"
 #include "core/base/hash.h"
 #include "core/base/suggest.h"
+#include "core/graph/custom_op.h"
 #include "core/graph/ops.h"
 #include "core/graph/param_slice.h"
 #include "core/program/builder.h"
@@ -122,6 +123,17 @@ void add_engine_buffers(Plan& plan, const Config& config, bool infer) {
     const TensorType& type = plan.graph.type(plan.graph.outputs[1].value);
     plan.logits = plan.zero.add(Holds::result, "infer.out", type.dtype, type.shape.numel(plan.graph.bound),
                                 Tier::device);
+  }
+}
+
+// Callbacks run on the thread that is inside the call (ds.h, "Threads").
+void check_callbacks(const Graph& graph, const Config& config) {
+  if (config.device == "cpu") return;
+  for (const Node& node : graph.nodes) {
+    if (!node.custom) continue;
+    raise(DS_ERROR_UNSUPPORTED,
+          "custom operation '{}' of value %{} needs device cpu, got '{}', whose threads may not call back",
+          node.custom->name, graph.values[node.out[0]].name, config.device);
   }
 }
 
@@ -294,6 +306,7 @@ IdVector<ParamId, int32_t> groups_by_name(const Config& config, const IdVector<P
 Plan compile_plan(const Graph& forward, const Config& config, int rank, const Mesh& mesh,
                   const Machine& machine, bool verify_passes, const PlanPrograms& programs) {
   check_training_graph(forward);
+  check_callbacks(forward, config);
   Plan plan;
   plan.eval_graph = forward_part(forward, config, false);
   eliminate_common_subexpressions(plan.eval_graph);

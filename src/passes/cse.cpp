@@ -12,6 +12,7 @@ namespace {
 
 std::string key(const Node& node) {
   std::string out = node.op + node.attrs.print();
+  if (node.custom) out += fmt::format(" {}", static_cast<const void*>(node.custom.get()));
   for (ValueId in : node.in) out += fmt::format(" {}", in);
   return out;
 }

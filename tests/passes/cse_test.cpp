@@ -29,6 +29,26 @@ TEST(Cse, MergesEqualNodesAndTheirConsumers) {
             "  output e=%e c=%c\n");
 }
 
+// Two operations of one name may have different callbacks.
+TEST(Cse, KeepsCustomOperationsApart) {
+  auto custom = [] {
+    auto out = std::make_shared<CustomOp>();
+    out->name = "own";
+    out->outputs = "T[n,4]";
+    return out;
+  };
+  Graph graph;
+  ValueId x = graph.add_input("x", {DS_DTYPE_F32, {Dim::n(), 4}});
+  auto once = custom();
+  graph.add_output("a", graph.add_custom(once, {x}));
+  graph.add_output("b", graph.add_custom(custom(), {x}));
+  graph.add_output("c", graph.add_custom(once, {x}));
+  eliminate_common_subexpressions(graph);
+  graph.check();
+  EXPECT_NE(graph.outputs[1].value, graph.outputs[0].value);
+  EXPECT_EQ(graph.outputs[2].value, graph.outputs[0].value);
+}
+
 TEST(Cse, KeepsDifferentRandomStreamsAndAttributes) {
   Graph graph = parse_graph(
       "graph g n<=8\n"

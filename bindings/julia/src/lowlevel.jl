@@ -97,6 +97,22 @@ struct ds_comm_call
 end
 
 """
+An operation whose work callbacks do. It has no defaults, so there is no _init function: zero it, set
+struct_size, then the members.
+"""
+struct ds_custom_op
+    struct_size::Csize_t
+    forward::Ptr{Cvoid}
+    backward::Ptr{Cvoid}
+    user_data::Ptr{Cvoid}
+    destroy::Ptr{Cvoid}
+    outputs_count::Csize_t
+    dtypes::Ptr{Int32}
+    dims_counts::Ptr{Csize_t}
+    dims::Ptr{Int64}
+end
+
+"""
 What an engine runs on; training options are JSON.
 """
 struct ds_engine_options
@@ -512,6 +528,24 @@ function ds_graph_op(graph, op, inputs, inputs_count, attrs, out)
 end
 
 """
+Adds a custom operation. Its callbacks run on the thread that is inside a call of the engine: device \"cpu\"
+only, also in evaluation, inference and wherever a micro-step is computed again, but not on a rank without
+samples (ds_engine_join); they must not use that engine. After a callback's error the call returns
+DS_ERROR_USER, the other ranks' calls return DS_ERROR_COMM, and the engines are poisoned. Equal inputs must
+give equal outputs, on all ranks. A text shows the operation, but ds_graph_parse refuses it.
+- `name`: what texts and messages call it (convention Names)
+- `op`: copied
+- `inputs`: at most 64 values
+- `inputs_count`: may be 0
+- `out`: [out] its first output; further outputs are the numbers after it
+Returns when the graph is compiled: DS_ERROR_INVALID_ARGUMENT for a gradient through an operation without
+backward, DS_ERROR_UNSUPPORTED for another device
+"""
+function ds_graph_custom_op(graph, name, op, inputs, inputs_count, out)
+    @ccall libds.ds_graph_custom_op(graph::Ptr{ds_graph}, name::Cstring, op::Ptr{ds_custom_op}, inputs::Ptr{Int32}, inputs_count::Csize_t, out::Ptr{Int32})::Int32
+end
+
+"""
 Element type and dimensions of a value (up to dims_size are written); -1 is n. All outputs [nullable].
 """
 function ds_graph_value_info(graph, value, out_dtype, out_dims, dims_size, out_dims_count)
@@ -519,11 +553,21 @@ function ds_graph_value_info(graph, value, out_dtype, out_dims, dims_size, out_d
 end
 
 """
-Marks a value as the next output, an input or a parameter, too. Output 0 of a trained graph is its scalar
-loss; output 1 is what ds_infer returns.
+Makes a value, which may also be an input or a parameter, the next output. Output 0 of a trained graph is its
+scalar loss; output 1 is what ds_infer returns.
+- `name`: unlike those of the other outputs
 """
-function ds_graph_output(graph, value)
-    @ccall libds.ds_graph_output(graph::Ptr{ds_graph}, value::Int32)::Int32
+function ds_graph_output(graph, name, value)
+    @ccall libds.ds_graph_output(graph::Ptr{ds_graph}, name::Cstring, value::Int32)::Int32
+end
+
+"""
+The number of a value: that of the output of this name, or else of the input, parameter or result.
+- `out`: [out] its value
+Returns DS_ERROR_NOT_FOUND with the nearest name
+"""
+function ds_graph_find(graph, name, out)
+    @ccall libds.ds_graph_find(graph::Ptr{ds_graph}, name::Cstring, out::Ptr{Int32})::Int32
 end
 
 """

@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -11,6 +12,7 @@
 #include "core/base/dtype.h"
 #include "core/base/ids.h"
 #include "core/base/shape.h"
+#include "core/graph/custom_op.h"
 #include "core/graph/param_slice.h"
 
 namespace ds {
@@ -39,6 +41,8 @@ struct Node {
   std::vector<ValueId> in;
   std::vector<ValueId> out;
   Attrs attrs;
+  std::shared_ptr<const CustomOp> custom =
+      nullptr;  // of an operation by callback; null: the table has it all
   bool operator==(const Node&) const = default;
 };
 
@@ -88,6 +92,8 @@ class Graph {
   // names are `name`, `name.1`, ...; an empty name makes one. Returns the first output.
   ValueId add(std::string_view op, const std::vector<ValueId>& in, Attrs attrs = {},
               std::string_view name = "");
+  // Appends a node of a custom operation.
+  ValueId add_custom(std::shared_ptr<const CustomOp> custom, const std::vector<ValueId>& in);
   void add_output(std::string_view name, ValueId value);
 
   // The names in `values` change by these only: find_value looks them up in a table. None checks a name;
@@ -101,7 +107,8 @@ class Graph {
   ParamId find_param(std::string_view name) const;
   const GraphOutput* find_output(std::string_view name) const;  // null when absent
 
-  // Text form; parse_graph(print()) gives an equal graph.
+  // Text form; parse_graph(print()) gives an equal graph, unless an operation is a callback: no text has
+  // those.
   std::string print() const;
   void check() const;  // SSA, order, arity, types: throws DS_ERROR_INVALID_ARGUMENT naming node and operand
 

@@ -167,6 +167,11 @@ class GraphParser {
     Node node{std::string(ins[0]), {}, {}, Attrs::parse(strip(body.substr(brace)))};
     for (size_t i = 1; i < ins.size(); ++i) node.in.push_back(value(without_percent(ins[i])));
     std::vector<TensorType> inferred = infer_types(graph_, node.op, node.in, node.attrs);
+    if (op(node.op).by_callback) {
+      raise(DS_ERROR_INVALID_ARGUMENT,
+            "operation '{}' is a callback of the program that wrote this text, and a text has no callbacks",
+            node.attrs.text("name"));
+    }
     require(inferred.size() == outs.size(), "{}: has {} outputs, got {}", node.op, inferred.size(),
             outs.size());
     for (size_t i = 0; i < outs.size(); ++i) {

@@ -122,6 +122,7 @@ struct OpDef {
   std::function<std::string(const Attrs& attrs)> activation;
   std::string gated, over_linear;
   bool linear = false;
+  bool by_callback = false;  // its nodes carry a CustomOp; not for ds_graph_op and not in a text
 
   const OpForm* form(size_t operands) const;  // null: it takes another number
   // Outputs from this one on are room for the kernel while it runs, planned like any result: nothing may read

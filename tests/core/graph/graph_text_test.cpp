@@ -71,6 +71,36 @@ TEST(GraphText, TakesCommentsAndBlankLines) {
   EXPECT_EQ(graph.outputs.size(), 1u);
 }
 
+TEST(GraphText, ShowsCustomOperationsAndReadsNone) {
+  auto custom = std::make_shared<CustomOp>();
+  custom->name = "own";
+  custom->outputs = "T[n,2] f32[]";
+  custom->has_backward = true;
+  Graph graph;
+  ValueId x = graph.add_input("x", {DS_DTYPE_BF16, {Dim::n(), 2}});
+  ValueId w = graph.add_param("w", {DS_DTYPE_BF16, {2, 2}}, {});
+  ValueId y = graph.add_custom(custom, {x, w});
+  graph.add_output("loss", y + 1);
+  differentiate(graph, y + 1);
+  graph.check();
+  EXPECT_EQ(graph.print(),
+            "graph graph n<=1\n"
+            "  input %x bf16[n,2]\n"
+            "  param %w bf16[2,2] = zeros grad %d.w\n"
+            "  %own.0 %own.0.1 = custom %x %w {name=\"own\" outputs=\"T[n,2] f32[]\"} -> bf16[n,2] f32[]\n"
+            "  backward\n"
+            "  %d.own.0.1 = fill {value=1.0 dtype=\"f32\"} -> f32[]\n"
+            "  %d.w = custom_dx %x %w %own.0 %own.0.1 %d.own.0.1 {name=\"own\" wanted=\"01\" given=\"01\"} "
+            "-> bf16[2,2]\n"
+            "  output loss=%own.0.1\n");
+  EXPECT_EQ(
+      error_of(graph.print()),
+      "graph text line 4: operation 'own' is a callback of the program that wrote this text, and a text has "
+      "no callbacks");
+  graph.nodes.back().custom = nullptr;
+  EXPECT_THROW(graph.check(), Error);
+}
+
 TEST(GraphText, RefusalsNameLineAndFault) {
   const std::string head = "graph g n<=4\ninput %x f32[n,2]\n";
   EXPECT_EQ(error_of("input %x f32[n]"),

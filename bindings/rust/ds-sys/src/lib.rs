@@ -137,6 +137,23 @@ pub struct DLManagedTensor {
 pub type ds_log_fn =
     Option<unsafe extern "C" fn(level: ds_log_level, line: *const c_char, user_data: *mut c_void)>;
 
+/// Computes the results of a custom operation: writes every element of `outputs`, whose contents mean nothing
+/// before. Tensors have the actual rows of the micro-step; floating inputs have the compute type of the
+/// engine's configuration. They and their memory are \[borrowed: call\]. Any status but DS_OK ends the step.
+pub type ds_custom_forward_fn =
+    Option<unsafe extern "C" fn(inputs: *const *const ds_tensor, outputs: *const *mut ds_tensor, user_data: *mut c_void) -> ds_status>;
+
+/// Computes the gradients of a custom operation's inputs: writes every element of those of `input_grads` that
+/// are not NULL, each of the type and shape of its input. output_grads\[k\] is NULL when the loss does not
+/// depend on output k, input_grads\[i\] when no gradient is wanted by input i. Otherwise as
+/// ds_custom_forward_fn.
+pub type ds_custom_backward_fn =
+    Option<unsafe extern "C" fn(inputs: *const *const ds_tensor, outputs: *const *const ds_tensor, output_grads: *const *const ds_tensor, input_grads: *const *mut ds_tensor, user_data: *mut c_void) -> ds_status>;
+
+/// Ends the user_data of a custom operation.
+pub type ds_custom_destroy_fn =
+    Option<unsafe extern "C" fn(user_data: *mut c_void)>;
+
 /// Gives initial values: `count` elements of a flattened parameter from `first` on. data has what the graph's
 /// init has drawn, zeros in delegate mode; what is left as it is stays. Called only for elements of which
 /// this rank updates the states, in any number of parts; ranks that have the same elements must give the same
@@ -204,6 +221,31 @@ pub struct ds_comm_call {
     pub out_blocks: *const usize,
     /// of blocks and out_blocks: number of ranks
     pub blocks_count: usize,
+}
+
+/// An operation whose work callbacks do. It has no defaults, so there is no _init function: zero it, set
+/// struct_size, then the members.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct ds_custom_op {
+    pub struct_size: usize,
+    pub forward: ds_custom_forward_fn,
+    /// \[nullable\] NULL: no gradient may pass
+    pub backward: ds_custom_backward_fn,
+    /// \[nullable\] passed to the callbacks, which graph and engines share
+    pub user_data: *mut c_void,
+    /// \[nullable\] called once, inside the destroy call that ends the last of the graph, its copies in
+    /// engines and plans; not where the operation was refused: user_data is then still the caller's
+    pub destroy: ds_custom_destroy_fn,
+    /// 1 to 64
+    pub outputs_count: usize,
+    /// of each output; DS_DTYPE_NONE: that of the first floating input, which is the compute type in an
+    /// engine
+    pub dtypes: *const ds_dtype,
+    /// of each output: how many of `dims` are its own, at most 4
+    pub dims_counts: *const usize,
+    /// \[nullable\] dimensions of output 0, then of output 1 and so on; -1 is n
+    pub dims: *const i64,
 }
 
 /// What an engine runs on; training options are JSON.
@@ -463,12 +505,40 @@ extern "C" {
     ///
     /// - `out`: \[out\] its first output; further outputs are the numbers after it
     pub fn ds_graph_op(graph: *mut ds_graph, op: *const c_char, inputs: *const i32, inputs_count: usize, attrs: *const c_char, out: *mut i32) -> ds_status;
+    /// Adds a custom operation. Its callbacks run on the thread that is inside a call of the engine: device
+    /// "cpu" only, also in evaluation, inference and wherever a micro-step is computed again, but not on a
+    /// rank without samples (ds_engine_join); they must not use that engine. After a callback's error the
+    /// call returns DS_ERROR_USER, the other ranks' calls return DS_ERROR_COMM, and the engines are poisoned.
+    /// Equal inputs must give equal outputs, on all ranks. A text shows the operation, but ds_graph_parse
+    /// refuses it.
+    ///
+    /// - `name`: what texts and messages call it (convention Names)
+    ///
+    /// - `op`: copied
+    ///
+    /// - `inputs`: at most 64 values
+    ///
+    /// - `inputs_count`: may be 0
+    ///
+    /// - `out`: \[out\] its first output; further outputs are the numbers after it
+    ///
+    /// Returns when the graph is compiled: DS_ERROR_INVALID_ARGUMENT for a gradient through an operation
+    /// without backward, DS_ERROR_UNSUPPORTED for another device
+    pub fn ds_graph_custom_op(graph: *mut ds_graph, name: *const c_char, op: *const ds_custom_op, inputs: *const i32, inputs_count: usize, out: *mut i32) -> ds_status;
     /// Element type and dimensions of a value (up to dims_size are written); -1 is n. All outputs
     /// \[nullable\].
     pub fn ds_graph_value_info(graph: *const ds_graph, value: i32, out_dtype: *mut ds_dtype, out_dims: *mut i64, dims_size: usize, out_dims_count: *mut usize) -> ds_status;
-    /// Marks a value as the next output, an input or a parameter, too. Output 0 of a trained graph is its
-    /// scalar loss; output 1 is what ds_infer returns.
-    pub fn ds_graph_output(graph: *mut ds_graph, value: i32) -> ds_status;
+    /// Makes a value, which may also be an input or a parameter, the next output. Output 0 of a trained graph
+    /// is its scalar loss; output 1 is what ds_infer returns.
+    ///
+    /// - `name`: unlike those of the other outputs
+    pub fn ds_graph_output(graph: *mut ds_graph, name: *const c_char, value: i32) -> ds_status;
+    /// The number of a value: that of the output of this name, or else of the input, parameter or result.
+    ///
+    /// - `out`: \[out\] its value
+    ///
+    /// Returns DS_ERROR_NOT_FOUND with the nearest name
+    pub fn ds_graph_find(graph: *const ds_graph, name: *const c_char, out: *mut i32) -> ds_status;
     /// Appends the gradients of scalar `loss` by `values` (parameters, inputs or intermediate results); once
     /// per graph. Training needs no call of this, the engine does it: a differentiated graph is for printing
     /// and study.

@@ -36,10 +36,12 @@ std::vector<OpDef> build_table() {
   return table;
 }
 
-// Rows of add_op: a deque leaves them where they are.
+// Rows that are not in the schema: of callbacks, and those of add_op. A deque leaves them where they are.
 struct Added {
   std::mutex lock;
   std::deque<OpDef> rows;
+
+  Added() { add_custom_ops(rows); }
 };
 
 Added& added() {

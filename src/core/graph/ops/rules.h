@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <deque>
 #include <optional>
 #include <span>
 #include <string>
@@ -53,5 +54,6 @@ void add_rope_ops(std::vector<OpDef>& table);
 void add_router_ops(std::vector<OpDef>& table);
 void add_elementwise_ops(std::vector<OpDef>& table);
 void add_loss_ops(std::vector<OpDef>& table);
+void add_custom_ops(std::deque<OpDef>& table);  // by callback: no part of op_table()
 
 }  // namespace ds
