@@ -308,6 +308,8 @@ function dims(g::Graph, value)
     Tuple(d == -1 ? Colon() : Int(d) for d in reverse(out[1:count[]]))
 end
 
+include("ops.jl")
+
 # ---------------------------------------------------------------- plan
 
 "A configuration, compiled for one rank, without memory or communication."

@@ -108,6 +108,8 @@ end
     @test status(() -> Libds.start!(broken)) == Libds.DS_ERROR_POISONED
 end
 
+include("ops.jl")
+
 @testset "errors say what they are about and harm nothing" begin
     e = failure(() -> Engine("""{"train_micro_batch_size_per_gpu": 4, "optimizer": {"params": {"lr": -1}}}""", linear_graph()))
     @test (e.status, e.key) == (Libds.DS_ERROR_CONFIG, "optimizer.params.lr")
