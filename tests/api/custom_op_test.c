@@ -277,8 +277,52 @@ static void bits_of_the_built_in(void) {
   }
   {
     outcome plain = run(3, 1, 0, "", DS_DTYPE_F32), again = run(3, 1, 1, recompute, DS_DTYPE_F32);
+    outcome tiers = run(3, 1, 1, ", \"emulate_tiers\": true", DS_DTYPE_F32);
     same_bits(&again, &plain, "recomputed");
+    same_bits(&tiers, &plain, "with a memory of its own for the device");
   }
+}
+
+/* A step of so many micro-steps that the compiled one is repeated. */
+static void long_step(record* r, float* weights) {
+  enum { MANY = 64 };
+  static float x[MANY * ROWS * IN], y[MANY * ROWS * OUT];
+  const int64_t x_dims[] = {MANY * ROWS, IN}, y_dims[] = {MANY * ROWS, OUT};
+  ds_graph* graph = product_graph(r);
+  ds_engine* engine = NULL;
+  ds_tensor* made[2];
+  char config[256], *text = NULL;
+  double loss = 0;
+  int i;
+  for (i = 0; i < MANY * ROWS * IN; ++i) x[i] = (float)(i * 7 % 23) / 11.0f - 1;
+  for (i = 0; i < MANY * ROWS * OUT; ++i) y[i] = (float)(i * 5 % 19) / 9.0f - 1;
+  snprintf(config, sizeof config,
+           "{\"train_micro_batch_size_per_gpu\": %d, \"gradient_accumulation_steps\": %d, \"optimizer\": "
+           "{\"type\": "
+           "\"AdamW\", \"params\": {\"lr\": 0.01}}}",
+           ROWS, MANY);
+  check_ok(ds_engine_create(NULL, config, graph, NULL, &engine), "engine");
+  ds_graph_destroy(graph);
+  check_ok(ds_engine_plan_print(engine, &text), "plan");
+  check(strstr(text, "repeat") != NULL, "a micro-step is repeated");
+  ds_text_destroy(text);
+  check_ok(ds_tensor_create(DS_DTYPE_F32, x_dims, 2, x, &made[0]), "x");
+  check_ok(ds_tensor_create(DS_DTYPE_F32, y_dims, 2, y, &made[1]), "y");
+  for (i = 0; i < 3; ++i) check_ok(ds_train_batch(engine, (const ds_tensor* const*)made, 2, &loss), "step");
+  read_weights(engine, weights);
+  check(!r || (r->forwards == 3 * MANY && r->backwards == 3 * MANY), "one call for each micro-step");
+  ds_tensor_destroy(made[0]);
+  ds_tensor_destroy(made[1]);
+  ds_engine_destroy(engine);
+}
+
+static void long_accumulation(void) {
+  float built_in[WEIGHTS], own[WEIGHTS];
+  record r;
+  begin_record(&r);
+  long_step(NULL, built_in);
+  long_step(&r, own);
+  check(memcmp(built_in, own, sizeof own) == 0, "the bits of mul");
 }
 
 /* y = tanh(a w + ids), and the scalar s = mean(y^2). */
@@ -414,7 +458,7 @@ static void finite_differences(int through, int both) {
   check(r.destroyed == 1, "destroyed once");
 }
 
-/* Rank 1's callback ends the second step; rank 0 hears of it. */
+/* Rank 1's callback ends the second step; rank 0 hears of it: proves {graph.custom_error}. */
 static void fails_on_one_rank(int rank, ds_comm* comm, void* data) {
   record r;
   char config[1024];
@@ -486,6 +530,7 @@ static void joins(int rank, ds_comm* comm, void* data) {
   ds_engine_destroy(engine);
 }
 
+/* proves {graph.custom_text} and {graph.custom_device} */
 static void plans_and_texts(void) {
   record r;
   char config[1024], *text = NULL;
@@ -523,6 +568,7 @@ static void plans_and_texts(void) {
   check(r.forwards == 0 && r.backwards == 0, "nothing has run");
 }
 
+/* proves {graph.custom_backward} */
 static void without_backward(void) {
   const int64_t x_dims[] = {-1, IN};
   record r;
@@ -565,6 +611,7 @@ static void without_backward(void) {
   }
 }
 
+/* proves {graph.custom_refused} */
 static void refusals(void) {
   const int64_t x_dims[] = {-1, MID}, bad_dims[] = {-1, 0}, huge[] = {1 << 21, 1 << 21};
   const ds_dtype unknown[] = {(ds_dtype)99}, integers[] = {DS_DTYPE_I32};
@@ -626,6 +673,7 @@ static void refusals(void) {
 
 int main(void) {
   bits_of_the_built_in();
+  long_accumulation();
   finite_differences(0, 0);
   finite_differences(0, 1);
   finite_differences(1, 0);

@@ -104,6 +104,7 @@ static void gradients(void) {
   ds_graph_destroy(graph);
 }
 
+/* proves {graph.find} */
 static void outputs_by_name(void) {
   ds_graph *graph = mlp_graph(), *parsed = NULL;
   char* text = graph_text(graph);
