@@ -24,8 +24,8 @@
  * Descriptors. Those that the library opens are 3 or more and closed on exec, also where the program has
  * closed its standard ones.
  *
- * Names. Those of graphs, inputs and parameters are 1 to 512 bytes of UTF-8, without control characters,
- * blanks and any of %{}=;".
+ * Names. Those of graphs, inputs, parameters and outputs are 1 to 512 bytes of UTF-8, without control
+ * characters, blanks and any of %{}=;".
  *
  * Streams. A stream is a queue of work on the device of an engine. A call with a stream reads and writes its
  * tensors in the order of the stream: after the work that the stream has when the call begins, and before the
@@ -41,8 +41,8 @@
  *
  * Outputs. After an error an out handle or text is NULL and out numbers are as they were.
  *
- * Options. Structs begin with struct_size and are filled by their _init function; they hold no training
- * options: those are JSON (docs/reference/config.md).
+ * Options. Structs begin with struct_size, and those with defaults are filled by their _init function; they
+ * hold no training options: those are JSON (docs/reference/config.md).
  *
  * Tags. [nullable] [out] [owned] [borrowed: x] [threadsafe] are part of the contract and reach the bindings.
  *
@@ -365,38 +365,97 @@ DS_API void ds_tensor_destroy(ds_tensor* tensor);
 
 /* ---------------------------------------------------------------- graph */
 
-/** An empty model graph. The calls below return values as numbers; docs/reference/ops.md lists operations.
+/** Makes an empty model graph. The calls below give values as numbers. docs/reference/ops.md lists
+ * operations.
  * @param bound largest number of rows n of one micro-step  @param out [out] [owned] */
 DS_API ds_status ds_graph_create(const char* name, int64_t bound, ds_graph** out);
-/** The graph of a configuration's `model` section. @param config JSON text  @param size ranks that will train
- * it: the micro-batch, and with it the bound, may follow from it  @param out [out] [owned] */
+/** Makes the graph that the `model` section of a configuration describes. @param config JSON text
+ * @param size ranks that will train it: the micro-batch, and with it the bound, can depend on it
+ * @param out [out] [owned] */
 DS_API ds_status ds_graph_from_config(const char* config, int32_t size, ds_graph** out);
 /** Reads the text form that ds_graph_print writes. @param out [out] [owned] */
 DS_API ds_status ds_graph_parse(const char* text, ds_graph** out);
-/** Text form. */
+/** Writes the text form of a graph. */
 DS_API ds_status ds_graph_print(const ds_graph* graph, char** out_text);
 /** Adds an input. A dimension of -1 is n, the rows of a micro-step. @param out [out] its value */
 DS_API ds_status ds_graph_input(ds_graph* graph, const char* name, ds_dtype dtype, const int64_t* dims,
                                 size_t dims_count, int32_t* out);
-/** Adds an f32 parameter. One with a dimension of 0 is empty; no operation takes it. @param init "zeros",
- * "ones" or "normal"  @param scale standard deviation of "normal"
+/** Adds an f32 parameter. A parameter with a dimension of 0 is empty; no operation takes it. @param init
+ * "zeros", "ones" or "normal"  @param scale standard deviation of "normal"
  * @param out [out] its value */
 DS_API ds_status ds_graph_param(ds_graph* graph, const char* name, const int64_t* dims, size_t dims_count,
                                 const char* init, double scale, int32_t* out);
+/** Describes the operations that ds_graph_op knows, as JSON: operands, results and attributes with their
+ * types, defaults and meaning. docs/reference/ops.md names the members. [threadsafe] */
+DS_API ds_status ds_op_schema(char** out_text);
 /** Adds an operation. @param op name in docs/reference/ops.md  @param inputs values
  * @param attrs [nullable] JSON object, for example {"eps": 1e-5}
  * @param out [out] its first output; further outputs are the numbers after it */
 DS_API ds_status ds_graph_op(ds_graph* graph, const char* op, const int32_t* inputs, size_t inputs_count,
                              const char* attrs, int32_t* out);
-/** Element type and dimensions of a value (up to dims_size are written); -1 is n. All outputs [nullable]. */
+/** Computes the outputs of a custom operation: writes every element of `outputs`, whose contents mean nothing
+ * before. Tensors have as many rows as the micro-step. Floating inputs have the compute type of the engine's
+ * configuration. Tensors and their memory are [borrowed: call]. Any status but DS_OK ends the step. */
+typedef ds_status ds_custom_forward_fn(const ds_tensor* const* inputs, ds_tensor* const* outputs,
+                                       void* user_data);
+/** Computes the gradients of a custom operation: writes every element of each tensor of `input_grads`, which
+ * have the types and shapes of the inputs. output_grads[k] is NULL if the loss does not depend on output k,
+ * and input_grads[i] is NULL if nobody needs a gradient of input i. Tensors are as in ds_custom_forward_fn,
+ * and so is the status. */
+typedef ds_status ds_custom_backward_fn(const ds_tensor* const* inputs, const ds_tensor* const* outputs,
+                                        const ds_tensor* const* output_grads, ds_tensor* const* input_grads,
+                                        void* user_data);
+/** Frees the user_data of a custom operation. */
+typedef void ds_custom_destroy_fn(void* user_data);
+
+/** An operation whose work is done by callbacks. It has no defaults and no _init function: fill it with
+ * zeros, set struct_size, then the members. */
+typedef struct ds_custom_op {
+  size_t struct_size;
+  ds_custom_forward_fn* forward;
+  ds_custom_backward_fn* backward; /**< [nullable] NULL: the operation is not differentiable */
+  void* user_data;                 /**< [nullable] passed to the callbacks */
+  ds_custom_destroy_fn* destroy;   /**< [nullable] called with user_data, see ds_graph_custom_op */
+  size_t outputs_count;            /**< 1 to 64 */
+  const ds_dtype* dtypes;    /**< of each output; DS_DTYPE_NONE: the type of the first floating input, in an
+                                engine the compute type */
+  const size_t* dims_counts; /**< of each output: how many of `dims` belong to it, at most 4 */
+  const int64_t* dims;       /**< [nullable] dimensions of output 0, then of output 1 and so on; -1 is n */
+} ds_custom_op;
+
+/** Adds a custom operation. Its callbacks run on the thread that is inside a call of the engine, in training,
+ * evaluation and inference, and again when a skipped step looks for its first bad tensor; a rank without
+ * samples (ds_engine_join) does not call them. Keep them away from that engine, and let them compute the same
+ * on all ranks.
+ *
+ * If a callback fails, the call returns DS_ERROR_USER on this rank and DS_ERROR_COMM on the others, and their
+ * engines are poisoned. {graph.custom_error}
+ *
+ * The graph, its copies in engines and plans share user_data. `destroy` is called once, inside the destroy
+ * call that ends the last of them. An operation that is refused leaves user_data to you.
+ * {graph.custom_refused} The text form shows the operation, but ds_graph_parse refuses it.
+ * {graph.custom_text}
+ * @param name what texts and messages call the operation  @param op copied  @param inputs up to 64 values
+ * @param out [out] its first output; further outputs are the numbers after it
+ * @return Engines and plans return DS_ERROR_INVALID_ARGUMENT if a gradient has to pass an operation without
+ * `backward`, {graph.custom_backward} and DS_ERROR_UNSUPPORTED on another device than "cpu", whose threads
+ * are not yours. {graph.custom_device} */
+DS_API ds_status ds_graph_custom_op(ds_graph* graph, const char* name, const ds_custom_op* op,
+                                    const int32_t* inputs, size_t inputs_count, int32_t* out);
+/** Tells the element type and the dimensions of a value. At most dims_size dimensions are written; -1 is n.
+ * All outputs are [nullable]. */
 DS_API ds_status ds_graph_value_info(const ds_graph* graph, int32_t value, ds_dtype* out_dtype,
                                      int64_t* out_dims, size_t dims_size, size_t* out_dims_count);
-/** Marks a value as the next output, an input or a parameter, too. Output 0 of a trained graph is its scalar
- * loss; output 1 is what ds_infer returns. */
-DS_API ds_status ds_graph_output(ds_graph* graph, int32_t value);
-/** Appends the gradients of scalar `loss` by `values` (parameters, inputs or intermediate results); once per
- * graph. Training needs no call of this, the engine does it: a differentiated graph is for printing and
- * study.
+/** Makes a value the next output. The value may also be an input or a parameter. {graph.output_of_any} Output
+ * 0 of a graph that is trained is its scalar loss. ds_infer returns output 1. {graph.output_inferred}
+ * @param name unlike the names of the other outputs */
+DS_API ds_status ds_graph_output(ds_graph* graph, const char* name, int32_t value);
+/** Finds a value by the name of an output, or else by the name of an input, a parameter or a result.
+ * @param out [out] its value  @return DS_ERROR_NOT_FOUND with the nearest name {graph.find} */
+DS_API ds_status ds_graph_find(const ds_graph* graph, const char* name, int32_t* out);
+/** Appends the gradients of scalar `loss` by `values` (parameters, inputs or intermediate results), once per
+ * graph. Training does not need this call, because an engine differentiates its copy by itself; a
+ * differentiated graph is for printing and study.
  * @param out [out] values_count gradients, -1 where loss does not depend on the value */
 DS_API ds_status ds_graph_grad(ds_graph* graph, int32_t loss, const int32_t* values, size_t values_count,
                                int32_t* out);

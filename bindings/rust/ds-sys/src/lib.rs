@@ -149,6 +149,23 @@ pub struct DLManagedTensorVersioned {
 pub type ds_log_fn =
     Option<unsafe extern "C" fn(level: ds_log_level, line: *const c_char, user_data: *mut c_void)>;
 
+/// Computes the outputs of a custom operation: writes every element of `outputs`, whose contents mean nothing
+/// before. Tensors have as many rows as the micro-step. Floating inputs have the compute type of the engine's
+/// configuration. Tensors and their memory are \[borrowed: call\]. Any status but DS_OK ends the step.
+pub type ds_custom_forward_fn =
+    Option<unsafe extern "C" fn(inputs: *const *const ds_tensor, outputs: *const *mut ds_tensor, user_data: *mut c_void) -> ds_status>;
+
+/// Computes the gradients of a custom operation: writes every element of each tensor of `input_grads`, which
+/// have the types and shapes of the inputs. output_grads\[k\] is NULL if the loss does not depend on output
+/// k, and input_grads\[i\] is NULL if nobody needs a gradient of input i. Tensors are as in
+/// ds_custom_forward_fn, and so is the status.
+pub type ds_custom_backward_fn =
+    Option<unsafe extern "C" fn(inputs: *const *const ds_tensor, outputs: *const *const ds_tensor, output_grads: *const *const ds_tensor, input_grads: *const *mut ds_tensor, user_data: *mut c_void) -> ds_status>;
+
+/// Frees the user_data of a custom operation.
+pub type ds_custom_destroy_fn =
+    Option<unsafe extern "C" fn(user_data: *mut c_void)>;
+
 /// Gives initial values: `count` elements of a flattened parameter from `first` on. data has what the graph's
 /// init has drawn, zeros in delegate mode; what is left as it is stays. Called only for elements of which
 /// this rank updates the states, in any number of parts; ranks that have the same elements must give the same
@@ -216,6 +233,29 @@ pub struct ds_comm_call {
     pub out_blocks: *const usize,
     /// of blocks and out_blocks: number of ranks
     pub blocks_count: usize,
+}
+
+/// An operation whose work is done by callbacks. It has no defaults and no _init function: fill it with
+/// zeros, set struct_size, then the members.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct ds_custom_op {
+    pub struct_size: usize,
+    pub forward: ds_custom_forward_fn,
+    /// \[nullable\] NULL: the operation is not differentiable
+    pub backward: ds_custom_backward_fn,
+    /// \[nullable\] passed to the callbacks
+    pub user_data: *mut c_void,
+    /// \[nullable\] called with user_data, see ds_graph_custom_op
+    pub destroy: ds_custom_destroy_fn,
+    /// 1 to 64
+    pub outputs_count: usize,
+    /// of each output; DS_DTYPE_NONE: the type of the first floating input, in an engine the compute type
+    pub dtypes: *const ds_dtype,
+    /// of each output: how many of `dims` belong to it, at most 4
+    pub dims_counts: *const usize,
+    /// \[nullable\] dimensions of output 0, then of output 1 and so on; -1 is n
+    pub dims: *const i64,
 }
 
 /// What an engine runs on; training options are JSON.
@@ -467,18 +507,18 @@ extern "C" {
     ///
     /// - `tensor`: \[nullable\]
     pub fn ds_tensor_destroy(tensor: *mut ds_tensor);
-    /// An empty model graph. The calls below return values as numbers; docs/reference/ops.md lists
+    /// Makes an empty model graph. The calls below give values as numbers. docs/reference/ops.md lists
     /// operations.
     ///
     /// - `bound`: largest number of rows n of one micro-step
     ///
     /// - `out`: \[out\] \[owned\]
     pub fn ds_graph_create(name: *const c_char, bound: i64, out: *mut *mut ds_graph) -> ds_status;
-    /// The graph of a configuration's `model` section.
+    /// Makes the graph that the `model` section of a configuration describes.
     ///
     /// - `config`: JSON text
     ///
-    /// - `size`: ranks that will train it: the micro-batch, and with it the bound, may follow from it
+    /// - `size`: ranks that will train it: the micro-batch, and with it the bound, can depend on it
     ///
     /// - `out`: \[out\] \[owned\]
     pub fn ds_graph_from_config(config: *const c_char, size: i32, out: *mut *mut ds_graph) -> ds_status;
@@ -486,13 +526,13 @@ extern "C" {
     ///
     /// - `out`: \[out\] \[owned\]
     pub fn ds_graph_parse(text: *const c_char, out: *mut *mut ds_graph) -> ds_status;
-    /// Text form.
+    /// Writes the text form of a graph.
     pub fn ds_graph_print(graph: *const ds_graph, out_text: *mut *mut c_char) -> ds_status;
     /// Adds an input. A dimension of -1 is n, the rows of a micro-step.
     ///
     /// - `out`: \[out\] its value
     pub fn ds_graph_input(graph: *mut ds_graph, name: *const c_char, dtype: ds_dtype, dims: *const i64, dims_count: usize, out: *mut i32) -> ds_status;
-    /// Adds an f32 parameter. One with a dimension of 0 is empty; no operation takes it.
+    /// Adds an f32 parameter. A parameter with a dimension of 0 is empty; no operation takes it.
     ///
     /// - `init`: "zeros", "ones" or "normal"
     ///
@@ -500,6 +540,9 @@ extern "C" {
     ///
     /// - `out`: \[out\] its value
     pub fn ds_graph_param(graph: *mut ds_graph, name: *const c_char, dims: *const i64, dims_count: usize, init: *const c_char, scale: f64, out: *mut i32) -> ds_status;
+    /// Describes the operations that ds_graph_op knows, as JSON: operands, results and attributes with their
+    /// types, defaults and meaning. docs/reference/ops.md names the members. \[threadsafe\]
+    pub fn ds_op_schema(out_text: *mut *mut c_char) -> ds_status;
     /// Adds an operation.
     ///
     /// - `op`: name in docs/reference/ops.md
@@ -510,15 +553,45 @@ extern "C" {
     ///
     /// - `out`: \[out\] its first output; further outputs are the numbers after it
     pub fn ds_graph_op(graph: *mut ds_graph, op: *const c_char, inputs: *const i32, inputs_count: usize, attrs: *const c_char, out: *mut i32) -> ds_status;
-    /// Element type and dimensions of a value (up to dims_size are written); -1 is n. All outputs
-    /// \[nullable\].
+    /// Adds a custom operation. Its callbacks run on the thread that is inside a call of the engine, in
+    /// training, evaluation and inference, and again when a skipped step looks for its first bad tensor; a
+    /// rank without samples (ds_engine_join) does not call them. Keep them away from that engine, and let
+    /// them compute the same on all ranks. If a callback fails, the call returns DS_ERROR_USER on this rank
+    /// and DS_ERROR_COMM on the others, and their engines are poisoned. {graph.custom_error} The graph, its
+    /// copies in engines and plans share user_data. `destroy` is called once, inside the destroy call that
+    /// ends the last of them. An operation that is refused leaves user_data to you. {graph.custom_refused}
+    /// The text form shows the operation, but ds_graph_parse refuses it. {graph.custom_text}
+    ///
+    /// - `name`: what texts and messages call the operation
+    ///
+    /// - `op`: copied
+    ///
+    /// - `inputs`: up to 64 values
+    ///
+    /// - `out`: \[out\] its first output; further outputs are the numbers after it
+    ///
+    /// Returns Engines and plans return DS_ERROR_INVALID_ARGUMENT if a gradient has to pass an operation
+    /// without `backward`, {graph.custom_backward} and DS_ERROR_UNSUPPORTED on another device than "cpu",
+    /// whose threads are not yours. {graph.custom_device}
+    pub fn ds_graph_custom_op(graph: *mut ds_graph, name: *const c_char, op: *const ds_custom_op, inputs: *const i32, inputs_count: usize, out: *mut i32) -> ds_status;
+    /// Tells the element type and the dimensions of a value. At most dims_size dimensions are written; -1 is
+    /// n. All outputs are \[nullable\].
     pub fn ds_graph_value_info(graph: *const ds_graph, value: i32, out_dtype: *mut ds_dtype, out_dims: *mut i64, dims_size: usize, out_dims_count: *mut usize) -> ds_status;
-    /// Marks a value as the next output, an input or a parameter, too. Output 0 of a trained graph is its
-    /// scalar loss; output 1 is what ds_infer returns.
-    pub fn ds_graph_output(graph: *mut ds_graph, value: i32) -> ds_status;
-    /// Appends the gradients of scalar `loss` by `values` (parameters, inputs or intermediate results); once
-    /// per graph. Training needs no call of this, the engine does it: a differentiated graph is for printing
-    /// and study.
+    /// Makes a value the next output. The value may also be an input or a parameter. {graph.output_of_any}
+    /// Output 0 of a graph that is trained is its scalar loss. ds_infer returns output 1.
+    /// {graph.output_inferred}
+    ///
+    /// - `name`: unlike the names of the other outputs
+    pub fn ds_graph_output(graph: *mut ds_graph, name: *const c_char, value: i32) -> ds_status;
+    /// Finds a value by the name of an output, or else by the name of an input, a parameter or a result.
+    ///
+    /// - `out`: \[out\] its value
+    ///
+    /// Returns DS_ERROR_NOT_FOUND with the nearest name {graph.find}
+    pub fn ds_graph_find(graph: *const ds_graph, name: *const c_char, out: *mut i32) -> ds_status;
+    /// Appends the gradients of scalar `loss` by `values` (parameters, inputs or intermediate results), once
+    /// per graph. Training does not need this call, because an engine differentiates its copy by itself; a
+    /// differentiated graph is for printing and study.
     ///
     /// - `out`: \[out\] values_count gradients, -1 where loss does not depend on the value
     pub fn ds_graph_grad(graph: *mut ds_graph, loss: i32, values: *const i32, values_count: usize, out: *mut i32) -> ds_status;
