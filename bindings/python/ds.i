@@ -49,6 +49,7 @@ struct type {};
 %ds_handle(ds_plan)
 %ds_handle(ds_engine)
 %ds_handle(ds_work)
+%ds_handle(ds_stream)
 
 // --- outputs --------------------------------------------------------------------------------------------------------
 %typemap(in, numinputs=0) int32_t *out (int32_t made = -1) "$1 = &made;"
@@ -77,13 +78,13 @@ struct type {};
 %ignore ds_text_destroy;
 %ignore ds_last_error_details;
 
-%typemap(in, numinputs=0) (ds_dtype *out_dtype, int64_t *out_dims, size_t dims_size, size_t *out_dims_count, void **out_data)
+%typemap(in, numinputs=0) (ds_dtype *out_dtype, int64_t *out_dims, int64_t *out_strides, size_t dims_size, size_t *out_dims_count, const char **out_device, void **out_data)
     (ds_dtype dtype, int64_t dims[kMaxDims], size_t count = 0) {
-  $1 = &dtype; $2 = dims; $3 = kMaxDims; $4 = &count; $5 = NULL;
+  $1 = &dtype; $2 = dims; $3 = NULL; $4 = kMaxDims; $5 = &count; $6 = NULL; $7 = NULL;
 }
-%typemap(argout) (ds_dtype *out_dtype, int64_t *out_dims, size_t dims_size, size_t *out_dims_count, void **out_data) {
+%typemap(argout) (ds_dtype *out_dtype, int64_t *out_dims, int64_t *out_strides, size_t dims_size, size_t *out_dims_count, const char **out_device, void **out_data) {
   %append_output(PyLong_FromLong((long)*$1));
-  %append_output(dims_list($2, *$4));
+  %append_output(dims_list($2, *$5));
 }
 %typemap(in, numinputs=0) (ds_dtype *out_dtype, int64_t *out_dims, size_t dims_size, size_t *out_dims_count)
     (ds_dtype dtype, int64_t dims[kMaxDims], size_t count = 0) {
@@ -166,6 +167,8 @@ struct type {};
 // --- tensors --------------------------------------------------------------------------------------------------------
 // tensor_create makes memory of its own; the others share that of NumPy, torch or any buffer.
 %typemap(in, numinputs=0) void *data "$1 = NULL;"
+%typemap(in, numinputs=0) const int64_t *strides "$1 = NULL;"
+%typemap(default) ds_stream *stream "$1 = NULL;"
 %ignore ds_tensor_from_dlpack;
 %ignore ds_tensor_to_dlpack;
 %typemap(newfree) ds_tensor * "";
@@ -179,19 +182,19 @@ struct type {};
 }
 %feature("docstring") tensor_from "A tensor over the memory of a buffer, of an object with __dlpack__ or of a capsule, which it keeps; nothing is copied.
 dtype: DTYPE_NONE for the object's own, DTYPE_BF16 over 16-bit integers.";
-%feature("docstring") tensor_to_dlpack "A DLPack capsule over a tensor's memory, which it keeps.";
+%feature("docstring") tensor_to_dlpack "A DLPack capsule over a tensor's memory, which it keeps; versioned 1: of DLPack 1.x.";
 %feature("docstring") bind_elements "Sets what an object of Elements is over.";
 %inline %{
 ds_tensor *tensor_from(PyObject *object, int writable, int dtype) {
   return tensor_of_object(object, writable, (ds_dtype)dtype);
 }
-PyObject *tensor_to_dlpack(ds_tensor *tensor) { return capsule_of_tensor(tensor); }
-PyObject *bind_elements(PyObject *elements, ds_tensor *tensor, int readonly) {
+PyObject *tensor_to_dlpack(ds_tensor *tensor, int versioned) { return capsule_of_tensor(tensor, versioned); }
+PyObject *bind_elements(PyObject *elements, ds_tensor *tensor) {
   if (!PyObject_TypeCheck(elements, &ElementsType)) {
     PyErr_SetString(PyExc_TypeError, "an object of libds.lowlevel.Elements is needed");
     return NULL;
   }
-  return set_elements((Elements *)elements, tensor, readonly) < 0 ? NULL : Py_NewRef(Py_None);
+  return set_elements((Elements *)elements, tensor) < 0 ? NULL : Py_NewRef(Py_None);
 }
 %}
 %feature("docstring") ds_tensor::memory "The elements as a writable memoryview of bytes, which keeps their memory. After the end of a lease it shows what the
@@ -200,7 +203,7 @@ engine left there.";
   PyObject *memory() { return memory_of($self); }
   %pythoncode %{
     def __dlpack__(self, stream=None, max_version=None, dl_device=None, copy=None):
-        return tensor_to_dlpack(self)
+        return tensor_to_dlpack(self, int(max_version is not None and max_version[0] >= 1))
 
     def __dlpack_device__(self):
         return (1, 0)
@@ -283,6 +286,8 @@ must live until the engine has started.";
   if (held$argnum) PyBuffer_Release(&flag$argnum);
 }
 %ignore ds_run_progress;
+%ignore ds_custom_op;
+%ignore ds_graph_custom_op;
 
 // --- collectives ----------------------------------------------------------------------------------------------------
 // (op, dtype, reduce, root, ins, outs, counts, blocks, out_blocks): ins and outs are lists of tensors or None, the others
@@ -312,7 +317,7 @@ must live until the engine has started.";
       void *tensor = NULL;
       PyObject *item = PySequence_GetItem(parts[which], i);
       bad = !item || !SWIG_IsOK(SWIG_ConvertPtr(item, &tensor, $descriptor(ds_tensor *), 0));
-      if (!bad && tensor) bad = ds_tensor_info(tensor, NULL, NULL, 0, NULL, &pointers[which][i]) != DS_OK;
+      if (!bad && tensor) bad = compact_data(tensor, &pointers[which][i]) < 0;
       Py_XDECREF(item);
     }
   }

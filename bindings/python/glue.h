@@ -83,6 +83,14 @@ typedef struct DLManagedTensor {
   void *context;
   void (*deleter)(struct DLManagedTensor *self);
 } DLManagedTensor;
+enum { kReadOnly = 1 }; /* of flags */
+typedef struct DLManagedTensorVersioned {
+  uint32_t major, minor;
+  void *context;
+  void (*deleter)(struct DLManagedTensorVersioned *self);
+  uint64_t flags;
+  DLTensor tensor;
+} DLManagedTensorVersioned;
 
 static const struct {
   const char *format; /* of the buffer protocol; bf16 has none and crosses as uint16 */
@@ -103,12 +111,12 @@ static ds_dtype dtype_of_format(const char *format, Py_ssize_t size) {
 
 /* A DLPack tensor over a Python buffer, which it holds. */
 typedef struct HeldBuffer {
-  DLManagedTensor managed;
+  DLManagedTensorVersioned managed;
   Py_buffer view;
   int64_t shape[kMaxDims], strides[kMaxDims];
 } HeldBuffer;
 
-static void release_buffer(DLManagedTensor *self) {
+static void release_buffer(DLManagedTensorVersioned *self) {
   if (!Py_IsInitialized()) return; /* the interpreter has ended, and the buffer's owner with it */
   PyGILState_STATE state = PyGILState_Ensure();
   PyBuffer_Release(&((HeldBuffer *)self->context)->view);
@@ -145,10 +153,12 @@ static ds_tensor *tensor_of_buffer(PyObject *object, int writable, ds_dtype dtyp
     held->managed.tensor = (DLTensor){.data = view->buf, .device_type = 1, .ndim = view->ndim, .code = kDtypes[found].code,
                                       .bits = (uint8_t)(8 * kDtypes[found].size), .lanes = 1, .shape = held->shape,
                                       .strides = compact ? NULL : held->strides};
+    held->managed.major = 1;
+    held->managed.flags = view->readonly ? kReadOnly : 0;
     held->managed.context = held;
     held->managed.deleter = release_buffer;
     if (!whole) PyErr_SetString(PyExc_ValueError, "the strides of the array are no multiples of its element size");
-    else raised(ds_tensor_from_dlpack(&held->managed, &out));
+    else raised(ds_tensor_from_dlpack(NULL, &held->managed, NULL, &out));
   }
   if (!out) {
     PyBuffer_Release(view);
@@ -157,13 +167,33 @@ static ds_tensor *tensor_of_buffer(PyObject *object, int writable, ds_dtype dtyp
   return out;
 }
 
+/* The capsule of an object with __dlpack__: of DLPack 1.x if it can make one. */
+static PyObject *capsule_of(PyObject *object) {
+  PyObject *method = PyObject_GetAttrString(object, "__dlpack__"), *capsule = NULL;
+  PyObject *none = method ? PyTuple_New(0) : NULL, *version = none ? Py_BuildValue("{s:(ii)}", "max_version", 1, 0) : NULL;
+  if (version) capsule = PyObject_Call(method, none, version);
+  if (!capsule && version && PyErr_ExceptionMatches(PyExc_TypeError)) { /* an older object does not know the argument */
+    PyErr_Clear();
+    capsule = PyObject_CallNoArgs(method);
+  }
+  Py_XDECREF(version);
+  Py_XDECREF(none);
+  Py_XDECREF(method);
+  return capsule;
+}
+
 /* A tensor over the memory of an object with __dlpack__, or of a capsule. */
 static ds_tensor *tensor_of_dlpack(PyObject *object) {
-  PyObject *capsule = PyCapsule_CheckExact(object) ? Py_NewRef(object) : PyObject_CallMethod(object, "__dlpack__", NULL);
+  PyObject *capsule = PyCapsule_CheckExact(object) ? Py_NewRef(object) : capsule_of(object);
   if (!capsule) return NULL;
   ds_tensor *out = NULL;
-  DLManagedTensor *managed = PyCapsule_GetPointer(capsule, "dltensor");
-  if (managed && !raised(ds_tensor_from_dlpack(managed, &out))) PyCapsule_SetName(capsule, "used_dltensor");
+  if (PyCapsule_IsValid(capsule, "dltensor_versioned")) {
+    DLManagedTensorVersioned *managed = PyCapsule_GetPointer(capsule, "dltensor_versioned");
+    if (!raised(ds_tensor_from_dlpack(NULL, managed, NULL, &out))) PyCapsule_SetName(capsule, "used_dltensor_versioned");
+  } else {
+    DLManagedTensor *managed = PyCapsule_GetPointer(capsule, "dltensor");
+    if (managed && !raised(ds_tensor_from_dlpack(managed, NULL, NULL, &out))) PyCapsule_SetName(capsule, "used_dltensor");
+  }
   Py_DECREF(capsule);
   return out;
 }
@@ -177,19 +207,22 @@ static ds_tensor *tensor_of_object(PyObject *object, int writable, ds_dtype dtyp
   return NULL;
 }
 
-/* The deleter runs when a tensor over the view is destroyed. */
+/* Ends a capsule that nobody has taken. */
 static void free_capsule(PyObject *capsule) {
-  if (!PyCapsule_IsValid(capsule, "dltensor")) return;
-  DLManagedTensor *managed = PyCapsule_GetPointer(capsule, "dltensor");
-  if (managed->deleter) managed->deleter(managed);
+  if (PyCapsule_IsValid(capsule, "dltensor")) {
+    DLManagedTensor *managed = PyCapsule_GetPointer(capsule, "dltensor");
+    if (managed->deleter) managed->deleter(managed);
+  } else if (PyCapsule_IsValid(capsule, "dltensor_versioned")) {
+    DLManagedTensorVersioned *managed = PyCapsule_GetPointer(capsule, "dltensor_versioned");
+    if (managed->deleter) managed->deleter(managed);
+  }
 }
 
-static PyObject *capsule_of_tensor(ds_tensor *tensor) {
+static PyObject *capsule_of_tensor(ds_tensor *tensor, int versioned) {
   DLManagedTensor *managed = NULL;
-  if (raised(ds_tensor_to_dlpack(tensor, &managed))) return NULL;
-  PyObject *capsule = PyCapsule_New(managed, "dltensor", free_capsule);
-  if (!capsule && managed->deleter) managed->deleter(managed);
-  return capsule;
+  DLManagedTensorVersioned *made = NULL;
+  if (raised(ds_tensor_to_dlpack(tensor, versioned ? NULL : &managed, versioned ? &made : NULL))) return NULL;
+  return PyCapsule_New(versioned ? (void *)made : managed, versioned ? "dltensor_versioned" : "dltensor", free_capsule);
 }
 
 /* ---------------------------------------------------------------- elements of a tensor */
@@ -198,7 +231,7 @@ static PyObject *capsule_of_tensor(ds_tensor *tensor) {
  * the tensor, the engine behind a view and their Python objects may all end before it. */
 typedef struct Elements {
   PyObject_HEAD
-  DLManagedTensor *managed; /* NULL: closed, or not set yet */
+  DLManagedTensorVersioned *managed; /* NULL: closed, or not set yet */
   Py_ssize_t size, exports;
   Py_ssize_t shape[kMaxDims], strides[kMaxDims];
   int ndim;
@@ -207,7 +240,7 @@ typedef struct Elements {
 } Elements;
 
 static void drop_elements(Elements *self) {
-  DLManagedTensor *managed = self->managed;
+  DLManagedTensorVersioned *managed = self->managed;
   self->managed = NULL;
   if (managed && managed->deleter) managed->deleter(managed);
 }
@@ -218,26 +251,28 @@ static void free_elements(PyObject *self) {
 }
 
 /* Sets the memory. Returns -1 with an exception set. */
-static int set_elements(Elements *self, ds_tensor *tensor, int readonly) {
+static int set_elements(Elements *self, ds_tensor *tensor) {
   ds_dtype dtype = DS_DTYPE_NONE;
-  int64_t dims[kMaxDims];
+  int64_t dims[kMaxDims], strides[kMaxDims];
   size_t count = 0;
-  void *data = NULL;
-  if (raised(ds_tensor_info(tensor, &dtype, dims, kMaxDims, &count, &data))) return -1;
-  DLManagedTensor *managed = NULL;
-  if (raised(ds_tensor_to_dlpack(tensor, &managed))) return -1;
+  const char *device = NULL;
+  if (raised(ds_tensor_info(tensor, &dtype, dims, strides, kMaxDims, &count, &device, NULL))) return -1;
+  if (strcmp(device, "cpu") != 0) {
+    PyErr_Format(PyExc_BufferError, "the tensor is on the device '%s', whose memory Python cannot reach", device);
+    return -1;
+  }
+  DLManagedTensorVersioned *managed = NULL;
+  if (raised(ds_tensor_to_dlpack(tensor, NULL, &managed))) return -1;
   drop_elements(self);
   self->managed = managed;
   self->ndim = (int)count;
   self->dtype = dtype;
-  self->readonly = readonly;
-  Py_ssize_t compact = kDtypes[dtype].size;
-  self->size = compact;
-  for (int i = (int)count - 1; i >= 0; --i) {
+  self->readonly = (managed->flags & kReadOnly) != 0;
+  self->size = kDtypes[dtype].size;
+  for (size_t i = 0; i < count; ++i) {
     self->shape[i] = (Py_ssize_t)dims[i];
-    self->strides[i] = managed->tensor.strides ? (Py_ssize_t)managed->tensor.strides[i] * kDtypes[dtype].size : compact;
+    self->strides[i] = (Py_ssize_t)strides[i] * kDtypes[dtype].size;
     self->size *= (Py_ssize_t)dims[i];
-    compact *= (Py_ssize_t)dims[i];
   }
   return 0;
 }
@@ -342,12 +377,25 @@ static PyTypeObject ElementsType = {
     .tp_doc = "Memory of a tensor's elements, for the buffer protocol.",
 };
 
-/* A writable memoryview of bytes over the elements. */
+/* The address of a tensor of the host whose elements lie one behind the other; -1 with an exception set for others. */
+static int compact_data(ds_tensor *tensor, void **data) {
+  int64_t dims[kMaxDims], strides[kMaxDims], distance = 1;
+  size_t count = 0;
+  const char *device = NULL;
+  if (raised(ds_tensor_info(tensor, NULL, dims, strides, kMaxDims, &count, &device, data))) return -1;
+  int compact = strcmp(device, "cpu") == 0, empty = 0;
+  for (size_t i = 0; i < count; ++i) empty |= dims[i] == 0;
+  for (size_t i = count; i-- > 0 && !empty; distance *= dims[i]) compact &= dims[i] == 1 || strides[i] == distance;
+  if (!compact) PyErr_SetString(PyExc_BufferError, "a collective takes arrays of the host that are contiguous, of rows one behind the other");
+  return compact ? 0 : -1;
+}
+
+/* A memoryview of bytes over the elements. */
 static PyObject *memory_of(ds_tensor *tensor) {
   Elements *elements = (Elements *)PyType_GenericNew(&ElementsType, NULL, NULL);
   if (!elements) return NULL;
   PyObject *view = NULL;
-  if (set_elements(elements, tensor, 0) == 0) {
+  if (set_elements(elements, tensor) == 0) {
     elements->flat = 1;
     view = PyMemoryView_FromObject((PyObject *)elements);
   }

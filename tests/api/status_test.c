@@ -72,7 +72,7 @@ static void nulls(void) {
   check_error(ds_comm_all_gather(NULL, &value, 4, &value), DS_ERROR_INVALID_ARGUMENT,
               "comm must not be NULL");
   check_error(ds_graph_create(NULL, 1, &graph), DS_ERROR_INVALID_ARGUMENT, "name must not be NULL");
-  check_error(ds_graph_output(NULL, 0), DS_ERROR_INVALID_ARGUMENT, "graph must not be NULL");
+  check_error(ds_graph_output(NULL, "loss", 0), DS_ERROR_INVALID_ARGUMENT, "graph must not be NULL");
   check_error(ds_graph_parse(NULL, &graph), DS_ERROR_INVALID_ARGUMENT, "text must not be NULL");
   check_error(ds_plan_create(NULL, NULL, 0, 1, &plan), DS_ERROR_INVALID_ARGUMENT, "config must not be NULL");
   check_error(ds_plan_print(NULL, &text), DS_ERROR_INVALID_ARGUMENT, "plan must not be NULL");
@@ -80,16 +80,18 @@ static void nulls(void) {
               "config must not be NULL");
   check_error(ds_engine_create(NULL, "{}", NULL, NULL, NULL), DS_ERROR_INVALID_ARGUMENT,
               "out must not be NULL");
-  check_error(ds_train_batch(NULL, NULL, 0, &loss), DS_ERROR_INVALID_ARGUMENT, "engine must not be NULL");
+  check_error(ds_train_batch(NULL, NULL, 0, NULL, &loss), DS_ERROR_INVALID_ARGUMENT,
+              "engine must not be NULL");
   check_error(ds_backward(NULL), DS_ERROR_INVALID_ARGUMENT, "engine must not be NULL");
   check_error(ds_engine_param_find(NULL, "w", &number), DS_ERROR_INVALID_ARGUMENT, "engine must not be NULL");
   check_error(ds_engine_read(NULL, 0, "master", &value, 1), DS_ERROR_INVALID_ARGUMENT, "engine must not");
   check_error(ds_checkpoint_save(NULL, "x", NULL), DS_ERROR_INVALID_ARGUMENT, "engine must not be NULL");
   check_error(ds_checkpoint_info(NULL, &text), DS_ERROR_INVALID_ARGUMENT, "path must not be NULL");
-  check_error(ds_tensor_create(DS_DTYPE_F32, NULL, 2, NULL, &tensor), DS_ERROR_INVALID_ARGUMENT,
+  check_error(ds_tensor_create(DS_DTYPE_F32, NULL, 2, NULL, NULL, NULL, &tensor), DS_ERROR_INVALID_ARGUMENT,
               "dims must not be NULL");
-  check_error(ds_tensor_copy(NULL, NULL), DS_ERROR_INVALID_ARGUMENT, "to must not be NULL");
-  check_error(ds_tensor_from_dlpack(NULL, &tensor), DS_ERROR_INVALID_ARGUMENT, "managed must not be NULL");
+  check_error(ds_tensor_copy(NULL, NULL, NULL), DS_ERROR_INVALID_ARGUMENT, "to must not be NULL");
+  check_error(ds_tensor_from_dlpack(NULL, NULL, NULL, &tensor), DS_ERROR_INVALID_ARGUMENT,
+              "one of managed and versioned must be NULL, got both");
   check(!comm && !graph && !plan && !engine && !tensor, "nothing was made");
   check(ds_comm_rank(NULL) == -1 && ds_comm_size(NULL) == -1 && ds_engine_param_count(NULL) == -1,
         "-1 for NULL");

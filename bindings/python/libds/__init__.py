@@ -9,9 +9,11 @@ The pieces:
 - `Plan` says what a step will do and need. `merge_config`, `env_report` and `checkpoint_info` are small helpers.
 - Every error is an `Error`, with a subclass for each status.
 
+- `ops` has a function for each operation of a graph.
+
 `libds.lowlevel` has the calls of ds.h as they are. The guide is docs/start/python.md.
 """
-from . import lowlevel
+from . import lowlevel, ops
 from .comm import Comm, Work
 from .engine import DelegateEngine, Engine, Lease, Param, StepResult
 from .errors import (CommError, ConfigError, CorruptError, Error, FileError, InternalError, InvalidArgument, NotFound,
@@ -28,6 +30,6 @@ __all__ = [
     "Comm", "CommError", "ConfigError", "CorruptError", "DTYPES", "DelegateEngine", "Display", "Engine", "Error", "FileError",
     "Graph", "InternalError", "InvalidArgument", "Lease", "LogLevel", "NotFound", "NumericError", "OutOfMemory", "Param", "Plan",
     "PoisonedError", "Progress", "StateError", "Status", "StepResult", "StopFlag", "Stopped", "Tensor", "Unsupported", "Value",
-    "Verdict", "Work", "audit", "checkpoint_info", "communicator", "env_report", "generate", "lowlevel", "merge_config",
+    "Verdict", "Work", "audit", "checkpoint_info", "communicator", "env_report", "generate", "lowlevel", "merge_config", "ops",
     "profile", "set_log", "tensor", "train", "verify", "version", "zeros",
 ]

@@ -188,17 +188,20 @@ class _AnyEngine(Handle):
 
     # ------------------------------------------------------------ checkpoints
 
-    def save(self, folder: str | os.PathLike[str], *, client_state: Any = None, keep: int | None = None) -> None:
+    def save(self, folder: str | os.PathLike[str], *, client_state: Any = None, tag: str | None = None,
+             keep: int | None = None) -> None:
         """Saves a checkpoint below `folder`, complete and on disk on return. Collective.
 
-        `client_state`: anything that JSON can say, which `load` returns. `keep`: how many of the newest are left.
+        `client_state`: anything that JSON can say, which `load` returns. `tag`: a name by which `load` finds it. `keep`: how
+        many of the newest are left, besides the newest of each tag.
         """
-        options = options_text(client_state=client_state, keep=keep)
+        options = options_text(client_state=client_state, tag=tag, keep=keep)
         self._call(lowlevel.checkpoint_save, os.fspath(folder), options)
 
-    def load(self, folder: str | os.PathLike[str]) -> Any:
-        """Loads the newest checkpoint below `folder`, or the one at `folder`; returns its client state. Collective."""
-        return json.loads(self._call(lowlevel.checkpoint_load, os.fspath(folder)))
+    def load(self, folder: str | os.PathLike[str], *, tag: str | None = None) -> Any:
+        """Loads the newest checkpoint below `folder`, or the newest with this tag, or the one at `folder`; returns its client
+        state. Collective."""
+        return json.loads(self._call(lowlevel.checkpoint_load, os.fspath(folder), options_text(tag=tag)))
 
     def load_model(self, folder: str | os.PathLike[str]) -> None:
         """Takes the weights of a Hugging Face model folder, by name. Collective."""

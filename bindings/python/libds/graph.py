@@ -89,9 +89,13 @@ class Graph(Handle):
         values = tuple(Value(self, first + i) for i in range(outputs))
         return values if outputs != 1 else values[0]
 
-    def output(self, value: Value) -> None:
-        """Marks the next output. Output 0 is the scalar loss that is trained, output 1 what `Engine.infer` returns."""
-        self._call(lowlevel.graph_output, self._values([value])[0])
+    def output(self, name: str, value: Value) -> None:
+        """Makes a value the next output. Output 0 is the scalar loss that is trained, output 1 what `Engine.infer` returns."""
+        self._call(lowlevel.graph_output, name, self._values([value])[0])
+
+    def find(self, name: str) -> Value:
+        """The value of an output, or else the input, parameter or result of this name."""
+        return Value(self, self._call(lowlevel.graph_find, name))
 
     def grad(self, loss: Value, values: Sequence[Value]) -> list[Value | None]:
         """Appends the gradients of `loss`, once per graph; None where it does not depend on a value.

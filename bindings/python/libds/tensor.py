@@ -27,7 +27,7 @@ def dtype_code(dtype: Any) -> int:
 
 
 class Tensor(lowlevel.Elements):
-    """A dense tensor on the host over the memory of `source`, which it keeps: nothing is copied.
+    """A tensor on the host over the memory of `source`, which it keeps: nothing is copied, whatever the strides.
 
     `source` is anything that shares its memory: a NumPy array or another object with the buffer protocol, a torch tensor or
     another object with `__dlpack__`, a DLPack capsule. A tensor shares its own memory likewise: `numpy.asarray(tensor)`,
@@ -40,22 +40,16 @@ class Tensor(lowlevel.Elements):
     _raw: Any
 
     def __init__(self, source: Any, dtype: Any = None) -> None:
-        raw = raw_of(source, dtype)
-        readonly = False
-        try:
-            readonly = memoryview(source).readonly
-        except TypeError:
-            pass  # DLPack without a version says nothing about it
-        self._bind(raw, readonly)
+        self._bind(raw_of(source, dtype))
 
     @classmethod
-    def _of(cls, raw: Any, readonly: bool = False) -> Tensor:
+    def _of(cls, raw: Any) -> Tensor:
         self = cls.__new__(cls)
-        self._bind(raw, readonly)
+        self._bind(raw)
         return self
 
-    def _bind(self, raw: Any, readonly: bool) -> None:
-        lowlevel.bind_elements(self, raw, readonly)
+    def _bind(self, raw: Any) -> None:
+        lowlevel.bind_elements(self, raw)
         self._raw = raw
 
     def _need(self) -> Any:
@@ -103,8 +97,6 @@ class Tensor(lowlevel.Elements):
 
     def copy_(self, source: Any) -> Tensor:
         """Copies the elements of `source`, which has the same element type and shape; returns this tensor."""
-        if self.readonly:
-            raise errors.refuse("the tensor is over memory that is read-only")
         lowlevel.tensor_copy(self._need(), raw_of(source))
         return self
 
@@ -132,9 +124,10 @@ class Tensor(lowlevel.Elements):
             raise BufferError(f"the tensor is on the host, (1, 0), and cannot go to {dl_device}")
         if copy:
             raise BufferError("libds shares the memory and makes no copy")
-        if self.readonly:
-            raise BufferError("the tensor is over memory that is read-only")
-        return lowlevel.tensor_to_dlpack(self._need())
+        versioned = max_version is not None and max_version[0] >= 1
+        if self.readonly and not versioned:
+            raise BufferError("the tensor is over memory that is read-only, which DLPack before 1.0 cannot say")
+        return lowlevel.tensor_to_dlpack(self._need(), int(versioned))
 
     def __dlpack_device__(self) -> tuple[int, int]:
         """(1, 0): the host."""

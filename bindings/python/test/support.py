@@ -28,8 +28,8 @@ def linear_graph():
     x, target = graph.input("x", "f32", [None, 3]), graph.input("target", "f32", [None, 2])
     w, b = graph.param("w", [2, 3], "normal", 0.1), graph.param("b", [2])
     y = graph.op("linear", x, w, b)
-    graph.output(graph.op("mse", y, target))
-    graph.output(y)
+    graph.output("loss", graph.op("mse", y, target))
+    graph.output("y", y)
     return graph
 
 

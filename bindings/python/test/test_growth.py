@@ -75,7 +75,7 @@ class Growth(unittest.TestCase):
         broken = np.zeros((4, 6), np.float32)[:, ::2]
 
         def cycle(number):
-            for call in (lambda: engine.train_batch(broken, broken), lambda: engine.param("none"), lambda: engine["none"],
+            for call in (lambda: engine.train_batch(broken, 3), lambda: engine.param("none"), lambda: engine["none"],
                          lambda: libds.Tensor(3), lambda: libds.Graph.parse("no graph"), lambda: engine.write("w", broken)):
                 try:
                     call()

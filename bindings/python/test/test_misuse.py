@@ -43,8 +43,7 @@ class Native(unittest.TestCase):
         with linear_engine() as engine:
             for inputs, words in [((x, np.zeros((6, 2), np.float32)), "rows"), ((np.ones((4, 3), np.int32), target), "i32"),
                                   ((x,), "2"), ((x, target, x), "3"), ((x, None), "target"), ((np.zeros((4, 4), np.float32), target), "'x'"),
-                                  ((x.astype(float), target), "'x' must be f32, got f64"),
-                                  ((np.zeros((4, 6), np.float32)[:, ::2], target), "stride")]:
+                                  ((x.astype(float), target), "'x' must be f32, got f64")]:
                 with self.assertRaises(libds.Error) as caught:
                     engine.train_batch(*inputs)
                 self.assertIn(words, str(caught.exception))
@@ -131,8 +130,7 @@ class Delegate(unittest.TestCase):
 
     def test_gradients(self):
         with host_engine() as engine:
-            for grad, words in [(np.ones(4, np.float32), "4"), (np.ones(5, np.int32), "i32"), (np.ones((2, 3), np.float32), "6"),
-                                (np.ones(10, np.float32)[::2], "stride")]:
+            for grad, words in [(np.ones(4, np.float32), "4"), (np.ones(5, np.int32), "i32"), (np.ones((2, 3), np.float32), "6")]:
                 with self.assertRaises(libds.Error) as caught:
                     engine.grad_ready("p", grad)
                 self.assertIn(words, str(caught.exception))

@@ -103,6 +103,12 @@ pub struct ds_work {
 }
 
 #[repr(C)]
+pub struct ds_stream {
+    _data: [u8; 0],
+    _marker: PhantomData<(*mut u8, PhantomPinned)>,
+}
+
+#[repr(C)]
 pub struct ds_tensor {
     _data: [u8; 0],
     _marker: PhantomData<(*mut u8, PhantomPinned)>,
@@ -126,9 +132,15 @@ pub struct ds_engine {
     _marker: PhantomData<(*mut u8, PhantomPinned)>,
 }
 
-/// DLPack's managed tensor, declared by \<dlpack/dlpack.h> of the caller.
+/// DLPack's managed tensors, of versions 0.x and 1.x, declared by \<dlpack/dlpack.h> of the caller.
 #[repr(C)]
 pub struct DLManagedTensor {
+    _data: [u8; 0],
+    _marker: PhantomData<(*mut u8, PhantomPinned)>,
+}
+
+#[repr(C)]
+pub struct DLManagedTensorVersioned {
     _data: [u8; 0],
     _marker: PhantomData<(*mut u8, PhantomPinned)>,
 }
@@ -136,6 +148,23 @@ pub struct DLManagedTensor {
 /// Receives one log line.
 pub type ds_log_fn =
     Option<unsafe extern "C" fn(level: ds_log_level, line: *const c_char, user_data: *mut c_void)>;
+
+/// Computes the outputs of a custom operation: writes every element of `outputs`, whose contents mean nothing
+/// before. Tensors have as many rows as the micro-step. Floating inputs have the compute type of the engine's
+/// configuration. Tensors and their memory are \[borrowed: call\]. Any status but DS_OK ends the step.
+pub type ds_custom_forward_fn =
+    Option<unsafe extern "C" fn(inputs: *const *const ds_tensor, outputs: *const *mut ds_tensor, user_data: *mut c_void) -> ds_status>;
+
+/// Computes the gradients of a custom operation: writes every element of each tensor of `input_grads`, which
+/// have the types and shapes of the inputs. output_grads\[k\] is NULL if the loss does not depend on output
+/// k, and input_grads\[i\] is NULL if nobody needs a gradient of input i. Tensors are as in
+/// ds_custom_forward_fn, and so is the status.
+pub type ds_custom_backward_fn =
+    Option<unsafe extern "C" fn(inputs: *const *const ds_tensor, outputs: *const *const ds_tensor, output_grads: *const *const ds_tensor, input_grads: *const *mut ds_tensor, user_data: *mut c_void) -> ds_status>;
+
+/// Frees the user_data of a custom operation.
+pub type ds_custom_destroy_fn =
+    Option<unsafe extern "C" fn(user_data: *mut c_void)>;
 
 /// Gives initial values: `count` elements of a flattened parameter from `first` on. data has what the graph's
 /// init has drawn, zeros in delegate mode; what is left as it is stays. Called only for elements of which
@@ -204,6 +233,29 @@ pub struct ds_comm_call {
     pub out_blocks: *const usize,
     /// of blocks and out_blocks: number of ranks
     pub blocks_count: usize,
+}
+
+/// An operation whose work is done by callbacks. It has no defaults and no _init function: fill it with
+/// zeros, set struct_size, then the members.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct ds_custom_op {
+    pub struct_size: usize,
+    pub forward: ds_custom_forward_fn,
+    /// \[nullable\] NULL: the operation is not differentiable
+    pub backward: ds_custom_backward_fn,
+    /// \[nullable\] passed to the callbacks
+    pub user_data: *mut c_void,
+    /// \[nullable\] called with user_data, see ds_graph_custom_op
+    pub destroy: ds_custom_destroy_fn,
+    /// 1 to 64
+    pub outputs_count: usize,
+    /// of each output; DS_DTYPE_NONE: the type of the first floating input, in an engine the compute type
+    pub dtypes: *const ds_dtype,
+    /// of each output: how many of `dims` belong to it, at most 4
+    pub dims_counts: *const usize,
+    /// \[nullable\] dimensions of output 0, then of output 1 and so on; -1 is n
+    pub dims: *const i64,
 }
 
 /// What an engine runs on; training options are JSON.
@@ -392,43 +444,81 @@ extern "C" {
     ///
     /// - `comm`: \[nullable\]
     pub fn ds_comm_destroy(comm: *mut ds_comm);
-    /// A dense row-major tensor on the host.
-    ///
-    /// - `data`: \[nullable\] borrowed memory that must outlive the tensor; NULL: own memory, zero-filled
-    ///
-    /// - `out`: \[out\] \[owned\]
-    pub fn ds_tensor_create(dtype: ds_dtype, dims: *const i64, dims_count: usize, data: *mut c_void, out: *mut *mut ds_tensor) -> ds_status;
-    /// Takes a DLPack tensor (CPU, compact row-major, f32, f64, bf16, f16, i32, i64 or u8) without a copy;
-    /// its deleter runs when the tensor is destroyed. On an error the caller keeps it.
+    /// Makes a stream of the engine's device. It works on, and may be destroyed later, when the engine is
+    /// gone. After a failed engine (DS_ERROR_POISONED) its streams are unusable, too.
     ///
     /// - `out`: \[out\] \[owned\]
-    pub fn ds_tensor_from_dlpack(managed: *mut DLManagedTensor, out: *mut *mut ds_tensor) -> ds_status;
-    /// A DLPack view without a copy; it keeps the memory alive after ds_tensor_destroy.
     ///
-    /// - `out`: \[out\] the consumer calls its deleter
-    pub fn ds_tensor_to_dlpack(tensor: *mut ds_tensor, out: *mut *mut DLManagedTensor) -> ds_status;
-    /// Element type, dimensions (up to dims_size are written) and data. All outputs \[nullable\].
+    /// Returns DS_ERROR_UNSUPPORTED where the memory of the device is the host's: streams are NULL there
+    pub fn ds_stream_create(engine: *mut ds_engine, out: *mut *mut ds_stream) -> ds_status;
+    /// Waits until the stream has done all the work that it has been given.
+    pub fn ds_stream_synchronize(stream: *mut ds_stream) -> ds_status;
+    /// Finishes the work of the stream and ends it.
     ///
-    /// - `out_data`: \[out\] \[borrowed: tensor\]
-    pub fn ds_tensor_info(tensor: *const ds_tensor, out_dtype: *mut ds_dtype, out_dims: *mut i64, dims_size: usize, out_dims_count: *mut usize, out_data: *mut *mut c_void) -> ds_status;
-    /// Copies elements; dtypes and shapes are equal.
-    pub fn ds_tensor_copy(to: *mut ds_tensor, from: *const ds_tensor) -> ds_status;
+    /// - `stream`: \[nullable\]
+    pub fn ds_stream_destroy(stream: *mut ds_stream);
+    /// Makes a tensor of up to 8 dimensions, in memory of the host or, with a stream, of the stream's device.
+    ///
+    /// - `strides`: \[nullable\] distance of neighbours in each dimension, in elements, of any sign; data is
+    ///   then the element at index 0. NULL: compact row-major
+    ///
+    /// - `data`: \[nullable\] borrowed memory that must outlive the tensor; NULL: the tensor has memory of
+    ///   its own, zero-filled and compact
+    ///
+    /// - `stream`: \[nullable\] names the device
+    ///
+    /// - `out`: \[out\] \[owned\]
+    pub fn ds_tensor_create(dtype: ds_dtype, dims: *const i64, dims_count: usize, strides: *const i64, data: *mut c_void, stream: *mut ds_stream, out: *mut *mut ds_tensor) -> ds_status;
+    /// Takes a DLPack tensor of f32, f64, bf16, f16, i32, i64 or u8 with any strides, without a copy: one on
+    /// the CPU, or with a stream also one of the stream's device. Its deleter runs when the tensor is
+    /// destroyed. On an error the caller keeps it. Exactly one of managed and versioned is given.
+    ///
+    /// - `managed`: \[nullable\]
+    ///
+    /// - `versioned`: \[nullable\] of DLPack 1.x. One that is read-only may not be copied to
+    ///
+    /// - `stream`: \[nullable\]
+    ///
+    /// - `out`: \[out\] \[owned\]
+    pub fn ds_tensor_from_dlpack(managed: *mut DLManagedTensor, versioned: *mut DLManagedTensorVersioned, stream: *mut ds_stream, out: *mut *mut ds_tensor) -> ds_status;
+    /// Makes a DLPack tensor over the same memory, without a copy; it keeps the memory alive after
+    /// ds_tensor_destroy. Exactly one of out and out_versioned is given. A tensor of a device that DLPack has
+    /// no number for is on device type 12 (kDLExtDev).
+    ///
+    /// - `out`: \[out\] \[nullable\] the consumer calls its deleter; refused for a tensor that is read-only
+    ///
+    /// - `out_versioned`: \[out\] \[nullable\] the same in the form of DLPack 1.x
+    pub fn ds_tensor_to_dlpack(tensor: *mut ds_tensor, out: *mut *mut DLManagedTensor, out_versioned: *mut *mut DLManagedTensorVersioned) -> ds_status;
+    /// Element type, dimensions and strides (up to dims_size of each are written), device ("cpu" or another
+    /// name of the configuration's key `device`) and address. All outputs \[nullable\].
+    ///
+    /// - `out_strides`: \[out\] in elements
+    ///
+    /// - `out_device`: \[out\] process lifetime
+    ///
+    /// - `out_data`: \[out\] \[borrowed: tensor\] host code must not use it on a device other than "cpu"
+    pub fn ds_tensor_info(tensor: *const ds_tensor, out_dtype: *mut ds_dtype, out_dims: *mut i64, out_strides: *mut i64, dims_size: usize, out_dims_count: *mut usize, out_device: *mut *const c_char, out_data: *mut *mut c_void) -> ds_status;
+    /// Copies elements between tensors of one element type and shape, whatever their strides and devices.
+    /// They may overlap only where both are compact. A copy between two devices is refused.
+    ///
+    /// - `stream`: \[nullable\] of the device that one of them is on
+    pub fn ds_tensor_copy(to: *mut ds_tensor, from: *const ds_tensor, stream: *mut ds_stream) -> ds_status;
     ///
     ///
     /// - `tensor`: \[nullable\]
     pub fn ds_tensor_destroy(tensor: *mut ds_tensor);
-    /// An empty model graph. The calls below return values as numbers; docs/reference/ops.md lists
+    /// Makes an empty model graph. The calls below give values as numbers. docs/reference/ops.md lists
     /// operations.
     ///
     /// - `bound`: largest number of rows n of one micro-step
     ///
     /// - `out`: \[out\] \[owned\]
     pub fn ds_graph_create(name: *const c_char, bound: i64, out: *mut *mut ds_graph) -> ds_status;
-    /// The graph of a configuration's `model` section.
+    /// Makes the graph that the `model` section of a configuration describes.
     ///
     /// - `config`: JSON text
     ///
-    /// - `size`: ranks that will train it: the micro-batch, and with it the bound, may follow from it
+    /// - `size`: ranks that will train it: the micro-batch, and with it the bound, can depend on it
     ///
     /// - `out`: \[out\] \[owned\]
     pub fn ds_graph_from_config(config: *const c_char, size: i32, out: *mut *mut ds_graph) -> ds_status;
@@ -436,13 +526,13 @@ extern "C" {
     ///
     /// - `out`: \[out\] \[owned\]
     pub fn ds_graph_parse(text: *const c_char, out: *mut *mut ds_graph) -> ds_status;
-    /// Text form.
+    /// Writes the text form of a graph.
     pub fn ds_graph_print(graph: *const ds_graph, out_text: *mut *mut c_char) -> ds_status;
     /// Adds an input. A dimension of -1 is n, the rows of a micro-step.
     ///
     /// - `out`: \[out\] its value
     pub fn ds_graph_input(graph: *mut ds_graph, name: *const c_char, dtype: ds_dtype, dims: *const i64, dims_count: usize, out: *mut i32) -> ds_status;
-    /// Adds an f32 parameter. One with a dimension of 0 is empty; no operation takes it.
+    /// Adds an f32 parameter. A parameter with a dimension of 0 is empty; no operation takes it.
     ///
     /// - `init`: "zeros", "ones" or "normal"
     ///
@@ -450,6 +540,9 @@ extern "C" {
     ///
     /// - `out`: \[out\] its value
     pub fn ds_graph_param(graph: *mut ds_graph, name: *const c_char, dims: *const i64, dims_count: usize, init: *const c_char, scale: f64, out: *mut i32) -> ds_status;
+    /// Describes the operations that ds_graph_op knows, as JSON: operands, results and attributes with their
+    /// types, defaults and meaning. docs/reference/ops.md names the members. \[threadsafe\]
+    pub fn ds_op_schema(out_text: *mut *mut c_char) -> ds_status;
     /// Adds an operation.
     ///
     /// - `op`: name in docs/reference/ops.md
@@ -460,15 +553,45 @@ extern "C" {
     ///
     /// - `out`: \[out\] its first output; further outputs are the numbers after it
     pub fn ds_graph_op(graph: *mut ds_graph, op: *const c_char, inputs: *const i32, inputs_count: usize, attrs: *const c_char, out: *mut i32) -> ds_status;
-    /// Element type and dimensions of a value (up to dims_size are written); -1 is n. All outputs
-    /// \[nullable\].
+    /// Adds a custom operation. Its callbacks run on the thread that is inside a call of the engine, in
+    /// training, evaluation and inference, and again when a skipped step looks for its first bad tensor; a
+    /// rank without samples (ds_engine_join) does not call them. Keep them away from that engine, and let
+    /// them compute the same on all ranks. If a callback fails, the call returns DS_ERROR_USER on this rank
+    /// and DS_ERROR_COMM on the others, and their engines are poisoned. {graph.custom_error} The graph, its
+    /// copies in engines and plans share user_data. `destroy` is called once, inside the destroy call that
+    /// ends the last of them. An operation that is refused leaves user_data to you. {graph.custom_refused}
+    /// The text form shows the operation, but ds_graph_parse refuses it. {graph.custom_text}
+    ///
+    /// - `name`: what texts and messages call the operation
+    ///
+    /// - `op`: copied
+    ///
+    /// - `inputs`: up to 64 values
+    ///
+    /// - `out`: \[out\] its first output; further outputs are the numbers after it
+    ///
+    /// Returns Engines and plans return DS_ERROR_INVALID_ARGUMENT if a gradient has to pass an operation
+    /// without `backward`, {graph.custom_backward} and DS_ERROR_UNSUPPORTED on another device than "cpu",
+    /// whose threads are not yours. {graph.custom_device}
+    pub fn ds_graph_custom_op(graph: *mut ds_graph, name: *const c_char, op: *const ds_custom_op, inputs: *const i32, inputs_count: usize, out: *mut i32) -> ds_status;
+    /// Tells the element type and the dimensions of a value. At most dims_size dimensions are written; -1 is
+    /// n. All outputs are \[nullable\].
     pub fn ds_graph_value_info(graph: *const ds_graph, value: i32, out_dtype: *mut ds_dtype, out_dims: *mut i64, dims_size: usize, out_dims_count: *mut usize) -> ds_status;
-    /// Marks a value as the next output, an input or a parameter, too. Output 0 of a trained graph is its
-    /// scalar loss; output 1 is what ds_infer returns.
-    pub fn ds_graph_output(graph: *mut ds_graph, value: i32) -> ds_status;
-    /// Appends the gradients of scalar `loss` by `values` (parameters, inputs or intermediate results); once
-    /// per graph. Training needs no call of this, the engine does it: a differentiated graph is for printing
-    /// and study.
+    /// Makes a value the next output. The value may also be an input or a parameter. {graph.output_of_any}
+    /// Output 0 of a graph that is trained is its scalar loss. ds_infer returns output 1.
+    /// {graph.output_inferred}
+    ///
+    /// - `name`: unlike the names of the other outputs
+    pub fn ds_graph_output(graph: *mut ds_graph, name: *const c_char, value: i32) -> ds_status;
+    /// Finds a value by the name of an output, or else by the name of an input, a parameter or a result.
+    ///
+    /// - `out`: \[out\] its value
+    ///
+    /// Returns DS_ERROR_NOT_FOUND with the nearest name {graph.find}
+    pub fn ds_graph_find(graph: *const ds_graph, name: *const c_char, out: *mut i32) -> ds_status;
+    /// Appends the gradients of scalar `loss` by `values` (parameters, inputs or intermediate results), once
+    /// per graph. Training does not need this call, because an engine differentiates its copy by itself; a
+    /// differentiated graph is for printing and study.
     ///
     /// - `out`: \[out\] values_count gradients, -1 where loss does not depend on the value
     pub fn ds_graph_grad(graph: *mut ds_graph, loss: i32, values: *const i32, values_count: usize, out: *mut i32) -> ds_status;
@@ -522,12 +645,15 @@ extern "C" {
     /// table when a budget is too small
     pub fn ds_engine_create(comm: *mut ds_comm, config: *const c_char, graph: *const ds_graph, options: *const ds_engine_options, out: *mut *mut ds_engine) -> ds_status;
     /// One step: inputs in graph order, each with gradient_accumulation_steps micro-batches one after the
-    /// other in the first dimension; NULL for one that the loss does not depend on. Collective.
+    /// other in the first dimension; NULL for one that the loss does not depend on. Inputs lie on the host or
+    /// on the engine's device, where they are compact. A step whose loss or gradients are not finite is
+    /// skipped: DS_OK, parameters and states are as before, ds_engine_last_step says so and
+    /// ds_engine_skip_reason names the first such tensor. Collective.
     ///
-    /// - `out_loss`: \[out\] \[nullable\] mean loss over all ranks A step whose loss or gradients are not
-    ///   finite is skipped: DS_OK, parameters and states are as before, ds_engine_last_step says so and
-    ///   ds_engine_skip_reason names the first such tensor.
-    pub fn ds_train_batch(engine: *mut ds_engine, inputs: *const *const ds_tensor, inputs_count: usize, out_loss: *mut f64) -> ds_status;
+    /// - `stream`: \[nullable\]
+    ///
+    /// - `out_loss`: \[out\] \[nullable\] mean loss over all ranks
+    pub fn ds_train_batch(engine: *mut ds_engine, inputs: *const *const ds_tensor, inputs_count: usize, stream: *mut ds_stream, out_loss: *mut f64) -> ds_status;
     /// For a rank that has no data left in this epoch: takes part in the steps of the other ranks, without
     /// samples of its own, until all ranks have called this; then data may come again. Loss and gradient of
     /// such a step are means over the samples that there are. Native mode. Collective with the steps and this
@@ -539,18 +665,24 @@ extern "C" {
     /// Collective. In delegate mode ds_forward is not used and ds_backward ends a micro-step: parameters
     /// whose gradient did not come count as zero.
     ///
+    /// - `stream`: \[nullable\]
+    ///
     /// - `out_loss`: \[out\] \[nullable\] this rank's loss of this micro-batch
-    pub fn ds_forward(engine: *mut ds_engine, inputs: *const *const ds_tensor, inputs_count: usize, out_loss: *mut f64) -> ds_status;
+    pub fn ds_forward(engine: *mut ds_engine, inputs: *const *const ds_tensor, inputs_count: usize, stream: *mut ds_stream, out_loss: *mut f64) -> ds_status;
     pub fn ds_backward(engine: *mut ds_engine) -> ds_status;
     pub fn ds_step(engine: *mut ds_engine) -> ds_status;
     /// Loss of one micro-batch without dropout, mean over ranks. Collective.
-    pub fn ds_eval_batch(engine: *mut ds_engine, inputs: *const *const ds_tensor, inputs_count: usize, out_loss: *mut f64) -> ds_status;
+    ///
+    /// - `stream`: \[nullable\]
+    pub fn ds_eval_batch(engine: *mut ds_engine, inputs: *const *const ds_tensor, inputs_count: usize, stream: *mut ds_stream, out_loss: *mut f64) -> ds_status;
     /// Output 1 of the graph for one micro-batch, as f32. Collective.
     ///
     /// - `inputs`: in graph order; NULL for one that output 1 does not depend on
     ///
-    /// - `out`: \[out\] \[owned\]
-    pub fn ds_infer(engine: *mut ds_engine, inputs: *const *const ds_tensor, inputs_count: usize, out: *mut *mut ds_tensor) -> ds_status;
+    /// - `stream`: \[nullable\]
+    ///
+    /// - `out`: \[out\] \[owned\] on the host, with a stream on the engine's device
+    pub fn ds_infer(engine: *mut ds_engine, inputs: *const *const ds_tensor, inputs_count: usize, stream: *mut ds_stream, out: *mut *mut ds_tensor) -> ds_status;
     /// Delegate mode: registers a parameter; the order of calls is its number. One with a dimension of 0 is
     /// empty. Its values are zeros, or what options.init gives.
     ///
@@ -572,34 +704,47 @@ extern "C" {
     /// before. A step begins with its first gradient or ds_backward: leases before that may as well be an
     /// evaluation. Until then parameters can be read and saved at any time, and loaded, written, frozen and
     /// refreshed while none is leased.
-    pub fn ds_gather_params(engine: *mut ds_engine, params: *const i32, params_count: usize) -> ds_status;
+    ///
+    /// - `stream`: \[nullable\] its work from here on sees the values
+    pub fn ds_gather_params(engine: *mut ds_engine, params: *const i32, params_count: usize, stream: *mut ds_stream) -> ds_status;
     /// The leased values; they stay where they are until the last release of the parameter.
+    ///
+    /// - `stream`: \[nullable\] NULL: a tensor on the host, which is a copy where memory of the device is not
+    ///   the host's; else the device's own, for work of this stream
     ///
     /// - `out`: \[out\] \[owned\] tensor whose memory is \[borrowed: lease\]: later, also when the engine is
     ///   gone, it may be read, but its values mean nothing
-    pub fn ds_engine_param_view(engine: *mut ds_engine, param: i32, out: *mut *mut ds_tensor) -> ds_status;
+    pub fn ds_engine_param_view(engine: *mut ds_engine, param: i32, stream: *mut ds_stream, out: *mut *mut ds_tensor) -> ds_status;
     /// Ends leases: at any time before ds_step, also behind the last ds_backward. Collective.
+    ///
+    /// - `stream`: \[nullable\] its work up to here still sees the values
     ///
     /// Returns DS_ERROR_STATE, and nothing changes, when a parameter is released more often than it has
     /// leases
-    pub fn ds_release_params(engine: *mut ds_engine, params: *const i32, params_count: usize) -> ds_status;
+    pub fn ds_release_params(engine: *mut ds_engine, params: *const i32, params_count: usize, stream: *mut ds_stream) -> ds_status;
     /// Between steps and without leases: says that what follows is an evaluation (1), or training again (0),
     /// which an engine begins with. Nothing that is leased in an evaluation counts as the order of a step,
     /// and gradients, ds_backward and ds_step are DS_ERROR_STATE. An evaluation that is not announced costs
     /// prefetches, never results. Delegate mode. Collective.
     pub fn ds_engine_evaluate(engine: *mut ds_engine, on: i32) -> ds_status;
     /// Where this rank's gradient of a parameter in the running micro-step goes, in the compute type: write
-    /// it there and hand the tensor to ds_grad_ready, which then copies nothing; where memory of the device
-    /// is not the host's it copies after all. What is there before means nothing, and the place is the
-    /// caller's until ds_grad_ready or ds_backward. Like a gradient it may begin a step; called again, it
-    /// shows the same place. Collective: a call of delegate mode like the others.
+    /// it there and hand the tensor to ds_grad_ready, which then copies nothing. What is there before means
+    /// nothing, and the place is the caller's until ds_grad_ready or ds_backward. Like a gradient it may
+    /// begin a step; called again, it shows the same place. Collective: a call of delegate mode like the
+    /// others.
+    ///
+    /// - `stream`: \[nullable\] NULL: a place on the host, from which ds_grad_ready copies after all where
+    ///   memory of the device is not the host's; else the device's own, for work of this stream
     ///
     /// - `out`: \[out\] \[owned\] tensor whose memory is as that of ds_engine_param_view
-    pub fn ds_engine_grad_view(engine: *mut ds_engine, param: i32, out: *mut *mut ds_tensor) -> ds_status;
-    /// Hands over this rank's gradient of a parameter for the running micro-step: compute type or f32,
-    /// copied. Once per parameter and micro-step, in any order. Collective: a gradient that does not come,
-    /// does not come on any rank; hand over zeros where only some ranks have it.
-    pub fn ds_grad_ready(engine: *mut ds_engine, param: i32, grad: *const ds_tensor) -> ds_status;
+    pub fn ds_engine_grad_view(engine: *mut ds_engine, param: i32, stream: *mut ds_stream, out: *mut *mut ds_tensor) -> ds_status;
+    /// Hands over this rank's gradient of a parameter for the running micro-step, copied: on the host in the
+    /// compute type or f32, or compact on the engine's device in the compute type. Once per parameter and
+    /// micro-step, in any order. Collective: a gradient that does not come, does not come on any rank; hand
+    /// over zeros where only some ranks have it.
+    ///
+    /// - `stream`: \[nullable\]
+    pub fn ds_grad_ready(engine: *mut ds_engine, param: i32, grad: *const ds_tensor, stream: *mut ds_stream) -> ds_status;
     /// Number of parameters; -1 for NULL.
     pub fn ds_engine_param_count(engine: *const ds_engine) -> i32;
     /// Number of a name.
@@ -698,8 +843,9 @@ extern "C" {
     /// (docs/reference/checkpoint_format.md); complete and on disk on return. Collective.
     ///
     /// - `options`: \[nullable\] JSON: "client_state" (null: any value, which ds_checkpoint_load hands out
-    ///   again; that of rank 0 is saved), "keep" (0: all; n: the newest n of the folder, with this one, are
-    ///   left)
+    ///   again; that of rank 0 is saved), "tag" (none: 1 to 32 of A-Z a-z 0-9 . _ - by which
+    ///   ds_checkpoint_load finds it), "keep" (0: all; n: the newest n of the folder, with this one, and the
+    ///   newest one of each tag are left)
     pub fn ds_checkpoint_save(engine: *mut ds_engine, folder: *const c_char, options: *const c_char) -> ds_status;
     /// Loads the newest complete checkpoint below `folder`, or the one at `folder`; made at any world size,
     /// stage and tier. When the newest one is damaged or cannot be read, the one before is loaded, with a
@@ -708,10 +854,12 @@ extern "C" {
     /// called here, what it had frozen or thawed when the checkpoint was saved is frozen or thawed here too;
     /// otherwise this engine's own setting stands, and a warning says where they differ. Collective.
     ///
+    /// - `options`: \[nullable\] JSON: "tag" (none: the newest checkpoint that was saved with it)
+    ///
     /// - `out_text`: \[out\] \[nullable\] the client state that was saved, as JSON; "null" without
     ///
     /// Returns DS_ERROR_NOT_FOUND when there is none, DS_ERROR_CORRUPT naming the file
-    pub fn ds_checkpoint_load(engine: *mut ds_engine, folder: *const c_char, out_text: *mut *mut c_char) -> ds_status;
+    pub fn ds_checkpoint_load(engine: *mut ds_engine, folder: *const c_char, options: *const c_char, out_text: *mut *mut c_char) -> ds_status;
     /// Takes the weights of a Hugging Face model folder (docs/reference/models.md) for the engine's
     /// parameters, by name; optimizer states and the step stay. Collective.
     ///
@@ -723,8 +871,9 @@ extern "C" {
     /// - `like`: \[nullable\] the model folder whose files, names, dtypes, configuration and tokenizer it
     ///   gets; none, or one without weights: a single model.safetensors of f32
     pub fn ds_checkpoint_save_model(engine: *mut ds_engine, folder: *const c_char, like: *const c_char) -> ds_status;
-    /// JSON about a checkpoint, or the newest one of a folder of them or of a run: step, seed, numerics key,
-    /// payload hash. All of its content is read and compared with the hashes of its manifest.
+    /// JSON about a checkpoint, or the newest one of a folder of them or of a run: path, tag, step, seed,
+    /// numerics key, payload hash, configuration. All of its content is read and compared with the hashes of
+    /// its manifest.
     ///
     /// Returns DS_ERROR_CORRUPT naming the file, and the tensor that differs
     pub fn ds_checkpoint_info(path: *const c_char, out_text: *mut *mut c_char) -> ds_status;
