@@ -24,5 +24,5 @@ for setting in "$@"; do
   set -- "$@" "--config-settings=$setting"
 done
 "$venv/bin/pip" wheel -q --disable-pip-version-check --no-build-isolation --no-deps "$@" -w "$raw" .
-PATH=$venv/bin:/usr/bin:/bin "$venv/bin/auditwheel" -q repair --plat manylinux_2_36_x86_64 --only-plat -w "$out" "$raw"/libds-*.whl
+PATH=$venv/bin:/usr/bin:/bin "$venv/bin/auditwheel" repair --plat manylinux_2_36_x86_64 --only-plat -w "$out" "$raw"/libds-*.whl 2> "$raw/log" || { cat "$raw/log" >&2; exit 1; }
 ls "$out"/libds-*.whl
