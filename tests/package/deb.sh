@@ -32,7 +32,7 @@ libds env | head -n 1
 /deb/quickstart | tail -n 1
 libds launch -n 2 libds train --config /usr/share/doc/libds/examples/train.json --help > /dev/null
 test -e /usr/lib/pkgconfig/ds.pc -a -e /usr/lib/cmake/ds/dsConfig.cmake -a -e /usr/share/doc/libds/docs/README.md
-apt-get -q remove -y libds > /dev/null 2>&1
-! command -v libds
+apt-get -q autoremove -y --purge libds > /dev/null 2>&1
+test ! -e /usr/bin/libds -a ! -e /usr/lib/libds.so
 "
 rm -rf "$root/deb"
