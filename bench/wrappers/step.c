@@ -1,5 +1,6 @@
-/* bench/wrappers.py: a step of y = x w^T + b with a mean squared error, 4 rows of 3 and 2. Reads numbers of steps from stdin and
- * prints the microseconds of one step for each. The programs of the wrappers do the same. */
+/* bench/wrappers.py: a step of y = x w^T + b with a mean squared error, 4 rows of 3 and 2. Reads numbers of
+ * steps from stdin and prints the microseconds of one step for each. The programs of the wrappers do the
+ * same. */
 #include <ds.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,7 +20,8 @@ static double now(void) {
 
 int main(void) {
   static const char* config =
-      "{\"train_micro_batch_size_per_gpu\": 4, \"optimizer\": {\"type\": \"SGD\", \"params\": {\"lr\": 0.01}}}";
+      "{\"train_micro_batch_size_per_gpu\": 4, \"optimizer\": {\"type\": \"SGD\", \"params\": {\"lr\": "
+      "0.01}}}";
   const int64_t x_dims[] = {-1, 3}, y_dims[] = {-1, 2}, w_dims[] = {2, 3}, rows3[] = {4, 3}, rows2[] = {4, 2};
   static float x[12] = {0.5f}, target[8] = {0.25f};
   int32_t values[3], targets, y, pair[2], loss;
