@@ -67,7 +67,7 @@ mutable struct ds_engine end
 mutable struct DLManagedTensor end
 
 """
-Joining a group.
+How to join a group.
 """
 struct ds_comm_options
     struct_size::Csize_t
@@ -78,8 +78,8 @@ struct ds_comm_options
 end
 
 """
-A collective as data: of any operation, over a list of buffers, or over blocks of unequal size. Besides `ins`
-and `outs`, all members are the same on all ranks.
+A collective as data: any operation, over a list of buffers or over blocks of unequal size. All members except
+`ins` and `outs` are the same on all ranks.
 """
 struct ds_comm_call
     struct_size::Csize_t
@@ -136,31 +136,33 @@ struct ds_run_progress
 end
 
 """
-Version of the library as \"major.minor.patch\". [threadsafe] Process lifetime.
+Returns the version of the library as \"major.minor.patch\". [threadsafe] The text lives as long as the
+process.
 """
 function ds_version()
     @ccall libds.ds_version()::Cstring
 end
 
 """
-Name of a status, for example \"invalid argument\". [threadsafe] Process lifetime.
+Returns the name of a status, for example \"invalid argument\". [threadsafe] The text lives as long as the
+process.
 """
 function ds_status_name(status)
     @ccall libds.ds_status_name(status::Int32)::Cstring
 end
 
 """
-Message of the last call that failed on this thread, \"\" before any. [threadsafe] Valid until the next
-failing call of this thread.
+Returns the message of the last call that failed on this thread, or \"\" if none has. [threadsafe] The text is
+valid until the next failing call on this thread.
 """
 function ds_last_error_message()
     @ccall libds.ds_last_error_message()::Cstring
 end
 
 """
-What that call's error is about, for programs: the configuration key (dotted), the parameter or tensor, the
-rank, each as far as the message names one; \"\", \"\" and -1 otherwise. [threadsafe] Valid as long as the
-message.
+Tells programs what the last error message of this thread is about: the configuration key (dotted), the
+parameter or tensor, and the rank, as far as the message names one; otherwise \"\", \"\" and -1. [threadsafe]
+The texts are valid as long as the message.
 - `out_key`: [out] [nullable]
 - `out_tensor`: [out] [nullable]
 - `out_rank`: [out] [nullable]
@@ -170,7 +172,7 @@ function ds_last_error_details(out_key, out_tensor, out_rank)
 end
 
 """
-Sends the process's log lines to fn; NULL restores the default (warnings and errors to stderr).
+Sends the log lines of this process to fn. NULL restores the default: warnings and errors go to stderr.
 - `fn`: [nullable]
 - `user_data`: [nullable] passed to fn
 """
@@ -179,7 +181,7 @@ function ds_log_set_fn(fn, user_data)
 end
 
 """
-Ends a text that a call has made.
+Frees a text that a call has returned.
 - `text`: [nullable] [threadsafe]
 """
 function ds_text_destroy(text)
@@ -187,14 +189,14 @@ function ds_text_destroy(text)
 end
 
 """
-Facts of this machine and build: instruction sets, which kernels run and why, libraries, cores, memory.
+Describes this machine and build: instruction sets, which kernels run and why, libraries, cores and memory.
 """
 function ds_env_report(format, out_text)
     @ccall libds.ds_env_report(format::Int32, out_text::Ptr{Ptr{Cchar}})::Int32
 end
 
 """
-Fills the defaults: rank 0 of 1.
+Fills in the defaults: rank 0 of 1.
 - `struct_size`: sizeof(ds_comm_options) of the caller
 """
 function ds_comm_options_init(options, struct_size)
@@ -206,27 +208,29 @@ Joins a group of ranks. Collective.
 - `url`: \"self\" (one rank), \"threads://NAME\" (ranks are threads of this process), \"shm://NAME\"
   (processes of one host), \"mpi\" (the job that mpirun or srun started, on any hosts; needs the job's own
   rank and size), \"gloo://HOST:PORT\", with or without \"/JOB\" (rank 0 listens there while the ranks of that
-  job meet, on any hosts), \"gloo:///PATH\" (a file of a folder that all ranks see says where), \"gloo\"
-  (MASTER_ADDR and MASTER_PORT do), \"env\" (as `libds launch`, torchrun, mpirun or srun set the environment;
-  one rank without any), \"env:URL\" (rank and size of the environment, over URL). mpi and gloo are plugins,
-  libds_NAME.so; any other NAME or \"NAME://ADDRESS\" is looked for likewise (ds_plugin.h)
+  job meet, on any hosts), \"gloo:///PATH\" (a file in a folder that all ranks see tells the address),
+  \"gloo\" (MASTER_ADDR and MASTER_PORT tell it), \"env\" (what `libds launch`, torchrun, mpirun or srun put
+  into the environment; one rank if they did not), \"env:URL\" (rank and size from the environment, over URL).
+  mpi and gloo are plugins, libds_NAME.so; any other NAME or \"NAME://ADDRESS\" is looked for in the same way
+  (ds_plugin.h)
 - `options`: [nullable]
 - `out`: [out] [owned]
-Returns DS_ERROR_COMM when a rank is missing after join_ms, given twice, or differs in size or version
+Returns DS_ERROR_COMM if a rank is missing after join_ms, if two ranks claim the same number, or if ranks
+differ in size or version.
 """
 function ds_comm_create(url, options, out)
     @ccall libds.ds_comm_create(url::Cstring, options::Ptr{ds_comm_options}, out::Ptr{Ptr{ds_comm}})::Int32
 end
 
 """
-This rank, 0 .. size-1; -1 for NULL.
+Returns this rank, 0 to size - 1, or -1 if comm is NULL.
 """
 function ds_comm_rank(comm)
     @ccall libds.ds_comm_rank(comm::Ptr{ds_comm})::Int32
 end
 
 """
-Number of ranks; -1 for NULL.
+Returns the number of ranks, or -1 if comm is NULL.
 """
 function ds_comm_size(comm)
     @ccall libds.ds_comm_size(comm::Ptr{ds_comm})::Int32
@@ -240,55 +244,59 @@ function ds_comm_all_gather(comm, in_, in_size, out)
 end
 
 """
-Sums `count` elements over all ranks as a balanced tree in rank order: the same bits on any transport. f32,
-bf16 and f16 are summed in f32, other types in their own, integers wrapping around. Collective.
+Sums `count` elements over all ranks as a balanced tree in rank order, so that every transport gives the same
+bits. f32, bf16 and f16 are summed in f32, other types in their own type; integers wrap around. Collective.
 - `in`: f32, bf16, f16, f64, i32, i64 or u8
-- `out`: f32 for bf16 and f16, not overlapping in; else of the type of in, and may be in
+- `out`: f32 elements if `in` is bf16 or f16, in memory that does not overlap it; otherwise elements of the
+  type of `in`, and out may be the same buffer.
 """
 function ds_comm_all_reduce(comm, in_, count, dtype, out)
     @ccall libds.ds_comm_all_reduce(comm::Ptr{ds_comm}, in_::Ptr{Cvoid}, count::Csize_t, dtype::Int32, out::Ptr{Cvoid})::Int32
 end
 
 """
-The same sum of size * count elements; rank r gets elements [r * count, (r + 1) * count). Collective.
+Forms the same sum over size * count elements and gives rank r the elements [r * count, (r + 1) * count).
+Collective.
 """
 function ds_comm_reduce_scatter(comm, in_, count, dtype, out)
     @ccall libds.ds_comm_reduce_scatter(comm::Ptr{ds_comm}, in_::Ptr{Cvoid}, count::Csize_t, dtype::Int32, out::Ptr{Cvoid})::Int32
 end
 
 """
-Block b of `in` goes to rank b, block r of `out` comes from rank r; block_size bytes each. Collective.
+Sends block b of `in` to rank b and receives block r of `out` from rank r. Each block has block_size bytes.
+Collective.
 """
 function ds_comm_all_to_all(comm, in_, block_size, out)
     @ccall libds.ds_comm_all_to_all(comm::Ptr{ds_comm}, in_::Ptr{Cvoid}, block_size::Csize_t, out::Ptr{Cvoid})::Int32
 end
 
 """
-Copies data_size bytes from rank `root` to all. Collective.
+Copies data_size bytes from rank `root` to all ranks. Collective.
 """
 function ds_comm_broadcast(comm, data, data_size, root)
     @ccall libds.ds_comm_broadcast(comm::Ptr{ds_comm}, data::Ptr{Cvoid}, data_size::Csize_t, root::Int32)::Int32
 end
 
 """
-Sends data_size bytes to rank `to`, which calls ds_comm_receive with the same size; returns when they are
-there. Two ranks that send to each other at once are an error.
+Sends data_size bytes to rank `to`, which calls ds_comm_receive with the same size. If two ranks send to each
+other at once, both get DS_ERROR_COMM.
 """
 function ds_comm_send(comm, data, data_size, to)
     @ccall libds.ds_comm_send(comm::Ptr{ds_comm}, data::Ptr{Cvoid}, data_size::Csize_t, to::Int32)::Int32
 end
 
 """
-Receives data_size bytes that rank `from` sends.
+Receives data_size bytes that rank `from` sends. If the sizes differ, both ranks get DS_ERROR_COMM.
 """
 function ds_comm_receive(comm, data, data_size, from)
     @ccall libds.ds_comm_receive(comm::Ptr{ds_comm}, data::Ptr{Cvoid}, data_size::Csize_t, from::Int32)::Int32
 end
 
 """
-Makes groups of the ranks that give the same color, ordered by key, then by rank. Collective. An abort of this
-group ends them too; over a plugin, whatever ends one of them ends all.
-- `color`: negative: this rank is in none, *out is NULL
+Splits the group: the ranks that give the same color form a group, ordered by key, then by rank. Collective.
+An abort of this group also ends the groups split from it. Over a plugin, whatever ends one of these groups
+ends all of them.
+- `color`: negative: this rank joins no group, and *out is NULL
 - `out`: [out] [owned]
 """
 function ds_comm_split(comm, color, key, out)
@@ -303,14 +311,14 @@ function ds_comm_barrier(comm)
 end
 
 """
-Ends this and every later collective of all ranks with DS_ERROR_COMM and this reason. [threadsafe]
+Ends the current and every later collective of all ranks with DS_ERROR_COMM and this reason. [threadsafe]
 """
 function ds_comm_abort(comm, reason)
     @ccall libds.ds_comm_abort(comm::Ptr{ds_comm}, reason::Cstring)::Int32
 end
 
 """
-Fills the defaults.
+Fills in the defaults.
 - `struct_size`: sizeof(ds_comm_call) of the caller
 """
 function ds_comm_call_init(call, struct_size)
@@ -318,32 +326,34 @@ function ds_comm_call_init(call, struct_size)
 end
 
 """
-Makes a collective, or starts it. A list is one collective over its buffers, each with the bits of a call of
-its own, and faster than single calls where buffers are small (reduce, gather, scatter and all_to_all are made
-one after the other). Collective. With out_work the call starts it and returns; it is made on a thread of the
-comm, after what was started before. Its place among the collectives of all ranks is that of this call, and
-every collective that is made, of this comm, of the one it was split from and of those split from either,
-first waits for what was started. ds_comm_abort ends it as any other. Leaving the group by a destroy gives up
-what is unfinished. Buffers are lent: they are the caller's again when ds_work_wait has returned, or a
-collective that is made has returned DS_OK, or the rank has left the group. ds_comm_abort, another start and
-calls that only ask do not end the loan. The call itself and its lists are copied.
-- `out_work`: [out] [nullable] [owned] NULL: returns when the collective is made
-Returns DS_ERROR_INVALID_ARGUMENT for what is refused before anything is started; DS_ERROR_COMM when a rank of
-an all_to_all sends other elements than its peer expects, and both are named
+Runs a collective, or starts it. A list is one collective over its buffers. It gives each buffer the bits of a
+call of its own, and is faster than single calls if the buffers are small (except for reduce, gather, scatter
+and all_to_all, which run one buffer after the other). Collective. With out_work, the call starts the
+collective and returns; a thread of the comm runs it after everything that was started before. Started
+collectives run in the order of these calls. A direct collective on this comm, or on a comm related to it by a
+split, first waits for them. ds_comm_abort ends them like any other collective. A rank that leaves the group
+by a destroy gives up the ones that have not ended. The buffers are lent to the comm until ds_work_wait has
+returned, a later direct collective has returned DS_OK, or the rank has left the group; then they are yours
+again. ds_comm_abort, another start and calls that only ask do not end the loan. The call struct and its lists
+are copied.
+- `out_work`: [out] [nullable] [owned] NULL: the call returns when the collective has ended.
+Returns DS_ERROR_INVALID_ARGUMENT if the call contradicts itself; nothing is started then, and the comm stays
+usable. DS_ERROR_COMM if a rank of an all_to_all sends another number of elements than its peer expects; the
+message names both.
 """
 function ds_comm_submit(comm, call, out_work)
     @ccall libds.ds_comm_submit(comm::Ptr{ds_comm}, call::Ptr{ds_comm_call}, out_work::Ptr{Ptr{ds_work}})::Int32
 end
 
 """
-Waits for the end of a started collective and returns its status; also again. [threadsafe]
+Waits until a started collective has ended and returns its status. You may call it again. [threadsafe]
 """
 function ds_work_wait(work)
     @ccall libds.ds_work_wait(work::Ptr{ds_work})::Int32
 end
 
 """
-Whether it has ended, well or not, without waiting.
+Tells whether a started collective has ended, well or not, without waiting.
 - `out_done`: [out] 0 or 1 [threadsafe]
 """
 function ds_work_test(work, out_done)
@@ -351,7 +361,7 @@ function ds_work_test(work, out_done)
 end
 
 """
-Forgets it; the collective goes on.
+Destroys the handle; the collective goes on.
 - `work`: [nullable]
 """
 function ds_work_destroy(work)
@@ -359,26 +369,26 @@ function ds_work_destroy(work)
 end
 
 """
-Times the collectives of this comm from now on, and of those split from it afterwards. Collective: between the
-same calls on all ranks. Every 1024th call then also compares times between ranks.
+Starts to time the collectives of this comm, and of comms that are split from it afterwards. Collective: call
+it between the same collectives on all ranks. Every 1024th collective then also compares times between ranks.
 """
 function ds_comm_log_start(comm)
     @ccall libds.ds_comm_log_start(comm::Ptr{ds_comm})::Int32
 end
 
 """
-A table of what this rank's collectives have cost by operation and size: calls, bytes, time, algorithm and bus
-bandwidth, time spent waiting for the slowest rank (docs/reference/communication.md). Collective.
-Returns DS_ERROR_STATE before ds_comm_log_start
+Writes a table of what this rank's collectives have cost, by operation and size: calls, bytes, time, algorithm
+and bus bandwidth, and time spent waiting for the slowest rank (docs/reference/communication.md). Collective.
+Returns DS_ERROR_STATE before ds_comm_log_start.
 """
 function ds_comm_log(comm, format, out_text)
     @ccall libds.ds_comm_log(comm::Ptr{ds_comm}, format::Int32, out_text::Ptr{Ptr{Cchar}})::Int32
 end
 
 """
-The last 64 operations of this rank in this comm, the one it was split from and those split from either,
-oldest first, each with its state (running, done, failed). When such a group ends by an error, the text is
-also left as rank_N.txt in the folder that the environment variable DS_FLIGHT_DIR names. [threadsafe]
+Lists the last 64 operations of this rank on this comm and on comms related to it by a split, oldest first,
+each with its state (running, done or failed). If such a group ends with an error, the text is also saved as
+rank_N.txt in the folder that the environment variable DS_FLIGHT_DIR names. [threadsafe]
 """
 function ds_comm_flight_record(comm, format, out_text)
     @ccall libds.ds_comm_flight_record(comm::Ptr{ds_comm}, format::Int32, out_text::Ptr{Ptr{Cchar}})::Int32
@@ -535,7 +545,7 @@ function ds_graph_destroy(graph)
 end
 
 """
-Compiles a configuration for one rank of a group without taking memory or communicating.
+Compiles a configuration for one rank of a group, without taking memory and without communicating.
 - `config`: JSON text
 - `graph`: [nullable] NULL: the configuration's model
 - `out`: [out] [owned]
@@ -545,38 +555,41 @@ function ds_plan_create(config, graph, rank, size, out)
 end
 
 """
-Parameters, tokens a step, the largest tensors, bytes per tier and kind, instructions per queue, collectives.
+Reports parameters, tokens per step, the largest tensors, bytes per tier and kind, instructions per queue, and
+collectives.
 """
 function ds_plan_report(plan, format, out_text)
     @ccall libds.ds_plan_report(plan::Ptr{ds_plan}, format::Int32, out_text::Ptr{Ptr{Cchar}})::Int32
 end
 
 """
-The step program in its text form.
+Prints the step program in its text form.
 """
 function ds_plan_print(plan, out_text)
     @ccall libds.ds_plan_print(plan::Ptr{ds_plan}, out_text::Ptr{Ptr{Cchar}})::Int32
 end
 
 """
-An SVG document: what each queue of a rank does over a step, above the bytes in use, for 1 to 16 plans side by
-side with the same scales. Order and memory are the plan's; times are those of the machine that plans assume,
-which the picture names.
+Draws an SVG document: what each queue of a rank does during a step, above the bytes in use, for 1 to 16 plans
+side by side on the same scales. Order and memory are those of the plan. The times are those of the machine
+that plans assume, which the picture names.
 """
 function ds_plan_picture(plans, count, out_text)
     @ccall libds.ds_plan_picture(plans::Ptr{Ptr{ds_plan}}, count::Csize_t, out_text::Ptr{Ptr{Cchar}})::Int32
 end
 
 """
-The certificate of a plan: the programs of all ranks as text, and what they claim about memory, lifetimes,
-traffic and the order of collectives, for a checker that shares no code with the compiler
-(docs/concepts/certificate.md). plans: one for each rank, in the order of ranks.
+Prints the certificate of a plan: the programs of all ranks as text, and what they claim about memory,
+lifetimes, traffic and the order of collectives. It is meant for a checker that shares no code with the
+compiler (docs/concepts/certificate.md).
+- `plans`: one for each rank, in the order of ranks
 """
 function ds_plan_certificate(plans, count, out_text)
     @ccall libds.ds_plan_certificate(plans::Ptr{Ptr{ds_plan}}, count::Csize_t, out_text::Ptr{Ptr{Cchar}})::Int32
 end
 
 """
+Destroys the plan.
 - `plan`: [nullable]
 """
 function ds_plan_destroy(plan)
@@ -920,67 +933,70 @@ end
 
 """
 Saves masters, moments, the step and what ds_engine_set has set below `folder`
-(docs/reference/checkpoint_format.md); complete and on disk on return. Collective.
-- `options`: [nullable] JSON: \"client_state\" (null: any value, which ds_checkpoint_load hands out again;
-  that of rank 0 is saved), \"keep\" (0: all; n: the newest n of the folder, with this one, are left)
+(docs/reference/checkpoint_format.md). When the call returns DS_OK, the checkpoint is complete and on disk.
+Collective.
+- `options`: [nullable] JSON: \"client_state\" (null; any value, which ds_checkpoint_load hands out again;
+  rank 0's value is saved), \"keep\" (0: keep all checkpoints of the folder; n: keep the newest n, this one
+  included)
 """
 function ds_checkpoint_save(engine, folder, options)
     @ccall libds.ds_checkpoint_save(engine::Ptr{ds_engine}, folder::Cstring, options::Cstring)::Int32
 end
 
 """
-Loads the newest complete checkpoint below `folder`, or the one at `folder`; made at any world size, stage and
-tier. When the newest one is damaged or cannot be read, the one before is loaded, with a warning; a checkpoint
-that is named itself is loaded or refused. A load that is refused changes nothing. Where frozen_parameters of
-both configurations are the same and ds_engine_freeze was not called here, what it had frozen or thawed when
-the checkpoint was saved is frozen or thawed here too; otherwise this engine's own setting stands, and a
-warning says where they differ. Collective.
-- `out_text`: [out] [nullable] the client state that was saved, as JSON; \"null\" without
-Returns DS_ERROR_NOT_FOUND when there is none, DS_ERROR_CORRUPT naming the file
+Loads the newest complete checkpoint below `folder`, or the checkpoint at `folder`. It may come from any world
+size, stage and tier. If the newest one is damaged or cannot be read, the one before it is loaded, with a
+warning; a checkpoint that you name itself is loaded or refused. A refused load changes nothing, but if a file
+stops being readable after it was checked, while its states are copied in, the engine is poisoned. If both
+configurations list the same frozen_parameters and this engine never called ds_engine_freeze, it adopts the
+frozen set of the checkpoint. Otherwise it keeps its own and logs a warning where they differ. Collective.
+- `out_text`: [out] [nullable] the saved client state as JSON, or \"null\" if there is none
+Returns DS_ERROR_NOT_FOUND if there is no checkpoint. DS_ERROR_CORRUPT with the name of the damaged file.
 """
 function ds_checkpoint_load(engine, folder, out_text)
     @ccall libds.ds_checkpoint_load(engine::Ptr{ds_engine}, folder::Cstring, out_text::Ptr{Ptr{Cchar}})::Int32
 end
 
 """
-Takes the weights of a Hugging Face model folder (docs/reference/models.md) for the engine's parameters, by
-name; optimizer states and the step stay. Collective.
-Returns DS_ERROR_NOT_FOUND for a missing file, DS_ERROR_CONFIG naming a tensor that is missing, too many or of
-another shape, DS_ERROR_CORRUPT naming a damaged file
+Loads the weights of a Hugging Face model folder (docs/reference/models.md) into the engine's parameters, by
+name. Optimizer states and the step stay as they are. Collective.
+Returns DS_ERROR_NOT_FOUND for a missing file. DS_ERROR_CONFIG with the name of a tensor that is missing,
+superfluous or of another shape. DS_ERROR_CORRUPT with the name of a damaged file.
 """
 function ds_checkpoint_load_model(engine, folder)
     @ccall libds.ds_checkpoint_load_model(engine::Ptr{ds_engine}, folder::Cstring)::Int32
 end
 
 """
-Writes the masters to `folder` as a Hugging Face model, each file at once and whole. Collective.
-- `like`: [nullable] the model folder whose files, names, dtypes, configuration and tokenizer it gets; none,
-  or one without weights: a single model.safetensors of f32
+Writes the masters to `folder` as a Hugging Face model. Each file appears at once and whole. Collective.
+- `like`: [nullable] the model folder that gives files, names, dtypes, configuration and tokenizer; NULL, or a
+  folder without weights: a single model.safetensors of f32
 """
 function ds_checkpoint_save_model(engine, folder, like)
     @ccall libds.ds_checkpoint_save_model(engine::Ptr{ds_engine}, folder::Cstring, like::Cstring)::Int32
 end
 
 """
-JSON about a checkpoint, or the newest one of a folder of them or of a run: step, seed, numerics key, payload
-hash. All of its content is read and compared with the hashes of its manifest.
-Returns DS_ERROR_CORRUPT naming the file, and the tensor that differs
+Describes as JSON a checkpoint, or the newest one of a run or of a folder of checkpoints: step, seed, numerics
+key and payload hash. Reads all of its content and compares it with the hashes of its manifest.
+Returns DS_ERROR_CORRUPT with the names of the file and of the tensor that differs.
 """
 function ds_checkpoint_info(path, out_text)
     @ccall libds.ds_checkpoint_info(path::Cstring, out_text::Ptr{Ptr{Cchar}})::Int32
 end
 
 """
-Lays `patch` over `config`, both JSON texts: members of patch replace those of config, objects are merged,
-null removes (JSON merge patch, RFC 7396).
+Lays `patch` over `config`, both JSON texts: members of patch replace those of config, objects are merged, and
+null removes a member (JSON merge patch, RFC 7396).
 """
 function ds_config_merge(config, patch, out_text)
     @ccall libds.ds_config_merge(config::Cstring, patch::Cstring, out_text::Ptr{Ptr{Cchar}})::Int32
 end
 
 """
-The url for ds_comm_create of the group that a run joins: key `communicator` of `config`, else of the run that
-`resume` names, else \"env\". No communication; a folder that this host cannot see says nothing.
+Gives the url for ds_comm_create of the group that a run joins: the key `communicator` of `config`, else that
+of the run that `resume` names, else \"env\". It does not communicate, and it ignores a folder that this host
+cannot see.
 - `config`: [nullable] JSON text
 - `resume`: [nullable] as for ds_run_train
 """
@@ -989,33 +1005,35 @@ function ds_run_communicator(config, resume, out_text)
 end
 
 """
-Trains as `libds train` does: data, model, run folder, checkpoints, report. Collective.
+Trains as `libds train` does, with data, model, run folder, checkpoints and report. Collective.
 - `comm`: [nullable] NULL: one rank
 - `config`: JSON text
-- `resume`: [nullable] run folder to go on with, from its newest checkpoint, or one of its checkpoints; config
-  is then [nullable] and laid over the run's own as ds_config_merge does
+- `resume`: [nullable] a run folder, which continues from its newest checkpoint, or one of its checkpoints;
+  config is then [nullable] and laid over the run's own as by ds_config_merge
 - `quiet`: 1: plain lines instead of a progress bar, 2: no output
 - `batch`: [nullable] replaces the configured data
 - `progress`: [nullable]
-- `stop`: [nullable] may become non-zero at any time (also in a signal handler): the run saves and ends
-Returns DS_OK when all steps are done; DS_ERROR_USER when the stop flag or a callback ended the run before: it
-is saved, and a call with `resume` goes on; DS_ERROR_STATE when the stop flag ended it before anything was
-made; DS_ERROR_NUMERIC when run.max_skipped_steps in a row were not finite: saved likewise; DS_ERROR_CONFIG:
-run.bars
+- `stop`: [nullable] when you make it non-zero, which you may do at any time and in a signal handler, the run
+  saves a checkpoint and ends.
+Returns DS_OK when all steps are done. DS_ERROR_USER if the stop flag or a callback ended the run early: it is
+saved, and a call with `resume` continues it. DS_ERROR_STATE if the stop flag ended it before anything was
+created. DS_ERROR_NUMERIC if run.max_skipped_steps steps in a row were not finite, or if the loss of the
+finished model is not; the run is saved all the same. DS_ERROR_CONFIG if the finished run misses one of its
+run.bars.
 """
 function ds_run_train(comm, config, resume, quiet, batch, progress, stop, user_data)
     @ccall libds.ds_run_train(comm::Ptr{ds_comm}, config::Cstring, resume::Cstring, quiet::Int32, batch::Ptr{Cvoid}, progress::Ptr{Cvoid}, stop::Ptr{Int32}, user_data::Ptr{Cvoid})::Int32
 end
 
 """
-Continues a text over caches of keys and values, as `libds generate` does. Collective; the same text on all
-ranks.
-- `model`: run folder (its newest checkpoint), checkpoint, or folder of a Hugging Face model
-- `prompt`: [nullable] text to continue; NULL or empty when options has \"ids\"
-- `options`: [nullable] JSON: \"ids\" (token numbers instead of a prompt, continued with numbers), \"tokens\"
+Continues a text with caches of keys and values, as `libds generate` does. Collective; all ranks get the same
+text.
+- `model`: a run folder (for its newest checkpoint), a checkpoint, or the folder of a Hugging Face model
+- `prompt`: [nullable] text to continue; NULL or empty if options has \"ids\"
+- `options`: [nullable] JSON: \"ids\" (token numbers in place of a prompt, continued with numbers), \"tokens\"
   (256), \"temperature\" (0.8; 0: the most probable token), \"top_k\" (0: all), \"seed\" (0), \"dtype\"
-  (\"f32\", \"bf16\"; a run's own, f32 for a model folder), \"threads\" (0), \"stage\" (a run's own, 0 for a
-  model folder), \"ignore_eos\" (false)
+  (\"f32\" or \"bf16\"; default: that of the run, f32 for a model folder), \"threads\" (0), \"stage\"
+  (default: that of the run, 0 for a model folder), \"ignore_eos\" (false)
 - `text`: [nullable] called on every rank
 """
 function ds_run_generate(comm, model, prompt, options, text, user_data, out_text)
@@ -1024,26 +1042,27 @@ end
 
 """
 Computes the numbers that are recorded beside a model (golden.json and golden.safetensors,
-docs/reference/verify.md) and compares, as `libds verify` does: one line per comparison with the largest
-error, its tolerance and where it is. Collective; the same result on all ranks.
+docs/reference/verify.md) and compares them, as `libds verify` does. The text has one line per comparison with
+the largest error, its tolerance and where it is. Collective; all ranks get the same result.
 - `model`: folder of a Hugging Face model
 - `options`: [nullable] JSON: \"stage\" (0), \"tier\" (\"device\", \"cpu\", \"nvme\"), \"dtype\" (\"f32\",
   \"bf16\", \"both\"), \"kinds\" (all that are recorded), \"nvme_path\" (\".\"), \"threads\" (0)
-- `out_failed`: [out] comparisons beyond their tolerance
+- `out_failed`: [out] number of comparisons beyond their tolerance
 """
 function ds_run_verify(comm, model, options, format, out_failed, out_text)
     @ccall libds.ds_run_verify(comm::Ptr{ds_comm}, model::Cstring, options::Cstring, format::Int32, out_failed::Ptr{Int32}, out_text::Ptr{Ptr{Cchar}})::Int32
 end
 
 """
-Trains a few steps on random tokens and says where their time goes, as `libds profile` does: calls, time,
+Trains a few steps on random tokens and tells where their time goes, as `libds profile` does: calls, time,
 floating-point operations, bytes and the share of what this machine can reach, by operation
 (docs/reference/profile.md). Collective; every rank gets its own table.
 - `config`: [nullable] JSON text; NULL: defaults, bf16, stage 0
-- `model`: [nullable] folder of a Hugging Face model in place of the configuration's; weights are drawn. One
-  of config and model must be given
-- `options`: [nullable] JSON: \"micro_batch\" and \"sequence\" (the configuration's, without one 4 and 128),
-  \"dtype\" (\"f32\", \"bf16\"), \"threads\" (0), \"steps\" (3), \"by\" (\"op\", \"instruction\")
+- `model`: [nullable] folder of a Hugging Face model, which replaces the model of the configuration; its
+  weights are drawn at random. You must give config, model or both.
+- `options`: [nullable] JSON: \"micro_batch\" and \"sequence\" (default: those of the configuration, without
+  one 4 and 128), \"dtype\" (\"f32\", \"bf16\"), \"threads\" (0), \"steps\" (3), \"by\" (\"op\",
+  \"instruction\")
 """
 function ds_run_profile(comm, config, model, options, format, out_text)
     @ccall libds.ds_run_profile(comm::Ptr{ds_comm}, config::Cstring, model::Cstring, options::Cstring, format::Int32, out_text::Ptr{Ptr{Cchar}})::Int32
@@ -1051,12 +1070,12 @@ end
 
 """
 Trains a few steps and runs each instruction of the last one again, alone, as `libds audit` does
-(docs/reference/audit.md): kernels against the reference in double, collectives, copies and files bit by bit.
-The text has a line for each instruction with its error and bound, largest first, and ends with the verdict.
-Collective; the same result on all ranks.
+(docs/reference/audit.md). It compares kernels with the reference in double, and collectives, copies and files
+bit by bit. The text has a line for each instruction with its error and bound, largest first, and ends with
+the verdict. Collective; all ranks get the same result.
 - `config`: JSON text
 - `options`: [nullable] JSON: \"steps\" (2), \"top\" (20 lines; 0: all), \"threads\" (0)
-- `out_failed`: [out] instructions beyond their bound or with other bits, on any rank
+- `out_failed`: [out] number of instructions beyond their bound or with other bits, on any rank
 """
 function ds_run_audit(comm, config, options, format, out_failed, out_text)
     @ccall libds.ds_run_audit(comm::Ptr{ds_comm}, config::Cstring, options::Cstring, format::Int32, out_failed::Ptr{Int32}, out_text::Ptr{Ptr{Cchar}})::Int32
