@@ -24,8 +24,8 @@
  * it had not forked. {forks.parent} The child may create handles of its own if no other thread of the parent
  * was inside a ds_ call at the time of the fork. {forks.own}
  *
- * Descriptors. The file descriptors that libds opens have numbers of 3 or more and close on exec. This holds
- * even if the program has closed its standard descriptors. {descriptors.numbers}
+ * Descriptors. The file descriptors that libds keeps open have numbers of 3 or more and close on exec, even
+ * if the program has closed its standard descriptors. {descriptors.numbers}
  *
  * Names. Names of graphs, inputs and parameters are 1 to 512 bytes of UTF-8 without control characters,
  * blanks and any of %{}=;". {names.form}
@@ -286,9 +286,9 @@ typedef struct ds_comm_call {
 /** Fills in the defaults. @param struct_size sizeof(ds_comm_call) of the caller */
 DS_API ds_status ds_comm_call_init(ds_comm_call* call, size_t struct_size);
 
-/** Runs a collective, or starts it. A list is one collective over its buffers. It gives each buffer the bits
- * of a call of its own, and is faster than single calls if the buffers are small (except for reduce, gather,
- * scatter and all_to_all, which run one buffer after the other). {comm.submit.list} Collective.
+/** Runs a collective, or starts it. A list is one collective over its buffers, and each buffer gets the bits
+ * of a call of its own. {comm.submit.list} A list is faster than single calls if its buffers are small,
+ * except that reduce, gather, scatter and all_to_all run one buffer after the other. Collective.
  *
  * With out_work, the call starts the collective and returns; a thread of the comm runs it after everything
  * that was started before. {comm.submit.start} Started collectives run in the order of these calls. A direct

@@ -20,7 +20,7 @@ PROVES = re.compile(r"\bproves((?:[\s*/#]|//|\band\b|,|\{[\w.-]+\})+)", re.I)
 SENTENCE_END = re.compile(r"(?<=[^.][.!?])((?:\s*\{[\w.-]+\})?)\s+(?!\s*\{[\w.-]+\})")
 COMMENT = re.compile(r"/\*(.*?)\*/", re.S)
 MOST_CODE = 0.4  # among the lines that are not blank
-TESTS = {".c", ".cpp", ".h", ".py", ".rs", ".jl", ".sh", ".txt"}
+TESTS = {".c", ".cpp", ".h", ".py", ".rs", ".jl", ".sh"}
 
 
 def sentences(text):
@@ -87,7 +87,7 @@ def complaints(header, tests):
             yield f"{where}: a claim has one tag, at its end: {sentence}"
         for tag in tags:
             if tag in seen:
-                yield f"{where}: tag {{{tag}}} is that of line {seen[tag]} already"
+                yield f"{where}: tag {{{tag}}} has a sentence in line {seen[tag]} already"
             seen[tag] = line
     proved = set()
     for file, tag in proofs(tests):

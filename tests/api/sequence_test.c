@@ -3,6 +3,8 @@
  * engine is never lost by a refused call, every refusal has one line of text, and outputs of a refused call
  * are as they were.
  *
+ * Proves {outputs.after_error} and {ownership.order}.
+ *
  * A sequence is its seed: DS_SEQUENCE=7 repeats that of seed 7 and prints its calls. 200 of them, with
  * DS_LONG 10,000.
  */

@@ -186,7 +186,7 @@ static void groups(ds_engine* engine, const mlp_batch* batch) {
               "out must not be NULL");
 }
 
-/* What an error is about. */
+/* What an error is about. Proves {runtime.details}. */
 static void details(ds_engine* engine) {
   const char *key = NULL, *tensor = NULL;
   int32_t rank = 7, group = -1, param = 3;
@@ -198,8 +198,13 @@ static void details(ds_engine* engine) {
   ds_last_error_details(&key, NULL, &rank);
   check(strcmp(key, "options.lr") == 0 && rank == 0, "a key, on the first rank that was refused");
   ds_last_error_details(NULL, NULL, NULL);
+  check_error(ds_backward(NULL), DS_ERROR_INVALID_ARGUMENT, "engine must not be NULL");
+  ds_last_error_details(&key, &tensor, &rank);
+  check(strcmp(key, "") == 0 && strcmp(tensor, "") == 0 && rank == -1, "nothing that it names");
 }
 
+/* Proves {checkpoint.load.any}, of stages; round_trip_test.cpp and slices_test.cpp do of world sizes and
+ * tiers. */
 static void round_trip(int rank, ds_comm* comm, ds_engine* engine, const mlp_batch* batch) {
   char config[512], path[512], *text = NULL;
   double before = 0, after = 0, step = 0;

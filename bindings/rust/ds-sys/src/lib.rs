@@ -360,16 +360,16 @@ extern "C" {
     ///
     /// - `struct_size`: sizeof(ds_comm_call) of the caller
     pub fn ds_comm_call_init(call: *mut ds_comm_call, struct_size: usize) -> ds_status;
-    /// Runs a collective, or starts it. A list is one collective over its buffers. It gives each buffer the
-    /// bits of a call of its own, and is faster than single calls if the buffers are small (except for
-    /// reduce, gather, scatter and all_to_all, which run one buffer after the other). Collective. With
-    /// out_work, the call starts the collective and returns; a thread of the comm runs it after everything
-    /// that was started before. Started collectives run in the order of these calls. A direct collective on
-    /// this comm, or on a comm related to it by a split, first waits for them. ds_comm_abort ends them like
-    /// any other collective. A rank that leaves the group by a destroy gives up the ones that have not ended.
-    /// The buffers are lent to the comm until ds_work_wait has returned, a later direct collective has
-    /// returned DS_OK, or the rank has left the group; then they are yours again. ds_comm_abort, another
-    /// start and calls that only ask do not end the loan. The call struct and its lists are copied.
+    /// Runs a collective, or starts it. A list is one collective over its buffers, and each buffer gets the
+    /// bits of a call of its own. A list is faster than single calls if its buffers are small, except that
+    /// reduce, gather, scatter and all_to_all run one buffer after the other. Collective. With out_work, the
+    /// call starts the collective and returns; a thread of the comm runs it after everything that was started
+    /// before. Started collectives run in the order of these calls. A direct collective on this comm, or on a
+    /// comm related to it by a split, first waits for them. ds_comm_abort ends them like any other
+    /// collective. A rank that leaves the group by a destroy gives up the ones that have not ended. The
+    /// buffers are lent to the comm until ds_work_wait has returned, a later direct collective has returned
+    /// DS_OK, or the rank has left the group; then they are yours again. ds_comm_abort, another start and
+    /// calls that only ask do not end the loan. The call struct and its lists are copied.
     ///
     /// - `out_work`: \[out\] \[nullable\] \[owned\] NULL: the call returns when the collective has ended.
     ///
