@@ -420,33 +420,36 @@ DS_API void ds_plan_destroy(ds_plan* plan);
 
 /* ---------------------------------------------------------------- engine */
 
-/** Gives initial values: `count` elements of a flattened parameter from `first` on. data has what the graph's
- * init has drawn, zeros in delegate mode; what is left as it is stays. Called only for elements of which this
- * rank updates the states, in any number of parts; ranks that have the same elements must give the same
- * values. Any other status than DS_OK ends the call with DS_ERROR_USER on all ranks. */
+/** Gives initial values: `count` elements of a flattened parameter, from element `first` on. When it is
+ * called, data holds what the graph's init has drawn, or zeros in delegate mode; elements that you leave
+ * alone keep that. {engine.init.values} It is called only for elements whose states this rank updates, in any
+ * number of parts. {engine.init.local} Give the same values on all ranks that have the same elements. If it
+ * returns another status than DS_OK, the call that needs the values ends with DS_ERROR_USER on all ranks.
+ * {engine.init.fails} */
 typedef ds_status ds_init_fn(int32_t param, const char* name, int64_t first, float* data, size_t count,
                              void* user_data);
 
-/** What an engine runs on; training options are JSON. */
+/** What an engine runs on. Training options are JSON. */
 typedef struct ds_engine_options {
   size_t struct_size;
-  int32_t threads;  /**< compute threads of this rank; 0: cores divided by ranks of this host */
+  int32_t threads;  /**< compute threads of this rank; 0: cores divided by the ranks of this host */
   int32_t trace;    /**< 1: record spans for ds_engine_trace */
   ds_init_fn* init; /**< [nullable] called inside ds_engine_create, in delegate mode inside ds_engine_start */
   void* init_user_data; /**< [nullable] */
 } ds_engine_options;
 
-/** Fills the defaults. @param struct_size sizeof(ds_engine_options) of the caller */
+/** Fills in the defaults. @param struct_size sizeof(ds_engine_options) of the caller */
 DS_API ds_status ds_engine_options_init(ds_engine_options* options, size_t struct_size);
 
-/** Creates a training engine. Collective. The memory is planned, checked against memory_budget and taken here
- * (in delegate mode by ds_engine_start).
- * @param comm [nullable] NULL: one rank. It is used until the engine is destroyed.
+/** Creates a training engine. It plans the memory, checks the plan against memory_budget and takes the memory
+ * (in delegate mode, ds_engine_start does). Collective.
+ * @param comm [nullable] NULL: one rank. The engine uses it until it is destroyed.
  * @param config JSON text (docs/reference/config.md)
- * @param graph [nullable] copied; NULL: delegate mode, parameters come by ds_engine_param_add
+ * @param graph [nullable] copied; NULL: delegate mode, in which ds_engine_param_add adds the parameters
  * @param options [nullable]  @param out [out] [owned]
- * @return DS_ERROR_CONFIG also when ranks have different configurations; DS_ERROR_OUT_OF_MEMORY with a table
- * when a budget is too small */
+ * @return DS_ERROR_CONFIG if the configuration is wrong, or if ranks have different ones.
+ * {engine.create.config} DS_ERROR_OUT_OF_MEMORY, with a table in the message, if a budget is too small.
+ * {engine.create.budget} */
 DS_API ds_status ds_engine_create(ds_comm* comm, const char* config, const ds_graph* graph,
                                   const ds_engine_options* options, ds_engine** out);
 
@@ -458,10 +461,11 @@ DS_API ds_status ds_engine_create(ds_comm* comm, const char* config, const ds_gr
 DS_API ds_status ds_train_batch(ds_engine* engine, const ds_tensor* const* inputs, size_t inputs_count,
                                 double* out_loss);
 /** For a rank that has no data left in this epoch: takes part in the steps of the other ranks, without
- * samples of its own, until all ranks have called this; then data may come again. Loss and gradient of such a
- * step are means over the samples that there are. Native mode. Collective with the steps and this call of the
- * others.
- * @param out_steps [out] [nullable] steps that this rank took part in, skipped ones included */
+ * samples of its own, and returns when all ranks have called it. After that, all ranks can train on data
+ * again. {engine.join} Loss and gradient of such a step are means over the samples that there are.
+ * {engine.join.means} Native mode. Collective with the steps of the other ranks and with their call of this
+ * function.
+ * @param out_steps [out] [nullable] steps that this rank took part in, including skipped ones */
 DS_API ds_status ds_engine_join(ds_engine* engine, int64_t* out_steps);
 /** A step in pieces: (ds_forward, ds_backward) x gradient_accumulation_steps, ds_step; the same bits.
  * Collective. In delegate mode ds_forward is not used and ds_backward ends a micro-step: parameters whose
@@ -520,103 +524,119 @@ DS_API ds_status ds_engine_grad_view(ds_engine* engine, int32_t param, ds_tensor
  * on any rank; hand over zeros where only some ranks have it. */
 DS_API ds_status ds_grad_ready(ds_engine* engine, int32_t param, const ds_tensor* grad);
 
-/** Number of parameters; -1 for NULL. */
+/** Returns the number of parameters, or -1 if engine is NULL. {engine.param_count} */
 DS_API int32_t ds_engine_param_count(const ds_engine* engine);
-/** Number of a name. @return DS_ERROR_NOT_FOUND with the nearest name */
+/** Finds the number of a parameter by its name.
+ * @return DS_ERROR_NOT_FOUND if there is none; the message names the one with the nearest name.
+ * {engine.param_find} */
 DS_API ds_status ds_engine_param_find(const ds_engine* engine, const char* name, int32_t* out);
-/** Name and shape. All outputs [nullable]. @param out_name [out] [borrowed: engine] */
+/** Gives name and shape of a parameter; up to dims_size dimensions are written. All outputs [nullable].
+ * @param out_name [out] [borrowed: engine] */
 DS_API ds_status ds_engine_param_info(const ds_engine* engine, int32_t param, const char** out_name,
                                       int64_t* out_dims, size_t dims_size, size_t* out_dims_count);
-/** Names of what ds_engine_read and _write access, one after the other from index 0: "master", then the
- * states of the optimizer by PyTorch's names ("exp_avg" and "exp_avg_sq" of Adam and AdamW, "momentum_buffer"
- * of SGD), "param" and "grad"; NULL behind the last, and for NULL. [borrowed: engine]
+/** Returns the name of a state that ds_engine_read and ds_engine_write access. Index 0 is "master". The
+ * states of the optimizer follow under PyTorch's names ("exp_avg" and "exp_avg_sq" for Adam and AdamW,
+ * "momentum_buffer" for SGD), then "param" and "grad". For any other index, and if engine is NULL, it returns
+ * NULL. {engine.state_name} [borrowed: engine]
  *
- * "param" is the compute copy; writing it writes its master. "grad" is the mean gradient over the samples
- * that there are, before clipping. Read: refused while a step has some of its gradients. Written: between the
- * last backward of a step and ds_step, not on nvme; clipping sees what was written, and NaN or infinity skips
- * the step. */
+ * "param" is the compute copy; writing it also writes its master. {engine.state.param} "grad" is the mean
+ * gradient over the samples that there are, before clipping. You may read it at any time, except while a step
+ * has only some of its gradients; a frozen parameter has none. {engine.state.grad_read} You may write it
+ * between the last backward of a step and ds_step; on nvme that is DS_ERROR_UNSUPPORTED.
+ * {engine.state.grad_write} Clipping and the update use what you wrote, and NaN or infinity skips the step.
+ * {engine.state.grad_used} */
 DS_API const char* ds_engine_state_name(const ds_engine* engine, int32_t index);
-/** Copies a whole tensor out (f32, numel elements on every rank). Collective. */
+/** Copies a whole tensor to data, as f32. Every rank gets all elements. Collective. */
 DS_API ds_status ds_engine_read(ds_engine* engine, int32_t param, const char* state, float* data,
                                 size_t data_count);
-/** Replaces a whole tensor; the compute copy follows its master. The same values on all ranks. Collective. */
+/** Replaces a whole tensor; the compute copy follows its master. {engine.write} Give the same values on all
+ * ranks. Collective. */
 DS_API ds_status ds_engine_write(ds_engine* engine, int32_t param, const char* state, const float* data,
                                  size_t data_count);
-/** Elements of a flattened parameter of which this rank updates the states: [*out_first, *out_first +
- * *out_count), count 0 where it has none. Over the ranks they are the whole parameter, once per copy; ranks
- * that have the same elements must write the same values. No communication.
+/** Tells which elements of a flattened parameter have states that this rank updates: [*out_first, *out_first
+ * + *out_count), where a count of 0 means none. All ranks together have the whole parameter, once per copy.
+ * {engine.local_range} No communication.
  * @param out_first [out] @param out_count [out] */
 DS_API ds_status ds_engine_local_range(ds_engine* engine, int32_t param, int64_t* out_first,
                                        int64_t* out_count);
-/** The same as ds_engine_read and _write of these elements only; no communication. data_count: that of
- * ds_engine_local_range. After a write of "param" or "master", also one of no element, ds_engine_refresh must
- * be called before the next step, evaluation, inference or read of "param", which are DS_ERROR_STATE on this
- * rank until then. Write on all ranks, also where data_count is 0, then refresh: a rank that has written
- * nothing would begin the step and wait for the others. */
+/** Like ds_engine_read and ds_engine_write, but for the elements of ds_engine_local_range only and without
+ * communication. data_count is the count of ds_engine_local_range. Give the same values on all ranks that
+ * have the same elements.
+ *
+ * After a write of "param" or "master", even of no elements, you must call ds_engine_refresh before the next
+ * step, evaluation, inference or read of "param". Until then, these return DS_ERROR_STATE on this rank.
+ * {engine.write_local.refresh} Write on all ranks, even if data_count is 0, and then refresh: a rank that has
+ * written nothing would begin the step and wait for the others. */
 DS_API ds_status ds_engine_read_local(ds_engine* engine, int32_t param, const char* state, float* data,
                                       size_t data_count);
 DS_API ds_status ds_engine_write_local(ds_engine* engine, int32_t param, const char* state, const float* data,
                                        size_t data_count);
-/** Makes all compute copies from their masters, those of frozen parameters too. Collective. */
+/** Makes all compute copies from their masters, including those of frozen parameters. Collective. */
 DS_API ds_status ds_engine_refresh(ds_engine* engine);
-/** Between steps: from the next step on the parameters are not trained (frozen 1), or trained again (0).
- * Parameters that have optimizer states keep them. A parameter trained for the first time starts with zero
- * states. The bias correction of each counts its own updates, as in PyTorch.
- * Compiles the step again; refused while a parameter is leased. Collective, the same arguments on all ranks:
- * what one rank asks wrongly or otherwise is an error on all, and nothing changes. Which parameters begin
- * frozen: configuration, frozen_parameters. */
+/** Between steps: from the next step on, the parameters are not trained (frozen 1), or trained again (0).
+ * Parameters that have optimizer states keep them. A parameter that is trained for the first time starts with
+ * zero states. The bias correction of each parameter counts its own updates, as in PyTorch.
+ * {engine.freeze.states} The configuration's frozen_parameters says which parameters begin frozen. The call
+ * compiles the step again, and it is refused while a parameter is leased. {engine.freeze.leased} Collective,
+ * with the same arguments on all ranks. If the arguments of one rank are wrong or different, all ranks get an
+ * error, and nothing changes. {engine.freeze.agree} */
 DS_API ds_status ds_engine_freeze(ds_engine* engine, const int32_t* params, size_t params_count,
                                   int32_t frozen);
-/** Between steps: from the next step on these parameters are a group whose updates have values of their own;
- * each leaves the group that it was in. Group 0 has all parameters of no other group, 1 and further ones are
- * those of the configuration (optimizer.param_groups), then those of this call. Checkpoints have no groups:
- * an engine that loads has its own. Compiles the step again; refused while a parameter is leased. Collective,
- * the same arguments on all ranks: what one rank asks wrongly or otherwise is an error on all, and nothing
- * changes.
+/** Between steps: from the next step on, these parameters form a group whose updates have values of their
+ * own; each leaves the group that it was in. Group 0 has all parameters that are in no other group. Groups 1
+ * and up are those of the configuration (optimizer.param_groups), then those of this call. Checkpoints
+ * contain no groups: an engine that loads one keeps its own. The call compiles the step again, and it is
+ * refused while a parameter is leased. {engine.group_add.leased} Collective, with the same arguments on all
+ * ranks. If the arguments of one rank are wrong or different, all ranks get an error, and nothing changes.
+ * {engine.group_add.agree}
  * @param options [nullable] JSON: "lr", "weight_decay", with Adam and AdamW "betas" (two numbers) and "eps",
- * with SGD "momentum"; without one the configuration's. A schedule begins from the group's lr
+ * with SGD "momentum"; the default of each is the configuration's. A schedule begins from the group's lr
  * @param out [out] number of the group */
 DS_API ds_status ds_engine_group_add(ds_engine* engine, const int32_t* params, size_t params_count,
                                      const char* options, int32_t* out);
 /** What became of the last step. */
 typedef struct ds_step_result {
   size_t struct_size;
-  int64_t step;     /**< steps made so far, skipped ones included */
-  int64_t updates;  /**< optimizer updates taken so far */
+  int64_t step;     /**< steps made so far, including skipped ones */
+  int64_t updates;  /**< optimizer updates so far */
   double loss;      /**< mean over all ranks */
   double grad_norm; /**< of the mean gradient, before clipping */
   double lr;        /**< of group 0 */
-  int32_t skipped;  /**< 1: loss or gradients had NaN or infinity, nothing was updated */
+  int32_t skipped;  /**< 1: loss or gradients had NaN or infinity, and nothing was updated */
   int32_t reserved;
 } ds_step_result;
-/** Fills zeros before the first step. @param struct_size sizeof(ds_step_result) of the caller
- * @param out [out] */
+/** Tells what became of the last step. Before the first step, all members but struct_size are zero.
+ * {engine.last_step}
+ * @param struct_size sizeof(ds_step_result) of the caller  @param out [out] */
 DS_API ds_status ds_engine_last_step(const ds_engine* engine, ds_step_result* out, size_t struct_size);
-/** Why the last step was skipped, with the first bad tensor of this rank; "" when it was not. */
+/** Tells why the last step was skipped, with the first bad tensor of this rank. If it was not skipped, the
+ * text is "". {engine.skip_reason} */
 DS_API ds_status ds_engine_skip_reason(const ds_engine* engine, char** out_text);
-/** A number by name: "step" (steps made, skipped ones included), "updates" (of the optimizer), "loss",
- * "grad_norm" (of the last step), "device_bytes", "host_bytes", "nvme_bytes" (allocated), "overhead_bytes"
- * (library memory outside the plan, measured at creation), "param_groups" (groups of parameters), and those
- * of ds_engine_set, as the next step uses them; without a group they are those of group 0. */
+/** Gives a number by its name: "step" (steps made, including skipped ones), "updates" (of the optimizer),
+ * "loss" and "grad_norm" (of the last step), "device_bytes", "host_bytes" and "nvme_bytes" (allocated),
+ * "overhead_bytes" (library memory outside the plan, measured at creation), "param_groups" (number of
+ * groups), and the numbers of ds_engine_set as the next step will use them; a name without a group means
+ * group 0. */
 DS_API ds_status ds_engine_get(const ds_engine* engine, const char* name, double* out);
-/** Changes a number from the next step on, in place of configuration and schedule; NaN gives it back to them:
- * "lr", "weight_decay", with Adam and AdamW "beta1", "beta2" and "eps", with SGD "momentum". Such a name is
- * of all groups of parameters, "param_groups[1].lr" of one. What is set is part of a checkpoint. Between the
- * same steps, with the same value on all ranks; no communication.
- * @return DS_ERROR_NOT_FOUND for another name, DS_ERROR_INVALID_ARGUMENT for a value that the configuration
- * would refuse */
+/** Changes a number from the next step on, in place of configuration and schedule: "lr", "weight_decay", with
+ * Adam and AdamW "beta1", "beta2" and "eps", with SGD "momentum". NaN gives it back to configuration and
+ * schedule. Such a name changes all groups of parameters, "param_groups[1].lr" one. A checkpoint saves what
+ * was set. {engine.set} Call it between the same steps and with the same value on all ranks; it does not
+ * communicate.
+ * @return DS_ERROR_NOT_FOUND for any other name. {engine.set.name} DS_ERROR_INVALID_ARGUMENT for a value that
+ * the configuration would refuse. {engine.set.value} */
 DS_API ds_status ds_engine_set(ds_engine* engine, const char* name, double value);
 
-/** The step program in its text form; in delegate mode the recorded one, from the second step on.
+/** Prints the step program in its text form; in delegate mode the recorded one, from the second step on.
  */
 DS_API ds_status ds_engine_plan_print(const ds_engine* engine, char** out_text);
-/** Bytes per tier and kind, and the overhead outside the plan by part. */
+/** Reports bytes per tier and kind, and the overhead outside the plan by part. */
 DS_API ds_status ds_engine_plan_report(const ds_engine* engine, ds_format format, char** out_text);
-/** Writes the spans recorded since the last call to `path` as Chrome trace-event JSON, this rank's queues as
- * tracks.
- * @return DS_ERROR_STATE when options.trace was 0 */
+/** Writes the spans recorded since the last call to `path` as Chrome trace-event JSON, with this rank's
+ * queues as tracks.
+ * @return DS_ERROR_STATE if options.trace was 0. {engine.trace.state} */
 DS_API ds_status ds_engine_trace(ds_engine* engine, const char* path);
-/** @param engine [nullable] Never communicates. */
+/** Destroys the engine. Never communicates. @param engine [nullable] */
 DS_API void ds_engine_destroy(ds_engine* engine);
 
 /* ---------------------------------------------------------------- checkpoint */

@@ -10,6 +10,7 @@ enum { RANKS = 2, BIAS = MLP_OUT };
 
 static const char* folder;
 
+/* Proves {engine.param_find}. */
 static void state(ds_engine* engine) {
   const char* name = NULL;
   int64_t dims[2] = {0, 0};
@@ -67,6 +68,7 @@ static void local(ds_engine* engine) {
   check(whole[0] == 0.25f && whole[1] == 0.25f, "all ranks' parts");
 }
 
+/* Proves {engine.state.grad_read} of a frozen parameter. */
 static void frozen(ds_engine* engine, const mlp_batch* batch) {
   int32_t param = -1;
   float before[BIAS], after[BIAS];
@@ -100,7 +102,8 @@ static void order(ds_engine* engine, const mlp_batch* batch) {
   check_ok(ds_step(engine), "step");
 }
 
-/* A learning rate that the caller sets counts until it is taken back, and in checkpoints. */
+/* A learning rate that the caller sets counts until it is taken back, and in checkpoints. Proves
+ * {engine.set}, {engine.set.name} and {engine.set.value}, with groups() below. */
 static void learning_rate(ds_comm* comm, ds_engine* engine, const mlp_batch* batch) {
   char config[512], path[512], *client = NULL;
   float before[MLP_OUT], after[MLP_OUT];
@@ -143,7 +146,7 @@ static void learning_rate(ds_comm* comm, ds_engine* engine, const mlp_batch* bat
               "options.keep: must be 0 to");
 }
 
-/* States by their names, which the engine tells. */
+/* States by their names, which the engine tells. Proves {engine.state_name}. */
 static void state_names(ds_engine* engine) {
   const char* names[] = {"master", "exp_avg", "exp_avg_sq", "param", "grad"};
   float values[MLP_OUT];

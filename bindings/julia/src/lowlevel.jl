@@ -97,7 +97,7 @@ struct ds_comm_call
 end
 
 """
-What an engine runs on; training options are JSON.
+What an engine runs on. Training options are JSON.
 """
 struct ds_engine_options
     struct_size::Csize_t
@@ -597,7 +597,7 @@ function ds_plan_destroy(plan)
 end
 
 """
-Fills the defaults.
+Fills in the defaults.
 - `struct_size`: sizeof(ds_engine_options) of the caller
 """
 function ds_engine_options_init(options, struct_size)
@@ -605,15 +605,15 @@ function ds_engine_options_init(options, struct_size)
 end
 
 """
-Creates a training engine. Collective. The memory is planned, checked against memory_budget and taken here (in
-delegate mode by ds_engine_start).
-- `comm`: [nullable] NULL: one rank. It is used until the engine is destroyed.
+Creates a training engine. It plans the memory, checks the plan against memory_budget and takes the memory (in
+delegate mode, ds_engine_start does). Collective.
+- `comm`: [nullable] NULL: one rank. The engine uses it until it is destroyed.
 - `config`: JSON text (docs/reference/config.md)
-- `graph`: [nullable] copied; NULL: delegate mode, parameters come by ds_engine_param_add
+- `graph`: [nullable] copied; NULL: delegate mode, in which ds_engine_param_add adds the parameters
 - `options`: [nullable]
 - `out`: [out] [owned]
-Returns DS_ERROR_CONFIG also when ranks have different configurations; DS_ERROR_OUT_OF_MEMORY with a table
-when a budget is too small
+Returns DS_ERROR_CONFIG if the configuration is wrong, or if ranks have different ones.
+DS_ERROR_OUT_OF_MEMORY, with a table in the message, if a budget is too small.
 """
 function ds_engine_create(comm, config, graph, options, out)
     @ccall libds.ds_engine_create(comm::Ptr{ds_comm}, config::Cstring, graph::Ptr{ds_graph}, options::Ptr{ds_engine_options}, out::Ptr{Ptr{ds_engine}})::Int32
@@ -632,9 +632,10 @@ end
 
 """
 For a rank that has no data left in this epoch: takes part in the steps of the other ranks, without samples of
-its own, until all ranks have called this; then data may come again. Loss and gradient of such a step are
-means over the samples that there are. Native mode. Collective with the steps and this call of the others.
-- `out_steps`: [out] [nullable] steps that this rank took part in, skipped ones included
+its own, and returns when all ranks have called it. After that, all ranks can train on data again. Loss and
+gradient of such a step are means over the samples that there are. Native mode. Collective with the steps of
+the other ranks and with their call of this function.
+- `out_steps`: [out] [nullable] steps that this rank took part in, including skipped ones
 """
 function ds_engine_join(engine, out_steps)
     @ccall libds.ds_engine_join(engine::Ptr{ds_engine}, out_steps::Ptr{Int64})::Int32
@@ -755,22 +756,22 @@ function ds_grad_ready(engine, param, grad)
 end
 
 """
-Number of parameters; -1 for NULL.
+Returns the number of parameters, or -1 if engine is NULL.
 """
 function ds_engine_param_count(engine)
     @ccall libds.ds_engine_param_count(engine::Ptr{ds_engine})::Int32
 end
 
 """
-Number of a name.
-Returns DS_ERROR_NOT_FOUND with the nearest name
+Finds the number of a parameter by its name.
+Returns DS_ERROR_NOT_FOUND if there is none; the message names the one with the nearest name.
 """
 function ds_engine_param_find(engine, name, out)
     @ccall libds.ds_engine_param_find(engine::Ptr{ds_engine}, name::Cstring, out::Ptr{Int32})::Int32
 end
 
 """
-Name and shape. All outputs [nullable].
+Gives name and shape of a parameter; up to dims_size dimensions are written. All outputs [nullable].
 - `out_name`: [out] [borrowed: engine]
 """
 function ds_engine_param_info(engine, param, out_name, out_dims, dims_size, out_dims_count)
@@ -778,35 +779,37 @@ function ds_engine_param_info(engine, param, out_name, out_dims, dims_size, out_
 end
 
 """
-Names of what ds_engine_read and _write access, one after the other from index 0: \"master\", then the states
-of the optimizer by PyTorch's names (\"exp_avg\" and \"exp_avg_sq\" of Adam and AdamW, \"momentum_buffer\" of
-SGD), \"param\" and \"grad\"; NULL behind the last, and for NULL. [borrowed: engine] \"param\" is the compute
-copy; writing it writes its master. \"grad\" is the mean gradient over the samples that there are, before
-clipping. Read: refused while a step has some of its gradients. Written: between the last backward of a step
-and ds_step, not on nvme; clipping sees what was written, and NaN or infinity skips the step.
+Returns the name of a state that ds_engine_read and ds_engine_write access. Index 0 is \"master\". The states
+of the optimizer follow under PyTorch's names (\"exp_avg\" and \"exp_avg_sq\" for Adam and AdamW,
+\"momentum_buffer\" for SGD), then \"param\" and \"grad\". For any other index, and if engine is NULL, it
+returns NULL. [borrowed: engine] \"param\" is the compute copy; writing it also writes its master. \"grad\" is
+the mean gradient over the samples that there are, before clipping. You may read it at any time, except while
+a step has only some of its gradients; a frozen parameter has none. You may write it between the last backward
+of a step and ds_step; on nvme that is DS_ERROR_UNSUPPORTED. Clipping and the update use what you wrote, and
+NaN or infinity skips the step.
 """
 function ds_engine_state_name(engine, index)
     @ccall libds.ds_engine_state_name(engine::Ptr{ds_engine}, index::Int32)::Cstring
 end
 
 """
-Copies a whole tensor out (f32, numel elements on every rank). Collective.
+Copies a whole tensor to data, as f32. Every rank gets all elements. Collective.
 """
 function ds_engine_read(engine, param, state, data, data_count)
     @ccall libds.ds_engine_read(engine::Ptr{ds_engine}, param::Int32, state::Cstring, data::Ptr{Cfloat}, data_count::Csize_t)::Int32
 end
 
 """
-Replaces a whole tensor; the compute copy follows its master. The same values on all ranks. Collective.
+Replaces a whole tensor; the compute copy follows its master. Give the same values on all ranks. Collective.
 """
 function ds_engine_write(engine, param, state, data, data_count)
     @ccall libds.ds_engine_write(engine::Ptr{ds_engine}, param::Int32, state::Cstring, data::Ptr{Cfloat}, data_count::Csize_t)::Int32
 end
 
 """
-Elements of a flattened parameter of which this rank updates the states: [*out_first, *out_first +
-*out_count), count 0 where it has none. Over the ranks they are the whole parameter, once per copy; ranks that
-have the same elements must write the same values. No communication.
+Tells which elements of a flattened parameter have states that this rank updates: [*out_first, *out_first +
+*out_count), where a count of 0 means none. All ranks together have the whole parameter, once per copy. No
+communication.
 - `out_first`: [out]
 - `out_count`: [out]
 """
@@ -815,11 +818,12 @@ function ds_engine_local_range(engine, param, out_first, out_count)
 end
 
 """
-The same as ds_engine_read and _write of these elements only; no communication. data_count: that of
-ds_engine_local_range. After a write of \"param\" or \"master\", also one of no element, ds_engine_refresh
-must be called before the next step, evaluation, inference or read of \"param\", which are DS_ERROR_STATE on
-this rank until then. Write on all ranks, also where data_count is 0, then refresh: a rank that has written
-nothing would begin the step and wait for the others.
+Like ds_engine_read and ds_engine_write, but for the elements of ds_engine_local_range only and without
+communication. data_count is the count of ds_engine_local_range. Give the same values on all ranks that have
+the same elements. After a write of \"param\" or \"master\", even of no elements, you must call
+ds_engine_refresh before the next step, evaluation, inference or read of \"param\". Until then, these return
+DS_ERROR_STATE on this rank. Write on all ranks, even if data_count is 0, and then refresh: a rank that has
+written nothing would begin the step and wait for the others.
 """
 function ds_engine_read_local(engine, param, state, data, data_count)
     @ccall libds.ds_engine_read_local(engine::Ptr{ds_engine}, param::Int32, state::Cstring, data::Ptr{Cfloat}, data_count::Csize_t)::Int32
@@ -830,32 +834,34 @@ function ds_engine_write_local(engine, param, state, data, data_count)
 end
 
 """
-Makes all compute copies from their masters, those of frozen parameters too. Collective.
+Makes all compute copies from their masters, including those of frozen parameters. Collective.
 """
 function ds_engine_refresh(engine)
     @ccall libds.ds_engine_refresh(engine::Ptr{ds_engine})::Int32
 end
 
 """
-Between steps: from the next step on the parameters are not trained (frozen 1), or trained again (0).
-Parameters that have optimizer states keep them. A parameter trained for the first time starts with zero
-states. The bias correction of each counts its own updates, as in PyTorch. Compiles the step again; refused
-while a parameter is leased. Collective, the same arguments on all ranks: what one rank asks wrongly or
-otherwise is an error on all, and nothing changes. Which parameters begin frozen: configuration,
-frozen_parameters.
+Between steps: from the next step on, the parameters are not trained (frozen 1), or trained again (0).
+Parameters that have optimizer states keep them. A parameter that is trained for the first time starts with
+zero states. The bias correction of each parameter counts its own updates, as in PyTorch. The configuration's
+frozen_parameters says which parameters begin frozen. The call compiles the step again, and it is refused
+while a parameter is leased. Collective, with the same arguments on all ranks. If the arguments of one rank
+are wrong or different, all ranks get an error, and nothing changes.
 """
 function ds_engine_freeze(engine, params, params_count, frozen)
     @ccall libds.ds_engine_freeze(engine::Ptr{ds_engine}, params::Ptr{Int32}, params_count::Csize_t, frozen::Int32)::Int32
 end
 
 """
-Between steps: from the next step on these parameters are a group whose updates have values of their own; each
-leaves the group that it was in. Group 0 has all parameters of no other group, 1 and further ones are those of
-the configuration (optimizer.param_groups), then those of this call. Checkpoints have no groups: an engine
-that loads has its own. Compiles the step again; refused while a parameter is leased. Collective, the same
-arguments on all ranks: what one rank asks wrongly or otherwise is an error on all, and nothing changes.
+Between steps: from the next step on, these parameters form a group whose updates have values of their own;
+each leaves the group that it was in. Group 0 has all parameters that are in no other group. Groups 1 and up
+are those of the configuration (optimizer.param_groups), then those of this call. Checkpoints contain no
+groups: an engine that loads one keeps its own. The call compiles the step again, and it is refused while a
+parameter is leased. Collective, with the same arguments on all ranks. If the arguments of one rank are wrong
+or different, all ranks get an error, and nothing changes.
 - `options`: [nullable] JSON: \"lr\", \"weight_decay\", with Adam and AdamW \"betas\" (two numbers) and
-  \"eps\", with SGD \"momentum\"; without one the configuration's. A schedule begins from the group's lr
+  \"eps\", with SGD \"momentum\"; the default of each is the configuration's. A schedule begins from the
+  group's lr
 - `out`: [out] number of the group
 """
 function ds_engine_group_add(engine, params, params_count, options, out)
@@ -863,7 +869,7 @@ function ds_engine_group_add(engine, params, params_count, options, out)
 end
 
 """
-Fills zeros before the first step.
+Tells what became of the last step. Before the first step, all members but struct_size are zero.
 - `struct_size`: sizeof(ds_step_result) of the caller
 - `out`: [out]
 """
@@ -872,60 +878,62 @@ function ds_engine_last_step(engine, out, struct_size)
 end
 
 """
-Why the last step was skipped, with the first bad tensor of this rank; \"\" when it was not.
+Tells why the last step was skipped, with the first bad tensor of this rank. If it was not skipped, the text
+is \"\".
 """
 function ds_engine_skip_reason(engine, out_text)
     @ccall libds.ds_engine_skip_reason(engine::Ptr{ds_engine}, out_text::Ptr{Ptr{Cchar}})::Int32
 end
 
 """
-A number by name: \"step\" (steps made, skipped ones included), \"updates\" (of the optimizer), \"loss\",
-\"grad_norm\" (of the last step), \"device_bytes\", \"host_bytes\", \"nvme_bytes\" (allocated),
-\"overhead_bytes\" (library memory outside the plan, measured at creation), \"param_groups\" (groups of
-parameters), and those of ds_engine_set, as the next step uses them; without a group they are those of group
-0.
+Gives a number by its name: \"step\" (steps made, including skipped ones), \"updates\" (of the optimizer),
+\"loss\" and \"grad_norm\" (of the last step), \"device_bytes\", \"host_bytes\" and \"nvme_bytes\"
+(allocated), \"overhead_bytes\" (library memory outside the plan, measured at creation), \"param_groups\"
+(number of groups), and the numbers of ds_engine_set as the next step will use them; a name without a group
+means group 0.
 """
 function ds_engine_get(engine, name, out)
     @ccall libds.ds_engine_get(engine::Ptr{ds_engine}, name::Cstring, out::Ptr{Cdouble})::Int32
 end
 
 """
-Changes a number from the next step on, in place of configuration and schedule; NaN gives it back to them:
-\"lr\", \"weight_decay\", with Adam and AdamW \"beta1\", \"beta2\" and \"eps\", with SGD \"momentum\". Such a
-name is of all groups of parameters, \"param_groups[1].lr\" of one. What is set is part of a checkpoint.
-Between the same steps, with the same value on all ranks; no communication.
-Returns DS_ERROR_NOT_FOUND for another name, DS_ERROR_INVALID_ARGUMENT for a value that the configuration
-would refuse
+Changes a number from the next step on, in place of configuration and schedule: \"lr\", \"weight_decay\", with
+Adam and AdamW \"beta1\", \"beta2\" and \"eps\", with SGD \"momentum\". NaN gives it back to configuration and
+schedule. Such a name changes all groups of parameters, \"param_groups[1].lr\" one. A checkpoint saves what
+was set. Call it between the same steps and with the same value on all ranks; it does not communicate.
+Returns DS_ERROR_NOT_FOUND for any other name. DS_ERROR_INVALID_ARGUMENT for a value that the configuration
+would refuse.
 """
 function ds_engine_set(engine, name, value)
     @ccall libds.ds_engine_set(engine::Ptr{ds_engine}, name::Cstring, value::Cdouble)::Int32
 end
 
 """
-The step program in its text form; in delegate mode the recorded one, from the second step on.
+Prints the step program in its text form; in delegate mode the recorded one, from the second step on.
 """
 function ds_engine_plan_print(engine, out_text)
     @ccall libds.ds_engine_plan_print(engine::Ptr{ds_engine}, out_text::Ptr{Ptr{Cchar}})::Int32
 end
 
 """
-Bytes per tier and kind, and the overhead outside the plan by part.
+Reports bytes per tier and kind, and the overhead outside the plan by part.
 """
 function ds_engine_plan_report(engine, format, out_text)
     @ccall libds.ds_engine_plan_report(engine::Ptr{ds_engine}, format::Int32, out_text::Ptr{Ptr{Cchar}})::Int32
 end
 
 """
-Writes the spans recorded since the last call to `path` as Chrome trace-event JSON, this rank's queues as
+Writes the spans recorded since the last call to `path` as Chrome trace-event JSON, with this rank's queues as
 tracks.
-Returns DS_ERROR_STATE when options.trace was 0
+Returns DS_ERROR_STATE if options.trace was 0.
 """
 function ds_engine_trace(engine, path)
     @ccall libds.ds_engine_trace(engine::Ptr{ds_engine}, path::Cstring)::Int32
 end
 
 """
-- `engine`: [nullable] Never communicates.
+Destroys the engine. Never communicates.
+- `engine`: [nullable]
 """
 function ds_engine_destroy(engine)
     @ccall libds.ds_engine_destroy(engine::Ptr{ds_engine})::Cvoid

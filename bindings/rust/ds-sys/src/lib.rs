@@ -138,10 +138,11 @@ pub struct DLManagedTensor {
 pub type ds_log_fn =
     Option<unsafe extern "C" fn(level: ds_log_level, line: *const c_char, user_data: *mut c_void)>;
 
-/// Gives initial values: `count` elements of a flattened parameter from `first` on. data has what the graph's
-/// init has drawn, zeros in delegate mode; what is left as it is stays. Called only for elements of which
-/// this rank updates the states, in any number of parts; ranks that have the same elements must give the same
-/// values. Any other status than DS_OK ends the call with DS_ERROR_USER on all ranks.
+/// Gives initial values: `count` elements of a flattened parameter, from element `first` on. When it is
+/// called, data holds what the graph's init has drawn, or zeros in delegate mode; elements that you leave
+/// alone keep that. It is called only for elements whose states this rank updates, in any number of parts.
+/// Give the same values on all ranks that have the same elements. If it returns another status than DS_OK,
+/// the call that needs the values ends with DS_ERROR_USER on all ranks.
 pub type ds_init_fn =
     Option<unsafe extern "C" fn(param: i32, name: *const c_char, first: i64, data: *mut f32, count: usize, user_data: *mut c_void) -> ds_status>;
 
@@ -208,12 +209,12 @@ pub struct ds_comm_call {
     pub blocks_count: usize,
 }
 
-/// What an engine runs on; training options are JSON.
+/// What an engine runs on. Training options are JSON.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct ds_engine_options {
     pub struct_size: usize,
-    /// compute threads of this rank; 0: cores divided by ranks of this host
+    /// compute threads of this rank; 0: cores divided by the ranks of this host
     pub threads: i32,
     /// 1: record spans for ds_engine_trace
     pub trace: i32,
@@ -228,9 +229,9 @@ pub struct ds_engine_options {
 #[derive(Clone, Copy, Debug)]
 pub struct ds_step_result {
     pub struct_size: usize,
-    /// steps made so far, skipped ones included
+    /// steps made so far, including skipped ones
     pub step: i64,
-    /// optimizer updates taken so far
+    /// optimizer updates so far
     pub updates: i64,
     /// mean over all ranks
     pub loss: f64,
@@ -238,7 +239,7 @@ pub struct ds_step_result {
     pub grad_norm: f64,
     /// of group 0
     pub lr: f64,
-    /// 1: loss or gradients had NaN or infinity, nothing was updated
+    /// 1: loss or gradients had NaN or infinity, and nothing was updated
     pub skipped: i32,
     pub reserved: i32,
 }
@@ -518,25 +519,25 @@ extern "C" {
     ///
     /// - `plan`: \[nullable\]
     pub fn ds_plan_destroy(plan: *mut ds_plan);
-    /// Fills the defaults.
+    /// Fills in the defaults.
     ///
     /// - `struct_size`: sizeof(ds_engine_options) of the caller
     pub fn ds_engine_options_init(options: *mut ds_engine_options, struct_size: usize) -> ds_status;
-    /// Creates a training engine. Collective. The memory is planned, checked against memory_budget and taken
-    /// here (in delegate mode by ds_engine_start).
+    /// Creates a training engine. It plans the memory, checks the plan against memory_budget and takes the
+    /// memory (in delegate mode, ds_engine_start does). Collective.
     ///
-    /// - `comm`: \[nullable\] NULL: one rank. It is used until the engine is destroyed.
+    /// - `comm`: \[nullable\] NULL: one rank. The engine uses it until it is destroyed.
     ///
     /// - `config`: JSON text (docs/reference/config.md)
     ///
-    /// - `graph`: \[nullable\] copied; NULL: delegate mode, parameters come by ds_engine_param_add
+    /// - `graph`: \[nullable\] copied; NULL: delegate mode, in which ds_engine_param_add adds the parameters
     ///
     /// - `options`: \[nullable\]
     ///
     /// - `out`: \[out\] \[owned\]
     ///
-    /// Returns DS_ERROR_CONFIG also when ranks have different configurations; DS_ERROR_OUT_OF_MEMORY with a
-    /// table when a budget is too small
+    /// Returns DS_ERROR_CONFIG if the configuration is wrong, or if ranks have different ones.
+    /// DS_ERROR_OUT_OF_MEMORY, with a table in the message, if a budget is too small.
     pub fn ds_engine_create(comm: *mut ds_comm, config: *const c_char, graph: *const ds_graph, options: *const ds_engine_options, out: *mut *mut ds_engine) -> ds_status;
     /// One step: inputs in graph order, each with gradient_accumulation_steps micro-batches one after the
     /// other in the first dimension; NULL for one that the loss does not depend on. Collective.
@@ -546,11 +547,11 @@ extern "C" {
     ///   ds_engine_skip_reason names the first such tensor.
     pub fn ds_train_batch(engine: *mut ds_engine, inputs: *const *const ds_tensor, inputs_count: usize, out_loss: *mut f64) -> ds_status;
     /// For a rank that has no data left in this epoch: takes part in the steps of the other ranks, without
-    /// samples of its own, until all ranks have called this; then data may come again. Loss and gradient of
-    /// such a step are means over the samples that there are. Native mode. Collective with the steps and this
-    /// call of the others.
+    /// samples of its own, and returns when all ranks have called it. After that, all ranks can train on data
+    /// again. Loss and gradient of such a step are means over the samples that there are. Native mode.
+    /// Collective with the steps of the other ranks and with their call of this function.
     ///
-    /// - `out_steps`: \[out\] \[nullable\] steps that this rank took part in, skipped ones included
+    /// - `out_steps`: \[out\] \[nullable\] steps that this rank took part in, including skipped ones
     pub fn ds_engine_join(engine: *mut ds_engine, out_steps: *mut i64) -> ds_status;
     /// A step in pieces: (ds_forward, ds_backward) x gradient_accumulation_steps, ds_step; the same bits.
     /// Collective. In delegate mode ds_forward is not used and ds_backward ends a micro-step: parameters
@@ -617,99 +618,106 @@ extern "C" {
     /// copied. Once per parameter and micro-step, in any order. Collective: a gradient that does not come,
     /// does not come on any rank; hand over zeros where only some ranks have it.
     pub fn ds_grad_ready(engine: *mut ds_engine, param: i32, grad: *const ds_tensor) -> ds_status;
-    /// Number of parameters; -1 for NULL.
+    /// Returns the number of parameters, or -1 if engine is NULL.
     pub fn ds_engine_param_count(engine: *const ds_engine) -> i32;
-    /// Number of a name.
+    /// Finds the number of a parameter by its name.
     ///
-    /// Returns DS_ERROR_NOT_FOUND with the nearest name
+    /// Returns DS_ERROR_NOT_FOUND if there is none; the message names the one with the nearest name.
     pub fn ds_engine_param_find(engine: *const ds_engine, name: *const c_char, out: *mut i32) -> ds_status;
-    /// Name and shape. All outputs \[nullable\].
+    /// Gives name and shape of a parameter; up to dims_size dimensions are written. All outputs \[nullable\].
     ///
     /// - `out_name`: \[out\] \[borrowed: engine\]
     pub fn ds_engine_param_info(engine: *const ds_engine, param: i32, out_name: *mut *const c_char, out_dims: *mut i64, dims_size: usize, out_dims_count: *mut usize) -> ds_status;
-    /// Names of what ds_engine_read and _write access, one after the other from index 0: "master", then the
-    /// states of the optimizer by PyTorch's names ("exp_avg" and "exp_avg_sq" of Adam and AdamW,
-    /// "momentum_buffer" of SGD), "param" and "grad"; NULL behind the last, and for NULL. \[borrowed:
-    /// engine\] "param" is the compute copy; writing it writes its master. "grad" is the mean gradient over
-    /// the samples that there are, before clipping. Read: refused while a step has some of its gradients.
-    /// Written: between the last backward of a step and ds_step, not on nvme; clipping sees what was written,
-    /// and NaN or infinity skips the step.
+    /// Returns the name of a state that ds_engine_read and ds_engine_write access. Index 0 is "master". The
+    /// states of the optimizer follow under PyTorch's names ("exp_avg" and "exp_avg_sq" for Adam and AdamW,
+    /// "momentum_buffer" for SGD), then "param" and "grad". For any other index, and if engine is NULL, it
+    /// returns NULL. \[borrowed: engine\] "param" is the compute copy; writing it also writes its master.
+    /// "grad" is the mean gradient over the samples that there are, before clipping. You may read it at any
+    /// time, except while a step has only some of its gradients; a frozen parameter has none. You may write
+    /// it between the last backward of a step and ds_step; on nvme that is DS_ERROR_UNSUPPORTED. Clipping and
+    /// the update use what you wrote, and NaN or infinity skips the step.
     pub fn ds_engine_state_name(engine: *const ds_engine, index: i32) -> *const c_char;
-    /// Copies a whole tensor out (f32, numel elements on every rank). Collective.
+    /// Copies a whole tensor to data, as f32. Every rank gets all elements. Collective.
     pub fn ds_engine_read(engine: *mut ds_engine, param: i32, state: *const c_char, data: *mut f32, data_count: usize) -> ds_status;
-    /// Replaces a whole tensor; the compute copy follows its master. The same values on all ranks.
+    /// Replaces a whole tensor; the compute copy follows its master. Give the same values on all ranks.
     /// Collective.
     pub fn ds_engine_write(engine: *mut ds_engine, param: i32, state: *const c_char, data: *const f32, data_count: usize) -> ds_status;
-    /// Elements of a flattened parameter of which this rank updates the states: \[*out_first, *out_first +
-    /// *out_count), count 0 where it has none. Over the ranks they are the whole parameter, once per copy;
-    /// ranks that have the same elements must write the same values. No communication.
+    /// Tells which elements of a flattened parameter have states that this rank updates: \[*out_first,
+    /// *out_first + *out_count), where a count of 0 means none. All ranks together have the whole parameter,
+    /// once per copy. No communication.
     ///
     /// - `out_first`: \[out\]
     ///
     /// - `out_count`: \[out\]
     pub fn ds_engine_local_range(engine: *mut ds_engine, param: i32, out_first: *mut i64, out_count: *mut i64) -> ds_status;
-    /// The same as ds_engine_read and _write of these elements only; no communication. data_count: that of
-    /// ds_engine_local_range. After a write of "param" or "master", also one of no element, ds_engine_refresh
-    /// must be called before the next step, evaluation, inference or read of "param", which are
-    /// DS_ERROR_STATE on this rank until then. Write on all ranks, also where data_count is 0, then refresh:
-    /// a rank that has written nothing would begin the step and wait for the others.
+    /// Like ds_engine_read and ds_engine_write, but for the elements of ds_engine_local_range only and
+    /// without communication. data_count is the count of ds_engine_local_range. Give the same values on all
+    /// ranks that have the same elements. After a write of "param" or "master", even of no elements, you must
+    /// call ds_engine_refresh before the next step, evaluation, inference or read of "param". Until then,
+    /// these return DS_ERROR_STATE on this rank. Write on all ranks, even if data_count is 0, and then
+    /// refresh: a rank that has written nothing would begin the step and wait for the others.
     pub fn ds_engine_read_local(engine: *mut ds_engine, param: i32, state: *const c_char, data: *mut f32, data_count: usize) -> ds_status;
     pub fn ds_engine_write_local(engine: *mut ds_engine, param: i32, state: *const c_char, data: *const f32, data_count: usize) -> ds_status;
-    /// Makes all compute copies from their masters, those of frozen parameters too. Collective.
+    /// Makes all compute copies from their masters, including those of frozen parameters. Collective.
     pub fn ds_engine_refresh(engine: *mut ds_engine) -> ds_status;
-    /// Between steps: from the next step on the parameters are not trained (frozen 1), or trained again (0).
-    /// Parameters that have optimizer states keep them. A parameter trained for the first time starts with
-    /// zero states. The bias correction of each counts its own updates, as in PyTorch. Compiles the step
-    /// again; refused while a parameter is leased. Collective, the same arguments on all ranks: what one rank
-    /// asks wrongly or otherwise is an error on all, and nothing changes. Which parameters begin frozen:
-    /// configuration, frozen_parameters.
+    /// Between steps: from the next step on, the parameters are not trained (frozen 1), or trained again (0).
+    /// Parameters that have optimizer states keep them. A parameter that is trained for the first time starts
+    /// with zero states. The bias correction of each parameter counts its own updates, as in PyTorch. The
+    /// configuration's frozen_parameters says which parameters begin frozen. The call compiles the step
+    /// again, and it is refused while a parameter is leased. Collective, with the same arguments on all
+    /// ranks. If the arguments of one rank are wrong or different, all ranks get an error, and nothing
+    /// changes.
     pub fn ds_engine_freeze(engine: *mut ds_engine, params: *const i32, params_count: usize, frozen: i32) -> ds_status;
-    /// Between steps: from the next step on these parameters are a group whose updates have values of their
-    /// own; each leaves the group that it was in. Group 0 has all parameters of no other group, 1 and further
-    /// ones are those of the configuration (optimizer.param_groups), then those of this call. Checkpoints
-    /// have no groups: an engine that loads has its own. Compiles the step again; refused while a parameter
-    /// is leased. Collective, the same arguments on all ranks: what one rank asks wrongly or otherwise is an
-    /// error on all, and nothing changes.
+    /// Between steps: from the next step on, these parameters form a group whose updates have values of their
+    /// own; each leaves the group that it was in. Group 0 has all parameters that are in no other group.
+    /// Groups 1 and up are those of the configuration (optimizer.param_groups), then those of this call.
+    /// Checkpoints contain no groups: an engine that loads one keeps its own. The call compiles the step
+    /// again, and it is refused while a parameter is leased. Collective, with the same arguments on all
+    /// ranks. If the arguments of one rank are wrong or different, all ranks get an error, and nothing
+    /// changes.
     ///
     /// - `options`: \[nullable\] JSON: "lr", "weight_decay", with Adam and AdamW "betas" (two numbers) and
-    ///   "eps", with SGD "momentum"; without one the configuration's. A schedule begins from the group's lr
+    ///   "eps", with SGD "momentum"; the default of each is the configuration's. A schedule begins from the
+    ///   group's lr
     ///
     /// - `out`: \[out\] number of the group
     pub fn ds_engine_group_add(engine: *mut ds_engine, params: *const i32, params_count: usize, options: *const c_char, out: *mut i32) -> ds_status;
-    /// Fills zeros before the first step.
+    /// Tells what became of the last step. Before the first step, all members but struct_size are zero.
     ///
     /// - `struct_size`: sizeof(ds_step_result) of the caller
     ///
     /// - `out`: \[out\]
     pub fn ds_engine_last_step(engine: *const ds_engine, out: *mut ds_step_result, struct_size: usize) -> ds_status;
-    /// Why the last step was skipped, with the first bad tensor of this rank; "" when it was not.
+    /// Tells why the last step was skipped, with the first bad tensor of this rank. If it was not skipped,
+    /// the text is "".
     pub fn ds_engine_skip_reason(engine: *const ds_engine, out_text: *mut *mut c_char) -> ds_status;
-    /// A number by name: "step" (steps made, skipped ones included), "updates" (of the optimizer), "loss",
-    /// "grad_norm" (of the last step), "device_bytes", "host_bytes", "nvme_bytes" (allocated),
-    /// "overhead_bytes" (library memory outside the plan, measured at creation), "param_groups" (groups of
-    /// parameters), and those of ds_engine_set, as the next step uses them; without a group they are those of
+    /// Gives a number by its name: "step" (steps made, including skipped ones), "updates" (of the optimizer),
+    /// "loss" and "grad_norm" (of the last step), "device_bytes", "host_bytes" and "nvme_bytes" (allocated),
+    /// "overhead_bytes" (library memory outside the plan, measured at creation), "param_groups" (number of
+    /// groups), and the numbers of ds_engine_set as the next step will use them; a name without a group means
     /// group 0.
     pub fn ds_engine_get(engine: *const ds_engine, name: *const c_char, out: *mut f64) -> ds_status;
-    /// Changes a number from the next step on, in place of configuration and schedule; NaN gives it back to
-    /// them: "lr", "weight_decay", with Adam and AdamW "beta1", "beta2" and "eps", with SGD "momentum". Such
-    /// a name is of all groups of parameters, "param_groups\[1\].lr" of one. What is set is part of a
-    /// checkpoint. Between the same steps, with the same value on all ranks; no communication.
+    /// Changes a number from the next step on, in place of configuration and schedule: "lr", "weight_decay",
+    /// with Adam and AdamW "beta1", "beta2" and "eps", with SGD "momentum". NaN gives it back to
+    /// configuration and schedule. Such a name changes all groups of parameters, "param_groups\[1\].lr" one.
+    /// A checkpoint saves what was set. Call it between the same steps and with the same value on all ranks;
+    /// it does not communicate.
     ///
-    /// Returns DS_ERROR_NOT_FOUND for another name, DS_ERROR_INVALID_ARGUMENT for a value that the
-    /// configuration would refuse
+    /// Returns DS_ERROR_NOT_FOUND for any other name. DS_ERROR_INVALID_ARGUMENT for a value that the
+    /// configuration would refuse.
     pub fn ds_engine_set(engine: *mut ds_engine, name: *const c_char, value: f64) -> ds_status;
-    /// The step program in its text form; in delegate mode the recorded one, from the second step on.
+    /// Prints the step program in its text form; in delegate mode the recorded one, from the second step on.
     pub fn ds_engine_plan_print(engine: *const ds_engine, out_text: *mut *mut c_char) -> ds_status;
-    /// Bytes per tier and kind, and the overhead outside the plan by part.
+    /// Reports bytes per tier and kind, and the overhead outside the plan by part.
     pub fn ds_engine_plan_report(engine: *const ds_engine, format: ds_format, out_text: *mut *mut c_char) -> ds_status;
-    /// Writes the spans recorded since the last call to `path` as Chrome trace-event JSON, this rank's queues
-    /// as tracks.
+    /// Writes the spans recorded since the last call to `path` as Chrome trace-event JSON, with this rank's
+    /// queues as tracks.
     ///
-    /// Returns DS_ERROR_STATE when options.trace was 0
+    /// Returns DS_ERROR_STATE if options.trace was 0.
     pub fn ds_engine_trace(engine: *mut ds_engine, path: *const c_char) -> ds_status;
+    /// Destroys the engine. Never communicates.
     ///
-    ///
-    /// - `engine`: \[nullable\] Never communicates.
+    /// - `engine`: \[nullable\]
     pub fn ds_engine_destroy(engine: *mut ds_engine);
     /// Saves masters, moments, the step and what ds_engine_set has set below `folder`
     /// (docs/reference/checkpoint_format.md). When the call returns DS_OK, the checkpoint is complete and on
