@@ -27,6 +27,12 @@
  * Names. Those of graphs, inputs, parameters and outputs are 1 to 512 bytes of UTF-8, without control
  * characters, blanks and any of %{}=;".
  *
+ * Streams. A stream is a queue of work on the device of an engine. A call with a stream reads and writes its
+ * tensors in the order of the stream: after the work that the stream has when the call begins, and before the
+ * work that it is given once the call has returned. Keep such a tensor until the stream has done that work.
+ * With NULL the call reads and writes its tensors before it returns, and waits for no stream. On a device
+ * whose memory is the host's ("cpu") every stream is NULL.
+ *
  * Collective. Made by all ranks of the comm in the same order; blocks until the data is there; ends with
  * DS_ERROR_COMM on every rank when one dies, aborts or stops making progress.
  *
@@ -102,13 +108,15 @@ typedef enum ds_dtype {
 /** Opaque handles. */
 typedef struct ds_comm ds_comm;
 typedef struct ds_work ds_work;
+typedef struct ds_stream ds_stream;
 typedef struct ds_tensor ds_tensor;
 typedef struct ds_graph ds_graph;
 typedef struct ds_plan ds_plan;
 typedef struct ds_engine ds_engine;
 
-/** DLPack's managed tensor, declared by <dlpack/dlpack.h> of the caller. */
+/** DLPack's managed tensors, of versions 0.x and 1.x, declared by <dlpack/dlpack.h> of the caller. */
 struct DLManagedTensor;
+struct DLManagedTensorVersioned;
 
 /* ---------------------------------------------------------------- runtime */
 
@@ -304,25 +312,54 @@ DS_API ds_status ds_comm_flight_record(const ds_comm* comm, ds_format format, ch
 /** Leaves the group. @param comm [nullable] */
 DS_API void ds_comm_destroy(ds_comm* comm);
 
+/* ---------------------------------------------------------------- stream */
+
+/** Makes a stream of the engine's device. It works on, and may be destroyed later, when the engine is gone.
+ * After a failed engine (DS_ERROR_POISONED) its streams are unusable, too.
+ * @param out [out] [owned]
+ * @return DS_ERROR_UNSUPPORTED where the memory of the device is the host's: streams are NULL there */
+DS_API ds_status ds_stream_create(ds_engine* engine, ds_stream** out);
+/** Waits until the stream has done all the work that it has been given. */
+DS_API ds_status ds_stream_synchronize(ds_stream* stream);
+/** Finishes the work of the stream and ends it. @param stream [nullable] */
+DS_API void ds_stream_destroy(ds_stream* stream);
+
 /* ---------------------------------------------------------------- tensor */
 
-/** A dense row-major tensor on the host.
- * @param data [nullable] borrowed memory that must outlive the tensor; NULL: own memory, zero-filled
- * @param out [out] [owned] */
-DS_API ds_status ds_tensor_create(ds_dtype dtype, const int64_t* dims, size_t dims_count, void* data,
-                                  ds_tensor** out);
-/** Takes a DLPack tensor (CPU, compact row-major, f32, f64, bf16, f16, i32, i64 or u8) without a copy; its
- * deleter runs when the tensor is destroyed. On an error the caller keeps it. @param out [out] [owned] */
-DS_API ds_status ds_tensor_from_dlpack(struct DLManagedTensor* managed, ds_tensor** out);
-/** A DLPack view without a copy; it keeps the memory alive after ds_tensor_destroy.
- * @param out [out] the consumer calls its deleter */
-DS_API ds_status ds_tensor_to_dlpack(ds_tensor* tensor, struct DLManagedTensor** out);
-/** Element type, dimensions (up to dims_size are written) and data. All outputs [nullable].
- * @param out_data [out] [borrowed: tensor] */
+/** Makes a tensor of up to 8 dimensions, in memory of the host or, with a stream, of the stream's device.
+ * @param strides [nullable] distance of neighbours in each dimension, in elements, of any sign; data is then
+ * the element at index 0. NULL: compact row-major
+ * @param data [nullable] borrowed memory that must outlive the tensor; NULL: the tensor has memory of its
+ * own, zero-filled and compact
+ * @param stream [nullable] names the device  @param out [out] [owned] */
+DS_API ds_status ds_tensor_create(ds_dtype dtype, const int64_t* dims, size_t dims_count,
+                                  const int64_t* strides, void* data, ds_stream* stream, ds_tensor** out);
+/** Takes a DLPack tensor of f32, f64, bf16, f16, i32, i64 or u8 with any strides, without a copy: one on the
+ * CPU, or with a stream also one of the stream's device. Its deleter runs when the tensor is destroyed. On an
+ * error the caller keeps it. Exactly one of managed and versioned is given.
+ * @param managed [nullable]  @param versioned [nullable] of DLPack 1.x. One that is read-only may not be
+ * copied to  @param stream [nullable]  @param out [out] [owned] */
+DS_API ds_status ds_tensor_from_dlpack(struct DLManagedTensor* managed,
+                                       struct DLManagedTensorVersioned* versioned, ds_stream* stream,
+                                       ds_tensor** out);
+/** Makes a DLPack tensor over the same memory, without a copy; it keeps the memory alive after
+ * ds_tensor_destroy. Exactly one of out and out_versioned is given. A tensor of a device that DLPack has no
+ * number for is on device type 12 (kDLExtDev).
+ * @param out [out] [nullable] the consumer calls its deleter; refused for a tensor that is read-only
+ * @param out_versioned [out] [nullable] the same in the form of DLPack 1.x */
+DS_API ds_status ds_tensor_to_dlpack(ds_tensor* tensor, struct DLManagedTensor** out,
+                                     struct DLManagedTensorVersioned** out_versioned);
+/** Element type, dimensions and strides (up to dims_size of each are written), device ("cpu" or another name
+ * of the configuration's key `device`) and address. All outputs [nullable].
+ * @param out_strides [out] in elements  @param out_device [out] process lifetime
+ * @param out_data [out] [borrowed: tensor] host code must not use it on a device other than "cpu" */
 DS_API ds_status ds_tensor_info(const ds_tensor* tensor, ds_dtype* out_dtype, int64_t* out_dims,
-                                size_t dims_size, size_t* out_dims_count, void** out_data);
-/** Copies elements; dtypes and shapes are equal. */
-DS_API ds_status ds_tensor_copy(ds_tensor* to, const ds_tensor* from);
+                                int64_t* out_strides, size_t dims_size, size_t* out_dims_count,
+                                const char** out_device, void** out_data);
+/** Copies elements between tensors of one element type and shape, whatever their strides and devices. They
+ * may overlap only where both are compact. A copy between two devices is refused.
+ * @param stream [nullable] of the device that one of them is on */
+DS_API ds_status ds_tensor_copy(ds_tensor* to, const ds_tensor* from, ds_stream* stream);
 /** @param tensor [nullable] */
 DS_API void ds_tensor_destroy(ds_tensor* tensor);
 
@@ -481,12 +518,13 @@ DS_API ds_status ds_engine_create(ds_comm* comm, const char* config, const ds_gr
                                   const ds_engine_options* options, ds_engine** out);
 
 /** One step: inputs in graph order, each with gradient_accumulation_steps micro-batches one after the other
- * in the first dimension; NULL for one that the loss does not depend on. Collective. @param out_loss [out]
- * [nullable] mean loss over all ranks A step whose loss or gradients are not finite is skipped: DS_OK,
+ * in the first dimension; NULL for one that the loss does not depend on. Inputs lie on the host or on the
+ * engine's device, where they are compact. A step whose loss or gradients are not finite is skipped: DS_OK,
  * parameters and states are as before, ds_engine_last_step says so and ds_engine_skip_reason names the first
- * such tensor. */
+ * such tensor. Collective.
+ * @param stream [nullable]  @param out_loss [out] [nullable] mean loss over all ranks */
 DS_API ds_status ds_train_batch(ds_engine* engine, const ds_tensor* const* inputs, size_t inputs_count,
-                                double* out_loss);
+                                ds_stream* stream, double* out_loss);
 /** For a rank that has no data left in this epoch: takes part in the steps of the other ranks, without
  * samples of its own, until all ranks have called this; then data may come again. Loss and gradient of such a
  * step are means over the samples that there are. Native mode. Collective with the steps and this call of the
@@ -495,19 +533,20 @@ DS_API ds_status ds_train_batch(ds_engine* engine, const ds_tensor* const* input
 DS_API ds_status ds_engine_join(ds_engine* engine, int64_t* out_steps);
 /** A step in pieces: (ds_forward, ds_backward) x gradient_accumulation_steps, ds_step; the same bits.
  * Collective. In delegate mode ds_forward is not used and ds_backward ends a micro-step: parameters whose
- * gradient did not come count as zero. @param out_loss [out] [nullable] this rank's loss of this micro-batch
- */
+ * gradient did not come count as zero.
+ * @param stream [nullable]  @param out_loss [out] [nullable] this rank's loss of this micro-batch */
 DS_API ds_status ds_forward(ds_engine* engine, const ds_tensor* const* inputs, size_t inputs_count,
-                            double* out_loss);
+                            ds_stream* stream, double* out_loss);
 DS_API ds_status ds_backward(ds_engine* engine);
 DS_API ds_status ds_step(ds_engine* engine);
-/** Loss of one micro-batch without dropout, mean over ranks. Collective. */
+/** Loss of one micro-batch without dropout, mean over ranks. Collective. @param stream [nullable] */
 DS_API ds_status ds_eval_batch(ds_engine* engine, const ds_tensor* const* inputs, size_t inputs_count,
-                               double* out_loss);
+                               ds_stream* stream, double* out_loss);
 /** Output 1 of the graph for one micro-batch, as f32. Collective. @param inputs in graph order; NULL for one
- * that output 1 does not depend on  @param out [out] [owned] */
+ * that output 1 does not depend on  @param stream [nullable]
+ * @param out [out] [owned] on the host, with a stream on the engine's device */
 DS_API ds_status ds_infer(ds_engine* engine, const ds_tensor* const* inputs, size_t inputs_count,
-                          ds_tensor** out);
+                          ds_stream* stream, ds_tensor** out);
 
 /** Delegate mode: registers a parameter; the order of calls is its number. One with a dimension of 0 is
  * empty. Its values are zeros, or what options.init gives. @param out [out] parameter number
@@ -524,31 +563,39 @@ DS_API ds_status ds_engine_start(ds_engine* engine);
  * ranks is DS_ERROR_COMM on all, at the latest in ds_step and before it updates; it is not a hang. The order
  * may change at any call and from step to step; the fastest step repeats the one before. A step begins with
  * its first gradient or ds_backward: leases before that may as well be an evaluation. Until then parameters
- * can be read and saved at any time, and loaded, written, frozen and refreshed while none is leased. */
-DS_API ds_status ds_gather_params(ds_engine* engine, const int32_t* params, size_t params_count);
+ * can be read and saved at any time, and loaded, written, frozen and refreshed while none is leased.
+ * @param stream [nullable] its work from here on sees the values */
+DS_API ds_status ds_gather_params(ds_engine* engine, const int32_t* params, size_t params_count,
+                                  ds_stream* stream);
 /** The leased values; they stay where they are until the last release of the parameter.
+ * @param stream [nullable] NULL: a tensor on the host, which is a copy where memory of the device is not the
+ * host's; else the device's own, for work of this stream
  * @param out [out] [owned] tensor whose memory is [borrowed: lease]: later, also when the engine is gone, it
  * may be read, but its values mean nothing */
-DS_API ds_status ds_engine_param_view(ds_engine* engine, int32_t param, ds_tensor** out);
+DS_API ds_status ds_engine_param_view(ds_engine* engine, int32_t param, ds_stream* stream, ds_tensor** out);
 /** Ends leases: at any time before ds_step, also behind the last ds_backward. Collective.
+ * @param stream [nullable] its work up to here still sees the values
  * @return DS_ERROR_STATE, and nothing changes, when a parameter is released more often than it has leases */
-DS_API ds_status ds_release_params(ds_engine* engine, const int32_t* params, size_t params_count);
+DS_API ds_status ds_release_params(ds_engine* engine, const int32_t* params, size_t params_count,
+                                   ds_stream* stream);
 /** Between steps and without leases: says that what follows is an evaluation (1), or training again (0),
  * which an engine begins with. Nothing that is leased in an evaluation counts as the order of a step, and
  * gradients, ds_backward and ds_step are DS_ERROR_STATE. An evaluation that is not announced costs
  * prefetches, never results. Delegate mode. Collective. */
 DS_API ds_status ds_engine_evaluate(ds_engine* engine, int32_t on);
 /** Where this rank's gradient of a parameter in the running micro-step goes, in the compute type: write it
- * there and hand the tensor to ds_grad_ready, which then copies nothing; where memory of the device is not
- * the host's it copies after all. What is there before means nothing, and the place is the caller's until
- * ds_grad_ready or ds_backward. Like a gradient it may begin a step; called again, it shows the same place.
- * Collective: a call of delegate mode like the others.
+ * there and hand the tensor to ds_grad_ready, which then copies nothing. What is there before means nothing,
+ * and the place is the caller's until ds_grad_ready or ds_backward. Like a gradient it may begin a step;
+ * called again, it shows the same place. Collective: a call of delegate mode like the others.
+ * @param stream [nullable] NULL: a place on the host, from which ds_grad_ready copies after all where memory
+ * of the device is not the host's; else the device's own, for work of this stream
  * @param out [out] [owned] tensor whose memory is as that of ds_engine_param_view */
-DS_API ds_status ds_engine_grad_view(ds_engine* engine, int32_t param, ds_tensor** out);
-/** Hands over this rank's gradient of a parameter for the running micro-step: compute type or f32, copied.
- * Once per parameter and micro-step, in any order. Collective: a gradient that does not come, does not come
- * on any rank; hand over zeros where only some ranks have it. */
-DS_API ds_status ds_grad_ready(ds_engine* engine, int32_t param, const ds_tensor* grad);
+DS_API ds_status ds_engine_grad_view(ds_engine* engine, int32_t param, ds_stream* stream, ds_tensor** out);
+/** Hands over this rank's gradient of a parameter for the running micro-step, copied: on the host in the
+ * compute type or f32, or compact on the engine's device in the compute type. Once per parameter and
+ * micro-step, in any order. Collective: a gradient that does not come, does not come on any rank; hand over
+ * zeros where only some ranks have it. @param stream [nullable] */
+DS_API ds_status ds_grad_ready(ds_engine* engine, int32_t param, const ds_tensor* grad, ds_stream* stream);
 
 /** Number of parameters; -1 for NULL. */
 DS_API int32_t ds_engine_param_count(const ds_engine* engine);
@@ -654,7 +701,8 @@ DS_API void ds_engine_destroy(ds_engine* engine);
 /** Saves masters, moments, the step and what ds_engine_set has set below `folder`
  * (docs/reference/checkpoint_format.md); complete and on disk on return. Collective.
  * @param options [nullable] JSON: "client_state" (null: any value, which ds_checkpoint_load hands out again;
- * that of rank 0 is saved), "keep" (0: all; n: the newest n of the folder, with this one, are left) */
+ * that of rank 0 is saved), "tag" (none: 1 to 32 of A-Z a-z 0-9 . _ - by which ds_checkpoint_load finds it),
+ * "keep" (0: all; n: the newest n of the folder, with this one, and the newest one of each tag are left) */
 DS_API ds_status ds_checkpoint_save(ds_engine* engine, const char* folder, const char* options);
 /** Loads the newest complete checkpoint below `folder`, or the one at `folder`; made at any world size, stage
  * and tier. When the newest one is damaged or cannot be read, the one before is loaded, with a warning; a
@@ -662,9 +710,11 @@ DS_API ds_status ds_checkpoint_save(ds_engine* engine, const char* folder, const
  * frozen_parameters of both configurations are the same and ds_engine_freeze was not called here, what it had
  * frozen or thawed when the checkpoint was saved is frozen or thawed here too; otherwise this engine's own
  * setting stands, and a warning says where they differ. Collective.
+ * @param options [nullable] JSON: "tag" (none: the newest checkpoint that was saved with it)
  * @param out_text [out] [nullable] the client state that was saved, as JSON; "null" without
  * @return DS_ERROR_NOT_FOUND when there is none, DS_ERROR_CORRUPT naming the file */
-DS_API ds_status ds_checkpoint_load(ds_engine* engine, const char* folder, char** out_text);
+DS_API ds_status ds_checkpoint_load(ds_engine* engine, const char* folder, const char* options,
+                                    char** out_text);
 /** Takes the weights of a Hugging Face model folder (docs/reference/models.md) for the engine's parameters,
  * by name; optimizer states and the step stay. Collective. @return DS_ERROR_NOT_FOUND for a missing file,
  * DS_ERROR_CONFIG naming a tensor that is missing, too many or of another shape, DS_ERROR_CORRUPT naming a
@@ -674,8 +724,9 @@ DS_API ds_status ds_checkpoint_load_model(ds_engine* engine, const char* folder)
  * @param like [nullable] the model folder whose files, names, dtypes, configuration and tokenizer it gets;
  * none, or one without weights: a single model.safetensors of f32 */
 DS_API ds_status ds_checkpoint_save_model(ds_engine* engine, const char* folder, const char* like);
-/** JSON about a checkpoint, or the newest one of a folder of them or of a run: step, seed, numerics key,
- * payload hash. All of its content is read and compared with the hashes of its manifest.
+/** JSON about a checkpoint, or the newest one of a folder of them or of a run: path, tag, step, seed,
+ * numerics key, payload hash, configuration. All of its content is read and compared with the hashes of its
+ * manifest.
  * @return DS_ERROR_CORRUPT naming the file, and the tensor that differs */
 DS_API ds_status ds_checkpoint_info(const char* path, char** out_text);
 

@@ -39,7 +39,7 @@ static void* info(const ds_tensor* tensor, ds_dtype* dtype, int64_t* count) {
   int64_t dims[4];
   size_t rank = 0, d;
   void* data = NULL;
-  check_ok(ds_tensor_info(tensor, dtype, dims, 4, &rank, &data), "what a callback is given");
+  check_ok(ds_tensor_info(tensor, dtype, dims, NULL, 4, &rank, NULL, &data), "what a callback is given");
   *count = 1;
   for (d = 0; d < rank; ++d) *count *= dims[d];
   return data;
@@ -79,7 +79,7 @@ static ds_status mul_forward(const ds_tensor* const* inputs, ds_tensor* const* o
   int64_t dims[2];
   if (++r->forwards == r->fail_forward) return DS_ERROR_IO;
   r->other_thread += !pthread_equal(r->thread, pthread_self());
-  check_ok(ds_tensor_info(inputs[0], &r->dtype, dims, 2, NULL, NULL), "input");
+  check_ok(ds_tensor_info(inputs[0], &r->dtype, dims, NULL, 2, NULL, NULL, NULL), "input");
   r->rows = dims[0];
   multiply(inputs[0], inputs[1], outputs[0]);
   return DS_OK;
@@ -175,8 +175,8 @@ static const ds_tensor* const* make_typed(typed_batch* b, ds_dtype dtype, int ra
   for (i = 0; i < micros * ROWS * IN; ++i) put(dtype, b->x, i, b->batch.x[i]);
   for (i = 0; i < micros * ROWS * OUT; ++i) put(dtype, b->y, i, b->batch.y[i]);
   free_batch(&b->batch);
-  check_ok(ds_tensor_create(dtype, x_dims, 2, b->x, &b->batch.tensors[0]), "x");
-  check_ok(ds_tensor_create(dtype, y_dims, 2, b->y, &b->batch.tensors[1]), "y");
+  check_ok(ds_tensor_create(dtype, x_dims, 2, NULL, b->x, NULL, &b->batch.tensors[0]), "x");
+  check_ok(ds_tensor_create(dtype, y_dims, 2, NULL, b->y, NULL, &b->batch.tensors[1]), "y");
   return batch_inputs(&b->batch);
 }
 
@@ -216,14 +216,14 @@ static void train(int rank, ds_comm* comm, void* data) {
   ds_graph_destroy(graph);
   for (s = 0; s < STEPS; ++s) {
     inputs = make_typed(&b, mine.dtype, rank, s, MICROS);
-    check_ok(ds_train_batch(engine, inputs, 2, &mine.losses[s]), "step");
+    check_ok(ds_train_batch(engine, inputs, 2, NULL, &mine.losses[s]), "step");
     free_batch(&b.batch);
   }
   inputs = make_typed(&b, mine.dtype, rank, 9, 1);
-  check_ok(ds_eval_batch(engine, inputs, 2, &mine.losses[STEPS]), "evaluation");
-  check_ok(ds_infer(engine, inputs, 2, &predicted), "inference");
+  check_ok(ds_eval_batch(engine, inputs, 2, NULL, &mine.losses[STEPS]), "evaluation");
+  check_ok(ds_infer(engine, inputs, 2, NULL, &predicted), "inference");
   free_batch(&b.batch);
-  check_ok(ds_tensor_info(predicted, NULL, NULL, 0, NULL, &values), "predictions");
+  check_ok(ds_tensor_info(predicted, NULL, NULL, NULL, 0, NULL, NULL, &values), "predictions");
   memcpy(mine.predictions, values, sizeof mine.predictions);
   ds_tensor_destroy(predicted);
   read_weights(engine, mine.weights);
@@ -306,9 +306,10 @@ static void long_step(record* r, float* weights) {
   check_ok(ds_engine_plan_print(engine, &text), "plan");
   check(strstr(text, "repeat") != NULL, "a micro-step is repeated");
   ds_text_destroy(text);
-  check_ok(ds_tensor_create(DS_DTYPE_F32, x_dims, 2, x, &made[0]), "x");
-  check_ok(ds_tensor_create(DS_DTYPE_F32, y_dims, 2, y, &made[1]), "y");
-  for (i = 0; i < 3; ++i) check_ok(ds_train_batch(engine, (const ds_tensor* const*)made, 2, &loss), "step");
+  check_ok(ds_tensor_create(DS_DTYPE_F32, x_dims, 2, NULL, x, NULL, &made[0]), "x");
+  check_ok(ds_tensor_create(DS_DTYPE_F32, y_dims, 2, NULL, y, NULL, &made[1]), "y");
+  for (i = 0; i < 3; ++i)
+    check_ok(ds_train_batch(engine, (const ds_tensor* const*)made, 2, NULL, &loss), "step");
   read_weights(engine, weights);
   check(!r || (r->forwards == 3 * MANY && r->backwards == 3 * MANY), "one call for each micro-step");
   ds_tensor_destroy(made[0]);
@@ -425,9 +426,9 @@ static void finite_differences(int through, int both) {
   ds_graph_destroy(graph);
   for (i = 0; i < ROWS * IN; ++i) x[i] = (float)(i * 7 % 11) / 7.0f - 0.7f;
   for (i = 0; i < ROWS; ++i) ids[i] = i % 3;
-  check_ok(ds_tensor_create(DS_DTYPE_F32, x_dims, 2, x, &made[0]), "x");
-  check_ok(ds_tensor_create(DS_DTYPE_I32, ids_dims, 1, ids, &made[1]), "ids");
-  check_ok(ds_forward(engine, inputs, 2, &loss), "forward");
+  check_ok(ds_tensor_create(DS_DTYPE_F32, x_dims, 2, NULL, x, NULL, &made[0]), "x");
+  check_ok(ds_tensor_create(DS_DTYPE_I32, ids_dims, 1, NULL, ids, NULL, &made[1]), "ids");
+  check_ok(ds_forward(engine, inputs, 2, NULL, &loss), "forward");
   check_ok(ds_backward(engine), "backward");
   for (param = 0; param <= through; ++param)
     check_ok(ds_engine_read(engine, param, "grad", grad[param], param == 0 ? IN : IN * IN), "gradient");
@@ -439,10 +440,10 @@ static void finite_differences(int through, int both) {
       const float value = values[e];
       values[e] = value + step;
       check_ok(ds_engine_write(engine, param, "master", values, count), "above");
-      check_ok(ds_eval_batch(engine, inputs, 2, &above), "loss above");
+      check_ok(ds_eval_batch(engine, inputs, 2, NULL, &above), "loss above");
       values[e] = value - step;
       check_ok(ds_engine_write(engine, param, "master", values, count), "below");
-      check_ok(ds_eval_batch(engine, inputs, 2, &below), "loss below");
+      check_ok(ds_eval_batch(engine, inputs, 2, NULL, &below), "loss below");
       values[e] = value;
       check_ok(ds_engine_write(engine, param, "master", values, count), "as it was");
       /* The rounding of a loss below 1 over the step, and a third derivative below 8. */
@@ -474,14 +475,14 @@ static void fails_on_one_rank(int rank, ds_comm* comm, void* data) {
   check_ok(ds_engine_create(comm, config, graph, NULL, &engine), "engine");
   ds_graph_destroy(graph);
   make_batch(&batch, rank, 0, MICROS);
-  check_ok(ds_train_batch(engine, batch_inputs(&batch), 2, &loss), "the first step");
+  check_ok(ds_train_batch(engine, batch_inputs(&batch), 2, NULL, &loss), "the first step");
   if (rank == 1) {
-    check_error(ds_train_batch(engine, batch_inputs(&batch), 2, &loss), DS_ERROR_USER,
+    check_error(ds_train_batch(engine, batch_inputs(&batch), 2, NULL, &loss), DS_ERROR_USER,
                 "forward of custom operation 'own.mul' has given -7");
   } else {
-    check_error(ds_train_batch(engine, batch_inputs(&batch), 2, &loss), DS_ERROR_COMM, "own.mul");
+    check_error(ds_train_batch(engine, batch_inputs(&batch), 2, NULL, &loss), DS_ERROR_COMM, "own.mul");
   }
-  check_error(ds_train_batch(engine, batch_inputs(&batch), 2, &loss), DS_ERROR_POISONED, "own.mul");
+  check_error(ds_train_batch(engine, batch_inputs(&batch), 2, NULL, &loss), DS_ERROR_POISONED, "own.mul");
   free_batch(&batch);
   ds_engine_destroy(engine);
   check(r.destroyed == 1, "destroyed once");
@@ -501,9 +502,9 @@ static void fails_alone(void) {
   check_ok(ds_engine_create(NULL, config, graph, NULL, &engine), "engine");
   ds_graph_destroy(graph);
   make_batch(&batch, 0, 0, MICROS);
-  check_error(ds_train_batch(engine, batch_inputs(&batch), 2, &loss), DS_ERROR_USER,
+  check_error(ds_train_batch(engine, batch_inputs(&batch), 2, NULL, &loss), DS_ERROR_USER,
               "backward of custom operation 'own.mul' has given -1");
-  check_error(ds_train_batch(engine, batch_inputs(&batch), 2, &loss), DS_ERROR_POISONED, "own.mul");
+  check_error(ds_train_batch(engine, batch_inputs(&batch), 2, NULL, &loss), DS_ERROR_POISONED, "own.mul");
   free_batch(&batch);
   ds_engine_destroy(engine);
 }
@@ -523,7 +524,8 @@ static void joins(int rank, ds_comm* comm, void* data) {
   check_ok(ds_engine_create(comm, config, graph, NULL, &engine), "engine");
   ds_graph_destroy(graph);
   make_batch(&batch, rank, 0, MICROS);
-  for (s = 0; s < 2 - rank; ++s) check_ok(ds_train_batch(engine, batch_inputs(&batch), 2, NULL), "step");
+  for (s = 0; s < 2 - rank; ++s)
+    check_ok(ds_train_batch(engine, batch_inputs(&batch), 2, NULL, NULL), "step");
   check_ok(ds_engine_join(engine, NULL), "join");
   check(r.forwards == MICROS * (2 - rank) && r.backwards == r.forwards, "calls for own samples only");
   free_batch(&batch);
@@ -601,7 +603,7 @@ static void without_backward(void) {
     } else {
       check_ok(ds_engine_create(NULL, config, graph, NULL, &engine), "no gradient passes");
       make_batch(&batch, 0, 0, MICROS);
-      check_ok(ds_train_batch(engine, (const ds_tensor* const*)batch.tensors, 1, &value), "step");
+      check_ok(ds_train_batch(engine, (const ds_tensor* const*)batch.tensors, 1, NULL, &value), "step");
       free_batch(&batch);
       ds_engine_destroy(engine);
       engine = NULL;

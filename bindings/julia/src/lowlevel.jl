@@ -60,11 +60,13 @@ const DS_COMM_OP_SCATTER = Int32(8)
 
 mutable struct ds_comm end
 mutable struct ds_work end
+mutable struct ds_stream end
 mutable struct ds_tensor end
 mutable struct ds_graph end
 mutable struct ds_plan end
 mutable struct ds_engine end
 mutable struct DLManagedTensor end
+mutable struct DLManagedTensorVersioned end
 
 """
 Joining a group.
@@ -409,44 +411,85 @@ function ds_comm_destroy(comm)
 end
 
 """
-A dense row-major tensor on the host.
-- `data`: [nullable] borrowed memory that must outlive the tensor; NULL: own memory, zero-filled
+Makes a stream of the engine's device. It works on, and may be destroyed later, when the engine is gone. After
+a failed engine (DS_ERROR_POISONED) its streams are unusable, too.
+- `out`: [out] [owned]
+Returns DS_ERROR_UNSUPPORTED where the memory of the device is the host's: streams are NULL there
+"""
+function ds_stream_create(engine, out)
+    @ccall libds.ds_stream_create(engine::Ptr{ds_engine}, out::Ptr{Ptr{ds_stream}})::Int32
+end
+
+"""
+Waits until the stream has done all the work that it has been given.
+"""
+function ds_stream_synchronize(stream)
+    @ccall libds.ds_stream_synchronize(stream::Ptr{ds_stream})::Int32
+end
+
+"""
+Finishes the work of the stream and ends it.
+- `stream`: [nullable]
+"""
+function ds_stream_destroy(stream)
+    @ccall libds.ds_stream_destroy(stream::Ptr{ds_stream})::Cvoid
+end
+
+"""
+Makes a tensor of up to 8 dimensions, in memory of the host or, with a stream, of the stream's device.
+- `strides`: [nullable] distance of neighbours in each dimension, in elements, of any sign; data is then the
+  element at index 0. NULL: compact row-major
+- `data`: [nullable] borrowed memory that must outlive the tensor; NULL: the tensor has memory of its own,
+  zero-filled and compact
+- `stream`: [nullable] names the device
 - `out`: [out] [owned]
 """
-function ds_tensor_create(dtype, dims, dims_count, data, out)
-    @ccall libds.ds_tensor_create(dtype::Int32, dims::Ptr{Int64}, dims_count::Csize_t, data::Ptr{Cvoid}, out::Ptr{Ptr{ds_tensor}})::Int32
+function ds_tensor_create(dtype, dims, dims_count, strides, data, stream, out)
+    @ccall libds.ds_tensor_create(dtype::Int32, dims::Ptr{Int64}, dims_count::Csize_t, strides::Ptr{Int64}, data::Ptr{Cvoid}, stream::Ptr{ds_stream}, out::Ptr{Ptr{ds_tensor}})::Int32
 end
 
 """
-Takes a DLPack tensor (CPU, compact row-major, f32, f64, bf16, f16, i32, i64 or u8) without a copy; its
-deleter runs when the tensor is destroyed. On an error the caller keeps it.
+Takes a DLPack tensor of f32, f64, bf16, f16, i32, i64 or u8 with any strides, without a copy: one on the CPU,
+or with a stream also one of the stream's device. Its deleter runs when the tensor is destroyed. On an error
+the caller keeps it. Exactly one of managed and versioned is given.
+- `managed`: [nullable]
+- `versioned`: [nullable] of DLPack 1.x. One that is read-only may not be copied to
+- `stream`: [nullable]
 - `out`: [out] [owned]
 """
-function ds_tensor_from_dlpack(managed, out)
-    @ccall libds.ds_tensor_from_dlpack(managed::Ptr{DLManagedTensor}, out::Ptr{Ptr{ds_tensor}})::Int32
+function ds_tensor_from_dlpack(managed, versioned, stream, out)
+    @ccall libds.ds_tensor_from_dlpack(managed::Ptr{DLManagedTensor}, versioned::Ptr{DLManagedTensorVersioned}, stream::Ptr{ds_stream}, out::Ptr{Ptr{ds_tensor}})::Int32
 end
 
 """
-A DLPack view without a copy; it keeps the memory alive after ds_tensor_destroy.
-- `out`: [out] the consumer calls its deleter
+Makes a DLPack tensor over the same memory, without a copy; it keeps the memory alive after ds_tensor_destroy.
+Exactly one of out and out_versioned is given. A tensor of a device that DLPack has no number for is on device
+type 12 (kDLExtDev).
+- `out`: [out] [nullable] the consumer calls its deleter; refused for a tensor that is read-only
+- `out_versioned`: [out] [nullable] the same in the form of DLPack 1.x
 """
-function ds_tensor_to_dlpack(tensor, out)
-    @ccall libds.ds_tensor_to_dlpack(tensor::Ptr{ds_tensor}, out::Ptr{Ptr{DLManagedTensor}})::Int32
+function ds_tensor_to_dlpack(tensor, out, out_versioned)
+    @ccall libds.ds_tensor_to_dlpack(tensor::Ptr{ds_tensor}, out::Ptr{Ptr{DLManagedTensor}}, out_versioned::Ptr{Ptr{DLManagedTensorVersioned}})::Int32
 end
 
 """
-Element type, dimensions (up to dims_size are written) and data. All outputs [nullable].
-- `out_data`: [out] [borrowed: tensor]
+Element type, dimensions and strides (up to dims_size of each are written), device (\"cpu\" or another name of
+the configuration's key `device`) and address. All outputs [nullable].
+- `out_strides`: [out] in elements
+- `out_device`: [out] process lifetime
+- `out_data`: [out] [borrowed: tensor] host code must not use it on a device other than \"cpu\"
 """
-function ds_tensor_info(tensor, out_dtype, out_dims, dims_size, out_dims_count, out_data)
-    @ccall libds.ds_tensor_info(tensor::Ptr{ds_tensor}, out_dtype::Ptr{Int32}, out_dims::Ptr{Int64}, dims_size::Csize_t, out_dims_count::Ptr{Csize_t}, out_data::Ptr{Ptr{Cvoid}})::Int32
+function ds_tensor_info(tensor, out_dtype, out_dims, out_strides, dims_size, out_dims_count, out_device, out_data)
+    @ccall libds.ds_tensor_info(tensor::Ptr{ds_tensor}, out_dtype::Ptr{Int32}, out_dims::Ptr{Int64}, out_strides::Ptr{Int64}, dims_size::Csize_t, out_dims_count::Ptr{Csize_t}, out_device::Ptr{Ptr{Cchar}}, out_data::Ptr{Ptr{Cvoid}})::Int32
 end
 
 """
-Copies elements; dtypes and shapes are equal.
+Copies elements between tensors of one element type and shape, whatever their strides and devices. They may
+overlap only where both are compact. A copy between two devices is refused.
+- `stream`: [nullable] of the device that one of them is on
 """
-function ds_tensor_copy(to, from)
-    @ccall libds.ds_tensor_copy(to::Ptr{ds_tensor}, from::Ptr{ds_tensor})::Int32
+function ds_tensor_copy(to, from, stream)
+    @ccall libds.ds_tensor_copy(to::Ptr{ds_tensor}, from::Ptr{ds_tensor}, stream::Ptr{ds_stream})::Int32
 end
 
 """
@@ -665,13 +708,15 @@ end
 
 """
 One step: inputs in graph order, each with gradient_accumulation_steps micro-batches one after the other in
-the first dimension; NULL for one that the loss does not depend on. Collective.
-- `out_loss`: [out] [nullable] mean loss over all ranks A step whose loss or gradients are not finite is
-  skipped: DS_OK, parameters and states are as before, ds_engine_last_step says so and ds_engine_skip_reason
-  names the first such tensor.
+the first dimension; NULL for one that the loss does not depend on. Inputs lie on the host or on the engine's
+device, where they are compact. A step whose loss or gradients are not finite is skipped: DS_OK, parameters
+and states are as before, ds_engine_last_step says so and ds_engine_skip_reason names the first such tensor.
+Collective.
+- `stream`: [nullable]
+- `out_loss`: [out] [nullable] mean loss over all ranks
 """
-function ds_train_batch(engine, inputs, inputs_count, out_loss)
-    @ccall libds.ds_train_batch(engine::Ptr{ds_engine}, inputs::Ptr{Ptr{ds_tensor}}, inputs_count::Csize_t, out_loss::Ptr{Cdouble})::Int32
+function ds_train_batch(engine, inputs, inputs_count, stream, out_loss)
+    @ccall libds.ds_train_batch(engine::Ptr{ds_engine}, inputs::Ptr{Ptr{ds_tensor}}, inputs_count::Csize_t, stream::Ptr{ds_stream}, out_loss::Ptr{Cdouble})::Int32
 end
 
 """
@@ -688,10 +733,11 @@ end
 A step in pieces: (ds_forward, ds_backward) x gradient_accumulation_steps, ds_step; the same bits. Collective.
 In delegate mode ds_forward is not used and ds_backward ends a micro-step: parameters whose gradient did not
 come count as zero.
+- `stream`: [nullable]
 - `out_loss`: [out] [nullable] this rank's loss of this micro-batch
 """
-function ds_forward(engine, inputs, inputs_count, out_loss)
-    @ccall libds.ds_forward(engine::Ptr{ds_engine}, inputs::Ptr{Ptr{ds_tensor}}, inputs_count::Csize_t, out_loss::Ptr{Cdouble})::Int32
+function ds_forward(engine, inputs, inputs_count, stream, out_loss)
+    @ccall libds.ds_forward(engine::Ptr{ds_engine}, inputs::Ptr{Ptr{ds_tensor}}, inputs_count::Csize_t, stream::Ptr{ds_stream}, out_loss::Ptr{Cdouble})::Int32
 end
 
 function ds_backward(engine)
@@ -704,18 +750,20 @@ end
 
 """
 Loss of one micro-batch without dropout, mean over ranks. Collective.
+- `stream`: [nullable]
 """
-function ds_eval_batch(engine, inputs, inputs_count, out_loss)
-    @ccall libds.ds_eval_batch(engine::Ptr{ds_engine}, inputs::Ptr{Ptr{ds_tensor}}, inputs_count::Csize_t, out_loss::Ptr{Cdouble})::Int32
+function ds_eval_batch(engine, inputs, inputs_count, stream, out_loss)
+    @ccall libds.ds_eval_batch(engine::Ptr{ds_engine}, inputs::Ptr{Ptr{ds_tensor}}, inputs_count::Csize_t, stream::Ptr{ds_stream}, out_loss::Ptr{Cdouble})::Int32
 end
 
 """
 Output 1 of the graph for one micro-batch, as f32. Collective.
 - `inputs`: in graph order; NULL for one that output 1 does not depend on
-- `out`: [out] [owned]
+- `stream`: [nullable]
+- `out`: [out] [owned] on the host, with a stream on the engine's device
 """
-function ds_infer(engine, inputs, inputs_count, out)
-    @ccall libds.ds_infer(engine::Ptr{ds_engine}, inputs::Ptr{Ptr{ds_tensor}}, inputs_count::Csize_t, out::Ptr{Ptr{ds_tensor}})::Int32
+function ds_infer(engine, inputs, inputs_count, stream, out)
+    @ccall libds.ds_infer(engine::Ptr{ds_engine}, inputs::Ptr{Ptr{ds_tensor}}, inputs_count::Csize_t, stream::Ptr{ds_stream}, out::Ptr{Ptr{ds_tensor}})::Int32
 end
 
 """
@@ -745,26 +793,30 @@ DS_ERROR_COMM on all, at the latest in ds_step and before it updates; it is not 
 at any call and from step to step; the fastest step repeats the one before. A step begins with its first
 gradient or ds_backward: leases before that may as well be an evaluation. Until then parameters can be read
 and saved at any time, and loaded, written, frozen and refreshed while none is leased.
+- `stream`: [nullable] its work from here on sees the values
 """
-function ds_gather_params(engine, params, params_count)
-    @ccall libds.ds_gather_params(engine::Ptr{ds_engine}, params::Ptr{Int32}, params_count::Csize_t)::Int32
+function ds_gather_params(engine, params, params_count, stream)
+    @ccall libds.ds_gather_params(engine::Ptr{ds_engine}, params::Ptr{Int32}, params_count::Csize_t, stream::Ptr{ds_stream})::Int32
 end
 
 """
 The leased values; they stay where they are until the last release of the parameter.
+- `stream`: [nullable] NULL: a tensor on the host, which is a copy where memory of the device is not the
+  host's; else the device's own, for work of this stream
 - `out`: [out] [owned] tensor whose memory is [borrowed: lease]: later, also when the engine is gone, it may
   be read, but its values mean nothing
 """
-function ds_engine_param_view(engine, param, out)
-    @ccall libds.ds_engine_param_view(engine::Ptr{ds_engine}, param::Int32, out::Ptr{Ptr{ds_tensor}})::Int32
+function ds_engine_param_view(engine, param, stream, out)
+    @ccall libds.ds_engine_param_view(engine::Ptr{ds_engine}, param::Int32, stream::Ptr{ds_stream}, out::Ptr{Ptr{ds_tensor}})::Int32
 end
 
 """
 Ends leases: at any time before ds_step, also behind the last ds_backward. Collective.
+- `stream`: [nullable] its work up to here still sees the values
 Returns DS_ERROR_STATE, and nothing changes, when a parameter is released more often than it has leases
 """
-function ds_release_params(engine, params, params_count)
-    @ccall libds.ds_release_params(engine::Ptr{ds_engine}, params::Ptr{Int32}, params_count::Csize_t)::Int32
+function ds_release_params(engine, params, params_count, stream)
+    @ccall libds.ds_release_params(engine::Ptr{ds_engine}, params::Ptr{Int32}, params_count::Csize_t, stream::Ptr{ds_stream})::Int32
 end
 
 """
@@ -779,23 +831,26 @@ end
 
 """
 Where this rank's gradient of a parameter in the running micro-step goes, in the compute type: write it there
-and hand the tensor to ds_grad_ready, which then copies nothing; where memory of the device is not the host's
-it copies after all. What is there before means nothing, and the place is the caller's until ds_grad_ready or
-ds_backward. Like a gradient it may begin a step; called again, it shows the same place. Collective: a call of
-delegate mode like the others.
+and hand the tensor to ds_grad_ready, which then copies nothing. What is there before means nothing, and the
+place is the caller's until ds_grad_ready or ds_backward. Like a gradient it may begin a step; called again,
+it shows the same place. Collective: a call of delegate mode like the others.
+- `stream`: [nullable] NULL: a place on the host, from which ds_grad_ready copies after all where memory of
+  the device is not the host's; else the device's own, for work of this stream
 - `out`: [out] [owned] tensor whose memory is as that of ds_engine_param_view
 """
-function ds_engine_grad_view(engine, param, out)
-    @ccall libds.ds_engine_grad_view(engine::Ptr{ds_engine}, param::Int32, out::Ptr{Ptr{ds_tensor}})::Int32
+function ds_engine_grad_view(engine, param, stream, out)
+    @ccall libds.ds_engine_grad_view(engine::Ptr{ds_engine}, param::Int32, stream::Ptr{ds_stream}, out::Ptr{Ptr{ds_tensor}})::Int32
 end
 
 """
-Hands over this rank's gradient of a parameter for the running micro-step: compute type or f32, copied. Once
-per parameter and micro-step, in any order. Collective: a gradient that does not come, does not come on any
-rank; hand over zeros where only some ranks have it.
+Hands over this rank's gradient of a parameter for the running micro-step, copied: on the host in the compute
+type or f32, or compact on the engine's device in the compute type. Once per parameter and micro-step, in any
+order. Collective: a gradient that does not come, does not come on any rank; hand over zeros where only some
+ranks have it.
+- `stream`: [nullable]
 """
-function ds_grad_ready(engine, param, grad)
-    @ccall libds.ds_grad_ready(engine::Ptr{ds_engine}, param::Int32, grad::Ptr{ds_tensor})::Int32
+function ds_grad_ready(engine, param, grad, stream)
+    @ccall libds.ds_grad_ready(engine::Ptr{ds_engine}, param::Int32, grad::Ptr{ds_tensor}, stream::Ptr{ds_stream})::Int32
 end
 
 """
@@ -979,7 +1034,8 @@ end
 Saves masters, moments, the step and what ds_engine_set has set below `folder`
 (docs/reference/checkpoint_format.md); complete and on disk on return. Collective.
 - `options`: [nullable] JSON: \"client_state\" (null: any value, which ds_checkpoint_load hands out again;
-  that of rank 0 is saved), \"keep\" (0: all; n: the newest n of the folder, with this one, are left)
+  that of rank 0 is saved), \"tag\" (none: 1 to 32 of A-Z a-z 0-9 . _ - by which ds_checkpoint_load finds it),
+  \"keep\" (0: all; n: the newest n of the folder, with this one, and the newest one of each tag are left)
 """
 function ds_checkpoint_save(engine, folder, options)
     @ccall libds.ds_checkpoint_save(engine::Ptr{ds_engine}, folder::Cstring, options::Cstring)::Int32
@@ -992,11 +1048,12 @@ that is named itself is loaded or refused. A load that is refused changes nothin
 both configurations are the same and ds_engine_freeze was not called here, what it had frozen or thawed when
 the checkpoint was saved is frozen or thawed here too; otherwise this engine's own setting stands, and a
 warning says where they differ. Collective.
+- `options`: [nullable] JSON: \"tag\" (none: the newest checkpoint that was saved with it)
 - `out_text`: [out] [nullable] the client state that was saved, as JSON; \"null\" without
 Returns DS_ERROR_NOT_FOUND when there is none, DS_ERROR_CORRUPT naming the file
 """
-function ds_checkpoint_load(engine, folder, out_text)
-    @ccall libds.ds_checkpoint_load(engine::Ptr{ds_engine}, folder::Cstring, out_text::Ptr{Ptr{Cchar}})::Int32
+function ds_checkpoint_load(engine, folder, options, out_text)
+    @ccall libds.ds_checkpoint_load(engine::Ptr{ds_engine}, folder::Cstring, options::Cstring, out_text::Ptr{Ptr{Cchar}})::Int32
 end
 
 """
@@ -1019,8 +1076,8 @@ function ds_checkpoint_save_model(engine, folder, like)
 end
 
 """
-JSON about a checkpoint, or the newest one of a folder of them or of a run: step, seed, numerics key, payload
-hash. All of its content is read and compared with the hashes of its manifest.
+JSON about a checkpoint, or the newest one of a folder of them or of a run: path, tag, step, seed, numerics
+key, payload hash, configuration. All of its content is read and compared with the hashes of its manifest.
 Returns DS_ERROR_CORRUPT naming the file, and the tensor that differs
 """
 function ds_checkpoint_info(path, out_text)

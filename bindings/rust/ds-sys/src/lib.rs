@@ -103,6 +103,12 @@ pub struct ds_work {
 }
 
 #[repr(C)]
+pub struct ds_stream {
+    _data: [u8; 0],
+    _marker: PhantomData<(*mut u8, PhantomPinned)>,
+}
+
+#[repr(C)]
 pub struct ds_tensor {
     _data: [u8; 0],
     _marker: PhantomData<(*mut u8, PhantomPinned)>,
@@ -126,9 +132,15 @@ pub struct ds_engine {
     _marker: PhantomData<(*mut u8, PhantomPinned)>,
 }
 
-/// DLPack's managed tensor, declared by \<dlpack/dlpack.h> of the caller.
+/// DLPack's managed tensors, of versions 0.x and 1.x, declared by \<dlpack/dlpack.h> of the caller.
 #[repr(C)]
 pub struct DLManagedTensor {
+    _data: [u8; 0],
+    _marker: PhantomData<(*mut u8, PhantomPinned)>,
+}
+
+#[repr(C)]
+pub struct DLManagedTensorVersioned {
     _data: [u8; 0],
     _marker: PhantomData<(*mut u8, PhantomPinned)>,
 }
@@ -432,27 +444,65 @@ extern "C" {
     ///
     /// - `comm`: \[nullable\]
     pub fn ds_comm_destroy(comm: *mut ds_comm);
-    /// A dense row-major tensor on the host.
-    ///
-    /// - `data`: \[nullable\] borrowed memory that must outlive the tensor; NULL: own memory, zero-filled
-    ///
-    /// - `out`: \[out\] \[owned\]
-    pub fn ds_tensor_create(dtype: ds_dtype, dims: *const i64, dims_count: usize, data: *mut c_void, out: *mut *mut ds_tensor) -> ds_status;
-    /// Takes a DLPack tensor (CPU, compact row-major, f32, f64, bf16, f16, i32, i64 or u8) without a copy;
-    /// its deleter runs when the tensor is destroyed. On an error the caller keeps it.
+    /// Makes a stream of the engine's device. It works on, and may be destroyed later, when the engine is
+    /// gone. After a failed engine (DS_ERROR_POISONED) its streams are unusable, too.
     ///
     /// - `out`: \[out\] \[owned\]
-    pub fn ds_tensor_from_dlpack(managed: *mut DLManagedTensor, out: *mut *mut ds_tensor) -> ds_status;
-    /// A DLPack view without a copy; it keeps the memory alive after ds_tensor_destroy.
     ///
-    /// - `out`: \[out\] the consumer calls its deleter
-    pub fn ds_tensor_to_dlpack(tensor: *mut ds_tensor, out: *mut *mut DLManagedTensor) -> ds_status;
-    /// Element type, dimensions (up to dims_size are written) and data. All outputs \[nullable\].
+    /// Returns DS_ERROR_UNSUPPORTED where the memory of the device is the host's: streams are NULL there
+    pub fn ds_stream_create(engine: *mut ds_engine, out: *mut *mut ds_stream) -> ds_status;
+    /// Waits until the stream has done all the work that it has been given.
+    pub fn ds_stream_synchronize(stream: *mut ds_stream) -> ds_status;
+    /// Finishes the work of the stream and ends it.
     ///
-    /// - `out_data`: \[out\] \[borrowed: tensor\]
-    pub fn ds_tensor_info(tensor: *const ds_tensor, out_dtype: *mut ds_dtype, out_dims: *mut i64, dims_size: usize, out_dims_count: *mut usize, out_data: *mut *mut c_void) -> ds_status;
-    /// Copies elements; dtypes and shapes are equal.
-    pub fn ds_tensor_copy(to: *mut ds_tensor, from: *const ds_tensor) -> ds_status;
+    /// - `stream`: \[nullable\]
+    pub fn ds_stream_destroy(stream: *mut ds_stream);
+    /// Makes a tensor of up to 8 dimensions, in memory of the host or, with a stream, of the stream's device.
+    ///
+    /// - `strides`: \[nullable\] distance of neighbours in each dimension, in elements, of any sign; data is
+    ///   then the element at index 0. NULL: compact row-major
+    ///
+    /// - `data`: \[nullable\] borrowed memory that must outlive the tensor; NULL: the tensor has memory of
+    ///   its own, zero-filled and compact
+    ///
+    /// - `stream`: \[nullable\] names the device
+    ///
+    /// - `out`: \[out\] \[owned\]
+    pub fn ds_tensor_create(dtype: ds_dtype, dims: *const i64, dims_count: usize, strides: *const i64, data: *mut c_void, stream: *mut ds_stream, out: *mut *mut ds_tensor) -> ds_status;
+    /// Takes a DLPack tensor of f32, f64, bf16, f16, i32, i64 or u8 with any strides, without a copy: one on
+    /// the CPU, or with a stream also one of the stream's device. Its deleter runs when the tensor is
+    /// destroyed. On an error the caller keeps it. Exactly one of managed and versioned is given.
+    ///
+    /// - `managed`: \[nullable\]
+    ///
+    /// - `versioned`: \[nullable\] of DLPack 1.x. One that is read-only may not be copied to
+    ///
+    /// - `stream`: \[nullable\]
+    ///
+    /// - `out`: \[out\] \[owned\]
+    pub fn ds_tensor_from_dlpack(managed: *mut DLManagedTensor, versioned: *mut DLManagedTensorVersioned, stream: *mut ds_stream, out: *mut *mut ds_tensor) -> ds_status;
+    /// Makes a DLPack tensor over the same memory, without a copy; it keeps the memory alive after
+    /// ds_tensor_destroy. Exactly one of out and out_versioned is given. A tensor of a device that DLPack has
+    /// no number for is on device type 12 (kDLExtDev).
+    ///
+    /// - `out`: \[out\] \[nullable\] the consumer calls its deleter; refused for a tensor that is read-only
+    ///
+    /// - `out_versioned`: \[out\] \[nullable\] the same in the form of DLPack 1.x
+    pub fn ds_tensor_to_dlpack(tensor: *mut ds_tensor, out: *mut *mut DLManagedTensor, out_versioned: *mut *mut DLManagedTensorVersioned) -> ds_status;
+    /// Element type, dimensions and strides (up to dims_size of each are written), device ("cpu" or another
+    /// name of the configuration's key `device`) and address. All outputs \[nullable\].
+    ///
+    /// - `out_strides`: \[out\] in elements
+    ///
+    /// - `out_device`: \[out\] process lifetime
+    ///
+    /// - `out_data`: \[out\] \[borrowed: tensor\] host code must not use it on a device other than "cpu"
+    pub fn ds_tensor_info(tensor: *const ds_tensor, out_dtype: *mut ds_dtype, out_dims: *mut i64, out_strides: *mut i64, dims_size: usize, out_dims_count: *mut usize, out_device: *mut *const c_char, out_data: *mut *mut c_void) -> ds_status;
+    /// Copies elements between tensors of one element type and shape, whatever their strides and devices.
+    /// They may overlap only where both are compact. A copy between two devices is refused.
+    ///
+    /// - `stream`: \[nullable\] of the device that one of them is on
+    pub fn ds_tensor_copy(to: *mut ds_tensor, from: *const ds_tensor, stream: *mut ds_stream) -> ds_status;
     ///
     ///
     /// - `tensor`: \[nullable\]
@@ -595,12 +645,15 @@ extern "C" {
     /// table when a budget is too small
     pub fn ds_engine_create(comm: *mut ds_comm, config: *const c_char, graph: *const ds_graph, options: *const ds_engine_options, out: *mut *mut ds_engine) -> ds_status;
     /// One step: inputs in graph order, each with gradient_accumulation_steps micro-batches one after the
-    /// other in the first dimension; NULL for one that the loss does not depend on. Collective.
+    /// other in the first dimension; NULL for one that the loss does not depend on. Inputs lie on the host or
+    /// on the engine's device, where they are compact. A step whose loss or gradients are not finite is
+    /// skipped: DS_OK, parameters and states are as before, ds_engine_last_step says so and
+    /// ds_engine_skip_reason names the first such tensor. Collective.
     ///
-    /// - `out_loss`: \[out\] \[nullable\] mean loss over all ranks A step whose loss or gradients are not
-    ///   finite is skipped: DS_OK, parameters and states are as before, ds_engine_last_step says so and
-    ///   ds_engine_skip_reason names the first such tensor.
-    pub fn ds_train_batch(engine: *mut ds_engine, inputs: *const *const ds_tensor, inputs_count: usize, out_loss: *mut f64) -> ds_status;
+    /// - `stream`: \[nullable\]
+    ///
+    /// - `out_loss`: \[out\] \[nullable\] mean loss over all ranks
+    pub fn ds_train_batch(engine: *mut ds_engine, inputs: *const *const ds_tensor, inputs_count: usize, stream: *mut ds_stream, out_loss: *mut f64) -> ds_status;
     /// For a rank that has no data left in this epoch: takes part in the steps of the other ranks, without
     /// samples of its own, until all ranks have called this; then data may come again. Loss and gradient of
     /// such a step are means over the samples that there are. Native mode. Collective with the steps and this
@@ -612,18 +665,24 @@ extern "C" {
     /// Collective. In delegate mode ds_forward is not used and ds_backward ends a micro-step: parameters
     /// whose gradient did not come count as zero.
     ///
+    /// - `stream`: \[nullable\]
+    ///
     /// - `out_loss`: \[out\] \[nullable\] this rank's loss of this micro-batch
-    pub fn ds_forward(engine: *mut ds_engine, inputs: *const *const ds_tensor, inputs_count: usize, out_loss: *mut f64) -> ds_status;
+    pub fn ds_forward(engine: *mut ds_engine, inputs: *const *const ds_tensor, inputs_count: usize, stream: *mut ds_stream, out_loss: *mut f64) -> ds_status;
     pub fn ds_backward(engine: *mut ds_engine) -> ds_status;
     pub fn ds_step(engine: *mut ds_engine) -> ds_status;
     /// Loss of one micro-batch without dropout, mean over ranks. Collective.
-    pub fn ds_eval_batch(engine: *mut ds_engine, inputs: *const *const ds_tensor, inputs_count: usize, out_loss: *mut f64) -> ds_status;
+    ///
+    /// - `stream`: \[nullable\]
+    pub fn ds_eval_batch(engine: *mut ds_engine, inputs: *const *const ds_tensor, inputs_count: usize, stream: *mut ds_stream, out_loss: *mut f64) -> ds_status;
     /// Output 1 of the graph for one micro-batch, as f32. Collective.
     ///
     /// - `inputs`: in graph order; NULL for one that output 1 does not depend on
     ///
-    /// - `out`: \[out\] \[owned\]
-    pub fn ds_infer(engine: *mut ds_engine, inputs: *const *const ds_tensor, inputs_count: usize, out: *mut *mut ds_tensor) -> ds_status;
+    /// - `stream`: \[nullable\]
+    ///
+    /// - `out`: \[out\] \[owned\] on the host, with a stream on the engine's device
+    pub fn ds_infer(engine: *mut ds_engine, inputs: *const *const ds_tensor, inputs_count: usize, stream: *mut ds_stream, out: *mut *mut ds_tensor) -> ds_status;
     /// Delegate mode: registers a parameter; the order of calls is its number. One with a dimension of 0 is
     /// empty. Its values are zeros, or what options.init gives.
     ///
@@ -645,34 +704,47 @@ extern "C" {
     /// before. A step begins with its first gradient or ds_backward: leases before that may as well be an
     /// evaluation. Until then parameters can be read and saved at any time, and loaded, written, frozen and
     /// refreshed while none is leased.
-    pub fn ds_gather_params(engine: *mut ds_engine, params: *const i32, params_count: usize) -> ds_status;
+    ///
+    /// - `stream`: \[nullable\] its work from here on sees the values
+    pub fn ds_gather_params(engine: *mut ds_engine, params: *const i32, params_count: usize, stream: *mut ds_stream) -> ds_status;
     /// The leased values; they stay where they are until the last release of the parameter.
+    ///
+    /// - `stream`: \[nullable\] NULL: a tensor on the host, which is a copy where memory of the device is not
+    ///   the host's; else the device's own, for work of this stream
     ///
     /// - `out`: \[out\] \[owned\] tensor whose memory is \[borrowed: lease\]: later, also when the engine is
     ///   gone, it may be read, but its values mean nothing
-    pub fn ds_engine_param_view(engine: *mut ds_engine, param: i32, out: *mut *mut ds_tensor) -> ds_status;
+    pub fn ds_engine_param_view(engine: *mut ds_engine, param: i32, stream: *mut ds_stream, out: *mut *mut ds_tensor) -> ds_status;
     /// Ends leases: at any time before ds_step, also behind the last ds_backward. Collective.
+    ///
+    /// - `stream`: \[nullable\] its work up to here still sees the values
     ///
     /// Returns DS_ERROR_STATE, and nothing changes, when a parameter is released more often than it has
     /// leases
-    pub fn ds_release_params(engine: *mut ds_engine, params: *const i32, params_count: usize) -> ds_status;
+    pub fn ds_release_params(engine: *mut ds_engine, params: *const i32, params_count: usize, stream: *mut ds_stream) -> ds_status;
     /// Between steps and without leases: says that what follows is an evaluation (1), or training again (0),
     /// which an engine begins with. Nothing that is leased in an evaluation counts as the order of a step,
     /// and gradients, ds_backward and ds_step are DS_ERROR_STATE. An evaluation that is not announced costs
     /// prefetches, never results. Delegate mode. Collective.
     pub fn ds_engine_evaluate(engine: *mut ds_engine, on: i32) -> ds_status;
     /// Where this rank's gradient of a parameter in the running micro-step goes, in the compute type: write
-    /// it there and hand the tensor to ds_grad_ready, which then copies nothing; where memory of the device
-    /// is not the host's it copies after all. What is there before means nothing, and the place is the
-    /// caller's until ds_grad_ready or ds_backward. Like a gradient it may begin a step; called again, it
-    /// shows the same place. Collective: a call of delegate mode like the others.
+    /// it there and hand the tensor to ds_grad_ready, which then copies nothing. What is there before means
+    /// nothing, and the place is the caller's until ds_grad_ready or ds_backward. Like a gradient it may
+    /// begin a step; called again, it shows the same place. Collective: a call of delegate mode like the
+    /// others.
+    ///
+    /// - `stream`: \[nullable\] NULL: a place on the host, from which ds_grad_ready copies after all where
+    ///   memory of the device is not the host's; else the device's own, for work of this stream
     ///
     /// - `out`: \[out\] \[owned\] tensor whose memory is as that of ds_engine_param_view
-    pub fn ds_engine_grad_view(engine: *mut ds_engine, param: i32, out: *mut *mut ds_tensor) -> ds_status;
-    /// Hands over this rank's gradient of a parameter for the running micro-step: compute type or f32,
-    /// copied. Once per parameter and micro-step, in any order. Collective: a gradient that does not come,
-    /// does not come on any rank; hand over zeros where only some ranks have it.
-    pub fn ds_grad_ready(engine: *mut ds_engine, param: i32, grad: *const ds_tensor) -> ds_status;
+    pub fn ds_engine_grad_view(engine: *mut ds_engine, param: i32, stream: *mut ds_stream, out: *mut *mut ds_tensor) -> ds_status;
+    /// Hands over this rank's gradient of a parameter for the running micro-step, copied: on the host in the
+    /// compute type or f32, or compact on the engine's device in the compute type. Once per parameter and
+    /// micro-step, in any order. Collective: a gradient that does not come, does not come on any rank; hand
+    /// over zeros where only some ranks have it.
+    ///
+    /// - `stream`: \[nullable\]
+    pub fn ds_grad_ready(engine: *mut ds_engine, param: i32, grad: *const ds_tensor, stream: *mut ds_stream) -> ds_status;
     /// Number of parameters; -1 for NULL.
     pub fn ds_engine_param_count(engine: *const ds_engine) -> i32;
     /// Number of a name.
@@ -771,8 +843,9 @@ extern "C" {
     /// (docs/reference/checkpoint_format.md); complete and on disk on return. Collective.
     ///
     /// - `options`: \[nullable\] JSON: "client_state" (null: any value, which ds_checkpoint_load hands out
-    ///   again; that of rank 0 is saved), "keep" (0: all; n: the newest n of the folder, with this one, are
-    ///   left)
+    ///   again; that of rank 0 is saved), "tag" (none: 1 to 32 of A-Z a-z 0-9 . _ - by which
+    ///   ds_checkpoint_load finds it), "keep" (0: all; n: the newest n of the folder, with this one, and the
+    ///   newest one of each tag are left)
     pub fn ds_checkpoint_save(engine: *mut ds_engine, folder: *const c_char, options: *const c_char) -> ds_status;
     /// Loads the newest complete checkpoint below `folder`, or the one at `folder`; made at any world size,
     /// stage and tier. When the newest one is damaged or cannot be read, the one before is loaded, with a
@@ -781,10 +854,12 @@ extern "C" {
     /// called here, what it had frozen or thawed when the checkpoint was saved is frozen or thawed here too;
     /// otherwise this engine's own setting stands, and a warning says where they differ. Collective.
     ///
+    /// - `options`: \[nullable\] JSON: "tag" (none: the newest checkpoint that was saved with it)
+    ///
     /// - `out_text`: \[out\] \[nullable\] the client state that was saved, as JSON; "null" without
     ///
     /// Returns DS_ERROR_NOT_FOUND when there is none, DS_ERROR_CORRUPT naming the file
-    pub fn ds_checkpoint_load(engine: *mut ds_engine, folder: *const c_char, out_text: *mut *mut c_char) -> ds_status;
+    pub fn ds_checkpoint_load(engine: *mut ds_engine, folder: *const c_char, options: *const c_char, out_text: *mut *mut c_char) -> ds_status;
     /// Takes the weights of a Hugging Face model folder (docs/reference/models.md) for the engine's
     /// parameters, by name; optimizer states and the step stay. Collective.
     ///
@@ -796,8 +871,9 @@ extern "C" {
     /// - `like`: \[nullable\] the model folder whose files, names, dtypes, configuration and tokenizer it
     ///   gets; none, or one without weights: a single model.safetensors of f32
     pub fn ds_checkpoint_save_model(engine: *mut ds_engine, folder: *const c_char, like: *const c_char) -> ds_status;
-    /// JSON about a checkpoint, or the newest one of a folder of them or of a run: step, seed, numerics key,
-    /// payload hash. All of its content is read and compared with the hashes of its manifest.
+    /// JSON about a checkpoint, or the newest one of a folder of them or of a run: path, tag, step, seed,
+    /// numerics key, payload hash, configuration. All of its content is read and compared with the hashes of
+    /// its manifest.
     ///
     /// Returns DS_ERROR_CORRUPT naming the file, and the tensor that differs
     pub fn ds_checkpoint_info(path: *const c_char, out_text: *mut *mut c_char) -> ds_status;
