@@ -3,6 +3,8 @@
  * engine is never lost by a refused call, every refusal has one line of text, and outputs of a refused call
  * are as they were.
  *
+ * Proves {outputs.after_error} and {ownership.order}.
+ *
  * A sequence is its seed: DS_SEQUENCE=7 repeats that of seed 7 and prints its calls. 200 of them, with
  * DS_LONG 10,000.
  */
@@ -243,7 +245,7 @@ static void clear(ds_tensor* tensor) {
   size_t rank = 0, d;
   ds_dtype dtype = DS_DTYPE_NONE;
   void* data = NULL;
-  if (!tensor || ds_tensor_info(tensor, &dtype, dims, 4, &rank, &data) != DS_OK) return;
+  if (!tensor || ds_tensor_info(tensor, &dtype, dims, NULL, 4, &rank, NULL, &data) != DS_OK) return;
   for (d = 0; d < rank; ++d) count *= dims[d];
   memset(data, 0,
          (size_t)count * (dtype == DS_DTYPE_U8                              ? 1
