@@ -464,12 +464,12 @@ typedef struct ds_custom_op {
  * The graph, its copies in engines and plans share user_data. `destroy` is called once, inside the destroy
  * call that ends the last of them. An operation that is refused leaves user_data to you.
  * {graph.custom_refused} The text form shows the operation, but ds_graph_parse refuses it.
- * {graph.custom_text}
+ * {graph.custom_text} On a device other than "cpu", whose threads are not yours, engines and plans return
+ * DS_ERROR_UNSUPPORTED. {graph.custom_device}
  * @param name what texts and messages call the operation  @param op copied  @param inputs up to 64 values
  * @param out [out] its first output; further outputs are the numbers after it
  * @return Engines and plans return DS_ERROR_INVALID_ARGUMENT if a gradient has to pass an operation without
- * `backward`, {graph.custom_backward} and DS_ERROR_UNSUPPORTED on another device than "cpu", whose threads
- * are not yours. {graph.custom_device} */
+ * `backward`. {graph.custom_backward} */
 DS_API ds_status ds_graph_custom_op(ds_graph* graph, const char* name, const ds_custom_op* op,
                                     const int32_t* inputs, size_t inputs_count, int32_t* out);
 /** Tells the element type and the dimensions of a value. At most dims_size dimensions are written; -1 is n.
