@@ -13,7 +13,8 @@ and what tools/op_helpers.py makes of the operations
 
 SWIG reads the header once (-xmlout -doxygen), comments included. tools/api_dump.py, which knows nothing of SWIG, reads it
 too, and both must have the same functions, parameters, structs and values: what one of them does not understand is
-refused with its name. Comments become documentation, tags such as [nullable] stand in it as they stand in ds.h.
+refused with its name. Comments become documentation: marks such as [nullable] stand in it as they stand in ds.h, tags of
+tests such as {comm.send} do not.
 """
 import argparse
 import difflib
@@ -195,8 +196,11 @@ def parameters(node):
     return out
 
 
+TAG = re.compile(r"\s*\{[a-z][\w-]*(?:\.[\w-]+)+\}")  # of tests; see tools/check_claims.py
+
+
 def words(comment):
-    return " ".join(line.strip().removeprefix("*").strip() for line in comment.splitlines()).strip()
+    return TAG.sub("", " ".join(line.strip().removeprefix("*").strip() for line in comment.splitlines())).strip()
 
 
 def same(kind, mine, theirs, reader="api_dump.py"):

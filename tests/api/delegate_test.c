@@ -59,9 +59,10 @@ static void train(ds_engine* engine, ds_tensor* grad, int step) {
   check_ok(ds_step(engine), "step");
 }
 
+/* Proves {engine.freeze.leased} and {engine.group_add.leased}. */
 static void evaluate(ds_engine* engine, int step, int odd) {
   static const int32_t twice[2] = {1, 1};
-  int32_t p;
+  int32_t p, group = -1;
   float values[NUMEL] = {0};
   char path[256];
   if (odd) {
@@ -81,6 +82,10 @@ static void evaluate(ds_engine* engine, int step, int odd) {
               "'h.1' is released 2 times, but has 0");
   check_error(ds_engine_write(engine, 1, "master", values, NUMEL), DS_ERROR_STATE,
               odd ? "while parameter 'h.2' is leased" : "while parameter 'h.0' is leased");
+  check_error(ds_engine_freeze(engine, &p, 1, 1), DS_ERROR_STATE,
+              odd ? "while parameter 'h.2' is leased" : "while parameter 'h.0' is leased");
+  check_error(ds_engine_group_add(engine, &p, 1, NULL, &group), DS_ERROR_STATE,
+              odd ? "while parameter 'h.2' is leased" : "while parameter 'h.0' is leased");
   if (odd) check_error(ds_engine_evaluate(engine, 0), DS_ERROR_STATE, "while parameter 'h.2' is leased");
   snprintf(path, sizeof path, "%s/delegate_checkpoint", folder);
   check_ok(ds_checkpoint_save(engine, path, NULL), "save under a lease");
@@ -90,7 +95,8 @@ static void evaluate(ds_engine* engine, int step, int odd) {
   if (odd) check_ok(ds_engine_evaluate(engine, 0), "training again");
 }
 
-/* Each parameter's number is its value. Called for what this rank updates, and nothing else. */
+/* Each parameter's number is its value. Proves {engine.init.values} and {engine.init.local}: called for what
+ * this rank updates, and nothing else. */
 static ds_status number_of(int32_t param, const char* name, int64_t first, float* data, size_t count,
                            void* user_data) {
   size_t i;
@@ -151,7 +157,8 @@ static ds_status fails_at_last(int32_t param, const char* name, int64_t first, f
   return param == PARAMS - 1 ? DS_ERROR_IO : DS_OK;
 }
 
-/* Rank 1's values cannot be read, and rank 0 has none: nobody trains without them. */
+/* Proves {engine.init.fails}. Rank 1's values cannot be read, and rank 0 has none: nobody trains without
+ * them. */
 static void failing_values(int rank, ds_comm* comm, void* data) {
   const char* config =
       "{\"train_micro_batch_size_per_gpu\": 1, \"zero_optimization\": {\"stage\": 3}, \"optimizer\": {}}";
@@ -178,7 +185,7 @@ static void failing_values(int rank, ds_comm* comm, void* data) {
   ds_engine_destroy(engine);
 }
 
-/* Adds 1 to what was drawn, and counts. */
+/* Adds 1 to what was drawn, and counts. Proves {engine.init.values} and {engine.init.local} with a graph. */
 static ds_status one_more(int32_t param, const char* name, int64_t first, float* data, size_t count,
                           void* user_data) {
   size_t i;

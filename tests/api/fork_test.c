@@ -1,6 +1,7 @@
 #define _GNU_SOURCE
-/* Forks. A child is told by every call that a handle is its parent's, may destroy it, and trains with handles
- * of its own; the parent goes on with the bits it has without a fork. Ranks are threads, then processes. */
+/* Proves {forks.inherited}, {forks.parent} and {forks.own}. A child is told by every call that a handle is
+ * its parent's, may destroy it, and trains with handles of its own; the parent goes on with the bits it has
+ * without a fork. Ranks are threads, then processes. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -199,6 +199,7 @@ static void longest_name(const char* name, const char* config) {
   ds_graph_destroy(graph);
 }
 
+/* Proves {names.form}. */
 static void refusals(void) {
   static const char* const bad[][2] = {{"", "must not be empty"},
                                        {"a b", "without blanks"},

@@ -1,5 +1,6 @@
 /* Outputs of a graph that are no result of a node of their own: inputs, parameters, the loss, one value
  * twice: proves {graph.output_of_any} and {graph.output_inferred}. */
+#include <stdio.h>
 #include <string.h>
 
 #include "support.h"

@@ -10,6 +10,7 @@ enum { RANKS = 2, BIAS = MLP_OUT };
 
 static const char* folder;
 
+/* Proves {engine.param_find}. */
 static void state(ds_engine* engine) {
   const char* name = NULL;
   int64_t dims[2] = {0, 0};
@@ -67,6 +68,7 @@ static void local(ds_engine* engine) {
   check(whole[0] == 0.25f && whole[1] == 0.25f, "all ranks' parts");
 }
 
+/* Proves {engine.state.grad_read} of a frozen parameter. */
 static void frozen(ds_engine* engine, const mlp_batch* batch) {
   int32_t param = -1;
   float before[BIAS], after[BIAS];
@@ -100,7 +102,8 @@ static void order(ds_engine* engine, const mlp_batch* batch) {
   check_ok(ds_step(engine), "step");
 }
 
-/* A learning rate that the caller sets counts until it is taken back, and in checkpoints. */
+/* A learning rate that the caller sets counts until it is taken back, and in checkpoints. Proves
+ * {engine.set}, {engine.set.name} and {engine.set.value}, with groups() below. */
 static void learning_rate(ds_comm* comm, ds_engine* engine, const mlp_batch* batch) {
   char config[512], path[512], *client = NULL;
   float before[MLP_OUT], after[MLP_OUT];
@@ -143,7 +146,7 @@ static void learning_rate(ds_comm* comm, ds_engine* engine, const mlp_batch* bat
               "options.keep: must be 0 to");
 }
 
-/* A checkpoint by its tag, which "keep" spares. */
+/* A checkpoint by its tag, which "keep" spares. Proves {checkpoint.load.tag}. */
 static void tags(ds_engine* engine, const mlp_batch* batch) {
   char path[512], *text = NULL;
   float saved[MLP_OUT], newest[MLP_OUT], now[MLP_OUT];
@@ -173,7 +176,7 @@ static void tags(ds_engine* engine, const mlp_batch* batch) {
               "did you mean tag?");
 }
 
-/* States by their names, which the engine tells. */
+/* States by their names, which the engine tells. Proves {engine.state_name}. */
 static void state_names(ds_engine* engine) {
   const char* names[] = {"master", "exp_avg", "exp_avg_sq", "param", "grad"};
   float values[MLP_OUT];
@@ -216,7 +219,7 @@ static void groups(ds_engine* engine, const mlp_batch* batch) {
               "out must not be NULL");
 }
 
-/* What an error is about. */
+/* What an error is about. Proves {runtime.details}. */
 static void details(ds_engine* engine) {
   const char *key = NULL, *tensor = NULL;
   int32_t rank = 7, group = -1, param = 3;
@@ -228,8 +231,13 @@ static void details(ds_engine* engine) {
   ds_last_error_details(&key, NULL, &rank);
   check(strcmp(key, "options.lr") == 0 && rank == 0, "a key, on the first rank that was refused");
   ds_last_error_details(NULL, NULL, NULL);
+  check_error(ds_backward(NULL), DS_ERROR_INVALID_ARGUMENT, "engine must not be NULL");
+  ds_last_error_details(&key, &tensor, &rank);
+  check(strcmp(key, "") == 0 && strcmp(tensor, "") == 0 && rank == -1, "nothing that it names");
 }
 
+/* Proves {checkpoint.load.any}, of stages; round_trip_test.cpp and slices_test.cpp do of world sizes and
+ * tiers. */
 static void round_trip(int rank, ds_comm* comm, ds_engine* engine, const mlp_batch* batch) {
   char config[512], path[512], *text = NULL;
   double before = 0, after = 0, step = 0;

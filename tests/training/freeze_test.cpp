@@ -123,6 +123,7 @@ TEST(Freeze, ForAWhile) {
 }
 
 // Frozen values stay to the bit, all others move; what was never trained has no states.
+// Proves {engine.freeze.states}, with TrainedLater.
 TEST(Freeze, WhatStaysAndWhatItTakes) {
   Point p;
   p.world = 1;
@@ -240,6 +241,7 @@ struct OwnAdamW {
 };
 
 // Three parts of the model: frozen from the beginning and trained late, frozen for a while, always trained.
+// Proves {engine.freeze.states}.
 TEST(Freeze, BiasCorrectionCountsOwnUpdates) {
   for (const Point& from : layouts(DS_DTYPE_F32)) {
     if (from.stage == 1 || (from.stage == 3) != (from.tier == Tier::nvme)) continue;

@@ -150,6 +150,7 @@ TEST(SlicedParams, AreDrawnAsTheWholeTensor) {
 
 // Training goes on with the same bits at another stage, on another tier, with axes in another order, and on
 // half the data ranks.
+// Proves {checkpoint.load.any}.
 TEST(SlicedParams, ResumeOnAnotherMeshStageAndTier) {
   TempFolder folder;
   for (auto [tensor, data] : {std::pair{2, 2}, {3, 2}, {2, 3}}) {
