@@ -286,8 +286,15 @@ must live until the engine has started.";
   if (held$argnum) PyBuffer_Release(&flag$argnum);
 }
 %ignore ds_run_progress;
+// (forward, backward or None, number of inputs, [(dtype, [dimensions])])
 %ignore ds_custom_op;
-%ignore ds_graph_custom_op;
+%typemap(in) const ds_custom_op *op (CustomCall call, int held = 0) {
+  if (set_custom(&call, $input) < 0) SWIG_fail;
+  held = 1;
+  $1 = &call.op;
+}
+%typemap(argout) const ds_custom_op *op "call$argnum.made = NULL;"
+%typemap(freearg) const ds_custom_op *op { if (held$argnum && call$argnum.made) free_custom(call$argnum.made); }
 
 // --- collectives ----------------------------------------------------------------------------------------------------
 // (op, dtype, reduce, root, ins, outs, counts, blocks, out_blocks): ins and outs are lists of tensors or None, the others

@@ -389,6 +389,7 @@ static PyGetSetDef elements_attributes[] = {
     {"nbytes", elements_get, NULL, "Bytes of all elements.", (void*)3},
     {"closed", elements_get, NULL, "Whether close() was called.", (void*)4},
     {"readonly", elements_get, NULL, "Whether the memory may not be written.", (void*)5},
+    {"exports", elements_get, NULL, "How many buffers show the memory.", (void*)7},
     {"strides", elements_get, NULL, "Distance of neighbours along each dimension, in elements.", (void*)6},
     {NULL, NULL, NULL, NULL, NULL}};
 static PyMethodDef elements_methods[] = {
@@ -567,4 +568,116 @@ static void call_log(ds_log_level level, const char* line, void* user_data) {
   Py_XDECREF(result);
   PyErr_Restore(type, value, trace);
   PyGILState_Release(state);
+}
+
+/* ---------------------------------------------------------------- custom operations */
+
+/* What a custom operation of Python is: callables over lists of low-level tensors, and how many tensors they
+ * get. */
+typedef struct CustomOp {
+  PyObject *forward, *backward;
+  size_t inputs, outputs;
+} CustomOp;
+
+static void free_custom(void* user_data) {
+  CustomOp* op = user_data;
+  if (!Py_IsInitialized()) return; /* the callables have ended with the interpreter */
+  PyGILState_STATE state = PyGILState_Ensure();
+  Py_XDECREF(op->forward);
+  Py_XDECREF(op->backward);
+  PyGILState_Release(state);
+  free(op);
+}
+
+static PyObject* borrowed_list(const ds_tensor* const* tensors, size_t count) {
+  PyObject* list = PyList_New((Py_ssize_t)count);
+  for (size_t i = 0; list && i < count; ++i) {
+    PyObject* one =
+        tensors[i] ? SWIG_NewPointerObj((void*)tensors[i], SWIGTYPE_p_ds_tensor, 0) : Py_NewRef(Py_None);
+    PyList_SetItem(list, (Py_ssize_t)i, one);
+  }
+  return list;
+}
+
+static ds_status call_custom(PyObject* fn, PyObject* lists) {
+  int good = returned(lists ? PyObject_CallObject(fn, lists) : NULL);
+  Py_XDECREF(lists);
+  return good ? DS_OK : DS_ERROR_USER;
+}
+
+static ds_status call_forward(const ds_tensor* const* inputs, ds_tensor* const* outputs, void* user_data) {
+  CustomOp* op = user_data;
+  PyGILState_STATE state = PyGILState_Ensure();
+  PyObject* lists = Py_BuildValue("(NN)", borrowed_list(inputs, op->inputs),
+                                  borrowed_list((const ds_tensor* const*)outputs, op->outputs));
+  ds_status status = call_custom(op->forward, lists);
+  PyGILState_Release(state);
+  return status;
+}
+
+static ds_status call_backward(const ds_tensor* const* inputs, const ds_tensor* const* outputs,
+                               const ds_tensor* const* output_grads, ds_tensor* const* input_grads,
+                               void* user_data) {
+  CustomOp* op = user_data;
+  PyGILState_STATE state = PyGILState_Ensure();
+  PyObject* lists =
+      Py_BuildValue("(NNNN)", borrowed_list(inputs, op->inputs), borrowed_list(outputs, op->outputs),
+                    borrowed_list(output_grads, op->outputs),
+                    borrowed_list((const ds_tensor* const*)input_grads, op->inputs));
+  ds_status status = call_custom(op->backward, lists);
+  PyGILState_Release(state);
+  return status;
+}
+
+/* The tensors that one operation may have. */
+enum { kMaxOutputs = 64, kMaxOutputDims = 4 };
+typedef struct CustomCall {
+  ds_custom_op op;
+  CustomOp* made; /* NULL: the graph has it */
+  ds_dtype dtypes[kMaxOutputs];
+  size_t counts[kMaxOutputs];
+  int64_t dims[kMaxOutputs * kMaxOutputDims];
+} CustomCall;
+
+/* Fills a call from (forward, backward or None, number of inputs, [(dtype, [dims])]); -1 with an exception
+ * set. */
+static int set_custom(CustomCall* call, PyObject* tuple) {
+  PyObject *forward, *backward, *outputs;
+  Py_ssize_t inputs;
+  memset(call, 0, sizeof *call);
+  if (!PyArg_ParseTuple(tuple, "OOnO!", &forward, &backward, &inputs, &PyList_Type, &outputs)) return -1;
+  size_t count = (size_t)PyList_GET_SIZE(outputs), filled = 0;
+  if (count > kMaxOutputs) {
+    PyErr_Format(PyExc_ValueError, "a custom operation has at most %d outputs, got %zu", (int)kMaxOutputs,
+                 count);
+    return -1;
+  }
+  for (size_t i = 0; i < count; ++i) {
+    PyObject* dims;
+    int dtype;
+    if (!PyArg_ParseTuple(PyList_GET_ITEM(outputs, (Py_ssize_t)i), "iO", &dtype, &dims)) return -1;
+    int64_t* numbers = int_array(dims, sizeof *numbers, &call->counts[i]);
+    if (!numbers) return -1;
+    call->dtypes[i] = (ds_dtype)dtype;
+    for (size_t k = 0; k < call->counts[i] && call->counts[i] <= kMaxOutputDims; ++k)
+      call->dims[filled++] = numbers[k];
+    free(numbers);
+  }
+  call->made = calloc(1, sizeof *call->made);
+  if (!call->made) {
+    PyErr_NoMemory();
+    return -1;
+  }
+  *call->made =
+      (CustomOp){Py_NewRef(forward), backward == Py_None ? NULL : Py_NewRef(backward), (size_t)inputs, count};
+  call->op = (ds_custom_op){.struct_size = sizeof call->op,
+                            .forward = call_forward,
+                            .backward = backward == Py_None ? NULL : call_backward,
+                            .user_data = call->made,
+                            .destroy = free_custom,
+                            .outputs_count = count,
+                            .dtypes = call->dtypes,
+                            .dims_counts = call->counts,
+                            .dims = call->dims};
+  return 0;
 }

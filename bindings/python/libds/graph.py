@@ -2,12 +2,12 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Sequence
+from typing import Any, Callable, Sequence
 
 from . import errors, lowlevel
 from ._handle import Config, Handle, config_text, raw_handle
 from .comm import format_code, report
-from .tensor import DTYPES, dtype_code
+from .tensor import DTYPES, Tensor, dtype_code
 
 __all__ = ["Graph", "Value", "Plan"]
 
@@ -89,6 +89,30 @@ class Graph(Handle):
         values = tuple(Value(self, first + i) for i in range(outputs))
         return values if outputs != 1 else values[0]
 
+    def custom_op(self, name: str, inputs: Sequence[Value], outputs: Sequence[tuple[Any, Sequence[int | None]]],
+                  forward: Callable[[list[Tensor], list[Tensor]], Any],
+                  backward: Callable[[list[Tensor], list[Tensor], list[Tensor | None], list[Tensor | None]], Any] | None = None) -> Any:
+        """Adds an operation whose work Python does; returns its output, two and more as a tuple.
+
+        Args:
+            name: what texts and messages call it.
+            inputs: values that it takes.
+            outputs: (dtype, shape) of each output; a dtype of None is that of the first floating input, a dimension of None
+                the rows of a micro-step.
+            forward: is called with (inputs, outputs) and writes every element of each output.
+            backward: is called with (inputs, outputs, output_grads, input_grads) and writes every element of each input_grad. A grad
+                is None where nobody needs it. Without `backward` the operation is not differentiable.
+
+        The tensors are closed behind each call: an array over one must not be kept. What a callback raises goes on behind the step,
+        and the engine is then poisoned. The graph keeps the callables, also from the collector.
+        """
+        shapes = [(0 if dtype is None else dtype_code(dtype), [-1 if dim is None else dim for dim in shape])
+                  for dtype, shape in outputs]
+        call = (_lending(forward), None if backward is None else _lending(backward), len(inputs), shapes)
+        first = self._call(lowlevel.graph_custom_op, name, call, self._values(inputs))
+        values = tuple(Value(self, first + i) for i in range(len(shapes)))
+        return values[0] if len(values) == 1 else values
+
     def output(self, name: str, value: Value) -> None:
         """Makes a value the next output. Output 0 is the scalar loss that is trained, output 1 what `Engine.infer` returns."""
         self._call(lowlevel.graph_output, name, self._values([value])[0])
@@ -121,6 +145,23 @@ class Graph(Handle):
             return "Graph(closed)"
         lines = str(self).splitlines()
         return f"Graph({lines[0].strip(' {') if lines else ''!r}, {len(lines)} lines)"
+
+
+def _lending(fn: Callable[..., Any]) -> Callable[..., None]:
+    """`fn` over tensors that are closed behind it, for lists of low-level ones."""
+
+    def call(*lists: list[Any]) -> None:
+        lent = [[None if raw is None else Tensor._of(raw) for raw in some] for some in lists]
+        try:
+            fn(*lent)
+        finally:
+            kept = [tensor for some in lent for tensor in some if tensor is not None]
+            for tensor in kept:
+                tensor.close()
+        if any(tensor.exports for tensor in kept):
+            raise BufferError("a custom operation has kept an array over a tensor that it was lent")
+
+    return call
 
 
 class Plan(Handle):
