@@ -368,6 +368,7 @@ static PyObject* elements_close(PyObject* object, PyObject* none) {
 static PyObject* elements_get(PyObject* object, void* which) {
   Elements* self = (Elements*)object;
   if (which == (void*)4) return PyBool_FromLong(!self->managed || self->closing);
+  if (which == (void*)7) return PyLong_FromSsize_t(self->exports);
   if (!self->managed || self->closing) return closed_error();
   DLTensor* tensor = &self->managed->tensor;
   if (which == (void*)1) return PyLong_FromVoidPtr((char*)tensor->data + tensor->byte_offset);
