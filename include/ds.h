@@ -30,6 +30,12 @@
  * Names. Names of graphs, inputs and parameters are 1 to 512 bytes of UTF-8 without control characters,
  * blanks and any of %{}=;". {names.form}
  *
+ * Streams. A stream is a queue of work on the device of an engine. A call with a stream reads and writes its
+ * tensors in the order of the stream: after the work that the stream has when the call begins, and before the
+ * work that the stream gets after the call has returned. {streams.order} Keep such a tensor until the stream
+ * has done that work. With NULL, the call has read and written its tensors when it returns, and it does not
+ * wait for any stream. {streams.null} On a device whose memory is the host's ("cpu"), every stream is NULL.
+ *
  * Collective. All ranks of the comm must call the function, in the same order. {collective.order} The call
  * blocks until its data has arrived. On every rank it ends with DS_ERROR_COMM if a rank dies, aborts, stops
  * making progress or calls something else. {collective.failure}
@@ -109,13 +115,15 @@ typedef enum ds_dtype {
 /** Opaque handles. */
 typedef struct ds_comm ds_comm;
 typedef struct ds_work ds_work;
+typedef struct ds_stream ds_stream;
 typedef struct ds_tensor ds_tensor;
 typedef struct ds_graph ds_graph;
 typedef struct ds_plan ds_plan;
 typedef struct ds_engine ds_engine;
 
-/** DLPack's managed tensor, which the <dlpack/dlpack.h> of the caller declares. */
+/** DLPack's managed tensors, of versions 0.x and 1.x, which the <dlpack/dlpack.h> of the caller declares. */
 struct DLManagedTensor;
+struct DLManagedTensorVersioned;
 
 /* ---------------------------------------------------------------- runtime */
 
@@ -332,26 +340,62 @@ DS_API ds_status ds_comm_flight_record(const ds_comm* comm, ds_format format, ch
 /** Leaves the group. @param comm [nullable] */
 DS_API void ds_comm_destroy(ds_comm* comm);
 
+/* ---------------------------------------------------------------- stream */
+
+/** Creates a stream on the device of an engine. The stream goes on working, and you may destroy it, after the
+ * engine is gone. {stream.create.outlives} If the engine fails in a step, its streams are unusable, too, and
+ * calls with them return DS_ERROR_POISONED. {stream.create.poisoned}
+ * @param out [out] [owned]
+ * @return DS_ERROR_UNSUPPORTED if the memory of the device is the host's, where every stream is NULL.
+ * {stream.create.cpu} */
+DS_API ds_status ds_stream_create(ds_engine* engine, ds_stream** out);
+/** Returns when the stream has done all the work that it has been given. {stream.synchronize} */
+DS_API ds_status ds_stream_synchronize(ds_stream* stream);
+/** Finishes the work of the stream and destroys it. @param stream [nullable] */
+DS_API void ds_stream_destroy(ds_stream* stream);
+
 /* ---------------------------------------------------------------- tensor */
 
-/** A dense row-major tensor on the host.
- * @param data [nullable] borrowed memory that must outlive the tensor; NULL: own memory, zero-filled
- * @param out [out] [owned] */
-DS_API ds_status ds_tensor_create(ds_dtype dtype, const int64_t* dims, size_t dims_count, void* data,
-                                  ds_tensor** out);
-/** Takes a DLPack tensor (CPU, compact row-major, f32, f64, bf16, f16, i32, i64 or u8) without a copy; its
- * deleter runs when the tensor is destroyed. On an error the caller keeps it. @param out [out] [owned] */
-DS_API ds_status ds_tensor_from_dlpack(struct DLManagedTensor* managed, ds_tensor** out);
-/** A DLPack view without a copy; it keeps the memory alive after ds_tensor_destroy.
- * @param out [out] the consumer calls its deleter */
-DS_API ds_status ds_tensor_to_dlpack(ds_tensor* tensor, struct DLManagedTensor** out);
-/** Element type, dimensions (up to dims_size are written) and data. All outputs [nullable].
- * @param out_data [out] [borrowed: tensor] */
+/** Creates a tensor of up to 8 dimensions, in memory of the host or, with a stream, of the stream's device.
+ * @param strides [nullable] distances between neighbours in each dimension, in elements and of any sign; data
+ * is then the element at index 0. NULL: compact and row-major
+ * @param data [nullable] borrowed memory; keep it until the tensor is destroyed. NULL: the tensor has memory
+ * of its own, compact and filled with zeros
+ * @param stream [nullable] names the device  @param out [out] [owned] */
+DS_API ds_status ds_tensor_create(ds_dtype dtype, const int64_t* dims, size_t dims_count,
+                                  const int64_t* strides, void* data, ds_stream* stream, ds_tensor** out);
+/** Takes a DLPack tensor of f32, f64, bf16, f16, i32, i64 or u8 with any strides, without a copy. It lies on
+ * the CPU or, with a stream, on the CPU or the stream's device. Its deleter runs when the tensor is
+ * destroyed; after an error it still belongs to you. {tensor.from_dlpack.owner} Give exactly one of managed
+ * and versioned.
+ * @param managed [nullable]
+ * @param versioned [nullable] a tensor of DLPack 1.x. If it is read-only, a copy to it is refused.
+ * {tensor.from_dlpack.readonly}
+ * @param stream [nullable]  @param out [out] [owned] */
+DS_API ds_status ds_tensor_from_dlpack(struct DLManagedTensor* managed,
+                                       struct DLManagedTensorVersioned* versioned, ds_stream* stream,
+                                       ds_tensor** out);
+/** Makes a DLPack tensor over the same memory, without a copy. It keeps the memory alive after
+ * ds_tensor_destroy. {tensor.to_dlpack.alive} Give exactly one of out and out_versioned. A tensor on a device
+ * for which DLPack has no number gets device type 12 (kDLExtDev).
+ * @param out [out] [nullable] the consumer calls its deleter. A tensor that is read-only is refused.
+ * {tensor.to_dlpack.readonly}
+ * @param out_versioned [out] [nullable] the same in the form of DLPack 1.x */
+DS_API ds_status ds_tensor_to_dlpack(ds_tensor* tensor, struct DLManagedTensor** out,
+                                     struct DLManagedTensorVersioned** out_versioned);
+/** Describes a tensor: element type, dimensions and strides (up to dims_size of each are written), device
+ * ("cpu" or another name of the configuration's key `device`) and address. All outputs [nullable].
+ * @param out_strides [out] in elements  @param out_device [out] lives as long as the process
+ * @param out_data [out] [borrowed: tensor] an address for the device; the host can use it on "cpu" only */
 DS_API ds_status ds_tensor_info(const ds_tensor* tensor, ds_dtype* out_dtype, int64_t* out_dims,
-                                size_t dims_size, size_t* out_dims_count, void** out_data);
-/** Copies elements; dtypes and shapes are equal. */
-DS_API ds_status ds_tensor_copy(ds_tensor* to, const ds_tensor* from);
-/** @param tensor [nullable] */
+                                int64_t* out_strides, size_t dims_size, size_t* out_dims_count,
+                                const char** out_device, void** out_data);
+/** Copies all elements between tensors of one element type and shape, whatever their strides and devices. The
+ * tensors may overlap if both are compact. {tensor.copy.overlap} A copy between two devices is refused.
+ * {tensor.copy.devices}
+ * @param stream [nullable] of the device that one of them is on */
+DS_API ds_status ds_tensor_copy(ds_tensor* to, const ds_tensor* from, ds_stream* stream);
+/** Destroys the tensor. @param tensor [nullable] */
 DS_API void ds_tensor_destroy(ds_tensor* tensor);
 
 /* ---------------------------------------------------------------- graph */
@@ -453,13 +497,16 @@ DS_API ds_status ds_engine_options_init(ds_engine_options* options, size_t struc
 DS_API ds_status ds_engine_create(ds_comm* comm, const char* config, const ds_graph* graph,
                                   const ds_engine_options* options, ds_engine** out);
 
-/** One step: inputs in graph order, each with gradient_accumulation_steps micro-batches one after the other
- * in the first dimension; NULL for one that the loss does not depend on. Collective. @param out_loss [out]
- * [nullable] mean loss over all ranks A step whose loss or gradients are not finite is skipped: DS_OK,
- * parameters and states are as before, ds_engine_last_step says so and ds_engine_skip_reason names the first
- * such tensor. */
+/** Trains one step. Inputs are in graph order, each with gradient_accumulation_steps micro-batches one after
+ * the other in the first dimension; give NULL for an input that the loss does not depend on. They lie on the
+ * host, or compact on the engine's device. Collective.
+ *
+ * A step whose loss or gradients are not finite is skipped: the call returns DS_OK, parameters and states
+ * stay as they were, ds_engine_last_step says so, and ds_engine_skip_reason names the first such tensor.
+ * {engine.train.skipped}
+ * @param stream [nullable]  @param out_loss [out] [nullable] mean loss over all ranks */
 DS_API ds_status ds_train_batch(ds_engine* engine, const ds_tensor* const* inputs, size_t inputs_count,
-                                double* out_loss);
+                                ds_stream* stream, double* out_loss);
 /** For a rank that has no data left in this epoch: takes part in the steps of the other ranks, without
  * samples of its own, and returns when all ranks have called it. After that, all ranks can train on data
  * again. {engine.join} Loss and gradient of such a step are means over the samples that there are.
@@ -467,62 +514,84 @@ DS_API ds_status ds_train_batch(ds_engine* engine, const ds_tensor* const* input
  * function.
  * @param out_steps [out] [nullable] steps that this rank took part in, including skipped ones */
 DS_API ds_status ds_engine_join(ds_engine* engine, int64_t* out_steps);
-/** A step in pieces: (ds_forward, ds_backward) x gradient_accumulation_steps, ds_step; the same bits.
- * Collective. In delegate mode ds_forward is not used and ds_backward ends a micro-step: parameters whose
- * gradient did not come count as zero. @param out_loss [out] [nullable] this rank's loss of this micro-batch
- */
+/** A step in pieces: ds_forward and ds_backward gradient_accumulation_steps times, then ds_step. It has the
+ * same bits as ds_train_batch. {engine.pieces} Any other order of these calls is DS_ERROR_STATE.
+ * {engine.pieces.order} Collective. In delegate mode ds_forward is not used, and ds_backward ends a
+ * micro-step: a parameter whose gradient did not come counts as zero. {engine.pieces.missing}
+ * @param stream [nullable]  @param out_loss [out] [nullable] this rank's loss of this micro-batch */
 DS_API ds_status ds_forward(ds_engine* engine, const ds_tensor* const* inputs, size_t inputs_count,
-                            double* out_loss);
+                            ds_stream* stream, double* out_loss);
 DS_API ds_status ds_backward(ds_engine* engine);
 DS_API ds_status ds_step(ds_engine* engine);
-/** Loss of one micro-batch without dropout, mean over ranks. Collective. */
+/** Computes the loss of one micro-batch without dropout, as the mean over ranks. Collective.
+ * @param stream [nullable] */
 DS_API ds_status ds_eval_batch(ds_engine* engine, const ds_tensor* const* inputs, size_t inputs_count,
-                               double* out_loss);
-/** Output 1 of the graph for one micro-batch, as f32. Collective. @param inputs in graph order; NULL for one
- * that output 1 does not depend on  @param out [out] [owned] */
+                               ds_stream* stream, double* out_loss);
+/** Computes output 1 of the graph for one micro-batch, as f32. Collective.
+ * @param inputs in graph order; NULL for an input that output 1 does not depend on  @param stream [nullable]
+ * @param out [out] [owned] on the host, or with a stream on the engine's device */
 DS_API ds_status ds_infer(ds_engine* engine, const ds_tensor* const* inputs, size_t inputs_count,
-                          ds_tensor** out);
+                          ds_stream* stream, ds_tensor** out);
 
-/** Delegate mode: registers a parameter; the order of calls is its number. One with a dimension of 0 is
- * empty. Its values are zeros, or what options.init gives. @param out [out] parameter number
- * @return DS_ERROR_STATE after ds_engine_start */
+/** Delegate mode: registers a parameter. Parameters are numbered in the order of these calls. A parameter
+ * with a dimension of 0 is empty. Its values are zeros, or what options.init gives.
+ * @param out [out] number of the parameter
+ * @return DS_ERROR_STATE after ds_engine_start. {delegate.add.state} */
 DS_API ds_status ds_engine_param_add(ds_engine* engine, const char* name, const int64_t* dims,
                                      size_t dims_count, int32_t* out);
-/** Delegate mode: ends the registration, plans the memory, checks it against memory_budget and takes it.
- * Once, before every call below and all that read or change parameters, states or checkpoints: DS_ERROR_STATE
- * until then. Collective: the same parameters on all ranks. After DS_ERROR_USER the engine is poisoned.
- * @return DS_ERROR_OUT_OF_MEMORY with a table when a budget is too small */
+/** Delegate mode: ends the registration, plans the memory, checks the plan against memory_budget and takes
+ * the memory. Call it once, before every call below and all calls that read or change parameters, states or
+ * checkpoints; until then these return DS_ERROR_STATE. {delegate.start.first} Collective, with the same
+ * parameters on all ranks; otherwise all ranks get DS_ERROR_CONFIG. {delegate.start.same} After DS_ERROR_USER
+ * the engine is poisoned. {delegate.start.user}
+ * @return DS_ERROR_OUT_OF_MEMORY, with a table in the message, if a budget is too small.
+ * {delegate.start.budget} */
 DS_API ds_status ds_engine_start(ds_engine* engine);
-/** Leases whole parameters in the compute type, until released as often as gathered. Collective: all ranks
- * make the calls of delegate mode in the same order with the same parameters. An order that differs between
- * ranks is DS_ERROR_COMM on all, at the latest in ds_step and before it updates; it is not a hang. The order
- * may change at any call and from step to step; the fastest step repeats the one before. A step begins with
- * its first gradient or ds_backward: leases before that may as well be an evaluation. Until then parameters
- * can be read and saved at any time, and loaded, written, frozen and refreshed while none is leased. */
-DS_API ds_status ds_gather_params(ds_engine* engine, const int32_t* params, size_t params_count);
-/** The leased values; they stay where they are until the last release of the parameter.
- * @param out [out] [owned] tensor whose memory is [borrowed: lease]: later, also when the engine is gone, it
- * may be read, but its values mean nothing */
-DS_API ds_status ds_engine_param_view(ds_engine* engine, int32_t param, ds_tensor** out);
-/** Ends leases: at any time before ds_step, also behind the last ds_backward. Collective.
- * @return DS_ERROR_STATE, and nothing changes, when a parameter is released more often than it has leases */
-DS_API ds_status ds_release_params(ds_engine* engine, const int32_t* params, size_t params_count);
-/** Between steps and without leases: says that what follows is an evaluation (1), or training again (0),
- * which an engine begins with. Nothing that is leased in an evaluation counts as the order of a step, and
- * gradients, ds_backward and ds_step are DS_ERROR_STATE. An evaluation that is not announced costs
- * prefetches, never results. Delegate mode. Collective. */
+/** Leases whole parameters in the compute type. A lease ends when the parameter was released as often as
+ * gathered. Collective: all ranks make the calls of delegate mode in the same order with the same parameters.
+ * If the order differs between ranks, all of them get DS_ERROR_COMM, in ds_step at the latest and before it
+ * updates anything; no rank hangs. {delegate.order.differs} The order may change at any call and from step to
+ * step; {delegate.order.changes} a step is fastest if it repeats the order of the one before.
+ *
+ * A step begins with its first gradient or ds_backward, so leases before that may just as well belong to an
+ * evaluation. Until then you may read and save parameters at any time, and load, write, freeze and refresh
+ * them while none is leased. {delegate.between}
+ * @param stream [nullable] its work from here on sees the values */
+DS_API ds_status ds_gather_params(ds_engine* engine, const int32_t* params, size_t params_count,
+                                  ds_stream* stream);
+/** Gives the leased values. They stay where they are until the last release of the parameter.
+ * {delegate.view.stays}
+ * @param stream [nullable] NULL: a tensor on the host, which is a copy if the memory of the device is not the
+ * host's; otherwise the device's own tensor, for work of this stream
+ * @param out [out] [owned] tensor whose memory is [borrowed: lease]. After the lease, and even after the
+ * engine, you may still read it, but its values mean nothing. {delegate.view.later} */
+DS_API ds_status ds_engine_param_view(ds_engine* engine, int32_t param, ds_stream* stream, ds_tensor** out);
+/** Ends leases, at any time before ds_step, also after the last ds_backward. Collective.
+ * @param stream [nullable] its work up to here still sees the values
+ * @return DS_ERROR_STATE if a parameter is released more often than it has leases; nothing changes then.
+ * {delegate.release.often} */
+DS_API ds_status ds_release_params(ds_engine* engine, const int32_t* params, size_t params_count,
+                                   ds_stream* stream);
+/** Delegate mode, between steps and without leases: announces that what follows is an evaluation (1), or
+ * training again (0). An engine begins with training. Leases of an evaluation do not count as the order of a
+ * step, and gradients, ds_backward and ds_step return DS_ERROR_STATE. {delegate.evaluate} An evaluation that
+ * you do not announce costs prefetches, but never changes results. {delegate.evaluate.unannounced}
+ * Collective. */
 DS_API ds_status ds_engine_evaluate(ds_engine* engine, int32_t on);
-/** Where this rank's gradient of a parameter in the running micro-step goes, in the compute type: write it
- * there and hand the tensor to ds_grad_ready, which then copies nothing; where memory of the device is not
- * the host's it copies after all. What is there before means nothing, and the place is the caller's until
- * ds_grad_ready or ds_backward. Like a gradient it may begin a step; called again, it shows the same place.
- * Collective: a call of delegate mode like the others.
- * @param out [out] [owned] tensor whose memory is as that of ds_engine_param_view */
-DS_API ds_status ds_engine_grad_view(ds_engine* engine, int32_t param, ds_tensor** out);
-/** Hands over this rank's gradient of a parameter for the running micro-step: compute type or f32, copied.
- * Once per parameter and micro-step, in any order. Collective: a gradient that does not come, does not come
- * on any rank; hand over zeros where only some ranks have it. */
-DS_API ds_status ds_grad_ready(ds_engine* engine, int32_t param, const ds_tensor* grad);
+/** Gives the place of this rank's gradient of a parameter in the running micro-step, in the compute type.
+ * Write the gradient there and hand the tensor to ds_grad_ready, which then copies nothing. The place has
+ * arbitrary values at first, and it is yours until ds_grad_ready or ds_backward. Like a gradient, this call
+ * may begin a step; called again, it gives the same place. {delegate.grad_view} Collective like the other
+ * calls of delegate mode.
+ * @param stream [nullable] NULL: a place on the host, from which ds_grad_ready copies if the memory of the
+ * device is not the host's; otherwise the device's own place, for work of this stream
+ * @param out [out] [owned] tensor whose memory is like that of ds_engine_param_view */
+DS_API ds_status ds_engine_grad_view(ds_engine* engine, int32_t param, ds_stream* stream, ds_tensor** out);
+/** Hands over this rank's gradient of a parameter for the running micro-step, once per parameter and
+ * micro-step and in any order. {delegate.grad.once} It is copied: from the host in the compute type or f32,
+ * or from the engine's device, compact and in the compute type. Collective: a gradient that does not come on
+ * one rank comes on none. Hand over zeros if only some ranks have it. @param stream [nullable] */
+DS_API ds_status ds_grad_ready(ds_engine* engine, int32_t param, const ds_tensor* grad, ds_stream* stream);
 
 /** Returns the number of parameters, or -1 if engine is NULL. {engine.param_count} */
 DS_API int32_t ds_engine_param_count(const ds_engine* engine);
@@ -645,8 +714,9 @@ DS_API void ds_engine_destroy(ds_engine* engine);
  * (docs/reference/checkpoint_format.md). When the call returns DS_OK, the checkpoint is complete and on disk.
  * {checkpoint.save.complete} Collective.
  * @param options [nullable] JSON: "client_state" (null; any value, which ds_checkpoint_load hands out again;
- * rank 0's value is saved), "keep" (0: keep all checkpoints of the folder; n: keep the newest n, this one
- * included) {checkpoint.save.keep} */
+ * rank 0's value is saved), "tag" (none; 1 to 32 of A-Z a-z 0-9 . _ -, by which ds_checkpoint_load finds it),
+ * "keep" (0: keep all checkpoints of the folder; n: keep the newest n, this one included, and the newest of
+ * each tag) {checkpoint.save.keep} */
 DS_API ds_status ds_checkpoint_save(ds_engine* engine, const char* folder, const char* options);
 /** Loads the newest complete checkpoint below `folder`, or the checkpoint at `folder`. It may come from any
  * world size, stage and tier. {checkpoint.load.any} If the newest one is damaged or cannot be read, the one
@@ -656,11 +726,14 @@ DS_API ds_status ds_checkpoint_save(ds_engine* engine, const char* folder, const
  * configurations list the same frozen_parameters and this engine never called ds_engine_freeze, it adopts the
  * frozen set of the checkpoint. Otherwise it keeps its own and logs a warning where they differ.
  * {checkpoint.load.frozen} Collective.
+ * @param options [nullable] JSON: "tag" (none; the newest checkpoint that was saved with it is loaded)
+ * {checkpoint.load.tag}
  * @param out_text [out] [nullable] the saved client state as JSON, or "null" if there is none
  * {checkpoint.load.client}
  * @return DS_ERROR_NOT_FOUND if there is no checkpoint. {checkpoint.load.none} DS_ERROR_CORRUPT with the name
  * of the damaged file. {checkpoint.load.corrupt} */
-DS_API ds_status ds_checkpoint_load(ds_engine* engine, const char* folder, char** out_text);
+DS_API ds_status ds_checkpoint_load(ds_engine* engine, const char* folder, const char* options,
+                                    char** out_text);
 /** Loads the weights of a Hugging Face model folder (docs/reference/models.md) into the engine's parameters,
  * by name. Optimizer states and the step stay as they are. {checkpoint.load_model} Collective.
  * @return DS_ERROR_NOT_FOUND for a missing file. {checkpoint.load_model.none} DS_ERROR_CONFIG with the name
@@ -671,8 +744,9 @@ DS_API ds_status ds_checkpoint_load_model(ds_engine* engine, const char* folder)
  * @param like [nullable] the model folder that gives files, names, dtypes, configuration and tokenizer; NULL,
  * or a folder without weights: a single model.safetensors of f32 */
 DS_API ds_status ds_checkpoint_save_model(ds_engine* engine, const char* folder, const char* like);
-/** Describes as JSON a checkpoint, or the newest one of a run or of a folder of checkpoints: step, seed,
- * numerics key and payload hash. Reads all of its content and compares it with the hashes of its manifest.
+/** Describes as JSON a checkpoint, or the newest one of a run or of a folder of checkpoints: path, tag, step,
+ * seed, numerics key, payload hash and configuration. Reads all of its content and compares it with the
+ * hashes of its manifest.
  * @return DS_ERROR_CORRUPT with the names of the file and of the tensor that differs.
  * {checkpoint.info.corrupt} */
 DS_API ds_status ds_checkpoint_info(const char* path, char** out_text);

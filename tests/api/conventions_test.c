@@ -30,7 +30,7 @@ static void make(handles* all) {
   check_ok(ds_plan_create(config, all->graph, 0, 1, &all->plan), "plan");
   all->engine = mlp_engine(all->comm, config);
   make_batch(&batch, 0, 0, 1);
-  check_ok(ds_infer(all->engine, batch_inputs(&batch), 2, &all->out), "infer");
+  check_ok(ds_infer(all->engine, batch_inputs(&batch), 2, NULL, &all->out), "infer");
   free_batch(&batch);
   check_ok(ds_comm_call_init(&call, sizeof call), "call");
   call.op = DS_COMM_OP_BARRIER;
@@ -94,7 +94,7 @@ static void any_order(void) {
 static void train(ds_engine* engine, int rank, int steps, double* loss) {
   mlp_batch batch;
   make_batch(&batch, rank, 0, 1);
-  while (steps-- > 0) check_ok(ds_train_batch(engine, batch_inputs(&batch), 2, loss), "train");
+  while (steps-- > 0) check_ok(ds_train_batch(engine, batch_inputs(&batch), 2, NULL, loss), "train");
   free_batch(&batch);
 }
 

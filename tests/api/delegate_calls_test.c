@@ -10,26 +10,30 @@ enum { RANKS = 2, PARAMS = 3, NUMEL = 40 };
 static char folder[512];
 
 /* The calls that take tensors. */
-static ds_status gather(ds_engine* engine, int32_t param) { return ds_gather_params(engine, &param, 1); }
-static ds_status release(ds_engine* engine, int32_t param) { return ds_release_params(engine, &param, 1); }
+static ds_status gather(ds_engine* engine, int32_t param) {
+  return ds_gather_params(engine, &param, 1, NULL);
+}
+static ds_status release(ds_engine* engine, int32_t param) {
+  return ds_release_params(engine, &param, 1, NULL);
+}
 static ds_status view(ds_engine* engine, int32_t param, ds_tensor** out) {
-  return ds_engine_param_view(engine, param, out);
+  return ds_engine_param_view(engine, param, NULL, out);
 }
 static ds_status grad_view(ds_engine* engine, int32_t param, ds_tensor** out) {
-  return ds_engine_grad_view(engine, param, out);
+  return ds_engine_grad_view(engine, param, NULL, out);
 }
 static ds_status give(ds_engine* engine, int32_t param, const ds_tensor* grad) {
-  return ds_grad_ready(engine, param, grad);
+  return ds_grad_ready(engine, param, grad, NULL);
 }
 static float* memory_of(const ds_tensor* tensor) {
   void* data = NULL;
-  check_ok(ds_tensor_info(tensor, NULL, NULL, 0, NULL, &data), "memory");
+  check_ok(ds_tensor_info(tensor, NULL, NULL, NULL, 0, NULL, NULL, &data), "memory");
   return data;
 }
 static ds_tensor* tensor_of(float* values) {
   const int64_t dims[1] = {NUMEL};
   ds_tensor* out = NULL;
-  check_ok(ds_tensor_create(DS_DTYPE_F32, dims, 1, values, &out), "tensor");
+  check_ok(ds_tensor_create(DS_DTYPE_F32, dims, 1, NULL, values, NULL, &out), "tensor");
   return out;
 }
 
@@ -89,7 +93,7 @@ static void before_the_start(void) {
   early(ds_engine_freeze(engine, &param, 1, 1), "ds_engine_freeze");
   early(ds_engine_group_add(engine, &param, 1, NULL, &group), "ds_engine_group_add");
   early(ds_checkpoint_save(engine, folder, NULL), "ds_checkpoint_save");
-  early(ds_checkpoint_load(engine, folder, NULL), "ds_checkpoint_load");
+  early(ds_checkpoint_load(engine, folder, NULL, NULL), "ds_checkpoint_load");
   early(ds_checkpoint_load_model(engine, folder), "ds_checkpoint_load_model");
   early(ds_checkpoint_save_model(engine, folder, NULL), "ds_checkpoint_save_model");
   check_ok(ds_engine_start(engine), "none of these did harm");

@@ -9,16 +9,16 @@ enum { RANKS = 2, WEIGHTS = MLP_HIDDEN * MLP_IN, BIAS = 3 }; /* BIAS: the number
 
 /* The calls that take tensors, for one micro-batch of a rank. */
 static ds_status train(ds_engine* engine, const mlp_batch* batch, double* loss) {
-  return ds_train_batch(engine, batch_inputs(batch), 2, loss);
+  return ds_train_batch(engine, batch_inputs(batch), 2, NULL, loss);
 }
 static ds_status forward(ds_engine* engine, const mlp_batch* batch) {
-  return ds_forward(engine, batch_inputs(batch), 2, NULL);
+  return ds_forward(engine, batch_inputs(batch), 2, NULL, NULL);
 }
 static ds_status evaluate(ds_engine* engine, const mlp_batch* batch, double* loss) {
-  return ds_eval_batch(engine, batch_inputs(batch), 2, loss);
+  return ds_eval_batch(engine, batch_inputs(batch), 2, NULL, loss);
 }
 static ds_status infer(ds_engine* engine, const mlp_batch* batch, ds_tensor** out) {
-  return ds_infer(engine, batch_inputs(batch), 2, out);
+  return ds_infer(engine, batch_inputs(batch), 2, NULL, out);
 }
 
 static void read_bias(ds_engine* engine, const char* state, float* values) {

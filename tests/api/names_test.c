@@ -153,8 +153,9 @@ static void survive_files(char names[][64], int count, const char* folder) {
   for (i = 0; i < 2; ++i) {
     int param;
     loaded = delegate(names, count);
-    check_ok(i == 0 ? ds_checkpoint_load(loaded, folder, NULL) : ds_checkpoint_load_model(loaded, model),
-             "load");
+    check_ok(
+        i == 0 ? ds_checkpoint_load(loaded, folder, NULL, NULL) : ds_checkpoint_load_model(loaded, model),
+        "load");
     for (param = 0; param < count; ++param) {
       float values[3] = {-1, -1, -1};
       int32_t found = -1;

@@ -54,17 +54,17 @@ static run train(const int* outputs, int count) {
   size_t rank = 0, i;
   int s;
   check_ok(ds_engine_create(NULL, config, graph, NULL, &engine), "engine");
-  check_ok(ds_tensor_create(DS_DTYPE_F32, x, 2, x_data, &batch[0]), "x");
-  check_ok(ds_tensor_create(DS_DTYPE_F32, y, 2, target_data, &batch[1]), "y");
+  check_ok(ds_tensor_create(DS_DTYPE_F32, x, 2, NULL, x_data, NULL, &batch[0]), "x");
+  check_ok(ds_tensor_create(DS_DTYPE_F32, y, 2, NULL, target_data, NULL, &batch[1]), "y");
   inputs[0] = batch[0];
   inputs[1] = batch[1];
-  for (s = 0; s < 3; ++s) check_ok(ds_train_batch(engine, inputs, 2, &r.losses[s]), "train");
-  check_ok(ds_eval_batch(engine, inputs, 2, &r.evaluated), "evaluate");
+  for (s = 0; s < 3; ++s) check_ok(ds_train_batch(engine, inputs, 2, NULL, &r.losses[s]), "train");
+  check_ok(ds_eval_batch(engine, inputs, 2, NULL, &r.evaluated), "evaluate");
   check_ok(ds_engine_read(engine, 0, "master", r.w, WIDE * IN), "read w");
   check_ok(ds_engine_read(engine, 1, "master", r.b, WIDE), "read b");
   if (count > 0) {
-    check_ok(ds_infer(engine, inputs, 2, &out), "infer");
-    check_ok(ds_tensor_info(out, NULL, dims, 4, &rank, &data), "info");
+    check_ok(ds_infer(engine, inputs, 2, NULL, &out), "infer");
+    check_ok(ds_tensor_info(out, NULL, dims, NULL, 4, &rank, NULL, &data), "info");
     for (i = 0; i < rank; ++i) r.count *= (size_t)dims[i];
     memcpy(r.infer, data, r.count * sizeof(float));
     ds_tensor_destroy(out);
@@ -145,7 +145,7 @@ int main(void) {
   {
     double first = 0;
     float p = 0;
-    check_ok(ds_train_batch(engine, NULL, 0, &first), "train");
+    check_ok(ds_train_batch(engine, NULL, 0, NULL, &first), "train");
     check_ok(ds_engine_read(engine, 0, "master", &p, 1), "read");
     check(first == 1 && p == 0.75f, "a loss that is its parameter");
   }

@@ -226,16 +226,16 @@ static void with_tensor(void) {
   int ok;
   switch (below(3)) {
     case 0:
-      ok =
-          took(ds_tensor_create(a_dtype(), one_in(20) ? NULL : dims, count, NULL, &made), "ds_tensor_create");
+      ok = took(ds_tensor_create(a_dtype(), one_in(20) ? NULL : dims, count, NULL, NULL, NULL, &made),
+                "ds_tensor_create");
       expect_made(ok, made, "ds_tensor_create");
       KEEP(tensors, made, ds_tensor);
       break;
     case 1:
-      took(ds_tensor_info(tensor, &dtype, dims, 8, &rank, &data), "ds_tensor_info");
+      took(ds_tensor_info(tensor, &dtype, dims, NULL, 8, &rank, NULL, &data), "ds_tensor_info");
       break;
     default:
-      took(ds_tensor_copy(tensor, ANY(tensors, ds_tensor)), "ds_tensor_copy");
+      took(ds_tensor_copy(tensor, ANY(tensors, ds_tensor), NULL), "ds_tensor_copy");
   }
 }
 
@@ -369,11 +369,11 @@ static void with_steps(void) {
   switch (below(9)) {
     case 0:
     case 1:
-      ok = took(ds_train_batch(engine, inputs, count, &loss), "ds_train_batch");
+      ok = took(ds_train_batch(engine, inputs, count, NULL, &loss), "ds_train_batch");
       if (!ok && loss != -5) fail("ds_train_batch", "a loss in spite of an error");
       break;
     case 2:
-      took(ds_forward(engine, inputs, count, one_in(3) ? NULL : &loss), "ds_forward");
+      took(ds_forward(engine, inputs, count, NULL, one_in(3) ? NULL : &loss), "ds_forward");
       break;
     case 3:
       took(ds_backward(engine), "ds_backward");
@@ -382,10 +382,10 @@ static void with_steps(void) {
       took(ds_step(engine), "ds_step");
       break;
     case 5:
-      took(ds_eval_batch(engine, inputs, count, &loss), "ds_eval_batch");
+      took(ds_eval_batch(engine, inputs, count, NULL, &loss), "ds_eval_batch");
       break;
     case 6:
-      ok = took(ds_infer(engine, inputs, count, &out), "ds_infer");
+      ok = took(ds_infer(engine, inputs, count, NULL, &out), "ds_infer");
       expect_made(ok, out, "ds_infer");
       KEEP(tensors, out, ds_tensor);
       break;
@@ -487,25 +487,25 @@ static void with_delegate(void) {
       if (one_in(4)) took(ds_engine_start(engine), "ds_engine_start");
       break;
     case 1:
-      took(ds_gather_params(engine, many, below(3)), "ds_gather_params");
+      took(ds_gather_params(engine, many, below(3), NULL), "ds_gather_params");
       break;
     case 2:
-      took(ds_release_params(engine, many, below(3)), "ds_release_params");
+      took(ds_release_params(engine, many, below(3), NULL), "ds_release_params");
       break;
     case 3:
-      ok = took(ds_engine_param_view(engine, many[0], &view), "ds_engine_param_view");
+      ok = took(ds_engine_param_view(engine, many[0], NULL, &view), "ds_engine_param_view");
       expect_made(ok, view, "ds_engine_param_view");
       ds_tensor_destroy(view);
       break;
     case 4:
-      took(ds_tensor_create(DS_DTYPE_F32, dims, 1, numbers, &view), "ds_tensor_create");
-      took(ds_grad_ready(engine, many[0], one_in(9) ? ANY(tensors, ds_tensor) : view), "ds_grad_ready");
+      took(ds_tensor_create(DS_DTYPE_F32, dims, 1, NULL, numbers, NULL, &view), "ds_tensor_create");
+      took(ds_grad_ready(engine, many[0], one_in(9) ? ANY(tensors, ds_tensor) : view, NULL), "ds_grad_ready");
       ds_tensor_destroy(view);
       break;
     case 5:
-      ok = took(ds_engine_grad_view(engine, many[0], &view), "ds_engine_grad_view");
+      ok = took(ds_engine_grad_view(engine, many[0], NULL, &view), "ds_engine_grad_view");
       expect_made(ok, view, "ds_engine_grad_view");
-      if (ok) took(ds_grad_ready(engine, many[0], view), "ds_grad_ready of the view");
+      if (ok) took(ds_grad_ready(engine, many[0], view, NULL), "ds_grad_ready of the view");
       ds_tensor_destroy(view);
       if (one_in(4)) took(ds_engine_evaluate(engine, (int32_t)below(3)), "ds_engine_evaluate");
       break;
@@ -523,7 +523,7 @@ static void with_files(void) {
       took(ds_checkpoint_save(engine, path, one_in(2) ? NULL : a_text()), "ds_checkpoint_save");
       break;
     case 1:
-      took(ds_checkpoint_load(engine, path, one_in(2) ? NULL : &text), "ds_checkpoint_load");
+      took(ds_checkpoint_load(engine, path, NULL, one_in(2) ? NULL : &text), "ds_checkpoint_load");
       break;
     case 2:
       took(ds_config_merge(a_text(), a_text(), &text), "ds_config_merge");

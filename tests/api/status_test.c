@@ -85,16 +85,18 @@ static void nulls(void) {
               "config must not be NULL");
   check_error(ds_engine_create(NULL, "{}", NULL, NULL, NULL), DS_ERROR_INVALID_ARGUMENT,
               "out must not be NULL");
-  check_error(ds_train_batch(NULL, NULL, 0, &loss), DS_ERROR_INVALID_ARGUMENT, "engine must not be NULL");
+  check_error(ds_train_batch(NULL, NULL, 0, NULL, &loss), DS_ERROR_INVALID_ARGUMENT,
+              "engine must not be NULL");
   check_error(ds_backward(NULL), DS_ERROR_INVALID_ARGUMENT, "engine must not be NULL");
   check_error(ds_engine_param_find(NULL, "w", &number), DS_ERROR_INVALID_ARGUMENT, "engine must not be NULL");
   check_error(ds_engine_read(NULL, 0, "master", &value, 1), DS_ERROR_INVALID_ARGUMENT, "engine must not");
   check_error(ds_checkpoint_save(NULL, "x", NULL), DS_ERROR_INVALID_ARGUMENT, "engine must not be NULL");
   check_error(ds_checkpoint_info(NULL, &text), DS_ERROR_INVALID_ARGUMENT, "path must not be NULL");
-  check_error(ds_tensor_create(DS_DTYPE_F32, NULL, 2, NULL, &tensor), DS_ERROR_INVALID_ARGUMENT,
+  check_error(ds_tensor_create(DS_DTYPE_F32, NULL, 2, NULL, NULL, NULL, &tensor), DS_ERROR_INVALID_ARGUMENT,
               "dims must not be NULL");
-  check_error(ds_tensor_copy(NULL, NULL), DS_ERROR_INVALID_ARGUMENT, "to must not be NULL");
-  check_error(ds_tensor_from_dlpack(NULL, &tensor), DS_ERROR_INVALID_ARGUMENT, "managed must not be NULL");
+  check_error(ds_tensor_copy(NULL, NULL, NULL), DS_ERROR_INVALID_ARGUMENT, "to must not be NULL");
+  check_error(ds_tensor_from_dlpack(NULL, NULL, NULL, &tensor), DS_ERROR_INVALID_ARGUMENT,
+              "one of managed and versioned must be NULL, got both");
   check(!comm && !graph && !plan && !engine && !tensor, "nothing was made");
   check(ds_comm_rank(NULL) == -1 && ds_comm_size(NULL) == -1 && ds_engine_param_count(NULL) == -1,
         "-1 for NULL");

@@ -144,8 +144,8 @@ void make_batch(mlp_batch* batch, int rank, int first_micro, int micros) {
     batch->y[row * MLP_OUT] = sum;
     batch->y[row * MLP_OUT + 1] = sum > 0 ? 1.0f : -1.0f;
   }
-  check_ok(ds_tensor_create(DS_DTYPE_F32, x_dims, 2, batch->x, &batch->tensors[0]), "x");
-  check_ok(ds_tensor_create(DS_DTYPE_F32, y_dims, 2, batch->y, &batch->tensors[1]), "y");
+  check_ok(ds_tensor_create(DS_DTYPE_F32, x_dims, 2, NULL, batch->x, NULL, &batch->tensors[0]), "x");
+  check_ok(ds_tensor_create(DS_DTYPE_F32, y_dims, 2, NULL, batch->y, NULL, &batch->tensors[1]), "y");
 }
 
 void free_batch(mlp_batch* batch) {

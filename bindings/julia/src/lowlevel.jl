@@ -60,11 +60,13 @@ const DS_COMM_OP_SCATTER = Int32(8)
 
 mutable struct ds_comm end
 mutable struct ds_work end
+mutable struct ds_stream end
 mutable struct ds_tensor end
 mutable struct ds_graph end
 mutable struct ds_plan end
 mutable struct ds_engine end
 mutable struct DLManagedTensor end
+mutable struct DLManagedTensorVersioned end
 
 """
 How to join a group.
@@ -403,47 +405,90 @@ function ds_comm_destroy(comm)
 end
 
 """
-A dense row-major tensor on the host.
-- `data`: [nullable] borrowed memory that must outlive the tensor; NULL: own memory, zero-filled
+Creates a stream on the device of an engine. The stream goes on working, and you may destroy it, after the
+engine is gone. If the engine fails in a step, its streams are unusable, too, and calls with them return
+DS_ERROR_POISONED.
+- `out`: [out] [owned]
+Returns DS_ERROR_UNSUPPORTED if the memory of the device is the host's, where every stream is NULL.
+"""
+function ds_stream_create(engine, out)
+    @ccall libds.ds_stream_create(engine::Ptr{ds_engine}, out::Ptr{Ptr{ds_stream}})::Int32
+end
+
+"""
+Returns when the stream has done all the work that it has been given.
+"""
+function ds_stream_synchronize(stream)
+    @ccall libds.ds_stream_synchronize(stream::Ptr{ds_stream})::Int32
+end
+
+"""
+Finishes the work of the stream and destroys it.
+- `stream`: [nullable]
+"""
+function ds_stream_destroy(stream)
+    @ccall libds.ds_stream_destroy(stream::Ptr{ds_stream})::Cvoid
+end
+
+"""
+Creates a tensor of up to 8 dimensions, in memory of the host or, with a stream, of the stream's device.
+- `strides`: [nullable] distances between neighbours in each dimension, in elements and of any sign; data is
+  then the element at index 0. NULL: compact and row-major
+- `data`: [nullable] borrowed memory; keep it until the tensor is destroyed. NULL: the tensor has memory of
+  its own, compact and filled with zeros
+- `stream`: [nullable] names the device
 - `out`: [out] [owned]
 """
-function ds_tensor_create(dtype, dims, dims_count, data, out)
-    @ccall libds.ds_tensor_create(dtype::Int32, dims::Ptr{Int64}, dims_count::Csize_t, data::Ptr{Cvoid}, out::Ptr{Ptr{ds_tensor}})::Int32
+function ds_tensor_create(dtype, dims, dims_count, strides, data, stream, out)
+    @ccall libds.ds_tensor_create(dtype::Int32, dims::Ptr{Int64}, dims_count::Csize_t, strides::Ptr{Int64}, data::Ptr{Cvoid}, stream::Ptr{ds_stream}, out::Ptr{Ptr{ds_tensor}})::Int32
 end
 
 """
-Takes a DLPack tensor (CPU, compact row-major, f32, f64, bf16, f16, i32, i64 or u8) without a copy; its
-deleter runs when the tensor is destroyed. On an error the caller keeps it.
+Takes a DLPack tensor of f32, f64, bf16, f16, i32, i64 or u8 with any strides, without a copy. It lies on the
+CPU or, with a stream, on the CPU or the stream's device. Its deleter runs when the tensor is destroyed; after
+an error it still belongs to you. Give exactly one of managed and versioned.
+- `managed`: [nullable]
+- `versioned`: [nullable] a tensor of DLPack 1.x. If it is read-only, a copy to it is refused.
+- `stream`: [nullable]
 - `out`: [out] [owned]
 """
-function ds_tensor_from_dlpack(managed, out)
-    @ccall libds.ds_tensor_from_dlpack(managed::Ptr{DLManagedTensor}, out::Ptr{Ptr{ds_tensor}})::Int32
+function ds_tensor_from_dlpack(managed, versioned, stream, out)
+    @ccall libds.ds_tensor_from_dlpack(managed::Ptr{DLManagedTensor}, versioned::Ptr{DLManagedTensorVersioned}, stream::Ptr{ds_stream}, out::Ptr{Ptr{ds_tensor}})::Int32
 end
 
 """
-A DLPack view without a copy; it keeps the memory alive after ds_tensor_destroy.
-- `out`: [out] the consumer calls its deleter
+Makes a DLPack tensor over the same memory, without a copy. It keeps the memory alive after ds_tensor_destroy.
+Give exactly one of out and out_versioned. A tensor on a device for which DLPack has no number gets device
+type 12 (kDLExtDev).
+- `out`: [out] [nullable] the consumer calls its deleter. A tensor that is read-only is refused.
+- `out_versioned`: [out] [nullable] the same in the form of DLPack 1.x
 """
-function ds_tensor_to_dlpack(tensor, out)
-    @ccall libds.ds_tensor_to_dlpack(tensor::Ptr{ds_tensor}, out::Ptr{Ptr{DLManagedTensor}})::Int32
+function ds_tensor_to_dlpack(tensor, out, out_versioned)
+    @ccall libds.ds_tensor_to_dlpack(tensor::Ptr{ds_tensor}, out::Ptr{Ptr{DLManagedTensor}}, out_versioned::Ptr{Ptr{DLManagedTensorVersioned}})::Int32
 end
 
 """
-Element type, dimensions (up to dims_size are written) and data. All outputs [nullable].
-- `out_data`: [out] [borrowed: tensor]
+Describes a tensor: element type, dimensions and strides (up to dims_size of each are written), device
+(\"cpu\" or another name of the configuration's key `device`) and address. All outputs [nullable].
+- `out_strides`: [out] in elements
+- `out_device`: [out] lives as long as the process
+- `out_data`: [out] [borrowed: tensor] an address for the device; the host can use it on \"cpu\" only
 """
-function ds_tensor_info(tensor, out_dtype, out_dims, dims_size, out_dims_count, out_data)
-    @ccall libds.ds_tensor_info(tensor::Ptr{ds_tensor}, out_dtype::Ptr{Int32}, out_dims::Ptr{Int64}, dims_size::Csize_t, out_dims_count::Ptr{Csize_t}, out_data::Ptr{Ptr{Cvoid}})::Int32
+function ds_tensor_info(tensor, out_dtype, out_dims, out_strides, dims_size, out_dims_count, out_device, out_data)
+    @ccall libds.ds_tensor_info(tensor::Ptr{ds_tensor}, out_dtype::Ptr{Int32}, out_dims::Ptr{Int64}, out_strides::Ptr{Int64}, dims_size::Csize_t, out_dims_count::Ptr{Csize_t}, out_device::Ptr{Ptr{Cchar}}, out_data::Ptr{Ptr{Cvoid}})::Int32
 end
 
 """
-Copies elements; dtypes and shapes are equal.
+Copies all elements between tensors of one element type and shape, whatever their strides and devices. The
+tensors may overlap if both are compact. A copy between two devices is refused.
+- `stream`: [nullable] of the device that one of them is on
 """
-function ds_tensor_copy(to, from)
-    @ccall libds.ds_tensor_copy(to::Ptr{ds_tensor}, from::Ptr{ds_tensor})::Int32
+function ds_tensor_copy(to, from, stream)
+    @ccall libds.ds_tensor_copy(to::Ptr{ds_tensor}, from::Ptr{ds_tensor}, stream::Ptr{ds_stream})::Int32
 end
 
 """
+Destroys the tensor.
 - `tensor`: [nullable]
 """
 function ds_tensor_destroy(tensor)
@@ -620,14 +665,16 @@ function ds_engine_create(comm, config, graph, options, out)
 end
 
 """
-One step: inputs in graph order, each with gradient_accumulation_steps micro-batches one after the other in
-the first dimension; NULL for one that the loss does not depend on. Collective.
-- `out_loss`: [out] [nullable] mean loss over all ranks A step whose loss or gradients are not finite is
-  skipped: DS_OK, parameters and states are as before, ds_engine_last_step says so and ds_engine_skip_reason
-  names the first such tensor.
+Trains one step. Inputs are in graph order, each with gradient_accumulation_steps micro-batches one after the
+other in the first dimension; give NULL for an input that the loss does not depend on. They lie on the host,
+or compact on the engine's device. Collective. A step whose loss or gradients are not finite is skipped: the
+call returns DS_OK, parameters and states stay as they were, ds_engine_last_step says so, and
+ds_engine_skip_reason names the first such tensor.
+- `stream`: [nullable]
+- `out_loss`: [out] [nullable] mean loss over all ranks
 """
-function ds_train_batch(engine, inputs, inputs_count, out_loss)
-    @ccall libds.ds_train_batch(engine::Ptr{ds_engine}, inputs::Ptr{Ptr{ds_tensor}}, inputs_count::Csize_t, out_loss::Ptr{Cdouble})::Int32
+function ds_train_batch(engine, inputs, inputs_count, stream, out_loss)
+    @ccall libds.ds_train_batch(engine::Ptr{ds_engine}, inputs::Ptr{Ptr{ds_tensor}}, inputs_count::Csize_t, stream::Ptr{ds_stream}, out_loss::Ptr{Cdouble})::Int32
 end
 
 """
@@ -642,13 +689,15 @@ function ds_engine_join(engine, out_steps)
 end
 
 """
-A step in pieces: (ds_forward, ds_backward) x gradient_accumulation_steps, ds_step; the same bits. Collective.
-In delegate mode ds_forward is not used and ds_backward ends a micro-step: parameters whose gradient did not
-come count as zero.
+A step in pieces: ds_forward and ds_backward gradient_accumulation_steps times, then ds_step. It has the same
+bits as ds_train_batch. Any other order of these calls is DS_ERROR_STATE. Collective. In delegate mode
+ds_forward is not used, and ds_backward ends a micro-step: a parameter whose gradient did not come counts as
+zero.
+- `stream`: [nullable]
 - `out_loss`: [out] [nullable] this rank's loss of this micro-batch
 """
-function ds_forward(engine, inputs, inputs_count, out_loss)
-    @ccall libds.ds_forward(engine::Ptr{ds_engine}, inputs::Ptr{Ptr{ds_tensor}}, inputs_count::Csize_t, out_loss::Ptr{Cdouble})::Int32
+function ds_forward(engine, inputs, inputs_count, stream, out_loss)
+    @ccall libds.ds_forward(engine::Ptr{ds_engine}, inputs::Ptr{Ptr{ds_tensor}}, inputs_count::Csize_t, stream::Ptr{ds_stream}, out_loss::Ptr{Cdouble})::Int32
 end
 
 function ds_backward(engine)
@@ -660,99 +709,110 @@ function ds_step(engine)
 end
 
 """
-Loss of one micro-batch without dropout, mean over ranks. Collective.
+Computes the loss of one micro-batch without dropout, as the mean over ranks. Collective.
+- `stream`: [nullable]
 """
-function ds_eval_batch(engine, inputs, inputs_count, out_loss)
-    @ccall libds.ds_eval_batch(engine::Ptr{ds_engine}, inputs::Ptr{Ptr{ds_tensor}}, inputs_count::Csize_t, out_loss::Ptr{Cdouble})::Int32
+function ds_eval_batch(engine, inputs, inputs_count, stream, out_loss)
+    @ccall libds.ds_eval_batch(engine::Ptr{ds_engine}, inputs::Ptr{Ptr{ds_tensor}}, inputs_count::Csize_t, stream::Ptr{ds_stream}, out_loss::Ptr{Cdouble})::Int32
 end
 
 """
-Output 1 of the graph for one micro-batch, as f32. Collective.
-- `inputs`: in graph order; NULL for one that output 1 does not depend on
-- `out`: [out] [owned]
+Computes output 1 of the graph for one micro-batch, as f32. Collective.
+- `inputs`: in graph order; NULL for an input that output 1 does not depend on
+- `stream`: [nullable]
+- `out`: [out] [owned] on the host, or with a stream on the engine's device
 """
-function ds_infer(engine, inputs, inputs_count, out)
-    @ccall libds.ds_infer(engine::Ptr{ds_engine}, inputs::Ptr{Ptr{ds_tensor}}, inputs_count::Csize_t, out::Ptr{Ptr{ds_tensor}})::Int32
+function ds_infer(engine, inputs, inputs_count, stream, out)
+    @ccall libds.ds_infer(engine::Ptr{ds_engine}, inputs::Ptr{Ptr{ds_tensor}}, inputs_count::Csize_t, stream::Ptr{ds_stream}, out::Ptr{Ptr{ds_tensor}})::Int32
 end
 
 """
-Delegate mode: registers a parameter; the order of calls is its number. One with a dimension of 0 is empty.
-Its values are zeros, or what options.init gives.
-- `out`: [out] parameter number
-Returns DS_ERROR_STATE after ds_engine_start
+Delegate mode: registers a parameter. Parameters are numbered in the order of these calls. A parameter with a
+dimension of 0 is empty. Its values are zeros, or what options.init gives.
+- `out`: [out] number of the parameter
+Returns DS_ERROR_STATE after ds_engine_start.
 """
 function ds_engine_param_add(engine, name, dims, dims_count, out)
     @ccall libds.ds_engine_param_add(engine::Ptr{ds_engine}, name::Cstring, dims::Ptr{Int64}, dims_count::Csize_t, out::Ptr{Int32})::Int32
 end
 
 """
-Delegate mode: ends the registration, plans the memory, checks it against memory_budget and takes it. Once,
-before every call below and all that read or change parameters, states or checkpoints: DS_ERROR_STATE until
-then. Collective: the same parameters on all ranks. After DS_ERROR_USER the engine is poisoned.
-Returns DS_ERROR_OUT_OF_MEMORY with a table when a budget is too small
+Delegate mode: ends the registration, plans the memory, checks the plan against memory_budget and takes the
+memory. Call it once, before every call below and all calls that read or change parameters, states or
+checkpoints; until then these return DS_ERROR_STATE. Collective, with the same parameters on all ranks;
+otherwise all ranks get DS_ERROR_CONFIG. After DS_ERROR_USER the engine is poisoned.
+Returns DS_ERROR_OUT_OF_MEMORY, with a table in the message, if a budget is too small.
 """
 function ds_engine_start(engine)
     @ccall libds.ds_engine_start(engine::Ptr{ds_engine})::Int32
 end
 
 """
-Leases whole parameters in the compute type, until released as often as gathered. Collective: all ranks make
-the calls of delegate mode in the same order with the same parameters. An order that differs between ranks is
-DS_ERROR_COMM on all, at the latest in ds_step and before it updates; it is not a hang. The order may change
-at any call and from step to step; the fastest step repeats the one before. A step begins with its first
-gradient or ds_backward: leases before that may as well be an evaluation. Until then parameters can be read
-and saved at any time, and loaded, written, frozen and refreshed while none is leased.
+Leases whole parameters in the compute type. A lease ends when the parameter was released as often as
+gathered. Collective: all ranks make the calls of delegate mode in the same order with the same parameters. If
+the order differs between ranks, all of them get DS_ERROR_COMM, in ds_step at the latest and before it updates
+anything; no rank hangs. The order may change at any call and from step to step; a step is fastest if it
+repeats the order of the one before. A step begins with its first gradient or ds_backward, so leases before
+that may just as well belong to an evaluation. Until then you may read and save parameters at any time, and
+load, write, freeze and refresh them while none is leased.
+- `stream`: [nullable] its work from here on sees the values
 """
-function ds_gather_params(engine, params, params_count)
-    @ccall libds.ds_gather_params(engine::Ptr{ds_engine}, params::Ptr{Int32}, params_count::Csize_t)::Int32
+function ds_gather_params(engine, params, params_count, stream)
+    @ccall libds.ds_gather_params(engine::Ptr{ds_engine}, params::Ptr{Int32}, params_count::Csize_t, stream::Ptr{ds_stream})::Int32
 end
 
 """
-The leased values; they stay where they are until the last release of the parameter.
-- `out`: [out] [owned] tensor whose memory is [borrowed: lease]: later, also when the engine is gone, it may
-  be read, but its values mean nothing
+Gives the leased values. They stay where they are until the last release of the parameter.
+- `stream`: [nullable] NULL: a tensor on the host, which is a copy if the memory of the device is not the
+  host's; otherwise the device's own tensor, for work of this stream
+- `out`: [out] [owned] tensor whose memory is [borrowed: lease]. After the lease, and even after the engine,
+  you may still read it, but its values mean nothing.
 """
-function ds_engine_param_view(engine, param, out)
-    @ccall libds.ds_engine_param_view(engine::Ptr{ds_engine}, param::Int32, out::Ptr{Ptr{ds_tensor}})::Int32
+function ds_engine_param_view(engine, param, stream, out)
+    @ccall libds.ds_engine_param_view(engine::Ptr{ds_engine}, param::Int32, stream::Ptr{ds_stream}, out::Ptr{Ptr{ds_tensor}})::Int32
 end
 
 """
-Ends leases: at any time before ds_step, also behind the last ds_backward. Collective.
-Returns DS_ERROR_STATE, and nothing changes, when a parameter is released more often than it has leases
+Ends leases, at any time before ds_step, also after the last ds_backward. Collective.
+- `stream`: [nullable] its work up to here still sees the values
+Returns DS_ERROR_STATE if a parameter is released more often than it has leases; nothing changes then.
 """
-function ds_release_params(engine, params, params_count)
-    @ccall libds.ds_release_params(engine::Ptr{ds_engine}, params::Ptr{Int32}, params_count::Csize_t)::Int32
+function ds_release_params(engine, params, params_count, stream)
+    @ccall libds.ds_release_params(engine::Ptr{ds_engine}, params::Ptr{Int32}, params_count::Csize_t, stream::Ptr{ds_stream})::Int32
 end
 
 """
-Between steps and without leases: says that what follows is an evaluation (1), or training again (0), which an
-engine begins with. Nothing that is leased in an evaluation counts as the order of a step, and gradients,
-ds_backward and ds_step are DS_ERROR_STATE. An evaluation that is not announced costs prefetches, never
-results. Delegate mode. Collective.
+Delegate mode, between steps and without leases: announces that what follows is an evaluation (1), or training
+again (0). An engine begins with training. Leases of an evaluation do not count as the order of a step, and
+gradients, ds_backward and ds_step return DS_ERROR_STATE. An evaluation that you do not announce costs
+prefetches, but never changes results. Collective.
 """
 function ds_engine_evaluate(engine, on)
     @ccall libds.ds_engine_evaluate(engine::Ptr{ds_engine}, on::Int32)::Int32
 end
 
 """
-Where this rank's gradient of a parameter in the running micro-step goes, in the compute type: write it there
-and hand the tensor to ds_grad_ready, which then copies nothing; where memory of the device is not the host's
-it copies after all. What is there before means nothing, and the place is the caller's until ds_grad_ready or
-ds_backward. Like a gradient it may begin a step; called again, it shows the same place. Collective: a call of
-delegate mode like the others.
-- `out`: [out] [owned] tensor whose memory is as that of ds_engine_param_view
+Gives the place of this rank's gradient of a parameter in the running micro-step, in the compute type. Write
+the gradient there and hand the tensor to ds_grad_ready, which then copies nothing. The place has arbitrary
+values at first, and it is yours until ds_grad_ready or ds_backward. Like a gradient, this call may begin a
+step; called again, it gives the same place. Collective like the other calls of delegate mode.
+- `stream`: [nullable] NULL: a place on the host, from which ds_grad_ready copies if the memory of the device
+  is not the host's; otherwise the device's own place, for work of this stream
+- `out`: [out] [owned] tensor whose memory is like that of ds_engine_param_view
 """
-function ds_engine_grad_view(engine, param, out)
-    @ccall libds.ds_engine_grad_view(engine::Ptr{ds_engine}, param::Int32, out::Ptr{Ptr{ds_tensor}})::Int32
+function ds_engine_grad_view(engine, param, stream, out)
+    @ccall libds.ds_engine_grad_view(engine::Ptr{ds_engine}, param::Int32, stream::Ptr{ds_stream}, out::Ptr{Ptr{ds_tensor}})::Int32
 end
 
 """
-Hands over this rank's gradient of a parameter for the running micro-step: compute type or f32, copied. Once
-per parameter and micro-step, in any order. Collective: a gradient that does not come, does not come on any
-rank; hand over zeros where only some ranks have it.
+Hands over this rank's gradient of a parameter for the running micro-step, once per parameter and micro-step
+and in any order. It is copied: from the host in the compute type or f32, or from the engine's device, compact
+and in the compute type. Collective: a gradient that does not come on one rank comes on none. Hand over zeros
+if only some ranks have it.
+- `stream`: [nullable]
 """
-function ds_grad_ready(engine, param, grad)
-    @ccall libds.ds_grad_ready(engine::Ptr{ds_engine}, param::Int32, grad::Ptr{ds_tensor})::Int32
+function ds_grad_ready(engine, param, grad, stream)
+    @ccall libds.ds_grad_ready(engine::Ptr{ds_engine}, param::Int32, grad::Ptr{ds_tensor}, stream::Ptr{ds_stream})::Int32
 end
 
 """
@@ -944,8 +1004,9 @@ Saves masters, moments, the step and what ds_engine_set has set below `folder`
 (docs/reference/checkpoint_format.md). When the call returns DS_OK, the checkpoint is complete and on disk.
 Collective.
 - `options`: [nullable] JSON: \"client_state\" (null; any value, which ds_checkpoint_load hands out again;
-  rank 0's value is saved), \"keep\" (0: keep all checkpoints of the folder; n: keep the newest n, this one
-  included)
+  rank 0's value is saved), \"tag\" (none; 1 to 32 of A-Z a-z 0-9 . _ -, by which ds_checkpoint_load finds
+  it), \"keep\" (0: keep all checkpoints of the folder; n: keep the newest n, this one included, and the
+  newest of each tag)
 """
 function ds_checkpoint_save(engine, folder, options)
     @ccall libds.ds_checkpoint_save(engine::Ptr{ds_engine}, folder::Cstring, options::Cstring)::Int32
@@ -958,11 +1019,12 @@ warning; a checkpoint that you name itself is loaded or refused. A refused load 
 stops being readable after it was checked, while its states are copied in, the engine is poisoned. If both
 configurations list the same frozen_parameters and this engine never called ds_engine_freeze, it adopts the
 frozen set of the checkpoint. Otherwise it keeps its own and logs a warning where they differ. Collective.
+- `options`: [nullable] JSON: \"tag\" (none; the newest checkpoint that was saved with it is loaded)
 - `out_text`: [out] [nullable] the saved client state as JSON, or \"null\" if there is none
 Returns DS_ERROR_NOT_FOUND if there is no checkpoint. DS_ERROR_CORRUPT with the name of the damaged file.
 """
-function ds_checkpoint_load(engine, folder, out_text)
-    @ccall libds.ds_checkpoint_load(engine::Ptr{ds_engine}, folder::Cstring, out_text::Ptr{Ptr{Cchar}})::Int32
+function ds_checkpoint_load(engine, folder, options, out_text)
+    @ccall libds.ds_checkpoint_load(engine::Ptr{ds_engine}, folder::Cstring, options::Cstring, out_text::Ptr{Ptr{Cchar}})::Int32
 end
 
 """
@@ -985,8 +1047,9 @@ function ds_checkpoint_save_model(engine, folder, like)
 end
 
 """
-Describes as JSON a checkpoint, or the newest one of a run or of a folder of checkpoints: step, seed, numerics
-key and payload hash. Reads all of its content and compares it with the hashes of its manifest.
+Describes as JSON a checkpoint, or the newest one of a run or of a folder of checkpoints: path, tag, step,
+seed, numerics key, payload hash and configuration. Reads all of its content and compares it with the hashes
+of its manifest.
 Returns DS_ERROR_CORRUPT with the names of the file and of the tensor that differs.
 """
 function ds_checkpoint_info(path, out_text)

@@ -104,6 +104,12 @@ pub struct ds_work {
 }
 
 #[repr(C)]
+pub struct ds_stream {
+    _data: [u8; 0],
+    _marker: PhantomData<(*mut u8, PhantomPinned)>,
+}
+
+#[repr(C)]
 pub struct ds_tensor {
     _data: [u8; 0],
     _marker: PhantomData<(*mut u8, PhantomPinned)>,
@@ -127,9 +133,15 @@ pub struct ds_engine {
     _marker: PhantomData<(*mut u8, PhantomPinned)>,
 }
 
-/// DLPack's managed tensor, which the \<dlpack/dlpack.h> of the caller declares.
+/// DLPack's managed tensors, of versions 0.x and 1.x, which the \<dlpack/dlpack.h> of the caller declares.
 #[repr(C)]
 pub struct DLManagedTensor {
+    _data: [u8; 0],
+    _marker: PhantomData<(*mut u8, PhantomPinned)>,
+}
+
+#[repr(C)]
+pub struct DLManagedTensorVersioned {
     _data: [u8; 0],
     _marker: PhantomData<(*mut u8, PhantomPinned)>,
 }
@@ -408,28 +420,69 @@ extern "C" {
     ///
     /// - `comm`: \[nullable\]
     pub fn ds_comm_destroy(comm: *mut ds_comm);
-    /// A dense row-major tensor on the host.
-    ///
-    /// - `data`: \[nullable\] borrowed memory that must outlive the tensor; NULL: own memory, zero-filled
-    ///
-    /// - `out`: \[out\] \[owned\]
-    pub fn ds_tensor_create(dtype: ds_dtype, dims: *const i64, dims_count: usize, data: *mut c_void, out: *mut *mut ds_tensor) -> ds_status;
-    /// Takes a DLPack tensor (CPU, compact row-major, f32, f64, bf16, f16, i32, i64 or u8) without a copy;
-    /// its deleter runs when the tensor is destroyed. On an error the caller keeps it.
+    /// Creates a stream on the device of an engine. The stream goes on working, and you may destroy it, after
+    /// the engine is gone. If the engine fails in a step, its streams are unusable, too, and calls with them
+    /// return DS_ERROR_POISONED.
     ///
     /// - `out`: \[out\] \[owned\]
-    pub fn ds_tensor_from_dlpack(managed: *mut DLManagedTensor, out: *mut *mut ds_tensor) -> ds_status;
-    /// A DLPack view without a copy; it keeps the memory alive after ds_tensor_destroy.
     ///
-    /// - `out`: \[out\] the consumer calls its deleter
-    pub fn ds_tensor_to_dlpack(tensor: *mut ds_tensor, out: *mut *mut DLManagedTensor) -> ds_status;
-    /// Element type, dimensions (up to dims_size are written) and data. All outputs \[nullable\].
+    /// Returns DS_ERROR_UNSUPPORTED if the memory of the device is the host's, where every stream is NULL.
+    pub fn ds_stream_create(engine: *mut ds_engine, out: *mut *mut ds_stream) -> ds_status;
+    /// Returns when the stream has done all the work that it has been given.
+    pub fn ds_stream_synchronize(stream: *mut ds_stream) -> ds_status;
+    /// Finishes the work of the stream and destroys it.
     ///
-    /// - `out_data`: \[out\] \[borrowed: tensor\]
-    pub fn ds_tensor_info(tensor: *const ds_tensor, out_dtype: *mut ds_dtype, out_dims: *mut i64, dims_size: usize, out_dims_count: *mut usize, out_data: *mut *mut c_void) -> ds_status;
-    /// Copies elements; dtypes and shapes are equal.
-    pub fn ds_tensor_copy(to: *mut ds_tensor, from: *const ds_tensor) -> ds_status;
+    /// - `stream`: \[nullable\]
+    pub fn ds_stream_destroy(stream: *mut ds_stream);
+    /// Creates a tensor of up to 8 dimensions, in memory of the host or, with a stream, of the stream's
+    /// device.
     ///
+    /// - `strides`: \[nullable\] distances between neighbours in each dimension, in elements and of any sign;
+    ///   data is then the element at index 0. NULL: compact and row-major
+    ///
+    /// - `data`: \[nullable\] borrowed memory; keep it until the tensor is destroyed. NULL: the tensor has
+    ///   memory of its own, compact and filled with zeros
+    ///
+    /// - `stream`: \[nullable\] names the device
+    ///
+    /// - `out`: \[out\] \[owned\]
+    pub fn ds_tensor_create(dtype: ds_dtype, dims: *const i64, dims_count: usize, strides: *const i64, data: *mut c_void, stream: *mut ds_stream, out: *mut *mut ds_tensor) -> ds_status;
+    /// Takes a DLPack tensor of f32, f64, bf16, f16, i32, i64 or u8 with any strides, without a copy. It lies
+    /// on the CPU or, with a stream, on the CPU or the stream's device. Its deleter runs when the tensor is
+    /// destroyed; after an error it still belongs to you. Give exactly one of managed and versioned.
+    ///
+    /// - `managed`: \[nullable\]
+    ///
+    /// - `versioned`: \[nullable\] a tensor of DLPack 1.x. If it is read-only, a copy to it is refused.
+    ///
+    /// - `stream`: \[nullable\]
+    ///
+    /// - `out`: \[out\] \[owned\]
+    pub fn ds_tensor_from_dlpack(managed: *mut DLManagedTensor, versioned: *mut DLManagedTensorVersioned, stream: *mut ds_stream, out: *mut *mut ds_tensor) -> ds_status;
+    /// Makes a DLPack tensor over the same memory, without a copy. It keeps the memory alive after
+    /// ds_tensor_destroy. Give exactly one of out and out_versioned. A tensor on a device for which DLPack
+    /// has no number gets device type 12 (kDLExtDev).
+    ///
+    /// - `out`: \[out\] \[nullable\] the consumer calls its deleter. A tensor that is read-only is refused.
+    ///
+    /// - `out_versioned`: \[out\] \[nullable\] the same in the form of DLPack 1.x
+    pub fn ds_tensor_to_dlpack(tensor: *mut ds_tensor, out: *mut *mut DLManagedTensor, out_versioned: *mut *mut DLManagedTensorVersioned) -> ds_status;
+    /// Describes a tensor: element type, dimensions and strides (up to dims_size of each are written), device
+    /// ("cpu" or another name of the configuration's key `device`) and address. All outputs \[nullable\].
+    ///
+    /// - `out_strides`: \[out\] in elements
+    ///
+    /// - `out_device`: \[out\] lives as long as the process
+    ///
+    /// - `out_data`: \[out\] \[borrowed: tensor\] an address for the device; the host can use it on "cpu"
+    ///   only
+    pub fn ds_tensor_info(tensor: *const ds_tensor, out_dtype: *mut ds_dtype, out_dims: *mut i64, out_strides: *mut i64, dims_size: usize, out_dims_count: *mut usize, out_device: *mut *const c_char, out_data: *mut *mut c_void) -> ds_status;
+    /// Copies all elements between tensors of one element type and shape, whatever their strides and devices.
+    /// The tensors may overlap if both are compact. A copy between two devices is refused.
+    ///
+    /// - `stream`: \[nullable\] of the device that one of them is on
+    pub fn ds_tensor_copy(to: *mut ds_tensor, from: *const ds_tensor, stream: *mut ds_stream) -> ds_status;
+    /// Destroys the tensor.
     ///
     /// - `tensor`: \[nullable\]
     pub fn ds_tensor_destroy(tensor: *mut ds_tensor);
@@ -539,13 +592,16 @@ extern "C" {
     /// Returns DS_ERROR_CONFIG if the configuration is wrong, or if ranks have different ones.
     /// DS_ERROR_OUT_OF_MEMORY, with a table in the message, if a budget is too small.
     pub fn ds_engine_create(comm: *mut ds_comm, config: *const c_char, graph: *const ds_graph, options: *const ds_engine_options, out: *mut *mut ds_engine) -> ds_status;
-    /// One step: inputs in graph order, each with gradient_accumulation_steps micro-batches one after the
-    /// other in the first dimension; NULL for one that the loss does not depend on. Collective.
+    /// Trains one step. Inputs are in graph order, each with gradient_accumulation_steps micro-batches one
+    /// after the other in the first dimension; give NULL for an input that the loss does not depend on. They
+    /// lie on the host, or compact on the engine's device. Collective. A step whose loss or gradients are not
+    /// finite is skipped: the call returns DS_OK, parameters and states stay as they were,
+    /// ds_engine_last_step says so, and ds_engine_skip_reason names the first such tensor.
     ///
-    /// - `out_loss`: \[out\] \[nullable\] mean loss over all ranks A step whose loss or gradients are not
-    ///   finite is skipped: DS_OK, parameters and states are as before, ds_engine_last_step says so and
-    ///   ds_engine_skip_reason names the first such tensor.
-    pub fn ds_train_batch(engine: *mut ds_engine, inputs: *const *const ds_tensor, inputs_count: usize, out_loss: *mut f64) -> ds_status;
+    /// - `stream`: \[nullable\]
+    ///
+    /// - `out_loss`: \[out\] \[nullable\] mean loss over all ranks
+    pub fn ds_train_batch(engine: *mut ds_engine, inputs: *const *const ds_tensor, inputs_count: usize, stream: *mut ds_stream, out_loss: *mut f64) -> ds_status;
     /// For a rank that has no data left in this epoch: takes part in the steps of the other ranks, without
     /// samples of its own, and returns when all ranks have called it. After that, all ranks can train on data
     /// again. Loss and gradient of such a step are means over the samples that there are. Native mode.
@@ -553,71 +609,91 @@ extern "C" {
     ///
     /// - `out_steps`: \[out\] \[nullable\] steps that this rank took part in, including skipped ones
     pub fn ds_engine_join(engine: *mut ds_engine, out_steps: *mut i64) -> ds_status;
-    /// A step in pieces: (ds_forward, ds_backward) x gradient_accumulation_steps, ds_step; the same bits.
-    /// Collective. In delegate mode ds_forward is not used and ds_backward ends a micro-step: parameters
-    /// whose gradient did not come count as zero.
+    /// A step in pieces: ds_forward and ds_backward gradient_accumulation_steps times, then ds_step. It has
+    /// the same bits as ds_train_batch. Any other order of these calls is DS_ERROR_STATE. Collective. In
+    /// delegate mode ds_forward is not used, and ds_backward ends a micro-step: a parameter whose gradient
+    /// did not come counts as zero.
+    ///
+    /// - `stream`: \[nullable\]
     ///
     /// - `out_loss`: \[out\] \[nullable\] this rank's loss of this micro-batch
-    pub fn ds_forward(engine: *mut ds_engine, inputs: *const *const ds_tensor, inputs_count: usize, out_loss: *mut f64) -> ds_status;
+    pub fn ds_forward(engine: *mut ds_engine, inputs: *const *const ds_tensor, inputs_count: usize, stream: *mut ds_stream, out_loss: *mut f64) -> ds_status;
     pub fn ds_backward(engine: *mut ds_engine) -> ds_status;
     pub fn ds_step(engine: *mut ds_engine) -> ds_status;
-    /// Loss of one micro-batch without dropout, mean over ranks. Collective.
-    pub fn ds_eval_batch(engine: *mut ds_engine, inputs: *const *const ds_tensor, inputs_count: usize, out_loss: *mut f64) -> ds_status;
-    /// Output 1 of the graph for one micro-batch, as f32. Collective.
+    /// Computes the loss of one micro-batch without dropout, as the mean over ranks. Collective.
     ///
-    /// - `inputs`: in graph order; NULL for one that output 1 does not depend on
+    /// - `stream`: \[nullable\]
+    pub fn ds_eval_batch(engine: *mut ds_engine, inputs: *const *const ds_tensor, inputs_count: usize, stream: *mut ds_stream, out_loss: *mut f64) -> ds_status;
+    /// Computes output 1 of the graph for one micro-batch, as f32. Collective.
     ///
-    /// - `out`: \[out\] \[owned\]
-    pub fn ds_infer(engine: *mut ds_engine, inputs: *const *const ds_tensor, inputs_count: usize, out: *mut *mut ds_tensor) -> ds_status;
-    /// Delegate mode: registers a parameter; the order of calls is its number. One with a dimension of 0 is
-    /// empty. Its values are zeros, or what options.init gives.
+    /// - `inputs`: in graph order; NULL for an input that output 1 does not depend on
     ///
-    /// - `out`: \[out\] parameter number
+    /// - `stream`: \[nullable\]
     ///
-    /// Returns DS_ERROR_STATE after ds_engine_start
+    /// - `out`: \[out\] \[owned\] on the host, or with a stream on the engine's device
+    pub fn ds_infer(engine: *mut ds_engine, inputs: *const *const ds_tensor, inputs_count: usize, stream: *mut ds_stream, out: *mut *mut ds_tensor) -> ds_status;
+    /// Delegate mode: registers a parameter. Parameters are numbered in the order of these calls. A parameter
+    /// with a dimension of 0 is empty. Its values are zeros, or what options.init gives.
+    ///
+    /// - `out`: \[out\] number of the parameter
+    ///
+    /// Returns DS_ERROR_STATE after ds_engine_start.
     pub fn ds_engine_param_add(engine: *mut ds_engine, name: *const c_char, dims: *const i64, dims_count: usize, out: *mut i32) -> ds_status;
-    /// Delegate mode: ends the registration, plans the memory, checks it against memory_budget and takes it.
-    /// Once, before every call below and all that read or change parameters, states or checkpoints:
-    /// DS_ERROR_STATE until then. Collective: the same parameters on all ranks. After DS_ERROR_USER the
-    /// engine is poisoned.
+    /// Delegate mode: ends the registration, plans the memory, checks the plan against memory_budget and
+    /// takes the memory. Call it once, before every call below and all calls that read or change parameters,
+    /// states or checkpoints; until then these return DS_ERROR_STATE. Collective, with the same parameters on
+    /// all ranks; otherwise all ranks get DS_ERROR_CONFIG. After DS_ERROR_USER the engine is poisoned.
     ///
-    /// Returns DS_ERROR_OUT_OF_MEMORY with a table when a budget is too small
+    /// Returns DS_ERROR_OUT_OF_MEMORY, with a table in the message, if a budget is too small.
     pub fn ds_engine_start(engine: *mut ds_engine) -> ds_status;
-    /// Leases whole parameters in the compute type, until released as often as gathered. Collective: all
-    /// ranks make the calls of delegate mode in the same order with the same parameters. An order that
-    /// differs between ranks is DS_ERROR_COMM on all, at the latest in ds_step and before it updates; it is
-    /// not a hang. The order may change at any call and from step to step; the fastest step repeats the one
-    /// before. A step begins with its first gradient or ds_backward: leases before that may as well be an
-    /// evaluation. Until then parameters can be read and saved at any time, and loaded, written, frozen and
-    /// refreshed while none is leased.
-    pub fn ds_gather_params(engine: *mut ds_engine, params: *const i32, params_count: usize) -> ds_status;
-    /// The leased values; they stay where they are until the last release of the parameter.
+    /// Leases whole parameters in the compute type. A lease ends when the parameter was released as often as
+    /// gathered. Collective: all ranks make the calls of delegate mode in the same order with the same
+    /// parameters. If the order differs between ranks, all of them get DS_ERROR_COMM, in ds_step at the
+    /// latest and before it updates anything; no rank hangs. The order may change at any call and from step
+    /// to step; a step is fastest if it repeats the order of the one before. A step begins with its first
+    /// gradient or ds_backward, so leases before that may just as well belong to an evaluation. Until then
+    /// you may read and save parameters at any time, and load, write, freeze and refresh them while none is
+    /// leased.
     ///
-    /// - `out`: \[out\] \[owned\] tensor whose memory is \[borrowed: lease\]: later, also when the engine is
-    ///   gone, it may be read, but its values mean nothing
-    pub fn ds_engine_param_view(engine: *mut ds_engine, param: i32, out: *mut *mut ds_tensor) -> ds_status;
-    /// Ends leases: at any time before ds_step, also behind the last ds_backward. Collective.
+    /// - `stream`: \[nullable\] its work from here on sees the values
+    pub fn ds_gather_params(engine: *mut ds_engine, params: *const i32, params_count: usize, stream: *mut ds_stream) -> ds_status;
+    /// Gives the leased values. They stay where they are until the last release of the parameter.
     ///
-    /// Returns DS_ERROR_STATE, and nothing changes, when a parameter is released more often than it has
-    /// leases
-    pub fn ds_release_params(engine: *mut ds_engine, params: *const i32, params_count: usize) -> ds_status;
-    /// Between steps and without leases: says that what follows is an evaluation (1), or training again (0),
-    /// which an engine begins with. Nothing that is leased in an evaluation counts as the order of a step,
-    /// and gradients, ds_backward and ds_step are DS_ERROR_STATE. An evaluation that is not announced costs
-    /// prefetches, never results. Delegate mode. Collective.
+    /// - `stream`: \[nullable\] NULL: a tensor on the host, which is a copy if the memory of the device is
+    ///   not the host's; otherwise the device's own tensor, for work of this stream
+    ///
+    /// - `out`: \[out\] \[owned\] tensor whose memory is \[borrowed: lease\]. After the lease, and even after
+    ///   the engine, you may still read it, but its values mean nothing.
+    pub fn ds_engine_param_view(engine: *mut ds_engine, param: i32, stream: *mut ds_stream, out: *mut *mut ds_tensor) -> ds_status;
+    /// Ends leases, at any time before ds_step, also after the last ds_backward. Collective.
+    ///
+    /// - `stream`: \[nullable\] its work up to here still sees the values
+    ///
+    /// Returns DS_ERROR_STATE if a parameter is released more often than it has leases; nothing changes then.
+    pub fn ds_release_params(engine: *mut ds_engine, params: *const i32, params_count: usize, stream: *mut ds_stream) -> ds_status;
+    /// Delegate mode, between steps and without leases: announces that what follows is an evaluation (1), or
+    /// training again (0). An engine begins with training. Leases of an evaluation do not count as the order
+    /// of a step, and gradients, ds_backward and ds_step return DS_ERROR_STATE. An evaluation that you do not
+    /// announce costs prefetches, but never changes results. Collective.
     pub fn ds_engine_evaluate(engine: *mut ds_engine, on: i32) -> ds_status;
-    /// Where this rank's gradient of a parameter in the running micro-step goes, in the compute type: write
-    /// it there and hand the tensor to ds_grad_ready, which then copies nothing; where memory of the device
-    /// is not the host's it copies after all. What is there before means nothing, and the place is the
-    /// caller's until ds_grad_ready or ds_backward. Like a gradient it may begin a step; called again, it
-    /// shows the same place. Collective: a call of delegate mode like the others.
+    /// Gives the place of this rank's gradient of a parameter in the running micro-step, in the compute type.
+    /// Write the gradient there and hand the tensor to ds_grad_ready, which then copies nothing. The place
+    /// has arbitrary values at first, and it is yours until ds_grad_ready or ds_backward. Like a gradient,
+    /// this call may begin a step; called again, it gives the same place. Collective like the other calls of
+    /// delegate mode.
     ///
-    /// - `out`: \[out\] \[owned\] tensor whose memory is as that of ds_engine_param_view
-    pub fn ds_engine_grad_view(engine: *mut ds_engine, param: i32, out: *mut *mut ds_tensor) -> ds_status;
-    /// Hands over this rank's gradient of a parameter for the running micro-step: compute type or f32,
-    /// copied. Once per parameter and micro-step, in any order. Collective: a gradient that does not come,
-    /// does not come on any rank; hand over zeros where only some ranks have it.
-    pub fn ds_grad_ready(engine: *mut ds_engine, param: i32, grad: *const ds_tensor) -> ds_status;
+    /// - `stream`: \[nullable\] NULL: a place on the host, from which ds_grad_ready copies if the memory of
+    ///   the device is not the host's; otherwise the device's own place, for work of this stream
+    ///
+    /// - `out`: \[out\] \[owned\] tensor whose memory is like that of ds_engine_param_view
+    pub fn ds_engine_grad_view(engine: *mut ds_engine, param: i32, stream: *mut ds_stream, out: *mut *mut ds_tensor) -> ds_status;
+    /// Hands over this rank's gradient of a parameter for the running micro-step, once per parameter and
+    /// micro-step and in any order. It is copied: from the host in the compute type or f32, or from the
+    /// engine's device, compact and in the compute type. Collective: a gradient that does not come on one
+    /// rank comes on none. Hand over zeros if only some ranks have it.
+    ///
+    /// - `stream`: \[nullable\]
+    pub fn ds_grad_ready(engine: *mut ds_engine, param: i32, grad: *const ds_tensor, stream: *mut ds_stream) -> ds_status;
     /// Returns the number of parameters, or -1 if engine is NULL.
     pub fn ds_engine_param_count(engine: *const ds_engine) -> i32;
     /// Finds the number of a parameter by its name.
@@ -724,8 +800,9 @@ extern "C" {
     /// disk. Collective.
     ///
     /// - `options`: \[nullable\] JSON: "client_state" (null; any value, which ds_checkpoint_load hands out
-    ///   again; rank 0's value is saved), "keep" (0: keep all checkpoints of the folder; n: keep the newest
-    ///   n, this one included)
+    ///   again; rank 0's value is saved), "tag" (none; 1 to 32 of A-Z a-z 0-9 . _ -, by which
+    ///   ds_checkpoint_load finds it), "keep" (0: keep all checkpoints of the folder; n: keep the newest n,
+    ///   this one included, and the newest of each tag)
     pub fn ds_checkpoint_save(engine: *mut ds_engine, folder: *const c_char, options: *const c_char) -> ds_status;
     /// Loads the newest complete checkpoint below `folder`, or the checkpoint at `folder`. It may come from
     /// any world size, stage and tier. If the newest one is damaged or cannot be read, the one before it is
@@ -735,11 +812,13 @@ extern "C" {
     /// called ds_engine_freeze, it adopts the frozen set of the checkpoint. Otherwise it keeps its own and
     /// logs a warning where they differ. Collective.
     ///
+    /// - `options`: \[nullable\] JSON: "tag" (none; the newest checkpoint that was saved with it is loaded)
+    ///
     /// - `out_text`: \[out\] \[nullable\] the saved client state as JSON, or "null" if there is none
     ///
     /// Returns DS_ERROR_NOT_FOUND if there is no checkpoint. DS_ERROR_CORRUPT with the name of the damaged
     /// file.
-    pub fn ds_checkpoint_load(engine: *mut ds_engine, folder: *const c_char, out_text: *mut *mut c_char) -> ds_status;
+    pub fn ds_checkpoint_load(engine: *mut ds_engine, folder: *const c_char, options: *const c_char, out_text: *mut *mut c_char) -> ds_status;
     /// Loads the weights of a Hugging Face model folder (docs/reference/models.md) into the engine's
     /// parameters, by name. Optimizer states and the step stay as they are. Collective.
     ///
@@ -752,9 +831,9 @@ extern "C" {
     /// - `like`: \[nullable\] the model folder that gives files, names, dtypes, configuration and tokenizer;
     ///   NULL, or a folder without weights: a single model.safetensors of f32
     pub fn ds_checkpoint_save_model(engine: *mut ds_engine, folder: *const c_char, like: *const c_char) -> ds_status;
-    /// Describes as JSON a checkpoint, or the newest one of a run or of a folder of checkpoints: step, seed,
-    /// numerics key and payload hash. Reads all of its content and compares it with the hashes of its
-    /// manifest.
+    /// Describes as JSON a checkpoint, or the newest one of a run or of a folder of checkpoints: path, tag,
+    /// step, seed, numerics key, payload hash and configuration. Reads all of its content and compares it
+    /// with the hashes of its manifest.
     ///
     /// Returns DS_ERROR_CORRUPT with the names of the file and of the tensor that differs.
     pub fn ds_checkpoint_info(path: *const c_char, out_text: *mut *mut c_char) -> ds_status;
