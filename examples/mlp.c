@@ -40,8 +40,8 @@ static ds_graph* define(int32_t* weight, int32_t* loss) {
   pair[0] = linear(graph, hidden, out_weight, bias);
   pair[1] = y;
   must(ds_graph_op(graph, "mse", pair, 2, NULL, loss));
-  must(ds_graph_output(graph, *loss));
-  must(ds_graph_output(graph, pair[0]));
+  must(ds_graph_output(graph, "loss", *loss));
+  must(ds_graph_output(graph, "prediction", pair[0]));
   return graph;
 }
 

@@ -27,8 +27,8 @@
  * Descriptors. The file descriptors that libds keeps open have numbers of 3 or more and close on exec, even
  * if the program has closed its standard descriptors. {descriptors.numbers}
  *
- * Names. Names of graphs, inputs and parameters are 1 to 512 bytes of UTF-8 without control characters,
- * blanks and any of %{}=;". {names.form}
+ * Names. Names of graphs, inputs, parameters and outputs are 1 to 512 bytes of UTF-8 without control
+ * characters, blanks and any of %{}=;". {names.form}
  *
  * Streams. A stream is a queue of work on the device of an engine. A call with a stream reads and writes its
  * tensors in the order of the stream: after the work that the stream has when the call begins, and before the
@@ -45,8 +45,8 @@
  *
  * Outputs. After an error, an out handle or text is NULL and out numbers are unchanged. {outputs.after_error}
  *
- * Options. Structs begin with struct_size, and their _init function fills them. They hold no training
- * options; those are JSON (docs/reference/config.md).
+ * Options. Structs begin with struct_size, and the _init function of those with defaults fills them. They
+ * hold no training options; those are JSON (docs/reference/config.md).
  *
  * Marks. [nullable] [out] [owned] [borrowed: x] [threadsafe] are part of the contract and reach the bindings.
  * In ds.h itself, a name in braces marks the sentence before it: the tests that say that they prove this name
@@ -400,38 +400,98 @@ DS_API void ds_tensor_destroy(ds_tensor* tensor);
 
 /* ---------------------------------------------------------------- graph */
 
-/** An empty model graph. The calls below return values as numbers; docs/reference/ops.md lists operations.
+/** Makes an empty model graph. The calls below give values as numbers. docs/reference/ops.md lists
+ * operations.
  * @param bound largest number of rows n of one micro-step  @param out [out] [owned] */
 DS_API ds_status ds_graph_create(const char* name, int64_t bound, ds_graph** out);
-/** The graph of a configuration's `model` section. @param config JSON text  @param size ranks that will train
- * it: the micro-batch, and with it the bound, may follow from it  @param out [out] [owned] */
+/** Makes the graph that the `model` section of a configuration describes. @param config JSON text
+ * @param size ranks that will train it: the micro-batch, and with it the bound, can depend on it
+ * @param out [out] [owned] */
 DS_API ds_status ds_graph_from_config(const char* config, int32_t size, ds_graph** out);
 /** Reads the text form that ds_graph_print writes. @param out [out] [owned] */
 DS_API ds_status ds_graph_parse(const char* text, ds_graph** out);
-/** Text form. */
+/** Writes the text form of a graph. */
 DS_API ds_status ds_graph_print(const ds_graph* graph, char** out_text);
 /** Adds an input. A dimension of -1 is n, the rows of a micro-step. @param out [out] its value */
 DS_API ds_status ds_graph_input(ds_graph* graph, const char* name, ds_dtype dtype, const int64_t* dims,
                                 size_t dims_count, int32_t* out);
-/** Adds an f32 parameter. One with a dimension of 0 is empty; no operation takes it. @param init "zeros",
- * "ones" or "normal"  @param scale standard deviation of "normal"
+/** Adds an f32 parameter. A parameter with a dimension of 0 is empty; no operation takes it. @param init
+ * "zeros", "ones" or "normal"  @param scale standard deviation of "normal"
  * @param out [out] its value */
 DS_API ds_status ds_graph_param(ds_graph* graph, const char* name, const int64_t* dims, size_t dims_count,
                                 const char* init, double scale, int32_t* out);
+/** Describes the operations that ds_graph_op knows, as JSON: operands, results and attributes with their
+ * types, defaults and meaning. docs/reference/ops.md names the members. [threadsafe] */
+DS_API ds_status ds_op_schema(char** out_text);
 /** Adds an operation. @param op name in docs/reference/ops.md  @param inputs values
  * @param attrs [nullable] JSON object, for example {"eps": 1e-5}
  * @param out [out] its first output; further outputs are the numbers after it */
 DS_API ds_status ds_graph_op(ds_graph* graph, const char* op, const int32_t* inputs, size_t inputs_count,
                              const char* attrs, int32_t* out);
-/** Element type and dimensions of a value (up to dims_size are written); -1 is n. All outputs [nullable]. */
+/** Computes the outputs of a custom operation: writes every element of `outputs`, whose contents mean nothing
+ * before. Tensors have as many rows as the micro-step. Floating inputs have the compute type of the engine's
+ * configuration. Tensors and their memory are [borrowed: call]. Any status but DS_OK ends the step. */
+typedef ds_status ds_custom_forward_fn(const ds_tensor* const* inputs, ds_tensor* const* outputs,
+                                       void* user_data);
+/** Computes the gradients of a custom operation: writes every element of each tensor of `input_grads`, which
+ * have the types and shapes of the inputs. output_grads[k] is NULL if the loss does not depend on output k,
+ * and input_grads[i] is NULL if nobody needs a gradient of input i. Tensors are as in ds_custom_forward_fn,
+ * and so is the status. */
+typedef ds_status ds_custom_backward_fn(const ds_tensor* const* inputs, const ds_tensor* const* outputs,
+                                        const ds_tensor* const* output_grads, ds_tensor* const* input_grads,
+                                        void* user_data);
+/** Frees the user_data of a custom operation. */
+typedef void ds_custom_destroy_fn(void* user_data);
+
+/** An operation whose work is done by callbacks. It has no defaults and no _init function: fill it with
+ * zeros, set struct_size, then the members. */
+typedef struct ds_custom_op {
+  size_t struct_size;
+  ds_custom_forward_fn* forward;
+  ds_custom_backward_fn* backward; /**< [nullable] NULL: the operation is not differentiable */
+  void* user_data;                 /**< [nullable] passed to the callbacks */
+  ds_custom_destroy_fn* destroy;   /**< [nullable] called with user_data, see ds_graph_custom_op */
+  size_t outputs_count;            /**< 1 to 64 */
+  const ds_dtype* dtypes;    /**< of each output; DS_DTYPE_NONE: the type of the first floating input, in an
+                                engine the compute type */
+  const size_t* dims_counts; /**< of each output: how many of `dims` belong to it, at most 4 */
+  const int64_t* dims;       /**< [nullable] dimensions of output 0, then of output 1 and so on; -1 is n */
+} ds_custom_op;
+
+/** Adds a custom operation. Its callbacks run on the thread that is inside a call of the engine, in training,
+ * evaluation and inference, and again when a skipped step looks for its first bad tensor; a rank without
+ * samples (ds_engine_join) does not call them. Keep them away from that engine, and let them compute the same
+ * on all ranks.
+ *
+ * If a callback fails, the call returns DS_ERROR_USER on this rank and DS_ERROR_COMM on the others, and their
+ * engines are poisoned. {graph.custom_error}
+ *
+ * The graph, its copies in engines and plans share user_data. `destroy` is called once, inside the destroy
+ * call that ends the last of them. An operation that is refused leaves user_data to you.
+ * {graph.custom_refused} The text form shows the operation, but ds_graph_parse refuses it.
+ * {graph.custom_text}
+ * @param name what texts and messages call the operation  @param op copied  @param inputs up to 64 values
+ * @param out [out] its first output; further outputs are the numbers after it
+ * @return The refusals of engines and plans come later: DS_ERROR_INVALID_ARGUMENT if a gradient has to pass
+ * an operation without `backward`. {graph.custom_backward} DS_ERROR_UNSUPPORTED on another device than "cpu",
+ * whose threads are not yours. {graph.custom_device} */
+DS_API ds_status ds_graph_custom_op(ds_graph* graph, const char* name, const ds_custom_op* op,
+                                    const int32_t* inputs, size_t inputs_count, int32_t* out);
+/** Tells the element type and the dimensions of a value. At most dims_size dimensions are written; -1 is n.
+ * All outputs are [nullable]. */
 DS_API ds_status ds_graph_value_info(const ds_graph* graph, int32_t value, ds_dtype* out_dtype,
                                      int64_t* out_dims, size_t dims_size, size_t* out_dims_count);
-/** Marks a value as the next output, an input or a parameter, too. Output 0 of a trained graph is its scalar
- * loss; output 1 is what ds_infer returns. */
-DS_API ds_status ds_graph_output(ds_graph* graph, int32_t value);
-/** Appends the gradients of scalar `loss` by `values` (parameters, inputs or intermediate results); once per
- * graph. Training needs no call of this, the engine does it: a differentiated graph is for printing and
- * study.
+/** Makes a value the next output. The value may also be an input or a parameter. {graph.output_of_any} Output
+ * 0 of a graph that is trained is its scalar loss, and ds_infer returns output 1. {graph.output_inferred}
+ * @param name unlike the names of the other outputs */
+DS_API ds_status ds_graph_output(ds_graph* graph, const char* name, int32_t value);
+/** Finds a value by the name of an output, or else by the name of an input, a parameter or a result.
+ * @param out [out] its value  @return DS_ERROR_NOT_FOUND if there is none; the message names
+ * the nearest name. {graph.find} */
+DS_API ds_status ds_graph_find(const ds_graph* graph, const char* name, int32_t* out);
+/** Appends the gradients of scalar `loss` by `values` (parameters, inputs or intermediate results), once per
+ * graph. Training does not need this call, because an engine differentiates its copy by itself; a
+ * differentiated graph is for printing and study.
  * @param out [out] values_count gradients, -1 where loss does not depend on the value */
 DS_API ds_status ds_graph_grad(ds_graph* graph, int32_t loss, const int32_t* values, size_t values_count,
                                int32_t* out);
@@ -508,8 +568,8 @@ DS_API ds_status ds_engine_create(ds_comm* comm, const char* config, const ds_gr
 DS_API ds_status ds_train_batch(ds_engine* engine, const ds_tensor* const* inputs, size_t inputs_count,
                                 ds_stream* stream, double* out_loss);
 /** For a rank that has no data left in this epoch: takes part in the steps of the other ranks, without
- * samples of its own, and returns when all ranks have called it. After that, all ranks can train on data
- * again. {engine.join} Loss and gradient of such a step are means over the samples that there are.
+ * samples of its own, until all ranks have called it. After that, all ranks can train on data again.
+ * {engine.join} Loss and gradient of such a step are means over the samples that there are.
  * {engine.join.means} Native mode. Collective with the steps of the other ranks and with their call of this
  * function.
  * @param out_steps [out] [nullable] steps that this rank took part in, including skipped ones */
@@ -551,11 +611,11 @@ DS_API ds_status ds_engine_start(ds_engine* engine);
  * gathered. Collective: all ranks make the calls of delegate mode in the same order with the same parameters.
  * If the order differs between ranks, all of them get DS_ERROR_COMM, in ds_step at the latest and before it
  * updates anything; no rank hangs. {delegate.order.differs} The order may change at any call and from step to
- * step; {delegate.order.changes} a step is fastest if it repeats the order of the one before.
+ * step. {delegate.order.changes} A step is fastest if it repeats the order of the one before.
  *
- * A step begins with its first gradient or ds_backward, so leases before that may just as well belong to an
- * evaluation. Until then you may read and save parameters at any time, and load, write, freeze and refresh
- * them while none is leased. {delegate.between}
+ * A step begins with its first gradient or ds_backward, so the leases before that can just as well be those
+ * of an evaluation. Until then you may read and save parameters at any time, and load, write, freeze and
+ * refresh them while none is leased. {delegate.between}
  * @param stream [nullable] its work from here on sees the values */
 DS_API ds_status ds_gather_params(ds_engine* engine, const int32_t* params, size_t params_count,
                                   ds_stream* stream);
@@ -603,8 +663,8 @@ DS_API ds_status ds_engine_param_find(const ds_engine* engine, const char* name,
  * @param out_name [out] [borrowed: engine] */
 DS_API ds_status ds_engine_param_info(const ds_engine* engine, int32_t param, const char** out_name,
                                       int64_t* out_dims, size_t dims_size, size_t* out_dims_count);
-/** Returns the name of a state that ds_engine_read and ds_engine_write access. Index 0 is "master". The
- * states of the optimizer follow under PyTorch's names ("exp_avg" and "exp_avg_sq" for Adam and AdamW,
+/** Enumerates the names of the states that ds_engine_read and ds_engine_write access. Index 0 is "master".
+ * The states of the optimizer follow under PyTorch's names ("exp_avg" and "exp_avg_sq" for Adam and AdamW,
  * "momentum_buffer" for SGD), then "param" and "grad". For any other index, and if engine is NULL, it returns
  * NULL. {engine.state_name} [borrowed: engine]
  *
@@ -632,8 +692,8 @@ DS_API ds_status ds_engine_local_range(ds_engine* engine, int32_t param, int64_t
  * communication. data_count is the count of ds_engine_local_range. Give the same values on all ranks that
  * have the same elements.
  *
- * After a write of "param" or "master", even of no elements, you must call ds_engine_refresh before the next
- * step, evaluation, inference or read of "param". Until then, these return DS_ERROR_STATE on this rank.
+ * After a write of "param" or "master", even of no elements, the next step, evaluation, inference or read of
+ * "param" returns DS_ERROR_STATE on this rank until ds_engine_refresh was called.
  * {engine.write_local.refresh} Write on all ranks, even if data_count is 0, and then refresh: a rank that has
  * written nothing would begin the step and wait for the others. */
 DS_API ds_status ds_engine_read_local(ds_engine* engine, int32_t param, const char* state, float* data,

@@ -361,6 +361,8 @@ struct type {};
 %ignore ds_comm_call_init;
 %ignore ds_comm_submit;
 %ignore ds_work;
+%ignore ds_custom_op;
+%ignore ds_graph_custom_op;
 %ignore ds_work_wait;
 %ignore ds_work_test;
 %ignore ds_work_destroy;

@@ -91,7 +91,7 @@ void need_trainable(const Graph& graph) {
   require(!graph.backward_begin.exists(), "graph '{}' must not be differentiated: the engine does it",
           graph.name);
   require(!graph.outputs.empty(), "graph '{}' must have its loss as output 0, got no output", graph.name);
-  const TensorType& loss = graph.type(graph.outputs[0]);
+  const TensorType& loss = graph.type(graph.outputs[0].value);
   require(loss.shape.rank() == 0, "output 0 of graph '{}' must be a scalar loss, got {}", graph.name,
           loss.text());
 }
@@ -207,7 +207,7 @@ ds_status ds_infer(ds_engine* engine, const ds_tensor* const* inputs, size_t inp
     ds::CallInputs call(engine, inputs, inputs_count, stream);
     std::vector<float> values = e.infer(call.views(), call.stream());
     const ds::Graph& graph = e.plan().graph;
-    const ds::Shape& shape = graph.type(graph.outputs.at(1)).shape;
+    const ds::Shape& shape = graph.type(graph.outputs.at(1).value).shape;
     int64_t row = std::max<int64_t>(1, shape.numel(1));
     std::vector<int64_t> dims;
     for (const ds::Dim& d : shape.dims()) {

@@ -233,7 +233,7 @@ std::vector<float> Engine::infer(std::span<const InputView> inputs, const Stream
     put_inputs(inputs, 0, 1, n, stream);
     infer_->run();
   });
-  const TensorType& type = plan_.graph.type(plan_.graph.outputs[1]);
+  const TensorType& type = plan_.graph.type(plan_.graph.outputs[1].value);
   std::vector<float> out(static_cast<size_t>(type.shape.numel(n)));
   runtime_.read_floats(runtime_.buffer(plan_.logits), 0, static_cast<int64_t>(out.size()), out.data());
   return out;

@@ -97,7 +97,9 @@ static void graph_calls(objects* t) {
   refused(ds_graph_input(t->graph, "x", DS_DTYPE_F32, dims, 1, &number), "ds_graph_input");
   refused(ds_graph_param(t->graph, "w", dims, 1, "zeros", 0, &number), "ds_graph_param");
   refused(ds_graph_op(t->graph, "relu", &number, 1, NULL, &number), "ds_graph_op");
-  refused(ds_graph_output(t->graph, 0), "ds_graph_output");
+  refused(ds_graph_output(t->graph, "loss", 0), "ds_graph_output");
+  refused(ds_graph_custom_op(t->graph, "own", NULL, &number, 1, &number), "ds_graph_custom_op");
+  refused(ds_graph_find(t->graph, "loss", &number), "ds_graph_find");
   refused(ds_graph_value_info(t->graph, 0, NULL, NULL, 0, NULL), "ds_graph_value_info");
   refused(ds_graph_grad(t->graph, 0, &number, 1, &number), "ds_graph_grad");
   refused(ds_plan_create(config, t->graph, 0, 1, &plan), "ds_plan_create");

@@ -107,7 +107,7 @@ static int survives_text(const char* name) {
   if (first == DS_OK) {
     check_ok(ds_graph_op(graph, "linear", pair, 2, NULL, &pair[1]), "linear");
     check_ok(ds_graph_op(graph, "mse", pair, 2, NULL, &loss), "loss");
-    check_ok(ds_graph_output(graph, loss), "output");
+    check_ok(ds_graph_output(graph, name, loss), "one rule for inputs and outputs");
     check_ok(ds_graph_print(graph, &text), "print");
     check_ok(ds_graph_parse(text, &parsed), text);
     check_ok(ds_graph_print(parsed, &again), "print again");
@@ -179,7 +179,7 @@ static ds_graph* one_parameter(const char* name, int32_t* x, int32_t* loss) {
   check_ok(ds_graph_param(graph, name, square, 2, "normal", 0.5, &pair[1]), "parameter");
   check_ok(ds_graph_op(graph, "linear", pair, 2, NULL, &pair[1]), "linear");
   check_ok(ds_graph_op(graph, "mse", pair, 2, NULL, loss), "loss");
-  check_ok(ds_graph_output(graph, *loss), "output");
+  check_ok(ds_graph_output(graph, "loss", *loss), "output");
   return graph;
 }
 

@@ -1,5 +1,6 @@
 /* Outputs of a graph that are no result of a node of their own: inputs, parameters, the loss, one value
- * twice. */
+ * twice: proves {graph.output_of_any} and {graph.output_inferred}. */
+#include <stdio.h>
 #include <string.h>
 
 #include "support.h"
@@ -25,8 +26,12 @@ static ds_graph* make_graph(int32_t values[VALUES], const int* outputs, int coun
   pair[0] = values[OUT];
   pair[1] = values[TARGET];
   check_ok(ds_graph_op(graph, "mse", pair, 2, NULL, &values[LOSS]), "mse");
-  check_ok(ds_graph_output(graph, values[LOSS]), "loss");
-  for (i = 0; i < count; ++i) check_ok(ds_graph_output(graph, values[outputs[i]]), "output");
+  check_ok(ds_graph_output(graph, "loss", values[LOSS]), "loss");
+  for (i = 0; i < count; ++i) {
+    char name[16];
+    snprintf(name, sizeof name, "out.%d", i);
+    check_ok(ds_graph_output(graph, name, values[outputs[i]]), "output");
+  }
   return graph;
 }
 
@@ -120,14 +125,14 @@ int main(void) {
   /* Refused at creation, by name: integers, which ds_infer does not hand out. */
   graph = make_graph(values, NULL, 0);
   check_ok(ds_graph_input(graph, "ids", DS_DTYPE_I32, ids_dims, 1, &ids), "ids");
-  check_ok(ds_graph_output(graph, ids), "output");
+  check_ok(ds_graph_output(graph, "ids", ids), "output");
   check_error(ds_engine_create(NULL, "{\"train_batch_size\": 3}", graph, NULL, &engine),
               DS_ERROR_INVALID_ARGUMENT,
               "output 1 of graph 'outputs' must be of a floating type, got i32[n]");
   ds_graph_destroy(graph);
   graph = make_graph(values, out, 1);
   check_ok(ds_graph_input(graph, "ids", DS_DTYPE_I32, ids_dims, 1, &ids), "ids");
-  check_ok(ds_graph_output(graph, ids), "output");
+  check_ok(ds_graph_output(graph, "ids", ids), "output");
   check_ok(ds_engine_create(NULL, "{\"train_batch_size\": 3}", graph, NULL, &engine),
            "output 2 is of any type");
   ds_engine_destroy(engine);
@@ -136,7 +141,7 @@ int main(void) {
   /* A parameter as the loss. */
   check_ok(ds_graph_create("itself", 1, &graph), "graph");
   check_ok(ds_graph_param(graph, "p", scalar, 0, "ones", 0, &values[0]), "p");
-  check_ok(ds_graph_output(graph, values[0]), "output");
+  check_ok(ds_graph_output(graph, "itself", values[0]), "output");
   check_ok(ds_engine_create(NULL,
                             "{\"train_batch_size\": 1, \"gradient_clipping\": 0, \"optimizer\": {\"type\": "
                             "\"SGD\", \"params\": {\"lr\": 0.25}}}",

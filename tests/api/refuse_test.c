@@ -66,7 +66,7 @@ static void token_ids(void) {
   check_ok(ds_graph_op(graph, "embedding", pair, 2, NULL, &pair[0]), "embedding");
   pair[1] = targets;
   check_ok(ds_graph_op(graph, "cross_entropy", pair, 2, NULL, &loss), "loss");
-  check_ok(ds_graph_output(graph, loss), "output");
+  check_ok(ds_graph_output(graph, "loss", loss), "output");
   check_ok(ds_engine_create(NULL, "{\"train_batch_size\": 1, \"optimizer\": {\"type\": \"Adam\"}}", graph,
                             NULL, &engine),
            "engine");

@@ -239,6 +239,68 @@ static void with_tensor(void) {
   }
 }
 
+/* An operation whose results and gradients are 0. */
+static void clear(ds_tensor* tensor) {
+  int64_t dims[4], count = 1;
+  size_t rank = 0, d;
+  ds_dtype dtype = DS_DTYPE_NONE;
+  void* data = NULL;
+  if (!tensor || ds_tensor_info(tensor, &dtype, dims, NULL, 4, &rank, NULL, &data) != DS_OK) return;
+  for (d = 0; d < rank; ++d) count *= dims[d];
+  memset(data, 0,
+         (size_t)count * (dtype == DS_DTYPE_U8                              ? 1
+                          : dtype == DS_DTYPE_BF16 || dtype == DS_DTYPE_F16 ? 2
+                          : dtype == DS_DTYPE_F64 || dtype == DS_DTYPE_I64  ? 8
+                                                                            : 4));
+}
+
+static ds_status zero_forward(const ds_tensor* const* inputs, ds_tensor* const* outputs, void* user_data) {
+  (void)inputs, (void)user_data;
+  clear(outputs[0]);
+  return DS_OK;
+}
+
+static ds_status zero_backward(const ds_tensor* const* inputs, const ds_tensor* const* outputs,
+                               const ds_tensor* const* output_grads, ds_tensor* const* input_grads,
+                               void* user_data) {
+  int32_t i;
+  (void)inputs, (void)outputs, (void)output_grads;
+  for (i = 0; i < *(const int32_t*)user_data; ++i) clear(input_grads[i]);
+  return DS_OK;
+}
+
+static int32_t kept_user_data;
+
+static void end_user_data(void* user_data) {
+  --kept_user_data;
+  free(user_data);
+}
+
+static void custom_op(ds_graph* graph, const int32_t* operands, const int64_t* dims, size_t dims_count) {
+  const ds_dtype dtype = one_in(2) ? DS_DTYPE_NONE : a_dtype();
+  int32_t *count = malloc(sizeof *count), value = -5;
+  ds_custom_op op;
+  memset(&op, 0, sizeof op);
+  *count = (int32_t)below(4);
+  op.struct_size = sizeof op;
+  op.forward = one_in(20) ? NULL : zero_forward;
+  op.backward = one_in(4) ? NULL : zero_backward;
+  op.user_data = count;
+  op.destroy = end_user_data;
+  op.outputs_count = one_in(20) ? below(3) : 1;
+  op.dtypes = &dtype;
+  op.dims_counts = &dims_count;
+  op.dims = dims;
+  if (op.outputs_count > 1) op.outputs_count = 0; /* as many as there are types */
+  if (took(ds_graph_custom_op(graph, a_text(), &op, operands, (size_t)*count, &value),
+           "ds_graph_custom_op")) {
+    ++kept_user_data;
+  } else {
+    free(count);
+    if (value != -5) fail("ds_graph_custom_op", "an output in spite of an error");
+  }
+}
+
 static void with_graph(void) {
   static const char* ops[] = {"relu", "gelu",       "linear",  "mse",    "add",
                               "mul",  "layer_norm", "nothing", "softmax"};
@@ -250,7 +312,7 @@ static void with_graph(void) {
   ds_dtype dtype = DS_DTYPE_NONE;
   int ok, i;
   for (i = 0; i < 3; ++i) operands[i] = one_in(6) ? a_number() : (int32_t)below(8);
-  switch (below(9)) {
+  switch (below(10)) {
     case 0:
       made = one_in(2) ? mlp_graph() : NULL;
       if (!made) {
@@ -273,13 +335,17 @@ static void with_graph(void) {
            "ds_graph_op");
       break;
     case 5:
-      took(ds_graph_output(graph, operands[0]), "ds_graph_output");
+      took(ds_graph_output(graph, a_text(), operands[0]), "ds_graph_output");
+      took(ds_graph_find(graph, a_text(), &value), "ds_graph_find");
       break;
     case 6:
       took(ds_graph_value_info(graph, operands[0], &dtype, dims, 8, &rank), "ds_graph_value_info");
       break;
     case 7:
       took(ds_graph_grad(graph, operands[0], operands + 1, below(3), grads), "ds_graph_grad");
+      break;
+    case 8:
+      custom_op(graph, operands, dims, count);
       break;
     default: /* what is printed is read again, and prints the same */
       if (!took(ds_graph_print(graph, &text), "ds_graph_print")) break;
@@ -609,6 +675,7 @@ static void sequence(void) {
       with_files();
   }
   end_some(1);
+  if (kept_user_data != 0) fail("ds_graph_custom_op", "user_data that nobody has ended");
 }
 
 static void no_log(ds_log_level level, const char* line, void* user_data) {

@@ -77,7 +77,7 @@ static void nulls(void) {
   check_error(ds_comm_all_gather(NULL, &value, 4, &value), DS_ERROR_INVALID_ARGUMENT,
               "comm must not be NULL");
   check_error(ds_graph_create(NULL, 1, &graph), DS_ERROR_INVALID_ARGUMENT, "name must not be NULL");
-  check_error(ds_graph_output(NULL, 0), DS_ERROR_INVALID_ARGUMENT, "graph must not be NULL");
+  check_error(ds_graph_output(NULL, "loss", 0), DS_ERROR_INVALID_ARGUMENT, "graph must not be NULL");
   check_error(ds_graph_parse(NULL, &graph), DS_ERROR_INVALID_ARGUMENT, "text must not be NULL");
   check_error(ds_plan_create(NULL, NULL, 0, 1, &plan), DS_ERROR_INVALID_ARGUMENT, "config must not be NULL");
   check_error(ds_plan_print(NULL, &text), DS_ERROR_INVALID_ARGUMENT, "plan must not be NULL");

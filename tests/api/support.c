@@ -100,8 +100,8 @@ ds_graph* mlp_graph(void) {
   weight = param(graph, "fc2.weight", MLP_OUT, MLP_HIDDEN);
   bias = param(graph, "fc2.bias", MLP_OUT, 0);
   out = op(graph, "linear", hidden, weight, bias);
-  check_ok(ds_graph_output(graph, op(graph, "mse", out, y, -1)), "loss");
-  check_ok(ds_graph_output(graph, out), "prediction");
+  check_ok(ds_graph_output(graph, "loss", op(graph, "mse", out, y, -1)), "loss");
+  check_ok(ds_graph_output(graph, "prediction", out), "prediction");
   return graph;
 }
 

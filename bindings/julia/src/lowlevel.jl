@@ -99,6 +99,22 @@ struct ds_comm_call
 end
 
 """
+An operation whose work is done by callbacks. It has no defaults and no _init function: fill it with zeros,
+set struct_size, then the members.
+"""
+struct ds_custom_op
+    struct_size::Csize_t
+    forward::Ptr{Cvoid}
+    backward::Ptr{Cvoid}
+    user_data::Ptr{Cvoid}
+    destroy::Ptr{Cvoid}
+    outputs_count::Csize_t
+    dtypes::Ptr{Int32}
+    dims_counts::Ptr{Csize_t}
+    dims::Ptr{Int64}
+end
+
+"""
 What an engine runs on. Training options are JSON.
 """
 struct ds_engine_options
@@ -496,7 +512,7 @@ function ds_tensor_destroy(tensor)
 end
 
 """
-An empty model graph. The calls below return values as numbers; docs/reference/ops.md lists operations.
+Makes an empty model graph. The calls below give values as numbers. docs/reference/ops.md lists operations.
 - `bound`: largest number of rows n of one micro-step
 - `out`: [out] [owned]
 """
@@ -505,9 +521,9 @@ function ds_graph_create(name, bound, out)
 end
 
 """
-The graph of a configuration's `model` section.
+Makes the graph that the `model` section of a configuration describes.
 - `config`: JSON text
-- `size`: ranks that will train it: the micro-batch, and with it the bound, may follow from it
+- `size`: ranks that will train it: the micro-batch, and with it the bound, can depend on it
 - `out`: [out] [owned]
 """
 function ds_graph_from_config(config, size, out)
@@ -523,7 +539,7 @@ function ds_graph_parse(text, out)
 end
 
 """
-Text form.
+Writes the text form of a graph.
 """
 function ds_graph_print(graph, out_text)
     @ccall libds.ds_graph_print(graph::Ptr{ds_graph}, out_text::Ptr{Ptr{Cchar}})::Int32
@@ -538,13 +554,21 @@ function ds_graph_input(graph, name, dtype, dims, dims_count, out)
 end
 
 """
-Adds an f32 parameter. One with a dimension of 0 is empty; no operation takes it.
+Adds an f32 parameter. A parameter with a dimension of 0 is empty; no operation takes it.
 - `init`: \"zeros\", \"ones\" or \"normal\"
 - `scale`: standard deviation of \"normal\"
 - `out`: [out] its value
 """
 function ds_graph_param(graph, name, dims, dims_count, init, scale, out)
     @ccall libds.ds_graph_param(graph::Ptr{ds_graph}, name::Cstring, dims::Ptr{Int64}, dims_count::Csize_t, init::Cstring, scale::Cdouble, out::Ptr{Int32})::Int32
+end
+
+"""
+Describes the operations that ds_graph_op knows, as JSON: operands, results and attributes with their types,
+defaults and meaning. docs/reference/ops.md names the members. [threadsafe]
+"""
+function ds_op_schema(out_text)
+    @ccall libds.ds_op_schema(out_text::Ptr{Ptr{Cchar}})::Int32
 end
 
 """
@@ -559,23 +583,55 @@ function ds_graph_op(graph, op, inputs, inputs_count, attrs, out)
 end
 
 """
-Element type and dimensions of a value (up to dims_size are written); -1 is n. All outputs [nullable].
+Adds a custom operation. Its callbacks run on the thread that is inside a call of the engine, in training,
+evaluation and inference, and again when a skipped step looks for its first bad tensor; a rank without samples
+(ds_engine_join) does not call them. Keep them away from that engine, and let them compute the same on all
+ranks. If a callback fails, the call returns DS_ERROR_USER on this rank and DS_ERROR_COMM on the others, and
+their engines are poisoned. The graph, its copies in engines and plans share user_data. `destroy` is called
+once, inside the destroy call that ends the last of them. An operation that is refused leaves user_data to
+you. The text form shows the operation, but ds_graph_parse refuses it.
+- `name`: what texts and messages call the operation
+- `op`: copied
+- `inputs`: up to 64 values
+- `out`: [out] its first output; further outputs are the numbers after it
+Returns The refusals of engines and plans come later: DS_ERROR_INVALID_ARGUMENT if a gradient has to pass an
+operation without `backward`. DS_ERROR_UNSUPPORTED on another device than \"cpu\", whose threads are not
+yours.
+"""
+function ds_graph_custom_op(graph, name, op, inputs, inputs_count, out)
+    @ccall libds.ds_graph_custom_op(graph::Ptr{ds_graph}, name::Cstring, op::Ptr{ds_custom_op}, inputs::Ptr{Int32}, inputs_count::Csize_t, out::Ptr{Int32})::Int32
+end
+
+"""
+Tells the element type and the dimensions of a value. At most dims_size dimensions are written; -1 is n. All
+outputs are [nullable].
 """
 function ds_graph_value_info(graph, value, out_dtype, out_dims, dims_size, out_dims_count)
     @ccall libds.ds_graph_value_info(graph::Ptr{ds_graph}, value::Int32, out_dtype::Ptr{Int32}, out_dims::Ptr{Int64}, dims_size::Csize_t, out_dims_count::Ptr{Csize_t})::Int32
 end
 
 """
-Marks a value as the next output, an input or a parameter, too. Output 0 of a trained graph is its scalar
-loss; output 1 is what ds_infer returns.
+Makes a value the next output. The value may also be an input or a parameter. Output 0 of a graph that is
+trained is its scalar loss, and ds_infer returns output 1.
+- `name`: unlike the names of the other outputs
 """
-function ds_graph_output(graph, value)
-    @ccall libds.ds_graph_output(graph::Ptr{ds_graph}, value::Int32)::Int32
+function ds_graph_output(graph, name, value)
+    @ccall libds.ds_graph_output(graph::Ptr{ds_graph}, name::Cstring, value::Int32)::Int32
 end
 
 """
-Appends the gradients of scalar `loss` by `values` (parameters, inputs or intermediate results); once per
-graph. Training needs no call of this, the engine does it: a differentiated graph is for printing and study.
+Finds a value by the name of an output, or else by the name of an input, a parameter or a result.
+- `out`: [out] its value
+Returns DS_ERROR_NOT_FOUND if there is none; the message names the nearest name.
+"""
+function ds_graph_find(graph, name, out)
+    @ccall libds.ds_graph_find(graph::Ptr{ds_graph}, name::Cstring, out::Ptr{Int32})::Int32
+end
+
+"""
+Appends the gradients of scalar `loss` by `values` (parameters, inputs or intermediate results), once per
+graph. Training does not need this call, because an engine differentiates its copy by itself; a differentiated
+graph is for printing and study.
 - `out`: [out] values_count gradients, -1 where loss does not depend on the value
 """
 function ds_graph_grad(graph, loss, values, values_count, out)
@@ -679,9 +735,9 @@ end
 
 """
 For a rank that has no data left in this epoch: takes part in the steps of the other ranks, without samples of
-its own, and returns when all ranks have called it. After that, all ranks can train on data again. Loss and
-gradient of such a step are means over the samples that there are. Native mode. Collective with the steps of
-the other ranks and with their call of this function.
+its own, until all ranks have called it. After that, all ranks can train on data again. Loss and gradient of
+such a step are means over the samples that there are. Native mode. Collective with the steps of the other
+ranks and with their call of this function.
 - `out_steps`: [out] [nullable] steps that this rank took part in, including skipped ones
 """
 function ds_engine_join(engine, out_steps)
@@ -751,10 +807,10 @@ end
 Leases whole parameters in the compute type. A lease ends when the parameter was released as often as
 gathered. Collective: all ranks make the calls of delegate mode in the same order with the same parameters. If
 the order differs between ranks, all of them get DS_ERROR_COMM, in ds_step at the latest and before it updates
-anything; no rank hangs. The order may change at any call and from step to step; a step is fastest if it
-repeats the order of the one before. A step begins with its first gradient or ds_backward, so leases before
-that may just as well belong to an evaluation. Until then you may read and save parameters at any time, and
-load, write, freeze and refresh them while none is leased.
+anything; no rank hangs. The order may change at any call and from step to step. A step is fastest if it
+repeats the order of the one before. A step begins with its first gradient or ds_backward, so the leases
+before that can just as well be those of an evaluation. Until then you may read and save parameters at any
+time, and load, write, freeze and refresh them while none is leased.
 - `stream`: [nullable] its work from here on sees the values
 """
 function ds_gather_params(engine, params, params_count, stream)
@@ -839,8 +895,8 @@ function ds_engine_param_info(engine, param, out_name, out_dims, dims_size, out_
 end
 
 """
-Returns the name of a state that ds_engine_read and ds_engine_write access. Index 0 is \"master\". The states
-of the optimizer follow under PyTorch's names (\"exp_avg\" and \"exp_avg_sq\" for Adam and AdamW,
+Enumerates the names of the states that ds_engine_read and ds_engine_write access. Index 0 is \"master\". The
+states of the optimizer follow under PyTorch's names (\"exp_avg\" and \"exp_avg_sq\" for Adam and AdamW,
 \"momentum_buffer\" for SGD), then \"param\" and \"grad\". For any other index, and if engine is NULL, it
 returns NULL. [borrowed: engine] \"param\" is the compute copy; writing it also writes its master. \"grad\" is
 the mean gradient over the samples that there are, before clipping. You may read it at any time, except while
@@ -880,10 +936,10 @@ end
 """
 Like ds_engine_read and ds_engine_write, but for the elements of ds_engine_local_range only and without
 communication. data_count is the count of ds_engine_local_range. Give the same values on all ranks that have
-the same elements. After a write of \"param\" or \"master\", even of no elements, you must call
-ds_engine_refresh before the next step, evaluation, inference or read of \"param\". Until then, these return
-DS_ERROR_STATE on this rank. Write on all ranks, even if data_count is 0, and then refresh: a rank that has
-written nothing would begin the step and wait for the others.
+the same elements. After a write of \"param\" or \"master\", even of no elements, the next step, evaluation,
+inference or read of \"param\" returns DS_ERROR_STATE on this rank until ds_engine_refresh was called. Write
+on all ranks, even if data_count is 0, and then refresh: a rank that has written nothing would begin the step
+and wait for the others.
 """
 function ds_engine_read_local(engine, param, state, data, data_count)
     @ccall libds.ds_engine_read_local(engine::Ptr{ds_engine}, param::Int32, state::Cstring, data::Ptr{Cfloat}, data_count::Csize_t)::Int32

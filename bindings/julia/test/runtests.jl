@@ -25,8 +25,8 @@ function linear_graph()
     w, b = Libds.param!(g, "w", 3, 2; init = "normal", scale = 0.1), Libds.param!(g, "b", 2)
     y = Libds.op!(g, "linear", x, w, b)
     @test Libds.dims(g, y) == (2, :)
-    Libds.output!(g, Libds.op!(g, "mse", y, target))
-    Libds.output!(g, y)
+    Libds.output!(g, "loss", Libds.op!(g, "mse", y, target))
+    Libds.output!(g, "prediction", y)
     g
 end
 function batch()
@@ -107,6 +107,8 @@ end
     @test failure(() -> Libds.start!(broken)).msg == "no values"
     @test status(() -> Libds.start!(broken)) == Libds.DS_ERROR_POISONED
 end
+
+include("ops.jl")
 
 @testset "errors say what they are about and harm nothing" begin
     e = failure(() -> Engine("""{"train_micro_batch_size_per_gpu": 4, "optimizer": {"params": {"lr": -1}}}""", linear_graph()))

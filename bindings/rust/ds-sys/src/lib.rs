@@ -150,6 +150,23 @@ pub struct DLManagedTensorVersioned {
 pub type ds_log_fn =
     Option<unsafe extern "C" fn(level: ds_log_level, line: *const c_char, user_data: *mut c_void)>;
 
+/// Computes the outputs of a custom operation: writes every element of `outputs`, whose contents mean nothing
+/// before. Tensors have as many rows as the micro-step. Floating inputs have the compute type of the engine's
+/// configuration. Tensors and their memory are \[borrowed: call\]. Any status but DS_OK ends the step.
+pub type ds_custom_forward_fn =
+    Option<unsafe extern "C" fn(inputs: *const *const ds_tensor, outputs: *const *mut ds_tensor, user_data: *mut c_void) -> ds_status>;
+
+/// Computes the gradients of a custom operation: writes every element of each tensor of `input_grads`, which
+/// have the types and shapes of the inputs. output_grads\[k\] is NULL if the loss does not depend on output
+/// k, and input_grads\[i\] is NULL if nobody needs a gradient of input i. Tensors are as in
+/// ds_custom_forward_fn, and so is the status.
+pub type ds_custom_backward_fn =
+    Option<unsafe extern "C" fn(inputs: *const *const ds_tensor, outputs: *const *const ds_tensor, output_grads: *const *const ds_tensor, input_grads: *const *mut ds_tensor, user_data: *mut c_void) -> ds_status>;
+
+/// Frees the user_data of a custom operation.
+pub type ds_custom_destroy_fn =
+    Option<unsafe extern "C" fn(user_data: *mut c_void)>;
+
 /// Gives initial values: `count` elements of a flattened parameter, from element `first` on. When it is
 /// called, data holds what the graph's init has drawn, or zeros in delegate mode; elements that you leave
 /// alone keep that. It is called only for elements whose states this rank updates, in any number of parts.
@@ -219,6 +236,29 @@ pub struct ds_comm_call {
     pub out_blocks: *const usize,
     /// length of blocks and out_blocks: the number of ranks
     pub blocks_count: usize,
+}
+
+/// An operation whose work is done by callbacks. It has no defaults and no _init function: fill it with
+/// zeros, set struct_size, then the members.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct ds_custom_op {
+    pub struct_size: usize,
+    pub forward: ds_custom_forward_fn,
+    /// \[nullable\] NULL: the operation is not differentiable
+    pub backward: ds_custom_backward_fn,
+    /// \[nullable\] passed to the callbacks
+    pub user_data: *mut c_void,
+    /// \[nullable\] called with user_data, see ds_graph_custom_op
+    pub destroy: ds_custom_destroy_fn,
+    /// 1 to 64
+    pub outputs_count: usize,
+    /// of each output; DS_DTYPE_NONE: the type of the first floating input, in an engine the compute type
+    pub dtypes: *const ds_dtype,
+    /// of each output: how many of `dims` belong to it, at most 4
+    pub dims_counts: *const usize,
+    /// \[nullable\] dimensions of output 0, then of output 1 and so on; -1 is n
+    pub dims: *const i64,
 }
 
 /// What an engine runs on. Training options are JSON.
@@ -486,18 +526,18 @@ extern "C" {
     ///
     /// - `tensor`: \[nullable\]
     pub fn ds_tensor_destroy(tensor: *mut ds_tensor);
-    /// An empty model graph. The calls below return values as numbers; docs/reference/ops.md lists
+    /// Makes an empty model graph. The calls below give values as numbers. docs/reference/ops.md lists
     /// operations.
     ///
     /// - `bound`: largest number of rows n of one micro-step
     ///
     /// - `out`: \[out\] \[owned\]
     pub fn ds_graph_create(name: *const c_char, bound: i64, out: *mut *mut ds_graph) -> ds_status;
-    /// The graph of a configuration's `model` section.
+    /// Makes the graph that the `model` section of a configuration describes.
     ///
     /// - `config`: JSON text
     ///
-    /// - `size`: ranks that will train it: the micro-batch, and with it the bound, may follow from it
+    /// - `size`: ranks that will train it: the micro-batch, and with it the bound, can depend on it
     ///
     /// - `out`: \[out\] \[owned\]
     pub fn ds_graph_from_config(config: *const c_char, size: i32, out: *mut *mut ds_graph) -> ds_status;
@@ -505,13 +545,13 @@ extern "C" {
     ///
     /// - `out`: \[out\] \[owned\]
     pub fn ds_graph_parse(text: *const c_char, out: *mut *mut ds_graph) -> ds_status;
-    /// Text form.
+    /// Writes the text form of a graph.
     pub fn ds_graph_print(graph: *const ds_graph, out_text: *mut *mut c_char) -> ds_status;
     /// Adds an input. A dimension of -1 is n, the rows of a micro-step.
     ///
     /// - `out`: \[out\] its value
     pub fn ds_graph_input(graph: *mut ds_graph, name: *const c_char, dtype: ds_dtype, dims: *const i64, dims_count: usize, out: *mut i32) -> ds_status;
-    /// Adds an f32 parameter. One with a dimension of 0 is empty; no operation takes it.
+    /// Adds an f32 parameter. A parameter with a dimension of 0 is empty; no operation takes it.
     ///
     /// - `init`: "zeros", "ones" or "normal"
     ///
@@ -519,6 +559,9 @@ extern "C" {
     ///
     /// - `out`: \[out\] its value
     pub fn ds_graph_param(graph: *mut ds_graph, name: *const c_char, dims: *const i64, dims_count: usize, init: *const c_char, scale: f64, out: *mut i32) -> ds_status;
+    /// Describes the operations that ds_graph_op knows, as JSON: operands, results and attributes with their
+    /// types, defaults and meaning. docs/reference/ops.md names the members. \[threadsafe\]
+    pub fn ds_op_schema(out_text: *mut *mut c_char) -> ds_status;
     /// Adds an operation.
     ///
     /// - `op`: name in docs/reference/ops.md
@@ -529,15 +572,44 @@ extern "C" {
     ///
     /// - `out`: \[out\] its first output; further outputs are the numbers after it
     pub fn ds_graph_op(graph: *mut ds_graph, op: *const c_char, inputs: *const i32, inputs_count: usize, attrs: *const c_char, out: *mut i32) -> ds_status;
-    /// Element type and dimensions of a value (up to dims_size are written); -1 is n. All outputs
-    /// \[nullable\].
+    /// Adds a custom operation. Its callbacks run on the thread that is inside a call of the engine, in
+    /// training, evaluation and inference, and again when a skipped step looks for its first bad tensor; a
+    /// rank without samples (ds_engine_join) does not call them. Keep them away from that engine, and let
+    /// them compute the same on all ranks. If a callback fails, the call returns DS_ERROR_USER on this rank
+    /// and DS_ERROR_COMM on the others, and their engines are poisoned. The graph, its copies in engines and
+    /// plans share user_data. `destroy` is called once, inside the destroy call that ends the last of them.
+    /// An operation that is refused leaves user_data to you. The text form shows the operation, but
+    /// ds_graph_parse refuses it.
+    ///
+    /// - `name`: what texts and messages call the operation
+    ///
+    /// - `op`: copied
+    ///
+    /// - `inputs`: up to 64 values
+    ///
+    /// - `out`: \[out\] its first output; further outputs are the numbers after it
+    ///
+    /// Returns The refusals of engines and plans come later: DS_ERROR_INVALID_ARGUMENT if a gradient has to
+    /// pass an operation without `backward`. DS_ERROR_UNSUPPORTED on another device than "cpu", whose threads
+    /// are not yours.
+    pub fn ds_graph_custom_op(graph: *mut ds_graph, name: *const c_char, op: *const ds_custom_op, inputs: *const i32, inputs_count: usize, out: *mut i32) -> ds_status;
+    /// Tells the element type and the dimensions of a value. At most dims_size dimensions are written; -1 is
+    /// n. All outputs are \[nullable\].
     pub fn ds_graph_value_info(graph: *const ds_graph, value: i32, out_dtype: *mut ds_dtype, out_dims: *mut i64, dims_size: usize, out_dims_count: *mut usize) -> ds_status;
-    /// Marks a value as the next output, an input or a parameter, too. Output 0 of a trained graph is its
-    /// scalar loss; output 1 is what ds_infer returns.
-    pub fn ds_graph_output(graph: *mut ds_graph, value: i32) -> ds_status;
-    /// Appends the gradients of scalar `loss` by `values` (parameters, inputs or intermediate results); once
-    /// per graph. Training needs no call of this, the engine does it: a differentiated graph is for printing
-    /// and study.
+    /// Makes a value the next output. The value may also be an input or a parameter. Output 0 of a graph that
+    /// is trained is its scalar loss, and ds_infer returns output 1.
+    ///
+    /// - `name`: unlike the names of the other outputs
+    pub fn ds_graph_output(graph: *mut ds_graph, name: *const c_char, value: i32) -> ds_status;
+    /// Finds a value by the name of an output, or else by the name of an input, a parameter or a result.
+    ///
+    /// - `out`: \[out\] its value
+    ///
+    /// Returns DS_ERROR_NOT_FOUND if there is none; the message names the nearest name.
+    pub fn ds_graph_find(graph: *const ds_graph, name: *const c_char, out: *mut i32) -> ds_status;
+    /// Appends the gradients of scalar `loss` by `values` (parameters, inputs or intermediate results), once
+    /// per graph. Training does not need this call, because an engine differentiates its copy by itself; a
+    /// differentiated graph is for printing and study.
     ///
     /// - `out`: \[out\] values_count gradients, -1 where loss does not depend on the value
     pub fn ds_graph_grad(graph: *mut ds_graph, loss: i32, values: *const i32, values_count: usize, out: *mut i32) -> ds_status;
@@ -603,9 +675,9 @@ extern "C" {
     /// - `out_loss`: \[out\] \[nullable\] mean loss over all ranks
     pub fn ds_train_batch(engine: *mut ds_engine, inputs: *const *const ds_tensor, inputs_count: usize, stream: *mut ds_stream, out_loss: *mut f64) -> ds_status;
     /// For a rank that has no data left in this epoch: takes part in the steps of the other ranks, without
-    /// samples of its own, and returns when all ranks have called it. After that, all ranks can train on data
-    /// again. Loss and gradient of such a step are means over the samples that there are. Native mode.
-    /// Collective with the steps of the other ranks and with their call of this function.
+    /// samples of its own, until all ranks have called it. After that, all ranks can train on data again.
+    /// Loss and gradient of such a step are means over the samples that there are. Native mode. Collective
+    /// with the steps of the other ranks and with their call of this function.
     ///
     /// - `out_steps`: \[out\] \[nullable\] steps that this rank took part in, including skipped ones
     pub fn ds_engine_join(engine: *mut ds_engine, out_steps: *mut i64) -> ds_status;
@@ -650,10 +722,10 @@ extern "C" {
     /// gathered. Collective: all ranks make the calls of delegate mode in the same order with the same
     /// parameters. If the order differs between ranks, all of them get DS_ERROR_COMM, in ds_step at the
     /// latest and before it updates anything; no rank hangs. The order may change at any call and from step
-    /// to step; a step is fastest if it repeats the order of the one before. A step begins with its first
-    /// gradient or ds_backward, so leases before that may just as well belong to an evaluation. Until then
-    /// you may read and save parameters at any time, and load, write, freeze and refresh them while none is
-    /// leased.
+    /// to step. A step is fastest if it repeats the order of the one before. A step begins with its first
+    /// gradient or ds_backward, so the leases before that can just as well be those of an evaluation. Until
+    /// then you may read and save parameters at any time, and load, write, freeze and refresh them while none
+    /// is leased.
     ///
     /// - `stream`: \[nullable\] its work from here on sees the values
     pub fn ds_gather_params(engine: *mut ds_engine, params: *const i32, params_count: usize, stream: *mut ds_stream) -> ds_status;
@@ -704,14 +776,14 @@ extern "C" {
     ///
     /// - `out_name`: \[out\] \[borrowed: engine\]
     pub fn ds_engine_param_info(engine: *const ds_engine, param: i32, out_name: *mut *const c_char, out_dims: *mut i64, dims_size: usize, out_dims_count: *mut usize) -> ds_status;
-    /// Returns the name of a state that ds_engine_read and ds_engine_write access. Index 0 is "master". The
-    /// states of the optimizer follow under PyTorch's names ("exp_avg" and "exp_avg_sq" for Adam and AdamW,
-    /// "momentum_buffer" for SGD), then "param" and "grad". For any other index, and if engine is NULL, it
-    /// returns NULL. \[borrowed: engine\] "param" is the compute copy; writing it also writes its master.
-    /// "grad" is the mean gradient over the samples that there are, before clipping. You may read it at any
-    /// time, except while a step has only some of its gradients; a frozen parameter has none. You may write
-    /// it between the last backward of a step and ds_step; on nvme that is DS_ERROR_UNSUPPORTED. Clipping and
-    /// the update use what you wrote, and NaN or infinity skips the step.
+    /// Enumerates the names of the states that ds_engine_read and ds_engine_write access. Index 0 is
+    /// "master". The states of the optimizer follow under PyTorch's names ("exp_avg" and "exp_avg_sq" for
+    /// Adam and AdamW, "momentum_buffer" for SGD), then "param" and "grad". For any other index, and if
+    /// engine is NULL, it returns NULL. \[borrowed: engine\] "param" is the compute copy; writing it also
+    /// writes its master. "grad" is the mean gradient over the samples that there are, before clipping. You
+    /// may read it at any time, except while a step has only some of its gradients; a frozen parameter has
+    /// none. You may write it between the last backward of a step and ds_step; on nvme that is
+    /// DS_ERROR_UNSUPPORTED. Clipping and the update use what you wrote, and NaN or infinity skips the step.
     pub fn ds_engine_state_name(engine: *const ds_engine, index: i32) -> *const c_char;
     /// Copies a whole tensor to data, as f32. Every rank gets all elements. Collective.
     pub fn ds_engine_read(engine: *mut ds_engine, param: i32, state: *const c_char, data: *mut f32, data_count: usize) -> ds_status;
@@ -728,10 +800,10 @@ extern "C" {
     pub fn ds_engine_local_range(engine: *mut ds_engine, param: i32, out_first: *mut i64, out_count: *mut i64) -> ds_status;
     /// Like ds_engine_read and ds_engine_write, but for the elements of ds_engine_local_range only and
     /// without communication. data_count is the count of ds_engine_local_range. Give the same values on all
-    /// ranks that have the same elements. After a write of "param" or "master", even of no elements, you must
-    /// call ds_engine_refresh before the next step, evaluation, inference or read of "param". Until then,
-    /// these return DS_ERROR_STATE on this rank. Write on all ranks, even if data_count is 0, and then
-    /// refresh: a rank that has written nothing would begin the step and wait for the others.
+    /// ranks that have the same elements. After a write of "param" or "master", even of no elements, the next
+    /// step, evaluation, inference or read of "param" returns DS_ERROR_STATE on this rank until
+    /// ds_engine_refresh was called. Write on all ranks, even if data_count is 0, and then refresh: a rank
+    /// that has written nothing would begin the step and wait for the others.
     pub fn ds_engine_read_local(engine: *mut ds_engine, param: i32, state: *const c_char, data: *mut f32, data_count: usize) -> ds_status;
     pub fn ds_engine_write_local(engine: *mut ds_engine, param: i32, state: *const c_char, data: *const f32, data_count: usize) -> ds_status;
     /// Makes all compute copies from their masters, including those of frozen parameters. Collective.

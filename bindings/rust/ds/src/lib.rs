@@ -12,6 +12,7 @@ mod comm;
 mod engine;
 mod error;
 mod graph;
+pub mod ops;
 mod run;
 mod tensor;
 
