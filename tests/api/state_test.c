@@ -88,6 +88,7 @@ static void frozen(ds_engine* engine, const mlp_batch* batch) {
               "frozen must be 0 or 1, got 2");
 }
 
+/* Proves {engine.pieces.order}. */
 static void order(ds_engine* engine, const mlp_batch* batch) {
   double loss = 0;
   check_error(ds_backward(engine), DS_ERROR_STATE, "backward");
