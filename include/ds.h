@@ -649,8 +649,9 @@ DS_API ds_status ds_engine_evaluate(ds_engine* engine, int32_t on);
 DS_API ds_status ds_engine_grad_view(ds_engine* engine, int32_t param, ds_stream* stream, ds_tensor** out);
 /** Hands over this rank's gradient of a parameter for the running micro-step, once per parameter and
  * micro-step and in any order. {delegate.grad.once} It is copied: from the host in the compute type or f32,
- * or from the engine's device, compact and in the compute type. Collective: a gradient that does not come on
- * one rank comes on none. Hand over zeros if only some ranks have it. @param stream [nullable] */
+ * or from the engine's device, compact and in the compute type.  Collective: either all ranks hand over a
+ * gradient of a parameter, or none does; hand over zeros if only some ranks have one. @param stream
+ * [nullable] */
 DS_API ds_status ds_grad_ready(ds_engine* engine, int32_t param, const ds_tensor* grad, ds_stream* stream);
 
 /** Returns the number of parameters, or -1 if engine is NULL. {engine.param_count} */

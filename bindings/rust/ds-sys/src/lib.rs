@@ -761,8 +761,8 @@ extern "C" {
     pub fn ds_engine_grad_view(engine: *mut ds_engine, param: i32, stream: *mut ds_stream, out: *mut *mut ds_tensor) -> ds_status;
     /// Hands over this rank's gradient of a parameter for the running micro-step, once per parameter and
     /// micro-step and in any order. It is copied: from the host in the compute type or f32, or from the
-    /// engine's device, compact and in the compute type. Collective: a gradient that does not come on one
-    /// rank comes on none. Hand over zeros if only some ranks have it.
+    /// engine's device, compact and in the compute type. Collective: either all ranks hand over a gradient of
+    /// a parameter, or none does; hand over zeros if only some ranks have one.
     ///
     /// - `stream`: \[nullable\]
     pub fn ds_grad_ready(engine: *mut ds_engine, param: i32, grad: *const ds_tensor, stream: *mut ds_stream) -> ds_status;
