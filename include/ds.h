@@ -31,10 +31,10 @@
  * characters, blanks and any of %{}=;". {names.form}
  *
  * Streams. A stream is a queue of work on the device of an engine. A call with a stream reads and writes its
- * tensors in the order of the stream: after the work that the stream has when the call begins, and before the
- * work that the stream gets after the call has returned. {streams.order} Keep such a tensor until the stream
- * has done that work. With NULL, the call has read and written its tensors when it returns, and it does not
- * wait for any stream. {streams.null} On a device whose memory is the host's ("cpu"), every stream is NULL.
+ * tensors in the order of the stream: after the work that the stream has when you make the call, and before
+ * the work that you give it afterwards. {streams.order} Keep such a tensor until the stream has done that
+ * work. With NULL, the call reads and writes its tensors before it returns, and waits for no stream.
+ * {streams.null} On a device whose memory is the host's ("cpu"), every stream must be NULL. {streams.cpu}
  *
  * Collective. All ranks of the comm must call the function, in the same order. {collective.order} The call
  * blocks until its data has arrived. On every rank it ends with DS_ERROR_COMM if a rank dies, aborts, stops
@@ -45,8 +45,8 @@
  *
  * Outputs. After an error, an out handle or text is NULL and out numbers are unchanged. {outputs.after_error}
  *
- * Options. Structs begin with struct_size, and the _init function of those with defaults fills them. They
- * hold no training options; those are JSON (docs/reference/config.md).
+ * Options. Structs begin with struct_size, and an _init function fills those that have defaults. They hold no
+ * training options; those are JSON (docs/reference/config.md).
  *
  * Marks. [nullable] [out] [owned] [borrowed: x] [threadsafe] are part of the contract and reach the bindings.
  * In ds.h itself, a name in braces marks the sentence before it: the tests that say that they prove this name
@@ -775,9 +775,9 @@ DS_API void ds_engine_destroy(ds_engine* engine);
  * (docs/reference/checkpoint_format.md). When the call returns DS_OK, the checkpoint is complete and on disk.
  * {checkpoint.save.complete} Collective.
  * @param options [nullable] JSON: "client_state" (null; any value, which ds_checkpoint_load hands out again;
- * rank 0's value is saved), "tag" (none; 1 to 32 of A-Z a-z 0-9 . _ -, by which ds_checkpoint_load finds it),
- * "keep" (0: keep all checkpoints of the folder; n: keep the newest n, this one included, and the newest of
- * each tag) {checkpoint.save.keep} */
+ * rank 0's value is saved), "tag" (none; 1 to 32 of A-Z a-z 0-9 . _ - by which ds_checkpoint_load finds it),
+ * "keep" (0: keep all checkpoints of the folder; n: keep the newest n, this one included, and the newest one
+ * of each tag) {checkpoint.save.keep} */
 DS_API ds_status ds_checkpoint_save(ds_engine* engine, const char* folder, const char* options);
 /** Loads the newest complete checkpoint below `folder`, or the checkpoint at `folder`. It may come from any
  * world size, stage and tier. {checkpoint.load.any} If the newest one is damaged or cannot be read, the one
@@ -787,7 +787,7 @@ DS_API ds_status ds_checkpoint_save(ds_engine* engine, const char* folder, const
  * configurations list the same frozen_parameters and this engine never called ds_engine_freeze, it adopts the
  * frozen set of the checkpoint. Otherwise it keeps its own and logs a warning where they differ.
  * {checkpoint.load.frozen} Collective.
- * @param options [nullable] JSON: "tag" (none; the newest checkpoint that was saved with it is loaded)
+ * @param options [nullable] JSON: "tag" (none; loads the newest checkpoint that was saved with this tag)
  * {checkpoint.load.tag}
  * @param out_text [out] [nullable] the saved client state as JSON, or "null" if there is none
  * {checkpoint.load.client}
@@ -805,9 +805,9 @@ DS_API ds_status ds_checkpoint_load_model(ds_engine* engine, const char* folder)
  * @param like [nullable] the model folder that gives files, names, dtypes, configuration and tokenizer; NULL,
  * or a folder without weights: a single model.safetensors of f32 */
 DS_API ds_status ds_checkpoint_save_model(ds_engine* engine, const char* folder, const char* like);
-/** Describes as JSON a checkpoint, or the newest one of a run or of a folder of checkpoints: path, tag, step,
- * seed, numerics key, payload hash and configuration. Reads all of its content and compares it with the
- * hashes of its manifest.
+/** Describes as JSON a checkpoint, or the newest one of a run or of a folder of checkpoints: path,
+ * tag, step, seed, numerics key, payload hash and configuration. Reads all of its content and compares it
+ * with the hashes of its manifest.
  * @return DS_ERROR_CORRUPT with the names of the file and of the tensor that differs.
  * {checkpoint.info.corrupt} */
 DS_API ds_status ds_checkpoint_info(const char* path, char** out_text);

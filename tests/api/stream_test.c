@@ -202,8 +202,8 @@ static void delegate_rank(int rank, ds_comm* comm, void* data) {
   ds_engine_destroy(device);
 }
 
-/* DLPack of a device: the kind of an extension, and only with a stream back. Proves {stream.create.cpu} and
- * {tensor.copy.devices}. */
+/* DLPack of a device: the kind of an extension, and only with a stream back. Proves {stream.create.cpu},
+ * {streams.cpu} and {tensor.copy.devices}. */
 static void refused_and_shared(void) {
   char config[512];
   ds_graph* graph = mlp_graph();

@@ -1060,9 +1060,9 @@ Saves masters, moments, the step and what ds_engine_set has set below `folder`
 (docs/reference/checkpoint_format.md). When the call returns DS_OK, the checkpoint is complete and on disk.
 Collective.
 - `options`: [nullable] JSON: \"client_state\" (null; any value, which ds_checkpoint_load hands out again;
-  rank 0's value is saved), \"tag\" (none; 1 to 32 of A-Z a-z 0-9 . _ -, by which ds_checkpoint_load finds
-  it), \"keep\" (0: keep all checkpoints of the folder; n: keep the newest n, this one included, and the
-  newest of each tag)
+  rank 0's value is saved), \"tag\" (none; 1 to 32 of A-Z a-z 0-9 . _ - by which ds_checkpoint_load finds it),
+  \"keep\" (0: keep all checkpoints of the folder; n: keep the newest n, this one included, and the newest one
+  of each tag)
 """
 function ds_checkpoint_save(engine, folder, options)
     @ccall libds.ds_checkpoint_save(engine::Ptr{ds_engine}, folder::Cstring, options::Cstring)::Int32
@@ -1075,7 +1075,7 @@ warning; a checkpoint that you name itself is loaded or refused. A refused load 
 stops being readable after it was checked, while its states are copied in, the engine is poisoned. If both
 configurations list the same frozen_parameters and this engine never called ds_engine_freeze, it adopts the
 frozen set of the checkpoint. Otherwise it keeps its own and logs a warning where they differ. Collective.
-- `options`: [nullable] JSON: \"tag\" (none; the newest checkpoint that was saved with it is loaded)
+- `options`: [nullable] JSON: \"tag\" (none; loads the newest checkpoint that was saved with this tag)
 - `out_text`: [out] [nullable] the saved client state as JSON, or \"null\" if there is none
 Returns DS_ERROR_NOT_FOUND if there is no checkpoint. DS_ERROR_CORRUPT with the name of the damaged file.
 """

@@ -872,9 +872,9 @@ extern "C" {
     /// disk. Collective.
     ///
     /// - `options`: \[nullable\] JSON: "client_state" (null; any value, which ds_checkpoint_load hands out
-    ///   again; rank 0's value is saved), "tag" (none; 1 to 32 of A-Z a-z 0-9 . _ -, by which
+    ///   again; rank 0's value is saved), "tag" (none; 1 to 32 of A-Z a-z 0-9 . _ - by which
     ///   ds_checkpoint_load finds it), "keep" (0: keep all checkpoints of the folder; n: keep the newest n,
-    ///   this one included, and the newest of each tag)
+    ///   this one included, and the newest one of each tag)
     pub fn ds_checkpoint_save(engine: *mut ds_engine, folder: *const c_char, options: *const c_char) -> ds_status;
     /// Loads the newest complete checkpoint below `folder`, or the checkpoint at `folder`. It may come from
     /// any world size, stage and tier. If the newest one is damaged or cannot be read, the one before it is
@@ -884,7 +884,7 @@ extern "C" {
     /// called ds_engine_freeze, it adopts the frozen set of the checkpoint. Otherwise it keeps its own and
     /// logs a warning where they differ. Collective.
     ///
-    /// - `options`: \[nullable\] JSON: "tag" (none; the newest checkpoint that was saved with it is loaded)
+    /// - `options`: \[nullable\] JSON: "tag" (none; loads the newest checkpoint that was saved with this tag)
     ///
     /// - `out_text`: \[out\] \[nullable\] the saved client state as JSON, or "null" if there is none
     ///
