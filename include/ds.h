@@ -25,7 +25,8 @@
  * was inside a ds_ call at the time of the fork. {forks.own}
  *
  * Descriptors. The file descriptors that libds keeps open have numbers of 3 or more and close on exec, even
- * if the program has closed its standard descriptors. {descriptors.numbers}
+ * if the program has closed its standard descriptors; gloo and MPI open descriptors of their own.
+ * {descriptors.numbers}
  *
  * Names. Names of graphs, inputs, parameters and outputs are 1 to 512 bytes of UTF-8 without control
  * characters, blanks and any of %{}=;". {names.form}

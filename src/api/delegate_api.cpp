@@ -8,6 +8,7 @@
 #include "api/handles.h"
 #include "api/strides.h"
 #include "core/base/ids.h"
+#include "core/device/stream.h"
 #include "core/device/view.h"
 #include "core/graph/graph.h"
 #include "engine/delegate.h"

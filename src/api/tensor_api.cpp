@@ -1,3 +1,5 @@
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
@@ -14,6 +16,9 @@
 #include "core/base/dtype.h"
 #include "core/base/error.h"
 #include "core/base/shape.h"
+#include "core/device/device.h"
+#include "core/device/stream.h"
+#include "engine/runtime.h"
 
 namespace ds {
 namespace {
