@@ -190,6 +190,7 @@ static void delegate_rank(int rank, ds_comm* comm, void* data) {
       check_ok(ds_engine_read(host, i, "master", one, (size_t)kRows[i]), "read");
       check_ok(ds_engine_read(device, i, "master", two, (size_t)kRows[i]), "read");
       check(memcmp(one, two, bytes) == 0, "masters are the same");
+      check(one[0] != 0 || one[1] != 0, "gradients have moved them");
       free(one);
       free(two);
       free(kept[i]);
