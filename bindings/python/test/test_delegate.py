@@ -30,6 +30,8 @@ class Delegate(unittest.TestCase):
                         engine.backward()
                     with engine.gathered("p") as views:
                         self.assertEqual(views["p"].numpy().sum(), 12.5)
+                engine.backward()  # training again
+                engine.step()
                 where = comm.broadcast(np.frombuffer(folder.encode().ljust(200), np.uint8).copy())
                 where = where.tobytes().decode().strip()
                 engine.save(where, client_state={"epoch": 2})

@@ -110,6 +110,8 @@ class Sequence:
             lambda: self.keep("value", one("graph").input(self.text(), r.choice(["f32", "i32"]), self.dims())),
             lambda: self.keep("value", one("graph").param(self.text(), self.dims(), r.choice(["zeros", self.text()]), self.real())),
             lambda: self.keep("value", one("graph").op(r.choice(["relu", "mse", "linear", self.text()]), one("value"), one("value"))),
+            lambda: self.keep("value", one("graph").custom_op(self.text(), [one("value")], [(r.choice([None, "f32"]), self.dims())],
+                                                              lambda *tensors: None, r.choice([None, lambda *tensors: None]))),
             lambda: one("graph").output(self.text(), one("value")),
             lambda: one("graph").grad(one("value"), [one("value")]),
             lambda: self.keep("plan", libds.Plan(CONFIG, one("graph"), rank=self.number(), size=r.choice([1, 4, self.number()]))),
