@@ -5,37 +5,105 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// An element type of tensors. 16-bit floats are [`u16`] bit patterns elsewhere in libds and have no type here.
-pub trait Element: Copy + Default + sealed::Sealed + 'static {
+/// An element type of tensors and collectives.
+pub trait Element: Copy + Default + PartialEq + std::fmt::Debug + Send + Sync + sealed::Sealed + 'static {
     const DTYPE: ds_sys::ds_dtype;
-    /// Whether a sum of such elements has their type.
-    const SUM_IS_ITS_OWN: bool = true;
+    /// The type of a sum: f32 for 16-bit floats, which are summed in f32, else the type itself.
+    type Sum: Element;
+}
+
+/// A bfloat16 number as its bits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(transparent)]
+pub struct Bf16(pub u16);
+
+/// An IEEE half-precision number as its bits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(transparent)]
+pub struct F16(pub u16);
+
+impl Bf16 {
+    pub fn to_f32(self) -> f32 {
+        f32::from_bits(u32::from(self.0) << 16)
+    }
+
+    /// Rounds to the nearest number, ties to even.
+    pub fn from_f32(x: f32) -> Bf16 {
+        let bits = x.to_bits();
+        if x.is_nan() {
+            return Bf16((bits >> 16) as u16 | 0x40);
+        }
+        Bf16(((u64::from(bits) + 0x7FFF + u64::from(bits >> 16 & 1)) >> 16) as u16)
+    }
+}
+
+impl F16 {
+    pub fn to_f32(self) -> f32 {
+        let (sign, exponent, fraction) = (u32::from(self.0 >> 15) << 31, self.0 >> 10 & 31, u32::from(self.0 & 0x3FF));
+        match exponent {
+            0 => f32::from_bits(sign | (fraction as f32 * 2f32.powi(-24)).to_bits()),
+            31 => f32::from_bits(sign | 0x7F80_0000 | fraction << 13),
+            _ => f32::from_bits(sign | (u32::from(exponent) + 112) << 23 | fraction << 13),
+        }
+    }
 }
 
 macro_rules! element {
-    ($type:ty, $dtype:ident) => {
+    ($type:ty, $dtype:ident, $sum:ty) => {
         impl sealed::Sealed for $type {}
         impl Element for $type {
             const DTYPE: ds_sys::ds_dtype = ds_sys::$dtype;
+            type Sum = $sum;
         }
     };
 }
-element!(f32, DS_DTYPE_F32);
-element!(f64, DS_DTYPE_F64);
-element!(i32, DS_DTYPE_I32);
-element!(i64, DS_DTYPE_I64);
-element!(u8, DS_DTYPE_U8);
+element!(f32, DS_DTYPE_F32, f32);
+element!(f64, DS_DTYPE_F64, f64);
+element!(i32, DS_DTYPE_I32, i32);
+element!(i64, DS_DTYPE_I64, i64);
+element!(u8, DS_DTYPE_U8, u8);
+element!(Bf16, DS_DTYPE_BF16, f32);
+element!(F16, DS_DTYPE_F16, f32);
 
-fn dims_of(dims: &[usize]) -> Vec<i64> {
+/// Name of an element type, as messages of libds have it.
+pub(crate) fn dtype_name(dtype: ds_sys::ds_dtype) -> &'static str {
+    match dtype {
+        ds_sys::DS_DTYPE_F32 => "f32",
+        ds_sys::DS_DTYPE_F64 => "f64",
+        ds_sys::DS_DTYPE_I32 => "i32",
+        ds_sys::DS_DTYPE_I64 => "i64",
+        ds_sys::DS_DTYPE_U8 => "u8",
+        ds_sys::DS_DTYPE_BF16 => "bf16",
+        ds_sys::DS_DTYPE_F16 => "f16",
+        _ => "no type",
+    }
+}
+
+/// Dimensions as libds takes them; one that it cannot count becomes one that it refuses.
+pub(crate) fn dims_of(dims: &[usize]) -> Vec<i64> {
     dims.iter().map(|&d| i64::try_from(d).unwrap_or(i64::MAX)).collect()
 }
 
-/// A dense row-major tensor with memory of its own.
-pub struct Tensor {
-    raw: *mut ds_sys::ds_tensor,
+pub(crate) fn refuse_count(dims: &[usize], count: usize) -> Error {
+    let needed = dims.iter().fold(1usize, |n, &d| n.saturating_mul(d));
+    Error::argument(format!("data of shape {dims:?} must have {needed} elements, got {count}"))
 }
 
-// SAFETY: distinct handles are independent, and shared references only read.
+/// A dense row-major tensor that has its memory to itself.
+///
+/// Its memory is gone when it is dropped, so the compiler refuses what would read it later:
+///
+/// ```compile_fail
+/// let tensor = ds::Tensor::zeros::<f32>(&[2]).unwrap();
+/// let data = tensor.data::<f32>().unwrap();
+/// drop(tensor);
+/// println!("{data:?}");
+/// ```
+pub struct Tensor {
+    pub(crate) raw: *mut ds_sys::ds_tensor,
+}
+
+// SAFETY: distinct handles are independent; a tensor is used by one thread at a time, as it is not Sync.
 unsafe impl Send for Tensor {}
 
 impl Drop for Tensor {
@@ -45,16 +113,36 @@ impl Drop for Tensor {
     }
 }
 
+/// The one place that makes tensors. `data` NULL: memory of its own, zeros.
+///
+/// # Safety
+/// `data` is NULL, or has as many elements as `dims` say and outlives the tensor.
+unsafe fn create<T: Element>(dims: &[usize], data: *mut std::ffi::c_void) -> Result<*mut ds_sys::ds_tensor> {
+    let dims = dims_of(dims);
+    let mut raw = std::ptr::null_mut();
+    check(ds_sys::ds_tensor_create(T::DTYPE, dims.as_ptr(), dims.len(), data, &mut raw))?;
+    Ok(raw)
+}
+
+pub(crate) struct Info {
+    pub dtype: ds_sys::ds_dtype,
+    pub dims: Vec<usize>,
+    pub data: *mut std::ffi::c_void,
+}
+
+/// The one place that asks what a tensor is.
+fn info_of(raw: *const ds_sys::ds_tensor) -> Result<Info> {
+    let (mut dtype, mut dims, mut count, mut data) = (0, [0i64; 8], 0, std::ptr::null_mut());
+    // SAFETY: every output is valid during the call.
+    unsafe { check(ds_sys::ds_tensor_info(raw, &mut dtype, dims.as_mut_ptr(), dims.len(), &mut count, &mut data))? };
+    Ok(Info { dtype, dims: dims[..count].iter().map(|&d| d as usize).collect(), data })
+}
+
 impl Tensor {
     /// Zeros.
     pub fn zeros<T: Element>(dims: &[usize]) -> Result<Tensor> {
-        let dims = dims_of(dims);
-        let mut raw = std::ptr::null_mut();
-        // SAFETY: dims has dims.len() numbers; without data libds takes memory of its own.
-        unsafe {
-            check(ds_sys::ds_tensor_create(T::DTYPE, dims.as_ptr(), dims.len(), std::ptr::null_mut(), &mut raw))?;
-        }
-        Ok(Tensor { raw })
+        // SAFETY: without data libds takes memory of its own.
+        Ok(Tensor { raw: unsafe { create::<T>(dims, std::ptr::null_mut())? } })
     }
 
     /// A copy of `data`.
@@ -62,7 +150,7 @@ impl Tensor {
         let mut out = Tensor::zeros::<T>(dims)?;
         let to = out.data_mut::<T>()?;
         if to.len() != data.len() {
-            return Err(Error::argument(format!("data of shape {dims:?} must have {} elements, got {}", to.len(), data.len())));
+            return Err(refuse_count(dims, data.len()));
         }
         to.copy_from_slice(data);
         Ok(out)
@@ -74,24 +162,16 @@ impl Tensor {
 
     /// Dimensions.
     pub fn dims(&self) -> Result<Vec<usize>> {
-        Ok(self.info()?.1)
-    }
-
-    fn info(&self) -> Result<(ds_sys::ds_dtype, Vec<usize>, *mut std::ffi::c_void)> {
-        let (mut dtype, mut dims, mut count, mut data) = (0, [0i64; 8], 0, std::ptr::null_mut());
-        // SAFETY: every output is valid during the call.
-        unsafe {
-            check(ds_sys::ds_tensor_info(self.raw, &mut dtype, dims.as_mut_ptr(), dims.len(), &mut count, &mut data))?;
-        }
-        Ok((dtype, dims[..count].iter().map(|&d| d as usize).collect(), data))
+        Ok(info_of(self.raw)?.dims)
     }
 
     fn place<T: Element>(&self) -> Result<(*mut T, usize)> {
-        let (dtype, dims, data) = self.info()?;
-        if dtype != T::DTYPE {
-            return Err(Error::argument(format!("the elements must be read as their type {dtype}, got {}", T::DTYPE)));
+        let info = info_of(self.raw)?;
+        if info.dtype != T::DTYPE {
+            let (is, got) = (dtype_name(info.dtype), dtype_name(T::DTYPE));
+            return Err(Error::argument(format!("the elements of the tensor are {is}, got a slice of {got}")));
         }
-        Ok((data.cast(), dims.iter().product()))
+        Ok((info.data.cast(), info.dims.iter().product()))
     }
 
     /// The elements; another type than theirs is refused.
@@ -108,6 +188,12 @@ impl Tensor {
         Ok(if count == 0 { &mut [] } else { unsafe { std::slice::from_raw_parts_mut(at, count) } })
     }
 
+    /// Copies the elements of another tensor of the same type and shape.
+    pub fn copy_from(&mut self, from: &View<'_>) -> Result<()> {
+        // SAFETY: both handles live during the call.
+        unsafe { check(ds_sys::ds_tensor_copy(self.raw, from.raw)) }
+    }
+
     /// This tensor as an argument of a call.
     pub fn view(&self) -> View<'_> {
         View { raw: self.raw, made: false, _data: PhantomData }
@@ -122,20 +208,21 @@ pub struct View<'a> {
 }
 
 impl<'a> View<'a> {
-    /// Of a slice, without a copy. `dims` must have as many elements as `data`.
+    /// Of a slice, without a copy. `dims` must have as many elements as `data`. A slice lies together, so a view of columns of a
+    /// matrix cannot be made.
     pub fn of<T: Element>(data: &'a [T], dims: &[usize]) -> Result<View<'a>> {
         let count = dims.iter().try_fold(1usize, |n, &d| n.checked_mul(d));
         if count != Some(data.len()) {
-            return Err(Error::argument(format!("data of shape {dims:?} must have as many elements, got {}", data.len())));
+            return Err(refuse_count(dims, data.len()));
         }
-        let dims = dims_of(dims);
-        let mut raw = std::ptr::null_mut();
         // SAFETY: the memory outlives the view, and libds only reads tensors that calls take as inputs and gradients.
-        unsafe {
-            let at = data.as_ptr() as *mut std::ffi::c_void;
-            check(ds_sys::ds_tensor_create(T::DTYPE, dims.as_ptr(), dims.len(), at, &mut raw))?;
-        }
+        let raw = unsafe { create::<T>(dims, data.as_ptr() as *mut std::ffi::c_void)? };
         Ok(View { raw, made: true, _data: PhantomData })
+    }
+
+    /// Where the elements lie.
+    pub fn address(&self) -> Result<*const u8> {
+        Ok(info_of(self.raw)?.data as *const u8)
     }
 
     pub(crate) fn raw(&self) -> *const ds_sys::ds_tensor {
