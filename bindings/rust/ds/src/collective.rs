@@ -294,7 +294,7 @@ impl Drop for Loan {
 
 /// A collective that was started. It has its buffers until [`Work::wait`] gives them back:
 ///
-/// ```compile_fail
+/// ```compile_fail,E0382
 /// let comm = ds::Comm::join("self", &ds::CommOptions::default()).unwrap();
 /// let mut data = vec![1.0f32];
 /// let work = comm.start(ds::Collective::broadcast(vec![data], 0)).unwrap();

@@ -56,7 +56,7 @@ impl<G: Group> Engine<G> {
 ///
 /// Values cannot be kept behind the lease:
 ///
-/// ```compile_fail
+/// ```compile_fail,E0505
 /// # let mut engine = ds::Engine::new("{}", None, ds::EngineOptions::default()).unwrap();
 /// let lease = engine.gather(&[0]).unwrap();
 /// let values = lease.values::<f32>(0).unwrap();

@@ -107,7 +107,7 @@ pub struct StepResult {
 ///
 /// One that borrows its communicator stays on that one's thread, and ends before it:
 ///
-/// ```compile_fail
+/// ```compile_fail,E0597
 /// let engine = {
 ///     let comm = ds::Comm::join("self", &ds::CommOptions::default()).unwrap();
 ///     ds::Engine::with_comm(&comm, "{}", None, ds::EngineOptions::default()).unwrap()

@@ -85,7 +85,7 @@ enum Escaped {
 }
 
 thread_local! {
-    static ESCAPED: RefCell<Option<Escaped>> = RefCell::new(None);
+    static ESCAPED: RefCell<Option<Escaped>> = const { RefCell::new(None) };
 }
 
 /// Runs what a callback does. A panic does not cross libds: the callback returns `DS_ERROR_USER`, and [`check`] of the call

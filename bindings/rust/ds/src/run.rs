@@ -37,6 +37,9 @@ pub enum Output {
     Nothing,
 }
 
+type BatchFn<'a> = Box<dyn FnMut(Batch<'_>) -> CallbackResult + 'a>;
+type ProgressFn<'a> = Box<dyn FnMut(&Progress) -> bool + 'a>;
+
 /// A training run, as `libds train` makes it: data, model, run folder, checkpoints, report.
 #[must_use = "Run::train() runs it"]
 pub struct Run<'a> {
@@ -45,8 +48,8 @@ pub struct Run<'a> {
     resume: Option<&'a Path>,
     output: i32,
     stop: Option<&'a AtomicI32>,
-    batch: Option<Box<dyn FnMut(Batch<'_>) -> CallbackResult + 'a>>,
-    progress: Option<Box<dyn FnMut(&Progress) -> bool + 'a>>,
+    batch: Option<BatchFn<'a>>,
+    progress: Option<ProgressFn<'a>>,
 }
 
 impl<'a> Run<'a> {

@@ -93,7 +93,7 @@ pub(crate) fn refuse_count(dims: &[usize], count: usize) -> Error {
 ///
 /// Its memory is gone when it is dropped, so the compiler refuses what would read it later:
 ///
-/// ```compile_fail
+/// ```compile_fail,E0505
 /// let tensor = ds::Tensor::zeros::<f32>(&[2]).unwrap();
 /// let data = tensor.data::<f32>().unwrap();
 /// drop(tensor);

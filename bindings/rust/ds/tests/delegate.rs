@@ -107,6 +107,11 @@ fn a_start_whose_values_fail_poisons_the_engine() {
     let mut engine = Engine::new(CONFIG, None, options).unwrap();
     engine.add_param("p", &[2]).unwrap();
     refused(engine.start(), Status::User, ": no values");
+    let grad = [1.0f32; 2];
+    refused(engine.grad_ready(0, &View::of(&grad, &[2]).unwrap()), Status::Poisoned, "unusable since: options.init");
+    refused(engine.write_grad(0, |_: &mut [f32]| ()), Status::Poisoned, "unusable");
+    refused(engine.gather(&[0]), Status::Poisoned, "unusable");
+    refused(engine.backward(), Status::Poisoned, "unusable");
     refused(engine.start(), Status::Poisoned, "unusable since: options.init");
 }
 
