@@ -156,6 +156,7 @@ static void failing_values(int rank, ds_comm* comm, void* data) {
   const int64_t dims[1] = {NUMEL};
   ds_engine_options options;
   ds_engine* engine = NULL;
+  ds_tensor* view = NULL;
   int32_t param = -1;
   int p;
   (void)data;
@@ -172,6 +173,8 @@ static void failing_values(int rank, ds_comm* comm, void* data) {
   }
   check_error(ds_engine_start(engine), DS_ERROR_USER, "options.init has given -7 for parameter 'h.2'");
   check_error(ds_gather_params(engine, &param, 1), DS_ERROR_POISONED, "h.2");
+  check_error(ds_engine_grad_view(engine, param, &view), DS_ERROR_POISONED, "h.2");
+  check_error(ds_engine_param_view(engine, param, &view), DS_ERROR_STATE, "must be gathered");
   check_error(ds_engine_start(engine), DS_ERROR_POISONED, "h.2");
   ds_engine_destroy(engine);
 }
