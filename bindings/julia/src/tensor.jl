@@ -1,0 +1,175 @@
+# Types of elements; tensors; tensors of other libraries by DLPack.
+
+const Element = Union{Float32,Float64,Float16,Int32,Int64,UInt8}
+"One bfloat16 number as its bits, which Julia 1.5 has no type for."
+primitive type BFloat16Bits 16 end
+const AnyElement = Union{Element,BFloat16Bits}
+
+dtype_of(::Type{Float32}) = DS_DTYPE_F32
+dtype_of(::Type{Float64}) = DS_DTYPE_F64
+dtype_of(::Type{Float16}) = DS_DTYPE_F16
+dtype_of(::Type{BFloat16Bits}) = DS_DTYPE_BF16
+dtype_of(::Type{Int32}) = DS_DTYPE_I32
+dtype_of(::Type{Int64}) = DS_DTYPE_I64
+dtype_of(::Type{UInt8}) = DS_DTYPE_U8
+dtype_of(T::Type) = argument_error("element type must be Float32, Float64, Float16, Int32, Int64 or UInt8, got $T")
+
+const element_types = Dict(DS_DTYPE_F32 => Float32, DS_DTYPE_F64 => Float64, DS_DTYPE_F16 => Float16,
+                           DS_DTYPE_BF16 => BFloat16Bits, DS_DTYPE_I32 => Int32, DS_DTYPE_I64 => Int64, DS_DTYPE_U8 => UInt8)
+
+Base.Float32(x::BFloat16Bits) = reinterpret(Float32, UInt32(reinterpret(UInt16, x)) << 16)
+"Rounds to the nearest number, ties to even."
+function BFloat16Bits(x::Real)
+    bits = reinterpret(UInt32, Float32(x))
+    isnan(x) && return reinterpret(BFloat16Bits, (bits >> 16) % UInt16 | 0x0040)
+    reinterpret(BFloat16Bits, ((UInt64(bits) + 0x7fff + (bits >> 16 & 1)) >> 16) % UInt16)
+end
+Base.zero(::Type{BFloat16Bits}) = reinterpret(BFloat16Bits, 0x0000)
+Base.show(io::IO, x::BFloat16Bits) = print(io, "BFloat16Bits(", Float32(x), ")")
+
+# Memory that libds may use as it is: Array, and views and reshapes of one that lie together.
+function dense(data::AbstractArray{T}) where {T}
+    dtype_of(T)
+    data isa Array && return data
+    stride = 1
+    for d in 1:ndims(data)
+        size(data, d) == 1 || length(data) == 0 || Base.stride(data, d) == stride ||
+            argument_error("array must be dense: its dimension $d has stride $(Base.stride(data, d)), not $stride")
+        stride *= size(data, d)
+    end
+    data
+end
+
+"A tensor on the host. `Tensor(array)` lends the array without a copy and keeps it; `Tensor(T, dims...)` is of zeros."
+mutable struct Tensor <: Handle
+    raw::Ptr{ds_tensor}
+    lent::Any  # whose memory it is
+    Tensor(raw::Ptr{ds_tensor}, lent) = made(new(raw, lent))
+end
+destroy(::Tensor, at) = ds_tensor_destroy(at)
+
+# The one place that makes tensors. The memory must outlive the handle.
+function create(::Type{T}, dims, data::Ptr) where {T}
+    out = Ref{Ptr{ds_tensor}}(C_NULL)
+    reversed = Int64[dims[d] for d in length(dims):-1:1]
+    check(ds_tensor_create(dtype_of(T), reversed, length(reversed), data, out))
+    out[]
+end
+# A handle over an array's memory, for as long as the array is preserved.
+lend(data::AbstractArray{T}) where {T} = create(T, size(dense(data)), pointer(data))
+
+Tensor(data::AbstractArray) = GC.@preserve data Tensor(lend(data), data)
+Tensor(T::Type, dims::Integer...) = Tensor(create(T, dims, C_NULL), nothing)
+
+# The one place that asks what a tensor is.
+function info(t::Tensor)
+    dtype, dims, count, data = Ref{Int32}(0), zeros(Int64, 8), Ref{Csize_t}(0), Ref{Ptr{Cvoid}}(C_NULL)
+    GC.@preserve t check(ds_tensor_info(raw(t), dtype, dims, 8, count, data))
+    (type = element_types[dtype[]], dims = Tuple(reverse(dims[1:count[]])), data = data[])
+end
+Base.size(t::Tensor) = info(t).dims
+Base.eltype(t::Tensor) = info(t).type
+Base.show(io::IO, t::Tensor) = isopen(t) ? print(io, "Tensor($(eltype(t)), $(size(t)))") : print(io, "Tensor(closed)")
+
+"Calls `f` with the tensor's memory as an array, without a copy. The array must not be used behind that."
+function with_array(f, t::Tensor)
+    i = info(t)
+    GC.@preserve t f(unsafe_wrap(Array, convert(Ptr{i.type}, i.data), i.dims))
+end
+"A copy of the elements."
+Base.Array(t::Tensor) = with_array(copy, t)
+
+as_tensor(t::Tensor) = t
+as_tensor(data::AbstractArray) = Tensor(data)
+
+"Copies the elements of a tensor or array of the same type and shape."
+function Base.copyto!(to::Tensor, from::Union{Tensor,AbstractArray})
+    source = as_tensor(from)
+    GC.@preserve to source check(ds_tensor_copy(raw(to), raw(source)))
+    from isa Tensor || close(source)
+    to
+end
+
+# ---------------------------------------------------------------- DLPack
+
+"Where the elements of a DLPack tensor lie, and what they are: DLTensor."
+struct DLTensor
+    data::Ptr{Cvoid}
+    device_kind::Int32  # 1: host memory
+    device_index::Int32
+    ndim::Int32
+    code::UInt8  # 0: signed, 1: unsigned, 2: float, 4: bfloat
+    bits::UInt8
+    lanes::UInt16
+    shape::Ptr{Int64}
+    strides::Ptr{Int64}  # in elements; NULL: compact row-major
+    byte_offset::UInt64
+end
+
+"DLManagedTensor: its owner calls the deleter once."
+struct DLManaged
+    tensor::DLTensor
+    context::Ptr{Cvoid}
+    deleter::Ptr{Cvoid}
+end
+
+"""
+A DLPack tensor, without a copy. `Capsule(tensor)` shares the memory of a tensor, `Capsule(array)` that of an array, and
+`Capsule(pointer)` takes over one of another library. `Tensor(capsule)` is the way back. `release(capsule)` gives the pointer
+away: its receiver calls the deleter, on a thread of Julia where the memory is an array's.
+"""
+mutable struct Capsule <: Handle
+    raw::Ptr{DLManaged}
+    Capsule(raw::Ptr) = raw == C_NULL ? argument_error("a DLPack tensor must not be NULL") : made(new(raw))
+end
+function destroy(::Capsule, at)
+    deleter = unsafe_load(at).deleter
+    deleter == C_NULL || ccall(deleter, Cvoid, (Ptr{DLManaged},), at)
+end
+function release(c::Capsule)
+    at, c.raw = raw(c), C_NULL
+    at
+end
+
+# Arrays whose memory a DLPack tensor shows. Deleters run in finalizers, which may come while the list is being changed, so they
+# only leave a mark in `context`; the next export forgets what is marked.
+const shown = Vector{Any}[]
+const shown_lock = ReentrantLock()
+const ended = Ptr{Cvoid}(1)
+
+function end_shown(at::Ptr{DLManaged})::Cvoid
+    unsafe_store!(Ptr{Ptr{Cvoid}}(at + fieldoffset(DLManaged, 2)), ended)
+    nothing
+end
+
+const dl_types = Dict(Float32 => (2, 32), Float64 => (2, 64), Float16 => (2, 16), BFloat16Bits => (4, 16), Int32 => (0, 32),
+                      Int64 => (0, 64), UInt8 => (1, 8))
+
+function Capsule(data::AbstractArray{T}) where {T}
+    dense(data)
+    code, bits = dl_types[T]
+    shape = Int64[reverse(size(data))...]
+    managed = [DLManaged(DLTensor(pointer(data), 1, 0, ndims(data), code, bits, 1, pointer(shape), C_NULL, 0), C_NULL,
+                         @cfunction(end_shown, Cvoid, (Ptr{DLManaged},)))]
+    lock(shown_lock) do
+        filter!(entry -> entry[1][1].context != ended, shown)
+        push!(shown, Any[managed, data, shape])
+    end
+    Capsule(pointer(managed))
+end
+
+# The one place that exports: the memory of libds goes on with the capsule, that of an array is shown anew.
+function Capsule(t::Tensor)
+    t.lent isa AbstractArray && isopen(t) && return Capsule(t.lent)
+    out = Ref{Ptr{DLManagedTensor}}(C_NULL)
+    GC.@preserve t check(ds_tensor_to_dlpack(raw(t), out))
+    Capsule(convert(Ptr{DLManaged}, out[]))
+end
+
+# The one place that imports. A capsule that is refused stays as it is.
+function Tensor(c::Capsule)
+    out = Ref{Ptr{ds_tensor}}(C_NULL)
+    check(ds_tensor_from_dlpack(convert(Ptr{DLManagedTensor}, raw(c)), out))
+    release(c)
+    Tensor(out[], nothing)
+end
