@@ -44,9 +44,12 @@ end
 
 # They overlap, end in order, and a direct one waits for them. Arrays that nobody holds are kept.
 works = [Libds.start(comm, :all_reduce, [fill(Float32(i), 5000)]) for i in 1:10]
-for i in 1:10
+for i in 1:20
     Libds.start(comm, :all_reduce, [fill(Float32(i), 50_000)])
-    GC.gc(false)
+    GC.gc()
+    fresh = [fill(-1.0f0, 50_000) for _ in 1:4]  # where freed arrays would lie
+    sleep(0.002r)
+    @test all(f -> all(f .== -1), fresh)
 end
 Libds.barrier(comm)
 @test all(Libds.isdone, works)
