@@ -14,8 +14,8 @@ static void must(ds_status status) {
 
 static float* values(ds_engine* engine, int32_t param, ds_tensor** view) {
   void* data;
-  must(ds_engine_param_view(engine, param, view));
-  must(ds_tensor_info(*view, NULL, NULL, 0, NULL, &data));
+  must(ds_engine_param_view(engine, param, NULL, view));
+  must(ds_tensor_info(*view, NULL, NULL, NULL, 0, NULL, NULL, &data));
   return data;
 }
 
@@ -54,17 +54,17 @@ int main(void) {
   must(ds_engine_param_add(engine, "w", w_dims, 1, &params[0]));
   must(ds_engine_param_add(engine, "b", b_dims, 1, &params[1]));
   must(ds_engine_start(engine));
-  must(ds_tensor_create(DS_DTYPE_F32, w_dims, 1, dw, &w_grad));
-  must(ds_tensor_create(DS_DTYPE_F32, b_dims, 1, db, &b_grad));
+  must(ds_tensor_create(DS_DTYPE_F32, w_dims, 1, NULL, dw, NULL, &w_grad));
+  must(ds_tensor_create(DS_DTYPE_F32, b_dims, 1, NULL, db, NULL, &b_grad));
   for (int step = 0; step < 300; ++step) {
-    must(ds_gather_params(engine, params, 2));
+    must(ds_gather_params(engine, params, 2, NULL));
     loss = forward_backward(values(engine, params[0], &w), values(engine, params[1], &b), ds_comm_rank(comm),
                             dw, db);
     ds_tensor_destroy(w);
     ds_tensor_destroy(b);
-    must(ds_release_params(engine, params, 2));
-    must(ds_grad_ready(engine, params[0], w_grad));
-    must(ds_grad_ready(engine, params[1], b_grad));
+    must(ds_release_params(engine, params, 2, NULL));
+    must(ds_grad_ready(engine, params[0], w_grad, NULL));
+    must(ds_grad_ready(engine, params[1], b_grad, NULL));
     must(ds_backward(engine));
     must(ds_step(engine));
   }

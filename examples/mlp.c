@@ -40,8 +40,8 @@ static ds_graph* define(int32_t* weight, int32_t* loss) {
   pair[0] = linear(graph, hidden, out_weight, bias);
   pair[1] = y;
   must(ds_graph_op(graph, "mse", pair, 2, NULL, loss));
-  must(ds_graph_output(graph, *loss));
-  must(ds_graph_output(graph, pair[0]));
+  must(ds_graph_output(graph, "loss", *loss));
+  must(ds_graph_output(graph, "prediction", pair[0]));
   return graph;
 }
 
@@ -57,12 +57,12 @@ int main(void) {
   ds_engine* engine;
   ds_graph* graph = define(&weight, &loss_value);
   must(ds_engine_create(NULL, config, graph, NULL, &engine));
-  must(ds_tensor_create(DS_DTYPE_F32, x_dims, 2, x, &inputs[0]));
-  must(ds_tensor_create(DS_DTYPE_F32, y_dims, 2, y, &inputs[1]));
+  must(ds_tensor_create(DS_DTYPE_F32, x_dims, 2, NULL, x, NULL, &inputs[0]));
+  must(ds_tensor_create(DS_DTYPE_F32, y_dims, 2, NULL, y, NULL, &inputs[1]));
   for (int step = 0; step < 300; ++step)
-    must(ds_train_batch(engine, (const ds_tensor* const*)inputs, 2, &loss));
-  must(ds_infer(engine, (const ds_tensor* const*)inputs, 2, &prediction));
-  must(ds_tensor_info(prediction, NULL, NULL, 0, NULL, &guess));
+    must(ds_train_batch(engine, (const ds_tensor* const*)inputs, 2, NULL, &loss));
+  must(ds_infer(engine, (const ds_tensor* const*)inputs, 2, NULL, &prediction));
+  must(ds_tensor_info(prediction, NULL, NULL, NULL, 0, NULL, NULL, &guess));
   for (int i = 0; i < 4; ++i) printf("%g xor %g = %.3f\n", x[2 * i], x[2 * i + 1], ((float*)guess)[i]);
   printf("loss %.6f\n", loss);
 

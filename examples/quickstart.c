@@ -25,10 +25,10 @@ int main(void) {
   }
   ds_status status = ds_graph_from_config(config, 1, &graph);
   if (!status) status = ds_engine_create(NULL, config, graph, NULL, &engine);
-  if (!status) status = ds_tensor_create(DS_DTYPE_I32, dims, 1, tokens, &inputs[0]);
-  if (!status) status = ds_tensor_create(DS_DTYPE_I32, dims, 1, targets, &inputs[1]);
+  if (!status) status = ds_tensor_create(DS_DTYPE_I32, dims, 1, NULL, tokens, NULL, &inputs[0]);
+  if (!status) status = ds_tensor_create(DS_DTYPE_I32, dims, 1, NULL, targets, NULL, &inputs[1]);
   for (int step = 0; step < 40 && !status; ++step) {
-    status = ds_train_batch(engine, (const ds_tensor* const*)inputs, 2, &loss);
+    status = ds_train_batch(engine, (const ds_tensor* const*)inputs, 2, NULL, &loss);
     if (!status && step % 10 == 9) printf("step %d loss %.4f\n", step + 1, loss);
   }
   if (status) fprintf(stderr, "%s: %s\n", ds_status_name(status), ds_last_error_message());

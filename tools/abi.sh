@@ -1,7 +1,7 @@
 #!/bin/sh
 # The binary interface of libds.so against what is committed.
 # usage: abi.sh check symbols|layout|abidiff BUILD [GOLDEN]    abi.sh renew BUILD
-# GOLDEN (tests/abi) holds symbols.golden, layout.golden and ds.abi.
+# GOLDEN (tests/abi) holds symbols.golden, layout.golden and ds.abi. renew also writes what tools/bindings.py makes.
 set -eu
 cd "$(dirname "$0")/.."
 dump="python3 tools/api_dump.py include/ds.h"
@@ -44,6 +44,8 @@ renew() {
   mkdir -p tests/abi
   exported "$1" > tests/abi/symbols.golden
   layout "$1" > tests/abi/layout.golden
+  python3 tools/op_helpers.py --renew "$1/lib/libds.so"
+  python3 tools/bindings.py
   # shellcheck disable=SC2086
   abidw $abidw_options "$1/lib/libds.so" | sed "s|path='[^']*/src/|path='src/|" > tests/abi/ds.abi
 }

@@ -7,7 +7,7 @@ usage: api_dump.py HEADER symbols   names of all functions, one a line
        api_dump.py HEADER json     everything, with the comments, for generators of bindings
 
 The subset: the guards below, <stddef.h> and <stdint.h>; named enums with explicit values, 0 among them and a last
-NAME_FORCE_INT32; opaque structs; structs of scalars, and of pointers to numbers and buffers of the caller, that begin with size_t
+NAME_FORCE_INT32; opaque structs; structs of scalars, and of pointers to numbers, enums and buffers of the caller, that begin with size_t
 struct_size; typedefs of function types; functions marked DS_API. No pointer typedefs, by-value structs, unions, bit-fields, varargs, inline functions, int,
 long, unsigned or bool.
 """
@@ -184,7 +184,7 @@ class Reader:
         known = by_value or base == "void" or base in self.opaque or base in self.structs or base in self.callbacks
         if not known:
             self.refuse(f"type {base} is outside the dialect")
-        if stars and member and base not in SCALARS - {"char"} | {"void"} | set(self.callbacks):
+        if stars and member and base not in SCALARS - {"char"} | {"void"} | set(self.callbacks) | set(self.enums):
             self.refuse(f"pointer to {base} in a struct")
         if not stars and not by_value and not (result and base == "void"):
             self.refuse(f"{base} by value")

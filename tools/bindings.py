@@ -9,10 +9,12 @@ usage: bindings.py            writes the files below
   bindings/rust/ds-sys/src/lib.rs     externs, structs, constants
   bindings/julia/src/lowlevel.jl      @ccall stubs, structs, constants
   tests/abi/believed.c                what both believe about constants, sizes and offsets, as assertions in C
+and what tools/op_helpers.py makes of the operations
 
 SWIG reads the header once (-xmlout -doxygen), comments included. tools/api_dump.py, which knows nothing of SWIG, reads it
 too, and both must have the same functions, parameters, structs and values: what one of them does not understand is
-refused with its name. Comments become documentation, tags such as [nullable] stand in it as they stand in ds.h.
+refused with its name. Comments become documentation: marks such as [nullable] stand in it as they stand in ds.h, tags of
+tests such as {comm.send} do not.
 """
 import argparse
 import difflib
@@ -23,6 +25,8 @@ import subprocess
 import sys
 import tempfile
 import xml.etree.ElementTree as ElementTree
+
+import op_helpers
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 HEADER = ROOT / "include" / "ds.h"
@@ -192,8 +196,11 @@ def parameters(node):
     return out
 
 
+TAG = re.compile(r"\s*\{[a-z][\w-]*(?:\.[\w-]+)+\}")  # of tests; see tools/check_claims.py
+
+
 def words(comment):
-    return " ".join(line.strip().removeprefix("*").strip() for line in comment.splitlines()).strip()
+    return TAG.sub("", " ".join(line.strip().removeprefix("*").strip() for line in comment.splitlines())).strip()
 
 
 def same(kind, mine, theirs, reader="api_dump.py"):
@@ -367,7 +374,7 @@ def main(arguments):
         if options.castxml:
             return compare_with_compiler(header, options.castxml)
         files = {"bindings/rust/ds-sys/src/lib.rs": rust(header), "bindings/julia/src/lowlevel.jl": julia(header),
-                 "tests/abi/believed.c": assertions(header)}
+                 "tests/abi/believed.c": assertions(header), **op_helpers.files()}
     except Refused as refused:
         sys.exit(f"bindings: refused: {refused}")
     different = False
@@ -380,9 +387,9 @@ def main(arguments):
         if now != text:
             different = True
             sys.stdout.writelines(difflib.unified_diff(now.splitlines(True), text.splitlines(True), f"{name}, committed",
-                                                       f"{name}, of include/ds.h"))
+                                                       f"{name}, as it would be"))
     if different:
-        sys.exit("bindings: the generated files differ; if ds.h was meant to change, run: python3 tools/bindings.py")
+        sys.exit("bindings: the generated files differ; if ds.h or the operations were meant to change, run: python3 tools/bindings.py")
 
 
 if __name__ == "__main__":

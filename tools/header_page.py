@@ -37,9 +37,10 @@ def unfinished(code):
 
 
 def plain(comment):
-    """The words of a comment, without its marks."""
+    """The words of a comment, without its marks and without the tags of tests such as {comm.send}."""
     lines = comment.removeprefix("/*").removeprefix("*").removesuffix("*/").splitlines()
-    return "\n".join(re.sub(r"^ \* ?", "", line).rstrip() for line in lines).strip()
+    text = "\n".join(re.sub(r"^ \* ?", "", line).rstrip() for line in lines).strip()
+    return re.sub(r"\s*\{[a-z][\w-]*(?:\.[\w-]+)+\}", "", text)
 
 
 def escape(text):

@@ -58,7 +58,7 @@ static void *int_array(PyObject *object, size_t element_size, size_t *count) {
 static void free_capsule(PyObject *capsule) {
   ds_tensor *tensor = NULL;
   if (!PyCapsule_IsValid(capsule, "dltensor")) return;
-  if (ds_tensor_from_dlpack(PyCapsule_GetPointer(capsule, "dltensor"), &tensor) == DS_OK) ds_tensor_destroy(tensor);
+  if (ds_tensor_from_dlpack(PyCapsule_GetPointer(capsule, "dltensor"), NULL, NULL, &tensor) == DS_OK) ds_tensor_destroy(tensor);
 }
 
 /* What a memoryview of a tensor's elements is over. It owns a DLPack export, which keeps the memory: the tensor, the
@@ -169,13 +169,13 @@ struct type {};
 %ignore ds_text_destroy;
 %ignore ds_last_error_details;
 
-%typemap(in, numinputs=0) (ds_dtype *out_dtype, int64_t *out_dims, size_t dims_size, size_t *out_dims_count, void **out_data)
+%typemap(in, numinputs=0) (ds_dtype *out_dtype, int64_t *out_dims, int64_t *out_strides, size_t dims_size, size_t *out_dims_count, const char **out_device, void **out_data)
     (ds_dtype dtype, int64_t dims[kMaxDims], size_t count = 0) {
-  $1 = &dtype; $2 = dims; $3 = kMaxDims; $4 = &count; $5 = NULL;
+  $1 = &dtype; $2 = dims; $3 = NULL; $4 = kMaxDims; $5 = &count; $6 = NULL; $7 = NULL;
 }
-%typemap(argout) (ds_dtype *out_dtype, int64_t *out_dims, size_t dims_size, size_t *out_dims_count, void **out_data) {
+%typemap(argout) (ds_dtype *out_dtype, int64_t *out_dims, int64_t *out_strides, size_t dims_size, size_t *out_dims_count, const char **out_device, void **out_data) {
   %append_output(PyLong_FromLong((long)*$1));
-  %append_output(dims_list($2, *$4));
+  %append_output(dims_list($2, *$5));
 }
 %typemap(in, numinputs=0) (ds_dtype *out_dtype, int64_t *out_dims, size_t dims_size, size_t *out_dims_count)
     (ds_dtype dtype, int64_t dims[kMaxDims], size_t count = 0) {
@@ -260,6 +260,10 @@ struct type {};
 // --- tensors --------------------------------------------------------------------------------------------------------
 // tensor_create makes memory of its own; tensor_from_dlpack shares that of NumPy and others.
 %typemap(in, numinputs=0) void *data "$1 = NULL;"
+%typemap(in, numinputs=0) const int64_t *strides "$1 = NULL;"
+%typemap(in, numinputs=0) ds_stream *stream "$1 = NULL;"
+%typemap(in, numinputs=0) struct DLManagedTensorVersioned *versioned "$1 = NULL;"
+%typemap(in, numinputs=0) struct DLManagedTensorVersioned **out_versioned "$1 = NULL;"
 %typemap(in) struct DLManagedTensor *managed (PyObject *capsule) {
   capsule = PyCapsule_CheckExact($input) ? (Py_INCREF($input), $input) : PyObject_CallMethod($input, "__dlpack__", NULL);
   if (!capsule) SWIG_fail;
@@ -283,13 +287,13 @@ struct type {};
     int64_t dims[kMaxDims];
     size_t count = 0, bytes = 1;
     void *data = NULL;
-    if (ds_tensor_info($self, &dtype, dims, kMaxDims, &count, &data) != DS_OK) {
+    if (ds_tensor_info($self, &dtype, dims, NULL, kMaxDims, &count, NULL, &data) != DS_OK) {
       PyErr_SetString(DsError, ds_last_error_message());
       return NULL;
     }
     for (size_t i = 0; i < count; ++i) bytes *= (size_t)dims[i];
     struct DLManagedTensor *managed = NULL;
-    if (ds_tensor_to_dlpack($self, &managed) != DS_OK) return PyErr_NoMemory();
+    if (ds_tensor_to_dlpack($self, &managed, NULL) != DS_OK) return PyErr_NoMemory();
     PyObject *capsule = PyCapsule_New(managed, "dltensor", free_capsule);
     Elements *elements = capsule ? PyObject_New(Elements, &ElementsType) : NULL;
     if (!elements) {
@@ -341,6 +345,10 @@ struct type {};
   log_callable = (PyObject *)$2;
 }
 
+%ignore ds_stream;
+%ignore ds_stream_create;
+%ignore ds_stream_synchronize;
+%ignore ds_stream_destroy;
 // Calls that do not cross yet: raw memory of unchecked size, and runs with their callbacks.
 %ignore ds_comm_all_gather;
 %ignore ds_comm_all_reduce;
@@ -353,6 +361,8 @@ struct type {};
 %ignore ds_comm_call_init;
 %ignore ds_comm_submit;
 %ignore ds_work;
+%ignore ds_custom_op;
+%ignore ds_graph_custom_op;
 %ignore ds_work_wait;
 %ignore ds_work_test;
 %ignore ds_work_destroy;

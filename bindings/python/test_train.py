@@ -15,8 +15,8 @@ def mlp():
     hidden = ds.graph_op(graph, "gelu", [ds.graph_op(graph, "linear", [x, w1, b1], None)], None)
     out = ds.graph_op(graph, "linear", [hidden, w2], None)
     loss = ds.graph_op(graph, "mse", [out, y], None)
-    ds.graph_output(graph, loss)
-    ds.graph_output(graph, out)
+    ds.graph_output(graph, "loss", loss)
+    ds.graph_output(graph, "prediction", out)
     return graph, loss, w1
 
 

@@ -8,6 +8,7 @@
 #include "checkpoint/payload.h"
 #include "checkpoint/reader.h"
 #include "core/base/json.h"
+#include "core/base/json_read.h"
 #include "core/config/options.h"
 #include "engine/checkpoints.h"
 
@@ -16,13 +17,27 @@ namespace {
 struct SaveRequest {
   ds::Json client;
   ds::Keep keep;
+  std::string tag;
 };
+
+std::string tag_of(const ds::JsonReader& value) {
+  std::string tag = value.text();
+  ds::require_tag(tag);
+  return tag;
+}
 
 SaveRequest save_request(const char* options) {
   static constexpr ds::Option<SaveRequest> known[] = {
       {"client_state", [](auto& request, auto& value) { request.client = value.json(); }},
+      {"tag", [](auto& request, auto& value) { request.tag = tag_of(value); }},
       {"keep", [](auto& request, auto& value) { request.keep.newest = value.integer(0, INT32_MAX); }}};
   return options ? ds::request_of(ds::Json::parse(options, "options"), known) : SaveRequest();
+}
+
+std::string load_tag(const char* options) {
+  static constexpr ds::Option<std::string> known[] = {
+      {"tag", [](auto& tag, auto& value) { tag = tag_of(value); }}};
+  return options ? ds::request_of(ds::Json::parse(options, "options"), known) : "";
 }
 
 }  // namespace
@@ -32,15 +47,16 @@ ds_status ds_checkpoint_save(ds_engine* engine, const char* folder, const char* 
     ds::Checkpoints& e = ds::checkpoints(engine);
     std::string place(ds::need_text(folder, "folder"));
     SaveRequest request = save_request(options);
-    e.save(place, request.client, request.keep);
+    e.save(place, request.client, request.keep, request.tag);
   });
 }
 
-ds_status ds_checkpoint_load(ds_engine* engine, const char* folder, char** out_text) {
+ds_status ds_checkpoint_load(ds_engine* engine, const char* folder, const char* options, char** out_text) {
   return ds::boundary([&] {
     if (out_text) *out_text = nullptr;
     ds::Checkpoints& e = ds::checkpoints(engine);
-    ds::CheckpointInfo info = e.load(std::string(ds::need_text(folder, "folder")));
+    std::string place(ds::need_text(folder, "folder"));
+    ds::CheckpointInfo info = e.load(place, load_tag(options));
     if (out_text) ds::put_text(info.client.dump(), out_text);
   });
 }
@@ -64,8 +80,10 @@ ds_status ds_checkpoint_info(const char* path, char** out_text) {
     ds::need(out_text, "out_text") = nullptr;
     std::string found = ds::find_checkpoint(std::string(ds::need_text(path, "path")));
     ds::CheckpointInfo info = ds::read_checkpoint_info(found);
+    std::string tag = ds::tag_of_checkpoint(found);
     ds::Json out;
     out.set("path", found);
+    out.set("tag", tag.empty() ? ds::Json() : ds::Json(tag));
     out.set("step", info.step);
     out.set("seed", static_cast<int64_t>(info.seed));
     out.set("numerics_key", info.numerics_key);

@@ -6,6 +6,7 @@
 
 #include "api/boundary.h"
 #include "api/handles.h"
+#include "api/strides.h"
 #include "core/base/ids.h"
 #include "core/device/view.h"
 #include "core/graph/graph.h"
@@ -19,13 +20,16 @@ std::span<const int32_t> numbers(const int32_t* params, size_t count) {
   return {params, count};
 }
 
-std::unique_ptr<ds_tensor> tensor_of(const TensorView& view, std::shared_ptr<void> owner) {
+std::unique_ptr<ds_tensor> tensor_of(DelegateEngine::Seen seen, std::shared_ptr<Device> device) {
+  const TensorView& view = seen.view;
   auto tensor = std::make_unique<ds_tensor>();
   tensor->dtype = view.dtype;
   tensor->dims.assign(view.dims, view.dims + view.rank);
+  tensor->strides = compact_strides(tensor->dims);
   tensor->numel = view.numel();
   tensor->data = view.data;
-  tensor->owner = std::move(owner);
+  tensor->owner = std::move(seen.owner);
+  if (seen.on_device) tensor->device = std::move(device);
   return tensor;
 }
 
@@ -61,42 +65,49 @@ ds_status ds_engine_evaluate(ds_engine* engine, int32_t on) {
   });
 }
 
-ds_status ds_gather_params(ds_engine* engine, const int32_t* params, size_t params_count) {
+ds_status ds_gather_params(ds_engine* engine, const int32_t* params, size_t params_count, ds_stream* stream) {
   return ds::boundary([&] {
     ds::DelegateEngine& e = ds::delegate(engine, "ds_gather_params");
+    ds::stream_of(stream, engine);  // the values are there when this returns: its order has nothing to add
     e.gather(ds::ids_of<ds::ParamId>(ds::numbers(params, params_count)));
   });
 }
 
-ds_status ds_release_params(ds_engine* engine, const int32_t* params, size_t params_count) {
+ds_status ds_release_params(ds_engine* engine, const int32_t* params, size_t params_count,
+                            ds_stream* stream) {
   return ds::boundary([&] {
     ds::DelegateEngine& e = ds::delegate(engine, "ds_release_params");
-    e.release(ds::ids_of<ds::ParamId>(ds::numbers(params, params_count)));
+    ds::StreamRef order = ds::stream_of(stream, engine);
+    e.release(ds::ids_of<ds::ParamId>(ds::numbers(params, params_count)), order);
   });
 }
 
-ds_status ds_engine_param_view(ds_engine* engine, int32_t param, ds_tensor** out) {
+ds_status ds_engine_param_view(ds_engine* engine, int32_t param, ds_stream* stream, ds_tensor** out) {
   return ds::boundary([&] {
     ds::need(out, "out") = nullptr;
     ds::DelegateEngine& e = ds::delegate(engine, "ds_engine_param_view");
-    ds::TensorView view = e.view(ds::ParamId(param));
-    *out = ds::tensor_of(view, e.hold(ds::ParamId(param))).release();
+    ds::StreamRef order = ds::stream_of(stream, engine);
+    *out = ds::tensor_of(e.view(ds::ParamId(param), order), e.runtime().device()).release();
   });
 }
 
-ds_status ds_engine_grad_view(ds_engine* engine, int32_t param, ds_tensor** out) {
+ds_status ds_engine_grad_view(ds_engine* engine, int32_t param, ds_stream* stream, ds_tensor** out) {
   return ds::boundary([&] {
     ds::need(out, "out") = nullptr;
     ds::DelegateEngine& e = ds::delegate(engine, "ds_engine_grad_view");
-    ds::TensorView view = e.grad_view(ds::ParamId(param));
-    *out = ds::tensor_of(view, e.hold_grad(ds::ParamId(param))).release();
+    ds::StreamRef order = ds::stream_of(stream, engine);
+    *out = ds::tensor_of(e.grad_view(ds::ParamId(param), order), e.runtime().device()).release();
   });
 }
 
-ds_status ds_grad_ready(ds_engine* engine, int32_t param, const ds_tensor* grad) {
+ds_status ds_grad_ready(ds_engine* engine, int32_t param, const ds_tensor* grad, ds_stream* stream) {
   return ds::boundary([&] {
     const ds_tensor& tensor = ds::need(grad, "grad");
-    ds::delegate(engine, "ds_grad_ready")
-        .grad_ready(ds::ParamId(param), tensor.data, tensor.dtype, tensor.numel);
+    ds::DelegateEngine& e = ds::delegate(engine, "ds_grad_ready");
+    ds::StreamRef order = ds::stream_of(stream, engine);
+    ds::need_device(tensor, engine, "grad");
+    ds::CompactTensor compact(tensor, order, "grad");
+    e.grad_ready(ds::ParamId(param), {compact.data(), tensor.dtype, tensor.numel, tensor.device != nullptr,
+                                      compact.is_copy() ? nullptr : order});
   });
 }

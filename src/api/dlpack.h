@@ -1,12 +1,15 @@
 #pragma once
 #include <cstdint>
 
-// The managed tensor of DLPack 0.x as the bytes of its public ABI: what a host's <dlpack/dlpack.h> declares.
-// Private to tensor_api.cpp; ds.h only names DLManagedTensor.
+// The managed tensors of DLPack as the bytes of its public ABI: what a host's <dlpack/dlpack.h> declares.
+// Private to this folder; ds.h only names the two structs.
 
 namespace ds::dlpack {
 
-inline constexpr int32_t kCpu = 1;  // device kind: host memory
+inline constexpr int32_t kCpu = 1;         // device kind: host memory
+inline constexpr int32_t kExtension = 12;  // device kind: one that DLPack has no number for
+inline constexpr uint32_t kMajor = 1, kMinor = 1;
+inline constexpr uint64_t kReadOnly = 1;  // flag of a versioned tensor
 
 // Kinds of numbers.
 enum Code : uint8_t { kInt = 0, kUInt = 1, kFloat = 2, kBfloat = 4 };
@@ -41,4 +44,16 @@ struct DLManagedTensor {
   void (*deleter)(DLManagedTensor* self);
 };
 
+// DLPack 1.x. One of another major version has only the first three members.
+struct DLManagedTensorVersioned {
+  struct {
+    uint32_t major, minor;
+  } version;
+  void* context;
+  void (*deleter)(DLManagedTensorVersioned* self);
+  uint64_t flags;
+  ds::dlpack::Tensor tensor;
+};
+
+static_assert(sizeof(void*) != 8 || sizeof(DLManagedTensorVersioned) == 80);
 static_assert(sizeof(void*) != 8 || (sizeof(ds::dlpack::Tensor) == 48 && sizeof(DLManagedTensor) == 64));

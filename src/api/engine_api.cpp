@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstring>
 #include <memory>
 #include <span>
 #include <string>
@@ -10,6 +9,7 @@
 
 #include "api/boundary.h"
 #include "api/handles.h"
+#include "api/strides.h"
 #include "checkpoint/agree.h"
 #include "comm/communicator.h"
 #include "compile/pipeline.h"
@@ -48,20 +48,32 @@ EngineOptions engine_options(const ds_engine_options& given, const Config& confi
   return out;
 }
 
-// An input that is not given has no data: the engine says whether it may be.
-std::vector<InputView> views(const ds_tensor* const* inputs, size_t count) {
-  need_array(inputs, count, "inputs");
-  std::vector<InputView> out;
-  for (size_t i = 0; i < count; ++i) {
-    if (!inputs[i]) {
-      out.emplace_back();
-      continue;
+// The inputs of a call as the engine takes them. One that is not given has no data: the engine says whether
+// it may be.
+class CallInputs {
+ public:
+  CallInputs(const ds_engine* engine, const ds_tensor* const* inputs, size_t count, ds_stream* stream)
+      : stream_(stream_of(stream, engine)) {
+    need_array(inputs, count, "inputs");
+    views_.resize(count);
+    for (size_t i = 0; i < count; ++i) {
+      if (!inputs[i]) continue;
+      std::string argument = fmt::format("inputs[{}]", i);
+      if (inputs[i]->is_inherited()) refuse_inherited(*inputs[i], argument);
+      need_device(*inputs[i], engine, argument);
+      compact_.push_back(std::make_unique<CompactTensor>(*inputs[i], stream_, argument));
+      views_[i] = {compact_.back()->data(), inputs[i]->dtype, inputs[i]->numel};
     }
-    if (inputs[i]->is_inherited()) refuse_inherited(*inputs[i], fmt::format("inputs[{}]", i));
-    out.push_back({inputs[i]->data, inputs[i]->dtype, inputs[i]->numel});
   }
-  return out;
-}
+
+  std::span<const InputView> views() const { return views_; }
+  const StreamRef& stream() const { return stream_; }
+
+ private:
+  StreamRef stream_;
+  std::vector<std::unique_ptr<CompactTensor>> compact_;
+  std::vector<InputView> views_;
+};
 
 void log_plan(const Plan& plan) {
   log_line(LogLevel::debug,
@@ -79,7 +91,7 @@ void need_trainable(const Graph& graph) {
   require(!graph.backward_begin.exists(), "graph '{}' must not be differentiated: the engine does it",
           graph.name);
   require(!graph.outputs.empty(), "graph '{}' must have its loss as output 0, got no output", graph.name);
-  const TensorType& loss = graph.type(graph.outputs[0]);
+  const TensorType& loss = graph.type(graph.outputs[0].value);
   require(loss.shape.rank() == 0, "output 0 of graph '{}' must be a scalar loss, got {}", graph.name,
           loss.text());
 }
@@ -136,10 +148,11 @@ ds_status ds_engine_create(ds_comm* comm, const char* config, const ds_graph* gr
 }
 
 ds_status ds_train_batch(ds_engine* engine, const ds_tensor* const* inputs, size_t inputs_count,
-                         double* out_loss) {
+                         ds_stream* stream, double* out_loss) {
   return ds::boundary([&] {
     ds::Engine& e = ds::native(engine, "ds_train_batch");
-    ds::keep(out_loss, e.train_batch(ds::views(inputs, inputs_count)).loss);
+    ds::CallInputs call(engine, inputs, inputs_count, stream);
+    ds::keep(out_loss, e.train_batch(call.views(), nullptr, call.stream()).loss);
   });
 }
 
@@ -151,10 +164,11 @@ ds_status ds_engine_join(ds_engine* engine, int64_t* out_steps) {
 }
 
 ds_status ds_forward(ds_engine* engine, const ds_tensor* const* inputs, size_t inputs_count,
-                     double* out_loss) {
+                     ds_stream* stream, double* out_loss) {
   return ds::boundary([&] {
     ds::Engine& e = ds::native(engine, "ds_forward");
-    ds::keep(out_loss, e.forward(ds::views(inputs, inputs_count)));
+    ds::CallInputs call(engine, inputs, inputs_count, stream);
+    ds::keep(out_loss, e.forward(call.views(), call.stream()));
   });
 }
 
@@ -176,27 +190,32 @@ ds_status ds_step(ds_engine* engine) {
 }
 
 ds_status ds_eval_batch(ds_engine* engine, const ds_tensor* const* inputs, size_t inputs_count,
-                        double* out_loss) {
+                        ds_stream* stream, double* out_loss) {
   return ds::boundary([&] {
     ds::Engine& e = ds::native(engine, "ds_eval_batch");
-    ds::need(out_loss, "out_loss") = e.eval_batch(ds::views(inputs, inputs_count));
+    ds::need(out_loss, "out_loss");
+    ds::CallInputs call(engine, inputs, inputs_count, stream);
+    *out_loss = e.eval_batch(call.views(), call.stream());
   });
 }
 
-ds_status ds_infer(ds_engine* engine, const ds_tensor* const* inputs, size_t inputs_count, ds_tensor** out) {
+ds_status ds_infer(ds_engine* engine, const ds_tensor* const* inputs, size_t inputs_count, ds_stream* stream,
+                   ds_tensor** out) {
   return ds::boundary([&] {
     ds::need(out, "out") = nullptr;
     ds::Engine& e = ds::native(engine, "ds_infer");
-    std::vector<float> values = e.infer(ds::views(inputs, inputs_count));
+    ds::CallInputs call(engine, inputs, inputs_count, stream);
+    std::vector<float> values = e.infer(call.views(), call.stream());
     const ds::Graph& graph = e.plan().graph;
-    const ds::Shape& shape = graph.type(graph.outputs.at(1)).shape;
+    const ds::Shape& shape = graph.type(graph.outputs.at(1).value).shape;
     int64_t row = std::max<int64_t>(1, shape.numel(1));
     std::vector<int64_t> dims;
     for (const ds::Dim& d : shape.dims()) {
       dims.push_back(d.symbolic ? static_cast<int64_t>(values.size()) / row : d.extent);
     }
-    auto tensor = ds::own_tensor(DS_DTYPE_F32, dims);
-    std::memcpy(tensor->data, values.data(), values.size() * sizeof(float));
+    const std::shared_ptr<ds::Device>& device = e.runtime().device();
+    auto tensor = ds::own_tensor(DS_DTYPE_F32, dims, call.stream() ? device : nullptr);
+    device->copy(tensor->data, values.data(), static_cast<int64_t>(values.size() * sizeof(float)));
     *out = tensor.release();
   });
 }

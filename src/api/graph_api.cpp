@@ -9,11 +9,14 @@
 #include <vector>
 
 #include "api/boundary.h"
+#include "api/custom_op.h"
 #include "api/handles.h"
 #include "checkpoint/model_folder.h"
 #include "core/base/json.h"
 #include "core/base/name.h"
+#include "core/base/suggest.h"
 #include "core/config/config.h"
+#include "core/graph/op_schema.h"
 #include "core/graph/ops.h"
 #include "nn/models/hf.h"
 
@@ -66,6 +69,23 @@ ValueId need_value(const Graph& graph, int32_t number, const std::string& argume
   require(graph.values.has(value), "{} must be a value from 0 to {}, got {}", argument,
           graph.values.size() - 1, number);
   return value;
+}
+
+std::vector<ValueId> need_operands(const Graph& graph, std::string_view op, const int32_t* inputs,
+                                   size_t count) {
+  need_array(inputs, count, "inputs");
+  std::vector<ValueId> out;
+  for (size_t i = 0; i < count; ++i)
+    out.push_back(need_value(graph, inputs[i], fmt::format("{}: inputs[{}]", op, i)));
+  return out;
+}
+
+[[noreturn]] void refuse_name(const Graph& graph, std::string_view name) {
+  std::vector<std::string> names;
+  for (const GraphOutput& output : graph.outputs) names.push_back(output.name);
+  for (const Value& value : graph.values) names.push_back(value.name);
+  raise(DS_ERROR_NOT_FOUND, "graph '{}' has no value named '{}'{}", graph.name, name,
+        did_you_mean(name, names));
 }
 
 void need_forward(const Graph& graph, const char* call) {
@@ -152,11 +172,25 @@ ds_status ds_graph_op(ds_graph* graph, const char* op, const int32_t* inputs, si
     ds::need(out, "out");
     ds::need_forward(g, "ds_graph_op");
     std::string_view name = ds::need_text(op, "op");
-    ds::need_array(inputs, inputs_count, "inputs");
-    std::vector<ds::ValueId> operands;
-    for (size_t i = 0; i < inputs_count; ++i)
-      operands.push_back(ds::need_value(g, inputs[i], fmt::format("{}: inputs[{}]", name, i)));
+    std::vector<ds::ValueId> operands = ds::need_operands(g, name, inputs, inputs_count);
+    ds::require(!ds::op(name).by_callback, "op '{}' is for ds_graph_custom_op", name);
     *out = g.add(name, operands, ds::to_attrs(attrs)).number();
+  });
+}
+
+ds_status ds_graph_custom_op(ds_graph* graph, const char* name, const ds_custom_op* op, const int32_t* inputs,
+                             size_t inputs_count, int32_t* out) {
+  return ds::boundary([&] {
+    ds::Graph& g = ds::need(graph, "graph").graph;
+    ds::need(out, "out");
+    ds::need_forward(g, "ds_graph_custom_op");
+    std::string_view called = ds::need_text(name, "name");
+    ds::need(op, "op");
+    ds_custom_op given = ds::read_options(op, ds_custom_op{}, "op");
+    auto made = std::make_shared<ds::CallbackOp>(called, given);
+    std::vector<ds::ValueId> operands = ds::need_operands(g, made->name, inputs, inputs_count);
+    *out = g.add_custom(made, operands).number();
+    made->keep_user_data();
   });
 }
 
@@ -174,11 +208,24 @@ ds_status ds_graph_value_info(const ds_graph* graph, int32_t value, ds_dtype* ou
   });
 }
 
-ds_status ds_graph_output(ds_graph* graph, int32_t value) {
+ds_status ds_graph_output(ds_graph* graph, const char* name, int32_t value) {
   return ds::boundary([&] {
     ds::Graph& g = ds::need(graph, "graph").graph;
     ds::need_forward(g, "ds_graph_output");
-    g.add_output(ds::need_value(g, value, "value"));
+    std::string_view output = ds::need_text(name, "name");
+    g.add_output(output, ds::need_value(g, value, "value"));
+  });
+}
+
+ds_status ds_graph_find(const ds_graph* graph, const char* name, int32_t* out) {
+  return ds::boundary([&] {
+    const ds::Graph& g = ds::need(graph, "graph").graph;
+    std::string_view wanted = ds::need_text(name, "name");
+    ds::need(out, "out");
+    const ds::GraphOutput* output = g.find_output(wanted);
+    ds::ValueId value = output ? output->value : g.find_value(wanted);
+    if (!value.exists()) ds::refuse_name(g, wanted);
+    *out = value.number();
   });
 }
 
@@ -198,6 +245,13 @@ ds_status ds_graph_grad(ds_graph* graph, int32_t loss, const int32_t* values, si
     ds::differentiate(whole, scalar, by, &grads);
     g = std::move(whole);
     for (size_t i = 0; i < values_count; ++i) out[i] = grads.at(i).number();
+  });
+}
+
+ds_status ds_op_schema(char** out_text) {
+  return ds::boundary([&] {
+    ds::need(out_text, "out_text") = nullptr;
+    ds::put_text(ds::op_schema().dump(1), out_text);
   });
 }
 

@@ -10,6 +10,7 @@
 #include "comm/comm_thread.h"
 #include "comm/communicator.h"
 #include "core/config/config.h"
+#include "core/device/stream.h"
 #include "engine/delegate.h"
 #include "engine/engine.h"
 
@@ -24,15 +25,22 @@ struct ds_work : ds::Handle {
   std::shared_ptr<ds::Work> work;
 };
 
-// A dense row-major tensor on the host. owner keeps data alive; it is empty when the caller lent the memory.
+// Elements in memory of the host or of a device. owner keeps data alive; it is empty when the caller lent the
+// memory.
 struct ds_tensor : ds::Handle {
   ds_dtype dtype = DS_DTYPE_NONE;
-  std::vector<int64_t> dims;
+  std::vector<int64_t> dims, strides;  // strides in elements
   int64_t numel = 1;
-  void* data = nullptr;
-  std::shared_ptr<void> owner;
+  void* data = nullptr;                // the element at index 0
+  bool readonly = false;               // another library allows reading only
+  std::shared_ptr<ds::Device> device;  // null: the host
+  std::shared_ptr<void> owner;         // ends before the device
 
   size_t bytes() const { return static_cast<size_t>(numel * ds::size_of(dtype)); }
+};
+
+struct ds_stream : ds::Handle {
+  ds::StreamRef stream;
 };
 
 struct ds_graph : ds::Handle {
@@ -53,8 +61,15 @@ struct ds_engine : ds::Handle {
 
 namespace ds {
 
-// A tensor with memory of its own, zero-filled and 64-byte aligned.
-std::unique_ptr<ds_tensor> own_tensor(DType dtype, std::span<const int64_t> dims);
+// A tensor with memory of its own, zero-filled and 64-byte aligned, on the device or, without one, on the
+// host.
+std::unique_ptr<ds_tensor> own_tensor(DType dtype, std::span<const int64_t> dims,
+                                      std::shared_ptr<Device> device = nullptr);
+
+// The stream of a call of this engine; null stays null. Refuses the stream of another device.
+StreamRef stream_of(ds_stream* stream, const ds_engine* engine);
+// Refuses a tensor on a device that is not this engine's.
+void need_device(const ds_tensor& tensor, const ds_engine* engine, const std::string& argument);
 
 // A graph that an engine takes: forward only, with a scalar loss as output 0.
 void need_trainable(const Graph& graph);

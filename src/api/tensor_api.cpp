@@ -10,6 +10,7 @@
 #include "api/boundary.h"
 #include "api/dlpack.h"
 #include "api/handles.h"
+#include "api/strides.h"
 #include "core/base/dtype.h"
 #include "core/base/error.h"
 #include "core/base/shape.h"
@@ -49,8 +50,8 @@ DType from_dlpack(const dlpack::Type& type) {
 
 bool known(DType dtype) { return dtype >= DS_DTYPE_F32 && dtype <= DS_DTYPE_U8; }
 
-// Sets dims and numel; refuses what does not fit memory.
-void set_shape(ds_tensor& tensor, std::span<const int64_t> dims) {
+// Sets dims, strides (null: compact row-major) and numel; refuses what does not fit memory.
+void set_shape(ds_tensor& tensor, std::span<const int64_t> dims, const int64_t* strides = nullptr) {
   require(dims.size() <= kMaxRank, "dims_count must be at most {}, got {}", kMaxRank, dims.size());
   int64_t limit = INT64_MAX / size_of(tensor.dtype);
   for (size_t i = 0; i < dims.size(); ++i) {
@@ -60,69 +61,151 @@ void set_shape(ds_tensor& tensor, std::span<const int64_t> dims) {
     tensor.numel *= dims[i];
   }
   tensor.dims.assign(dims.begin(), dims.end());
-}
-
-void check_compact(const dlpack::Tensor& view) {
-  if (!view.strides) return;
-  int64_t compact = 1;
-  for (int32_t i = view.rank - 1; i >= 0; --i) {
-    if (view.shape[i] != 1 && view.strides[i] != compact) {
-      raise(DS_ERROR_UNSUPPORTED, "tensor must be compact row-major: stride {} must be {}, got {}", i,
-            compact, view.strides[i]);
-    }
-    compact *= view.shape[i];
+  if (!strides) {
+    tensor.strides = compact_strides(dims);
+    return;
+  }
+  tensor.strides.assign(strides, strides + dims.size());
+  if (tensor.numel == 0) return;
+  int64_t reach = 0;  // elements between the first one and the farthest in either direction, at most
+  for (size_t i = 0; i < dims.size(); ++i) {
+    int64_t span = 0;
+    bool fits = !__builtin_mul_overflow(dims[i] - 1, strides[i], &span) && span != INT64_MIN &&
+                std::abs(span) <= limit - reach;
+    require(fits, "strides[{}] = {} makes the tensor too large", i, strides[i]);
+    reach += std::abs(span);
   }
 }
 
 // A tensor of another library, given back when the last handle on it is gone.
+template <typename Managed>
 struct Import {
-  DLManagedTensor* managed = nullptr;
+  Managed* managed = nullptr;
   ~Import() {
     if (managed && managed->deleter) managed->deleter(managed);
   }
 };
 
 // A view handed to another library: it shares the memory with the tensor that it was made from.
+template <typename Managed>
 struct Export {
-  DLManagedTensor managed{};
+  Managed managed{};
   std::vector<int64_t> dims, strides;
+  std::shared_ptr<Device> device;
   std::shared_ptr<void> owner;
 };
 
-std::unique_ptr<Export> make_export(const ds_tensor& tensor) {
-  auto out = std::make_unique<Export>();
+template <typename Managed>
+std::unique_ptr<Export<Managed>> make_export(const ds_tensor& tensor) {
+  auto out = std::make_unique<Export<Managed>>();
   out->dims = tensor.dims;
-  out->strides.resize(tensor.dims.size());
-  int64_t compact = 1;
-  for (size_t i = tensor.dims.size(); i-- > 0;) {
-    out->strides[i] = compact;
-    compact *= tensor.dims[i];
-  }
+  out->strides = tensor.strides;
+  out->device = tensor.device;
   out->owner = tensor.owner;
   out->managed.tensor = {tensor.data,
-                         {dlpack::kCpu, 0},
+                         {tensor.device ? dlpack::kExtension : dlpack::kCpu, 0},
                          static_cast<int32_t>(tensor.dims.size()),
                          to_dlpack(tensor.dtype),
                          out->dims.data(),
                          out->strides.data(),
                          0};
   out->managed.context = out.get();
-  out->managed.deleter = [](DLManagedTensor* self) { delete static_cast<Export*>(self->context); };
+  out->managed.deleter = [](Managed* self) { delete static_cast<Export<Managed>*>(self->context); };
   return out;
+}
+
+// The device that memory of a stream's lies on; null without a stream.
+std::shared_ptr<Device> device_of(ds_stream* stream) {
+  return need_or_null(stream, "stream") ? stream->stream->device() : nullptr;
+}
+
+void need_on_device(const Device& device, void* data) {
+  require(device.reach(data) != data, "data must be memory of device '{}', got another address",
+          device.name());
+}
+
+// A tensor over the memory that a DLPack tensor describes, without its owner.
+std::unique_ptr<ds_tensor> describe(const dlpack::Tensor& view, ds_stream* stream) {
+  bool on_host = view.device.kind == dlpack::kCpu;
+  std::shared_ptr<Device> device = device_of(stream);
+  if (!on_host && !(device && view.device.kind == dlpack::kExtension)) {
+    raise(DS_ERROR_UNSUPPORTED, "tensor must be in host memory (device 1){}, got device {}",
+          device ? fmt::format(" or on device '{}' ({})", device->name(), dlpack::kExtension) : "",
+          view.device.kind);
+  }
+  require(view.rank >= 0 && (view.rank == 0 || view.shape), "tensor must have a shape, got rank {}",
+          RankNumber(view.rank));
+  auto tensor = std::make_unique<ds_tensor>();
+  tensor->dtype = from_dlpack(view.type);
+  auto rank = static_cast<size_t>(view.rank);
+  set_shape(*tensor, {view.shape, rank}, view.strides);
+  require(view.data || tensor->numel == 0, "tensor data must not be NULL with {} elements", tensor->numel);
+  tensor->data = static_cast<char*>(view.data) + view.byte_offset;
+  if (on_host) return tensor;
+  if (tensor->numel > 0) need_on_device(*device, tensor->data);
+  tensor->device = std::move(device);
+  return tensor;
+}
+
+// From the last line on nothing throws: on an error the caller keeps the tensor.
+template <typename Managed>
+std::unique_ptr<ds_tensor> import(Managed* managed, ds_stream* stream) {
+  std::unique_ptr<ds_tensor> tensor = describe(managed->tensor, stream);
+  auto guard = std::make_shared<Import<Managed>>();
+  guard->managed = managed;
+  tensor->owner = std::move(guard);
+  return tensor;
 }
 
 std::string shape_text(const ds_tensor& tensor) {
   return dtype_name(tensor.dtype) + Shape(std::vector<Dim>(tensor.dims.begin(), tensor.dims.end())).text();
 }
 
+// Several elements at one place cannot all be written.
+void need_writable(const ds_tensor& tensor) {
+  require(!tensor.readonly, "to must be writable, got a tensor that its library allows reading only");
+  for (size_t i = 0; i < tensor.dims.size(); ++i) {
+    require(tensor.dims[i] <= 1 || tensor.strides[i] != 0,
+            "to must have a place for each element, got stride 0 for {} elements of dimension {}",
+            tensor.dims[i], i);
+  }
+}
+
+void copy(const ds_tensor& to, const ds_tensor& from, ds_stream* stream) {
+  std::shared_ptr<Device> device = to.device ? to.device : from.device;
+  require(!from.device || from.device == device, "to and from must not lie on two devices");
+  if (need_or_null(stream, "stream")) {
+    require(!device || stream->stream->device() == device, "stream must be one of the tensors' device");
+    DeviceQueue& queue = stream->stream->queue();
+    return copy_runs(to, from, [&](void* target, const void* source, size_t bytes) {
+      queue.copy(target, source, static_cast<int64_t>(bytes));
+    });
+  }
+  if (device) {
+    return copy_runs(to, from, [&](void* target, const void* source, size_t bytes) {
+      device->copy(target, source, static_cast<int64_t>(bytes));
+    });
+  }
+  copy_runs(to, from,
+            [](void* target, const void* source, size_t bytes) { std::memmove(target, source, bytes); });
+}
+
 }  // namespace
 
-std::unique_ptr<ds_tensor> own_tensor(DType dtype, std::span<const int64_t> dims) {
+std::unique_ptr<ds_tensor> own_tensor(DType dtype, std::span<const int64_t> dims,
+                                      std::shared_ptr<Device> device) {
   constexpr size_t kAlign = 64;
   auto tensor = std::make_unique<ds_tensor>();
   tensor->dtype = dtype;
   set_shape(*tensor, dims);
   size_t bytes = (tensor->bytes() + kAlign) / kAlign * kAlign;
+  if (device) {
+    std::shared_ptr<Arena> arena = device->make_arena(Device::Place::device, static_cast<int64_t>(bytes));
+    tensor->data = arena->address();
+    tensor->owner = std::move(arena);
+    tensor->device = std::move(device);
+    return tensor;
+  }
   void* data = std::aligned_alloc(kAlign, bytes);
   if (!data) raise(DS_ERROR_OUT_OF_MEMORY, "the system refuses {} bytes for a tensor", bytes);
   tensor->owner = std::shared_ptr<void>(data, &std::free);
@@ -131,76 +214,131 @@ std::unique_ptr<ds_tensor> own_tensor(DType dtype, std::span<const int64_t> dims
   return tensor;
 }
 
+StreamRef stream_of(ds_stream* stream, const ds_engine* engine) {
+  if (!need_or_null(stream, "stream")) return nullptr;
+  const Runtime& of = runtime(engine);
+  require(stream->stream->device() == of.device(),
+          "stream must be one that ds_stream_create made of this engine{}",
+          of.shared_memory() ? ", and NULL on device '" + of.config().device + "'" : "");
+  return stream->stream;
+}
+
+void need_device(const ds_tensor& tensor, const ds_engine* engine, const std::string& argument) {
+  require(!tensor.device || tensor.device == runtime(engine).device(),
+          "{} must lie on this engine's device '{}' or on the host, got one on another engine's device",
+          argument, runtime(engine).config().device);
+}
+
 }  // namespace ds
 
-ds_status ds_tensor_create(ds_dtype dtype, const int64_t* dims, size_t dims_count, void* data,
-                           ds_tensor** out) {
+ds_status ds_stream_create(ds_engine* engine, ds_stream** out) {
+  return ds::boundary([&] {
+    ds::need(out, "out") = nullptr;
+    const ds::Runtime& runtime = ds::runtime(&ds::need(engine, "engine"));
+    if (runtime.shared_memory()) {
+      ds::raise(DS_ERROR_UNSUPPORTED, "device '{}' has no streams: its calls take NULL",
+                runtime.config().device);
+    }
+    auto handle = std::make_unique<ds_stream>();
+    handle->stream = std::make_shared<ds::Stream>(runtime.device());
+    *out = handle.release();
+  });
+}
+
+ds_status ds_stream_synchronize(ds_stream* stream) {
+  return ds::boundary([&] { ds::need(stream, "stream").stream->synchronize(); });
+}
+
+void ds_stream_destroy(ds_stream* stream) { ds::destroy(stream); }
+
+ds_status ds_tensor_create(ds_dtype dtype, const int64_t* dims, size_t dims_count, const int64_t* strides,
+                           void* data, ds_stream* stream, ds_tensor** out) {
   return ds::boundary([&] {
     ds::need(out, "out") = nullptr;
     ds::require(ds::known(dtype), "dtype must be one of ds_dtype but NONE, got {}", static_cast<int>(dtype));
     ds::need_array(dims, dims_count, "dims");
+    std::shared_ptr<ds::Device> device = ds::device_of(stream);
     if (!data) {
-      *out = ds::own_tensor(dtype, {dims, dims_count}).release();
+      ds::require(!strides, "strides must be NULL without data: own memory is compact row-major");
+      *out = ds::own_tensor(dtype, {dims, dims_count}, std::move(device)).release();
       return;
     }
     auto tensor = std::make_unique<ds_tensor>();
     tensor->dtype = dtype;
-    ds::set_shape(*tensor, {dims, dims_count});
+    ds::set_shape(*tensor, {dims, dims_count}, strides);
+    if (device && tensor->numel > 0) ds::need_on_device(*device, data);
     tensor->data = data;
+    tensor->device = std::move(device);
     *out = tensor.release();
   });
 }
 
-ds_status ds_tensor_from_dlpack(struct DLManagedTensor* managed, ds_tensor** out) {
+ds_status ds_tensor_from_dlpack(struct DLManagedTensor* managed, struct DLManagedTensorVersioned* versioned,
+                                ds_stream* stream, ds_tensor** out) {
   return ds::boundary([&] {
     ds::need(out, "out") = nullptr;
-    const ds::dlpack::Tensor& view = ds::need(managed, "managed").tensor;
-    if (view.device.kind != ds::dlpack::kCpu) {
-      ds::raise(DS_ERROR_UNSUPPORTED, "tensor must be in host memory (device 1), got device {}",
-                view.device.kind);
+    ds::require(!managed != !versioned, "one of managed and versioned must be NULL, got {}",
+                managed ? "neither" : "both");
+    if (managed) {
+      *out = ds::import(managed, stream).release();
+      return;
     }
-    ds::require(view.rank >= 0 && (view.rank == 0 || view.shape), "tensor must have a shape, got rank {}",
-                ds::RankNumber(view.rank));
-    auto tensor = std::make_unique<ds_tensor>();
-    tensor->dtype = ds::from_dlpack(view.type);
-    ds::set_shape(*tensor, {view.shape, static_cast<size_t>(view.rank)});
-    ds::check_compact(view);
-    ds::require(view.data || tensor->numel == 0, "tensor data must not be NULL with {} elements",
-                tensor->numel);
-    tensor->data = static_cast<char*>(view.data) + view.byte_offset;
-    auto guard = std::make_shared<ds::Import>();
-    guard->managed = managed;  // from here nothing throws: on an error the caller keeps the tensor
-    tensor->owner = std::move(guard);
+    if (versioned->version.major != ds::dlpack::kMajor) {
+      ds::raise(DS_ERROR_UNSUPPORTED, "versioned must be of DLPack {}, got {}.{}", ds::dlpack::kMajor,
+                versioned->version.major, versioned->version.minor);
+    }
+    std::unique_ptr<ds_tensor> tensor = ds::import(versioned, stream);
+    tensor->readonly = (versioned->flags & ds::dlpack::kReadOnly) != 0;
     *out = tensor.release();
   });
 }
 
-ds_status ds_tensor_to_dlpack(ds_tensor* tensor, struct DLManagedTensor** out) {
+ds_status ds_tensor_to_dlpack(ds_tensor* tensor, struct DLManagedTensor** out,
+                              struct DLManagedTensorVersioned** out_versioned) {
   return ds::boundary([&] {
-    ds::need(out, "out") = nullptr;
-    *out = &ds::make_export(ds::need(tensor, "tensor")).release()->managed;
+    ds::require(!out != !out_versioned, "one of out and out_versioned must be NULL, got {}",
+                out ? "neither" : "both");
+    if (out) *out = nullptr;
+    if (out_versioned) *out_versioned = nullptr;
+    const ds_tensor& t = ds::need(tensor, "tensor");
+    if (out) {
+      ds::require(!t.readonly, "tensor must be writable, or out_versioned be asked for: only that says so");
+      *out = &ds::make_export<DLManagedTensor>(t).release()->managed;
+      return;
+    }
+    auto made = ds::make_export<DLManagedTensorVersioned>(t);
+    made->managed.version = {ds::dlpack::kMajor, ds::dlpack::kMinor};
+    made->managed.flags = t.readonly ? ds::dlpack::kReadOnly : 0;
+    *out_versioned = &made.release()->managed;
   });
 }
 
-ds_status ds_tensor_info(const ds_tensor* tensor, ds_dtype* out_dtype, int64_t* out_dims, size_t dims_size,
-                         size_t* out_dims_count, void** out_data) {
+ds_status ds_tensor_info(const ds_tensor* tensor, ds_dtype* out_dtype, int64_t* out_dims,
+                         int64_t* out_strides, size_t dims_size, size_t* out_dims_count,
+                         const char** out_device, void** out_data) {
   return ds::boundary([&] {
     const ds_tensor& t = ds::need(tensor, "tensor");
-    ds::require(out_dims || dims_size == 0, "out_dims must not be NULL with dims_size {}", dims_size);
+    ds::require(out_dims || out_strides || dims_size == 0,
+                "out_dims or out_strides must not be NULL with dims_size {}", dims_size);
     if (out_dtype) *out_dtype = t.dtype;
-    for (size_t i = 0; i < std::min(dims_size, t.dims.size()); ++i) out_dims[i] = t.dims[i];
+    for (size_t i = 0; i < std::min(dims_size, t.dims.size()); ++i) {
+      if (out_dims) out_dims[i] = t.dims[i];
+      if (out_strides) out_strides[i] = t.strides[i];
+    }
     if (out_dims_count) *out_dims_count = t.dims.size();
+    if (out_device) *out_device = t.device ? t.device->name() : "cpu";
     if (out_data) *out_data = t.data;
   });
 }
 
-ds_status ds_tensor_copy(ds_tensor* to, const ds_tensor* from) {
+ds_status ds_tensor_copy(ds_tensor* to, const ds_tensor* from, ds_stream* stream) {
   return ds::boundary([&] {
-    ds_tensor& target = ds::need(to, "to");
+    const ds_tensor& target = ds::need(to, "to");
     const ds_tensor& source = ds::need(from, "from");
     ds::require(target.dtype == source.dtype && target.dims == source.dims, "to is {}, from is {}",
                 ds::shape_text(target), ds::shape_text(source));
-    if (target.bytes() > 0) std::memmove(target.data, source.data, target.bytes());
+    ds::need_writable(target);
+    ds::copy(target, source, stream);
   });
 }
 

@@ -24,12 +24,13 @@ struct CheckpointInfo {
   std::vector<std::pair<std::string, int64_t>> updates;
   Json config;       // effective configuration of the run that saved it
   Json client;       // the caller's own state (sampler position, metrics)
+  std::string tag;   // of a save: it becomes part of the folder's name; "": none
   std::string path;  // where it was read from; not stored
 };
 
 // Which committed checkpoints a save leaves in its folder.
 struct Keep {
-  int64_t newest = 0;  // so many, with the one just made; 0: all
+  int64_t newest = 0;  // so many, with the one just made, and the newest of each tag; 0: all
   std::string also;    // path or name of one more, or ""
 };
 

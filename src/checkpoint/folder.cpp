@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <exception>
 #include <filesystem>
+#include <map>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -32,16 +33,29 @@ bool parse_number(std::string_view text, int64_t* out) {
   return code == std::errc{} && end == text.data() + text.size();
 }
 
+constexpr size_t kMostTag = 32;
+
+bool is_tag(std::string_view tag) {
+  auto allowed = [](char c) {
+    return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '.' ||
+           c == '_' || c == '-';
+  };
+  return !tag.empty() && tag.size() <= kMostTag && std::all_of(tag.begin(), tag.end(), allowed);
+}
+
 // Exactly what checkpoint_name makes.
 bool parse_name(const std::string& name, CheckpointName* out) {
   constexpr std::string_view prefix = "step-";
-  size_t dash = name.rfind('-');
-  if (!name.starts_with(prefix) || dash < prefix.size()) return false;
-  std::string_view text = name;
+  size_t dot = std::min(name.find('.'), name.size());  // a tag follows
+  std::string_view text = std::string_view(name).substr(0, dot);
+  size_t dash = text.rfind('-');
+  if (!text.starts_with(prefix) || dash < prefix.size()) return false;
   out->name = name;
+  out->tag = dot < name.size() ? name.substr(dot + 1) : "";
+  if (dot < name.size() && !is_tag(out->tag)) return false;
   return parse_number(text.substr(prefix.size(), dash - prefix.size()), &out->step) && out->step >= 0 &&
          parse_number(text.substr(dash + 1), &out->commit) && out->commit > 0 &&
-         out->commit <= kMostCommits && name == checkpoint_name(out->step, out->commit);
+         out->commit <= kMostCommits && name == checkpoint_name(out->step, out->commit, out->tag);
 }
 
 std::string manifest_of(const std::string& path) { return path + "/" + std::string(kManifestName); }
@@ -62,8 +76,17 @@ std::string find_fault(const std::string& path) {
 
 }  // namespace
 
-std::string checkpoint_name(int64_t step, int64_t commit) {
-  return fmt::format("step-{:08}-{}", step, commit);
+std::string checkpoint_name(int64_t step, int64_t commit, const std::string& tag) {
+  return fmt::format("step-{:08}-{}{}{}", step, commit, tag.empty() ? "" : ".", tag);
+}
+
+std::string tag_of_checkpoint(const std::string& path) {
+  CheckpointName name;
+  return parse_name(std::filesystem::path(path).filename(), &name) ? name.tag : "";
+}
+
+void require_tag(const std::string& tag) {
+  require(is_tag(tag), "tag must be 1 to {} of A-Z a-z 0-9 . _ -, got '{}'", kMostTag, tag);
 }
 
 std::vector<CheckpointName> list_checkpoints(const std::string& folder) {
@@ -77,13 +100,14 @@ std::vector<CheckpointName> list_checkpoints(const std::string& folder) {
   return out;
 }
 
-std::string latest_checkpoint(const std::string& folder, const std::string& before) {
+std::string latest_checkpoint(const std::string& folder, const std::string& before, const std::string& tag) {
   std::vector<CheckpointName> all = list_checkpoints(folder);
   CheckpointName end;
   if (parse_name(std::filesystem::path(before).filename(), &end)) {
     std::erase_if(all, [&](const CheckpointName& one) { return one.commit >= end.commit; });
   }
   for (auto it = all.rbegin(); it != all.rend(); ++it) {
+    if (!tag.empty() && it->tag != tag) continue;
     std::string path = folder + "/" + it->name;
     if (!committed(path)) continue;  // a save that was cut off
     std::string reason = find_fault(path);
@@ -93,18 +117,24 @@ std::string latest_checkpoint(const std::string& folder, const std::string& befo
   return "";
 }
 
-std::string find_checkpoint(const std::string& folder) {
-  if (committed(folder)) return folder;
-  std::string path = latest_checkpoint(folder);
-  if (path.empty()) path = latest_checkpoint(folder + "/checkpoints");
-  if (path.empty()) raise(DS_ERROR_NOT_FOUND, "no complete checkpoint at or below '{}'", folder);
-  return path;
+std::string find_checkpoint(const std::string& folder, const std::string& tag) {
+  if (committed(folder)) {
+    if (tag.empty() || tag_of_checkpoint(folder) == tag) return folder;
+    raise(DS_ERROR_NOT_FOUND, "checkpoint '{}' must have tag '{}', got '{}'", folder, tag,
+          tag_of_checkpoint(folder));
+  }
+  std::string path = latest_checkpoint(folder, "", tag);
+  if (path.empty()) path = latest_checkpoint(folder + "/checkpoints", "", tag);
+  if (!path.empty()) return path;
+  if (tag.empty()) raise(DS_ERROR_NOT_FOUND, "no complete checkpoint at or below '{}'", folder);
+  raise(DS_ERROR_NOT_FOUND, "no complete checkpoint with tag '{}' at or below '{}'", tag, folder);
 }
 
-std::string find_older_checkpoint(const std::string& folder, const std::string& damaged) {
+std::string find_older_checkpoint(const std::string& folder, const std::string& damaged,
+                                  const std::string& tag) {
   if (committed(folder)) return "";  // was asked for by name
-  std::string path = latest_checkpoint(folder, damaged);
-  return path.empty() ? latest_checkpoint(folder + "/checkpoints", damaged) : path;
+  std::string path = latest_checkpoint(folder, damaged, tag);
+  return path.empty() ? latest_checkpoint(folder + "/checkpoints", damaged, tag) : path;
 }
 
 // Manifest first: half removed is no checkpoint. What cannot be removed is logged, not thrown: it harms no
@@ -137,8 +167,14 @@ void remove_older_checkpoints(const std::string& folder, const Keep& keep) {
     log_line(LogLevel::warning, fmt::format("old checkpoints stay: {}", error.what()));
   }
   std::string spared = std::filesystem::path(keep.also).filename();
+  std::map<std::string, std::string> tagged;  // the newest of each tag
+  for (const CheckpointName& one : all) {
+    if (!one.tag.empty()) tagged[one.tag] = one.name;
+  }
   for (size_t i = 0; i + static_cast<size_t>(keep.newest) < all.size(); ++i) {
-    if (all[i].name != spared) remove_checkpoint(folder + "/" + all[i].name);
+    const CheckpointName& one = all[i];
+    bool stays = one.name == spared || (!one.tag.empty() && tagged[one.tag] == one.name);
+    if (!stays) remove_checkpoint(folder + "/" + one.name);
   }
 }
 

@@ -61,7 +61,7 @@
 namespace ds {
 namespace {
 
-using PathBytes = std::array<char, 64>;
+using PathBytes = std::array<char, 128>;
 
 class Writer {
  public:
@@ -127,7 +127,7 @@ class Writer {
     make_folders(folder_);
     int64_t last = remove_leftovers(folder_);
     if (last == 0) sync_parents(folder_);
-    name_ = checkpoint_name(manifest_.info.step, last + 1);
+    name_ = checkpoint_name(manifest_.info.step, last + 1, manifest_.info.tag);
     path_ = folder_ + "/" + name_;
     if (!make_folder(path_)) raise(DS_ERROR_IO, "{}: another process is making this checkpoint", path_);
     made_ = true;

@@ -22,7 +22,7 @@ DecodePlan begin_decode(const Graph& forward, DType compute, const DecodeRequest
   int64_t chunk = std::min(request.chunk, request.positions);
   plan.graph = decode_graph(forward, {request.positions, chunk, request.by_length});
   set_precision(plan.graph, compute);
-  if (plan.graph.type(plan.graph.outputs[0]).dtype == DS_DTYPE_F64) cast_output(plan.graph, 0);
+  if (plan.graph.type(plan.graph.outputs[0].value).dtype == DS_DTYPE_F64) cast_output(plan.graph, 0);
   fuse(plan.graph);
   eliminate_common_subexpressions(plan.graph);
   for (ValueId in : plan.graph.inputs) {
@@ -30,7 +30,7 @@ DecodePlan begin_decode(const Graph& forward, DType compute, const DecodeRequest
     plan.inputs.push_back(zero.add(Holds::input, "decode." + value.name, value.type.dtype,
                                    value.type.shape.numel(plan.graph.bound), Tier::device));
   }
-  const TensorType& logits = plan.graph.type(plan.graph.outputs[0]);
+  const TensorType& logits = plan.graph.type(plan.graph.outputs[0].value);
   plan.logits = zero.add(Holds::result, "decode.logits", logits.dtype, logits.shape.numel(1), Tier::device);
   return plan;
 }
@@ -40,7 +40,7 @@ void finish_decode(DecodePlan& plan, const ZeroPlan& zero, const Config& config,
   StepBuffers buffers;
   ProgramBuilder builder = begin_program(zero, "decode", plan.graph.bound, buffers);
   Lowering(plan.graph, zero, plan.inputs, builder, buffers)
-      .evaluate(Phase::decode, {{plan.graph.outputs[0], plan.logits}});
+      .evaluate(Phase::decode, {{plan.graph.outputs[0].value, plan.logits}});
   plan.program = builder.take();
   finish_program(plan.program, zero, config, buffers, machine, options);
 }

@@ -73,7 +73,7 @@ Operand Lowering::result(ValueId id) {
   if (ParamId p = grad_of_[id]; p.exists() && !buffers_.grads.empty()) {
     BufferId grads = buffers_.grads[micro_][plan_.layout.bucket_of[p]];
     o = param_operand(plan_, builder_, grads, p, type.shape, Access::write);
-  } else if (!graph_.outputs.empty() && id == graph_.outputs[0] && plan_.loss.exists() &&
+  } else if (!graph_.outputs.empty() && id == graph_.outputs[0].value && plan_.loss.exists() &&
              type.shape.rank() == 0) {
     o.buffer = plan_.loss;
     o.stride = size_of(type.dtype);
@@ -97,7 +97,9 @@ void Lowering::node(NodeId id) {
     bool update = in_place && out == n.out.back();
     operands.push_back(update ? value(n.in.back(), Access::update) : result(out));
   }
-  builder_.emit(make_instr(instruction(n.op), std::move(operands), n.attrs, micro_));
+  Instr instr = make_instr(instruction(n.op), std::move(operands), n.attrs, micro_);
+  instr.custom = n.custom;
+  builder_.emit(std::move(instr));
 }
 
 NodeId Lowering::forward_end() const {
@@ -118,7 +120,7 @@ void Lowering::forward() {
   NodeId end = forward_end();
   IdVector<NodeId, char> needed(graph_.nodes.size(), 0);
   std::fill(needed.begin() + end.number(), needed.end(), 1);
-  NodeId loss = graph_.outputs.empty() ? NodeId() : graph_.values[graph_.outputs[0]].producer;
+  NodeId loss = graph_.outputs.empty() ? NodeId() : graph_.values[graph_.outputs[0].value].producer;
   if (loss.exists()) needed[loss] = 1;
   need_inputs(needed);
   for (NodeId id : IdRange(NodeId(0), end)) {

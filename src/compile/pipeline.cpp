@@ -15,6 +15,7 @@
 #include "core/base/error.h"
 #include "core/base/hash.h"
 #include "core/base/suggest.h"
+#include "core/graph/custom_op.h"
 #include "core/graph/ops.h"
 #include "core/graph/param_slice.h"
 #include "core/program/builder.h"
@@ -42,9 +43,10 @@ class Compiler {
     init();
     refresh();
     step();
-    evaluate(plan_.eval, Phase::eval, plan_.eval_graph, {{plan_.eval_graph.outputs[0], plan_.eval_loss}});
+    evaluate(plan_.eval, Phase::eval, plan_.eval_graph,
+             {{plan_.eval_graph.outputs[0].value, plan_.eval_loss}});
     if (plan_.logits.exists()) {
-      evaluate(plan_.infer, Phase::infer, plan_.graph, {{plan_.graph.outputs[1], plan_.logits}});
+      evaluate(plan_.infer, Phase::infer, plan_.graph, {{plan_.graph.outputs[1].value, plan_.logits}});
     }
     if (plan_.decode) {
       finish_decode(*plan_.decode, plan_.zero, config_, machine_, {prefetch_, verify_, false});
@@ -114,26 +116,37 @@ void add_engine_buffers(Plan& plan, const Config& config, bool infer) {
     plan.zero.inputs.push_back(
         plan.zero.add(Holds::input, "input." + value.name, value.type.dtype, numel, Tier::device));
   }
-  DType loss = plan.graph.type(plan.graph.outputs[0]).dtype;
+  DType loss = plan.graph.type(plan.graph.outputs[0].value).dtype;
   plan.zero.loss = plan.zero.add(Holds::loss, "loss", loss, config.accumulation, Tier::device);
   plan.eval_loss = plan.zero.add(Holds::result, "eval_loss", loss, 1, Tier::device);
   if (infer && plan.graph.outputs.size() > 1) {
-    const TensorType& type = plan.graph.type(plan.graph.outputs[1]);
+    const TensorType& type = plan.graph.type(plan.graph.outputs[1].value);
     plan.logits = plan.zero.add(Holds::result, "infer.out", type.dtype, type.shape.numel(plan.graph.bound),
                                 Tier::device);
   }
 }
 
+// Callbacks run on the thread that is inside the call (ds.h, "Threads").
+void check_callbacks(const Graph& graph, const Config& config) {
+  if (config.device == "cpu") return;
+  for (const Node& node : graph.nodes) {
+    if (!node.custom) continue;
+    raise(DS_ERROR_UNSUPPORTED,
+          "custom operation '{}' of value %{} needs device cpu, got '{}', whose threads may not call back",
+          node.custom->name, graph.values[node.out[0]].name, config.device);
+  }
+}
+
 void check_training_graph(const Graph& graph) {
   require(!graph.outputs.empty(), "graph '{}' must have an output: its loss", graph.name);
-  const TensorType& loss = graph.type(graph.outputs[0]);
+  const TensorType& loss = graph.type(graph.outputs[0].value);
   auto integers = [](const TensorType& type) {
     return type.dtype == DS_DTYPE_I32 || type.dtype == DS_DTYPE_I64 || type.dtype == DS_DTYPE_U8;
   };
   require(loss.shape.rank() == 0 && !integers(loss), "output 0 of graph '{}' must be a scalar loss, got {}",
           graph.name, loss.text());
   if (graph.outputs.size() > 1) {
-    const TensorType& type = graph.type(graph.outputs[1]);
+    const TensorType& type = graph.type(graph.outputs[1].value);
     require(!integers(type), "output 1 of graph '{}' must be of a floating type, got {}", graph.name,
             type.text());
   }
@@ -143,10 +156,10 @@ void check_training_graph(const Graph& graph) {
 // A program writes results of nodes out: the loss, or output 1, that is an input or a parameter becomes one.
 void copy_plain_outputs(Graph& graph) {
   for (size_t i = 0; i < std::min<size_t>(2, graph.outputs.size()); ++i) {
-    const Value& value = graph.values[graph.outputs[i]];
+    const Value& value = graph.values[graph.outputs[i].value];
     if (value.producer.exists()) continue;
-    graph.outputs[i] =
-        graph.add("cast", {graph.outputs[i]}, {{"dtype", std::string(dtype_name(value.type.dtype))}});
+    graph.outputs[i].value =
+        graph.add("cast", {graph.outputs[i].value}, {{"dtype", std::string(dtype_name(value.type.dtype))}});
   }
 }
 
@@ -160,7 +173,8 @@ Graph forward_part(const Graph& forward, const Config& config, bool differentiat
   set_precision(graph, config.compute);
   // The engine reads losses as f32, and what ds_infer returns as any type that f32 holds.
   cast_output(graph, 0);
-  if (graph.outputs.size() > 1 && graph.type(graph.outputs[1]).dtype == DS_DTYPE_F64) cast_output(graph, 1);
+  if (graph.outputs.size() > 1 && graph.type(graph.outputs[1].value).dtype == DS_DTYPE_F64)
+    cast_output(graph, 1);
   fuse(graph);
   if (config.fused_head == "always") fuse_head(graph, 0);
   bool pays = !differentiated || config.compute == DS_DTYPE_F32;
@@ -227,7 +241,7 @@ void check_slice(const Parameter& param, const Shape& local, const Config& confi
 void compile_programs(Plan& plan, const Config& config, const Machine& machine, bool verify_passes) {
   plan.notes = plan.zero.notes;
   for (ParamId p : plan.graph.params.ids()) plan.graph.params[p].frozen = plan.zero.trained.frozen[p] != 0;
-  differentiate(plan.graph, plan.graph.outputs[0]);
+  differentiate(plan.graph, plan.graph.outputs[0].value);
   eliminate_common_subexpressions(plan.graph);
   if (config.recompute) recompute_cheap(plan.graph);
   Compiler(plan, config, machine, config.zero.overlap_comm, verify_passes).run();
@@ -292,6 +306,7 @@ IdVector<ParamId, int32_t> groups_by_name(const Config& config, const IdVector<P
 Plan compile_plan(const Graph& forward, const Config& config, int rank, const Mesh& mesh,
                   const Machine& machine, bool verify_passes, const PlanPrograms& programs) {
   check_training_graph(forward);
+  check_callbacks(forward, config);
   Plan plan;
   plan.eval_graph = forward_part(forward, config, false);
   eliminate_common_subexpressions(plan.eval_graph);

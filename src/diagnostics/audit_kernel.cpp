@@ -84,7 +84,7 @@ std::string output_name(size_t index) { return fmt::format("output {}", index); 
 // Outputs that are results; those behind them are room for the kernel.
 size_t results_of(const KernelRun& run) {
   const OpDef* op = find_op(run.op);
-  return op ? std::min(op->results, run.after.size()) : run.after.size();
+  return op ? std::min(op->results(run.in.size()), run.after.size()) : run.after.size();
 }
 
 Verdict judge_equal(const KernelRegistry& reference, const KernelRun& run) {

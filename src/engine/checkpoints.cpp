@@ -26,7 +26,8 @@
 
 namespace ds {
 
-std::string Checkpoints::save(const std::string& folder, const Json& client, const Keep& keep) {
+std::string Checkpoints::save(const std::string& folder, const Json& client, const Keep& keep,
+                              const std::string& tag) {
   store_.owner().require_idle("ds_checkpoint_save");
   CheckpointInfo info;
   info.step = control_.steps();
@@ -40,6 +41,7 @@ std::string Checkpoints::save(const std::string& folder, const Json& client, con
   }
   info.config = runtime_.config().effective();
   info.client = client;
+  info.tag = tag;
   runtime_.guarded([&] { runtime_.settle(); });
   return save_checkpoint(store_, folder, info, keep);  // a folder that cannot be written changes nothing here
 }
@@ -68,10 +70,10 @@ void Checkpoints::save_weights(const std::string& folder, const std::string& lik
   ds::save_weights(store_, folder, like);
 }
 
-CheckpointInfo Checkpoints::load(const std::string& folder) {
+CheckpointInfo Checkpoints::load(const std::string& folder, const std::string& tag) {
   store_.owner().begin_change("ds_checkpoint_load");
   runtime_.guarded([&] { runtime_.settle(); });
-  std::string path = on_root(runtime_.comm(), "checkpoint", [&] { return find_checkpoint(folder); });
+  std::string path = on_root(runtime_.comm(), "checkpoint", [&] { return find_checkpoint(folder, tag); });
   for (;;) {
     const IdVector<ParamId, char> frozen = store_.zero().trained.frozen;
     const IdVector<ParamId, int64_t> updates =
@@ -86,8 +88,8 @@ CheckpointInfo Checkpoints::load(const std::string& folder) {
       }
       if (trained_ && frozen != store_.zero().trained.frozen) trained_->set(frozen, updates);
       if (error.status() != DS_ERROR_CORRUPT && error.status() != DS_ERROR_IO) throw;
-      std::string older =
-          on_root(runtime_.comm(), "older checkpoint", [&] { return find_older_checkpoint(folder, path); });
+      std::string older = on_root(runtime_.comm(), "older checkpoint",
+                                  [&] { return find_older_checkpoint(folder, path, tag); });
       if (older.empty()) throw;
       if (runtime_.comm().rank() == 0) {
         log_line(LogLevel::warning, fmt::format("{}; checkpoint '{}' is skipped for the one before, '{}'",
@@ -151,7 +153,7 @@ std::string Checkpoints::numerics_key() const {
                          {"reduction", config.reproducible ? "tree" : config.reduction},
                          {"optimizer", config.optimizer.type},
                          {"libds", library_version()}};
-  for (auto& fact : numerics_of_kernels(runtime_.kernels(), runtime_.device().kind()))
+  for (auto& fact : numerics_of_kernels(runtime_.kernels(), runtime_.device()->kind()))
     parts.push_back(std::move(fact));
   if (std::string codes = store_.zero().quantization_key(config.zero); !codes.empty())
     parts.emplace_back("quantized", codes.substr(1));

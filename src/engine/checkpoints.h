@@ -18,10 +18,11 @@ class Checkpoints {
       : runtime_(runtime), control_(control), store_(store), trained_(trained) {}
 
   // Returns the path of what it made.
-  std::string save(const std::string& folder, const Json& client = {}, const Keep& keep = {});
-  // Loads what find_checkpoint(folder) finds on rank 0, or, where the content of that one is damaged, the
-  // newest older one, with a warning. A checkpoint that is named itself is loaded or refused.
-  CheckpointInfo load(const std::string& folder);
+  std::string save(const std::string& folder, const Json& client = {}, const Keep& keep = {},
+                   const std::string& tag = "");
+  // Loads what find_checkpoint(folder, tag) finds on rank 0, or, where the content of that one is damaged,
+  // the newest older one, with a warning. A checkpoint that is named itself is loaded or refused.
+  CheckpointInfo load(const std::string& folder, const std::string& tag = "");
   // Weights of a Hugging Face model folder (checkpoint/weights_load.h); optimizer states and counters stay.
   void load_weights(const std::string& folder);
   void save_weights(const std::string& folder, const std::string& like = "");

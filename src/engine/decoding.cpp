@@ -39,7 +39,9 @@ Decoding::Decoding(const DecodePlan& plan, Runtime& runtime, StepControl& contro
   }
 }
 
-int64_t Decoding::vocabulary() const { return plan_.graph.type(plan_.graph.outputs[0]).shape[1].extent; }
+int64_t Decoding::vocabulary() const {
+  return plan_.graph.type(plan_.graph.outputs[0].value).shape[1].extent;
+}
 
 int64_t Decoding::reusable(int64_t length) const {
   bool same = std::all_of(ropes_.begin(), ropes_.end(),

@@ -164,6 +164,7 @@ void DelegateEngine::begin_micro_step() {
   has_grad_.assign(specs_.size(), 0);
   grad_where_.assign(specs_.size(), {});
   grad_room_.assign(specs_.size(), nullptr);
+  grad_streams_.assign(specs_.size(), nullptr);
   reduced_.assign(plan_.lease.size(), 0);
   missing_.clear();
   for (BucketId b : plan_.lease.ids()) missing_.push_back(trained(b));
@@ -185,7 +186,7 @@ void DelegateEngine::gather(std::span<const ParamId> params) {
   });
 }
 
-void DelegateEngine::release(std::span<const ParamId> params) {
+void DelegateEngine::release(std::span<const ParamId> params, const StreamRef& stream) {
   std::map<ParamId, int32_t> wanted;
   for (ParamId p : params) {
     store_.check_param(p);
@@ -198,6 +199,7 @@ void DelegateEngine::release(std::span<const ParamId> params) {
           TensorName(specs_[p].name), count, have);
   }
   if (params.empty()) return;
+  runtime_.guarded([&] { runtime_.order_after(stream); });
   follow({HostEvent::Kind::release, {params.begin(), params.end()}});
   for (ParamId p : params) {
     --leased_;
@@ -213,7 +215,7 @@ TensorView DelegateEngine::shaped(ParamId param) const {
   return view;
 }
 
-TensorView DelegateEngine::view(ParamId param) {
+DelegateEngine::Seen DelegateEngine::view(ParamId param, const StreamRef& stream) {
   store_.check_param(param);
   if (!started_ || leases_[param] == 0) {
     raise(DS_ERROR_STATE, "parameter '{}' must be gathered before it is viewed",
@@ -221,9 +223,9 @@ TensorView DelegateEngine::view(ParamId param) {
   }
   TensorView view = shaped(param);
   auto [buffer, begin] = where_[param];
-  if (runtime_.shared_memory()) {
+  if (stream || runtime_.shared_memory()) {
     view.data = runtime_.address(*buffer) + begin;
-    return view;
+    return {view, runtime_.hold(view.data), stream != nullptr};
   }
   std::shared_ptr<Arena>& copy = copies_[param];
   if (!copy) {
@@ -231,12 +233,7 @@ TensorView DelegateEngine::view(ParamId param) {
     runtime_.guarded([&] { runtime_.read(*buffer, begin, copy->address(), view.bytes()); });
   }
   view.data = copy->address();
-  return view;
-}
-
-std::shared_ptr<void> DelegateEngine::hold(ParamId param) const {
-  if (!runtime_.shared_memory()) return copies_[param];
-  return runtime_.hold(runtime_.address(*where_[param].buffer) + where_[param].begin);
+  return {view, copy};
 }
 
 void DelegateEngine::require_training(const char* call) const {
@@ -263,7 +260,7 @@ void DelegateEngine::check_gradient(ParamId param, const char* call) const {
   }
 }
 
-TensorView DelegateEngine::grad_view(ParamId param) {
+DelegateEngine::Seen DelegateEngine::grad_view(ParamId param, const StreamRef& stream) {
   store_.check_param(param);
   check_gradient(param, "ds_engine_grad_view");
   TensorView view = shaped(param);
@@ -273,39 +270,43 @@ TensorView DelegateEngine::grad_view(ParamId param) {
     begun_ = true;
     if (!followed)
       grad_where_[param] = {&runtime_.buffer(plan_.grads[store_.bucket_of(param)]), own_place(param).begin};
-    if (!runtime_.shared_memory()) grad_room_[param] = runtime_.host_bytes(view.bytes());
   }
-  view.data = grad_room_[param] ? grad_room_[param]->address()
-                                : runtime_.address(*grad_where_[param].buffer) + grad_where_[param].begin;
-  return view;
+  if (stream) grad_streams_[param] = stream;
+  if (stream || runtime_.shared_memory()) {
+    view.data = runtime_.address(*grad_where_[param].buffer) + grad_where_[param].begin;
+    return {view, runtime_.hold(view.data), stream != nullptr};
+  }
+  std::shared_ptr<Arena>& room = grad_room_[param];
+  if (!room) room = runtime_.host_bytes(view.bytes());
+  view.data = room->address();
+  return {view, room};
 }
 
-std::shared_ptr<void> DelegateEngine::hold_grad(ParamId param) const {
-  if (grad_room_[param]) return grad_room_[param];
-  return runtime_.hold(runtime_.address(*grad_where_[param].buffer) + grad_where_[param].begin);
-}
-
-void DelegateEngine::grad_ready(ParamId param, const void* data, DType dtype, int64_t numel) {
+void DelegateEngine::grad_ready(ParamId param, const Gradient& grad) {
   store_.check_param(param);
   require_started();
-  require(numel == specs_[param].numel, "gradient of '{}' must have {} elements, got {}",
-          TensorName(specs_[param].name), specs_[param].numel, numel);
-  require(dtype == config().compute || dtype == DS_DTYPE_F32, "gradient of '{}' must be {} or f32, got {}",
-          TensorName(specs_[param].name), dtype_name(config().compute), dtype_name(dtype));
+  TensorName name(specs_[param].name);
+  DType compute = config().compute;
+  require(grad.numel == specs_[param].numel, "gradient of '{}' must have {} elements, got {}", name,
+          specs_[param].numel, grad.numel);
+  require(grad.dtype == compute || (grad.dtype == DS_DTYPE_F32 && !grad.on_device),
+          "gradient of '{}' must be {}{}, got {}", name, dtype_name(compute),
+          grad.on_device ? " in memory of the device" : " or f32", dtype_name(grad.dtype));
   check_gradient(param, "ds_grad_ready");
   if (!begun_) begin_step();
-  pending_grad_ = data;
-  pending_dtype_ = dtype;
+  if (grad_streams_[param] && grad_streams_[param] != grad.stream) grad_streams_[param]->synchronize();
+  pending_ = grad;
   bool followed = follow({HostEvent::Kind::grad, {param}});
   begun_ = true;
   has_grad_[param] = 1;
   --missing_[store_.bucket_of(param)];
-  if (followed) return;
-  runtime_.guarded([&] {
-    LeasePlace place = own_place(param);
-    put_pending(runtime_.buffer(plan_.grads[store_.bucket_of(param)]), place.begin, numel);
-    reduce_ready(false);
-  });
+  if (!followed) {
+    runtime_.guarded([&] {
+      put_pending(runtime_.buffer(plan_.grads[store_.bucket_of(param)]), own_place(param).begin, grad.numel);
+      reduce_ready(false);
+    });
+  }
+  pending_ = {};
 }
 
 void DelegateEngine::end_micro_step() {
@@ -316,6 +317,9 @@ void DelegateEngine::end_micro_step() {
           config().accumulation);
   }
   if (!begun_) begin_step();
+  for (ParamId p : specs_.ids()) {  // places that were viewed for nothing are the engine's again
+    if (grad_streams_[p] && !has_grad_[p]) grad_streams_[p]->synchronize();
+  }
   bool followed = follow({HostEvent::Kind::end, {}});
   begun_ = true;
   if (!followed) runtime_.guarded([&] { reduce_ready(true); });

@@ -13,6 +13,7 @@
 #include "compile/delegate.h"
 #include "compile/memory_plan.h"
 #include "core/device/device.h"
+#include "core/device/stream.h"
 #include "core/device/view.h"
 #include "engine/checkpoints.h"
 #include "engine/observer.h"
@@ -46,21 +47,35 @@ class DelegateEngine final : private StateStore::Owner {
   // Between steps, without leases. While it evaluates, nothing that the host does belongs to a step: its
   // gathers follow the record where they can and are forgotten, and gradients are refused.
   void evaluate(bool on);
-  // Leases are counted per parameter; all end before step().
+  // Leases are counted per parameter; all end before step(). With a stream, a lease ends when the stream has
+  // done what it has now.
   void gather(std::span<const ParamId> params);
-  void release(std::span<const ParamId> params);
-  // A leased parameter in the compute type, for host code; valid until its last release. It lies in memory of
-  // the device where host code may use that, else it is a copy, made at the first view of a lease.
-  TensorView view(ParamId param);
-  // Keeps what view() has returned readable for as long as the result lives, also when its lease has ended.
-  std::shared_ptr<void> hold(ParamId param) const;
+  void release(std::span<const ParamId> params, const StreamRef& stream = nullptr);
+  // What a host sees: it stays readable for as long as `owner` lives, also when its lease has ended.
+  struct Seen {
+    TensorView view;
+    std::shared_ptr<void> owner;
+    bool on_device = false;  // else host code may use the address
+  };
+  // A leased parameter in the compute type; valid until its last release. It is the device's own, for work of
+  // a stream or where host code may use that, else a copy, made at the first such view of a lease.
+  Seen view(ParamId param, const StreamRef& stream = nullptr);
   // Where this rank's gradient in this micro-step goes, in the compute type: what is there when grad_ready()
-  // is given this address is not copied. Where memory of the device is not the host's it lies beside it, and
-  // is copied. Until grad_ready() of the parameter; once per parameter and micro-step.
-  TensorView grad_view(ParamId param);
-  std::shared_ptr<void> hold_grad(ParamId param) const;
-  // This rank's gradient in this micro-step, in the compute type or f32; copied. Once per parameter.
-  void grad_ready(ParamId param, const void* data, DType dtype, int64_t numel);
+  // is given this address is not copied. Where memory of the device is not the host's it lies beside it and
+  // is copied, unless it is for work of a stream. The place is the host's, and the stream's, until
+  // grad_ready() of the parameter or the end of the micro-step.
+  Seen grad_view(ParamId param, const StreamRef& stream = nullptr);
+  // A gradient of this rank in this micro-step: in the compute type, or in memory of the host in f32. With a
+  // stream, it is read in its order.
+  struct Gradient {
+    const void* data = nullptr;
+    DType dtype = DS_DTYPE_NONE;
+    int64_t numel = 0;
+    bool on_device = false;
+    StreamRef stream = nullptr;
+  };
+  // Once per parameter and micro-step.
+  void grad_ready(ParamId param, const Gradient& grad);
   void end_micro_step();
   // A step with NaN or infinity in its gradients is skipped and says so: nothing but the counter of
   // iterations has changed then.
@@ -184,12 +199,12 @@ class DelegateEngine final : private StateStore::Owner {
   IdVector<ParamId, char> has_grad_;                  // in this micro-step
   IdVector<ParamId, LeasePlace> grad_where_;          // of a viewed one: where its gradient goes
   IdVector<ParamId, std::shared_ptr<Arena>> grad_room_;  // of a viewed one, beside memory of the device
+  IdVector<ParamId, StreamRef> grad_streams_;            // of a viewed one, that may write to its place
   IdVector<BucketId, int32_t> missing_;                  // parameters without gradient in this micro-step
   IdVector<BucketId, char> reduced_;                     // by the recorded program, in this micro-step
   BucketId next_reduce_;                                 // buckets above it are reduced in this micro-step
   int32_t micro_ = 0;
-  const void* pending_grad_ = nullptr;  // of the call that is being made
-  DType pending_dtype_ = DS_DTYPE_NONE;
+  Gradient pending_;  // of the call that is being made
   StepObserver* observer_ = nullptr;
 };
 

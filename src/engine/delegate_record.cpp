@@ -211,12 +211,20 @@ void DelegateEngine::host_call(EventId event) {
 
 void DelegateEngine::put_pending(const Buffer& to, int64_t begin, int64_t numel) {
   int64_t unit = size_of(to.dtype);
-  if (runtime_.shared_memory() && pending_grad_ == runtime_.address(to) + begin) return;
-  if (pending_dtype_ == to.dtype) {
-    runtime_.write(to, begin, pending_grad_, numel * unit);
-  } else {
-    runtime_.write_floats(to, begin / unit, numel, static_cast<const float*>(pending_grad_));
+  std::byte* place = runtime_.address(to) + begin;
+  const StreamRef& stream = pending_.stream;
+  if (pending_.dtype != to.dtype) {
+    if (stream) stream->synchronize();  // its elements are converted here and now
+    return runtime_.write_floats(to, begin / unit, numel, static_cast<const float*>(pending_.data));
   }
+  if (pending_.data != place) {
+    if (stream) {
+      stream->queue().copy(place, pending_.data, numel * unit);
+    } else {
+      runtime_.write(to, begin, pending_.data, numel * unit);
+    }
+  }
+  runtime_.order_after(stream);
 }
 
 }  // namespace ds

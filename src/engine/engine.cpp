@@ -108,13 +108,14 @@ const StepResult& Engine::finish_step() {
                   control_.steps() + 1, control_.loss(), control_.scalars().grad_norm, tensor));
 }
 
-StepResult Engine::train_batch(std::span<const InputView> inputs, StepObserver* observer) {
+StepResult Engine::train_batch(std::span<const InputView> inputs, StepObserver* observer,
+                               const StreamRef& stream) {
   require_idle("ds_train_batch");
-  int64_t n = check_inputs(plan_.step, inputs, runtime_.config().accumulation);
+  int64_t n = check_inputs(plan_.step, inputs, runtime_.config().accumulation, stream);
   begin_step();
   runtime_.guarded([&] {
     for (int64_t m = 0; m < runtime_.config().accumulation; ++m) step_->set_extent(MicroId(m), n);
-    put_inputs(inputs, 0, runtime_.config().accumulation, n);
+    put_inputs(inputs, 0, runtime_.config().accumulation, n, stream);
     if (!observer) return step_->run();
     run_observed(*step_, plan_.step.end(), {plan_.step, plan_.zero, runtime_, n, control_}, *observer);
   });
@@ -139,17 +140,17 @@ int64_t Engine::join() {
   }
 }
 
-double Engine::forward(std::span<const InputView> inputs) {
+double Engine::forward(std::span<const InputView> inputs, const StreamRef& stream) {
   if (reached_ == Reached::forward_done || micro_ >= runtime_.config().accumulation) {
     raise(DS_ERROR_STATE, "ds_forward must follow {}, {} of {} micro-steps are done",
           reached_ == Reached::forward_done ? "ds_backward" : "ds_step", micro_,
           runtime_.config().accumulation);
   }
-  int64_t n = check_inputs(plan_.step, inputs, 1);
+  int64_t n = check_inputs(plan_.step, inputs, 1, stream);
   if (micro_ == 0) begin_step();
   runtime_.guarded([&] {
     step_->set_extent(MicroId(micro_), n);
-    put_inputs(inputs, micro_, 1, n);
+    put_inputs(inputs, micro_, 1, n, stream);
     step_->run_to(plan_.step.end_of(Phase::forward, MicroId(micro_)));
   });
   reached_ = Reached::forward_done;
@@ -199,16 +200,16 @@ std::string Engine::bad_tensor() {
   return bad.empty() ? "none on this rank" : bad;
 }
 
-double Engine::eval_batch(std::span<const InputView> inputs) {
+double Engine::eval_batch(std::span<const InputView> inputs, const StreamRef& stream) {
   require_idle("ds_eval_batch");
   store_.require_refreshed();
-  int64_t n = check_inputs(plan_.eval, inputs, 1);
+  int64_t n = check_inputs(plan_.eval, inputs, 1, stream);
   control_.begin_evaluation();
   float loss = 0;
   std::vector<float> all(static_cast<size_t>(runtime_.data_ranks().size()));
   runtime_.guarded([&] {
     eval_->set_extent(MicroId(0), n);
-    put_inputs(inputs, 0, 1, n);
+    put_inputs(inputs, 0, 1, n, stream);
     eval_->run();
     runtime_.read(runtime_.buffer(plan_.eval_loss), 0, &loss, sizeof loss);
     runtime_.data_ranks().all_gather(&loss, all.data(), sizeof loss, "eval loss");
@@ -218,32 +219,33 @@ double Engine::eval_batch(std::span<const InputView> inputs) {
   return sum / static_cast<double>(all.size());
 }
 
-std::vector<float> Engine::infer(std::span<const InputView> inputs) {
+std::vector<float> Engine::infer(std::span<const InputView> inputs, const StreamRef& stream) {
   require_idle("ds_infer");
   store_.require_refreshed();
   if (!infer_)
     raise(DS_ERROR_STATE, "ds_infer needs a graph with a second output, got {} outputs{}",
           plan_.graph.outputs.size(),
           runtime_.options().programs.infer ? "" : " and an engine made without it");
-  int64_t n = check_inputs(plan_.infer, inputs, 1);
+  int64_t n = check_inputs(plan_.infer, inputs, 1, stream);
   control_.begin_evaluation();
   runtime_.guarded([&] {
     infer_->set_extent(MicroId(0), n);
-    put_inputs(inputs, 0, 1, n);
+    put_inputs(inputs, 0, 1, n, stream);
     infer_->run();
   });
-  const TensorType& type = plan_.graph.type(plan_.graph.outputs[1]);
+  const TensorType& type = plan_.graph.type(plan_.graph.outputs[1].value);
   std::vector<float> out(static_cast<size_t>(type.shape.numel(n)));
   runtime_.read_floats(runtime_.buffer(plan_.logits), 0, static_cast<int64_t>(out.size()), out.data());
   return out;
 }
 
-int64_t Engine::check_inputs(const Program& program, std::span<const InputView> inputs,
-                             int64_t micros) const {
+int64_t Engine::check_inputs(const Program& program, std::span<const InputView> inputs, int64_t micros,
+                             const StreamRef& stream) const {
   const Graph& g = plan_.graph;
   require(inputs.size() == g.inputs.size(), "the graph has {} inputs, got {}", g.inputs.size(),
           inputs.size());
   int64_t n = -1;
+  bool waited = !stream;
   for (size_t i = 0; i < inputs.size(); ++i) {
     const Value& value = g.values[g.inputs[i]];
     if (!inputs[i].data) {
@@ -260,6 +262,8 @@ int64_t Engine::check_inputs(const Program& program, std::span<const InputView> 
     require(n < 0 || mine == n, "input '{}' has {} rows, the inputs before it have {}", value.name, mine, n);
     n = mine;
     require(n <= g.bound, "input '{}' has {} rows, the declared bound is {}", value.name, n, g.bound);
+    if (value.type.dtype != DS_DTYPE_I32) continue;
+    if (!std::exchange(waited, true)) stream->synchronize();  // ids are looked at here and now
     check_ids(i, inputs[i]);
   }
   return std::max<int64_t>(n, 1);
@@ -267,7 +271,6 @@ int64_t Engine::check_inputs(const Program& program, std::span<const InputView> 
 
 // Ids are checked against the table or logits that they select from.
 void Engine::check_ids(size_t input, const InputView& view) const {
-  if (view.dtype != DS_DTYPE_I32) return;
   const Graph& g = plan_.graph;
   ValueId value = g.inputs[input];
   int64_t limit = INT32_MAX;
@@ -279,6 +282,12 @@ void Engine::check_ids(size_t input, const InputView& view) const {
     targets = targets || ids->targets;
   }
   const auto* ids = static_cast<const int32_t*>(view.data);
+  std::vector<int32_t> copy;
+  if (!runtime_.shared_memory()) {
+    copy.resize(static_cast<size_t>(view.numel));
+    runtime_.device()->copy(copy.data(), view.data, view.numel * int64_t{sizeof(int32_t)});
+    ids = copy.data();
+  }
   for (int64_t i = 0; i < view.numel; ++i) {
     bool ok = (ids[i] >= 0 && ids[i] < limit) || (targets && ids[i] == -100);
     require(ok, "input '{}' must have ids from 0 to {}, got {} at {}", g.values[value].name, limit - 1,
@@ -286,7 +295,9 @@ void Engine::check_ids(size_t input, const InputView& view) const {
   }
 }
 
-void Engine::put_inputs(std::span<const InputView> inputs, int64_t micro, int64_t micros, int64_t n) {
+// On the stream, when there is one: what runs behind this waits for it.
+void Engine::put_inputs(std::span<const InputView> inputs, int64_t micro, int64_t micros, int64_t n,
+                        const StreamRef& stream) {
   for (size_t i = 0; i < inputs.size(); ++i) {
     const TensorType& type = plan_.graph.type(plan_.graph.inputs[i]);
     int64_t unit = size_of(type.dtype);
@@ -294,8 +305,16 @@ void Engine::put_inputs(std::span<const InputView> inputs, int64_t micro, int64_
     const auto* from = static_cast<const std::byte*>(inputs[i].data);
     if (!from) continue;
     const Buffer& to = runtime_.buffer(plan_.zero.inputs[i]);
-    for (int64_t m = 0; m < micros; ++m) runtime_.write(to, (micro + m) * slot, from + m * bytes, bytes);
+    for (int64_t m = 0; m < micros; ++m) {
+      int64_t begin = (micro + m) * slot;
+      if (stream) {
+        stream->queue().copy(runtime_.address(to) + begin, from + m * bytes, bytes);
+      } else {
+        runtime_.write(to, begin, from + m * bytes, bytes);
+      }
+    }
   }
+  runtime_.order_after(stream);
 }
 
 }  // namespace ds

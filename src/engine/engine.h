@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "compile/memory_plan.h"
+#include "core/device/stream.h"
 #include "core/graph/graph.h"
 #include "engine/checkpoints.h"
 #include "engine/decoding.h"
@@ -19,7 +20,8 @@
 
 namespace ds {
 
-// Data of one graph input of this rank: for a step, accumulation micro-steps one after the other.
+// Data of one graph input of this rank, in memory of the host or of the engine's device: for a step,
+// accumulation micro-steps one after the other.
 struct InputView {
   const void* data = nullptr;
   DType dtype = DS_DTYPE_NONE;
@@ -32,24 +34,27 @@ class Engine final : private StateStore::Owner {
   // Collective: compares plan hashes over all ranks before any memory is taken. comm is borrowed.
   Engine(Config config, const Graph& forward, Communicator& comm, EngineOptions options);
 
+  // With a stream, inputs are read in its order; without one, here and now.
+  //
   // Collective. inputs follow Graph::inputs; every input has the same number of rows n per micro-step. A step
   // with NaN or infinity in its loss or gradients is skipped and says so: nothing but the counter of
   // iterations has changed then. observer: sees each instruction of the step by itself, on every rank or on
   // none.
-  StepResult train_batch(std::span<const InputView> inputs, StepObserver* observer = nullptr);
+  StepResult train_batch(std::span<const InputView> inputs, StepObserver* observer = nullptr,
+                         const StreamRef& stream = nullptr);
   // For a rank that has no data left: takes part in the steps of the others, without leaves of its own, until
   // all ranks have joined. Means are of the leaves that there are. Returns the steps taken.
   int64_t join();
   // The same in pieces, in this order: (forward, backward) x accumulation, step. forward returns this rank's
   // loss.
-  double forward(std::span<const InputView> micro_inputs);
+  double forward(std::span<const InputView> micro_inputs, const StreamRef& stream = nullptr);
   void backward();
   StepResult step();
   // Collective: mean over ranks of the loss of one batch a rank, without dropout; refused between forward and
   // step.
-  double eval_batch(std::span<const InputView> inputs);
+  double eval_batch(std::span<const InputView> inputs, const StreamRef& stream = nullptr);
   // Collective: output 1 of the graph as f32, row-major.
-  std::vector<float> infer(std::span<const InputView> inputs);
+  std::vector<float> infer(std::span<const InputView> inputs, const StreamRef& stream = nullptr);
 
   // Of an engine that continues text: options.programs.decode. DS_ERROR_STATE for another.
   Decoding& text();
@@ -84,9 +89,11 @@ class Engine final : private StateStore::Owner {
   void begin_step();
   const StepResult& finish_step();
   // What `program` does not read need not be there.
-  int64_t check_inputs(const Program& program, std::span<const InputView> inputs, int64_t micros) const;
+  int64_t check_inputs(const Program& program, std::span<const InputView> inputs, int64_t micros,
+                       const StreamRef& stream) const;
   void check_ids(size_t input, const InputView& view) const;
-  void put_inputs(std::span<const InputView> inputs, int64_t micro, int64_t micros, int64_t n);
+  void put_inputs(std::span<const InputView> inputs, int64_t micro, int64_t micros, int64_t n,
+                  const StreamRef& stream);
   std::string bad_tensor();
 
   void make_all_executors();

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <sstream>
+#include <utility>
 
 #include "checkpoint/agree.h"
 #include "comm/comm_counts.h"
@@ -36,8 +37,8 @@ constexpr const char* kProgramsPart = "programs";  // of the overhead
 constexpr const char* kExecutorsPart = "kernels and launch tables";
 constexpr const char* kLanesPart = "I/O lanes";
 
-std::unique_ptr<Device> device_for(const Config& config, const EngineOptions& options) {
-  std::unique_ptr<Device> device = options.device ? options.device() : make_device(config.device);
+std::shared_ptr<Device> device_for(const Config& config, const EngineOptions& options) {
+  std::shared_ptr<Device> device = options.device ? options.device() : make_device(config.device);
   ensure(!options.chaos_seed || device->shared(), "chaos is an order on the host, not on device '{}'",
          device->name());
   return device;
@@ -234,8 +235,22 @@ void Runtime::guarded(const std::function<void()>& body) {
   }
 }
 
+void Runtime::order_after(const StreamRef& stream) {
+  if (!stream) return;
+  auto ended = [](const StreamRef& s) { return s.use_count() == 1; };  // the caller's is gone
+  if (std::any_of(streams_.begin(), streams_.end(), ended)) {
+    settle();
+    std::erase_if(streams_, ended);
+  }
+  if (std::find(streams_.begin(), streams_.end(), stream) == streams_.end()) streams_.push_back(stream);
+  queues_->order_after(*stream);
+  ordered_ = true;
+}
+
 void Runtime::settle() const {
   if (tail_.owner) tail_.owner->settle();
+  if (!std::exchange(ordered_, false)) return;
+  for (const DeviceQueue* queue : queues_->threads()) queue->finish();
 }
 
 std::byte* Runtime::address(const Buffer& b) const {

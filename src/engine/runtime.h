@@ -16,6 +16,7 @@
 #include "compile/pipeline.h"
 #include "core/base/trace.h"
 #include "core/device/device.h"
+#include "core/device/stream.h"
 #include "engine/arena.h"
 #include "engine/options.h"
 #include "engine/overhead.h"
@@ -56,7 +57,7 @@ class Runtime {
   Communicator& data_ranks() { return groups_.of(mesh().data_group().size, mesh().data_group().stride); }
   const EngineOptions& options() const { return options_; }
   const KernelRegistry& kernels() const { return kernels_; }
-  const Device& device() const { return *device_; }
+  const std::shared_ptr<Device>& device() const { return device_; }
   ThreadTeam& team() const { return *team_; }
   Trace* trace() const { return trace_.get(); }
   // Memory outside the plan; complete once the engine has its programs.
@@ -94,7 +95,9 @@ class Runtime {
   void poison(const std::exception& error) { poison_ = error.what(); }
   // Runs body; a failure poisons and ends the group, too: the other ranks would wait for this one.
   void guarded(const std::function<void()>& body);
-  // Ends what the last run left in flight.
+  // What runs from here on starts when the work that the stream has now has finished. Null: nothing.
+  void order_after(const StreamRef& stream);
+  // Ends what the last run left in flight, and what order_after() waits for.
   void settle() const;
 
   // Bytes of a buffer in device or host memory, from its byte `begin` on. Nothing may be in flight that
@@ -144,7 +147,9 @@ class Runtime {
   EngineOptions options_;
   Placed placed_;
   KernelRegistry kernels_;
-  std::unique_ptr<Device> device_;
+  std::shared_ptr<Device> device_;
+  std::vector<StreamRef> streams_;  // that queues wait for, or have waited for
+  mutable bool ordered_ = false;    // some of them may wait still
   std::unique_ptr<EngineMemory> memory_;
   std::unique_ptr<ThreadTeam> team_;
   std::unique_ptr<RankQueues> queues_;

@@ -31,6 +31,7 @@
 #include "core/device/scalars.h"
 #include "core/device/thread_team.h"
 #include "core/device/view.h"
+#include "core/graph/custom_op.h"
 #include "core/program/element_run.h"
 #include "core/program/instruction.h"
 #include "core/program/operand_view.h"
@@ -87,12 +88,13 @@ class CpuKernel final : public Kernel {
       : run_(run),
         attrs_(in.attrs),
         team_(team),
-        runs_(by_runs(in) ? std::span<const ElementRun>() : in.runs) {}
+        runs_(by_runs(in) ? std::span<const ElementRun>() : in.runs),
+        custom_(in.custom.get()) {}
   void run(const LaunchArgs& args) const override {
     if (args.missed == 0 && !args.group)
-      return run_({args.in, args.out, attrs_, *args.scalars, args.leaf, team_, runs_});
+      return run_({args.in, args.out, attrs_, *args.scalars, args.leaf, team_, runs_, custom_});
     const StepScalars own = scalars_of(*args.scalars, args.missed, args.group);
-    run_({args.in, args.out, attrs_, own, args.leaf, team_, runs_});
+    run_({args.in, args.out, attrs_, own, args.leaf, team_, runs_, custom_});
   }
 
  private:
@@ -100,6 +102,7 @@ class CpuKernel final : public Kernel {
   const Attrs& attrs_;
   ThreadTeam& team_;
   const std::span<const ElementRun> runs_;
+  const CustomOp* const custom_;
 };
 
 KernelFn find_kernel(const KernelRegistry& kernels, const Instr& in, const Launch& launch,
@@ -194,6 +197,9 @@ Executor::Executor(const Program& program, ExecContext context)
   for (Launch& launch : launches_) {
     const Instr& in = *launch.instr;
     if (!has_kernel(*in.def)) continue;
+    ensure(!in.custom || context_.queues->of(in.queue)->immediate(),
+           "custom operation '{}' would run on another thread than the caller's",
+           in.custom ? in.custom->name : "");
     KernelFn run = find_kernel(*context_.kernels, in, launch, context_.queues->device().kernels());
     kernels_.push_back(std::make_unique<CpuKernel>(run, in, context_.queues->team(in.queue)));
     launch.kernel = kernels_.back().get();

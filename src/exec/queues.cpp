@@ -25,6 +25,14 @@ RankQueues::RankQueues(Device& device, ThreadTeam& team, bool comm_thread) : dev
   if (!queues_[Queue::host]->immediate()) host_team_ = std::make_unique<ThreadTeam>(1);
 }
 
+void RankQueues::order_after(Stream& stream) {
+  std::unique_ptr<Event> event = stream.mark();
+  for (DeviceQueue* queue : threads_) {
+    queue->attribute(nullptr, 0);
+    queue->wait(*event);
+  }
+}
+
 // Tasks of one queue may wait for another.
 RankQueues::~RankQueues() {
   for (DeviceQueue* queue : threads_) queue->finish();

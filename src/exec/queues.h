@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "core/device/device.h"
+#include "core/device/stream.h"
 #include "core/device/thread_team.h"
 #include "core/program/program.h"
 
@@ -23,6 +24,9 @@ class RankQueues {
   DeviceQueue* of(Queue queue) const { return queues_[queue]; }
   ThreadTeam& team(Queue queue) const { return queue == Queue::host && host_team_ ? *host_team_ : team_; }
   bool immediate() const { return threads_.empty(); }
+  // What queues are given from here on starts when the work that the stream has now has finished. They may
+  // not outlive it.
+  void order_after(Stream& stream);
   // Those that are not immediate.
   const std::vector<DeviceQueue*>& threads() const { return threads_; }
 

@@ -42,7 +42,7 @@ void check_vocabulary(const Opened& opened, const std::string& folder) {
   const Graph& graph = opened.model.graph;
   const TextSource& source = opened.source;
   if (!source.tokenizer || graph.outputs.size() < 2) return;
-  int64_t vocabulary = graph.type(graph.outputs[1]).shape[1].extent;
+  int64_t vocabulary = graph.type(graph.outputs[1].value).shape[1].extent;
   for (size_t i = 0; i < source.prompt.size(); ++i) {
     require(source.prompt[i] < vocabulary,
             "token {} of the prompt must be 0 to {}, the vocabulary of '{}', got {} from tokenizer '{}'", i,

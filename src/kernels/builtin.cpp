@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "kernels/custom.h"
 #include "kernels/kernel.h"
 
 namespace ds {
@@ -34,6 +35,7 @@ KernelRegistry built_in_kernels() {
     chosen.push_back(word);
   }
   KernelRegistry registry;
+  register_custom(registry);
   for (const Family& family : kFamilies) {
     bool wanted = chosen.empty() || std::find(chosen.begin(), chosen.end(), family.name) != chosen.end();
     if (wanted) family.add(registry);

@@ -10,6 +10,7 @@
 #include "core/device/scalars.h"
 #include "core/device/thread_team.h"
 #include "core/device/view.h"
+#include "core/graph/custom_op.h"
 #include "core/program/element_run.h"
 
 namespace ds {
@@ -25,6 +26,7 @@ struct KernelContext {
   int64_t leaf;  // micro_step * world + rank of the running micro-step; 0 in update
   ThreadTeam& team;
   std::span<const ElementRun> runs = {};  // of an instruction that takes elements in an order of its own
+  const CustomOp* custom = nullptr;       // of an operation by callback
 };
 using KernelFn = void (*)(const KernelContext&);
 

@@ -12,6 +12,7 @@ namespace {
 
 std::string key(const Node& node) {
   std::string out = node.op + node.attrs.print();
+  if (node.custom) out += fmt::format(" {}", static_cast<const void*>(node.custom.get()));
   for (ValueId in : node.in) out += fmt::format(" {}", in);
   return out;
 }
@@ -24,7 +25,7 @@ void rename(std::vector<ValueId>& ids, const Names& names) {
 }
 
 void rename_results(Graph& graph, const Names& names) {
-  rename(graph.outputs, names);
+  for (GraphOutput& out : graph.outputs) out.value = names[out.value];
   for (Parameter& p : graph.params) {
     if (p.grad.exists()) p.grad = names[p.grad];
   }
@@ -52,7 +53,7 @@ Kept merge(Graph& graph) {
 
 void drop_dead(const Graph& graph, Kept& keep) {
   IdVector<ValueId, char> used(graph.values.size(), 0);
-  for (ValueId out : graph.outputs) used[out] = 1;
+  for (const GraphOutput& out : graph.outputs) used[out.value] = 1;
   for (const Parameter& p : graph.params) {
     if (p.grad.exists()) used[p.grad] = 1;
   }

@@ -33,7 +33,7 @@ class Rewriter {
       add(from_.nodes[i]);
       if (from_.nodes[i].out[0] == head) last_row(head);
     }
-    to_.add_output(of_[from_.outputs[1]]);
+    to_.add_output(from_.outputs[1].name, of_[from_.outputs[1].value]);
     return std::move(to_);
   }
 
@@ -46,7 +46,7 @@ class Rewriter {
             "graph '{}' must have logits as output 1 to continue text, it has {} outputs", from_.name,
             from_.outputs.size());
     }
-    const TensorType& type = from_.type(from_.outputs[1]);
+    const TensorType& type = from_.type(from_.outputs[1].value);
     if (type.shape.rank() != 2 || !type.shape[0].symbolic) {
       raise(DS_ERROR_UNSUPPORTED, "output 1 of graph '{}' must be logits [n,V] to continue text, got {}",
             from_.name, type.text());
@@ -60,7 +60,7 @@ class Rewriter {
   }
 
   void find_needed() {
-    read(from_.outputs[1]);
+    read(from_.outputs[1].value);
     for (NodeId i = from_.nodes.last(); i.exists(); --i) {
       const Node& node = from_.nodes[i];
       if (!needed_[i]) continue;
@@ -71,7 +71,7 @@ class Rewriter {
   // The value of which only the last row is wanted: before everything that works on single rows up to the
   // logits.
   ValueId begin_of_head() const {
-    ValueId value = from_.outputs[1];
+    ValueId value = from_.outputs[1].value;
     while (true) {
       NodeId producer = from_.values[value].producer;
       if (!producer.exists()) return value;

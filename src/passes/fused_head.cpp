@@ -12,7 +12,7 @@ namespace ds {
 
 int fuse_head(Graph& graph, int64_t fewest_words) {
   IdVector<ValueId, int> readers = count_readers(graph);
-  for (ValueId out : graph.outputs) --readers[out];  // an output does not keep the pair
+  for (const GraphOutput& out : graph.outputs) --readers[out.value];  // an output does not keep the pair
   int replaced = 0;
   for (NodeId i : graph.nodes.ids()) {
     const Node& loss = graph.nodes[i];

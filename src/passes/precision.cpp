@@ -29,10 +29,10 @@ void set_precision(Graph& graph, DType compute) {
 }
 
 void cast_output(Graph& graph, size_t index) {
-  ValueId value = graph.outputs.at(index);
+  ValueId value = graph.outputs.at(index).value;
   if (graph.type(value).dtype == DS_DTYPE_F32) return;
   std::string name = unique_name(graph, graph.values[value].name + ".f32");
-  graph.outputs[index] = graph.add("cast", {value}, {{"dtype", std::string("f32")}}, name);
+  graph.outputs[index].value = graph.add("cast", {value}, {{"dtype", std::string("f32")}}, name);
 }
 
 }  // namespace ds

@@ -86,9 +86,10 @@ class Folder {
   }
 
   bool alike(const Instr& a, const Instr& b, int32_t micros) {
-    bool same = a.def == b.def && a.queue == b.queue && a.attrs == b.attrs && a.group == b.group &&
-                a.bucket == b.bucket && comes_later(a.event, b.event) && a.runs == b.runs &&
-                a.when == b.when && b.micro == a.micro + micros && a.operands.size() == b.operands.size();
+    bool same = a.def == b.def && a.queue == b.queue && a.attrs == b.attrs && a.custom == b.custom &&
+                a.group == b.group && a.bucket == b.bucket && comes_later(a.event, b.event) &&
+                a.runs == b.runs && a.when == b.when && b.micro == a.micro + micros &&
+                a.operands.size() == b.operands.size();
     for (size_t k = 0; same && k < a.operands.size(); ++k) {
       const Operand &x = a.operands[k], &y = b.operands[k];
       same = x.type == y.type && x.access == y.access && x.stride == y.stride &&

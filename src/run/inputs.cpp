@@ -30,7 +30,7 @@ ModelInputs::ModelInputs(const HfModel& model, int64_t count, int64_t seq, std::
       raise(DS_ERROR_UNSUPPORTED, "family {} has an input '{}' that tokens do not fill", model.family, name);
     }
   }
-  vocabulary_ = graph.type(graph.outputs.at(1)).shape[1].extent;
+  vocabulary_ = graph.type(graph.outputs.at(1).value).shape[1].extent;
 }
 
 // A hidden token has the position before the first.

@@ -79,6 +79,16 @@ BELIEVE(ds_comm_call_buffers_count, offsetof(ds_comm_call, buffers_count) == 48)
 BELIEVE(ds_comm_call_blocks, offsetof(ds_comm_call, blocks) == 56);
 BELIEVE(ds_comm_call_out_blocks, offsetof(ds_comm_call, out_blocks) == 64);
 BELIEVE(ds_comm_call_blocks_count, offsetof(ds_comm_call, blocks_count) == 72);
+BELIEVE(ds_custom_op, sizeof(ds_custom_op) == 72);
+BELIEVE(ds_custom_op_struct_size, offsetof(ds_custom_op, struct_size) == 0);
+BELIEVE(ds_custom_op_forward, offsetof(ds_custom_op, forward) == 8);
+BELIEVE(ds_custom_op_backward, offsetof(ds_custom_op, backward) == 16);
+BELIEVE(ds_custom_op_user_data, offsetof(ds_custom_op, user_data) == 24);
+BELIEVE(ds_custom_op_destroy, offsetof(ds_custom_op, destroy) == 32);
+BELIEVE(ds_custom_op_outputs_count, offsetof(ds_custom_op, outputs_count) == 40);
+BELIEVE(ds_custom_op_dtypes, offsetof(ds_custom_op, dtypes) == 48);
+BELIEVE(ds_custom_op_dims_counts, offsetof(ds_custom_op, dims_counts) == 56);
+BELIEVE(ds_custom_op_dims, offsetof(ds_custom_op, dims) == 64);
 BELIEVE(ds_engine_options, sizeof(ds_engine_options) == 32);
 BELIEVE(ds_engine_options_struct_size, offsetof(ds_engine_options, struct_size) == 0);
 BELIEVE(ds_engine_options_threads, offsetof(ds_engine_options, threads) == 8);

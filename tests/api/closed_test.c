@@ -1,7 +1,7 @@
 #define _GNU_SOURCE
-/* A host program that has closed its standard descriptors: nothing of libds takes their numbers, so that text
- * which the host or the library prints goes into no file, segment or socket. A run has the bits it has with
- * the descriptors open. */
+/* Proves {descriptors.numbers}. A host program that has closed its standard descriptors: nothing of libds
+ * takes their numbers, so that text which the host or the library prints goes into no file, segment or
+ * socket. A run has the bits it has with the descriptors open. */
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -26,9 +26,23 @@ static int still_closed(const char* when) {
   return 1;
 }
 
+/* Of all numbers that are open besides those of before, none is left to a program that this one starts. */
+static char open_before[256];
+
+static int closed_on_exec(const char* when) {
+  int fd;
+  for (fd = 3; fd < (int)sizeof open_before; ++fd) {
+    int flags = fcntl(fd, F_GETFD);
+    if (flags == -1 || open_before[fd] || fd == LOG || (flags & FD_CLOEXEC)) continue;
+    dprintf(LOG, "%s: descriptor %d stays open on exec\n", when, fd);
+    return 0;
+  }
+  return 1;
+}
+
 static ds_status quiet_progress(const ds_run_progress* now, void* user_data) {
   (void)now;
-  if (user_data && !still_closed("in a run")) exit(1);
+  if (user_data && (!still_closed("in a run") || !closed_on_exec("in a run"))) exit(1);
   return DS_OK;
 }
 
@@ -81,7 +95,9 @@ static void* join(void* arg) {
   if (self->status != DS_OK) dprintf(LOG, "%s: %s\n", self->url, ds_last_error_message());
   /* A descriptor that libds opens has a low number for a moment: no call is under way while rank 0 looks. */
   pthread_barrier_wait(&quiet);
-  if (self->rank == 0 && self->status == DS_OK && !still_closed(self->url)) self->status = DS_ERROR_INTERNAL;
+  if (self->rank == 0 && self->status == DS_OK && (!still_closed(self->url) || !closed_on_exec(self->url))) {
+    self->status = DS_ERROR_INTERNAL;
+  }
   pthread_barrier_wait(&quiet);
   ds_comm_destroy(comm);
   return NULL;
@@ -112,6 +128,7 @@ int main(int argc, char** argv) {
   check(text != NULL, "a text");
   for (i = 0; i < 400; ++i) fprintf(text, "line %d about shards and granules: %d\n", i, i * 7919 % 1000);
   fclose(text);
+  for (i = 0; i < (int)sizeof open_before; ++i) open_before[i] = fcntl(i, F_GETFD) != -1;
   check(dup2(2, LOG) == LOG, "a log");
   train(folder, "open", 0, open_hash, sizeof open_hash);
   for (i = 0; i <= 2; ++i) close(i);

@@ -5,6 +5,8 @@
 
 enum { RANKS = 3 };
 
+/* Proves {comm.rank}, {comm.size}, {comm.all_gather}, {comm.all_reduce}, {comm.reduce_scatter},
+ * {comm.all_to_all} and {comm.broadcast}. */
 static void collectives(int rank, ds_comm* comm, void* data) {
   float in[RANKS * 2], sums[RANKS * 2], part[2];
   double wide = 0.25 * (rank + 1), wide_sum = 0;
@@ -98,6 +100,7 @@ static void reductions(int rank, ds_comm* comm, void* data) {
               DS_ERROR_INVALID_ARGUMENT, "call.blocks_count must be 3, got 2");
 }
 
+/* Proves {comm.send} and {comm.submit.unequal}, among blocks of unequal size. */
 static void blocks(int rank, ds_comm* comm, void* data) {
   unsigned char mine[RANKS], all[RANKS * RANKS], swapped[RANKS * RANKS], root[RANKS], one = 0;
   size_t sizes[RANKS] = {1, 2, 3}, ones[RANKS] = {1, 1, 1}, own[RANKS];
@@ -133,6 +136,7 @@ static void blocks(int rank, ds_comm* comm, void* data) {
               DS_ERROR_COMM, "rank 0 sends 2 bytes to rank 1, which expects 1");
 }
 
+/* Proves {comm.split}. */
 static void groups(int rank, ds_comm* comm, void* data) {
   ds_comm* pair = NULL;
   ds_comm* none = NULL;
@@ -155,6 +159,7 @@ static ds_status submit_list(ds_comm* comm, ds_comm_op op, ds_dtype dtype, ds_re
   return ds_comm_submit(comm, &call, NULL);
 }
 
+/* Proves {comm.submit.direct}: results are there when a call without out_work returns. */
 static void lists(int rank, ds_comm* comm, void* data) {
   float a[2] = {1, 2}, b[1] = {10}, sum_a[2], sum_b[1], part[2] = {0, 0}, six[RANKS] = {1, 2, 3};
   unsigned char mine = (unsigned char)rank, all[RANKS], words[3] = {0, 0, 0};
@@ -203,6 +208,8 @@ static void lists(int rank, ds_comm* comm, void* data) {
   check_error(ds_comm_submit(comm, NULL, NULL), DS_ERROR_INVALID_ARGUMENT, "call must not be NULL");
 }
 
+/* Proves {comm.submit.copied}, {comm.submit.refused}, {comm.test} and {comm.work_destroy}: the barrier whose
+ * handle is gone runs all the same, else the gather behind it would not end. */
 static void started(int rank, ds_comm* comm, void* data) {
   float value = 1, sum = 0;
   int32_t done = -1, word = rank == 2 ? 9 : 0, i;
@@ -244,6 +251,7 @@ static void started(int rank, ds_comm* comm, void* data) {
   check_ok(ds_comm_barrier(comm), "a call after it");
 }
 
+/* Proves {comm.log.state}. */
 static void telling(int rank, ds_comm* comm, void* data) {
   char* text = NULL;
   (void)rank, (void)data;
@@ -265,6 +273,7 @@ static void telling(int rank, ds_comm* comm, void* data) {
   ds_text_destroy(text);
 }
 
+/* Proves {comm.abort} and {collective.failure}. */
 static void aborted(int rank, ds_comm* comm, void* data) {
   (void)data;
   check_ok(ds_comm_barrier(comm), "a barrier before");

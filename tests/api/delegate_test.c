@@ -12,9 +12,9 @@ static const char* folder;
 static void gather(ds_engine* engine, int32_t param, float wanted) {
   ds_tensor* view = NULL;
   void* data = NULL;
-  check_ok(ds_gather_params(engine, &param, 1), "gather");
-  check_ok(ds_engine_param_view(engine, param, &view), "view");
-  check_ok(ds_tensor_info(view, NULL, NULL, 0, NULL, &data), "memory of the view");
+  check_ok(ds_gather_params(engine, &param, 1, NULL), "gather");
+  check_ok(ds_engine_param_view(engine, param, NULL, &view), "view");
+  check_ok(ds_tensor_info(view, NULL, NULL, NULL, 0, NULL, NULL, &data), "memory of the view");
   check(((float*)data)[NUMEL - 1] == wanted, "the value of the parameter");
   ds_tensor_destroy(view);
 }
@@ -25,18 +25,18 @@ static void give(ds_engine* engine, int32_t param, ds_tensor* grad, int in_place
   void *data = NULL, *same = NULL;
   int i;
   if (!in_place) {
-    check_ok(ds_grad_ready(engine, param, grad), "gradient");
+    check_ok(ds_grad_ready(engine, param, grad, NULL), "gradient");
     return;
   }
-  check_ok(ds_engine_grad_view(engine, param, &view), "place of the gradient");
-  check_ok(ds_engine_grad_view(engine, param, &again), "again");
-  check_ok(ds_tensor_info(view, NULL, NULL, 0, NULL, &data), "memory");
-  check_ok(ds_tensor_info(again, NULL, NULL, 0, NULL, &same), "memory again");
+  check_ok(ds_engine_grad_view(engine, param, NULL, &view), "place of the gradient");
+  check_ok(ds_engine_grad_view(engine, param, NULL, &again), "again");
+  check_ok(ds_tensor_info(view, NULL, NULL, NULL, 0, NULL, NULL, &data), "memory");
+  check_ok(ds_tensor_info(again, NULL, NULL, NULL, 0, NULL, NULL, &same), "memory again");
   check(data == same, "the same place");
   for (i = 0; i < NUMEL; ++i) ((float*)data)[i] = 1.0f;
-  check_ok(ds_grad_ready(engine, param, view), "gradient in place");
+  check_ok(ds_grad_ready(engine, param, view, NULL), "gradient in place");
   ds_tensor_destroy(again);
-  check_error(ds_engine_grad_view(engine, param, &again), DS_ERROR_STATE, "has its gradient");
+  check_error(ds_engine_grad_view(engine, param, NULL, &again), DS_ERROR_STATE, "has its gradient");
   ds_tensor_destroy(view);
 }
 
@@ -50,7 +50,7 @@ static void train(ds_engine* engine, ds_tensor* grad, int step) {
     for (p = 0; p < PARAMS; ++p) gather(engine, p, (float)p - 0.5f * (float)step);
     for (p = 0; p < PARAMS; ++p) give(engine, order[p], grad, p == 1);
     check_ok(ds_backward(engine), "backward");
-    check_ok(ds_release_params(engine, usual, PARAMS), "release behind the backward");
+    check_ok(ds_release_params(engine, usual, PARAMS, NULL), "release behind the backward");
   }
   for (p = 0; p < PARAMS; ++p) {
     check_ok(ds_engine_read(engine, p, "grad", mean, NUMEL), "mean gradient");
@@ -59,36 +59,44 @@ static void train(ds_engine* engine, ds_tensor* grad, int step) {
   check_ok(ds_step(engine), "step");
 }
 
+/* Proves {engine.freeze.leased} and {engine.group_add.leased}. */
 static void evaluate(ds_engine* engine, int step, int odd) {
   static const int32_t twice[2] = {1, 1};
-  int32_t p;
+  int32_t p, group = -1;
   float values[NUMEL] = {0};
   char path[256];
   if (odd) {
     ds_tensor* none = NULL;
     check_ok(ds_engine_evaluate(engine, 1), "announce it");
     check_error(ds_backward(engine), DS_ERROR_STATE, "ds_backward needs training");
-    check_error(ds_engine_grad_view(engine, 0, &none), DS_ERROR_STATE, "ds_engine_grad_view needs training");
+    check_error(ds_engine_grad_view(engine, 0, NULL, &none), DS_ERROR_STATE,
+                "ds_engine_grad_view needs training");
   }
   for (p = 0; p < PARAMS; ++p) {
     int32_t param = odd ? PARAMS - 1 - p : p;
     gather(engine, param, (float)param - 0.5f * (float)step);
-    if (p > 0) check_ok(ds_release_params(engine, &param, 1), "release");
+    if (p > 0) check_ok(ds_release_params(engine, &param, 1, NULL), "release");
   }
   p = odd ? PARAMS - 1 : 0;
-  check_error(ds_release_params(engine, twice, 2), DS_ERROR_STATE, "'h.1' is released 2 times, but has 0");
+  check_error(ds_release_params(engine, twice, 2, NULL), DS_ERROR_STATE,
+              "'h.1' is released 2 times, but has 0");
   check_error(ds_engine_write(engine, 1, "master", values, NUMEL), DS_ERROR_STATE,
+              odd ? "while parameter 'h.2' is leased" : "while parameter 'h.0' is leased");
+  check_error(ds_engine_freeze(engine, &p, 1, 1), DS_ERROR_STATE,
+              odd ? "while parameter 'h.2' is leased" : "while parameter 'h.0' is leased");
+  check_error(ds_engine_group_add(engine, &p, 1, NULL, &group), DS_ERROR_STATE,
               odd ? "while parameter 'h.2' is leased" : "while parameter 'h.0' is leased");
   if (odd) check_error(ds_engine_evaluate(engine, 0), DS_ERROR_STATE, "while parameter 'h.2' is leased");
   snprintf(path, sizeof path, "%s/delegate_checkpoint", folder);
   check_ok(ds_checkpoint_save(engine, path, NULL), "save under a lease");
-  check_ok(ds_release_params(engine, &p, 1), "release the first");
-  check_ok(ds_checkpoint_load(engine, path, NULL), "load between steps");
+  check_ok(ds_release_params(engine, &p, 1, NULL), "release the first");
+  check_ok(ds_checkpoint_load(engine, path, NULL, NULL), "load between steps");
   check_ok(ds_engine_freeze(engine, NULL, 0, 1), "freeze nothing");
   if (odd) check_ok(ds_engine_evaluate(engine, 0), "training again");
 }
 
-/* Each parameter's number is its value. Called for what this rank updates, and nothing else. */
+/* Each parameter's number is its value. Proves {engine.init.values} and {engine.init.local}: called for what
+ * this rank updates, and nothing else. */
 static ds_status number_of(int32_t param, const char* name, int64_t first, float* data, size_t count,
                            void* user_data) {
   size_t i;
@@ -131,7 +139,7 @@ static void host(int rank, ds_comm* comm, void* data) {
   }
   check_ok(ds_engine_start(engine), "start");
   check_error(ds_engine_start(engine), DS_ERROR_STATE, "ds_engine_start must be called once");
-  check_ok(ds_tensor_create(DS_DTYPE_F32, dims, 1, ones, &grad), "gradient tensor");
+  check_ok(ds_tensor_create(DS_DTYPE_F32, dims, 1, NULL, ones, NULL, &grad), "gradient tensor");
   for (step = 0; step < STEPS; ++step) {
     if (step % 2 == 1) evaluate(engine, step, step == 3);
     train(engine, grad, step);
@@ -149,7 +157,8 @@ static ds_status fails_at_last(int32_t param, const char* name, int64_t first, f
   return param == PARAMS - 1 ? DS_ERROR_IO : DS_OK;
 }
 
-/* Rank 1's values cannot be read, and rank 0 has none: nobody trains without them. */
+/* Proves {engine.init.fails}. Rank 1's values cannot be read, and rank 0 has none: nobody trains without
+ * them. */
 static void failing_values(int rank, ds_comm* comm, void* data) {
   const char* config =
       "{\"train_micro_batch_size_per_gpu\": 1, \"zero_optimization\": {\"stage\": 3}, \"optimizer\": {}}";
@@ -172,14 +181,14 @@ static void failing_values(int rank, ds_comm* comm, void* data) {
     check_ok(ds_engine_param_add(engine, name, dims, 1, &param), "parameter");
   }
   check_error(ds_engine_start(engine), DS_ERROR_USER, "options.init has given -7 for parameter 'h.2'");
-  check_error(ds_gather_params(engine, &param, 1), DS_ERROR_POISONED, "h.2");
-  check_error(ds_engine_grad_view(engine, param, &view), DS_ERROR_POISONED, "h.2");
-  check_error(ds_engine_param_view(engine, param, &view), DS_ERROR_STATE, "must be gathered");
+  check_error(ds_gather_params(engine, &param, 1, NULL), DS_ERROR_POISONED, "h.2");
+  check_error(ds_engine_grad_view(engine, param, NULL, &view), DS_ERROR_POISONED, "h.2");
+  check_error(ds_engine_param_view(engine, param, NULL, &view), DS_ERROR_STATE, "must be gathered");
   check_error(ds_engine_start(engine), DS_ERROR_POISONED, "h.2");
   ds_engine_destroy(engine);
 }
 
-/* Adds 1 to what was drawn, and counts. */
+/* Adds 1 to what was drawn, and counts. Proves {engine.init.values} and {engine.init.local} with a graph. */
 static ds_status one_more(int32_t param, const char* name, int64_t first, float* data, size_t count,
                           void* user_data) {
   size_t i;

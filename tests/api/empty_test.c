@@ -45,7 +45,7 @@ static void native(int rank, ds_comm* comm, void* data) {
   check_ok(ds_engine_create(comm, t->config, graph, &options, &engine), "engine");
   make_batch(&batch, rank, 0, 1);
   for (s = 0; s < STEPS; ++s) {
-    check_ok(ds_train_batch(engine, batch_inputs(&batch), 2, &t->loss), "train");
+    check_ok(ds_train_batch(engine, batch_inputs(&batch), 2, NULL, &t->loss), "train");
     if (s > 0 || !t->with_empty) continue;
     check_ok(ds_engine_param_find(engine, "behind", &empty), "find");
     check_ok(ds_engine_param_info(engine, empty, NULL, dims, 4, &rank_of), "info");
@@ -59,7 +59,7 @@ static void native(int rank, ds_comm* comm, void* data) {
     check_ok(ds_engine_write_local(engine, empty, "master", NULL, 0), "write no local elements");
     check_ok(ds_engine_refresh(engine), "refresh");
     check_ok(ds_checkpoint_save(engine, t->folder, NULL), "save");
-    check_ok(ds_checkpoint_load(engine, t->folder, NULL), "load");
+    check_ok(ds_checkpoint_load(engine, t->folder, NULL, NULL), "load");
     check_ok(ds_engine_freeze(engine, &empty, 1, 1), "freeze nothing");
     check_ok(ds_engine_freeze(engine, &empty, 1, 0), "train nothing");
   }
@@ -88,22 +88,22 @@ static void delegate(int rank, ds_comm* comm, void* data) {
   check_ok(ds_engine_param_add(engine, "behind", also_none, 3, &params[2]), "behind");
   check_ok(ds_engine_start(engine), "start");
   check_ok(ds_engine_write(engine, params[1], "master", start, 3), "values");
-  check_ok(ds_tensor_create(DS_DTYPE_F32, dims, 1, one, &grad), "gradient");
-  check_ok(ds_tensor_create(DS_DTYPE_F32, none, 2, NULL, &nothing), "no gradient");
+  check_ok(ds_tensor_create(DS_DTYPE_F32, dims, 1, NULL, one, NULL, &grad), "gradient");
+  check_ok(ds_tensor_create(DS_DTYPE_F32, none, 2, NULL, NULL, NULL, &nothing), "no gradient");
   for (s = 0; s < STEPS; ++s) {
-    check_ok(ds_gather_params(engine, params, 3), "gather");
-    check_ok(ds_engine_param_view(engine, params[2], &view), "view");
-    check_ok(ds_tensor_info(view, NULL, shape, 4, &sizes, NULL), "info");
+    check_ok(ds_gather_params(engine, params, 3, NULL), "gather");
+    check_ok(ds_engine_param_view(engine, params[2], NULL, &view), "view");
+    check_ok(ds_tensor_info(view, NULL, shape, NULL, 4, &sizes, NULL, NULL), "info");
     check(sizes == 3 && shape[1] == 0, "an empty view");
     ds_tensor_destroy(view);
-    check_ok(ds_release_params(engine, params, 3), "release");
-    check_ok(ds_grad_ready(engine, params[1], grad), "gradient");
-    if (s < 2) check_ok(ds_grad_ready(engine, params[0], nothing), "gradient of nothing");
+    check_ok(ds_release_params(engine, params, 3, NULL), "release");
+    check_ok(ds_grad_ready(engine, params[1], grad, NULL), "gradient");
+    if (s < 2) check_ok(ds_grad_ready(engine, params[0], nothing, NULL), "gradient of nothing");
     check_ok(ds_backward(engine), "backward");
     check_ok(ds_step(engine), "step");
   }
   check_ok(ds_checkpoint_save(engine, t->folder, NULL), "save");
-  check_ok(ds_checkpoint_load(engine, t->folder, NULL), "load");
+  check_ok(ds_checkpoint_load(engine, t->folder, NULL, NULL), "load");
   snprintf(model, sizeof model, "%s/model", t->folder);
   check_ok(ds_checkpoint_save_model(engine, model, NULL), "save a model");
   check_ok(ds_checkpoint_load_model(engine, model), "load a model");
@@ -162,7 +162,7 @@ static void huge(void) {
   check_ok(ds_engine_create(NULL, config, NULL, NULL, &engine), "delegate");
   check_ok(ds_engine_param_add(engine, "small", rows + 1, 1, &param), "small");
   check_ok(ds_engine_param_add(engine, "huge", dims, 2, &param), "huge");
-  check_error(ds_gather_params(engine, &param, 1), DS_ERROR_STATE, "ds_engine_start must come first");
+  check_error(ds_gather_params(engine, &param, 1, NULL), DS_ERROR_STATE, "ds_engine_start must come first");
   check_error(ds_engine_start(engine), DS_ERROR_OUT_OF_MEMORY, "the plan for 549755814144 elements needs ");
   check_error(ds_engine_start(engine), DS_ERROR_OUT_OF_MEMORY, "on each of 1 ranks of this host, which has ");
   ds_engine_destroy(engine);
@@ -192,8 +192,8 @@ static void nothing_else(void) {
   check_ok(ds_engine_param_add(engine, "empty", none, 2, &param), "add");
   check_ok(ds_engine_start(engine), "start");
   for (s = 0; s < STEPS; ++s) {
-    check_ok(ds_gather_params(engine, &param, 1), "gather");
-    check_ok(ds_release_params(engine, &param, 1), "release");
+    check_ok(ds_gather_params(engine, &param, 1, NULL), "gather");
+    check_ok(ds_release_params(engine, &param, 1, NULL), "release");
     check_ok(ds_backward(engine), "backward");
     check_ok(ds_step(engine), "step");
   }

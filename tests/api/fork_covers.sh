@@ -3,7 +3,7 @@
 # usage: fork_covers.sh DS_H FORK_TEST
 set -eu
 missing=$(sed 's|//.*||' "$1" | tr '\n' ' ' | tr ';' '\n' |
-  sed -n 's/.*DS_API ds_status \(ds_[a-z_]*\)(.*ds_\(comm\|work\|tensor\|graph\|plan\|engine\)\* [a-z].*/\1/p' |
+  sed -n 's/.*DS_API ds_status \(ds_[a-z_]*\)(.*ds_\(comm\|work\|stream\|tensor\|graph\|plan\|engine\)\* [a-z].*/\1/p' |
   while read -r call; do
     grep -q "refused($call(" "$2" || echo "$call"
   done)

@@ -1,6 +1,7 @@
 #define _GNU_SOURCE
-/* Forks. A child is told by every call that a handle is its parent's, may destroy it, and trains with handles
- * of its own; the parent goes on with the bits it has without a fork. Ranks are threads, then processes. */
+/* Proves {forks.inherited}, {forks.parent} and {forks.own}. A child is told by every call that a handle is
+ * its parent's, may destroy it, and trains with handles of its own; the parent goes on with the bits it has
+ * without a fork. Ranks are threads, then processes. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,6 +10,16 @@
 #include <unistd.h>
 
 #include "support.h"
+
+/* As much of <dlpack/dlpack.h> as the call reads first. */
+struct DLManagedTensor {
+  void* data;
+  int32_t device[2], rank, type;
+  int64_t *shape, *strides;
+  uint64_t byte_offset;
+  void* context;
+  void (*deleter)(struct DLManagedTensor*);
+};
 
 enum { RANKS = 2, STEPS = 6, WEIGHTS = MLP_HIDDEN * MLP_IN };
 
@@ -22,6 +33,7 @@ typedef struct objects {
   ds_graph* graph;
   ds_plan* plan;
   ds_engine *engine, *delegate;
+  ds_stream* stream;
   const ds_tensor* const* batch;
 } objects;
 
@@ -69,16 +81,25 @@ static void graph_calls(objects* t) {
   char* text = NULL;
   int32_t number = 0;
   struct DLManagedTensor* dlpack = NULL;
+  ds_stream* stream = NULL;
+  ds_tensor* tensor = NULL;
+  struct DLManagedTensor managed = {0};
   const int64_t dims[1] = {4};
   ds_plan* plan = NULL;
-  refused(ds_tensor_to_dlpack(t->tensor, &dlpack), "ds_tensor_to_dlpack");
-  refused(ds_tensor_info(t->tensor, NULL, NULL, 0, NULL, NULL), "ds_tensor_info");
-  refused(ds_tensor_copy(t->tensor, t->tensor), "ds_tensor_copy");
+  refused(ds_tensor_to_dlpack(t->tensor, &dlpack, NULL), "ds_tensor_to_dlpack");
+  refused(ds_tensor_info(t->tensor, NULL, NULL, NULL, 0, NULL, NULL, NULL), "ds_tensor_info");
+  refused(ds_tensor_copy(t->tensor, t->tensor, NULL), "ds_tensor_copy");
+  refused(ds_stream_create(t->delegate, &stream), "ds_stream_create");
+  refused(ds_stream_synchronize(t->stream), "ds_stream_synchronize");
+  refused(ds_tensor_create(DS_DTYPE_F32, dims, 1, NULL, NULL, t->stream, &tensor), "ds_tensor_create");
+  refused(ds_tensor_from_dlpack(&managed, NULL, t->stream, &tensor), "ds_tensor_from_dlpack");
   refused(ds_graph_print(t->graph, &text), "ds_graph_print");
   refused(ds_graph_input(t->graph, "x", DS_DTYPE_F32, dims, 1, &number), "ds_graph_input");
   refused(ds_graph_param(t->graph, "w", dims, 1, "zeros", 0, &number), "ds_graph_param");
   refused(ds_graph_op(t->graph, "relu", &number, 1, NULL, &number), "ds_graph_op");
-  refused(ds_graph_output(t->graph, 0), "ds_graph_output");
+  refused(ds_graph_output(t->graph, "loss", 0), "ds_graph_output");
+  refused(ds_graph_custom_op(t->graph, "own", NULL, &number, 1, &number), "ds_graph_custom_op");
+  refused(ds_graph_find(t->graph, "loss", &number), "ds_graph_find");
   refused(ds_graph_value_info(t->graph, 0, NULL, NULL, 0, NULL), "ds_graph_value_info");
   refused(ds_graph_grad(t->graph, 0, &number, 1, &number), "ds_graph_grad");
   refused(ds_plan_create(config, t->graph, 0, 1, &plan), "ds_plan_create");
@@ -99,13 +120,13 @@ static void engine_calls(objects* t) {
   int64_t first = 0, count = 0;
   refused(ds_engine_create(t->comm, config, NULL, NULL, &engine), "ds_engine_create");
   refused(ds_engine_create(NULL, config, t->graph, NULL, &engine), "ds_engine_create");
-  refused(ds_train_batch(t->engine, t->batch, 2, &loss), "ds_train_batch");
-  refused(ds_forward(t->engine, t->batch, 2, &loss), "ds_forward");
+  refused(ds_train_batch(t->engine, t->batch, 2, NULL, &loss), "ds_train_batch");
+  refused(ds_forward(t->engine, t->batch, 2, NULL, &loss), "ds_forward");
   refused(ds_backward(t->engine), "ds_backward");
   refused(ds_step(t->engine), "ds_step");
   refused(ds_engine_join(t->engine, NULL), "ds_engine_join");
-  refused(ds_eval_batch(t->engine, t->batch, 2, &loss), "ds_eval_batch");
-  refused(ds_infer(t->engine, t->batch, 2, &tensor), "ds_infer");
+  refused(ds_eval_batch(t->engine, t->batch, 2, NULL, &loss), "ds_eval_batch");
+  refused(ds_infer(t->engine, t->batch, 2, NULL, &tensor), "ds_infer");
   refused(ds_engine_param_find(t->engine, "w", &number), "ds_engine_param_find");
   refused(ds_engine_param_info(t->engine, 0, NULL, NULL, 0, NULL), "ds_engine_param_info");
   refused(ds_engine_read(t->engine, 0, "master", values, 4), "ds_engine_read");
@@ -125,7 +146,7 @@ static void engine_calls(objects* t) {
   refused(ds_engine_plan_report(t->engine, DS_FORMAT_TEXT, &text), "ds_engine_plan_report");
   refused(ds_engine_trace(t->engine, "trace.json"), "ds_engine_trace");
   refused(ds_checkpoint_save(t->engine, "nowhere", NULL), "ds_checkpoint_save");
-  refused(ds_checkpoint_load(t->engine, "nowhere", NULL), "ds_checkpoint_load");
+  refused(ds_checkpoint_load(t->engine, "nowhere", NULL, NULL), "ds_checkpoint_load");
   refused(ds_checkpoint_load_model(t->engine, "nowhere"), "ds_checkpoint_load_model");
   refused(ds_checkpoint_save_model(t->engine, "nowhere", NULL), "ds_checkpoint_save_model");
 }
@@ -137,11 +158,11 @@ static void delegate_calls(objects* t) {
   refused(ds_engine_param_add(t->delegate, "more", dims, 1, &number), "ds_engine_param_add");
   refused(ds_engine_start(t->delegate), "ds_engine_start");
   refused(ds_engine_evaluate(t->delegate, 1), "ds_engine_evaluate");
-  refused(ds_engine_grad_view(t->delegate, 0, &tensor), "ds_engine_grad_view");
-  refused(ds_gather_params(t->delegate, &number, 1), "ds_gather_params");
-  refused(ds_release_params(t->delegate, &number, 1), "ds_release_params");
-  refused(ds_engine_param_view(t->delegate, 0, &tensor), "ds_engine_param_view");
-  refused(ds_grad_ready(t->delegate, 0, t->tensor), "ds_grad_ready");
+  refused(ds_engine_grad_view(t->delegate, 0, NULL, &tensor), "ds_engine_grad_view");
+  refused(ds_gather_params(t->delegate, &number, 1, NULL), "ds_gather_params");
+  refused(ds_release_params(t->delegate, &number, 1, NULL), "ds_release_params");
+  refused(ds_engine_param_view(t->delegate, 0, NULL, &tensor), "ds_engine_param_view");
+  refused(ds_grad_ready(t->delegate, 0, t->tensor, NULL), "ds_grad_ready");
   refused(ds_backward(t->delegate), "ds_backward");
   refused(ds_step(t->delegate), "ds_step");
 }
@@ -151,7 +172,7 @@ static double train_alone(int steps) {
   mlp_batch batch;
   double loss = 0;
   make_batch(&batch, 0, 0, 1);
-  while (steps-- > 0) check_ok(ds_train_batch(engine, batch_inputs(&batch), 2, &loss), "train alone");
+  while (steps-- > 0) check_ok(ds_train_batch(engine, batch_inputs(&batch), 2, NULL, &loss), "train alone");
   free_batch(&batch);
   ds_engine_destroy(engine);
   return loss;
@@ -160,6 +181,7 @@ static double train_alone(int steps) {
 static void destroy(objects* t) {
   ds_work_destroy(t->work);
   ds_tensor_destroy(t->tensor);
+  ds_stream_destroy(t->stream);
   ds_plan_destroy(t->plan);
   ds_graph_destroy(t->graph);
   ds_engine_destroy(t->delegate);
@@ -202,11 +224,14 @@ static ds_engine* make_delegate(ds_tensor** view) {
   const int64_t dims[1] = {4};
   int32_t param = -1;
   ds_engine* engine = NULL;
-  check_ok(ds_engine_create(NULL, own_config, NULL, NULL, &engine), "delegate");
+  char* separate = NULL;
+  check_ok(ds_config_merge(own_config, "{\"device\": \"separate\"}", &separate), "configuration");
+  check_ok(ds_engine_create(NULL, separate, NULL, NULL, &engine), "delegate");
+  ds_text_destroy(separate);
   check_ok(ds_engine_param_add(engine, "w", dims, 1, &param), "parameter");
   check_ok(ds_engine_start(engine), "start");
-  check_ok(ds_gather_params(engine, &param, 1), "gather");
-  check_ok(ds_engine_param_view(engine, param, view), "view");
+  check_ok(ds_gather_params(engine, &param, 1, NULL), "gather");
+  check_ok(ds_engine_param_view(engine, param, NULL, view), "view");
   return engine;
 }
 
@@ -223,6 +248,7 @@ static void train(int rank, ds_comm* comm, int forks, outcome* out) {
   t.comm = comm;
   t.engine = mlp_engine(comm, config);
   t.delegate = make_delegate(&t.tensor);
+  check_ok(ds_stream_create(t.delegate, &t.stream), "stream");
   t.graph = mlp_graph();
   check_ok(ds_plan_create(own_config, t.graph, 0, 1, &t.plan), "plan");
   make_batch(&batch, rank, 0, 1);
@@ -236,7 +262,7 @@ static void train(int rank, ds_comm* comm, int forks, outcome* out) {
     check(sum == RANKS, "a sum");
     ds_work_destroy(t.work);
     t.work = NULL;
-    check_ok(ds_train_batch(t.engine, t.batch, 2, &out->losses[step]), "train");
+    check_ok(ds_train_batch(t.engine, t.batch, 2, NULL, &out->losses[step]), "train");
   }
   check_ok(ds_engine_read(t.engine, 0, "master", out->weights, WEIGHTS), "read");
   free_batch(&batch);

@@ -44,10 +44,12 @@ static void refusals(void) {
               "attrs");
   check_error(ds_graph_op(graph, "relu", inputs, 1, "[1]", &out), DS_ERROR_INVALID_ARGUMENT,
               "attrs must be a JSON object");
+  check_error(ds_graph_op(graph, "softcap", inputs, 1, "{\"cap\": \"high\"}", &out),
+              DS_ERROR_INVALID_ARGUMENT, "softcap: attribute 'cap' must be a number, got text 'high'");
   inputs[0] = 9;
   check_error(ds_graph_op(graph, "relu", inputs, 1, NULL, &out), DS_ERROR_INVALID_ARGUMENT,
               "relu: inputs[0] must be a value from 0 to 1, got 9");
-  check_error(ds_graph_output(graph, -3), DS_ERROR_INVALID_ARGUMENT,
+  check_error(ds_graph_output(graph, "y", -3), DS_ERROR_INVALID_ARGUMENT,
               "value must be a value from 0 to 1, got -3");
   check_error(ds_graph_input(graph, "x", DS_DTYPE_F32, x_dims, 2, &out), DS_ERROR_INVALID_ARGUMENT, "'x'");
   check_error(ds_graph_input(graph, "y", DS_DTYPE_F32, bad_dims, 2, &out), DS_ERROR_INVALID_ARGUMENT,
@@ -78,7 +80,7 @@ static void gradients(void) {
   values[0] = pair[0];
   check_ok(ds_graph_op(graph, "gelu", pair, 1, NULL, &pair[0]), "gelu");
   check_ok(ds_graph_op(graph, "mse", pair, 2, NULL, &loss), "mse");
-  check_ok(ds_graph_output(graph, loss), "loss");
+  check_ok(ds_graph_output(graph, "loss", loss), "loss");
   check_ok(ds_graph_value_info(graph, pair[0], &dtype, shape, 2, &rank), "a shape");
   check(dtype == DS_DTYPE_F32 && rank == 2 && shape[0] == -1 && shape[1] == 2, "n rows of 2");
   check_ok(ds_graph_value_info(graph, loss, NULL, NULL, 0, &rank), "the shape of a scalar");
@@ -100,6 +102,36 @@ static void gradients(void) {
   check_error(ds_engine_create(NULL, config, graph, NULL, &engine), DS_ERROR_INVALID_ARGUMENT,
               "differentiated");
   ds_graph_destroy(graph);
+}
+
+/* proves {graph.find} */
+static void outputs_by_name(void) {
+  ds_graph *graph = mlp_graph(), *parsed = NULL;
+  char* text = graph_text(graph);
+  int32_t loss = -1, prediction = -1, found = -1;
+  check(strstr(text, "\n  output loss=%") && strstr(text, " prediction=%"), "names in the text");
+  check_ok(ds_graph_parse(text, &parsed), "parse");
+  check_ok(ds_graph_find(graph, "loss", &loss), "loss");
+  check_ok(ds_graph_find(parsed, "loss", &found), "loss of the parsed graph");
+  check(found == loss, "the same value");
+  check_ok(ds_graph_find(graph, "prediction", &prediction), "prediction");
+  check(prediction != loss, "another value");
+  check_error(ds_graph_find(graph, "predicton", &found), DS_ERROR_NOT_FOUND,
+              "graph 'mlp' has no value named 'predicton'; did you mean 'prediction'?");
+  check(found == loss, "numbers are written on success only");
+  check_error(ds_graph_output(graph, "loss", prediction), DS_ERROR_INVALID_ARGUMENT,
+              "output name 'loss' is already used by %");
+  check_error(ds_graph_output(graph, "a b", prediction), DS_ERROR_INVALID_ARGUMENT,
+              "output name must be without blanks");
+  check_error(ds_graph_output(graph, NULL, prediction), DS_ERROR_INVALID_ARGUMENT, "name must not be NULL");
+  check_ok(ds_graph_output(graph, "x", loss), "an output may have the name of an input");
+  check_ok(ds_graph_find(graph, "x", &found), "x");
+  check(found == loss, "the output goes first");
+  check_ok(ds_graph_find(parsed, "x", &found), "an input");
+  check(found == 0, "x is the first value");
+  ds_text_destroy(text);
+  ds_graph_destroy(graph);
+  ds_graph_destroy(parsed);
 }
 
 static void plans(void) {
@@ -153,10 +185,23 @@ static void model_of_config(void) {
   ds_graph_destroy(graph);
 }
 
+static void schema(void) {
+  char* text = NULL;
+  check_ok(ds_op_schema(&text), "schema");
+  check(strstr(text, "\"opset\": 1") && strstr(text, "\"name\": \"linear_cross_entropy_dx\""),
+        "all operations");
+  check(strstr(text, "\"words\": [") && strstr(text, "\"default\": \"tanh\""),
+        "attributes with their defaults");
+  ds_text_destroy(text);
+  check_error(ds_op_schema(NULL), DS_ERROR_INVALID_ARGUMENT, "out_text must not be NULL");
+}
+
 int main(void) {
+  schema();
   text_round_trip();
   refusals();
   gradients();
+  outputs_by_name();
   plans();
   model_of_config();
   return 0;

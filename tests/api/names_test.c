@@ -107,7 +107,7 @@ static int survives_text(const char* name) {
   if (first == DS_OK) {
     check_ok(ds_graph_op(graph, "linear", pair, 2, NULL, &pair[1]), "linear");
     check_ok(ds_graph_op(graph, "mse", pair, 2, NULL, &loss), "loss");
-    check_ok(ds_graph_output(graph, loss), "output");
+    check_ok(ds_graph_output(graph, name, loss), "one rule for inputs and outputs");
     check_ok(ds_graph_print(graph, &text), "print");
     check_ok(ds_graph_parse(text, &parsed), text);
     check_ok(ds_graph_print(parsed, &again), "print again");
@@ -153,8 +153,9 @@ static void survive_files(char names[][64], int count, const char* folder) {
   for (i = 0; i < 2; ++i) {
     int param;
     loaded = delegate(names, count);
-    check_ok(i == 0 ? ds_checkpoint_load(loaded, folder, NULL) : ds_checkpoint_load_model(loaded, model),
-             "load");
+    check_ok(
+        i == 0 ? ds_checkpoint_load(loaded, folder, NULL, NULL) : ds_checkpoint_load_model(loaded, model),
+        "load");
     for (param = 0; param < count; ++param) {
       float values[3] = {-1, -1, -1};
       int32_t found = -1;
@@ -178,7 +179,7 @@ static ds_graph* one_parameter(const char* name, int32_t* x, int32_t* loss) {
   check_ok(ds_graph_param(graph, name, square, 2, "normal", 0.5, &pair[1]), "parameter");
   check_ok(ds_graph_op(graph, "linear", pair, 2, NULL, &pair[1]), "linear");
   check_ok(ds_graph_op(graph, "mse", pair, 2, NULL, loss), "loss");
-  check_ok(ds_graph_output(graph, *loss), "output");
+  check_ok(ds_graph_output(graph, "loss", *loss), "output");
   return graph;
 }
 
@@ -198,6 +199,7 @@ static void longest_name(const char* name, const char* config) {
   ds_graph_destroy(graph);
 }
 
+/* Proves {names.form}. */
 static void refusals(void) {
   static const char* const bad[][2] = {{"", "must not be empty"},
                                        {"a b", "without blanks"},

@@ -1,5 +1,6 @@
 /* Outputs of a graph that are no result of a node of their own: inputs, parameters, the loss, one value
- * twice. */
+ * twice: proves {graph.output_of_any} and {graph.output_inferred}. */
+#include <stdio.h>
 #include <string.h>
 
 #include "support.h"
@@ -25,8 +26,12 @@ static ds_graph* make_graph(int32_t values[VALUES], const int* outputs, int coun
   pair[0] = values[OUT];
   pair[1] = values[TARGET];
   check_ok(ds_graph_op(graph, "mse", pair, 2, NULL, &values[LOSS]), "mse");
-  check_ok(ds_graph_output(graph, values[LOSS]), "loss");
-  for (i = 0; i < count; ++i) check_ok(ds_graph_output(graph, values[outputs[i]]), "output");
+  check_ok(ds_graph_output(graph, "loss", values[LOSS]), "loss");
+  for (i = 0; i < count; ++i) {
+    char name[16];
+    snprintf(name, sizeof name, "out.%d", i);
+    check_ok(ds_graph_output(graph, name, values[outputs[i]]), "output");
+  }
   return graph;
 }
 
@@ -54,17 +59,17 @@ static run train(const int* outputs, int count) {
   size_t rank = 0, i;
   int s;
   check_ok(ds_engine_create(NULL, config, graph, NULL, &engine), "engine");
-  check_ok(ds_tensor_create(DS_DTYPE_F32, x, 2, x_data, &batch[0]), "x");
-  check_ok(ds_tensor_create(DS_DTYPE_F32, y, 2, target_data, &batch[1]), "y");
+  check_ok(ds_tensor_create(DS_DTYPE_F32, x, 2, NULL, x_data, NULL, &batch[0]), "x");
+  check_ok(ds_tensor_create(DS_DTYPE_F32, y, 2, NULL, target_data, NULL, &batch[1]), "y");
   inputs[0] = batch[0];
   inputs[1] = batch[1];
-  for (s = 0; s < 3; ++s) check_ok(ds_train_batch(engine, inputs, 2, &r.losses[s]), "train");
-  check_ok(ds_eval_batch(engine, inputs, 2, &r.evaluated), "evaluate");
+  for (s = 0; s < 3; ++s) check_ok(ds_train_batch(engine, inputs, 2, NULL, &r.losses[s]), "train");
+  check_ok(ds_eval_batch(engine, inputs, 2, NULL, &r.evaluated), "evaluate");
   check_ok(ds_engine_read(engine, 0, "master", r.w, WIDE * IN), "read w");
   check_ok(ds_engine_read(engine, 1, "master", r.b, WIDE), "read b");
   if (count > 0) {
-    check_ok(ds_infer(engine, inputs, 2, &out), "infer");
-    check_ok(ds_tensor_info(out, NULL, dims, 4, &rank, &data), "info");
+    check_ok(ds_infer(engine, inputs, 2, NULL, &out), "infer");
+    check_ok(ds_tensor_info(out, NULL, dims, NULL, 4, &rank, NULL, &data), "info");
     for (i = 0; i < rank; ++i) r.count *= (size_t)dims[i];
     memcpy(r.infer, data, r.count * sizeof(float));
     ds_tensor_destroy(out);
@@ -120,14 +125,14 @@ int main(void) {
   /* Refused at creation, by name: integers, which ds_infer does not hand out. */
   graph = make_graph(values, NULL, 0);
   check_ok(ds_graph_input(graph, "ids", DS_DTYPE_I32, ids_dims, 1, &ids), "ids");
-  check_ok(ds_graph_output(graph, ids), "output");
+  check_ok(ds_graph_output(graph, "ids", ids), "output");
   check_error(ds_engine_create(NULL, "{\"train_batch_size\": 3}", graph, NULL, &engine),
               DS_ERROR_INVALID_ARGUMENT,
               "output 1 of graph 'outputs' must be of a floating type, got i32[n]");
   ds_graph_destroy(graph);
   graph = make_graph(values, out, 1);
   check_ok(ds_graph_input(graph, "ids", DS_DTYPE_I32, ids_dims, 1, &ids), "ids");
-  check_ok(ds_graph_output(graph, ids), "output");
+  check_ok(ds_graph_output(graph, "ids", ids), "output");
   check_ok(ds_engine_create(NULL, "{\"train_batch_size\": 3}", graph, NULL, &engine),
            "output 2 is of any type");
   ds_engine_destroy(engine);
@@ -136,7 +141,7 @@ int main(void) {
   /* A parameter as the loss. */
   check_ok(ds_graph_create("itself", 1, &graph), "graph");
   check_ok(ds_graph_param(graph, "p", scalar, 0, "ones", 0, &values[0]), "p");
-  check_ok(ds_graph_output(graph, values[0]), "output");
+  check_ok(ds_graph_output(graph, "itself", values[0]), "output");
   check_ok(ds_engine_create(NULL,
                             "{\"train_batch_size\": 1, \"gradient_clipping\": 0, \"optimizer\": {\"type\": "
                             "\"SGD\", \"params\": {\"lr\": 0.25}}}",
@@ -145,7 +150,7 @@ int main(void) {
   {
     double first = 0;
     float p = 0;
-    check_ok(ds_train_batch(engine, NULL, 0, &first), "train");
+    check_ok(ds_train_batch(engine, NULL, 0, NULL, &first), "train");
     check_ok(ds_engine_read(engine, 0, "master", &p, 1), "read");
     check(first == 1 && p == 0.75f, "a loss that is its parameter");
   }

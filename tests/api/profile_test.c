@@ -21,6 +21,7 @@ static void profile(int rank, ds_comm* comm, void* data) {
   ds_text_destroy(text);
 }
 
+/* Proves {run.profile.model}. */
 int main(int argc, char** argv) {
   char folder[4096], *text = NULL;
   check(argc == 3, "arguments: BUILD_FOLDER MODELS");

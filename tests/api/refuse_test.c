@@ -32,18 +32,19 @@ static void inputs(void) {
   mlp_config(config, sizeof config, 0, 1, 1);
   engine = mlp_engine(NULL, config);
   make_batch(&batch, 0, 0, 1);
-  check_ok(ds_tensor_create(DS_DTYPE_F32, too_many, 2, NULL, &longer), "a longer input");
+  check_ok(ds_tensor_create(DS_DTYPE_F32, too_many, 2, NULL, NULL, NULL, &longer), "a longer input");
   one[0] = longer;
   one[1] = batch.tensors[1];
-  check_error(ds_train_batch(engine, one, 2, &loss), DS_ERROR_INVALID_ARGUMENT, "input 'x' has 7 rows");
+  check_error(ds_train_batch(engine, one, 2, NULL, &loss), DS_ERROR_INVALID_ARGUMENT, "input 'x' has 7 rows");
   check(strstr(ds_last_error_message(), "6") != NULL, "the bound is named");
   one[0] = batch.tensors[0];
   one[1] = NULL;
-  check_error(ds_train_batch(engine, one, 2, &loss), DS_ERROR_INVALID_ARGUMENT,
+  check_error(ds_train_batch(engine, one, 2, NULL, &loss), DS_ERROR_INVALID_ARGUMENT,
               "must not be NULL: it is needed");
-  check_error(ds_train_batch(engine, one, 1, &loss), DS_ERROR_INVALID_ARGUMENT, "2 inputs, got 1");
-  check_error(ds_train_batch(engine, NULL, 2, &loss), DS_ERROR_INVALID_ARGUMENT, "inputs must not be NULL");
-  check_ok(ds_train_batch(engine, batch_inputs(&batch), 2, &loss), "refused inputs harm nothing");
+  check_error(ds_train_batch(engine, one, 1, NULL, &loss), DS_ERROR_INVALID_ARGUMENT, "2 inputs, got 1");
+  check_error(ds_train_batch(engine, NULL, 2, NULL, &loss), DS_ERROR_INVALID_ARGUMENT,
+              "inputs must not be NULL");
+  check_ok(ds_train_batch(engine, batch_inputs(&batch), 2, NULL, &loss), "refused inputs harm nothing");
   ds_tensor_destroy(longer);
   free_batch(&batch);
   ds_engine_destroy(engine);
@@ -65,22 +66,22 @@ static void token_ids(void) {
   check_ok(ds_graph_op(graph, "embedding", pair, 2, NULL, &pair[0]), "embedding");
   pair[1] = targets;
   check_ok(ds_graph_op(graph, "cross_entropy", pair, 2, NULL, &loss), "loss");
-  check_ok(ds_graph_output(graph, loss), "output");
+  check_ok(ds_graph_output(graph, "loss", loss), "output");
   check_ok(ds_engine_create(NULL, "{\"train_batch_size\": 1, \"optimizer\": {\"type\": \"Adam\"}}", graph,
                             NULL, &engine),
            "engine");
-  check_ok(ds_tensor_create(DS_DTYPE_I32, one_dim, 1, ids_data, &tensors[0]), "ids");
-  check_ok(ds_tensor_create(DS_DTYPE_I32, one_dim, 1, target_data, &tensors[1]), "targets");
+  check_ok(ds_tensor_create(DS_DTYPE_I32, one_dim, 1, NULL, ids_data, NULL, &tensors[0]), "ids");
+  check_ok(ds_tensor_create(DS_DTYPE_I32, one_dim, 1, NULL, target_data, NULL, &tensors[1]), "targets");
   batch[0] = tensors[0];
   batch[1] = tensors[1];
-  check_error(ds_train_batch(engine, batch, 2, NULL), DS_ERROR_INVALID_ARGUMENT,
+  check_error(ds_train_batch(engine, batch, 2, NULL, NULL), DS_ERROR_INVALID_ARGUMENT,
               "input 'ids' must have ids from 0 to 9, got 10 at 2");
   ids_data[2] = 0;
   target_data[1] = 4;
-  check_error(ds_train_batch(engine, batch, 2, NULL), DS_ERROR_INVALID_ARGUMENT,
+  check_error(ds_train_batch(engine, batch, 2, NULL, NULL), DS_ERROR_INVALID_ARGUMENT,
               "input 'targets' must have ids from 0 to 3, got 4 at 1");
   target_data[1] = 3;
-  check_ok(ds_train_batch(engine, batch, 2, NULL), "ids in range; -100 is no target");
+  check_ok(ds_train_batch(engine, batch, 2, NULL, NULL), "ids in range; -100 is no target");
   ds_tensor_destroy(tensors[0]);
   ds_tensor_destroy(tensors[1]);
   ds_graph_destroy(graph);
@@ -98,10 +99,10 @@ static void not_a_number(void) {
   mlp_config(config, sizeof config, 0, 1, 1);
   engine = mlp_engine(NULL, config);
   make_batch(&batch, 0, 0, 1);
-  check_ok(ds_train_batch(engine, batch_inputs(&batch), 2, NULL), "a good step");
+  check_ok(ds_train_batch(engine, batch_inputs(&batch), 2, NULL, NULL), "a good step");
   check_ok(ds_engine_read(engine, 3, "master", before, MLP_OUT), "before");
   batch.x[5] = (float)NAN;
-  check_ok(ds_train_batch(engine, batch_inputs(&batch), 2, NULL), "a step that is skipped");
+  check_ok(ds_train_batch(engine, batch_inputs(&batch), 2, NULL, NULL), "a step that is skipped");
   check_ok(ds_engine_last_step(engine, &last, sizeof last), "the step's result");
   check(last.skipped == 1 && last.step == 2 && last.updates == 1, "it is skipped");
   check_ok(ds_engine_skip_reason(engine, &reason), "why");
@@ -110,7 +111,7 @@ static void not_a_number(void) {
   check_ok(ds_engine_read(engine, 3, "master", after, MLP_OUT), "after");
   check(memcmp(before, after, sizeof after) == 0, "the update was skipped");
   batch.x[5] = 0;
-  check_ok(ds_train_batch(engine, batch_inputs(&batch), 2, NULL), "the engine goes on");
+  check_ok(ds_train_batch(engine, batch_inputs(&batch), 2, NULL, NULL), "the engine goes on");
   check_ok(ds_engine_get(engine, "step", &step), "step");
   check(step == 3, "the skipped step counts as a step");
   check_ok(ds_engine_get(engine, "updates", &step), "updates");
@@ -161,12 +162,14 @@ static void aborted(int rank, ds_comm* comm, void* data) {
   mlp_config(config, sizeof config, 3, 1, 2);
   engine = mlp_engine(comm, config);
   make_batch(&batch, rank, 0, 1);
-  check_ok(ds_train_batch(engine, batch_inputs(&batch), 2, NULL), "a step");
+  check_ok(ds_train_batch(engine, batch_inputs(&batch), 2, NULL, NULL), "a step");
   if (rank == 0) {
     check_ok(ds_comm_abort(comm, "rank 0 gives up"), "abort");
   } else {
-    check_error(ds_train_batch(engine, batch_inputs(&batch), 2, NULL), DS_ERROR_COMM, "rank 0 gives up");
-    check_error(ds_train_batch(engine, batch_inputs(&batch), 2, NULL), DS_ERROR_POISONED, "rank 0 gives up");
+    check_error(ds_train_batch(engine, batch_inputs(&batch), 2, NULL, NULL), DS_ERROR_COMM,
+                "rank 0 gives up");
+    check_error(ds_train_batch(engine, batch_inputs(&batch), 2, NULL, NULL), DS_ERROR_POISONED,
+                "rank 0 gives up");
   }
   free_batch(&batch);
   ds_engine_destroy(engine);
@@ -183,7 +186,7 @@ static void any_order(int rank, void* data) {
   engine = mlp_engine(comm, config);
   ds_comm_destroy(comm);
   make_batch(&batch, rank, 0, 1);
-  check_ok(ds_train_batch(engine, batch_inputs(&batch), 2, NULL), "the engine keeps its comm");
+  check_ok(ds_train_batch(engine, batch_inputs(&batch), 2, NULL, NULL), "the engine keeps its comm");
   ds_engine_destroy(engine);
   free_batch(&batch);
 }

@@ -3,6 +3,8 @@
  * engine is never lost by a refused call, every refusal has one line of text, and outputs of a refused call
  * are as they were.
  *
+ * Proves {outputs.after_error} and {ownership.order}.
+ *
  * A sequence is its seed: DS_SEQUENCE=7 repeats that of seed 7 and prints its calls. 200 of them, with
  * DS_LONG 10,000.
  */
@@ -224,16 +226,78 @@ static void with_tensor(void) {
   int ok;
   switch (below(3)) {
     case 0:
-      ok =
-          took(ds_tensor_create(a_dtype(), one_in(20) ? NULL : dims, count, NULL, &made), "ds_tensor_create");
+      ok = took(ds_tensor_create(a_dtype(), one_in(20) ? NULL : dims, count, NULL, NULL, NULL, &made),
+                "ds_tensor_create");
       expect_made(ok, made, "ds_tensor_create");
       KEEP(tensors, made, ds_tensor);
       break;
     case 1:
-      took(ds_tensor_info(tensor, &dtype, dims, 8, &rank, &data), "ds_tensor_info");
+      took(ds_tensor_info(tensor, &dtype, dims, NULL, 8, &rank, NULL, &data), "ds_tensor_info");
       break;
     default:
-      took(ds_tensor_copy(tensor, ANY(tensors, ds_tensor)), "ds_tensor_copy");
+      took(ds_tensor_copy(tensor, ANY(tensors, ds_tensor), NULL), "ds_tensor_copy");
+  }
+}
+
+/* An operation whose results and gradients are 0. */
+static void clear(ds_tensor* tensor) {
+  int64_t dims[4], count = 1;
+  size_t rank = 0, d;
+  ds_dtype dtype = DS_DTYPE_NONE;
+  void* data = NULL;
+  if (!tensor || ds_tensor_info(tensor, &dtype, dims, NULL, 4, &rank, NULL, &data) != DS_OK) return;
+  for (d = 0; d < rank; ++d) count *= dims[d];
+  memset(data, 0,
+         (size_t)count * (dtype == DS_DTYPE_U8                              ? 1
+                          : dtype == DS_DTYPE_BF16 || dtype == DS_DTYPE_F16 ? 2
+                          : dtype == DS_DTYPE_F64 || dtype == DS_DTYPE_I64  ? 8
+                                                                            : 4));
+}
+
+static ds_status zero_forward(const ds_tensor* const* inputs, ds_tensor* const* outputs, void* user_data) {
+  (void)inputs, (void)user_data;
+  clear(outputs[0]);
+  return DS_OK;
+}
+
+static ds_status zero_backward(const ds_tensor* const* inputs, const ds_tensor* const* outputs,
+                               const ds_tensor* const* output_grads, ds_tensor* const* input_grads,
+                               void* user_data) {
+  int32_t i;
+  (void)inputs, (void)outputs, (void)output_grads;
+  for (i = 0; i < *(const int32_t*)user_data; ++i) clear(input_grads[i]);
+  return DS_OK;
+}
+
+static int32_t kept_user_data;
+
+static void end_user_data(void* user_data) {
+  --kept_user_data;
+  free(user_data);
+}
+
+static void custom_op(ds_graph* graph, const int32_t* operands, const int64_t* dims, size_t dims_count) {
+  const ds_dtype dtype = one_in(2) ? DS_DTYPE_NONE : a_dtype();
+  int32_t *count = malloc(sizeof *count), value = -5;
+  ds_custom_op op;
+  memset(&op, 0, sizeof op);
+  *count = (int32_t)below(4);
+  op.struct_size = sizeof op;
+  op.forward = one_in(20) ? NULL : zero_forward;
+  op.backward = one_in(4) ? NULL : zero_backward;
+  op.user_data = count;
+  op.destroy = end_user_data;
+  op.outputs_count = one_in(20) ? below(3) : 1;
+  op.dtypes = &dtype;
+  op.dims_counts = &dims_count;
+  op.dims = dims;
+  if (op.outputs_count > 1) op.outputs_count = 0; /* as many as there are types */
+  if (took(ds_graph_custom_op(graph, a_text(), &op, operands, (size_t)*count, &value),
+           "ds_graph_custom_op")) {
+    ++kept_user_data;
+  } else {
+    free(count);
+    if (value != -5) fail("ds_graph_custom_op", "an output in spite of an error");
   }
 }
 
@@ -248,7 +312,7 @@ static void with_graph(void) {
   ds_dtype dtype = DS_DTYPE_NONE;
   int ok, i;
   for (i = 0; i < 3; ++i) operands[i] = one_in(6) ? a_number() : (int32_t)below(8);
-  switch (below(9)) {
+  switch (below(10)) {
     case 0:
       made = one_in(2) ? mlp_graph() : NULL;
       if (!made) {
@@ -271,13 +335,17 @@ static void with_graph(void) {
            "ds_graph_op");
       break;
     case 5:
-      took(ds_graph_output(graph, operands[0]), "ds_graph_output");
+      took(ds_graph_output(graph, a_text(), operands[0]), "ds_graph_output");
+      took(ds_graph_find(graph, a_text(), &value), "ds_graph_find");
       break;
     case 6:
       took(ds_graph_value_info(graph, operands[0], &dtype, dims, 8, &rank), "ds_graph_value_info");
       break;
     case 7:
       took(ds_graph_grad(graph, operands[0], operands + 1, below(3), grads), "ds_graph_grad");
+      break;
+    case 8:
+      custom_op(graph, operands, dims, count);
       break;
     default: /* what is printed is read again, and prints the same */
       if (!took(ds_graph_print(graph, &text), "ds_graph_print")) break;
@@ -367,11 +435,11 @@ static void with_steps(void) {
   switch (below(9)) {
     case 0:
     case 1:
-      ok = took(ds_train_batch(engine, inputs, count, &loss), "ds_train_batch");
+      ok = took(ds_train_batch(engine, inputs, count, NULL, &loss), "ds_train_batch");
       if (!ok && loss != -5) fail("ds_train_batch", "a loss in spite of an error");
       break;
     case 2:
-      took(ds_forward(engine, inputs, count, one_in(3) ? NULL : &loss), "ds_forward");
+      took(ds_forward(engine, inputs, count, NULL, one_in(3) ? NULL : &loss), "ds_forward");
       break;
     case 3:
       took(ds_backward(engine), "ds_backward");
@@ -380,10 +448,10 @@ static void with_steps(void) {
       took(ds_step(engine), "ds_step");
       break;
     case 5:
-      took(ds_eval_batch(engine, inputs, count, &loss), "ds_eval_batch");
+      took(ds_eval_batch(engine, inputs, count, NULL, &loss), "ds_eval_batch");
       break;
     case 6:
-      ok = took(ds_infer(engine, inputs, count, &out), "ds_infer");
+      ok = took(ds_infer(engine, inputs, count, NULL, &out), "ds_infer");
       expect_made(ok, out, "ds_infer");
       KEEP(tensors, out, ds_tensor);
       break;
@@ -485,25 +553,25 @@ static void with_delegate(void) {
       if (one_in(4)) took(ds_engine_start(engine), "ds_engine_start");
       break;
     case 1:
-      took(ds_gather_params(engine, many, below(3)), "ds_gather_params");
+      took(ds_gather_params(engine, many, below(3), NULL), "ds_gather_params");
       break;
     case 2:
-      took(ds_release_params(engine, many, below(3)), "ds_release_params");
+      took(ds_release_params(engine, many, below(3), NULL), "ds_release_params");
       break;
     case 3:
-      ok = took(ds_engine_param_view(engine, many[0], &view), "ds_engine_param_view");
+      ok = took(ds_engine_param_view(engine, many[0], NULL, &view), "ds_engine_param_view");
       expect_made(ok, view, "ds_engine_param_view");
       ds_tensor_destroy(view);
       break;
     case 4:
-      took(ds_tensor_create(DS_DTYPE_F32, dims, 1, numbers, &view), "ds_tensor_create");
-      took(ds_grad_ready(engine, many[0], one_in(9) ? ANY(tensors, ds_tensor) : view), "ds_grad_ready");
+      took(ds_tensor_create(DS_DTYPE_F32, dims, 1, NULL, numbers, NULL, &view), "ds_tensor_create");
+      took(ds_grad_ready(engine, many[0], one_in(9) ? ANY(tensors, ds_tensor) : view, NULL), "ds_grad_ready");
       ds_tensor_destroy(view);
       break;
     case 5:
-      ok = took(ds_engine_grad_view(engine, many[0], &view), "ds_engine_grad_view");
+      ok = took(ds_engine_grad_view(engine, many[0], NULL, &view), "ds_engine_grad_view");
       expect_made(ok, view, "ds_engine_grad_view");
-      if (ok) took(ds_grad_ready(engine, many[0], view), "ds_grad_ready of the view");
+      if (ok) took(ds_grad_ready(engine, many[0], view, NULL), "ds_grad_ready of the view");
       ds_tensor_destroy(view);
       if (one_in(4)) took(ds_engine_evaluate(engine, (int32_t)below(3)), "ds_engine_evaluate");
       break;
@@ -521,7 +589,7 @@ static void with_files(void) {
       took(ds_checkpoint_save(engine, path, one_in(2) ? NULL : a_text()), "ds_checkpoint_save");
       break;
     case 1:
-      took(ds_checkpoint_load(engine, path, one_in(2) ? NULL : &text), "ds_checkpoint_load");
+      took(ds_checkpoint_load(engine, path, NULL, one_in(2) ? NULL : &text), "ds_checkpoint_load");
       break;
     case 2:
       took(ds_config_merge(a_text(), a_text(), &text), "ds_config_merge");
@@ -607,6 +675,7 @@ static void sequence(void) {
       with_files();
   }
   end_some(1);
+  if (kept_user_data != 0) fail("ds_graph_custom_op", "user_data that nobody has ended");
 }
 
 static void no_log(ds_log_level level, const char* line, void* user_data) {

@@ -10,6 +10,7 @@ enum { RANKS = 2, BIAS = MLP_OUT };
 
 static const char* folder;
 
+/* Proves {engine.param_find}. */
 static void state(ds_engine* engine) {
   const char* name = NULL;
   int64_t dims[2] = {0, 0};
@@ -67,6 +68,7 @@ static void local(ds_engine* engine) {
   check(whole[0] == 0.25f && whole[1] == 0.25f, "all ranks' parts");
 }
 
+/* Proves {engine.state.grad_read} of a frozen parameter. */
 static void frozen(ds_engine* engine, const mlp_batch* batch) {
   int32_t param = -1;
   float before[BIAS], after[BIAS];
@@ -74,12 +76,12 @@ static void frozen(ds_engine* engine, const mlp_batch* batch) {
   check_ok(ds_engine_param_find(engine, "fc2.bias", &param), "find");
   check_ok(ds_engine_read(engine, param, "master", before, BIAS), "read");
   check_ok(ds_engine_freeze(engine, &param, 1, 1), "freeze");
-  check_ok(ds_train_batch(engine, batch_inputs(batch), 2, &loss), "step");
+  check_ok(ds_train_batch(engine, batch_inputs(batch), 2, NULL, &loss), "step");
   check_ok(ds_engine_read(engine, param, "master", after, BIAS), "read");
   check(memcmp(before, after, sizeof after) == 0, "a frozen parameter stays");
   check_error(ds_engine_read(engine, param, "grad", after, BIAS), DS_ERROR_STATE, "frozen");
   check_ok(ds_engine_freeze(engine, &param, 1, 0), "train it again");
-  check_ok(ds_train_batch(engine, batch_inputs(batch), 2, &loss), "step");
+  check_ok(ds_train_batch(engine, batch_inputs(batch), 2, NULL, &loss), "step");
   check_ok(ds_engine_read(engine, param, "master", after, BIAS), "read");
   check(memcmp(before, after, sizeof after) != 0, "it moves again");
   check_error(ds_engine_freeze(engine, &param, 1, 2), DS_ERROR_INVALID_ARGUMENT,
@@ -90,9 +92,9 @@ static void order(ds_engine* engine, const mlp_batch* batch) {
   double loss = 0;
   check_error(ds_backward(engine), DS_ERROR_STATE, "backward");
   check_error(ds_step(engine), DS_ERROR_STATE, "step");
-  check_ok(ds_forward(engine, batch_inputs(batch), 2, &loss), "forward");
-  check_error(ds_forward(engine, batch_inputs(batch), 2, &loss), DS_ERROR_STATE, "forward");
-  check_error(ds_train_batch(engine, batch_inputs(batch), 2, &loss), DS_ERROR_STATE,
+  check_ok(ds_forward(engine, batch_inputs(batch), 2, NULL, &loss), "forward");
+  check_error(ds_forward(engine, batch_inputs(batch), 2, NULL, &loss), DS_ERROR_STATE, "forward");
+  check_error(ds_train_batch(engine, batch_inputs(batch), 2, NULL, &loss), DS_ERROR_STATE,
               "ds_train_batch must not");
   check_error(ds_checkpoint_save(engine, folder, NULL), DS_ERROR_STATE, "ds_checkpoint_save must not");
   check_error(ds_engine_refresh(engine), DS_ERROR_STATE, "ds_engine_refresh must not");
@@ -100,7 +102,8 @@ static void order(ds_engine* engine, const mlp_batch* batch) {
   check_ok(ds_step(engine), "step");
 }
 
-/* A learning rate that the caller sets counts until it is taken back, and in checkpoints. */
+/* A learning rate that the caller sets counts until it is taken back, and in checkpoints. Proves
+ * {engine.set}, {engine.set.name} and {engine.set.value}, with groups() below. */
 static void learning_rate(ds_comm* comm, ds_engine* engine, const mlp_batch* batch) {
   char config[512], path[512], *client = NULL;
   float before[MLP_OUT], after[MLP_OUT];
@@ -111,7 +114,7 @@ static void learning_rate(ds_comm* comm, ds_engine* engine, const mlp_batch* bat
   scheduled = last.lr;
   check_ok(ds_engine_read(engine, 3, "master", before, MLP_OUT), "before");
   check_ok(ds_engine_set(engine, "lr", 0), "a learning rate of 0");
-  check_ok(ds_train_batch(engine, batch_inputs(batch), 2, NULL), "a step");
+  check_ok(ds_train_batch(engine, batch_inputs(batch), 2, NULL, NULL), "a step");
   check_ok(ds_engine_read(engine, 3, "master", after, MLP_OUT), "after");
   check(memcmp(before, after, sizeof after) == 0, "nothing moves");
   check_ok(ds_engine_set(engine, "lr", 0.25), "another");
@@ -120,15 +123,15 @@ static void learning_rate(ds_comm* comm, ds_engine* engine, const mlp_batch* bat
            "save");
   mlp_config(config, sizeof config, 0, 1, RANKS);
   other = mlp_engine(comm, config);
-  check_ok(ds_checkpoint_load(other, path, &client), "load");
+  check_ok(ds_checkpoint_load(other, path, NULL, &client), "load");
   check(strcmp(client, "{\"epoch\": [3, 0.5]}") == 0, "the client's state");
   ds_text_destroy(client);
-  check_ok(ds_train_batch(other, batch_inputs(batch), 2, NULL), "a step after the load");
+  check_ok(ds_train_batch(other, batch_inputs(batch), 2, NULL, NULL), "a step after the load");
   check_ok(ds_engine_last_step(other, &last, sizeof last), "its result");
   check(last.lr == 0.25, "the checkpoint has what was set");
   ds_engine_destroy(other);
   check_ok(ds_engine_set(engine, "lr", (double)NAN), "the schedule again");
-  check_ok(ds_train_batch(engine, batch_inputs(batch), 2, NULL), "a step");
+  check_ok(ds_train_batch(engine, batch_inputs(batch), 2, NULL, NULL), "a step");
   check_ok(ds_engine_last_step(engine, &last, sizeof last), "its result");
   check(last.lr == scheduled, "the configuration's");
   check_error(ds_engine_set(engine, "lr", -1), DS_ERROR_INVALID_ARGUMENT, "at least 0, or NaN, got -1");
@@ -143,7 +146,37 @@ static void learning_rate(ds_comm* comm, ds_engine* engine, const mlp_batch* bat
               "options.keep: must be 0 to");
 }
 
-/* States by their names, which the engine tells. */
+/* A checkpoint by its tag, which "keep" spares. Proves {checkpoint.load.tag}. */
+static void tags(ds_engine* engine, const mlp_batch* batch) {
+  char path[512], *text = NULL;
+  float saved[MLP_OUT], newest[MLP_OUT], now[MLP_OUT];
+  int i;
+  snprintf(path, sizeof path, "%s/state_test_tags", folder);
+  check_ok(ds_checkpoint_save(engine, path, "{\"tag\": \"best.1\", \"client_state\": 7}"), "with a tag");
+  check_ok(ds_engine_read(engine, 3, "master", saved, MLP_OUT), "what was saved");
+  for (i = 0; i < 2; ++i) {
+    check_ok(ds_train_batch(engine, batch_inputs(batch), 2, NULL, NULL), "a step");
+    check_ok(ds_checkpoint_save(engine, path, "{\"keep\": 1}"), "without one");
+  }
+  check_ok(ds_engine_read(engine, 3, "master", newest, MLP_OUT), "the newest");
+  check(memcmp(saved, newest, sizeof saved) != 0, "they differ");
+  check_ok(ds_checkpoint_load(engine, path, "{\"tag\": \"best.1\"}", &text), "by its tag");
+  check(strcmp(text, "7") == 0, "its client state");
+  ds_text_destroy(text);
+  check_ok(ds_engine_read(engine, 3, "master", now, MLP_OUT), "now");
+  check(memcmp(saved, now, sizeof saved) == 0, "what was saved with the tag");
+  check_ok(ds_checkpoint_load(engine, path, NULL, NULL), "the newest");
+  check_ok(ds_engine_read(engine, 3, "master", now, MLP_OUT), "now");
+  check(memcmp(newest, now, sizeof saved) == 0, "what was saved last");
+  check_error(ds_checkpoint_load(engine, path, "{\"tag\": \"best\"}", NULL), DS_ERROR_NOT_FOUND,
+              "no complete checkpoint with tag 'best'");
+  check_error(ds_checkpoint_save(engine, path, "{\"tag\": \"a/b\"}"), DS_ERROR_INVALID_ARGUMENT, "got 'a/b'");
+  check_error(ds_checkpoint_save(engine, path, "{\"tag\": \"\"}"), DS_ERROR_INVALID_ARGUMENT, "got ''");
+  check_error(ds_checkpoint_load(engine, path, "{\"tags\": \"a\"}", NULL), DS_ERROR_CONFIG,
+              "did you mean tag?");
+}
+
+/* States by their names, which the engine tells. Proves {engine.state_name}. */
 static void state_names(ds_engine* engine) {
   const char* names[] = {"master", "exp_avg", "exp_avg_sq", "param", "grad"};
   float values[MLP_OUT];
@@ -168,13 +201,13 @@ static void groups(ds_engine* engine, const mlp_batch* batch) {
   check_ok(ds_engine_group_add(engine, &param, 1, "{\"lr\": 0, \"weight_decay\": 0}", &group), "a group");
   check(group == 1, "its number");
   check_ok(ds_engine_read(engine, param, "master", before, MLP_OUT), "before");
-  check_ok(ds_train_batch(engine, batch_inputs(batch), 2, NULL), "a step");
+  check_ok(ds_train_batch(engine, batch_inputs(batch), 2, NULL, NULL), "a step");
   check_ok(ds_engine_read(engine, param, "master", after, MLP_OUT), "after");
   check(memcmp(before, after, sizeof after) == 0, "its parameters stay");
   check_ok(ds_engine_set(engine, "param_groups[1].lr", 0.5), "its own lr");
   check_ok(ds_engine_get(engine, "param_groups[1].lr", &number), "what was set");
   check(number == 0.5, "0.5");
-  check_ok(ds_train_batch(engine, batch_inputs(batch), 2, NULL), "a step");
+  check_ok(ds_train_batch(engine, batch_inputs(batch), 2, NULL, NULL), "a step");
   check_ok(ds_engine_read(engine, param, "master", after, MLP_OUT), "after");
   check(memcmp(before, after, sizeof after) != 0, "its parameters move");
   group = 7;
@@ -186,7 +219,7 @@ static void groups(ds_engine* engine, const mlp_batch* batch) {
               "out must not be NULL");
 }
 
-/* What an error is about. */
+/* What an error is about. Proves {runtime.details}. */
 static void details(ds_engine* engine) {
   const char *key = NULL, *tensor = NULL;
   int32_t rank = 7, group = -1, param = 3;
@@ -198,19 +231,24 @@ static void details(ds_engine* engine) {
   ds_last_error_details(&key, NULL, &rank);
   check(strcmp(key, "options.lr") == 0 && rank == 0, "a key, on the first rank that was refused");
   ds_last_error_details(NULL, NULL, NULL);
+  check_error(ds_backward(NULL), DS_ERROR_INVALID_ARGUMENT, "engine must not be NULL");
+  ds_last_error_details(&key, &tensor, &rank);
+  check(strcmp(key, "") == 0 && strcmp(tensor, "") == 0 && rank == -1, "nothing that it names");
 }
 
+/* Proves {checkpoint.load.any}, of stages; round_trip_test.cpp and slices_test.cpp do of world sizes and
+ * tiers. */
 static void round_trip(int rank, ds_comm* comm, ds_engine* engine, const mlp_batch* batch) {
   char config[512], path[512], *text = NULL;
   double before = 0, after = 0, step = 0;
   ds_engine* other;
   snprintf(path, sizeof path, "%s/state_test_checkpoint", folder);
   check_ok(ds_checkpoint_save(engine, path, NULL), "save");
-  check_ok(ds_train_batch(engine, batch_inputs(batch), 2, &before), "a step after the save");
+  check_ok(ds_train_batch(engine, batch_inputs(batch), 2, NULL, &before), "a step after the save");
   mlp_config(config, sizeof config, 0, 1, RANKS);
   other = mlp_engine(comm, config); /* saved at stage 3, loaded at stage 0 */
-  check_ok(ds_checkpoint_load(other, path, NULL), "load");
-  check_ok(ds_train_batch(other, batch_inputs(batch), 2, &after), "the same step after the load");
+  check_ok(ds_checkpoint_load(other, path, NULL, NULL), "load");
+  check_ok(ds_train_batch(other, batch_inputs(batch), 2, NULL, &after), "the same step after the load");
   check(before == after, "the same bits");
   check_ok(ds_engine_get(other, "step", &step), "step");
   check(step == 6, "the step count is part of a checkpoint");
@@ -219,7 +257,7 @@ static void round_trip(int rank, ds_comm* comm, ds_engine* engine, const mlp_bat
   check(strstr(text, "\"step\": 5") && strstr(text, "payload_hash"), "step and hash");
   ds_text_destroy(text);
   snprintf(path, sizeof path, "%s/state_test_nowhere", folder);
-  check_error(ds_checkpoint_load(engine, path, NULL), DS_ERROR_NOT_FOUND, "state_test_nowhere");
+  check_error(ds_checkpoint_load(engine, path, NULL, NULL), DS_ERROR_NOT_FOUND, "state_test_nowhere");
   check_ok(ds_comm_barrier(comm), "barrier");
   (void)rank;
 }
@@ -259,32 +297,35 @@ static void rank_body(int rank, ds_comm* comm, void* data) {
   mlp_config(config, sizeof config, 3, 1, RANKS);
   engine = mlp_engine(comm, config);
   make_batch(&batch, rank, 0, 1);
-  check_ok(ds_eval_batch(engine, batch_inputs(&batch), 2, &eval), "eval");
-  check_ok(ds_train_batch(engine, batch_inputs(&batch), 2, &loss), "train");
+  check_ok(ds_eval_batch(engine, batch_inputs(&batch), 2, NULL, &eval), "eval");
+  check_ok(ds_train_batch(engine, batch_inputs(&batch), 2, NULL, &loss), "train");
   check(eval == loss, "evaluation before a step is the loss of the step");
-  check_ok(ds_eval_batch(engine, batch_inputs(&batch), 2, &again), "eval again");
+  check_ok(ds_eval_batch(engine, batch_inputs(&batch), 2, NULL, &again), "eval again");
   check(again < eval, "a step helps");
-  check_ok(ds_infer(engine, batch_inputs(&batch), 2, &out), "infer");
-  check_ok(ds_tensor_info(out, NULL, shape, 2, &size, &values), "prediction");
+  check_ok(ds_infer(engine, batch_inputs(&batch), 2, NULL, &out), "infer");
+  check_ok(ds_tensor_info(out, NULL, shape, NULL, 2, &size, NULL, &values), "prediction");
   check(size == 2 && shape[0] == MLP_ROWS && shape[1] == MLP_OUT && isfinite(*(float*)values),
         "a prediction per row");
   prediction = *(float*)values;
   ds_tensor_destroy(out);
   some[0] = batch.tensors[0];
-  check_ok(ds_infer(engine, some, 2, &out), "infer without targets, which a prediction does not depend on");
-  check_ok(ds_tensor_info(out, NULL, NULL, 0, NULL, &values), "prediction");
+  check_ok(ds_infer(engine, some, 2, NULL, &out),
+           "infer without targets, which a prediction does not depend on");
+  check_ok(ds_tensor_info(out, NULL, NULL, NULL, 0, NULL, NULL, &values), "prediction");
   check(*(float*)values == prediction, "the same prediction");
   ds_tensor_destroy(out);
   some[0] = NULL;
-  check_error(ds_infer(engine, some, 2, &out), DS_ERROR_INVALID_ARGUMENT, "inputs[0], 'x', must not be NULL");
+  check_error(ds_infer(engine, some, 2, NULL, &out), DS_ERROR_INVALID_ARGUMENT,
+              "inputs[0], 'x', must not be NULL");
   state(engine);
   local(engine);
   frozen(engine, &batch);
   order(engine, &batch);
-  check_ok(ds_train_batch(engine, batch_inputs(&batch), 2, &loss), "third step");
+  check_ok(ds_train_batch(engine, batch_inputs(&batch), 2, NULL, &loss), "third step");
   round_trip(rank, comm, engine, &batch);
   model_folder(comm, engine);
   learning_rate(comm, engine, &batch);
+  tags(engine, &batch);
   state_names(engine);
   groups(engine, &batch);
   details(engine);
@@ -314,7 +355,7 @@ static void trace(void) {
   options.trace = 1;
   check_ok(ds_engine_create(NULL, config, graph, &options, &engine), "engine");
   make_batch(&batch, 0, 0, 1);
-  check_ok(ds_train_batch(engine, batch_inputs(&batch), 2, NULL), "train");
+  check_ok(ds_train_batch(engine, batch_inputs(&batch), 2, NULL, NULL), "train");
   snprintf(path, sizeof path, "%s/state_test_trace.json", folder);
   check_ok(ds_engine_trace(engine, path), "trace");
   file = fopen(path, "r");

@@ -6,6 +6,7 @@
 
 #include "support.h"
 
+/* Proves {strings.owned} and {runtime.text_destroy}: two texts are there at once, and each is freed. */
 static void texts(void) {
   char *text = NULL, *json = NULL;
   check_ok(ds_env_report(DS_FORMAT_TEXT, &text), "report");
@@ -13,7 +14,9 @@ static void texts(void) {
   check_ok(ds_env_report(DS_FORMAT_JSON, &json), "report as JSON");
   check(json[0] == '{' && strstr(json, "\"instruction_sets\": ") && strstr(json, "\"linear\": "),
         "its members");
+  check(text != json, "each call has a text of its own");
   ds_text_destroy(text);
+  check(strstr(json, "\"linear\": ") != NULL, "freeing one leaves the other");
   check_error(ds_env_report((ds_format)2, &text), DS_ERROR_INVALID_ARGUMENT,
               "format must be text (0) or JSON (1), got 2");
   check(text == NULL, "no text after an error");
@@ -56,6 +59,8 @@ static void option_structs(void) {
   check_error(ds_comm_create("carrier-pigeon://x", NULL, &comm), DS_ERROR_INVALID_ARGUMENT, "carrier-pigeon");
 }
 
+/* Proves {status.returned}, {ownership.null}, {comm.rank} and {comm.size}: what has no handle to work with
+ * says so by its status; the calls that have none answer NULL with what ds.h says. */
 static void nulls(void) {
   ds_comm* comm = NULL;
   ds_graph* graph = NULL;
@@ -72,7 +77,7 @@ static void nulls(void) {
   check_error(ds_comm_all_gather(NULL, &value, 4, &value), DS_ERROR_INVALID_ARGUMENT,
               "comm must not be NULL");
   check_error(ds_graph_create(NULL, 1, &graph), DS_ERROR_INVALID_ARGUMENT, "name must not be NULL");
-  check_error(ds_graph_output(NULL, 0), DS_ERROR_INVALID_ARGUMENT, "graph must not be NULL");
+  check_error(ds_graph_output(NULL, "loss", 0), DS_ERROR_INVALID_ARGUMENT, "graph must not be NULL");
   check_error(ds_graph_parse(NULL, &graph), DS_ERROR_INVALID_ARGUMENT, "text must not be NULL");
   check_error(ds_plan_create(NULL, NULL, 0, 1, &plan), DS_ERROR_INVALID_ARGUMENT, "config must not be NULL");
   check_error(ds_plan_print(NULL, &text), DS_ERROR_INVALID_ARGUMENT, "plan must not be NULL");
@@ -80,20 +85,26 @@ static void nulls(void) {
               "config must not be NULL");
   check_error(ds_engine_create(NULL, "{}", NULL, NULL, NULL), DS_ERROR_INVALID_ARGUMENT,
               "out must not be NULL");
-  check_error(ds_train_batch(NULL, NULL, 0, &loss), DS_ERROR_INVALID_ARGUMENT, "engine must not be NULL");
+  check_error(ds_train_batch(NULL, NULL, 0, NULL, &loss), DS_ERROR_INVALID_ARGUMENT,
+              "engine must not be NULL");
   check_error(ds_backward(NULL), DS_ERROR_INVALID_ARGUMENT, "engine must not be NULL");
   check_error(ds_engine_param_find(NULL, "w", &number), DS_ERROR_INVALID_ARGUMENT, "engine must not be NULL");
   check_error(ds_engine_read(NULL, 0, "master", &value, 1), DS_ERROR_INVALID_ARGUMENT, "engine must not");
   check_error(ds_checkpoint_save(NULL, "x", NULL), DS_ERROR_INVALID_ARGUMENT, "engine must not be NULL");
   check_error(ds_checkpoint_info(NULL, &text), DS_ERROR_INVALID_ARGUMENT, "path must not be NULL");
-  check_error(ds_tensor_create(DS_DTYPE_F32, NULL, 2, NULL, &tensor), DS_ERROR_INVALID_ARGUMENT,
+  check_error(ds_tensor_create(DS_DTYPE_F32, NULL, 2, NULL, NULL, NULL, &tensor), DS_ERROR_INVALID_ARGUMENT,
               "dims must not be NULL");
-  check_error(ds_tensor_copy(NULL, NULL), DS_ERROR_INVALID_ARGUMENT, "to must not be NULL");
-  check_error(ds_tensor_from_dlpack(NULL, &tensor), DS_ERROR_INVALID_ARGUMENT, "managed must not be NULL");
+  check_error(ds_tensor_copy(NULL, NULL, NULL), DS_ERROR_INVALID_ARGUMENT, "to must not be NULL");
+  check_error(ds_tensor_from_dlpack(NULL, NULL, NULL, &tensor), DS_ERROR_INVALID_ARGUMENT,
+              "one of managed and versioned must be NULL, got both");
   check(!comm && !graph && !plan && !engine && !tensor, "nothing was made");
   check(ds_comm_rank(NULL) == -1 && ds_comm_size(NULL) == -1 && ds_engine_param_count(NULL) == -1,
         "-1 for NULL");
+  check(ds_engine_state_name(NULL, 0) == NULL, "NULL for NULL");
+  ds_last_error_details(NULL, NULL, NULL);
   ds_comm_destroy(NULL);
+  ds_work_destroy(NULL);
+  ds_text_destroy(NULL);
   ds_graph_destroy(NULL);
   ds_plan_destroy(NULL);
   ds_engine_destroy(NULL);
@@ -114,6 +125,7 @@ static void take_line(ds_log_level level, const char* line, void* user_data) {
   snprintf(seen->last, sizeof seen->last, "%s", line);
 }
 
+/* Proves {runtime.log} and {threads.callbacks}; what the default prints, checkpoint_test.c reads. */
 static void log_lines(void) {
   char config[512];
   lines seen = {pthread_self(), 0, ""};
@@ -126,6 +138,25 @@ static void log_lines(void) {
   check(seen.count == 1, "no line after the reset");
 }
 
+static void* other_thread(void* data) {
+  check(strcmp(ds_last_error_message(), "") == 0, "no message of another thread");
+  check_error(ds_comm_barrier(NULL), DS_ERROR_INVALID_ARGUMENT, "comm must not be NULL");
+  (void)data;
+  return NULL;
+}
+
+/* Proves {runtime.last_error}: each thread has its own, and a call that succeeds leaves it. */
+static void messages_of_threads(void) {
+  ds_comm_options options;
+  pthread_t thread;
+  check_error(ds_comm_create(NULL, NULL, NULL), DS_ERROR_INVALID_ARGUMENT, "out must not be NULL");
+  check(pthread_create(&thread, NULL, other_thread, NULL) == 0, "a thread");
+  pthread_join(thread, NULL);
+  check_ok(ds_comm_options_init(&options, sizeof options), "a call that succeeds");
+  check(strcmp(ds_last_error_message(), "out must not be NULL") == 0, "this thread's message");
+}
+
+/* Proves {runtime.version} and {runtime.status_name}. */
 int main(void) {
   char version[32];
   check(strcmp(ds_last_error_message(), "") == 0, "no message before any error");
@@ -134,6 +165,7 @@ int main(void) {
   check(strcmp(ds_status_name(DS_OK), "ok") == 0, "name of DS_OK");
   check(strcmp(ds_status_name(DS_ERROR_NUMERIC), "numeric") == 0, "name of DS_ERROR_NUMERIC");
   check(strcmp(ds_status_name((ds_status)99), "unknown") == 0, "name of no status");
+  messages_of_threads();
   texts();
   option_structs();
   nulls();

@@ -100,8 +100,8 @@ ds_graph* mlp_graph(void) {
   weight = param(graph, "fc2.weight", MLP_OUT, MLP_HIDDEN);
   bias = param(graph, "fc2.bias", MLP_OUT, 0);
   out = op(graph, "linear", hidden, weight, bias);
-  check_ok(ds_graph_output(graph, op(graph, "mse", out, y, -1)), "loss");
-  check_ok(ds_graph_output(graph, out), "prediction");
+  check_ok(ds_graph_output(graph, "loss", op(graph, "mse", out, y, -1)), "loss");
+  check_ok(ds_graph_output(graph, "prediction", out), "prediction");
   return graph;
 }
 
@@ -144,8 +144,8 @@ void make_batch(mlp_batch* batch, int rank, int first_micro, int micros) {
     batch->y[row * MLP_OUT] = sum;
     batch->y[row * MLP_OUT + 1] = sum > 0 ? 1.0f : -1.0f;
   }
-  check_ok(ds_tensor_create(DS_DTYPE_F32, x_dims, 2, batch->x, &batch->tensors[0]), "x");
-  check_ok(ds_tensor_create(DS_DTYPE_F32, y_dims, 2, batch->y, &batch->tensors[1]), "y");
+  check_ok(ds_tensor_create(DS_DTYPE_F32, x_dims, 2, NULL, batch->x, NULL, &batch->tensors[0]), "x");
+  check_ok(ds_tensor_create(DS_DTYPE_F32, y_dims, 2, NULL, batch->y, NULL, &batch->tensors[1]), "y");
 }
 
 void free_batch(mlp_batch* batch) {

@@ -19,13 +19,13 @@ static double one_step(ds_engine* engine, int rank, int pieces) {
   int m;
   if (!pieces) {
     make_batch(&batch, rank, 0, MICROS);
-    check_ok(ds_train_batch(engine, batch_inputs(&batch), 2, &loss), "train_batch");
+    check_ok(ds_train_batch(engine, batch_inputs(&batch), 2, NULL, &loss), "train_batch");
     free_batch(&batch);
     return loss;
   }
   for (m = 0; m < MICROS; ++m) {
     make_batch(&batch, rank, m, 1);
-    check_ok(ds_forward(engine, batch_inputs(&batch), 2, &loss), "forward");
+    check_ok(ds_forward(engine, batch_inputs(&batch), 2, NULL, &loss), "forward");
     check(loss >= 0, "loss of a micro-step");
     sum += loss;
     check_ok(ds_backward(engine), "backward");

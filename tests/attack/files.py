@@ -203,7 +203,7 @@ class Engine:
         assert ds.ds_engine_create(None, config, graph, None, ctypes.byref(self.engine)) == 0, ds.ds_last_error_message()
 
     def load(self, path):
-        return self.library.outcome(self.library.ds.ds_checkpoint_load(self.engine, path.encode(), None))
+        return self.library.outcome(self.library.ds.ds_checkpoint_load(self.engine, path.encode(), None, None))
 
     def state(self):
         ds, out = self.library.ds, []

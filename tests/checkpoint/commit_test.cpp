@@ -42,7 +42,10 @@ TEST(CheckpointCommit, NamesAreStrict) {
                   "step-00000002-0",
                   "step--0000002-5",
                   "step-00000002-5 ",
-                  "step-00000002-+5"};
+                  "step-00000002-+5",
+                  "step-00000002-5.",
+                  "step-00000002-5.a b",
+                  "step-00000002-5.123456789012345678901234567890123"};
   for (const std::string& name : others) make_folders(folder / name);
   EXPECT_EQ(save_fake(folder.path(), 2, 1, 1), folder / "step-00000002-1");
   EXPECT_EQ(latest_checkpoint(folder.path()), folder / "step-00000002-1");

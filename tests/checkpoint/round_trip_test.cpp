@@ -11,6 +11,7 @@
 namespace ds::test {
 namespace {
 
+// Proves {checkpoint.load.any}.
 TEST(Checkpoint, LoadsAtEveryWorldSizeAndCut) {
   TempFolder folder;
   std::string path = save_fake(folder / "a", 12, 4);

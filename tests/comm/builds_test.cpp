@@ -62,6 +62,7 @@ class Builds : public testing::TestWithParam<const char*> {
   TempFolder folder_;
 };
 
+// Proves {comm.create.refused} of versions.
 TEST_P(Builds, AnotherOneIsRefused) {
   std::vector<Ended> ends = meet({"join_rank", "join_rank", "join_rank_other"});
   for (const Ended& end : ends) {

@@ -33,6 +33,7 @@ struct Lists {
   }
 };
 
+// Proves {comm.submit.list}, with the next test.
 TEST_P(Coalesced, AllReduceHasTheSameBits) {
   test::on_group(GetParam(), [](Communicator& comm) {
     for (DType wire : {DS_DTYPE_F32, DS_DTYPE_BF16}) {

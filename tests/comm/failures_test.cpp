@@ -186,6 +186,7 @@ TEST(ShmFailures, AForkedChildNeitherHidesADeathNorTakesPart) {
   EXPECT_EQ(codes, (std::vector<int>{0, 137}));
 }
 
+// Proves {collective.failure}.
 TEST(ShmFailures, AKilledRankIsNamedAndNothingIsLeft) {
   std::string url = fmt::format("shm://killed-{}", getpid());
   auto begin = std::chrono::steady_clock::now();

@@ -32,7 +32,7 @@ std::vector<Access> accesses(const Graph& graph) {
         zero.add(Holds::input, value.name, value.type.dtype, value.type.shape.numel(2), Tier::device));
   }
   std::vector<std::pair<ValueId, BufferId>> wanted;
-  for (ValueId out : graph.outputs) {
+  for (const auto& [name, out] : graph.outputs) {
     const TensorType& type = graph.type(out);
     wanted.emplace_back(out, zero.add(Holds::result, "out", type.dtype, type.shape.numel(2), Tier::device));
   }
@@ -49,9 +49,9 @@ std::vector<Access> accesses(const Graph& graph) {
 }
 
 TEST(Lowering, UpdatesAnInputInPlaceWhenNothingElseReadsIt) {
-  std::vector<Access> alone = accesses(cached("output %y\n"));
+  std::vector<Access> alone = accesses(cached("output y=%y\n"));
   EXPECT_EQ(alone, (std::vector{Access::read, Access::update}));
-  std::vector<Access> shared = accesses(cached("%z = relu %cache -> f32[2,8,4]\noutput %y %z\n"));
+  std::vector<Access> shared = accesses(cached("%z = relu %cache -> f32[2,8,4]\noutput y=%y z=%z\n"));
   EXPECT_EQ(shared, (std::vector{Access::read, Access::read}));
 }
 

@@ -31,6 +31,32 @@ TEST(Reference, EveryOpIsRegisteredAndHasACase) {
   }
 }
 
+// The defaults that the table says are those that kernels and shape rules use.
+TEST(Reference, AnAbsentAttributeMeansItsDefault) {
+  KernelRegistry registry = reference();
+  ThreadTeam team(1);
+  std::set<std::string> seen, all;
+  for (const OpDef& row : op_table()) {
+    for (const AttrDef& attr : row.attrs) {
+      if (attr.otherwise) all.insert(row.name + "." + attr.name);
+    }
+  }
+  for (const OpCase& c : op_cases()) {
+    const KernelImpl& impl = implementation(registry, c.op, "ref");
+    const OpDef& row = op(c.op);
+    std::vector<Tensor> without = run_case(impl, c, DS_DTYPE_F32, team);
+    EXPECT_LE(without.size(), row.results(c.in.size())) << c.label();
+    for (const AttrDef& attr : row.attrs) {
+      if (!attr.otherwise || c.attrs.has(attr.name)) continue;
+      OpCase with = c;
+      with.attrs.set(attr.name, *attr.otherwise);
+      EXPECT_TRUE(run_case(impl, with, DS_DTYPE_F32, team) == without) << with.label();
+      seen.insert(row.name + "." + attr.name);
+    }
+  }
+  EXPECT_EQ(seen, all);
+}
+
 TEST(Accuracy, HasARowForEveryKernelAndNoOther) {
   std::set<std::string> rows, kernels;
   for (const Accuracy& row : accuracy_table()) rows.emplace(row.op);

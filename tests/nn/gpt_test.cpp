@@ -49,13 +49,13 @@ TEST_F(Gpt, ParametersAreNamedAndCounted) {
   ASSERT_TRUE(proj.exists());
   EXPECT_EQ(graph.type(graph.params[qkv].value).text(), "f32[24,8]");
   EXPECT_EQ(graph.params[proj].init, (Init{"normal", 0.01}));
-  EXPECT_EQ(graph.type(graph.outputs[0]).text(), "f32[]");
-  EXPECT_EQ(graph.type(graph.outputs[1]).text(), "f32[n,13]");
+  EXPECT_EQ(graph.type(graph.outputs[0].value).text(), "f32[]");
+  EXPECT_EQ(graph.type(graph.outputs[1].value).text(), "f32[n,13]");
 }
 
 TEST_F(Gpt, TextRoundTripsWithBackward) {
   Graph graph = build_gpt(tiny(), 16, 5);
-  differentiate(graph, graph.outputs[0]);
+  differentiate(graph, graph.outputs[0].value);
   graph.check();
   EXPECT_EQ(parse_graph(graph.print()).print(), graph.print());
 }
@@ -67,7 +67,7 @@ TEST_F(Gpt, LossAtInitializationIsThatOfAGuess) {
     Interpreter run(graph, registry_, team_, 13);
     prepare(run, graph, 13, 13);
     run.run();
-    EXPECT_NEAR(run.at(graph.outputs[0]).at(0), std::log(13.0), 0.05) << dtype_name(dtype);
+    EXPECT_NEAR(run.at(graph.outputs[0].value).at(0), std::log(13.0), 0.05) << dtype_name(dtype);
   }
 }
 
@@ -76,7 +76,7 @@ TEST_F(Gpt, EveryParametersGradientMatchesFiniteDifferences) {
   config.dropout = 0.2;
   Graph graph = build_gpt(config, 16, 5);
   set_precision(graph, DS_DTYPE_F64);
-  differentiate(graph, graph.outputs[0]);
+  differentiate(graph, graph.outputs[0].value);
   eliminate_common_subexpressions(graph);
   graph.check();
   Interpreter run(graph, registry_, team_, 13);
@@ -90,9 +90,9 @@ TEST_F(Gpt, EveryParametersGradientMatchesFiniteDifferences) {
   }
   for (const Parameter& param : graph.params) {
     int64_t count = run.at(param.value).numel();
-    EXPECT_LT(
-        gradient_error(run, graph, graph.outputs[0], param.value, param.grad, {0, count / 2, count - 1}),
-        1e-6)
+    EXPECT_LT(gradient_error(run, graph, graph.outputs[0].value, param.value, param.grad,
+                             {0, count / 2, count - 1}),
+              1e-6)
         << param.name;
   }
 }
@@ -102,11 +102,11 @@ TEST_F(Gpt, SequencesDoNotSeeEachOtherOrTheFuture) {
   Interpreter run(graph, registry_, team_, 10);
   prepare(run, graph, 10, 13);
   run.run();
-  Tensor before = run.at(graph.outputs[1]);
+  Tensor before = run.at(graph.outputs[1].value);
   Tensor& tokens = run.at(graph.find_value("tokens"));
   tokens.set(5, static_cast<double>((static_cast<int64_t>(tokens.at(5)) + 1) % 13));
   run.run();
-  const Tensor& after = run.at(graph.outputs[1]);
+  const Tensor& after = run.at(graph.outputs[1].value);
   for (int64_t row = 0; row < 10; ++row) {
     bool equal = true;
     for (int64_t v = 0; v < 13; ++v) equal = equal && before.at(row * 13 + v) == after.at(row * 13 + v);

@@ -52,8 +52,8 @@ TEST_P(HfGoldenTest, LossAndLogitsInF32) {
   Interpreter run(model_.graph, registry_, team_, golden_.rows());
   golden_.fill(run, model_);
   run.run();
-  EXPECT_NEAR(run.at(model_.graph.outputs[0]).at(0), loss("value"), tolerance("loss", "abs"));
-  const Tensor& logits = run.at(model_.graph.outputs[1]);
+  EXPECT_NEAR(run.at(model_.graph.outputs[0].value).at(0), loss("value"), tolerance("loss", "abs"));
+  const Tensor& logits = run.at(model_.graph.outputs[1].value);
   int64_t vocab = logits.dims().at(1);
   EXPECT_LE(
       largest_distance(logits, golden_.inputs.at("logits"), [&](int64_t e) { return counts(e / vocab); }),
@@ -63,12 +63,12 @@ TEST_P(HfGoldenTest, LossAndLogitsInF32) {
 // In f64 nothing is left of rounding: the formulas are the same, and so are their derivatives.
 TEST_P(HfGoldenTest, LossAndGradientsInF64) {
   set_precision(model_.graph, DS_DTYPE_F64);
-  differentiate(model_.graph, model_.graph.outputs[0]);
+  differentiate(model_.graph, model_.graph.outputs[0].value);
   model_.graph.check();
   Interpreter run(model_.graph, registry_, team_, golden_.rows());
   golden_.fill(run, model_);
   run.run();
-  EXPECT_NEAR(run.at(model_.graph.outputs[0]).at(0), loss("value_f64"), 1e-9);
+  EXPECT_NEAR(run.at(model_.graph.outputs[0].value).at(0), loss("value_f64"), 1e-9);
   for (const Parameter& param : model_.graph.params) {
     ASSERT_TRUE(param.grad.exists()) << param.name;
     EXPECT_LE(largest_distance(run.at(param.grad), golden_.inputs.at("grad." + param.name)),

@@ -155,8 +155,8 @@ TEST_P(HfShapes, CountsAndNamesAsPublished) {
     EXPECT_EQ(graph.type(graph.params[index].value).text(), type) << name;
   }
   for (const std::string& name : p.absent) EXPECT_EQ(graph.find_param(name), none) << name;
-  EXPECT_EQ(graph.type(graph.outputs.at(0)).text(), "f32[]");
-  EXPECT_EQ(graph.type(graph.outputs.at(1)).shape.dims().at(0), Dim::n());
+  EXPECT_EQ(graph.type(graph.outputs.at(0).value).text(), "f32[]");
+  EXPECT_EQ(graph.type(graph.outputs.at(1).value).shape.dims().at(0), Dim::n());
 }
 
 // As Transformers draws them: matrices normal, biases 0, norms 1 (Gemma's, which add 1, 0).

@@ -43,7 +43,7 @@ int fused(const std::string& head, const std::string& use, int64_t fewest = 1) {
       "input %b f32[8]\n"
       "param %w f32[8,4] = zeros\n"
       "param %v f32[4,8] = zeros\n" +
-      head + use + "output %l %z\n");
+      head + use + "output l=%l z=%z\n");
   int count = fuse_head(graph, fewest);
   graph.check();
   return count;

@@ -24,7 +24,7 @@ int64_t count(const Graph& graph, const std::string& op) {
 
 TEST(Recompute, MakesCheapResultsAgainAndIsLegal) {
   Graph graph = gpt();
-  differentiate(graph, graph.outputs[0]);
+  differentiate(graph, graph.outputs[0].value);
   eliminate_common_subexpressions(graph);
   int64_t gelu = count(graph, "gelu"), linear = count(graph, "linear");
   recompute_cheap(graph);
@@ -104,7 +104,7 @@ TEST(Fusion, ActivationTimesValueIsGlu) {
       "%d = mul %c %u -> f32[n,4]\n"
       "%e = relu %x -> f32[n,4]\n"
       "%f = mul %e %u -> f32[n,4]\n"
-      "output %b %d %f %e\n");
+      "output b=%b d=%d f=%f e=%e\n");
   fuse(graph);
   eliminate_common_subexpressions(graph);
   graph.check();
@@ -116,7 +116,7 @@ TEST(Fusion, ActivationTimesValueIsGlu) {
             "  %d = glu %x %u {act=\"gelu_erf\"} -> f32[n,4]\n"
             "  %e = relu %x -> f32[n,4]\n"
             "  %f = mul %e %u -> f32[n,4]\n"
-            "  output %b %d %f %e\n");
+            "  output b=%b d=%d f=%f e=%e\n");
 }
 
 }  // namespace

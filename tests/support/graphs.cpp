@@ -16,7 +16,7 @@ Graph two_layer_mlp() {
   h = g.add("layer_norm", {h, gain, shift}, {{"eps", 1e-5}}, "ln");
   ValueId w2 = g.add_param("fc2.weight", {DS_DTYPE_F32, {3, 5}}, {"normal", 0.5});
   ValueId y = g.add("linear", {h, w2}, {}, "fc2");
-  g.add_output(g.add("mse", {y, target}, {}, "loss"));
+  g.add_output("loss", g.add("mse", {y, target}, {}, "loss"));
   return g;
 }
 

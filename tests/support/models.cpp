@@ -18,8 +18,8 @@ Graph make_mlp(int layers, int64_t width, int64_t bound) {
     x = g.add("linear", {x, w, b}, {}, scope + "fc");
     if (l + 1 < layers) x = g.add("gelu", {x}, {}, scope + "act");
   }
-  g.add_output(g.add("mse", {x, target}, {}, "loss"));
-  g.add_output(x);
+  g.add_output("loss", g.add("mse", {x, target}, {}, "loss"));
+  g.add_output("prediction", x);
   return g;
 }
 
@@ -61,8 +61,8 @@ Graph make_tiny_gpt(int layers, int64_t width, int64_t heads, int64_t vocab, int
   x = norm(x, "ln_f");
   ValueId head = tied ? wte : param("head.weight", Shape{vocab, width}, {"normal", 0.1});
   ValueId logits = g.add("linear", {x, head});
-  g.add_output(g.add("cross_entropy", {logits, targets}, {}, "loss"));
-  g.add_output(logits);
+  g.add_output("loss", g.add("cross_entropy", {logits, targets}, {}, "loss"));
+  g.add_output("logits", logits);
   return g;
 }
 

@@ -67,6 +67,7 @@ RandomHost::RandomHost(const RandomCase& c, Communicator& comm, std::string fold
     trained_.push_back(!frozen_[p]);
   }
   engine_.start();
+  if (c.separate) stream_ = std::make_shared<Stream>(engine_.runtime().device());
   place_ = start();
   follow_groups();
 }
@@ -265,20 +266,31 @@ void RandomHost::hand_over(int32_t param) {
     std::vector<float> leaf = gradient(place_.micro, r, param);
     for (size_t e = 0; e < leaf.size(); ++e) sum_[i][e] += static_cast<double>(leaf[e]);
     if (r != comm_.rank()) continue;
-    TensorView& view = grad_views_[i];
+    const auto& [view, owner, on_device] = grad_views_[i];
     if (view.data && numel_[i] > 0) {
+      auto* room = on_device ? stage(static_cast<size_t>(view.bytes())) : static_cast<std::byte*>(view.data);
       if (view.dtype == DS_DTYPE_F32)
-        std::copy(leaf.begin(), leaf.end(), view.as<float>());
+        std::memcpy(room, leaf.data(), static_cast<size_t>(view.bytes()));
       else
-        narrow(view.dtype, leaf.data(), numel_[i], static_cast<std::byte*>(view.data));
-      engine_.grad_ready(ParamId(param), view.data, view.dtype, numel_[i]);
+        narrow(view.dtype, leaf.data(), numel_[i], room);
+      if (on_device) stream_->queue().copy(view.data, room, view.bytes());
+      engine_.grad_ready(ParamId(param),
+                         {view.data, view.dtype, numel_[i], on_device, on_device ? stream_ : nullptr});
       continue;
     }
     bool narrow_it = case_.config.compute == DS_DTYPE_BF16 && (param + place_.micro) % 2 == 0;
     std::vector<std::byte> bytes(leaf.size() * sizeof(float));
+    if (stream_ && (param + place_.micro) % 3 == 0) {  // read later
+      std::byte* room = stage(bytes.size());
+      narrow_it ? narrow(DS_DTYPE_BF16, leaf.data(), numel_[i], room)
+                : static_cast<void>(std::memcpy(room, leaf.data(), bytes.size()));
+      engine_.grad_ready(ParamId(param),
+                         {room, narrow_it ? DS_DTYPE_BF16 : DS_DTYPE_F32, numel_[i], false, stream_});
+      continue;
+    }
     if (narrow_it) narrow(DS_DTYPE_BF16, leaf.data(), numel_[i], bytes.data());
-    engine_.grad_ready(ParamId(param), narrow_it ? static_cast<const void*>(bytes.data()) : leaf.data(),
-                       narrow_it ? DS_DTYPE_BF16 : DS_DTYPE_F32, numel_[i]);
+    engine_.grad_ready(ParamId(param), {narrow_it ? static_cast<const void*>(bytes.data()) : leaf.data(),
+                                        narrow_it ? DS_DTYPE_BF16 : DS_DTYPE_F32, numel_[i]});
     std::fill(leaf.begin(), leaf.end(), -1e30f);  // it was copied
     std::fill(bytes.begin(), bytes.end(), std::byte{0x7F});
   }
@@ -298,7 +310,7 @@ double RandomHost::rounding_of_param(int32_t param, Bounded master, bool gathere
 void RandomHost::check_leases(const std::vector<int32_t>& params) {
   for (int32_t p : params) {
     size_t i = static_cast<size_t>(p);
-    TensorView view = engine_.view(ParamId(p));
+    TensorView view = engine_.view(ParamId(p)).view;
     size_t bytes = static_cast<size_t>(numel_[i] * size_of(view.dtype));
     Lease& lease = leases_[i];
     if (!lease.data) {
@@ -318,6 +330,31 @@ void RandomHost::check_leases(const std::vector<int32_t>& params) {
   }
 }
 
+std::byte* RandomHost::stage(size_t bytes) {
+  staged_.emplace_back(bytes + 1);
+  return staged_.back().data();
+}
+
+void RandomHost::read_late(int32_t param) {
+  size_t i = static_cast<size_t>(param);
+  TensorView view = engine_.view(ParamId(param), stream_).view;
+  auto bytes = static_cast<size_t>(view.bytes());
+  std::byte* got = stage(bytes);
+  stream_->queue().copy(got, view.data, view.bytes());
+  late_.push_back({got, leases_[i].copy, case_.names[i]});
+}
+
+void RandomHost::check_late() {
+  if (!stream_) return;
+  stream_->synchronize();
+  for (const Late& l : late_) {
+    if (std::memcmp(l.got, l.want.data(), l.want.size()) != 0)
+      fail(fmt::format("the lease of {} ended before the stream had read it", l.name));
+  }
+  late_.clear();
+  staged_.clear();
+}
+
 void RandomHost::perform(const Call& call) {
   ++call_;
   if (std::getenv("DS_SHOW_CALLS") && comm_.rank() == 0) {
@@ -331,13 +368,20 @@ void RandomHost::perform(const Call& call) {
     check_leases(call.params);
   } else if (call.kind == Call::Kind::release) {
     check_leases(call.params);
-    engine_.release(ids_of<ParamId>(call.params));
+    bool late = stream_ && call_ % 2 == 0;
+    for (int32_t p : call.params) {
+      if (late) read_late(p);
+    }
+    engine_.release(ids_of<ParamId>(call.params), late ? stream_ : nullptr);
   } else if (call.kind == Call::Kind::view) {
-    TensorView& view = grad_views_[static_cast<size_t>(call.params[0])];
-    view = engine_.grad_view(ParamId(call.params[0]));
+    DelegateEngine::Seen& seen = grad_views_[static_cast<size_t>(call.params[0])];
+    seen = engine_.grad_view(ParamId(call.params[0]), call_ % 2 == 0 ? stream_ : nullptr);
     viewed_ = true;
-    if (view.bytes() > 0)  // it is the host's, and not yet a gradient
-      std::memset(view.data, 0x7F, static_cast<size_t>(view.bytes()));
+    const TensorView& view = seen.view;
+    if (view.bytes() > 0) {  // it is the host's, and not yet a gradient
+      seen.on_device ? stream_->queue().fill(view.data, 0x7F, view.bytes())
+                     : static_cast<void>(std::memset(view.data, 0x7F, static_cast<size_t>(view.bytes())));
+    }
   } else if (call.kind == Call::Kind::grad) {
     hand_over(call.params[0]);
   } else {
@@ -364,6 +408,7 @@ void RandomHost::train_step() {
   if (dice_.one_in(2)) check_gradients("before the update");
   if (dice_.one_in(4)) edit_gradient();
   StepResult result = engine_.step();
+  check_late();
   place_ = start();
   ++steps_;
   state_.update(sum_, case_.config.accumulation * comm_.size(), frozen_);

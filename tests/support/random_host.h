@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -99,6 +100,10 @@ class RandomHost {
   std::vector<float> gradient(int64_t micro, int rank, int32_t param) const;
   void hand_over(int32_t param);
   void check_leases(const std::vector<int32_t>& params);
+  // With a stream: memory that it reads or writes later, and what it must find in leases that have ended.
+  std::byte* stage(size_t bytes);
+  void read_late(int32_t param);
+  void check_late();
   void check_gradients(const char* when);
   void check_state();
   void check_norm(double norm) const;
@@ -117,8 +122,17 @@ class RandomHost {
   std::vector<std::vector<double>> sum_;  // of the gradients of this step
   std::vector<char> frozen_, trained_;    // trained_: now or before, so that there are states
   std::vector<Lease> leases_;
-  std::vector<TensorView> grad_views_;  // of this micro-step
-  bool viewed_ = false;                 // in this micro-step, any
+  std::vector<DelegateEngine::Seen> grad_views_;  // of this micro-step
+  bool viewed_ = false;                           // in this micro-step, any
+  // On a device with memory of its own: the order of half of what this host does with tensors.
+  StreamRef stream_;
+  std::vector<std::vector<std::byte>> staged_;
+  struct Late {
+    const std::byte* got;
+    std::vector<std::byte> want;
+    std::string name;
+  };
+  std::vector<Late> late_;
   Place place_;
   Calls calls_, older_;
   std::vector<Saved> saved_;

@@ -229,8 +229,9 @@ void RandomHost::try_wrong_calls() {
   if (begun)
     refused("saving in a step", "inside a step", [&] { engine_.checkpoints().save(folder_ + "/never"); });
   if (place_.given[p])
-    refused("a second gradient", case_.names[p],
-            [&] { engine_.grad_ready(ParamId(param), values.data(), DS_DTYPE_F32, numel_[p]); });
+    refused("a second gradient", case_.names[p], [&] {
+      engine_.grad_ready(ParamId(param), {values.data(), DS_DTYPE_F32, numel_[p]});
+    });
   if (!begun && held == place_.leases.end()) return;
   std::string part = begun ? "inside a step" : case_.names[held - place_.leases.begin()];
   refused("writing", part, [&] { engine_.store().write_tensor(ParamId(param), "master", values); });

@@ -29,13 +29,13 @@ class Modeller {
       } else {
         x_ = linear(x_, vocab_, "head");
       }
-      g_.add_output(g_.add("cross_entropy", {x_, target}, {}, "loss"));
+      g_.add_output("loss", g_.add("cross_entropy", {x_, target}, {}, "loss"));
     } else {
       x_ = linear(x_, 1 + dice_.below(20), "head");
       target = g_.add_input("target", g_.type(x_));
-      g_.add_output(g_.add("mse", {x_, target}, {}, "loss"));
+      g_.add_output("loss", g_.add("mse", {x_, target}, {}, "loss"));
     }
-    g_.add_output(x_);
+    g_.add_output("prediction", x_);
     return std::move(g_);
   }
 

@@ -5,6 +5,7 @@
 #include "core/base/error.h"
 #include "core/graph/ops.h"
 #include "engine/engine.h"
+#include "kernels/custom.h"
 #include "support/models.h"
 #include "support/ranks.h"
 #include "support/same_bits.h"
@@ -21,8 +22,7 @@ std::vector<TensorType> as_first(In in, const Attrs&) { return {in[0]}; }
 void add_rows() {
   if (find_op("square")) return;
   add_op({.name = "square",
-          .min_inputs = 1,
-          .max_inputs = 1,
+          .forms = {{"", {{"x"}}, {{"y"}}}},
           .infer = as_first,
           .backward = [](BackwardContext& c) -> std::vector<ValueId> {
             return {c.emit("square_dx", {c.first_grad(), c.node.in[0]}, {}, {0})};
@@ -30,7 +30,10 @@ void add_rows() {
           .flops = one_each,
           .rows = Rows::same_of_one,
           .cheap = true});
-  add_op({.name = "square_dx", .min_inputs = 2, .max_inputs = 2, .infer = as_first, .flops = one_each});
+  add_op({.name = "square_dx",
+          .forms = {{"", {{"dy"}, {"x"}}, {{"dx"}}}},
+          .infer = as_first,
+          .flops = one_each});
 }
 
 void square(const KernelContext& c) {
@@ -55,8 +58,30 @@ void add_kernels(KernelRegistry& registry) {
 
 constexpr int64_t kRows = 8, kWidth = 12;
 
-// Two layers with a square between them, by the new operation or by mul.
-Graph network(bool added) {
+// The same as an operation of the program.
+class OwnSquare final : public CustomKernels {
+ public:
+  OwnSquare() {
+    name = "own_square";
+    outputs = "T[n,12]";
+    has_backward = true;
+  }
+  void forward(Views in, Views out) const override { square({in, out, attrs_, scalars_, 0, team_}); }
+  void backward(Views in, Views, Views output_grads, Views input_grads) const override {
+    const TensorView both[] = {output_grads[0], in[0]};
+    square_dx({both, input_grads, attrs_, scalars_, 0, team_});
+  }
+
+ private:
+  Attrs attrs_;
+  StepScalars scalars_;
+  mutable ThreadTeam team_{1};
+};
+
+enum class By { mul, added, custom };
+
+// Two layers with a square between them, by mul, by the new operation, or by callbacks.
+Graph network(By by) {
   Graph g;
   g.bound = kRows;
   ValueId x = g.add_input("x", {DS_DTYPE_F32, {Dim::n(), kWidth}});
@@ -64,9 +89,11 @@ Graph network(bool added) {
   for (const char* name : {"a", "b"}) {
     ValueId w = g.add_param(name, {DS_DTYPE_F32, {kWidth, kWidth}}, {"normal", 0.3});
     x = g.add("linear", {x, w});
-    x = added ? g.add("square", {x}) : g.add("mul", {x, x});
+    if (by == By::mul) x = g.add("mul", {x, x});
+    if (by == By::added) x = g.add("square", {x});
+    if (by == By::custom) x = g.add_custom(std::make_shared<OwnSquare>(), {x});
   }
-  g.add_output(g.add("mse", {x, target}));
+  g.add_output("loss", g.add("mse", {x, target}));
   return g;
 }
 
@@ -76,7 +103,7 @@ struct Trained {
   bool operator==(const Trained&) const = default;
 };
 
-Trained train(bool added, int stage, int world, bool recompute, std::optional<uint64_t> chaos) {
+Trained train(By by, int stage, int world, bool recompute, std::optional<uint64_t> chaos) {
   Trained out;
   run_ranks(world, [&](Communicator& comm) {
     Config c = make_config(stage, 2 / world, world);
@@ -85,7 +112,7 @@ Trained train(bool added, int stage, int world, bool recompute, std::optional<ui
     options.kernel_filter = add_kernels;
     set_device(options, {.chaos = chaos});
     if (chaos) c.device = "cpu";
-    Engine engine(c, network(added), comm, options);
+    Engine engine(c, network(by), comm, options);
     std::vector<float> x(static_cast<size_t>(kRows * kWidth) * static_cast<size_t>(2 / world)),
         target(x.size());
     Trained mine;
@@ -112,10 +139,11 @@ TEST(AddedOp, TrainsWithTheBitsOfTheSameFormula) {
   add_rows();
   for (int world : {1, 2}) {
     for (int stage = 0; stage <= 3; ++stage) {
-      Trained known = train(false, stage, world, false, {});
+      Trained known = train(By::mul, stage, world, false, {});
       EXPECT_LT(known.losses.back(), known.losses.front());
-      EXPECT_EQ(train(true, stage, world, false, {}), known) << "stage " << stage << " world " << world;
-      EXPECT_EQ(train(true, stage, world, true, 5), known) << "recomputed, under chaos: stage " << stage;
+      EXPECT_EQ(train(By::added, stage, world, false, {}), known) << "stage " << stage << " world " << world;
+      EXPECT_EQ(train(By::added, stage, world, true, 5), known) << "recomputed, under chaos: stage " << stage;
+      EXPECT_EQ(train(By::custom, stage, world, true, 5), known) << "callbacks under chaos: stage " << stage;
     }
   }
 }

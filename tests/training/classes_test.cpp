@@ -85,8 +85,8 @@ Graph graph_of(const Case& c, int expert) {
   g.params.back().reduced_over = {kExpertData};
   g.params.back().slice =
       ParamSlice{{c.experts * c.width, c.width}, 0, {{expert * c.width, c.width}}, {kExpert}};
-  g.add_output(
-      g.add("mse", {g.add("add", {g.add("linear", {x, dense}), g.add("linear", {x, mine})}), target}));
+  g.add_output("loss", g.add("mse", {g.add("add", {g.add("linear", {x, dense}), g.add("linear", {x, mine})}),
+                                     target}));
   return g;
 }
 

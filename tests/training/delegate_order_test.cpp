@@ -38,7 +38,7 @@ void add_params(DelegateEngine& engine) {
 
 void give(DelegateEngine& engine, int32_t param, float value = 1) {
   std::vector<float> grad(kNumel, value);
-  engine.grad_ready(ParamId(param), grad.data(), DS_DTYPE_F32, kNumel);
+  engine.grad_ready(ParamId(param), {grad.data(), DS_DTYPE_F32, kNumel});
 }
 
 void gather(DelegateEngine& engine, std::vector<int32_t> params) { engine.gather(ids_of<ParamId>(params)); }
@@ -57,7 +57,7 @@ void take_micro_step(DelegateEngine& engine, bool late) {
 void forward(DelegateEngine& engine, std::vector<int32_t> order = {0, 1, 2, 3}) {
   for (int32_t p : order) {
     gather(engine, {p});
-    ASSERT_EQ(engine.view(ParamId(p)).numel(), kNumel);
+    ASSERT_EQ(engine.view(ParamId(p)).view.numel(), kNumel);
     release(engine, {p});
   }
 }
@@ -251,7 +251,7 @@ TEST(DelegateOrder, NothingChangesUnderALease) {
              engine.trained().freeze({&param, 1}, 1);
            }})
     EXPECT_NE(message_of(call, DS_ERROR_STATE).find("while parameter 'h.1.w' is leased"), std::string::npos);
-  EXPECT_EQ(engine.view(ParamId(1)).as<float>()[9], 2);
+  EXPECT_EQ(engine.view(ParamId(1)).view.as<float>()[9], 2);
   release(engine, {1, 2});
   engine.checkpoints().load(path);
 }
@@ -267,8 +267,8 @@ TEST(DelegateOrder, ReleasingTooOftenInOneCallChangesNothing) {
                 },
                 DS_ERROR_STATE),
             "parameter 'h.1.w' is released 3 times, but has 2 leases");
-  EXPECT_EQ(engine.view(ParamId(0)).as<float>()[3], 1);
-  EXPECT_EQ(engine.view(ParamId(1)).as<float>()[3], 2);
+  EXPECT_EQ(engine.view(ParamId(0)).view.as<float>()[3], 1);
+  EXPECT_EQ(engine.view(ParamId(1)).view.as<float>()[3], 2);
   release(engine, {1, 0, 1});
   EXPECT_THROW(engine.view(ParamId(1)), Error);
 }
@@ -283,13 +283,13 @@ TEST(DelegateOrder, ALeaseStaysWhereItIsWhileOthersComeAndGo) {
     add_params(engine);
     for (int s = 0; s < 3; ++s) {
       gather(engine, {0});
-      const float* first = engine.view(ParamId(0)).as<float>();
+      const float* first = engine.view(ParamId(0)).view.as<float>();
       float value = first[0];
       gather(engine, {1, 2});
       EXPECT_EQ(first[kNumel - 1], value);
       release(engine, {2, 1});
       gather(engine, {0});
-      EXPECT_EQ(engine.view(ParamId(0)).as<float>(), first);
+      EXPECT_EQ(engine.view(ParamId(0)).view.as<float>(), first);
       release(engine, {0});
       forward(engine, {3, 1, 2});
       EXPECT_EQ(first[kNumel - 1], value);
@@ -312,7 +312,7 @@ TEST(DelegateOrder, ALocalWriteDuringEvaluationIsOneRanksOwn) {
         engine.step();
         for (int32_t p : {0, 1, 2, 3}) {  // as the step begins, which fetches ahead
           gather(engine, {p});
-          EXPECT_EQ(engine.view(ParamId(p)).as<float>()[0],
+          EXPECT_EQ(engine.view(ParamId(p)).view.as<float>()[0],
                     engine.store().read_tensor(ParamId(p), "param")[0]);
           release(engine, {p});
           if (comm.rank() == writer)

@@ -99,7 +99,7 @@ class Host {
       if (l > 0) lease(l, false);
       for (int32_t p : {2 * l, 2 * l + 1}) {
         std::vector<float> grad = calculator_.store().read_tensor(ParamId(p), "grad");
-        engine_.grad_ready(ParamId(p), grad.data(), DS_DTYPE_F32, static_cast<int64_t>(grad.size()));
+        engine_.grad_ready(ParamId(p), {grad.data(), DS_DTYPE_F32, static_cast<int64_t>(grad.size())});
       }
     }
     calculator_.step();
@@ -111,7 +111,7 @@ class Host {
     ParamId params[] = {ParamId(2 * layer), ParamId(2 * layer + 1)};
     engine_.gather(params);
     for (ParamId p : params) {
-      TensorView v = engine_.view(p);
+      TensorView v = engine_.view(p).view;
       if (!use) continue;
       calculator_.store().write_tensor(p, "master", {v.as<float>(), static_cast<size_t>(v.numel())});
     }
@@ -213,15 +213,15 @@ TEST(Delegate, WrongCallsAreRefused) {
   engine.start();
   EXPECT_THROW(engine.start(), Error);
   EXPECT_THROW(engine.view(ParamId(p)), Error);
-  EXPECT_THROW(engine.grad_ready(ParamId(p), w.data(), DS_DTYPE_F32, 3), Error);
-  EXPECT_THROW(engine.grad_ready(ParamId(1), w.data(), DS_DTYPE_F32, 64), Error);
+  EXPECT_THROW(engine.grad_ready(ParamId(p), {w.data(), DS_DTYPE_F32, 3}), Error);
+  EXPECT_THROW(engine.grad_ready(ParamId(1), {w.data(), DS_DTYPE_F32, 64}), Error);
   EXPECT_THROW(engine.step(), Error);
   ParamId params[] = {p};
   engine.gather(params);
-  EXPECT_EQ(engine.view(ParamId(p)).as<float>()[5], 1.0f);
+  EXPECT_EQ(engine.view(ParamId(p)).view.as<float>()[5], 1.0f);
   EXPECT_THROW(engine.add_param("late", {2}), Error);
-  engine.grad_ready(ParamId(p), w.data(), DS_DTYPE_F32, 64);
-  EXPECT_THROW(engine.grad_ready(ParamId(p), w.data(), DS_DTYPE_F32, 64), Error);
+  engine.grad_ready(ParamId(p), {w.data(), DS_DTYPE_F32, 64});
+  EXPECT_THROW(engine.grad_ready(ParamId(p), {w.data(), DS_DTYPE_F32, 64}), Error);
   engine.end_micro_step();
   EXPECT_THROW(engine.step(), Error) << "a lease is open";
   engine.release(params);

@@ -123,6 +123,7 @@ TEST(Freeze, ForAWhile) {
 }
 
 // Frozen values stay to the bit, all others move; what was never trained has no states.
+// Proves {engine.freeze.states}, with TrainedLater.
 TEST(Freeze, WhatStaysAndWhatItTakes) {
   Point p;
   p.world = 1;
@@ -240,6 +241,7 @@ struct OwnAdamW {
 };
 
 // Three parts of the model: frozen from the beginning and trained late, frozen for a while, always trained.
+// Proves {engine.freeze.states}.
 TEST(Freeze, BiasCorrectionCountsOwnUpdates) {
   for (const Point& from : layouts(DS_DTYPE_F32)) {
     if (from.stage == 1 || (from.stage == 3) != (from.tier == Tier::nvme)) continue;
@@ -396,7 +398,7 @@ TEST(Freeze, OfAllButAnEmptyParameterLeavesANormOfZero) {
   engine.add_param("w", {300});
   engine.add_param("empty", {0});
   engine.start();
-  engine.grad_ready(ParamId(0), grad.data(), DS_DTYPE_F32, 300);
+  engine.grad_ready(ParamId(0), {grad.data(), DS_DTYPE_F32, 300});
   engine.end_micro_step();
   EXPECT_GT(engine.step().grad_norm, 1);
   const std::vector<int32_t> all{0};
@@ -499,7 +501,7 @@ TEST(Freeze, Delegate) {
           engine.gather(one);
           engine.release(one);
         }
-        for (int32_t p : trained) engine.grad_ready(ParamId(p), ones.data(), DS_DTYPE_F32, kNumel);
+        for (int32_t p : trained) engine.grad_ready(ParamId(p), {ones.data(), DS_DTYPE_F32, kNumel});
         engine.end_micro_step();
         engine.step();
       };
@@ -508,9 +510,9 @@ TEST(Freeze, Delegate) {
       EXPECT_EQ(engine.store().read_tensor(ParamId(1), "master"), ones);
       EXPECT_NE(engine.store().read_tensor(ParamId(0), "master"), ones);
       engine.gather(std::vector{ParamId(1)});
-      message_of([&] { engine.grad_ready(ParamId(1), ones.data(), DS_DTYPE_F32, kNumel); }, DS_ERROR_STATE);
+      message_of([&] { engine.grad_ready(ParamId(1), {ones.data(), DS_DTYPE_F32, kNumel}); }, DS_ERROR_STATE);
       engine.release(std::vector{ParamId(1)});
-      for (int32_t p : {0, 2}) engine.grad_ready(ParamId(p), ones.data(), DS_DTYPE_F32, kNumel);
+      for (int32_t p : {0, 2}) engine.grad_ready(ParamId(p), {ones.data(), DS_DTYPE_F32, kNumel});
       engine.end_micro_step();
       engine.step();
       std::vector<float> kept = engine.store().read_tensor(ParamId(0), "master");

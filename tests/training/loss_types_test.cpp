@@ -26,8 +26,8 @@ Graph graph_of(const char* inner, const char* outer) {
     return g.add("cast", {value}, {{"dtype", std::string(type)}});
   };
   ValueId y = cast(g.add("linear", {x, w}), inner);
-  g.add_output(cast(g.add("mse", {y, cast(target, inner)}), outer));
-  g.add_output(y);
+  g.add_output("loss", cast(g.add("mse", {y, cast(target, inner)}), outer));
+  g.add_output("prediction", y);
   return g;
 }
 
@@ -79,7 +79,7 @@ TEST(LossTypes, WholeNumbersAreRefused) {
   g.name = "whole";
   g.bound = 1;
   g.add_param("weight", {DS_DTYPE_F32, Shape{kWidth, kWidth}}, {});
-  g.add_output(g.add_input("i", {DS_DTYPE_I32, Shape{}}));
+  g.add_output("loss", g.add_input("i", {DS_DTYPE_I32, Shape{}}));
   auto comm = create_communicator("self", {});
   expect_names(message_of([&] { Engine(make_config(0, 1, 1), g, *comm, {}); }, DS_ERROR_INVALID_ARGUMENT),
                {"output 0 of graph 'whole' must be a scalar loss", "i32"});

@@ -124,7 +124,7 @@ TEST(MeshTraining, EqualCopiesOfADelegateTrainAsOne) {
           for (size_t i = 0; i < grad.size(); ++i)
             grad[i] = static_cast<float>((static_cast<int>(i) * 7 + step + 3 * micro + 5 * data) % 11) / 16;
           engine.release({&p, 1});
-          engine.grad_ready(p, grad.data(), DS_DTYPE_F32, 700);
+          engine.grad_ready(p, {grad.data(), DS_DTYPE_F32, 700});
           engine.end_micro_step();
         }
         engine.step();

@@ -72,7 +72,7 @@ TEST(NumericsKey, NamesTheKindOfTheDevice) {
 TEST(NumericsKey, TestsRunOnTheDeviceOfTheEnvironment) {
   const char* device = std::getenv("DS_TEST_DEVICE");
   with_engine([&](Engine& engine) {
-    EXPECT_STREQ(engine.runtime().device().name(), device && *device ? device : "host");
+    EXPECT_STREQ(engine.runtime().device()->name(), device && *device ? device : "host");
   });
 }
 

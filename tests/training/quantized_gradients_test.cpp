@@ -31,7 +31,7 @@ std::vector<float> reduce(Config c, int world, const std::function<std::vector<f
       for (int64_t m = 0; m < c.accumulation; ++m) {
         engine.gather({&p, 1});
         engine.release({&p, 1});
-        engine.grad_ready(ParamId(p), mine.data(), DS_DTYPE_F32, static_cast<int64_t>(mine.size()));
+        engine.grad_ready(ParamId(p), {mine.data(), DS_DTYPE_F32, static_cast<int64_t>(mine.size())});
         engine.end_micro_step();
       }
       engine.step();
@@ -165,7 +165,7 @@ TEST(QuantizedGradients, NanSkipsTheStepAndIsForgotten) {
       for (bool good : {true, false, true}) {
         std::vector<float> before = engine.store().read_tensor(ParamId(p), "master");
         const std::vector<float>& given = good ? grad : bad;
-        engine.grad_ready(ParamId(p), given.data(), DS_DTYPE_F32, static_cast<int64_t>(given.size()));
+        engine.grad_ready(ParamId(p), {given.data(), DS_DTYPE_F32, static_cast<int64_t>(given.size())});
         engine.end_micro_step();
         StepResult result = engine.step();
         EXPECT_EQ(std::isfinite(result.grad_norm), good);

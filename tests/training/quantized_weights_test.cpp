@@ -25,7 +25,7 @@ TEST(QuantizedWeights, GatheredWithinHalfAScale) {
       ParamId p = engine.add_param("w", {kRows, kColumns});
       engine.start();
       engine.gather({&p, 1});
-      TensorView v = engine.view(ParamId(p));
+      TensorView v = engine.view(ParamId(p)).view;
       seen[static_cast<size_t>(comm.rank())].assign(v.as<float>(), v.as<float>() + v.numel());
       EXPECT_EQ(
           engine.runtime().ledger().count("all_gather") + engine.runtime().ledger().count("all_gather 2x2"),

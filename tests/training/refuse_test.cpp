@@ -113,7 +113,7 @@ TEST(Refuse, DelegateBudgetIsRefusedWithATable) {
 int64_t delegate_step(DelegateEngine& engine, ParamId p, const std::vector<float>& grad) {
   engine.gather({&p, 1});
   engine.release({&p, 1});
-  engine.grad_ready(ParamId(p), grad.data(), DS_DTYPE_F32, static_cast<int64_t>(grad.size()));
+  engine.grad_ready(ParamId(p), {grad.data(), DS_DTYPE_F32, static_cast<int64_t>(grad.size())});
   engine.end_micro_step();
   engine.step();
   return engine.runtime().mapped(Tier::device);

@@ -57,6 +57,7 @@ class RefusedLoad : public testing::Test {
 
 // Every read of the check in turn, then the first of the states themselves, by which time the frozen
 // parameters are already the checkpoint's.
+// Proves {checkpoint.load.refused}.
 TEST_F(RefusedLoad, ChangesNothingUnlessItPoisons) {
   with_checkpoints([&](Communicator& comm) {
     Engine engine(config_of(point_), graph_of(point_), comm, {}),
@@ -81,6 +82,7 @@ TEST_F(RefusedLoad, ChangesNothingUnlessItPoisons) {
 }
 
 // By its folder, the one before is taken, unless a part of the newest has been read into the states.
+// Proves {checkpoint.load.damaged}.
 TEST_F(RefusedLoad, FallsBackUnlessItPoisons) {
   std::vector<std::string> lines;
   set_log_sink([&](LogLevel, std::string_view line) { lines.emplace_back(line); });

@@ -52,7 +52,7 @@ Graph graph_of(int t, int ranks) {
   param("experts", experts);  // which no operation reads: drawn, kept and never changed but by weight decay
   ValueId h = g.add("linear", {x, a});
   ValueId b = param("b", back);
-  g.add_output(g.add("mse", {g.add("linear", {g.add("mul", {h, h}), b}), target}));
+  g.add_output("loss", g.add("mse", {g.add("linear", {g.add("mul", {h, h}), b}), target}));
   return g;
 }
 
@@ -150,6 +150,7 @@ TEST(SlicedParams, AreDrawnAsTheWholeTensor) {
 
 // Training goes on with the same bits at another stage, on another tier, with axes in another order, and on
 // half the data ranks.
+// Proves {checkpoint.load.any}.
 TEST(SlicedParams, ResumeOnAnotherMeshStageAndTier) {
   TempFolder folder;
   for (auto [tensor, data] : {std::pair{2, 2}, {3, 2}, {2, 3}}) {

@@ -257,8 +257,8 @@ TEST(SparseGradients, TablesAreReadByInputIdsAlone) {
   x = g.add("add", {x, g.add("embedding", {twice, first})});
   x = g.add("add", {x, g.add("embedding", {twice, second})});
   x = g.add("add", {x, g.add("embedding", {shown, first})});
-  g.add_output(x);
-  g.add_output(shown);
+  g.add_output("loss", x);
+  g.add_output("shown", shown);
   std::vector<RowTable> tables = find_row_tables(g);
   ASSERT_EQ(tables.size(), 1u);
   EXPECT_EQ(tables[0].param, ParamId(0));

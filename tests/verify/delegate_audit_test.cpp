@@ -23,10 +23,10 @@ void train_step(DelegateEngine& engine, int step) {
     for (int p = kParams - 1; p >= 0; --p) {
       const ParamId param(p);
       engine.gather({&param, 1});
-      const float* seen = engine.view(param).as<float>();
+      const float* seen = engine.view(param).view.as<float>();
       std::vector<float> grad(seen, seen + kNumel);
       for (int64_t i = 0; i < kNumel; ++i) grad[i] += static_cast<float>(i % 7 + step + m);
-      engine.grad_ready(param, grad.data(), DS_DTYPE_F32, kNumel);
+      engine.grad_ready(param, {grad.data(), DS_DTYPE_F32, kNumel});
       engine.release({&param, 1});
     }
     engine.end_micro_step();

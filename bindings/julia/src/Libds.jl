@@ -115,7 +115,8 @@ raw(::Nothing) = C_NULL
 Base.isopen(h::Handle) = h.raw != C_NULL
 
 function Base.close(h::Handle)
-    at, h.raw = h.raw, C_NULL
+    at = h.raw
+    h.raw = typeof(at)(C_NULL)
     at == C_NULL || destroy(h, at)
     nothing
 end
@@ -134,8 +135,10 @@ function __init__()
 end
 
 include("tensor.jl")
+include("stream.jl")
 include("comm.jl")
 include("graph.jl")
+include("ops.jl")
 include("engine.jl")
 include("run.jl")
 

@@ -39,7 +39,12 @@ input(x) = argument_error("an input must be an array, a Tensor or nothing, got $
 end_input(::AbstractArray, at) = at == C_NULL || ds_tensor_destroy(at)
 end_input(_, at) = nothing
 
-function with_inputs(call, inputs::Tuple)
+function with_inputs(call, inputs::Tuple, stream)
+    if stream !== nothing  # which goes on with them behind the call
+        tensors = map(i -> i isa AbstractArray ? Tensor(i) : i, inputs)
+        GC.@preserve tensors stream check(call(Ptr{ds_tensor}[input(t) for t in tensors], length(tensors)))
+        return keep_for(stream, tensors...)
+    end
     handles = fill(Ptr{ds_tensor}(C_NULL), length(inputs))
     GC.@preserve inputs try
         for i in 1:length(inputs)
@@ -50,15 +55,15 @@ function with_inputs(call, inputs::Tuple)
         foreach(end_input, inputs, handles)
     end
 end
-function loss_of(call, e, inputs)
+function loss_of(call, e, inputs, stream)
     loss = Ref{Cdouble}(NaN)
-    GC.@preserve e with_inputs((handles, count) -> call(raw(e), handles, count, loss), inputs)
+    GC.@preserve e stream with_inputs((handles, count) -> call(raw(e), handles, count, raw(stream), loss), inputs, stream)
     loss[]
 end
 
-"One step over arrays or tensors in the order of the graph's inputs; returns the mean loss."
-train_batch!(e::Engine, inputs...) = loss_of(ds_train_batch, e, inputs)
-forward!(e::Engine, inputs...) = loss_of(ds_forward, e, inputs)
+"One step over arrays or tensors in the order of the graph's inputs; returns the mean loss. `stream` orders tensors on a device."
+train_batch!(e::Engine, inputs...; stream = nothing) = loss_of(ds_train_batch, e, inputs, stream)
+forward!(e::Engine, inputs...; stream = nothing) = loss_of(ds_forward, e, inputs, stream)
 """
 For a rank that has no data left in this epoch: takes part in the steps of the others until all ranks have called this. Returns
 the steps that it took part in.
@@ -71,12 +76,14 @@ end
 backward!(e::Engine) = GC.@preserve e check(ds_backward(raw(e)))
 step!(e::Engine) = GC.@preserve e check(ds_step(raw(e)))
 "Loss of a micro-batch without dropout."
-eval_batch(e::Engine, inputs...) = loss_of(ds_eval_batch, e, inputs)
+eval_batch(e::Engine, inputs...; stream = nothing) = loss_of(ds_eval_batch, e, inputs, stream)
 "Output 1 of the graph; nothing for an input that it does not depend on."
-function infer(e::Engine, inputs...)
+function infer(e::Engine, inputs...; stream = nothing)
     out = Ref{Ptr{ds_tensor}}(C_NULL)
-    GC.@preserve e with_inputs((handles, count) -> ds_infer(raw(e), handles, count, out), inputs)
-    Tensor(out[], nothing)
+    GC.@preserve e stream with_inputs((handles, count) -> ds_infer(raw(e), handles, count, raw(stream), out), inputs, stream)
+    y = Tensor(out[], nothing)
+    stream === nothing || keep_for(stream, y)
+    y
 end
 
 param_count(e::Engine) = Int(GC.@preserve e ds_engine_param_count(raw(e)))
@@ -149,10 +156,11 @@ Base.string(e::Engine) = GC.@preserve e text_of(out -> ds_engine_plan_print(raw(
 "Writes the spans recorded since the last call as Chrome trace-event JSON; the engine was made with trace = true."
 trace(e::Engine, path) = GC.@preserve e check(ds_engine_trace(raw(e), path))
 
-"Saves a checkpoint; `options` is JSON: \"client_state\", \"keep\"."
+"Saves a checkpoint; `options` is JSON: \"client_state\", \"tag\", \"keep\"."
 save(e::Engine, folder, options = nothing) = GC.@preserve e check(ds_checkpoint_save(raw(e), folder, optional(options)))
-"Loads the newest checkpoint below a folder and returns the client state as JSON."
-load!(e::Engine, folder) = GC.@preserve e text_of(out -> ds_checkpoint_load(raw(e), folder, out))
+"Loads the newest checkpoint below a folder and returns the client state as JSON; `options` is JSON: \"tag\"."
+load!(e::Engine, folder, options = nothing) =
+    GC.@preserve e text_of(out -> ds_checkpoint_load(raw(e), folder, optional(options), out))
 load_model!(e::Engine, folder) = GC.@preserve e check(ds_checkpoint_load_model(raw(e), folder))
 save_model(e::Engine, folder, like = nothing) =
     GC.@preserve e check(ds_checkpoint_save_model(raw(e), folder, optional(like)))
@@ -175,29 +183,29 @@ arrays must not be used behind that.
 function gather(f, e::Engine, params::Integer...)
     numbers = Int32[params...]
     GC.@preserve e begin
-        check(ds_gather_params(raw(e), numbers, length(numbers)))
+        check(ds_gather_params(raw(e), numbers, length(numbers), C_NULL))
         views = Tensor[]
         try
             for p in numbers
                 out = Ref{Ptr{ds_tensor}}(C_NULL)
-                check(ds_engine_param_view(raw(e), p, out))
+                check(ds_engine_param_view(raw(e), p, C_NULL, out))
                 push!(views, Tensor(out[], nothing))
             end
             arrays = map(v -> (i = info(v); unsafe_wrap(Array, convert(Ptr{i.type}, i.data), i.dims)), views)
             return GC.@preserve views f(arrays...)
         finally
             foreach(close, views)
-            check(ds_release_params(raw(e), numbers, length(numbers)))
+            check(ds_release_params(raw(e), numbers, length(numbers), C_NULL))
         end
     end
 end
-"Hands over this rank's gradient of a parameter."
-grad_ready!(e::Engine, param::Integer, grad) =
-    GC.@preserve e with_inputs((handles, _) -> ds_grad_ready(raw(e), param, handles[1]), (grad,))
+"Hands over this rank's gradient of a parameter, which is copied."
+grad_ready!(e::Engine, param::Integer, grad; stream = nothing) = GC.@preserve e stream with_inputs(
+    (handles, _) -> ds_grad_ready(raw(e), param, handles[1], raw(stream)), (grad,), stream)
 "Calls `f` with the place where a gradient goes, which f fills, and hands it over: nothing is copied."
 function write_grad!(f, e::Engine, param::Integer)
     out = Ref{Ptr{ds_tensor}}(C_NULL)
-    GC.@preserve e check(ds_engine_grad_view(raw(e), param, out))
+    GC.@preserve e check(ds_engine_grad_view(raw(e), param, C_NULL, out))
     view = Tensor(out[], nothing)
     try
         with_array(f, view)

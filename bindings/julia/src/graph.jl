@@ -34,7 +34,10 @@ param!(g::Graph, name, dims::Integer...; init = "zeros", scale = 0.0) = GC.@pres
 "Adds an operation of docs/reference/ops.md; `attrs` is JSON."
 op!(g::Graph, op, inputs...; attrs = nothing) = GC.@preserve g value_of(out ->
     ds_graph_op(raw(g), op, Int32[inputs...], length(inputs), optional(attrs), out))
-output!(g::Graph, value) = GC.@preserve g check(ds_graph_output(raw(g), value))
+"Makes a value the next output: the first one is the loss, the second one what `infer` returns."
+output!(g::Graph, name, value) = GC.@preserve g check(ds_graph_output(raw(g), name, value))
+"The value that an output, an input, a parameter or a result of this name is."
+find(g::Graph, name) = GC.@preserve g value_of(out -> ds_graph_find(raw(g), name, out))
 
 "Dimensions of a value; `:` is the rows of a micro-step."
 function dims(g::Graph, value)

@@ -60,14 +60,16 @@ const DS_COMM_OP_SCATTER = Int32(8)
 
 mutable struct ds_comm end
 mutable struct ds_work end
+mutable struct ds_stream end
 mutable struct ds_tensor end
 mutable struct ds_graph end
 mutable struct ds_plan end
 mutable struct ds_engine end
 mutable struct DLManagedTensor end
+mutable struct DLManagedTensorVersioned end
 
 """
-Joining a group.
+How to join a group.
 """
 struct ds_comm_options
     struct_size::Csize_t
@@ -78,8 +80,8 @@ struct ds_comm_options
 end
 
 """
-A collective as data: of any operation, over a list of buffers, or over blocks of unequal size. Besides `ins`
-and `outs`, all members are the same on all ranks.
+A collective as data: any operation, over a list of buffers or over blocks of unequal size. All members except
+`ins` and `outs` are the same on all ranks.
 """
 struct ds_comm_call
     struct_size::Csize_t
@@ -97,7 +99,23 @@ struct ds_comm_call
 end
 
 """
-What an engine runs on; training options are JSON.
+An operation whose work is done by callbacks. It has no defaults and no _init function: fill it with zeros,
+set struct_size, then the members.
+"""
+struct ds_custom_op
+    struct_size::Csize_t
+    forward::Ptr{Cvoid}
+    backward::Ptr{Cvoid}
+    user_data::Ptr{Cvoid}
+    destroy::Ptr{Cvoid}
+    outputs_count::Csize_t
+    dtypes::Ptr{Int32}
+    dims_counts::Ptr{Csize_t}
+    dims::Ptr{Int64}
+end
+
+"""
+What an engine runs on. Training options are JSON.
 """
 struct ds_engine_options
     struct_size::Csize_t
@@ -136,31 +154,33 @@ struct ds_run_progress
 end
 
 """
-Version of the library as \"major.minor.patch\". [threadsafe] Process lifetime.
+Returns the version of the library as \"major.minor.patch\". [threadsafe] The text lives as long as the
+process.
 """
 function ds_version()
     @ccall libds.ds_version()::Cstring
 end
 
 """
-Name of a status, for example \"invalid argument\". [threadsafe] Process lifetime.
+Returns the name of a status, for example \"invalid argument\". [threadsafe] The text lives as long as the
+process.
 """
 function ds_status_name(status)
     @ccall libds.ds_status_name(status::Int32)::Cstring
 end
 
 """
-Message of the last call that failed on this thread, \"\" before any. [threadsafe] Valid until the next
-failing call of this thread.
+Returns the message of the last call that failed on this thread, or \"\" if none has. [threadsafe] The text is
+valid until the next failing call on this thread.
 """
 function ds_last_error_message()
     @ccall libds.ds_last_error_message()::Cstring
 end
 
 """
-What that call's error is about, for programs: the configuration key (dotted), the parameter or tensor, the
-rank, each as far as the message names one; \"\", \"\" and -1 otherwise. [threadsafe] Valid as long as the
-message.
+Tells programs what the last error message of this thread is about: the configuration key (dotted), the
+parameter or tensor, and the rank, as far as the message names one; otherwise \"\", \"\" and -1. [threadsafe]
+The texts are valid as long as the message.
 - `out_key`: [out] [nullable]
 - `out_tensor`: [out] [nullable]
 - `out_rank`: [out] [nullable]
@@ -170,7 +190,7 @@ function ds_last_error_details(out_key, out_tensor, out_rank)
 end
 
 """
-Sends the process's log lines to fn; NULL restores the default (warnings and errors to stderr).
+Sends the log lines of this process to fn. NULL restores the default: warnings and errors go to stderr.
 - `fn`: [nullable]
 - `user_data`: [nullable] passed to fn
 """
@@ -179,7 +199,7 @@ function ds_log_set_fn(fn, user_data)
 end
 
 """
-Ends a text that a call has made.
+Frees a text that a call has returned.
 - `text`: [nullable] [threadsafe]
 """
 function ds_text_destroy(text)
@@ -187,14 +207,14 @@ function ds_text_destroy(text)
 end
 
 """
-Facts of this machine and build: instruction sets, which kernels run and why, libraries, cores, memory.
+Describes this machine and build: instruction sets, which kernels run and why, libraries, cores and memory.
 """
 function ds_env_report(format, out_text)
     @ccall libds.ds_env_report(format::Int32, out_text::Ptr{Ptr{Cchar}})::Int32
 end
 
 """
-Fills the defaults: rank 0 of 1.
+Fills in the defaults: rank 0 of 1.
 - `struct_size`: sizeof(ds_comm_options) of the caller
 """
 function ds_comm_options_init(options, struct_size)
@@ -206,27 +226,29 @@ Joins a group of ranks. Collective.
 - `url`: \"self\" (one rank), \"threads://NAME\" (ranks are threads of this process), \"shm://NAME\"
   (processes of one host), \"mpi\" (the job that mpirun or srun started, on any hosts; needs the job's own
   rank and size), \"gloo://HOST:PORT\", with or without \"/JOB\" (rank 0 listens there while the ranks of that
-  job meet, on any hosts), \"gloo:///PATH\" (a file of a folder that all ranks see says where), \"gloo\"
-  (MASTER_ADDR and MASTER_PORT do), \"env\" (as `libds launch`, torchrun, mpirun or srun set the environment;
-  one rank without any), \"env:URL\" (rank and size of the environment, over URL). mpi and gloo are plugins,
-  libds_NAME.so; any other NAME or \"NAME://ADDRESS\" is looked for likewise (ds_plugin.h)
+  job meet, on any hosts), \"gloo:///PATH\" (a file in a folder that all ranks see tells the address),
+  \"gloo\" (MASTER_ADDR and MASTER_PORT tell it), \"env\" (what `libds launch`, torchrun, mpirun or srun put
+  into the environment; one rank if they did not), \"env:URL\" (rank and size from the environment, over URL).
+  mpi and gloo are plugins, libds_NAME.so; any other NAME or \"NAME://ADDRESS\" is looked for in the same way
+  (ds_plugin.h)
 - `options`: [nullable]
 - `out`: [out] [owned]
-Returns DS_ERROR_COMM when a rank is missing after join_ms, given twice, or differs in size or version
+Returns DS_ERROR_COMM if a rank is missing after join_ms, if two ranks claim the same number, or if ranks
+differ in size or version.
 """
 function ds_comm_create(url, options, out)
     @ccall libds.ds_comm_create(url::Cstring, options::Ptr{ds_comm_options}, out::Ptr{Ptr{ds_comm}})::Int32
 end
 
 """
-This rank, 0 .. size-1; -1 for NULL.
+Returns this rank, 0 to size - 1, or -1 if comm is NULL.
 """
 function ds_comm_rank(comm)
     @ccall libds.ds_comm_rank(comm::Ptr{ds_comm})::Int32
 end
 
 """
-Number of ranks; -1 for NULL.
+Returns the number of ranks, or -1 if comm is NULL.
 """
 function ds_comm_size(comm)
     @ccall libds.ds_comm_size(comm::Ptr{ds_comm})::Int32
@@ -240,55 +262,59 @@ function ds_comm_all_gather(comm, in_, in_size, out)
 end
 
 """
-Sums `count` elements over all ranks as a balanced tree in rank order: the same bits on any transport. f32,
-bf16 and f16 are summed in f32, other types in their own, integers wrapping around. Collective.
+Sums `count` elements over all ranks as a balanced tree in rank order, so that every transport gives the same
+bits. f32, bf16 and f16 are summed in f32, other types in their own type; integers wrap around. Collective.
 - `in`: f32, bf16, f16, f64, i32, i64 or u8
-- `out`: f32 for bf16 and f16, not overlapping in; else of the type of in, and may be in
+- `out`: f32 elements if `in` is bf16 or f16, in memory that does not overlap it; otherwise elements of the
+  type of `in`, and out may be the same buffer.
 """
 function ds_comm_all_reduce(comm, in_, count, dtype, out)
     @ccall libds.ds_comm_all_reduce(comm::Ptr{ds_comm}, in_::Ptr{Cvoid}, count::Csize_t, dtype::Int32, out::Ptr{Cvoid})::Int32
 end
 
 """
-The same sum of size * count elements; rank r gets elements [r * count, (r + 1) * count). Collective.
+Forms the same sum over size * count elements and gives rank r the elements [r * count, (r + 1) * count).
+Collective.
 """
 function ds_comm_reduce_scatter(comm, in_, count, dtype, out)
     @ccall libds.ds_comm_reduce_scatter(comm::Ptr{ds_comm}, in_::Ptr{Cvoid}, count::Csize_t, dtype::Int32, out::Ptr{Cvoid})::Int32
 end
 
 """
-Block b of `in` goes to rank b, block r of `out` comes from rank r; block_size bytes each. Collective.
+Sends block b of `in` to rank b and receives block r of `out` from rank r. Each block has block_size bytes.
+Collective.
 """
 function ds_comm_all_to_all(comm, in_, block_size, out)
     @ccall libds.ds_comm_all_to_all(comm::Ptr{ds_comm}, in_::Ptr{Cvoid}, block_size::Csize_t, out::Ptr{Cvoid})::Int32
 end
 
 """
-Copies data_size bytes from rank `root` to all. Collective.
+Copies data_size bytes from rank `root` to all ranks. Collective.
 """
 function ds_comm_broadcast(comm, data, data_size, root)
     @ccall libds.ds_comm_broadcast(comm::Ptr{ds_comm}, data::Ptr{Cvoid}, data_size::Csize_t, root::Int32)::Int32
 end
 
 """
-Sends data_size bytes to rank `to`, which calls ds_comm_receive with the same size; returns when they are
-there. Two ranks that send to each other at once are an error.
+Sends data_size bytes to rank `to`, which calls ds_comm_receive with the same size. If two ranks send to each
+other at once, both get DS_ERROR_COMM.
 """
 function ds_comm_send(comm, data, data_size, to)
     @ccall libds.ds_comm_send(comm::Ptr{ds_comm}, data::Ptr{Cvoid}, data_size::Csize_t, to::Int32)::Int32
 end
 
 """
-Receives data_size bytes that rank `from` sends.
+Receives data_size bytes that rank `from` sends. If the sizes differ, both ranks get DS_ERROR_COMM.
 """
 function ds_comm_receive(comm, data, data_size, from)
     @ccall libds.ds_comm_receive(comm::Ptr{ds_comm}, data::Ptr{Cvoid}, data_size::Csize_t, from::Int32)::Int32
 end
 
 """
-Makes groups of the ranks that give the same color, ordered by key, then by rank. Collective. An abort of this
-group ends them too; over a plugin, whatever ends one of them ends all.
-- `color`: negative: this rank is in none, *out is NULL
+Splits the group: the ranks that give the same color form a group, ordered by key, then by rank. Collective.
+An abort of this group also ends the groups split from it. Over a plugin, whatever ends one of these groups
+ends all of them.
+- `color`: negative: this rank joins no group, and *out is NULL
 - `out`: [out] [owned]
 """
 function ds_comm_split(comm, color, key, out)
@@ -303,14 +329,14 @@ function ds_comm_barrier(comm)
 end
 
 """
-Ends this and every later collective of all ranks with DS_ERROR_COMM and this reason. [threadsafe]
+Ends the current and every later collective of all ranks with DS_ERROR_COMM and this reason. [threadsafe]
 """
 function ds_comm_abort(comm, reason)
     @ccall libds.ds_comm_abort(comm::Ptr{ds_comm}, reason::Cstring)::Int32
 end
 
 """
-Fills the defaults.
+Fills in the defaults.
 - `struct_size`: sizeof(ds_comm_call) of the caller
 """
 function ds_comm_call_init(call, struct_size)
@@ -318,32 +344,34 @@ function ds_comm_call_init(call, struct_size)
 end
 
 """
-Makes a collective, or starts it. A list is one collective over its buffers, each with the bits of a call of
-its own, and faster than single calls where buffers are small (reduce, gather, scatter and all_to_all are made
-one after the other). Collective. With out_work the call starts it and returns; it is made on a thread of the
-comm, after what was started before. Its place among the collectives of all ranks is that of this call, and
-every collective that is made, of this comm, of the one it was split from and of those split from either,
-first waits for what was started. ds_comm_abort ends it as any other. Leaving the group by a destroy gives up
-what is unfinished. Buffers are lent: they are the caller's again when ds_work_wait has returned, or a
-collective that is made has returned DS_OK, or the rank has left the group. ds_comm_abort, another start and
-calls that only ask do not end the loan. The call itself and its lists are copied.
-- `out_work`: [out] [nullable] [owned] NULL: returns when the collective is made
-Returns DS_ERROR_INVALID_ARGUMENT for what is refused before anything is started; DS_ERROR_COMM when a rank of
-an all_to_all sends other elements than its peer expects, and both are named
+Runs a collective, or starts it. A list is one collective over its buffers, and each buffer gets the bits of a
+call of its own. A list is faster than single calls if its buffers are small, except that reduce, gather,
+scatter and all_to_all run one buffer after the other. Collective. With out_work, the call starts the
+collective and returns; a thread of the comm runs it after everything that was started before. Started
+collectives run in the order of these calls. A direct collective on this comm, or on a comm related to it by a
+split, first waits for them. ds_comm_abort ends them like any other collective. A rank that leaves the group
+by a destroy gives up the ones that have not ended. The buffers are lent to the comm until ds_work_wait has
+returned, a later direct collective has returned DS_OK, or the rank has left the group; then they are yours
+again. ds_comm_abort, another start and calls that only ask do not end the loan. The call struct and its lists
+are copied.
+- `out_work`: [out] [nullable] [owned] NULL: the call returns when the collective has ended.
+Returns DS_ERROR_INVALID_ARGUMENT if the call contradicts itself; nothing is started then, and the comm stays
+usable. DS_ERROR_COMM if a rank of an all_to_all sends another number of elements than its peer expects; the
+message names both.
 """
 function ds_comm_submit(comm, call, out_work)
     @ccall libds.ds_comm_submit(comm::Ptr{ds_comm}, call::Ptr{ds_comm_call}, out_work::Ptr{Ptr{ds_work}})::Int32
 end
 
 """
-Waits for the end of a started collective and returns its status; also again. [threadsafe]
+Waits until a started collective has ended and returns its status. You may call it again. [threadsafe]
 """
 function ds_work_wait(work)
     @ccall libds.ds_work_wait(work::Ptr{ds_work})::Int32
 end
 
 """
-Whether it has ended, well or not, without waiting.
+Tells whether a started collective has ended, well or not, without waiting.
 - `out_done`: [out] 0 or 1 [threadsafe]
 """
 function ds_work_test(work, out_done)
@@ -351,7 +379,7 @@ function ds_work_test(work, out_done)
 end
 
 """
-Forgets it; the collective goes on.
+Destroys the handle; the collective goes on.
 - `work`: [nullable]
 """
 function ds_work_destroy(work)
@@ -359,26 +387,26 @@ function ds_work_destroy(work)
 end
 
 """
-Times the collectives of this comm from now on, and of those split from it afterwards. Collective: between the
-same calls on all ranks. Every 1024th call then also compares times between ranks.
+Starts to time the collectives of this comm, and of comms that are split from it afterwards. Collective: call
+it between the same collectives on all ranks. Every 1024th collective then also compares times between ranks.
 """
 function ds_comm_log_start(comm)
     @ccall libds.ds_comm_log_start(comm::Ptr{ds_comm})::Int32
 end
 
 """
-A table of what this rank's collectives have cost by operation and size: calls, bytes, time, algorithm and bus
-bandwidth, time spent waiting for the slowest rank (docs/reference/communication.md). Collective.
-Returns DS_ERROR_STATE before ds_comm_log_start
+Writes a table of what this rank's collectives have cost, by operation and size: calls, bytes, time, algorithm
+and bus bandwidth, and time spent waiting for the slowest rank (docs/reference/communication.md). Collective.
+Returns DS_ERROR_STATE before ds_comm_log_start.
 """
 function ds_comm_log(comm, format, out_text)
     @ccall libds.ds_comm_log(comm::Ptr{ds_comm}, format::Int32, out_text::Ptr{Ptr{Cchar}})::Int32
 end
 
 """
-The last 64 operations of this rank in this comm, the one it was split from and those split from either,
-oldest first, each with its state (running, done, failed). When such a group ends by an error, the text is
-also left as rank_N.txt in the folder that the environment variable DS_FLIGHT_DIR names. [threadsafe]
+Lists the last 64 operations of this rank on this comm and on comms related to it by a split, oldest first,
+each with its state (running, done or failed). If such a group ends with an error, the text is also saved as
+rank_N.txt in the folder that the environment variable DS_FLIGHT_DIR names. [threadsafe]
 """
 function ds_comm_flight_record(comm, format, out_text)
     @ccall libds.ds_comm_flight_record(comm::Ptr{ds_comm}, format::Int32, out_text::Ptr{Ptr{Cchar}})::Int32
@@ -393,44 +421,85 @@ function ds_comm_destroy(comm)
 end
 
 """
-A dense row-major tensor on the host.
-- `data`: [nullable] borrowed memory that must outlive the tensor; NULL: own memory, zero-filled
+Makes a stream of the engine's device. It works on, and may be destroyed later, when the engine is gone. After
+a failed engine (DS_ERROR_POISONED) its streams are unusable, too.
+- `out`: [out] [owned]
+Returns DS_ERROR_UNSUPPORTED where the memory of the device is the host's: streams are NULL there
+"""
+function ds_stream_create(engine, out)
+    @ccall libds.ds_stream_create(engine::Ptr{ds_engine}, out::Ptr{Ptr{ds_stream}})::Int32
+end
+
+"""
+Waits until the stream has done all the work that it has been given.
+"""
+function ds_stream_synchronize(stream)
+    @ccall libds.ds_stream_synchronize(stream::Ptr{ds_stream})::Int32
+end
+
+"""
+Finishes the work of the stream and ends it.
+- `stream`: [nullable]
+"""
+function ds_stream_destroy(stream)
+    @ccall libds.ds_stream_destroy(stream::Ptr{ds_stream})::Cvoid
+end
+
+"""
+Makes a tensor of up to 8 dimensions, in memory of the host or, with a stream, of the stream's device.
+- `strides`: [nullable] distance of neighbours in each dimension, in elements, of any sign; data is then the
+  element at index 0. NULL: compact row-major
+- `data`: [nullable] borrowed memory that must outlive the tensor; NULL: the tensor has memory of its own,
+  zero-filled and compact
+- `stream`: [nullable] names the device
 - `out`: [out] [owned]
 """
-function ds_tensor_create(dtype, dims, dims_count, data, out)
-    @ccall libds.ds_tensor_create(dtype::Int32, dims::Ptr{Int64}, dims_count::Csize_t, data::Ptr{Cvoid}, out::Ptr{Ptr{ds_tensor}})::Int32
+function ds_tensor_create(dtype, dims, dims_count, strides, data, stream, out)
+    @ccall libds.ds_tensor_create(dtype::Int32, dims::Ptr{Int64}, dims_count::Csize_t, strides::Ptr{Int64}, data::Ptr{Cvoid}, stream::Ptr{ds_stream}, out::Ptr{Ptr{ds_tensor}})::Int32
 end
 
 """
-Takes a DLPack tensor (CPU, compact row-major, f32, f64, bf16, f16, i32, i64 or u8) without a copy; its
-deleter runs when the tensor is destroyed. On an error the caller keeps it.
+Takes a DLPack tensor of f32, f64, bf16, f16, i32, i64 or u8 with any strides, without a copy: one on the CPU,
+or with a stream also one of the stream's device. Its deleter runs when the tensor is destroyed. On an error
+the caller keeps it. Exactly one of managed and versioned is given.
+- `managed`: [nullable]
+- `versioned`: [nullable] of DLPack 1.x. One that is read-only may not be copied to
+- `stream`: [nullable]
 - `out`: [out] [owned]
 """
-function ds_tensor_from_dlpack(managed, out)
-    @ccall libds.ds_tensor_from_dlpack(managed::Ptr{DLManagedTensor}, out::Ptr{Ptr{ds_tensor}})::Int32
+function ds_tensor_from_dlpack(managed, versioned, stream, out)
+    @ccall libds.ds_tensor_from_dlpack(managed::Ptr{DLManagedTensor}, versioned::Ptr{DLManagedTensorVersioned}, stream::Ptr{ds_stream}, out::Ptr{Ptr{ds_tensor}})::Int32
 end
 
 """
-A DLPack view without a copy; it keeps the memory alive after ds_tensor_destroy.
-- `out`: [out] the consumer calls its deleter
+Makes a DLPack tensor over the same memory, without a copy; it keeps the memory alive after ds_tensor_destroy.
+Exactly one of out and out_versioned is given. A tensor of a device that DLPack has no number for is on device
+type 12 (kDLExtDev).
+- `out`: [out] [nullable] the consumer calls its deleter; refused for a tensor that is read-only
+- `out_versioned`: [out] [nullable] the same in the form of DLPack 1.x
 """
-function ds_tensor_to_dlpack(tensor, out)
-    @ccall libds.ds_tensor_to_dlpack(tensor::Ptr{ds_tensor}, out::Ptr{Ptr{DLManagedTensor}})::Int32
+function ds_tensor_to_dlpack(tensor, out, out_versioned)
+    @ccall libds.ds_tensor_to_dlpack(tensor::Ptr{ds_tensor}, out::Ptr{Ptr{DLManagedTensor}}, out_versioned::Ptr{Ptr{DLManagedTensorVersioned}})::Int32
 end
 
 """
-Element type, dimensions (up to dims_size are written) and data. All outputs [nullable].
-- `out_data`: [out] [borrowed: tensor]
+Element type, dimensions and strides (up to dims_size of each are written), device (\"cpu\" or another name of
+the configuration's key `device`) and address. All outputs [nullable].
+- `out_strides`: [out] in elements
+- `out_device`: [out] process lifetime
+- `out_data`: [out] [borrowed: tensor] host code must not use it on a device other than \"cpu\"
 """
-function ds_tensor_info(tensor, out_dtype, out_dims, dims_size, out_dims_count, out_data)
-    @ccall libds.ds_tensor_info(tensor::Ptr{ds_tensor}, out_dtype::Ptr{Int32}, out_dims::Ptr{Int64}, dims_size::Csize_t, out_dims_count::Ptr{Csize_t}, out_data::Ptr{Ptr{Cvoid}})::Int32
+function ds_tensor_info(tensor, out_dtype, out_dims, out_strides, dims_size, out_dims_count, out_device, out_data)
+    @ccall libds.ds_tensor_info(tensor::Ptr{ds_tensor}, out_dtype::Ptr{Int32}, out_dims::Ptr{Int64}, out_strides::Ptr{Int64}, dims_size::Csize_t, out_dims_count::Ptr{Csize_t}, out_device::Ptr{Ptr{Cchar}}, out_data::Ptr{Ptr{Cvoid}})::Int32
 end
 
 """
-Copies elements; dtypes and shapes are equal.
+Copies elements between tensors of one element type and shape, whatever their strides and devices. They may
+overlap only where both are compact. A copy between two devices is refused.
+- `stream`: [nullable] of the device that one of them is on
 """
-function ds_tensor_copy(to, from)
-    @ccall libds.ds_tensor_copy(to::Ptr{ds_tensor}, from::Ptr{ds_tensor})::Int32
+function ds_tensor_copy(to, from, stream)
+    @ccall libds.ds_tensor_copy(to::Ptr{ds_tensor}, from::Ptr{ds_tensor}, stream::Ptr{ds_stream})::Int32
 end
 
 """
@@ -441,7 +510,7 @@ function ds_tensor_destroy(tensor)
 end
 
 """
-An empty model graph. The calls below return values as numbers; docs/reference/ops.md lists operations.
+Makes an empty model graph. The calls below give values as numbers. docs/reference/ops.md lists operations.
 - `bound`: largest number of rows n of one micro-step
 - `out`: [out] [owned]
 """
@@ -450,9 +519,9 @@ function ds_graph_create(name, bound, out)
 end
 
 """
-The graph of a configuration's `model` section.
+Makes the graph that the `model` section of a configuration describes.
 - `config`: JSON text
-- `size`: ranks that will train it: the micro-batch, and with it the bound, may follow from it
+- `size`: ranks that will train it: the micro-batch, and with it the bound, can depend on it
 - `out`: [out] [owned]
 """
 function ds_graph_from_config(config, size, out)
@@ -468,7 +537,7 @@ function ds_graph_parse(text, out)
 end
 
 """
-Text form.
+Writes the text form of a graph.
 """
 function ds_graph_print(graph, out_text)
     @ccall libds.ds_graph_print(graph::Ptr{ds_graph}, out_text::Ptr{Ptr{Cchar}})::Int32
@@ -483,13 +552,21 @@ function ds_graph_input(graph, name, dtype, dims, dims_count, out)
 end
 
 """
-Adds an f32 parameter. One with a dimension of 0 is empty; no operation takes it.
+Adds an f32 parameter. A parameter with a dimension of 0 is empty; no operation takes it.
 - `init`: \"zeros\", \"ones\" or \"normal\"
 - `scale`: standard deviation of \"normal\"
 - `out`: [out] its value
 """
 function ds_graph_param(graph, name, dims, dims_count, init, scale, out)
     @ccall libds.ds_graph_param(graph::Ptr{ds_graph}, name::Cstring, dims::Ptr{Int64}, dims_count::Csize_t, init::Cstring, scale::Cdouble, out::Ptr{Int32})::Int32
+end
+
+"""
+Describes the operations that ds_graph_op knows, as JSON: operands, results and attributes with their types,
+defaults and meaning. docs/reference/ops.md names the members. [threadsafe]
+"""
+function ds_op_schema(out_text)
+    @ccall libds.ds_op_schema(out_text::Ptr{Ptr{Cchar}})::Int32
 end
 
 """
@@ -504,23 +581,54 @@ function ds_graph_op(graph, op, inputs, inputs_count, attrs, out)
 end
 
 """
-Element type and dimensions of a value (up to dims_size are written); -1 is n. All outputs [nullable].
+Adds a custom operation. Its callbacks run on the thread that is inside a call of the engine, in training,
+evaluation and inference, and again when a skipped step looks for its first bad tensor; a rank without samples
+(ds_engine_join) does not call them. Keep them away from that engine, and let them compute the same on all
+ranks. If a callback fails, the call returns DS_ERROR_USER on this rank and DS_ERROR_COMM on the others, and
+their engines are poisoned. The graph, its copies in engines and plans share user_data. `destroy` is called
+once, inside the destroy call that ends the last of them. An operation that is refused leaves user_data to
+you. The text form shows the operation, but ds_graph_parse refuses it.
+- `name`: what texts and messages call the operation
+- `op`: copied
+- `inputs`: up to 64 values
+- `out`: [out] its first output; further outputs are the numbers after it
+Returns Engines and plans return DS_ERROR_INVALID_ARGUMENT if a gradient has to pass an operation without
+`backward`, and DS_ERROR_UNSUPPORTED on another device than \"cpu\", whose threads are not yours.
+"""
+function ds_graph_custom_op(graph, name, op, inputs, inputs_count, out)
+    @ccall libds.ds_graph_custom_op(graph::Ptr{ds_graph}, name::Cstring, op::Ptr{ds_custom_op}, inputs::Ptr{Int32}, inputs_count::Csize_t, out::Ptr{Int32})::Int32
+end
+
+"""
+Tells the element type and the dimensions of a value. At most dims_size dimensions are written; -1 is n. All
+outputs are [nullable].
 """
 function ds_graph_value_info(graph, value, out_dtype, out_dims, dims_size, out_dims_count)
     @ccall libds.ds_graph_value_info(graph::Ptr{ds_graph}, value::Int32, out_dtype::Ptr{Int32}, out_dims::Ptr{Int64}, dims_size::Csize_t, out_dims_count::Ptr{Csize_t})::Int32
 end
 
 """
-Marks a value as the next output, an input or a parameter, too. Output 0 of a trained graph is its scalar
-loss; output 1 is what ds_infer returns.
+Makes a value the next output. The value may also be an input or a parameter. Output 0 of a graph that is
+trained is its scalar loss. ds_infer returns output 1.
+- `name`: unlike the names of the other outputs
 """
-function ds_graph_output(graph, value)
-    @ccall libds.ds_graph_output(graph::Ptr{ds_graph}, value::Int32)::Int32
+function ds_graph_output(graph, name, value)
+    @ccall libds.ds_graph_output(graph::Ptr{ds_graph}, name::Cstring, value::Int32)::Int32
 end
 
 """
-Appends the gradients of scalar `loss` by `values` (parameters, inputs or intermediate results); once per
-graph. Training needs no call of this, the engine does it: a differentiated graph is for printing and study.
+Finds a value by the name of an output, or else by the name of an input, a parameter or a result.
+- `out`: [out] its value
+Returns DS_ERROR_NOT_FOUND with the nearest name
+"""
+function ds_graph_find(graph, name, out)
+    @ccall libds.ds_graph_find(graph::Ptr{ds_graph}, name::Cstring, out::Ptr{Int32})::Int32
+end
+
+"""
+Appends the gradients of scalar `loss` by `values` (parameters, inputs or intermediate results), once per
+graph. Training does not need this call, because an engine differentiates its copy by itself; a differentiated
+graph is for printing and study.
 - `out`: [out] values_count gradients, -1 where loss does not depend on the value
 """
 function ds_graph_grad(graph, loss, values, values_count, out)
@@ -535,7 +643,7 @@ function ds_graph_destroy(graph)
 end
 
 """
-Compiles a configuration for one rank of a group without taking memory or communicating.
+Compiles a configuration for one rank of a group, without taking memory and without communicating.
 - `config`: JSON text
 - `graph`: [nullable] NULL: the configuration's model
 - `out`: [out] [owned]
@@ -545,38 +653,41 @@ function ds_plan_create(config, graph, rank, size, out)
 end
 
 """
-Parameters, tokens a step, the largest tensors, bytes per tier and kind, instructions per queue, collectives.
+Reports parameters, tokens per step, the largest tensors, bytes per tier and kind, instructions per queue, and
+collectives.
 """
 function ds_plan_report(plan, format, out_text)
     @ccall libds.ds_plan_report(plan::Ptr{ds_plan}, format::Int32, out_text::Ptr{Ptr{Cchar}})::Int32
 end
 
 """
-The step program in its text form.
+Prints the step program in its text form.
 """
 function ds_plan_print(plan, out_text)
     @ccall libds.ds_plan_print(plan::Ptr{ds_plan}, out_text::Ptr{Ptr{Cchar}})::Int32
 end
 
 """
-An SVG document: what each queue of a rank does over a step, above the bytes in use, for 1 to 16 plans side by
-side with the same scales. Order and memory are the plan's; times are those of the machine that plans assume,
-which the picture names.
+Draws an SVG document: what each queue of a rank does during a step, above the bytes in use, for 1 to 16 plans
+side by side on the same scales. Order and memory are those of the plan. The times are those of the machine
+that plans assume, which the picture names.
 """
 function ds_plan_picture(plans, count, out_text)
     @ccall libds.ds_plan_picture(plans::Ptr{Ptr{ds_plan}}, count::Csize_t, out_text::Ptr{Ptr{Cchar}})::Int32
 end
 
 """
-The certificate of a plan: the programs of all ranks as text, and what they claim about memory, lifetimes,
-traffic and the order of collectives, for a checker that shares no code with the compiler
-(docs/concepts/certificate.md). plans: one for each rank, in the order of ranks.
+Prints the certificate of a plan: the programs of all ranks as text, and what they claim about memory,
+lifetimes, traffic and the order of collectives. It is meant for a checker that shares no code with the
+compiler (docs/concepts/certificate.md).
+- `plans`: one for each rank, in the order of ranks
 """
 function ds_plan_certificate(plans, count, out_text)
     @ccall libds.ds_plan_certificate(plans::Ptr{Ptr{ds_plan}}, count::Csize_t, out_text::Ptr{Ptr{Cchar}})::Int32
 end
 
 """
+Destroys the plan.
 - `plan`: [nullable]
 """
 function ds_plan_destroy(plan)
@@ -584,7 +695,7 @@ function ds_plan_destroy(plan)
 end
 
 """
-Fills the defaults.
+Fills in the defaults.
 - `struct_size`: sizeof(ds_engine_options) of the caller
 """
 function ds_engine_options_init(options, struct_size)
@@ -592,15 +703,15 @@ function ds_engine_options_init(options, struct_size)
 end
 
 """
-Creates a training engine. Collective. The memory is planned, checked against memory_budget and taken here (in
-delegate mode by ds_engine_start).
-- `comm`: [nullable] NULL: one rank. It is used until the engine is destroyed.
+Creates a training engine. It plans the memory, checks the plan against memory_budget and takes the memory (in
+delegate mode, ds_engine_start does). Collective.
+- `comm`: [nullable] NULL: one rank. The engine uses it until it is destroyed.
 - `config`: JSON text (docs/reference/config.md)
-- `graph`: [nullable] copied; NULL: delegate mode, parameters come by ds_engine_param_add
+- `graph`: [nullable] copied; NULL: delegate mode, in which ds_engine_param_add adds the parameters
 - `options`: [nullable]
 - `out`: [out] [owned]
-Returns DS_ERROR_CONFIG also when ranks have different configurations; DS_ERROR_OUT_OF_MEMORY with a table
-when a budget is too small
+Returns DS_ERROR_CONFIG if the configuration is wrong, or if ranks have different ones.
+DS_ERROR_OUT_OF_MEMORY, with a table in the message, if a budget is too small.
 """
 function ds_engine_create(comm, config, graph, options, out)
     @ccall libds.ds_engine_create(comm::Ptr{ds_comm}, config::Cstring, graph::Ptr{ds_graph}, options::Ptr{ds_engine_options}, out::Ptr{Ptr{ds_engine}})::Int32
@@ -608,20 +719,23 @@ end
 
 """
 One step: inputs in graph order, each with gradient_accumulation_steps micro-batches one after the other in
-the first dimension; NULL for one that the loss does not depend on. Collective.
-- `out_loss`: [out] [nullable] mean loss over all ranks A step whose loss or gradients are not finite is
-  skipped: DS_OK, parameters and states are as before, ds_engine_last_step says so and ds_engine_skip_reason
-  names the first such tensor.
+the first dimension; NULL for one that the loss does not depend on. Inputs lie on the host or on the engine's
+device, where they are compact. A step whose loss or gradients are not finite is skipped: DS_OK, parameters
+and states are as before, ds_engine_last_step says so and ds_engine_skip_reason names the first such tensor.
+Collective.
+- `stream`: [nullable]
+- `out_loss`: [out] [nullable] mean loss over all ranks
 """
-function ds_train_batch(engine, inputs, inputs_count, out_loss)
-    @ccall libds.ds_train_batch(engine::Ptr{ds_engine}, inputs::Ptr{Ptr{ds_tensor}}, inputs_count::Csize_t, out_loss::Ptr{Cdouble})::Int32
+function ds_train_batch(engine, inputs, inputs_count, stream, out_loss)
+    @ccall libds.ds_train_batch(engine::Ptr{ds_engine}, inputs::Ptr{Ptr{ds_tensor}}, inputs_count::Csize_t, stream::Ptr{ds_stream}, out_loss::Ptr{Cdouble})::Int32
 end
 
 """
 For a rank that has no data left in this epoch: takes part in the steps of the other ranks, without samples of
-its own, until all ranks have called this; then data may come again. Loss and gradient of such a step are
-means over the samples that there are. Native mode. Collective with the steps and this call of the others.
-- `out_steps`: [out] [nullable] steps that this rank took part in, skipped ones included
+its own, and returns when all ranks have called it. After that, all ranks can train on data again. Loss and
+gradient of such a step are means over the samples that there are. Native mode. Collective with the steps of
+the other ranks and with their call of this function.
+- `out_steps`: [out] [nullable] steps that this rank took part in, including skipped ones
 """
 function ds_engine_join(engine, out_steps)
     @ccall libds.ds_engine_join(engine::Ptr{ds_engine}, out_steps::Ptr{Int64})::Int32
@@ -631,10 +745,11 @@ end
 A step in pieces: (ds_forward, ds_backward) x gradient_accumulation_steps, ds_step; the same bits. Collective.
 In delegate mode ds_forward is not used and ds_backward ends a micro-step: parameters whose gradient did not
 come count as zero.
+- `stream`: [nullable]
 - `out_loss`: [out] [nullable] this rank's loss of this micro-batch
 """
-function ds_forward(engine, inputs, inputs_count, out_loss)
-    @ccall libds.ds_forward(engine::Ptr{ds_engine}, inputs::Ptr{Ptr{ds_tensor}}, inputs_count::Csize_t, out_loss::Ptr{Cdouble})::Int32
+function ds_forward(engine, inputs, inputs_count, stream, out_loss)
+    @ccall libds.ds_forward(engine::Ptr{ds_engine}, inputs::Ptr{Ptr{ds_tensor}}, inputs_count::Csize_t, stream::Ptr{ds_stream}, out_loss::Ptr{Cdouble})::Int32
 end
 
 function ds_backward(engine)
@@ -647,18 +762,20 @@ end
 
 """
 Loss of one micro-batch without dropout, mean over ranks. Collective.
+- `stream`: [nullable]
 """
-function ds_eval_batch(engine, inputs, inputs_count, out_loss)
-    @ccall libds.ds_eval_batch(engine::Ptr{ds_engine}, inputs::Ptr{Ptr{ds_tensor}}, inputs_count::Csize_t, out_loss::Ptr{Cdouble})::Int32
+function ds_eval_batch(engine, inputs, inputs_count, stream, out_loss)
+    @ccall libds.ds_eval_batch(engine::Ptr{ds_engine}, inputs::Ptr{Ptr{ds_tensor}}, inputs_count::Csize_t, stream::Ptr{ds_stream}, out_loss::Ptr{Cdouble})::Int32
 end
 
 """
 Output 1 of the graph for one micro-batch, as f32. Collective.
 - `inputs`: in graph order; NULL for one that output 1 does not depend on
-- `out`: [out] [owned]
+- `stream`: [nullable]
+- `out`: [out] [owned] on the host, with a stream on the engine's device
 """
-function ds_infer(engine, inputs, inputs_count, out)
-    @ccall libds.ds_infer(engine::Ptr{ds_engine}, inputs::Ptr{Ptr{ds_tensor}}, inputs_count::Csize_t, out::Ptr{Ptr{ds_tensor}})::Int32
+function ds_infer(engine, inputs, inputs_count, stream, out)
+    @ccall libds.ds_infer(engine::Ptr{ds_engine}, inputs::Ptr{Ptr{ds_tensor}}, inputs_count::Csize_t, stream::Ptr{ds_stream}, out::Ptr{Ptr{ds_tensor}})::Int32
 end
 
 """
@@ -688,26 +805,30 @@ DS_ERROR_COMM on all, at the latest in ds_step and before it updates; it is not 
 at any call and from step to step; the fastest step repeats the one before. A step begins with its first
 gradient or ds_backward: leases before that may as well be an evaluation. Until then parameters can be read
 and saved at any time, and loaded, written, frozen and refreshed while none is leased.
+- `stream`: [nullable] its work from here on sees the values
 """
-function ds_gather_params(engine, params, params_count)
-    @ccall libds.ds_gather_params(engine::Ptr{ds_engine}, params::Ptr{Int32}, params_count::Csize_t)::Int32
+function ds_gather_params(engine, params, params_count, stream)
+    @ccall libds.ds_gather_params(engine::Ptr{ds_engine}, params::Ptr{Int32}, params_count::Csize_t, stream::Ptr{ds_stream})::Int32
 end
 
 """
 The leased values; they stay where they are until the last release of the parameter.
+- `stream`: [nullable] NULL: a tensor on the host, which is a copy where memory of the device is not the
+  host's; else the device's own, for work of this stream
 - `out`: [out] [owned] tensor whose memory is [borrowed: lease]: later, also when the engine is gone, it may
   be read, but its values mean nothing
 """
-function ds_engine_param_view(engine, param, out)
-    @ccall libds.ds_engine_param_view(engine::Ptr{ds_engine}, param::Int32, out::Ptr{Ptr{ds_tensor}})::Int32
+function ds_engine_param_view(engine, param, stream, out)
+    @ccall libds.ds_engine_param_view(engine::Ptr{ds_engine}, param::Int32, stream::Ptr{ds_stream}, out::Ptr{Ptr{ds_tensor}})::Int32
 end
 
 """
 Ends leases: at any time before ds_step, also behind the last ds_backward. Collective.
+- `stream`: [nullable] its work up to here still sees the values
 Returns DS_ERROR_STATE, and nothing changes, when a parameter is released more often than it has leases
 """
-function ds_release_params(engine, params, params_count)
-    @ccall libds.ds_release_params(engine::Ptr{ds_engine}, params::Ptr{Int32}, params_count::Csize_t)::Int32
+function ds_release_params(engine, params, params_count, stream)
+    @ccall libds.ds_release_params(engine::Ptr{ds_engine}, params::Ptr{Int32}, params_count::Csize_t, stream::Ptr{ds_stream})::Int32
 end
 
 """
@@ -722,42 +843,45 @@ end
 
 """
 Where this rank's gradient of a parameter in the running micro-step goes, in the compute type: write it there
-and hand the tensor to ds_grad_ready, which then copies nothing; where memory of the device is not the host's
-it copies after all. What is there before means nothing, and the place is the caller's until ds_grad_ready or
-ds_backward. Like a gradient it may begin a step; called again, it shows the same place. Collective: a call of
-delegate mode like the others.
+and hand the tensor to ds_grad_ready, which then copies nothing. What is there before means nothing, and the
+place is the caller's until ds_grad_ready or ds_backward. Like a gradient it may begin a step; called again,
+it shows the same place. Collective: a call of delegate mode like the others.
+- `stream`: [nullable] NULL: a place on the host, from which ds_grad_ready copies after all where memory of
+  the device is not the host's; else the device's own, for work of this stream
 - `out`: [out] [owned] tensor whose memory is as that of ds_engine_param_view
 """
-function ds_engine_grad_view(engine, param, out)
-    @ccall libds.ds_engine_grad_view(engine::Ptr{ds_engine}, param::Int32, out::Ptr{Ptr{ds_tensor}})::Int32
+function ds_engine_grad_view(engine, param, stream, out)
+    @ccall libds.ds_engine_grad_view(engine::Ptr{ds_engine}, param::Int32, stream::Ptr{ds_stream}, out::Ptr{Ptr{ds_tensor}})::Int32
 end
 
 """
-Hands over this rank's gradient of a parameter for the running micro-step: compute type or f32, copied. Once
-per parameter and micro-step, in any order. Collective: a gradient that does not come, does not come on any
-rank; hand over zeros where only some ranks have it.
+Hands over this rank's gradient of a parameter for the running micro-step, copied: on the host in the compute
+type or f32, or compact on the engine's device in the compute type. Once per parameter and micro-step, in any
+order. Collective: a gradient that does not come, does not come on any rank; hand over zeros where only some
+ranks have it.
+- `stream`: [nullable]
 """
-function ds_grad_ready(engine, param, grad)
-    @ccall libds.ds_grad_ready(engine::Ptr{ds_engine}, param::Int32, grad::Ptr{ds_tensor})::Int32
+function ds_grad_ready(engine, param, grad, stream)
+    @ccall libds.ds_grad_ready(engine::Ptr{ds_engine}, param::Int32, grad::Ptr{ds_tensor}, stream::Ptr{ds_stream})::Int32
 end
 
 """
-Number of parameters; -1 for NULL.
+Returns the number of parameters, or -1 if engine is NULL.
 """
 function ds_engine_param_count(engine)
     @ccall libds.ds_engine_param_count(engine::Ptr{ds_engine})::Int32
 end
 
 """
-Number of a name.
-Returns DS_ERROR_NOT_FOUND with the nearest name
+Finds the number of a parameter by its name.
+Returns DS_ERROR_NOT_FOUND if there is none; the message names the one with the nearest name.
 """
 function ds_engine_param_find(engine, name, out)
     @ccall libds.ds_engine_param_find(engine::Ptr{ds_engine}, name::Cstring, out::Ptr{Int32})::Int32
 end
 
 """
-Name and shape. All outputs [nullable].
+Gives name and shape of a parameter; up to dims_size dimensions are written. All outputs [nullable].
 - `out_name`: [out] [borrowed: engine]
 """
 function ds_engine_param_info(engine, param, out_name, out_dims, dims_size, out_dims_count)
@@ -765,35 +889,37 @@ function ds_engine_param_info(engine, param, out_name, out_dims, dims_size, out_
 end
 
 """
-Names of what ds_engine_read and _write access, one after the other from index 0: \"master\", then the states
-of the optimizer by PyTorch's names (\"exp_avg\" and \"exp_avg_sq\" of Adam and AdamW, \"momentum_buffer\" of
-SGD), \"param\" and \"grad\"; NULL behind the last, and for NULL. [borrowed: engine] \"param\" is the compute
-copy; writing it writes its master. \"grad\" is the mean gradient over the samples that there are, before
-clipping. Read: refused while a step has some of its gradients. Written: between the last backward of a step
-and ds_step, not on nvme; clipping sees what was written, and NaN or infinity skips the step.
+Returns the name of a state that ds_engine_read and ds_engine_write access. Index 0 is \"master\". The states
+of the optimizer follow under PyTorch's names (\"exp_avg\" and \"exp_avg_sq\" for Adam and AdamW,
+\"momentum_buffer\" for SGD), then \"param\" and \"grad\". For any other index, and if engine is NULL, it
+returns NULL. [borrowed: engine] \"param\" is the compute copy; writing it also writes its master. \"grad\" is
+the mean gradient over the samples that there are, before clipping. You may read it at any time, except while
+a step has only some of its gradients; a frozen parameter has none. You may write it between the last backward
+of a step and ds_step; on nvme that is DS_ERROR_UNSUPPORTED. Clipping and the update use what you wrote, and
+NaN or infinity skips the step.
 """
 function ds_engine_state_name(engine, index)
     @ccall libds.ds_engine_state_name(engine::Ptr{ds_engine}, index::Int32)::Cstring
 end
 
 """
-Copies a whole tensor out (f32, numel elements on every rank). Collective.
+Copies a whole tensor to data, as f32. Every rank gets all elements. Collective.
 """
 function ds_engine_read(engine, param, state, data, data_count)
     @ccall libds.ds_engine_read(engine::Ptr{ds_engine}, param::Int32, state::Cstring, data::Ptr{Cfloat}, data_count::Csize_t)::Int32
 end
 
 """
-Replaces a whole tensor; the compute copy follows its master. The same values on all ranks. Collective.
+Replaces a whole tensor; the compute copy follows its master. Give the same values on all ranks. Collective.
 """
 function ds_engine_write(engine, param, state, data, data_count)
     @ccall libds.ds_engine_write(engine::Ptr{ds_engine}, param::Int32, state::Cstring, data::Ptr{Cfloat}, data_count::Csize_t)::Int32
 end
 
 """
-Elements of a flattened parameter of which this rank updates the states: [*out_first, *out_first +
-*out_count), count 0 where it has none. Over the ranks they are the whole parameter, once per copy; ranks that
-have the same elements must write the same values. No communication.
+Tells which elements of a flattened parameter have states that this rank updates: [*out_first, *out_first +
+*out_count), where a count of 0 means none. All ranks together have the whole parameter, once per copy. No
+communication.
 - `out_first`: [out]
 - `out_count`: [out]
 """
@@ -802,11 +928,12 @@ function ds_engine_local_range(engine, param, out_first, out_count)
 end
 
 """
-The same as ds_engine_read and _write of these elements only; no communication. data_count: that of
-ds_engine_local_range. After a write of \"param\" or \"master\", also one of no element, ds_engine_refresh
-must be called before the next step, evaluation, inference or read of \"param\", which are DS_ERROR_STATE on
-this rank until then. Write on all ranks, also where data_count is 0, then refresh: a rank that has written
-nothing would begin the step and wait for the others.
+Like ds_engine_read and ds_engine_write, but for the elements of ds_engine_local_range only and without
+communication. data_count is the count of ds_engine_local_range. Give the same values on all ranks that have
+the same elements. After a write of \"param\" or \"master\", even of no elements, you must call
+ds_engine_refresh before the next step, evaluation, inference or read of \"param\". Until then, these return
+DS_ERROR_STATE on this rank. Write on all ranks, even if data_count is 0, and then refresh: a rank that has
+written nothing would begin the step and wait for the others.
 """
 function ds_engine_read_local(engine, param, state, data, data_count)
     @ccall libds.ds_engine_read_local(engine::Ptr{ds_engine}, param::Int32, state::Cstring, data::Ptr{Cfloat}, data_count::Csize_t)::Int32
@@ -817,32 +944,34 @@ function ds_engine_write_local(engine, param, state, data, data_count)
 end
 
 """
-Makes all compute copies from their masters, those of frozen parameters too. Collective.
+Makes all compute copies from their masters, including those of frozen parameters. Collective.
 """
 function ds_engine_refresh(engine)
     @ccall libds.ds_engine_refresh(engine::Ptr{ds_engine})::Int32
 end
 
 """
-Between steps: from the next step on the parameters are not trained (frozen 1), or trained again (0).
-Parameters that have optimizer states keep them. A parameter trained for the first time starts with zero
-states. The bias correction of each counts its own updates, as in PyTorch. Compiles the step again; refused
-while a parameter is leased. Collective, the same arguments on all ranks: what one rank asks wrongly or
-otherwise is an error on all, and nothing changes. Which parameters begin frozen: configuration,
-frozen_parameters.
+Between steps: from the next step on, the parameters are not trained (frozen 1), or trained again (0).
+Parameters that have optimizer states keep them. A parameter that is trained for the first time starts with
+zero states. The bias correction of each parameter counts its own updates, as in PyTorch. The configuration's
+frozen_parameters says which parameters begin frozen. The call compiles the step again, and it is refused
+while a parameter is leased. Collective, with the same arguments on all ranks. If the arguments of one rank
+are wrong or different, all ranks get an error, and nothing changes.
 """
 function ds_engine_freeze(engine, params, params_count, frozen)
     @ccall libds.ds_engine_freeze(engine::Ptr{ds_engine}, params::Ptr{Int32}, params_count::Csize_t, frozen::Int32)::Int32
 end
 
 """
-Between steps: from the next step on these parameters are a group whose updates have values of their own; each
-leaves the group that it was in. Group 0 has all parameters of no other group, 1 and further ones are those of
-the configuration (optimizer.param_groups), then those of this call. Checkpoints have no groups: an engine
-that loads has its own. Compiles the step again; refused while a parameter is leased. Collective, the same
-arguments on all ranks: what one rank asks wrongly or otherwise is an error on all, and nothing changes.
+Between steps: from the next step on, these parameters form a group whose updates have values of their own;
+each leaves the group that it was in. Group 0 has all parameters that are in no other group. Groups 1 and up
+are those of the configuration (optimizer.param_groups), then those of this call. Checkpoints contain no
+groups: an engine that loads one keeps its own. The call compiles the step again, and it is refused while a
+parameter is leased. Collective, with the same arguments on all ranks. If the arguments of one rank are wrong
+or different, all ranks get an error, and nothing changes.
 - `options`: [nullable] JSON: \"lr\", \"weight_decay\", with Adam and AdamW \"betas\" (two numbers) and
-  \"eps\", with SGD \"momentum\"; without one the configuration's. A schedule begins from the group's lr
+  \"eps\", with SGD \"momentum\"; the default of each is the configuration's. A schedule begins from the
+  group's lr
 - `out`: [out] number of the group
 """
 function ds_engine_group_add(engine, params, params_count, options, out)
@@ -850,7 +979,7 @@ function ds_engine_group_add(engine, params, params_count, options, out)
 end
 
 """
-Fills zeros before the first step.
+Tells what became of the last step. Before the first step, all members but struct_size are zero.
 - `struct_size`: sizeof(ds_step_result) of the caller
 - `out`: [out]
 """
@@ -859,60 +988,62 @@ function ds_engine_last_step(engine, out, struct_size)
 end
 
 """
-Why the last step was skipped, with the first bad tensor of this rank; \"\" when it was not.
+Tells why the last step was skipped, with the first bad tensor of this rank. If it was not skipped, the text
+is \"\".
 """
 function ds_engine_skip_reason(engine, out_text)
     @ccall libds.ds_engine_skip_reason(engine::Ptr{ds_engine}, out_text::Ptr{Ptr{Cchar}})::Int32
 end
 
 """
-A number by name: \"step\" (steps made, skipped ones included), \"updates\" (of the optimizer), \"loss\",
-\"grad_norm\" (of the last step), \"device_bytes\", \"host_bytes\", \"nvme_bytes\" (allocated),
-\"overhead_bytes\" (library memory outside the plan, measured at creation), \"param_groups\" (groups of
-parameters), and those of ds_engine_set, as the next step uses them; without a group they are those of group
-0.
+Gives a number by its name: \"step\" (steps made, including skipped ones), \"updates\" (of the optimizer),
+\"loss\" and \"grad_norm\" (of the last step), \"device_bytes\", \"host_bytes\" and \"nvme_bytes\"
+(allocated), \"overhead_bytes\" (library memory outside the plan, measured at creation), \"param_groups\"
+(number of groups), and the numbers of ds_engine_set as the next step will use them; a name without a group
+means group 0.
 """
 function ds_engine_get(engine, name, out)
     @ccall libds.ds_engine_get(engine::Ptr{ds_engine}, name::Cstring, out::Ptr{Cdouble})::Int32
 end
 
 """
-Changes a number from the next step on, in place of configuration and schedule; NaN gives it back to them:
-\"lr\", \"weight_decay\", with Adam and AdamW \"beta1\", \"beta2\" and \"eps\", with SGD \"momentum\". Such a
-name is of all groups of parameters, \"param_groups[1].lr\" of one. What is set is part of a checkpoint.
-Between the same steps, with the same value on all ranks; no communication.
-Returns DS_ERROR_NOT_FOUND for another name, DS_ERROR_INVALID_ARGUMENT for a value that the configuration
-would refuse
+Changes a number from the next step on, in place of configuration and schedule: \"lr\", \"weight_decay\", with
+Adam and AdamW \"beta1\", \"beta2\" and \"eps\", with SGD \"momentum\". NaN gives it back to configuration and
+schedule. Such a name changes all groups of parameters, \"param_groups[1].lr\" one. A checkpoint saves what
+was set. Call it between the same steps and with the same value on all ranks; it does not communicate.
+Returns DS_ERROR_NOT_FOUND for any other name. DS_ERROR_INVALID_ARGUMENT for a value that the configuration
+would refuse.
 """
 function ds_engine_set(engine, name, value)
     @ccall libds.ds_engine_set(engine::Ptr{ds_engine}, name::Cstring, value::Cdouble)::Int32
 end
 
 """
-The step program in its text form; in delegate mode the recorded one, from the second step on.
+Prints the step program in its text form; in delegate mode the recorded one, from the second step on.
 """
 function ds_engine_plan_print(engine, out_text)
     @ccall libds.ds_engine_plan_print(engine::Ptr{ds_engine}, out_text::Ptr{Ptr{Cchar}})::Int32
 end
 
 """
-Bytes per tier and kind, and the overhead outside the plan by part.
+Reports bytes per tier and kind, and the overhead outside the plan by part.
 """
 function ds_engine_plan_report(engine, format, out_text)
     @ccall libds.ds_engine_plan_report(engine::Ptr{ds_engine}, format::Int32, out_text::Ptr{Ptr{Cchar}})::Int32
 end
 
 """
-Writes the spans recorded since the last call to `path` as Chrome trace-event JSON, this rank's queues as
+Writes the spans recorded since the last call to `path` as Chrome trace-event JSON, with this rank's queues as
 tracks.
-Returns DS_ERROR_STATE when options.trace was 0
+Returns DS_ERROR_STATE if options.trace was 0.
 """
 function ds_engine_trace(engine, path)
     @ccall libds.ds_engine_trace(engine::Ptr{ds_engine}, path::Cstring)::Int32
 end
 
 """
-- `engine`: [nullable] Never communicates.
+Destroys the engine. Never communicates.
+- `engine`: [nullable]
 """
 function ds_engine_destroy(engine)
     @ccall libds.ds_engine_destroy(engine::Ptr{ds_engine})::Cvoid
@@ -920,67 +1051,73 @@ end
 
 """
 Saves masters, moments, the step and what ds_engine_set has set below `folder`
-(docs/reference/checkpoint_format.md); complete and on disk on return. Collective.
-- `options`: [nullable] JSON: \"client_state\" (null: any value, which ds_checkpoint_load hands out again;
-  that of rank 0 is saved), \"keep\" (0: all; n: the newest n of the folder, with this one, are left)
+(docs/reference/checkpoint_format.md). When the call returns DS_OK, the checkpoint is complete and on disk.
+Collective.
+- `options`: [nullable] JSON: \"client_state\" (null; any value, which ds_checkpoint_load hands out again;
+  rank 0's value is saved), \"tag\" (none; 1 to 32 of A-Z a-z 0-9 . _ - by which ds_checkpoint_load finds it),
+  \"keep\" (0: keep all checkpoints of the folder; n: keep the newest n, this one included, and the newest one
+  of each tag)
 """
 function ds_checkpoint_save(engine, folder, options)
     @ccall libds.ds_checkpoint_save(engine::Ptr{ds_engine}, folder::Cstring, options::Cstring)::Int32
 end
 
 """
-Loads the newest complete checkpoint below `folder`, or the one at `folder`; made at any world size, stage and
-tier. When the newest one is damaged or cannot be read, the one before is loaded, with a warning; a checkpoint
-that is named itself is loaded or refused. A load that is refused changes nothing. Where frozen_parameters of
-both configurations are the same and ds_engine_freeze was not called here, what it had frozen or thawed when
-the checkpoint was saved is frozen or thawed here too; otherwise this engine's own setting stands, and a
-warning says where they differ. Collective.
-- `out_text`: [out] [nullable] the client state that was saved, as JSON; \"null\" without
-Returns DS_ERROR_NOT_FOUND when there is none, DS_ERROR_CORRUPT naming the file
+Loads the newest complete checkpoint below `folder`, or the checkpoint at `folder`. It may come from any world
+size, stage and tier. If the newest one is damaged or cannot be read, the one before it is loaded, with a
+warning; a checkpoint that you name itself is loaded or refused. A refused load changes nothing, but if a file
+stops being readable after it was checked, while its states are copied in, the engine is poisoned. If both
+configurations list the same frozen_parameters and this engine never called ds_engine_freeze, it adopts the
+frozen set of the checkpoint. Otherwise it keeps its own and logs a warning where they differ. Collective.
+- `options`: [nullable] JSON: \"tag\" (none; loads the newest checkpoint that was saved with this tag)
+- `out_text`: [out] [nullable] the saved client state as JSON, or \"null\" if there is none
+Returns DS_ERROR_NOT_FOUND if there is no checkpoint. DS_ERROR_CORRUPT with the name of the damaged file.
 """
-function ds_checkpoint_load(engine, folder, out_text)
-    @ccall libds.ds_checkpoint_load(engine::Ptr{ds_engine}, folder::Cstring, out_text::Ptr{Ptr{Cchar}})::Int32
+function ds_checkpoint_load(engine, folder, options, out_text)
+    @ccall libds.ds_checkpoint_load(engine::Ptr{ds_engine}, folder::Cstring, options::Cstring, out_text::Ptr{Ptr{Cchar}})::Int32
 end
 
 """
-Takes the weights of a Hugging Face model folder (docs/reference/models.md) for the engine's parameters, by
-name; optimizer states and the step stay. Collective.
-Returns DS_ERROR_NOT_FOUND for a missing file, DS_ERROR_CONFIG naming a tensor that is missing, too many or of
-another shape, DS_ERROR_CORRUPT naming a damaged file
+Loads the weights of a Hugging Face model folder (docs/reference/models.md) into the engine's parameters, by
+name. Optimizer states and the step stay as they are. Collective.
+Returns DS_ERROR_NOT_FOUND for a missing file. DS_ERROR_CONFIG with the name of a tensor that is missing,
+superfluous or of another shape. DS_ERROR_CORRUPT with the name of a damaged file.
 """
 function ds_checkpoint_load_model(engine, folder)
     @ccall libds.ds_checkpoint_load_model(engine::Ptr{ds_engine}, folder::Cstring)::Int32
 end
 
 """
-Writes the masters to `folder` as a Hugging Face model, each file at once and whole. Collective.
-- `like`: [nullable] the model folder whose files, names, dtypes, configuration and tokenizer it gets; none,
-  or one without weights: a single model.safetensors of f32
+Writes the masters to `folder` as a Hugging Face model. Each file appears at once and whole. Collective.
+- `like`: [nullable] the model folder that gives files, names, dtypes, configuration and tokenizer; NULL, or a
+  folder without weights: a single model.safetensors of f32
 """
 function ds_checkpoint_save_model(engine, folder, like)
     @ccall libds.ds_checkpoint_save_model(engine::Ptr{ds_engine}, folder::Cstring, like::Cstring)::Int32
 end
 
 """
-JSON about a checkpoint, or the newest one of a folder of them or of a run: step, seed, numerics key, payload
-hash. All of its content is read and compared with the hashes of its manifest.
-Returns DS_ERROR_CORRUPT naming the file, and the tensor that differs
+Describes as JSON a checkpoint, or the newest one of a run or of a folder of checkpoints: path, tag, step,
+seed, numerics key, payload hash and configuration. Reads all of its content and compares it with the hashes
+of its manifest.
+Returns DS_ERROR_CORRUPT with the names of the file and of the tensor that differs.
 """
 function ds_checkpoint_info(path, out_text)
     @ccall libds.ds_checkpoint_info(path::Cstring, out_text::Ptr{Ptr{Cchar}})::Int32
 end
 
 """
-Lays `patch` over `config`, both JSON texts: members of patch replace those of config, objects are merged,
-null removes (JSON merge patch, RFC 7396).
+Lays `patch` over `config`, both JSON texts: members of patch replace those of config, objects are merged, and
+null removes a member (JSON merge patch, RFC 7396).
 """
 function ds_config_merge(config, patch, out_text)
     @ccall libds.ds_config_merge(config::Cstring, patch::Cstring, out_text::Ptr{Ptr{Cchar}})::Int32
 end
 
 """
-The url for ds_comm_create of the group that a run joins: key `communicator` of `config`, else of the run that
-`resume` names, else \"env\". No communication; a folder that this host cannot see says nothing.
+Gives the url for ds_comm_create of the group that a run joins: the key `communicator` of `config`, else that
+of the run that `resume` names, else \"env\". It does not communicate, and it ignores a folder that this host
+cannot see.
 - `config`: [nullable] JSON text
 - `resume`: [nullable] as for ds_run_train
 """
@@ -989,33 +1126,35 @@ function ds_run_communicator(config, resume, out_text)
 end
 
 """
-Trains as `libds train` does: data, model, run folder, checkpoints, report. Collective.
+Trains as `libds train` does, with data, model, run folder, checkpoints and report. Collective.
 - `comm`: [nullable] NULL: one rank
 - `config`: JSON text
-- `resume`: [nullable] run folder to go on with, from its newest checkpoint, or one of its checkpoints; config
-  is then [nullable] and laid over the run's own as ds_config_merge does
+- `resume`: [nullable] a run folder, which continues from its newest checkpoint, or one of its checkpoints;
+  config is then [nullable] and laid over the run's own as by ds_config_merge
 - `quiet`: 1: plain lines instead of a progress bar, 2: no output
 - `batch`: [nullable] replaces the configured data
 - `progress`: [nullable]
-- `stop`: [nullable] may become non-zero at any time (also in a signal handler): the run saves and ends
-Returns DS_OK when all steps are done; DS_ERROR_USER when the stop flag or a callback ended the run before: it
-is saved, and a call with `resume` goes on; DS_ERROR_STATE when the stop flag ended it before anything was
-made; DS_ERROR_NUMERIC when run.max_skipped_steps in a row were not finite: saved likewise; DS_ERROR_CONFIG:
-run.bars
+- `stop`: [nullable] when you make it non-zero, which you may do at any time and in a signal handler, the run
+  saves a checkpoint and ends.
+Returns DS_OK when all steps are done. DS_ERROR_USER if the stop flag or a callback ended the run early: it is
+saved, and a call with `resume` continues it. DS_ERROR_STATE if the stop flag ended it before anything was
+created. DS_ERROR_NUMERIC if run.max_skipped_steps steps in a row were not finite, or if the loss of the
+finished model is not; the run is saved all the same. DS_ERROR_CONFIG if the finished run misses one of its
+run.bars.
 """
 function ds_run_train(comm, config, resume, quiet, batch, progress, stop, user_data)
     @ccall libds.ds_run_train(comm::Ptr{ds_comm}, config::Cstring, resume::Cstring, quiet::Int32, batch::Ptr{Cvoid}, progress::Ptr{Cvoid}, stop::Ptr{Int32}, user_data::Ptr{Cvoid})::Int32
 end
 
 """
-Continues a text over caches of keys and values, as `libds generate` does. Collective; the same text on all
-ranks.
-- `model`: run folder (its newest checkpoint), checkpoint, or folder of a Hugging Face model
-- `prompt`: [nullable] text to continue; NULL or empty when options has \"ids\"
-- `options`: [nullable] JSON: \"ids\" (token numbers instead of a prompt, continued with numbers), \"tokens\"
+Continues a text with caches of keys and values, as `libds generate` does. Collective; all ranks get the same
+text.
+- `model`: a run folder (for its newest checkpoint), a checkpoint, or the folder of a Hugging Face model
+- `prompt`: [nullable] text to continue; NULL or empty if options has \"ids\"
+- `options`: [nullable] JSON: \"ids\" (token numbers in place of a prompt, continued with numbers), \"tokens\"
   (256), \"temperature\" (0.8; 0: the most probable token), \"top_k\" (0: all), \"seed\" (0), \"dtype\"
-  (\"f32\", \"bf16\"; a run's own, f32 for a model folder), \"threads\" (0), \"stage\" (a run's own, 0 for a
-  model folder), \"ignore_eos\" (false)
+  (\"f32\" or \"bf16\"; default: that of the run, f32 for a model folder), \"threads\" (0), \"stage\"
+  (default: that of the run, 0 for a model folder), \"ignore_eos\" (false)
 - `text`: [nullable] called on every rank
 """
 function ds_run_generate(comm, model, prompt, options, text, user_data, out_text)
@@ -1024,26 +1163,27 @@ end
 
 """
 Computes the numbers that are recorded beside a model (golden.json and golden.safetensors,
-docs/reference/verify.md) and compares, as `libds verify` does: one line per comparison with the largest
-error, its tolerance and where it is. Collective; the same result on all ranks.
+docs/reference/verify.md) and compares them, as `libds verify` does. The text has one line per comparison with
+the largest error, its tolerance and where it is. Collective; all ranks get the same result.
 - `model`: folder of a Hugging Face model
 - `options`: [nullable] JSON: \"stage\" (0), \"tier\" (\"device\", \"cpu\", \"nvme\"), \"dtype\" (\"f32\",
   \"bf16\", \"both\"), \"kinds\" (all that are recorded), \"nvme_path\" (\".\"), \"threads\" (0)
-- `out_failed`: [out] comparisons beyond their tolerance
+- `out_failed`: [out] number of comparisons beyond their tolerance
 """
 function ds_run_verify(comm, model, options, format, out_failed, out_text)
     @ccall libds.ds_run_verify(comm::Ptr{ds_comm}, model::Cstring, options::Cstring, format::Int32, out_failed::Ptr{Int32}, out_text::Ptr{Ptr{Cchar}})::Int32
 end
 
 """
-Trains a few steps on random tokens and says where their time goes, as `libds profile` does: calls, time,
+Trains a few steps on random tokens and tells where their time goes, as `libds profile` does: calls, time,
 floating-point operations, bytes and the share of what this machine can reach, by operation
 (docs/reference/profile.md). Collective; every rank gets its own table.
 - `config`: [nullable] JSON text; NULL: defaults, bf16, stage 0
-- `model`: [nullable] folder of a Hugging Face model in place of the configuration's; weights are drawn. One
-  of config and model must be given
-- `options`: [nullable] JSON: \"micro_batch\" and \"sequence\" (the configuration's, without one 4 and 128),
-  \"dtype\" (\"f32\", \"bf16\"), \"threads\" (0), \"steps\" (3), \"by\" (\"op\", \"instruction\")
+- `model`: [nullable] folder of a Hugging Face model, which replaces the model of the configuration; its
+  weights are drawn at random. You must give config, model or both.
+- `options`: [nullable] JSON: \"micro_batch\" and \"sequence\" (default: those of the configuration, without
+  one 4 and 128), \"dtype\" (\"f32\", \"bf16\"), \"threads\" (0), \"steps\" (3), \"by\" (\"op\",
+  \"instruction\")
 """
 function ds_run_profile(comm, config, model, options, format, out_text)
     @ccall libds.ds_run_profile(comm::Ptr{ds_comm}, config::Cstring, model::Cstring, options::Cstring, format::Int32, out_text::Ptr{Ptr{Cchar}})::Int32
@@ -1051,12 +1191,12 @@ end
 
 """
 Trains a few steps and runs each instruction of the last one again, alone, as `libds audit` does
-(docs/reference/audit.md): kernels against the reference in double, collectives, copies and files bit by bit.
-The text has a line for each instruction with its error and bound, largest first, and ends with the verdict.
-Collective; the same result on all ranks.
+(docs/reference/audit.md). It compares kernels with the reference in double, and collectives, copies and files
+bit by bit. The text has a line for each instruction with its error and bound, largest first, and ends with
+the verdict. Collective; all ranks get the same result.
 - `config`: JSON text
 - `options`: [nullable] JSON: \"steps\" (2), \"top\" (20 lines; 0: all), \"threads\" (0)
-- `out_failed`: [out] instructions beyond their bound or with other bits, on any rank
+- `out_failed`: [out] number of instructions beyond their bound or with other bits, on any rank
 """
 function ds_run_audit(comm, config, options, format, out_failed, out_text)
     @ccall libds.ds_run_audit(comm::Ptr{ds_comm}, config::Cstring, options::Cstring, format::Int32, out_failed::Ptr{Int32}, out_text::Ptr{Ptr{Cchar}})::Int32

@@ -27,7 +27,7 @@ end
 Base.zero(::Type{BFloat16Bits}) = reinterpret(BFloat16Bits, 0x0000)
 Base.show(io::IO, x::BFloat16Bits) = print(io, "BFloat16Bits(", Float32(x), ")")
 
-# Memory that libds may use as it is: Array, and views and reshapes of one that lie together.
+# Memory that lies together: Array, and views and reshapes of one that do.
 function dense(data::AbstractArray{T}) where {T}
     dtype_of(T)
     data isa Array && return data
@@ -40,53 +40,73 @@ function dense(data::AbstractArray{T}) where {T}
     data
 end
 
-"A tensor on the host. `Tensor(array)` lends the array without a copy and keeps it; `Tensor(T, dims...)` is of zeros."
+"""
+Elements on the host or, with a stream, on an engine's device. `Tensor(array)` lends the array without a copy and keeps it; views
+may lie apart. `Tensor(T, dims...; stream = nothing)` is of zeros.
+"""
 mutable struct Tensor <: Handle
     raw::Ptr{ds_tensor}
     lent::Any  # whose memory it is
-    Tensor(raw::Ptr{ds_tensor}, lent) = made(new(raw, lent))
+    busy::Any  # the stream whose work uses it
+    Tensor(raw::Ptr{ds_tensor}, lent) = made(new(raw, lent, nothing))
 end
-destroy(::Tensor, at) = ds_tensor_destroy(at)
+function destroy(t::Tensor, at)
+    t.busy === nothing || finish(t.busy)
+    ds_tensor_destroy(at)
+end
 
 # The one place that makes tensors. The memory must outlive the handle.
-function create(::Type{T}, dims, data::Ptr) where {T}
+function create(::Type{T}, dims, strides, data::Ptr, stream) where {T}
     out = Ref{Ptr{ds_tensor}}(C_NULL)
     reversed = Int64[dims[d] for d in length(dims):-1:1]
-    check(ds_tensor_create(dtype_of(T), reversed, length(reversed), data, out))
+    GC.@preserve stream check(ds_tensor_create(dtype_of(T), reversed, length(reversed), strides, data, raw(stream), out))
     out[]
 end
+
 # A handle over an array's memory, for as long as the array is preserved.
-lend(data::AbstractArray{T}) where {T} = create(T, size(dense(data)), pointer(data))
+lend(data::Array{T}) where {T} = create(T, size(data), C_NULL, pointer(data), nothing)
+function lend(data::AbstractArray{T}) where {T}
+    dtype_of(T)
+    data isa StridedArray || argument_error("array must be strided memory, got $(typeof(data))")
+    create(T, size(data), Int64[stride(data, d) for d in ndims(data):-1:1], pointer(data), nothing)
+end
 
 Tensor(data::AbstractArray) = GC.@preserve data Tensor(lend(data), data)
-Tensor(T::Type, dims::Integer...) = Tensor(create(T, dims, C_NULL), nothing)
+Tensor(T::Type, dims::Integer...; stream = nothing) = Tensor(create(T, dims, C_NULL, C_NULL, stream), nothing)
 
 # The one place that asks what a tensor is.
 function info(t::Tensor)
-    dtype, dims, count, data = Ref{Int32}(0), zeros(Int64, 8), Ref{Csize_t}(0), Ref{Ptr{Cvoid}}(C_NULL)
-    GC.@preserve t check(ds_tensor_info(raw(t), dtype, dims, 8, count, data))
-    (type = element_types[dtype[]], dims = Tuple(reverse(dims[1:count[]])), data = data[])
+    dtype, dims, strides, count = Ref{Int32}(0), zeros(Int64, 8), zeros(Int64, 8), Ref{Csize_t}(0)
+    device, data = Ref{Ptr{Cchar}}(C_NULL), Ref{Ptr{Cvoid}}(C_NULL)
+    GC.@preserve t check(ds_tensor_info(raw(t), dtype, dims, strides, 8, count, device, data))
+    (type = element_types[dtype[]], dims = Tuple(reverse(dims[1:count[]])), strides = Tuple(reverse(strides[1:count[]])),
+     device = unsafe_string(device[]), data = data[])
 end
 Base.size(t::Tensor) = info(t).dims
+Base.strides(t::Tensor) = info(t).strides
 Base.eltype(t::Tensor) = info(t).type
+device(t::Tensor) = info(t).device
 Base.show(io::IO, t::Tensor) = isopen(t) ? print(io, "Tensor($(eltype(t)), $(size(t)))") : print(io, "Tensor(closed)")
 
 "Calls `f` with the tensor's memory as an array, without a copy. The array must not be used behind that."
 function with_array(f, t::Tensor)
     i = info(t)
+    i.device == "cpu" || argument_error("the tensor must be on the host for an array, got device '$(i.device)'")
+    compact = cumprod([1; collect(i.dims)])
+    for d in 1:length(i.dims)
+        prod(i.dims) == 0 || i.dims[d] == 1 || i.strides[d] == compact[d] ||
+            argument_error("the tensor must be compact for an array, got strides $(i.strides)")
+    end
     GC.@preserve t f(unsafe_wrap(Array, convert(Ptr{i.type}, i.data), i.dims))
 end
 "A copy of the elements."
 Base.Array(t::Tensor) = with_array(copy, t)
 
-as_tensor(t::Tensor) = t
-as_tensor(data::AbstractArray) = Tensor(data)
-
-"Copies the elements of a tensor or array of the same type and shape."
-function Base.copyto!(to::Tensor, from::Union{Tensor,AbstractArray})
-    source = as_tensor(from)
-    GC.@preserve to source check(ds_tensor_copy(raw(to), raw(source)))
-    from isa Tensor || close(source)
+"Copies the elements of a tensor or array of the same type and shape, whatever their strides and devices."
+function Base.copyto!(to::Tensor, from::Union{Tensor,AbstractArray}; stream = nothing)
+    source = from isa Tensor ? from : Tensor(from)
+    GC.@preserve to source stream check(ds_tensor_copy(raw(to), raw(source), raw(stream)))
+    stream === nothing ? from isa Tensor || close(source) : keep_for(stream, to, source)
     to
 end
 
@@ -113,21 +133,32 @@ struct DLManaged
     deleter::Ptr{Cvoid}
 end
 
+"DLManagedTensorVersioned, of DLPack 1.x."
+struct DLVersioned
+    major::UInt32
+    minor::UInt32
+    context::Ptr{Cvoid}
+    deleter::Ptr{Cvoid}
+    flags::UInt64  # bit 0: the memory is lent for reading
+    tensor::DLTensor
+end
+
 """
 A DLPack tensor, without a copy. `Capsule(tensor)` shares the memory of a tensor, `Capsule(array)` that of an array, and
-`Capsule(pointer)` takes over one of another library. `Tensor(capsule)` is the way back. `release(capsule)` gives the pointer
+`Capsule(pointer)` takes over one of another library, a `Ptr` to DLManaged or DLVersioned. `Tensor(capsule)` is the way back. `release(capsule)` gives the pointer
 away: its receiver calls the deleter, on a thread of Julia where the memory is an array's.
 """
 mutable struct Capsule <: Handle
-    raw::Ptr{DLManaged}
-    Capsule(raw::Ptr) = raw == C_NULL ? argument_error("a DLPack tensor must not be NULL") : made(new(raw))
+    raw::Union{Ptr{DLManaged},Ptr{DLVersioned}}
+    Capsule(raw::Union{Ptr{DLManaged},Ptr{DLVersioned}}) = raw == C_NULL ? argument_error("a DLPack tensor must not be NULL") : made(new(raw))
 end
 function destroy(::Capsule, at)
     deleter = unsafe_load(at).deleter
-    deleter == C_NULL || ccall(deleter, Cvoid, (Ptr{DLManaged},), at)
+    deleter == C_NULL || ccall(deleter, Cvoid, (Ptr{Cvoid},), at)
 end
 function release(c::Capsule)
-    at, c.raw = raw(c), C_NULL
+    at = raw(c)
+    c.raw = typeof(at)(C_NULL)
     at
 end
 
@@ -162,14 +193,23 @@ end
 function Capsule(t::Tensor)
     t.lent isa AbstractArray && isopen(t) && return Capsule(t.lent)
     out = Ref{Ptr{DLManagedTensor}}(C_NULL)
-    GC.@preserve t check(ds_tensor_to_dlpack(raw(t), out))
+    GC.@preserve t check(ds_tensor_to_dlpack(raw(t), out, C_NULL))
     Capsule(convert(Ptr{DLManaged}, out[]))
+end
+"The same in the form of DLPack 1.x."
+function VersionedCapsule(t::Tensor)
+    out = Ref{Ptr{DLManagedTensorVersioned}}(C_NULL)
+    lent = t.lent isa AbstractArray && isopen(t) ? Tensor(Capsule(t.lent)) : t
+    GC.@preserve lent check(ds_tensor_to_dlpack(raw(lent), C_NULL, out))
+    Capsule(convert(Ptr{DLVersioned}, out[]))
 end
 
 # The one place that imports. A capsule that is refused stays as it is.
 function Tensor(c::Capsule)
-    out = Ref{Ptr{ds_tensor}}(C_NULL)
-    check(ds_tensor_from_dlpack(convert(Ptr{DLManagedTensor}, raw(c)), out))
+    old, new, out = Ptr{DLManagedTensor}(C_NULL), Ptr{DLManagedTensorVersioned}(C_NULL), Ref{Ptr{ds_tensor}}(C_NULL)
+    at = raw(c)
+    at isa Ptr{DLManaged} ? (old = convert(typeof(old), at)) : (new = convert(typeof(new), at))
+    check(ds_tensor_from_dlpack(old, new, C_NULL, out))
     release(c)
     Tensor(out[], nothing)
 end

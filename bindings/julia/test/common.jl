@@ -26,8 +26,8 @@ function linear_graph()
     w, b = Libds.param!(g, "w", 3, 2; init = "normal", scale = 0.1), Libds.param!(g, "b", 2)
     y = Libds.op!(g, "linear", x, w, b)
     @test Libds.dims(g, y) == (2, :)
-    Libds.output!(g, Libds.op!(g, "mse", y, target))
-    Libds.output!(g, y)
+    Libds.output!(g, "loss", Libds.op!(g, "mse", y, target))
+    Libds.output!(g, "prediction", y)
     g
 end
 function batch()

@@ -182,7 +182,7 @@ function graphs(w)
                           attrs = one_in(d, 3) ? one_of(d, TEXTS) : nothing)
             end
         end
-        took(() -> Libds.output!(g, below(d, 9)), w, "output!")
+        took(() -> Libds.output!(g, one_of(d, TEXTS), below(d, 9)), w, "output!")
         string(parse(Graph, string(g))) == string(g) || error("another text")
         Libds.report(Plan(CONFIG, g; rank = below(d, 3), size = 2))
     end

@@ -1,6 +1,7 @@
 # The scenarios of every wrapper. julia --project=bindings/julia bindings/julia/test/runtests.jl
 include("common.jl")
 include("train.jl")
+include("ops.jl")
 include("errors.jl")
 include("delegate.jl")
 include("tensors.jl")

@@ -11,7 +11,7 @@ function main(steps)
     weight = Libds.param!(graph, "weight", WIDTH, WIDTH; init = "normal", scale = 0.05)
     bias = Libds.param!(graph, "bias", WIDTH)
     y = Libds.op!(graph, "linear", x, weight, bias)
-    Libds.output!(graph, Libds.op!(graph, "mse", y, x))
+    Libds.output!(graph, "loss", Libds.op!(graph, "mse", y, x))
     config = """{"train_micro_batch_size_per_gpu": 160, "optimizer": {"type": "AdamW", "params": {"lr": 0.001}}}"""
     engine = Engine(config, graph; threads = 1)
     data = reshape(Float32[(i * 37 % 101) / 101 - 0.5 for i in 0:ROWS*WIDTH-1], WIDTH, ROWS)

@@ -7,7 +7,11 @@
     Libds.with_array(v -> v[2, 3] = -1, t)
     @test a[2, 3] == -1
     @test Libds.info(Tensor(view(a, :, 2:3))).data == pointer(a, 4)
-    @test status(() -> Tensor(view(a, 1:2, :))) == Libds.DS_ERROR_INVALID_ARGUMENT
+    # Views may lie apart.
+    v = Tensor(view(a, 2:-1:1, 1:2:3))
+    @test Libds.info(v).data == pointer(a, 2) && size(v) == (2, 2) && strides(v) == (-1, 6) && Libds.device(v) == "cpu"
+    @test Array(copyto!(Tensor(Float32, 2, 2), v)) == a[2:-1:1, 1:2:3]
+    refused(() -> Array(v), Libds.DS_ERROR_INVALID_ARGUMENT, "must be compact for an array, got strides (-1, 6)")
     @test status(() -> Tensor(a')) == Libds.DS_ERROR_INVALID_ARGUMENT
     @test status(() -> Tensor(["no"])) == Libds.DS_ERROR_INVALID_ARGUMENT
     close(t)
@@ -55,6 +59,15 @@ end
     close(t)
     back = Tensor(capsule)
     @test Libds.info(back).data == at && Array(back) == [1 2 3; 4 5 6]
+    # DLPack 1.x says what is lent for reading.
+    capsule = Libds.VersionedCapsule(back)
+    v = unsafe_load(capsule.raw)
+    @test v.major == 1 && v.flags == 0 && v.tensor.data == at
+    unsafe_store!(Ptr{UInt64}(capsule.raw + fieldoffset(Libds.DLVersioned, 5)), 1)
+    lent = Tensor(capsule)
+    @test Array(lent) == [1 2 3; 4 5 6]
+    refused(() -> copyto!(lent, zeros(Int64, 2, 3)), Libds.DS_ERROR_INVALID_ARGUMENT, "reading only")
+    @test unsafe_load(Libds.VersionedCapsule(Tensor(ones(3))).raw).tensor.bits == 64
     # A lent array is shown anew.
     b = ones(Float64, 5)
     @test unsafe_load(Libds.Capsule(Tensor(b)).raw).tensor.data == pointer(b)
@@ -91,9 +104,9 @@ end
         end
         @test given_back[] == 3
         strides .= [1, 2]
-        capsule = Libds.Capsule(pointer(m))
-        refused(() -> Tensor(capsule), Libds.DS_ERROR_UNSUPPORTED, "compact row-major")
-        close(capsule)
+        t = Tensor(Libds.Capsule(pointer(m)))
+        @test strides == [1, 2] && Array(copyto!(Tensor(Float64, 3, 2), t)) == [1 2; 3 4; 5 6]
+        close(t)
         strides .= [3, 1]
         shape[1] = 1
         m = foreign(offset = 24)

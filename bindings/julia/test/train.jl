@@ -70,6 +70,9 @@ end
     other = Engine(CONFIG, linear_graph())
     @test replace(Libds.load!(other, folder), r"\s" => "") == "[1,2]"
     @test read(other, 0) == w && get(other, "step") == 1
+    Libds.save(e, folder, "{\"tag\": \"best\"}")
+    refused(() -> Libds.load!(e, folder, "{\"tag\": \"worst\"}"), Libds.DS_ERROR_NOT_FOUND, "worst")
+    @test Libds.load!(e, folder, "{\"tag\": \"best\"}") == "null"
     Libds.save_model(e, joinpath(folder, "model"))
     write(e, 0, "master", zeros(Float32, 3, 2))
     Libds.load_model!(e, joinpath(folder, "model"))

@@ -83,8 +83,10 @@ std::unique_ptr<Sharing> share_threads(const std::string& name, const CommOption
     std::shared_ptr<Meeting>& open = hall.meetings[name];
     if (!open) open = std::make_shared<Meeting>(options.size);
     meeting = open;
-    require(meeting->size == options.size, "threads://{} has {} ranks, rank {} says size {}", name,
-            meeting->size, RankNumber(options.rank), options.size);
+    if (meeting->size != options.size) {
+      raise(DS_ERROR_COMM, "threads://{} has {} ranks, rank {} says size {}", name, meeting->size,
+            RankNumber(options.rank), options.size);
+    }
     size_t rank = static_cast<size_t>(options.rank);
     if (meeting->taken[rank])
       raise(DS_ERROR_COMM, "threads://{} has rank {} already", name, RankNumber(options.rank));

@@ -35,15 +35,16 @@ class SeparateDevice::Memory final : public Arena {
     try {
       map(wanted);
     } catch (const Error&) {
+      if (address_) unmap(address_, bytes_);
+      if (alias_) unmap(alias_, bytes_);
       if (file_ >= 0) close(file_);
       throw;
     }
-    device_.renew(this, true);
   }
 
   ~Memory() override {
     if (!address_) return;
-    device_.renew(this, false);
+    device_.vacate(slot_);
     unmap(address_, bytes_);
     unmap(alias_, bytes_);
     close(file_);
@@ -53,7 +54,6 @@ class SeparateDevice::Memory final : public Arena {
     std::byte *address = address_, *alias = alias_;
     int64_t bytes = bytes_;
     map(wanted);
-    device_.renew(this, true);
     if (!address) return;
     unmap(address, bytes);
     unmap(alias, bytes);
@@ -84,29 +84,58 @@ class SeparateDevice::Memory final : public Arena {
     alias_ = static_cast<std::byte*>(alias);
     address_ = static_cast<std::byte*>(reserved);
     bytes_ = wanted;
+    slot_ = device_.place(*this, slot_);
   }
 
   SeparateDevice& device_;
+  size_t slot_ = kMostArenas;
   int file_ = -1;
   std::byte* alias_ = nullptr;
 };
 
-void SeparateDevice::renew(const Memory* arena, bool exists) {
+size_t SeparateDevice::place(const Memory& arena, size_t slot) {
   std::lock_guard lock(changing_);
-  std::erase(arenas_, arena);
-  if (exists) arenas_.push_back(arena);
-  auto table = std::make_unique<Ranges>();
-  for (const Memory* m : arenas_) table->push_back({m->address(), m->address() + m->bytes(), m->alias()});
-  table_.store(table.get(), std::memory_order_release);
-  tables_.push_back(std::move(table));
+  size_t used = used_.load(std::memory_order_relaxed);
+  if (slot == kMostArenas) {
+    slot = 0;
+    while (slot < used && slots_[slot].begin.load(std::memory_order_relaxed)) ++slot;
+  }
+  if (slot == kMostArenas)
+    raise(DS_ERROR_OUT_OF_MEMORY, "device 'separate' has {} arenas, and no more", kMostArenas);
+  write(slots_[slot], arena.address(), arena.address() + arena.bytes(), arena.alias());
+  if (slot == used) used_.store(used + 1, std::memory_order_release);
+  return slot;
+}
+
+void SeparateDevice::vacate(size_t slot) {
+  std::lock_guard lock(changing_);
+  write(slots_[slot], nullptr, nullptr, nullptr);
+}
+
+// Each store is a release: none of them is seen before the version is odd.
+void SeparateDevice::write(Slot& slot, std::byte* begin, std::byte* end, std::byte* alias) {
+  uint32_t version = slot.version.load(std::memory_order_relaxed);
+  slot.version.store(version + 1, std::memory_order_relaxed);
+  slot.begin.store(begin, std::memory_order_release);
+  slot.end.store(end, std::memory_order_release);
+  slot.alias.store(alias, std::memory_order_release);
+  slot.version.store(version + 2, std::memory_order_release);
 }
 
 void* SeparateDevice::reach(void* address) const {
-  const Ranges* table = table_.load(std::memory_order_acquire);
   auto* at = static_cast<std::byte*>(address);
-  if (!table) return at;
-  for (const Range& range : *table) {
-    if (at >= range.begin && at < range.end) return range.alias + (at - range.begin);
+  size_t used = used_.load(std::memory_order_acquire);
+  for (size_t i = 0; i < used; ++i) {
+    const Slot& slot = slots_[i];
+    for (;;) {
+      uint32_t version = slot.version.load(std::memory_order_acquire);
+      std::byte* begin = slot.begin.load(std::memory_order_acquire);
+      std::byte* end = slot.end.load(std::memory_order_acquire);
+      std::byte* alias = slot.alias.load(std::memory_order_acquire);
+      if (version % 2 != 0 || slot.version.load(std::memory_order_relaxed) != version) continue;
+      if (at >= begin && at < end) return alias + (at - begin);
+      break;
+    }
   }
   return at;  // of the host
 }

@@ -5,7 +5,6 @@
 #include <memory>
 #include <mutex>
 #include <string>
-#include <vector>
 
 #include "core/device/device.h"
 #include "core/device/thread_queue.h"
@@ -31,19 +30,22 @@ class SeparateDevice final : public Device {
 
  private:
   class Memory;
-  struct Range {
-    std::byte *begin, *end, *alias;
+  // Where an arena is. Threads of queues read slots while others change, so a slot has no lock (see
+  // TaskQueue) but a version, which is odd while somebody writes.
+  struct Slot {
+    std::atomic<uint32_t> version{0};
+    std::atomic<std::byte*> begin{nullptr}, end{nullptr}, alias{nullptr};
   };
-  using Ranges = std::vector<Range>;
-  // Its arenas as they are now. Threads of queues read the table, too, so it has no lock (see TaskQueue):
-  // another one takes its place, and old ones stay until the device ends.
-  void renew(const Memory* arena, bool exists);
+  static constexpr size_t kMostArenas = 4096;
+  // Gives the arena a slot, or the one that it has new contents.
+  size_t place(const Memory& arena, size_t slot = kMostArenas);
+  void vacate(size_t slot);
+  static void write(Slot& slot, std::byte* begin, std::byte* end, std::byte* alias);
 
   const Delays delays_;
-  std::mutex changing_;
-  std::vector<const Memory*> arenas_;
-  std::vector<std::unique_ptr<const Ranges>> tables_;
-  std::atomic<const Ranges*> table_{nullptr};
+  std::mutex changing_;  // of those who write slots
+  std::unique_ptr<Slot[]> slots_ = std::make_unique<Slot[]>(kMostArenas);
+  std::atomic<size_t> used_{0};  // slots from here on were never taken
 };
 
 }  // namespace ds

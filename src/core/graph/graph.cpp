@@ -17,7 +17,8 @@ void require_value_name(std::string_view name, NodeId producer) {
 }
 
 // Only a parameter may be empty: parts of a model that is cut over ranks are.
-ValueId add_value(Graph& graph, std::string_view name, TensorType type, NodeId producer, int64_t least = 1) {
+void check_value(const Graph& graph, std::string_view name, const TensorType& type, NodeId producer,
+                 int64_t least = 1) {
   require_value_name(name, producer);
   ValueId other = graph.find_value(name);
   require(!other.exists(), "value name '{}' is already used by value {}", name, other);
@@ -29,7 +30,11 @@ ValueId add_value(Graph& graph, std::string_view name, TensorType type, NodeId p
   int64_t numel = type.shape.numel(graph.bound);
   require(numel <= kMost, "value '{}' must have at most {} elements at n = {}, got {} of {}", name, kMost,
           graph.bound, numel, type.text());
-  return graph.append_value({std::string(name), std::move(type), producer});
+}
+
+ValueId add_value(Graph& graph, std::string_view name, TensorType type, int64_t least = 1) {
+  check_value(graph, name, type, none, least);
+  return graph.append_value({std::string(name), std::move(type), none});
 }
 
 bool in_range(const Graph& graph, ValueId value) { return graph.values.has(value); }
@@ -41,6 +46,8 @@ void check_node(const Graph& graph, NodeId id, IdVector<ValueId, bool>& defined)
             "node {} '{}': operand {} is used before it is defined", id, node.op, i);
   }
   std::vector<TensorType> types = infer_types(graph, node.op, node.in, node.attrs);
+  require(op(node.op).by_callback == (node.custom != nullptr), "node {} '{}': has {} callbacks", id, node.op,
+          node.custom ? "no use for" : "no");
   require(types.size() == node.out.size(), "node {} '{}': must have {} outputs, got {}", id, node.op,
           types.size(), node.out.size());
   for (size_t i = 0; i < types.size(); ++i) {
@@ -66,7 +73,7 @@ std::string unique_name(const Graph& graph, std::string_view base) {
 }
 
 ValueId Graph::add_input(std::string_view value_name, TensorType type) {
-  ValueId value = add_value(*this, value_name, std::move(type), none);
+  ValueId value = add_value(*this, value_name, std::move(type));
   inputs.push_back(value);
   return value;
 }
@@ -77,7 +84,7 @@ ValueId Graph::add_param(std::string_view value_name, TensorType type, Init init
   require(init.kind == "zeros" || init.kind == "ones" || init.kind == "normal",
           "init of parameter '{}' must be zeros, ones or normal, got '{}'", TensorName(value_name),
           init.kind);
-  ValueId value = add_value(*this, value_name, std::move(type), none, 0);
+  ValueId value = add_value(*this, value_name, std::move(type), 0);
   params.push_back({std::string(value_name), value, std::move(init), none});
   return value;
 }
@@ -89,18 +96,29 @@ ValueId Graph::add(std::string_view op_name, const std::vector<ValueId>& in, Att
                                         : std::string(value_name);
   Node node{std::string(op_name), in, {}, std::move(attrs)};
   NodeId id = nodes.past();
-  for (size_t i = 0; i < types.size(); ++i) {
-    std::string out_name = i == 0 ? base : fmt::format("{}.{}", base, i);
-    node.out.push_back(add_value(*this, out_name, std::move(types[i]), id));
-  }
+  auto name_of = [&](size_t i) { return i == 0 ? base : fmt::format("{}.{}", base, i); };
+  for (size_t i = 0; i < types.size(); ++i) check_value(*this, name_of(i), types[i], id);
+  for (size_t i = 0; i < types.size(); ++i)
+    node.out.push_back(append_value({name_of(i), std::move(types[i]), id}));
   nodes.push_back(std::move(node));
   return nodes.back().out.front();
 }
 
-void Graph::add_output(ValueId value) {
+ValueId Graph::add_custom(std::shared_ptr<const CustomOp> custom, const std::vector<ValueId>& in) {
+  Attrs attrs{{"name", custom->name}, {"outputs", custom->outputs}};
+  ValueId first = add("custom", in, std::move(attrs),
+                      unique_name(*this, fmt::format("{}.{}", custom->name, nodes.size())));
+  nodes.back().custom = std::move(custom);
+  return first;
+}
+
+void Graph::add_output(std::string_view output_name, ValueId value) {
+  require_name("output", output_name);
+  require(!find_output(output_name), "output name '{}' is already used by %{}", output_name,
+          find_output(output_name) ? values[find_output(output_name)->value].name : "");
   require(in_range(*this, value), "output must be a value from 0 to {}, got {}",
           static_cast<int64_t>(values.size()) - 1, value);
-  outputs.push_back(value);
+  outputs.push_back({std::string(output_name), value});
 }
 
 ValueId Graph::find_value(std::string_view value_name) const {
@@ -133,6 +151,13 @@ ParamId Graph::find_param(std::string_view param_name) const {
   return none;
 }
 
+const GraphOutput* Graph::find_output(std::string_view output_name) const {
+  for (const GraphOutput& output : outputs) {
+    if (output.name == output_name) return &output;
+  }
+  return nullptr;
+}
+
 void Graph::check() const {
   require(bound >= 1, "bound of graph '{}' must be at least 1, got {}", name, bound);
   for (ValueId id : values.ids()) {
@@ -153,8 +178,11 @@ void Graph::check() const {
     require(defined[id], "value %{} is neither an input, a parameter nor an output of a node",
             values[id].name);
   }
-  for (ValueId value : outputs) {
-    require(in_range(*this, value), "output is value {}, which does not exist", value);
+  for (const GraphOutput& output : outputs) {
+    require_name("output", output.name);
+    require(find_output(output.name) == &output, "output name '{}' is used twice", output.name);
+    require(in_range(*this, output.value), "output '{}' is value {}, which does not exist", output.name,
+            output.value);
   }
   for (const Parameter& param : params) {
     if (!param.grad.exists()) continue;

@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -11,6 +12,7 @@
 #include "core/base/dtype.h"
 #include "core/base/ids.h"
 #include "core/base/shape.h"
+#include "core/graph/custom_op.h"
 #include "core/graph/param_slice.h"
 
 namespace ds {
@@ -39,6 +41,8 @@ struct Node {
   std::vector<ValueId> in;
   std::vector<ValueId> out;
   Attrs attrs;
+  std::shared_ptr<const CustomOp> custom =
+      nullptr;  // of an operation by callback; null: the table has it all
   bool operator==(const Node&) const = default;
 };
 
@@ -63,6 +67,13 @@ struct Parameter {
   std::vector<std::string> reduced_over;
 };
 
+// A value that the graph is made for.
+struct GraphOutput {
+  std::string name;  // unique among outputs, for example "logits"
+  ValueId value;
+  bool operator==(const GraphOutput&) const = default;
+};
+
 // A model: nodes in a valid execution order. Built by nn/ or ds_graph_op, changed only by passes.
 class Graph {
  public:
@@ -72,8 +83,8 @@ class Graph {
   IdVector<NodeId, Node> nodes;
   IdVector<InputId, ValueId> inputs;
   IdVector<ParamId, Parameter> params;
-  std::vector<ValueId> outputs;  // outputs[0] is the loss of a training graph
-  NodeId backward_begin;         // first node of the backward part; none before differentiate()
+  std::vector<GraphOutput> outputs;  // outputs[0] is the loss of a training graph
+  NodeId backward_begin;             // first node of the backward part; none before differentiate()
 
   ValueId add_input(std::string_view name, TensorType type);
   ValueId add_param(std::string_view name, TensorType type, Init init);
@@ -81,7 +92,9 @@ class Graph {
   // names are `name`, `name.1`, ...; an empty name makes one. Returns the first output.
   ValueId add(std::string_view op, const std::vector<ValueId>& in, Attrs attrs = {},
               std::string_view name = "");
-  void add_output(ValueId value);
+  // Appends a node of a custom operation.
+  ValueId add_custom(std::shared_ptr<const CustomOp> custom, const std::vector<ValueId>& in);
+  void add_output(std::string_view name, ValueId value);
 
   // The names in `values` change by these only: find_value looks them up in a table. None checks a name;
   // check() does.
@@ -92,8 +105,10 @@ class Graph {
   const TensorType& type(ValueId value) const { return values.at(value).type; }
   ValueId find_value(std::string_view name) const;  // none when absent
   ParamId find_param(std::string_view name) const;
+  const GraphOutput* find_output(std::string_view name) const;  // null when absent
 
-  // Text form; parse_graph(print()) gives an equal graph.
+  // Text form; parse_graph(print()) gives an equal graph, unless an operation is a callback: no text has
+  // those.
   std::string print() const;
   void check() const;  // SSA, order, arity, types: throws DS_ERROR_INVALID_ARGUMENT naming node and operand
 

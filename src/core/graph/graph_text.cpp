@@ -115,7 +115,7 @@ class GraphParser {
     } else if (words[0] == "backward") {
       graph_.backward_begin = graph_.nodes.past();
     } else if (words[0] == "output") {
-      for (size_t i = 1; i < words.size(); ++i) graph_.add_output(value(without_percent(words[i])));
+      for (size_t i = 1; i < words.size(); ++i) parse_output(words[i]);
     } else {
       raise(DS_ERROR_INVALID_ARGUMENT,
             "line must begin with input, param, %value, backward or output, got '{}'", words[0]);
@@ -146,6 +146,12 @@ class GraphParser {
     grads_.emplace_back(graph_.params.last(), without_percent(words[next + 1]));
   }
 
+  void parse_output(std::string_view word) {
+    size_t equal = word.find('=');
+    require(equal != std::string_view::npos, "output must be like name=%value, got '{}'", word);
+    graph_.add_output(word.substr(0, equal), value(without_percent(word.substr(equal + 1))));
+  }
+
   void parse_node(std::string_view line) {
     size_t equal = line.find(" = "), arrow = line.rfind(" -> ");
     require(equal != std::string_view::npos && arrow != std::string_view::npos && equal < arrow,
@@ -161,6 +167,11 @@ class GraphParser {
     Node node{std::string(ins[0]), {}, {}, Attrs::parse(strip(body.substr(brace)))};
     for (size_t i = 1; i < ins.size(); ++i) node.in.push_back(value(without_percent(ins[i])));
     std::vector<TensorType> inferred = infer_types(graph_, node.op, node.in, node.attrs);
+    if (op(node.op).by_callback) {
+      raise(DS_ERROR_INVALID_ARGUMENT,
+            "operation '{}' is a callback of the program that wrote this text, and a text has no callbacks",
+            node.attrs.text("name"));
+    }
     require(inferred.size() == outs.size(), "{}: has {} outputs, got {}", node.op, inferred.size(),
             outs.size());
     for (size_t i = 0; i < outs.size(); ++i) {
@@ -205,7 +216,7 @@ std::string Graph::print() const {
   }
   if (outputs.empty()) return text;
   text += "  output";
-  for (ValueId value : outputs) text += " " + percent(*this, value);
+  for (const GraphOutput& output : outputs) text += " " + output.name + "=" + percent(*this, output.value);
   return text + "\n";
 }
 

@@ -11,6 +11,9 @@
 
 namespace ds {
 
+// Grows when an operation changes its meaning or goes.
+inline constexpr int kOpset = 1;
+
 // What a backward rule sees: it appends nodes to `graph` and returns one gradient value per forward input
 // (none: no gradient flows to that input, or none is wanted).
 struct BackwardContext {
@@ -54,20 +57,51 @@ struct IdOperand {
   bool targets = false;  // of a loss: -100 selects nothing, and the result depends on all there is
 };
 
+// An operand or a result. `type` is an element type and a shape, such as "T[n,C]": T is a floating type, the
+// same one for all operands of a node; A is f32, or f64 where T is f64. `least` 0: it may be absent.
+struct OperandDef {
+  std::string name;
+  std::string type;
+  std::string doc;
+  int least = 1, most = 1;
+};
+
+// One way of giving operands; ways of the same operation differ in how many there are.
+struct OpForm {
+  std::string name;  // "" of the usual one
+  std::vector<OperandDef> operands, results;
+
+  int least() const;
+  int most() const;
+  // Which operand stands at each of `count` places.
+  std::vector<const OperandDef*> places(size_t count) const;
+};
+
+// flag: the integer 0 or 1. number: an integer, too. one_of: a text of AttrDef::words.
+enum class AttrKind : int8_t { integer = 0, number, text, one_of, flag };
+const char* attr_kind_name(AttrKind kind);  // "integer", ...
+
+struct AttrDef {
+  std::string name;
+  AttrKind kind = AttrKind::integer;
+  std::string doc;
+  std::vector<std::string> words = {};
+  bool required = true;
+  std::optional<Attrs::Value> otherwise = {};  // what an absent one means; none: doc says it
+};
+
 // One row of the op table: everything the compile side knows of an operation. No kernel is needed.
 struct OpDef {
   std::string name;
-  int min_inputs = 0;
-  int max_inputs = 0;
-  std::vector<std::string> attrs;  // attributes that a node must have; those of neither list are refused
+  std::string doc;            // one sentence
+  std::vector<OpForm> forms;  // with numbers of operands that do not overlap
+  std::vector<AttrDef> attrs;
   // Output types from input types; throws DS_ERROR_INVALID_ARGUMENT naming op, operand and both shapes.
   std::function<std::vector<TensorType>(std::span<const TensorType> in, const Attrs& attrs)> infer;
   // Empty: not differentiable (refused by name when a gradient is asked for).
   std::function<std::vector<ValueId>(BackwardContext&)> backward;
   // Floating-point operations at extent n. A product and a sum are two, an exponential or tanh is four.
   std::function<double(std::span<const TensorType> in, const Attrs& attrs, int64_t n)> flops;
-  // Attributes that a node may have; an absent one means the default of docs/reference/ops.md.
-  std::vector<std::string> optional = {};
   // The operations are products of operands, which run at the machine's rate for the operands' type; of
   // others, arithmetic is in f32.
   bool products = false;
@@ -76,9 +110,6 @@ struct OpDef {
   // The last output is the last input with some rows replaced: a program that finds that input in a buffer
   // of its own gives both this one place.
   bool updates_last = false;
-  // Outputs from this one on are room for the kernel while it runs, planned like any result: nothing may read
-  // them. Absent: every output is a result.
-  size_t results = SIZE_MAX;
   Rows rows = Rows::mixed;
   bool cheap = false;            // made again in less time than its result takes to keep and read
   bool follows_state = false;    // as InstrDef::follows_state
@@ -91,6 +122,12 @@ struct OpDef {
   std::function<std::string(const Attrs& attrs)> activation;
   std::string gated, over_linear;
   bool linear = false;
+  bool by_callback = false;  // its nodes carry a CustomOp; not for ds_graph_op and not in a text
+
+  const OpForm* form(size_t operands) const;  // null: it takes another number
+  // Outputs from this one on are room for the kernel while it runs, planned like any result: nothing may read
+  // them. At least as many as there are outputs: all of them are results.
+  size_t results(size_t operands) const;
 };
 
 const OpDef* find_op(std::string_view name);
@@ -98,7 +135,7 @@ const OpDef& op(std::string_view name);  // throws, with the nearest name as a s
 const std::vector<OpDef>& op_table();    // every row of the library, in a fixed order
 // Enters a row for kernels that a plugin or a test registers; its name must be new. Rows stay where they are.
 const OpDef& add_op(OpDef row);
-// Checks arity, operand ids and attribute names of a node-to-be and returns its output types.
+// Checks arity, operand ids and attributes of a node-to-be and returns its output types.
 std::vector<TensorType> infer_types(const Graph& graph, std::string_view op, std::span<const ValueId> in,
                                     const Attrs& attrs);
 // `base` when no value has that name, else the first free of "base.1", "base.2", ...

@@ -7,7 +7,7 @@ IdVector<ValueId, int> count_readers(const Graph& graph) {
   for (const Node& node : graph.nodes) {
     for (ValueId in : node.in) ++readers[in];
   }
-  for (ValueId out : graph.outputs) ++readers[out];
+  for (const GraphOutput& out : graph.outputs) ++readers[out.value];
   return readers;
 }
 

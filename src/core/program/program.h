@@ -1,6 +1,7 @@
 #pragma once
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "core/base/dtype.h"
 #include "core/base/shape.h"
 #include "core/config/config.h"
+#include "core/graph/custom_op.h"
 #include "core/graph/graph.h"
 #include "core/program/element_run.h"
 #include "core/program/granules.h"
@@ -95,10 +97,11 @@ struct Instr {
   const InstrDef* def = nullptr;
   Queue queue = Queue::compute;
   std::vector<Operand> operands;
-  Attrs attrs;            // the kernel's
-  RankGroup group{0, 0};  // of a collective: who takes part
-  BucketId bucket;        // whose parameters it gathers, encodes or decodes
-  EventId event;          // of a delegate host: which of its calls
+  Attrs attrs;                                       // the kernel's
+  std::shared_ptr<const CustomOp> custom = nullptr;  // of an operation by callback
+  RankGroup group{0, 0};                             // of a collective: who takes part
+  BucketId bucket;                                   // whose parameters it gathers, encodes or decodes
+  EventId event;                                     // of a delegate host: which of its calls
   std::vector<ElementRun>
       runs;          // of some elements, in another order, or not in the run's step; empty: of all
   MicroId micro{0};  // micro-step it belongs to (selects n and the leaf); of a repeated one in round 0

@@ -65,8 +65,8 @@ Graph build_gpt(const ModelConfig& config, int64_t bound, int64_t seq) {
   }
   x = build.layer_norm("ln_f", x);
   ValueId logits = build.tied_linear("logits", x, "wte.weight");
-  graph.add_output(graph.add("cross_entropy", {logits, targets}, {}, "loss"));
-  graph.add_output(logits);
+  graph.add_output("loss", graph.add("cross_entropy", {logits, targets}, {}, "loss"));
+  graph.add_output("logits", logits);
   return graph;
 }
 

@@ -160,8 +160,8 @@ void end_model(HfModel& model, const HfConfig& config, ValueId logits, ValueId e
   Graph& graph = model.graph;
   ValueId loss = graph.add("cross_entropy", {logits, graph.find_value("targets")}, {}, "loss");
   if (extra_loss.exists()) loss = graph.add("add", {loss, extra_loss}, {}, "loss.total");
-  graph.add_output(loss);
-  graph.add_output(logits);
+  graph.add_output("loss", loss);
+  graph.add_output("logits", logits);
   model.unread = config.unread();
   check_total(graph);
 }

@@ -19,7 +19,7 @@ std::vector<std::string> backward_ops(const Graph& graph) {
 
 TEST(Autodiff, EmitsOnlyWhatParametersNeed) {
   Graph graph = two_layer_mlp();
-  differentiate(graph, graph.outputs[0]);
+  differentiate(graph, graph.outputs[0].value);
   graph.check();
   EXPECT_EQ(backward_ops(graph),
             (std::vector<std::string>{"fill", "mse_dx", "linear_dx", "linear_dw", "layer_norm_dx",
@@ -40,8 +40,8 @@ TEST(Autodiff, AttributesReachTheBackwardOps) {
   ValueId y = graph.add("linear", {x, w}, {{"transposed", int64_t{1}}});
   y = graph.add("rope", {y}, {{"heads", int64_t{2}}, {"seq", int64_t{4}}, {"theta", 1e4}});
   y = graph.add("gelu", {y}, {{"form", "erf"}});
-  graph.add_output(graph.add("mse", {y, target}));
-  differentiate(graph, graph.outputs[0]);
+  graph.add_output("loss", graph.add("mse", {y, target}));
+  differentiate(graph, graph.outputs[0].value);
   graph.check();
   EXPECT_EQ(backward_ops(graph),
             (std::vector<std::string>{"fill", "mse_dx", "gelu_dx", "rope", "linear_dx", "linear_dw"}));
@@ -57,9 +57,9 @@ TEST(Autodiff, EveryInputOfAnOpWithManyHasItsGradient) {
   Dim n = Dim::n();
   std::vector<ValueId> logits;
   for (const char* name : {"a", "b", "c"}) logits.push_back(graph.add_input(name, {DS_DTYPE_F32, {n, 4}}));
-  graph.add_output(graph.add("load_balance", logits, {{"k", int64_t{2}}}));
+  graph.add_output("loss", graph.add("load_balance", logits, {{"k", int64_t{2}}}));
   std::vector<ValueId> grads;
-  differentiate(graph, graph.outputs[0], logits, &grads);
+  differentiate(graph, graph.outputs[0].value, logits, &grads);
   graph.check();
   EXPECT_EQ(backward_ops(graph), (std::vector<std::string>{"fill", "load_balance_dx"}));
   const char* names[] = {"d.a", "d.b", "d.c"};
@@ -69,7 +69,7 @@ TEST(Autodiff, EveryInputOfAnOpWithManyHasItsGradient) {
 TEST(Autodiff, GradientsOfInputsOnRequest) {
   Graph graph = two_layer_mlp();
   std::vector<ValueId> grads;
-  differentiate(graph, graph.outputs[0], {graph.find_value("x"), graph.find_value("target")}, &grads);
+  differentiate(graph, graph.outputs[0].value, {graph.find_value("x"), graph.find_value("target")}, &grads);
   graph.check();
   ASSERT_EQ(grads.size(), 2u);
   EXPECT_EQ(graph.type(grads[0]), graph.type(graph.find_value("x")));
@@ -82,8 +82,8 @@ TEST(Autodiff, SumsContributionsInOrderOfDecreasingConsumer) {
   ValueId w = graph.add_param("w", type, {"ones", 0}), target = graph.add_input("t", type);
   ValueId a = graph.add("gelu", {w}, {}, "a"), b = graph.add("relu", {w}, {}, "b");
   ValueId s = graph.add("add", {graph.add("add", {a, b}, {}, "ab"), w}, {}, "abw");
-  graph.add_output(graph.add("mse", {s, target}, {}, "loss"));
-  differentiate(graph, graph.outputs[0]);
+  graph.add_output("loss", graph.add("mse", {s, target}, {}, "loss"));
+  differentiate(graph, graph.outputs[0].value);
   graph.check();
   EXPECT_EQ(backward_ops(graph),
             (std::vector<std::string>{"fill", "mse_dx", "relu_dx", "add", "gelu_dx", "add"}));
@@ -96,15 +96,15 @@ TEST(Autodiff, SumsContributionsInOrderOfDecreasingConsumer) {
   Interpreter run(graph, registry, team, 1);
   run.set(w, random_tensor(DS_DTYPE_F64, {3, 4}, 1));
   run.set(target, random_tensor(DS_DTYPE_F64, {3, 4}, 2));
-  EXPECT_LT(gradient_error(run, graph, graph.outputs[0], w, graph.params[0].grad), 1e-7);
+  EXPECT_LT(gradient_error(run, graph, graph.outputs[0].value, w, graph.params[0].grad), 1e-7);
 }
 
 TEST(Autodiff, UnreachedParameterHasNoGradient) {
   Graph graph = two_layer_mlp();
   graph.add_param("unused", {DS_DTYPE_F32, {4}}, {});
-  differentiate(graph, graph.outputs[0]);
+  differentiate(graph, graph.outputs[0].value);
   EXPECT_FALSE(graph.params.back().grad.exists());
-  EXPECT_THROW(differentiate(graph, graph.outputs[0]), Error);  // only once
+  EXPECT_THROW(differentiate(graph, graph.outputs[0].value), Error);  // only once
 }
 
 TEST(Autodiff, RefusesNonScalarsAndSecondDerivatives) {

@@ -45,20 +45,20 @@ TEST(GraphText, PrintsWhatIsDocumented) {
   ValueId x = graph.add_input("x", {DS_DTYPE_BF16, {Dim::n(), 8}});
   ValueId w = graph.add_param("w", {DS_DTYPE_BF16, {4, 8}}, {"normal", 0.02});
   ValueId y = graph.add("linear", {x, w}, {}, "y");
-  graph.add_output(graph.add("dropout", {y}, {{"p", 0.5}, {"op", int64_t{3}}}, "z"));
+  graph.add_output("dropped", graph.add("dropout", {y}, {{"p", 0.5}, {"op", int64_t{3}}}, "z"));
   EXPECT_EQ(graph.print(),
             "graph tiny n<=64\n"
             "  input %x bf16[n,8]\n"
             "  param %w bf16[4,8] = normal 0.02\n"
             "  %y = linear %x %w -> bf16[n,4]\n"
             "  %z = dropout %y {p=0.5 op=3} -> bf16[n,4]\n"
-            "  output %z\n");
+            "  output dropped=%z\n");
 }
 
 TEST(GraphText, RoundTripsForwardAndBackward) {
   Graph graph = two_layer_mlp();
   expect_equal(parse_graph(graph.print()), graph);
-  differentiate(graph, graph.outputs[0]);
+  differentiate(graph, graph.outputs[0].value);
   EXPECT_TRUE(graph.backward_begin.exists());
   expect_equal(parse_graph(graph.print()), graph);
   EXPECT_EQ(parse_graph(graph.print()).print(), graph.print());
@@ -66,9 +66,39 @@ TEST(GraphText, RoundTripsForwardAndBackward) {
 
 TEST(GraphText, TakesCommentsAndBlankLines) {
   Graph graph =
-      parse_graph("; a comment\n\ngraph g n<=4 ; here\n  input %x f32[n,2]   ; and here\n\n  output %x");
+      parse_graph("; a comment\n\ngraph g n<=4 ; here\n  input %x f32[n,2]   ; and here\n\n  output x=%x");
   EXPECT_EQ(graph.bound, 4);
   EXPECT_EQ(graph.outputs.size(), 1u);
+}
+
+TEST(GraphText, ShowsCustomOperationsAndReadsNone) {
+  auto custom = std::make_shared<CustomOp>();
+  custom->name = "own";
+  custom->outputs = "T[n,2] f32[]";
+  custom->has_backward = true;
+  Graph graph;
+  ValueId x = graph.add_input("x", {DS_DTYPE_BF16, {Dim::n(), 2}});
+  ValueId w = graph.add_param("w", {DS_DTYPE_BF16, {2, 2}}, {});
+  ValueId y = graph.add_custom(custom, {x, w});
+  graph.add_output("loss", y + 1);
+  differentiate(graph, y + 1);
+  graph.check();
+  EXPECT_EQ(graph.print(),
+            "graph graph n<=1\n"
+            "  input %x bf16[n,2]\n"
+            "  param %w bf16[2,2] = zeros grad %d.w\n"
+            "  %own.0 %own.0.1 = custom %x %w {name=\"own\" outputs=\"T[n,2] f32[]\"} -> bf16[n,2] f32[]\n"
+            "  backward\n"
+            "  %d.own.0.1 = fill {value=1.0 dtype=\"f32\"} -> f32[]\n"
+            "  %d.w = custom_dx %x %w %own.0 %own.0.1 %d.own.0.1 {name=\"own\" wanted=\"01\" given=\"01\"} "
+            "-> bf16[2,2]\n"
+            "  output loss=%own.0.1\n");
+  EXPECT_EQ(
+      error_of(graph.print()),
+      "graph text line 4: operation 'own' is a callback of the program that wrote this text, and a text has "
+      "no callbacks");
+  graph.nodes.back().custom = nullptr;
+  EXPECT_THROW(graph.check(), Error);
 }
 
 TEST(GraphText, RefusalsNameLineAndFault) {
@@ -80,6 +110,9 @@ TEST(GraphText, RefusalsNameLineAndFault) {
   EXPECT_EQ(error_of(head + "%y = gelu %z -> f32[n,2]"), "graph text line 3: value %z is not defined");
   EXPECT_EQ(error_of(head + "%y = gelu %x -> f32[n,3]"),
             "graph text line 3: gelu: output %y is f32[n,2], got f32[n,3]");
+  EXPECT_EQ(error_of(head + "output %x"), "graph text line 3: output must be like name=%value, got '%x'");
+  EXPECT_EQ(error_of(head + "output a=%x a=%x"), "graph text line 3: output name 'a' is already used by %x");
+  EXPECT_EQ(error_of(head + "output =%x"), "graph text line 3: output name must not be empty");
   EXPECT_EQ(error_of(head + "%x = gelu %x -> f32[n,2]"), "value name 'x' is used twice");
   EXPECT_EQ(
       error_of(head + "frobnicate"),

@@ -23,7 +23,7 @@ TEST(GraphNames, AreFoundAfterEveryPass) {
   Graph graph = two_layer_mlp();
   graph.add("relu", {graph.find_value("fc1")}, {}, "dead");
   expect_found(graph);
-  differentiate(graph, graph.outputs[0]);
+  differentiate(graph, graph.outputs[0].value);
   expect_found(graph);
   eliminate_common_subexpressions(graph);
   expect_found(graph);

@@ -108,11 +108,11 @@ TEST(CountingDevice, ServesADelegateHost) {
   engine.start();
   for (int step = 0; step < 3; ++step) {
     engine.gather({&p, 1});
-    float seen = engine.view(p).as<float>()[63];
+    float seen = engine.view(p).view.as<float>()[63];
     EXPECT_EQ(seen == 1, step == 0);
-    std::shared_ptr<void> kept = engine.hold(p);
+    std::shared_ptr<void> kept = engine.view(p).owner;
     engine.release({&p, 1});
-    engine.grad_ready(p, ones.data(), DS_DTYPE_F32, 64);
+    engine.grad_ready(p, {ones.data(), DS_DTYPE_F32, 64});
     engine.end_micro_step();
     EXPECT_FALSE(engine.step().skipped);
     EXPECT_EQ(engine.recorded(), true);

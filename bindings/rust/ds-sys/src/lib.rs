@@ -10,34 +10,34 @@ pub const DS_VERSION_MAJOR: i32 = 0;
 pub const DS_VERSION_MINOR: i32 = 1;
 pub const DS_VERSION_PATCH: i32 = 0;
 
-/// Status of a call: each negative code asks something else of the caller.
+/// Status of a call. Each negative code asks you to do something else.
 pub type ds_status = i32;
 pub const DS_OK: ds_status = 0;
-/// the call is wrong: change the argument named in the message
+/// the call is wrong: change the argument that the message names
 pub const DS_ERROR_INVALID_ARGUMENT: ds_status = -1;
-/// the configuration is wrong: change the key named in the message
+/// the configuration is wrong: change the key that the message names
 pub const DS_ERROR_CONFIG: ds_status = -2;
 /// a name, file or folder does not exist
 pub const DS_ERROR_NOT_FOUND: ds_status = -3;
 /// right call, wrong moment: see the call order of the function
 pub const DS_ERROR_STATE: ds_status = -4;
-/// known, but not in this build, machine or version
+/// known, but not available in this build, machine or version
 pub const DS_ERROR_UNSUPPORTED: ds_status = -5;
-/// the plan exceeds a budget or the system refuses memory
+/// the plan exceeds a budget, or the system has no more memory
 pub const DS_ERROR_OUT_OF_MEMORY: ds_status = -6;
-/// the file system refused: the message has path and errno text
+/// the file system failed: the message has the path and the errno text
 pub const DS_ERROR_IO: ds_status = -7;
-/// a file's content contradicts itself or its hash
+/// the content of a file contradicts itself or its hash
 pub const DS_ERROR_CORRUPT: ds_status = -8;
 /// a peer died, diverged or timed out: restart the group
 pub const DS_ERROR_COMM: ds_status = -9;
-/// NaN or infinity where a number is needed; the handle is usable
+/// NaN or infinity where a number is needed; the handle stays usable
 pub const DS_ERROR_NUMERIC: ds_status = -10;
 /// an earlier failure left this handle unusable: destroy it
 pub const DS_ERROR_POISONED: ds_status = -11;
 /// a callback asked to stop
 pub const DS_ERROR_USER: ds_status = -12;
-/// a defect of libds: report the message
+/// a defect of libds: please report the message
 pub const DS_ERROR_INTERNAL: ds_status = -13;
 
 /// Element types of tensors. 16-bit floats cross this interface as uint16_t bit patterns.
@@ -58,23 +58,24 @@ pub const DS_LOG_LEVEL_INFO: ds_log_level = 1;
 pub const DS_LOG_LEVEL_WARNING: ds_log_level = 2;
 pub const DS_LOG_LEVEL_ERROR: ds_log_level = 3;
 
-/// How a report comes out.
+/// The form of a report.
 pub type ds_format = i32;
-/// for reading: its wording and layout may change
+/// for people: its wording and layout change between versions
 pub const DS_FORMAT_TEXT: ds_format = 0;
 /// for programs: docs/reference/reports.md names its members
 pub const DS_FORMAT_JSON: ds_format = 1;
 
-/// How elements of several ranks become one.
+/// How elements of several ranks are combined into one.
 pub type ds_reduce_op = i32;
 pub const DS_REDUCE_OP_SUM: ds_reduce_op = 0;
-/// the sum divided by the ranks; of floating types
+/// the sum divided by the number of ranks; for floating-point types only
 pub const DS_REDUCE_OP_MEAN: ds_reduce_op = 1;
-/// a NaN of any rank is the maximum, and the minimum
+/// if any rank has NaN, the maximum is NaN, and so is the minimum
 pub const DS_REDUCE_OP_MAX: ds_reduce_op = 2;
 pub const DS_REDUCE_OP_MIN: ds_reduce_op = 3;
 
-/// What ds_comm_submit makes: the calls above, and three whose root gives or gets everything.
+/// The operations of ds_comm_submit: the collectives above, and three in which the root gives or gets all
+/// data.
 pub type ds_comm_op = i32;
 pub const DS_COMM_OP_ALL_REDUCE: ds_comm_op = 0;
 pub const DS_COMM_OP_ALL_GATHER: ds_comm_op = 1;
@@ -103,6 +104,12 @@ pub struct ds_work {
 }
 
 #[repr(C)]
+pub struct ds_stream {
+    _data: [u8; 0],
+    _marker: PhantomData<(*mut u8, PhantomPinned)>,
+}
+
+#[repr(C)]
 pub struct ds_tensor {
     _data: [u8; 0],
     _marker: PhantomData<(*mut u8, PhantomPinned)>,
@@ -126,9 +133,15 @@ pub struct ds_engine {
     _marker: PhantomData<(*mut u8, PhantomPinned)>,
 }
 
-/// DLPack's managed tensor, declared by \<dlpack/dlpack.h> of the caller.
+/// DLPack's managed tensors, of versions 0.x and 1.x, which the \<dlpack/dlpack.h> of the caller declares.
 #[repr(C)]
 pub struct DLManagedTensor {
+    _data: [u8; 0],
+    _marker: PhantomData<(*mut u8, PhantomPinned)>,
+}
+
+#[repr(C)]
+pub struct DLManagedTensorVersioned {
     _data: [u8; 0],
     _marker: PhantomData<(*mut u8, PhantomPinned)>,
 }
@@ -137,81 +150,123 @@ pub struct DLManagedTensor {
 pub type ds_log_fn =
     Option<unsafe extern "C" fn(level: ds_log_level, line: *const c_char, user_data: *mut c_void)>;
 
-/// Gives initial values: `count` elements of a flattened parameter from `first` on. data has what the graph's
-/// init has drawn, zeros in delegate mode; what is left as it is stays. Called only for elements of which
-/// this rank updates the states, in any number of parts; ranks that have the same elements must give the same
-/// values. Any other status than DS_OK ends the call with DS_ERROR_USER on all ranks.
+/// Computes the outputs of a custom operation: writes every element of `outputs`, whose contents mean nothing
+/// before. Tensors have as many rows as the micro-step. Floating inputs have the compute type of the engine's
+/// configuration. Tensors and their memory are \[borrowed: call\]. Any status but DS_OK ends the step.
+pub type ds_custom_forward_fn =
+    Option<unsafe extern "C" fn(inputs: *const *const ds_tensor, outputs: *const *mut ds_tensor, user_data: *mut c_void) -> ds_status>;
+
+/// Computes the gradients of a custom operation: writes every element of each tensor of `input_grads`, which
+/// have the types and shapes of the inputs. output_grads\[k\] is NULL if the loss does not depend on output
+/// k, and input_grads\[i\] is NULL if nobody needs a gradient of input i. Tensors are as in
+/// ds_custom_forward_fn, and so is the status.
+pub type ds_custom_backward_fn =
+    Option<unsafe extern "C" fn(inputs: *const *const ds_tensor, outputs: *const *const ds_tensor, output_grads: *const *const ds_tensor, input_grads: *const *mut ds_tensor, user_data: *mut c_void) -> ds_status>;
+
+/// Frees the user_data of a custom operation.
+pub type ds_custom_destroy_fn =
+    Option<unsafe extern "C" fn(user_data: *mut c_void)>;
+
+/// Gives initial values: `count` elements of a flattened parameter, from element `first` on. When it is
+/// called, data holds what the graph's init has drawn, or zeros in delegate mode; elements that you leave
+/// alone keep that. It is called only for elements whose states this rank updates, in any number of parts.
+/// Give the same values on all ranks that have the same elements. If it returns another status than DS_OK,
+/// the call that needs the values ends with DS_ERROR_USER on all ranks.
 pub type ds_init_fn =
     Option<unsafe extern "C" fn(param: i32, name: *const c_char, first: i64, data: *mut f32, count: usize, user_data: *mut c_void) -> ds_status>;
 
-/// Called after each step on rank 0's thread. Returning another status than DS_OK stops the run after a
-/// checkpoint; ds_run_train then returns DS_ERROR_USER.
+/// Called after each step, on the thread of rank 0. If it returns another status than DS_OK, the run saves a
+/// checkpoint and stops, and ds_run_train returns DS_ERROR_USER.
 pub type ds_run_progress_fn =
     Option<unsafe extern "C" fn(progress: *const ds_run_progress, user_data: *mut c_void) -> ds_status>;
 
-/// Fills `tokens` and `targets` (tokens_count elements each) for one micro-batch of this rank: leaf
-/// micro_step * size + rank of the step.
+/// Fills `tokens` and `targets` (tokens_count elements each) for one micro-batch of this rank, which is leaf
+/// micro_step * size + rank of the step. If it returns another status than DS_OK, the run stops as with
+/// ds_run_progress_fn.
 pub type ds_run_batch_fn =
     Option<unsafe extern "C" fn(step: i64, micro_step: i32, tokens: *mut i32, targets: *mut i32, tokens_count: usize, user_data: *mut c_void) -> ds_status>;
 
-/// Called with each new part of a text, whole UTF-8 characters, on the thread inside ds_run_generate.
+/// Called with each new part of a text, in whole UTF-8 characters, on the thread inside ds_run_generate.
 pub type ds_run_text_fn =
     Option<unsafe extern "C" fn(part: *const c_char, user_data: *mut c_void)>;
 
-/// Joining a group.
+/// How to join a group.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct ds_comm_options {
     pub struct_size: usize,
-    /// 0 .. size-1; ignored by "self" and "env"
+    /// 0 to size - 1; "self" and "env" ignore it
     pub rank: i32,
-    /// ranks of the group
+    /// number of ranks in the group
     pub size: i32,
-    /// a peer without progress for this long is an error; default 300000
+    /// a peer that makes no progress for this long is an error; default 300000
     pub timeout_ms: i64,
-    /// waiting for all ranks to join; default 60000
+    /// how long to wait until all ranks have joined; default 60000
     pub join_ms: i64,
 }
 
-/// A collective as data: of any operation, over a list of buffers, or over blocks of unequal size. Besides
-/// `ins` and `outs`, all members are the same on all ranks.
+/// A collective as data: any operation, over a list of buffers or over blocks of unequal size. All members
+/// except `ins` and `outs` are the same on all ranks.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct ds_comm_call {
     pub struct_size: usize,
     pub op: ds_comm_op,
-    /// of the elements that counts and blocks count; default DS_DTYPE_U8
+    /// type of the elements that counts and blocks count; default DS_DTYPE_U8
     pub dtype: ds_dtype,
-    /// of all_reduce, reduce_scatter and reduce
+    /// for all_reduce, reduce_scatter and reduce
     pub reduce: ds_reduce_op,
-    /// of broadcast, reduce, gather and scatter
+    /// for broadcast, reduce, gather and scatter
     pub root: i32,
-    /// buffers_count buffers; \[nullable\] for a broadcast, and for a scatter elsewhere than at the root
+    /// buffers_count buffers; \[nullable\] for a broadcast, and for a scatter except at the root
     pub ins: *const *const c_void,
-    /// buffers_count buffers, of a broadcast its data; \[nullable\] for reduce and gather elsewhere than at
-    /// the root
+    /// buffers_count buffers; those of a broadcast hold its data; \[nullable\] for reduce and gather except
+    /// at the root
     pub outs: *const *mut c_void,
-    /// buffers_count numbers: elements of each buffer as the call of that name counts them; of reduce all, of
-    /// gather and scatter those of a block; \[nullable\] with blocks
+    /// buffers_count numbers: the elements of each buffer, as the call of that name counts them; all elements
+    /// for reduce, one block for gather and scatter; \[nullable\] with blocks
     pub counts: *const usize,
-    /// default 1; a barrier has none and ignores it
+    /// default 1; a barrier ignores it
     pub buffers_count: usize,
     /// \[nullable\] for all_gather, reduce_scatter and all_to_all of one buffer: blocks\[r\] elements belong
-    /// to rank r, one behind the other; an all_to_all sends them
+    /// to rank r, one block after the other; an all_to_all sends them
     pub blocks: *const usize,
-    /// \[nullable\] of an all_to_all with blocks: elements that come from rank r; its blocks and out_blocks
-    /// are of this rank
+    /// \[nullable\] for an all_to_all with blocks: the elements that come from rank r; the blocks and
+    /// out_blocks of an all_to_all are those of this rank
     pub out_blocks: *const usize,
-    /// of blocks and out_blocks: number of ranks
+    /// length of blocks and out_blocks: the number of ranks
     pub blocks_count: usize,
 }
 
-/// What an engine runs on; training options are JSON.
+/// An operation whose work is done by callbacks. It has no defaults and no _init function: fill it with
+/// zeros, set struct_size, then the members.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct ds_custom_op {
+    pub struct_size: usize,
+    pub forward: ds_custom_forward_fn,
+    /// \[nullable\] NULL: the operation is not differentiable
+    pub backward: ds_custom_backward_fn,
+    /// \[nullable\] passed to the callbacks
+    pub user_data: *mut c_void,
+    /// \[nullable\] called with user_data, see ds_graph_custom_op
+    pub destroy: ds_custom_destroy_fn,
+    /// 1 to 64
+    pub outputs_count: usize,
+    /// of each output; DS_DTYPE_NONE: the type of the first floating input, in an engine the compute type
+    pub dtypes: *const ds_dtype,
+    /// of each output: how many of `dims` belong to it, at most 4
+    pub dims_counts: *const usize,
+    /// \[nullable\] dimensions of output 0, then of output 1 and so on; -1 is n
+    pub dims: *const i64,
+}
+
+/// What an engine runs on. Training options are JSON.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct ds_engine_options {
     pub struct_size: usize,
-    /// compute threads of this rank; 0: cores divided by ranks of this host
+    /// compute threads of this rank; 0: cores divided by the ranks of this host
     pub threads: i32,
     /// 1: record spans for ds_engine_trace
     pub trace: i32,
@@ -226,9 +281,9 @@ pub struct ds_engine_options {
 #[derive(Clone, Copy, Debug)]
 pub struct ds_step_result {
     pub struct_size: usize,
-    /// steps made so far, skipped ones included
+    /// steps made so far, including skipped ones
     pub step: i64,
-    /// optimizer updates taken so far
+    /// optimizer updates so far
     pub updates: i64,
     /// mean over all ranks
     pub loss: f64,
@@ -236,7 +291,7 @@ pub struct ds_step_result {
     pub grad_norm: f64,
     /// of group 0
     pub lr: f64,
-    /// 1: loss or gradients had NaN or infinity, nothing was updated
+    /// 1: loss or gradients had NaN or infinity, and nothing was updated
     pub skipped: i32,
     pub reserved: i32,
 }
@@ -249,7 +304,7 @@ pub struct ds_run_progress {
     pub step: i64,
     pub steps: i64,
     pub loss: f64,
-    /// NaN when this step was not evaluated
+    /// NaN if this step was not evaluated
     pub heldout_loss: f64,
     pub grad_norm: f64,
     pub lr: f64,
@@ -257,16 +312,18 @@ pub struct ds_run_progress {
 }
 
 extern "C" {
-    /// Version of the library as "major.minor.patch". \[threadsafe\] Process lifetime.
+    /// Returns the version of the library as "major.minor.patch". \[threadsafe\] The text lives as long as
+    /// the process.
     pub fn ds_version() -> *const c_char;
-    /// Name of a status, for example "invalid argument". \[threadsafe\] Process lifetime.
+    /// Returns the name of a status, for example "invalid argument". \[threadsafe\] The text lives as long as
+    /// the process.
     pub fn ds_status_name(status: ds_status) -> *const c_char;
-    /// Message of the last call that failed on this thread, "" before any. \[threadsafe\] Valid until the
-    /// next failing call of this thread.
+    /// Returns the message of the last call that failed on this thread, or "" if none has. \[threadsafe\] The
+    /// text is valid until the next failing call on this thread.
     pub fn ds_last_error_message() -> *const c_char;
-    /// What that call's error is about, for programs: the configuration key (dotted), the parameter or
-    /// tensor, the rank, each as far as the message names one; "", "" and -1 otherwise. \[threadsafe\] Valid
-    /// as long as the message.
+    /// Tells programs what the last error message of this thread is about: the configuration key (dotted),
+    /// the parameter or tensor, and the rank, as far as the message names one; otherwise "", "" and -1.
+    /// \[threadsafe\] The texts are valid as long as the message.
     ///
     /// - `out_key`: \[out\] \[nullable\]
     ///
@@ -274,20 +331,21 @@ extern "C" {
     ///
     /// - `out_rank`: \[out\] \[nullable\]
     pub fn ds_last_error_details(out_key: *mut *const c_char, out_tensor: *mut *const c_char, out_rank: *mut i32);
-    /// Sends the process's log lines to fn; NULL restores the default (warnings and errors to stderr).
+    /// Sends the log lines of this process to fn. NULL restores the default: warnings and errors go to
+    /// stderr.
     ///
     /// - `fn`: \[nullable\]
     ///
     /// - `user_data`: \[nullable\] passed to fn
     pub fn ds_log_set_fn(r#fn: ds_log_fn, user_data: *mut c_void) -> ds_status;
-    /// Ends a text that a call has made.
+    /// Frees a text that a call has returned.
     ///
     /// - `text`: \[nullable\] \[threadsafe\]
     pub fn ds_text_destroy(text: *mut c_char);
-    /// Facts of this machine and build: instruction sets, which kernels run and why, libraries, cores,
+    /// Describes this machine and build: instruction sets, which kernels run and why, libraries, cores and
     /// memory.
     pub fn ds_env_report(format: ds_format, out_text: *mut *mut c_char) -> ds_status;
-    /// Fills the defaults: rank 0 of 1.
+    /// Fills in the defaults: rank 0 of 1.
     ///
     /// - `struct_size`: sizeof(ds_comm_options) of the caller
     pub fn ds_comm_options_init(options: *mut ds_comm_options, struct_size: usize) -> ds_status;
@@ -296,139 +354,187 @@ extern "C" {
     /// - `url`: "self" (one rank), "threads://NAME" (ranks are threads of this process), "shm://NAME"
     ///   (processes of one host), "mpi" (the job that mpirun or srun started, on any hosts; needs the job's
     ///   own rank and size), "gloo://HOST:PORT", with or without "/JOB" (rank 0 listens there while the ranks
-    ///   of that job meet, on any hosts), "gloo:///PATH" (a file of a folder that all ranks see says where),
-    ///   "gloo" (MASTER_ADDR and MASTER_PORT do), "env" (as `libds launch`, torchrun, mpirun or srun set the
-    ///   environment; one rank without any), "env:URL" (rank and size of the environment, over URL). mpi and
-    ///   gloo are plugins, libds_NAME.so; any other NAME or "NAME://ADDRESS" is looked for likewise
-    ///   (ds_plugin.h)
+    ///   of that job meet, on any hosts), "gloo:///PATH" (a file in a folder that all ranks see tells the
+    ///   address), "gloo" (MASTER_ADDR and MASTER_PORT tell it), "env" (what `libds launch`, torchrun, mpirun
+    ///   or srun put into the environment; one rank if they did not), "env:URL" (rank and size from the
+    ///   environment, over URL). mpi and gloo are plugins, libds_NAME.so; any other NAME or "NAME://ADDRESS"
+    ///   is looked for in the same way (ds_plugin.h)
     ///
     /// - `options`: \[nullable\]
     ///
     /// - `out`: \[out\] \[owned\]
     ///
-    /// Returns DS_ERROR_COMM when a rank is missing after join_ms, given twice, or differs in size or version
+    /// Returns DS_ERROR_COMM if a rank is missing after join_ms, if two ranks claim the same number, or if
+    /// ranks differ in size or version.
     pub fn ds_comm_create(url: *const c_char, options: *const ds_comm_options, out: *mut *mut ds_comm) -> ds_status;
-    /// This rank, 0 .. size-1; -1 for NULL.
+    /// Returns this rank, 0 to size - 1, or -1 if comm is NULL.
     pub fn ds_comm_rank(comm: *const ds_comm) -> i32;
-    /// Number of ranks; -1 for NULL.
+    /// Returns the number of ranks, or -1 if comm is NULL.
     pub fn ds_comm_size(comm: *const ds_comm) -> i32;
     /// Concatenates every rank's `in` (in_size bytes) in rank order into `out` (in_size * size bytes).
     /// Collective.
     pub fn ds_comm_all_gather(comm: *mut ds_comm, r#in: *const c_void, in_size: usize, out: *mut c_void) -> ds_status;
-    /// Sums `count` elements over all ranks as a balanced tree in rank order: the same bits on any transport.
-    /// f32, bf16 and f16 are summed in f32, other types in their own, integers wrapping around. Collective.
+    /// Sums `count` elements over all ranks as a balanced tree in rank order, so that every transport gives
+    /// the same bits. f32, bf16 and f16 are summed in f32, other types in their own type; integers wrap
+    /// around. Collective.
     ///
     /// - `in`: f32, bf16, f16, f64, i32, i64 or u8
     ///
-    /// - `out`: f32 for bf16 and f16, not overlapping in; else of the type of in, and may be in
+    /// - `out`: f32 elements if `in` is bf16 or f16, in memory that does not overlap it; otherwise elements
+    ///   of the type of `in`, and out may be the same buffer.
     pub fn ds_comm_all_reduce(comm: *mut ds_comm, r#in: *const c_void, count: usize, dtype: ds_dtype, out: *mut c_void) -> ds_status;
-    /// The same sum of size * count elements; rank r gets elements \[r * count, (r + 1) * count). Collective.
+    /// Forms the same sum over size * count elements and gives rank r the elements \[r * count, (r + 1) *
+    /// count). Collective.
     pub fn ds_comm_reduce_scatter(comm: *mut ds_comm, r#in: *const c_void, count: usize, dtype: ds_dtype, out: *mut c_void) -> ds_status;
-    /// Block b of `in` goes to rank b, block r of `out` comes from rank r; block_size bytes each. Collective.
+    /// Sends block b of `in` to rank b and receives block r of `out` from rank r. Each block has block_size
+    /// bytes. Collective.
     pub fn ds_comm_all_to_all(comm: *mut ds_comm, r#in: *const c_void, block_size: usize, out: *mut c_void) -> ds_status;
-    /// Copies data_size bytes from rank `root` to all. Collective.
+    /// Copies data_size bytes from rank `root` to all ranks. Collective.
     pub fn ds_comm_broadcast(comm: *mut ds_comm, data: *mut c_void, data_size: usize, root: i32) -> ds_status;
-    /// Sends data_size bytes to rank `to`, which calls ds_comm_receive with the same size; returns when they
-    /// are there. Two ranks that send to each other at once are an error.
+    /// Sends data_size bytes to rank `to`, which calls ds_comm_receive with the same size. If two ranks send
+    /// to each other at once, both get DS_ERROR_COMM.
     pub fn ds_comm_send(comm: *mut ds_comm, data: *const c_void, data_size: usize, to: i32) -> ds_status;
-    /// Receives data_size bytes that rank `from` sends.
+    /// Receives data_size bytes that rank `from` sends. If the sizes differ, both ranks get DS_ERROR_COMM.
     pub fn ds_comm_receive(comm: *mut ds_comm, data: *mut c_void, data_size: usize, from: i32) -> ds_status;
-    /// Makes groups of the ranks that give the same color, ordered by key, then by rank. Collective. An abort
-    /// of this group ends them too; over a plugin, whatever ends one of them ends all.
+    /// Splits the group: the ranks that give the same color form a group, ordered by key, then by rank.
+    /// Collective. An abort of this group also ends the groups split from it. Over a plugin, whatever ends
+    /// one of these groups ends all of them.
     ///
-    /// - `color`: negative: this rank is in none, *out is NULL
+    /// - `color`: negative: this rank joins no group, and *out is NULL
     ///
     /// - `out`: \[out\] \[owned\]
     pub fn ds_comm_split(comm: *mut ds_comm, color: i32, key: i32, out: *mut *mut ds_comm) -> ds_status;
     /// Returns when every rank has called it. Collective.
     pub fn ds_comm_barrier(comm: *mut ds_comm) -> ds_status;
-    /// Ends this and every later collective of all ranks with DS_ERROR_COMM and this reason. \[threadsafe\]
+    /// Ends the current and every later collective of all ranks with DS_ERROR_COMM and this reason.
+    /// \[threadsafe\]
     pub fn ds_comm_abort(comm: *mut ds_comm, reason: *const c_char) -> ds_status;
-    /// Fills the defaults.
+    /// Fills in the defaults.
     ///
     /// - `struct_size`: sizeof(ds_comm_call) of the caller
     pub fn ds_comm_call_init(call: *mut ds_comm_call, struct_size: usize) -> ds_status;
-    /// Makes a collective, or starts it. A list is one collective over its buffers, each with the bits of a
-    /// call of its own, and faster than single calls where buffers are small (reduce, gather, scatter and
-    /// all_to_all are made one after the other). Collective. With out_work the call starts it and returns; it
-    /// is made on a thread of the comm, after what was started before. Its place among the collectives of all
-    /// ranks is that of this call, and every collective that is made, of this comm, of the one it was split
-    /// from and of those split from either, first waits for what was started. ds_comm_abort ends it as any
-    /// other. Leaving the group by a destroy gives up what is unfinished. Buffers are lent: they are the
-    /// caller's again when ds_work_wait has returned, or a collective that is made has returned DS_OK, or the
-    /// rank has left the group. ds_comm_abort, another start and calls that only ask do not end the loan. The
-    /// call itself and its lists are copied.
+    /// Runs a collective, or starts it. A list is one collective over its buffers, and each buffer gets the
+    /// bits of a call of its own. A list is faster than single calls if its buffers are small, except that
+    /// reduce, gather, scatter and all_to_all run one buffer after the other. Collective. With out_work, the
+    /// call starts the collective and returns; a thread of the comm runs it after everything that was started
+    /// before. Started collectives run in the order of these calls. A direct collective on this comm, or on a
+    /// comm related to it by a split, first waits for them. ds_comm_abort ends them like any other
+    /// collective. A rank that leaves the group by a destroy gives up the ones that have not ended. The
+    /// buffers are lent to the comm until ds_work_wait has returned, a later direct collective has returned
+    /// DS_OK, or the rank has left the group; then they are yours again. ds_comm_abort, another start and
+    /// calls that only ask do not end the loan. The call struct and its lists are copied.
     ///
-    /// - `out_work`: \[out\] \[nullable\] \[owned\] NULL: returns when the collective is made
+    /// - `out_work`: \[out\] \[nullable\] \[owned\] NULL: the call returns when the collective has ended.
     ///
-    /// Returns DS_ERROR_INVALID_ARGUMENT for what is refused before anything is started; DS_ERROR_COMM when a
-    /// rank of an all_to_all sends other elements than its peer expects, and both are named
+    /// Returns DS_ERROR_INVALID_ARGUMENT if the call contradicts itself; nothing is started then, and the
+    /// comm stays usable. DS_ERROR_COMM if a rank of an all_to_all sends another number of elements than its
+    /// peer expects; the message names both.
     pub fn ds_comm_submit(comm: *mut ds_comm, call: *const ds_comm_call, out_work: *mut *mut ds_work) -> ds_status;
-    /// Waits for the end of a started collective and returns its status; also again. \[threadsafe\]
+    /// Waits until a started collective has ended and returns its status. You may call it again.
+    /// \[threadsafe\]
     pub fn ds_work_wait(work: *mut ds_work) -> ds_status;
-    /// Whether it has ended, well or not, without waiting.
+    /// Tells whether a started collective has ended, well or not, without waiting.
     ///
     /// - `out_done`: \[out\] 0 or 1 \[threadsafe\]
     pub fn ds_work_test(work: *const ds_work, out_done: *mut i32) -> ds_status;
-    /// Forgets it; the collective goes on.
+    /// Destroys the handle; the collective goes on.
     ///
     /// - `work`: \[nullable\]
     pub fn ds_work_destroy(work: *mut ds_work);
-    /// Times the collectives of this comm from now on, and of those split from it afterwards. Collective:
-    /// between the same calls on all ranks. Every 1024th call then also compares times between ranks.
+    /// Starts to time the collectives of this comm, and of comms that are split from it afterwards.
+    /// Collective: call it between the same collectives on all ranks. Every 1024th collective then also
+    /// compares times between ranks.
     pub fn ds_comm_log_start(comm: *mut ds_comm) -> ds_status;
-    /// A table of what this rank's collectives have cost by operation and size: calls, bytes, time, algorithm
-    /// and bus bandwidth, time spent waiting for the slowest rank (docs/reference/communication.md).
-    /// Collective.
+    /// Writes a table of what this rank's collectives have cost, by operation and size: calls, bytes, time,
+    /// algorithm and bus bandwidth, and time spent waiting for the slowest rank
+    /// (docs/reference/communication.md). Collective.
     ///
-    /// Returns DS_ERROR_STATE before ds_comm_log_start
+    /// Returns DS_ERROR_STATE before ds_comm_log_start.
     pub fn ds_comm_log(comm: *mut ds_comm, format: ds_format, out_text: *mut *mut c_char) -> ds_status;
-    /// The last 64 operations of this rank in this comm, the one it was split from and those split from
-    /// either, oldest first, each with its state (running, done, failed). When such a group ends by an error,
-    /// the text is also left as rank_N.txt in the folder that the environment variable DS_FLIGHT_DIR names.
+    /// Lists the last 64 operations of this rank on this comm and on comms related to it by a split, oldest
+    /// first, each with its state (running, done or failed). If such a group ends with an error, the text is
+    /// also saved as rank_N.txt in the folder that the environment variable DS_FLIGHT_DIR names.
     /// \[threadsafe\]
     pub fn ds_comm_flight_record(comm: *const ds_comm, format: ds_format, out_text: *mut *mut c_char) -> ds_status;
     /// Leaves the group.
     ///
     /// - `comm`: \[nullable\]
     pub fn ds_comm_destroy(comm: *mut ds_comm);
-    /// A dense row-major tensor on the host.
-    ///
-    /// - `data`: \[nullable\] borrowed memory that must outlive the tensor; NULL: own memory, zero-filled
-    ///
-    /// - `out`: \[out\] \[owned\]
-    pub fn ds_tensor_create(dtype: ds_dtype, dims: *const i64, dims_count: usize, data: *mut c_void, out: *mut *mut ds_tensor) -> ds_status;
-    /// Takes a DLPack tensor (CPU, compact row-major, f32, f64, bf16, f16, i32, i64 or u8) without a copy;
-    /// its deleter runs when the tensor is destroyed. On an error the caller keeps it.
+    /// Makes a stream of the engine's device. It works on, and may be destroyed later, when the engine is
+    /// gone. After a failed engine (DS_ERROR_POISONED) its streams are unusable, too.
     ///
     /// - `out`: \[out\] \[owned\]
-    pub fn ds_tensor_from_dlpack(managed: *mut DLManagedTensor, out: *mut *mut ds_tensor) -> ds_status;
-    /// A DLPack view without a copy; it keeps the memory alive after ds_tensor_destroy.
     ///
-    /// - `out`: \[out\] the consumer calls its deleter
-    pub fn ds_tensor_to_dlpack(tensor: *mut ds_tensor, out: *mut *mut DLManagedTensor) -> ds_status;
-    /// Element type, dimensions (up to dims_size are written) and data. All outputs \[nullable\].
+    /// Returns DS_ERROR_UNSUPPORTED where the memory of the device is the host's: streams are NULL there
+    pub fn ds_stream_create(engine: *mut ds_engine, out: *mut *mut ds_stream) -> ds_status;
+    /// Waits until the stream has done all the work that it has been given.
+    pub fn ds_stream_synchronize(stream: *mut ds_stream) -> ds_status;
+    /// Finishes the work of the stream and ends it.
     ///
-    /// - `out_data`: \[out\] \[borrowed: tensor\]
-    pub fn ds_tensor_info(tensor: *const ds_tensor, out_dtype: *mut ds_dtype, out_dims: *mut i64, dims_size: usize, out_dims_count: *mut usize, out_data: *mut *mut c_void) -> ds_status;
-    /// Copies elements; dtypes and shapes are equal.
-    pub fn ds_tensor_copy(to: *mut ds_tensor, from: *const ds_tensor) -> ds_status;
+    /// - `stream`: \[nullable\]
+    pub fn ds_stream_destroy(stream: *mut ds_stream);
+    /// Makes a tensor of up to 8 dimensions, in memory of the host or, with a stream, of the stream's device.
+    ///
+    /// - `strides`: \[nullable\] distance of neighbours in each dimension, in elements, of any sign; data is
+    ///   then the element at index 0. NULL: compact row-major
+    ///
+    /// - `data`: \[nullable\] borrowed memory that must outlive the tensor; NULL: the tensor has memory of
+    ///   its own, zero-filled and compact
+    ///
+    /// - `stream`: \[nullable\] names the device
+    ///
+    /// - `out`: \[out\] \[owned\]
+    pub fn ds_tensor_create(dtype: ds_dtype, dims: *const i64, dims_count: usize, strides: *const i64, data: *mut c_void, stream: *mut ds_stream, out: *mut *mut ds_tensor) -> ds_status;
+    /// Takes a DLPack tensor of f32, f64, bf16, f16, i32, i64 or u8 with any strides, without a copy: one on
+    /// the CPU, or with a stream also one of the stream's device. Its deleter runs when the tensor is
+    /// destroyed. On an error the caller keeps it. Exactly one of managed and versioned is given.
+    ///
+    /// - `managed`: \[nullable\]
+    ///
+    /// - `versioned`: \[nullable\] of DLPack 1.x. One that is read-only may not be copied to
+    ///
+    /// - `stream`: \[nullable\]
+    ///
+    /// - `out`: \[out\] \[owned\]
+    pub fn ds_tensor_from_dlpack(managed: *mut DLManagedTensor, versioned: *mut DLManagedTensorVersioned, stream: *mut ds_stream, out: *mut *mut ds_tensor) -> ds_status;
+    /// Makes a DLPack tensor over the same memory, without a copy; it keeps the memory alive after
+    /// ds_tensor_destroy. Exactly one of out and out_versioned is given. A tensor of a device that DLPack has
+    /// no number for is on device type 12 (kDLExtDev).
+    ///
+    /// - `out`: \[out\] \[nullable\] the consumer calls its deleter; refused for a tensor that is read-only
+    ///
+    /// - `out_versioned`: \[out\] \[nullable\] the same in the form of DLPack 1.x
+    pub fn ds_tensor_to_dlpack(tensor: *mut ds_tensor, out: *mut *mut DLManagedTensor, out_versioned: *mut *mut DLManagedTensorVersioned) -> ds_status;
+    /// Element type, dimensions and strides (up to dims_size of each are written), device ("cpu" or another
+    /// name of the configuration's key `device`) and address. All outputs \[nullable\].
+    ///
+    /// - `out_strides`: \[out\] in elements
+    ///
+    /// - `out_device`: \[out\] process lifetime
+    ///
+    /// - `out_data`: \[out\] \[borrowed: tensor\] host code must not use it on a device other than "cpu"
+    pub fn ds_tensor_info(tensor: *const ds_tensor, out_dtype: *mut ds_dtype, out_dims: *mut i64, out_strides: *mut i64, dims_size: usize, out_dims_count: *mut usize, out_device: *mut *const c_char, out_data: *mut *mut c_void) -> ds_status;
+    /// Copies elements between tensors of one element type and shape, whatever their strides and devices.
+    /// They may overlap only where both are compact. A copy between two devices is refused.
+    ///
+    /// - `stream`: \[nullable\] of the device that one of them is on
+    pub fn ds_tensor_copy(to: *mut ds_tensor, from: *const ds_tensor, stream: *mut ds_stream) -> ds_status;
     ///
     ///
     /// - `tensor`: \[nullable\]
     pub fn ds_tensor_destroy(tensor: *mut ds_tensor);
-    /// An empty model graph. The calls below return values as numbers; docs/reference/ops.md lists
+    /// Makes an empty model graph. The calls below give values as numbers. docs/reference/ops.md lists
     /// operations.
     ///
     /// - `bound`: largest number of rows n of one micro-step
     ///
     /// - `out`: \[out\] \[owned\]
     pub fn ds_graph_create(name: *const c_char, bound: i64, out: *mut *mut ds_graph) -> ds_status;
-    /// The graph of a configuration's `model` section.
+    /// Makes the graph that the `model` section of a configuration describes.
     ///
     /// - `config`: JSON text
     ///
-    /// - `size`: ranks that will train it: the micro-batch, and with it the bound, may follow from it
+    /// - `size`: ranks that will train it: the micro-batch, and with it the bound, can depend on it
     ///
     /// - `out`: \[out\] \[owned\]
     pub fn ds_graph_from_config(config: *const c_char, size: i32, out: *mut *mut ds_graph) -> ds_status;
@@ -436,13 +542,13 @@ extern "C" {
     ///
     /// - `out`: \[out\] \[owned\]
     pub fn ds_graph_parse(text: *const c_char, out: *mut *mut ds_graph) -> ds_status;
-    /// Text form.
+    /// Writes the text form of a graph.
     pub fn ds_graph_print(graph: *const ds_graph, out_text: *mut *mut c_char) -> ds_status;
     /// Adds an input. A dimension of -1 is n, the rows of a micro-step.
     ///
     /// - `out`: \[out\] its value
     pub fn ds_graph_input(graph: *mut ds_graph, name: *const c_char, dtype: ds_dtype, dims: *const i64, dims_count: usize, out: *mut i32) -> ds_status;
-    /// Adds an f32 parameter. One with a dimension of 0 is empty; no operation takes it.
+    /// Adds an f32 parameter. A parameter with a dimension of 0 is empty; no operation takes it.
     ///
     /// - `init`: "zeros", "ones" or "normal"
     ///
@@ -450,6 +556,9 @@ extern "C" {
     ///
     /// - `out`: \[out\] its value
     pub fn ds_graph_param(graph: *mut ds_graph, name: *const c_char, dims: *const i64, dims_count: usize, init: *const c_char, scale: f64, out: *mut i32) -> ds_status;
+    /// Describes the operations that ds_graph_op knows, as JSON: operands, results and attributes with their
+    /// types, defaults and meaning. docs/reference/ops.md names the members. \[threadsafe\]
+    pub fn ds_op_schema(out_text: *mut *mut c_char) -> ds_status;
     /// Adds an operation.
     ///
     /// - `op`: name in docs/reference/ops.md
@@ -460,15 +569,44 @@ extern "C" {
     ///
     /// - `out`: \[out\] its first output; further outputs are the numbers after it
     pub fn ds_graph_op(graph: *mut ds_graph, op: *const c_char, inputs: *const i32, inputs_count: usize, attrs: *const c_char, out: *mut i32) -> ds_status;
-    /// Element type and dimensions of a value (up to dims_size are written); -1 is n. All outputs
-    /// \[nullable\].
+    /// Adds a custom operation. Its callbacks run on the thread that is inside a call of the engine, in
+    /// training, evaluation and inference, and again when a skipped step looks for its first bad tensor; a
+    /// rank without samples (ds_engine_join) does not call them. Keep them away from that engine, and let
+    /// them compute the same on all ranks. If a callback fails, the call returns DS_ERROR_USER on this rank
+    /// and DS_ERROR_COMM on the others, and their engines are poisoned. The graph, its copies in engines and
+    /// plans share user_data. `destroy` is called once, inside the destroy call that ends the last of them.
+    /// An operation that is refused leaves user_data to you. The text form shows the operation, but
+    /// ds_graph_parse refuses it.
+    ///
+    /// - `name`: what texts and messages call the operation
+    ///
+    /// - `op`: copied
+    ///
+    /// - `inputs`: up to 64 values
+    ///
+    /// - `out`: \[out\] its first output; further outputs are the numbers after it
+    ///
+    /// Returns Engines and plans return DS_ERROR_INVALID_ARGUMENT if a gradient has to pass an operation
+    /// without `backward`, and DS_ERROR_UNSUPPORTED on another device than "cpu", whose threads are not
+    /// yours.
+    pub fn ds_graph_custom_op(graph: *mut ds_graph, name: *const c_char, op: *const ds_custom_op, inputs: *const i32, inputs_count: usize, out: *mut i32) -> ds_status;
+    /// Tells the element type and the dimensions of a value. At most dims_size dimensions are written; -1 is
+    /// n. All outputs are \[nullable\].
     pub fn ds_graph_value_info(graph: *const ds_graph, value: i32, out_dtype: *mut ds_dtype, out_dims: *mut i64, dims_size: usize, out_dims_count: *mut usize) -> ds_status;
-    /// Marks a value as the next output, an input or a parameter, too. Output 0 of a trained graph is its
-    /// scalar loss; output 1 is what ds_infer returns.
-    pub fn ds_graph_output(graph: *mut ds_graph, value: i32) -> ds_status;
-    /// Appends the gradients of scalar `loss` by `values` (parameters, inputs or intermediate results); once
-    /// per graph. Training needs no call of this, the engine does it: a differentiated graph is for printing
-    /// and study.
+    /// Makes a value the next output. The value may also be an input or a parameter. Output 0 of a graph that
+    /// is trained is its scalar loss. ds_infer returns output 1.
+    ///
+    /// - `name`: unlike the names of the other outputs
+    pub fn ds_graph_output(graph: *mut ds_graph, name: *const c_char, value: i32) -> ds_status;
+    /// Finds a value by the name of an output, or else by the name of an input, a parameter or a result.
+    ///
+    /// - `out`: \[out\] its value
+    ///
+    /// Returns DS_ERROR_NOT_FOUND with the nearest name
+    pub fn ds_graph_find(graph: *const ds_graph, name: *const c_char, out: *mut i32) -> ds_status;
+    /// Appends the gradients of scalar `loss` by `values` (parameters, inputs or intermediate results), once
+    /// per graph. Training does not need this call, because an engine differentiates its copy by itself; a
+    /// differentiated graph is for printing and study.
     ///
     /// - `out`: \[out\] values_count gradients, -1 where loss does not depend on the value
     pub fn ds_graph_grad(graph: *mut ds_graph, loss: i32, values: *const i32, values_count: usize, out: *mut i32) -> ds_status;
@@ -476,7 +614,7 @@ extern "C" {
     ///
     /// - `graph`: \[nullable\]
     pub fn ds_graph_destroy(graph: *mut ds_graph);
-    /// Compiles a configuration for one rank of a group without taking memory or communicating.
+    /// Compiles a configuration for one rank of a group, without taking memory and without communicating.
     ///
     /// - `config`: JSON text
     ///
@@ -484,73 +622,84 @@ extern "C" {
     ///
     /// - `out`: \[out\] \[owned\]
     pub fn ds_plan_create(config: *const c_char, graph: *const ds_graph, rank: i32, size: i32, out: *mut *mut ds_plan) -> ds_status;
-    /// Parameters, tokens a step, the largest tensors, bytes per tier and kind, instructions per queue,
-    /// collectives.
+    /// Reports parameters, tokens per step, the largest tensors, bytes per tier and kind, instructions per
+    /// queue, and collectives.
     pub fn ds_plan_report(plan: *const ds_plan, format: ds_format, out_text: *mut *mut c_char) -> ds_status;
-    /// The step program in its text form.
+    /// Prints the step program in its text form.
     pub fn ds_plan_print(plan: *const ds_plan, out_text: *mut *mut c_char) -> ds_status;
-    /// An SVG document: what each queue of a rank does over a step, above the bytes in use, for 1 to 16 plans
-    /// side by side with the same scales. Order and memory are the plan's; times are those of the machine
-    /// that plans assume, which the picture names.
+    /// Draws an SVG document: what each queue of a rank does during a step, above the bytes in use, for 1 to
+    /// 16 plans side by side on the same scales. Order and memory are those of the plan. The times are those
+    /// of the machine that plans assume, which the picture names.
     pub fn ds_plan_picture(plans: *const *const ds_plan, count: usize, out_text: *mut *mut c_char) -> ds_status;
-    /// The certificate of a plan: the programs of all ranks as text, and what they claim about memory,
-    /// lifetimes, traffic and the order of collectives, for a checker that shares no code with the compiler
-    /// (docs/concepts/certificate.md). plans: one for each rank, in the order of ranks.
-    pub fn ds_plan_certificate(plans: *const *const ds_plan, count: usize, out_text: *mut *mut c_char) -> ds_status;
+    /// Prints the certificate of a plan: the programs of all ranks as text, and what they claim about memory,
+    /// lifetimes, traffic and the order of collectives. It is meant for a checker that shares no code with
+    /// the compiler (docs/concepts/certificate.md).
     ///
+    /// - `plans`: one for each rank, in the order of ranks
+    pub fn ds_plan_certificate(plans: *const *const ds_plan, count: usize, out_text: *mut *mut c_char) -> ds_status;
+    /// Destroys the plan.
     ///
     /// - `plan`: \[nullable\]
     pub fn ds_plan_destroy(plan: *mut ds_plan);
-    /// Fills the defaults.
+    /// Fills in the defaults.
     ///
     /// - `struct_size`: sizeof(ds_engine_options) of the caller
     pub fn ds_engine_options_init(options: *mut ds_engine_options, struct_size: usize) -> ds_status;
-    /// Creates a training engine. Collective. The memory is planned, checked against memory_budget and taken
-    /// here (in delegate mode by ds_engine_start).
+    /// Creates a training engine. It plans the memory, checks the plan against memory_budget and takes the
+    /// memory (in delegate mode, ds_engine_start does). Collective.
     ///
-    /// - `comm`: \[nullable\] NULL: one rank. It is used until the engine is destroyed.
+    /// - `comm`: \[nullable\] NULL: one rank. The engine uses it until it is destroyed.
     ///
     /// - `config`: JSON text (docs/reference/config.md)
     ///
-    /// - `graph`: \[nullable\] copied; NULL: delegate mode, parameters come by ds_engine_param_add
+    /// - `graph`: \[nullable\] copied; NULL: delegate mode, in which ds_engine_param_add adds the parameters
     ///
     /// - `options`: \[nullable\]
     ///
     /// - `out`: \[out\] \[owned\]
     ///
-    /// Returns DS_ERROR_CONFIG also when ranks have different configurations; DS_ERROR_OUT_OF_MEMORY with a
-    /// table when a budget is too small
+    /// Returns DS_ERROR_CONFIG if the configuration is wrong, or if ranks have different ones.
+    /// DS_ERROR_OUT_OF_MEMORY, with a table in the message, if a budget is too small.
     pub fn ds_engine_create(comm: *mut ds_comm, config: *const c_char, graph: *const ds_graph, options: *const ds_engine_options, out: *mut *mut ds_engine) -> ds_status;
     /// One step: inputs in graph order, each with gradient_accumulation_steps micro-batches one after the
-    /// other in the first dimension; NULL for one that the loss does not depend on. Collective.
+    /// other in the first dimension; NULL for one that the loss does not depend on. Inputs lie on the host or
+    /// on the engine's device, where they are compact. A step whose loss or gradients are not finite is
+    /// skipped: DS_OK, parameters and states are as before, ds_engine_last_step says so and
+    /// ds_engine_skip_reason names the first such tensor. Collective.
     ///
-    /// - `out_loss`: \[out\] \[nullable\] mean loss over all ranks A step whose loss or gradients are not
-    ///   finite is skipped: DS_OK, parameters and states are as before, ds_engine_last_step says so and
-    ///   ds_engine_skip_reason names the first such tensor.
-    pub fn ds_train_batch(engine: *mut ds_engine, inputs: *const *const ds_tensor, inputs_count: usize, out_loss: *mut f64) -> ds_status;
+    /// - `stream`: \[nullable\]
+    ///
+    /// - `out_loss`: \[out\] \[nullable\] mean loss over all ranks
+    pub fn ds_train_batch(engine: *mut ds_engine, inputs: *const *const ds_tensor, inputs_count: usize, stream: *mut ds_stream, out_loss: *mut f64) -> ds_status;
     /// For a rank that has no data left in this epoch: takes part in the steps of the other ranks, without
-    /// samples of its own, until all ranks have called this; then data may come again. Loss and gradient of
-    /// such a step are means over the samples that there are. Native mode. Collective with the steps and this
-    /// call of the others.
+    /// samples of its own, and returns when all ranks have called it. After that, all ranks can train on data
+    /// again. Loss and gradient of such a step are means over the samples that there are. Native mode.
+    /// Collective with the steps of the other ranks and with their call of this function.
     ///
-    /// - `out_steps`: \[out\] \[nullable\] steps that this rank took part in, skipped ones included
+    /// - `out_steps`: \[out\] \[nullable\] steps that this rank took part in, including skipped ones
     pub fn ds_engine_join(engine: *mut ds_engine, out_steps: *mut i64) -> ds_status;
     /// A step in pieces: (ds_forward, ds_backward) x gradient_accumulation_steps, ds_step; the same bits.
     /// Collective. In delegate mode ds_forward is not used and ds_backward ends a micro-step: parameters
     /// whose gradient did not come count as zero.
     ///
+    /// - `stream`: \[nullable\]
+    ///
     /// - `out_loss`: \[out\] \[nullable\] this rank's loss of this micro-batch
-    pub fn ds_forward(engine: *mut ds_engine, inputs: *const *const ds_tensor, inputs_count: usize, out_loss: *mut f64) -> ds_status;
+    pub fn ds_forward(engine: *mut ds_engine, inputs: *const *const ds_tensor, inputs_count: usize, stream: *mut ds_stream, out_loss: *mut f64) -> ds_status;
     pub fn ds_backward(engine: *mut ds_engine) -> ds_status;
     pub fn ds_step(engine: *mut ds_engine) -> ds_status;
     /// Loss of one micro-batch without dropout, mean over ranks. Collective.
-    pub fn ds_eval_batch(engine: *mut ds_engine, inputs: *const *const ds_tensor, inputs_count: usize, out_loss: *mut f64) -> ds_status;
+    ///
+    /// - `stream`: \[nullable\]
+    pub fn ds_eval_batch(engine: *mut ds_engine, inputs: *const *const ds_tensor, inputs_count: usize, stream: *mut ds_stream, out_loss: *mut f64) -> ds_status;
     /// Output 1 of the graph for one micro-batch, as f32. Collective.
     ///
     /// - `inputs`: in graph order; NULL for one that output 1 does not depend on
     ///
-    /// - `out`: \[out\] \[owned\]
-    pub fn ds_infer(engine: *mut ds_engine, inputs: *const *const ds_tensor, inputs_count: usize, out: *mut *mut ds_tensor) -> ds_status;
+    /// - `stream`: \[nullable\]
+    ///
+    /// - `out`: \[out\] \[owned\] on the host, with a stream on the engine's device
+    pub fn ds_infer(engine: *mut ds_engine, inputs: *const *const ds_tensor, inputs_count: usize, stream: *mut ds_stream, out: *mut *mut ds_tensor) -> ds_status;
     /// Delegate mode: registers a parameter; the order of calls is its number. One with a dimension of 0 is
     /// empty. Its values are zeros, or what options.init gives.
     ///
@@ -572,181 +721,209 @@ extern "C" {
     /// before. A step begins with its first gradient or ds_backward: leases before that may as well be an
     /// evaluation. Until then parameters can be read and saved at any time, and loaded, written, frozen and
     /// refreshed while none is leased.
-    pub fn ds_gather_params(engine: *mut ds_engine, params: *const i32, params_count: usize) -> ds_status;
+    ///
+    /// - `stream`: \[nullable\] its work from here on sees the values
+    pub fn ds_gather_params(engine: *mut ds_engine, params: *const i32, params_count: usize, stream: *mut ds_stream) -> ds_status;
     /// The leased values; they stay where they are until the last release of the parameter.
+    ///
+    /// - `stream`: \[nullable\] NULL: a tensor on the host, which is a copy where memory of the device is not
+    ///   the host's; else the device's own, for work of this stream
     ///
     /// - `out`: \[out\] \[owned\] tensor whose memory is \[borrowed: lease\]: later, also when the engine is
     ///   gone, it may be read, but its values mean nothing
-    pub fn ds_engine_param_view(engine: *mut ds_engine, param: i32, out: *mut *mut ds_tensor) -> ds_status;
+    pub fn ds_engine_param_view(engine: *mut ds_engine, param: i32, stream: *mut ds_stream, out: *mut *mut ds_tensor) -> ds_status;
     /// Ends leases: at any time before ds_step, also behind the last ds_backward. Collective.
+    ///
+    /// - `stream`: \[nullable\] its work up to here still sees the values
     ///
     /// Returns DS_ERROR_STATE, and nothing changes, when a parameter is released more often than it has
     /// leases
-    pub fn ds_release_params(engine: *mut ds_engine, params: *const i32, params_count: usize) -> ds_status;
+    pub fn ds_release_params(engine: *mut ds_engine, params: *const i32, params_count: usize, stream: *mut ds_stream) -> ds_status;
     /// Between steps and without leases: says that what follows is an evaluation (1), or training again (0),
     /// which an engine begins with. Nothing that is leased in an evaluation counts as the order of a step,
     /// and gradients, ds_backward and ds_step are DS_ERROR_STATE. An evaluation that is not announced costs
     /// prefetches, never results. Delegate mode. Collective.
     pub fn ds_engine_evaluate(engine: *mut ds_engine, on: i32) -> ds_status;
     /// Where this rank's gradient of a parameter in the running micro-step goes, in the compute type: write
-    /// it there and hand the tensor to ds_grad_ready, which then copies nothing; where memory of the device
-    /// is not the host's it copies after all. What is there before means nothing, and the place is the
-    /// caller's until ds_grad_ready or ds_backward. Like a gradient it may begin a step; called again, it
-    /// shows the same place. Collective: a call of delegate mode like the others.
+    /// it there and hand the tensor to ds_grad_ready, which then copies nothing. What is there before means
+    /// nothing, and the place is the caller's until ds_grad_ready or ds_backward. Like a gradient it may
+    /// begin a step; called again, it shows the same place. Collective: a call of delegate mode like the
+    /// others.
+    ///
+    /// - `stream`: \[nullable\] NULL: a place on the host, from which ds_grad_ready copies after all where
+    ///   memory of the device is not the host's; else the device's own, for work of this stream
     ///
     /// - `out`: \[out\] \[owned\] tensor whose memory is as that of ds_engine_param_view
-    pub fn ds_engine_grad_view(engine: *mut ds_engine, param: i32, out: *mut *mut ds_tensor) -> ds_status;
-    /// Hands over this rank's gradient of a parameter for the running micro-step: compute type or f32,
-    /// copied. Once per parameter and micro-step, in any order. Collective: a gradient that does not come,
-    /// does not come on any rank; hand over zeros where only some ranks have it.
-    pub fn ds_grad_ready(engine: *mut ds_engine, param: i32, grad: *const ds_tensor) -> ds_status;
-    /// Number of parameters; -1 for NULL.
-    pub fn ds_engine_param_count(engine: *const ds_engine) -> i32;
-    /// Number of a name.
+    pub fn ds_engine_grad_view(engine: *mut ds_engine, param: i32, stream: *mut ds_stream, out: *mut *mut ds_tensor) -> ds_status;
+    /// Hands over this rank's gradient of a parameter for the running micro-step, copied: on the host in the
+    /// compute type or f32, or compact on the engine's device in the compute type. Once per parameter and
+    /// micro-step, in any order. Collective: a gradient that does not come, does not come on any rank; hand
+    /// over zeros where only some ranks have it.
     ///
-    /// Returns DS_ERROR_NOT_FOUND with the nearest name
+    /// - `stream`: \[nullable\]
+    pub fn ds_grad_ready(engine: *mut ds_engine, param: i32, grad: *const ds_tensor, stream: *mut ds_stream) -> ds_status;
+    /// Returns the number of parameters, or -1 if engine is NULL.
+    pub fn ds_engine_param_count(engine: *const ds_engine) -> i32;
+    /// Finds the number of a parameter by its name.
+    ///
+    /// Returns DS_ERROR_NOT_FOUND if there is none; the message names the one with the nearest name.
     pub fn ds_engine_param_find(engine: *const ds_engine, name: *const c_char, out: *mut i32) -> ds_status;
-    /// Name and shape. All outputs \[nullable\].
+    /// Gives name and shape of a parameter; up to dims_size dimensions are written. All outputs \[nullable\].
     ///
     /// - `out_name`: \[out\] \[borrowed: engine\]
     pub fn ds_engine_param_info(engine: *const ds_engine, param: i32, out_name: *mut *const c_char, out_dims: *mut i64, dims_size: usize, out_dims_count: *mut usize) -> ds_status;
-    /// Names of what ds_engine_read and _write access, one after the other from index 0: "master", then the
-    /// states of the optimizer by PyTorch's names ("exp_avg" and "exp_avg_sq" of Adam and AdamW,
-    /// "momentum_buffer" of SGD), "param" and "grad"; NULL behind the last, and for NULL. \[borrowed:
-    /// engine\] "param" is the compute copy; writing it writes its master. "grad" is the mean gradient over
-    /// the samples that there are, before clipping. Read: refused while a step has some of its gradients.
-    /// Written: between the last backward of a step and ds_step, not on nvme; clipping sees what was written,
-    /// and NaN or infinity skips the step.
+    /// Returns the name of a state that ds_engine_read and ds_engine_write access. Index 0 is "master". The
+    /// states of the optimizer follow under PyTorch's names ("exp_avg" and "exp_avg_sq" for Adam and AdamW,
+    /// "momentum_buffer" for SGD), then "param" and "grad". For any other index, and if engine is NULL, it
+    /// returns NULL. \[borrowed: engine\] "param" is the compute copy; writing it also writes its master.
+    /// "grad" is the mean gradient over the samples that there are, before clipping. You may read it at any
+    /// time, except while a step has only some of its gradients; a frozen parameter has none. You may write
+    /// it between the last backward of a step and ds_step; on nvme that is DS_ERROR_UNSUPPORTED. Clipping and
+    /// the update use what you wrote, and NaN or infinity skips the step.
     pub fn ds_engine_state_name(engine: *const ds_engine, index: i32) -> *const c_char;
-    /// Copies a whole tensor out (f32, numel elements on every rank). Collective.
+    /// Copies a whole tensor to data, as f32. Every rank gets all elements. Collective.
     pub fn ds_engine_read(engine: *mut ds_engine, param: i32, state: *const c_char, data: *mut f32, data_count: usize) -> ds_status;
-    /// Replaces a whole tensor; the compute copy follows its master. The same values on all ranks.
+    /// Replaces a whole tensor; the compute copy follows its master. Give the same values on all ranks.
     /// Collective.
     pub fn ds_engine_write(engine: *mut ds_engine, param: i32, state: *const c_char, data: *const f32, data_count: usize) -> ds_status;
-    /// Elements of a flattened parameter of which this rank updates the states: \[*out_first, *out_first +
-    /// *out_count), count 0 where it has none. Over the ranks they are the whole parameter, once per copy;
-    /// ranks that have the same elements must write the same values. No communication.
+    /// Tells which elements of a flattened parameter have states that this rank updates: \[*out_first,
+    /// *out_first + *out_count), where a count of 0 means none. All ranks together have the whole parameter,
+    /// once per copy. No communication.
     ///
     /// - `out_first`: \[out\]
     ///
     /// - `out_count`: \[out\]
     pub fn ds_engine_local_range(engine: *mut ds_engine, param: i32, out_first: *mut i64, out_count: *mut i64) -> ds_status;
-    /// The same as ds_engine_read and _write of these elements only; no communication. data_count: that of
-    /// ds_engine_local_range. After a write of "param" or "master", also one of no element, ds_engine_refresh
-    /// must be called before the next step, evaluation, inference or read of "param", which are
-    /// DS_ERROR_STATE on this rank until then. Write on all ranks, also where data_count is 0, then refresh:
-    /// a rank that has written nothing would begin the step and wait for the others.
+    /// Like ds_engine_read and ds_engine_write, but for the elements of ds_engine_local_range only and
+    /// without communication. data_count is the count of ds_engine_local_range. Give the same values on all
+    /// ranks that have the same elements. After a write of "param" or "master", even of no elements, you must
+    /// call ds_engine_refresh before the next step, evaluation, inference or read of "param". Until then,
+    /// these return DS_ERROR_STATE on this rank. Write on all ranks, even if data_count is 0, and then
+    /// refresh: a rank that has written nothing would begin the step and wait for the others.
     pub fn ds_engine_read_local(engine: *mut ds_engine, param: i32, state: *const c_char, data: *mut f32, data_count: usize) -> ds_status;
     pub fn ds_engine_write_local(engine: *mut ds_engine, param: i32, state: *const c_char, data: *const f32, data_count: usize) -> ds_status;
-    /// Makes all compute copies from their masters, those of frozen parameters too. Collective.
+    /// Makes all compute copies from their masters, including those of frozen parameters. Collective.
     pub fn ds_engine_refresh(engine: *mut ds_engine) -> ds_status;
-    /// Between steps: from the next step on the parameters are not trained (frozen 1), or trained again (0).
-    /// Parameters that have optimizer states keep them. A parameter trained for the first time starts with
-    /// zero states. The bias correction of each counts its own updates, as in PyTorch. Compiles the step
-    /// again; refused while a parameter is leased. Collective, the same arguments on all ranks: what one rank
-    /// asks wrongly or otherwise is an error on all, and nothing changes. Which parameters begin frozen:
-    /// configuration, frozen_parameters.
+    /// Between steps: from the next step on, the parameters are not trained (frozen 1), or trained again (0).
+    /// Parameters that have optimizer states keep them. A parameter that is trained for the first time starts
+    /// with zero states. The bias correction of each parameter counts its own updates, as in PyTorch. The
+    /// configuration's frozen_parameters says which parameters begin frozen. The call compiles the step
+    /// again, and it is refused while a parameter is leased. Collective, with the same arguments on all
+    /// ranks. If the arguments of one rank are wrong or different, all ranks get an error, and nothing
+    /// changes.
     pub fn ds_engine_freeze(engine: *mut ds_engine, params: *const i32, params_count: usize, frozen: i32) -> ds_status;
-    /// Between steps: from the next step on these parameters are a group whose updates have values of their
-    /// own; each leaves the group that it was in. Group 0 has all parameters of no other group, 1 and further
-    /// ones are those of the configuration (optimizer.param_groups), then those of this call. Checkpoints
-    /// have no groups: an engine that loads has its own. Compiles the step again; refused while a parameter
-    /// is leased. Collective, the same arguments on all ranks: what one rank asks wrongly or otherwise is an
-    /// error on all, and nothing changes.
+    /// Between steps: from the next step on, these parameters form a group whose updates have values of their
+    /// own; each leaves the group that it was in. Group 0 has all parameters that are in no other group.
+    /// Groups 1 and up are those of the configuration (optimizer.param_groups), then those of this call.
+    /// Checkpoints contain no groups: an engine that loads one keeps its own. The call compiles the step
+    /// again, and it is refused while a parameter is leased. Collective, with the same arguments on all
+    /// ranks. If the arguments of one rank are wrong or different, all ranks get an error, and nothing
+    /// changes.
     ///
     /// - `options`: \[nullable\] JSON: "lr", "weight_decay", with Adam and AdamW "betas" (two numbers) and
-    ///   "eps", with SGD "momentum"; without one the configuration's. A schedule begins from the group's lr
+    ///   "eps", with SGD "momentum"; the default of each is the configuration's. A schedule begins from the
+    ///   group's lr
     ///
     /// - `out`: \[out\] number of the group
     pub fn ds_engine_group_add(engine: *mut ds_engine, params: *const i32, params_count: usize, options: *const c_char, out: *mut i32) -> ds_status;
-    /// Fills zeros before the first step.
+    /// Tells what became of the last step. Before the first step, all members but struct_size are zero.
     ///
     /// - `struct_size`: sizeof(ds_step_result) of the caller
     ///
     /// - `out`: \[out\]
     pub fn ds_engine_last_step(engine: *const ds_engine, out: *mut ds_step_result, struct_size: usize) -> ds_status;
-    /// Why the last step was skipped, with the first bad tensor of this rank; "" when it was not.
+    /// Tells why the last step was skipped, with the first bad tensor of this rank. If it was not skipped,
+    /// the text is "".
     pub fn ds_engine_skip_reason(engine: *const ds_engine, out_text: *mut *mut c_char) -> ds_status;
-    /// A number by name: "step" (steps made, skipped ones included), "updates" (of the optimizer), "loss",
-    /// "grad_norm" (of the last step), "device_bytes", "host_bytes", "nvme_bytes" (allocated),
-    /// "overhead_bytes" (library memory outside the plan, measured at creation), "param_groups" (groups of
-    /// parameters), and those of ds_engine_set, as the next step uses them; without a group they are those of
+    /// Gives a number by its name: "step" (steps made, including skipped ones), "updates" (of the optimizer),
+    /// "loss" and "grad_norm" (of the last step), "device_bytes", "host_bytes" and "nvme_bytes" (allocated),
+    /// "overhead_bytes" (library memory outside the plan, measured at creation), "param_groups" (number of
+    /// groups), and the numbers of ds_engine_set as the next step will use them; a name without a group means
     /// group 0.
     pub fn ds_engine_get(engine: *const ds_engine, name: *const c_char, out: *mut f64) -> ds_status;
-    /// Changes a number from the next step on, in place of configuration and schedule; NaN gives it back to
-    /// them: "lr", "weight_decay", with Adam and AdamW "beta1", "beta2" and "eps", with SGD "momentum". Such
-    /// a name is of all groups of parameters, "param_groups\[1\].lr" of one. What is set is part of a
-    /// checkpoint. Between the same steps, with the same value on all ranks; no communication.
+    /// Changes a number from the next step on, in place of configuration and schedule: "lr", "weight_decay",
+    /// with Adam and AdamW "beta1", "beta2" and "eps", with SGD "momentum". NaN gives it back to
+    /// configuration and schedule. Such a name changes all groups of parameters, "param_groups\[1\].lr" one.
+    /// A checkpoint saves what was set. Call it between the same steps and with the same value on all ranks;
+    /// it does not communicate.
     ///
-    /// Returns DS_ERROR_NOT_FOUND for another name, DS_ERROR_INVALID_ARGUMENT for a value that the
-    /// configuration would refuse
+    /// Returns DS_ERROR_NOT_FOUND for any other name. DS_ERROR_INVALID_ARGUMENT for a value that the
+    /// configuration would refuse.
     pub fn ds_engine_set(engine: *mut ds_engine, name: *const c_char, value: f64) -> ds_status;
-    /// The step program in its text form; in delegate mode the recorded one, from the second step on.
+    /// Prints the step program in its text form; in delegate mode the recorded one, from the second step on.
     pub fn ds_engine_plan_print(engine: *const ds_engine, out_text: *mut *mut c_char) -> ds_status;
-    /// Bytes per tier and kind, and the overhead outside the plan by part.
+    /// Reports bytes per tier and kind, and the overhead outside the plan by part.
     pub fn ds_engine_plan_report(engine: *const ds_engine, format: ds_format, out_text: *mut *mut c_char) -> ds_status;
-    /// Writes the spans recorded since the last call to `path` as Chrome trace-event JSON, this rank's queues
-    /// as tracks.
+    /// Writes the spans recorded since the last call to `path` as Chrome trace-event JSON, with this rank's
+    /// queues as tracks.
     ///
-    /// Returns DS_ERROR_STATE when options.trace was 0
+    /// Returns DS_ERROR_STATE if options.trace was 0.
     pub fn ds_engine_trace(engine: *mut ds_engine, path: *const c_char) -> ds_status;
+    /// Destroys the engine. Never communicates.
     ///
-    ///
-    /// - `engine`: \[nullable\] Never communicates.
+    /// - `engine`: \[nullable\]
     pub fn ds_engine_destroy(engine: *mut ds_engine);
     /// Saves masters, moments, the step and what ds_engine_set has set below `folder`
-    /// (docs/reference/checkpoint_format.md); complete and on disk on return. Collective.
+    /// (docs/reference/checkpoint_format.md). When the call returns DS_OK, the checkpoint is complete and on
+    /// disk. Collective.
     ///
-    /// - `options`: \[nullable\] JSON: "client_state" (null: any value, which ds_checkpoint_load hands out
-    ///   again; that of rank 0 is saved), "keep" (0: all; n: the newest n of the folder, with this one, are
-    ///   left)
+    /// - `options`: \[nullable\] JSON: "client_state" (null; any value, which ds_checkpoint_load hands out
+    ///   again; rank 0's value is saved), "tag" (none; 1 to 32 of A-Z a-z 0-9 . _ - by which
+    ///   ds_checkpoint_load finds it), "keep" (0: keep all checkpoints of the folder; n: keep the newest n,
+    ///   this one included, and the newest one of each tag)
     pub fn ds_checkpoint_save(engine: *mut ds_engine, folder: *const c_char, options: *const c_char) -> ds_status;
-    /// Loads the newest complete checkpoint below `folder`, or the one at `folder`; made at any world size,
-    /// stage and tier. When the newest one is damaged or cannot be read, the one before is loaded, with a
-    /// warning; a checkpoint that is named itself is loaded or refused. A load that is refused changes
-    /// nothing. Where frozen_parameters of both configurations are the same and ds_engine_freeze was not
-    /// called here, what it had frozen or thawed when the checkpoint was saved is frozen or thawed here too;
-    /// otherwise this engine's own setting stands, and a warning says where they differ. Collective.
+    /// Loads the newest complete checkpoint below `folder`, or the checkpoint at `folder`. It may come from
+    /// any world size, stage and tier. If the newest one is damaged or cannot be read, the one before it is
+    /// loaded, with a warning; a checkpoint that you name itself is loaded or refused. A refused load changes
+    /// nothing, but if a file stops being readable after it was checked, while its states are copied in, the
+    /// engine is poisoned. If both configurations list the same frozen_parameters and this engine never
+    /// called ds_engine_freeze, it adopts the frozen set of the checkpoint. Otherwise it keeps its own and
+    /// logs a warning where they differ. Collective.
     ///
-    /// - `out_text`: \[out\] \[nullable\] the client state that was saved, as JSON; "null" without
+    /// - `options`: \[nullable\] JSON: "tag" (none; loads the newest checkpoint that was saved with this tag)
     ///
-    /// Returns DS_ERROR_NOT_FOUND when there is none, DS_ERROR_CORRUPT naming the file
-    pub fn ds_checkpoint_load(engine: *mut ds_engine, folder: *const c_char, out_text: *mut *mut c_char) -> ds_status;
-    /// Takes the weights of a Hugging Face model folder (docs/reference/models.md) for the engine's
-    /// parameters, by name; optimizer states and the step stay. Collective.
+    /// - `out_text`: \[out\] \[nullable\] the saved client state as JSON, or "null" if there is none
     ///
-    /// Returns DS_ERROR_NOT_FOUND for a missing file, DS_ERROR_CONFIG naming a tensor that is missing, too
-    /// many or of another shape, DS_ERROR_CORRUPT naming a damaged file
+    /// Returns DS_ERROR_NOT_FOUND if there is no checkpoint. DS_ERROR_CORRUPT with the name of the damaged
+    /// file.
+    pub fn ds_checkpoint_load(engine: *mut ds_engine, folder: *const c_char, options: *const c_char, out_text: *mut *mut c_char) -> ds_status;
+    /// Loads the weights of a Hugging Face model folder (docs/reference/models.md) into the engine's
+    /// parameters, by name. Optimizer states and the step stay as they are. Collective.
+    ///
+    /// Returns DS_ERROR_NOT_FOUND for a missing file. DS_ERROR_CONFIG with the name of a tensor that is
+    /// missing, superfluous or of another shape. DS_ERROR_CORRUPT with the name of a damaged file.
     pub fn ds_checkpoint_load_model(engine: *mut ds_engine, folder: *const c_char) -> ds_status;
-    /// Writes the masters to `folder` as a Hugging Face model, each file at once and whole. Collective.
+    /// Writes the masters to `folder` as a Hugging Face model. Each file appears at once and whole.
+    /// Collective.
     ///
-    /// - `like`: \[nullable\] the model folder whose files, names, dtypes, configuration and tokenizer it
-    ///   gets; none, or one without weights: a single model.safetensors of f32
+    /// - `like`: \[nullable\] the model folder that gives files, names, dtypes, configuration and tokenizer;
+    ///   NULL, or a folder without weights: a single model.safetensors of f32
     pub fn ds_checkpoint_save_model(engine: *mut ds_engine, folder: *const c_char, like: *const c_char) -> ds_status;
-    /// JSON about a checkpoint, or the newest one of a folder of them or of a run: step, seed, numerics key,
-    /// payload hash. All of its content is read and compared with the hashes of its manifest.
+    /// Describes as JSON a checkpoint, or the newest one of a run or of a folder of checkpoints: path, tag,
+    /// step, seed, numerics key, payload hash and configuration. Reads all of its content and compares it
+    /// with the hashes of its manifest.
     ///
-    /// Returns DS_ERROR_CORRUPT naming the file, and the tensor that differs
+    /// Returns DS_ERROR_CORRUPT with the names of the file and of the tensor that differs.
     pub fn ds_checkpoint_info(path: *const c_char, out_text: *mut *mut c_char) -> ds_status;
     /// Lays `patch` over `config`, both JSON texts: members of patch replace those of config, objects are
-    /// merged, null removes (JSON merge patch, RFC 7396).
+    /// merged, and null removes a member (JSON merge patch, RFC 7396).
     pub fn ds_config_merge(config: *const c_char, patch: *const c_char, out_text: *mut *mut c_char) -> ds_status;
-    /// The url for ds_comm_create of the group that a run joins: key `communicator` of `config`, else of the
-    /// run that `resume` names, else "env". No communication; a folder that this host cannot see says
-    /// nothing.
+    /// Gives the url for ds_comm_create of the group that a run joins: the key `communicator` of `config`,
+    /// else that of the run that `resume` names, else "env". It does not communicate, and it ignores a folder
+    /// that this host cannot see.
     ///
     /// - `config`: \[nullable\] JSON text
     ///
     /// - `resume`: \[nullable\] as for ds_run_train
     pub fn ds_run_communicator(config: *const c_char, resume: *const c_char, out_text: *mut *mut c_char) -> ds_status;
-    /// Trains as `libds train` does: data, model, run folder, checkpoints, report. Collective.
+    /// Trains as `libds train` does, with data, model, run folder, checkpoints and report. Collective.
     ///
     /// - `comm`: \[nullable\] NULL: one rank
     ///
     /// - `config`: JSON text
     ///
-    /// - `resume`: \[nullable\] run folder to go on with, from its newest checkpoint, or one of its
-    ///   checkpoints; config is then \[nullable\] and laid over the run's own as ds_config_merge does
+    /// - `resume`: \[nullable\] a run folder, which continues from its newest checkpoint, or one of its
+    ///   checkpoints; config is then \[nullable\] and laid over the run's own as by ds_config_merge
     ///
     /// - `quiet`: 1: plain lines instead of a progress bar, 2: no output
     ///
@@ -754,60 +931,64 @@ extern "C" {
     ///
     /// - `progress`: \[nullable\]
     ///
-    /// - `stop`: \[nullable\] may become non-zero at any time (also in a signal handler): the run saves and
-    ///   ends
+    /// - `stop`: \[nullable\] when you make it non-zero, which you may do at any time and in a signal
+    ///   handler, the run saves a checkpoint and ends.
     ///
-    /// Returns DS_OK when all steps are done; DS_ERROR_USER when the stop flag or a callback ended the run
-    /// before: it is saved, and a call with `resume` goes on; DS_ERROR_STATE when the stop flag ended it
-    /// before anything was made; DS_ERROR_NUMERIC when run.max_skipped_steps in a row were not finite: saved
-    /// likewise; DS_ERROR_CONFIG: run.bars
+    /// Returns DS_OK when all steps are done. DS_ERROR_USER if the stop flag or a callback ended the run
+    /// early: it is saved, and a call with `resume` continues it. DS_ERROR_STATE if the stop flag ended it
+    /// before anything was created. DS_ERROR_NUMERIC if run.max_skipped_steps steps in a row were not finite,
+    /// or if the loss of the finished model is not; the run is saved all the same. DS_ERROR_CONFIG if the
+    /// finished run misses one of its run.bars.
     pub fn ds_run_train(comm: *mut ds_comm, config: *const c_char, resume: *const c_char, quiet: i32, batch: ds_run_batch_fn, progress: ds_run_progress_fn, stop: *const i32, user_data: *mut c_void) -> ds_status;
-    /// Continues a text over caches of keys and values, as `libds generate` does. Collective; the same text
-    /// on all ranks.
+    /// Continues a text with caches of keys and values, as `libds generate` does. Collective; all ranks get
+    /// the same text.
     ///
-    /// - `model`: run folder (its newest checkpoint), checkpoint, or folder of a Hugging Face model
+    /// - `model`: a run folder (for its newest checkpoint), a checkpoint, or the folder of a Hugging Face
+    ///   model
     ///
-    /// - `prompt`: \[nullable\] text to continue; NULL or empty when options has "ids"
+    /// - `prompt`: \[nullable\] text to continue; NULL or empty if options has "ids"
     ///
-    /// - `options`: \[nullable\] JSON: "ids" (token numbers instead of a prompt, continued with numbers),
+    /// - `options`: \[nullable\] JSON: "ids" (token numbers in place of a prompt, continued with numbers),
     ///   "tokens" (256), "temperature" (0.8; 0: the most probable token), "top_k" (0: all), "seed" (0),
-    ///   "dtype" ("f32", "bf16"; a run's own, f32 for a model folder), "threads" (0), "stage" (a run's own, 0
-    ///   for a model folder), "ignore_eos" (false)
+    ///   "dtype" ("f32" or "bf16"; default: that of the run, f32 for a model folder), "threads" (0), "stage"
+    ///   (default: that of the run, 0 for a model folder), "ignore_eos" (false)
     ///
     /// - `text`: \[nullable\] called on every rank
     pub fn ds_run_generate(comm: *mut ds_comm, model: *const c_char, prompt: *const c_char, options: *const c_char, text: ds_run_text_fn, user_data: *mut c_void, out_text: *mut *mut c_char) -> ds_status;
     /// Computes the numbers that are recorded beside a model (golden.json and golden.safetensors,
-    /// docs/reference/verify.md) and compares, as `libds verify` does: one line per comparison with the
-    /// largest error, its tolerance and where it is. Collective; the same result on all ranks.
+    /// docs/reference/verify.md) and compares them, as `libds verify` does. The text has one line per
+    /// comparison with the largest error, its tolerance and where it is. Collective; all ranks get the same
+    /// result.
     ///
     /// - `model`: folder of a Hugging Face model
     ///
     /// - `options`: \[nullable\] JSON: "stage" (0), "tier" ("device", "cpu", "nvme"), "dtype" ("f32", "bf16",
     ///   "both"), "kinds" (all that are recorded), "nvme_path" ("."), "threads" (0)
     ///
-    /// - `out_failed`: \[out\] comparisons beyond their tolerance
+    /// - `out_failed`: \[out\] number of comparisons beyond their tolerance
     pub fn ds_run_verify(comm: *mut ds_comm, model: *const c_char, options: *const c_char, format: ds_format, out_failed: *mut i32, out_text: *mut *mut c_char) -> ds_status;
-    /// Trains a few steps on random tokens and says where their time goes, as `libds profile` does: calls,
+    /// Trains a few steps on random tokens and tells where their time goes, as `libds profile` does: calls,
     /// time, floating-point operations, bytes and the share of what this machine can reach, by operation
     /// (docs/reference/profile.md). Collective; every rank gets its own table.
     ///
     /// - `config`: \[nullable\] JSON text; NULL: defaults, bf16, stage 0
     ///
-    /// - `model`: \[nullable\] folder of a Hugging Face model in place of the configuration's; weights are
-    ///   drawn. One of config and model must be given
+    /// - `model`: \[nullable\] folder of a Hugging Face model, which replaces the model of the configuration;
+    ///   its weights are drawn at random. You must give config, model or both.
     ///
-    /// - `options`: \[nullable\] JSON: "micro_batch" and "sequence" (the configuration's, without one 4 and
-    ///   128), "dtype" ("f32", "bf16"), "threads" (0), "steps" (3), "by" ("op", "instruction")
+    /// - `options`: \[nullable\] JSON: "micro_batch" and "sequence" (default: those of the configuration,
+    ///   without one 4 and 128), "dtype" ("f32", "bf16"), "threads" (0), "steps" (3), "by" ("op",
+    ///   "instruction")
     pub fn ds_run_profile(comm: *mut ds_comm, config: *const c_char, model: *const c_char, options: *const c_char, format: ds_format, out_text: *mut *mut c_char) -> ds_status;
     /// Trains a few steps and runs each instruction of the last one again, alone, as `libds audit` does
-    /// (docs/reference/audit.md): kernels against the reference in double, collectives, copies and files bit
-    /// by bit. The text has a line for each instruction with its error and bound, largest first, and ends
-    /// with the verdict. Collective; the same result on all ranks.
+    /// (docs/reference/audit.md). It compares kernels with the reference in double, and collectives, copies
+    /// and files bit by bit. The text has a line for each instruction with its error and bound, largest
+    /// first, and ends with the verdict. Collective; all ranks get the same result.
     ///
     /// - `config`: JSON text
     ///
     /// - `options`: \[nullable\] JSON: "steps" (2), "top" (20 lines; 0: all), "threads" (0)
     ///
-    /// - `out_failed`: \[out\] instructions beyond their bound or with other bits, on any rank
+    /// - `out_failed`: \[out\] number of instructions beyond their bound or with other bits, on any rank
     pub fn ds_run_audit(comm: *mut ds_comm, config: *const c_char, options: *const c_char, format: ds_format, out_failed: *mut i32, out_text: *mut *mut c_char) -> ds_status;
 }

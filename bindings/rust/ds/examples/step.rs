@@ -15,7 +15,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let bias = graph.param("bias", &[WIDTH], "zeros", 0.0)?;
     let y = graph.op("linear", &[x, weight, bias], None)?;
     let loss = graph.op("mse", &[y, x], None)?;
-    graph.output(loss)?;
+    graph.output("loss", loss)?;
     let config = r#"{"train_micro_batch_size_per_gpu": 160, "optimizer": {"type": "AdamW", "params": {"lr": 0.001}}}"#;
     let mut engine = Engine::new(config, Some(&graph), EngineOptions { threads: 1, ..Default::default() })?;
     let data: Vec<f32> = (0..ROWS * WIDTH).map(|i| (i * 37 % 101) as f32 / 101.0 - 0.5).collect();

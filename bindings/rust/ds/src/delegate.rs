@@ -28,14 +28,14 @@ impl<G: Group> Engine<G> {
     /// Leases whole parameters until the lease ends. Collective.
     pub fn gather(&mut self, params: &[i32]) -> Result<Lease<'_, G>> {
         // SAFETY: params lives during the call.
-        unsafe { check(ds_sys::ds_gather_params(self.raw, params.as_ptr(), params.len()))? };
+        unsafe { check(ds_sys::ds_gather_params(self.raw, params.as_ptr(), params.len(), std::ptr::null_mut()))? };
         Ok(Lease { engine: self, params: params.to_vec(), held: true })
     }
 
     /// Hands over this rank's gradient of a parameter for the running micro-step. Collective.
     pub fn grad_ready(&mut self, param: i32, grad: &View<'_>) -> Result<()> {
         // SAFETY: the gradient lives during the call, which copies it.
-        unsafe { check(ds_sys::ds_grad_ready(self.raw, param, grad.raw())) }
+        unsafe { check(ds_sys::ds_grad_ready(self.raw, param, grad.raw(), std::ptr::null_mut())) }
     }
 
     /// `body` writes this rank's gradient of a parameter, in its compute type, where it goes, and nothing is copied. What is
@@ -43,7 +43,7 @@ impl<G: Group> Engine<G> {
     pub fn write_grad<T: Element>(&mut self, param: i32, body: impl FnOnce(&mut [T])) -> Result<()> {
         let mut out = std::ptr::null_mut();
         // SAFETY: the place is this host's until the gradient is handed over, which needs the engine that body has not.
-        unsafe { check(ds_sys::ds_engine_grad_view(self.raw, param, &mut out))? };
+        unsafe { check(ds_sys::ds_engine_grad_view(self.raw, param, std::ptr::null_mut(), &mut out))? };
         let mut place = Tensor::own(out);
         body(place.data_mut::<T>()?);
         let grad = place.view();
@@ -74,7 +74,7 @@ impl<G: Group> Lease<'_, G> {
     pub fn values<T: Element>(&self, param: i32) -> Result<&[T]> {
         let mut out = std::ptr::null_mut();
         // SAFETY: the handle lives.
-        unsafe { check(ds_sys::ds_engine_param_view(self.engine.raw, param, &mut out))? };
+        unsafe { check(ds_sys::ds_engine_param_view(self.engine.raw, param, std::ptr::null_mut(), &mut out))? };
         let view = Tensor::own(out);
         let values = view.data::<T>()?;
         // SAFETY: the memory belongs to the lease, not to the handle, and stays in place until the lease ends. That and whatever
@@ -86,7 +86,7 @@ impl<G: Group> Lease<'_, G> {
     pub fn release(mut self) -> Result<()> {
         self.held = false;
         // SAFETY: params lives during the call.
-        unsafe { check(ds_sys::ds_release_params(self.engine.raw, self.params.as_ptr(), self.params.len())) }
+        unsafe { check(ds_sys::ds_release_params(self.engine.raw, self.params.as_ptr(), self.params.len(), std::ptr::null_mut())) }
     }
 }
 
@@ -107,7 +107,7 @@ impl<G: Group> Drop for Lease<'_, G> {
     fn drop(&mut self) {
         if self.held {
             // SAFETY: as release(); an error of it shows in the next call.
-            unsafe { ds_sys::ds_release_params(self.engine.raw, self.params.as_ptr(), self.params.len()) };
+            unsafe { ds_sys::ds_release_params(self.engine.raw, self.params.as_ptr(), self.params.len(), std::ptr::null_mut()) };
         }
     }
 }

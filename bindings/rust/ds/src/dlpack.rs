@@ -1,8 +1,7 @@
 //! Tensors of other libraries, without copies, by DLPack: both its structs, and [`Managed`], which owns one.
 use crate::tensor::{dims_of, refuse_count, Element};
-use crate::{check, Error, Result, Tensor};
+use crate::{check, Result, Tensor};
 use std::ffi::c_void;
-use std::ptr::NonNull;
 
 /// Where a tensor lies: kind 1 is host memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +43,26 @@ pub struct ManagedTensor {
     pub deleter: Option<unsafe extern "C" fn(*mut ManagedTensor)>,
 }
 
+/// DLManagedTensorVersioned, of DLPack 1.x.
+#[derive(Debug)]
+#[repr(C)]
+pub struct ManagedTensorVersioned {
+    pub major: u32,
+    pub minor: u32,
+    pub context: *mut c_void,
+    pub deleter: Option<unsafe extern "C" fn(*mut ManagedTensorVersioned)>,
+    /// Bit 0: the memory is lent for reading.
+    pub flags: u64,
+    pub tensor: Shape,
+}
+
+/// A DLPack tensor of either form, as it goes to other libraries and comes from them.
+#[derive(Clone, Copy, Debug)]
+pub enum Raw {
+    Unversioned(*mut ManagedTensor),
+    Versioned(*mut ManagedTensorVersioned),
+}
+
 fn type_of<T: Element>() -> Type {
     let code = match T::DTYPE {
         ds_sys::DS_DTYPE_I32 | ds_sys::DS_DTYPE_I64 => 0,
@@ -56,7 +75,7 @@ fn type_of<T: Element>() -> Type {
 
 /// A DLPack tensor that is nobody else's. It is given back when it is dropped.
 pub struct Managed {
-    raw: NonNull<ManagedTensor>,
+    raw: Raw,
 }
 
 // SAFETY: from_raw() asks for a tensor that any thread may use and give back.
@@ -66,8 +85,9 @@ impl Drop for Managed {
     fn drop(&mut self) {
         // SAFETY: the tensor is alive, and its owner calls the deleter once.
         unsafe {
-            if let Some(deleter) = self.raw.as_ref().deleter {
-                deleter(self.raw.as_ptr());
+            match self.raw {
+                Raw::Unversioned(raw) => (*raw).deleter.map_or((), |end| end(raw)),
+                Raw::Versioned(raw) => (*raw).deleter.map_or((), |end| end(raw)),
             }
         }
     }
@@ -88,15 +108,19 @@ impl Managed {
     /// Takes a DLPack tensor over, for example the content of a capsule of Python; None for NULL.
     ///
     /// # Safety
-    /// `raw` is NULL or a DLPack tensor whose deleter was not called. Nobody else reads or writes its memory until the deleter is
-    /// called, and any thread may do both.
-    pub unsafe fn from_raw(raw: *mut ManagedTensor) -> Option<Managed> {
-        NonNull::new(raw).map(|raw| Managed { raw })
+    /// The address is NULL or that of a DLPack tensor whose deleter was not called. Until the deleter is called nobody else writes
+    /// its memory, or reads it, unless it is lent for reading; any thread may do both and call the deleter.
+    pub unsafe fn from_raw(raw: Raw) -> Option<Managed> {
+        let null = match raw {
+            Raw::Unversioned(at) => at.is_null(),
+            Raw::Versioned(at) => at.is_null(),
+        };
+        if null { None } else { Some(Managed { raw }) }
     }
 
     /// For a consumer, who calls the deleter.
-    pub fn into_raw(self) -> *mut ManagedTensor {
-        let raw = self.raw.as_ptr();
+    pub fn into_raw(self) -> Raw {
+        let raw = self.raw;
         std::mem::forget(self);
         raw
     }
@@ -104,7 +128,16 @@ impl Managed {
     /// What it says about its elements.
     pub fn tensor(&self) -> &Shape {
         // SAFETY: the tensor is alive.
-        unsafe { &self.raw.as_ref().tensor }
+        match self.raw {
+            Raw::Unversioned(at) => unsafe { &(*at).tensor },
+            Raw::Versioned(at) => unsafe { &(*at).tensor },
+        }
+    }
+
+    /// Whether its library lends it for reading.
+    pub fn is_readonly(&self) -> bool {
+        // SAFETY: the tensor is alive.
+        matches!(self.raw, Raw::Versioned(at) if unsafe { (*at).flags & 1 != 0 })
     }
 
     /// Of a vector, whose memory stays where it is.
@@ -128,30 +161,41 @@ impl Managed {
         unsafe {
             (*lender).managed.context = lender.cast();
             debug_assert!((*lender).managed.tensor.dims == (*lender).dims.as_mut_ptr());
-            Ok(Managed { raw: NonNull::new_unchecked(std::ptr::addr_of_mut!((*lender).managed)) })
+            Ok(Managed { raw: Raw::Unversioned(std::ptr::addr_of_mut!((*lender).managed)) })
         }
     }
 }
 
 impl Tensor {
     /// Takes a tensor of another library without a copy; it is given back when this one is dropped, or at once when libds refuses
-    /// it. It lies in host memory, compact and row-major.
+    /// it. It lies in host memory.
     pub fn from_dlpack(managed: Managed) -> Result<Tensor> {
-        let mut out = std::ptr::null_mut();
+        let (mut old, mut new, mut out) = (std::ptr::null_mut(), std::ptr::null_mut(), std::ptr::null_mut());
+        match managed.raw {
+            Raw::Unversioned(at) => old = at.cast(),
+            Raw::Versioned(at) => new = at.cast(),
+        }
+        let readonly = managed.is_readonly();
         // SAFETY: the tensor is alive; libds owns it from here on, unless it refuses it.
-        unsafe { check(ds_sys::ds_tensor_from_dlpack(managed.raw.as_ptr().cast(), &mut out))? };
+        unsafe { check(ds_sys::ds_tensor_from_dlpack(old, new, std::ptr::null_mut(), &mut out))? };
         std::mem::forget(managed);
-        Ok(Tensor::own(out))
+        Ok(Tensor { raw: out, readonly })
     }
 
-    /// For another library, without a copy.
+    /// For another library, without a copy, in the older form, which cannot say that memory is lent for reading.
     pub fn into_dlpack(self) -> Result<Managed> {
         let mut out = std::ptr::null_mut();
         // SAFETY: the handle lives; what comes out keeps the memory when the handle has ended, and is its only user then.
-        unsafe { check(ds_sys::ds_tensor_to_dlpack(self.raw, &mut out))? };
-        NonNull::new(out.cast::<ManagedTensor>())
-            .map(|raw| Managed { raw })
-            .ok_or_else(|| Error::argument("libds gave no DLPack tensor".to_string()))
+        unsafe { check(ds_sys::ds_tensor_to_dlpack(self.raw, &mut out, std::ptr::null_mut()))? };
+        Ok(Managed { raw: Raw::Unversioned(out.cast()) })
+    }
+
+    /// The same in the form of DLPack 1.x.
+    pub fn into_dlpack_versioned(self) -> Result<Managed> {
+        let mut out = std::ptr::null_mut();
+        // SAFETY: as in into_dlpack().
+        unsafe { check(ds_sys::ds_tensor_to_dlpack(self.raw, std::ptr::null_mut(), &mut out))? };
+        Ok(Managed { raw: Raw::Versioned(out.cast()) })
     }
 
     /// Takes the memory of a vector without a copy.

@@ -180,7 +180,7 @@ impl<G: Group> Engine<G> {
     pub fn train_batch(&mut self, inputs: &[View<'_>]) -> Result<f64> {
         let (inputs, mut loss) = (raw_inputs(inputs), 0.0);
         // SAFETY: the list and its tensors live during the call.
-        unsafe { check(ds_sys::ds_train_batch(self.raw, inputs.as_ptr(), inputs.len(), &mut loss))? };
+        unsafe { check(ds_sys::ds_train_batch(self.raw, inputs.as_ptr(), inputs.len(), std::ptr::null_mut(), &mut loss))? };
         Ok(loss)
     }
 
@@ -197,7 +197,7 @@ impl<G: Group> Engine<G> {
     pub fn forward(&mut self, inputs: &[View<'_>]) -> Result<f64> {
         let (inputs, mut loss) = (raw_inputs(inputs), 0.0);
         // SAFETY: the list and its tensors live during the call.
-        unsafe { check(ds_sys::ds_forward(self.raw, inputs.as_ptr(), inputs.len(), &mut loss))? };
+        unsafe { check(ds_sys::ds_forward(self.raw, inputs.as_ptr(), inputs.len(), std::ptr::null_mut(), &mut loss))? };
         Ok(loss)
     }
 
@@ -217,7 +217,7 @@ impl<G: Group> Engine<G> {
     pub fn eval_batch(&mut self, inputs: &[View<'_>]) -> Result<f64> {
         let (inputs, mut loss) = (raw_inputs(inputs), 0.0);
         // SAFETY: the list and its tensors live during the call.
-        unsafe { check(ds_sys::ds_eval_batch(self.raw, inputs.as_ptr(), inputs.len(), &mut loss))? };
+        unsafe { check(ds_sys::ds_eval_batch(self.raw, inputs.as_ptr(), inputs.len(), std::ptr::null_mut(), &mut loss))? };
         Ok(loss)
     }
 
@@ -226,7 +226,7 @@ impl<G: Group> Engine<G> {
         let inputs: Vec<_> = inputs.iter().map(|i| i.as_ref().map_or(std::ptr::null(), View::raw)).collect();
         let mut out = std::ptr::null_mut();
         // SAFETY: the list and its tensors live during the call.
-        unsafe { check(ds_sys::ds_infer(self.raw, inputs.as_ptr(), inputs.len(), &mut out))? };
+        unsafe { check(ds_sys::ds_infer(self.raw, inputs.as_ptr(), inputs.len(), std::ptr::null_mut(), &mut out))? };
         Ok(Tensor::own(out))
     }
 
@@ -391,7 +391,7 @@ impl<G: Group> Engine<G> {
         unsafe { check(ds_sys::ds_engine_trace(self.raw, path.as_ptr())) }
     }
 
-    /// Saves a checkpoint below `folder`; `options` is JSON: "client_state", "keep". Collective.
+    /// Saves a checkpoint below `folder`; `options` is JSON: "client_state", "tag", "keep". Collective.
     pub fn save(&mut self, folder: &Path, options: Option<&str>) -> Result<()> {
         let folder = path_text(folder)?;
         let options = optional(options)?;
@@ -399,11 +399,12 @@ impl<G: Group> Engine<G> {
         unsafe { check(ds_sys::ds_checkpoint_save(self.raw, folder.as_ptr(), address(&options))) }
     }
 
-    /// Loads the newest complete checkpoint below `folder`, or the one at it. Returns its client state as JSON. Collective.
-    pub fn load(&mut self, folder: &Path) -> Result<String> {
-        let folder = path_text(folder)?;
+    /// Loads the newest complete checkpoint below `folder`, or the one at it; `options` is JSON: "tag". Returns its client state
+    /// as JSON. Collective.
+    pub fn load(&mut self, folder: &Path, options: Option<&str>) -> Result<String> {
+        let (folder, options) = (path_text(folder)?, optional(options)?);
         // SAFETY: everything lives during the call.
-        owned_text(|out| unsafe { ds_sys::ds_checkpoint_load(self.raw, folder.as_ptr(), out) })
+        owned_text(|out| unsafe { ds_sys::ds_checkpoint_load(self.raw, folder.as_ptr(), address(&options), out) })
     }
 
     /// Takes the weights of a Hugging Face model folder. Collective.

@@ -88,10 +88,20 @@ impl Graph {
         Ok(Value(out))
     }
 
-    /// Marks a value as the next output: 0 is the loss, 1 what [`crate::Engine::infer`] returns.
-    pub fn output(&mut self, value: Value) -> Result<()> {
-        // SAFETY: the handle lives.
-        unsafe { check(ds_sys::ds_graph_output(self.raw, value.0)) }
+    /// Makes a value the next output: 0 is the loss, 1 what [`crate::Engine::infer`] returns.
+    pub fn output(&mut self, output: &str, value: Value) -> Result<()> {
+        let output = name(output)?;
+        // SAFETY: the text lives during the call.
+        unsafe { check(ds_sys::ds_graph_output(self.raw, output.as_ptr(), value.0)) }
+    }
+
+    /// The value that an output, an input, a parameter or a result of this name is.
+    pub fn find(&self, value: &str) -> Result<Value> {
+        let value = name(value)?;
+        let mut out = -1;
+        // SAFETY: everything lives during the call.
+        unsafe { check(ds_sys::ds_graph_find(self.raw, value.as_ptr(), &mut out))? };
+        Ok(Value(out))
     }
 
     /// Dimensions of a value; None is n.

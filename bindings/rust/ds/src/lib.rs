@@ -16,6 +16,7 @@ mod engine;
 mod error;
 mod graph;
 mod log;
+pub mod ops;
 mod run;
 mod tensor;
 

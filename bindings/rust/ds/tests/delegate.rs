@@ -35,7 +35,7 @@ fn a_host_trains_with_gradients_of_its_own_evaluates_and_saves() {
         engine.evaluate(false).unwrap();
         engine.save(&folder, Some(r#"{"client_state": {"epoch": 2}}"#)).unwrap();
         engine.write(p, "master", &[0.0; 5]).unwrap();
-        assert_eq!(engine.load(&folder).unwrap(), r#"{"epoch": 2}"#);
+        assert_eq!(engine.load(&folder, None).unwrap(), r#"{"epoch": 2}"#);
         assert_eq!(engine.read(p, "master").unwrap(), [0.5, 1.5, 2.5, 3.5, 4.5]);
     });
 }

@@ -26,7 +26,7 @@ fn errors_say_what_they_are_about_and_harm_nothing() {
     refused(engine.read(7, "master"), Status::InvalidArgument, "7");
     let error = refused(engine.write(1, "master", &[0.0; 3]), Status::InvalidArgument, "3");
     assert_eq!(error.tensor.as_deref(), Some("b"));
-    refused(engine.load(&Scratch::new("none")), Status::NotFound, "none");
+    refused(engine.load(&Scratch::new("none"), None), Status::NotFound, "none");
     refused(engine.set("lr", -1.0), Status::InvalidArgument, "lr");
     refused(engine.get("speed"), Status::NotFound, "speed");
     refused(engine.infer(&[None, None]), Status::InvalidArgument, "'x', must not be NULL");
@@ -37,7 +37,7 @@ fn errors_say_what_they_are_about_and_harm_nothing() {
     let v = graph.input::<f32>("x", &[None, Some(3)]).unwrap();
     refused(graph.op("relux", &[v], None), Status::InvalidArgument, "did you mean 'relu'?");
     refused(graph.op("linear", &[v, v], None), Status::InvalidArgument, "");
-    refused(graph.output(ds::Value(99)), Status::InvalidArgument, "99");
+    refused(graph.output("o", ds::Value(99)), Status::InvalidArgument, "99");
     assert_eq!(engine.steps(), 0);
     engine.train_batch(&inputs(&x, &target)).unwrap();
     assert_eq!(engine.last_step().unwrap().updates, 1);

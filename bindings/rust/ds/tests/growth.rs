@@ -23,7 +23,7 @@ fn ten_thousand_handles_leave_nothing_behind() {
         let mut graph = Graph::new("linear", 4).unwrap();
         let x = graph.input::<f32>("x", &[None, Some(3)]).unwrap();
         graph.param("w", &[2, 3], "normal", 0.1).unwrap();
-        graph.output(x).unwrap();
+        graph.output("loss", x).unwrap();
         let comm = Comm::join("self", &CommOptions::default()).unwrap();
         let managed = Tensor::from_vec(vec![0f32; 4096], &[64, 64]).unwrap().into_dlpack().unwrap();
         let mut made: Vec<Box<dyn std::any::Any>> = vec![Box::new(tensor), Box::new(graph), Box::new(comm), Box::new(managed)];

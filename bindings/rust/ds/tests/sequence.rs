@@ -309,7 +309,7 @@ impl<'a, G: Group + Clone> World<'a, G> {
             let added = graph.op(op, &values, if self.dice.one_in(3) { Some(self.text()) } else { None });
             self.took("op", added);
         }
-        let out = graph.output(Value(self.dice.below(9) as i32));
+        let out = graph.output(self.text(), Value(self.dice.below(9) as i32));
         self.took("output", out);
         let again = graph.print().and_then(|text| Ok((Graph::parse(&text)?.print()?, text)));
         if let Some((again, text)) = self.took("print and parse", again) {
@@ -326,7 +326,7 @@ impl<'a, G: Group + Clone> World<'a, G> {
         if self.dice.one_in(2) {
             self.with_engine("save", |engine, _| engine.save(&path, options));
         } else {
-            self.with_engine("load", |engine, _| engine.load(&path));
+            self.with_engine("load", |engine, _| engine.load(&path, None));
         }
     }
 

@@ -1,7 +1,7 @@
 // Tensors: memory where it lies, element types, DLPack both ways.
 mod common;
 use common::*;
-use ds::dlpack::Managed;
+use ds::dlpack::{Managed, Raw};
 use ds::{Bf16, Engine, EngineOptions, Status, Tensor, View, F16};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
@@ -20,6 +20,57 @@ fn slices_are_lent_where_they_lie() {
     refused(Tensor::zeros::<f32>(&[1; 9]), Status::InvalidArgument, "dims_count must be at most 8, got 9");
     assert!(View::of::<f32>(&[], &[0, 3]).unwrap().address().is_ok());
     assert!(Tensor::zeros::<i64>(&[0]).unwrap().data::<i64>().unwrap().is_empty());
+}
+
+#[test]
+fn elements_that_lie_apart_are_lent_too() {
+    let data: Vec<f32> = (0..12).map(|i| i as f32).collect();
+    let mut to = Tensor::zeros::<f32>(&[3, 2]).unwrap();
+    // The transpose of two columns of four.
+    to.copy_from(&View::strided(&data, 1, &[3, 2], &[4, 1]).unwrap()).unwrap();
+    assert_eq!(to.data::<f32>().unwrap(), [1.0, 2.0, 5.0, 6.0, 9.0, 10.0]);
+    to.copy_from(&View::strided(&data, 11, &[3, 2], &[-1, -4]).unwrap()).unwrap();
+    assert_eq!(to.data::<f32>().unwrap(), [11.0, 7.0, 10.0, 6.0, 9.0, 5.0]);
+    to.copy_from(&View::strided(&data, 5, &[3, 2], &[0, 0]).unwrap()).unwrap();
+    assert_eq!(to.data::<f32>().unwrap(), [5.0; 6]);
+    refused(View::strided(&data, 2, &[3, 2], &[4, 2]), Status::InvalidArgument, "reaches elements 2 to 12, got a slice of 12");
+    refused(View::strided(&data, 3, &[3, 2], &[-2, 1]), Status::InvalidArgument, "reaches elements -1 to 4");
+    refused(View::strided(&data, 0, &[2, 2], &[i64::MAX, 1]), Status::InvalidArgument, "reaches elements 0 to");
+    refused(View::strided(&data, 0, &[2], &[1, 1]), Status::InvalidArgument, "one for each dimension, got 2");
+    assert!(View::strided(&data, 99, &[0, 3], &[1, 1]).is_ok());
+    // Inputs of a step may lie apart: the bits are those of a copy.
+    let (x, target) = batch();
+    let wide: Vec<f32> = x.chunks(3).flat_map(|row| row.iter().copied().chain([f32::NAN; 2])).collect();
+    let mut engines = [0, 1].map(|_| Engine::new(CONFIG, Some(&linear_graph()), EngineOptions::default()).unwrap());
+    let [_, plain] = inputs(&x, &target);
+    let apart = engines[0].train_batch(&[View::strided(&wide, 0, &[4, 3], &[5, 1]).unwrap(), plain]).unwrap();
+    assert_eq!(apart, engines[1].train_batch(&inputs(&x, &target)).unwrap());
+    assert_eq!(engines[0].read(0, "master").unwrap(), engines[1].read(0, "master").unwrap());
+}
+
+#[test]
+fn dlpack_has_two_forms_and_one_says_what_is_lent_for_reading() {
+    let tensor = Tensor::from_vec(vec![1i64, 2, 3], &[3]).unwrap();
+    let at = tensor.data::<i64>().unwrap().as_ptr();
+    let managed = tensor.into_dlpack_versioned().unwrap();
+    assert!(!managed.is_readonly() && managed.tensor().data as *const i64 == at);
+    let raw = managed.into_raw();
+    match raw {
+        // SAFETY: the tensor is alive.
+        Raw::Versioned(v) => unsafe {
+            assert_eq!((*v).major, 1);
+            (*v).flags |= 1;
+        },
+        Raw::Unversioned(_) => panic!("the older form"),
+    }
+    // SAFETY: nobody else has it.
+    let managed = unsafe { Managed::from_raw(raw) }.unwrap();
+    assert!(managed.is_readonly());
+    let mut lent = Tensor::from_dlpack(managed).unwrap();
+    assert_eq!(lent.data::<i64>().unwrap(), [1, 2, 3]);
+    refused(lent.data_mut::<i64>(), Status::InvalidArgument, "for reading");
+    refused(lent.copy_from(&View::of(&[0i64; 3], &[3]).unwrap()), Status::InvalidArgument, "reading only");
+    assert!(lent.into_dlpack_versioned().unwrap().is_readonly());
 }
 
 #[test]
@@ -74,7 +125,7 @@ fn a_vector_becomes_a_tensor_and_a_dlpack_tensor_without_a_copy() {
     drop(engine);
     assert_eq!(Tensor::from_dlpack(y).unwrap().dims().unwrap(), [4, 2]);
     // SAFETY: NULL is no tensor.
-    assert!(unsafe { Managed::from_raw(std::ptr::null_mut()) }.is_none());
+    assert!(unsafe { Managed::from_raw(Raw::Unversioned(std::ptr::null_mut())) }.is_none());
     refused(Managed::from_vec(vec![1u8; 3], &[2]), Status::InvalidArgument, "must have 2 elements, got 3");
 }
 
@@ -112,7 +163,7 @@ fn foreign(ended: &Arc<AtomicUsize>, change: impl FnOnce(&mut ds::dlpack::Shape,
     foreign.managed.tensor.strides = foreign.strides.as_mut_ptr();
     change(&mut foreign.managed.tensor, &mut foreign.strides);
     // SAFETY: the tensor is complete and nobody else's.
-    unsafe { Managed::from_raw(&mut foreign.managed) }.unwrap()
+    unsafe { Managed::from_raw(Raw::Unversioned(&mut foreign.managed)) }.unwrap()
 }
 
 #[test]
@@ -124,7 +175,12 @@ fn tensors_of_others_are_given_back_once() {
     assert_eq!(ended.load(Ordering::Relaxed), 0, "the export keeps the memory");
     drop(exported);
     assert_eq!(ended.load(Ordering::Relaxed), 1);
-    refused(Tensor::from_dlpack(foreign(&ended, |_, strides| *strides = [1, 2])), Status::Unsupported, "compact row-major");
+    let strided = Tensor::from_dlpack(foreign(&ended, |_, strides| *strides = [1, 2])).unwrap();
+    refused(strided.data::<f64>(), Status::InvalidArgument, "compact for a slice, got strides [1, 2]");
+    let mut copy = Tensor::zeros::<f64>(&[2, 3]).unwrap();
+    copy.copy_from(&strided.view()).unwrap();
+    assert_eq!(copy.data::<f64>().unwrap(), [1.0, 3.0, 5.0, 2.0, 4.0, 6.0]);
+    drop(strided);
     refused(Tensor::from_dlpack(foreign(&ended, |t, _| t.device.kind = 2)), Status::Unsupported, "device 2");
     refused(Tensor::from_dlpack(foreign(&ended, |t, _| t.dtype.bits = 8)), Status::Unsupported, "8 bits");
     assert_eq!(ended.load(Ordering::Relaxed), 4, "what is refused is given back");

@@ -94,13 +94,14 @@ fn what_is_saved_is_loaded_with_the_same_bits_at_another_number_of_ranks() {
     });
     assert!(ds::checkpoint_info(&folder).unwrap().contains("\"step\": 1"));
     let mut engine = Engine::new(CONFIG, Some(&linear_graph()), EngineOptions::default()).unwrap();
-    assert_eq!(engine.load(&folder).unwrap(), r#"{"epoch": 2}"#);
+    assert_eq!(engine.load(&folder, None).unwrap(), r#"{"epoch": 2}"#);
     assert_eq!(engine.steps(), 1);
     let saved = engine.read(0, "master").unwrap();
     engine.train_batch(&inputs(&x, &target)).unwrap();
-    engine.save(&folder, None).unwrap();
+    engine.save(&folder, Some(r#"{"tag": "best"}"#)).unwrap();
     engine.write(0, "master", &[0.0; 6]).unwrap();
-    assert_eq!(engine.load(&folder).unwrap(), "null");
+    refused(engine.load(&folder, Some(r#"{"tag": "worst"}"#)), Status::NotFound, "worst");
+    assert_eq!(engine.load(&folder, Some(r#"{"tag": "best"}"#)).unwrap(), "null");
     assert_ne!(engine.read(0, "master").unwrap(), saved);
     let model = Scratch::new("model");
     engine.save_model(&model, None).unwrap();

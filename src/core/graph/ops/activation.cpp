@@ -17,15 +17,12 @@ using In = std::span<const TensorType>;
 struct Activation {
   std::string op;
   double flops, flops_dx;
+  std::string formula;
   std::function<std::string(const Attrs& attrs)> act = {};  // OpDef::activation; empty: the name
-  std::vector<std::string> optional = {};
+  std::vector<AttrDef> attrs = {};
 };
 
 std::string gelu_act(const Attrs& attrs) { return "gelu_" + std::string(attrs.text_or("form", "tanh")); }
-
-void check_form(const OperandCheck& check, const Attrs& attrs) {
-  check.word(attrs, "form", {"tanh", "erf", "10"}, "tanh");
-}
 
 void add_activation(std::vector<OpDef>& table, const Activation& row) {
   std::string op = row.op, dx = op + "_dx";
@@ -33,50 +30,57 @@ void add_activation(std::vector<OpDef>& table, const Activation& row) {
     return
         [flops](In in, const Attrs&, int64_t n) { return flops * static_cast<double>(in[0].shape.numel(n)); };
   };
-  auto infer = [op](In in, const Attrs& attrs) -> Types {
-    OperandCheck check(op, {"x"}, in);
-    check.floating(0);
-    check_form(check, attrs);
+  auto infer = [op](In in, const Attrs&) -> Types {
+    OperandCheck(op, in).floating(0);
     return {in[0]};
   };
-  auto infer_dx = [dx](In in, const Attrs& attrs) -> Types {
-    OperandCheck check(dx, {"dy", "x"}, in);
+  auto infer_dx = [dx](In in, const Attrs&) -> Types {
+    OperandCheck check(dx, in);
     check.floating(0);
     check.equal(1, in[0]);
-    check_form(check, attrs);
     return {in[0]};
   };
   auto backward = [dx](BackwardContext& c) -> std::vector<ValueId> {
     return {c.emit(dx, {c.first_grad(), c.node.in[0]}, c.node.attrs, {0})};
   };
   auto act = row.act ? row.act : [op](const Attrs&) { return op; };
+  const OperandDef x{"x", "T[any]", "any tensor"};
   table.push_back({.name = op,
-                   .min_inputs = 1,
-                   .max_inputs = 1,
+                   .doc = "The activation " + row.formula + " of each element.",
+                   .forms = {{"", {x}, {{"y", "T[any]", "activations"}}}},
+                   .attrs = row.attrs,
                    .infer = infer,
                    .backward = backward,
                    .flops = cost(row.flops),
-                   .optional = row.optional,
                    .rows = Rows::same_of_one,
                    .cheap = true,
                    .activation = act});
-  table.push_back({.name = dx,
-                   .min_inputs = 2,
-                   .max_inputs = 2,
-                   .infer = infer_dx,
-                   .flops = cost(row.flops_dx),
-                   .optional = row.optional});
+  table.push_back(
+      {.name = dx,
+       .doc = "The gradient of the activation " + op + ".",
+       .forms = {{"", {{"dy", "T[any]", "gradient of the result"}, x}, {{"dx", "T[any]", "gradient of x"}}}},
+       .attrs = row.attrs,
+       .infer = infer_dx,
+       .flops = cost(row.flops_dx)});
 }
 
 }  // namespace
 
 void add_activation_ops(std::vector<OpDef>& table) {
-  add_activation(table, {"gelu", 15, 15, gelu_act, {"form"}});
-  add_activation(table, {"relu", 1, 1});
-  add_activation(table, {"silu", 7, 11});
-  add_activation(table, {"tanh", 4, 7});
-  add_activation(table, {"relu2", 2, 3});
-  add_activation(table, {"laplace", 12, 9});
+  const AttrDef form = optional({"form",
+                                 AttrKind::one_of,
+                                 "tanh: 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))); erf: 0.5 x (1 + "
+                                 "erf(x/sqrt(2))); 10: that, at most 10",
+                                 {"tanh", "erf", "10"}},
+                                "tanh");
+  add_activation(
+      table,
+      {"gelu", 15, 15, "x Phi(x), Phi the distribution function of normal numbers,", gelu_act, {form}});
+  add_activation(table, {"relu", 1, 1, "max(x, 0)"});
+  add_activation(table, {"silu", 7, 11, "x / (1 + exp(-x))"});
+  add_activation(table, {"tanh", 4, 7, "tanh(x)"});
+  add_activation(table, {"relu2", 2, 3, "max(x, 0)^2"});
+  add_activation(table, {"laplace", 12, 9, "0.5 (1 + erf((x - 0.707107) / (0.282095 sqrt(2))))"});
 }
 
 }  // namespace ds

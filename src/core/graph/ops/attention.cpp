@@ -21,17 +21,6 @@ struct Operands {
   bool packed, masked;
 
   explicit Operands(size_t count) : packed(count < 3), masked(count % 2 == 0) {}
-
-  // Operand names with those of attention_dx around them when `dx`.
-  std::vector<std::string_view> names(bool dx) const {
-    std::vector<std::string_view> all =
-        packed ? std::vector<std::string_view>{"qkv"} : std::vector<std::string_view>{"q", "k", "v"};
-    if (masked) all.push_back("mask");
-    if (!dx) return all;
-    all.insert(all.begin(), "dy");
-    all.insert(all.end(), {"y", "lse"});
-    return all;
-  }
 };
 
 constexpr size_t kAroundDx = 3;  // dy, y, lse
@@ -64,13 +53,13 @@ void check_attributes(const OperandCheck& check, std::string_view op, const Attr
   check.within(attrs, "kv_heads", 0, heads, 0);
   int64_t groups = kv_heads(attrs);
   require(heads % groups == 0, "{}: attribute 'kv_heads' must divide heads = {}, got {}", op, heads, groups);
-  bool causal = check.within(attrs, "causal", 0, 1, 1) != 0;
+  bool causal = attrs.integer_or("causal", 1) != 0;
   int64_t window = check.within(attrs, "window", 0, kMost, 0);
   require(causal || window == 0, "{}: attribute 'window' must be 0 when 'causal' is 0, got {}", op, window);
   check_real(op, attrs, "scale");
   check_real(op, attrs, "softcap");
   check_dropout(check, op, attrs);
-  if (!check.flag(attrs, "per_head")) return;
+  if (attrs.integer_or("per_head", 0) == 0) return;
   require(packed, "{}: attribute 'per_head' must be 0 when q, k and v are separate, got 1", op);
   require(groups == heads, "{}: attribute 'kv_heads' must be heads = {} when 'per_head' is 1, got {}", op,
           heads, groups);
@@ -103,14 +92,14 @@ TensorType lse_type(const TensorType& y, const Attrs& attrs) {
 
 Types infer_attention(In in, const Attrs& attrs) {
   Operands kind(in.size());
-  OperandCheck check("attention", kind.names(false), in);
+  OperandCheck check("attention", in);
   TensorType y = check_inputs(check, "attention", in, attrs, 0, kind);
   return {y, lse_type(y, attrs)};
 }
 
 Types infer_attention_dx(In in, const Attrs& attrs) {
   Operands kind(in.size() - kAroundDx);
-  OperandCheck check("attention_dx", kind.names(true), in);
+  OperandCheck check("attention_dx", in);
   TensorType y = check_inputs(check, "attention_dx", in, attrs, 1, kind);
   check.equal(0, y);
   check.equal(in.size() - 2, y);
@@ -120,11 +109,8 @@ Types infer_attention_dx(In in, const Attrs& attrs) {
 
 // qkv, or q, k and v; positions; cache
 Types infer_cached_attention(In in, const Attrs& attrs) {
-  require(in.size() == 3 || in.size() == 5, "{}: takes 3 or 5 operands, got {}", kCached, in.size());
   Operands kind(in.size() - 2);
-  std::vector<std::string_view> names = kind.names(false);
-  names.insert(names.end(), {"positions", "cache"});
-  OperandCheck check(kCached, names, in);
+  OperandCheck check(kCached, in);
   TensorType y = check_inputs(check, kCached, in, attrs, 0, kind);
   check.equal(in.size() - 2, {DS_DTYPE_I32, {y.shape[0]}});
   const TensorType& cache = in.back();
@@ -210,40 +196,92 @@ ValueId decode_attention(DecodeContext& c) {
   return c.graph.add(kCached, in, cached_attrs(attrs), y);
 }
 
+using OperandDefs = std::vector<OperandDef>;
+
+// Forms with q, k and v between `before` and `after`: three operands, or one that has them side by side.
+std::vector<OpForm> forms_of(const OperandDefs& before, const OperandDefs& after, const OperandDefs& results,
+                             const OperandDefs& packed_results) {
+  auto around = [&](OperandDefs between) {
+    between.insert(between.begin(), before.begin(), before.end());
+    between.insert(between.end(), after.begin(), after.end());
+    return between;
+  };
+  return {{"",
+           around({{"q", "T[n,HD]", "queries of H heads"},
+                   {"k", "T[n,GD]", "keys of G heads"},
+                   {"v", "T[n,GD]", "values of G heads"}}),
+           results},
+          {"packed", around({{"qkv", "T[n,(H+2G)D]", "queries, keys and values, side by side"}}),
+           packed_results}};
+}
+
+AttrDef number(const char* name, const char* doc) { return optional({name, AttrKind::number, doc}, 0.0); }
+
 }  // namespace
 
 void add_attention_ops(std::vector<OpDef>& table) {
-  const std::vector<std::string> optional{"kv_heads", "causal",   "window",  "scale",
-                                          "softcap",  "per_head", "dropout", "op"};
+  const AttrDef heads{"heads", AttrKind::integer, "H, heads of queries"},
+      seq{"seq", AttrKind::integer, "rows of a sequence"},
+      kv_heads = optional({"kv_heads", AttrKind::integer, "G, heads of keys and values, divides H; 0: H"},
+                          int64_t{0}),
+      causal = optional(
+          {"causal", AttrKind::flag, "1: a row sees itself and rows before it, 0: its whole sequence"},
+          int64_t{1}),
+      window = optional({"window", AttrKind::integer,
+                         "a row sees so many rows, itself included; 0: all; of causal attention only"},
+                        int64_t{0}),
+      per_head = optional(
+          {"per_head", AttrKind::flag, "1: qkv is q, k, v of head 0, then of head 1 and so on"}, int64_t{0}),
+      scale = number("scale", "factor of scores; 0: 1/sqrt(D)"),
+      softcap = number("softcap", "bound of scores; 0: none");
+  const std::vector<AttrDef> attrs{
+      heads,
+      seq,
+      kv_heads,
+      causal,
+      window,
+      scale,
+      softcap,
+      per_head,
+      number("dropout", "probability of dropping a weight in a step of training, in [0, 1)"),
+      optional({"op", AttrKind::integer,
+                "number of the random stream of dropout, 0 to 65535; needed with dropout"})};
+  const OperandDef mask = optional(OperandDef{"mask", "i32[n]", "rows of 0 are seen by none"}),
+                   y{"y", "T[n,HD]", "weighted sums of values"},
+                   lse{"lse", "A[H,n]", "logarithm of the sum of exp of the scores"};
   table.push_back({.name = "attention",
-                   .min_inputs = 1,
-                   .max_inputs = 4,
-                   .attrs = {"heads", "seq"},
+                   .doc = "Attention within sequences: softmax(scores) v for each row and head.",
+                   .forms = forms_of({}, {mask}, {y, lse}, {y, lse}),
+                   .attrs = attrs,
                    .infer = infer_attention,
                    .backward = attention_backward,
                    .flops = attention_flops,
-                   .optional = optional,
                    .products = true,
                    .decode = decode_attention,
                    .decode_inputs = decode_attention_inputs});
   table.push_back({.name = "attention_dx",
-                   .min_inputs = 1 + kAroundDx,
-                   .max_inputs = 4 + kAroundDx,
-                   .attrs = {"heads", "seq"},
+                   .doc = "The gradients of an attention.",
+                   .forms = forms_of({{"dy", "T[n,HD]", "gradient of y"}}, {mask, y, lse},
+                                     {{"dq", "T[n,HD]", "gradient of q"},
+                                      {"dk", "T[n,GD]", "gradient of k"},
+                                      {"dv", "T[n,GD]", "gradient of v"}},
+                                     {{"dqkv", "T[n,(H+2G)D]", "gradient of qkv"}}),
+                   .attrs = attrs,
                    .infer = infer_attention_dx,
                    .flops = attention_dx_flops,
-                   .optional = optional,
                    .products = true});
-  OpDef cached{.name = std::string(kCached),
-               .min_inputs = 3,
-               .max_inputs = 5,
-               .attrs = {"heads"},
-               .infer = infer_cached_attention,
-               .flops = cached_attention_flops,
-               .optional = {"kv_heads", "window", "scale", "softcap", "per_head"}};
-  cached.products = true;
-  cached.updates_last = true;
-  table.push_back(std::move(cached));
+  const OperandDef cache{"cache", "T[2G,P,D]", "keys, then values, of the P places of a text"};
+  table.push_back(
+      {.name = std::string(kCached),
+       .doc = "Causal attention of rows of one text to all of it: writes their keys and values to the cache, "
+              "then reads it.",
+       .forms = forms_of({}, {{"positions", "i32[n]", "place of each row, below P; no two alike"}, cache},
+                         {y, cache}, {y, cache}),
+       .attrs = {heads, kv_heads, window, scale, softcap, per_head},
+       .infer = infer_cached_attention,
+       .flops = cached_attention_flops,
+       .products = true,
+       .updates_last = true});
 }
 
 }  // namespace ds

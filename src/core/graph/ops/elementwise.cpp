@@ -13,7 +13,7 @@ using Types = std::vector<TensorType>;
 using In = std::span<const TensorType>;
 
 Types infer_add(In in, const Attrs&) {
-  OperandCheck check("add", {"a", "b"}, in);
+  OperandCheck check("add", in);
   check.floating(0);
   check.equal(1, in[0]);
   return {in[0]};
@@ -22,7 +22,7 @@ Types infer_add(In in, const Attrs&) {
 std::vector<ValueId> add_backward(BackwardContext& c) { return {c.first_grad(), c.first_grad()}; }
 
 Types infer_dropout(In in, const Attrs& attrs) {
-  OperandCheck check("dropout", {"x"}, in);
+  OperandCheck check("dropout", in);
   check.floating(0);
   double p = attrs.real("p");
   require(p >= 0 && p < 1, "dropout: attribute 'p' must be in [0, 1), got {}", p);
@@ -47,7 +47,7 @@ Types infer_fill(In, const Attrs& attrs) {
 }
 
 Types infer_cast(In in, const Attrs& attrs) {
-  OperandCheck("cast", {"x"}, in).floating(0);
+  OperandCheck("cast", in).floating(0);
   return {{floating_attribute("cast", attrs), in[0].shape}};
 }
 
@@ -65,32 +65,39 @@ double no_flops(In, const Attrs&, int64_t) { return 0; }
 }  // namespace
 
 void add_elementwise_ops(std::vector<OpDef>& table) {
+  const AttrDef dtype{"dtype", AttrKind::one_of, "element type of the result", {"f32", "bf16", "f16", "f64"}};
   table.push_back({.name = "add",
-                   .min_inputs = 2,
-                   .max_inputs = 2,
+                   .doc = "The sum of two tensors of one shape.",
+                   .forms = {{"",
+                              {{"a", "T[any]", "first summand"}, {"b", "T[any]", "second summand"}},
+                              {{"y", "T[any]", "a + b"}}}},
                    .infer = infer_add,
                    .backward = add_backward,
                    .flops = one_per_element,
                    .rows = Rows::same});
-  table.push_back({.name = "dropout",
-                   .min_inputs = 1,
-                   .max_inputs = 1,
-                   .attrs = {"p", "op"},
-                   .infer = infer_dropout,
-                   .backward = dropout_backward,
-                   .flops = one_per_element,
-                   .cheap = true,
-                   .decode = decode_dropout});
+  table.push_back(
+      {.name = "dropout",
+       .doc = "In a step of training each element becomes 0 with probability p, and the others "
+              "are multiplied by 1 / (1 - p); its own backward.",
+       .forms = {{"", {{"x", "T[any]", "any tensor"}}, {{"y", "T[any]", "x with elements dropped"}}}},
+       .attrs = {{"p", AttrKind::number, "probability of dropping an element, in [0, 1)"},
+                 {"op", AttrKind::integer,
+                  "number of the random stream, 0 to 65535, unlike those of other dropouts and parameters"}},
+       .infer = infer_dropout,
+       .backward = dropout_backward,
+       .flops = one_per_element,
+       .cheap = true,
+       .decode = decode_dropout});
   table.push_back({.name = "fill",
-                   .min_inputs = 0,
-                   .max_inputs = 0,
-                   .attrs = {"value", "dtype"},
+                   .doc = "A scalar of a given value: the seed of gradients.",
+                   .forms = {{"", {}, {{"y", "T[]", "the value"}}}},
+                   .attrs = {{"value", AttrKind::number, "the value"}, dtype},
                    .infer = infer_fill,
                    .flops = no_flops});
   table.push_back({.name = "cast",
-                   .min_inputs = 1,
-                   .max_inputs = 1,
-                   .attrs = {"dtype"},
+                   .doc = "The same values in another floating type, rounded to the nearest, ties to even.",
+                   .forms = {{"", {{"x", "T[any]", "any tensor"}}, {{"y", "[any]", "x in the type dtype"}}}},
+                   .attrs = {dtype},
                    .infer = infer_cast,
                    .backward = cast_backward,
                    .flops = no_flops,

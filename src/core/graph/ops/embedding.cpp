@@ -18,7 +18,7 @@ void check_padding(const OperandCheck& check, const Attrs& attrs, int64_t rows) 
 }
 
 Types infer_embedding(In in, const Attrs& attrs) {
-  OperandCheck check("embedding", {"w", "ids"}, in);
+  OperandCheck check("embedding", in);
   check.matrix(0);
   check.constant(0);
   require(in[1].shape.rank() == 1, "embedding: operand 'ids' must be i32[n], got {}", in[1].text());
@@ -28,7 +28,7 @@ Types infer_embedding(In in, const Attrs& attrs) {
 }
 
 Types infer_embedding_dw(In in, const Attrs& attrs) {
-  OperandCheck check("embedding_dw", {"dy", "ids"}, in);
+  OperandCheck check("embedding_dw", in);
   check.matrix(0);
   check.equal(1, {DS_DTYPE_I32, {in[0].shape[0]}});
   int64_t rows = check.positive(attrs, "rows");
@@ -44,7 +44,7 @@ std::vector<ValueId> embedding_backward(BackwardContext& c) {
 }
 
 Types infer_position(In in, const Attrs& attrs) {
-  OperandCheck check("position", {"x", "w"}, in);
+  OperandCheck check("position", in);
   check.matrix(0);
   check.matrix(1);
   check.constant(1);
@@ -62,7 +62,7 @@ ValueId decode_position(DecodeContext& c) {
 }
 
 Types infer_position_dw(In in, const Attrs& attrs) {
-  OperandCheck check("position_dw", {"dy"}, in);
+  OperandCheck check("position_dw", in);
   check.matrix(0);
   int64_t seq = check.positive(attrs, "seq"), rows = check.positive(attrs, "rows");
   require(seq <= rows, "position_dw: attribute 'seq' must be at most 'rows' {}, got {}", rows, seq);
@@ -76,7 +76,7 @@ std::vector<ValueId> position_backward(BackwardContext& c) {
 }
 
 Types infer_last_row(In in, const Attrs&) {
-  OperandCheck("last_row", {"x"}, in).matrix(0);
+  OperandCheck("last_row", in).matrix(0);
   return {{in[0].dtype, {1, in[0].shape[1]}}};
 }
 
@@ -103,41 +103,48 @@ double one_row_read(In in, const Attrs&, int64_t) {
 }  // namespace
 
 void add_embedding_ops(std::vector<OpDef>& table) {
+  const OperandDef table_rows{"w", "T[V,C]", "a row for each word"}, ids{"ids", "i32[n]", "words, 0 to V-1"},
+      dy{"dy", "T[n,C]", "gradient of the result"}, x{"x", "T[n,C]", "rows"};
+  const AttrDef padding = optional(
+                    {"padding", AttrKind::integer, "row of w that gets no gradient from here; -1: none"},
+                    int64_t{-1}),
+                seq{"seq", AttrKind::integer, "rows of a sequence, at most P"};
   table.push_back({.name = "embedding",
-                   .min_inputs = 2,
-                   .max_inputs = 2,
+                   .doc = "The rows of a table that ids name.",
+                   .forms = {{"", {table_rows, ids}, {{"y", "T[n,C]", "a row for each id"}}}},
+                   .attrs = {padding},
                    .infer = infer_embedding,
                    .backward = embedding_backward,
                    .flops = no_arithmetic,
-                   .optional = {"padding"},
                    .read_bytes = embedding_read,
                    .rows = Rows::same,
                    .ids = IdOperand{1, 0, 0}});
-  table.push_back({.name = "embedding_dw",
-                   .min_inputs = 2,
-                   .max_inputs = 2,
-                   .attrs = {"rows"},
-                   .infer = infer_embedding_dw,
-                   .flops = add_per_element,
-                   .optional = {"padding"}});
+  table.push_back(
+      {.name = "embedding_dw",
+       .doc =
+           "The gradient of the table of an embedding: the sum of the rows of dy by id, in row order in A.",
+       .forms = {{"", {dy, ids}, {{"dw", "T[V,C]", "gradient of w"}}}},
+       .attrs = {{"rows", AttrKind::integer, "V"}, padding},
+       .infer = infer_embedding_dw,
+       .flops = add_per_element});
   table.push_back({.name = "position",
-                   .min_inputs = 2,
-                   .max_inputs = 2,
-                   .attrs = {"seq"},
+                   .doc = "Adds a row of a table by the place in the sequence: y[r] = x[r] + w[r mod seq].",
+                   .forms = {{"", {x, {"w", "T[P,C]", "a row for each place"}}, {{"y", "T[n,C]", "sums"}}}},
+                   .attrs = {seq},
                    .infer = infer_position,
                    .backward = position_backward,
                    .flops = add_per_element,
                    .read_bytes = position_read,
                    .decode = decode_position});
   table.push_back({.name = "position_dw",
-                   .min_inputs = 1,
-                   .max_inputs = 1,
-                   .attrs = {"seq", "rows"},
+                   .doc = "The gradient of the table of a position; rows from seq on are 0.",
+                   .forms = {{"", {dy}, {{"dw", "T[P,C]", "gradient of w"}}}},
+                   .attrs = {seq, {"rows", AttrKind::integer, "P"}},
                    .infer = infer_position_dw,
                    .flops = add_per_element});
   table.push_back({.name = "last_row",
-                   .min_inputs = 1,
-                   .max_inputs = 1,
+                   .doc = "The last row.",
+                   .forms = {{"", {x}, {{"y", "T[1,C]", "x[n-1]"}}}},
                    .infer = infer_last_row,
                    .flops = no_arithmetic,
                    .read_bytes = one_row_read});

@@ -13,40 +13,32 @@ namespace {
 using Types = std::vector<TensorType>;
 using In = std::span<const TensorType>;
 
-void check_act(const OperandCheck& check, const Attrs& attrs) {
-  check.word(attrs, "act", {"silu", "gelu_tanh", "gelu_erf", "gelu_10", "relu", "tanh", "relu2", "laplace"});
-}
-
 // Operands gate and up of one type, or the one matrix x = [gate | up].
-Types infer_glu(In in, const Attrs& attrs) {
+Types infer_glu(In in, const Attrs&) {
   if (in.size() == 2) {
-    OperandCheck check("glu", {"gate", "up"}, in);
+    OperandCheck check("glu", in);
     check.matrix(0);
     check.equal(1, in[0]);
-    check_act(check, attrs);
     return {in[0]};
   }
-  OperandCheck check("glu", {"x"}, in);
+  OperandCheck check("glu", in);
   check.matrix(0);
-  check_act(check, attrs);
   int64_t columns = in[0].shape[1].extent;
   require(columns % 2 == 0, "glu: operand 'x' must have an even number of columns, got {}", in[0].text());
   return {{in[0].dtype, {in[0].shape[0], columns / 2}}};
 }
 
-Types infer_glu_dx(In in, const Attrs& attrs) {
+Types infer_glu_dx(In in, const Attrs&) {
   if (in.size() == 3) {
-    OperandCheck check("glu_dx", {"dy", "gate", "up"}, in);
+    OperandCheck check("glu_dx", in);
     check.matrix(0);
     check.equal(1, in[0]);
     check.equal(2, in[0]);
-    check_act(check, attrs);
     return {in[0], in[0]};
   }
-  OperandCheck check("glu_dx", {"dy", "x"}, in);
+  OperandCheck check("glu_dx", in);
   check.matrix(0);
   check.equal(1, {in[0].dtype, {in[0].shape[0], 2 * in[0].shape[1].extent}});
-  check_act(check, attrs);
   return {in[1]};
 }
 
@@ -78,7 +70,7 @@ double glu_dx_flops(In in, const Attrs& attrs, int64_t n) {
 }
 
 Types infer_mul(In in, const Attrs&) {
-  OperandCheck check("mul", {"a", "b"}, in);
+  OperandCheck check("mul", in);
   check.floating(0);
   check.equal(1, in[0]);
   return {in[0]};
@@ -90,9 +82,8 @@ std::vector<ValueId> mul_backward(BackwardContext& c) {
   return {da, c.emit("mul", {dy, c.node.in[0]}, {}, {1})};
 }
 
-Types infer_scale(In in, const Attrs& attrs) {
-  OperandCheck("scale", {"x"}, in).floating(0);
-  attrs.real("factor");
+Types infer_scale(In in, const Attrs&) {
+  OperandCheck("scale", in).floating(0);
   return {in[0]};
 }
 
@@ -105,13 +96,13 @@ void check_cap(std::string_view op, const Attrs& attrs) {
 }
 
 Types infer_softcap(In in, const Attrs& attrs) {
-  OperandCheck("softcap", {"x"}, in).floating(0);
+  OperandCheck("softcap", in).floating(0);
   check_cap("softcap", attrs);
   return {in[0]};
 }
 
 Types infer_softcap_dx(In in, const Attrs& attrs) {
-  OperandCheck check("softcap_dx", {"dy", "y"}, in);
+  OperandCheck check("softcap_dx", in);
   check.floating(0);
   check.equal(1, in[0]);
   check_cap("softcap_dx", attrs);
@@ -130,24 +121,39 @@ double per_element(In in, const Attrs&, int64_t n) {
 }  // namespace
 
 void add_gate_ops(std::vector<OpDef>& table) {
+  const AttrDef act{
+      "act",
+      AttrKind::one_of,
+      "the activation: gelu_tanh, gelu_erf and gelu_10 are the forms of gelu, others are operations",
+      {"silu", "gelu_tanh", "gelu_erf", "gelu_10", "relu", "tanh", "relu2", "laplace"}},
+      cap{"cap", AttrKind::number, "the bound, > 0"};
+  const OperandDef gate{"gate", "T[n,F]", "what is activated"}, up{"up", "T[n,F]", "what is gated"},
+      both{"x", "T[n,2F]", "gate and up, side by side"}, x{"x", "T[any]", "any tensor"},
+      dy{"dy", "T[n,F]", "gradient of the result"};
+  const std::vector<OperandDef> gated{{"y", "T[n,F]", "act(gate) up"}};
   table.push_back({.name = "glu",
-                   .min_inputs = 1,
-                   .max_inputs = 2,
-                   .attrs = {"act"},
+                   .doc = "A gated linear unit act(gate) up, rounded once.",
+                   .forms = {{"", {gate, up}, gated}, {"packed", {both}, gated}},
+                   .attrs = {act},
                    .infer = infer_glu,
                    .backward = glu_backward,
                    .flops = glu_flops,
                    .rows = Rows::same,
                    .cheap = true});
   table.push_back({.name = "glu_dx",
-                   .min_inputs = 2,
-                   .max_inputs = 3,
-                   .attrs = {"act"},
+                   .doc = "The gradients of a glu.",
+                   .forms = {{"",
+                              {dy, gate, up},
+                              {{"dgate", "T[n,F]", "gradient of gate"}, {"dup", "T[n,F]", "gradient of up"}}},
+                             {"packed", {dy, both}, {{"dx", "T[n,2F]", "gradient of x"}}}},
+                   .attrs = {act},
                    .infer = infer_glu_dx,
                    .flops = glu_dx_flops});
   table.push_back({.name = "mul",
-                   .min_inputs = 2,
-                   .max_inputs = 2,
+                   .doc = "The product of two tensors of one shape, element by element.",
+                   .forms = {{"",
+                              {{"a", "T[any]", "first factor"}, {"b", "T[any]", "second factor"}},
+                              {{"y", "T[any]", "a b"}}}},
                    .infer = infer_mul,
                    .backward = mul_backward,
                    .flops = per_element<1>,
@@ -155,27 +161,29 @@ void add_gate_ops(std::vector<OpDef>& table) {
                    .cheap = true,
                    .gated = "glu"});
   table.push_back({.name = "scale",
-                   .min_inputs = 1,
-                   .max_inputs = 1,
-                   .attrs = {"factor"},
+                   .doc = "A tensor times a number, which is rounded to A first; its own backward.",
+                   .forms = {{"", {x}, {{"y", "T[any]", "x factor"}}}},
+                   .attrs = {{"factor", AttrKind::number, "the number"}},
                    .infer = infer_scale,
                    .backward = scale_backward,
                    .flops = per_element<1>,
                    .rows = Rows::same_of_one,
                    .cheap = true});
   table.push_back({.name = "softcap",
-                   .min_inputs = 1,
-                   .max_inputs = 1,
-                   .attrs = {"cap"},
+                   .doc = "Values bounded smoothly: cap tanh(x / cap).",
+                   .forms = {{"", {x}, {{"y", "T[any]", "bounded values"}}}},
+                   .attrs = {cap},
                    .infer = infer_softcap,
                    .backward = softcap_backward,
                    .flops = per_element<6>,
                    .rows = Rows::same_of_one,
                    .cheap = true});
   table.push_back({.name = "softcap_dx",
-                   .min_inputs = 2,
-                   .max_inputs = 2,
-                   .attrs = {"cap"},
+                   .doc = "The gradient dy (1 - (y / cap)^2) of a softcap.",
+                   .forms = {{"",
+                              {{"dy", "T[any]", "gradient of the result"}, {"y", "T[any]", "the result"}},
+                              {{"dx", "T[any]", "gradient of x"}}}},
+                   .attrs = {cap},
                    .infer = infer_softcap_dx,
                    .flops = per_element<4>});
 }

@@ -16,11 +16,11 @@ TensorType weight_type(bool transposed, DType dtype, Dim outputs, Dim inputs) {
 }
 
 Types infer_linear(In in, const Attrs& attrs) {
-  OperandCheck check("linear", {"x", "w", "b"}, in);
+  OperandCheck check("linear", in);
   check.matrix(0);
   check.matrix(1);
   check.constant(1);
-  bool transposed = check.flag(attrs, "transposed");
+  bool transposed = (attrs.integer_or("transposed", 0) != 0);
   DType t = in[0].dtype;
   Dim outputs = in[1].shape[transposed ? 1 : 0];
   check.equal(1, weight_type(transposed, t, outputs, in[0].shape[1]));
@@ -29,25 +29,25 @@ Types infer_linear(In in, const Attrs& attrs) {
 }
 
 Types infer_linear_dx(In in, const Attrs& attrs) {
-  OperandCheck check("linear_dx", {"dy", "w"}, in);
+  OperandCheck check("linear_dx", in);
   check.matrix(0);
   check.matrix(1);
-  bool transposed = check.flag(attrs, "transposed");
+  bool transposed = (attrs.integer_or("transposed", 0) != 0);
   Dim inputs = in[1].shape[transposed ? 0 : 1];
   check.equal(1, weight_type(transposed, in[0].dtype, in[0].shape[1], inputs));
   return {{in[0].dtype, {in[0].shape[0], inputs}}};
 }
 
 Types infer_linear_dw(In in, const Attrs& attrs) {
-  OperandCheck check("linear_dw", {"dy", "x"}, in);
+  OperandCheck check("linear_dw", in);
   check.matrix(0);
   check.matrix(1);
   check.equal(1, {in[0].dtype, {in[0].shape[0], in[1].shape[1]}});
-  return {weight_type(check.flag(attrs, "transposed"), in[0].dtype, in[0].shape[1], in[1].shape[1])};
+  return {weight_type((attrs.integer_or("transposed", 0) != 0), in[0].dtype, in[0].shape[1], in[1].shape[1])};
 }
 
 Types infer_linear_db(In in, const Attrs&) {
-  OperandCheck check("linear_db", {"dy"}, in);
+  OperandCheck check("linear_db", in);
   check.matrix(0);
   return {{in[0].dtype, {in[0].shape[1]}}};
 }
@@ -79,33 +79,38 @@ double linear_db_flops(In in, const Attrs&, int64_t n) { return static_cast<doub
 }  // namespace
 
 void add_linear_ops(std::vector<OpDef>& table) {
-  table.push_back({.name = "linear",
-                   .min_inputs = 2,
-                   .max_inputs = 3,
-                   .infer = infer_linear,
-                   .backward = linear_backward,
-                   .flops = linear_flops,
-                   .optional = {"transposed"},
-                   .products = true,
-                   .rows = Rows::same_of_one,
-                   .linear = true});
+  const AttrDef transposed =
+      optional({"transposed", AttrKind::flag, "1: the weight is stored as T[I,O]"}, int64_t{0});
+  const OperandDef dy{"dy", "T[n,O]", "gradient of the result"}, x{"x", "T[n,I]", "rows"},
+      w{"w", "T[O,I]", "weight"};
+  table.push_back(
+      {.name = "linear",
+       .doc = "The product x w^T of rows and a weight, plus a bias where there is one.",
+       .forms = {{"", {x, w, optional(OperandDef{"b", "T[O]", "bias"})}, {{"y", "T[n,O]", "products"}}}},
+       .attrs = {transposed},
+       .infer = infer_linear,
+       .backward = linear_backward,
+       .flops = linear_flops,
+       .products = true,
+       .rows = Rows::same_of_one,
+       .linear = true});
   table.push_back({.name = "linear_dx",
-                   .min_inputs = 2,
-                   .max_inputs = 2,
+                   .doc = "The gradient dy w of the rows of a linear.",
+                   .forms = {{"", {dy, w}, {{"dx", "T[n,I]", "gradient of x"}}}},
+                   .attrs = {transposed},
                    .infer = infer_linear_dx,
                    .flops = linear_dx_flops,
-                   .optional = {"transposed"},
                    .products = true});
   table.push_back({.name = "linear_dw",
-                   .min_inputs = 2,
-                   .max_inputs = 2,
+                   .doc = "The gradient dy^T x of the weight of a linear.",
+                   .forms = {{"", {dy, x}, {{"dw", "T[O,I]", "gradient of w"}}}},
+                   .attrs = {transposed},
                    .infer = infer_linear_dw,
                    .flops = linear_dw_flops,
-                   .optional = {"transposed"},
                    .products = true});
   table.push_back({.name = "linear_db",
-                   .min_inputs = 1,
-                   .max_inputs = 1,
+                   .doc = "The gradient of the bias of a linear: the sum of each column.",
+                   .forms = {{"", {dy}, {{"db", "T[O]", "gradient of b"}}}},
                    .infer = infer_linear_db,
                    .flops = linear_db_flops});
 }

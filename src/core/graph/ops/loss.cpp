@@ -12,7 +12,7 @@ using Types = std::vector<TensorType>;
 using In = std::span<const TensorType>;
 
 Types infer_cross_entropy(In in, const Attrs&) {
-  OperandCheck check("cross_entropy", {"logits", "targets"}, in);
+  OperandCheck check("cross_entropy", in);
   check.matrix(0);
   check.equal(1, {DS_DTYPE_I32, {in[0].shape[0]}});
   DType wide = wide_type(in[0].dtype);
@@ -20,7 +20,7 @@ Types infer_cross_entropy(In in, const Attrs&) {
 }
 
 Types infer_cross_entropy_dx(In in, const Attrs&) {
-  OperandCheck check("cross_entropy_dx", {"dloss", "logits", "targets", "stats"}, in);
+  OperandCheck check("cross_entropy_dx", in);
   check.matrix(1);
   DType wide = wide_type(in[1].dtype);
   check.equal(0, {wide, {}});
@@ -48,7 +48,7 @@ TensorType logits_block(const TensorType& x, const TensorType& w) {
 }
 
 Types infer_linear_cross_entropy(In in, const Attrs&) {
-  OperandCheck check("linear_cross_entropy", {"x", "w", "targets"}, in);
+  OperandCheck check("linear_cross_entropy", in);
   check.matrix(0);
   check.matrix(1);
   check.constant(1);
@@ -60,7 +60,7 @@ Types infer_linear_cross_entropy(In in, const Attrs&) {
 }
 
 Types infer_linear_cross_entropy_dx(In in, const Attrs&) {
-  OperandCheck check("linear_cross_entropy_dx", {"dloss", "x", "w", "targets", "stats"}, in);
+  OperandCheck check("linear_cross_entropy_dx", in);
   check.matrix(1);
   check.matrix(2);
   check.constant(2);
@@ -82,14 +82,14 @@ std::vector<ValueId> linear_cross_entropy_backward(BackwardContext& c) {
 }
 
 Types infer_mse(In in, const Attrs&) {
-  OperandCheck check("mse", {"x", "target"}, in);
+  OperandCheck check("mse", in);
   check.floating(0);
   check.equal(1, in[0]);
   return {{wide_type(in[0].dtype), {}}};
 }
 
 Types infer_mse_dx(In in, const Attrs&) {
-  OperandCheck check("mse_dx", {"dloss", "x", "target"}, in);
+  OperandCheck check("mse_dx", in);
   check.floating(1);
   check.equal(0, {wide_type(in[1].dtype), {}});
   check.equal(2, in[1]);
@@ -128,44 +128,56 @@ double mse_dx_flops(In in, const Attrs&, int64_t n) {
 }  // namespace
 
 void add_loss_ops(std::vector<OpDef>& table) {
+  const OperandDef dloss{"dloss", "A[]", "gradient of the loss"}, loss{"loss", "A[]", "the loss"},
+      logits{"logits", "T[n,V]", "a score for each word"},
+      targets{"targets", "i32[n]", "the right word of each row; -100: the row has none"},
+      stats{"stats", "A[n,2]", "what the backward part needs of the softmax of each row"},
+      x{"x", "T[n,C]", "rows"}, w{"w", "T[V,C]", "a row for each word"};
   table.push_back({.name = "cross_entropy",
-                   .min_inputs = 2,
-                   .max_inputs = 2,
+                   .doc = "The mean over rows with a target of -log p, where p is the softmax of the row at "
+                          "its target; 0 without such rows.",
+                   .forms = {{"", {logits, targets}, {loss, stats}}},
                    .infer = infer_cross_entropy,
                    .backward = cross_entropy_backward,
                    .flops = cross_entropy_flops,
                    .ids = IdOperand{1, 0, 1, true},
                    .over_linear = "linear_cross_entropy"});
-  table.push_back({.name = "cross_entropy_dx",
-                   .min_inputs = 4,
-                   .max_inputs = 4,
-                   .infer = infer_cross_entropy_dx,
-                   .flops = cross_entropy_dx_flops});
-  OpDef head{.name = "linear_cross_entropy",
-             .min_inputs = 3,
-             .max_inputs = 3,
-             .infer = infer_linear_cross_entropy,
-             .backward = linear_cross_entropy_backward,
-             .flops = linear_cross_entropy_flops,
-             .products = true,
-             .ids = IdOperand{2, 1, 0, true}};
-  OpDef head_dx{.name = "linear_cross_entropy_dx",
-                .min_inputs = 5,
-                .max_inputs = 5,
-                .infer = infer_linear_cross_entropy_dx,
-                .flops = linear_cross_entropy_dx_flops,
-                .products = true};
-  head.results = head_dx.results = 2;
-  table.push_back(std::move(head));
-  table.push_back(std::move(head_dx));
+  table.push_back(
+      {.name = "cross_entropy_dx",
+       .doc = "The gradient of the logits of a cross_entropy.",
+       .forms = {{"", {dloss, logits, targets, stats}, {{"dlogits", "T[n,V]", "gradient of logits"}}}},
+       .infer = infer_cross_entropy_dx,
+       .flops = cross_entropy_dx_flops});
+  table.push_back({.name = "linear_cross_entropy",
+                   .doc = "The cross_entropy of x w^T, which is made by blocks of at most 1024 words and "
+                          "neither rounded nor kept.",
+                   .forms = {{"", {x, w, targets}, {loss, stats}}},
+                   .infer = infer_linear_cross_entropy,
+                   .backward = linear_cross_entropy_backward,
+                   .flops = linear_cross_entropy_flops,
+                   .products = true,
+                   .ids = IdOperand{2, 1, 0, true}});
+  table.push_back({.name = "linear_cross_entropy_dx",
+                   .doc = "The gradients of a linear_cross_entropy, whose logits are made again by blocks; "
+                          "dx is summed over blocks in A.",
+                   .forms = {{"",
+                              {dloss, x, w, targets, stats},
+                              {{"dx", "T[n,C]", "gradient of x"}, {"dw", "T[V,C]", "gradient of w"}}}},
+                   .infer = infer_linear_cross_entropy_dx,
+                   .flops = linear_cross_entropy_dx_flops,
+                   .products = true});
+  const OperandDef value{"x", "T[any]", "any tensor"}, target{"target", "T[any]", "what x should be"};
   table.push_back({.name = "mse",
-                   .min_inputs = 2,
-                   .max_inputs = 2,
+                   .doc = "The mean of (x - target)^2 over all elements, added in order in f64.",
+                   .forms = {{"", {value, target}, {loss}}},
                    .infer = infer_mse,
                    .backward = mse_backward,
                    .flops = mse_flops});
-  table.push_back(
-      {.name = "mse_dx", .min_inputs = 3, .max_inputs = 3, .infer = infer_mse_dx, .flops = mse_dx_flops});
+  table.push_back({.name = "mse_dx",
+                   .doc = "The gradient 2 dloss (x - target) / elements of x in an mse.",
+                   .forms = {{"", {dloss, value, target}, {{"dx", "T[any]", "gradient of x"}}}},
+                   .infer = infer_mse_dx,
+                   .flops = mse_dx_flops});
 }
 
 }  // namespace ds

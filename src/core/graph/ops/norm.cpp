@@ -16,9 +16,7 @@ using In = std::span<const TensorType>;
 Types infer_layer_norm(In in, const Attrs& attrs) {
   bool affine = in.size() == 3;
   require(affine || in.size() == 1, "layer_norm: takes 1 or 3 operands, got {}", in.size());
-  OperandCheck check(
-      "layer_norm",
-      affine ? std::vector<std::string_view>{"x", "w", "b"} : std::vector<std::string_view>{"x"}, in);
+  OperandCheck check("layer_norm", in);
   check.matrix(0);
   TensorType row{in[0].dtype, {in[0].shape[1]}};
   for (size_t i : {size_t{1}, size_t{2}}) {
@@ -31,9 +29,7 @@ Types infer_layer_norm(In in, const Attrs& attrs) {
 
 Types infer_layer_norm_dx(In in, const Attrs&) {
   bool affine = in.size() != 4;
-  std::vector<std::string_view> names{"dy", "x", "mean", "rstd"};
-  if (affine) names.insert(names.begin() + 2, "w");
-  OperandCheck check("layer_norm_dx", names, in);
+  OperandCheck check("layer_norm_dx", in);
   check.matrix(0);
   TensorType stats{wide_type(in[0].dtype), {in[0].shape[0]}};
   check.equal(1, in[0]);
@@ -44,7 +40,7 @@ Types infer_layer_norm_dx(In in, const Attrs&) {
 }
 
 Types infer_layer_norm_dw(In in, const Attrs&) {
-  OperandCheck check("layer_norm_dw", {"dy", "x", "mean", "rstd"}, in);
+  OperandCheck check("layer_norm_dw", in);
   check.matrix(0);
   TensorType stats{wide_type(in[0].dtype), {in[0].shape[0]}};
   check.equal(1, in[0]);
@@ -72,30 +68,28 @@ TensorType run_statistics(std::string_view op, const TensorType& x, int64_t widt
 }
 
 Types infer_rms_norm(In in, const Attrs& attrs) {
-  OperandCheck check("rms_norm", {"x", "w"}, in);
+  OperandCheck check("rms_norm", in);
   check.matrix(0);
   check.constant(1);
   require(in[1].shape.rank() == 1, "rms_norm: operand 'w' must have one dimension, got {}", in[1].text());
   check.equal(1, {in[0].dtype, in[1].shape});
   require(attrs.real("eps") > 0, "rms_norm: attribute 'eps' must be > 0, got {}", attrs.real("eps"));
-  check.flag(attrs, "offset");
   return {in[0], run_statistics("rms_norm", in[0], in[1].shape[0].extent)};
 }
 
-Types infer_rms_norm_dx(In in, const Attrs& attrs) {
-  OperandCheck check("rms_norm_dx", {"dy", "x", "w", "rstd"}, in);
+Types infer_rms_norm_dx(In in, const Attrs&) {
+  OperandCheck check("rms_norm_dx", in);
   check.matrix(0);
   check.equal(1, in[0]);
   check.constant(2);
   require(in[2].shape.rank() == 1, "rms_norm_dx: operand 'w' must have one dimension, got {}", in[2].text());
   check.equal(2, {in[0].dtype, in[2].shape});
   check.equal(3, run_statistics("rms_norm_dx", in[0], in[2].shape[0].extent));
-  check.flag(attrs, "offset");
   return {in[0]};
 }
 
 Types infer_rms_norm_dw(In in, const Attrs& attrs) {
-  OperandCheck check("rms_norm_dw", {"dy", "x", "rstd"}, in);
+  OperandCheck check("rms_norm_dw", in);
   check.matrix(0);
   check.equal(1, in[0]);
   int64_t width = check.positive(attrs, "width");
@@ -123,45 +117,56 @@ double rms_flops(In in, const Attrs&, int64_t n) {
 }  // namespace
 
 void add_norm_ops(std::vector<OpDef>& table) {
-  table.push_back({.name = "layer_norm",
-                   .min_inputs = 1,
-                   .max_inputs = 3,
-                   .attrs = {"eps"},
-                   .infer = infer_layer_norm,
-                   .backward = layer_norm_backward,
-                   .flops = norm_flops,
-                   .rows = Rows::same_of_one,
-                   .cheap = true});
+  const AttrDef eps{"eps", AttrKind::number, "added to the mean square before its root is taken, > 0"},
+      offset = optional({"offset", AttrKind::flag, "1: w + 1 in place of w"}, int64_t{0});
+  const OperandDef x{"x", "T[n,C]", "rows"}, dy{"dy", "T[n,C]", "gradient of the result"},
+      y{"y", "T[n,C]", "normalized rows"}, dx{"dx", "T[n,C]", "gradient of x"}, weight{"w", "T[C]", "weight"},
+      mean{"mean", "A[n]", "mean of each row"}, rstd{"rstd", "A[n]", "1 / sqrt(variance + eps) of each row"};
+  table.push_back(
+      {.name = "layer_norm",
+       .doc = "Normalized rows (x - mean) rstd w + b; w and b come both or not at all, which means 1 and 0.",
+       .forms = {{"", {x, optional(weight), optional(OperandDef{"b", "T[C]", "bias"})}, {y, mean, rstd}}},
+       .attrs = {eps},
+       .infer = infer_layer_norm,
+       .backward = layer_norm_backward,
+       .flops = norm_flops,
+       .rows = Rows::same_of_one,
+       .cheap = true});
   table.push_back({.name = "layer_norm_dx",
-                   .min_inputs = 4,
-                   .max_inputs = 5,
+                   .doc = "The gradient of the rows of a layer_norm.",
+                   .forms = {{"", {dy, x, optional(weight), mean, rstd}, {dx}}},
                    .infer = infer_layer_norm_dx,
                    .flops = norm_flops});
   table.push_back({.name = "layer_norm_dw",
-                   .min_inputs = 4,
-                   .max_inputs = 4,
+                   .doc = "The gradients of weight and bias of a layer_norm.",
+                   .forms = {{"",
+                              {dy, x, mean, rstd},
+                              {{"dw", "T[C]", "gradient of w"}, {"db", "T[C]", "gradient of b"}}}},
                    .infer = infer_layer_norm_dw,
                    .flops = norm_flops});
+  const OperandDef run_weight{"w", "T[D]", "weight; D divides C"},
+      run_rstd{"rstd", "A[n,C/D]", "1 / sqrt(mean of x^2 + eps) of each run"};
   table.push_back({.name = "rms_norm",
-                   .min_inputs = 2,
-                   .max_inputs = 2,
-                   .attrs = {"eps"},
+                   .doc = "Each run of D columns by itself: x rstd w. With D = C these are whole rows, with "
+                          "the width of a head the norms of q and k.",
+                   .forms = {{"", {x, run_weight}, {y, run_rstd}}},
+                   .attrs = {eps, offset},
                    .infer = infer_rms_norm,
                    .backward = rms_norm_backward,
                    .flops = rms_flops<4>,
-                   .optional = {"offset"},
                    .rows = Rows::same_of_one,
                    .cheap = true});
   table.push_back({.name = "rms_norm_dx",
-                   .min_inputs = 4,
-                   .max_inputs = 4,
+                   .doc = "The gradient of the rows of an rms_norm.",
+                   .forms = {{"", {dy, x, run_weight, run_rstd}, {dx}}},
+                   .attrs = {offset},
                    .infer = infer_rms_norm_dx,
-                   .flops = rms_flops<7>,
-                   .optional = {"offset"}});
+                   .flops = rms_flops<7>});
   table.push_back({.name = "rms_norm_dw",
-                   .min_inputs = 3,
-                   .max_inputs = 3,
-                   .attrs = {"width"},
+                   .doc = "The gradient of the weight of an rms_norm, for any offset: the sum of dy x rstd "
+                          "over rows and runs.",
+                   .forms = {{"", {dy, x, run_rstd}, {{"dw", "T[D]", "gradient of w"}}}},
+                   .attrs = {{"width", AttrKind::integer, "D"}},
                    .infer = infer_rms_norm_dw,
                    .flops = rms_flops<3>});
 }

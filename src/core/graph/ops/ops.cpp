@@ -1,5 +1,8 @@
 #include "core/graph/ops.h"
 
+#include <fmt/core.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <deque>
@@ -8,6 +11,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <variant>
 #include <vector>
 
 #include "core/base/error.h"
@@ -32,15 +36,78 @@ std::vector<OpDef> build_table() {
   return table;
 }
 
-// Rows of add_op: a deque leaves them where they are.
+// Rows that are not in the schema: of callbacks, and those of add_op. A deque leaves them where they are.
 struct Added {
   std::mutex lock;
   std::deque<OpDef> rows;
+
+  Added() { add_custom_ops(rows); }
 };
 
 Added& added() {
   static Added added;
   return added;
+}
+
+// "1 to 3", "3 or 5"
+std::string counts_of(const OpDef& row) {
+  std::string out;
+  for (const OpForm& form : row.forms) {
+    if (!out.empty()) out += " or ";
+    out += form.least() == form.most() ? fmt::format("{}", form.least())
+                                       : fmt::format("{} to {}", form.least(), form.most());
+  }
+  return out;
+}
+
+// "integer 3", "text 'erf'"
+std::string described(const Attrs::Value& value) {
+  if (const auto* integer = std::get_if<int64_t>(&value)) return fmt::format("integer {}", *integer);
+  if (const auto* real = std::get_if<double>(&value)) return fmt::format("number {}", *real);
+  if (const auto* text = std::get_if<std::string>(&value)) return fmt::format("text '{}'", *text);
+  return fmt::format("list [{}]", fmt::join(std::get<std::vector<int64_t>>(value), ","));
+}
+
+void check_kind(const OpDef& row, const AttrDef& attr, const Attrs::Value& value) {
+  bool integer = std::holds_alternative<int64_t>(value);
+  const auto* text = std::get_if<std::string>(&value);
+  switch (attr.kind) {
+    case AttrKind::integer:
+      return require(integer, "{}: attribute '{}' must be an integer, got {}", row.name, attr.name,
+                     described(value));
+    case AttrKind::number:
+      return require(integer || std::holds_alternative<double>(value),
+                     "{}: attribute '{}' must be a number, got {}", row.name, attr.name, described(value));
+    case AttrKind::text:
+      return require(text != nullptr, "{}: attribute '{}' must be a text, got {}", row.name, attr.name,
+                     described(value));
+    case AttrKind::one_of:
+      return require(text && std::find(attr.words.begin(), attr.words.end(), *text) != attr.words.end(),
+                     "{}: attribute '{}' must be one of {}, got {}", row.name, attr.name,
+                     fmt::join(attr.words, " "), described(value));
+    case AttrKind::flag:
+      return require(integer && (std::get<int64_t>(value) == 0 || std::get<int64_t>(value) == 1),
+                     "{}: attribute '{}' must be 0 or 1, got {}", row.name, attr.name, described(value));
+  }
+}
+
+void check_attrs(const OpDef& row, const Attrs& attrs) {
+  for (const auto& [name, value] : attrs.items()) {
+    auto known = std::find_if(row.attrs.begin(), row.attrs.end(),
+                              [&name = name](const AttrDef& attr) { return attr.name == name; });
+    if (known != row.attrs.end()) {
+      check_kind(row, *known, value);
+      continue;
+    }
+    std::vector<std::string> names;
+    for (const AttrDef& attr : row.attrs) names.push_back(attr.name);
+    raise(DS_ERROR_INVALID_ARGUMENT, "{}: attribute '{}' is not known{}", row.name, name,
+          did_you_mean(name, names));
+  }
+  for (const AttrDef& attr : row.attrs) {
+    require(!attr.required || attrs.has(attr.name), "{}: attribute '{}' is missing, got '{}'", row.name,
+            attr.name, attrs.print());
+  }
 }
 
 }  // namespace
@@ -81,12 +148,64 @@ const OpDef& op(std::string_view name) {
   raise(DS_ERROR_INVALID_ARGUMENT, "op '{}' is not known{}", name, did_you_mean(name, names));
 }
 
+int OpForm::least() const {
+  int sum = 0;
+  for (const OperandDef& operand : operands) sum += operand.least;
+  return sum;
+}
+
+int OpForm::most() const {
+  int sum = 0;
+  for (const OperandDef& operand : operands) sum += operand.most;
+  return sum;
+}
+
+std::vector<const OperandDef*> OpForm::places(size_t count) const {
+  std::vector<const OperandDef*> out;
+  int more = static_cast<int>(count) - least();
+  for (const OperandDef& operand : operands) {
+    int extra = std::clamp(more, 0, operand.most - operand.least);
+    more -= extra;
+    out.insert(out.end(), static_cast<size_t>(operand.least + extra), &operand);
+  }
+  return out;
+}
+
+const OpForm* OpDef::form(size_t count) const {
+  for (const OpForm& form : forms) {
+    if (static_cast<int>(count) >= form.least() && static_cast<int>(count) <= form.most()) return &form;
+  }
+  return nullptr;
+}
+
+size_t OpDef::results(size_t count) const {
+  size_t sum = 0;
+  if (const OpForm* taken = form(count)) {
+    for (const OperandDef& result : taken->results) sum += static_cast<size_t>(result.most);
+  }
+  return sum;
+}
+
+const char* attr_kind_name(AttrKind kind) {
+  switch (kind) {
+    case AttrKind::integer:
+      return "integer";
+    case AttrKind::number:
+      return "number";
+    case AttrKind::text:
+      return "text";
+    case AttrKind::one_of:
+      return "one_of";
+    case AttrKind::flag:
+      return "flag";
+  }
+  return "";
+}
+
 std::vector<TensorType> infer_types(const Graph& graph, std::string_view name, std::span<const ValueId> in,
                                     const Attrs& attrs) {
   const OpDef& row = op(name);
-  int count = static_cast<int>(in.size());
-  require(count >= row.min_inputs && count <= row.max_inputs, "{}: takes {} to {} operands, got {}", name,
-          row.min_inputs, row.max_inputs, count);
+  require(row.form(in.size()) != nullptr, "{}: takes {} operands, got {}", name, counts_of(row), in.size());
   std::vector<TensorType> types;
   for (size_t i = 0; i < in.size(); ++i) {
     require(graph.values.has(in[i]), "{}: operand {} must be a value from 0 to {}, got {}", name, i,
@@ -97,15 +216,7 @@ std::vector<TensorType> infer_types(const Graph& graph, std::string_view name, s
         "{}: operand {} must have at least 1 element, got {}: an empty parameter takes part in no operation",
         name, i, types.back().text());
   }
-  std::vector<std::string> known = row.attrs;
-  known.insert(known.end(), row.optional.begin(), row.optional.end());
-  for (const auto& item : attrs.items()) {
-    require(std::find(known.begin(), known.end(), item.first) != known.end(),
-            "{}: attribute '{}' is not known{}", name, item.first, did_you_mean(item.first, known));
-  }
-  for (const std::string& needed : row.attrs) {
-    require(attrs.has(needed), "{}: attribute '{}' is missing, got '{}'", name, needed, attrs.print());
-  }
+  check_attrs(row, attrs);
   return row.infer(types, attrs);
 }
 

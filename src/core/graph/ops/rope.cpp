@@ -41,8 +41,7 @@ void check_longrope(const OperandCheck& check, const Attrs& attrs, int64_t pairs
 }
 
 void check_scaling(const OperandCheck& check, const Attrs& attrs, int64_t pairs) {
-  std::string_view scaling =
-      check.word(attrs, "scaling", {"none", "linear", "dynamic", "llama3", "yarn", "longrope"}, "none");
+  std::string_view scaling = attrs.text_or("scaling", "none");
   double magnitude = attrs.real_or("magnitude", 0);
   require(magnitude >= 0, "rope: attribute 'magnitude' must be >= 0, got {}", magnitude);
   if (scaling == "none") return;
@@ -56,17 +55,13 @@ void check_scaling(const OperandCheck& check, const Attrs& attrs, int64_t pairs)
     return;
   }
   check_positive(attrs, "low");
-  if (scaling == "yarn") {
-    check_positive(attrs, "high");
-    check.within(attrs, "truncate", 0, 1, 1);
-    return;
-  }
+  if (scaling == "yarn") return check_positive(attrs, "high");
   double low = attrs.real("low"), high = attrs.real("high");
   require(high > low, "rope: attribute 'high' must be greater than 'low' {}, got {}", low, high);
 }
 
 Types infer_rope(In in, const Attrs& attrs) {
-  OperandCheck check("rope", {"x", "positions", "length"}, in);
+  OperandCheck check("rope", in);
   check.matrix(0);
   if (in.size() >= 2) check.equal(1, {DS_DTYPE_I32, {in[0].shape[0]}});
   if (in.size() == 3) check.equal(2, {DS_DTYPE_I32, {1}});
@@ -82,8 +77,6 @@ Types infer_rope(In in, const Attrs& attrs) {
   require(dims % 2 == 0, "rope: attribute 'dims' must be even, got {}", dims);
   int64_t period = check.within(attrs, "period", 1, heads, heads);
   check.within(attrs, "rotated", 1, period, period);
-  check.flag(attrs, "interleaved");
-  check.flag(attrs, "inverse");
   check_scaling(check, attrs, (dims == 0 ? columns / heads : dims) / 2);
   return {in[0]};
 }
@@ -121,16 +114,51 @@ ValueId decode_rope(DecodeContext& c) {
 }  // namespace
 
 void add_rope_ops(std::vector<OpDef>& table) {
+  auto number = [](const char* name, const char* doc) { return optional({name, AttrKind::number, doc}); };
+  const AttrDef scaling = optional({"scaling",
+                                    AttrKind::one_of,
+                                    "how angles are changed for longer texts",
+                                    {"none", "linear", "dynamic", "llama3", "yarn", "longrope"}},
+                                   "none");
   table.push_back(
       {.name = "rope",
-       .min_inputs = 1,
-       .max_inputs = 3,
-       .attrs = {"heads", "seq", "theta"},
+       .doc = "Rotary positions: turns pairs of columns of each head by angles that grow with the place of "
+              "the row.",
+       .forms = {{"",
+                  {{"x", "T[n,H*D]", "rows of H heads"},
+                   optional(OperandDef{"positions", "i32[n]", "place of each row; without it r mod seq"}),
+                   optional(OperandDef{"length", "i32[1]", "length of the text; without it seq"})},
+                  {{"y", "T[n,H*D]", "turned rows"}}}},
+       .attrs =
+           {{"heads", AttrKind::integer, "H"},
+            {"seq", AttrKind::integer, "rows of a sequence"},
+            {"theta", AttrKind::number, "base of the angles, > 1"},
+            optional({"dims", AttrKind::integer, "columns of a head that turn; 0: all"}, int64_t{0}),
+            optional({"period", AttrKind::integer,
+                      "heads turn where their number modulo this is below rotated; without it heads"}),
+            optional({"rotated", AttrKind::integer, "see period; without it period"}),
+            optional({"interleaved", AttrKind::flag, "1: a pair is two neighbours, 0: a half apart"},
+                     int64_t{0}),
+            optional({"inverse", AttrKind::flag, "1: turns back"}, int64_t{0}),
+            scaling,
+            number("factor", "of every scaling but none and longrope, > 0"),
+            number("low", "of llama3 and yarn, > 0"),
+            number("high", "of llama3 and yarn, > 0"),
+            optional({"original", AttrKind::integer,
+                      "length of texts before scaling, of all but none and linear; of longrope with "
+                      "long_factors"}),
+            number("power", "of dynamic"),
+            optional({"factors", AttrKind::text, "of longrope: dims/2 numbers > 0 with blanks between them"}),
+            optional({"long_factors", AttrKind::text, "of longrope: factors of texts longer than original"}),
+            optional({"magnitude", AttrKind::number,
+                      "factor of the result in place of the scaling's own; 0: that"},
+                     0.0),
+            optional({"truncate", AttrKind::flag,
+                      "of yarn: 1 rounds the first and the last scaled pair to whole ones"},
+                     int64_t{1})},
        .infer = infer_rope,
        .backward = rope_backward,
        .flops = rope_flops,
-       .optional = {"dims", "period", "rotated", "interleaved", "inverse", "scaling", "factor", "low", "high",
-                    "original", "power", "factors", "long_factors", "magnitude", "truncate"},
        .rows = Rows::same,
        .decode = decode_rope});
 }

@@ -23,19 +23,17 @@ void check_k(std::string_view op, const OperandCheck& check, const Attrs& attrs,
 }
 
 Types infer_top_gates(In in, const Attrs& attrs) {
-  OperandCheck check("top_gates", {"logits"}, in);
+  OperandCheck check("top_gates", in);
   check.matrix(0);
   check_k("top_gates", check, attrs, in[0]);
-  check.within(attrs, "normalize", 0, 1, 1);
   return {in[0]};
 }
 
 Types infer_top_gates_dx(In in, const Attrs& attrs) {
-  OperandCheck check("top_gates_dx", {"dy", "logits"}, in);
+  OperandCheck check("top_gates_dx", in);
   check.matrix(0);
   check.equal(1, in[0]);
   check_k("top_gates_dx", check, attrs, in[1]);
-  check.within(attrs, "normalize", 0, 1, 1);
   return {in[1]};
 }
 
@@ -51,7 +49,7 @@ void check_column(std::string_view op, const Attrs& attrs, int64_t columns) {
 }
 
 Types infer_scale_rows(In in, const Attrs& attrs) {
-  OperandCheck check("scale_rows", {"x", "gates"}, in);
+  OperandCheck check("scale_rows", in);
   check.matrix(0);
   check.matrix(1);
   check.equal(1, {in[0].dtype, {in[0].shape[0], in[1].shape[1]}});
@@ -60,7 +58,7 @@ Types infer_scale_rows(In in, const Attrs& attrs) {
 }
 
 Types infer_scale_rows_dw(In in, const Attrs& attrs) {
-  OperandCheck check("scale_rows_dw", {"dy", "x"}, in);
+  OperandCheck check("scale_rows_dw", in);
   check.matrix(0);
   check.equal(1, in[0]);
   int64_t columns = check.positive(attrs, "columns");
@@ -79,7 +77,7 @@ std::vector<ValueId> scale_rows_backward(BackwardContext& c) {
 size_t layers_of(In in) { return in.size() - (in.size() > 1 && in.back().dtype == DS_DTYPE_I32 ? 1 : 0); }
 
 Types infer_load_balance(In in, const Attrs& attrs) {
-  OperandCheck check("load_balance", {"logits"}, in);
+  OperandCheck check("load_balance", in);
   check.matrix(0);
   check_k("load_balance", check, attrs, in[0]);
   size_t layers = layers_of(in);
@@ -91,7 +89,7 @@ Types infer_load_balance(In in, const Attrs& attrs) {
 }
 
 Types infer_load_balance_dx(In in, const Attrs& attrs) {
-  OperandCheck check("load_balance_dx", {"dloss", "logits"}, in);
+  OperandCheck check("load_balance_dx", in);
   check.matrix(1);
   In rest = in.subspan(1);
   Types loss = infer_load_balance(rest, attrs);
@@ -137,49 +135,67 @@ double load_balance_dx_flops(In in, const Attrs& attrs, int64_t n) {
 }  // namespace
 
 void add_router_ops(std::vector<OpDef>& table) {
+  const OperandDef logits{"logits", "T[n,E]", "a score for each of E experts"},
+      gates{"gates", "T[n,E]", "weights of the experts"}, x{"x", "T[n,C]", "rows"};
+  const AttrDef k{"k", AttrKind::integer, "experts of a row, at most E"},
+      normalize = optional({"normalize", AttrKind::flag, "1: the weights of a row are divided by their sum"},
+                           int64_t{1}),
+      column{"column", AttrKind::integer, "which expert, below E"};
   table.push_back({.name = "top_gates",
-                   .min_inputs = 1,
-                   .max_inputs = 1,
-                   .attrs = {"k"},
+                   .doc = "The softmax of each row where its logit is among the k largest, of equal ones the "
+                          "lower index, and 0 elsewhere.",
+                   .forms = {{"", {logits}, {gates}}},
+                   .attrs = {k, normalize},
                    .infer = infer_top_gates,
                    .backward = top_gates_backward,
                    .flops = top_gates_flops,
-                   .optional = {"normalize"},
                    .rows = Rows::same});
   table.push_back({.name = "top_gates_dx",
-                   .min_inputs = 2,
-                   .max_inputs = 2,
-                   .attrs = {"k"},
+                   .doc = "The gradient of the logits of a top_gates, with the choice as it is.",
+                   .forms = {{"",
+                              {{"dy", "T[n,E]", "gradient of the gates"}, logits},
+                              {{"dlogits", "T[n,E]", "gradient of logits"}}}},
+                   .attrs = {k, normalize},
                    .infer = infer_top_gates_dx,
-                   .flops = top_gates_dx_flops,
-                   .optional = {"normalize"}});
+                   .flops = top_gates_dx_flops});
   table.push_back({.name = "scale_rows",
-                   .min_inputs = 2,
-                   .max_inputs = 2,
-                   .attrs = {"column"},
+                   .doc = "Each row times its element of one column of gates: y[r] = x[r] gates[r, column].",
+                   .forms = {{"", {x, gates}, {{"y", "T[n,C]", "scaled rows"}}}},
+                   .attrs = {column},
                    .infer = infer_scale_rows,
                    .backward = scale_rows_backward,
                    .flops = scale_rows_flops,
                    .rows = Rows::same});
   table.push_back({.name = "scale_rows_dw",
-                   .min_inputs = 2,
-                   .max_inputs = 2,
-                   .attrs = {"columns", "column"},
+                   .doc = "The gradient of the gates of a scale_rows: the product of dy[r] and x[r] in its "
+                          "column, 0 in the others.",
+                   .forms = {{"",
+                              {{"dy", "T[n,C]", "gradient of the result"}, x},
+                              {{"dgates", "T[n,E]", "gradient of gates"}}}},
+                   .attrs = {{"columns", AttrKind::integer, "E"}, column},
                    .infer = infer_scale_rows_dw,
                    .flops = scale_rows_dw_flops});
-  table.push_back({.name = "load_balance",
-                   .min_inputs = 1,
-                   .max_inputs = kMaxLayers + 1,
-                   .attrs = {"k"},
-                   .infer = infer_load_balance,
-                   .backward = load_balance_backward,
-                   .flops = load_balance_flops});
-  table.push_back({.name = "load_balance_dx",
-                   .min_inputs = 2,
-                   .max_inputs = kMaxLayers + 2,
-                   .attrs = {"k"},
-                   .infer = infer_load_balance_dx,
-                   .flops = load_balance_dx_flops});
+  const OperandDef layers = repeated(OperandDef{"logits", "T[n,E]", "scores of one layer after the other"},
+                                     kMaxLayers),
+                   mask = optional(OperandDef{"mask", "i32[n]", "rows of 0 do not count"});
+  table.push_back(
+      {.name = "load_balance",
+       .doc = "E times the sum over experts of f p over the rows of all layers together: f is the share of "
+              "the rows that have it among their k largest, p the mean of its softmax.",
+       .forms = {{"", {layers, mask}, {{"loss", "A[]", "1 where experts are used alike"}}}},
+       .attrs = {k},
+       .infer = infer_load_balance,
+       .backward = load_balance_backward,
+       .flops = load_balance_flops});
+  table.push_back(
+      {.name = "load_balance_dx",
+       .doc = "The gradients of the logits of a load_balance, with the choices as they are.",
+       .forms = {{"",
+                  {{"dloss", "A[]", "gradient of the loss"}, layers, mask},
+                  {repeated(OperandDef{"dlogits", "T[n,E]", "gradient of each of the logits"}, kMaxLayers)}}},
+       .attrs = {k},
+       .infer = infer_load_balance_dx,
+       .flops = load_balance_dx_flops});
 }
 
 }  // namespace ds

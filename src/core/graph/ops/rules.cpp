@@ -1,11 +1,9 @@
 #include "core/graph/ops/rules.h"
 
-#include <fmt/ranges.h>
-
-#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <tuple>
+#include <utility>
 
 #include "core/base/error.h"
 
@@ -17,8 +15,14 @@ bool is_floating(DType dtype) {
 
 DType wide_type(DType dtype) { return dtype == DS_DTYPE_F64 ? DS_DTYPE_F64 : DS_DTYPE_F32; }
 
+const std::string& OperandCheck::name(size_t i) const {
+  const OpForm* form = op(op_).form(in_.size());
+  ensure(form != nullptr, "{}: takes no {} operands", op_, in_.size());
+  return form->places(in_.size()).at(i)->name;
+}
+
 void OperandCheck::floating(size_t i) const {
-  require(is_floating(in_[i].dtype), "{}: operand '{}' must be floating point, got {}", op_, names_[i],
+  require(is_floating(in_[i].dtype), "{}: operand '{}' must be floating point, got {}", op_, name(i),
           in_[i].text());
 }
 
@@ -26,17 +30,17 @@ void OperandCheck::matrix(size_t i) const {
   floating(i);
   const Shape& shape = in_[i].shape;
   require(shape.rank() == 2 && !shape[1].symbolic,
-          "{}: operand '{}' must be a matrix with a constant last dimension, got {}", op_, names_[i],
+          "{}: operand '{}' must be a matrix with a constant last dimension, got {}", op_, name(i),
           in_[i].text());
 }
 
 void OperandCheck::constant(size_t i) const {
-  require(!in_[i].shape.symbolic(), "{}: operand '{}' must have a constant shape, got {}", op_, names_[i],
+  require(!in_[i].shape.symbolic(), "{}: operand '{}' must have a constant shape, got {}", op_, name(i),
           in_[i].text());
 }
 
 void OperandCheck::equal(size_t i, const TensorType& expected) const {
-  require(in_[i] == expected, "{}: operand '{}' must be {}, got {}", op_, names_[i], expected.text(),
+  require(in_[i] == expected, "{}: operand '{}' must be {}, got {}", op_, name(i), expected.text(),
           in_[i].text());
 }
 
@@ -59,16 +63,20 @@ int64_t OperandCheck::within(const Attrs& attrs, std::string_view name, int64_t 
   return *integer;
 }
 
-std::string_view OperandCheck::word(const Attrs& attrs, std::string_view name,
-                                    std::initializer_list<std::string_view> words,
-                                    std::string_view otherwise) const {
-  const Attrs::Value* value = attrs.find(name);
-  if (!value) return otherwise;
-  const std::string* text = std::get_if<std::string>(value);
-  bool known = text && std::find(words.begin(), words.end(), *text) != words.end();
-  require(known, "{}: attribute '{}' must be one of {}, got '{}'", op_, name, fmt::join(words, " "),
-          attrs.print());
-  return *text;
+AttrDef optional(AttrDef attr, std::optional<Attrs::Value> otherwise) {
+  attr.required = false;
+  attr.otherwise = std::move(otherwise);
+  return attr;
+}
+
+OperandDef optional(OperandDef operand) {
+  operand.least = 0;
+  return operand;
+}
+
+OperandDef repeated(OperandDef operand, int most) {
+  operand.most = most;
+  return operand;
 }
 
 }  // namespace ds

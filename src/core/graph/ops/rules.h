@@ -1,8 +1,9 @@
 #pragma once
-#include <algorithm>
 #include <cstdint>
-#include <initializer_list>
+#include <deque>
+#include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -13,8 +14,8 @@ namespace ds {
 // Operands of one op inside its shape rule. Every refusal names the op, the operand and both types.
 class OperandCheck {
  public:
-  OperandCheck(std::string_view op, std::vector<std::string_view> names, std::span<const TensorType> in)
-      : op_(op), names_(std::move(names)), in_(in) {}
+  // op: a name of the table, with as many operands as one of its forms takes.
+  OperandCheck(std::string_view op, std::span<const TensorType> in) : op_(op), in_(in) {}
 
   void floating(size_t i) const;  // f32, bf16, f16 or f64
   void matrix(size_t i) const;    // floating, two dimensions, the last one constant
@@ -25,17 +26,18 @@ class OperandCheck {
   // Attribute `name`, `otherwise` when absent, must be an integer in [low, high].
   int64_t within(const Attrs& attrs, std::string_view name, int64_t low, int64_t high,
                  int64_t otherwise) const;
-  // Attribute `name`, 0 when absent, must be 0 or 1.
-  bool flag(const Attrs& attrs, std::string_view name) const { return within(attrs, name, 0, 1, 0) != 0; }
-  // Attribute `name`, `otherwise` when absent, must be a string of `words`.
-  std::string_view word(const Attrs& attrs, std::string_view name,
-                        std::initializer_list<std::string_view> words, std::string_view otherwise = "") const;
 
  private:
+  const std::string& name(size_t i) const;
+
   std::string_view op_;
-  std::vector<std::string_view> names_;
   std::span<const TensorType> in_;
 };
+
+// An attribute or operand that may be absent.
+AttrDef optional(AttrDef attr, std::optional<Attrs::Value> otherwise = {});
+OperandDef optional(OperandDef operand);
+OperandDef repeated(OperandDef operand, int most);
 
 // Type of statistics and losses: f64 for f64, else f32.
 DType wide_type(DType dtype);
@@ -52,5 +54,6 @@ void add_rope_ops(std::vector<OpDef>& table);
 void add_router_ops(std::vector<OpDef>& table);
 void add_elementwise_ops(std::vector<OpDef>& table);
 void add_loss_ops(std::vector<OpDef>& table);
+void add_custom_ops(std::deque<OpDef>& table);  // by callback: no part of op_table()
 
 }  // namespace ds

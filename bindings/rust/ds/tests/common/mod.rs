@@ -49,8 +49,8 @@ pub fn linear_graph() -> Graph {
     let y = graph.op("linear", &[x, w, b], None).unwrap();
     let loss = graph.op("mse", &[y, target], None).unwrap();
     assert_eq!(graph.dims(y).unwrap(), [None, Some(2)]);
-    graph.output(loss).unwrap();
-    graph.output(y).unwrap();
+    graph.output("loss", loss).unwrap();
+    graph.output("prediction", y).unwrap();
     graph
 }
 

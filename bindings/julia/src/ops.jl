@@ -1,0 +1,949 @@
+# Written by tools/bindings.py; do not edit.
+"""
+A function for each operation of a `Graph`: operands, then attributes by name. Shapes in these texts are libds's, which are
+those of Julia in reverse. An operation with several results returns them all.
+"""
+module Ops
+
+import ..Libds: Graph, op!
+
+quoted(text) = string('"', replace(replace(text, "\\" => "\\\\"), "\"" => "\\\""), '"')
+json(value::Bool) = value ? "1" : "0"
+json(value::Integer) = string(value)
+json(value::Real) = string(Float64(value))
+json(value::AbstractString) = quoted(value)
+
+# Attributes that have their default are left out.
+function add(g, op, operands, attributes)
+    given = ["$(quoted(name)): $(json(value))" for (name, value, default) in attributes
+             if value !== nothing && !isequal(value, default)]
+    op!(g, op, filter(operand -> operand !== nothing, operands)...;
+        attrs = isempty(given) ? nothing : string("{", join(given, ", "), "}"))
+end
+
+results(count, first) = Tuple(first + Int32(place) for place in 0:count-1)
+
+"""
+    embedding(g, w, ids; ...)
+
+The rows of a table that ids name.
+
+- `w`: T[V,C], a row for each word
+- `ids`: i32[n], words, 0 to V-1
+- `padding`: row of w that gets no gradient from here; -1: none
+
+Returns `y` T[n,C], a row for each id
+"""
+embedding(g::Graph, w, ids; padding::Integer = -1) =
+    add(g, "embedding", Any[w, ids], Any[("padding", padding, -1)])
+
+"""
+    embedding_dw(g, dy, ids; ...)
+
+The gradient of the table of an embedding: the sum of the rows of dy by id, in row order in A. Not differentiable.
+
+- `dy`: T[n,C], gradient of the result
+- `ids`: i32[n], words, 0 to V-1
+- `rows`: V
+- `padding`: row of w that gets no gradient from here; -1: none
+
+Returns `dw` T[V,C], gradient of w
+"""
+embedding_dw(g::Graph, dy, ids; rows::Integer, padding::Integer = -1) =
+    add(g, "embedding_dw", Any[dy, ids], Any[("rows", rows, missing), ("padding", padding, -1)])
+
+"""
+    position(g, x, w; ...)
+
+Adds a row of a table by the place in the sequence: y[r] = x[r] + w[r mod seq].
+
+- `x`: T[n,C], rows
+- `w`: T[P,C], a row for each place
+- `seq`: rows of a sequence, at most P
+
+Returns `y` T[n,C], sums
+"""
+position(g::Graph, x, w; seq::Integer) =
+    add(g, "position", Any[x, w], Any[("seq", seq, missing)])
+
+"""
+    position_dw(g, dy; ...)
+
+The gradient of the table of a position; rows from seq on are 0. Not differentiable.
+
+- `dy`: T[n,C], gradient of the result
+- `seq`: rows of a sequence, at most P
+- `rows`: P
+
+Returns `dw` T[P,C], gradient of w
+"""
+position_dw(g::Graph, dy; seq::Integer, rows::Integer) =
+    add(g, "position_dw", Any[dy], Any[("seq", seq, missing), ("rows", rows, missing)])
+
+"""
+    last_row(g, x)
+
+The last row. Not differentiable.
+
+- `x`: T[n,C], rows
+
+Returns `y` T[1,C], x[n-1]
+"""
+last_row(g::Graph, x) =
+    add(g, "last_row", Any[x], Any[])
+
+"""
+    linear(g, x, w, b; ...)
+
+The product x w^T of rows and a weight, plus a bias where there is one.
+
+- `x`: T[n,I], rows
+- `w`: T[O,I], weight
+- `b`: T[O], bias
+- `transposed`: 1: the weight is stored as T[I,O]
+
+Returns `y` T[n,O], products
+"""
+linear(g::Graph, x, w, b = nothing; transposed::Bool = false) =
+    add(g, "linear", Any[x, w, b], Any[("transposed", transposed, false)])
+
+"""
+    linear_dx(g, dy, w; ...)
+
+The gradient dy w of the rows of a linear. Not differentiable.
+
+- `dy`: T[n,O], gradient of the result
+- `w`: T[O,I], weight
+- `transposed`: 1: the weight is stored as T[I,O]
+
+Returns `dx` T[n,I], gradient of x
+"""
+linear_dx(g::Graph, dy, w; transposed::Bool = false) =
+    add(g, "linear_dx", Any[dy, w], Any[("transposed", transposed, false)])
+
+"""
+    linear_dw(g, dy, x; ...)
+
+The gradient dy^T x of the weight of a linear. Not differentiable.
+
+- `dy`: T[n,O], gradient of the result
+- `x`: T[n,I], rows
+- `transposed`: 1: the weight is stored as T[I,O]
+
+Returns `dw` T[O,I], gradient of w
+"""
+linear_dw(g::Graph, dy, x; transposed::Bool = false) =
+    add(g, "linear_dw", Any[dy, x], Any[("transposed", transposed, false)])
+
+"""
+    linear_db(g, dy)
+
+The gradient of the bias of a linear: the sum of each column. Not differentiable.
+
+- `dy`: T[n,O], gradient of the result
+
+Returns `db` T[O], gradient of b
+"""
+linear_db(g::Graph, dy) =
+    add(g, "linear_db", Any[dy], Any[])
+
+"""
+    layer_norm(g, x, w, b; ...)
+
+Normalized rows (x - mean) rstd w + b; w and b come both or not at all, which means 1 and 0.
+
+- `x`: T[n,C], rows
+- `w`: T[C], weight
+- `b`: T[C], bias
+- `eps`: added to the mean square before its root is taken, > 0
+
+Returns `y` T[n,C], normalized rows; `mean` A[n], mean of each row; `rstd` A[n], 1 / sqrt(variance + eps) of each row
+"""
+layer_norm(g::Graph, x, w = nothing, b = nothing; eps::Real) =
+    results(3, add(g, "layer_norm", Any[x, w, b], Any[("eps", eps, missing)]))
+
+"""
+    layer_norm_dx(g, dy, x, mean, rstd, w)
+
+The gradient of the rows of a layer_norm. Not differentiable.
+
+- `dy`: T[n,C], gradient of the result
+- `x`: T[n,C], rows
+- `mean`: A[n], mean of each row
+- `rstd`: A[n], 1 / sqrt(variance + eps) of each row
+- `w`: T[C], weight
+
+Returns `dx` T[n,C], gradient of x
+"""
+layer_norm_dx(g::Graph, dy, x, mean, rstd, w = nothing) =
+    add(g, "layer_norm_dx", Any[dy, x, w, mean, rstd], Any[])
+
+"""
+    layer_norm_dw(g, dy, x, mean, rstd)
+
+The gradients of weight and bias of a layer_norm. Not differentiable.
+
+- `dy`: T[n,C], gradient of the result
+- `x`: T[n,C], rows
+- `mean`: A[n], mean of each row
+- `rstd`: A[n], 1 / sqrt(variance + eps) of each row
+
+Returns `dw` T[C], gradient of w; `db` T[C], gradient of b
+"""
+layer_norm_dw(g::Graph, dy, x, mean, rstd) =
+    results(2, add(g, "layer_norm_dw", Any[dy, x, mean, rstd], Any[]))
+
+"""
+    rms_norm(g, x, w; ...)
+
+Each run of D columns by itself: x rstd w. With D = C these are whole rows, with the width of a head the norms of q and
+k.
+
+- `x`: T[n,C], rows
+- `w`: T[D], weight; D divides C
+- `eps`: added to the mean square before its root is taken, > 0
+- `offset`: 1: w + 1 in place of w
+
+Returns `y` T[n,C], normalized rows; `rstd` A[n,C/D], 1 / sqrt(mean of x^2 + eps) of each run
+"""
+rms_norm(g::Graph, x, w; eps::Real, offset::Bool = false) =
+    results(2, add(g, "rms_norm", Any[x, w], Any[("eps", eps, missing), ("offset", offset, false)]))
+
+"""
+    rms_norm_dx(g, dy, x, w, rstd; ...)
+
+The gradient of the rows of an rms_norm. Not differentiable.
+
+- `dy`: T[n,C], gradient of the result
+- `x`: T[n,C], rows
+- `w`: T[D], weight; D divides C
+- `rstd`: A[n,C/D], 1 / sqrt(mean of x^2 + eps) of each run
+- `offset`: 1: w + 1 in place of w
+
+Returns `dx` T[n,C], gradient of x
+"""
+rms_norm_dx(g::Graph, dy, x, w, rstd; offset::Bool = false) =
+    add(g, "rms_norm_dx", Any[dy, x, w, rstd], Any[("offset", offset, false)])
+
+"""
+    rms_norm_dw(g, dy, x, rstd; ...)
+
+The gradient of the weight of an rms_norm, for any offset: the sum of dy x rstd over rows and runs. Not differentiable.
+
+- `dy`: T[n,C], gradient of the result
+- `x`: T[n,C], rows
+- `rstd`: A[n,C/D], 1 / sqrt(mean of x^2 + eps) of each run
+- `width`: D
+
+Returns `dw` T[D], gradient of w
+"""
+rms_norm_dw(g::Graph, dy, x, rstd; width::Integer) =
+    add(g, "rms_norm_dw", Any[dy, x, rstd], Any[("width", width, missing)])
+
+"""
+    gelu(g, x; ...)
+
+The activation x Phi(x), Phi the distribution function of normal numbers, of each element.
+
+- `x`: T[any], any tensor
+- `form`: tanh: 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))); erf: 0.5 x (1 + erf(x/sqrt(2))); 10: that, at most 10
+  (tanh, erf, 10)
+
+Returns `y` T[any], activations
+"""
+gelu(g::Graph, x; form::AbstractString = "tanh") =
+    add(g, "gelu", Any[x], Any[("form", form, "tanh")])
+
+"""
+    gelu_dx(g, dy, x; ...)
+
+The gradient of the activation gelu. Not differentiable.
+
+- `dy`: T[any], gradient of the result
+- `x`: T[any], any tensor
+- `form`: tanh: 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))); erf: 0.5 x (1 + erf(x/sqrt(2))); 10: that, at most 10
+  (tanh, erf, 10)
+
+Returns `dx` T[any], gradient of x
+"""
+gelu_dx(g::Graph, dy, x; form::AbstractString = "tanh") =
+    add(g, "gelu_dx", Any[dy, x], Any[("form", form, "tanh")])
+
+"""
+    relu(g, x)
+
+The activation max(x, 0) of each element.
+
+- `x`: T[any], any tensor
+
+Returns `y` T[any], activations
+"""
+relu(g::Graph, x) =
+    add(g, "relu", Any[x], Any[])
+
+"""
+    relu_dx(g, dy, x)
+
+The gradient of the activation relu. Not differentiable.
+
+- `dy`: T[any], gradient of the result
+- `x`: T[any], any tensor
+
+Returns `dx` T[any], gradient of x
+"""
+relu_dx(g::Graph, dy, x) =
+    add(g, "relu_dx", Any[dy, x], Any[])
+
+"""
+    silu(g, x)
+
+The activation x / (1 + exp(-x)) of each element.
+
+- `x`: T[any], any tensor
+
+Returns `y` T[any], activations
+"""
+silu(g::Graph, x) =
+    add(g, "silu", Any[x], Any[])
+
+"""
+    silu_dx(g, dy, x)
+
+The gradient of the activation silu. Not differentiable.
+
+- `dy`: T[any], gradient of the result
+- `x`: T[any], any tensor
+
+Returns `dx` T[any], gradient of x
+"""
+silu_dx(g::Graph, dy, x) =
+    add(g, "silu_dx", Any[dy, x], Any[])
+
+"""
+    tanh(g, x)
+
+The activation tanh(x) of each element.
+
+- `x`: T[any], any tensor
+
+Returns `y` T[any], activations
+"""
+tanh(g::Graph, x) =
+    add(g, "tanh", Any[x], Any[])
+
+"""
+    tanh_dx(g, dy, x)
+
+The gradient of the activation tanh. Not differentiable.
+
+- `dy`: T[any], gradient of the result
+- `x`: T[any], any tensor
+
+Returns `dx` T[any], gradient of x
+"""
+tanh_dx(g::Graph, dy, x) =
+    add(g, "tanh_dx", Any[dy, x], Any[])
+
+"""
+    relu2(g, x)
+
+The activation max(x, 0)^2 of each element.
+
+- `x`: T[any], any tensor
+
+Returns `y` T[any], activations
+"""
+relu2(g::Graph, x) =
+    add(g, "relu2", Any[x], Any[])
+
+"""
+    relu2_dx(g, dy, x)
+
+The gradient of the activation relu2. Not differentiable.
+
+- `dy`: T[any], gradient of the result
+- `x`: T[any], any tensor
+
+Returns `dx` T[any], gradient of x
+"""
+relu2_dx(g::Graph, dy, x) =
+    add(g, "relu2_dx", Any[dy, x], Any[])
+
+"""
+    laplace(g, x)
+
+The activation 0.5 (1 + erf((x - 0.707107) / (0.282095 sqrt(2)))) of each element.
+
+- `x`: T[any], any tensor
+
+Returns `y` T[any], activations
+"""
+laplace(g::Graph, x) =
+    add(g, "laplace", Any[x], Any[])
+
+"""
+    laplace_dx(g, dy, x)
+
+The gradient of the activation laplace. Not differentiable.
+
+- `dy`: T[any], gradient of the result
+- `x`: T[any], any tensor
+
+Returns `dx` T[any], gradient of x
+"""
+laplace_dx(g::Graph, dy, x) =
+    add(g, "laplace_dx", Any[dy, x], Any[])
+
+"""
+    glu(g, gate, up; ...)
+
+A gated linear unit act(gate) up, rounded once.
+
+- `gate`: T[n,F], what is activated
+- `up`: T[n,F], what is gated
+- `act`: the activation: gelu_tanh, gelu_erf and gelu_10 are the forms of gelu, others are operations (silu, gelu_tanh,
+  gelu_erf, gelu_10, relu, tanh, relu2, laplace)
+
+Returns `y` T[n,F], act(gate) up
+"""
+glu(g::Graph, gate, up; act::AbstractString) =
+    add(g, "glu", Any[gate, up], Any[("act", act, missing)])
+
+"""
+    glu_packed(g, x; ...)
+
+A gated linear unit act(gate) up, rounded once.
+
+- `x`: T[n,2F], gate and up, side by side
+- `act`: the activation: gelu_tanh, gelu_erf and gelu_10 are the forms of gelu, others are operations (silu, gelu_tanh,
+  gelu_erf, gelu_10, relu, tanh, relu2, laplace)
+
+Returns `y` T[n,F], act(gate) up
+"""
+glu_packed(g::Graph, x; act::AbstractString) =
+    add(g, "glu", Any[x], Any[("act", act, missing)])
+
+"""
+    glu_dx(g, dy, gate, up; ...)
+
+The gradients of a glu. Not differentiable.
+
+- `dy`: T[n,F], gradient of the result
+- `gate`: T[n,F], what is activated
+- `up`: T[n,F], what is gated
+- `act`: the activation: gelu_tanh, gelu_erf and gelu_10 are the forms of gelu, others are operations (silu, gelu_tanh,
+  gelu_erf, gelu_10, relu, tanh, relu2, laplace)
+
+Returns `dgate` T[n,F], gradient of gate; `dup` T[n,F], gradient of up
+"""
+glu_dx(g::Graph, dy, gate, up; act::AbstractString) =
+    results(2, add(g, "glu_dx", Any[dy, gate, up], Any[("act", act, missing)]))
+
+"""
+    glu_dx_packed(g, dy, x; ...)
+
+The gradients of a glu. Not differentiable.
+
+- `dy`: T[n,F], gradient of the result
+- `x`: T[n,2F], gate and up, side by side
+- `act`: the activation: gelu_tanh, gelu_erf and gelu_10 are the forms of gelu, others are operations (silu, gelu_tanh,
+  gelu_erf, gelu_10, relu, tanh, relu2, laplace)
+
+Returns `dx` T[n,2F], gradient of x
+"""
+glu_dx_packed(g::Graph, dy, x; act::AbstractString) =
+    add(g, "glu_dx", Any[dy, x], Any[("act", act, missing)])
+
+"""
+    mul(g, a, b)
+
+The product of two tensors of one shape, element by element.
+
+- `a`: T[any], first factor
+- `b`: T[any], second factor
+
+Returns `y` T[any], a b
+"""
+mul(g::Graph, a, b) =
+    add(g, "mul", Any[a, b], Any[])
+
+"""
+    scale(g, x; ...)
+
+A tensor times a number, which is rounded to A first; its own backward.
+
+- `x`: T[any], any tensor
+- `factor`: the number
+
+Returns `y` T[any], x factor
+"""
+scale(g::Graph, x; factor::Real) =
+    add(g, "scale", Any[x], Any[("factor", factor, missing)])
+
+"""
+    softcap(g, x; ...)
+
+Values bounded smoothly: cap tanh(x / cap).
+
+- `x`: T[any], any tensor
+- `cap`: the bound, > 0
+
+Returns `y` T[any], bounded values
+"""
+softcap(g::Graph, x; cap::Real) =
+    add(g, "softcap", Any[x], Any[("cap", cap, missing)])
+
+"""
+    softcap_dx(g, dy, y; ...)
+
+The gradient dy (1 - (y / cap)^2) of a softcap. Not differentiable.
+
+- `dy`: T[any], gradient of the result
+- `y`: T[any], the result
+- `cap`: the bound, > 0
+
+Returns `dx` T[any], gradient of x
+"""
+softcap_dx(g::Graph, dy, y; cap::Real) =
+    add(g, "softcap_dx", Any[dy, y], Any[("cap", cap, missing)])
+
+"""
+    attention(g, q, k, v, mask; ...)
+
+Attention within sequences: softmax(scores) v for each row and head.
+
+- `q`: T[n,HD], queries of H heads
+- `k`: T[n,GD], keys of G heads
+- `v`: T[n,GD], values of G heads
+- `mask`: i32[n], rows of 0 are seen by none
+- `heads`: H, heads of queries
+- `seq`: rows of a sequence
+- `kv_heads`: G, heads of keys and values, divides H; 0: H
+- `causal`: 1: a row sees itself and rows before it, 0: its whole sequence
+- `window`: a row sees so many rows, itself included; 0: all; of causal attention only
+- `scale`: factor of scores; 0: 1/sqrt(D)
+- `softcap`: bound of scores; 0: none
+- `per_head`: 1: qkv is q, k, v of head 0, then of head 1 and so on
+- `dropout`: probability of dropping a weight in a step of training, in [0, 1)
+- `op`: number of the random stream of dropout, 0 to 65535; needed with dropout
+
+Returns `y` T[n,HD], weighted sums of values; `lse` A[H,n], logarithm of the sum of exp of the scores
+"""
+attention(g::Graph, q, k, v, mask = nothing; heads::Integer, seq::Integer, kv_heads::Integer = 0, causal::Bool = true,
+    window::Integer = 0, scale::Real = 0.0, softcap::Real = 0.0, per_head::Bool = false, dropout::Real = 0.0,
+    op::Union{Integer,Nothing} = nothing) =
+    results(2, add(g, "attention", Any[q, k, v, mask], Any[("heads", heads, missing), ("seq", seq, missing),
+        ("kv_heads", kv_heads, 0), ("causal", causal, true), ("window", window, 0), ("scale", scale, 0.0), ("softcap",
+        softcap, 0.0), ("per_head", per_head, false), ("dropout", dropout, 0.0), ("op", op, nothing)]))
+
+"""
+    attention_packed(g, qkv, mask; ...)
+
+Attention within sequences: softmax(scores) v for each row and head.
+
+- `qkv`: T[n,(H+2G)D], queries, keys and values, side by side
+- `mask`: i32[n], rows of 0 are seen by none
+- `heads`: H, heads of queries
+- `seq`: rows of a sequence
+- `kv_heads`: G, heads of keys and values, divides H; 0: H
+- `causal`: 1: a row sees itself and rows before it, 0: its whole sequence
+- `window`: a row sees so many rows, itself included; 0: all; of causal attention only
+- `scale`: factor of scores; 0: 1/sqrt(D)
+- `softcap`: bound of scores; 0: none
+- `per_head`: 1: qkv is q, k, v of head 0, then of head 1 and so on
+- `dropout`: probability of dropping a weight in a step of training, in [0, 1)
+- `op`: number of the random stream of dropout, 0 to 65535; needed with dropout
+
+Returns `y` T[n,HD], weighted sums of values; `lse` A[H,n], logarithm of the sum of exp of the scores
+"""
+attention_packed(g::Graph, qkv, mask = nothing; heads::Integer, seq::Integer, kv_heads::Integer = 0, causal::Bool =
+    true, window::Integer = 0, scale::Real = 0.0, softcap::Real = 0.0, per_head::Bool = false, dropout::Real = 0.0,
+    op::Union{Integer,Nothing} = nothing) =
+    results(2, add(g, "attention", Any[qkv, mask], Any[("heads", heads, missing), ("seq", seq, missing), ("kv_heads",
+        kv_heads, 0), ("causal", causal, true), ("window", window, 0), ("scale", scale, 0.0), ("softcap", softcap, 0.0),
+        ("per_head", per_head, false), ("dropout", dropout, 0.0), ("op", op, nothing)]))
+
+"""
+    attention_dx(g, dy, q, k, v, y, lse, mask; ...)
+
+The gradients of an attention. Not differentiable.
+
+- `dy`: T[n,HD], gradient of y
+- `q`: T[n,HD], queries of H heads
+- `k`: T[n,GD], keys of G heads
+- `v`: T[n,GD], values of G heads
+- `y`: T[n,HD], weighted sums of values
+- `lse`: A[H,n], logarithm of the sum of exp of the scores
+- `mask`: i32[n], rows of 0 are seen by none
+- `heads`: H, heads of queries
+- `seq`: rows of a sequence
+- `kv_heads`: G, heads of keys and values, divides H; 0: H
+- `causal`: 1: a row sees itself and rows before it, 0: its whole sequence
+- `window`: a row sees so many rows, itself included; 0: all; of causal attention only
+- `scale`: factor of scores; 0: 1/sqrt(D)
+- `softcap`: bound of scores; 0: none
+- `per_head`: 1: qkv is q, k, v of head 0, then of head 1 and so on
+- `dropout`: probability of dropping a weight in a step of training, in [0, 1)
+- `op`: number of the random stream of dropout, 0 to 65535; needed with dropout
+
+Returns `dq` T[n,HD], gradient of q; `dk` T[n,GD], gradient of k; `dv` T[n,GD], gradient of v
+"""
+attention_dx(g::Graph, dy, q, k, v, y, lse, mask = nothing; heads::Integer, seq::Integer, kv_heads::Integer = 0,
+    causal::Bool = true, window::Integer = 0, scale::Real = 0.0, softcap::Real = 0.0, per_head::Bool = false,
+    dropout::Real = 0.0, op::Union{Integer,Nothing} = nothing) =
+    results(3, add(g, "attention_dx", Any[dy, q, k, v, mask, y, lse], Any[("heads", heads, missing), ("seq", seq,
+        missing), ("kv_heads", kv_heads, 0), ("causal", causal, true), ("window", window, 0), ("scale", scale, 0.0),
+        ("softcap", softcap, 0.0), ("per_head", per_head, false), ("dropout", dropout, 0.0), ("op", op, nothing)]))
+
+"""
+    attention_dx_packed(g, dy, qkv, y, lse, mask; ...)
+
+The gradients of an attention. Not differentiable.
+
+- `dy`: T[n,HD], gradient of y
+- `qkv`: T[n,(H+2G)D], queries, keys and values, side by side
+- `y`: T[n,HD], weighted sums of values
+- `lse`: A[H,n], logarithm of the sum of exp of the scores
+- `mask`: i32[n], rows of 0 are seen by none
+- `heads`: H, heads of queries
+- `seq`: rows of a sequence
+- `kv_heads`: G, heads of keys and values, divides H; 0: H
+- `causal`: 1: a row sees itself and rows before it, 0: its whole sequence
+- `window`: a row sees so many rows, itself included; 0: all; of causal attention only
+- `scale`: factor of scores; 0: 1/sqrt(D)
+- `softcap`: bound of scores; 0: none
+- `per_head`: 1: qkv is q, k, v of head 0, then of head 1 and so on
+- `dropout`: probability of dropping a weight in a step of training, in [0, 1)
+- `op`: number of the random stream of dropout, 0 to 65535; needed with dropout
+
+Returns `dqkv` T[n,(H+2G)D], gradient of qkv
+"""
+attention_dx_packed(g::Graph, dy, qkv, y, lse, mask = nothing; heads::Integer, seq::Integer, kv_heads::Integer = 0,
+    causal::Bool = true, window::Integer = 0, scale::Real = 0.0, softcap::Real = 0.0, per_head::Bool = false,
+    dropout::Real = 0.0, op::Union{Integer,Nothing} = nothing) =
+    add(g, "attention_dx", Any[dy, qkv, mask, y, lse], Any[("heads", heads, missing), ("seq", seq, missing),
+        ("kv_heads", kv_heads, 0), ("causal", causal, true), ("window", window, 0), ("scale", scale, 0.0), ("softcap",
+        softcap, 0.0), ("per_head", per_head, false), ("dropout", dropout, 0.0), ("op", op, nothing)])
+
+"""
+    cached_attention(g, q, k, v, positions, cache; ...)
+
+Causal attention of rows of one text to all of it: writes their keys and values to the cache, then reads it. Not
+differentiable.
+
+- `q`: T[n,HD], queries of H heads
+- `k`: T[n,GD], keys of G heads
+- `v`: T[n,GD], values of G heads
+- `positions`: i32[n], place of each row, below P; no two alike
+- `cache`: T[2G,P,D], keys, then values, of the P places of a text
+- `heads`: H, heads of queries
+- `kv_heads`: G, heads of keys and values, divides H; 0: H
+- `window`: a row sees so many rows, itself included; 0: all; of causal attention only
+- `scale`: factor of scores; 0: 1/sqrt(D)
+- `softcap`: bound of scores; 0: none
+- `per_head`: 1: qkv is q, k, v of head 0, then of head 1 and so on
+
+Returns `y` T[n,HD], weighted sums of values; `cache` T[2G,P,D], keys, then values, of the P places of a text
+"""
+cached_attention(g::Graph, q, k, v, positions, cache; heads::Integer, kv_heads::Integer = 0, window::Integer = 0,
+    scale::Real = 0.0, softcap::Real = 0.0, per_head::Bool = false) =
+    results(2, add(g, "cached_attention", Any[q, k, v, positions, cache], Any[("heads", heads, missing), ("kv_heads",
+        kv_heads, 0), ("window", window, 0), ("scale", scale, 0.0), ("softcap", softcap, 0.0), ("per_head", per_head,
+        false)]))
+
+"""
+    cached_attention_packed(g, qkv, positions, cache; ...)
+
+Causal attention of rows of one text to all of it: writes their keys and values to the cache, then reads it. Not
+differentiable.
+
+- `qkv`: T[n,(H+2G)D], queries, keys and values, side by side
+- `positions`: i32[n], place of each row, below P; no two alike
+- `cache`: T[2G,P,D], keys, then values, of the P places of a text
+- `heads`: H, heads of queries
+- `kv_heads`: G, heads of keys and values, divides H; 0: H
+- `window`: a row sees so many rows, itself included; 0: all; of causal attention only
+- `scale`: factor of scores; 0: 1/sqrt(D)
+- `softcap`: bound of scores; 0: none
+- `per_head`: 1: qkv is q, k, v of head 0, then of head 1 and so on
+
+Returns `y` T[n,HD], weighted sums of values; `cache` T[2G,P,D], keys, then values, of the P places of a text
+"""
+cached_attention_packed(g::Graph, qkv, positions, cache; heads::Integer, kv_heads::Integer = 0, window::Integer = 0,
+    scale::Real = 0.0, softcap::Real = 0.0, per_head::Bool = false) =
+    results(2, add(g, "cached_attention", Any[qkv, positions, cache], Any[("heads", heads, missing), ("kv_heads",
+        kv_heads, 0), ("window", window, 0), ("scale", scale, 0.0), ("softcap", softcap, 0.0), ("per_head", per_head,
+        false)]))
+
+"""
+    rope(g, x, positions, length; ...)
+
+Rotary positions: turns pairs of columns of each head by angles that grow with the place of the row.
+
+- `x`: T[n,H*D], rows of H heads
+- `positions`: i32[n], place of each row; without it r mod seq
+- `length`: i32[1], length of the text; without it seq
+- `heads`: H
+- `seq`: rows of a sequence
+- `theta`: base of the angles, > 1
+- `dims`: columns of a head that turn; 0: all
+- `period`: heads turn where their number modulo this is below rotated; without it heads
+- `rotated`: see period; without it period
+- `interleaved`: 1: a pair is two neighbours, 0: a half apart
+- `inverse`: 1: turns back
+- `scaling`: how angles are changed for longer texts (none, linear, dynamic, llama3, yarn, longrope)
+- `factor`: of every scaling but none and longrope, > 0
+- `low`: of llama3 and yarn, > 0
+- `high`: of llama3 and yarn, > 0
+- `original`: length of texts before scaling, of all but none and linear; of longrope with long_factors
+- `power`: of dynamic
+- `factors`: of longrope: dims/2 numbers > 0 with blanks between them
+- `long_factors`: of longrope: factors of texts longer than original
+- `magnitude`: factor of the result in place of the scaling's own; 0: that
+- `truncate`: of yarn: 1 rounds the first and the last scaled pair to whole ones
+
+Returns `y` T[n,H*D], turned rows
+"""
+rope(g::Graph, x, positions = nothing, length = nothing; heads::Integer, seq::Integer, theta::Real, dims::Integer = 0,
+    period::Union{Integer,Nothing} = nothing, rotated::Union{Integer,Nothing} = nothing, interleaved::Bool = false,
+    inverse::Bool = false, scaling::AbstractString = "none", factor::Union{Real,Nothing} = nothing,
+    low::Union{Real,Nothing} = nothing, high::Union{Real,Nothing} = nothing, original::Union{Integer,Nothing} = nothing,
+    power::Union{Real,Nothing} = nothing, factors::Union{AbstractString,Nothing} = nothing,
+    long_factors::Union{AbstractString,Nothing} = nothing, magnitude::Real = 0.0, truncate::Bool = true) =
+    add(g, "rope", Any[x, positions, length], Any[("heads", heads, missing), ("seq", seq, missing), ("theta", theta,
+        missing), ("dims", dims, 0), ("period", period, nothing), ("rotated", rotated, nothing), ("interleaved",
+        interleaved, false), ("inverse", inverse, false), ("scaling", scaling, "none"), ("factor", factor, nothing),
+        ("low", low, nothing), ("high", high, nothing), ("original", original, nothing), ("power", power, nothing),
+        ("factors", factors, nothing), ("long_factors", long_factors, nothing), ("magnitude", magnitude, 0.0),
+        ("truncate", truncate, true)])
+
+"""
+    top_gates(g, logits; ...)
+
+The softmax of each row where its logit is among the k largest, of equal ones the lower index, and 0 elsewhere.
+
+- `logits`: T[n,E], a score for each of E experts
+- `k`: experts of a row, at most E
+- `normalize`: 1: the weights of a row are divided by their sum
+
+Returns `gates` T[n,E], weights of the experts
+"""
+top_gates(g::Graph, logits; k::Integer, normalize::Bool = true) =
+    add(g, "top_gates", Any[logits], Any[("k", k, missing), ("normalize", normalize, true)])
+
+"""
+    top_gates_dx(g, dy, logits; ...)
+
+The gradient of the logits of a top_gates, with the choice as it is. Not differentiable.
+
+- `dy`: T[n,E], gradient of the gates
+- `logits`: T[n,E], a score for each of E experts
+- `k`: experts of a row, at most E
+- `normalize`: 1: the weights of a row are divided by their sum
+
+Returns `dlogits` T[n,E], gradient of logits
+"""
+top_gates_dx(g::Graph, dy, logits; k::Integer, normalize::Bool = true) =
+    add(g, "top_gates_dx", Any[dy, logits], Any[("k", k, missing), ("normalize", normalize, true)])
+
+"""
+    scale_rows(g, x, gates; ...)
+
+Each row times its element of one column of gates: y[r] = x[r] gates[r, column].
+
+- `x`: T[n,C], rows
+- `gates`: T[n,E], weights of the experts
+- `column`: which expert, below E
+
+Returns `y` T[n,C], scaled rows
+"""
+scale_rows(g::Graph, x, gates; column::Integer) =
+    add(g, "scale_rows", Any[x, gates], Any[("column", column, missing)])
+
+"""
+    scale_rows_dw(g, dy, x; ...)
+
+The gradient of the gates of a scale_rows: the product of dy[r] and x[r] in its column, 0 in the others. Not
+differentiable.
+
+- `dy`: T[n,C], gradient of the result
+- `x`: T[n,C], rows
+- `columns`: E
+- `column`: which expert, below E
+
+Returns `dgates` T[n,E], gradient of gates
+"""
+scale_rows_dw(g::Graph, dy, x; columns::Integer, column::Integer) =
+    add(g, "scale_rows_dw", Any[dy, x], Any[("columns", columns, missing), ("column", column, missing)])
+
+"""
+    load_balance(g, logits, mask; ...)
+
+E times the sum over experts of f p over the rows of all layers together: f is the share of the rows that have it among
+their k largest, p the mean of its softmax.
+
+- `logits`: T[n,E], scores of one layer after the other
+- `mask`: i32[n], rows of 0 do not count
+- `k`: experts of a row, at most E
+
+Returns `loss` A[], 1 where experts are used alike
+"""
+load_balance(g::Graph, logits, mask = nothing; k::Integer) =
+    add(g, "load_balance", Any[logits..., mask], Any[("k", k, missing)])
+
+"""
+    load_balance_dx(g, dloss, logits, mask; ...)
+
+The gradients of the logits of a load_balance, with the choices as they are. Not differentiable.
+
+- `dloss`: A[], gradient of the loss
+- `logits`: T[n,E], scores of one layer after the other
+- `mask`: i32[n], rows of 0 do not count
+- `k`: experts of a row, at most E
+
+Returns `dlogits` T[n,E], gradient of each of the logits
+"""
+load_balance_dx(g::Graph, dloss, logits, mask = nothing; k::Integer) =
+    results(length(logits), add(g, "load_balance_dx", Any[dloss, logits..., mask], Any[("k", k, missing)]))
+
+"""
+    add(g, a, b)
+
+The sum of two tensors of one shape.
+
+- `a`: T[any], first summand
+- `b`: T[any], second summand
+
+Returns `y` T[any], a + b
+"""
+add(g::Graph, a, b) =
+    add(g, "add", Any[a, b], Any[])
+
+"""
+    dropout(g, x; ...)
+
+In a step of training each element becomes 0 with probability p, and the others are multiplied by 1 / (1 - p); its own
+backward.
+
+- `x`: T[any], any tensor
+- `p`: probability of dropping an element, in [0, 1)
+- `op`: number of the random stream, 0 to 65535, unlike those of other dropouts and parameters
+
+Returns `y` T[any], x with elements dropped
+"""
+dropout(g::Graph, x; p::Real, op::Integer) =
+    add(g, "dropout", Any[x], Any[("p", p, missing), ("op", op, missing)])
+
+"""
+    fill(g; ...)
+
+A scalar of a given value: the seed of gradients. Not differentiable.
+
+- `value`: the value
+- `dtype`: element type of the result (f32, bf16, f16, f64)
+
+Returns `y` T[], the value
+"""
+fill(g::Graph; value::Real, dtype::AbstractString) =
+    add(g, "fill", Any[], Any[("value", value, missing), ("dtype", dtype, missing)])
+
+"""
+    cast(g, x; ...)
+
+The same values in another floating type, rounded to the nearest, ties to even.
+
+- `x`: T[any], any tensor
+- `dtype`: element type of the result (f32, bf16, f16, f64)
+
+Returns `y` [any], x in the type dtype
+"""
+cast(g::Graph, x; dtype::AbstractString) =
+    add(g, "cast", Any[x], Any[("dtype", dtype, missing)])
+
+"""
+    cross_entropy(g, logits, targets)
+
+The mean over rows with a target of -log p, where p is the softmax of the row at its target; 0 without such rows.
+
+- `logits`: T[n,V], a score for each word
+- `targets`: i32[n], the right word of each row; -100: the row has none
+
+Returns `loss` A[], the loss; `stats` A[n,2], what the backward part needs of the softmax of each row
+"""
+cross_entropy(g::Graph, logits, targets) =
+    results(2, add(g, "cross_entropy", Any[logits, targets], Any[]))
+
+"""
+    cross_entropy_dx(g, dloss, logits, targets, stats)
+
+The gradient of the logits of a cross_entropy. Not differentiable.
+
+- `dloss`: A[], gradient of the loss
+- `logits`: T[n,V], a score for each word
+- `targets`: i32[n], the right word of each row; -100: the row has none
+- `stats`: A[n,2], what the backward part needs of the softmax of each row
+
+Returns `dlogits` T[n,V], gradient of logits
+"""
+cross_entropy_dx(g::Graph, dloss, logits, targets, stats) =
+    add(g, "cross_entropy_dx", Any[dloss, logits, targets, stats], Any[])
+
+"""
+    linear_cross_entropy(g, x, w, targets)
+
+The cross_entropy of x w^T, which is made by blocks of at most 1024 words and neither rounded nor kept.
+
+- `x`: T[n,C], rows
+- `w`: T[V,C], a row for each word
+- `targets`: i32[n], the right word of each row; -100: the row has none
+
+Returns `loss` A[], the loss; `stats` A[n,2], what the backward part needs of the softmax of each row
+"""
+linear_cross_entropy(g::Graph, x, w, targets) =
+    results(2, add(g, "linear_cross_entropy", Any[x, w, targets], Any[]))
+
+"""
+    linear_cross_entropy_dx(g, dloss, x, w, targets, stats)
+
+The gradients of a linear_cross_entropy, whose logits are made again by blocks; dx is summed over blocks in A. Not
+differentiable.
+
+- `dloss`: A[], gradient of the loss
+- `x`: T[n,C], rows
+- `w`: T[V,C], a row for each word
+- `targets`: i32[n], the right word of each row; -100: the row has none
+- `stats`: A[n,2], what the backward part needs of the softmax of each row
+
+Returns `dx` T[n,C], gradient of x; `dw` T[V,C], gradient of w
+"""
+linear_cross_entropy_dx(g::Graph, dloss, x, w, targets, stats) =
+    results(2, add(g, "linear_cross_entropy_dx", Any[dloss, x, w, targets, stats], Any[]))
+
+"""
+    mse(g, x, target)
+
+The mean of (x - target)^2 over all elements, added in order in f64.
+
+- `x`: T[any], any tensor
+- `target`: T[any], what x should be
+
+Returns `loss` A[], the loss
+"""
+mse(g::Graph, x, target) =
+    add(g, "mse", Any[x, target], Any[])
+
+"""
+    mse_dx(g, dloss, x, target)
+
+The gradient 2 dloss (x - target) / elements of x in an mse. Not differentiable.
+
+- `dloss`: A[], gradient of the loss
+- `x`: T[any], any tensor
+- `target`: T[any], what x should be
+
+Returns `dx` T[any], gradient of x
+"""
+mse_dx(g::Graph, dloss, x, target) =
+    add(g, "mse_dx", Any[dloss, x, target], Any[])
+
+end

@@ -1,0 +1,1033 @@
+"""A function for each operation of a graph: operands first, then attributes by name.
+
+Each calls graph.op(name, *operands, outputs=..., **attributes) without the attributes that have their default, and returns
+all results, several as a tuple. Written by tools/bindings.py; do not edit.
+"""
+from typing import Literal, Optional, Sequence
+
+__all__ = ["embedding", "embedding_dw", "position", "position_dw", "last_row", "linear", "linear_dx", "linear_dw",
+           "linear_db", "layer_norm", "layer_norm_dx", "layer_norm_dw", "rms_norm", "rms_norm_dx", "rms_norm_dw",
+           "gelu", "gelu_dx", "relu", "relu_dx", "silu", "silu_dx", "tanh", "tanh_dx", "relu2", "relu2_dx", "laplace",
+           "laplace_dx", "glu", "glu_packed", "glu_dx", "glu_dx_packed", "mul", "scale", "softcap", "softcap_dx",
+           "attention", "attention_packed", "attention_dx", "attention_dx_packed", "cached_attention",
+           "cached_attention_packed", "rope", "top_gates", "top_gates_dx", "scale_rows", "scale_rows_dw",
+           "load_balance", "load_balance_dx", "add", "dropout", "fill", "cast", "cross_entropy", "cross_entropy_dx",
+           "linear_cross_entropy", "linear_cross_entropy_dx", "mse", "mse_dx"]
+
+_DEFAULTS = {
+    "embedding": {"padding": -1},
+    "embedding_dw": {"padding": -1},
+    "linear": {"transposed": 0},
+    "linear_dx": {"transposed": 0},
+    "linear_dw": {"transposed": 0},
+    "rms_norm": {"offset": 0},
+    "rms_norm_dx": {"offset": 0},
+    "gelu": {"form": "tanh"},
+    "gelu_dx": {"form": "tanh"},
+    "attention": {"kv_heads": 0, "causal": 1, "window": 0, "scale": 0.0, "softcap": 0.0, "per_head": 0, "dropout": 0.0},
+    "attention_dx": {"kv_heads": 0, "causal": 1, "window": 0, "scale": 0.0, "softcap": 0.0, "per_head": 0, "dropout":
+        0.0},
+    "cached_attention": {"kv_heads": 0, "window": 0, "scale": 0.0, "softcap": 0.0, "per_head": 0},
+    "rope": {"dims": 0, "interleaved": 0, "inverse": 0, "scaling": "none", "magnitude": 0.0, "truncate": 1},
+    "top_gates": {"normalize": 1},
+    "top_gates_dx": {"normalize": 1},
+}
+
+
+def _add(graph, op, operands, outputs, /, **attributes):
+    defaults = _DEFAULTS.get(op, {})
+    given = {name: int(value) if isinstance(value, bool) else value for name, value in attributes.items()
+             if value is not None and value != defaults.get(name)}
+    return graph.op(op, *(operand for operand in operands if operand is not None), outputs=outputs, **given)
+
+def embedding(graph, w, ids, *, padding: int = -1):
+    """The rows of a table that ids name.
+
+    Args:
+        graph: the graph that the operation is added to
+        w: T[V,C], a row for each word
+        ids: i32[n], words, 0 to V-1
+        padding: row of w that gets no gradient from here; -1: none
+
+    Returns:
+        y: T[n,C], a row for each id
+    """
+    return _add(graph, "embedding", [w, ids], 1, padding=padding)
+
+
+def embedding_dw(graph, dy, ids, *, rows: int, padding: int = -1):
+    """The gradient of the table of an embedding: the sum of the rows of dy by id, in row order in A. Not
+    differentiable.
+
+    Args:
+        graph: the graph that the operation is added to
+        dy: T[n,C], gradient of the result
+        ids: i32[n], words, 0 to V-1
+        rows: V
+        padding: row of w that gets no gradient from here; -1: none
+
+    Returns:
+        dw: T[V,C], gradient of w
+    """
+    return _add(graph, "embedding_dw", [dy, ids], 1, rows=rows, padding=padding)
+
+
+def position(graph, x, w, *, seq: int):
+    """Adds a row of a table by the place in the sequence: y[r] = x[r] + w[r mod seq].
+
+    Args:
+        graph: the graph that the operation is added to
+        x: T[n,C], rows
+        w: T[P,C], a row for each place
+        seq: rows of a sequence, at most P
+
+    Returns:
+        y: T[n,C], sums
+    """
+    return _add(graph, "position", [x, w], 1, seq=seq)
+
+
+def position_dw(graph, dy, *, seq: int, rows: int):
+    """The gradient of the table of a position; rows from seq on are 0. Not differentiable.
+
+    Args:
+        graph: the graph that the operation is added to
+        dy: T[n,C], gradient of the result
+        seq: rows of a sequence, at most P
+        rows: P
+
+    Returns:
+        dw: T[P,C], gradient of w
+    """
+    return _add(graph, "position_dw", [dy], 1, seq=seq, rows=rows)
+
+
+def last_row(graph, x):
+    """The last row. Not differentiable.
+
+    Args:
+        graph: the graph that the operation is added to
+        x: T[n,C], rows
+
+    Returns:
+        y: T[1,C], x[n-1]
+    """
+    return _add(graph, "last_row", [x], 1)
+
+
+def linear(graph, x, w, b = None, *, transposed: bool = False):
+    """The product x w^T of rows and a weight, plus a bias where there is one.
+
+    Args:
+        graph: the graph that the operation is added to
+        x: T[n,I], rows
+        w: T[O,I], weight
+        b: T[O], bias
+        transposed: 1: the weight is stored as T[I,O]
+
+    Returns:
+        y: T[n,O], products
+    """
+    return _add(graph, "linear", [x, w, b], 1, transposed=transposed)
+
+
+def linear_dx(graph, dy, w, *, transposed: bool = False):
+    """The gradient dy w of the rows of a linear. Not differentiable.
+
+    Args:
+        graph: the graph that the operation is added to
+        dy: T[n,O], gradient of the result
+        w: T[O,I], weight
+        transposed: 1: the weight is stored as T[I,O]
+
+    Returns:
+        dx: T[n,I], gradient of x
+    """
+    return _add(graph, "linear_dx", [dy, w], 1, transposed=transposed)
+
+
+def linear_dw(graph, dy, x, *, transposed: bool = False):
+    """The gradient dy^T x of the weight of a linear. Not differentiable.
+
+    Args:
+        graph: the graph that the operation is added to
+        dy: T[n,O], gradient of the result
+        x: T[n,I], rows
+        transposed: 1: the weight is stored as T[I,O]
+
+    Returns:
+        dw: T[O,I], gradient of w
+    """
+    return _add(graph, "linear_dw", [dy, x], 1, transposed=transposed)
+
+
+def linear_db(graph, dy):
+    """The gradient of the bias of a linear: the sum of each column. Not differentiable.
+
+    Args:
+        graph: the graph that the operation is added to
+        dy: T[n,O], gradient of the result
+
+    Returns:
+        db: T[O], gradient of b
+    """
+    return _add(graph, "linear_db", [dy], 1)
+
+
+def layer_norm(graph, x, w = None, b = None, *, eps: float):
+    """Normalized rows (x - mean) rstd w + b; w and b come both or not at all, which means 1 and 0.
+
+    Args:
+        graph: the graph that the operation is added to
+        x: T[n,C], rows
+        w: T[C], weight
+        b: T[C], bias
+        eps: added to the mean square before its root is taken, > 0
+
+    Returns:
+        y: T[n,C], normalized rows
+        mean: A[n], mean of each row
+        rstd: A[n], 1 / sqrt(variance + eps) of each row
+    """
+    return _add(graph, "layer_norm", [x, w, b], 3, eps=eps)
+
+
+def layer_norm_dx(graph, dy, x, mean, rstd, w = None):
+    """The gradient of the rows of a layer_norm. Not differentiable.
+
+    Args:
+        graph: the graph that the operation is added to
+        dy: T[n,C], gradient of the result
+        x: T[n,C], rows
+        mean: A[n], mean of each row
+        rstd: A[n], 1 / sqrt(variance + eps) of each row
+        w: T[C], weight
+
+    Returns:
+        dx: T[n,C], gradient of x
+    """
+    return _add(graph, "layer_norm_dx", [dy, x, w, mean, rstd], 1)
+
+
+def layer_norm_dw(graph, dy, x, mean, rstd):
+    """The gradients of weight and bias of a layer_norm. Not differentiable.
+
+    Args:
+        graph: the graph that the operation is added to
+        dy: T[n,C], gradient of the result
+        x: T[n,C], rows
+        mean: A[n], mean of each row
+        rstd: A[n], 1 / sqrt(variance + eps) of each row
+
+    Returns:
+        dw: T[C], gradient of w
+        db: T[C], gradient of b
+    """
+    return _add(graph, "layer_norm_dw", [dy, x, mean, rstd], 2)
+
+
+def rms_norm(graph, x, w, *, eps: float, offset: bool = False):
+    """Each run of D columns by itself: x rstd w. With D = C these are whole rows, with the width of a head the norms of
+    q and k.
+
+    Args:
+        graph: the graph that the operation is added to
+        x: T[n,C], rows
+        w: T[D], weight; D divides C
+        eps: added to the mean square before its root is taken, > 0
+        offset: 1: w + 1 in place of w
+
+    Returns:
+        y: T[n,C], normalized rows
+        rstd: A[n,C/D], 1 / sqrt(mean of x^2 + eps) of each run
+    """
+    return _add(graph, "rms_norm", [x, w], 2, eps=eps, offset=offset)
+
+
+def rms_norm_dx(graph, dy, x, w, rstd, *, offset: bool = False):
+    """The gradient of the rows of an rms_norm. Not differentiable.
+
+    Args:
+        graph: the graph that the operation is added to
+        dy: T[n,C], gradient of the result
+        x: T[n,C], rows
+        w: T[D], weight; D divides C
+        rstd: A[n,C/D], 1 / sqrt(mean of x^2 + eps) of each run
+        offset: 1: w + 1 in place of w
+
+    Returns:
+        dx: T[n,C], gradient of x
+    """
+    return _add(graph, "rms_norm_dx", [dy, x, w, rstd], 1, offset=offset)
+
+
+def rms_norm_dw(graph, dy, x, rstd, *, width: int):
+    """The gradient of the weight of an rms_norm, for any offset: the sum of dy x rstd over rows and runs. Not
+    differentiable.
+
+    Args:
+        graph: the graph that the operation is added to
+        dy: T[n,C], gradient of the result
+        x: T[n,C], rows
+        rstd: A[n,C/D], 1 / sqrt(mean of x^2 + eps) of each run
+        width: D
+
+    Returns:
+        dw: T[D], gradient of w
+    """
+    return _add(graph, "rms_norm_dw", [dy, x, rstd], 1, width=width)
+
+
+def gelu(graph, x, *, form: Literal["tanh", "erf", "10"] = "tanh"):
+    """The activation x Phi(x), Phi the distribution function of normal numbers, of each element.
+
+    Args:
+        graph: the graph that the operation is added to
+        x: T[any], any tensor
+        form: tanh: 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))); erf: 0.5 x (1 + erf(x/sqrt(2))); 10: that, at most
+            10 (tanh, erf, 10)
+
+    Returns:
+        y: T[any], activations
+    """
+    return _add(graph, "gelu", [x], 1, form=form)
+
+
+def gelu_dx(graph, dy, x, *, form: Literal["tanh", "erf", "10"] = "tanh"):
+    """The gradient of the activation gelu. Not differentiable.
+
+    Args:
+        graph: the graph that the operation is added to
+        dy: T[any], gradient of the result
+        x: T[any], any tensor
+        form: tanh: 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))); erf: 0.5 x (1 + erf(x/sqrt(2))); 10: that, at most
+            10 (tanh, erf, 10)
+
+    Returns:
+        dx: T[any], gradient of x
+    """
+    return _add(graph, "gelu_dx", [dy, x], 1, form=form)
+
+
+def relu(graph, x):
+    """The activation max(x, 0) of each element.
+
+    Args:
+        graph: the graph that the operation is added to
+        x: T[any], any tensor
+
+    Returns:
+        y: T[any], activations
+    """
+    return _add(graph, "relu", [x], 1)
+
+
+def relu_dx(graph, dy, x):
+    """The gradient of the activation relu. Not differentiable.
+
+    Args:
+        graph: the graph that the operation is added to
+        dy: T[any], gradient of the result
+        x: T[any], any tensor
+
+    Returns:
+        dx: T[any], gradient of x
+    """
+    return _add(graph, "relu_dx", [dy, x], 1)
+
+
+def silu(graph, x):
+    """The activation x / (1 + exp(-x)) of each element.
+
+    Args:
+        graph: the graph that the operation is added to
+        x: T[any], any tensor
+
+    Returns:
+        y: T[any], activations
+    """
+    return _add(graph, "silu", [x], 1)
+
+
+def silu_dx(graph, dy, x):
+    """The gradient of the activation silu. Not differentiable.
+
+    Args:
+        graph: the graph that the operation is added to
+        dy: T[any], gradient of the result
+        x: T[any], any tensor
+
+    Returns:
+        dx: T[any], gradient of x
+    """
+    return _add(graph, "silu_dx", [dy, x], 1)
+
+
+def tanh(graph, x):
+    """The activation tanh(x) of each element.
+
+    Args:
+        graph: the graph that the operation is added to
+        x: T[any], any tensor
+
+    Returns:
+        y: T[any], activations
+    """
+    return _add(graph, "tanh", [x], 1)
+
+
+def tanh_dx(graph, dy, x):
+    """The gradient of the activation tanh. Not differentiable.
+
+    Args:
+        graph: the graph that the operation is added to
+        dy: T[any], gradient of the result
+        x: T[any], any tensor
+
+    Returns:
+        dx: T[any], gradient of x
+    """
+    return _add(graph, "tanh_dx", [dy, x], 1)
+
+
+def relu2(graph, x):
+    """The activation max(x, 0)^2 of each element.
+
+    Args:
+        graph: the graph that the operation is added to
+        x: T[any], any tensor
+
+    Returns:
+        y: T[any], activations
+    """
+    return _add(graph, "relu2", [x], 1)
+
+
+def relu2_dx(graph, dy, x):
+    """The gradient of the activation relu2. Not differentiable.
+
+    Args:
+        graph: the graph that the operation is added to
+        dy: T[any], gradient of the result
+        x: T[any], any tensor
+
+    Returns:
+        dx: T[any], gradient of x
+    """
+    return _add(graph, "relu2_dx", [dy, x], 1)
+
+
+def laplace(graph, x):
+    """The activation 0.5 (1 + erf((x - 0.707107) / (0.282095 sqrt(2)))) of each element.
+
+    Args:
+        graph: the graph that the operation is added to
+        x: T[any], any tensor
+
+    Returns:
+        y: T[any], activations
+    """
+    return _add(graph, "laplace", [x], 1)
+
+
+def laplace_dx(graph, dy, x):
+    """The gradient of the activation laplace. Not differentiable.
+
+    Args:
+        graph: the graph that the operation is added to
+        dy: T[any], gradient of the result
+        x: T[any], any tensor
+
+    Returns:
+        dx: T[any], gradient of x
+    """
+    return _add(graph, "laplace_dx", [dy, x], 1)
+
+
+def glu(graph, gate, up, *, act: Literal["silu", "gelu_tanh", "gelu_erf", "gelu_10", "relu", "tanh", "relu2",
+        "laplace"]):
+    """A gated linear unit act(gate) up, rounded once.
+
+    Args:
+        graph: the graph that the operation is added to
+        gate: T[n,F], what is activated
+        up: T[n,F], what is gated
+        act: the activation: gelu_tanh, gelu_erf and gelu_10 are the forms of gelu, others are operations (silu,
+            gelu_tanh, gelu_erf, gelu_10, relu, tanh, relu2, laplace)
+
+    Returns:
+        y: T[n,F], act(gate) up
+    """
+    return _add(graph, "glu", [gate, up], 1, act=act)
+
+
+def glu_packed(graph, x, *, act: Literal["silu", "gelu_tanh", "gelu_erf", "gelu_10", "relu", "tanh", "relu2",
+        "laplace"]):
+    """A gated linear unit act(gate) up, rounded once.
+
+    Args:
+        graph: the graph that the operation is added to
+        x: T[n,2F], gate and up, side by side
+        act: the activation: gelu_tanh, gelu_erf and gelu_10 are the forms of gelu, others are operations (silu,
+            gelu_tanh, gelu_erf, gelu_10, relu, tanh, relu2, laplace)
+
+    Returns:
+        y: T[n,F], act(gate) up
+    """
+    return _add(graph, "glu", [x], 1, act=act)
+
+
+def glu_dx(graph, dy, gate, up, *, act: Literal["silu", "gelu_tanh", "gelu_erf", "gelu_10", "relu", "tanh", "relu2",
+        "laplace"]):
+    """The gradients of a glu. Not differentiable.
+
+    Args:
+        graph: the graph that the operation is added to
+        dy: T[n,F], gradient of the result
+        gate: T[n,F], what is activated
+        up: T[n,F], what is gated
+        act: the activation: gelu_tanh, gelu_erf and gelu_10 are the forms of gelu, others are operations (silu,
+            gelu_tanh, gelu_erf, gelu_10, relu, tanh, relu2, laplace)
+
+    Returns:
+        dgate: T[n,F], gradient of gate
+        dup: T[n,F], gradient of up
+    """
+    return _add(graph, "glu_dx", [dy, gate, up], 2, act=act)
+
+
+def glu_dx_packed(graph, dy, x, *, act: Literal["silu", "gelu_tanh", "gelu_erf", "gelu_10", "relu", "tanh", "relu2",
+        "laplace"]):
+    """The gradients of a glu. Not differentiable.
+
+    Args:
+        graph: the graph that the operation is added to
+        dy: T[n,F], gradient of the result
+        x: T[n,2F], gate and up, side by side
+        act: the activation: gelu_tanh, gelu_erf and gelu_10 are the forms of gelu, others are operations (silu,
+            gelu_tanh, gelu_erf, gelu_10, relu, tanh, relu2, laplace)
+
+    Returns:
+        dx: T[n,2F], gradient of x
+    """
+    return _add(graph, "glu_dx", [dy, x], 1, act=act)
+
+
+def mul(graph, a, b):
+    """The product of two tensors of one shape, element by element.
+
+    Args:
+        graph: the graph that the operation is added to
+        a: T[any], first factor
+        b: T[any], second factor
+
+    Returns:
+        y: T[any], a b
+    """
+    return _add(graph, "mul", [a, b], 1)
+
+
+def scale(graph, x, *, factor: float):
+    """A tensor times a number, which is rounded to A first; its own backward.
+
+    Args:
+        graph: the graph that the operation is added to
+        x: T[any], any tensor
+        factor: the number
+
+    Returns:
+        y: T[any], x factor
+    """
+    return _add(graph, "scale", [x], 1, factor=factor)
+
+
+def softcap(graph, x, *, cap: float):
+    """Values bounded smoothly: cap tanh(x / cap).
+
+    Args:
+        graph: the graph that the operation is added to
+        x: T[any], any tensor
+        cap: the bound, > 0
+
+    Returns:
+        y: T[any], bounded values
+    """
+    return _add(graph, "softcap", [x], 1, cap=cap)
+
+
+def softcap_dx(graph, dy, y, *, cap: float):
+    """The gradient dy (1 - (y / cap)^2) of a softcap. Not differentiable.
+
+    Args:
+        graph: the graph that the operation is added to
+        dy: T[any], gradient of the result
+        y: T[any], the result
+        cap: the bound, > 0
+
+    Returns:
+        dx: T[any], gradient of x
+    """
+    return _add(graph, "softcap_dx", [dy, y], 1, cap=cap)
+
+
+def attention(graph, q, k, v, mask = None, *, heads: int, seq: int, kv_heads: int = 0, causal: bool = True, window: int
+        = 0, scale: float = 0.0, softcap: float = 0.0, per_head: bool = False, dropout: float = 0.0, op: Optional[int] =
+        None):
+    """Attention within sequences: softmax(scores) v for each row and head.
+
+    Args:
+        graph: the graph that the operation is added to
+        q: T[n,HD], queries of H heads
+        k: T[n,GD], keys of G heads
+        v: T[n,GD], values of G heads
+        mask: i32[n], rows of 0 are seen by none
+        heads: H, heads of queries
+        seq: rows of a sequence
+        kv_heads: G, heads of keys and values, divides H; 0: H
+        causal: 1: a row sees itself and rows before it, 0: its whole sequence
+        window: a row sees so many rows, itself included; 0: all; of causal attention only
+        scale: factor of scores; 0: 1/sqrt(D)
+        softcap: bound of scores; 0: none
+        per_head: 1: qkv is q, k, v of head 0, then of head 1 and so on
+        dropout: probability of dropping a weight in a step of training, in [0, 1)
+        op: number of the random stream of dropout, 0 to 65535; needed with dropout
+
+    Returns:
+        y: T[n,HD], weighted sums of values
+        lse: A[H,n], logarithm of the sum of exp of the scores
+    """
+    return _add(graph, "attention", [q, k, v, mask], 2, heads=heads, seq=seq, kv_heads=kv_heads, causal=causal,
+                window=window, scale=scale, softcap=softcap, per_head=per_head, dropout=dropout, op=op)
+
+
+def attention_packed(graph, qkv, mask = None, *, heads: int, seq: int, kv_heads: int = 0, causal: bool = True, window:
+        int = 0, scale: float = 0.0, softcap: float = 0.0, per_head: bool = False, dropout: float = 0.0, op:
+        Optional[int] = None):
+    """Attention within sequences: softmax(scores) v for each row and head.
+
+    Args:
+        graph: the graph that the operation is added to
+        qkv: T[n,(H+2G)D], queries, keys and values, side by side
+        mask: i32[n], rows of 0 are seen by none
+        heads: H, heads of queries
+        seq: rows of a sequence
+        kv_heads: G, heads of keys and values, divides H; 0: H
+        causal: 1: a row sees itself and rows before it, 0: its whole sequence
+        window: a row sees so many rows, itself included; 0: all; of causal attention only
+        scale: factor of scores; 0: 1/sqrt(D)
+        softcap: bound of scores; 0: none
+        per_head: 1: qkv is q, k, v of head 0, then of head 1 and so on
+        dropout: probability of dropping a weight in a step of training, in [0, 1)
+        op: number of the random stream of dropout, 0 to 65535; needed with dropout
+
+    Returns:
+        y: T[n,HD], weighted sums of values
+        lse: A[H,n], logarithm of the sum of exp of the scores
+    """
+    return _add(graph, "attention", [qkv, mask], 2, heads=heads, seq=seq, kv_heads=kv_heads, causal=causal,
+                window=window, scale=scale, softcap=softcap, per_head=per_head, dropout=dropout, op=op)
+
+
+def attention_dx(graph, dy, q, k, v, y, lse, mask = None, *, heads: int, seq: int, kv_heads: int = 0, causal: bool =
+        True, window: int = 0, scale: float = 0.0, softcap: float = 0.0, per_head: bool = False, dropout: float = 0.0,
+        op: Optional[int] = None):
+    """The gradients of an attention. Not differentiable.
+
+    Args:
+        graph: the graph that the operation is added to
+        dy: T[n,HD], gradient of y
+        q: T[n,HD], queries of H heads
+        k: T[n,GD], keys of G heads
+        v: T[n,GD], values of G heads
+        y: T[n,HD], weighted sums of values
+        lse: A[H,n], logarithm of the sum of exp of the scores
+        mask: i32[n], rows of 0 are seen by none
+        heads: H, heads of queries
+        seq: rows of a sequence
+        kv_heads: G, heads of keys and values, divides H; 0: H
+        causal: 1: a row sees itself and rows before it, 0: its whole sequence
+        window: a row sees so many rows, itself included; 0: all; of causal attention only
+        scale: factor of scores; 0: 1/sqrt(D)
+        softcap: bound of scores; 0: none
+        per_head: 1: qkv is q, k, v of head 0, then of head 1 and so on
+        dropout: probability of dropping a weight in a step of training, in [0, 1)
+        op: number of the random stream of dropout, 0 to 65535; needed with dropout
+
+    Returns:
+        dq: T[n,HD], gradient of q
+        dk: T[n,GD], gradient of k
+        dv: T[n,GD], gradient of v
+    """
+    return _add(graph, "attention_dx", [dy, q, k, v, mask, y, lse], 3, heads=heads, seq=seq, kv_heads=kv_heads,
+                causal=causal, window=window, scale=scale, softcap=softcap, per_head=per_head, dropout=dropout, op=op)
+
+
+def attention_dx_packed(graph, dy, qkv, y, lse, mask = None, *, heads: int, seq: int, kv_heads: int = 0, causal: bool =
+        True, window: int = 0, scale: float = 0.0, softcap: float = 0.0, per_head: bool = False, dropout: float = 0.0,
+        op: Optional[int] = None):
+    """The gradients of an attention. Not differentiable.
+
+    Args:
+        graph: the graph that the operation is added to
+        dy: T[n,HD], gradient of y
+        qkv: T[n,(H+2G)D], queries, keys and values, side by side
+        y: T[n,HD], weighted sums of values
+        lse: A[H,n], logarithm of the sum of exp of the scores
+        mask: i32[n], rows of 0 are seen by none
+        heads: H, heads of queries
+        seq: rows of a sequence
+        kv_heads: G, heads of keys and values, divides H; 0: H
+        causal: 1: a row sees itself and rows before it, 0: its whole sequence
+        window: a row sees so many rows, itself included; 0: all; of causal attention only
+        scale: factor of scores; 0: 1/sqrt(D)
+        softcap: bound of scores; 0: none
+        per_head: 1: qkv is q, k, v of head 0, then of head 1 and so on
+        dropout: probability of dropping a weight in a step of training, in [0, 1)
+        op: number of the random stream of dropout, 0 to 65535; needed with dropout
+
+    Returns:
+        dqkv: T[n,(H+2G)D], gradient of qkv
+    """
+    return _add(graph, "attention_dx", [dy, qkv, mask, y, lse], 1, heads=heads, seq=seq, kv_heads=kv_heads,
+                causal=causal, window=window, scale=scale, softcap=softcap, per_head=per_head, dropout=dropout, op=op)
+
+
+def cached_attention(graph, q, k, v, positions, cache, *, heads: int, kv_heads: int = 0, window: int = 0, scale: float =
+        0.0, softcap: float = 0.0, per_head: bool = False):
+    """Causal attention of rows of one text to all of it: writes their keys and values to the cache, then reads it. Not
+    differentiable.
+
+    Args:
+        graph: the graph that the operation is added to
+        q: T[n,HD], queries of H heads
+        k: T[n,GD], keys of G heads
+        v: T[n,GD], values of G heads
+        positions: i32[n], place of each row, below P; no two alike
+        cache: T[2G,P,D], keys, then values, of the P places of a text
+        heads: H, heads of queries
+        kv_heads: G, heads of keys and values, divides H; 0: H
+        window: a row sees so many rows, itself included; 0: all; of causal attention only
+        scale: factor of scores; 0: 1/sqrt(D)
+        softcap: bound of scores; 0: none
+        per_head: 1: qkv is q, k, v of head 0, then of head 1 and so on
+
+    Returns:
+        y: T[n,HD], weighted sums of values
+        cache: T[2G,P,D], keys, then values, of the P places of a text
+    """
+    return _add(graph, "cached_attention", [q, k, v, positions, cache], 2, heads=heads, kv_heads=kv_heads,
+                window=window, scale=scale, softcap=softcap, per_head=per_head)
+
+
+def cached_attention_packed(graph, qkv, positions, cache, *, heads: int, kv_heads: int = 0, window: int = 0, scale:
+        float = 0.0, softcap: float = 0.0, per_head: bool = False):
+    """Causal attention of rows of one text to all of it: writes their keys and values to the cache, then reads it. Not
+    differentiable.
+
+    Args:
+        graph: the graph that the operation is added to
+        qkv: T[n,(H+2G)D], queries, keys and values, side by side
+        positions: i32[n], place of each row, below P; no two alike
+        cache: T[2G,P,D], keys, then values, of the P places of a text
+        heads: H, heads of queries
+        kv_heads: G, heads of keys and values, divides H; 0: H
+        window: a row sees so many rows, itself included; 0: all; of causal attention only
+        scale: factor of scores; 0: 1/sqrt(D)
+        softcap: bound of scores; 0: none
+        per_head: 1: qkv is q, k, v of head 0, then of head 1 and so on
+
+    Returns:
+        y: T[n,HD], weighted sums of values
+        cache: T[2G,P,D], keys, then values, of the P places of a text
+    """
+    return _add(graph, "cached_attention", [qkv, positions, cache], 2, heads=heads, kv_heads=kv_heads, window=window,
+                scale=scale, softcap=softcap, per_head=per_head)
+
+
+def rope(graph, x, positions = None, length = None, *, heads: int, seq: int, theta: float, dims: int = 0, period:
+        Optional[int] = None, rotated: Optional[int] = None, interleaved: bool = False, inverse: bool = False, scaling:
+        Literal["none", "linear", "dynamic", "llama3", "yarn", "longrope"] = "none", factor: Optional[float] = None,
+        low: Optional[float] = None, high: Optional[float] = None, original: Optional[int] = None, power:
+        Optional[float] = None, factors: Optional[str] = None, long_factors: Optional[str] = None, magnitude: float =
+        0.0, truncate: bool = True):
+    """Rotary positions: turns pairs of columns of each head by angles that grow with the place of the row.
+
+    Args:
+        graph: the graph that the operation is added to
+        x: T[n,H*D], rows of H heads
+        positions: i32[n], place of each row; without it r mod seq
+        length: i32[1], length of the text; without it seq
+        heads: H
+        seq: rows of a sequence
+        theta: base of the angles, > 1
+        dims: columns of a head that turn; 0: all
+        period: heads turn where their number modulo this is below rotated; without it heads
+        rotated: see period; without it period
+        interleaved: 1: a pair is two neighbours, 0: a half apart
+        inverse: 1: turns back
+        scaling: how angles are changed for longer texts (none, linear, dynamic, llama3, yarn, longrope)
+        factor: of every scaling but none and longrope, > 0
+        low: of llama3 and yarn, > 0
+        high: of llama3 and yarn, > 0
+        original: length of texts before scaling, of all but none and linear; of longrope with long_factors
+        power: of dynamic
+        factors: of longrope: dims/2 numbers > 0 with blanks between them
+        long_factors: of longrope: factors of texts longer than original
+        magnitude: factor of the result in place of the scaling's own; 0: that
+        truncate: of yarn: 1 rounds the first and the last scaled pair to whole ones
+
+    Returns:
+        y: T[n,H*D], turned rows
+    """
+    return _add(graph, "rope", [x, positions, length], 1, heads=heads, seq=seq, theta=theta, dims=dims, period=period,
+                rotated=rotated, interleaved=interleaved, inverse=inverse, scaling=scaling, factor=factor, low=low,
+                high=high, original=original, power=power, factors=factors, long_factors=long_factors,
+                magnitude=magnitude, truncate=truncate)
+
+
+def top_gates(graph, logits, *, k: int, normalize: bool = True):
+    """The softmax of each row where its logit is among the k largest, of equal ones the lower index, and 0 elsewhere.
+
+    Args:
+        graph: the graph that the operation is added to
+        logits: T[n,E], a score for each of E experts
+        k: experts of a row, at most E
+        normalize: 1: the weights of a row are divided by their sum
+
+    Returns:
+        gates: T[n,E], weights of the experts
+    """
+    return _add(graph, "top_gates", [logits], 1, k=k, normalize=normalize)
+
+
+def top_gates_dx(graph, dy, logits, *, k: int, normalize: bool = True):
+    """The gradient of the logits of a top_gates, with the choice as it is. Not differentiable.
+
+    Args:
+        graph: the graph that the operation is added to
+        dy: T[n,E], gradient of the gates
+        logits: T[n,E], a score for each of E experts
+        k: experts of a row, at most E
+        normalize: 1: the weights of a row are divided by their sum
+
+    Returns:
+        dlogits: T[n,E], gradient of logits
+    """
+    return _add(graph, "top_gates_dx", [dy, logits], 1, k=k, normalize=normalize)
+
+
+def scale_rows(graph, x, gates, *, column: int):
+    """Each row times its element of one column of gates: y[r] = x[r] gates[r, column].
+
+    Args:
+        graph: the graph that the operation is added to
+        x: T[n,C], rows
+        gates: T[n,E], weights of the experts
+        column: which expert, below E
+
+    Returns:
+        y: T[n,C], scaled rows
+    """
+    return _add(graph, "scale_rows", [x, gates], 1, column=column)
+
+
+def scale_rows_dw(graph, dy, x, *, columns: int, column: int):
+    """The gradient of the gates of a scale_rows: the product of dy[r] and x[r] in its column, 0 in the others. Not
+    differentiable.
+
+    Args:
+        graph: the graph that the operation is added to
+        dy: T[n,C], gradient of the result
+        x: T[n,C], rows
+        columns: E
+        column: which expert, below E
+
+    Returns:
+        dgates: T[n,E], gradient of gates
+    """
+    return _add(graph, "scale_rows_dw", [dy, x], 1, columns=columns, column=column)
+
+
+def load_balance(graph, logits: Sequence, mask = None, *, k: int):
+    """E times the sum over experts of f p over the rows of all layers together: f is the share of the rows that have it
+    among their k largest, p the mean of its softmax.
+
+    Args:
+        graph: the graph that the operation is added to
+        logits: T[n,E], scores of one layer after the other
+        mask: i32[n], rows of 0 do not count
+        k: experts of a row, at most E
+
+    Returns:
+        loss: A[], 1 where experts are used alike
+    """
+    return _add(graph, "load_balance", [*logits, mask], 1, k=k)
+
+
+def load_balance_dx(graph, dloss, logits: Sequence, mask = None, *, k: int):
+    """The gradients of the logits of a load_balance, with the choices as they are. Not differentiable.
+
+    Args:
+        graph: the graph that the operation is added to
+        dloss: A[], gradient of the loss
+        logits: T[n,E], scores of one layer after the other
+        mask: i32[n], rows of 0 do not count
+        k: experts of a row, at most E
+
+    Returns:
+        dlogits: T[n,E], gradient of each of the logits
+    """
+    return _add(graph, "load_balance_dx", [dloss, *logits, mask], len(logits), k=k)
+
+
+def add(graph, a, b):
+    """The sum of two tensors of one shape.
+
+    Args:
+        graph: the graph that the operation is added to
+        a: T[any], first summand
+        b: T[any], second summand
+
+    Returns:
+        y: T[any], a + b
+    """
+    return _add(graph, "add", [a, b], 1)
+
+
+def dropout(graph, x, *, p: float, op: int):
+    """In a step of training each element becomes 0 with probability p, and the others are multiplied by 1 / (1 - p);
+    its own backward.
+
+    Args:
+        graph: the graph that the operation is added to
+        x: T[any], any tensor
+        p: probability of dropping an element, in [0, 1)
+        op: number of the random stream, 0 to 65535, unlike those of other dropouts and parameters
+
+    Returns:
+        y: T[any], x with elements dropped
+    """
+    return _add(graph, "dropout", [x], 1, p=p, op=op)
+
+
+def fill(graph, *, value: float, dtype: Literal["f32", "bf16", "f16", "f64"]):
+    """A scalar of a given value: the seed of gradients. Not differentiable.
+
+    Args:
+        graph: the graph that the operation is added to
+        value: the value
+        dtype: element type of the result (f32, bf16, f16, f64)
+
+    Returns:
+        y: T[], the value
+    """
+    return _add(graph, "fill", [], 1, value=value, dtype=dtype)
+
+
+def cast(graph, x, *, dtype: Literal["f32", "bf16", "f16", "f64"]):
+    """The same values in another floating type, rounded to the nearest, ties to even.
+
+    Args:
+        graph: the graph that the operation is added to
+        x: T[any], any tensor
+        dtype: element type of the result (f32, bf16, f16, f64)
+
+    Returns:
+        y: [any], x in the type dtype
+    """
+    return _add(graph, "cast", [x], 1, dtype=dtype)
+
+
+def cross_entropy(graph, logits, targets):
+    """The mean over rows with a target of -log p, where p is the softmax of the row at its target; 0 without such rows.
+
+    Args:
+        graph: the graph that the operation is added to
+        logits: T[n,V], a score for each word
+        targets: i32[n], the right word of each row; -100: the row has none
+
+    Returns:
+        loss: A[], the loss
+        stats: A[n,2], what the backward part needs of the softmax of each row
+    """
+    return _add(graph, "cross_entropy", [logits, targets], 2)
+
+
+def cross_entropy_dx(graph, dloss, logits, targets, stats):
+    """The gradient of the logits of a cross_entropy. Not differentiable.
+
+    Args:
+        graph: the graph that the operation is added to
+        dloss: A[], gradient of the loss
+        logits: T[n,V], a score for each word
+        targets: i32[n], the right word of each row; -100: the row has none
+        stats: A[n,2], what the backward part needs of the softmax of each row
+
+    Returns:
+        dlogits: T[n,V], gradient of logits
+    """
+    return _add(graph, "cross_entropy_dx", [dloss, logits, targets, stats], 1)
+
+
+def linear_cross_entropy(graph, x, w, targets):
+    """The cross_entropy of x w^T, which is made by blocks of at most 1024 words and neither rounded nor kept.
+
+    Args:
+        graph: the graph that the operation is added to
+        x: T[n,C], rows
+        w: T[V,C], a row for each word
+        targets: i32[n], the right word of each row; -100: the row has none
+
+    Returns:
+        loss: A[], the loss
+        stats: A[n,2], what the backward part needs of the softmax of each row
+    """
+    return _add(graph, "linear_cross_entropy", [x, w, targets], 2)
+
+
+def linear_cross_entropy_dx(graph, dloss, x, w, targets, stats):
+    """The gradients of a linear_cross_entropy, whose logits are made again by blocks; dx is summed over blocks in A.
+    Not differentiable.
+
+    Args:
+        graph: the graph that the operation is added to
+        dloss: A[], gradient of the loss
+        x: T[n,C], rows
+        w: T[V,C], a row for each word
+        targets: i32[n], the right word of each row; -100: the row has none
+        stats: A[n,2], what the backward part needs of the softmax of each row
+
+    Returns:
+        dx: T[n,C], gradient of x
+        dw: T[V,C], gradient of w
+    """
+    return _add(graph, "linear_cross_entropy_dx", [dloss, x, w, targets, stats], 2)
+
+
+def mse(graph, x, target):
+    """The mean of (x - target)^2 over all elements, added in order in f64.
+
+    Args:
+        graph: the graph that the operation is added to
+        x: T[any], any tensor
+        target: T[any], what x should be
+
+    Returns:
+        loss: A[], the loss
+    """
+    return _add(graph, "mse", [x, target], 1)
+
+
+def mse_dx(graph, dloss, x, target):
+    """The gradient 2 dloss (x - target) / elements of x in an mse. Not differentiable.
+
+    Args:
+        graph: the graph that the operation is added to
+        dloss: A[], gradient of the loss
+        x: T[any], any tensor
+        target: T[any], what x should be
+
+    Returns:
+        dx: T[any], gradient of x
+    """
+    return _add(graph, "mse_dx", [dloss, x, target], 1)

@@ -1,0 +1,1345 @@
+// Written by tools/bindings.py; do not edit.
+//! A function for each operation of a [`Graph`]: operands, then attributes, then a structure of those that may be left
+//! out. An operation with several results returns them all.
+#![allow(clippy::too_many_arguments)]
+
+use crate::{Graph, Result, Value};
+
+/// Attributes as JSON.
+#[derive(Default)]
+struct Attrs(String);
+
+impl Attrs {
+    fn set(&mut self, name: &str, json: &str) {
+        self.0 += if self.0.is_empty() { "{" } else { "," };
+        self.0 += &format!("\"{}\":{}", name, json);
+    }
+
+    fn integer(&mut self, name: &str, value: i64) {
+        self.set(name, &value.to_string());
+    }
+
+    fn number(&mut self, name: &str, value: f64) {
+        self.set(name, &format!("{:e}", value));
+    }
+
+    fn text(&mut self, name: &str, value: &str) {
+        self.set(name, &format!("\"{}\"", value.replace('\\', "\\\\").replace('"', "\\\"")));
+    }
+
+    fn add(self, graph: &mut Graph, op: &str, operands: &[Value]) -> Result<Value> {
+        if self.0.is_empty() {
+            return graph.op(op, operands, None);
+        }
+        graph.op(op, operands, Some(&(self.0 + "}")))
+    }
+}
+
+fn result(first: Value, place: usize) -> Value {
+    Value(first.0 + place as i32)
+}
+
+/// Attributes of [`embedding()`] that may be left out.
+#[derive(Clone, Copy, Debug)]
+pub struct Embedding {
+    /// row of w that gets no gradient from here; -1: none
+    pub padding: i64,
+}
+
+impl Default for Embedding {
+    fn default() -> Self {
+        Embedding {
+            padding: -1,
+        }
+    }
+}
+
+impl Embedding {
+    fn put(&self, attrs: &mut Attrs) {
+        if self.padding != -1 {
+            attrs.integer("padding", self.padding);
+        }
+    }
+}
+
+/// The rows of a table that ids name.
+///
+/// - `w`: T\[V,C\], a row for each word
+/// - `ids`: i32\[n\], words, 0 to V-1
+///
+/// Returns `y` T\[n,C\], a row for each id
+pub fn embedding(graph: &mut Graph, w: Value, ids: Value, options: &Embedding) -> Result<Value> {
+    let mut attrs = Attrs::default();
+    options.put(&mut attrs);
+    attrs.add(graph, "embedding", &[w, ids])
+}
+
+/// Attributes of [`embedding_dw()`] that may be left out.
+#[derive(Clone, Copy, Debug)]
+pub struct EmbeddingDw {
+    /// row of w that gets no gradient from here; -1: none
+    pub padding: i64,
+}
+
+impl Default for EmbeddingDw {
+    fn default() -> Self {
+        EmbeddingDw {
+            padding: -1,
+        }
+    }
+}
+
+impl EmbeddingDw {
+    fn put(&self, attrs: &mut Attrs) {
+        if self.padding != -1 {
+            attrs.integer("padding", self.padding);
+        }
+    }
+}
+
+/// The gradient of the table of an embedding: the sum of the rows of dy by id, in row order in A. Not differentiable.
+///
+/// - `dy`: T\[n,C\], gradient of the result
+/// - `ids`: i32\[n\], words, 0 to V-1
+/// - `rows`: V
+///
+/// Returns `dw` T\[V,C\], gradient of w
+pub fn embedding_dw(graph: &mut Graph, dy: Value, ids: Value, rows: i64, options: &EmbeddingDw) -> Result<Value> {
+    let mut attrs = Attrs::default();
+    attrs.integer("rows", rows);
+    options.put(&mut attrs);
+    attrs.add(graph, "embedding_dw", &[dy, ids])
+}
+
+/// Adds a row of a table by the place in the sequence: y\[r\] = x\[r\] + w\[r mod seq\].
+///
+/// - `x`: T\[n,C\], rows
+/// - `w`: T\[P,C\], a row for each place
+/// - `seq`: rows of a sequence, at most P
+///
+/// Returns `y` T\[n,C\], sums
+pub fn position(graph: &mut Graph, x: Value, w: Value, seq: i64) -> Result<Value> {
+    let mut attrs = Attrs::default();
+    attrs.integer("seq", seq);
+    attrs.add(graph, "position", &[x, w])
+}
+
+/// The gradient of the table of a position; rows from seq on are 0. Not differentiable.
+///
+/// - `dy`: T\[n,C\], gradient of the result
+/// - `seq`: rows of a sequence, at most P
+/// - `rows`: P
+///
+/// Returns `dw` T\[P,C\], gradient of w
+pub fn position_dw(graph: &mut Graph, dy: Value, seq: i64, rows: i64) -> Result<Value> {
+    let mut attrs = Attrs::default();
+    attrs.integer("seq", seq);
+    attrs.integer("rows", rows);
+    attrs.add(graph, "position_dw", &[dy])
+}
+
+/// The last row. Not differentiable.
+///
+/// - `x`: T\[n,C\], rows
+///
+/// Returns `y` T\[1,C\], x\[n-1\]
+pub fn last_row(graph: &mut Graph, x: Value) -> Result<Value> {
+    let attrs = Attrs::default();
+    attrs.add(graph, "last_row", &[x])
+}
+
+/// Attributes of [`linear()`] that may be left out.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Linear {
+    /// 1: the weight is stored as T\[I,O\]
+    pub transposed: bool,
+}
+
+impl Linear {
+    fn put(&self, attrs: &mut Attrs) {
+        if self.transposed {
+            attrs.integer("transposed", i64::from(self.transposed));
+        }
+    }
+}
+
+/// The product x w^T of rows and a weight, plus a bias where there is one.
+///
+/// - `x`: T\[n,I\], rows
+/// - `w`: T\[O,I\], weight
+/// - `b`: T\[O\], bias
+///
+/// Returns `y` T\[n,O\], products
+pub fn linear(graph: &mut Graph, x: Value, w: Value, b: Option<Value>, options: &Linear) -> Result<Value> {
+    let mut operands = vec![x, w];
+    operands.extend(b);
+    let mut attrs = Attrs::default();
+    options.put(&mut attrs);
+    attrs.add(graph, "linear", &operands)
+}
+
+/// Attributes of [`linear_dx()`] that may be left out.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LinearDx {
+    /// 1: the weight is stored as T\[I,O\]
+    pub transposed: bool,
+}
+
+impl LinearDx {
+    fn put(&self, attrs: &mut Attrs) {
+        if self.transposed {
+            attrs.integer("transposed", i64::from(self.transposed));
+        }
+    }
+}
+
+/// The gradient dy w of the rows of a linear. Not differentiable.
+///
+/// - `dy`: T\[n,O\], gradient of the result
+/// - `w`: T\[O,I\], weight
+///
+/// Returns `dx` T\[n,I\], gradient of x
+pub fn linear_dx(graph: &mut Graph, dy: Value, w: Value, options: &LinearDx) -> Result<Value> {
+    let mut attrs = Attrs::default();
+    options.put(&mut attrs);
+    attrs.add(graph, "linear_dx", &[dy, w])
+}
+
+/// Attributes of [`linear_dw()`] that may be left out.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LinearDw {
+    /// 1: the weight is stored as T\[I,O\]
+    pub transposed: bool,
+}
+
+impl LinearDw {
+    fn put(&self, attrs: &mut Attrs) {
+        if self.transposed {
+            attrs.integer("transposed", i64::from(self.transposed));
+        }
+    }
+}
+
+/// The gradient dy^T x of the weight of a linear. Not differentiable.
+///
+/// - `dy`: T\[n,O\], gradient of the result
+/// - `x`: T\[n,I\], rows
+///
+/// Returns `dw` T\[O,I\], gradient of w
+pub fn linear_dw(graph: &mut Graph, dy: Value, x: Value, options: &LinearDw) -> Result<Value> {
+    let mut attrs = Attrs::default();
+    options.put(&mut attrs);
+    attrs.add(graph, "linear_dw", &[dy, x])
+}
+
+/// The gradient of the bias of a linear: the sum of each column. Not differentiable.
+///
+/// - `dy`: T\[n,O\], gradient of the result
+///
+/// Returns `db` T\[O\], gradient of b
+pub fn linear_db(graph: &mut Graph, dy: Value) -> Result<Value> {
+    let attrs = Attrs::default();
+    attrs.add(graph, "linear_db", &[dy])
+}
+
+/// Normalized rows (x - mean) rstd w + b; w and b come both or not at all, which means 1 and 0.
+///
+/// - `x`: T\[n,C\], rows
+/// - `w`: T\[C\], weight
+/// - `b`: T\[C\], bias
+/// - `eps`: added to the mean square before its root is taken, > 0
+///
+/// Returns `y` T\[n,C\], normalized rows; `mean` A\[n\], mean of each row; `rstd` A\[n\], 1 / sqrt(variance + eps) of
+/// each row
+pub fn layer_norm(graph: &mut Graph, x: Value, w: Option<Value>, b: Option<Value>, eps: f64) -> Result<(Value, Value,
+    Value)> {
+    let mut operands = vec![x];
+    operands.extend(w);
+    operands.extend(b);
+    let mut attrs = Attrs::default();
+    attrs.number("eps", eps);
+    let first = attrs.add(graph, "layer_norm", &operands)?;
+    Ok((result(first, 0), result(first, 1), result(first, 2)))
+}
+
+/// The gradient of the rows of a layer_norm. Not differentiable.
+///
+/// - `dy`: T\[n,C\], gradient of the result
+/// - `x`: T\[n,C\], rows
+/// - `w`: T\[C\], weight
+/// - `mean`: A\[n\], mean of each row
+/// - `rstd`: A\[n\], 1 / sqrt(variance + eps) of each row
+///
+/// Returns `dx` T\[n,C\], gradient of x
+pub fn layer_norm_dx(graph: &mut Graph, dy: Value, x: Value, w: Option<Value>, mean: Value, rstd: Value) ->
+    Result<Value> {
+    let mut operands = vec![dy, x];
+    operands.extend(w);
+    operands.push(mean);
+    operands.push(rstd);
+    let attrs = Attrs::default();
+    attrs.add(graph, "layer_norm_dx", &operands)
+}
+
+/// The gradients of weight and bias of a layer_norm. Not differentiable.
+///
+/// - `dy`: T\[n,C\], gradient of the result
+/// - `x`: T\[n,C\], rows
+/// - `mean`: A\[n\], mean of each row
+/// - `rstd`: A\[n\], 1 / sqrt(variance + eps) of each row
+///
+/// Returns `dw` T\[C\], gradient of w; `db` T\[C\], gradient of b
+pub fn layer_norm_dw(graph: &mut Graph, dy: Value, x: Value, mean: Value, rstd: Value) -> Result<(Value, Value)> {
+    let attrs = Attrs::default();
+    let first = attrs.add(graph, "layer_norm_dw", &[dy, x, mean, rstd])?;
+    Ok((result(first, 0), result(first, 1)))
+}
+
+/// Attributes of [`rms_norm()`] that may be left out.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RmsNorm {
+    /// 1: w + 1 in place of w
+    pub offset: bool,
+}
+
+impl RmsNorm {
+    fn put(&self, attrs: &mut Attrs) {
+        if self.offset {
+            attrs.integer("offset", i64::from(self.offset));
+        }
+    }
+}
+
+/// Each run of D columns by itself: x rstd w. With D = C these are whole rows, with the width of a head the norms of q
+/// and k.
+///
+/// - `x`: T\[n,C\], rows
+/// - `w`: T\[D\], weight; D divides C
+/// - `eps`: added to the mean square before its root is taken, > 0
+///
+/// Returns `y` T\[n,C\], normalized rows; `rstd` A\[n,C/D\], 1 / sqrt(mean of x^2 + eps) of each run
+pub fn rms_norm(graph: &mut Graph, x: Value, w: Value, eps: f64, options: &RmsNorm) -> Result<(Value, Value)> {
+    let mut attrs = Attrs::default();
+    attrs.number("eps", eps);
+    options.put(&mut attrs);
+    let first = attrs.add(graph, "rms_norm", &[x, w])?;
+    Ok((result(first, 0), result(first, 1)))
+}
+
+/// Attributes of [`rms_norm_dx()`] that may be left out.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RmsNormDx {
+    /// 1: w + 1 in place of w
+    pub offset: bool,
+}
+
+impl RmsNormDx {
+    fn put(&self, attrs: &mut Attrs) {
+        if self.offset {
+            attrs.integer("offset", i64::from(self.offset));
+        }
+    }
+}
+
+/// The gradient of the rows of an rms_norm. Not differentiable.
+///
+/// - `dy`: T\[n,C\], gradient of the result
+/// - `x`: T\[n,C\], rows
+/// - `w`: T\[D\], weight; D divides C
+/// - `rstd`: A\[n,C/D\], 1 / sqrt(mean of x^2 + eps) of each run
+///
+/// Returns `dx` T\[n,C\], gradient of x
+pub fn rms_norm_dx(graph: &mut Graph, dy: Value, x: Value, w: Value, rstd: Value, options: &RmsNormDx) -> Result<Value>
+    {
+    let mut attrs = Attrs::default();
+    options.put(&mut attrs);
+    attrs.add(graph, "rms_norm_dx", &[dy, x, w, rstd])
+}
+
+/// The gradient of the weight of an rms_norm, for any offset: the sum of dy x rstd over rows and runs. Not
+/// differentiable.
+///
+/// - `dy`: T\[n,C\], gradient of the result
+/// - `x`: T\[n,C\], rows
+/// - `rstd`: A\[n,C/D\], 1 / sqrt(mean of x^2 + eps) of each run
+/// - `width`: D
+///
+/// Returns `dw` T\[D\], gradient of w
+pub fn rms_norm_dw(graph: &mut Graph, dy: Value, x: Value, rstd: Value, width: i64) -> Result<Value> {
+    let mut attrs = Attrs::default();
+    attrs.integer("width", width);
+    attrs.add(graph, "rms_norm_dw", &[dy, x, rstd])
+}
+
+/// Attributes of [`gelu()`] that may be left out.
+#[derive(Clone, Copy, Debug)]
+pub struct Gelu<'a> {
+    /// tanh: 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))); erf: 0.5 x (1 + erf(x/sqrt(2))); 10: that, at most 10
+    /// (tanh, erf, 10)
+    pub form: &'a str,
+}
+
+impl Default for Gelu<'_> {
+    fn default() -> Self {
+        Gelu {
+            form: "tanh",
+        }
+    }
+}
+
+impl Gelu<'_> {
+    fn put(&self, attrs: &mut Attrs) {
+        if self.form != "tanh" {
+            attrs.text("form", self.form);
+        }
+    }
+}
+
+/// The activation x Phi(x), Phi the distribution function of normal numbers, of each element.
+///
+/// - `x`: T\[any\], any tensor
+///
+/// Returns `y` T\[any\], activations
+pub fn gelu(graph: &mut Graph, x: Value, options: &Gelu) -> Result<Value> {
+    let mut attrs = Attrs::default();
+    options.put(&mut attrs);
+    attrs.add(graph, "gelu", &[x])
+}
+
+/// Attributes of [`gelu_dx()`] that may be left out.
+#[derive(Clone, Copy, Debug)]
+pub struct GeluDx<'a> {
+    /// tanh: 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))); erf: 0.5 x (1 + erf(x/sqrt(2))); 10: that, at most 10
+    /// (tanh, erf, 10)
+    pub form: &'a str,
+}
+
+impl Default for GeluDx<'_> {
+    fn default() -> Self {
+        GeluDx {
+            form: "tanh",
+        }
+    }
+}
+
+impl GeluDx<'_> {
+    fn put(&self, attrs: &mut Attrs) {
+        if self.form != "tanh" {
+            attrs.text("form", self.form);
+        }
+    }
+}
+
+/// The gradient of the activation gelu. Not differentiable.
+///
+/// - `dy`: T\[any\], gradient of the result
+/// - `x`: T\[any\], any tensor
+///
+/// Returns `dx` T\[any\], gradient of x
+pub fn gelu_dx(graph: &mut Graph, dy: Value, x: Value, options: &GeluDx) -> Result<Value> {
+    let mut attrs = Attrs::default();
+    options.put(&mut attrs);
+    attrs.add(graph, "gelu_dx", &[dy, x])
+}
+
+/// The activation max(x, 0) of each element.
+///
+/// - `x`: T\[any\], any tensor
+///
+/// Returns `y` T\[any\], activations
+pub fn relu(graph: &mut Graph, x: Value) -> Result<Value> {
+    let attrs = Attrs::default();
+    attrs.add(graph, "relu", &[x])
+}
+
+/// The gradient of the activation relu. Not differentiable.
+///
+/// - `dy`: T\[any\], gradient of the result
+/// - `x`: T\[any\], any tensor
+///
+/// Returns `dx` T\[any\], gradient of x
+pub fn relu_dx(graph: &mut Graph, dy: Value, x: Value) -> Result<Value> {
+    let attrs = Attrs::default();
+    attrs.add(graph, "relu_dx", &[dy, x])
+}
+
+/// The activation x / (1 + exp(-x)) of each element.
+///
+/// - `x`: T\[any\], any tensor
+///
+/// Returns `y` T\[any\], activations
+pub fn silu(graph: &mut Graph, x: Value) -> Result<Value> {
+    let attrs = Attrs::default();
+    attrs.add(graph, "silu", &[x])
+}
+
+/// The gradient of the activation silu. Not differentiable.
+///
+/// - `dy`: T\[any\], gradient of the result
+/// - `x`: T\[any\], any tensor
+///
+/// Returns `dx` T\[any\], gradient of x
+pub fn silu_dx(graph: &mut Graph, dy: Value, x: Value) -> Result<Value> {
+    let attrs = Attrs::default();
+    attrs.add(graph, "silu_dx", &[dy, x])
+}
+
+/// The activation tanh(x) of each element.
+///
+/// - `x`: T\[any\], any tensor
+///
+/// Returns `y` T\[any\], activations
+pub fn tanh(graph: &mut Graph, x: Value) -> Result<Value> {
+    let attrs = Attrs::default();
+    attrs.add(graph, "tanh", &[x])
+}
+
+/// The gradient of the activation tanh. Not differentiable.
+///
+/// - `dy`: T\[any\], gradient of the result
+/// - `x`: T\[any\], any tensor
+///
+/// Returns `dx` T\[any\], gradient of x
+pub fn tanh_dx(graph: &mut Graph, dy: Value, x: Value) -> Result<Value> {
+    let attrs = Attrs::default();
+    attrs.add(graph, "tanh_dx", &[dy, x])
+}
+
+/// The activation max(x, 0)^2 of each element.
+///
+/// - `x`: T\[any\], any tensor
+///
+/// Returns `y` T\[any\], activations
+pub fn relu2(graph: &mut Graph, x: Value) -> Result<Value> {
+    let attrs = Attrs::default();
+    attrs.add(graph, "relu2", &[x])
+}
+
+/// The gradient of the activation relu2. Not differentiable.
+///
+/// - `dy`: T\[any\], gradient of the result
+/// - `x`: T\[any\], any tensor
+///
+/// Returns `dx` T\[any\], gradient of x
+pub fn relu2_dx(graph: &mut Graph, dy: Value, x: Value) -> Result<Value> {
+    let attrs = Attrs::default();
+    attrs.add(graph, "relu2_dx", &[dy, x])
+}
+
+/// The activation 0.5 (1 + erf((x - 0.707107) / (0.282095 sqrt(2)))) of each element.
+///
+/// - `x`: T\[any\], any tensor
+///
+/// Returns `y` T\[any\], activations
+pub fn laplace(graph: &mut Graph, x: Value) -> Result<Value> {
+    let attrs = Attrs::default();
+    attrs.add(graph, "laplace", &[x])
+}
+
+/// The gradient of the activation laplace. Not differentiable.
+///
+/// - `dy`: T\[any\], gradient of the result
+/// - `x`: T\[any\], any tensor
+///
+/// Returns `dx` T\[any\], gradient of x
+pub fn laplace_dx(graph: &mut Graph, dy: Value, x: Value) -> Result<Value> {
+    let attrs = Attrs::default();
+    attrs.add(graph, "laplace_dx", &[dy, x])
+}
+
+/// A gated linear unit act(gate) up, rounded once.
+///
+/// - `gate`: T\[n,F\], what is activated
+/// - `up`: T\[n,F\], what is gated
+/// - `act`: the activation: gelu_tanh, gelu_erf and gelu_10 are the forms of gelu, others are operations (silu,
+///   gelu_tanh, gelu_erf, gelu_10, relu, tanh, relu2, laplace)
+///
+/// Returns `y` T\[n,F\], act(gate) up
+pub fn glu(graph: &mut Graph, gate: Value, up: Value, act: &str) -> Result<Value> {
+    let mut attrs = Attrs::default();
+    attrs.text("act", act);
+    attrs.add(graph, "glu", &[gate, up])
+}
+
+/// A gated linear unit act(gate) up, rounded once.
+///
+/// - `x`: T\[n,2F\], gate and up, side by side
+/// - `act`: the activation: gelu_tanh, gelu_erf and gelu_10 are the forms of gelu, others are operations (silu,
+///   gelu_tanh, gelu_erf, gelu_10, relu, tanh, relu2, laplace)
+///
+/// Returns `y` T\[n,F\], act(gate) up
+pub fn glu_packed(graph: &mut Graph, x: Value, act: &str) -> Result<Value> {
+    let mut attrs = Attrs::default();
+    attrs.text("act", act);
+    attrs.add(graph, "glu", &[x])
+}
+
+/// The gradients of a glu. Not differentiable.
+///
+/// - `dy`: T\[n,F\], gradient of the result
+/// - `gate`: T\[n,F\], what is activated
+/// - `up`: T\[n,F\], what is gated
+/// - `act`: the activation: gelu_tanh, gelu_erf and gelu_10 are the forms of gelu, others are operations (silu,
+///   gelu_tanh, gelu_erf, gelu_10, relu, tanh, relu2, laplace)
+///
+/// Returns `dgate` T\[n,F\], gradient of gate; `dup` T\[n,F\], gradient of up
+pub fn glu_dx(graph: &mut Graph, dy: Value, gate: Value, up: Value, act: &str) -> Result<(Value, Value)> {
+    let mut attrs = Attrs::default();
+    attrs.text("act", act);
+    let first = attrs.add(graph, "glu_dx", &[dy, gate, up])?;
+    Ok((result(first, 0), result(first, 1)))
+}
+
+/// The gradients of a glu. Not differentiable.
+///
+/// - `dy`: T\[n,F\], gradient of the result
+/// - `x`: T\[n,2F\], gate and up, side by side
+/// - `act`: the activation: gelu_tanh, gelu_erf and gelu_10 are the forms of gelu, others are operations (silu,
+///   gelu_tanh, gelu_erf, gelu_10, relu, tanh, relu2, laplace)
+///
+/// Returns `dx` T\[n,2F\], gradient of x
+pub fn glu_dx_packed(graph: &mut Graph, dy: Value, x: Value, act: &str) -> Result<Value> {
+    let mut attrs = Attrs::default();
+    attrs.text("act", act);
+    attrs.add(graph, "glu_dx", &[dy, x])
+}
+
+/// The product of two tensors of one shape, element by element.
+///
+/// - `a`: T\[any\], first factor
+/// - `b`: T\[any\], second factor
+///
+/// Returns `y` T\[any\], a b
+pub fn mul(graph: &mut Graph, a: Value, b: Value) -> Result<Value> {
+    let attrs = Attrs::default();
+    attrs.add(graph, "mul", &[a, b])
+}
+
+/// A tensor times a number, which is rounded to A first; its own backward.
+///
+/// - `x`: T\[any\], any tensor
+/// - `factor`: the number
+///
+/// Returns `y` T\[any\], x factor
+pub fn scale(graph: &mut Graph, x: Value, factor: f64) -> Result<Value> {
+    let mut attrs = Attrs::default();
+    attrs.number("factor", factor);
+    attrs.add(graph, "scale", &[x])
+}
+
+/// Values bounded smoothly: cap tanh(x / cap).
+///
+/// - `x`: T\[any\], any tensor
+/// - `cap`: the bound, > 0
+///
+/// Returns `y` T\[any\], bounded values
+pub fn softcap(graph: &mut Graph, x: Value, cap: f64) -> Result<Value> {
+    let mut attrs = Attrs::default();
+    attrs.number("cap", cap);
+    attrs.add(graph, "softcap", &[x])
+}
+
+/// The gradient dy (1 - (y / cap)^2) of a softcap. Not differentiable.
+///
+/// - `dy`: T\[any\], gradient of the result
+/// - `y`: T\[any\], the result
+/// - `cap`: the bound, > 0
+///
+/// Returns `dx` T\[any\], gradient of x
+pub fn softcap_dx(graph: &mut Graph, dy: Value, y: Value, cap: f64) -> Result<Value> {
+    let mut attrs = Attrs::default();
+    attrs.number("cap", cap);
+    attrs.add(graph, "softcap_dx", &[dy, y])
+}
+
+/// Attributes of [`attention()`] that may be left out.
+#[derive(Clone, Copy, Debug)]
+pub struct Attention {
+    /// G, heads of keys and values, divides H; 0: H
+    pub kv_heads: i64,
+    /// 1: a row sees itself and rows before it, 0: its whole sequence
+    pub causal: bool,
+    /// a row sees so many rows, itself included; 0: all; of causal attention only
+    pub window: i64,
+    /// factor of scores; 0: 1/sqrt(D)
+    pub scale: f64,
+    /// bound of scores; 0: none
+    pub softcap: f64,
+    /// 1: qkv is q, k, v of head 0, then of head 1 and so on
+    pub per_head: bool,
+    /// probability of dropping a weight in a step of training, in \[0, 1)
+    pub dropout: f64,
+    /// number of the random stream of dropout, 0 to 65535; needed with dropout
+    pub op: Option<i64>,
+}
+
+impl Default for Attention {
+    fn default() -> Self {
+        Attention {
+            kv_heads: 0,
+            causal: true,
+            window: 0,
+            scale: 0.0,
+            softcap: 0.0,
+            per_head: false,
+            dropout: 0.0,
+            op: None,
+        }
+    }
+}
+
+impl Attention {
+    fn put(&self, attrs: &mut Attrs) {
+        if self.kv_heads != 0 {
+            attrs.integer("kv_heads", self.kv_heads);
+        }
+        if !self.causal {
+            attrs.integer("causal", i64::from(self.causal));
+        }
+        if self.window != 0 {
+            attrs.integer("window", self.window);
+        }
+        if self.scale != 0.0 {
+            attrs.number("scale", self.scale);
+        }
+        if self.softcap != 0.0 {
+            attrs.number("softcap", self.softcap);
+        }
+        if self.per_head {
+            attrs.integer("per_head", i64::from(self.per_head));
+        }
+        if self.dropout != 0.0 {
+            attrs.number("dropout", self.dropout);
+        }
+        if let Some(value) = self.op {
+            attrs.integer("op", value);
+        }
+    }
+}
+
+/// Attention within sequences: softmax(scores) v for each row and head.
+///
+/// - `q`: T\[n,HD\], queries of H heads
+/// - `k`: T\[n,GD\], keys of G heads
+/// - `v`: T\[n,GD\], values of G heads
+/// - `mask`: i32\[n\], rows of 0 are seen by none
+/// - `heads`: H, heads of queries
+/// - `seq`: rows of a sequence
+///
+/// Returns `y` T\[n,HD\], weighted sums of values; `lse` A\[H,n\], logarithm of the sum of exp of the scores
+pub fn attention(graph: &mut Graph, q: Value, k: Value, v: Value, mask: Option<Value>, heads: i64, seq: i64, options:
+    &Attention) -> Result<(Value, Value)> {
+    let mut operands = vec![q, k, v];
+    operands.extend(mask);
+    let mut attrs = Attrs::default();
+    attrs.integer("heads", heads);
+    attrs.integer("seq", seq);
+    options.put(&mut attrs);
+    let first = attrs.add(graph, "attention", &operands)?;
+    Ok((result(first, 0), result(first, 1)))
+}
+
+/// Attention within sequences: softmax(scores) v for each row and head.
+///
+/// - `qkv`: T\[n,(H+2G)D\], queries, keys and values, side by side
+/// - `mask`: i32\[n\], rows of 0 are seen by none
+/// - `heads`: H, heads of queries
+/// - `seq`: rows of a sequence
+///
+/// Returns `y` T\[n,HD\], weighted sums of values; `lse` A\[H,n\], logarithm of the sum of exp of the scores
+pub fn attention_packed(graph: &mut Graph, qkv: Value, mask: Option<Value>, heads: i64, seq: i64, options: &Attention)
+    -> Result<(Value, Value)> {
+    let mut operands = vec![qkv];
+    operands.extend(mask);
+    let mut attrs = Attrs::default();
+    attrs.integer("heads", heads);
+    attrs.integer("seq", seq);
+    options.put(&mut attrs);
+    let first = attrs.add(graph, "attention", &operands)?;
+    Ok((result(first, 0), result(first, 1)))
+}
+
+/// Attributes of [`attention_dx()`] that may be left out.
+#[derive(Clone, Copy, Debug)]
+pub struct AttentionDx {
+    /// G, heads of keys and values, divides H; 0: H
+    pub kv_heads: i64,
+    /// 1: a row sees itself and rows before it, 0: its whole sequence
+    pub causal: bool,
+    /// a row sees so many rows, itself included; 0: all; of causal attention only
+    pub window: i64,
+    /// factor of scores; 0: 1/sqrt(D)
+    pub scale: f64,
+    /// bound of scores; 0: none
+    pub softcap: f64,
+    /// 1: qkv is q, k, v of head 0, then of head 1 and so on
+    pub per_head: bool,
+    /// probability of dropping a weight in a step of training, in \[0, 1)
+    pub dropout: f64,
+    /// number of the random stream of dropout, 0 to 65535; needed with dropout
+    pub op: Option<i64>,
+}
+
+impl Default for AttentionDx {
+    fn default() -> Self {
+        AttentionDx {
+            kv_heads: 0,
+            causal: true,
+            window: 0,
+            scale: 0.0,
+            softcap: 0.0,
+            per_head: false,
+            dropout: 0.0,
+            op: None,
+        }
+    }
+}
+
+impl AttentionDx {
+    fn put(&self, attrs: &mut Attrs) {
+        if self.kv_heads != 0 {
+            attrs.integer("kv_heads", self.kv_heads);
+        }
+        if !self.causal {
+            attrs.integer("causal", i64::from(self.causal));
+        }
+        if self.window != 0 {
+            attrs.integer("window", self.window);
+        }
+        if self.scale != 0.0 {
+            attrs.number("scale", self.scale);
+        }
+        if self.softcap != 0.0 {
+            attrs.number("softcap", self.softcap);
+        }
+        if self.per_head {
+            attrs.integer("per_head", i64::from(self.per_head));
+        }
+        if self.dropout != 0.0 {
+            attrs.number("dropout", self.dropout);
+        }
+        if let Some(value) = self.op {
+            attrs.integer("op", value);
+        }
+    }
+}
+
+/// The gradients of an attention. Not differentiable.
+///
+/// - `dy`: T\[n,HD\], gradient of y
+/// - `q`: T\[n,HD\], queries of H heads
+/// - `k`: T\[n,GD\], keys of G heads
+/// - `v`: T\[n,GD\], values of G heads
+/// - `mask`: i32\[n\], rows of 0 are seen by none
+/// - `y`: T\[n,HD\], weighted sums of values
+/// - `lse`: A\[H,n\], logarithm of the sum of exp of the scores
+/// - `heads`: H, heads of queries
+/// - `seq`: rows of a sequence
+///
+/// Returns `dq` T\[n,HD\], gradient of q; `dk` T\[n,GD\], gradient of k; `dv` T\[n,GD\], gradient of v
+pub fn attention_dx(graph: &mut Graph, dy: Value, q: Value, k: Value, v: Value, mask: Option<Value>, y: Value, lse:
+    Value, heads: i64, seq: i64, options: &AttentionDx) -> Result<(Value, Value, Value)> {
+    let mut operands = vec![dy, q, k, v];
+    operands.extend(mask);
+    operands.push(y);
+    operands.push(lse);
+    let mut attrs = Attrs::default();
+    attrs.integer("heads", heads);
+    attrs.integer("seq", seq);
+    options.put(&mut attrs);
+    let first = attrs.add(graph, "attention_dx", &operands)?;
+    Ok((result(first, 0), result(first, 1), result(first, 2)))
+}
+
+/// The gradients of an attention. Not differentiable.
+///
+/// - `dy`: T\[n,HD\], gradient of y
+/// - `qkv`: T\[n,(H+2G)D\], queries, keys and values, side by side
+/// - `mask`: i32\[n\], rows of 0 are seen by none
+/// - `y`: T\[n,HD\], weighted sums of values
+/// - `lse`: A\[H,n\], logarithm of the sum of exp of the scores
+/// - `heads`: H, heads of queries
+/// - `seq`: rows of a sequence
+///
+/// Returns `dqkv` T\[n,(H+2G)D\], gradient of qkv
+pub fn attention_dx_packed(graph: &mut Graph, dy: Value, qkv: Value, mask: Option<Value>, y: Value, lse: Value, heads:
+    i64, seq: i64, options: &AttentionDx) -> Result<Value> {
+    let mut operands = vec![dy, qkv];
+    operands.extend(mask);
+    operands.push(y);
+    operands.push(lse);
+    let mut attrs = Attrs::default();
+    attrs.integer("heads", heads);
+    attrs.integer("seq", seq);
+    options.put(&mut attrs);
+    attrs.add(graph, "attention_dx", &operands)
+}
+
+/// Attributes of [`cached_attention()`] that may be left out.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CachedAttention {
+    /// G, heads of keys and values, divides H; 0: H
+    pub kv_heads: i64,
+    /// a row sees so many rows, itself included; 0: all; of causal attention only
+    pub window: i64,
+    /// factor of scores; 0: 1/sqrt(D)
+    pub scale: f64,
+    /// bound of scores; 0: none
+    pub softcap: f64,
+    /// 1: qkv is q, k, v of head 0, then of head 1 and so on
+    pub per_head: bool,
+}
+
+impl CachedAttention {
+    fn put(&self, attrs: &mut Attrs) {
+        if self.kv_heads != 0 {
+            attrs.integer("kv_heads", self.kv_heads);
+        }
+        if self.window != 0 {
+            attrs.integer("window", self.window);
+        }
+        if self.scale != 0.0 {
+            attrs.number("scale", self.scale);
+        }
+        if self.softcap != 0.0 {
+            attrs.number("softcap", self.softcap);
+        }
+        if self.per_head {
+            attrs.integer("per_head", i64::from(self.per_head));
+        }
+    }
+}
+
+/// Causal attention of rows of one text to all of it: writes their keys and values to the cache, then reads it. Not
+/// differentiable.
+///
+/// - `q`: T\[n,HD\], queries of H heads
+/// - `k`: T\[n,GD\], keys of G heads
+/// - `v`: T\[n,GD\], values of G heads
+/// - `positions`: i32\[n\], place of each row, below P; no two alike
+/// - `cache`: T\[2G,P,D\], keys, then values, of the P places of a text
+/// - `heads`: H, heads of queries
+///
+/// Returns `y` T\[n,HD\], weighted sums of values; `cache` T\[2G,P,D\], keys, then values, of the P places of a text
+pub fn cached_attention(graph: &mut Graph, q: Value, k: Value, v: Value, positions: Value, cache: Value, heads: i64,
+    options: &CachedAttention) -> Result<(Value, Value)> {
+    let mut attrs = Attrs::default();
+    attrs.integer("heads", heads);
+    options.put(&mut attrs);
+    let first = attrs.add(graph, "cached_attention", &[q, k, v, positions, cache])?;
+    Ok((result(first, 0), result(first, 1)))
+}
+
+/// Causal attention of rows of one text to all of it: writes their keys and values to the cache, then reads it. Not
+/// differentiable.
+///
+/// - `qkv`: T\[n,(H+2G)D\], queries, keys and values, side by side
+/// - `positions`: i32\[n\], place of each row, below P; no two alike
+/// - `cache`: T\[2G,P,D\], keys, then values, of the P places of a text
+/// - `heads`: H, heads of queries
+///
+/// Returns `y` T\[n,HD\], weighted sums of values; `cache` T\[2G,P,D\], keys, then values, of the P places of a text
+pub fn cached_attention_packed(graph: &mut Graph, qkv: Value, positions: Value, cache: Value, heads: i64, options:
+    &CachedAttention) -> Result<(Value, Value)> {
+    let mut attrs = Attrs::default();
+    attrs.integer("heads", heads);
+    options.put(&mut attrs);
+    let first = attrs.add(graph, "cached_attention", &[qkv, positions, cache])?;
+    Ok((result(first, 0), result(first, 1)))
+}
+
+/// Attributes of [`rope()`] that may be left out.
+#[derive(Clone, Copy, Debug)]
+pub struct Rope<'a> {
+    /// columns of a head that turn; 0: all
+    pub dims: i64,
+    /// heads turn where their number modulo this is below rotated; without it heads
+    pub period: Option<i64>,
+    /// see period; without it period
+    pub rotated: Option<i64>,
+    /// 1: a pair is two neighbours, 0: a half apart
+    pub interleaved: bool,
+    /// 1: turns back
+    pub inverse: bool,
+    /// how angles are changed for longer texts (none, linear, dynamic, llama3, yarn, longrope)
+    pub scaling: &'a str,
+    /// of every scaling but none and longrope, > 0
+    pub factor: Option<f64>,
+    /// of llama3 and yarn, > 0
+    pub low: Option<f64>,
+    /// of llama3 and yarn, > 0
+    pub high: Option<f64>,
+    /// length of texts before scaling, of all but none and linear; of longrope with long_factors
+    pub original: Option<i64>,
+    /// of dynamic
+    pub power: Option<f64>,
+    /// of longrope: dims/2 numbers > 0 with blanks between them
+    pub factors: Option<&'a str>,
+    /// of longrope: factors of texts longer than original
+    pub long_factors: Option<&'a str>,
+    /// factor of the result in place of the scaling's own; 0: that
+    pub magnitude: f64,
+    /// of yarn: 1 rounds the first and the last scaled pair to whole ones
+    pub truncate: bool,
+}
+
+impl Default for Rope<'_> {
+    fn default() -> Self {
+        Rope {
+            dims: 0,
+            period: None,
+            rotated: None,
+            interleaved: false,
+            inverse: false,
+            scaling: "none",
+            factor: None,
+            low: None,
+            high: None,
+            original: None,
+            power: None,
+            factors: None,
+            long_factors: None,
+            magnitude: 0.0,
+            truncate: true,
+        }
+    }
+}
+
+impl Rope<'_> {
+    fn put(&self, attrs: &mut Attrs) {
+        if self.dims != 0 {
+            attrs.integer("dims", self.dims);
+        }
+        if let Some(value) = self.period {
+            attrs.integer("period", value);
+        }
+        if let Some(value) = self.rotated {
+            attrs.integer("rotated", value);
+        }
+        if self.interleaved {
+            attrs.integer("interleaved", i64::from(self.interleaved));
+        }
+        if self.inverse {
+            attrs.integer("inverse", i64::from(self.inverse));
+        }
+        if self.scaling != "none" {
+            attrs.text("scaling", self.scaling);
+        }
+        if let Some(value) = self.factor {
+            attrs.number("factor", value);
+        }
+        if let Some(value) = self.low {
+            attrs.number("low", value);
+        }
+        if let Some(value) = self.high {
+            attrs.number("high", value);
+        }
+        if let Some(value) = self.original {
+            attrs.integer("original", value);
+        }
+        if let Some(value) = self.power {
+            attrs.number("power", value);
+        }
+        if let Some(value) = self.factors {
+            attrs.text("factors", value);
+        }
+        if let Some(value) = self.long_factors {
+            attrs.text("long_factors", value);
+        }
+        if self.magnitude != 0.0 {
+            attrs.number("magnitude", self.magnitude);
+        }
+        if !self.truncate {
+            attrs.integer("truncate", i64::from(self.truncate));
+        }
+    }
+}
+
+/// Rotary positions: turns pairs of columns of each head by angles that grow with the place of the row.
+///
+/// - `x`: T\[n,H*D\], rows of H heads
+/// - `positions`: i32\[n\], place of each row; without it r mod seq
+/// - `length`: i32\[1\], length of the text; without it seq
+/// - `heads`: H
+/// - `seq`: rows of a sequence
+/// - `theta`: base of the angles, > 1
+///
+/// Returns `y` T\[n,H*D\], turned rows
+pub fn rope(graph: &mut Graph, x: Value, positions: Option<Value>, length: Option<Value>, heads: i64, seq: i64, theta:
+    f64, options: &Rope) -> Result<Value> {
+    let mut operands = vec![x];
+    operands.extend(positions);
+    operands.extend(length);
+    let mut attrs = Attrs::default();
+    attrs.integer("heads", heads);
+    attrs.integer("seq", seq);
+    attrs.number("theta", theta);
+    options.put(&mut attrs);
+    attrs.add(graph, "rope", &operands)
+}
+
+/// Attributes of [`top_gates()`] that may be left out.
+#[derive(Clone, Copy, Debug)]
+pub struct TopGates {
+    /// 1: the weights of a row are divided by their sum
+    pub normalize: bool,
+}
+
+impl Default for TopGates {
+    fn default() -> Self {
+        TopGates {
+            normalize: true,
+        }
+    }
+}
+
+impl TopGates {
+    fn put(&self, attrs: &mut Attrs) {
+        if !self.normalize {
+            attrs.integer("normalize", i64::from(self.normalize));
+        }
+    }
+}
+
+/// The softmax of each row where its logit is among the k largest, of equal ones the lower index, and 0 elsewhere.
+///
+/// - `logits`: T\[n,E\], a score for each of E experts
+/// - `k`: experts of a row, at most E
+///
+/// Returns `gates` T\[n,E\], weights of the experts
+pub fn top_gates(graph: &mut Graph, logits: Value, k: i64, options: &TopGates) -> Result<Value> {
+    let mut attrs = Attrs::default();
+    attrs.integer("k", k);
+    options.put(&mut attrs);
+    attrs.add(graph, "top_gates", &[logits])
+}
+
+/// Attributes of [`top_gates_dx()`] that may be left out.
+#[derive(Clone, Copy, Debug)]
+pub struct TopGatesDx {
+    /// 1: the weights of a row are divided by their sum
+    pub normalize: bool,
+}
+
+impl Default for TopGatesDx {
+    fn default() -> Self {
+        TopGatesDx {
+            normalize: true,
+        }
+    }
+}
+
+impl TopGatesDx {
+    fn put(&self, attrs: &mut Attrs) {
+        if !self.normalize {
+            attrs.integer("normalize", i64::from(self.normalize));
+        }
+    }
+}
+
+/// The gradient of the logits of a top_gates, with the choice as it is. Not differentiable.
+///
+/// - `dy`: T\[n,E\], gradient of the gates
+/// - `logits`: T\[n,E\], a score for each of E experts
+/// - `k`: experts of a row, at most E
+///
+/// Returns `dlogits` T\[n,E\], gradient of logits
+pub fn top_gates_dx(graph: &mut Graph, dy: Value, logits: Value, k: i64, options: &TopGatesDx) -> Result<Value> {
+    let mut attrs = Attrs::default();
+    attrs.integer("k", k);
+    options.put(&mut attrs);
+    attrs.add(graph, "top_gates_dx", &[dy, logits])
+}
+
+/// Each row times its element of one column of gates: y\[r\] = x\[r\] gates\[r, column\].
+///
+/// - `x`: T\[n,C\], rows
+/// - `gates`: T\[n,E\], weights of the experts
+/// - `column`: which expert, below E
+///
+/// Returns `y` T\[n,C\], scaled rows
+pub fn scale_rows(graph: &mut Graph, x: Value, gates: Value, column: i64) -> Result<Value> {
+    let mut attrs = Attrs::default();
+    attrs.integer("column", column);
+    attrs.add(graph, "scale_rows", &[x, gates])
+}
+
+/// The gradient of the gates of a scale_rows: the product of dy\[r\] and x\[r\] in its column, 0 in the others. Not
+/// differentiable.
+///
+/// - `dy`: T\[n,C\], gradient of the result
+/// - `x`: T\[n,C\], rows
+/// - `columns`: E
+/// - `column`: which expert, below E
+///
+/// Returns `dgates` T\[n,E\], gradient of gates
+pub fn scale_rows_dw(graph: &mut Graph, dy: Value, x: Value, columns: i64, column: i64) -> Result<Value> {
+    let mut attrs = Attrs::default();
+    attrs.integer("columns", columns);
+    attrs.integer("column", column);
+    attrs.add(graph, "scale_rows_dw", &[dy, x])
+}
+
+/// E times the sum over experts of f p over the rows of all layers together: f is the share of the rows that have it
+/// among their k largest, p the mean of its softmax.
+///
+/// - `logits`: T\[n,E\], scores of one layer after the other
+/// - `mask`: i32\[n\], rows of 0 do not count
+/// - `k`: experts of a row, at most E
+///
+/// Returns `loss` A\[\], 1 where experts are used alike
+pub fn load_balance(graph: &mut Graph, logits: &[Value], mask: Option<Value>, k: i64) -> Result<Value> {
+    let mut operands = logits.to_vec();
+    operands.extend(mask);
+    let mut attrs = Attrs::default();
+    attrs.integer("k", k);
+    attrs.add(graph, "load_balance", &operands)
+}
+
+/// The gradients of the logits of a load_balance, with the choices as they are. Not differentiable.
+///
+/// - `dloss`: A\[\], gradient of the loss
+/// - `logits`: T\[n,E\], scores of one layer after the other
+/// - `mask`: i32\[n\], rows of 0 do not count
+/// - `k`: experts of a row, at most E
+///
+/// Returns `dlogits` T\[n,E\], gradient of each of the logits
+pub fn load_balance_dx(graph: &mut Graph, dloss: Value, logits: &[Value], mask: Option<Value>, k: i64) ->
+    Result<Vec<Value>> {
+    let mut operands = vec![dloss];
+    operands.extend_from_slice(logits);
+    operands.extend(mask);
+    let mut attrs = Attrs::default();
+    attrs.integer("k", k);
+    let first = attrs.add(graph, "load_balance_dx", &operands)?;
+    Ok((0..logits.len()).map(|place| result(first, place)).collect())
+}
+
+/// The sum of two tensors of one shape.
+///
+/// - `a`: T\[any\], first summand
+/// - `b`: T\[any\], second summand
+///
+/// Returns `y` T\[any\], a + b
+pub fn add(graph: &mut Graph, a: Value, b: Value) -> Result<Value> {
+    let attrs = Attrs::default();
+    attrs.add(graph, "add", &[a, b])
+}
+
+/// In a step of training each element becomes 0 with probability p, and the others are multiplied by 1 / (1 - p); its
+/// own backward.
+///
+/// - `x`: T\[any\], any tensor
+/// - `p`: probability of dropping an element, in \[0, 1)
+/// - `op`: number of the random stream, 0 to 65535, unlike those of other dropouts and parameters
+///
+/// Returns `y` T\[any\], x with elements dropped
+pub fn dropout(graph: &mut Graph, x: Value, p: f64, op: i64) -> Result<Value> {
+    let mut attrs = Attrs::default();
+    attrs.number("p", p);
+    attrs.integer("op", op);
+    attrs.add(graph, "dropout", &[x])
+}
+
+/// A scalar of a given value: the seed of gradients. Not differentiable.
+///
+/// - `value`: the value
+/// - `dtype`: element type of the result (f32, bf16, f16, f64)
+///
+/// Returns `y` T\[\], the value
+pub fn fill(graph: &mut Graph, value: f64, dtype: &str) -> Result<Value> {
+    let mut attrs = Attrs::default();
+    attrs.number("value", value);
+    attrs.text("dtype", dtype);
+    attrs.add(graph, "fill", &[])
+}
+
+/// The same values in another floating type, rounded to the nearest, ties to even.
+///
+/// - `x`: T\[any\], any tensor
+/// - `dtype`: element type of the result (f32, bf16, f16, f64)
+///
+/// Returns `y` \[any\], x in the type dtype
+pub fn cast(graph: &mut Graph, x: Value, dtype: &str) -> Result<Value> {
+    let mut attrs = Attrs::default();
+    attrs.text("dtype", dtype);
+    attrs.add(graph, "cast", &[x])
+}
+
+/// The mean over rows with a target of -log p, where p is the softmax of the row at its target; 0 without such rows.
+///
+/// - `logits`: T\[n,V\], a score for each word
+/// - `targets`: i32\[n\], the right word of each row; -100: the row has none
+///
+/// Returns `loss` A\[\], the loss; `stats` A\[n,2\], what the backward part needs of the softmax of each row
+pub fn cross_entropy(graph: &mut Graph, logits: Value, targets: Value) -> Result<(Value, Value)> {
+    let attrs = Attrs::default();
+    let first = attrs.add(graph, "cross_entropy", &[logits, targets])?;
+    Ok((result(first, 0), result(first, 1)))
+}
+
+/// The gradient of the logits of a cross_entropy. Not differentiable.
+///
+/// - `dloss`: A\[\], gradient of the loss
+/// - `logits`: T\[n,V\], a score for each word
+/// - `targets`: i32\[n\], the right word of each row; -100: the row has none
+/// - `stats`: A\[n,2\], what the backward part needs of the softmax of each row
+///
+/// Returns `dlogits` T\[n,V\], gradient of logits
+pub fn cross_entropy_dx(graph: &mut Graph, dloss: Value, logits: Value, targets: Value, stats: Value) -> Result<Value> {
+    let attrs = Attrs::default();
+    attrs.add(graph, "cross_entropy_dx", &[dloss, logits, targets, stats])
+}
+
+/// The cross_entropy of x w^T, which is made by blocks of at most 1024 words and neither rounded nor kept.
+///
+/// - `x`: T\[n,C\], rows
+/// - `w`: T\[V,C\], a row for each word
+/// - `targets`: i32\[n\], the right word of each row; -100: the row has none
+///
+/// Returns `loss` A\[\], the loss; `stats` A\[n,2\], what the backward part needs of the softmax of each row
+pub fn linear_cross_entropy(graph: &mut Graph, x: Value, w: Value, targets: Value) -> Result<(Value, Value)> {
+    let attrs = Attrs::default();
+    let first = attrs.add(graph, "linear_cross_entropy", &[x, w, targets])?;
+    Ok((result(first, 0), result(first, 1)))
+}
+
+/// The gradients of a linear_cross_entropy, whose logits are made again by blocks; dx is summed over blocks in A. Not
+/// differentiable.
+///
+/// - `dloss`: A\[\], gradient of the loss
+/// - `x`: T\[n,C\], rows
+/// - `w`: T\[V,C\], a row for each word
+/// - `targets`: i32\[n\], the right word of each row; -100: the row has none
+/// - `stats`: A\[n,2\], what the backward part needs of the softmax of each row
+///
+/// Returns `dx` T\[n,C\], gradient of x; `dw` T\[V,C\], gradient of w
+pub fn linear_cross_entropy_dx(graph: &mut Graph, dloss: Value, x: Value, w: Value, targets: Value, stats: Value) ->
+    Result<(Value, Value)> {
+    let attrs = Attrs::default();
+    let first = attrs.add(graph, "linear_cross_entropy_dx", &[dloss, x, w, targets, stats])?;
+    Ok((result(first, 0), result(first, 1)))
+}
+
+/// The mean of (x - target)^2 over all elements, added in order in f64.
+///
+/// - `x`: T\[any\], any tensor
+/// - `target`: T\[any\], what x should be
+///
+/// Returns `loss` A\[\], the loss
+pub fn mse(graph: &mut Graph, x: Value, target: Value) -> Result<Value> {
+    let attrs = Attrs::default();
+    attrs.add(graph, "mse", &[x, target])
+}
+
+/// The gradient 2 dloss (x - target) / elements of x in an mse. Not differentiable.
+///
+/// - `dloss`: A\[\], gradient of the loss
+/// - `x`: T\[any\], any tensor
+/// - `target`: T\[any\], what x should be
+///
+/// Returns `dx` T\[any\], gradient of x
+pub fn mse_dx(graph: &mut Graph, dloss: Value, x: Value, target: Value) -> Result<Value> {
+    let attrs = Attrs::default();
+    attrs.add(graph, "mse_dx", &[dloss, x, target])
+}

@@ -1,0 +1,73 @@
+#include "api/strides.h"
+
+#include <cstring>
+#include <vector>
+
+#include "core/base/error.h"
+
+namespace ds {
+
+std::vector<int64_t> compact_strides(std::span<const int64_t> dims) {
+  std::vector<int64_t> out(dims.size());
+  int64_t elements = 1;
+  for (size_t i = dims.size(); i-- > 0;) {
+    out[i] = elements;
+    elements *= dims[i];
+  }
+  return out;
+}
+
+bool is_compact(const ds_tensor& tensor) {
+  if (tensor.numel == 0) return true;
+  std::vector<int64_t> compact = compact_strides(tensor.dims);
+  for (size_t i = 0; i < compact.size(); ++i) {
+    if (tensor.dims[i] != 1 && tensor.strides[i] != compact[i]) return false;
+  }
+  return true;
+}
+
+// The last dimensions that are compact in both tensors make one run; the others are counted like an odometer.
+void copy_runs(const ds_tensor& to, const ds_tensor& from,
+               const std::function<void(void* to, const void* from, size_t bytes)>& run) {
+  if (to.numel == 0) return;
+  int64_t elements = 1;
+  size_t outer = to.dims.size();
+  for (; outer > 0; --outer) {
+    size_t d = outer - 1;
+    if (to.dims[d] == 1) continue;
+    if (to.strides[d] != elements || from.strides[d] != elements) break;
+    elements *= to.dims[d];
+  }
+  int64_t unit = size_of(to.dtype);
+  auto* target = static_cast<std::byte*>(to.data);
+  const auto* source = static_cast<const std::byte*>(from.data);
+  std::vector<int64_t> index(outer, 0);
+  for (;;) {
+    run(target, source, static_cast<size_t>(elements * unit));
+    size_t d = outer;
+    for (;;) {
+      if (d-- == 0) return;
+      target += to.strides[d] * unit;
+      source += from.strides[d] * unit;
+      if (++index[d] < to.dims[d]) break;
+      target -= to.strides[d] * unit * to.dims[d];
+      source -= from.strides[d] * unit * to.dims[d];
+      index[d] = 0;
+    }
+  }
+}
+
+CompactTensor::CompactTensor(const ds_tensor& given, const StreamRef& stream, const std::string& argument)
+    : given_(given) {
+  if (is_compact(given)) return;
+  if (given.device) {
+    raise(DS_ERROR_INVALID_ARGUMENT,
+          "{} must be compact row-major on device '{}': ds_tensor_copy makes such a copy", argument,
+          given.device->name());
+  }
+  if (stream) stream->synchronize();
+  copy_ = own_tensor(given.dtype, given.dims);
+  copy_runs(*copy_, given, [](void* to, const void* from, size_t bytes) { std::memcpy(to, from, bytes); });
+}
+
+}  // namespace ds

@@ -1,0 +1,24 @@
+#include "core/device/stream.h"
+
+#include <utility>
+
+#include "core/base/error.h"
+
+namespace ds {
+
+Stream::Stream(std::shared_ptr<Device> device)
+    : device_(std::move(device)), queue_(device_->make_queue("stream")) {}
+
+DeviceQueue& Stream::queue() {
+  if (device_->faults().failed())
+    raise(DS_ERROR_POISONED, "the stream is unusable: its engine on device '{}' has failed", device_->name());
+  return *queue_;
+}
+
+std::unique_ptr<Event> Stream::mark() {
+  std::unique_ptr<Event> event = queue().make_event();
+  queue_->record(*event);
+  return event;
+}
+
+}  // namespace ds

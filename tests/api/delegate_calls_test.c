@@ -1,0 +1,243 @@
+/* The calls of delegate mode one by one: what comes before ds_engine_start, leases and their views,
+ * gradients, the order on all ranks. */
+#include <stdio.h>
+#include <string.h>
+
+#include "support.h"
+
+enum { RANKS = 2, PARAMS = 3, NUMEL = 40 };
+
+static char folder[512];
+
+/* The calls that take tensors. */
+static ds_status gather(ds_engine* engine, int32_t param) {
+  return ds_gather_params(engine, &param, 1, NULL);
+}
+static ds_status release(ds_engine* engine, int32_t param) {
+  return ds_release_params(engine, &param, 1, NULL);
+}
+static ds_status view(ds_engine* engine, int32_t param, ds_tensor** out) {
+  return ds_engine_param_view(engine, param, NULL, out);
+}
+static ds_status grad_view(ds_engine* engine, int32_t param, ds_tensor** out) {
+  return ds_engine_grad_view(engine, param, NULL, out);
+}
+static ds_status give(ds_engine* engine, int32_t param, const ds_tensor* grad) {
+  return ds_grad_ready(engine, param, grad, NULL);
+}
+static float* memory_of(const ds_tensor* tensor) {
+  void* data = NULL;
+  check_ok(ds_tensor_info(tensor, NULL, NULL, NULL, 0, NULL, NULL, &data), "memory");
+  return data;
+}
+static ds_tensor* tensor_of(float* values) {
+  const int64_t dims[1] = {NUMEL};
+  ds_tensor* out = NULL;
+  check_ok(ds_tensor_create(DS_DTYPE_F32, dims, 1, NULL, values, NULL, &out), "tensor");
+  return out;
+}
+
+static const char* const sgd =
+    "{\"train_micro_batch_size_per_gpu\": 1, \"gradient_clipping\": 0, \"optimizer\": {\"type\": \"SGD\", "
+    "\"params\": {\"lr\": 0.5}}, \"zero_optimization\": {\"stage\": 3, "
+    "\"stage3_param_persistence_threshold\": 0}}";
+
+/* An engine with parameters h.0, h.1 and h.2 that has not started. */
+static ds_engine* registered(ds_comm* comm, const char* config, int64_t numel) {
+  ds_engine* engine = NULL;
+  int32_t param = -1, p;
+  check_ok(ds_engine_create(comm, config, NULL, NULL, &engine), "create");
+  for (p = 0; p < PARAMS; ++p) {
+    char name[8];
+    snprintf(name, sizeof name, "h.%d", (int)p);
+    check_ok(ds_engine_param_add(engine, name, &numel, 1, &param), "parameter");
+    check(param == p, "the order of calls is its number");
+  }
+  return engine;
+}
+
+static ds_engine* started(ds_comm* comm) {
+  ds_engine* engine = registered(comm, sgd, NUMEL);
+  check_ok(ds_engine_start(engine), "start");
+  return engine;
+}
+
+static void early(ds_status status, const char* call) {
+  if (status == DS_ERROR_STATE) return;
+  fprintf(stderr, "%s before ds_engine_start: %s: %s\n", call, ds_status_name(status),
+          ds_last_error_message());
+  check(0, call);
+}
+
+/* Proves {delegate.start.first} and {delegate.add.state}. */
+static void before_the_start(void) {
+  float values[NUMEL] = {0};
+  ds_engine* engine = registered(NULL, sgd, NUMEL);
+  ds_tensor *grad = tensor_of(values), *out = NULL;
+  int64_t first = 0, count = 0, dims[1] = {NUMEL};
+  int32_t param = 0, group = -1;
+  early(gather(engine, 0), "ds_gather_params");
+  early(release(engine, 0), "ds_release_params");
+  early(view(engine, 0, &out), "ds_engine_param_view");
+  early(grad_view(engine, 0, &out), "ds_engine_grad_view");
+  early(give(engine, 0, grad), "ds_grad_ready");
+  early(ds_engine_evaluate(engine, 1), "ds_engine_evaluate");
+  early(ds_backward(engine), "ds_backward");
+  early(ds_step(engine), "ds_step");
+  early(ds_engine_read(engine, 0, "master", values, NUMEL), "ds_engine_read");
+  early(ds_engine_write(engine, 0, "master", values, NUMEL), "ds_engine_write");
+  early(ds_engine_local_range(engine, 0, &first, &count), "ds_engine_local_range");
+  early(ds_engine_read_local(engine, 0, "master", values, NUMEL), "ds_engine_read_local");
+  early(ds_engine_write_local(engine, 0, "master", values, NUMEL), "ds_engine_write_local");
+  early(ds_engine_refresh(engine), "ds_engine_refresh");
+  early(ds_engine_freeze(engine, &param, 1, 1), "ds_engine_freeze");
+  early(ds_engine_group_add(engine, &param, 1, NULL, &group), "ds_engine_group_add");
+  early(ds_checkpoint_save(engine, folder, NULL), "ds_checkpoint_save");
+  early(ds_checkpoint_load(engine, folder, NULL, NULL), "ds_checkpoint_load");
+  early(ds_checkpoint_load_model(engine, folder), "ds_checkpoint_load_model");
+  early(ds_checkpoint_save_model(engine, folder, NULL), "ds_checkpoint_save_model");
+  check_ok(ds_engine_start(engine), "none of these did harm");
+  check_error(ds_engine_param_add(engine, "late", dims, 1, &param), DS_ERROR_STATE, "");
+  check_error(ds_engine_start(engine), DS_ERROR_STATE, "once");
+  check(ds_engine_param_count(engine) == PARAMS, "three parameters");
+  ds_tensor_destroy(grad);
+  ds_engine_destroy(engine);
+}
+
+/* Proves {delegate.start.budget}. */
+static void budget(void) {
+  char config[1024];
+  ds_engine* engine;
+  strcpy(config, sgd);
+  strcpy(strrchr(config, '}'), ", \"memory_budget\": {\"device\": 1000}}");
+  engine = registered(NULL, config, 10000);
+  check_error(ds_engine_start(engine), DS_ERROR_OUT_OF_MEMORY, "memory_budget");
+  check(strchr(ds_last_error_message(), '\n') && strstr(ds_last_error_message(), "gradients"), "a table");
+  ds_engine_destroy(engine);
+}
+
+/* Proves {delegate.start.same}. */
+static void others(int rank, ds_comm* comm, void* data) {
+  ds_engine* engine = registered(comm, sgd, rank == 0 ? NUMEL : NUMEL + 1);
+  (void)data;
+  check_error(ds_engine_start(engine), DS_ERROR_CONFIG, "models differ");
+  ds_engine_destroy(engine);
+}
+
+/* Proves {delegate.view.stays} and {delegate.view.later}: two leases of h.0, the others come and go; the view
+ * is read when its lease is over and its engine is gone. */
+static void views(int rank, ds_comm* comm, void* data) {
+  ds_engine* engine = started(comm);
+  ds_tensor *first = NULL, *again = NULL, *late = NULL;
+  const float* place;
+  volatile float read = 0;
+  int32_t p;
+  int i;
+  (void)rank, (void)data;
+  check_ok(gather(engine, 0), "gather");
+  check_ok(view(engine, 0, &first), "view");
+  place = memory_of(first);
+  check_ok(gather(engine, 0), "gather again");
+  for (p = 1; p < PARAMS; ++p) check_ok(gather(engine, p), "gather");
+  for (p = PARAMS - 1; p > 0; --p) check_ok(release(engine, p), "release");
+  check_ok(release(engine, 0), "release one of two");
+  check_ok(view(engine, 0, &again), "view again");
+  check(memory_of(again) == place && place[NUMEL - 1] == 0, "where they were");
+  check_ok(release(engine, 0), "release the last");
+  check_error(view(engine, 0, &late), DS_ERROR_STATE, "gathered");
+  check_error(release(engine, 0), DS_ERROR_STATE, "is released 1 times, but has 0");
+  ds_engine_destroy(engine);
+  for (i = 0; i < NUMEL; ++i) read = place[i];
+  (void)read;
+  ds_tensor_destroy(first);
+  ds_tensor_destroy(again);
+}
+
+/* Proves {delegate.grad.once} and {engine.pieces.missing}: h.1 gets no gradient. */
+static void gradients(int rank, ds_comm* comm, void* data) {
+  ds_engine* engine = started(comm);
+  float ones[NUMEL], mean[NUMEL];
+  ds_tensor* grad;
+  int i;
+  (void)rank, (void)data;
+  for (i = 0; i < NUMEL; ++i) ones[i] = 1;
+  grad = tensor_of(ones);
+  check_ok(give(engine, 2, grad), "h.2");
+  check_ok(give(engine, 0, grad), "h.0, out of order");
+  check_error(give(engine, 2, grad), DS_ERROR_STATE, "'h.2' has its gradient");
+  check_ok(ds_backward(engine), "backward");
+  check_error(give(engine, 1, grad), DS_ERROR_STATE, "'h.1' comes after 1 of 1 micro-steps");
+  check_ok(ds_engine_read(engine, 0, "grad", mean, NUMEL), "mean");
+  check(mean[0] == 1, "given");
+  check_ok(ds_engine_read(engine, 1, "grad", mean, NUMEL), "mean");
+  check(mean[0] == 0 && mean[NUMEL - 1] == 0, "zero");
+  check_ok(ds_step(engine), "step");
+  ds_tensor_destroy(grad);
+  ds_engine_destroy(engine);
+}
+
+/* Proves {delegate.order.differs}: the ranks' gradients come in different orders. */
+static void order(int rank, ds_comm* comm, void* data) {
+  ds_engine* engine = started(comm);
+  float ones[NUMEL] = {1};
+  ds_tensor* grad = tensor_of(ones);
+  ds_status status = DS_OK;
+  int32_t i;
+  (void)data;
+  for (i = 0; i < PARAMS && status == DS_OK; ++i) status = give(engine, rank == 0 ? i : PARAMS - 1 - i, grad);
+  if (status == DS_OK) status = ds_backward(engine);
+  if (status == DS_OK) status = ds_step(engine);
+  check_error(status, DS_ERROR_COMM, "");
+  check_error(ds_step(engine), DS_ERROR_POISONED, "");
+  ds_tensor_destroy(grad);
+  ds_engine_destroy(engine);
+}
+
+/* Proves {delegate.evaluate}: leases in another order than that of steps, and what an evaluation does not
+ * have. */
+static void evaluation(int rank, ds_comm* comm, void* data) {
+  ds_engine* engine = started(comm);
+  float ones[NUMEL] = {1};
+  ds_tensor *grad = tensor_of(ones), *out = NULL;
+  char *before = NULL, *after = NULL;
+  int32_t p;
+  int s;
+  (void)rank, (void)data;
+  for (s = 0; s < 4; ++s) {
+    for (p = 0; p < PARAMS; ++p) check_ok(gather(engine, p), "gather");
+    for (p = 0; p < PARAMS; ++p) check_ok(give(engine, p, grad), "gradient");
+    check_ok(ds_backward(engine), "backward");
+    for (p = 0; p < PARAMS; ++p) check_ok(release(engine, p), "release");
+    check_ok(ds_step(engine), "step");
+    if (s != 1) continue;
+    check_ok(ds_engine_plan_print(engine, &before), "the step that was recorded");
+    check_ok(ds_engine_evaluate(engine, 1), "evaluate");
+    for (p = PARAMS - 1; p >= 0; --p) {
+      check_ok(gather(engine, p), "gather");
+      check_ok(release(engine, p), "release");
+    }
+    check_error(give(engine, 0, grad), DS_ERROR_STATE, "ds_engine_evaluate has ended it");
+    check_error(grad_view(engine, 0, &out), DS_ERROR_STATE, "ds_engine_evaluate has ended it");
+    check_error(ds_backward(engine), DS_ERROR_STATE, "ds_engine_evaluate has ended it");
+    check_error(ds_step(engine), DS_ERROR_STATE, "ds_engine_evaluate has ended it");
+    check_ok(ds_engine_evaluate(engine, 0), "train");
+  }
+  check_ok(ds_engine_plan_print(engine, &after), "the step that was recorded");
+  check(strcmp(before, after) == 0, "the order of steps is the same");
+  ds_text_destroy(before);
+  ds_text_destroy(after);
+  ds_tensor_destroy(grad);
+  ds_engine_destroy(engine);
+}
+
+int main(int argc, char** argv) {
+  snprintf(folder, sizeof folder, "%s/delegate_calls", argc > 1 ? argv[1] : ".");
+  before_the_start();
+  budget();
+  run_ranks("api_others", RANKS, others, NULL);
+  run_ranks("api_views", RANKS, views, NULL);
+  run_ranks("api_gradients", RANKS, gradients, NULL);
+  run_ranks("api_order", RANKS, order, NULL);
+  run_ranks("api_evaluation", RANKS, evaluation, NULL);
+  return 0;
+}

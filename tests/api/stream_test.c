@@ -1,0 +1,315 @@
+/* Streams: on a device with memory of its own, calls read and write tensors in the order of a stream. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "support.h"
+
+enum { BIG = 1 << 22 }; /* bytes of a copy that takes long enough to be overtaken */
+
+static void on_separate(char* buffer, size_t size, const char* more) {
+  snprintf(buffer, size,
+           "{\"device\": \"separate\", \"train_batch_size\": %d, \"gradient_clipping\": 0, \"optimizer\": "
+           "{\"type\": "
+           "\"AdamW\", \"params\": {\"lr\": 0.01}}, \"zero_optimization\": {\"stage\": 3, "
+           "\"stage3_param_persistence_threshold\": 0}%s}",
+           MLP_ROWS, more);
+}
+
+static ds_tensor* device_tensor(ds_stream* stream, ds_dtype dtype, const int64_t* dims, size_t count) {
+  ds_tensor* out = NULL;
+  const char* device = NULL;
+  check_ok(ds_tensor_create(dtype, dims, count, NULL, NULL, stream, &out), "a tensor on the device");
+  check_ok(ds_tensor_info(out, NULL, NULL, NULL, 0, NULL, &device, NULL), "info");
+  check(strcmp(device, "separate") == 0, "the device is named");
+  return out;
+}
+
+/* Keeps the stream busy: what it is given next is not done yet when the call returns. */
+static void make_late(ds_stream* stream, ds_tensor* a, ds_tensor* b) {
+  int i;
+  for (i = 0; i < 8; ++i) {
+    check_ok(ds_tensor_copy(b, a, stream), "a long copy");
+    check_ok(ds_tensor_copy(a, b, stream), "and back");
+  }
+}
+
+/* Three steps, an evaluation and an inference from tensors on the device, filled by the stream just before,
+ * have the bits of the same from the host's. */
+static void same_bits_as_the_host(void) {
+  char config[512];
+  ds_graph* graph = mlp_graph();
+  ds_engine *host = NULL, *device = NULL;
+  ds_stream* stream = NULL;
+  ds_tensor *staged[2], *a, *b, *seen[2] = {NULL, NULL}, *copy = NULL;
+  const int64_t x_dims[] = {MLP_ROWS, MLP_IN}, y_dims[] = {MLP_ROWS, MLP_OUT}, big[] = {BIG};
+  double losses[2] = {0, 0};
+  void *first = NULL, *second = NULL;
+  int step;
+  on_separate(config, sizeof config, "");
+  check_ok(ds_engine_create(NULL, config, graph, NULL, &host), "one engine");
+  check_ok(ds_engine_create(NULL, config, graph, NULL, &device), "another engine");
+  check_ok(ds_stream_create(device, &stream), "stream");
+  staged[0] = device_tensor(stream, DS_DTYPE_F32, x_dims, 2);
+  staged[1] = device_tensor(stream, DS_DTYPE_F32, y_dims, 2);
+  a = device_tensor(stream, DS_DTYPE_U8, big, 1);
+  b = device_tensor(stream, DS_DTYPE_U8, big, 1);
+  for (step = 0; step < 3; ++step) {
+    mlp_batch batch;
+    make_batch(&batch, 0, step, 1);
+    check_ok(ds_train_batch(host, batch_inputs(&batch), 2, NULL, &losses[0]), "a step from the host");
+    make_late(stream, a, b);
+    check_ok(ds_tensor_copy(staged[0], batch.tensors[0], stream), "x");
+    check_ok(ds_tensor_copy(staged[1], batch.tensors[1], stream), "y");
+    check_ok(ds_train_batch(device, (const ds_tensor* const*)staged, 2, stream, &losses[1]), "a step");
+    check(losses[0] == losses[1], "the loss of a step is the same");
+    check_ok(ds_eval_batch(host, batch_inputs(&batch), 2, NULL, &losses[0]), "evaluation from the host");
+    make_late(stream, a, b);
+    check_ok(ds_tensor_copy(staged[0], batch.tensors[0], stream), "x again");
+    check_ok(ds_eval_batch(device, (const ds_tensor* const*)staged, 2, stream, &losses[1]), "evaluation");
+    check(losses[0] == losses[1], "the loss of an evaluation is the same");
+    check_ok(ds_infer(host, batch_inputs(&batch), 2, NULL, &seen[0]), "inference from the host");
+    check_ok(ds_infer(device, batch_inputs(&batch), 2, stream, &seen[1]),
+             "inference from the host, in order");
+    check_ok(ds_tensor_create(DS_DTYPE_F32, y_dims, 2, NULL, NULL, NULL, &copy), "room on the host");
+    make_late(stream, a, b);
+    check_ok(ds_tensor_copy(copy, seen[1], stream), "a result to the host");
+    check_ok(ds_stream_synchronize(stream), "synchronize");
+    check_ok(ds_tensor_info(seen[0], NULL, NULL, NULL, 0, NULL, NULL, &first), "info");
+    check_ok(ds_tensor_info(copy, NULL, NULL, NULL, 0, NULL, NULL, &second), "info");
+    check(memcmp(first, second, sizeof(float) * MLP_ROWS * MLP_OUT) == 0, "results are the same");
+    ds_tensor_destroy(seen[0]);
+    ds_tensor_destroy(seen[1]);
+    ds_tensor_destroy(copy);
+    free_batch(&batch);
+  }
+  ds_engine_destroy(device); /* before its stream and its tensors */
+  make_late(stream, a, b);
+  check_ok(ds_stream_synchronize(stream), "a stream outlives its engine");
+  ds_tensor_destroy(a);
+  ds_stream_destroy(stream);
+  ds_tensor_destroy(b);
+  ds_tensor_destroy(staged[0]);
+  ds_tensor_destroy(staged[1]);
+  ds_engine_destroy(host);
+  ds_graph_destroy(graph);
+}
+
+enum { PARAMS = 3, STEPS = 4 };
+static const int64_t kRows[PARAMS] = {300, 64, 1000};
+
+static ds_engine* delegate(ds_comm* comm, int on_device) {
+  char config[512];
+  ds_engine* engine = NULL;
+  int i;
+  snprintf(
+      config, sizeof config,
+      "{%s\"train_batch_size\": %d, \"gradient_clipping\": 0, \"optimizer\": {\"type\": \"AdamW\", "
+      "\"params\": "
+      "{\"lr\": 0.01}}, \"zero_optimization\": {\"stage\": 3, \"stage3_param_persistence_threshold\": 0}}",
+      on_device ? "\"device\": \"separate\", " : "", ds_comm_size(comm));
+  check_ok(ds_engine_create(comm, config, NULL, NULL, &engine), "delegate");
+  for (i = 0; i < PARAMS; ++i) {
+    char name[8];
+    int32_t number = -1;
+    snprintf(name, sizeof name, "p%d", i);
+    check_ok(ds_engine_param_add(engine, name, &kRows[i], 1, &number), "parameter");
+  }
+  check_ok(ds_engine_start(engine), "start");
+  return engine;
+}
+
+/* Gradient of element e: of the leased value, so that a lease that is read too late shows. */
+static float gradient(float value, int rank, int step, int64_t e) {
+  return value * 0.5f + (float)((e * 7 + rank * 3 + step) % 11) - 5.0f;
+}
+
+static void delegate_rank(int rank, ds_comm* comm, void* data) {
+  ds_engine *host = delegate(comm, 0), *device = delegate(comm, 1);
+  ds_stream* stream = NULL;
+  ds_tensor *a, *b;
+  const int64_t big[] = {BIG};
+  int step, i;
+  (void)data;
+  check_ok(ds_stream_create(device, &stream), "stream");
+  a = device_tensor(stream, DS_DTYPE_U8, big, 1);
+  b = device_tensor(stream, DS_DTYPE_U8, big, 1);
+  for (step = 0; step < STEPS; ++step) {
+    float* kept[PARAMS] = {NULL, NULL, NULL};
+    for (i = PARAMS; i-- > 0;) {
+      int32_t param = i;
+      int64_t e;
+      size_t bytes = (size_t)kRows[i] * sizeof(float);
+      float *values = malloc(bytes), *grads = malloc(bytes);
+      ds_tensor *on_host = NULL, *lease = NULL, *place = NULL, *view = NULL;
+      void* leased = NULL;
+      /* the same on the host */
+      check_ok(ds_gather_params(host, &param, 1, NULL), "gather");
+      check_ok(ds_engine_param_view(host, param, NULL, &view), "view");
+      check_ok(ds_tensor_info(view, NULL, NULL, NULL, 0, NULL, NULL, &leased), "info");
+      for (e = 0; e < kRows[i]; ++e) grads[e] = gradient(((const float*)leased)[e], rank, step, e);
+      check_ok(ds_tensor_create(DS_DTYPE_F32, &kRows[i], 1, NULL, grads, NULL, &on_host), "gradient");
+      ds_tensor_destroy(view);
+      check_ok(ds_release_params(host, &param, 1, NULL), "release");
+      check_ok(ds_grad_ready(host, param, on_host, NULL), "gradient");
+      ds_tensor_destroy(on_host);
+      /* the lease is read by the stream, after its release */
+      check_ok(ds_gather_params(device, &param, 1, stream), "gather");
+      check_ok(ds_engine_param_view(device, param, stream, &lease), "view");
+      check_ok(ds_tensor_create(DS_DTYPE_F32, &kRows[i], 1, NULL, values, NULL, &on_host), "room");
+      make_late(stream, a, b);
+      check_ok(ds_tensor_copy(on_host, lease, stream), "read the lease");
+      check_ok(ds_release_params(device, &param, 1, stream), "release");
+      check_ok(ds_stream_synchronize(stream), "synchronize");
+      ds_tensor_destroy(lease);
+      for (e = 0; e < kRows[i]; ++e) values[e] = gradient(values[e], rank, step, e);
+      check(memcmp(values, grads, bytes) == 0, "leased values are the same");
+      make_late(stream, a, b);
+      if (step % 2 == 0) { /* into its place, else from the host: both late */
+        check_ok(ds_engine_grad_view(device, param, stream, &place), "place");
+        check_ok(ds_tensor_copy(place, on_host, stream), "write it there");
+        check_ok(ds_grad_ready(device, param, place, stream), "gradient in its place");
+        ds_tensor_destroy(place);
+      } else {
+        check_ok(ds_grad_ready(device, param, on_host, stream), "gradient in order");
+      }
+      ds_tensor_destroy(on_host);
+      kept[i] = values; /* lent to the stream */
+      free(grads);
+    }
+    check_ok(ds_backward(host), "backward");
+    check_ok(ds_backward(device), "backward");
+    check_ok(ds_step(host), "step");
+    check_ok(ds_step(device), "step");
+    check_ok(ds_stream_synchronize(stream), "synchronize");
+    for (i = 0; i < PARAMS; ++i) {
+      size_t bytes = (size_t)kRows[i] * sizeof(float);
+      float *one = malloc(bytes), *two = malloc(bytes);
+      check_ok(ds_engine_read(host, i, "master", one, (size_t)kRows[i]), "read");
+      check_ok(ds_engine_read(device, i, "master", two, (size_t)kRows[i]), "read");
+      check(memcmp(one, two, bytes) == 0, "masters are the same");
+      free(one);
+      free(two);
+      free(kept[i]);
+    }
+  }
+  ds_tensor_destroy(a);
+  ds_tensor_destroy(b);
+  ds_engine_destroy(host);
+  ds_stream_destroy(stream);
+  ds_engine_destroy(device);
+}
+
+/* DLPack of a device: the kind of an extension, and only with a stream back. */
+static void refused_and_shared(void) {
+  char config[512];
+  ds_graph* graph = mlp_graph();
+  ds_engine *cpu = NULL, *device = NULL, *other = NULL;
+  ds_stream *stream = NULL, *foreign = NULL, *none = NULL;
+  ds_tensor *tensor = NULL, *back = NULL, *sparse = NULL, *lent = NULL;
+  struct DLManagedTensor* managed = NULL;
+  mlp_batch batch;
+  const ds_tensor* inputs[2];
+  double loss = 0;
+  float memory[2 * MLP_ROWS * MLP_IN] = {0};
+  const int64_t dims[] = {MLP_ROWS, MLP_IN}, gaps[] = {2 * MLP_IN, 1};
+  void *data = NULL, *same = NULL;
+  mlp_config(config, sizeof config, 0, 1, 1);
+  check_ok(ds_engine_create(NULL, config, graph, NULL, &cpu), "engine on cpu");
+  check_error(ds_stream_create(cpu, &none), DS_ERROR_UNSUPPORTED, "device 'cpu' has no streams");
+  check(none == NULL, "no stream");
+  on_separate(config, sizeof config, "");
+  check_ok(ds_engine_create(NULL, config, graph, NULL, &device), "engine");
+  check_ok(ds_engine_create(NULL, config, graph, NULL, &other), "engine");
+  check_ok(ds_stream_create(device, &stream), "stream");
+  check_ok(ds_stream_create(other, &foreign), "stream");
+  make_batch(&batch, 0, 0, 1);
+  check_error(ds_train_batch(cpu, batch_inputs(&batch), 2, stream, &loss), DS_ERROR_INVALID_ARGUMENT,
+              "and NULL on device 'cpu'");
+  check_error(ds_train_batch(device, batch_inputs(&batch), 2, foreign, &loss), DS_ERROR_INVALID_ARGUMENT,
+              "stream must be one that ds_stream_create made of this engine");
+  tensor = device_tensor(stream, DS_DTYPE_F32, dims, 2);
+  inputs[0] = tensor;
+  inputs[1] = batch.tensors[1];
+  check_error(ds_train_batch(other, inputs, 2, NULL, &loss), DS_ERROR_INVALID_ARGUMENT,
+              "inputs[0] must lie on this engine's device 'separate' or on the host");
+  check_error(ds_train_batch(cpu, inputs, 2, NULL, &loss), DS_ERROR_INVALID_ARGUMENT,
+              "inputs[0] must lie on this engine's device 'cpu' or on the host");
+  check_ok(ds_tensor_info(tensor, NULL, NULL, NULL, 0, NULL, NULL, &data), "info");
+  check_error(ds_tensor_create(DS_DTYPE_F32, dims, 2, NULL, memory, stream, &lent), DS_ERROR_INVALID_ARGUMENT,
+              "data must be memory of device 'separate'");
+  check_ok(ds_tensor_create(DS_DTYPE_F32, dims, 2, gaps, data, stream, &sparse), "with gaps");
+  inputs[0] = sparse;
+  check_error(ds_train_batch(device, inputs, 2, stream, &loss), DS_ERROR_INVALID_ARGUMENT,
+              "inputs[0] must be compact row-major on device 'separate'");
+  ds_tensor_destroy(sparse);
+  /* on the host a tensor with gaps is taken */
+  check_ok(ds_tensor_create(DS_DTYPE_F32, dims, 2, gaps, memory, NULL, &sparse), "with gaps on the host");
+  inputs[0] = sparse;
+  check_ok(ds_train_batch(device, inputs, 2, NULL, &loss), "inputs with gaps");
+  ds_tensor_destroy(sparse);
+  check_ok(ds_tensor_to_dlpack(tensor, &managed, NULL), "export");
+  check_error(ds_tensor_from_dlpack(managed, NULL, NULL, &back), DS_ERROR_UNSUPPORTED, "got device 12");
+  check_error(ds_tensor_from_dlpack(managed, NULL, foreign, &back), DS_ERROR_INVALID_ARGUMENT,
+              "data must be memory of device 'separate'");
+  check_ok(ds_tensor_from_dlpack(managed, NULL, stream, &back), "import");
+  check_ok(ds_tensor_info(back, NULL, NULL, NULL, 0, NULL, NULL, &same), "info");
+  check(same == data, "the same memory");
+  check_error(ds_tensor_copy(back, tensor, foreign), DS_ERROR_INVALID_ARGUMENT,
+              "stream must be one of the tensors' device");
+  {
+    ds_tensor* elsewhere = device_tensor(foreign, DS_DTYPE_F32, dims, 2);
+    check_error(ds_tensor_copy(elsewhere, tensor, stream), DS_ERROR_INVALID_ARGUMENT, "two devices");
+    ds_tensor_destroy(elsewhere);
+  }
+  ds_tensor_destroy(tensor);
+  ds_engine_destroy(device);
+  ds_stream_destroy(stream);
+  ds_tensor_destroy(back); /* the last on its device */
+  ds_stream_destroy(foreign);
+  ds_engine_destroy(other);
+  ds_engine_destroy(cpu);
+  free_batch(&batch);
+  ds_graph_destroy(graph);
+}
+
+/* Streams, tensors and memory of a device come and go without a trace. */
+static void cycles(void) {
+  char config[512];
+  ds_graph* graph = mlp_graph();
+  ds_engine* engine = NULL;
+  mlp_batch batch;
+  const int64_t dims[] = {MLP_ROWS, MLP_IN};
+  int i;
+  double loss = 0;
+  on_separate(config, sizeof config, "");
+  check_ok(ds_engine_create(NULL, config, graph, NULL, &engine), "engine");
+  make_batch(&batch, 0, 0, 1);
+  for (i = 0; i < 300; ++i) {
+    ds_stream* stream = NULL;
+    const ds_tensor* inputs[2];
+    ds_tensor* x;
+    check_ok(ds_stream_create(engine, &stream), "stream");
+    x = device_tensor(stream, DS_DTYPE_F32, dims, 2);
+    check_ok(ds_tensor_copy(x, batch.tensors[0], stream), "copy");
+    inputs[0] = x;
+    inputs[1] = batch.tensors[1];
+    check_ok(ds_train_batch(engine, inputs, 2, stream, &loss), "a step");
+    if (i % 2) ds_tensor_destroy(x);
+    ds_stream_destroy(stream);
+    if (i % 2 == 0) ds_tensor_destroy(x);
+  }
+  free_batch(&batch);
+  ds_engine_destroy(engine);
+  ds_graph_destroy(graph);
+}
+
+int main(void) {
+  same_bits_as_the_host();
+  run_ranks("streams", 2, delegate_rank, NULL);
+  refused_and_shared();
+  cycles();
+  check_error(ds_stream_synchronize(NULL), DS_ERROR_INVALID_ARGUMENT, "stream must not be NULL");
+  ds_stream_destroy(NULL);
+  return 0;
+}
