@@ -9,6 +9,7 @@ include("collectives.jl")
 include("runs.jl")
 include("handles.jl")
 include("sequence.jl")
+include("streams.jl")
 
 # Each in a module of its own.
 @testset "the programs of the guide" begin

@@ -18,6 +18,7 @@ mod graph;
 mod log;
 pub mod ops;
 mod run;
+mod stream;
 mod tensor;
 
 pub use collective::{Collective, ReduceOp, Work};
@@ -29,6 +30,7 @@ pub use graph::{Graph, Plan, Value};
 pub use log::{reset_log, set_log, LogLevel};
 pub use run::{audit, checkpoint_info, communicator, generate, merge_config, profile, verify};
 pub use run::{Batch, Output, Outcome, Progress, Run};
+pub use stream::{DeviceTensor, Download, Stream};
 pub use tensor::{Bf16, Element, Tensor, View, F16};
 
 use error::{address, check, name, optional, owned_text, path_text};
