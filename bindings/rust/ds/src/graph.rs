@@ -48,6 +48,10 @@ impl Graph {
         Ok(Graph { raw })
     }
 
+    pub(crate) fn raw_mut(&mut self) -> *mut ds_sys::ds_graph {
+        self.raw
+    }
+
     pub(crate) fn raw(&self) -> *const ds_sys::ds_graph {
         self.raw
     }
@@ -181,4 +185,10 @@ impl Plan {
         // SAFETY: the list and its plans live during the call.
         owned_text(|out| unsafe { ds_sys::ds_plan_certificate(plans.as_ptr(), plans.len(), out) })
     }
+}
+
+/// The operations that [`Graph::op`] knows, as JSON (docs/reference/ops.md).
+pub fn op_schema() -> Result<String> {
+    // SAFETY: out_text is valid for the call.
+    owned_text(|out| unsafe { ds_sys::ds_op_schema(out) })
 }

@@ -10,6 +10,7 @@
 
 mod collective;
 mod comm;
+mod custom;
 mod delegate;
 pub mod dlpack;
 mod engine;
@@ -23,10 +24,11 @@ mod tensor;
 
 pub use collective::{Collective, ReduceOp, Work};
 pub use comm::{Aborter, Comm, CommOptions};
+pub use custom::{CustomOp, CustomOutput, ViewMut};
 pub use delegate::Lease;
 pub use engine::{Engine, EngineOptions, Group, Init, Part, StepResult};
 pub use error::{CallbackResult, Error, Result, Status};
-pub use graph::{Graph, Plan, Value};
+pub use graph::{op_schema, Graph, Plan, Value};
 pub use log::{reset_log, set_log, LogLevel};
 pub use run::{audit, checkpoint_info, communicator, generate, merge_config, profile, verify};
 pub use run::{Batch, Output, Outcome, Progress, Run};

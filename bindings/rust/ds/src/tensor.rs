@@ -142,7 +142,7 @@ pub(crate) struct Info {
 
 impl Info {
     // The elements as a slice can show them: of this type, on the host, one behind the other.
-    fn slice<T: Element>(&self) -> Result<(*mut T, usize)> {
+    pub(crate) fn slice<T: Element>(&self) -> Result<(*mut T, usize)> {
         if self.dtype != T::DTYPE {
             let (is, got) = (dtype_name(self.dtype), dtype_name(T::DTYPE));
             return Err(Error::argument(format!("the elements of the tensor are {is}, got a slice of {got}")));
