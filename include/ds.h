@@ -25,16 +25,18 @@
  * was inside a ds_ call at the time of the fork. {forks.own}
  *
  * Descriptors. The file descriptors that libds keeps open have numbers of 3 or more and close on exec, even
- * if the program has closed its standard descriptors. {descriptors.numbers}
+ * if the program has closed its standard descriptors; gloo and MPI open descriptors of their own.
+ * {descriptors.numbers}
  *
  * Names. Names of graphs, inputs, parameters and outputs are 1 to 512 bytes of UTF-8 without control
  * characters, blanks and any of %{}=;". {names.form}
  *
  * Streams. A stream is a queue of work on the device of an engine. A call with a stream reads and writes its
  * tensors in the order of the stream: after the work that the stream has when you make the call, and before
- * the work that you give it afterwards. {streams.order} Keep such a tensor until the stream has done that
- * work. With NULL, the call reads and writes its tensors before it returns, and waits for no stream.
- * {streams.null} On a device whose memory is the host's ("cpu"), every stream must be NULL. {streams.cpu}
+ * the work that you give it afterwards. {streams.order} You may destroy such a tensor at
+ * once, but memory that you have lent must stay until the stream has done that work. {streams.lent} With
+ * NULL, the call reads and writes its tensors before it returns, and waits for no stream. {streams.null} On a
+ * device whose memory is the host's ("cpu"), every stream must be NULL. {streams.cpu}
  *
  * Collective. All ranks of the comm must call the function, in the same order. {collective.order} The call
  * blocks until its data has arrived. On every rank it ends with DS_ERROR_COMM if a rank dies, aborts, stops
@@ -462,12 +464,12 @@ typedef struct ds_custom_op {
  * The graph, its copies in engines and plans share user_data. `destroy` is called once, inside the destroy
  * call that ends the last of them. An operation that is refused leaves user_data to you.
  * {graph.custom_refused} The text form shows the operation, but ds_graph_parse refuses it.
- * {graph.custom_text}
+ * {graph.custom_text} On a device other than "cpu", whose threads are not yours, engines and plans return
+ * DS_ERROR_UNSUPPORTED. {graph.custom_device}
  * @param name what texts and messages call the operation  @param op copied  @param inputs up to 64 values
  * @param out [out] its first output; further outputs are the numbers after it
  * @return Engines and plans return DS_ERROR_INVALID_ARGUMENT if a gradient has to pass an operation without
- * `backward`, {graph.custom_backward} and DS_ERROR_UNSUPPORTED on another device than "cpu", whose threads
- * are not yours. {graph.custom_device} */
+ * `backward`. {graph.custom_backward} */
 DS_API ds_status ds_graph_custom_op(ds_graph* graph, const char* name, const ds_custom_op* op,
                                     const int32_t* inputs, size_t inputs_count, int32_t* out);
 /** Tells the element type and the dimensions of a value. At most dims_size dimensions are written; -1 is n.

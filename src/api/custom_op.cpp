@@ -9,6 +9,7 @@
 
 #include "api/boundary.h"
 #include "api/handles.h"
+#include "api/strides.h"
 #include "core/base/dtype.h"
 #include "core/base/name.h"
 #include "core/base/shape.h"
@@ -28,6 +29,7 @@ class LentTensors {
       ds_tensor& tensor = tensors_[i];
       tensor.dtype = view.dtype;
       tensor.dims.assign(view.dims, view.dims + view.rank);
+      tensor.strides = compact_strides(tensor.dims);
       tensor.numel = view.numel();
       tensor.data = view.data;
       handles_[i] = &tensor;

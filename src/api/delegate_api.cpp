@@ -8,6 +8,7 @@
 #include "api/handles.h"
 #include "api/strides.h"
 #include "core/base/ids.h"
+#include "core/device/stream.h"
 #include "core/device/view.h"
 #include "core/graph/graph.h"
 #include "engine/delegate.h"
@@ -109,5 +110,6 @@ ds_status ds_grad_ready(ds_engine* engine, int32_t param, const ds_tensor* grad,
     ds::CompactTensor compact(tensor, order, "grad");
     e.grad_ready(ds::ParamId(param), {compact.data(), tensor.dtype, tensor.numel, tensor.device != nullptr,
                                       compact.is_copy() ? nullptr : order});
+    if (order) order->keep(tensor.owner);
   });
 }

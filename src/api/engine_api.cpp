@@ -17,6 +17,7 @@
 #include "core/base/log.h"
 #include "core/base/shape.h"
 #include "core/config/config.h"
+#include "core/device/stream.h"
 #include "core/device/thread_team.h"
 #include "core/graph/graph.h"
 #include "engine/delegate.h"

@@ -1,9 +1,15 @@
 #include "api/strides.h"
 
+#include <cstddef>
+#include <cstdint>
 #include <cstring>
+#include <span>
+#include <string>
 #include <vector>
 
+#include "core/base/dtype.h"
 #include "core/base/error.h"
+#include "core/device/stream.h"
 
 namespace ds {
 

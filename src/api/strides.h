@@ -1,8 +1,14 @@
 #pragma once
+#include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
+#include <string>
+#include <vector>
 
 #include "api/handles.h"
+#include "core/device/stream.h"
 
 namespace ds {
 

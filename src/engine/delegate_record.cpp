@@ -16,6 +16,7 @@
 #include "core/base/hash.h"
 #include "core/base/log.h"
 #include "core/base/round.h"
+#include "core/device/stream.h"
 #include "engine/delegate.h"
 #include "engine/observer.h"
 

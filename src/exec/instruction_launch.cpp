@@ -38,6 +38,7 @@
 #include "core/program/program.h"
 #include "exec/executor.h"
 #include "io/request.h"
+#include "kernels/custom.h"
 #include "kernels/kernel.h"
 
 namespace ds {
@@ -107,6 +108,7 @@ class CpuKernel final : public Kernel {
 
 KernelFn find_kernel(const KernelRegistry& kernels, const Instr& in, const Launch& launch,
                      std::string_view device) {
+  if (in.custom) return custom_kernel(in.def->name);
   std::vector<DType> in_types, out_types;
   for (size_t k = 0; k < launch.views.size(); ++k) {
     (k < static_cast<size_t>(launch.inputs) ? in_types : out_types).push_back(launch.views[k].dtype);

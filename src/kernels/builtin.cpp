@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "kernels/custom.h"
 #include "kernels/kernel.h"
 
 namespace ds {
@@ -35,7 +34,6 @@ KernelRegistry built_in_kernels() {
     chosen.push_back(word);
   }
   KernelRegistry registry;
-  register_custom(registry);
   for (const Family& family : kFamilies) {
     bool wanted = chosen.empty() || std::find(chosen.begin(), chosen.end(), family.name) != chosen.end();
     if (wanted) family.add(registry);

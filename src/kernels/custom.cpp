@@ -35,9 +35,6 @@ void custom_dx(const KernelContext& c) {
 
 }  // namespace
 
-void register_custom(KernelRegistry& registry) {
-  registry.add({"custom", "callback", custom});
-  registry.add({"custom_dx", "callback", custom_dx});
-}
+KernelFn custom_kernel(std::string_view op) { return op == "custom" ? custom : custom_dx; }
 
 }  // namespace ds

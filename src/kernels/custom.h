@@ -1,5 +1,6 @@
 #pragma once
 #include <span>
+#include <string_view>
 
 #include "core/device/view.h"
 #include "core/graph/custom_op.h"
@@ -16,6 +17,8 @@ class CustomKernels : public CustomOp {
   virtual void backward(Views inputs, Views outputs, Views output_grads, Views input_grads) const = 0;
 };
 
-void register_custom(KernelRegistry& registry);
+// Of `custom` and `custom_dx`, which no registry has: whatever kernels a run is restricted to, these are its
+// own.
+KernelFn custom_kernel(std::string_view op);
 
 }  // namespace ds

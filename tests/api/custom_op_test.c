@@ -36,12 +36,15 @@ static void begin_record(record* r) {
 static void destroyed(void* user_data) { ++((record*)user_data)->destroyed; }
 
 static void* info(const ds_tensor* tensor, ds_dtype* dtype, int64_t* count) {
-  int64_t dims[4];
+  int64_t dims[4], strides[4];
   size_t rank = 0, d;
+  const char* device = NULL;
   void* data = NULL;
-  check_ok(ds_tensor_info(tensor, dtype, dims, NULL, 4, &rank, NULL, &data), "what a callback is given");
+  check_ok(ds_tensor_info(tensor, dtype, dims, strides, 4, &rank, &device, &data),
+           "what a callback is given");
+  check(strcmp(device, "cpu") == 0, "on the host");
   *count = 1;
-  for (d = 0; d < rank; ++d) *count *= dims[d];
+  for (d = rank; d-- > 0; *count *= dims[d]) check(strides[d] == *count, "compact");
   return data;
 }
 

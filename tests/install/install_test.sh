@@ -11,7 +11,7 @@ here=$source/tests/install
 
 cmake --install "$build" --prefix "$prefix" > "$scratch/install.log"
 doc=share/doc/libds
-for file in include/ds.h bin/libds $doc/LICENSE $doc/README.md $doc/docs/README.md $doc/docs/guides/memory.md \
+for file in include/ds.h include/ds_ops.h bin/libds $doc/LICENSE $doc/README.md $doc/docs/README.md $doc/docs/guides/memory.md \
   $doc/docs/reference/config.md $doc/docs/images/plan.svg $doc/examples/finetune.json $doc/examples/quickstart.py; do
   [ -e "$prefix/$file" ] || { echo "not installed: $file"; exit 1; }
 done

@@ -26,7 +26,7 @@ TEST(Cse, MergesEqualNodesAndTheirConsumers) {
             "  %a = gelu %x -> f32[n,4]\n"
             "  %c = relu %a -> f32[n,4]\n"
             "  %e = add %c %c -> f32[n,4]\n"
-            "  output e=%e c=%c\n");
+            "  output e=%e d=%c\n");
 }
 
 // Two operations of one name may have different callbacks.

@@ -587,13 +587,14 @@ evaluation and inference, and again when a skipped step looks for its first bad 
 ranks. If a callback fails, the call returns DS_ERROR_USER on this rank and DS_ERROR_COMM on the others, and
 their engines are poisoned. The graph, its copies in engines and plans share user_data. `destroy` is called
 once, inside the destroy call that ends the last of them. An operation that is refused leaves user_data to
-you. The text form shows the operation, but ds_graph_parse refuses it.
+you. The text form shows the operation, but ds_graph_parse refuses it. On a device other than \"cpu\", whose
+threads are not yours, engines and plans return DS_ERROR_UNSUPPORTED.
 - `name`: what texts and messages call the operation
 - `op`: copied
 - `inputs`: up to 64 values
 - `out`: [out] its first output; further outputs are the numbers after it
 Returns Engines and plans return DS_ERROR_INVALID_ARGUMENT if a gradient has to pass an operation without
-`backward`, and DS_ERROR_UNSUPPORTED on another device than \"cpu\", whose threads are not yours.
+`backward`.
 """
 function ds_graph_custom_op(graph, name, op, inputs, inputs_count, out)
     @ccall libds.ds_graph_custom_op(graph::Ptr{ds_graph}, name::Cstring, op::Ptr{ds_custom_op}, inputs::Ptr{Int32}, inputs_count::Csize_t, out::Ptr{Int32})::Int32

@@ -576,7 +576,8 @@ extern "C" {
     /// and DS_ERROR_COMM on the others, and their engines are poisoned. The graph, its copies in engines and
     /// plans share user_data. `destroy` is called once, inside the destroy call that ends the last of them.
     /// An operation that is refused leaves user_data to you. The text form shows the operation, but
-    /// ds_graph_parse refuses it.
+    /// ds_graph_parse refuses it. On a device other than "cpu", whose threads are not yours, engines and
+    /// plans return DS_ERROR_UNSUPPORTED.
     ///
     /// - `name`: what texts and messages call the operation
     ///
@@ -587,8 +588,7 @@ extern "C" {
     /// - `out`: \[out\] its first output; further outputs are the numbers after it
     ///
     /// Returns Engines and plans return DS_ERROR_INVALID_ARGUMENT if a gradient has to pass an operation
-    /// without `backward`, and DS_ERROR_UNSUPPORTED on another device than "cpu", whose threads are not
-    /// yours.
+    /// without `backward`.
     pub fn ds_graph_custom_op(graph: *mut ds_graph, name: *const c_char, op: *const ds_custom_op, inputs: *const i32, inputs_count: usize, out: *mut i32) -> ds_status;
     /// Tells the element type and the dimensions of a value. At most dims_size dimensions are written; -1 is
     /// n. All outputs are \[nullable\].

@@ -1,9 +1,9 @@
 // Operations of the program that uses the library: nodes `custom` carry a CustomOp, and their gradients are
 // nodes `custom_dx` that carry the same. Attributes say everything that shapes need, so that passes handle
 // both like any other operation, and a text shows them; only who made the graph can add them.
-#include <deque>
 #include <algorithm>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <span>
 #include <string>
