@@ -139,6 +139,7 @@ include("stream.jl")
 include("comm.jl")
 include("graph.jl")
 include("ops.jl")
+include("custom.jl")
 include("engine.jl")
 include("run.jl")
 

@@ -75,30 +75,33 @@ Tensor(data::AbstractArray) = GC.@preserve data Tensor(lend(data), data)
 Tensor(T::Type, dims::Integer...; stream = nothing) = Tensor(create(T, dims, C_NULL, C_NULL, stream), nothing)
 
 # The one place that asks what a tensor is.
-function info(t::Tensor)
+function info_of(at::Ptr{ds_tensor})
     dtype, dims, strides, count = Ref{Int32}(0), zeros(Int64, 8), zeros(Int64, 8), Ref{Csize_t}(0)
     device, data = Ref{Ptr{Cchar}}(C_NULL), Ref{Ptr{Cvoid}}(C_NULL)
-    GC.@preserve t check(ds_tensor_info(raw(t), dtype, dims, strides, 8, count, device, data))
+    check(ds_tensor_info(at, dtype, dims, strides, 8, count, device, data))
     (type = element_types[dtype[]], dims = Tuple(reverse(dims[1:count[]])), strides = Tuple(reverse(strides[1:count[]])),
      device = unsafe_string(device[]), data = data[])
 end
+info(t::Tensor) = GC.@preserve t info_of(raw(t))
 Base.size(t::Tensor) = info(t).dims
 Base.strides(t::Tensor) = info(t).strides
 Base.eltype(t::Tensor) = info(t).type
 device(t::Tensor) = info(t).device
 Base.show(io::IO, t::Tensor) = isopen(t) ? print(io, "Tensor($(eltype(t)), $(size(t)))") : print(io, "Tensor(closed)")
 
-"Calls `f` with the tensor's memory as an array, without a copy. The array must not be used behind that."
-function with_array(f, t::Tensor)
-    i = info(t)
+# The memory of a tensor as an array, for as long as it is there.
+function array_of(at::Ptr{ds_tensor})
+    i = info_of(at)
     i.device == "cpu" || argument_error("the tensor must be on the host for an array, got device '$(i.device)'")
     compact = cumprod([1; collect(i.dims)])
     for d in 1:length(i.dims)
         prod(i.dims) == 0 || i.dims[d] == 1 || i.strides[d] == compact[d] ||
             argument_error("the tensor must be compact for an array, got strides $(i.strides)")
     end
-    GC.@preserve t f(unsafe_wrap(Array, convert(Ptr{i.type}, i.data), i.dims))
+    unsafe_wrap(Array, convert(Ptr{i.type}, i.data), i.dims)
 end
+"Calls `f` with the tensor's memory as an array, without a copy. The array must not be used behind that."
+with_array(f, t::Tensor) = GC.@preserve t f(array_of(raw(t)))
 "A copy of the elements."
 Base.Array(t::Tensor) = with_array(copy, t)
 

@@ -2,6 +2,7 @@
 include("common.jl")
 include("train.jl")
 include("ops.jl")
+include("custom.jl")
 include("errors.jl")
 include("delegate.jl")
 include("tensors.jl")
@@ -15,7 +16,7 @@ include("streams.jl")
 @testset "the programs of the guide" begin
     text = read(joinpath(HERE, "..", "..", "..", "docs", "start", "julia.md"), String)
     blocks = [m.captures[1] for m in eachmatch(r"```julia\n(.*?)```"s, text)]
-    @test length(blocks) == 6
+    @test length(blocks) == 8
     for block in blocks
         Base.include_string(Module(), block)
     end

@@ -254,4 +254,6 @@ fn handles_of_one_thread_are_not_shared() {
     not!(Send, ds::View<'static>);
     not!(Send, Engine<&'static Comm>);
     not!(Send, ds::Lease<'static, &'static Comm>);
+    not!(Send, ds::Stream);
+    not!(Send, ds::DeviceTensor);
 }
