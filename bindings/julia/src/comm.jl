@@ -185,7 +185,9 @@ end
 
 # Checks the arrays and calls ds_comm_submit; out_work C_NULL: it is made. Returns the arrays that it uses.
 function submit(comm, kind, arrays, out_work; op = :sum, root = 0, counts = nothing, blocks = nothing, out_blocks = nothing)
-    code = get(() -> argument_error("no collective is named $(repr(kind)); there are $(join(keys(comm_ops), ", "))"), comm_ops, kind)
+    haskey(comm_ops, kind) ||
+        argument_error("no collective is named $(repr(kind)); there are $(join(sort!(collect(keys(comm_ops))), ", "))")
+    code = comm_ops[kind]
     foreach(dense, arrays)
     T = isempty(arrays) ? eltype(eltype(arrays)) : eltype(first(arrays))
     T === Any && (T = UInt8)

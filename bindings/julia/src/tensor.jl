@@ -148,12 +148,13 @@ end
 
 """
 A DLPack tensor, without a copy. `Capsule(tensor)` shares the memory of a tensor, `Capsule(array)` that of an array, and
-`Capsule(pointer)` takes over one of another library, a `Ptr` to DLManaged or DLVersioned. `Tensor(capsule)` is the way back. `release(capsule)` gives the pointer
-away: its receiver calls the deleter, on a thread of Julia where the memory is an array's.
+`Capsule(pointer)` takes over one of another library, a `Ptr` to DLManaged or DLVersioned. `Tensor(capsule)` is the way back.
+`release(capsule)` gives the pointer away: its receiver calls the deleter, on a thread of Julia where the memory is an array's.
 """
 mutable struct Capsule <: Handle
     raw::Union{Ptr{DLManaged},Ptr{DLVersioned}}
-    Capsule(raw::Union{Ptr{DLManaged},Ptr{DLVersioned}}) = raw == C_NULL ? argument_error("a DLPack tensor must not be NULL") : made(new(raw))
+    Capsule(raw::Union{Ptr{DLManaged},Ptr{DLVersioned}}) =
+        raw == C_NULL ? argument_error("a DLPack tensor must not be NULL") : made(new(raw))
 end
 function destroy(::Capsule, at)
     deleter = unsafe_load(at).deleter

@@ -152,7 +152,8 @@ impl Graph {
         };
         // SAFETY: the structure is copied and its lists live during the call; libds ends the operation, unless it refuses it.
         unsafe {
-            let status = ds_sys::ds_graph_custom_op(self.raw_mut(), op_name.as_ptr(), &own, values.as_ptr(), values.len(), &mut out);
+            let (graph, at) = (self.raw_mut(), values.as_ptr());
+            let status = ds_sys::ds_graph_custom_op(graph, op_name.as_ptr(), &own, at, values.len(), &mut out);
             if status != ds_sys::DS_OK {
                 drop(Box::from_raw(called));
             }

@@ -156,7 +156,7 @@ impl<G: Group> Engine<G> {
         let init = options.init.map_or(std::ptr::null_mut(), |init| Box::into_raw(Box::new(init)));
         // From here on the engine frees the closure; a handle that was not made is NULL.
         let mut engine = Engine { raw: std::ptr::null_mut(), init, group };
-        // SAFETY: the options are filled by libds first; all pointers are valid during the calls, the closure as long as the engine.
+        // SAFETY: the options are filled by libds first; all pointers are valid during the calls, the closure with the engine.
         unsafe {
             let mut own: ds_sys::ds_engine_options = std::mem::zeroed();
             check(ds_sys::ds_engine_options_init(&mut own, std::mem::size_of_val(&own)))?;

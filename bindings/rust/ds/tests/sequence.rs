@@ -29,7 +29,8 @@ struct World<'a, G: Group> {
     answers: Vec<(String, Option<Status>)>,
 }
 
-const TEXTS: [&str; 12] = ["", "lr", "weight_decay", "param_groups[1].lr", "w", "{", "{}", "[1]", "{\"lr\": 0.1}", "\n", "null", "x"];
+const TEXTS: [&str; 12] =
+    ["", "lr", "weight_decay", "param_groups[1].lr", "w", "{", "{}", "[1]", "{\"lr\": 0.1}", "\n", "null", "x"];
 const STATES: [&str; 7] = ["master", "momentum_buffer", "exp_avg", "param", "grad", "param", "none"];
 
 impl<'a, G: Group + Clone> World<'a, G> {
@@ -163,7 +164,8 @@ impl<'a, G: Group + Clone> World<'a, G> {
     }
 
     fn states(&mut self) {
-        let (param, text, group) = (self.param(), self.text(), self.dice.one_of(&["{}", "{\"lr\": 0.1}", "{\"betas\": [0.5, 0.6]}"]));
+        let (param, text) = (self.param(), self.text());
+        let group = self.dice.one_of(&["{}", "{\"lr\": 0.1}", "{\"betas\": [0.5, 0.6]}"]);
         match self.dice.below(8) {
             0 | 1 => {
                 // What is written is read, with the same bits.
@@ -231,7 +233,9 @@ impl<'a, G: Group + Clone> World<'a, G> {
                 engine.step()
             })),
             3 => drop(self.with_engine("evaluate", |engine, dice| engine.evaluate(dice.one_in(2)))),
-            4 => drop(self.with_engine("the end of a step", |engine, dice| if dice.one_in(2) { engine.backward() } else { engine.step() })),
+            4 => drop(self.with_engine("the end of a step", |engine, dice| {
+                if dice.one_in(2) { engine.backward() } else { engine.step() }
+            })),
             _ => drop(self.with_engine("start", |engine, _| {
                 engine.add_param("p3", &[4])?;
                 engine.start()
@@ -322,7 +326,7 @@ impl<'a, G: Group + Clone> World<'a, G> {
 
     fn files(&mut self) {
         let path = self.folder.join(if self.dice.one_in(2) { "one" } else { "two" });
-        let options = if self.dice.one_in(2) { None } else { Some(self.dice.one_of(&["{\"keep\": 2}", "{\"client_state\": 3}", "{"])) };
+        let options = self.dice.one_of(&[None, None, Some("{\"keep\": 2}"), Some("{\"client_state\": 3}"), Some("{")]);
         if self.dice.one_in(2) {
             self.with_engine("save", |engine, _| engine.save(&path, options));
         } else {
