@@ -33,9 +33,10 @@
  *
  * Streams. A stream is a queue of work on the device of an engine. A call with a stream reads and writes its
  * tensors in the order of the stream: after the work that the stream has when you make the call, and before
- * the work that you give it afterwards. {streams.order} Keep such a tensor until the stream has done that
- * work. With NULL, the call reads and writes its tensors before it returns, and waits for no stream.
- * {streams.null} On a device whose memory is the host's ("cpu"), every stream must be NULL. {streams.cpu}
+ * the work that you give it afterwards. {streams.order} You may destroy such a tensor at
+ * once, but memory that you have lent must stay until the stream has done that work. {streams.lent} With
+ * NULL, the call reads and writes its tensors before it returns, and waits for no stream. {streams.null} On a
+ * device whose memory is the host's ("cpu"), every stream must be NULL. {streams.cpu}
  *
  * Collective. All ranks of the comm must call the function, in the same order. {collective.order} The call
  * blocks until its data has arrived. On every rank it ends with DS_ERROR_COMM if a rank dies, aborts, stops

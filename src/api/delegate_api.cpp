@@ -110,5 +110,6 @@ ds_status ds_grad_ready(ds_engine* engine, int32_t param, const ds_tensor* grad,
     ds::CompactTensor compact(tensor, order, "grad");
     e.grad_ready(ds::ParamId(param), {compact.data(), tensor.dtype, tensor.numel, tensor.device != nullptr,
                                       compact.is_copy() ? nullptr : order});
+    if (order) order->keep(tensor.owner);
   });
 }

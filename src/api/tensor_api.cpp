@@ -182,9 +182,11 @@ void copy(const ds_tensor& to, const ds_tensor& from, ds_stream* stream) {
   if (need_or_null(stream, "stream")) {
     require(!device || stream->stream->device() == device, "stream must be one of the tensors' device");
     DeviceQueue& queue = stream->stream->queue();
-    return copy_runs(to, from, [&](void* target, const void* source, size_t bytes) {
+    copy_runs(to, from, [&](void* target, const void* source, size_t bytes) {
       queue.copy(target, source, static_cast<int64_t>(bytes));
     });
+    stream->stream->keep(to.owner);
+    return stream->stream->keep(from.owner);
   }
   if (device) {
     return copy_runs(to, from, [&](void* target, const void* source, size_t bytes) {

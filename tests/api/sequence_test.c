@@ -15,6 +15,13 @@
 
 #include "support.h"
 
+/* As <dlpack/dlpack.h> of a host declares it, as far as is needed here. */
+struct DLManagedTensor {
+  char tensor[48];
+  void* context;
+  void (*deleter)(struct DLManagedTensor* self);
+};
+
 enum { POOL = 3, CALLS = 60, NUMBERS = 256 };
 
 static struct {
@@ -24,6 +31,7 @@ static struct {
   ds_plan* plans[POOL];
   ds_engine* engines[POOL];
   ds_work* works[POOL];
+  ds_stream* streams[POOL];
 } pool;
 static uint64_t seed, state;
 static int shows;
@@ -73,6 +81,9 @@ static void* any(void** handles, int count) { return one_in(12) ? NULL : handles
       pool.kind[place] = made;                                                \
     }                                                                         \
   } while (0)
+
+/* Mostly none: nearly every stream is another engine's. */
+static ds_stream* an_order(void) { return one_in(3) ? ANY(streams, ds_stream) : NULL; }
 
 static void expect_made(int ok, const void* made, const char* call) {
   if (ok != (made != NULL)) fail(call, ok ? "no handle" : "a handle in spite of an error");
@@ -217,25 +228,63 @@ static void with_call(void) {
     fail("ds_work_test", "an output in spite of an error");
 }
 
+/* Over memory around the middle of `room`, in any direction and with gaps. */
+static ds_status lend(ds_tensor** made) {
+  static double room[256];
+  int64_t dims[4], strides[4];
+  size_t count = below(5), i;
+  for (i = 0; i < count; ++i) {
+    dims[i] = (int64_t)below(5);
+    strides[i] = (int64_t)below(7) - 3;
+  }
+  return ds_tensor_create(a_dtype(), dims, count, one_in(3) ? NULL : strides, room + 128,
+                          one_in(9) ? an_order() : NULL, made);
+}
+
 static void with_tensor(void) {
-  int64_t dims[8];
+  int64_t dims[8], strides[8];
   size_t count = some_dims(dims), rank = 9;
   ds_tensor *tensor = ANY(tensors, ds_tensor), *made = NULL;
+  struct DLManagedTensor* shared = NULL;
+  ds_stream* stream = NULL;
+  const char* device = NULL;
   ds_dtype dtype = DS_DTYPE_NONE;
   void* data = NULL;
   int ok;
-  switch (below(3)) {
+  switch (below(7)) {
     case 0:
-      ok = took(ds_tensor_create(a_dtype(), one_in(20) ? NULL : dims, count, NULL, NULL, NULL, &made),
+      ok = took(ds_tensor_create(a_dtype(), one_in(20) ? NULL : dims, count, NULL, NULL, an_order(), &made),
                 "ds_tensor_create");
       expect_made(ok, made, "ds_tensor_create");
       KEEP(tensors, made, ds_tensor);
       break;
     case 1:
-      took(ds_tensor_info(tensor, &dtype, dims, NULL, 8, &rank, NULL, &data), "ds_tensor_info");
+      ok = took(lend(&made), "ds_tensor_create over memory");
+      expect_made(ok, made, "ds_tensor_create");
+      KEEP(tensors, made, ds_tensor);
+      break;
+    case 2:
+      took(ds_tensor_info(tensor, &dtype, dims, strides, 8, &rank, &device, &data), "ds_tensor_info");
+      break;
+    case 3:
+      ok = took(ds_stream_create(ANY(engines, ds_engine), &stream), "ds_stream_create");
+      expect_made(ok, stream, "ds_stream_create");
+      KEEP(streams, stream, ds_stream);
+      break;
+    case 4:
+      took(ds_stream_synchronize(ANY(streams, ds_stream)), "ds_stream_synchronize");
+      break;
+    case 5:
+      ok = took(ds_tensor_to_dlpack(tensor, &shared, NULL), "ds_tensor_to_dlpack");
+      expect_made(ok, shared, "ds_tensor_to_dlpack");
+      if (!shared) break;
+      ok = took(ds_tensor_from_dlpack(shared, NULL, ANY(streams, ds_stream), &made), "ds_tensor_from_dlpack");
+      expect_made(ok, made, "ds_tensor_from_dlpack");
+      if (!ok) shared->deleter(shared); /* it is the caller's still */
+      KEEP(tensors, made, ds_tensor);
       break;
     default:
-      took(ds_tensor_copy(tensor, ANY(tensors, ds_tensor), NULL), "ds_tensor_copy");
+      took(ds_tensor_copy(tensor, ANY(tensors, ds_tensor), an_order()), "ds_tensor_copy");
   }
 }
 
@@ -368,9 +417,9 @@ static void a_config(char* config, size_t size) {
            "{\"type\": "
            "\"%s\", \"params\": {\"lr\": 0.01}%s}, \"zero_optimization\": {\"stage\": %u}, \"bf16\": "
            "{\"enabled\": "
-           "%s}, \"run\": {\"threads\": 1}}",
+           "%s}, \"device\": \"%s\", \"run\": {\"threads\": 1}}",
            1 + below(2), optimizers[below(one_in(4) ? 4 : 3)], groups[below(one_in(3) ? 4 : 2)],
-           below(one_in(9) ? 5 : 4), one_in(3) ? "true" : "false");
+           below(one_in(9) ? 5 : 4), one_in(3) ? "true" : "false", one_in(3) ? "separate" : "cpu");
 }
 
 static void make_engine(void) {
@@ -435,11 +484,11 @@ static void with_steps(void) {
   switch (below(9)) {
     case 0:
     case 1:
-      ok = took(ds_train_batch(engine, inputs, count, NULL, &loss), "ds_train_batch");
+      ok = took(ds_train_batch(engine, inputs, count, an_order(), &loss), "ds_train_batch");
       if (!ok && loss != -5) fail("ds_train_batch", "a loss in spite of an error");
       break;
     case 2:
-      took(ds_forward(engine, inputs, count, NULL, one_in(3) ? NULL : &loss), "ds_forward");
+      took(ds_forward(engine, inputs, count, an_order(), one_in(3) ? NULL : &loss), "ds_forward");
       break;
     case 3:
       took(ds_backward(engine), "ds_backward");
@@ -448,10 +497,10 @@ static void with_steps(void) {
       took(ds_step(engine), "ds_step");
       break;
     case 5:
-      took(ds_eval_batch(engine, inputs, count, NULL, &loss), "ds_eval_batch");
+      took(ds_eval_batch(engine, inputs, count, an_order(), &loss), "ds_eval_batch");
       break;
     case 6:
-      ok = took(ds_infer(engine, inputs, count, NULL, &out), "ds_infer");
+      ok = took(ds_infer(engine, inputs, count, an_order(), &out), "ds_infer");
       expect_made(ok, out, "ds_infer");
       KEEP(tensors, out, ds_tensor);
       break;
@@ -553,25 +602,26 @@ static void with_delegate(void) {
       if (one_in(4)) took(ds_engine_start(engine), "ds_engine_start");
       break;
     case 1:
-      took(ds_gather_params(engine, many, below(3), NULL), "ds_gather_params");
+      took(ds_gather_params(engine, many, below(3), an_order()), "ds_gather_params");
       break;
     case 2:
-      took(ds_release_params(engine, many, below(3), NULL), "ds_release_params");
+      took(ds_release_params(engine, many, below(3), an_order()), "ds_release_params");
       break;
     case 3:
-      ok = took(ds_engine_param_view(engine, many[0], NULL, &view), "ds_engine_param_view");
+      ok = took(ds_engine_param_view(engine, many[0], an_order(), &view), "ds_engine_param_view");
       expect_made(ok, view, "ds_engine_param_view");
       ds_tensor_destroy(view);
       break;
     case 4:
       took(ds_tensor_create(DS_DTYPE_F32, dims, 1, NULL, numbers, NULL, &view), "ds_tensor_create");
-      took(ds_grad_ready(engine, many[0], one_in(9) ? ANY(tensors, ds_tensor) : view, NULL), "ds_grad_ready");
+      took(ds_grad_ready(engine, many[0], one_in(9) ? ANY(tensors, ds_tensor) : view, an_order()),
+           "ds_grad_ready");
       ds_tensor_destroy(view);
       break;
     case 5:
-      ok = took(ds_engine_grad_view(engine, many[0], NULL, &view), "ds_engine_grad_view");
+      ok = took(ds_engine_grad_view(engine, many[0], an_order(), &view), "ds_engine_grad_view");
       expect_made(ok, view, "ds_engine_grad_view");
-      if (ok) took(ds_grad_ready(engine, many[0], view, NULL), "ds_grad_ready of the view");
+      if (ok) took(ds_grad_ready(engine, many[0], view, an_order()), "ds_grad_ready of the view");
       ds_tensor_destroy(view);
       if (one_in(4)) took(ds_engine_evaluate(engine, (int32_t)below(3)), "ds_engine_evaluate");
       break;
@@ -601,7 +651,7 @@ static void with_files(void) {
 }
 
 static void end_some(int all) {
-  static const int kinds = 6;
+  static const int kinds = 7;
   int n, i;
   for (n = 0; n < (all ? 200 : 1); ++n) {
     int kind = (int)below((uint32_t)kinds), place = (int)below(POOL);
@@ -611,14 +661,17 @@ static void end_some(int all) {
     if (kind == 3) ds_plan_destroy(pool.plans[place]), pool.plans[place] = NULL;
     if (kind == 4) ds_engine_destroy(pool.engines[place]), pool.engines[place] = NULL;
     if (kind == 5) ds_work_destroy(pool.works[place]), pool.works[place] = NULL;
+    if (kind == 6) ds_stream_destroy(pool.streams[place]), pool.streams[place] = NULL;
   }
   for (i = 0; all && i < POOL; ++i) {
     ds_work_destroy(pool.works[i]);
+    if (i % 2) ds_stream_destroy(pool.streams[i]);
     ds_engine_destroy(pool.engines[i]);
     ds_plan_destroy(pool.plans[i]);
     ds_graph_destroy(pool.graphs[i]);
     ds_tensor_destroy(pool.tensors[i]);
     ds_tensor_destroy(pool.tensors[POOL + i]);
+    if (i % 2 == 0) ds_stream_destroy(pool.streams[i]);
     ds_comm_destroy(pool.comms[i]);
   }
   if (all) memset(&pool, 0, sizeof pool);
@@ -627,7 +680,7 @@ static void end_some(int all) {
 /* A handle of every kind: an engine in native mode, one of a host with parameters of its own. */
 static void begin(void) {
   const int64_t dims[1] = {4};
-  char config[1024];
+  char config[1024], *text = NULL;
   int32_t param, i;
   took(ds_comm_create("self", NULL, &pool.comms[0]), "ds_comm_create");
   pool.graphs[0] = mlp_graph();
@@ -635,7 +688,9 @@ static void begin(void) {
   took(ds_plan_create(config, pool.graphs[0], 0, 1, &pool.plans[0]), "ds_plan_create");
   took(ds_engine_create(one_in(2) ? pool.comms[0] : NULL, config, pool.graphs[0], NULL, &pool.engines[0]),
        "ds_engine_create");
-  took(ds_engine_create(NULL, config, NULL, NULL, &pool.engines[1]), "ds_engine_create");
+  took(ds_config_merge(config, one_in(2) ? "{\"device\": \"separate\"}" : "{}", &text), "ds_config_merge");
+  took(ds_engine_create(NULL, text, NULL, NULL, &pool.engines[1]), "ds_engine_create");
+  ds_text_destroy(text);
   for (i = 0; i < 3; ++i) {
     char name[16];
     snprintf(name, sizeof name, "p%d", (int)i);

@@ -1,4 +1,5 @@
-/* Streams: on a device with memory of its own, calls read and write tensors in the order of a stream. */
+/* Streams: on a device with memory of its own, calls read and write tensors in the order of a stream. Proves
+ * {streams.order}, {streams.null}, {streams.cpu} and {streams.lent}. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -292,6 +293,13 @@ static void cycles(void) {
     check_ok(ds_stream_create(engine, &stream), "stream");
     x = device_tensor(stream, DS_DTYPE_F32, dims, 2);
     check_ok(ds_tensor_copy(x, batch.tensors[0], stream), "copy");
+    {
+      ds_tensor *a = NULL, *b = device_tensor(stream, DS_DTYPE_F32, dims, 2);
+      check_ok(ds_tensor_create(DS_DTYPE_F32, dims, 2, NULL, NULL, NULL, &a), "own memory");
+      check_ok(ds_tensor_copy(b, a, stream), "copy");
+      ds_tensor_destroy(a); /* before the stream has read it */
+      ds_tensor_destroy(b);
+    }
     inputs[0] = x;
     inputs[1] = batch.tensors[1];
     check_ok(ds_train_batch(engine, inputs, 2, stream, &loss), "a step");

@@ -21,4 +21,9 @@ std::unique_ptr<Event> Stream::mark() {
   return event;
 }
 
+void Stream::keep(std::shared_ptr<void> memory) {
+  while (!kept_.empty() && kept_.front().until->done()) kept_.pop_front();
+  if (memory) kept_.push_back({std::move(memory), mark()});
+}
+
 }  // namespace ds

@@ -1,4 +1,5 @@
 #pragma once
+#include <deque>
 #include <memory>
 
 #include "core/device/device.h"
@@ -18,10 +19,18 @@ class Stream {
   std::unique_ptr<Event> mark();
   // Waits until all of that has finished.
   void synchronize() { mark()->synchronize(); }
+  // Keeps what the work so far reads or writes until that work has finished, or longer. Null: nothing.
+  void keep(std::shared_ptr<void> memory);
 
  private:
+  struct Kept {
+    std::shared_ptr<void> memory;
+    std::unique_ptr<Event> until;
+  };
+  // They end in reverse order.
   std::shared_ptr<Device> device_;
-  std::unique_ptr<DeviceQueue> queue_;  // ends before the device
+  std::deque<Kept> kept_;
+  std::unique_ptr<DeviceQueue> queue_;
 };
 
 // The stream of a call; null: the call does its part before it returns.
