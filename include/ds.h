@@ -344,53 +344,60 @@ DS_API void ds_comm_destroy(ds_comm* comm);
 
 /* ---------------------------------------------------------------- stream */
 
-/** Makes a stream of the engine's device. It works on, and may be destroyed later, when the engine is gone.
- * After a failed engine (DS_ERROR_POISONED) its streams are unusable, too.
+/** Creates a stream on the device of an engine. The stream goes on working, and you may destroy it, after the
+ * engine is gone. {stream.create.outlives} If the engine fails in a step, its streams are unusable, too, and
+ * calls with them return DS_ERROR_POISONED. {stream.create.poisoned}
  * @param out [out] [owned]
- * @return DS_ERROR_UNSUPPORTED where the memory of the device is the host's: streams are NULL there */
+ * @return DS_ERROR_UNSUPPORTED if the memory of the device is the host's, where every stream is NULL.
+ * {stream.create.cpu} */
 DS_API ds_status ds_stream_create(ds_engine* engine, ds_stream** out);
-/** Waits until the stream has done all the work that it has been given. */
+/** Returns when the stream has done all the work that it has been given. {stream.synchronize} */
 DS_API ds_status ds_stream_synchronize(ds_stream* stream);
-/** Finishes the work of the stream and ends it. @param stream [nullable] */
+/** Finishes the work of the stream and destroys it. @param stream [nullable] */
 DS_API void ds_stream_destroy(ds_stream* stream);
 
 /* ---------------------------------------------------------------- tensor */
 
-/** Makes a tensor of up to 8 dimensions, in memory of the host or, with a stream, of the stream's device.
- * @param strides [nullable] distance of neighbours in each dimension, in elements, of any sign; data is then
- * the element at index 0. NULL: compact row-major
- * @param data [nullable] borrowed memory that must outlive the tensor; NULL: the tensor has memory of its
- * own, zero-filled and compact
+/** Creates a tensor of up to 8 dimensions, in memory of the host or, with a stream, of the stream's device.
+ * @param strides [nullable] distances between neighbours in each dimension, in elements and of any sign; data
+ * is then the element at index 0. NULL: compact and row-major
+ * @param data [nullable] borrowed memory; keep it until the tensor is destroyed. NULL: the tensor has memory
+ * of its own, compact and filled with zeros
  * @param stream [nullable] names the device  @param out [out] [owned] */
 DS_API ds_status ds_tensor_create(ds_dtype dtype, const int64_t* dims, size_t dims_count,
                                   const int64_t* strides, void* data, ds_stream* stream, ds_tensor** out);
-/** Takes a DLPack tensor of f32, f64, bf16, f16, i32, i64 or u8 with any strides, without a copy: one on the
- * CPU, or with a stream also one of the stream's device. Its deleter runs when the tensor is destroyed. On an
- * error the caller keeps it. Exactly one of managed and versioned is given.
- * @param managed [nullable]  @param versioned [nullable] of DLPack 1.x. One that is read-only may not be
- * copied to  @param stream [nullable]  @param out [out] [owned] */
+/** Takes a DLPack tensor of f32, f64, bf16, f16, i32, i64 or u8 with any strides, without a copy. It lies on
+ * the CPU or, with a stream, on the CPU or the stream's device. Its deleter runs when the tensor is
+ * destroyed; after an error it still belongs to you. {tensor.from_dlpack.owner} Give exactly one of managed
+ * and versioned.
+ * @param managed [nullable]
+ * @param versioned [nullable] a tensor of DLPack 1.x. If it is read-only, a copy to it is refused.
+ * {tensor.from_dlpack.readonly}
+ * @param stream [nullable]  @param out [out] [owned] */
 DS_API ds_status ds_tensor_from_dlpack(struct DLManagedTensor* managed,
                                        struct DLManagedTensorVersioned* versioned, ds_stream* stream,
                                        ds_tensor** out);
-/** Makes a DLPack tensor over the same memory, without a copy; it keeps the memory alive after
- * ds_tensor_destroy. Exactly one of out and out_versioned is given. A tensor of a device that DLPack has no
- * number for is on device type 12 (kDLExtDev).
- * @param out [out] [nullable] the consumer calls its deleter; refused for a tensor that is read-only
+/** Makes a DLPack tensor over the same memory, without a copy. It keeps the memory alive after
+ * ds_tensor_destroy. {tensor.to_dlpack.alive} Give exactly one of out and out_versioned. A tensor on a device
+ * for which DLPack has no number gets device type 12 (kDLExtDev).
+ * @param out [out] [nullable] the consumer calls its deleter. A tensor that is read-only is refused.
+ * {tensor.to_dlpack.readonly}
  * @param out_versioned [out] [nullable] the same in the form of DLPack 1.x */
 DS_API ds_status ds_tensor_to_dlpack(ds_tensor* tensor, struct DLManagedTensor** out,
                                      struct DLManagedTensorVersioned** out_versioned);
-/** Element type, dimensions and strides (up to dims_size of each are written), device ("cpu" or another name
- * of the configuration's key `device`) and address. All outputs [nullable].
- * @param out_strides [out] in elements  @param out_device [out] process lifetime
- * @param out_data [out] [borrowed: tensor] host code must not use it on a device other than "cpu" */
+/** Describes a tensor: element type, dimensions and strides (up to dims_size of each are written), device
+ * ("cpu" or another name of the configuration's key `device`) and address. All outputs [nullable].
+ * @param out_strides [out] in elements  @param out_device [out] lives as long as the process
+ * @param out_data [out] [borrowed: tensor] an address for the device; the host can use it on "cpu" only */
 DS_API ds_status ds_tensor_info(const ds_tensor* tensor, ds_dtype* out_dtype, int64_t* out_dims,
                                 int64_t* out_strides, size_t dims_size, size_t* out_dims_count,
                                 const char** out_device, void** out_data);
-/** Copies elements between tensors of one element type and shape, whatever their strides and devices. They
- * may overlap only where both are compact. A copy between two devices is refused.
+/** Copies all elements between tensors of one element type and shape, whatever their strides and devices. The
+ * tensors may overlap if both are compact. {tensor.copy.overlap} A copy between two devices is refused.
+ * {tensor.copy.devices}
  * @param stream [nullable] of the device that one of them is on */
 DS_API ds_status ds_tensor_copy(ds_tensor* to, const ds_tensor* from, ds_stream* stream);
-/** @param tensor [nullable] */
+/** Destroys the tensor. @param tensor [nullable] */
 DS_API void ds_tensor_destroy(ds_tensor* tensor);
 
 /* ---------------------------------------------------------------- graph */
@@ -477,11 +484,12 @@ DS_API ds_status ds_graph_custom_op(ds_graph* graph, const char* name, const ds_
 DS_API ds_status ds_graph_value_info(const ds_graph* graph, int32_t value, ds_dtype* out_dtype,
                                      int64_t* out_dims, size_t dims_size, size_t* out_dims_count);
 /** Makes a value the next output. The value may also be an input or a parameter. {graph.output_of_any} Output
- * 0 of a graph that is trained is its scalar loss. ds_infer returns output 1. {graph.output_inferred}
+ * 0 of a graph that is trained is its scalar loss, and ds_infer returns output 1. {graph.output_inferred}
  * @param name unlike the names of the other outputs */
 DS_API ds_status ds_graph_output(ds_graph* graph, const char* name, int32_t value);
 /** Finds a value by the name of an output, or else by the name of an input, a parameter or a result.
- * @param out [out] its value  @return DS_ERROR_NOT_FOUND with the nearest name {graph.find} */
+ * @param out [out] its value  @return DS_ERROR_NOT_FOUND if there is none; the message names
+ * the nearest name. {graph.find} */
 DS_API ds_status ds_graph_find(const ds_graph* graph, const char* name, int32_t* out);
 /** Appends the gradients of scalar `loss` by `values` (parameters, inputs or intermediate results), once per
  * graph. Training does not need this call, because an engine differentiates its copy by itself; a
@@ -551,85 +559,101 @@ DS_API ds_status ds_engine_options_init(ds_engine_options* options, size_t struc
 DS_API ds_status ds_engine_create(ds_comm* comm, const char* config, const ds_graph* graph,
                                   const ds_engine_options* options, ds_engine** out);
 
-/** One step: inputs in graph order, each with gradient_accumulation_steps micro-batches one after the other
- * in the first dimension; NULL for one that the loss does not depend on. Inputs lie on the host or on the
- * engine's device, where they are compact. A step whose loss or gradients are not finite is skipped: DS_OK,
- * parameters and states are as before, ds_engine_last_step says so and ds_engine_skip_reason names the first
- * such tensor. Collective.
+/** Trains one step. Inputs are in graph order, each with gradient_accumulation_steps micro-batches one after
+ * the other in the first dimension; give NULL for an input that the loss does not depend on. They lie on the
+ * host, or compact on the engine's device. Collective.
+ *
+ * A step whose loss or gradients are not finite is skipped: the call returns DS_OK, parameters and states
+ * stay as they were, ds_engine_last_step says so, and ds_engine_skip_reason names the first such tensor.
+ * {engine.train.skipped}
  * @param stream [nullable]  @param out_loss [out] [nullable] mean loss over all ranks */
 DS_API ds_status ds_train_batch(ds_engine* engine, const ds_tensor* const* inputs, size_t inputs_count,
                                 ds_stream* stream, double* out_loss);
 /** For a rank that has no data left in this epoch: takes part in the steps of the other ranks, without
- * samples of its own, and returns when all ranks have called it. After that, all ranks can train on data
- * again. {engine.join} Loss and gradient of such a step are means over the samples that there are.
+ * samples of its own, until all ranks have called it. After that, all ranks can train on data again.
+ * {engine.join} Loss and gradient of such a step are means over the samples that there are.
  * {engine.join.means} Native mode. Collective with the steps of the other ranks and with their call of this
  * function.
  * @param out_steps [out] [nullable] steps that this rank took part in, including skipped ones */
 DS_API ds_status ds_engine_join(ds_engine* engine, int64_t* out_steps);
-/** A step in pieces: (ds_forward, ds_backward) x gradient_accumulation_steps, ds_step; the same bits.
- * Collective. In delegate mode ds_forward is not used and ds_backward ends a micro-step: parameters whose
- * gradient did not come count as zero.
+/** A step in pieces: ds_forward and ds_backward gradient_accumulation_steps times, then ds_step. It has the
+ * same bits as ds_train_batch. {engine.pieces} Any other order of these calls is DS_ERROR_STATE.
+ * {engine.pieces.order} Collective. In delegate mode ds_forward is not used, and ds_backward ends a
+ * micro-step: a parameter whose gradient did not come counts as zero. {engine.pieces.missing}
  * @param stream [nullable]  @param out_loss [out] [nullable] this rank's loss of this micro-batch */
 DS_API ds_status ds_forward(ds_engine* engine, const ds_tensor* const* inputs, size_t inputs_count,
                             ds_stream* stream, double* out_loss);
 DS_API ds_status ds_backward(ds_engine* engine);
 DS_API ds_status ds_step(ds_engine* engine);
-/** Loss of one micro-batch without dropout, mean over ranks. Collective. @param stream [nullable] */
+/** Computes the loss of one micro-batch without dropout, as the mean over ranks. Collective.
+ * @param stream [nullable] */
 DS_API ds_status ds_eval_batch(ds_engine* engine, const ds_tensor* const* inputs, size_t inputs_count,
                                ds_stream* stream, double* out_loss);
-/** Output 1 of the graph for one micro-batch, as f32. Collective. @param inputs in graph order; NULL for one
- * that output 1 does not depend on  @param stream [nullable]
- * @param out [out] [owned] on the host, with a stream on the engine's device */
+/** Computes output 1 of the graph for one micro-batch, as f32. Collective.
+ * @param inputs in graph order; NULL for an input that output 1 does not depend on  @param stream [nullable]
+ * @param out [out] [owned] on the host, or with a stream on the engine's device */
 DS_API ds_status ds_infer(ds_engine* engine, const ds_tensor* const* inputs, size_t inputs_count,
                           ds_stream* stream, ds_tensor** out);
 
-/** Delegate mode: registers a parameter; the order of calls is its number. One with a dimension of 0 is
- * empty. Its values are zeros, or what options.init gives. @param out [out] parameter number
- * @return DS_ERROR_STATE after ds_engine_start */
+/** Delegate mode: registers a parameter. Parameters are numbered in the order of these calls. A parameter
+ * with a dimension of 0 is empty. Its values are zeros, or what options.init gives.
+ * @param out [out] number of the parameter
+ * @return DS_ERROR_STATE after ds_engine_start. {delegate.add.state} */
 DS_API ds_status ds_engine_param_add(ds_engine* engine, const char* name, const int64_t* dims,
                                      size_t dims_count, int32_t* out);
-/** Delegate mode: ends the registration, plans the memory, checks it against memory_budget and takes it.
- * Once, before every call below and all that read or change parameters, states or checkpoints: DS_ERROR_STATE
- * until then. Collective: the same parameters on all ranks. After DS_ERROR_USER the engine is poisoned.
- * @return DS_ERROR_OUT_OF_MEMORY with a table when a budget is too small */
+/** Delegate mode: ends the registration, plans the memory, checks the plan against memory_budget and takes
+ * the memory. Call it once, before every call below and all calls that read or change parameters, states or
+ * checkpoints; until then these return DS_ERROR_STATE. {delegate.start.first} Collective, with the same
+ * parameters on all ranks; otherwise all ranks get DS_ERROR_CONFIG. {delegate.start.same} After DS_ERROR_USER
+ * the engine is poisoned. {delegate.start.user}
+ * @return DS_ERROR_OUT_OF_MEMORY, with a table in the message, if a budget is too small.
+ * {delegate.start.budget} */
 DS_API ds_status ds_engine_start(ds_engine* engine);
-/** Leases whole parameters in the compute type, until released as often as gathered. Collective: all ranks
- * make the calls of delegate mode in the same order with the same parameters. An order that differs between
- * ranks is DS_ERROR_COMM on all, at the latest in ds_step and before it updates; it is not a hang. The order
- * may change at any call and from step to step; the fastest step repeats the one before. A step begins with
- * its first gradient or ds_backward: leases before that may as well be an evaluation. Until then parameters
- * can be read and saved at any time, and loaded, written, frozen and refreshed while none is leased.
+/** Leases whole parameters in the compute type. A lease ends when the parameter was released as often as
+ * gathered. Collective: all ranks make the calls of delegate mode in the same order with the same parameters.
+ * If the order differs between ranks, all of them get DS_ERROR_COMM, in ds_step at the latest and before it
+ * updates anything; no rank hangs. {delegate.order.differs} The order may change at any call and from step to
+ * step. {delegate.order.changes} A step is fastest if it repeats the order of the one before.
+ *
+ * A step begins with its first gradient or ds_backward, so the leases before that can just as well be those
+ * of an evaluation. Until then you may read and save parameters at any time, and load, write, freeze and
+ * refresh them while none is leased. {delegate.between}
  * @param stream [nullable] its work from here on sees the values */
 DS_API ds_status ds_gather_params(ds_engine* engine, const int32_t* params, size_t params_count,
                                   ds_stream* stream);
-/** The leased values; they stay where they are until the last release of the parameter.
- * @param stream [nullable] NULL: a tensor on the host, which is a copy where memory of the device is not the
- * host's; else the device's own, for work of this stream
- * @param out [out] [owned] tensor whose memory is [borrowed: lease]: later, also when the engine is gone, it
- * may be read, but its values mean nothing */
+/** Gives the leased values. They stay where they are until the last release of the parameter.
+ * {delegate.view.stays}
+ * @param stream [nullable] NULL: a tensor on the host, which is a copy if the memory of the device is not the
+ * host's; otherwise the device's own tensor, for work of this stream
+ * @param out [out] [owned] tensor whose memory is [borrowed: lease]. After the lease, and even after the
+ * engine, you may still read it, but its values mean nothing. {delegate.view.later} */
 DS_API ds_status ds_engine_param_view(ds_engine* engine, int32_t param, ds_stream* stream, ds_tensor** out);
-/** Ends leases: at any time before ds_step, also behind the last ds_backward. Collective.
+/** Ends leases, at any time before ds_step, also after the last ds_backward. Collective.
  * @param stream [nullable] its work up to here still sees the values
- * @return DS_ERROR_STATE, and nothing changes, when a parameter is released more often than it has leases */
+ * @return DS_ERROR_STATE if a parameter is released more often than it has leases; nothing changes then.
+ * {delegate.release.often} */
 DS_API ds_status ds_release_params(ds_engine* engine, const int32_t* params, size_t params_count,
                                    ds_stream* stream);
-/** Between steps and without leases: says that what follows is an evaluation (1), or training again (0),
- * which an engine begins with. Nothing that is leased in an evaluation counts as the order of a step, and
- * gradients, ds_backward and ds_step are DS_ERROR_STATE. An evaluation that is not announced costs
- * prefetches, never results. Delegate mode. Collective. */
+/** Delegate mode, between steps and without leases: announces that what follows is an evaluation (1), or
+ * training again (0). An engine begins with training. Leases of an evaluation do not count as the order of a
+ * step, and gradients, ds_backward and ds_step return DS_ERROR_STATE. {delegate.evaluate} An evaluation that
+ * you do not announce costs prefetches, but never changes results. {delegate.evaluate.unannounced}
+ * Collective. */
 DS_API ds_status ds_engine_evaluate(ds_engine* engine, int32_t on);
-/** Where this rank's gradient of a parameter in the running micro-step goes, in the compute type: write it
- * there and hand the tensor to ds_grad_ready, which then copies nothing. What is there before means nothing,
- * and the place is the caller's until ds_grad_ready or ds_backward. Like a gradient it may begin a step;
- * called again, it shows the same place. Collective: a call of delegate mode like the others.
- * @param stream [nullable] NULL: a place on the host, from which ds_grad_ready copies after all where memory
- * of the device is not the host's; else the device's own, for work of this stream
- * @param out [out] [owned] tensor whose memory is as that of ds_engine_param_view */
+/** Gives the place of this rank's gradient of a parameter in the running micro-step, in the compute type.
+ * Write the gradient there and hand the tensor to ds_grad_ready, which then copies nothing. The place has
+ * arbitrary values at first, and it is yours until ds_grad_ready or ds_backward. Like a gradient, this call
+ * may begin a step; called again, it gives the same place. {delegate.grad_view} Collective like the other
+ * calls of delegate mode.
+ * @param stream [nullable] NULL: a place on the host, from which ds_grad_ready copies if the memory of the
+ * device is not the host's; otherwise the device's own place, for work of this stream
+ * @param out [out] [owned] tensor whose memory is like that of ds_engine_param_view */
 DS_API ds_status ds_engine_grad_view(ds_engine* engine, int32_t param, ds_stream* stream, ds_tensor** out);
-/** Hands over this rank's gradient of a parameter for the running micro-step, copied: on the host in the
- * compute type or f32, or compact on the engine's device in the compute type. Once per parameter and
- * micro-step, in any order. Collective: a gradient that does not come, does not come on any rank; hand over
- * zeros where only some ranks have it. @param stream [nullable] */
+/** Hands over this rank's gradient of a parameter for the running micro-step, once per parameter and
+ * micro-step and in any order. {delegate.grad.once} It is copied: from the host in the compute type or f32,
+ * or from the engine's device, compact and in the compute type.  Collective: either all ranks hand over a
+ * gradient of a parameter, or none does; hand over zeros if only some ranks have one. @param stream
+ * [nullable] */
 DS_API ds_status ds_grad_ready(ds_engine* engine, int32_t param, const ds_tensor* grad, ds_stream* stream);
 
 /** Returns the number of parameters, or -1 if engine is NULL. {engine.param_count} */
@@ -642,8 +666,8 @@ DS_API ds_status ds_engine_param_find(const ds_engine* engine, const char* name,
  * @param out_name [out] [borrowed: engine] */
 DS_API ds_status ds_engine_param_info(const ds_engine* engine, int32_t param, const char** out_name,
                                       int64_t* out_dims, size_t dims_size, size_t* out_dims_count);
-/** Returns the name of a state that ds_engine_read and ds_engine_write access. Index 0 is "master". The
- * states of the optimizer follow under PyTorch's names ("exp_avg" and "exp_avg_sq" for Adam and AdamW,
+/** Enumerates the names of the states that ds_engine_read and ds_engine_write access. Index 0 is "master".
+ * The states of the optimizer follow under PyTorch's names ("exp_avg" and "exp_avg_sq" for Adam and AdamW,
  * "momentum_buffer" for SGD), then "param" and "grad". For any other index, and if engine is NULL, it returns
  * NULL. {engine.state_name} [borrowed: engine]
  *
@@ -671,8 +695,8 @@ DS_API ds_status ds_engine_local_range(ds_engine* engine, int32_t param, int64_t
  * communication. data_count is the count of ds_engine_local_range. Give the same values on all ranks that
  * have the same elements.
  *
- * After a write of "param" or "master", even of no elements, you must call ds_engine_refresh before the next
- * step, evaluation, inference or read of "param". Until then, these return DS_ERROR_STATE on this rank.
+ * After a write of "param" or "master", even of no elements, the next step, evaluation, inference or read of
+ * "param" returns DS_ERROR_STATE on this rank until ds_engine_refresh was called.
  * {engine.write_local.refresh} Write on all ranks, even if data_count is 0, and then refresh: a rank that has
  * written nothing would begin the step and wait for the others. */
 DS_API ds_status ds_engine_read_local(ds_engine* engine, int32_t param, const char* state, float* data,

@@ -176,6 +176,28 @@ static void gradients(int rank, ds_comm* comm, void* data) {
   ds_engine_destroy(engine);
 }
 
+/* Proves {delegate.grad_view}: asking for the place begins the step. */
+static void place_first(int rank, ds_comm* comm, void* data) {
+  ds_engine* engine = started(comm);
+  float mean[NUMEL];
+  ds_tensor *place = NULL, *again = NULL;
+  int i;
+  (void)rank, (void)data;
+  check_ok(grad_view(engine, 1, &place), "the place");
+  check_error(ds_engine_evaluate(engine, 1), DS_ERROR_STATE, "");
+  check_ok(grad_view(engine, 1, &again), "again");
+  check(memory_of(place) == memory_of(again), "the same place");
+  for (i = 0; i < NUMEL; ++i) memory_of(place)[i] = 2;
+  check_ok(give(engine, 1, place), "gradient");
+  check_ok(ds_backward(engine), "backward");
+  check_ok(ds_engine_read(engine, 1, "grad", mean, NUMEL), "mean");
+  check(mean[0] == 2 && mean[NUMEL - 1] == 2, "what was written there");
+  check_ok(ds_step(engine), "step");
+  ds_tensor_destroy(place);
+  ds_tensor_destroy(again);
+  ds_engine_destroy(engine);
+}
+
 /* Proves {delegate.order.differs}: the ranks' gradients come in different orders. */
 static void order(int rank, ds_comm* comm, void* data) {
   ds_engine* engine = started(comm);
@@ -237,6 +259,7 @@ int main(int argc, char** argv) {
   run_ranks("api_others", RANKS, others, NULL);
   run_ranks("api_views", RANKS, views, NULL);
   run_ranks("api_gradients", RANKS, gradients, NULL);
+  run_ranks("api_place_first", RANKS, place_first, NULL);
   run_ranks("api_order", RANKS, order, NULL);
   run_ranks("api_evaluation", RANKS, evaluation, NULL);
   return 0;

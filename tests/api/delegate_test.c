@@ -19,7 +19,7 @@ static void gather(ds_engine* engine, int32_t param, float wanted) {
   ds_tensor_destroy(view);
 }
 
-/* in_place: written where it goes. */
+/* in_place: written where it goes. Proves {delegate.grad_view}. */
 static void give(ds_engine* engine, int32_t param, ds_tensor* grad, int in_place) {
   ds_tensor *view = NULL, *again = NULL;
   void *data = NULL, *same = NULL;
@@ -40,7 +40,7 @@ static void give(ds_engine* engine, int32_t param, ds_tensor* grad, int in_place
   ds_tensor_destroy(view);
 }
 
-/* Each gradient is 1, and the rate 0.5. */
+/* Each gradient is 1, and the rate 0.5. Proves {delegate.order.changes}. */
 static void train(ds_engine* engine, ds_tensor* grad, int step) {
   static const int32_t usual[PARAMS] = {2, 1, 0}, other[PARAMS] = {2, 0, 1};
   float mean[NUMEL];
@@ -59,7 +59,8 @@ static void train(ds_engine* engine, ds_tensor* grad, int step) {
   check_ok(ds_step(engine), "step");
 }
 
-/* Proves {engine.freeze.leased} and {engine.group_add.leased}. */
+/* Proves {delegate.between}, {delegate.release.often}, {delegate.evaluate.unannounced},
+ * {engine.freeze.leased} and {engine.group_add.leased}: odd evaluations are announced, the others are not. */
 static void evaluate(ds_engine* engine, int step, int odd) {
   static const int32_t twice[2] = {1, 1};
   int32_t p, group = -1;
@@ -157,8 +158,8 @@ static ds_status fails_at_last(int32_t param, const char* name, int64_t first, f
   return param == PARAMS - 1 ? DS_ERROR_IO : DS_OK;
 }
 
-/* Proves {engine.init.fails}. Rank 1's values cannot be read, and rank 0 has none: nobody trains without
- * them. */
+/* Proves {engine.init.fails} and {delegate.start.user}. Rank 1's values cannot be read, and rank 0 has none:
+ * nobody trains without them. */
 static void failing_values(int rank, ds_comm* comm, void* data) {
   const char* config =
       "{\"train_micro_batch_size_per_gpu\": 1, \"zero_optimization\": {\"stage\": 3}, \"optimizer\": {}}";

@@ -88,6 +88,7 @@ static void token_ids(void) {
   ds_engine_destroy(engine);
 }
 
+/* Proves {engine.train.skipped}. */
 static void not_a_number(void) {
   char config[512];
   float before[MLP_OUT], after[MLP_OUT];

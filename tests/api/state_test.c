@@ -88,6 +88,7 @@ static void frozen(ds_engine* engine, const mlp_batch* batch) {
               "frozen must be 0 or 1, got 2");
 }
 
+/* Proves {engine.pieces.order}. */
 static void order(ds_engine* engine, const mlp_batch* batch) {
   double loss = 0;
   check_error(ds_backward(engine), DS_ERROR_STATE, "backward");
@@ -146,7 +147,7 @@ static void learning_rate(ds_comm* comm, ds_engine* engine, const mlp_batch* bat
               "options.keep: must be 0 to");
 }
 
-/* A checkpoint by its tag, which "keep" spares. Proves {checkpoint.load.tag}. */
+/* A checkpoint by its tag, which "keep" spares. Proves {checkpoint.load.tag} and {checkpoint.save.keep}. */
 static void tags(ds_engine* engine, const mlp_batch* batch) {
   char path[512], *text = NULL;
   float saved[MLP_OUT], newest[MLP_OUT], now[MLP_OUT];

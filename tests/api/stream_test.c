@@ -36,7 +36,8 @@ static void make_late(ds_stream* stream, ds_tensor* a, ds_tensor* b) {
 }
 
 /* Three steps, an evaluation and an inference from tensors on the device, filled by the stream just before,
- * have the bits of the same from the host's. */
+ * have the bits of the same from the host's. Proves {streams.order}, {stream.create.outlives} and
+ * {stream.synchronize}. */
 static void same_bits_as_the_host(void) {
   char config[512];
   ds_graph* graph = mlp_graph();
@@ -161,6 +162,7 @@ static float gradient(float value, int rank, int step, int64_t e) {
   return value * 0.5f + (float)((e * 7 + rank * 3 + step) % 11) - 5.0f;
 }
 
+/* Proves {streams.order} of delegate mode. */
 static void delegate_rank(int rank, ds_comm* comm, void* data) {
   ds_engine *host = delegate(comm, 0), *device = delegate(comm, 1);
   ds_stream* stream = NULL;
@@ -225,6 +227,7 @@ static void delegate_rank(int rank, ds_comm* comm, void* data) {
       check_ok(ds_engine_read(host, i, "master", one, (size_t)kRows[i]), "read");
       check_ok(ds_engine_read(device, i, "master", two, (size_t)kRows[i]), "read");
       check(memcmp(one, two, bytes) == 0, "masters are the same");
+      check(one[0] != 0 || one[1] != 0, "gradients have moved them");
       free(one);
       free(two);
       free(kept[i]);
@@ -237,7 +240,8 @@ static void delegate_rank(int rank, ds_comm* comm, void* data) {
   ds_engine_destroy(device);
 }
 
-/* DLPack of a device: the kind of an extension, and only with a stream back. */
+/* DLPack of a device: the kind of an extension, and only with a stream back. Proves {stream.create.cpu},
+ * {streams.cpu} and {tensor.copy.devices}. */
 static void refused_and_shared(void) {
   char config[512];
   ds_graph* graph = mlp_graph();
@@ -310,6 +314,76 @@ static void refused_and_shared(void) {
   ds_graph_destroy(graph);
 }
 
+/* Without a stream a call has done its part when it returns: the host's memory is changed at once. Proves
+ * {streams.null}. */
+static void without_a_stream(void) {
+  enum { NUMEL = BIG / 4 };
+  char config[512];
+  ds_graph* graph = mlp_graph();
+  ds_engine* engine = NULL;
+  ds_stream* stream = NULL;
+  ds_tensor *on_device, *on_host = NULL;
+  const int64_t dims[] = {NUMEL};
+  float* memory = malloc(NUMEL * sizeof *memory);
+  mlp_batch batch;
+  double losses[2] = {0, 0};
+  int i, round;
+  on_separate(config, sizeof config, "");
+  check_ok(ds_engine_create(NULL, config, graph, NULL, &engine), "engine");
+  check_ok(ds_stream_create(engine, &stream), "stream");
+  on_device = device_tensor(stream, DS_DTYPE_F32, dims, 1);
+  check_ok(ds_tensor_create(DS_DTYPE_F32, dims, 1, NULL, memory, NULL, &on_host), "on the host");
+  for (round = 0; round < 10; ++round) {
+    for (i = 0; i < NUMEL; ++i) memory[i] = (float)round;
+    check_ok(ds_tensor_copy(on_device, on_host, NULL), "to the device");
+    for (i = 0; i < NUMEL; ++i) memory[i] = -1;
+    check_ok(ds_tensor_copy(on_host, on_device, NULL), "and back");
+    for (i = 0; i < NUMEL; ++i) check(memory[i] == (float)round, "what was there at the time of the call");
+  }
+  make_batch(&batch, 0, 0, 1);
+  check_ok(ds_eval_batch(engine, batch_inputs(&batch), 2, NULL, &losses[0]), "evaluate");
+  check_ok(ds_train_batch(engine, batch_inputs(&batch), 2, NULL, &losses[1]), "train");
+  check(losses[0] == losses[1] && losses[0] > 0, "of the same inputs");
+  free_batch(&batch);
+  ds_tensor_destroy(on_host);
+  ds_tensor_destroy(on_device);
+  free(memory);
+  ds_stream_destroy(stream);
+  ds_engine_destroy(engine);
+  ds_graph_destroy(graph);
+}
+
+/* Rank 0 ends the group while rank 1 is in a step: rank 1's stream is as unusable as its engine. Proves
+ * {stream.create.poisoned}. */
+static void failed_engine(int rank, ds_comm* comm, void* data) {
+  char config[512];
+  ds_graph* graph = mlp_graph();
+  ds_engine* engine = NULL;
+  ds_stream* stream = NULL;
+  mlp_batch batch;
+  (void)data;
+  snprintf(config, sizeof config,
+           "{\"device\": \"separate\", \"train_batch_size\": %d, \"optimizer\": {\"type\": \"AdamW\"}, "
+           "\"zero_optimization\": {\"stage\": 3, \"stage3_param_persistence_threshold\": 0}}",
+           2 * MLP_ROWS);
+  check_ok(ds_engine_create(comm, config, graph, NULL, &engine), "engine");
+  check_ok(ds_stream_create(engine, &stream), "stream");
+  make_batch(&batch, rank, 0, 1);
+  check_ok(ds_train_batch(engine, batch_inputs(&batch), 2, NULL, NULL), "a step");
+  if (rank == 0) {
+    check_ok(ds_comm_abort(comm, "rank 0 gives up"), "abort");
+  } else {
+    check_error(ds_train_batch(engine, batch_inputs(&batch), 2, NULL, NULL), DS_ERROR_COMM,
+                "rank 0 gives up");
+    check_error(ds_train_batch(engine, batch_inputs(&batch), 2, NULL, NULL), DS_ERROR_POISONED, "");
+    check_error(ds_stream_synchronize(stream), DS_ERROR_POISONED, "the stream is unusable");
+  }
+  free_batch(&batch);
+  ds_stream_destroy(stream);
+  ds_engine_destroy(engine);
+  ds_graph_destroy(graph);
+}
+
 /* Streams, tensors and memory of a device come and go without a trace. */
 static void cycles(void) {
   char config[512];
@@ -353,6 +427,8 @@ int main(void) {
   a_stream_ends_with_its_work();
   run_ranks("streams", 2, delegate_rank, NULL);
   refused_and_shared();
+  without_a_stream();
+  run_ranks("failed_engine", 2, failed_engine, NULL);
   cycles();
   check_error(ds_stream_synchronize(NULL), DS_ERROR_INVALID_ARGUMENT, "stream must not be NULL");
   ds_stream_destroy(NULL);

@@ -64,6 +64,7 @@ static void own_and_lent(void) {
   ds_tensor_destroy(lent);
 }
 
+/* Proves {tensor.from_dlpack.owner}. */
 static void from_dlpack(void) {
   int32_t memory[4] = {5, 6, 7, 8};
   int64_t shape[] = {3};
@@ -95,6 +96,7 @@ static void from_dlpack(void) {
   check(released == 1, "on an error the caller keeps it");
 }
 
+/* Proves {tensor.to_dlpack.alive}. */
 static void to_dlpack(void) {
   const int64_t dims[] = {2, 2};
   ds_tensor *tensor = NULL, *back = NULL;
@@ -214,6 +216,7 @@ static void random_layouts(void) {
   }
 }
 
+/* Proves {tensor.from_dlpack.readonly}, {tensor.to_dlpack.readonly} and {tensor.to_dlpack.alive}. */
 static void versioned(void) {
   float memory[6] = {1, 2, 3, 4, 5, 6};
   int64_t shape[] = {2, 2}, strides_of[] = {3, 1};
@@ -256,7 +259,26 @@ static void versioned(void) {
   ds_tensor_destroy(copy);
 }
 
+/* Proves {tensor.copy.overlap}: a block moves by one place, in both directions. */
+static void overlap(void) {
+  enum { NUMEL = 1000 };
+  static float memory[NUMEL + 1];
+  const int64_t dims[] = {NUMEL};
+  ds_tensor *low = NULL, *high = NULL;
+  int i;
+  for (i = 0; i <= NUMEL; ++i) memory[i] = (float)i;
+  check_ok(ds_tensor_create(DS_DTYPE_F32, dims, 1, NULL, memory, NULL, &low), "from 0");
+  check_ok(ds_tensor_create(DS_DTYPE_F32, dims, 1, NULL, memory + 1, NULL, &high), "from 1");
+  check_ok(ds_tensor_copy(low, high, NULL), "down");
+  for (i = 0; i < NUMEL; ++i) check(memory[i] == (float)(i + 1), "the element above");
+  check_ok(ds_tensor_copy(high, low, NULL), "up");
+  for (i = 0; i < NUMEL; ++i) check(memory[i + 1] == (float)(i + 1), "the element below");
+  ds_tensor_destroy(low);
+  ds_tensor_destroy(high);
+}
+
 int main(void) {
+  overlap();
   strides();
   random_layouts();
   versioned();

@@ -234,6 +234,7 @@ TEST(DelegateOrder, EvaluationMayGoOnForLong) {
   }
 }
 
+// Proves {delegate.between}.
 TEST(DelegateOrder, NothingChangesUnderALease) {
   TempFolder folder;
   auto self = create_communicator("self", {});
@@ -274,6 +275,7 @@ TEST(DelegateOrder, ReleasingTooOftenInOneCallChangesNothing) {
 }
 
 // With no reuse at all every lease is a range of its own, unless an older one is still open.
+// Proves {delegate.view.stays}.
 TEST(DelegateOrder, ALeaseStaysWhereItIsWhileOthersComeAndGo) {
   run_ranks(2, [](Communicator& comm) {
     Config c = config_of(3, 2, 1);
@@ -326,6 +328,7 @@ TEST(DelegateOrder, ALocalWriteDuringEvaluationIsOneRanksOwn) {
 }
 
 // One rank alone calls otherwise: all ranks get an error, before any of them updates, and none waits forever.
+// Proves {delegate.order.differs}.
 TEST(DelegateOrder, OneRankThatLeavesItIsAnErrorOnAll) {
   using Odd = std::function<void(DelegateEngine&)>;
   std::vector<Odd> ways = {[](DelegateEngine& e) {

@@ -421,24 +421,25 @@ function ds_comm_destroy(comm)
 end
 
 """
-Makes a stream of the engine's device. It works on, and may be destroyed later, when the engine is gone. After
-a failed engine (DS_ERROR_POISONED) its streams are unusable, too.
+Creates a stream on the device of an engine. The stream goes on working, and you may destroy it, after the
+engine is gone. If the engine fails in a step, its streams are unusable, too, and calls with them return
+DS_ERROR_POISONED.
 - `out`: [out] [owned]
-Returns DS_ERROR_UNSUPPORTED where the memory of the device is the host's: streams are NULL there
+Returns DS_ERROR_UNSUPPORTED if the memory of the device is the host's, where every stream is NULL.
 """
 function ds_stream_create(engine, out)
     @ccall libds.ds_stream_create(engine::Ptr{ds_engine}, out::Ptr{Ptr{ds_stream}})::Int32
 end
 
 """
-Waits until the stream has done all the work that it has been given.
+Returns when the stream has done all the work that it has been given.
 """
 function ds_stream_synchronize(stream)
     @ccall libds.ds_stream_synchronize(stream::Ptr{ds_stream})::Int32
 end
 
 """
-Finishes the work of the stream and ends it.
+Finishes the work of the stream and destroys it.
 - `stream`: [nullable]
 """
 function ds_stream_destroy(stream)
@@ -446,11 +447,11 @@ function ds_stream_destroy(stream)
 end
 
 """
-Makes a tensor of up to 8 dimensions, in memory of the host or, with a stream, of the stream's device.
-- `strides`: [nullable] distance of neighbours in each dimension, in elements, of any sign; data is then the
-  element at index 0. NULL: compact row-major
-- `data`: [nullable] borrowed memory that must outlive the tensor; NULL: the tensor has memory of its own,
-  zero-filled and compact
+Creates a tensor of up to 8 dimensions, in memory of the host or, with a stream, of the stream's device.
+- `strides`: [nullable] distances between neighbours in each dimension, in elements and of any sign; data is
+  then the element at index 0. NULL: compact and row-major
+- `data`: [nullable] borrowed memory; keep it until the tensor is destroyed. NULL: the tensor has memory of
+  its own, compact and filled with zeros
 - `stream`: [nullable] names the device
 - `out`: [out] [owned]
 """
@@ -459,11 +460,11 @@ function ds_tensor_create(dtype, dims, dims_count, strides, data, stream, out)
 end
 
 """
-Takes a DLPack tensor of f32, f64, bf16, f16, i32, i64 or u8 with any strides, without a copy: one on the CPU,
-or with a stream also one of the stream's device. Its deleter runs when the tensor is destroyed. On an error
-the caller keeps it. Exactly one of managed and versioned is given.
+Takes a DLPack tensor of f32, f64, bf16, f16, i32, i64 or u8 with any strides, without a copy. It lies on the
+CPU or, with a stream, on the CPU or the stream's device. Its deleter runs when the tensor is destroyed; after
+an error it still belongs to you. Give exactly one of managed and versioned.
 - `managed`: [nullable]
-- `versioned`: [nullable] of DLPack 1.x. One that is read-only may not be copied to
+- `versioned`: [nullable] a tensor of DLPack 1.x. If it is read-only, a copy to it is refused.
 - `stream`: [nullable]
 - `out`: [out] [owned]
 """
@@ -472,10 +473,10 @@ function ds_tensor_from_dlpack(managed, versioned, stream, out)
 end
 
 """
-Makes a DLPack tensor over the same memory, without a copy; it keeps the memory alive after ds_tensor_destroy.
-Exactly one of out and out_versioned is given. A tensor of a device that DLPack has no number for is on device
+Makes a DLPack tensor over the same memory, without a copy. It keeps the memory alive after ds_tensor_destroy.
+Give exactly one of out and out_versioned. A tensor on a device for which DLPack has no number gets device
 type 12 (kDLExtDev).
-- `out`: [out] [nullable] the consumer calls its deleter; refused for a tensor that is read-only
+- `out`: [out] [nullable] the consumer calls its deleter. A tensor that is read-only is refused.
 - `out_versioned`: [out] [nullable] the same in the form of DLPack 1.x
 """
 function ds_tensor_to_dlpack(tensor, out, out_versioned)
@@ -483,19 +484,19 @@ function ds_tensor_to_dlpack(tensor, out, out_versioned)
 end
 
 """
-Element type, dimensions and strides (up to dims_size of each are written), device (\"cpu\" or another name of
-the configuration's key `device`) and address. All outputs [nullable].
+Describes a tensor: element type, dimensions and strides (up to dims_size of each are written), device
+(\"cpu\" or another name of the configuration's key `device`) and address. All outputs [nullable].
 - `out_strides`: [out] in elements
-- `out_device`: [out] process lifetime
-- `out_data`: [out] [borrowed: tensor] host code must not use it on a device other than \"cpu\"
+- `out_device`: [out] lives as long as the process
+- `out_data`: [out] [borrowed: tensor] an address for the device; the host can use it on \"cpu\" only
 """
 function ds_tensor_info(tensor, out_dtype, out_dims, out_strides, dims_size, out_dims_count, out_device, out_data)
     @ccall libds.ds_tensor_info(tensor::Ptr{ds_tensor}, out_dtype::Ptr{Int32}, out_dims::Ptr{Int64}, out_strides::Ptr{Int64}, dims_size::Csize_t, out_dims_count::Ptr{Csize_t}, out_device::Ptr{Ptr{Cchar}}, out_data::Ptr{Ptr{Cvoid}})::Int32
 end
 
 """
-Copies elements between tensors of one element type and shape, whatever their strides and devices. They may
-overlap only where both are compact. A copy between two devices is refused.
+Copies all elements between tensors of one element type and shape, whatever their strides and devices. The
+tensors may overlap if both are compact. A copy between two devices is refused.
 - `stream`: [nullable] of the device that one of them is on
 """
 function ds_tensor_copy(to, from, stream)
@@ -503,6 +504,7 @@ function ds_tensor_copy(to, from, stream)
 end
 
 """
+Destroys the tensor.
 - `tensor`: [nullable]
 """
 function ds_tensor_destroy(tensor)
@@ -610,7 +612,7 @@ end
 
 """
 Makes a value the next output. The value may also be an input or a parameter. Output 0 of a graph that is
-trained is its scalar loss. ds_infer returns output 1.
+trained is its scalar loss, and ds_infer returns output 1.
 - `name`: unlike the names of the other outputs
 """
 function ds_graph_output(graph, name, value)
@@ -620,7 +622,7 @@ end
 """
 Finds a value by the name of an output, or else by the name of an input, a parameter or a result.
 - `out`: [out] its value
-Returns DS_ERROR_NOT_FOUND with the nearest name
+Returns DS_ERROR_NOT_FOUND if there is none; the message names the nearest name.
 """
 function ds_graph_find(graph, name, out)
     @ccall libds.ds_graph_find(graph::Ptr{ds_graph}, name::Cstring, out::Ptr{Int32})::Int32
@@ -719,11 +721,11 @@ function ds_engine_create(comm, config, graph, options, out)
 end
 
 """
-One step: inputs in graph order, each with gradient_accumulation_steps micro-batches one after the other in
-the first dimension; NULL for one that the loss does not depend on. Inputs lie on the host or on the engine's
-device, where they are compact. A step whose loss or gradients are not finite is skipped: DS_OK, parameters
-and states are as before, ds_engine_last_step says so and ds_engine_skip_reason names the first such tensor.
-Collective.
+Trains one step. Inputs are in graph order, each with gradient_accumulation_steps micro-batches one after the
+other in the first dimension; give NULL for an input that the loss does not depend on. They lie on the host,
+or compact on the engine's device. Collective. A step whose loss or gradients are not finite is skipped: the
+call returns DS_OK, parameters and states stay as they were, ds_engine_last_step says so, and
+ds_engine_skip_reason names the first such tensor.
 - `stream`: [nullable]
 - `out_loss`: [out] [nullable] mean loss over all ranks
 """
@@ -733,9 +735,9 @@ end
 
 """
 For a rank that has no data left in this epoch: takes part in the steps of the other ranks, without samples of
-its own, and returns when all ranks have called it. After that, all ranks can train on data again. Loss and
-gradient of such a step are means over the samples that there are. Native mode. Collective with the steps of
-the other ranks and with their call of this function.
+its own, until all ranks have called it. After that, all ranks can train on data again. Loss and gradient of
+such a step are means over the samples that there are. Native mode. Collective with the steps of the other
+ranks and with their call of this function.
 - `out_steps`: [out] [nullable] steps that this rank took part in, including skipped ones
 """
 function ds_engine_join(engine, out_steps)
@@ -743,9 +745,10 @@ function ds_engine_join(engine, out_steps)
 end
 
 """
-A step in pieces: (ds_forward, ds_backward) x gradient_accumulation_steps, ds_step; the same bits. Collective.
-In delegate mode ds_forward is not used and ds_backward ends a micro-step: parameters whose gradient did not
-come count as zero.
+A step in pieces: ds_forward and ds_backward gradient_accumulation_steps times, then ds_step. It has the same
+bits as ds_train_batch. Any other order of these calls is DS_ERROR_STATE. Collective. In delegate mode
+ds_forward is not used, and ds_backward ends a micro-step: a parameter whose gradient did not come counts as
+zero.
 - `stream`: [nullable]
 - `out_loss`: [out] [nullable] this rank's loss of this micro-batch
 """
@@ -762,7 +765,7 @@ function ds_step(engine)
 end
 
 """
-Loss of one micro-batch without dropout, mean over ranks. Collective.
+Computes the loss of one micro-batch without dropout, as the mean over ranks. Collective.
 - `stream`: [nullable]
 """
 function ds_eval_batch(engine, inputs, inputs_count, stream, out_loss)
@@ -770,42 +773,44 @@ function ds_eval_batch(engine, inputs, inputs_count, stream, out_loss)
 end
 
 """
-Output 1 of the graph for one micro-batch, as f32. Collective.
-- `inputs`: in graph order; NULL for one that output 1 does not depend on
+Computes output 1 of the graph for one micro-batch, as f32. Collective.
+- `inputs`: in graph order; NULL for an input that output 1 does not depend on
 - `stream`: [nullable]
-- `out`: [out] [owned] on the host, with a stream on the engine's device
+- `out`: [out] [owned] on the host, or with a stream on the engine's device
 """
 function ds_infer(engine, inputs, inputs_count, stream, out)
     @ccall libds.ds_infer(engine::Ptr{ds_engine}, inputs::Ptr{Ptr{ds_tensor}}, inputs_count::Csize_t, stream::Ptr{ds_stream}, out::Ptr{Ptr{ds_tensor}})::Int32
 end
 
 """
-Delegate mode: registers a parameter; the order of calls is its number. One with a dimension of 0 is empty.
-Its values are zeros, or what options.init gives.
-- `out`: [out] parameter number
-Returns DS_ERROR_STATE after ds_engine_start
+Delegate mode: registers a parameter. Parameters are numbered in the order of these calls. A parameter with a
+dimension of 0 is empty. Its values are zeros, or what options.init gives.
+- `out`: [out] number of the parameter
+Returns DS_ERROR_STATE after ds_engine_start.
 """
 function ds_engine_param_add(engine, name, dims, dims_count, out)
     @ccall libds.ds_engine_param_add(engine::Ptr{ds_engine}, name::Cstring, dims::Ptr{Int64}, dims_count::Csize_t, out::Ptr{Int32})::Int32
 end
 
 """
-Delegate mode: ends the registration, plans the memory, checks it against memory_budget and takes it. Once,
-before every call below and all that read or change parameters, states or checkpoints: DS_ERROR_STATE until
-then. Collective: the same parameters on all ranks. After DS_ERROR_USER the engine is poisoned.
-Returns DS_ERROR_OUT_OF_MEMORY with a table when a budget is too small
+Delegate mode: ends the registration, plans the memory, checks the plan against memory_budget and takes the
+memory. Call it once, before every call below and all calls that read or change parameters, states or
+checkpoints; until then these return DS_ERROR_STATE. Collective, with the same parameters on all ranks;
+otherwise all ranks get DS_ERROR_CONFIG. After DS_ERROR_USER the engine is poisoned.
+Returns DS_ERROR_OUT_OF_MEMORY, with a table in the message, if a budget is too small.
 """
 function ds_engine_start(engine)
     @ccall libds.ds_engine_start(engine::Ptr{ds_engine})::Int32
 end
 
 """
-Leases whole parameters in the compute type, until released as often as gathered. Collective: all ranks make
-the calls of delegate mode in the same order with the same parameters. An order that differs between ranks is
-DS_ERROR_COMM on all, at the latest in ds_step and before it updates; it is not a hang. The order may change
-at any call and from step to step; the fastest step repeats the one before. A step begins with its first
-gradient or ds_backward: leases before that may as well be an evaluation. Until then parameters can be read
-and saved at any time, and loaded, written, frozen and refreshed while none is leased.
+Leases whole parameters in the compute type. A lease ends when the parameter was released as often as
+gathered. Collective: all ranks make the calls of delegate mode in the same order with the same parameters. If
+the order differs between ranks, all of them get DS_ERROR_COMM, in ds_step at the latest and before it updates
+anything; no rank hangs. The order may change at any call and from step to step. A step is fastest if it
+repeats the order of the one before. A step begins with its first gradient or ds_backward, so the leases
+before that can just as well be those of an evaluation. Until then you may read and save parameters at any
+time, and load, write, freeze and refresh them while none is leased.
 - `stream`: [nullable] its work from here on sees the values
 """
 function ds_gather_params(engine, params, params_count, stream)
@@ -813,53 +818,53 @@ function ds_gather_params(engine, params, params_count, stream)
 end
 
 """
-The leased values; they stay where they are until the last release of the parameter.
-- `stream`: [nullable] NULL: a tensor on the host, which is a copy where memory of the device is not the
-  host's; else the device's own, for work of this stream
-- `out`: [out] [owned] tensor whose memory is [borrowed: lease]: later, also when the engine is gone, it may
-  be read, but its values mean nothing
+Gives the leased values. They stay where they are until the last release of the parameter.
+- `stream`: [nullable] NULL: a tensor on the host, which is a copy if the memory of the device is not the
+  host's; otherwise the device's own tensor, for work of this stream
+- `out`: [out] [owned] tensor whose memory is [borrowed: lease]. After the lease, and even after the engine,
+  you may still read it, but its values mean nothing.
 """
 function ds_engine_param_view(engine, param, stream, out)
     @ccall libds.ds_engine_param_view(engine::Ptr{ds_engine}, param::Int32, stream::Ptr{ds_stream}, out::Ptr{Ptr{ds_tensor}})::Int32
 end
 
 """
-Ends leases: at any time before ds_step, also behind the last ds_backward. Collective.
+Ends leases, at any time before ds_step, also after the last ds_backward. Collective.
 - `stream`: [nullable] its work up to here still sees the values
-Returns DS_ERROR_STATE, and nothing changes, when a parameter is released more often than it has leases
+Returns DS_ERROR_STATE if a parameter is released more often than it has leases; nothing changes then.
 """
 function ds_release_params(engine, params, params_count, stream)
     @ccall libds.ds_release_params(engine::Ptr{ds_engine}, params::Ptr{Int32}, params_count::Csize_t, stream::Ptr{ds_stream})::Int32
 end
 
 """
-Between steps and without leases: says that what follows is an evaluation (1), or training again (0), which an
-engine begins with. Nothing that is leased in an evaluation counts as the order of a step, and gradients,
-ds_backward and ds_step are DS_ERROR_STATE. An evaluation that is not announced costs prefetches, never
-results. Delegate mode. Collective.
+Delegate mode, between steps and without leases: announces that what follows is an evaluation (1), or training
+again (0). An engine begins with training. Leases of an evaluation do not count as the order of a step, and
+gradients, ds_backward and ds_step return DS_ERROR_STATE. An evaluation that you do not announce costs
+prefetches, but never changes results. Collective.
 """
 function ds_engine_evaluate(engine, on)
     @ccall libds.ds_engine_evaluate(engine::Ptr{ds_engine}, on::Int32)::Int32
 end
 
 """
-Where this rank's gradient of a parameter in the running micro-step goes, in the compute type: write it there
-and hand the tensor to ds_grad_ready, which then copies nothing. What is there before means nothing, and the
-place is the caller's until ds_grad_ready or ds_backward. Like a gradient it may begin a step; called again,
-it shows the same place. Collective: a call of delegate mode like the others.
-- `stream`: [nullable] NULL: a place on the host, from which ds_grad_ready copies after all where memory of
-  the device is not the host's; else the device's own, for work of this stream
-- `out`: [out] [owned] tensor whose memory is as that of ds_engine_param_view
+Gives the place of this rank's gradient of a parameter in the running micro-step, in the compute type. Write
+the gradient there and hand the tensor to ds_grad_ready, which then copies nothing. The place has arbitrary
+values at first, and it is yours until ds_grad_ready or ds_backward. Like a gradient, this call may begin a
+step; called again, it gives the same place. Collective like the other calls of delegate mode.
+- `stream`: [nullable] NULL: a place on the host, from which ds_grad_ready copies if the memory of the device
+  is not the host's; otherwise the device's own place, for work of this stream
+- `out`: [out] [owned] tensor whose memory is like that of ds_engine_param_view
 """
 function ds_engine_grad_view(engine, param, stream, out)
     @ccall libds.ds_engine_grad_view(engine::Ptr{ds_engine}, param::Int32, stream::Ptr{ds_stream}, out::Ptr{Ptr{ds_tensor}})::Int32
 end
 
 """
-Hands over this rank's gradient of a parameter for the running micro-step, copied: on the host in the compute
-type or f32, or compact on the engine's device in the compute type. Once per parameter and micro-step, in any
-order. Collective: a gradient that does not come, does not come on any rank; hand over zeros where only some
-ranks have it.
+Hands over this rank's gradient of a parameter for the running micro-step, once per parameter and micro-step
+and in any order. It is copied: from the host in the compute type or f32, or from the engine's device, compact
+and in the compute type. Collective: either all ranks hand over a gradient of a parameter, or none does; hand
+over zeros if only some ranks have one.
 - `stream`: [nullable]
 """
 function ds_grad_ready(engine, param, grad, stream)
@@ -890,8 +895,8 @@ function ds_engine_param_info(engine, param, out_name, out_dims, dims_size, out_
 end
 
 """
-Returns the name of a state that ds_engine_read and ds_engine_write access. Index 0 is \"master\". The states
-of the optimizer follow under PyTorch's names (\"exp_avg\" and \"exp_avg_sq\" for Adam and AdamW,
+Enumerates the names of the states that ds_engine_read and ds_engine_write access. Index 0 is \"master\". The
+states of the optimizer follow under PyTorch's names (\"exp_avg\" and \"exp_avg_sq\" for Adam and AdamW,
 \"momentum_buffer\" for SGD), then \"param\" and \"grad\". For any other index, and if engine is NULL, it
 returns NULL. [borrowed: engine] \"param\" is the compute copy; writing it also writes its master. \"grad\" is
 the mean gradient over the samples that there are, before clipping. You may read it at any time, except while
@@ -931,10 +936,10 @@ end
 """
 Like ds_engine_read and ds_engine_write, but for the elements of ds_engine_local_range only and without
 communication. data_count is the count of ds_engine_local_range. Give the same values on all ranks that have
-the same elements. After a write of \"param\" or \"master\", even of no elements, you must call
-ds_engine_refresh before the next step, evaluation, inference or read of \"param\". Until then, these return
-DS_ERROR_STATE on this rank. Write on all ranks, even if data_count is 0, and then refresh: a rank that has
-written nothing would begin the step and wait for the others.
+the same elements. After a write of \"param\" or \"master\", even of no elements, the next step, evaluation,
+inference or read of \"param\" returns DS_ERROR_STATE on this rank until ds_engine_refresh was called. Write
+on all ranks, even if data_count is 0, and then refresh: a rank that has written nothing would begin the step
+and wait for the others.
 """
 function ds_engine_read_local(engine, param, state, data, data_count)
     @ccall libds.ds_engine_read_local(engine::Ptr{ds_engine}, param::Int32, state::Cstring, data::Ptr{Cfloat}, data_count::Csize_t)::Int32

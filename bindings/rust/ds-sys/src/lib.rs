@@ -460,66 +460,69 @@ extern "C" {
     ///
     /// - `comm`: \[nullable\]
     pub fn ds_comm_destroy(comm: *mut ds_comm);
-    /// Makes a stream of the engine's device. It works on, and may be destroyed later, when the engine is
-    /// gone. After a failed engine (DS_ERROR_POISONED) its streams are unusable, too.
+    /// Creates a stream on the device of an engine. The stream goes on working, and you may destroy it, after
+    /// the engine is gone. If the engine fails in a step, its streams are unusable, too, and calls with them
+    /// return DS_ERROR_POISONED.
     ///
     /// - `out`: \[out\] \[owned\]
     ///
-    /// Returns DS_ERROR_UNSUPPORTED where the memory of the device is the host's: streams are NULL there
+    /// Returns DS_ERROR_UNSUPPORTED if the memory of the device is the host's, where every stream is NULL.
     pub fn ds_stream_create(engine: *mut ds_engine, out: *mut *mut ds_stream) -> ds_status;
-    /// Waits until the stream has done all the work that it has been given.
+    /// Returns when the stream has done all the work that it has been given.
     pub fn ds_stream_synchronize(stream: *mut ds_stream) -> ds_status;
-    /// Finishes the work of the stream and ends it.
+    /// Finishes the work of the stream and destroys it.
     ///
     /// - `stream`: \[nullable\]
     pub fn ds_stream_destroy(stream: *mut ds_stream);
-    /// Makes a tensor of up to 8 dimensions, in memory of the host or, with a stream, of the stream's device.
+    /// Creates a tensor of up to 8 dimensions, in memory of the host or, with a stream, of the stream's
+    /// device.
     ///
-    /// - `strides`: \[nullable\] distance of neighbours in each dimension, in elements, of any sign; data is
-    ///   then the element at index 0. NULL: compact row-major
+    /// - `strides`: \[nullable\] distances between neighbours in each dimension, in elements and of any sign;
+    ///   data is then the element at index 0. NULL: compact and row-major
     ///
-    /// - `data`: \[nullable\] borrowed memory that must outlive the tensor; NULL: the tensor has memory of
-    ///   its own, zero-filled and compact
+    /// - `data`: \[nullable\] borrowed memory; keep it until the tensor is destroyed. NULL: the tensor has
+    ///   memory of its own, compact and filled with zeros
     ///
     /// - `stream`: \[nullable\] names the device
     ///
     /// - `out`: \[out\] \[owned\]
     pub fn ds_tensor_create(dtype: ds_dtype, dims: *const i64, dims_count: usize, strides: *const i64, data: *mut c_void, stream: *mut ds_stream, out: *mut *mut ds_tensor) -> ds_status;
-    /// Takes a DLPack tensor of f32, f64, bf16, f16, i32, i64 or u8 with any strides, without a copy: one on
-    /// the CPU, or with a stream also one of the stream's device. Its deleter runs when the tensor is
-    /// destroyed. On an error the caller keeps it. Exactly one of managed and versioned is given.
+    /// Takes a DLPack tensor of f32, f64, bf16, f16, i32, i64 or u8 with any strides, without a copy. It lies
+    /// on the CPU or, with a stream, on the CPU or the stream's device. Its deleter runs when the tensor is
+    /// destroyed; after an error it still belongs to you. Give exactly one of managed and versioned.
     ///
     /// - `managed`: \[nullable\]
     ///
-    /// - `versioned`: \[nullable\] of DLPack 1.x. One that is read-only may not be copied to
+    /// - `versioned`: \[nullable\] a tensor of DLPack 1.x. If it is read-only, a copy to it is refused.
     ///
     /// - `stream`: \[nullable\]
     ///
     /// - `out`: \[out\] \[owned\]
     pub fn ds_tensor_from_dlpack(managed: *mut DLManagedTensor, versioned: *mut DLManagedTensorVersioned, stream: *mut ds_stream, out: *mut *mut ds_tensor) -> ds_status;
-    /// Makes a DLPack tensor over the same memory, without a copy; it keeps the memory alive after
-    /// ds_tensor_destroy. Exactly one of out and out_versioned is given. A tensor of a device that DLPack has
-    /// no number for is on device type 12 (kDLExtDev).
+    /// Makes a DLPack tensor over the same memory, without a copy. It keeps the memory alive after
+    /// ds_tensor_destroy. Give exactly one of out and out_versioned. A tensor on a device for which DLPack
+    /// has no number gets device type 12 (kDLExtDev).
     ///
-    /// - `out`: \[out\] \[nullable\] the consumer calls its deleter; refused for a tensor that is read-only
+    /// - `out`: \[out\] \[nullable\] the consumer calls its deleter. A tensor that is read-only is refused.
     ///
     /// - `out_versioned`: \[out\] \[nullable\] the same in the form of DLPack 1.x
     pub fn ds_tensor_to_dlpack(tensor: *mut ds_tensor, out: *mut *mut DLManagedTensor, out_versioned: *mut *mut DLManagedTensorVersioned) -> ds_status;
-    /// Element type, dimensions and strides (up to dims_size of each are written), device ("cpu" or another
-    /// name of the configuration's key `device`) and address. All outputs \[nullable\].
+    /// Describes a tensor: element type, dimensions and strides (up to dims_size of each are written), device
+    /// ("cpu" or another name of the configuration's key `device`) and address. All outputs \[nullable\].
     ///
     /// - `out_strides`: \[out\] in elements
     ///
-    /// - `out_device`: \[out\] process lifetime
+    /// - `out_device`: \[out\] lives as long as the process
     ///
-    /// - `out_data`: \[out\] \[borrowed: tensor\] host code must not use it on a device other than "cpu"
+    /// - `out_data`: \[out\] \[borrowed: tensor\] an address for the device; the host can use it on "cpu"
+    ///   only
     pub fn ds_tensor_info(tensor: *const ds_tensor, out_dtype: *mut ds_dtype, out_dims: *mut i64, out_strides: *mut i64, dims_size: usize, out_dims_count: *mut usize, out_device: *mut *const c_char, out_data: *mut *mut c_void) -> ds_status;
-    /// Copies elements between tensors of one element type and shape, whatever their strides and devices.
-    /// They may overlap only where both are compact. A copy between two devices is refused.
+    /// Copies all elements between tensors of one element type and shape, whatever their strides and devices.
+    /// The tensors may overlap if both are compact. A copy between two devices is refused.
     ///
     /// - `stream`: \[nullable\] of the device that one of them is on
     pub fn ds_tensor_copy(to: *mut ds_tensor, from: *const ds_tensor, stream: *mut ds_stream) -> ds_status;
-    ///
+    /// Destroys the tensor.
     ///
     /// - `tensor`: \[nullable\]
     pub fn ds_tensor_destroy(tensor: *mut ds_tensor);
@@ -594,7 +597,7 @@ extern "C" {
     /// n. All outputs are \[nullable\].
     pub fn ds_graph_value_info(graph: *const ds_graph, value: i32, out_dtype: *mut ds_dtype, out_dims: *mut i64, dims_size: usize, out_dims_count: *mut usize) -> ds_status;
     /// Makes a value the next output. The value may also be an input or a parameter. Output 0 of a graph that
-    /// is trained is its scalar loss. ds_infer returns output 1.
+    /// is trained is its scalar loss, and ds_infer returns output 1.
     ///
     /// - `name`: unlike the names of the other outputs
     pub fn ds_graph_output(graph: *mut ds_graph, name: *const c_char, value: i32) -> ds_status;
@@ -602,7 +605,7 @@ extern "C" {
     ///
     /// - `out`: \[out\] its value
     ///
-    /// Returns DS_ERROR_NOT_FOUND with the nearest name
+    /// Returns DS_ERROR_NOT_FOUND if there is none; the message names the nearest name.
     pub fn ds_graph_find(graph: *const ds_graph, name: *const c_char, out: *mut i32) -> ds_status;
     /// Appends the gradients of scalar `loss` by `values` (parameters, inputs or intermediate results), once
     /// per graph. Training does not need this call, because an engine differentiates its copy by itself; a
@@ -661,26 +664,27 @@ extern "C" {
     /// Returns DS_ERROR_CONFIG if the configuration is wrong, or if ranks have different ones.
     /// DS_ERROR_OUT_OF_MEMORY, with a table in the message, if a budget is too small.
     pub fn ds_engine_create(comm: *mut ds_comm, config: *const c_char, graph: *const ds_graph, options: *const ds_engine_options, out: *mut *mut ds_engine) -> ds_status;
-    /// One step: inputs in graph order, each with gradient_accumulation_steps micro-batches one after the
-    /// other in the first dimension; NULL for one that the loss does not depend on. Inputs lie on the host or
-    /// on the engine's device, where they are compact. A step whose loss or gradients are not finite is
-    /// skipped: DS_OK, parameters and states are as before, ds_engine_last_step says so and
-    /// ds_engine_skip_reason names the first such tensor. Collective.
+    /// Trains one step. Inputs are in graph order, each with gradient_accumulation_steps micro-batches one
+    /// after the other in the first dimension; give NULL for an input that the loss does not depend on. They
+    /// lie on the host, or compact on the engine's device. Collective. A step whose loss or gradients are not
+    /// finite is skipped: the call returns DS_OK, parameters and states stay as they were,
+    /// ds_engine_last_step says so, and ds_engine_skip_reason names the first such tensor.
     ///
     /// - `stream`: \[nullable\]
     ///
     /// - `out_loss`: \[out\] \[nullable\] mean loss over all ranks
     pub fn ds_train_batch(engine: *mut ds_engine, inputs: *const *const ds_tensor, inputs_count: usize, stream: *mut ds_stream, out_loss: *mut f64) -> ds_status;
     /// For a rank that has no data left in this epoch: takes part in the steps of the other ranks, without
-    /// samples of its own, and returns when all ranks have called it. After that, all ranks can train on data
-    /// again. Loss and gradient of such a step are means over the samples that there are. Native mode.
-    /// Collective with the steps of the other ranks and with their call of this function.
+    /// samples of its own, until all ranks have called it. After that, all ranks can train on data again.
+    /// Loss and gradient of such a step are means over the samples that there are. Native mode. Collective
+    /// with the steps of the other ranks and with their call of this function.
     ///
     /// - `out_steps`: \[out\] \[nullable\] steps that this rank took part in, including skipped ones
     pub fn ds_engine_join(engine: *mut ds_engine, out_steps: *mut i64) -> ds_status;
-    /// A step in pieces: (ds_forward, ds_backward) x gradient_accumulation_steps, ds_step; the same bits.
-    /// Collective. In delegate mode ds_forward is not used and ds_backward ends a micro-step: parameters
-    /// whose gradient did not come count as zero.
+    /// A step in pieces: ds_forward and ds_backward gradient_accumulation_steps times, then ds_step. It has
+    /// the same bits as ds_train_batch. Any other order of these calls is DS_ERROR_STATE. Collective. In
+    /// delegate mode ds_forward is not used, and ds_backward ends a micro-step: a parameter whose gradient
+    /// did not come counts as zero.
     ///
     /// - `stream`: \[nullable\]
     ///
@@ -688,77 +692,77 @@ extern "C" {
     pub fn ds_forward(engine: *mut ds_engine, inputs: *const *const ds_tensor, inputs_count: usize, stream: *mut ds_stream, out_loss: *mut f64) -> ds_status;
     pub fn ds_backward(engine: *mut ds_engine) -> ds_status;
     pub fn ds_step(engine: *mut ds_engine) -> ds_status;
-    /// Loss of one micro-batch without dropout, mean over ranks. Collective.
+    /// Computes the loss of one micro-batch without dropout, as the mean over ranks. Collective.
     ///
     /// - `stream`: \[nullable\]
     pub fn ds_eval_batch(engine: *mut ds_engine, inputs: *const *const ds_tensor, inputs_count: usize, stream: *mut ds_stream, out_loss: *mut f64) -> ds_status;
-    /// Output 1 of the graph for one micro-batch, as f32. Collective.
+    /// Computes output 1 of the graph for one micro-batch, as f32. Collective.
     ///
-    /// - `inputs`: in graph order; NULL for one that output 1 does not depend on
+    /// - `inputs`: in graph order; NULL for an input that output 1 does not depend on
     ///
     /// - `stream`: \[nullable\]
     ///
-    /// - `out`: \[out\] \[owned\] on the host, with a stream on the engine's device
+    /// - `out`: \[out\] \[owned\] on the host, or with a stream on the engine's device
     pub fn ds_infer(engine: *mut ds_engine, inputs: *const *const ds_tensor, inputs_count: usize, stream: *mut ds_stream, out: *mut *mut ds_tensor) -> ds_status;
-    /// Delegate mode: registers a parameter; the order of calls is its number. One with a dimension of 0 is
-    /// empty. Its values are zeros, or what options.init gives.
+    /// Delegate mode: registers a parameter. Parameters are numbered in the order of these calls. A parameter
+    /// with a dimension of 0 is empty. Its values are zeros, or what options.init gives.
     ///
-    /// - `out`: \[out\] parameter number
+    /// - `out`: \[out\] number of the parameter
     ///
-    /// Returns DS_ERROR_STATE after ds_engine_start
+    /// Returns DS_ERROR_STATE after ds_engine_start.
     pub fn ds_engine_param_add(engine: *mut ds_engine, name: *const c_char, dims: *const i64, dims_count: usize, out: *mut i32) -> ds_status;
-    /// Delegate mode: ends the registration, plans the memory, checks it against memory_budget and takes it.
-    /// Once, before every call below and all that read or change parameters, states or checkpoints:
-    /// DS_ERROR_STATE until then. Collective: the same parameters on all ranks. After DS_ERROR_USER the
-    /// engine is poisoned.
+    /// Delegate mode: ends the registration, plans the memory, checks the plan against memory_budget and
+    /// takes the memory. Call it once, before every call below and all calls that read or change parameters,
+    /// states or checkpoints; until then these return DS_ERROR_STATE. Collective, with the same parameters on
+    /// all ranks; otherwise all ranks get DS_ERROR_CONFIG. After DS_ERROR_USER the engine is poisoned.
     ///
-    /// Returns DS_ERROR_OUT_OF_MEMORY with a table when a budget is too small
+    /// Returns DS_ERROR_OUT_OF_MEMORY, with a table in the message, if a budget is too small.
     pub fn ds_engine_start(engine: *mut ds_engine) -> ds_status;
-    /// Leases whole parameters in the compute type, until released as often as gathered. Collective: all
-    /// ranks make the calls of delegate mode in the same order with the same parameters. An order that
-    /// differs between ranks is DS_ERROR_COMM on all, at the latest in ds_step and before it updates; it is
-    /// not a hang. The order may change at any call and from step to step; the fastest step repeats the one
-    /// before. A step begins with its first gradient or ds_backward: leases before that may as well be an
-    /// evaluation. Until then parameters can be read and saved at any time, and loaded, written, frozen and
-    /// refreshed while none is leased.
+    /// Leases whole parameters in the compute type. A lease ends when the parameter was released as often as
+    /// gathered. Collective: all ranks make the calls of delegate mode in the same order with the same
+    /// parameters. If the order differs between ranks, all of them get DS_ERROR_COMM, in ds_step at the
+    /// latest and before it updates anything; no rank hangs. The order may change at any call and from step
+    /// to step. A step is fastest if it repeats the order of the one before. A step begins with its first
+    /// gradient or ds_backward, so the leases before that can just as well be those of an evaluation. Until
+    /// then you may read and save parameters at any time, and load, write, freeze and refresh them while none
+    /// is leased.
     ///
     /// - `stream`: \[nullable\] its work from here on sees the values
     pub fn ds_gather_params(engine: *mut ds_engine, params: *const i32, params_count: usize, stream: *mut ds_stream) -> ds_status;
-    /// The leased values; they stay where they are until the last release of the parameter.
+    /// Gives the leased values. They stay where they are until the last release of the parameter.
     ///
-    /// - `stream`: \[nullable\] NULL: a tensor on the host, which is a copy where memory of the device is not
-    ///   the host's; else the device's own, for work of this stream
+    /// - `stream`: \[nullable\] NULL: a tensor on the host, which is a copy if the memory of the device is
+    ///   not the host's; otherwise the device's own tensor, for work of this stream
     ///
-    /// - `out`: \[out\] \[owned\] tensor whose memory is \[borrowed: lease\]: later, also when the engine is
-    ///   gone, it may be read, but its values mean nothing
+    /// - `out`: \[out\] \[owned\] tensor whose memory is \[borrowed: lease\]. After the lease, and even after
+    ///   the engine, you may still read it, but its values mean nothing.
     pub fn ds_engine_param_view(engine: *mut ds_engine, param: i32, stream: *mut ds_stream, out: *mut *mut ds_tensor) -> ds_status;
-    /// Ends leases: at any time before ds_step, also behind the last ds_backward. Collective.
+    /// Ends leases, at any time before ds_step, also after the last ds_backward. Collective.
     ///
     /// - `stream`: \[nullable\] its work up to here still sees the values
     ///
-    /// Returns DS_ERROR_STATE, and nothing changes, when a parameter is released more often than it has
-    /// leases
+    /// Returns DS_ERROR_STATE if a parameter is released more often than it has leases; nothing changes then.
     pub fn ds_release_params(engine: *mut ds_engine, params: *const i32, params_count: usize, stream: *mut ds_stream) -> ds_status;
-    /// Between steps and without leases: says that what follows is an evaluation (1), or training again (0),
-    /// which an engine begins with. Nothing that is leased in an evaluation counts as the order of a step,
-    /// and gradients, ds_backward and ds_step are DS_ERROR_STATE. An evaluation that is not announced costs
-    /// prefetches, never results. Delegate mode. Collective.
+    /// Delegate mode, between steps and without leases: announces that what follows is an evaluation (1), or
+    /// training again (0). An engine begins with training. Leases of an evaluation do not count as the order
+    /// of a step, and gradients, ds_backward and ds_step return DS_ERROR_STATE. An evaluation that you do not
+    /// announce costs prefetches, but never changes results. Collective.
     pub fn ds_engine_evaluate(engine: *mut ds_engine, on: i32) -> ds_status;
-    /// Where this rank's gradient of a parameter in the running micro-step goes, in the compute type: write
-    /// it there and hand the tensor to ds_grad_ready, which then copies nothing. What is there before means
-    /// nothing, and the place is the caller's until ds_grad_ready or ds_backward. Like a gradient it may
-    /// begin a step; called again, it shows the same place. Collective: a call of delegate mode like the
-    /// others.
+    /// Gives the place of this rank's gradient of a parameter in the running micro-step, in the compute type.
+    /// Write the gradient there and hand the tensor to ds_grad_ready, which then copies nothing. The place
+    /// has arbitrary values at first, and it is yours until ds_grad_ready or ds_backward. Like a gradient,
+    /// this call may begin a step; called again, it gives the same place. Collective like the other calls of
+    /// delegate mode.
     ///
-    /// - `stream`: \[nullable\] NULL: a place on the host, from which ds_grad_ready copies after all where
-    ///   memory of the device is not the host's; else the device's own, for work of this stream
+    /// - `stream`: \[nullable\] NULL: a place on the host, from which ds_grad_ready copies if the memory of
+    ///   the device is not the host's; otherwise the device's own place, for work of this stream
     ///
-    /// - `out`: \[out\] \[owned\] tensor whose memory is as that of ds_engine_param_view
+    /// - `out`: \[out\] \[owned\] tensor whose memory is like that of ds_engine_param_view
     pub fn ds_engine_grad_view(engine: *mut ds_engine, param: i32, stream: *mut ds_stream, out: *mut *mut ds_tensor) -> ds_status;
-    /// Hands over this rank's gradient of a parameter for the running micro-step, copied: on the host in the
-    /// compute type or f32, or compact on the engine's device in the compute type. Once per parameter and
-    /// micro-step, in any order. Collective: a gradient that does not come, does not come on any rank; hand
-    /// over zeros where only some ranks have it.
+    /// Hands over this rank's gradient of a parameter for the running micro-step, once per parameter and
+    /// micro-step and in any order. It is copied: from the host in the compute type or f32, or from the
+    /// engine's device, compact and in the compute type. Collective: either all ranks hand over a gradient of
+    /// a parameter, or none does; hand over zeros if only some ranks have one.
     ///
     /// - `stream`: \[nullable\]
     pub fn ds_grad_ready(engine: *mut ds_engine, param: i32, grad: *const ds_tensor, stream: *mut ds_stream) -> ds_status;
@@ -772,14 +776,14 @@ extern "C" {
     ///
     /// - `out_name`: \[out\] \[borrowed: engine\]
     pub fn ds_engine_param_info(engine: *const ds_engine, param: i32, out_name: *mut *const c_char, out_dims: *mut i64, dims_size: usize, out_dims_count: *mut usize) -> ds_status;
-    /// Returns the name of a state that ds_engine_read and ds_engine_write access. Index 0 is "master". The
-    /// states of the optimizer follow under PyTorch's names ("exp_avg" and "exp_avg_sq" for Adam and AdamW,
-    /// "momentum_buffer" for SGD), then "param" and "grad". For any other index, and if engine is NULL, it
-    /// returns NULL. \[borrowed: engine\] "param" is the compute copy; writing it also writes its master.
-    /// "grad" is the mean gradient over the samples that there are, before clipping. You may read it at any
-    /// time, except while a step has only some of its gradients; a frozen parameter has none. You may write
-    /// it between the last backward of a step and ds_step; on nvme that is DS_ERROR_UNSUPPORTED. Clipping and
-    /// the update use what you wrote, and NaN or infinity skips the step.
+    /// Enumerates the names of the states that ds_engine_read and ds_engine_write access. Index 0 is
+    /// "master". The states of the optimizer follow under PyTorch's names ("exp_avg" and "exp_avg_sq" for
+    /// Adam and AdamW, "momentum_buffer" for SGD), then "param" and "grad". For any other index, and if
+    /// engine is NULL, it returns NULL. \[borrowed: engine\] "param" is the compute copy; writing it also
+    /// writes its master. "grad" is the mean gradient over the samples that there are, before clipping. You
+    /// may read it at any time, except while a step has only some of its gradients; a frozen parameter has
+    /// none. You may write it between the last backward of a step and ds_step; on nvme that is
+    /// DS_ERROR_UNSUPPORTED. Clipping and the update use what you wrote, and NaN or infinity skips the step.
     pub fn ds_engine_state_name(engine: *const ds_engine, index: i32) -> *const c_char;
     /// Copies a whole tensor to data, as f32. Every rank gets all elements. Collective.
     pub fn ds_engine_read(engine: *mut ds_engine, param: i32, state: *const c_char, data: *mut f32, data_count: usize) -> ds_status;
@@ -796,10 +800,10 @@ extern "C" {
     pub fn ds_engine_local_range(engine: *mut ds_engine, param: i32, out_first: *mut i64, out_count: *mut i64) -> ds_status;
     /// Like ds_engine_read and ds_engine_write, but for the elements of ds_engine_local_range only and
     /// without communication. data_count is the count of ds_engine_local_range. Give the same values on all
-    /// ranks that have the same elements. After a write of "param" or "master", even of no elements, you must
-    /// call ds_engine_refresh before the next step, evaluation, inference or read of "param". Until then,
-    /// these return DS_ERROR_STATE on this rank. Write on all ranks, even if data_count is 0, and then
-    /// refresh: a rank that has written nothing would begin the step and wait for the others.
+    /// ranks that have the same elements. After a write of "param" or "master", even of no elements, the next
+    /// step, evaluation, inference or read of "param" returns DS_ERROR_STATE on this rank until
+    /// ds_engine_refresh was called. Write on all ranks, even if data_count is 0, and then refresh: a rank
+    /// that has written nothing would begin the step and wait for the others.
     pub fn ds_engine_read_local(engine: *mut ds_engine, param: i32, state: *const c_char, data: *mut f32, data_count: usize) -> ds_status;
     pub fn ds_engine_write_local(engine: *mut ds_engine, param: i32, state: *const c_char, data: *const f32, data_count: usize) -> ds_status;
     /// Makes all compute copies from their masters, including those of frozen parameters. Collective.
