@@ -256,7 +256,14 @@ ds_status ds_stream_synchronize(ds_stream* stream) {
   return ds::boundary([&] { ds::need(stream, "stream").stream->synchronize(); });
 }
 
-void ds_stream_destroy(ds_stream* stream) { ds::destroy(stream); }
+void ds_stream_destroy(ds_stream* stream) {
+  // An engine whose queues wait for the stream shares it, so that it would go on.
+  try {
+    if (stream && !stream->is_inherited()) stream->stream->synchronize();
+  } catch (const ds::Error&) {  // its device has failed: nothing of its work goes on
+  }
+  ds::destroy(stream);
+}
 
 ds_status ds_tensor_create(ds_dtype dtype, const int64_t* dims, size_t dims_count, const int64_t* strides,
                            void* data, ds_stream* stream, ds_tensor** out) {

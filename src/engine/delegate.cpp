@@ -82,6 +82,13 @@ void DelegateEngine::start() {
   for (int t = 0; t < 3; ++t) fragment_transient_[t] = memory.tiers[t].transient;
   runtime_.start(memory, unbacked_bytes());
   started_ = true;
+  // Before anything that may fail: a poisoned engine is asked about its parameters, too.
+  leases_.assign(specs_.size(), 0);
+  where_.assign(specs_.size(), {});
+  copies_.assign(specs_.size(), nullptr);
+  has_grad_.assign(specs_.size(), 0);
+  bucket_leases_.assign(plan_.lease.size(), 0);
+  begin_micro_step();
   std::unique_ptr<Executor> init;
   runtime_.make_executors([&] {
     refresh_ = executor(plan_.refresh);
@@ -99,12 +106,6 @@ void DelegateEngine::start() {
     runtime_.poison(error);
     throw;
   }
-  leases_.assign(specs_.size(), 0);
-  where_.assign(specs_.size(), {});
-  copies_.assign(specs_.size(), nullptr);
-  has_grad_.assign(specs_.size(), 0);
-  bucket_leases_.assign(plan_.lease.size(), 0);
-  begin_micro_step();
 }
 
 void DelegateEngine::require_started() const {

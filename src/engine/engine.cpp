@@ -269,18 +269,21 @@ int64_t Engine::check_inputs(const Program& program, std::span<const InputView> 
   return std::max<int64_t>(n, 1);
 }
 
-// Ids are checked against the table or logits that they select from.
+// Ids are checked against the table or logits that they select from; what only custom operations read is not.
 void Engine::check_ids(size_t input, const InputView& view) const {
   const Graph& g = plan_.graph;
   ValueId value = g.inputs[input];
   int64_t limit = INT32_MAX;
-  bool targets = false;
+  bool targets = false, by_callback = false, by_others = false;  // who reads them
   for (const Node& node : g.nodes) {
+    if (std::find(node.in.begin(), node.in.end(), value) != node.in.end())
+      (node.custom ? by_callback : by_others) = true;
     const std::optional<IdOperand>& ids = op(node.op).ids;
     if (!ids || node.in[ids->ids] != value) continue;
     limit = std::min(limit, g.type(node.in[ids->from]).shape[ids->dim].extent);
     targets = targets || ids->targets;
   }
+  if (by_callback && !by_others) return;
   const auto* ids = static_cast<const int32_t*>(view.data);
   std::vector<int32_t> copy;
   if (!runtime_.shared_memory()) {

@@ -166,6 +166,7 @@ static void failing_values(int rank, ds_comm* comm, void* data) {
   const int64_t dims[1] = {NUMEL};
   ds_engine_options options;
   ds_engine* engine = NULL;
+  ds_tensor* view = NULL;
   int32_t param = -1;
   int p;
   (void)data;
@@ -182,6 +183,8 @@ static void failing_values(int rank, ds_comm* comm, void* data) {
   }
   check_error(ds_engine_start(engine), DS_ERROR_USER, "options.init has given -7 for parameter 'h.2'");
   check_error(ds_gather_params(engine, &param, 1, NULL), DS_ERROR_POISONED, "h.2");
+  check_error(ds_engine_grad_view(engine, param, NULL, &view), DS_ERROR_POISONED, "h.2");
+  check_error(ds_engine_param_view(engine, param, NULL, &view), DS_ERROR_STATE, "must be gathered");
   check_error(ds_engine_start(engine), DS_ERROR_POISONED, "h.2");
   ds_engine_destroy(engine);
 }

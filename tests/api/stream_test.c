@@ -97,6 +97,42 @@ static void same_bits_as_the_host(void) {
   ds_graph_destroy(graph);
 }
 
+/* A stream has done its work when its destroy returns, also one that an engine has worked with. */
+static void a_stream_ends_with_its_work(void) {
+  char config[512];
+  ds_graph* graph = mlp_graph();
+  ds_engine* engine = NULL;
+  ds_stream* stream = NULL;
+  ds_tensor *a, *b, *from = NULL, *to = NULL;
+  const int64_t big[] = {BIG};
+  mlp_batch batch;
+  void *ones = NULL, *seen = NULL;
+  on_separate(config, sizeof config, "");
+  check_ok(ds_engine_create(NULL, config, graph, NULL, &engine), "engine");
+  check_ok(ds_stream_create(engine, &stream), "stream");
+  a = device_tensor(stream, DS_DTYPE_U8, big, 1);
+  b = device_tensor(stream, DS_DTYPE_U8, big, 1);
+  check_ok(ds_tensor_create(DS_DTYPE_U8, big, 1, NULL, NULL, NULL, &from), "from");
+  check_ok(ds_tensor_create(DS_DTYPE_U8, big, 1, NULL, NULL, NULL, &to), "to");
+  check_ok(ds_tensor_info(from, NULL, NULL, NULL, 0, NULL, NULL, &ones), "info");
+  check_ok(ds_tensor_info(to, NULL, NULL, NULL, 0, NULL, NULL, &seen), "info");
+  memset(ones, 1, BIG);
+  make_batch(&batch, 0, 0, 1);
+  check_ok(ds_train_batch(engine, batch_inputs(&batch), 2, stream, NULL), "a step");
+  check_ok(ds_tensor_copy(a, from, stream), "there");
+  make_late(stream, a, b);
+  check_ok(ds_tensor_copy(to, a, stream), "and back");
+  ds_stream_destroy(stream);
+  check(memcmp(ones, seen, BIG) == 0, "the work of a stream is done when it has ended");
+  ds_tensor_destroy(a);
+  ds_tensor_destroy(b);
+  ds_tensor_destroy(from);
+  ds_tensor_destroy(to);
+  free_batch(&batch);
+  ds_engine_destroy(engine);
+  ds_graph_destroy(graph);
+}
+
 enum { PARAMS = 3, STEPS = 4 };
 static const int64_t kRows[PARAMS] = {300, 64, 1000};
 
@@ -388,6 +424,7 @@ static void cycles(void) {
 
 int main(void) {
   same_bits_as_the_host();
+  a_stream_ends_with_its_work();
   run_ranks("streams", 2, delegate_rank, NULL);
   refused_and_shared();
   without_a_stream();

@@ -9,11 +9,12 @@ command -v debootstrap > /dev/null || { echo "skipped: debootstrap is not instal
 if [ ! -e "$root/made" ]; then
   mirror=$(sed -n 's/^URIs: *\([^ ]*\/debian\)\/* *$/\1/p; s/^deb \(\[[^]]*\] \)*\([^ ]*\/debian\)\/* .*/\2/p' /etc/apt/sources.list \
     /etc/apt/sources.list.d/* 2> /dev/null | head -n 1)
+  [ -n "$mirror" ] || { echo "skipped: Debian's mirror cannot be reached: apt's sources name none" >&2; exit 77; }
   mkdir -p "$root"
-  /usr/lib/apt/apt-helper download-file "${mirror:-http://deb.debian.org/debian}/dists/bookworm/Release" "$1/package/release" \
+  /usr/lib/apt/apt-helper download-file "$mirror/dists/bookworm/Release" "$1/package/release" \
     > /dev/null 2>&1 || { echo "skipped: Debian's mirror cannot be reached" >&2; exit 77; }
   rm -rf "$root"
-  debootstrap --variant=minbase --include=python3-minimal,python3-venv bookworm "$root" "${mirror:-http://deb.debian.org/debian}" \
+  debootstrap --variant=minbase --include=python3-minimal,python3-venv bookworm "$root" "$mirror" \
     > "$1/package/debootstrap.log" 2>&1 || { tail -n 5 "$1/package/debootstrap.log" >&2; exit 1; }
   cp /etc/resolv.conf "$root/etc/resolv.conf"
   touch "$root/made"

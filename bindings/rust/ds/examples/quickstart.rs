@@ -10,7 +10,7 @@ fn main() -> ds::Result<()> {
     let loss = graph.op("mse", &[y, x], None)?;
     graph.output("loss", loss)?;
     let config = r#"{"train_micro_batch_size_per_gpu": 8, "optimizer": {"type": "AdamW", "params": {"lr": 0.05}}}"#;
-    let mut engine = Engine::new(None, config, Some(&graph), &EngineOptions::default())?;
+    let mut engine = Engine::new(config, Some(&graph), EngineOptions::default())?;
     let data: Vec<f32> = (0..32).map(|i| ((i * 7) % 11) as f32 / 11.0).collect();
     for step in 1..=100 {
         let loss = engine.train_batch(&[View::of(&data, &[8, 4])?])?;

@@ -1,19 +1,41 @@
-use crate::tensor::Element;
+use crate::collective::Loan;
+use crate::tensor::{dtype_name, Element};
 use crate::{check, name, owned_text, Error, Format, Result};
+use std::any::TypeId;
 use std::cell::Cell;
 use std::marker::PhantomData;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
-struct Handle(*mut ds_sys::ds_comm);
+pub(crate) struct Handle {
+    raw: *mut ds_sys::ds_comm,
+    // Of started collectives that nobody waits for.
+    loans: Mutex<Vec<Loan>>,
+}
 
 // SAFETY: what is called through a shared handle is [threadsafe] in ds.h; all else goes through Comm, which one thread has.
 unsafe impl Send for Handle {}
 unsafe impl Sync for Handle {}
 
+impl Handle {
+    fn loans(&self) -> MutexGuard<'_, Vec<Loan>> {
+        self.loans.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Keeps the buffers of a collective until it has ended.
+    pub(crate) fn keep(&self, loan: Loan) {
+        self.loans().push(loan);
+    }
+
+    /// Frees what has ended.
+    pub(crate) fn sweep(&self) {
+        self.loans().retain(|loan| !loan.ended());
+    }
+}
+
 impl Drop for Handle {
     fn drop(&mut self) {
-        // SAFETY: nobody else has the handle.
-        unsafe { ds_sys::ds_comm_destroy(self.0) }
+        // SAFETY: nobody else has the handle. Leaving the group ends what was started; the loans are waited for behind that.
+        unsafe { ds_sys::ds_comm_destroy(self.raw) }
     }
 }
 
@@ -40,15 +62,6 @@ impl Default for CommOptions {
     }
 }
 
-/// How elements of several ranks become one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReduceOp {
-    Sum,
-    Mean,
-    Max,
-    Min,
-}
-
 impl Comm {
     /// Joins the group that `url` names ("self", "threads://NAME", "shm://NAME", "env", ... as ds.h says). Collective.
     pub fn join(url: &str, options: &CommOptions) -> Result<Comm> {
@@ -68,11 +81,15 @@ impl Comm {
     }
 
     fn own(raw: *mut ds_sys::ds_comm) -> Comm {
-        Comm { handle: Arc::new(Handle(raw)), _one_thread: PhantomData }
+        Comm { handle: Arc::new(Handle { raw, loans: Mutex::new(Vec::new()) }), _one_thread: PhantomData }
     }
 
     pub(crate) fn raw(&self) -> *mut ds_sys::ds_comm {
-        self.handle.0
+        self.handle.raw
+    }
+
+    pub(crate) fn handle(&self) -> &Arc<Handle> {
+        &self.handle
     }
 
     /// This rank, from 0.
@@ -87,11 +104,12 @@ impl Comm {
         unsafe { ds_sys::ds_comm_size(self.raw()) as usize }
     }
 
-    /// Sums `data` over all ranks, in place, with the same bits on any transport. Collective. Types that libds sums in f32
-    /// ([`Element::SUM_IS_ITS_OWN`] is false) have no place for their sum here and are refused.
+    /// Sums `data` over all ranks, in place, with the same bits on any transport. Collective. A sum of 16-bit floats is f32 and
+    /// has no place here: [`crate::Collective::all_reduce`] has it, and other operations than the sum.
     pub fn all_reduce<T: Element>(&self, data: &mut [T]) -> Result<()> {
-        if !T::SUM_IS_ITS_OWN {
-            return Err(Error::argument(format!("all_reduce in place must have f32, f64 or integers, got type {}", T::DTYPE)));
+        if TypeId::of::<T>() != TypeId::of::<T::Sum>() {
+            let got = dtype_name(T::DTYPE);
+            return Err(Error::argument(format!("all_reduce in place must have f32, f64 or integers, got {got}")));
         }
         // SAFETY: in and out are the same memory of data.len() elements, which ds.h allows for these types.
         unsafe {
@@ -100,30 +118,23 @@ impl Comm {
         }
     }
 
-    /// Reduces `data` over all ranks, in place. Collective.
-    pub fn all_reduce_by<T: Element>(&self, data: &mut [T], op: ReduceOp) -> Result<()> {
-        if !T::SUM_IS_ITS_OWN {
-            return Err(Error::argument(format!("all_reduce in place must have f32, f64 or integers, got type {}", T::DTYPE)));
-        }
-        let at: *mut std::ffi::c_void = data.as_mut_ptr().cast();
-        let (ins, outs, counts) = ([at as *const _], [at], [data.len()]);
-        // SAFETY: the call and its lists live during the call, which makes the collective before it returns.
+    /// The same sum, of which rank r gets part r. Collective; a multiple of the number of ranks.
+    pub fn reduce_scatter<T: Element>(&self, data: &[T]) -> Result<Vec<T::Sum>> {
+        let count = self.part_of(data.len())?;
+        let mut out = vec![T::Sum::default(); count];
+        // SAFETY: data has size * count elements, out has count.
         unsafe {
-            let mut call: ds_sys::ds_comm_call = std::mem::zeroed();
-            check(ds_sys::ds_comm_call_init(&mut call, std::mem::size_of_val(&call)))?;
-            call.op = ds_sys::DS_COMM_OP_ALL_REDUCE;
-            call.dtype = T::DTYPE;
-            call.reduce = match op {
-                ReduceOp::Sum => ds_sys::DS_REDUCE_OP_SUM,
-                ReduceOp::Mean => ds_sys::DS_REDUCE_OP_MEAN,
-                ReduceOp::Max => ds_sys::DS_REDUCE_OP_MAX,
-                ReduceOp::Min => ds_sys::DS_REDUCE_OP_MIN,
-            };
-            call.ins = ins.as_ptr();
-            call.outs = outs.as_ptr();
-            call.counts = counts.as_ptr();
-            check(ds_sys::ds_comm_submit(self.raw(), &call, std::ptr::null_mut()))
+            let at = out.as_mut_ptr().cast();
+            check(ds_sys::ds_comm_reduce_scatter(self.raw(), data.as_ptr().cast(), count, T::DTYPE, at))?;
         }
+        Ok(out)
+    }
+
+    fn part_of(&self, count: usize) -> Result<usize> {
+        if count % self.size() != 0 {
+            return Err(Error::argument(format!("data must have a multiple of {} elements, got {count}", self.size())));
+        }
+        Ok(count / self.size())
     }
 
     /// Every rank's `data`, in the order of ranks. Collective; the same length on all ranks.
@@ -139,13 +150,10 @@ impl Comm {
 
     /// Block `b` of `data` goes to rank `b`; block `r` of the result comes from rank `r`. Collective.
     pub fn all_to_all<T: Element>(&self, data: &[T]) -> Result<Vec<T>> {
-        if data.len() % self.size() != 0 {
-            return Err(Error::argument(format!("data must have a multiple of {} elements, got {}", self.size(), data.len())));
-        }
+        let block = self.part_of(data.len())? * std::mem::size_of::<T>();
         let mut out = vec![T::default(); data.len()];
         // SAFETY: both have size blocks of block_size bytes.
         unsafe {
-            let block = std::mem::size_of_val(data) / self.size();
             check(ds_sys::ds_comm_all_to_all(self.raw(), data.as_ptr().cast(), block, out.as_mut_ptr().cast()))?;
         }
         Ok(out)
@@ -197,6 +205,18 @@ impl Comm {
         Aborter { handle: Arc::downgrade(&self.handle) }
     }
 
+    /// Times the collectives of this group from now on. Collective.
+    pub fn log_start(&self) -> Result<()> {
+        // SAFETY: the handle lives.
+        unsafe { check(ds_sys::ds_comm_log_start(self.raw())) }
+    }
+
+    /// What this rank's collectives have cost since [`Comm::log_start`]. Collective.
+    pub fn log(&self, format: Format) -> Result<String> {
+        // SAFETY: the handle lives.
+        owned_text(|out| unsafe { ds_sys::ds_comm_log(self.raw(), format.raw(), out) })
+    }
+
     /// The last operations of this rank, oldest first.
     pub fn flight_record(&self, format: Format) -> Result<String> {
         // SAFETY: the handle lives.
@@ -220,7 +240,7 @@ impl Aborter {
         let reason = name(reason)?;
         match self.handle.upgrade() {
             // SAFETY: [threadsafe], and the handle lives as long as this reference.
-            Some(handle) => unsafe { check(ds_sys::ds_comm_abort(handle.0, reason.as_ptr())) },
+            Some(handle) => unsafe { check(ds_sys::ds_comm_abort(handle.raw, reason.as_ptr())) },
             None => Ok(()),
         }
     }

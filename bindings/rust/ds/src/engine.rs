@@ -1,15 +1,90 @@
-use crate::{check, name, owned_text, Comm, Error, Format, Graph, Result, Tensor, View};
-use std::marker::PhantomData;
+use crate::error::contained;
+use crate::{address, check, name, optional, owned_text, path_text};
+use crate::{CallbackResult, Comm, Format, Graph, Result, Tensor, View};
+use std::ffi::c_void;
 use std::os::raw::c_char;
 use std::path::Path;
 
+/// Elements of a parameter whose initial values are asked for.
+#[derive(Debug)]
+pub struct Part<'a> {
+    /// Number of the parameter.
+    pub param: i32,
+    pub name: &'a str,
+    /// The first of these elements in the flattened parameter.
+    pub first: usize,
+    /// What the graph's init has drawn, zeros in delegate mode; what is left as it is stays.
+    pub values: &'a mut [f32],
+}
+
+/// See [`EngineOptions::init`].
+pub type Init = Box<dyn FnMut(Part<'_>) -> CallbackResult + Send>;
+
 /// What an engine runs on; training options are JSON.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Default)]
 pub struct EngineOptions {
     /// Compute threads of this rank; 0: cores divided by the ranks of this host.
     pub threads: i32,
     /// Records spans for [`Engine::trace`].
     pub trace: bool,
+    /// Gives initial values.
+    pub init: Option<Init>,
+}
+
+impl EngineOptions {
+    /// Initial values by `init`, which sees only elements of which this rank keeps the states, in any number of parts; ranks
+    /// that have the same elements give the same values. It is called when the engine is made, in delegate mode in
+    /// [`Engine::start`]. An error of it is one on all ranks, and a panic of it goes on behind the call.
+    pub fn init(mut self, init: impl FnMut(Part<'_>) -> CallbackResult + Send + 'static) -> Self {
+        self.init = Some(Box::new(init));
+        self
+    }
+}
+
+unsafe extern "C" fn call_init(
+    param: i32,
+    text: *const c_char,
+    first: i64,
+    data: *mut f32,
+    count: usize,
+    user_data: *mut c_void,
+) -> ds_sys::ds_status {
+    contained(|| {
+        let init = &mut *user_data.cast::<Init>();
+        let values = if count == 0 { &mut [] } else { std::slice::from_raw_parts_mut(data, count) };
+        init(Part { param, name: &crate::error::copied(text), first: first as usize, values })
+    })
+}
+
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for () {}
+    impl Sealed for crate::Comm {}
+    impl Sealed for &crate::Comm {}
+}
+
+/// The group of an engine: `()` (one rank), a [`Comm`] that the engine owns, or a borrowed one.
+pub trait Group: sealed::Sealed {
+    #[doc(hidden)]
+    fn comm(&self) -> Option<&Comm>;
+}
+
+impl Group for () {
+    fn comm(&self) -> Option<&Comm> {
+        None
+    }
+}
+
+impl Group for Comm {
+    fn comm(&self) -> Option<&Comm> {
+        Some(self)
+    }
+}
+
+impl Group for &Comm {
+    fn comm(&self) -> Option<&Comm> {
+        Some(self)
+    }
 }
 
 /// What became of a step.
@@ -30,68 +105,99 @@ pub struct StepResult {
 
 /// A training engine. In native mode it has a graph; without one a host keeps forward and backward (delegate mode).
 ///
-/// It borrows its communicator and stays on that one's thread:
+/// One that borrows its communicator stays on that one's thread, and ends before it:
 ///
-/// ```compile_fail
+/// ```compile_fail,E0597
 /// let engine = {
 ///     let comm = ds::Comm::join("self", &ds::CommOptions::default()).unwrap();
-///     ds::Engine::new(Some(&comm), "{}", None, &ds::EngineOptions::default()).unwrap()
+///     ds::Engine::with_comm(&comm, "{}", None, ds::EngineOptions::default()).unwrap()
 /// };
 /// engine.steps();
 /// ```
-pub struct Engine<'c> {
-    raw: *mut ds_sys::ds_engine,
-    _comm: PhantomData<&'c Comm>,
+pub struct Engine<G: Group = ()> {
+    pub(crate) raw: *mut ds_sys::ds_engine,
+    init: *mut Init,
+    group: G,
 }
 
-impl Drop for Engine<'_> {
+// SAFETY: an engine and its communicator are used by one thread at a time: it moves with a communicator that it owns, and not
+// with one that it borrows, as a Comm is not Sync. The init closure is Send.
+unsafe impl<G: Group + Send> Send for Engine<G> {}
+
+impl<G: Group> Drop for Engine<G> {
     fn drop(&mut self) {
-        // SAFETY: nobody else has the handle.
-        unsafe { ds_sys::ds_engine_destroy(self.raw) }
+        // SAFETY: nobody else has the handle, or the closure, which the handle calls.
+        unsafe {
+            ds_sys::ds_engine_destroy(self.raw);
+            if !self.init.is_null() {
+                drop(Box::from_raw(self.init));
+            }
+        }
     }
-}
-
-fn path_text(path: &Path) -> Result<std::ffi::CString> {
-    let text = path.to_str().ok_or_else(|| Error::argument(format!("a path must be UTF-8, got '{}'", path.display())))?;
-    name(text)
 }
 
 fn raw_inputs(inputs: &[View<'_>]) -> Vec<*const ds_sys::ds_tensor> {
     inputs.iter().map(View::raw).collect()
 }
 
-impl<'c> Engine<'c> {
-    /// Creates an engine; without a communicator it is alone. The graph is copied; without one the engine is in delegate
-    /// mode. Collective.
-    pub fn new(comm: Option<&'c Comm>, config: &str, graph: Option<&Graph>, options: &EngineOptions) -> Result<Engine<'c>> {
+impl Engine {
+    /// Creates an engine that is alone. The graph is copied; without one the engine is in delegate mode.
+    pub fn new(config: &str, graph: Option<&Graph>, options: EngineOptions) -> Result<Engine> {
+        Engine::with_comm((), config, graph, options)
+    }
+}
+
+impl<G: Group> Engine<G> {
+    /// Creates an engine of a group. Collective.
+    pub fn with_comm(group: G, config: &str, graph: Option<&Graph>, options: EngineOptions) -> Result<Engine<G>> {
         let config = name(config)?;
-        let comm = comm.map_or(std::ptr::null_mut(), Comm::raw);
         let graph = graph.map_or(std::ptr::null(), Graph::raw);
-        let mut raw = std::ptr::null_mut();
-        // SAFETY: the options are filled by libds first, and all pointers are valid during the calls.
+        let comm = group.comm().map_or(std::ptr::null_mut(), Comm::raw);
+        let init = options.init.map_or(std::ptr::null_mut(), |init| Box::into_raw(Box::new(init)));
+        // From here on the engine frees the closure; a handle that was not made is NULL.
+        let mut engine = Engine { raw: std::ptr::null_mut(), init, group };
+        // SAFETY: the options are filled by libds first; all pointers are valid during the calls, the closure with the engine.
         unsafe {
             let mut own: ds_sys::ds_engine_options = std::mem::zeroed();
             check(ds_sys::ds_engine_options_init(&mut own, std::mem::size_of_val(&own)))?;
             own.threads = options.threads;
             own.trace = i32::from(options.trace);
-            check(ds_sys::ds_engine_create(comm, config.as_ptr(), graph, &own, &mut raw))?;
+            if !init.is_null() {
+                own.init = Some(call_init);
+                own.init_user_data = init.cast();
+            }
+            check(ds_sys::ds_engine_create(comm, config.as_ptr(), graph, &own, &mut engine.raw))?;
         }
-        Ok(Engine { raw, _comm: PhantomData })
+        Ok(engine)
+    }
+
+    /// The group.
+    pub fn group(&self) -> &G {
+        &self.group
     }
 
     /// One step: inputs in graph order, each with all micro-batches one after the other. Returns the mean loss. Collective.
     pub fn train_batch(&mut self, inputs: &[View<'_>]) -> Result<f64> {
         let (inputs, mut loss) = (raw_inputs(inputs), 0.0);
         // SAFETY: the list and its tensors live during the call.
-        unsafe { check(ds_sys::ds_train_batch(self.raw, inputs.as_ptr(), inputs.len(), &mut loss))? };
+        unsafe { check(ds_sys::ds_train_batch(self.raw, inputs.as_ptr(), inputs.len(), std::ptr::null_mut(), &mut loss))? };
         Ok(loss)
+    }
+
+    /// For a rank that has no data left in this epoch: takes part in the steps of the others until all ranks have called this.
+    /// Returns the steps that it took part in. Collective.
+    pub fn join(&mut self) -> Result<i64> {
+        let mut steps = 0;
+        // SAFETY: the handle lives.
+        unsafe { check(ds_sys::ds_engine_join(self.raw, &mut steps))? };
+        Ok(steps)
     }
 
     /// Forward of one micro-batch; returns this rank's loss. Collective.
     pub fn forward(&mut self, inputs: &[View<'_>]) -> Result<f64> {
         let (inputs, mut loss) = (raw_inputs(inputs), 0.0);
         // SAFETY: the list and its tensors live during the call.
-        unsafe { check(ds_sys::ds_forward(self.raw, inputs.as_ptr(), inputs.len(), &mut loss))? };
+        unsafe { check(ds_sys::ds_forward(self.raw, inputs.as_ptr(), inputs.len(), std::ptr::null_mut(), &mut loss))? };
         Ok(loss)
     }
 
@@ -111,7 +217,7 @@ impl<'c> Engine<'c> {
     pub fn eval_batch(&mut self, inputs: &[View<'_>]) -> Result<f64> {
         let (inputs, mut loss) = (raw_inputs(inputs), 0.0);
         // SAFETY: the list and its tensors live during the call.
-        unsafe { check(ds_sys::ds_eval_batch(self.raw, inputs.as_ptr(), inputs.len(), &mut loss))? };
+        unsafe { check(ds_sys::ds_eval_batch(self.raw, inputs.as_ptr(), inputs.len(), std::ptr::null_mut(), &mut loss))? };
         Ok(loss)
     }
 
@@ -120,13 +226,13 @@ impl<'c> Engine<'c> {
         let inputs: Vec<_> = inputs.iter().map(|i| i.as_ref().map_or(std::ptr::null(), View::raw)).collect();
         let mut out = std::ptr::null_mut();
         // SAFETY: the list and its tensors live during the call.
-        unsafe { check(ds_sys::ds_infer(self.raw, inputs.as_ptr(), inputs.len(), &mut out))? };
+        unsafe { check(ds_sys::ds_infer(self.raw, inputs.as_ptr(), inputs.len(), std::ptr::null_mut(), &mut out))? };
         Ok(Tensor::own(out))
     }
 
-    /// Steps made so far.
+    /// Steps made so far, those before a load included.
     pub fn steps(&self) -> i64 {
-        self.last_step().map_or(0, |last| last.step)
+        self.get("step").map_or(0, |steps| steps as i64)
     }
 
     /// What became of the last step.
@@ -222,6 +328,35 @@ impl<'c> Engine<'c> {
         unsafe { check(ds_sys::ds_engine_write(self.raw, param, state.as_ptr(), values.as_ptr(), values.len())) }
     }
 
+    /// Elements of a flattened parameter of which this rank updates the states.
+    pub fn local_range(&self, param: i32) -> Result<std::ops::Range<usize>> {
+        let (mut first, mut count) = (0, 0);
+        // SAFETY: the handle lives.
+        unsafe { check(ds_sys::ds_engine_local_range(self.raw, param, &mut first, &mut count))? };
+        Ok(first as usize..(first + count) as usize)
+    }
+
+    /// As [`Engine::read`], of the elements of [`Engine::local_range`]; no communication.
+    pub fn read_local(&mut self, param: i32, state: &str) -> Result<Vec<f32>> {
+        let (state, mut out) = (name(state)?, vec![0f32; self.local_range(param)?.len()]);
+        // SAFETY: out has as many elements as the call says.
+        unsafe { check(ds_sys::ds_engine_read_local(self.raw, param, state.as_ptr(), out.as_mut_ptr(), out.len()))? };
+        Ok(out)
+    }
+
+    /// As [`Engine::write`], of the elements of [`Engine::local_range`], by all ranks, and [`Engine::refresh`] behind it.
+    pub fn write_local(&mut self, param: i32, state: &str, values: &[f32]) -> Result<()> {
+        let state = name(state)?;
+        // SAFETY: values has as many elements as the call says.
+        unsafe { check(ds_sys::ds_engine_write_local(self.raw, param, state.as_ptr(), values.as_ptr(), values.len())) }
+    }
+
+    /// Makes all compute copies from their masters. Collective.
+    pub fn refresh(&mut self) -> Result<()> {
+        // SAFETY: the handle lives.
+        unsafe { check(ds_sys::ds_engine_refresh(self.raw)) }
+    }
+
     /// From the next step on the parameters are not trained, or trained again. Collective.
     pub fn freeze(&mut self, params: &[i32], frozen: bool) -> Result<()> {
         // SAFETY: params lives during the call.
@@ -237,6 +372,12 @@ impl<'c> Engine<'c> {
         Ok(out as usize)
     }
 
+    /// The step program in its text form.
+    pub fn plan_print(&self) -> Result<String> {
+        // SAFETY: the handle lives.
+        owned_text(|out| unsafe { ds_sys::ds_engine_plan_print(self.raw, out) })
+    }
+
     /// Bytes per tier and kind.
     pub fn plan_report(&self, format: Format) -> Result<String> {
         // SAFETY: the handle lives.
@@ -250,22 +391,20 @@ impl<'c> Engine<'c> {
         unsafe { check(ds_sys::ds_engine_trace(self.raw, path.as_ptr())) }
     }
 
-    /// Saves a checkpoint below `folder`; `options` is JSON: "client_state", "keep". Collective.
+    /// Saves a checkpoint below `folder`; `options` is JSON: "client_state", "tag", "keep". Collective.
     pub fn save(&mut self, folder: &Path, options: Option<&str>) -> Result<()> {
         let folder = path_text(folder)?;
-        let options = options.map(name).transpose()?;
+        let options = optional(options)?;
         // SAFETY: everything lives during the call.
-        unsafe {
-            let options = options.as_ref().map_or(std::ptr::null(), |o| o.as_ptr());
-            check(ds_sys::ds_checkpoint_save(self.raw, folder.as_ptr(), options))
-        }
+        unsafe { check(ds_sys::ds_checkpoint_save(self.raw, folder.as_ptr(), address(&options))) }
     }
 
-    /// Loads the newest complete checkpoint below `folder`, or the one at it. Returns its client state as JSON. Collective.
-    pub fn load(&mut self, folder: &Path) -> Result<String> {
-        let folder = path_text(folder)?;
+    /// Loads the newest complete checkpoint below `folder`, or the one at it; `options` is JSON: "tag". Returns its client state
+    /// as JSON. Collective.
+    pub fn load(&mut self, folder: &Path, options: Option<&str>) -> Result<String> {
+        let (folder, options) = (path_text(folder)?, optional(options)?);
         // SAFETY: everything lives during the call.
-        owned_text(|out| unsafe { ds_sys::ds_checkpoint_load(self.raw, folder.as_ptr(), out) })
+        owned_text(|out| unsafe { ds_sys::ds_checkpoint_load(self.raw, folder.as_ptr(), address(&options), out) })
     }
 
     /// Takes the weights of a Hugging Face model folder. Collective.
@@ -283,107 +422,6 @@ impl<'c> Engine<'c> {
         unsafe {
             let like = like.as_ref().map_or(std::ptr::null(), |l| l.as_ptr());
             check(ds_sys::ds_checkpoint_save_model(self.raw, folder.as_ptr(), like))
-        }
-    }
-
-    /// Delegate mode: registers a parameter of zeros and returns its number.
-    pub fn add_param(&mut self, param: &str, dims: &[usize]) -> Result<i32> {
-        let param = name(param)?;
-        let dims: Vec<i64> = dims.iter().map(|&d| d as i64).collect();
-        let mut out = -1;
-        // SAFETY: the name and the dimensions live during the call.
-        unsafe { check(ds_sys::ds_engine_param_add(self.raw, param.as_ptr(), dims.as_ptr(), dims.len(), &mut out))? };
-        Ok(out)
-    }
-
-    /// Delegate mode: ends the registration and takes the memory; before everything else but `add_param`. Collective.
-    pub fn start(&mut self) -> Result<()> {
-        // SAFETY: the engine is alive and alone with this thread.
-        unsafe { check(ds_sys::ds_engine_start(self.raw)) }
-    }
-
-    /// Delegate mode: says that what follows is an evaluation, or training again. Collective.
-    pub fn evaluate(&mut self, on: bool) -> Result<()> {
-        // SAFETY: the engine is alive and alone with this thread.
-        unsafe { check(ds_sys::ds_engine_evaluate(self.raw, i32::from(on))) }
-    }
-
-    /// Delegate mode: leases whole parameters until the lease ends. Collective.
-    pub fn gather(&mut self, params: &[i32]) -> Result<Lease<'_, 'c>> {
-        // SAFETY: params lives during the call.
-        unsafe { check(ds_sys::ds_gather_params(self.raw, params.as_ptr(), params.len()))? };
-        Ok(Lease { engine: self, params: params.to_vec(), held: true })
-    }
-
-    /// Delegate mode: hands over this rank's gradient of a parameter for the running micro-step. Collective.
-    pub fn grad_ready(&mut self, param: i32, grad: &View<'_>) -> Result<()> {
-        // SAFETY: the gradient lives during the call, which copies it.
-        unsafe { check(ds_sys::ds_grad_ready(self.raw, param, grad.raw())) }
-    }
-
-    /// Delegate mode: `body` writes this rank's gradient of a parameter that computes in f32 where it goes, and nothing is
-    /// copied. What is there before means nothing.
-    pub fn write_grad(&mut self, param: i32, body: impl FnOnce(&mut [f32])) -> Result<()> {
-        let mut out = std::ptr::null_mut();
-        // SAFETY: the place is this host's until the gradient is handed over, which needs the engine that body has not.
-        unsafe { check(ds_sys::ds_engine_grad_view(self.raw, param, &mut out))? };
-        let mut place = Tensor::own(out);
-        body(place.data_mut::<f32>()?);
-        let grad = place.view();
-        self.grad_ready(param, &grad)
-    }
-}
-
-/// Whole parameters of a delegate engine, to be read. It ends with [`Lease::release`], or when it is dropped; both are
-/// collective.
-pub struct Lease<'e, 'c> {
-    engine: &'e mut Engine<'c>,
-    params: Vec<i32>,
-    held: bool,
-}
-
-impl Lease<'_, '_> {
-    /// The values of a parameter that computes in f32, copied out.
-    pub fn values(&self, param: i32) -> Result<Vec<f32>> {
-        let mut out = std::ptr::null_mut();
-        // SAFETY: the handle lives; the view ends before the lease.
-        unsafe { check(ds_sys::ds_engine_param_view(self.engine.raw, param, &mut out))? };
-        Ok(Tensor::own(out).data::<f32>()?.to_vec())
-    }
-
-    /// Calls `body` with the values where they lie, without a copy.
-    pub fn with_values<R>(&self, param: i32, body: impl FnOnce(&[f32]) -> R) -> Result<R> {
-        let mut out = std::ptr::null_mut();
-        // SAFETY: the handle lives; the view ends before the lease.
-        unsafe { check(ds_sys::ds_engine_param_view(self.engine.raw, param, &mut out))? };
-        let tensor = Tensor::own(out);
-        let values = tensor.data::<f32>()?;
-        Ok(body(values))
-    }
-
-    /// Hands over a gradient while the parameters are leased, as backward does.
-    pub fn grad_ready(&mut self, param: i32, grad: &View<'_>) -> Result<()> {
-        self.engine.grad_ready(param, grad)
-    }
-
-    /// As [`Engine::write_grad`].
-    pub fn write_grad(&mut self, param: i32, body: impl FnOnce(&mut [f32])) -> Result<()> {
-        self.engine.write_grad(param, body)
-    }
-
-    /// Ends the lease. Collective.
-    pub fn release(mut self) -> Result<()> {
-        self.held = false;
-        // SAFETY: params lives during the call.
-        unsafe { check(ds_sys::ds_release_params(self.engine.raw, self.params.as_ptr(), self.params.len())) }
-    }
-}
-
-impl Drop for Lease<'_, '_> {
-    fn drop(&mut self) {
-        if self.held {
-            // SAFETY: as release(); an error of it shows in the next call.
-            unsafe { ds_sys::ds_release_params(self.engine.raw, self.params.as_ptr(), self.params.len()) };
         }
     }
 }

@@ -1,6 +1,9 @@
+use std::any::Any;
+use std::cell::RefCell;
 use std::ffi::{CStr, CString};
 use std::fmt;
 use std::os::raw::c_char;
+use std::panic::{catch_unwind, resume_unwind, AssertUnwindSafe};
 
 /// What a failed call asks of the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +60,10 @@ pub struct Error {
 
 pub type Result<T> = std::result::Result<T, Error>;
 
+/// What a closure returns that libds calls. An error ends the call that the closure is part of with [`Status::User`]; its text
+/// follows the message of libds.
+pub type CallbackResult = std::result::Result<(), Box<dyn std::error::Error + Send + Sync>>;
+
 impl Error {
     pub(crate) fn argument(message: String) -> Error {
         Error { status: Status::InvalidArgument, message, key: None, tensor: None, rank: None }
@@ -71,6 +78,36 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
+// How a closure ended, kept until the call of libds that it was part of has returned.
+enum Escaped {
+    Panic(Box<dyn Any + Send>),
+    Error(String),
+}
+
+thread_local! {
+    static ESCAPED: RefCell<Option<Escaped>> = const { RefCell::new(None) };
+}
+
+/// Runs what a callback does. A panic does not cross libds: the callback returns `DS_ERROR_USER`, and [`check`] of the call
+/// that it is part of lets the panic go on. An error becomes part of that call's error.
+pub(crate) fn contained(body: impl FnOnce() -> CallbackResult) -> ds_sys::ds_status {
+    let escaped = match catch_unwind(AssertUnwindSafe(|| body().map_err(|error| error.to_string()))) {
+        Ok(Ok(())) => return ds_sys::DS_OK,
+        Ok(Err(text)) => Escaped::Error(text),
+        Err(panic) => Escaped::Panic(panic),
+    };
+    // Of several, the first says why.
+    let _ = ESCAPED.try_with(|slot| {
+        slot.borrow_mut().get_or_insert(escaped);
+    });
+    ds_sys::DS_ERROR_USER
+}
+
+/// Whether a callback of the running call has failed, so that the next ones need not run.
+pub(crate) fn has_escaped() -> bool {
+    ESCAPED.try_with(|slot| slot.borrow().is_some()).unwrap_or(false)
+}
+
 /// # Safety
 /// `text` is NULL or a C string that lives during the call.
 pub(crate) unsafe fn copied(text: *const c_char) -> String {
@@ -81,15 +118,22 @@ pub(crate) unsafe fn copied(text: *const c_char) -> String {
 }
 
 pub(crate) fn check(status: ds_sys::ds_status) -> Result<()> {
+    let escaped = ESCAPED.try_with(|slot| slot.borrow_mut().take()).unwrap_or(None);
+    if let Some(Escaped::Panic(panic)) = escaped {
+        resume_unwind(panic);
+    }
     if status == ds_sys::DS_OK {
         return Ok(());
     }
     let (mut key, mut tensor, mut rank) = (std::ptr::null(), std::ptr::null(), -1);
     // SAFETY: the texts live until this thread's next failing call.
-    let (message, key, tensor) = unsafe {
+    let (mut message, key, tensor) = unsafe {
         ds_sys::ds_last_error_details(&mut key, &mut tensor, &mut rank);
         (copied(ds_sys::ds_last_error_message()), copied(key), copied(tensor))
     };
+    if let Some(Escaped::Error(text)) = escaped {
+        message = format!("{message}: {text}");
+    }
     let some = |text: String| if text.is_empty() { None } else { Some(text) };
     let rank = if rank < 0 { None } else { Some(rank) };
     Err(Error { status: Status::of(status), message, key: some(key), tensor: some(tensor), rank })
@@ -110,4 +154,20 @@ pub(crate) fn owned_text(call: impl FnOnce(*mut *mut c_char) -> ds_sys::ds_statu
 /// A C string of `text`.
 pub(crate) fn name(text: &str) -> Result<CString> {
     CString::new(text).map_err(|e| Error::argument(format!("a text must have no NUL, got one at {}", e.nul_position())))
+}
+
+/// A C string of an optional text; its address with [`address`].
+pub(crate) fn optional(text: Option<&str>) -> Result<Option<CString>> {
+    text.map(name).transpose()
+}
+
+/// NULL for None. The text must live as long as the address is used.
+pub(crate) fn address(text: &Option<CString>) -> *const c_char {
+    text.as_ref().map_or(std::ptr::null(), |t| t.as_ptr())
+}
+
+/// A C string of a path.
+pub(crate) fn path_text(path: &std::path::Path) -> Result<CString> {
+    let text = path.to_str().ok_or_else(|| Error::argument(format!("a path must be UTF-8, got '{}'", path.display())))?;
+    name(text)
 }

@@ -1,6 +1,5 @@
-use crate::tensor::Element;
-use crate::{check, name, owned_text, Format, Result};
-use std::os::raw::c_char;
+use crate::tensor::{dims_of, Element};
+use crate::{address, check, name, optional, owned_text, Format, Result};
 
 /// A value of a [`Graph`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -40,6 +39,19 @@ impl Graph {
         Ok(Graph { raw })
     }
 
+    /// Reads what [`Graph::print`] writes.
+    pub fn parse(text: &str) -> Result<Graph> {
+        let text = name(text)?;
+        let mut raw = std::ptr::null_mut();
+        // SAFETY: the text lives during the call.
+        unsafe { check(ds_sys::ds_graph_parse(text.as_ptr(), &mut raw))? };
+        Ok(Graph { raw })
+    }
+
+    pub(crate) fn raw_mut(&mut self) -> *mut ds_sys::ds_graph {
+        self.raw
+    }
+
     pub(crate) fn raw(&self) -> *const ds_sys::ds_graph {
         self.raw
     }
@@ -47,7 +59,7 @@ impl Graph {
     /// Adds an input; None is n, the rows of a micro-step.
     pub fn input<T: Element>(&mut self, input: &str, dims: &[Option<usize>]) -> Result<Value> {
         let input = name(input)?;
-        let dims: Vec<i64> = dims.iter().map(|d| d.map_or(-1, |d| d as i64)).collect();
+        let dims: Vec<i64> = dims.iter().map(|d| d.map_or(-1, |d| dims_of(&[d])[0])).collect();
         let mut out = -1;
         // SAFETY: everything lives during the call.
         unsafe { check(ds_sys::ds_graph_input(self.raw, input.as_ptr(), T::DTYPE, dims.as_ptr(), dims.len(), &mut out))? };
@@ -57,7 +69,7 @@ impl Graph {
     /// Adds an f32 parameter; `init` is "zeros", "ones" or "normal" with standard deviation `scale`.
     pub fn param(&mut self, param: &str, dims: &[usize], init: &str, scale: f64) -> Result<Value> {
         let (param, init) = (name(param)?, name(init)?);
-        let dims: Vec<i64> = dims.iter().map(|&d| d as i64).collect();
+        let dims = dims_of(dims);
         let mut out = -1;
         // SAFETY: everything lives during the call.
         unsafe {
@@ -69,12 +81,12 @@ impl Graph {
     /// Adds an operation by its name; `attrs` is a JSON object. Returns its first output.
     pub fn op(&mut self, op: &str, inputs: &[Value], attrs: Option<&str>) -> Result<Value> {
         let op = name(op)?;
-        let attrs = attrs.map(name).transpose()?;
+        let attrs = optional(attrs)?;
         let inputs: Vec<i32> = inputs.iter().map(|v| v.0).collect();
         let mut out = -1;
         // SAFETY: everything lives during the call.
         unsafe {
-            let attrs = attrs.as_ref().map_or(std::ptr::null::<c_char>(), |a| a.as_ptr());
+            let attrs = address(&attrs);
             check(ds_sys::ds_graph_op(self.raw, op.as_ptr(), inputs.as_ptr(), inputs.len(), attrs, &mut out))?;
         }
         Ok(Value(out))
@@ -105,6 +117,16 @@ impl Graph {
             check(ds_sys::ds_graph_value_info(self.raw, value.0, std::ptr::null_mut(), at, dims.len(), &mut count))?;
         }
         Ok(dims[..count].iter().map(|&d| usize::try_from(d).ok()).collect())
+    }
+
+    /// Appends the gradients of a scalar by `values`, once for a graph; None where it does not depend on one. Training needs no
+    /// call of this: a differentiated graph is for printing and study.
+    pub fn grad(&mut self, loss: Value, values: &[Value]) -> Result<Vec<Option<Value>>> {
+        let values: Vec<i32> = values.iter().map(|v| v.0).collect();
+        let mut out = vec![-1; values.len()];
+        // SAFETY: both lists have values.len() numbers.
+        unsafe { check(ds_sys::ds_graph_grad(self.raw, loss.0, values.as_ptr(), values.len(), out.as_mut_ptr()))? };
+        Ok(out.iter().map(|&v| if v < 0 { None } else { Some(Value(v)) }).collect())
     }
 
     /// Text form.
@@ -144,4 +166,29 @@ impl Plan {
         // SAFETY: the handle lives.
         owned_text(|out| unsafe { ds_sys::ds_plan_report(self.raw, format.raw(), out) })
     }
+    /// The step program in its text form.
+    pub fn print(&self) -> Result<String> {
+        // SAFETY: the handle lives.
+        owned_text(|out| unsafe { ds_sys::ds_plan_print(self.raw, out) })
+    }
+
+    /// What each queue of these ranks does over a step, as an SVG document.
+    pub fn picture(plans: &[&Plan]) -> Result<String> {
+        let plans: Vec<_> = plans.iter().map(|p| p.raw as *const _).collect();
+        // SAFETY: the list and its plans live during the call.
+        owned_text(|out| unsafe { ds_sys::ds_plan_picture(plans.as_ptr(), plans.len(), out) })
+    }
+
+    /// The certificate of the plans of all ranks, for a checker that shares no code with libds.
+    pub fn certificate(plans: &[&Plan]) -> Result<String> {
+        let plans: Vec<_> = plans.iter().map(|p| p.raw as *const _).collect();
+        // SAFETY: the list and its plans live during the call.
+        owned_text(|out| unsafe { ds_sys::ds_plan_certificate(plans.as_ptr(), plans.len(), out) })
+    }
+}
+
+/// The operations that [`Graph::op`] knows, as JSON (docs/reference/ops.md).
+pub fn op_schema() -> Result<String> {
+    // SAFETY: out_text is valid for the call.
+    owned_text(|out| unsafe { ds_sys::ds_op_schema(out) })
 }

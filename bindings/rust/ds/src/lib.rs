@@ -2,28 +2,40 @@
 //! lifetimes. `docs/start/rust.md` is the guide.
 //!
 //! Threads. A [`Comm`] and its engines count as one for libds: a communicator may move to another thread, but it is not
-//! shared, and an [`Engine`] stays on the thread of the communicator that it borrows. [`Comm::aborter`] gives what any
-//! thread may use.
+//! shared. An [`Engine`] that borrows its communicator stays on the thread of that one; one that owns it, or has none, may move.
+//! [`Comm::aborter`] gives what any thread may use.
 //!
 //! Errors. Every call that can fail returns [`Result`]; the [`Error`] has the status, the message, and the configuration key,
 //! tensor or rank that it is about. A panic in a callback goes on after libds has returned.
 
+mod collective;
 mod comm;
+mod custom;
+mod delegate;
+pub mod dlpack;
 mod engine;
 mod error;
 mod graph;
+mod log;
 pub mod ops;
 mod run;
+mod stream;
 mod tensor;
 
-pub use comm::{Aborter, Comm, CommOptions, ReduceOp};
-pub use engine::{Engine, EngineOptions, Lease, StepResult};
-pub use error::{Error, Result, Status};
-pub use graph::{Graph, Plan, Value};
-pub use run::{merge_config, train, Progress};
-pub use tensor::{Element, Tensor, View};
+pub use collective::{Collective, ReduceOp, Work};
+pub use comm::{Aborter, Comm, CommOptions};
+pub use custom::{CustomOp, CustomOutput, ViewMut};
+pub use delegate::Lease;
+pub use engine::{Engine, EngineOptions, Group, Init, Part, StepResult};
+pub use error::{CallbackResult, Error, Result, Status};
+pub use graph::{op_schema, Graph, Plan, Value};
+pub use log::{reset_log, set_log, LogLevel};
+pub use run::{audit, checkpoint_info, communicator, generate, merge_config, profile, verify};
+pub use run::{Batch, Output, Outcome, Progress, Run};
+pub use stream::{DeviceTensor, Download, Stream};
+pub use tensor::{Bf16, Element, Tensor, View, F16};
 
-use error::{check, name, owned_text};
+use error::{address, check, name, optional, owned_text, path_text};
 
 /// Version of libds, for example "0.1.0".
 pub fn version() -> &'static str {

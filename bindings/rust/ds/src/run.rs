@@ -1,7 +1,9 @@
-use crate::{check, name, owned_text, Comm, Result};
-use std::any::Any;
+use crate::error::{contained, copied, has_escaped};
+use crate::{address, check, name, optional, owned_text, path_text, CallbackResult, Comm, Error, Format, Result};
 use std::ffi::c_void;
-use std::panic::{catch_unwind, resume_unwind, AssertUnwindSafe};
+use std::os::raw::c_char;
+use std::path::Path;
+use std::sync::atomic::AtomicI32;
 
 /// State of a run after a step.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -16,6 +18,142 @@ pub struct Progress {
     pub tokens_per_second: f64,
 }
 
+/// A micro-batch of this rank that a run asks for: leaf `micro_step` * ranks + rank of the step.
+#[derive(Debug)]
+pub struct Batch<'a> {
+    pub step: i64,
+    pub micro_step: i32,
+    /// To be filled.
+    pub tokens: &'a mut [i32],
+    /// To be filled: the token that follows each of `tokens`.
+    pub targets: &'a mut [i32],
+}
+
+/// What a run prints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Output {
+    ProgressBar,
+    Lines,
+    Nothing,
+}
+
+type BatchFn<'a> = Box<dyn FnMut(Batch<'_>) -> CallbackResult + 'a>;
+type ProgressFn<'a> = Box<dyn FnMut(&Progress) -> bool + 'a>;
+
+/// A training run, as `libds train` makes it: data, model, run folder, checkpoints, report.
+#[must_use = "Run::train() runs it"]
+pub struct Run<'a> {
+    comm: Option<&'a Comm>,
+    config: Option<&'a str>,
+    resume: Option<&'a Path>,
+    output: i32,
+    stop: Option<&'a AtomicI32>,
+    batch: Option<BatchFn<'a>>,
+    progress: Option<ProgressFn<'a>>,
+}
+
+impl<'a> Run<'a> {
+    /// Of a configuration, JSON.
+    pub fn new(config: &'a str) -> Run<'a> {
+        Run { config: Some(config), ..Run::empty() }
+    }
+
+    /// Goes on with a run folder, from its newest checkpoint, or with one of its checkpoints. `config` is laid over the run's.
+    pub fn resume(folder: &'a Path, config: Option<&'a str>) -> Run<'a> {
+        Run { resume: Some(folder), config, ..Run::empty() }
+    }
+
+    fn empty() -> Run<'a> {
+        Run { comm: None, config: None, resume: None, output: 2, stop: None, batch: None, progress: None }
+    }
+
+    /// The group; without one the run is alone.
+    pub fn comm(self, comm: &'a Comm) -> Self {
+        Run { comm: Some(comm), ..self }
+    }
+
+    /// Nothing is printed without this.
+    pub fn output(self, output: Output) -> Self {
+        let output = match output {
+            Output::ProgressBar => 0,
+            Output::Lines => 1,
+            Output::Nothing => 2,
+        };
+        Run { output, ..self }
+    }
+
+    /// Once it is not 0, the run saves and ends with [`crate::Status::User`].
+    pub fn stop(self, stop: &'a AtomicI32) -> Self {
+        Run { stop: Some(stop), ..self }
+    }
+
+    /// Data by a closure, in place of the configured data. An error of it ends the run after a checkpoint.
+    pub fn batch(self, batch: impl FnMut(Batch<'_>) -> CallbackResult + 'a) -> Self {
+        Run { batch: Some(Box::new(batch)), ..self }
+    }
+
+    /// Sees every step on rank 0; false stops the run after a checkpoint, and it ends with [`crate::Status::User`].
+    pub fn progress(self, progress: impl FnMut(&Progress) -> bool + 'a) -> Self {
+        Run { progress: Some(Box::new(progress)), ..self }
+    }
+
+    /// Runs it. A panic of a closure stops the run after a checkpoint and goes on behind it. Collective.
+    pub fn train(mut self) -> Result<()> {
+        let config = optional(self.config)?;
+        let resume = self.resume.map(path_text).transpose()?;
+        let batch: ds_sys::ds_run_batch_fn = if self.batch.is_some() { Some(call_batch) } else { None };
+        let progress: ds_sys::ds_run_progress_fn = if self.progress.is_some() { Some(call_progress) } else { None };
+        let comm = self.comm.map_or(std::ptr::null_mut(), Comm::raw);
+        let stop = self.stop.map_or(std::ptr::null(), |s| (s as *const AtomicI32).cast::<i32>());
+        let user_data: *mut c_void = std::ptr::addr_of_mut!(self).cast();
+        // SAFETY: the callbacks run inside the call only, on this thread, and what they use lives as long.
+        check(unsafe {
+            let (config, resume) = (address(&config), address(&resume));
+            ds_sys::ds_run_train(comm, config, resume, self.output, batch, progress, stop, user_data)
+        })
+    }
+}
+
+unsafe extern "C" fn call_batch(
+    step: i64,
+    micro_step: i32,
+    tokens: *mut i32,
+    targets: *mut i32,
+    count: usize,
+    user_data: *mut c_void,
+) -> ds_sys::ds_status {
+    contained(|| {
+        let run = &mut *user_data.cast::<Run<'_>>();
+        let tokens = std::slice::from_raw_parts_mut(tokens, count);
+        let targets = std::slice::from_raw_parts_mut(targets, count);
+        run.batch.as_mut().map_or(Ok(()), |batch| batch(Batch { step, micro_step, tokens, targets }))
+    })
+}
+
+unsafe extern "C" fn call_progress(progress: *const ds_sys::ds_run_progress, user_data: *mut c_void) -> ds_sys::ds_status {
+    let mut goes_on = true;
+    let status = contained(|| {
+        let run = &mut *user_data.cast::<Run<'_>>();
+        let p = &*progress;
+        let now = Progress {
+            step: p.step,
+            steps: p.steps,
+            loss: p.loss,
+            heldout_loss: if p.heldout_loss.is_nan() { None } else { Some(p.heldout_loss) },
+            grad_norm: p.grad_norm,
+            lr: p.lr,
+            tokens_per_second: p.tokens_per_second,
+        };
+        goes_on = run.progress.as_mut().map_or(true, |progress| progress(&now));
+        Ok(())
+    });
+    if goes_on {
+        status
+    } else {
+        ds_sys::DS_ERROR_USER
+    }
+}
+
 /// Lays `patch` over `config`, both JSON texts: objects are merged, null removes (RFC 7396).
 pub fn merge_config(config: &str, patch: &str) -> Result<String> {
     let (config, patch) = (name(config)?, name(patch)?);
@@ -23,46 +161,105 @@ pub fn merge_config(config: &str, patch: &str) -> Result<String> {
     owned_text(|out| unsafe { ds_sys::ds_config_merge(config.as_ptr(), patch.as_ptr(), out) })
 }
 
-struct Watch<'f> {
-    each: &'f mut dyn FnMut(&Progress) -> bool,
-    panic: Option<Box<dyn Any + Send>>,
+/// The url of the group that a run joins: of its configuration, else of the run that `resume` names, else "env".
+pub fn communicator(config: Option<&str>, resume: Option<&Path>) -> Result<String> {
+    let (config, resume) = (optional(config)?, resume.map(path_text).transpose()?);
+    // SAFETY: the texts live during the call.
+    owned_text(|out| unsafe { ds_sys::ds_run_communicator(address(&config), address(&resume), out) })
 }
 
-unsafe extern "C" fn call_each(progress: *const ds_sys::ds_run_progress, user_data: *mut c_void) -> ds_sys::ds_status {
-    let watch = &mut *user_data.cast::<Watch<'_>>();
-    let p = &*progress;
-    let now = Progress {
-        step: p.step,
-        steps: p.steps,
-        loss: p.loss,
-        heldout_loss: if p.heldout_loss.is_nan() { None } else { Some(p.heldout_loss) },
-        grad_norm: p.grad_norm,
-        lr: p.lr,
-        tokens_per_second: p.tokens_per_second,
-    };
-    match catch_unwind(AssertUnwindSafe(|| (watch.each)(&now))) {
-        Ok(true) => ds_sys::DS_OK,
-        Ok(false) => ds_sys::DS_ERROR_USER,
-        Err(panic) => {
-            watch.panic = Some(panic);
-            ds_sys::DS_ERROR_USER
-        }
+/// JSON about a checkpoint, or the newest one of a folder of them or of a run. All of it is read and compared with its hashes.
+pub fn checkpoint_info(path: &Path) -> Result<String> {
+    let path = path_text(path)?;
+    // SAFETY: the path lives during the call.
+    owned_text(|out| unsafe { ds_sys::ds_checkpoint_info(path.as_ptr(), out) })
+}
+
+type Each<'a> = &'a mut dyn FnMut(&str);
+
+unsafe extern "C" fn call_text(part: *const c_char, user_data: *mut c_void) {
+    if !has_escaped() {
+        contained(|| {
+            let each = &mut *user_data.cast::<Each<'_>>();
+            each(&copied(part));
+            Ok(())
+        });
     }
 }
 
-/// Trains as `libds train` does, without output. `each` sees every step on rank 0; false stops the run after a checkpoint,
-/// and the call ends with [`crate::Status::User`]. A panic of `each` does so, too, and goes on afterwards. Collective.
-pub fn train(comm: Option<&Comm>, config: &str, each: &mut dyn FnMut(&Progress) -> bool) -> Result<()> {
-    let config = name(config)?;
-    let mut watch = Watch { each, panic: None };
-    let comm = comm.map_or(std::ptr::null_mut(), Comm::raw);
-    // SAFETY: the callback runs inside the call only, on this thread, and watch lives as long.
-    let status = unsafe {
-        let user_data: *mut c_void = std::ptr::addr_of_mut!(watch).cast();
-        ds_sys::ds_run_train(comm, config.as_ptr(), std::ptr::null(), 2, None, Some(call_each), std::ptr::null(), user_data)
-    };
-    if let Some(panic) = watch.panic.take() {
-        resume_unwind(panic);
+fn raw_comm(comm: Option<&Comm>) -> *mut ds_sys::ds_comm {
+    comm.map_or(std::ptr::null_mut(), Comm::raw)
+}
+
+/// Continues a text with a run, a checkpoint or a model folder; `options` is JSON as ds.h says. `each` sees every new part of
+/// the text. Collective.
+pub fn generate(
+    comm: Option<&Comm>,
+    model: &Path,
+    prompt: Option<&str>,
+    options: Option<&str>,
+    each: Option<&mut dyn FnMut(&str)>,
+) -> Result<String> {
+    let (model, prompt, options) = (path_text(model)?, optional(prompt)?, optional(options)?);
+    let mut each = each;
+    let mut text: ds_sys::ds_run_text_fn = None;
+    let mut user_data = std::ptr::null_mut();
+    if let Some(each) = each.as_mut() {
+        text = Some(call_text);
+        user_data = (each as *mut Each<'_>).cast::<c_void>();
     }
-    check(status)
+    // SAFETY: the callback runs inside the call only, on this thread, and what it uses lives as long.
+    owned_text(|out| unsafe {
+        let (prompt, options) = (address(&prompt), address(&options));
+        ds_sys::ds_run_generate(raw_comm(comm), model.as_ptr(), prompt, options, text, user_data, out)
+    })
+}
+
+/// What [`verify`] and [`audit`] have found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// Comparisons, or instructions, beyond their tolerance.
+    pub failed: usize,
+    pub report: String,
+}
+
+fn outcome(call: impl FnOnce(*mut i32, *mut *mut c_char) -> ds_sys::ds_status) -> Result<Outcome> {
+    let mut failed = -1;
+    let report = owned_text(|out| call(&mut failed, out))?;
+    let failed = usize::try_from(failed).map_err(|_| Error::argument("libds gave no number of failures".to_string()))?;
+    Ok(Outcome { failed, report })
+}
+
+/// Compares the numbers that are recorded beside a model with what libds computes; `options` is JSON as ds.h says. Collective.
+pub fn verify(comm: Option<&Comm>, model: &Path, options: Option<&str>, format: Format) -> Result<Outcome> {
+    let (model, options) = (path_text(model)?, optional(options)?);
+    // SAFETY: everything lives during the call.
+    outcome(|failed, out| unsafe {
+        ds_sys::ds_run_verify(raw_comm(comm), model.as_ptr(), address(&options), format.raw(), failed, out)
+    })
+}
+
+/// Trains a few steps on random tokens and says where their time goes. One of `config` and `model` is given. Collective.
+pub fn profile(
+    comm: Option<&Comm>,
+    config: Option<&str>,
+    model: Option<&Path>,
+    options: Option<&str>,
+    format: Format,
+) -> Result<String> {
+    let (config, model, options) = (optional(config)?, model.map(path_text).transpose()?, optional(options)?);
+    // SAFETY: everything lives during the call.
+    owned_text(|out| unsafe {
+        let (config, model) = (address(&config), address(&model));
+        ds_sys::ds_run_profile(raw_comm(comm), config, model, address(&options), format.raw(), out)
+    })
+}
+
+/// Trains a few steps and runs each instruction of the last one again, alone, against a reference. Collective.
+pub fn audit(comm: Option<&Comm>, config: &str, options: Option<&str>, format: Format) -> Result<Outcome> {
+    let (config, options) = (name(config)?, optional(options)?);
+    // SAFETY: everything lives during the call.
+    outcome(|failed, out| unsafe {
+        ds_sys::ds_run_audit(raw_comm(comm), config.as_ptr(), address(&options), format.raw(), failed, out)
+    })
 }

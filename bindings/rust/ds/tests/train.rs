@@ -1,189 +1,157 @@
-// The scenarios of every wrapper: training, delegate mode, collectives, save and load, errors, handles in any order.
-use ds::{Comm, CommOptions, Engine, EngineOptions, Format, Graph, Plan, Progress, ReduceOp, Status, Tensor, View};
-use std::path::PathBuf;
-use std::sync::atomic::{AtomicUsize, Ordering};
-
-const CONFIG: &str = r#"{"train_micro_batch_size_per_gpu": 4, "gradient_clipping": 0,
-    "optimizer": {"type": "SGD", "params": {"lr": 0.5}}, "zero_optimization": {"stage": 2}}"#;
-
-fn scratch(name: &str) -> PathBuf {
-    static NUMBER: AtomicUsize = AtomicUsize::new(0);
-    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-    let folder = std::env::temp_dir().join(format!("ds-rust-{}-{name}-{number}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
-    folder
-}
-
-/// y = x * w + b with a mean squared error; output 1 is y.
-fn linear_graph() -> Graph {
-    let mut graph = Graph::new("linear", 4).unwrap();
-    let x = graph.input::<f32>("x", &[None, Some(3)]).unwrap();
-    let target = graph.input::<f32>("target", &[None, Some(2)]).unwrap();
-    let w = graph.param("w", &[2, 3], "normal", 0.1).unwrap();
-    let b = graph.param("b", &[2], "zeros", 0.0).unwrap();
-    let y = graph.op("linear", &[x, w, b], None).unwrap();
-    let loss = graph.op("mse", &[y, target], None).unwrap();
-    assert_eq!(graph.dims(y).unwrap(), [None, Some(2)]);
-    graph.output("loss", loss).unwrap();
-    graph.output("prediction", y).unwrap();
-    graph
-}
-
-fn batch() -> (Vec<f32>, Vec<f32>) {
-    let x: Vec<f32> = (0..12).map(|i| (i % 5) as f32 * 0.25 - 0.5).collect();
-    let target = x.chunks(3).flat_map(|r| [r[0] - r[1], 0.5 * r[2] + 1.0]).collect();
-    (x, target)
-}
-
-/// Runs `body` as every rank of a group of threads.
-fn ranks(name: &str, size: i32, body: impl Fn(&Comm) + Sync) {
-    static NUMBER: AtomicUsize = AtomicUsize::new(0);
-    let url = format!("threads://rust-{name}-{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
-    std::thread::scope(|threads| {
-        for rank in 0..size {
-            let (url, body) = (&url, &body);
-            threads.spawn(move || {
-                let comm = Comm::join(url, &CommOptions { rank, size, ..CommOptions::default() }).unwrap();
-                body(&comm);
-            });
-        }
-    });
-}
+// Training, states, save and load, plans: native mode.
+mod common;
+use common::*;
+use ds::{Comm, CommOptions, Engine, EngineOptions, Format, Graph, Plan, Status};
 
 #[test]
 fn training_lowers_the_loss_and_infers_without_targets() {
-    let mut engine = Engine::new(None, CONFIG, Some(&linear_graph()), &EngineOptions::default()).unwrap();
+    let mut engine = Engine::new(CONFIG, Some(&linear_graph()), EngineOptions::default()).unwrap();
     let (x, target) = batch();
-    let first = engine.train_batch(&[View::of(&x, &[4, 3]).unwrap(), View::of(&target, &[4, 2]).unwrap()]).unwrap();
+    let first = engine.train_batch(&inputs(&x, &target)).unwrap();
     let mut last = first;
     for _ in 0..50 {
-        last = engine.train_batch(&[View::of(&x, &[4, 3]).unwrap(), View::of(&target, &[4, 2]).unwrap()]).unwrap();
+        last = engine.train_batch(&inputs(&x, &target)).unwrap();
     }
     assert!(last < first / 20.0, "{first} {last}");
     assert_eq!(engine.steps(), 51);
-    let y = engine.infer(&[Some(View::of(&x, &[4, 3]).unwrap()), None]).unwrap();
+    let [given, _] = inputs(&x, &target);
+    let y = engine.infer(&[Some(given), None]).unwrap();
     assert_eq!(y.dims().unwrap(), [4, 2]);
     let off = y.data::<f32>().unwrap().iter().zip(&target).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
     assert!(off < 0.5, "{off}");
     assert_eq!(engine.state_names(), ["master", "momentum_buffer", "param", "grad"]);
+    let quiet = engine.eval_batch(&inputs(&x, &target)).unwrap();
+    assert!(quiet < first / 20.0);
 }
 
 #[test]
-fn a_delegate_host_trains_with_gradients_of_its_own_evaluates_and_saves() {
-    let folder = scratch("delegate");
-    ranks("delegate", 3, |comm| {
-        let mut engine = Engine::new(Some(comm), CONFIG, None, &EngineOptions::default()).unwrap();
-        let p = engine.add_param("p", &[5]).unwrap();
-        assert_eq!(engine.gather(&[p]).err().unwrap().status, Status::State);
-        engine.start().unwrap();
-        engine.write(p, "master", &[1.0, 2.0, 3.0, 4.0, 5.0]).unwrap();
-        let mut lease = engine.gather(&[p]).unwrap();
-        assert_eq!(lease.values(p).unwrap(), [1.0, 2.0, 3.0, 4.0, 5.0]);
-        lease.write_grad(p, |grad| grad.fill(comm.rank() as f32)).unwrap(); // the mean over ranks 0, 1, 2 is 1
-        let again = [0.0f32; 5];
-        assert_eq!(lease.grad_ready(p, &View::of(&again, &[5]).unwrap()).unwrap_err().status, Status::State);
-        lease.release().unwrap();
-        engine.backward().unwrap();
-        engine.step().unwrap();
-        assert_eq!(engine.read(p, "master").unwrap(), [0.5, 1.5, 2.5, 3.5, 4.5]);
-        engine.evaluate(true).unwrap();
-        assert_eq!(engine.backward().unwrap_err().status, Status::State);
-        let sum = engine.gather(&[p]).unwrap().with_values(p, |values| values.iter().sum::<f32>()).unwrap();
-        assert_eq!(sum, 12.5, "evaluation, whose lease ended when it was dropped");
-        engine.evaluate(false).unwrap();
-        engine.save(&folder, Some(r#"{"client_state": {"epoch": 2}}"#)).unwrap();
-        engine.write(p, "master", &[0.0; 5]).unwrap();
-        assert_eq!(engine.load(&folder).unwrap(), r#"{"epoch": 2}"#);
-        assert_eq!(engine.read(p, "master").unwrap(), [0.5, 1.5, 2.5, 3.5, 4.5]);
-    });
-    std::fs::remove_dir_all(folder).unwrap();
-}
-
-#[test]
-fn collectives() {
-    ranks("collectives", 3, |comm| {
-        let rank = comm.rank();
-        let mut data = [rank as f32, 1.0];
-        comm.all_reduce(&mut data).unwrap();
-        assert_eq!(data, [3.0, 3.0]);
-        let mut most = [rank as i64 * 10];
-        comm.all_reduce_by(&mut most, ReduceOp::Max).unwrap();
-        assert_eq!(most, [20]);
-        assert_eq!(comm.all_gather(&[rank as i32]).unwrap(), [0, 1, 2]);
-        let to: Vec<u8> = (0..3).map(|r| (rank * 3 + r) as u8).collect();
-        assert_eq!(comm.all_to_all(&to).unwrap(), [rank as u8, rank as u8 + 3, rank as u8 + 6]);
-        let mut word = [if rank == 1 { 7.5f64 } else { 0.0 }];
-        comm.broadcast(&mut word, 1).unwrap();
-        assert_eq!(word, [7.5]);
-        let mut got = [0u8; 4];
-        match rank {
-            0 => comm.send(b"data", 2).unwrap(),
-            2 => comm.receive(&mut got, 0).unwrap(),
-            _ => {}
-        }
-        assert!(rank != 2 || &got == b"data");
-        let part = comm.split(if rank == 0 { None } else { Some(0) }, 0).unwrap();
-        assert_eq!(part.map(|p| p.size()), if rank == 0 { None } else { Some(2) });
-        comm.barrier().unwrap();
-        assert_eq!(comm.all_to_all(&[0u8; 4]).unwrap_err().status, Status::InvalidArgument);
-        assert!(comm.flight_record(Format::Json).unwrap().contains("barrier"));
-    });
-}
-
-#[test]
-fn an_abort_from_another_thread_ends_what_waits() {
-    ranks("abort", 2, |comm| {
-        if comm.rank() == 0 {
-            let aborter = comm.aborter();
-            std::thread::spawn(move || {
-                std::thread::sleep(std::time::Duration::from_millis(50));
-                aborter.abort("enough").unwrap();
-            });
-        } else {
-            std::thread::sleep(std::time::Duration::from_millis(200));
-        }
-        let error = comm.barrier().unwrap_err();
-        assert_eq!(error.status, Status::Comm);
-        assert!(error.message.contains("enough"), "{error}");
-    });
-    let gone = Comm::join("self", &CommOptions::default()).unwrap().aborter();
-    gone.abort("nobody is there").unwrap();
-}
-
-#[test]
-fn errors_say_what_they_are_about_and_harm_nothing() {
-    let wrong = r#"{"train_micro_batch_size_per_gpu": 4, "optimizer": {"params": {"lr": -1}}}"#;
-    let error = Engine::new(None, wrong, Some(&linear_graph()), &EngineOptions::default()).err().unwrap();
-    assert_eq!((error.status, error.key.as_deref()), (Status::Config, Some("optimizer.params.lr")));
-    let mut engine = Engine::new(None, CONFIG, Some(&linear_graph()), &EngineOptions::default()).unwrap();
+fn a_step_in_pieces_has_the_same_bits() {
     let (x, target) = batch();
-    let refused = engine.train_batch(&[View::of(&x, &[4, 3]).unwrap(), View::of(&x, &[6, 2]).unwrap()]).unwrap_err();
-    assert_eq!(refused.status, Status::InvalidArgument);
-    assert!(refused.message.contains("rows"), "{refused}");
-    let ids = [1i32; 12];
-    let refused = engine.train_batch(&[View::of(&ids, &[4, 3]).unwrap(), View::of(&target, &[4, 2]).unwrap()]).unwrap_err();
-    assert!(refused.message.contains("'x' must be f32, got i32"), "{refused}");
-    assert_eq!(engine.step().unwrap_err().status, Status::State);
-    assert_eq!(engine.param("bb").unwrap_err().status, Status::NotFound);
-    assert_eq!(engine.read(0, "mastr").unwrap_err().status, Status::InvalidArgument);
-    assert_eq!(engine.write(1, "master", &[0.0; 3]).unwrap_err().tensor.as_deref(), Some("b"));
-    assert_eq!(engine.load(&scratch("none")).unwrap_err().status, Status::NotFound);
-    assert!(View::of(&x, &[5, 3]).is_err() && Tensor::copy_of(&x, &[5]).is_err() && Graph::new("a\0b", 1).is_err());
-    assert!(Tensor::zeros::<f32>(&[2]).unwrap().data::<i32>().is_err());
-    let nan = [f32::NAN; 12];
-    engine.train_batch(&[View::of(&nan, &[4, 3]).unwrap(), View::of(&target, &[4, 2]).unwrap()]).unwrap();
-    assert!(engine.last_step().unwrap().skipped && !engine.skip_reason().unwrap().is_empty());
-    engine.train_batch(&[View::of(&x, &[4, 3]).unwrap(), View::of(&target, &[4, 2]).unwrap()]).unwrap();
-    assert_eq!(engine.last_step().unwrap().updates, 1);
+    let mut whole = Engine::new(CONFIG, Some(&linear_graph()), EngineOptions::default()).unwrap();
+    let mut pieces = Engine::new(CONFIG, Some(&linear_graph()), EngineOptions::default()).unwrap();
+    for _ in 0..3 {
+        let loss = whole.train_batch(&inputs(&x, &target)).unwrap();
+        assert_eq!(pieces.forward(&inputs(&x, &target)).unwrap(), loss);
+        pieces.backward().unwrap();
+        pieces.step().unwrap();
+        assert_eq!(whole.read(0, "master").unwrap(), pieces.read(0, "master").unwrap());
+    }
+}
+
+#[test]
+fn initial_values_come_from_a_closure() {
+    let options = EngineOptions::default().init(|part| {
+        assert_eq!(part.name, ["w", "b"][part.param as usize]);
+        for (i, value) in part.values.iter_mut().enumerate() {
+            *value = (10 * part.param) as f32 + (part.first + i) as f32;
+        }
+        Ok(())
+    });
+    let mut engine = Engine::new(CONFIG, Some(&linear_graph()), options).unwrap();
+    assert_eq!(engine.read(0, "master").unwrap(), [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]);
+    assert_eq!(engine.read(1, "param").unwrap(), [10.0, 11.0]);
+    let failing = EngineOptions::default().init(|part| Err(format!("no file for {}", part.name).into()));
+    let failed = Engine::new(CONFIG, Some(&linear_graph()), failing);
+    let error = refused(failed, Status::User, "for parameter 'w': no file for w");
+    assert_eq!(error.tensor.as_deref(), Some("w"));
+    let panicking = std::panic::catch_unwind(|| {
+        let options = EngineOptions::default().init(|_| panic!("of the closure"));
+        Engine::new(CONFIG, Some(&linear_graph()), options)
+    });
+    assert_eq!(*panicking.err().unwrap().downcast::<&str>().unwrap(), "of the closure");
+    assert_eq!(engine.read(1, "master").unwrap(), [10.0, 11.0], "another engine is not touched");
+}
+
+#[test]
+fn a_failing_closure_of_one_rank_is_an_error_on_all() {
+    ranks("init", 3, |comm| {
+        let rank = comm.rank();
+        let options = EngineOptions::default().init(move |part| {
+            // Only rank 1 fails, at the elements that it keeps.
+            if rank == 1 {
+                return Err("of rank 1".into());
+            }
+            part.values.fill(1.0);
+            Ok(())
+        });
+        let config = CONFIG.replace("\"stage\": 2", "\"stage\": 3");
+        let error = refused(Engine::with_comm(&comm, &config, Some(&linear_graph()), options), Status::User, "");
+        assert_eq!(error.message.contains(": of rank 1"), rank == 1, "{error}");
+        let mut engine = Engine::with_comm(&comm, &config, Some(&linear_graph()), EngineOptions::default()).unwrap();
+        let (x, target) = batch();
+        engine.train_batch(&inputs(&x, &target)).unwrap();
+    });
+}
+
+#[test]
+fn what_is_saved_is_loaded_with_the_same_bits_at_another_number_of_ranks() {
+    let folder = Scratch::new("save");
+    let (x, target) = batch();
+    ranks("save", 3, |comm| {
+        let mut engine = Engine::with_comm(&comm, CONFIG, Some(&linear_graph()), EngineOptions::default()).unwrap();
+        engine.train_batch(&inputs(&x, &target)).unwrap();
+        engine.save(&folder, Some(r#"{"client_state": {"epoch": 2}, "keep": 1}"#)).unwrap();
+    });
+    assert!(ds::checkpoint_info(&folder).unwrap().contains("\"step\": 1"));
+    let mut engine = Engine::new(CONFIG, Some(&linear_graph()), EngineOptions::default()).unwrap();
+    assert_eq!(engine.load(&folder, None).unwrap(), r#"{"epoch": 2}"#);
+    assert_eq!(engine.steps(), 1);
+    let saved = engine.read(0, "master").unwrap();
+    engine.train_batch(&inputs(&x, &target)).unwrap();
+    engine.save(&folder, Some(r#"{"tag": "best"}"#)).unwrap();
+    engine.write(0, "master", &[0.0; 6]).unwrap();
+    refused(engine.load(&folder, Some(r#"{"tag": "worst"}"#)), Status::NotFound, "worst");
+    assert_eq!(engine.load(&folder, Some(r#"{"tag": "best"}"#)).unwrap(), "null");
+    assert_ne!(engine.read(0, "master").unwrap(), saved);
+    let model = Scratch::new("model");
+    engine.save_model(&model, None).unwrap();
+    let w = engine.read(0, "master").unwrap();
+    engine.write(0, "master", &[0.0; 6]).unwrap();
+    engine.load_model(&model).unwrap();
+    assert_eq!(engine.read(0, "master").unwrap(), w);
+}
+
+#[test]
+fn a_rank_reads_and_writes_its_own_elements() {
+    ranks("local", 3, |comm| {
+        let mut engine = Engine::with_comm(&comm, CONFIG, Some(&linear_graph()), EngineOptions::default()).unwrap();
+        let own = engine.local_range(0).unwrap();
+        let values: Vec<f32> = own.clone().map(|i| i as f32).collect();
+        engine.write_local(0, "master", &values).unwrap();
+        let (x, target) = batch();
+        refused(engine.eval_batch(&inputs(&x, &target)), Status::State, "ds_engine_refresh");
+        engine.refresh().unwrap();
+        assert_eq!(engine.read(0, "master").unwrap(), [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]);
+        assert_eq!(engine.read_local(0, "master").unwrap(), values);
+        engine.freeze(&[0], true).unwrap();
+        engine.train_batch(&inputs(&x, &target)).unwrap();
+        assert_eq!(engine.read(0, "master").unwrap(), [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]);
+        assert_ne!(engine.read(1, "master").unwrap(), [0.0, 0.0]);
+    });
+}
+
+#[test]
+fn a_rank_without_data_joins_the_steps_of_the_others() {
+    ranks("join", 2, |comm| {
+        let mut engine = Engine::with_comm(&comm, CONFIG, Some(&linear_graph()), EngineOptions::default()).unwrap();
+        let (x, target) = batch();
+        engine.train_batch(&inputs(&x, &target)).unwrap();
+        if comm.rank() == 0 {
+            engine.train_batch(&inputs(&x, &target)).unwrap();
+            engine.train_batch(&inputs(&x, &target)).unwrap();
+        }
+        assert_eq!(engine.join().unwrap(), if comm.rank() == 0 { 0 } else { 2 });
+        assert_eq!(engine.steps(), 3);
+    });
 }
 
 #[test]
 fn groups_of_parameters_have_values_of_their_own() {
-    let mut engine = Engine::new(None, CONFIG, Some(&linear_graph()), &EngineOptions::default()).unwrap();
+    let mut engine = Engine::new(CONFIG, Some(&linear_graph()), EngineOptions::default()).unwrap();
     let b = engine.param("b").unwrap();
     assert_eq!(engine.add_group(&[b], r#"{"lr": 0}"#).unwrap(), 1);
     let (x, target) = batch();
-    engine.train_batch(&[View::of(&x, &[4, 3]).unwrap(), View::of(&target, &[4, 2]).unwrap()]).unwrap();
+    engine.train_batch(&inputs(&x, &target)).unwrap();
     assert_eq!(engine.read(b, "master").unwrap(), [0.0, 0.0]);
     engine.set("param_groups[1].lr", 0.25).unwrap();
     assert_eq!(engine.get("param_groups[1].lr").unwrap(), 0.25);
@@ -191,40 +159,101 @@ fn groups_of_parameters_have_values_of_their_own() {
 }
 
 #[test]
-fn handles_end_in_any_order() {
-    let comm = Comm::join("self", &CommOptions::default()).unwrap();
-    let graph = linear_graph();
-    let plan = Plan::new(CONFIG, Some(&graph), 1, 4).unwrap();
-    let engine = Engine::new(Some(&comm), CONFIG, Some(&graph), &EngineOptions::default()).unwrap();
-    drop(graph);
-    assert!(plan.report(Format::Json).unwrap().starts_with('{'));
-    assert_eq!(engine.param_count(), 2);
-    drop(engine);
-    drop(plan);
-    comm.barrier().unwrap();
+fn graphs_and_plans_have_texts() {
+    let mut graph = linear_graph();
+    let text = graph.print().unwrap();
+    assert_eq!(Graph::parse(&text).unwrap().print().unwrap(), text);
+    let plans: Vec<Plan> = (0..2).map(|rank| Plan::new(CONFIG, Some(&graph), rank, 2).unwrap()).collect();
+    let both: Vec<&Plan> = plans.iter().collect();
+    assert!(Plan::picture(&both).unwrap().starts_with("<svg"));
+    assert!(Plan::certificate(&both).unwrap().len() > 1000);
+    assert!(plans[1].print().unwrap().len() > 100 && plans[1].report(Format::Json).unwrap().starts_with('{'));
+    let grads = graph.grad(ds::Value(5), &[ds::Value(2), ds::Value(0)]).unwrap();
+    assert!(grads.iter().all(|g| g.is_some()));
+    let folder = Scratch::new("trace");
+    let options = EngineOptions { trace: true, threads: 1, ..EngineOptions::default() };
+    let mut engine = Engine::new(CONFIG, Some(&linear_graph()), options).unwrap();
+    let (x, target) = batch();
+    engine.train_batch(&inputs(&x, &target)).unwrap();
+    engine.trace(&folder.join("trace.json")).unwrap();
+    assert!(std::fs::read_to_string(folder.join("trace.json")).unwrap().contains("traceEvents"));
+    assert!(engine.plan_print().unwrap().len() > 100);
+    assert!(engine.plan_report(Format::Json).unwrap().starts_with('{'));
+    assert!(ds::env_report(Format::Text).unwrap().len() > 10 && ds::version().contains('.'));
 }
 
 #[test]
-fn a_panic_in_a_callback_goes_on_behind_the_run() {
-    let folder = scratch("run");
-    std::fs::write(folder.join("text.txt"), "to train or not to train ".repeat(400)).unwrap();
-    let config = format!(
-        r#"{{"train_micro_batch_size_per_gpu": 2, "model": {{"family": "gpt", "layers": 1, "hidden": 32, "heads": 2}},
-            "data": {{"paths": ["{0}/text.txt"]}}, "run": {{"dir": "{0}/run", "eval_batches": 1, "steps": 5, "sequence": 16, "threads": 1}}}}"#,
-        folder.display()
-    );
-    let mut seen: Vec<Progress> = Vec::new();
-    ds::train(None, &config, &mut |progress| {
-        seen.push(*progress);
-        true
-    })
-    .unwrap();
-    assert_eq!(seen.len(), 5);
-    let other = ds::merge_config(&config, &format!(r#"{{"run": {{"dir": "{}/two"}}}}"#, folder.display())).unwrap();
-    let stopped = ds::train(None, &other, &mut |progress| progress.step < 2).unwrap_err();
-    assert_eq!(stopped.status, Status::User);
-    let third = ds::merge_config(&config, &format!(r#"{{"run": {{"dir": "{}/three"}}}}"#, folder.display())).unwrap();
-    let panic = std::panic::catch_unwind(|| ds::train(None, &third, &mut |_| panic!("of the callback")));
-    assert_eq!(*panic.unwrap_err().downcast::<&str>().unwrap(), "of the callback");
-    std::fs::remove_dir_all(folder).unwrap();
+fn an_engine_moves_to_another_thread_with_a_communicator_of_its_own() {
+    let comm = Comm::join("self", &CommOptions::default()).unwrap();
+    let engine = Engine::with_comm(comm, CONFIG, Some(&linear_graph()), EngineOptions::default()).unwrap();
+    let steps = std::thread::spawn(move || {
+        let mut engine = engine;
+        let (x, target) = batch();
+        engine.train_batch(&inputs(&x, &target)).unwrap();
+        engine.group().barrier().unwrap();
+        engine.steps()
+    });
+    assert_eq!(steps.join().unwrap(), 1);
+}
+
+#[test]
+fn two_engines_train_in_two_threads_at_once() {
+    let train = || {
+        let mut engine = Engine::new(CONFIG, Some(&linear_graph()), EngineOptions::default()).unwrap();
+        let (x, target) = batch();
+        for _ in 0..200 {
+            engine.train_batch(&inputs(&x, &target)).unwrap();
+        }
+        engine.read(0, "master").unwrap()
+    };
+    let other = std::thread::spawn(train);
+    assert_eq!(train(), other.join().unwrap());
+}
+
+fn sends<T: Send>() {}
+fn shares<T: Sync>() {}
+
+#[test]
+fn handles_move_between_threads_as_the_header_allows() {
+    sends::<Comm>();
+    sends::<ds::Aborter>();
+    shares::<ds::Aborter>();
+    sends::<ds::Work<f32>>();
+    shares::<ds::Work<f32>>();
+    sends::<ds::Tensor>();
+    sends::<ds::dlpack::Managed>();
+    sends::<Graph>();
+    sends::<Plan>();
+    sends::<Engine>();
+    sends::<Engine<Comm>>();
+    sends::<ds::Error>();
+    shares::<ds::Error>();
+}
+
+// What must not compile: sharing a handle that one thread uses at a time.
+macro_rules! not {
+    ($trait:ident, $type:ty) => {{
+        // Ambiguous, and so an error, if the type has the trait.
+        trait Either<A> {
+            fn chosen() {}
+        }
+        struct Has;
+        impl<T: ?Sized> Either<()> for T {}
+        impl<T: ?Sized + $trait> Either<Has> for T {}
+        <$type as Either<_>>::chosen();
+    }};
+}
+
+#[test]
+fn handles_of_one_thread_are_not_shared() {
+    not!(Sync, Comm);
+    not!(Sync, ds::Tensor);
+    not!(Sync, Graph);
+    not!(Sync, Plan);
+    not!(Sync, Engine);
+    not!(Send, ds::View<'static>);
+    not!(Send, Engine<&'static Comm>);
+    not!(Send, ds::Lease<'static, &'static Comm>);
+    not!(Send, ds::Stream);
+    not!(Send, ds::DeviceTensor);
 }

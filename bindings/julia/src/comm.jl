@@ -1,0 +1,240 @@
+# Groups of ranks and their collectives.
+
+"A group of ranks. `Comm(url; rank, size)` joins one; urls are those of ds_comm_create."
+mutable struct Comm <: Handle
+    raw::Ptr{ds_comm}
+    function Comm(url::AbstractString = "env"; rank = 0, size = 1, timeout_ms = 300_000, join_ms = 60_000)
+        out = Ref{Ptr{ds_comm}}(C_NULL)
+        options = Ref(ds_comm_options(sizeof(ds_comm_options), rank, size, timeout_ms, join_ms))
+        check(ds_comm_create(url, options, out))
+        made(new(out[]))
+    end
+    Comm(raw::Ptr{ds_comm}) = made(new(raw))
+end
+destroy(::Comm, at) = ds_comm_destroy(at)
+
+rank(comm::Comm) = Int(GC.@preserve comm ds_comm_rank(raw(comm)))
+Base.size(comm::Comm) = Int(GC.@preserve comm ds_comm_size(raw(comm)))
+Base.show(io::IO, c::Comm) = isopen(c) ? print(io, "Comm(rank $(rank(c)) of $(size(c)))") : print(io, "Comm(closed)")
+
+const reduce_ops = Dict(:sum => DS_REDUCE_OP_SUM, :mean => DS_REDUCE_OP_MEAN, :max => DS_REDUCE_OP_MAX, :min => DS_REDUCE_OP_MIN)
+reduce_op(op) = get(() -> argument_error("op must be :sum, :mean, :max or :min, got $(repr(op))"), reduce_ops, op)
+
+# Types whose sum has their own type, so that it can take their place.
+const Summed = Union{Float32,Float64,Int32,Int64,UInt8}
+sum_type(T) = T <: Union{Float16,BFloat16Bits} ? Float32 : T
+
+"Puts the sum (or :mean, :max, :min) of the ranks' arrays in the place of each: the same bits over any transport."
+function all_reduce!(comm::Comm, data::AbstractArray{T}; op = :sum) where {T<:Summed}
+    collective(comm, :all_reduce, [data]; op = op)
+    data
+end
+
+"The arrays of all ranks, one behind the other along a new last dimension."
+function all_gather(comm::Comm, data::AbstractArray{T}) where {T<:AnyElement}
+    dense(data)
+    out = Array{T}(undef, size(data)..., size(comm))
+    GC.@preserve comm data out check(ds_comm_all_gather(raw(comm), pointer(data), sizeof(T) * length(data), pointer(out)))
+    out
+end
+
+"The sum over the ranks of `data`, of which each rank gets its part: the last dimension is split by ranks."
+function reduce_scatter(comm::Comm, data::AbstractArray{T}) where {T<:AnyElement}
+    dense(data)
+    parts = size(comm)
+    ndims(data) > 0 && size(data, ndims(data)) % parts == 0 ||
+        argument_error("the last dimension of data must be a multiple of $parts ranks, got size $(size(data))")
+    out = Array{sum_type(T)}(undef, size(data)[1:end-1]..., size(data, ndims(data)) ÷ parts)
+    GC.@preserve comm data out check(
+        ds_comm_reduce_scatter(raw(comm), pointer(data), length(out), dtype_of(T), pointer(out)))
+    out
+end
+
+"Block r of `data`, of its last dimension, goes to rank r; block r of the result comes from rank r."
+function all_to_all(comm::Comm, data::AbstractArray{T}) where {T<:AnyElement}
+    dense(data)
+    parts = size(comm)
+    length(data) % parts == 0 || argument_error("data must have a multiple of $parts elements, got $(length(data))")
+    out = similar(Array{T}, axes(data))
+    GC.@preserve comm data out check(
+        ds_comm_all_to_all(raw(comm), pointer(data), sizeof(T) * (length(data) ÷ parts), pointer(out)))
+    out
+end
+
+"Copies the array of rank `root` to all."
+function broadcast!(comm::Comm, data::AbstractArray{T}, root = 0) where {T<:AnyElement}
+    dense(data)
+    GC.@preserve comm data check(ds_comm_broadcast(raw(comm), pointer(data), sizeof(T) * length(data), root))
+    data
+end
+
+function send(comm::Comm, data::AbstractArray{T}, to) where {T<:AnyElement}
+    dense(data)
+    GC.@preserve comm data check(ds_comm_send(raw(comm), pointer(data), sizeof(T) * length(data), to))
+end
+function receive!(comm::Comm, data::AbstractArray{T}, from) where {T<:AnyElement}
+    dense(data)
+    GC.@preserve comm data check(ds_comm_receive(raw(comm), pointer(data), sizeof(T) * length(data), from))
+    data
+end
+
+"A group of the ranks that give the same color, ordered by key; nothing for the color nothing."
+function split(comm::Comm, color, key = 0)
+    out = Ref{Ptr{ds_comm}}(C_NULL)
+    GC.@preserve comm check(ds_comm_split(raw(comm), color === nothing ? -1 : color, key, out))
+    out[] == C_NULL ? nothing : Comm(out[])
+end
+
+barrier(comm::Comm) = GC.@preserve comm check(ds_comm_barrier(raw(comm)))
+abort(comm::Comm, reason) = GC.@preserve comm check(ds_comm_abort(raw(comm), reason))
+flight_record(comm::Comm, format = :text) =
+    GC.@preserve comm text_of(out -> ds_comm_flight_record(raw(comm), format_of(format), out))
+"Times the collectives of this group from now on; `log(comm)` is the table."
+log_start(comm::Comm) = GC.@preserve comm check(ds_comm_log_start(raw(comm)))
+log(comm::Comm, format = :text) = GC.@preserve comm text_of(out -> ds_comm_log(raw(comm), format_of(format), out))
+
+# ---------------------------------------------------------------- collectives as values
+
+const comm_ops = Dict(:all_reduce => DS_COMM_OP_ALL_REDUCE, :all_gather => DS_COMM_OP_ALL_GATHER,
+                      :reduce_scatter => DS_COMM_OP_REDUCE_SCATTER, :all_to_all => DS_COMM_OP_ALL_TO_ALL,
+                      :broadcast => DS_COMM_OP_BROADCAST, :barrier => DS_COMM_OP_BARRIER, :reduce => DS_COMM_OP_REDUCE,
+                      :gather => DS_COMM_OP_GATHER, :scatter => DS_COMM_OP_SCATTER)
+
+"A collective that was started. `fetch(work)` waits for it and returns its arrays, which belong to it until then."
+mutable struct Work <: Handle
+    raw::Ptr{ds_work}
+    ins::Any   # arrays that libds uses
+    outs::Any
+end
+destroy(::Work, at) = ds_work_destroy(at)
+
+# Started collectives, whose arrays must not be collected before they have ended, whoever still holds the Work.
+const started = Work[]
+const started_lock = ReentrantLock()
+keep(test) = lock(() -> filter!(test, started), started_lock)
+
+"Whether a started collective has ended, well or not."
+function isdone(w::Work)
+    done = Ref{Int32}(0)
+    GC.@preserve w check(ds_work_test(raw(w), done))
+    done[] == 1
+end
+function Base.wait(w::Work)
+    status = GC.@preserve w ds_work_wait(raw(w))
+    keep(other -> other !== w)
+    check(status)
+end
+function Base.fetch(w::Work)
+    wait(w)
+    w.outs
+end
+"Waits for the end of the collective, whatever it is, and frees the handle."
+function Base.close(w::Work)
+    isopen(w) || return
+    GC.@preserve w ds_work_wait(w.raw)
+    keep(other -> other !== w)
+    at, w.raw = w.raw, C_NULL
+    ds_work_destroy(at)
+end
+# Finalizers must not wait: a Work is in `started` until it has ended.
+function forget(w::Work)
+    at, w.raw = w.raw, C_NULL
+    at == C_NULL || ds_work_destroy(at)
+    nothing
+end
+Base.show(io::IO, w::Work) = print(io, !isopen(w) ? "Work(closed)" : isdone(w) ? "Work(done)" : "Work(running)")
+
+divided(n, parts) = n % parts == 0 ? n ÷ parts : argument_error("an array must have a multiple of $parts elements, got $n")
+expect(n, expected, what) = n == expected || argument_error("$what must have $expected elements, got $n")
+
+# Of one array in blocks: how many elements come out.
+function check_blocks(comm, kind, arrays, blocks, out_blocks)
+    parts, n = size(comm), length(arrays) == 1 ? length(arrays[1]) : argument_error("blocks take one array, got $(length(arrays))")
+    length(blocks) == parts || argument_error("blocks must be one for each of $parts ranks, got $(length(blocks))")
+    own, all = blocks[rank(comm)+1], sum(blocks)
+    if kind === :all_to_all
+        out_blocks === nothing && argument_error("all_to_all with blocks needs out_blocks")
+        length(out_blocks) == parts || argument_error("out_blocks must be one for each of $parts ranks, got $(length(out_blocks))")
+        expect(n, all, "the array of these blocks")
+        return Csize_t[], [sum(out_blocks)]
+    end
+    kind === :all_gather || kind === :reduce_scatter || argument_error("blocks are of all_gather, reduce_scatter and all_to_all")
+    expect(n, kind === :all_gather ? own : all, "the array of these blocks")
+    Csize_t[], [kind === :all_gather ? all : own]
+end
+
+# Of a list: the count of each array as ds.h counts it, and how many elements come out.
+function check_list(comm, kind, arrays, counts, root)
+    parts, at_root = size(comm), rank(comm) == root
+    if kind === :scatter
+        counts === nothing && argument_error("scatter needs counts: elements of a block of each array")
+        if at_root
+            expect(length(arrays), length(counts), "the list of arrays")
+            foreach((a, n) -> expect(length(a), n * parts, "an array of the root"), arrays, counts)
+        end
+        return Csize_t[counts...], Int[counts...]
+    end
+    lengths = Int[length(a) for a in arrays]
+    kind === :all_gather && return Csize_t[lengths...], lengths .* parts
+    kind === :reduce_scatter && (part = divided.(lengths, parts); return Csize_t[part...], part)
+    kind === :all_to_all && return Csize_t[divided.(lengths, parts)...], lengths
+    kind === :reduce && return Csize_t[lengths...], at_root ? lengths : zero(lengths)
+    kind === :gather && return Csize_t[lengths...], at_root ? lengths .* parts : zero(lengths)
+    Csize_t[lengths...], lengths
+end
+
+# Checks the arrays and calls ds_comm_submit; out_work C_NULL: it is made. Returns the arrays that it uses.
+function submit(comm, kind, arrays, out_work; op = :sum, root = 0, counts = nothing, blocks = nothing, out_blocks = nothing)
+    haskey(comm_ops, kind) ||
+        argument_error("no collective is named $(repr(kind)); there are $(join(sort!(collect(keys(comm_ops))), ", "))")
+    code = comm_ops[kind]
+    foreach(dense, arrays)
+    T = isempty(arrays) ? eltype(eltype(arrays)) : eltype(first(arrays))
+    T === Any && (T = UInt8)
+    all(a -> eltype(a) === T, arrays) || argument_error("arrays of one collective must have one type, got $(eltype.(arrays))")
+    lengths = blocks === nothing ? check_list(comm, kind, arrays, counts, root) :
+        check_blocks(comm, kind, arrays, blocks, out_blocks)
+    kind === :barrier && (lengths = (Csize_t[], Int[]))
+    O = kind in (:all_reduce, :reduce_scatter, :reduce) ? sum_type(T) : T
+    outs = kind === :broadcast || (kind === :all_reduce && O === T) ? collect(arrays) : [Vector{O}(undef, n) for n in lengths[2]]
+    GC.@preserve comm arrays outs begin
+        froms = Ptr{Cvoid}[pointer(a) for a in (isempty(arrays) ? outs : arrays)]
+        tos = Ptr{Cvoid}[pointer(a) for a in outs]
+        sizes = lengths[1]
+        sends = blocks === nothing ? Csize_t[] : Csize_t[blocks...]
+        takes = out_blocks === nothing ? Csize_t[] : Csize_t[out_blocks...]
+        list(sizes) = isempty(sizes) ? Ptr{Csize_t}(C_NULL) : pointer(sizes)
+        GC.@preserve froms tos sizes sends takes begin
+            call = Ref(ds_comm_call(sizeof(ds_comm_call), code, dtype_of(T), reduce_op(op), root, pointer(froms), pointer(tos),
+                                    list(sizes), length(tos), list(sends), list(takes), length(sends)))
+            check(ds_comm_submit(raw(comm), call, out_work))
+        end
+    end
+    arrays, outs
+end
+
+"""
+    collective(comm, kind, arrays = []; op = :sum, root = 0, counts, blocks, out_blocks)
+
+Makes one collective over a list of arrays of one type: `kind` is :all_reduce, :all_gather, :reduce_scatter, :all_to_all,
+:broadcast, :barrier, :reduce, :gather or :scatter, `op` :sum, :mean, :max or :min. Returns the list of results; an all_reduce
+(but of 16-bit floats, whose sum is Float32) and a broadcast change the arrays themselves. Of `reduce` and `gather` only the root
+gets anything. A `scatter` has the arrays of the root, and `counts`: elements of a block of each. With `blocks` one array lies in
+blocks of unequal size: blocks[r + 1] elements belong to rank r; an :all_to_all also has `out_blocks`, what comes from each rank.
+"""
+collective(comm::Comm, kind::Symbol, arrays = Vector{UInt8}[]; options...) = submit(comm, kind, arrays, C_NULL; options...)[2]
+
+"""
+    start(comm, kind, arrays = []; options...)
+
+Starts what `collective` makes, and returns a `Work`. The arrays are libds's until `fetch(work)` or `wait(work)` has returned: do
+not touch them before. Nothing of them is collected until then, also when nobody holds the work.
+"""
+function start(comm::Comm, kind::Symbol, arrays = Vector{UInt8}[]; options...)
+    keep(w -> isopen(w) && !isdone(w))
+    out = Ref{Ptr{ds_work}}(C_NULL)
+    ins, outs = submit(comm, kind, arrays, out; options...)
+    work = finalizer(forget, Work(out[], ins, outs))
+    lock(() -> push!(started, work), started_lock)
+    work
+end

@@ -1,0 +1,67 @@
+# Operations whose work is done by Julia functions.
+
+mutable struct CustomOp
+    forward::Any
+    backward::Any
+    inputs::Int
+    outputs::Int
+    live::Bool  # libds has it
+end
+# libds says in finalizers, too, that one has ended, which only leaves a mark; the next one that is made forgets it.
+const custom_ops = CustomOp[]
+const custom_lock = ReentrantLock()
+
+custom_of(user) = unsafe_pointer_to_objref(user)::CustomOp
+# Arrays of a list; nothing where libds has none.
+arrays_of(list, count) = [(at = unsafe_load(list, i)) == C_NULL ? nothing : array_of(at) for i in 1:count]
+
+function call_forward(inputs::Ptr{Ptr{ds_tensor}}, outputs::Ptr{Ptr{ds_tensor}}, user::Ptr{Cvoid})::Int32
+    contained(DS_ERROR_USER) do
+        op = custom_of(user)
+        op.forward(arrays_of(inputs, op.inputs), arrays_of(outputs, op.outputs))
+        DS_OK
+    end
+end
+function call_backward(inputs::Ptr{Ptr{ds_tensor}}, outputs::Ptr{Ptr{ds_tensor}}, output_grads::Ptr{Ptr{ds_tensor}},
+                       input_grads::Ptr{Ptr{ds_tensor}}, user::Ptr{Cvoid})::Int32
+    contained(DS_ERROR_USER) do
+        op = custom_of(user)
+        op.backward(arrays_of(inputs, op.inputs), arrays_of(outputs, op.outputs), arrays_of(output_grads, op.outputs),
+                    arrays_of(input_grads, op.inputs))
+        DS_OK
+    end
+end
+end_custom(user::Ptr{Cvoid})::Cvoid = (custom_of(user).live = false; nothing)
+
+"""
+    custom!(forward, graph, name, inputs, outputs; backward = nothing)
+
+Adds an operation of your own and returns its first output. `outputs` has for each output its element type and dimensions, as
+`(Float32, 2, :)`, with nothing for the type that the engine computes in. `forward(inputs, outputs)` fills the arrays `outputs`;
+`backward(inputs, outputs, output_grads, input_grads)` fills those of `input_grads` that are not nothing, and without it no gradient
+passes. The arrays must not be used behind the call. Keep the functions away from the engine that calls them; after an exception of
+theirs it is poisoned. On the device "cpu" only.
+"""
+function custom!(forward, g::Graph, name, inputs, outputs; backward = nothing)
+    op = CustomOp(forward, backward, length(inputs), length(outputs), true)
+    dtypes = Int32[o[1] === nothing ? DS_DTYPE_NONE : dtype_of(o[1]) for o in outputs]
+    shapes = [graph_dims(o[2:end]) for o in outputs]
+    counts, dims = Csize_t[length(s) for s in shapes], Int64[d for s in shapes for d in s]
+    value = GC.@preserve g op dtypes counts dims value_of() do out
+        own = Ref(ds_custom_op(sizeof(ds_custom_op),
+            @cfunction(call_forward, Int32, (Ptr{Ptr{ds_tensor}}, Ptr{Ptr{ds_tensor}}, Ptr{Cvoid})),
+            backward === nothing ? C_NULL : @cfunction(call_backward, Int32,
+                (Ptr{Ptr{ds_tensor}}, Ptr{Ptr{ds_tensor}}, Ptr{Ptr{ds_tensor}}, Ptr{Ptr{ds_tensor}}, Ptr{Cvoid})),
+            pointer_from_objref(op), @cfunction(end_custom, Cvoid, (Ptr{Cvoid},)), length(outputs), pointer(dtypes),
+            pointer(counts), pointer(dims)))
+        ds_graph_custom_op(raw(g), name, own, Int32[inputs...], length(inputs), out)
+    end
+    lock(custom_lock) do
+        filter!(other -> other.live, custom_ops)
+        push!(custom_ops, op)
+    end
+    value
+end
+
+"The operations that `op!` knows, as JSON (docs/reference/ops.md)."
+op_schema() = text_of(ds_op_schema)

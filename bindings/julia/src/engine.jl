@@ -1,0 +1,216 @@
+# Engines: training, states, checkpoints, delegate mode.
+
+function call_init(param::Int32, name::Ptr{Cchar}, first::Int64, data::Ptr{Cfloat}, count::Csize_t, user::Ptr{Cvoid})::Int32
+    contained(DS_ERROR_USER) do
+        init = unsafe_pointer_to_objref(user)[]
+        init(param, unsafe_string(name), first, unsafe_wrap(Array, data, count))
+        DS_OK
+    end
+end
+
+"""
+    Engine(config, graph = nothing; comm = nothing, threads = 0, trace = false, init = nothing)
+
+A training engine; without a graph one in delegate mode. `init(param, name, first, values)` may overwrite the initial values of
+elements `first`, `first` + 1, ... of a parameter, counted from 0 in libds's order; it is called for what this rank keeps.
+"""
+mutable struct Engine <: Handle
+    raw::Ptr{ds_engine}
+    init::Base.RefValue{Any}
+    function Engine(config::AbstractString, graph::Union{Graph,Nothing} = nothing; comm::Union{Comm,Nothing} = nothing,
+                    threads = 0, trace = false, init = nothing)
+        out, box = Ref{Ptr{ds_engine}}(C_NULL), Ref{Any}(init)
+        call = init === nothing ? C_NULL :
+            @cfunction(call_init, Int32, (Int32, Ptr{Cchar}, Int64, Ptr{Cfloat}, Csize_t, Ptr{Cvoid}))
+        options = Ref(ds_engine_options(sizeof(ds_engine_options), threads, trace, call, pointer_from_objref(box)))
+        GC.@preserve comm graph box check(ds_engine_create(raw(comm), config, raw(graph), options, out))
+        made(new(out[], box))
+    end
+end
+destroy(::Engine, at) = ds_engine_destroy(at)
+Base.show(io::IO, e::Engine) = isopen(e) ?
+    print(io, "Engine($(param_count(e)) parameters, step $(Int(get(e, "step"))))") : print(io, "Engine(closed)")
+
+# A handle for one call: an array is lent to it, a tensor has its own, nothing is NULL.
+input(t::Tensor) = raw(t)
+input(data::AbstractArray) = lend(data)
+input(::Nothing) = Ptr{ds_tensor}(C_NULL)
+input(x) = argument_error("an input must be an array, a Tensor or nothing, got $(typeof(x))")
+end_input(::AbstractArray, at) = at == C_NULL || ds_tensor_destroy(at)
+end_input(_, at) = nothing
+
+function with_inputs(call, inputs::Tuple, stream)
+    if stream !== nothing  # which goes on with them behind the call
+        tensors = map(i -> i isa AbstractArray ? Tensor(i) : i, inputs)
+        GC.@preserve tensors stream check(call(Ptr{ds_tensor}[input(t) for t in tensors], length(tensors)))
+        return keep_for(stream, tensors...)
+    end
+    handles = fill(Ptr{ds_tensor}(C_NULL), length(inputs))
+    GC.@preserve inputs try
+        for i in 1:length(inputs)
+            handles[i] = input(inputs[i])
+        end
+        check(call(handles, length(handles)))
+    finally
+        foreach(end_input, inputs, handles)
+    end
+end
+function loss_of(call, e, inputs, stream)
+    loss = Ref{Cdouble}(NaN)
+    GC.@preserve e stream with_inputs((handles, count) -> call(raw(e), handles, count, raw(stream), loss), inputs, stream)
+    loss[]
+end
+
+"One step over arrays or tensors in the order of the graph's inputs; returns the mean loss. `stream` orders tensors on a device."
+train_batch!(e::Engine, inputs...; stream = nothing) = loss_of(ds_train_batch, e, inputs, stream)
+forward!(e::Engine, inputs...; stream = nothing) = loss_of(ds_forward, e, inputs, stream)
+"""
+For a rank that has no data left in this epoch: takes part in the steps of the others until all ranks have called this. Returns
+the steps that it took part in.
+"""
+function join!(e::Engine)
+    steps = Ref{Int64}(0)
+    GC.@preserve e check(ds_engine_join(raw(e), steps))
+    steps[]
+end
+backward!(e::Engine) = GC.@preserve e check(ds_backward(raw(e)))
+step!(e::Engine) = GC.@preserve e check(ds_step(raw(e)))
+"Loss of a micro-batch without dropout."
+eval_batch(e::Engine, inputs...; stream = nothing) = loss_of(ds_eval_batch, e, inputs, stream)
+"Output 1 of the graph; nothing for an input that it does not depend on."
+function infer(e::Engine, inputs...; stream = nothing)
+    out = Ref{Ptr{ds_tensor}}(C_NULL)
+    GC.@preserve e stream with_inputs((handles, count) -> ds_infer(raw(e), handles, count, raw(stream), out), inputs, stream)
+    y = Tensor(out[], nothing)
+    stream === nothing || keep_for(stream, y)
+    y
+end
+
+param_count(e::Engine) = Int(GC.@preserve e ds_engine_param_count(raw(e)))
+"Number of a parameter, from 0."
+find_param(e::Engine, name) = GC.@preserve e value_of(out -> ds_engine_param_find(raw(e), name, out))
+function param_info(e::Engine, param)
+    name, out, count = Ref{Ptr{Cchar}}(C_NULL), zeros(Int64, 8), Ref{Csize_t}(0)
+    GC.@preserve e begin
+        check(ds_engine_param_info(raw(e), param, name, out, 8, count))
+        (name = unsafe_string(name[]), dims = Tuple(Int.(reverse(out[1:count[]]))))
+    end
+end
+function state_names(e::Engine)
+    names = String[]
+    GC.@preserve e while (at = ds_engine_state_name(raw(e), length(names))) != C_NULL
+        push!(names, unsafe_string(at))
+    end
+    names
+end
+"A whole tensor of the engine: \"param\", \"grad\", or one of state_names."
+function Base.read(e::Engine, param::Integer, state::AbstractString = "master")
+    out = Array{Float32}(undef, param_info(e, param).dims)
+    GC.@preserve e check(ds_engine_read(raw(e), param, state, out, length(out)))
+    out
+end
+function Base.write(e::Engine, param::Integer, state::AbstractString, data::AbstractArray{Float32})
+    dense(data)
+    GC.@preserve e data check(ds_engine_write(raw(e), param, state, pointer(data), length(data)))
+end
+"Elements of a flattened parameter of which this rank updates the states, counted from 0 in libds's order."
+function local_range(e::Engine, param::Integer)
+    first, count = Ref{Int64}(0), Ref{Int64}(0)
+    GC.@preserve e check(ds_engine_local_range(raw(e), param, first, count))
+    first[]:first[]+count[]-1
+end
+"The elements of local_range; no communication."
+function read_local(e::Engine, param::Integer, state::AbstractString = "master")
+    out = Vector{Float32}(undef, length(local_range(e, param)))
+    GC.@preserve e check(ds_engine_read_local(raw(e), param, state, out, length(out)))
+    out
+end
+"By all ranks, and refresh! behind it."
+function write_local(e::Engine, param::Integer, state::AbstractString, data::AbstractVector{Float32})
+    dense(data)
+    GC.@preserve e data check(ds_engine_write_local(raw(e), param, state, pointer(data), length(data)))
+end
+"Makes all compute copies from their masters."
+refresh!(e::Engine) = GC.@preserve e check(ds_engine_refresh(raw(e)))
+freeze!(e::Engine, params, frozen = true) =
+    GC.@preserve e check(ds_engine_freeze(raw(e), Int32[params...], length(params), frozen))
+"A further group of parameters; `options` is JSON. Returns its number."
+add_group!(e::Engine, params, options = nothing) = GC.@preserve e value_of(out ->
+    ds_engine_group_add(raw(e), Int32[params...], length(params), optional(options), out))
+function Base.get(e::Engine, name::AbstractString)
+    out = Ref{Cdouble}(NaN)
+    GC.@preserve e check(ds_engine_get(raw(e), name, out))
+    out[]
+end
+set!(e::Engine, name, value) = GC.@preserve e check(ds_engine_set(raw(e), name, value))
+function last_step(e::Engine)
+    out = Ref(ds_step_result(sizeof(ds_step_result), 0, 0, 0, 0, 0, 0, 0))
+    GC.@preserve e check(ds_engine_last_step(raw(e), out, sizeof(ds_step_result)))
+    r = out[]
+    (step = r.step, updates = r.updates, loss = r.loss, grad_norm = r.grad_norm, lr = r.lr, skipped = r.skipped == 1)
+end
+skip_reason(e::Engine) = GC.@preserve e text_of(out -> ds_engine_skip_reason(raw(e), out))
+report(e::Engine, format = :text) = GC.@preserve e text_of(out -> ds_engine_plan_report(raw(e), format_of(format), out))
+"The step program in its text form."
+Base.string(e::Engine) = GC.@preserve e text_of(out -> ds_engine_plan_print(raw(e), out))
+"Writes the spans recorded since the last call as Chrome trace-event JSON; the engine was made with trace = true."
+trace(e::Engine, path) = GC.@preserve e check(ds_engine_trace(raw(e), path))
+
+"Saves a checkpoint; `options` is JSON: \"client_state\", \"tag\", \"keep\"."
+save(e::Engine, folder, options = nothing) = GC.@preserve e check(ds_checkpoint_save(raw(e), folder, optional(options)))
+"Loads the newest checkpoint below a folder and returns the client state as JSON; `options` is JSON: \"tag\"."
+load!(e::Engine, folder, options = nothing) =
+    GC.@preserve e text_of(out -> ds_checkpoint_load(raw(e), folder, optional(options), out))
+load_model!(e::Engine, folder) = GC.@preserve e check(ds_checkpoint_load_model(raw(e), folder))
+save_model(e::Engine, folder, like = nothing) =
+    GC.@preserve e check(ds_checkpoint_save_model(raw(e), folder, optional(like)))
+
+# ---------------------------------------------------------------- delegate mode
+
+"Registers a parameter and returns its number, from 0."
+add_param!(e::Engine, name, dims::Integer...) = GC.@preserve e value_of(out ->
+    (d = graph_dims(dims); ds_engine_param_add(raw(e), name, d, length(d), out)))
+"Ends the registration and takes the memory."
+start!(e::Engine) = GC.@preserve e check(ds_engine_start(raw(e)))
+evaluate!(e::Engine, on::Bool) = GC.@preserve e check(ds_engine_evaluate(raw(e), on))
+
+"""
+    gather(f, engine, params...)
+
+Leases parameters while `f` runs, which gets them as arrays without copies, of the compute type (BFloat16Bits for bf16). The
+arrays must not be used behind that.
+"""
+function gather(f, e::Engine, params::Integer...)
+    numbers = Int32[params...]
+    GC.@preserve e begin
+        check(ds_gather_params(raw(e), numbers, length(numbers), C_NULL))
+        views = Tensor[]
+        try
+            for p in numbers
+                out = Ref{Ptr{ds_tensor}}(C_NULL)
+                check(ds_engine_param_view(raw(e), p, C_NULL, out))
+                push!(views, Tensor(out[], nothing))
+            end
+            arrays = map(v -> (i = info(v); unsafe_wrap(Array, convert(Ptr{i.type}, i.data), i.dims)), views)
+            return GC.@preserve views f(arrays...)
+        finally
+            foreach(close, views)
+            check(ds_release_params(raw(e), numbers, length(numbers), C_NULL))
+        end
+    end
+end
+"Hands over this rank's gradient of a parameter, which is copied."
+grad_ready!(e::Engine, param::Integer, grad; stream = nothing) = GC.@preserve e stream with_inputs(
+    (handles, _) -> ds_grad_ready(raw(e), param, handles[1], raw(stream)), (grad,), stream)
+"Calls `f` with the place where a gradient goes, which f fills, and hands it over: nothing is copied."
+function write_grad!(f, e::Engine, param::Integer)
+    out = Ref{Ptr{ds_tensor}}(C_NULL)
+    GC.@preserve e check(ds_engine_grad_view(raw(e), param, C_NULL, out))
+    view = Tensor(out[], nothing)
+    try
+        with_array(f, view)
+        grad_ready!(e, param, view)
+    finally
+        close(view)
+    end
+end

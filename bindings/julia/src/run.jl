@@ -1,0 +1,90 @@
+# Whole runs.
+
+struct RunCallbacks
+    progress::Any
+    batch::Any
+end
+
+function call_progress(at::Ptr{ds_run_progress}, user::Ptr{Cvoid})::Int32
+    contained(DS_ERROR_USER) do
+        callbacks = unsafe_pointer_to_objref(user)[1]::RunCallbacks
+        callbacks.progress(unsafe_load(at)) === false ? DS_ERROR_USER : DS_OK
+    end
+end
+
+function call_batch(step::Int64, micro_step::Int32, tokens::Ptr{Int32}, targets::Ptr{Int32}, count::Csize_t,
+                    user::Ptr{Cvoid})::Int32
+    contained(DS_ERROR_USER) do
+        callbacks = unsafe_pointer_to_objref(user)[1]::RunCallbacks
+        callbacks.batch(step, micro_step, unsafe_wrap(Array, tokens, count), unsafe_wrap(Array, targets, count))
+        DS_OK
+    end
+end
+
+"""
+    train([progress,] config; comm = nothing, resume = nothing, quiet = 0, batch = nothing, stop = nothing)
+
+Trains as `libds train` does; `config` may be nothing with `resume`, a run folder. `progress` is called behind each step, on rank
+0, with what has `step`, `steps`, `loss`, `heldout_loss` (NaN where it was not evaluated), `grad_norm`, `lr` and
+`tokens_per_second`. When it returns false, or `stop`, a `Ref{Int32}`, is not 0 any more, the run is saved and ends with an
+`Error` of DS_ERROR_USER. `batch(step, micro_step, tokens, targets)` fills both arrays in place of the configured data. An
+exception of either goes on when the run is saved.
+"""
+function train(progress, config; comm = nothing, resume = nothing, quiet = 0, batch = nothing, stop = nothing)
+    box = Any[RunCallbacks(progress, batch)]  # not a Ref: one that leaves by its address alone would lie on the stack
+    after = progress === nothing ? C_NULL : @cfunction(call_progress, Int32, (Ptr{ds_run_progress}, Ptr{Cvoid}))
+    before = batch === nothing ? C_NULL :
+        @cfunction(call_batch, Int32, (Int64, Int32, Ptr{Int32}, Ptr{Int32}, Csize_t, Ptr{Cvoid}))
+    GC.@preserve comm box check(ds_run_train(raw(comm), optional(config), optional(resume), quiet, before, after,
+                                             stop === nothing ? C_NULL : stop, pointer_from_objref(box)))
+end
+train(config; options...) = train(nothing, config; options...)
+
+function call_text(part::Ptr{Cchar}, user::Ptr{Cvoid})::Cvoid
+    thrown[Threads.threadid()] === nothing || return
+    contained(nothing) do
+        unsafe_pointer_to_objref(user)[1](unsafe_string(part))
+        nothing
+    end
+end
+
+"""
+    generate([each,] model, prompt; options = nothing, comm = nothing)
+
+Continues a text with a run, a checkpoint or a model folder; `options` is JSON. `each` gets every new part of the text.
+"""
+function generate(each, model, prompt; options = nothing, comm = nothing)
+    box = Any[each]
+    call = each === nothing ? C_NULL : @cfunction(call_text, Cvoid, (Ptr{Cchar}, Ptr{Cvoid}))
+    GC.@preserve comm box text_of(out -> ds_run_generate(raw(comm), model, optional(prompt), optional(options), call,
+                                                         pointer_from_objref(box), out))
+end
+generate(model::AbstractString, prompt; keywords...) = generate(nothing, model, prompt; keywords...)
+
+# What counts its failures: their number and the report.
+function outcome(make)
+    failed = Ref{Int32}(-1)
+    report = text_of(out -> make(failed, out))
+    (failed = Int(failed[]), report = report)
+end
+
+"Compares the numbers that are recorded beside a model with what libds computes; `options` is JSON. Gives `failed` and `report`."
+verify(model; options = nothing, format = :text, comm = nothing) = GC.@preserve comm outcome((failed, out) ->
+    ds_run_verify(raw(comm), model, optional(options), format_of(format), failed, out))
+
+"Trains a few steps on random tokens and says where their time goes. `config` or `model` is given; `options` is JSON."
+profile(config = nothing; model = nothing, options = nothing, format = :text, comm = nothing) = GC.@preserve comm text_of(out ->
+    ds_run_profile(raw(comm), optional(config), optional(model), optional(options), format_of(format), out))
+
+"Runs each instruction of a training step again, alone, against a reference; `options` is JSON. Gives `failed` and `report`."
+audit(config; options = nothing, format = :text, comm = nothing) = GC.@preserve comm outcome((failed, out) ->
+    ds_run_audit(raw(comm), config, optional(options), format_of(format), failed, out))
+
+"JSON about a checkpoint, or the newest one of a folder of them or of a run, which is read and compared with its hashes."
+checkpoint_info(path) = text_of(out -> ds_checkpoint_info(path, out))
+
+"The url of the group that a run joins."
+communicator(config = nothing, resume = nothing) = text_of(out -> ds_run_communicator(optional(config), optional(resume), out))
+
+"`patch` over `config` (RFC 7396), both JSON."
+merge_config(config, patch) = text_of(out -> ds_config_merge(config, patch, out))

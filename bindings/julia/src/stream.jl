@@ -1,0 +1,40 @@
+# Queues of work on an engine's device.
+
+"""
+    Stream(engine)
+
+A queue of work on the engine's device, whose memory the host does not see. Copies, steps and inference that are given it
+(`stream = s`) run in its order; `synchronize(s)` waits for them. Tensors that they use are kept until then. On "cpu" there are none.
+"""
+mutable struct Stream <: Handle
+    raw::Ptr{ds_stream}
+    kept::Vector{Tensor}  # what its work uses
+    function Stream(e)
+        out = Ref{Ptr{ds_stream}}(C_NULL)
+        GC.@preserve e check(ds_stream_create(raw(e), out))
+        made(new(out[], []))
+    end
+end
+destroy(::Stream, at) = ds_stream_destroy(at)  # finishes its work
+
+function synchronize(s::Stream)
+    GC.@preserve s check(ds_stream_synchronize(raw(s)))
+    foreach(t -> t.busy = nothing, s.kept)
+    empty!(s.kept)
+    nothing
+end
+
+# Before a tensor that it uses ends, in a finalizer, too.
+finish(s::Stream) = isopen(s) && ds_stream_synchronize(s.raw)
+
+# Keeps tensors until the stream has done its work, and by waiting for that now and then not too many of them.
+function keep_for(s::Stream, tensors...)
+    for t in tensors
+        t === nothing && continue
+        t.busy === nothing || t.busy === s || finish(t.busy)
+        t.busy = s
+        push!(s.kept, t)
+    end
+    length(s.kept) > 1000 && synchronize(s)
+    nothing
+end

@@ -1,0 +1,52 @@
+# Handles end in any order and leave nothing behind.
+
+# Bytes that `count` calls leave behind: the least of four rounds, as the collector's heap grows by leaps and what leaks grows
+# in each.
+function grown(cycle, count)
+    rounds = map(1:5) do _
+        foreach(cycle, 1:count)
+        foreach(_ -> GC.gc(), 1:3)
+        resident()
+    end
+    minimum(diff(rounds))
+end
+
+@testset "ten thousand handles leave nothing behind, in any order" begin
+    c = Comm("self")
+    @test grown(2_500) do i
+        made = Any[Tensor(Float32, 64, 64), Graph("g", 4), Comm("self"), Libds.Capsule(zeros(Float32, 4096))]
+        for k in ((1, 2, 3, 4), (3, 1, 4, 2), (2, 4, 3, 1))[i%3+1]
+            close(made[k])
+        end
+        work = Libds.start(c, :all_reduce, [ones(Float32, 100)])
+        i % 2 == 0 && fetch(work)
+    end < 1 << 20
+    @test grown(100) do i
+        e = Engine(CONFIG, linear_graph(); threads = 1, init = (a...) -> nothing)
+        Libds.train_batch!(e, batch()...)
+        close(e)
+    end < 1 << 20
+end
+
+include("kinds.jl")
+
+@testset "handles are closed, collected and left in any order" begin
+    state = UInt64(1)
+    below(n) = (state = state * 6364136223846793005 + 1442695040888963407; Int(state >> 33) % n)
+    for _ in 1:30
+        handles = a_handle_of_every_kind()
+        while !isempty(handles)
+            handle = splice!(handles, below(length(handles)) + 1)
+            below(2) == 0 && close(handle)
+            handle = nothing
+            below(8) == 0 && GC.gc()
+        end
+    end
+    GC.gc()
+    # A process ends with handles that are alive.
+    for exits in ("", "exit(0)")
+        code = """include("$(joinpath(HERE, "common.jl"))"); include("$(joinpath(HERE, "kinds.jl"))")
+                  const kept = a_handle_of_every_kind(); close(kept[1]); $exits"""
+        @test success(pipeline(`$(Base.julia_cmd()) --project=$(dirname(HERE)) -e $code`; stderr = stderr))
+    end
+end

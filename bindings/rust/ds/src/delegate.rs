@@ -1,0 +1,113 @@
+use crate::engine::{Engine, Group};
+use crate::tensor::{dims_of, Element};
+use crate::{check, name, Result, Tensor, View};
+use std::ops::{Deref, DerefMut};
+
+/// Delegate mode.
+impl<G: Group> Engine<G> {
+    /// Registers a parameter, of zeros where the options of the engine have no `init`, and returns its number.
+    pub fn add_param(&mut self, param: &str, dims: &[usize]) -> Result<i32> {
+        let (param, dims, mut out) = (name(param)?, dims_of(dims), -1);
+        // SAFETY: the name and the dimensions live during the call.
+        unsafe { check(ds_sys::ds_engine_param_add(self.raw, param.as_ptr(), dims.as_ptr(), dims.len(), &mut out))? };
+        Ok(out)
+    }
+
+    /// Ends the registration and takes the memory; before everything else but `add_param`. Collective.
+    pub fn start(&mut self) -> Result<()> {
+        // SAFETY: the engine is alive and alone with this thread.
+        unsafe { check(ds_sys::ds_engine_start(self.raw)) }
+    }
+
+    /// Says that what follows is an evaluation, or training again. Collective.
+    pub fn evaluate(&mut self, on: bool) -> Result<()> {
+        // SAFETY: the engine is alive and alone with this thread.
+        unsafe { check(ds_sys::ds_engine_evaluate(self.raw, i32::from(on))) }
+    }
+
+    /// Leases whole parameters until the lease ends. Collective.
+    pub fn gather(&mut self, params: &[i32]) -> Result<Lease<'_, G>> {
+        // SAFETY: params lives during the call.
+        unsafe { check(ds_sys::ds_gather_params(self.raw, params.as_ptr(), params.len(), std::ptr::null_mut()))? };
+        Ok(Lease { engine: self, params: params.to_vec(), held: true })
+    }
+
+    /// Hands over this rank's gradient of a parameter for the running micro-step. Collective.
+    pub fn grad_ready(&mut self, param: i32, grad: &View<'_>) -> Result<()> {
+        // SAFETY: the gradient lives during the call, which copies it.
+        unsafe { check(ds_sys::ds_grad_ready(self.raw, param, grad.raw(), std::ptr::null_mut())) }
+    }
+
+    /// `body` writes this rank's gradient of a parameter, in its compute type, where it goes, and nothing is copied. What is
+    /// there before means nothing.
+    pub fn write_grad<T: Element>(&mut self, param: i32, body: impl FnOnce(&mut [T])) -> Result<()> {
+        let mut out = std::ptr::null_mut();
+        // SAFETY: the place is this host's until the gradient is handed over, which needs the engine that body has not.
+        unsafe { check(ds_sys::ds_engine_grad_view(self.raw, param, std::ptr::null_mut(), &mut out))? };
+        let mut place = Tensor::own(out);
+        body(place.data_mut::<T>()?);
+        let grad = place.view();
+        self.grad_ready(param, &grad)
+    }
+}
+
+/// Whole parameters of a delegate engine, to be read. It ends with [`Lease::release`], or when it is dropped; both are
+/// collective. Everything else of the engine can be called through it, further leases too, which end before it.
+///
+/// Values cannot be kept behind the lease:
+///
+/// ```compile_fail,E0505
+/// # let mut engine = ds::Engine::new("{}", None, ds::EngineOptions::default()).unwrap();
+/// let lease = engine.gather(&[0]).unwrap();
+/// let values = lease.values::<f32>(0).unwrap();
+/// lease.release().unwrap();
+/// println!("{values:?}");
+/// ```
+pub struct Lease<'e, G: Group = ()> {
+    engine: &'e mut Engine<G>,
+    params: Vec<i32>,
+    held: bool,
+}
+
+impl<G: Group> Lease<'_, G> {
+    /// The values of a leased parameter in its compute type, where they lie.
+    pub fn values<T: Element>(&self, param: i32) -> Result<&[T]> {
+        let mut out = std::ptr::null_mut();
+        // SAFETY: the handle lives.
+        unsafe { check(ds_sys::ds_engine_param_view(self.engine.raw, param, std::ptr::null_mut(), &mut out))? };
+        let view = Tensor::own(out);
+        let values = view.data::<T>()?;
+        // SAFETY: the memory belongs to the lease, not to the handle, and stays in place until the lease ends. That and whatever
+        // writes parameters needs the lease or its engine as a unique reference.
+        Ok(unsafe { std::slice::from_raw_parts(values.as_ptr(), values.len()) })
+    }
+
+    /// Ends the lease. Collective.
+    pub fn release(mut self) -> Result<()> {
+        self.held = false;
+        // SAFETY: params lives during the call.
+        unsafe { check(ds_sys::ds_release_params(self.engine.raw, self.params.as_ptr(), self.params.len(), std::ptr::null_mut())) }
+    }
+}
+
+impl<G: Group> Deref for Lease<'_, G> {
+    type Target = Engine<G>;
+    fn deref(&self) -> &Engine<G> {
+        self.engine
+    }
+}
+
+impl<G: Group> DerefMut for Lease<'_, G> {
+    fn deref_mut(&mut self) -> &mut Engine<G> {
+        self.engine
+    }
+}
+
+impl<G: Group> Drop for Lease<'_, G> {
+    fn drop(&mut self) {
+        if self.held {
+            // SAFETY: as release(); an error of it shows in the next call.
+            unsafe { ds_sys::ds_release_params(self.engine.raw, self.params.as_ptr(), self.params.len(), std::ptr::null_mut()) };
+        }
+    }
+}
