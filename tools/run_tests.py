@@ -60,6 +60,7 @@ CONDITIONS = {
     "one_core": lambda build: len(os.sched_getaffinity(0)) < 2,
     "no_browser": lambda build: not browser(),
     "no_root": lambda build: os.geteuid() != 0,
+    "no_debootstrap": lambda build: not shutil.which("debootstrap"),
     "no_direct": lambda build: not takes_direct(build),
     "no_gloo": lambda build: not os.path.exists("/usr/include/gloo/context.h"),
     "no_mpi": lambda build: not shutil.which("mpirun") or not shutil.which("mpicxx"),

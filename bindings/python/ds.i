@@ -1,99 +1,8 @@
-// Python module over ds.h: the same calls without the ds_ prefix. A status becomes an exception, outputs become results,
-// handles are freed with their object, arrays come as sequences or buffers.
-%module(package="libds") libds
+// libds.lowlevel: the calls of ds.h without the ds_ prefix. A status becomes an exception, outputs become results, handles
+// are freed with their object, arrays come as sequences or buffers. The package libds is written over it.
+%module(package="libds", docstring="The calls of ds.h without the prefix ds_, made by SWIG; the package libds is written over them.") lowlevel
 %{
-#include <ds.h>
-#include <stdlib.h>
-#include <string.h>
-
-static PyObject *DsError; /* ds.Error(code, message), with what it is about: key, tensor, rank */
-
-static void set_attribute(PyObject *object, const char *name, PyObject *value) {
-  if (value) PyObject_SetAttrString(object, name, value);
-  Py_XDECREF(value);
-}
-/* Raises what the last call has ended with. */
-static void raise_error(ds_status status) {
-  const char *key = "", *tensor = "";
-  int32_t rank = -1;
-  ds_last_error_details(&key, &tensor, &rank);
-  PyObject *error = PyObject_CallFunction(DsError, "is", (int)status, ds_last_error_message());
-  if (!error) return;
-  set_attribute(error, "key", *key ? PyUnicode_FromString(key) : Py_NewRef(Py_None));
-  set_attribute(error, "tensor", *tensor ? PyUnicode_FromString(tensor) : Py_NewRef(Py_None));
-  set_attribute(error, "rank", rank >= 0 ? PyLong_FromLong(rank) : Py_NewRef(Py_None));
-  PyErr_SetObject(DsError, error);
-  Py_DECREF(error);
-}
-
-enum { kMaxDims = 8 };
-static PyObject *dims_list(const int64_t *dims, size_t count) {
-  PyObject *out = PyList_New((Py_ssize_t)count);
-  for (size_t i = 0; out && i < count; ++i) PyList_SetItem(out, (Py_ssize_t)i, PyLong_FromLongLong(dims[i]));
-  return out;
-}
-
-/* Integers of a sequence as an array of element_size 4 or 8, which the caller frees; NULL with an exception set. */
-static void *int_array(PyObject *object, size_t element_size, size_t *count) {
-  PyObject *items = PySequence_Fast(object, "a sequence of integers is needed");
-  if (!items) return NULL;
-  *count = (size_t)PySequence_Fast_GET_SIZE(items);
-  char *out = malloc(*count * element_size + 1);
-  for (size_t i = 0; out && i < *count; ++i) {
-    int64_t wide = PyLong_AsLongLong(PySequence_Fast_GET_ITEM(items, (Py_ssize_t)i));
-    int32_t narrow = (int32_t)wide;
-    if (!PyErr_Occurred() && element_size == 4 && narrow != wide) {
-      PyErr_SetString(PyExc_OverflowError, "an integer of 32 bits is needed");
-    }
-    memcpy(out + i * element_size, element_size == 4 ? (void *)&narrow : (void *)&wide, element_size);
-  }
-  Py_DECREF(items);
-  if (!out) PyErr_NoMemory();
-  if (!PyErr_Occurred()) return out;
-  free(out);
-  return NULL;
-}
-
-/* The deleter runs when a tensor over the view is destroyed. */
-static void free_capsule(PyObject *capsule) {
-  ds_tensor *tensor = NULL;
-  if (!PyCapsule_IsValid(capsule, "dltensor")) return;
-  if (ds_tensor_from_dlpack(PyCapsule_GetPointer(capsule, "dltensor"), NULL, NULL, &tensor) == DS_OK) ds_tensor_destroy(tensor);
-}
-
-/* What a memoryview of a tensor's elements is over. It owns a DLPack export, which keeps the memory: the tensor, the
- * engine behind a view and their Python objects may all end before it. */
-typedef struct Elements {
-  PyObject_HEAD
-  PyObject *capsule;
-  void *data;
-  Py_ssize_t size;
-} Elements;
-static void free_elements(PyObject *self) {
-  Py_XDECREF(((Elements *)self)->capsule);
-  PyObject_Free(self);
-}
-static int elements_buffer(PyObject *self, Py_buffer *view, int flags) {
-  return PyBuffer_FillInfo(view, self, ((Elements *)self)->data, ((Elements *)self)->size, 0, flags);
-}
-static PyBufferProcs elements_procs = {elements_buffer, NULL};
-static PyTypeObject ElementsType = {
-    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "libds.Elements",
-    .tp_basicsize = sizeof(Elements),
-    .tp_dealloc = free_elements,
-    .tp_as_buffer = &elements_procs,
-    .tp_flags = Py_TPFLAGS_DEFAULT,
-    .tp_doc = "Memory of a tensor's elements.",
-};
-
-static PyObject *log_callable;
-static void call_log(ds_log_level level, const char *line, void *user_data) {
-  PyGILState_STATE state = PyGILState_Ensure();
-  PyObject *result = PyObject_CallFunction((PyObject *)user_data, "is", (int)level, line);
-  if (!result) PyErr_WriteUnraisable((PyObject *)user_data);
-  Py_XDECREF(result);
-  PyGILState_Release(state);
-}
+#include "glue.h"
 %}
 
 %include <stdint.i>
@@ -101,21 +10,16 @@ static void call_log(ds_log_level level, const char *line, void *user_data) {
 %rename("%(regex:/^(ds_|DS_)(.*)/\\2/)s") "";
 
 %init %{
-  DsError = PyErr_NewException("libds.Error", NULL, NULL);
-  Py_INCREF(DsError);
-  PyModule_AddObject(m, "Error", DsError);
   if (PyType_Ready(&ElementsType) < 0) return NULL;
+  PyModule_AddObject(m, "Elements", Py_NewRef((PyObject *)&ElementsType));
 %}
 %pythoncode %{
-Error = _libds.Error
+Elements = _lowlevel.Elements
 %}
 
 // --- status ---------------------------------------------------------------------------------------------------------
 %typemap(out) ds_status {
-  if ($1 != DS_OK) {
-    raise_error($1);
-    SWIG_fail;
-  }
+  if (raised($1)) SWIG_fail;
   $result = NULL;
 }
 %typemap(ret) ds_status "if (!$result) $result = SWIG_Py_Void();"
@@ -136,11 +40,16 @@ struct type {};
 // These touch Python objects, the destructor through the deleter of a foreign tensor.
 %nothread ds_tensor::~ds_tensor;
 %nothread ds_tensor::memory;
+%nothread tensor_from;
+%nothread tensor_to_dlpack;
+%nothread bind_elements;
 %ds_handle(ds_comm)
 %ds_handle(ds_tensor)
 %ds_handle(ds_graph)
 %ds_handle(ds_plan)
 %ds_handle(ds_engine)
+%ds_handle(ds_work)
+%ds_handle(ds_stream)
 
 // --- outputs --------------------------------------------------------------------------------------------------------
 %typemap(in, numinputs=0) int32_t *out (int32_t made = -1) "$1 = &made;"
@@ -238,18 +147,16 @@ struct type {};
 
 // f32 buffers: array.array, memoryview, NumPy.
 %define %ds_floats(type, flags)
-%typemap(in) (type *data, size_t data_count) (Py_buffer view) {
-  view.obj = NULL;
+%typemap(in) (type *data, size_t data_count) (Py_buffer view, int held = 0) {
   if (PyObject_GetBuffer($input, &view, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT | flags) < 0) SWIG_fail;
-  if (view.itemsize != 4 || !view.format || strcmp(view.format, "f") != 0) {
-    PyBuffer_Release(&view);
-    view.obj = NULL;
+  held = 1;
+  if (dtype_of_format(view.format, view.itemsize) != DS_DTYPE_F32) {
     SWIG_exception_fail(SWIG_TypeError, "a buffer of float32 is needed");
   }
   $1 = (float *)view.buf;
   $2 = (size_t)(view.len / 4);
 }
-%typemap(freearg) (type *data, size_t data_count) { if (view$argnum.obj) PyBuffer_Release(&view$argnum); }
+%typemap(freearg) (type *data, size_t data_count) { if (held$argnum) PyBuffer_Release(&view$argnum); }
 %enddef
 %ds_floats(float, PyBUF_WRITABLE)
 %ds_floats(const float, 0)
@@ -258,58 +165,45 @@ struct type {};
 %typemap(in, numinputs=0) const float *data "$1 = NULL;"
 
 // --- tensors --------------------------------------------------------------------------------------------------------
-// tensor_create makes memory of its own; tensor_from_dlpack shares that of NumPy and others.
+// tensor_create makes memory of its own; the others share that of NumPy, torch or any buffer.
 %typemap(in, numinputs=0) void *data "$1 = NULL;"
 %typemap(in, numinputs=0) const int64_t *strides "$1 = NULL;"
-%typemap(in, numinputs=0) ds_stream *stream "$1 = NULL;"
-%typemap(in, numinputs=0) struct DLManagedTensorVersioned *versioned "$1 = NULL;"
-%typemap(in, numinputs=0) struct DLManagedTensorVersioned **out_versioned "$1 = NULL;"
-%typemap(in) struct DLManagedTensor *managed (PyObject *capsule) {
-  capsule = PyCapsule_CheckExact($input) ? (Py_INCREF($input), $input) : PyObject_CallMethod($input, "__dlpack__", NULL);
-  if (!capsule) SWIG_fail;
-  $1 = PyCapsule_GetPointer(capsule, "dltensor");
-  if (!$1) {
-    Py_DECREF(capsule);
-    capsule = NULL;
-    SWIG_fail;
-  }
+%typemap(default) ds_stream *stream "$1 = NULL;"
+%ignore ds_tensor_from_dlpack;
+%ignore ds_tensor_to_dlpack;
+%typemap(newfree) ds_tensor * "";
+%typemap(out) ds_tensor *tensor_from {
+  if (!$1) SWIG_fail;
+  $result = SWIG_NewPointerObj($1, $descriptor(ds_tensor *), SWIG_POINTER_OWN);
 }
-%typemap(argout) struct DLManagedTensor *managed { PyCapsule_SetName(capsule$argnum, "used_dltensor"); }
-%typemap(freearg) struct DLManagedTensor *managed { Py_XDECREF(capsule$argnum); }
-%typemap(in, numinputs=0) struct DLManagedTensor **out (struct DLManagedTensor *made = NULL) "$1 = &made;"
-%typemap(argout) struct DLManagedTensor **out { %append_output(PyCapsule_New(*$1, "dltensor", free_capsule)); }
-%extend ds_tensor {
-  // The elements as a writable memoryview of bytes, which keeps their memory. After the end of a lease it shows what
-  // the engine left there.
-  PyObject *memory() {
-    static const size_t sizes[] = {0, 4, 2, 2, 8, 4, 8, 1};
-    ds_dtype dtype = DS_DTYPE_NONE;
-    int64_t dims[kMaxDims];
-    size_t count = 0, bytes = 1;
-    void *data = NULL;
-    if (ds_tensor_info($self, &dtype, dims, NULL, kMaxDims, &count, NULL, &data) != DS_OK) {
-      PyErr_SetString(DsError, ds_last_error_message());
-      return NULL;
-    }
-    for (size_t i = 0; i < count; ++i) bytes *= (size_t)dims[i];
-    struct DLManagedTensor *managed = NULL;
-    if (ds_tensor_to_dlpack($self, &managed, NULL) != DS_OK) return PyErr_NoMemory();
-    PyObject *capsule = PyCapsule_New(managed, "dltensor", free_capsule);
-    Elements *elements = capsule ? PyObject_New(Elements, &ElementsType) : NULL;
-    if (!elements) {
-      Py_XDECREF(capsule);
-      return NULL;
-    }
-    elements->capsule = capsule;
-    elements->data = data;
-    elements->size = (Py_ssize_t)(bytes * sizes[dtype]);
-    PyObject *view = PyMemoryView_FromObject((PyObject *)elements);
-    Py_DECREF(elements);
-    return view;
+%typemap(out) PyObject * {
+  if (!$1) SWIG_fail;
+  $result = $1;
+}
+%feature("docstring") tensor_from "A tensor over the memory of a buffer, of an object with __dlpack__ or of a capsule, which it keeps; nothing is copied.
+dtype: DTYPE_NONE for the object's own, DTYPE_BF16 over 16-bit integers.";
+%feature("docstring") tensor_to_dlpack "A DLPack capsule over a tensor's memory, which it keeps; versioned 1: of DLPack 1.x.";
+%feature("docstring") bind_elements "Sets what an object of Elements is over.";
+%inline %{
+ds_tensor *tensor_from(PyObject *object, int writable, int dtype) {
+  return tensor_of_object(object, writable, (ds_dtype)dtype);
+}
+PyObject *tensor_to_dlpack(ds_tensor *tensor, int versioned) { return capsule_of_tensor(tensor, versioned); }
+PyObject *bind_elements(PyObject *elements, ds_tensor *tensor) {
+  if (!PyObject_TypeCheck(elements, &ElementsType)) {
+    PyErr_SetString(PyExc_TypeError, "an object of libds.lowlevel.Elements is needed");
+    return NULL;
   }
+  return set_elements((Elements *)elements, tensor) < 0 ? NULL : Py_NewRef(Py_None);
+}
+%}
+%feature("docstring") ds_tensor::memory "The elements as a writable memoryview of bytes, which keeps their memory. After the end of a lease it shows what the
+engine left there.";
+%extend ds_tensor {
+  PyObject *memory() { return memory_of($self); }
   %pythoncode %{
-    def __dlpack__(self, stream=None):
-        return tensor_to_dlpack(self)
+    def __dlpack__(self, stream=None, max_version=None, dl_device=None, copy=None):
+        return tensor_to_dlpack(self, int(max_version is not None and max_version[0] >= 1))
 
     def __dlpack_device__(self):
         return (1, 0)
@@ -332,7 +226,28 @@ struct type {};
 %ds_options(ds_comm_options)
 %ignore ds_engine_options::init;
 %ignore ds_engine_options::init_user_data;
-%ds_options(ds_engine_options)
+%ignore ds_engine_options_init;
+%ignore ds_engine_options::struct_size;
+%nothread ds_engine_options::set_init;
+%nothread ds_engine_options::~ds_engine_options;
+%feature("docstring") ds_engine_options::set_init "Gives initial values: a callable (param, name, first, values), which changes the memoryview of float32. These options
+must live until the engine has started.";
+%extend ds_engine_options {
+  ds_engine_options() {
+    ds_engine_options *made = malloc(sizeof *made);
+    if (made) ds_engine_options_init(made, sizeof *made);
+    return made;
+  }
+  void set_init(PyObject *callable) {
+    Py_XDECREF((PyObject *)$self->init_user_data);
+    $self->init = callable == Py_None ? NULL : call_init;
+    $self->init_user_data = callable == Py_None ? NULL : Py_NewRef(callable);
+  }
+  ~ds_engine_options() {
+    Py_XDECREF((PyObject *)$self->init_user_data);
+    free($self);
+  }
+}
 
 // --- callbacks ------------------------------------------------------------------------------------------------------
 %typemap(in) (ds_log_fn *fn, void *user_data) {
@@ -345,29 +260,144 @@ struct type {};
   log_callable = (PyObject *)$2;
 }
 
-%ignore ds_stream;
-%ignore ds_stream_create;
-%ignore ds_stream_synchronize;
-%ignore ds_stream_destroy;
-// Calls that do not cross yet: raw memory of unchecked size, and runs with their callbacks.
+%typemap(in) (ds_run_text_fn *text, void *user_data) {
+  $1 = $input == Py_None ? NULL : call_text;
+  $2 = $input == Py_None ? NULL : $input;
+}
+// (batch, progress, stop): callables and a buffer of int32, each or None. Progress is called in any case: it is where Control-C
+// is seen.
+%typemap(in) (ds_run_batch_fn *batch, ds_run_progress_fn *progress, const volatile int32_t *stop, void *user_data)
+    (RunCallbacks calls, Py_buffer flag, int held = 0) {
+  PyObject *items[3] = {NULL, NULL, NULL};
+  if (!PyArg_ParseTuple($input, "OOO", &items[0], &items[1], &items[2])) SWIG_fail;
+  calls.batch = items[0] == Py_None ? NULL : items[0];
+  calls.progress = items[1] == Py_None ? NULL : items[1];
+  if (items[2] != Py_None && PyObject_GetBuffer(items[2], &flag, PyBUF_WRITABLE) < 0) SWIG_fail;
+  held = items[2] != Py_None;
+  if (held && flag.len != (Py_ssize_t)sizeof(int32_t)) {
+    SWIG_exception_fail(SWIG_TypeError, "stop must be a buffer of one int32");
+  }
+  $1 = calls.batch ? call_batch : NULL;
+  $2 = call_progress;
+  $3 = held ? flag.buf : NULL;
+  $4 = &calls;
+}
+%typemap(freearg) (ds_run_batch_fn *batch, ds_run_progress_fn *progress, const volatile int32_t *stop, void *user_data) {
+  if (held$argnum) PyBuffer_Release(&flag$argnum);
+}
+%ignore ds_run_progress;
+// (forward, backward or None, number of inputs, [(dtype, [dimensions])])
+%ignore ds_custom_op;
+%typemap(in) const ds_custom_op *op (CustomCall call, int held = 0) {
+  if (set_custom(&call, $input) < 0) SWIG_fail;
+  held = 1;
+  $1 = &call.op;
+}
+%typemap(argout) const ds_custom_op *op "call$argnum.made = NULL;"
+%typemap(freearg) const ds_custom_op *op { if (held$argnum && call$argnum.made) free_custom(call$argnum.made); }
+
+// --- collectives ----------------------------------------------------------------------------------------------------
+// (op, dtype, reduce, root, ins, outs, counts, blocks, out_blocks): ins and outs are lists of tensors or None, the others
+// lists of integers or None. The caller has checked that the tensors have as many elements as the call counts.
+%ignore ds_comm_call;
+%ignore ds_comm_call_init;
+%typemap(in) const ds_comm_call *call (ds_comm_call call, PyObject *parts[5], int bad) {
+  int op = 0, dtype = 0, reduce = 0, root = 0;
+  ds_comm_call_init(&call, sizeof call);
+  if (!PyArg_ParseTuple($input, "iiiiOOOOO", &op, &dtype, &reduce, &root, &parts[0], &parts[1], &parts[2], &parts[3],
+                        &parts[4])) {
+    SWIG_fail;
+  }
+  call.op = (ds_comm_op)op;
+  call.dtype = (ds_dtype)dtype;
+  call.reduce = (ds_reduce_op)reduce;
+  call.root = root;
+  bad = 0;
+  void **pointers[2] = {NULL, NULL};
+  for (int which = 0; which < 2 && !bad; ++which) {
+    if (parts[which] == Py_None) continue;
+    Py_ssize_t count = PySequence_Size(parts[which]);
+    bad = count < 0 || (which == 1 && pointers[0] && (size_t)count != call.buffers_count);
+    pointers[which] = bad ? NULL : calloc((size_t)count + 1, sizeof(void *));
+    call.buffers_count = (size_t)count;
+    for (Py_ssize_t i = 0; pointers[which] && i < count && !bad; ++i) {
+      void *tensor = NULL;
+      PyObject *item = PySequence_GetItem(parts[which], i);
+      bad = !item || !SWIG_IsOK(SWIG_ConvertPtr(item, &tensor, $descriptor(ds_tensor *), 0));
+      if (!bad && tensor) bad = compact_data(tensor, &pointers[which][i]) < 0;
+      Py_XDECREF(item);
+    }
+  }
+  call.ins = (const void *const *)pointers[0];
+  call.outs = pointers[1];
+  size_t numbers = 0, *lists[3] = {NULL, NULL, NULL};
+  for (int which = 0; which < 3 && !bad; ++which) {
+    if (parts[2 + which] == Py_None) continue;
+    lists[which] = int_array(parts[2 + which], sizeof(int64_t), &numbers);
+    bad = !lists[which];
+    if (which > 0) call.blocks_count = numbers;
+  }
+  call.counts = lists[0];
+  call.blocks = lists[1];
+  call.out_blocks = lists[2];
+  $1 = &call;
+  if (bad) {
+    if (!PyErr_Occurred()) PyErr_SetString(PyExc_TypeError, "a collective takes lists of tensors, equally many in and out");
+    SWIG_fail;
+  }
+}
+%typemap(freearg) const ds_comm_call *call {
+  if ($1) {
+    free((void *)$1->ins);
+    free((void *)$1->outs);
+    free((void *)$1->counts);
+    free((void *)$1->blocks);
+    free((void *)$1->out_blocks);
+  }
+}
+// Whether the call is only started; then the result is its ds_work.
+%typemap(in) ds_work **out_work (ds_work *made = NULL) "$1 = PyObject_IsTrue($input) ? &made : NULL;"
+%typemap(argout) ds_work **out_work {
+  if ($1) { %append_output(SWIG_NewPointerObj(*$1, $descriptor(ds_work *), SWIG_POINTER_OWN)); }
+}
+%typemap(in, numinputs=0) int32_t *out_done (int32_t made = 0) "$1 = &made;"
+%typemap(argout) int32_t *out_done { %append_output(PyBool_FromLong(*$1)); }
+
+// Bytes of a point-to-point message: any contiguous buffer.
+%define %ds_bytes(type, flags)
+%typemap(in) (type *data, size_t data_size) (Py_buffer view, int held = 0) {
+  if (PyObject_GetBuffer($input, &view, PyBUF_C_CONTIGUOUS | flags) < 0) SWIG_fail;
+  held = 1;
+  $1 = view.buf;
+  $2 = (size_t)view.len;
+}
+%typemap(freearg) (type *data, size_t data_size) { if (held$argnum) PyBuffer_Release(&view$argnum); }
+%enddef
+%ds_bytes(void, PyBUF_WRITABLE)
+%ds_bytes(const void, 0)
+
+// Left out, as ds_comm_submit makes them: they are over raw memory of unchecked size.
 %ignore ds_comm_all_gather;
 %ignore ds_comm_all_reduce;
 %ignore ds_comm_reduce_scatter;
 %ignore ds_comm_all_to_all;
-%ignore ds_comm_broadcast;
-%ignore ds_comm_send;
-%ignore ds_comm_receive;
-%ignore ds_comm_call;
-%ignore ds_comm_call_init;
-%ignore ds_comm_submit;
-%ignore ds_work;
-%ignore ds_custom_op;
-%ignore ds_graph_custom_op;
-%ignore ds_work_wait;
-%ignore ds_work_test;
-%ignore ds_work_destroy;
-%ignore ds_run_progress;
-%ignore ds_run_train;
-%ignore ds_run_generate;
+
+// --- plans ----------------------------------------------------------------------------------------------------------
+%typemap(in) (const ds_plan *const *plans, size_t count) {
+  PyObject *items = PySequence_Fast($input, "a sequence of plans is needed");
+  if (!items) SWIG_fail;
+  $2 = (size_t)PySequence_Fast_GET_SIZE(items);
+  const ds_plan **array = malloc($2 * sizeof *array + 1);
+  int good = array != NULL;
+  for (size_t i = 0; good && i < $2; ++i) {
+    void *plan = NULL;
+    good = SWIG_IsOK(SWIG_ConvertPtr(PySequence_Fast_GET_ITEM(items, (Py_ssize_t)i), &plan, $descriptor(ds_plan *), 0));
+    array[i] = plan;
+  }
+  Py_DECREF(items);
+  $1 = (ds_plan **)array;
+  if (!good) SWIG_exception_fail(SWIG_TypeError, "a sequence of plans is needed");
+}
+%typemap(freearg) (const ds_plan *const *plans, size_t count) { free((void *)$1); }
 
 %include "ds.h"

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 import main_job
-from main_job import MICRO, ROOT, SEQ, check, ds
+from main_job import MICRO, ROOT, SEQ, check, libds
 
 STEPS, MARKS = 200, (50, 100, 150, 200)
 ACCUMULATION, HELDOUT_BATCHES = 2, 16
@@ -49,18 +49,18 @@ class Ours:
         made["gradient_accumulation_steps"] = ACCUMULATION
         made["run"].update(steps=STEPS, seed=seed)
         text = json.dumps(made)
-        self.engine = ds.engine_create(None, text, ds.graph_from_config(text, 1), ds.engine_options())
+        self.engine = libds.Engine(text)
         self.weights = main_job.read(self.engine, "master")
         self.lrs = []
 
     def step(self, _, micros):
         inputs = [np.concatenate([m[i].reshape(-1) for m in micros]) for i in (0, 1)]
-        loss = ds.train_batch(self.engine, [ds.tensor_from_dlpack(a) for a in inputs])
-        self.lrs.append(ds.engine_get(self.engine, "lr"))
+        loss = self.engine.train_batch(*inputs)
+        self.lrs.append(self.engine["lr"])
         return loss
 
     def heldout(self, batches):
-        return [ds.eval_batch(self.engine, [ds.tensor_from_dlpack(a.reshape(-1).copy()) for a in b]) for b in batches]
+        return [self.engine.eval_batch(*(a.reshape(-1).copy() for a in b)) for b in batches]
 
 
 class Theirs:

@@ -71,21 +71,20 @@ def ours(folder, case, stage, rank, out, _):
     import numpy as np
 
     sys.path.insert(0, os.path.join(ROOT, "build", "python"))
-    import libds as ds
+    import libds
 
     ids, labels = batch(folder, rank)
     targets = np.full_like(labels, -100)
     targets[:, :-1] = labels[:, 1:]
-    text = json.dumps(settings(case, stage) | {
-        "model": {"folder": folder}, "run": {"sequence": int(ids.shape[1])}, "data": {"paths": ["none"]}})
-    comm = ds.comm_create("env", None)
-    engine = ds.engine_create(comm, text, ds.graph_from_config(text, RANKS), ds.engine_options())
-    ds.checkpoint_load_model(engine, folder)
-    inputs = [ds.tensor_from_dlpack(np.ascontiguousarray(a, dtype=np.int32).reshape(-1)) for a in (ids, targets)]
+    config = settings(case, stage) | {
+        "model": {"folder": folder}, "run": {"sequence": int(ids.shape[1])}, "data": {"paths": ["none"]}}
+    engine = libds.Engine(config, comm=libds.Comm())
+    engine.load_model(folder)
+    inputs = [np.ascontiguousarray(a, dtype=np.int32).reshape(-1) for a in (ids, targets)]
     losses = []
     for _ in range(STEPS):
-        losses.append(ds.train_batch(engine, inputs))
-    ds.checkpoint_save_model(engine, out, folder)
+        losses.append(engine.train_batch(*inputs))
+    engine.save_model(out, like=folder)
     return losses
 
 

@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path.insert(0, os.path.join(ROOT, "build", "python"))
-import libds as ds  # noqa: E402
+import libds  # noqa: E402
 
 LAYERS, WIDTH, HEADS, VOCAB, SEQ, MICRO = 4, 384, 6, 256, 128, 8
 
@@ -30,13 +30,7 @@ def config():
 
 def read(engine, kind):
     """Every parameter's values of a state kind, f32, by name."""
-    out = {}
-    for i in range(ds.engine_param_count(engine)):
-        name, dims = ds.engine_param_info(engine, i)
-        values = np.zeros(dims, dtype=np.float32)
-        ds.engine_read(engine, i, kind, values.reshape(-1))
-        out[name] = values
-    return out
+    return {param.name: np.array(engine.read(param, kind)) for param in engine.params}
 
 
 def forward(p, tokens, targets):

@@ -17,7 +17,7 @@ import torch
 
 import main_job
 from distance import largest
-from main_job import MICRO, ROOT, SEQ, check, ds, forward, read
+from main_job import MICRO, ROOT, SEQ, check, forward, libds, read
 
 STEPS = int(sys.argv[1]) if len(sys.argv) > 1 else 20
 
@@ -51,9 +51,8 @@ def same_training(engine, total):
     optimizer = torch.optim.AdamW(params.values(), lr=1e-3, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1)
     distances, losses = {}, []
     for step, (tokens, targets) in enumerate(batches(text(), total)):
-        inputs = [ds.tensor_from_dlpack(a.reshape(-1).copy()) for a in (tokens, targets)]
-        ours = ds.train_batch(engine, inputs)
-        optimizer.param_groups[0]["lr"] = ds.engine_get(engine, "lr")
+        ours = engine.train_batch(*(a.reshape(-1).copy() for a in (tokens, targets)))
+        optimizer.param_groups[0]["lr"] = engine["lr"]
         loss = forward(params, torch.from_numpy(tokens).long(), torch.from_numpy(targets).long())
         optimizer.zero_grad()
         loss.backward()
@@ -77,7 +76,7 @@ def same_training(engine, total):
 def same_checkpoint(engine, folder):
     from safetensors.numpy import load_file
 
-    ds.checkpoint_save(engine, folder, None)
+    engine.save(folder)
     kinds = {"master": "master", "exp_avg": "exp_avg", "exp_avg_sq": "exp_avg_sq"}
     files = glob.glob(os.path.join(folder, "**", "*.safetensors"), recursive=True)
     wrong, seen = [], 0
@@ -113,8 +112,7 @@ def same_events(folder):
 
 def main():
     made = config(STEPS)
-    graph = ds.graph_from_config(json.dumps(made), 1)
-    engine = ds.engine_create(None, json.dumps(made), graph, ds.engine_options())
+    engine = libds.Engine(made)
     with tempfile.TemporaryDirectory() as folder:
         done = [same_training(engine, STEPS), same_checkpoint(engine, os.path.join(folder, "checkpoints")), same_events(folder)]
     return 0 if all(done) else 1

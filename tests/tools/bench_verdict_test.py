@@ -56,6 +56,7 @@ CASES = [
      [(RATIOS | {"autocast": 1.6}, 3.0, 3.1), (RATIOS | {"bf16+compile": 1.1}, 3.0, 3.1), (RATIOS, 3.2, 3.1)]),
     ("train_step", "judge_stage", ("2", [1.6, 1.7], 2.0), [("2", [1.4, 1.7], 2.0)]),
     ("train_step", "judge_stages", (1.0, 1.1), [(1.0, 1.2)]),
+    ("wrappers", "judge", ({"C": [3.0, 2.0, 9.0], "Python": [15.0, 14.0, 90.0]},), [({"C": [2.0], "Python": [15.0], "Rust": [23.0]},)]),
     ("train_step", "judge_reproducible", ("0", 8192, 1.0, 1.05), [("0", 8192, 1.0, 1.2)]),
 ]
 wrong = []

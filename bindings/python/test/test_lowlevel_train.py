@@ -2,7 +2,8 @@
 import array
 import json
 
-import libds as ds
+import libds
+import libds.lowlevel as ds
 
 
 def mlp():
@@ -66,7 +67,7 @@ assert ds.engine_get(engine, "param_groups[1].lr") == 0.5
 try:
     ds.engine_group_add(engine, [index], '{"lt": 1}')
     raise AssertionError("an unknown number was accepted")
-except ds.Error as error:
+except libds.Error as error:
     assert error.key == "options.lt" and error.tensor is None and error.rank is None, error
 
 last = ds.engine_last_step(engine)
@@ -75,8 +76,8 @@ assert last["step"] == last["updates"] > 0 and last["loss"] > 0 and not last["sk
 try:
     ds.engine_param_find(engine, "b11")
     raise AssertionError("an unknown name was found")
-except ds.Error as error:
-    assert error.args[0] == ds.ERROR_NOT_FOUND and "b1" in error.args[1], error
+except libds.Error as error:
+    assert error.status == ds.ERROR_NOT_FOUND and "b1" in error.message, error
 try:
     ds.train_batch(engine, [1, 2])
     raise AssertionError("integers are no tensors")

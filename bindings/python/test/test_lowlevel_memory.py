@@ -4,7 +4,7 @@ import gc
 import json
 import sys
 
-import libds as ds
+import libds.lowlevel as ds
 
 try:
     import numpy as np

@@ -2,7 +2,8 @@
 import array
 import json
 
-import libds as ds
+import libds
+import libds.lowlevel as ds
 
 config = {
     "train_batch_size": 16,
@@ -41,8 +42,8 @@ ds.engine_evaluate(engine, 1)
 try:
     ds.backward(engine)
     raise SystemExit("an evaluation takes no backward")
-except ds.Error as error:
-    assert error.args[0] == ds.ERROR_STATE, error
+except libds.Error as error:
+    assert error.status == ds.ERROR_STATE, error
 ds.engine_evaluate(engine, 0)
 
 loss = sum(e * e for e in errors) / 16

@@ -1,0 +1,132 @@
+"""Exceptions of libds: one class for each status of ds.h, all of them a subclass of `Error`."""
+from __future__ import annotations
+
+import enum
+
+__all__ = [
+    "Status", "Error", "InvalidArgument", "ConfigError", "NotFound", "StateError", "Unsupported", "OutOfMemory", "FileError",
+    "CorruptError", "CommError", "NumericError", "PoisonedError", "Stopped", "InternalError",
+]
+
+
+class Status(enum.IntEnum):
+    """How a call of libds ended; each negative number asks something else of the caller."""
+
+    OK = 0
+    INVALID_ARGUMENT = -1
+    CONFIG = -2
+    NOT_FOUND = -3
+    STATE = -4
+    UNSUPPORTED = -5
+    OUT_OF_MEMORY = -6
+    IO = -7
+    CORRUPT = -8
+    COMM = -9
+    NUMERIC = -10
+    POISONED = -11
+    USER = -12
+    INTERNAL = -13
+
+
+class Error(Exception):
+    """What a call of libds reports.
+
+    `status` is a `Status`, `message` one line for people. `key` is the configuration key that the message is about (dotted),
+    `tensor` the parameter or tensor, `rank` the rank; each is None where the message names none.
+    """
+
+    status: Status
+    message: str
+    key: str | None
+    tensor: str | None
+    rank: int | None
+
+    def __init__(self, status: int, message: str, key: str | None = None, tensor: str | None = None,
+                 rank: int | None = None) -> None:
+        super().__init__(message)
+        self.status = Status(status)
+        self.message = message
+        self.key = key
+        self.tensor = tensor
+        self.rank = rank
+
+    def __str__(self) -> str:
+        return self.message
+
+    def __reduce__(self) -> tuple:
+        return type(self), (int(self.status), self.message, self.key, self.tensor, self.rank)
+
+
+class InvalidArgument(Error, ValueError):
+    """The call is wrong: change the argument that the message names."""
+
+
+class ConfigError(Error, ValueError):
+    """The configuration is wrong: change the key that the message names."""
+
+
+class NotFound(Error, LookupError):
+    """A name, file or folder does not exist."""
+
+
+class StateError(Error, RuntimeError):
+    """The call is right, but it comes at the wrong moment, or its object is closed."""
+
+
+class Unsupported(Error, NotImplementedError):
+    """Known, but not in this build, machine or version."""
+
+
+class OutOfMemory(Error, MemoryError):
+    """The plan exceeds a budget, or the system refuses memory."""
+
+
+class FileError(Error, OSError):
+    """The file system refused: the message has the path and the reason."""
+
+
+class CorruptError(Error):
+    """The content of a file contradicts itself or its hash."""
+
+
+class CommError(Error):
+    """A peer died, diverged or timed out: restart the group."""
+
+
+class NumericError(Error, ArithmeticError):
+    """NaN or infinity where a number is needed; the object is usable."""
+
+
+class PoisonedError(StateError):
+    """An earlier failure left this object unusable: close it."""
+
+
+class Stopped(Error):
+    """A callback or the stop flag asked to stop."""
+
+
+class InternalError(Error):
+    """A defect of libds: please report the message."""
+
+
+_CLASSES = {
+    Status.INVALID_ARGUMENT: InvalidArgument, Status.CONFIG: ConfigError, Status.NOT_FOUND: NotFound,
+    Status.STATE: StateError, Status.UNSUPPORTED: Unsupported, Status.OUT_OF_MEMORY: OutOfMemory, Status.IO: FileError,
+    Status.CORRUPT: CorruptError, Status.COMM: CommError, Status.NUMERIC: NumericError, Status.POISONED: PoisonedError,
+    Status.USER: Stopped, Status.INTERNAL: InternalError,
+}
+
+
+def of_status(status: int, message: str, key: str | None = None, tensor: str | None = None, rank: int = -1) -> Error:
+    """The exception of a status; rank -1: none. The low-level module raises what this returns."""
+    return _CLASSES.get(Status(status), Error)(status, message, key, tensor, rank if rank >= 0 else None)
+
+
+def closed(kind: str) -> StateError:
+    """The error of a call on an object that was closed."""
+    return StateError(Status.STATE, f"this {kind} is closed")
+
+
+def refuse(message: str) -> InvalidArgument:
+    """The error of an argument that this package refuses itself."""
+    return InvalidArgument(Status.INVALID_ARGUMENT, message)

@@ -1,0 +1,207 @@
+"""Tensors: memory that libds, NumPy, torch and others share without copies."""
+from __future__ import annotations
+
+import struct
+from typing import Any, Iterable, Sequence
+
+from . import errors, lowlevel
+
+__all__ = ["Tensor", "tensor", "zeros", "DTYPES"]
+
+#: Names of element types. "bf16" is seen as uint16 by the buffer protocol and NumPy, which have no such type.
+DTYPES = ("f32", "bf16", "f16", "f64", "i32", "i64", "u8")
+_CODES = {name: code for code, name in enumerate(DTYPES, 1)}
+_FORMATS = {"f32": "f", "bf16": "H", "f16": "e", "f64": "d", "i32": "i", "i64": "q", "u8": "B"}
+_ALIASES = {"float32": "f32", "bfloat16": "bf16", "float16": "f16", "float64": "f64", "int32": "i32", "int64": "i64",
+            "uint8": "u8"}
+
+
+def dtype_code(dtype: Any) -> int:
+    """The constant of ds.h of an element type: a name of `DTYPES`, or a type of NumPy or torch."""
+    name = dtype if isinstance(dtype, str) else getattr(dtype, "name", None) or getattr(dtype, "__name__", None) or str(dtype)
+    name = str(name).rsplit(".", maxsplit=1)[-1]
+    code = _CODES.get(_ALIASES.get(name, name))
+    if code is None:
+        raise errors.refuse(f"dtype must be one of {', '.join(DTYPES)}, got {dtype!r}")
+    return code
+
+
+class Tensor(lowlevel.Elements):
+    """A tensor on the host over the memory of `source`, which it keeps: nothing is copied, whatever the strides.
+
+    `source` is anything that shares its memory: a NumPy array or another object with the buffer protocol, a torch tensor or
+    another object with `__dlpack__`, a DLPack capsule. A tensor shares its own memory likewise: `numpy.asarray(tensor)`,
+    `memoryview(tensor)`, `torch.from_dlpack(tensor)`. `dtype="bf16"` reads 16-bit integers as the bit patterns of bfloat16.
+
+    `libds.zeros` and `libds.tensor` make tensors with memory of their own. A tensor is a context manager; arrays made from it
+    keep the memory when it is closed.
+    """
+
+    _raw: Any
+
+    def __init__(self, source: Any, dtype: Any = None) -> None:
+        self._bind(raw_of(source, dtype))
+
+    @classmethod
+    def _of(cls, raw: Any) -> Tensor:
+        self = cls.__new__(cls)
+        self._bind(raw)
+        return self
+
+    def _bind(self, raw: Any) -> None:
+        lowlevel.bind_elements(self, raw)
+        self._raw = raw
+
+    def _need(self) -> Any:
+        if self._raw is None:
+            raise errors.closed("Tensor")
+        return self._raw
+
+    @property
+    def dtype(self) -> str:
+        """Element type, one of `libds.DTYPES`."""
+        return DTYPES[self.dtype_code - 1]
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return self.nbytes // struct.calcsize(_FORMATS[self.dtype])
+
+    def numpy(self) -> Any:
+        """A NumPy array over the memory; of "bf16" one of uint16, which NumPy has no other type for."""
+        import numpy  # pylint: disable=import-outside-toplevel
+
+        self._need()
+        return numpy.asarray(self)
+
+    def __array__(self, *arguments: Any, **options: Any) -> Any:
+        self._need()  # NumPy comes here where the buffer protocol has failed
+        raise BufferError("the tensor cannot be shown as a buffer")
+
+    def tolist(self) -> Any:
+        """The elements as nested lists of Python's numbers."""
+        view = memoryview(self)
+        if self.dtype in ("bf16", "f16"):
+            flat = struct.unpack(f"{self.size}H", view.tobytes())
+            if self.dtype == "bf16":
+                flat = struct.unpack(f"{self.size}f", struct.pack(f"{self.size}I", *(bits << 16 for bits in flat)))
+            else:
+                flat = struct.unpack(f"{self.size}e", struct.pack(f"{self.size}H", *flat))
+            return _nest(iter(flat), self.shape)
+        return view.tolist()
+
+    def copy_(self, source: Any) -> Tensor:
+        """Copies the elements of `source`, which has the same element type and shape; returns this tensor."""
+        lowlevel.tensor_copy(self._need(), raw_of(source))
+        return self
+
+    def close(self) -> None:
+        """Gives the memory back as soon as no array shares it. May be called again."""
+        self._raw = None
+        super().close()
+
+    def __enter__(self) -> Tensor:
+        self._need()
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        self.close()
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("a tensor without dimensions has no length")
+        return self.shape[0]
+
+    def __dlpack__(self, *, stream: Any = None, max_version: tuple[int, int] | None = None,
+                   dl_device: tuple[int, int] | None = None, copy: bool | None = None) -> Any:
+        """A DLPack capsule over the memory, for `from_dlpack` of NumPy, torch and others."""
+        if dl_device not in (None, (1, 0)):
+            raise BufferError(f"the tensor is on the host, (1, 0), and cannot go to {dl_device}")
+        if copy:
+            raise BufferError("libds shares the memory and makes no copy")
+        versioned = max_version is not None and max_version[0] >= 1
+        if self.readonly and not versioned:
+            raise BufferError("the tensor is over memory that is read-only, which DLPack before 1.0 cannot say")
+        return lowlevel.tensor_to_dlpack(self._need(), int(versioned))
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """(1, 0): the host."""
+        return (1, 0)
+
+    def __repr__(self) -> str:
+        if self._raw is None:
+            return "Tensor(closed)"
+        if self.size > 8:
+            return f"Tensor(shape={self.shape}, dtype={self.dtype!r})"
+        return f"Tensor({self.tolist()}, dtype={self.dtype!r})"
+
+
+def raw_of(source: Any, dtype: Any = None, writable: bool = False) -> Any:
+    """The low-level tensor of an array: a Tensor's own, or a new one over the memory of `source`."""
+    if isinstance(source, Tensor):
+        raw = source._need()
+        if dtype is not None and dtype_code(dtype) != source.dtype_code:
+            raise errors.refuse(f"dtype must be {source.dtype}, which the tensor has, got {dtype!r}")
+        if writable and source.readonly:
+            raise errors.refuse("the tensor is over memory that is read-only")
+        return raw
+    return lowlevel.tensor_from(source, writable, 0 if dtype is None else dtype_code(dtype))
+
+
+def inputs_of(arrays: Iterable[Any]) -> list[Any]:
+    """Low-level tensors of the inputs of a step; None stays None."""
+    return [None if array is None else raw_of(array) for array in arrays]
+
+
+def zeros(shape: Sequence[int] | int, dtype: Any = "f32") -> Tensor:
+    """A tensor of zeros with memory of its own."""
+    dims = [shape] if hasattr(shape, "__index__") else list(shape)
+    return Tensor._of(lowlevel.tensor_create(dtype_code(dtype), dims))
+
+
+def tensor(values: Any, dtype: Any = None) -> Tensor:
+    """A tensor with a copy of `values`: a number, or nested lists of numbers of equal lengths.
+
+    Without a dtype it is "f32" when any value is a float, else "i32".
+    """
+    shape, flat = _flatten(values)
+    if dtype is None:
+        dtype = "f32" if any(isinstance(value, float) for value in flat) or not flat else "i32"
+    made = zeros(shape, dtype)
+    if made.dtype == "bf16":
+        flat = [_bfloat16(value) for value in flat]
+    data = struct.pack(f"{len(flat)}{_FORMATS[made.dtype]}", *flat)
+    if flat:
+        made._raw.memory()[:] = data
+    return made
+
+
+def _bfloat16(value: float) -> int:
+    """The bit pattern of the bfloat16 next to a number, ties to even."""
+    bits = struct.unpack("I", struct.pack("f", value))[0]
+    if bits & 0x7FFFFFFF > 0x7F800000:
+        return (bits >> 16) | 0x40
+    return (bits + 0x7FFF + (bits >> 16 & 1)) >> 16
+
+
+def _flatten(values: Any) -> tuple[list[int], list[Any]]:
+    if not isinstance(values, (list, tuple)):
+        if not isinstance(values, (int, float)):
+            raise TypeError(f"a number or nested lists of numbers are needed, got {type(values).__name__}")
+        return [], [values]
+    parts = [_flatten(value) for value in values]
+    if any(shape != parts[0][0] for shape, _ in parts):
+        raise errors.refuse(f"the lists must be equally long, got shapes {parts[0][0]} and "
+                            f"{next(shape for shape, _ in parts if shape != parts[0][0])}")
+    return [len(parts)] + (parts[0][0] if parts else []), [value for _, flat in parts for value in flat]
+
+
+def _nest(flat: Any, shape: Sequence[int]) -> Any:
+    if not shape:
+        return next(flat)
+    return [_nest(flat, shape[1:]) for _ in range(shape[0])]

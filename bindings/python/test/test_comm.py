@@ -1,0 +1,197 @@
+"""Collectives over ranks that are threads, and over processes that `libds launch` starts (this file with --rank)."""
+import array
+import os
+import subprocess
+import sys
+import threading
+import time
+import unittest
+
+from support import HOST, libds, np, ranks
+
+
+def everything(comm):
+    """Every collective, once; three ranks."""
+    rank = comm.rank
+    data = np.float32([rank, 1])
+    assert comm.all_reduce(data) is data and data.tolist() == [3, 3]
+    kept = np.float64([[rank, 2]])
+    assert comm.all_reduce(kept, op="mean", out=np.zeros((1, 2))).tolist() == [[1, 2]] and kept[0, 0] == rank
+    assert comm.all_reduce(array.array("q", [10 * rank]), op="max")[0] == 20
+    halves = libds.tensor([rank, 0.5], dtype="bf16")
+    assert comm.all_reduce(halves).tolist() == [3, 1.5] and halves.tolist() == [rank, 0.5]
+    assert comm.all_reduce(np.float16([rank, 1]), op="min", out=np.zeros(2, np.float32)).tolist() == [0, 1]
+    gathered = comm.all_gather(np.int32([rank, -rank]))
+    assert (gathered.shape, gathered.tolist()) == ((3, 2), [[0, 0], [1, -1], [2, -2]])
+    uneven = comm.all_gather(np.full(rank + 1, rank, np.uint8), blocks=[1, 2, 3])
+    assert uneven.tolist() == [0, 1, 1, 2, 2, 2]
+    assert comm.reduce_scatter(np.float64([[1, 2], [rank, 3], [0, 0]])).tolist() == [[[3, 6]], [[3, 9]], [[0, 0]]][rank]
+    assert comm.reduce_scatter(np.arange(6, dtype=np.float32), blocks=[1, 2, 3]).tolist() == [[0], [3, 6], [9, 12, 15]][rank]
+    assert comm.all_to_all(np.uint8([3 * rank, 3 * rank + 1, 3 * rank + 2])).tolist() == [rank, rank + 3, rank + 6]
+    blocks = [rank] * 3
+    sent = comm.all_to_all(np.full(3 * rank, rank, np.int64), blocks=blocks, out_blocks=[0, 1, 2])
+    assert sent.tolist() == [1, 2, 2]
+    word = np.float64([7.5 if rank == 1 else 0])
+    assert comm.broadcast(word, root=1)[0] == 7.5
+    total = comm.reduce(np.float32([rank]), root=2)
+    assert total is None if rank != 2 else total.tolist() == [3]
+    rows = comm.gather(np.int32([rank]), root=1)
+    assert rows is None if rank != 1 else rows.tolist() == [[0], [1], [2]]
+    part = np.zeros(2, np.float32)
+    comm.scatter(np.arange(6, dtype=np.float32) if rank == 0 else None, root=0, out=part)
+    assert part.tolist() == [2 * rank, 2 * rank + 1]
+    several = [np.float32([rank]), np.float32([[1, rank]])]
+    assert comm.all_reduce(several) is several and [a.tolist() for a in several] == [[3], [[3, 3]]]
+    lists = comm.all_gather([np.int32([rank]), np.int32([5])])
+    assert [t.tolist() for t in lists] == [[[0], [1], [2]], [[5]] * 3]
+    if rank == 0:
+        comm.send(b"data", to=2)
+    if rank == 2:
+        assert comm.receive(bytearray(4), source=0) == b"data"
+    with comm.all_reduce(np.float32([rank]), start=True) as work:
+        pass
+    assert work.closed
+    first, second = np.float32([rank]), np.float32([1])
+    works = [comm.all_reduce(first, start=True), comm.all_reduce(second, start=True), comm.barrier(start=True)]
+    assert works[1].wait() is second and works[0].wait() is first and works[2].wait() is None
+    assert works[0].done and (first[0], second[0]) == (3, 3)
+    started = comm.all_gather(np.int32([rank]), start=True)
+    assert started.wait().tolist() == [[0], [1], [2]] and "all_gather" in repr(started)
+    half = comm.split(None if rank == 0 else 0)
+    assert half is None if rank == 0 else (half.rank, half.size) == (rank - 1, 2)
+    if half:
+        assert half.all_reduce(np.int64([rank]))[0] == 3
+    comm.log_start()
+    comm.barrier()
+    assert isinstance(comm.log("data"), (dict, list)) and "barrier" in comm.flight_record()
+    assert repr(comm) == f"Comm(rank={rank}, size=3)"
+
+
+def a_delegate(comm):
+    with libds.DelegateEngine(HOST, comm=comm) as engine:
+        engine.add_param("p", 5)
+        engine.start()
+        engine.write("p", np.float32([1, 2, 3, 4, 5]))
+        engine.grad_ready("p", np.full(5, comm.rank, np.float32))
+        engine.backward()
+        engine.step()
+        assert engine.read("p").tolist() == [0.5, 1.5, 2.5, 3.5, 4.5]
+
+
+class Collectives(unittest.TestCase):
+    def test_ranks_that_are_threads(self):
+        ranks(3, everything)
+
+    @unittest.skipUnless(os.environ.get("DS_COMMAND"), "the command is not built")
+    def test_ranks_that_are_processes(self):
+        subprocess.run([os.environ["DS_COMMAND"], "launch", "-n", "3", sys.executable, __file__, "--rank"], check=True,
+                       timeout=60)
+
+    def test_nothing_is_copied(self):
+        def body(comm):
+            data = np.full(1 << 16, comm.rank + 1, np.float32)
+            address = data.ctypes.data
+            tensor = libds.Tensor(data)
+            self.assertEqual(comm.all_reduce(tensor).data_ptr, address)
+            self.assertEqual(data[-1], 3)
+            out = np.zeros((2, 4), np.float32)
+            made = comm.all_gather(data[:4], out=out)
+            self.assertIs(made, out)
+            self.assertEqual(out.tolist(), [[3] * 4] * 2)
+
+        ranks(2, body)
+
+    def test_buffers_of_started_collectives_are_kept_and_locked(self):
+        gate = threading.Barrier(2)
+
+        def body(comm):
+            buffer = bytearray(1024)
+            work = comm.broadcast(buffer, root=0, start=True) if comm.rank == 1 else None
+            if work:
+                with self.assertRaises(BufferError):
+                    buffer.append(0)
+                left = comm.all_reduce(np.ones(1 << 16, np.float32), start=True)
+                left.close()  # forgotten, not waited for: its memory must outlive it
+                del left
+            gate.wait()
+            if comm.rank == 0:
+                comm.broadcast(bytearray(b"x" * 1024), root=0)
+                comm.all_reduce(np.ones(1 << 16, np.float32))
+            else:
+                work.wait()
+                self.assertEqual(buffer, b"x" * 1024)
+            comm.barrier()
+            if work:
+                self.assertFalse(comm._loans, "a collective that has returned ends the loans before it")
+                work.close()
+                del work
+                buffer.append(0)
+
+        ranks(2, body)
+
+    def test_an_abort_from_another_thread_ends_what_waits(self):
+        def body(comm):
+            timer = threading.Timer(0.05, comm.abort, ["enough"])
+            if comm.rank == 0:
+                timer.start()
+            else:
+                time.sleep(0.2)
+            with self.assertRaisesRegex(libds.CommError, "enough"):
+                comm.barrier()
+
+        ranks(2, body)
+
+    def test_diverging_ranks_are_an_error_on_all(self):
+        def body(comm):
+            with self.assertRaises(libds.CommError) as caught:
+                if comm.rank == 0:
+                    comm.all_reduce(np.ones(4, np.float32))
+                else:
+                    comm.all_gather(np.ones(4, np.float32))
+            self.assertTrue(caught.exception.message)
+
+        ranks(2, body)
+
+    def test_bad_arguments_change_nothing_and_say_what_is_wrong(self):
+        def body(comm):
+            ones = np.ones(4, np.float32)
+            for call, words in [
+                (lambda: comm.all_reduce(ones, op="product"), "op must be one of"),
+                (lambda: comm.all_reduce(ones, np.ones(3, np.float32)), "4 elements"),
+                (lambda: comm.all_reduce(ones, np.ones(4)), "out must be f32, got f64"),
+                (lambda: comm.all_reduce([ones, np.ones(2)]), "one dtype"),
+                (lambda: comm.all_reduce([]), "must not be empty"),
+                (lambda: comm.all_gather(ones, np.ones(4, np.float32)), "8 elements"),
+                (lambda: comm.all_gather(ones, blocks=[4]), "2 numbers"),
+                (lambda: comm.all_gather(ones, blocks=[1, 1]), "1 elements"),
+                (lambda: comm.reduce_scatter(np.ones(3, np.float32)), "multiple of 2"),
+                (lambda: comm.all_to_all(np.ones(3, np.float32)), "multiple of 2"),
+                (lambda: comm.all_to_all(ones, blocks=[2, 3]), "5 elements"),
+                (lambda: comm.broadcast(ones, root=9), "9"),
+                (lambda: comm.scatter(None, root=comm.rank), "data must be an array"),
+            ]:
+                with self.assertRaises(libds.InvalidArgument, msg=words) as caught:
+                    call()
+                self.assertIn(words, str(caught.exception))
+            with self.assertRaises(BufferError):
+                comm.broadcast(b"read-only")
+            with self.assertRaises(TypeError):
+                comm.all_reduce(3.0)
+            with self.assertRaises(TypeError):
+                comm.all_reduce([1.0, 2.0])
+            with self.assertRaisesRegex(BufferError, "contiguous"):
+                comm.all_reduce(np.ones((4, 4), np.float32)[:, ::2])
+            self.assertEqual(comm.all_reduce(ones).tolist(), [2] * 4)
+            with self.assertRaises(libds.Unsupported):
+                libds.Comm("nowhere://")
+
+        ranks(2, body)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["--rank"]:
+        with libds.Comm() as group:
+            everything(group)
+            a_delegate(group)
+    else:
+        unittest.main()

@@ -1,0 +1,111 @@
+"""A host with gradients of its own: leases, gradients, evaluation, saving, on one rank and on three."""
+import unittest
+
+from support import HOST, host_engine, libds, np, ranks, scratch
+
+
+class Delegate(unittest.TestCase):
+    def test_a_host_trains_evaluates_and_saves(self):
+        def body(comm):
+            with libds.DelegateEngine(HOST, comm=comm) as engine, scratch() as folder:
+                p = engine.add_param("p", 5)
+                with self.assertRaises(libds.StateError):
+                    with engine.gathered():
+                        pass
+                engine.start()
+                engine.write(p, np.float32([1, 2, 3, 4, 5]))
+                with engine.gathered([p]) as views:
+                    self.assertEqual(views["p"].tolist(), [1, 2, 3, 4, 5])
+                    self.assertEqual((list(views), len(views), views[p] is views[0]), (["p"], 1, True))
+                    grad = engine.grad_view("p")
+                    np.asarray(grad)[:] = comm.rank  # the mean over ranks 0, 1, 2 is 1
+                    engine.grad_ready(p, grad)
+                    with self.assertRaises(libds.StateError):
+                        engine.grad_ready(p, np.zeros(5, np.float32))
+                engine.backward()
+                self.assertEqual(engine.step().updates, 1)
+                self.assertEqual(engine.read(p).tolist(), [0.5, 1.5, 2.5, 3.5, 4.5])
+                with engine.evaluating():
+                    with self.assertRaises(libds.StateError):
+                        engine.backward()
+                    with engine.gathered("p") as views:
+                        self.assertEqual(views["p"].numpy().sum(), 12.5)
+                engine.backward()  # training again
+                engine.step()
+                where = comm.broadcast(np.frombuffer(folder.encode().ljust(200), np.uint8).copy())
+                where = where.tobytes().decode().strip()
+                engine.save(where, client_state={"epoch": 2})
+                engine.write(p, np.zeros(5, np.float32))
+                self.assertEqual(engine.load(where), {"epoch": 2})
+                self.assertEqual(engine.read(p).tolist(), [0.5, 1.5, 2.5, 3.5, 4.5])
+                comm.barrier()  # rank 0's folder is in use until here
+
+        ranks(3, body)
+
+    def test_views_are_the_engine_s_memory(self):
+        with host_engine(1 << 12, init=lambda name, first, values: np.asarray(values).fill(2)) as engine:
+            with engine.gathered() as views:
+                array = np.asarray(views["p"])
+                self.assertEqual(array.ctypes.data, views["p"].data_ptr)
+                self.assertEqual(np.from_dlpack(views["p"]).ctypes.data, array.ctypes.data)
+                grad = engine.grad_view("p")
+                self.assertEqual(engine.grad_view("p").data_ptr, grad.data_ptr)
+                np.asarray(grad)[:] = array
+                engine.grad_ready("p", grad)
+            self.assertTrue(views["p"].closed)
+            with self.assertRaises(libds.StateError):
+                views["p"].tolist()
+            self.assertEqual(array.shape, (1 << 12,))  # may be read, and means nothing
+            engine.backward()
+            engine.step()
+            self.assertEqual(set(engine.read("p").tolist()), {1.0})
+
+    def test_bf16(self):
+        config = {**HOST, "bf16": {"enabled": True}}
+        with libds.DelegateEngine(config) as engine:
+            engine.add_param("p", [2, 2])
+            engine.start()
+            engine.write("p", np.float32([[1, 2], [3, 4]]))
+            with engine.gathered() as views:
+                self.assertEqual((views["p"].dtype, views["p"].tolist()), ("bf16", [[1, 2], [3, 4]]))
+                bits = np.asarray(views["p"])
+                self.assertEqual((bits.dtype, bits[0, 0]), (np.uint16, 0x3F80))
+                engine.grad_ready("p", libds.Tensor(np.full((2, 2), 0x3F80, np.uint16), dtype="bf16"))
+            engine.backward()
+            engine.step()
+            self.assertEqual(engine.read("p").tolist(), [[0.5, 1.5], [2.5, 3.5]])
+
+    def test_an_exception_in_the_block_ends_the_lease_and_goes_on(self):
+        with host_engine() as engine:
+            with self.assertRaisesRegex(KeyError, "of the host"):
+                with engine.gathered():
+                    raise KeyError("of the host")
+            with engine.gathered() as views:
+                self.assertEqual(views["p"].tolist(), [0] * 5)
+            with self.assertRaises(libds.InvalidArgument):
+                engine.write("p", np.zeros(4, np.float32))
+            engine.add_group("p", lr=1)  # would be refused while a parameter is leased
+
+    def test_an_exception_of_init_goes_on_behind_start(self):
+        def init(name, first, values):
+            raise KeyError("no values")
+
+        engine = libds.DelegateEngine(HOST, init=init)
+        engine.add_param("p", 5)
+        with self.assertRaises(KeyError) as caught:
+            engine.start()
+        self.assertIsInstance(caught.exception.__context__, libds.Stopped)
+        with self.assertRaises(libds.PoisonedError):
+            engine.start()
+        engine.close()
+
+    def test_what_init_keeps_cannot_dangle(self):
+        kept = []
+        engine = host_engine(1 << 16, init=lambda name, first, values: kept.append(np.asarray(values)))
+        engine.close()
+        kept[0][:] = 1
+        self.assertEqual(sum(len(array) for array in kept), 1 << 16)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,214 @@
+"""Wrong calls: each is an exception with the message of libds, and the engine stays usable or says that it is not."""
+import pickle
+import threading
+import unittest
+
+from support import CONFIG, HOST, host_engine, libds, linear_batch, linear_engine, linear_graph, np, ranks
+
+
+class Errors(unittest.TestCase):
+    def test_errors_say_what_they_are_about(self):
+        with self.assertRaises(libds.ConfigError) as caught:
+            libds.Engine({**CONFIG, "optimizer": {"params": {"lr": -1}}}, linear_graph())
+        error = caught.exception
+        self.assertEqual((error.status, error.key, error.tensor, error.rank),
+                         (libds.Status.CONFIG, "optimizer.params.lr", None, None))
+        self.assertEqual(str(error), error.message)
+        self.assertNotIn("\n", error.message)
+        again = pickle.loads(pickle.dumps(error))
+        self.assertEqual((type(again), again.key, again.message), (type(error), error.key, error.message))
+
+    def test_every_status_has_a_class_and_python_s_own_where_there_is_one(self):
+        self.assertEqual({cls().status for cls in [lambda s=s: libds.errors.of_status(s, "m") for s in libds.Status]},
+                         set(libds.Status))
+        for cls, base in [(libds.InvalidArgument, ValueError), (libds.ConfigError, ValueError), (libds.NotFound, LookupError),
+                          (libds.StateError, RuntimeError), (libds.OutOfMemory, MemoryError), (libds.FileError, OSError),
+                          (libds.NumericError, ArithmeticError), (libds.PoisonedError, libds.StateError),
+                          (libds.Unsupported, NotImplementedError), (libds.Stopped, libds.Error)]:
+            self.assertTrue(issubclass(cls, base) and issubclass(cls, libds.Error))
+        error = libds.errors.of_status(-7, "cannot open 'x'", rank=3)
+        self.assertEqual((str(error), error.rank, type(error)), ("cannot open 'x'", 3, libds.FileError))
+
+    def test_a_budget_that_is_too_small(self):
+        with self.assertRaises(MemoryError) as caught:
+            libds.Engine({**CONFIG, "memory_budget": {"host": 100, "device": 100}}, linear_graph())
+        self.assertIsInstance(caught.exception, libds.OutOfMemory)
+
+
+class Native(unittest.TestCase):
+    def test_wrong_inputs_leave_the_engine_usable(self):
+        x, target = linear_batch()
+        with linear_engine() as engine:
+            wanted = engine.train_batch(x, target)
+        with linear_engine() as engine:
+            for inputs, words in [((x, np.zeros((6, 2), np.float32)), "rows"), ((np.ones((4, 3), np.int32), target), "i32"),
+                                  ((x,), "2"), ((x, target, x), "3"), ((x, None), "target"), ((np.zeros((4, 4), np.float32), target), "'x'"),
+                                  ((x.astype(float), target), "'x' must be f32, got f64")]:
+                with self.assertRaises(libds.Error) as caught:
+                    engine.train_batch(*inputs)
+                self.assertIn(words, str(caught.exception))
+            with self.assertRaises(TypeError):
+                engine.train_batch(x.tolist(), target)
+            with self.assertRaises(libds.StateError):
+                engine.step()
+            with self.assertRaises(libds.StateError):
+                engine.backward()
+            self.assertEqual(engine.train_batch(x, target), wanted)
+
+    def test_what_is_not_finite_skips_the_step(self):
+        x, target = linear_batch()
+        with linear_engine() as engine:
+            before = engine.read("w").tolist()
+            engine.train_batch(np.full_like(x, np.nan), target)
+            self.assertTrue(engine.last_step.skipped)
+            self.assertTrue(engine.skip_reason)
+            self.assertEqual(engine.read("w").tolist(), before)
+            engine.train_batch(x, target)
+            self.assertEqual((engine.last_step.updates, engine.skip_reason), (1, ""))
+
+    def test_names_and_states(self):
+        with linear_engine() as engine:
+            with self.assertRaisesRegex(libds.NotFound, "did you mean 'b'"):
+                engine.param("bb")
+            for wrong in (2, -1):
+                with self.assertRaises(libds.InvalidArgument):
+                    engine.param(wrong)
+            with self.assertRaises(libds.InvalidArgument):
+                engine.read("w", "mastr")
+            with self.assertRaises(libds.InvalidArgument) as caught:
+                engine.write("b", np.zeros(3, np.float32))
+            self.assertEqual(caught.exception.tensor, "b")
+            for wrong in (np.zeros(2), np.zeros(2, np.int32), [0, 0], "no"):
+                with self.assertRaises(TypeError):
+                    engine.write("b", wrong)
+            with self.assertRaises(BufferError):
+                engine.read("b", out=bytes(8))
+            with self.assertRaises(TypeError):
+                engine.param(1.5)
+            with self.assertRaises(OverflowError):
+                engine.freeze([2 ** 40])
+
+    def test_closed_objects_raise(self):
+        engine, comm, graph, plan = linear_engine(), libds.Comm("self"), linear_graph(), libds.Plan(CONFIG, linear_graph())
+        work = comm.barrier(start=True)
+        work.wait()
+        for one in (engine, work, comm, graph, plan):
+            one.close()
+            one.close()
+            self.assertTrue(one.closed)
+            self.assertIn("closed", repr(one))
+            with self.assertRaises(libds.StateError):
+                with one:
+                    pass
+        for call in (lambda: engine.train_batch(), lambda: engine.params, lambda: engine["lr"], engine.plan, lambda: comm.size,
+                     comm.barrier, lambda: str(graph), plan.report, work.wait, lambda: libds.Engine(CONFIG, graph),
+                     lambda: libds.Engine(CONFIG, linear_graph(), comm=comm), lambda: comm.abort("no")):
+            with self.assertRaisesRegex(libds.StateError, "is closed"):
+                call()
+
+    def test_an_object_that_another_thread_closes_lives_until_its_call_has_returned(self):
+        def body(comm):
+            rank = comm.rank
+            if rank == 0:
+                threading.Timer(0.05, comm.close).start()  # inside the barrier
+            else:
+                threading.Event().wait(0.2)
+            comm.barrier()
+            return comm.closed
+
+        self.assertEqual(ranks(2, body), [True, False])
+
+
+class Delegate(unittest.TestCase):
+    def usable(self, engine):
+        """A step has the effect that it should have."""
+        before = np.array(engine.read("p"))
+        engine.grad_ready("p", np.ones(before.shape, np.float32))
+        engine.backward()
+        engine.step()
+        self.assertEqual(engine.read("p").tolist(), (before - 0.5).tolist())
+
+    def test_gradients(self):
+        with host_engine() as engine:
+            for grad, words in [(np.ones(4, np.float32), "4"), (np.ones(5, np.int32), "i32"), (np.ones((2, 3), np.float32), "6")]:
+                with self.assertRaises(libds.Error) as caught:
+                    engine.grad_ready("p", grad)
+                self.assertIn(words, str(caught.exception))
+            self.usable(engine)
+            engine.grad_ready("p", np.full(5, np.nan, np.float32))
+            engine.backward()
+            self.assertTrue(engine.step().skipped)
+            self.assertIn("p", engine.skip_reason)
+            self.usable(engine)
+            engine.backward()  # a gradient that does not come counts as zero
+            engine.step()
+            self.usable(engine)
+            with self.assertRaises(libds.StateError):
+                engine.step()  # before any backward
+            engine.grad_ready("p", np.ones(5, np.float32))
+            with self.assertRaises(libds.StateError):
+                engine.grad_ready("p", np.ones(5, np.float32))
+            engine.backward()
+            with self.assertRaises(libds.StateError):
+                engine.grad_ready("p", np.ones(5, np.float32))  # behind the last micro-step
+            engine.step()
+            self.usable(engine)
+
+    def test_leases(self):
+        with host_engine() as engine:
+            with engine.gathered() as outer:
+                with engine.gathered() as inner:  # counts; the memory is the same
+                    self.assertEqual(inner["p"].data_ptr, outer["p"].data_ptr)
+                self.assertEqual(outer["p"].tolist(), [0] * 5)
+                with self.assertRaises(libds.InvalidArgument):
+                    outer[7]
+                with self.assertRaises(libds.StateError):
+                    engine.write("p", np.ones(5, np.float32))
+            with self.assertRaises(libds.StateError):
+                libds.lowlevel.release_params(engine._raw, [0])
+            with self.assertRaises(libds.NotFound):
+                with engine.gathered("q"):
+                    pass
+            engine.grad_ready("p", np.ones(5, np.float32))
+            engine.backward()
+            with engine.gathered():
+                with self.assertRaises(libds.StateError):
+                    engine.step()
+            engine.step()
+            self.usable(engine)
+            with self.assertRaises(libds.StateError):
+                engine.add_param("late", 3)
+            with self.assertRaises(libds.StateError):
+                engine.start()
+
+    def test_ranks_that_diverge(self):
+        def body(comm):
+            engine = libds.DelegateEngine({**HOST, "zero_optimization": {"stage": 3, "stage3_param_persistence_threshold": 0}},
+                                          comm=comm)
+            engine.add_param("a", 64)
+            engine.add_param("b", 64)
+            engine.start()
+            with self.assertRaises(libds.CommError):
+                with engine.gathered("a" if comm.rank else "b"):
+                    pass
+                engine.backward()
+                engine.step()
+            with self.assertRaises(libds.Error):  # it says that it is not usable
+                engine.backward()
+                engine.step()
+
+        ranks(2, body)
+
+    def test_configurations_that_differ(self):
+        def body(comm):
+            config = {**HOST, "optimizer": {"type": "SGD", "params": {"lr": 0.5 + comm.rank}}}
+            with self.assertRaises(libds.ConfigError):
+                engine = libds.DelegateEngine(config, comm=comm)
+                engine.add_param("a", 64)
+                engine.start()
+
+        ranks(2, body)
+
+
+if __name__ == "__main__":
+    unittest.main()
