@@ -1,7 +1,7 @@
 """Random sequences of calls, right and wrong ones, over objects of every kind, as tests/api/sequence_test.c does in C.
 
 Whatever a program does, a call returns or raises an exception that asks something of the caller: never a defect of libds, an
-engine is never lost by a refused call, and every refusal has one line. 100 sequences, with DS_LONG 3,000; DS_SEQUENCE=7 repeats
+engine is never lost by a refused call, and every refusal has one line. 100 sequences, with DS_LONG 1,500; DS_SEQUENCE=7 repeats
 that of seed 7 and prints its calls.
 """
 import contextlib
@@ -208,7 +208,7 @@ class Sequence:
 def main():
     only = os.environ.get("DS_SEQUENCE")
     begin = random.randrange(1 << 30) if os.environ.get("DS_LONG") else 0
-    seeds = [int(only)] if only else range(begin, begin + (3000 if os.environ.get("DS_LONG") else 100))
+    seeds = [int(only)] if only else range(begin, begin + (1500 if os.environ.get("DS_LONG") else 100))
     for seed in seeds:
         with tempfile.TemporaryDirectory() as folder:
             Sequence(seed, folder, bool(only)).play()
