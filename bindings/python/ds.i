@@ -400,4 +400,21 @@ must live until the engine has started.";
 }
 %typemap(freearg) (const ds_plan *const *plans, size_t count) { free((void *)$1); }
 
+// ds.h describes these together with the call before them.
+%feature("docstring") ds_backward "The second piece of a step: gradients of the last forward; in delegate mode the end of a micro-step. See forward.";
+%feature("docstring") ds_step "The last piece of a step: clipping and the update. See forward.";
+%feature("docstring") ds_engine_write_local "Replaces the elements of local_range only, without communication; refresh must follow. See engine_read_local.";
+
 %include "ds.h"
+
+// Tags are for the tests of ds.h, not for readers of help().
+%pythoncode %{
+def _without_tags():
+    import re
+    for name, one in list(globals().items()):
+        if hasattr(one, "__code__") and one.__doc__:
+            one.__doc__ = re.sub(r"\s*\{[a-z_0-9]+(\.[a-z_0-9]+)+\}", "", one.__doc__)
+
+
+_without_tags()
+%}

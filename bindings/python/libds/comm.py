@@ -258,7 +258,7 @@ class Comm(Handle):
                 _check_blocks(name, ins, outs, list(blocks), list(out_blocks or blocks), self.rank, size)
         if not at_root and name == "scatter":
             ins = None
-        counts = [_numel(raw) for raw in (ins if more or outs is None else outs)]
+        counts = [_numel(raw) for raw in ((ins if more or outs is None else outs) or ())]
         if name == "all_to_all":
             if any(count % size for count in counts) and blocks is None:
                 raise errors.refuse(f"{name}: data must have a multiple of {size} elements, one block for each rank, got {counts}")

@@ -4,7 +4,8 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from typing import Any, Callable, Iterable, Iterator, Mapping, NamedTuple, Sequence, Union
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Union
 
 from . import errors, lowlevel
 from ._handle import Config, Handle, config_text, options_text, raw_handle
@@ -22,7 +23,7 @@ Init = Callable[[str, int, memoryview], None]
 class Param(NamedTuple):
     """A parameter of an engine. Calls that take a parameter also take its name or its number."""
 
-    index: int
+    number: int
     name: str
     shape: tuple[int, ...]
 
@@ -50,11 +51,11 @@ class _AnyEngine(Handle):
     """
 
     def _create(self, config: Config, raw_graph: Any, comm: Comm | None, threads: int, trace: bool, init: Init | None) -> None:
-        options = lowlevel.engine_options()
+        options: Any = lowlevel.engine_options()
         options.threads, options.trace = threads, int(trace)
         if init is not None:
             options.set_init(lambda param, name, first, values: init(name, first, values))
-        self._options = options  # delegate mode calls init behind this call
+        self._options: Any = options  # delegate mode calls init behind this call
         text = config_text(config)
         if comm is None:
             lock, raw = None, lowlevel.engine_create(None, text, raw_graph, options)
@@ -76,7 +77,7 @@ class _AnyEngine(Handle):
 
     def _number(self, param: ParamLike) -> int:
         if isinstance(param, Param):
-            return param.index
+            return param.number
         if isinstance(param, str):
             index = self._numbers.get(param)
             if index is None:
@@ -89,8 +90,8 @@ class _AnyEngine(Handle):
     def _list(self, params: Iterable[ParamLike] | ParamLike | None) -> list[int]:
         if params is None:
             return list(range(lowlevel.engine_param_count(self._need())))
-        if isinstance(params, (Param, str)) or hasattr(params, "__index__"):
-            params = [params]
+        if isinstance(params, (Param, str)) or not isinstance(params, Iterable):
+            return [self._number(params)]
         return [self._number(param) for param in params]
 
     def param(self, param: ParamLike) -> Param:
@@ -348,7 +349,7 @@ class DelegateEngine(_AnyEngine):
 
     def add_param(self, name: str, shape: Sequence[int] | int) -> Param:
         """Registers a parameter."""
-        dims = [shape] if hasattr(shape, "__index__") else list(shape)
+        dims = list(shape) if isinstance(shape, Sequence) else [shape]
         return Param(self._call(lowlevel.engine_param_add, name, dims), name, tuple(dims))
 
     def start(self) -> DelegateEngine:

@@ -2,11 +2,33 @@
 from __future__ import annotations
 
 import struct
-from typing import Any, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from . import errors, lowlevel
 
 __all__ = ["Tensor", "tensor", "zeros", "DTYPES"]
+
+if TYPE_CHECKING:
+
+    class _Elements:
+        """What the low-level type has, for type checkers."""
+
+        shape: tuple[int, ...]
+        strides: tuple[int, ...]
+        data_ptr: int
+        dtype_code: int
+        nbytes: int
+        exports: int
+        closed: bool
+        readonly: bool
+
+        def __buffer__(self, flags: int, /) -> memoryview: ...
+
+        def close(self) -> None: ...
+
+else:
+    _Elements = lowlevel.Elements
 
 #: Names of element types. "bf16" is seen as uint16 by the buffer protocol and NumPy, which have no such type.
 DTYPES = ("f32", "bf16", "f16", "f64", "i32", "i64", "u8")
@@ -26,7 +48,7 @@ def dtype_code(dtype: Any) -> int:
     return code
 
 
-class Tensor(lowlevel.Elements):
+class Tensor(_Elements):
     """A tensor on the host over the memory of `source`, which it keeps: nothing is copied, whatever the strides.
 
     `source` is anything that shares its memory: a NumPy array or another object with the buffer protocol, a torch tensor or
@@ -160,7 +182,7 @@ def inputs_of(arrays: Iterable[Any]) -> list[Any]:
 
 def zeros(shape: Sequence[int] | int, dtype: Any = "f32") -> Tensor:
     """A tensor of zeros with memory of its own."""
-    dims = [shape] if hasattr(shape, "__index__") else list(shape)
+    dims = list(shape) if isinstance(shape, Sequence) else [shape]
     return Tensor._of(lowlevel.tensor_create(dtype_code(dtype), dims))
 
 

@@ -12,7 +12,7 @@ fn main() -> ds::Result<()> {
     let loss = graph.op("mse", &[y, target], None)?;
     graph.output("loss", loss)?;
     let config = r#"{"train_micro_batch_size_per_gpu": 4, "optimizer": {"type": "SGD", "params": {"lr": 0.01}}}"#;
-    let mut engine = Engine::new(None, config, Some(&graph), &EngineOptions { threads: 1, ..EngineOptions::default() })?;
+    let mut engine = Engine::new(config, Some(&graph), EngineOptions { threads: 1, ..EngineOptions::default() })?;
     let (xs, targets) = ([0.5f32; 12], [0.25f32; 8]);
     for line in std::io::stdin().lock().lines() {
         let steps: u32 = line.unwrap().trim().parse().unwrap();
