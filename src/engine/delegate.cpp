@@ -26,6 +26,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <exception>
 #include <map>
@@ -339,10 +340,24 @@ StepResult DelegateEngine::step() {
             leases_[p]);
   }
   runtime_.guarded([&] { finish_calls(); });
+  std::string reason;
+  if (control_.skips()) {
+    reason = fmt::format("step {} is skipped: gradient norm {}; first tensor with NaN or infinity: {}",
+                         control_.steps() + 1, control_.scalars().grad_norm, bad_tensor());
+  }
   forget_calls();
-  if (!control_.skips()) return control_.finish();
-  return control_.finish(fmt::format("step {} is skipped: gradient norm {}", control_.steps() + 1,
-                                     control_.scalars().grad_norm));
+  return reason.empty() ? control_.finish() : control_.finish(reason);
+}
+
+// Of this rank: its part of the sums over ranks.
+std::string DelegateEngine::bad_tensor() {
+  for (ParamId p : specs_.ids()) {
+    if (trained_.is_frozen(p)) continue;
+    std::vector<float> sums = store_.read_local(p, "grad");
+    if (!std::all_of(sums.begin(), sums.end(), [](float x) { return std::isfinite(x); }))
+      return fmt::format("the gradient of '{}'", specs_[p].name);
+  }
+  return "none on this rank";
 }
 
 std::string DelegateEngine::model_text() const {

@@ -114,6 +114,7 @@ class DelegateEngine final : private StateStore::Owner {
   TensorView shaped(ParamId param) const;
   void require_unleased(const char* call) override;
   void begin_change(const char* call) override;
+  std::string bad_tensor();
   void require_started() const override;
   Executor& refresh() override;
   std::string model_text() const override;

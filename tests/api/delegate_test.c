@@ -1,5 +1,6 @@
 /* A host with forward and backward of its own: late releases, orders that change, evaluation between steps.
  */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -111,6 +112,34 @@ static ds_status number_of(int32_t param, const char* name, int64_t first, float
   return DS_OK;
 }
 
+/* A step with NaN in one gradient of one rank: it is skipped on all, and some rank names the parameter. */
+static void bad_gradient(int rank, ds_comm* comm, ds_engine* engine, ds_tensor* grad) {
+  const int64_t dims[1] = {NUMEL};
+  float values[NUMEL] = {0}, named = 0, all = 0;
+  ds_tensor* bad = NULL;
+  ds_step_result last;
+  char* text = NULL;
+  int micro, p;
+  values[7] = (float)NAN;
+  check_ok(ds_tensor_create(DS_DTYPE_F32, dims, 1, NULL, values, NULL, &bad), "a bad gradient");
+  for (micro = 0; micro < 2; ++micro) {
+    for (p = 0; p < PARAMS; ++p)
+      check_ok(ds_grad_ready(engine, p, p == 1 && rank == 1 ? bad : grad, NULL), "gradient");
+    check_ok(ds_backward(engine), "backward");
+  }
+  check_ok(ds_step(engine), "step");
+  check_ok(ds_engine_last_step(engine, &last, sizeof last), "last step");
+  check(last.skipped == 1, "skipped");
+  check_ok(ds_engine_skip_reason(engine, &text), "reason");
+  check(strstr(text, "first tensor with NaN or infinity: ") != NULL, "a reason");
+  named = strstr(text, "the gradient of 'h.1'") != NULL;
+  check(named == 1 || strstr(text, "none on this rank") != NULL, "the parameter, or none of this rank's");
+  check_ok(ds_comm_all_reduce(comm, &named, 1, DS_DTYPE_F32, &all), "how many ranks name it");
+  check(all >= 1, "one names it");
+  ds_text_destroy(text);
+  ds_tensor_destroy(bad);
+}
+
 static void host(int rank, ds_comm* comm, void* data) {
   const char* device = data;
   const char* format =
@@ -126,7 +155,6 @@ static void host(int rank, ds_comm* comm, void* data) {
   int32_t param = -1;
   int i, p, step;
   char config[512];
-  (void)rank;
   snprintf(config, sizeof config, format, device);
   check_ok(ds_engine_options_init(&options, sizeof options), "options");
   options.init = number_of;
@@ -145,6 +173,7 @@ static void host(int rank, ds_comm* comm, void* data) {
     if (step % 2 == 1) evaluate(engine, step, step == 3);
     train(engine, grad, step);
   }
+  bad_gradient(rank, comm, engine, grad);
   ds_tensor_destroy(grad);
   ds_engine_destroy(engine);
 }
