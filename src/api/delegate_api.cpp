@@ -34,6 +34,23 @@ std::unique_ptr<ds_tensor> tensor_of(DelegateEngine::Seen seen, std::shared_ptr<
   return tensor;
 }
 
+// Refuses a gradient of another shape than its parameter, but for dimensions of 1. One of a single dimension
+// has its elements one after the other.
+void need_shape(const ds_tensor& grad, const DelegateEngine& engine, ParamId param) {
+  engine.store().check_param(param);
+  const std::vector<int64_t>& shape = engine.store().param_shapes()[param];
+  auto without_ones = [](std::vector<int64_t> dims) {
+    std::erase(dims, 1);
+    return dims;
+  };
+  auto text = [](const std::vector<int64_t>& dims) {
+    return Shape(std::vector<Dim>(dims.begin(), dims.end())).text();
+  };
+  require(grad.dims.size() < 2 || without_ones(grad.dims) == without_ones(shape),
+          "gradient of '{}' must have shape {}, got {}", TensorName(engine.store().param_names()[param]),
+          text(shape), text(grad.dims));
+}
+
 }  // namespace
 }  // namespace ds
 
@@ -107,6 +124,7 @@ ds_status ds_grad_ready(ds_engine* engine, int32_t param, const ds_tensor* grad,
     ds::DelegateEngine& e = ds::delegate(engine, "ds_grad_ready");
     ds::StreamRef order = ds::stream_of(stream, engine);
     ds::need_device(tensor, engine, "grad");
+    ds::need_shape(tensor, e, ds::ParamId(param));
     ds::CompactTensor compact(tensor, order, "grad");
     e.grad_ready(ds::ParamId(param), {compact.data(), tensor.dtype, tensor.numel, tensor.device != nullptr,
                                       compact.is_copy() ? nullptr : order});

@@ -49,6 +49,16 @@ EngineOptions engine_options(const ds_engine_options& given, const Config& confi
   return out;
 }
 
+// Refuses a tensor whose last dimensions are not those of an input, such as [3,4] for [n,3]. One of a single
+// dimension has its elements one after the other.
+void need_rows(const ds_tensor& tensor, const Value& input) {
+  int64_t row = input.type.shape.numel(1), elements = 1;
+  bool fits = tensor.dims.size() < 2 || row == 1 || !input.type.shape.symbolic();
+  for (size_t d = tensor.dims.size(); d-- > 0 && !fits;) fits = (elements *= tensor.dims[d]) == row;
+  require(fits, "input '{}' is {}, got {}", TensorName(input.name), input.type.text(),
+          Shape(std::vector<Dim>(tensor.dims.begin(), tensor.dims.end())).text());
+}
+
 // The inputs of a call as the engine takes them. One that is not given has no data: the engine says whether
 // it may be.
 class CallInputs {
@@ -62,6 +72,8 @@ class CallInputs {
       std::string argument = fmt::format("inputs[{}]", i);
       if (inputs[i]->is_inherited()) refuse_inherited(*inputs[i], argument);
       need_device(*inputs[i], engine, argument);
+      const Graph& graph = native(engine, "inputs").plan().graph;
+      if (i < graph.inputs.size()) need_rows(*inputs[i], graph.values[graph.inputs[i]]);
       compact_.push_back(std::make_unique<CompactTensor>(*inputs[i], stream_, argument));
       views_[i] = {compact_.back()->data(), inputs[i]->dtype, inputs[i]->numel};
     }

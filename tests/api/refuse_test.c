@@ -88,6 +88,56 @@ static void token_ids(void) {
   ds_engine_destroy(engine);
 }
 
+/* Tensors with the number of elements that is needed, and other dimensions. */
+static void other_shapes(void) {
+  char config[512];
+  const int64_t turned[2] = {MLP_IN, MLP_ROWS}, flat[1] = {MLP_ROWS * MLP_IN},
+                cubes[3] = {2, MLP_ROWS / 2, MLP_IN};
+  const int64_t dims[2] = {2, 3}, other[2] = {3, 2}, ones[4] = {1, 2, 1, 3}, line[1] = {6};
+  float x[MLP_ROWS * MLP_IN] = {0};
+  ds_engine* engine;
+  ds_tensor* tensor = NULL;
+  const ds_tensor* inputs[2];
+  mlp_batch batch;
+  int32_t param = -1;
+  mlp_config(config, sizeof config, 0, 1, 1);
+  engine = mlp_engine(NULL, config);
+  make_batch(&batch, 0, 0, 1);
+  inputs[1] = batch.tensors[1];
+  check_ok(ds_tensor_create(DS_DTYPE_F32, turned, 2, NULL, x, NULL, &tensor), "turned");
+  inputs[0] = tensor;
+  check_error(ds_train_batch(engine, inputs, 2, NULL, NULL), DS_ERROR_INVALID_ARGUMENT,
+              "input 'x' is f32[n,4], got [4,6]");
+  ds_tensor_destroy(tensor);
+  check_ok(ds_tensor_create(DS_DTYPE_F32, flat, 1, NULL, x, NULL, &tensor), "flat");
+  inputs[0] = tensor;
+  check_ok(ds_train_batch(engine, inputs, 2, NULL, NULL), "a flat input");
+  ds_tensor_destroy(tensor);
+  check_ok(ds_tensor_create(DS_DTYPE_F32, cubes, 3, NULL, x, NULL, &tensor), "two dimensions of rows");
+  inputs[0] = tensor;
+  check_ok(ds_train_batch(engine, inputs, 2, NULL, NULL), "rows of two dimensions");
+  ds_tensor_destroy(tensor);
+  free_batch(&batch);
+  ds_engine_destroy(engine);
+  check_ok(ds_engine_create(NULL, config, NULL, NULL, &engine), "delegate");
+  check_ok(ds_engine_param_add(engine, "w", dims, 2, &param), "parameter");
+  check_ok(ds_engine_start(engine), "start");
+  check_ok(ds_tensor_create(DS_DTYPE_F32, other, 2, NULL, x, NULL, &tensor), "turned");
+  check_error(ds_grad_ready(engine, param, tensor, NULL), DS_ERROR_INVALID_ARGUMENT,
+              "gradient of 'w' must have shape [2,3], got [3,2]");
+  check_error(ds_grad_ready(engine, 7, tensor, NULL), DS_ERROR_INVALID_ARGUMENT, "got 7");
+  ds_tensor_destroy(tensor);
+  check_ok(ds_tensor_create(DS_DTYPE_F32, ones, 4, NULL, x, NULL, &tensor), "with dimensions of 1");
+  check_ok(ds_grad_ready(engine, param, tensor, NULL), "dimensions of 1 mean nothing");
+  ds_tensor_destroy(tensor);
+  check_ok(ds_backward(engine), "backward");
+  check_ok(ds_step(engine), "step");
+  check_ok(ds_tensor_create(DS_DTYPE_F32, line, 1, NULL, x, NULL, &tensor), "flat");
+  check_ok(ds_grad_ready(engine, param, tensor, NULL), "a flat gradient");
+  ds_tensor_destroy(tensor);
+  ds_engine_destroy(engine);
+}
+
 /* Proves {engine.train.skipped}. */
 static void not_a_number(void) {
   char config[512];
@@ -196,6 +246,7 @@ int main(void) {
   configurations();
   inputs();
   token_ids();
+  other_shapes();
   not_a_number();
   run_ranks("api_different", 2, different, NULL);
   run_ranks("api_aborted", 2, aborted, NULL);
