@@ -88,7 +88,7 @@ fn bad_gradients_are_refused_and_the_engine_goes_on() {
     engine.backward().unwrap();
     engine.step().unwrap();
     assert!(engine.last_step().unwrap().skipped);
-    assert_eq!(engine.skip_reason().unwrap(), "step 3 is skipped: gradient norm nan");
+    assert_eq!(engine.skip_reason().unwrap(), "step 3 is skipped: gradient norm nan; first tensor with NaN or infinity: the gradient of 'q'");
     assert_eq!(engine.read(p, "master").unwrap(), [-2.0; 2]);
     // A body that panics has given no gradient: the micro-step goes on without it.
     let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
