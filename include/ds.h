@@ -20,9 +20,9 @@
  * run on the thread that is inside the ds_ call, and on no other. {threads.callbacks}
  *
  * Forks. A handle belongs to the process that created it. In a forked child, every call on an inherited
- * handle returns DS_ERROR_STATE, and destroying it does nothing. {forks.inherited} The parent continues as if
- * it had not forked. {forks.parent} The child may create handles of its own if no other thread of the parent
- * was inside a ds_ call at the time of the fork. {forks.own}
+ * handle that returns a status returns DS_ERROR_STATE, and destroying it does nothing. {forks.inherited} The
+ * parent continues as if it had not forked. {forks.parent} The child may create handles of its own if no
+ * other thread of the parent was inside a ds_ call at the time of the fork. {forks.own}
  *
  * Descriptors. The file descriptors that libds keeps open have numbers of 3 or more and close on exec, even
  * if the program has closed its standard descriptors; gloo and MPI open descriptors of their own.
@@ -368,8 +368,8 @@ DS_API ds_status ds_tensor_create(ds_dtype dtype, const int64_t* dims, size_t di
                                   const int64_t* strides, void* data, ds_stream* stream, ds_tensor** out);
 /** Takes a DLPack tensor of f32, f64, bf16, f16, i32, i64 or u8 with any strides, without a copy. It lies on
  * the CPU or, with a stream, on the CPU or the stream's device. Its deleter runs when the tensor is
- * destroyed; after an error it still belongs to you. {tensor.from_dlpack.owner} Give exactly one of managed
- * and versioned.
+ * destroyed and streams that work with it have been synchronized or destroyed; after an error it still
+ * belongs to you. {tensor.from_dlpack.owner} Give exactly one of managed and versioned.
  * @param managed [nullable]
  * @param versioned [nullable] a tensor of DLPack 1.x. If it is read-only, a copy to it is refused.
  * {tensor.from_dlpack.readonly}
@@ -414,7 +414,8 @@ DS_API ds_status ds_graph_from_config(const char* config, int32_t size, ds_graph
 DS_API ds_status ds_graph_parse(const char* text, ds_graph** out);
 /** Writes the text form of a graph. */
 DS_API ds_status ds_graph_print(const ds_graph* graph, char** out_text);
-/** Adds an input. A dimension of -1 is n, the rows of a micro-step. @param out [out] its value */
+/** Adds an input. At most one dimension is -1, which means n, the rows of a micro-step. In an engine whose
+ * compute type is bf16, inputs declared as f32 are bf16. @param out [out] its value */
 DS_API ds_status ds_graph_input(ds_graph* graph, const char* name, ds_dtype dtype, const int64_t* dims,
                                 size_t dims_count, int32_t* out);
 /** Adds an f32 parameter. A parameter with a dimension of 0 is empty; no operation takes it. @param init
@@ -462,11 +463,11 @@ typedef struct ds_custom_op {
 
 /** Adds a custom operation. Its callbacks run on the thread that is inside a call of the engine, in training,
  * evaluation and inference, and again when a skipped step looks for its first bad tensor; a rank without
- * samples (ds_engine_join) does not call them. Keep them away from that engine, and let them compute the same
- * on all ranks.
+ * samples (ds_engine_join) does not call them. Calls with that engine return DS_ERROR_STATE inside a
+ * callback. {graph.custom_inside} Let callbacks compute the same on all ranks.
  *
- * If a callback fails, the call returns DS_ERROR_USER on this rank and DS_ERROR_COMM on the others, and their
- * engines are poisoned. {graph.custom_error}
+ * If a callback fails, the call returns DS_ERROR_USER on this rank, the others get DS_ERROR_COMM as soon as
+ * they communicate, and the engines are poisoned. {graph.custom_error}
  *
  * The graph, its copies in engines and plans share user_data. `destroy` is called once, inside the destroy
  * call that ends the last of them. An operation that is refused leaves user_data to you.
@@ -777,9 +778,9 @@ DS_API void ds_engine_destroy(ds_engine* engine);
  * (docs/reference/checkpoint_format.md). When the call returns DS_OK, the checkpoint is complete and on disk.
  * {checkpoint.save.complete} Collective.
  * @param options [nullable] JSON: "client_state" (null; any value, which ds_checkpoint_load hands out again;
- * rank 0's value is saved), "tag" (none; 1 to 32 of A-Z a-z 0-9 . _ - by which ds_checkpoint_load finds it),
- * "keep" (0: keep all checkpoints of the folder; n: keep the newest n, this one included, and the newest one
- * of each tag) {checkpoint.save.keep} */
+ * the options of rank 0 are used), "tag" (none; 1 to 32 of A-Z a-z 0-9 . _ - by which ds_checkpoint_load
+ * finds it), "keep" (0: keep all checkpoints of the folder; n: keep the newest n, this one included, the
+ * newest whole one of each tag and the one with a tag that was loaded last) {checkpoint.save.keep} */
 DS_API ds_status ds_checkpoint_save(ds_engine* engine, const char* folder, const char* options);
 /** Loads the newest complete checkpoint below `folder`, or the checkpoint at `folder`. It may come from any
  * world size, stage and tier. {checkpoint.load.any} If the newest one is damaged or cannot be read, the one

@@ -59,8 +59,21 @@ ProcessMark this_process() noexcept;
 struct Handle {
   const ProcessMark maker = this_process();
   bool is_inherited() const noexcept { return maker.forks != this_process().forks; }
+  bool inside = false;  // a call with it runs callbacks on this thread, which must not use it
 };
 [[noreturn]] void refuse_inherited(const Handle& handle, std::string_view argument);
+
+// While it lives, calls with the handle are refused. Made when a call has all that it needs of the handle.
+class Inside {
+ public:
+  explicit Inside(Handle& handle) : handle_(handle) { handle_.inside = true; }
+  ~Inside() { handle_.inside = false; }
+  Inside(const Inside&) = delete;
+  Inside& operator=(const Inside&) = delete;
+
+ private:
+  Handle& handle_;
+};
 
 // A pointer argument that is not [nullable].
 template <class T>
@@ -68,6 +81,8 @@ T& need(T* pointer, const char* argument) {
   require(pointer != nullptr, "{} must not be NULL", argument);
   if constexpr (std::is_base_of_v<Handle, T>) {
     if (pointer->is_inherited()) refuse_inherited(*pointer, argument);
+    if (pointer->inside)
+      raise(DS_ERROR_STATE, "{} is inside a call, whose callback must not use it", argument);
   }
   return *pointer;
 }
@@ -79,10 +94,11 @@ T* need_or_null(T* pointer, const char* argument) {
 }
 
 // Ends a handle. One that is inherited stays as it is: its destructor would wait for threads that the child
-// does not have and speak to ranks that know only the parent. Its memory ends with the child.
+// does not have and speak to ranks that know only the parent. Its memory ends with the child. One that is
+// inside a call stays, too.
 template <class T>
 void destroy(T* handle) noexcept {
-  if (handle && !handle->is_inherited()) delete handle;
+  if (handle && !handle->is_inherited() && !handle->inside) delete handle;
 }
 
 // An array argument: NULL is allowed for no elements only.

@@ -3,6 +3,7 @@
 
 #include "api/boundary.h"
 #include "api/handles.h"
+#include "checkpoint/agree.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/payload.h"
@@ -46,7 +47,9 @@ ds_status ds_checkpoint_save(ds_engine* engine, const char* folder, const char* 
   return ds::boundary([&] {
     ds::Checkpoints& e = ds::checkpoints(engine);
     std::string place(ds::need_text(folder, "folder"));
-    SaveRequest request = save_request(options);
+    SaveRequest request;
+    ds::runtime(engine).require_usable();
+    ds::agree(*engine->comm, "ds_checkpoint_save", [&] { request = save_request(options); });
     e.save(place, request.client, request.keep, request.tag);
   });
 }
@@ -56,7 +59,10 @@ ds_status ds_checkpoint_load(ds_engine* engine, const char* folder, const char* 
     if (out_text) *out_text = nullptr;
     ds::Checkpoints& e = ds::checkpoints(engine);
     std::string place(ds::need_text(folder, "folder"));
-    ds::CheckpointInfo info = e.load(place, load_tag(options));
+    std::string tag;
+    ds::runtime(engine).require_usable();
+    ds::agree(*engine->comm, "ds_checkpoint_load", [&] { tag = load_tag(options); });
+    ds::CheckpointInfo info = e.load(place, tag);
     if (out_text) ds::put_text(info.client.dump(), out_text);
   });
 }

@@ -72,7 +72,11 @@ ds_status ds_engine_param_add(ds_engine* engine, const char* name, const int64_t
 }
 
 ds_status ds_engine_start(ds_engine* engine) {
-  return ds::boundary([&] { ds::delegate(engine, "ds_engine_start").start(); });
+  return ds::boundary([&] {
+    ds::DelegateEngine& e = ds::delegate(engine, "ds_engine_start");
+    ds::Inside inside(*engine);
+    e.start();
+  });
 }
 
 ds_status ds_engine_evaluate(ds_engine* engine, int32_t on) {

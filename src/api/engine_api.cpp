@@ -165,13 +165,16 @@ ds_status ds_train_batch(ds_engine* engine, const ds_tensor* const* inputs, size
   return ds::boundary([&] {
     ds::Engine& e = ds::native(engine, "ds_train_batch");
     ds::CallInputs call(engine, inputs, inputs_count, stream);
+    ds::Inside inside(*engine);
     ds::keep(out_loss, e.train_batch(call.views(), nullptr, call.stream()).loss);
   });
 }
 
 ds_status ds_engine_join(ds_engine* engine, int64_t* out_steps) {
   return ds::boundary([&] {
-    int64_t steps = ds::native(engine, "ds_engine_join").join();
+    ds::Engine& e = ds::native(engine, "ds_engine_join");
+    ds::Inside inside(*engine);
+    int64_t steps = e.join();
     if (out_steps) *out_steps = steps;
   });
 }
@@ -181,6 +184,7 @@ ds_status ds_forward(ds_engine* engine, const ds_tensor* const* inputs, size_t i
   return ds::boundary([&] {
     ds::Engine& e = ds::native(engine, "ds_forward");
     ds::CallInputs call(engine, inputs, inputs_count, stream);
+    ds::Inside inside(*engine);
     ds::keep(out_loss, e.forward(call.views(), call.stream()));
   });
 }
@@ -188,7 +192,9 @@ ds_status ds_forward(ds_engine* engine, const ds_tensor* const* inputs, size_t i
 ds_status ds_backward(ds_engine* engine) {
   return ds::boundary([&] {
     if (ds::need(engine, "engine").delegate) return engine->delegate->end_micro_step();
-    ds::native(engine, "ds_backward").backward();
+    ds::Engine& e = ds::native(engine, "ds_backward");
+    ds::Inside inside(*engine);
+    e.backward();
   });
 }
 
@@ -197,7 +203,9 @@ ds_status ds_step(ds_engine* engine) {
     if (ds::need(engine, "engine").delegate) {
       engine->delegate->step();
     } else {
-      ds::native(engine, "ds_step").step();
+      ds::Engine& e = ds::native(engine, "ds_step");
+      ds::Inside inside(*engine);
+      e.step();
     }
   });
 }
@@ -208,6 +216,7 @@ ds_status ds_eval_batch(ds_engine* engine, const ds_tensor* const* inputs, size_
     ds::Engine& e = ds::native(engine, "ds_eval_batch");
     ds::need(out_loss, "out_loss");
     ds::CallInputs call(engine, inputs, inputs_count, stream);
+    ds::Inside inside(*engine);
     *out_loss = e.eval_batch(call.views(), call.stream());
   });
 }
@@ -218,14 +227,17 @@ ds_status ds_infer(ds_engine* engine, const ds_tensor* const* inputs, size_t inp
     ds::need(out, "out") = nullptr;
     ds::Engine& e = ds::native(engine, "ds_infer");
     ds::CallInputs call(engine, inputs, inputs_count, stream);
-    std::vector<float> values = e.infer(call.views(), call.stream());
+    std::vector<float> values;
+    {
+      ds::Inside inside(*engine);
+      values = e.infer(call.views(), call.stream());
+    }
     const ds::Graph& graph = e.plan().graph;
     const ds::Shape& shape = graph.type(graph.outputs.at(1).value).shape;
-    int64_t row = std::max<int64_t>(1, shape.numel(1));
+    int64_t n = 1;  // rows of the micro-step
+    while (shape.symbolic() && shape.numel(n) < static_cast<int64_t>(values.size())) ++n;
     std::vector<int64_t> dims;
-    for (const ds::Dim& d : shape.dims()) {
-      dims.push_back(d.symbolic ? static_cast<int64_t>(values.size()) / row : d.extent);
-    }
+    for (const ds::Dim& d : shape.dims()) dims.push_back(d.symbolic ? n : d.extent);
     const std::shared_ptr<ds::Device>& device = e.runtime().device();
     auto tensor = ds::own_tensor(DS_DTYPE_F32, dims, call.stream() ? device : nullptr);
     device->copy(tensor->data, values.data(), static_cast<int64_t>(values.size() * sizeof(float)));

@@ -70,7 +70,7 @@ void check_local(ds::StateStore& store, int32_t param, const float* data, size_t
 }  // namespace
 
 int32_t ds_engine_param_count(const ds_engine* engine) {
-  if (!engine) return -1;
+  if (!engine || engine->is_inherited()) return -1;
   return static_cast<int32_t>(ds::store(engine).param_names().size());
 }
 

@@ -168,6 +168,7 @@ std::string shape_text(const ds_tensor& tensor) {
 
 // Several elements at one place cannot all be written.
 void need_writable(const ds_tensor& tensor) {
+  if (tensor.numel == 0) return;
   require(!tensor.readonly, "to must be writable, got a tensor that its library allows reading only");
   for (size_t i = 0; i < tensor.dims.size(); ++i) {
     require(tensor.dims[i] <= 1 || tensor.strides[i] != 0,
@@ -246,6 +247,7 @@ ds_status ds_stream_create(ds_engine* engine, ds_stream** out) {
       ds::raise(DS_ERROR_UNSUPPORTED, "device '{}' has no streams: its calls take NULL",
                 runtime.config().device);
     }
+    runtime.require_usable();
     auto handle = std::make_unique<ds_stream>();
     handle->stream = std::make_shared<ds::Stream>(runtime.device());
     *out = handle.release();
@@ -291,8 +293,8 @@ ds_status ds_tensor_from_dlpack(struct DLManagedTensor* managed, struct DLManage
                                 ds_stream* stream, ds_tensor** out) {
   return ds::boundary([&] {
     ds::need(out, "out") = nullptr;
-    ds::require(!managed != !versioned, "one of managed and versioned must be NULL, got {}",
-                managed ? "neither" : "both");
+    ds::require(!managed != !versioned, "exactly one of managed and versioned must be given, got {}",
+                managed ? "both" : "none");
     if (managed) {
       *out = ds::import(managed, stream).release();
       return;
@@ -310,8 +312,8 @@ ds_status ds_tensor_from_dlpack(struct DLManagedTensor* managed, struct DLManage
 ds_status ds_tensor_to_dlpack(ds_tensor* tensor, struct DLManagedTensor** out,
                               struct DLManagedTensorVersioned** out_versioned) {
   return ds::boundary([&] {
-    ds::require(!out != !out_versioned, "one of out and out_versioned must be NULL, got {}",
-                out ? "neither" : "both");
+    ds::require(!out != !out_versioned, "exactly one of out and out_versioned must be given, got {}",
+                out ? "both" : "none");
     if (out) *out = nullptr;
     if (out_versioned) *out_versioned = nullptr;
     const ds_tensor& t = ds::need(tensor, "tensor");

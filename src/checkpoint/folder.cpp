@@ -169,7 +169,7 @@ void remove_older_checkpoints(const std::string& folder, const Keep& keep) {
   std::string spared = std::filesystem::path(keep.also).filename();
   std::map<std::string, std::string> tagged;  // the newest of each tag
   for (const CheckpointName& one : all) {
-    if (!one.tag.empty()) tagged[one.tag] = one.name;
+    if (!one.tag.empty() && find_fault(folder + "/" + one.name).empty()) tagged[one.tag] = one.name;
   }
   for (size_t i = 0; i + static_cast<size_t>(keep.newest) < all.size(); ++i) {
     const CheckpointName& one = all[i];

@@ -24,7 +24,7 @@ void remove_checkpoint(const std::string& path);  // never throws
 // What is in a folder of checkpoints and should not be. Nobody else may save there; what cannot be removed is
 // logged. Local. Leftovers: of saves and removals that were cut off; a folder without manifest is no
 // checkpoint; returns the number of the last commit, counting leftovers, 0 without any. Older ones: all but
-// the newest, which are those committed last, what `keep` names, and the newest one of each tag.
+// the newest, which are those committed last, what `keep` names, and the newest whole one of each tag.
 int64_t remove_leftovers(const std::string& folder);
 void remove_older_checkpoints(const std::string& folder, const Keep& keep);
 

@@ -43,7 +43,9 @@ std::string Checkpoints::save(const std::string& folder, const Json& client, con
   info.client = client;
   info.tag = tag;
   runtime_.guarded([&] { runtime_.settle(); });
-  return save_checkpoint(store_, folder, info, keep);  // a folder that cannot be written changes nothing here
+  Keep kept = keep;
+  if (kept.also.empty()) kept.also = loaded_;
+  return save_checkpoint(store_, folder, info, kept);  // a folder that cannot be written changes nothing here
 }
 
 // Runs `body`, which writes states, then renews the parameters. An error after the first state poisons.
@@ -117,6 +119,7 @@ CheckpointInfo Checkpoints::load_one(const std::string& path) {
   control_.resume(info.step, info.updates_taken(), info.seed);
   control_.take_set(info.set_numbers);
   if (trained_) trained_->take_updates(info);
+  loaded_ = tag_of_checkpoint(path).empty() ? "" : path;
   return info;
 }
 

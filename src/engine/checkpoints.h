@@ -39,6 +39,7 @@ class Checkpoints {
   StepControl& control_;
   StateStore& store_;
   TrainedSet* trained_;
+  std::string loaded_;  // the last one, if it has a tag: saves leave it
 };
 
 }  // namespace ds

@@ -127,6 +127,7 @@ static void engine_calls(objects* t) {
   refused(ds_engine_join(t->engine, NULL), "ds_engine_join");
   refused(ds_eval_batch(t->engine, t->batch, 2, NULL, &loss), "ds_eval_batch");
   refused(ds_infer(t->engine, t->batch, 2, NULL, &tensor), "ds_infer");
+  check(ds_engine_param_count(t->engine) == -1 && ds_engine_state_name(t->engine, 0) == NULL, "no status");
   refused(ds_engine_param_find(t->engine, "w", &number), "ds_engine_param_find");
   refused(ds_engine_param_info(t->engine, 0, NULL, NULL, 0, NULL), "ds_engine_param_info");
   refused(ds_engine_read(t->engine, 0, "master", values, 4), "ds_engine_read");

@@ -138,6 +138,69 @@ static void other_shapes(void) {
   ds_engine_destroy(engine);
 }
 
+static ds_engine* busy;
+static int entered;
+
+/* Proves {graph.custom_inside}. */
+static ds_status uses_its_engine(const ds_tensor* const* inputs, ds_tensor* const* outputs, void* user_data) {
+  double number = -5;
+  ds_tensor* none = NULL;
+  (void)user_data;
+  check_error(ds_engine_get(busy, "step", &number), DS_ERROR_STATE, "engine is inside a call");
+  check_error(ds_eval_batch(busy, inputs, 1, NULL, &number), DS_ERROR_STATE, "engine is inside a call");
+  check_error(ds_infer(busy, inputs, 1, NULL, &none), DS_ERROR_STATE, "engine is inside a call");
+  ds_engine_destroy(busy); /* does nothing */
+  check(number == -5 && none == NULL, "outputs of refused calls");
+  ++entered;
+  return ds_tensor_copy(outputs[0], inputs[0], NULL);
+}
+
+static ds_status passes_on(const ds_tensor* const* inputs, const ds_tensor* const* outputs,
+                           const ds_tensor* const* output_grads, ds_tensor* const* input_grads,
+                           void* user_data) {
+  (void)inputs, (void)outputs, (void)user_data;
+  return ds_tensor_copy(input_grads[0], output_grads[0], NULL);
+}
+
+static void callbacks(void) {
+  const int64_t dims[2] = {-1, 4}, square[2] = {-1, -1}, rows[2] = {6, 4}, weight[2] = {4, 4};
+  const ds_dtype like = DS_DTYPE_NONE;
+  const size_t two = 2;
+  int32_t x = -1, none = -1, pair[2], made = -1, loss = -1;
+  ds_custom_op op;
+  ds_graph* graph = NULL;
+  ds_tensor* tensor = NULL;
+  double value = 0;
+  float data[24] = {1, 2, 3};
+  check_ok(ds_graph_create("inside", 6, &graph), "graph");
+  check_error(ds_graph_input(graph, "square", DS_DTYPE_F32, square, 2, &none), DS_ERROR_INVALID_ARGUMENT,
+              "input 'square' must have at most one dimension n, got f32[n,n]");
+  check_ok(ds_graph_input(graph, "x", DS_DTYPE_F32, dims, 2, &x), "input");
+  check_ok(ds_graph_param(graph, "w", weight, 2, "normal", 0.5, &pair[1]), "weight");
+  pair[0] = x;
+  check_ok(ds_graph_op(graph, "linear", pair, 2, NULL, &pair[0]), "linear");
+  memset(&op, 0, sizeof op);
+  op.struct_size = sizeof op;
+  op.forward = uses_its_engine, op.backward = passes_on;
+  op.outputs_count = 1, op.dtypes = &like, op.dims_counts = &two, op.dims = dims;
+  check_ok(ds_graph_custom_op(graph, "inside", &op, pair, 1, &made), "custom");
+  pair[0] = made, pair[1] = x;
+  check_ok(ds_graph_op(graph, "mse", pair, 2, NULL, &loss), "loss");
+  check_ok(ds_graph_output(graph, "loss", loss), "output");
+  check_ok(ds_graph_output(graph, "y", made), "output");
+  check_ok(ds_engine_create(NULL, "{\"train_batch_size\": 6, \"optimizer\": {\"type\": \"Adam\"}}", graph,
+                            NULL, &busy),
+           "engine");
+  check_ok(ds_tensor_create(DS_DTYPE_F32, rows, 2, NULL, data, NULL, &tensor), "x");
+  check_ok(ds_train_batch(busy, (const ds_tensor* const*)&tensor, 1, NULL, &value), "a step");
+  check_ok(ds_eval_batch(busy, (const ds_tensor* const*)&tensor, 1, NULL, &value), "an evaluation");
+  check_ok(ds_engine_get(busy, "step", &value), "behind the call it is usable");
+  check(entered == 2 && value == 1, "both calls came by");
+  ds_tensor_destroy(tensor);
+  ds_graph_destroy(graph);
+  ds_engine_destroy(busy);
+}
+
 /* Proves {engine.train.skipped}. */
 static void not_a_number(void) {
   char config[512];
@@ -247,6 +310,7 @@ int main(void) {
   inputs();
   token_ids();
   other_shapes();
+  callbacks();
   not_a_number();
   run_ranks("api_different", 2, different, NULL);
   run_ranks("api_aborted", 2, aborted, NULL);

@@ -96,7 +96,7 @@ static void nulls(void) {
               "dims must not be NULL");
   check_error(ds_tensor_copy(NULL, NULL, NULL), DS_ERROR_INVALID_ARGUMENT, "to must not be NULL");
   check_error(ds_tensor_from_dlpack(NULL, NULL, NULL, &tensor), DS_ERROR_INVALID_ARGUMENT,
-              "one of managed and versioned must be NULL, got both");
+              "exactly one of managed and versioned must be given, got none");
   check(!comm && !graph && !plan && !engine && !tensor, "nothing was made");
   check(ds_comm_rank(NULL) == -1 && ds_comm_size(NULL) == -1 && ds_engine_param_count(NULL) == -1,
         "-1 for NULL");

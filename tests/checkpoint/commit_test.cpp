@@ -24,6 +24,19 @@ TEST(CheckpointCommit, KeepZeroRemovesNothing) {
   EXPECT_EQ(names(folder.path()).size(), 3u);
 }
 
+// A damaged one of a tag does not cost the whole one before it.
+TEST(CheckpointCommit, KeepSparesTheNewestWholeOneOfATag) {
+  TempFolder folder;
+  for (int64_t step : {2, 4}) {
+    std::string made = save_fake(folder.path(), step);
+    std::filesystem::rename(made, made + ".best");
+  }
+  std::filesystem::resize_file(folder / "step-00000004-2.best/master.safetensors", 10);
+  save_fake(folder.path(), 6, 1, 1);
+  EXPECT_EQ(names(folder.path()), (Names{"step-00000002-1.best", "step-00000006-3"}));
+  EXPECT_EQ(find_checkpoint(folder.path(), "best"), folder / "step-00000002-1.best");
+}
+
 TEST(CheckpointCommit, KeepSparesTheOneThatIsNamed) {
   TempFolder folder;
   std::string first = save_fake(folder.path(), 2);

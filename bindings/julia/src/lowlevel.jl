@@ -461,8 +461,9 @@ end
 
 """
 Takes a DLPack tensor of f32, f64, bf16, f16, i32, i64 or u8 with any strides, without a copy. It lies on the
-CPU or, with a stream, on the CPU or the stream's device. Its deleter runs when the tensor is destroyed; after
-an error it still belongs to you. Give exactly one of managed and versioned.
+CPU or, with a stream, on the CPU or the stream's device. Its deleter runs when the tensor is destroyed and
+streams that work with it have been synchronized or destroyed; after an error it still belongs to you. Give
+exactly one of managed and versioned.
 - `managed`: [nullable]
 - `versioned`: [nullable] a tensor of DLPack 1.x. If it is read-only, a copy to it is refused.
 - `stream`: [nullable]
@@ -546,7 +547,8 @@ function ds_graph_print(graph, out_text)
 end
 
 """
-Adds an input. A dimension of -1 is n, the rows of a micro-step.
+Adds an input. At most one dimension is -1, which means n, the rows of a micro-step. In an engine whose
+compute type is bf16, inputs declared as f32 are bf16.
 - `out`: [out] its value
 """
 function ds_graph_input(graph, name, dtype, dims, dims_count, out)
@@ -585,12 +587,13 @@ end
 """
 Adds a custom operation. Its callbacks run on the thread that is inside a call of the engine, in training,
 evaluation and inference, and again when a skipped step looks for its first bad tensor; a rank without samples
-(ds_engine_join) does not call them. Keep them away from that engine, and let them compute the same on all
-ranks. If a callback fails, the call returns DS_ERROR_USER on this rank and DS_ERROR_COMM on the others, and
-their engines are poisoned. The graph, its copies in engines and plans share user_data. `destroy` is called
-once, inside the destroy call that ends the last of them. An operation that is refused leaves user_data to
-you. The text form shows the operation, but ds_graph_parse refuses it. On a device other than \"cpu\", whose
-threads are not yours, engines and plans return DS_ERROR_UNSUPPORTED.
+(ds_engine_join) does not call them. Calls with that engine return DS_ERROR_STATE inside a callback. Let
+callbacks compute the same on all ranks. If a callback fails, the call returns DS_ERROR_USER on this rank, the
+others get DS_ERROR_COMM as soon as they communicate, and the engines are poisoned. The graph, its copies in
+engines and plans share user_data. `destroy` is called once, inside the destroy call that ends the last of
+them. An operation that is refused leaves user_data to you. The text form shows the operation, but
+ds_graph_parse refuses it. On a device other than \"cpu\", whose threads are not yours, engines and plans
+return DS_ERROR_UNSUPPORTED.
 - `name`: what texts and messages call the operation
 - `op`: copied
 - `inputs`: up to 64 values
@@ -1059,10 +1062,10 @@ end
 Saves masters, moments, the step and what ds_engine_set has set below `folder`
 (docs/reference/checkpoint_format.md). When the call returns DS_OK, the checkpoint is complete and on disk.
 Collective.
-- `options`: [nullable] JSON: \"client_state\" (null; any value, which ds_checkpoint_load hands out again;
-  rank 0's value is saved), \"tag\" (none; 1 to 32 of A-Z a-z 0-9 . _ - by which ds_checkpoint_load finds it),
-  \"keep\" (0: keep all checkpoints of the folder; n: keep the newest n, this one included, and the newest one
-  of each tag)
+- `options`: [nullable] JSON: \"client_state\" (null; any value, which ds_checkpoint_load hands out again; the
+  options of rank 0 are used), \"tag\" (none; 1 to 32 of A-Z a-z 0-9 . _ - by which ds_checkpoint_load finds
+  it), \"keep\" (0: keep all checkpoints of the folder; n: keep the newest n, this one included, the newest
+  whole one of each tag and the one with a tag that was loaded last)
 """
 function ds_checkpoint_save(engine, folder, options)
     @ccall libds.ds_checkpoint_save(engine::Ptr{ds_engine}, folder::Cstring, options::Cstring)::Int32

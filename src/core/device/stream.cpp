@@ -21,6 +21,11 @@ std::unique_ptr<Event> Stream::mark() {
   return event;
 }
 
+void Stream::synchronize() {
+  mark()->synchronize();
+  kept_.clear();
+}
+
 void Stream::keep(std::shared_ptr<void> memory) {
   while (!kept_.empty() && kept_.front().until->done()) kept_.pop_front();
   if (memory) kept_.push_back({std::move(memory), mark()});

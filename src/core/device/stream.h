@@ -18,7 +18,7 @@ class Stream {
   // An event behind everything that the stream has been given so far.
   std::unique_ptr<Event> mark();
   // Waits until all of that has finished.
-  void synchronize() { mark()->synchronize(); }
+  void synchronize();
   // Keeps what the work so far reads or writes until that work has finished, or longer. Null: nothing.
   void keep(std::shared_ptr<void> memory);
 

@@ -73,6 +73,9 @@ std::string unique_name(const Graph& graph, std::string_view base) {
 }
 
 ValueId Graph::add_input(std::string_view value_name, TensorType type) {
+  const std::vector<Dim>& dims = type.shape.dims();
+  require(std::count_if(dims.begin(), dims.end(), [](const Dim& d) { return d.symbolic; }) <= 1,
+          "input '{}' must have at most one dimension n, got {}", TensorName(value_name), type.text());
   ValueId value = add_value(*this, value_name, std::move(type));
   inputs.push_back(value);
   return value;

@@ -489,7 +489,8 @@ extern "C" {
     pub fn ds_tensor_create(dtype: ds_dtype, dims: *const i64, dims_count: usize, strides: *const i64, data: *mut c_void, stream: *mut ds_stream, out: *mut *mut ds_tensor) -> ds_status;
     /// Takes a DLPack tensor of f32, f64, bf16, f16, i32, i64 or u8 with any strides, without a copy. It lies
     /// on the CPU or, with a stream, on the CPU or the stream's device. Its deleter runs when the tensor is
-    /// destroyed; after an error it still belongs to you. Give exactly one of managed and versioned.
+    /// destroyed and streams that work with it have been synchronized or destroyed; after an error it still
+    /// belongs to you. Give exactly one of managed and versioned.
     ///
     /// - `managed`: \[nullable\]
     ///
@@ -547,7 +548,8 @@ extern "C" {
     pub fn ds_graph_parse(text: *const c_char, out: *mut *mut ds_graph) -> ds_status;
     /// Writes the text form of a graph.
     pub fn ds_graph_print(graph: *const ds_graph, out_text: *mut *mut c_char) -> ds_status;
-    /// Adds an input. A dimension of -1 is n, the rows of a micro-step.
+    /// Adds an input. At most one dimension is -1, which means n, the rows of a micro-step. In an engine
+    /// whose compute type is bf16, inputs declared as f32 are bf16.
     ///
     /// - `out`: \[out\] its value
     pub fn ds_graph_input(graph: *mut ds_graph, name: *const c_char, dtype: ds_dtype, dims: *const i64, dims_count: usize, out: *mut i32) -> ds_status;
@@ -574,13 +576,13 @@ extern "C" {
     pub fn ds_graph_op(graph: *mut ds_graph, op: *const c_char, inputs: *const i32, inputs_count: usize, attrs: *const c_char, out: *mut i32) -> ds_status;
     /// Adds a custom operation. Its callbacks run on the thread that is inside a call of the engine, in
     /// training, evaluation and inference, and again when a skipped step looks for its first bad tensor; a
-    /// rank without samples (ds_engine_join) does not call them. Keep them away from that engine, and let
-    /// them compute the same on all ranks. If a callback fails, the call returns DS_ERROR_USER on this rank
-    /// and DS_ERROR_COMM on the others, and their engines are poisoned. The graph, its copies in engines and
-    /// plans share user_data. `destroy` is called once, inside the destroy call that ends the last of them.
-    /// An operation that is refused leaves user_data to you. The text form shows the operation, but
-    /// ds_graph_parse refuses it. On a device other than "cpu", whose threads are not yours, engines and
-    /// plans return DS_ERROR_UNSUPPORTED.
+    /// rank without samples (ds_engine_join) does not call them. Calls with that engine return DS_ERROR_STATE
+    /// inside a callback. Let callbacks compute the same on all ranks. If a callback fails, the call returns
+    /// DS_ERROR_USER on this rank, the others get DS_ERROR_COMM as soon as they communicate, and the engines
+    /// are poisoned. The graph, its copies in engines and plans share user_data. `destroy` is called once,
+    /// inside the destroy call that ends the last of them. An operation that is refused leaves user_data to
+    /// you. The text form shows the operation, but ds_graph_parse refuses it. On a device other than "cpu",
+    /// whose threads are not yours, engines and plans return DS_ERROR_UNSUPPORTED.
     ///
     /// - `name`: what texts and messages call the operation
     ///
@@ -872,9 +874,9 @@ extern "C" {
     /// disk. Collective.
     ///
     /// - `options`: \[nullable\] JSON: "client_state" (null; any value, which ds_checkpoint_load hands out
-    ///   again; rank 0's value is saved), "tag" (none; 1 to 32 of A-Z a-z 0-9 . _ - by which
+    ///   again; the options of rank 0 are used), "tag" (none; 1 to 32 of A-Z a-z 0-9 . _ - by which
     ///   ds_checkpoint_load finds it), "keep" (0: keep all checkpoints of the folder; n: keep the newest n,
-    ///   this one included, and the newest one of each tag)
+    ///   this one included, the newest whole one of each tag and the one with a tag that was loaded last)
     pub fn ds_checkpoint_save(engine: *mut ds_engine, folder: *const c_char, options: *const c_char) -> ds_status;
     /// Loads the newest complete checkpoint below `folder`, or the checkpoint at `folder`. It may come from
     /// any world size, stage and tier. If the newest one is damaged or cannot be read, the one before it is
