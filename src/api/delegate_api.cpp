@@ -3,11 +3,14 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "api/boundary.h"
 #include "api/handles.h"
 #include "api/strides.h"
+#include "core/base/error.h"
 #include "core/base/ids.h"
+#include "core/base/shape.h"
 #include "core/device/stream.h"
 #include "core/device/view.h"
 #include "core/graph/graph.h"
