@@ -77,6 +77,9 @@ void check_options(const void* options, size_t given, size_t size, const char* a
   require(given >= sizeof(size_t),
           "{}.struct_size must be at least {}, got {}: call the _init function first", argument,
           sizeof(size_t), given);
+  require(given % alignof(void*) == 0,
+          "{}.struct_size must be a multiple of {}, as the size of every such struct is, got {}", argument,
+          alignof(void*), given);
   const auto* bytes = static_cast<const unsigned char*>(options);
   for (size_t i = size; i < given; ++i) {
     if (bytes[i] != 0) {

@@ -82,6 +82,7 @@ RunFolder create_run_folder(const std::string& wanted) {
     raise(DS_ERROR_STATE, "run.dir '{}' holds a run already: resume it or name another folder", wanted);
   }
   // A run that was killed before it had a configuration begins again here, perhaps in a user's own folder.
+  remove_unfinished(folder.path, std::array<std::string_view, 1>{kRunConfig});
   remove_unfinished(folder.data(), kTokens);
   remove_unfinished(folder.file("data/tokenizer"), kTokenizerFiles);
   for (const char* place : {"", "data/", "data/tokenizer/"}) {

@@ -49,6 +49,9 @@ static void option_structs(void) {
   options.timeout_ms = -1;
   check_ok(ds_comm_create("self", &options, &comm), "older options");
   ds_comm_destroy(comm);
+  options.struct_size = offsetof(ds_comm_options, timeout_ms) + 3; /* within a member */
+  check_error(ds_comm_create("self", &options, &comm), DS_ERROR_INVALID_ARGUMENT,
+              "options.struct_size must be a multiple of 8");
   options.struct_size = sizeof options;
   check_error(ds_comm_create("self", &options, &comm), DS_ERROR_INVALID_ARGUMENT,
               "options.timeout_ms must be positive");
