@@ -18,7 +18,8 @@ std::vector<int64_t> compact_strides(std::span<const int64_t> dims) {
   int64_t elements = 1;
   for (size_t i = dims.size(); i-- > 0;) {
     out[i] = elements;
-    elements *= dims[i];
+    if (__builtin_mul_overflow(elements, dims[i], &elements))
+      elements = 0;  // of an empty tensor: none is used
   }
   return out;
 }
