@@ -9,17 +9,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "dlpack.h"
 #include "support.h"
-
-/* As much of <dlpack/dlpack.h> as the call reads first. */
-struct DLManagedTensor {
-  void* data;
-  int32_t device[2], rank, type;
-  int64_t *shape, *strides;
-  uint64_t byte_offset;
-  void* context;
-  void (*deleter)(struct DLManagedTensor*);
-};
 
 enum { RANKS = 2, STEPS = 6, WEIGHTS = MLP_HIDDEN * MLP_IN };
 

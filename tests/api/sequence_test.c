@@ -13,14 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "dlpack.h"
 #include "support.h"
-
-/* As <dlpack/dlpack.h> of a host declares it, as far as is needed here. */
-struct DLManagedTensor {
-  char tensor[48];
-  void* context;
-  void (*deleter)(struct DLManagedTensor* self);
-};
 
 enum { POOL = 3, CALLS = 60, NUMBERS = 256 };
 

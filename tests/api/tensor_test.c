@@ -1,37 +1,8 @@
 /* Tensors, and DLPack both ways. */
 #include <string.h>
 
+#include "dlpack.h"
 #include "support.h"
-
-/* What <dlpack/dlpack.h> of a host declares. */
-typedef struct {
-  void* data;
-  struct {
-    int32_t kind, index;
-  } device;
-  int32_t rank;
-  struct {
-    uint8_t code, bits;
-    uint16_t lanes;
-  } type;
-  int64_t *shape, *strides;
-  uint64_t byte_offset;
-} dl_tensor;
-struct DLManagedTensor {
-  dl_tensor tensor;
-  void* context;
-  void (*deleter)(struct DLManagedTensor* self);
-};
-
-struct DLManagedTensorVersioned {
-  struct {
-    uint32_t major, minor;
-  } version;
-  void* context;
-  void (*deleter)(struct DLManagedTensorVersioned* self);
-  uint64_t flags;
-  dl_tensor tensor;
-};
 
 static void count_release(struct DLManagedTensor* self) { ++*(int*)self->context; }
 
