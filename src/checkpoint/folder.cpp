@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <exception>
 #include <filesystem>
-#include <map>
+#include <set>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -167,15 +167,17 @@ void remove_older_checkpoints(const std::string& folder, const Keep& keep) {
     log_line(LogLevel::warning, fmt::format("old checkpoints stay: {}", error.what()));
   }
   std::string spared = std::filesystem::path(keep.also).filename();
-  std::map<std::string, std::string> tagged;  // the newest of each tag
-  for (const CheckpointName& one : all) {
-    if (!one.tag.empty() && find_fault(folder + "/" + one.name).empty()) tagged[one.tag] = one.name;
+  auto old = static_cast<int64_t>(all.size()) - keep.newest;
+  std::set<std::string> kept;       // tags whose newest whole one has been seen
+  std::vector<std::string> leaves;  // newest first
+  for (auto i = static_cast<int64_t>(all.size()); i-- > 0 && old > 0;) {
+    const CheckpointName& one = all[static_cast<size_t>(i)];
+    std::string path = folder + "/" + one.name;
+    bool newest = !one.tag.empty() && !kept.contains(one.tag) && find_fault(path).empty();
+    if (newest) kept.insert(one.tag);
+    if (i < old && !newest && one.name != spared) leaves.push_back(path);
   }
-  for (size_t i = 0; i + static_cast<size_t>(keep.newest) < all.size(); ++i) {
-    const CheckpointName& one = all[i];
-    bool stays = one.name == spared || (!one.tag.empty() && tagged[one.tag] == one.name);
-    if (!stays) remove_checkpoint(folder + "/" + one.name);
-  }
+  for (auto path = leaves.rbegin(); path != leaves.rend(); ++path) remove_checkpoint(*path);
 }
 
 bool has_checkpoints(const std::string& folder) {
