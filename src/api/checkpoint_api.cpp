@@ -1,4 +1,5 @@
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "api/boundary.h"
@@ -41,6 +42,13 @@ std::string load_tag(const char* options) {
   return options ? ds::request_of(ds::Json::parse(options, "options"), known) : "";
 }
 
+// Reads the options of a call; what is wrong on one rank is an error on all, and a poisoned engine says so
+// first.
+void read_on_all(ds_engine* engine, const char* call, const std::function<void()>& read) {
+  ds::runtime(engine).require_usable();
+  ds::agree(*engine->comm, call, read);
+}
+
 }  // namespace
 
 ds_status ds_checkpoint_save(ds_engine* engine, const char* folder, const char* options) {
@@ -48,8 +56,7 @@ ds_status ds_checkpoint_save(ds_engine* engine, const char* folder, const char* 
     ds::Checkpoints& e = ds::checkpoints(engine);
     std::string place(ds::need_text(folder, "folder"));
     SaveRequest request;
-    ds::runtime(engine).require_usable();
-    ds::agree(*engine->comm, "ds_checkpoint_save", [&] { request = save_request(options); });
+    read_on_all(engine, "ds_checkpoint_save", [&] { request = save_request(options); });
     e.save(place, request.client, request.keep, request.tag);
   });
 }
@@ -60,8 +67,7 @@ ds_status ds_checkpoint_load(ds_engine* engine, const char* folder, const char* 
     ds::Checkpoints& e = ds::checkpoints(engine);
     std::string place(ds::need_text(folder, "folder"));
     std::string tag;
-    ds::runtime(engine).require_usable();
-    ds::agree(*engine->comm, "ds_checkpoint_load", [&] { tag = load_tag(options); });
+    read_on_all(engine, "ds_checkpoint_load", [&] { tag = load_tag(options); });
     ds::CheckpointInfo info = e.load(place, tag);
     if (out_text) ds::put_text(info.client.dump(), out_text);
   });

@@ -46,12 +46,9 @@ void need_shape(const ds_tensor& grad, const DelegateEngine& engine, ParamId par
     std::erase(dims, 1);
     return dims;
   };
-  auto text = [](const std::vector<int64_t>& dims) {
-    return Shape(std::vector<Dim>(dims.begin(), dims.end())).text();
-  };
-  require(grad.dims.size() < 2 || without_ones(grad.dims) == without_ones(shape),
+  require(grad.dims.size() < 2 || grad.dims == shape || without_ones(grad.dims) == without_ones(shape),
           "gradient of '{}' must have shape {}, got {}", TensorName(engine.store().param_names()[param]),
-          text(shape), text(grad.dims));
+          dims_text(shape), dims_text(grad.dims));
 }
 
 }  // namespace

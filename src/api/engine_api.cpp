@@ -56,7 +56,7 @@ void need_rows(const ds_tensor& tensor, const Value& input) {
   bool fits = tensor.dims.size() < 2 || row == 1 || !input.type.shape.symbolic();
   for (size_t d = tensor.dims.size(); d-- > 0 && !fits;) fits = (elements *= tensor.dims[d]) == row;
   require(fits, "input '{}' is {}, got {}", TensorName(input.name), input.type.text(),
-          Shape(std::vector<Dim>(tensor.dims.begin(), tensor.dims.end())).text());
+          dims_text(tensor.dims));
 }
 
 // The inputs of a call as the engine takes them. One that is not given has no data: the engine says whether
@@ -67,12 +67,12 @@ class CallInputs {
       : stream_(stream_of(stream, engine)) {
     need_array(inputs, count, "inputs");
     views_.resize(count);
+    const Graph& graph = native(engine, "inputs").plan().graph;
     for (size_t i = 0; i < count; ++i) {
       if (!inputs[i]) continue;
       std::string argument = fmt::format("inputs[{}]", i);
       if (inputs[i]->is_inherited()) refuse_inherited(*inputs[i], argument);
       need_device(*inputs[i], engine, argument);
-      const Graph& graph = native(engine, "inputs").plan().graph;
       if (i < graph.inputs.size()) need_rows(*inputs[i], graph.values[graph.inputs[i]]);
       compact_.push_back(std::make_unique<CompactTensor>(*inputs[i], stream_, argument));
       views_[i] = {compact_.back()->data(), inputs[i]->dtype, inputs[i]->numel};

@@ -9,9 +9,14 @@
 
 #include "core/base/dtype.h"
 #include "core/base/error.h"
+#include "core/base/shape.h"
 #include "core/device/stream.h"
 
 namespace ds {
+
+std::string dims_text(std::span<const int64_t> dims) {
+  return Shape(std::vector<Dim>(dims.begin(), dims.end())).text();
+}
 
 std::vector<int64_t> compact_strides(std::span<const int64_t> dims) {
   std::vector<int64_t> out(dims.size());

@@ -12,6 +12,9 @@
 
 namespace ds {
 
+// Dimensions as messages show them: "[2,3]".
+std::string dims_text(std::span<const int64_t> dims);
+
 // Row-major, without gaps.
 std::vector<int64_t> compact_strides(std::span<const int64_t> dims);
 bool is_compact(const ds_tensor& tensor);

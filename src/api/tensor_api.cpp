@@ -162,9 +162,7 @@ std::unique_ptr<ds_tensor> import(Managed* managed, ds_stream* stream) {
   return tensor;
 }
 
-std::string shape_text(const ds_tensor& tensor) {
-  return dtype_name(tensor.dtype) + Shape(std::vector<Dim>(tensor.dims.begin(), tensor.dims.end())).text();
-}
+std::string shape_text(const ds_tensor& tensor) { return dtype_name(tensor.dtype) + dims_text(tensor.dims); }
 
 // Several elements at one place cannot all be written.
 void need_writable(const ds_tensor& tensor) {
