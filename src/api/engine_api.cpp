@@ -11,12 +11,14 @@
 #include "api/handles.h"
 #include "api/strides.h"
 #include "checkpoint/agree.h"
+#include "checkpoint/model_folder.h"
 #include "comm/communicator.h"
 #include "compile/pipeline.h"
 #include "core/base/json.h"
 #include "core/base/log.h"
 #include "core/base/shape.h"
 #include "core/config/config.h"
+#include "core/config/describe.h"
 #include "core/device/stream.h"
 #include "core/device/thread_team.h"
 #include "core/graph/graph.h"
@@ -141,6 +143,8 @@ ds_status ds_engine_create(ds_comm* comm, const char* config, const ds_graph* gr
     ds::agree(*handle->comm, "ds_engine_create", [&] {
       int world = handle->comm->size();
       parsed = ds::parse_config(ds::Json::parse(ds::need_text(config, "config"), "config"), world);
+      if (handle->comm->rank() == 0) ds::log_warnings(parsed);
+      ds::fill_from_folder(parsed);
       wanted = ds::engine_options(ds::read_options(options, ds::kDefaults, "options"), parsed,
                                   handle->comm->local_size());
       if (ds::need_or_null(graph, "graph")) ds::need_trainable(graph->graph);

@@ -17,6 +17,7 @@
 #include "core/base/error.h"
 #include "core/base/json.h"
 #include "core/config/config.h"
+#include "core/config/describe.h"
 #include "core/graph/graph.h"
 #include "core/program/instruction.h"
 #include "core/program/program.h"
@@ -148,6 +149,8 @@ ds_status ds_plan_create(const char* config, const ds_graph* graph, int32_t rank
     ds::require(rank >= 0 && rank < size, "rank must be 0 to {}, got {}", size - 1, rank);
     auto handle = std::make_unique<ds_plan>();
     handle->config = ds::parse_config(ds::Json::parse(text, "config"), size);
+    ds::log_warnings(handle->config);
+    ds::fill_from_folder(handle->config);
     if (ds::need_or_null(graph, "graph")) ds::need_trainable(graph->graph);
     ds::PlanPrograms programs;
     ds::HfModel model;

@@ -88,10 +88,16 @@ std::map<std::string, std::string> stored_names(const Graph& graph, const std::s
   return names;
 }
 
-HfModel configured_model(const Config& config) {
+void fill_from_folder(Config& config) {
+  if (config.waiting.empty() || config.model.folder.empty()) return;
+  fill_from_model(config, hf_hidden(read_model_config(config.model.folder)));
+}
+
+HfModel configured_model(Config& config) {
   int64_t bound = config.micro_batch * config.sequence;
   if (!config.model.folder.empty()) {
     bool noise = config.origins.at("model.dropout") == "default";
+    fill_from_folder(config);
     return build_hf_model(config.model.folder, bound, config.sequence,
                           noise ? HfMode::training : HfMode::evaluation, config.model.mask);
   }

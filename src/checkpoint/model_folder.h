@@ -33,7 +33,10 @@ std::map<std::string, std::string> stored_names(const Graph& graph, const std::s
 
 // The model that config.model names, built in or in a folder, for micro-batches of micro_batch * sequence
 // tokens; DS_ERROR_CONFIG when it names none. A folder's model has its config.json's dropout, unless
-// model.dropout is given (as 0).
-HfModel configured_model(const Config& config);
+// model.dropout is given (as 0). Keys of the configuration whose "auto" waits for the model's width get it.
+HfModel configured_model(Config& config);
+
+// Only the latter: what configured_model does to the configuration.
+void fill_from_folder(Config& config);
 
 }  // namespace ds

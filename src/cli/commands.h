@@ -79,6 +79,7 @@ void add_train(CLI::App& app, int& code);
 void add_generate(CLI::App& app, int& code);
 void add_plan(CLI::App& app, int& code);
 void add_env(CLI::App& app, int& code);
+void add_config(CLI::App& app, int& code);
 void add_launch(CLI::App& app, int& code);
 void add_agent(CLI::App& app, int& code);
 void add_verify(CLI::App& app, int& code);

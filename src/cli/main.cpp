@@ -99,6 +99,7 @@ int main(int argc, char** argv) {
   ds::cli::add_generate(app, code);
   ds::cli::add_plan(app, code);
   ds::cli::add_env(app, code);
+  ds::cli::add_config(app, code);
   ds::cli::add_launch(app, code);
   ds::cli::add_agent(app, code);
   ds::cli::add_verify(app, code);

@@ -53,7 +53,7 @@ Config config_of(const Json& document, const std::string& folder, const ProfileR
   return config;
 }
 
-HfModel model_of(const Config& config, const std::string& folder) {
+HfModel model_of(Config& config, const std::string& folder) {
   if (!folder.empty()) {
     return hf_model(read_model_config(folder), config.micro_batch * config.sequence, config.sequence);
   }

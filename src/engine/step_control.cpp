@@ -12,6 +12,7 @@
 #include "core/base/error.h"
 #include "core/base/suggest.h"
 #include "core/config/param_groups.h"
+#include "core/config/schedule.h"
 #include "core/config/values.h"
 
 namespace ds {
@@ -58,7 +59,7 @@ void StepControl::choose_groups() {
   groups_ = configured_;
   const std::vector<GroupNumber> numbers = group_numbers(config_.optimizer);
   for (size_t g = 0; g < groups_.size(); ++g) {
-    groups_[g].lr = learning_rate(config_, configured_[g].lr, scalars_.updates);
+    apply_schedule(config_.scheduler, g, scalars_.updates, groups_[g]);
     for (const auto& [name, value] : set_[g]) groups_[g].*find_group_number(numbers, name)->value = value;
   }
   scalars_.group = groups_[0];

@@ -25,6 +25,7 @@
 #include "core/base/error.h"
 #include "core/base/tier.h"
 #include "core/config/config.h"
+#include "core/config/describe.h"
 #include "core/graph/graph.h"
 #include "data/baselines.h"
 #include "data/dataset.h"
@@ -131,8 +132,8 @@ std::string resumed_from(const RunFolder& folder, const std::string& resume) {
 // One run on one rank, from the parsed configuration to the report.
 class Run {
  public:
-  Run(const Json& document, const Config& config, Communicator& comm, const TrainOptions& options)
-      : document_(document), config_(config), comm_(comm), options_(options) {}
+  Run(const Json& document, Config config, Communicator& comm, const TrainOptions& options)
+      : document_(document), config_(std::move(config)), comm_(comm), options_(options) {}
 
   RunReport train() {
     // First what refuses a bad configuration, so that such a run leaves no folder.
@@ -331,12 +332,18 @@ class Run {
         threads_of_rank(config_, comm_.local_size()), bytes_text(plan.device), bytes_text(plan.host),
         bytes_text(plan.nvme), bytes_text(engine_->runtime().overhead().total())));
     for (const std::string& line : engine_->plan().notes) log_->note(line);
-    if (config_.scheduler.total_num_steps > config_.run.steps) {
-      log_->note(
-          fmt::format("the run ends at step {} (run.steps), before the end of its schedule at step {} "
-                      "(scheduler.params.total_num_steps)",
-                      config_.run.steps, config_.scheduler.total_num_steps));
-    }
+    note_short_run();
+  }
+
+  void note_short_run() {
+    auto total = config_.scheduler.numbers.find("total_num_steps");
+    if (total == config_.scheduler.numbers.end()) return;
+    auto end = static_cast<int64_t>(total->second[0]);
+    if (end <= config_.run.steps) return;
+    log_->note(
+        fmt::format("the run ends at step {} (run.steps), before the end of its schedule at step {} "
+                    "(scheduler.params.total_num_steps)",
+                    config_.run.steps, end));
   }
 
   RunReport steps(const std::string& loaded) {
@@ -449,7 +456,7 @@ class Run {
   }
 
   const Json& document_;
-  const Config& config_;
+  Config config_;
   Communicator& comm_;
   const TrainOptions& options_;
   TextUse use_ = TextUse::next;
@@ -475,7 +482,8 @@ std::string run_communicator(const Json& config, const std::string& resume) {
 RunReport train(const Json& config, Communicator& comm, const TrainOptions& options) {
   Json document = run_document(config, comm, options.resume);
   Config parsed = parse_document(document, comm.size(), options.resume);
-  return Run(document, parsed, comm, options).train();
+  if (comm.rank() == 0) log_warnings(parsed);
+  return Run(document, std::move(parsed), comm, options).train();
 }
 
 }  // namespace ds

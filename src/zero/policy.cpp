@@ -95,7 +95,8 @@ int ZeroPlan::grad_top() const { return tree ? std::bit_width(static_cast<uint64
 std::string ZeroPlan::quantization_key(const ZeroConfig& zero) const {
   std::string key;
   if (quantization.weights > 0)
-    key += fmt::format(" weights int{} above {}", quantization.weights, zero.param_persistence_threshold);
+    key += fmt::format(" weights int{} above {} or beyond {}", quantization.weights,
+                       zero.param_persistence_threshold, zero.model_persistence_threshold);
   if (quantization.gradients == 0) return key;
   key += fmt::format(" gradients int{} over", quantization.gradients);
   for (const ParamClass& c : classes) {
@@ -243,8 +244,8 @@ ZeroPlan make_zero_plan(const Config& config, IdVector<ParamId, ParamSpec> param
   }
   IdVector<ClassId, int> ranks;
   for (const ParamClass& c : plan.classes) ranks.push_back(c.levels.ranks());
-  plan.layout =
-      make_layout(params, ranks, config.zero.reduce_bucket_size, config.zero.param_persistence_threshold);
+  plan.layout = make_layout(params, ranks, config.zero.reduce_bucket_size,
+                            config.zero.param_persistence_threshold, config.zero.model_persistence_threshold);
   plan.scalars = plan.add(Holds::scalars, "scalars", DS_DTYPE_U8, 256, Tier::device);
   TrainedParams trained;
   for (const ParamSpec& p : params) {

@@ -7,7 +7,8 @@
 // of its own: a gather directly before the first use writes it, and its memory is free after the last use
 // (passes/offsets.cpp). So no release can be forgotten. At no instruction do the buckets in ranges have more
 // than max_live_parameters elements, and neither do they after hoist.cpp, which moves gathers up within the
-// same limit. Only what a delegate host holds (lease) is its own decision: a range is not cut meanwhile.
+// same limit. The limit is soft, as it is in DeepSpeed: an instruction has what it reads, and what a delegate
+// host holds (lease) is its own decision. Where these alone exceed the limit, nothing else is live.
 //
 // Algorithm. Register allocation by live range splitting, with buckets as the registers' values and a gather
 // as the reload. At first a bucket is one range.
@@ -135,17 +136,9 @@ class Ranger {
   }
 
   void enter(InstrId i) {
-    int64_t need = 0;
     for (BucketId b : sites_[i]) {
-      need += numel(b);
       if (!live_[b]) total_ += numel(b);
       live_[b] = 1;
-    }
-    bool of_host = program_.instrs[i].def->kind == Kind::event;
-    if (need > zero_.max_live_parameters && !of_host) {
-      raise(DS_ERROR_CONFIG,
-            "zero_optimization.stage3_max_live_parameters is {}, but '{}' alone needs {} elements",
-            zero_.max_live_parameters, program_.instrs[i].def->name, need);
     }
   }
 
@@ -154,7 +147,7 @@ class Ranger {
     total_ -= numel(bucket);
   }
 
-  // False when only leases are left: what a host holds at once is its own decision.
+  // False when only what the instruction reads and leases are left.
   bool evict(InstrId i) {
     BucketId victim;
     InstrId far;

@@ -65,6 +65,7 @@ void emit_optimizer(ProgramBuilder& b, const ZeroPlan& plan, const Config& confi
 }  // namespace
 
 int64_t update_group(const ZeroConfig& zero) {
+  if (zero.sub_group_size == 0) return kLeastUpdateGroup;
   // As many elements of any type are whole blocks.
   return std::max(kFileBlock, zero.sub_group_size / kFileBlock * kFileBlock);
 }

@@ -71,6 +71,19 @@ int main(int argc, char** argv) {
   seen.stop_at = -1;
   check_ok(ds_run_train(NULL, NULL, folder, 2, batch, progress, &stop, &seen), "resume");
   check(seen.steps == 40, "only the missing steps are made");
+  /* Proves {config.describe.refused} */
+  int32_t refused = -1;
+  check_ok(ds_config_describe("{\"train_batch_size\": 3, \"zero_optimization\": {\"stag\": 1}}", 2,
+                              DS_FORMAT_TEXT, &refused, &text),
+           "describe");
+  check(refused == 2 && strstr(text, "did you mean zero_optimization.stage?") != NULL, "both are told");
+  ds_text_destroy(text);
+  check_ok(ds_config_describe(config, 1, DS_FORMAT_JSON, &refused, &text), "describe");
+  check(refused == 0 && strstr(text, "\"refusals\": []") != NULL, "a good one");
+  ds_text_destroy(text);
+  check_error(ds_config_describe("{", 1, DS_FORMAT_TEXT, NULL, &text), DS_ERROR_CONFIG, "config");
+  check_error(ds_config_describe(config, 0, DS_FORMAT_TEXT, NULL, &text), DS_ERROR_INVALID_ARGUMENT,
+              "size must be at least 1 rank, got 0");
   check_ok(ds_run_communicator(NULL, folder, &text), "communicator");
   check(strcmp(text, "env:shm") == 0, "of the run");
   ds_text_destroy(text);

@@ -2,8 +2,11 @@
 #include "core/config/config.h"
 
 #include <array>
+#include <cmath>
 
 #include "attempt.h"
+#include "core/config/param_groups.h"
+#include "core/config/schedule.h"
 #include "nn/models/hf.h"
 #include "support/hf_golden.h"
 #include "support/mutate.h"
@@ -99,7 +102,11 @@ TEST(FuzzRunConfig, RandomDocuments) {
       EXPECT_GT(config.micro_batch, 0);
       EXPECT_FALSE(config.shared_text().empty());
       config.effective();
-      for (int64_t step : {0, 1, 10, 100000}) learning_rate(config, config.optimizer.lr, step);
+      for (int64_t step : {0, 1, 10, 100000}) {
+        GroupScalars scalars = group_scalars(config.optimizer);
+        apply_schedule(config.scheduler, 0, step, scalars);
+        EXPECT_FALSE(std::isnan(scalars.lr));
+      }
     });
   }
   EXPECT_GT(attempts.loaded, static_cast<int>(draws(200)));

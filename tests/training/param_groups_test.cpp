@@ -9,6 +9,7 @@
 
 #include "checkpoint/manifest.h"
 #include "core/base/json.h"
+#include "core/config/schedule.h"
 #include "support/errors.h"
 #include "support/ranks.h"
 #include "support/same_bits.h"
@@ -146,15 +147,18 @@ TEST(ParamGroups, AScheduleBeginsFromTheGroupsRate) {
   Point p = with_groups(0);
   p.world = 1;
   Config c = config_of(p);
-  c.scheduler.type = "WarmupCosineLR";
-  c.scheduler.total_num_steps = 6;
-  c.scheduler.warmup_num_steps = 2;
+  c.scheduler = make_schedule("WarmupCosineLR", {{"total_num_steps", 6}, {"warmup_num_steps", 2}});
+  auto learning_rate = [&](double lr, int64_t step) {
+    GroupScalars scalars{.lr = lr};
+    apply_schedule(c.scheduler, 0, step, scalars);
+    return scalars.lr;
+  };
   auto comm = create_communicator("self", {});
   Engine engine(c, graph_of(p), *comm, {});
   for (int s = 0; s < 6; ++s) {
-    EXPECT_EQ(engine.control().get("lr"), learning_rate(c, c.optimizer.lr, s));
-    EXPECT_EQ(engine.control().get("param_groups[1].lr"), learning_rate(c, 0.002, s));
-    EXPECT_EQ(train_step(p, engine, s).lr, learning_rate(c, c.optimizer.lr, s));
+    EXPECT_EQ(engine.control().get("lr"), learning_rate(c.optimizer.lr, s));
+    EXPECT_EQ(engine.control().get("param_groups[1].lr"), learning_rate(0.002, s));
+    EXPECT_EQ(train_step(p, engine, s).lr, learning_rate(c.optimizer.lr, s));
   }
 }
 

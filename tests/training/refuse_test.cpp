@@ -4,6 +4,7 @@
 #include <fstream>
 #include <future>
 
+#include "core/config/schedule.h"
 #include "engine/delegate.h"
 #include "engine/engine.h"
 #include "support/errors.h"
@@ -161,8 +162,7 @@ TEST(Refuse, RanksWithOtherConfigurationsAreToldTheKey) {
       [&] {
         run_ranks(2, [&](Communicator& comm) {
           Config c = make_config(2, 1, 2);
-          c.scheduler.type = "WarmupLR";
-          c.scheduler.warmup_min_lr = comm.rank() == 0 ? 0 : 1e-5;
+          c.scheduler = make_schedule("WarmupLR", {{"warmup_min_lr", comm.rank() == 0 ? 0 : 1e-5}});
           Engine engine(c, make_mlp(2, kWidth, kRows), comm, {});
         });
       },

@@ -7,6 +7,7 @@
 
 #include "checkpoint/agree.h"
 #include "core/base/random.h"
+#include "core/config/schedule.h"
 #include "engine/engine.h"
 #include "support/errors.h"
 #include "support/ranks.h"
@@ -128,8 +129,7 @@ TEST(Skipped, ARunGoesOnAsIfTheStepHadNotBeen) {
       p.dropout = dropout;
       run_ranks(p.world, [&](Communicator& comm) {
         Config config = config_of(p);
-        config.scheduler.type = "WarmupLR";
-        config.scheduler.warmup_num_steps = 8;
+        config.scheduler = make_schedule("WarmupLR", {{"warmup_num_steps", 8}});
         auto skip = [&](Engine& engine, int64_t step) {
           StepResult result = train_step_in_pieces(p, engine, step, [&] {
             std::vector<float> grad = engine.store().read_tensor(ParamId(1), "grad");

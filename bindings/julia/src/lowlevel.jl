@@ -1124,6 +1124,17 @@ function ds_config_merge(config, patch, out_text)
 end
 
 """
+Describes what `config`, JSON text, means for `size` ranks: each value with its origin (\"config\", \"auto\",
+\"derived\" or \"default\"), the keys that have no effect, warnings, and all refusals. A configuration that
+the library refuses is described, too: it is no error of this call.
+- `format`: DS_FORMAT_JSON: an object of schema, config, origins, without_effect, warnings and refusals
+- `out_refused`: [nullable] how many refusals the text has; 0: the library takes this configuration
+"""
+function ds_config_describe(config, size, format, out_refused, out_text)
+    @ccall libds.ds_config_describe(config::Cstring, size::Int32, format::Int32, out_refused::Ptr{Int32}, out_text::Ptr{Ptr{Cchar}})::Int32
+end
+
+"""
 Gives the url for ds_comm_create of the group that a run joins: the key `communicator` of `config`, else that
 of the run that `resume` names, else \"env\". It does not communicate, and it ignores a folder that this host
 cannot see.

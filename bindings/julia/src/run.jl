@@ -88,3 +88,7 @@ communicator(config = nothing, resume = nothing) = text_of(out -> ds_run_communi
 
 "`patch` over `config` (RFC 7396), both JSON."
 merge_config(config, patch) = text_of(out -> ds_config_merge(config, patch, out))
+
+"What a configuration means for so many ranks, as `libds config` prints it: refusals and the text."
+describe_config(config; ranks = 1, format = :text) =
+    outcome((refused, out) -> ds_config_describe(config, ranks, format_of(format), refused, out))

@@ -36,6 +36,7 @@ end
     @test startswith(Libds.report(Plan(CONFIG, g; rank = 1, size = 4), :json), "{")
     @test startswith(Libds.env_report(:json), "{") && Libds.version() >= v"0.1"
     @test status(() -> Libds.env_report(:yaml)) == Libds.DS_ERROR_INVALID_ARGUMENT
+    @test Libds.describe_config("{\"train_batch_size\": 8, \"zero_optimization\": {\"stag\": 1}}")[1] == 1
     @test Libds.merge_config("{\"a\": 1}", "{\"a\": null, \"b\": 2}") == "{\n  \"b\": 2\n}"
 end
 

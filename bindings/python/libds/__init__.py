@@ -6,7 +6,7 @@ The pieces:
 - `Comm` is a group of ranks with its collectives; `Work` one that was started.
 - `Tensor` shares memory with NumPy, torch and buffers; `tensor` and `zeros` make one.
 - `train`, `generate`, `verify`, `profile` and `audit` are the commands of `libds` as functions.
-- `Plan` says what a step will do and need. `merge_config`, `env_report` and `checkpoint_info` are small helpers.
+- `Plan` says what a step will do and need. `merge_config`, `describe_config`, `env_report` and `checkpoint_info` are small helpers.
 - Every error is an `Error`, with a subclass for each status.
 
 - `ops` has a function for each operation of a graph.
@@ -20,7 +20,7 @@ from .errors import (CommError, ConfigError, CorruptError, Error, FileError, Int
                      NumericError, OutOfMemory, PoisonedError, StateError, Status, Stopped, Unsupported)
 from .graph import Graph, Plan, Value
 from .progress import Display
-from .run import (LogLevel, Progress, StopFlag, Verdict, audit, checkpoint_info, communicator, env_report, generate,
+from .run import (LogLevel, Progress, StopFlag, Verdict, audit, checkpoint_info, communicator, describe_config, env_report, generate,
                   merge_config, profile, set_log, train, verify, version)
 from .tensor import DTYPES, Tensor, tensor, zeros
 
@@ -30,6 +30,6 @@ __all__ = [
     "Comm", "CommError", "ConfigError", "CorruptError", "DTYPES", "DelegateEngine", "Display", "Engine", "Error", "FileError",
     "Graph", "InternalError", "InvalidArgument", "Lease", "LogLevel", "NotFound", "NumericError", "OutOfMemory", "Param", "Plan",
     "PoisonedError", "Progress", "StateError", "Status", "StepResult", "StopFlag", "Stopped", "Tensor", "Unsupported", "Value",
-    "Verdict", "Work", "audit", "checkpoint_info", "communicator", "env_report", "generate", "lowlevel", "merge_config", "ops",
+    "Verdict", "Work", "audit", "checkpoint_info", "communicator", "describe_config", "env_report", "generate", "lowlevel", "merge_config", "ops",
     "profile", "set_log", "tensor", "train", "verify", "version", "zeros",
 ]

@@ -14,7 +14,7 @@ from ._handle import Config, config_text, options_text, raw_handle
 from .comm import Comm, format_code, report
 from .progress import Display
 
-__all__ = ["train", "generate", "verify", "profile", "audit", "merge_config", "communicator", "env_report", "checkpoint_info",
+__all__ = ["train", "generate", "verify", "profile", "audit", "merge_config", "describe_config", "communicator", "env_report", "checkpoint_info",
            "version", "set_log", "LogLevel", "Progress", "StopFlag", "Verdict"]
 
 Path = Union[str, "os.PathLike[str]"]
@@ -163,6 +163,14 @@ def audit(config: Config, *, comm: Comm | None = None, form: str = "text", **opt
 def merge_config(config: Config, patch: Config) -> dict[str, Any]:
     """Lays `patch` over `config`: objects are merged, None removes (JSON merge patch)."""
     return json.loads(lowlevel.config_merge(config_text(config), config_text(patch)))
+
+
+def describe_config(config: Config, ranks: int = 1) -> dict[str, Any]:
+    """What a configuration, also one of DeepSpeed, means for so many ranks, as `libds config --json` prints it.
+
+    The dict has config, origins, without_effect, warnings and refusals; libds takes the configuration if `refusals` is empty.
+    """
+    return json.loads(lowlevel.config_describe(config_text(config), ranks, format_code("data"))[1])
 
 
 def communicator(config: Config | None = None, resume: Path | None = None) -> str:

@@ -4,26 +4,77 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <set>
 
 #include "core/base/error.h"
 #include "core/config/nearest_path.h"
+#include "core/config/schedule.h"
 #include "core/config/schema.h"
 
 namespace ds {
 namespace {
 
+// Runs a part of the parse; what it refuses is kept.
+template <typename Part>
+void collect(ConfigRefusals& refusals, Part part) {
+  try {
+    part();
+  } catch (const Error& error) {
+    if (error.status() != DS_ERROR_CONFIG) throw;
+    const std::string& key = error.details().key;
+    // A check of several keys says nothing new about one that was refused before.
+    for (const Error& before : refusals.errors) {
+      if (!key.empty() && before.details().key == key) return;
+    }
+    refusals.errors.push_back(error);
+  }
+}
+
+// What Hugging Face's integration fills in for "auto" with the defaults of its TrainingArguments
+// (`./run interop auto` compares). Those that depend on others are in kAutoOfOthers.
+struct AutoValue {
+  const char* path;
+  const char* json;
+};
+constexpr AutoValue kAutoValues[] = {{"train_micro_batch_size_per_gpu", "8"},
+                                     {"gradient_accumulation_steps", "1"},
+                                     {"gradient_clipping", "1.0"},
+                                     {"fp16.enabled", "false"},
+                                     {"bf16.enabled", "false"},
+                                     {"optimizer.params.lr", "5e-05"},
+                                     {"optimizer.params.betas", "[0.9, 0.999]"},
+                                     {"optimizer.params.eps", "1e-08"},
+                                     {"optimizer.params.weight_decay", "0.0"},
+                                     {"scheduler.params.warmup_min_lr", "0"}};
+
+constexpr int64_t kAutoMicroBatch = 8;
+
+// Waiting for others: the micro-batch, the learning rate, run.steps, the width of the model.
+constexpr const char* kAutoOfOthers[] = {"train_batch_size",
+                                         "scheduler.params.warmup_max_lr",
+                                         "scheduler.params.warmup_num_steps",
+                                         "scheduler.params.total_num_steps",
+                                         "zero_optimization.reduce_bucket_size",
+                                         "zero_optimization.stage3_prefetch_bucket_size",
+                                         "zero_optimization.stage3_param_persistence_threshold"};
+
+struct Given {
+  Json value;
+  const char* origin;
+};
+
 // The document's values by canonical path, in reading order.
 class Reader {
  public:
-  Reader() {
+  Reader(ConfigRefusals& refusals, Config& config) : refusals_(refusals), config_(config) {
     for (const Key& key : config_keys()) {
       add(key.path, key.path);
       if (!key.other.empty()) add(sibling(key.path, key.other), key.path);
     }
     for (const ForeignKey& key : foreign_keys()) {
       add(key.path, key.path);
-      if (key.rule == ForeignKey::Rule::section) whole_.insert(key.path);
+      if (key.whole()) whole_.insert(key.path);
     }
     // Deprecated names of DeepSpeed.
     add("bfloat16.enabled", "bf16.enabled");
@@ -32,19 +83,26 @@ class Reader {
     }
     add("zero_optimization.cpu_offload", "zero_optimization.offload_optimizer.device");
     add("zero_optimization.cpu_offload_param", "zero_optimization.offload_param.device");
+    add(kMaxGradNorm, kMaxGradNorm);
     sections_.insert("memory_budget");
   }
 
   void read(const Json& section, const std::string& prefix) {
-    for (const auto& [name, value] : section.object()) member(prefix + name, value);
+    for (const auto& [name, value] : section.object())
+      collect(refusals_, [&] { member(prefix + name, value); });
   }
 
-  const Json* find(const std::string& path) const {
-    for (const auto& [name, value] : values_) {
-      if (name == path) return &value;
+  const Given* find(const std::string& path) const {
+    for (const auto& [name, given] : values_) {
+      if (name == path) return &given;
     }
     return nullptr;
   }
+
+  // Whether "auto" was given for the key.
+  bool waits(const std::string& path) const { return waiting_.contains(path); }
+
+  static constexpr const char* kMaxGradNorm = "optimizer.params.max_grad_norm";
 
  private:
   static std::string sibling(const std::string& path, const std::string& name) {
@@ -62,7 +120,7 @@ class Reader {
   void member(const std::string& path, const Json& value) {
     if (value.is_null()) return;                           // null: not given
     if (path == "zero_optimization" && value.is_bool()) {  // before sections: true means stage 1
-      give("zero_optimization.stage", path, value.boolean() ? 1 : 0);
+      give("zero_optimization.stage", path, value.boolean() ? 1 : 0, "config");
       return;
     }
     if (!whole_.contains(path) && sections_.contains(path)) {
@@ -72,55 +130,145 @@ class Reader {
       return;
     }
     const auto found = names_.find(path);
-    if (found == names_.end()) {
-      const std::string near = nearest_path(path, known_);
-      raise(DS_ERROR_CONFIG, "{}: unknown key{}", KeyName(path),
-            near.empty() ? "" : "; did you mean " + near + "?");
-    }
-    if (auto_means_default(path) && value.is_string() && value.string() == "auto") return;
+    if (found == names_.end()) return unknown(path);
+    if (value.is_string() && value.string() == "auto" && !takes_auto_itself(path))
+      return automatic(found->second, path);
     const bool old_switch = path.starts_with("zero_optimization.cpu_offload") && found->second != path;
-    if (!old_switch) return give(found->second, path, value);
+    if (!old_switch) return give(found->second, path, value, "config");
     bool on = false;
     read_value(path, value, {}, on);
-    if (on) give(found->second, path, "cpu");
+    if (on) give(found->second, path, "cpu", "config");
   }
 
-  // "auto" stands for the default inside sections, except where DeepSpeed leaves it to the caller.
-  static bool auto_means_default(const std::string& path) {
-    return path.find('.') != std::string::npos && !path.starts_with("optimizer.") &&
-           !path.starts_with("scheduler.");
+  // Nested keys belong to a section that somebody reads, so a stranger among them is a mistake. At the top
+  // level DeepSpeed reads what it knows, and files have keys of other programs there.
+  void unknown(const std::string& path) {
+    const bool nested = path.find('.') != std::string::npos;
+    const std::string near = nested ? nearest_path(path, known_) : resembling_path(path, known_);
+    if (!nested && near.empty()) {
+      config_.warnings.push_back(
+          fmt::format("{}: neither DeepSpeed nor libds reads this key; it has no effect", one_line(path)));
+      return;
+    }
+    raise(DS_ERROR_CONFIG, "{}: unknown key{}", KeyName(path),
+          near.empty() ? "" : "; did you mean " + near + "?");
   }
 
-  void give(const std::string& canonical, const std::string& name, const Json& value) {
+  // A word of our own keys.
+  static bool takes_auto_itself(const std::string& path) { return path == "fused_head"; }
+
+  void automatic(const std::string& canonical, const std::string& name) {
+    for (const AutoValue& filled : kAutoValues) {
+      if (canonical != filled.path) continue;
+      return give(canonical, name, Json::parse(filled.json), "auto");
+    }
+    for (const char* path : kAutoOfOthers) {
+      if (canonical != path) continue;
+      waiting_.insert(canonical);
+      return;
+    }
+    const bool filled_by_caller = name.find('.') == std::string::npos || name.starts_with("optimizer.") ||
+                                  name.starts_with("scheduler.");
+    if (filled_by_caller)
+      raise(DS_ERROR_CONFIG, "{}: Hugging Face's integration fills no value in for \"auto\" here; give one",
+            KeyName(name));
+    // DeepSpeed drops it from its other sections: the default.
+  }
+
+  void give(const std::string& canonical, const std::string& name, const Json& value, const char* origin) {
     const auto [before, fresh] = given_as_.emplace(canonical, name);
     if (!fresh)
       raise(DS_ERROR_CONFIG, "{} and {} are two names of one key; give one", before->second, KeyName(name));
-    values_.emplace_back(canonical, value);
+    values_.emplace_back(canonical, Given{value, origin});
   }
 
+  ConfigRefusals& refusals_;
+  Config& config_;
   std::map<std::string, std::string> names_;  // accepted name -> canonical path
   std::set<std::string> sections_;            // every path that holds others
   std::set<std::string> whole_;               // sections that are checked as one value
+  std::set<std::string> waiting_;             // canonical paths that were given as "auto" and wait for others
   std::vector<std::string> known_;
   std::map<std::string, std::string> given_as_;
-  std::vector<std::pair<std::string, Json>> values_;
+  std::vector<std::pair<std::string, Given>> values_;
 };
 
-void refuse_max_grad_norm(const Json& document) {
-  const Json* optimizer = document.find("optimizer");
-  const Json* params = optimizer && optimizer->is_object() ? optimizer->find("params") : nullptr;
-  if (params && params->is_object() && params->find("max_grad_norm")) {
-    raise(DS_ERROR_CONFIG, "{}: no optimizer parameter; use gradient_clipping",
-          KeyName("optimizer.params.max_grad_norm"));
+// Megatron writes the bound of the gradient norm among the optimizer's parameters.
+void complete_clipping(Config& c, const Reader& reader) {
+  const Given* norm = reader.find(Reader::kMaxGradNorm);
+  if (!norm) return;
+  double bound = 0;
+  read_value(Reader::kMaxGradNorm, norm->value, not_negative, bound);
+  const bool both = c.origins.contains("gradient_clipping");
+  if (both && bound != c.gradient_clipping) {
+    raise(DS_ERROR_CONFIG, "{}: {} contradicts gradient_clipping {}, which is the same bound",
+          KeyName(Reader::kMaxGradNorm), bound, c.gradient_clipping);
+  }
+  if (both) return;
+  c.gradient_clipping = bound;
+  c.origins["gradient_clipping"] = "derived";
+}
+
+// What "auto" means for keys that depend on others.
+void complete_auto(Config& c, const Reader& reader) {
+  auto fill = [&](const std::string& name, double value) {
+    const std::string path = "scheduler.params." + name;
+    if (!reader.waits(path)) return;
+    auto number = c.scheduler.numbers.find(name);
+    if (number == c.scheduler.numbers.end()) {
+      raise(DS_ERROR_CONFIG, "{}: no parameter of scheduler.type \"{}\"", KeyName(path), c.scheduler.type);
+    }
+    number->second = {value};
+    c.origins[path] = "auto";
+  };
+  const bool given = c.origins.contains("optimizer.params.lr");
+  fill("warmup_max_lr", given ? c.optimizer.lr : 5e-5);
+  // The integration gives 0 steps, which DeepSpeed's schedules refuse; 1 is the same for them.
+  fill("warmup_num_steps", 1);
+  fill("total_num_steps", static_cast<double>(c.run.steps));
+  for (const char* name :
+       {"reduce_bucket_size", "stage3_prefetch_bucket_size", "stage3_param_persistence_threshold"}) {
+    const std::string path = std::string("zero_optimization.") + name;
+    if (reader.waits(path)) c.waiting.push_back(path);
+  }
+}
+
+void complete_schedule(Config& c) {
+  const ScheduleType* type = find_schedule(c.scheduler.type);
+  if (!type) return;
+  auto missing = [&](const char* name) { return std::isnan(c.scheduler.numbers.at(name)[0]); };
+  auto derive = [&](const char* name, double value) {
+    c.scheduler.numbers.at(name) = {value};
+    c.origins[std::string("scheduler.params.") + name] = "derived";
+  };
+  for (const ScheduleNumber& number : type->numbers) {
+    const std::string name = number.name;
+    if (!missing(number.name)) continue;
+    if (name == "warmup_max_lr") continue;  // each group's own rate
+    if (name == "cycle_second_step_size") {
+      derive(number.name, c.scheduler.numbers.at("cycle_first_step_size")[0]);
+    } else if (name == "cycle_second_stair_count") {
+      derive(number.name, c.scheduler.numbers.at("cycle_first_stair_count")[0]);
+    } else if (name == "decay_num_steps") {
+      derive(number.name, std::floor(c.scheduler.numbers.at("total_num_steps")[0] / 10));
+    } else {
+      raise(DS_ERROR_CONFIG, "{}: missing; {} needs it", KeyName("scheduler.params." + name), type->type);
+    }
+  }
+  if (c.scheduler.type == "OneCycle" && c.scheduler.numbers.at("cycle_momentum")[0] != 0 &&
+      c.scheduler.numbers.at("decay_mom_rate")[0] > 0 && c.optimizer.adam()) {
+    c.warnings.emplace_back(
+        "scheduler.params.decay_mom_rate: it lets the first beta grow beyond 1, where Adam's update has no "
+        "meaning; end the run before");
   }
 }
 
 void complete_optimizer(Config& c, const Reader& reader) {
   if (c.optimizer.type == "AdamW") c.optimizer.adam_w_mode = true;
   // torch's AdamW, which torch_adam selects in DeepSpeed, decays by 0.01 unless told otherwise.
-  const Json* torch = reader.find("optimizer.params.torch_adam");
-  const bool torch_adamw =
-      torch && torch->is_bool() && torch->boolean() && c.optimizer.adam() && c.optimizer.adam_w_mode;
+  const Given* torch = reader.find("optimizer.params.torch_adam");
+  const bool torch_adamw = torch && torch->value.is_bool() && torch->value.boolean() && c.optimizer.adam() &&
+                           c.optimizer.adam_w_mode;
   if (torch_adamw && !c.origins.contains("optimizer.params.weight_decay")) {
     c.optimizer.weight_decay = 0.01;
     c.origins["optimizer.params.weight_decay"] = "derived";
@@ -129,26 +277,26 @@ void complete_optimizer(Config& c, const Reader& reader) {
     raise(DS_ERROR_CONFIG, "{}: true needs momentum above 0, got {}", KeyName("optimizer.params.nesterov"),
           c.optimizer.momentum);
   }
+}
+
+void check_groups(const Config& c) {
   for (size_t i = 0; i < c.optimizer.groups.size(); ++i) {
     const std::map<std::string, double>& values = c.optimizer.groups[i].values;
     const std::string at = fmt::format("optimizer.param_groups[{}]", i);
     if (c.optimizer.nesterov && values.contains("momentum") && values.at("momentum") == 0) {
       raise(DS_ERROR_CONFIG, "{}: must be above 0 with nesterov, got 0", KeyName(at + ".momentum"));
     }
-    if (c.scheduler.warmup_max_given && values.contains("lr")) {
+    if (!values.contains("lr")) continue;
+    const char* names[] = {"warmup_max_lr", "cycle_min_lr", "lr_range_test_min_lr"};
+    for (const char* name : names) {
+      const auto found = c.scheduler.numbers.find(name);
+      if (found == c.scheduler.numbers.end() || std::isnan(found->second[0])) continue;
       raise(DS_ERROR_CONFIG,
-            "{}: {} has no effect beside scheduler.params.warmup_max_lr {}, which is "
-            "for every group; without that key each group warms up to its own lr",
-            KeyName(at + ".lr"), values.at("lr"), c.scheduler.warmup_max_lr);
+            "{}: {} has no effect beside scheduler.params.{} {}, which is for every group; {}",
+            KeyName(at + ".lr"), values.at("lr"), name, found->second[0],
+            std::string_view(name) == "warmup_max_lr" ? "without that key each group warms up to its own lr"
+                                                      : "that key takes a list with a value for each group");
     }
-  }
-  if (c.scheduler.type == "WarmupLR" && !c.scheduler.warmup_max_given) {
-    c.scheduler.warmup_max_lr = c.optimizer.lr;
-    c.origins["scheduler.params.warmup_max_lr"] = "derived";
-  }
-  if (c.scheduler.type == "WarmupCosineLR" && c.scheduler.total_num_steps == 0) {
-    raise(DS_ERROR_CONFIG, "{}: missing; WarmupCosineLR needs it",
-          KeyName("scheduler.params.total_num_steps"));
   }
 }
 
@@ -315,38 +463,91 @@ void put(Json& root, const std::string& path, const Json& value) {
 
 }  // namespace
 
-Config parse_config(const Json& document, int world) {
+Config parse_config(const Json& document, int world, ConfigRefusals& refusals) {
   require(world > 0, "world: {} ranks, at least 1 needed", world);
   if (!document.is_object())
     raise(DS_ERROR_CONFIG, "{}: expected an object, got {}", KeyName("config"), document.kind());
-  refuse_max_grad_norm(document);
   Config config;
-  Reader reader;
+  Reader reader(refusals, config);
   reader.read(document, "");
+  auto checked = [&](auto part) { collect(refusals, part); };
   for (const ForeignKey& key : foreign_keys()) {
-    if (const Json* given = reader.find(key.path)) check_foreign(key, *given);
+    const Given* given = reader.find(key.path);
+    if (!given) continue;
+    checked([&] {
+      const ForeignEffect effect = check_foreign(key, given->value);
+      if (effect != ForeignEffect::off) config.without_effect.push_back(key.path);
+      if (effect == ForeignEffect::warning) config.warnings.push_back(key.path + ": " + key.reason);
+    });
   }
   for (const Key& key : config_keys()) {
-    const Json* given = reader.find(key.path);
+    const Given* given = reader.find(key.path);
     if (!given) continue;
-    config.origins[key.path] = "config";
-    key.set(config, *given);
+    config.origins[key.path] = given->origin;
+    checked([&] { key.set(config, given->value); });
   }
-  complete_batch(config, world);
-  complete_optimizer(config, reader);
-  complete_model(config);
-  check_masking(config);
-  check_bars(config);
-  check_sizes(config);
-  check_tiers(config);
-  check_quantization(config);
-  complete_reduction(config, world);
+  if (reader.waits("train_batch_size") && !config.origins.contains("train_micro_batch_size_per_gpu")) {
+    config.micro_batch = kAutoMicroBatch;
+    config.origins["train_micro_batch_size_per_gpu"] = "auto";
+  }
+  // DeepSpeed's autotuner begins with files that say nothing of batches, and others pass them around.
+  const bool says_nothing = document.object().empty();
+  const bool of_batches = config.origins.contains("train_batch_size") ||
+                          config.origins.contains("train_micro_batch_size_per_gpu") ||
+                          config.origins.contains("gradient_accumulation_steps");
+  if (!says_nothing && !of_batches) {
+    config.micro_batch = 1;
+    config.origins["train_micro_batch_size_per_gpu"] = "derived";
+    config.warnings.emplace_back(
+        "train_micro_batch_size_per_gpu: the file says nothing of batches; it is taken as 1");
+  }
+  checked([&] { complete_batch(config, world); });
+  checked([&] { complete_clipping(config, reader); });
+  checked([&] { complete_auto(config, reader); });
+  checked([&] { complete_optimizer(config, reader); });
+  checked([&] { complete_schedule(config); });
+  checked([&] { check_groups(config); });
+  checked([&] { complete_model(config); });
+  checked([&] { check_masking(config); });
+  checked([&] { check_bars(config); });
+  checked([&] { check_sizes(config); });
+  checked([&] { check_tiers(config); });
+  checked([&] { check_quantization(config); });
+  checked([&] { complete_reduction(config, world); });
   for (const char* name :
        {"train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"}) {
     config.origins.emplace(name, "derived");
   }
+  if (config.model.hidden > 0) fill_from_model(config, config.model.hidden);
   for (const Key& key : config_keys()) config.origins.emplace(key.path, "default");
   return config;
+}
+
+Config parse_config(const Json& document, int world) {
+  ConfigRefusals refusals;
+  Config config = parse_config(document, world, refusals);
+  const std::vector<Error>& errors = refusals.errors;
+  if (errors.empty()) return config;
+  if (errors.size() == 1) throw errors[0];
+  throw Error(DS_ERROR_CONFIG,
+              one_line(fmt::format("{} (and {} more: `libds config` lists all)", errors[0].what(),
+                                   errors.size() - 1)),
+              errors[0].details());
+}
+
+void fill_from_model(Config& config, int64_t hidden) {
+  for (const std::string& path : config.waiting) {
+    ZeroConfig& zero = config.zero;
+    if (path.ends_with(".reduce_bucket_size")) {
+      zero.reduce_bucket_size = hidden * hidden;
+    } else if (path.ends_with("_prefetch_bucket_size")) {
+      zero.prefetch_bucket_size = static_cast<int64_t>(0.9 * static_cast<double>(hidden * hidden));
+    } else {
+      zero.param_persistence_threshold = 10 * hidden;
+    }
+    config.origins[path] = "auto";
+  }
+  config.waiting.clear();
 }
 
 std::string Config::shared_text() const {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/base/dtype.h"
+#include "core/base/error.h"
 #include "core/base/json.h"
 #include "core/base/tier.h"
 
@@ -71,37 +72,36 @@ struct OptimizerConfig {
   bool adam() const { return type == "Adam" || type == "AdamW"; }
 };
 
+// A schedule's parameters by the names of schedule.h: every number and word of the type, given or not.
 struct SchedulerConfig {
-  std::string type;  // "", "WarmupLR", "WarmupCosineLR"
-  double warmup_min_lr = 0, warmup_max_lr = 0;
-  int64_t warmup_num_steps = 1000, total_num_steps = 0;
-  bool warmup_max_given = false;
-  double warmup_min_ratio = 0, cos_min_ratio = 1e-4;
-  bool warmup_linear = false;  // warmup_type: log (default) or linear
+  std::string type;                                    // "": the rate of each group stays
+  std::map<std::string, std::vector<double>> numbers;  // one for all groups, or one for each
+  std::map<std::string, std::string> words;
 };
 
 struct ZeroConfig {
   int stage = 0;
-  int64_t reduce_bucket_size = 500000000;        // elements
-  int64_t prefetch_bucket_size = 50000000;       // stage3_prefetch_bucket_size, elements
-  int64_t max_live_parameters = 1000000000;      // stage3_max_live_parameters, elements
-  int64_t max_reuse_distance = 1000000000;       // stage3_max_reuse_distance, elements
-  int64_t param_persistence_threshold = 100000;  // stage3_param_persistence_threshold, elements
-  int64_t sub_group_size = 1000000000;           // elements per rank of one update instruction
-  bool overlap_comm = true;                      // prefetch and overlap; never changes bits
-  Tier optimizer_tier = Tier::device;            // offload_optimizer.device: states and gradient accumulators
-  Tier param_tier = Tier::device;                // offload_param.device: parameter shards, stage 3
-  std::string nvme_path;                         // of either offload section
-  int64_t mics_shard_size = -1;                  // ranks that hold all state among them; -1: all ranks
-  bool mics_hierarchical_gather = false;         // in a shard group of several nodes, too
-  int64_t hpz_partition_size = 1;    // ranks that hold all parameters among them; 1: as the states
-  bool quantized_weights = false;    // gathered as 8-bit codes; stage 3
-  bool quantized_gradients = false;  // reduced as codes; stages 2 and 3
-  int gradient_bits = 4;             // of these: 4 or 8
-  bool error_feedback = false;       // zeropp_loco_param is given
-  double err_beta = 0.8;             // share of an error that stays
-  int64_t err_reset = 1024;          // steps between which errors are forgotten
-  int buffer_count = 4;              // sub-groups of states on files that host memory has slots for
+  int64_t reduce_bucket_size = 500000000;           // elements
+  int64_t prefetch_bucket_size = 50000000;          // stage3_prefetch_bucket_size, elements
+  int64_t max_live_parameters = 1000000000;         // stage3_max_live_parameters, elements
+  int64_t max_reuse_distance = 1000000000;          // stage3_max_reuse_distance, elements
+  int64_t param_persistence_threshold = 100000;     // stage3_param_persistence_threshold, elements
+  int64_t model_persistence_threshold = INT64_MAX;  // elements of all parameters that persist
+  int64_t sub_group_size = 1000000000;              // elements per rank of one update instruction
+  bool overlap_comm = true;                         // prefetch and overlap; never changes bits
+  Tier optimizer_tier = Tier::device;     // offload_optimizer.device: states and gradient accumulators
+  Tier param_tier = Tier::device;         // offload_param.device: parameter shards, stage 3
+  std::string nvme_path;                  // of either offload section
+  int64_t mics_shard_size = -1;           // ranks that hold all state among them; -1: all ranks
+  bool mics_hierarchical_gather = false;  // in a shard group of several nodes, too
+  int64_t hpz_partition_size = 1;         // ranks that hold all parameters among them; 1: as the states
+  bool quantized_weights = false;         // gathered as 8-bit codes; stage 3
+  bool quantized_gradients = false;       // reduced as codes; stages 2 and 3
+  int gradient_bits = 4;                  // of these: 4 or 8
+  bool error_feedback = false;            // zeropp_loco_param is given
+  double err_beta = 0.8;                  // share of an error that stays
+  int64_t err_reset = 1024;               // steps between which errors are forgotten
+  int buffer_count = 4;                   // sub-groups of states on files that host memory has slots for
 };
 
 struct AioConfig {
@@ -157,7 +157,15 @@ struct Config {
   // A line "key value" for every key that must be equal on all ranks: all but paths and what concerns
   // threads.
   std::string shared_text() const;
-  std::map<std::string, std::string> origins;  // key path -> origin
+  std::map<std::string, std::string> origins;  // key path -> "config", "auto", "derived" or "default"
+  // What the document says beyond its values. Keys that choose how DeepSpeed works and nothing that comes
+  // out, by path; what a user should hear; and keys whose "auto" waits for the model (fill_from_model).
+  std::vector<std::string> without_effect, warnings, waiting;
+};
+
+// What is wrong with a document: the errors that parse_config would raise one at a time.
+struct ConfigRefusals {
+  std::vector<Error> errors;
 };
 
 // Parses a document: DeepSpeed's ds_config keys with DeepSpeed's meaning, and libds keys, all listed in
@@ -165,8 +173,11 @@ struct Config {
 // contradictions name both keys and values; known DeepSpeed keys that libds lacks are refused as unsupported,
 // by path. All errors are DS_ERROR_CONFIG. world: data-parallel size, for the batch triangle.
 Config parse_config(const Json& document, int world);
+// The same, but what parse_config would refuse is collected: all of it at once. The result is worth what the
+// other keys say.
+Config parse_config(const Json& document, int world, ConfigRefusals& refusals);
 
-// Learning rate of optimizer step k (0-based) as DeepSpeed's engine uses it (deepspeed.md 4.4).
-double learning_rate(const Config& config, double lr, int64_t step);
+// Gives the sizes that Hugging Face's integration makes from the model's width to the keys that wait for it.
+void fill_from_model(Config& config, int64_t hidden);
 
 }  // namespace ds

@@ -1,7 +1,14 @@
+// DeepSpeed's keys that no field of Config stands for.
+//
+// Each is one row: a key that chooses how DeepSpeed works and nothing that comes out of it (no_effect), a key
+// that asks for something unless it has a certain value (only), or a section that is off unless it is
+// switched on (section). A row that can be refused says why, and what to do in libds instead.
+// docs/reference/deepspeed_compat.md defends the rows one by one; tests/core/config/ds_configs_test.cpp holds
+// them against real files.
 #include <algorithm>
 #include <cstdint>
-#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/base/error.h"
@@ -14,133 +21,241 @@ namespace {
 
 using Rule = ForeignKey::Rule;
 
-void no_effect(std::vector<ForeignKey>& keys, const std::string& prefix, std::vector<std::string> names) {
-  for (std::string& name : names) keys.push_back({prefix + name, Rule::no_effect, {}, {}});
+struct Only {
+  const char* name;
+  Json neutral;
+  const char* reason;
+};
+
+class Rows {
+ public:
+  void no_effect(const std::string& prefix, std::vector<std::string> names) {
+    for (std::string& name : names) rows.push_back({prefix + name, Rule::no_effect, {}, {}, ""});
+  }
+  void only(const std::string& prefix, std::vector<Only> names) {
+    for (Only& one : names)
+      rows.push_back({prefix + one.name, Rule::only, std::move(one.neutral), {}, one.reason});
+  }
+  void section(std::string name, std::vector<std::string> inside, std::string reason) {
+    rows.push_back({std::move(name), Rule::section, {}, std::move(inside), std::move(reason)});
+  }
+  void absent(std::string name, std::string reason) {
+    rows.push_back({std::move(name), Rule::only, {}, {}, std::move(reason)});
+  }
+  void warned(std::string name, std::vector<std::string> inside, std::string reason) {
+    rows.push_back({std::move(name), Rule::warned_section, {}, std::move(inside), std::move(reason)});
+  }
+
+  std::vector<ForeignKey> rows;
+};
+
+constexpr const char* kOneOrder = "libds runs one order of tensors, data before experts";
+
+void top_level(Rows& keys) {
+  keys.no_effect(
+      "", {"dump_state", "memory_breakdown", "wall_clock_breakdown", "disable_allgather", "allgather_size",
+           "zero_allow_untested_optimizer", "zero_force_ds_cpu_optimizer", "log_level", "vocabulary_size",
+           "dataloader_drop_last", "graph_harvesting", "prescale_gradients", "gradient_predivide_factor",
+           "seq_parallel_communication_data_type"});
+  keys.no_effect("timers.throughput.", {"enabled", "synchronized"});
+  keys.only(
+      "", {{"managed_gradient_accumulation", true,
+            "a host that sets the boundaries itself calls ds_backward and ds_step (docs/guides/delegate.md)"},
+           {"communication_data_type", "fp32", "gradients are reduced in f32"},
+           {"gradient_allreduce_op", "mean", "multiply optimizer.params.lr by the ranks instead"},
+           {"use_data_before_expert_parallelism", false, kOneOrder},
+           {"sequence_parallel_size", 1, "libds has no sequence parallelism yet"},
+           {"durable", 0, "a libds key without a meaning yet"},
+           {"deepspeed_compat", false, "a libds key without a meaning yet"}});
+  keys.only("data_types.",
+            {{"grad_accum_dtype", "fp32", "gradients are accumulated in f32"},
+             {"param_dtype", Json(), "bf16.enabled or fp16.enabled chooses the type of parameters"},
+             {"buffer_dtype", Json(), "buffers have the type of the model"}});
+  keys.no_effect("optimizer.", {"legacy_fusion"});
+  keys.no_effect("optimizer.params.", {"torch_adam", "foreach", "fused", "differentiable", "capturable"});
+  keys.only("optimizer.params.", {{"amsgrad", false, "no optimizer here keeps the largest second moment"},
+                                  {"bias_correction", true, "Adam corrects its moments"},
+                                  {"fp32_optimizer_states", true, "states are f32"},
+                                  {"dampening", 0.0, "the momentum buffer takes whole gradients"},
+                                  {"maximize", false, "change the sign of the loss instead"}});
+  keys.only("scheduler.params.",
+            {{"last_batch_iteration", -1, "a resumed run has its position from the checkpoint"}});
 }
 
-void only(std::vector<ForeignKey>& keys, const std::string& prefix,
-          std::vector<std::pair<std::string, Json>> names) {
-  for (auto& [name, neutral] : names) keys.push_back({prefix + name, Rule::only, neutral, {}});
+void precision(Rows& keys) {
+  keys.section("fp16",
+               {"auto_cast", "loss_scale", "initial_scale_power", "loss_scale_window", "hysteresis",
+                "consecutive_hysteresis", "min_loss_scale", "fp16_master_weights_and_grads"},
+               "use bf16.enabled");
+  keys.section("torch_autocast", {"dtype", "lower_precision_safe_modules"}, "use bf16.enabled");
+  keys.section("amp", {"opt_level"}, "apex is no part of libds; use bf16.enabled");
+  keys.only("bf16.", {{"immediate_grad_update", false, "gradients are added when a micro-step has them all"},
+                      {"check_grad_overflow", true, "a step with NaN or infinity is always skipped"},
+                      {"bf16_master_weights_and_grads", false, "master weights are f32"},
+                      {"bf16_optimizer_states", false, "states are f32"}});
 }
 
-void section(std::vector<ForeignKey>& keys, std::string name, std::vector<std::string> inside = {}) {
-  keys.push_back({std::move(name), Rule::section, {}, std::move(inside)});
-}
-
-void top_level(std::vector<ForeignKey>& keys) {
-  no_effect(keys, "",
-            {"dump_state", "memory_breakdown", "wall_clock_breakdown", "disable_allgather",
-             "zero_allow_untested_optimizer", "zero_force_ds_cpu_optimizer", "log_level", "vocabulary_size",
-             "dataloader_drop_last"});
-  no_effect(keys, "timers.throughput.", {"enabled", "synchronized"});
-  only(keys, "",
-       {{"managed_gradient_accumulation", true},
-        {"communication_data_type", "fp32"},
-        {"seq_parallel_communication_data_type", "fp32"},
-        {"prescale_gradients", false},
-        {"gradient_predivide_factor", 1.0},
-        {"gradient_allreduce_op", "mean"},
-        {"graph_harvesting", false},
-        {"use_data_before_expert_parallelism", false},
-        {"sequence_parallel_size", 1},
-        {"durable", 0},
-        {"deepspeed_compat", false}});
-  only(keys, "data_types.",
-       {{"grad_accum_dtype", "fp32"}, {"param_dtype", Json()}, {"buffer_dtype", Json()}});
-  only(keys, "optimizer.", {{"legacy_fusion", false}});
-  no_effect(keys, "optimizer.params.", {"torch_adam", "foreach", "fused", "differentiable"});
-  only(keys, "optimizer.params.",
-       {{"amsgrad", false},
-        {"bias_correction", true},
-        {"fp32_optimizer_states", true},
-        {"dampening", 0.0},
-        {"maximize", false}});
-  only(keys, "scheduler.params.", {{"last_batch_iteration", -1}});
-}
-
-void precision(std::vector<ForeignKey>& keys) {
-  section(keys, "fp16",
-          {"auto_cast", "loss_scale", "initial_scale_power", "loss_scale_window", "hysteresis",
-           "consecutive_hysteresis", "min_loss_scale", "fp16_master_weights_and_grads"});
-  section(keys, "torch_autocast", {"dtype", "lower_precision_safe_modules"});
-  section(keys, "amp");
-  only(keys, "bf16.",
-       {{"immediate_grad_update", false},
-        {"check_grad_overflow", true},
-        {"bf16_master_weights_and_grads", false},
-        {"bf16_optimizer_states", false}});
-}
-
-void zero(std::vector<ForeignKey>& keys) {
+void zero(Rows& keys) {
   const std::string zero = "zero_optimization.";
-  no_effect(keys, zero,
-            {"contiguous_gradients", "reduce_scatter", "use_multi_rank_bucket_allreduce",
-             "allgather_partitions", "allgather_bucket_size", "elastic_checkpoint", "round_robin_gradients",
-             "memory_efficient_linear", "override_module_apply", "log_trace_cache_warnings",
-             "enable_sanity_checks", "save_muon_momentum_buffer_in_memory", "cpu_offload_use_pin_memory"});
-  only(keys, zero,
-       {{"load_from_fp32_weights", true},
-        {"ignore_unused_parameters", true},
-        {"compute_grad_norm", true},
-        {"stage3_model_persistence_threshold", int64_t{9223372036854775807}},
-        {"model_persistence_threshold", int64_t{9223372036854775807}},
-        {"stage3_gather_16bit_weights_on_model_save", false},
-        {"gather_16bit_weights_on_model_save", false},
-        {"stage3_gather_fp16_weights_on_model_save", false},
-        {"stage3_module_granularity_threshold", 0},
-        {"module_granularity_threshold", 0},
-        {"stage3_use_all_reduce_for_fetch_params", false},
-        {"use_all_reduce_for_fetch_params", false},
-        {"stage3_allgather_sequential", false},
-        {"zero_quantized_nontrainable_weights", false},
-        {"pipeline_loading_checkpoint", false},
-        {"leaf_module", Json()},
-        {"legacy_stage1", false},
-        {"zenflow", Json()}});
-  no_effect(keys, zero + "offload_optimizer.",
-            {"pin_memory", "pipeline_read", "pipeline_write", "fast_init", "cpuadam_cores_perc"});
-  only(keys, zero + "offload_optimizer.", {{"ratio", 1.0}, {"super_offload", false}});
-  no_effect(keys, zero + "offload_param.", {"pin_memory", "buffer_count", "buffer_size", "max_in_cpu"});
+  keys.no_effect(zero, {"contiguous_gradients",
+                        "reduce_scatter",
+                        "use_multi_rank_bucket_allreduce",
+                        "allgather_partitions",
+                        "allgather_bucket_size",
+                        "elastic_checkpoint",
+                        "round_robin_gradients",
+                        "memory_efficient_linear",
+                        "override_module_apply",
+                        "log_trace_cache_warnings",
+                        "enable_sanity_checks",
+                        "save_muon_momentum_buffer_in_memory",
+                        "cpu_offload_use_pin_memory",
+                        "stage3_gather_16bit_weights_on_model_save",
+                        "gather_16bit_weights_on_model_save",
+                        "stage3_gather_fp16_weights_on_model_save",
+                        "stage3_module_granularity_threshold",
+                        "module_granularity_threshold",
+                        "stage3_use_all_reduce_for_fetch_params",
+                        "use_all_reduce_for_fetch_params",
+                        "stage3_allgather_sequential",
+                        "pipeline_loading_checkpoint"});
+  keys.no_effect(zero + "leaf_module.", {"classes", "names", "name_suffixes"});
+  keys.only(zero,
+            {{"load_from_fp32_weights", true, "masters are restored from the checkpoint's masters"},
+             {"ignore_unused_parameters", true, "the gradient of a parameter that nothing reads is zero"},
+             {"compute_grad_norm", true, "the norm is a result of every step"},
+             {"zero_quantized_nontrainable_weights", false,
+              "zero_quantized_weights covers parameters that are frozen, too"},
+             {"legacy_stage1", false, "DeepSpeed refuses it, too"},
+             {"zenflow", Json(), "libds has no ZenFlow; offload_optimizer keeps the exact update"}});
+  keys.no_effect(zero + "offload_optimizer.",
+                 {"pin_memory", "pipeline_read", "pipeline_write", "fast_init", "cpuadam_cores_perc"});
+  keys.only(zero + "offload_optimizer.",
+            {{"ratio", 1.0, "all sub-groups are updated on the tier that holds them"},
+             {"super_offload", false, "libds has no speculative update; offload_optimizer.device is exact"}});
+  keys.no_effect(zero + "offload_param.", {"pin_memory", "buffer_count", "buffer_size", "max_in_cpu"});
 }
 
-void other_sections(std::vector<ForeignKey>& keys) {
-  no_effect(keys, "aio.", {"intra_op_parallelism", "single_submit", "overlap_events"});
-  only(keys, "aio.", {{"use_gds", false}});
-  only(keys, "activation_checkpointing.",
-       {{"partition_activations", false},
-        {"number_checkpoints", Json()},
-        {"contiguous_memory_optimization", false},
-        {"synchronize_checkpoint_boundary", false},
-        {"profile", false},
-        {"cpu_checkpointing", false}});
-  only(keys, "checkpoint.",
-       {{"load_universal", false}, {"use_node_local_storage", false}, {"writer", Json()}});
-  no_effect(keys, "checkpoint.", {"tag_validation", "checkpoint_serialization", "parallel_write"});
-  only(keys, "tensorboard.", {{"output_path", ""}, {"job_name", "DeepSpeedJobName"}});
-  only(keys, "csv_monitor.", {{"output_path", ""}, {"job_name", "DeepSpeedJobName"}});
-  section(keys, "wandb", {"group", "team", "project"});
-  section(keys, "comet",
-          {"samples_log_interval", "project", "workspace", "api_key", "experiment_name", "experiment_key",
-           "online", "mode"});
-  only(keys, "comms_logger.", {{"verbose", false}, {"debug", false}});
-  section(keys, "flops_profiler",
-          {"recompute_fwd_factor", "profile_step", "module_depth", "top_modules", "detailed", "output_file"});
-  section(keys, "nebula",
-          {"nebula_load_path", "enable_nebula_load", "persistent_storage_path", "persistent_time_interval",
-           "num_of_version_in_retention"});
-  section(keys, "hybrid_engine",
-          {"max_out_tokens", "inference_tp_size", "release_inference_cache", "pin_parameters",
-           "tp_gather_partition_size", "enable_cuda_graph"});
-  section(keys, "progressive_layer_drop", {"theta", "gamma"});
-  for (const char* name :
-       {"elasticity", "expert_parallel", "curriculum_learning", "data_efficiency", "autotuning"}) {
-    section(keys, name);
-  }
-  for (const char* name :
-       {"pipeline", "compile", "tensor_parallel", "sparse_attention", "compression_training",
-        "weight_quantization", "quantize_training", "datastates_ckpt", "data_parallel_size"}) {
-    only(keys, "", {{name, Json()}});
-  }
+// torch.compile and DeepCompile make DeepSpeed's step faster; libds compiles every step. What would move
+// state between tiers has its own keys here.
+void compile(Rows& keys) {
+  keys.no_effect("compile.", {"enabled", "backend", "disable", "kwargs", "mode", "dynamic", "fullgraph",
+                              "deepcompile", "free_activation_threshold", "offload_activation_pin_memory",
+                              "double_buffer", "symmetric_memory", "debug_log", "sync_before_reduce",
+                              "sync_after_reduce", "sync_before_allgather", "sync_after_allgather",
+                              "keep_int_input_tensors", "keep_all_input_tensors"});
+  keys.only("compile.", {{"free_activation", false, "use recompute"},
+                         {"offload_activation", false, "libds offloads no activations; use recompute"},
+                         {"offload_opt_states", false, "use zero_optimization.offload_optimizer.device"},
+                         {"offload_parameters", false, "use zero_optimization.offload_param.device"},
+                         {"passes", Json(), "the passes of libds are fixed (docs/concepts/design.md)"}});
+}
+
+void other_sections(Rows& keys) {
+  keys.no_effect("aio.",
+                 {"intra_op_parallelism", "thread_count", "single_submit", "overlap_events", "use_gds"});
+  // They say how DeepSpeed's checkpoint() spreads and stores what it keeps; the model calls it or does not.
+  keys.no_effect("activation_checkpointing.",
+                 {"partition_activations", "contiguous_memory_optimization", "number_checkpoints",
+                  "synchronize_checkpoint_boundary", "profile"});
+  keys.only("activation_checkpointing.",
+            {{"cpu_checkpointing", false, "libds offloads no activations; use recompute"}});
+  keys.only("checkpoint.",
+            {{"load_universal", false, "`libds convert` reads universal checkpoints"},
+             {"use_node_local_storage", false, "the folder of checkpoints is one that all ranks see"}});
+  keys.no_effect("checkpoint.", {"tag_validation", "checkpoint_serialization"});
+  keys.no_effect("checkpoint.parallel_write.", {"pipeline_stage"});
+  keys.no_effect("checkpoint.writer.", {"type", "io_buffer_size", "io_buffer_double", "show_statistics",
+                                        "data_parallel", "io_multiplier"});
+  keys.only("checkpoint.writer.", {{"decoupled", false, "a save ends before the call returns"}});
+  const std::string from_python =
+      "log from the progress callback of ds_run_train, which Python has as "
+      "libds.train(progress=...)";
+  keys.section("wandb", {"group", "team", "project"}, from_python);
+  keys.section("comet",
+               {"samples_log_interval", "project", "workspace", "api_key", "experiment_name",
+                "experiment_key", "online", "mode"},
+               from_python);
+  keys.only("comms_logger.", {{"verbose", false, "the flight recorder has the last collectives"}});
+  keys.no_effect("comms_logger.", {"debug"});
+  keys.section(
+      "flops_profiler",
+      {"recompute_fwd_factor", "profile_step", "module_depth", "top_modules", "detailed", "output_file"},
+      "use `libds profile`");
+  keys.section("nebula",
+               {"nebula_load_path", "enable_nebula_load", "persistent_storage_path",
+                "persistent_time_interval", "num_of_version_in_retention"},
+               "a service of Azure; use run.save_every and run.keep");
+  keys.section("hybrid_engine",
+               {"max_out_tokens", "inference_tp_size", "release_inference_cache", "pin_parameters",
+                "tp_gather_partition_size", "enable_cuda_graph"},
+               "ds_infer and ds_text_generate run on the weights that are trained");
+  keys.section("progressive_layer_drop", {"theta", "gamma"}, "libds drops no layers yet");
+  keys.section(
+      "elasticity",
+      {"max_train_batch_size", "micro_batch_sizes", "min_gpus", "max_gpus", "num_gpus_per_node",
+       "model_parallel_size", "min_time", "prefer_larger_batch", "ignore_non_elastic_batch_info", "version"},
+      "give the batch sizes; a checkpoint resumes on any number of ranks");
+  keys.section("expert_parallel", {}, "libds has no expert parallelism yet");
+  keys.section(
+      "curriculum_learning",
+      {"curriculum_type", "min_difficulty", "max_difficulty", "schedule_type", "schedule_config", "params"},
+      "libds has no curriculum yet");
+  keys.section("eigenvalue",
+               {"verbose", "max_iter", "tol", "stability", "gas_boundary_resolution", "layer_name",
+                "layer_num", "model_name"},
+               "part of MoQ, which libds lacks");
+  keys.warned("autotuning",
+              {"fast",
+               "results_dir",
+               "exps_dir",
+               "overwrite",
+               "start_profile_step",
+               "end_profile_step",
+               "metric",
+               "metric_path",
+               "tuner_type",
+               "tuner_early_stopping",
+               "tuner_num_trials",
+               "arg_mappings",
+               "model_info",
+               "model_info_path",
+               "mp_size",
+               "max_train_batch_size",
+               "min_train_batch_size",
+               "max_train_micro_batch_size_per_gpu",
+               "min_train_micro_batch_size_per_gpu",
+               "num_tuning_micro_batch_sizes"},
+              "libds tunes nothing unasked; `libds plan` and `libds profile` show what to change");
+  keys.absent("sparse_attention", "libds has no block-sparse attention");
+  keys.absent("quantize_training", "libds has no quantization-aware training (MoQ)");
+  keys.absent("weight_quantization", "libds has no quantized inference yet");
+  keys.absent("datastates_ckpt", "libds has one checkpoint writer");
+  keys.absent("data_parallel_size", "it is the number of ranks");
+}
+
+// Sections in which parts may be on or off on their own.
+void nested_sections(Rows& keys) {
+  keys.rows.push_back({"compression_training", Rule::nested, {}, {}, "libds compresses no models"});
+  keys.rows.push_back({"data_efficiency",
+                       Rule::nested,
+                       {},
+                       {"seed", "data_sampling", "data_routing"},
+                       "libds has no random layerwise token dropping and no data sampling by metrics"});
+  // A degree of 1 is no parallelism.
+  keys.rows.push_back(
+      {"tensor_parallel",
+       Rule::degree,
+       {},
+       {"autotp_size", "tp_size", "tp", "tensor_parallel", "dtype", "tp_overlap_comm", "tp_grain_size",
+        "injection_policy_tuple", "partition_config", "preset_model", "keep_module_on_host", "kernel_inject"},
+       "libds has no tensor parallelism yet"});
+  keys.rows.push_back({"pipeline",
+                       Rule::degree,
+                       {},
+                       {"stages", "partition", "seed_layers", "activation_checkpoint_interval",
+                        "pipe_partitioned", "grad_partitioned", "use_reentrant"},
+                       "libds has no pipeline parallelism yet"});
 }
 
 bool equal(const Json& a, const Json& b) {
@@ -148,25 +263,49 @@ bool equal(const Json& a, const Json& b) {
   return a.dump() == b.dump();
 }
 
-void check_section(const ForeignKey& key, const Json& given) {
+bool switched_on(const Json& value) {
+  return !value.is_null() && !equal(value, false) && !equal(value, "auto");
+}
+
+[[noreturn]] void refuse(const std::string& path, const std::string& value, const ForeignKey& key) {
+  raise(DS_ERROR_CONFIG, "{}: {}unsupported by this version; {}", KeyName(path),
+        value.empty() ? "" : value + " is ", key.reason);
+}
+
+void check_inside(const ForeignKey& key, const Json& given) {
   if (!given.is_object())
     raise(DS_ERROR_CONFIG, "{}: expected a section, got {}", KeyName(key.path), given.dump());
   std::vector<std::string> known;
   for (const std::string& name : key.inside) known.push_back(key.path + "." + name);
   for (const auto& [name, value] : given.object()) {
     const std::string path = key.path + "." + name;
-    if (name == "enabled") {
-      const bool off = value.is_null() || equal(value, false) || equal(value, "auto");
-      if (!off) raise(DS_ERROR_CONFIG, "{}: {} is unsupported by this version", KeyName(path), value.dump());
+    if (name == "enabled" || known.empty() || std::find(known.begin(), known.end(), path) != known.end())
       continue;
-    }
-    bool found = known.empty();
-    for (const std::string& one : known) found = found || one == path;
-    if (!found) {
-      const std::string near = nearest_path(path, known);
-      raise(DS_ERROR_CONFIG, "{}: unknown key{}", KeyName(path),
-            near.empty() ? "" : "; did you mean " + near + "?");
-    }
+    const std::string near = nearest_path(path, known);
+    raise(DS_ERROR_CONFIG, "{}: unknown key{}", KeyName(path),
+          near.empty() ? "" : "; did you mean " + near + "?");
+  }
+}
+
+// Refuses a part whose `enabled` is on, unless an `enabled` around it is off. The `enabled` of what only
+// holds parts asks for nothing.
+void check_nested(const ForeignKey& key, const std::string& path, const Json& given) {
+  const Json* enabled = given.find("enabled");
+  if (enabled && !switched_on(*enabled)) return;
+  const bool holds_parts =
+      path == key.path || path.ends_with(".data_sampling") || path.ends_with(".data_routing");
+  if (enabled && !holds_parts) refuse(path + ".enabled", enabled->dump(), key);
+  for (const auto& [name, value] : given.object()) {
+    if (value.is_object()) check_nested(key, path + "." + name, value);
+  }
+}
+
+void check_degree(const ForeignKey& key, const std::string& path, const Json& given) {
+  for (const auto& [name, value] : given.object()) {
+    const std::string at = path + "." + name;
+    const bool degree = name == "autotp_size" || name == "tp_size" || name == "stages";
+    if (degree && value.is_number() && value.number() > 1) refuse(at, value.dump(), key);
+    if (value.is_object()) check_degree(key, at, value);
   }
 }
 
@@ -174,30 +313,45 @@ void check_section(const ForeignKey& key, const Json& given) {
 
 const std::vector<ForeignKey>& foreign_keys() {
   static const std::vector<ForeignKey> keys = [] {
-    std::vector<ForeignKey> all;
+    Rows all;
     top_level(all);
     precision(all);
     zero(all);
+    compile(all);
     other_sections(all);
-    return all;
+    nested_sections(all);
+    return std::move(all.rows);
   }();
   return keys;
 }
 
-void check_foreign(const ForeignKey& key, const Json& given) {
+ForeignEffect check_foreign(const ForeignKey& key, const Json& given) {
   switch (key.rule) {
     case Rule::no_effect:
-      return;
+      return ForeignEffect::none;
     case Rule::section:
-      return check_section(key, given);
+    case Rule::warned_section: {
+      check_inside(key, given);
+      const Json* enabled = given.find("enabled");
+      if (!enabled || !switched_on(*enabled)) return ForeignEffect::off;
+      if (key.rule == Rule::warned_section) return ForeignEffect::warning;
+      refuse(key.path + ".enabled", enabled->dump(), key);
+    }
+    case Rule::nested:
+      check_inside(key, given);
+      check_nested(key, key.path, given);
+      return ForeignEffect::off;
+    case Rule::degree:
+      check_inside(key, given);
+      check_degree(key, key.path, given);
+      return ForeignEffect::none;
     case Rule::only:
       break;
   }
-  if (equal(given, key.neutral)) return;
-  if (key.neutral.is_null())
-    raise(DS_ERROR_CONFIG, "{}: unsupported by this version; leave it out", KeyName(key.path));
-  raise(DS_ERROR_CONFIG, "{}: {} is unsupported by this version; supported: {}", KeyName(key.path),
-        given.dump(), key.neutral.dump());
+  if (equal(given, key.neutral)) return ForeignEffect::off;
+  if (key.neutral.is_null()) refuse(key.path, "", key);
+  raise(DS_ERROR_CONFIG, "{}: {} is unsupported by this version; supported: {}; {}", KeyName(key.path),
+        given.dump(), key.neutral.dump(), key.reason);
 }
 
 }  // namespace ds

@@ -1,5 +1,6 @@
 #include "core/config/nearest_path.h"
 
+#include <algorithm>
 #include <string_view>
 
 #include "core/base/suggest.h"
@@ -30,6 +31,27 @@ std::string nearest_path(const std::string& unknown, const std::vector<std::stri
   if (!best.empty()) return best;
   for (const std::string& path : known) {
     if (leaf(path) == leaf(unknown)) return path;
+  }
+  return "";
+}
+
+std::string resembling_path(const std::string& unknown, const std::vector<std::string>& known) {
+  std::string best;
+  size_t best_distance = std::max<size_t>(1, unknown.size() / 4) + 1;
+  for (const std::string& path : known) {
+    if (!parent(path).empty()) continue;
+    const size_t d = edit_distance_below(unknown, path, best_distance);
+    if (d < best_distance) {
+      best = path;
+      best_distance = d;
+    }
+  }
+  if (!best.empty()) return best;
+  constexpr size_t kTelling = 8;  // a part of a name that is long enough to mean it
+  for (const std::string& path : known) {
+    const bool part = unknown.size() >= kTelling && parent(path).empty() &&
+                      path.size() < 4 * unknown.size() && path.find(unknown) != std::string::npos;
+    if (part || leaf(path) == unknown) return path;
   }
   return "";
 }

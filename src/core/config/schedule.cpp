@@ -1,44 +1,266 @@
-#include <algorithm>
-#include <cmath>
-#include <cstdint>
-#include <numbers>
+// Learning rates as functions of the step.
+//
+// A schedule is a row: the parameters that scheduler.params may have, and a function from the step to what
+// the update of a group uses. Nothing is remembered between steps, so a resumed run needs only its step
+// count, and a step that was skipped for NaN or infinity does not advance the schedule.
+//
+// Five rows are DeepSpeed's (deepspeed.md 4.4, recordings in tests/data/lr_schedules.json). Its engine steps
+// the optimizer first and the scheduler, whose iteration starts at -1, afterwards: step k (from 0) uses
+// iteration i = k - 1, and a warm-up therefore uses the same rate in its first two steps. The other four,
+// constant, linear, cosine and WSD, are those of Hugging Face's Trainer, where step k uses the k-th value; a
+// warm-up begins at rate 0.
+#include "core/config/schedule.h"
 
-#include "core/config/config.h"
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <numbers>
+#include <vector>
+
+#include "core/base/error.h"
 
 namespace ds {
 namespace {
 
-// Share of the warm-up done at scheduler iteration i >= 0: 0 to 1 over max(2, warmup_num_steps) iterations.
-double warmup_share(const SchedulerConfig& s, int64_t i) {
-  const int64_t n = std::max<int64_t>(2, s.warmup_num_steps);
-  if (i >= n) return 1;
-  const double x = static_cast<double>(i);
-  if (s.warmup_linear) return x / static_cast<double>(n);
-  return std::log(x + 1) * (1 / std::log(static_cast<double>(n)));
+constexpr double kNotGiven = std::numeric_limits<double>::quiet_NaN();
+constexpr double kMostSteps = 1e15;
+using Kind = ScheduleNumber::Kind;
+constexpr Limits some_steps{.low = 1, .high = kMostSteps}, steps_or_none{.low = 0, .high = kMostSteps};
+
+double number(const SchedulerConfig& s, const char* name, size_t group = 0) {
+  const std::vector<double>& values = s.numbers.at(name);
+  return values[std::min(group, values.size() - 1)];  // a group that was added later is like the last
 }
 
-double cosine_ratio(const SchedulerConfig& s, int64_t i) {
-  const int64_t n = std::max<int64_t>(2, s.warmup_num_steps);
-  if (i < n) return s.warmup_min_ratio + (1 - s.warmup_min_ratio) * warmup_share(s, i);
-  const auto length = static_cast<double>(std::max<int64_t>(1, s.total_num_steps - n));
-  const double progress = std::min(1.0, static_cast<double>(i - n + 1) / length);
-  const double cosine = (1 + std::cos(std::numbers::pi * progress)) / 2;
-  return std::max(0.0, s.cos_min_ratio + (1 - s.cos_min_ratio) * cosine);
+double number_or(const SchedulerConfig& s, const char* name, size_t group, double other) {
+  const double value = number(s, name, group);
+  return std::isnan(value) ? other : value;
 }
+
+// Share of a warm-up of DeepSpeed that is done at iteration i >= 0: 0 to 1 over at least two iterations.
+double warmup_share(const SchedulerConfig& s, double i) {
+  const double n = std::max(2.0, number(s, "warmup_num_steps"));
+  if (i >= n) return 1;
+  if (s.words.at("warmup_type") == "linear") return i / n;
+  return std::log(i + 1) * (1 / std::log(n));
+}
+
+// Both begin as WarmupLR; `after`: what is left of the rate above the minimum at iteration i.
+void warm_up(const SchedulerConfig& s, size_t group, double i, double after, GroupScalars& scalars) {
+  const double low = number(s, "warmup_min_lr", group),
+               high = number_or(s, "warmup_max_lr", group, scalars.lr);
+  scalars.lr = i < 0 ? low : low + after * (high - low);
+}
+
+void warmup_lr(const SchedulerConfig& s, size_t group, int64_t k, GroupScalars& scalars) {
+  const auto i = static_cast<double>(k - 1);
+  warm_up(s, group, i, warmup_share(s, i), scalars);
+}
+
+void warmup_decay_lr(const SchedulerConfig& s, size_t group, int64_t k, GroupScalars& scalars) {
+  const auto i = static_cast<double>(k - 1);
+  const double n = std::max(2.0, number(s, "warmup_num_steps")), total = number(s, "total_num_steps");
+  const double left = i < n ? warmup_share(s, i) : std::max(0.0, (total - i) / std::max(1.0, total - n));
+  warm_up(s, group, i, left, scalars);
+}
+
+void warmup_cosine_lr(const SchedulerConfig& s, size_t, int64_t k, GroupScalars& scalars) {
+  const auto i = static_cast<double>(k - 1);
+  const double n = std::max(2.0, number(s, "warmup_num_steps")), total = number(s, "total_num_steps");
+  double ratio = 0;
+  if (i >= n) {
+    const double low = number(s, "cos_min_ratio"), length = std::max(1.0, total - n);
+    const double progress = std::min(1.0, (i - n + 1) / length);
+    ratio = std::max(0.0, low + (1 - low) * (1 + std::cos(std::numbers::pi * progress)) / 2);
+  } else if (i >= 0) {
+    const double low = number(s, "warmup_min_ratio");
+    ratio = low + (1 - low) * warmup_share(s, i);
+  }
+  scalars.lr *= ratio;
+}
+
+// Where iteration i stands in its cycle: 0 at the ends, 1 at the peak, rounded down to stairs if there are
+// any.
+double cycle_share(const SchedulerConfig& s, double i) {
+  const double first = number(s, "cycle_first_step_size"),
+               second = number_or(s, "cycle_second_step_size", 0, first), whole = first + second,
+               first_stairs = number(s, "cycle_first_stair_count"),
+               second_stairs = number_or(s, "cycle_second_stair_count", 0, first_stairs), at = i + 1,
+               cycle = std::floor(1 + at / whole), x = 1 + at / whole - cycle, half = first / whole;
+  if (first_stairs > 0 || second_stairs > 0) {
+    const double within = std::fmod(at, whole);
+    const bool up = within <= first;
+    const double stairs = up ? first_stairs : second_stairs;
+    if (stairs > 0) {
+      const double place = up ? within / first * stairs : (whole - within) / second * stairs;
+      return std::floor(place) / stairs;
+    }
+  }
+  return x <= half ? x / half : (x - 1) / (half - 1);
+}
+
+// The second half of a rate and of a momentum after the cycle: iteration i, counted from the end of the
+// cycle.
+double decayed(const SchedulerConfig& s, const char* rate, double i) {
+  const double size = number(s, "decay_step_size");
+  return size > 0 ? 1 + number(s, rate) * (i / size) : 1;
+}
+
+void one_cycle(const SchedulerConfig& s, size_t group, int64_t k, GroupScalars& scalars) {
+  const auto i = static_cast<double>(k - 1);
+  const double first = number(s, "cycle_first_step_size"),
+               length = first + number_or(s, "cycle_second_step_size", 0, first),
+               low = number(s, "cycle_min_lr", group), high = number(s, "cycle_max_lr", group),
+               low_momentum = number(s, "cycle_min_mom"), high_momentum = number(s, "cycle_max_mom");
+  double momentum = 0;
+  if (i < 0) {  // what the constructor sets
+    scalars.lr = low;
+    momentum = low_momentum;
+  } else if (i < length) {
+    const double share = cycle_share(s, i);
+    scalars.lr = low + (high - low) * share;
+    momentum = high_momentum - (high_momentum - low_momentum) * share;
+  } else {
+    scalars.lr = low / decayed(s, "decay_lr_rate", i - length + 1);
+    momentum = high_momentum * decayed(s, "decay_mom_rate", i - length + 1);
+  }
+  if (number(s, "cycle_momentum") == 0) return;
+  scalars.beta1 = momentum;
+  scalars.beta2 = 0.99;
+}
+
+void lr_range_test(const SchedulerConfig& s, size_t group, int64_t k, GroupScalars& scalars) {
+  double intervals = static_cast<double>(k) / number(s, "lr_range_test_step_size");
+  if (number(s, "lr_range_test_staircase") != 0) intervals = std::floor(intervals);
+  scalars.lr =
+      number(s, "lr_range_test_min_lr", group) * (1 + number(s, "lr_range_test_step_rate") * intervals);
+}
+
+// Share of a warm-up of Hugging Face's Trainer that is done at step k; 1 after it.
+double linear_warmup(const SchedulerConfig& s, double k) {
+  const double n = number(s, "warmup_num_steps");
+  return k < n ? k / std::max(1.0, n) : 1;
+}
+
+void constant(const SchedulerConfig& s, size_t, int64_t k, GroupScalars& scalars) {
+  scalars.lr *= linear_warmup(s, static_cast<double>(k));
+}
+
+// How much of the steps between the warm-up and the end is done: 0 to 1.
+double progress_of(const SchedulerConfig& s, double k) {
+  const double n = number(s, "warmup_num_steps"), total = number(s, "total_num_steps");
+  return std::min(1.0, (k - n) / std::max(1.0, total - n));
+}
+
+void linear(const SchedulerConfig& s, size_t, int64_t k, GroupScalars& scalars) {
+  const auto x = static_cast<double>(k);
+  const double low = number(s, "min_lr_ratio");
+  const bool warm = x >= number(s, "warmup_num_steps");
+  scalars.lr *= warm ? low + (1 - low) * (1 - progress_of(s, x)) : linear_warmup(s, x);
+}
+
+void cosine(const SchedulerConfig& s, size_t, int64_t k, GroupScalars& scalars) {
+  const auto x = static_cast<double>(k);
+  const double low = number(s, "min_lr_ratio");
+  const bool warm = x >= number(s, "warmup_num_steps");
+  const double share = (1 + std::cos(std::numbers::pi * progress_of(s, x))) / 2;
+  scalars.lr *= warm ? low + (1 - low) * share : linear_warmup(s, x);
+}
+
+// Warm-up, stable, decay: the last decay_num_steps of total_num_steps bring the rate down.
+void wsd(const SchedulerConfig& s, size_t, int64_t k, GroupScalars& scalars) {
+  const auto x = static_cast<double>(k);
+  const double low = number(s, "min_lr_ratio"), decay = number(s, "decay_num_steps"),
+               begin = std::max(number(s, "warmup_num_steps"), number(s, "total_num_steps") - decay);
+  if (x < begin) {
+    scalars.lr *= linear_warmup(s, x);
+    return;
+  }
+  const double done = std::min(1.0, (x - begin) / std::max(1.0, decay));
+  const std::string& way = s.words.at("decay_type");
+  const double left = way == "cosine"   ? (1 + std::cos(std::numbers::pi * done)) / 2
+                      : way == "linear" ? 1 - done
+                                        : 1 - std::sqrt(done);
+  scalars.lr *= low + (1 - low) * left;
+}
+
+constexpr ScheduleNumber min_lr{"warmup_min_lr", Kind::real, 0, not_negative, true},
+    max_lr{"warmup_max_lr", Kind::real, kNotGiven, not_negative, true},
+    warmup{"warmup_num_steps", Kind::steps, 1000, some_steps},
+    no_warmup{"warmup_num_steps", Kind::steps, 0, steps_or_none},
+    total{"total_num_steps", Kind::steps, kNotGiven, some_steps},
+    least{"min_lr_ratio", Kind::real, 0, {.low = 0, .high = 1}};
+
+constexpr const char* kWarmupTypes[] = {"log", "linear"};
+constexpr const char* kDecayTypes[] = {"linear", "cosine", "1-sqrt"};
+constexpr ScheduleWord kWarmupWords[] = {{"warmup_type", kWarmupTypes}};
+constexpr ScheduleWord kDecayWords[] = {{"decay_type", kDecayTypes}};
+
+constexpr ScheduleNumber kWarmup[] = {warmup, min_lr, max_lr};
+constexpr ScheduleNumber kWarmupDecay[] = {
+    total, warmup, min_lr, {"warmup_max_lr", Kind::real, 1e-3, not_negative, true}};
+constexpr ScheduleNumber kWarmupCosine[] = {total,
+                                            warmup,
+                                            {"warmup_min_ratio", Kind::real, 0, not_negative},
+                                            {"cos_min_ratio", Kind::real, 1e-4, not_negative}};
+constexpr ScheduleNumber kOneCycle[] = {
+    {"cycle_min_lr", Kind::real, kNotGiven, not_negative, true},
+    {"cycle_max_lr", Kind::real, kNotGiven, not_negative, true},
+    {"decay_lr_rate", Kind::real, 0, not_negative},
+    {"cycle_first_step_size", Kind::real, 2000, {.low = 1, .high = kMostSteps}},
+    {"cycle_second_step_size", Kind::real, kNotGiven, {.low = 0, .high = kMostSteps}},
+    {"cycle_first_stair_count", Kind::steps, 0, steps_or_none},
+    {"cycle_second_stair_count", Kind::steps, kNotGiven, steps_or_none},
+    {"decay_step_size", Kind::real, 0, {.low = 0, .high = kMostSteps}},
+    {"cycle_momentum", Kind::flag, 1},
+    {"cycle_min_mom", Kind::real, 0.8, decay},
+    {"cycle_max_mom", Kind::real, 0.9, decay},
+    {"decay_mom_rate", Kind::real, 0, not_negative}};
+constexpr ScheduleNumber kRange[] = {{"lr_range_test_min_lr", Kind::real, 1e-3, not_negative, true},
+                                     {"lr_range_test_step_size", Kind::steps, 2000, some_steps},
+                                     {"lr_range_test_step_rate", Kind::real, 1, not_negative},
+                                     {"lr_range_test_staircase", Kind::flag, 0}};
+constexpr ScheduleNumber kConstant[] = {no_warmup};
+constexpr ScheduleNumber kToTheEnd[] = {total, no_warmup, least};
+constexpr ScheduleNumber kWsd[] = {
+    total, no_warmup, least, {"decay_num_steps", Kind::steps, kNotGiven, steps_or_none}};
+
+constexpr ScheduleType kTypes[] = {{"WarmupLR", kWarmup, kWarmupWords, warmup_lr},
+                                   {"WarmupDecayLR", kWarmupDecay, kWarmupWords, warmup_decay_lr},
+                                   {"WarmupCosineLR", kWarmupCosine, kWarmupWords, warmup_cosine_lr},
+                                   {"OneCycle", kOneCycle, {}, one_cycle},
+                                   {"LRRangeTest", kRange, {}, lr_range_test},
+                                   {"constant", kConstant, {}, constant},
+                                   {"linear", kToTheEnd, {}, linear},
+                                   {"cosine", kToTheEnd, {}, cosine},
+                                   {"WSD", kWsd, kDecayWords, wsd}};
 
 }  // namespace
 
-// DeepSpeed's engine steps the optimizer first and the scheduler, whose iteration starts at -1, afterwards:
-// step k uses iteration k - 1.
-double learning_rate(const Config& config, double lr, int64_t step) {
-  const SchedulerConfig& s = config.scheduler;
-  const int64_t i = step - 1;
-  if (s.type == "WarmupLR") {
-    const double max = s.warmup_max_given ? s.warmup_max_lr : lr;
-    return i < 0 ? s.warmup_min_lr : s.warmup_min_lr + warmup_share(s, i) * (max - s.warmup_min_lr);
+std::span<const ScheduleType> schedule_types() { return kTypes; }
+
+const ScheduleType* find_schedule(std::string_view type) {
+  const auto* row = std::find_if(std::begin(kTypes), std::end(kTypes),
+                                 [&](const ScheduleType& one) { return one.type == type; });
+  return row == std::end(kTypes) ? nullptr : row;
+}
+
+SchedulerConfig make_schedule(std::string_view type, const std::map<std::string, double>& numbers) {
+  SchedulerConfig out;
+  out.type = type;
+  const ScheduleType* row = find_schedule(type);
+  ensure(row != nullptr, "no schedule '{}'", type);
+  for (const ScheduleNumber& number : row->numbers) {
+    auto given = numbers.find(number.name);
+    out.numbers[number.name] = {given == numbers.end() ? number.value : given->second};
   }
-  if (s.type == "WarmupCosineLR") return i < 0 ? 0 : lr * cosine_ratio(s, i);
-  return lr;
+  for (const ScheduleWord& word : row->words) out.words[word.name] = word.values[0];
+  return out;
+}
+
+void apply_schedule(const SchedulerConfig& scheduler, size_t group, int64_t k, GroupScalars& scalars) {
+  if (const ScheduleType* type = find_schedule(scheduler.type)) type->apply(scheduler, group, k, scalars);
 }
 
 }  // namespace ds

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <iterator>
 #include <string>
@@ -10,6 +12,7 @@
 
 #include "core/base/error.h"
 #include "core/config/param_groups.h"
+#include "core/config/schedule.h"
 
 namespace ds {
 namespace {
@@ -42,28 +45,6 @@ Key bytes_key(std::string path, Field field, Limits limits = not_negative) {
     return value < 0 ? Json() : Json(value);
   };
   return {std::move(path), "", set, get};
-}
-
-// A key of the scheduler's parameters: as key(), but only part of schedulers of the given types ("": any),
-// and DeepSpeed's one-element list for its one parameter group is accepted.
-template <typename Field>
-Key schedule_key(std::string name, std::string_view type, Field field, Limits limits = {}) {
-  const std::string path = "scheduler.params." + std::move(name);
-  auto applies = [type](const Config& c) {
-    return !c.scheduler.type.empty() && (type.empty() || c.scheduler.type == type);
-  };
-  auto set = [path, field, limits, applies](Config& config, const Json& given) {
-    if (!applies(config)) {
-      raise(DS_ERROR_CONFIG, "{}: no parameter of scheduler.type \"{}\"", KeyName(path),
-            config.scheduler.type);
-    }
-    const bool list = given.is_array() && given.array().size() == 1;
-    read_value(path, list ? given.array()[0] : given, limits, field(config));
-  };
-  auto get = [field, applies](const Config& config) {
-    return applies(config) ? write_value(field(config)) : Json();
-  };
-  return {path, "", set, get};
 }
 
 std::string lower(std::string text) {
@@ -246,41 +227,121 @@ void optimizer_keys(std::vector<Key>& keys) {
   keys.push_back(param_groups_key());
 }
 
-Key warmup_type_key() {
+// The type of a schedule, with what its parameters are when the document does not give them.
+Key scheduler_type_key() {
   auto set = [](Config& c, const Json& given) {
-    c.scheduler.warmup_linear =
-        choose("scheduler.params.warmup_type", given, {"log", "linear"}, {}) == "linear";
+    std::vector<std::string> types;
+    for (const ScheduleType& type : schedule_types()) types.emplace_back(type.type);
+    c.scheduler = make_schedule(choose("scheduler.type", given, types, {}));
   };
-  auto get = [](const Config& c) {
-    return c.scheduler.type.empty() ? Json() : Json(c.scheduler.warmup_linear ? "linear" : "log");
+  auto get = [](const Config& c) { return c.scheduler.type.empty() ? Json() : Json(c.scheduler.type); };
+  return {"scheduler.type", "", set, get};
+}
+
+// The number `name` of the configured schedule; nullptr: it has none.
+const ScheduleNumber* schedule_number(const Config& c, const std::string& name) {
+  const ScheduleType* type = find_schedule(c.scheduler.type);
+  if (!type) return nullptr;
+  auto found = std::find_if(type->numbers.begin(), type->numbers.end(),
+                            [&](const ScheduleNumber& number) { return number.name == name; });
+  return found == type->numbers.end() ? nullptr : &*found;
+}
+
+[[noreturn]] void no_parameter_of(const std::string& path, const Config& c) {
+  raise(DS_ERROR_CONFIG, "{}: no parameter of scheduler.type \"{}\"", KeyName(path), c.scheduler.type);
+}
+
+double read_schedule_number(const std::string& path, const Json& given, const ScheduleNumber& number) {
+  double value = 0;
+  if (number.kind == ScheduleNumber::Kind::flag) {
+    bool on = false;
+    read_value(path, given, {}, on);
+    return on ? 1 : 0;
+  }
+  if (number.kind == ScheduleNumber::Kind::steps) {
+    int64_t steps = 0;
+    read_value(path, given, number.limits, steps);
+    return static_cast<double>(steps);
+  }
+  read_value(path, given, number.limits, value);
+  return value;
+}
+
+Json write_schedule_number(double value, const ScheduleNumber& number) {
+  if (std::isnan(value)) return {};
+  switch (number.kind) {
+    case ScheduleNumber::Kind::flag:
+      return Json(value != 0);
+    case ScheduleNumber::Kind::steps:
+      return Json(static_cast<int64_t>(value));
+    case ScheduleNumber::Kind::real:
+      break;
+  }
+  return Json(value);
+}
+
+// A list has a value for each group of parameters. A list of one is DeepSpeed's way to write the value of its
+// one group.
+Key schedule_number_key(const std::string& name) {
+  const std::string path = "scheduler.params." + name;
+  auto set = [path, name](Config& c, const Json& given) {
+    const ScheduleNumber* number = schedule_number(c, name);
+    if (!number) no_parameter_of(path, c);
+    std::vector<double>& values = c.scheduler.numbers[name];
+    values.clear();
+    const bool list = given.is_array();
+    const size_t count = list ? given.array().size() : 1, groups = 1 + c.optimizer.groups.size();
+    if (list && count != 1 && (!number->of_groups || count != groups)) {
+      raise(DS_ERROR_CONFIG, "{}: expected a number{}, got {} values", KeyName(path),
+            number->of_groups ? fmt::format(" or {} of them, one for each group", groups) : "", count);
+    }
+    for (size_t i = 0; i < count; ++i) {
+      const std::string at = list ? fmt::format("{}[{}]", path, i) : path;
+      values.push_back(read_schedule_number(at, list ? given.array()[i] : given, *number));
+    }
   };
-  return {"scheduler.params.warmup_type", "", set, get};
+  auto get = [name](const Config& c) {
+    const ScheduleNumber* number = schedule_number(c, name);
+    if (!number) return Json();
+    const std::vector<double>& values = c.scheduler.numbers.at(name);
+    if (values.size() == 1) return write_schedule_number(values[0], *number);
+    Json::Array list;
+    for (double value : values) list.push_back(write_schedule_number(value, *number));
+    return Json(list);
+  };
+  return {path, "", set, get};
+}
+
+Key schedule_word_key(const ScheduleWord& word) {
+  const std::string path = fmt::format("scheduler.params.{}", word.name), name = word.name;
+  std::vector<std::string> values(word.values.begin(), word.values.end());
+  auto set = [=](Config& c, const Json& given) {
+    if (!c.scheduler.words.contains(name)) no_parameter_of(path, c);
+    c.scheduler.words[name] = choose(path, given, values, {});
+  };
+  auto get = [name](const Config& c) {
+    auto found = c.scheduler.words.find(name);
+    return found == c.scheduler.words.end() ? Json() : Json(found->second);
+  };
+  return {path, "", set, get};
 }
 
 void scheduler_keys(std::vector<Key>& keys) {
-  keys.push_back(choice_key("scheduler.type", [](auto& c) -> auto& { return c.scheduler.type; },
-                            {"WarmupLR", "WarmupCosineLR"}, {"WarmupDecayLR", "OneCycle", "LRRangeTest"}));
-  keys.push_back(schedule_key(
-      "warmup_num_steps", "", [](auto& c) -> auto& { return c.scheduler.warmup_num_steps; }, positive));
-  keys.push_back(schedule_key(
-      "warmup_min_lr", "WarmupLR", [](auto& c) -> auto& { return c.scheduler.warmup_min_lr; }, not_negative));
-  Key max = schedule_key(
-      "warmup_max_lr", "WarmupLR", [](auto& c) -> auto& { return c.scheduler.warmup_max_lr; }, not_negative);
-  max.set = [set = max.set](Config& c, const Json& given) {
-    set(c, given);
-    c.scheduler.warmup_max_given = true;
+  keys.push_back(scheduler_type_key());
+  std::vector<std::string> made;
+  auto fresh = [&](const char* name) {
+    if (std::find(made.begin(), made.end(), name) != made.end()) return false;
+    made.emplace_back(name);
+    return true;
   };
-  keys.push_back(max);
-  keys.push_back(schedule_key(
-      "total_num_steps", "WarmupCosineLR", [](auto& c) -> auto& { return c.scheduler.total_num_steps; },
-      positive));
-  keys.push_back(schedule_key(
-      "warmup_min_ratio", "WarmupCosineLR", [](auto& c) -> auto& { return c.scheduler.warmup_min_ratio; },
-      not_negative));
-  keys.push_back(schedule_key(
-      "cos_min_ratio", "WarmupCosineLR", [](auto& c) -> auto& { return c.scheduler.cos_min_ratio; },
-      not_negative));
-  keys.push_back(warmup_type_key());
+  for (const ScheduleType& type : schedule_types()) {
+    for (const ScheduleNumber& number : type.numbers) {
+      if (fresh(number.name)) keys.push_back(schedule_number_key(number.name));
+    }
+    for (const ScheduleWord& word : type.words) {
+      if (fresh(word.name)) keys.push_back(schedule_word_key(word));
+    }
+  }
 }
 
 // nvme_path belongs to both offload sections; libds has one scratch folder.
@@ -352,7 +413,11 @@ void zero_keys(std::vector<Key>& keys) {
       [](auto& c) -> auto& { return c.zero.param_persistence_threshold; }, elements,
       "param_persistence_threshold");
   add(
-      "sub_group_size", [](auto& c) -> auto& { return c.zero.sub_group_size; }, positive_elements);
+      "stage3_model_persistence_threshold",
+      [](auto& c) -> auto& { return c.zero.model_persistence_threshold; }, Limits{.low = 0},
+      "model_persistence_threshold");
+  add(
+      "sub_group_size", [](auto& c) -> auto& { return c.zero.sub_group_size; }, elements);
   add("overlap_comm", [](auto& c) -> auto& { return c.zero.overlap_comm; }, {});
   add("offload_optimizer.device", [](auto& c) -> auto& { return c.zero.optimizer_tier; }, {});
   keys.push_back(nvme_path_key("offload_optimizer", &ZeroConfig::optimizer_tier));

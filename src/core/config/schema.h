@@ -26,20 +26,31 @@ const std::vector<Key>& config_keys();
 // One key of DeepSpeed that libds knows by name only.
 struct ForeignKey {
   enum class Rule {
-    no_effect,  // any value: it selects how DeepSpeed works, not what comes out
-    only,       // accepted with `neutral` (what DeepSpeed does when the key is absent), else unsupported
-    section,    // a section that is off unless its "enabled" says true; on is unsupported
+    no_effect,       // any value: it selects how DeepSpeed works, not what comes out
+    only,            // accepted with `neutral` (what DeepSpeed does when the key is absent), else unsupported
+    section,         // a section that is off unless its "enabled" says true; on is unsupported
+    warned_section,  // as `section`, but on is a warning
+    nested,          // a section whose parts have an "enabled" each; one that is on is unsupported
+    degree,          // a section of a parallelism, whose degree may be 1
   };
   std::string path;
   Rule rule = Rule::no_effect;
   Json neutral;                     // of rule only
-  std::vector<std::string> inside;  // of rule section: its keys; empty: anything
+  std::vector<std::string> inside;  // of sections: their keys beside "enabled"; empty: anything
+  std::string reason;               // why it is refused, and what to do instead; of warnings the rest of it
+  bool whole() const { return rule != Rule::no_effect && rule != Rule::only; }
 };
 
 const std::vector<ForeignKey>& foreign_keys();
 
+enum class ForeignEffect {
+  off,      // it says what libds does anyway
+  none,     // it asks for something that has no effect here
+  warning,  // as `none`, but a user should hear of it
+};
+
 // Throws DS_ERROR_CONFIG naming the path when the value asks for what libds does not have.
-void check_foreign(const ForeignKey& key, const Json& given);
+ForeignEffect check_foreign(const ForeignKey& key, const Json& given);
 
 // Refuses sizes whose products no machine has and 64-bit offsets could not count, naming the keys. The batch
 // and the model are complete.

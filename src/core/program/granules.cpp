@@ -105,9 +105,10 @@ int64_t Layout::numel() const {
 }
 
 Layout make_layout(const IdVector<ParamId, ParamSpec>& params, const IdVector<ClassId, int>& ranks,
-                   int64_t bucket_size, int64_t persistence_threshold) {
+                   int64_t bucket_size, int64_t persistence_threshold, int64_t most_persistent) {
   for (int n : ranks) require(n > 0, "a class of parameters must have at least 1 rank, got {}", n);
   Packer packer(ranks, bucket_size);
+  int64_t persistent = 0;
   for (ParamId p : params.ids()) {
     require(params[p].numel >= 0, "elements of parameter '{}' must be 0 or more, got {}",
             TensorName(params[p].name), params[p].numel);
@@ -116,7 +117,9 @@ Layout make_layout(const IdVector<ParamId, ParamSpec>& params, const IdVector<Cl
     require(params[p].granule > 0, "a granule of parameter '{}' must have elements, got {}",
             TensorName(params[p].name), params[p].granule);
     if (params[p].held) {
-      packer.add(p, params[p], params[p].numel <= persistence_threshold);
+      bool small = params[p].numel <= std::min(persistence_threshold, most_persistent - persistent);
+      if (small) persistent += params[p].numel;
+      packer.add(p, params[p], small);
     } else {
       packer.leave_out();
     }

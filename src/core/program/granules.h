@@ -67,8 +67,9 @@ struct Layout {
 // Parameters of at most persistence_threshold elements share buckets over the whole model; larger ones share
 // a bucket with their neighbours of the same scope (the name up to its first number: "h.3"); frozen ones
 // share none with others, those of another class or granule neither, and those that are alone none at all. A
-// bucket is cut before it exceeds bucket_size elements. ranks: of each class.
+// bucket is cut before it exceeds bucket_size elements. A parameter that would bring the small ones above
+// most_persistent elements in all counts as a larger one. ranks: of each class.
 Layout make_layout(const IdVector<ParamId, ParamSpec>& params, const IdVector<ClassId, int>& ranks,
-                   int64_t bucket_size, int64_t persistence_threshold);
+                   int64_t bucket_size, int64_t persistence_threshold, int64_t most_persistent = INT64_MAX);
 
 }  // namespace ds

@@ -41,6 +41,11 @@ HfModel hf_model(const Json& config, int64_t bound, int64_t seq, HfMode mode, bo
   return family->build(reader, bound, seq);
 }
 
+int64_t hf_hidden(const Json& config) {
+  HfConfig reader(config);
+  return reader.size(reader.family() == "gpt2" ? "n_embd" : "hidden_size");
+}
+
 int64_t hf_positions(const Json& config) {
   HfConfig reader(config);
   return reader.positions_key().empty() ? 0 : reader.size(reader.positions_key());

@@ -38,6 +38,9 @@ struct HfModel {
 HfModel hf_model(const Json& config, int64_t bound, int64_t seq, HfMode mode = HfMode::evaluation,
                  bool masked = false);
 
+// The width of the residual stream. Errors as hf_model.
+int64_t hf_hidden(const Json& config);
+
 // The longest sequence of a model that has a table of positions; 0: it has none, as with rope. Errors as
 // hf_model.
 int64_t hf_positions(const Json& config);

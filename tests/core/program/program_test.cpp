@@ -158,6 +158,20 @@ TEST(Layout, WhatIsAloneLeavesTheOthersTogether) {
   EXPECT_TRUE(l.buckets[2].persistent);
 }
 
+TEST(Layout, SmallParametersPersistUpToALimitOfAll) {
+  IdVector<ParamId, ParamSpec> params{{"h.0.a", 300}, {"h.0.b", 300}, {"h.0.c", 100}, {"h.1.d", 50}};
+  auto persistent = [&](int64_t most) {
+    Layout l = make_layout(params, {1}, 1 << 20, 512, most);
+    std::vector<bool> out;
+    for (BucketId b : l.bucket_of) out.push_back(l.buckets[b].persistent);
+    return out;
+  };
+  EXPECT_EQ(persistent(750), (std::vector<bool>{true, true, true, true}));
+  EXPECT_EQ(persistent(749), (std::vector<bool>{true, true, true, false}));
+  EXPECT_EQ(persistent(400), (std::vector<bool>{true, false, true, false}));
+  EXPECT_EQ(persistent(0), (std::vector<bool>(4, false)));
+}
+
 TEST(Layout, CutsAtBucketSize) {
   Layout l = make_layout({{"h.0.a", 512}, {"h.0.b", 512}, {"h.0.c", 512}}, {1}, 1024, 0);
   ASSERT_EQ(l.buckets.size(), 2u);

@@ -914,6 +914,15 @@ extern "C" {
     /// Lays `patch` over `config`, both JSON texts: members of patch replace those of config, objects are
     /// merged, and null removes a member (JSON merge patch, RFC 7396).
     pub fn ds_config_merge(config: *const c_char, patch: *const c_char, out_text: *mut *mut c_char) -> ds_status;
+    /// Describes what `config`, JSON text, means for `size` ranks: each value with its origin ("config",
+    /// "auto", "derived" or "default"), the keys that have no effect, warnings, and all refusals. A
+    /// configuration that the library refuses is described, too: it is no error of this call.
+    ///
+    /// - `format`: DS_FORMAT_JSON: an object of schema, config, origins, without_effect, warnings and
+    ///   refusals
+    ///
+    /// - `out_refused`: \[nullable\] how many refusals the text has; 0: the library takes this configuration
+    pub fn ds_config_describe(config: *const c_char, size: i32, format: ds_format, out_refused: *mut i32, out_text: *mut *mut c_char) -> ds_status;
     /// Gives the url for ds_comm_create of the group that a run joins: the key `communicator` of `config`,
     /// else that of the run that `resume` names, else "env". It does not communicate, and it ignores a folder
     /// that this host cannot see.

@@ -161,6 +161,18 @@ pub fn merge_config(config: &str, patch: &str) -> Result<String> {
     owned_text(|out| unsafe { ds_sys::ds_config_merge(config.as_ptr(), patch.as_ptr(), out) })
 }
 
+/// What a configuration, also one of DeepSpeed, means for so many ranks, as `libds config` prints it, and how many of
+/// its keys are refused.
+pub fn describe_config(config: &str, ranks: i32, format: Format) -> Result<(i32, String)> {
+    let config = name(config)?;
+    let mut refused = 0;
+    // SAFETY: the text and the number live during the call.
+    let text = owned_text(|out| unsafe {
+        ds_sys::ds_config_describe(config.as_ptr(), ranks, format.raw(), &mut refused, out)
+    })?;
+    Ok((refused, text))
+}
+
 /// The url of the group that a run joins: of its configuration, else of the run that `resume` names, else "env".
 pub fn communicator(config: Option<&str>, resume: Option<&Path>) -> Result<String> {
     let (config, resume) = (optional(config)?, resume.map(path_text).transpose()?);

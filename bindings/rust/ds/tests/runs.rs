@@ -26,6 +26,8 @@ fn the_main_job_trains_on_two_ranks_stops_goes_on_and_writes_text() {
     let folder = Scratch::new("main");
     let config = main_job(&folder);
     assert_eq!(ds::communicator(Some(&config), None).unwrap(), "env");
+    let (refusals, text) = ds::describe_config(&config, 2, ds::Format::Text).unwrap();
+    assert!(refusals == 0 && text.contains("zero_optimization.stage"), "{text}");
     let run = folder.join("run");
     ranks("main", 2, |comm| {
         let mut seen: Vec<Progress> = Vec::new();
