@@ -54,8 +54,8 @@ struct type {};
 // --- outputs --------------------------------------------------------------------------------------------------------
 %typemap(in, numinputs=0) int32_t *out (int32_t made = -1) "$1 = &made;"
 %typemap(argout) int32_t *out { %append_output(PyLong_FromLong(*$1)); }
-%typemap(in, numinputs=0) int32_t *out_failed (int32_t made = 0) "$1 = &made;"
-%typemap(argout) int32_t *out_failed { %append_output(PyLong_FromLong(*$1)); }
+%typemap(in, numinputs=0) int32_t *out_failed (int32_t made = 0), int32_t *out_refused (int32_t made = 0) "$1 = &made;"
+%typemap(argout) int32_t *out_failed, int32_t *out_refused { %append_output(PyLong_FromLong(*$1)); }
 %typemap(in, numinputs=0) int64_t *out_first (int64_t made = 0), int64_t *out_count (int64_t made = 0), int64_t *out_steps (int64_t made = 0) "$1 = &made;"
 %typemap(argout) int64_t *out_first, int64_t *out_count, int64_t *out_steps { %append_output(PyLong_FromLongLong(*$1)); }
 %typemap(in, numinputs=0) double *out (double made = 0), double *out_loss (double made = 0) "$1 = &made;"
