@@ -243,16 +243,24 @@ void compile_programs(Plan& plan, const Config& config, const Machine& machine, 
   for (ParamId p : plan.graph.params.ids()) plan.graph.params[p].frozen = plan.zero.trained.frozen[p] != 0;
   differentiate(plan.graph, plan.graph.outputs[0].value);
   eliminate_common_subexpressions(plan.graph);
-  if (config.recompute) recompute_cheap(plan.graph);
+  const Graph kept = plan.graph;
+  if (config.recompute == "cheap") recompute_cheap(plan.graph);
+  if (config.recompute == "layers") recompute_layers(plan.graph, config.recompute_num_layers);
   Compiler(plan, config, machine, config.zero.overlap_comm, verify_passes).run();
   if (config.zero.overlap_comm && !fits(memory_plan(plan), config.memory_budget)) {
     Compiler(plan, config, machine, false, verify_passes).run();
     plan.notes.push_back("prefetch is off to fit memory_budget");
   }
-  if (!config.recompute && !fits(memory_plan(plan), config.memory_budget)) {
+  if (config.recompute == "none" && !fits(memory_plan(plan), config.memory_budget)) {
     recompute_cheap(plan.graph);
     Compiler(plan, config, machine, false, verify_passes).run();
     plan.notes.push_back("cheap activations are computed again to fit memory_budget");
+    if (!fits(memory_plan(plan), config.memory_budget)) {
+      plan.graph = kept;
+      recompute_layers(plan.graph, 1);
+      Compiler(plan, config, machine, false, verify_passes).run();
+      plan.notes.back() = "the activations of each layer are computed again to fit memory_budget";
+    }
   }
   check_budget(plan.zero.buffers, memory_plan(plan), config.memory_budget);
   plan.hash = plan_hash(plan, config);

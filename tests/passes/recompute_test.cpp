@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <set>
+#include <utility>
 
 #include "compile/pipeline.h"
 #include "engine/engine.h"
@@ -71,26 +73,67 @@ TEST(Recompute, SameBitsWithLessMemory) {
     Config c = make_config(0, 1, 1);
     c.compute = dtype;
     Trained kept = train(c, false);
-    c.recompute = true;
-    for (bool chaos : {false, true}) {
-      Trained again = train(c, chaos);
-      EXPECT_EQ(again.losses, kept.losses);
-      EXPECT_EQ(again.masters, kept.masters);
-      EXPECT_LT(again.transient, kept.transient);
+    for (const char* way : {"cheap", "layers"}) {
+      c.recompute = way;
+      for (bool chaos : {false, true}) {
+        Trained again = train(c, chaos);
+        EXPECT_EQ(again.losses, kept.losses) << way;
+        EXPECT_EQ(again.masters, kept.masters) << way;
+        EXPECT_LT(again.transient, kept.transient) << way;
+      }
     }
   }
 }
 
 TEST(Recompute, ABudgetTurnsItOn) {
   Config c = make_config(0, 1, 1);
-  c.recompute = true;
-  auto comm = create_communicator("self", {});
-  int64_t least = memory_plan(compile_plan(gpt(), c, 0, 1, Machine{})).total(Tier::device);
-  c.recompute = false;
-  c.memory_budget.device = least + 512;
-  Trained run = train(c, false);
-  ASSERT_FALSE(run.notes.empty());
-  EXPECT_NE(run.notes.back().find("computed again"), std::string::npos);
+  auto needs = [&](const char* way) {
+    Config with = c;
+    with.recompute = way;
+    return memory_plan(compile_plan(gpt(), with, 0, 1, Machine{})).total(Tier::device);
+  };
+  const int64_t cheap = needs("cheap"), layers = needs("layers");
+  ASSERT_LT(layers + 512, cheap);
+  for (const auto& [budget, note] : {std::pair{cheap + 512, "cheap activations are computed again"},
+                                     {layers + 512, "activations of each layer are computed again"}}) {
+    c.memory_budget.device = budget;
+    Trained run = train(c, false);
+    ASSERT_FALSE(run.notes.empty());
+    EXPECT_NE(run.notes.back().find(note), std::string::npos);
+  }
+}
+
+// Of 4 layers in blocks of k, only what crosses a block lives from forward to backward.
+TEST(Recompute, LayersAreMadeAgainInBlocks) {
+  auto graph_of = [](int64_t k) {
+    Graph graph = make_tiny_gpt(4, 24, 2, kVocab, kSeq, kRows, 0.1);
+    differentiate(graph, graph.outputs[0].value);
+    eliminate_common_subexpressions(graph);
+    if (k > 0) recompute_layers(graph, k);
+    graph.check();
+    return graph;
+  };
+  // Values of the forward part that the backward part reads, parameters and inputs aside.
+  auto kept = [](const Graph& graph) {
+    std::set<ValueId> out;
+    for (NodeId i : IdRange(graph.backward_begin, graph.nodes.past())) {
+      for (ValueId in : graph.nodes[i].in) {
+        NodeId producer = graph.values[in].producer;
+        if (producer.exists() && producer < graph.backward_begin) out.insert(in);
+      }
+    }
+    return static_cast<int64_t>(out.size());
+  };
+  const Graph whole = graph_of(0);
+  const int64_t outside = kept(graph_of(4)) - 1, all = kept(whole);  // one activation enters the only block
+  EXPECT_GT(all, 40);
+  for (auto [k, blocks] : {std::pair<int64_t, int64_t>{1, 4}, {2, 2}, {3, 2}, {4, 1}, {9, 1}}) {
+    const Graph graph = graph_of(k);
+    EXPECT_EQ(kept(graph), outside + blocks) << "in blocks of " << k;
+    EXPECT_EQ(count(graph, "attention"), 2 * count(whole, "attention"));
+    EXPECT_LT(count(graph, "linear"), 2 * count(whole, "linear"))
+        << "what no gradient reads is not made again";
+  }
 }
 
 TEST(Fusion, ActivationTimesValueIsGlu) {

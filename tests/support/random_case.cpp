@@ -27,6 +27,7 @@ void choose_memory(Config& c, Dice& dice) {
   c.zero.sub_group_size = dice.pick<int64_t>({4096, 1 << 20});
   c.zero.buffer_count = static_cast<int>(dice.pick({1, 4}));
   c.zero.overlap_comm = !dice.one_in(4);
+  if (dice.one_in(3)) c.recompute = dice.one_in(2) ? "layers" : "cheap";
 }
 
 void choose_codes(Config& c, Dice& dice) {

@@ -119,6 +119,7 @@ Config config_of(const Point& p) {
   c.sparse_gradients = p.sparse;
   c.compute = p.compute;
   c.fused_head = p.fused_head;
+  c.recompute = p.recompute;
   c.gradient_clipping = p.clipping;
   c.run.seed = p.seed;
   c.optimizer.type = p.optimizer;
@@ -193,6 +194,7 @@ std::string Point::name() const {
   if (row_granules) rest += " row granules";
   if (mesh) rest += " mesh " + mesh->name();
   if (separate) rest += fmt::format(" separate {}", *separate);
+  if (recompute != "none") rest += " recompute " + recompute;
   return fmt::format(
              "stage {} tier {} world {} nodes {} mics {} hpz {} by node {} quantized {} {} {} threads {} "
              "overlap {} "

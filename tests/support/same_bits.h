@@ -31,6 +31,7 @@ struct Point {
   DType compute = DS_DTYPE_BF16;
   std::string optimizer = "AdamW";  // "SGD": momentum 0.9, weight decay 0.01, nesterov
   bool groups = false;              // parameters with values of their own: norms and biases, and wte
+  std::string recompute = "none";
   std::string fused_head = "auto";  // unfused: the vocabulary is small
   double dropout = 0.1;
   double clipping = 0.05;

@@ -103,7 +103,7 @@ struct Trained {
   bool operator==(const Trained&) const = default;
 };
 
-Trained train(By by, int stage, int world, bool recompute, std::optional<uint64_t> chaos) {
+Trained train(By by, int stage, int world, const std::string& recompute, std::optional<uint64_t> chaos) {
   Trained out;
   run_ranks(world, [&](Communicator& comm) {
     Config c = make_config(stage, 2 / world, world);
@@ -139,11 +139,13 @@ TEST(AddedOp, TrainsWithTheBitsOfTheSameFormula) {
   add_rows();
   for (int world : {1, 2}) {
     for (int stage = 0; stage <= 3; ++stage) {
-      Trained known = train(By::mul, stage, world, false, {});
+      Trained known = train(By::mul, stage, world, "none", {});
       EXPECT_LT(known.losses.back(), known.losses.front());
-      EXPECT_EQ(train(By::added, stage, world, false, {}), known) << "stage " << stage << " world " << world;
-      EXPECT_EQ(train(By::added, stage, world, true, 5), known) << "recomputed, under chaos: stage " << stage;
-      EXPECT_EQ(train(By::custom, stage, world, true, 5), known) << "callbacks under chaos: stage " << stage;
+      EXPECT_EQ(train(By::added, stage, world, "none", {}), known) << "stage " << stage << " world " << world;
+      EXPECT_EQ(train(By::added, stage, world, "cheap", 5), known)
+          << "recomputed, under chaos: stage " << stage;
+      EXPECT_EQ(train(By::custom, stage, world, "layers", 5), known)
+          << "callbacks under chaos: stage " << stage;
     }
   }
 }

@@ -357,6 +357,29 @@ TEST_F(SameBits, SgdStageTierChaos) {
   EXPECT_FALSE(payloads.contains(reference().hash));
 }
 
+// Activations that are made again, dropout included, are those that were kept elsewhere.
+TEST_F(SameBits, RecomputeStageTier) {
+  for (int stage = 0; stage <= 3; ++stage) {
+    for (const char* way : {"cheap", "layers"}) {
+      Point p;
+      p.recompute = way;
+      p.stage = stage;
+      p.tier = kTiers[static_cast<size_t>(stage) % std::size(kTiers)];
+      p.world = stage == 1 ? 4 : 2;
+      p.threads = 1 + stage % 2;
+      p.reproducible = true;
+      if (stage > 1) p.chaos = static_cast<uint64_t>(stage);
+      Point kept = p;
+      kept.recompute = "none";
+      kept.stage = 0;
+      kept.world = 2;
+      kept.tier = Tier::device;
+      kept.chaos.reset();
+      EXPECT_EQ(outcome_of(p).bits(), outcome_of(kept).bits()) << p.name();
+    }
+  }
+}
+
 // Logits that are not rounded to bf16 give bits of their own, but the same on every stage and tier.
 TEST_F(SameBits, FusedHeadStageTier) {
   std::set<std::string> bits, payloads;

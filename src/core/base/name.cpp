@@ -25,4 +25,15 @@ void require_name(std::string_view kind, std::string_view name, size_t most) {
   require(name != "__metadata__", "{} name must not be '{}', which safetensors files reserve", kind, name);
 }
 
+Scope scope_of(const std::string& name) {
+  size_t begin = 0;
+  while (begin < name.size()) {
+    size_t end = name.find('.', begin);
+    if (end == std::string::npos) end = name.size();
+    if (std::isdigit(static_cast<unsigned char>(name[begin]))) return {name.substr(0, end), true};
+    begin = end + 1;
+  }
+  return {name.substr(0, name.find('.')), false};
+}
+
 }  // namespace ds

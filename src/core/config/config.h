@@ -139,9 +139,10 @@ struct Config {
   std::string communicator = "env";  // the command joins it before it reads anything else
   std::string device = "cpu";        // a name of make_device(); never changes bits on devices of one kind
   bool emulate_tiers = false;
-  std::string fused_head = "auto";  // "always", "never": head and cross-entropy in one; "auto": where f32
-  bool recompute = false;           // cheap activations are made again in backward; never changes bits
-  bool sparse_gradients = false;    // of embeddings as rows where that moves fewer bytes; never changes bits
+  std::string fused_head = "auto";   // "always", "never": head and cross-entropy in one; "auto": where f32
+  std::string recompute = "none";    // what is made again in backward: "cheap", "layers"; never changes bits
+  int64_t recompute_num_layers = 1;  // of "layers": those between two activations that are kept
+  bool sparse_gradients = false;     // of embeddings as rows where that moves fewer bytes; never changes bits
   bool reproducible = false;
   std::vector<std::string> frozen;  // patterns of names of parameters that are not trained
   std::string reduction = "micro";  // "micro"; "tree" when reproducible

@@ -153,7 +153,12 @@ void general_keys(std::vector<Key>& keys) {
   keys.push_back(key("emulate_tiers", [](auto& c) -> auto& { return c.emulate_tiers; }));
   keys.push_back(
       choice_key("fused_head", [](auto& c) -> auto& { return c.fused_head; }, {"auto", "always", "never"}));
-  keys.push_back(key("recompute", [](auto& c) -> auto& { return c.recompute; }));
+  keys.push_back(
+      choice_key("recompute", [](auto& c) -> auto& { return c.recompute; }, {"none", "cheap", "layers"}));
+  Key interval = key(
+      "recompute_num_layers", [](auto& c) -> auto& { return c.recompute_num_layers; }, positive);
+  interval.get = [get = interval.get](const Config& c) { return c.recompute == "layers" ? get(c) : Json(); };
+  keys.push_back(std::move(interval));
   keys.push_back(bytes_key("memory_budget.device", [](auto& c) -> auto& { return c.memory_budget.device; }));
   keys.push_back(bytes_key("memory_budget.host", [](auto& c) -> auto& { return c.memory_budget.host; }));
   keys.push_back(bytes_key("memory_budget.nvme", [](auto& c) -> auto& { return c.memory_budget.nvme; }));

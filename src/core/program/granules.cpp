@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/name.h"
 #include "core/base/round.h"
 
 namespace ds {
@@ -15,18 +16,6 @@ namespace {
 // An empty parameter has a granule of padding, so that no bucket is empty.
 int64_t padded_numel(int64_t numel, int64_t granule) { return std::max(granule, round_up(numel, granule)); }
 
-// "h.3.mlp.fc.weight" -> "h.3"; "wte" -> "wte".
-std::string scope_of(const std::string& name) {
-  size_t begin = 0;
-  while (begin < name.size()) {
-    size_t end = name.find('.', begin);
-    if (end == std::string::npos) end = name.size();
-    if (std::isdigit(static_cast<unsigned char>(name[begin]))) return name.substr(0, end);
-    begin = end + 1;
-  }
-  return name.substr(0, name.find('.'));
-}
-
 // Fills buckets in the order of parameters; one open bucket for small ones, one for the current scope.
 class Packer {
  public:
@@ -34,7 +23,7 @@ class Packer {
       : ranks_(ranks), bucket_size_(bucket_size) {}
 
   void add(ParamId param, const ParamSpec& spec, bool small) {
-    std::string scope = small ? "small" : scope_of(spec.name);
+    std::string scope = small ? "small" : scope_of(spec.name).name;
     BucketId& open = open_[{small, spec.frozen, spec.granule, spec.cls}];
     std::string& large_scope = large_scope_[{spec.frozen, spec.granule, spec.cls}];
     int64_t padded = padded_numel(spec.numel, spec.granule);

@@ -1,5 +1,6 @@
 // Configurations as they are found: 92 real ones (tests/data/ds_configs/index.json names their sources).
-// Each is accepted, or refused for what it switches on and libds lacks; docs/reference/deepspeed_compat.md says why.
+// Each is accepted, or refused for what it switches on and libds lacks; docs/reference/deepspeed_compat.md
+// says why.
 #include <gtest/gtest.h>
 
 #include <filesystem>
