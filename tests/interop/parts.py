@@ -12,6 +12,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 # PART: (file, arguments when all parts run, minutes, what it is)
 PARTS = {
     "key_defaults": ("key_defaults.py", [], 0.5, "what Transformers takes for keys that a config.json lacks"),
+    "auto": ("auto.py", [], 0.2, "what Hugging Face's integration fills in for \"auto\""),
     "pytorch": ("pytorch.py", [], 1, "20 f32 steps beside PyTorch's; safetensors and tensorboard read our files"),
     "arrays": ("arrays.py", [], 0.1, "arrays of torch and NumPy 2 are shared with the Python package"),
     "models": ("models.py", ["72"], 6, "random model folders beside Transformers, six of each family"),

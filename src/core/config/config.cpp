@@ -223,7 +223,6 @@ void complete_auto(Config& c, const Reader& reader) {
   };
   const bool given = c.origins.contains("optimizer.params.lr");
   fill("warmup_max_lr", given ? c.optimizer.lr : 5e-5);
-  // The integration gives 0 steps, which DeepSpeed's schedules refuse; 1 is the same for them.
   fill("warmup_num_steps", 1);
   fill("total_num_steps", static_cast<double>(c.run.steps));
   for (const char* name :
