@@ -49,12 +49,7 @@ void top_level(std::vector<ForeignKey>& keys) {
        {{"grad_accum_dtype", "fp32"}, {"param_dtype", Json()}, {"buffer_dtype", Json()}});
   only(keys, "optimizer.", {{"legacy_fusion", false}});
   no_effect(keys, "optimizer.params.", {"torch_adam", "foreach", "fused", "differentiable"});
-  only(keys, "optimizer.params.",
-       {{"amsgrad", false},
-        {"bias_correction", true},
-        {"fp32_optimizer_states", true},
-        {"dampening", 0.0},
-        {"maximize", false}});
+  only(keys, "optimizer.params.", {{"amsgrad", false}, {"fp32_optimizer_states", true}});
   only(keys, "scheduler.params.", {{"last_batch_iteration", -1}});
 }
 
