@@ -90,8 +90,10 @@ DelegatePlan compile_delegate(const Config& config, const IdVector<ParamId, Para
   plan.params = params;
   IdVector<ParamId, std::string> names;
   for (const ParamSpec& p : params) names.push_back(p.name);
+  IdVector<ParamId, size_t> dims;
+  for (const Shape& shape : shapes) dims.push_back(shape.rank());
   IdVector<ParamId, char> frozen = frozen_by_name(config, names);
-  const IdVector<ParamId, int32_t> groups = groups_by_name(config, names);
+  const IdVector<ParamId, int32_t> groups = groups_by_name(config, names, dims);
   for (ParamId p : params.ids()) {
     plan.params[p].frozen = frozen[p] != 0;
     plan.params[p].group = groups[p];

@@ -296,10 +296,15 @@ IdVector<ParamId, char> frozen_by_name(const Config& config, const IdVector<Para
   return frozen;
 }
 
-IdVector<ParamId, int32_t> groups_by_name(const Config& config, const IdVector<ParamId, std::string>& names) {
+IdVector<ParamId, int32_t> groups_by_name(const Config& config, const IdVector<ParamId, std::string>& names,
+                                          const IdVector<ParamId, size_t>& dims) {
   IdVector<ParamId, int32_t> groups(names.size(), 0);
   for (size_t i = 0; i < config.optimizer.groups.size(); ++i) {
     const auto group = static_cast<int32_t>(i + 1);
+    if (config.optimizer.groups[i].norms_and_biases) {
+      for (ParamId p : names.ids()) groups[p] = groups[p] == 0 && dims.at(p) < 2 ? group : groups[p];
+      continue;
+    }
     const std::string key = fmt::format("optimizer.param_groups[{}].params", i);
     for (ParamId p : match(key, config.optimizer.groups[i].params, names)) {
       if (groups[p] != 0 && groups[p] != group)
@@ -320,9 +325,13 @@ Plan compile_plan(const Graph& forward, const Config& config, int rank, const Me
   eliminate_common_subexpressions(plan.eval_graph);
   plan.graph = forward_part(forward, config, true);
   IdVector<ParamId, std::string> names;
-  for (const Parameter& p : plan.graph.params) names.push_back(p.name);
+  IdVector<ParamId, size_t> dims;
+  for (const Parameter& p : plan.graph.params) {
+    names.push_back(p.name);
+    dims.push_back(plan.graph.type(p.value).shape.rank());
+  }
   const IdVector<ParamId, char> frozen = frozen_by_name(config, names);
-  const IdVector<ParamId, int32_t> groups = groups_by_name(config, names);
+  const IdVector<ParamId, int32_t> groups = groups_by_name(config, names, dims);
   IdVector<ParamId, ParamSpec> params;
   for (ParamId p : names.ids()) {
     int64_t numel = plan.graph.type(plan.graph.params[p].value).shape.numel(plan.graph.bound);

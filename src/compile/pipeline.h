@@ -62,7 +62,8 @@ Plan recompile_plan(const Plan& plan, const Graph& forward, const Config& config
 // DS_ERROR_CONFIG naming a pattern that means none.
 IdVector<ParamId, char> frozen_by_name(const Config& config, const IdVector<ParamId, std::string>& names);
 // Of each of them the group of config.optimizer.groups, 1 and further; 0: it is in none. Throws likewise,
-// also for a parameter of two groups.
-IdVector<ParamId, int32_t> groups_by_name(const Config& config, const IdVector<ParamId, std::string>& names);
+// also for a parameter of two groups. dims: how many dimensions each has; only optimizer.no_decay asks.
+IdVector<ParamId, int32_t> groups_by_name(const Config& config, const IdVector<ParamId, std::string>& names,
+                                          const IdVector<ParamId, size_t>& dims = {});
 
 }  // namespace ds

@@ -15,6 +15,7 @@
 #include "core/base/random.h"
 #include "core/graph/ops.h"
 #include "core/program/element_run.h"
+#include "core/program/operand_view.h"
 #include "kernels/accuracy.h"
 
 namespace ds {
@@ -42,11 +43,8 @@ std::vector<TensorView> views_of(const std::vector<AuditTensor>& tensors) {
   return out;
 }
 
-std::vector<TensorView> part_of(std::vector<TensorView> views, const ElementRun& part) {
-  for (TensorView& view : views) {
-    view.data = view.as<std::byte>() + part.begin * size_of(view.dtype);
-    view.dims[0] = part.end - part.begin;
-  }
+std::vector<TensorView> part_of(std::vector<TensorView> views, const ElementRun& part, int64_t total) {
+  for (TensorView& view : views) view = part_of_update(view, part.begin, part.end, total);
   return views;
 }
 
@@ -63,7 +61,8 @@ void run_reference(const KernelRegistry& reference, const KernelRun& run, const 
   for (const ElementRun& part : run.parts) {
     const GroupScalars* group = part.group == 0 ? nullptr : &run.groups.at(static_cast<size_t>(part.group));
     const StepScalars own = scalars_of(run.scalars, part.missed, group);
-    std::vector<TensorView> from = part_of(reads, part), to = part_of(writes, part);
+    const int64_t total = reads[0].numel();
+    std::vector<TensorView> from = part_of(reads, part, total), to = part_of(writes, part, total);
     kernel({from, to, *run.attrs, own, run.leaf, alone});
   }
 }

@@ -69,13 +69,11 @@ StepScalars* find_block(const Program& program, const Memory& memory) {
   return nullptr;
 }
 
-// Elements [begin, end) of every operand of an element-wise update.
-std::vector<TensorView> part_of(std::span<const TensorView> views, int64_t begin, int64_t end) {
+// Elements [begin, end) of an update, of every operand.
+std::vector<TensorView> part_of(std::span<const TensorView> views, int64_t begin, int64_t end,
+                                int64_t total) {
   std::vector<TensorView> parts(views.begin(), views.end());
-  for (TensorView& v : parts) {
-    v.data = static_cast<std::byte*>(v.data) + begin * size_of(v.dtype);
-    v.dims[0] = end - begin;
-  }
+  for (TensorView& v : parts) v = part_of_update(v, begin, end, total);
   return parts;
 }
 
@@ -299,7 +297,9 @@ void Executor::run_kernel(const Launch& launch, const Position& at, DeviceQueue&
 
 void Executor::run_by_runs(const Launch& launch, const LaunchArgs& args, DeviceQueue& queue) {
   for (auto [begin, end, missed, group] : launch.instr->runs) {
-    std::vector<TensorView> in = part_of(args.in, begin, end), out = part_of(args.out, begin, end);
+    const int64_t total = args.in[0].numel();
+    std::vector<TensorView> in = part_of(args.in, begin, end, total),
+                            out = part_of(args.out, begin, end, total);
     const GroupScalars* own = group == 0 ? nullptr : &context_.groups->at(static_cast<size_t>(group));
     queue.launch(*launch.kernel, {in, out, args.scalars, args.leaf, missed, own});
   }

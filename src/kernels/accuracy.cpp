@@ -84,6 +84,11 @@ constexpr Accuracy kTable[] = {
     {"sum_rows", one, kOneResult},
     {"adamw", one, kOneResult},
     {"sgd", one, kOneResult},
+    {"lion", one, kOneResult},
+    {"adagrad", one, kOneResult},
+    {"lamb_moments", one, kOneResult},
+    {"lamb_ratios", one, kOneResult},
+    {"lamb", one, kOneResult},
     {"losses", one, kOneResult},
     {"clip", one, kOneResult},
     // Functions of single elements.

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <span>
 
+#include "core/base/error.h"
 #include "kernels/kernel.h"
 
 namespace ds {

@@ -8,9 +8,38 @@
 namespace ds {
 namespace {
 
-Attrs adam_attrs(const OptimizerConfig& o) { return {{"l2", static_cast<int64_t>(o.adam_w_mode ? 0 : 1)}}; }
+// What is as by default is left out, so that programs say what is special.
+Attrs adam_attrs(const OptimizerConfig& o) {
+  Attrs attrs{{"l2", static_cast<int64_t>(o.adam_w_mode ? 0 : 1)}};
+  if (!o.bias_correction) attrs.set("bias_correction", int64_t{0});
+  return attrs;
+}
 
-Attrs sgd_attrs(const OptimizerConfig& o) { return {{"nesterov", static_cast<int64_t>(o.nesterov ? 1 : 0)}}; }
+Attrs sgd_attrs(const OptimizerConfig& o) {
+  Attrs attrs{{"nesterov", static_cast<int64_t>(o.nesterov ? 1 : 0)}};
+  if (o.dampening != 0) attrs.set("dampening", o.dampening);
+  if (o.maximize) attrs.set("maximize", int64_t{1});
+  return attrs;
+}
+
+Attrs lion_attrs(const OptimizerConfig&) { return {}; }
+
+Attrs adagrad_attrs(const OptimizerConfig& o) {
+  Attrs attrs;
+  if (o.lr_decay != 0) attrs.set("lr_decay", o.lr_decay);
+  if (o.initial_accumulator != 0) attrs.set("initial", o.initial_accumulator);
+  return attrs;
+}
+
+Attrs lamb_attrs(const OptimizerConfig& o) {
+  Attrs attrs{{"eps_inside_sqrt", static_cast<int64_t>(o.eps_inside_sqrt ? 1 : 0)}};
+  if (!o.bias_correction) attrs.set("bias_correction", int64_t{0});
+  return attrs;
+}
+
+Attrs lamb_ratio_attrs(const OptimizerConfig& o) {
+  return {{"min_coeff", o.min_coeff}, {"max_coeff", o.max_coeff}};
+}
 
 }  // namespace
 
@@ -18,6 +47,13 @@ const std::vector<Optimizer>& optimizers() {
   static const std::vector<Optimizer> rows{
       {{"Adam", "AdamW"}, Op::adamw, {"exp_avg", "exp_avg_sq"}, adam_attrs},
       {{"SGD"}, Op::sgd, {"momentum_buffer"}, sgd_attrs},
+      {{"Lion"}, Op::lion, {"exp_avg"}, lion_attrs},
+      {{"Adagrad"}, Op::adagrad, {"sum"}, adagrad_attrs},
+      {{"Lamb"},
+       Op::lamb,
+       {"exp_avg", "exp_avg_sq"},
+       lamb_attrs,
+       NormRatios{Op::lamb_moments, Op::lamb_ratios, lamb_ratio_attrs}},
   };
   return rows;
 }

@@ -1,4 +1,5 @@
 #pragma once
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -8,14 +9,27 @@
 
 namespace ds {
 
-// One row of the registry: an elementwise optimizer as the compile side and checkpoints see it. Its update is
-// one instruction, in: grad f32, scalars; out: master f32, the states f32 in this order (all read and
-// written), param in the compute type.
+// What an update needs whose step of a parameter depends on norms of the whole parameter.
+struct NormRatios {
+  // Before the update, on each part: renews the states and writes two sums of squares for each granule.
+  // in: grad f32, scalars, master f32; out: the states (read and written), norms f64[2 * granules].
+  Op norms;
+  // Once, on the norms of all ranks: in: norms; out: a ratio f32 for each granule. Its runs are the granules
+  // of one parameter after the other.
+  Op ratios;
+  Attrs (*attrs)(const OptimizerConfig& config);  // of `ratios`
+};
+
+// One row of the registry: an optimizer as the compile side and checkpoints see it. Its update is one
+// instruction, in: grad f32, scalars; out: master f32, the states f32 in this order (all read and written),
+// param in the compute type. With `by_norms` those come first, and the update is, in: the states, the ratios,
+// scalars; out: master, param.
 struct Optimizer {
   std::vector<std::string> types;   // values of optimizer.type that choose it
   Op op;                            // the update instruction (docs/reference/ops.md)
   std::vector<std::string> states;  // per-element f32 states beside master, zero at first; torch's names
   Attrs (*attrs)(const OptimizerConfig& config);
+  std::optional<NormRatios> by_norms = std::nullopt;
 };
 
 const std::vector<Optimizer>& optimizers();

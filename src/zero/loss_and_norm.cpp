@@ -1,11 +1,13 @@
 #include "zero/loss_and_norm.h"
 
+#include <string>
 #include <algorithm>
 #include <cstdint>
 #include <vector>
 
 #include "core/base/round.h"
 #include "core/program/element_run.h"
+#include "optim/optimizer.h"
 #include "zero/step_buffers.h"
 
 namespace ds {
@@ -17,39 +19,74 @@ int64_t data_rank(const ZeroPlan& plan, const ParamClass& c, int64_t number, int
   return number / apart * apart * c.levels.ranks() + number % apart + m * apart;
 }
 
-// Where the norms of the granules lie among those of all ranks, in the order of parameters, which no layout
-// changes; none where that is the order that they lie in. What a class holds on several groups of ranks along
-// `data` are different slices, one behind the other.
+// Where the norms of the granules of a parameter lie among those of all ranks, which no layout changes the
+// order of. What a class holds on several groups of ranks along `data` are different slices, one behind the
+// other. visit(begin, end)
+template <typename Visit>
+void for_norms(const ZeroPlan& plan, ParamId p, const Visit& visit) {
+  BucketId bucket = plan.layout.bucket_of[p];
+  const ParamPlace& place = plan.layout.place(p);
+  int64_t granule = plan.layout.buckets[bucket].granule, part = plan.granules(bucket);
+  int64_t first = place.begin / granule, end = first + ceil_div(place.numel, granule);
+  const ParamClass& c = plan.cls(bucket);
+  for (int64_t group = 0; group < plan.mesh.data_size() / c.levels.ranks(); ++group) {
+    for (int64_t g = first; g < end;) {
+      int64_t next = std::min(end, (g / part + 1) * part);
+      int64_t holder =
+          data_rank(plan, c, group, c.levels.holder(static_cast<int>(g / part), c.policy.states));
+      int64_t at = holder * plan.norms_used + plan.buckets[bucket].norm_first + g % part;
+      visit(at, at + next - g);
+      g = next;
+    }
+  }
+}
+
+// Of all parameters; none where the norms lie in that order.
 std::vector<ElementRun> norm_runs(const ZeroPlan& plan, int64_t count) {
   std::vector<ElementRun> runs;
   for (ParamId p : plan.layout.bucket_of.ids()) {
-    BucketId bucket = plan.layout.bucket_of[p];
-    if (!plan.trains(bucket)) continue;
-    const ParamPlace& place = plan.layout.place(p);
-    int64_t granule = plan.layout.buckets[bucket].granule, part = plan.granules(bucket);
-    int64_t first = place.begin / granule, end = first + ceil_div(place.numel, granule);
-    const ParamClass& c = plan.cls(bucket);
-    for (int64_t group = 0; group < plan.mesh.data_size() / c.levels.ranks(); ++group) {
-      for (int64_t g = first; g < end;) {
-        int64_t next = std::min(end, (g / part + 1) * part);
-        int64_t holder =
-            data_rank(plan, c, group, c.levels.holder(static_cast<int>(g / part), c.policy.states));
-        int64_t at = holder * plan.norms_used + plan.buckets[bucket].norm_first + g % part;
-        if (!runs.empty() && runs.back().end == at) {
-          runs.back().end += next - g;
-        } else {
-          runs.push_back({at, at + next - g, 0});
-        }
-        g = next;
+    if (!plan.trains(plan.layout.bucket_of[p])) continue;
+    for_norms(plan, p, [&](int64_t begin, int64_t end) {
+      if (!runs.empty() && runs.back().end == begin) {
+        runs.back().end = end;
+      } else {
+        runs.push_back({begin, end});
       }
-    }
+    });
   }
-  if (runs == std::vector<ElementRun>{{0, count, 0}}) {
+  if (runs == std::vector<ElementRun>{{0, count}}) {
     runs.clear();
   } else if (runs.empty() && count > 0) {
-    runs.push_back({0, 0, 0});  // only empty parameters are trained: of what lies there nothing is added
+    runs.push_back({0, 0});  // only empty parameters are trained: of what lies there nothing is added
   }
   return runs;
+}
+
+// Of each trained parameter, whose number is the group of its runs.
+std::vector<ElementRun> norm_runs_by_param(const ZeroPlan& plan) {
+  std::vector<ElementRun> runs;
+  for (ParamId p : plan.layout.bucket_of.ids()) {
+    if (plan.trained.frozen[p]) continue;
+    for_norms(plan, p, [&](int64_t begin, int64_t end) { runs.push_back({begin, end, 0, p.number()}); });
+  }
+  return runs;
+}
+
+// `each` norms of each granule, of all ranks along `data`; where every rank has all, its own.
+StateRef gather_norms(ProgramBuilder& builder, const ZeroPlan& plan, BufferId norms, int64_t each,
+                      const std::string& name) {
+  StateRef own{norms, 0, each * plan.norms_used};
+  auto apart = [&](const ParamClass& c) {
+    return c.policy.states > 0 || c.levels.ranks() < plan.mesh.data_size();
+  };
+  if (std::none_of(plan.classes.begin(), plan.classes.end(), apart)) return own;
+  int64_t count = own.numel * plan.mesh.data_size();
+  StateRef all{builder.transient(name, DS_DTYPE_F64, count, builder.buffer(norms).tier), 0, count};
+  builder
+      .emit(Op::all_gather,
+            {flat_operand(builder, own, Access::read), flat_operand(builder, all, Access::write)})
+      .group = plan.mesh.data_group();
+  return all;
 }
 
 }  // namespace
@@ -70,24 +107,28 @@ void emit_losses(ProgramBuilder& builder, const ZeroPlan& plan) {
 }
 
 void emit_clip(ProgramBuilder& builder, const ZeroPlan& plan, const Config& config) {
-  StateRef own{plan.norms, 0, plan.norms_used}, all = own;
-  auto apart = [&](const ParamClass& c) {
-    return c.policy.states > 0 || c.levels.ranks() < plan.mesh.data_size();
-  };
-  if (std::any_of(plan.classes.begin(), plan.classes.end(), apart)) {
-    int64_t count = own.numel * plan.mesh.data_size();
-    all = {builder.transient("all_norms", DS_DTYPE_F64, count, builder.buffer(plan.norms).tier), 0, count};
-    builder
-        .emit(Op::all_gather,
-              {flat_operand(builder, own, Access::read), flat_operand(builder, all, Access::write)})
-        .group = plan.mesh.data_group();
-  }
+  StateRef all = gather_norms(builder, plan, plan.norms, 1, "all_norms");
   builder
       .emit(Op::clip,
             {flat_operand(builder, all, Access::read),
              flat_operand(builder, all_of(builder, plan.scalars), Access::update)},
             {{"max_norm", config.gradient_clipping}})
       .runs = norm_runs(plan, all.numel);
+}
+
+StateRef emit_ratios(ProgramBuilder& builder, const ZeroPlan& plan, const Config& config) {
+  const NormRatios& by_norms = *optimizer_of(config.optimizer).by_norms;
+  StateRef all = gather_norms(builder, plan, plan.update_norms, 2, "all_update_norms");
+  int64_t granules = all.numel / 2;
+  StateRef ratios{builder.transient("ratios", DS_DTYPE_F32, granules, builder.buffer(plan.update_norms).tier),
+                  0, granules};
+  builder
+      .emit(by_norms.ratios,
+            {flat_operand(builder, all, Access::read), flat_operand(builder, ratios, Access::write)},
+            by_norms.attrs(config.optimizer))
+      .runs = norm_runs_by_param(plan);
+  bool gathered = all.buffer != plan.update_norms;
+  return ratios.slice(gathered ? plan.mesh.leaf(0, plan.rank) * plan.norms_used : 0, plan.norms_used);
 }
 
 }  // namespace ds

@@ -12,4 +12,8 @@ void emit_losses(ProgramBuilder& builder, const ZeroPlan& plan);
 // The norm of all gradients, from the granule norms of all ranks: scale and skip decision of the step.
 void emit_clip(ProgramBuilder& builder, const ZeroPlan& plan, const Config& config);
 
+// For an optimizer with NormRatios, behind the norms of all its updates: the ratio of each granule that this
+// rank updates, in the order of ZeroPlan::norms.
+StateRef emit_ratios(ProgramBuilder& builder, const ZeroPlan& plan, const Config& config);
+
 }  // namespace ds

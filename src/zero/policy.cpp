@@ -159,9 +159,9 @@ void add_state(ZeroPlan& plan, const Optimizer& optimizer, BucketId index) {
   s.grad_first = plan.part_first(index) - plan.part_first(index, policy.grads);
 }
 
-// A place for the norm of every granule that has states; when that of the beginning does not suffice, once
+// A place for the norms of every granule that has states; when that of the beginning does not suffice, once
 // one for all that there can be.
-void place_norms(ZeroPlan& plan) {
+void place_norms(ZeroPlan& plan, const Optimizer& optimizer) {
   int64_t granules = 0, all = 0;
   for (BucketId b : plan.buckets.ids()) {
     plan.buckets[b].norm_first = granules;
@@ -169,11 +169,15 @@ void place_norms(ZeroPlan& plan) {
     all += plan.granules(b);
   }
   plan.norms_used = granules;
-  bool first = !plan.norms.exists();
-  if (!first && granules <= plan.buffers[plan.norms].numel) return;
   Tier near = plan.state_tier() == Tier::device ? Tier::device : Tier::host;
-  plan.norms =
-      plan.add(Holds::norms, first ? "norms" : "norms.all", DS_DTYPE_F64, first ? granules : all, near);
+  auto place = [&](BufferId& norms, const std::string& name, int64_t each) {
+    bool first = !norms.exists();
+    if (!first && granules * each <= plan.buffers[norms].numel) return;
+    norms = plan.add(Holds::norms, first ? name : name + ".all", DS_DTYPE_F64,
+                     each * (first ? granules : all), near);
+  };
+  place(plan.norms, "norms", 1);
+  if (optimizer.by_norms) place(plan.update_norms, "update_norms", 2);
 }
 
 // The class of `data`, then one for each other list of axes.
@@ -263,10 +267,11 @@ void set_trained(ZeroPlan& plan, const Config& config, const TrainedParams& trai
     raise(DS_ERROR_CONFIG, "{}: all {} parameters are frozen, one at least must be trained",
           KeyName("frozen_parameters"), trained.frozen.size());
   plan.trained = trained;
+  const Optimizer& optimizer = optimizer_of(config.optimizer);
   for (BucketId b : plan.buckets.ids()) {
-    if (plan.trains(b) && plan.buckets[b].grad.empty()) add_state(plan, optimizer_of(config.optimizer), b);
+    if (plan.trains(b) && plan.buckets[b].grad.empty()) add_state(plan, optimizer, b);
   }
-  place_norms(plan);
+  place_norms(plan, optimizer);
 }
 
 }  // namespace ds

@@ -100,6 +100,7 @@ struct ZeroPlan {
   BufferId norms;          // f64, one per granule that this rank updates: sums of squares of the step; none
                            // without training
   int64_t norms_used = 0;  // elements of it: of buckets that have states
+  BufferId update_norms;   // f64, two per granule, for optimizers with NormRatios; else none
   BufferId loss;           // f32[accumulation]: loss of each micro-step of this rank
   TrainedParams trained;
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -36,30 +37,113 @@ std::vector<ElementRun> update_runs(const ZeroPlan& plan, BucketId bucket, int64
   return runs;
 }
 
-void emit_optimizer(ProgramBuilder& b, const ZeroPlan& plan, const Config& config, BucketId bucket) {
-  if (!plan.trains(bucket)) return;
-  const Optimizer& optimizer = optimizer_of(config.optimizer);
-  const BucketState& s = plan.buckets[bucket];
-  int64_t numel = plan.part_numel(bucket), group = update_group(config.zero);
-  StateRef grad{s.sum(), s.grad_first, numel};
-  for (int64_t first = 0; first < numel; first += group) {
-    int64_t count = std::min(group, numel - first);
-    std::vector<ElementRun> runs = update_runs(plan, bucket, first, count);
-    if (runs.empty()) continue;
+// A stretch of this rank's part of a bucket that one instruction updates.
+struct Stretch {
+  BucketId bucket;
+  int64_t first = 0, count = 0;  // elements of the part
+  std::vector<ElementRun> runs;  // what is trained of it
+  bool whole() const {
     int64_t updated = 0;
     for (const ElementRun& r : runs) updated += r.end - r.begin;
-    bool whole = updated == count;
-    auto operand = [&](const StateRef& of, Access access) {
-      return flat_operand(b, of.slice(first, count), access);
-    };
-    std::vector<Operand> operands{operand(grad, Access::read),
-                                  flat_operand(b, all_of(b, plan.scalars), Access::read),
-                                  operand(s.master, Access::update)};
-    for (const StateRef& state : s.states) operands.push_back(operand(state, Access::update));
-    operands.push_back(operand(s.param, whole ? Access::write : Access::update));
-    Instr& update = b.emit(optimizer.op, std::move(operands), optimizer.attrs(config.optimizer));
-    if (!whole || runs.size() > 1 || runs[0].missed > 0 || runs[0].group > 0) update.runs = std::move(runs);
+    return updated == count;
   }
+};
+
+std::vector<Stretch> stretches_of(const ZeroPlan& plan, const Config& config, BucketId bucket) {
+  std::vector<Stretch> out;
+  if (!plan.trains(bucket)) return out;
+  int64_t numel = plan.part_numel(bucket), most = update_group(config.zero);
+  // Norms are of whole granules.
+  if (optimizer_of(config.optimizer).by_norms) {
+    int64_t unit = std::lcm(kFileBlock, plan.layout.buckets[bucket].granule);
+    most = std::max(unit, most / unit * unit);
+  }
+  for (int64_t first = 0; first < numel; first += most) {
+    Stretch s{bucket, first, std::min(most, numel - first), {}};
+    s.runs = update_runs(plan, bucket, s.first, s.count);
+    if (!s.runs.empty()) out.push_back(std::move(s));
+  }
+  return out;
+}
+
+// Operands of updates of one stretch.
+class StretchEmitter {
+ public:
+  StretchEmitter(ProgramBuilder& builder, const ZeroPlan& plan, const Stretch& stretch)
+      : b_(builder), plan_(plan), s_(stretch), state_(plan.buckets[stretch.bucket]) {}
+
+  Operand grad() const { return of({state_.sum(), state_.grad_first, s_.count}, Access::read); }
+  Operand scalars() const { return flat_operand(b_, all_of(b_, plan_.scalars), Access::read); }
+  Operand master(Access access) const { return of(state_.master, access); }
+  Operand param() const { return of(state_.param, s_.whole() ? Access::write : Access::update); }
+  void add_states(std::vector<Operand>& operands, Access access) const {
+    for (const StateRef& state : state_.states) operands.push_back(of(state, access));
+  }
+  // Of a buffer with `each` elements for each granule that this rank updates.
+  Operand of_granules(const StateRef& all, int64_t each, Access access) const {
+    int64_t granule = plan_.layout.buckets[s_.bucket].granule;
+    int64_t first = state_.norm_first + s_.first / granule;
+    return flat_operand(b_, all.slice(each * first, each * (s_.count / granule)), access);
+  }
+  void emit(Op op, std::vector<Operand> operands, Attrs attrs) const {
+    Instr& update = b_.emit(op, std::move(operands), std::move(attrs));
+    const std::vector<ElementRun>& runs = s_.runs;
+    if (!s_.whole() || runs.size() > 1 || runs[0].missed > 0 || runs[0].group > 0) update.runs = runs;
+  }
+  Access written() const { return s_.whole() ? Access::write : Access::update; }
+
+ private:
+  Operand of(const StateRef& state, Access access) const {
+    return flat_operand(b_, state.slice(s_.first, s_.count), access);
+  }
+  ProgramBuilder& b_;
+  const ZeroPlan& plan_;
+  const Stretch& s_;
+  const BucketState& state_;
+};
+
+void emit_elementwise(const StretchEmitter& s, const Optimizer& optimizer, const Config& config) {
+  std::vector<Operand> operands{s.grad(), s.scalars(), s.master(Access::update)};
+  s.add_states(operands, Access::update);
+  operands.push_back(s.param());
+  s.emit(optimizer.op, std::move(operands), optimizer.attrs(config.optimizer));
+}
+
+void emit_norms(const StretchEmitter& s, const Optimizer& optimizer, const Config& config,
+                const StateRef& norms) {
+  std::vector<Operand> operands{s.grad(), s.scalars(), s.master(Access::read)};
+  s.add_states(operands, Access::update);
+  operands.push_back(s.of_granules(norms, 2, s.written()));
+  s.emit(optimizer.by_norms->norms, std::move(operands), optimizer.attrs(config.optimizer));
+}
+
+void emit_by_ratios(const StretchEmitter& s, const Optimizer& optimizer, const Config& config,
+                    const StateRef& ratios) {
+  std::vector<Operand> operands;
+  s.add_states(operands, Access::read);
+  operands.push_back(s.of_granules(ratios, 1, Access::read));
+  operands.insert(operands.end(), {s.scalars(), s.master(Access::update), s.param()});
+  s.emit(optimizer.op, std::move(operands), optimizer.attrs(config.optimizer));
+}
+
+// In the order of the reductions: gradients that stayed near come first, loads of the others run behind them.
+template <typename Emit>
+void for_stretches(ProgramBuilder& builder, const ZeroPlan& plan, const Config& config, const Emit& emit) {
+  for (BucketId b = plan.buckets.last(); b.exists(); --b) {
+    for (const Stretch& stretch : stretches_of(plan, config, b)) emit(StretchEmitter(builder, plan, stretch));
+  }
+}
+
+void emit_optimizer(ProgramBuilder& builder, const ZeroPlan& plan, const Config& config) {
+  const Optimizer& optimizer = optimizer_of(config.optimizer);
+  auto each = [&](const auto& emit) { for_stretches(builder, plan, config, emit); };
+  if (!optimizer.by_norms) {
+    return each([&](const StretchEmitter& s) { emit_elementwise(s, optimizer, config); });
+  }
+  const StateRef norms = all_of(builder, plan.update_norms);
+  each([&](const StretchEmitter& s) { emit_norms(s, optimizer, config, norms); });
+  const StateRef ratios = emit_ratios(builder, plan, config);
+  each([&](const StretchEmitter& s) { emit_by_ratios(s, optimizer, config, ratios); });
 }
 
 }  // namespace
@@ -72,9 +156,7 @@ int64_t update_group(const ZeroConfig& zero) {
 
 void emit_update(ProgramBuilder& builder, const ZeroPlan& plan, const Config& config) {
   emit_clip(builder, plan, config);
-  // In the order of the reductions: gradients that stayed near come first, loads of the others run behind
-  // them.
-  for (BucketId b = plan.buckets.last(); b.exists(); --b) emit_optimizer(builder, plan, config, b);
+  emit_optimizer(builder, plan, config);
   for (BucketId b : plan.buckets.ids()) {
     if (plan.trains(b)) emit_param_gather(builder, plan, b);
   }

@@ -402,7 +402,7 @@ static void with_graph(void) {
 }
 
 static void a_config(char* config, size_t size) {
-  static const char* optimizers[] = {"AdamW", "Adam", "SGD", "Lion"};
+  static const char* optimizers[] = {"AdamW", "Adam", "SGD", "Adafactor"};
   static const char* groups[] = {"", ", \"param_groups\": [{\"params\": \"*bias\", \"weight_decay\": 0}]",
                                  ", \"param_groups\": [{\"params\": \"*\", \"lr\": 0.5}]",
                                  ", \"param_groups\": [{\"params\": \"none\"}]"};

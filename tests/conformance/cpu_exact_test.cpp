@@ -126,6 +126,52 @@ TEST_F(Exact, Sgd) {
   }
 }
 
+TEST_F(Exact, LionAndAdagrad) {
+  StepScalars scalars;
+  scalars.group = {.lr = 3.1e-2, .weight_decay = 0.1, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-6};
+  scalars.grad_scale = 0.37;
+  Tensor squares = random_tensor(DS_DTYPE_F32, {kCount}, 3);
+  for (int64_t e = 0; e < kCount; ++e) squares.set(e, std::abs(squares.at(e)));
+  for (DType param : {DS_DTYPE_F32, DS_DTYPE_BF16}) {
+    for (int64_t updates : {0, 5}) {
+      scalars.updates = updates;
+      std::vector<Tensor> out{random_tensor(DS_DTYPE_F32, {kCount}, 2),
+                              random_tensor(DS_DTYPE_F32, {kCount}, 3), poisoned(param, {kCount})};
+      EXPECT_TRUE(equal("lion", {}, {awkward(false)}, out, scalars)) << dtype_name(param);
+      out[1] = squares;
+      Attrs attrs{{"lr_decay", 0.3}, {"initial", 0.1}};
+      EXPECT_TRUE(equal("adagrad", attrs, {awkward(false)}, out, scalars)) << dtype_name(param);
+    }
+  }
+}
+
+TEST_F(Exact, Lamb) {
+  StepScalars scalars;
+  scalars.group = {.lr = 3.1e-2, .weight_decay = 0.1, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-6};
+  scalars.grad_scale = 0.37;
+  scalars.updates = 4;
+  // Granules of any length: also such that vectors and pieces do not divide.
+  for (int64_t granule : {256, 1000, 7}) {
+    for (int64_t granules : {1, 9, 203}) {
+      int64_t count = granule * granules;
+      auto random = [&](uint64_t seed) { return random_tensor(DS_DTYPE_F32, {count}, seed); };
+      Tensor second = random(4);
+      for (int64_t e = 0; e < count; ++e) second.set(e, std::abs(second.at(e)) * 1.00017e-3);
+      for (int64_t inside : {0, 1}) {
+        Attrs attrs{{"eps_inside_sqrt", inside}, {"bias_correction", inside}};
+        EXPECT_TRUE(equal("lamb_moments", attrs, {random(1), random(2)},
+                          {random(3), second, poisoned(DS_DTYPE_F64, {2 * granules})}, scalars))
+            << granule << " x " << granules;
+        for (DType param : {DS_DTYPE_F32, DS_DTYPE_BF16}) {
+          EXPECT_TRUE(equal("lamb", attrs, {random(3), second, random_tensor(DS_DTYPE_F32, {granules}, 9)},
+                            {random(2), poisoned(param, {count})}, scalars))
+              << granule << " x " << granules;
+        }
+      }
+    }
+  }
+}
+
 TEST_F(Exact, DropoutDrawsTheReferencesStream) {
   StepScalars scalars;
   scalars.seed = 0x123456789abcdefull;

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
 
 #include "support/conformance.h"
 
@@ -32,6 +33,7 @@ TEST_F(Instructions, AdamwFollowsTheFormula) {
     double b1 = group.beta1, b2 = group.beta2, wd = group.weight_decay;
     bool l2 = c.attrs.integer("l2") != 0;
     double t = static_cast<double>(c.scalars.updates + 1), c1 = 1 - std::pow(b1, t), c2 = 1 - std::pow(b2, t);
+    if (c.attrs.integer_or("bias_correction", 1) == 0) c1 = c2 = 1;
     for (int64_t e = 0; e < out[0].numel(); ++e) {
       double p = c.out[0].at(e), g = c.in[0].at(e) * c.scalars.grad_scale;
       if (l2) g += wd * p;
@@ -60,8 +62,11 @@ TEST_F(Instructions, SgdFollowsTheFormula) {
     }
     double momentum = c.scalars.group.momentum;
     for (int64_t e = 0; e < out[0].numel(); ++e) {
-      double p = c.out[0].at(e), g = c.in[0].at(e) * c.scalars.grad_scale + c.scalars.group.weight_decay * p;
-      double buffer = momentum * c.out[1].at(e) + g;
+      double up = c.attrs.integer_or("maximize", 0) != 0 ? -1 : 1;
+      double p = c.out[0].at(e),
+             g = up * c.in[0].at(e) * c.scalars.grad_scale + c.scalars.group.weight_decay * p;
+      double share = c.scalars.updates > 0 ? 1 - c.attrs.real_or("dampening", 0) : 1;
+      double buffer = momentum * c.out[1].at(e) + share * g;
       p -= c.scalars.group.lr * (c.attrs.integer("nesterov") ? g + momentum * buffer : buffer);
       EXPECT_NEAR(out[0].at(e), p, 3e-7);
       EXPECT_NEAR(out[1].at(e), buffer, 3e-7);
@@ -70,6 +75,112 @@ TEST_F(Instructions, SgdFollowsTheFormula) {
     }
   }
   EXPECT_GT(moved, 1000);
+}
+
+// What an update of one state leaves, of every case of `op`: next(p, state, g) in f64.
+template <typename Next>
+int64_t check_one_state(const char* op, const Next& next,
+                        const std::function<std::vector<Tensor>(const InstructionCase&)>& run) {
+  int64_t moved = 0;
+  for (const InstructionCase& c : instruction_cases()) {
+    if (c.op != op) continue;
+    std::vector<Tensor> out = run(c);
+    for (int64_t e = 0; e < out[0].numel(); ++e) {
+      double p = c.out[0].at(e), state = c.out[1].at(e);
+      if (!c.scalars.skip) next(c, p, state, c.in[0].at(e) * c.scalars.grad_scale);
+      EXPECT_NEAR(out[0].at(e), p, 3e-7) << op << " " << e;
+      EXPECT_NEAR(out[1].at(e), state, 1e-6) << op << " " << e;
+      EXPECT_EQ(out[2].at(e), Tensor(out[0]).as(out[2].dtype()).at(e));
+      moved += out[0].at(e) != c.out[0].at(e);
+    }
+  }
+  return moved;
+}
+
+TEST_F(Instructions, LionFollowsTheFormula) {
+  auto next = [](const InstructionCase& c, double& p, double& m, double g) {
+    const GroupScalars& group = c.scalars.group;
+    double direction = group.beta1 * m + (1 - group.beta1) * g;
+    p = p * (1 - group.lr * group.weight_decay) - std::copysign(group.lr, direction);
+    m = group.beta2 * m + (1 - group.beta2) * g;
+  };
+  EXPECT_GT(check_one_state("lion", next, [&](const InstructionCase& c) { return run(c); }), 1000);
+}
+
+TEST_F(Instructions, LionStepsDownAtZeroAsDeepSpeedsCpuKernelDoes) {
+  InstructionCase c{"lion",
+                    {},
+                    {Tensor(DS_DTYPE_F32, {256})},
+                    {Tensor(DS_DTYPE_F32, {256}), Tensor(DS_DTYPE_F32, {256}), Tensor(DS_DTYPE_F32, {256})}};
+  c.scalars.group = {.lr = 0.25, .beta1 = 0.9, .beta2 = 0.99};
+  std::vector<Tensor> out = run(c);
+  for (int64_t e = 0; e < 256; ++e) EXPECT_EQ(out[0].at(e), -0.25);
+}
+
+TEST_F(Instructions, AdagradFollowsTheFormula) {
+  auto next = [](const InstructionCase& c, double& p, double& sum, double g) {
+    const GroupScalars& group = c.scalars.group;
+    double t = static_cast<double>(c.scalars.updates);
+    g += group.weight_decay * p;
+    if (t == 0) sum += c.attrs.real_or("initial", 0);
+    sum += g * g;
+    p -= group.lr / (1 + t * c.attrs.real_or("lr_decay", 0)) * g / (std::sqrt(sum) + group.eps);
+  };
+  EXPECT_GT(check_one_state("adagrad", next, [&](const InstructionCase& c) { return run(c); }), 1000);
+}
+
+TEST_F(Instructions, LambFollowsTheFormula) {
+  for (const InstructionCase& c : instruction_cases()) {
+    if (c.op != "lamb_moments" || c.scalars.skip) continue;
+    const GroupScalars& group = c.scalars.group;
+    bool inside = c.attrs.integer("eps_inside_sqrt") != 0;
+    std::vector<Tensor> out = run(c);
+    int64_t count = c.in[0].numel(), granules = count / 256;
+    std::vector<double> param(static_cast<size_t>(granules)), step(param), u;
+    for (int64_t e = 0; e < count; ++e) {
+      double p = c.in[1].at(e), g = c.in[0].at(e) * c.scalars.grad_scale;
+      double m = group.beta1 * c.out[0].at(e) + (1 - group.beta1) * g;
+      double v = group.beta2 * c.out[1].at(e) + (1 - group.beta2) * g * g;
+      EXPECT_NEAR(out[0].at(e), m, 3e-7);
+      EXPECT_NEAR(out[1].at(e), v, 3e-7);
+      u.push_back(m / (inside ? std::sqrt(v + group.eps) : std::sqrt(v) + group.eps) +
+                  group.weight_decay * p);
+      param[static_cast<size_t>(e / 256)] += p * p;
+      step[static_cast<size_t>(e / 256)] += u.back() * u.back();
+    }
+    for (int64_t k = 0; k < granules; ++k) {
+      auto at = static_cast<size_t>(k);
+      EXPECT_NEAR(out[2].at(2 * k), param[at], 1e-5 * param[at]);
+      EXPECT_NEAR(out[2].at(2 * k + 1), step[at], 1e-5 * step[at]);
+    }
+    Tensor ratios = random_tensor(DS_DTYPE_F32, {granules}, 8);
+    InstructionCase last{"lamb", c.attrs, {out[0], out[1], ratios}, {c.in[1], c.in[1]}, c.scalars};
+    std::vector<Tensor> next = run(last);
+    double t = static_cast<double>(c.scalars.updates + 1);
+    double rate = group.lr * std::sqrt(1 - std::pow(group.beta2, t)) / (1 - std::pow(group.beta1, t));
+    for (int64_t e = 0; e < count; ++e) {
+      double want = c.in[1].at(e) - rate * ratios.at(e / 256) * u[static_cast<size_t>(e)];
+      EXPECT_NEAR(next[0].at(e), want, 1e-6 + 1e-5 * std::abs(u[static_cast<size_t>(e)]));
+    }
+  }
+}
+
+TEST_F(Instructions, LambRatiosAreOfWholeParameters) {
+  // Two parameters; the first lies in two places and has the norms 5 and 10, the second no step.
+  Tensor norms(DS_DTYPE_F64, {10});
+  const double squares[] = {9, 36, 1, 1, 4, 0, 16, 64, 7, 7};
+  for (int64_t i = 0; i < 10; ++i) norms.set(i, squares[i]);
+  InstructionCase c{
+      "lamb_ratios", {{"min_coeff", 0.01}, {"max_coeff", 10.0}}, {norms}, {Tensor(DS_DTYPE_F32, {5})}};
+  c.runs = {{3, 4, 0, 4}, {0, 1, 0, 4}, {2, 3, 0, 9}};
+  std::vector<Tensor> out = run(c);
+  const double want[] = {0.5, 0, 1, 0.5, 0};
+  for (int64_t i = 0; i < 5; ++i) EXPECT_EQ(out[0].at(i), want[i]) << i;
+  c.attrs.set("max_coeff", 0.25);
+  EXPECT_EQ(run(c)[0].at(0), 0.25);
+  c.attrs.set("max_coeff", 4.0);
+  c.attrs.set("min_coeff", 2.0);
+  EXPECT_EQ(run(c)[0].at(3), 2.0);
 }
 
 TEST_F(Instructions, AccumulateOverwritesOrAdds) {

@@ -26,7 +26,8 @@ TEST(Reference, EveryOpIsRegisteredAndHasACase) {
     EXPECT_TRUE(with_case.count(row.name)) << row.name;
   }
   for (const char* op : {"zero", "accumulate", "init_param", "granule_norms", "quantize", "dequantize",
-                         "dequantize_sum", "pack_rows", "sum_rows", "adamw", "sgd", "losses", "clip"}) {
+                         "dequantize_sum", "pack_rows", "sum_rows", "adamw", "sgd", "lion", "adagrad",
+                         "lamb_moments", "lamb_ratios", "lamb", "losses", "clip"}) {
     EXPECT_NO_THROW(implementation(registry, op, "ref"));
   }
 }

@@ -44,4 +44,10 @@ inline Bounded sqrt(Bounded a) {
   return with_rounding(root, std::max(root - low, std::sqrt(a.value + a.error) - root));
 }
 
+// size with the sign of `sign`, if that is known.
+inline Bounded copysign(Bounded size, Bounded sign) {
+  bool known = std::abs(sign.value) > sign.error || sign.error == 0;
+  return {std::copysign(size.value, sign.value), known ? size.error : 2 * size.magnitude()};
+}
+
 }  // namespace ds::test

@@ -339,6 +339,46 @@ InstructionCase sgd_case(int64_t count, DType param, bool nesterov, int64_t skip
   return c;
 }
 
+// Of one state: Lion, Adagrad.
+InstructionCase one_state_case(const char* op, Attrs attrs, int64_t count, DType param, int64_t updates,
+                               int64_t skip) {
+  InstructionCase c{op,
+                    std::move(attrs),
+                    {random_tensor(DS_DTYPE_F32, {count}, 1)},
+                    {random_tensor(DS_DTYPE_F32, {count}, 2), random_tensor(DS_DTYPE_F32, {count}, 3),
+                     Tensor(param, {count})}};
+  for (int64_t e = 0; op[0] == 'a' && e < count; ++e) c.out[1].set(e, std::abs(c.out[1].at(e)));  // squares
+  c.scalars.group = {.lr = 3e-2, .weight_decay = 0.1, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-6};
+  c.scalars.updates = updates;
+  c.scalars.grad_scale = 0.3;
+  c.scalars.skip = skip;
+  return c;
+}
+
+InstructionCase lamb_moments_case(int64_t count, int64_t inside, int64_t skip) {
+  InstructionCase c{"lamb_moments",
+                    {{"eps_inside_sqrt", inside}},
+                    {random_tensor(DS_DTYPE_F32, {count}, 1), random_tensor(DS_DTYPE_F32, {count}, 2)},
+                    {random_tensor(DS_DTYPE_F32, {count}, 3), random_tensor(DS_DTYPE_F32, {count}, 4),
+                     Tensor(DS_DTYPE_F64, {count / 128})}};
+  for (int64_t e = 0; e < count; ++e) c.out[1].set(e, std::abs(c.out[1].at(e)));
+  c.scalars.group = {.lr = 3e-2, .weight_decay = 0.1, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-6};
+  c.scalars.updates = 2;
+  c.scalars.grad_scale = 0.3;
+  c.scalars.skip = skip;
+  return c;
+}
+
+InstructionCase lamb_case(int64_t count, DType param, int64_t inside, int64_t skip) {
+  InstructionCase moments = lamb_moments_case(count, inside, skip);
+  Tensor ratios = random_tensor(DS_DTYPE_F32, {count / 256}, 7);
+  return {"lamb",
+          moments.attrs,
+          {moments.out[0], moments.out[1], ratios},
+          {moments.in[1], Tensor(param, {count})},
+          moments.scalars};
+}
+
 }  // namespace
 
 std::vector<OpCase> op_cases() {
@@ -372,6 +412,24 @@ std::vector<InstructionCase> instruction_cases() {
       for (bool nesterov : {false, true}) cases.push_back(sgd_case(count, param, nesterov, 0));
     }
     cases.push_back(sgd_case(count, DS_DTYPE_F32, false, 1));
+    cases.push_back(sgd_case(count, DS_DTYPE_F32, false, 0));
+    cases.back().attrs = {{"nesterov", int64_t{0}}, {"dampening", 0.25}, {"maximize", int64_t{1}}};
+    cases.back().scalars.updates = 3;
+    cases.push_back(adamw_case(count, DS_DTYPE_F32, true, 0));
+    cases.back().attrs.set("bias_correction", int64_t{0});
+    for (DType param : {DS_DTYPE_F32, DS_DTYPE_BF16}) {
+      const Attrs adagrad{{"lr_decay", 0.5}, {"initial", 0.25}};
+      for (int64_t updates : {0, 3}) {
+        cases.push_back(one_state_case("lion", {}, count, param, updates, 0));
+        cases.push_back(one_state_case("adagrad", adagrad, count, param, updates, 0));
+      }
+      for (int64_t inside : {0, 1}) cases.push_back(lamb_case(count, param, inside, 0));
+    }
+    for (int64_t inside : {0, 1}) cases.push_back(lamb_moments_case(count, inside, 0));
+    cases.push_back(one_state_case("lion", {}, count, DS_DTYPE_BF16, 0, 1));
+    cases.push_back(one_state_case("adagrad", {}, count, DS_DTYPE_BF16, 0, 1));
+    cases.push_back(lamb_moments_case(count, 0, 1));
+    cases.push_back(lamb_case(count, DS_DTYPE_F32, 0, 1));
   }
   return cases;
 }

@@ -2,18 +2,19 @@
 
 #include <algorithm>
 
+#include "core/config/optimizer_types.h"
+
 namespace ds::test {
 
 std::pair<std::string, double> random_number(const OptimizerConfig& optimizer, Dice& dice) {
   std::vector<std::pair<std::string, double>> all{{"lr", dice.pick({0x1p-7, 0x1p-6, 0.003})},
                                                   {"weight_decay", dice.pick({0.0, 0.1, 0.3})}};
-  if (optimizer.adam()) {
+  if (has_param(optimizer, "betas")) {
     all.emplace_back("beta1", dice.pick({0.5, 0.8}));
     all.emplace_back("beta2", dice.pick({0.9, 0.99}));
-    all.emplace_back("eps", dice.pick({1e-7, 1e-5}));
-  } else {
-    all.emplace_back("momentum", dice.pick({0.25, 0.75}));
   }
+  if (has_param(optimizer, "eps")) all.emplace_back("eps", dice.pick({1e-7, 1e-5}));
+  if (has_param(optimizer, "momentum")) all.emplace_back("momentum", dice.pick({0.25, 0.75}));
   return all[static_cast<size_t>(dice.below(static_cast<int64_t>(all.size())))];
 }
 

@@ -1,6 +1,7 @@
 #include "support/expected_state.h"
 
 #include <algorithm>
+#include <map>
 
 namespace ds::test {
 
@@ -10,10 +11,11 @@ ExpectedState::ExpectedState(const OptimizerConfig& optimizer, const std::vector
                                optimizer.eps, optimizer.momentum}),
       updates_(initial.size()) {
   kinds_ = {"master"};
-  for (const char* state : {"exp_avg", "exp_avg_sq"}) {
-    if (optimizer.adam()) kinds_.emplace_back(state);
-  }
-  if (!optimizer.adam()) kinds_.emplace_back("momentum_buffer");
+  const std::map<std::string, std::vector<std::string>> states{
+      {"SGD", {"momentum_buffer"}}, {"Lion", {"exp_avg"}}, {"Adagrad", {"sum"}}};
+  auto own = states.find(optimizer.type);
+  const std::vector<std::string> adam{"exp_avg", "exp_avg_sq"};
+  for (const std::string& state : own == states.end() ? adam : own->second) kinds_.push_back(state);
   for (size_t kind = 0; kind < kinds_.size(); ++kind) {
     values_.emplace_back();
     for (const std::vector<float>& param : initial) {
@@ -42,7 +44,11 @@ void ExpectedState::update(const std::vector<std::vector<double>>& sums, int64_t
   for (size_t p = 0; p < updates_.size(); ++p) {
     if (frozen[p]) continue;
     ++updates_[p];
-    optimizer_.adam() ? adam(p, sums[p], scale) : sgd(p, sums[p], scale);
+    const std::string& type = optimizer_.type;
+    type == "SGD"       ? sgd(p, sums[p], scale)
+    : type == "Lion"    ? lion(p, sums[p], scale)
+    : type == "Adagrad" ? adagrad(p, sums[p], scale)
+                        : adam(p, sums[p], scale);
   }
 }
 
@@ -55,7 +61,9 @@ void ExpectedState::adam(size_t param, const std::vector<double>& sums, Bounded 
   Bounded penalty = Bounded::rounded(decoupled ? 0 : o.weight_decay);
   Bounded b1 = Bounded::rounded(o.beta1), rest1 = Bounded::rounded(1 - o.beta1);
   Bounded b2 = Bounded::rounded(o.beta2), rest2 = Bounded::rounded(1 - o.beta2);
-  Bounded c1 = Bounded::rounded(1 - std::pow(o.beta1, t)), c2 = Bounded::rounded(1 - std::pow(o.beta2, t));
+  bool corrected = optimizer_.bias_correction;
+  Bounded c1 = Bounded::rounded(corrected ? 1 - std::pow(o.beta1, t) : 1),
+          c2 = Bounded::rounded(corrected ? 1 - std::pow(o.beta2, t) : 1);
   for (size_t e = 0; e < sums.size(); ++e) {
     Bounded &master = values_[0][param][e], &m = values_[1][param][e], &v = values_[2][param][e];
     Bounded p = master * decay, g = Bounded::exact(sums[e]) * scale + penalty * p;
@@ -65,14 +73,45 @@ void ExpectedState::adam(size_t param, const std::vector<double>& sums, Bounded 
   }
 }
 
+// Only exact where no direction is so near 0 that its sign is not known.
+void ExpectedState::lion(size_t param, const std::vector<double>& sums, Bounded scale) {
+  const GroupScalars& o = groups_[param];
+  Bounded rate = Bounded::rounded(o.lr), keep = Bounded::rounded(1 - o.lr * o.weight_decay);
+  Bounded b1 = Bounded::rounded(o.beta1), rest1 = Bounded::rounded(1 - o.beta1);
+  Bounded b2 = Bounded::rounded(o.beta2), rest2 = Bounded::rounded(1 - o.beta2);
+  for (size_t e = 0; e < sums.size(); ++e) {
+    Bounded &master = values_[0][param][e], &m = values_[1][param][e];
+    Bounded g = Bounded::exact(sums[e]) * scale;
+    master = master * keep - copysign(rate, b1 * m + rest1 * g);
+    m = b2 * m + rest2 * g;
+  }
+}
+
+void ExpectedState::adagrad(size_t param, const std::vector<double>& sums, Bounded scale) {
+  const GroupScalars& o = groups_[param];
+  auto before = static_cast<double>(updates_[param] - 1);
+  Bounded rate = Bounded::rounded(o.lr / (1 + before * optimizer_.lr_decay));
+  Bounded decay = Bounded::rounded(o.weight_decay), eps = Bounded::rounded(o.eps);
+  Bounded initial = Bounded::rounded(before == 0 ? optimizer_.initial_accumulator : 0);
+  for (size_t e = 0; e < sums.size(); ++e) {
+    Bounded &master = values_[0][param][e], &sum = values_[1][param][e];
+    Bounded g = Bounded::exact(sums[e]) * scale + decay * master;
+    sum = (sum + initial) + g * g;
+    master = master - (rate * g) / (sqrt(sum) + eps);
+  }
+}
+
 void ExpectedState::sgd(size_t param, const std::vector<double>& sums, Bounded scale) {
   const GroupScalars& o = groups_[param];
   Bounded rate = Bounded::rounded(o.lr), momentum = Bounded::rounded(o.momentum);
   Bounded decay = Bounded::rounded(o.weight_decay);
+  bool damped = updates_[param] > 1 && o.momentum != 0;
+  Bounded share = Bounded::rounded(damped ? 1 - optimizer_.dampening : 1);
+  if (optimizer_.maximize) scale = Bounded::exact(0) - scale;
   for (size_t e = 0; e < sums.size(); ++e) {
     Bounded &master = values_[0][param][e], &buffer = values_[1][param][e];
     Bounded g = Bounded::exact(sums[e]) * scale + decay * master;
-    buffer = momentum * buffer + g;
+    buffer = momentum * buffer + share * g;
     master = master - rate * (optimizer_.nesterov ? g + momentum * buffer : buffer);
   }
 }

@@ -26,6 +26,8 @@ class ExpectedState {
 
  private:
   void adam(size_t param, const std::vector<double>& sums, Bounded scale);
+  void lion(size_t param, const std::vector<double>& sums, Bounded scale);
+  void adagrad(size_t param, const std::vector<double>& sums, Bounded scale);
   void sgd(size_t param, const std::vector<double>& sums, Bounded scale);
   size_t index(const std::string& kind) const;
 

@@ -53,11 +53,17 @@ void choose_levels(Config& c, Dice& dice, int world) {
 
 void choose_optimizer(OptimizerConfig& o, Dice& dice) {
   o.lr = 0x1p-7;
-  o.type = dice.pick({"SGD", "Adam", "AdamW"});
+  o.type = dice.pick({"SGD", "Adam", "AdamW", "Lion", "Adagrad"});
   o.weight_decay = dice.pick({0.0, 0.1});
-  o.momentum = o.adam() ? 0 : dice.pick({0.0, 0.5, 0.9});
+  o.momentum = o.type == "SGD" ? dice.pick({0.0, 0.5, 0.9}) : 0;
   o.nesterov = o.momentum > 0 && dice.one_in(3);
+  o.dampening = o.momentum > 0 && !o.nesterov ? dice.pick({0.0, 0.25}) : 0;
+  o.maximize = o.type == "SGD" && dice.one_in(4);
   o.adam_w_mode = o.type == "AdamW" || dice.one_in(2);
+  o.bias_correction = !dice.one_in(4);
+  if (o.type != "Adagrad") return;
+  o.lr_decay = dice.pick({0.0, 0.25});
+  o.initial_accumulator = dice.pick({0.0, 0.5});
 }
 
 // Groups of some parameters by their names.

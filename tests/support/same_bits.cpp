@@ -123,8 +123,9 @@ Config config_of(const Point& p) {
   c.gradient_clipping = p.clipping;
   c.run.seed = p.seed;
   c.optimizer.type = p.optimizer;
+  if (p.optimizer == "Adagrad") c.optimizer.initial_accumulator = 0.1;
   if (p.groups) {
-    const char* other = p.optimizer == "SGD" ? "momentum" : "beta1";
+    const char* other = p.optimizer == "SGD" ? "momentum" : p.optimizer == "Adagrad" ? "eps" : "beta1";
     c.optimizer.groups = {{{"*.bias", "*ln_*.weight"}, {{"weight_decay", 0}, {"lr", 0.002}}},
                           {{"wte.weight"}, {{other, 0.5}}}};
   }

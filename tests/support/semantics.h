@@ -1,26 +1,28 @@
+// Recorded numbers of DeepSpeed and PyTorch.
 #pragma once
-#include <cstdlib>
-#include <fstream>
-#include <sstream>
 #include <string>
+#include <vector>
 
 #include "core/base/json.h"
+#include "io/safetensors.h"
 
 namespace ds::test {
 
-// A file of recorded DeepSpeed semantics: of the folder that DS_SEMANTICS names, else of
-// tests/data/semantics.
-inline std::string semantics_path(const std::string& name) {
-  const char* folder = std::getenv("DS_SEMANTICS");
-  return std::string(folder && *folder ? folder : DS_SOURCE_DIR "/tests/data/semantics") + "/" + name;
-}
+// The file of that name in the folder that the environment variable DS_SEMANTICS names, or in the copy of the
+// repository.
+std::string semantics_path(const std::string& file);
+Json read_semantics(const std::string& file);
 
-inline Json read_semantics(const std::string& name) {
-  const std::string path = semantics_path(name);
-  std::ifstream file(path);
-  std::stringstream text;
-  text << file.rdbuf();
-  return Json::parse(text.str(), path);
-}
+// The tensors of a safetensors file, as f32.
+class RecordedTensors {
+ public:
+  explicit RecordedTensors(const std::string& path) : path_(path), header_(read_safetensors_header(path)) {}
+  const SafetensorEntry* find(const std::string& name) const { return header_.find(name); }
+  std::vector<float> read(const std::string& name) const;
+
+ private:
+  std::string path_;
+  SafetensorHeader header_;
+};
 
 }  // namespace ds::test

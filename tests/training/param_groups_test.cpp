@@ -80,7 +80,7 @@ TEST(ParamGroups, OneOfAllParametersIsTheOptimizerWithItsValues) {
     o.lr = 0.0078;
     o.weight_decay = 0.3;
     ParamGroup all{{"*"}, {{"lr", o.lr}, {"weight_decay", o.weight_decay}}};
-    if (o.adam()) {
+    if (o.type != "SGD") {
       o.beta1 = 0.6;
       o.beta2 = 0.8;
       o.eps = 1e-4;
@@ -114,6 +114,34 @@ TEST(ParamGroups, ByCallAsByConfiguration) {
     EXPECT_EQ(engine.trained().add_group(numbers_of(groups, 2), betas), 2);
   };
   EXPECT_EQ(train(p, plain, 3, add), train(p, configured, 3));
+}
+
+TEST(ParamGroups, NoDecayIsAGroupOfNormsAndBiases) {
+  Point p;
+  p.world = 1;
+  for (int stage : {0, 3}) {
+    p.stage = stage;
+    Config named = config_of(p), ruled = named;
+    named.optimizer.weight_decay = ruled.optimizer.weight_decay = 0.3;
+    named.optimizer.groups = {{{"wte.weight"}, {{"lr", 0.5}}},
+                              {{"*.bias", "*ln_*.weight"}, {{"weight_decay", 0}}}};
+    ruled.optimizer.groups = {named.optimizer.groups[0], {{}, {{"weight_decay", 0}}, true}};
+    const std::string expected = train(p, named, 3);
+    EXPECT_EQ(train(p, ruled, 3), expected);
+    ruled.optimizer.groups.pop_back();
+    EXPECT_NE(train(p, ruled, 3), expected);
+  }
+  // A group of the caller keeps its parameters, also such of one dimension.
+  IdVector<ParamId, std::string> names;
+  for (const char* name : {"w", "b", "n"}) names.push_back(name);
+  IdVector<ParamId, size_t> dims;
+  for (size_t d : {2, 1, 1}) dims.push_back(d);
+  Config c;
+  c.optimizer.groups = {{{"n"}, {{"lr", 1}}}, {{}, {{"weight_decay", 0}}, true}};
+  IdVector<ParamId, int32_t> groups = groups_by_name(c, names, dims);
+  EXPECT_EQ(groups[ParamId(0)], 0);
+  EXPECT_EQ(groups[ParamId(1)], 2);
+  EXPECT_EQ(groups[ParamId(2)], 1);
 }
 
 TEST(ParamGroups, SetCountsFromTheNextStepOn) {

@@ -56,7 +56,7 @@ function make_engine(w)
     d = w.dice
     config = """{"train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": $(1 + below(d, 2)),
         "zero_optimization": {"stage": $(below(d, one_in(d, 9) ? 5 : 4))}, "bf16": {"enabled": $(one_in(d, 3))},
-        "optimizer": {"type": "$(one_of(d, ("SGD", "AdamW", "Adam", "Lion")))", "params": {"lr": 0.01}}}"""
+        "optimizer": {"type": "$(one_of(d, ("SGD", "AdamW", "Adam", "Adafactor")))", "params": {"lr": 0.01}}}"""
     graph, fails, gives = one_in(d, 2) ? linear_graph() : nothing, one_in(d, 6), one_in(d, 2)
     init = gives ? (p, name, first, values) -> fails ? error("of the host") : fill!(values, 0.25) : nothing
     took(w, "Engine") do

@@ -10,6 +10,7 @@
 #include "core/base/error.h"
 #include "core/config/nearest_path.h"
 #include "core/config/schedule.h"
+#include "core/config/optimizer_types.h"
 #include "core/config/schema.h"
 
 namespace ds {
@@ -255,7 +256,7 @@ void complete_schedule(Config& c) {
     }
   }
   if (c.scheduler.type == "OneCycle" && c.scheduler.numbers.at("cycle_momentum")[0] != 0 &&
-      c.scheduler.numbers.at("decay_mom_rate")[0] > 0 && c.optimizer.adam()) {
+      c.scheduler.numbers.at("decay_mom_rate")[0] > 0 && has_param(c.optimizer, "betas")) {
     c.warnings.emplace_back(
         "scheduler.params.decay_mom_rate: it lets the first beta grow beyond 1, where Adam's update has no "
         "meaning; end the run before");
@@ -266,8 +267,8 @@ void complete_optimizer(Config& c, const Reader& reader) {
   if (c.optimizer.type == "AdamW") c.optimizer.adam_w_mode = true;
   // torch's AdamW, which torch_adam selects in DeepSpeed, decays by 0.01 unless told otherwise.
   const Given* torch = reader.find("optimizer.params.torch_adam");
-  const bool torch_adamw = torch && torch->value.is_bool() && torch->value.boolean() && c.optimizer.adam() &&
-                           c.optimizer.adam_w_mode;
+  const bool torch_adamw = torch && torch->value.is_bool() && torch->value.boolean() &&
+                           has_param(c.optimizer, "adam_w_mode") && c.optimizer.adam_w_mode;
   if (torch_adamw && !c.origins.contains("optimizer.params.weight_decay")) {
     c.optimizer.weight_decay = 0.01;
     c.origins["optimizer.params.weight_decay"] = "derived";
@@ -275,6 +276,14 @@ void complete_optimizer(Config& c, const Reader& reader) {
   if (c.optimizer.nesterov && c.optimizer.momentum == 0) {
     raise(DS_ERROR_CONFIG, "{}: true needs momentum above 0, got {}", KeyName("optimizer.params.nesterov"),
           c.optimizer.momentum);
+  }
+  if (c.optimizer.nesterov && c.optimizer.dampening != 0) {
+    raise(DS_ERROR_CONFIG, "{}: true needs dampening 0, got {}", KeyName("optimizer.params.nesterov"),
+          c.optimizer.dampening);
+  }
+  if (c.optimizer.min_coeff > c.optimizer.max_coeff) {
+    raise(DS_ERROR_CONFIG, "{} {} is above optimizer.params.max_coeff {}",
+          KeyName("optimizer.params.min_coeff"), c.optimizer.min_coeff, c.optimizer.max_coeff);
   }
 }
 

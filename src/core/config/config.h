@@ -59,17 +59,25 @@ inline constexpr const char* kBars[] = {"unigram", "bigram", "gzip"};
 struct ParamGroup {
   std::vector<std::string> params;       // patterns of names, '*' and '?' as in file names
   std::map<std::string, double> values;  // by names of group_numbers(), in place of those of the optimizer
+  // optimizer.no_decay: instead of patterns, every parameter of fewer than two dimensions in no other group.
+  bool norms_and_biases = false;
 };
 
+// Which fields an optimizer has says core/config/optimizer_types.h.
 struct OptimizerConfig {
-  std::string type = "AdamW";  // "Adam", "AdamW", "SGD"
+  std::string type = "AdamW";
   double lr = 1e-3, weight_decay = 0;
-  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;  // Adam, AdamW
-  bool adam_w_mode = true;                        // false: L2
-  double momentum = 0;                            // SGD
-  bool nesterov = false;
-  std::vector<ParamGroup> groups = {};  // group 1 and further ones; group 0 has every other parameter
-  bool adam() const { return type == "Adam" || type == "AdamW"; }
+  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
+  bool adam_w_mode = true;                  // false: L2
+  bool bias_correction = true;              // false: moments as they are, as if long-running
+  double momentum = 0, dampening = 0;       // dampening: share of the gradient that stays out of the buffer
+  bool nesterov = false;                    // looks ahead by one more step of the buffer
+  bool maximize = false;                    // up the gradient
+  double lr_decay = 0;                      // update t has the rate lr / (1 + (t - 1) * lr_decay)
+  double initial_accumulator = 0;           // initial_accumulator_value: of sums of squares
+  double min_coeff = 0.01, max_coeff = 10;  // bounds of the trust ratio
+  bool eps_inside_sqrt = false;             // eps is added below the root
+  std::vector<ParamGroup> groups = {};      // group 1 and further ones; group 0 has every other parameter
 };
 
 // A schedule's parameters by the names of schedule.h: every number and word of the type, given or not.

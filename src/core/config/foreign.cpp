@@ -74,10 +74,7 @@ void top_level(Rows& keys) {
   keys.no_effect("optimizer.", {"legacy_fusion"});
   keys.no_effect("optimizer.params.", {"torch_adam", "foreach", "fused", "differentiable", "capturable"});
   keys.only("optimizer.params.", {{"amsgrad", false, "no optimizer here keeps the largest second moment"},
-                                  {"bias_correction", true, "Adam corrects its moments"},
-                                  {"fp32_optimizer_states", true, "states are f32"},
-                                  {"dampening", 0.0, "the momentum buffer takes whole gradients"},
-                                  {"maximize", false, "change the sign of the loss instead"}});
+                                  {"fp32_optimizer_states", true, "states are f32"}});
   keys.only("scheduler.params.",
             {{"last_batch_iteration", -1, "a resumed run has its position from the checkpoint"}});
 }

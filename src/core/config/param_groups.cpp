@@ -6,17 +6,18 @@
 
 #include "core/base/error.h"
 #include "core/base/suggest.h"
+#include "core/config/optimizer_types.h"
 
 namespace ds {
 namespace {
 
 constexpr GroupNumber kNumbers[] = {
-    {"lr", &GroupScalars::lr, not_negative, true, true},
-    {"weight_decay", &GroupScalars::weight_decay, not_negative, true, true},
-    {"beta1", &GroupScalars::beta1, decay, true, false},
-    {"beta2", &GroupScalars::beta2, decay, true, false},
-    {"eps", &GroupScalars::eps, not_negative, true, false},
-    {"momentum", &GroupScalars::momentum, not_negative, false, true},
+    {"lr", &GroupScalars::lr, not_negative, "lr"},
+    {"weight_decay", &GroupScalars::weight_decay, not_negative, "weight_decay"},
+    {"beta1", &GroupScalars::beta1, decay, "betas"},
+    {"beta2", &GroupScalars::beta2, decay, "betas"},
+    {"eps", &GroupScalars::eps, not_negative, "eps"},
+    {"momentum", &GroupScalars::momentum, not_negative, "momentum"},
 };
 
 // Members that a group of this optimizer may have; as in PyTorch, both betas are one of them.
@@ -24,9 +25,7 @@ std::vector<std::string> members_of(const OptimizerConfig& optimizer, bool patte
   std::vector<std::string> members;
   if (patterns) members.emplace_back("params");
   for (const GroupNumber& number : group_numbers(optimizer)) {
-    std::string_view name = number.name;
-    if (name == "beta2") continue;
-    members.emplace_back(name == "beta1" ? "betas" : name);
+    if (members.empty() || members.back() != number.param) members.emplace_back(number.param);
   }
   return members;
 }
@@ -47,7 +46,7 @@ std::vector<std::string> members_of(const OptimizerConfig& optimizer, bool patte
 std::vector<GroupNumber> group_numbers(const OptimizerConfig& optimizer) {
   std::vector<GroupNumber> numbers;
   for (const GroupNumber& number : kNumbers) {
-    if (optimizer.adam() ? number.adam : number.sgd) numbers.push_back(number);
+    if (has_param(optimizer, number.param)) numbers.push_back(number);
   }
   return numbers;
 }

@@ -15,7 +15,7 @@ struct GroupNumber {
   const char* name;
   double GroupScalars::*value;
   Limits limits;
-  bool adam, sgd;  // optimizers that have it
+  const char* param;  // its name in optimizer.params, which says which optimizers have it
 };
 
 // Those of this optimizer.

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/config/optimizer_types.h"
 #include "core/config/param_groups.h"
 #include "core/config/schedule.h"
 
@@ -164,9 +165,11 @@ void general_keys(std::vector<Key>& keys) {
   keys.push_back(bytes_key("memory_budget.nvme", [](auto& c) -> auto& { return c.memory_budget.nvme; }));
 }
 
-// A key that only optimizers of one family have.
-Key only_for(bool adam, Key key) {
-  auto applies = [adam](const Config& c) { return c.optimizer.adam() == adam; };
+// A key of optimizer.params that not all optimizers have.
+Key of_type(Key key) {
+  auto applies = [name = key.path.substr(key.path.rfind('.') + 1)](const Config& c) {
+    return has_param(c.optimizer, name);
+  };
   key.set = [path = key.path, applies, set = key.set](Config& config, const Json& given) {
     if (!applies(config)) {
       raise(DS_ERROR_CONFIG, "{}: no parameter of optimizer.type \"{}\"", KeyName(path),
@@ -176,6 +179,20 @@ Key only_for(bool adam, Key key) {
   };
   key.get = [applies, get = key.get](const Config& config) { return applies(config) ? get(config) : Json(); };
   return key;
+}
+
+// The type comes first: what it does not say of its parameters are its defaults.
+Key optimizer_type_key() {
+  auto set = [](Config& c, const Json& given) {
+    std::vector<std::string> names;
+    for (const OptimizerType& type : optimizer_types()) names.push_back(type.name);
+    std::string name =
+        choose("optimizer.type", given, names, {"OneBitAdam", "OneBitLamb", "ZeroOneAdam", "Muon"});
+    for (const OptimizerType& type : optimizer_types()) {
+      if (type.name == name) c.optimizer = type.defaults;
+    }
+  };
+  return {"optimizer.type", "", set, [](const Config& c) { return Json(c.optimizer.type); }};
 }
 
 Key betas_key() {
@@ -203,33 +220,58 @@ Key param_groups_key() {
   };
   auto get = [](const Config& c) {
     Json::Array groups;
-    for (const ParamGroup& group : c.optimizer.groups) groups.push_back(param_group_json(c.optimizer, group));
+    for (const ParamGroup& group : c.optimizer.groups) {
+      if (!group.norms_and_biases) groups.push_back(param_group_json(c.optimizer, group));
+    }
     return Json(groups);
   };
   return {"optimizer.param_groups", "", set, get};
 }
 
+// Behind param_groups, whose groups come first.
+Key no_decay_key() {
+  auto set = [](Config& c, const Json& given) {
+    choose("optimizer.no_decay", given, {"norms_and_biases"}, {});
+    c.optimizer.groups.push_back({{}, {{"weight_decay", 0}}, true});
+  };
+  auto get = [](const Config& c) {
+    const std::vector<ParamGroup>& groups = c.optimizer.groups;
+    return groups.empty() || !groups.back().norms_and_biases ? Json() : Json("norms_and_biases");
+  };
+  return {"optimizer.no_decay", "", set, get};
+}
+
 void optimizer_keys(std::vector<Key>& keys) {
-  const std::string params = "optimizer.params.";
-  keys.push_back(choice_key("optimizer.type", [](auto& c) -> auto& { return c.optimizer.type; },
-                            {"Adam", "AdamW", "SGD"},
-                            {"Lamb", "OneBitAdam", "OneBitLamb", "ZeroOneAdam", "Muon", "Adagrad", "Lion"}));
-  keys.push_back(key(
-      params + "lr", [](auto& c) -> auto& { return c.optimizer.lr; }, not_negative));
-  keys.push_back(only_for(true, betas_key()));
-  keys.push_back(
-      only_for(true, key(
-                         params + "eps", [](auto& c) -> auto& { return c.optimizer.eps; }, not_negative)));
-  keys.push_back(key(
-      params + "weight_decay", [](auto& c) -> auto& { return c.optimizer.weight_decay; }, not_negative));
-  keys.push_back(
-      only_for(true, key(params + "adam_w_mode", [](auto& c) -> auto& { return c.optimizer.adam_w_mode; })));
-  keys.push_back(only_for(
-      false, key(
-                 params + "momentum", [](auto& c) -> auto& { return c.optimizer.momentum; }, not_negative)));
-  keys.push_back(
-      only_for(false, key(params + "nesterov", [](auto& c) -> auto& { return c.optimizer.nesterov; })));
+  keys.push_back(optimizer_type_key());
+  auto add = [&](const char* name, auto field, Limits limits = {}) {
+    keys.push_back(of_type(key(std::string("optimizer.params.") + name, field, limits)));
+  };
+  add(
+      "lr", [](auto& c) -> auto& { return c.optimizer.lr; }, not_negative);
+  keys.push_back(of_type(betas_key()));
+  add(
+      "eps", [](auto& c) -> auto& { return c.optimizer.eps; }, not_negative);
+  add(
+      "weight_decay", [](auto& c) -> auto& { return c.optimizer.weight_decay; }, not_negative);
+  add("adam_w_mode", [](auto& c) -> auto& { return c.optimizer.adam_w_mode; });
+  add("bias_correction", [](auto& c) -> auto& { return c.optimizer.bias_correction; });
+  add(
+      "momentum", [](auto& c) -> auto& { return c.optimizer.momentum; }, not_negative);
+  add("dampening", [](auto& c) -> auto& { return c.optimizer.dampening; });
+  add("nesterov", [](auto& c) -> auto& { return c.optimizer.nesterov; });
+  add("maximize", [](auto& c) -> auto& { return c.optimizer.maximize; });
+  add(
+      "lr_decay", [](auto& c) -> auto& { return c.optimizer.lr_decay; }, not_negative);
+  add(
+      "initial_accumulator_value", [](auto& c) -> auto& { return c.optimizer.initial_accumulator; },
+      not_negative);
+  add(
+      "max_coeff", [](auto& c) -> auto& { return c.optimizer.max_coeff; }, not_negative);
+  add(
+      "min_coeff", [](auto& c) -> auto& { return c.optimizer.min_coeff; }, not_negative);
+  add("eps_inside_sqrt", [](auto& c) -> auto& { return c.optimizer.eps_inside_sqrt; });
   keys.push_back(param_groups_key());
+  keys.push_back(no_decay_key());
 }
 
 // The type of a schedule, with what its parameters are when the document does not give them.

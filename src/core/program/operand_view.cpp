@@ -15,4 +15,11 @@ TensorView operand_view(const Operand& operand, int64_t n) {
   return view;
 }
 
+TensorView part_of_update(TensorView view, int64_t begin, int64_t end, int64_t total) {
+  const int64_t numel = view.numel();
+  view.data = view.as<std::byte>() + begin * numel / total * size_of(view.dtype);
+  view.dims[0] = (end - begin) * numel / total;
+  return view;
+}
+
 }  // namespace ds

@@ -40,7 +40,7 @@ void by_type(DType dtype, const F& f) {
   by_type_among<float, bf16>("cpu", dtype, f);
 }
 
-// Registers `run` as family "cpu" of `op`: every operand is f32, bf16 or i32 (granule_norms: f64 too).
+// Registers `run` as family "cpu" of `op`: every operand is f32, bf16 or i32 (sums of squares: f64 too).
 void add_kernel(KernelRegistry& registry, std::string op, KernelFn run);
 
 // One per file of this folder.
@@ -74,5 +74,8 @@ void add_quantize(KernelRegistry& registry);
 void add_row_table(KernelRegistry& registry);
 void add_adamw(KernelRegistry& registry);
 void add_sgd(KernelRegistry& registry);
+void add_lion(KernelRegistry& registry);
+void add_adagrad(KernelRegistry& registry);
+void add_lamb(KernelRegistry& registry);
 
 }  // namespace ds::cpu

@@ -12,7 +12,7 @@ namespace {
 std::string refuse(const KernelQuery& query) {
   for (std::span<const DType> types : {query.in, query.out}) {
     for (DType type : types) {
-      bool sums = query.op == "granule_norms" && type == DS_DTYPE_F64;
+      bool sums = type == DS_DTYPE_F64 && (query.op == "granule_norms" || query.op == "lamb_moments");
       if (type == DS_DTYPE_F64 && !sums) return "f64 operands";
       if (type == DS_DTYPE_F16) return "f16 operands";
     }
@@ -60,6 +60,9 @@ void register_cpu(KernelRegistry& registry) {
   cpu::add_row_table(registry);
   cpu::add_adamw(registry);
   cpu::add_sgd(registry);
+  cpu::add_lion(registry);
+  cpu::add_adagrad(registry);
+  cpu::add_lamb(registry);
 }
 
 }  // namespace ds

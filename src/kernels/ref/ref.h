@@ -84,5 +84,8 @@ void add_quantize(KernelRegistry& registry);
 void add_row_table(KernelRegistry& registry);
 void add_adamw(KernelRegistry& registry);
 void add_sgd(KernelRegistry& registry);
+void add_lion(KernelRegistry& registry);
+void add_adagrad(KernelRegistry& registry);
+void add_lamb(KernelRegistry& registry);
 
 }  // namespace ds::ref

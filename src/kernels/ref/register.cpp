@@ -60,6 +60,9 @@ void register_ref(KernelRegistry& registry) {
   ref::add_row_table(registry);
   ref::add_adamw(registry);
   ref::add_sgd(registry);
+  ref::add_lion(registry);
+  ref::add_adagrad(registry);
+  ref::add_lamb(registry);
 }
 
 }  // namespace ds

@@ -378,18 +378,61 @@ TEST(Config, optimizers_take_their_own_parameters_only) {
             "optimizer.params.momentum: no parameter of optimizer.type \"AdamW\"");
   EXPECT_EQ(refusal_with("\"optimizer\": {\"type\": \"SGD\", \"params\": {\"nesterov\": true}}"),
             "optimizer.params.nesterov: true needs momentum above 0, got 0");
-  EXPECT_EQ(
-      refusal_with("\"optimizer\": {\"type\": \"SGD\", \"params\": {\"dampening\": 0.1}}"),
-      "optimizer.params.dampening: 0.1 is unsupported by this version; supported: 0.0; the momentum buffer "
-      "takes whole gradients");
+  for (const auto& [section, message] : std::vector<std::pair<std::string, std::string>>{
+           {R"({"type": "SGD", "params": {"dampening": 0.1}})", ""},
+           {R"({"type": "SGD", "params": {"momentum": 0.9, "nesterov": true, "dampening": 0.1}})",
+            "optimizer.params.nesterov: true needs dampening 0, got 0.1"},
+           {R"({"type": "Lion", "params": {"eps": 1e-8}})",
+            "optimizer.params.eps: no parameter of optimizer.type \"Lion\""},
+           {R"({"type": "adagrad", "params": {"betas": [0.9, 0.99]}})",
+            "optimizer.params.betas: no parameter of optimizer.type \"Adagrad\""},
+           {R"({"type": "lamb", "params": {"adam_w_mode": true}})",
+            "optimizer.params.adam_w_mode: no parameter of optimizer.type \"Lamb\""},
+           {R"({"type": "Adam", "params": {"max_coeff": 1}})",
+            "optimizer.params.max_coeff: no parameter of optimizer.type \"Adam\""},
+           {R"({"type": "Lamb", "params": {"min_coeff": 3, "max_coeff": 2}})",
+            "optimizer.params.min_coeff 3 is above optimizer.params.max_coeff 2"},
+           {R"({"type": "Lamb", "params": {"amsgrad": true}})",
+            "optimizer.params.amsgrad: true is unsupported by this version; supported: false; no optimizer here "
+            "keeps the largest second moment"},
+           {R"({"type": "Adagrad", "params": {"lr_decay": -1}})", "optimizer.params.lr_decay: -1 is below 0"},
+           {R"({"type": "Lion", "param_groups": [{"params": "a", "eps": 1}]})",
+            "optimizer.param_groups[0].eps: no parameter of optimizer.type \"Lion\""},
+           {R"({"no_decay": "biases"})",
+            "optimizer.no_decay: \"biases\" is unknown; supported: norms_and_biases"},
+       }) {
+    EXPECT_EQ(refusal_with("\"optimizer\": " + section), message) << section;
+  }
+}
+
+TEST(Config, each_optimizer_has_its_own_defaults) {
+  auto of = [](const std::string& section) { return with("\"optimizer\": " + section).optimizer; };
+  EXPECT_EQ(of(R"({"type": "ADAGRAD"})").lr, 1e-2);
+  EXPECT_EQ(of(R"({"type": "Adagrad"})").eps, 1e-10);
+  EXPECT_EQ(of(R"({"type": "lion"})").type, "Lion");
+  EXPECT_EQ(of(R"({"type": "LAMB"})").max_coeff, 10);
+  const OptimizerConfig lamb =
+      of(R"({"params": {"max_coeff": 0.5, "bias_correction": false}, "type": "Lamb"})");
+  EXPECT_EQ(lamb.max_coeff, 0.5);
+  EXPECT_FALSE(lamb.bias_correction);
+  Json shown = with(R"("optimizer": {"type": "Lion", "no_decay": "norms_and_biases",
+                                     "param_groups": [{"params": "a", "lr": 1}]})")
+                   .effective()
+                   .at("config")
+                   .at("optimizer");
+  EXPECT_EQ(shown.at("no_decay").string(), "norms_and_biases");
+  EXPECT_EQ(shown.at("param_groups").array().size(), 1u);
+  EXPECT_EQ(shown.at("params").find("eps"), nullptr);
 }
 
 TEST(Config, unsupported_features_are_refused_by_path_and_their_defaults_accepted) {
   EXPECT_EQ(refusal_with("\"fp16\": {\"enabled\": true}"),
             "fp16.enabled: true is unsupported by this version; use bf16.enabled");
   EXPECT_EQ(refusal_with("\"fp16\": {\"enabled\": false, \"loss_scale\": 0}"), "");
-  EXPECT_EQ(refusal_with("\"optimizer\": {\"type\": \"Lamb\"}"),
-            "optimizer.type: Lamb is unsupported by this version; supported: Adam, AdamW, SGD");
+  EXPECT_EQ(
+      refusal_with("\"optimizer\": {\"type\": \"muon\"}"),
+      "optimizer.type: Muon is unsupported by this version; supported: Adam, AdamW, SGD, Lion, Adagrad, "
+      "Lamb");
   EXPECT_EQ(with("\"prescale_gradients\": true").without_effect,
             std::vector<std::string>{"prescale_gradients"});
   EXPECT_EQ(refusal_with("\"tensor_parallel\": {\"autotp_size\": 1}"), "");

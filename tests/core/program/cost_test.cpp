@@ -64,6 +64,10 @@ TEST(Cost, OfUpdatesAndMoves) {
   EXPECT_EQ(cost("adamw", {f}, {f, f, f, h}, adamw).flops, 512 * 16);
   EXPECT_EQ(cost("sgd", {f}, {f, f, h}, {{"nesterov", int64_t{1}}}).bytes, 512 * (4 + 2 * 8 + 2));
   EXPECT_EQ(cost("sgd", {f}, {f, f, h}, {{"nesterov", int64_t{1}}}).flops, 512 * 9);
+  EXPECT_EQ(cost("lion", {f}, {f, f, h}).bytes, 512 * (4 + 2 * 8 + 2));
+  Attrs lamb{{"eps_inside_sqrt", int64_t{0}}};
+  EXPECT_EQ(cost("lamb_moments", {f, f}, {f, f, {f64, {4}}}, lamb).bytes, 512 * (8 + 2 * 8) + 4 * 8);
+  EXPECT_EQ(cost("lamb", {f, f, {f32, {2}}}, {f, h}, lamb).bytes, 512 * (8 + 2 * 4 + 2) + 2 * 4);
   EXPECT_EQ(cost("accumulate", {f}, {f}, {{"beta", int64_t{1}}}).bytes, 512 * 12);
   EXPECT_EQ(cost("accumulate", {f}, {f}, {{"beta", int64_t{0}}}).bytes, 512 * 8);
   EXPECT_EQ(cost("accumulate", {h}, {f}, {{"beta", int64_t{1}}}).bytes, 512 * 10);

@@ -78,7 +78,7 @@ impl<'a, G: Group + Clone> World<'a, G> {
     }
 
     fn make_engine(&mut self) {
-        let optimizer = self.dice.one_of(&["SGD", "AdamW", "Adam", "Lion"]);
+        let optimizer = self.dice.one_of(&["SGD", "AdamW", "Adam", "Adafactor"]);
         let (stage, bf16) = (self.dice.below(if self.dice.one_in(9) { 5 } else { 4 }), self.dice.one_in(3));
         let config = format!(
             r#"{{"train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": {}, "zero_optimization": {{"stage": {stage}}},

@@ -1,0 +1,41 @@
+#include "core/config/optimizer_types.h"
+
+#include <algorithm>
+
+namespace ds {
+namespace {
+
+OptimizerType adam(std::string name) {
+  return {name, {"betas", "eps", "adam_w_mode", "bias_correction"}, {.type = name}};
+}
+
+}  // namespace
+
+// Defaults are those of the class that DeepSpeed runs: DeepSpeedCPUAdam and FusedAdam, torch.optim.SGD,
+// DeepSpeedCPULion, DeepSpeedCPUAdagrad, FusedLamb.
+const std::vector<OptimizerType>& optimizer_types() {
+  static const std::vector<OptimizerType> types{
+      adam("Adam"),
+      adam("AdamW"),
+      {"SGD", {"momentum", "dampening", "nesterov", "maximize"}, {.type = "SGD"}},
+      {"Lion", {"betas"}, {.type = "Lion"}},
+      {"Adagrad",
+       {"eps", "lr_decay", "initial_accumulator_value"},
+       {.type = "Adagrad", .lr = 1e-2, .eps = 1e-10}},
+      {"Lamb",
+       {"betas", "eps", "bias_correction", "max_coeff", "min_coeff", "eps_inside_sqrt"},
+       {.type = "Lamb"}},
+  };
+  return types;
+}
+
+bool has_param(const OptimizerConfig& optimizer, std::string_view name) {
+  if (name == "lr" || name == "weight_decay") return true;
+  for (const OptimizerType& type : optimizer_types()) {
+    if (type.name != optimizer.type) continue;
+    return std::find(type.params.begin(), type.params.end(), name) != type.params.end();
+  }
+  return false;
+}
+
+}  // namespace ds

@@ -1,0 +1,195 @@
+// Optimizers against what DeepSpeed 0.19.8 and torch 2.15 computed from the same parameters and gradients
+// (optimizers.json, whose notes have the formulas), by engines whose host gives them these gradients.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/base/json.h"
+#include "engine/delegate.h"
+#include "io/file.h"
+#include "support/initial.h"
+#include "support/ranks.h"
+#include "support/semantics.h"
+#include "support/temp_folder.h"
+
+namespace ds::test {
+namespace {
+
+struct Layout {
+  int stage = 0, world = 1;
+  const char* tier = "none";
+};
+
+// Of the recorded class: the value of optimizer.type, and names that differ from the configuration's.
+struct Counterpart {
+  std::string type;
+  std::map<std::string, Json> params;  // given beside the recorded ones
+  std::map<std::string, std::string> states;
+};
+
+const Counterpart* counterpart(const std::string& optimizer) {
+  static const std::map<std::string, Counterpart> all{
+      {"DeepSpeedCPUAdam", {"Adam", {}, {}}},
+      {"FusedAdam", {"Adam", {}, {}}},
+      {"AdamW", {"AdamW", {}, {}}},
+      {"Adam", {"Adam", {{"adam_w_mode", false}}, {}}},
+      {"DeepSpeedCPULion", {"Lion", {}, {}}},
+      {"FusedLion", {"Lion", {}, {}}},
+      {"DeepSpeedCPUAdagrad", {"Adagrad", {}, {{"exp_avg_sq", "sum"}}}},
+      {"Adagrad", {"Adagrad", {}, {}}},
+      {"SGD", {"SGD", {}, {}}},
+      {"FusedLamb", {"Lamb", {}, {}}},
+  };
+  auto found = all.find(optimizer);
+  return found == all.end() ? nullptr : &found->second;
+}
+
+// Cases that mean something else here, with the reason; docs/reference/deepspeed_compat.md has them, too.
+const std::map<std::string, std::string>& decided() {
+  static const std::map<std::string, std::string> cases{
+      {"torch_adamw_amsgrad", "amsgrad is refused"},
+      {"gpu_lion_statement", "the sign of 0 is that of DeepSpeedCPULion"},
+  };
+  return cases;
+}
+
+Json config_of_case(const Json& item, const Layout& layout) {
+  const Counterpart& ours = *counterpart(item.at("optimizer").string());
+  Json params = Json::Object();
+  for (const auto& [name, value] : ours.params) params.set(name, value);
+  for (const auto& [name, value] : item.at("params").object()) {
+    if (name == "lr_by_step" || name == "dtype") continue;
+    params.set(name == "adamw_mode" ? "adam_w_mode" : name, value);
+  }
+  Json optimizer = Json::Object();
+  optimizer.set("type", ours.type);
+  optimizer.set("params", params);
+  Json offload = Json::Object();
+  offload.set("device", std::string(layout.tier));
+  offload.set("nvme_path", std::string(DS_BINARY_DIR) + "/scratch");
+  Json zero = Json::Object();
+  zero.set("stage", layout.stage);
+  if (std::string(layout.tier) != "none") zero.set("offload_optimizer", offload);
+  Json config = Json::Object();
+  config.set("train_micro_batch_size_per_gpu", 1);
+  config.set("gradient_clipping", 0);
+  config.set("optimizer", optimizer);
+  config.set("zero_optimization", zero);
+  return config;
+}
+
+std::vector<int64_t> shape_of(const Json& given) {
+  std::vector<int64_t> shape;
+  for (const Json& extent : given.array()) shape.push_back(static_cast<int64_t>(extent.number()));
+  return shape;
+}
+
+class Recorded {
+ public:
+  Recorded()
+      : document_(Json::parse(read_file(semantics_path("optimizers.json")))),
+        tensors_(semantics_path("optimizers.safetensors")) {}
+
+  const std::vector<Json>& cases() const { return document_.at("cases").array(); }
+
+  void compare(const Json& item, const Layout& layout) {
+    const std::string data = item.at("data").string(), name = item.at("name").string();
+    std::vector<std::vector<int64_t>> shapes;
+    int64_t steps = 0;
+    for (const Json& one : document_.at("data").array()) {
+      if (one.at("name").string() != data) continue;
+      steps = static_cast<int64_t>(one.at("steps").number());
+      for (const Json& shape : one.at("shapes").array()) shapes.push_back(shape_of(shape));
+    }
+    std::vector<std::vector<float>> initial, grads;
+    for (size_t p = 0; p < shapes.size(); ++p) {
+      initial.push_back(tensors_.read("data." + data + ".param." + std::to_string(p)));
+      grads.push_back(tensors_.read("data." + data + ".grad." + std::to_string(p)));
+    }
+    run_ranks(layout.world, [&](Communicator& comm) {
+      DelegateEngine engine(parse_config(config_of_case(item, layout), layout.world), comm,
+                            with_values(initial));
+      for (size_t p = 0; p < shapes.size(); ++p) engine.add_param("p" + std::to_string(p), shapes[p]);
+      engine.start();
+      const Json* rates = item.at("params").find("lr_by_step");
+      for (int64_t s = 0; s < steps; ++s) {
+        if (rates) engine.set("lr", rates->array()[static_cast<size_t>(s)].number());
+        for (size_t p = 0; p < shapes.size(); ++p) {
+          auto numel = static_cast<int64_t>(initial[p].size());
+          engine.grad_ready(ParamId(p), {grads[p].data() + s * numel, DS_DTYPE_F32, numel});
+        }
+        engine.end_micro_step();
+        engine.step();
+        for (size_t p = 0; p < shapes.size(); ++p)
+          check(item, engine.store(), p, "master", fmt::format("{}.param.{}@{}", name, p, s + 1));
+      }
+      for (const Json& state : item.at("states").array()) {
+        const std::map<std::string, std::string>& names = counterpart(item.at("optimizer").string())->states;
+        auto other = names.find(state.string());
+        for (size_t p = 0; p < shapes.size(); ++p) {
+          check(item, engine.store(), p, other == names.end() ? state.string() : other->second,
+                fmt::format("{}.state.{}.{}@{}", name, state.string(), p, steps));
+        }
+      }
+    });
+  }
+
+ private:
+  // What was not recorded is not compared: parameters after some steps only.
+  void check(const Json& item, StateStore& store, size_t param, const std::string& kind,
+             const std::string& recorded) {
+    std::vector<float> got = store.read_tensor(ParamId(param), kind);
+    if (!tensors_.find(recorded)) return;
+    const Json& all = document_.at("tolerance");
+    const std::string optimizer = item.at("optimizer").string();
+    const Json& tolerance = all.at(optimizer == "FusedLamb" ? optimizer : "fp32");
+    double rtol = tolerance.at("rtol").number(), atol = tolerance.at("atol").number();
+    std::vector<float> want = tensors_.read(recorded);
+    ASSERT_EQ(got.size(), want.size()) << recorded;
+    for (size_t e = 0; e < want.size(); ++e) {
+      double size = std::abs(static_cast<double>(want[e]));
+      ASSERT_NEAR(got[e], want[e], atol + rtol * size) << recorded << "[" << e << "]";
+    }
+  }
+
+  Json document_;
+  RecordedTensors tensors_;
+};
+
+TEST(OptimizerSemantics, RecordedTrajectories) {
+  Recorded recorded;
+  int compared = 0;
+  for (const Json& item : recorded.cases()) {
+    const std::string name = item.at("name").string();
+    SCOPED_TRACE(name);
+    bool half = item.at("params").find("dtype") != nullptr;
+    if (!counterpart(item.at("optimizer").string()) || decided().contains(name) || half) continue;
+    for (const Layout& layout : {Layout{}, Layout{1, 2, "cpu"}, Layout{3, 3, "nvme"}}) {
+      SCOPED_TRACE(fmt::format("stage {} world {} {}", layout.stage, layout.world, layout.tier));
+      recorded.compare(item, layout);
+      ++compared;
+    }
+  }
+  EXPECT_GE(compared, 3 * 17);
+}
+
+TEST(OptimizerSemantics, WhatIsDecidedOtherwise) {
+  Recorded recorded;
+  for (const Json& item : recorded.cases()) {
+    if (item.at("name").string() != "torch_adamw_amsgrad") continue;
+    std::string message;
+    try {
+      parse_config(config_of_case(item, {}), 1);
+    } catch (const Error& error) {
+      message = error.what();
+    }
+    EXPECT_EQ(message, "optimizer.params.amsgrad: true is unsupported by this version; supported: false");
+  }
+}
+
+}  // namespace
+}  // namespace ds::test

@@ -1,0 +1,142 @@
+// Every optimizer on every layout of states: the same bits over stages, tiers and ranks, with groups and with
+// frozen parameters, straight and resumed elsewhere. What its numbers must be say
+// optimizer_semantics_test.cpp and tests/conformance.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "core/base/hash.h"
+#include "support/ranks.h"
+#include "support/same_bits.h"
+#include "support/temp_folder.h"
+
+namespace ds::test {
+namespace {
+
+constexpr Tier kTiers[] = {Tier::device, Tier::host, Tier::nvme};
+
+class Optimizers : public testing::TestWithParam<const char*> {
+ protected:
+  Point point() const {
+    Point p;
+    p.optimizer = GetParam();
+    p.bucket_size = 3000;
+    return p;
+  }
+};
+
+TEST_P(Optimizers, SameBitsOverStagesTiersAndRanks) {
+  for (int world : {2, 3}) {
+    Point first = point();
+    first.world = world;
+    first.leaves = 2 * world;
+    first.groups = true;
+    const std::string expected = train_threads(first, 4).bits();
+    int i = 0;
+    for (int stage : {1, 2, 3}) {
+      for (Tier tier : kTiers) {
+        Point p = first;
+        p.stage = stage;
+        p.tier = tier;
+        p.threads = 1 + i % 2;
+        p.overlap = i % 3 != 0;
+        if (i++ % 2 == 1) p.chaos = static_cast<uint64_t>(i);
+        EXPECT_EQ(train_threads(p, 4).bits(), expected) << p.name();
+      }
+    }
+    Point apart = first;
+    apart.stage = 2;
+    apart.tier = Tier::host;
+    apart.separate = 3;
+    EXPECT_EQ(train_threads(apart, 4).bits(), expected) << apart.name();
+  }
+}
+
+TEST_P(Optimizers, SameBitsOnAnyNumberOfRanks) {
+  for (DType compute : {DS_DTYPE_F32, DS_DTYPE_BF16}) {
+    Point one = point();
+    one.world = 1;
+    one.reproducible = true;
+    one.compute = compute;
+    const std::string expected = train_threads(one, 3).hash;
+    for (int world : {2, 4}) {
+      Point p = one;
+      p.world = world;
+      p.stage = world == 2 ? 3 : 1;
+      EXPECT_EQ(train_threads(p, 3).hash, expected) << p.name();
+    }
+  }
+}
+
+struct Part {
+  std::string hash, path;
+};
+
+// Of masters, states and parameters; what is frozen has no gradient.
+std::string hash_of_states(StateStore& store) {
+  Hash128 hash;
+  std::vector<std::string> kinds = store.state_kinds();
+  kinds.emplace_back("param");
+  for (const std::string& kind : kinds) {
+    for (size_t p = 0; p < store.param_names().size(); ++p) {
+      std::vector<float> tensor = store.read_tensor(ParamId(p), kind);
+      hash.update(tensor.data(), tensor.size() * sizeof(float));
+    }
+  }
+  return hash.hex();
+}
+
+// Steps [begin, end), after loading what `from` holds, and saved in `to`.
+Part train_part(const Point& p, int begin, int end, const std::string& from, const std::string& to) {
+  Part out;
+  run_ranks(p.world, [&](Communicator& comm) {
+    EngineOptions options;
+    set_device(options, p);
+    Config config = config_of(p);
+    config.frozen = {"h.0.ln_*"};
+    Engine engine(config, graph_of(p), comm, options);
+    if (!from.empty()) engine.checkpoints().load(from);
+    const std::vector<int32_t> thawed{2};
+    for (int s = begin; s < end; ++s) {
+      if (s == 4) engine.trained().freeze(thawed, 0);
+      train_step(p, engine, s);
+    }
+    std::string path = to.empty() ? "" : engine.checkpoints().save(to);
+    std::string hash = hash_of_states(engine.store());
+    if (comm.rank() == 0) out = {hash, path};
+  });
+  return out;
+}
+
+TEST_P(Optimizers, TenStepsAndTenElsewhereAreTwenty) {
+  Point first = point();
+  first.reproducible = true;
+  first.stage = 1;
+  const std::string expected = train_part(first, 0, 20, "", "").hash;
+  TempFolder folder;
+  Part half = train_part(first, 0, 10, "", folder.path());
+  int i = 0;
+  for (Tier tier : kTiers) {
+    Point p = first;
+    p.stage = i == 0 ? 3 : i;
+    p.tier = tier;
+    p.world = i == 1 ? 1 : 4;
+    ++i;
+    EXPECT_EQ(train_part(p, 10, 20, half.path, "").hash, expected) << p.name();
+  }
+}
+
+TEST_P(Optimizers, FrozenParametersStay) {
+  Point p = point();
+  Point other = p;
+  other.stage = 3;
+  other.tier = Tier::host;
+  EXPECT_EQ(train_part(p, 0, 8, "", "").hash, train_part(other, 0, 8, "", "").hash);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Optimizers, testing::Values("AdamW", "SGD", "Lion", "Adagrad", "Lamb"),
+                         [](const auto& info) { return std::string(info.param); });
+
+}  // namespace
+}  // namespace ds::test
