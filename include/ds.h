@@ -737,6 +737,9 @@ typedef struct ds_step_result {
   double lr;        /**< of group 0 */
   int32_t skipped;  /**< 1: loss or gradients had NaN or infinity, and nothing was updated */
   int32_t reserved;
+  double loss_scale;           /**< what the step's loss was multiplied by; 1 unless fp16 is enabled */
+  int32_t loss_scale_at_floor; /**< 1: skipped, and the dynamic loss scale is at its minimum */
+  int32_t reserved_2;
 } ds_step_result;
 /** Tells what became of the last step. Before the first step, all members but struct_size are zero.
  * {engine.last_step}
@@ -748,7 +751,8 @@ DS_API ds_status ds_engine_skip_reason(const ds_engine* engine, char** out_text)
 /** Gives a number by its name: "step" (steps made, including skipped ones), "updates" (of the optimizer),
  * "loss" and "grad_norm" (of the last step), "device_bytes", "host_bytes" and "nvme_bytes" (allocated),
  * "overhead_bytes" (library memory outside the plan, measured at creation), "param_groups" (number of
- * groups), and the numbers of ds_engine_set as the next step will use them; a name without a group means
+ * groups), "loss_scale" (of the next step: with fp16, a host in delegate mode multiplies its loss by it), and
+ * the numbers of ds_engine_set as the next step will use them; a name without a group means
  * group 0. */
 DS_API ds_status ds_engine_get(const ds_engine* engine, const char* name, double* out);
 /** Changes a number from the next step on, in place of configuration and schedule: "lr", "weight_decay", with

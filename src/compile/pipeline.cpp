@@ -242,6 +242,7 @@ void compile_programs(Plan& plan, const Config& config, const Machine& machine, 
   plan.notes = plan.zero.notes;
   for (ParamId p : plan.graph.params.ids()) plan.graph.params[p].frozen = plan.zero.trained.frozen[p] != 0;
   differentiate(plan.graph, plan.graph.outputs[0].value);
+  if (config.compute == DS_DTYPE_F16) scale_loss(plan.graph);
   eliminate_common_subexpressions(plan.graph);
   if (config.recompute) recompute_cheap(plan.graph);
   Compiler(plan, config, machine, config.zero.overlap_comm, verify_passes).run();

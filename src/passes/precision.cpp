@@ -28,6 +28,13 @@ void set_precision(Graph& graph, DType compute) {
   }
 }
 
+void scale_loss(Graph& graph) {
+  if (!graph.backward_begin.exists() || !graph.nodes.has(graph.backward_begin)) return;
+  Node& seed = graph.nodes[graph.backward_begin];
+  ensure(seed.op == "fill", "backward of graph '{}' begins with '{}'", graph.name, seed.op);
+  seed.attrs.set("loss_scale", int64_t{1});
+}
+
 void cast_output(Graph& graph, size_t index) {
   ValueId value = graph.outputs.at(index).value;
   if (graph.type(value).dtype == DS_DTYPE_F32) return;

@@ -112,7 +112,12 @@ bool Loop::step() {
   double heldout = kNoLoss;
   if (due(config_.run.eval_every, result.step) || result.step == config_.run.steps) heldout = evaluate();
   observe(result, heldout, seconds);
-  skips_ = result.skipped ? skips_ + 1 : 0;
+  // A dynamic loss scale finds its place by overflows: they count where it can fall no further.
+  if (!result.skipped) {
+    skips_ = 0;
+  } else if (result.at_floor || !searches_scale(config_)) {
+    ++skips_;
+  }
   if (skips_ >= config_.run.max_skipped_steps) {
     report_.end = RunEnd::skipped;
     report_.failure = result.reason;

@@ -82,11 +82,14 @@ void emit_clip(ProgramBuilder& builder, const ZeroPlan& plan, const Config& conf
               {flat_operand(builder, own, Access::read), flat_operand(builder, all, Access::write)})
         .group = plan.mesh.data_group();
   }
+  Attrs attrs{{"max_norm", config.gradient_clipping}};
+  // NaN and infinity are then updated with.
+  if (config.compute == DS_DTYPE_BF16 && !config.check_grad_overflow) attrs.set("unchecked", int64_t{1});
   builder
       .emit(Op::clip,
             {flat_operand(builder, all, Access::read),
              flat_operand(builder, all_of(builder, plan.scalars), Access::update)},
-            {{"max_norm", config.gradient_clipping}})
+            std::move(attrs))
       .runs = norm_runs(plan, all.numel);
 }
 

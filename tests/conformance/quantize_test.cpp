@@ -80,7 +80,7 @@ double bound(float scale, int64_t bits) {
 
 TEST_F(Quantize, IsHalfAScaleOffAtMost) {
   const int64_t granules = 150;  // several tasks
-  for (DType type : {DS_DTYPE_F32, DS_DTYPE_BF16}) {
+  for (DType type : {DS_DTYPE_F32, DS_DTYPE_BF16, DS_DTYPE_F16}) {
     Tensor x = spread(granules, 1).as(type);
     for (int64_t bits : {8, 4}) {
       Tensor c = codes(x, bits), y = values(c, bits, x.numel());

@@ -35,7 +35,6 @@ void top_level(std::vector<ForeignKey>& keys) {
   no_effect(keys, "timers.throughput.", {"enabled", "synchronized"});
   only(keys, "",
        {{"managed_gradient_accumulation", true},
-        {"communication_data_type", "fp32"},
         {"seq_parallel_communication_data_type", "fp32"},
         {"prescale_gradients", false},
         {"gradient_predivide_factor", 1.0},
@@ -59,16 +58,13 @@ void top_level(std::vector<ForeignKey>& keys) {
 }
 
 void precision(std::vector<ForeignKey>& keys) {
-  section(keys, "fp16",
-          {"auto_cast", "loss_scale", "initial_scale_power", "loss_scale_window", "hysteresis",
-           "consecutive_hysteresis", "min_loss_scale", "fp16_master_weights_and_grads"});
-  section(keys, "torch_autocast", {"dtype", "lower_precision_safe_modules"});
+  only(keys, "fp16.", {{"fp16_master_weights_and_grads", false}});
+  // Of whose modules gradients travel in the lower type: here they travel in f32, as they are summed.
+  no_effect(keys, "torch_autocast.", {"lower_precision_safe_modules"});
   section(keys, "amp");
-  only(keys, "bf16.",
-       {{"immediate_grad_update", false},
-        {"check_grad_overflow", true},
-        {"bf16_master_weights_and_grads", false},
-        {"bf16_optimizer_states", false}});
+  // Gradients always join their f32 sums as soon as a bucket is complete.
+  no_effect(keys, "bf16.", {"immediate_grad_update"});
+  only(keys, "bf16.", {{"bf16_master_weights_and_grads", false}, {"bf16_optimizer_states", false}});
 }
 
 void zero(std::vector<ForeignKey>& keys) {
