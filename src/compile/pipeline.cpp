@@ -171,6 +171,7 @@ constexpr int64_t kFewestHeadWords = 4096;
 Graph forward_part(const Graph& forward, const Config& config, bool differentiated) {
   Graph graph = forward;
   set_precision(graph, config.compute);
+  if (config.autocast.enabled) autocast(graph, parse_dtype(config.autocast.dtype));
   // The engine reads losses as f32, and what ds_infer returns as any type that f32 holds.
   cast_output(graph, 0);
   if (graph.outputs.size() > 1 && graph.type(graph.outputs[1].value).dtype == DS_DTYPE_F64)

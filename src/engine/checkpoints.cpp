@@ -169,6 +169,7 @@ std::string Checkpoints::numerics_key() const {
                          {"reduction", config.reproducible ? "tree" : config.reduction},
                          {"optimizer", config.optimizer.type},
                          {"libds", library_version()}};
+  if (config.autocast.enabled) parts.emplace_back("autocast", config.autocast.dtype);
   if (config.compute == DS_DTYPE_F16) parts.emplace_back("loss_scale", loss_scale_text(config.loss_scale));
   for (auto& fact : numerics_of_kernels(runtime_.kernels(), runtime_.device()->kind()))
     parts.push_back(std::move(fact));

@@ -94,7 +94,9 @@ TEST_F(Quantize, IsHalfAScaleOffAtMost) {
         EXPECT_FLOAT_EQ(
             scale, std::max(static_cast<float>(top / static_cast<double>(largest_code(bits))), kLeastScale));
         EXPECT_LE(off, bound(scale, bits)) << "granule " << g << " bits " << bits;
-        EXPECT_TRUE(off > scale / 4 || scale == kLeastScale) << "no step of " << scale;
+        // Subnormal numbers of f16 are few, and codes may have all of them.
+        bool few = type == DS_DTYPE_F16 && top < 0x1p-14;
+        EXPECT_TRUE(off > scale / 4 || scale == kLeastScale || few) << "no step of " << scale;
       }
       EXPECT_TRUE(values(c, bits, x.numel(), DS_DTYPE_BF16) == y.as(DS_DTYPE_BF16));
     }

@@ -97,7 +97,7 @@ RandomCase random_case(uint64_t seed) {
   int stage = static_cast<int>(levels ? dice.pick({1, 2, 3, 3, 3}) : dice.below(4));
   Config& c = out.config = make_config(stage, 1 + dice.below(4), out.world);
   c.compute = dice.pick({DS_DTYPE_F32, DS_DTYPE_BF16, DS_DTYPE_F16});
-  c.loss_scale.loss_scale = 1;  // hosts give plain gradients
+  c.loss_scale.loss_scale = 4;  // of f16
   c.reproducible = std::has_single_bit(static_cast<uint64_t>(c.accumulation * out.world)) && dice.one_in(3);
   c.gradient_clipping = 0;
   c.comm_timeout_ms = 20000;

@@ -266,6 +266,8 @@ void RandomHost::hand_over(int32_t param) {
     std::vector<float> leaf = gradient(place_.micro, r, param);
     for (size_t e = 0; e < leaf.size(); ++e) sum_[i][e] += static_cast<double>(leaf[e]);
     if (r != comm_.rank()) continue;
+    // The loss that a host differentiates is multiplied by the loss scale, which the engine divides out.
+    for (float& x : leaf) x *= static_cast<float>(engine_.control().scaler().scale);
     const auto& [view, owner, on_device] = grad_views_[i];
     if (view.data && numel_[i] > 0) {
       auto* room = on_device ? stage(static_cast<size_t>(view.bytes())) : static_cast<std::byte*>(view.data);

@@ -183,7 +183,7 @@ void precision_keys(std::vector<Key>& keys) {
       "fp16.initial_scale_power", [](auto& c) -> auto& { return c.loss_scale.initial_scale_power; },
       power_limits));
   keys.push_back(key(
-      "fp16.loss_scale_window", [](auto& c) -> auto& { return c.loss_scale.window; }, positive));
+      "fp16.loss_scale_window", [](auto& c) -> auto& { return c.loss_scale.window; }, count));
   keys.push_back(key(
       "fp16.hysteresis", [](auto& c) -> auto& { return c.loss_scale.hysteresis; }, count));
   keys.push_back(key("fp16.consecutive_hysteresis",
