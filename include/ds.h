@@ -415,7 +415,7 @@ DS_API ds_status ds_graph_parse(const char* text, ds_graph** out);
 /** Writes the text form of a graph. */
 DS_API ds_status ds_graph_print(const ds_graph* graph, char** out_text);
 /** Adds an input. At most one dimension is -1, which means n, the rows of a micro-step. In an engine whose
- * compute type is bf16, inputs declared as f32 are bf16. @param out [out] its value */
+ * compute type is bf16 or f16, inputs declared as f32 have it. @param out [out] its value */
 DS_API ds_status ds_graph_input(ds_graph* graph, const char* name, ds_dtype dtype, const int64_t* dims,
                                 size_t dims_count, int32_t* out);
 /** Adds an f32 parameter. A parameter with a dimension of 0 is empty; no operation takes it. @param init
@@ -737,6 +737,9 @@ typedef struct ds_step_result {
   double lr;        /**< of group 0 */
   int32_t skipped;  /**< 1: loss or gradients had NaN or infinity, and nothing was updated */
   int32_t reserved;
+  double loss_scale;           /**< what the step's loss was multiplied by; 1 unless fp16 is enabled */
+  int32_t loss_scale_at_floor; /**< 1: skipped, and the dynamic loss scale is at its minimum */
+  int32_t reserved_2;
 } ds_step_result;
 /** Tells what became of the last step. Before the first step, all members but struct_size are zero.
  * {engine.last_step}
@@ -748,7 +751,8 @@ DS_API ds_status ds_engine_skip_reason(const ds_engine* engine, char** out_text)
 /** Gives a number by its name: "step" (steps made, including skipped ones), "updates" (of the optimizer),
  * "loss" and "grad_norm" (of the last step), "device_bytes", "host_bytes" and "nvme_bytes" (allocated),
  * "overhead_bytes" (library memory outside the plan, measured at creation), "param_groups" (number of
- * groups), and the numbers of ds_engine_set as the next step will use them; a name without a group means
+ * groups), "loss_scale" (of the next step: with fp16, a host in delegate mode multiplies its loss by it), and
+ * the numbers of ds_engine_set as the next step will use them; a name without a group means
  * group 0. */
 DS_API ds_status ds_engine_get(const ds_engine* engine, const char* name, double* out);
 /** Changes a number from the next step on, in place of configuration and schedule: "lr", "weight_decay", with
@@ -877,8 +881,8 @@ typedef void ds_run_text_fn(const char* part, void* user_data);
  * @param prompt [nullable] text to continue; NULL or empty if options has "ids"
  * @param options [nullable] JSON: "ids" (token numbers in place of a prompt, continued with numbers),
  * "tokens" (256), "temperature" (0.8; 0: the most probable token), "top_k" (0: all), "seed" (0), "dtype"
- * ("f32" or "bf16"; default: that of the run, f32 for a model folder), "threads" (0), "stage" (default: that
- * of the run, 0 for a model folder), "ignore_eos" (false)
+ * ("f32", "bf16", "f16"; default: that of the run, f32 for a model folder), "threads" (0), "stage" (default:
+ * that of the run, 0 for a model folder), "ignore_eos" (false)
  * @param text [nullable] called on every rank */
 DS_API ds_status ds_run_generate(ds_comm* comm, const char* model, const char* prompt, const char* options,
                                  ds_run_text_fn* text, void* user_data, char** out_text);
@@ -898,7 +902,7 @@ DS_API ds_status ds_run_verify(ds_comm* comm, const char* model, const char* opt
  * @param model [nullable] folder of a Hugging Face model, which replaces the model of the configuration; its
  * weights are drawn at random. You must give config, model or both. {run.profile.model}
  * @param options [nullable] JSON: "micro_batch" and "sequence" (default: those of the configuration, without
- * one 4 and 128), "dtype" ("f32", "bf16"), "threads" (0), "steps" (3), "by" ("op", "instruction")
+ * one 4 and 128), "dtype" ("f32", "bf16", "f16"), "threads" (0), "steps" (3), "by" ("op", "instruction")
  */
 DS_API ds_status ds_run_profile(ds_comm* comm, const char* config, const char* model, const char* options,
                                 ds_format format, char** out_text);

@@ -39,16 +39,17 @@ double number(const ds_engine& handle, std::string_view name) {
   if (name == "updates") return static_cast<double>(control.updates());
   if (name == "loss") return control.last().loss;
   if (name == "grad_norm") return control.last().grad_norm;
+  if (name == "loss_scale") return control.scaler().scale;
   if (std::optional<double> set = control.get(name)) return *set;
   for (ds::Tier tier : {ds::Tier::device, ds::Tier::host, ds::Tier::nvme}) {
     if (name == std::string(ds::tier_name(tier)) + "_bytes") return static_cast<double>(runtime.mapped(tier));
   }
   if (name == "overhead_bytes") return static_cast<double>(runtime.overhead().total());
-  ds::raise(
-      DS_ERROR_NOT_FOUND,
-      "name must be step, updates, loss, grad_norm, device_bytes, host_bytes, nvme_bytes, overhead_bytes, "
-      "param_groups, lr, or another one of ds_engine_set, got '{}'",
-      name);
+  ds::raise(DS_ERROR_NOT_FOUND,
+            "name must be step, updates, loss, grad_norm, loss_scale, device_bytes, host_bytes, nvme_bytes, "
+            "overhead_bytes, "
+            "param_groups, lr, or another one of ds_engine_set, got '{}'",
+            name);
 }
 
 void check_count(const ds::StateStore& store, int32_t param, const float* data, size_t data_count) {
@@ -197,8 +198,16 @@ ds_status ds_engine_set(ds_engine* engine, const char* name, double value) {
 ds_status ds_engine_last_step(const ds_engine* engine, ds_step_result* out, size_t struct_size) {
   return ds::boundary([&] {
     const ds::StepResult& last = ds::control(engine).last();
-    ds_step_result result = {sizeof result,  last.step, last.updates,         last.loss,
-                             last.grad_norm, last.lr,   last.skipped ? 1 : 0, 0};
+    ds_step_result result = {};
+    result.struct_size = sizeof result;
+    result.step = last.step;
+    result.updates = last.updates;
+    result.loss = last.loss;
+    result.grad_norm = last.grad_norm;
+    result.lr = last.lr;
+    result.skipped = last.skipped ? 1 : 0;
+    result.loss_scale = last.step > 0 ? last.loss_scale : 0;
+    result.loss_scale_at_floor = last.at_floor ? 1 : 0;
     ds::write_options(out, struct_size, &result, sizeof result, "out");
   });
 }

@@ -1,11 +1,13 @@
 #pragma once
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "core/base/json.h"
+#include "core/config/loss_scaler.h"
 
 namespace ds {
 
@@ -15,6 +17,8 @@ struct CheckpointInfo {
   int64_t skipped = 0;  // those of them that updated nothing: NaN or infinity
   int64_t updates_taken() const { return step - skipped; }
   uint64_t seed = 0;
+  // How the loss scale went on; none where there was none.
+  std::optional<LossScaler> scaler;
   // What calls had set in place of configuration and schedule, by group of parameters and name: "lr".
   std::vector<std::map<std::string, double>> set_numbers;
   std::string numerics_key;

@@ -141,6 +141,20 @@ void parse_updates(Manifest& m, const Json* updates) {
   }
 }
 
+void parse_scaler(Manifest& m, const Json* scaler) {
+  if (!scaler) return;
+  LossScaler& s = m.info.scaler.emplace();
+  s.scale = scaler->at("scale").number();
+  s.steps = scaler->at("steps").integer();
+  s.last_overflow = scaler->at("last_overflow").integer();
+  s.hysteresis = scaler->at("hysteresis").integer();
+  if (!(s.scale > 0) || !std::isfinite(s.scale))
+    raise(DS_ERROR_CORRUPT, "loss_scaler: scale must be above 0 and finite, got {}", s.scale);
+  if (s.steps < 0 || s.last_overflow < -1 || s.last_overflow >= std::max<int64_t>(s.steps, 1))
+    raise(DS_ERROR_CORRUPT, "loss_scaler: last_overflow must be -1 to {}, got {}", s.steps - 1,
+          s.last_overflow);
+}
+
 // The members before "hash", whose printed form was hashed.
 void check_hash(const Json& document, const std::string& source) {
   Json::Object members = document.object();
@@ -171,6 +185,7 @@ Manifest parse_checked(const Json& document, const std::string& source) {
   if (code != std::errc{} || end != seed.data() + seed.size()) {
     raise(DS_ERROR_CORRUPT, "seed must be an unsigned 64-bit number, got '{}'", seed);
   }
+  parse_scaler(m, document.find("loss_scaler"));
   m.info.numerics_key = document.at("numerics_key").string();
   m.world = document.at("world").integer();
   m.hash = document.at("hash").string();
@@ -206,6 +221,12 @@ std::string Manifest::print() const {
   document.set("step", info.step);
   if (info.skipped > 0) document.set("skipped", info.skipped);
   document.set("seed", std::to_string(info.seed));
+  if (info.scaler) {
+    document.set("loss_scaler", Json::Object{{"scale", info.scaler->scale},
+                                             {"steps", info.scaler->steps},
+                                             {"last_overflow", info.scaler->last_overflow},
+                                             {"hysteresis", info.scaler->hysteresis}});
+  }
   if (Json set = print_set(info); !set.array().empty()) document.set("set", std::move(set));
   document.set("numerics_key", info.numerics_key);
   document.set("world", world);

@@ -83,8 +83,8 @@ void add_generate(CLI::App& app, int&) {
   command->add_option("--top-k", args->top_k, "Draw among this many; 0: all")
       ->check(integer_range(0, INT32_MAX));
   command->add_option("--seed", args->seed, "Of the draws")->check(integer_range(0, INT64_MAX));
-  command->add_option("--dtype", args->dtype, "f32 or bf16; else a run's own, f32 for a model folder")
-      ->check(CLI::IsMember({"f32", "bf16"}));
+  command->add_option("--dtype", args->dtype, "f32, bf16 or f16; else a run's own, f32 for a model folder")
+      ->check(CLI::IsMember({"f32", "bf16", "f16"}));
   command->add_option("--threads", args->threads, "Compute threads a rank; 0: cores / ranks")
       ->check(integer_range(0, 1024));
   command->add_option("--stage", args->stage, "ZeRO stage: 3 shards the parameters over the ranks")

@@ -48,7 +48,7 @@ void add_profile(CLI::App& app, int&) {
   command->add_option("--seq", args->sequence, "Tokens of a sequence")
       ->check(integer_range(1, INT32_MAX))
       ->default_str("");
-  command->add_option("--dtype", args->dtype, "Compute type")->check(CLI::IsMember({"f32", "bf16"}));
+  command->add_option("--dtype", args->dtype, "Compute type")->check(CLI::IsMember({"f32", "bf16", "f16"}));
   command->add_option("--threads", args->threads, "Compute threads of a rank; 0: cores / ranks")
       ->check(integer_range(0, 1024));
   command->add_option("--steps", args->steps, "Measured steps")->check(integer_range(1, 1000));

@@ -157,6 +157,7 @@ void tree_reduce(const void* const* src, int ranks, DType wire, ReduceOp op, voi
   Sum quick = nullptr;
   if (op == ReduceOp::sum && wire == DS_DTYPE_F32) quick = quick_sum<float>(ranks);
   if (op == ReduceOp::sum && wire == DS_DTYPE_BF16) quick = quick_sum<bf16>(ranks);
+  if (op == ReduceOp::sum && wire == DS_DTYPE_F16) quick = quick_sum<f16>(ranks);
   if (quick) return quick(src, static_cast<float*>(dst), count);
   switch (wire) {
     case DS_DTYPE_F64:

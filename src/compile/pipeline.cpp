@@ -171,6 +171,7 @@ constexpr int64_t kFewestHeadWords = 4096;
 Graph forward_part(const Graph& forward, const Config& config, bool differentiated) {
   Graph graph = forward;
   set_precision(graph, config.compute);
+  if (config.autocast.enabled) autocast(graph, parse_dtype(config.autocast.dtype));
   // The engine reads losses as f32, and what ds_infer returns as any type that f32 holds.
   cast_output(graph, 0);
   if (graph.outputs.size() > 1 && graph.type(graph.outputs[1].value).dtype == DS_DTYPE_F64)
@@ -242,6 +243,7 @@ void compile_programs(Plan& plan, const Config& config, const Machine& machine, 
   plan.notes = plan.zero.notes;
   for (ParamId p : plan.graph.params.ids()) plan.graph.params[p].frozen = plan.zero.trained.frozen[p] != 0;
   differentiate(plan.graph, plan.graph.outputs[0].value);
+  if (config.compute == DS_DTYPE_F16) scale_loss(plan.graph);
   eliminate_common_subexpressions(plan.graph);
   const Graph kept = plan.graph;
   if (config.recompute == "cheap") recompute_cheap(plan.graph);

@@ -73,7 +73,7 @@ bool copies(const StepSight& sight, InstrId instr) {
 Verdict judge_clip(const StepSight& sight, const Instr& in, const TensorView& norms) {
   std::vector<double> terms;
   const StepScalars block = block_of(sight, in);
-  double leaves = static_cast<double>(std::max<int64_t>(block.leaves, 1));
+  double scale = static_cast<double>(std::max<int64_t>(block.leaves, 1)) * block.loss_scale;
   const ElementRun whole{0, norms.numel(), 0};
   for (const ElementRun& run : in.runs.empty() ? std::span(&whole, 1) : std::span(in.runs)) {
     for (int64_t i = run.begin; i < run.end; ++i) terms.push_back(norms.as<double>()[i]);
@@ -87,12 +87,13 @@ Verdict judge_clip(const StepSight& sight, const Instr& in, const TensorView& no
     }
     terms.resize(blocks);
   }
-  double norm = std::sqrt(terms.empty() ? 0.0 : terms[0]) / leaves, most = in.attrs.real("max_norm"),
+  double norm = std::sqrt(terms.empty() ? 0.0 : terms[0]) / scale, most = in.attrs.real("max_norm"),
          factor = 1;
   if (most > 0 && norm + 1e-6 > most) factor = most / (norm + 1e-6);
   bool skip = !std::isfinite(norm) || !std::isfinite(block.loss);
+  if (in.attrs.integer_or("unchecked", 0) != 0) skip = block.leaves == 0;
   Verdict worst = judge_number("norm", block.grad_norm, norm);
-  if (std::isfinite(norm)) worst.keep_worse(judge_number("scale", block.grad_scale, factor / leaves));
+  if (std::isfinite(norm)) worst.keep_worse(judge_number("scale", block.grad_scale, factor / scale));
   worst.keep_worse(judge_number("skip", static_cast<double>(block.skip), skip ? 1 : 0));
   return worst;
 }

@@ -97,7 +97,7 @@ Peak peak_of(Communicator& comm, int threads) {
 }  // namespace
 
 ProfileRequest profile_request(const Json& document) {
-  static const std::vector<std::string> types{"f32", "bf16"}, rows{"op", "instruction"};
+  static const std::vector<std::string> types{"f32", "bf16", "f16"}, rows{"op", "instruction"};
   static constexpr Option<ProfileRequest> options[] = {
       {"micro_batch", [](auto& request, auto& value) { request.micro_batch = value.integer(1, kMostRows); }},
       {"sequence", [](auto& request, auto& value) { request.sequence = value.integer(1, kMostRows); }},

@@ -16,7 +16,7 @@ struct ProfileRequest {
   bool by_instruction = false;
 };
 
-// {"micro_batch", "sequence", "dtype": "f32"|"bf16", "threads", "steps", "by": "op"|"instruction"};
+// {"micro_batch", "sequence", "dtype": "f32"|"bf16"|"f16", "threads", "steps", "by": "op"|"instruction"};
 // unknown keys and values are DS_ERROR_CONFIG.
 ProfileRequest profile_request(const Json& document);
 

@@ -34,6 +34,7 @@ std::string Checkpoints::save(const std::string& folder, const Json& client, con
   info.skipped = control_.steps() - control_.updates();
   info.seed = control_.scalars().seed;
   info.set_numbers = control_.set_numbers();
+  if (runtime_.config().compute == DS_DTYPE_F16) info.scaler = control_.scaler();
   info.numerics_key = numerics_key();
   if (trained_) {
     info.frozen = trained_->frozen_names();
@@ -118,10 +119,22 @@ CheckpointInfo Checkpoints::load_one(const std::string& path) {
   if (trained_) tell_differences(path, info);
   control_.resume(info.step, info.updates_taken(), info.seed);
   control_.take_set(info.set_numbers);
+  if (info.scaler) control_.take_scaler(*info.scaler);
   if (trained_) trained_->take_updates(info);
   loaded_ = tag_of_checkpoint(path).empty() ? "" : path;
   return info;
 }
+
+namespace {
+
+// The rule of a loss scale, of which the bits of f16 gradients depend.
+std::string loss_scale_text(const LossScaleConfig& c) {
+  if (c.loss_scale > 0) return fmt::format("{}", c.loss_scale);
+  return fmt::format("2^{}/{}/{}{}/{}", c.initial_scale_power, c.window, c.hysteresis,
+                     c.consecutive_hysteresis ? "c" : "", c.min_loss_scale);
+}
+
+}  // namespace
 
 // From the bits of a run that would have gone on where the checkpoint was saved. Collective.
 void Checkpoints::tell_differences(const std::string& path, const CheckpointInfo& saved) {
@@ -156,6 +169,8 @@ std::string Checkpoints::numerics_key() const {
                          {"reduction", config.reproducible ? "tree" : config.reduction},
                          {"optimizer", config.optimizer.type},
                          {"libds", library_version()}};
+  if (config.autocast.enabled) parts.emplace_back("autocast", config.autocast.dtype);
+  if (config.compute == DS_DTYPE_F16) parts.emplace_back("loss_scale", loss_scale_text(config.loss_scale));
   for (auto& fact : numerics_of_kernels(runtime_.kernels(), runtime_.device()->kind()))
     parts.push_back(std::move(fact));
   if (std::string codes = store_.zero().quantization_key(config.zero); !codes.empty())

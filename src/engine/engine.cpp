@@ -253,7 +253,10 @@ int64_t Engine::check_inputs(const Program& program, std::span<const InputView> 
               value.name);
       continue;
     }
-    require(inputs[i].dtype == value.type.dtype, "input '{}' must be {}, got {}", value.name,
+    // Rounded where it is copied, by the host.
+    bool cast = runtime_.config().auto_cast && value.type.dtype == DS_DTYPE_F16 &&
+                inputs[i].dtype == DS_DTYPE_F32 && !stream;
+    require(cast || inputs[i].dtype == value.type.dtype, "input '{}' must be {}, got {}", value.name,
             dtype_name(value.type.dtype), dtype_name(inputs[i].dtype));
     int64_t row = value.type.shape.numel(1) * micros;
     require(inputs[i].numel > 0 && inputs[i].numel % row == 0,
@@ -310,6 +313,12 @@ void Engine::put_inputs(std::span<const InputView> inputs, int64_t micro, int64_
     const Buffer& to = runtime_.buffer(plan_.zero.inputs[i]);
     for (int64_t m = 0; m < micros; ++m) {
       int64_t begin = (micro + m) * slot;
+      if (inputs[i].dtype != type.dtype) {
+        const int64_t count = bytes / unit;
+        const auto* floats = static_cast<const float*>(inputs[i].data) + m * count;
+        runtime_.write_floats(to, begin / unit, count, floats);
+        continue;
+      }
       if (stream) {
         stream->queue().copy(runtime_.address(to) + begin, from + m * bytes, bytes);
       } else {

@@ -79,7 +79,8 @@ StateStore::Held StateStore::held_of(ParamId param, const std::string& kind) {
       raise(DS_ERROR_STATE, "parameter '{}' is frozen: it has no gradient", TensorName(name));
     int cut = zero_.policy(b).grads;
     BufferId sum = s.sum();
-    float scale = 1.0f / static_cast<float>(std::max<int64_t>(control_.leaves(), 1));
+    double leaves = static_cast<double>(std::max<int64_t>(control_.leaves(), 1));
+    auto scale = static_cast<float>(1.0 / (leaves * control_.scalars().loss_scale));
     return {{sum, 0, zero_.part_numel(b, cut)}, cut, scale, zero_.policy(b).states > 0};
   }
   int index = state_index(kind);

@@ -24,6 +24,7 @@ StepControl::StepControl(const Config& config, int world) : config_(config) {
   for (const ParamGroup& group : config.optimizer.groups)
     configured_.push_back(group_scalars(config.optimizer, group));
   set_.resize(configured_.size());
+  if (config.compute == DS_DTYPE_F16) scaler_ = first_scaler(config.loss_scale);
   choose_groups();
 }
 
@@ -120,8 +121,13 @@ void StepControl::take_set(const std::vector<SetNumbers>& numbers) {
   choose_groups();
 }
 
+void StepControl::take_scaler(const LossScaler& scaler) {
+  if (searches_scale(config_)) scaler_ = scaler;
+}
+
 void StepControl::begin_step() {
   scalars_.train = 1;
+  scalars_.loss_scale = scaler_.scale;
   scalars_.skip = 0;
   bad_gradients_.clear();
   choose_groups();
@@ -138,8 +144,20 @@ void StepControl::gradient_written(const std::string& param, bool finite) {
 const StepResult& StepControl::finish(std::string reason) {
   ++scalars_.step;
   if (!skips()) ++scalars_.updates;
-  last_ = {scalars_.step,     scalars_.updates, scalars_.loss,    scalars_.grad_norm,
-           scalars_.group.lr, skips(),          std::move(reason)};
+  const bool f16 = config_.compute == DS_DTYPE_F16;
+  // A step without any data says nothing of the scale.
+  const bool overflow = skips() && leaves() > 0,
+             floor = f16 && overflow && at_floor(config_.loss_scale, scaler_);
+  const LossScaler before = scaler_;
+  if (f16 && (leaves() > 0)) scaler_ = next_scaler(config_.loss_scale, scaler_, overflow);
+  if (f16 && skips()) {
+    reason += scaler_.scale == before.scale
+                  ? fmt::format("; the loss scale is {}", before.scale)
+                  : fmt::format("; the loss scale falls from {} to {}", before.scale, scaler_.scale);
+  }
+  last_ = {scalars_.step,      scalars_.updates,    scalars_.loss,
+           scalars_.grad_norm, scalars_.group.lr,   skips(),
+           std::move(reason),  scalars_.loss_scale, floor};
   choose_groups();
   return last_;
 }

@@ -9,6 +9,7 @@
 
 #include "core/base/group_scalars.h"
 #include "core/config/config.h"
+#include "core/config/loss_scaler.h"
 #include "core/device/scalars.h"
 
 namespace ds {
@@ -23,8 +24,10 @@ struct StepResult {
   double loss = 0;       // mean of the leaf means over all ranks
   double grad_norm = 0;  // before clipping
   double lr = 0;
-  bool skipped = false;  // NaN or infinity: nothing was updated
-  std::string reason;    // why it was skipped; "" otherwise
+  bool skipped = false;   // NaN or infinity: nothing was updated
+  std::string reason;     // why it was skipped; "" otherwise
+  double loss_scale = 1;  // that the loss was multiplied by
+  bool at_floor = false;  // skipped, and the dynamic loss scale can fall no further
 };
 
 // What a step begins with and what became of it: learning rate, loss, norm, and whether it was skipped. Its
@@ -58,6 +61,11 @@ class StepControl {
   const std::vector<SetNumbers>& set_numbers() const { return set_; }
   void take_set(const std::vector<SetNumbers>& numbers);
 
+  // The loss scale of the next step; 1 unless the compute type is f16.
+  const LossScaler& scaler() const { return scaler_; }
+  // In place of it that of a run that goes on. A scale that the configuration fixes stays.
+  void take_scaler(const LossScaler& scaler);
+
   // Counters and seed of a run that goes on.
   void resume(int64_t steps, int64_t updates, uint64_t seed);
   // What runs next is a step; or evaluation, which has no dropout.
@@ -81,6 +89,7 @@ class StepControl {
   std::vector<GroupScalars> configured_, groups_;  // groups_: with schedule, and what was set
   std::vector<SetNumbers> set_;
   std::set<std::string> bad_gradients_;
+  LossScaler scaler_;
   StepResult last_;
 };
 

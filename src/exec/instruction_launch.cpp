@@ -132,6 +132,8 @@ bool finite(const TensorView& view) {
       return all_finite<double>(view);
     case DS_DTYPE_BF16:
       return all_finite<bf16>(view);
+    case DS_DTYPE_F16:
+      return all_finite<f16>(view);
     default:
       return true;
   }

@@ -22,7 +22,7 @@ void put_ids(TextRequest& request, const JsonReader& value) {
 }  // namespace
 
 TextRequest text_request(const std::string& prompt, const Json& document) {
-  static const std::vector<std::string> types{"f32", "bf16"};
+  static const std::vector<std::string> types{"f32", "bf16", "f16"};
   static constexpr Option<TextRequest> options[] = {
       {"ids", put_ids},
       {"tokens", [](auto& request, auto& value) { request.tokens = value.integer(1, INT32_MAX); }},

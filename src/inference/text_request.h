@@ -14,7 +14,7 @@ struct TextRequest {
   std::vector<int32_t> ids;  // instead of prompt: a text of token numbers, which is continued with numbers
   int64_t tokens = 256;
   SamplingOptions sampling{0.8, 0, 0};
-  std::string dtype;        // "f32", "bf16"; "": a run's own, f32 for a model folder
+  std::string dtype;        // "f32", "bf16", "f16"; "": a run's own, f32 for a model folder
   int threads = 0;          // compute threads a rank; 0: cores / ranks
   int stage = -1;           // ZeRO stage: 3 holds shards; -1: a run's own, 0 for a model folder
   bool ignore_eos = false;  // go on behind a model folder's end of text

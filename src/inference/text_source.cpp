@@ -56,16 +56,16 @@ void check_causal(const HfModel& model, const std::string& path) {
         model.family);
 }
 
-Json engine_document(const TextRequest& request, int64_t sequence, int64_t stage, bool bf16) {
-  Json run, zero, half, document;
+Json engine_document(const TextRequest& request, int64_t sequence, int64_t stage, const std::string& own) {
+  const std::string& dtype = request.dtype.empty() ? own : request.dtype;
+  Json run, zero, document;
   run.set("sequence", sequence);
   run.set("threads", request.threads);
   zero.set("stage", request.stage < 0 ? stage : request.stage);
-  half.set("enabled", request.dtype.empty() ? bf16 : request.dtype == "bf16");
   document.set("train_micro_batch_size_per_gpu", 1);
   document.set("run", std::move(run));
   document.set("zero_optimization", std::move(zero));
-  document.set("bf16", std::move(half));
+  if (dtype != "f32") document.set(dtype == "f16" ? "fp16" : "bf16", Json::Object{{"enabled", true}});
   return document;
 }
 
@@ -85,6 +85,15 @@ std::string checkpoint_of(const std::string& folder) {
   return find_checkpoint(folder);
 }
 
+// The compute type of a run. Versions before fp16 have saved no section of it.
+std::string own_dtype(const JsonReader& saved) {
+  for (auto [section, name] : {std::pair{"bf16", "bf16"}, {"fp16", "f16"}}) {
+    std::optional<JsonReader> found = saved.find(section);
+    if (found && found->at("enabled").flag()) return name;
+  }
+  return "f32";
+}
+
 Opened open_run(const std::string& path, const TextRequest& request, int world) {
   Json info = read_checkpoint_info(path).config;
   JsonReader saved = JsonReader(path + "/manifest.json: config", info).at("config");
@@ -96,7 +105,7 @@ Opened open_run(const std::string& path, const TextRequest& request, int world) 
   out.source.roll = true;
   int64_t sequence = saved.at("run").at("sequence").integer(1, kMostPositions);
   int64_t stage = saved.at("zero_optimization").at("stage").integer(0, 3);
-  Json document = engine_document(request, sequence, stage, saved.at("bf16").at("enabled").flag());
+  Json document = engine_document(request, sequence, stage, own_dtype(saved));
   document.set("model", saved.at("model").json());
   out.config = parse_config(document, world);
   out.model = configured_model(out.config);
@@ -139,7 +148,7 @@ Opened open_model(const std::string& folder, const TextRequest& request, int wor
   check_causal(out.model, folder);
   check_vocabulary(out, folder);
   out.decode = {.positions = positions, .position_offset = out.model.position_offset, .by_length = true};
-  out.config = parse_config(engine_document(request, positions, 0, false), world);
+  out.config = parse_config(engine_document(request, positions, 0, "f32"), world);
   return out;
 }
 

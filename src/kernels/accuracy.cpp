@@ -150,6 +150,7 @@ std::span<const Accuracy> accuracy_table() { return kTable; }
 ErrorUnit error_unit(const Accuracy& accuracy, int64_t terms, DType stored) {
   DType arithmetic = stored == DS_DTYPE_F64 ? DS_DTYPE_F64 : DS_DTYPE_F32;
   ErrorUnit unit{std::sqrt(static_cast<double>(terms)) * unit_roundoff(arithmetic), unit_roundoff(stored)};
+  if (stored == DS_DTYPE_F16) unit.least = 0x1p-25;
   if (accuracy.rounds_weights) unit.sums += unit.stored / 4;
   return unit;
 }
@@ -158,6 +159,8 @@ double unit_roundoff(DType dtype) {
   switch (dtype) {
     case DS_DTYPE_BF16:
       return 0x1p-9;
+    case DS_DTYPE_F16:
+      return 0x1p-12;
     case DS_DTYPE_F32:
       return 0x1p-24;
     default:

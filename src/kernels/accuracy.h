@@ -29,7 +29,8 @@ std::span<const Accuracy> accuracy_table();
 struct ErrorUnit {
   double sums = 0;    // of the largest element of the reference's output
   double stored = 0;  // of the element itself
-  double of(double largest, double want) const { return sums * largest + stored * std::abs(want); }
+  double least = 0;   // whatever the element: half the distance of subnormal numbers
+  double of(double largest, double want) const { return sums * largest + stored * std::abs(want) + least; }
 };
 // Of an output of type `stored` whose elements are sums of `terms`. Arithmetic is in f32, or in f64 for f64.
 // Rounded weights are errors that average out over the terms: a quarter of their rounding is in `sums`.

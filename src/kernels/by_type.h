@@ -7,13 +7,15 @@
 
 namespace ds {
 
-// The dtype of elements of C++ type T: float, bf16 or double.
+// The dtype of elements of C++ type T: float, bf16, f16 or double.
 template <typename T>
 constexpr DType dtype_of() {
   if constexpr (std::is_same_v<T, float>) {
     return DS_DTYPE_F32;
   } else if constexpr (std::is_same_v<T, bf16>) {
     return DS_DTYPE_BF16;
+  } else if constexpr (std::is_same_v<T, f16>) {
+    return DS_DTYPE_F16;
   } else {
     static_assert(std::is_same_v<T, double>);
     return DS_DTYPE_F64;

@@ -68,7 +68,7 @@ class KernelRegistry {
 void register_gemm(KernelRegistry& registry);    // kernels/gemm: products of bf16
 void register_onednn(KernelRegistry& registry);  // kernels/onednn
 void register_cpu(KernelRegistry& registry);     // kernels/cpu
-void register_ref(KernelRegistry& registry);     // kernels/ref: every op and instruction, f32, bf16 and f64
+void register_ref(KernelRegistry& registry);  // kernels/ref: every op and instruction, f32, bf16, f16 and f64
 
 // Every built-in implementation in dispatch order: gemm, onednn, cpu, ref. Environment DS_KERNELS (comma list
 // of families, for example "ref" or "cpu,ref") restricts it, for tests and bug reports.

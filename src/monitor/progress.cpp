@@ -58,6 +58,11 @@ std::string step_text(const StepRecord& record, const ProgressOptions& options) 
   return fmt::format("{:>{}}/{}", record.step, total.size(), total);
 }
 
+// "  scale 65536"; "" without a loss scale.
+std::string scale_text(const StepRecord& record) {
+  return std::isnan(record.loss_scale) ? "" : fmt::format("  scale {}", record.loss_scale);
+}
+
 // Width on a terminal of text whose characters take one column each.
 size_t columns_of(std::string_view text) {
   return static_cast<size_t>(
@@ -69,8 +74,8 @@ size_t columns_of(std::string_view text) {
 std::string progress_line(const StepRecord& record, double heldout, double remaining,
                           const ProgressOptions& options) {
   std::string text =
-      fmt::format("step {}  {}  lr {:.3e}  norm {:.3f}  {} tokens/s  ETA {}", step_text(record, options),
-                  loss_text(record, heldout), record.lr, record.grad_norm,
+      fmt::format("step {}  {}  lr {:.3e}  norm {:.3f}{}  {} tokens/s  ETA {}", step_text(record, options),
+                  loss_text(record, heldout), record.lr, record.grad_norm, scale_text(record),
                   count_text(record.tokens_per_second), duration_text(remaining));
   std::string memory = memory_text(record.bytes, options.plan);
   return memory.empty() ? text : text + "  " + memory;

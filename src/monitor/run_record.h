@@ -25,8 +25,9 @@ struct StepRecord {
   double lr = 0;
   double grad_norm = 0;  // before clipping
   double tokens_per_second = 0;
-  double seconds = 0;  // wall time of the step
-  TierBytes bytes;     // allocated after it
+  double seconds = 0;                                            // wall time of the step
+  TierBytes bytes;                                               // allocated after it
+  double loss_scale = std::numeric_limits<double>::quiet_NaN();  // of the step; NaN: there is none
 };
 
 struct EvalRecord {

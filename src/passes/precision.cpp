@@ -1,6 +1,13 @@
 #include "passes/precision.h"
 
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <iterator>
+#include <map>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/base/error.h"
@@ -26,6 +33,86 @@ void set_precision(Graph& graph, DType compute) {
     std::vector<TensorType> out = op(node.op).infer(in, node.attrs);
     for (size_t k = 0; k < out.size(); ++k) graph.values[node.out[k]].type = out[k];
   }
+}
+
+namespace {
+
+// What torch.autocast makes in f32 whatever its operands are: norms and losses. The rest follows its
+// operands.
+bool in_f32(const Node& node) {
+  constexpr std::string_view kOps[] = {"layer_norm", "rms_norm",     "cross_entropy",
+                                       "mse",        "load_balance", "top_gates"};
+  return std::find(std::begin(kOps), std::end(kOps), node.op) != std::end(kOps);
+}
+
+// Rewrites the nodes of a forward graph one by one, with casts before those whose operands have another type.
+class Autocast {
+ public:
+  Autocast(Graph& graph, DType low) : graph_(graph), low_(low) {}
+
+  void run() {
+    for (Node& node : IdVector<NodeId, Node>(graph_.nodes)) {
+      const DType type = operand_type(node);
+      for (ValueId& in : node.in) {
+        DType have = graph_.type(in).dtype;
+        if (floating(have) && have != type) in = cast_of(in, type);
+      }
+      std::vector<TensorType> types;
+      for (ValueId in : node.in) types.push_back(graph_.type(in));
+      types = op(node.op).infer(types, node.attrs);
+      for (size_t k = 0; k < types.size(); ++k) graph_.values[node.out[k]].type = types[k];
+      nodes_.push_back(std::move(node));
+    }
+    graph_.nodes = std::move(nodes_);
+    for (NodeId i : graph_.nodes.ids()) {
+      for (ValueId out : graph_.nodes[i].out) graph_.values[out].producer = i;
+    }
+  }
+
+ private:
+  // Products are made in the low type; what joins operands of several types, in the widest of them.
+  DType operand_type(const Node& node) const {
+    if (op(node.op).products) return low_;
+    if (in_f32(node)) return DS_DTYPE_F32;
+    bool any_f32 = std::any_of(node.in.begin(), node.in.end(),
+                               [&](ValueId in) { return graph_.type(in).dtype == DS_DTYPE_F32; });
+    return any_f32 ? DS_DTYPE_F32 : low_;
+  }
+
+  ValueId cast_of(ValueId value, DType type) {
+    ValueId& made = casts_[{value, type}];
+    if (made.exists()) return made;
+    Value result = graph_.values[value];
+    result.name = unique_name(graph_, fmt::format("{}.{}", result.name, dtype_name(type)));
+    result.type.dtype = type;
+    made = graph_.append_value(std::move(result));
+    Node node;
+    node.op = "cast";
+    node.in = {value};
+    node.out = {made};
+    node.attrs.set("dtype", std::string(dtype_name(type)));
+    nodes_.push_back(std::move(node));
+    return made;
+  }
+
+  Graph& graph_;
+  const DType low_;
+  IdVector<NodeId, Node> nodes_;
+  std::map<std::pair<ValueId, DType>, ValueId> casts_;
+};
+
+}  // namespace
+
+void autocast(Graph& graph, DType low) {
+  ensure(!graph.backward_begin.exists(), "precision of graph '{}' is set after differentiate", graph.name);
+  Autocast(graph, low).run();
+}
+
+void scale_loss(Graph& graph) {
+  if (!graph.backward_begin.exists() || !graph.nodes.has(graph.backward_begin)) return;
+  Node& seed = graph.nodes[graph.backward_begin];
+  ensure(seed.op == "fill", "backward of graph '{}' begins with '{}'", graph.name, seed.op);
+  seed.attrs.set("loss_scale", int64_t{1});
 }
 
 void cast_output(Graph& graph, size_t index) {

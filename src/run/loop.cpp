@@ -112,7 +112,12 @@ bool Loop::step() {
   double heldout = kNoLoss;
   if (due(config_.run.eval_every, result.step) || result.step == config_.run.steps) heldout = evaluate();
   observe(result, heldout, seconds);
-  skips_ = result.skipped ? skips_ + 1 : 0;
+  // A dynamic loss scale finds its place by overflows: they count where it can fall no further.
+  if (!result.skipped) {
+    skips_ = 0;
+  } else if (result.at_floor || !searches_scale(config_)) {
+    ++skips_;
+  }
   if (skips_ >= config_.run.max_skipped_steps) {
     report_.end = RunEnd::skipped;
     report_.failure = result.reason;
@@ -189,7 +194,9 @@ void Loop::observe(const StepResult& result, double heldout, double seconds) {
   double tokens = static_cast<double>(batch_tokens_ * config_.accumulation * engine_.runtime().comm().size());
   TierBytes bytes{engine_.runtime().mapped(Tier::device), engine_.runtime().mapped(Tier::host),
                   engine_.runtime().mapped(Tier::nvme)};
-  log_->step({result.step, result.loss, result.lr, result.grad_norm, tokens / seconds, seconds, bytes});
+  StepRecord record{result.step, result.loss, result.lr, result.grad_norm, tokens / seconds, seconds, bytes};
+  if (config_.compute == DS_DTYPE_F16) record.loss_scale = result.loss_scale;
+  log_->step(record);
   if (!std::isnan(heldout)) log_->eval({result.step, heldout});
   RunProgress progress{result.step,      config_.run.steps, result.loss,     heldout,
                        result.grad_norm, result.lr,         tokens / seconds};

@@ -108,11 +108,14 @@ void emit_losses(ProgramBuilder& builder, const ZeroPlan& plan) {
 
 void emit_clip(ProgramBuilder& builder, const ZeroPlan& plan, const Config& config) {
   StateRef all = gather_norms(builder, plan, plan.norms, 1, "all_norms");
+  Attrs attrs{{"max_norm", config.gradient_clipping}};
+  // NaN and infinity are then updated with.
+  if (config.compute == DS_DTYPE_BF16 && !config.check_grad_overflow) attrs.set("unchecked", int64_t{1});
   builder
       .emit(Op::clip,
             {flat_operand(builder, all, Access::read),
              flat_operand(builder, all_of(builder, plan.scalars), Access::update)},
-            {{"max_norm", config.gradient_clipping}})
+            std::move(attrs))
       .runs = norm_runs(plan, all.numel);
 }
 

@@ -94,7 +94,7 @@ TEST_F(CpuActivations, RopeTurnsFarPositions) {
   OpCase c{"rope",
            {{"heads", int64_t{2}}, {"seq", int64_t{1031}}, {"theta", 10000.0}},
            {random_tensor(DS_DTYPE_F64, {2100, 44}, 1)}};
-  for (DType dtype : {DS_DTYPE_F32, DS_DTYPE_BF16}) {
+  for (DType dtype : {DS_DTYPE_F32, DS_DTYPE_BF16, DS_DTYPE_F16}) {
     Deviation d = deviation(implementation(registry_, "rope", "cpu"), c, dtype, three);
     EXPECT_LT(d.error, kMostUnits) << dtype_name(dtype) << " " << d.where;
   }

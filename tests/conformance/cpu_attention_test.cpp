@@ -71,7 +71,7 @@ class CpuAttention : public testing::Test {
 
 TEST_F(CpuAttention, EveryFormOverBlocksOfKeys) {
   for (const OpCase& c : forms()) {
-    for (DType dtype : {DS_DTYPE_F32, DS_DTYPE_BF16}) {
+    for (DType dtype : {DS_DTYPE_F32, DS_DTYPE_BF16, DS_DTYPE_F16}) {
       Deviation d = deviation(cpu(c.op.c_str()), c, dtype, three_);
       EXPECT_LT(d.error, kMostUnits) << c.label() << " " << dtype_name(dtype) << " " << d.where;
     }
@@ -111,7 +111,7 @@ TEST_F(CpuAttention, CachesOfManyBlocksOfKeys) {
     OpCase c = cached_case(4000, {0, 1022, 1023, 1024, 2047, 2048, 3999}, attrs);
     for (int64_t e = 0; e < 20; ++e)
       c.in[2].set(3500 * 20 + e, 16 * c.in[2].at(e));  // the largest comes late
-    for (DType dtype : {DS_DTYPE_F32, DS_DTYPE_BF16}) {
+    for (DType dtype : {DS_DTYPE_F32, DS_DTYPE_BF16, DS_DTYPE_F16}) {
       Deviation d = deviation(cpu("cached_attention"), c, dtype, three_);
       EXPECT_LT(d.error, kMostUnits) << c.label() << " " << dtype_name(dtype) << " " << d.where;
     }
@@ -201,7 +201,7 @@ TEST_F(CpuAttention, RowsThatSeeOneKeyTeachNothing) {
     if (form.padded) forward.in.push_back(mask);
     for (const KernelRegistry* registry : {&cpu_, &ref_}) {
       const char* family = registry == &cpu_ ? "cpu" : "ref";
-      for (DType dtype : {DS_DTYPE_F32, DS_DTYPE_BF16}) {
+      for (DType dtype : {DS_DTYPE_F32, DS_DTYPE_BF16, DS_DTYPE_F16}) {
         std::vector<Tensor> d = gradients(*registry, family, forward, dy, dtype, one_);
         bool all = form.alone(1) && form.alone(2);
         for (int64_t e = 0; e < kRows * kWidth; ++e) {
@@ -230,7 +230,7 @@ TEST_F(CpuAttention, RowsWithAllWeightOnOneKeyTeachNothing) {
     forward.in[1].set(e, row < kDepth && column == row ? 64 : 0);
   }
   Tensor dy = random_tensor(DS_DTYPE_F64, {kRows, kWidth}, 4);
-  for (DType dtype : {DS_DTYPE_F32, DS_DTYPE_BF16}) {
+  for (DType dtype : {DS_DTYPE_F32, DS_DTYPE_BF16, DS_DTYPE_F16}) {
     std::vector<Tensor> d = gradients(cpu_, "cpu", forward, dy, dtype, one_);
     for (int64_t row = kDepth; row < kRows; ++row) {
       for (int64_t c = 0; c < kWidth; ++c)
@@ -264,7 +264,7 @@ TEST_F(CpuAttention, BlocksOfKeysMeet) {
   for (auto [rows, heads, depth, seq] :
        {std::array<int64_t, 4>{300, 1, 20, 300}, {291, 2, 34, 145}, {290, 2, 33, 145}, {70, 1, 264, 70}}) {
     for (const OpCase& c : cases(rows, heads, depth, seq)) {
-      for (DType dtype : {DS_DTYPE_F32, DS_DTYPE_BF16}) {
+      for (DType dtype : {DS_DTYPE_F32, DS_DTYPE_BF16, DS_DTYPE_F16}) {
         Deviation d = deviation(cpu(c.op.c_str()), c, dtype, three_);
         EXPECT_LT(d.error, kMostUnits) << c.label() << " " << dtype_name(dtype) << " " << d.where;
       }
@@ -287,7 +287,7 @@ TEST_F(CpuAttention, SequencesTooLongForScratchTakeTwoPasses) {
   // more.
   ThreadTeam small(2, 290 << 10);
   OpCase c = cases(1200, 1, 32, 600)[1];
-  for (DType dtype : {DS_DTYPE_F32, DS_DTYPE_BF16}) {
+  for (DType dtype : {DS_DTYPE_F32, DS_DTYPE_BF16, DS_DTYPE_F16}) {
     EXPECT_TRUE(run_case(cpu("attention_dx"), c, dtype, small) ==
                 run_case(cpu("attention_dx"), c, dtype, one_));
   }
@@ -297,7 +297,7 @@ TEST_F(CpuAttention, SequencesTooLongForScratchTakeTwoPasses) {
 TEST_F(CpuAttention, WideHeadsFitTheScratch) {
   for (int64_t depth : {1300, 1780}) {
     OpCase c = cases(40, 1, depth, 32)[1];
-    for (DType dtype : {DS_DTYPE_F32, DS_DTYPE_BF16}) {
+    for (DType dtype : {DS_DTYPE_F32, DS_DTYPE_BF16, DS_DTYPE_F16}) {
       Deviation d = deviation(cpu("attention_dx"), c, dtype, one_);
       EXPECT_LT(d.error, 200) << depth << " " << dtype_name(dtype) << " " << d.where;
     }

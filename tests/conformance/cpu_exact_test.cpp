@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <iterator>
 #include <limits>
 
 #include "support/conformance.h"
@@ -33,20 +34,14 @@ class Exact : public testing::Test {
   // Every kind of f32: ties of bf16 rounding, subnormals, infinities, overflow to infinity; with_nan: NaN.
   static Tensor awkward(bool with_nan) {
     Tensor x(DS_DTYPE_F32, {kCount});
-    const double special[] = {0.0,
-                              -0.0,
-                              1 + 0x1p-8,
-                              1 + 0x1.8p-7,
-                              1 + 0x1.01p-8,
-                              0x1p-149,
-                              0x1.fep-130,
-                              3.4e38,
-                              -3.4028234e38,
-                              std::numeric_limits<double>::infinity(),
-                              -std::numeric_limits<double>::infinity()};
+    const double special[] = {0.0, -0.0, 1 + 0x1p-8, 1 + 0x1.8p-7, 1 + 0x1.01p-8, 0x1p-149, 0x1.fep-130,
+                              3.4e38, -3.4028234e38, std::numeric_limits<double>::infinity(),
+                              -std::numeric_limits<double>::infinity(),
+                              // Bounds of f16: the largest, ties at infinity and at 0, subnormal numbers.
+                              65504, 65519.99, 65520, -65520, 0x1p-25, 0x1.8p-24, -0x1.ffcp-15, 0x1.ffep-15};
     Tensor random = random_tensor(DS_DTYPE_F32, {kCount}, 3);
     for (int64_t e = 0; e < kCount; ++e) {
-      x.set(e, e % 3 == 0 ? special[e / 3 % 11]
+      x.set(e, e % 3 == 0 ? special[e / 3 % static_cast<int64_t>(std::size(special))]
                           : random.at(e) * std::ldexp(1.0003, static_cast<int>(e % 60) - 30));
     }
     if (with_nan) x.set(kCount - 1, std::nan(""));
@@ -58,16 +53,18 @@ class Exact : public testing::Test {
 };
 
 TEST_F(Exact, Cast) {
-  for (DType to : {DS_DTYPE_BF16, DS_DTYPE_F32}) {
+  for (DType to : {DS_DTYPE_BF16, DS_DTYPE_F16, DS_DTYPE_F32}) {
     Attrs attrs{{"dtype", dtype_name(to)}};
     EXPECT_TRUE(equal("cast", attrs, {awkward(true)}, {poisoned(to, {kCount})})) << dtype_name(to);
-    EXPECT_TRUE(equal("cast", attrs, {awkward(false).as(DS_DTYPE_BF16)}, {poisoned(to, {kCount})}));
+    for (DType from : {DS_DTYPE_BF16, DS_DTYPE_F16})
+      EXPECT_TRUE(equal("cast", attrs, {awkward(false).as(from)}, {poisoned(to, {kCount})}))
+          << dtype_name(to);
   }
 }
 
 TEST_F(Exact, Accumulate) {
   Tensor acc = random_tensor(DS_DTYPE_F32, {kCount}, 8);
-  for (DType from : {DS_DTYPE_F32, DS_DTYPE_BF16}) {
+  for (DType from : {DS_DTYPE_F32, DS_DTYPE_BF16, DS_DTYPE_F16}) {
     Tensor x = awkward(false).as(from);
     EXPECT_TRUE(equal("accumulate", {{"beta", int64_t{0}}}, {x}, {poisoned(DS_DTYPE_F32, {kCount})}));
     EXPECT_TRUE(equal("accumulate", {{"beta", int64_t{1}}}, {x}, {acc}));
@@ -75,7 +72,7 @@ TEST_F(Exact, Accumulate) {
 }
 
 TEST_F(Exact, ZeroOfAnyType) {
-  for (DType dtype : {DS_DTYPE_F32, DS_DTYPE_BF16, DS_DTYPE_I32, DS_DTYPE_U8}) {
+  for (DType dtype : {DS_DTYPE_F32, DS_DTYPE_BF16, DS_DTYPE_F16, DS_DTYPE_I32, DS_DTYPE_U8}) {
     EXPECT_TRUE(equal("zero", {}, {}, {poisoned(dtype, {(1 << 20) + 3})})) << dtype_name(dtype);
   }
 }
@@ -100,7 +97,7 @@ TEST_F(Exact, Adamw) {
   scalars.group = {.lr = 3.1e-4, .weight_decay = 0.1, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8};
   scalars.updates = 2;
   scalars.grad_scale = 0.37;
-  for (DType param : {DS_DTYPE_F32, DS_DTYPE_BF16}) {
+  for (DType param : {DS_DTYPE_F32, DS_DTYPE_BF16, DS_DTYPE_F16}) {
     for (int64_t l2 : {0, 1}) {
       Attrs attrs{{"l2", l2}};
       EXPECT_TRUE(equal("adamw", attrs, {awkward(false)},
@@ -114,7 +111,7 @@ TEST_F(Exact, Sgd) {
   StepScalars scalars;
   scalars.group = {.lr = 3.1e-2, .weight_decay = 0.1, .momentum = 0.9};
   scalars.grad_scale = 0.37;
-  for (DType param : {DS_DTYPE_F32, DS_DTYPE_BF16}) {
+  for (DType param : {DS_DTYPE_F32, DS_DTYPE_BF16, DS_DTYPE_F16}) {
     for (int64_t nesterov : {0, 1}) {
       Attrs attrs{{"nesterov", nesterov}};
       EXPECT_TRUE(equal("sgd", attrs, {awkward(false)},
@@ -177,7 +174,7 @@ TEST_F(Exact, DropoutDrawsTheReferencesStream) {
   scalars.seed = 0x123456789abcdefull;
   scalars.step = 77;
   Attrs attrs{{"p", 0.37}, {"op", int64_t{0x1f3}}};
-  for (DType dtype : {DS_DTYPE_F32, DS_DTYPE_BF16}) {
+  for (DType dtype : {DS_DTYPE_F32, DS_DTYPE_BF16, DS_DTYPE_F16}) {
     Tensor x = random_tensor(dtype, {kCount}, 6);
     scalars.train = 1;
     EXPECT_TRUE(equal("dropout", attrs, {x}, {poisoned(dtype, {kCount})}, scalars));
@@ -187,7 +184,7 @@ TEST_F(Exact, DropoutDrawsTheReferencesStream) {
 }
 
 TEST_F(Exact, ElementwiseAndGathers) {
-  for (DType dtype : {DS_DTYPE_F32, DS_DTYPE_BF16}) {
+  for (DType dtype : {DS_DTYPE_F32, DS_DTYPE_BF16, DS_DTYPE_F16}) {
     Tensor x = awkward(false).as(dtype), y = random_tensor(dtype, {kCount}, 9);
     std::vector<Tensor> out{poisoned(dtype, {kCount})};
     EXPECT_TRUE(equal("add", {}, {x, y}, out));
@@ -218,7 +215,7 @@ TEST_F(Exact, EmbeddingGradientsOfMoreThanTheScratch) {
   for (int64_t r = 0; r < kRows; r += 2) ids.set(r, 1700);
   for (int64_t padding : {int64_t{-1}, int64_t{1700}, static_cast<int64_t>(ids.at(1))}) {
     Attrs attrs{{"rows", kWords}, {"padding", padding}};
-    for (DType dtype : {DS_DTYPE_F32, DS_DTYPE_BF16}) {
+    for (DType dtype : {DS_DTYPE_F32, DS_DTYPE_BF16, DS_DTYPE_F16}) {
       InstructionCase c{
           "embedding_dw", attrs, {random_tensor(dtype, {kRows, 3}, 20), ids}, {poisoned(dtype, {kWords, 3})}};
       EXPECT_TRUE(run_case(implementation(cpu_, c.op, "cpu"), c, small) ==

@@ -74,7 +74,7 @@ TEST(Accuracy, OperationsWithOneResultHaveItInEveryFamily) {
   int64_t compared = 0;
   for (const OpCase& c : large_op_cases()) {
     if (!find_accuracy(c.op)->one_result) continue;
-    for (DType dtype : {DS_DTYPE_F32, DS_DTYPE_BF16}) {
+    for (DType dtype : {DS_DTYPE_F32, DS_DTYPE_BF16, DS_DTYPE_F16}) {
       std::vector<Tensor> want = run_case(implementation(ref, c.op, "ref"), c, dtype, team);
       for (const KernelImpl& impl : all.all()) {
         if (impl.name == "ref" || !refusal(impl, c, dtype).empty()) continue;
@@ -86,11 +86,11 @@ TEST(Accuracy, OperationsWithOneResultHaveItInEveryFamily) {
   EXPECT_GT(compared, 20);
 }
 
-TEST(Reference, RoundsOnceInF32AndBf16) {
+TEST(Reference, RoundsOnceInEveryType) {
   KernelRegistry registry = reference();
   ThreadTeam team(1);
   for (const OpCase& c : op_cases()) {
-    for (DType dtype : {DS_DTYPE_F32, DS_DTYPE_BF16}) {
+    for (DType dtype : {DS_DTYPE_F32, DS_DTYPE_BF16, DS_DTYPE_F16}) {
       const KernelImpl& impl = implementation(registry, c.op, "ref");
       ASSERT_EQ(refusal(impl, c, dtype), "") << c.label();
       Deviation d = deviation(impl, c, dtype, team);
@@ -106,13 +106,6 @@ TEST(Reference, DeviationSeesAWrongKernel) {
                    }};
   OpCase c{"linear", {}, {random_tensor(DS_DTYPE_F64, {3, 4}, 1), random_tensor(DS_DTYPE_F64, {2, 4}, 2)}};
   EXPECT_GT(deviation(wrong, c, DS_DTYPE_F32, team).error, 1e4);
-}
-
-TEST(Reference, RefusesF16) {
-  KernelRegistry registry = reference();
-  const DType in[] = {DS_DTYPE_F16}, out[] = {DS_DTYPE_F16};
-  Attrs none;
-  EXPECT_THROW(registry.find({"gelu", in, out, none}), std::runtime_error);
 }
 
 TEST(Dropout, KeepsTheAskedFractionAndScalesIt) {

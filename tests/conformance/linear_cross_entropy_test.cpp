@@ -52,7 +52,7 @@ void for_each_run(const std::function<void(const KernelImpl&, const OpCase&, DTy
     for (const OpCase& c : both_cases(forward_case(rows, width))) {
       for (const KernelImpl& impl : registry.all()) {
         if (impl.op != c.op) continue;
-        for (DType dtype : {DS_DTYPE_F32, DS_DTYPE_BF16}) {
+        for (DType dtype : {DS_DTYPE_F32, DS_DTYPE_BF16, DS_DTYPE_F16}) {
           if (refusal(impl, c, dtype).empty()) f(impl, c, dtype);
         }
       }

@@ -80,7 +80,7 @@ double bound(float scale, int64_t bits) {
 
 TEST_F(Quantize, IsHalfAScaleOffAtMost) {
   const int64_t granules = 150;  // several tasks
-  for (DType type : {DS_DTYPE_F32, DS_DTYPE_BF16}) {
+  for (DType type : {DS_DTYPE_F32, DS_DTYPE_BF16, DS_DTYPE_F16}) {
     Tensor x = spread(granules, 1).as(type);
     for (int64_t bits : {8, 4}) {
       Tensor c = codes(x, bits), y = values(c, bits, x.numel());
@@ -94,7 +94,9 @@ TEST_F(Quantize, IsHalfAScaleOffAtMost) {
         EXPECT_FLOAT_EQ(
             scale, std::max(static_cast<float>(top / static_cast<double>(largest_code(bits))), kLeastScale));
         EXPECT_LE(off, bound(scale, bits)) << "granule " << g << " bits " << bits;
-        EXPECT_TRUE(off > scale / 4 || scale == kLeastScale) << "no step of " << scale;
+        // Subnormal numbers of f16 are few, and codes may have all of them.
+        bool few = type == DS_DTYPE_F16 && top < 0x1p-14;
+        EXPECT_TRUE(off > scale / 4 || scale == kLeastScale || few) << "no step of " << scale;
       }
       EXPECT_TRUE(values(c, bits, x.numel(), DS_DTYPE_BF16) == y.as(DS_DTYPE_BF16));
     }

@@ -115,7 +115,7 @@ std::vector<float> floats(const Tensor& t) {
 }
 
 TEST_F(RowTable, PacksDistinctRowsInOrder) {
-  for (DType type : {DS_DTYPE_F32, DS_DTYPE_BF16}) {
+  for (DType type : {DS_DTYPE_F32, DS_DTYPE_BF16, DS_DTYPE_F16}) {
     Tensor table = random_tensor(type, {131, 37}, 1), ids(DS_DTYPE_I32, {9});
     const int32_t named[] = {130, 4, 64, 4, 63, 0, 130, 64, 4};
     for (int64_t i = 0; i < 9; ++i) ids.set(i, named[i]);
@@ -164,7 +164,7 @@ TEST_F(RowTable, SumsHaveTheBitsOfWholeTables) {
   for (const std::vector<int>& levels : nests) {
     int64_t ranks = RankLevels(levels).ranks();
     for (auto [height, width] : {std::pair<int64_t, int64_t>{41, 24}, {9, 300}, {7, 257}}) {
-      for (DType type : {DS_DTYPE_F32, DS_DTYPE_BF16}) {
+      for (DType type : {DS_DTYPE_F32, DS_DTYPE_BF16, DS_DTYPE_F16}) {
         std::vector<Packed> packed;
         std::vector<std::vector<float>> whole;
         int64_t padded = (height * width / (ranks * 256) + 1) * ranks * 256;

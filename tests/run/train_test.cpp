@@ -806,6 +806,28 @@ TEST_F(RunTrain, a_run_goes_on_over_as_many_skipped_steps_as_it_is_told) {
   }
 }
 
+// A loss scale of 2^30 overflows, and so do some below it: these steps do not end a run. At a minimum that is
+// too high, the first one does.
+TEST_F(RunTrain, a_loss_scale_searches_without_ending_the_run) {
+  Json c = config("fp16", 24);
+  merge_patch(c, Json::parse(R"({"fp16": {"enabled": true, "initial_scale_power": 30, "hysteresis": 1},
+      "run": {"save_every": 0, "eval_every": 0, "sample_tokens": 0}})"));
+  RunReport report = train_on(1, c, quiet());
+  EXPECT_EQ(report.step, 24);
+  EXPECT_GT(report.skipped, 3);
+  EXPECT_LT(report.skipped, 20);
+  CheckpointInfo saved = read_checkpoint_info(report.checkpoint);
+  ASSERT_TRUE(saved.scaler);
+  EXPECT_EQ(saved.scaler->scale, std::ldexp(1.0, 30 - static_cast<int>(report.skipped)));
+  EXPECT_EQ(saved.scaler->steps, 24);
+  Json floor = config("floor", 24);
+  merge_patch(floor, Json::parse(R"({"fp16": {"enabled": true, "initial_scale_power": 30, "hysteresis": 1,
+      "min_loss_scale": 268435456}, "run": {"save_every": 0, "eval_every": 0, "sample_tokens": 0}})"));
+  std::string message = error_of(floor, DS_ERROR_NUMERIC);
+  EXPECT_NE(message.find("step 3 is skipped"), std::string::npos) << message;
+  EXPECT_NE(message.find("the loss scale is 268435456"), std::string::npos) << message;
+}
+
 TEST_F(RunTrain, a_finished_run_has_nothing_left) {
   RunReport first = train_on(1, config("a", 2), quiet());
   std::string before = read_file(first.folder + "/config.json");

@@ -394,8 +394,8 @@ std::vector<InstructionCase> instruction_cases() {
   for (int64_t count : {int64_t{256}, int64_t{768}, int64_t{5 * 256}}) {
     Tensor x = random_tensor(DS_DTYPE_F32, {count}, 11), y = random_tensor(DS_DTYPE_F32, {count}, 12);
     cases.push_back({"zero", {}, {}, {x}});
-    cases.push_back({"zero", {}, {}, {x.as(DS_DTYPE_BF16)}});
-    for (DType from : {DS_DTYPE_F32, DS_DTYPE_BF16}) {
+    for (DType half : {DS_DTYPE_BF16, DS_DTYPE_F16}) cases.push_back({"zero", {}, {}, {x.as(half)}});
+    for (DType from : {DS_DTYPE_F32, DS_DTYPE_BF16, DS_DTYPE_F16}) {
       for (int64_t beta : {0, 1}) cases.push_back({"accumulate", {{"beta", beta}}, {x.as(from)}, {y}});
     }
     cases.push_back({"granule_norms", {}, {x}, {Tensor(DS_DTYPE_F64, {count / 256})}});
@@ -404,11 +404,11 @@ std::vector<InstructionCase> instruction_cases() {
       cases.push_back({"init_param", attrs, {}, {Tensor(DS_DTYPE_F32, {count})}});
       cases.back().scalars.seed = 99;
     }
-    for (DType param : {DS_DTYPE_F32, DS_DTYPE_BF16}) {
+    for (DType param : {DS_DTYPE_F32, DS_DTYPE_BF16, DS_DTYPE_F16}) {
       for (bool l2 : {false, true}) cases.push_back(adamw_case(count, param, l2, 0));
     }
     cases.push_back(adamw_case(count, DS_DTYPE_F32, false, 1));
-    for (DType param : {DS_DTYPE_F32, DS_DTYPE_BF16}) {
+    for (DType param : {DS_DTYPE_F32, DS_DTYPE_BF16, DS_DTYPE_F16}) {
       for (bool nesterov : {false, true}) cases.push_back(sgd_case(count, param, nesterov, 0));
     }
     cases.push_back(sgd_case(count, DS_DTYPE_F32, false, 1));

@@ -24,12 +24,15 @@ auto with_elements(const TensorView& view, F f) {
       return f(view.as<float>());
     case DS_DTYPE_BF16:
       return f(view.as<bf16>());
+    case DS_DTYPE_F16:
+      return f(view.as<f16>());
     case DS_DTYPE_F64:
       return f(view.as<double>());
     case DS_DTYPE_I32:
       return f(view.as<int32_t>());
     default:
-      raise(DS_ERROR_UNSUPPORTED, "test tensors are f32, bf16, f64 or i32, got {}", dtype_name(view.dtype));
+      raise(DS_ERROR_UNSUPPORTED, "test tensors are f32, bf16, f16, f64 or i32, got {}",
+            dtype_name(view.dtype));
   }
 }
 
@@ -60,8 +63,8 @@ double Tensor::at(int64_t e) const {
 void Tensor::set(int64_t e, double x) {
   with_elements(view(), [e, x](auto* data) {
     using T = std::remove_reference_t<decltype(*data)>;
-    if constexpr (std::is_same_v<T, bf16>) {
-      data[e] = bf16(static_cast<float>(x));
+    if constexpr (std::is_same_v<T, bf16> || std::is_same_v<T, f16>) {
+      data[e] = T(static_cast<float>(x));
     } else {
       data[e] = static_cast<T>(x);
     }

@@ -103,7 +103,8 @@ RandomCase random_case(uint64_t seed) {
   out.world = static_cast<int>(levels ? dice.pick({4, 4, 4, 6, 8}) : 1 + dice.below(3));
   int stage = static_cast<int>(levels ? dice.pick({1, 2, 3, 3, 3}) : dice.below(4));
   Config& c = out.config = make_config(stage, 1 + dice.below(4), out.world);
-  c.compute = dice.pick({DS_DTYPE_F32, DS_DTYPE_BF16});
+  c.compute = dice.pick({DS_DTYPE_F32, DS_DTYPE_BF16, DS_DTYPE_F16});
+  c.loss_scale.loss_scale = 4;  // of f16
   c.reproducible = std::has_single_bit(static_cast<uint64_t>(c.accumulation * out.world)) && dice.one_in(3);
   c.gradient_clipping = 0;
   c.comm_timeout_ms = 20000;

@@ -266,6 +266,8 @@ void RandomHost::hand_over(int32_t param) {
     std::vector<float> leaf = gradient(place_.micro, r, param);
     for (size_t e = 0; e < leaf.size(); ++e) sum_[i][e] += static_cast<double>(leaf[e]);
     if (r != comm_.rank()) continue;
+    // The loss that a host differentiates is multiplied by the loss scale, which the engine divides out.
+    for (float& x : leaf) x *= static_cast<float>(engine_.control().scaler().scale);
     const auto& [view, owner, on_device] = grad_views_[i];
     if (view.data && numel_[i] > 0) {
       auto* room = on_device ? stage(static_cast<size_t>(view.bytes())) : static_cast<std::byte*>(view.data);
@@ -278,19 +280,20 @@ void RandomHost::hand_over(int32_t param) {
                          {view.data, view.dtype, numel_[i], on_device, on_device ? stream_ : nullptr});
       continue;
     }
-    bool narrow_it = case_.config.compute == DS_DTYPE_BF16 && (param + place_.micro) % 2 == 0;
+    const DType compute = case_.config.compute;
+    bool narrow_it = compute != DS_DTYPE_F32 && (param + place_.micro) % 2 == 0;
     std::vector<std::byte> bytes(leaf.size() * sizeof(float));
     if (stream_ && (param + place_.micro) % 3 == 0) {  // read later
       std::byte* room = stage(bytes.size());
-      narrow_it ? narrow(DS_DTYPE_BF16, leaf.data(), numel_[i], room)
+      narrow_it ? narrow(compute, leaf.data(), numel_[i], room)
                 : static_cast<void>(std::memcpy(room, leaf.data(), bytes.size()));
       engine_.grad_ready(ParamId(param),
-                         {room, narrow_it ? DS_DTYPE_BF16 : DS_DTYPE_F32, numel_[i], false, stream_});
+                         {room, narrow_it ? compute : DS_DTYPE_F32, numel_[i], false, stream_});
       continue;
     }
-    if (narrow_it) narrow(DS_DTYPE_BF16, leaf.data(), numel_[i], bytes.data());
+    if (narrow_it) narrow(compute, leaf.data(), numel_[i], bytes.data());
     engine_.grad_ready(ParamId(param), {narrow_it ? static_cast<const void*>(bytes.data()) : leaf.data(),
-                                        narrow_it ? DS_DTYPE_BF16 : DS_DTYPE_F32, numel_[i]});
+                                        narrow_it ? compute : DS_DTYPE_F32, numel_[i]});
     std::fill(leaf.begin(), leaf.end(), -1e30f);  // it was copied
     std::fill(bytes.begin(), bytes.end(), std::byte{0x7F});
   }
@@ -300,6 +303,7 @@ void RandomHost::hand_over(int32_t param) {
 double RandomHost::rounding_of_param(int32_t param, Bounded master, bool gathered) const {
   double off = master.error;
   if (case_.config.compute == DS_DTYPE_BF16) off += master.magnitude() * 0x1p-8;
+  if (case_.config.compute == DS_DTYPE_F16) off += master.magnitude() * 0x1p-11 + 0x1p-25;
   if (!gathered || !case_.config.zero.quantized_weights) return off;
   double top = 0;
   for (Bounded x : state_.at(static_cast<size_t>(param), "master")) top = std::max(top, x.magnitude());

@@ -7,7 +7,7 @@
 namespace ds::test {
 namespace {
 
-constexpr DType kTypes[] = {DS_DTYPE_F32, DS_DTYPE_BF16, DS_DTYPE_I32};
+constexpr DType kTypes[] = {DS_DTYPE_F32, DS_DTYPE_BF16, DS_DTYPE_F16, DS_DTYPE_I32};
 constexpr size_t kMostLive = 4;  // transient buffers of one tier between two draws
 
 class Writer {

@@ -59,7 +59,7 @@ LedgerCase ledger_case(const Point& p, int rank) {
   c.overlap = p.overlap;
   c.tree = p.reproducible;
   c.accumulation = p.leaves / p.world;
-  c.wire = p.compute == DS_DTYPE_BF16 ? 2 : 4;
+  c.wire = size_of(p.compute);
   c.quantized_weights = p.quantized_weights;
   c.gradient_bits = p.gradient_bits;
   c.feedback = p.err_beta >= 0;

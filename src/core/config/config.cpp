@@ -8,6 +8,7 @@
 #include <set>
 
 #include "core/base/error.h"
+#include "core/config/loss_scaler.h"
 #include "core/config/nearest_path.h"
 #include "core/config/schedule.h"
 #include "core/config/optimizer_types.h"
@@ -439,6 +440,32 @@ void check_quantization(const Config& c) {
   }
 }
 
+const char* precision_key(DType compute) { return compute == DS_DTYPE_F16 ? "fp16.enabled" : "bf16.enabled"; }
+
+void check_precision(const Config& c) {
+  if (searches_scale(c) && (c.loss_scale.window < 1 || c.loss_scale.min_loss_scale <= 0)) {
+    const bool window = c.loss_scale.window < 1;
+    raise(DS_ERROR_CONFIG, "{}: must be above 0 where the loss scale is dynamic, got 0",
+          KeyName(window ? "fp16.loss_scale_window" : "fp16.min_loss_scale"));
+  }
+  if (c.autocast.enabled && c.compute != DS_DTYPE_F32) {
+    raise(DS_ERROR_CONFIG, "{}: true excludes {}: true, with which parameters are no f32",
+          KeyName("torch_autocast.enabled"), precision_key(c.compute));
+  }
+  if (c.autocast.enabled && c.autocast.dtype == "f16") {
+    raise(DS_ERROR_CONFIG,
+          "{}: \"float16\" is unsupported by this version; supported: bfloat16, or fp16.enabled",
+          KeyName("torch_autocast.dtype"));
+  }
+  // Sums are f32 whatever travels, so that f32 on the wire would give the same bits.
+  if (c.communication != DS_DTYPE_NONE && c.communication != DS_DTYPE_F32 && c.communication != c.compute) {
+    raise(DS_ERROR_CONFIG,
+          "{}: \"{}\" is unsupported by this version for gradients of {}; supported: fp32, or leave it out",
+          KeyName("communication_data_type"), c.communication == DS_DTYPE_F16 ? "fp16" : "bf16",
+          dtype_name(c.compute));
+  }
+}
+
 void complete_reduction(Config& c, int world) {
   if (c.reproducible) {
     const auto leaves = static_cast<uint64_t>(c.accumulation * world);
@@ -521,6 +548,7 @@ Config parse_config(const Json& document, int world, ConfigRefusals& refusals) {
   checked([&] { check_sizes(config); });
   checked([&] { check_tiers(config); });
   checked([&] { check_quantization(config); });
+  checked([&] { check_precision(config); });
   checked([&] { complete_reduction(config, world); });
   for (const char* name :
        {"train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"}) {

@@ -44,8 +44,9 @@ inline constexpr const char* kMaskingKeys[] = {"data.mlm_probability", "data.mas
 struct RunConfig {
   std::string dir;  // run folder; "" = runs/NNN
   int64_t steps = 100, eval_every = 0, eval_batches = 8, save_every = 0, keep = 3, sample_tokens = 256;
-  int64_t max_skipped_steps = 1;  // in a row: the run ends then
-  int64_t sample_every = 0;       // steps between samples, the first before step 1; 0: at the end only
+  int64_t max_skipped_steps =
+      1;                     // in a row: the run ends then; of a dynamic loss scale, those at its minimum
+  int64_t sample_every = 0;  // steps between samples, the first before step 1; 0: at the end only
   std::vector<std::string> bars;  // of kBars: what the final held-out loss must be below
   uint64_t seed = 0;
 };
@@ -78,6 +79,22 @@ struct OptimizerConfig {
   double min_coeff = 0.01, max_coeff = 10;  // bounds of the trust ratio
   bool eps_inside_sqrt = false;             // eps is added below the root
   std::vector<ParamGroup> groups = {};      // group 1 and further ones; group 0 has every other parameter
+};
+
+// Section fp16: how the loss scale of a run begins and moves (core/config/loss_scaler.h).
+struct LossScaleConfig {
+  double loss_scale = 0;             // of every step; 0: dynamic
+  int64_t initial_scale_power = 16;  // a dynamic scale begins at 2 to this power
+  int64_t window = 1000;             // loss_scale_window: clean steps until it doubles
+  int64_t hysteresis = 2;            // overflows until it halves
+  bool consecutive_hysteresis = false;
+  double min_loss_scale = 1;
+};
+
+// Section torch_autocast: parameters stay f32, and products are made in `dtype`.
+struct AutocastConfig {
+  bool enabled = false;
+  std::string dtype = "bf16";
 };
 
 // A schedule's parameters by the names of schedule.h: every number and word of the type, given or not.
@@ -133,7 +150,12 @@ inline constexpr int64_t kNeverPrint = INT64_MAX;
 struct Config {
   int64_t train_batch = 0, micro_batch = 0, accumulation = 0;  // samples; the DeepSpeed triangle, all > 0
   double gradient_clipping = 1.0;                              // 0: off
-  DType compute = DS_DTYPE_F32;                                // bf16.enabled -> BF16
+  DType compute = DS_DTYPE_F32;                                // bf16.enabled -> BF16, fp16.enabled -> F16
+  LossScaleConfig loss_scale;                                  // of fp16
+  bool check_grad_overflow = true;      // bf16.check_grad_overflow; false: NaN and infinity are updated with
+  bool auto_cast = false;               // fp16.auto_cast: inputs may be f32
+  DType communication = DS_DTYPE_NONE;  // communication_data_type; NONE: the compute type
+  AutocastConfig autocast;
   ModelConfig model;
   int64_t sequence = 128;  // run.sequence: tokens per sample
   DataConfig data;

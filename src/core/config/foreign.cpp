@@ -61,7 +61,6 @@ void top_level(Rows& keys) {
   keys.only(
       "", {{"managed_gradient_accumulation", true,
             "a host that sets the boundaries itself calls ds_backward and ds_step (docs/guides/delegate.md)"},
-           {"communication_data_type", "fp32", "gradients are reduced in f32"},
            {"gradient_allreduce_op", "mean", "multiply optimizer.params.lr by the ranks instead"},
            {"use_data_before_expert_parallelism", false, kOneOrder},
            {"sequence_parallel_size", 1, "libds has no sequence parallelism yet"},
@@ -80,15 +79,13 @@ void top_level(Rows& keys) {
 }
 
 void precision(Rows& keys) {
-  keys.section("fp16",
-               {"auto_cast", "loss_scale", "initial_scale_power", "loss_scale_window", "hysteresis",
-                "consecutive_hysteresis", "min_loss_scale", "fp16_master_weights_and_grads"},
-               "use bf16.enabled");
-  keys.section("torch_autocast", {"dtype", "lower_precision_safe_modules"}, "use bf16.enabled");
-  keys.section("amp", {"opt_level"}, "apex is no part of libds; use bf16.enabled");
-  keys.only("bf16.", {{"immediate_grad_update", false, "gradients are added when a micro-step has them all"},
-                      {"check_grad_overflow", true, "a step with NaN or infinity is always skipped"},
-                      {"bf16_master_weights_and_grads", false, "master weights are f32"},
+  keys.only("fp16.", {{"fp16_master_weights_and_grads", false, "master weights are f32"}});
+  // Of whose modules gradients travel in the lower type: here they travel in f32, as they are summed.
+  keys.no_effect("torch_autocast.", {"lower_precision_safe_modules"});
+  keys.section("amp", {}, "apex is no part of libds; use fp16.enabled or bf16.enabled");
+  // Gradients always join their f32 sums as soon as a bucket is complete.
+  keys.no_effect("bf16.", {"immediate_grad_update"});
+  keys.only("bf16.", {{"bf16_master_weights_and_grads", false, "master weights are f32"},
                       {"bf16_optimizer_states", false, "states are f32"}});
 }
 

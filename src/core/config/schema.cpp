@@ -124,16 +124,78 @@ Key steps_per_print_key() {
   return {"steps_per_print", "", set, get};
 }
 
+// DeepSpeed's words for floating types, and torch's with or without "torch.".
+DType precision_word(const std::string& path, const Json& given, const std::vector<std::string>& supported) {
+  std::string word;
+  read_value(path, given, {}, word);
+  std::string name = lower(word);
+  if (name.starts_with("torch.")) name.erase(0, 6);
+  if (std::find(supported.begin(), supported.end(), name) == supported.end())
+    raise(DS_ERROR_CONFIG, "{}: \"{}\" is unknown; supported: {}", KeyName(path), word,
+          fmt::join(supported, ", "));
+  if (name == "fp16" || name == "float16" || name == "half") return DS_DTYPE_F16;
+  return name == "bf16" || name == "bfloat16" ? DS_DTYPE_BF16 : DS_DTYPE_F32;
+}
+
+// bf16.enabled or fp16.enabled.
+Key enabled_key(const std::string& path, DType dtype) {
+  auto set = [=](Config& c, const Json& given) {
+    bool on = false;
+    read_value(path, given, {}, on);
+    if (!on) return;
+    if (c.compute != DS_DTYPE_F32)
+      raise(DS_ERROR_CONFIG, "{}: true excludes bf16.enabled: true; enable one of them", KeyName(path));
+    c.compute = dtype;
+  };
+  return {path, "", set, [=](const Config& c) { return Json(c.compute == dtype); }};
+}
+
+// A static scale must stay finite as an f32, and so must the first dynamic one.
+constexpr Limits scale_limits{.low = 0, .high = 1e38}, power_limits{.low = 0, .high = 126};
+
+void precision_keys(std::vector<Key>& keys) {
+  keys.push_back(enabled_key("bf16.enabled", DS_DTYPE_BF16));
+  keys.push_back(key("bf16.check_grad_overflow", [](auto& c) -> auto& { return c.check_grad_overflow; }));
+  keys.push_back(enabled_key("fp16.enabled", DS_DTYPE_F16));
+  keys.push_back(key("fp16.auto_cast", [](auto& c) -> auto& { return c.auto_cast; }));
+  keys.push_back(key(
+      "fp16.loss_scale", [](auto& c) -> auto& { return c.loss_scale.loss_scale; }, scale_limits));
+  keys.push_back(key(
+      "fp16.initial_scale_power", [](auto& c) -> auto& { return c.loss_scale.initial_scale_power; },
+      power_limits));
+  keys.push_back(key(
+      "fp16.loss_scale_window", [](auto& c) -> auto& { return c.loss_scale.window; }, count));
+  keys.push_back(key(
+      "fp16.hysteresis", [](auto& c) -> auto& { return c.loss_scale.hysteresis; }, count));
+  keys.push_back(key("fp16.consecutive_hysteresis",
+                     [](auto& c) -> auto& { return c.loss_scale.consecutive_hysteresis; }));
+  keys.push_back(key(
+      "fp16.min_loss_scale", [](auto& c) -> auto& { return c.loss_scale.min_loss_scale; }, scale_limits));
+  const std::string communication = "communication_data_type";
+  keys.push_back({communication, "",
+                  [=](Config& c, const Json& given) {
+                    c.communication = precision_word(communication, given, {"fp32", "fp16", "bf16"});
+                  },
+                  [](const Config& c) {
+                    if (c.communication == DS_DTYPE_NONE) return Json();
+                    return Json(c.communication == DS_DTYPE_F32   ? "fp32"
+                                : c.communication == DS_DTYPE_F16 ? "fp16"
+                                                                  : "bf16");
+                  }});
+  keys.push_back(key("torch_autocast.enabled", [](auto& c) -> auto& { return c.autocast.enabled; }));
+  const std::string autocast = "torch_autocast.dtype";
+  keys.push_back(
+      {autocast, "",
+       [=](Config& c, const Json& given) {
+         DType dtype = precision_word(autocast, given, {"bfloat16", "bf16", "float16", "half", "fp16"});
+         c.autocast.dtype = dtype == DS_DTYPE_F16 ? "f16" : "bf16";
+       },
+       [](const Config& c) { return Json(c.autocast.dtype == "f16" ? "torch.float16" : "torch.bfloat16"); }});
+}
+
 void general_keys(std::vector<Key>& keys) {
   keys.push_back(key(
       "gradient_clipping", [](auto& c) -> auto& { return c.gradient_clipping; }, not_negative));
-  keys.push_back({"bf16.enabled", "",
-                  [](Config& c, const Json& given) {
-                    bool on = false;
-                    read_value("bf16.enabled", given, {}, on);
-                    c.compute = on ? DS_DTYPE_BF16 : DS_DTYPE_F32;
-                  },
-                  [](const Config& c) { return Json(c.compute == DS_DTYPE_BF16); }});
   keys.push_back(steps_per_print_key());
   keys.push_back(key("tensorboard.enabled", [](auto& c) -> auto& { return c.tensorboard; }));
   keys.push_back(key("csv_monitor.enabled", [](auto& c) -> auto& { return c.csv_monitor; }));
@@ -583,6 +645,7 @@ const std::vector<Key>& config_keys() {
     std::vector<Key> all;
     batch_keys(all);
     general_keys(all);
+    precision_keys(all);
     optimizer_keys(all);
     scheduler_keys(all);
     zero_keys(all);

@@ -34,13 +34,13 @@ inline int64_t rows_per_task(int64_t width) {
   return std::max<int64_t>(1, kBlock / std::max<int64_t>(1, width));
 }
 
-// Calls f with a value of the C++ type of `dtype`: f32 or bf16.
+// Calls f with a value of the C++ type of `dtype`: f32, bf16 or f16.
 template <typename F>
 void by_type(DType dtype, const F& f) {
-  by_type_among<float, bf16>("cpu", dtype, f);
+  by_type_among<float, bf16, f16>("cpu", dtype, f);
 }
 
-// Registers `run` as family "cpu" of `op`: every operand is f32, bf16 or i32 (sums of squares: f64 too).
+// Registers `run` as family "cpu" of `op`: every operand is f32, bf16, f16 or i32 (granule_norms: f64 too).
 void add_kernel(KernelRegistry& registry, std::string op, KernelFn run);
 
 // One per file of this folder.

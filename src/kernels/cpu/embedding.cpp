@@ -56,13 +56,13 @@ void sum_by_id(ThreadTeam& team, const T* dy, int64_t width, int64_t words, cons
   });
 }
 
-void sum_f32(ThreadTeam& team, const float* dy, int64_t width, int64_t words, const int32_t* starts,
-             const int32_t* order, float* dw) {
-  sum_by_id(team, dy, width, words, starts, order, dw);
-}
-void sum_bf16(ThreadTeam& team, const bf16* dy, int64_t width, int64_t words, const int32_t* starts,
-              const int32_t* order, bf16* dw) {
-  sum_by_id(team, dy, width, words, starts, order, dw);
+void sum_sorted(ThreadTeam& team, const TensorView& dy, int64_t words, const int32_t* starts,
+                const int32_t* order, int64_t first, const TensorView& dw) {
+  by_type(dy.dtype, [&](auto t) {
+    using T = decltype(t);
+    const int64_t width = dy.dims[1];
+    sum_by_id(team, dy.as<T>(), width, words, starts, order, dw.as<T>() + first * width);
+  });
 }
 
 // The rows of one id, found one after the other: row(0), row(1), ... and again from row(0) on.
@@ -78,11 +78,12 @@ struct RowsOfId {
   }
 };
 
-void sum_id_f32(const float* dy, int64_t width, int64_t count, const int32_t* ids, int32_t id, float* out) {
-  sum_rows_of(dy, width, count, RowsOfId{ids, id}, out);
-}
-void sum_id_bf16(const bf16* dy, int64_t width, int64_t count, const int32_t* ids, int32_t id, bf16* out) {
-  sum_rows_of(dy, width, count, RowsOfId{ids, id}, out);
+void sum_one_id(const TensorView& dy, int64_t count, const int32_t* ids, int32_t id, const TensorView& dw) {
+  by_type(dy.dtype, [&](auto t) {
+    using T = decltype(t);
+    const int64_t width = dy.dims[1];
+    sum_rows_of(dy.as<T>(), width, count, RowsOfId{ids, id}, dw.as<T>() + id * width);
+  });
 }
 
 }  // namespace ds::cpu::HWY_NAMESPACE
@@ -91,10 +92,8 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace ds::cpu {
 
-HWY_EXPORT(sum_f32);
-HWY_EXPORT(sum_bf16);
-HWY_EXPORT(sum_id_f32);
-HWY_EXPORT(sum_id_bf16);
+HWY_EXPORT(sum_sorted);
+HWY_EXPORT(sum_one_id);
 
 namespace {
 
@@ -143,46 +142,24 @@ SortedRows sort_rows(std::span<const int32_t> ids, int64_t first, int64_t words,
   return s;
 }
 
-void sum_sorted(const KernelContext& c, const SortedRows& s) {
-  const TensorView &dy = c.in[0], &dw = c.out[0];
-  int64_t width = dy.dims[1], words = s.end - s.first;
-  if (dy.dtype == DS_DTYPE_BF16) {
-    HWY_DYNAMIC_DISPATCH(sum_bf16)
-    (c.team, dy.as<bf16>(), width, words, s.starts, s.order, dw.as<bf16>() + s.first * width);
-  } else {
-    HWY_DYNAMIC_DISPATCH(sum_f32)
-    (c.team, dy.as<float>(), width, words, s.starts, s.order, dw.as<float>() + s.first * width);
-  }
-}
-
-// An id whose rows are too many to be listed.
-void sum_id(const KernelContext& c, std::span<const int32_t> ids, int64_t id) {
-  const TensorView &dy = c.in[0], &dw = c.out[0];
-  int64_t width = dy.dims[1], count = std::count(ids.begin(), ids.end(), id);
-  auto word = static_cast<int32_t>(id);
-  if (dy.dtype == DS_DTYPE_BF16) {
-    HWY_DYNAMIC_DISPATCH(sum_id_bf16)
-    (dy.as<bf16>(), width, count, ids.data(), word, dw.as<bf16>() + id * width);
-  } else {
-    HWY_DYNAMIC_DISPATCH(sum_id_f32)
-    (dy.as<float>(), width, count, ids.data(), word, dw.as<float>() + id * width);
-  }
-}
-
 // Scratch has room for a part of a large table or batch: one part of the ids after the other.
 void embedding_dw(const KernelContext& c) {
-  int64_t words = c.out[0].dims[0], padding = c.attrs.integer_or("padding", -1);
+  const TensorView &dy = c.in[0], &dw = c.out[0];
+  int64_t words = dw.dims[0], padding = c.attrs.integer_or("padding", -1);
   std::span<std::byte> scratch = c.team.scratch(0);
   std::span<int32_t> room(reinterpret_cast<int32_t*>(scratch.data()), scratch.size() / sizeof(int32_t));
   ensure(room.size() >= 4, "embedding_dw needs 16 bytes of scratch, team has {}", scratch.size());
-  std::span<const int32_t> ids(c.in[1].as<int32_t>(), static_cast<size_t>(c.in[0].dims[0]));
+  std::span<const int32_t> ids(c.in[1].as<int32_t>(), static_cast<size_t>(dy.dims[0]));
   for (int64_t first = 0; first < words;) {
     SortedRows sorted = sort_rows(ids, first, words, padding, room);
     if (sorted.end > first) {
-      sum_sorted(c, sorted);
+      HWY_DYNAMIC_DISPATCH(sum_sorted)
+      (c.team, dy, sorted.end - first, sorted.starts, sorted.order, first, dw);
       first = sorted.end;
-    } else {
-      sum_id(c, ids, first++);
+    } else {  // an id whose rows are too many to be listed
+      int64_t count = std::count(ids.begin(), ids.end(), first);
+      HWY_DYNAMIC_DISPATCH(sum_one_id)(dy, count, ids.data(), static_cast<int32_t>(first), dw);
+      ++first;
     }
   }
 }

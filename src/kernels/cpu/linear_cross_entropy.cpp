@@ -101,9 +101,12 @@ void linear_cross_entropy_dx(const KernelContext& c, Multiply multiply) {
     multiply({head.dx_shape(first), head.logits, head.weight(first), nullptr, sums}, c.team);
   }
   if (head.dtype == DS_DTYPE_F32) return;
-  auto* dx = c.out[0].as<bf16>();
-  for_blocks(c.team, elements, kBlock, [=](int64_t begin, int64_t end) {
-    for (int64_t e = begin; e < end; ++e) dx[e] = bf16(sums[e]);
+  by_type(head.dtype, [&](auto t) {
+    using T = decltype(t);
+    T* dx = c.out[0].as<T>();
+    for_blocks(c.team, elements, kBlock, [=](int64_t begin, int64_t end) {
+      for (int64_t e = begin; e < end; ++e) dx[e] = T(sums[e]);
+    });
   });
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/cpu/targets.h"
 
@@ -29,8 +30,8 @@ HWY_INLINE void fetch_ahead(const T* p) {
 
 HWY_INLINE int64_t pair() { return 2 * lanes(); }
 
-// Two vectors of pair() elements at p: of f32 the first and the second half, of bf16, where that saves
-// shuffles, the elements of even and those of odd index.
+// Two vectors of pair() elements at p: of f32 and f16 the first and the second half, of bf16, where that
+// saves shuffles, the elements of even and those of odd index.
 HWY_INLINE void load_pair(const float* p, Vec& a, Vec& b) {
   a = load(p);
   b = load(p + lanes());
@@ -39,6 +40,10 @@ HWY_INLINE void load_pair(const bf16* p, Vec& a, Vec& b) {
   auto words = hn::LoadU(Words(), reinterpret_cast<const uint32_t*>(p));
   a = hn::BitCast(Lanes(), hn::ShiftLeft<16>(words));
   b = hn::BitCast(Lanes(), hn::And(words, hn::Set(Words(), 0xffff0000u)));
+}
+HWY_INLINE void load_pair(const f16* p, Vec& a, Vec& b) {
+  a = load(p);
+  b = load(p + lanes());
 }
 template <typename T>
 HWY_INLINE void load_pair_part(const T* p, int64_t count, Vec& a, Vec& b) {
@@ -69,7 +74,7 @@ HWY_INLINE void store_pair(Vec a, Vec b, const T* bias, T* y, int64_t count) {
   store(a, first);
   store(b, second);
   for (int64_t i = 0; i < count; ++i) {
-    constexpr bool kSplit = sizeof(T) == 2;
+    constexpr bool kSplit = std::is_same_v<T, bf16>;
     float sum = kSplit ? (i % 2 == 0 ? first : second)[i / 2] : i < lanes() ? first[i] : second[i - lanes()];
     y[i] = static_cast<T>(bias ? sum + static_cast<float>(bias[i]) : sum);
   }

@@ -14,7 +14,6 @@ std::string refuse(const KernelQuery& query) {
     for (DType type : types) {
       bool sums = type == DS_DTYPE_F64 && (query.op == "granule_norms" || query.op == "lamb_moments");
       if (type == DS_DTYPE_F64 && !sums) return "f64 operands";
-      if (type == DS_DTYPE_F16) return "f16 operands";
     }
   }
   return "";

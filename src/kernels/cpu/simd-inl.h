@@ -44,6 +44,52 @@ HWY_INLINE void store(Vec v, bf16* p) {
   hn::StoreU(hn::TruncateTo(Halves(), top), Halves(), reinterpret_cast<uint16_t*>(p));
 }
 
+// The same of f16. Highway's own conversions are used where they are one instruction; its emulation of that
+// instruction knows no infinity, and the loss scale depends on infinities. Here as widen_half and
+// narrow_half.
+#if HWY_TARGET <= HWY_AVX2
+HWY_INLINE Vec load(const f16* p) {
+  const hn::Rebind<hwy::float16_t, Lanes> halves;
+  return hn::PromoteTo(Lanes(), hn::LoadU(halves, reinterpret_cast<const hwy::float16_t*>(p)));
+}
+HWY_INLINE void store(Vec v, f16* p) {
+  const hn::Rebind<hwy::float16_t, Lanes> halves;
+  hn::StoreU(hn::DemoteTo(halves, v), halves, reinterpret_cast<hwy::float16_t*>(p));
+}
+#else
+HWY_INLINE Vec load(const f16* p) {
+  const Ints ints;
+  const Lanes d;
+  auto bits = hn::PromoteTo(ints, hn::LoadU(Halves(), reinterpret_cast<const uint16_t*>(p)));
+  auto magnitude = hn::And(bits, hn::Set(ints, 0x7fff));
+  auto sign = hn::ShiftLeft<16>(hn::Xor(bits, magnitude)), wide = hn::ShiftLeft<13>(magnitude);
+  auto tiny = hn::Sub(hn::BitCast(d, hn::Add(wide, hn::Set(ints, 113 << 23))), hn::Set(d, 0x1p-14f));
+  auto normal = hn::Add(wide, hn::Set(ints, 112 << 23)), special = hn::Add(wide, hn::Set(ints, 224 << 23));
+  auto finite = hn::IfThenElse(hn::Lt(magnitude, hn::Set(ints, 0x400)), hn::BitCast(ints, tiny), normal);
+  auto value = hn::IfThenElse(hn::Lt(magnitude, hn::Set(ints, 0x7c00)), finite, special);
+  return hn::BitCast(d, hn::Or(sign, value));
+}
+HWY_INLINE void store(Vec v, f16* p) {
+  const Ints ints;
+  const Lanes d;
+  auto bits = hn::BitCast(ints, v);
+  auto magnitude = hn::And(bits, hn::Set(ints, 0x7fffffff));
+  auto sign = hn::And(hn::ShiftRight<16>(bits), hn::Set(ints, 0x8000));
+  auto is_tiny = hn::Lt(magnitude, hn::Set(ints, 0x38800000));
+  auto small = hn::BitCast(d, hn::IfThenElseZero(is_tiny, magnitude));
+  auto tiny = hn::Sub(hn::BitCast(ints, hn::Add(small, hn::Set(d, 0.5f))), hn::Set(ints, 0x3f000000));
+  auto odd = hn::And(hn::ShiftRight<13>(magnitude), hn::Set(ints, 1));
+  auto normal = hn::ShiftRight<13>(hn::Add(magnitude, hn::Add(odd, hn::Set(ints, 0xfff - (112 << 23)))));
+  auto nan = hn::Or(hn::And(hn::ShiftRight<13>(magnitude), hn::Set(ints, 0x1ff)), hn::Set(ints, 0x7e00));
+  auto is_nan = hn::Gt(magnitude, hn::Set(ints, 0x7f800000));
+  auto special = hn::IfThenElse(is_nan, nan, hn::Set(ints, 0x7c00));
+  auto finite = hn::IfThenElse(is_tiny, tiny, normal);
+  auto value = hn::Or(sign, hn::IfThenElse(hn::Lt(magnitude, hn::Set(ints, 0x47800000)), finite, special));
+  auto halves = hn::TruncateTo(Halves(), hn::BitCast(Words(), value));
+  hn::StoreU(halves, Halves(), reinterpret_cast<uint16_t*>(p));
+}
+#endif
+
 // The first `count` < lanes() elements; the other lanes are `fill`.
 template <typename T>
 HWY_INLINE Vec load_part(const T* p, int64_t count, float fill = 0.0f) {

@@ -3,10 +3,11 @@
 namespace ds::ref {
 namespace {
 
-// The scalar `value`.
+// The scalar `value`, or that times the loss scale of the step.
 template <typename T>
 void fill(const KernelContext& c) {
-  c.out[0].as<T>()[0] = static_cast<T>(static_cast<Wide<T>>(c.attrs.real("value")));
+  double factor = c.attrs.integer_or("loss_scale", 0) != 0 ? c.scalars.loss_scale : 1.0;
+  c.out[0].as<T>()[0] = static_cast<T>(static_cast<Wide<T>>(c.attrs.real("value") * factor));
 }
 
 }  // namespace

@@ -13,7 +13,7 @@
 
 namespace ds::ref {
 
-// Arithmetic type of elements T: f32 for f32 and bf16, f64 for f64.
+// Arithmetic type of elements T: f32 for f32, bf16 and f16, f64 for f64.
 template <typename T>
 using Wide = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
@@ -23,10 +23,10 @@ Wide<T> get(const T* p, int64_t i) {
   return static_cast<Wide<T>>(p[i]);
 }
 
-// Calls f with a value of the C++ type of `dtype`: f32, bf16 or f64.
+// Calls f with a value of the C++ type of `dtype`: f32, bf16, f16 or f64.
 template <typename F>
 void by_type(DType dtype, const F& f) {
-  by_type_among<float, bf16, double>("reference", dtype, f);
+  by_type_among<float, bf16, f16, double>("reference", dtype, f);
 }
 
 // The first `count` elements of type A of the caller's scratch; contents are undefined.
@@ -46,7 +46,7 @@ inline float tree_sum(std::span<const float> x) {
   return tree_sum(x.first(half)) + tree_sum(x.subspan(half));
 }
 
-// Registers `run` as the reference of `op`; f16 operands are refused.
+// Registers `run` as the reference of `op`.
 void add_kernel(KernelRegistry& registry, std::string op, KernelFn run);
 
 // One per file of this folder.

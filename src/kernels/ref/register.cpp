@@ -6,21 +6,8 @@
 
 namespace ds {
 namespace ref {
-namespace {
-
-std::string refuse_f16(const KernelQuery& query) {
-  for (std::span<const DType> types : {query.in, query.out}) {
-    for (DType type : types) {
-      if (type == DS_DTYPE_F16) return "f16 operands";
-    }
-  }
-  return "";
-}
-
-}  // namespace
-
 void add_kernel(KernelRegistry& registry, std::string op, KernelFn run) {
-  registry.add({std::move(op), "ref", run, refuse_f16});
+  registry.add({std::move(op), "ref", run});
 }
 
 }  // namespace ref

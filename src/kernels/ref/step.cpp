@@ -32,7 +32,8 @@ void losses(const KernelContext& c) {
   scalars_of(c).loss = sum / static_cast<double>(leaves);  // of no leaf: NaN, which skips the update
 }
 
-// Norm of the mean gradient: the granules' sums of squares in the order of parameters, in f64.
+// Norm of the mean gradient: the granules' sums of squares in the order of parameters, in f64. What the
+// update multiplies sums by undoes the loss scale, averages and clips at once.
 void clip(const KernelContext& c) {
   const double* squares = c.in[0].as<double>();
   const ElementRun whole{0, c.in[0].numel(), 0};
@@ -42,12 +43,15 @@ void clip(const KernelContext& c) {
   }
   StepScalars& scalars = scalars_of(c);
   double leaves = static_cast<double>(std::max<int64_t>(scalars.leaves, 1));
-  double norm = std::sqrt(sum.finish()) / leaves;
+  double scale = leaves * scalars.loss_scale;
+  double norm = std::sqrt(sum.finish()) / scale;
   double max_norm = c.attrs.real("max_norm");
   double coefficient = max_norm > 0 ? std::min(1.0, max_norm / (norm + 1e-6)) : 1.0;
   scalars.grad_norm = norm;
-  scalars.grad_scale = coefficient / leaves;
-  scalars.skip = std::isfinite(norm) && std::isfinite(scalars.loss) ? 0 : 1;
+  scalars.grad_scale = coefficient / scale;
+  bool finite = std::isfinite(norm) && std::isfinite(scalars.loss);
+  if (c.attrs.integer_or("unchecked", 0) != 0) finite = scalars.leaves > 0;
+  scalars.skip = finite ? 0 : 1;
 }
 
 }  // namespace

@@ -93,8 +93,6 @@ TEST(Config, decisions_are_deepspeeds_or_listed) {
                                                   "tag_validation",
                                                   "parallel_write",
                                                   "hybrid_engine",
-                                                  "loss_scale",
-                                                  "\"fp16\"",
                                                   "allgather_bucket_size",
                                                   "mics_shard_size"};
   size_t agreed = 0;
@@ -426,9 +424,10 @@ TEST(Config, each_optimizer_has_its_own_defaults) {
 }
 
 TEST(Config, unsupported_features_are_refused_by_path_and_their_defaults_accepted) {
-  EXPECT_EQ(refusal_with("\"fp16\": {\"enabled\": true}"),
-            "fp16.enabled: true is unsupported by this version; use bf16.enabled");
-  EXPECT_EQ(refusal_with("\"fp16\": {\"enabled\": false, \"loss_scale\": 0}"), "");
+  EXPECT_EQ(refusal_with("\"amp\": {\"enabled\": true}"),
+            "amp.enabled: true is unsupported by this version; apex is no part of libds; use fp16.enabled or "
+            "bf16.enabled");
+  EXPECT_EQ(refusal_with("\"amp\": {\"enabled\": false, \"opt_level\": 0}"), "");
   EXPECT_EQ(
       refusal_with("\"optimizer\": {\"type\": \"muon\"}"),
       "optimizer.type: Muon is unsupported by this version; supported: Adam, AdamW, SGD, Lion, Adagrad, "
@@ -458,6 +457,53 @@ TEST(Config, unsupported_features_are_refused_by_path_and_their_defaults_accepte
             "autotuning.fats: unknown key; did you mean autotuning.fast?");
   EXPECT_EQ(refusal_with("\"reduction\": \"vendor\""),
             "reduction: vendor is unsupported by this version; supported: micro, tree");
+}
+
+TEST(Config, precision_is_one_of_f32_bf16_fp16_and_autocast) {
+  auto section = [](const char* text) { return with(text, 1); };
+  EXPECT_EQ(section("\"bf16\": {\"enabled\": false}, \"fp16\": {\"enabled\": true}").compute, DS_DTYPE_F16);
+  EXPECT_EQ(section("\"fp16\": {\"enabled\": false}, \"bf16\": {\"enabled\": true}").compute, DS_DTYPE_BF16);
+  const Config c = section(R"("fp16": {"enabled": true, "auto_cast": true, "loss_scale": 0,
+    "initial_scale_power": 32, "loss_scale_window": 500, "hysteresis": 1, "min_loss_scale": "auto",
+    "consecutive_hysteresis": true})");
+  EXPECT_TRUE(c.auto_cast && c.loss_scale.consecutive_hysteresis);
+  EXPECT_EQ(c.loss_scale.initial_scale_power, 32);
+  EXPECT_EQ(c.loss_scale.window, 500);
+  EXPECT_EQ(c.loss_scale.hysteresis, 1);
+  EXPECT_EQ(c.loss_scale.min_loss_scale, 1);
+  EXPECT_FALSE(section("\"bf16\": {\"check_grad_overflow\": false}").check_grad_overflow);
+  for (const char* dtype : {"bfloat16", "torch.bfloat16", "bf16"})
+    EXPECT_EQ(
+        refusal_with(fmt::format("\"torch_autocast\": {{\"enabled\": true, \"dtype\": \"{}\"}}", dtype)), "");
+  for (const char* same : {"\"communication_data_type\": \"fp32\"",
+                           "\"communication_data_type\": \"BF16\", \"bf16\": {\"enabled\": true}",
+                           "\"communication_data_type\": \"fp16\", \"fp16\": {\"enabled\": true}"})
+    EXPECT_EQ(refusal_with(same), "") << same;
+  EXPECT_EQ(refusal_with("\"fp16\": {\"enabled\": true}, \"bf16\": {\"enabled\": true}"),
+            "fp16.enabled: true excludes bf16.enabled: true; enable one of them");
+  EXPECT_EQ(refusal_with("\"fp16\": {\"loss_scale\": -1}"), "fp16.loss_scale: -1 is below 0");
+  for (const char* name : {"loss_scale_window", "min_loss_scale"}) {
+    const std::string zero = fmt::format("\"{}\": 0", name);
+    EXPECT_EQ(refusal_with("\"fp16\": {\"enabled\": true, " + zero + "}"),
+              fmt::format("fp16.{}: must be above 0 where the loss scale is dynamic, got 0", name));
+    EXPECT_EQ(refusal_with("\"fp16\": {\"enabled\": true, \"loss_scale\": 8, " + zero + "}"), "");
+    EXPECT_EQ(refusal_with("\"fp16\": {\"enabled\": false, " + zero + "}"), "");
+  }
+  EXPECT_EQ(refusal_with("\"fp16\": {\"fp16_master_weights_and_grads\": true}"),
+            "fp16.fp16_master_weights_and_grads: true is unsupported by this version; supported: false; master "
+            "weights are f32");
+  EXPECT_EQ(refusal_with("\"torch_autocast\": {\"enabled\": true, \"dtype\": \"float16\"}"),
+            "torch_autocast.dtype: \"float16\" is unsupported by this version; supported: bfloat16, or "
+            "fp16.enabled");
+  EXPECT_EQ(refusal_with("\"torch_autocast\": {\"enabled\": true}, \"bf16\": {\"enabled\": true}"),
+            "torch_autocast.enabled: true excludes bf16.enabled: true, with which parameters are no f32");
+  EXPECT_EQ(
+      refusal_with("\"communication_data_type\": \"fp16\""),
+      "communication_data_type: \"fp16\" is unsupported by this version for gradients of f32; supported: "
+      "fp32, or leave it out");
+  EXPECT_EQ(refusal_with("\"data_types\": {\"grad_accum_dtype\": \"bf16\"}"),
+            "data_types.grad_accum_dtype: \"bf16\" is unsupported by this version; supported: \"fp32\"; gradients "
+            "are accumulated in f32");
 }
 
 TEST(Config, a_device_is_named) {

@@ -43,6 +43,8 @@ DType floating_attribute(std::string_view op, const Attrs& attrs) {
 
 Types infer_fill(In, const Attrs& attrs) {
   attrs.real("value");
+  int64_t scaled = attrs.integer_or("loss_scale", 0);
+  require(scaled == 0 || scaled == 1, "fill: attribute 'loss_scale' must be 0 or 1, got {}", scaled);
   return {{floating_attribute("fill", attrs), {}}};
 }
 
@@ -91,7 +93,14 @@ void add_elementwise_ops(std::vector<OpDef>& table) {
   table.push_back({.name = "fill",
                    .doc = "A scalar of a given value: the seed of gradients.",
                    .forms = {{"", {}, {{"y", "T[]", "the value"}}}},
-                   .attrs = {{"value", AttrKind::number, "the value"}, dtype},
+                   .attrs = {{"value", AttrKind::number, "the value"},
+                             dtype,
+                             {"loss_scale",
+                              AttrKind::integer,
+                              "1: the value times the loss scale of the step",
+                              {},
+                              false,
+                              int64_t{0}}},
                    .infer = infer_fill,
                    .flops = no_flops});
   table.push_back({.name = "cast",

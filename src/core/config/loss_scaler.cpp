@@ -1,0 +1,72 @@
+// Problem. Gradients of f16 below 2^-24 are zero and above 65504 infinite, and most are small. A loss that is
+// multiplied by a scale multiplies every gradient by it, and the update divides it out. The largest scale
+// under which nothing overflows keeps most of the small gradients, but it changes as the model learns.
+//
+// Algorithm, as in DeepSpeed. The scale doubles behind every `window` steps without an overflow. A step that
+// overflows is skipped, and the scale halves, but never falls below the minimum. With a hysteresis of h it
+// halves at the h-th overflow only, and then at each further one: what was left of the hysteresis comes back
+// when the scale grows, or in every clean step when it is `consecutive`.
+//
+// Two details of DeepSpeed that a sequence of scales shows. A window begins one step late: clean steps are
+// counted from the step behind the last overflow, before the step itself is, so that the first growth comes
+// behind window + 1 clean steps, and further ones behind each window. A hysteresis of 0 never reaches 1,
+// where the scale falls.
+//
+// DeepSpeed has other scalers without ZeRO: a hysteresis of 1 gives their sequences. tests/core/config holds
+// this function against recordings of all of them.
+//
+// Source. Micikevicius et al., "Mixed precision training" (arXiv:1710.03740), section 3.2.
+#include "core/config/loss_scaler.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace ds {
+namespace {
+
+bool dynamic(const LossScaleConfig& config) { return config.loss_scale == 0; }
+
+// The next overflow lowers the scale.
+bool exhausted(const LossScaleConfig& config, const LossScaler& scaler) {
+  return config.hysteresis == 1 || scaler.hysteresis == 1;
+}
+
+}  // namespace
+
+LossScaler first_scaler(const LossScaleConfig& config) {
+  const bool moves = dynamic(config);
+  return {.scale = moves ? std::ldexp(1.0, static_cast<int>(config.initial_scale_power)) : config.loss_scale,
+          .hysteresis = moves ? config.hysteresis : 0};
+}
+
+LossScaler next_scaler(const LossScaleConfig& config, const LossScaler& scaler, bool overflow) {
+  LossScaler next = scaler;
+  ++next.steps;
+  if (!dynamic(config)) return next;
+  if (overflow) {
+    next.last_overflow = scaler.steps;
+    if (exhausted(config, scaler)) {
+      next.scale = std::max(scaler.scale / 2, config.min_loss_scale);
+    } else {
+      --next.hysteresis;
+    }
+    return next;
+  }
+  if (config.consecutive_hysteresis) next.hysteresis = config.hysteresis;
+  const int64_t clean = scaler.steps - scaler.last_overflow - 1;
+  if (clean > 0 && clean % config.window == 0) {
+    next.hysteresis = config.hysteresis;
+    next.scale *= 2;
+  }
+  return next;
+}
+
+bool at_floor(const LossScaleConfig& config, const LossScaler& scaler) {
+  return dynamic(config) && exhausted(config, scaler) && scaler.scale <= config.min_loss_scale;
+}
+
+bool searches_scale(const Config& config) {
+  return config.compute == DS_DTYPE_F16 && dynamic(config.loss_scale);
+}
+
+}  // namespace ds

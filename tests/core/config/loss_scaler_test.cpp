@@ -1,0 +1,120 @@
+// Every sequence of scales that DeepSpeed's three scalers recorded in loss_scaler.json.
+#include "core/config/loss_scaler.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "core/base/json.h"
+
+namespace ds {
+namespace {
+
+// The recordings, or others of the same layout that DS_SEMANTICS names.
+Json recordings() {
+  const char* folder = std::getenv("DS_SEMANTICS");
+  const std::string path =
+      std::string(folder ? folder : DS_SOURCE_DIR "/tests/data/semantics") + "/loss_scaler.json";
+  std::ifstream file(path);
+  EXPECT_TRUE(file) << path;
+  std::stringstream text;
+  text << file.rdbuf();
+  return Json::parse(text.str(), path);
+}
+
+// A configuration whose first scale is `initial`, which may be no power of two.
+struct Rule {
+  LossScaleConfig config;
+  LossScaler scaler;
+};
+
+Rule rule_of(double initial, const Json& window, const Json& minimum, int64_t hysteresis, bool consecutive) {
+  LossScaleConfig config;
+  config.window = window.integer();
+  config.min_loss_scale = minimum.number();
+  config.hysteresis = hysteresis;
+  config.consecutive_hysteresis = consecutive;
+  LossScaler scaler = first_scaler(config);
+  scaler.scale = initial;
+  return {config, scaler};
+}
+
+// What DeepSpeed's dynamic scaler does, step by step, with its end at the minimum.
+TEST(LossScaler, GivesTheScalesOfZero) {
+  const Json all = recordings();
+  int64_t steps = 0, ends = 0;
+  for (const Json& run : all.at("runs").array()) {
+    const Json& params = run.at("params");
+    Rule rule = rule_of(params.at("init_scale").number(), params.at("scale_window"), params.at("min_scale"),
+                        params.at("delayed_shift").integer(), params.at("consecutive_hysteresis").boolean());
+    const Json* raises = params.find("raise_error_at_min_scale");
+    const bool may_end = !raises || raises->boolean();
+    const std::string& pattern = run.at("overflow").string();
+    const Json::Array &scales = run.at("scale").array(), &left = run.at("hysteresis").array(),
+                      &last = run.at("last_overflow_iter").array();
+    size_t end = pattern.size();
+    for (size_t k = 0; k < pattern.size(); ++k) {
+      const bool overflow = pattern[k] == 'x';
+      if (overflow && may_end && at_floor(rule.config, rule.scaler)) {
+        end = k;
+        break;
+      }
+      rule.scaler = next_scaler(rule.config, rule.scaler, overflow);
+      ASSERT_LT(k, scales.size());
+      EXPECT_EQ(rule.scaler.scale, scales[k].number()) << params.dump() << " step " << k;
+      EXPECT_EQ(rule.scaler.hysteresis, left[k].integer()) << params.dump() << " step " << k;
+      EXPECT_EQ(rule.scaler.last_overflow, last[k].integer()) << params.dump() << " step " << k;
+      ++steps;
+    }
+    EXPECT_EQ(rule.scaler.steps, run.at("cur_iter").integer());
+    const Json& raised = run.at("raised");
+    EXPECT_EQ(end < pattern.size(), !raised.is_null()) << params.dump();
+    if (raised.is_null()) continue;
+    EXPECT_EQ(static_cast<int64_t>(end), raised.at("at").integer());
+    ++ends;
+  }
+  EXPECT_GT(steps, 100);
+  EXPECT_GT(ends, 0);
+}
+
+// Without ZeRO, DeepSpeed has two more scalers. Both are this rule with a hysteresis of 1.
+TEST(LossScaler, GivesTheScalesOfStageZero) {
+  const Json all = recordings();
+  for (const Json& run : all.at("stage0").array()) {
+    Rule rule = rule_of(run.at("initial_scale").number(), run.at("window"), run.at("min_scale"), 1, false);
+    const std::string& pattern = run.at("overflow").string();
+    for (size_t k = 0; k < pattern.size(); ++k) {
+      rule.scaler = next_scaler(rule.config, rule.scaler, pattern[k] == 'x');
+      EXPECT_EQ(rule.scaler.scale, run.at("scale").array()[k].number()) << run.dump() << " step " << k;
+    }
+    EXPECT_EQ(rule.scaler.steps, run.at("cur_iter").integer());
+    EXPECT_EQ(rule.scaler.last_overflow, run.at("last_overflow_iter").integer());
+  }
+}
+
+TEST(LossScaler, AStaticScaleStays) {
+  LossScaleConfig config;
+  config.loss_scale = 128;
+  LossScaler scaler = first_scaler(config);
+  for (bool overflow : {false, true, true, false}) {
+    EXPECT_EQ(scaler.scale, 128);
+    EXPECT_FALSE(at_floor(config, scaler));
+    scaler = next_scaler(config, scaler, overflow);
+  }
+  EXPECT_EQ(scaler.steps, 4);
+}
+
+TEST(LossScaler, BeginsAtAPowerOfTwo) {
+  LossScaleConfig config;
+  EXPECT_EQ(first_scaler(config).scale, 65536);
+  config.initial_scale_power = 32;
+  EXPECT_EQ(first_scaler(config).scale, 4294967296.0);
+}
+
+}  // namespace
+}  // namespace ds
