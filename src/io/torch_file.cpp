@@ -75,6 +75,7 @@ void TorchFile::open_archive() {
   }
   if (const ZipEntry* order = archive_->find(prefix + "byteorder")) {
     std::array<char, 6> word = {};
+    archive_->check(*order);
     if (order->bytes == std::ssize(word)) archive_->read(*order, 0, std::as_writable_bytes(std::span(word)));
     if (std::string_view(word.data(), word.size()) != "little")
       raise(DS_ERROR_UNSUPPORTED, "{}: its numbers are not little-endian", path_);
@@ -181,13 +182,24 @@ size_t TorchFile::storage_of(const PickleValue& reference, DType* dtype) const {
 std::optional<TorchTensor> TorchFile::tensor(const PickleValue& value) const {
   std::string_view maker = pickle_.maker(value);
   if (maker.empty() || value.items.size() < 2) return std::nullopt;
-  const auto& arguments = pickle_.elements(pickle_.at(value.items[1]));
-  if (maker.starts_with("torch._utils._rebuild_parameter") && !arguments.empty()) {
-    const PickleValue& inner = pickle_.at(arguments[0]);
-    bool plain = pickle_.maker(inner).starts_with("torch._utils._rebuild_tensor");
-    return plain ? tensor(inner) : std::nullopt;
+  const std::vector<PickleId>* arguments = &pickle_.elements(pickle_.at(value.items[1]));
+  // A tensor with attributes: the function that makes it, its class, that function's arguments, attributes.
+  if (maker == "torch._tensor._rebuild_from_type_v2" && arguments->size() >= 3) {
+    maker = pickle_.at((*arguments)[0]).text;
+    arguments = &pickle_.elements(pickle_.at((*arguments)[2]));
+  }
+  if (maker.starts_with("torch._utils._rebuild_parameter") && !arguments->empty()) {
+    const PickleValue& inner = pickle_.at((*arguments)[0]);
+    if (pickle_.maker(inner).empty() || inner.items.size() < 2) return std::nullopt;
+    maker = pickle_.maker(inner);
+    arguments = &pickle_.elements(pickle_.at(inner.items[1]));
   }
   if (!maker.starts_with("torch._utils._rebuild_tensor")) return std::nullopt;
+  return rebuilt(*arguments);
+}
+
+// (storage, first element, shape, strides, ...).
+TorchTensor TorchFile::rebuilt(const std::vector<PickleId>& arguments) const {
   if (arguments.size() < 4) raise(DS_ERROR_CORRUPT, "{}: a tensor has no shape", path_);
   TorchTensor out;
   out.data.storage = storage_of(pickle_.at(arguments[0]), &out.data.dtype);

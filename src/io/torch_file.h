@@ -57,6 +57,7 @@ class TorchFile {
   void open_archive();
   void open_stream();
   void read_bytes(const Storage& storage, int64_t begin, std::span<std::byte> out);
+  TorchTensor rebuilt(const std::vector<PickleId>& arguments) const;
   size_t storage_of(const PickleValue& reference, DType* dtype) const;
 
   std::string path_;

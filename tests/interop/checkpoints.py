@@ -106,25 +106,122 @@ def ours(job):
     return losses
 
 
-def train(side, scratch, **job):
-    """The mean loss over ranks of each step."""
+# What --record leaves: (stage, type, further settings of ZeRO, frozen parameters).
+KINDS = {f"zero{stage}_{dtype}": (stage, dtype, {}, []) for stage in (1, 2, 3) for dtype in ("f32", "bf16")} | {
+    "zero2_round_robin": (2, "f32", {"round_robin_gradients": True}, []),
+    "zero2_frozen": (2, "f32", {}, ["transformer.wpe.weight"]),
+    "zero3_frozen": (3, "bf16", {}, ["transformer.wpe.weight"]),
+    "zero2_f16": (2, "f16", {}, []),
+}
+TINY = {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_embd": 12, "n_head": 2, "n_layer": 1,
+        "n_inner": 21, "n_positions": 16, "vocab_size": 40, "attn_pdrop": 0.0, "embd_pdrop": 0.0, "resid_pdrop": 0.0,
+        "activation_function": "gelu_new", "layer_norm_epsilon": 1e-5, "tie_word_embeddings": True}
+
+
+def record_rank(folder):
+    """All kinds in one pair of processes; the losses [step] after the save, the mean over ranks."""
+    import deepspeed
+    import torch
+    import transformers
+
+    torch.set_num_threads(1)
+    deepspeed.init_distributed("gloo", verbose=False)
+    rank = int(os.environ["RANK"])
+    for kind, (stage, dtype, more, frozen) in KINDS.items():
+        torch.manual_seed(1)
+        model = transformers.GPT2LMHeadModel(transformers.GPT2Config.from_dict(TINY)).eval()
+        for name in frozen:
+            dict(model.named_parameters())[name].requires_grad = False
+        made = settings(stage, dtype)
+        made["zero_optimization"] |= more
+        made["optimizer"]["params"] = ADAM | {"torch_adam": True}
+        made["scheduler"]["params"]["warmup_num_steps"] = 2
+        made |= {"zero_allow_untested_optimizer": True,
+                 "fp16": {"enabled": dtype == "f16", "initial_scale_power": 6}}
+        try:
+            engine, *_ = deepspeed.initialize(
+                model=model, model_parameters=[p for p in model.parameters() if p.requires_grad], config=made)
+            losses = []
+            for step in range(2 * STEPS):
+                if step == STEPS:
+                    engine.save_checkpoint(os.path.join(folder, kind), client_state={"note": "kept"})
+                ids = torch.from_numpy(batch(folder, step, rank))
+                loss = engine(input_ids=ids, labels=ids).loss
+                losses.append(loss.item())
+                engine.backward(loss)
+                engine.step()
+        except (RuntimeError, ValueError, AssertionError) as error:
+            if dtype != "f16":
+                raise
+            print(f"{kind}: {error}", file=sys.stderr)
+            continue
+        with open(os.path.join(folder, f"{kind}-{rank}.json"), "w", encoding="utf-8") as file:
+            json.dump(losses, file)
+
+
+def resave(folder, target):
+    """The same checkpoint in torch's older form."""
+    import torch
+
+    for path in glob.glob(os.path.join(folder, "**", "*"), recursive=True):
+        if not os.path.isfile(path):
+            continue
+        to = os.path.join(target, os.path.relpath(path, folder))
+        os.makedirs(os.path.dirname(to), exist_ok=True)
+        if path.endswith(".pt"):
+            torch.save(torch.load(path, weights_only=False), to, _use_new_zipfile_serialization=False)
+        else:
+            shutil.copy(path, to)
+
+
+def record(folder):
+    os.makedirs(folder, exist_ok=True)
+    with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as file:
+        json.dump(TINY, file, indent=2)
+    launch(["--record-rank", folder])
+    losses = {}
+    for kind in KINDS:
+        parts = [os.path.join(folder, f"{kind}-{rank}.json") for rank in range(RANKS)]
+        if not all(map(os.path.exists, parts)):
+            continue
+        each = [json.load(open(part, encoding="utf-8")) for part in parts]
+        losses[kind] = [sum(step) / RANKS for step in zip(*each)][STEPS:]
+        for part in parts:
+            os.remove(part)
+        for script in glob.glob(os.path.join(folder, kind, "*.py")):
+            os.remove(script)
+    to_universal(os.path.join(folder, "zero1_f32"), os.path.join(folder, "universal1", "global_step5"))
+    to_universal(os.path.join(folder, "zero3_bf16"), os.path.join(folder, "universal3", "global_step5"))
+    resave(os.path.join(folder, "zero2_bf16"), os.path.join(folder, "stream"))
+    losses |= {"universal1": losses["zero1_f32"], "universal3": losses["zero3_bf16"], "stream": losses["zero2_bf16"]}
+    ids = [[batch(folder, step, rank).reshape(-1).tolist() for rank in range(RANKS)] for step in range(STEPS, 2 * STEPS)]
+    with open(os.path.join(folder, "losses.json"), "w", encoding="utf-8") as file:
+        json.dump({"config": settings(0, "f32"), "ids": ids, "losses": losses}, file)
+
+
+def launch(words):
+    """Runs this file with `words` on every rank."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     ranks = []
     for rank in range(RANKS):
-        job["out"] = os.path.join(scratch, "losses")
         environment = os.environ | {
             "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(RANKS), "LOCAL_SIZE": str(RANKS),
             "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "HF_HUB_OFFLINE": "1", "DS_ACCELERATOR": "cpu",
             "DS_COMM_URL": f"shm://interop-{os.getpid()}-{port}"}
-        ranks.append(subprocess.Popen(
-            [sys.executable, os.path.abspath(__file__), "--rank", side, json.dumps(job)],
-            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environment))
+        ranks.append(subprocess.Popen([sys.executable, os.path.abspath(__file__), *words], stdout=subprocess.DEVNULL,
+                                      stderr=subprocess.PIPE, text=True, env=environment))
     for rank in ranks:
         errors = rank.communicate()[1]
         if rank.returncode != 0:
-            sys.exit(f"{side} {job}: a rank ended with {rank.returncode}\n{errors[-3000:]}")
+            sys.exit(f"{' '.join(words)}: a rank ended with {rank.returncode}\n{errors[-3000:]}")
+
+
+def train(side, scratch, **job):
+    """The mean loss over ranks of each step."""
+    job["out"] = os.path.join(scratch, "losses")
+    launch(["--rank", side, json.dumps(job)])
     losses = []
     for rank in range(RANKS):
         with open(f"{job['out']}-{rank}.json", encoding="utf-8") as file:
@@ -198,6 +295,9 @@ def main():
         losses = (ours if sys.argv[2] == "ours" else theirs)(job)
         with open(f"{job['out']}-{os.environ['RANK']}.json", "w", encoding="utf-8") as file:
             json.dump(losses, file)
+        return 0
+    if len(sys.argv) == 3 and sys.argv[1] in ("--record", "--record-rank"):
+        (record if sys.argv[1] == "--record" else record_rank)(os.path.abspath(sys.argv[2]))
         return 0
     wanted = sys.argv[1:]
     done = [compare(*case) for case in CASES if not wanted or f"{case[0]}.{case[1]}.{case[2]}" in wanted]
