@@ -2,14 +2,18 @@
 // engine's state, so that checkpoints and models are written by the code that every run uses.
 #include "checkpoint/convert.h"
 
+#include <iterator>
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <vector>
 
+#include "core/graph/graph.h"
+#include "core/base/ids.h"
 #include "checkpoint/deepspeed_writer.h"
 #include "checkpoint/folder.h"
+#include "checkpoint/open_source.h"
 #include "checkpoint/state_access.h"
 #include "checkpoint/state_source.h"
 #include "checkpoint/weights_save.h"

@@ -7,6 +7,9 @@
 #include <cmath>
 #include <optional>
 
+#include "io/pickle.h"
+#include "core/graph/graph.h"
+#include "core/base/json.h"
 #include "checkpoint/deepspeed_json.h"
 #include "checkpoint/state_access.h"
 #include "core/base/error.h"
@@ -50,14 +53,14 @@ void TorchFiles::forget() {
   for (auto& file : files_) file->forget();
 }
 
-int64_t length(const Line& line) {
+int64_t length(const FlatLine& line) {
   int64_t all = 0;
   for (const LinePart& part : line) all += part.tensor.numel;
   return all;
 }
 
 // The runs of `count` elements of a line from `from` on, as elements of a parameter from `begin` on.
-void cut(const Line& line, int64_t from, int64_t count, int64_t begin, std::vector<Run>& out) {
+void cut(const FlatLine& line, int64_t from, int64_t count, int64_t begin, std::vector<Run>& out) {
   int64_t first = 0;
   for (const LinePart& part : line) {
     int64_t low = std::max(first, from), high = std::min(first + part.tensor.numel, from + count);
@@ -68,13 +71,13 @@ void cut(const Line& line, int64_t from, int64_t count, int64_t begin, std::vect
 
 void refuse_foreign(const std::string& folder, const std::vector<std::string>& names) {
   for (const std::string& name : names) {
-    std::string_view what;
-    if (name.starts_with("mp_rank_") && name != kModule) what = "of tensor or pipeline parallelism";
-    if (name.starts_with("layer_")) what = "of pipeline parallelism or experts";
-    if (name.starts_with("expp_rank_")) what = "of experts";
-    if (name == "offloaded_tensors") what = "of states that were offloaded to NVMe";
-    if (!what.empty())
-      raise(DS_ERROR_UNSUPPORTED, "'{}/{}' is {}, which libds does not convert", folder, name, what);
+    std::string_view feature;
+    if (name.starts_with("mp_rank_") && name != kModule) feature = "of tensor or pipeline parallelism";
+    if (name.starts_with("layer_")) feature = "of pipeline parallelism or experts";
+    if (name.starts_with("expp_rank_")) feature = "of experts";
+    if (name == "offloaded_tensors") feature = "of states that were offloaded to NVMe";
+    if (!feature.empty())
+      raise(DS_ERROR_UNSUPPORTED, "'{}/{}' is {}, which libds does not convert", folder, name, feature);
   }
 }
 

@@ -8,6 +8,10 @@
 #include <utility>
 #include <vector>
 
+#include "io/pickle.h"
+#include "core/graph/graph.h"
+#include "core/base/json.h"
+#include "core/base/ids.h"
 #include "checkpoint/state_source.h"
 #include "io/torch_file.h"
 
@@ -43,11 +47,11 @@ struct LinePart {
   size_t file = 0;
   TorchTensor tensor;
 };
-using Line = std::vector<LinePart>;
+using FlatLine = std::vector<LinePart>;
 
-int64_t length(const Line& line);
+int64_t length(const FlatLine& line);
 // The runs of `count` elements of a line from `from` on, as elements of a parameter from `begin` on.
-void cut(const Line& line, int64_t from, int64_t count, int64_t begin, std::vector<Run>& out);
+void cut(const FlatLine& line, int64_t from, int64_t count, int64_t begin, std::vector<Run>& out);
 
 // Throws DS_ERROR_UNSUPPORTED for a file among `names` that no reader of one model on data-parallel ranks can
 // take.

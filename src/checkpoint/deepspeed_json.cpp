@@ -1,5 +1,6 @@
 #include "checkpoint/deepspeed_json.h"
 
+#include <cstdint>
 #include <cmath>
 #include <string>
 #include <utility>

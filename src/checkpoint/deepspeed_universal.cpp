@@ -11,6 +11,9 @@
 #include <utility>
 #include <vector>
 
+#include "io/torch_file.h"
+#include "io/pickle.h"
+#include "core/graph/graph.h"
 #include "checkpoint/deepspeed_files.h"
 #include "core/base/error.h"
 #include "io/file.h"

@@ -12,6 +12,7 @@
 
 #include <fmt/core.h>
 
+#include <cstdint>
 #include <algorithm>
 #include <functional>
 #include <optional>
@@ -20,6 +21,8 @@
 #include <utility>
 #include <vector>
 
+#include "core/graph/graph.h"
+#include "checkpoint/checkpoint.h"
 #include "checkpoint/manifest.h"
 #include "core/base/error.h"
 #include "core/config/config.h"

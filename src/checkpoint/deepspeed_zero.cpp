@@ -21,6 +21,7 @@
 
 #include <fmt/core.h>
 
+#include <system_error>
 #include <algorithm>
 #include <charconv>
 #include <cstdint>
@@ -32,6 +33,10 @@
 #include <utility>
 #include <vector>
 
+#include "io/torch_file.h"
+#include "io/pickle.h"
+#include "core/graph/graph.h"
+#include "core/base/json.h"
 #include "checkpoint/deepspeed_files.h"
 #include "checkpoint/deepspeed_json.h"
 #include "checkpoint/deepspeed_layout.h"
@@ -184,10 +189,10 @@ class ZeroSource : public DeepSpeedSource {
           file.path(), out.size(), groups);
   }
 
-  void add_part(std::vector<LinePart>& out, size_t rank, const PickleValue& value, std::string_view what) {
+  void add_part(std::vector<LinePart>& out, size_t rank, const PickleValue& value, std::string_view state) {
     TorchFile& file = files_.at(optim_[rank]);
     std::optional<TorchTensor> tensor = file.tensor(value);
-    if (!tensor) raise(DS_ERROR_CORRUPT, "{}: '{}' is no tensor", file.path(), what);
+    if (!tensor) raise(DS_ERROR_CORRUPT, "{}: '{}' is no tensor", file.path(), state);
     out.push_back({optim_[rank], std::move(*tensor)});
   }
 
@@ -265,7 +270,7 @@ class ZeroSource : public DeepSpeedSource {
   // One line over all ranks.
   void cut_flat(size_t kind, size_t group, const std::vector<ParamId>& params,
                 const std::vector<std::vector<LinePart>>& parts) {
-    Line line;
+    FlatLine line;
     for (const auto& of_rank : parts) line.push_back(of_rank[group]);
     std::vector<int64_t> numel = sizes(params), paddings = alignment(group);
     for (size_t i = 0; i < paddings.size() && i < numel.size(); ++i) numel[i] += paddings[i];
@@ -362,7 +367,7 @@ class ZeroSource : public DeepSpeedSource {
       const std::string name = module.pickle().at(pairs[i]).text;
       ParamId param = add_param(name, shape_of(module, module.pickle().at(pairs[i + 1])));
       info.frozen.push_back(name);
-      Line line;
+      FlatLine line;
       for (size_t r = 0; r < modules.size(); ++r) {
         TorchFile& file = files_.at(modules[r]);
         const PickleValue& fragments = need(file, file.root(), "frozen_param_fragments");

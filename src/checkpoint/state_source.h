@@ -29,8 +29,4 @@ class StateSource {
   int64_t updates(ParamId param) const;  // that the parameter has had
 };
 
-// Opens what `path` is or holds: a checkpoint that DeepSpeed saved (deepspeed_source.h) or one of libds, as
-// find_checkpoint finds it. DS_ERROR_NOT_FOUND when it is neither.
-std::unique_ptr<StateSource> open_source(const std::string& path);
-
 }  // namespace ds

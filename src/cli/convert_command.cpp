@@ -42,7 +42,7 @@ void add_convert(CLI::App& app, int& code) {
   command->add_option("--like", args->like, "of fp32: model folder that gives names, types and tokenizer");
   command->add_flag("--step-tensor", args->step_tensor,
                     "of universal: for torch's optimizers, which count steps in a tensor");
-  command->footer("libds convert deepspeed_run converted && libds verify converted");
+  command->footer("Example: libds convert deepspeed_run converted && libds verify converted");
   command->callback([args, &code] { code = convert(*args); });
 }
 

@@ -17,6 +17,7 @@
 // Source. Lib/pickletools.py of CPython 3.12 describes each instruction.
 #include "io/pickle.h"
 
+#include <system_error>
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -97,8 +98,8 @@ class PickleParser {
   }
 
  private:
-  [[noreturn]] void corrupt(std::string_view what) const {
-    raise(DS_ERROR_CORRUPT, "{}: the pickle is damaged at byte {}: {}", out_.source_, at_, what);
+  [[noreturn]] void corrupt(std::string_view fault) const {
+    raise(DS_ERROR_CORRUPT, "{}: the pickle is damaged at byte {}: {}", out_.source_, at_, fault);
   }
 
   std::string_view take(uint64_t count) {

@@ -4,6 +4,8 @@
 // number of elements before it. Neither is ever run; see pickle.cpp. Source: torch/serialization.py.
 #include "io/torch_file.h"
 
+#include <span>
+#include <cstddef>
 #include <algorithm>
 #include <array>
 #include <cstring>

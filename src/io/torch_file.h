@@ -1,4 +1,6 @@
 #pragma once
+#include <span>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>

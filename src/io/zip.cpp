@@ -19,6 +19,8 @@
 
 #include <zlib.h>
 
+#include <type_traits>
+#include <cstddef>
 #include <algorithm>
 #include <array>
 #include <cstring>

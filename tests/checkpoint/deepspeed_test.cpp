@@ -11,6 +11,7 @@
 #include "checkpoint/convert.h"
 #include "checkpoint/deepspeed_source.h"
 #include "checkpoint/folder.h"
+#include "checkpoint/open_source.h"
 #include "checkpoint/payload.h"
 #include "checkpoint/reader.h"
 #include "checkpoint/state_source.h"
@@ -179,6 +180,20 @@ TEST(DeepSpeed, EveryFormBecomesEveryOther) {
   EXPECT_EQ(read_file(folder / "model/model.safetensors"), read_file(folder / "model2/model.safetensors"));
   SafetensorHeader header = read_safetensors_header(folder / "model/model.safetensors");
   EXPECT_EQ(header.find("transformer.wpe.weight")->shape, (std::vector<int64_t>{16, 12}));
+}
+
+// Proves {checkpoint.convert.report}.
+TEST(DeepSpeed, AConversionTellsWhatItDid) {
+  TempFolder folder;
+  Json report = convert_checkpoint(kData + "/zero3_frozen", folder.path(), {.tag = "theirs"});
+  EXPECT_EQ(report.at("from").string(), kData + "/zero3_frozen/global_step5");
+  EXPECT_EQ(report.at("form").string(), "deepspeed");
+  EXPECT_EQ(report.at("path").string(), folder / "step-00000005-1.theirs");
+  EXPECT_EQ(report.at("step").integer(), 5);
+  EXPECT_EQ(report.at("tensors").integer(), 16);
+  EXPECT_EQ(report.at("parameters").integer(), 1905);
+  EXPECT_EQ(report.at("states").array().size(), 3u);
+  EXPECT_EQ(report.at("frozen").array().at(0).string(), "transformer.wpe.weight");
 }
 
 // Proves {checkpoint.convert.place}.
