@@ -818,6 +818,24 @@ DS_API ds_status ds_checkpoint_save_model(ds_engine* engine, const char* folder,
  * @return DS_ERROR_CORRUPT with the names of the file and of the tensor that differs.
  * {checkpoint.info.corrupt} */
 DS_API ds_status ds_checkpoint_info(const char* path, char** out_text);
+/** Converts a checkpoint in this process alone. `from` is a folder that DeepSpeed saved with ZeRO 1, 2 or 3
+ * or in its universal layout (the folder with the file "latest", or that of a tag), or a checkpoint of libds
+ * as for ds_checkpoint_info. Pickles are parsed as data; nothing in them is run. {checkpoint.convert.data}
+ * Whatever `from` is, it can become each of the forms of "to". {checkpoint.convert.forms}
+ * @param to a folder: of checkpoints for "libds", which gets one more; else one that does not exist or is
+ * empty {checkpoint.convert.place}
+ * @param options [nullable] JSON: "to" ("libds": a checkpoint; "universal": what DeepSpeed loads with
+ * load_universal_checkpoint; "fp32": masters as model.safetensors), "tag" (none; of a checkpoint of libds as
+ * for ds_checkpoint_save), "like" (none; for "fp32", as for ds_checkpoint_save_model), "step_tensor" (false;
+ * for "universal", true: the optimizer counts steps in a tensor, as those of torch do)
+ * @param out_text [out] [nullable] JSON: path, form, steps, parameters and states of what was converted
+ * {checkpoint.convert.report}
+ * @return DS_ERROR_NOT_FOUND if `from` is no checkpoint or lacks the file of a rank.
+ * {checkpoint.convert.none} DS_ERROR_CORRUPT with the name of a damaged file. {checkpoint.convert.corrupt}
+ * DS_ERROR_UNSUPPORTED for what libds cannot represent, such as tensor parallelism, and for a pickle that
+ * names a function of the system. {checkpoint.convert.unsupported} */
+DS_API ds_status ds_checkpoint_convert(const char* from, const char* to, const char* options,
+                                       char** out_text);
 
 /* ---------------------------------------------------------------- run */
 

@@ -1,11 +1,13 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "api/boundary.h"
 #include "api/handles.h"
 #include "checkpoint/agree.h"
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/convert.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/payload.h"
 #include "checkpoint/reader.h"
@@ -40,6 +42,17 @@ std::string load_tag(const char* options) {
   static constexpr ds::Option<std::string> known[] = {
       {"tag", [](auto& tag, auto& value) { tag = tag_of(value); }}};
   return options ? ds::request_of(ds::Json::parse(options, "options"), known) : "";
+}
+
+const std::vector<std::string> kForms{"libds", "universal", "fp32"};
+
+ds::ConvertRequest convert_request(const char* options) {
+  static constexpr ds::Option<ds::ConvertRequest> known[] = {
+      {"to", [](auto& request, auto& value) { request.form = value.word(kForms); }},
+      {"tag", [](auto& request, auto& value) { request.tag = tag_of(value); }},
+      {"like", [](auto& request, auto& value) { request.like = value.text(); }},
+      {"step_tensor", [](auto& request, auto& value) { request.step_tensor = value.flag(); }}};
+  return options ? ds::request_of(ds::Json::parse(options, "options"), known) : ds::ConvertRequest();
 }
 
 // Reads the options of a call; what is wrong on one rank is an error on all, and a poisoned engine says so
@@ -102,5 +115,14 @@ ds_status ds_checkpoint_info(const char* path, char** out_text) {
     out.set("payload_hash", ds::payload_hash(found));
     out.set("config", info.config);
     ds::put_text(out.dump(2), out_text);
+  });
+}
+
+ds_status ds_checkpoint_convert(const char* from, const char* to, const char* options, char** out_text) {
+  return ds::boundary([&] {
+    if (out_text) *out_text = nullptr;
+    std::string source(ds::need_text(from, "from")), target(ds::need_text(to, "to"));
+    ds::Json out = ds::convert_checkpoint(source, target, convert_request(options));
+    if (out_text) ds::put_text(out.dump(2), out_text);
   });
 }

@@ -85,5 +85,6 @@ void add_agent(CLI::App& app, int& code);
 void add_verify(CLI::App& app, int& code);
 void add_profile(CLI::App& app, int& code);
 void add_audit(CLI::App& app, int& code);
+void add_convert(CLI::App& app, int& code);
 
 }  // namespace ds::cli

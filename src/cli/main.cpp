@@ -105,6 +105,7 @@ int main(int argc, char** argv) {
   ds::cli::add_verify(app, code);
   ds::cli::add_profile(app, code);
   ds::cli::add_audit(app, code);
+  ds::cli::add_convert(app, code);
   std::vector<std::string> help = asked_for_help(argc, argv);
   const char* word = help.empty() ? argv[1] : argc == 3 ? argv[2] : nullptr;
   if (std::string complaint = wrong_command(app, word); !complaint.empty()) {

@@ -114,6 +114,29 @@ static void complete(const char* folder) {
   ds_engine_destroy(engine);
 }
 
+/* A checkpoint as a model folder and in DeepSpeed's layout, and back. */
+static void converted(const char* folder) {
+  char model[700], universal[700], back[700], path[600], *text = NULL;
+  snprintf(model, sizeof model, "%s_model", folder);
+  snprintf(universal, sizeof universal, "%s_universal", folder);
+  snprintf(back, sizeof back, "%s_back", folder);
+  check_ok(ds_checkpoint_convert(folder, model, "{\"to\": \"fp32\"}", NULL), "to f32");
+  check_ok(ds_checkpoint_convert(folder, universal, "{\"to\": \"universal\"}", &text), "to universal");
+  check(strstr(text, "\"form\": \"libds\"") && strstr(text, "\"tensors\": 1"), text);
+  ds_text_destroy(text);
+  check_ok(ds_checkpoint_convert(universal, back, NULL, &text), "back");
+  check(strstr(text, "\"form\": \"universal\"") != NULL, text);
+  ds_text_destroy(text);
+  newest(back, path, sizeof path);
+  check_error(ds_checkpoint_convert(folder, back, "{\"to\": \"bf16\"}", &text), DS_ERROR_CONFIG,
+              "options.to");
+  check(text == NULL, "no report of a refusal");
+  check_error(ds_checkpoint_convert(NULL, back, NULL, NULL), DS_ERROR_INVALID_ARGUMENT,
+              "from must not be NULL");
+  check_error(ds_checkpoint_convert(folder, model, "{\"to\": \"fp32\"}", NULL), DS_ERROR_INVALID_ARGUMENT,
+              "empty");
+}
+
 /* Proves {checkpoint.load.damaged}, {checkpoint.load.refused}, {checkpoint.load.corrupt} and
  * {checkpoint.info.corrupt}; {runtime.log} too: the warning goes to stderr while nobody takes the lines. */
 static void damaged(const char* folder) {
@@ -234,6 +257,7 @@ int main(int argc, char** argv) {
   none();
   snprintf(folder, sizeof folder, "%s/run", base);
   complete(folder);
+  converted(folder);
   damaged(folder);
   frozen();
   model();

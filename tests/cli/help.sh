@@ -19,7 +19,7 @@ for words in "" "help"; do
   "$libds" $words > out || fail "libds $words: exit code $?"
   cmp -s help out || fail "libds $words is not libds --help: $(cat out)"
 done
-for command in train generate plan env launch verify profile audit; do
+for command in train generate plan env launch verify profile audit convert; do
   grep -q "^  $command " help || fail "no line of $command: $(cat help)"
   "$libds" help "$command" > out || fail "libds help $command: exit code $?"
   "$libds" "$command" --help | cmp -s - out || fail "libds help $command is not its --help"

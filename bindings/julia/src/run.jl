@@ -83,6 +83,9 @@ audit(config; options = nothing, format = :text, comm = nothing) = GC.@preserve 
 "JSON about a checkpoint, or the newest one of a folder of them or of a run, which is read and compared with its hashes."
 checkpoint_info(path) = text_of(out -> ds_checkpoint_info(path, out))
 
+"Converts a checkpoint of DeepSpeed or libds; options are JSON as in ds.h. JSON about what was done."
+convert_checkpoint(from, to, options = nothing) = text_of(out -> ds_checkpoint_convert(from, to, optional(options), out))
+
 "The url of the group that a run joins."
 communicator(config = nothing, resume = nothing) = text_of(out -> ds_run_communicator(optional(config), optional(resume), out))
 

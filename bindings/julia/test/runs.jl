@@ -34,6 +34,8 @@ end
     @test [p.step for p in seen] == 1:6 && seen[6].loss < seen[1].loss
     @test isnan(seen[1].heldout_loss) && !isnan(seen[6].heldout_loss)
     @test occursin("\"step\": 6", Libds.checkpoint_info(run))
+    @test occursin("\"step\": 6", Libds.convert_checkpoint(run, run * "_universal", """{"to": "universal"}"""))
+    @test isfile(joinpath(run * "_universal", "latest_universal"))
     parts, options = String[], """{"tokens": 12, "seed": 3}"""
     text = Libds.generate(p -> push!(parts, p), run, "def "; options = options)
     @test !isempty(text) && join(parts) == text == Libds.generate(run, "def "; options = options)

@@ -20,8 +20,8 @@ from .errors import (CommError, ConfigError, CorruptError, Error, FileError, Int
                      NumericError, OutOfMemory, PoisonedError, StateError, Status, Stopped, Unsupported)
 from .graph import Graph, Plan, Value
 from .progress import Display
-from .run import (LogLevel, Progress, StopFlag, Verdict, audit, checkpoint_info, communicator, describe_config, env_report, generate,
-                  merge_config, profile, set_log, train, verify, version)
+from .run import (LogLevel, Progress, StopFlag, Verdict, audit, checkpoint_info, communicator, convert_checkpoint, describe_config,
+                  env_report, generate, merge_config, profile, set_log, train, verify, version)
 from .tensor import DTYPES, Tensor, tensor, zeros
 
 __version__ = version()
@@ -30,6 +30,6 @@ __all__ = [
     "Comm", "CommError", "ConfigError", "CorruptError", "DTYPES", "DelegateEngine", "Display", "Engine", "Error", "FileError",
     "Graph", "InternalError", "InvalidArgument", "Lease", "LogLevel", "NotFound", "NumericError", "OutOfMemory", "Param", "Plan",
     "PoisonedError", "Progress", "StateError", "Status", "StepResult", "StopFlag", "Stopped", "Tensor", "Unsupported", "Value",
-    "Verdict", "Work", "audit", "checkpoint_info", "communicator", "describe_config", "env_report", "generate", "lowlevel", "merge_config", "ops",
-    "profile", "set_log", "tensor", "train", "verify", "version", "zeros",
+    "Verdict", "Work", "audit", "checkpoint_info", "communicator", "convert_checkpoint", "describe_config", "env_report", "generate",
+    "lowlevel", "merge_config", "ops", "profile", "set_log", "tensor", "train", "verify", "version", "zeros",
 ]

@@ -14,7 +14,7 @@ from ._handle import Config, config_text, options_text, raw_handle
 from .comm import Comm, format_code, report
 from .progress import Display
 
-__all__ = ["train", "generate", "verify", "profile", "audit", "merge_config", "describe_config", "communicator", "env_report", "checkpoint_info",
+__all__ = ["train", "generate", "verify", "profile", "audit", "merge_config", "describe_config", "communicator", "env_report", "checkpoint_info", "convert_checkpoint",
            "version", "set_log", "LogLevel", "Progress", "StopFlag", "Verdict"]
 
 Path = Union[str, "os.PathLike[str]"]
@@ -187,6 +187,12 @@ def env_report(form: str = "text") -> Any:
 def checkpoint_info(path: Path) -> dict[str, Any]:
     """Facts of a checkpoint, or the newest one of a folder; all of its content is compared with its hashes."""
     return json.loads(lowlevel.checkpoint_info(os.fspath(path)))
+
+
+def convert_checkpoint(source: Path, target: Path, to: str = "libds", **options: Any) -> dict[str, Any]:
+    """Converts a checkpoint of DeepSpeed or libds; `to`: "libds", "universal" or "fp32"; options as in ds.h."""
+    text = lowlevel.checkpoint_convert(os.fspath(source), os.fspath(target), json.dumps({"to": to, **options}))
+    return json.loads(text)
 
 
 def version() -> str:

@@ -49,6 +49,9 @@ class Runs(unittest.TestCase):
             self.assertFalse(math.isnan(seen[14].heldout_loss))
             self.assertEqual((ends[0], ends[1]), (seen[-1], None))
             self.assertEqual(libds.checkpoint_info(os.path.join(folder, "run"))["step"], 30)
+            report = libds.convert_checkpoint(os.path.join(folder, "run"), os.path.join(folder, "model"), "fp32")
+            self.assertEqual((report["step"], report["form"]), (30, "libds"))
+            self.assertTrue(os.path.exists(os.path.join(folder, "model", "model.safetensors")))
             made = libds.generate(os.path.join(folder, "run"), "the ", tokens=5, temperature=0)
             self.assertEqual(made, libds.generate(os.path.join(folder, "run"), "the ", tokens=5, temperature=0))
 

@@ -911,6 +911,27 @@ extern "C" {
     ///
     /// Returns DS_ERROR_CORRUPT with the names of the file and of the tensor that differs.
     pub fn ds_checkpoint_info(path: *const c_char, out_text: *mut *mut c_char) -> ds_status;
+    /// Converts a checkpoint in this process alone. `from` is a folder that DeepSpeed saved with ZeRO 1, 2 or
+    /// 3 or in its universal layout (the folder with the file "latest", or that of a tag), or a checkpoint of
+    /// libds as for ds_checkpoint_info. Pickles are parsed as data; nothing in them is run. Whatever `from`
+    /// is, it can become each of the forms of "to".
+    ///
+    /// - `to`: a folder: of checkpoints for "libds", which gets one more; else one that does not exist or is
+    ///   empty
+    ///
+    /// - `options`: \[nullable\] JSON: "to" ("libds": a checkpoint; "universal": what DeepSpeed loads with
+    ///   load_universal_checkpoint; "fp32": masters as model.safetensors), "tag" (none; of a checkpoint of
+    ///   libds as for ds_checkpoint_save), "like" (none; for "fp32", as for ds_checkpoint_save_model),
+    ///   "step_tensor" (false; for "universal", true: the optimizer counts steps in a tensor, as those of
+    ///   torch do)
+    ///
+    /// - `out_text`: \[out\] \[nullable\] JSON: path, form, steps, parameters and states of what was
+    ///   converted
+    ///
+    /// Returns DS_ERROR_NOT_FOUND if `from` is no checkpoint or lacks the file of a rank. DS_ERROR_CORRUPT
+    /// with the name of a damaged file. DS_ERROR_UNSUPPORTED for what libds cannot represent, such as tensor
+    /// parallelism, and for a pickle that names a function of the system.
+    pub fn ds_checkpoint_convert(from: *const c_char, to: *const c_char, options: *const c_char, out_text: *mut *mut c_char) -> ds_status;
     /// Lays `patch` over `config`, both JSON texts: members of patch replace those of config, objects are
     /// merged, and null removes a member (JSON merge patch, RFC 7396).
     pub fn ds_config_merge(config: *const c_char, patch: *const c_char, out_text: *mut *mut c_char) -> ds_status;

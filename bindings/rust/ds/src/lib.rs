@@ -30,7 +30,8 @@ pub use engine::{Engine, EngineOptions, Group, Init, Part, StepResult};
 pub use error::{CallbackResult, Error, Result, Status};
 pub use graph::{op_schema, Graph, Plan, Value};
 pub use log::{reset_log, set_log, LogLevel};
-pub use run::{audit, checkpoint_info, communicator, describe_config, generate, merge_config, profile, verify};
+pub use run::{audit, checkpoint_info, communicator, convert_checkpoint, describe_config, generate, merge_config, profile,
+              verify};
 pub use run::{Batch, Output, Outcome, Progress, Run};
 pub use stream::{DeviceTensor, Download, Stream};
 pub use tensor::{Bf16, Element, Tensor, View, F16};

@@ -187,6 +187,13 @@ pub fn checkpoint_info(path: &Path) -> Result<String> {
     owned_text(|out| unsafe { ds_sys::ds_checkpoint_info(path.as_ptr(), out) })
 }
 
+/// Converts a checkpoint of DeepSpeed or libds; options as in ds.h. JSON about what was done.
+pub fn convert_checkpoint(from: &Path, to: &Path, options: &str) -> Result<String> {
+    let (from, to, options) = (path_text(from)?, path_text(to)?, name(options)?);
+    // SAFETY: the texts live during the call.
+    owned_text(|out| unsafe { ds_sys::ds_checkpoint_convert(from.as_ptr(), to.as_ptr(), options.as_ptr(), out) })
+}
+
 type Each<'a> = &'a mut dyn FnMut(&str);
 
 unsafe extern "C" fn call_text(part: *const c_char, user_data: *mut c_void) {

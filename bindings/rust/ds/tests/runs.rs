@@ -49,6 +49,9 @@ fn the_main_job_trains_on_two_ranks_stops_goes_on_and_writes_text() {
         }
     });
     assert!(ds::checkpoint_info(&run).unwrap().contains("\"step\": 6"));
+    let universal = run.with_extension("universal");
+    assert!(ds::convert_checkpoint(&run, &universal, r#"{"to": "universal"}"#).unwrap().contains("\"step\": 6"));
+    assert!(universal.join("latest_universal").exists());
     let options = r#"{"tokens": 12, "seed": 3}"#;
     let mut parts = String::new();
     let text = ds::generate(None, &run, Some("def "), Some(options), Some(&mut |part| parts.push_str(part))).unwrap();

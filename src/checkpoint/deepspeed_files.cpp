@@ -1,0 +1,212 @@
+#include "checkpoint/deepspeed_files.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <optional>
+
+#include "io/pickle.h"
+#include "core/graph/graph.h"
+#include "core/base/json.h"
+#include "checkpoint/deepspeed_json.h"
+#include "checkpoint/state_access.h"
+#include "core/base/error.h"
+
+namespace ds::deepspeed {
+namespace {
+
+using Kind = PickleValue::Kind;
+constexpr size_t kMostOpen = 256;
+
+int64_t count_of(const TorchFile& file, const PickleValue& dict, std::string_view key) {
+  const PickleValue* value = file.pickle().find(dict, key);
+  if (!value || value->kind == Kind::none) return 0;
+  if (value->kind != Kind::integer || value->integer < 0 || value->integer > int64_t{1} << 53)
+    raise(DS_ERROR_CORRUPT, "{}: '{}' is no count", file.path(), key);
+  return value->integer;
+}
+
+}  // namespace
+
+size_t TorchFiles::add(const std::string& path) {
+  files_.push_back(std::make_unique<TorchFile>(path));
+  files_.back()->check();
+  at(files_.size() - 1);
+  return files_.size() - 1;
+}
+
+// A file that was not read for a while gives its descriptor back and takes it again when it is read.
+TorchFile& TorchFiles::at(size_t file) {
+  if (std::find(open_.begin(), open_.end(), file) == open_.end()) {
+    open_.push_back(file);
+    if (open_.size() > kMostOpen) {
+      files_[open_.front()]->close();
+      open_.pop_front();
+    }
+  }
+  return *files_[file];
+}
+
+void TorchFiles::forget() {
+  for (auto& file : files_) file->forget();
+}
+
+int64_t length(const FlatLine& line) {
+  int64_t all = 0;
+  for (const LinePart& part : line) all += part.tensor.numel;
+  return all;
+}
+
+// The runs of `count` elements of a line from `from` on, as elements of a parameter from `begin` on.
+void cut(const FlatLine& line, int64_t from, int64_t count, int64_t begin, std::vector<Run>& out) {
+  int64_t first = 0;
+  for (const LinePart& part : line) {
+    int64_t low = std::max(first, from), high = std::min(first + part.tensor.numel, from + count);
+    if (low < high) out.push_back({begin + low - from, high - low, part.file, part.tensor.data, low - first});
+    first += part.tensor.numel;
+  }
+}
+
+void refuse_foreign(const std::string& folder, const std::vector<std::string>& names) {
+  for (const std::string& name : names) {
+    std::string_view feature;
+    if (name.starts_with("mp_rank_") && name != kModule) feature = "of tensor or pipeline parallelism";
+    if (name.starts_with("layer_")) feature = "of pipeline parallelism or experts";
+    if (name.starts_with("expp_rank_")) feature = "of experts";
+    if (name == "offloaded_tensors") feature = "of states that were offloaded to NVMe";
+    if (!feature.empty())
+      raise(DS_ERROR_UNSUPPORTED, "'{}/{}' is {}, which libds does not convert", folder, name, feature);
+  }
+}
+
+const PickleValue& need(const TorchFile& file, const PickleValue& dict, std::string_view key) {
+  const PickleValue* value = file.pickle().find(dict, key);
+  if (!value) raise(DS_ERROR_CORRUPT, "{}: has no '{}'", file.path(), key);
+  return *value;
+}
+
+std::vector<int64_t> shape_of(const TorchFile& file, const PickleValue& value) {
+  const Pickle& pickle = file.pickle();
+  const PickleValue* extents = &value;
+  if (pickle.maker(value) == "torch.Size") {
+    const auto& arguments = pickle.elements(pickle.at(value.items[1]));
+    if (!arguments.empty()) extents = &pickle.at(arguments[0]);
+  }
+  std::vector<int64_t> out;
+  int64_t numel = 1;
+  for (PickleId id : pickle.elements(*extents)) {
+    out.push_back(pickle.at(id).integer);
+    if (out.back() < 0 || __builtin_mul_overflow(numel, out.back(), &numel))
+      raise(DS_ERROR_CORRUPT, "{}: a parameter has an extent of {}, its size is no 64-bit number",
+            file.path(), out.back());
+  }
+  return out;
+}
+
+int64_t step_of(TorchFile& file, const PickleValue& value) {
+  std::optional<double> count = file.number(value);
+  if (!count || !(*count >= 0 && *count <= 0x1p53) || *count != std::floor(*count))
+    raise(DS_ERROR_CORRUPT, "{}: a step is no count", file.path());
+  return static_cast<int64_t>(*count);
+}
+
+DeepSpeedSource::DeepSpeedSource(const std::string& folder) : folder_(folder), runs_(1) {
+  info.path = folder;
+  kinds = {kMasterName};
+}
+
+void DeepSpeedSource::read(size_t kind, ParamId param, int64_t begin, int64_t count, float* out) {
+  std::fill_n(out, count, 0.0f);  // states of a parameter that was never trained
+  for (const Run& run : runs_[kind][param]) {
+    int64_t low = std::max(begin, run.begin), high = std::min(begin + count, run.begin + run.count);
+    if (low >= high) continue;
+    files_.at(run.file).read(run.data, run.at + low - run.begin, high - low, out + (low - begin));
+  }
+}
+
+ParamId DeepSpeedSource::add_param(const std::string& name, std::vector<int64_t> shape) {
+  if (!known_.insert(name).second)
+    raise(DS_ERROR_CORRUPT, "'{}': parameter '{}' is there twice", folder_, TensorName(name));
+  names.push_back(name);
+  shapes.push_back(std::move(shape));
+  for (auto& of_kind : runs_) of_kind.emplace_back();
+  return ParamId(names.size() - 1);
+}
+
+void DeepSpeedSource::set_kinds(const std::set<std::string>& states) {
+  kinds.insert(kinds.end(), states.begin(), states.end());
+  runs_.resize(kinds.size());
+}
+
+void DeepSpeedSource::take_module(TorchFile& file) {
+  const PickleValue& root = file.root();
+  info.step = count_of(file, root, "global_steps");
+  info.skipped = count_of(file, root, "skipped_steps");
+  if (info.skipped > info.step)
+    raise(DS_ERROR_CORRUPT, "{}: {} of {} steps were skipped", file.path(), info.skipped, info.step);
+  const Pickle& pickle = file.pickle();
+  Json rest = Json::Object();
+  const auto& pairs = pickle.pairs(root);
+  for (size_t i = 0; i + 1 < pairs.size(); i += 2) {
+    const std::string& key = pickle.at(pairs[i]).text;
+    constexpr std::array<std::string_view, 7> own{
+        "module",       "optimizer", "param_shapes", "frozen_param_shapes", "frozen_param_fragments",
+        "buffer_names", "ds_config"};
+    if (std::find(own.begin(), own.end(), key) != own.end()) continue;
+    if (rest.find(key) == nullptr) rest.set(key, pickle_json(pickle, pickle.at(pairs[i + 1])));
+  }
+  record_.set("module", std::move(rest));
+  const PickleValue* config = pickle.find(root, "ds_config");
+  info.config = Json::Object{{"config", config ? pickle_json(pickle, *config) : Json(Json::Object())}};
+  Json version = record_.at("module").find("ds_version") ? record_.at("module").at("ds_version") : Json();
+  info.numerics_key = fmt::format("deepspeed={}", version.is_string() ? version.string() : "?");
+}
+
+void DeepSpeedSource::take_settings(const TorchFile& file, const PickleValue& states,
+                                    const PickleValue& optimizer) {
+  const Pickle& pickle = file.pickle();
+  for (const char* key : {"loss_scaler", "dynamic_loss_scale", "overflow", "clip_grad"}) {
+    if (const PickleValue* value = pickle.find(states, key)) record_.set(key, pickle_json(pickle, *value));
+  }
+  if (const PickleValue* groups = pickle.find(optimizer, "param_groups"))
+    record_.set("param_groups", pickle_json(pickle, *groups));
+}
+
+void DeepSpeedSource::take_steps(const std::vector<std::pair<ParamId, int64_t>>& counted) {
+  int64_t most = -1;
+  for (const auto& [param, steps] : counted) most = std::max(most, steps);
+  if (most < 0) return;
+  if (most > info.step) info.step = most;
+  info.skipped = info.step - most;
+  for (const auto& [param, steps] : counted) {
+    if (steps < most) info.updates.emplace_back(names[param], steps);
+  }
+}
+
+// Every run of every parameter: together they have each element once.
+void DeepSpeedSource::check_runs() const {
+  for (size_t k = 0; k < kinds.size(); ++k) {
+    for (ParamId p : names.ids()) {
+      int64_t next = 0;
+      for (const Run& run : runs_[k][p]) {
+        if (run.begin != next) break;
+        next += run.count;
+      }
+      bool absent = k > 0 && runs_[k][p].empty();
+      if (!absent && next != numel(p)) {
+        raise(DS_ERROR_CORRUPT, "'{}': the {} of '{}' has {} of {} elements", folder_, kinds[k],
+              TensorName(names[p]), next, numel(p));
+      }
+    }
+  }
+}
+
+void DeepSpeedSource::finish() {
+  check_runs();
+  files_.forget();
+  info.client.set("deepspeed", std::move(record_));
+}
+
+}  // namespace ds::deepspeed

@@ -1,0 +1,134 @@
+#include "checkpoint/deepspeed_universal.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "io/torch_file.h"
+#include "io/pickle.h"
+#include "core/graph/graph.h"
+#include "checkpoint/deepspeed_files.h"
+#include "core/base/error.h"
+#include "io/file.h"
+
+namespace ds::deepspeed {
+namespace {
+
+using Shapes = std::map<std::string, std::vector<int64_t>>;
+using Counted = std::vector<std::pair<ParamId, int64_t>>;
+
+// zero/NAME/{fp32,exp_avg,exp_avg_sq,step}.pt: whole tensors, of which some lost their shape.
+class UniversalSource : public DeepSpeedSource {
+ public:
+  explicit UniversalSource(const std::string& folder) : DeepSpeedSource(folder) {
+    form = "universal";
+    refuse_foreign(folder_, list_folder(folder_));
+    Shapes shapes = read_module();
+    std::vector<std::string> params;
+    std::set<std::string> states;
+    for (const std::string& name : list_folder(path_of("zero"))) {
+      if (name == "optimizer_state.pt" || others_.contains(name)) continue;
+      params.push_back(name);
+      for (const std::string& file : list_folder(path_of("zero/" + name))) {
+        std::string state = file.substr(0, file.find(".pt"));
+        if (file.ends_with(".pt") && state != "fp32" && state != "step") states.insert(state);
+      }
+    }
+    set_kinds(states);
+    Counted counted;
+    for (const std::string& name : params) add(name, shapes, counted);
+    if (!counted.empty()) info.step = std::max(info.step, counted[0].second);
+    read_optimizer(counted);
+    take_steps(counted);
+    finish();
+  }
+
+ private:
+  Shapes read_module() {
+    Shapes out;
+    for (const std::string& name :
+         {std::string(kModule), std::string("zero_pp_rank_0_mp_rank_00_model_states.pt")}) {
+      if (is_absent(path_of(name))) continue;
+      TorchFile& file = files_.at(files_.add(path_of(name)));
+      take_module(file);
+      const Pickle& pickle = file.pickle();
+      if (const PickleValue* buffers = pickle.find(file.root(), "buffer_names"))
+        for (PickleId id : pickle.elements(*buffers)) others_.insert(pickle.at(id).text);
+      if (const PickleValue* shared = pickle.find(file.root(), "shared_params"))
+        for (size_t i = 0; i + 1 < pickle.pairs(*shared).size(); i += 2)
+          others_.insert(pickle.at(pickle.pairs(*shared)[i]).text);
+      const PickleValue* lists = pickle.find(file.root(), "param_shapes");
+      if (lists) {
+        for (PickleId id : pickle.elements(*lists)) {
+          const auto& pairs = pickle.pairs(pickle.at(id));
+          for (size_t i = 0; i + 1 < pairs.size(); i += 2)
+            out[pickle.at(pairs[i]).text] = shape_of(file, pickle.at(pairs[i + 1]));
+        }
+      }
+      return out;
+    }
+    raise(DS_ERROR_NOT_FOUND, "'{}' does not exist: it has the steps of the run", path_of(kModule));
+  }
+
+  void add(const std::string& name, const Shapes& shapes, Counted& counted) {
+    ParamId param;
+    bool trained = false;
+    for (size_t k = 0; k < kinds.size(); ++k) {
+      std::string path = path_of(fmt::format("zero/{}/{}.pt", name, k == 0 ? "fp32" : kinds[k]));
+      if (k > 0 && is_absent(path)) continue;
+      size_t number = files_.add(path);
+      TorchFile& file = files_.at(number);
+      const PickleValue* inner = file.pickle().find(file.root(), "param");
+      std::optional<TorchTensor> tensor = file.tensor(inner ? *inner : file.root());
+      if (!tensor) raise(DS_ERROR_CORRUPT, "{}: has no tensor", path);
+      if (k == 0) {
+        auto recorded = shapes.find(name);
+        param = add_param(name, recorded == shapes.end() ? tensor->shape : recorded->second);
+      }
+      if (tensor->numel != numel(param)) {
+        raise(DS_ERROR_CORRUPT, "{}: has {} elements, the parameter has {}", path, tensor->numel,
+              numel(param));
+      }
+      trained = trained || k > 0;
+      cut({{number, *tensor}}, 0, tensor->numel, 0, runs_[k][param]);
+    }
+    if (!trained && kinds.size() > 1 && !shapes.contains(name)) info.frozen.push_back(name);
+    std::string path = path_of(fmt::format("zero/{}/step.pt", name));
+    if (is_absent(path)) return;
+    TorchFile& file = files_.at(files_.add(path));
+    counted.emplace_back(param, step_of(file, file.root()));
+  }
+
+  // What the run had beside tensors; stage 3's conversion leaves the count of steps here alone.
+  void read_optimizer(Counted& counted) {
+    std::string path = path_of("zero/optimizer_state.pt");
+    if (is_absent(path)) return;
+    TorchFile& file = files_.at(files_.add(path));
+    const Pickle& pickle = file.pickle();
+    take_settings(file, file.root(), file.root());
+    const PickleValue* base = pickle.find(file.root(), "optimizer_state_dict");
+    const PickleValue* state = base ? pickle.find(*base, "state") : nullptr;
+    if (!counted.empty() || !state || pickle.pairs(*state).size() < 2) return;
+    const PickleValue* step = pickle.find(pickle.at(pickle.pairs(*state)[1]), "step");
+    if (!step) return;
+    int64_t count = step_of(file, *step);
+    for (ParamId p : names.ids()) counted.emplace_back(p, count);
+  }
+
+  std::set<std::string> others_;  // buffers, and other names of parameters
+};
+
+}  // namespace
+
+std::unique_ptr<StateSource> open_universal(const std::string& folder) {
+  return std::make_unique<UniversalSource>(folder);
+}
+
+}  // namespace ds::deepspeed

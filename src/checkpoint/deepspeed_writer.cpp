@@ -1,0 +1,269 @@
+// DeepSpeed's universal layout, as much of it as DeepSpeed reads:
+//   latest_universal                             the tag
+//   TAG/mp_rank_00_model_states.pt               steps and schedule; stage 3 looks for the same content
+//   TAG/zero_pp_rank_0_mp_rank_00_model_states.pt  under this name
+//   TAG/zero/optimizer_state.pt                  what all parameters have in common
+//   TAG/zero/NAME/{fp32,exp_avg,...}.pt          {"param": tensor}
+//   TAG/zero/NAME/step.pt                        the optimizer's count
+// What is left out keeps the value that the loading engine was configured with: loss scale, clipping,
+// hyperparameters other than the learning rate. Source: DeepSpeed 0.19.8, runtime/base_optimizer.py,
+// runtime/zero/stage3.py, checkpoint/universal_checkpoint.py.
+#include "checkpoint/deepspeed_writer.h"
+
+#include <fmt/core.h>
+
+#include <cstdint>
+#include <algorithm>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "core/graph/graph.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/manifest.h"
+#include "core/base/error.h"
+#include "core/config/config.h"
+#include "core/config/param_groups.h"
+#include "io/file.h"
+#include "io/pickle.h"
+#include "io/zip.h"
+
+namespace ds {
+namespace {
+
+constexpr std::string_view kVersion = "0.19.8";
+// DeepSpeed pairs its groups of parameters with ours until one list ends: more than any model has.
+constexpr int kGroups = 64;
+
+class UniversalWriter {
+ public:
+  UniversalWriter(StateSource& source, const std::string& folder, bool step_tensor)
+      : source_(source), folder_(folder), step_tensor_(step_tensor) {}
+
+  void write() {
+    std::string tag = fmt::format("global_step{}", source_.info.step), place = folder_ + "/" + tag;
+    make_folders(place + "/zero");
+    for (ParamId p : source_.names.ids()) write_param(place + "/zero/", p);
+    write_counted(place + "/zero/optimizer_state.pt", optimizer(), source_.info.updates_taken());
+    for (const char* name : {"mp_rank_00_model_states.pt", "zero_pp_rank_0_mp_rank_00_model_states.pt"})
+      write_file(fmt::format("{}/{}", place, name), module());
+    sync_folder(place + "/zero");
+    sync_folder(place);
+    write_file_atomic(folder_ + "/latest_universal", tag);
+  }
+
+ private:
+  // An archive with a pickle and, if it names one, storage 0.
+  void write_file(const std::string& path, const std::string& pickle, int64_t bytes = 0,
+                  const std::function<void(const ZipWriter::Write&)>& fill = {}) {
+    ZipWriter zip(path);
+    zip.add("archive/data.pkl", pickle);
+    zip.add("archive/byteorder", "little");
+    if (fill) zip.add("archive/data/0", bytes, fill);
+    zip.add("archive/version", "3\n");
+    zip.finish();
+  }
+
+  void write_param(const std::string& place, ParamId param) {
+    const std::string& name = source_.names[param];
+    if (name.empty() || name.find('/') != std::string::npos || name[0] == '.')
+      raise(DS_ERROR_UNSUPPORTED, "parameter '{}' cannot be the name of a folder", TensorName(name));
+    std::string folder = place + name;
+    make_folder(folder);
+    const auto& frozen = source_.info.frozen;
+    bool trained = std::find(frozen.begin(), frozen.end(), name) == frozen.end();
+    for (size_t k = 0; k < (trained ? source_.kinds.size() : 1); ++k) {
+      PickleWriter out;
+      out.empty_dict().mark().text("param");
+      put_tensor(out, "FloatStorage", source_.shapes[param], source_.numel(param));
+      out.text("cat_dim").integer(0).items();
+      std::string path = fmt::format("{}/{}.pt", folder, k == 0 ? "fp32" : source_.kinds[k]);
+      write_file(path, out.finish(), source_.numel(param) * int64_t{sizeof(float)},
+                 [&](const ZipWriter::Write& write) { copy(k, param, write); });
+    }
+    if (trained) write_count(folder + "/step.pt", source_.updates(param));
+    sync_folder(folder);
+  }
+
+  void copy(size_t kind, ParamId param, const ZipWriter::Write& write) {
+    auto most = static_cast<int64_t>(block_.size());
+    for (int64_t at = 0; at < source_.numel(param); at += most) {
+      int64_t n = std::min(most, source_.numel(param) - at);
+      source_.read(kind, param, at, n, block_.data());
+      write(std::as_bytes(std::span(block_).first(static_cast<size_t>(n))));
+    }
+  }
+
+  void write_count(const std::string& path, int64_t count) {
+    PickleWriter out;
+    put_count(out, count);
+    write_counted(path, out.finish(), count);
+  }
+
+  // A pickle with a count as put_count() has it.
+  void write_counted(const std::string& path, const std::string& pickle, int64_t count) {
+    if (!step_tensor_) return write_file(path, pickle);
+    auto value = static_cast<float>(count);
+    write_file(path, pickle, sizeof value,
+               [&](const ZipWriter::Write& write) { write(std::as_bytes(std::span(&value, 1))); });
+  }
+
+  void put_count(PickleWriter& out, int64_t count) const {
+    if (step_tensor_)
+      put_tensor(out, "FloatStorage", {}, 1);
+    else
+      out.integer(count);
+  }
+
+  // torch._utils._rebuild_tensor_v2(storage 0, 0, shape, strides, False, OrderedDict()).
+  static void put_tensor(PickleWriter& out, std::string_view storage, const std::vector<int64_t>& shape,
+                         int64_t numel) {
+    out.global("torch._utils", "_rebuild_tensor_v2").mark();
+    out.mark()
+        .text("storage")
+        .global("torch", storage)
+        .text("0")
+        .text("cpu")
+        .integer(numel)
+        .tuple()
+        .persistent();
+    out.integer(0).mark();
+    for (int64_t extent : shape) out.integer(extent);
+    out.tuple().mark();
+    int64_t rest = numel;
+    for (int64_t extent : shape) out.integer(rest /= std::max<int64_t>(extent, 1));
+    out.tuple().boolean(false).global("collections", "OrderedDict").empty_tuple().reduce().tuple().reduce();
+  }
+
+  static void put_json(PickleWriter& out, const Json& value) {
+    if (value.is_bool()) {
+      out.boolean(value.boolean());
+    } else if (value.is_integer()) {
+      out.integer(value.integer());
+    } else if (value.is_number()) {
+      out.number(value.number());
+    } else if (value.is_string()) {
+      out.text(value.string());
+    } else if (value.is_array()) {
+      out.empty_list().mark();
+      for (const Json& item : value.array()) put_json(out, item);
+      out.appends();
+    } else if (value.is_object()) {
+      out.empty_dict().mark();
+      for (const auto& [key, item] : value.object()) put_json(out.text(key), item);
+      out.items();
+    } else {
+      out.none();
+    }
+  }
+
+  const Json* recorded(std::string_view key) const {
+    const Json* record = source_.info.client.is_object() ? source_.info.client.find("deepspeed") : nullptr;
+    const Json* module = record && record->is_object() ? record->find("module") : nullptr;
+    return module && module->is_object() ? module->find(key) : nullptr;
+  }
+
+  std::string module() const {
+    PickleWriter out;
+    const CheckpointInfo& info = source_.info;
+    out.empty_dict().mark();
+    out.text("module").empty_dict().text("buffer_names").empty_list().text("optimizer").none();
+    out.text("param_shapes").empty_list().mark().empty_dict().mark();
+    for (ParamId p : source_.names.ids()) {
+      if (std::find(info.frozen.begin(), info.frozen.end(), source_.names[p]) != info.frozen.end()) continue;
+      out.text(source_.names[p]).global("torch", "Size").mark().mark();
+      for (int64_t extent : source_.shapes[p]) out.integer(extent);
+      out.tuple().tuple().reduce();
+    }
+    out.items().appends();
+    out.text("frozen_param_shapes").none().text("frozen_param_fragments").none();
+    out.text("shared_params").empty_dict().text("lr_scheduler");
+    const Json* scheduler = recorded("lr_scheduler");
+    put_json(out, scheduler && scheduler->is_object()
+                      ? *scheduler
+                      : Json(Json::Object{{"last_batch_iteration", info.updates_taken() - 1}}));
+    out.text("data_sampler").none().text("random_ltd").none();
+    out.text("skipped_steps").integer(info.skipped).text("global_steps").integer(info.step);
+    if (const Json* samples = recorded("global_samples")) put_json(out.text("global_samples"), *samples);
+    out.text("dp_world_size").integer(1).text("mp_world_size").integer(1);
+    out.text("ds_config").empty_dict().text("ds_version").text(kVersion);
+    out.text("universal_checkpoint_info").empty_dict().mark();
+    out.text("universal_checkpoint_version").number(0.4).items();
+    return out.items().finish();
+  }
+
+  // Stages 1 and 2 read the outer groups, stage 3 the inner ones and the step of state 0.
+  std::string optimizer() const {
+    PickleWriter out;
+    out.empty_dict().mark().text("ds_version").text(kVersion).text("param_groups");
+    put_groups(out);
+    out.text("optimizer_state_dict").empty_dict().mark().text("state").empty_dict().mark().integer(0);
+    out.empty_dict().mark().text("step");
+    put_count(out, source_.info.updates_taken());
+    out.items().items().text("param_groups");
+    put_groups(out);
+    return out.items().items().finish();
+  }
+
+  void put_groups(PickleWriter& out) const {
+    std::vector<std::optional<double>> rates = learning_rates();
+    out.empty_list().mark();
+    for (int g = 0; g < kGroups; ++g) {
+      std::optional<double> rate = rates[std::min(static_cast<size_t>(g), rates.size() - 1)];
+      out.empty_dict().mark();
+      if (rate) out.text("lr").number(*rate);
+      out.items();
+    }
+    out.appends();
+  }
+
+  // Of the next step, by group; the last one holds for all further groups.
+  std::vector<std::optional<double>> learning_rates() const {
+    const Json* record = source_.info.client.is_object() ? source_.info.client.find("deepspeed") : nullptr;
+    const Json* groups = record && record->is_object() ? record->find("param_groups") : nullptr;
+    std::vector<std::optional<double>> out;
+    if (groups && groups->is_array()) {
+      for (const Json& group : groups->array()) {
+        const Json* rate = group.is_object() ? group.find("lr") : nullptr;
+        out.push_back(rate && rate->is_number() ? std::optional(rate->number()) : std::nullopt);
+      }
+    }
+    if (!out.empty()) return out;
+    return {scheduled_rate()};
+  }
+
+  // As libds would use it, where it has one learning rate.
+  std::optional<double> scheduled_rate() const {
+    const CheckpointInfo& info = source_.info;
+    if (!info.set_numbers.empty() && info.set_numbers[0].contains("lr")) return info.set_numbers[0].at("lr");
+    const Json* values = info.config.is_object() ? info.config.find("config") : nullptr;
+    if (!values || !values->is_object()) return std::nullopt;
+    Json keys = *values;  // the batch of all ranks is of no matter here, and this is one process
+    std::erase_if(keys.object(), [](const auto& member) { return member.first == "train_batch_size"; });
+    try {
+      Config config = parse_config(keys, 1);
+      for (const ParamGroup& group : config.optimizer.groups) {
+        if (group_scalars(config.optimizer, group).lr != config.optimizer.lr) return std::nullopt;
+      }
+      return learning_rate(config, config.optimizer.lr, info.updates_taken());
+    } catch (const Error&) {
+      return std::nullopt;  // of another version, or not ours
+    }
+  }
+
+  StateSource& source_;
+  std::string folder_;
+  bool step_tensor_;
+  std::vector<float> block_ = std::vector<float>(kPieceBytes / sizeof(float));
+};
+
+}  // namespace
+
+void write_universal(StateSource& source, const std::string& folder, bool step_tensor) {
+  UniversalWriter(source, folder, step_tensor).write();
+}
+
+}  // namespace ds

@@ -1,0 +1,400 @@
+// What DeepSpeed leaves on disk, as whole tensors by name.
+//
+// Problem. DeepSpeed cuts training state by rank. Stages 1 and 2 lay all parameters of a group one behind the
+// other, pad the end to 2 * world elements and give each rank an equal slice; stage 3 cuts each parameter by
+// itself into world slices and pads the last ones. Names and shapes are in another file than the numbers, and
+// which bytes belong to which parameter follows from their order alone. Files may be missing, of another
+// save, or damaged.
+//
+// Invariant. When a source is open, every parameter of every kind is a list of runs of elements in tensors of
+// the files, which together have each element once, and every run lies inside its tensor.
+//
+// Algorithm. The names of the files tell the ranks; `partition_count` in rank 0's file tells how many there
+// must be. Per group and kind the ranks' tensors form one line (stages 1 and 2) or `world` lines (stage 3) of
+// elements; flat_layout and sliced_layout say where a parameter is on it, and cut() makes the runs. The
+// lengths of the lines are compared with what the parameters take: masters are saved without the padding at
+// the end, moments with it. What is in no group is frozen: its only values are those of the module.
+//
+// Source. DeepSpeed 0.19.8: runtime/zero/stage_1_and_2.py, stage3.py, runtime/bf16_optimizer.py,
+// utils/zero_to_fp32.py, checkpoint/ds_to_universal.py.
+#include "checkpoint/deepspeed_zero.h"
+
+#include <fmt/core.h>
+
+#include <system_error>
+#include <algorithm>
+#include <charconv>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "io/torch_file.h"
+#include "io/pickle.h"
+#include "core/graph/graph.h"
+#include "core/base/json.h"
+#include "checkpoint/deepspeed_files.h"
+#include "checkpoint/deepspeed_json.h"
+#include "checkpoint/deepspeed_layout.h"
+#include "core/base/error.h"
+#include "core/base/round.h"
+#include "io/file.h"
+
+namespace ds::deepspeed {
+namespace {
+
+using Kind = PickleValue::Kind;
+constexpr int64_t kMostRanks = 65536;
+
+// "zero_pp_rank_3_mp_rank_00_optim_states.pt", with or without a precision in front.
+struct RankFile {
+  std::string name;
+  int64_t data = 0, model = 0;
+};
+
+std::optional<RankFile> parse_rank(const std::string& name, std::string_view end) {
+  std::string_view rest = name;
+  for (std::string_view precision : {"bf16_", "fp16_"}) {
+    if (rest.starts_with(precision)) rest.remove_prefix(precision.size());
+  }
+  constexpr std::string_view begin = "zero_pp_rank_", middle = "_mp_rank_";
+  if (!rest.starts_with(begin) || !rest.ends_with(end)) return std::nullopt;
+  rest = rest.substr(begin.size(), rest.size() - begin.size() - end.size());
+  size_t at = rest.find(middle);
+  if (at == std::string_view::npos) return std::nullopt;
+  RankFile out{name, 0, 0};
+  auto number = [](std::string_view text, int64_t& value) {
+    auto [stop, code] = std::from_chars(text.data(), text.data() + text.size(), value);
+    return code == std::errc{} && stop == text.data() + text.size() && value >= 0 && value < kMostRanks;
+  };
+  bool good = number(rest.substr(0, at), out.data) && number(rest.substr(at + middle.size()), out.model);
+  return good ? std::optional(out) : std::nullopt;
+}
+
+// ZeRO 1 to 3: one file of optimizer states per rank.
+class ZeroSource : public DeepSpeedSource {
+ public:
+  explicit ZeroSource(const std::string& folder) : DeepSpeedSource(folder) {
+    form = "deepspeed";
+    find_ranks();
+    module_ = open_module(0);
+    take_module(files_.at(module_));
+    for (size_t r = 0; r < ranks_.size(); ++r) optim_.push_back(files_.add(path_of(ranks_[r])));
+    read_groups();
+    read_frozen();
+    take_steps(counted_);
+    take_scaler();
+    finish();
+  }
+
+ private:
+  static constexpr std::string_view kOptim = "_optim_states.pt", kModel = "_model_states.pt";
+
+  void find_ranks() {
+    std::vector<std::string> all = list_folder(folder_);
+    refuse_foreign(folder_, all);
+    std::map<int64_t, std::string> found;
+    for (const std::string& name : all) {
+      std::optional<RankFile> file = parse_rank(name, kOptim);
+      if (!file) continue;
+      if (file->model != 0)
+        raise(DS_ERROR_UNSUPPORTED, "'{}/{}' is of tensor parallelism, which libds does not convert", folder_,
+              name);
+      if (auto [it, fresh] = found.emplace(file->data, name); !fresh)
+        raise(DS_ERROR_CORRUPT, "'{}': '{}' and '{}' are both of rank {}", folder_, it->second, name,
+              file->data);
+    }
+    if (found.empty()) {
+      raise(DS_ERROR_UNSUPPORTED,
+            "'{}' has no file *zero_pp_rank_0_mp_rank_00_optim_states.pt: checkpoints of ZeRO 1 to 3 and "
+            "universal "
+            "ones are converted, this one was saved without ZeRO",
+            folder_);
+    }
+    auto prefix = found.begin()->second.substr(0, found.begin()->second.find("zero_pp"));
+    auto name_of = [&](int64_t rank) {
+      return fmt::format("{}zero_pp_rank_{}_mp_rank_00{}", prefix, rank, kOptim);
+    };
+    size_t first = files_.add(path_of(found.begin()->second));
+    world_ = partition_count(files_.at(first));
+    for (int64_t r = 0; r < world_; ++r) {
+      if (!found.contains(r)) {
+        raise(DS_ERROR_NOT_FOUND, "'{}' does not exist: the checkpoint was saved by {} ranks",
+              path_of(name_of(r)), world_);
+      }
+      ranks_.push_back(found[r]);
+    }
+    if (static_cast<int64_t>(found.size()) != world_) {
+      raise(DS_ERROR_CORRUPT, "'{}/{}' is of rank {}, but the checkpoint was saved by {} ranks", folder_,
+            found.rbegin()->second, found.rbegin()->first, world_);
+    }
+  }
+
+  static const PickleValue& states_of(const TorchFile& file) {
+    return need(file, file.root(), "optimizer_state_dict");
+  }
+
+  // The number of ranks, or a list with one for each group; also learns the stage.
+  int64_t partition_count(const TorchFile& file) {
+    const Pickle& pickle = file.pickle();
+    const PickleValue& states = states_of(file);
+    const PickleValue* stage = pickle.find(states, "zero_stage");
+    if (stage) {
+      Json number = pickle_json(pickle, *stage);
+      if (number.is_integer()) stage_ = number.integer();
+    }
+    if (stage_ < 1 || stage_ > 3) raise(DS_ERROR_CORRUPT, "{}: zero_stage is {}", file.path(), stage_);
+    record_.set("zero_stage", stage_);
+    const PickleValue& count = need(file, states, "partition_count");
+    int64_t most = count.kind == Kind::integer ? count.integer : 0;
+    for (PickleId id : pickle.elements(count)) most = std::max(most, pickle.at(id).integer);
+    if (most < 1 || most > kMostRanks)
+      raise(DS_ERROR_CORRUPT, "{}: partition_count is {}", file.path(), most);
+    return most;
+  }
+
+  // Stage 3 has a module file for each rank.
+  size_t open_module(int64_t rank) {
+    std::string name =
+        stage_ == 3 ? fmt::format("zero_pp_rank_{}_mp_rank_00{}", rank, kModel) : std::string(kModule);
+    if (is_absent(path_of(name)))
+      raise(DS_ERROR_NOT_FOUND, "'{}' does not exist: it has the names and shapes of the parameters",
+            path_of(name));
+    return files_.add(path_of(name));
+  }
+
+  // The tensors of kind `state` of all groups of a rank, in order; "" is the master.
+  std::vector<LinePart> tensors_of(size_t rank, const std::string& state, size_t groups) {
+    TorchFile& file = files_.at(optim_[rank]);
+    const Pickle& pickle = file.pickle();
+    const PickleValue& states = states_of(file);
+    std::vector<LinePart> out;
+    if (state.empty()) {
+      const char* key = stage_ == 3 ? "fp32_flat_groups" : "single_partition_of_fp32_groups";
+      for (PickleId id : pickle.elements(need(file, states, key))) add_part(out, rank, pickle.at(id), key);
+    } else {
+      for (size_t g = 0; g < groups; ++g) {
+        const PickleValue* of_group = group_state(file, g);
+        const PickleValue* value = of_group ? pickle.find(*of_group, state) : nullptr;
+        if (!value) raise(DS_ERROR_CORRUPT, "{}: group {} has no '{}'", file.path(), g, state);
+        add_part(out, rank, *value, state);
+      }
+    }
+    if (out.size() == groups) return out;
+    raise(DS_ERROR_CORRUPT, "{}: has the masters of {} groups of parameters, the module file names {}",
+          file.path(), out.size(), groups);
+  }
+
+  void add_part(std::vector<LinePart>& out, size_t rank, const PickleValue& value, std::string_view state) {
+    TorchFile& file = files_.at(optim_[rank]);
+    std::optional<TorchTensor> tensor = file.tensor(value);
+    if (!tensor) raise(DS_ERROR_CORRUPT, "{}: '{}' is no tensor", file.path(), state);
+    out.push_back({optim_[rank], std::move(*tensor)});
+  }
+
+  // The wrapped optimizer's.
+  const PickleValue& base_state(const TorchFile& file) const {
+    return need(file, states_of(file), stage_ == 3 ? "optimizer_state_dict" : "base_optimizer_state");
+  }
+
+  // The states of a group by name: of torch's form {"state": {0: {...}}} or the elastic one, a list.
+  const PickleValue* group_state(const TorchFile& file, size_t group) {
+    const Pickle& pickle = file.pickle();
+    const PickleValue& states = states_of(file);
+    const PickleValue& base =
+        need(file, states, stage_ == 3 ? "optimizer_state_dict" : "base_optimizer_state");
+    if (base.kind == Kind::list) return group < base.items.size() ? &pickle.at(base.items[group]) : nullptr;
+    const auto& pairs = pickle.pairs(need(file, base, "state"));
+    for (size_t i = 0; i + 1 < pairs.size(); i += 2) {
+      const PickleValue& key = pickle.at(pairs[i]);
+      if (key.kind == Kind::integer && key.integer == static_cast<int64_t>(group))
+        return &pickle.at(pairs[i + 1]);
+    }
+    return nullptr;
+  }
+
+  // The states that a group has as many elements of as of the master; the step is a number.
+  std::set<std::string> state_names(size_t groups) {
+    std::set<std::string> out;
+    TorchFile& file = files_.at(optim_[0]);
+    const Pickle& pickle = file.pickle();
+    for (size_t g = 0; g < groups; ++g) {
+      const PickleValue* of_group = group_state(file, g);
+      if (!of_group) continue;
+      const auto& pairs = pickle.pairs(*of_group);
+      for (size_t i = 0; i + 1 < pairs.size(); i += 2) {
+        const std::string& name = pickle.at(pairs[i]).text;
+        if (name != "step" && file.tensor(pickle.at(pairs[i + 1]))) out.insert(name);
+      }
+    }
+    return out;
+  }
+
+  void read_groups() {
+    TorchFile& module = files_.at(module_);
+    const Pickle& pickle = module.pickle();
+    const auto& lists = pickle.elements(need(module, module.root(), "param_shapes"));
+    std::vector<std::vector<ParamId>> groups;
+    set_kinds(state_names(lists.size()));
+    for (PickleId id : lists) {
+      groups.emplace_back();
+      const auto& pairs = pickle.pairs(pickle.at(id));
+      for (size_t i = 0; i + 1 < pairs.size(); i += 2) {
+        groups.back().push_back(
+            add_param(pickle.at(pairs[i]).text, shape_of(module, pickle.at(pairs[i + 1]))));
+      }
+    }
+    for (size_t k = 0; k < kinds.size(); ++k) {
+      std::vector<std::vector<LinePart>> parts;  // by rank, then group
+      for (size_t r = 0; r < ranks_.size(); ++r)
+        parts.push_back(tensors_of(r, k == 0 ? "" : kinds[k], groups.size()));
+      if (stage_ == 3) {
+        cut_sliced(k, groups, parts);
+      } else {
+        for (size_t g = 0; g < groups.size(); ++g) cut_flat(k, g, groups[g], parts);
+      }
+    }
+    count_steps(groups);
+  }
+
+  std::vector<int64_t> sizes(const std::vector<ParamId>& params) const {
+    std::vector<int64_t> out;
+    for (ParamId p : params) out.push_back(numel(p));
+    return out;
+  }
+
+  // One line over all ranks.
+  void cut_flat(size_t kind, size_t group, const std::vector<ParamId>& params,
+                const std::vector<std::vector<LinePart>>& parts) {
+    FlatLine line;
+    for (const auto& of_rank : parts) line.push_back(of_rank[group]);
+    std::vector<int64_t> numel = sizes(params), paddings = alignment(group);
+    for (size_t i = 0; i < paddings.size() && i < numel.size(); ++i) numel[i] += paddings[i];
+    FlatLayout layout = flat_layout(numel, {.world = world_});
+    int64_t have = length(line);
+    if (round_up(have, 2 * world_) != layout.numel) {
+      raise(DS_ERROR_CORRUPT, "'{}': the {} of group {} has {} elements on {} ranks, its parameters need {}",
+            folder_, kinds[kind], group, have, world_, layout.numel);
+    }
+    for (size_t i = 0; i < params.size(); ++i)
+      cut(line, layout.offsets[i], this->numel(params[i]), 0, runs_[kind][params[i]]);
+  }
+
+  // Elements behind each parameter of a group, where parameters are aligned.
+  std::vector<int64_t> alignment(size_t group) {
+    TorchFile& file = files_.at(optim_[0]);
+    const Pickle& pickle = file.pickle();
+    const PickleValue* all = pickle.find(states_of(file), "param_alignment_paddings");
+    std::vector<int64_t> out;
+    if (!all || group >= pickle.elements(*all).size()) return out;
+    for (PickleId id : pickle.elements(pickle.at(pickle.elements(*all)[group]))) {
+      out.push_back(pickle.at(id).integer);
+      if (out.back() < 0 || out.back() > 1 << 20)
+        raise(DS_ERROR_CORRUPT, "{}: a parameter is padded by {} elements", file.path(), out.back());
+    }
+    return out;
+  }
+
+  // A line for each rank.
+  void cut_sliced(size_t kind, const std::vector<std::vector<ParamId>>& groups,
+                  const std::vector<std::vector<LinePart>>& lines) {
+    int64_t at = 0;
+    std::vector<ParamId> params;
+    for (const auto& group : groups) params.insert(params.end(), group.begin(), group.end());
+    SlicedLayout layout = sliced_layout({sizes(params)}, {.world = world_});
+    for (size_t i = 0; i < params.size(); ++i) {
+      const SlicedParam& slice = layout.groups[0][i];
+      for (int64_t r = 0; r < world_; ++r)
+        cut(lines[static_cast<size_t>(r)], at, slice.valid(r), slice.begin(r), runs_[kind][params[i]]);
+      at += slice.partition_numel;
+    }
+    for (size_t r = 0; r < lines.size(); ++r) {
+      if (length(lines[r]) == at) continue;
+      raise(DS_ERROR_CORRUPT, "{}: the {} has {} elements, the parameters need {}", files_.path(optim_[r]),
+            kinds[kind], length(lines[r]), at);
+    }
+  }
+
+  // Each group's own count; without one, the steps that were not skipped.
+  void count_steps(const std::vector<std::vector<ParamId>>& groups) {
+    TorchFile& file = files_.at(optim_[0]);
+    const Pickle& pickle = file.pickle();
+    for (size_t g = 0; g < groups.size(); ++g) {
+      const PickleValue* of_group = group_state(file, g);
+      const PickleValue* step = of_group ? pickle.find(*of_group, "step") : nullptr;
+      if (!step) step = pickle.find(states_of(file), "base_optimizer_state_step");
+      if (!step) continue;
+      int64_t count = step_of(file, *step);
+      for (ParamId p : groups[g]) counted_.emplace_back(p, count);
+    }
+  }
+
+  // Parameters of the module that are in no group and no buffer. Stage 3 keeps a slice of each on every rank.
+  void read_frozen() {
+    if (stage_ == 3) return read_frozen_slices();
+    TorchFile& module = files_.at(module_);
+    const Pickle& pickle = module.pickle();
+    std::set<std::string> others(names.begin(), names.end());
+    if (const PickleValue* buffers = pickle.find(module.root(), "buffer_names"))
+      for (PickleId id : pickle.elements(*buffers)) others.insert(pickle.at(id).text);
+    if (const PickleValue* shared = pickle.find(module.root(), "shared_params")) {
+      const auto& pairs = pickle.pairs(*shared);
+      for (size_t i = 0; i + 1 < pairs.size(); i += 2) others.insert(pickle.at(pairs[i]).text);
+    }
+    const auto& pairs = pickle.pairs(need(module, module.root(), "module"));
+    for (size_t i = 0; i + 1 < pairs.size(); i += 2) {
+      const std::string& name = pickle.at(pairs[i]).text;
+      std::optional<TorchTensor> tensor = module.tensor(pickle.at(pairs[i + 1]));
+      if (others.contains(name) || !tensor) continue;
+      ParamId param = add_param(name, tensor->shape);
+      info.frozen.push_back(name);
+      cut({{module_, *tensor}}, 0, tensor->numel, 0, runs_[0][param]);
+    }
+  }
+
+  void read_frozen_slices() {
+    TorchFile& module = files_.at(module_);
+    const PickleValue* all = module.pickle().find(module.root(), "frozen_param_shapes");
+    if (!all || module.pickle().pairs(*all).empty()) return;
+    std::vector<size_t> modules{module_};
+    for (int64_t r = 1; r < world_; ++r) modules.push_back(open_module(r));
+    const auto& pairs = module.pickle().pairs(*all);
+    for (size_t i = 0; i + 1 < pairs.size(); i += 2) {
+      const std::string name = module.pickle().at(pairs[i]).text;
+      ParamId param = add_param(name, shape_of(module, module.pickle().at(pairs[i + 1])));
+      info.frozen.push_back(name);
+      FlatLine line;
+      for (size_t r = 0; r < modules.size(); ++r) {
+        TorchFile& file = files_.at(modules[r]);
+        const PickleValue& fragments = need(file, file.root(), "frozen_param_fragments");
+        std::optional<TorchTensor> tensor = file.tensor(need(file, fragments, name));
+        if (!tensor) raise(DS_ERROR_CORRUPT, "{}: '{}' is no tensor", file.path(), TensorName(name));
+        line.push_back({modules[r], std::move(*tensor)});
+      }
+      cut(line, 0, numel(param), 0, runs_[0][param]);
+    }
+  }
+
+  void take_scaler() {
+    TorchFile& file = files_.at(optim_[0]);
+    take_settings(file, states_of(file), base_state(file));
+  }
+
+  int64_t stage_ = 1, world_ = 0;
+  std::vector<std::string> ranks_;  // names of files
+  std::vector<size_t> optim_;
+  size_t module_ = 0;
+  std::vector<std::pair<ParamId, int64_t>> counted_;
+};
+
+}  // namespace
+
+std::unique_ptr<StateSource> open_zero(const std::string& folder) {
+  return std::make_unique<ZeroSource>(folder);
+}
+
+}  // namespace ds::deepspeed

@@ -1,0 +1,293 @@
+// What torch.save writes. The newer form is a zip archive with NAME/data.pkl, whose pickle names tensors by
+// the key of a storage, and the bytes of each storage in NAME/data/KEY. The older form is a stream of five
+// pickles (magic number, version, facts of the machine, the object, the keys) and then each storage with its
+// number of elements before it. Neither is ever run; see pickle.cpp. Source: torch/serialization.py.
+#include "io/torch_file.h"
+
+#include <span>
+#include <cstddef>
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <iterator>
+#include <map>
+#include <string_view>
+
+#include "core/base/error.h"
+#include "core/base/half.h"
+
+namespace ds {
+
+using Kind = PickleValue::Kind;
+
+namespace {
+
+constexpr int64_t kMostPickle = int64_t{64} << 20;
+constexpr std::string_view kMagic("\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.", 15);
+
+struct StorageType {
+  std::string_view name;
+  DType dtype;
+};
+constexpr std::array<StorageType, 9> kStorageTypes{{{"torch.FloatStorage", DS_DTYPE_F32},
+                                                    {"torch.HalfStorage", DS_DTYPE_F16},
+                                                    {"torch.BFloat16Storage", DS_DTYPE_BF16},
+                                                    {"torch.DoubleStorage", DS_DTYPE_F64},
+                                                    {"torch.LongStorage", DS_DTYPE_I64},
+                                                    {"torch.IntStorage", DS_DTYPE_I32},
+                                                    {"torch.ByteStorage", DS_DTYPE_U8},
+                                                    {"torch.CharStorage", DS_DTYPE_U8},
+                                                    {"torch.BoolStorage", DS_DTYPE_U8}}};
+
+DType storage_type(const std::string& path, const PickleValue& type) {
+  for (const StorageType& known : kStorageTypes) {
+    if (type.kind == Kind::global && type.text == known.name) return known.dtype;
+  }
+  raise(DS_ERROR_UNSUPPORTED, "{}: a tensor is in a '{}', which libds does not have", path,
+        type.kind == Kind::global ? type.text : "storage of unknown type");
+}
+
+}  // namespace
+
+TorchFile::TorchFile(const std::string& path) : path_(path) {
+  File file(path, File::Mode::read);
+  std::array<char, 4> head = {};
+  file.read(head.data(), static_cast<size_t>(std::min<int64_t>(file.size(), head.size())), 0);
+  if (std::string_view(head.data(), head.size()) == std::string_view("PK\x03\x04", 4)) {
+    open_archive();
+  } else {
+    stream_ = std::move(file);
+    open_stream();
+  }
+}
+
+void TorchFile::open_archive() {
+  archive_ = std::make_unique<ZipArchive>(path_);
+  constexpr std::string_view name = "/data.pkl";
+  const ZipEntry* text = nullptr;
+  for (const ZipEntry& entry : archive_->entries()) {
+    bool top = entry.name.ends_with(name) && entry.name.find('/') == entry.name.size() - name.size();
+    if (top) text = &entry;
+  }
+  if (!text) raise(DS_ERROR_CORRUPT, "{}: the archive has no data.pkl: torch.save did not write it", path_);
+  std::string prefix = text->name.substr(0, text->name.find('/') + 1);
+  if (text->bytes > kMostPickle) {
+    raise(DS_ERROR_UNSUPPORTED, "{}: '{}' has {} bytes, at most {} are read", path_, text->name, text->bytes,
+          kMostPickle);
+  }
+  if (const ZipEntry* order = archive_->find(prefix + "byteorder")) {
+    std::array<char, 6> word = {};
+    archive_->check(*order);
+    if (order->bytes == std::ssize(word)) archive_->read(*order, 0, std::as_writable_bytes(std::span(word)));
+    if (std::string_view(word.data(), word.size()) != "little")
+      raise(DS_ERROR_UNSUPPORTED, "{}: its numbers are not little-endian", path_);
+  }
+  archive_->check(*text);
+  std::string bytes(static_cast<size_t>(text->bytes), '\0');
+  archive_->read(*text, 0, std::as_writable_bytes(std::span(bytes)));
+  for (const ZipEntry& entry : archive_->entries()) {
+    std::string_view rest = entry.name;
+    if (!rest.starts_with(prefix + "data/")) continue;
+    rest.remove_prefix(prefix.size() + 5);
+    storages_.push_back({std::string(rest), &entry, 0, entry.bytes});
+  }
+  std::sort(storages_.begin(), storages_.end(), [](auto& a, auto& b) { return a.key < b.key; });
+  pickle_ = Pickle(bytes, path_);
+}
+
+// How long the pickles are is known when they are parsed, so the beginning of the file is read, twice as much
+// each time until it is enough.
+void TorchFile::open_stream() {
+  int64_t size = stream_.size();
+  std::string bytes;
+  for (int64_t part = int64_t{1} << 16;; part *= 2) {
+    int64_t now = std::min(part, size);
+    bytes.resize(static_cast<size_t>(now));
+    stream_.read(bytes.data(), bytes.size(), 0);
+    if (!bytes.starts_with(kMagic)) {
+      raise(DS_ERROR_CORRUPT, "{}: is neither a zip archive nor a stream as torch.save writes them", path_);
+    }
+    try {
+      std::string_view rest = bytes;
+      Pickle keys;
+      for (int i = 0; i < 5; ++i) {
+        Pickle next(rest, path_);
+        rest.remove_prefix(next.end());
+        (i == 3 ? pickle_ : keys) = std::move(next);
+      }
+      int64_t at = now - static_cast<int64_t>(rest.size());
+      for (PickleId id : keys.elements(keys.at(keys.root())))
+        storages_.push_back({keys.at(id).text, nullptr, at, 0});
+      break;
+    } catch (const Error& error) {
+      if (now == size || now >= kMostPickle || error.status() != DS_ERROR_CORRUPT) throw;
+    }
+  }
+  std::map<std::string, int64_t> unit;  // bytes of an element, by key
+  for (PickleId id = 0; pickle_.size() > id; ++id) {
+    if (pickle_.at(id).kind != Kind::persistent) continue;
+    const auto& parts = pickle_.elements(pickle_.at(pickle_.at(id).items[0]));
+    if (parts.size() < 3) continue;
+    unit[pickle_.at(parts[2]).text] = size_of(storage_type(path_, pickle_.at(parts[1])));
+  }
+  int64_t at = storages_.empty() ? size : storages_[0].begin;
+  for (Storage& storage : storages_) {
+    int64_t count = 0;
+    if (!unit.contains(storage.key))
+      raise(DS_ERROR_CORRUPT, "{}: no tensor uses storage '{}'", path_, storage.key);
+    if (at > size - 8) raise(DS_ERROR_CORRUPT, "{}: is cut off before storage '{}'", path_, storage.key);
+    stream_.read(&count, sizeof count, at);
+    storage.begin = at + 8;
+    int64_t most = size - storage.begin;
+    if (count < 0 || count > most / unit[storage.key]) {
+      raise(DS_ERROR_CORRUPT, "{}: storage '{}' has {} elements, but {} bytes are left of the file", path_,
+            storage.key, count, most);
+    }
+    storage.bytes = count * unit[storage.key];
+    at = storage.begin + storage.bytes;
+  }
+  std::sort(storages_.begin(), storages_.end(), [](auto& a, auto& b) { return a.key < b.key; });
+}
+
+void TorchFile::close() {
+  stream_ = File();
+  if (archive_) archive_->close();
+}
+
+void TorchFile::check() {
+  if (!archive_) return;
+  for (const ZipEntry& entry : archive_->entries()) archive_->check(entry);
+}
+
+// The storage that a persistent value names: ("storage", type, key, device, elements).
+size_t TorchFile::storage_of(const PickleValue& reference, DType* dtype) const {
+  static const std::vector<PickleId> nothing;
+  const auto& parts =
+      reference.kind == Kind::persistent ? pickle_.elements(pickle_.at(reference.items[0])) : nothing;
+  if (parts.size() < 5 || pickle_.at(parts[2]).kind != Kind::text ||
+      pickle_.at(parts[4]).kind != Kind::integer)
+    raise(DS_ERROR_CORRUPT, "{}: a tensor has no storage", path_);
+  *dtype = storage_type(path_, pickle_.at(parts[1]));
+  const std::string& key = pickle_.at(parts[2]).text;
+  auto it = std::lower_bound(storages_.begin(), storages_.end(), key,
+                             [](const Storage& storage, const std::string& k) { return storage.key < k; });
+  if (it == storages_.end() || it->key != key)
+    raise(DS_ERROR_CORRUPT, "{}: the data of a tensor is missing: there is no storage '{}'", path_, key);
+  int64_t numel = pickle_.at(parts[4]).integer;
+  if (numel < 0 || numel > it->bytes / size_of(*dtype)) {
+    raise(DS_ERROR_CORRUPT, "{}: storage '{}' has {} bytes, {} elements of {} are wanted", path_, key,
+          it->bytes, numel, dtype_name(*dtype));
+  }
+  return static_cast<size_t>(it - storages_.begin());
+}
+
+std::optional<TorchTensor> TorchFile::tensor(const PickleValue& value) const {
+  std::string_view maker = pickle_.maker(value);
+  if (maker.empty() || value.items.size() < 2) return std::nullopt;
+  const std::vector<PickleId>* arguments = &pickle_.elements(pickle_.at(value.items[1]));
+  // A tensor with attributes: the function that makes it, its class, that function's arguments, attributes.
+  if (maker == "torch._tensor._rebuild_from_type_v2" && arguments->size() >= 3) {
+    maker = pickle_.at((*arguments)[0]).text;
+    arguments = &pickle_.elements(pickle_.at((*arguments)[2]));
+  }
+  if (maker.starts_with("torch._utils._rebuild_parameter") && !arguments->empty()) {
+    const PickleValue& inner = pickle_.at((*arguments)[0]);
+    if (pickle_.maker(inner).empty() || inner.items.size() < 2) return std::nullopt;
+    maker = pickle_.maker(inner);
+    arguments = &pickle_.elements(pickle_.at(inner.items[1]));
+  }
+  if (!maker.starts_with("torch._utils._rebuild_tensor")) return std::nullopt;
+  return rebuilt(*arguments);
+}
+
+// (storage, first element, shape, strides, ...).
+TorchTensor TorchFile::rebuilt(const std::vector<PickleId>& arguments) const {
+  if (arguments.size() < 4) raise(DS_ERROR_CORRUPT, "{}: a tensor has no shape", path_);
+  TorchTensor out;
+  out.data.storage = storage_of(pickle_.at(arguments[0]), &out.data.dtype);
+  out.data.first = pickle_.at(arguments[1]).integer;
+  const auto& extents = pickle_.elements(pickle_.at(arguments[2]));
+  const auto& strides = pickle_.elements(pickle_.at(arguments[3]));
+  if (extents.size() != strides.size())
+    raise(DS_ERROR_CORRUPT, "{}: a tensor has more extents than strides", path_);
+  out.numel = 1;
+  bool run = true;
+  for (size_t i = extents.size(); i-- > 0;) {
+    int64_t extent = pickle_.at(extents[i]).integer, stride = pickle_.at(strides[i]).integer;
+    run = run && (extent == 1 || stride == out.numel);
+    if (extent < 0 || __builtin_mul_overflow(out.numel, std::max<int64_t>(extent, 1), &out.numel))
+      raise(DS_ERROR_CORRUPT, "{}: a tensor has an extent of {}, its size is no 64-bit number", path_,
+            extent);
+    out.shape.insert(out.shape.begin(), extent);
+  }
+  bool empty = std::find(out.shape.begin(), out.shape.end(), 0) != out.shape.end();
+  if (empty) out.numel = 0;
+  int64_t have = storages_[out.data.storage].bytes / size_of(out.data.dtype);
+  if (!run && !empty)
+    raise(DS_ERROR_UNSUPPORTED, "{}: a tensor is no run of elements (a transposed view, or a slice)", path_);
+  if (out.data.first < 0 || out.data.first > have || out.numel > have - out.data.first) {
+    raise(DS_ERROR_CORRUPT, "{}: a tensor has elements {} to {} of a storage that has {}", path_,
+          out.data.first, out.data.first + out.numel - 1, have);
+  }
+  return out;
+}
+
+void TorchFile::read_bytes(const Storage& storage, int64_t begin, std::span<std::byte> out) {
+  if (storage.entry) {
+    archive_->read(*storage.entry, begin, out);
+  } else {
+    if (!stream_.open()) stream_ = File(path_, File::Mode::read);
+    stream_.read(out.data(), out.size(), storage.begin + begin);
+  }
+}
+
+void TorchFile::read(const TorchData& data, int64_t begin, int64_t count, float* out) {
+  if (data.dtype != DS_DTYPE_F32 && data.dtype != DS_DTYPE_F16 && data.dtype != DS_DTYPE_BF16)
+    raise(DS_ERROR_UNSUPPORTED, "{}: training state must be f32, f16 or bf16, got {}", path_,
+          dtype_name(data.dtype));
+  if (data.storage >= storages_.size())
+    raise(DS_ERROR_CORRUPT, "{}: has changed: storage {} of {} is wanted", path_, data.storage,
+          storages_.size());
+  const Storage& storage = storages_[data.storage];
+  int64_t unit = size_of(data.dtype), from = (data.first + begin) * unit;
+  if (from < 0 || count * unit > storage.bytes - from) {
+    raise(DS_ERROR_CORRUPT, "{}: {} bytes wanted at byte {} of storage '{}', which has {}", path_,
+          count * unit, from, storage.key, storage.bytes);
+  }
+  if (data.dtype == DS_DTYPE_F32) {
+    read_bytes(storage, from, std::as_writable_bytes(std::span(out, static_cast<size_t>(count))));
+    return;
+  }
+  block_.resize(static_cast<size_t>(count * unit));
+  read_bytes(storage, from, block_);
+  widen(data.dtype, block_.data(), count, out);
+}
+
+std::optional<double> TorchFile::number(const PickleValue& value) {
+  if (value.kind == Kind::integer) return static_cast<double>(value.integer);
+  if (value.kind == Kind::number) return value.number;
+  std::optional<TorchTensor> one = tensor(value);
+  if (!one || one->numel != 1) return std::nullopt;
+  std::array<std::byte, 8> bytes = {};
+  int64_t unit = size_of(one->data.dtype);
+  read_bytes(storages_[one->data.storage], one->data.first * unit,
+             std::span(bytes).first(static_cast<size_t>(unit)));
+  int64_t integer = 0;
+  double real = 0;
+  float single = 0;
+  switch (one->data.dtype) {
+    case DS_DTYPE_F64:
+      std::memcpy(&real, bytes.data(), sizeof real);
+      return real;
+    case DS_DTYPE_I64:
+    case DS_DTYPE_I32:
+    case DS_DTYPE_U8:
+      std::memcpy(&integer, bytes.data(), sizeof integer);  // little-endian, and no count is negative
+      return static_cast<double>(integer);
+    default:
+      read(one->data, 0, 1, &single);
+      return single;
+  }
+}
+
+}  // namespace ds

@@ -1,0 +1,332 @@
+// Checkpoints that DeepSpeed 0.19.8 saved (tests/data/deepspeed, made by `./run interop checkpoints
+// --record`), read without torch: their masters and states, the losses of the steps that follow, and what is
+// refused.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "checkpoint/convert.h"
+#include "checkpoint/deepspeed_source.h"
+#include "checkpoint/folder.h"
+#include "checkpoint/open_source.h"
+#include "checkpoint/payload.h"
+#include "checkpoint/reader.h"
+#include "checkpoint/state_source.h"
+#include "core/base/error.h"
+#include "core/config/config.h"
+#include "engine/engine.h"
+#include "io/file.h"
+#include "io/pickle.h"
+#include "io/tensor_folder.h"
+#include "io/torch_file.h"
+#include "io/zip.h"
+#include "nn/models/hf.h"
+#include "support/errors.h"
+#include "support/flip_byte.h"
+#include "support/ranks.h"
+#include "support/temp_folder.h"
+
+namespace ds::test::deepspeed_test {
+namespace {
+
+namespace fs = std::filesystem;
+
+const std::string kData = std::string(DS_SOURCE_DIR) + "/tests/data/deepspeed";
+
+Json recorded() { return Json::parse(read_file(kData + "/losses.json")); }
+
+std::vector<std::string> all_kinds() {
+  std::vector<std::string> out;
+  const Json record = recorded();
+  for (const auto& [kind, losses] : record.at("losses").object()) out.push_back(kind);
+  return out;
+}
+
+// A copy that may be damaged.
+std::string copy_of(const std::string& kind, const std::string& folder) {
+  fs::copy(kData + "/" + kind, folder, fs::copy_options::recursive);
+  return folder;
+}
+
+std::string convert(const std::string& from, const std::string& to, const ConvertRequest& request = {}) {
+  return convert_checkpoint(from, to, request).at("path").string();
+}
+
+// Losses of the recorded steps, on two ranks, from a converted checkpoint on.
+std::vector<double> resume(const std::string& kind, const std::string& path) {
+  Json record = recorded(), document = record.at("config");
+  int64_t stage = kind.find('3') == std::string::npos ? 2 : 3;
+  bool bf16 = kind.find("bf16") != std::string::npos || kind == "zero3_frozen" || kind == "universal3" ||
+              kind == "stream";
+  document.set("zero_optimization", Json::Object{{"stage", stage}});
+  document.set("bf16", Json::Object{{"enabled", bf16}});
+  document.set("model", Json::Object{{"folder", kData}});
+  document.set("run", Json::Object{{"sequence", 16}});
+  Json scheduler = document.at("scheduler"), params = scheduler.at("params");
+  params.set("warmup_num_steps", 2);
+  scheduler.set("params", params);
+  document.set("scheduler", scheduler);
+  if (kind.ends_with("frozen")) document.set("frozen_parameters", Json::Array{"transformer.wpe.weight"});
+  Config config = parse_config(document, 2);
+  std::vector<double> losses;
+  run_ranks(2, [&](Communicator& comm) {
+    HfModel model = hf_model(Json::parse(read_file(kData + "/config.json")), 32, 16, HfMode::training);
+    Engine engine(config, model.graph, comm, {});
+    engine.checkpoints().load(path);
+    for (const Json& step : record.at("ids").array()) {
+      std::vector<int32_t> ids, targets;
+      for (const Json& id : step.array()[static_cast<size_t>(comm.rank())].array())
+        ids.push_back(static_cast<int32_t>(id.integer()));
+      for (size_t i = 0; i < ids.size(); ++i) targets.push_back(i % 16 == 15 ? -100 : ids[i + 1]);
+      std::vector<InputView> inputs{{ids.data(), DS_DTYPE_I32, 32}, {targets.data(), DS_DTYPE_I32, 32}};
+      StepResult result = engine.train_batch(inputs);
+      if (comm.rank() == 0) losses.push_back(result.loss);
+    }
+  });
+  return losses;
+}
+
+// Proves {checkpoint.convert.forms}: training goes on with the losses of DeepSpeed.
+TEST(DeepSpeed, TrainingGoesOnWithItsLosses) {
+  for (const std::string& kind : all_kinds()) {
+    SCOPED_TRACE(kind);
+    TempFolder folder;
+    std::vector<double> losses = resume(kind, convert(kData + "/" + kind, folder.path()));
+    const Json record = recorded();
+    const Json::Array& theirs = record.at("losses").at(kind).array();
+    bool exact = kind.find("f32") != std::string::npos || kind == "universal1" ||
+                 kind == "zero2_round_robin" || kind == "zero2_frozen";
+    ASSERT_EQ(losses.size(), theirs.size());
+    for (size_t i = 0; i < losses.size(); ++i)
+      EXPECT_NEAR(losses[i] / theirs[i].number(), 1, exact ? 1e-6 : 1e-3) << "step " << i;
+  }
+}
+
+TEST(DeepSpeed, TheSameStateHasTheSamePayload) {
+  TempFolder folder;
+  auto payload = [&](const std::string& kind) {
+    return payload_hash(convert(kData + "/" + kind, folder / kind));
+  };
+  // The universal layout of the converter that DeepSpeed has, and the older form of torch.save.
+  EXPECT_EQ(payload("universal1"), payload("zero1_f32"));
+  EXPECT_EQ(payload("universal3"), payload("zero3_bf16"));
+  EXPECT_EQ(payload("stream"), payload("zero2_bf16"));
+  EXPECT_NE(payload("zero2_f32"), payload("zero3_bf16"));
+}
+
+TEST(DeepSpeed, CountersAndSettingsComeAlong) {
+  std::unique_ptr<StateSource> source = open_source(kData + "/zero2_bf16");
+  EXPECT_EQ(source->info.step, 5);
+  EXPECT_EQ(source->info.skipped, 0);
+  EXPECT_EQ(source->kinds, (std::vector<std::string>{"master", "exp_avg", "exp_avg_sq"}));
+  const Json& record = source->info.client.at("deepspeed");
+  EXPECT_EQ(record.at("zero_stage").integer(), 2);
+  EXPECT_EQ(record.at("module").at("lr_scheduler").at("last_batch_iteration").integer(), 4);
+  EXPECT_EQ(record.at("module").at("note").string(), "kept");
+  EXPECT_EQ(record.at("module").at("shared_params").at("lm_head.weight").string(), "transformer.wte.weight");
+  EXPECT_EQ(record.at("param_groups").array().at(0).at("weight_decay").number(), 0.1);
+  EXPECT_NE(record.find("loss_scaler"), nullptr);
+  EXPECT_EQ(source->info.config.at("config").at("gradient_clipping").number(), 1.0);
+}
+
+TEST(DeepSpeed, FrozenParametersHaveNoStates) {
+  for (const char* kind : {"zero2_frozen", "zero3_frozen"}) {
+    std::unique_ptr<StateSource> source = open_source(kData + "/" + kind);
+    EXPECT_EQ(source->info.frozen, std::vector<std::string>{"transformer.wpe.weight"});
+    std::vector<float> master(192), state(192, 1.0f);
+    ParamId param(source->names.size() - 1);
+    ASSERT_EQ(source->names[param], "transformer.wpe.weight");
+    ASSERT_EQ(source->shapes[param], (std::vector<int64_t>{16, 12}));
+    source->read(0, param, 0, 192, master.data());
+    source->read(1, param, 0, 192, state.data());
+    float largest = 0;
+    for (float value : master) largest = std::max(largest, std::fabs(value));
+    EXPECT_GT(largest, 0.03f);
+    EXPECT_EQ(state, std::vector<float>(192));
+  }
+}
+
+TEST(DeepSpeed, AnyPartOfAParameterIsRead) {
+  std::unique_ptr<StateSource> source = open_source(kData + "/zero3_f32");
+  for (ParamId p : source->names.ids()) {
+    int64_t numel = source->numel(p);
+    std::vector<float> all(static_cast<size_t>(numel)), part(all.size());
+    for (size_t kind = 0; kind < source->kinds.size(); ++kind) {
+      source->read(kind, p, 0, numel, all.data());
+      for (int64_t at = 0; at < numel; at += 7)
+        source->read(kind, p, at, std::min<int64_t>(7, numel - at), part.data() + at);
+      EXPECT_EQ(all, part) << source->names[p];
+    }
+  }
+}
+
+// Proves {checkpoint.convert.forms} too: every form becomes every other one, without loss.
+TEST(DeepSpeed, EveryFormBecomesEveryOther) {
+  TempFolder folder;
+  std::string first = convert(kData + "/zero3_frozen", folder / "first"), hash = payload_hash(first);
+  for (bool tensor : {false, true}) {
+    std::string to = folder / (tensor ? "universal_tensor" : "universal");
+    convert(first, to, {.form = "universal", .step_tensor = tensor});
+    EXPECT_EQ(payload_hash(convert(to, to + "_back")), hash);
+    EXPECT_EQ(read_checkpoint_info(find_checkpoint(to + "_back")).step, 5);
+    convert(to, to + "_again", {.form = "universal"});
+    EXPECT_EQ(payload_hash(convert(to + "_again", to + "_again_back")), hash);
+  }
+  convert(first, folder / "model", {.form = "fp32"});
+  convert(kData + "/zero3_frozen", folder / "model2", {.form = "fp32"});
+  EXPECT_EQ(read_file(folder / "model/model.safetensors"), read_file(folder / "model2/model.safetensors"));
+  SafetensorHeader header = read_safetensors_header(folder / "model/model.safetensors");
+  EXPECT_EQ(header.find("transformer.wpe.weight")->shape, (std::vector<int64_t>{16, 12}));
+}
+
+// Proves {checkpoint.convert.report}.
+TEST(DeepSpeed, AConversionTellsWhatItDid) {
+  TempFolder folder;
+  Json report = convert_checkpoint(kData + "/zero3_frozen", folder.path(), {.tag = "theirs"});
+  EXPECT_EQ(report.at("from").string(), kData + "/zero3_frozen/global_step5");
+  EXPECT_EQ(report.at("form").string(), "deepspeed");
+  EXPECT_EQ(report.at("path").string(), folder / "step-00000005-1.theirs");
+  EXPECT_EQ(report.at("step").integer(), 5);
+  EXPECT_EQ(report.at("tensors").integer(), 16);
+  EXPECT_EQ(report.at("parameters").integer(), 1905);
+  EXPECT_EQ(report.at("states").array().size(), 3u);
+  EXPECT_EQ(report.at("frozen").array().at(0).string(), "transformer.wpe.weight");
+}
+
+// Proves {checkpoint.convert.place}.
+TEST(DeepSpeed, NothingIsOverwritten) {
+  TempFolder folder;
+  File(folder / "here", File::Mode::create);
+  for (const char* form : {"universal", "fp32"}) {
+    expect_names(message_of([&] { convert(kData + "/zero1_f32", folder.path(), {.form = form}); },
+                            DS_ERROR_INVALID_ARGUMENT),
+                 {folder.path(), "must be empty"});
+  }
+  std::string first = convert(kData + "/zero1_f32", folder / "runs"),
+              second = convert(kData + "/zero1_f32", folder / "runs");
+  EXPECT_NE(first, second);
+  EXPECT_TRUE(exists(first + "/manifest.json"));
+}
+
+// Proves {checkpoint.convert.none}.
+TEST(DeepSpeed, MissingFilesAreNamed) {
+  TempFolder folder;
+  expect_names(message_of([&] { open_source(folder.path()); }, DS_ERROR_NOT_FOUND),
+               {folder.path(), "no checkpoint"});
+  for (const char* kind : {"zero1_f32", "zero3_bf16"}) {
+    for (const fs::directory_entry& file : fs::directory_iterator(kData + "/" + kind + "/global_step5")) {
+      std::string name = file.path().filename();
+      bool spare = name == "zero_pp_rank_1_mp_rank_00_model_states.pt";  // of stage 3 with nothing frozen
+      if (spare) continue;
+      SCOPED_TRACE(name);
+      TempFolder copy;
+      copy_of(kind, copy / "c");
+      fs::remove(copy / "c/global_step5/" + name);
+      expect_names(message_of([&] { open_source(copy / "c"); }, DS_ERROR_NOT_FOUND),
+                   {name, "does not exist"});
+    }
+  }
+  copy_of("zero1_f32", folder / "c");
+  fs::remove_all(folder / "c/global_step5");
+  expect_names(message_of([&] { open_source(folder / "c"); }, DS_ERROR_NOT_FOUND),
+               {"latest", "global_step5"});
+}
+
+// Proves {checkpoint.convert.corrupt}: every bit of the files of a checkpoint is watched.
+TEST(DeepSpeed, DamageIsNamed) {
+  for (const char* kind : {"zero2_bf16", "zero3_f32"}) {
+    for (const fs::directory_entry& entry : fs::directory_iterator(kData + "/" + kind + "/global_step5")) {
+      std::string name = entry.path().filename();
+      if (name == "zero_pp_rank_1_mp_rank_00_model_states.pt") continue;
+      SCOPED_TRACE(name);
+      TempFolder folder;
+      std::string file = copy_of(kind, folder / "c") + "/global_step5/" + name;
+      ZipArchive zip(file);
+      for (const ZipEntry& one : zip.entries()) {
+        if (one.bytes == 0) continue;
+        for (int64_t at : {one.begin, one.begin + one.packed - 1}) {
+          flip_byte(file, at);
+          expect_names(message_of([&] { open_source(folder / "c"); }, DS_ERROR_CORRUPT),
+                       {name, one.name, "checksum"});
+          flip_byte(file, at);
+        }
+      }
+      open_source(folder / "c");
+      for (int64_t size :
+           {int64_t{0}, int64_t{3}, zip.entries()[0].begin, File(file, File::Mode::read).size() - 1}) {
+        fs::resize_file(file, static_cast<uintmax_t>(size));
+        expect_names(message_of([&] { open_source(folder / "c"); }, DS_ERROR_CORRUPT), {name});
+      }
+    }
+  }
+}
+
+TEST(DeepSpeed, ShardsOfAnotherSaveAreRefused) {
+  TempFolder folder;
+  std::string place = copy_of("zero2_f32", folder / "c") + "/global_step5/";
+  std::string rank1 = "zero_pp_rank_1_mp_rank_00_optim_states.pt";
+  fs::copy(place + rank1, place + "zero_pp_rank_2_mp_rank_00_optim_states.pt");
+  expect_names(message_of([&] { open_source(folder / "c"); }, DS_ERROR_CORRUPT), {"rank 2", "2 ranks"});
+  fs::remove(place + "zero_pp_rank_2_mp_rank_00_optim_states.pt");
+  fs::copy(place + rank1, place + "bf16_" + rank1);
+  expect_names(message_of([&] { open_source(folder / "c"); }, DS_ERROR_CORRUPT), {"both of rank 1"});
+  fs::remove(place + "bf16_" + rank1);
+  fs::copy(kData + "/zero2_frozen/global_step5/" + rank1, place + rank1,
+           fs::copy_options::overwrite_existing);
+  expect_names(message_of([&] { open_source(folder / "c"); }, DS_ERROR_CORRUPT), {"group 0", "elements"});
+}
+
+// Proves {checkpoint.convert.unsupported}.
+TEST(DeepSpeed, WhatLibdsLacksIsRefusedByName) {
+  for (const char* name : {"mp_rank_01_model_states.pt", "layer_0_expert_1_mp_rank_00_model_states.pt",
+                           "expp_rank_0_mp_rank_00_optim_states.pt", "offloaded_tensors"}) {
+    TempFolder folder;
+    copy_of("zero2_f32", folder / "c");
+    File(folder / "c/global_step5/" + name, File::Mode::create);
+    expect_names(message_of([&] { open_source(folder / "c"); }, DS_ERROR_UNSUPPORTED), {name});
+  }
+  TempFolder folder;
+  copy_of("zero2_f32", folder / "c");
+  for (int rank : {0, 1})
+    fs::remove(folder / "c/global_step5/zero_pp_rank_" + std::to_string(rank) +
+               "_mp_rank_00_optim_states.pt");
+  expect_names(message_of([&] { open_source(folder / "c"); }, DS_ERROR_UNSUPPORTED), {"without ZeRO"});
+}
+
+// Proves {checkpoint.convert.data}: a pickle that would call os.system is refused, and nothing happens.
+TEST(DeepSpeed, NothingOfAPickleRuns) {
+  TempFolder folder;
+  std::string place = copy_of("zero2_f32", folder / "c") + "/global_step5/mp_rank_00_model_states.pt";
+  std::string proof = folder / "proof";
+  for (const auto& [module, name] : {std::pair{"os", "system"},
+                                     {"posix", "system"},
+                                     {"subprocess", "Popen"},
+                                     {"builtins", "eval"},
+                                     {"__builtin__", "exec"},
+                                     {"builtins", "getattr"}}) {
+    fs::remove(place);
+    PickleWriter pickle;
+    pickle.global(module, name).mark().text("touch '" + proof + "'").tuple().reduce();
+    ZipWriter zip(place);
+    zip.add("archive/data.pkl", pickle.finish());
+    zip.finish();
+    expect_names(message_of([&] { open_source(folder / "c"); }, DS_ERROR_UNSUPPORTED),
+                 {place, std::string(module) + "." + name, "nothing of it was run"});
+    EXPECT_FALSE(exists(proof));
+  }
+  // A function that only nobody knows is an object like any other, and what is wanted is not there.
+  fs::remove(place);
+  PickleWriter pickle;
+  pickle.global("my.module", "make").mark().text("touch '" + proof + "'").tuple().reduce();
+  ZipWriter zip(place);
+  zip.add("archive/data.pkl", pickle.finish());
+  zip.finish();
+  expect_names(message_of([&] { open_source(folder / "c"); }, DS_ERROR_CORRUPT), {place, "param_shapes"});
+  EXPECT_FALSE(exists(proof));
+}
+
+}  // namespace
+}  // namespace ds::test::deepspeed_test

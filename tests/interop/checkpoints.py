@@ -1,0 +1,308 @@
+"""Checkpoints of DeepSpeed 0.19.8 and libds, exchanged (./run interop checkpoints [CASE...]).
+
+Two ranks on gloo train GPT-2 and Llama (tests/data/models) with AdamW. For each case (a stage, a type, a model):
+1. DeepSpeed trains 5 steps, saves, and trains 5 more; a second DeepSpeed loads and trains the same 5: the bar.
+2. `libds convert` makes a checkpoint of it, libds loads that and trains the 5 steps: losses as far from DeepSpeed's as
+   `./run interop deepspeed` allows in f32 (1e-5 relative), and in bf16 no further than TOLERANCE.
+3. What libds has after these 5 steps is exported with `--to universal`; DeepSpeed loads that with load_universal and
+   trains 5 more steps, and so does libds.
+4. `libds convert --to fp32` has the bits that DeepSpeed's zero_to_fp32 makes.
+5. `libds convert` of what ds_to_universal makes has the payload of 2.
+
+--record FOLDER: instead, one tiny checkpoint of each kind, with the losses of its resume, for tests/checkpoint.
+"""
+import glob
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+
+from distance import largest
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+MODELS = os.path.join(ROOT, "tests", "data", "models")
+LIBDS = os.path.join(ROOT, "build", "bin", "libds")
+RANKS, STEPS = 2, 5
+TOLERANCE = {"f32": 1e-5, "bf16": 2e-3}
+ADAM = {"lr": 1e-3, "betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.1}
+CASES = [("gpt2", stage, dtype, "torch") for stage in (1, 2, 3) for dtype in ("f32", "bf16")] + [
+    ("llama", 2, "bf16", "own"), ("llama", 3, "f32", "own")]
+
+
+def settings(stage, dtype):
+    return {"train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 1, "gradient_clipping": 1.0,
+            "optimizer": {"type": "AdamW", "params": ADAM}, "bf16": {"enabled": dtype == "bf16"},
+            "scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": 20, "warmup_max_lr": 1e-3, "warmup_type": "linear"}},
+            "zero_optimization": {"stage": stage, "overlap_comm": True, "reduce_bucket_size": 5000,
+                                  "stage3_param_persistence_threshold": 100, "stage3_prefetch_bucket_size": 3000}}
+
+
+def batch(folder, step, rank):
+    """ids [2, tokens] of a step and a rank; labels are the ids."""
+    import numpy as np
+
+    with open(os.path.join(folder, "config.json"), encoding="utf-8") as file:
+        config = json.load(file)
+    dice = np.random.default_rng([step, rank])
+    return dice.integers(0, config["vocab_size"], (2, 16))
+
+
+def theirs(job):
+    import deepspeed
+    import torch
+    import transformers
+
+    torch.set_num_threads(1)
+    deepspeed.init_distributed("gloo", verbose=False)
+    model = transformers.AutoModelForCausalLM.from_pretrained(
+        job["model"], dtype=torch.float32, attn_implementation="eager").eval()
+    for name in job.get("frozen", []):
+        dict(model.named_parameters())[name].requires_grad = False
+    made = settings(job["stage"], job["dtype"])
+    if job.get("fp16"):
+        made |= {"bf16": {"enabled": False}, "fp16": {"enabled": True, "initial_scale_power": 8}}
+    made["optimizer"] = {"type": "AdamW", "params": {**ADAM, "torch_adam": job["adam"] == "torch"}}
+    made |= {"zero_allow_untested_optimizer": True}
+    if job.get("universal"):
+        made["checkpoint"] = {"load_universal": True}
+    engine, *_ = deepspeed.initialize(
+        model=model, model_parameters=[p for p in model.parameters() if p.requires_grad], config=made)
+    if job.get("load"):
+        path, _ = engine.load_checkpoint(job["load"])
+        assert path is not None, job["load"]
+    losses = []
+    for step in range(job["first"], job["last"]):
+        if step == job.get("save_at"):
+            engine.save_checkpoint(job["save"], client_state={"note": "kept", "seen": 40})
+        ids = torch.from_numpy(batch(job["model"], step, int(os.environ["RANK"])))
+        loss = engine(input_ids=ids, labels=ids).loss
+        losses.append(loss.item())
+        engine.backward(loss)
+        engine.step()
+    return losses
+
+
+def ours(job):
+    import numpy as np
+
+    sys.path.insert(0, os.path.join(ROOT, "build", "python"))
+    import libds
+
+    config = settings(job["stage"], job["dtype"]) | {
+        "model": {"folder": job["model"]}, "run": {"sequence": 16}, "data": {"paths": ["none"]}}
+    engine = libds.Engine(config, comm=libds.Comm())
+    engine.load(job["load"])
+    losses = []
+    for step in range(job["first"], job["last"]):
+        if step == job.get("save_at"):
+            engine.save(job["save"])
+        ids = batch(job["model"], step, int(os.environ["RANK"])).astype(np.int32)
+        targets = np.full_like(ids, -100)
+        targets[:, :-1] = ids[:, 1:]
+        losses.append(engine.train_batch(ids.reshape(-1), targets.reshape(-1)))
+    return losses
+
+
+# What --record leaves: (stage, type, further settings of ZeRO, frozen parameters).
+KINDS = {f"zero{stage}_{dtype}": (stage, dtype, {}, []) for stage in (1, 2, 3) for dtype in ("f32", "bf16")} | {
+    "zero2_round_robin": (2, "f32", {"round_robin_gradients": True}, []),
+    "zero2_frozen": (2, "f32", {}, ["transformer.wpe.weight"]),
+    "zero3_frozen": (3, "bf16", {}, ["transformer.wpe.weight"]),
+    "zero2_f16": (2, "f16", {}, []),
+}
+TINY = {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_embd": 12, "n_head": 2, "n_layer": 1,
+        "n_inner": 21, "n_positions": 16, "vocab_size": 40, "attn_pdrop": 0.0, "embd_pdrop": 0.0, "resid_pdrop": 0.0,
+        "activation_function": "gelu_new", "layer_norm_epsilon": 1e-5, "tie_word_embeddings": True}
+
+
+def record_rank(folder):
+    """All kinds in one pair of processes; the losses [step] after the save, the mean over ranks."""
+    import deepspeed
+    import torch
+    import transformers
+
+    torch.set_num_threads(1)
+    deepspeed.init_distributed("gloo", verbose=False)
+    rank = int(os.environ["RANK"])
+    for kind, (stage, dtype, more, frozen) in KINDS.items():
+        torch.manual_seed(1)
+        model = transformers.GPT2LMHeadModel(transformers.GPT2Config.from_dict(TINY)).eval()
+        for name in frozen:
+            dict(model.named_parameters())[name].requires_grad = False
+        made = settings(stage, dtype)
+        made["zero_optimization"] |= more
+        made["optimizer"]["params"] = ADAM | {"torch_adam": True}
+        made["scheduler"]["params"]["warmup_num_steps"] = 2
+        made |= {"zero_allow_untested_optimizer": True,
+                 "fp16": {"enabled": dtype == "f16", "initial_scale_power": 6}}
+        try:
+            engine, *_ = deepspeed.initialize(
+                model=model, model_parameters=[p for p in model.parameters() if p.requires_grad], config=made)
+            losses = []
+            for step in range(2 * STEPS):
+                if step == STEPS:
+                    engine.save_checkpoint(os.path.join(folder, kind), client_state={"note": "kept"})
+                ids = torch.from_numpy(batch(folder, step, rank))
+                loss = engine(input_ids=ids, labels=ids).loss
+                losses.append(loss.item())
+                engine.backward(loss)
+                engine.step()
+        except (RuntimeError, ValueError, AssertionError) as error:
+            if dtype != "f16":
+                raise
+            print(f"{kind}: {error}", file=sys.stderr)
+            continue
+        with open(os.path.join(folder, f"{kind}-{rank}.json"), "w", encoding="utf-8") as file:
+            json.dump(losses, file)
+
+
+def resave(folder, target):
+    """The same checkpoint in torch's older form."""
+    import torch
+
+    for path in glob.glob(os.path.join(folder, "**", "*"), recursive=True):
+        if not os.path.isfile(path):
+            continue
+        to = os.path.join(target, os.path.relpath(path, folder))
+        os.makedirs(os.path.dirname(to), exist_ok=True)
+        if path.endswith(".pt"):
+            torch.save(torch.load(path, weights_only=False), to, _use_new_zipfile_serialization=False)
+        else:
+            shutil.copy(path, to)
+
+
+def record(folder):
+    os.makedirs(folder, exist_ok=True)
+    with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as file:
+        json.dump(TINY, file, indent=2)
+    launch(["--record-rank", folder])
+    losses = {}
+    for kind in KINDS:
+        parts = [os.path.join(folder, f"{kind}-{rank}.json") for rank in range(RANKS)]
+        if not all(map(os.path.exists, parts)):
+            continue
+        each = [json.load(open(part, encoding="utf-8")) for part in parts]
+        losses[kind] = [sum(step) / RANKS for step in zip(*each)][STEPS:]
+        for part in parts:
+            os.remove(part)
+        for script in glob.glob(os.path.join(folder, kind, "*.py")):
+            os.remove(script)
+    to_universal(os.path.join(folder, "zero1_f32"), os.path.join(folder, "universal1", "global_step5"))
+    to_universal(os.path.join(folder, "zero3_bf16"), os.path.join(folder, "universal3", "global_step5"))
+    resave(os.path.join(folder, "zero2_bf16"), os.path.join(folder, "stream"))
+    losses |= {"universal1": losses["zero1_f32"], "universal3": losses["zero3_bf16"], "stream": losses["zero2_bf16"]}
+    ids = [[batch(folder, step, rank).reshape(-1).tolist() for rank in range(RANKS)] for step in range(STEPS, 2 * STEPS)]
+    with open(os.path.join(folder, "losses.json"), "w", encoding="utf-8") as file:
+        json.dump({"config": settings(0, "f32"), "ids": ids, "losses": losses}, file)
+
+
+def launch(words):
+    """Runs this file with `words` on every rank."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    ranks = []
+    for rank in range(RANKS):
+        environment = os.environ | {
+            "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(RANKS), "LOCAL_SIZE": str(RANKS),
+            "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "HF_HUB_OFFLINE": "1", "DS_ACCELERATOR": "cpu",
+            "DS_COMM_URL": f"shm://interop-{os.getpid()}-{port}"}
+        ranks.append(subprocess.Popen([sys.executable, os.path.abspath(__file__), *words], stdout=subprocess.DEVNULL,
+                                      stderr=subprocess.PIPE, text=True, env=environment))
+    for rank in ranks:
+        errors = rank.communicate()[1]
+        if rank.returncode != 0:
+            sys.exit(f"{' '.join(words)}: a rank ended with {rank.returncode}\n{errors[-3000:]}")
+
+
+def train(side, scratch, **job):
+    """The mean loss over ranks of each step."""
+    job["out"] = os.path.join(scratch, "losses")
+    launch(["--rank", side, json.dumps(job)])
+    losses = []
+    for rank in range(RANKS):
+        with open(f"{job['out']}-{rank}.json", encoding="utf-8") as file:
+            losses.append(json.load(file))
+    return [sum(step) / RANKS for step in zip(*losses)] if side == "theirs" else losses[0]
+
+
+def convert(source, target, *options):
+    done = subprocess.run([LIBDS, "convert", source, target, *options], capture_output=True, text=True)
+    if done.returncode != 0:
+        sys.exit(f"libds convert {source} {target}: {done.stderr}")
+    return json.loads(done.stdout)
+
+
+def payload(folder):
+    return subprocess.run([LIBDS, "verify", "--hash", folder], capture_output=True, text=True, check=True).stdout[:32]
+
+
+def furthest(mine, other):
+    return largest({step: abs(a - b) / abs(b) for step, (a, b) in enumerate(zip(mine, other, strict=True))})[0]
+
+
+def same_fp32(saved, exported):
+    """Whether model.safetensors has the bits that zero_to_fp32 makes, ties apart."""
+    import torch
+    from deepspeed.utils.zero_to_fp32 import get_fp32_state_dict_from_zero_checkpoint
+    from safetensors.torch import load_file
+
+    mine = load_file(os.path.join(exported, "model.safetensors"))
+    other = get_fp32_state_dict_from_zero_checkpoint(saved)
+    tied = set(other) - set(mine)
+    return not set(mine) - set(other) and tied <= {"lm_head.weight"} and all(
+        mine[name].shape == other[name].shape and torch.equal(mine[name], other[name].float()) for name in mine)
+
+
+def to_universal(saved, target):
+    tag = open(os.path.join(saved, "latest"), encoding="utf-8").read()
+    subprocess.run([sys.executable, "-m", "deepspeed.checkpoint.ds_to_universal", "--input_folder",
+                    os.path.join(saved, tag), "--output_folder", target, "--num_extract_workers", "1",
+                    "--num_merge_workers", "1", "--inject_missing_state"], check=True, capture_output=True,
+                   env=os.environ | {"DS_ACCELERATOR": "cpu"})
+
+
+def compare(model, stage, dtype, adam):
+    job = {"model": os.path.join(MODELS, model), "stage": stage, "dtype": dtype, "adam": adam}
+    with tempfile.TemporaryDirectory() as scratch:
+        at = lambda name: os.path.join(scratch, name)
+        train("theirs", scratch, **job, first=0, last=STEPS + 1, save=at("saved"), save_at=STEPS)
+        resumed = train("theirs", scratch, **job, first=STEPS, last=2 * STEPS, load=at("saved"))
+        convert(at("saved"), at("converted"))
+        mine = train("ours", scratch, **job, first=STEPS, last=3 * STEPS, load=at("converted"), save=at("own"),
+                     save_at=2 * STEPS)
+        convert(at("own"), at("exported"), "--to", "universal", *(["--step-tensor"] if adam == "torch" else []))
+        back = train("theirs", scratch, **job, first=2 * STEPS, last=3 * STEPS, load=at("exported"), universal=True)
+        convert(at("saved"), at("fp32"), "--to", "fp32")
+        bits = same_fp32(at("saved"), at("fp32"))
+        to_universal(at("saved"), at("universal"))
+        convert(at("universal"), at("again"))
+        payloads = payload(at("again")) == payload(at("converted"))
+    there, again = furthest(mine[:STEPS], resumed), furthest(back, mine[STEPS:])
+    ok = bits and payloads and there <= TOLERANCE[dtype] and again <= TOLERANCE[dtype]
+    print(f"{'ok  ' if ok else 'FAIL'} {model} stage {stage} {dtype} ({adam} AdamW): losses of DeepSpeed's resume within "
+          f"{there:.1e}, of ours by DeepSpeed {again:.1e}; zero_to_fp32 {'the same bits' if bits else 'DIFFERS'}; "
+          f"universal {'the same payload' if payloads else 'DIFFERS'}", flush=True)
+    return ok
+
+
+def main():
+    if len(sys.argv) > 1 and sys.argv[1] == "--rank":
+        job = json.loads(sys.argv[3])
+        losses = (ours if sys.argv[2] == "ours" else theirs)(job)
+        with open(f"{job['out']}-{os.environ['RANK']}.json", "w", encoding="utf-8") as file:
+            json.dump(losses, file)
+        return 0
+    if len(sys.argv) == 3 and sys.argv[1] in ("--record", "--record-rank"):
+        (record if sys.argv[1] == "--record" else record_rank)(os.path.abspath(sys.argv[2]))
+        return 0
+    wanted = sys.argv[1:]
+    done = [compare(*case) for case in CASES if not wanted or f"{case[0]}.{case[1]}.{case[2]}" in wanted]
+    return 0 if done and all(done) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
