@@ -133,7 +133,7 @@ void other_sections(std::vector<ForeignKey>& keys) {
            "tp_gather_partition_size", "enable_cuda_graph"});
   section(keys, "progressive_layer_drop", {"theta", "gamma"});
   for (const char* name :
-       {"elasticity", "expert_parallel", "curriculum_learning", "data_efficiency", "autotuning"}) {
+       {"elasticity", "expert_parallel", "data_efficiency", "autotuning"}) {
     section(keys, name);
   }
   for (const char* name :
