@@ -510,15 +510,21 @@ def renders():
     return out
 
 
+SPECIAL_WORDS = {"bos_token": ["<s>", "<|begin_of_text|>", "<|endoftext|>", "<|im_start|>"],
+                 "eos_token": ["</s>", "<|im_end|>", "<|eot_id|>", "<|end_of_text|>", "<|endoftext|>"]}
+
+
 def tokens(folder):
     out = []
     for name, families in {"gpt2": ["chatml", "marked", "llama3"], "llama2": ["llama2", "mistral", "zephyr", "gemma", "marked"],
                            "llama3": ["llama3", "qwen25", "marked"], "qwen2": ["chatml", "qwen25", "qwen3", "marked", "phi3", "deepseek"]}.items():
-        tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(folder / "tokenizers" / name / "tokenizer.json"),
-                                            bos_token="<s>", eos_token="</s>")
+        file = str(folder / "tokenizers" / name / "tokenizer.json")
+        known = PreTrainedTokenizerFast(tokenizer_file=file).get_vocab()
+        special = {key: next(word for word in words if word in known) for key, words in SPECIAL_WORDS.items()}
+        tokenizer = PreTrainedTokenizerFast(tokenizer_file=file, **special)
         for family in families:
             for chat in range(len(CHATS) - 1):
-                case = {"tokenizer": name, "family": family, "chat": chat}
+                case = {"tokenizer": name, "family": family, "chat": chat, "special": special}
                 try:
                     got = tokenizer.apply_chat_template(CHATS[chat], chat_template=FAMILIES[family], return_dict=True,
                                                         return_assistant_tokens_mask=family == "marked")
@@ -543,7 +549,7 @@ def main():
 
     write("renders.json", {"chats": CHATS, "tools": TOOLS, "special": SPECIAL, "cases": renders()})
     write("constructs.json", {"variables": V, "cases": [{"template": t, **case_of(t, V)} for t in CONSTRUCTS]})
-    write("tokens.json", {"chats": CHATS, "special": {"bos_token": "<s>", "eos_token": "</s>"}, "cases": tokens(data)})
+    write("tokens.json", {"chats": CHATS, "cases": tokens(data)})
 
 
 if __name__ == "__main__":

@@ -13,6 +13,9 @@ namespace {
 
 using TokenKind = Token::Kind;
 
+// Templates of real models have a few thousand.
+constexpr size_t kMostTokens = 100000;
+
 // Line ends as Jinja sees them: only \n, and none at the very end.
 std::string normalize(std::string_view source) {
   std::string out;
@@ -47,7 +50,12 @@ class Lexer {
  private:
   std::string_view rest() const { return std::string_view(source_).substr(at_); }
   bool at(std::string_view text) const { return rest().starts_with(text); }
-  void put(TokenKind kind, std::string text) { tokens_.push_back({kind, std::move(text), line_}); }
+  void put(TokenKind kind, std::string text) {
+    if (tokens_.size() >= kMostTokens) {
+      fault(DS_ERROR_UNSUPPORTED, "a template may have {} words and marks", kMostTokens);
+    }
+    tokens_.push_back({kind, std::move(text), line_});
+  }
 
   void advance(size_t bytes) {
     line_ += static_cast<int>(std::count(source_.begin() + static_cast<std::ptrdiff_t>(at_),
