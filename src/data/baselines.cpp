@@ -19,7 +19,7 @@ struct Counts {
   std::vector<int64_t> pair;  // [first][second]
 };
 
-Counts count_tokens(const TokenFile& file) {
+Counts count_tokens(const TokenSource& file) {
   Counts counts(file.vocab());
   std::vector<int32_t> chunk;
   size_t before = counts.vocab;  // none
@@ -38,7 +38,7 @@ Counts count_tokens(const TokenFile& file) {
 
 }  // namespace
 
-Baselines measure_baselines(const TokenFile& train, const TokenFile& heldout) {
+Baselines measure_baselines(const TokenSource& train, const TokenSource& heldout) {
   require(train.vocab() <= kBaselineVocab, "vocab of a bigram baseline must be at most {}, got {}",
           kBaselineVocab, train.vocab());
   require(train.vocab() == heldout.vocab(),

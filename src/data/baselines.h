@@ -1,7 +1,7 @@
 #pragma once
 #include <cstdint>
 
-#include "data/token_file.h"
+#include "data/token_source.h"
 
 namespace ds {
 
@@ -20,6 +20,6 @@ struct Baselines {
 constexpr int64_t kBaselineVocab = 4096;  // the largest vocabulary they are measured for
 
 // Needs a vocabulary of at most kBaselineVocab and two held-out tokens; throws otherwise.
-Baselines measure_baselines(const TokenFile& train, const TokenFile& heldout);
+Baselines measure_baselines(const TokenSource& train, const TokenSource& heldout);
 
 }  // namespace ds

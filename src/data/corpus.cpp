@@ -3,73 +3,18 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <filesystem>
-#include <map>
 #include <string_view>
-#include <system_error>
 #include <unordered_set>
 
 #include "core/base/error.h"
 #include "core/base/hash.h"
-#include "core/base/stop.h"
 #include "core/base/utf8.h"
+#include "data/data_files.h"
 #include "data/licence.h"
 #include "io/file.h"
 
 namespace ds {
 namespace {
-
-namespace fs = std::filesystem;
-
-struct Found {
-  std::string path;
-  bool named;  // by the caller, so that a refusal is an error
-};
-
-void check_stop(const CorpusOptions& options) {
-  if (stop_asked(options.stop)) {
-    raise(DS_ERROR_USER, "a stop was asked for while the text was read");
-  }
-}
-
-void search_folder(const CorpusOptions& options, const fs::path& folder, std::vector<Found>& found) {
-  std::error_code code;
-  fs::recursive_directory_iterator entry(folder, fs::directory_options::skip_permission_denied, code);
-  if (code) raise(DS_ERROR_IO, "data path '{}': {}", folder.string(), code.message());
-  while (entry != fs::recursive_directory_iterator()) {
-    check_stop(options);
-    std::error_code unknown;  // a dangling link is no regular file
-    if (entry->is_regular_file(unknown)) found.push_back({entry->path().string(), false});
-    entry.increment(code);
-    if (code) raise(DS_ERROR_IO, "data path '{}': {}", folder.string(), code.message());
-  }
-}
-
-// Files in order of their paths, each once.
-std::vector<Found> find_files(const CorpusOptions& options) {
-  std::vector<Found> found;
-  for (const std::string& path : options.paths) {
-    std::error_code code;
-    fs::file_status status = fs::status(path, code);
-    if (!fs::exists(status)) {
-      raise(DS_ERROR_NOT_FOUND, "data path '{}' does not exist", path);
-    }
-    if (fs::is_directory(status)) {
-      search_folder(options, path, found);
-    } else if (fs::is_regular_file(status)) {
-      found.push_back({path, true});
-    } else {
-      raise(DS_ERROR_CONFIG, "data path '{}' is neither a file nor a folder", path);
-    }
-  }
-  std::stable_sort(found.begin(), found.end(), [](const Found& a, const Found& b) {
-    return std::pair(a.path, !a.named) < std::pair(b.path, !b.named);
-  });
-  found.erase(std::unique(found.begin(), found.end(),
-                          [](const Found& a, const Found& b) { return a.path == b.path; }),
-              found.end());
-  return found;
-}
 
 // The first `limit` bytes of a file; false when the system refuses it.
 bool read_prefix(const std::string& path, int64_t limit, std::string& text) {
@@ -94,43 +39,24 @@ bool is_text(std::string_view text) {
   return text.find('\0') == text.npos && text.find_first_not_of(" \t\r\n") != text.npos && is_utf8(text);
 }
 
-struct Document {
+struct TextFile {
   std::string text;
   bool heldout;
 };
 
 // Fills the counters of corpus; returns the documents to keep.
-std::vector<Document> read_documents(const CorpusOptions& options, Corpus& corpus) {
-  std::vector<Document> documents;
-  std::unordered_set<std::string> seen;
+std::vector<TextFile> read_documents(const CorpusOptions& options, Corpus& corpus) {
+  std::vector<TextFile> documents;
   int64_t room = options.max_bytes;
-  std::string text;
-  for (const Found& file : find_files(options)) {
-    check_stop(options);
-    // Enough to see whether the text fits, and the end of its last character.
-    if (!read_prefix(file.path, options.max_bytes + 4, text)) {
-      if (file.named) raise(DS_ERROR_IO, "data path '{}' cannot be read", file.path);
-      ++corpus.unreadable;
-      continue;
-    }
-    cut_text(text, static_cast<size_t>(options.max_bytes));
-    if (options.strip_licences) text = strip_licence(text);
-    if (!is_text(text)) {
-      ++corpus.not_text;
-      continue;
-    }
-    if (!seen.insert(hash_hex(text)).second) {
-      ++corpus.duplicates;
-      continue;
-    }
+  for_each_text(options, options.max_bytes, corpus, [&](std::string& text) {
     // Decided before the cut, so that max_bytes does not move a file to the other side.
     bool heldout = static_cast<double>(hash64(text)) * 0x1p-64 < options.heldout;
     corpus.full = static_cast<int64_t>(text.size()) >= room;
     cut_text(text, static_cast<size_t>(room - 1));
     room -= static_cast<int64_t>(text.size()) + 1;
     documents.push_back({text, heldout});
-    if (corpus.full) break;
-  }
+    return !corpus.full;
+  });
   return documents;
 }
 
@@ -144,12 +70,38 @@ void hold_out_tail(Corpus& corpus, double share) {
 
 }  // namespace
 
+void for_each_text(const CorpusOptions& options, int64_t limit, Corpus& corpus,
+                   const std::function<bool(std::string& text)>& on_text) {
+  std::unordered_set<std::string> seen;
+  std::string text;
+  for (const DataFile& file : find_data_files(options.paths, options.stop)) {
+    check_text_stop(options.stop);
+    // Enough to see whether the text fits, and the end of its last character.
+    if (!read_prefix(file.path, limit + 4, text)) {
+      if (file.named) raise(DS_ERROR_IO, "data path '{}' cannot be read", file.path);
+      ++corpus.unreadable;
+      continue;
+    }
+    cut_text(text, static_cast<size_t>(limit));
+    if (options.strip_licences) text = strip_licence(text);
+    if (!is_text(text)) {
+      ++corpus.not_text;
+      continue;
+    }
+    if (!seen.insert(hash_hex(text)).second) {
+      ++corpus.duplicates;
+      continue;
+    }
+    if (!on_text(text)) return;
+  }
+}
+
 Corpus read_corpus(const CorpusOptions& options) {
   require(!options.paths.empty(), "data paths must name a file or folder, got none");
   require(options.heldout >= 0 && options.heldout < 1, "heldout must be in [0, 1), got {}", options.heldout);
   require(options.max_bytes > 0, "max_bytes must be positive, got {}", options.max_bytes);
   Corpus corpus;
-  for (const Document& document : read_documents(options, corpus)) {
+  for (const TextFile& document : read_documents(options, corpus)) {
     std::string& side = document.heldout ? corpus.heldout : corpus.train;
     side.append(document.text).push_back('\0');
     ++(document.heldout ? corpus.heldout_files : corpus.train_files);

@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -31,6 +32,12 @@ struct Corpus {
 // text is held out instead. Throws DS_ERROR_NOT_FOUND naming the path, DS_ERROR_CONFIG when there is no text
 // or a path is neither a file nor a folder (a pipe has no end).
 Corpus read_corpus(const CorpusOptions& options);
+
+// Calls `on_text` with each text of the files in order of their paths, which has at most `limit` bytes, until
+// it returns false. Duplicates, files that are no text, and unreadable files are counted in `corpus` instead.
+// In memory that the largest file needs.
+void for_each_text(const CorpusOptions& options, int64_t limit, Corpus& corpus,
+                   const std::function<bool(std::string& text)>& on_text);
 
 // One line for the log: files, bytes, what was left out, hash.
 std::string describe(const Corpus& corpus);

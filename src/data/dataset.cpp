@@ -1,47 +1,21 @@
 #include "data/dataset.h"
 
 #include <algorithm>
-#include <bit>
+#include <memory>
 #include <string_view>
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/base/hash.h"
 #include "core/base/random.h"
+#include "data/data_files.h"
+#include "data/permutation.h"
 
 namespace ds {
 namespace {
 
-// What a draw is for: the `op` of its random stream.
-enum : uint32_t { draw_offset = 1, draw_round = 2, draw_mask = 3, draw_heldout_mask = 4 };
-
-uint64_t draw(uint64_t seed, int64_t epoch, uint32_t purpose, uint64_t index) {
-  RandomStream stream{seed, static_cast<uint32_t>(epoch), static_cast<uint32_t>(epoch >> 32), purpose};
-  auto words = stream.block(index);
-  return uint64_t{words[0]} << 32 | words[1];
-}
-
-// Image of `index` under the epoch's permutation of [0, count): a balanced Feistel network over the next even
-// number of bits, walked until it lands in range (Black and Rogaway, "Ciphers with arbitrary finite domains",
-// CT-RSA 2002). At most four walks are expected.
-int64_t permute(uint64_t seed, int64_t epoch, int64_t index, int64_t count) {
-  int half = (std::bit_width(static_cast<uint64_t>(count - 1)) + 1) / 2;
-  uint64_t mask = (uint64_t{1} << half) - 1;
-  auto value = static_cast<uint64_t>(index);
-  do {
-    uint64_t left = value >> half;
-    uint64_t right = value & mask;
-    for (uint64_t round = 0; round < 4; ++round) {
-      uint64_t mixed = left ^ (draw(seed, epoch, draw_round, round << 40 | right) & mask);
-      left = right;
-      right = mixed;
-    }
-    value = left << half | right;
-  } while (value >= static_cast<uint64_t>(count));
-  return static_cast<int64_t>(value);
-}
-
 // One sample, whose text begins at token `begin`: its tokens and the token after each, or a masked row.
-void fill_sample(const TokenFile& file, const Masking* masking, const RandomStream& stream, int64_t begin,
+void fill_sample(const TokenSource& file, const Masking* masking, const RandomStream& stream, int64_t begin,
                  std::span<int32_t> tokens, std::span<int32_t> targets) {
   if (masking) return masking->fill(file, stream, begin, tokens, targets);
   file.copy(begin, tokens);
@@ -50,9 +24,10 @@ void fill_sample(const TokenFile& file, const Masking* masking, const RandomStre
 }
 
 // What an epoch's masks are drawn from. Its leaf is one that no micro-step and no parameter has.
-RandomStream mask_stream(uint64_t seed, int64_t epoch, uint32_t purpose) {
+RandomStream mask_stream(uint64_t seed, int64_t epoch, DrawFor purpose) {
   constexpr uint32_t kLeaf = 1u << 31;
-  return {seed, static_cast<uint32_t>(epoch), kLeaf | static_cast<uint32_t>(epoch >> 32), purpose};
+  return {seed, static_cast<uint32_t>(epoch), kLeaf | static_cast<uint32_t>(epoch >> 32),
+          static_cast<uint32_t>(purpose)};
 }
 
 // Tokens of text in a sample of `sequence`.
@@ -87,24 +62,56 @@ std::vector<int32_t> encode_files(const Tokenizer& tokenizer, std::string_view t
 
 }  // namespace
 
-void prepare_dataset(const Corpus& corpus, const Tokenizer& tokenizer, const std::string& folder,
-                     TextUse use) {
-  write_token_file(folder + "/train.tokens", encode_files(tokenizer, corpus.train, use), tokenizer.vocab(),
-                   corpus.hash);
-  write_token_file(folder + "/heldout.tokens", encode_files(tokenizer, corpus.heldout, use),
-                   tokenizer.vocab(), corpus.hash);
+void prepare_dataset(const Corpus& corpus, const Tokenizer& tokenizer, const std::string& folder, TextUse use,
+                     const std::string& tokenizer_hash) {
+  auto write = [&](const char* name, std::string_view text) {
+    write_token_file(folder + name, encode_files(tokenizer, text, use), tokenizer.vocab(), corpus.hash,
+                     tokenizer_hash);
+  };
+  write("/train.tokens", corpus.train);
+  write("/heldout.tokens", corpus.heldout);
 }
 
 Dataset open_dataset(const std::string& folder) {
-  Dataset dataset{TokenFile(folder + "/train.tokens"), TokenFile(folder + "/heldout.tokens")};
-  if (dataset.train.corpus_hash() != dataset.heldout.corpus_hash()) {
+  auto train = std::make_shared<TokenFile>(folder + "/train.tokens", TokenFile::Read::whole);
+  auto heldout = std::make_shared<TokenFile>(folder + "/heldout.tokens", TokenFile::Read::whole);
+  if (train->corpus_hash() != heldout->corpus_hash()) {
     raise(DS_ERROR_CORRUPT, "{}: train.tokens is of corpus {}, heldout.tokens of {}", folder,
-          dataset.train.corpus_hash(), dataset.heldout.corpus_hash());
+          train->corpus_hash(), heldout->corpus_hash());
   }
+  return {TokenText(train), TokenText(heldout), train->corpus_hash()};
+}
+
+Dataset open_token_files(const std::vector<std::string>& paths, double heldout,
+                         const std::string& tokenizer_hash) {
+  std::vector<std::shared_ptr<TokenFile>> files;
+  Hash128 hash;
+  int64_t all = 0;
+  auto units = [](const TokenFile& file) { return file.documents() > 0 ? file.documents() : file.size(); };
+  for (const DataFile& found : find_data_files(paths, nullptr, ".tokens")) {
+    files.push_back(std::make_shared<TokenFile>(found.path));
+    const TokenFile& file = *files.back();
+    if (file.tokenizer_hash() != kNoHash && file.tokenizer_hash() != tokenizer_hash) {
+      raise(DS_ERROR_CONFIG, "{}: {} is of a tokenizer with hash {}, data.tokenizer has {}",
+            KeyName("data.tokenizer"), file.path(), file.tokenizer_hash(), tokenizer_hash);
+    }
+    hash.update(file.hash());
+    all += units(file);
+  }
+  if (files.empty()) raise(DS_ERROR_CONFIG, "{}: there is no token file", KeyName("data.paths"));
+  Dataset dataset;
+  int64_t left = all - static_cast<int64_t>(static_cast<double>(all) * heldout);  // to train
+  for (const std::shared_ptr<TokenFile>& file : files) {
+    int64_t count = units(*file), train = std::min(count, left);
+    if (train > 0) dataset.train.append(file, 0, train);
+    if (train < count) dataset.heldout.append(file, train, count);
+    left -= train;
+  }
+  dataset.corpus_hash = hash.hex();
   return dataset;
 }
 
-TrainSampler::TrainSampler(const TokenFile& file, int64_t sequence, uint64_t seed, int64_t batch_samples,
+TrainSampler::TrainSampler(const TokenSource& file, int64_t sequence, uint64_t seed, int64_t batch_samples,
                            const Masking* masking)
     : file_(&file),
       masking_(masking),
@@ -124,7 +131,7 @@ int64_t TrainSampler::begin(int64_t sample) const {
   require(sample >= 0, "sample must not be negative, got {}", sample);
   int64_t epoch = sample / windows_;
   int64_t offsets = std::min(window_, file_->size() - windows_ * window_);
-  auto offset = static_cast<int64_t>(draw(seed_, epoch, draw_offset, 0) % static_cast<uint64_t>(offsets));
+  auto offset = static_cast<int64_t>(draw(seed_, epoch, DrawFor::offset, 0) % static_cast<uint64_t>(offsets));
   return offset + permute(seed_, epoch, sample % windows_, windows_) * window_;
 }
 
@@ -136,12 +143,12 @@ void TrainSampler::leaf(int64_t step, int64_t leaves, int64_t leaf, int64_t micr
   for (int64_t i = 0; i < micro_batch; ++i) {
     size_t at = static_cast<size_t>(i) * length;
     int64_t sample = (step * leaves + leaf) * micro_batch + i;
-    fill_sample(*file_, masking_, mask_stream(seed_, sample / windows_, draw_mask), begin(sample),
+    fill_sample(*file_, masking_, mask_stream(seed_, sample / windows_, DrawFor::mask), begin(sample),
                 tokens.subspan(at, length), targets.subspan(at, length));
   }
 }
 
-HeldoutSampler::HeldoutSampler(const TokenFile& file, int64_t sequence, const Masking* masking)
+HeldoutSampler::HeldoutSampler(const TokenSource& file, int64_t sequence, const Masking* masking)
     : file_(&file), masking_(masking), sequence_(sequence), window_(text_window(sequence, masking)) {
   if (file.size() < window_ + 1) {
     raise(DS_ERROR_CONFIG, "{}: the held-out text has {} tokens, but one window needs {}",
@@ -160,7 +167,7 @@ void HeldoutSampler::windows(int64_t first, int64_t count, int64_t total, std::s
   auto length = static_cast<size_t>(sequence_);
   for (int64_t i = 0; i < count; ++i) {
     size_t at = static_cast<size_t>(i) * length;
-    fill_sample(*file_, masking_, mask_stream(0, 0, draw_heldout_mask), begin(first + i, total),
+    fill_sample(*file_, masking_, mask_stream(0, 0, DrawFor::heldout_mask), begin(first + i, total),
                 tokens.subspan(at, length), targets.subspan(at, length));
   }
 }

@@ -2,17 +2,21 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "data/corpus.h"
 #include "data/masking.h"
 #include "data/token_file.h"
+#include "data/token_source.h"
+#include "data/token_text.h"
 #include "data/tokenizer.h"
 
 namespace ds {
 
-// Train and held-out tokens in one folder: train.tokens, heldout.tokens.
+// Train and held-out tokens: of one folder, train.tokens and heldout.tokens, or of token files.
 struct Dataset {
-  TokenFile train, heldout;  // heldout may have no tokens
+  TokenText train, heldout;  // heldout may have no tokens
+  std::string corpus_hash = "";
 };
 
 // What the tokens of a text are for. `next`: what the tokenizer puts around a text is around each file, and
@@ -23,8 +27,16 @@ enum class TextUse { next, masked };
 // Encodes both texts and writes their files into `folder`, which exists. One rank does this; then every rank
 // opens the folder.
 void prepare_dataset(const Corpus& corpus, const Tokenizer& tokenizer, const std::string& folder,
-                     TextUse use = TextUse::next);
-Dataset open_dataset(const std::string& folder);  // throws _NOT_FOUND, _CORRUPT (also: files of two corpora)
+                     TextUse use = TextUse::next, const std::string& tokenizer_hash = kNoHash);
+// Reads both files whole, so that damage is found now. Throws _NOT_FOUND, _CORRUPT (also: files of two
+// corpora).
+Dataset open_dataset(const std::string& folder);
+
+// Token files as they are, with the last share of their tokens, or of their documents, held out. paths:
+// files, and folders searched for *.tokens. tokenizer_hash: of the tokenizer that they must be of; files of
+// version 1 do not say. Throws _NOT_FOUND, _CORRUPT, _CONFIG.
+Dataset open_token_files(const std::vector<std::string>& paths, double heldout,
+                         const std::string& tokenizer_hash);
 
 // The training stream: an endless numbered sequence of samples, a pure function of (tokens, sequence, seed,
 // index), so rank layout, restart and prefetch cannot change it. Epoch e cuts the text, from a start offset
@@ -35,7 +47,7 @@ class TrainSampler {
  public:
   // file and masking [nullable] outlive the sampler. Throws DS_ERROR_CONFIG when the text has fewer than
   // batch_samples windows.
-  TrainSampler(const TokenFile& file, int64_t sequence, uint64_t seed, int64_t batch_samples = 1,
+  TrainSampler(const TokenSource& file, int64_t sequence, uint64_t seed, int64_t batch_samples = 1,
                const Masking* masking = nullptr);
   int64_t epoch_samples() const { return windows_; }
   int64_t begin(int64_t sample) const;  // first token of a sample; its last target is begin + sequence
@@ -47,7 +59,7 @@ class TrainSampler {
             std::span<int32_t> targets) const;
 
  private:
-  const TokenFile* file_;
+  const TokenSource* file_;
   const Masking* masking_;
   int64_t sequence_, window_, windows_;  // tokens of a sample, those of text in it, samples of an epoch
   uint64_t seed_;
@@ -59,14 +71,14 @@ class TrainSampler {
 class HeldoutSampler {
  public:
   // Throws DS_ERROR_CONFIG when the text is too short.
-  HeldoutSampler(const TokenFile& file, int64_t sequence, const Masking* masking = nullptr);
+  HeldoutSampler(const TokenSource& file, int64_t sequence, const Masking* masking = nullptr);
   int64_t begin(int64_t window, int64_t total) const;
   // Windows [first, first + count) of total; tokens and targets hold count * sequence each.
   void windows(int64_t first, int64_t count, int64_t total, std::span<int32_t> tokens,
                std::span<int32_t> targets) const;
 
  private:
-  const TokenFile* file_;
+  const TokenSource* file_;
   const Masking* masking_;
   int64_t sequence_, window_;
 };

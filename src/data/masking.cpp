@@ -33,7 +33,7 @@ int32_t Masking::shown(int32_t token, const std::array<uint32_t, 4>& draws) cons
   return static_cast<int32_t>(random % static_cast<uint64_t>(options_.vocabulary));
 }
 
-void Masking::fill(const TokenFile& file, const RandomStream& stream, int64_t begin,
+void Masking::fill(const TokenSource& file, const RandomStream& stream, int64_t begin,
                    std::span<int32_t> tokens, std::span<int32_t> targets) const {
   const MaskingOptions& o = options_;
   ensure(tokens.size() == targets.size() && static_cast<int64_t>(tokens.size()) > frame(),

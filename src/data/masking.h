@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "core/base/random.h"
-#include "data/token_file.h"
+#include "data/token_source.h"
 
 namespace ds {
 
@@ -32,7 +32,7 @@ class Masking {
   int64_t frame() const;  // tokens of a row that are not of the text
   // One row: `before`, the text from token `begin` of the file on, `after`. tokens is what the model sees;
   // targets has the tokens that it must find, kNoTarget elsewhere.
-  void fill(const TokenFile& file, const RandomStream& stream, int64_t begin, std::span<int32_t> tokens,
+  void fill(const TokenSource& file, const RandomStream& stream, int64_t begin, std::span<int32_t> tokens,
             std::span<int32_t> targets) const;
   std::string describe() const;  // one line
 

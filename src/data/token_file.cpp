@@ -2,7 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
-#include <vector>
+#include <mutex>
+#include <utility>
 
 #include "core/base/error.h"
 #include "core/base/hash.h"
@@ -10,36 +11,77 @@
 namespace ds {
 namespace {
 
-// The first bytes of a token file, little-endian.
+// A token file, little-endian: this header, tokens of `width` bytes, zeros up to a multiple of 8, for each
+// document the number of tokens before its end times 2, plus 1 when each of its tokens is a target, and for
+// each block of what stands between the header and here, its xxh3-64. A token is the narrowest of 1, 2 or 4
+// bytes that holds all; in a marked file it is shifted up by one bit, and the lowest bit says whether it is a
+// target. Version 1 has the first 64 bytes of the header, and tokens.
 struct Header {
   char magic[8] = {'d', 's', 't', 'o', 'k', 'e', 'n', 's'};
-  uint32_t version = 1;
+  uint32_t version = 2;
   uint32_t width = 0;  // bytes of a token
   int64_t vocab = 0;
   int64_t count = 0;
   char corpus_hash[32] = {};
+  char tokenizer_hash[32] = {};
+  int64_t documents = 0;
+  uint32_t marked = 0;
+  int32_t largest = -1;  // token
+  uint64_t reserved = 0;
+  uint64_t check = 0;  // xxh3-64 of this header, with 0 here, and of the checksums of all blocks
 };
-static_assert(sizeof(Header) == 64);
+static_assert(sizeof(Header) == 128);
+constexpr int64_t kOldHeader = 64, kBlock = 1 << 16;
 
-int64_t width_of(int64_t vocab) { return vocab <= 256 ? 1 : vocab <= 65536 ? 2 : 4; }
+int64_t width_of(int64_t values) { return values <= 256 ? 1 : values <= 65536 ? 2 : 4; }
+int64_t padded(int64_t bytes) { return (bytes + 7) / 8 * 8; }
+
+// Bytes between the header and the checksums.
+int64_t body_bytes(const Header& header) {
+  return padded(header.count * int64_t{header.width}) + 8 * header.documents;
+}
+
+uint64_t check_of(Header header, const std::vector<uint64_t>& checks) {
+  header.check = 0;
+  std::string all(reinterpret_cast<const char*>(&header), sizeof header);
+  all.append(reinterpret_cast<const char*>(checks.data()), checks.size() * sizeof checks[0]);
+  return hash64(all);
+}
 
 Header read_header(const File& file) {
   Header header, own;
-  int64_t bytes = file.size() - int64_t{sizeof header};
-  if (bytes >= 0) file.read(&header, sizeof header, 0);
-  if (bytes < 0 || std::memcmp(header.magic, own.magic, sizeof own.magic) != 0) {
+  int64_t size = file.size();
+  if (size >= kOldHeader) file.read(&header, static_cast<size_t>(std::min(size, int64_t{sizeof header})), 0);
+  if (size < kOldHeader || std::memcmp(header.magic, own.magic, sizeof own.magic) != 0) {
     raise(DS_ERROR_CORRUPT, "{}: not a token file", file.path());
   }
-  if (header.version != 1) {
-    raise(DS_ERROR_UNSUPPORTED, "{}: token file version must be 1, got {}", file.path(), header.version);
+  if (header.version != 1 && header.version != 2) {
+    raise(DS_ERROR_UNSUPPORTED, "{}: token file version must be 1 or 2, got {}", file.path(), header.version);
   }
-  if (header.vocab < 1 || header.vocab > INT32_MAX || header.width != width_of(header.vocab)) {
+  if (header.version == 1) {  // what follows are tokens
+    Header old;
+    std::memcpy(static_cast<void*>(&old), &header, kOldHeader);
+    header = old;
+  } else if (size < int64_t{sizeof header}) {
+    raise(DS_ERROR_CORRUPT, "{}: has {} bytes, the header alone has {}", file.path(), size, sizeof header);
+  }
+  bool marks = header.marked == 1;
+  if (header.vocab < 1 || header.vocab > INT32_MAX / (marks ? 2 : 1) || header.marked > 1 ||
+      header.width != width_of(header.vocab * (marks ? 2 : 1))) {
     raise(DS_ERROR_CORRUPT, "{}: a vocabulary of {} does not go with {} bytes a token", file.path(),
           header.vocab, header.width);
   }
-  if (header.count < 0 || bytes % header.width != 0 || bytes / header.width != header.count) {
-    raise(DS_ERROR_CORRUPT, "{}: {} tokens of {} bytes wanted, got {} data bytes", file.path(), header.count,
-          header.width, bytes);
+  if (header.count < 0 || header.count > INT64_MAX / 16 || header.documents < 0 ||
+      header.documents > header.count) {
+    raise(DS_ERROR_CORRUPT, "{}: a file has not {} tokens in {} documents", file.path(), header.count,
+          header.documents);
+  }
+  int64_t body = header.version == 1 ? header.count * int64_t{header.width} : body_bytes(header);
+  int64_t blocks = header.version == 1 ? 0 : (body + kBlock - 1) / kBlock;
+  int64_t wanted = (header.version == 1 ? kOldHeader : int64_t{sizeof header}) + body + 8 * blocks;
+  if (size != wanted) {
+    raise(DS_ERROR_CORRUPT, "{}: has {} bytes, but {} tokens of {} bytes in {} documents need {}",
+          file.path(), size, header.count, header.width, header.documents, wanted);
   }
   return header;
 }
@@ -57,18 +99,60 @@ std::string hash_of(const File& file) {
 
 }  // namespace
 
-TokenFile::TokenFile(const std::string& path) : file_(path, File::Mode::read), state_(state_of(path)) {
+// The blocks that were read last.
+struct TokenFile::Window {
+  static constexpr size_t kBlocks = 16;
+  struct Slot {
+    int64_t block = -1;
+    uint64_t used = 0;
+    std::vector<char> bytes;
+  };
+  std::mutex mutex;
+  uint64_t clock = 0;
+  std::vector<Slot> slots;
+};
+
+TokenFile::TokenFile() = default;
+TokenFile::~TokenFile() = default;
+TokenFile::TokenFile(TokenFile&&) noexcept = default;
+TokenFile& TokenFile::operator=(TokenFile&&) noexcept = default;
+
+TokenFile::TokenFile(const std::string& path, Read how)
+    : file_(path, File::Mode::read), state_(state_of(path)), read_(how), window_(std::make_unique<Window>()) {
   Header header = read_header(file_);
   count_ = header.count;
   vocab_ = header.vocab;
   width_ = header.width;
+  bytes_ = file_.size();
+  marked_ = header.marked == 1;
+  documents_ = header.documents;
   corpus_hash_.assign(header.corpus_hash, sizeof header.corpus_hash);
-  hash_ = hash_of(file_);
+  tokenizer_hash_ = kNoHash;
+  begin_ = kOldHeader;
+  if (header.version == 1 || how == Read::whole) hash_ = hash_of(file_);
+  if (header.version == 1) return;
+  begin_ = sizeof header;
+  largest_ = header.largest;
+  tokenizer_hash_.assign(header.tokenizer_hash, sizeof header.tokenizer_hash);
+  int64_t body = body_bytes(header);
+  checks_.resize(static_cast<size_t>((body + kBlock - 1) / kBlock));
+  file_.read(checks_.data(), checks_.size() * sizeof checks_[0], begin_ + body);
+  if (how == Read::whole) return;  // the hash tells
+  if (header.check != check_of(header, checks_)) {
+    raise(DS_ERROR_CORRUPT, "{}: header and table of checksums do not go together: the file is damaged",
+          path);
+  }
+  Hash128 hash;
+  hash.update(&header, sizeof header);
+  hash.update(checks_.data(), checks_.size() * sizeof checks_[0]);
+  hash_ = hash.hex();
 }
 
 void TokenFile::check() {
-  if (state_of(path()) == state_) return;
-  TokenFile now(path());
+  FileState state = state_of(path());
+  if (state == state_) return;
+  if (state.size < bytes_) cut_short(state.size);
+  TokenFile now(path(), read_);
   if (now.hash_ != hash_) {
     raise(DS_ERROR_CORRUPT, "{}: had hash {} when it was opened and has {} now: the text of a run must stay",
           path(), hash_, now.hash_);
@@ -76,53 +160,186 @@ void TokenFile::check() {
   *this = std::move(now);
 }
 
-void TokenFile::copy(int64_t begin, std::span<int32_t> out) const {
+void TokenFile::copy(int64_t begin, std::span<int32_t> out) const { copy(begin, out, {}); }
+
+void TokenFile::copy(int64_t begin, std::span<int32_t> out, std::span<uint8_t> targets) const {
   auto wanted = static_cast<int64_t>(out.size());
   require(begin >= 0 && wanted <= count_ && begin <= count_ - wanted,
           "{}: {} tokens wanted at {}, but the file has {}", path(), wanted, begin, count_);
   // Read into the end of `out` and widened from there: a token never lands on one that is still to come.
   size_t width = static_cast<size_t>(width_), bytes = out.size() * width;
   char* from = reinterpret_cast<char*>(out.data() + out.size()) - bytes;
-  read(from, bytes, int64_t{sizeof(Header)} + begin * width_);
-  for (int32_t& token : out) {
+  read(from, bytes, begin * width_);
+  for (size_t i = 0; i < out.size(); ++i) {
     uint32_t value = 0;
     std::memcpy(&value, from, width);
+    from += width;
+    if (!targets.empty()) targets[i] = marked_ ? value & 1 : 1;
+    if (marked_) value >>= 1;
     if (value >= static_cast<uint32_t>(vocab_)) {
       raise(DS_ERROR_CORRUPT, "{}: token must be below {}, got {}", path(), vocab_, value);
     }
-    token = static_cast<int32_t>(value);
-    from += width;
+    out[i] = static_cast<int32_t>(value);
   }
 }
 
+std::vector<DocumentEnd> TokenFile::ends() const {
+  std::vector<uint64_t> packed(static_cast<size_t>(documents_));
+  read(packed.data(), packed.size() * sizeof packed[0], padded(count_ * width_));
+  std::vector<DocumentEnd> out;
+  out.reserve(packed.size());
+  int64_t last = 0;
+  for (uint64_t one : packed) {
+    out.push_back({static_cast<int64_t>(one >> 1), (one & 1) != 0});
+    if (out.back().end <= last || out.back().end > count_) {
+      raise(DS_ERROR_CORRUPT, "{}: a document ends at token {}, after {} of {}", path(), out.back().end, last,
+            count_);
+    }
+    last = out.back().end;
+  }
+  return out;
+}
+
+// offset: behind the header.
 void TokenFile::read(void* data, size_t bytes, int64_t offset) const {
+  if (checks_.empty()) return read_file(data, bytes, begin_ + offset);
+  auto* to = static_cast<char*>(data);
+  std::lock_guard lock(window_->mutex);
+  std::vector<Window::Slot>& slots = window_->slots;
+  while (bytes > 0) {
+    int64_t block = offset / kBlock, within = offset % kBlock;
+    auto slot = std::find_if(slots.begin(), slots.end(), [&](const auto& s) { return s.block == block; });
+    if (slot == slots.end()) {
+      slot = slots.size() < Window::kBlocks
+                 ? slots.emplace(slots.end())
+                 : std::min_element(slots.begin(), slots.end(),
+                                    [](const auto& a, const auto& b) { return a.used < b.used; });
+      slot->block = -1;
+      read_block(block, slot->bytes);
+      slot->block = block;
+    }
+    slot->used = ++window_->clock;
+    size_t part = std::min(bytes, slot->bytes.size() - static_cast<size_t>(within));
+    std::memcpy(to, slot->bytes.data() + within, part);
+    to += part;
+    bytes -= part;
+    offset += static_cast<int64_t>(part);
+  }
+}
+
+void TokenFile::read_block(int64_t block, std::vector<char>& out) const {
+  int64_t body = padded(count_ * width_) + 8 * documents_;
+  out.resize(static_cast<size_t>(std::min(kBlock, body - block * kBlock)));
+  read_file(out.data(), out.size(), begin_ + block * kBlock);
+  uint64_t found = hash64({out.data(), out.size()}), wanted = checks_[static_cast<size_t>(block)];
+  if (found == wanted) return;
+  raise(DS_ERROR_CORRUPT,
+        "{}: bytes {} to {} have checksum {:016x}, but the file says {:016x}: it is damaged", path(),
+        begin_ + block * kBlock, begin_ + block * kBlock + static_cast<int64_t>(out.size()), found, wanted);
+}
+
+void TokenFile::read_file(void* data, size_t bytes, int64_t offset) const {
   try {
     file_.read(data, bytes, offset);
   } catch (const Error& error) {
-    int64_t opened = int64_t{sizeof(Header)} + count_ * width_, now = file_.size();
-    if (error.status() != DS_ERROR_CORRUPT || now >= opened) throw;
-    raise(DS_ERROR_CORRUPT, "{}: had {} bytes when it was opened and has {} now: the text of a run must stay",
-          path(), opened, now);
+    int64_t now = file_.size();
+    if (error.status() != DS_ERROR_CORRUPT || now >= bytes_) throw;
+    cut_short(now);
   }
 }
 
-void write_token_file(const std::string& path, std::span<const int32_t> tokens, int64_t vocab,
-                      std::string_view corpus_hash) {
-  require(vocab >= 1 && vocab <= INT32_MAX, "vocab must be from 1 to 2^31 - 1, got {}", vocab);
+void TokenFile::cut_short(int64_t now) const {
+  raise(DS_ERROR_CORRUPT, "{}: had {} bytes when it was opened and has {} now: the text of a run must stay",
+        path(), bytes_, now);
+}
+
+TokenWriter::TokenWriter(const std::string& path, Options options)
+    : path_(path), unfinished_(fresh_name(path)), options_(std::move(options)) {
+  int64_t most = options_.marked ? INT32_MAX / 2 : INT32_MAX;
+  require(options_.vocab >= 1 && options_.vocab <= most, "vocab must be from 1 to {}, got {}", most,
+          options_.vocab);
+  require(options_.tokenizer_hash.size() == kNoHash.size(), "tokenizer_hash must have 32 digits, got {}",
+          options_.tokenizer_hash.size());
+  width_ = width_of(options_.vocab * (options_.marked ? 2 : 1));
+  file_ = File(unfinished_, File::Mode::create);
+  at_ = sizeof(Header);
+}
+
+TokenWriter::~TokenWriter() {
+  if (!unfinished_.empty()) std::remove(unfinished_.c_str());
+}
+
+void TokenWriter::put(const void* data, size_t bytes) {
+  const auto* from = static_cast<const char*>(data);
+  while (bytes > 0) {
+    size_t part = std::min(bytes, static_cast<size_t>(kBlock) - block_.size());
+    block_.insert(block_.end(), from, from + part);
+    from += part;
+    bytes -= part;
+    if (block_.size() == static_cast<size_t>(kBlock)) flush();
+  }
+}
+
+void TokenWriter::flush() {
+  if (block_.empty()) return;
+  checks_.push_back(hash64({block_.data(), block_.size()}));
+  file_.write(block_.data(), block_.size(), at_);
+  at_ += static_cast<int64_t>(block_.size());
+  block_.clear();
+}
+
+void TokenWriter::add(std::span<const int32_t> tokens, std::span<const uint8_t> targets) {
+  require(targets.size() == (options_.marked ? tokens.size() : 0), "{} tokens with {} marks of targets",
+          tokens.size(), targets.size());
+  bool whole = true;
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    require(tokens[i] >= 0 && tokens[i] < options_.vocab, "token must be from 0 to {}, got {}",
+            options_.vocab - 1, tokens[i]);
+    auto value = static_cast<uint32_t>(tokens[i]);
+    if (options_.marked) {
+      whole = whole && targets[i] != 0;
+      value = value << 1 | (targets[i] != 0 ? 1 : 0);
+    }
+    largest_ = std::max(largest_, int64_t{tokens[i]});
+    put(&value, static_cast<size_t>(width_));
+  }
+  count_ += static_cast<int64_t>(tokens.size());
+  if (options_.documents && !tokens.empty())
+    ends_.push_back(static_cast<uint64_t>(count_) << 1 | (whole ? 1 : 0));
+}
+
+void TokenWriter::finish(std::string_view corpus_hash) {
   Header header;
   require(corpus_hash.size() == sizeof header.corpus_hash, "corpus_hash must have 32 digits, got {}",
           corpus_hash.size());
-  header.width = static_cast<uint32_t>(width_of(vocab));
-  header.vocab = vocab;
-  header.count = static_cast<int64_t>(tokens.size());
+  header.width = static_cast<uint32_t>(width_);
+  header.vocab = options_.vocab;
+  header.count = count_;
+  header.documents = static_cast<int64_t>(ends_.size());
+  header.marked = options_.marked ? 1 : 0;
+  header.largest = static_cast<int32_t>(largest_);
   std::memcpy(header.corpus_hash, corpus_hash.data(), corpus_hash.size());
-  std::string bytes(reinterpret_cast<const char*>(&header), sizeof header);
-  bytes.reserve(bytes.size() + tokens.size() * header.width);
-  for (int32_t token : tokens) {
-    require(token >= 0 && token < vocab, "token must be from 0 to {}, got {}", vocab - 1, token);
-    bytes.append(reinterpret_cast<const char*>(&token), header.width);
-  }
-  write_file_atomic(path, bytes);
+  std::memcpy(header.tokenizer_hash, options_.tokenizer_hash.data(), sizeof header.tokenizer_hash);
+  const uint64_t zeros = 0;
+  put(&zeros, static_cast<size_t>(padded(count_ * width_) - count_ * width_));
+  put(ends_.data(), ends_.size() * sizeof ends_[0]);
+  flush();
+  header.check = check_of(header, checks_);
+  file_.write(checks_.data(), checks_.size() * sizeof checks_[0], at_);
+  file_.write(&header, sizeof header, 0);
+  file_.sync();
+  file_ = File();
+  rename_file(unfinished_, path_);
+  unfinished_.clear();
+  size_t slash = path_.rfind('/');
+  sync_folder(slash == path_.npos ? "." : path_.substr(0, std::max<size_t>(slash, 1)));
+}
+
+void write_token_file(const std::string& path, std::span<const int32_t> tokens, int64_t vocab,
+                      std::string_view corpus_hash, const std::string& tokenizer_hash) {
+  TokenWriter writer(path, {.vocab = vocab, .tokenizer_hash = tokenizer_hash});
+  writer.add(tokens);
+  writer.finish(corpus_hash);
 }
 
 }  // namespace ds

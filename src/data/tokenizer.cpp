@@ -5,8 +5,10 @@
 #include <system_error>
 
 #include "core/base/error.h"
+#include "core/base/hash.h"
 #include "core/base/utf8.h"
 #include "data/tokenizers/kinds.h"
+#include "io/file.h"
 
 namespace ds {
 namespace {
@@ -95,10 +97,21 @@ std::vector<TokenizerFile> tokenizer_files(const std::string& name) {
           "without one, give token ids",
           name);
   }
-  for (const char* file : {"tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"}) {
+  for (const char* file :
+       {"tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "chat_template.jinja"}) {
     if (there(folder / file)) add(file);
   }
   return files;
+}
+
+std::string tokenizer_hash(const std::string& name) {
+  Hash128 hash;
+  for (const TokenizerFile& file : tokenizer_files(name)) {
+    std::string text = read_file(file.path);
+    hash.update(file.name + " " + std::to_string(text.size()) + "\n");
+    hash.update(text);
+  }
+  return hash.hex();
 }
 
 std::unique_ptr<const Tokenizer> open_tokenizer(const std::string& name) {

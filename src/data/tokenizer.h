@@ -57,9 +57,18 @@ struct TokenizerFile {
 };
 std::vector<TokenizerFile> tokenizer_files(const std::string& name);
 // All names that a TokenizerFile may have.
-inline constexpr const char* kTokenizerFiles[] = {
-    "tokenizer.json",        "tokenizer.model",         "vocab.json",       "merges.txt", "vocab.txt",
-    "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"};
+inline constexpr const char* kTokenizerFiles[] = {"tokenizer.json",
+                                                  "tokenizer.model",
+                                                  "vocab.json",
+                                                  "merges.txt",
+                                                  "vocab.txt",
+                                                  "tokenizer_config.json",
+                                                  "special_tokens_map.json",
+                                                  "added_tokens.json",
+                                                  "chat_template.jinja"};
+
+// xxh3-128 over the names and contents of those files: tokens of one tokenizer are none of another.
+std::string tokenizer_hash(const std::string& name);
 
 // Decoding as tokens come: the parts that push() and finish() return, joined, are the text of all tokens, and
 // each part is whole characters. A character whose bytes are spread over tokens comes with the last of them;

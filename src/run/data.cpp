@@ -7,10 +7,13 @@
 
 #include "checkpoint/run_paths.h"
 #include "core/base/error.h"
+#include "data/chat.h"
 #include "data/corpus.h"
 #include "data/gzip.h"
+#include "data/jsonl.h"
 #include "data/masking.h"
 #include "data/token_file.h"
+#include "data/token_text.h"
 #include "data/tokenizers/bpe_learner.h"
 #include "io/file.h"
 
@@ -21,8 +24,8 @@ namespace {
 constexpr size_t kMostCompressed = size_t{64} << 20;
 
 // Every token of the text must be one that the model has a row for.
-void check_vocabulary(const TokenFile& text, int64_t vocabulary, const Config& config) {
-  if (vocabulary >= text.vocab()) return;
+void check_vocabulary(const TokenText& text, int64_t vocabulary, const Config& config) {
+  if (vocabulary >= text.vocab() || (text.largest() >= 0 && text.largest() < vocabulary)) return;
   std::vector<int32_t> block(1 << 16);
   for (int64_t at = 0; at < text.size(); at += static_cast<int64_t>(block.size())) {
     auto count = static_cast<size_t>(std::min(text.size() - at, static_cast<int64_t>(block.size())));
@@ -105,37 +108,80 @@ RunData::RunData(const Config& config, int64_t vocabulary, TextUse use, int rank
       world_(world),
       micro_batch_(config.micro_batch),
       accumulation_(config.accumulation),
+      sequence_(config.sequence),
+      curriculum_(config.curriculum),
       folder_(folder),
       batch_(std::move(batch)) {
   baselines_.unigram = baselines_.bigram = std::numeric_limits<double>::quiet_NaN();
   if (batch_) return;
-  tokenizer_ = open_tokenizer(run_tokenizer(folder, config.data.tokenizer));
-  dataset_ = open_dataset(folder);
-  hash_ = dataset_.train.corpus_hash();
-  for (const TokenFile* text : {&dataset_.train, &dataset_.heldout}) {
+  std::string tokenizer = run_tokenizer(folder, config.data.tokenizer);
+  tokenizer_ = open_tokenizer(tokenizer);
+  dataset_ = config.data.format == "tokens"
+                 ? open_token_files(config.data.paths, config.data.heldout, tokenizer_hash(tokenizer))
+                 : open_dataset(folder);
+  hash_ = dataset_.corpus_hash;
+  for (const TokenText* text : {&dataset_.train, &dataset_.heldout}) {
     check_vocabulary(*text, vocabulary, config);
+  }
+  open_samplers(config, vocabulary, use);
+}
+
+void RunData::open_samplers(const Config& config, int64_t vocabulary, TextUse use) {
+  int64_t batch = micro_batch_ * accumulation_ * world_;
+  if (dataset_.train.of_documents() || config.data.format == "jsonl") {
+    if (use == TextUse::masked) {
+      raise(DS_ERROR_CONFIG,
+            "{}: documents are for a model that predicts the next token; this one predicts masked "
+            "tokens",
+            KeyName("data.format"));
+    }
+    train_documents_.emplace(dataset_.train, sequence_, config.data.packing, config.run.seed, batch);
+    if (dataset_.heldout.documents() > 0) {
+      heldout_documents_.emplace(dataset_.heldout, sequence_, config.data.packing, config.run.seed, 0);
+      if (heldout_documents_->epoch_samples() == 0) heldout_documents_.reset();
+    }
+    return;
   }
   if (use == TextUse::masked) masking_.emplace(masking_of(config, *tokenizer_, vocabulary));
   const Masking* masking = masking_ ? &*masking_ : nullptr;
-  train_.emplace(dataset_.train, config.sequence, config.run.seed, micro_batch_ * accumulation_ * world_,
-                 masking);
-  int64_t window = config.sequence - (masking ? masking->frame() : 0);
+  train_.emplace(dataset_.train, sequence_, config.run.seed, batch, masking);
+  int64_t window = sequence_ - (masking ? masking->frame() : 0);
   if (dataset_.heldout.size() <= window) return;  // nothing to evaluate on
-  heldout_.emplace(dataset_.heldout, config.sequence, masking);
-  if (masking || dataset_.train.vocab() > kBaselineVocab) return;
+  heldout_.emplace(dataset_.heldout, sequence_, masking);
+  if (masking || dataset_.train.vocab() > kBaselineVocab || config.data.format != "text") return;
   baselines_ = measure_baselines(dataset_.train, dataset_.heldout);
 }
 
 bool RunData::fill(int64_t step, int32_t micro, std::span<int32_t> tokens, std::span<int32_t> targets) const {
   if (batch_) return batch_(step, micro, tokens, targets);
-  train_->leaf(step, accumulation_ * world_, int64_t{micro} * world_ + rank_, micro_batch_, tokens, targets);
+  int64_t leaves = accumulation_ * world_, leaf = int64_t{micro} * world_ + rank_;
+  if (train_documents_) {
+    train_documents_->leaf(step, leaves, leaf, micro_batch_, tokens, targets);
+  } else {
+    train_->leaf(step, leaves, leaf, micro_batch_, tokens, targets);
+  }
+  if (!curriculum_.enabled) return true;
+  int64_t length = curriculum_difficulty(curriculum_, step);
+  for (int64_t row = 0; row < micro_batch_; ++row) {
+    std::span<int32_t> all =
+        targets.subspan(static_cast<size_t>(row * sequence_), static_cast<size_t>(sequence_));
+    std::fill(all.begin() + length, all.end(), kNoTarget);
+  }
   return true;
 }
 
 void RunData::fill_heldout(int64_t index, int64_t batches, std::span<int32_t> tokens,
                            std::span<int32_t> targets) const {
-  int64_t first = (index * world_ + rank_) * micro_batch_;
-  heldout_->windows(first, micro_batch_, batches * world_ * micro_batch_, tokens, targets);
+  int64_t first = (index * world_ + rank_) * micro_batch_, total = batches * world_ * micro_batch_;
+  if (heldout_documents_) return heldout_documents_->windows(first, micro_batch_, total, tokens, targets);
+  heldout_->windows(first, micro_batch_, total, tokens, targets);
+}
+
+std::string RunData::rows() const {
+  if (!train_documents_) return "";
+  return fmt::format("{} documents in {} samples of {} tokens; {} documents have no target within a sample",
+                     dataset_.train.documents(), train_documents_->epoch_samples(), sequence_,
+                     train_documents_->left_out());
 }
 
 Json RunData::record() const {
@@ -167,9 +213,15 @@ void RunData::check_files() {
 
 std::vector<int32_t> RunData::prompt(int64_t tokens) const {
   if (batch_ || masking_) return {};
-  const TokenFile& text = dataset_.heldout.size() > 0 ? dataset_.heldout : dataset_.train;
-  std::vector<int32_t> out(static_cast<size_t>(std::min(tokens, text.size())));
-  text.copy(0, out);
+  const TokenText& text = dataset_.heldout.size() > 0 ? dataset_.heldout : dataset_.train;
+  int64_t most = text.of_documents() ? text.ends()[0].end : text.size();
+  std::vector<int32_t> out(static_cast<size_t>(std::min(tokens, most)));
+  std::vector<uint8_t> targets(out.size());
+  text.copy(0, out, targets);
+  // Of a conversation, what comes before the first answer.
+  auto answer = std::find(targets.begin(), targets.end(), 1);
+  if (text.of_documents() && answer != targets.begin())
+    out.resize(static_cast<size_t>(answer - targets.begin()));
   return out;
 }
 
@@ -189,6 +241,23 @@ TextFacts TextFacts::kept(const Json& record) {
   return out;
 }
 
+static void copy_tokenizer(const std::string& name, const std::string& folder) {
+  std::vector<TokenizerFile> files = tokenizer_files(name);
+  if (files.empty()) return;
+  make_folders(folder);
+  for (const TokenizerFile& file : files) write_file_atomic(folder + "/" + file.name, read_file(file.path));
+}
+
+static TextFacts prepare_jsonl(const Config& config, const Tokenizer& tokenizer, const std::string& folder,
+                               const volatile int32_t* stop) {
+  const DataConfig& data = config.data;
+  ChatEncoder encoder(tokenizer, data.tokenizer, data.chat_template, data.loss_on == "all");
+  TokenWriter::Options format{tokenizer.vocab(), tokenizer_hash(data.tokenizer), true, data.loss_on != "all"};
+  JsonlFacts facts = write_jsonl_documents({data.paths, data.heldout, stop}, encoder, format,
+                                           folder + "/train.tokens", folder + "/heldout.tokens");
+  return {describe(facts), 0, 0};
+}
+
 TextFacts prepare_run_data(const Config& config, int64_t vocabulary, TextUse use, const std::string& folder,
                            const volatile int32_t* stop) {
   const DataConfig& data = config.data;
@@ -196,21 +265,22 @@ TextFacts prepare_run_data(const Config& config, int64_t vocabulary, TextUse use
     raise(DS_ERROR_CONFIG, "{} must name files or folders of text, got none", KeyName("data.paths"));
   // First what refuses a tokenizer: reading the text takes longer.
   std::unique_ptr<const Tokenizer> tokenizer = chosen_tokenizer(config, vocabulary, use);
+  make_folders(folder);
+  if (data.format != "text") {
+    copy_tokenizer(data.tokenizer, folder + "/tokenizer");
+    return data.format == "jsonl" ? prepare_jsonl(config, *tokenizer, folder, stop) : TextFacts();
+  }
   Corpus corpus = read_corpus({data.paths, data.heldout, data.max_bytes, data.strip_licences, stop});
   TextFacts facts{describe(corpus), static_cast<int64_t>(corpus.heldout.size()), 0};
   if (corpus.heldout.size() <= kMostCompressed) facts.gzip_bytes = gzip_bytes(corpus.heldout);
-  make_folders(folder);
   if (!tokenizer) {
     make_folders(folder + "/tokenizer");
     facts.lines += "\n" + learn_tokenizer(corpus.train, vocabulary, folder + "/tokenizer", stop);
     tokenizer = open_tokenizer(folder + "/tokenizer");
-  } else if (std::vector<TokenizerFile> files = tokenizer_files(data.tokenizer); !files.empty()) {
-    make_folders(folder + "/tokenizer");
-    for (const TokenizerFile& file : files) {
-      write_file_atomic(folder + "/tokenizer/" + file.name, read_file(file.path));
-    }
+  } else {
+    copy_tokenizer(data.tokenizer, folder + "/tokenizer");
   }
-  prepare_dataset(corpus, *tokenizer, folder, use);
+  prepare_dataset(corpus, *tokenizer, folder, use, tokenizer_hash(run_tokenizer(folder, data.tokenizer)));
   return facts;
 }
 

@@ -9,6 +9,7 @@
 #include "core/config/config.h"
 #include "data/baselines.h"
 #include "data/dataset.h"
+#include "data/documents.h"
 #include "data/masking.h"
 #include "data/tokenizer.h"
 #include "run/train_options.h"
@@ -16,7 +17,8 @@
 namespace ds {
 
 // Where a run's batches come from: token files, or the caller. A batch is micro_batch * sequence token ids
-// and the id that follows each; of a masked language model, rows of Masking.
+// and the id that follows each; of a masked language model, rows of Masking; of files of documents, rows of
+// DocumentSampler. With a curriculum, targets behind its length of the step are none.
 class RunData {
  public:
   // Opens the token files in `folder`, unless `batch` replaces them; batch is copied. vocabulary: ids that
@@ -32,7 +34,7 @@ class RunData {
   // Batch `index` of `batches` of this rank of the held-out text; the same at every evaluation.
   void fill_heldout(int64_t index, int64_t batches, std::span<int32_t> tokens,
                     std::span<int32_t> targets) const;
-  bool has_heldout() const { return heldout_.has_value(); }
+  bool has_heldout() const { return heldout_ || heldout_documents_; }
   int64_t heldout_tokens() const { return dataset_.heldout.size(); }
 
   const std::string& hash() const { return hash_; }  // of the text; "caller" with a batch function
@@ -48,14 +50,18 @@ class RunData {
   }  // NaN without held-out text, of a large vocabulary or of masked text
   // One line about masking; "" for a model that predicts the next token, and with a batch function.
   std::string masking() const { return masking_ ? masking_->describe() : ""; }
+  std::string rows() const;  // one line about rows of documents; "" without
   // First tokens of the held-out (else the training) text, the prompt of the run's sample; none without text
   // or of a masked language model, which continues none.
   std::vector<int32_t> prompt(int64_t tokens) const;
   const Tokenizer* tokenizer() const { return tokenizer_.get(); }  // nullptr with a batch function
 
  private:
+  void open_samplers(const Config& config, int64_t vocabulary, TextUse use);
+
   const int rank_, world_;
-  const int64_t micro_batch_, accumulation_;
+  const int64_t micro_batch_, accumulation_, sequence_;
+  const CurriculumConfig curriculum_;
   const std::string folder_;
   BatchCallback batch_;
   std::unique_ptr<const Tokenizer> tokenizer_;
@@ -63,6 +69,7 @@ class RunData {
   std::optional<Masking> masking_;  // the samplers read it
   std::optional<TrainSampler> train_;
   std::optional<HeldoutSampler> heldout_;
+  std::optional<DocumentSampler> train_documents_, heldout_documents_;  // in place of these
   std::string hash_ = "caller";
   Baselines baselines_;
 };

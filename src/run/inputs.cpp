@@ -1,5 +1,6 @@
 #include "run/inputs.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -42,6 +43,11 @@ void ModelInputs::count_positions(int64_t count, int64_t seq, int64_t offset) {
     seen += shown;
     positions_.push_back(static_cast<int32_t>(offset - 1 + (shown ? seen : 0)));
   }
+}
+
+bool ModelInputs::tokens_only() const {
+  return std::all_of(kinds_.begin(), kinds_.end(),
+                     [](Kind kind) { return kind == Kind::tokens || kind == Kind::targets; });
 }
 
 std::vector<InputView> ModelInputs::views(std::span<const int32_t> tokens,

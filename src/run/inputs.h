@@ -20,6 +20,8 @@ class ModelInputs {
   // Views of `tokens`, `targets` (equally long) and of this object.
   std::vector<InputView> views(std::span<const int32_t> tokens, std::span<const int32_t> targets) const;
 
+  // Whether nothing but tokens and targets goes in, so that sequences may be shorter than `seq`.
+  bool tokens_only() const;
   int64_t vocabulary() const { return vocabulary_; }  // columns of the model's output
 
  private:

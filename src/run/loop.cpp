@@ -50,8 +50,16 @@ Loop::Loop(Engine& engine, const ModelInputs& inputs, RunData& data, const RunFo
   if (first_ > 0) saved_ = first_;  // resumed from it
 }
 
-std::vector<InputView> Loop::views(int64_t micros) const {
-  auto count = static_cast<size_t>(micros * batch_tokens_);
+// Rows are packed at run.sequence, and only the last sequence of a micro-batch may be shorter. Where there
+// are more, the tokens behind the curriculum's length are computed, and no target is among them.
+int64_t Loop::tokens_of(int64_t step) const {
+  bool shorter =
+      config_.curriculum.enabled && config_.micro_batch == 1 && inputs_.tokens_only() && !options_.batch;
+  return shorter ? curriculum_difficulty(config_.curriculum, step) : batch_tokens_;
+}
+
+std::vector<InputView> Loop::views(int64_t micros, int64_t tokens) const {
+  auto count = static_cast<size_t>(micros * tokens);
   return inputs_.views(std::span(tokens_).first(count), std::span(targets_).first(count));
 }
 
@@ -65,6 +73,10 @@ Loop::Wish Loop::prepare(int64_t step) {
     std::span<int32_t> tokens(tokens_.data() + static_cast<size_t>(micro) * unit, unit);
     std::span<int32_t> targets(targets_.data() + static_cast<size_t>(micro) * unit, unit);
     if (!data_.fill(step, static_cast<int32_t>(micro), tokens, targets)) return Wish::end_by_callback;
+    if (auto used = static_cast<size_t>(tokens_of(step)); used < unit && micro > 0) {
+      std::copy_n(tokens.begin(), used, tokens_.begin() + micro * static_cast<int64_t>(used));
+      std::copy_n(targets.begin(), used, targets_.begin() + micro * static_cast<int64_t>(used));
+    }
   }
   return Wish::go_on;
 }
@@ -104,7 +116,7 @@ void Loop::sample() {
 
 bool Loop::step() {
   int64_t begin = now_ns();
-  StepResult result = engine_.train_batch(views(config_.accumulation));
+  StepResult result = engine_.train_batch(views(config_.accumulation, tokens_of(engine_.control().steps())));
   int64_t end = now_ns();
   double seconds = static_cast<double>(end - begin) * 1e-9;
   if (result.step == first_ + 1) flight_.emplace(engine_.runtime().comm(), folder_.file("flight"));
@@ -138,7 +150,7 @@ double Loop::evaluate() {
   auto unit = static_cast<size_t>(batch_tokens_);
   for (int64_t b = 0; b < batches; ++b) {
     data_.fill_heldout(b, batches, std::span(tokens_).first(unit), std::span(targets_).first(unit));
-    sum += engine_.eval_batch(views(1));
+    sum += engine_.eval_batch(views(1, batch_tokens_));
     if (b + 1 < batches && stop_asked_of_any(engine_.runtime().comm(), options_.stop)) return kNoLoss;
   }
   double mean = sum / static_cast<double>(batches);
@@ -191,7 +203,8 @@ void Loop::observe(const StepResult& result, double heldout, double seconds) {
     if (!std::isnan(heldout)) log_->eval({result.step, heldout});
     return;
   }
-  double tokens = static_cast<double>(batch_tokens_ * config_.accumulation * engine_.runtime().comm().size());
+  double tokens = static_cast<double>(tokens_of(result.step - 1) * config_.accumulation *
+                                      engine_.runtime().comm().size());
   TierBytes bytes{engine_.runtime().mapped(Tier::device), engine_.runtime().mapped(Tier::host),
                   engine_.runtime().mapped(Tier::nvme)};
   StepRecord record{result.step, result.loss, result.lr, result.grad_norm, tokens / seconds, seconds, bytes};

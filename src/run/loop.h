@@ -60,7 +60,9 @@ class Loop {
   void observe(const StepResult& result, double heldout, double seconds);
   // What the queues did since the last call, with a span for the step itself.
   void keep_spans(int64_t step, int64_t begin, int64_t end);
-  std::vector<InputView> views(int64_t micros) const;
+  // Tokens of a micro-batch of this step: of one sample, those that a curriculum leaves; else all.
+  int64_t tokens_of(int64_t step) const;
+  std::vector<InputView> views(int64_t micros, int64_t tokens) const;
 
   Engine& engine_;
   const ModelInputs& inputs_;

@@ -32,6 +32,13 @@ void check_masking_keys(const Config& config, const HfModel& model) {
   }
 }
 
+void check_curriculum_model(const Config& config, const HfModel& model) {
+  if (!config.curriculum.enabled || model.causal) return;
+  raise(DS_ERROR_CONFIG,
+        "{}: true needs a model that predicts the next token; family {} predicts masked ones",
+        KeyName("curriculum_learning.enabled"), model.family);
+}
+
 PlanPrograms run_programs(const Config& config, const HfModel& model) {
   PlanPrograms programs;
   programs.infer = false;

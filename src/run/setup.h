@@ -12,6 +12,9 @@ void merge_patch(Json& document, const Json& patch);
 // Refuses keys of masking beside a model that predicts the next token.
 void check_masking_keys(const Config& config, const HfModel& model);
 
+// Refuses a curriculum by length beside a model that sees what comes later.
+void check_curriculum_model(const Config& config, const HfModel& model);
+
 // The programs of a run's engine beside training and evaluation: text is continued for the sample, within a
 // sequence. A masked language model continues none.
 PlanPrograms run_programs(const Config& config, const HfModel& model);

@@ -142,6 +142,7 @@ class Run {
     engine_options.trace = true;
     HfModel model = configured_model(config_);
     check_masking_keys(config_, model);
+    check_curriculum_model(config_, model);
     use_ = model.causal ? TextUse::next : TextUse::masked;
     if (comm_.rank() == 0) warn_unread(model, config_.model.folder);
     inputs_.emplace(model, config_.micro_batch * config_.accumulation * config_.sequence, config_.sequence);
@@ -324,6 +325,7 @@ class Run {
     log_->note("run folder " + folder_.path);
     if (!text_.lines.empty()) log_->note(text_.lines);
     if (std::string masking = data_->masking(); !masking.empty()) log_->note(masking);
+    if (std::string rows = data_->rows(); !rows.empty()) log_->note(rows);
     if (use_ == TextUse::masked && config_.run.sample_tokens > 0) {
       log_->note("no sample (run.sample_tokens): a model that predicts masked tokens continues no text");
     }

@@ -7,6 +7,7 @@
 
 #include "core/base/error.h"
 #include "core/base/random.h"
+#include "data/token_file.h"
 #include "support/temp_folder.h"
 
 namespace ds {

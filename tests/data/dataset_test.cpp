@@ -6,7 +6,9 @@
 #include <filesystem>
 #include <fstream>
 #include <numeric>
+#include <random>
 #include <set>
+#include <thread>
 
 #include "core/base/error.h"
 #include "data/tokenizer.h"
@@ -44,36 +46,136 @@ TEST(TokenFile, KeepsTokensOfEachWidth) {
   }
 }
 
+std::string bytes_of(const std::string& path) {
+  std::ifstream stream(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(stream), {}};
+}
+
+// What reading all of a token file of these bytes says; "" nothing.
+std::string damage(const test::TempFolder& folder, const std::string& bytes) {
+  std::ofstream(folder / "u", std::ios::binary) << bytes;
+  try {
+    TokenFile file(folder / "u");
+    std::vector<int32_t> tokens(static_cast<size_t>(file.size()));
+    file.copy(0, tokens);
+    file.ends();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
 TEST(TokenFile, RefusesDamagedFiles) {
   test::TempFolder folder;
   EXPECT_THROW(TokenFile(folder / "none"), Error);
   write_token_file(folder / "t", std::vector<int32_t>{1, 2, 3}, 100, hash_a);
-  std::ifstream stream(folder / "t", std::ios::binary);
-  std::string good((std::istreambuf_iterator<char>(stream)), {});
-  ASSERT_EQ(good.size(), 67u);
-  auto refused = [&](const std::string& bytes) {
-    std::ofstream(folder / "u", std::ios::binary) << bytes;
-    try {
-      TokenFile file(folder / "u");
-      std::vector<int32_t> tokens(3);
-      file.copy(0, tokens);
-    } catch (const Error&) {
-      return true;
-    }
-    return false;
-  };
-  EXPECT_FALSE(refused(good));
-  for (size_t length = 0; length < good.size(); ++length)
-    EXPECT_TRUE(refused(good.substr(0, length))) << length;
-  EXPECT_TRUE(refused(good + "x"));
-  for (size_t at = 0; at < 32; ++at) {  // magic, version, width, vocabulary, count
+  std::string good = bytes_of(folder / "t");
+  ASSERT_EQ(good.size(), 144u);  // header, 3 tokens and their padding, one checksum
+  EXPECT_EQ(damage(folder, good), "");
+  for (size_t length = 0; length < good.size(); ++length) {
+    EXPECT_NE(damage(folder, good.substr(0, length)), "") << length;
+  }
+  EXPECT_NE(damage(folder, good + "x"), "");
+  for (size_t at = 0; at < good.size(); ++at) {
     std::string bad = good;
     bad[at] = static_cast<char>(bad[at] ^ 0x81);
-    if (at == 16) continue;  // the low byte of the vocabulary stays plausible
-    EXPECT_TRUE(refused(bad)) << at;
+    EXPECT_NE(damage(folder, bad), "") << at;
   }
-  good.back() = static_cast<char>(100);
-  EXPECT_TRUE(refused(good));  // a token outside the vocabulary
+  std::string shorter = damage(folder, good.substr(0, 130));
+  EXPECT_NE(shorter.find("has 130 bytes, but 3 tokens of 1 bytes in 0 documents need 144"), std::string::npos)
+      << shorter;
+}
+
+// Files of the first version have no checksums.
+TEST(TokenFile, ReadsVersion1) {
+  test::TempFolder folder;
+  write_token_file(folder / "t", std::vector<int32_t>{1, 2, 3}, 100, hash_a);
+  std::string old = bytes_of(folder / "t").substr(0, 64) + "\1\2\3";
+  old[8] = 1;
+  EXPECT_EQ(damage(folder, old), "");
+  EXPECT_NE(damage(folder, old + "\4"), "");
+  EXPECT_NE(damage(folder, old.substr(0, 66)), "");
+  old.back() = static_cast<char>(100);
+  EXPECT_NE(damage(folder, old).find("token must be below 100, got 100"), std::string::npos);
+}
+
+TEST(TokenFile, NamesBothSizesWhenItIsCutMeanwhile) {
+  test::TempFolder folder;
+  std::vector<int32_t> tokens(200000, 7);
+  write_token_file(folder / "t", tokens, 100, hash_a);
+  TokenFile file(folder / "t");
+  file.copy(0, std::span(tokens).first(100));
+  std::filesystem::resize_file(folder / "t", 100000);
+  file.copy(0, std::span(tokens).first(100));  // is in the window
+  try {
+    file.copy(150000, std::span(tokens).first(100));
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.status(), DS_ERROR_CORRUPT);
+    EXPECT_NE(std::string(error.what()).find("had 200160 bytes when it was opened and has 100000 now"),
+              std::string::npos)
+        << error.what();
+  }
+}
+
+// More than the window holds, read at random places by several threads.
+TEST(TokenFile, ReadsThroughAWindow) {
+  test::TempFolder folder;
+  for (int64_t vocab : {200, 60000, 100000}) {
+    TokenFile file = counting_file(folder, 1500000, vocab);
+    std::vector<std::thread> threads;
+    for (uint32_t t = 0; t < 3; ++t) {
+      threads.emplace_back([&, t] {
+        std::mt19937 dice(t);
+        for (int i = 0; i < 200; ++i) {
+          auto begin = static_cast<int64_t>(dice() % 1490000);
+          std::vector<int32_t> out(dice() % 9000);
+          file.copy(begin, out);
+          for (size_t k = 0; k < out.size(); ++k) {
+            ASSERT_EQ(out[k], (begin + static_cast<int64_t>(k)) % vocab);
+          }
+        }
+      });
+    }
+    for (std::thread& one : threads) one.join();
+  }
+}
+
+TEST(TokenWriter, LeavesNothingUnfinished) {
+  test::TempFolder folder;
+  {
+    TokenWriter writer(folder / "t", {.vocab = 10});
+    writer.add(std::vector<int32_t>{1, 2});
+    EXPECT_THROW(writer.add(std::vector<int32_t>{10}), Error);
+    EXPECT_THROW(writer.add(std::vector<int32_t>{1}, std::vector<uint8_t>{1}), Error);
+  }
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+}
+
+TEST(Dataset, OpensTokenFilesAndHoldsOutTheirEnd) {
+  test::TempFolder folder;
+  std::vector<int32_t> tokens(1000);
+  std::iota(tokens.begin(), tokens.end(), 0);
+  std::string mine(32, 'b');
+  write_token_file(folder / "a.tokens", std::span(tokens).first(600), 1000, hash_a, mine);
+  write_token_file(folder / "b.tokens", std::span(tokens).subspan(600), 1000, hash_a, mine);
+  Dataset dataset = open_token_files({folder.path()}, 0.25, mine);
+  EXPECT_EQ(dataset.train.size(), 750);
+  EXPECT_EQ(dataset.heldout.size(), 250);
+  std::vector<int32_t> read(750);
+  dataset.train.copy(0, read);
+  EXPECT_TRUE(std::equal(read.begin(), read.end(), tokens.begin()));
+  EXPECT_EQ(dataset.train.largest(), 999);
+  EXPECT_EQ(open_token_files({folder.path()}, 0, mine).heldout.size(), 0);
+  try {
+    open_token_files({folder.path()}, 0, std::string(32, 'c'));
+    FAIL();
+  } catch (const Error& error) {
+    std::string text = error.what();
+    EXPECT_NE(text.find("a.tokens is of a tokenizer with hash " + mine), std::string::npos) << text;
+    EXPECT_NE(text.find("data.tokenizer has " + std::string(32, 'c')), std::string::npos) << text;
+  }
+  EXPECT_THROW(open_token_files({folder / "none"}, 0, mine), Error);
 }
 
 TEST(Dataset, PreparesAndOpens) {
@@ -86,7 +188,7 @@ TEST(Dataset, PreparesAndOpens) {
   Corpus corpus = read_corpus(options);
   prepare_dataset(corpus, *open_tokenizer("bytes"), folder.path());
   Dataset dataset = open_dataset(folder.path());
-  EXPECT_NE(describe(corpus).find(dataset.train.corpus_hash()), std::string::npos);
+  EXPECT_NE(describe(corpus).find(dataset.corpus_hash), std::string::npos);
   EXPECT_EQ(dataset.train.size(), static_cast<int64_t>(corpus.train.size()));
   EXPECT_EQ(dataset.heldout.size(), static_cast<int64_t>(corpus.heldout.size()));
   std::vector<int32_t> tokens(corpus.train.size());

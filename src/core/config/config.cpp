@@ -349,6 +349,21 @@ void check_masking(const Config& c) {
   }
 }
 
+void check_data(const Config& c) {
+  for (const char* name : {"data.loss_on", "data.packing", "data.chat_template"}) {
+    if (c.data.format == "jsonl" || !c.origins.contains(name)) continue;
+    raise(DS_ERROR_CONFIG, "{}: needs data.format \"jsonl\", got \"{}\"", KeyName(name), c.data.format);
+  }
+  for (const char* name : {"data.max_bytes", "data.strip_licences"}) {
+    if (c.data.format == "text" || !c.origins.contains(name)) continue;
+    raise(DS_ERROR_CONFIG, "{}: needs data.format \"text\", got \"{}\"", KeyName(name), c.data.format);
+  }
+  if (c.data.format != "text" && c.data.tokenizer == kLearnTokenizer) {
+    raise(DS_ERROR_CONFIG, "{}: \"{}\" needs data.format \"text\", got \"{}\"", KeyName("data.tokenizer"),
+          kLearnTokenizer, c.data.format);
+  }
+}
+
 void check_bars(const Config& c) {
   for (const std::string& bar : c.run.bars) {
     if (std::find(std::begin(kBars), std::end(kBars), bar) != std::end(kBars)) continue;
@@ -544,6 +559,8 @@ Config parse_config(const Json& document, int world, ConfigRefusals& refusals) {
   checked([&] { check_groups(config); });
   checked([&] { complete_model(config); });
   checked([&] { check_masking(config); });
+  checked([&] { check_data(config); });
+  checked([&] { check_curriculum(config); });
   checked([&] { check_bars(config); });
   checked([&] { check_sizes(config); });
   checked([&] { check_tiers(config); });

@@ -25,9 +25,15 @@ struct ModelConfig {
 inline constexpr const char* kLearnTokenizer = "learn";
 
 struct DataConfig {
-  std::vector<std::string> paths;   // files or folders of text
+  std::vector<std::string> paths;  // files or folders of `format`
+  std::string format =
+      "text";  // "text", "jsonl": lines of conversations, "tokens": files of `libds tokenize`
   std::string tokenizer = "bytes";  // or kLearnTokenizer, or a tokenizer's file or folder
-  double heldout = 0.05;            // share of files held out, chosen by content hash
+  // Of format jsonl.
+  std::string loss_on = "answers";  // or "all": the tokens that are targets
+  bool packing = false;             // several documents in one sample
+  std::string chat_template;  // a template file or a name of one in the tokenizer's folder; "": its default
+  double heldout = 0.05;      // share of files held out, chosen by content hash
   int64_t max_bytes = 16 << 20;
   bool strip_licences = true;  // remove leading licence comments
   // Of masked language models, in the words of Transformers' DataCollatorForLanguageModeling.
@@ -40,6 +46,16 @@ struct DataConfig {
 // The keys of masked language models in DataConfig.
 inline constexpr const char* kMaskingKeys[] = {"data.mlm_probability", "data.mask_replace_prob",
                                                "data.random_replace_prob", "data.mask_token"};
+
+// DeepSpeed's legacy `curriculum_learning`: how many tokens of each sample count, by step.
+struct CurriculumConfig {
+  bool enabled = false;
+  std::string type = "seqlen", schedule;           // "fixed_linear", "fixed_root", "fixed_discrete"
+  int64_t min_difficulty = 0, max_difficulty = 0;  // tokens
+  int64_t total_step = 0, difficulty_step = 0;     // fixed_linear, fixed_root
+  double root_degree = 0;                          // fixed_root
+  std::vector<int64_t> difficulty, max_step;       // fixed_discrete
+};
 
 struct RunConfig {
   std::string dir;  // run folder; "" = runs/NNN
@@ -159,6 +175,7 @@ struct Config {
   ModelConfig model;
   int64_t sequence = 128;  // run.sequence: tokens per sample
   DataConfig data;
+  CurriculumConfig curriculum;
   RunConfig run;
   OptimizerConfig optimizer;
   SchedulerConfig scheduler;
@@ -210,5 +227,8 @@ Config parse_config(const Json& document, int world, ConfigRefusals& refusals);
 
 // Gives the sizes that Hugging Face's integration makes from the model's width to the keys that wait for it.
 void fill_from_model(Config& config, int64_t hidden);
+
+// Tokens of each sample that count in optimizer step k (0-based) with config.curriculum (deepspeed.md 4.15).
+int64_t curriculum_difficulty(const CurriculumConfig& config, int64_t step);
 
 }  // namespace ds

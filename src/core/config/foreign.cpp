@@ -191,10 +191,6 @@ void other_sections(Rows& keys) {
        "model_parallel_size", "min_time", "prefer_larger_batch", "ignore_non_elastic_batch_info", "version"},
       "give the batch sizes; a checkpoint resumes on any number of ranks");
   keys.section("expert_parallel", {}, "libds has no expert parallelism yet");
-  keys.section(
-      "curriculum_learning",
-      {"curriculum_type", "min_difficulty", "max_difficulty", "schedule_type", "schedule_config", "params"},
-      "libds has no curriculum yet");
   keys.section("eigenvalue",
                {"verbose", "max_iter", "tol", "stability", "gas_boundary_resolution", "layer_name",
                 "layer_num", "model_name"},

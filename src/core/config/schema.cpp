@@ -602,8 +602,24 @@ void masking_keys(std::vector<Key>& keys) {
       "data.mask_token", [](auto& c) -> auto& { return c.data.mask_token; }, count));
 }
 
+// Keys of data.format "jsonl".
+void jsonl_keys(std::vector<Key>& keys) {
+  auto add = [&](Key one) {
+    one.get = [get = one.get](const Config& c) { return c.data.format == "jsonl" ? get(c) : Json(); };
+    keys.push_back(std::move(one));
+  };
+  add(choice_key("data.loss_on", [](auto& c) -> auto& { return c.data.loss_on; }, {"answers", "all"}));
+  add(key("data.packing", [](auto& c) -> auto& { return c.data.packing; }));
+  Key chosen = key("data.chat_template", [](auto& c) -> auto& { return c.data.chat_template; });
+  chosen.get = [get = chosen.get](const Config& c) { return c.data.chat_template.empty() ? Json() : get(c); };
+  add(std::move(chosen));
+}
+
 void run_keys(std::vector<Key>& keys) {
   keys.push_back(key("data.paths", [](auto& c) -> auto& { return c.data.paths; }));
+  keys.push_back(
+      choice_key("data.format", [](auto& c) -> auto& { return c.data.format; }, {"text", "jsonl", "tokens"}));
+  jsonl_keys(keys);
   keys.push_back(key("data.tokenizer", [](auto& c) -> auto& { return c.data.tokenizer; }));
   keys.push_back(key(
       "data.heldout", [](auto& c) -> auto& { return c.data.heldout; }, Limits{.low = 0, .high = 0.9}));
@@ -650,6 +666,7 @@ const std::vector<Key>& config_keys() {
     scheduler_keys(all);
     zero_keys(all);
     model_keys(all);
+    curriculum_keys(all);
     run_keys(all);
     return all;
   }();

@@ -1,0 +1,260 @@
+#include "data/chat.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/base/utf8.h"
+#include "data/tokenizers/file_text.h"
+#include "data/tokenizers/special_tokens.h"
+#include "io/file.h"
+
+namespace ds {
+namespace {
+
+constexpr const char* kDefault = "default";
+
+std::string folder_of(const std::string& path) {
+  size_t slash = path.rfind('/');
+  return slash == path.npos ? "." : path.substr(0, std::max<size_t>(slash, 1));
+}
+
+// The folder of a tokenizer's files; "" for "bytes".
+std::string tokenizer_folder(const std::string& tokenizer) {
+  std::vector<TokenizerFile> files = tokenizer_files(tokenizer);
+  return files.empty() ? "" : folder_of(files[0].path);
+}
+
+void add_template(std::map<std::string, std::string>& out, const std::string& file, const Json& one) {
+  const Json* name = one.is_object() ? one.find("name") : nullptr;
+  const Json* source = one.is_object() ? one.find("template") : nullptr;
+  if (!name || !name->is_string() || !source || !source->is_string()) {
+    raise(DS_ERROR_CORRUPT, "{}: an entry of chat_template must have a name and a template", file);
+  }
+  out[name->string()] = source->string();
+}
+
+// How many tokens of `all` are of the first `bytes` of its text, and whether one more reaches across that
+// end.
+struct Cut {
+  size_t tokens = 0;
+  bool across = false;
+};
+
+Cut cut_at(const Tokenizer& tokenizer, const std::vector<int32_t>& all, const std::string& text,
+           size_t bytes) {
+  if (bytes >= text.size()) return {all.size(), false};
+  std::vector<int32_t> head = tokenizer.encode(text.substr(0, bytes), false);
+  auto [in_head, in_all] = std::mismatch(head.begin(), head.end(), all.begin(), all.end());
+  return {static_cast<size_t>(in_all - all.begin()), in_head != head.end()};
+}
+
+bool is_answer(const Json& message) {
+  const Json* role = message.find("role");
+  return role && role->is_string() && role->string() == "assistant";
+}
+
+// Transformers gives the reasoning of a message under two names, whichever it came by.
+Json with_reasoning(const Json& message) {
+  const Json* reasoning = nullptr;
+  for (const char* name : {"reasoning_content", "thinking", "reasoning"}) {
+    const Json* found = message.find(name);
+    if (!reasoning && found && !found->is_null()) reasoning = found;
+  }
+  if (!reasoning) return message;
+  Json out;
+  out.set("thinking", *reasoning);
+  for (const auto& [key, value] : message.object()) out.set(key, value);
+  out.set("reasoning_content", *reasoning);
+  return out;
+}
+
+Json::Array messages_of(const Json& given, const char* name) {
+  if (!given.is_array())
+    raise(DS_ERROR_CONFIG, "\"{}\" must be a list of messages, got {}", name, given.kind());
+  Json::Array out;
+  for (const Json& one : given.array()) {
+    if (!one.is_object()) raise(DS_ERROR_CONFIG, "\"{}\" must have objects, got {}", name, one.kind());
+    out.push_back(with_reasoning(one));
+  }
+  return out;
+}
+
+}  // namespace
+
+std::map<std::string, std::string> read_chat_templates(const std::string& tokenizer) {
+  std::map<std::string, std::string> out;
+  std::string folder = tokenizer_folder(tokenizer);
+  if (folder.empty()) return out;
+  std::string file = folder + "/chat_template.jinja";
+  if (name_exists(file)) return {{kDefault, read_file(file)}};
+  file = folder + "/tokenizer_config.json";
+  if (!name_exists(file)) return out;
+  Json config = read_tokenizer_json(file);
+  const Json* given = config.is_object() ? config.find("chat_template") : nullptr;
+  if (!given || given->is_null()) return out;
+  if (given->is_string()) return {{kDefault, given->string()}};
+  if (!given->is_array()) {
+    raise(DS_ERROR_CORRUPT, "{}: chat_template must be a text or a list, got {}", file, given->kind());
+  }
+  for (const Json& one : given->array()) add_template(out, file, one);
+  return out;
+}
+
+ChatEncoder::ChatEncoder(const Tokenizer& tokenizer, const std::string& tokenizer_name,
+                         const std::string& chosen, bool loss_on_all)
+    : tokenizer_(&tokenizer), loss_on_all_(loss_on_all), special_(Json::Object{}) {
+  folder_ = tokenizer_folder(tokenizer_name);
+  std::map<std::string, std::string> sources = read_chat_templates(tokenizer_name);
+  if (!chosen.empty()) {
+    if (auto named = sources.find(chosen); named != sources.end()) {
+      sources = {{kDefault, named->second}};
+    } else if (exists(chosen)) {
+      sources = {{kDefault, read_file(chosen)}};
+    } else {
+      raise(DS_ERROR_NOT_FOUND, "{}: \"{}\" is neither a file nor a chat template of '{}'",
+            KeyName("data.chat_template"), chosen, tokenizer_name);
+    }
+  }
+  for (const auto& [name, source] : sources) {
+    std::string shown = chosen.empty() ? folder_ : chosen;
+    templates_.emplace(name, ChatTemplate(source, name == kDefault ? shown : shown + " (" + name + ")"));
+  }
+  SpecialTokens tokens = folder_.empty() ? SpecialTokens() : read_special_tokens(folder_);
+  for (auto [name, value] : {std::pair{"bos_token", &tokens.begin},
+                             {"eos_token", &tokens.end},
+                             {"unk_token", &tokens.unknown},
+                             {"sep_token", &tokens.sep},
+                             {"pad_token", &tokens.pad},
+                             {"cls_token", &tokens.cls},
+                             {"mask_token", &tokens.mask}}) {
+    if (!value->empty()) special_.set(name, *value);
+  }
+}
+
+Document ChatEncoder::encode(const std::string& line, const std::string& where) const {
+  try {
+    Json json = Json::parse(line, "");
+    if (!json.is_object()) raise(DS_ERROR_CONFIG, "a line must be an object, got {}", json.kind());
+    Document out;
+    const Json *messages_given = json.find("messages"), *prompt = json.find("prompt"),
+               *completion_given = json.find("completion"), *text_given = json.find("text");
+    if (messages_given) {
+      out = messages(json, messages_of(*messages_given, "messages"), 0);
+    } else if (prompt && completion_given && prompt->is_string() && completion_given->is_string()) {
+      out = completion(prompt->string(), completion_given->string());
+    } else if (prompt && completion_given) {
+      Json::Array all = messages_of(*prompt, "prompt"), answer = messages_of(*completion_given, "completion");
+      size_t first = all.size();
+      all.insert(all.end(), answer.begin(), answer.end());
+      out = messages(json, std::move(all), first);
+    } else if (text_given && text_given->is_string()) {
+      out = text(text_given->string());
+    } else {
+      raise(DS_ERROR_CONFIG, "a line must have \"messages\", \"prompt\" and \"completion\", or a \"text\"");
+    }
+    if (std::find(out.targets.begin() + (out.targets.empty() ? 0 : 1), out.targets.end(), 1) ==
+        out.targets.end()) {
+      raise(DS_ERROR_CONFIG, "no token of the line is a target: there is no answer");
+    }
+    return out;
+  } catch (const Error& error) {
+    raise(error.status(), "{}: {}", where, error.what());
+  }
+}
+
+Document ChatEncoder::text(const std::string& text) const {
+  Document out;
+  Tokenizer::Frame frame = tokenizer_->frame();
+  out.tokens = frame.before;
+  std::vector<int32_t> inner = tokenizer_->encode(text, false);
+  out.tokens.insert(out.tokens.end(), inner.begin(), inner.end());
+  out.tokens.insert(out.tokens.end(), frame.after.begin(), frame.after.end());
+  if (auto end = tokenizer_->end_of_text(); end && frame.after.empty()) out.tokens.push_back(*end);
+  out.targets.assign(out.tokens.size(), 1);
+  return out;
+}
+
+// The end of the text, which the model is to learn, belongs to the completion.
+Document ChatEncoder::completion(const std::string& prompt, const std::string& completion) const {
+  Document out = text(prompt + completion);
+  if (loss_on_all_) return out;
+  std::vector<int32_t> inner = tokenizer_->encode(prompt + completion, false);
+  size_t before = tokenizer_->frame().before.size();
+  size_t first = before + cut_at(*tokenizer_, inner, prompt + completion, prompt.size()).tokens;
+  std::fill(out.targets.begin(), out.targets.begin() + static_cast<std::ptrdiff_t>(first), 0);
+  return out;
+}
+
+const ChatTemplate& ChatEncoder::chosen_template(bool tools) const {
+  auto found = tools ? templates_.find("tool_use") : templates_.end();
+  if (found == templates_.end()) found = templates_.find(kDefault);
+  if (found == templates_.end()) {
+    raise(DS_ERROR_NOT_FOUND, "{}: \"messages\" need a chat template, and '{}' has none",
+          KeyName("data.chat_template"), tokenizer_->name());
+  }
+  return found->second;
+}
+
+ChatTemplate::Rendering ChatEncoder::render(const Json& line, const Json::Array& messages, size_t count,
+                                            bool prompt) const {
+  Json variables = special_;
+  if (const Json* more = line.find("chat_template_kwargs"); more && more->is_object()) {
+    for (const auto& [key, value] : more->object()) variables.set(key, value);
+  }
+  const Json* tools = line.find("tools");
+  Json given = tools ? *tools : Json();
+  if (given.is_string()) given = Json::parse(given.string(), "tools");
+  if (given.is_array() && given.array().empty()) given = Json();
+  variables.set("messages",
+                Json::Array(messages.begin(), messages.begin() + static_cast<std::ptrdiff_t>(count)));
+  variables.set("tools", given);
+  variables.set("documents", Json());
+  variables.set("add_generation_prompt", prompt);
+  return chosen_template(!given.is_null()).render(variables);
+}
+
+Document ChatEncoder::messages(const Json& line, Json::Array messages, size_t first_answer) const {
+  ChatTemplate::Rendering all = render(line, messages, messages.size(), false);
+  if (loss_on_all_) return marked(all.text, {{0, all.text.size()}});
+  const Json* tools = line.find("tools");
+  bool generation = first_answer == 0 && chosen_template(tools && !tools->is_null()).marks_answers();
+  return marked(all.text, generation ? all.answers : answers(line, messages, first_answer, all.text));
+}
+
+ChatEncoder::Ranges ChatEncoder::answers(const Json& line, const Json::Array& messages, size_t first,
+                                         const std::string& all) const {
+  Ranges out;
+  for (size_t i = first; i < messages.size(); ++i) {
+    if (first == 0 && !is_answer(messages[i])) continue;
+    size_t end = first == 0 ? i + 1 : messages.size();  // of a completion, all that follows the prompt
+    std::string before = render(line, messages, i, true).text;
+    std::string with = end == messages.size() ? all : render(line, messages, end, false).text;
+    if (!with.starts_with(before) || !all.starts_with(with)) {
+      raise(DS_ERROR_CONFIG,
+            "the chat template changes its text before message {} when that one follows, so it does not say "
+            "which "
+            "tokens are the answer; give data.chat_template with {{% generation %}}, or data.loss_on \"all\"",
+            i + 1);
+    }
+    out.emplace_back(before.size(), with.size());
+    if (end == messages.size()) break;
+  }
+  return out;
+}
+
+Document ChatEncoder::marked(const std::string& text, const Ranges& answers) const {
+  Document out;
+  out.tokens = tokenizer_->encode(text, false);
+  out.targets.assign(out.tokens.size(), 0);
+  for (auto [begin, end] : answers) {
+    if (begin == end) continue;
+    size_t first = cut_at(*tokenizer_, out.tokens, text, begin).tokens;
+    Cut last = cut_at(*tokenizer_, out.tokens, text, end);
+    size_t behind = std::min(last.tokens + (last.across ? 1 : 0), out.tokens.size());
+    for (size_t i = first; i < behind; ++i) out.targets[i] = 1;
+  }
+  return out;
+}
+
+}  // namespace ds

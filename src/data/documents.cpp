@@ -1,0 +1,145 @@
+#include "data/documents.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <map>
+#include <numeric>
+
+#include "core/base/error.h"
+#include "data/masking.h"
+#include "data/permutation.h"
+
+namespace ds {
+
+DocumentSampler::DocumentSampler(const TokenText& text, int64_t sequence, bool packing, uint64_t seed,
+                                 int64_t batch_samples)
+    : text_(&text), sequence_(sequence), seed_(seed) {
+  require(sequence >= 1, "sequence must be at least 1, got {}", sequence);
+  int64_t begin = 0;
+  for (const DocumentEnd& end : text.ends()) {
+    cut(begin, end);
+    begin = end.end;
+  }
+  if (packing) {
+    pack();
+  } else {
+    one_a_row();
+  }
+  if (epoch_samples() >= std::max<int64_t>(batch_samples, 1)) return;
+  raise(DS_ERROR_CONFIG, "{}: {} documents make {} samples of {} tokens, but one batch needs {} samples",
+        KeyName(text.path()), text.documents(), epoch_samples(), sequence, batch_samples);
+}
+
+// A document with marks is cut to a row, because what follows would lack its question; one of which each
+// token is a target goes on.
+void DocumentSampler::cut(int64_t begin, const DocumentEnd& end) {
+  size_t before = pieces_.size();
+  for (int64_t at = begin; at < end.end; at += sequence_) {
+    Piece piece{at, static_cast<int32_t>(std::min(sequence_, end.end - at)), at + sequence_ < end.end};
+    if (has_target(piece)) pieces_.push_back(piece);
+    if (!end.whole) break;
+  }
+  if (pieces_.size() == before) ++left_out_;
+}
+
+// Only a document that was cut can have lost all of its targets, or one of a single token.
+bool DocumentSampler::has_target(const Piece& piece) const {
+  if (piece.length < sequence_) return piece.length > 1;
+  std::vector<int32_t> tokens(static_cast<size_t>(piece.length) + (piece.next ? 1 : 0));
+  std::vector<uint8_t> marks(tokens.size());
+  text_->copy(piece.begin, tokens, marks);
+  return std::find(marks.begin() + 1, marks.end(), 1) != marks.end();
+}
+
+void DocumentSampler::one_a_row() {
+  rows_.resize(pieces_.size() + 1);
+  std::iota(rows_.begin(), rows_.end(), 0);
+}
+
+// Best fit decreasing: the longest piece first, each into the row that it fills most.
+void DocumentSampler::pack() {
+  std::vector<size_t> order(pieces_.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return pieces_[a].length > pieces_[b].length; });
+  std::vector<std::vector<size_t>> rows;
+  std::map<int64_t, std::vector<size_t>> open;  // by free tokens
+  for (size_t piece : order) {
+    int64_t length = pieces_[piece].length;
+    auto fitting = open.lower_bound(length);
+    int64_t room = sequence_;
+    size_t row = rows.size();
+    if (fitting != open.end()) {
+      room = fitting->first;
+      row = fitting->second.back();
+      fitting->second.pop_back();
+      if (fitting->second.empty()) open.erase(fitting);
+    } else {
+      rows.emplace_back();
+    }
+    rows[row].push_back(piece);
+    if (room > length) open[room - length].push_back(row);
+  }
+  std::vector<Piece> packed;
+  rows_.push_back(0);
+  for (const std::vector<size_t>& row : rows) {
+    for (size_t piece : row) packed.push_back(pieces_[piece]);
+    rows_.push_back(static_cast<int64_t>(packed.size()));
+  }
+  pieces_ = std::move(packed);
+}
+
+int64_t DocumentSampler::row(int64_t sample) const {
+  require(sample >= 0, "sample must not be negative, got {}", sample);
+  int64_t all = epoch_samples();
+  return permute(seed_, sample / all, sample % all, all);
+}
+
+void DocumentSampler::fill(int64_t row, std::span<int32_t> tokens, std::span<int32_t> targets) const {
+  std::fill(tokens.begin(), tokens.end(), 0);
+  std::fill(targets.begin(), targets.end(), kNoTarget);
+  std::vector<int32_t> text;
+  std::vector<uint8_t> marks;
+  size_t at = 0;
+  for (int64_t i = rows_[static_cast<size_t>(row)]; i < rows_[static_cast<size_t>(row) + 1]; ++i) {
+    const Piece& piece = pieces_[static_cast<size_t>(i)];
+    auto length = static_cast<size_t>(piece.length);
+    text.resize(length + (piece.next ? 1 : 0));
+    marks.resize(text.size());
+    text_->copy(piece.begin, text, marks);
+    std::copy_n(text.begin(), length, tokens.begin() + static_cast<std::ptrdiff_t>(at));
+    for (size_t t = 1; t < text.size(); ++t) {
+      if (marks[t] != 0) targets[at + t - 1] = text[t];
+    }
+    at += length;
+  }
+}
+
+void DocumentSampler::leaf(int64_t step, int64_t leaves, int64_t leaf, int64_t micro_batch,
+                           std::span<int32_t> tokens, std::span<int32_t> targets) const {
+  require(leaf >= 0 && leaf < leaves, "leaf must be from 0 to {}, got {}", leaves - 1, leaf);
+  require(static_cast<int64_t>(tokens.size()) == micro_batch * sequence_ && targets.size() == tokens.size(),
+          "tokens and targets must hold {} elements each, got {} and {}", micro_batch * sequence_,
+          tokens.size(), targets.size());
+  auto length = static_cast<size_t>(sequence_);
+  for (int64_t i = 0; i < micro_batch; ++i) {
+    size_t at = static_cast<size_t>(i) * length;
+    fill(row((step * leaves + leaf) * micro_batch + i), tokens.subspan(at, length),
+         targets.subspan(at, length));
+  }
+}
+
+void DocumentSampler::windows(int64_t first, int64_t count, int64_t total, std::span<int32_t> tokens,
+                              std::span<int32_t> targets) const {
+  auto length = static_cast<size_t>(sequence_);
+  require(tokens.size() == static_cast<size_t>(count) * length && targets.size() == tokens.size(),
+          "tokens and targets must hold {} elements each, got {} and {}", count * sequence_, tokens.size(),
+          targets.size());
+  for (int64_t i = 0; i < count; ++i) {
+    size_t at = static_cast<size_t>(i) * length;
+    int64_t row = total == 1 ? 0 : (first + i) * (epoch_samples() - 1) / (total - 1);
+    fill(row, tokens.subspan(at, length), targets.subspan(at, length));
+  }
+}
+
+}  // namespace ds

@@ -1,0 +1,58 @@
+#pragma once
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "data/token_text.h"
+
+namespace ds {
+
+// Samples of whole documents: a row of `sequence` tokens begins with a document, and without packing has only
+// that one; what is left of a row is padding. Targets are the next tokens of the same document that are
+// marked, kNoTarget elsewhere. A document longer than a row is cut to it, or, when each of its tokens is a
+// target, goes on in further rows. With packing, documents share rows: those that fit best, longest first.
+// They are not isolated then: attention sees the earlier documents of a row, and positions count from its
+// beginning.
+//
+// Rows are made once, of the documents alone, and each epoch visits them in a permutation that is drawn for
+// it; so sample i is a pure function of (documents, sequence, packing, seed, i), as in TrainSampler.
+class DocumentSampler {
+ public:
+  // The text outlives the sampler. DS_ERROR_CONFIG when it has fewer than batch_samples rows.
+  DocumentSampler(const TokenText& text, int64_t sequence, bool packing, uint64_t seed,
+                  int64_t batch_samples = 1);
+
+  int64_t epoch_samples() const { return static_cast<int64_t>(rows_.size()) - 1; }
+  int64_t left_out() const { return left_out_; }  // documents without a target within a row
+  // Row of sample `sample` of the training stream.
+  int64_t row(int64_t sample) const;
+  // As TrainSampler::leaf.
+  void leaf(int64_t step, int64_t leaves, int64_t leaf, int64_t micro_batch, std::span<int32_t> tokens,
+            std::span<int32_t> targets) const;
+  // As HeldoutSampler::windows: rows [first, first + count) of `total` that spread over all.
+  void windows(int64_t first, int64_t count, int64_t total, std::span<int32_t> tokens,
+               std::span<int32_t> targets) const;
+
+ private:
+  // Tokens of one document in a row; with `next`, the token behind the last one is its target.
+  struct Piece {
+    int64_t begin = 0;
+    int32_t length = 0;
+    bool next = false;
+  };
+  void cut(int64_t begin, const DocumentEnd& end);
+  bool has_target(const Piece& piece) const;
+  void one_a_row();
+  void pack();
+  void fill(int64_t row, std::span<int32_t> tokens, std::span<int32_t> targets) const;
+
+  const TokenText* text_;
+  int64_t sequence_;
+  uint64_t seed_;
+  std::vector<Piece> pieces_;  // in order of rows
+  std::vector<int64_t> rows_;  // first piece of each row, then the number of pieces
+  int64_t left_out_ = 0;
+};
+
+}  // namespace ds

@@ -1,0 +1,136 @@
+#include "data/jinja/access.h"
+
+#include <algorithm>
+
+#include "data/jinja/python_text.h"
+
+namespace ds::jinja {
+namespace {
+
+[[noreturn]] void undefined_used(const Value& value) {
+  fault(DS_ERROR_CONFIG, "'{}' is undefined", value.name());
+}
+
+Value loop_attribute(const Loop& loop, std::string_view name) {
+  auto size = static_cast<int64_t>(loop.items->size());
+  auto neighbour = [&](int64_t at) {
+    return at < 0 || at >= size ? Value::undefined("there is no such item")
+                                : (*loop.items)[static_cast<size_t>(at)];
+  };
+  if (name == "index") return Value::of(loop.at + 1);
+  if (name == "index0") return Value::of(loop.at);
+  if (name == "revindex") return Value::of(size - loop.at);
+  if (name == "revindex0") return Value::of(size - loop.at - 1);
+  if (name == "first") return Value::of(loop.at == 0);
+  if (name == "last") return Value::of(loop.at + 1 == size);
+  if (name == "length") return Value::of(size);
+  if (name == "depth") return Value::of(loop.depth);
+  if (name == "depth0") return Value::of(loop.depth - 1);
+  if (name == "previtem") return neighbour(loop.at - 1);
+  if (name == "nextitem") return neighbour(loop.at + 1);
+  fault(DS_ERROR_UNSUPPORTED, "loop.{} is unsupported", name);
+}
+
+Value missing(const Value& object, std::string_view name) {
+  return Value::undefined(std::string(object.is_dict() || object.is_space() ? "dict" : object.kind()) + "." +
+                          std::string(name));
+}
+
+int64_t size_of(const Value& object) {
+  if (object.is_text()) return length(object.text());
+  if (object.is_list()) return static_cast<int64_t>(object.items().items.size());
+  fault(DS_ERROR_CONFIG, "a {} cannot be sliced", object.kind());
+}
+
+int64_t bound(const Value& given, int64_t otherwise) {
+  if (given.is_undefined() || given.is_none()) return otherwise;
+  if (!given.is_int() && !given.is_bool()) {
+    fault(DS_ERROR_CONFIG, "a slice needs integers, got a {}", given.kind());
+  }
+  return given.integer();
+}
+
+}  // namespace
+
+Value attribute(const Value& object, std::string_view name, Budget& budget) {
+  if (object.is_undefined()) undefined_used(object);
+  if (object.is_loop()) return loop_attribute(object.loop(), name);
+  if (name.starts_with("_")) fault(DS_ERROR_UNSUPPORTED, "attribute '{}' is unsupported", name);
+  if (is_method(object, name)) return Value::of(Function{"method"});  // true, and nothing else
+  if (!object.is_dict() && !object.is_space()) return missing(object, name);
+  budget.work(object.members().items.size() / 8);
+  const Value* found = object.members().find(name);
+  return found ? *found : missing(object, name);
+}
+
+Value item(const Value& object, const Value& index, Budget& budget) {
+  if (object.is_undefined()) undefined_used(object);
+  if (object.is_list() && (index.is_int() || index.is_bool())) {
+    const Values& items = object.items().items;
+    auto size = static_cast<int64_t>(items.size());
+    int64_t at = index.integer() < 0 ? index.integer() + size : index.integer();
+    if (at < 0 || at >= size) return Value::undefined("list." + std::to_string(index.integer()));
+    return items[static_cast<size_t>(at)];
+  }
+  if (object.is_text() && (index.is_int() || index.is_bool())) {
+    const std::string& text = object.text();
+    budget.work(text.size() / 16 + 1);
+    int64_t size = length(text), at = index.integer() < 0 ? index.integer() + size : index.integer();
+    if (at < 0 || at >= size) return Value::undefined("str." + std::to_string(index.integer()));
+    size_t begin = offset_of(text, at);
+    std::string_view rest = std::string_view(text).substr(begin);
+    return Value::of(std::string(rest.substr(0, offset_of(rest, 1))));
+  }
+  if (!index.is_text()) return missing(object, index.str(budget));
+  if (object.is_dict()) {
+    budget.work(object.members().items.size() / 8);
+    const Value* found = object.members().find(index.text());
+    return found ? *found : missing(object, index.text());
+  }
+  return attribute(object, index.text(), budget);
+}
+
+Value slice(const Value& object, const Value& begin, const Value& end, const Value& step, Budget& budget) {
+  if (object.is_undefined()) undefined_used(object);
+  int64_t size = size_of(object), by = bound(step, 1);
+  if (by == 0) fault(DS_ERROR_CONFIG, "the step of a slice is 0");
+  auto place = [&](const Value& given, int64_t otherwise) {
+    int64_t at = bound(given, otherwise);
+    if (given.is_undefined() || given.is_none()) return at;
+    if (at < 0) at = at < -size ? int64_t{-1} - (by > 0 ? -1 : 0) : at + size;
+    return by > 0 ? std::clamp(at, int64_t{0}, size) : std::clamp(at, int64_t{-1}, size - 1);
+  };
+  int64_t first = place(begin, by > 0 ? 0 : size - 1), last = place(end, by > 0 ? size : -1);
+  std::vector<int64_t> places;
+  for (int64_t at = first; by > 0 ? at < last : at > last;) {
+    budget.work(1);
+    places.push_back(at);
+    if (by > size || by < -size) break;
+    at += by;
+  }
+  if (object.is_list()) {
+    Values out;
+    for (int64_t at : places) out.push_back(object.items().items[static_cast<size_t>(at)]);
+    budget.memory(out.size() * sizeof(Value));
+    return Value::list(std::move(out), object.items().tuple);
+  }
+  std::string_view text = object.text();
+  budget.work(text.size() / 16);
+  budget.memory(text.size());
+  if (by == 1) {
+    if (places.empty()) return Value::of(std::string());
+    size_t from = offset_of(text, first);
+    return Value::of(std::string(text.substr(from, offset_of(text.substr(from), last - first))));
+  }
+  std::vector<std::string_view> characters;
+  budget.memory(text.size() * sizeof(std::string_view));
+  for (std::string_view rest = text; !rest.empty();) {
+    characters.push_back(rest.substr(0, offset_of(rest, 1)));
+    rest.remove_prefix(characters.back().size());
+  }
+  std::string out;
+  for (int64_t at : places) out += characters[static_cast<size_t>(at)];
+  return Value::of(std::move(out));
+}
+
+}  // namespace ds::jinja

@@ -1,0 +1,235 @@
+// The filters. Each is a row of a table: its parameters, and a function. map, select and their kin, which
+// apply others to each item, are in item_filters.cpp.
+#include "data/jinja/filters.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "data/jinja/access.h"
+#include "data/jinja/item_filters.h"
+#include "data/jinja/python_text.h"
+#include "data/jinja/to_json.h"
+
+namespace ds::jinja {
+namespace {
+
+using V = const Value&;
+using A = const Arguments&;
+using B = Budget&;
+
+struct Filter {
+  std::string_view name;
+  std::vector<std::string_view> parameters;
+  Value (*run)(V value, A a, B budget);
+};
+
+Value made_text(std::string text, B budget) {
+  budget.memory(text.size());
+  return Value::of(std::move(text));
+}
+
+Value trim(V value, A a, B budget) {
+  std::string text = value.str(budget);
+  bool given = a.has(0) && !a.at(0).is_none();
+  return made_text(std::string(strip(text, Side::both, given ? &a.text(0) : nullptr)), budget);
+}
+
+Value count(V value, A, B) {
+  if (value.is_undefined()) return Value::of(int64_t{0});
+  if (value.is_text()) return Value::of(length(value.text()));
+  if (value.is_list()) return Value::of(static_cast<int64_t>(value.items().items.size()));
+  if (value.is_dict()) return Value::of(static_cast<int64_t>(value.members().items.size()));
+  fault(DS_ERROR_CONFIG, "a {} has no length", value.kind());
+}
+
+Value otherwise(V value, A a, B) {
+  bool missing = value.is_undefined() || (a.flag(1, false) && !value.truth());
+  return missing ? a.value(0, Value::of(std::string())) : value;
+}
+
+Value text_joined(V value, A a, B budget) {
+  std::string between = a.has(0) ? a.at(0).str(budget) : "", out;
+  bool first = true;
+  for (const Value& one : iterate(value, budget)) {
+    std::string part = (a.has(1) ? path_of(one, a.at(1), budget) : one).str(budget);
+    budget.memory(part.size() + between.size());
+    if (!first) out += between;
+    first = false;
+    out += part;
+  }
+  return Value::of(std::move(out));
+}
+
+Value json(V value, A a, B budget) {
+  JsonStyle style;
+  style.ensure_ascii = a.flag(0, false);
+  if (a.has(1) && !a.at(1).is_none()) {
+    style.lines = true;
+    style.comma = ",";
+    style.indent = a.at(1).is_text() ? a.text(1) : "";
+    if (!a.at(1).is_text()) {
+      int64_t width = std::max<int64_t>(a.integer(1, 0), 0);
+      budget.memory(static_cast<size_t>(width));
+      style.indent.assign(static_cast<size_t>(width), ' ');
+    }
+  }
+  if (a.has(2) && !a.at(2).is_none()) {
+    Values marks = iterate(a.at(2), budget);
+    if (marks.size() != 2) fault(DS_ERROR_CONFIG, "tojson: separators must be two, got {}", marks.size());
+    style.comma = marks[0].str(budget);
+    style.colon = marks[1].str(budget);
+  }
+  style.sort_keys = a.flag(3, false);
+  return Value::of(to_json(value, style, budget));
+}
+
+Value first(V value, A, B budget) {
+  Values all = iterate(value, budget);
+  return all.empty() ? Value::undefined("the first item of an empty sequence") : all.front();
+}
+
+Value last(V value, A, B budget) {
+  Values all = iterate(value, budget);
+  return all.empty() ? Value::undefined("the last item of an empty sequence") : all.back();
+}
+
+Value reversed(V value, A, B budget) {
+  Values all = iterate(value, budget);
+  std::reverse(all.begin(), all.end());
+  if (!value.is_text()) return Value::list(std::move(all));
+  std::string out;
+  for (const Value& one : all) out += one.text();
+  return made_text(std::move(out), budget);
+}
+
+Value members(V value, A, B budget) {
+  if (value.is_undefined()) return Value::list({});
+  if (!value.is_dict()) fault(DS_ERROR_CONFIG, "items: a mapping is needed, got a {}", value.kind());
+  return call_method(value, "items", {}, budget);
+}
+
+Value as_integer(V value, A a, B budget) {
+  if (value.is_real() && std::abs(value.number()) < 9e18)
+    return Value::of(static_cast<int64_t>(value.number()));
+  if (value.is_int() || value.is_bool()) return Value::of(value.integer());
+  std::string text(strip(value.str(budget), Side::both));
+  int64_t out = 0;
+  const char* begin = text.data() + (text.starts_with('+') ? 1 : 0);
+  auto [end, error] = std::from_chars(begin, text.data() + text.size(), out);
+  if (error == std::errc() && end == text.data() + text.size() && !text.empty()) return Value::of(out);
+  double real = 0;
+  auto [real_end, real_error] = std::from_chars(begin, text.data() + text.size(), real);
+  bool whole = real_error == std::errc() && real_end == text.data() + text.size() && !text.empty();
+  if (whole && std::abs(real) < 9e18) return Value::of(static_cast<int64_t>(real));
+  return a.value(0, Value::of(int64_t{0}));
+}
+
+Value as_real(V value, A a, B budget) {
+  if (value.is_number()) return Value::of(value.number());
+  std::string text(strip(value.str(budget), Side::both));
+  double out = 0;
+  const char* begin = text.data() + (text.starts_with('+') ? 1 : 0);
+  auto [end, error] = std::from_chars(begin, text.data() + text.size(), out);
+  bool whole = error == std::errc() && end == text.data() + text.size() && !text.empty();
+  return whole ? Value::of(out) : a.value(0, Value::of(0.0));
+}
+
+Value magnitude(V value, A, B) {
+  if (value.is_real()) return Value::of(std::abs(value.number()));
+  if (!value.is_number() || value.integer() == INT64_MIN) fault(DS_ERROR_CONFIG, "abs of a {}", value.kind());
+  return Value::of(std::abs(value.integer()));
+}
+
+Value rounded(V value, A a, B) {
+  int64_t digits = a.integer(0, 0);
+  std::string method = a.text(1, "common");
+  if (!value.is_number()) fault(DS_ERROR_CONFIG, "round of a {}", value.kind());
+  if (method != "common" || digits < 0 || digits > 15 || std::abs(value.number()) > 1e15) {
+    fault(DS_ERROR_UNSUPPORTED, "round of {} to {} digits by '{}' is unsupported", value.number(), digits,
+          method);
+  }
+  // Python rounds the exact binary value, and so does fmt.
+  double out = std::stod(fmt::format("{:.{}f}", value.number(), digits));
+  return value.is_real() ? Value::of(out) : Value::of(value.integer());
+}
+
+// Jinja's do_indent.
+Value indented(V value, A a, B budget) {
+  std::string indent = "    ";
+  if (a.has(0)) {
+    if (!a.at(0).is_text()) budget.memory(static_cast<size_t>(std::max<int64_t>(a.integer(0, 0), 0)));
+    indent = a.at(0).is_text() ? a.text(0)
+                               : std::string(static_cast<size_t>(std::max<int64_t>(a.integer(0, 0), 0)), ' ');
+  }
+  bool first = a.flag(1, false), blank = a.flag(2, false);
+  std::string text = value.str(budget);
+  budget.memory(text.size() * 32);
+  std::vector<std::string> lines = split_lines(text + "\n");
+  budget.memory(text.size() + lines.size() * (indent.size() + 1));
+  std::string out = first ? indent : "";
+  for (size_t i = 0; i < lines.size(); ++i) {
+    if (i > 0) out += "\n";
+    if (i > 0 && (blank || !lines[i].empty())) out += indent;
+    out += lines[i];
+  }
+  return Value::of(std::move(out));
+}
+
+Value text_replaced(V value, A a, B budget) {
+  Value text = Value::of(value.str(budget));
+  Values arguments{Value::of(a.at(0).str(budget)), Value::of(a.at(1).str(budget))};
+  if (a.has(2) && !a.at(2).is_none()) arguments.push_back(a.at(2));
+  return call_method(text, "replace", {std::move(arguments), {}}, budget);
+}
+
+const std::vector<Filter>& filters() {
+  static const std::vector<Filter> all{
+      {"trim", {"chars"}, trim},
+      {"length", {}, count},
+      {"count", {}, count},
+      {"default", {"default_value", "boolean"}, otherwise},
+      {"d", {"default_value", "boolean"}, otherwise},
+      {"join", {"d", "attribute"}, text_joined},
+      {"tojson", {"ensure_ascii", "indent", "separators", "sort_keys"}, json},
+      {"upper", {}, [](V v, A, B b) { return made_text(upper(v.str(b)), b); }},
+      {"lower", {}, [](V v, A, B b) { return made_text(lower(v.str(b)), b); }},
+      {"capitalize", {}, [](V v, A, B b) { return made_text(capitalize(v.str(b)), b); }},
+      {"first", {}, first},
+      {"last", {}, last},
+      {"list", {}, [](V v, A, B b) { return Value::list(iterate(v, b)); }},
+      {"reverse", {}, reversed},
+      {"items", {}, members},
+      {"string", {}, [](V v, A, B b) { return Value::of(v.str(b)); }},
+      {"int", {"default"}, as_integer},
+      {"float", {"default"}, as_real},
+      {"abs", {}, magnitude},
+      {"round", {"precision", "method"}, rounded},
+      {"indent", {"width", "first", "blank"}, indented},
+      {"replace", {"old", "new", "count"}, text_replaced},
+  };
+  return all;
+}
+
+const Filter* filter_named(std::string_view name) {
+  auto at =
+      std::find_if(filters().begin(), filters().end(), [&](const Filter& one) { return one.name == name; });
+  return at == filters().end() ? nullptr : &*at;
+}
+
+}  // namespace
+
+bool is_filter(std::string_view name) { return filter_named(name) != nullptr || is_item_filter(name); }
+
+Value apply_filter(std::string_view name, const Value& value, Arguments arguments, Budget& budget) {
+  budget.work(value.is_text() ? value.text().size() / 32 + 1 : 1);
+  if (is_item_filter(name)) return apply_item_filter(name, value, std::move(arguments), budget);
+  const Filter* filter = filter_named(name);
+  if (!filter) fault(DS_ERROR_UNSUPPORTED, "filter '{}' is unsupported", name);
+  arguments.expect(std::string(name), filter->parameters);
+  return filter->run(value, arguments, budget);
+}
+
+}  // namespace ds::jinja

@@ -1,0 +1,106 @@
+#include "data/jinja/functions.h"
+
+#include <algorithm>
+#include <array>
+#include <ctime>
+#include <string>
+
+#include "data/jinja/python_text.h"
+
+namespace ds::jinja {
+namespace {
+
+Value range(Arguments a, Budget& budget) {
+  a.expect("range", {"start", "stop", "step"});
+  bool one = !a.has(1);
+  int64_t begin = one ? 0 : a.integer(0, 0),
+          end = one ? a.at(0).is_int() ? a.integer(0, 0) : -1 : a.integer(1, 0);
+  if (one && !a.at(0).is_int()) fault(DS_ERROR_CONFIG, "range of a {}", a.at(0).kind());
+  int64_t step = a.integer(2, 1);
+  if (step == 0) fault(DS_ERROR_CONFIG, "the step of a range is 0");
+  Values out;
+  for (int64_t at = begin; step > 0 ? at < end : at > end;) {
+    budget.memory(sizeof(Value));
+    out.push_back(Value::of(at));
+    if (__builtin_add_overflow(at, step, &at)) break;
+  }
+  return Value::list(std::move(out));
+}
+
+std::vector<std::pair<std::string, Value>> named_pairs(const Arguments& a, std::string_view what) {
+  std::vector<std::pair<std::string, Value>> out;
+  if (a.placed().size() > 1) fault(DS_ERROR_CONFIG, "{} takes one mapping, got {}", what, a.placed().size());
+  if (!a.placed().empty()) {
+    if (!a.placed()[0].is_dict())
+      fault(DS_ERROR_UNSUPPORTED, "{} of a {} is unsupported", what, a.placed()[0].kind());
+    out = a.placed()[0].members().items;
+  }
+  for (const auto& [name, value] : a.named()) {
+    auto known =
+        std::find_if(out.begin(), out.end(), [&, &key = name](const auto& o) { return o.first == key; });
+    if (known != out.end()) {
+      known->second = value;
+    } else {
+      out.emplace_back(name, value);
+    }
+  }
+  return out;
+}
+
+// The date of today in the words of C, whatever locale the process has.
+Value date_text(Arguments a, Budget& budget) {
+  a.expect("strftime_now", {"format"});
+  const std::string& format = a.text(0);
+  std::time_t now = std::time(nullptr);
+  std::tm local = {};
+  localtime_r(&now, &local);
+  std::array<char, 4096> out;
+  if (format.size() > 256)
+    fault(DS_ERROR_UNSUPPORTED, "strftime_now of {} characters is unsupported", format.size());
+  locale_t plain = newlocale(LC_ALL_MASK, "C", nullptr);
+  size_t size = strftime_l(out.data(), out.size(), format.c_str(), &local, plain);
+  freelocale(plain);
+  budget.memory(size);
+  return Value::of(std::string(out.data(), size));
+}
+
+constexpr std::string_view kFunctions[] = {"range", "dict", "namespace", "raise_exception", "strftime_now"};
+
+}  // namespace
+
+std::string_view function_name(std::string_view name) {
+  for (std::string_view known : kFunctions) {
+    if (known == name) return known;
+  }
+  if (name == "lipsum" || name == "cycler" || name == "joiner") {
+    fault(DS_ERROR_UNSUPPORTED, "function '{}' is unsupported", name);
+  }
+  return "";
+}
+
+Value call_function(std::string_view name, Arguments a, Budget& budget) {
+  budget.memory((a.placed().size() + a.named().size()) * sizeof(Value));
+  if (name == "range") return range(std::move(a), budget);
+  if (name == "dict") return Value::dict(named_pairs(a, name));
+  if (name == "strftime_now") return date_text(std::move(a), budget);
+  if (name == "namespace") {
+    auto items = named_pairs(a, name);
+    for (const auto& [key, value] : items) {
+      if (key.starts_with("_")) fault(DS_ERROR_CONFIG, "attribute '{}' cannot be set", key);
+    }
+    budget.memory(items.size() * sizeof(items[0]));
+    return Value::space(std::move(items));
+  }
+  if (name != "raise_exception")
+    fault(DS_ERROR_UNSUPPORTED, "calling a '{}' kept as a value is unsupported", name);
+  a.expect(std::string(name), {"message"});
+  fault(DS_ERROR_CONFIG, "the template refuses: {}", a.at(0).str(budget));
+}
+
+Value loop_method(const Loop& loop, std::string_view name, Arguments a) {
+  if (name != "cycle") fault(DS_ERROR_UNSUPPORTED, "loop.{}() is unsupported", name);
+  if (a.placed().empty()) fault(DS_ERROR_CONFIG, "loop.cycle needs values");
+  return a.placed()[static_cast<size_t>(loop.at) % a.placed().size()];
+}
+
+}  // namespace ds::jinja

@@ -1,0 +1,190 @@
+#include "data/jinja/item_filters.h"
+
+#include <algorithm>
+#include <charconv>
+#include <string>
+#include <vector>
+
+#include "data/jinja/access.h"
+#include "data/jinja/filters.h"
+#include "data/jinja/python_text.h"
+#include "data/jinja/tests.h"
+
+namespace ds::jinja {
+namespace {
+
+using V = const Value&;
+using B = Budget&;
+
+// The argument `attribute`, taken out of the named ones; undefined: none.
+Value named(const Arguments& a, std::string_view name) {
+  for (const auto& [key, value] : a.named()) {
+    if (key == name) return value;
+  }
+  return {};
+}
+
+Value map(V value, const Arguments& a, B budget) {
+  Value path = named(a, "attribute"), otherwise = named(a, "default");
+  if (path.is_undefined() && (a.placed().empty() || !a.placed()[0].is_text())) {
+    fault(DS_ERROR_CONFIG, "map needs the name of a filter, or attribute=");
+  }
+  Values out;
+  for (const Value& one : iterate(value, budget)) {
+    if (path.is_undefined()) {
+      out.push_back(apply_filter(a.placed()[0].text(), one, a.without_first(), budget));
+      continue;
+    }
+    Value found = path_of(one, path, budget);
+    out.push_back(found.is_undefined() && !otherwise.is_undefined() ? otherwise : found);
+  }
+  return Value::list(std::move(out));
+}
+
+// select and reject: a test of each item, or of an attribute of it, which is the first argument then.
+Value selected(V value, const Arguments& a, B budget, bool wanted, bool by_attribute) {
+  Arguments rest = a;
+  Value path;
+  if (by_attribute) {
+    if (a.placed().empty()) fault(DS_ERROR_CONFIG, "selectattr and rejectattr need an attribute");
+    path = a.placed()[0];
+    rest = a.without_first();
+  }
+  Values out;
+  for (const Value& one : iterate(value, budget)) {
+    Value looked = by_attribute ? path_of(one, path, budget) : one;
+    bool good = rest.placed().empty()
+                    ? looked.truth()
+                    : apply_test(rest.placed()[0].str(budget), looked, rest.without_first(), budget);
+    if (good == wanted) out.push_back(one);
+  }
+  return Value::list(std::move(out));
+}
+
+// What an item is compared by.
+Value key_of(V one, V path, bool case_sensitive, B budget) {
+  Value key = path.is_undefined() || path.is_none() ? one : path_of(one, path, budget);
+  return key.is_text() && !case_sensitive ? Value::of(lower(key.text())) : key;
+}
+
+std::vector<std::pair<Value, Value>> keyed(V value, V path, bool case_sensitive, B budget) {
+  std::vector<std::pair<Value, Value>> out;
+  for (const Value& one : iterate(value, budget)) {
+    out.emplace_back(key_of(one, path, case_sensitive, budget), one);
+  }
+  budget.memory(out.size() * 2 * sizeof(Value));
+  return out;
+}
+
+Value sorted(V value, Arguments a, B budget) {
+  a.expect("sort", {"reverse", "case_sensitive", "attribute"});
+  auto all = keyed(value, a.value(2, Value::none()), a.flag(1, false), budget);
+  bool reverse = a.flag(0, false);
+  std::stable_sort(all.begin(), all.end(), [&](const auto& x, const auto& y) {
+    if (equal(x.first, y.first, budget)) return false;  // also of two keys that are undefined
+    return reverse ? less(y.first, x.first, budget) : less(x.first, y.first, budget);
+  });
+  Values out;
+  for (auto& [key, one] : all) out.push_back(std::move(one));
+  return Value::list(std::move(out));
+}
+
+Value unique(V value, Arguments a, B budget) {
+  a.expect("unique", {"case_sensitive", "attribute"});
+  Values keys, out;
+  for (auto& [key, one] : keyed(value, a.value(1, Value::none()), a.flag(0, false), budget)) {
+    bool seen =
+        std::any_of(keys.begin(), keys.end(), [&, &k = key](V other) { return equal(k, other, budget); });
+    if (seen) continue;
+    keys.push_back(key);
+    out.push_back(std::move(one));
+  }
+  return Value::list(std::move(out));
+}
+
+Value extreme(V value, Arguments a, B budget, bool largest) {
+  a.expect(largest ? "max" : "min", {"case_sensitive", "attribute"});
+  auto all = keyed(value, a.value(1, Value::none()), a.flag(0, false), budget);
+  if (all.empty()) return Value::undefined("an item of an empty sequence");
+  size_t best = 0;
+  for (size_t i = 1; i < all.size(); ++i) {
+    bool better =
+        largest ? less(all[best].first, all[i].first, budget) : less(all[i].first, all[best].first, budget);
+    if (better) best = i;
+  }
+  return all[best].second;
+}
+
+Value sum(V value, Arguments a, B budget) {
+  a.expect("sum", {"attribute", "start"});
+  Value total = a.value(1, Value::of(int64_t{0})), path = a.value(0, Value::none());
+  for (const Value& item : iterate(value, budget)) {
+    Value one = path.is_none() ? item : path_of(item, path, budget);
+    if (!one.is_number() || !total.is_number()) fault(DS_ERROR_CONFIG, "sum of a {}", one.kind());
+    int64_t whole = 0;
+    bool real = one.is_real() || total.is_real();
+    if (!real && __builtin_add_overflow(total.integer(), one.integer(), &whole)) {
+      fault(DS_ERROR_UNSUPPORTED, "a sum has more than 64 bits");
+    }
+    total = real ? Value::of(total.number() + one.number()) : Value::of(whole);
+  }
+  return total;
+}
+
+Value dict_sorted(V value, Arguments a, B budget) {
+  a.expect("dictsort", {"case_sensitive", "by", "reverse"});
+  if (!value.is_dict()) fault(DS_ERROR_CONFIG, "dictsort: a mapping is needed, got a {}", value.kind());
+  Values options{Value::of(a.flag(2, false)), Value::of(a.flag(0, false)),
+                 Value::of(int64_t{a.text(1, "key") == "value" ? 1 : 0})};
+  return sorted(call_method(value, "items", {}, budget), {std::move(options), {}}, budget);
+}
+
+struct ItemFilter {
+  std::string_view name;
+  Value (*run)(V value, const Arguments& a, B budget);
+};
+
+constexpr ItemFilter kFilters[] = {
+    {"map", map},
+    {"select", [](V v, const Arguments& a, B b) { return selected(v, a, b, true, false); }},
+    {"reject", [](V v, const Arguments& a, B b) { return selected(v, a, b, false, false); }},
+    {"selectattr", [](V v, const Arguments& a, B b) { return selected(v, a, b, true, true); }},
+    {"rejectattr", [](V v, const Arguments& a, B b) { return selected(v, a, b, false, true); }},
+    {"sort", [](V v, const Arguments& a, B b) { return sorted(v, a, b); }},
+    {"unique", [](V v, const Arguments& a, B b) { return unique(v, a, b); }},
+    {"min", [](V v, const Arguments& a, B b) { return extreme(v, a, b, false); }},
+    {"max", [](V v, const Arguments& a, B b) { return extreme(v, a, b, true); }},
+    {"sum", [](V v, const Arguments& a, B b) { return sum(v, a, b); }},
+    {"dictsort", [](V v, const Arguments& a, B b) { return dict_sorted(v, a, b); }},
+};
+
+const ItemFilter* item_filter_named(std::string_view name) {
+  for (const ItemFilter& one : kFilters) {
+    if (one.name == name) return &one;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+bool is_item_filter(std::string_view name) { return item_filter_named(name) != nullptr; }
+
+Value apply_item_filter(std::string_view name, const Value& value, Arguments arguments, Budget& budget) {
+  return item_filter_named(name)->run(value, arguments, budget);
+}
+
+Value path_of(const Value& one, const Value& path, Budget& budget) {
+  budget.work(1);
+  if (!path.is_text()) return item(one, path, budget);
+  Value out = one;
+  for (const std::string& part : split_text(path.text(), ".", -1)) {
+    budget.work(1);
+    int64_t number = 0;
+    auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), number);
+    bool whole = error == std::errc() && end == part.data() + part.size();
+    out = item(out, whole ? Value::of(number) : Value::of(part), budget);
+  }
+  return out;
+}
+
+}  // namespace ds::jinja

@@ -1,0 +1,16 @@
+#pragma once
+#include <string_view>
+
+#include "data/jinja/arguments.h"
+
+namespace ds::jinja {
+
+// Filters that look at the items of a sequence: map, select, reject, selectattr, rejectattr, sort, unique,
+// min, max, sum, dictsort.
+bool is_item_filter(std::string_view name);
+Value apply_item_filter(std::string_view name, const Value& value, Arguments arguments, Budget& budget);
+
+// The attribute "a.b" or 0 of an item, as parameters `attribute` name it.
+Value path_of(const Value& item, const Value& path, Budget& budget);
+
+}  // namespace ds::jinja

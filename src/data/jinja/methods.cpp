@@ -1,0 +1,281 @@
+// Methods of str, list and dict. Each is a row of a table: its parameters, and a function.
+#include <algorithm>
+#include <array>
+#include <iterator>
+#include <string>
+
+#include "core/base/utf8.h"
+#include "data/jinja/access.h"
+#include "data/jinja/python_text.h"
+
+namespace ds::jinja {
+namespace {
+
+struct Method {
+  std::string_view name;
+  std::vector<std::string_view> parameters;
+  Value (*run)(const Value& object, const Arguments& a, Budget& budget);
+};
+
+Value text_value(std::string text, Budget& budget) {
+  budget.memory(text.size());
+  return Value::of(std::move(text));
+}
+
+Value text_list(std::vector<std::string> parts, Budget& budget) {
+  Values out;
+  budget.memory(parts.size() * (sizeof(Value) + sizeof(std::string)));
+  budget.work(parts.size());
+  for (std::string& part : parts) out.push_back(Value::of(std::move(part)));
+  return Value::list(std::move(out));
+}
+
+Value stripped(const Value& object, const Arguments& a, Budget& budget, Side side) {
+  bool given = a.has(0) && !a.at(0).is_none();
+  return text_value(std::string(strip(object.text(), side, given ? &a.text(0) : nullptr)), budget);
+}
+
+Value split(const Value& object, const Arguments& a, Budget& budget, bool right) {
+  const std::string& text = object.text();
+  budget.work(text.size() / 8);
+  budget.memory(text.size());
+  int64_t most = a.integer(1, -1);
+  if (!a.has(0) || a.at(0).is_none()) {
+    if (right && most >= 0) fault(DS_ERROR_UNSUPPORTED, "rsplit by spaces with maxsplit is unsupported");
+    budget.memory(text.size() * 16);  // a part of one byte is a std::string
+    return text_list(split_spaces(text, most), budget);
+  }
+  const std::string& separator = a.text(0);
+  budget.memory(separator.empty() ? 0 : text.size() / separator.size() * sizeof(std::string));
+  return text_list(right ? split_text_right(text, separator, most) : split_text(text, separator, most),
+                   budget);
+}
+
+// Whether the text begins or ends with an argument, or one of a tuple.
+bool has_end(const Value& object, const Arguments& a, bool begin) {
+  auto one = [&](const Value& part) {
+    if (!part.is_text()) fault(DS_ERROR_CONFIG, "startswith and endswith need a str, got a {}", part.kind());
+    return begin ? object.text().starts_with(part.text()) : object.text().ends_with(part.text());
+  };
+  if (!a.at(0).is_list()) return one(a.at(0));
+  const Values& parts = a.at(0).items().items;
+  return std::any_of(parts.begin(), parts.end(), one);
+}
+
+Value place_found(const Value& object, const Arguments& a, bool right) {
+  const std::string& text = object.text();
+  size_t at = right ? std::string::npos : find_text(text, a.text(0));
+  if (right) {
+    if (a.text(0).size() > 64) fault(DS_ERROR_UNSUPPORTED, "rfind of more than 64 bytes is unsupported");
+    at = text.rfind(a.text(0));
+  }
+  return Value::of(at == text.npos ? int64_t{-1} : length(std::string_view(text).substr(0, at)));
+}
+
+int64_t count_of(std::string_view text, std::string_view part) {
+  if (part.empty()) return length(text) + 1;
+  int64_t count = 0;
+  for (size_t at = find_text(text, part); at != text.npos; at = find_text(text, part, at + part.size()))
+    ++count;
+  return count;
+}
+
+Value replaced(const Value& object, const Arguments& a, Budget& budget) {
+  int64_t most = a.integer(2, -1), times = count_of(object.text(), a.text(0));
+  if (most >= 0) times = std::min(times, most);
+  budget.memory(object.text().size() + static_cast<size_t>(times) * a.text(1).size());
+  return Value::of(replace_text(object.text(), a.text(0), a.text(1), most));
+}
+
+Value joined(const Value& object, const Arguments& a, Budget& budget) {
+  std::string out;
+  bool first = true;
+  for (const Value& part : iterate(a.at(0), budget)) {
+    if (!part.is_text()) fault(DS_ERROR_CONFIG, "join needs texts, got a {}", part.kind());
+    budget.memory(part.text().size() + object.text().size());
+    if (!first) out += object.text();
+    first = false;
+    out += part.text();
+  }
+  return Value::of(std::move(out));
+}
+
+// Whether the text is not empty and all of its ASCII characters are of a class; others are refused.
+Value all_of(const Value& object, bool (*good)(char)) {
+  for (char c : object.text()) {
+    if (static_cast<uint8_t>(c) >= 0x80) {
+      fault(DS_ERROR_UNSUPPORTED, "the class of characters beyond ASCII is unsupported");
+    }
+    if (!good(c)) return Value::of(false);
+  }
+  return Value::of(!object.text().empty());
+}
+
+bool digit(char c) { return c >= '0' && c <= '9'; }
+bool letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
+bool alphanumeric(char c) { return digit(c) || letter(c); }
+
+Value all_spaces(const Value& object) {
+  return Value::of(!object.text().empty() && strip(object.text(), Side::left).empty());
+}
+
+const std::array<Method, 25>& text_methods() {
+  using V = const Value&;
+  using A = const Arguments&;
+  using B = Budget&;
+  static const std::array<Method, 25> all{{
+      {"strip", {"chars"}, [](V o, A a, B b) { return stripped(o, a, b, Side::both); }},
+      {"lstrip", {"chars"}, [](V o, A a, B b) { return stripped(o, a, b, Side::left); }},
+      {"rstrip", {"chars"}, [](V o, A a, B b) { return stripped(o, a, b, Side::right); }},
+      {"split", {"sep", "maxsplit"}, [](V o, A a, B b) { return split(o, a, b, false); }},
+      {"rsplit", {"sep", "maxsplit"}, [](V o, A a, B b) { return split(o, a, b, true); }},
+      {"splitlines",
+       {},
+       [](V o, A, B b) {
+         b.memory(o.text().size() * 32);
+         return text_list(split_lines(o.text()), b);
+       }},
+      {"startswith", {"prefix"}, [](V o, A a, B) { return Value::of(has_end(o, a, true)); }},
+      {"endswith", {"suffix"}, [](V o, A a, B) { return Value::of(has_end(o, a, false)); }},
+      {"upper", {}, [](V o, A, B b) { return text_value(upper(o.text()), b); }},
+      {"lower", {}, [](V o, A, B b) { return text_value(lower(o.text()), b); }},
+      {"capitalize", {}, [](V o, A, B b) { return text_value(capitalize(o.text()), b); }},
+      {"title", {}, [](V o, A, B b) { return text_value(title(o.text()), b); }},
+      {"replace", {"old", "new", "count"}, replaced},
+      {"join", {"iterable"}, joined},
+      {"find", {"sub"}, [](V o, A a, B) { return place_found(o, a, false); }},
+      {"rfind", {"sub"}, [](V o, A a, B) { return place_found(o, a, true); }},
+      {"index",
+       {"sub"},
+       [](V o, A a, B) {
+         Value at = place_found(o, a, false);
+         if (at.integer() < 0) fault(DS_ERROR_CONFIG, "substring not found");
+         return at;
+       }},
+      {"count", {"sub"}, [](V o, A a, B) { return Value::of(count_of(o.text(), a.text(0))); }},
+      {"isdigit", {}, [](V o, A, B) { return all_of(o, digit); }},
+      {"isnumeric", {}, [](V o, A, B) { return all_of(o, digit); }},
+      {"isalpha", {}, [](V o, A, B) { return all_of(o, letter); }},
+      {"isalnum", {}, [](V o, A, B) { return all_of(o, alphanumeric); }},
+      {"isspace", {}, [](V o, A, B) { return all_spaces(o); }},
+      {"removeprefix",
+       {"prefix"},
+       [](V o, A a, B b) {
+         bool there = o.text().starts_with(a.text(0));
+         return text_value(o.text().substr(there ? a.text(0).size() : 0), b);
+       }},
+      {"removesuffix",
+       {"suffix"},
+       [](V o, A a, B b) {
+         bool there = !a.text(0).empty() && o.text().ends_with(a.text(0));
+         return text_value(o.text().substr(0, o.text().size() - (there ? a.text(0).size() : 0)), b);
+       }},
+  }};
+  return all;
+}
+
+Value pairs(const Value& object, Budget& budget) {
+  Values out;
+  budget.memory(object.members().items.size() * 6 * sizeof(Value));
+  budget.work(object.members().items.size());
+  for (const auto& [key, value] : object.members().items)
+    out.push_back(Value::list({Value::of(key), value}, true));
+  return Value::list(std::move(out));
+}
+
+Value got(const Value& object, const Arguments& a, Budget& budget) {
+  budget.work(object.members().items.size() / 8);
+  const Value* found = a.at(0).is_text() ? object.members().find(a.at(0).text()) : nullptr;
+  return found ? *found : a.value(1, Value::none());
+}
+
+const std::array<Method, 4>& dict_methods() {
+  static const std::array<Method, 4> all{{
+      {"items", {}, [](const Value& o, const Arguments&, Budget& b) { return pairs(o, b); }},
+      {"keys", {}, [](const Value& o, const Arguments&, Budget& b) { return Value::list(iterate(o, b)); }},
+      {"values",
+       {},
+       [](const Value& o, const Arguments&, Budget& b) {
+         Values out;
+         b.memory(o.members().items.size() * sizeof(Value));
+         for (const auto& [key, value] : o.members().items) out.push_back(value);
+         return Value::list(std::move(out));
+       }},
+      {"get", {"key", "default"}, got},
+  }};
+  return all;
+}
+
+const std::array<Method, 2>& list_methods() {
+  static const std::array<Method, 2> all{{
+      {"index",
+       {"value"},
+       [](const Value& o, const Arguments& a, Budget& b) {
+         const Values& items = o.items().items;
+         for (size_t i = 0; i < items.size(); ++i) {
+           if (equal(items[i], a.at(0), b)) return Value::of(static_cast<int64_t>(i));
+         }
+         fault(DS_ERROR_CONFIG, "the value is not in the list");
+       }},
+      {"count",
+       {"value"},
+       [](const Value& o, const Arguments& a, Budget& b) {
+         int64_t count = 0;
+         for (const Value& one : o.items().items) count += equal(one, a.at(0), b) ? 1 : 0;
+         return Value::of(count);
+       }},
+  }};
+  return all;
+}
+
+// Methods of Python's types that are not in the tables.
+constexpr std::string_view kMoreText[] = {"casefold",    "center",  "encode",    "expandtabs",   "format",
+                                          "format_map",  "isascii", "isdecimal", "isidentifier", "islower",
+                                          "isprintable", "istitle", "isupper",   "ljust",        "maketrans",
+                                          "partition",   "rindex",  "rjust",     "rpartition",   "swapcase",
+                                          "translate",   "zfill"};
+constexpr std::string_view kMoreList[] = {"append", "clear",  "copy",    "extend", "insert",
+                                          "pop",    "remove", "reverse", "sort"};
+constexpr std::string_view kMoreDict[] = {"clear",   "copy",       "fromkeys", "pop",
+                                          "popitem", "setdefault", "update"};
+
+template <typename Table>
+const Method* method_in(const Table& table, std::string_view name) {
+  for (const Method& one : table) {
+    if (one.name == name) return &one;
+  }
+  return nullptr;
+}
+
+const Method* method(const Value& object, std::string_view name) {
+  if (object.is_text()) return method_in(text_methods(), name);
+  if (object.is_dict()) return method_in(dict_methods(), name);
+  if (object.is_list()) return method_in(list_methods(), name);
+  return nullptr;
+}
+
+template <size_t n>
+bool among(const std::string_view (&names)[n], std::string_view name) {
+  return std::find(std::begin(names), std::end(names), name) != std::end(names);
+}
+
+}  // namespace
+
+bool is_method(const Value& object, std::string_view name) {
+  return method(object, name) != nullptr || (object.is_text() && among(kMoreText, name)) ||
+         (object.is_list() && among(kMoreList, name)) || (object.is_dict() && among(kMoreDict, name));
+}
+
+Value call_method(const Value& object, std::string_view name, Arguments arguments, Budget& budget) {
+  const Method* found = method(object, name);
+  if (!found && (object.is_list() || object.is_dict()) && name != "copy" && name != "fromkeys") {
+    fault(DS_ERROR_UNSUPPORTED, "'{}' changes a {}, which the sandbox of Transformers refuses", name,
+          object.kind());
+  }
+  if (!found) fault(DS_ERROR_UNSUPPORTED, "method '{}' of a {} is unsupported", name, object.kind());
+  if (object.is_text()) budget.work(object.text().size() / 32);
+  arguments.expect(std::string(name), found->parameters);
+  return found->run(object, arguments, budget);
+}
+
+}  // namespace ds::jinja

@@ -1,0 +1,106 @@
+#include "data/jinja/tests.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "data/jinja/filters.h"
+#include "data/jinja/python_text.h"
+
+namespace ds::jinja {
+namespace {
+
+using V = const Value&;
+using A = const Arguments&;
+using B = Budget&;
+
+struct Test {
+  std::string_view name;
+  bool binary;  // it has an argument
+  bool (*run)(V value, A arguments, B budget);
+};
+
+int64_t remainder(V value, int64_t by) {
+  if (!value.is_int() && !value.is_bool()) fault(DS_ERROR_CONFIG, "an int is needed, got a {}", value.kind());
+  if (by == 0) fault(DS_ERROR_CONFIG, "division by 0");
+  return by == -1 ? 0 : value.integer() % by;
+}
+
+bool equals(V a, A b, B budget) { return equal(a, b.at(0), budget); }
+bool differs(V a, A b, B budget) { return !equal(a, b.at(0), budget); }
+bool below(V a, A b, B budget) { return less(a, b.at(0), budget); }
+bool above(V a, A b, B budget) { return less(b.at(0), a, budget); }
+bool at_most(V a, A b, B budget) { return less(a, b.at(0), budget) || equal(a, b.at(0), budget); }
+bool at_least(V a, A b, B budget) { return less(b.at(0), a, budget) || equal(a, b.at(0), budget); }
+bool iterable(V v, A, B) { return v.is_text() || v.is_list() || v.is_dict() || v.is_undefined(); }
+
+// Jinja's `sameas` is Python's `is`, which for what JSON holds is equality of one kind.
+bool same(V a, A b, B budget) {
+  V other = b.at(0);
+  return a.is_bool() == other.is_bool() && a.is_real() == other.is_real() && equal(a, other, budget);
+}
+
+const std::vector<Test>& tests() {
+  static const std::vector<Test> all{
+      {"defined", false, [](V v, A, B) { return !v.is_undefined(); }},
+      {"undefined", false, [](V v, A, B) { return v.is_undefined(); }},
+      {"none", false, [](V v, A, B) { return v.is_none(); }},
+      {"boolean", false, [](V v, A, B) { return v.is_bool(); }},
+      {"true", false, [](V v, A, B) { return v.is_bool() && v.truth(); }},
+      {"false", false, [](V v, A, B) { return v.is_bool() && !v.truth(); }},
+      {"integer", false, [](V v, A, B) { return v.is_int(); }},
+      {"float", false, [](V v, A, B) { return v.is_real(); }},
+      {"number", false, [](V v, A, B) { return v.is_number(); }},
+      {"string", false, [](V v, A, B) { return v.is_text(); }},
+      {"mapping", false, [](V v, A, B) { return v.is_dict(); }},
+      {"sequence", false, iterable},
+      {"iterable", false, iterable},
+      {"callable", false, [](V v, A, B) { return v.is_function() || v.is_macro() || v.is_undefined(); }},
+      {"lower", false,
+       [](V v, A, B b) { return v.is_text() && lower(v.text()) == v.text() && upper(v.str(b)) != v.text(); }},
+      {"upper", false,
+       [](V v, A, B b) { return v.is_text() && upper(v.text()) == v.text() && lower(v.str(b)) != v.text(); }},
+      {"odd", false, [](V v, A, B) { return remainder(v, 2) != 0; }},
+      {"even", false, [](V v, A, B) { return remainder(v, 2) == 0; }},
+      {"divisibleby", true, [](V v, A a, B) { return remainder(v, a.integer(0, 0)) == 0; }},
+      {"equalto", true, equals},
+      {"eq", true, equals},
+      {"ne", true, differs},
+      {"lt", true, below},
+      {"lessthan", true, below},
+      {"gt", true, above},
+      {"greaterthan", true, above},
+      {"le", true, at_most},
+      {"ge", true, at_least},
+      {"sameas", true, same},
+      {"in", true, [](V v, A a, B b) { return contains(a.at(0), v, b); }},
+      {"filter", false, [](V v, A, B) { return v.is_text() && is_filter(v.text()); }},
+      {"test", false, [](V v, A, B) { return v.is_text() && is_test(v.text()); }},
+  };
+  return all;
+}
+
+const Test* test_named(std::string_view name) {
+  static constexpr std::pair<std::string_view, std::string_view> kMarks[] = {
+      {"==", "eq"}, {"!=", "ne"}, {"<", "lt"}, {">", "gt"}, {"<=", "le"}, {">=", "ge"}};
+  for (auto [mark, word] : kMarks) {  // names for select() and selectattr()
+    if (mark == name) name = word;
+  }
+  auto at = std::find_if(tests().begin(), tests().end(), [&](const Test& one) { return one.name == name; });
+  return at == tests().end() ? nullptr : &*at;
+}
+
+}  // namespace
+
+bool is_test(std::string_view name) { return test_named(name) != nullptr; }
+
+bool apply_test(std::string_view name, const Value& value, Arguments arguments, Budget& budget) {
+  const Test* test = test_named(name);
+  if (!test) fault(DS_ERROR_UNSUPPORTED, "test '{}' is unsupported", name);
+  budget.work(value.is_text() ? value.text().size() / 64 + 1 : 1);
+  arguments.expect(std::string(name),
+                   test->binary ? std::vector<std::string_view>{"other"} : std::vector<std::string_view>{});
+  return test->run(value, arguments, budget);
+}
+
+}  // namespace ds::jinja

@@ -1,0 +1,86 @@
+#include "data/jsonl.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <functional>
+#include <optional>
+
+#include "core/base/error.h"
+#include "core/base/hash.h"
+#include "data/data_files.h"
+#include "data/line_file.h"
+
+namespace ds {
+namespace {
+
+using OnLine = std::function<void(const std::string& line, const LineFile& file)>;
+
+// Lines that are not blank, in order of files.
+void for_each_line(const JsonlOptions& options, const OnLine& on_line) {
+  std::string line;
+  for (const DataFile& found : find_data_files(options.paths, options.stop, ".jsonl")) {
+    LineFile file(found.path);
+    while (file.next(line)) {
+      check_text_stop(options.stop);
+      if (line.find_first_not_of(" \t\r") != line.npos) on_line(line, file);
+    }
+  }
+}
+
+bool by_hash(const std::string& line, double share) {
+  return static_cast<double>(hash64(line)) * 0x1p-64 < share;
+}
+
+}  // namespace
+
+JsonlFacts write_jsonl_documents(const JsonlOptions& options, const ChatEncoder& encoder,
+                                 const TokenWriter::Options& format, const std::string& train_path,
+                                 const std::string& heldout_path) {
+  JsonlFacts facts;
+  Hash128 hash;
+  int64_t lines = 0, held = 0;
+  for_each_line(options, [&](const std::string& line, const LineFile&) {
+    hash.update(line);
+    hash.update("\n");
+    ++lines;
+    held += by_hash(line, options.heldout) ? 1 : 0;
+  });
+  if (lines == 0)
+    raise(DS_ERROR_CONFIG, "data paths hold no line of jsonl: first is '{}'", options.paths.at(0));
+  bool tail = options.heldout > 0 && (held == 0 || held == lines);
+  auto kept = static_cast<int64_t>(static_cast<double>(lines) * (1 - options.heldout));
+  hash.update(fmt::format("{} {}\n", lines, tail ? lines - kept : held));
+  facts.hash = hash.hex();
+
+  TokenWriter train(train_path, format);
+  std::optional<TokenWriter> heldout;
+  if (!heldout_path.empty()) heldout.emplace(heldout_path, format);
+  int64_t number = 0;
+  for_each_line(options, [&](const std::string& line, const LineFile& file) {
+    bool out = heldout && (tail ? number >= kept : by_hash(line, options.heldout));
+    ++number;
+    Document document = encoder.encode(line, fmt::format("'{}' line {}", file.path(), file.number()));
+    (out ? *heldout : train).add(document.tokens, document.targets);
+    ++(out ? facts.heldout : facts.train);
+    if (!out) facts.targets += std::count(document.targets.begin(), document.targets.end(), 1);
+  });
+  if (number != lines) {
+    raise(DS_ERROR_CORRUPT, "the jsonl files had {} lines and have {} now: they must stay", lines, number);
+  }
+  facts.train_tokens = train.size();
+  train.finish(facts.hash);
+  if (heldout) {
+    facts.heldout_tokens = heldout->size();
+    heldout->finish(facts.hash);
+  }
+  return facts;
+}
+
+std::string describe(const JsonlFacts& f) {
+  return fmt::format(
+      "jsonl: {} lines, {} tokens, {} of them targets, to train; {} lines, {} tokens held out; hash {}",
+      f.train, f.train_tokens, f.targets, f.heldout, f.heldout_tokens, f.hash);
+}
+
+}  // namespace ds

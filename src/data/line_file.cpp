@@ -1,0 +1,37 @@
+#include "data/line_file.h"
+
+#include <algorithm>
+
+#include "core/base/error.h"
+
+namespace ds {
+
+LineFile::LineFile(const std::string& path) : file_(path, File::Mode::read), size_(file_.size()) {}
+
+bool LineFile::next(std::string& line) {
+  constexpr int64_t kRead = 1 << 20;
+  size_t end = buffer_.find('\n', begin_);
+  while (end == std::string::npos && at_ < size_) {
+    buffer_.erase(0, begin_);
+    begin_ = 0;
+    if (buffer_.size() > kLongest) {
+      raise(DS_ERROR_CORRUPT, "'{}' line {} has more than {} bytes", path(), number_ + 1, kLongest);
+    }
+    size_t old = buffer_.size();
+    auto count = static_cast<size_t>(std::min(kRead, size_ - at_));
+    buffer_.resize(old + count);
+    file_.read(buffer_.data() + old, count, at_);
+    at_ += static_cast<int64_t>(count);
+    end = buffer_.find('\n', old);
+  }
+  if (end == std::string::npos && begin_ == buffer_.size()) return false;
+  size_t last = std::min(end, buffer_.size());
+  line.assign(buffer_, begin_, last - begin_);
+  if (line.ends_with('\r')) line.pop_back();
+  begin_ = end == std::string::npos ? buffer_.size() : end + 1;
+  ++number_;
+  if (number_ == 1 && line.starts_with("\xef\xbb\xbf")) line.erase(0, 3);
+  return true;
+}
+
+}  // namespace ds

@@ -1,0 +1,64 @@
+// Chat templates against what Transformers makes of them (tools/make_chat_templates.py).
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <string>
+
+#include "core/base/error.h"
+#include "core/base/json.h"
+#include "data/jinja/jinja.h"
+#include "io/file.h"
+
+namespace ds {
+namespace {
+
+const std::string kTemplates = std::string(DS_SOURCE_DIR) + "/tests/data/chat_templates/";
+
+Json recorded(const std::string& name) { return Json::parse(read_file(kTemplates + name), name); }
+
+std::string family(const std::string& name) { return read_file(kTemplates + name + ".jinja"); }
+
+// The text, or "error: " with the message.
+std::string render(const std::string& source, const Json& variables) {
+  try {
+    return ChatTemplate(source, "t").render(variables).text;
+  } catch (const Error& error) {
+    return std::string("error: ") + error.what();
+  }
+}
+
+void expect_as_recorded(const Json& one, const std::string& source, const Json& variables) {
+  std::string made = render(source, variables);
+  if (const Json* text = one.find("text")) {
+    EXPECT_EQ(made, text->string());
+  } else {
+    EXPECT_TRUE(made.starts_with("error: ")) << made;
+  }
+}
+
+TEST(ChatTemplate, RendersFamiliesAsTransformersDoes) {
+  Json all = recorded("renders.json");
+  int texts = 0;
+  for (const Json& one : all.at("cases").array()) {
+    SCOPED_TRACE(one.at("family").string() + " chat " + one.at("chat").dump() + one.at("tools").dump());
+    Json variables = all.at("special");
+    variables.set("messages", all.at("chats").array()[static_cast<size_t>(one.at("chat").integer())]);
+    variables.set("tools", one.at("tools").boolean() ? all.at("tools") : Json());
+    variables.set("documents", Json());
+    variables.set("add_generation_prompt", one.at("prompt"));
+    expect_as_recorded(one, family(one.at("family").string()), variables);
+    texts += one.find("text") ? 1 : 0;
+  }
+  EXPECT_GT(texts, 250);
+}
+
+TEST(ChatTemplate, RendersConstructsAsTransformersDoes) {
+  Json all = recorded("constructs.json");
+  for (const Json& one : all.at("cases").array()) {
+    SCOPED_TRACE(one.at("template").string());
+    expect_as_recorded(one, one.at("template").string(), all.at("variables"));
+  }
+}
+
+}  // namespace
+}  // namespace ds

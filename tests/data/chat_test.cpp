@@ -1,0 +1,207 @@
+// Lines of jsonl as tokens, against apply_chat_template.
+#include "data/chat.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "core/base/error.h"
+#include "core/base/json.h"
+#include "data/jsonl.h"
+#include "data/tokenizer.h"
+#include "io/file.h"
+#include "support/temp_folder.h"
+
+namespace ds {
+namespace {
+
+const std::string kData = std::string(DS_SOURCE_DIR) + "/tests/data/";
+
+// A folder with one of the tokenizers and one of the templates.
+std::string model_folder(const test::TempFolder& folder, const std::string& tokenizer,
+                         const std::string& family, const Json& special) {
+  std::string to = folder / (tokenizer + "_" + family);
+  std::filesystem::create_directories(to);
+  std::filesystem::copy_file(kData + "tokenizers/" + tokenizer + "/tokenizer.json", to + "/tokenizer.json",
+                             std::filesystem::copy_options::overwrite_existing);
+  Json config = special;
+  config.set("chat_template", read_file(kData + "chat_templates/" + family + ".jinja"));
+  write_file_atomic(to + "/tokenizer_config.json", config.dump());
+  return to;
+}
+
+std::string line_of(const Json& messages) {
+  Json line;
+  line.set("messages", messages);
+  return line.dump();
+}
+
+std::string targets_text(const Document& document, const Tokenizer& tokenizer) {
+  std::vector<int32_t> kept;
+  for (size_t i = 0; i < document.tokens.size(); ++i) {
+    if (document.targets[i]) kept.push_back(document.tokens[i]);
+  }
+  return tokenizer.decode(kept, false);
+}
+
+TEST(ChatEncoder, TokensAreThoseOfApplyChatTemplate) {
+  test::TempFolder folder;
+  Json all = Json::parse(read_file(kData + "chat_templates/tokens.json"));
+  int marked = 0;
+  for (const Json& one : all.at("cases").array()) {
+    std::string family = one.at("family").string(), name = one.at("tokenizer").string();
+    SCOPED_TRACE(name + " " + family + " chat " + one.at("chat").dump());
+    std::string model = model_folder(folder, name, family, one.at("special"));
+    auto tokenizer = open_tokenizer(model);
+    const Json& chat = all.at("chats").array()[static_cast<size_t>(one.at("chat").integer())];
+    Document made = ChatEncoder(*tokenizer, model, "", true).encode(line_of(chat), "line");
+    Json::Array ids(made.tokens.begin(), made.tokens.end());
+    EXPECT_EQ(Json(ids).dump(), one.at("ids").dump());
+    const Json* answers = one.find("answers");
+    if (!answers || answers->dump().find('1') == std::string::npos) continue;
+    Document answered = ChatEncoder(*tokenizer, model, "", false).encode(line_of(chat), "line");
+    EXPECT_EQ(answered.tokens, made.tokens);
+    EXPECT_EQ(Json(Json::Array(answered.targets.begin(), answered.targets.end())).dump(), answers->dump());
+    ++marked;
+  }
+  EXPECT_GE(marked, 15);
+}
+
+class ChatLines : public testing::Test {
+ protected:
+  ChatLines() : special_(Json::parse(R"({"bos_token": "<|endoftext|>", "eos_token": "<|endoftext|>"})")) {}
+
+  std::string folder(const std::string& family) { return model_folder(folder_, "qwen2", family, special_); }
+  std::string targets(const std::string& family, const std::string& line, const std::string& chosen = "") {
+    std::string model = folder(family);
+    auto tokenizer = open_tokenizer(model);
+    return targets_text(ChatEncoder(*tokenizer, model, chosen, false).encode(line, "a.jsonl line 7"),
+                        *tokenizer);
+  }
+  std::string error(const std::string& family, const std::string& line, const std::string& chosen = "") {
+    try {
+      targets(family, line, chosen);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  }
+
+  test::TempFolder folder_;
+  Json special_;
+};
+
+constexpr const char* kTwoAnswers =
+    R"({"id": 4, "messages": [{"role": "system", "content": "S"}, {"role": "user", "content": "Hello there"},
+        {"role": "assistant", "content": "the tide"}, {"role": "user", "content": "and"},
+        {"role": "assistant", "content": "a lantern"}]})";
+
+std::string one_line(std::string text) {
+  std::erase(text, '\n');
+  return text;
+}
+
+TEST_F(ChatLines, AnswersAreTheDifferenceOfPrefixes) {
+  EXPECT_EQ(targets("chatml", one_line(kTwoAnswers)), "the tide<|im_end|>\na lantern<|im_end|>\n");
+  EXPECT_EQ(targets("llama3", one_line(kTwoAnswers)), "the tide<|eot_id|>a lantern<|eot_id|>");
+  EXPECT_EQ(targets("marked", one_line(kTwoAnswers)), "the tide<|im_end|>a lantern<|im_end|>");
+  // What Qwen 3 puts before the last answer is part of it.
+  std::string once =
+      R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]})";
+  EXPECT_EQ(targets("qwen3", once), "<think>\n\n</think>\n\na<|im_end|>\n");
+}
+
+TEST_F(ChatLines, UnstablePrefixesAreRefused) {
+  std::string message = error("qwen3", one_line(kTwoAnswers));
+  EXPECT_NE(message.find("a.jsonl line 7: the chat template changes its text before message 3"),
+            std::string::npos)
+      << message;
+  EXPECT_NE(message.find("data.loss_on"), std::string::npos) << message;
+  // A template of the user's own says what the answers are.
+  EXPECT_EQ(targets("qwen3", one_line(kTwoAnswers), kData + "chat_templates/marked.jinja"),
+            "the tide<|im_end|>a lantern<|im_end|>");
+}
+
+TEST_F(ChatLines, PromptAndCompletion) {
+  EXPECT_EQ(targets("chatml", R"({"prompt": "The harbour", "completion": " counts waves"})"),
+            " counts waves<|endoftext|>");
+  EXPECT_EQ(targets("chatml",
+                    R"({"prompt": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"},
+        {"role": "user", "content": "r"}], "completion": [{"role": "assistant", "content": "b"}]})"),
+            "b<|im_end|>\n");
+  EXPECT_EQ(targets("chatml", R"({"text": "the tide"})"), "the tide<|endoftext|>");
+}
+
+TEST_F(ChatLines, BadLinesAreNamed) {
+  EXPECT_NE(error("chatml", "{").find("a.jsonl line 7: "), std::string::npos);
+  EXPECT_NE(error("chatml", "[1]").find("a line must be an object, got array"), std::string::npos);
+  EXPECT_NE(error("chatml", R"({"conversations": []})").find("must have \"messages\""), std::string::npos);
+  EXPECT_NE(error("chatml", R"({"messages": {}})").find("must be a list of messages, got object"),
+            std::string::npos);
+  EXPECT_NE(error("chatml", R"({"messages": [1]})").find("must have objects, got integer"),
+            std::string::npos);
+  EXPECT_NE(error("chatml", R"({"messages": [{"role": "user", "content": "q"}]})").find("there is no answer"),
+            std::string::npos);
+  EXPECT_NE(error("gemma", R"({"messages": [{"role": "system", "content": "q"}]})")
+                .find("the template refuses: System role not supported"),
+            std::string::npos);
+  EXPECT_NE(
+      error("chatml", R"({"text": "a"})", "nowhere.jinja").find("data.chat_template: \"nowhere.jinja\""),
+      std::string::npos);
+}
+
+TEST_F(ChatLines, NamedTemplatesAreFound) {
+  std::string model = folder("chatml");
+  write_file_atomic(model + "/tokenizer_config.json", R"({"eos_token": "<|endoftext|>", "chat_template": [
+      {"name": "default", "template": "D{% for m in messages %}{{ m.content }}{% endfor %}"},
+      {"name": "tool_use", "template": "T{% for m in messages %}{{ m.content }}{% endfor %}"},
+      {"name": "rag", "template": "R{% for m in messages %}{{ m.content }}{% endfor %}"}]})");
+  auto tokenizer = open_tokenizer(model);
+  auto text = [&](const std::string& line, const std::string& chosen) {
+    Document made = ChatEncoder(*tokenizer, model, chosen, true).encode(line, "line");
+    return tokenizer->decode(made.tokens, false);
+  };
+  std::string plain = R"({"messages": [{"role": "assistant", "content": "x"}]})";
+  EXPECT_EQ(text(plain, ""), "Dx");
+  EXPECT_EQ(text(plain, "rag"), "Rx");
+  EXPECT_EQ(text(R"({"tools": [{"name": "f"}], "messages": [{"role": "assistant", "content": "x"}]})", ""),
+            "Tx");
+  write_file_atomic(model + "/chat_template.jinja", "F{{ messages[0].content }}");
+  EXPECT_EQ(text(plain, ""), "Fx");
+}
+
+TEST_F(ChatLines, FilesAreReadLineByLine) {
+  std::string model = folder("chatml");
+  auto tokenizer = open_tokenizer(model);
+  ChatEncoder encoder(*tokenizer, model, "", false);
+  std::filesystem::create_directories(folder_ / "lines");
+  std::ofstream(folder_ / "lines/a.jsonl", std::ios::binary)
+      << "\xef\xbb\xbf{\"text\": \"one\"}\r\n\n   \n{\"text\": \"two\"}\n{\"text\": \"three\"}";
+  std::ofstream(folder_ / "lines/b.txt") << "no json";
+  auto write = [&](double heldout) {
+    return write_jsonl_documents({{folder_ / "lines"}, heldout}, encoder,
+                                 {.vocab = tokenizer->vocab(), .documents = true, .marked = true},
+                                 folder_ / "t.tokens", folder_ / "h.tokens");
+  };
+  JsonlFacts none = write(0), some = write(0.4);
+  EXPECT_EQ(none.train, 3);
+  EXPECT_EQ(none.heldout, 0);
+  EXPECT_EQ(some.train + some.heldout, 3);
+  EXPECT_GE(some.heldout, 1);
+  EXPECT_GE(some.train, 1);
+  EXPECT_EQ(TokenFile(folder_ / "t.tokens").documents(), some.train);
+  std::ofstream(folder_ / "lines/c.jsonl") << "{\"text\": \"four\"}\n{\"text\": 5}\n";
+  try {
+    write(0);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("c.jsonl' line 2: a line must have"), std::string::npos)
+        << error.what();
+  }
+  EXPECT_EQ(TokenFile(folder_ / "t.tokens").documents(), some.train);  // the file of before
+}
+
+}  // namespace
+}  // namespace ds

@@ -1,0 +1,210 @@
+// Rows of documents, with and without packing.
+#include "data/documents.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "core/base/error.h"
+#include "data/masking.h"
+#include "support/temp_folder.h"
+
+namespace ds {
+namespace {
+
+const std::string kHash(32, 'a');
+
+struct Made {
+  std::vector<std::vector<int32_t>> tokens;
+  std::vector<std::vector<uint8_t>> targets;
+};
+
+// Documents whose token is 1000 * number + place, of which the first `questions` are no targets.
+Made numbered(const std::vector<int>& lengths, int questions) {
+  Made made;
+  for (size_t d = 0; d < lengths.size(); ++d) {
+    std::vector<int32_t> tokens;
+    std::vector<uint8_t> targets;
+    for (int i = 0; i < lengths[d]; ++i) {
+      tokens.push_back(static_cast<int32_t>(1000 * (d + 1) + static_cast<size_t>(i)));
+      targets.push_back(i >= questions ? 1 : 0);
+    }
+    made.tokens.push_back(tokens);
+    made.targets.push_back(targets);
+  }
+  return made;
+}
+
+TokenText written(const test::TempFolder& folder, const Made& made, const std::string& name = "d.tokens") {
+  TokenWriter writer(folder / name, {.vocab = 1000000, .documents = true, .marked = true});
+  for (size_t d = 0; d < made.tokens.size(); ++d) writer.add(made.tokens[d], made.targets[d]);
+  writer.finish(kHash);
+  return TokenText(std::make_shared<TokenFile>(folder / name));
+}
+
+struct Row {
+  std::vector<int32_t> tokens, targets;
+};
+
+Row row_of(const DocumentSampler& sampler, int64_t sample, int64_t sequence) {
+  Row row{std::vector<int32_t>(static_cast<size_t>(sequence)),
+          std::vector<int32_t>(static_cast<size_t>(sequence))};
+  sampler.leaf(sample, 1, 0, 1, row.tokens, row.targets);
+  return row;
+}
+
+TEST(DocumentSampler, ARowIsADocumentAndPadding) {
+  test::TempFolder folder;
+  TokenText text = written(folder, numbered({3, 5, 9}, 1));
+  DocumentSampler sampler(text, 6, false, 1);
+  ASSERT_EQ(sampler.epoch_samples(), 3);
+  std::map<int32_t, Row> rows;
+  for (int64_t i = 0; i < 3; ++i) {
+    Row row = row_of(sampler, i, 6);
+    rows[row.tokens[0] / 1000] = row;
+  }
+  ASSERT_EQ(rows.size(), 3u);
+  EXPECT_EQ(rows[1].tokens, (std::vector<int32_t>{1000, 1001, 1002, 0, 0, 0}));
+  EXPECT_EQ(rows[1].targets, (std::vector<int32_t>{1001, 1002, -100, -100, -100, -100}));
+  EXPECT_EQ(rows[3].tokens, (std::vector<int32_t>{3000, 3001, 3002, 3003, 3004, 3005}));  // cut
+  EXPECT_EQ(rows[3].targets, (std::vector<int32_t>{3001, 3002, 3003, 3004, 3005, 3006}));
+}
+
+TEST(DocumentSampler, QuestionsAreNoTargets) {
+  test::TempFolder folder;
+  TokenText text = written(folder, numbered({6}, 4));
+  DocumentSampler sampler(text, 8, false, 1);
+  EXPECT_EQ(row_of(sampler, 0, 8).targets,
+            (std::vector<int32_t>{-100, -100, -100, 1004, 1005, -100, -100, -100}));
+}
+
+TEST(DocumentSampler, WholeDocumentsGoOn) {
+  test::TempFolder folder;
+  TokenText text = written(folder, numbered({10}, 0));
+  DocumentSampler sampler(text, 4, false, 1);
+  ASSERT_EQ(sampler.epoch_samples(), 3);
+  std::map<int32_t, int32_t> next;
+  for (int64_t i = 0; i < 3; ++i) {
+    Row row = row_of(sampler, i, 4);
+    for (size_t t = 0; t < 4; ++t) next[row.tokens[t]] = row.targets[t];
+  }
+  for (int32_t t = 1000; t < 1009; ++t) EXPECT_EQ(next[t], t + 1);
+  EXPECT_EQ(next[1009], -100);
+}
+
+// Every document comes once an epoch, whole, and no target crosses from one to the next.
+TEST(DocumentSampler, PackingKeepsDocumentsWhole) {
+  std::mt19937 dice(7);
+  for (int round = 0; round < 20; ++round) {
+    test::TempFolder folder;
+    std::vector<int> lengths;
+    for (int i = 0; i < 40; ++i) lengths.push_back(2 + static_cast<int>(dice() % 15));
+    Made made = numbered(lengths, 1);
+    TokenText text = written(folder, made);
+    constexpr int64_t kSequence = 16;
+    DocumentSampler packed(text, kSequence, true, 3), single(text, kSequence, false, 3);
+    int total = 0;
+    for (int length : lengths) total += length;
+    EXPECT_LT(packed.epoch_samples(), single.epoch_samples());
+    EXPECT_LE(packed.epoch_samples(), total * 11 / 9 / kSequence + 3);  // the bound of first fit decreasing
+    std::set<int32_t> seen;
+    for (int64_t i = 0; i < packed.epoch_samples(); ++i) {
+      Row row = row_of(packed, i, kSequence);
+      for (size_t t = 0; t < row.tokens.size(); ++t) {
+        if (row.tokens[t] == 0) {
+          EXPECT_EQ(row.targets[t], -100);
+          continue;
+        }
+        EXPECT_TRUE(seen.insert(row.tokens[t]).second) << row.tokens[t];
+        bool last = row.tokens[t] % 1000 + 1 == lengths[static_cast<size_t>(row.tokens[t] / 1000 - 1)];
+        EXPECT_EQ(row.targets[t], last ? -100 : row.tokens[t] + 1);
+        EXPECT_TRUE(last || row.tokens[t + 1] == row.tokens[t] + 1);
+      }
+    }
+    EXPECT_EQ(static_cast<int>(seen.size()), total);
+  }
+}
+
+// The same samples in the same order for every number of ranks, and from any step on.
+TEST(DocumentSampler, OrderDoesNotDependOnRanks) {
+  test::TempFolder folder;
+  TokenText text = written(folder, numbered(std::vector<int>(50, 5), 1));
+  constexpr int64_t kLeaves = 12, kSequence = 6;
+  std::vector<std::vector<int32_t>> orders;
+  for (bool packing : {false, true}) {
+    for (int64_t ranks : {1, 2, 3, 4}) {
+      DocumentSampler sampler(text, kSequence, packing, 9);
+      std::vector<int32_t> order;
+      for (int64_t step : {3, 4}) {
+        for (int64_t micro = 0; micro < kLeaves / ranks; ++micro) {
+          for (int64_t rank = 0; rank < ranks; ++rank) {
+            Row row{std::vector<int32_t>(kSequence), std::vector<int32_t>(kSequence)};
+            sampler.leaf(step, kLeaves, micro * ranks + rank, 1, row.tokens, row.targets);
+            order.insert(order.end(), row.tokens.begin(), row.tokens.end());
+          }
+        }
+      }
+      orders.push_back(order);
+      EXPECT_EQ(order, orders[packing ? 4 : 0]);
+    }
+  }
+  DocumentSampler a(text, kSequence, false, 9), other(text, kSequence, false, 10);
+  int equal_seed = 0, equal_epoch = 0;
+  for (int64_t i = 0; i < 50; ++i) {
+    equal_seed += a.row(i) == other.row(i);
+    equal_epoch += a.row(i) == a.row(i + 50);
+  }
+  EXPECT_LE(equal_seed, 8);
+  EXPECT_LE(equal_epoch, 8);
+}
+
+TEST(DocumentSampler, LeavesOutWhatHasNoTargetInARow) {
+  test::TempFolder folder;
+  Made made = numbered({10, 10}, 1);
+  std::fill(made.targets[0].begin(), made.targets[0].begin() + 7, 0);
+  TokenText text = written(folder, made);
+  DocumentSampler sampler(text, 6, false, 1);
+  EXPECT_EQ(sampler.epoch_samples(), 1);
+  EXPECT_EQ(sampler.left_out(), 1);
+  try {
+    DocumentSampler(text, 6, false, 1, 2);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("2 documents make 1 samples of 6 tokens, but one batch needs 2"),
+              std::string::npos)
+        << error.what();
+  }
+}
+
+TEST(TokenText, JoinsRangesOfFiles) {
+  test::TempFolder folder;
+  std::vector<int32_t> all(300);
+  for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<int32_t>(i);
+  write_token_file(folder / "a", std::span(all).first(100), 500, kHash);
+  write_token_file(folder / "b", std::span(all).subspan(90, 150), 500, kHash);
+  TokenText text;
+  text.append(std::make_shared<TokenFile>(folder / "a"), 20, 100);
+  text.append(std::make_shared<TokenFile>(folder / "b"), 10, 150);
+  ASSERT_EQ(text.size(), 220);
+  std::mt19937 dice(3);
+  for (int i = 0; i < 200; ++i) {
+    auto begin = static_cast<int64_t>(dice() % 220),
+         count = static_cast<int64_t>(dice() % static_cast<uint32_t>(221 - begin));
+    std::vector<int32_t> out(static_cast<size_t>(count));
+    text.copy(begin, out);
+    for (int64_t t = 0; t < count; ++t) ASSERT_EQ(out[static_cast<size_t>(t)], 20 + begin + t);
+  }
+  write_token_file(folder / "c", all, 400, kHash);
+  EXPECT_THROW(text.append(std::make_shared<TokenFile>(folder / "c"), 0, 1), Error);
+  TokenText documents = written(folder, numbered({3}, 1));
+  EXPECT_THROW(text.append(std::make_shared<TokenFile>(folder / "d.tokens"), 0, 1), Error);
+}
+
+}  // namespace
+}  // namespace ds

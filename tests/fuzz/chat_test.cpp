@@ -1,0 +1,160 @@
+// Chat templates and lines of jsonl that others wrote.
+#include "data/chat.h"
+
+#include <chrono>
+
+#include "attempt.h"
+#include "data/jinja/jinja.h"
+#include "data/tokenizer.h"
+#include "support/mutate.h"
+#include "support/temp_folder.h"
+
+namespace ds::test {
+namespace {
+
+const std::string kTemplates = std::string(DS_SOURCE_DIR) + "/tests/data/chat_templates/";
+
+// So small that the random templates are quick, and their memory below the limit of Attempts.
+constexpr ChatTemplate::Limits kLimits{50000, 1 << 20};
+
+Json variables() {
+  Json all = Json::parse(get_file(kTemplates + "renders.json"));
+  Json out = all.at("special");
+  out.set("messages", all.at("chats").array()[2]);
+  out.set("tools", all.at("tools"));
+  out.set("add_generation_prompt", true);
+  return out;
+}
+
+TEST(FuzzChatTemplate, RandomSources) {
+  Json given = variables();
+  Attempts attempts;
+  for (const char* family : {"mistral", "llama3", "qwen3", "macros", "marked", "gemma3"}) {
+    std::string source = get_file(kTemplates + family + ".jinja");
+    for (uint32_t i = 0; i < draws(300); ++i) {
+      Dice dice(71, i);
+      SCOPED_TRACE(std::string(family) + " " + std::to_string(i));
+      std::string damaged = mutate_bytes(source, dice);
+      attempts.run([&] { ChatTemplate(damaged, "t", kLimits).render(given); });
+    }
+  }
+  EXPECT_GT(attempts.loaded, static_cast<int>(draws(100)));
+  EXPECT_GT(attempts.refused, static_cast<int>(draws(300)));
+}
+
+// Constructs of templates put together at random: most are nonsense that parses.
+TEST(FuzzChatTemplate, RandomConstructs) {
+  Json all = Json::parse(get_file(kTemplates + "constructs.json"));
+  const Json::Array& cases = all.at("cases").array();
+  Attempts attempts;
+  for (uint32_t i = 0; i < draws(1500); ++i) {
+    Dice dice(72, i);
+    SCOPED_TRACE(i);
+    std::string source;
+    for (int part = 0; part < 3; ++part) {
+      const std::string& text =
+          cases[static_cast<size_t>(dice.below(static_cast<int64_t>(cases.size())))].at("template").string();
+      source += dice.one_in(2) ? mutate_bytes(text, dice) : text;
+    }
+    attempts.run([&] { ChatTemplate(source, "t", kLimits).render(all.at("variables")); });
+  }
+  EXPECT_GT(attempts.loaded, static_cast<int>(draws(20)));
+}
+
+std::string repeated(const std::string& text, int times) {
+  std::string out;
+  for (int i = 0; i < times; ++i) out += text;
+  return out;
+}
+
+// Each of them would take for ever, or all memory, or the stack.
+TEST(FuzzChatTemplate, HostileTemplatesEnd) {
+  const std::string hostile[] = {
+      "{% for a in range(1000000000) %}{% endfor %}",
+      "{% for a in range(9000) %}{% for b in range(9000) %}{% for c in range(9000) %}{% endfor %}{% endfor "
+      "%}{% endfor %}",
+      "{{ 'a' * 1000000000 }}",
+      "{{ 'a' * 9223372036854775807 }}",
+      "{{ [1] * 1000000000 }}",
+      "{% set ns = namespace(s='a') %}{% for i in range(99) %}{% set ns.s = ns.s + ns.s %}{% endfor %}",
+      "{% set ns = namespace(s='a') %}{% for i in range(99) %}{% set ns.s = ns.s.replace('a', 'aa') %}{% "
+      "endfor %}",
+      "{% set ns = namespace(s=[1]) %}{% for i in range(9999) %}{% set ns.s = [ns.s] %}{% endfor %}{{ ns.s "
+      "}}",
+      "{% set ns = namespace(s=[1]) %}{% for i in range(60) %}{% set ns.s = [ns.s, ns.s] %}{% endfor %}{{ "
+      "ns.s }}",
+      "{% set ns = namespace(s=[1]) %}{% for i in range(60) %}{% set ns.s = [ns.s, ns.s] %}{% endfor %}{{ "
+      "ns.s == ns.s + [] }}"
+      "{{ ns.s | tojson | length }}",
+      "{% set ns = namespace() %}{% set ns.me = ns %}{{ ns }}",
+      "{% set ns = namespace() %}{% set ns.me = [ns] %}",
+      "{% macro f(n) %}{{ f(n + 1) }}{% endmacro %}{{ f(0) }}",
+      "{% macro f() %}{{ g() }}{% endmacro %}{% macro g() %}{{ f() }}{{ f() }}{% endmacro %}{{ f() }}",
+      "{{ '" + repeated("a", 200000) + "'.split('') }}",
+      "{{ " + repeated("(", 100000) + "1" + repeated(")", 100000) + " }}",
+      "{{ " + repeated("[", 100000) + "1" + repeated("]", 100000) + " }}",
+      "{{ " + repeated("-", 100000) + "1 }}",
+      "{{ " + repeated("not ", 100000) + "1 }}",
+      "{{ 1" + repeated(" + 1", 100000) + " }}",
+      "{{ 1" + repeated(" | abs", 100000) + " }}",
+      "{{ a" + repeated(".a", 100000) + " }}",
+      "{{ a" + repeated("()", 100000) + " }}",
+      "{{ 1" + repeated(" if 1 else 1", 50000) + " }}",
+      "{% if 1 %}" + repeated("{% if 1 %}", 50000),
+      repeated("{% for a in [1] %}", 50000),
+      "{{ 2 ** 1000000000 }}",
+      "{{ 1 ** 9223372036854775807 }}{{ (-1) ** 9223372036854775807 }}{{ 2 ** 9223372036854775807 }}",
+      "{{ -9223372036854775807 - 1 - 1 }}",
+      "{{ (-9223372036854775807 - 1) // -1 }}",
+      "{{ range(9223372036854775806, 9223372036854775807, 9223372036854775807) }}{{ range(0, "
+      "-9223372036854775807, -1) }}",
+      "{{ 'abc'[::9223372036854775807] }}{{ 'abc'[9223372036854775807:] }}{{ [1, 2][::-9223372036854775807] "
+      "}}"
+      "{{ range(1000000000) }}",
+      "{{ 'x' | indent(1000000000) }}",
+      "{{ [1] | tojson(indent=1000000000) }}",
+      "{{ strftime_now('" + repeated("%c", 2000) + "') }}",
+      "{% for a in 'x' * 60000 %}{% for b in 'x' * 60000 %}{{ a }}{% endfor %}{% endfor %}",
+      repeated("{# ", 100000),
+      repeated("{% raw %}", 10000),
+      "{% raw %}" + repeated("{% ", 100000),
+      repeated("{", 900000),
+      repeated("a", 2000000),
+  };
+  for (const std::string& source : hostile) {
+    SCOPED_TRACE(source.substr(0, 100));
+    Attempts attempts(size_t{64} << 20);
+    auto begin = std::chrono::steady_clock::now();
+    attempts.run([&] { ChatTemplate(source, "t", {1000000, 4 << 20}).render(Json(Json::Object{})); });
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
+    EXPECT_EQ(attempts.loaded, 0);
+  }
+}
+
+TEST(FuzzJsonl, RandomLines) {
+  TempFolder folder;
+  put_file(folder / "chat_template.jinja", get_file(kTemplates + "qwen25.jinja"));
+  put_file(folder / "tokenizer.json",
+           get_file(std::string(DS_SOURCE_DIR) + "/tests/data/tokenizers/gpt2/tokenizer.json"));
+  auto tokenizer = open_tokenizer(folder.path());
+  ChatEncoder encoder(*tokenizer, folder.path(), "", false);
+  Json all = Json::parse(get_file(kTemplates + "renders.json"));
+  Json line;
+  line.set("messages", all.at("chats").array()[4]);
+  line.set("tools", all.at("tools"));
+  Attempts attempts;
+  for (uint32_t i = 0; i < draws(800); ++i) {
+    Dice dice(73, i);
+    SCOPED_TRACE(i);
+    std::string damaged = dice.one_in(3) ? mutate_bytes(line.dump(), dice) : mutate_json(line, dice).dump();
+    attempts.run([&] {
+      Document made = encoder.encode(damaged, "line");
+      EXPECT_EQ(made.tokens.size(), made.targets.size());
+    });
+  }
+  EXPECT_GT(attempts.loaded, static_cast<int>(draws(50)));
+  EXPECT_GT(attempts.refused, static_cast<int>(draws(200)));
+}
+
+}  // namespace
+}  // namespace ds::test

@@ -1,0 +1,202 @@
+// Runs on jsonl and on token files.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "checkpoint/payload.h"
+#include "core/base/error.h"
+#include "data/token_file.h"
+#include "io/file.h"
+#include "monitor/metrics.h"
+#include "run/setup.h"
+#include "run/train.h"
+#include "support/temp_folder.h"
+#include "support/train_ranks.h"
+
+namespace ds {
+namespace {
+
+class DocumentRun : public testing::Test {
+ protected:
+  void SetUp() override {
+    make_folders(folder_ / "chats");
+    std::string lines;
+    static const char* words[] = {"tide", "bell", "lantern", "rope", "mast"};
+    for (int i = 0; i < 60; ++i) {
+      std::string word = words[i % 5];
+      lines += R"({"messages": [{"role": "user", "content": "spell )" + word + " " + std::to_string(i) +
+               R"("}, {"role": "assistant", "content": ")" + word + R"("}]})" + "\n";
+    }
+    write_file_atomic(folder_ / "chats/a.jsonl", lines);
+    write_file_atomic(folder_ / "chat.jinja",
+                      "{% for m in messages %}<{{ m.role[0] }}>{{ m.content }}\n{% endfor %}"
+                      "{% if add_generation_prompt %}<a>{% endif %}");
+  }
+
+  Json config(const std::string& dir, int steps, const std::string& changes = "{}") const {
+    Json c = Json::parse(R"({
+      "train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 4, "reproducible": true,
+      "optimizer": {"type": "AdamW", "params": {"lr": 0.005}},
+      "zero_optimization": {"stage": 2},
+      "model": {"family": "gpt", "layers": 1, "hidden": 32, "heads": 2},
+      "data": {"format": "jsonl", "heldout": 0.1},
+      "run": {"sequence": 32, "eval_batches": 2, "seed": 5, "threads": 1, "sample_tokens": 8}
+    })");
+    Json patch, run, data;
+    run.set("dir", folder_ / dir);
+    run.set("steps", steps);
+    data.set("paths", Json::Array{folder_ / "chats"});
+    data.set("chat_template", folder_ / "chat.jinja");
+    patch.set("run", run);
+    patch.set("data", data);
+    merge_patch(c, patch);
+    merge_patch(c, Json::parse(changes));
+    return c;
+  }
+
+  static RunReport train_on(int ranks, Json config, TrainOptions options = {}) {
+    if (options.resume.empty() || ranks > 1) {
+      Json leaves;
+      leaves.set("gradient_accumulation_steps", 4 / ranks);
+      merge_patch(config, leaves);
+    }
+    options.quiet = 2;
+    return test::train_on(ranks, config, options);
+  }
+
+  static std::string error_of(const Json& config, ds_status status = DS_ERROR_CONFIG) {
+    TrainOptions options;
+    options.quiet = 2;
+    return test::train_error(config, status, options);
+  }
+
+  static std::vector<StepRecord> rows(const RunReport& report) {
+    return read_metrics(report.folder + "/metrics.csv").steps;
+  }
+
+  // Bits of a run straight on each number of ranks, and of one that saves and resumes on others.
+  void expect_same_bits(const std::string& changes) {
+    std::set<std::string> hashes;
+    for (int ranks : {1, 2, 4}) {
+      hashes.insert(
+          payload_hash(train_on(ranks, config("r" + std::to_string(ranks), 6, changes)).checkpoint));
+    }
+    RunReport part = train_on(2, config("part", 2, changes));
+    for (auto [ranks, steps] : {std::pair{4, 4}, {1, 6}}) {
+      TrainOptions options;
+      options.resume = part.folder;
+      Json patch = Json::parse(R"({"run": {}})"), run;
+      run.set("steps", steps);
+      patch.set("run", run);
+      patch.set("gradient_accumulation_steps", 4 / ranks);
+      part = train_on(ranks, patch, options);
+    }
+    hashes.insert(payload_hash(part.checkpoint));
+    EXPECT_EQ(hashes.size(), 1u);
+  }
+
+  test::TempFolder folder_;
+};
+
+TEST_F(DocumentRun, LearnsAnswers) {
+  RunReport report = train_on(2, config("a", 60));
+  EXPECT_EQ(report.end, RunEnd::finished);
+  EXPECT_LT(report.heldout_loss, 0.5 * rows(report).front().loss);
+  TokenFile text(report.folder + "/data/train.tokens");
+  EXPECT_TRUE(text.marked());
+  EXPECT_GT(text.documents(), 40);
+  // What a sample continues is the question.
+  ASSERT_FALSE(report.samples.empty());
+  EXPECT_TRUE(report.samples[0].prompt.starts_with("<u>spell ")) << report.samples[0].prompt;
+}
+
+TEST_F(DocumentRun, SameBitsOverRanksAndResume) { expect_same_bits("{}"); }
+
+TEST_F(DocumentRun, SameBitsWithPacking) {
+  expect_same_bits(R"({"data": {"packing": true}, "run": {"sequence": 64}})");
+}
+
+TEST_F(DocumentRun, SameBitsWithACurriculum) {
+  expect_same_bits(
+      R"({"curriculum_learning": {"enabled": true, "curriculum_type": "seqlen", "min_difficulty": 8,
+      "max_difficulty": 32, "schedule_type": "fixed_linear",
+      "schedule_config": {"total_curriculum_step": 5, "difficulty_step": 8}}})");
+}
+
+// The token files of one run are the data of another.
+TEST_F(DocumentRun, TrainsOnTokenFiles) {
+  RunReport first = train_on(1, config("first", 1, R"({"data": {"heldout": 0}})"));
+  std::string tokens = R"({"data": {"format": "tokens", "chat_template": null, "paths": [")" + first.folder +
+                       R"(/data/train.tokens"]}})";
+  expect_same_bits(tokens);
+  std::string message = error_of(config("bad", 2,
+                                        R"({"data": {"format": "tokens", "chat_template": null,
+      "tokenizer": ")" + std::string(DS_SOURCE_DIR) +
+                                            R"(/tests/data/tokenizers/gpt2", "paths": [")" + first.folder +
+                                            R"(/data/train.tokens"]}})"));
+  EXPECT_NE(message.find("is of a tokenizer with hash"), std::string::npos) << message;
+}
+
+// Answers longer than a row, so that a shorter one has the same documents and fewer targets.
+std::string long_answers(const test::TempFolder& folder) {
+  std::string lines;
+  for (int i = 0; i < 40; ++i) {
+    lines += R"({"messages": [{"role": "user", "content": "r"}, {"role": "assistant", "content": ")" +
+             std::string(static_cast<size_t>(20 + i % 20), static_cast<char>('a' + i % 26)) + R"("}]})" +
+             "\n";
+  }
+  make_folders(folder / "long");
+  write_file_atomic(folder / "long/a.jsonl", lines);
+  return R"("data": {"paths": [")" + (folder / "long") + R"("]})";
+}
+
+// A curriculum is the run on shorter sequences, as long as it stays there. With several samples in a batch
+// the rest of each is computed, too, and no target is in it.
+TEST_F(DocumentRun, CurriculumCutsSequences) {
+  std::string data = long_answers(folder_);
+  std::string on =
+      R"("curriculum_learning": {"enabled": true, "curriculum_type": "seqlen", "min_difficulty": 16,
+      "max_difficulty": 32, "schedule_type": "fixed_discrete",
+      "schedule_config": {"difficulty": [16, 32], "max_step": [3]}})";
+  for (int batch : {1, 4}) {
+    std::string more = R"("train_micro_batch_size_per_gpu": )" + std::to_string(batch) + ", " + data;
+    std::string name = std::to_string(batch);
+    std::vector<StepRecord> cut = rows(train_on(1, config("cut" + name, 5, "{" + more + ", " + on + "}")));
+    std::vector<StepRecord> shorter =
+        rows(train_on(1, config("short" + name, 5,
+                                "{" + more + R"(, "run": {"sequence": 16}, "model": {"positions": 32}})")));
+    std::vector<StepRecord> whole = rows(train_on(1, config("whole" + name, 5, "{" + more + "}")));
+    for (size_t i = 0; i < 3; ++i) EXPECT_NEAR(cut[i].loss, shorter[i].loss, 1e-5) << i;
+    EXPECT_GT(std::abs(cut[0].loss - whole[0].loss), 1e-4);
+    EXPECT_GT(std::abs(cut[3].loss - shorter[3].loss), 1e-4);
+  }
+}
+
+TEST_F(DocumentRun, BadInputIsNamedAndLeavesNoFolder) {
+  auto refused = [&](const std::string& changes, const char* part, ds_status status = DS_ERROR_CONFIG) {
+    std::string message = error_of(config("bad", 2, changes), status);
+    EXPECT_NE(message.find(part), std::string::npos) << message << "\nlacks " << part;
+    EXPECT_FALSE(exists(folder_ / "bad"));
+  };
+  refused(R"({"data": {"chat_template": null}})", "need a chat template", DS_ERROR_NOT_FOUND);
+  refused(R"({"data": {"chat_template": "none.jinja"}})", "data.chat_template: \"none.jinja\"",
+          DS_ERROR_NOT_FOUND);
+  refused(R"({"data": {"format": "text"}})", "data.chat_template: needs data.format \"jsonl\", got \"text\"");
+  refused(R"({"data": {"format": "json"}})", "data.format: \"json\" is unknown");
+  refused(R"({"data": {"loss_on": "questions"}})", "data.loss_on: \"questions\" is unknown");
+  refused(R"({"data": {"max_bytes": 5}})", "data.max_bytes: needs data.format \"text\"");
+  refused(R"({"data": {"tokenizer": "learn"}})", "data.tokenizer: \"learn\" needs data.format \"text\"");
+  refused(R"({"train_micro_batch_size_per_gpu": 64})", "samples of 32 tokens, but one batch needs");
+  write_file_atomic(folder_ / "chats/b.jsonl", "{\"messages\": 1}\n");
+  refused("{}", "b.jsonl' line 1: \"messages\" must be a list");
+  write_file_atomic(folder_ / "chats/b.jsonl", "");
+  write_file_atomic(folder_ / "chat.jinja", "{% include 'x' %}");
+  refused("{}", "line 1 of the chat template: tag {% include %} is unsupported", DS_ERROR_UNSUPPORTED);
+}
+
+}  // namespace
+}  // namespace ds
