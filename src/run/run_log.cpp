@@ -49,13 +49,24 @@ RunLog::RunLog(const Config& config, const RunFolder& folder, int64_t first, int
     options.plan = plan;
     progress_.emplace(options, [this](std::string_view text) { print(text); });
   }
-  if (config.csv_monitor) {
+  if (config.csv_monitor.enabled) {
     dispensable([&] {
       csv_.emplace(folder.file("metrics.csv"), first);
       history_ = csv_->kept();
     });
   }
-  if (config.tensorboard) dispensable([&] { events_.emplace(folder.path); });
+  auto folder_of = [&](const MonitorConfig& monitor) {
+    return monitor.output_path.empty() ? folder.path
+                                       : make_monitor_folder(monitor.output_path, monitor.job_name);
+  };
+  if (config.csv_monitor.enabled && !config.csv_monitor.output_path.empty()) {
+    dispensable([&] {
+      scalars_.emplace(folder_of(config.csv_monitor), config.train_batch, first * config.train_batch);
+    });
+  }
+  if (config.jsonl_monitor.enabled)
+    dispensable([&] { lines_.emplace(folder_of(config.jsonl_monitor) + "/metrics.jsonl", first); });
+  if (config.tensorboard.enabled) dispensable([&] { events_.emplace(folder_of(config.tensorboard)); });
 }
 
 void RunLog::print(std::string_view text) {
@@ -72,6 +83,8 @@ void RunLog::step(const StepRecord& record) {
   history_.steps.push_back(record);
   if (csv_) csv_->write(record);
   if (events_) events_->write(record);
+  if (scalars_) scalars_->write(record);
+  if (lines_) lines_->write(record);
   if (progress_) progress_->step(record);
 }
 
@@ -79,6 +92,8 @@ void RunLog::eval(const EvalRecord& record) {
   history_.evals.push_back(record);
   if (csv_) csv_->write(record);
   if (events_) events_->write(record);
+  if (scalars_) scalars_->write(record);
+  if (lines_) lines_->write(record);
   if (progress_) progress_->eval(record);
 }
 
@@ -90,6 +105,8 @@ void RunLog::finish() {
 void RunLog::sync() {
   if (csv_) csv_->sync();
   if (events_) events_->sync();
+  if (scalars_) scalars_->sync();
+  if (lines_) lines_->sync();
 }
 
 }  // namespace ds

@@ -12,6 +12,7 @@
 #include "monitor/metrics.h"
 #include "monitor/progress.h"
 #include "monitor/run_record.h"
+#include "monitor/scalar_files.h"
 #include "run/folder.h"
 
 namespace ds {
@@ -22,8 +23,8 @@ bool print_out(std::string_view text);
 // Runs what a run can do without: its error is a warning.
 void dispensable(const std::function<void()>& body);
 
-// What rank 0 tells while a run goes: standard output, metrics.csv, TensorBoard events. Training does not
-// depend on it: what cannot be written is a warning, once for each of the three.
+// What rank 0 tells while a run goes: standard output, metrics.csv, TensorBoard events, files of csv_monitor
+// and jsonl_monitor. Training does not depend on it: what cannot be written is a warning, once for each.
 class RunLog {
  public:
   // first: step the run begins at. quiet as TrainOptions::quiet.
@@ -42,6 +43,8 @@ class RunLog {
   bool deaf_ = false;  // standard output has failed
   std::optional<MetricsCsv> csv_;
   std::optional<EventFile> events_;
+  std::optional<ScalarFiles> scalars_;
+  std::optional<MetricsJsonl> lines_;
   Metrics history_;
 };
 

@@ -5,15 +5,19 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <sstream>
 
 #include "core/base/error.h"
+#include "core/base/json.h"
 #include "core/base/log.h"
 #include "core/base/utf8.h"
+#include "io/file.h"
 #include "monitor/event_file.h"
 #include "monitor/metrics.h"
 #include "monitor/progress.h"
 #include "monitor/readable_text.h"
+#include "monitor/scalar_files.h"
 #include "support/dice.h"
 #include "support/temp_folder.h"
 
@@ -360,6 +364,60 @@ TEST(Progress, RemainingTimeForgetsASlowStart) {
     progress.step(r);
   }
   EXPECT_NEAR(progress.remaining_seconds(), 200, 1);
+}
+
+// DeepSpeed's files of csv_monitor; a resumed run goes on behind the samples that it keeps.
+TEST(ScalarFiles, AreOneForEachEventAndGoOnBehindWhatIsKept) {
+  TempFolder folder;
+  const std::string job = make_monitor_folder(folder / "out", "job");
+  {
+    ScalarFiles files(job, 4, 0);
+    for (int64_t step = 1; step <= 3; ++step) {
+      StepRecord record;
+      record.step = step;
+      record.loss = 1.0 / static_cast<double>(step);
+      record.lr = 0.5;
+      files.write(record);
+    }
+    files.write(EvalRecord{3, 0.25});
+  }
+  EXPECT_EQ(read_file(job + "/Train_Samples_lr.csv"), "step,lr\n4,0.5\n8,0.5\n12,0.5\n");
+  EXPECT_EQ(read_file(job + "/Eval_Samples_eval_loss.csv"), "step,eval_loss\n12,0.25\n");
+  ScalarFiles again(job, 4, 8);
+  StepRecord record;
+  record.step = 3;
+  record.lr = 0.125;
+  again.write(record);
+  EXPECT_EQ(read_file(job + "/Train_Samples_lr.csv"), "step,lr\n4,0.5\n8,0.5\n12,0.125\n");
+  EXPECT_THROW(make_monitor_folder("/proc/none", "job"), Error);
+}
+
+TEST(MetricsJsonl, IsAnObjectALine) {
+  TempFolder folder;
+  const std::string path = folder / "metrics.jsonl";
+  StepRecord record;
+  record.step = 1;
+  record.loss = 2;
+  record.grad_norm = std::numeric_limits<double>::quiet_NaN();
+  {
+    MetricsJsonl lines(path, 0);
+    lines.write(record);
+    lines.write(EvalRecord{1, 3});
+    record.step = 2;
+    lines.write(record);
+  }
+  MetricsJsonl again(path, 1);
+  record.step = 2;
+  record.loss = 9;
+  again.write(record);
+  std::istringstream text(read_file(path));
+  std::vector<Json> read;
+  for (std::string line; std::getline(text, line);) read.push_back(Json::parse(line));
+  ASSERT_EQ(read.size(), 3u);
+  EXPECT_EQ(read[0].at("loss").number(), 2);
+  EXPECT_TRUE(read[0].at("grad_norm").is_null());
+  EXPECT_EQ(read[1].at("heldout_loss").number(), 3);
+  EXPECT_EQ(read[2].at("loss").number(), 9);
 }
 
 }  // namespace

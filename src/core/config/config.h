@@ -156,6 +156,13 @@ struct CommsLoggerConfig {
   std::vector<std::string> operations;
 };
 
+// A file that metrics go to.
+struct MonitorConfig {
+  bool enabled = false;
+  std::string output_path = {};  // folder of its jobs; "": the run folder
+  std::string job_name = "DeepSpeedJobName";
+};
+
 struct MemoryBudget {
   int64_t device = -1, host = -1, nvme = -1;  // bytes per rank; -1: none
 };
@@ -197,7 +204,7 @@ struct Config {
   bool pin_threads = true;          // where the ranks of a machine have shared out its cores evenly
   int64_t comm_timeout_ms = 300000;
   int64_t steps_per_print = 10;  // kNeverPrint: no lines
-  bool tensorboard = true, csv_monitor = true;
+  MonitorConfig tensorboard{.enabled = true}, csv_monitor{.enabled = true}, jsonl_monitor;
   CommsLoggerConfig comms_logger;
 
   // Every value with where it came from ("config", "default", "derived").

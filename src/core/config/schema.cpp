@@ -193,12 +193,20 @@ void precision_keys(std::vector<Key>& keys) {
        [](const Config& c) { return Json(c.autocast.dtype == "f16" ? "torch.float16" : "torch.bfloat16"); }});
 }
 
+void monitor_keys(std::vector<Key>& keys, const std::string& section, MonitorConfig Config::*monitor) {
+  keys.push_back(key(section + ".enabled", [monitor](auto& c) -> auto& { return (c.*monitor).enabled; }));
+  keys.push_back(
+      key(section + ".output_path", [monitor](auto& c) -> auto& { return (c.*monitor).output_path; }));
+  keys.push_back(key(section + ".job_name", [monitor](auto& c) -> auto& { return (c.*monitor).job_name; }));
+}
+
 void general_keys(std::vector<Key>& keys) {
   keys.push_back(key(
       "gradient_clipping", [](auto& c) -> auto& { return c.gradient_clipping; }, not_negative));
   keys.push_back(steps_per_print_key());
-  keys.push_back(key("tensorboard.enabled", [](auto& c) -> auto& { return c.tensorboard; }));
-  keys.push_back(key("csv_monitor.enabled", [](auto& c) -> auto& { return c.csv_monitor; }));
+  monitor_keys(keys, "tensorboard", &Config::tensorboard);
+  monitor_keys(keys, "csv_monitor", &Config::csv_monitor);
+  monitor_keys(keys, "jsonl_monitor", &Config::jsonl_monitor);
   keys.push_back(key("comms_logger.enabled", [](auto& c) -> auto& { return c.comms_logger.enabled; }));
   keys.push_back(key("comms_logger.prof_all", [](auto& c) -> auto& { return c.comms_logger.all; }));
   keys.push_back(key("comms_logger.prof_ops", [](auto& c) -> auto& { return c.comms_logger.operations; }));

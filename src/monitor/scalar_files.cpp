@@ -1,0 +1,121 @@
+#include "monitor/scalar_files.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/base/json.h"
+#include "io/file.h"
+
+namespace ds {
+namespace {
+
+constexpr int64_t kMostLines = int64_t{4} << 30;
+
+// Bytes at the beginning of a file that stay: its header and the whole lines behind it whose number, which
+// follows `before`, is at most `most`. 0 where the header is another.
+int64_t kept_bytes(std::string_view text, std::string_view header, std::string_view before, int64_t most) {
+  if (!text.starts_with(header)) return 0;
+  size_t kept = header.size();
+  for (size_t end = text.find('\n', kept); end != text.npos; end = text.find('\n', kept)) {
+    std::string_view line = text.substr(kept, end - kept);
+    if (!line.starts_with(before)) break;
+    line.remove_prefix(before.size());
+    int64_t number = 0;
+    if (std::from_chars(line.data(), line.data() + line.size(), number).ec != std::errc() || number > most)
+      break;
+    kept = end + 1;
+  }
+  return static_cast<int64_t>(kept);
+}
+
+int64_t kept_bytes_of(const std::string& path, std::string_view header, std::string_view before,
+                      int64_t most) {
+  return name_exists(path) ? kept_bytes(read_file(path, kMostLines), header, before, most) : 0;
+}
+
+Json number_or_null(double value) { return std::isfinite(value) ? Json(value) : Json(); }
+
+}  // namespace
+
+std::string make_monitor_folder(const std::string& output_path, const std::string& job_name) {
+  const std::filesystem::path folder = std::filesystem::path(output_path) / job_name;
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error) raise(DS_ERROR_IO, "{}: mkdir: {}", folder.string(), error.message());
+  return folder.string();
+}
+
+ScalarFiles::ScalarFiles(std::string folder, int64_t batch, int64_t kept_samples)
+    : folder_(std::move(folder)), batch_(batch), kept_samples_(kept_samples) {
+  for (const char* event : {"Train/Samples/train_loss", "Train/Samples/lr", "Train/Samples/grad_norm"})
+    open(event);
+}
+
+AppendFile& ScalarFiles::open(std::string_view event) {
+  if (auto found = files_.find(event); found != files_.end()) return found->second;
+  std::string name(event);
+  std::replace(name.begin(), name.end(), '/', '_');
+  const std::string path = fmt::format("{}/{}.csv", folder_, name);
+  const std::string header = fmt::format("step,{}\n", event.substr(event.rfind('/') + 1));
+  const int64_t kept = kept_bytes_of(path, header, "", kept_samples_);
+  AppendFile& file =
+      files_.try_emplace(std::string(event), File(path, File::Mode::write), kept).first->second;
+  if (kept == 0) file.append(header);
+  return file;
+}
+
+void ScalarFiles::scalar(std::string_view event, int64_t step, double value) {
+  open(event).append(fmt::format("{},{}\n", step * batch_, value));
+}
+
+void ScalarFiles::write(const StepRecord& r) {
+  scalar("Train/Samples/train_loss", r.step, r.loss);
+  scalar("Train/Samples/lr", r.step, r.lr);
+  scalar("Train/Samples/grad_norm", r.step, r.grad_norm);
+}
+
+void ScalarFiles::write(const EvalRecord& r) { scalar("Eval/Samples/eval_loss", r.step, r.loss); }
+
+void ScalarFiles::sync() {
+  for (auto& [event, file] : files_) file.sync();
+}
+
+namespace {
+
+constexpr std::string_view kStepMember = R"({"step": )";
+
+}  // namespace
+
+MetricsJsonl::MetricsJsonl(const std::string& path, int64_t kept_steps)
+    : file_(File(path, File::Mode::write), kept_bytes_of(path, "", kStepMember, kept_steps)) {}
+
+void MetricsJsonl::write(const StepRecord& r) {
+  Json line = Json::Object{};
+  line.set("step", r.step);
+  line.set("loss", number_or_null(r.loss));
+  line.set("lr", number_or_null(r.lr));
+  line.set("grad_norm", number_or_null(r.grad_norm));
+  line.set("tokens_per_second", number_or_null(r.tokens_per_second));
+  line.set("seconds", number_or_null(r.seconds));
+  line.set("loss_scale", number_or_null(r.loss_scale));
+  line.set("device_bytes", r.bytes.device);
+  line.set("host_bytes", r.bytes.host);
+  line.set("nvme_bytes", r.bytes.nvme);
+  file_.append(line.dump() + "\n");
+}
+
+void MetricsJsonl::write(const EvalRecord& r) {
+  Json line = Json::Object{};
+  line.set("step", r.step);
+  line.set("heldout_loss", number_or_null(r.loss));
+  file_.append(line.dump() + "\n");
+}
+
+}  // namespace ds
