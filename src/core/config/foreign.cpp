@@ -31,11 +31,10 @@ void top_level(std::vector<ForeignKey>& keys) {
   no_effect(keys, "",
             {"dump_state", "memory_breakdown", "wall_clock_breakdown", "disable_allgather",
              "zero_allow_untested_optimizer", "zero_force_ds_cpu_optimizer", "log_level", "vocabulary_size",
-             "dataloader_drop_last"});
+             "dataloader_drop_last", "seq_parallel_communication_data_type"});
   no_effect(keys, "timers.throughput.", {"enabled", "synchronized"});
   only(keys, "",
        {{"managed_gradient_accumulation", true},
-        {"seq_parallel_communication_data_type", "fp32"},
         {"prescale_gradients", false},
         {"gradient_predivide_factor", 1.0},
         {"gradient_allreduce_op", "mean"},
