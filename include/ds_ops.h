@@ -1253,15 +1253,32 @@ static inline ds_status ds_op_dropout(ds_graph* graph, int32_t x, double p, int6
   return ds_ops_end(&node, graph, "dropout", out);
 }
 
+/** Attributes of fill that may be left out. */
+typedef struct ds_fill_options {
+  /** 1: the value times the loss scale of the step; 0 by default */
+  int64_t loss_scale;
+} ds_fill_options;
+
+static inline ds_fill_options ds_fill_options_init(void) {
+  ds_fill_options options;
+  options.loss_scale = 0;
+  return options;
+}
+
 /** A scalar of a given value: the seed of gradients. Not differentiable.
  * @param value the value
  * @param dtype element type of the result (f32, bf16, f16, f64)
+ * @param options [nullable]
  * @param out [out] y: T[], the value */
-static inline ds_status ds_op_fill(ds_graph* graph, double value, const char* dtype, int32_t* out) {
+static inline ds_status ds_op_fill(ds_graph* graph, double value, const char* dtype, const ds_fill_options* options,
+    int32_t* out) {
   ds_ops_node node;
   ds_ops_begin(&node);
   ds_ops_number(&node, "value", value);
   ds_ops_text(&node, "dtype", dtype);
+  if (options) {
+    if (options->loss_scale != 0) ds_ops_integer(&node, "loss_scale", options->loss_scale);
+  }
   return ds_ops_end(&node, graph, "fill", out);
 }
 

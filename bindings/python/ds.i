@@ -67,9 +67,10 @@ struct type {};
   $1 = &made; $2 = sizeof made;
 }
 %typemap(argout) (ds_step_result *out, size_t struct_size) {
-  %append_output(Py_BuildValue("{s:L,s:L,s:d,s:d,s:d,s:O}", "step", (long long)$1->step, "updates",
+  %append_output(Py_BuildValue("{s:L,s:L,s:d,s:d,s:d,s:O,s:d,s:O}", "step", (long long)$1->step, "updates",
                                (long long)$1->updates, "loss", $1->loss, "grad_norm", $1->grad_norm, "lr", $1->lr,
-                               "skipped", $1->skipped ? Py_True : Py_False));
+                               "skipped", $1->skipped ? Py_True : Py_False, "loss_scale", $1->loss_scale,
+                               "loss_scale_at_floor", $1->loss_scale_at_floor ? Py_True : Py_False));
 }
 
 %typemap(in, numinputs=0) char **out_text (char *made = NULL) "$1 = &made;"

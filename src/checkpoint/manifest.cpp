@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <cstddef>
 #include <set>
 #include <span>
@@ -13,6 +14,7 @@
 #include "core/base/error.h"
 #include "core/base/hash.h"
 #include "core/base/json.h"
+#include "core/config/loss_scaler.h"
 #include "io/file.h"
 
 namespace ds {

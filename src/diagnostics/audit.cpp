@@ -76,6 +76,7 @@ class Audit {
       : request_(request), comm_(comm), options_(std::move(options)) {
     agree(comm_, "audit", [&] {
       config_ = parse_config(document, comm_.size());
+      settle_scale(config_.loss_scale);
       config_.comm_timeout_ms = std::max(config_.comm_timeout_ms, kPatienceMs);
       if (request_.threads > 0) config_.threads = request_.threads;
       model_ = configured_model(config_);

@@ -48,6 +48,7 @@ Config config_of(const Json& document, const std::string& folder, const ProfileR
   if (request.micro_batch > 0) config.micro_batch = request.micro_batch;
   if (request.sequence > 0) config.sequence = request.sequence;
   if (request.dtype != DS_DTYPE_NONE) config.compute = request.dtype;
+  settle_scale(config.loss_scale);
   if (request.threads > 0) config.threads = request.threads;
   config.train_batch = config.micro_batch * config.accumulation * world;
   return config;

@@ -6,6 +6,7 @@
 #include <array>
 #include <cerrno>
 #include <charconv>
+#include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <string_view>
@@ -19,17 +20,21 @@ namespace ds {
 namespace {
 
 constexpr std::string_view header =
-    "step,loss,heldout_loss,lr,grad_norm,tokens_per_second,seconds,device_bytes,host_bytes,nvme_bytes";
-constexpr size_t columns = 10;
+    "step,loss,heldout_loss,lr,grad_norm,tokens_per_second,seconds,device_bytes,host_bytes,nvme_bytes,loss_"
+    "scale";
+// Runs of versions before fp16 have no last column; it is added where such a run goes on.
+constexpr std::string_view old_header = header.substr(0, header.rfind(','));
+constexpr size_t columns = 11;
 constexpr int64_t kMostMetrics = int64_t{4} << 30;  // some 40 million steps
 
 // fmt prints the shortest text that parses back to the same bits, whatever the locale.
 std::string line_of(const StepRecord& r) {
-  return fmt::format("{},{},,{},{},{},{},{},{},{}\n", r.step, r.loss, r.lr, r.grad_norm, r.tokens_per_second,
-                     r.seconds, r.bytes.device, r.bytes.host, r.bytes.nvme);
+  return fmt::format("{},{},,{},{},{},{},{},{},{},{}\n", r.step, r.loss, r.lr, r.grad_norm,
+                     r.tokens_per_second, r.seconds, r.bytes.device, r.bytes.host, r.bytes.nvme,
+                     std::isnan(r.loss_scale) ? "" : fmt::format("{}", r.loss_scale));
 }
 
-std::string line_of(const EvalRecord& r) { return fmt::format("{},,{},,,,,,,\n", r.step, r.loss); }
+std::string line_of(const EvalRecord& r) { return fmt::format("{},,{},,,,,,,,\n", r.step, r.loss); }
 
 template <typename T>
 T number(std::string_view field, const std::string& path, size_t line) {
@@ -55,15 +60,16 @@ Row read_row(std::string_view text, const std::string& path, size_t number_of_li
     if (count < columns) field[count] = text.substr(at, comma - at);
     at = comma + 1;
   }
-  if (count != columns) {
+  if (count != columns && count + 1 != columns) {
     raise(DS_ERROR_CORRUPT, "{}: line {}: {} columns wanted, got {}", path, number_of_line, columns, count);
   }
   auto real = [&](size_t i) { return number<double>(field[i], path, number_of_line); };
   auto integer = [&](size_t i) { return number<int64_t>(field[i], path, number_of_line); };
   if (field[1].empty()) return {{}, EvalRecord{integer(0), real(2)}};
-  return {StepRecord{
-              integer(0), real(1), real(3), real(4), real(5), real(6), {integer(7), integer(8), integer(9)}},
-          {}};
+  StepRecord step{
+      integer(0), real(1), real(3), real(4), real(5), real(6), {integer(7), integer(8), integer(9)}};
+  if (!field[10].empty()) step.loss_scale = real(10);
+  return {step, {}};
 }
 
 // Calls each(line, its number from 1) for all but a last line that was cut off.
@@ -79,7 +85,8 @@ void for_lines(std::string_view text, F each) {
 }
 
 void check_header(std::string_view line, const std::string& path) {
-  if (line != header) raise(DS_ERROR_CORRUPT, "{}: line 1 must be the header, got '{}'", path, line);
+  if (line != header && line != old_header)
+    raise(DS_ERROR_CORRUPT, "{}: line 1 must be the header, got '{}'", path, line);
 }
 
 // The good lines of a file up to a step.
@@ -91,7 +98,9 @@ struct Salvage {
   void add(std::string_view line, const Row& row) {
     if (row.step) metrics.steps.push_back(*row.step);
     if (row.eval) metrics.evals.push_back(*row.eval);
-    (text += line) += '\n';
+    text += line;
+    if (static_cast<size_t>(std::count(line.begin(), line.end(), ',')) + 1 < columns) text += ',';
+    text += '\n';
   }
 };
 

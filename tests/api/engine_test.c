@@ -297,6 +297,7 @@ static void told(void) {
   check_ok(ds_engine_last_step(engine, &last, sizeof last), "before any step");
   check(last.struct_size == sizeof last && last.step == 0 && last.updates == 0 && last.skipped == 0, "zeros");
   check(last.loss == 0 && last.grad_norm == 0 && last.lr == 0 && last.reserved == 0, "zeros");
+  check(last.loss_scale == 0 && last.loss_scale_at_floor == 0 && last.reserved_2 == 0, "zeros");
   check_ok(ds_engine_skip_reason(engine, &text), "reason");
   check(strcmp(text, "") == 0, "no reason");
   ds_text_destroy(text);
@@ -304,6 +305,31 @@ static void told(void) {
   check(ds_engine_param_count(engine) == MLP_PARAMS && ds_engine_param_count(NULL) == -1, "parameters");
   for (i = 0; i < 4; ++i) check(strcmp(ds_engine_state_name(engine, i), names[i]) == 0, names[i]);
   check(!ds_engine_state_name(engine, 4) && !ds_engine_state_name(engine, -1), "no more");
+  ds_engine_destroy(engine);
+}
+
+/* fp16 from f32 inputs: the loss scale of a step and of the next one, and a skipped step at its minimum. */
+static void scaled(void) {
+  ds_step_result last;
+  double loss, scale = 0;
+  mlp_batch batch;
+  ds_engine* engine =
+      mlp_engine(NULL,
+                 "{\"train_batch_size\": 6, \"fp16\": {\"enabled\": true, \"auto_cast\": true, "
+                 "\"initial_scale_power\": 40, \"hysteresis\": 1, \"min_loss_scale\": 549755813888}}");
+  make_batch(&batch, 0, 0, 1);
+  check_ok(ds_engine_get(engine, "loss_scale", &scale), "scale");
+  check(scale == 1099511627776.0, "2^40");
+  check_ok(train(engine, &batch, &loss), "a step that overflows");
+  check_ok(ds_engine_last_step(engine, &last, sizeof last), "last step");
+  check(last.skipped == 1 && last.loss_scale == scale && last.loss_scale_at_floor == 0, "it halves");
+  check_ok(ds_engine_get(engine, "loss_scale", &scale), "scale");
+  check(scale == 549755813888.0, "2^39");
+  check_ok(train(engine, &batch, &loss), "a step at the minimum");
+  check_ok(ds_engine_last_step(engine, &last, sizeof last), "last step");
+  check(last.skipped == 1 && last.loss_scale == scale && last.loss_scale_at_floor == 1, "it cannot halve");
+  check(last.step == 2 && last.updates == 0, "two steps, no update");
+  free_batch(&batch);
   ds_engine_destroy(engine);
 }
 
@@ -317,5 +343,6 @@ int main(int argc, char** argv) {
   run_ranks("api_engine_refresh", RANKS, refresh, NULL);
   run_ranks("api_engine_agree", RANKS, agree, NULL);
   told();
+  scaled();
   return 0;
 }

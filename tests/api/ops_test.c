@@ -72,7 +72,7 @@ static ds_graph* by_helper(void) {
   check_ok(ds_op_rope(graph, y, in.ids, -1, 1, 8, 1e4, &rope, &y), "rope");
   both[0] = both[1] = y;
   check_ok(ds_op_load_balance(graph, both, 2, in.mask, 2, &y), "load_balance");
-  check_ok(ds_op_fill(graph, 0.1 + 0.2, "f32", &y), "fill");
+  check_ok(ds_op_fill(graph, 0.1 + 0.2, "f32", NULL, &y), "fill");
   return graph;
 }
 

@@ -100,6 +100,35 @@ TEST(MetricsCsv, GoesOnAfterACheckpoint) {
   EXPECT_EQ(back.evals.back().step, 4);
 }
 
+// The file of a run that an older version began gets the column of the loss scale.
+TEST(MetricsCsv, ARunOfAnOlderVersionGoesOnWithALossScale) {
+  test::TempFolder folder;
+  std::string path = folder / "metrics.csv";
+  std::ofstream(path)
+      << "step,loss,heldout_loss,lr,grad_norm,tokens_per_second,seconds,device_bytes,host_bytes,"
+         "nvme_bytes\n1,2.5,,0.1,1,10,1,0,0,0\n1,,2.25,,,,,,,\n";
+  EXPECT_EQ(read_metrics(path).steps.size(), 1u);
+  {
+    MetricsCsv csv(path, 1);
+    StepRecord scaled = record(2);
+    scaled.loss_scale = 65536;
+    csv.write(scaled);
+    csv.write(record(3));
+  }
+  Metrics back = read_metrics(path);
+  ASSERT_EQ(back.steps.size(), 3u);
+  EXPECT_TRUE(std::isnan(back.steps[0].loss_scale));
+  EXPECT_EQ(back.steps[1].loss_scale, 65536);
+  EXPECT_TRUE(std::isnan(back.steps[2].loss_scale));
+  ASSERT_EQ(back.evals.size(), 1u);
+  EXPECT_EQ(back.evals[0].loss, 2.25);
+  std::string text = content(path);
+  EXPECT_EQ(text.substr(0, text.find('\n')).substr(text.find("nvme_bytes")), "nvme_bytes,loss_scale");
+  EXPECT_FALSE(std::ifstream(path + ".damaged").good());
+  EXPECT_NE(progress_line(back.steps[1], nan, 0, {}).find("  scale 65536  "), std::string::npos);
+  EXPECT_EQ(progress_line(back.steps[0], nan, 0, {}).find("scale"), std::string::npos);
+}
+
 TEST(MetricsCsv, RefusesOtherFiles) {
   test::TempFolder folder;
   std::string path = folder / "metrics.csv";

@@ -144,10 +144,11 @@ function Base.get(e::Engine, name::AbstractString)
 end
 set!(e::Engine, name, value) = GC.@preserve e check(ds_engine_set(raw(e), name, value))
 function last_step(e::Engine)
-    out = Ref(ds_step_result(sizeof(ds_step_result), 0, 0, 0, 0, 0, 0, 0))
+    out = Ref(ds_step_result(sizeof(ds_step_result), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0))
     GC.@preserve e check(ds_engine_last_step(raw(e), out, sizeof(ds_step_result)))
     r = out[]
-    (step = r.step, updates = r.updates, loss = r.loss, grad_norm = r.grad_norm, lr = r.lr, skipped = r.skipped == 1)
+    (step = r.step, updates = r.updates, loss = r.loss, grad_norm = r.grad_norm, lr = r.lr, skipped = r.skipped == 1,
+     loss_scale = r.loss_scale, loss_scale_at_floor = r.loss_scale_at_floor == 1)
 end
 skip_reason(e::Engine) = GC.@preserve e text_of(out -> ds_engine_skip_reason(raw(e), out))
 report(e::Engine, format = :text) = GC.@preserve e text_of(out -> ds_engine_plan_report(raw(e), format_of(format), out))

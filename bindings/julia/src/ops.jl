@@ -841,11 +841,12 @@ A scalar of a given value: the seed of gradients. Not differentiable.
 
 - `value`: the value
 - `dtype`: element type of the result (f32, bf16, f16, f64)
+- `loss_scale`: 1: the value times the loss scale of the step
 
 Returns `y` T[], the value
 """
-fill(g::Graph; value::Real, dtype::AbstractString) =
-    add(g, "fill", Any[], Any[("value", value, missing), ("dtype", dtype, missing)])
+fill(g::Graph; value::Real, dtype::AbstractString, loss_scale::Integer = 0) =
+    add(g, "fill", Any[], Any[("value", value, missing), ("dtype", dtype, missing), ("loss_scale", loss_scale, 0)])
 
 """
     cast(g, x; ...)

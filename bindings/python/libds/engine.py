@@ -40,6 +40,8 @@ class StepResult(NamedTuple):
     grad_norm: float  #: of the mean gradient, before clipping
     lr: float  #: of parameter group 0
     skipped: bool  #: loss or gradients had NaN or infinity, and nothing was updated
+    loss_scale: float  #: what the loss was multiplied by; 1 unless fp16 is enabled
+    loss_scale_at_floor: bool  #: skipped, and the dynamic loss scale is at its minimum
 
 
 class _AnyEngine(Handle):

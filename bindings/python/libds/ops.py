@@ -31,6 +31,7 @@ _DEFAULTS = {
     "rope": {"dims": 0, "interleaved": 0, "inverse": 0, "scaling": "none", "magnitude": 0.0, "truncate": 1},
     "top_gates": {"normalize": 1},
     "top_gates_dx": {"normalize": 1},
+    "fill": {"loss_scale": 0},
 }
 
 
@@ -910,18 +911,19 @@ def dropout(graph, x, *, p: float, op: int):
     return _add(graph, "dropout", [x], 1, p=p, op=op)
 
 
-def fill(graph, *, value: float, dtype: Literal["f32", "bf16", "f16", "f64"]):
+def fill(graph, *, value: float, dtype: Literal["f32", "bf16", "f16", "f64"], loss_scale: int = 0):
     """A scalar of a given value: the seed of gradients. Not differentiable.
 
     Args:
         graph: the graph that the operation is added to
         value: the value
         dtype: element type of the result (f32, bf16, f16, f64)
+        loss_scale: 1: the value times the loss scale of the step
 
     Returns:
         y: T[], the value
     """
-    return _add(graph, "fill", [], 1, value=value, dtype=dtype)
+    return _add(graph, "fill", [], 1, value=value, dtype=dtype, loss_scale=loss_scale)
 
 
 def cast(graph, x, *, dtype: Literal["f32", "bf16", "f16", "f64"]):

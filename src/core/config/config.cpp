@@ -8,7 +8,6 @@
 #include <set>
 
 #include "core/base/error.h"
-#include "core/config/loss_scaler.h"
 #include "core/config/nearest_path.h"
 #include "core/config/schedule.h"
 #include "core/config/optimizer_types.h"
@@ -458,7 +457,8 @@ void check_quantization(const Config& c) {
 const char* precision_key(DType compute) { return compute == DS_DTYPE_F16 ? "fp16.enabled" : "bf16.enabled"; }
 
 void check_precision(const Config& c) {
-  if (searches_scale(c) && (c.loss_scale.window < 1 || c.loss_scale.min_loss_scale <= 0)) {
+  const bool dynamic = c.compute == DS_DTYPE_F16 && c.loss_scale.loss_scale == 0;
+  if (dynamic && (c.loss_scale.window < 1 || c.loss_scale.min_loss_scale <= 0)) {
     const bool window = c.loss_scale.window < 1;
     raise(DS_ERROR_CONFIG, "{}: must be above 0 where the loss scale is dynamic, got 0",
           KeyName(window ? "fp16.loss_scale_window" : "fp16.min_loss_scale"));

@@ -65,6 +65,10 @@ bool at_floor(const LossScaleConfig& config, const LossScaler& scaler) {
   return dynamic(config) && exhausted(config, scaler) && scaler.scale <= config.min_loss_scale;
 }
 
+void settle_scale(LossScaleConfig& config) {
+  config.initial_scale_power = std::min<int64_t>(config.initial_scale_power, 10);
+}
+
 bool searches_scale(const Config& config) {
   return config.compute == DS_DTYPE_F16 && dynamic(config.loss_scale);
 }

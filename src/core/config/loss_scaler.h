@@ -26,4 +26,7 @@ bool at_floor(const LossScaleConfig& config, const LossScaler& scaler);
 // Whether overflows are part of a run: the scale is dynamic, so that they tell it how far it may go.
 bool searches_scale(const Config& config);
 
+// What measures or judges single steps: no dynamic scale above 2^10, so that none is skipped for the search.
+void settle_scale(LossScaleConfig& config);
+
 }  // namespace ds

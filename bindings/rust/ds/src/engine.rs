@@ -101,6 +101,10 @@ pub struct StepResult {
     pub lr: f64,
     /// Loss or gradients had NaN or infinity, nothing was updated.
     pub skipped: bool,
+    /// What the loss was multiplied by; 1 unless fp16 is enabled.
+    pub loss_scale: f64,
+    /// Skipped, and the dynamic loss scale is at its minimum.
+    pub loss_scale_at_floor: bool,
 }
 
 /// A training engine. In native mode it has a graph; without one a host keeps forward and backward (delegate mode).
@@ -248,6 +252,8 @@ impl<G: Group> Engine<G> {
                 grad_norm: raw.grad_norm,
                 lr: raw.lr,
                 skipped: raw.skipped != 0,
+                loss_scale: raw.loss_scale,
+                loss_scale_at_floor: raw.loss_scale_at_floor != 0,
             })
         }
     }

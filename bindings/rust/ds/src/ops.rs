@@ -1241,16 +1241,32 @@ pub fn dropout(graph: &mut Graph, x: Value, p: f64, op: i64) -> Result<Value> {
     attrs.add(graph, "dropout", &[x])
 }
 
+/// Attributes of [`fill()`] that may be left out.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Fill {
+    /// 1: the value times the loss scale of the step
+    pub loss_scale: i64,
+}
+
+impl Fill {
+    fn put(&self, attrs: &mut Attrs) {
+        if self.loss_scale != 0 {
+            attrs.integer("loss_scale", self.loss_scale);
+        }
+    }
+}
+
 /// A scalar of a given value: the seed of gradients. Not differentiable.
 ///
 /// - `value`: the value
 /// - `dtype`: element type of the result (f32, bf16, f16, f64)
 ///
 /// Returns `y` T\[\], the value
-pub fn fill(graph: &mut Graph, value: f64, dtype: &str) -> Result<Value> {
+pub fn fill(graph: &mut Graph, value: f64, dtype: &str, options: &Fill) -> Result<Value> {
     let mut attrs = Attrs::default();
     attrs.number("value", value);
     attrs.text("dtype", dtype);
+    options.put(&mut attrs);
     attrs.add(graph, "fill", &[])
 }
 
