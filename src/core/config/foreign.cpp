@@ -49,7 +49,7 @@ void top_level(std::vector<ForeignKey>& keys) {
        {{"grad_accum_dtype", "fp32"}, {"param_dtype", Json()}, {"buffer_dtype", Json()}});
   only(keys, "optimizer.", {{"legacy_fusion", false}});
   no_effect(keys, "optimizer.params.", {"torch_adam", "foreach", "fused", "differentiable"});
-  only(keys, "optimizer.params.", {{"amsgrad", false}, {"fp32_optimizer_states", true}});
+  only(keys, "optimizer.params.", {{"amsgrad", false}});
   only(keys, "scheduler.params.", {{"last_batch_iteration", -1}});
 }
 
@@ -59,11 +59,7 @@ void precision(std::vector<ForeignKey>& keys) {
            "consecutive_hysteresis", "min_loss_scale", "fp16_master_weights_and_grads"});
   section(keys, "torch_autocast", {"dtype", "lower_precision_safe_modules"});
   section(keys, "amp");
-  only(keys, "bf16.",
-       {{"immediate_grad_update", false},
-        {"check_grad_overflow", true},
-        {"bf16_master_weights_and_grads", false},
-        {"bf16_optimizer_states", false}});
+  only(keys, "bf16.", {{"immediate_grad_update", false}, {"check_grad_overflow", true}});
 }
 
 void zero(std::vector<ForeignKey>& keys) {
