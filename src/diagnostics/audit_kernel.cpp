@@ -60,7 +60,7 @@ void run_reference(const KernelRegistry& reference, const KernelRun& run, const 
   if (run.parts.empty()) return kernel({reads, writes, *run.attrs, run.scalars, run.leaf, alone});
   for (const ElementRun& part : run.parts) {
     const GroupScalars* group = part.group == 0 ? nullptr : &run.groups.at(static_cast<size_t>(part.group));
-    const StepScalars own = scalars_of(run.scalars, part.missed, group);
+    const StepScalars own = scalars_of(run.scalars, {part.missed, part.param, part.element, group});
     const int64_t total = reads[0].numel();
     std::vector<TensorView> from = part_of(reads, part, total), to = part_of(writes, part, total);
     kernel({from, to, *run.attrs, own, run.leaf, alone});

@@ -158,6 +158,18 @@ void Checkpoints::tell_differences(const std::string& path, const CheckpointInfo
   }
 }
 
+namespace {
+
+// "AdamW", and how masters and states in fewer bytes than f32 are kept: "AdamW bf16 masters bf16 states".
+std::string optimizer_text(const OptimizerConfig& o) {
+  std::string text = o.type;
+  if (o.masters != DS_DTYPE_F32) text += fmt::format(" {} masters", dtype_name(o.masters));
+  if (o.states != DS_DTYPE_F32) text += fmt::format(" {} states", dtype_name(o.states));
+  return text + (o.stochastic ? " stochastic" : "");
+}
+
+}  // namespace
+
 std::string Checkpoints::numerics_key() const {
   const Config& config = runtime_.config();
   bool any_ranks = config.reproducible && store_.zero().quantization.gradients == 0;
@@ -167,7 +179,7 @@ std::string Checkpoints::numerics_key() const {
                          {"ranks", any_ranks ? "any" : std::to_string(runtime_.mesh().data_size())},
                          {"dtype", dtype_name(config.compute)},
                          {"reduction", config.reproducible ? "tree" : config.reduction},
-                         {"optimizer", config.optimizer.type},
+                         {"optimizer", optimizer_text(config.optimizer)},
                          {"libds", library_version()}};
   if (config.autocast.enabled) parts.emplace_back("autocast", config.autocast.dtype);
   if (config.compute == DS_DTYPE_F16) parts.emplace_back("loss_scale", loss_scale_text(config.loss_scale));

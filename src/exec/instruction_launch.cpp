@@ -90,9 +90,9 @@ class CpuKernel final : public Kernel {
         runs_(by_runs(in) ? std::span<const ElementRun>() : in.runs),
         custom_(in.custom.get()) {}
   void run(const LaunchArgs& args) const override {
-    if (args.missed == 0 && !args.group)
+    if (!args.run.any())
       return run_({args.in, args.out, attrs_, *args.scalars, args.leaf, team_, runs_, custom_});
-    const StepScalars own = scalars_of(*args.scalars, args.missed, args.group);
+    const StepScalars own = scalars_of(*args.scalars, args.run);
     run_({args.in, args.out, attrs_, own, args.leaf, team_, runs_, custom_});
   }
 
@@ -288,22 +288,23 @@ void Executor::run_kernel(const Launch& launch, const Position& at, DeviceQueue&
   auto inputs = static_cast<size_t>(launch.inputs);
   MicroId micro = launch.micro + at.round * program_.repeat.micros;
   LaunchArgs args{launch.views.first(inputs), launch.views.subspan(inputs), launch.scalars,
-                  first_leaf_ + micro.number() * data_ranks_, 0};
+                  first_leaf_ + micro.number() * data_ranks_};
   if (launch.by_runs) {
     run_by_runs(launch, args, queue);
   } else {
     queue.launch(*launch.kernel, args);
   }
-  if (check_) queue.launch(*check_, {args.out, {}, args.scalars, issue_number(program_, at), 0});
+  if (check_) queue.launch(*check_, {args.out, {}, args.scalars, issue_number(program_, at)});
 }
 
 void Executor::run_by_runs(const Launch& launch, const LaunchArgs& args, DeviceQueue& queue) {
-  for (auto [begin, end, missed, group] : launch.instr->runs) {
-    const int64_t total = args.in[0].numel();
-    std::vector<TensorView> in = part_of(args.in, begin, end, total),
-                            out = part_of(args.out, begin, end, total);
-    const GroupScalars* own = group == 0 ? nullptr : &context_.groups->at(static_cast<size_t>(group));
-    queue.launch(*launch.kernel, {in, out, args.scalars, args.leaf, missed, own});
+  const int64_t total = args.in[0].numel();
+  for (const ElementRun& run : launch.instr->runs) {
+    std::vector<TensorView> in = part_of(args.in, run.begin, run.end, total),
+                            out = part_of(args.out, run.begin, run.end, total);
+    const GroupScalars* own = run.group == 0 ? nullptr : &context_.groups->at(static_cast<size_t>(run.group));
+    queue.launch(*launch.kernel,
+                 {in, out, args.scalars, args.leaf, {run.missed, run.param, run.element, own}});
   }
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 #include <cstddef>
+#include <cstring>
 
 #include "core/base/half.h"
 #include "kernels/kernel.h"
@@ -11,7 +12,11 @@ namespace ds {
 inline void skip_update(const KernelContext& c) {
   const TensorView &master = c.out.front(), &param = c.out.back();
   if (param.data == master.data) return;
-  narrow(param.dtype, master.as<float>(), master.numel(), param.as<std::byte>());
+  if (param.dtype == master.dtype) {
+    std::memcpy(param.data, master.data, static_cast<size_t>(master.bytes()));
+  } else {
+    narrow(param.dtype, master.as<float>(), master.numel(), param.as<std::byte>());
+  }
 }
 
 }  // namespace ds

@@ -8,10 +8,16 @@
 namespace ds {
 namespace {
 
+// Masters and states in bf16 are rounded by draws.
+void add_rounding(const OptimizerConfig& o, Attrs& attrs) {
+  if (o.stochastic) attrs.set("stochastic", int64_t{1});
+}
+
 // What is as by default is left out, so that programs say what is special.
 Attrs adam_attrs(const OptimizerConfig& o) {
   Attrs attrs{{"l2", static_cast<int64_t>(o.adam_w_mode ? 0 : 1)}};
   if (!o.bias_correction) attrs.set("bias_correction", int64_t{0});
+  add_rounding(o, attrs);
   return attrs;
 }
 
@@ -19,15 +25,21 @@ Attrs sgd_attrs(const OptimizerConfig& o) {
   Attrs attrs{{"nesterov", static_cast<int64_t>(o.nesterov ? 1 : 0)}};
   if (o.dampening != 0) attrs.set("dampening", o.dampening);
   if (o.maximize) attrs.set("maximize", int64_t{1});
+  add_rounding(o, attrs);
   return attrs;
 }
 
-Attrs lion_attrs(const OptimizerConfig&) { return {}; }
+Attrs lion_attrs(const OptimizerConfig& o) {
+  Attrs attrs;
+  add_rounding(o, attrs);
+  return attrs;
+}
 
 Attrs adagrad_attrs(const OptimizerConfig& o) {
   Attrs attrs;
   if (o.lr_decay != 0) attrs.set("lr_decay", o.lr_decay);
   if (o.initial_accumulator != 0) attrs.set("initial", o.initial_accumulator);
+  add_rounding(o, attrs);
   return attrs;
 }
 

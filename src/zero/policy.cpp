@@ -129,21 +129,21 @@ BucketState make_params(ZeroPlan& plan, BucketId index) {
 }
 
 // What training keeps beside the parameters.
-void add_state(ZeroPlan& plan, const Optimizer& optimizer, BucketId index) {
+void add_state(ZeroPlan& plan, const OptimizerConfig& config, BucketId index) {
   const Bucket& bucket = plan.layout.buckets[index];
   const Policy& policy = plan.policy(index);
   int64_t part = plan.part_numel(index);
   BucketState& s = plan.buckets[index];
-  // In f32 on the device the parameter is its own master.
-  bool own_master = plan.compute == DS_DTYPE_F32 && policy.state_tier == Tier::device &&
+  // In the type of masters on the device the parameter is its own master.
+  bool own_master = plan.compute == config.masters && policy.state_tier == Tier::device &&
                     plan.buffers[s.param.buffer].tier == Tier::device;
   if (!own_master) {
-    s.master = {plan.add(Holds::master, bucket.name + ".master", DS_DTYPE_F32, part, policy.state_tier), 0,
+    s.master = {plan.add(Holds::master, bucket.name + ".master", config.masters, part, policy.state_tier), 0,
                 part};
   }
-  for (const std::string& state : optimizer.states) {
+  for (const std::string& state : optimizer_of(config).states) {
     s.states.push_back(
-        {plan.add(Holds::state, bucket.name + "." + state, DS_DTYPE_F32, part, policy.state_tier), 0, part});
+        {plan.add(Holds::state, bucket.name + "." + state, config.states, part, policy.state_tier), 0, part});
   }
   for (int level = 0; level <= plan.grad_top(); ++level) {
     std::string name = bucket.name + ".grad" + (level == 0 ? "" : "." + std::to_string(level));
@@ -267,11 +267,10 @@ void set_trained(ZeroPlan& plan, const Config& config, const TrainedParams& trai
     raise(DS_ERROR_CONFIG, "{}: all {} parameters are frozen, one at least must be trained",
           KeyName("frozen_parameters"), trained.frozen.size());
   plan.trained = trained;
-  const Optimizer& optimizer = optimizer_of(config.optimizer);
   for (BucketId b : plan.buckets.ids()) {
-    if (plan.trains(b) && plan.buckets[b].grad.empty()) add_state(plan, optimizer, b);
+    if (plan.trains(b) && plan.buckets[b].grad.empty()) add_state(plan, config.optimizer, b);
   }
-  place_norms(plan, optimizer);
+  place_norms(plan, optimizer_of(config.optimizer));
 }
 
 }  // namespace ds

@@ -59,11 +59,12 @@ struct StateRef {
 
 // Persistent state of one bucket.
 struct BucketState {
-  bool partitioned = false;      // parameters live as shards
-  StateRef param;                // what update writes: this rank's place in the full copy or in the shard
-  BufferId full;                 // whole parameters on the device; none when partitioned
-  StateRef master;               // f32: what this rank updates; without training the same as param
-  std::vector<StateRef> states;  // f32, beside master: those of the optimizer, in its order
+  bool partitioned = false;  // parameters live as shards
+  StateRef param;            // what update writes: this rank's place in the full copy or in the shard
+  BufferId full;             // whole parameters on the device; none when partitioned
+  StateRef master;  // f32, or bf16 (OptimizerConfig::masters): what this rank updates; without training the
+                    // same as param
+  std::vector<StateRef> states;  // f32 or bf16, beside master: those of the optimizer, in its order
   std::vector<BufferId> grad;    // f32 accumulators: one; with tree order one per binary-counter level
   std::vector<BufferId>
       errors;  // f32 on the device, with feedback: of what this rank quantizes at each level

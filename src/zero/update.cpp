@@ -16,8 +16,9 @@ namespace ds {
 namespace {
 
 // What is trained of the elements [first, first + count) of this rank's part. Padding follows the parameter
-// before it.
-std::vector<ElementRun> update_runs(const ZeroPlan& plan, BucketId bucket, int64_t first, int64_t count) {
+// before it. by_param: each run is of one parameter and says which.
+std::vector<ElementRun> update_runs(const ZeroPlan& plan, BucketId bucket, int64_t first, int64_t count,
+                                    bool by_param) {
   std::vector<ElementRun> runs;
   const Bucket& b = plan.layout.buckets[bucket];
   int64_t low = plan.part_first(bucket) + first;
@@ -27,8 +28,10 @@ std::vector<ElementRun> update_runs(const ZeroPlan& plan, BucketId bucket, int64
             missed = plan.trained.missed[param], group = plan.trained.group[param];
     int64_t begin = std::max(b.params[i].begin - low, int64_t{0}), end = std::min(next - low, count);
     if (plan.trained.frozen[param] || begin >= end) continue;
-    if (!runs.empty() && runs.back().end == begin && runs.back().missed == missed &&
-        runs.back().group == group) {
+    if (by_param) {
+      runs.push_back({begin, end, missed, group, param.number(), begin + low - b.params[i].begin});
+    } else if (!runs.empty() && runs.back().end == begin && runs.back().missed == missed &&
+               runs.back().group == group) {
       runs.back().end = end;
     } else {
       runs.push_back({begin, end, missed, group});
@@ -60,7 +63,7 @@ std::vector<Stretch> stretches_of(const ZeroPlan& plan, const Config& config, Bu
   }
   for (int64_t first = 0; first < numel; first += most) {
     Stretch s{bucket, first, std::min(most, numel - first), {}};
-    s.runs = update_runs(plan, bucket, s.first, s.count);
+    s.runs = update_runs(plan, bucket, s.first, s.count, config.optimizer.stochastic);
     if (!s.runs.empty()) out.push_back(std::move(s));
   }
   return out;
@@ -88,7 +91,8 @@ class StretchEmitter {
   void emit(Op op, std::vector<Operand> operands, Attrs attrs) const {
     Instr& update = b_.emit(op, std::move(operands), std::move(attrs));
     const std::vector<ElementRun>& runs = s_.runs;
-    if (!s_.whole() || runs.size() > 1 || runs[0].missed > 0 || runs[0].group > 0) update.runs = runs;
+    const ElementRun all{0, s_.count};
+    if (runs.size() > 1 || runs[0] != all) update.runs = runs;
   }
   Access written() const { return s_.whole() ? Access::write : Access::update; }
 

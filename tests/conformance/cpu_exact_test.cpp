@@ -142,6 +142,38 @@ TEST_F(Exact, LionAndAdagrad) {
   }
 }
 
+// Masters and states in bf16, to nearest and by draws, from an element on that no vector begins at.
+TEST_F(Exact, UpdatesInBf16) {
+  StepScalars scalars;
+  scalars.group = {
+      .lr = 3.1e-2, .weight_decay = 0.1, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-6, .momentum = 0.9};
+  scalars.grad_scale = 0.37;
+  scalars.updates = 3;
+  scalars.seed = 0x123456789abcdefull;
+  scalars.step = 5;
+  scalars.param = 3;
+  scalars.element = 512 + 7;
+  auto random = [](uint64_t seed, DType type) {
+    Tensor t = random_tensor(DS_DTYPE_F32, {kCount}, seed);
+    for (int64_t e = 0; e < kCount; ++e) t.set(e, std::abs(t.at(e)));
+    return t.as(type);
+  };
+  for (int64_t stochastic : {0, 1}) {
+    for (DType master : {DS_DTYPE_F32, DS_DTYPE_BF16}) {
+      for (DType state : {DS_DTYPE_F32, DS_DTYPE_BF16}) {
+        for (const char* op : {"adamw", "sgd", "lion", "adagrad"}) {
+          Attrs attrs{{"l2", int64_t{0}}, {"nesterov", int64_t{1}}, {"stochastic", stochastic}};
+          std::vector<Tensor> out{random(2, master), random(3, state)};
+          if (std::string(op) == "adamw") out.push_back(random(4, state));
+          out.push_back(poisoned(DS_DTYPE_BF16, {kCount}));
+          EXPECT_TRUE(equal(op, attrs, {awkward(false)}, out, scalars))
+              << op << " " << dtype_name(master) << " " << dtype_name(state) << " " << stochastic;
+        }
+      }
+    }
+  }
+}
+
 TEST_F(Exact, Lamb) {
   StepScalars scalars;
   scalars.group = {.lr = 3.1e-2, .weight_decay = 0.1, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-6};

@@ -123,6 +123,9 @@ Config config_of(const Point& p) {
   c.gradient_clipping = p.clipping;
   c.run.seed = p.seed;
   c.optimizer.type = p.optimizer;
+  c.optimizer.masters = p.masters;
+  c.optimizer.states = p.states;
+  c.optimizer.stochastic = p.masters == DS_DTYPE_BF16 || p.states == DS_DTYPE_BF16;
   if (p.optimizer == "Adagrad") c.optimizer.initial_accumulator = 0.1;
   if (p.groups) {
     const char* other = p.optimizer == "SGD" ? "momentum" : p.optimizer == "Adagrad" ? "eps" : "beta1";
@@ -192,6 +195,8 @@ std::string scratch_folder() {
 
 std::string Point::name() const {
   std::string rest = written_out != Point{}.written_out ? fmt::format(" written out {}", written_out) : "";
+  if (states != DS_DTYPE_F32) rest += " bf16 states";
+  if (masters != DS_DTYPE_F32) rest += " bf16 masters";
   if (row_granules) rest += " row granules";
   if (mesh) rest += " mesh " + mesh->name();
   if (separate) rest += fmt::format(" separate {}", *separate);

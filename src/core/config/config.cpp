@@ -263,6 +263,32 @@ void complete_schedule(Config& c) {
   }
 }
 
+// What is kept of masters and states in fewer bytes than f32 has.
+void complete_state_types(Config& c) {
+  OptimizerConfig& o = c.optimizer;
+  constexpr const char* kMasters = "bf16.bf16_master_weights_and_grads";
+  const bool bf16_masters = o.masters == DS_DTYPE_BF16;
+  if (bf16_masters && c.compute != DS_DTYPE_BF16)
+    raise(DS_ERROR_CONFIG, "{}: true needs bf16.enabled true, got false", KeyName(kMasters));
+  const char* kStates = "bf16.bf16_optimizer_states";
+  if (!bf16_masters && c.origins.contains(kStates) && o.states == DS_DTYPE_BF16 &&
+      !c.origins.contains("optimizer.states")) {
+    raise(DS_ERROR_CONFIG,
+          "{}: true needs {} true, got false; optimizer.states \"bf16\" is beside f32 masters",
+          KeyName(kStates), kMasters);
+  }
+  if (!o.fp32_states && bf16_masters) o.states = DS_DTYPE_BF16;
+  const bool lean = bf16_masters || o.states == DS_DTYPE_BF16;
+  if (lean && o.type == "Lamb") {
+    raise(DS_ERROR_CONFIG, "{}: \"Lamb\" keeps masters and states in f32, {} is bf16",
+          KeyName("optimizer.type"), bf16_masters ? kMasters : "optimizer.states");
+  }
+  if (o.stochastic && !lean) {
+    raise(DS_ERROR_CONFIG, "{}: \"stochastic\" needs masters or states in bf16, optimizer.states is \"f32\"",
+          KeyName("optimizer.rounding"));
+  }
+}
+
 void complete_optimizer(Config& c, const Reader& reader) {
   if (c.optimizer.type == "AdamW") c.optimizer.adam_w_mode = true;
   // torch's AdamW, which torch_adam selects in DeepSpeed, decays by 0.01 unless told otherwise.
@@ -555,6 +581,7 @@ Config parse_config(const Json& document, int world, ConfigRefusals& refusals) {
   checked([&] { complete_clipping(config, reader); });
   checked([&] { complete_auto(config, reader); });
   checked([&] { complete_optimizer(config, reader); });
+  checked([&] { complete_state_types(config); });
   checked([&] { complete_schedule(config); });
   checked([&] { check_groups(config); });
   checked([&] { complete_model(config); });

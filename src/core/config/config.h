@@ -94,6 +94,10 @@ struct OptimizerConfig {
   double initial_accumulator = 0;           // initial_accumulator_value: of sums of squares
   double min_coeff = 0.01, max_coeff = 10;  // bounds of the trust ratio
   bool eps_inside_sqrt = false;             // eps is added below the root
+  DType masters = DS_DTYPE_F32;             // BF16: bf16_master_weights_and_grads, the parameters themselves
+  DType states = DS_DTYPE_F32;              // of what the optimizer keeps of each element: F32 or BF16
+  bool stochastic = false;                  // rounding of masters and states in bf16; else to nearest
+  bool fp32_states = true;                  // fp32_optimizer_states; false: of the type of masters
   std::vector<ParamGroup> groups = {};      // group 1 and further ones; group 0 has every other parameter
 };
 

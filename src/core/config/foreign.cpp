@@ -72,8 +72,7 @@ void top_level(Rows& keys) {
              {"buffer_dtype", Json(), "buffers have the type of the model"}});
   keys.no_effect("optimizer.", {"legacy_fusion"});
   keys.no_effect("optimizer.params.", {"torch_adam", "foreach", "fused", "differentiable", "capturable"});
-  keys.only("optimizer.params.", {{"amsgrad", false, "no optimizer here keeps the largest second moment"},
-                                  {"fp32_optimizer_states", true, "states are f32"}});
+  keys.only("optimizer.params.", {{"amsgrad", false, "no optimizer here keeps the largest second moment"}});
   keys.only("scheduler.params.",
             {{"last_batch_iteration", -1, "a resumed run has its position from the checkpoint"}});
 }
@@ -85,8 +84,6 @@ void precision(Rows& keys) {
   keys.section("amp", {}, "apex is no part of libds; use fp16.enabled or bf16.enabled");
   // Gradients always join their f32 sums as soon as a bucket is complete.
   keys.no_effect("bf16.", {"immediate_grad_update"});
-  keys.only("bf16.", {{"bf16_master_weights_and_grads", false, "master weights are f32"},
-                      {"bf16_optimizer_states", false, "states are f32"}});
 }
 
 void zero(Rows& keys) {

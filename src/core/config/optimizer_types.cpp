@@ -6,7 +6,7 @@ namespace ds {
 namespace {
 
 OptimizerType adam(std::string name) {
-  return {name, {"betas", "eps", "adam_w_mode", "bias_correction"}, {.type = name}};
+  return {name, {"betas", "eps", "adam_w_mode", "bias_correction", "fp32_optimizer_states"}, {.type = name}};
 }
 
 }  // namespace

@@ -298,6 +298,47 @@ Key param_groups_key() {
   return {"optimizer.param_groups", "", set, get};
 }
 
+// A type of elements as graphs print it: f32 or bf16.
+template <typename Field>
+Key type_key(std::string path, Field field) {
+  auto set = [path, field](Config& c, const Json& given) {
+    field(c) = choose(path, given, {"f32", "bf16"}, {}) == "bf16" ? DS_DTYPE_BF16 : DS_DTYPE_F32;
+  };
+  auto get = [field](const Config& c) { return Json(dtype_name(field(c))); };
+  return {std::move(path), "", set, get};
+}
+
+// A boolean that says that elements are bf16.
+template <typename Field>
+Key bf16_key(std::string path, Field field) {
+  auto set = [path, field](Config& c, const Json& given) {
+    bool on = false;
+    read_value(path, given, {}, on);
+    if (on) field(c) = DS_DTYPE_BF16;
+  };
+  auto get = [field](const Config& c) { return Json(field(c) == DS_DTYPE_BF16); };
+  return {std::move(path), "", set, get};
+}
+
+// DeepSpeed's keys, which round to nearest, and those of libds.
+void state_type_keys(std::vector<Key>& keys) {
+  keys.push_back(type_key("optimizer.states", [](auto& c) -> auto& { return c.optimizer.states; }));
+  Key rounding{"optimizer.rounding", "", {}, {}};
+  rounding.set = [](Config& c, const Json& given) {
+    c.optimizer.stochastic =
+        choose("optimizer.rounding", given, {"nearest", "stochastic"}, {}) == "stochastic";
+  };
+  rounding.get = [](const Config& c) { return Json(c.optimizer.stochastic ? "stochastic" : "nearest"); };
+  keys.push_back(std::move(rounding));
+  keys.push_back(
+      bf16_key("bf16.bf16_master_weights_and_grads", [](auto& c) -> auto& { return c.optimizer.masters; }));
+  Key states = bf16_key("bf16.bf16_optimizer_states", [](auto& c) -> auto& { return c.optimizer.states; });
+  states.get = [get = states.get](const Config& c) {
+    return c.optimizer.masters == DS_DTYPE_BF16 ? get(c) : Json();
+  };
+  keys.push_back(std::move(states));
+}
+
 // Behind param_groups, whose groups come first.
 Key no_decay_key() {
   auto set = [](Config& c, const Json& given) {
@@ -342,6 +383,8 @@ void optimizer_keys(std::vector<Key>& keys) {
   add("eps_inside_sqrt", [](auto& c) -> auto& { return c.optimizer.eps_inside_sqrt; });
   keys.push_back(param_groups_key());
   keys.push_back(no_decay_key());
+  add("fp32_optimizer_states", [](auto& c) -> auto& { return c.optimizer.fp32_states; });
+  state_type_keys(keys);
 }
 
 // The type of a schedule, with what its parameters are when the document does not give them.

@@ -56,8 +56,7 @@ struct LaunchArgs {
   std::span<const TensorView> in, out;
   const StepScalars* scalars = nullptr;  // in memory of the device or the host, as they are when it runs
   int64_t leaf = 0;                      // micro_step * world + rank of the running micro-step; 0 in update
-  int64_t missed = 0;                    // updates that these elements did not have: theirs is an earlier one
-  const GroupScalars* group = nullptr;   // of these elements; null: that of `scalars`. As it is when it runs
+  RunScalars run = {};
 };
 
 // One operation, made once for its types and attributes, launched again and again. What it is made of is the

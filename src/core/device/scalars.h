@@ -22,12 +22,22 @@ struct StepScalars {
   int64_t absent = 0;    // 1: this rank has no data; what its model would compute
                          // is zero, its losses kNoLeaf
   int64_t train = 1;     // 0: dropout passes its input through
+  int64_t param = 0;     // of a run of an update that rounds by draws: its parameter,
+  int64_t element = 0;   // and which of its elements is the first
 };
-// Those of elements that missed so many updates, of a group; null: the group of `step`.
-inline StepScalars scalars_of(const StepScalars& step, int64_t missed, const GroupScalars* group) {
+// What a run of an update has of its own.
+struct RunScalars {
+  int64_t missed = 0;                   // updates that these elements did not have: theirs is an earlier one
+  int64_t param = 0, element = 0;       // see StepScalars
+  const GroupScalars* group = nullptr;  // of these elements; null: that of the step. As it is when it runs
+  bool any() const { return missed != 0 || param != 0 || element != 0 || group; }
+};
+inline StepScalars scalars_of(const StepScalars& step, const RunScalars& run) {
   StepScalars own = step;
-  own.updates -= missed;
-  if (group) own.group = *group;
+  own.updates -= run.missed;
+  own.param = run.param;
+  own.element = run.element;
+  if (run.group) own.group = *run.group;
   return own;
 }
 // The loss of a leaf that is not there: a NaN of its own, as bits of an f32.

@@ -8,6 +8,8 @@ namespace ds {
 // `lamb_ratios`: runs of one group are of one parameter.
 struct ElementRun {
   int64_t begin = 0, end = 0, missed = 0, group = 0;
+  // Of an update that rounds by draws: all of the run is of this parameter, from its element `element` on.
+  int64_t param = 0, element = 0;
   bool operator==(const ElementRun&) const = default;
 };
 

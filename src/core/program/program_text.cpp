@@ -100,7 +100,8 @@ MicroFilter parse_filter(std::string_view text) {
   return {number(text.substr(of + 2)), number(text.substr(0, of))};
 }
 
-// Runs in program text. "0:12" are elements 0 to 11; "0:12:1" missed one update, "0:12:0:2" are of group 2.
+// Runs in program text. "0:12" are elements 0 to 11; "0:12:1" missed one update, "0:12:0:2" are of group 2,
+// "0:12:0:2:5:512" are elements of parameter 5 from its element 512 on.
 // "0:12*4+100" are four runs, each 100 further on than the one before; "0:12*4+100*2+7" are these four and, 7
 // further on, the same again. With several ranks the norms of a bucket come from each of them, level by
 // level.
@@ -115,7 +116,10 @@ struct FoldedRuns {
   ElementRun first;
   std::vector<Fold> folds;  // the innermost first
   FoldedRuns moved(int64_t by) const {
-    return {{first.begin + by, first.end + by, first.missed, first.group}, folds};
+    ElementRun run = first;
+    run.begin += by;
+    run.end += by;
+    return {run, folds};
   }
   bool operator==(const FoldedRuns&) const = default;
 };
@@ -123,15 +127,15 @@ struct FoldedRuns {
 // "0:12:1:2" of a word.
 ElementRun parse_run(std::string_view run, std::string_view word) {
   std::vector<int64_t> numbers;
-  for (size_t begin = 0; begin <= run.size() && numbers.size() < 5;) {
+  for (size_t begin = 0; begin <= run.size() && numbers.size() < 7;) {
     size_t end = std::min(run.find(':', begin), run.size());
     numbers.push_back(number(run.substr(begin, end - begin)));
     begin = end + 1;
   }
-  require(numbers.size() >= 2 && numbers.size() <= 4,
+  require(numbers.size() >= 2 && numbers.size() <= 6,
           "a run must be like 0:12, 0:12:1, 0:12:1:2 or 0:12*4+100, got '{}'", word);
-  numbers.resize(4, 0);
-  return {numbers[0], numbers[1], numbers[2], numbers[3]};
+  numbers.resize(6, 0);
+  return {numbers[0], numbers[1], numbers[2], numbers[3], numbers[4], numbers[5]};
 }
 
 // "4+100" or "4-100" of a word.
@@ -192,8 +196,13 @@ std::string print_runs(const std::vector<ElementRun>& runs) {
   std::string text;
   for (const FoldedRuns& f : folded) {
     text += fmt::format("{}{}:{}", text.empty() ? "" : ",", f.first.begin, f.first.end);
-    if (f.first.missed != 0 || f.first.group != 0) text += fmt::format(":{}", f.first.missed);
-    if (f.first.group != 0) text += fmt::format(":{}", f.first.group);
+    std::string rest;
+    bool zeros = true;  // at the end are left out
+    for (int64_t number : {f.first.element, f.first.param, f.first.group, f.first.missed}) {
+      zeros = zeros && number == 0;
+      if (!zeros) rest.insert(0, fmt::format(":{}", number));
+    }
+    text += rest;
     for (const Fold& by : f.folds) text += fmt::format("*{}{:+}", by.count, by.distance);
   }
   return text;

@@ -8,8 +8,8 @@
 
 #include "core/base/group_scalars.h"
 #include "kernels/cpu/cpu.h"
-#include "kernels/cpu/one_state-inl.h"
 #include "kernels/cpu/simd-inl.h"
+#include "kernels/cpu/update-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ds::cpu::HWY_NAMESPACE {
@@ -17,6 +17,7 @@ namespace ds::cpu::HWY_NAMESPACE {
 // The constants of one step in f32; docs/reference/ops.md fixes the order of operations, so that all
 // implementations agree.
 struct AdagradStep {
+  static constexpr int kStates = 1;
   float grad_scale, decay, rate, eps, initial;
 
   explicit AdagradStep(const KernelContext& c) {
@@ -30,15 +31,15 @@ struct AdagradStep {
   }
 };
 
-HWY_INLINE MasterAndState update(const AdagradStep& s, Vec grad, MasterAndState e) {
+HWY_INLINE Elements update(const AdagradStep& s, Vec grad, Elements e) {
   const Lanes d;
   Vec g = hn::Add(hn::Mul(grad, hn::Set(d, s.grad_scale)), hn::Mul(hn::Set(d, s.decay), e.p));
-  Vec sum = hn::Add(hn::Add(e.state, hn::Set(d, s.initial)), hn::Mul(g, g));
+  Vec sum = hn::Add(hn::Add(e.first, hn::Set(d, s.initial)), hn::Mul(g, g));
   Vec root = hn::Add(hn::Sqrt(sum), hn::Set(d, s.eps));
-  return {hn::Sub(e.p, hn::Div(hn::Mul(hn::Set(d, s.rate), g), root)), sum};
+  return {hn::Sub(e.p, hn::Div(hn::Mul(hn::Set(d, s.rate), g), root)), sum, e.second};
 }
 
-void adagrad(const KernelContext& c) { update_one_state_of<AdagradStep>(c); }
+void adagrad(const KernelContext& c) { update_of_types<AdagradStep>(c); }
 
 }  // namespace ds::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

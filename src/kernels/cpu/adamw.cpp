@@ -10,17 +10,18 @@
 #include "core/base/group_scalars.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/simd-inl.h"
-#include "kernels/skipped.h"
+#include "kernels/cpu/update-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ds::cpu::HWY_NAMESPACE {
 
 // Kingma and Ba, "Adam" (2015); decoupled decay: Loshchilov and Hutter (2019). The constants of one step, in
 // f32; docs/reference/ops.md fixes how each is rounded and the order of operations, so that all agree.
-struct Step {
+struct AdamStep {
+  static constexpr int kStates = 2;
   float grad_scale, beta1, one_beta1, beta2, one_beta2, correction1, correction2, rate, eps, decay, penalty;
 
-  explicit Step(const KernelContext& c) {
+  explicit AdamStep(const KernelContext& c) {
     const GroupScalars& group = c.scalars.group;
     double wd = group.weight_decay;
     bool l2 = c.attrs.integer("l2") != 0;
@@ -40,51 +41,18 @@ struct Step {
   }
 };
 
-struct Element {
-  Vec p, m, v;
-};
-
-HWY_INLINE Element update(const Step& s, Vec grad, Element e) {
+HWY_INLINE Elements update(const AdamStep& s, Vec grad, Elements e) {
   const Lanes d;
   Vec p = hn::Mul(e.p, hn::Set(d, s.decay));
   Vec g = hn::Add(hn::Mul(grad, hn::Set(d, s.grad_scale)), hn::Mul(hn::Set(d, s.penalty), p));
-  Vec m = hn::Add(hn::Mul(hn::Set(d, s.beta1), e.m), hn::Mul(hn::Set(d, s.one_beta1), g));
-  Vec v = hn::Add(hn::Mul(hn::Set(d, s.beta2), e.v), hn::Mul(hn::Set(d, s.one_beta2), hn::Mul(g, g)));
+  Vec m = hn::Add(hn::Mul(hn::Set(d, s.beta1), e.first), hn::Mul(hn::Set(d, s.one_beta1), g));
+  Vec v = hn::Add(hn::Mul(hn::Set(d, s.beta2), e.second), hn::Mul(hn::Set(d, s.one_beta2), hn::Mul(g, g)));
   Vec step = hn::Mul(hn::Set(d, s.rate), hn::Div(m, hn::Set(d, s.correction1)));
   Vec root = hn::Add(hn::Sqrt(hn::Div(v, hn::Set(d, s.correction2))), hn::Set(d, s.eps));
   return {hn::Sub(p, hn::Div(step, root)), m, v};
 }
 
-template <typename T>
-void adamw_of(const KernelContext& c) {
-  if (c.scalars.skip != 0) return skip_update(c);
-  const float* grad = c.in[0].as<float>();
-  float *master = c.out[0].as<float>(), *m = c.out[1].as<float>(), *v = c.out[2].as<float>();
-  T* param = c.out[3].as<T>();
-  const Step step(c);
-  for_blocks(c.team, c.in[0].numel(), kBlock, [=](int64_t begin, int64_t end) HWY_ATTR {
-    int64_t e = begin, width = lanes();
-    for (; e + width <= end; e += width) {
-      Element next = update(step, load(grad + e), {load(master + e), load(m + e), load(v + e)});
-      store(next.p, master + e);
-      store(next.m, m + e);
-      store(next.v, v + e);
-      store(next.p, param + e);
-    }
-    if (int64_t left = end - e; left > 0) {
-      Element next = update(step, load_part(grad + e, left),
-                            {load_part(master + e, left), load_part(m + e, left), load_part(v + e, left)});
-      store_part(next.p, master + e, left);
-      store_part(next.m, m + e, left);
-      store_part(next.v, v + e, left);
-      store_part(next.p, param + e, left);
-    }
-  });
-}
-
-void adamw(const KernelContext& c) {
-  by_type(c.out[3].dtype, [&](auto t) { adamw_of<decltype(t)>(c); });
-}
+void adamw(const KernelContext& c) { update_of_types<AdamStep>(c); }
 
 }  // namespace ds::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

@@ -8,8 +8,8 @@
 
 #include "core/base/group_scalars.h"
 #include "kernels/cpu/cpu.h"
-#include "kernels/cpu/one_state-inl.h"
 #include "kernels/cpu/simd-inl.h"
+#include "kernels/cpu/update-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ds::cpu::HWY_NAMESPACE {
@@ -17,6 +17,7 @@ namespace ds::cpu::HWY_NAMESPACE {
 // The constants of one step in f32; docs/reference/ops.md fixes the order of operations, so that all
 // implementations agree.
 struct LionStep {
+  static constexpr int kStates = 1;
   float grad_scale, beta1, one_beta1, beta2, one_beta2, keep, rate;
 
   explicit LionStep(const KernelContext& c) {
@@ -31,16 +32,16 @@ struct LionStep {
   }
 };
 
-HWY_INLINE MasterAndState update(const LionStep& s, Vec grad, MasterAndState e) {
+HWY_INLINE Elements update(const LionStep& s, Vec grad, Elements e) {
   const Lanes d;
   Vec g = hn::Mul(grad, hn::Set(d, s.grad_scale));
-  Vec direction = hn::Add(hn::Mul(hn::Set(d, s.beta1), e.state), hn::Mul(hn::Set(d, s.one_beta1), g));
+  Vec direction = hn::Add(hn::Mul(hn::Set(d, s.beta1), e.first), hn::Mul(hn::Set(d, s.one_beta1), g));
   Vec step = hn::CopySign(hn::Set(d, s.rate), direction);
-  Vec m = hn::Add(hn::Mul(hn::Set(d, s.beta2), e.state), hn::Mul(hn::Set(d, s.one_beta2), g));
-  return {hn::Sub(hn::Mul(e.p, hn::Set(d, s.keep)), step), m};
+  Vec m = hn::Add(hn::Mul(hn::Set(d, s.beta2), e.first), hn::Mul(hn::Set(d, s.one_beta2), g));
+  return {hn::Sub(hn::Mul(e.p, hn::Set(d, s.keep)), step), m, e.second};
 }
 
-void lion(const KernelContext& c) { update_one_state_of<LionStep>(c); }
+void lion(const KernelContext& c) { update_of_types<LionStep>(c); }
 
 }  // namespace ds::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

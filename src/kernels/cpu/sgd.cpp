@@ -7,8 +7,8 @@
 #include <hwy/foreach_target.h>
 
 #include "kernels/cpu/cpu.h"
-#include "kernels/cpu/one_state-inl.h"
 #include "kernels/cpu/simd-inl.h"
+#include "kernels/cpu/update-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ds::cpu::HWY_NAMESPACE {
@@ -16,6 +16,7 @@ namespace ds::cpu::HWY_NAMESPACE {
 // The constants of one step in f32; docs/reference/ops.md fixes the order of operations, so that all
 // implementations agree.
 struct SgdStep {
+  static constexpr int kStates = 1;
   float grad_scale, momentum, share, decay, rate;
   bool nesterov;
 
@@ -32,16 +33,16 @@ struct SgdStep {
   }
 };
 
-HWY_INLINE MasterAndState update(const SgdStep& s, Vec grad, MasterAndState e) {
+HWY_INLINE Elements update(const SgdStep& s, Vec grad, Elements e) {
   const Lanes d;
   Vec momentum = hn::Set(d, s.momentum);
   Vec g = hn::Add(hn::Mul(grad, hn::Set(d, s.grad_scale)), hn::Mul(hn::Set(d, s.decay), e.p));
-  Vec buffer = hn::Add(hn::Mul(momentum, e.state), hn::Mul(hn::Set(d, s.share), g));
+  Vec buffer = hn::Add(hn::Mul(momentum, e.first), hn::Mul(hn::Set(d, s.share), g));
   Vec step = s.nesterov ? hn::Add(g, hn::Mul(momentum, buffer)) : buffer;
-  return {hn::Sub(e.p, hn::Mul(hn::Set(d, s.rate), step)), buffer};
+  return {hn::Sub(e.p, hn::Mul(hn::Set(d, s.rate), step)), buffer, e.second};
 }
 
-void sgd(const KernelContext& c) { update_one_state_of<SgdStep>(c); }
+void sgd(const KernelContext& c) { update_of_types<SgdStep>(c); }
 
 }  // namespace ds::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

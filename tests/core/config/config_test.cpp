@@ -94,7 +94,8 @@ TEST(Config, decisions_are_deepspeeds_or_listed) {
                                                   "parallel_write",
                                                   "hybrid_engine",
                                                   "allgather_bucket_size",
-                                                  "mics_shard_size"};
+                                                  "mics_shard_size",
+                                                  "bf16_master_weights_and_grads"};
   size_t agreed = 0;
   const Json data = read_semantics("batch_config.json");
   for (const Json& item : data.at("fragments").array()) {
@@ -396,6 +397,19 @@ TEST(Config, optimizers_take_their_own_parameters_only) {
            {R"({"type": "Adagrad", "params": {"lr_decay": -1}})", "optimizer.params.lr_decay: -1 is below 0"},
            {R"({"type": "Lion", "param_groups": [{"params": "a", "eps": 1}]})",
             "optimizer.param_groups[0].eps: no parameter of optimizer.type \"Lion\""},
+           {R"({"states": "f16"})", "optimizer.states: \"f16\" is unknown; supported: f32, bf16"},
+           {R"({"rounding": "stochastic"})",
+            "optimizer.rounding: \"stochastic\" needs masters or states in bf16, optimizer.states is "
+            "\"f32\""},
+           {R"({"type": "Lamb", "states": "bf16"})",
+            "optimizer.type: \"Lamb\" keeps masters and states in f32, optimizer.states is bf16"},
+           {R"({"states": "bf16"}, "bf16": {"bf16_master_weights_and_grads": true})",
+            "bf16.bf16_master_weights_and_grads: true needs bf16.enabled true, got false"},
+           {R"({}, "bf16": {"enabled": true, "bf16_optimizer_states": true})",
+            "bf16.bf16_optimizer_states: true needs bf16.bf16_master_weights_and_grads true, got false; "
+            "optimizer.states \"bf16\" is beside f32 masters"},
+           {R"({"type": "Lion", "params": {"fp32_optimizer_states": false}})",
+            "optimizer.params.fp32_optimizer_states: no parameter of optimizer.type \"Lion\""},
            {R"({"no_decay": "biases"})",
             "optimizer.no_decay: \"biases\" is unknown; supported: norms_and_biases"},
        }) {
@@ -413,6 +427,17 @@ TEST(Config, each_optimizer_has_its_own_defaults) {
       of(R"({"params": {"max_coeff": 0.5, "bias_correction": false}, "type": "Lamb"})");
   EXPECT_EQ(lamb.max_coeff, 0.5);
   EXPECT_FALSE(lamb.bias_correction);
+  auto lean = [](const std::string& optimizer, const std::string& bf16) {
+    return with("\"optimizer\": " + optimizer + R"(, "bf16": {"enabled": true)" + bf16 + "}").optimizer;
+  };
+  EXPECT_EQ(lean("{}", R"(, "bf16_master_weights_and_grads": true)").masters, DS_DTYPE_BF16);
+  EXPECT_EQ(lean("{}", R"(, "bf16_master_weights_and_grads": true)").states, DS_DTYPE_F32);
+  EXPECT_EQ(lean("{}", R"(, "bf16_master_weights_and_grads": true, "bf16_optimizer_states": true)").states,
+            DS_DTYPE_BF16);
+  const std::string fp32 = R"({"params": {"fp32_optimizer_states": false}})";
+  EXPECT_EQ(lean(fp32, R"(, "bf16_master_weights_and_grads": true)").states, DS_DTYPE_BF16);
+  EXPECT_EQ(lean(fp32, "").states, DS_DTYPE_F32) << "of the type of the masters";
+  EXPECT_TRUE(lean(R"({"states": "bf16", "rounding": "stochastic"})", "").stochastic);
   Json shown = with(R"("optimizer": {"type": "Lion", "no_decay": "norms_and_biases",
                                      "param_groups": [{"params": "a", "lr": 1}]})")
                    .effective()

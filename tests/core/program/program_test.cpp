@@ -69,6 +69,7 @@ TEST(ProgramText, FoldsRunsOfOneDistance) {
   EXPECT_EQ(runs_text({{9, 10, 2}, {5, 6, 2}, {1, 2, 2}}), "9:10:2*3-4");
   // Other lengths, and updates missed, are not folded.
   EXPECT_EQ(runs_text({{0, 12, 0}, {100, 113, 0}, {200, 213, 1}}), "0:12,100:113,200:213:1");
+  EXPECT_EQ(runs_text({{0, 12, 0, 0, 5, 512}, {12, 20, 0, 2, 6}}), "0:12:0:0:5:512,12:20:0:2:6");
   std::vector<ElementRun> ranks;
   for (int64_t r = 0; r < 4096; ++r) ranks.push_back({1 + 77 * r, 5 + 77 * r, 0});
   EXPECT_EQ(runs_text(ranks), "1:5*4096+77");

@@ -1,0 +1,127 @@
+"""Updates beside torch's fused AdamW and DeepSpeed's CPUAdam, in turns: ./run bench optimizers [ROUNDS] [THREADS] [MILLIONS].
+
+Parameters per second (best of the rounds; each round a turn of every form of every side), bytes moved per parameter and
+the share of STREAM's triad that these bytes make. Rows of DeepSpeed and torch have their own bytes: f32 28 (gradient 4,
+parameter and two states 8 each), DeepSpeed's bf16 form 22 (gradient 2, parameter 4, f32 states 16). libds's gradients are
+f32 sums: f32 masters and states beside a bf16 parameter move 30, bf16 states 22, bf16 masters and states 16.
+Bars: 0.98 of STREAM at equal bytes for each form of libds; bf16 masters and states 1.3 times the parameters per second of
+DeepSpeed's 22-byte form. 8-bit states are no part of libds yet.
+"""
+import os
+import subprocess
+import sys
+import time
+
+import verdict
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+DEEPSPEED_LEAN = "DeepSpeed CPUAdam bf16"
+
+
+def rival_forms(numel):
+    """Of torch and DeepSpeed: name, bytes per parameter, a function that makes the function of one update."""
+    import torch
+
+    def params(dtype):
+        param = torch.nn.Parameter(torch.full((numel,), 0.1, dtype=dtype))
+        param.grad = torch.full((numel,), 1e-3, dtype=dtype)
+        return [param]
+
+    def fused(dtype):
+        return torch.optim.AdamW(params(dtype), lr=1e-6, fused=True).step
+
+    def cpu_adam(dtype):
+        from deepspeed.ops.adam import DeepSpeedCPUAdam
+        return DeepSpeedCPUAdam(params(dtype), lr=1e-6, adamw_mode=True).step
+
+    return [("torch AdamW fused f32", 28, lambda: fused(torch.float32)),
+            ("torch AdamW fused bf16", 14, lambda: fused(torch.bfloat16)),
+            ("DeepSpeed CPUAdam f32", 28, lambda: cpu_adam(torch.float32)),
+            (DEEPSPEED_LEAN, 22, lambda: cpu_adam(torch.bfloat16))]
+
+
+def serve_rivals(threads, numel):
+    """The same lines as bench_optimizers writes and reads."""
+    lines = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what the libraries print is no line of ours
+    import torch
+    torch.set_num_threads(threads)
+    forms, kept, step = rival_forms(numel), None, None
+    for name, size, _ in forms:
+        print(f"{name} {size}", file=lines)
+    print("ready", file=lines, flush=True)
+    for line in sys.stdin:
+        name = line.strip()
+        if name != kept:
+            step = None  # before the next takes memory
+            step, kept = next(make for known, _, make in forms if known == name)(), name
+            step()
+        begin = time.perf_counter()
+        step()
+        print(f"{numel / (time.perf_counter() - begin):.6g}", file=lines, flush=True)
+
+
+class Side:
+    def __init__(self, command):
+        environment = dict(os.environ, OMP_NUM_THREADS=sys.argv[2] if len(sys.argv) > 2 else "2")
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT,
+                                        env=environment)
+        self.bytes = {}
+        while (line := self.line()) != "ready":
+            name, size = line.rsplit(" ", 1)
+            self.bytes[name] = int(size)
+
+    def line(self):
+        line = self.process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"{self.process.args[0]} ended with {self.process.wait()}")
+        return line.strip()
+
+    def turn(self, name, count=3):
+        best = 0.0
+        for _ in range(count):
+            print(name, file=self.process.stdin, flush=True)
+            best = max(best, float(self.line()))
+        return best
+
+
+def processor():
+    with open("/proc/cpuinfo") as info:
+        return next((line.split(":")[1].strip() for line in info if line.startswith("model name")), "unknown processor")
+
+
+def judge(bars, ours, rivals, rates, triad):
+    print(f"STREAM triad {triad / 1e9:.2f} GB/s")
+    print(f"{'':32}{'bytes':>6}{'M params/s':>12}{'GB/s':>8}{'of STREAM':>11}")
+    for name, size in (ours | rivals).items():
+        share = rates[name] * size / triad
+        bar = f"  ({bars.least(f'{name} of STREAM', share, 0.98)})" if name in ours else ""
+        print(f"{name:32}{size:6}{rates[name] / 1e6:12.1f}{rates[name] * size / 1e9:8.2f}{share:11.3f}{bar}")
+    if DEEPSPEED_LEAN in rates:
+        for name in ("adamw-lean16", "adamw-lean16-drawn"):
+            ratio = rates[name] / rates[DEEPSPEED_LEAN]
+            print(f"{name} / {DEEPSPEED_LEAN}: {ratio:.2f} ({bars.least(name + ' beside DeepSpeed', ratio, 1.3)})")
+        for name in ("adamw", "adamw-states16"):
+            print(f"{name} / {DEEPSPEED_LEAN}: {rates[name] / rates[DEEPSPEED_LEAN]:.2f}")
+    bars.left_out("8-bit block states")
+
+
+def main(bars):
+    rounds, threads, millions = (int(word) for word in (sys.argv[1:] + ["5", "2", "32"][len(sys.argv) - 1:])[:3])
+    ours = Side(["build/bin/bench_optimizers", str(threads), str(millions)])
+    rivals = Side([sys.executable, os.path.abspath(__file__), "--rivals", str(threads), str(millions << 20)])
+    rates, triad = {}, 0.0
+    print(f"{processor()}, {threads} threads, {millions << 20} parameters, best of {rounds} rounds")
+    for _ in range(rounds):
+        for side in (ours, rivals):
+            for name in side.bytes:
+                rates[name] = max(rates.get(name, 0.0), side.turn(name))
+        triad = max(triad, ours.turn("triad", 1))
+    judge(bars, ours.bytes, rivals.bytes, rates, triad)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--rivals"]:
+        serve_rivals(int(sys.argv[2]), int(sys.argv[3]))
+    else:
+        verdict.run(main)

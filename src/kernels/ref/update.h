@@ -1,0 +1,53 @@
+#pragma once
+#include <array>
+#include <cstdint>
+
+#include "kernels/ref/ref.h"
+#include "kernels/rounding.h"
+#include "kernels/skipped.h"
+
+namespace ds::ref {
+
+inline void keep(float x, float* to, uint32_t, Draw, bool) { *to = x; }
+inline void keep(float x, bf16* to, uint32_t word, Draw draw, bool drawn) {
+  *to = drawn ? round_by(x, draw_bits(word, draw)) : bf16(x);
+}
+
+// An elementwise update. in: grad; out: master of type M, `n` states of type S, param of type T.
+// next(g, p, s) makes the next master and states of an element, in f32, of gradient, master and states.
+template <typename M, typename S, typename T, size_t n, typename Next>
+void update_elements(const KernelContext& c, const Next& next) {
+  const float* grad = c.in[0].as<float>();
+  M* master = c.out[0].as<M>();
+  T* param = c.out[n + 1].as<T>();
+  const Rounding rounding(c);
+  for (int64_t e = 0; e < c.in[0].numel(); ++e) {
+    float p = static_cast<float>(master[e]);
+    std::array<float, n> states{};
+    for (size_t k = 0; k < n; ++k) states[k] = static_cast<float>(c.out[k + 1].as<S>()[e]);
+    next(grad[e], p, states);
+    uint32_t word = 0;
+    if (rounding.on) {
+      auto index = static_cast<uint64_t>(rounding.first + e);
+      word = rounding.stream.block(index / 4)[index % 4];
+    }
+    keep(p, master + e, word, Draw::mixed, rounding.on);
+    for (size_t k = 0; k < n; ++k)
+      keep(states[k], c.out[k + 1].as<S>() + e, word, k == 0 ? Draw::low : Draw::high, rounding.on);
+    param[e] = static_cast<T>(static_cast<float>(master[e]));
+  }
+}
+
+template <size_t n, typename Next>
+void update_of_types(const KernelContext& c, const Next& next) {
+  if (c.scalars.skip != 0) return skip_update(c);
+  by_type_among<float, bf16>("reference", c.out[0].dtype, [&](auto m) {
+    by_type_among<float, bf16>("reference", c.out[1].dtype, [&](auto s) {
+      by_type_among<float, bf16>("reference", c.out[n + 1].dtype, [&](auto t) {
+        update_elements<decltype(m), decltype(s), decltype(t), n>(c, next);
+      });
+    });
+  });
+}
+
+}  // namespace ds::ref
