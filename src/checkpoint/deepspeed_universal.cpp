@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "data/jinja/item_filters.h"
 #include "io/torch_file.h"
 #include "io/pickle.h"
 #include "core/graph/graph.h"

@@ -12,8 +12,8 @@
 
 #include <fmt/core.h>
 
-#include <cstdint>
 #include <algorithm>
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <span>
@@ -21,12 +21,13 @@
 #include <utility>
 #include <vector>
 
-#include "core/graph/graph.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/manifest.h"
 #include "core/base/error.h"
 #include "core/config/config.h"
 #include "core/config/param_groups.h"
+#include "core/config/schedule.h"
+#include "core/graph/graph.h"
 #include "io/file.h"
 #include "io/pickle.h"
 #include "io/zip.h"
@@ -248,7 +249,9 @@ class UniversalWriter {
       for (const ParamGroup& group : config.optimizer.groups) {
         if (group_scalars(config.optimizer, group).lr != config.optimizer.lr) return std::nullopt;
       }
-      return learning_rate(config, config.optimizer.lr, info.updates_taken());
+      GroupScalars scalars = group_scalars(config.optimizer);
+      apply_schedule(config.scheduler, 0, info.updates_taken(), scalars);
+      return scalars.lr;
     } catch (const Error&) {
       return std::nullopt;  // of another version, or not ours
     }

@@ -1,5 +1,6 @@
 #include "data/chat.h"
 
+#include <cstddef>
 #include <algorithm>
 #include <utility>
 

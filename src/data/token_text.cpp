@@ -1,5 +1,8 @@
 #include "data/token_text.h"
 
+#include <fmt/core.h>
+#include <span>
+#include <cstdint>
 #include <algorithm>
 
 #include "core/base/error.h"

@@ -1,4 +1,6 @@
 #pragma once
+#include <span>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>

@@ -1,5 +1,6 @@
 #include "run/data.h"
 
+#include <fmt/core.h>
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>

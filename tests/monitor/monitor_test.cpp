@@ -397,7 +397,7 @@ TEST(Progress, RemainingTimeForgetsASlowStart) {
 
 // DeepSpeed's files of csv_monitor; a resumed run goes on behind the samples that it keeps.
 TEST(ScalarFiles, AreOneForEachEventAndGoOnBehindWhatIsKept) {
-  TempFolder folder;
+  test::TempFolder folder;
   const std::string job = make_monitor_folder(folder / "out", "job");
   {
     ScalarFiles files(job, 4, 0);
@@ -422,7 +422,7 @@ TEST(ScalarFiles, AreOneForEachEventAndGoOnBehindWhatIsKept) {
 }
 
 TEST(MetricsJsonl, IsAnObjectALine) {
-  TempFolder folder;
+  test::TempFolder folder;
   const std::string path = folder / "metrics.jsonl";
   StepRecord record;
   record.step = 1;

@@ -7,10 +7,11 @@
 #include <cmath>
 #include <set>
 
+#include "core/base/dtype.h"
 #include "core/base/error.h"
 #include "core/config/nearest_path.h"
-#include "core/config/schedule.h"
 #include "core/config/optimizer_types.h"
+#include "core/config/schedule.h"
 #include "core/config/schema.h"
 
 namespace ds {
@@ -489,9 +490,11 @@ void check_precision(const Config& c) {
     raise(DS_ERROR_CONFIG, "{}: must be above 0 where the loss scale is dynamic, got 0",
           KeyName(window ? "fp16.loss_scale_window" : "fp16.min_loss_scale"));
   }
-  if (c.autocast.enabled && c.compute != DS_DTYPE_F32) {
-    raise(DS_ERROR_CONFIG, "{}: true excludes {}: true, with which parameters are no f32",
-          KeyName("torch_autocast.enabled"), precision_key(c.compute));
+  // Beside bf16 parameters it still makes norms and losses in f32.
+  if (c.autocast.enabled && c.compute != DS_DTYPE_F32 && parse_dtype(c.autocast.dtype) != c.compute) {
+    raise(DS_ERROR_CONFIG, "{}: \"{}\" excludes {}: true, with which parameters have another type",
+          KeyName("torch_autocast.dtype"), c.autocast.dtype == "f16" ? "float16" : "bfloat16",
+          precision_key(c.compute));
   }
   if (c.autocast.enabled && c.autocast.dtype == "f16") {
     raise(DS_ERROR_CONFIG,

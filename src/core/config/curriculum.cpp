@@ -13,6 +13,7 @@
 #include "core/base/error.h"
 #include "core/config/config.h"
 #include "core/config/schema.h"
+#include "core/config/values.h"
 
 namespace ds {
 namespace {

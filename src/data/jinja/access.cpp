@@ -1,5 +1,8 @@
 #include "data/jinja/access.h"
 
+#include <vector>
+#include <string>
+#include <cstdint>
 #include <algorithm>
 
 #include "data/jinja/python_text.h"

@@ -1,5 +1,7 @@
 #include "data/jinja/arguments.h"
 
+#include <cstdint>
+#include <cstddef>
 #include <algorithm>
 
 namespace ds::jinja {

@@ -1,5 +1,8 @@
 #include "data/jinja/expression_parser.h"
 
+#include <system_error>
+#include <memory>
+#include <cstdint>
 #include <algorithm>
 #include <charconv>
 #include <iterator>

@@ -2,12 +2,16 @@
 // apply others to each item, are in item_filters.cpp.
 #include "data/jinja/filters.h"
 
+#include <fmt/core.h>
+#include <system_error>
+#include <cstdint>
 #include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <string>
 #include <vector>
 
+#include "data/jinja/value.h"
 #include "data/jinja/access.h"
 #include "data/jinja/item_filters.h"
 #include "data/jinja/python_text.h"

@@ -1,6 +1,7 @@
 #pragma once
 #include <string_view>
 
+#include "data/jinja/value.h"
 #include "data/jinja/arguments.h"
 
 namespace ds::jinja {

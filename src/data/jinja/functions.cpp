@@ -1,10 +1,14 @@
 #include "data/jinja/functions.h"
 
+#include <vector>
+#include <map>
+#include <cstdint>
 #include <algorithm>
 #include <array>
 #include <ctime>
 #include <string>
 
+#include "data/jinja/value.h"
 #include "data/jinja/python_text.h"
 
 namespace ds::jinja {

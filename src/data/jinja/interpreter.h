@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "data/jinja/value.h"
 #include "data/jinja/arguments.h"
 #include "data/jinja/ast.h"
 

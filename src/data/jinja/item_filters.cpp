@@ -1,10 +1,14 @@
 #include "data/jinja/item_filters.h"
 
+#include <system_error>
+#include <map>
+#include <cstdint>
 #include <algorithm>
 #include <charconv>
 #include <string>
 #include <vector>
 
+#include "data/jinja/value.h"
 #include "data/jinja/access.h"
 #include "data/jinja/filters.h"
 #include "data/jinja/python_text.h"

@@ -1,5 +1,6 @@
 #include "data/jinja/lexer.h"
 
+#include <system_error>
 #include <algorithm>
 #include <array>
 #include <charconv>

@@ -1,9 +1,14 @@
 // Methods of str, list and dict. Each is a row of a table: its parameters, and a function.
+#include <vector>
+#include <string_view>
+#include <cstdint>
 #include <algorithm>
 #include <array>
 #include <iterator>
 #include <string>
 
+#include "data/jinja/value.h"
+#include "data/jinja/arguments.h"
 #include "core/base/utf8.h"
 #include "data/jinja/access.h"
 #include "data/jinja/python_text.h"

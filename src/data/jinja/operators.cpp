@@ -1,5 +1,6 @@
 #include "data/jinja/operators.h"
 
+#include <cstdint>
 #include <algorithm>
 #include <cmath>
 #include <string>

@@ -1,5 +1,8 @@
 #include "data/jinja/parser.h"
 
+#include <vector>
+#include <utility>
+#include <memory>
 #include <algorithm>
 #include <array>
 #include <initializer_list>

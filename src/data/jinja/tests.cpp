@@ -1,9 +1,13 @@
 #include "data/jinja/tests.h"
 
+#include <string>
+#include <map>
+#include <cstdint>
 #include <algorithm>
 #include <cmath>
 #include <vector>
 
+#include "data/jinja/value.h"
 #include "data/jinja/filters.h"
 #include "data/jinja/python_text.h"
 

@@ -1,5 +1,8 @@
 #include "data/jinja/to_json.h"
 
+#include <fmt/core.h>
+#include <vector>
+#include <map>
 #include <algorithm>
 #include <cmath>
 #include <cstdint>

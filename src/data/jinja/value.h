@@ -1,6 +1,7 @@
 #pragma once
 #include <fmt/core.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>

@@ -123,8 +123,8 @@ void update_elements(const KernelContext& c) {
 template <typename Step>
 void update_of_types(const KernelContext& c) {
   if (c.scalars.skip != 0) return skip_update(c);
-  by_type(c.out[0].dtype, [&](auto m) {
-    by_type(c.out[1].dtype, [&](auto s) {
+  by_type_among<float, bf16>("cpu", c.out[0].dtype, [&](auto m) {
+    by_type_among<float, bf16>("cpu", c.out[1].dtype, [&](auto s) {
       by_type(c.out[Step::kStates + 1].dtype,
               [&](auto t) { update_elements<decltype(m), decltype(s), decltype(t), Step>(c); });
     });

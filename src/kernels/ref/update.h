@@ -43,7 +43,7 @@ void update_of_types(const KernelContext& c, const Next& next) {
   if (c.scalars.skip != 0) return skip_update(c);
   by_type_among<float, bf16>("reference", c.out[0].dtype, [&](auto m) {
     by_type_among<float, bf16>("reference", c.out[1].dtype, [&](auto s) {
-      by_type_among<float, bf16>("reference", c.out[n + 1].dtype, [&](auto t) {
+      by_type_among<float, bf16, f16>("reference", c.out[n + 1].dtype, [&](auto t) {
         update_elements<decltype(m), decltype(s), decltype(t), n>(c, next);
       });
     });
