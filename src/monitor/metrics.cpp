@@ -52,7 +52,8 @@ struct Row {
   std::optional<EvalRecord> eval;
 };
 
-Row read_row(std::string_view text, const std::string& path, size_t number_of_line) {
+// `width`: columns that the file's header has.
+Row read_row(std::string_view text, const std::string& path, size_t number_of_line, size_t width) {
   std::array<std::string_view, columns> field;
   size_t count = 0;
   for (size_t at = 0; at <= text.size(); ++count) {
@@ -60,8 +61,8 @@ Row read_row(std::string_view text, const std::string& path, size_t number_of_li
     if (count < columns) field[count] = text.substr(at, comma - at);
     at = comma + 1;
   }
-  if (count != columns && count + 1 != columns) {
-    raise(DS_ERROR_CORRUPT, "{}: line {}: {} columns wanted, got {}", path, number_of_line, columns, count);
+  if (count != width) {
+    raise(DS_ERROR_CORRUPT, "{}: line {}: {} columns wanted, got {}", path, number_of_line, width, count);
   }
   auto real = [&](size_t i) { return number<double>(field[i], path, number_of_line); };
   auto integer = [&](size_t i) { return number<int64_t>(field[i], path, number_of_line); };
@@ -84,9 +85,11 @@ void for_lines(std::string_view text, F each) {
   }
 }
 
-void check_header(std::string_view line, const std::string& path) {
-  if (line != header && line != old_header)
-    raise(DS_ERROR_CORRUPT, "{}: line 1 must be the header, got '{}'", path, line);
+// The columns of a file with this header.
+size_t check_header(std::string_view line, const std::string& path) {
+  if (line == old_header) return columns - 1;
+  if (line != header) raise(DS_ERROR_CORRUPT, "{}: line 1 must be the header, got '{}'", path, line);
+  return columns;
 }
 
 // The good lines of a file up to a step.
@@ -114,10 +117,14 @@ bool in_order(const Metrics& before, const Row& row) {
 
 Salvage salvage(std::string_view text, const std::string& path, int64_t keep_until) {
   Salvage out;
+  size_t width = columns;
   for_lines(text, [&](std::string_view line, size_t number_of_line) {
     try {
-      if (number_of_line == 1) return check_header(line, path);
-      Row row = read_row(line, path, number_of_line);
+      if (number_of_line == 1) {
+        width = check_header(line, path);
+        return;
+      }
+      Row row = read_row(line, path, number_of_line, width);
       int64_t step = row.step ? row.step->step : row.eval->step;
       if (step > keep_until) return;
       if (!in_order(out.metrics, row)) {
@@ -162,9 +169,13 @@ void MetricsCsv::write(const EvalRecord& record) { file_->append(line_of(record)
 Metrics read_metrics(const std::string& path) {
   std::string text = read_file(path, kMostMetrics);
   Metrics metrics;
+  size_t width = columns;
   for_lines(text, [&](std::string_view line, size_t number_of_line) {
-    if (number_of_line == 1) return check_header(line, path);
-    Row row = read_row(line, path, number_of_line);
+    if (number_of_line == 1) {
+      width = check_header(line, path);
+      return;
+    }
+    Row row = read_row(line, path, number_of_line, width);
     if (row.step) metrics.steps.push_back(*row.step);
     if (row.eval) metrics.evals.push_back(*row.eval);
   });

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -134,8 +135,8 @@ TEST(MetricsCsv, RefusesOtherFiles) {
   std::string path = folder / "metrics.csv";
   { MetricsCsv csv(path); }
   std::string header = content(path);
-  for (const std::string& bad : {std::string("a,b\n"), header + "1,2\n", header + "1,x,,0,0,0,0,0,0,0\n",
-                                 header + "1,1,,0,0,0,0,0,0,0,0\n", header + "\n"}) {
+  for (const std::string& bad : {std::string("a,b\n"), header + "1,2\n", header + "1,x,,0,0,0,0,0,0,0,0\n",
+                                 header + "1,1,,0,0,0,0,0,0,0,0,0\n", header + "\n"}) {
     std::ofstream(path, std::ios::trunc) << bad;
     EXPECT_THROW(read_metrics(path), Error) << bad;
   }
@@ -145,6 +146,19 @@ TEST(MetricsCsv, RefusesOtherFiles) {
 
 // Random damage, as a failing disk or an editor makes it: the file can always be gone on with, every good
 // line stays once and in order, and the damaged file is still there.
+// Whether each line has as many columns as the first.
+bool whole_lines(const std::string& text) {
+  std::istringstream lines(text);
+  std::string line;
+  std::ptrdiff_t commas = -1;
+  while (std::getline(lines, line)) {
+    std::ptrdiff_t mine = std::count(line.begin(), line.end(), ',');
+    if (commas >= 0 && mine != commas) return false;
+    commas = mine;
+  }
+  return true;
+}
+
 TEST(MetricsCsv, SetsADamagedFileAside) {
   set_log_sink([](LogLevel, std::string_view) {});
   for (uint64_t seed = 0; seed < 200; ++seed) {
@@ -177,6 +191,8 @@ TEST(MetricsCsv, SetsADamagedFileAside) {
     for (size_t i = 1; i < back.steps.size(); ++i) EXPECT_LT(back.steps[i - 1].step, back.steps[i].step);
     if (exists(path + ".damaged")) {
       EXPECT_EQ(content(path + ".damaged"), bad) << "seed " << seed;
+    } else if ((kind == 0 || kind == 4) && whole_lines(bad)) {
+      // A row that is gone, or whose step is another one, may leave a file of good rows: nothing shows it.
     } else if (kind != 1) {  // a file that is only shorter looks like one of a run that was killed
       EXPECT_EQ(back.steps.size(), static_cast<size_t>(keep) + 1) << "seed " << seed;
     }
