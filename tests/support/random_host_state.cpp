@@ -141,9 +141,10 @@ std::string RandomHost::random_kind(int32_t param) {
 // Numbers that bf16 has, too. A second moment is not negative, and not small beside the first.
 std::vector<float> RandomHost::values_for(int32_t param, const std::string& kind) const {
   std::vector<float> values;
+  const bool squares = kind == "exp_avg_sq" || kind == "sum";  // a root is taken of them
   for (int64_t e = 0; e < numel_[static_cast<size_t>(param)]; ++e) {
     int64_t x = (e * 3 + call_) % 17 - 8;
-    values.push_back(static_cast<float>(kind == "exp_avg_sq" ? x + 9 : x) / 8);
+    values.push_back(static_cast<float>(squares ? x + 9 : x) / 8);
   }
   return values;
 }
