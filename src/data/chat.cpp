@@ -1,6 +1,7 @@
 #include "data/chat.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <utility>
 
 #include "core/base/error.h"

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "data/token_file.h"
 #include "data/token_text.h"
 
 namespace ds {

@@ -1,5 +1,7 @@
 #pragma once
+#include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "core/base/error.h"
+#include "core/config/curriculum.h"
 #include "core/config/nearest_path.h"
 #include "core/config/schema.h"
 

@@ -132,8 +132,7 @@ void other_sections(std::vector<ForeignKey>& keys) {
           {"max_out_tokens", "inference_tp_size", "release_inference_cache", "pin_parameters",
            "tp_gather_partition_size", "enable_cuda_graph"});
   section(keys, "progressive_layer_drop", {"theta", "gamma"});
-  for (const char* name :
-       {"elasticity", "expert_parallel", "data_efficiency", "autotuning"}) {
+  for (const char* name : {"elasticity", "expert_parallel", "data_efficiency", "autotuning"}) {
     section(keys, name);
   }
   for (const char* name :

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/config/curriculum.h"
 #include "core/config/param_groups.h"
 
 namespace ds {

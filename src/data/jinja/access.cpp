@@ -1,7 +1,12 @@
 #include "data/jinja/access.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <string>
+#include <vector>
 
+#include "data/jinja/fault.h"
+#include "data/jinja/methods.h"
 #include "data/jinja/python_text.h"
 
 namespace ds::jinja {

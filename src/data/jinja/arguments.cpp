@@ -1,6 +1,8 @@
 #include "data/jinja/arguments.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
 
 namespace ds::jinja {
 

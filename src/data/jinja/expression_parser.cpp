@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdint>
 #include <iterator>
+#include <memory>
+#include <system_error>
 
 #include "data/jinja/filters.h"
 #include "data/jinja/tests.h"
@@ -71,8 +74,8 @@ void ExpressionParser::expect_mark(std::string_view text) {
   if (!take_mark(text)) fault(DS_ERROR_CORRUPT, "'{}' is expected, got {}", text, shown(peek()));
 }
 
-void ExpressionParser::expect(Token::Kind kind, std::string_view what) {
-  if (peek().kind != kind) fault(DS_ERROR_CORRUPT, "'{}' is expected, got {}", what, shown(peek()));
+void ExpressionParser::expect(Token::Kind kind, std::string_view wanted) {
+  if (peek().kind != kind) fault(DS_ERROR_CORRUPT, "'{}' is expected, got {}", wanted, shown(peek()));
   take();
 }
 

@@ -2,6 +2,7 @@
 #include <string_view>
 
 #include "data/jinja/arguments.h"
+#include "data/jinja/fault.h"
 
 namespace ds::jinja {
 
