@@ -891,6 +891,13 @@ DS_API ds_status ds_run_communicator(const char* config, const char* resume, cha
 DS_API ds_status ds_run_train(ds_comm* comm, const char* config, const char* resume, int32_t quiet,
                               ds_run_batch_fn* batch, ds_run_progress_fn* progress,
                               const volatile int32_t* stop, void* user_data);
+/** Writes the text or jsonl that `data` of a configuration means as one token file, as `libds tokenize` does,
+ * for runs with data.format "tokens". The path is replaced when the file is complete and on disk.
+ * @param config JSON text  @param path the token file
+ * @param stop [nullable] when you make it non-zero, the call ends with DS_ERROR_USER and writes nothing.
+ * {run.tokenize.stop} @param out_text one line that describes the file */
+DS_API ds_status ds_run_tokenize(const char* config, const char* path, const volatile int32_t* stop,
+                                 char** out_text);
 /** Called with each new part of a text, in whole UTF-8 characters, on the thread inside ds_run_generate. */
 typedef void ds_run_text_fn(const char* part, void* user_data);
 /** Continues a text with caches of keys and values, as `libds generate` does. Collective; all ranks get the

@@ -10,6 +10,7 @@
 #include "api/handles.h"
 #include "comm/communicator.h"
 #include "core/base/json.h"
+#include "core/config/config.h"
 #include "diagnostics/audit.h"
 #include "diagnostics/audit_report.h"
 #include "diagnostics/profile.h"
@@ -17,6 +18,7 @@
 #include "diagnostics/verify_request.h"
 #include "inference/text_generation.h"
 #include "inference/text_request.h"
+#include "run/tokenize.h"
 #include "run/train.h"
 #include "run/train_options.h"
 
@@ -50,6 +52,17 @@ std::function<bool(const ds::RunProgress&)> progress_callback(ds_run_progress_fn
 }
 
 }  // namespace
+
+ds_status ds_run_tokenize(const char* config, const char* path, const volatile int32_t* stop,
+                          char** out_text) {
+  return ds::boundary([&] {
+    ds::need(out_text, "out_text") = nullptr;
+    ds::Json document = ds::Json::parse(ds::need_text(config, "config"), "config");
+    ds::put_text(
+        ds::tokenize_data(ds::parse_config(document, 1), std::string(ds::need_text(path, "path")), stop),
+        out_text);
+  });
+}
 
 ds_status ds_run_communicator(const char* config, const char* resume, char** out_text) {
   return ds::boundary([&] {

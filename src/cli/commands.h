@@ -77,6 +77,7 @@ Comm join_as(const std::string& url, int32_t rank, int32_t ranks);
 // One subcommand each: declares options, sets the callback, which writes the exit code.
 void add_train(CLI::App& app, int& code);
 void add_generate(CLI::App& app, int& code);
+void add_tokenize(CLI::App& app, int& code);
 void add_plan(CLI::App& app, int& code);
 void add_env(CLI::App& app, int& code);
 void add_config(CLI::App& app, int& code);

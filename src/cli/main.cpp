@@ -97,6 +97,7 @@ int main(int argc, char** argv) {
       "Start with: libds train --config examples/train.json --data FOLDER");
   ds::cli::add_train(app, code);
   ds::cli::add_generate(app, code);
+  ds::cli::add_tokenize(app, code);
   ds::cli::add_plan(app, code);
   ds::cli::add_env(app, code);
   ds::cli::add_config(app, code);

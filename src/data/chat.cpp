@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <algorithm>
+#include <cstddef>
 #include <utility>
 
 #include "core/base/error.h"

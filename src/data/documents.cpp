@@ -9,6 +9,7 @@
 #include "core/base/error.h"
 #include "data/masking.h"
 #include "data/permutation.h"
+#include "data/token_file.h"
 
 namespace ds {
 

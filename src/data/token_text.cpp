@@ -1,9 +1,10 @@
 #include "data/token_text.h"
 
 #include <fmt/core.h>
-#include <span>
-#include <cstdint>
+
 #include <algorithm>
+#include <cstdint>
+#include <span>
 
 #include "core/base/error.h"
 #include "core/base/hash.h"

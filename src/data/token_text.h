@@ -1,7 +1,7 @@
 #pragma once
-#include <span>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 

@@ -1,6 +1,7 @@
 #include "run/data.h"
 
 #include <fmt/core.h>
+
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>

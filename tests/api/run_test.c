@@ -37,8 +37,8 @@ static const char* const greedy = "{\"tokens\": 10, \"temperature\": 0}";
 
 static void add_text(const char* part, void* user_data) { strcat(user_data, part); }
 
-/* Proves {run.progress.stop}, {run.communicator}, {run.train.ok}, {run.train.user}, {run.train.stop} and
- * {run.train.state}. */
+/* Proves {run.progress.stop}, {run.communicator}, {run.train.ok}, {run.train.user}, {run.train.stop},
+ * {run.train.state} and {run.tokenize.stop}. */
 int main(int argc, char** argv) {
   char config[1024], folder[512], patch[2048], parts[256] = "", *early = NULL, *text = NULL, *again = NULL;
   record seen = {0, 0, 30, 0, 0};
@@ -84,6 +84,20 @@ int main(int argc, char** argv) {
   check_error(ds_config_describe("{", 1, DS_FORMAT_TEXT, NULL, &text), DS_ERROR_CONFIG, "config");
   check_error(ds_config_describe(config, 0, DS_FORMAT_TEXT, NULL, &text), DS_ERROR_INVALID_ARGUMENT,
               "size must be at least 1 rank, got 0");
+  snprintf(patch, sizeof patch, "{\"train_batch_size\": 1, \"data\": {\"paths\": [\"%s/config.json\"]}}",
+           folder);
+  snprintf(parts, sizeof parts, "%.200s/t.tokens", folder);
+  stop = 1;
+  check_error(ds_run_tokenize(patch, parts, &stop, &text), DS_ERROR_USER, "a stop was asked for");
+  stop = 0;
+  check(access(parts, F_OK) != 0, "nothing is written");
+  check_ok(ds_run_tokenize(patch, parts, &stop, &text), "tokenize");
+  check(strstr(text, "t.tokens: ") != NULL && strstr(text, " tokens of 1 files") != NULL,
+        "the line describes it");
+  ds_text_destroy(text);
+  check_error(ds_run_tokenize(NULL, parts, NULL, &text), DS_ERROR_INVALID_ARGUMENT, "config");
+  check_error(ds_run_tokenize(patch, NULL, NULL, &text), DS_ERROR_INVALID_ARGUMENT, "path");
+  parts[0] = '\0';
   check_ok(ds_run_communicator(NULL, folder, &text), "communicator");
   check(strcmp(text, "env:shm") == 0, "of the run");
   ds_text_destroy(text);

@@ -113,6 +113,9 @@ refused 2 f16 profile --model nowhere --dtype f16
 refused 1 nowhere profile --model nowhere
 refused 2 "1 to" profile --model nowhere --steps 0
 refused 1 "data path 'pipe' is neither a file nor a folder" train --config "$here/tiny.json" --data pipe
+refused 2 "--out" tokenize --data "$here/tiny.json"
+refused 1 "data.paths" tokenize --out none.tokens
+refused 1 "data.format: \"xml\" is unknown" tokenize --data "$here/tiny.json" --format xml --out none.tokens
 mkdir odd
 echo '{}' > odd/config.json
 refused 1 "odd/config.json: the member" train --resume odd

@@ -52,7 +52,7 @@ std::string bytes_of(const std::string& path) {
 }
 
 // What reading all of a token file of these bytes says; "" nothing.
-std::string damage(const test::TempFolder& folder, const std::string& bytes) {
+std::string reading_error(const test::TempFolder& folder, const std::string& bytes) {
   std::ofstream(folder / "u", std::ios::binary) << bytes;
   try {
     TokenFile file(folder / "u");
@@ -71,17 +71,17 @@ TEST(TokenFile, RefusesDamagedFiles) {
   write_token_file(folder / "t", std::vector<int32_t>{1, 2, 3}, 100, hash_a);
   std::string good = bytes_of(folder / "t");
   ASSERT_EQ(good.size(), 144u);  // header, 3 tokens and their padding, one checksum
-  EXPECT_EQ(damage(folder, good), "");
+  EXPECT_EQ(reading_error(folder, good), "");
   for (size_t length = 0; length < good.size(); ++length) {
-    EXPECT_NE(damage(folder, good.substr(0, length)), "") << length;
+    EXPECT_NE(reading_error(folder, good.substr(0, length)), "") << length;
   }
-  EXPECT_NE(damage(folder, good + "x"), "");
+  EXPECT_NE(reading_error(folder, good + "x"), "");
   for (size_t at = 0; at < good.size(); ++at) {
     std::string bad = good;
     bad[at] = static_cast<char>(bad[at] ^ 0x81);
-    EXPECT_NE(damage(folder, bad), "") << at;
+    EXPECT_NE(reading_error(folder, bad), "") << at;
   }
-  std::string shorter = damage(folder, good.substr(0, 130));
+  std::string shorter = reading_error(folder, good.substr(0, 130));
   EXPECT_NE(shorter.find("has 130 bytes, but 3 tokens of 1 bytes in 0 documents need 144"), std::string::npos)
       << shorter;
 }
@@ -92,11 +92,11 @@ TEST(TokenFile, ReadsVersion1) {
   write_token_file(folder / "t", std::vector<int32_t>{1, 2, 3}, 100, hash_a);
   std::string old = bytes_of(folder / "t").substr(0, 64) + "\1\2\3";
   old[8] = 1;
-  EXPECT_EQ(damage(folder, old), "");
-  EXPECT_NE(damage(folder, old + "\4"), "");
-  EXPECT_NE(damage(folder, old.substr(0, 66)), "");
+  EXPECT_EQ(reading_error(folder, old), "");
+  EXPECT_NE(reading_error(folder, old + "\4"), "");
+  EXPECT_NE(reading_error(folder, old.substr(0, 66)), "");
   old.back() = static_cast<char>(100);
-  EXPECT_NE(damage(folder, old).find("token must be below 100, got 100"), std::string::npos);
+  EXPECT_NE(reading_error(folder, old).find("token must be below 100, got 100"), std::string::npos);
 }
 
 TEST(TokenFile, NamesBothSizesWhenItIsCutMeanwhile) {

@@ -1189,6 +1189,18 @@ function ds_run_train(comm, config, resume, quiet, batch, progress, stop, user_d
 end
 
 """
+Writes the text or jsonl that `data` of a configuration means as one token file, as `libds tokenize` does, for
+runs with data.format \"tokens\". The path is replaced when the file is complete and on disk.
+- `config`: JSON text
+- `path`: the token file
+- `stop`: [nullable] when you make it non-zero, the call ends with DS_ERROR_USER and writes nothing.
+- `out_text`: one line that describes the file
+"""
+function ds_run_tokenize(config, path, stop, out_text)
+    @ccall libds.ds_run_tokenize(config::Cstring, path::Cstring, stop::Ptr{Int32}, out_text::Ptr{Ptr{Cchar}})::Int32
+end
+
+"""
 Continues a text with caches of keys and values, as `libds generate` does. Collective; all ranks get the same
 text.
 - `model`: a run folder (for its newest checkpoint), a checkpoint, or the folder of a Hugging Face model

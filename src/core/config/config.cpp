@@ -9,6 +9,7 @@
 
 #include "core/base/dtype.h"
 #include "core/base/error.h"
+#include "core/config/curriculum.h"
 #include "core/config/nearest_path.h"
 #include "core/config/optimizer_types.h"
 #include "core/config/schedule.h"

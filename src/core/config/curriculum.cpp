@@ -1,6 +1,8 @@
 // DeepSpeed's legacy curriculum by length: sequences are cut to a length that grows with the step. The
 // formulas are those of its CurriculumScheduler (deepspeed.md 4.15), whose step counts from 1 in the first
 // optimizer step.
+#include "core/config/curriculum.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>

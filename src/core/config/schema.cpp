@@ -12,6 +12,7 @@
 
 #include "core/base/error.h"
 #include "core/config/optimizer_types.h"
+#include "core/config/curriculum.h"
 #include "core/config/param_groups.h"
 #include "core/config/schedule.h"
 

@@ -23,10 +23,6 @@ inline constexpr int64_t kMostAccumulation = 65536;
 // All keys, in the order in which they are set and printed.
 const std::vector<Key>& config_keys();
 
-// The keys of curriculum_learning, and what they need of each other.
-void curriculum_keys(std::vector<Key>& keys);
-void check_curriculum(const Config& config);
-
 // One key of DeepSpeed that libds knows by name only.
 struct ForeignKey {
   enum class Rule {

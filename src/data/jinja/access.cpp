@@ -4,7 +4,12 @@
 #include <string>
 #include <cstdint>
 #include <algorithm>
+#include <cstdint>
+#include <string>
+#include <vector>
 
+#include "data/jinja/fault.h"
+#include "data/jinja/methods.h"
 #include "data/jinja/python_text.h"
 
 namespace ds::jinja {

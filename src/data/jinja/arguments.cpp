@@ -3,6 +3,8 @@
 #include <cstdint>
 #include <cstddef>
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
 
 namespace ds::jinja {
 

@@ -5,7 +5,10 @@
 #include <cstdint>
 #include <algorithm>
 #include <charconv>
+#include <cstdint>
 #include <iterator>
+#include <memory>
+#include <system_error>
 
 #include "data/jinja/filters.h"
 #include "data/jinja/tests.h"
@@ -74,8 +77,8 @@ void ExpressionParser::expect_mark(std::string_view text) {
   if (!take_mark(text)) fault(DS_ERROR_CORRUPT, "'{}' is expected, got {}", text, shown(peek()));
 }
 
-void ExpressionParser::expect(Token::Kind kind, std::string_view what) {
-  if (peek().kind != kind) fault(DS_ERROR_CORRUPT, "'{}' is expected, got {}", what, shown(peek()));
+void ExpressionParser::expect(Token::Kind kind, std::string_view wanted) {
+  if (peek().kind != kind) fault(DS_ERROR_CORRUPT, "'{}' is expected, got {}", wanted, shown(peek()));
   take();
 }
 

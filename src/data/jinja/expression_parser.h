@@ -24,7 +24,7 @@ class ExpressionParser {
   bool take_mark(std::string_view text) { return take_if(Token::Kind::mark, text); }
   std::string expect_name();
   void expect_mark(std::string_view text);
-  void expect(Token::Kind kind, std::string_view what);
+  void expect(Token::Kind kind, std::string_view wanted);
 
   ExpressionPtr expression();           // with `if ... else`
   ExpressionPtr without_condition();    // as a loop needs it, whose `if` is its own

@@ -3,19 +3,22 @@
 #include "data/jinja/filters.h"
 
 #include <fmt/core.h>
-#include <system_error>
-#include <cstdint>
+
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <cstdint>
 #include <string>
+#include <system_error>
 #include <vector>
 
-#include "data/jinja/value.h"
 #include "data/jinja/access.h"
+#include "data/jinja/fault.h"
 #include "data/jinja/item_filters.h"
+#include "data/jinja/methods.h"
 #include "data/jinja/python_text.h"
 #include "data/jinja/to_json.h"
+#include "data/jinja/value.h"
 
 namespace ds::jinja {
 namespace {
@@ -229,7 +232,7 @@ bool is_filter(std::string_view name) { return filter_named(name) != nullptr || 
 
 Value apply_filter(std::string_view name, const Value& value, Arguments arguments, Budget& budget) {
   budget.work(value.is_text() ? value.text().size() / 32 + 1 : 1);
-  if (is_item_filter(name)) return apply_item_filter(name, value, std::move(arguments), budget);
+  if (is_item_filter(name)) return apply_item_filter(name, value, arguments, budget, apply_filter);
   const Filter* filter = filter_named(name);
   if (!filter) fault(DS_ERROR_UNSUPPORTED, "filter '{}' is unsupported", name);
   arguments.expect(std::string(name), filter->parameters);

@@ -1,15 +1,16 @@
 #include "data/jinja/functions.h"
 
-#include <vector>
-#include <map>
-#include <cstdint>
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <ctime>
+#include <map>
 #include <string>
+#include <vector>
 
-#include "data/jinja/value.h"
+#include "data/jinja/fault.h"
 #include "data/jinja/python_text.h"
+#include "data/jinja/value.h"
 
 namespace ds::jinja {
 namespace {
@@ -31,12 +32,13 @@ Value range(Arguments a, Budget& budget) {
   return Value::list(std::move(out));
 }
 
-std::vector<std::pair<std::string, Value>> named_pairs(const Arguments& a, std::string_view what) {
+std::vector<std::pair<std::string, Value>> named_pairs(const Arguments& a, std::string_view function) {
   std::vector<std::pair<std::string, Value>> out;
-  if (a.placed().size() > 1) fault(DS_ERROR_CONFIG, "{} takes one mapping, got {}", what, a.placed().size());
+  if (a.placed().size() > 1)
+    fault(DS_ERROR_CONFIG, "{} takes one mapping, got {}", function, a.placed().size());
   if (!a.placed().empty()) {
     if (!a.placed()[0].is_dict())
-      fault(DS_ERROR_UNSUPPORTED, "{} of a {} is unsupported", what, a.placed()[0].kind());
+      fault(DS_ERROR_UNSUPPORTED, "{} of a {} is unsupported", function, a.placed()[0].kind());
     out = a.placed()[0].members().items;
   }
   for (const auto& [name, value] : a.named()) {

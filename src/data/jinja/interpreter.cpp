@@ -3,14 +3,17 @@
 #include <cstdint>
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <memory>
 
 #include "data/jinja/value.h"
 #include "data/jinja/access.h"
 #include "data/jinja/filters.h"
 #include "data/jinja/functions.h"
+#include "data/jinja/methods.h"
 #include "data/jinja/operators.h"
 #include "data/jinja/tests.h"
+#include "data/jinja/value.h"
 
 namespace ds::jinja {
 namespace {
@@ -326,11 +329,11 @@ Value Interpreter::call(const Expression& e, const Scope& scope) {
       fault(DS_ERROR_CONFIG, "a {} has no method '{}'", object.kind(), callee.text);
     }
   }
-  Value what = value(callee, scope);
-  if (what.is_macro()) return call_macro(what.macro(), arguments(e, scope));
-  if (what.is_function()) return call_function(what.function().name, arguments(e, scope), budget_);
-  if (what.is_undefined()) fault(DS_ERROR_CONFIG, "'{}' is undefined", what.name());
-  fault(DS_ERROR_CONFIG, "a {} cannot be called", what.kind());
+  Value found = value(callee, scope);
+  if (found.is_macro()) return call_macro(found.macro(), arguments(e, scope));
+  if (found.is_function()) return call_function(found.function().name, arguments(e, scope), budget_);
+  if (found.is_undefined()) fault(DS_ERROR_CONFIG, "'{}' is undefined", found.name());
+  fault(DS_ERROR_CONFIG, "a {} cannot be called", found.kind());
 }
 
 // The macro sees what the template has at its top, and its own parameters.

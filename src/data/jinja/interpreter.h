@@ -8,6 +8,8 @@
 #include "data/jinja/value.h"
 #include "data/jinja/arguments.h"
 #include "data/jinja/ast.h"
+#include "data/jinja/fault.h"
+#include "data/jinja/value.h"
 
 namespace ds::jinja {
 

@@ -5,14 +5,19 @@
 #include <cstdint>
 #include <algorithm>
 #include <charconv>
+#include <cstdint>
+#include <map>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "data/jinja/value.h"
 #include "data/jinja/access.h"
-#include "data/jinja/filters.h"
+#include "data/jinja/fault.h"
+#include "data/jinja/methods.h"
 #include "data/jinja/python_text.h"
 #include "data/jinja/tests.h"
+#include "data/jinja/value.h"
 
 namespace ds::jinja {
 namespace {
@@ -28,7 +33,7 @@ Value named(const Arguments& a, std::string_view name) {
   return {};
 }
 
-Value map(V value, const Arguments& a, B budget) {
+Value map(V value, const Arguments& a, B budget, ApplyFilter apply) {
   Value path = named(a, "attribute"), otherwise = named(a, "default");
   if (path.is_undefined() && (a.placed().empty() || !a.placed()[0].is_text())) {
     fault(DS_ERROR_CONFIG, "map needs the name of a filter, or attribute=");
@@ -36,7 +41,7 @@ Value map(V value, const Arguments& a, B budget) {
   Values out;
   for (const Value& one : iterate(value, budget)) {
     if (path.is_undefined()) {
-      out.push_back(apply_filter(a.placed()[0].text(), one, a.without_first(), budget));
+      out.push_back(apply(a.placed()[0].text(), one, a.without_first(), budget));
       continue;
     }
     Value found = path_of(one, path, budget);
@@ -145,21 +150,21 @@ Value dict_sorted(V value, Arguments a, B budget) {
 
 struct ItemFilter {
   std::string_view name;
-  Value (*run)(V value, const Arguments& a, B budget);
+  Value (*run)(V value, const Arguments& a, B budget, ApplyFilter apply);
 };
 
 constexpr ItemFilter kFilters[] = {
     {"map", map},
-    {"select", [](V v, const Arguments& a, B b) { return selected(v, a, b, true, false); }},
-    {"reject", [](V v, const Arguments& a, B b) { return selected(v, a, b, false, false); }},
-    {"selectattr", [](V v, const Arguments& a, B b) { return selected(v, a, b, true, true); }},
-    {"rejectattr", [](V v, const Arguments& a, B b) { return selected(v, a, b, false, true); }},
-    {"sort", [](V v, const Arguments& a, B b) { return sorted(v, a, b); }},
-    {"unique", [](V v, const Arguments& a, B b) { return unique(v, a, b); }},
-    {"min", [](V v, const Arguments& a, B b) { return extreme(v, a, b, false); }},
-    {"max", [](V v, const Arguments& a, B b) { return extreme(v, a, b, true); }},
-    {"sum", [](V v, const Arguments& a, B b) { return sum(v, a, b); }},
-    {"dictsort", [](V v, const Arguments& a, B b) { return dict_sorted(v, a, b); }},
+    {"select", [](V v, const Arguments& a, B b, ApplyFilter) { return selected(v, a, b, true, false); }},
+    {"reject", [](V v, const Arguments& a, B b, ApplyFilter) { return selected(v, a, b, false, false); }},
+    {"selectattr", [](V v, const Arguments& a, B b, ApplyFilter) { return selected(v, a, b, true, true); }},
+    {"rejectattr", [](V v, const Arguments& a, B b, ApplyFilter) { return selected(v, a, b, false, true); }},
+    {"sort", [](V v, const Arguments& a, B b, ApplyFilter) { return sorted(v, a, b); }},
+    {"unique", [](V v, const Arguments& a, B b, ApplyFilter) { return unique(v, a, b); }},
+    {"min", [](V v, const Arguments& a, B b, ApplyFilter) { return extreme(v, a, b, false); }},
+    {"max", [](V v, const Arguments& a, B b, ApplyFilter) { return extreme(v, a, b, true); }},
+    {"sum", [](V v, const Arguments& a, B b, ApplyFilter) { return sum(v, a, b); }},
+    {"dictsort", [](V v, const Arguments& a, B b, ApplyFilter) { return dict_sorted(v, a, b); }},
 };
 
 const ItemFilter* item_filter_named(std::string_view name) {
@@ -173,8 +178,9 @@ const ItemFilter* item_filter_named(std::string_view name) {
 
 bool is_item_filter(std::string_view name) { return item_filter_named(name) != nullptr; }
 
-Value apply_item_filter(std::string_view name, const Value& value, Arguments arguments, Budget& budget) {
-  return item_filter_named(name)->run(value, arguments, budget);
+Value apply_item_filter(std::string_view name, const Value& value, const Arguments& arguments, Budget& budget,
+                        ApplyFilter apply) {
+  return item_filter_named(name)->run(value, arguments, budget, apply);
 }
 
 Value path_of(const Value& one, const Value& path, Budget& budget) {

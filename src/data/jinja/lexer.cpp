@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <system_error>
 
 #include "core/base/utf8.h"
 #include "data/jinja/python_text.h"

@@ -1,17 +1,19 @@
 // Methods of str, list and dict. Each is a row of a table: its parameters, and a function.
-#include <vector>
-#include <string_view>
-#include <cstdint>
+#include "data/jinja/methods.h"
+
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <iterator>
 #include <string>
+#include <string_view>
+#include <vector>
 
-#include "data/jinja/value.h"
-#include "data/jinja/arguments.h"
 #include "core/base/utf8.h"
-#include "data/jinja/access.h"
+#include "data/jinja/arguments.h"
+#include "data/jinja/fault.h"
 #include "data/jinja/python_text.h"
+#include "data/jinja/value.h"
 
 namespace ds::jinja {
 namespace {

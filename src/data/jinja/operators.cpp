@@ -3,7 +3,10 @@
 #include <cstdint>
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <string>
+
+#include "data/jinja/fault.h"
 
 namespace ds::jinja {
 namespace {
@@ -57,23 +60,23 @@ Value reals(std::string_view mark, double a, double b) {
   return Value::of(mark == "%" ? rest : std::floor((a - rest) / b + 0.5));
 }
 
-Value repeated(const Value& what, int64_t times, Budget& budget) {
+Value repeated(const Value& sequence, int64_t times, Budget& budget) {
   auto count = static_cast<size_t>(std::max<int64_t>(times, 0));
-  size_t one = what.is_text() ? what.text().size() : what.items().items.size() * sizeof(Value);
+  size_t one = sequence.is_text() ? sequence.text().size() : sequence.items().items.size() * sizeof(Value);
   size_t bytes = 0;
   if (__builtin_mul_overflow(one, count, &bytes)) bytes = SIZE_MAX;
   budget.memory(bytes);
-  if (what.is_text()) {
+  if (sequence.is_text()) {
     std::string out;
     out.reserve(bytes);
-    for (size_t i = 0; i < count && one > 0; ++i) out += what.text();
+    for (size_t i = 0; i < count && one > 0; ++i) out += sequence.text();
     return Value::of(std::move(out));
   }
   Values out;
   for (size_t i = 0; i < count && one > 0; ++i) {
-    out.insert(out.end(), what.items().items.begin(), what.items().items.end());
+    out.insert(out.end(), sequence.items().items.begin(), sequence.items().items.end());
   }
-  return Value::list(std::move(out), what.items().tuple);
+  return Value::list(std::move(out), sequence.items().tuple);
 }
 
 Value added(const Value& a, const Value& b, Budget& budget) {

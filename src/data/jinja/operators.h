@@ -1,6 +1,7 @@
 #pragma once
 #include <string_view>
 
+#include "data/jinja/fault.h"
 #include "data/jinja/value.h"
 
 namespace ds::jinja {

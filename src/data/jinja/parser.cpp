@@ -6,7 +6,10 @@
 #include <algorithm>
 #include <array>
 #include <initializer_list>
+#include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "data/jinja/expression_parser.h"
 #include "data/jinja/lexer.h"

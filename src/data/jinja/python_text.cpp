@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "core/base/utf8.h"
-#include "data/jinja/value.h"
+#include "data/jinja/fault.h"
 
 namespace ds::jinja {
 namespace {

@@ -1,14 +1,13 @@
 #include "data/jinja/tests.h"
 
-#include <string>
-#include <map>
-#include <cstdint>
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <map>
+#include <string>
 #include <vector>
 
-#include "data/jinja/value.h"
-#include "data/jinja/filters.h"
+#include "data/jinja/fault.h"
 #include "data/jinja/python_text.h"
 
 namespace ds::jinja {
@@ -78,8 +77,6 @@ const std::vector<Test>& tests() {
       {"ge", true, at_least},
       {"sameas", true, same},
       {"in", true, [](V v, A a, B b) { return contains(a.at(0), v, b); }},
-      {"filter", false, [](V v, A, B) { return v.is_text() && is_filter(v.text()); }},
-      {"test", false, [](V v, A, B) { return v.is_text() && is_test(v.text()); }},
   };
   return all;
 }

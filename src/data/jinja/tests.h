@@ -3,6 +3,7 @@
 
 #include "data/jinja/value.h"
 #include "data/jinja/arguments.h"
+#include "data/jinja/fault.h"
 
 namespace ds::jinja {
 

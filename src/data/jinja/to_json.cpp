@@ -1,14 +1,16 @@
 #include "data/jinja/to_json.h"
 
 #include <fmt/core.h>
-#include <vector>
-#include <map>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <map>
 #include <string_view>
+#include <vector>
 
 #include "core/base/utf8.h"
+#include "data/jinja/fault.h"
 
 namespace ds::jinja {
 namespace {

@@ -1,5 +1,7 @@
 #include "data/jinja/value.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>

@@ -982,6 +982,17 @@ extern "C" {
     /// or if the loss of the finished model is not; the run is saved all the same. DS_ERROR_CONFIG if the
     /// finished run misses one of its run.bars.
     pub fn ds_run_train(comm: *mut ds_comm, config: *const c_char, resume: *const c_char, quiet: i32, batch: ds_run_batch_fn, progress: ds_run_progress_fn, stop: *const i32, user_data: *mut c_void) -> ds_status;
+    /// Writes the text or jsonl that `data` of a configuration means as one token file, as `libds tokenize`
+    /// does, for runs with data.format "tokens". The path is replaced when the file is complete and on disk.
+    ///
+    /// - `config`: JSON text
+    ///
+    /// - `path`: the token file
+    ///
+    /// - `stop`: \[nullable\] when you make it non-zero, the call ends with DS_ERROR_USER and writes nothing.
+    ///
+    /// - `out_text`: one line that describes the file
+    pub fn ds_run_tokenize(config: *const c_char, path: *const c_char, stop: *const i32, out_text: *mut *mut c_char) -> ds_status;
     /// Continues a text with caches of keys and values, as `libds generate` does. Collective; all ranks get
     /// the same text.
     ///
