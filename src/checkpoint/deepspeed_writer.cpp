@@ -12,8 +12,8 @@
 
 #include <fmt/core.h>
 
-#include <cstdint>
 #include <algorithm>
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <span>
@@ -21,12 +21,12 @@
 #include <utility>
 #include <vector>
 
-#include "core/graph/graph.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/manifest.h"
 #include "core/base/error.h"
 #include "core/config/config.h"
 #include "core/config/param_groups.h"
+#include "core/graph/graph.h"
 #include "io/file.h"
 #include "io/pickle.h"
 #include "io/zip.h"
