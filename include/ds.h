@@ -784,8 +784,15 @@ DS_API void ds_engine_destroy(ds_engine* engine);
  * @param options [nullable] JSON: "client_state" (null; any value, which ds_checkpoint_load hands out again;
  * the options of rank 0 are used), "tag" (none; 1 to 32 of A-Z a-z 0-9 . _ - by which ds_checkpoint_load
  * finds it), "keep" (0: keep all checkpoints of the folder; n: keep the newest n, this one included, the
- * newest whole one of each tag and the one with a tag that was loaded last) {checkpoint.save.keep} */
+ * newest whole one of each tag and the one with a tag that was loaded last), "async" (false).
+ * {checkpoint.save.keep} With "async" true, the call returns as soon as the state is copied to memory of the
+ * host, and a thread of each rank writes it while steps go on. {checkpoint.save.async} */
 DS_API ds_status ds_checkpoint_save(ds_engine* engine, const char* folder, const char* options);
+/** Waits until the save that "async" began has ended and returns its status; DS_OK if there was none since
+ * the last wait. {checkpoint.wait} The next save or load waits as well and returns the error of a save that
+ * failed. {checkpoint.wait.next} ds_engine_destroy waits and logs the error. {checkpoint.wait.end}
+ * Collective. */
+DS_API ds_status ds_checkpoint_wait(ds_engine* engine);
 /** Loads the newest complete checkpoint below `folder`, or the checkpoint at `folder`. It may come from any
  * world size, stage and tier. {checkpoint.load.any} If the newest one is damaged or cannot be read, the one
  * before it is loaded, with a warning; a checkpoint that you name itself is loaded or refused.

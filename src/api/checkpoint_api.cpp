@@ -22,6 +22,7 @@ struct SaveRequest {
   ds::Json client;
   ds::Keep keep;
   std::string tag;
+  bool async = false;
 };
 
 std::string tag_of(const ds::JsonReader& value) {
@@ -34,7 +35,8 @@ SaveRequest save_request(const char* options) {
   static constexpr ds::Option<SaveRequest> known[] = {
       {"client_state", [](auto& request, auto& value) { request.client = value.json(); }},
       {"tag", [](auto& request, auto& value) { request.tag = tag_of(value); }},
-      {"keep", [](auto& request, auto& value) { request.keep.newest = value.integer(0, INT32_MAX); }}};
+      {"keep", [](auto& request, auto& value) { request.keep.newest = value.integer(0, INT32_MAX); }},
+      {"async", [](auto& request, auto& value) { request.async = value.flag(); }}};
   return options ? ds::request_of(ds::Json::parse(options, "options"), known) : SaveRequest();
 }
 
@@ -70,8 +72,16 @@ ds_status ds_checkpoint_save(ds_engine* engine, const char* folder, const char* 
     std::string place(ds::need_text(folder, "folder"));
     SaveRequest request;
     read_on_all(engine, "ds_checkpoint_save", [&] { request = save_request(options); });
-    e.save(place, request.client, request.keep, request.tag);
+    if (ds::agree_max(*engine->comm, request.async ? 1 : 0, "checkpoint async") != 0) {
+      e.start_save(place, request.client, request.keep, request.tag);
+    } else {
+      e.save(place, request.client, request.keep, request.tag);
+    }
   });
+}
+
+ds_status ds_checkpoint_wait(ds_engine* engine) {
+  return ds::boundary([&] { ds::checkpoints(engine).wait(); });
 }
 
 ds_status ds_checkpoint_load(ds_engine* engine, const char* folder, const char* options, char** out_text) {

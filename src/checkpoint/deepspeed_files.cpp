@@ -7,18 +7,21 @@
 #include <cmath>
 #include <optional>
 
-#include "io/pickle.h"
-#include "core/graph/graph.h"
-#include "core/base/json.h"
 #include "checkpoint/deepspeed_json.h"
 #include "checkpoint/state_access.h"
 #include "core/base/error.h"
+#include "core/base/json.h"
+#include "core/graph/graph.h"
+#include "io/pickle.h"
 
 namespace ds::deepspeed {
 namespace {
 
 using Kind = PickleValue::Kind;
 constexpr size_t kMostOpen = 256;
+// Beyond any model; sums of sizes stay 64-bit numbers, and searches by name end.
+constexpr int64_t kMostElements = int64_t{1} << 48;
+constexpr size_t kMostParams = 200'000, kMostMembers = 20'000;
 
 int64_t count_of(const TorchFile& file, const PickleValue& dict, std::string_view key) {
   const PickleValue* value = file.pickle().find(dict, key);
@@ -131,6 +134,12 @@ ParamId DeepSpeedSource::add_param(const std::string& name, std::vector<int64_t>
     raise(DS_ERROR_CORRUPT, "'{}': parameter '{}' is there twice", folder_, TensorName(name));
   names.push_back(name);
   shapes.push_back(std::move(shape));
+  int64_t more = numel(ParamId(names.size() - 1));
+  if (names.size() > kMostParams || more > kMostElements - elements_) {
+    raise(DS_ERROR_UNSUPPORTED, "'{}': at most {} parameters of {} elements together are read", folder_,
+          kMostParams, kMostElements);
+  }
+  elements_ += more;
   for (auto& of_kind : runs_) of_kind.emplace_back();
   return ParamId(names.size() - 1);
 }
@@ -149,6 +158,10 @@ void DeepSpeedSource::take_module(TorchFile& file) {
   const Pickle& pickle = file.pickle();
   Json rest = Json::Object();
   const auto& pairs = pickle.pairs(root);
+  if (pairs.size() / 2 > kMostMembers) {
+    raise(DS_ERROR_UNSUPPORTED, "{}: has {} members, at most {} are read", file.path(), pairs.size() / 2,
+          kMostMembers);
+  }
   for (size_t i = 0; i + 1 < pairs.size(); i += 2) {
     const std::string& key = pickle.at(pairs[i]).text;
     constexpr std::array<std::string_view, 7> own{

@@ -91,6 +91,7 @@ class DeepSpeedSource : public StateSource {
  private:
   void check_runs() const;
   std::set<std::string> known_;
+  int64_t elements_ = 0;
 };
 
 }  // namespace ds::deepspeed

@@ -1,7 +1,7 @@
 #include "checkpoint/deepspeed_json.h"
 
-#include <cstdint>
 #include <cmath>
+#include <cstdint>
 #include <string>
 #include <utility>
 

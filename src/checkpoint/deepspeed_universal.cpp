@@ -11,13 +11,12 @@
 #include <utility>
 #include <vector>
 
-#include "data/jinja/item_filters.h"
-#include "io/torch_file.h"
-#include "io/pickle.h"
-#include "core/graph/graph.h"
 #include "checkpoint/deepspeed_files.h"
 #include "core/base/error.h"
+#include "core/graph/graph.h"
 #include "io/file.h"
+#include "io/pickle.h"
+#include "io/torch_file.h"
 
 namespace ds::deepspeed {
 namespace {

@@ -21,7 +21,6 @@
 
 #include <fmt/core.h>
 
-#include <system_error>
 #include <algorithm>
 #include <charconv>
 #include <cstdint>
@@ -30,25 +29,27 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
-#include "io/torch_file.h"
-#include "io/pickle.h"
-#include "core/graph/graph.h"
-#include "core/base/json.h"
 #include "checkpoint/deepspeed_files.h"
 #include "checkpoint/deepspeed_json.h"
 #include "checkpoint/deepspeed_layout.h"
 #include "core/base/error.h"
+#include "core/base/json.h"
 #include "core/base/round.h"
+#include "core/graph/graph.h"
 #include "io/file.h"
+#include "io/pickle.h"
+#include "io/torch_file.h"
 
 namespace ds::deepspeed {
 namespace {
 
 using Kind = PickleValue::Kind;
 constexpr int64_t kMostRanks = 65536;
+constexpr size_t kMostGroups = 16384;
 
 // "zero_pp_rank_3_mp_rank_00_optim_states.pt", with or without a precision in front.
 struct RankFile {
@@ -239,6 +240,10 @@ class ZeroSource : public DeepSpeedSource {
     const Pickle& pickle = module.pickle();
     const auto& lists = pickle.elements(need(module, module.root(), "param_shapes"));
     std::vector<std::vector<ParamId>> groups;
+    if (lists.size() > kMostGroups) {
+      raise(DS_ERROR_UNSUPPORTED, "{}: has {} groups of parameters, at most {} are read", module.path(),
+            lists.size(), kMostGroups);
+    }
     set_kinds(state_names(lists.size()));
     for (PickleId id : lists) {
       groups.emplace_back();

@@ -23,6 +23,12 @@
 //     or overlap, and commits: the manifest under a fresh name, synced, renamed, the folder synced
 //     (write_file_atomic). The manifest ends with a hash of itself.
 //  4. Older checkpoints that nobody wants any more are removed. What fails here is a warning.
+// A started save takes step 1 and a copy of what it writes on the caller's thread. Steps 2 to 4 are those of
+// a thread, which must not communicate: the caller's steps do, on the same group. So in place of the exchange
+// of step 3 each rank leaves its pieces, or its error, in a file rank-R below the checkpoint's folder; rank 0
+// looks for these files, removes them, and commits. A rank that died leaves none: rank 0 gives up after a
+// time, and what is left is a folder without manifest like any other.
+//
 // An error up to the commit reaches all ranks, and rank 0 removes the folder. A crash leaves a folder
 // without manifest, which the next save or resume removes (remove_leftovers).
 //
@@ -35,10 +41,23 @@
 // crash-consistent applications" (OSDI 2014). tests/crash replays every prefix of a save.
 #include "checkpoint/writer.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <array>
+#include <chrono>
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <exception>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
 #include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "checkpoint/agree.h"
@@ -51,6 +70,8 @@
 #include "core/base/error.h"
 #include "core/base/hash.h"
 #include "core/base/ids.h"
+#include "core/base/log.h"
+#include "core/base/signals.h"
 #include "core/graph/graph.h"
 #include "core/graph/param_slice.h"
 #include "core/program/granules.h"
@@ -62,6 +83,7 @@ namespace ds {
 namespace {
 
 using PathBytes = std::array<char, 128>;
+constexpr std::chrono::milliseconds kMeetPause(5);
 
 class Writer {
  public:
@@ -81,17 +103,22 @@ class Writer {
 
   std::string save(const Keep& keep) {
     try {
-      write();
+      begin();
+      agree(comm_, "checkpoint data", [&] { write_data(); });
+      gather_pieces();
+      agree(comm_, "checkpoint commit", [&] {
+        if (comm_.rank() == 0) commit();
+      });
     } catch (...) {
-      if (made_) remove_checkpoint(path_);
+      abandon();
       throw;
     }
     if (comm_.rank() == 0) remove_older_checkpoints(folder_, keep);
     return path_;
   }
 
- private:
-  void write() {
+  // Collective: the folder and its files.
+  void begin() {
     agree(comm_, "checkpoint folder", [&] {
       if (comm_.rank() == 0) make_files();
     });
@@ -99,13 +126,65 @@ class Writer {
     std::copy_n(name_.data(), std::min(name_.size(), name.size() - 1), name.data());
     comm_.broadcast(name.data(), name.size(), 0, "checkpoint name");
     path_ = folder_ + "/" + name.data();
-    agree(comm_, "checkpoint data", [&] {
-      for (size_t k = 0; k < manifest_.kinds.size(); ++k) write_kind(k);
-    });
-    gather_pieces();
-    agree(comm_, "checkpoint commit", [&] {
-      if (comm_.rank() == 0) commit();
-    });
+  }
+  // The steps of a started save, on its thread: no communication.
+  void run_alone(const Keep& keep, int64_t patience_ms) {
+    try {
+      write_data();
+      if (comm_.rank() > 0) return leave(kPiecesMark, std::as_bytes(std::span(mine_)));
+      manifest_.pieces = mine_;
+      meet(patience_ms);
+      commit();
+    } catch (const std::exception& error) {
+      if (comm_.rank() > 0) leave(kErrorMark, std::as_bytes(std::span(std::string_view(error.what()))));
+      abandon();
+      throw;
+    }
+    remove_older_checkpoints(folder_, keep);
+  }
+  void abandon() {
+    if (made_) remove_checkpoint(path_);
+    made_ = false;
+  }
+  const std::string& path() const { return path_; }
+
+ private:
+  static constexpr char kPiecesMark = 'P', kErrorMark = 'E';
+
+  void write_data() {
+    for (size_t k = 0; k < manifest_.kinds.size(); ++k) write_kind(k);
+  }
+
+  std::string rank_path(int rank) const { return path_ + "/rank-" + std::to_string(rank); }
+
+  // What rank 0 looks for.
+  void leave(char mark, std::span<const std::byte> content) const {
+    std::string text(1, mark);
+    text.append(reinterpret_cast<const char*>(content.data()), content.size());
+    write_file_atomic(rank_path(comm_.rank()), text);
+  }
+
+  // The pieces of all other ranks, as soon as they are there.
+  void meet(int64_t patience_ms) {
+    auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(patience_ms);
+    for (int rank = 1; rank < comm_.size(); ++rank) {
+      while (is_absent(rank_path(rank))) {
+        if (std::chrono::steady_clock::now() > end) {
+          raise(DS_ERROR_IO, "{}: rank {} has not written its part within {} ms", path_, RankNumber(rank),
+                patience_ms);
+        }
+        std::this_thread::sleep_for(kMeetPause);
+      }
+      std::string text = read_file(rank_path(rank));
+      if (text.empty() || text[0] != kPiecesMark || (text.size() - 1) % sizeof(Piece) != 0) {
+        raise(DS_ERROR_IO, "rank {} has not written its part: {}", RankNumber(rank),
+              text.empty() ? "" : text.substr(1));
+      }
+      size_t count = (text.size() - 1) / sizeof(Piece), first = manifest_.pieces.size();
+      manifest_.pieces.resize(first + count);
+      std::memcpy(manifest_.pieces.data() + first, text.data() + 1, count * sizeof(Piece));
+    }
+    for (int rank = 1; rank < comm_.size(); ++rank) std::filesystem::remove(rank_path(rank));
   }
 
   // Offsets of all tensors; the same on all ranks.
@@ -215,7 +294,133 @@ class Writer {
   std::vector<float> block_ = std::vector<float>(kPieceBytes / sizeof(float));
 };
 
+// A copy of what a rank writes, in memory of the host; nothing of it changes when the engine does.
+class CopiedState : public StateAccess {
+ public:
+  explicit CopiedState(StateAccess& state)
+      : comm_(state.comm()),
+        layout_(state.layout()),
+        names_(state.param_names()),
+        shapes_(state.param_shapes()),
+        kinds_(state.state_kinds()) {
+    for (ParamId p : names_.ids()) {
+      slices_.push_back(state.slice(p));
+      writes_.push_back(state.writes(p) ? 1 : 0);
+    }
+    for (BucketId b : layout_.buckets.ids()) first_.push_back(state.own_first(b));
+    for (size_t k = 0; k < kinds_.size(); ++k) {
+      data_.emplace_back();
+      for (BucketId b : layout_.buckets.ids()) copy(state, static_cast<StateKind>(k), b);
+    }
+  }
+
+  Communicator& comm() override { return comm_; }
+  const Layout& layout() const override { return layout_; }
+  const IdVector<ParamId, std::string>& param_names() const override { return names_; }
+  const IdVector<ParamId, std::vector<int64_t>>& param_shapes() const override { return shapes_; }
+  const ParamSlice& slice(ParamId param) const override { return slices_[param]; }
+  bool writes(ParamId param) const override { return writes_[param] != 0; }
+  const std::vector<std::string>& state_kinds() const override { return kinds_; }
+  int64_t first(BucketId bucket) const override { return first_[bucket]; }
+  int64_t held(BucketId bucket) const override { return layout_.buckets[bucket].shard(); }
+  int64_t own_first(BucketId bucket) const override { return first_[bucket]; }
+  void read_state(StateKind kind, BucketId bucket, int64_t begin, int64_t count, float* out) override {
+    const std::vector<float>& values = data_[static_cast<size_t>(kind)][bucket.index()];
+    std::copy_n(values.data() + (begin - first_[bucket]), count, out);
+  }
+  void write_state(StateKind, BucketId, int64_t, int64_t, const float*) override {
+    raise(DS_ERROR_INTERNAL, "a copy that is saved is read only");
+  }
+
+ private:
+  void copy(StateAccess& state, StateKind kind, BucketId bucket) {
+    int64_t low = first_[bucket], high = low + held(bucket);
+    std::vector<float> values(static_cast<size_t>(high - low));
+    for (const ParamPlace& p : layout_.buckets[bucket].params) {
+      int64_t begin = std::max(low, p.begin), end = std::min(high, p.begin + p.numel);
+      if (begin < end && writes(p.param))
+        state.read_state(kind, bucket, begin, end - begin, values.data() + (begin - low));
+    }
+    data_.back().push_back(std::move(values));
+  }
+
+  Communicator& comm_;
+  Layout layout_;
+  IdVector<ParamId, std::string> names_;
+  IdVector<ParamId, std::vector<int64_t>> shapes_;
+  IdVector<ParamId, ParamSlice> slices_;
+  IdVector<ParamId, char> writes_;
+  IdVector<BucketId, int64_t> first_;
+  std::vector<std::string> kinds_;
+  std::vector<std::vector<std::vector<float>>> data_;  // by kind and bucket
+};
+
 }  // namespace
+
+class StartedSave::Work {
+ public:
+  Work(StateAccess& state, const std::string& folder, const CheckpointInfo& info, const Keep& keep,
+       int64_t patience_ms)
+      : comm_(state.comm()) {
+    agree(comm_, "checkpoint copy", [&] {
+      copy_.emplace(state);
+      writer_.emplace(*copy_, folder, info);
+    });
+    try {
+      writer_->begin();
+    } catch (...) {
+      writer_->abandon();
+      throw;
+    }
+    SignalsBlocked blocked(SignalsBlocked::Which::all);  // the host's handlers run on the host's threads
+    thread_ = std::thread([this, keep, patience_ms] {
+      try {
+        writer_->run_alone(keep, patience_ms);
+      } catch (...) {
+        error_ = std::current_exception();
+      }
+    });
+  }
+
+  // The error of this rank's thread, or null.
+  std::exception_ptr join() {
+    if (thread_.joinable()) thread_.join();
+    return error_;
+  }
+  Communicator& comm() const { return comm_; }
+  const std::string& path() const { return writer_->path(); }
+
+ private:
+  Communicator& comm_;
+  std::optional<CopiedState> copy_;
+  std::optional<Writer> writer_;
+  std::exception_ptr error_;
+  std::thread thread_;
+};
+
+StartedSave::StartedSave(StateAccess& state, const std::string& folder, const CheckpointInfo& info,
+                         const Keep& keep, int64_t patience_ms) {
+  require(keep.newest >= 0, "the number of checkpoints to keep must be at least 0, got {}", keep.newest);
+  work_ = std::make_unique<Work>(state, folder, info, keep, patience_ms);
+}
+
+StartedSave::~StartedSave() {
+  if (!work_) return;
+  try {
+    if (std::exception_ptr error = work_->join()) std::rethrow_exception(error);
+  } catch (const std::exception& error) {
+    log_line(LogLevel::error, fmt::format("a checkpoint was not saved: {}", error.what()));
+  }
+}
+
+std::string StartedSave::wait() {
+  std::unique_ptr<Work> work = std::move(work_);
+  std::exception_ptr error = work->join();
+  agree(work->comm(), "checkpoint thread", [&] {
+    if (error) std::rethrow_exception(error);
+  });
+  return work->path();
+}
 
 std::string save_checkpoint(StateAccess& state, const std::string& folder, const CheckpointInfo& info,
                             const Keep& keep) {

@@ -1,4 +1,6 @@
 #pragma once
+#include <cstdint>
+#include <memory>
 #include <string>
 
 #include "checkpoint/checkpoint.h"
@@ -15,5 +17,24 @@ namespace ds {
 // checkpoints stay.
 std::string save_checkpoint(StateAccess& state, const std::string& folder, const CheckpointInfo& info,
                             const Keep& keep = {});
+
+// The same while its caller goes on. The constructor is collective: it makes the files and copies what this
+// rank writes to memory of the host, then a thread writes, and rank 0's thread commits when those of all
+// ranks have finished. Threads meet by files below the checkpoint's folder and never communicate.
+class StartedSave {
+ public:
+  // patience_ms: how long rank 0 waits, when it has finished, for a rank that has not.
+  StartedSave(StateAccess& state, const std::string& folder, const CheckpointInfo& info, const Keep& keep,
+              int64_t patience_ms);
+  ~StartedSave();  // waits; an error is logged
+  StartedSave(const StartedSave&) = delete;
+  StartedSave& operator=(const StartedSave&) = delete;
+  // Collective, once: returns the path, or throws on every rank what the lowest rank that failed has thrown.
+  std::string wait();
+
+ private:
+  class Work;
+  std::unique_ptr<Work> work_;
+};
 
 }  // namespace ds

@@ -26,9 +26,7 @@
 
 namespace ds {
 
-std::string Checkpoints::save(const std::string& folder, const Json& client, const Keep& keep,
-                              const std::string& tag) {
-  store_.owner().require_idle("ds_checkpoint_save");
+CheckpointInfo Checkpoints::info_of(const Json& client, const std::string& tag) const {
   CheckpointInfo info;
   info.step = control_.steps();
   info.skipped = control_.steps() - control_.updates();
@@ -43,10 +41,39 @@ std::string Checkpoints::save(const std::string& folder, const Json& client, con
   info.config = runtime_.config().effective();
   info.client = client;
   info.tag = tag;
+  return info;
+}
+
+Keep Checkpoints::kept(const Keep& keep) const {
+  Keep out = keep;
+  if (out.also.empty()) out.also = loaded_;
+  return out;
+}
+
+std::string Checkpoints::save(const std::string& folder, const Json& client, const Keep& keep,
+                              const std::string& tag) {
+  store_.owner().require_idle("ds_checkpoint_save");
+  wait();
+  CheckpointInfo info = info_of(client, tag);
   runtime_.guarded([&] { runtime_.settle(); });
-  Keep kept = keep;
-  if (kept.also.empty()) kept.also = loaded_;
-  return save_checkpoint(store_, folder, info, kept);  // a folder that cannot be written changes nothing here
+  return save_checkpoint(store_, folder, info,
+                         kept(keep));  // a folder that cannot be written changes nothing here
+}
+
+void Checkpoints::start_save(const std::string& folder, const Json& client, const Keep& keep,
+                             const std::string& tag) {
+  store_.owner().require_idle("ds_checkpoint_save");
+  wait();
+  CheckpointInfo info = info_of(client, tag);
+  runtime_.guarded([&] { runtime_.settle(); });
+  started_ =
+      std::make_unique<StartedSave>(store_, folder, info, kept(keep), runtime_.config().comm_timeout_ms);
+}
+
+std::string Checkpoints::wait() {
+  if (!started_) return "";
+  std::unique_ptr<StartedSave> save = std::move(started_);
+  return save->wait();
 }
 
 // Runs `body`, which writes states, then renews the parameters. An error after the first state poisons.
@@ -64,17 +91,20 @@ void Checkpoints::overwrite(const std::function<void()>& body) {
 
 void Checkpoints::load_weights(const std::string& folder) {
   store_.owner().begin_change("ds_checkpoint_load_model");
+  wait();
   overwrite([&] { ds::load_weights(store_, folder); });
 }
 
 void Checkpoints::save_weights(const std::string& folder, const std::string& like) {
   store_.owner().require_idle("ds_checkpoint_save_model");
+  wait();
   runtime_.guarded([] {});  // a poisoned engine saves nothing; a folder that cannot be written poisons none
   ds::save_weights(store_, folder, like);
 }
 
 CheckpointInfo Checkpoints::load(const std::string& folder, const std::string& tag) {
   store_.owner().begin_change("ds_checkpoint_load");
+  wait();
   runtime_.guarded([&] { runtime_.settle(); });
   std::string path = on_root(runtime_.comm(), "checkpoint", [&] { return find_checkpoint(folder, tag); });
   for (;;) {

@@ -1,8 +1,10 @@
 #pragma once
 #include <functional>
+#include <memory>
 #include <string>
 
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/writer.h"
 #include "engine/state_store.h"
 #include "engine/step_control.h"
 #include "engine/trained_set.h"
@@ -17,9 +19,15 @@ class Checkpoints {
   Checkpoints(Runtime& runtime, StepControl& control, StateStore& store, TrainedSet* trained)
       : runtime_(runtime), control_(control), store_(store), trained_(trained) {}
 
-  // Returns the path of what it made.
+  // Returns the path of what it made. Each call but numerics_key first waits for a save that was started, and
+  // throws what it has thrown.
   std::string save(const std::string& folder, const Json& client = {}, const Keep& keep = {},
                    const std::string& tag = "");
+  // The same, but a thread writes a copy of the state (checkpoint/writer.h, StartedSave).
+  void start_save(const std::string& folder, const Json& client = {}, const Keep& keep = {},
+                  const std::string& tag = "");
+  // The path of the save that was started, or "" if there was none since the last wait.
+  std::string wait();
   // Loads what find_checkpoint(folder, tag) finds on rank 0, or, where the content of that one is damaged,
   // the newest older one, with a warning. A checkpoint that is named itself is loaded or refused.
   CheckpointInfo load(const std::string& folder, const std::string& tag = "");
@@ -31,6 +39,8 @@ class Checkpoints {
   std::string numerics_key() const;
 
  private:
+  CheckpointInfo info_of(const Json& client, const std::string& tag) const;
+  Keep kept(const Keep& keep) const;
   void overwrite(const std::function<void()>& body);
   CheckpointInfo load_one(const std::string& path);
   void tell_differences(const std::string& path, const CheckpointInfo& saved);
@@ -40,6 +50,7 @@ class Checkpoints {
   StateStore& store_;
   TrainedSet* trained_;
   std::string loaded_;  // the last one, if it has a tag: saves leave it
+  std::unique_ptr<StartedSave> started_;
 };
 
 }  // namespace ds

@@ -19,12 +19,12 @@
 
 #include <zlib.h>
 
-#include <type_traits>
-#include <cstddef>
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstring>
 #include <limits>
+#include <type_traits>
 #include <unordered_set>
 
 #include "core/base/error.h"
@@ -299,11 +299,12 @@ void ZipArchive::check(const ZipEntry& entry) {
         entry.crc);
 }
 
-ZipWriter::ZipWriter(const std::string& path) : file_(path, File::Mode::create) {}
+ZipWriter::ZipWriter(const std::string& path, int64_t zip64_from)
+    : file_(path, File::Mode::create), zip64_from_(zip64_from) {}
 
 // The checksum is known behind the data, so the local header is written last.
 void ZipWriter::add(const std::string& name, int64_t bytes, const std::function<void(const Write&)>& fill) {
-  bool large = bytes >= kAll32;
+  bool large = bytes >= zip64_from_;
   int64_t begin = at_ + kLocalBytes + static_cast<int64_t>(name.size());
   int64_t data = round_up(begin + (large ? 20 : 0) + 4, kAlign), extra = data - begin, end = data;
   uLong crc = crc32(0, nullptr, 0);
@@ -341,7 +342,7 @@ void ZipWriter::add(const std::string& name, int64_t bytes, const std::function<
   put<uint32_t>(directory_, kCentralMark);
   put<uint16_t>(directory_, 45);
   common(directory_);
-  bool far = at_ >= kAll32;
+  bool far = at_ >= zip64_from_;
   auto more = static_cast<uint16_t>((large ? 16 : 0) + (far ? 8 : 0));
   put<uint16_t>(directory_, static_cast<uint16_t>(more > 0 ? more + 4 : 0));
   directory_.append(10, '\0');  // comment, disk, attributes
@@ -366,7 +367,8 @@ void ZipWriter::add(const std::string& name, std::string_view text) {
 void ZipWriter::finish() {
   auto bytes = static_cast<int64_t>(directory_.size());
   std::string end;
-  if (at_ >= kAll32 || count_ >= 65535) {
+  bool large = at_ >= zip64_from_ || count_ >= 65535;
+  if (large) {
     put<uint32_t>(end, kEnd64Mark);
     put<uint64_t>(end, kEnd64Bytes - 12);
     put<uint32_t>(end, 0x002d002d);
@@ -380,13 +382,13 @@ void ZipWriter::finish() {
     put<uint64_t>(end, static_cast<uint64_t>(at_ + bytes));
     put<uint32_t>(end, 1);
   }
-  auto count = static_cast<uint16_t>(std::min<int64_t>(count_, 65535));
+  auto count = static_cast<uint16_t>(large ? 65535 : count_);
   put<uint32_t>(end, kEndMark);
   put<uint32_t>(end, 0);
   put<uint16_t>(end, count);
   put<uint16_t>(end, count);
   put<uint32_t>(end, static_cast<uint32_t>(bytes));
-  put<uint32_t>(end, static_cast<uint32_t>(std::min<int64_t>(at_, kAll32)));
+  put<uint32_t>(end, large ? kAll32 : static_cast<uint32_t>(at_));
   put<uint16_t>(end, 0);
   std::string all = directory_ + end;
   file_.write(all.data(), all.size(), at_);

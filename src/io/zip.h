@@ -60,7 +60,8 @@ class ZipArchive {
 // everything is 64-bit from 4 GiB on. Nothing is complete before finish(), which syncs.
 class ZipWriter {
  public:
-  explicit ZipWriter(const std::string& path);  // must not exist
+  // The file must not exist. zip64_from: what is that large has 64-bit fields; less than 4 GiB is for tests.
+  explicit ZipWriter(const std::string& path, int64_t zip64_from = 0xffffffff);
   using Write = std::function<void(std::span<const std::byte>)>;
   // `fill` calls its argument until `bytes` bytes are written.
   void add(const std::string& name, int64_t bytes, const std::function<void(const Write&)>& fill);
@@ -69,6 +70,7 @@ class ZipWriter {
 
  private:
   File file_;
+  int64_t zip64_from_;
   int64_t at_ = 0;
   std::string directory_;
   int64_t count_ = 0;

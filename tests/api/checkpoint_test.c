@@ -114,6 +114,20 @@ static void complete(const char* folder) {
   ds_engine_destroy(engine);
 }
 
+/* A save by a thread. */
+static void started(const char* folder) {
+  ds_engine* engine = engine_of(w_only, 1, 4);
+  check_ok(ds_checkpoint_wait(engine), "nothing to wait for");
+  set_w(engine, 7);
+  check_ok(ds_checkpoint_save(engine, folder, "{\"async\": true, \"tag\": \"thread\"}"), "start");
+  set_w(engine, 8);
+  check_ok(ds_checkpoint_wait(engine), "wait");
+  check_ok(ds_checkpoint_load(engine, folder, "{\"tag\": \"thread\"}", NULL), "load");
+  check(get_w(engine) == 7, "the values of then");
+  check_ok(ds_checkpoint_save(engine, folder, "{\"async\": true}"), "start one that nobody waits for");
+  ds_engine_destroy(engine);
+}
+
 /* A checkpoint as a model folder and in DeepSpeed's layout, and back. */
 static void converted(const char* folder) {
   char model[700], universal[700], back[700], path[600], *text = NULL;
@@ -259,6 +273,8 @@ int main(int argc, char** argv) {
   complete(folder);
   converted(folder);
   damaged(folder);
+  snprintf(folder, sizeof folder, "%s/thread", base);
+  started(folder);
   frozen();
   model();
   snprintf(command, sizeof command, "rm -rf '%s'", base);

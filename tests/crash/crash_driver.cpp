@@ -1,12 +1,14 @@
 // One rank of a run that the crash tests kill: trains the tiny GPT, saves every 2 steps, prints every step's
 // loss.
 //   crash_driver RANK WORLD URL FOLDER STEPS STAGE TIER REPRODUCIBLE KILL_INSTR
+// With DS_TEST_ASYNC in the environment a thread writes each checkpoint while the next steps run.
 // Resumes from FOLDER's last checkpoint. TIER: device, cpu or nvme. KILL_INSTR: 0, or the number of the
 // instruction before which the process kills itself. stdout: "resume STEP", then "STEP LOSS" with the loss as
 // a hexadecimal float.
 #include <array>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -65,6 +67,7 @@ void run(char** argv) {
   };
   ds::Graph graph = ds::test::make_tiny_gpt(1, kWidth, 2, kVocab, kSeq, kSeq, 0.1);
   ds::Engine engine(config_of(argv, options.size), graph, *comm, engine_options);
+  bool async = std::getenv("DS_TEST_ASYNC") != nullptr;
   std::string last = ds::latest_checkpoint(folder);
   if (!last.empty()) engine.checkpoints().load(last);
   std::printf("resume %ld\n", static_cast<long>(engine.control().steps()));
@@ -72,8 +75,14 @@ void run(char** argv) {
     ds::StepResult r = train(engine, *comm);
     std::printf("%ld %a\n", static_cast<long>(r.step), r.loss);
     std::fflush(stdout);
-    if (r.step % kSaveEvery == 0) engine.checkpoints().save(folder, {}, {.newest = kKeep});
+    if (r.step % kSaveEvery != 0) continue;
+    if (async) {
+      engine.checkpoints().start_save(folder, {}, {.newest = kKeep});
+    } else {
+      engine.checkpoints().save(folder, {}, {.newest = kKeep});
+    }
   }
+  engine.checkpoints().wait();
 }
 
 }  // namespace

@@ -26,7 +26,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 MODELS = os.path.join(ROOT, "tests", "data", "models")
 LIBDS = os.path.join(ROOT, "build", "bin", "libds")
 RANKS, STEPS = 2, 5
-TOLERANCE = {"f32": 1e-5, "bf16": 2e-3}
+TOLERANCE = {"f32": 1e-5, "bf16": 2e-3}  # bf16: logits are rounded differently, by up to 2^-9
 ADAM = {"lr": 1e-3, "betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.1}
 CASES = [("gpt2", stage, dtype, "torch") for stage in (1, 2, 3) for dtype in ("f32", "bf16")] + [
     ("llama", 2, "bf16", "own"), ("llama", 3, "f32", "own")]

@@ -157,8 +157,10 @@ Base.string(e::Engine) = GC.@preserve e text_of(out -> ds_engine_plan_print(raw(
 "Writes the spans recorded since the last call as Chrome trace-event JSON; the engine was made with trace = true."
 trace(e::Engine, path) = GC.@preserve e check(ds_engine_trace(raw(e), path))
 
-"Saves a checkpoint; `options` is JSON: \"client_state\", \"tag\", \"keep\"."
+"Saves a checkpoint; `options` is JSON: \"client_state\", \"tag\", \"keep\", \"async\"."
 save(e::Engine, folder, options = nothing) = GC.@preserve e check(ds_checkpoint_save(raw(e), folder, optional(options)))
+"Waits until the save that \"async\" began has ended, and throws its error."
+wait_saved(e::Engine) = GC.@preserve e check(ds_checkpoint_wait(raw(e)))
 "Loads the newest checkpoint below a folder and returns the client state as JSON; `options` is JSON: \"tag\"."
 load!(e::Engine, folder, options = nothing) =
     GC.@preserve e text_of(out -> ds_checkpoint_load(raw(e), folder, optional(options), out))

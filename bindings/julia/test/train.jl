@@ -71,7 +71,8 @@ end
     other = Engine(CONFIG, linear_graph())
     @test replace(Libds.load!(other, folder), r"\s" => "") == "[1,2]"
     @test read(other, 0) == w && get(other, "step") == 1
-    Libds.save(e, folder, "{\"tag\": \"best\"}")
+    Libds.save(e, folder, "{\"tag\": \"best\", \"async\": true}")
+    Libds.wait_saved(e)
     refused(() -> Libds.load!(e, folder, "{\"tag\": \"worst\"}"), Libds.DS_ERROR_NOT_FOUND, "worst")
     @test Libds.load!(e, folder, "{\"tag\": \"best\"}") == "null"
     Libds.save_model(e, joinpath(folder, "model"))

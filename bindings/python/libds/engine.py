@@ -192,14 +192,21 @@ class _AnyEngine(Handle):
     # ------------------------------------------------------------ checkpoints
 
     def save(self, folder: str | os.PathLike[str], *, client_state: Any = None, tag: str | None = None,
-             keep: int | None = None) -> None:
+             keep: int | None = None, wait: bool = True) -> None:
         """Saves a checkpoint below `folder`, complete and on disk on return. Collective.
+
+        `wait=False`: returns when the state is copied; a thread writes it, and `wait_saved` says when it is on disk.
 
         `client_state`: anything that JSON can say, which `load` returns. `tag`: a name by which `load` finds it. `keep`: how
         many of the newest are left, besides the newest of each tag.
         """
-        options = options_text(client_state=client_state, tag=tag, keep=keep)
+        asynchronous = {} if wait else {"async": True}
+        options = options_text(client_state=client_state, tag=tag, keep=keep, **asynchronous)
         self._call(lowlevel.checkpoint_save, os.fspath(folder), options)
+
+    def wait_saved(self) -> None:
+        """Waits for the end of a save that was not waited for, and raises its error. Collective."""
+        self._call(lowlevel.checkpoint_wait)
 
     def load(self, folder: str | os.PathLike[str], *, tag: str | None = None) -> Any:
         """Loads the newest checkpoint below `folder`, or the newest with this tag, or the one at `folder`; returns its client

@@ -882,8 +882,14 @@ extern "C" {
     /// - `options`: \[nullable\] JSON: "client_state" (null; any value, which ds_checkpoint_load hands out
     ///   again; the options of rank 0 are used), "tag" (none; 1 to 32 of A-Z a-z 0-9 . _ - by which
     ///   ds_checkpoint_load finds it), "keep" (0: keep all checkpoints of the folder; n: keep the newest n,
-    ///   this one included, the newest whole one of each tag and the one with a tag that was loaded last)
+    ///   this one included, the newest whole one of each tag and the one with a tag that was loaded last),
+    ///   "async" (false). With "async" true, the call returns as soon as the state is copied to memory of the
+    ///   host, and a thread of each rank writes it while steps go on.
     pub fn ds_checkpoint_save(engine: *mut ds_engine, folder: *const c_char, options: *const c_char) -> ds_status;
+    /// Waits until the save that "async" began has ended and returns its status; DS_OK if there was none
+    /// since the last wait. The next save or load waits as well and returns the error of a save that failed.
+    /// ds_engine_destroy waits and logs the error. Collective.
+    pub fn ds_checkpoint_wait(engine: *mut ds_engine) -> ds_status;
     /// Loads the newest complete checkpoint below `folder`, or the checkpoint at `folder`. It may come from
     /// any world size, stage and tier. If the newest one is damaged or cannot be read, the one before it is
     /// loaded, with a warning; a checkpoint that you name itself is loaded or refused. A refused load changes

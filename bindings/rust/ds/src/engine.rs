@@ -397,12 +397,18 @@ impl<G: Group> Engine<G> {
         unsafe { check(ds_sys::ds_engine_trace(self.raw, path.as_ptr())) }
     }
 
-    /// Saves a checkpoint below `folder`; `options` is JSON: "client_state", "tag", "keep". Collective.
+    /// Saves a checkpoint below `folder`; `options` is JSON: "client_state", "tag", "keep", "async". Collective.
     pub fn save(&mut self, folder: &Path, options: Option<&str>) -> Result<()> {
         let folder = path_text(folder)?;
         let options = optional(options)?;
         // SAFETY: everything lives during the call.
         unsafe { check(ds_sys::ds_checkpoint_save(self.raw, folder.as_ptr(), address(&options))) }
+    }
+
+    /// Waits until the save that "async" began has ended, and returns its error. Collective.
+    pub fn wait_saved(&mut self) -> Result<()> {
+        // SAFETY: the engine is alive.
+        unsafe { check(ds_sys::ds_checkpoint_wait(self.raw)) }
     }
 
     /// Loads the newest complete checkpoint below `folder`, or the one at it; `options` is JSON: "tag". Returns its client state

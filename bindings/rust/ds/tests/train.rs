@@ -98,7 +98,8 @@ fn what_is_saved_is_loaded_with_the_same_bits_at_another_number_of_ranks() {
     assert_eq!(engine.steps(), 1);
     let saved = engine.read(0, "master").unwrap();
     engine.train_batch(&inputs(&x, &target)).unwrap();
-    engine.save(&folder, Some(r#"{"tag": "best"}"#)).unwrap();
+    engine.save(&folder, Some(r#"{"tag": "best", "async": true}"#)).unwrap();
+    engine.wait_saved().unwrap();
     engine.write(0, "master", &[0.0; 6]).unwrap();
     refused(engine.load(&folder, Some(r#"{"tag": "worst"}"#)), Status::NotFound, "worst");
     assert_eq!(engine.load(&folder, Some(r#"{"tag": "best"}"#)).unwrap(), "null");
