@@ -83,7 +83,12 @@ class Engine final : private StateStore::Owner {
   Gradients gradients() const override;
   void require_idle(const char* call) override;
   Executor& refresh() override { return *refresh_; }
+  bool own_gradients() const override { return form_ == StepForm::compressed; }
   std::string model_text() const override { return plan_.graph.print() + plan_.eval_graph.print(); }
+
+  // The step that runs now: its program, and what runs it.
+  const Program& program() const { return step_of(plan_, form_); }
+  Executor& stepper() { return form_ == StepForm::compressed ? *compressed_ : *step_; }
 
   void recompile(const TrainedParams& trained);
   void begin_step();
@@ -105,8 +110,10 @@ class Engine final : private StateStore::Owner {
   StateStore store_;
   TrainedSet trained_;
   Checkpoints checkpoints_;
-  std::unique_ptr<Executor> refresh_, step_, eval_, infer_;
+  std::unique_ptr<Executor> refresh_, step_, compressed_, eval_, infer_;
   std::unique_ptr<Decoding> decoding_;
+  StepForm form_ = StepForm::reduced;  // of the step that runs, or has run last
+  bool momentum_in_parts_ = false;  // steps have updated this rank's part only: it is whole behind `refresh`
   Reached reached_ = Reached::idle;
   int64_t micro_ = 0;
 };

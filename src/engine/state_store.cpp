@@ -80,6 +80,8 @@ StateStore::Held StateStore::held_of(ParamId param, const std::string& kind) {
     int cut = zero_.policy(b).grads;
     BufferId sum = s.sum();
     float scale = 1.0f / static_cast<float>(std::max<int64_t>(control_.leaves(), 1));
+    if (owner_.own_gradients())
+      return {{sum, 0, zero_.part_numel(b, 0)}, 0, scale * static_cast<float>(zero_.mesh.data_size()), false};
     return {{sum, 0, zero_.part_numel(b, cut)}, cut, scale, zero_.policy(b).states > 0};
   }
   int index = state_index(kind);
@@ -234,6 +236,11 @@ void StateStore::check_writable(const char* call, ParamId param, const std::stri
     raise(DS_ERROR_STATE,
           "gradient of '{}' must be written between the last backward of a step and its update",
           TensorName(name));
+  } else if (owner_.own_gradients()) {
+    raise(
+        DS_ERROR_UNSUPPORTED,
+        "gradient of '{}' is this rank's own behind freeze_step, where none is written: optimizer.type is {}",
+        TensorName(name), runtime_.config().optimizer.type);
   } else if (zero_.state_tier() == Tier::nvme) {
     raise(DS_ERROR_UNSUPPORTED, "gradient of '{}' lies on nvme, where none is written", TensorName(name));
   }
@@ -326,8 +333,22 @@ void StateStore::write_local(ParamId param, const std::string& kind, std::span<c
   check_writable("ds_engine_write_local", param, kind, values.size(), count, true);
   write_part(param, kind, begin, begin + count, values.data());
   if (kind == "grad") grad_written(param, values);
-  if (kind == kMasterName) unrefreshed_ = names_[param];
+  if (kind == kMasterName || whole_on_all(kind)) unrefreshed_ = names_[param];
   changed();
+}
+
+// Of a state of which every rank keeps the whole, a rank writes its part, and `refresh` gives it to the
+// others.
+bool StateStore::whole_on_all(const std::string& kind) const {
+  return optimizer_of(runtime_.config().optimizer).compresses() && state_index(kind) == 1;
+}
+
+void StateStore::forget_errors() {
+  for (const BucketState& s : zero_.buckets) {
+    for (BufferId error : {s.worker_error, s.server_error}) {
+      if (error.exists()) runtime_.fill(runtime_.buffer(error), 0, 0, runtime_.buffer(error).bytes());
+    }
+  }
 }
 
 void StateStore::refresh_params() {
@@ -391,7 +412,7 @@ void StateStore::begin_states(BucketId bucket) {
       body(at, std::min(static_cast<int64_t>(block.size()), held(bucket) - at));
   };
   for (const StateRef& state : s.states) {
-    pieces([&](int64_t at, int64_t n) { write(state.buffer, at, n, block.data()); });
+    pieces([&](int64_t at, int64_t n) { write(state.buffer, state.first + at, n, block.data()); });
   }
   if (s.master.buffer == s.param.buffer) return;
   pieces([&](int64_t at, int64_t n) {
@@ -441,6 +462,9 @@ std::map<std::pair<Tier, std::string>, int64_t> StateStore::state_bytes() const 
     for (size_t i = 0; i < s.states.size(); ++i) add(s.states[i].buffer, state_kinds_[i + 1]);
     for (BufferId grad : s.grad) add(grad, "grad");
     for (BufferId error : s.errors) add(error, "error");
+    for (BufferId error : {s.worker_error, s.server_error}) {
+      if (error.exists()) add(error, "error");
+    }
   }
   return out;
 }

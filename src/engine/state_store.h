@@ -28,6 +28,8 @@ class StateStore final : public StateAccess {
     enum class Gradients { none, some, all };  // of the step that is being made
     virtual ~Owner() = default;
     virtual Gradients gradients() const = 0;
+    // Gradients of that step, or else of the last one, are this rank's own: no sum of those of all ranks.
+    virtual bool own_gradients() const { return false; }
     // Throws DS_ERROR_STATE inside a step, naming the call.
     virtual void require_idle(const char* call) = 0;
     // Before what changes parameters or states between steps: the same, and while a delegate host leases a
@@ -83,6 +85,8 @@ class StateStore final : public StateAccess {
   void renew_params();             // from masters. Collective
   // A bucket has states for the first time: its master is the parameter, the others are zero.
   void begin_states(BucketId bucket);
+  // What compressing momentum has lost so far is not made up for.
+  void forget_errors();
   // Masters from EngineOptions::initial, and parameters from these. Collective.
   void take_initial_values();
   // What write_state has done since forget_writes(): overwritten a state; dropped one for which there is no
@@ -125,6 +129,7 @@ class StateStore final : public StateAccess {
   // The same as local_range, of the local tensor.
   std::pair<int64_t, int64_t> own_range(ParamId param) const;
   StateRef state_ref(BucketId bucket, StateKind kind) const;
+  bool whole_on_all(const std::string& kind) const;
   int state_index(const std::string& kind) const;  // in state_kinds(); -1: none of them
   // local: the call of one rank alone, which must not change what all ranks know of the host's order.
   void check_writable(const char* call, ParamId param, const std::string& kind, size_t values, int64_t wanted,

@@ -90,4 +90,42 @@ void emit_clip(ProgramBuilder& builder, const ZeroPlan& plan, const Config& conf
       .runs = norm_runs(plan, all.numel);
 }
 
+namespace {
+
+// Where the norms of the granules lie in own_norms, in the order of parameters.
+std::vector<ElementRun> own_norm_runs(const ZeroPlan& plan) {
+  std::vector<ElementRun> runs;
+  for (ParamId p : plan.layout.bucket_of.ids()) {
+    BucketId bucket = plan.layout.bucket_of[p];
+    if (!plan.trains(bucket)) continue;
+    const ParamPlace& place = plan.layout.place(p);
+    int64_t granule = plan.layout.buckets[bucket].granule;
+    int64_t first = own_norm_first(plan, bucket) + place.begin / granule;
+    runs.push_back({first, first + ceil_div(place.numel, granule)});
+  }
+  return runs;
+}
+
+}  // namespace
+
+void emit_clip_of_own(ProgramBuilder& builder, const ZeroPlan& plan, const Config& config,
+                      BufferId own_norms) {
+  Tier tier = builder.buffer(own_norms).tier;
+  int64_t ranks = plan.mesh.data_size();
+  StateRef own{builder.transient("own_square", DS_DTYPE_F64, 1, tier), 0, 1};
+  builder
+      .emit(Op::sum_norms, {flat_operand(builder, all_of(builder, own_norms), Access::read),
+                            flat_operand(builder, own, Access::write)})
+      .runs = own_norm_runs(plan);
+  StateRef all{builder.transient("all_squares", DS_DTYPE_F64, ranks, tier), 0, ranks};
+  builder
+      .emit(Op::all_gather,
+            {flat_operand(builder, own, Access::read), flat_operand(builder, all, Access::write)})
+      .group = plan.mesh.data_group();
+  builder.emit(Op::clip,
+               {flat_operand(builder, all, Access::read),
+                flat_operand(builder, all_of(builder, plan.scalars), Access::update)},
+               {{"max_norm", config.gradient_clipping}, {"ranks", ranks}});
+}
+
 }  // namespace ds

@@ -12,4 +12,9 @@ void emit_losses(ProgramBuilder& builder, const ZeroPlan& plan);
 // The norm of all gradients, from the granule norms of all ranks: scale and skip decision of the step.
 void emit_clip(ProgramBuilder& builder, const ZeroPlan& plan, const Config& config);
 
+// The same of a step whose gradients stay on their rank: each rank adds up the squares of its own, and all
+// ranks get as norm the root of the mean square of the norms of their mean gradients.
+void emit_clip_of_own(ProgramBuilder& builder, const ZeroPlan& plan, const Config& config,
+                      BufferId own_norms);
+
 }  // namespace ds

@@ -59,14 +59,18 @@ struct StateRef {
 
 // Persistent state of one bucket.
 struct BucketState {
-  bool partitioned = false;      // parameters live as shards
-  StateRef param;                // what update writes: this rank's place in the full copy or in the shard
-  BufferId full;                 // whole parameters on the device; none when partitioned
-  StateRef master;               // f32: what this rank updates; without training the same as param
-  std::vector<StateRef> states;  // f32, beside master: those of the optimizer, in its order
-  std::vector<BufferId> grad;    // f32 accumulators: one; with tree order one per binary-counter level
-  std::vector<BufferId>
-      errors;  // f32 on the device, with feedback: of what this rank quantizes at each level
+  bool partitioned = false;  // parameters live as shards
+  StateRef param;            // what update writes: this rank's place in the full copy or in the shard
+  BufferId full;             // whole parameters on the device; none when partitioned
+  StateRef master;           // f32: what this rank updates; without training the same as param
+  // f32, beside master: those of the optimizer, in its order. The momentum of one that compresses it is this
+  // rank's part of a buffer that has the whole bucket.
+  std::vector<StateRef> states;
+  std::vector<BufferId> grad;  // f32 accumulators: one; with tree order one per binary-counter level
+  // f32 on the device, with feedback: of what this rank quantizes at each level.
+  std::vector<BufferId> errors;
+  // The same of momentum that is compressed (core/program/signs.h); none on a single rank.
+  BufferId worker_error, server_error;
   BufferId sum() const { return grad.back(); }  // the finished one of grad
   int64_t grad_first = 0;  // element of grad where the part that this rank updates begins
   int64_t norm_first = 0;  // element of ZeroPlan::norms of this part's first granule

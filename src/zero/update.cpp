@@ -14,12 +14,11 @@
 namespace ds {
 namespace {
 
-// What is trained of the elements [first, first + count) of this rank's part. Padding follows the parameter
-// before it.
-std::vector<ElementRun> update_runs(const ZeroPlan& plan, BucketId bucket, int64_t first, int64_t count) {
+// What is trained of the elements [low, low + count) of a bucket, counted from `low`. Padding follows the
+// parameter before it.
+std::vector<ElementRun> update_runs(const ZeroPlan& plan, BucketId bucket, int64_t low, int64_t count) {
   std::vector<ElementRun> runs;
   const Bucket& b = plan.layout.buckets[bucket];
-  int64_t low = plan.part_first(bucket) + first;
   for (size_t i = 0; i < b.params.size(); ++i) {
     ParamId param = b.params[i].param;
     int64_t next = i + 1 < b.params.size() ? b.params[i + 1].begin : b.numel,
@@ -40,15 +39,9 @@ void emit_optimizer(ProgramBuilder& b, const ZeroPlan& plan, const Config& confi
   if (!plan.trains(bucket)) return;
   const Optimizer& optimizer = optimizer_of(config.optimizer);
   const BucketState& s = plan.buckets[bucket];
-  int64_t numel = plan.part_numel(bucket), group = update_group(config.zero);
+  int64_t numel = plan.part_numel(bucket);
   StateRef grad{s.sum(), s.grad_first, numel};
-  for (int64_t first = 0; first < numel; first += group) {
-    int64_t count = std::min(group, numel - first);
-    std::vector<ElementRun> runs = update_runs(plan, bucket, first, count);
-    if (runs.empty()) continue;
-    int64_t updated = 0;
-    for (const ElementRun& r : runs) updated += r.end - r.begin;
-    bool whole = updated == count;
+  auto emit = [&](int64_t first, int64_t count, bool whole) -> Instr& {
     auto operand = [&](const StateRef& of, Access access) {
       return flat_operand(b, of.slice(first, count), access);
     };
@@ -57,12 +50,26 @@ void emit_optimizer(ProgramBuilder& b, const ZeroPlan& plan, const Config& confi
                                   operand(s.master, Access::update)};
     for (const StateRef& state : s.states) operands.push_back(operand(state, Access::update));
     operands.push_back(operand(s.param, whole ? Access::write : Access::update));
-    Instr& update = b.emit(optimizer.op, std::move(operands), optimizer.attrs(config.optimizer));
-    if (!whole || runs.size() > 1 || runs[0].missed > 0 || runs[0].group > 0) update.runs = std::move(runs);
-  }
+    return b.emit(optimizer.op, std::move(operands), optimizer.attrs(config.optimizer));
+  };
+  for_update_groups(plan, config, bucket, plan.part_first(bucket), numel, emit);
 }
 
 }  // namespace
+
+void for_update_groups(const ZeroPlan& plan, const Config& config, BucketId bucket, int64_t low,
+                       int64_t numel, const EmitUpdate& emit) {
+  int64_t group = update_group(config.zero);
+  for (int64_t first = 0; first < numel; first += group) {
+    int64_t count = std::min(group, numel - first), updated = 0;
+    std::vector<ElementRun> runs = update_runs(plan, bucket, low + first, count);
+    if (runs.empty()) continue;
+    for (const ElementRun& r : runs) updated += r.end - r.begin;
+    bool whole = updated == count;
+    Instr& update = emit(first, count, whole);
+    if (!whole || runs.size() > 1 || runs[0].missed > 0 || runs[0].group > 0) update.runs = std::move(runs);
+  }
+}
 
 int64_t update_group(const ZeroConfig& zero) {
   // As many elements of any type are whole blocks.

@@ -132,7 +132,7 @@ std::vector<Tensor> run_case(const KernelImpl& impl, const InstructionCase& c, T
   std::vector<TensorView> in_views, out_views;
   for (const Tensor& tensor : c.in) in_views.push_back(tensor.view());
   for (const Tensor& tensor : out) out_views.push_back(tensor.view());
-  launch(impl, c.attrs, in_views, out_views, team, c.scalars);
+  impl.run({in_views, out_views, c.attrs, c.scalars, 0, team, c.runs});
   return out;
 }
 

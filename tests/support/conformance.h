@@ -47,6 +47,7 @@ struct InstructionCase {
   std::vector<Tensor> in;
   std::vector<Tensor> out;
   StepScalars scalars = {};
+  std::vector<ElementRun> runs = {};
 };
 std::vector<InstructionCase> instruction_cases();
 std::vector<Tensor> run_case(const KernelImpl& impl, const InstructionCase& c, ThreadTeam& team);

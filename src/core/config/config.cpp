@@ -283,6 +283,26 @@ void check_quantization(const Config& c) {
   }
 }
 
+// Every rank updates the whole momentum with its own gradient once gradients are not reduced any more.
+void check_compressed(const Config& c) {
+  if (!c.optimizer.compressed()) return;
+  if (c.zero.stage > 1) {
+    raise(DS_ERROR_CONFIG,
+          "{}: {} needs zero_optimization.stage 0 or 1, got {}: every rank keeps the whole momentum and the "
+          "whole of its own gradient, which stages 2 and 3 cut",
+          KeyName("optimizer.type"), c.optimizer.type, c.zero.stage);
+  }
+}
+
+// DeepSpeed's 1-bit optimizers never correct the bias, whatever the key says.
+bool without_correction(const std::string& path, const Reader& reader) {
+  const Json* type = path == "optimizer.params.bias_correction" ? reader.find("optimizer.type") : nullptr;
+  if (!type || !type->is_string()) return false;
+  std::string name = type->string();
+  for (char& c : name) c = static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
+  return name == "onebitadam";
+}
+
 void complete_reduction(Config& c, int world) {
   if (c.reproducible) {
     const auto leaves = static_cast<uint64_t>(c.accumulation * world);
@@ -324,7 +344,8 @@ Config parse_config(const Json& document, int world) {
   Reader reader;
   reader.read(document, "");
   for (const ForeignKey& key : foreign_keys()) {
-    if (const Json* given = reader.find(key.path)) check_foreign(key, *given);
+    const Json* given = reader.find(key.path);
+    if (given && !without_correction(key.path, reader)) check_foreign(key, *given);
   }
   for (const Key& key : config_keys()) {
     const Json* given = reader.find(key.path);
@@ -340,6 +361,7 @@ Config parse_config(const Json& document, int world) {
   check_sizes(config);
   check_tiers(config);
   check_quantization(config);
+  check_compressed(config);
   complete_reduction(config, world);
   for (const char* name :
        {"train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"}) {

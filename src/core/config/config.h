@@ -61,14 +61,19 @@ struct ParamGroup {
 };
 
 struct OptimizerConfig {
-  std::string type = "AdamW";  // "Adam", "AdamW", "SGD"
+  std::string type = "AdamW";  // "Adam", "AdamW", "SGD", "OneBitAdam"
   double lr = 1e-3, weight_decay = 0;
   double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;  // Adam, AdamW
   bool adam_w_mode = true;                        // false: L2
   double momentum = 0;                            // SGD
   bool nesterov = false;
+  int64_t freeze_step = 100000;       // OneBitAdam, ZeroOneAdam: updates until its variance stops
+  int64_t var_update_scaler = 16;     // ZeroOneAdam: updates of the variance until they get half as frequent
+  int64_t local_step_scaler = 32678;  // the same of synchronisations, in steps
+  int64_t local_step_clipper = 16;    // most steps between two synchronisations
   std::vector<ParamGroup> groups = {};  // group 1 and further ones; group 0 has every other parameter
-  bool adam() const { return type == "Adam" || type == "AdamW"; }
+  bool adam() const { return type == "Adam" || type == "AdamW" || compressed(); }
+  bool compressed() const { return type == "OneBitAdam"; }  // momentum instead of gradients, at some time
 };
 
 struct SchedulerConfig {

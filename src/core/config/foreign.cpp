@@ -48,7 +48,8 @@ void top_level(std::vector<ForeignKey>& keys) {
   only(keys, "data_types.",
        {{"grad_accum_dtype", "fp32"}, {"param_dtype", Json()}, {"buffer_dtype", Json()}});
   only(keys, "optimizer.", {{"legacy_fusion", false}});
-  no_effect(keys, "optimizer.params.", {"torch_adam", "foreach", "fused", "differentiable"});
+  no_effect(keys, "optimizer.params.",
+            {"torch_adam", "foreach", "fused", "differentiable", "cuda_aware", "comm_backend_name"});
   only(keys, "optimizer.params.",
        {{"amsgrad", false},
         {"bias_correction", true},

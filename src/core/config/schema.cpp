@@ -192,6 +192,21 @@ Key only_for(bool adam, Key key) {
   return key;
 }
 
+// A key that only optimizers have that compress their momentum, or only the others.
+Key only_if(bool compressed, Key key) {
+  key.set = [compressed, path = key.path, set = key.set](Config& config, const Json& given) {
+    if (config.optimizer.compressed() != compressed) {
+      raise(DS_ERROR_CONFIG, "{}: no parameter of optimizer.type \"{}\"", KeyName(path),
+            config.optimizer.type);
+    }
+    set(config, given);
+  };
+  key.get = [compressed, get = key.get](const Config& config) {
+    return config.optimizer.compressed() == compressed ? get(config) : Json();
+  };
+  return key;
+}
+
 Key betas_key() {
   auto set = [](Config& c, const Json& given) {
     const std::string path = "optimizer.params.betas";
@@ -226,8 +241,8 @@ Key param_groups_key() {
 void optimizer_keys(std::vector<Key>& keys) {
   const std::string params = "optimizer.params.";
   keys.push_back(choice_key("optimizer.type", [](auto& c) -> auto& { return c.optimizer.type; },
-                            {"Adam", "AdamW", "SGD"},
-                            {"Lamb", "OneBitAdam", "OneBitLamb", "ZeroOneAdam", "Muon", "Adagrad", "Lion"}));
+                            {"Adam", "AdamW", "SGD", "OneBitAdam"},
+                            {"Lamb", "OneBitLamb", "ZeroOneAdam", "Muon", "Adagrad", "Lion"}));
   keys.push_back(key(
       params + "lr", [](auto& c) -> auto& { return c.optimizer.lr; }, not_negative));
   keys.push_back(only_for(true, betas_key()));
@@ -236,8 +251,13 @@ void optimizer_keys(std::vector<Key>& keys) {
                          params + "eps", [](auto& c) -> auto& { return c.optimizer.eps; }, not_negative)));
   keys.push_back(key(
       params + "weight_decay", [](auto& c) -> auto& { return c.optimizer.weight_decay; }, not_negative));
+  keys.push_back(only_for(true, only_if(false, key(params + "adam_w_mode", [](auto& c) -> auto& {
+                                          return c.optimizer.adam_w_mode;
+                                        }))));
   keys.push_back(
-      only_for(true, key(params + "adam_w_mode", [](auto& c) -> auto& { return c.optimizer.adam_w_mode; })));
+      only_if(true, key(
+                        params + "freeze_step", [](auto& c) -> auto& { return c.optimizer.freeze_step; },
+                        Limits{.low = 1, .high = kMostElements})));
   keys.push_back(only_for(
       false, key(
                  params + "momentum", [](auto& c) -> auto& { return c.optimizer.momentum; }, not_negative)));

@@ -30,8 +30,9 @@ struct Step {
     beta2 = static_cast<float>(group.beta2);
     one_beta2 = static_cast<float>(1 - group.beta2);
     double t = static_cast<double>(c.scalars.updates + 1);
-    correction1 = static_cast<float>(1 - std::pow(group.beta1, t));
-    correction2 = static_cast<float>(1 - std::pow(group.beta2, t));
+    bool corrected = c.attrs.integer_or("bias_correction", 1) != 0;
+    correction1 = corrected ? static_cast<float>(1 - std::pow(group.beta1, t)) : 1.0f;
+    correction2 = corrected ? static_cast<float>(1 - std::pow(group.beta2, t)) : 1.0f;
     rate = static_cast<float>(group.lr);
     eps = static_cast<float>(group.eps);
     decay = l2 ? 1.0f : static_cast<float>(1 - group.lr * wd);

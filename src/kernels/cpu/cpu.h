@@ -74,5 +74,8 @@ void add_quantize(KernelRegistry& registry);
 void add_row_table(KernelRegistry& registry);
 void add_adamw(KernelRegistry& registry);
 void add_sgd(KernelRegistry& registry);
+void add_signs(KernelRegistry& registry);
+void add_momentum(KernelRegistry& registry);
+void add_frozen_adam(KernelRegistry& registry);
 
 }  // namespace ds::cpu

@@ -16,8 +16,8 @@ HWY_BEFORE_NAMESPACE();
 namespace ds::cpu::HWY_NAMESPACE {
 
 // A task of a weight [O,I] is this many outputs; of one [I,O] at least so many inputs, of which there are at
-// most kMostPieces, by at most kColumns columns.
-constexpr int64_t kTaskRows = 64, kTaskInputs = 64, kMostPieces = 24, kColumns = 4096;
+// most kMostPieces, by at most kFewColumns columns.
+constexpr int64_t kTaskRows = 64, kTaskInputs = 64, kMostPieces = 24, kFewColumns = 4096;
 // A row of a weight is read alone, this far ahead of its use: one stream of addresses a core is faster than
 // several side by side (docs/results/benchmarks.md, decode). An address behind the weight is harmless.
 constexpr int64_t kAheadBytes = 8192;
@@ -169,13 +169,13 @@ struct FewRows {
   }
 
   void run(ThreadTeam& team, bool transposed) const {
-    int64_t floats = transposed ? kFewRows * kMostPieces * kColumns : round_up(inputs, pair());
+    int64_t floats = transposed ? kFewRows * kMostPieces * kFewColumns : round_up(inputs, pair());
     ensure(static_cast<size_t>(floats) * sizeof(float) <= team.scratch_bytes(),
            "linear needs scratch for {} sums, team has {} bytes", floats, team.scratch_bytes());
     if (transposed) {
       auto* sums = reinterpret_cast<float*>(team.scratch(0).data());  // of all threads
-      for (int64_t o = 0; o < outputs; o += kColumns) {
-        by_pieces(team, o, std::min(kColumns, outputs - o), sums);
+      for (int64_t o = 0; o < outputs; o += kFewColumns) {
+        by_pieces(team, o, std::min(kFewColumns, outputs - o), sums);
       }
       return;
     }

@@ -12,7 +12,8 @@ namespace {
 std::string refuse(const KernelQuery& query) {
   for (std::span<const DType> types : {query.in, query.out}) {
     for (DType type : types) {
-      bool sums = query.op == "granule_norms" && type == DS_DTYPE_F64;
+      bool sums = query.op == "granule_norms" || query.op == "add_error" || query.op == "mean_signs" ||
+                  query.op == "pack_signs";
       if (type == DS_DTYPE_F64 && !sums) return "f64 operands";
       if (type == DS_DTYPE_F16) return "f16 operands";
     }
@@ -60,6 +61,9 @@ void register_cpu(KernelRegistry& registry) {
   cpu::add_row_table(registry);
   cpu::add_adamw(registry);
   cpu::add_sgd(registry);
+  cpu::add_signs(registry);
+  cpu::add_momentum(registry);
+  cpu::add_frozen_adam(registry);
 }
 
 }  // namespace ds

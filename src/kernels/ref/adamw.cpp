@@ -23,8 +23,9 @@ void adamw(const KernelContext& c) {
   float b1 = static_cast<float>(group.beta1), one_b1 = static_cast<float>(1 - group.beta1);
   float b2 = static_cast<float>(group.beta2), one_b2 = static_cast<float>(1 - group.beta2);
   double t = static_cast<double>(c.scalars.updates + 1);
-  float c1 = static_cast<float>(1 - std::pow(group.beta1, t)),
-        c2 = static_cast<float>(1 - std::pow(group.beta2, t));
+  bool corrected = c.attrs.integer_or("bias_correction", 1) != 0;
+  float c1 = corrected ? static_cast<float>(1 - std::pow(group.beta1, t)) : 1.0f,
+        c2 = corrected ? static_cast<float>(1 - std::pow(group.beta2, t)) : 1.0f;
   float rate = static_cast<float>(lr), eps = static_cast<float>(group.eps);
   float decay = l2 ? 1.0f : static_cast<float>(1 - lr * wd), penalty = l2 ? static_cast<float>(wd) : 0.0f;
   for (int64_t e = 0; e < c.in[0].numel(); ++e) {

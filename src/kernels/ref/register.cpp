@@ -60,6 +60,9 @@ void register_ref(KernelRegistry& registry) {
   ref::add_row_table(registry);
   ref::add_adamw(registry);
   ref::add_sgd(registry);
+  ref::add_signs(registry);
+  ref::add_momentum(registry);
+  ref::add_frozen_adam(registry);
 }
 
 }  // namespace ds

@@ -1,5 +1,4 @@
-// The two instructions that decide a step: its loss over all leaves; norm, clipping and whether it is
-// skipped.
+// The instructions that decide a step: its loss over all leaves; norm, clipping and whether it is skipped.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -65,17 +64,25 @@ class BlockedSum {
   std::array<Level, 5> levels_;  // 2^40 granules
 };
 
-// Norm of the mean gradient: the granules' sums of squares in the order of parameters, in f64.
-void clip(const KernelContext& c) {
+// The granules' sums of squares in the order of parameters, in f64.
+double sum_of(const KernelContext& c) {
   const double* squares = c.in[0].as<double>();
   const ElementRun whole{0, c.in[0].numel(), 0};
   BlockedSum sum;
   for (const ElementRun& run : c.runs.empty() ? std::span(&whole, 1) : c.runs) {
     for (int64_t i = run.begin; i < run.end; ++i) sum.add(squares[i]);
   }
+  return sum.finish();
+}
+
+void sum_norms(const KernelContext& c) { *c.out[0].as<double>() = sum_of(c); }
+
+// Norm of the mean gradient or, of gradients that `ranks` ranks have kept to themselves, the root of the mean
+// square of their norms.
+void clip(const KernelContext& c) {
   StepScalars& scalars = scalars_of(c);
   double leaves = static_cast<double>(std::max<int64_t>(scalars.leaves, 1));
-  double norm = std::sqrt(sum.finish()) / leaves;
+  double norm = std::sqrt(sum_of(c) * static_cast<double>(c.attrs.integer_or("ranks", 1))) / leaves;
   double max_norm = c.attrs.real("max_norm");
   double coefficient = max_norm > 0 ? std::min(1.0, max_norm / (norm + 1e-6)) : 1.0;
   scalars.grad_norm = norm;
@@ -87,6 +94,7 @@ void clip(const KernelContext& c) {
 
 void add_step(KernelRegistry& registry) {
   add_kernel(registry, "losses", losses);
+  add_kernel(registry, "sum_norms", sum_norms);
   add_kernel(registry, "clip", clip);
 }
 
