@@ -11,6 +11,7 @@
 #include <limits>
 
 #include "core/base/json.h"
+#include "io/file.h"
 #include "support/conformance.h"
 #include "support/semantics.h"
 
@@ -120,6 +121,12 @@ void expect_near(const Tensor& got, const std::vector<float>& want, int64_t firs
   }
 }
 
+std::vector<uint8_t> bytes_of(const SafetensorEntry& entry) {
+  std::vector<uint8_t> bytes(static_cast<size_t>(entry.bytes));
+  File(semantics_path("onebit.safetensors"), File::Mode::read).read(bytes.data(), bytes.size(), entry.begin);
+  return bytes;
+}
+
 TEST_F(Signs, AllReduceAsDeepSpeedRecordedIt) {
   const std::string path = semantics_path("onebit.json");
   std::ifstream file(path);
@@ -134,8 +141,10 @@ TEST_F(Signs, AllReduceAsDeepSpeedRecordedIt) {
     ASSERT_EQ(padded, c.at("padded_numel").integer());
     ASSERT_EQ(chunk, c.at("server_chunk").integer());
     auto read = [&](const char* what) { return tensors.read(name + "." + what); };
-    const std::vector<float> input = read("input"), output = read("output"), sent = read("phase1_sign_bytes"),
-                             answered = read("phase2_sign_bytes"), scales = read("phase1_scale");
+    const std::vector<float> input = read("input"), output = read("output"), scales = read("phase1_scale"),
+                             answers = read("phase2_scale");
+    const std::vector<uint8_t> sent = bytes_of(*tensors.find(name + ".phase1_sign_bytes")),
+                               answered = bytes_of(*tensors.find(name + ".phase2_sign_bytes"));
     for (int64_t call = 0; call < c.at("calls").integer(); ++call) {
       std::vector<Tensor> x;
       for (int64_t r = 0; r < ranks; ++r) {
@@ -163,6 +172,9 @@ TEST_F(Signs, AllReduceAsDeepSpeedRecordedIt) {
             ASSERT_EQ(from[4 + b], sent[static_cast<size_t>((row * ranks + to) * bits + b)]) << at;
         }
         const auto* back = reinterpret_cast<const uint8_t*>(g.answered[rank].bytes().data());
+        float scale;
+        std::memcpy(&scale, back, sizeof scale);
+        EXPECT_NEAR(scale, answers[static_cast<size_t>(row)], 1e-6) << at;
         for (int64_t b = 0; b < bits; ++b)
           ASSERT_EQ(back[4 + b], answered[static_cast<size_t>(row * bits + b)]) << at;
       }
