@@ -74,7 +74,7 @@ void Engine::recompile(const TrainedParams& trained) {
     runtime_.replace_programs([&] { plan_ = std::exchange(next, {}); });
     runtime_.grow(memory_plan(plan_));
     make_all_executors();
-    store_.forget_errors();  // which lie otherwise for other tensors
+    store_.forget_own();  // which lie otherwise for other tensors
   });
 }
 

@@ -21,6 +21,7 @@
 #include "core/graph/param_slice.h"
 #include "core/program/levels.h"
 #include "core/program/mesh.h"
+#include "core/program/signs.h"
 #include "optim/optimizer.h"
 
 namespace ds {
@@ -343,12 +344,44 @@ bool StateStore::whole_on_all(const std::string& kind) const {
   return optimizer_of(runtime_.config().optimizer).compresses() && state_index(kind) == 1;
 }
 
-void StateStore::forget_errors() {
+void StateStore::forget_own() {
   for (const BucketState& s : zero_.buckets) {
     for (BufferId error : {s.worker_error, s.server_error}) {
       if (error.exists()) runtime_.fill(runtime_.buffer(error), 0, 0, runtime_.buffer(error).bytes());
     }
   }
+}
+
+std::vector<std::pair<std::string, StateRef>> StateStore::errors() const {
+  std::vector<std::pair<std::string, StateRef>> out;
+  for (BucketId b : zero_.buckets.ids()) {
+    const BucketState& s = zero_.buckets[b];
+    if (!s.worker_error.exists()) continue;
+    int64_t ranks = zero_.levels(b).ranks();
+    std::vector<ParamPlace> trained = zero_.trained_params(b);
+    for_sign_tensors(places_of(trained), ranks, 1, [&](const SignTensor& t) {
+      const std::string& name = names_[trained[static_cast<size_t>(t.index)].param];
+      out.push_back({name + ".worker_error", {s.worker_error, ranks * t.first, ranks * t.chunk}});
+      out.push_back({name + ".server_error", {s.server_error, t.first, t.chunk}});
+    });
+  }
+  return out;
+}
+
+std::vector<OwnState> StateStore::own_states() {
+  std::vector<OwnState> out;
+  for (const auto& [name, ref] : errors()) out.push_back({name, ref.numel});
+  return out;
+}
+
+void StateStore::read_own(size_t index, int64_t begin, int64_t count, float* out) {
+  StateRef ref = errors().at(index).second;
+  read(ref.buffer, ref.first + begin, count, out);
+}
+
+void StateStore::write_own(size_t index, int64_t begin, int64_t count, const float* in) {
+  StateRef ref = errors().at(index).second;
+  write(ref.buffer, ref.first + begin, count, in);
 }
 
 void StateStore::refresh_params() {

@@ -85,8 +85,6 @@ class StateStore final : public StateAccess {
   void renew_params();             // from masters. Collective
   // A bucket has states for the first time: its master is the parameter, the others are zero.
   void begin_states(BucketId bucket);
-  // What compressing momentum has lost so far is not made up for.
-  void forget_errors();
   // Masters from EngineOptions::initial, and parameters from these. Collective.
   void take_initial_values();
   // What write_state has done since forget_writes(): overwritten a state; dropped one for which there is no
@@ -112,6 +110,11 @@ class StateStore final : public StateAccess {
   }
   void read_state(StateKind kind, BucketId bucket, int64_t begin, int64_t count, float* out) override;
   void write_state(StateKind kind, BucketId bucket, int64_t begin, int64_t count, const float* in) override;
+  // Errors of compressed momentum, of each tensor that is trained.
+  std::vector<OwnState> own_states() override;
+  void read_own(size_t index, int64_t begin, int64_t count, float* out) override;
+  void write_own(size_t index, int64_t begin, int64_t count, const float* in) override;
+  void forget_own() override;
 
  private:
   // What a rank holds of a kind: its part of a cut of the bucket over `cut` levels, to be multiplied by
@@ -129,6 +132,7 @@ class StateStore final : public StateAccess {
   // The same as local_range, of the local tensor.
   std::pair<int64_t, int64_t> own_range(ParamId param) const;
   StateRef state_ref(BucketId bucket, StateKind kind) const;
+  std::vector<std::pair<std::string, StateRef>> errors() const;  // own_states(), and where they are
   bool whole_on_all(const std::string& kind) const;
   int state_index(const std::string& kind) const;  // in state_kinds(); -1: none of them
   // local: the call of one rank alone, which must not change what all ranks know of the host's order.

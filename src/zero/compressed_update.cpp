@@ -89,10 +89,7 @@ class CompressedUpdate {
 
   // The signs of this rank's momentum go to all ranks.
   Exchange send(BucketId b) {
-    Exchange e{b, plan_.levels(b).ranks(), {}, {}};
-    for (const ParamPlace& p : plan_.layout.buckets[b].params) {
-      if (!plan_.trained.frozen[p.param]) e.tensors.push_back({p.begin, p.begin + p.numel});
-    }
+    Exchange e{b, plan_.levels(b).ranks(), places_of(plan_.trained_params(b)), {}};
     SignSizes sizes = sign_sizes(e.tensors, e.ranks, e.ranks);
     StateRef codes = transient(name(b) + ".signs", DS_DTYPE_U8, e.ranks * sizes.block);
     e.blocks = transient(name(b) + ".their_signs", DS_DTYPE_U8, e.ranks * sizes.block);

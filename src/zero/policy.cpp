@@ -84,6 +84,20 @@ bool ZeroPlan::trains(BucketId bucket) const {
                      [&](const ParamPlace& p) { return !trained.frozen[p.param]; });
 }
 
+std::vector<ParamPlace> ZeroPlan::trained_params(BucketId bucket) const {
+  std::vector<ParamPlace> out;
+  for (const ParamPlace& p : layout.buckets[bucket].params) {
+    if (!trained.frozen[p.param]) out.push_back(p);
+  }
+  return out;
+}
+
+std::vector<ElementRun> places_of(std::span<const ParamPlace> params) {
+  std::vector<ElementRun> out;
+  for (const ParamPlace& p : params) out.push_back({p.begin, p.begin + p.numel});
+  return out;
+}
+
 const RowTable* ZeroPlan::table(BucketId bucket) const {
   for (const RowTable& t : tables) {
     if (layout.bucket_of[t.param] == bucket) return &t;
@@ -148,9 +162,8 @@ void add_state(ZeroPlan& plan, const Optimizer& optimizer, BucketId index) {
     s.states.push_back({held, whole ? plan.part_first(index) : 0, part});
   }
   if (optimizer.compresses() && plan.levels(index).ranks() > 1) {
-    std::vector<ElementRun> tensors;
-    for (const ParamPlace& p : bucket.params) tensors.push_back({p.begin, p.begin + p.numel});
-    int64_t ranks = plan.levels(index).ranks(), chunks = sign_sizes(tensors, ranks, 1).chunks;
+    int64_t ranks = plan.levels(index).ranks();
+    int64_t chunks = sign_sizes(places_of(bucket.params), ranks, 1).chunks;
     auto error = [&](const char* name, int64_t numel) {
       return plan.add(Holds::error, bucket.name + name, DS_DTYPE_F32, numel, Tier::device);
     };

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/config/config.h"
+#include "core/program/element_run.h"
 #include "core/program/granules.h"
 #include "core/program/levels.h"
 #include "core/program/mesh.h"
@@ -119,12 +120,16 @@ struct ZeroPlan {
   const Policy& policy(BucketId bucket) const { return cls(bucket).policy; }
   Tier state_tier() const { return classes.front().policy.state_tier; }  // of all classes
   bool trains(BucketId bucket) const;                                    // any of its parameters
+  std::vector<ParamPlace> trained_params(BucketId bucket) const;         // of a bucket
   const RowTable* table(BucketId bucket) const;                          // that it holds, or null
   int grad_top() const;  // highest level of the binary counter; 0 without one
   // What the bits of a step depend on: a part of the numerics key; "" without quantization.
   std::string quantization_key(const ZeroConfig& zero) const;
   BufferId add(Holds holds, std::string name, DType dtype, int64_t numel, Tier tier);
 };
+
+// Where parameters lie, as runs of elements.
+std::vector<ElementRun> places_of(std::span<const ParamPlace> params);
 
 // From now on parameters are trained so. What has states keeps them; a bucket that is trained for the first
 // time gets its own behind all other buffers. Throws DS_ERROR_CONFIG when nothing is left to train.
