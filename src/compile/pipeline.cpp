@@ -262,6 +262,7 @@ void check_slice(const Parameter& param, const Shape& local, const Config& confi
 // The rest of a plan of which graph is the forward part, and buffers and frozen parameters are known.
 void compile_programs(Plan& plan, const Config& config, const Machine& machine, bool verify_passes) {
   plan.notes = plan.zero.notes;
+  if (optimizer_of(config.optimizer).compresses()) plan.notes.push_back(compression_note(plan.zero, config));
   for (ParamId p : plan.graph.params.ids()) plan.graph.params[p].frozen = plan.zero.trained.frozen[p] != 0;
   differentiate(plan.graph, plan.graph.outputs[0].value);
   eliminate_common_subexpressions(plan.graph);

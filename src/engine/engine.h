@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "optim/optimizer.h"
 #include "compile/memory_plan.h"
 #include "core/device/stream.h"
 #include "core/graph/graph.h"
@@ -72,6 +73,8 @@ class Engine final : private StateStore::Owner {
   const StateStore& store() const { return store_; }
   Checkpoints& checkpoints() { return checkpoints_; }
   TrainedSet& trained() { return trained_; }
+  // Of the step that runs, or has run last.
+  const Program& program() const { return step_of(plan_, form_); }
   // The step program as compiled, and bytes per tier.
   std::string print_plan() const { return plan_.step.print(); }
   std::vector<TierMemory> memory() const;
@@ -86,8 +89,7 @@ class Engine final : private StateStore::Owner {
   bool own_gradients() const override { return form_ == StepForm::compressed; }
   std::string model_text() const override { return plan_.graph.print() + plan_.eval_graph.print(); }
 
-  // The step that runs now: its program, and what runs it.
-  const Program& program() const { return step_of(plan_, form_); }
+  // What runs the program().
   Executor& stepper() { return form_ == StepForm::compressed ? *compressed_ : *step_; }
 
   void recompile(const TrainedParams& trained);

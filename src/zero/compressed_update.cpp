@@ -27,6 +27,8 @@
 // runtime/comm/compressed.py, whose numbers tests/training/onebit_test.cpp replays. docs/adr/0039.
 #include "zero/compressed_update.h"
 
+#include <fmt/core.h>
+
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -167,6 +169,27 @@ void emit_compressed_update(ProgramBuilder& builder, const ZeroPlan& plan, const
     if (plan.trains(b)) emit_param_gather(builder, plan, b);
   }
   builder.end_segment(Phase::update);
+}
+
+std::string compression_note(const ZeroPlan& plan, const Config& config) {
+  const std::string behind =
+      fmt::format("{}: behind update {}", config.optimizer.type, config.optimizer.freeze_step);
+  int64_t signs = 0, errors = 0, momentum = 0;
+  for (BucketId b : plan.buckets.ids()) {
+    const BucketState& s = plan.buckets[b];
+    if (!plan.trains(b)) continue;
+    momentum += plan.buffers[s.states[0].buffer].bytes();
+    if (!s.worker_error.exists()) continue;
+    int64_t ranks = plan.levels(b).ranks();
+    signs += 2 * (ranks - 1) * sign_sizes(places_of(plan.trained_params(b)), ranks, 1).block;
+    errors += plan.buffers[s.worker_error].bytes() + plan.buffers[s.server_error].bytes();
+  }
+  if (signs == 0) return behind + " the variance stands; one rank has nothing to compress";
+  return fmt::format(
+      "{} a rank receives {} bytes of signs a step in place of gradients; it keeps {} bytes of whole "
+      "momentum "
+      "and {} of errors",
+      behind, signs, momentum, errors);
 }
 
 }  // namespace ds

@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "kernels/cpu/simd-inl.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/square_sums-inl.h"
 

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <span>
 
+#include "core/base/round.h"
 #include "kernels/ref/ref.h"
 
 namespace ds::ref {
