@@ -18,7 +18,7 @@
 //  2. Every rank writes its cut of every bucket at the offsets that the header gives, hashes each piece on
 //     the way, and syncs the files: a sync by rank 0 would not reach what another host has still in its
 //     memory. A rank that holds a slice of a tensor writes at the slice's places in the whole one; of ranks
-//     that hold copies one writes.
+//     that hold copies one writes. What a rank has for itself goes into a file of its own (own_files.h).
 //  3. The hashes of all pieces come together. Rank 0 checks that the pieces tile every tensor, without gap
 //     or overlap, and commits: the manifest under a fresh name, synced, renamed, the folder synced
 //     (write_file_atomic). The manifest ends with a hash of itself.
@@ -45,6 +45,7 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/manifest.h"
+#include "checkpoint/own_files.h"
 #include "checkpoint/pieces.h"
 #include "checkpoint/state_access.h"
 #include "comm/communicator.h"
@@ -101,8 +102,10 @@ class Writer {
     path_ = folder_ + "/" + name.data();
     agree(comm_, "checkpoint data", [&] {
       for (size_t k = 0; k < manifest_.kinds.size(); ++k) write_kind(k);
+      if (has_own()) own_ = write_own_file(state_, path_);
     });
     gather_pieces();
+    if (has_own()) gather_own();
     agree(comm_, "checkpoint commit", [&] {
       if (comm_.rank() == 0) commit();
     });
@@ -190,6 +193,16 @@ class Writer {
     }
   }
 
+  // On all ranks alike.
+  bool has_own() { return !state_.own_states().empty(); }
+
+  void gather_own() {
+    std::vector<std::string> hashes = gather_texts(comm_, own_.hash, "checkpoint own hashes");
+    std::vector<int64_t> bytes(hashes.size());
+    comm_.all_gather(&own_.bytes, bytes.data(), sizeof own_.bytes, "checkpoint own bytes");
+    for (size_t r = 0; r < hashes.size(); ++r) manifest_.own.push_back({bytes[r], hashes[r]});
+  }
+
   void commit() {
     sort_and_check_pieces(manifest_, path_);
     std::string name = path_ + "/" + std::string(kManifestName), text = manifest_.print();
@@ -212,6 +225,7 @@ class Writer {
   std::vector<IdVector<ParamId, SafetensorEntry>> entries_;  // by kind
   std::vector<std::string> headers_;
   std::vector<Piece> mine_;
+  ManifestOwn own_;  // of this rank
   std::vector<float> block_ = std::vector<float>(kPieceBytes / sizeof(float));
 };
 

@@ -16,6 +16,7 @@
 #include "core/base/log.h"
 #include "core/base/stop.h"
 #include "core/base/trace.h"
+#include "core/config/loss_scaler.h"
 #include "monitor/readable_text.h"
 #include "monitor/run_record.h"
 #include "run/run_sample.h"

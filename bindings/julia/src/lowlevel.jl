@@ -137,6 +137,9 @@ struct ds_step_result
     lr::Cdouble
     skipped::Int32
     reserved::Int32
+    loss_scale::Cdouble
+    loss_scale_at_floor::Int32
+    reserved_2::Int32
 end
 
 """
@@ -548,7 +551,7 @@ end
 
 """
 Adds an input. At most one dimension is -1, which means n, the rows of a micro-step. In an engine whose
-compute type is bf16, inputs declared as f32 are bf16.
+compute type is bf16 or f16, inputs declared as f32 have it.
 - `out`: [out] its value
 """
 function ds_graph_input(graph, name, dtype, dims, dims_count, out)
@@ -1008,8 +1011,8 @@ end
 Gives a number by its name: \"step\" (steps made, including skipped ones), \"updates\" (of the optimizer),
 \"loss\" and \"grad_norm\" (of the last step), \"device_bytes\", \"host_bytes\" and \"nvme_bytes\"
 (allocated), \"overhead_bytes\" (library memory outside the plan, measured at creation), \"param_groups\"
-(number of groups), and the numbers of ds_engine_set as the next step will use them; a name without a group
-means group 0.
+(number of groups), \"loss_scale\" (of the next step: with fp16, a host in delegate mode multiplies its loss
+by it), and the numbers of ds_engine_set as the next step will use them; a name without a group means group 0.
 """
 function ds_engine_get(engine, name, out)
     @ccall libds.ds_engine_get(engine::Ptr{ds_engine}, name::Cstring, out::Ptr{Cdouble})::Int32
@@ -1173,7 +1176,7 @@ text.
 - `prompt`: [nullable] text to continue; NULL or empty if options has \"ids\"
 - `options`: [nullable] JSON: \"ids\" (token numbers in place of a prompt, continued with numbers), \"tokens\"
   (256), \"temperature\" (0.8; 0: the most probable token), \"top_k\" (0: all), \"seed\" (0), \"dtype\"
-  (\"f32\" or \"bf16\"; default: that of the run, f32 for a model folder), \"threads\" (0), \"stage\"
+  (\"f32\", \"bf16\", \"f16\"; default: that of the run, f32 for a model folder), \"threads\" (0), \"stage\"
   (default: that of the run, 0 for a model folder), \"ignore_eos\" (false)
 - `text`: [nullable] called on every rank
 """
@@ -1202,7 +1205,7 @@ floating-point operations, bytes and the share of what this machine can reach, b
 - `model`: [nullable] folder of a Hugging Face model, which replaces the model of the configuration; its
   weights are drawn at random. You must give config, model or both.
 - `options`: [nullable] JSON: \"micro_batch\" and \"sequence\" (default: those of the configuration, without
-  one 4 and 128), \"dtype\" (\"f32\", \"bf16\"), \"threads\" (0), \"steps\" (3), \"by\" (\"op\",
+  one 4 and 128), \"dtype\" (\"f32\", \"bf16\", \"f16\"), \"threads\" (0), \"steps\" (3), \"by\" (\"op\",
   \"instruction\")
 """
 function ds_run_profile(comm, config, model, options, format, out_text)

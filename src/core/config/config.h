@@ -78,7 +78,10 @@ struct OptimizerConfig {
   double initial_accumulator = 0;           // initial_accumulator_value: of sums of squares
   double min_coeff = 0.01, max_coeff = 10;  // bounds of the trust ratio
   bool eps_inside_sqrt = false;             // eps is added below the root
+  int64_t freeze_step = 100000;             // updates until the variance stands and momenta are compressed
   std::vector<ParamGroup> groups = {};      // group 1 and further ones; group 0 has every other parameter
+  // Whether ranks exchange compressed momenta in place of gradients, at some time.
+  bool compressed() const { return type == "OneBitAdam"; }
 };
 
 // Section fp16: how the loss scale of a run begins and moves (core/config/loss_scaler.h).

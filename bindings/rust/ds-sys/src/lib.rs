@@ -294,6 +294,11 @@ pub struct ds_step_result {
     /// 1: loss or gradients had NaN or infinity, and nothing was updated
     pub skipped: i32,
     pub reserved: i32,
+    /// what the step's loss was multiplied by; 1 unless fp16 is enabled
+    pub loss_scale: f64,
+    /// 1: skipped, and the dynamic loss scale is at its minimum
+    pub loss_scale_at_floor: i32,
+    pub reserved_2: i32,
 }
 
 /// State of a run after a step.
@@ -549,7 +554,7 @@ extern "C" {
     /// Writes the text form of a graph.
     pub fn ds_graph_print(graph: *const ds_graph, out_text: *mut *mut c_char) -> ds_status;
     /// Adds an input. At most one dimension is -1, which means n, the rows of a micro-step. In an engine
-    /// whose compute type is bf16, inputs declared as f32 are bf16.
+    /// whose compute type is bf16 or f16, inputs declared as f32 have it.
     ///
     /// - `out`: \[out\] its value
     pub fn ds_graph_input(graph: *mut ds_graph, name: *const c_char, dtype: ds_dtype, dims: *const i64, dims_count: usize, out: *mut i32) -> ds_status;
@@ -844,7 +849,8 @@ extern "C" {
     /// Gives a number by its name: "step" (steps made, including skipped ones), "updates" (of the optimizer),
     /// "loss" and "grad_norm" (of the last step), "device_bytes", "host_bytes" and "nvme_bytes" (allocated),
     /// "overhead_bytes" (library memory outside the plan, measured at creation), "param_groups" (number of
-    /// groups), and the numbers of ds_engine_set as the next step will use them; a name without a group means
+    /// groups), "loss_scale" (of the next step: with fp16, a host in delegate mode multiplies its loss by
+    /// it), and the numbers of ds_engine_set as the next step will use them; a name without a group means
     /// group 0.
     pub fn ds_engine_get(engine: *const ds_engine, name: *const c_char, out: *mut f64) -> ds_status;
     /// Changes a number from the next step on, in place of configuration and schedule: "lr", "weight_decay",
@@ -965,8 +971,8 @@ extern "C" {
     ///
     /// - `options`: \[nullable\] JSON: "ids" (token numbers in place of a prompt, continued with numbers),
     ///   "tokens" (256), "temperature" (0.8; 0: the most probable token), "top_k" (0: all), "seed" (0),
-    ///   "dtype" ("f32" or "bf16"; default: that of the run, f32 for a model folder), "threads" (0), "stage"
-    ///   (default: that of the run, 0 for a model folder), "ignore_eos" (false)
+    ///   "dtype" ("f32", "bf16", "f16"; default: that of the run, f32 for a model folder), "threads" (0),
+    ///   "stage" (default: that of the run, 0 for a model folder), "ignore_eos" (false)
     ///
     /// - `text`: \[nullable\] called on every rank
     pub fn ds_run_generate(comm: *mut ds_comm, model: *const c_char, prompt: *const c_char, options: *const c_char, text: ds_run_text_fn, user_data: *mut c_void, out_text: *mut *mut c_char) -> ds_status;
@@ -992,7 +998,7 @@ extern "C" {
     ///   its weights are drawn at random. You must give config, model or both.
     ///
     /// - `options`: \[nullable\] JSON: "micro_batch" and "sequence" (default: those of the configuration,
-    ///   without one 4 and 128), "dtype" ("f32", "bf16"), "threads" (0), "steps" (3), "by" ("op",
+    ///   without one 4 and 128), "dtype" ("f32", "bf16", "f16"), "threads" (0), "steps" (3), "by" ("op",
     ///   "instruction")
     pub fn ds_run_profile(comm: *mut ds_comm, config: *const c_char, model: *const c_char, options: *const c_char, format: ds_format, out_text: *mut *mut c_char) -> ds_status;
     /// Trains a few steps and runs each instruction of the last one again, alone, as `libds audit` does
