@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstddef>
+#include <iterator>
 #include <set>
 #include <span>
 #include <system_error>
@@ -157,6 +158,17 @@ void parse_scaler(Manifest& m, const Json* scaler) {
           s.last_overflow);
 }
 
+// Absent where no rank had anything for itself.
+void parse_own(Manifest& m, const Json* own) {
+  if (!own) return;
+  if (std::ssize(own->array()) != m.world)
+    raise(DS_ERROR_CORRUPT, "own has {} files, there were {} ranks", own->array().size(), m.world);
+  for (const Json& item : own->array()) {
+    m.own.push_back({item.at("bytes").integer(), item.at("hash").string()});
+    if (m.own.back().bytes < 0) raise(DS_ERROR_CORRUPT, "own: a file has {} bytes", m.own.back().bytes);
+  }
+}
+
 // The members before "hash", whose printed form was hashed.
 void check_hash(const Json& document, const std::string& source) {
   Json::Object members = document.object();
@@ -196,6 +208,7 @@ Manifest parse_checked(const Json& document, const std::string& source) {
   parse_frozen(m, document.at("frozen"));
   parse_updates(m, document.find("updates"));
   parse_set(m, document.find("set"));
+  parse_own(m, document.find("own"));
   m.info.config = document.at("config");
   m.info.client = document.at("client");
   sort_and_check_pieces(m, source);
@@ -249,6 +262,12 @@ std::string Manifest::print() const {
   document.set("files", std::move(by_file));
   document.set("tensors", std::move(list));
   document.set("pieces", std::move(lists));
+  if (!own.empty()) {
+    Json::Array files_of_ranks;
+    for (const ManifestOwn& o : own)
+      files_of_ranks.push_back(Json::Object{{"bytes", o.bytes}, {"hash", o.hash}});
+    document.set("own", std::move(files_of_ranks));
+  }
   document.set("config", info.config);
   document.set("client", info.client);
   {  // what a reader sees: the client's text may not be UTF-8

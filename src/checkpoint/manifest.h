@@ -27,6 +27,12 @@ struct ManifestFile {
   std::string header;  // hash of the bytes before the first tensor
 };
 
+// The file of what one rank has for itself (checkpoint/own_files.h).
+struct ManifestOwn {
+  int64_t bytes = 0;
+  std::string hash;  // of the whole file
+};
+
 // The commit record of a checkpoint: what it must contain to be whole.
 struct Manifest {
   CheckpointInfo info;
@@ -35,6 +41,7 @@ struct Manifest {
   std::vector<ManifestFile> files;      // by kind
   std::vector<ManifestTensor> tensors;  // in the order of parameters
   std::vector<Piece> pieces;            // sorted by (kind, tensor, begin); together every element once
+  std::vector<ManifestOwn> own;         // by rank; empty where no rank had anything of its own
   std::string hash;                     // as read: of the document
 
   std::string print() const;  // JSON; its last member is the hash of all before it

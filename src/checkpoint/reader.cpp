@@ -1,10 +1,12 @@
 #include "checkpoint/reader.h"
 
+#include <fmt/core.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <span>
@@ -14,11 +16,13 @@
 #include "checkpoint/agree.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/manifest.h"
+#include "checkpoint/own_files.h"
 #include "checkpoint/pieces.h"
 #include "checkpoint/state_access.h"
 #include "checkpoint/state_files.h"
 #include "comm/communicator.h"
 #include "core/base/error.h"
+#include "core/base/log.h"
 #include "core/base/shape.h"
 #include "core/graph/param_slice.h"
 #include "core/program/granules.h"
@@ -37,6 +41,7 @@ class Reader {
       match_model();
       files_->open(state_.state_kinds().size());
       check_share();
+      if (own_counts()) check_own_file(manifest(), path_, rank(), true);
     });
     compare();
     CheckpointInfo info = manifest().info;
@@ -45,6 +50,7 @@ class Reader {
     agree(comm, "checkpoint read", [&] {
       for (size_t k = 0; k < state_.state_kinds().size(); ++k) read_kind(k);
     });
+    take_own();
     return info;
   }
 
@@ -59,6 +65,31 @@ class Reader {
   }
 
   const Manifest& manifest() const { return files_->manifest(); }
+  size_t rank() { return static_cast<size_t>(state_.comm().rank()); }
+
+  // What ranks had for themselves counts for as many ranks, on all alike.
+  bool own_counts() {
+    return !state_.own_states().empty() && std::ssize(manifest().own) == state_.comm().size();
+  }
+
+  // Of all ranks, or of none.
+  void take_own() {
+    if (state_.own_states().empty()) return;
+    bool fits = false;
+    agree(state_.comm(), "checkpoint own",
+          [&] { fits = own_counts() && own_file_fits(state_, path_, rank()); });
+    if (agree_max(state_.comm(), fits ? 0 : 1, "checkpoint own") == 0) {
+      agree(state_.comm(), "checkpoint own", [&] { read_own_file(state_, path_, rank()); });
+      return;
+    }
+    state_.forget_own();
+    if (rank() == 0)
+      log_line(
+          LogLevel::info,
+          fmt::format("checkpoint '{}' has no errors of compression for {} ranks and these parameters: they "
+                      "begin at 0",
+                      path_, state_.comm().size()));
+  }
 
   // The engine has the checkpoint's kinds of state, or masters only; its parameters are the checkpoint's
   // tensors.

@@ -16,6 +16,12 @@ namespace ds {
 enum class StateKind : int32_t { master = 0 };
 inline constexpr const char* kMasterName = "master";
 
+// State that every rank has for itself: errors of compression. `name` is that of a tensor.
+struct OwnState {
+  std::string name;
+  int64_t numel = 0;
+};
+
 // What checkpoint code sees of an engine: named f32 state, cut by one layout. Elements of bucket b that this
 // rank holds are [first(b), first(b) + held(b)); every element is held by at least one rank; of the
 // layout's equal cuts of each bucket a rank holds one that is its own to write.
@@ -38,6 +44,13 @@ class StateAccess {
   virtual void read_state(StateKind kind, BucketId bucket, int64_t begin, int64_t count, float* out) = 0;
   virtual void write_state(StateKind kind, BucketId bucket, int64_t begin, int64_t count,
                            const float* in) = 0;
+
+  // Elements of state i of own_states(). A checkpoint that was saved by another number of ranks has none that
+  // would fit: they begin again at 0.
+  virtual std::vector<OwnState> own_states() { return {}; }
+  virtual void read_own(size_t, int64_t, int64_t, float*) {}
+  virtual void write_own(size_t, int64_t, int64_t, const float*) {}
+  virtual void forget_own() {}
 };
 
 }  // namespace ds

@@ -18,7 +18,7 @@
 //  2. Every rank writes its cut of every bucket at the offsets that the header gives, hashes each piece on
 //     the way, and syncs the files: a sync by rank 0 would not reach what another host has still in its
 //     memory. A rank that holds a slice of a tensor writes at the slice's places in the whole one; of ranks
-//     that hold copies one writes.
+//     that hold copies one writes. What a rank has for itself goes into a file of its own (own_files.h).
 //  3. The hashes of all pieces come together. Rank 0 checks that the pieces tile every tensor, without gap
 //     or overlap, and commits: the manifest under a fresh name, synced, renamed, the folder synced
 //     (write_file_atomic). The manifest ends with a hash of itself.
@@ -64,6 +64,7 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/manifest.h"
+#include "checkpoint/own_files.h"
 #include "checkpoint/pieces.h"
 #include "checkpoint/state_access.h"
 #include "comm/communicator.h"
@@ -117,7 +118,7 @@ class Writer {
     return path_;
   }
 
-  // Collective: the folder and its files.
+  // Collective: the folder and its files, those of what each rank has for itself complete.
   void begin() {
     agree(comm_, "checkpoint folder", [&] {
       if (comm_.rank() == 0) make_files();
@@ -126,6 +127,9 @@ class Writer {
     std::copy_n(name_.data(), std::min(name_.size(), name.size() - 1), name.data());
     comm_.broadcast(name.data(), name.size(), 0, "checkpoint name");
     path_ = folder_ + "/" + name.data();
+    if (state_.own_states().empty()) return;  // on all ranks alike
+    agree(comm_, "checkpoint own file", [&] { own_ = write_own_file(state_, path_); });
+    gather_own();
   }
   // The steps of a started save, on its thread: no communication.
   void run_alone(const Keep& keep, int64_t patience_ms) {
@@ -269,6 +273,13 @@ class Writer {
     }
   }
 
+  void gather_own() {
+    std::vector<std::string> hashes = gather_texts(comm_, own_.hash, "checkpoint own hashes");
+    std::vector<int64_t> bytes(hashes.size());
+    comm_.all_gather(&own_.bytes, bytes.data(), sizeof own_.bytes, "checkpoint own bytes");
+    for (size_t r = 0; r < hashes.size(); ++r) manifest_.own.push_back({bytes[r], hashes[r]});
+  }
+
   void commit() {
     sort_and_check_pieces(manifest_, path_);
     std::string name = path_ + "/" + std::string(kManifestName), text = manifest_.print();
@@ -291,6 +302,7 @@ class Writer {
   std::vector<IdVector<ParamId, SafetensorEntry>> entries_;  // by kind
   std::vector<std::string> headers_;
   std::vector<Piece> mine_;
+  ManifestOwn own_;  // of this rank
   std::vector<float> block_ = std::vector<float>(kPieceBytes / sizeof(float));
 };
 
@@ -312,6 +324,11 @@ class CopiedState : public StateAccess {
       data_.emplace_back();
       for (BucketId b : layout_.buckets.ids()) copy(state, static_cast<StateKind>(k), b);
     }
+    own_states_ = state.own_states();
+    for (size_t i = 0; i < own_states_.size(); ++i) {
+      std::vector<float>& values = own_.emplace_back(static_cast<size_t>(own_states_[i].numel));
+      state.read_own(i, 0, own_states_[i].numel, values.data());
+    }
   }
 
   Communicator& comm() override { return comm_; }
@@ -330,6 +347,10 @@ class CopiedState : public StateAccess {
   }
   void write_state(StateKind, BucketId, int64_t, int64_t, const float*) override {
     raise(DS_ERROR_INTERNAL, "a copy that is saved is read only");
+  }
+  std::vector<OwnState> own_states() override { return own_states_; }
+  void read_own(size_t i, int64_t begin, int64_t count, float* out) override {
+    std::copy_n(own_[i].data() + begin, count, out);
   }
 
  private:
@@ -353,6 +374,8 @@ class CopiedState : public StateAccess {
   IdVector<BucketId, int64_t> first_;
   std::vector<std::string> kinds_;
   std::vector<std::vector<std::vector<float>>> data_;  // by kind and bucket
+  std::vector<OwnState> own_states_;
+  std::vector<std::vector<float>> own_;  // by state
 };
 
 }  // namespace

@@ -24,6 +24,7 @@
 #include "passes/fusion.h"
 #include "passes/precision.h"
 #include "passes/recompute.h"
+#include "zero/compressed_update.h"
 #include "zero/init.h"
 #include "zero/loss_and_norm.h"
 #include "zero/row_tables.h"
@@ -42,7 +43,8 @@ class Compiler {
   void run() {
     init();
     refresh();
-    step();
+    step(plan_.step, StepForm::reduced);
+    if (optimizer_of(config_.optimizer).compresses()) step(plan_.compressed, StepForm::compressed);
     evaluate(plan_.eval, Phase::eval, plan_.eval_graph,
              {{plan_.eval_graph.outputs[0].value, plan_.eval_loss}});
     if (plan_.logits.exists()) {
@@ -74,24 +76,34 @@ class Compiler {
     finish(builder, buffers, plan_.refresh);
   }
 
-  void step() {
+  void step(Program& out, StepForm form) {
     int64_t written_out = plan_.schedule.empty() ? plan_.written_out : config_.accumulation;
     for (const WrittenOut& way : ways_to_write(config_.accumulation, written_out)) {
-      if (write_step(static_cast<int32_t>(way.micros), way.repeated)) return;
+      if (write_step(out, form, static_cast<int32_t>(way.micros), way.repeated)) return;
     }
   }
 
-  bool write_step(int32_t micros, int32_t repeated) {
+  bool write_step(Program& out, StepForm form, int32_t micros, int32_t repeated) {
     StepBuffers buffers;
-    ProgramBuilder builder = begin_program(plan_.zero, "step", plan_.graph.bound, buffers);
+    bool compressed = form == StepForm::compressed;
+    ProgramBuilder builder =
+        begin_program(plan_.zero, compressed ? "compressed" : "step", plan_.graph.bound, buffers);
+    if (compressed) {
+      Tier near = builder.buffer(plan_.zero.norms).tier;
+      buffers.own_norms = builder.transient("own_norms", DS_DTYPE_F64, own_norms_of(plan_.zero), near);
+    }
     Lowering lowering(plan_.graph, plan_.zero, plan_.zero.inputs, builder, buffers);
     std::vector<Action> schedule = plan_.schedule.empty() ? accumulate_in_turn(micros) : plan_.schedule;
     check_schedule(schedule, micros);
     lowering.run(schedule, micros);
     emit_losses(builder, plan_.zero);
-    emit_update(builder, plan_.zero, config_);
-    plan_.step = builder.take();
-    return finish_program(plan_.step, plan_.zero, config_, buffers, machine_,
+    if (compressed) {
+      emit_compressed_update(builder, plan_.zero, config_, buffers.own_norms);
+    } else {
+      emit_update(builder, plan_.zero, config_);
+    }
+    out = builder.take();
+    return finish_program(out, plan_.zero, config_, buffers, machine_,
                           {.prefetch = prefetch_, .verify_passes = verify_, .repeated = repeated});
   }
 
@@ -184,6 +196,17 @@ Graph forward_part(const Graph& forward, const Config& config, bool differentiat
   return graph;
 }
 
+void hash_collectives(const Program& program, Hash128& hash) {
+  const Repeat& repeat = program.repeat;
+  if (repeat.rounds > 1)
+    hash.update(fmt::format("repeat {} {} {} {}", repeat.begin, repeat.end, repeat.rounds, repeat.micros));
+  for (const Instr& in : program.instrs) {
+    if (in.queue != Queue::comm) continue;
+    hash.update(fmt::format("{} {} {}", in.def->name, in.group.name(), in.bucket));
+    for (const Operand& operand : in.operands) hash.update(operand.type.text());
+  }
+}
+
 std::string plan_hash(const Plan& plan, const Config& config) {
   Hash128 hash;
   hash.update(plan.graph.print());
@@ -192,22 +215,21 @@ std::string plan_hash(const Plan& plan, const Config& config) {
   for (const Parameter& p : plan.graph.params) {
     for (const std::string& axis : p.reduced_over) hash.update(fmt::format("{} over {}", p.name, axis));
   }
-  const Repeat& repeat = plan.step.repeat;
-  if (repeat.rounds > 1)
-    hash.update(fmt::format("repeat {} {} {} {}", repeat.begin, repeat.end, repeat.rounds, repeat.micros));
-  for (const Instr& in : plan.step.instrs) {
-    if (in.queue != Queue::comm) continue;
-    hash.update(fmt::format("{} {} {}", in.def->name, in.group.name(), in.bucket));
-    for (const Operand& operand : in.operands) hash.update(operand.type.text());
-  }
+  hash_collectives(plan.step, hash);
+  hash_collectives(plan.compressed, hash);
   return hash.hex();
 }
 
 }  // namespace
 
+const Program& step_of(const Plan& plan, StepForm form) {
+  return form == StepForm::compressed ? plan.compressed : plan.step;
+}
+
 MemoryPlan memory_plan(const Plan& plan) {
   MemoryPlan memory;
-  for (const Program* p : {&plan.init, &plan.refresh, &plan.step, &plan.eval, &plan.infer}) memory.add(*p);
+  for (const Program* p : {&plan.init, &plan.refresh, &plan.step, &plan.compressed, &plan.eval, &plan.infer})
+    memory.add(*p);
   if (plan.decode) memory.add(plan.decode->program);
   return memory;
 }
@@ -241,6 +263,7 @@ void check_slice(const Parameter& param, const Shape& local, const Config& confi
 // The rest of a plan of which graph is the forward part, and buffers and frozen parameters are known.
 void compile_programs(Plan& plan, const Config& config, const Machine& machine, bool verify_passes) {
   plan.notes = plan.zero.notes;
+  if (optimizer_of(config.optimizer).compresses()) plan.notes.push_back(compression_note(plan.zero, config));
   for (ParamId p : plan.graph.params.ids()) plan.graph.params[p].frozen = plan.zero.trained.frozen[p] != 0;
   differentiate(plan.graph, plan.graph.outputs[0].value);
   if (config.compute == DS_DTYPE_F16) scale_loss(plan.graph);

@@ -10,6 +10,7 @@
 #include "core/config/config.h"
 #include "core/graph/graph.h"
 #include "core/program/program.h"
+#include "optim/optimizer.h"
 #include "zero/policy.h"
 
 namespace ds {
@@ -35,6 +36,7 @@ struct Plan {
   Program init;        // draws parameters
   Program refresh;     // parameters from masters
   Program step;        // forward[0] backward[0] ... update
+  Program compressed;  // the same of StepForm::compressed; empty unless the optimizer has that form
   Program eval;        // forward without dropout
   Program infer;       // outputs[1] of the graph; empty without one
   std::optional<DecodePlan> decode;
@@ -44,6 +46,9 @@ struct Plan {
   std::vector<std::string>
       notes;  // what the compiler decided, for reports ("prefetch off to fit the budget")
 };
+
+// The program of a step of that form.
+const Program& step_of(const Plan& plan, StepForm form);
 
 // Of all its programs, which share their arenas.
 MemoryPlan memory_plan(const Plan& plan);

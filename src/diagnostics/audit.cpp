@@ -98,7 +98,7 @@ class Audit {
     AuditReport report;
     report.ending = engine.train_batch(batch(request_.steps - 1), &audit).reason;  // of this rank
     report.ending = gather_texts(comm_, report.ending, "audit")[0];
-    report.rows = merge_verdicts(engine.plan().step, audit.verdicts(), comm_);
+    report.rows = merge_verdicts(engine.program(), audit.verdicts(), comm_);
     report.title = fmt::format(
         "audit of step {}: {}, {} x {} threads, {} x {} x {} tokens a rank of {}, {}, stage {}, states on {}",
         request_.steps, model_.family, comm_.size(), options_.threads, config_.accumulation,

@@ -69,7 +69,8 @@ bool copies(const StepSight& sight, InstrId instr) {
   return sight.program.instrs[instr].def->kind == Kind::copy;
 }
 
-// Norm of the mean gradient and what it is scaled by: sums of squares in the order of parameters, in f64.
+// Norm of the mean gradient and what it is scaled by: sums of squares in the order of parameters, in f64; of
+// gradients that stayed on their ranks the root of the mean square.
 Verdict judge_clip(const StepSight& sight, const Instr& in, const TensorView& norms) {
   std::vector<double> terms;
   const StepScalars block = block_of(sight, in);
@@ -87,7 +88,8 @@ Verdict judge_clip(const StepSight& sight, const Instr& in, const TensorView& no
     }
     terms.resize(blocks);
   }
-  double norm = std::sqrt(terms.empty() ? 0.0 : terms[0]) / scale, most = in.attrs.real("max_norm"),
+  double ranks = static_cast<double>(in.attrs.integer_or("ranks", 1));
+  double norm = std::sqrt(terms.empty() ? 0.0 : terms[0] * ranks) / scale, most = in.attrs.real("max_norm"),
          factor = 1;
   if (most > 0 && norm + 1e-6 > most) factor = most / (norm + 1e-6);
   bool skip = !std::isfinite(norm) || !std::isfinite(block.loss);

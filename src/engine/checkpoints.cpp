@@ -202,7 +202,8 @@ std::string optimizer_text(const OptimizerConfig& o) {
 
 std::string Checkpoints::numerics_key() const {
   const Config& config = runtime_.config();
-  bool any_ranks = config.reproducible && store_.zero().quantization.gradients == 0;
+  bool any_ranks = config.reproducible && store_.zero().quantization.gradients == 0 &&
+                   !config.optimizer.compressed();  // a scale is of one rank's elements
   NumericsParts parts = {{"model", hash_hex(store_.owner().model_text()).substr(0, 16)},
                          {"micro_batch", std::to_string(config.micro_batch)},
                          {"leaves", std::to_string(config.accumulation * runtime_.mesh().data_size())},

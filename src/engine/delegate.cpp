@@ -47,6 +47,11 @@ DelegateEngine::DelegateEngine(Config config, Communicator& comm, EngineOptions 
   if (this->config().sparse_gradients)
     raise(DS_ERROR_CONFIG, "{}: true needs a graph, whose ids name rows; a delegate has none",
           KeyName("sparse_gradients"));
+  if (this->config().optimizer.compressed())
+    raise(
+        DS_ERROR_UNSUPPORTED,
+        "{}: {} needs a graph: behind its freeze a step has another program, which a delegate cannot record",
+        KeyName("optimizer.type"), this->config().optimizer.type);
 }
 
 ParamId DelegateEngine::add_param(const std::string& name, const std::vector<int64_t>& shape) {

@@ -12,6 +12,7 @@
 #include "core/base/error.h"
 #include "core/graph/ops.h"
 #include "exec/executor.h"
+#include "optim/optimizer.h"
 
 namespace ds {
 namespace {
@@ -52,6 +53,8 @@ void Engine::make_all_executors() {
   runtime_.make_executors([&] {
     refresh_ = runtime_.executor(plan_.refresh, control_);
     step_ = runtime_.executor(plan_.step, control_);
+    if (optimizer_of(runtime_.config().optimizer).compresses())
+      compressed_ = runtime_.executor(plan_.compressed, control_);
     eval_ = runtime_.executor(plan_.eval, control_);
     if (plan_.logits.exists()) infer_ = runtime_.executor(plan_.infer, control_);
     if (plan_.decode) decoding_ = std::make_unique<Decoding>(*plan_.decode, runtime_, control_, store_);
@@ -66,11 +69,12 @@ void Engine::recompile(const TrainedParams& trained) {
   runtime_.guarded([&] {
     runtime_.end_executors([&] {
       decoding_.reset();
-      for (std::unique_ptr<Executor>* e : {&refresh_, &step_, &eval_, &infer_}) e->reset();
+      for (std::unique_ptr<Executor>* e : {&refresh_, &step_, &compressed_, &eval_, &infer_}) e->reset();
     });
     runtime_.replace_programs([&] { plan_ = std::exchange(next, {}); });
     runtime_.grow(memory_plan(plan_));
     make_all_executors();
+    store_.forget_own();  // which lie otherwise for other tensors
   });
 }
 
@@ -98,6 +102,11 @@ void Engine::begin_step() {
   store_.require_refreshed();
   store_.changed();
   control_.begin_step();
+  const Optimizer& optimizer = optimizer_of(runtime_.config().optimizer);
+  if (!optimizer.compresses()) return;
+  form_ = optimizer.form(runtime_.config().optimizer, control_.updates());
+  if (form_ == StepForm::compressed && momentum_in_parts_) runtime_.guarded([&] { store_.renew_params(); });
+  momentum_in_parts_ = form_ == StepForm::reduced;
 }
 
 const StepResult& Engine::finish_step() {
@@ -114,10 +123,10 @@ StepResult Engine::train_batch(std::span<const InputView> inputs, StepObserver* 
   int64_t n = check_inputs(plan_.step, inputs, runtime_.config().accumulation, stream);
   begin_step();
   runtime_.guarded([&] {
-    for (int64_t m = 0; m < runtime_.config().accumulation; ++m) step_->set_extent(MicroId(m), n);
+    for (int64_t m = 0; m < runtime_.config().accumulation; ++m) stepper().set_extent(MicroId(m), n);
     put_inputs(inputs, 0, runtime_.config().accumulation, n, stream);
-    if (!observer) return step_->run();
-    run_observed(*step_, plan_.step.end(), {plan_.step, plan_.zero, runtime_, n, control_}, *observer);
+    if (!observer) return stepper().run();
+    run_observed(stepper(), program().end(), {program(), plan_.zero, runtime_, n, control_}, *observer);
   });
   return finish_step();
 }
@@ -132,8 +141,8 @@ int64_t Engine::join() {
   for (int64_t steps = 0;; ++steps) {
     begin_step();
     runtime_.guarded([&] {
-      for (int64_t m = 0; m < runtime_.config().accumulation; ++m) step_->set_extent(MicroId(m), 1);
-      step_->run();
+      for (int64_t m = 0; m < runtime_.config().accumulation; ++m) stepper().set_extent(MicroId(m), 1);
+      stepper().run();
     });
     if (control_.leaves() == 0) return steps;
     finish_step();
@@ -149,9 +158,9 @@ double Engine::forward(std::span<const InputView> inputs, const StreamRef& strea
   int64_t n = check_inputs(plan_.step, inputs, 1, stream);
   if (micro_ == 0) begin_step();
   runtime_.guarded([&] {
-    step_->set_extent(MicroId(micro_), n);
+    stepper().set_extent(MicroId(micro_), n);
     put_inputs(inputs, micro_, 1, n, stream);
-    step_->run_to(plan_.step.end_of(Phase::forward, MicroId(micro_)));
+    stepper().run_to(program().end_of(Phase::forward, MicroId(micro_)));
   });
   reached_ = Reached::forward_done;
   float loss = 0;
@@ -164,8 +173,8 @@ void Engine::backward() {
     raise(DS_ERROR_STATE, "ds_backward must follow ds_forward, got it without one");
   bool last = micro_ + 1 == runtime_.config().accumulation;
   runtime_.guarded([&] {
-    step_->run_to(last ? plan_.step.end_of(Phase::losses)
-                       : plan_.step.end_of(Phase::backward, MicroId(micro_)));
+    stepper().run_to(last ? program().end_of(Phase::losses)
+                          : program().end_of(Phase::backward, MicroId(micro_)));
   });
   reached_ = Reached::backward_done;
   ++micro_;
@@ -176,7 +185,7 @@ StepResult Engine::step() {
     raise(DS_ERROR_STATE, "ds_step must follow {} micro-steps, {} are done", runtime_.config().accumulation,
           micro_);
   }
-  runtime_.guarded([&] { step_->run(); });
+  runtime_.guarded([&] { stepper().run(); });
   reached_ = Reached::idle;
   micro_ = 0;
   return finish_step();
@@ -191,11 +200,11 @@ std::string Engine::bad_tensor() {
       if (!bad.empty()) bad = fmt::format("the gradient written to '{}'", bad);
       return;
     }
-    step_->check_results(true);
-    step_->run_to(plan_.step.end_of(Phase::backward_last, MicroId(runtime_.config().accumulation - 1)));
-    step_->abandon();
-    bad = step_->first_bad();
-    step_->check_results(false);
+    stepper().check_results(true);
+    stepper().run_to(program().end_of(Phase::backward_last, MicroId(runtime_.config().accumulation - 1)));
+    stepper().abandon();
+    bad = stepper().first_bad();
+    stepper().check_results(false);
   });
   return bad.empty() ? "none on this rank" : bad;
 }

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "optim/optimizer.h"
 #include "compile/memory_plan.h"
 #include "core/device/stream.h"
 #include "core/graph/graph.h"
@@ -72,6 +73,8 @@ class Engine final : private StateStore::Owner {
   const StateStore& store() const { return store_; }
   Checkpoints& checkpoints() { return checkpoints_; }
   TrainedSet& trained() { return trained_; }
+  // Of the step that runs, or has run last.
+  const Program& program() const { return step_of(plan_, form_); }
   // The step program as compiled, and bytes per tier.
   std::string print_plan() const { return plan_.step.print(); }
   std::vector<TierMemory> memory() const;
@@ -83,7 +86,11 @@ class Engine final : private StateStore::Owner {
   Gradients gradients() const override;
   void require_idle(const char* call) override;
   Executor& refresh() override { return *refresh_; }
+  bool own_gradients() const override { return form_ == StepForm::compressed; }
   std::string model_text() const override { return plan_.graph.print() + plan_.eval_graph.print(); }
+
+  // What runs the program().
+  Executor& stepper() { return form_ == StepForm::compressed ? *compressed_ : *step_; }
 
   void recompile(const TrainedParams& trained);
   void begin_step();
@@ -105,8 +112,10 @@ class Engine final : private StateStore::Owner {
   StateStore store_;
   TrainedSet trained_;
   Checkpoints checkpoints_;
-  std::unique_ptr<Executor> refresh_, step_, eval_, infer_;
+  std::unique_ptr<Executor> refresh_, step_, compressed_, eval_, infer_;
   std::unique_ptr<Decoding> decoding_;
+  StepForm form_ = StepForm::reduced;  // of the step that runs, or has run last
+  bool momentum_in_parts_ = false;  // steps have updated this rank's part only: it is whole behind `refresh`
   Reached reached_ = Reached::idle;
   int64_t micro_ = 0;
 };

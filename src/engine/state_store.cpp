@@ -21,6 +21,7 @@
 #include "core/graph/param_slice.h"
 #include "core/program/levels.h"
 #include "core/program/mesh.h"
+#include "core/program/signs.h"
 #include "optim/optimizer.h"
 
 namespace ds {
@@ -81,6 +82,8 @@ StateStore::Held StateStore::held_of(ParamId param, const std::string& kind) {
     BufferId sum = s.sum();
     double leaves = static_cast<double>(std::max<int64_t>(control_.leaves(), 1));
     auto scale = static_cast<float>(1.0 / (leaves * control_.scalars().loss_scale));
+    if (owner_.own_gradients())
+      return {{sum, 0, zero_.part_numel(b, 0)}, 0, scale * static_cast<float>(zero_.mesh.data_size()), false};
     return {{sum, 0, zero_.part_numel(b, cut)}, cut, scale, zero_.policy(b).states > 0};
   }
   int index = state_index(kind);
@@ -235,6 +238,11 @@ void StateStore::check_writable(const char* call, ParamId param, const std::stri
     raise(DS_ERROR_STATE,
           "gradient of '{}' must be written between the last backward of a step and its update",
           TensorName(name));
+  } else if (owner_.own_gradients()) {
+    raise(
+        DS_ERROR_UNSUPPORTED,
+        "gradient of '{}' is this rank's own behind freeze_step, where none is written: optimizer.type is {}",
+        TensorName(name), runtime_.config().optimizer.type);
   } else if (zero_.state_tier() == Tier::nvme) {
     raise(DS_ERROR_UNSUPPORTED, "gradient of '{}' lies on nvme, where none is written", TensorName(name));
   }
@@ -327,8 +335,54 @@ void StateStore::write_local(ParamId param, const std::string& kind, std::span<c
   check_writable("ds_engine_write_local", param, kind, values.size(), count, true);
   write_part(param, kind, begin, begin + count, values.data());
   if (kind == "grad") grad_written(param, values);
-  if (kind == kMasterName) unrefreshed_ = names_[param];
+  if (kind == kMasterName || whole_on_all(kind)) unrefreshed_ = names_[param];
   changed();
+}
+
+// Of a state of which every rank keeps the whole, a rank writes its part, and `refresh` gives it to the
+// others.
+bool StateStore::whole_on_all(const std::string& kind) const {
+  return optimizer_of(runtime_.config().optimizer).compresses() && state_index(kind) == 1;
+}
+
+void StateStore::forget_own() {
+  for (const BucketState& s : zero_.buckets) {
+    for (BufferId error : {s.worker_error, s.server_error}) {
+      if (error.exists()) runtime_.fill(runtime_.buffer(error), 0, 0, runtime_.buffer(error).bytes());
+    }
+  }
+}
+
+std::vector<std::pair<std::string, StateRef>> StateStore::errors() const {
+  std::vector<std::pair<std::string, StateRef>> out;
+  for (BucketId b : zero_.buckets.ids()) {
+    const BucketState& s = zero_.buckets[b];
+    if (!s.worker_error.exists()) continue;
+    int64_t ranks = zero_.levels(b).ranks();
+    std::vector<ParamPlace> trained = zero_.trained_params(b);
+    for_sign_tensors(places_of(trained), ranks, 1, [&](const SignTensor& t) {
+      const std::string& name = names_[trained[static_cast<size_t>(t.index)].param];
+      out.push_back({name + ".worker_error", {s.worker_error, ranks * t.first, ranks * t.chunk}});
+      out.push_back({name + ".server_error", {s.server_error, t.first, t.chunk}});
+    });
+  }
+  return out;
+}
+
+std::vector<OwnState> StateStore::own_states() {
+  std::vector<OwnState> out;
+  for (const auto& [name, ref] : errors()) out.push_back({name, ref.numel});
+  return out;
+}
+
+void StateStore::read_own(size_t index, int64_t begin, int64_t count, float* out) {
+  StateRef ref = errors().at(index).second;
+  read(ref.buffer, ref.first + begin, count, out);
+}
+
+void StateStore::write_own(size_t index, int64_t begin, int64_t count, const float* in) {
+  StateRef ref = errors().at(index).second;
+  write(ref.buffer, ref.first + begin, count, in);
 }
 
 void StateStore::refresh_params() {
@@ -392,7 +446,7 @@ void StateStore::begin_states(BucketId bucket) {
       body(at, std::min(static_cast<int64_t>(block.size()), held(bucket) - at));
   };
   for (const StateRef& state : s.states) {
-    pieces([&](int64_t at, int64_t n) { write(state.buffer, at, n, block.data()); });
+    pieces([&](int64_t at, int64_t n) { write(state.buffer, state.first + at, n, block.data()); });
   }
   if (s.master.buffer == s.param.buffer) return;
   pieces([&](int64_t at, int64_t n) {
@@ -442,6 +496,9 @@ std::map<std::pair<Tier, std::string>, int64_t> StateStore::state_bytes() const 
     for (size_t i = 0; i < s.states.size(); ++i) add(s.states[i].buffer, state_kinds_[i + 1]);
     for (BufferId grad : s.grad) add(grad, "grad");
     for (BufferId error : s.errors) add(error, "error");
+    for (BufferId error : {s.worker_error, s.server_error}) {
+      if (error.exists()) add(error, "error");
+    }
   }
   return out;
 }

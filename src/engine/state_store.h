@@ -28,6 +28,8 @@ class StateStore final : public StateAccess {
     enum class Gradients { none, some, all };  // of the step that is being made
     virtual ~Owner() = default;
     virtual Gradients gradients() const = 0;
+    // Gradients of that step, or else of the last one, are this rank's own: no sum of those of all ranks.
+    virtual bool own_gradients() const { return false; }
     // Throws DS_ERROR_STATE inside a step, naming the call.
     virtual void require_idle(const char* call) = 0;
     // Before what changes parameters or states between steps: the same, and while a delegate host leases a
@@ -108,6 +110,11 @@ class StateStore final : public StateAccess {
   }
   void read_state(StateKind kind, BucketId bucket, int64_t begin, int64_t count, float* out) override;
   void write_state(StateKind kind, BucketId bucket, int64_t begin, int64_t count, const float* in) override;
+  // Errors of compressed momentum, of each tensor that is trained.
+  std::vector<OwnState> own_states() override;
+  void read_own(size_t index, int64_t begin, int64_t count, float* out) override;
+  void write_own(size_t index, int64_t begin, int64_t count, const float* in) override;
+  void forget_own() override;
 
  private:
   // What a rank holds of a kind: its part of a cut of the bucket over `cut` levels, to be multiplied by
@@ -125,6 +132,8 @@ class StateStore final : public StateAccess {
   // The same as local_range, of the local tensor.
   std::pair<int64_t, int64_t> own_range(ParamId param) const;
   StateRef state_ref(BucketId bucket, StateKind kind) const;
+  std::vector<std::pair<std::string, StateRef>> errors() const;  // own_states(), and where they are
+  bool whole_on_all(const std::string& kind) const;
   int state_index(const std::string& kind) const;  // in state_kinds(); -1: none of them
   // local: the call of one rank alone, which must not change what all ranks know of the host's order.
   void check_writable(const char* call, ParamId param, const std::string& kind, size_t values, int64_t wanted,

@@ -21,6 +21,15 @@ Attrs adam_attrs(const OptimizerConfig& o) {
   return attrs;
 }
 
+// As DeepSpeed has it: neither corrected nor with decay in the gradient.
+Attrs onebit_adam_attrs(const OptimizerConfig&) {
+  return {{"l2", int64_t{0}}, {"bias_correction", int64_t{0}}};
+}
+
+StepForm onebit_form(const OptimizerConfig& o, int64_t updates) {
+  return updates < o.freeze_step ? StepForm::reduced : StepForm::compressed;
+}
+
 Attrs sgd_attrs(const OptimizerConfig& o) {
   Attrs attrs{{"nesterov", static_cast<int64_t>(o.nesterov ? 1 : 0)}};
   if (o.dampening != 0) attrs.set("dampening", o.dampening);
@@ -66,6 +75,7 @@ const std::vector<Optimizer>& optimizers() {
        {"exp_avg", "exp_avg_sq"},
        lamb_attrs,
        NormRatios{Op::lamb_moments, Op::lamb_ratios, lamb_ratio_attrs}},
+      {{"OneBitAdam"}, Op::adamw, {"exp_avg", "exp_avg_sq"}, onebit_adam_attrs, std::nullopt, onebit_form},
   };
   return rows;
 }

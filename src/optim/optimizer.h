@@ -1,4 +1,5 @@
 #pragma once
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -8,6 +9,12 @@
 #include "core/program/instruction.h"
 
 namespace ds {
+
+// What becomes of a step's gradients. The optimizers of most rows have one form.
+//   reduced: they are summed over all ranks, and each rank updates its part with the sum.
+//   compressed: they stay where they are. Every rank updates the whole momentum with its own mean gradient;
+//   what is exchanged is the momentum, as signs (docs/adr/0039).
+enum class StepForm : int8_t { reduced = 0, compressed };
 
 // What an update needs whose step of a parameter depends on norms of the whole parameter.
 struct NormRatios {
@@ -30,6 +37,11 @@ struct Optimizer {
   std::vector<std::string> states;  // per-element states beside master, zero at first; torch's names
   Attrs (*attrs)(const OptimizerConfig& config);
   std::optional<NormRatios> by_norms = std::nullopt;
+  // The form of the step behind so many updates; null: always `reduced`.
+  StepForm (*form)(const OptimizerConfig& config, int64_t updates) = nullptr;
+
+  // Every rank keeps the whole of its first state, the momentum, and errors of what it compresses.
+  bool compresses() const { return form != nullptr; }
 };
 
 const std::vector<Optimizer>& optimizers();

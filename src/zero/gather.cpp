@@ -95,4 +95,13 @@ void emit_param_gather(ProgramBuilder& builder, const ZeroPlan& plan, BucketId b
     builder.emit(std::move(in));
 }
 
+void emit_momentum_gather(ProgramBuilder& builder, const ZeroPlan& plan, BucketId bucket) {
+  const BucketState& s = plan.buckets[bucket];
+  if (s.states.empty() || plan.levels(bucket).ranks() == 1) return;
+  const StateRef& momentum = s.states[0];
+  for (Instr& in :
+       gather_levels(builder, plan, bucket, momentum, plan.policy(bucket).states, momentum.buffer, 0))
+    builder.emit(std::move(in));
+}
+
 }  // namespace ds

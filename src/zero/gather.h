@@ -16,4 +16,7 @@ std::vector<Instr> gather_bucket(ProgramBuilder& builder, const ZeroPlan& plan, 
 // than it updates.
 void emit_param_gather(ProgramBuilder& builder, const ZeroPlan& plan, BucketId bucket);
 
+// The same of the momentum of an optimizer that compresses it: of which every rank keeps the whole.
+void emit_momentum_gather(ProgramBuilder& builder, const ZeroPlan& plan, BucketId bucket);
+
 }  // namespace ds

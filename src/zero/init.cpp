@@ -55,8 +55,12 @@ void emit_init(ProgramBuilder& builder, const ZeroPlan& plan, const IdVector<Par
                                   flat_operand(builder, s.master, Access::write)};
     builder.emit(cast ? cast_instr(std::move(operands), kept)
                       : make_instr(Op::accumulate, std::move(operands), {{"beta", int64_t{0}}}));
-    for (const StateRef& state : s.states) {
-      builder.emit(Op::zero, {flat_operand(builder, state, Access::write)});
+    auto zero_all = [&](BufferId buffer) {
+      builder.emit(Op::zero, {flat_operand(builder, all_of(builder, buffer), Access::write)});
+    };
+    for (const StateRef& state : s.states) zero_all(state.buffer);
+    for (BufferId error : {s.worker_error, s.server_error}) {
+      if (error.exists()) zero_all(error);
     }
   }
   emit_refresh(builder, plan);
@@ -72,6 +76,7 @@ void emit_refresh(ProgramBuilder& builder, const ZeroPlan& plan) {
           plan.compute));
     }
     emit_param_gather(builder, plan, b);
+    if (s.worker_error.exists()) emit_momentum_gather(builder, plan, b);
     std::vector<Operand> errors;
     for (BufferId e : s.errors) errors.push_back(flat_operand(builder, all_of(builder, e), Access::write));
     if (!errors.empty()) builder.emit(Op::zero, std::move(errors));

@@ -1,8 +1,8 @@
 #include "zero/loss_and_norm.h"
 
-#include <string>
 #include <algorithm>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "core/base/round.h"
@@ -89,6 +89,27 @@ StateRef gather_norms(ProgramBuilder& builder, const ZeroPlan& plan, BufferId no
   return all;
 }
 
+// Where the norms of the granules lie in own_norms, in the order of parameters.
+std::vector<ElementRun> own_norm_runs(const ZeroPlan& plan) {
+  std::vector<ElementRun> runs;
+  for (ParamId p : plan.layout.bucket_of.ids()) {
+    BucketId bucket = plan.layout.bucket_of[p];
+    if (!plan.trains(bucket)) continue;
+    const ParamPlace& place = plan.layout.place(p);
+    int64_t granule = plan.layout.buckets[bucket].granule;
+    int64_t first = own_norm_first(plan, bucket) + place.begin / granule;
+    runs.push_back({first, first + ceil_div(place.numel, granule)});
+  }
+  return runs;
+}
+
+Attrs clip_attrs(const Config& config) {
+  Attrs attrs{{"max_norm", config.gradient_clipping}};
+  // NaN and infinity are then updated with.
+  if (config.compute == DS_DTYPE_BF16 && !config.check_grad_overflow) attrs.set("unchecked", int64_t{1});
+  return attrs;
+}
+
 }  // namespace
 
 void emit_losses(ProgramBuilder& builder, const ZeroPlan& plan) {
@@ -108,14 +129,11 @@ void emit_losses(ProgramBuilder& builder, const ZeroPlan& plan) {
 
 void emit_clip(ProgramBuilder& builder, const ZeroPlan& plan, const Config& config) {
   StateRef all = gather_norms(builder, plan, plan.norms, 1, "all_norms");
-  Attrs attrs{{"max_norm", config.gradient_clipping}};
-  // NaN and infinity are then updated with.
-  if (config.compute == DS_DTYPE_BF16 && !config.check_grad_overflow) attrs.set("unchecked", int64_t{1});
   builder
       .emit(Op::clip,
             {flat_operand(builder, all, Access::read),
              flat_operand(builder, all_of(builder, plan.scalars), Access::update)},
-            std::move(attrs))
+            clip_attrs(config))
       .runs = norm_runs(plan, all.numel);
 }
 
@@ -132,6 +150,28 @@ StateRef emit_ratios(ProgramBuilder& builder, const ZeroPlan& plan, const Config
       .runs = norm_runs_by_param(plan);
   bool gathered = all.buffer != plan.update_norms;
   return ratios.slice(gathered ? plan.mesh.leaf(0, plan.rank) * plan.norms_used : 0, plan.norms_used);
+}
+
+void emit_clip_of_own(ProgramBuilder& builder, const ZeroPlan& plan, const Config& config,
+                      BufferId own_norms) {
+  Tier tier = builder.buffer(own_norms).tier;
+  int64_t ranks = plan.mesh.data_size();
+  StateRef own{builder.transient("own_square", DS_DTYPE_F64, 1, tier), 0, 1};
+  builder
+      .emit(Op::sum_norms, {flat_operand(builder, all_of(builder, own_norms), Access::read),
+                            flat_operand(builder, own, Access::write)})
+      .runs = own_norm_runs(plan);
+  StateRef all{builder.transient("all_squares", DS_DTYPE_F64, ranks, tier), 0, ranks};
+  builder
+      .emit(Op::all_gather,
+            {flat_operand(builder, own, Access::read), flat_operand(builder, all, Access::write)})
+      .group = plan.mesh.data_group();
+  Attrs attrs = clip_attrs(config);
+  attrs.set("ranks", ranks);
+  builder.emit(Op::clip,
+               {flat_operand(builder, all, Access::read),
+                flat_operand(builder, all_of(builder, plan.scalars), Access::update)},
+               std::move(attrs));
 }
 
 }  // namespace ds

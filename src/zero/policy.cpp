@@ -10,6 +10,7 @@
 
 #include "core/base/error.h"
 #include "core/program/mesh.h"
+#include "core/program/signs.h"
 #include "optim/optimizer.h"
 
 namespace ds {
@@ -83,6 +84,20 @@ bool ZeroPlan::trains(BucketId bucket) const {
                      [&](const ParamPlace& p) { return !trained.frozen[p.param]; });
 }
 
+std::vector<ParamPlace> ZeroPlan::trained_params(BucketId bucket) const {
+  std::vector<ParamPlace> out;
+  for (const ParamPlace& p : layout.buckets[bucket].params) {
+    if (!trained.frozen[p.param]) out.push_back(p);
+  }
+  return out;
+}
+
+std::vector<ElementRun> places_of(std::span<const ParamPlace> params) {
+  std::vector<ElementRun> out;
+  for (const ParamPlace& p : params) out.push_back({p.begin, p.begin + p.numel});
+  return out;
+}
+
 const RowTable* ZeroPlan::table(BucketId bucket) const {
   for (const RowTable& t : tables) {
     if (layout.bucket_of[t.param] == bucket) return &t;
@@ -141,9 +156,20 @@ void add_state(ZeroPlan& plan, const OptimizerConfig& config, BucketId index) {
     s.master = {plan.add(Holds::master, bucket.name + ".master", config.masters, part, policy.state_tier), 0,
                 part};
   }
-  for (const std::string& state : optimizer_of(config).states) {
-    s.states.push_back(
-        {plan.add(Holds::state, bucket.name + "." + state, config.states, part, policy.state_tier), 0, part});
+  for (const std::string& state : optimizer.states) {
+    bool whole = optimizer.compresses() && s.states.empty();
+    BufferId held = plan.add(Holds::state, bucket.name + "." + state, config.states,
+                             whole ? bucket.numel : part, whole ? Tier::device : policy.state_tier);
+    s.states.push_back({held, whole ? plan.part_first(index) : 0, part});
+  }
+  if (optimizer.compresses() && plan.levels(index).ranks() > 1) {
+    int64_t ranks = plan.levels(index).ranks();
+    int64_t chunks = sign_sizes(places_of(bucket.params), ranks, 1).chunks;
+    auto error = [&](const char* name, int64_t numel) {
+      return plan.add(Holds::error, bucket.name + name, DS_DTYPE_F32, numel, Tier::device);
+    };
+    s.worker_error = error(".worker_error", ranks * chunks);
+    s.server_error = error(".server_error", chunks);
   }
   for (int level = 0; level <= plan.grad_top(); ++level) {
     std::string name = bucket.name + ".grad" + (level == 0 ? "" : "." + std::to_string(level));
@@ -228,6 +254,11 @@ ZeroPlan make_zero_plan(const Config& config, IdVector<ParamId, ParamSpec> param
   plan.tree = config.reproducible;
   plan.compute = config.compute;
   make_classes(plan, config, machine, params);
+  if (training && optimizer_of(config.optimizer).compresses() && plan.classes.size() > 1) {
+    raise(DS_ERROR_UNSUPPORTED,
+          "{}: {} compresses momentum over all ranks along data, this model has {} classes",
+          KeyName("optimizer.type"), config.optimizer.type, plan.classes.size());
+  }
   plan.quantization = make_quantization(config.zero, mesh.data_size(), training);
   for (const ParamSpec& p : params) {
     bool codes = plan.quantization.weights > 0 || plan.quantization.gradients > 0;

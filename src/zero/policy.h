@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/config/config.h"
+#include "core/program/element_run.h"
 #include "core/program/granules.h"
 #include "core/program/levels.h"
 #include "core/program/mesh.h"
@@ -64,10 +65,14 @@ struct BucketState {
   BufferId full;             // whole parameters on the device; none when partitioned
   StateRef master;  // f32, or bf16 (OptimizerConfig::masters): what this rank updates; without training the
                     // same as param
-  std::vector<StateRef> states;  // f32 or bf16, beside master: those of the optimizer, in its order
-  std::vector<BufferId> grad;    // f32 accumulators: one; with tree order one per binary-counter level
-  std::vector<BufferId>
-      errors;  // f32 on the device, with feedback: of what this rank quantizes at each level
+  // f32 or bf16, beside master: those of the optimizer, in its order. The momentum of one that compresses it is
+  // this rank's part of a buffer that has the whole bucket.
+  std::vector<StateRef> states;
+  std::vector<BufferId> grad;  // f32 accumulators: one; with tree order one per binary-counter level
+  // f32 on the device, with feedback: of what this rank quantizes at each level.
+  std::vector<BufferId> errors;
+  // The same of momentum that is compressed (core/program/signs.h); none on a single rank.
+  BufferId worker_error, server_error;
   BufferId sum() const { return grad.back(); }  // the finished one of grad
   int64_t grad_first = 0;  // element of grad where the part that this rank updates begins
   int64_t norm_first = 0;  // element of ZeroPlan::norms of this part's first granule
@@ -117,12 +122,16 @@ struct ZeroPlan {
   const Policy& policy(BucketId bucket) const { return cls(bucket).policy; }
   Tier state_tier() const { return classes.front().policy.state_tier; }  // of all classes
   bool trains(BucketId bucket) const;                                    // any of its parameters
+  std::vector<ParamPlace> trained_params(BucketId bucket) const;         // of a bucket
   const RowTable* table(BucketId bucket) const;                          // that it holds, or null
   int grad_top() const;  // highest level of the binary counter; 0 without one
   // What the bits of a step depend on: a part of the numerics key; "" without quantization.
   std::string quantization_key(const ZeroConfig& zero) const;
   BufferId add(Holds holds, std::string name, DType dtype, int64_t numel, Tier tier);
 };
+
+// Where parameters lie, as runs of elements.
+std::vector<ElementRun> places_of(std::span<const ParamPlace> params);
 
 // From now on parameters are trained so. What has states keeps them; a bucket that is trained for the first
 // time gets its own behind all other buffers. Throws DS_ERROR_CONFIG when nothing is left to train.

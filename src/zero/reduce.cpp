@@ -52,8 +52,9 @@ namespace {
 class Reducer {
  public:
   // The program has `micros` micro-steps: all of a step, or the first ones and the last (StepBuffers::grads).
-  Reducer(ProgramBuilder& builder, const ZeroPlan& plan, int64_t micros)
-      : builder_(builder), plan_(plan), micros_(micros) {}
+  // own_norms: StepBuffers::own_norms.
+  Reducer(ProgramBuilder& builder, const ZeroPlan& plan, int64_t micros, BufferId own_norms)
+      : builder_(builder), plan_(plan), micros_(micros), own_norms_(own_norms) {}
 
   std::vector<Instr> reduce(BucketId bucket, MicroId micro, BufferId grads) {
     out_.clear();
@@ -61,7 +62,7 @@ class Reducer {
     micro_ = micro;
     if (plan_.tree) {
       any_of_middle() ? tree_by_filter(grads) : tree(grads);
-    } else if (first() || plan_.levels(bucket_).ranks() == 1) {
+    } else if (first() || alone()) {
       sum_of_ranks(grads, acc(0), first() ? 0 : 1);
     } else {
       BufferId sum = temporary();
@@ -75,6 +76,7 @@ class Reducer {
  private:
   bool first() const { return micro_ == MicroId(0); }
   bool last() const { return micro_.number() + 1 == micros_; }
+  bool alone() const { return own_norms_.exists() || plan_.levels(bucket_).ranks() == 1; }
   // What stands for several micro-steps must not depend on which of them it is.
   bool any_of_middle() const { return micros_ < plan_.accumulation && !first() && !last(); }
 
@@ -118,6 +120,11 @@ class Reducer {
   // Sums of squares of the finished sum, while it is near.
   void norms() {
     const BucketState& s = plan_.buckets[bucket_];
+    if (own_norms_.exists()) {
+      const Bucket& b = plan_.layout.buckets[bucket_];
+      return push(Op::granule_norms, {s.sum(), 0, b.numel},
+                  {own_norms_, own_norm_first(plan_, bucket_), b.numel / b.granule});
+    }
     push(Op::granule_norms, {s.sum(), s.grad_first, plan_.part_numel(bucket_)},
          {plan_.norms, s.norm_first, plan_.granules(bucket_)});
   }
@@ -130,10 +137,10 @@ class Reducer {
     return builder_.transient(plan_.layout.buckets[bucket_].name + ".sum", DS_DTYPE_F32, model.numel, tier);
   }
 
-  // target = the leaves of all ranks added up in f32. The sum of one rank is its own leaf, which all threads
-  // widen; only there may beta be 1, which adds it to target.
+  // target = the leaves of all ranks added up in f32. The sum of one rank, or of one that keeps its gradients
+  // to itself, is its own leaf, which all threads widen; only there may beta be 1, which adds it to target.
   void sum_of_ranks(BufferId grads, BufferId target, int64_t beta) {
-    if (plan_.levels(bucket_).ranks() == 1) return accumulate(grads, target, beta);
+    if (alone()) return accumulate(grads, target, beta);
     if (const RowTable* table = plan_.table(bucket_)) return sum_of_rows(*table, grads, target);
     if (plan_.quantization.gradients > 0) return sum_of_codes(grads, target);
     int cut = plan_.policy(bucket_).grads, last = plan_.levels(bucket_).depth() - 1;
@@ -266,6 +273,7 @@ class Reducer {
   ProgramBuilder& builder_;
   const ZeroPlan& plan_;
   int64_t micros_;
+  BufferId own_norms_;
   BucketId bucket_;
   MicroId micro_{0};
   std::vector<Instr> out_;
@@ -308,7 +316,7 @@ class ReductionInserter {
       : ready_(complete_after(program, buffers)),
         splice_(program),
         builder_(std::move(program)),
-        reducer_(builder_, plan, std::ssize(buffers.grads)),
+        reducer_(builder_, plan, std::ssize(buffers.grads), buffers.own_norms),
         plan_(plan),
         overlap_(overlap),
         buffers_(buffers) {}
@@ -395,7 +403,7 @@ void append_reduction(Program& program, const ZeroPlan& plan, BucketId bucket, M
   Splice splice(program);
   ProgramBuilder builder(std::move(program));
   InstrId last = builder.program().instrs.last();
-  for (Instr& in : Reducer(builder, plan, plan.accumulation).reduce(bucket, micro, grads))
+  for (Instr& in : Reducer(builder, plan, plan.accumulation, none).reduce(bucket, micro, grads))
     splice.after(last, std::move(in));
   program = builder.take();
   splice.apply(program);

@@ -38,6 +38,17 @@ void add_grad_buffers(ProgramBuilder& builder, const ZeroPlan& plan, StepBuffers
   buffers.grads.push_back(std::move(grads));
 }
 
+int64_t own_norm_first(const ZeroPlan& plan, BucketId bucket) {
+  int64_t granules = 0;
+  for (BucketId b(0); b < bucket; ++b) {
+    const Bucket& has = plan.layout.buckets[b];
+    if (!plan.buckets[b].grad.empty()) granules += has.numel / has.granule;
+  }
+  return granules;
+}
+
+int64_t own_norms_of(const ZeroPlan& plan) { return own_norm_first(plan, plan.buckets.past()); }
+
 void zero_holes(ProgramBuilder& builder, const ZeroPlan& plan, BucketId bucket, BufferId grads, MicroId micro,
                 const std::function<bool(ParamId param)>& comes) {
   std::vector<Operand> holes;

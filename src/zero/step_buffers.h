@@ -19,6 +19,9 @@ struct StepBuffers {
   // first its first, and one in the middle will be repeated (passes/repeat.cpp): those in the middle do the
   // same for whatever micro-step they are.
   IdVector<MicroId, IdVector<BucketId, BufferId>> grads;
+  // Where gradients stay on their rank (StepForm::compressed): f64 norms of all granules, bucket behind
+  // bucket. Otherwise none.
+  BufferId own_norms;
 };
 
 // Program with the engine's persistent buffers and a stand-in for every bucket.
@@ -26,6 +29,9 @@ ProgramBuilder begin_program(const ZeroPlan& plan, const std::string& name, int6
                              StepBuffers& buffers);
 // Gradient buckets of one micro-step.
 void add_grad_buffers(ProgramBuilder& builder, const ZeroPlan& plan, StepBuffers& buffers);
+// The norms of the granules of all buckets that have states, and where those of a bucket begin: of own_norms.
+int64_t own_norms_of(const ZeroPlan& plan);
+int64_t own_norm_first(const ZeroPlan& plan, BucketId bucket);
 // Zeros of a gradient bucket where no gradient is written: its padding, and parameters of which none comes.
 void zero_holes(ProgramBuilder& builder, const ZeroPlan& plan, BucketId bucket, BufferId grads, MicroId micro,
                 const std::function<bool(ParamId param)>& comes);

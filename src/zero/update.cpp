@@ -15,13 +15,12 @@
 namespace ds {
 namespace {
 
-// What is trained of the elements [first, first + count) of this rank's part. Padding follows the parameter
-// before it. by_param: each run is of one parameter and says which.
-std::vector<ElementRun> update_runs(const ZeroPlan& plan, BucketId bucket, int64_t first, int64_t count,
+// What is trained of the elements [low, low + count) of a bucket, counted from `low`. Padding follows the
+// parameter before it. by_param: each run is of one parameter and says which.
+std::vector<ElementRun> update_runs(const ZeroPlan& plan, BucketId bucket, int64_t low, int64_t count,
                                     bool by_param) {
   std::vector<ElementRun> runs;
   const Bucket& b = plan.layout.buckets[bucket];
-  int64_t low = plan.part_first(bucket) + first;
   for (size_t i = 0; i < b.params.size(); ++i) {
     ParamId param = b.params[i].param;
     int64_t next = i + 1 < b.params.size() ? b.params[i + 1].begin : b.numel,
@@ -40,35 +39,6 @@ std::vector<ElementRun> update_runs(const ZeroPlan& plan, BucketId bucket, int64
   return runs;
 }
 
-// A stretch of this rank's part of a bucket that one instruction updates.
-struct Stretch {
-  BucketId bucket;
-  int64_t first = 0, count = 0;  // elements of the part
-  std::vector<ElementRun> runs;  // what is trained of it
-  bool whole() const {
-    int64_t updated = 0;
-    for (const ElementRun& r : runs) updated += r.end - r.begin;
-    return updated == count;
-  }
-};
-
-std::vector<Stretch> stretches_of(const ZeroPlan& plan, const Config& config, BucketId bucket) {
-  std::vector<Stretch> out;
-  if (!plan.trains(bucket)) return out;
-  int64_t numel = plan.part_numel(bucket), most = update_group(config.zero);
-  // Norms are of whole granules.
-  if (optimizer_of(config.optimizer).by_norms) {
-    int64_t unit = std::lcm(kFileBlock, plan.layout.buckets[bucket].granule);
-    most = std::max(unit, most / unit * unit);
-  }
-  for (int64_t first = 0; first < numel; first += most) {
-    Stretch s{bucket, first, std::min(most, numel - first), {}};
-    s.runs = update_runs(plan, bucket, s.first, s.count, config.optimizer.stochastic);
-    if (!s.runs.empty()) out.push_back(std::move(s));
-  }
-  return out;
-}
-
 // Operands of updates of one stretch.
 class StretchEmitter {
  public:
@@ -78,7 +48,8 @@ class StretchEmitter {
   Operand grad() const { return of({state_.sum(), state_.grad_first, s_.count}, Access::read); }
   Operand scalars() const { return flat_operand(b_, all_of(b_, plan_.scalars), Access::read); }
   Operand master(Access access) const { return of(state_.master, access); }
-  Operand param() const { return of(state_.param, s_.whole() ? Access::write : Access::update); }
+  Operand param() const { return of(state_.param, written()); }
+  Access written() const { return s_.written(); }
   void add_states(std::vector<Operand>& operands, Access access) const {
     for (const StateRef& state : state_.states) operands.push_back(of(state, access));
   }
@@ -89,12 +60,8 @@ class StretchEmitter {
     return flat_operand(b_, all.slice(each * first, each * (s_.count / granule)), access);
   }
   void emit(Op op, std::vector<Operand> operands, Attrs attrs) const {
-    Instr& update = b_.emit(op, std::move(operands), std::move(attrs));
-    const std::vector<ElementRun>& runs = s_.runs;
-    const ElementRun all{0, s_.count};
-    if (runs.size() > 1 || runs[0] != all) update.runs = runs;
+    s_.limit(b_.emit(op, std::move(operands), std::move(attrs)));
   }
-  Access written() const { return s_.whole() ? Access::write : Access::update; }
 
  private:
   Operand of(const StateRef& state, Access access) const {
@@ -134,7 +101,8 @@ void emit_by_ratios(const StretchEmitter& s, const Optimizer& optimizer, const C
 template <typename Emit>
 void for_stretches(ProgramBuilder& builder, const ZeroPlan& plan, const Config& config, const Emit& emit) {
   for (BucketId b = plan.buckets.last(); b.exists(); --b) {
-    for (const Stretch& stretch : stretches_of(plan, config, b)) emit(StretchEmitter(builder, plan, stretch));
+    for (const Stretch& stretch : stretches_of(plan, config, b, plan.part_first(b), plan.part_numel(b)))
+      emit(StretchEmitter(builder, plan, stretch));
   }
 }
 
@@ -151,6 +119,35 @@ void emit_optimizer(ProgramBuilder& builder, const ZeroPlan& plan, const Config&
 }
 
 }  // namespace
+
+bool Stretch::whole() const {
+  int64_t updated = 0;
+  for (const ElementRun& r : runs) updated += r.end - r.begin;
+  return updated == count;
+}
+
+void Stretch::limit(Instr& update) const {
+  const ElementRun all{0, count};
+  if (runs.size() > 1 || runs[0] != all) update.runs = runs;
+}
+
+std::vector<Stretch> stretches_of(const ZeroPlan& plan, const Config& config, BucketId bucket, int64_t low,
+                                  int64_t numel) {
+  std::vector<Stretch> out;
+  if (!plan.trains(bucket)) return out;
+  int64_t most = update_group(config.zero);
+  // Norms are of whole granules.
+  if (optimizer_of(config.optimizer).by_norms) {
+    int64_t unit = std::lcm(kFileBlock, plan.layout.buckets[bucket].granule);
+    most = std::max(unit, most / unit * unit);
+  }
+  for (int64_t first = 0; first < numel; first += most) {
+    Stretch s{bucket, first, std::min(most, numel - first), {}};
+    s.runs = update_runs(plan, bucket, low + s.first, s.count, config.optimizer.stochastic);
+    if (!s.runs.empty()) out.push_back(std::move(s));
+  }
+  return out;
+}
 
 int64_t update_group(const ZeroConfig& zero) {
   if (zero.sub_group_size == 0) return kLeastUpdateGroup;

@@ -301,6 +301,12 @@ void complete_optimizer(Config& c, const Reader& reader) {
     c.optimizer.weight_decay = 0.01;
     c.origins["optimizer.params.weight_decay"] = "derived";
   }
+  if (c.optimizer.compressed() && c.optimizer.bias_correction) {
+    c.optimizer.bias_correction = false;
+    c.warnings.push_back(
+        fmt::format("optimizer.params.bias_correction: {} never corrects the bias; it is taken as false",
+                    c.optimizer.type));
+  }
   if (c.optimizer.nesterov && c.optimizer.momentum == 0) {
     raise(DS_ERROR_CONFIG, "{}: true needs momentum above 0, got {}", KeyName("optimizer.params.nesterov"),
           c.optimizer.momentum);
@@ -511,6 +517,17 @@ void check_precision(const Config& c) {
   }
 }
 
+// Every rank updates the whole momentum with its own gradient once gradients are not reduced any more.
+void check_compressed(const Config& c) {
+  if (!c.optimizer.compressed()) return;
+  if (c.zero.stage > 1) {
+    raise(DS_ERROR_CONFIG,
+          "{}: {} needs zero_optimization.stage 0 or 1, got {}: every rank keeps the whole momentum and the "
+          "whole of its own gradient, which stages 2 and 3 cut",
+          KeyName("optimizer.type"), c.optimizer.type, c.zero.stage);
+  }
+}
+
 void complete_reduction(Config& c, int world) {
   if (c.reproducible) {
     const auto leaves = static_cast<uint64_t>(c.accumulation * world);
@@ -596,6 +613,7 @@ Config parse_config(const Json& document, int world, ConfigRefusals& refusals) {
   checked([&] { check_sizes(config); });
   checked([&] { check_tiers(config); });
   checked([&] { check_quantization(config); });
+  checked([&] { check_compressed(config); });
   checked([&] { check_precision(config); });
   checked([&] { complete_reduction(config, world); });
   for (const char* name :

@@ -98,7 +98,10 @@ struct OptimizerConfig {
   DType states = DS_DTYPE_F32;              // of what the optimizer keeps of each element: F32 or BF16
   bool stochastic = false;                  // rounding of masters and states in bf16; else to nearest
   bool fp32_states = true;                  // fp32_optimizer_states; false: of the type of masters
+  int64_t freeze_step = 100000;             // updates until the variance stands and momenta are compressed
   std::vector<ParamGroup> groups = {};      // group 1 and further ones; group 0 has every other parameter
+  // Whether ranks exchange compressed momenta in place of gradients, at some time.
+  bool compressed() const { return type == "OneBitAdam"; }
 };
 
 // Section fp16: how the loss scale of a run begins and moves (core/config/loss_scaler.h).

@@ -71,7 +71,8 @@ void top_level(Rows& keys) {
              {"param_dtype", Json(), "bf16.enabled or fp16.enabled chooses the type of parameters"},
              {"buffer_dtype", Json(), "buffers have the type of the model"}});
   keys.no_effect("optimizer.", {"legacy_fusion"});
-  keys.no_effect("optimizer.params.", {"torch_adam", "foreach", "fused", "differentiable", "capturable"});
+  keys.no_effect("optimizer.params.", {"torch_adam", "foreach", "fused", "differentiable", "capturable",
+                                       "cuda_aware", "comm_backend_name"});
   keys.only("optimizer.params.", {{"amsgrad", false, "no optimizer here keeps the largest second moment"}});
   keys.only("scheduler.params.",
             {{"last_batch_iteration", -1, "a resumed run has its position from the checkpoint"}});

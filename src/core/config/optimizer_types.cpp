@@ -12,7 +12,7 @@ OptimizerType adam(std::string name) {
 }  // namespace
 
 // Defaults are those of the class that DeepSpeed runs: DeepSpeedCPUAdam and FusedAdam, torch.optim.SGD,
-// DeepSpeedCPULion, DeepSpeedCPUAdagrad, FusedLamb.
+// DeepSpeedCPULion, DeepSpeedCPUAdagrad, FusedLamb, OnebitAdam.
 const std::vector<OptimizerType>& optimizer_types() {
   static const std::vector<OptimizerType> types{
       adam("Adam"),
@@ -25,6 +25,9 @@ const std::vector<OptimizerType>& optimizer_types() {
       {"Lamb",
        {"betas", "eps", "bias_correction", "max_coeff", "min_coeff", "eps_inside_sqrt"},
        {.type = "Lamb"}},
+      {"OneBitAdam",
+       {"betas", "eps", "bias_correction", "freeze_step"},
+       {.type = "OneBitAdam", .bias_correction = false}},
   };
   return types;
 }

@@ -257,8 +257,7 @@ Key optimizer_type_key() {
   auto set = [](Config& c, const Json& given) {
     std::vector<std::string> names;
     for (const OptimizerType& type : optimizer_types()) names.push_back(type.name);
-    std::string name =
-        choose("optimizer.type", given, names, {"OneBitAdam", "OneBitLamb", "ZeroOneAdam", "Muon"});
+    std::string name = choose("optimizer.type", given, names, {"OneBitLamb", "ZeroOneAdam", "Muon"});
     for (const OptimizerType& type : optimizer_types()) {
       if (type.name == name) c.optimizer = type.defaults;
     }
@@ -367,6 +366,9 @@ void optimizer_keys(std::vector<Key>& keys) {
       "weight_decay", [](auto& c) -> auto& { return c.optimizer.weight_decay; }, not_negative);
   add("adam_w_mode", [](auto& c) -> auto& { return c.optimizer.adam_w_mode; });
   add("bias_correction", [](auto& c) -> auto& { return c.optimizer.bias_correction; });
+  add(
+      "freeze_step", [](auto& c) -> auto& { return c.optimizer.freeze_step; },
+      Limits{.low = 1, .high = kMostElements});
   add(
       "momentum", [](auto& c) -> auto& { return c.optimizer.momentum; }, not_negative);
   add("dampening", [](auto& c) -> auto& { return c.optimizer.dampening; });

@@ -39,6 +39,11 @@ enum class Op : int8_t {
   dequantize_sum,
   pack_rows,
   sum_rows,
+  sum_norms,
+  add_error,
+  mean_signs,
+  pack_signs,
+  unpack_signs,
   adamw,
   sgd,
   lion,
@@ -46,6 +51,8 @@ enum class Op : int8_t {
   lamb_moments,
   lamb_ratios,
   lamb,
+  momentum,
+  frozen_adam,
   all_gather,
   reduce_scatter,
   all_reduce,
@@ -87,7 +94,7 @@ enum class Role : int8_t {
   state,  // of the optimizer
   param,
   norms,
-  error,    // of quantization
+  error,    // of quantization or of signs
   rows,     // packed rows of a table,
   numbers,  // and which rows they are
   ids

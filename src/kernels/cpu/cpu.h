@@ -77,5 +77,8 @@ void add_sgd(KernelRegistry& registry);
 void add_lion(KernelRegistry& registry);
 void add_adagrad(KernelRegistry& registry);
 void add_lamb(KernelRegistry& registry);
+void add_signs(KernelRegistry& registry);
+void add_momentum(KernelRegistry& registry);
+void add_frozen_adam(KernelRegistry& registry);
 
 }  // namespace ds::cpu

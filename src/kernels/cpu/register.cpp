@@ -12,7 +12,8 @@ namespace {
 std::string refuse(const KernelQuery& query) {
   for (std::span<const DType> types : {query.in, query.out}) {
     for (DType type : types) {
-      bool sums = type == DS_DTYPE_F64 && (query.op == "granule_norms" || query.op == "lamb_moments");
+      bool sums = query.op == "granule_norms" || query.op == "lamb_moments" || query.op == "add_error" ||
+                  query.op == "mean_signs" || query.op == "pack_signs";
       if (type == DS_DTYPE_F64 && !sums) return "f64 operands";
     }
   }
@@ -62,6 +63,9 @@ void register_cpu(KernelRegistry& registry) {
   cpu::add_lion(registry);
   cpu::add_adagrad(registry);
   cpu::add_lamb(registry);
+  cpu::add_signs(registry);
+  cpu::add_momentum(registry);
+  cpu::add_frozen_adam(registry);
 }
 
 }  // namespace ds

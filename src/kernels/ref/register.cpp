@@ -50,6 +50,9 @@ void register_ref(KernelRegistry& registry) {
   ref::add_lion(registry);
   ref::add_adagrad(registry);
   ref::add_lamb(registry);
+  ref::add_signs(registry);
+  ref::add_momentum(registry);
+  ref::add_frozen_adam(registry);
 }
 
 }  // namespace ds

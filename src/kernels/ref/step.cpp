@@ -1,5 +1,4 @@
-// The two instructions that decide a step: its loss over all leaves; norm, clipping and whether it is
-// skipped.
+// The instructions that decide a step: its loss over all leaves; norm, clipping and whether it is skipped.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -32,19 +31,27 @@ void losses(const KernelContext& c) {
   scalars_of(c).loss = sum / static_cast<double>(leaves);  // of no leaf: NaN, which skips the update
 }
 
-// Norm of the mean gradient: the granules' sums of squares in the order of parameters, in f64. What the
-// update multiplies sums by undoes the loss scale, averages and clips at once.
-void clip(const KernelContext& c) {
+// The granules' sums of squares in the order of parameters, in f64.
+double sum_of(const KernelContext& c) {
   const double* squares = c.in[0].as<double>();
   const ElementRun whole{0, c.in[0].numel(), 0};
   BlockedSum sum;
   for (const ElementRun& run : c.runs.empty() ? std::span(&whole, 1) : c.runs) {
     for (int64_t i = run.begin; i < run.end; ++i) sum.add(squares[i]);
   }
+  return sum.finish();
+}
+
+void sum_norms(const KernelContext& c) { *c.out[0].as<double>() = sum_of(c); }
+
+// Norm of the mean gradient or, of gradients that `ranks` ranks have kept to themselves, the root of the mean
+// square of their norms. What the update multiplies sums by undoes the loss scale, averages and clips at
+// once.
+void clip(const KernelContext& c) {
   StepScalars& scalars = scalars_of(c);
   double leaves = static_cast<double>(std::max<int64_t>(scalars.leaves, 1));
   double scale = leaves * scalars.loss_scale;
-  double norm = std::sqrt(sum.finish()) / scale;
+  double norm = std::sqrt(sum_of(c) * static_cast<double>(c.attrs.integer_or("ranks", 1))) / scale;
   double max_norm = c.attrs.real("max_norm");
   double coefficient = max_norm > 0 ? std::min(1.0, max_norm / (norm + 1e-6)) : 1.0;
   scalars.grad_norm = norm;
@@ -58,6 +65,7 @@ void clip(const KernelContext& c) {
 
 void add_step(KernelRegistry& registry) {
   add_kernel(registry, "losses", losses);
+  add_kernel(registry, "sum_norms", sum_norms);
   add_kernel(registry, "clip", clip);
 }
 

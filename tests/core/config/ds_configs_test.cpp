@@ -46,23 +46,18 @@ const std::map<std::string, std::string> kRefused = {
 };
 
 // Keys of features that are on their way.
-const std::set<std::string> kPending = {"fp16.enabled",
-                                        "optimizer.params.bias_correction",
-                                        "optimizer.params.cuda_aware",
-                                        "optimizer.params.comm_backend_name",
+const std::set<std::string> kPending = {"optimizer.type",  // OneBitLamb and ZeroOneAdam, with what they have
                                         "optimizer.params.freeze_step",
                                         "optimizer.params.min_coeff",
                                         "optimizer.params.max_coeff",
-                                        "optimizer.type",
                                         "optimizer.params.factor_threshold",
                                         "optimizer.params.factor_min",
                                         "optimizer.params.factor_max",
                                         "optimizer.params.coeff_beta",
-                                        "torch_autocast.enabled",
-                                        "tensorboard.output_path",
-                                        "tensorboard.job_name",
                                         "optimizer.params.var_freeze_step",
                                         "optimizer.params.local_step_scaler",
+                                        "tensorboard.output_path",
+                                        "tensorboard.job_name",
                                         "eigenvalue.enabled",
                                         "bf16.bf16_optimizer_states",
                                         "bf16.bf16_master_weights_and_grads"};

@@ -1,0 +1,106 @@
+#include "checkpoint/own_files.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <functional>
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/base/hash.h"
+#include "io/file.h"
+#include "io/safetensors.h"
+
+namespace ds {
+namespace {
+
+constexpr int64_t kUnit = sizeof(float);
+constexpr auto kBlock = static_cast<int64_t>(kPieceBytes) / kUnit;  // elements
+
+// Calls body(first, count) for the blocks of `numel` elements.
+void by_blocks(int64_t numel, const std::function<void(int64_t, int64_t)>& body) {
+  for (int64_t at = 0; at < numel; at += kBlock) body(at, std::min(kBlock, numel - at));
+}
+
+std::vector<SafetensorEntry> entries_of(StateAccess& state) {
+  std::vector<SafetensorEntry> entries;
+  for (const OwnState& own : state.own_states())
+    entries.push_back({own.name, DS_DTYPE_F32, {own.numel}, 0, own.numel * kUnit});
+  return entries;
+}
+
+}  // namespace
+
+std::string own_file(size_t rank) { return fmt::format("own-{:05}.safetensors", rank); }
+
+ManifestOwn write_own_file(StateAccess& state, const std::string& path) {
+  std::vector<SafetensorEntry> entries = entries_of(state);
+  const std::string header = plan_safetensors(entries, {});
+  const std::string name = path + "/" + own_file(static_cast<size_t>(state.comm().rank()));
+  File file(name, File::Mode::create);
+  int64_t end = static_cast<int64_t>(header.size());
+  for (const SafetensorEntry& e : entries) end = std::max(end, e.begin + e.bytes);
+  file.resize(end);
+  file.write(header.data(), header.size(), 0);
+  Hash128 hash;
+  hash.update(header);
+  std::vector<float> block(static_cast<size_t>(kBlock));
+  for (size_t i = 0; i < entries.size(); ++i) {
+    by_blocks(entries[i].bytes / kUnit, [&](int64_t first, int64_t count) {
+      state.read_own(i, first, count, block.data());
+      file.write(block.data(), static_cast<size_t>(count * kUnit), entries[i].begin + first * kUnit);
+      hash.update(block.data(), static_cast<size_t>(count * kUnit));
+    });
+  }
+  file.sync();
+  sync_folder(path);
+  return {end, hash.hex()};
+}
+
+void check_own_file(const Manifest& manifest, const std::string& path, size_t rank, bool whole) {
+  const ManifestOwn& listed = manifest.own.at(rank);
+  const std::string name = path + "/" + own_file(rank);
+  if (!exists(name)) raise(DS_ERROR_CORRUPT, "'{}' does not exist, {} names it", name, kManifestName);
+  File file(name, File::Mode::read);
+  if (file.size() != listed.bytes)
+    raise(DS_ERROR_CORRUPT, "'{}' has {} bytes, {} says {}", name, file.size(), kManifestName, listed.bytes);
+  if (!whole) return;
+  Hash128 hash;
+  std::vector<std::byte> block(kPieceBytes);
+  for (int64_t at = 0; at < listed.bytes;) {
+    size_t count = std::min(block.size(), static_cast<size_t>(listed.bytes - at));
+    file.read(block.data(), count, at);
+    hash.update(block.data(), count);
+    at += static_cast<int64_t>(count);
+  }
+  if (hash.hex() != listed.hash)
+    raise(DS_ERROR_CORRUPT, "'{}' has hash {}, {} says {}", name, hash.hex(), kManifestName, listed.hash);
+}
+
+bool own_file_fits(StateAccess& state, const std::string& path, size_t rank) {
+  const SafetensorHeader header = read_safetensors_header(path + "/" + own_file(rank));
+  const std::vector<SafetensorEntry> wanted = entries_of(state);
+  return header.entries.size() == wanted.size() &&
+         std::all_of(wanted.begin(), wanted.end(), [&](const SafetensorEntry& w) {
+           const SafetensorEntry* e = header.find(w.name);
+           return e && e->dtype == w.dtype && e->shape == w.shape;
+         });
+}
+
+void read_own_file(StateAccess& state, const std::string& path, size_t rank) {
+  const std::string name = path + "/" + own_file(rank);
+  const SafetensorHeader header = read_safetensors_header(name);
+  File file(name, File::Mode::read);
+  std::vector<float> block(static_cast<size_t>(kBlock));
+  const std::vector<SafetensorEntry> wanted = entries_of(state);
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    const SafetensorEntry& entry = *header.find(wanted[i].name);
+    by_blocks(entry.bytes / kUnit, [&](int64_t first, int64_t count) {
+      file.read(block.data(), static_cast<size_t>(count * kUnit), entry.begin + first * kUnit);
+      state.write_own(i, first, count, block.data());
+    });
+  }
+}
+
+}  // namespace ds
