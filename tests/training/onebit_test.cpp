@@ -21,7 +21,7 @@
 #include "support/same_bits.h"
 #include "support/temp_folder.h"
 
-namespace ds::test {
+namespace ds::test::onebit {
 namespace {
 
 constexpr int64_t kFreeze = 3;
@@ -409,4 +409,4 @@ TEST(OneBit, DelegatesAndWrittenGradientsAreRefused) {
 }
 
 }  // namespace
-}  // namespace ds::test
+}  // namespace ds::test::onebit

@@ -216,7 +216,7 @@ TEST(Config, unsupported_features_are_refused_by_path_and_their_defaults_accepte
             "fp16.enabled: true is unsupported by this version");
   EXPECT_EQ(refusal_with("\"fp16\": {\"enabled\": false, \"loss_scale\": 0}"), "");
   EXPECT_EQ(refusal_with("\"optimizer\": {\"type\": \"Lamb\"}"),
-            "optimizer.type: Lamb is unsupported by this version; supported: Adam, AdamW, SGD");
+            "optimizer.type: Lamb is unsupported by this version; supported: Adam, AdamW, SGD, OneBitAdam");
   EXPECT_EQ(refusal_with("\"prescale_gradients\": true"),
             "prescale_gradients: true is unsupported by this version; supported: false");
   EXPECT_EQ(refusal_with("\"prescale_gradients\": false"), "");
