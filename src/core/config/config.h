@@ -67,10 +67,7 @@ struct OptimizerConfig {
   bool adam_w_mode = true;                        // false: L2
   double momentum = 0;                            // SGD
   bool nesterov = false;
-  int64_t freeze_step = 100000;       // OneBitAdam, ZeroOneAdam: updates until its variance stops
-  int64_t var_update_scaler = 16;     // ZeroOneAdam: updates of the variance until they get half as frequent
-  int64_t local_step_scaler = 32678;  // the same of synchronisations, in steps
-  int64_t local_step_clipper = 16;    // most steps between two synchronisations
+  int64_t freeze_step = 100000;         // OneBitAdam: updates until its variance stops
   std::vector<ParamGroup> groups = {};  // group 1 and further ones; group 0 has every other parameter
   bool adam() const { return type == "Adam" || type == "AdamW" || compressed(); }
   bool compressed() const { return type == "OneBitAdam"; }  // momentum instead of gradients, at some time
